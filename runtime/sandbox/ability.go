@@ -1,0 +1,93 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+)
+
+// As finds an ability of sb. It asks sb itself first, then what sb wraps (a method Unwrap() Sandbox).
+func As[T any](sb Sandbox) (T, bool) {
+	for sb != nil {
+		if t, ok := sb.(T); ok {
+			return t, true
+		}
+		u, ok := sb.(interface{ Unwrap() Sandbox })
+		if !ok {
+			break
+		}
+		sb = u.Unwrap()
+	}
+	var zero T
+	return zero, false
+}
+
+// A Dialer connects to a TCP port on the sandbox's loopback.
+type Dialer interface {
+	Dial(ctx context.Context, port int) (net.Conn, error)
+}
+
+// A Listener opens a TCP port on the sandbox's loopback; its connections are served outside, by the caller.
+type Listener interface {
+	Listen(ctx context.Context, port int) (net.Listener, error)
+}
+
+// A Stater tells what a sandbox uses now and has used at most.
+type Stater interface {
+	Stats(ctx context.Context) (Stats, error)
+}
+
+// Stats of a sandbox. A nil field is not known with this driver.
+type Stats struct {
+	Memory, MaxMemory, Disk *int64
+	CPU, Throttled          *time.Duration
+	Pids                    *int // processes that Exec started and that still run, supervisors of ours not counted
+	OOMKills                *int64
+}
+
+// A Rewirer puts another network policy in force, for a phase.
+type Rewirer interface {
+	Rewire(ctx context.Context, n Network) error
+}
+
+// A Describer says in plain words how limits are kept, when that differs from what a reader would expect:
+// {"memory": "per process"}. Drivers implement it; plan and summary print it.
+type Describer interface {
+	Describe() map[string]string
+}
+
+var (
+	// ErrGone: the sandbox does not exist any more; definite.
+	ErrGone = errors.New("sandbox is gone")
+	// ErrNeverFits: more was asked for than the whole budget.
+	ErrNeverFits = errors.New("needs more than this run's whole sandbox budget")
+	// ErrHostMemory: the machine itself (not the sandbox's own limit) ran out of memory.
+	ErrHostMemory = errors.New("the host is out of memory")
+)
+
+// An Error says that the infrastructure, and not what ran inside, failed. It is never evidence about an agent.
+type Error struct {
+	Op  string // "create", "exec", "put" …
+	ID  string // of the sandbox, if there is one
+	Err error
+	// Detail is longer text for people (the tail of a build's output, say), kept out of the message.
+	Detail string
+}
+
+func (e *Error) Error() string {
+	if e.ID == "" {
+		return fmt.Sprintf("sandbox: %s: %v", e.Op, e.Err)
+	}
+	return fmt.Sprintf("sandbox %s: %s: %v", e.ID, e.Op, e.Err)
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// Unsupported says that a driver cannot do what a spec asks for. A trial that meets it is skipped with this reason.
+type Unsupported struct{ Driver, What string }
+
+func (e *Unsupported) Error() string {
+	return fmt.Sprintf("driver %s cannot do this: %s", e.Driver, e.What)
+}
