@@ -1,0 +1,249 @@
+package event
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+	"unicode/utf8"
+)
+
+// A Codec turns events into JSON and back. The zero value knows no kinds; use [Default] or [NewCodec]. It is safe for several
+// goroutines; register kinds before use.
+//
+// The form of an event is one object, absent fields left out:
+//
+//	{"id":5,"time":"2026-11-21T10:00:07.120000Z","mono_us":7120000,"source":"agent","actor":"1","cause":3,
+//	 "call":{…},"timeout_ms":300000,"class":"action","kind":"run","body":{…}}
+type Codec struct {
+	mu    sync.RWMutex
+	kinds map[key]func(json.RawMessage) (Body, error)
+}
+
+type key struct {
+	class Class
+	kind  string
+}
+
+// Default knows the shared kinds.
+var Default = NewCodec()
+
+// NewCodec returns a codec that knows the shared kinds.
+func NewCodec() *Codec {
+	c := &Codec{kinds: map[key]func(json.RawMessage) (Body, error){}}
+	Register[Run](c, "run")
+	Register[ToolCall](c, "tool")
+	Register[Think](c, "think")
+	Register[Finish](c, "finish")
+	Register[Invalid](c, "invalid")
+	Register[RunResult](c, "run")
+	Register[ToolResult](c, "tool")
+	Register[Ack](c, "think")
+	Register[Ack](c, "finish")
+	Register[Error](c, "error")
+	Register[Lost](c, "lost")
+	Register[Message](c, "message")
+	Register[System](c, "system")
+	Register[Reply](c, "reply")
+	Register[Put](c, "put")
+	Register[Late](c, "late")
+	Register[Lagged](c, "lagged")
+	Register[Info](c, "info")
+	return c
+}
+
+// Register adds a kind whose body is a B. A kind registered before is replaced.
+func Register[B Body](c *Codec, kind string) {
+	var zero B
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.kinds[key{zero.Class(), kind}] = func(raw json.RawMessage) (Body, error) {
+		var b B
+		if err := json.Unmarshal(raw, &b); err != nil {
+			return nil, err
+		}
+		return b, nil
+	}
+}
+
+// Unknown is an event of a kind that the codec does not know. It is written back byte for byte.
+type Unknown struct {
+	K   string
+	C   Class
+	Raw json.RawMessage
+}
+
+func (u Unknown) Kind() string { return u.K }
+func (u Unknown) Class() Class { return u.C }
+
+func (u Unknown) MarshalJSON() ([]byte, error) { return u.Raw, nil }
+
+func (c Class) String() string {
+	switch c {
+	case Action:
+		return "action"
+	case Observation:
+		return "observation"
+	case Note:
+		return "note"
+	}
+	return "class(" + strconv.Itoa(int(c)) + ")"
+}
+
+// ParseClass is the inverse of String for the three classes.
+func ParseClass(s string) (Class, error) {
+	switch s {
+	case "action":
+		return Action, nil
+	case "observation":
+		return Observation, nil
+	case "note":
+		return Note, nil
+	}
+	return 0, fmt.Errorf("event: unknown class %q", s)
+}
+
+const timeForm = "2006-01-02T15:04:05.000000Z"
+
+// Append appends the JSON of e to dst. It is written by hand but for the body: encoding it twice, once for the body and
+// once more to compact the raw value inside an envelope, is what costs most in a busy run.
+func (c *Codec) Append(dst []byte, e Event) ([]byte, error) {
+	if e.Body == nil {
+		return nil, fmt.Errorf("event %d: no body", e.ID)
+	}
+	dst = append(dst, `{"id":`...)
+	dst = strconv.AppendInt(dst, e.ID, 10)
+	dst = append(dst, `,"time":"`...)
+	dst = e.Time.UTC().AppendFormat(dst, timeForm)
+	dst = append(dst, `","mono_us":`...)
+	dst = strconv.AppendInt(dst, e.Mono.Microseconds(), 10)
+	dst = append(dst, `,"source":`...)
+	dst = AppendString(dst, e.Source)
+	if e.Actor != "" {
+		dst = append(dst, `,"actor":`...)
+		dst = AppendString(dst, e.Actor)
+	}
+	if e.Cause >= 0 {
+		dst = append(dst, `,"cause":`...)
+		dst = strconv.AppendInt(dst, e.Cause, 10)
+	}
+	if e.Call != nil {
+		b, err := json.Marshal(e.Call)
+		if err != nil {
+			return nil, fmt.Errorf("event %d: call: %w", e.ID, err)
+		}
+		dst = append(dst, `,"call":`...)
+		dst = append(dst, b...)
+	}
+	if e.Timeout > 0 {
+		dst = append(dst, `,"timeout_ms":`...)
+		dst = strconv.AppendInt(dst, e.Timeout.Milliseconds(), 10)
+	}
+	dst = append(dst, `,"class":"`...)
+	dst = append(dst, e.Body.Class().String()...)
+	dst = append(dst, `","kind":`...)
+	dst = AppendString(dst, e.Body.Kind())
+	dst = append(dst, `,"body":`...)
+	if u, ok := e.Body.(Unknown); ok {
+		dst = append(dst, u.Raw...)
+		return append(dst, '}'), nil
+	}
+	b, err := marshal(e.Body)
+	if err != nil {
+		return nil, fmt.Errorf("event %d (%s): %w", e.ID, e.Body.Kind(), err)
+	}
+	dst = append(dst, b...)
+	return append(dst, '}'), nil
+}
+
+// marshal is json.Marshal without HTML escaping: shell commands are full of < > and &.
+func marshal(v any) ([]byte, error) {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	b := buf.Bytes()
+	return b[:len(b)-1], nil
+}
+
+// AppendString appends s as a JSON string. Invalid UTF-8 becomes U+FFFD, as encoding/json does.
+func AppendString(dst []byte, s string) []byte {
+	for i := 0; i < len(s); i++ {
+		if b := s[i]; b < 0x20 || b == '"' || b == '\\' || b >= utf8.RuneSelf {
+			j, err := marshal(s)
+			if err != nil { // a string always encodes
+				panic(err)
+			}
+			return append(dst, j...)
+		}
+	}
+	dst = append(dst, '"')
+	dst = append(dst, s...)
+	return append(dst, '"')
+}
+
+type wire struct {
+	ID        int64           `json:"id"`
+	Time      time.Time       `json:"time"`
+	MonoUS    int64           `json:"mono_us"`
+	Source    string          `json:"source"`
+	Actor     string          `json:"actor"`
+	Cause     *int64          `json:"cause"`
+	Call      *Call           `json:"call"`
+	TimeoutMS int64           `json:"timeout_ms"`
+	Class     string          `json:"class"`
+	Kind      string          `json:"kind"`
+	Body      json.RawMessage `json:"body"`
+}
+
+// Decode reads one event. A kind that is not registered becomes [Unknown]; a body of a known kind that does not fit is an error.
+func (c *Codec) Decode(data []byte) (Event, error) {
+	var w wire
+	if err := json.Unmarshal(data, &w); err != nil {
+		return Event{}, fmt.Errorf("event: %w", err)
+	}
+	class, err := ParseClass(w.Class)
+	if err != nil {
+		return Event{}, err
+	}
+	if w.Kind == "" {
+		return Event{}, fmt.Errorf("event %d: no kind", w.ID)
+	}
+	e := Event{
+		ID: w.ID, Time: w.Time, Mono: time.Duration(w.MonoUS) * time.Microsecond, Source: w.Source, Actor: w.Actor, Cause: -1,
+		Call: w.Call, Timeout: time.Duration(w.TimeoutMS) * time.Millisecond,
+	}
+	if w.Cause != nil {
+		e.Cause = *w.Cause
+	}
+	e.Body, err = c.DecodeBody(class, w.Kind, w.Body)
+	if err != nil {
+		return Event{}, fmt.Errorf("event %d: %w", w.ID, err)
+	}
+	return e, nil
+}
+
+// DecodeBody reads a body by itself, as the protocols of external agents send it.
+func (c *Codec) DecodeBody(class Class, kind string, raw json.RawMessage) (Body, error) {
+	c.mu.RLock()
+	dec := c.kinds[key{class, kind}]
+	c.mu.RUnlock()
+	if dec == nil {
+		if len(raw) == 0 {
+			raw = json.RawMessage("{}")
+		}
+		return Unknown{K: kind, C: class, Raw: raw}, nil
+	}
+	if len(raw) == 0 {
+		raw = json.RawMessage("{}")
+	}
+	b, err := dec(raw)
+	if err != nil {
+		return nil, fmt.Errorf("%s %q: %w", class, kind, err)
+	}
+	return b, nil
+}

@@ -1,0 +1,181 @@
+package record
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// A Status says whether a trial is evidence, and if not, whose fault that is.
+type Status string
+
+const (
+	Scored   Status = "scored"   // evidence
+	Infra    Status = "infra"    // our machinery failed
+	Provider Status = "provider" // the model's service failed
+	Grader   Status = "grader"   // the grader failed, and the agent cannot have caused it
+	Canceled Status = "canceled" // stopped before it was decided
+	Skipped  Status = "skipped"  // cannot run here
+)
+
+// An End says how a scored trial ended.
+type End string
+
+const (
+	Answered End = "answered"
+	GaveUp   End = "gave_up"
+	Limit    End = "limit" // steps, time, tokens, money, output; graded with what is there
+	Broke    End = "broke" // the agent's own failure; graded
+)
+
+// Attempt begins an attempt. It repeats what identifies the trial, so that a journal can be read by itself.
+type Attempt struct {
+	Arm       string            `json:"arm"` // arm ID
+	ArmName   string            `json:"arm_name"`
+	Agent     string            `json:"agent"`
+	Model     string            `json:"model,omitempty"`
+	Prompt    string            `json:"prompt,omitempty"` // name of the prompt
+	Axes      map[string]string `json:"axes,omitempty"`
+	Benchmark string            `json:"benchmark"`
+	Task      string            `json:"task"`
+	Digest    string            `json:"task_digest"`
+	Cluster   string            `json:"cluster,omitempty"` // tasks that are not independent share one
+	Repeat    int               `json:"repeat"`            // from 1
+	Attempt   int               `json:"attempt"`           // from 1
+	Seed      uint64            `json:"seed"`
+	Why       string            `json:"why,omitempty"` // "", "retry", "resume", "rerun"
+	Driver    string            `json:"driver,omitempty"`
+	Regrade   bool              `json:"regrade,omitempty"`   // only grades evidence that an earlier attempt left
+	Queued    time.Duration     `json:"queued_ns,omitempty"` // from ready to begun
+}
+
+// Stage begins a stage.
+type Stage struct {
+	Index  int    `json:"index"` // from 0
+	Name   string `json:"name,omitempty"`
+	Goal   string `json:"goal,omitempty"` // the goal's text, cut at 64 KiB
+	Events int64  `json:"events"`         // ID of the first event of the stage
+}
+
+// Evidence is benchmarks.Evidence as JSON, kept so that grading can be repeated, with how the agent ended.
+type Evidence struct {
+	Stage int             `json:"stage"`
+	End   End             `json:"end"`
+	Limit string          `json:"limit,omitempty"` // which one
+	Error string          `json:"error,omitempty"` // of an agent that broke
+	Data  json.RawMessage `json:"data"`
+	// Left counts processes that the agent left running; nil: not known.
+	Left *int `json:"left,omitempty"`
+}
+
+// A Score is a grade. Value nil means no opinion.
+type Score struct {
+	Name    string   `json:"name"`
+	Primary bool     `json:"primary,omitempty"`
+	Value   *float64 `json:"value"`
+	Text    string   `json:"text,omitempty"` // the answer as the grader read it
+	Why     string   `json:"why,omitempty"`
+}
+
+// A Test is one named test of a grader.
+type Test struct {
+	Name    string `json:"name"`
+	Status  string `json:"status"` // passed, failed, error, skipped
+	Message string `json:"message,omitempty"`
+}
+
+// Result is a stage's grade.
+type Result struct {
+	Stage  int      `json:"stage"`
+	Scores []Score  `json:"scores"`
+	Tests  []Test   `json:"tests,omitempty"`
+	Flags  []string `json:"flags,omitempty"` // no_reward …
+}
+
+// A Fault names what went wrong, where, and whose it was.
+type Fault struct {
+	Status Status `json:"status"`
+	Phase  string `json:"phase"` // image, start, setup, agent, collect, grade, close
+	Class  string `json:"class"` // "sandbox", "rate", "auth", "timeout", "panic", "canceled" …
+	Text   string `json:"text"`
+}
+
+// Verdict is what became of an attempt. With Final it decides the trial; without, another attempt follows.
+type Verdict struct {
+	Final  bool     `json:"final"`
+	Status Status   `json:"status"`
+	End    End      `json:"end,omitempty"`   // only of scored
+	Limit  string   `json:"limit,omitempty"` // turns, tokens, cost, time, output
+	Reward *float64 `json:"reward"`          // the primary score; nil unless scored
+	Scores []Score  `json:"scores,omitempty"`
+	Flags  []string `json:"flags,omitempty"`
+	Answer string   `json:"answer,omitempty"` // cut at 4 KiB; whole in the evidence
+	Error  *Fault   `json:"error,omitempty"`
+
+	Stages    int    `json:"stages"`
+	Steps     int64  `json:"steps"`           // actions of all actors
+	Turns     int64  `json:"turns"`           // model replies
+	BadCalls  int64  `json:"bad_calls"`       // calls that named no tool or did not parse
+	Usage     Usage  `json:"usage"`           // of the arm's own models
+	Other     *Usage `json:"other,omitempty"` // of the benchmark's models (grader, user)
+	Times     Times  `json:"times"`
+	Left      *int   `json:"left_processes,omitempty"`
+	MaxMemory *int64 `json:"max_memory,omitempty"` // bytes, of the agent's machine
+	OOMs      int64  `json:"ooms,omitempty"`
+	Abandoned bool   `json:"abandoned,omitempty"` // the agent ignored the end of its context
+}
+
+// Usage counts tokens as agent/event.Usage does, and the calls.
+type Usage struct {
+	Calls      int64    `json:"calls,omitempty"`
+	In         int64    `json:"in,omitempty"`
+	Out        int64    `json:"out,omitempty"`
+	Cached     int64    `json:"cached,omitempty"`
+	CacheWrite int64    `json:"cache_write,omitempty"`
+	Reasoning  int64    `json:"reasoning,omitempty"`
+	Cost       *float64 `json:"cost"` // US dollars; nil when some price is not known
+}
+
+// Times of an attempt. Working is Agent less waiting for the journal, for a provider's back-off and for machines.
+type Times struct {
+	Wall    time.Duration `json:"wall_ns"`
+	Queue   time.Duration `json:"queue_ns,omitempty"` // waiting for room
+	Start   time.Duration `json:"start_ns,omitempty"` // making machines, setting up
+	Agent   time.Duration `json:"agent_ns,omitempty"`
+	Working time.Duration `json:"working_ns,omitempty"`
+	Model   time.Duration `json:"model_ns,omitempty"`   // in model calls, back-off apart
+	Backoff time.Duration `json:"backoff_ns,omitempty"` // waiting to call a model again
+	Tool    time.Duration `json:"tool_ns,omitempty"`    // in the environment's steps
+	Grade   time.Duration `json:"grade_ns,omitempty"`
+	Close   time.Duration `json:"close_ns,omitempty"`
+}
+
+// A Call is one try of one model call. The last try of a call holds the reply, or the error that was given up on.
+type Call struct {
+	Actor   string        `json:"actor,omitempty"`
+	Role    string        `json:"role"` // main, condenser, grader …
+	N       int           `json:"n"`    // which call of this actor and role in the attempt, from 0
+	Try     int           `json:"try"`  // from 1
+	Model   string        `json:"model"`
+	Request string        `json:"request"`         // SHA-256 of the canonical request
+	Reply   string        `json:"reply,omitempty"` // Reply.ID of the note in the log
+	From    string        `json:"from,omitempty"`  // "": the provider; "tape"; "attempt N": taken over, not paid again
+	Stop    string        `json:"stop,omitempty"`
+	Usage   Usage         `json:"usage"`
+	Start   time.Time     `json:"start"`
+	Latency time.Duration `json:"latency_ns"`
+	Waited  time.Duration `json:"waited_ns,omitempty"` // back-off before this try
+	HTTP    int           `json:"http,omitempty"`      // status code
+	Error   string        `json:"error,omitempty"`     // masked
+	Class   string        `json:"class,omitempty"`     // of the error: rate, overload, network, auth, quota, refused, context, request
+	ID      string        `json:"id,omitempty"`        // the provider's request id
+	Raw     string        `json:"raw,omitempty"`       // SHA-256 of the raw reply, in blobs
+	RawReq  string        `json:"raw_request,omitempty"`
+}
+
+// Amend corrects a trial's decided verdict.
+type Amend struct {
+	Why    string   `json:"why"`
+	Reward *float64 `json:"reward"`
+	Scores []Score  `json:"scores,omitempty"`
+	Flags  []string `json:"flags,omitempty"`
+}

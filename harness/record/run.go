@@ -1,0 +1,107 @@
+package record
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// A Plan is what a run set out to do: plan.json. Trials are arms × tasks × repeats, in the order that Seed gives.
+type Plan struct {
+	V          int         `json:"v"`
+	Run        string      `json:"run"`
+	Name       string      `json:"name,omitempty"`
+	Created    time.Time   `json:"created"`
+	Seed       uint64      `json:"seed"`
+	Repeats    int         `json:"repeats"`
+	Arms       []Arm       `json:"arms"`
+	Benchmarks []Benchmark `json:"benchmarks"`
+	Tasks      []Task      `json:"tasks"`
+	Shard      string      `json:"shard,omitempty"` // "2/8"
+	// Config is the effective configuration, without any secret.
+	Config json.RawMessage `json:"config,omitempty"`
+}
+
+// An Arm is what is compared. ID is a function of Def.
+type Arm struct {
+	ID     string            `json:"id"`
+	Name   string            `json:"name"`
+	Agent  string            `json:"agent"`
+	Model  string            `json:"model,omitempty"`
+	Prompt string            `json:"prompt,omitempty"`
+	Axes   map[string]string `json:"axes,omitempty"`
+	// Def is everything that defines the arm, prompts by digest.
+	Def json.RawMessage `json:"def,omitempty"`
+}
+
+// A Benchmark of a plan.
+type Benchmark struct {
+	Name   string          `json:"name"` // "humaneval"
+	Spec   string          `json:"spec"` // as it was asked for: "humaneval:data/HumanEval.jsonl.gz"
+	Digest string          `json:"digest"`
+	Opts   json.RawMessage `json:"options,omitempty"`
+}
+
+// A Task of a plan.
+type Task struct {
+	Benchmark string   `json:"benchmark"`
+	ID        string   `json:"id"`
+	Digest    string   `json:"digest"`
+	Cluster   string   `json:"cluster,omitempty"`
+	Tags      []string `json:"tags,omitempty"`
+	Bad       string   `json:"bad,omitempty"` // why the task cannot be read; its trials are skipped
+}
+
+// A Run is what is found out while running: run.json.
+type Run struct {
+	V       int               `json:"v"`
+	Run     string            `json:"run"`
+	Started time.Time         `json:"started"`
+	Ended   *time.Time        `json:"ended,omitempty"`
+	Resumed int               `json:"resumed,omitempty"` // how often
+	Exit    *int              `json:"exit,omitempty"`
+	Reason  string            `json:"reason,omitempty"` // done, stopped, budget, deadline, storage …
+	Version string            `json:"version"`
+	Binary  string            `json:"binary,omitempty"` // SHA-256
+	Host    map[string]string `json:"host,omitempty"`   // os, kernel, cpus, memory; no name of the machine
+	Driver  string            `json:"driver,omitempty"`
+	Limits  map[string]string `json:"limits,omitempty"`  // effective
+	Digests map[string]string `json:"digests,omitempty"` // images, prices …
+}
+
+// ArmID is the identity of an arm: a hash of its canonical definition.
+func ArmID(def any) (string, error) {
+	b, err := Canonical(def)
+	if err != nil {
+		return "", fmt.Errorf("arm: %w", err)
+	}
+	return hash("arm", b), nil
+}
+
+// TaskDigest is the identity of a task's content within its benchmark.
+func TaskDigest(benchmark, id string, content any) (string, error) {
+	b, err := Canonical(content)
+	if err != nil {
+		return "", fmt.Errorf("task %s/%s: %w", benchmark, id, err)
+	}
+	return hash("task", []byte(benchmark), []byte(id), b), nil
+}
+
+// TrialID is the identity of a trial.
+func TrialID(arm, taskDigest string, repeat int) string {
+	return hash("trial", []byte(arm), []byte(taskDigest), fmt.Appendf(nil, "%d", repeat))
+}
+
+// hash is 20 hexadecimal digits of SHA-256 over length-prefixed parts: 80 bits, so that among a million trials a collision
+// has a chance of about 10⁻¹².
+func hash(kind string, parts ...[]byte) string {
+	h := sha256.New()
+	fmt.Fprintf(h, "evalrun/%s/1\n", kind)
+	for _, p := range parts {
+		fmt.Fprintf(h, "%d\n", len(p))
+		h.Write(p)
+	}
+	return hex.EncodeToString(h.Sum(nil))[:20]
+}
