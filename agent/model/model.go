@@ -1,0 +1,211 @@
+// Package model is the contract of model clients: what a request and a reply are, whose fault an error is, and to whom a client
+// is bound. Vendors live in folders below it; policy is wrapped around them, outermost first:
+//
+//	tape → meter → retry → limit → vendor
+//
+// Each wrapper is a [Client] around a Client. Whoever runs sessions puts a recorder around the whole stack, which
+// appends the reply to the session's log, so that clients themselves know no log.
+package model
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/evalrun/evalrun/agent/event"
+)
+
+// A Client calls one model for one session, actor and role. It may be used by several goroutines, but an actor makes one
+// call at a time.
+type Client interface {
+	// Generate returns one reply. Its error is an *[Error] that says whose fault it was, or wraps ctx's cause. The request
+	// is not kept and not changed.
+	Generate(ctx context.Context, req *Request) (*Response, error)
+	Info() Info
+}
+
+// A Factory makes the client of one session, actor and role.
+type Factory func(b Binding) (Client, error)
+
+// A Binding says whose client it is.
+type Binding struct {
+	Trial     string // trial ID
+	Benchmark string
+	Task      string
+	Repeat    int
+	Attempt   int
+	Arm       string // arm's name
+	Actor     string
+	Role      string // main, condenser, grader …
+	Seed      uint64
+
+	// Try is told of every try of every call, failed ones too, before Generate returns. May be nil.
+	Try func(Try)
+	// Replayed returns the reply that an earlier, interrupted attempt of the same trial already paid for as call n, if
+	// its request had this hash. May be nil.
+	Replayed func(n int, request string) (*Response, bool)
+}
+
+// A Try is one try of a call.
+type Try struct {
+	N, Try   int // n counts the calls of this binding from 0, Try those of the call from 1
+	Model    string
+	Request  string // Request.Hash
+	From     string // "": the provider; "tape"; "attempt"
+	Start    time.Time
+	Latency  time.Duration
+	Waited   time.Duration // before this try
+	HTTP     int
+	ID       string // the provider's request id
+	Err      error
+	Response *Response // nil when Err is set
+}
+
+// Info is what is known of a model; zero means not known.
+type Info struct {
+	Vendor, Name string
+	Window       int64 // tokens
+	Images       bool
+	Tools        bool
+	Price        *Price
+}
+
+// A Price is in US dollars for a million tokens; nil means not known.
+type Price struct {
+	In, Out, Cached, CacheWrite *float64
+}
+
+// A Request is what a model is asked.
+type Request struct {
+	Messages []Message
+	Tools    []Tool
+	Choice   string // "", "auto", "none", "required", or the name of a tool
+	Params   Params
+}
+
+// Roles of messages.
+const (
+	System    = "system"
+	User      = "user"
+	Assistant = "assistant"
+	ToolRole  = "tool"
+)
+
+// A Message of a conversation. Calls, Reasoning and Opaque belong to assistant messages, CallID to tool messages.
+type Message struct {
+	Role      string            `json:"role"`
+	Parts     []event.Part      `json:"parts,omitempty"`
+	Calls     []event.ReplyCall `json:"calls,omitempty"`
+	CallID    string            `json:"call_id,omitempty"`
+	Name      string            `json:"name,omitempty"` // of the tool
+	Reasoning string            `json:"reasoning,omitempty"`
+	Opaque    json.RawMessage   `json:"opaque,omitempty"`
+}
+
+// A Tool that the model may call. Schema is a JSON Schema of its arguments.
+type Tool struct {
+	Name        string          `json:"name"`
+	Description string          `json:"description,omitempty"`
+	Schema      json.RawMessage `json:"schema,omitempty"`
+}
+
+// Params are sampling parameters. A nil field is left to the arm's configuration, then to the provider.
+type Params struct {
+	Temperature *float64                   `json:"temperature,omitempty" yaml:"temperature,omitempty"`
+	TopP        *float64                   `json:"top_p,omitempty" yaml:"top_p,omitempty"`
+	MaxTokens   *int64                     `json:"max_tokens,omitempty" yaml:"max_tokens,omitempty"`
+	Seed        *int64                     `json:"seed,omitempty" yaml:"seed,omitempty"`
+	Stop        []string                   `json:"stop,omitempty" yaml:"stop,omitempty"`
+	Effort      string                     `json:"reasoning_effort,omitempty" yaml:"reasoning_effort,omitempty"`
+	Parallel    *bool                      `json:"parallel_tool_calls,omitempty" yaml:"parallel_tool_calls,omitempty"`
+	Extra       map[string]json.RawMessage `json:"extra,omitempty" yaml:"extra,omitempty"` // sent as they are
+}
+
+// Hash identifies a request: SHA-256 of its JSON, tool call ids left out, since servers make them up.
+func (r *Request) Hash() string {
+	h := sha256.New()
+	enc := json.NewEncoder(h)
+	for _, m := range r.Messages {
+		m.CallID = ""
+		m.Opaque = nil
+		if len(m.Calls) > 0 {
+			calls := make([]event.ReplyCall, len(m.Calls))
+			for i, c := range m.Calls {
+				calls[i] = event.ReplyCall{Name: c.Name, Args: c.Args}
+			}
+			m.Calls = calls
+		}
+		_ = enc.Encode(m) // a message always encodes: its raw JSON was decoded before
+	}
+	_ = enc.Encode(r.Tools)
+	fmt.Fprintf(h, "%q\n", r.Choice)
+	_ = enc.Encode(r.Params)
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// A Response is a model's reply.
+type Response struct {
+	ID        string // given by the provider; may be empty or not unique
+	Model     string // as the provider named itself
+	Parts     []event.Part
+	Reasoning string
+	Calls     []event.ReplyCall
+	Stop      string // stop, length, tool_calls, content_filter, or the provider's own word
+	Usage     event.Usage
+	Opaque    json.RawMessage
+	Raw       []byte // as it came; nil from a tape
+	RawReq    []byte // as it went out, without headers
+	From      string // "": the provider; "tape"; "attempt": paid for before
+}
+
+// Classes of errors.
+const (
+	Rate     = "rate"     // too many requests; retried
+	Overload = "overload" // the service is busy or broken; retried
+	Network  = "network"  // no whole answer came; retried
+	Auth     = "auth"     // key missing, wrong or not allowed
+	Quota    = "quota"    // money or allowance is used up
+	Refused  = "refused"  // the service will not answer this content
+	Context  = "context"  // the conversation is too long
+	Invalid  = "request"  // the request was malformed: ours, or a parameter that the model does not take
+)
+
+// An Error says what went wrong with a call and, by its class, whose fault it was: rate, overload, network, auth and quota
+// are the provider's (the trial is no evidence); refused and context are the arm's; request is ours.
+type Error struct {
+	Class string
+	After time.Duration // the service asked to wait so long; 0: it did not say
+	HTTP  int
+	ID    string // the provider's request id
+	Err   error  // never holds a key
+}
+
+func (e *Error) Error() string {
+	if e.HTTP != 0 {
+		return fmt.Sprintf("model: %s (HTTP %d): %v", e.Class, e.HTTP, e.Err)
+	}
+	return fmt.Sprintf("model: %s: %v", e.Class, e.Err)
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// Provider reports whether the service is to blame.
+func (e *Error) Provider() bool {
+	switch e.Class {
+	case Rate, Overload, Network, Auth, Quota:
+		return true
+	}
+	return false
+}
+
+// Retry reports whether the same call may work later.
+func (e *Error) Retry() bool {
+	switch e.Class {
+	case Rate, Overload, Network:
+		return true
+	}
+	return false
+}
