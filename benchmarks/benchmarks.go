@@ -91,11 +91,13 @@ func (o Options) Merge(s sandbox.Spec) sandbox.Spec {
 // Needs of a session.
 type Needs struct {
 	Agent, Grader []sandbox.Spec // alive together; room for them is taken whole before the session starts
-	GradeLive     bool           // grading uses the agent's machine; false: it is closed before the grader's opens
-	Browser       bool
-	Roles         []string // models beside the arm's: "grader", "user"; on accounts of their own
-	Exclusive     []string // "webarena/shopping": one holder at a time
-	Skip          string   // why it cannot run here
+	// GradeLive: each stage is graded at once, while the agent's machine lives and beside it, and the next stage is told the
+	// grade. False: all stages are played (Next gets nil), the agent's machines are closed, and then the grader's open.
+	GradeLive bool
+	Browser   bool
+	Roles     []string // models beside the arm's: "grader", "user"; on accounts of their own
+	Exclusive []string // "webarena/shopping": one holder at a time
+	Skip      string   // why it cannot run here
 }
 
 // A Host lends what Needs asked for; all of it ends with the attempt.
@@ -139,6 +141,7 @@ type Stage struct {
 	Kinds []string      // kinds of actions that Step executes
 	Time  time.Duration // for the agent; 0: the run's limit
 	Leave bool          // processes left behind are part of the answer; else the harness calls KillAll before Collect
+	Last  bool          // no stage follows, whatever the grade: after a crash the evidence alone decides the trial
 }
 
 // A Turn is what a step brought. Reward and Info are kept, never handed on to the agent.

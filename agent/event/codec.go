@@ -17,6 +17,8 @@ import (
 //
 //	{"id":5,"time":"2026-11-21T10:00:07.120000Z","mono_us":7120000,"source":"agent","actor":"1","cause":3,
 //	 "call":{…},"timeout_ms":300000,"class":"action","kind":"run","body":{…}}
+//
+// A body too large for the log stands elsewhere: "blob" takes the place of "body".
 type Codec struct {
 	mu    sync.RWMutex
 	kinds map[key]func(json.RawMessage) (Body, error)
@@ -92,6 +94,17 @@ func (c Class) String() string {
 	return "class(" + strconv.Itoa(int(c)) + ")"
 }
 
+// Stored is an event whose body is too large for the log: the blob holds the body's JSON. Logs store and resolve it; others meet it only
+// where they read a journal without its blobs.
+type Stored struct {
+	K    string
+	C    Class
+	Blob Blob
+}
+
+func (s Stored) Kind() string { return s.K }
+func (s Stored) Class() Class { return s.C }
+
 // ParseClass is the inverse of String for the three classes.
 func ParseClass(s string) (Class, error) {
 	switch s {
@@ -145,6 +158,15 @@ func (c *Codec) Append(dst []byte, e Event) ([]byte, error) {
 	dst = append(dst, e.Body.Class().String()...)
 	dst = append(dst, `","kind":`...)
 	dst = AppendString(dst, e.Body.Kind())
+	if st, ok := e.Body.(Stored); ok {
+		b, err := json.Marshal(st.Blob)
+		if err != nil {
+			return nil, fmt.Errorf("event %d: blob: %w", e.ID, err)
+		}
+		dst = append(dst, `,"blob":`...)
+		dst = append(dst, b...)
+		return append(dst, '}'), nil
+	}
 	dst = append(dst, `,"body":`...)
 	if u, ok := e.Body.(Unknown); ok {
 		dst = append(dst, u.Raw...)
@@ -198,6 +220,7 @@ type wire struct {
 	Class     string          `json:"class"`
 	Kind      string          `json:"kind"`
 	Body      json.RawMessage `json:"body"`
+	Blob      *Blob           `json:"blob"`
 }
 
 // Decode reads one event. A kind that is not registered becomes [Unknown]; a body of a known kind that does not fit is an error.
@@ -219,6 +242,10 @@ func (c *Codec) Decode(data []byte) (Event, error) {
 	}
 	if w.Cause != nil {
 		e.Cause = *w.Cause
+	}
+	if w.Blob != nil {
+		e.Body = Stored{K: w.Kind, C: class, Blob: *w.Blob}
+		return e, nil
 	}
 	e.Body, err = c.DecodeBody(class, w.Kind, w.Body)
 	if err != nil {

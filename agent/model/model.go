@@ -44,6 +44,9 @@ type Binding struct {
 
 	// Try is told of every try of every call, failed ones too, before Generate returns. May be nil.
 	Try func(Try)
+	// Waiting is told when a call begins to wait for the service (back-off, a rate limit) and, by the function that it returns,
+	// when that ends: such time is not the agent's. May be nil.
+	Waiting func() (done func())
 	// Replayed returns the reply that an earlier, interrupted attempt of the same trial already paid for as call n, if
 	// its request had this hash. May be nil.
 	Replayed func(n int, request string) (*Response, bool)

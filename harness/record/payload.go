@@ -63,6 +63,7 @@ type Evidence struct {
 	Limit string          `json:"limit,omitempty"` // which one
 	Error string          `json:"error,omitempty"` // of an agent that broke
 	Data  json.RawMessage `json:"data"`
+	Last  bool            `json:"last,omitempty"` // no stage follows, whatever the grade
 	// Left counts processes that the agent left running; nil: not known.
 	Left *int `json:"left,omitempty"`
 }
@@ -151,25 +152,26 @@ type Times struct {
 
 // A Call is one try of one model call. The last try of a call holds the reply, or the error that was given up on.
 type Call struct {
-	Actor   string        `json:"actor,omitempty"`
-	Role    string        `json:"role"` // main, condenser, grader …
-	N       int           `json:"n"`    // which call of this actor and role in the attempt, from 0
-	Try     int           `json:"try"`  // from 1
-	Model   string        `json:"model"`
-	Request string        `json:"request"`         // SHA-256 of the canonical request
-	Reply   string        `json:"reply,omitempty"` // Reply.ID of the note in the log
-	From    string        `json:"from,omitempty"`  // "": the provider; "tape"; "attempt N": taken over, not paid again
-	Stop    string        `json:"stop,omitempty"`
-	Usage   Usage         `json:"usage"`
-	Start   time.Time     `json:"start"`
-	Latency time.Duration `json:"latency_ns"`
-	Waited  time.Duration `json:"waited_ns,omitempty"` // back-off before this try
-	HTTP    int           `json:"http,omitempty"`      // status code
-	Error   string        `json:"error,omitempty"`     // masked
-	Class   string        `json:"class,omitempty"`     // of the error: rate, overload, network, auth, quota, refused, context, request
-	ID      string        `json:"id,omitempty"`        // the provider's request id
-	Raw     string        `json:"raw,omitempty"`       // SHA-256 of the raw reply, in blobs
-	RawReq  string        `json:"raw_request,omitempty"`
+	Actor   string          `json:"actor,omitempty"`
+	Role    string          `json:"role"` // main, condenser, grader …
+	N       int             `json:"n"`    // which call of this actor and role in the attempt, from 0
+	Try     int             `json:"try"`  // from 1
+	Model   string          `json:"model"`
+	Request string          `json:"request"`         // SHA-256 of the canonical request
+	Reply   string          `json:"reply,omitempty"` // Reply.ID of the note in the log
+	From    string          `json:"from,omitempty"`  // "": the provider; "tape"; "attempt N": taken over, not paid again
+	Stop    string          `json:"stop,omitempty"`
+	Usage   Usage           `json:"usage"`
+	Start   time.Time       `json:"start"`
+	Latency time.Duration   `json:"latency_ns"`
+	Waited  time.Duration   `json:"waited_ns,omitempty"` // back-off before this try
+	HTTP    int             `json:"http,omitempty"`      // status code
+	Error   string          `json:"error,omitempty"`     // masked
+	Class   string          `json:"class,omitempty"`     // of the error: rate, overload, network, auth, quota, refused, context, request
+	ID      string          `json:"id,omitempty"`        // the provider's request id
+	Raw     json.RawMessage `json:"raw,omitempty"`       // the provider's reply as it came, when it is JSON of at most 256 KiB
+	RawBlob string          `json:"raw_blob,omitempty"`  // SHA-256 of a larger one, in blobs
+	Sent    string          `json:"sent,omitempty"`      // SHA-256 of the raw request, in blobs, where the run keeps them
 }
 
 // Amend corrects a trial's decided verdict.
