@@ -1,0 +1,214 @@
+// Package script is an agent that plays fixed actions from a file: for tests, for measuring what a run costs without any
+// model, and for attacks that must be the same every time.
+//
+// A file holds rules; the first whose task pattern and stage fit is played. In YAML it is a list of rules, in JSONL (a name that
+// ends in .jsonl) a rule a line:
+//
+//   - task: "greet-*"   # pattern of the task's ID, * and ?; absent: every task
+//     stage: 1          # from 1; absent: every stage
+//     do:
+//   - run: echo hi > out.txt            # a shell command
+//   - run: {args: [ls, -l], dir: /tmp, user: nobody, timeout: 5s}
+//   - tool: {name: lookup, args: {key: a}}
+//   - action: {kind: edit, body: {…}}   # any other kind of action
+//   - think: two roads lead there
+//   - ask: What is 6 × 7?               # a model call; or {role: main, text: …}
+//   - sleep: 50ms                       # as long as a model would think
+//   - do: [{run: "true"}, {think: again}]
+//     times: 20                         # any step may be played several times
+//   - fail: out of ideas                # the agent breaks here; panic: TEXT panics
+//   - finish: "42"                      # or {message: "42", gave_up: false, outputs: {…}}
+//
+// A script that ends without finish answers nothing; a task that no rule fits is given up.
+package script
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/agent/event"
+	"github.com/evalrun/evalrun/agent/model"
+)
+
+// A Script is a parsed file. It does not change and may be used by any number of sessions at once.
+type Script struct {
+	name  string
+	rules []rule
+}
+
+type rule struct {
+	task  func(id string) bool
+	stage int // from 1; 0: every stage
+	steps []step
+}
+
+// A step is an action to be sent (body), or one of the others.
+type step struct {
+	times   int
+	body    event.Body
+	timeout time.Duration
+	sleep   time.Duration
+	ask     *ask
+	fail    string
+	panic   string
+	finish  *event.Finish
+	group   []step
+}
+
+type ask struct{ role, text string }
+
+// For returns the agent of one session of a task. Its first Run plays stage 1, its second stage 2, and so on.
+func (s *Script) For(task string) agent.Agent {
+	stage := 0
+	return agent.Func(func(ctx context.Context, ses *agent.Session) (agent.Answer, error) {
+		stage++
+		for _, r := range s.rules {
+			if (r.stage == 0 || r.stage == stage) && r.task(task) {
+				p := player{s: ses}
+				err := p.play(ctx, r.steps)
+				if errors.Is(err, errFinish) {
+					err = nil
+				}
+				return p.answer, err
+			}
+		}
+		return agent.Answer{GaveUp: fmt.Sprintf("script %s has no rule for this task and stage %d", s.name, stage)}, nil
+	})
+}
+
+// Fail is the error of an agent whose script says that it fails here.
+type Fail struct{ Text string }
+
+func (f *Fail) Error() string { return "script: " + f.Text }
+
+// errFinish ends a script early, out of any depth of groups.
+var errFinish = errors.New("finish")
+
+type player struct {
+	s      *agent.Session
+	answer agent.Answer
+}
+
+func (p *player) play(ctx context.Context, steps []step) error {
+	for i := range steps {
+		for range max(1, steps[i].times) {
+			if err := p.step(ctx, &steps[i]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (p *player) step(ctx context.Context, st *step) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	switch {
+	case st.body != nil:
+		return p.act(ctx, st.body, st.timeout)
+	case st.sleep > 0:
+		t := time.NewTimer(st.sleep)
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	case st.ask != nil:
+		c, err := p.s.Model(st.ask.role)
+		if err != nil {
+			return err
+		}
+		_, err = c.Generate(ctx, &model.Request{Messages: []model.Message{{Role: model.User, Parts: event.Text(st.ask.text)}}})
+		return err
+	case st.fail != "":
+		return &Fail{st.fail}
+	case st.panic != "":
+		panic("script: " + st.panic)
+	case st.finish != nil:
+		p.answer = answer(st.finish)
+		if err := p.act(ctx, *st.finish, 0); err != nil {
+			return err
+		}
+		return errFinish
+	case st.group != nil:
+		return p.play(ctx, st.group)
+	}
+	return nil
+}
+
+// act plays one action. An episode that is over ends the script; that is no failure.
+func (p *player) act(ctx context.Context, b event.Body, timeout time.Duration) error {
+	e := event.New(event.FromAgent, b)
+	e.Actor, e.Timeout = p.s.Actor, timeout
+	_, err := p.s.Step(ctx, e)
+	if errors.Is(err, agent.ErrDone) {
+		return errFinish
+	}
+	return err
+}
+
+func answer(f *event.Finish) agent.Answer {
+	a := agent.Answer{Outputs: f.Outputs}
+	if f.Message != "" {
+		a.Parts = event.Text(f.Message)
+	}
+	if f.GaveUp {
+		a.GaveUp = f.Message
+		if a.GaveUp == "" {
+			a.GaveUp = "the script says so"
+		}
+	}
+	return a
+}
+
+// raw forms of a step, as they are written in a file.
+type (
+	rawRun struct {
+		Command string   `json:"command"`
+		Args    []string `json:"args"`
+		Dir     string   `json:"dir"`
+		User    string   `json:"user"`
+		Timeout duration `json:"timeout"`
+	}
+	rawTool struct {
+		Name    string          `json:"name"`
+		Args    json.RawMessage `json:"args"`
+		Timeout duration        `json:"timeout"`
+	}
+	rawAction struct {
+		Kind    string          `json:"kind"`
+		Body    json.RawMessage `json:"body"`
+		Timeout duration        `json:"timeout"`
+	}
+	rawAsk struct {
+		Role string `json:"role"`
+		Text string `json:"text"`
+	}
+	rawFinish struct {
+		Message string          `json:"message"`
+		GaveUp  bool            `json:"gave_up"`
+		Outputs json.RawMessage `json:"outputs"`
+	}
+	duration time.Duration
+)
+
+func (d *duration) UnmarshalJSON(b []byte) error {
+	var s string
+	if err := json.Unmarshal(b, &s); err != nil {
+		return fmt.Errorf("a duration is written like 50ms or 1m30s, not %s", b)
+	}
+	v, err := time.ParseDuration(s)
+	if err != nil || v < 0 {
+		return fmt.Errorf("a duration is written like 50ms or 1m30s, not %q", s)
+	}
+	*d = duration(v)
+	return nil
+}
+
+func (d duration) std() time.Duration { return time.Duration(d) }
