@@ -1,0 +1,209 @@
+package sandbox
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"path"
+	"strings"
+	"time"
+)
+
+var (
+	// ErrTooLarge: more bytes, or more files, than the caller wanted.
+	ErrTooLarge = errors.New("too large")
+	// ErrNotRegular: a folder, link or device where a file was wanted.
+	ErrNotRegular = errors.New("not a regular file")
+)
+
+// A FileError says that something inside a sandbox is not as it should be. It is the doing of what ran there, not ours.
+type FileError struct {
+	Name string // as it is inside; not to be trusted
+	Err  error
+}
+
+func (e *FileError) Error() string { return fmt.Sprintf("%q: %v", e.Name, e.Err) }
+func (e *FileError) Unwrap() error { return e.Err }
+
+// Limits of what [Files] reads. Zero fields are the defaults.
+type Limits struct {
+	Files int   // entries of any kind; default 100,000
+	Bytes int64 // of all content together, holes of sparse files counted; default 1 GiB
+	Name  int   // bytes of a name or of a link's target; default 4096
+}
+
+func (l Limits) orDefaults() Limits {
+	if l.Files == 0 {
+		l.Files = 100_000
+	}
+	if l.Bytes == 0 {
+		l.Bytes = 1 << 30
+	}
+	if l.Name == 0 {
+		l.Name = 4096
+	}
+	return l
+}
+
+// A File is one entry of a stream that [Files] reads. Only regular files have content, to be read before the next.
+type File struct {
+	// Name is slash-separated, relative and clean, as fs.ValidPath wants it. That says nothing about links: written out
+	// below a folder, an earlier link may lie on its way, so write through an os.Root.
+	Name    string
+	Mode    fs.FileMode // a regular file, a folder or a symbolic link; permissions and no other bits
+	Size    int64
+	ModTime time.Time
+	Link    string // target of a symbolic link, as it is: it may point anywhere
+	r       io.Reader
+}
+
+// Read reads the content of a regular file.
+func (f *File) Read(p []byte) (int, error) {
+	if f.r == nil {
+		return 0, io.EOF
+	}
+	return f.r.Read(p)
+}
+
+// Files reads a tar stream that a stranger wrote. It never panics, never reads more than the limits, and yields no name
+// that leaves its folder. An entry that is refused (a device, a pipe, a hard link, a hostile name) is yielded as a *[FileError]
+// with the name alone, and reading goes on. Any other error is the last: the stream is broken, or a *FileError
+// that is [ErrTooLarge].
+func Files(r io.Reader, limits Limits) iter.Seq2[*File, error] {
+	limits = limits.orDefaults()
+	return func(yield func(*File, error) bool) {
+		tr := tar.NewReader(r)
+		left := limits.Bytes
+		for n := 0; ; n++ {
+			h, err := tr.Next()
+			if err == io.EOF {
+				return
+			}
+			if err != nil {
+				yield(&File{}, fmt.Errorf("reading an archive from a sandbox: %w", err))
+				return
+			}
+			f := &File{Name: h.Name, ModTime: h.ModTime}
+			if n >= limits.Files {
+				yield(f, &FileError{h.Name, fmt.Errorf("%w: more than %d files", ErrTooLarge, limits.Files)})
+				return
+			}
+			if err := f.fill(h, limits); err != nil {
+				if !yield(f, &FileError{h.Name, err}) {
+					return
+				}
+				continue
+			}
+			if f.Mode.IsRegular() {
+				// What is refused or skipped costs nothing but the stream's own bytes, which is the sender's business.
+				if f.Size > left {
+					yield(f, &FileError{h.Name, fmt.Errorf("%w: more than %d bytes in all", ErrTooLarge, limits.Bytes)})
+					return
+				}
+				left -= f.Size
+				f.r = tr
+			}
+			if !yield(f, nil) {
+				return
+			}
+		}
+	}
+}
+
+// fill checks a header.
+func (f *File) fill(h *tar.Header, limits Limits) error {
+	name := strings.TrimSuffix(h.Name, "/")
+	if strings.HasPrefix(name, "./") {
+		name = path.Clean(name)
+	}
+	switch {
+	case len(name) > limits.Name || len(h.Linkname) > limits.Name:
+		return errors.New("a name that is too long")
+	case strings.ContainsRune(name, 0) || strings.ContainsRune(h.Linkname, 0):
+		return errors.New("a name with a NUL")
+	case !validPath(name):
+		return errors.New("a name that may leave its folder")
+	}
+	perm := fs.FileMode(h.Mode) & 0o777 // no setuid, setgid, sticky: they have no business outside
+	switch h.Typeflag {
+	case tar.TypeReg:
+		f.Mode, f.Size = perm, h.Size
+	case tar.TypeDir:
+		f.Mode = fs.ModeDir | perm
+	case tar.TypeSymlink:
+		f.Mode, f.Link = fs.ModeSymlink|0o777, h.Linkname
+	case tar.TypeLink:
+		return errors.New("a hard link")
+	default:
+		return ErrNotRegular
+	}
+	f.Name = name
+	return nil
+}
+
+// validPath is fs.ValidPath for names that need not be UTF-8, which Linux does not ask for.
+func validPath(name string) bool {
+	if name == "." {
+		return true
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		if part == "" || part == "." || part == ".." {
+			return false
+		}
+	}
+	return true
+}
+
+// ReadFile reads one regular file of a sandbox, of at most max bytes. A missing one is fs.ErrNotExist; a larger one is
+// [ErrTooLarge], anything but a regular file [ErrNotRegular], both as a *[FileError]. Links are not followed.
+func ReadFile(ctx context.Context, sb Sandbox, name string, max int64) ([]byte, error) {
+	r, err := sb.Get(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	for f, err := range Files(r, Limits{Files: 1, Bytes: max1(max)}) {
+		switch {
+		case errors.Is(err, ErrTooLarge):
+			return nil, &FileError{name, fmt.Errorf("%w: more than %d bytes", ErrTooLarge, max)}
+		case err != nil && errors.As(err, new(*FileError)):
+			return nil, &FileError{name, ErrNotRegular}
+		case err != nil:
+			return nil, &Error{Op: "get", ID: sb.ID(), Err: err}
+		case !f.Mode.IsRegular():
+			return nil, &FileError{name, ErrNotRegular}
+		case f.Size > max: // max is 0
+			return nil, &FileError{name, fmt.Errorf("%w: more than %d bytes", ErrTooLarge, max)}
+		}
+		b := make([]byte, 0, min(f.Size, 1<<20)) // a header's word alone reserves no memory
+		b, err = readAll(f, b)
+		if err != nil {
+			return nil, &Error{Op: "get", ID: sb.ID(), Err: fmt.Errorf("reading %q: %w", name, err)}
+		}
+		return b, nil
+	}
+	return nil, &Error{Op: "get", ID: sb.ID(), Err: fmt.Errorf("reading %q: an empty archive", name)}
+}
+
+// max1 keeps 0 from meaning the default.
+func max1(n int64) int64 { return max(n, 1) }
+
+func readAll(r io.Reader, b []byte) ([]byte, error) {
+	for {
+		if len(b) == cap(b) {
+			b = append(b, 0)[:len(b)]
+		}
+		n, err := r.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		if err == io.EOF {
+			return b, nil
+		}
+		if err != nil {
+			return b, err
+		}
+	}
+}
