@@ -152,6 +152,7 @@ func (r *Request) Hash() string {
 // A Response is a model's reply.
 type Response struct {
 	ID        string // given by the provider; may be empty or not unique
+	RequestID string // the provider's request id, for its support
 	Model     string // as the provider named itself
 	Parts     []event.Part
 	Reasoning string
