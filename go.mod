@@ -1,6 +1,8 @@
 module github.com/evalrun/evalrun
 
-go 1.26
+go 1.26.0
+
+require github.com/parquet-go/parquet-go v0.32.0
 
 require (
 	github.com/andybalholm/brotli v1.1.1 // indirect
@@ -17,7 +19,6 @@ require (
 	github.com/openai/openai-go/v3 v3.95.0 // indirect
 	github.com/parquet-go/bitpack v1.0.0 // indirect
 	github.com/parquet-go/jsonlite v1.0.0 // indirect
-	github.com/parquet-go/parquet-go v0.32.0 // indirect
 	github.com/pb33f/ordered-map/v2 v2.3.1 // indirect
 	github.com/pierrec/lz4/v4 v4.1.21 // indirect
 	github.com/rivo/uniseg v0.4.7 // indirect
