@@ -56,6 +56,13 @@ type Stage struct {
 	Events int64  `json:"events"`         // ID of the first event of the stage
 }
 
+// Reward is what one action brought, beside its observation. It never reaches the agent.
+type Reward struct {
+	Event  int64           `json:"event"` // ID of the observation
+	Reward *float64        `json:"reward"`
+	Info   json.RawMessage `json:"info,omitempty"`
+}
+
 // Evidence is benchmarks.Evidence as JSON, kept so that grading can be repeated, with how the agent ended.
 type Evidence struct {
 	Stage int             `json:"stage"`

@@ -20,6 +20,7 @@ const (
 	KindAttempt  = "attempt"  // Attempt: an attempt begins
 	KindEvent    = "event"    // an event of the session, as agent/event encodes it
 	KindCall     = "call"     // Call: one try of one model call
+	KindReward   = "reward"   // Reward: what a step brought, kept out of the log that the agent can read
 	KindStage    = "stage"    // Stage: a stage begins
 	KindEvidence = "evidence" // Evidence: what a stage's grading needs; durable before grading
 	KindResult   = "result"   // Result: a stage's grade

@@ -1,0 +1,262 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/agent/event"
+	"github.com/evalrun/evalrun/benchmarks"
+	"github.com/evalrun/evalrun/harness/record"
+)
+
+// An env is what one stage's agent acts on: the episode, recorded, limited and watched.
+type env struct {
+	a     *attempt
+	stage *benchmarks.Stage
+	ep    benchmarks.Episode
+
+	mu     sync.Mutex
+	sticky error // the first failure that was not the world's; it stays
+	closed bool
+	out    int64 // bytes of observations
+}
+
+func (e *env) Tools() []agent.Tool { return e.stage.Tools }
+
+func (e *env) Can(kind string) bool {
+	switch kind {
+	case "think", "finish", "invalid":
+		return true
+	}
+	return slices.Contains(e.stage.Kinds, kind)
+}
+
+// check returns what keeps the env from acting.
+func (e *env) check() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.sticky != nil {
+		return e.sticky
+	}
+	if e.closed {
+		return event.ErrClosed
+	}
+	return nil
+}
+
+// stick keeps the first error and returns the one that stays.
+func (e *env) stick(err error) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.sticky == nil {
+		e.sticky = err
+	}
+	return e.sticky
+}
+
+func (e *env) failure() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.sticky
+}
+
+func (e *env) close() {
+	e.mu.Lock()
+	e.closed = true
+	e.mu.Unlock()
+}
+
+// begin records an action and makes it durable.
+func (e *env) begin(ctx context.Context, ev event.Event) (event.Event, error) {
+	if err := e.check(); err != nil {
+		return ev, err
+	}
+	if ctx.Err() != nil {
+		return ev, context.Cause(ctx)
+	}
+	if err := e.a.step(); err != nil {
+		return ev, e.stick(err)
+	}
+	ev.ID, ev.Cause = -1, -1
+	if ev.Source == "" {
+		ev.Source = event.FromAgent
+	}
+	ev, err := e.a.log.Append(ctx, ev)
+	if err != nil {
+		return ev, e.stick(err)
+	}
+	if err := e.a.log.Sync(ctx); err != nil {
+		return ev, e.stick(err)
+	}
+	return ev, nil
+}
+
+// end records the observation of act.
+func (e *env) end(ctx context.Context, act event.Event, body event.Body) (event.Event, error) {
+	obs := event.Event{ID: -1, Source: event.FromEnvironment, Actor: act.Actor, Cause: act.ID, Call: act.Call, Body: body}
+	out, err := e.a.log.Append(ctx, obs)
+	if err != nil {
+		return out, e.stick(err)
+	}
+	return out, nil
+}
+
+func (e *env) Step(ctx context.Context, ev event.Event) (event.Event, error) {
+	if ev.Body == nil || ev.Body.Class() != event.Action {
+		return ev, fmt.Errorf("step: not an action")
+	}
+	act, err := e.begin(ctx, ev)
+	if err != nil {
+		return event.Event{}, err
+	}
+	switch b := act.Body.(type) {
+	case event.Think:
+		return e.end(ctx, act, event.Ack{Of: "think"})
+	case event.Finish:
+		return e.end(ctx, act, event.Ack{Of: "finish"})
+	case event.Invalid:
+		e.a.badCall()
+		return e.end(ctx, act, event.Error{Code: "invalid_call", Text: b.Why})
+	case event.ToolCall:
+		if !slices.ContainsFunc(e.stage.Tools, func(t agent.Tool) bool { return t.Name == b.Name }) {
+			e.a.badCall()
+			return e.end(ctx, act, event.Error{Code: "unknown_tool", Text: fmt.Sprintf("there is no tool named %q", b.Name)})
+		}
+	default:
+		if !e.Can(act.Body.Kind()) {
+			return e.end(ctx, act, event.Error{Code: "unsupported", Text: fmt.Sprintf("this environment executes no actions of kind %q", act.Body.Kind())})
+		}
+	}
+	return e.execute(ctx, act)
+}
+
+// execute has the episode play act under a watchdog. Every way out of it leaves exactly one observation.
+func (e *env) execute(ctx context.Context, act event.Event) (event.Event, error) {
+	limit := act.Timeout
+	if limit <= 0 || limit > e.a.Phases.Command {
+		limit = e.a.Phases.Command
+	}
+	act.Timeout = limit
+	// The episode is given the limit and keeps it by itself; the watchdog is for one that does not.
+	slow := &errTooSlow{"an action that was to take at most " + limit.String(), (limit + e.a.Phases.Grace).String()}
+	sctx, cancel := context.WithTimeoutCause(ctx, limit+e.a.Phases.Grace, slow)
+	defer cancel()
+
+	type result struct {
+		turn benchmarks.Turn
+		err  error
+	}
+	done := make(chan result, 1)
+	began := time.Now()
+	go func() {
+		var res result
+		defer func() {
+			if p := recover(); p != nil {
+				res.err = panicked(p)
+			}
+			done <- res
+		}()
+		res.turn, res.err = e.ep.Step(sctx, act)
+	}()
+	var res result
+	select {
+	case res = <-done:
+	case <-sctx.Done():
+		select { // ended, but perhaps on its way out: let it say what it did
+		case res = <-done:
+		case <-time.After(e.a.Phases.Grace):
+			go func() { e.late(act, (<-done).turn.Obs) }()
+			res.err = slow
+		}
+	}
+	e.a.times(func(t *record.Times) { t.Tool += time.Since(began) })
+	keep := context.WithoutCancel(ctx)
+	if res.err == nil && res.turn.Obs == nil {
+		res.err = fmt.Errorf("the environment gave no observation")
+	}
+	if res.err != nil {
+		if ctx.Err() != nil {
+			if _, err := e.end(keep, act, event.Error{Code: "stopped", Text: context.Cause(ctx).Error()}); err != nil {
+				return event.Event{}, err
+			}
+			return event.Event{}, context.Cause(ctx)
+		}
+		if _, err := e.end(keep, act, event.Error{Code: "internal", Text: res.err.Error()}); err != nil {
+			return event.Event{}, err
+		}
+		if _, known := ours("agent", res.err); !known {
+			res.err = &errEnv{res.err}
+		}
+		return event.Event{}, e.stick(res.err)
+	}
+	obs, err := e.end(keep, act, res.turn.Obs)
+	if err != nil {
+		return obs, err
+	}
+	if res.turn.Reward != nil || len(res.turn.Info) > 0 {
+		if err := e.a.write(keep, record.KindReward, record.Reward{Event: obs.ID, Reward: res.turn.Reward, Info: res.turn.Info}); err != nil {
+			return obs, e.stick(&errStorage{err})
+		}
+	}
+	if err := e.output(obs.Body); err != nil {
+		return obs, e.stick(err)
+	}
+	if res.turn.Done {
+		return obs, e.stick(agent.ErrDone)
+	}
+	return obs, nil
+}
+
+// late keeps a result that came after its action had been answered.
+func (e *env) late(act event.Event, body event.Body) {
+	if body == nil {
+		return
+	}
+	raw, err := e.a.Codec.Append(nil, event.New(event.FromEnvironment, body))
+	if err != nil {
+		return
+	}
+	n := event.New(event.FromEnvironment, event.Late{Action: act.ID, Was: body.Kind(), Body: raw})
+	if _, err := e.a.log.Append(context.Background(), n); err != nil && !errors.Is(err, event.ErrClosed) {
+		e.a.Slog.Warn("a late result could not be kept", "trial", e.a.job.Trial, "err", err)
+	}
+}
+
+// output counts what the agent was shown.
+func (e *env) output(b event.Body) error {
+	limit := e.a.arm.Limits.Output
+	if limit <= 0 {
+		return nil
+	}
+	var n int64
+	switch b := b.(type) {
+	case event.RunResult:
+		n = b.OutBytes + b.ErrBytes
+	case event.ToolResult:
+		for _, p := range b.Parts {
+			n += int64(len(p.Text))
+		}
+		n += int64(len(b.Data))
+	case event.Unknown:
+		n = int64(len(b.Raw))
+	}
+	e.mu.Lock()
+	e.out += n
+	out := e.out
+	e.mu.Unlock()
+	if out > limit {
+		return &agent.LimitError{Kind: agent.LimitOutput, Max: fmt.Sprintf("%d bytes", limit)}
+	}
+	return nil
+}
+
+// errEnv is an error of an episode that says not whose fault it is: ours.
+type errEnv struct{ err error }
+
+func (e *errEnv) Error() string { return "the environment failed: " + e.err.Error() }
+func (e *errEnv) Unwrap() error { return e.err }

@@ -1,0 +1,141 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/agent/event"
+	"github.com/evalrun/evalrun/agent/model"
+	"github.com/evalrun/evalrun/benchmarks"
+	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// A cause is what ended an agent's loop or an attempt: either evidence (End) or whose fault it was (Fault).
+type cause struct {
+	End   record.End
+	Limit string
+	Text  string        // of an agent that broke
+	Fault *record.Fault // set: the attempt is no evidence
+	// Again: another attempt may do better.
+	Again bool
+	// Storage is a failure of the run's own records: the run ends.
+	Storage error
+}
+
+// errTooSlow says that a phase of ours passed its limit.
+type errTooSlow struct{ phase, max string }
+
+func (e *errTooSlow) Error() string { return fmt.Sprintf("%s took longer than %s", e.phase, e.max) }
+
+// errStorage marks failures of the journal or the blobs.
+type errStorage struct{ err error }
+
+func (e *errStorage) Error() string { return e.err.Error() }
+func (e *errStorage) Unwrap() error { return e.err }
+
+// agentEnd says what an agent's return means. sticky is the first failure that an environment or model reported during the
+// loop, if any: an agent cannot turn a failure of ours into an answer by swallowing it.
+func agentEnd(ctx context.Context, ans agent.Answer, err, sticky error) cause {
+	if c, ok := ours("agent", sticky); ok {
+		return c
+	}
+	var limit *agent.LimitError
+	if errors.As(context.Cause(ctx), &limit) {
+		return cause{End: record.Limit, Limit: limit.Kind}
+	}
+	if ctx.Err() != nil {
+		return canceled("agent", context.Cause(ctx))
+	}
+	// A limit ends a trial as "limit" also when the agent made an answer of it: the limit shaped what it says.
+	if errors.As(sticky, &limit) || errors.As(err, &limit) {
+		return cause{End: record.Limit, Limit: limit.Kind}
+	}
+	switch {
+	case err == nil || errors.Is(err, agent.ErrDone):
+		if ans.GaveUp != "" {
+			return cause{End: record.GaveUp}
+		}
+		return cause{End: record.Answered}
+	}
+	if c, ok := ours("agent", err); ok {
+		return c
+	}
+	return cause{End: record.Broke, Text: err.Error()}
+}
+
+// ours recognises errors that say whose fault they are, and that it was not the agent's.
+func ours(phase string, err error) (cause, bool) {
+	if err == nil {
+		return cause{}, false
+	}
+	var (
+		storage *errStorage
+		slow    *errTooSlow
+		sb      *sandbox.Error
+		uns     *sandbox.Unsupported
+		mod     *model.Error
+		task    *benchmarks.TaskError
+	)
+	fault := func(s record.Status, class string, again bool) (cause, bool) {
+		return cause{Fault: &record.Fault{Status: s, Phase: phase, Class: class, Text: err.Error()}, Again: again}, true
+	}
+	switch {
+	case errors.As(err, &storage):
+		c, _ := fault(record.Infra, "storage", false)
+		c.Storage = storage.err
+		return c, true
+	case errors.Is(err, record.ErrFenced):
+		return fault(record.Canceled, "fenced", false)
+	case errors.As(err, &uns):
+		return fault(record.Skipped, "unsupported", false)
+	case errors.Is(err, sandbox.ErrNeverFits):
+		return fault(record.Skipped, "needs", false)
+	case errors.As(err, &mod):
+		switch {
+		case mod.Provider():
+			return fault(record.Provider, mod.Class, true)
+		case mod.Class == model.Invalid:
+			return fault(record.Infra, mod.Class, false)
+		}
+		return cause{}, false // refused, context: the arm's
+	case errors.As(err, &task):
+		return fault(record.Infra, "task", true)
+	case errors.As(err, &sb):
+		return fault(record.Infra, "sandbox", true)
+	case errors.As(err, &slow):
+		return fault(record.Infra, "timeout", true)
+	case errors.Is(err, event.ErrClosed):
+		return cause{}, false
+	}
+	return cause{}, false
+}
+
+// phaseFault says what an error in a phase of ours means. In grading it is the grader's, else infra.
+func phaseFault(ctx context.Context, phase string, err error) cause {
+	if ctx.Err() != nil {
+		var slow *errTooSlow
+		if !errors.As(context.Cause(ctx), &slow) {
+			return canceled(phase, context.Cause(ctx))
+		}
+		err = slow
+	}
+	c, ok := ours(phase, err)
+	if !ok {
+		c = cause{Fault: &record.Fault{Status: record.Infra, Phase: phase, Class: "internal", Text: err.Error()}, Again: true}
+	}
+	if phase == "grade" && c.Fault.Status == record.Infra && c.Storage == nil {
+		c.Fault.Status = record.Grader
+	}
+	return c
+}
+
+func canceled(phase string, err error) cause {
+	text := "stopped"
+	if err != nil {
+		text = err.Error()
+	}
+	return cause{Fault: &record.Fault{Status: record.Canceled, Phase: phase, Class: "canceled", Text: text}}
+}

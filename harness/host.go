@@ -1,0 +1,49 @@
+package harness
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/evalrun/evalrun/agent/event"
+	"github.com/evalrun/evalrun/agent/model"
+	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// A host lends an episode or a grading what its benchmark's Needs asked for.
+type host struct {
+	a    *attempt
+	role string // agent, grader
+}
+
+func (h *host) Sandbox(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
+	if h.a.lease == nil {
+		return nil, fmt.Errorf("the benchmark asks for a machine that its needs did not name")
+	}
+	// A machine that is made at the agent's first step is our doing, not the agent's time.
+	defer h.a.waiting()()
+	began := time.Now()
+	spec.Owner = h.a.owner(h.role)
+	sb, err := h.a.lease.Sandbox(ctx, spec)
+	h.a.times(func(t *record.Times) { t.Start += time.Since(began) })
+	return sb, err
+}
+
+func (h *host) Model(role string) (model.Client, error) {
+	f := h.a.bench.Roles[role]
+	if f == nil {
+		return nil, fmt.Errorf("no model is configured for the role %q of benchmark %s", role, h.a.bench.Name())
+	}
+	return h.a.bind(f, "", role, true)
+}
+
+func (h *host) Secret(name string) (string, error) {
+	if h.a.Secret == nil {
+		return "", fmt.Errorf("the run's configuration allows no secret named %q", name)
+	}
+	return h.a.Secret(name)
+}
+
+func (h *host) Log() event.Log { return h.a.log }
+func (h *host) Seed() uint64   { return h.a.seed }

@@ -1,0 +1,311 @@
+package harness
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"bytes"
+
+	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/agent/event"
+	"github.com/evalrun/evalrun/agent/model"
+	"github.com/evalrun/evalrun/harness/record"
+)
+
+// A recorder is the outermost layer of a client: it keeps the limits, appends the reply to the log and every try to the
+// journal, and makes a provider's failure stick.
+type recorder struct {
+	a     *attempt
+	next  model.Client
+	actor string
+	role  string
+	other bool // a model of the benchmark's: other account, no limits of the arm, no log of the agent's
+
+	mu    sync.Mutex
+	n     int
+	tries []model.Try
+}
+
+// bind makes the client of an actor and role over a factory.
+func (a *attempt) bind(f model.Factory, actor, role string, other bool) (model.Client, error) {
+	rec := &recorder{a: a, actor: actor, role: role, other: other}
+	b := model.Binding{
+		Trial: a.job.Trial, Benchmark: a.job.Task.Benchmark, Task: a.job.Task.ID, Repeat: a.job.Repeat, Attempt: a.job.Attempt,
+		Arm: a.arm.Name, Actor: actor, Role: role, Seed: a.seed,
+		Try: func(t model.Try) {
+			rec.mu.Lock()
+			rec.tries = append(rec.tries, t)
+			rec.mu.Unlock()
+		},
+		Waiting: func() func() { return a.waiting() },
+	}
+	if !other && a.replay != nil {
+		b.Replayed = func(n int, request string) (*model.Response, bool) { return a.replay.find(actor, role, n, request) }
+	}
+	c, err := f(b)
+	if err != nil {
+		return nil, err
+	}
+	rec.next = c
+	return rec, nil
+}
+
+func (r *recorder) Info() model.Info { return r.next.Info() }
+
+func (r *recorder) Generate(ctx context.Context, req *model.Request) (*model.Response, error) {
+	if !r.other {
+		if err := r.a.env().check(); err != nil {
+			return nil, err
+		}
+		if err := r.a.allow(); err != nil {
+			return nil, r.a.env().stick(err)
+		}
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	began := time.Now()
+	resp, err := r.generate(ctx, req)
+	r.mu.Lock()
+	tries := r.tries
+	r.tries = nil
+	n := r.n
+	r.n++
+	r.mu.Unlock()
+
+	var waited time.Duration
+	for _, t := range tries {
+		waited += t.Waited
+	}
+	r.a.times(func(t *record.Times) { t.Model += time.Since(began) - waited; t.Backoff += waited })
+
+	keep := context.WithoutCancel(ctx)
+	id := fmt.Sprintf("%s/%d", r.role, n)
+	if r.actor != "" {
+		id = r.actor + "/" + id
+	}
+	if err == nil && resp == nil {
+		err = &model.Error{Class: model.Invalid, Err: errors.New("the client returned no reply")}
+	}
+	if err == nil {
+		if rerr := r.reply(keep, id, resp); rerr != nil {
+			return nil, r.stick(rerr)
+		}
+	}
+	if len(tries) == 0 { // a client without a retry wrapper reports nothing by itself
+		t := model.Try{N: n, Try: 1, Model: r.next.Info().Name, Request: req.Hash(), Start: began, Latency: time.Since(began), Err: err, Response: resp}
+		if resp != nil {
+			t.From = resp.From
+		}
+		tries = []model.Try{t}
+	}
+	for i, t := range tries {
+		last := ""
+		if err == nil && i == len(tries)-1 {
+			last = id
+		}
+		if jerr := r.journal(keep, n, t, last); jerr != nil {
+			return nil, r.stick(&errStorage{jerr})
+		}
+	}
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if _, known := ours("agent", err); known {
+			return nil, r.stick(err)
+		}
+		return nil, err
+	}
+	resp.ID = id
+	r.a.paid(resp, r.other)
+	return resp, nil
+}
+
+// generate calls the client; a panic in it is ours.
+func (r *recorder) generate(ctx context.Context, req *model.Request) (resp *model.Response, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			resp, err = nil, &model.Error{Class: model.Invalid, Err: panicked(p)}
+		}
+	}()
+	return r.next.Generate(ctx, req)
+}
+
+func (r *recorder) stick(err error) error {
+	if r.other {
+		return err
+	}
+	return r.a.env().stick(err)
+}
+
+// reply appends the note that calls point into.
+func (r *recorder) reply(ctx context.Context, id string, resp *model.Response) error {
+	if r.other {
+		return nil // what a grader is told is not in the log that an agent can read; the call's record has it
+	}
+	note := event.New(event.FromAgent, event.Reply{
+		ID: id, Role: r.role, Model: resp.Model, Parts: resp.Parts, Reasoning: resp.Reasoning, Calls: resp.Calls, Stop: resp.Stop,
+		Usage: resp.Usage, Opaque: resp.Opaque,
+	})
+	note.Actor = r.actor
+	_, err := r.a.log.Append(ctx, note)
+	return err
+}
+
+func (r *recorder) journal(ctx context.Context, n int, t model.Try, reply string) error {
+	c := record.Call{
+		Actor: r.actor, Role: r.role, N: n, Try: t.Try, Model: t.Model, Request: t.Request, Reply: reply, From: t.From, Start: t.Start.UTC(),
+		Latency: t.Latency, Waited: t.Waited, HTTP: t.HTTP, ID: t.ID,
+	}
+	if t.Err != nil {
+		c.Error = r.a.Mask.String(t.Err.Error())
+		var me *model.Error
+		if errors.As(t.Err, &me) {
+			c.Class = me.Class
+		}
+	}
+	if resp := t.Response; resp != nil {
+		c.Stop = resp.Stop
+		c.Usage = usage(resp.Usage)
+		if err := r.raw(ctx, resp, &c); err != nil {
+			return err
+		}
+	}
+	return r.a.write(ctx, record.KindCall, c)
+}
+
+// raw keeps the provider's own words.
+func (r *recorder) raw(ctx context.Context, resp *model.Response, c *record.Call) error {
+	if raw := r.a.Mask.Bytes(resp.Raw); len(raw) > 0 {
+		if len(raw) <= event.MaxInline && json.Valid(raw) {
+			c.Raw = bytes.TrimSpace(raw)
+		} else {
+			b, err := r.a.log.PutBlob(ctx, "application/json", bytes.NewReader(raw))
+			if err != nil {
+				return err
+			}
+			c.RawBlob = b.SHA256
+		}
+	}
+	if r.a.KeepSent && len(resp.RawReq) > 0 {
+		b, err := r.a.log.PutBlob(ctx, "application/json", bytes.NewReader(resp.RawReq))
+		if err != nil {
+			return err
+		}
+		c.Sent = b.SHA256
+	}
+	return nil
+}
+
+func usage(u event.Usage) record.Usage {
+	return record.Usage{Calls: 1, In: u.In, Out: u.Out, Cached: u.Cached, CacheWrite: u.CacheWrite, Reasoning: u.Reasoning, Cost: u.Cost}
+}
+
+// add sums usage; a cost that is not known makes the sum not known.
+func add(dst *record.Usage, u event.Usage) {
+	first := dst.Calls == 0
+	dst.Calls++
+	dst.In += u.In
+	dst.Out += u.Out
+	dst.Cached += u.Cached
+	dst.CacheWrite += u.CacheWrite
+	dst.Reasoning += u.Reasoning
+	switch {
+	case u.Cost == nil:
+		dst.Cost = nil
+	case first:
+		c := *u.Cost
+		dst.Cost = &c
+	case dst.Cost != nil:
+		c := *dst.Cost + *u.Cost
+		dst.Cost = &c
+	}
+}
+
+// allow says whether the arm may make one more call.
+func (a *attempt) allow() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	l := a.arm.Limits
+	switch {
+	case l.Turns > 0 && a.turns >= l.Turns:
+		return &agent.LimitError{Kind: agent.LimitTurns, Max: fmt.Sprint(l.Turns)}
+	case l.Tokens > 0 && a.used.In+a.used.Out >= l.Tokens:
+		return &agent.LimitError{Kind: agent.LimitTokens, Max: fmt.Sprint(l.Tokens)}
+	case l.Cost > 0 && a.spent >= l.Cost:
+		return &agent.LimitError{Kind: agent.LimitCost, Max: fmt.Sprintf("$%g", l.Cost)}
+	}
+	return nil
+}
+
+// paid counts a reply. What an earlier attempt or a tape had is counted in the trial's usage, since the arm used it, but not in what
+// the run spends.
+func (a *attempt) paid(resp *model.Response, other bool) {
+	a.mu.Lock()
+	if other {
+		add(&a.others, resp.Usage)
+	} else {
+		a.turns++
+		add(&a.used, resp.Usage)
+		if resp.Usage.Cost != nil {
+			a.spent += *resp.Usage.Cost
+		}
+	}
+	a.mu.Unlock()
+	if resp.From == "" {
+		a.spend(resp.Usage)
+	}
+}
+
+// A replay holds the replies that earlier, interrupted attempts of a trial paid for.
+type replay struct {
+	replies map[replayKey]replayed
+}
+
+type replayKey struct {
+	actor, role string
+	n           int
+}
+
+type replayed struct {
+	request string
+	resp    model.Response
+}
+
+func (p *replay) find(actor, role string, n int, request string) (*model.Response, bool) {
+	got, ok := p.replies[replayKey{actor, role, n}]
+	if !ok || got.request != request {
+		return nil, false
+	}
+	resp := got.resp
+	resp.From = "attempt"
+	return &resp, true
+}
+
+// load adds what one attempt's entries hold; attempts given first win.
+func (p *replay) load(calls []record.Call, replies map[string]event.Reply) {
+	for _, c := range calls {
+		if c.Reply == "" || c.Error != "" {
+			continue
+		}
+		note, ok := replies[c.Reply]
+		if !ok {
+			continue
+		}
+		k := replayKey{c.Actor, c.Role, c.N}
+		if _, have := p.replies[k]; have {
+			continue
+		}
+		p.replies[k] = replayed{request: c.Request, resp: model.Response{
+			ID: c.ID, Model: note.Model, Parts: note.Parts, Reasoning: note.Reasoning, Calls: note.Calls, Stop: note.Stop, Usage: note.Usage, Opaque: note.Opaque,
+		}}
+	}
+}
+
+func panicked(p any) error { return fmt.Errorf("panic: %s", strings.TrimSpace(fmt.Sprint(p))) }

@@ -1,0 +1,190 @@
+// Package plan says what a run will do: which tasks of which benchmarks, played by which arms, how often, in which order. A
+// plan is data (record.Plan, the file plan.json); its trials are expanded one at a time, and those that a journal says are decided
+// are left out.
+package plan
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"time"
+
+	"github.com/evalrun/evalrun/benchmarks"
+	"github.com/evalrun/evalrun/datasets"
+	"github.com/evalrun/evalrun/harness"
+	"github.com/evalrun/evalrun/harness/record"
+)
+
+// A Bench is a benchmark to plan.
+type Bench struct {
+	Benchmark benchmarks.Benchmark
+	Spec      string // as it was asked for
+	Options   json.RawMessage
+	Select    Selection
+}
+
+// A Spec is all that goes into a plan.
+type Spec struct {
+	Run, Name string
+	Created   time.Time
+	Seed      uint64
+	Repeats   int // at least 1
+	Arms      []record.Arm
+	Benches   []Bench
+	Shard     Shard
+	Config    json.RawMessage
+}
+
+// Build reads the tasks once and makes the plan. A task that cannot be read is part of it (its trials will be skipped, with the reason);
+// a source that cannot be used as a whole is an error, and so are two tasks of one ID, and a selection that leaves nothing.
+func Build(ctx context.Context, s Spec) (*record.Plan, error) {
+	if s.Repeats < 1 {
+		return nil, fmt.Errorf("plan: %d repeats", s.Repeats)
+	}
+	if len(s.Arms) == 0 {
+		return nil, errors.New("plan: no arms")
+	}
+	p := &record.Plan{V: record.Version, Run: s.Run, Name: s.Name, Created: s.Created.UTC(), Seed: s.Seed, Repeats: s.Repeats, Arms: s.Arms,
+		Shard: s.Shard.String(), Config: s.Config}
+	seen := map[string]bool{}
+	for _, a := range s.Arms {
+		if seen[a.ID] {
+			return nil, fmt.Errorf("plan: arm %q is the same as another one in all that matters; change or remove it", a.Name)
+		}
+		seen[a.ID] = true
+	}
+	names := map[string]bool{}
+	for _, b := range s.Benches {
+		name := b.Benchmark.Name()
+		if names[name] {
+			return nil, fmt.Errorf("plan: two benchmarks are called %q; give one of them another name", name)
+		}
+		names[name] = true
+		all, digest, err := read(ctx, b.Benchmark)
+		if err != nil {
+			return nil, fmt.Errorf("benchmark %s: %w", b.Spec, err)
+		}
+		tasks, err := b.Select.apply(all, s.Seed)
+		if err != nil {
+			return nil, fmt.Errorf("benchmark %s: %w", b.Spec, err)
+		}
+		if len(tasks) == 0 {
+			return nil, fmt.Errorf("benchmark %s: the selection leaves none of its %d tasks%s", b.Spec, len(all), b.Select.hint(all))
+		}
+		p.Benchmarks = append(p.Benchmarks, record.Benchmark{Name: name, Spec: b.Spec, Digest: digest, Opts: b.Options})
+		for _, t := range tasks {
+			p.Tasks = append(p.Tasks, t.Task)
+		}
+	}
+	if len(p.Benchmarks) == 0 {
+		return nil, errors.New("plan: no benchmark")
+	}
+	p.Tasks = s.Shard.apply(p.Tasks)
+	if len(p.Tasks) == 0 {
+		return nil, fmt.Errorf("plan: shard %s is empty: there are fewer tasks than shards", s.Shard)
+	}
+	return p, nil
+}
+
+// task is a planned task with what selections ask for.
+type task struct {
+	record.Task
+	fields map[string]string
+}
+
+func read(ctx context.Context, b benchmarks.Benchmark) (tasks []task, digest string, err error) {
+	h := sha256.New()
+	ids := map[string]bool{}
+	for t, err := range b.Source().Tasks(ctx) {
+		pt := task{Task: record.Task{Benchmark: b.Name(), ID: t.ID, Digest: t.Digest, Cluster: t.Cluster, Tags: t.Tags}, fields: t.Fields}
+		var bad *datasets.BadTask
+		switch {
+		case errors.As(err, &bad):
+			pt.ID, pt.Bad = bad.ID, bad.Error()
+			if pt.ID == "" {
+				pt.ID = bad.Place
+			}
+			pt.Digest = ""
+		case err != nil:
+			return nil, "", err
+		}
+		if ids[pt.ID] {
+			return nil, "", fmt.Errorf("two tasks are called %q; every task needs an id of its own", pt.ID)
+		}
+		ids[pt.ID] = true
+		if pt.Digest == "" {
+			var content any = t.Data
+			if pt.Bad != "" {
+				content = pt.Bad
+			}
+			if pt.Digest, err = record.TaskDigest(b.Name(), pt.ID, content); err != nil {
+				return nil, "", err
+			}
+		}
+		fmt.Fprintf(h, "%s\n", pt.Digest)
+		tasks = append(tasks, pt)
+	}
+	return tasks, hex.EncodeToString(h.Sum(nil))[:20], ctx.Err()
+}
+
+// A Past is what a journal knows of a trial.
+type Past struct {
+	Decided     bool
+	Status      record.Status // of the current verdict
+	Attempts    int           // the highest number so far
+	Failed      int           // attempts that ended for infra, provider or grader
+	Fence       int64         // the highest so far
+	Interrupted int           // the attempt that is still open; 0: none
+	Prior       []int         // attempts before it that were cut off, the newest first
+	Evidence    []record.Evidence
+}
+
+// Trials is how many the plan has.
+func Trials(p *record.Plan) int { return len(p.Arms) * len(p.Tasks) * p.Repeats }
+
+// Jobs yields the trials that are left, in the plan's order: repeat by repeat, the tasks shuffled by the seed, the arms of a task side by
+// side, so that a run that ends early still has pairs to compare. past may be nil. Again says which decided trials are to be tried
+// once more (a rerun); it may be nil.
+func Jobs(p *record.Plan, past func(trial string) Past, again func(Past) bool) iter.Seq[harness.Job] {
+	bench := map[string]int{}
+	for i, b := range p.Benchmarks {
+		bench[b.Name] = i
+	}
+	return func(yield func(harness.Job) bool) {
+		order := rand.New(rand.NewPCG(p.Seed, 0x706c616e)).Perm(len(p.Tasks))
+		for rep := 1; rep <= p.Repeats; rep++ {
+			for _, ti := range order {
+				t := p.Tasks[ti]
+				for ai, arm := range p.Arms {
+					j := harness.Job{Trial: record.TrialID(arm.ID, t.Digest, rep), Arm: ai, Benchmark: bench[t.Benchmark], Task: t, Repeat: rep, Attempt: 1, Fence: 1}
+					if past != nil {
+						was := past(j.Trial)
+						if was.Decided && (again == nil || !again(was)) {
+							continue
+						}
+						j.Attempt, j.Fence = was.Attempts+1, was.Fence+1
+						switch {
+						case was.Decided:
+							j.Why = "rerun"
+						case was.Attempts > 0:
+							j.Why = "resume"
+							j.Failed = was.Failed
+							j.Interrupted, j.Prior = was.Interrupted, was.Prior
+							if n := len(was.Evidence); n > 0 && was.Evidence[n-1].Last {
+								j.Evidence = was.Evidence
+							}
+						}
+					}
+					if !yield(j) {
+						return
+					}
+				}
+			}
+		}
+	}
+}

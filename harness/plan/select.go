@@ -1,0 +1,190 @@
+package plan
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/evalrun/evalrun/harness/record"
+)
+
+// A Selection says which tasks of a benchmark take part. The zero value: all. The parts are applied in the order of the fields.
+type Selection struct {
+	IDs    []string // globs (path.Match, and * also matches /); a leading ! excludes
+	Tags   []string // one of them; a leading ! excludes
+	Filter []string // field=value, field!=value; all must hold
+	Sample int      // so many, drawn by the seed, kept in the source's order
+	Limit  int      // the first so many
+	Seed   *uint64  // of the sample; nil: the run's
+}
+
+// Check says what is wrong with the selection's own words.
+func (s Selection) Check() error {
+	for _, g := range s.IDs {
+		if _, err := path.Match(strings.TrimPrefix(g, "!"), ""); err != nil {
+			return fmt.Errorf("ids: %q is not a glob: %w", g, err)
+		}
+	}
+	for _, f := range s.Filter {
+		if k, _, ok := strings.Cut(f, "="); !ok || strings.TrimSuffix(k, "!") == "" {
+			return fmt.Errorf("filter: %q is not of the form field=value or field!=value", f)
+		}
+	}
+	if s.Sample < 0 {
+		return fmt.Errorf("sample: %d is negative", s.Sample)
+	}
+	if s.Limit < 0 {
+		return fmt.Errorf("limit: %d is negative", s.Limit)
+	}
+	return nil
+}
+
+func (s Selection) apply(all []task, seed uint64) ([]task, error) {
+	if err := s.Check(); err != nil {
+		return nil, err
+	}
+	var out []task
+	for _, t := range all {
+		if anyOf(s.IDs, func(g string) bool { return glob(g, t.ID) }) &&
+			anyOf(s.Tags, func(tag string) bool { return slices.Contains(t.Tags, tag) }) && s.fits(t) {
+			out = append(out, t)
+		}
+	}
+	if s.Sample > 0 && s.Sample < len(out) {
+		if s.Seed != nil {
+			seed = *s.Seed
+		}
+		pick := rand.New(rand.NewPCG(seed, 0x73616d706c65)).Perm(len(out))[:s.Sample]
+		slices.Sort(pick)
+		drawn := make([]task, len(pick))
+		for i, k := range pick {
+			drawn[i] = out[k]
+		}
+		out = drawn
+	}
+	if s.Limit > 0 && s.Limit < len(out) {
+		out = out[:s.Limit]
+	}
+	return out, nil
+}
+
+// anyOf reports whether one of words holds and none of those with a leading ! does. No positive words: all pass.
+func anyOf(words []string, holds func(string) bool) bool {
+	some, ok := false, false
+	for _, w := range words {
+		if not, cut := strings.CutPrefix(w, "!"); cut {
+			if holds(not) {
+				return false
+			}
+			continue
+		}
+		some = true
+		ok = ok || holds(w)
+	}
+	return ok || !some
+}
+
+// glob is path.Match in which * also matches a slash, since task IDs like HumanEval/3 have them.
+func glob(pattern, id string) bool {
+	const slash = "\x01"
+	ok, err := path.Match(strings.ReplaceAll(pattern, "/", slash), strings.ReplaceAll(id, "/", slash))
+	return err == nil && ok
+}
+
+func (s Selection) fits(t task) bool {
+	for _, f := range s.Filter {
+		k, want, _ := strings.Cut(f, "=")
+		k, not := strings.CutSuffix(k, "!")
+		got, has := t.fields[k]
+		if (has && got == want) == not {
+			return false
+		}
+	}
+	return true
+}
+
+// hint says what could have been selected.
+func (s Selection) hint(all []task) string {
+	if len(all) == 0 {
+		return ""
+	}
+	ids := make([]string, 0, 3)
+	for _, t := range all[:min(3, len(all))] {
+		ids = append(ids, t.ID)
+	}
+	h := fmt.Sprintf("; their ids begin with %s", strings.Join(ids, ", "))
+	if len(s.Tags) > 0 {
+		tags := map[string]bool{}
+		for _, t := range all {
+			for _, g := range t.Tags {
+				tags[g] = true
+			}
+		}
+		h += "; their tags are " + join(tags)
+	}
+	if len(s.Filter) > 0 {
+		fields := map[string]bool{}
+		for _, t := range all {
+			for k := range t.fields {
+				fields[k] = true
+			}
+		}
+		h += "; their fields are " + join(fields)
+	}
+	return h
+}
+
+func join(set map[string]bool) string {
+	if len(set) == 0 {
+		return "none"
+	}
+	var words []string
+	for w := range set {
+		words = append(words, w)
+	}
+	slices.Sort(words)
+	if len(words) > 12 {
+		words = append(words[:12], "…")
+	}
+	return strings.Join(words, ", ")
+}
+
+// A Shard is one of N parts of a plan, by task, so that the arms of a task stay together. The zero value is the whole.
+type Shard struct{ I, N int } // I from 1
+
+// ParseShard reads "2/8".
+func ParseShard(s string) (Shard, error) {
+	if s == "" {
+		return Shard{}, nil
+	}
+	a, b, ok := strings.Cut(s, "/")
+	i, err1 := strconv.Atoi(a)
+	n, err2 := strconv.Atoi(b)
+	if !ok || err1 != nil || err2 != nil || i < 1 || n < 1 || i > n {
+		return Shard{}, fmt.Errorf("shard %q is not i/n with 1 ≤ i ≤ n, like 2/8", s)
+	}
+	return Shard{i, n}, nil
+}
+
+func (s Shard) String() string {
+	if s.N == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d/%d", s.I, s.N)
+}
+
+func (s Shard) apply(tasks []record.Task) []record.Task {
+	if s.N <= 1 {
+		return tasks
+	}
+	var out []record.Task
+	for i, t := range tasks {
+		if i%s.N == s.I-1 {
+			out = append(out, t)
+		}
+	}
+	return out
+}
