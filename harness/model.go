@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,8 +9,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"bytes"
 
 	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/agent/event"
@@ -42,10 +41,12 @@ func (a *attempt) bind(f model.Factory, actor, role string, other bool) (model.C
 			rec.tries = append(rec.tries, t)
 			rec.mu.Unlock()
 		},
-		Waiting: func() func() { return a.waiting() },
-	}
-	if !other && a.replay != nil {
-		b.Replayed = func(n int, request string) (*model.Response, bool) { return a.replay.find(actor, role, n, request) }
+		Waiting: a.waiting,
+		N: func() int {
+			rec.mu.Lock()
+			defer rec.mu.Unlock()
+			return rec.n
+		},
 	}
 	c, err := f(b)
 	if err != nil {
@@ -70,7 +71,10 @@ func (r *recorder) Generate(ctx context.Context, req *model.Request) (*model.Res
 		return nil, context.Cause(ctx)
 	}
 	began := time.Now()
-	resp, err := r.generate(ctx, req)
+	resp, err := r.again(req), error(nil)
+	if resp == nil {
+		resp, err = r.generate(ctx, req)
+	}
 	r.mu.Lock()
 	tries := r.tries
 	r.tries = nil
@@ -125,6 +129,17 @@ func (r *recorder) Generate(ctx context.Context, req *model.Request) (*model.Res
 	resp.ID = id
 	r.a.paid(resp, r.other)
 	return resp, nil
+}
+
+// again is the reply that an interrupted attempt paid for, if it was asked the same.
+func (r *recorder) again(req *model.Request) *model.Response {
+	if r.other || r.a.replay == nil {
+		return nil
+	}
+	r.mu.Lock()
+	n := r.n
+	r.mu.Unlock()
+	return r.a.replay.find(r.actor, r.role, n, req.Hash())
 }
 
 // generate calls the client; a panic in it is ours.
@@ -278,14 +293,14 @@ type replayed struct {
 	resp    model.Response
 }
 
-func (p *replay) find(actor, role string, n int, request string) (*model.Response, bool) {
+func (p *replay) find(actor, role string, n int, request string) *model.Response {
 	got, ok := p.replies[replayKey{actor, role, n}]
 	if !ok || got.request != request {
-		return nil, false
+		return nil
 	}
 	resp := got.resp
 	resp.From = "attempt"
-	return &resp, true
+	return &resp
 }
 
 // load adds what one attempt's entries hold; attempts given first win.

@@ -47,9 +47,9 @@ type Binding struct {
 	// Waiting is told when a call begins to wait for the service (back-off, a rate limit) and, by the function that it returns,
 	// when that ends: such time is not the agent's. May be nil.
 	Waiting func() (done func())
-	// Replayed returns the reply that an earlier, interrupted attempt of the same trial already paid for as call n, if
-	// its request had this hash. May be nil.
-	Replayed func(n int, request string) (*Response, bool)
+	// N is the number of the call that is being made, from 0. It may run ahead of the calls that a client sees, since replies that
+	// an earlier attempt paid for are not asked for again. Nil: the client counts for itself.
+	N func() int
 }
 
 // A Try is one try of a call.
