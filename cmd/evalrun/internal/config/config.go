@@ -1,0 +1,197 @@
+// Package config reads the configuration of a run. It is strict: a key that means nothing is an error, with its file, line,
+// column and the nearest key that does mean something, and all errors of a file are told at once.
+//
+// The structs of this file are the one description of the format: [Parse] decodes by them, [Schema] prints them as JSON Schema, and
+// an effective configuration ([Effective]) is a [File] again, with defaults filled in and the matrix laid out as arms, so that it can be shown,
+// stored in a run folder and read back by the same code. Values keep their positions until then.
+//
+// A secret is always the reference ${NAME} to a variable of the environment. References are resolved by whoever starts the run; no value
+// of this package ever holds a secret.
+package config
+
+import (
+	"encoding/json"
+
+	"github.com/evalrun/evalrun/agent/model"
+)
+
+// A File is a configuration. The tag doc is what the schema says of a key; enum, min and names narrow it.
+type File struct {
+	Name string `json:"name,omitempty" doc:"What the run is called; part of the run folder's name."`
+
+	Benchmark  *Benchmark  `json:"benchmark,omitempty" doc:"The benchmark to run."`
+	Benchmarks []Benchmark `json:"benchmarks,omitempty" doc:"Several benchmarks."`
+	Select     *Select     `json:"select,omitempty" doc:"Which tasks of each benchmark are run."`
+
+	Agent   *Agent        `json:"agent,omitempty" doc:"The agent of every arm that names none."`
+	Model   *Model        `json:"model,omitempty" doc:"The model of every arm that names none."`
+	Prompt  *Prompt       `json:"prompt,omitempty" doc:"The prompt of every arm that names none."`
+	Params  *model.Params `json:"params,omitempty" doc:"Sampling parameters of every arm."`
+	Tape    *Tape         `json:"tape,omitempty" doc:"The tape of every model that names none."`
+	Limits  *Limits       `json:"limits,omitempty" doc:"Limits of one trial. A trial that reaches one is graded with what is there."`
+	Sandbox *Sandbox      `json:"sandbox,omitempty" doc:"The machine of every trial. What is not set is left to the task."`
+
+	Matrix  map[string]axis   `json:"matrix,omitempty" doc:"Arms as the product of named axes. An axis is agent, model or prompt, a dotted path such as params.temperature or limits.turns, or a name of its own whose values are mappings of what they set. Axes become columns of the results."`
+	Include []map[string]raw  `json:"include,omitempty" doc:"Cells added to the matrix."`
+	Exclude []map[string]raw  `json:"exclude,omitempty" doc:"Cells left out of the matrix: those that agree in every axis named here."`
+	Arms    []Arm             `json:"arms,omitempty" doc:"Arms listed one by one."`
+	Models  map[string]*Model `json:"models,omitempty" doc:"Models by a name of one's own, for the key model of an arm."`
+
+	Repeats int     `json:"repeats,omitempty" min:"1" doc:"How often each task is played in each arm. Default 1."`
+	Seed    *uint64 `json:"seed,omitempty" doc:"Seed of everything that is drawn. Default 1."`
+	Order   string  `json:"order,omitempty" enum:"shuffled,listed" doc:"Order of the trials. Default shuffled, so that time is no confounder."`
+
+	Workers int      `json:"workers,omitempty" min:"1" doc:"Trials at once. Default: what the pools and the memory allow, at most 4 for each core."`
+	Pools   *Pools   `json:"pools,omitempty" doc:"Bounds of what trials share."`
+	Retries *Retries `json:"retries,omitempty" doc:"New attempts after failures that are not the agent's."`
+	Budget  *Budget  `json:"budget,omitempty" doc:"Limits of the whole run. One that is reached ends it, resumable, with exit code 5."`
+
+	Gates       []Gate   `json:"gates,omitempty" doc:"Thresholds that fail the run with exit code 4."`
+	MinCoverage *float64 `json:"min_coverage,omitempty" min:"0" max:"1" doc:"Least share of planned trials that must be evidence, else exit code 3. Default 1."`
+
+	EnvFile string            `json:"env_file,omitempty" doc:"A .env file with variables for secrets; the environment wins."`
+	Secrets map[string]Secret `json:"secrets,omitempty" doc:"Secrets that benchmarks and agents may ask for by name."`
+}
+
+// A Benchmark is a task source with options. Short form: name or name:path.
+type Benchmark struct {
+	Name    string          `json:"name,omitempty" required:"true" doc:"Which benchmark: quickstart, humaneval, qa, tasks …"`
+	Path    string          `json:"path,omitempty" doc:"Its data, relative to the configuration's folder."`
+	Options json.RawMessage `json:"options,omitempty" doc:"The benchmark's own options."`
+	Select  *Select         `json:"select,omitempty" doc:"Which of its tasks are run; keys that are not set come from the run's select."`
+}
+
+// Select says which tasks are run. What is left after ids, tags and filter is sampled, then limited, then sharded.
+type Select struct {
+	IDs    []string `json:"ids,omitempty" doc:"Patterns of task ids, such as 'web*'; one must match."`
+	Tags   []string `json:"tags,omitempty" doc:"Tags; all must be there. !tag: must not."`
+	Filter []string `json:"filter,omitempty" doc:"Conditions on task fields, such as difficulty=hard or lang!=c; all must hold. A value may be a pattern, or several joined by |."`
+	Sample int      `json:"sample,omitempty" min:"1" doc:"So many tasks, drawn by the run's seed. The draw of a task does not depend on other tasks."`
+	Limit  int      `json:"limit,omitempty" min:"1" doc:"The first so many tasks."`
+	Shard  *Shard   `json:"shard,omitempty" doc:"One part of the tasks, for several machines: 2/8 is the second of eight."`
+}
+
+// An Arm is what is compared.
+type Arm struct {
+	Name    string            `json:"name,omitempty" doc:"What the arm is called. Default: agent, model and prompt."`
+	Agent   *Agent            `json:"agent,omitempty" doc:"Who plays."`
+	Model   *Model            `json:"model,omitempty" doc:"The model: vendor/NAME, a name from models, or a mapping."`
+	Prompt  *Prompt           `json:"prompt,omitempty" doc:"The system prompt: a file, or a mapping."`
+	Params  *model.Params     `json:"params,omitempty" doc:"Sampling parameters, over those of the run."`
+	Limits  *Limits           `json:"limits,omitempty" doc:"Limits, over those of the run."`
+	Sandbox *Sandbox          `json:"sandbox,omitempty" doc:"The machine, over that of the run. The driver is the run's."`
+	Axes    map[string]string `json:"axes,omitempty" doc:"Columns of the results, as a matrix makes them."`
+}
+
+// An Agent is who plays. Short form: name or name:argument.
+type Agent struct {
+	Name    string            `json:"name,omitempty" required:"true" doc:"Which agent: oracle, nop, script, command, codeact …"`
+	Arg     string            `json:"arg,omitempty" doc:"What follows the colon in the short form: script:FILE, command:LINE."`
+	Options json.RawMessage   `json:"options,omitempty" doc:"The agent's own options."`
+	Secrets map[string]Secret `json:"secrets,omitempty" doc:"Variables for an external agent's environment."`
+}
+
+// A Model is which model answers, and how it is reached. Short form: vendor/NAME, or a name from models.
+type Model struct {
+	Name    string `json:"name,omitempty" required:"true" doc:"vendor/NAME, such as openai/gpt-4o-mini."`
+	BaseURL string `json:"base_url,omitempty" doc:"Where the service is, for any server that speaks the vendor's protocol."`
+	Key     Secret `json:"key,omitempty" doc:"The service's key, as a reference ${NAME}. Default: the vendor's usual variable."`
+	Window  int64  `json:"window,omitempty" min:"1" doc:"Context window in tokens, where it is not known."`
+	Price   *Price `json:"price,omitempty" doc:"US dollars for a million tokens, over the built-in table."`
+	Tape    *Tape  `json:"tape,omitempty" doc:"Replies are recorded to a file, or come from one."`
+
+	Connections int     `json:"connections,omitempty" min:"1" doc:"Calls at once, for all arms that share service and key. Default: pools.connections."`
+	PerMinute   float64 `json:"per_minute,omitempty" min:"0" doc:"Calls a minute at most."`
+	Tries       int     `json:"tries,omitempty" min:"1" doc:"Tries of one call before its trial fails for the provider. Default 6."`
+}
+
+// A Price is in US dollars for a million tokens. What is not set is not known.
+type Price struct {
+	In         *float64 `json:"in,omitempty" min:"0" doc:"Input."`
+	Out        *float64 `json:"out,omitempty" min:"0" doc:"Output."`
+	Cached     *float64 `json:"cached,omitempty" min:"0" doc:"Input that the provider had cached."`
+	CacheWrite *float64 `json:"cache_write,omitempty" min:"0" doc:"Input that the provider cached anew."`
+}
+
+// A Tape keeps model replies. Short form: the file, to replay.
+type Tape struct {
+	File  string `json:"file,omitempty" required:"true" doc:"The tape."`
+	Mode  string `json:"mode,omitempty" enum:"replay,record" doc:"Default replay."`
+	Loose bool   `json:"loose,omitempty" doc:"Replay a reply also when its request has changed since."`
+}
+
+// A Prompt is the text that an agent is told besides its task. Short form: a file.
+type Prompt struct {
+	Name string `json:"name,omitempty" doc:"Label in the results. Default: the file's name without its ending."`
+	File string `json:"file,omitempty" doc:"A text file, relative to the configuration's folder."`
+	Text string `json:"text,omitempty" doc:"The text itself."`
+}
+
+// Limits of one trial. Zero means none, but for phases, which always have one.
+type Limits struct {
+	Time   Duration `json:"time" doc:"Wall time of the agent in a trial, all stages together. Default 30m."`
+	Turns  Count    `json:"turns" doc:"Model replies. Default 100."`
+	Steps  Count    `json:"steps" doc:"Actions. Default 500."`
+	Tokens Count    `json:"tokens,omitempty" doc:"Tokens in and out."`
+	Cost   float64  `json:"cost,omitempty" min:"0" doc:"US dollars. Needs a known price."`
+	Output Size     `json:"output" doc:"What one command may print before its middle is cut out. Default 256KiB."`
+
+	Image   Duration `json:"image,omitempty" doc:"Getting an image ready. Default 30m."`
+	Start   Duration `json:"start,omitempty" doc:"Starting and setting up the machine. Default 5m."`
+	Command Duration `json:"command,omitempty" doc:"One command. Default 5m."`
+	Grade   Duration `json:"grade,omitempty" doc:"Grading one stage. Default 10m."`
+	Close   Duration `json:"close,omitempty" doc:"Closing the machine. Default 1m."`
+}
+
+// A Sandbox is the machine of a trial.
+type Sandbox struct {
+	Driver  string   `json:"driver,omitempty" names:"driver" doc:"What makes machines: local (Linux namespaces), none (no isolation at all), fake (in memory), or auto, the best that works here. Default auto, which never picks none."`
+	Image   string   `json:"image,omitempty" doc:"Root file system; local: dir:/path."`
+	CPU     float64  `json:"cpu,omitempty" min:"0" doc:"Cores."`
+	Memory  Size     `json:"memory,omitempty" doc:"Memory. Default: the task's, else the driver's; likewise pids and disk."`
+	Pids    int      `json:"pids,omitempty" min:"1" doc:"Processes."`
+	Disk    Size     `json:"disk,omitempty" doc:"What may be written."`
+	Network *Network `json:"network,omitempty" doc:"none, public, or the hosts that may be reached. Default: what the task says, else none."`
+}
+
+// Pools bound what trials share.
+type Pools struct {
+	Starts      int  `json:"starts,omitempty" min:"1" doc:"Machines starting at once. Default 2 for each core."`
+	Sandboxes   int  `json:"sandboxes,omitempty" min:"1" doc:"Machines alive at once. Default: as many as fit into memory."`
+	Memory      Size `json:"memory,omitempty" doc:"Memory for all machines together. Default 80 % of what is free."`
+	Connections int  `json:"connections,omitempty" min:"1" doc:"Model calls at once for each provider and key. Default 64."`
+	Grading     int  `json:"grading,omitempty" min:"1" doc:"Gradings at once. Default 2 for each core."`
+}
+
+// Retries are new attempts after failures that are not the agent's.
+type Retries struct {
+	Attempts   int      `json:"attempts,omitempty" min:"1" doc:"Attempts of one trial at most, the first one counted. Default 3."`
+	Budget     *Count   `json:"budget,omitempty" doc:"New attempts of the whole run at most. Default: a tenth of its trials, at least 10."`
+	PauseAfter int      `json:"pause_after,omitempty" min:"1" doc:"An arm that failed so often in a row, not through its agent, is paused. Default 10."`
+	Wait       Duration `json:"wait,omitempty" doc:"Wait before a trial's second attempt, doubled for each further one. Default 1s."`
+}
+
+// A Budget is for the whole run.
+type Budget struct {
+	Cost     float64 `json:"cost,omitempty" min:"0" doc:"US dollars."`
+	Tokens   Count   `json:"tokens,omitempty" doc:"Tokens in and out."`
+	Deadline Clock   `json:"deadline,omitempty" doc:"When the run ends: a time of day such as 06:00, or a moment."`
+}
+
+// A Gate is a threshold.
+type Gate struct {
+	Arm    string   `json:"arm,omitempty" doc:"Which arm; default every one."`
+	Metric string   `json:"metric,omitempty" enum:"mean,mean_planned,coverage,cost,difference" doc:"mean: of the evidence. mean_planned: excluded trials count 0. difference: mean of arm less mean of than, paired. Default mean."`
+	Than   string   `json:"than,omitempty" doc:"The arm that difference compares with."`
+	Min    *float64 `json:"min,omitempty" doc:"Least value."`
+	Max    *float64 `json:"max,omitempty" doc:"Greatest value."`
+}
+
+// axis and raw stay trees until arms are laid out.
+type (
+	axis struct{ *node }
+	raw  struct{ *node }
+)
+
+func (a axis) MarshalJSON() ([]byte, error) { return a.json() }
+func (r raw) MarshalJSON() ([]byte, error)  { return r.json() }

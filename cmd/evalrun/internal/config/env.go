@@ -1,0 +1,80 @@
+package config
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"strings"
+)
+
+// Env looks variables up: in the environment, then in a .env file.
+type Env struct {
+	lookup func(string) (string, bool)
+	file   map[string]string
+}
+
+// NewEnv returns an Env over the process's environment (lookup) and a .env file, if one is named. Lines of the file are
+// NAME=value, with or without quotes and a leading "export"; # begins a comment.
+func NewEnv(lookup func(string) (string, bool), file string) (*Env, error) {
+	e := &Env{lookup: lookup, file: map[string]string{}}
+	if file == "" {
+		return e, nil
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("env_file: %w", err)
+	}
+	sc := bufio.NewScanner(bytes.NewReader(b))
+	sc.Buffer(nil, 1<<20)
+	for line := 1; sc.Scan(); line++ {
+		s := strings.TrimSpace(sc.Text())
+		s = strings.TrimSpace(strings.TrimPrefix(s, "export "))
+		if s == "" || s[0] == '#' {
+			continue
+		}
+		name, val, ok := strings.Cut(s, "=")
+		name = strings.TrimSpace(name)
+		if !ok || !secretForm.MatchString("${"+name+"}") { // the line itself may hold a secret, so it is not shown
+			return nil, fmt.Errorf("%s:%d: expected NAME=value", file, line)
+		}
+		e.file[name] = unquote(strings.TrimSpace(val))
+	}
+	if err := sc.Err(); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return e, nil
+}
+
+func unquote(s string) string {
+	if len(s) >= 2 && (s[0] == '"' || s[0] == '\'') {
+		if i := strings.IndexByte(s[1:], s[0]); i >= 0 {
+			return s[1 : 1+i]
+		}
+	}
+	if i := strings.Index(s, " #"); i >= 0 {
+		s = strings.TrimSpace(s[:i])
+	}
+	return s
+}
+
+// Lookup finds a variable.
+func (e *Env) Lookup(name string) (string, bool) {
+	if v, ok := e.lookup(name); ok && v != "" {
+		return v, true
+	}
+	v, ok := e.file[name]
+	return v, ok && v != ""
+}
+
+// Secret resolves a reference. The empty reference is the empty value.
+func (e *Env) Secret(s Secret) (string, error) {
+	if s == "" {
+		return "", nil
+	}
+	v, ok := e.Lookup(s.Var())
+	if !ok {
+		return "", fmt.Errorf("the variable %s is not set; export it, or name a file that has it as env_file", s.Var())
+	}
+	return v, nil
+}

@@ -1,0 +1,126 @@
+package config
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"reflect"
+	"strings"
+)
+
+// A Registry says which names a configuration may use. It is passed in, since this package knows no implementation.
+type Registry struct {
+	Benchmarks, Agents, Vendors, Drivers []Kind
+}
+
+// A Kind is one name of a registry.
+type Kind struct {
+	Name string
+	Doc  string
+	// Arg names what may follow the colon of the short form, "FILE"; "" for nothing. Optional: it may be left out.
+	// IsPath: it is a path, taken relative to the configuration's folder.
+	Arg              string
+	Optional, IsPath bool
+	// Options is the struct of its own options, decoded strictly; nil: it has none.
+	Options reflect.Type
+	// Model and Prompt: an agent uses one. An agent that uses none has none in its arm.
+	Model, Prompt bool
+	// KeyVar is the variable that a vendor's key usually is in.
+	KeyVar string
+	// Define returns what else defines an arm with this agent: the digest of a script, say. Nil: nothing.
+	Define func(arg string, options json.RawMessage) (any, error)
+	// Check looks at an argument and options together; nil: nothing to look at.
+	Check func(arg string, options json.RawMessage) error
+}
+
+func find(kinds []Kind, name string) *Kind {
+	for i := range kinds {
+		if kinds[i].Name == name {
+			return &kinds[i]
+		}
+	}
+	return nil
+}
+
+// Benchmark returns the benchmark of a name, or nil.
+func (r *Registry) Benchmark(name string) *Kind { return find(r.Benchmarks, name) }
+
+// Agent returns the agent of a name, or nil.
+func (r *Registry) Agent(name string) *Kind { return find(r.Agents, name) }
+
+// Vendor returns the vendor of a name, or nil.
+func (r *Registry) Vendor(name string) *Kind { return find(r.Vendors, name) }
+
+func kindNames(kinds []Kind) []string {
+	names := make([]string, len(kinds))
+	for i, k := range kinds {
+		names[i] = k.Name
+	}
+	return names
+}
+
+func (r *Registry) names(of string) []string {
+	switch of {
+	case "benchmark":
+		return kindNames(r.Benchmarks)
+	case "agent":
+		return kindNames(r.Agents)
+	case "vendor":
+		return kindNames(r.Vendors)
+	case "driver":
+		return append([]string{"auto"}, kindNames(r.Drivers)...)
+	}
+	panic("config: no registry of " + of)
+}
+
+// The short forms.
+
+func (b *Benchmark) short(text string, _ *Registry) error {
+	b.Name, b.Path, _ = strings.Cut(text, ":")
+	return nil
+}
+
+func (a *Agent) short(text string, _ *Registry) error {
+	a.Name, a.Arg, _ = strings.Cut(text, ":")
+	return nil
+}
+
+func (m *Model) short(text string, _ *Registry) error {
+	m.Name = text
+	return nil
+}
+
+func (p *Prompt) short(text string, _ *Registry) error {
+	p.File = text
+	return nil
+}
+
+func (t *Tape) short(text string, _ *Registry) error {
+	t.File = text
+	return nil
+}
+
+// name checks that a kind exists and takes its argument, and makes a path absolute.
+func (r *Registry) name(of string, kinds []Kind, name string, arg *string, dir string) (*Kind, string, string) {
+	k := find(kinds, name)
+	if k == nil {
+		return nil, fmt.Sprintf("unknown %s %q", of, name), orKnown(name, kindNames(kinds))
+	}
+	switch {
+	case *arg == "" && k.Arg != "" && !k.Optional:
+		return nil, fmt.Sprintf("%s %s needs its %s", of, name, k.Arg), fmt.Sprintf("write %s:%s", name, k.Arg)
+	case *arg != "" && k.Arg == "":
+		return nil, fmt.Sprintf("%s %s takes nothing after its name, found %q", of, name, *arg), ""
+	}
+	if k.IsPath && *arg != "" {
+		*arg = abs(dir, *arg)
+	}
+	return k, "", ""
+}
+
+func abs(dir, path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(dir, path)
+}

@@ -1,0 +1,147 @@
+package config
+
+import (
+	"encoding/json"
+	"reflect"
+	"slices"
+)
+
+// Schema is the JSON Schema of a configuration. It is made from the structs that decode it.
+func Schema(reg *Registry) ([]byte, error) {
+	g := &schemaGen{reg: reg, defs: map[string]any{}}
+	root := g.object(reflect.TypeFor[File]())
+	root["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+	root["title"] = "A run of evalrun"
+	root["$defs"] = g.defs
+	return json.MarshalIndent(root, "", "  ")
+}
+
+type schemaGen struct {
+	reg  *Registry
+	defs map[string]any
+}
+
+type obj = map[string]any
+
+func (g *schemaGen) object(t reflect.Type) obj {
+	props := obj{}
+	var required []string
+	for _, f := range fieldsOf(t) {
+		s := g.value(f.typ)
+		if f.doc != "" {
+			s["description"] = f.doc
+		}
+		if f.enum != nil {
+			s["enum"] = f.enum
+		}
+		if f.names != "" {
+			s["enum"] = g.reg.names(f.names)
+		}
+		if f.min != nil {
+			s["minimum"] = *f.min
+		}
+		if f.max != nil {
+			s["maximum"] = *f.max
+		}
+		if f.required {
+			required = append(required, f.name)
+		}
+		props[f.name] = s
+	}
+	o := obj{"type": "object", "properties": props, "additionalProperties": false}
+	if required != nil {
+		o["required"] = required
+	}
+	return o
+}
+
+func (g *schemaGen) value(t reflect.Type) obj {
+	if t.Kind() == reflect.Pointer && !t.Implements(scalarType) {
+		return g.value(t.Elem())
+	}
+	elem := t
+	if t.Kind() == reflect.Pointer {
+		elem = t.Elem()
+	}
+	if reflect.PointerTo(elem).Implements(scalarType) {
+		return g.scalar(elem)
+	}
+	switch t {
+	case rawType:
+		return obj{}
+	case nodeAxis:
+		return obj{"anyOf": []any{obj{"type": "array", "minItems": 1}, obj{"type": "object", "minProperties": 1, "additionalProperties": obj{"type": "object"}}}}
+	case nodeRaw:
+		return obj{}
+	}
+	switch t.Kind() {
+	case reflect.Struct:
+		name := t.Name()
+		if _, ok := g.defs[name]; !ok {
+			g.defs[name] = nil // a type that holds itself ends here
+			o := g.object(t)
+			if reflect.PointerTo(t).Implements(reflect.TypeFor[shorter]()) {
+				o = obj{"anyOf": []any{obj{"type": "string", "minLength": 1}, o}}
+			}
+			g.defs[name] = o
+		}
+		return obj{"$ref": "#/$defs/" + name}
+	case reflect.Slice:
+		list := obj{"type": "array", "items": g.value(t.Elem())}
+		if t.Elem().Kind() == reflect.String {
+			return obj{"anyOf": []any{obj{"type": []string{"string", "number"}}, list}}
+		}
+		return list
+	case reflect.Map:
+		return obj{"type": "object", "additionalProperties": g.value(t.Elem())}
+	case reflect.String:
+		return obj{"type": []string{"string", "number"}}
+	case reflect.Bool:
+		return obj{"type": "boolean"}
+	case reflect.Int, reflect.Int64:
+		return obj{"type": "integer"}
+	case reflect.Uint64:
+		return obj{"type": "integer", "minimum": 0}
+	case reflect.Float64:
+		return obj{"type": "number"}
+	}
+	return obj{}
+}
+
+func (g *schemaGen) scalar(t reflect.Type) obj {
+	v := reflect.New(t).Interface().(scalar)
+	_, pattern, example := v.what()
+	s := obj{"type": "string", "pattern": pattern, "examples": []string{example}}
+	switch v.(type) {
+	case *Count:
+		return obj{"anyOf": []any{obj{"type": "integer", "minimum": 0}, s}}
+	case *Network:
+		return obj{"anyOf": []any{s, obj{"type": "array", "items": obj{"type": "string"}}}}
+	}
+	return s
+}
+
+// Keys are the dotted paths of all keys of a configuration, sorted; lists and maps add [] to theirs.
+func Keys() []string {
+	var out []string
+	var walk func(t reflect.Type, path string, depth int)
+	walk = func(t reflect.Type, path string, depth int) {
+		for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice && t != rawType || t.Kind() == reflect.Map {
+			if t.Kind() != reflect.Pointer {
+				path += "[]"
+			}
+			t = t.Elem()
+		}
+		if t.Kind() != reflect.Struct || reflect.PointerTo(t).Implements(scalarType) || t == nodeAxis || t == nodeRaw || depth > 8 {
+			return
+		}
+		for _, f := range fieldsOf(t) {
+			p := join(path, f.name)
+			out = append(out, p)
+			walk(f.typ, p, depth+1)
+		}
+	}
+	walk(reflect.TypeFor[File](), "", 0)
+	slices.Sort(out)
+	return out
+}
