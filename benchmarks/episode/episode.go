@@ -1,0 +1,131 @@
+// Package episode holds what most benchmarks' episodes share: a machine that is started when it is first needed, a list of stages,
+// and actions on the machine. A benchmark embeds [Base] and adds Collect.
+package episode
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/agent/event"
+	"github.com/evalrun/evalrun/benchmarks"
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// Dir is the working directory of tasks that name none.
+const Dir = "/work"
+
+// A Base plays stages over one machine. Its exported fields are set once, before use.
+type Base struct {
+	Host   benchmarks.Host
+	Spec   *sandbox.Spec // nil: the episode has no machine, and no action runs
+	Stages []benchmarks.Stage
+	// Setup readies a machine that was just created. Its error closes the machine. May be nil.
+	Setup func(ctx context.Context, sb sandbox.Sandbox) error
+	// Enter is called when a stage begins, before the agent sees it. May be nil.
+	Enter func(ctx context.Context, stage int) error
+
+	mu     sync.Mutex
+	sb     sandbox.Sandbox
+	closed bool
+	stage  int // index of the next stage
+	step   stepper
+}
+
+// Next begins the next stage.
+func (b *Base) Next(ctx context.Context, _ *benchmarks.Result) (*benchmarks.Stage, error) {
+	if b.stage >= len(b.Stages) {
+		return nil, io.EOF
+	}
+	i := b.stage
+	b.stage++
+	if b.Enter != nil {
+		if err := b.Enter(ctx, i); err != nil {
+			return nil, err
+		}
+	}
+	s := b.Stages[i]
+	if b.Spec != nil {
+		s.Kinds = append(s.Kinds, b.step.kinds()...)
+	}
+	return &s, nil
+}
+
+// Index is the stage being played, from 0.
+func (b *Base) Index() int { return max(b.stage-1, 0) }
+
+// Step executes an action on the machine, starting it when it is not there yet.
+func (b *Base) Step(ctx context.Context, a event.Event) (benchmarks.Turn, error) {
+	if b.Spec == nil {
+		return benchmarks.Turn{Obs: event.Error{Code: "unsupported", Text: "there is no machine to act on; answer without one"}}, nil
+	}
+	obs, err := b.step.do(ctx, b, a)
+	return benchmarks.Turn{Obs: obs}, err
+}
+
+// Machine starts the machine when it is not there yet.
+func (b *Base) Machine(ctx context.Context) (sandbox.Sandbox, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.sb != nil:
+		return b.sb, nil
+	case b.Spec == nil:
+		return nil, &sandbox.Unsupported{Driver: "task", What: "this task has no machine"}
+	case b.closed:
+		return nil, &sandbox.Error{Op: "create", Err: sandbox.ErrGone}
+	}
+	sb, err := b.Host.Sandbox(ctx, *b.Spec)
+	if err != nil {
+		return nil, err
+	}
+	if b.Setup != nil {
+		if err := b.Setup(ctx, sb); err != nil {
+			sb.Close()
+			return nil, err
+		}
+	}
+	b.sb = sb
+	return sb, nil
+}
+
+// Started returns the machine if it was started, else nil.
+func (b *Base) Started() sandbox.Sandbox {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.sb
+}
+
+// Dir is the working directory of the task.
+func (b *Base) Dir() string {
+	if b.Spec == nil || b.Spec.Dir == "" {
+		return Dir
+	}
+	return b.Spec.Dir
+}
+
+// Close ends the machine.
+func (b *Base) Close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	if b.sb == nil {
+		return nil
+	}
+	if err := b.sb.Close(); err != nil {
+		return fmt.Errorf("closing the agent's machine: %w", err)
+	}
+	return nil
+}
+
+// Answers is an agent that gives one answer: the oracle of a task that asks for text.
+func Answers(text string) agent.Agent {
+	return agent.Func(func(context.Context, *agent.Session) (agent.Answer, error) {
+		return agent.Answer{Parts: event.Text(text)}, nil
+	})
+}
+
+// Say is a goal of one text.
+func Say(text string) agent.Goal { return agent.Goal{Parts: event.Text(text)} }

@@ -1,0 +1,26 @@
+// Package files picks the reader of a file of rows by its name.
+package files
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/evalrun/evalrun/datasets/csv"
+	"github.com/evalrun/evalrun/datasets/jsonl"
+	"github.com/evalrun/evalrun/datasets/parquet"
+	"github.com/evalrun/evalrun/datasets/rows"
+)
+
+// Open returns the rows of a file named .jsonl, .ndjson, .csv, .tsv (each with or without .gz) or .parquet.
+func Open(path string) (rows.File, error) {
+	name := strings.TrimSuffix(path, ".gz")
+	switch {
+	case strings.HasSuffix(name, ".jsonl"), strings.HasSuffix(name, ".ndjson"):
+		return jsonl.Open(path), nil
+	case strings.HasSuffix(name, ".csv"), strings.HasSuffix(name, ".tsv"):
+		return csv.Open(path), nil
+	case strings.HasSuffix(path, ".parquet"):
+		return parquet.Open(path), nil
+	}
+	return nil, fmt.Errorf("%s: cannot tell its format by its name; known are .jsonl, .ndjson, .csv, .tsv, each with or without .gz, and .parquet", path)
+}

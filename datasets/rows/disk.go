@@ -1,0 +1,84 @@
+package rows
+
+import (
+	"bufio"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/evalrun/evalrun/datasets"
+)
+
+// A Disk is a file on disk, unpacked when its name ends in .gz: into a temporary file without a name, so that rows can be
+// read again from any place without unpacking all before them, and nothing is left behind.
+type Disk struct {
+	Path string
+
+	mu   sync.Mutex
+	open *os.File
+	size int64
+}
+
+// Name is the last part of the path.
+func (d *Disk) Name() string {
+	if i := strings.LastIndexByte(d.Path, '/'); i >= 0 {
+		return d.Path[i+1:]
+	}
+	return d.Path
+}
+
+// Reader gives the whole content for reading at any place. It opens the file once and keeps it, so that a file replaced
+// meanwhile does not change under a run. Errors are *[datasets.Fatal].
+func (d *Disk) Reader() (r io.ReaderAt, size int64, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.open != nil {
+		return d.open, d.size, nil
+	}
+	f, err := d.unpacked()
+	if err == nil {
+		var info fs.FileInfo
+		if info, err = f.Stat(); err == nil && !info.Mode().IsRegular() {
+			err = errors.New("not a regular file")
+		}
+		if err == nil {
+			d.open, d.size = f, info.Size()
+			return f, d.size, nil
+		}
+		f.Close()
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = errors.New("no such file")
+	}
+	return nil, 0, &datasets.Fatal{Place: d.Path, Err: err}
+}
+
+func (d *Disk) unpacked() (*os.File, error) {
+	f, err := os.Open(d.Path)
+	if err != nil || !strings.HasSuffix(d.Path, ".gz") {
+		return f, err
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(bufio.NewReaderSize(f, 1<<18))
+	if err != nil {
+		return nil, fmt.Errorf("unpacking: %w", err)
+	}
+	tmp, err := os.CreateTemp("", "evalrun-rows-*")
+	if err != nil {
+		return nil, err
+	}
+	os.Remove(tmp.Name())
+	if _, err := io.Copy(tmp, z); err != nil {
+		tmp.Close()
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			err = errors.New("the file is cut short; fetch it again")
+		}
+		return nil, fmt.Errorf("unpacking: %w", err)
+	}
+	return tmp, nil
+}
