@@ -170,13 +170,14 @@ func (n Network) None() bool { return n.Mode == "" || n.Mode == "none" }
 // A Command is one program to run inside.
 type Command struct {
 	ID   string            // executed once; asked again, the remembered Exit comes back. "": not remembered
-	Args []string          // no shell is added
+	Args []string          // no shell is added. What cannot be found or started is exit 127 or 126, not an error
 	Dir  string            // "": the spec's
 	User string            // "": the spec's
 	Env  map[string]string // added to the spec's
 
 	// Stdin nil is an empty input. Stdout and Stderr receive output as it comes; nil Stderr sends both through
-	// Stdout, in exact order. Writes to them are never concurrent. A nil Stdout discards. An error from a writer ends the transfer, not the command.
+	// Stdout, in exact order. Writes to them are never concurrent. A nil Stdout discards. An error from a writer ends the transfer, not the command:
+	// that stream is only counted from there on, and Exec does not return the error, which its caller's own writer knows.
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 
