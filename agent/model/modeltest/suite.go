@@ -1,0 +1,156 @@
+package modeltest
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/evalrun/evalrun/agent/event"
+	"github.com/evalrun/evalrun/agent/model"
+)
+
+// A Scenario is what the service does in one test of [Conformance].
+type Scenario string
+
+// The scenarios. In those of errors the service answers every call so.
+const (
+	Answers     Scenario = "answers"      // text "hello", 100 tokens in of which 40 cached, 20 out of which 5 reasoning
+	CallsTools  Scenario = "calls tools"  // two calls: "a" with {"x":1}, "b" with the text {"x": which is no JSON
+	Limited     Scenario = "rate"         // asks to wait 2 s
+	OutOfMoney  Scenario = "quota"        // the account is empty
+	WrongKey    Scenario = "wrong key"    // and the message repeats the key
+	Overlong    Scenario = "too long"     // the conversation does not fit
+	Forbids     Scenario = "filtered"     // a content filter
+	Busy        Scenario = "overload"     // 529
+	Breaks      Scenario = "500"          //
+	Malformed   Scenario = "bad request"  //
+	CutsOff     Scenario = "cut"          // half a reply
+	Garbage     Scenario = "invalid JSON" //
+	SaysNothing Scenario = "empty"        // a reply without a choice
+	Sleeps      Scenario = "slow"         // no byte for a minute; the client's own time-out is at most 1 s
+	Waits       Scenario = "waits"        // no byte for a minute; the client's own time-out is longer
+	Dead        Scenario = "dead host"    // nobody listens
+)
+
+// Key is the key that clients of the suite are given.
+const Key = "sk-test-0123456789abcdef"
+
+// Conformance tests a vendor's client: make gives one whose service plays a scenario.
+func Conformance(t *testing.T, make func(t *testing.T, s Scenario) model.Client) {
+	request := func() *model.Request {
+		return &model.Request{
+			Messages: []model.Message{
+				{Role: model.System, Parts: event.Text("Be brief.")},
+				{Role: model.User, Parts: event.Text("Say hello.")},
+				{Role: model.Assistant, Calls: []event.ReplyCall{{ID: "1", Name: "a", Args: `{}`}}},
+				{Role: model.ToolRole, CallID: "1", Name: "a", Parts: event.Text("done")},
+			},
+			Tools: []model.Tool{{Name: "a", Description: "does a", Schema: []byte(`{"type":"object","properties":{"x":{"type":"integer"}}}`)}},
+		}
+	}
+
+	t.Run(string(Answers), func(t *testing.T) {
+		req := request()
+		before := req.Hash()
+		r, err := make(t, Answers).Generate(t.Context(), req)
+		if err != nil {
+			t.Fatalf("Generate: %v", err)
+		}
+		if got := event.PlainText(r.Parts); got != "hello" {
+			t.Errorf("text %q, want hello", got)
+		}
+		u := r.Usage
+		if u.In != 100 || u.Cached != 40 || u.Out != 20 || u.Reasoning != 5 {
+			t.Errorf("usage %+v, want 100 in (40 cached), 20 out (5 reasoning)", u)
+		}
+		if r.Stop == "" || r.Model == "" || r.From != "" {
+			t.Errorf("stop %q, model %q, from %q", r.Stop, r.Model, r.From)
+		}
+		if len(r.Raw) == 0 || len(r.RawReq) == 0 {
+			t.Error("the raw request or reply is missing")
+		}
+		if strings.Contains(string(r.RawReq)+string(r.Raw), Key) {
+			t.Error("what is kept holds the key")
+		}
+		if req.Hash() != before {
+			t.Error("the request was changed")
+		}
+	})
+
+	t.Run(string(CallsTools), func(t *testing.T) {
+		r, err := make(t, CallsTools).Generate(t.Context(), request())
+		if err != nil {
+			t.Fatalf("Generate: %v", err)
+		}
+		if len(r.Calls) != 2 {
+			t.Fatalf("%d calls, want 2", len(r.Calls))
+		}
+		if c := r.Calls[0]; c.Name != "a" || c.Args != `{"x":1}` || c.ID == "" {
+			t.Errorf("first call %+v", c)
+		}
+		if c := r.Calls[1]; c.Name != "b" || c.Args != `{"x":` || c.ID == r.Calls[0].ID {
+			t.Errorf("second call %+v: arguments must come as the model wrote them", c)
+		}
+	})
+
+	for s, class := range map[Scenario]string{
+		Limited: model.Rate, OutOfMoney: model.Quota, WrongKey: model.Auth, Overlong: model.Context, Forbids: model.Refused,
+		Busy: model.Overload, Breaks: model.Overload, Malformed: model.Invalid, CutsOff: model.Network, Garbage: model.Network,
+		SaysNothing: model.Network, Sleeps: model.Network, Dead: model.Network,
+	} {
+		t.Run(string(s), func(t *testing.T) {
+			_, err := make(t, s).Generate(t.Context(), request())
+			var e *model.Error
+			if !errors.As(err, &e) {
+				t.Fatalf("Generate = %v, want a *model.Error", err)
+			}
+			if e.Class != class {
+				t.Errorf("class %q, want %q (%v)", e.Class, class, err)
+			}
+			if strings.Contains(err.Error(), Key) {
+				t.Errorf("the error holds the key: %v", err)
+			}
+			if strings.ContainsAny(err.Error(), "\n\r") {
+				t.Errorf("the error has several lines: %q", err)
+			}
+			if s == Limited && e.After != 2*time.Second {
+				t.Errorf("After = %v, want 2s", e.After)
+			}
+		})
+	}
+
+	t.Run("context ends", func(t *testing.T) {
+		stop := errors.New("stopped by the test")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(50*time.Millisecond, func() { cancel(stop) })
+		begun := time.Now()
+		_, err := make(t, Waits).Generate(ctx, request())
+		if !errors.Is(err, stop) {
+			t.Errorf("Generate = %v, want the context's cause", err)
+		}
+		if d := time.Since(begun); d > 10*time.Second {
+			t.Errorf("returned after %v", d)
+		}
+		_, err = make(t, Answers).Generate(ctx, request())
+		if !errors.Is(err, stop) {
+			t.Errorf("Generate under an ended context = %v, want its cause", err)
+		}
+	})
+
+	t.Run("at once", func(t *testing.T) {
+		c := make(t, Answers)
+		req := request()
+		var wg sync.WaitGroup
+		for range 32 {
+			wg.Go(func() {
+				if _, err := c.Generate(t.Context(), req); err != nil {
+					t.Errorf("Generate: %v", err)
+				}
+			})
+		}
+		wg.Wait()
+	})
+}

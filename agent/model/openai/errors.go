@@ -1,0 +1,196 @@
+package openai
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/evalrun/evalrun/agent/model"
+)
+
+// failed is for a try that brought no whole reply.
+func (m *Model) failed(try context.Context, got *exchange, err error) error {
+	out := &model.Error{Class: model.Network, HTTP: got.status, ID: got.id}
+	var ue *url.Error
+	switch {
+	case errors.Is(context.Cause(try), errTry):
+		out.Err = fmt.Errorf("%w: %s had %v", errTry, m.host, m.cfg.Timeout)
+	case errors.As(err, &ue):
+		// The URL may hold a key; the host is enough.
+		out.Err = fmt.Errorf("calling %s: %s", m.host, m.clean(ue.Err.Error()))
+	case got.status != 0 && !json.Valid(got.reply):
+		out.Err = fmt.Errorf("the reply of %s is not JSON (%d bytes): %s", m.host, len(got.reply), m.clean(err.Error()))
+	default:
+		out.Err = fmt.Errorf("calling %s: %s", m.host, m.clean(err.Error()))
+	}
+	return out
+}
+
+// refusedBy reads an answer with an error status.
+func (m *Model) refusedBy(got *exchange) error {
+	code, message := readError(got.reply)
+	if message == "" {
+		message = http.StatusText(got.status)
+	}
+	return &model.Error{
+		Class: classify(got.status, code, message), After: got.after, HTTP: got.status, ID: got.id,
+		Err: errors.New(m.clean(message)),
+	}
+}
+
+// readError finds code and message in the forms that servers use: OpenAI's {"error":{…}}, vLLM's flat object, {"error":"text"},
+// FastAPI's {"detail":…}, or plain text.
+func readError(body []byte) (code, message string) {
+	var flat struct {
+		Error   json.RawMessage `json:"error"`
+		Message string          `json:"message"`
+		Type    string          `json:"type"`
+		Code    any             `json:"code"`
+		Detail  json.RawMessage `json:"detail"`
+	}
+	if json.Unmarshal(body, &flat) != nil {
+		text := strings.TrimSpace(string(body))
+		if strings.HasPrefix(text, "<") { // a proxy's HTML page says nothing
+			text = ""
+		}
+		return "", text
+	}
+	if len(flat.Error) > 0 {
+		var text string
+		if json.Unmarshal(flat.Error, &text) == nil {
+			return "", text
+		}
+		// Code is a number with some, null with others; what does not fit is left as it is.
+		_ = json.Unmarshal(flat.Error, &flat)
+	}
+	if flat.Message == "" && len(flat.Detail) > 0 {
+		flat.Message = string(flat.Detail)
+	}
+	code = flat.Type
+	if flat.Code != nil {
+		code = fmt.Sprint(flat.Code) + " " + flat.Type
+	}
+	return strings.ToLower(code), flat.Message
+}
+
+// What servers say when a conversation is too long; lower case.
+var tooLong = []string{
+	"context_length_exceeded", "maximum context length", "context length exceeded", "context window", "context_window",
+	"prompt is too long", "input is too long", "please reduce the length of", "exceeds the available context size",
+	"exceed context limit", "too many input tokens", "larger than the maximum context",
+}
+
+// What they say when they will not answer this content.
+var unwanted = []string{
+	"content_filter", "content_policy", "content management policy", "responsibleaipolicyviolation", "invalid_prompt",
+	"flagged as potentially violating", "safety system",
+}
+
+// What they say when money or an allowance is used up.
+var noMoney = []string{
+	"insufficient_quota", "billing_hard_limit", "billing_not_active", "insufficient balance", "insufficient_balance",
+	"exceeded your current quota", "credit balance", "insufficient credits",
+}
+
+// classify turns a status, a code and a message into a class of [model.Error].
+func classify(status int, code, message string) string {
+	text := code + " " + strings.ToLower(message)
+	has := func(marks []string) bool {
+		for _, m := range marks {
+			if strings.Contains(text, m) {
+				return true
+			}
+		}
+		return false
+	}
+	switch status {
+	case http.StatusPaymentRequired:
+		return model.Quota
+	case http.StatusTooManyRequests:
+		if has(noMoney) {
+			return model.Quota
+		}
+		return model.Rate
+	case http.StatusUnauthorized:
+		return model.Auth
+	case http.StatusForbidden:
+		switch {
+		case has(noMoney):
+			return model.Quota
+		case has(unwanted):
+			return model.Refused
+		}
+		return model.Auth
+	case http.StatusRequestEntityTooLarge:
+		return model.Context
+	case http.StatusRequestTimeout, http.StatusConflict, http.StatusTooEarly:
+		return model.Overload
+	}
+	switch {
+	case has(tooLong): // llama.cpp says so with a 500, too
+		return model.Context
+	case status >= 500:
+		return model.Overload
+	case has(unwanted):
+		return model.Refused
+	case has(noMoney):
+		return model.Quota
+	}
+	return model.Invalid
+}
+
+// clean cuts a message to a line's length and takes out what must not be shown.
+func (m *Model) clean(s string) string {
+	for _, secret := range m.secrets {
+		s = strings.ReplaceAll(s, secret, "[secret]")
+	}
+	s = strings.Join(strings.Fields(strings.ToValidUTF8(s, "\uFFFD")), " ")
+	const limit = 500
+	if r := []rune(s); len(r) > limit {
+		s = string(r[:limit]) + " …"
+	}
+	return s
+}
+
+func requestID(h http.Header) string {
+	for _, name := range []string{"X-Request-Id", "Request-Id", "Apim-Request-Id", "Cf-Ray"} {
+		if v := h.Get(name); v != "" {
+			return v
+		}
+	}
+	return ""
+}
+
+// retryAfter reads how long the service asks to wait: milliseconds, seconds, or a date, which is compared with the service's own clock
+// where it tells it.
+func retryAfter(h http.Header, now time.Time) time.Duration {
+	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil && ms > 0 {
+		return seconds(ms / 1000)
+	}
+	v := h.Get("Retry-After")
+	if s, err := strconv.ParseFloat(v, 64); err == nil {
+		return seconds(s)
+	}
+	at, err := http.ParseTime(v)
+	if err != nil {
+		return 0
+	}
+	if theirs, err := http.ParseTime(h.Get("Date")); err == nil {
+		now = theirs
+	}
+	return max(at.Sub(now), 0)
+}
+
+// seconds bounds what a header says to a day, against overflow and NaN.
+func seconds(s float64) time.Duration {
+	if !(s > 0) {
+		return 0
+	}
+	return time.Duration(min(s, 86400) * float64(time.Second))
+}

@@ -1,0 +1,219 @@
+// Package openai calls OpenAI and every server that speaks its chat completions: vLLM, llama.cpp, Ollama, SGLang, OpenRouter, Azure's and
+// Google's compatible end points. Start with [New] and [Config].
+//
+// It makes one try a call and waits for nothing: retry and limit are wrapped around it. It uses the vendor's own SDK with the SDK's retries
+// and its reading of the environment off.
+//
+// A reply is asked for whole, not streamed: nothing here shows half a reply, and a whole body is one thing to check, keep and replay. A dead
+// connection shows itself by the time-out of a try; a body cut in the middle by its length, or by JSON that does not end.
+package openai
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	sdk "github.com/openai/openai-go/v3"
+	"github.com/openai/openai-go/v3/option"
+
+	"github.com/evalrun/evalrun/agent/event"
+	"github.com/evalrun/evalrun/agent/model"
+)
+
+// DefaultURL is where OpenAI itself listens.
+const DefaultURL = "https://api.openai.com/v1"
+
+// Config says which model is called, where and how. Only Model must be set.
+type Config struct {
+	Model   string
+	BaseURL string            // up to and including /v1; "": DefaultURL
+	Key     string            // sent as a bearer token; "": none is sent
+	Headers map[string]string // sent besides; may hold secrets (api-key)
+	Vendor  string            // of Info; "": "openai"
+	Params  model.Params      // used where a request leaves a field out
+	Timeout time.Duration     // of one try, body included; 0: 10 min
+	MaxBody int64             // bytes of a reply; 0: 64 MiB
+
+	// Window, NoImages and NoTools are for Info, and images are left out where the model takes none.
+	Window            int64
+	NoImages, NoTools bool
+
+	// MaxTokens names the field for Params.MaxTokens. "": "max_completion_tokens" for OpenAI itself, which refuses the other for newer
+	// models; "max_tokens" elsewhere, since many servers know only that.
+	MaxTokens string
+	// Reasoning names the field in which a model's reasoning text is sent back ("reasoning_content" for DeepSeek with tools); "": it is not.
+	Reasoning string
+
+	// Blob opens what a message's part points to. Nil: a request with a blob fails.
+	Blob func(ctx context.Context, b event.Blob) (io.ReadCloser, error)
+	// HTTP is the client to use; nil: one that Transport made. Give the same one to all models behind one URL.
+	HTTP *http.Client
+}
+
+// A Model makes the clients of sessions; it holds connections, and clients are free. It is safe for several goroutines.
+type Model struct {
+	cfg     Config
+	host    string
+	service sdk.ChatCompletionService
+	secrets []string
+}
+
+// Transport returns an HTTP client for thousands of calls at once: as many connections as there are calls, kept for reuse, HTTP/2 where
+// the server has it, the environment's proxy.
+func Transport() *http.Client {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.MaxConnsPerHost = 0
+	t.MaxIdleConns = 0
+	// Without this, of n connections to a host all but two are closed after their reply, and each next call pays a handshake.
+	t.MaxIdleConnsPerHost = 1 << 14
+	t.IdleConnTimeout = 90 * time.Second
+	return &http.Client{Transport: t}
+}
+
+// New checks a configuration. It calls nobody.
+func New(cfg Config) (*Model, error) {
+	if cfg.Model == "" {
+		return nil, errors.New("openai: no model named: say which one, as in openai/gpt-5-mini")
+	}
+	if cfg.BaseURL == "" {
+		cfg.BaseURL = DefaultURL
+	}
+	u, err := url.Parse(cfg.BaseURL)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
+		return nil, errors.New("openai: the base URL is not of the form http(s)://host[:port]/v1")
+	}
+	if u.User != nil {
+		return nil, errors.New("openai: the base URL holds a user or a password: give it as a key or a header")
+	}
+	if cfg.Vendor == "" {
+		cfg.Vendor = "openai"
+	}
+	if cfg.Timeout <= 0 {
+		cfg.Timeout = 10 * time.Minute
+	}
+	if cfg.MaxBody <= 0 {
+		cfg.MaxBody = 64 << 20
+	}
+	if cfg.MaxTokens == "" {
+		cfg.MaxTokens = "max_tokens"
+		if u.Hostname() == "api.openai.com" {
+			cfg.MaxTokens = "max_completion_tokens"
+		}
+	}
+	if cfg.HTTP == nil {
+		cfg.HTTP = Transport()
+	}
+	m := &Model{cfg: cfg, host: u.Host}
+	opts := []option.RequestOption{
+		option.WithBaseURL(cfg.BaseURL), option.WithHTTPClient(cfg.HTTP), option.WithMaxRetries(0), option.WithMiddleware(m.keep),
+	}
+	if cfg.Key != "" {
+		opts = append(opts, option.WithAPIKey(cfg.Key))
+		m.secrets = append(m.secrets, cfg.Key)
+	}
+	for k, v := range cfg.Headers {
+		opts = append(opts, option.WithHeader(k, v))
+		if len(v) >= 8 { // shorter ones are no secrets, and would blot out half of a message
+			m.secrets = append(m.secrets, v)
+		}
+	}
+	// A service by itself: sdk.NewClient would read keys and URLs from the environment.
+	m.service = sdk.NewChatCompletionService(opts...)
+	return m, nil
+}
+
+// Client is the [model.Factory].
+func (m *Model) Client(model.Binding) (model.Client, error) { return m, nil }
+
+// Info says what the configuration tells of the model.
+func (m *Model) Info() model.Info {
+	return model.Info{
+		Vendor: m.cfg.Vendor, Name: m.cfg.Model, Window: m.cfg.Window,
+		Images: !m.cfg.NoImages, Tools: !m.cfg.NoTools,
+	}
+}
+
+var errTry = errors.New("no whole answer in time")
+
+// Generate makes one try.
+func (m *Model) Generate(ctx context.Context, req *model.Request) (*model.Response, error) {
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	params, err := m.params(ctx, req)
+	if err != nil {
+		return nil, &model.Error{Class: model.Invalid, Err: err}
+	}
+	var got exchange
+	try, cancel := context.WithTimeoutCause(context.WithValue(ctx, exchangeKey{}, &got), m.cfg.Timeout, errTry)
+	defer cancel()
+	reply, err := m.service.New(try, params)
+	if cause := context.Cause(ctx); cause != nil {
+		return nil, fmt.Errorf("calling %s: %w", m.cfg.Model, cause)
+	}
+	if got.status >= 400 {
+		return nil, m.refusedBy(&got)
+	}
+	if err != nil {
+		return nil, m.failed(try, &got, err)
+	}
+	return m.response(reply, &got)
+}
+
+// exchange is what went over the wire in one try, without headers.
+type exchange struct {
+	request, reply []byte
+	status         int
+	id             string
+	after          time.Duration
+}
+
+type exchangeKey struct{}
+
+// keep is the SDK's middleware that keeps both bodies. It reads the reply whole, so that a cut body is noticed here.
+func (m *Model) keep(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
+	got, _ := req.Context().Value(exchangeKey{}).(*exchange)
+	if got == nil {
+		return next(req)
+	}
+	if req.GetBody != nil {
+		if body, err := req.GetBody(); err == nil {
+			got.request, _ = io.ReadAll(body)
+		}
+	}
+	res, err := next(req)
+	if err != nil {
+		return res, err
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(res.Body, m.cfg.MaxBody+1))
+	got.status, got.reply = res.StatusCode, body
+	got.id = requestID(res.Header)
+	got.after = retryAfter(res.Header, time.Now())
+	if err != nil && res.StatusCode < 400 { // half an error page is still an error
+		return nil, fmt.Errorf("the reply was cut after %d bytes: %w", len(body), err)
+	}
+	if int64(len(body)) > m.cfg.MaxBody {
+		return nil, fmt.Errorf("the reply is larger than %d bytes", m.cfg.MaxBody)
+	}
+	res.Body = io.NopCloser(strings.NewReader(string(body)))
+	// Some servers call their JSON text/plain; the SDK would not read it.
+	if len(body) > 0 && firstByte(body) == '{' {
+		res.Header.Set("Content-Type", "application/json")
+	}
+	return res, nil
+}
+
+func firstByte(b []byte) byte {
+	for _, c := range b {
+		if c != ' ' && c != '\n' && c != '\r' && c != '\t' {
+			return c
+		}
+	}
+	return 0
+}
