@@ -1,0 +1,324 @@
+// Package command is an agent that is an external program, in any language.
+//
+// Where it is "sandbox", the program runs inside the task's own machine, as any command there, and acts by itself; its instruction
+// comes as a file, an argument or an environment variable ([Config] lists the placeholders), its answer is what it prints or
+// writes to a file. Where it is "host", the program runs beside evalrun and speaks JSON lines over its standard streams
+// (docs/protocol.md): it asks for steps and for model replies, and evalrun carries them out, so that the program needs neither
+// keys nor a machine of its own.
+//
+// A program that does not do its part (a crash, an exit without an answer, a line that is no message) is a [Failure]: the
+// agent's fault, and the trial is graded with what is there.
+package command
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// Where a program runs.
+const (
+	InSandbox = "sandbox"
+	OnHost    = "host"
+)
+
+// A Config is an agent's part of a run's configuration.
+//
+// In Run and in the values of Env these stand for what they name:
+//
+//	{files}             where Files is: FilesDir in the sandbox, its own path on the host
+//	{instruction_file}  a file with the goal's text; sandbox only
+//	{instruction}       the goal's text; sandbox only, and not in a Run that is a shell command
+//	{dir}               the task's working directory; sandbox only
+//	{stage} {seed}      the stage's number from 1; the session's seed
+//
+// In the sandbox EVALRUN_INSTRUCTION (where it fits into a variable), EVALRUN_INSTRUCTION_FILE, EVALRUN_STAGE and EVALRUN_SEED are set.
+type Config struct {
+	Where string `json:"where"` // InSandbox or OnHost
+	Run   Line   `json:"run"`   // program and arguments; a text is for /bin/sh -c
+
+	// Files is a file or folder of this machine that belongs to the program: {files}.
+	Files string            `json:"files"`
+	Env   map[string]string `json:"env"`
+	// PassEnv names variables of evalrun's own environment that a program on the host gets beside PATH, HOME and LANG.
+	PassEnv []string `json:"pass_env"`
+
+	// Answer of a program in the sandbox: "stdout" (the default: all that it prints, at most the last 256 KiB), "none",
+	// or a file to be read afterwards, absolute or below the task's working directory.
+	Answer string `json:"answer"`
+
+	// Options are handed to a program on the host as they are.
+	Options json.RawMessage `json:"options"`
+
+	Timeout Duration `json:"timeout"` // of a program in the sandbox, for a stage; 0: the trial's limit alone
+	Start   Duration `json:"start"`   // how soon a program on the host must say start; 0: 60s
+}
+
+// A Line is a program with its arguments, or, written as one text, a shell command.
+type Line struct {
+	Args  []string
+	Shell bool
+}
+
+func (l *Line) UnmarshalJSON(b []byte) error {
+	var s string
+	if json.Unmarshal(b, &s) == nil {
+		*l = Line{Args: []string{"/bin/sh", "-c", s}, Shell: true}
+		return nil
+	}
+	if err := json.Unmarshal(b, &l.Args); err != nil {
+		return errors.New("run: want a list of texts, the program and its arguments, or one text, a shell command")
+	}
+	return nil
+}
+
+func (l Line) MarshalJSON() ([]byte, error) {
+	if l.Shell {
+		return json.Marshal(l.Args[2])
+	}
+	return json.Marshal(l.Args)
+}
+
+// A Duration is written like "90s".
+type Duration time.Duration
+
+func (d *Duration) UnmarshalJSON(b []byte) error {
+	var s string
+	if err := json.Unmarshal(b, &s); err != nil {
+		return fmt.Errorf("a duration is written like \"90s\", not %s", b)
+	}
+	v, err := time.ParseDuration(s)
+	if err != nil || v < 0 {
+		return fmt.Errorf("a duration is written like \"90s\", not %q", s)
+	}
+	*d = Duration(v)
+	return nil
+}
+
+func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(d).String()) }
+
+// FilesDir is where the files of a program in the sandbox are, taskDir where its instruction is.
+const (
+	FilesDir = "/opt/evalrun-agent"
+	taskDir  = "/opt/evalrun-task"
+)
+
+var placeholder = regexp.MustCompile(`\{(files|instruction_file|instruction|dir|stage|seed)\}`)
+
+// Parse reads a configuration strictly and checks it. Files, and a program on the host that is named by a path, are below base
+// where they are not absolute.
+func Parse(raw json.RawMessage, base string) (Config, error) {
+	var c Config
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&c); err != nil {
+		return c, fmt.Errorf("agent command: %s", strings.TrimPrefix(err.Error(), "json: "))
+	}
+	if c.Where == "" {
+		c.Where = InSandbox
+	}
+	if c.Answer == "" {
+		c.Answer = "stdout"
+	}
+	if c.Files != "" && !filepath.IsAbs(c.Files) {
+		abs, err := filepath.Abs(filepath.Join(base, c.Files))
+		if err != nil {
+			return c, fmt.Errorf("agent command: files: %w", err)
+		}
+		c.Files = abs
+	}
+	if c.Where == OnHost && len(c.Run.Args) > 0 && !c.Run.Shell {
+		// The program's working directory is an empty folder: nobody means a path from there.
+		if name := c.Run.Args[0]; strings.Contains(name, "/") && !filepath.IsAbs(name) && !placeholder.MatchString(name) {
+			abs, err := filepath.Abs(filepath.Join(base, name))
+			if err != nil {
+				return c, fmt.Errorf("agent command: run: %w", err)
+			}
+			c.Run.Args[0] = abs
+		}
+	}
+	if err := c.check(); err != nil {
+		return c, fmt.Errorf("agent command: %w", err)
+	}
+	return c, nil
+}
+
+func (c Config) check() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if len(c.Run.Args) == 0 || c.Run.Args[0] == "" {
+		bad("run: want the program and its arguments, such as [python3, \"{files}/agent.py\"]")
+	}
+	used := map[string]bool{}
+	for _, a := range c.Run.Args {
+		for _, m := range placeholder.FindAllStringSubmatch(a, -1) {
+			used[m[1]] = true
+		}
+	}
+	if c.Run.Shell && used["instruction"] {
+		bad("run: {instruction} in a shell command would be read as shell; write \"$EVALRUN_INSTRUCTION\", or use {instruction_file}")
+	}
+	for _, v := range c.Env {
+		for _, m := range placeholder.FindAllStringSubmatch(v, -1) {
+			used[m[1]] = true
+		}
+	}
+	if used["files"] && c.Files == "" {
+		bad("run: {files} is used, and files is not set")
+	}
+	if c.Files != "" {
+		if _, err := os.Stat(c.Files); err != nil {
+			bad("files: %w", err)
+		}
+	}
+	switch c.Where {
+	case InSandbox:
+		if len(c.PassEnv) > 0 {
+			bad("pass_env: nothing of this machine's environment enters a sandbox; set env, or where: host")
+		}
+		if len(c.Options) > 0 {
+			bad("options: a program in the sandbox has no one to hand them to; set env, or where: host")
+		}
+		if c.Start != 0 {
+			bad("start: is for where: host")
+		}
+	case OnHost:
+		for _, name := range []string{"instruction", "instruction_file", "dir"} {
+			if used[name] {
+				bad("run: {%s} is for where: sandbox; a program on the host gets its goal in the start message", name)
+			}
+		}
+		for _, name := range c.PassEnv {
+			if _, ok := os.LookupEnv(name); !ok {
+				bad("pass_env: the environment has no %s; set it, or leave it out", name)
+			}
+		}
+		if c.Answer != "stdout" {
+			bad("answer: is for where: sandbox; a program on the host sends its answer with finish")
+		}
+		if c.Timeout != 0 {
+			bad("timeout: is for where: sandbox; a program on the host has the trial's limit")
+		}
+	default:
+		bad("where: want %s or %s, not %q", InSandbox, OnHost, c.Where)
+	}
+	return errors.Join(errs...)
+}
+
+// FilesDigest is a digest of the names and contents of Files, "" where there are none: it belongs to the arm's identity.
+func (c Config) FilesDigest() (string, error) {
+	if c.Files == "" {
+		return "", nil
+	}
+	h := sha256.New()
+	add := func(name string, mode fs.FileMode, r io.Reader) error {
+		f := sha256.New()
+		if _, err := io.Copy(f, r); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(h, "%q %o %x\n", name, mode.Perm()&0o111, f.Sum(nil))
+		return err
+	}
+	src, err := files(c.Files)
+	if err != nil {
+		return "", err
+	}
+	defer src.Close()
+	err = fs.WalkDir(src, ".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.Type() == fs.ModeSymlink:
+			to, err := fs.ReadLink(src, name)
+			if err != nil {
+				return err
+			}
+			return add(name, 0, strings.NewReader("-> "+to))
+		case !d.Type().IsRegular():
+			return nil
+		}
+		fi, err := d.Info()
+		if err != nil {
+			return err
+		}
+		f, err := src.Open(name)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		return add(name, fi.Mode(), f)
+	})
+	if err != nil {
+		return "", fmt.Errorf("agent files: %w", err)
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// A Machine starts a machine for one program on the host: unisolated (the driver "none"), or isolated like any other. Its
+// working directory is the program's HOME. The agent closes it.
+type Machine func(ctx context.Context) (sb sandbox.Sandbox, home string, err error)
+
+// Agent returns the agent of one session. Its first Run is stage 1, its second stage 2; each starts the program anew. m is asked only
+// where the program runs on the host.
+func (c Config) Agent(m Machine) agent.Agent {
+	if c.Where == OnHost {
+		return &host{Config: c, machine: m}
+	}
+	return &inside{Config: c}
+}
+
+// fill puts values for placeholders.
+func fill(s string, values map[string]string) string {
+	return placeholder.ReplaceAllStringFunc(s, func(p string) string {
+		if v, ok := values[p[1:len(p)-1]]; ok {
+			return v
+		}
+		return p
+	})
+}
+
+// A Failure is a program that did not do its part.
+type Failure struct {
+	Text   string
+	Stderr string // its last lines; may be empty, and holds no control characters
+}
+
+func (f *Failure) Error() string {
+	if f.Stderr == "" {
+		return "agent program: " + f.Text
+	}
+	return "agent program: " + f.Text + "; its stderr ends: " + f.Stderr
+}
+
+func ended(e sandbox.Exit) string {
+	switch {
+	case e.OOM:
+		return "it ran out of memory"
+	case e.Signal != "":
+		return "it was ended by " + e.Signal
+	}
+	return fmt.Sprintf("it exited with code %d", e.Code)
+}
+
+// below joins a name of the sandbox to its working directory.
+func below(dir, name string) string {
+	if path.IsAbs(name) {
+		return path.Clean(name)
+	}
+	return path.Join("/", dir, name)
+}
