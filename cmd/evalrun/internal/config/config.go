@@ -22,6 +22,7 @@ type File struct {
 	Benchmark  *Benchmark  `json:"benchmark,omitempty" doc:"The benchmark to run."`
 	Benchmarks []Benchmark `json:"benchmarks,omitempty" doc:"Several benchmarks."`
 	Select     *Select     `json:"select,omitempty" doc:"Which tasks of each benchmark are run."`
+	Shard      *Shard      `json:"shard,omitempty" doc:"One part of the tasks, for several machines: 2/8 is the second of eight."`
 
 	Agent   *Agent        `json:"agent,omitempty" doc:"The agent of every arm that names none."`
 	Model   *Model        `json:"model,omitempty" doc:"The model of every arm that names none."`
@@ -29,6 +30,7 @@ type File struct {
 	Params  *model.Params `json:"params,omitempty" doc:"Sampling parameters of every arm."`
 	Tape    *Tape         `json:"tape,omitempty" doc:"The tape of every model that names none."`
 	Limits  *Limits       `json:"limits,omitempty" doc:"Limits of one trial. A trial that reaches one is graded with what is there."`
+	Phases  *Phases       `json:"phases,omitempty" doc:"Time limits of what is not the agent's. One that is reached is no evidence about the agent."`
 	Sandbox *Sandbox      `json:"sandbox,omitempty" doc:"The machine of every trial. What is not set is left to the task."`
 
 	Matrix  map[string]axis   `json:"matrix,omitempty" doc:"Arms as the product of named axes. An axis is agent, model or prompt, a dotted path such as params.temperature or limits.turns, or a name of its own whose values are mappings of what they set. Axes become columns of the results."`
@@ -36,6 +38,7 @@ type File struct {
 	Exclude []map[string]raw  `json:"exclude,omitempty" doc:"Cells left out of the matrix: those that agree in every axis named here."`
 	Arms    []Arm             `json:"arms,omitempty" doc:"Arms listed one by one."`
 	Models  map[string]*Model `json:"models,omitempty" doc:"Models by a name of one's own, for the key model of an arm."`
+	Roles   map[string]*Model `json:"roles,omitempty" doc:"Models that benchmarks ask for beside the arm's: grader, user."`
 
 	Repeats int     `json:"repeats,omitempty" min:"1" doc:"How often each task is played in each arm. Default 1."`
 	Seed    *uint64 `json:"seed,omitempty" doc:"Seed of everything that is drawn. Default 1."`
@@ -49,6 +52,8 @@ type File struct {
 	Gates       []Gate   `json:"gates,omitempty" doc:"Thresholds that fail the run with exit code 4."`
 	MinCoverage *float64 `json:"min_coverage,omitempty" min:"0" max:"1" doc:"Least share of planned trials that must be evidence, else exit code 3. Default 1."`
 
+	KeepRequests bool `json:"keep_requests,omitempty" doc:"Keep each request to a model as it was sent, as a blob. Replies are always kept."`
+
 	EnvFile string            `json:"env_file,omitempty" doc:"A .env file with variables for secrets; the environment wins."`
 	Secrets map[string]Secret `json:"secrets,omitempty" doc:"Secrets that benchmarks and agents may ask for by name."`
 }
@@ -61,14 +66,13 @@ type Benchmark struct {
 	Select  *Select         `json:"select,omitempty" doc:"Which of its tasks are run; keys that are not set come from the run's select."`
 }
 
-// Select says which tasks are run. What is left after ids, tags and filter is sampled, then limited, then sharded.
+// Select says which tasks are run. What is left after ids, tags and filter is sampled, then limited.
 type Select struct {
-	IDs    []string `json:"ids,omitempty" doc:"Patterns of task ids, such as 'web*'; one must match."`
-	Tags   []string `json:"tags,omitempty" doc:"Tags; all must be there. !tag: must not."`
-	Filter []string `json:"filter,omitempty" doc:"Conditions on task fields, such as difficulty=hard or lang!=c; all must hold. A value may be a pattern, or several joined by |."`
-	Sample int      `json:"sample,omitempty" min:"1" doc:"So many tasks, drawn by the run's seed. The draw of a task does not depend on other tasks."`
+	IDs    []string `json:"ids,omitempty" doc:"Patterns of task ids, such as 'web*'; one must match. A leading ! leaves out."`
+	Tags   []string `json:"tags,omitempty" doc:"Tags; a task needs one of them. A leading ! leaves out."`
+	Filter []string `json:"filter,omitempty" doc:"Conditions on task fields, such as difficulty=hard or lang!=c; all must hold."`
+	Sample int      `json:"sample,omitempty" min:"1" doc:"So many tasks, drawn by the run's seed."`
 	Limit  int      `json:"limit,omitempty" min:"1" doc:"The first so many tasks."`
-	Shard  *Shard   `json:"shard,omitempty" doc:"One part of the tasks, for several machines: 2/8 is the second of eight."`
 }
 
 // An Arm is what is compared.
@@ -127,20 +131,25 @@ type Prompt struct {
 	Text string `json:"text,omitempty" doc:"The text itself."`
 }
 
-// Limits of one trial. Zero means none, but for phases, which always have one.
+// Limits of one trial. Zero means none.
 type Limits struct {
-	Time   Duration `json:"time" doc:"Wall time of the agent in a trial, all stages together. Default 30m."`
+	Time   Duration `json:"time" doc:"The agent's time in a trial, all stages together; waiting for our machinery or a provider's back-off is not counted. Default 30m."`
 	Turns  Count    `json:"turns" doc:"Model replies. Default 100."`
 	Steps  Count    `json:"steps" doc:"Actions. Default 500."`
 	Tokens Count    `json:"tokens,omitempty" doc:"Tokens in and out."`
 	Cost   float64  `json:"cost,omitempty" min:"0" doc:"US dollars. Needs a known price."`
-	Output Size     `json:"output" doc:"What one command may print before its middle is cut out. Default 256KiB."`
+	Output Size     `json:"output" doc:"Bytes of output that a trial may bring forth. Default 64MiB."`
+}
 
+// Phases bound what is not the agent's. Each always has a limit; zero means the default.
+type Phases struct {
 	Image   Duration `json:"image,omitempty" doc:"Getting an image ready. Default 30m."`
 	Start   Duration `json:"start,omitempty" doc:"Starting and setting up the machine. Default 5m."`
-	Command Duration `json:"command,omitempty" doc:"One command. Default 5m."`
+	Command Duration `json:"command,omitempty" doc:"One command, where neither agent nor task says otherwise; it is killed then, and the agent is told. Default 5m."`
+	Collect Duration `json:"collect,omitempty" doc:"Gathering what grading needs. Default 2m."`
 	Grade   Duration `json:"grade,omitempty" doc:"Grading one stage. Default 10m."`
 	Close   Duration `json:"close,omitempty" doc:"Closing the machine. Default 1m."`
+	Grace   Duration `json:"grace,omitempty" doc:"For an agent to return after its time has ended, before it is abandoned. Default 10s."`
 }
 
 // A Sandbox is the machine of a trial.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
+	"github.com/evalrun/evalrun/harness/plan"
 	"github.com/evalrun/evalrun/harness/record"
 )
 
@@ -50,12 +51,8 @@ limits:
   time: 30m
   turns: 100
   steps: 500
-  output: 256KiB
-  image: 30m
-  start: 5m
-  command: 5m
-  grade: 10m
-  close: 1m
+  output: 64MiB
+phases: {image: 30m, start: 5m, command: 5m, collect: 2m, grade: 10m, close: 1m, grace: 10s}
 repeats: 1
 seed: 1
 order: shuffled
@@ -128,7 +125,7 @@ func override(tree *node, over []Override, errs *errorList) *node {
 		}
 		if len(items) == 1 && !strings.HasPrefix(o.Path, "select.") {
 			v = items[0]
-		} else if len(items) == 1 && slices.Contains([]string{"select.sample", "select.limit", "select.shard"}, o.Path) {
+		} else if len(items) == 1 && slices.Contains([]string{"select.sample", "select.limit"}, o.Path) {
 			v = items[0]
 		}
 		tree = tree.put(o.Path, v)
@@ -158,7 +155,7 @@ func (l *layout) fail(n *node, key, msg, hint string) {
 
 func (l *layout) run(tree *node) {
 	def := parse("defaults", []byte(defaults), l.errs)
-	full := merge(tree, def, "limits", "sandbox", "retries", "pools")
+	full := merge(tree, def, "limits", "phases", "sandbox", "retries", "pools")
 	f := &l.out.File
 	l.decode(full, f, "")
 	if len(l.errs.list) > 0 {
@@ -176,6 +173,13 @@ func (l *layout) run(tree *node) {
 	}
 	for name, m := range f.Models {
 		l.model(m, full.get("models").get(name), "models."+name)
+	}
+	for name, m := range f.Roles {
+		if named, ok := f.Models[m.Name]; ok && named != nil {
+			f.Roles[name] = named
+			continue
+		}
+		l.model(m, full.get("roles").get(name), "roles."+name)
 	}
 
 	// From here on the arms say it all.
@@ -249,6 +253,14 @@ func cmpNode(nodes ...*node) *node {
 	return nil
 }
 
+// Selection is s as a plan takes it.
+func (s *Select) Selection() plan.Selection {
+	if s == nil {
+		return plan.Selection{}
+	}
+	return plan.Selection{IDs: s.IDs, Tags: s.Tags, Filter: s.Filter, Sample: s.Sample, Limit: s.Limit}
+}
+
 // over fills what s leaves open from base.
 func (s *Select) over(base *Select) *Select {
 	if s == nil {
@@ -273,9 +285,6 @@ func (s *Select) over(base *Select) *Select {
 	if c.Limit == 0 {
 		c.Limit = base.Limit
 	}
-	if c.Shard == nil {
-		c.Shard = base.Shard
-	}
 	return &c
 }
 
@@ -283,7 +292,7 @@ func (l *layout) selects(s *Select, n *node) {
 	if s == nil {
 		return
 	}
-	if _, err := s.compile(); err != nil {
+	if err := s.Selection().Check(); err != nil {
 		l.fail(cmpNode(n.get("filter"), n.get("ids"), n), "select", err.Error(), "")
 	}
 }
@@ -456,7 +465,7 @@ func (l *layout) arm(a *Arm, t *node, root string, tape *node) (record.Arm, bool
 		l.fail(cmpNode(t.get("name"), t), root+"name", fmt.Sprintf("arm name %q %s", a.Name, bad), "")
 		return record.Arm{}, false
 	}
-	def, err := definition(a, k)
+	def, err := definition(a, k, l.command())
 	if err != nil {
 		l.fail(an, root+"agent", err.Error(), "")
 		return record.Arm{}, false
@@ -476,6 +485,13 @@ func (l *layout) arm(a *Arm, t *node, root string, tape *node) (record.Arm, bool
 		return record.Arm{}, false
 	}
 	return rec, true
+}
+
+func (l *layout) command() Duration {
+	if p := l.out.File.Phases; p != nil {
+		return p.Command
+	}
+	return 0
 }
 
 func badName(s string) string {
@@ -600,7 +616,7 @@ func armName(a *Arm, modelLabel string) string {
 
 // definition is what makes an arm the arm it is. What only says how a service is reached (key, price, tape, pool sizes) is no
 // part of it; neither is the driver, which is recorded with each attempt.
-func definition(a *Arm, k *Kind) (any, error) {
+func definition(a *Arm, k *Kind, command Duration) (any, error) {
 	def := struct {
 		Agent   string            `json:"agent"`
 		Arg     string            `json:"arg,omitempty"`
@@ -638,7 +654,7 @@ func definition(a *Arm, k *Kind) (any, error) {
 	if l := a.Limits; l != nil {
 		def.Limits = map[string]int64{
 			"time_ns": int64(l.Time), "turns": int64(l.Turns), "steps": int64(l.Steps), "tokens": int64(l.Tokens),
-			"cost_micro_usd": int64(l.Cost * 1e6), "output": int64(l.Output), "command_ns": int64(l.Command),
+			"cost_micro_usd": int64(l.Cost * 1e6), "output": int64(l.Output), "command_ns": int64(command),
 		}
 	}
 	if k.Define != nil {
