@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/evalrun/evalrun/agent"
-	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/agent/model"
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/harness/record"
@@ -74,6 +73,7 @@ func ours(phase string, err error) (cause, bool) {
 	var (
 		storage *errStorage
 		slow    *errTooSlow
+		env     *errEnv
 		sb      *sandbox.Error
 		uns     *sandbox.Unsupported
 		mod     *model.Error
@@ -107,8 +107,8 @@ func ours(phase string, err error) (cause, bool) {
 		return fault(record.Infra, "sandbox", true)
 	case errors.As(err, &slow):
 		return fault(record.Infra, "timeout", true)
-	case errors.Is(err, event.ErrClosed):
-		return cause{}, false
+	case errors.As(err, &env):
+		return fault(record.Infra, "internal", true)
 	}
 	return cause{}, false
 }
