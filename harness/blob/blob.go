@@ -1,0 +1,291 @@
+// Package blob keeps content by its SHA-256, in files blobs/ab/cdef….
+//
+// A blob has its final name only once its content is durable, so a crash leaves whole blobs and, in tmp/, rests that the next Open
+// for writing sweeps away. Equal content is kept once. A [Store] holds nothing in memory but the names of what the
+// next Sync has to make durable.
+package blob
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/evalrun/evalrun/harness/record"
+)
+
+// Options of a store. The zero value is right for a run.
+type Options struct {
+	ReadOnly bool // Put is refused, and nothing is swept
+	Verify   bool // Open's reader ends with ErrDamaged where the content is not what its name says
+	NoSync   bool // leaves out every fsync: for tests and measurements only
+
+	syncFile func(name string) error // for tests
+}
+
+// ErrDamaged: the content of a blob is not what its name says.
+var ErrDamaged = errors.New("the blob is damaged")
+
+// A Store is a folder of blobs. It is a record.Blobs, and is safe for several goroutines; one process at a time may write.
+type Store struct {
+	dir  string
+	opts Options
+
+	mu      sync.Mutex
+	fresh   map[string]string // put, not durable: sum → file in tmp
+	moving  map[string]string // what the Sync that is running works on
+	err     error             // first failed fsync or rename; final
+	syncing chan struct{}     // one place: who holds it syncs
+	dirs    map[string]bool   // folders that are known to be there
+	known   int64
+	bytes   int64
+}
+
+var _ record.Blobs = (*Store)(nil)
+
+const tmp = "tmp"
+
+// small is what is read into memory before a file is begun, so that content that is there already costs no file.
+const small = 256 << 10
+
+var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// Open opens the store in dir, and makes it where it is to be written.
+func Open(dir string, opts Options) (*Store, error) {
+	s := &Store{dir: dir, opts: opts, fresh: map[string]string{}, syncing: make(chan struct{}, 1), dirs: map[string]bool{}}
+	if s.opts.syncFile == nil {
+		s.opts.syncFile = syncPath
+	}
+	if opts.ReadOnly {
+		return s, nil
+	}
+	if err := os.RemoveAll(filepath.Join(dir, tmp)); err != nil {
+		return nil, fmt.Errorf("blobs: sweeping: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Join(dir, tmp), 0o755); err != nil {
+		return nil, fmt.Errorf("blobs: %w", err)
+	}
+	return s, nil
+}
+
+// Put implements record.Blobs.
+func (s *Store) Put(ctx context.Context, r io.Reader) (string, int64, error) {
+	if s.opts.ReadOnly {
+		return "", 0, errors.New("blobs: the store is open for reading only")
+	}
+	if err := s.failed(); err != nil {
+		return "", 0, err
+	}
+	sum, size, err := s.put(ctx, r)
+	if err != nil {
+		return "", 0, fmt.Errorf("blobs: keeping content: %w", err)
+	}
+	return sum, size, nil
+}
+
+func (s *Store) put(ctx context.Context, r io.Reader) (string, int64, error) {
+	buf := buffers.Get().(*bytes.Buffer)
+	buf.Reset()
+	defer buffers.Put(buf)
+	r = &reader{ctx, r}
+	h := sha256.New()
+	n, err := io.Copy(buf, io.LimitReader(r, small))
+	if err != nil {
+		return "", 0, err
+	}
+	h.Write(buf.Bytes())
+	if n < small {
+		sum := hexSum(h)
+		if s.has(sum) {
+			return sum, n, nil
+		}
+		name, err := s.write(buf.Bytes(), nil)
+		if err != nil {
+			return "", 0, err
+		}
+		return sum, n, s.add(sum, name, n)
+	}
+	rest := &counter{r: io.TeeReader(r, h)}
+	name, err := s.write(buf.Bytes(), rest)
+	if err != nil {
+		return "", 0, err
+	}
+	sum := hexSum(h)
+	if s.has(sum) {
+		os.Remove(name)
+		return sum, n + rest.n, nil
+	}
+	return sum, n + rest.n, s.add(sum, name, n+rest.n)
+}
+
+// write makes a file in tmp.
+func (s *Store) write(head []byte, rest io.Reader) (string, error) {
+	name := filepath.Join(s.dir, tmp, rand.Text())
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return "", err
+	}
+	_, err = f.Write(head)
+	if err == nil && rest != nil {
+		_, err = io.Copy(f, rest)
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		os.Remove(name)
+		return "", err
+	}
+	return name, nil
+}
+
+// add notes a new blob, unless somebody else was faster.
+func (s *Store) add(sum, name string, size int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		os.Remove(name)
+		return s.err
+	}
+	if s.pendingLocked(sum) != "" {
+		os.Remove(name)
+		return nil
+	}
+	s.fresh[sum] = name
+	s.known++
+	s.bytes += size
+	return nil
+}
+
+// Has says whether the store has a blob, durable or not.
+func (s *Store) Has(sum string) bool { return valid(sum) && s.has(sum) }
+
+func (s *Store) has(sum string) bool {
+	s.mu.Lock()
+	pending := s.pendingLocked(sum) != ""
+	s.mu.Unlock()
+	if pending {
+		return true
+	}
+	_, err := os.Lstat(s.path(sum))
+	return err == nil
+}
+
+func (s *Store) pendingLocked(sum string) string {
+	if name := s.fresh[sum]; name != "" {
+		return name
+	}
+	return s.moving[sum]
+}
+
+// Open implements record.Blobs. What was put is there at once, durable or not.
+func (s *Store) Open(_ context.Context, sum string) (io.ReadCloser, error) {
+	if !valid(sum) {
+		return nil, fmt.Errorf("blobs: %.80q is no SHA-256: %w", sum, fs.ErrNotExist)
+	}
+	for range 2 {
+		s.mu.Lock()
+		name := s.pendingLocked(sum)
+		s.mu.Unlock()
+		if name != "" {
+			if f, err := os.Open(name); err == nil {
+				return s.verified(f, sum), nil
+			} // moved since: it has its own name now
+		}
+		f, err := os.Open(s.path(sum))
+		if err == nil {
+			return s.verified(f, sum), nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("blobs: %w", err)
+		}
+	}
+	return nil, fmt.Errorf("blobs: there is no blob %s: %w", sum, fs.ErrNotExist)
+}
+
+// Stats are counted since the store was opened.
+type Stats struct{ Blobs, Bytes int64 }
+
+// Stats says how much was new.
+func (s *Store) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return Stats{s.known, s.bytes}
+}
+
+func (s *Store) failed() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+func (s *Store) path(sum string) string { return filepath.Join(s.dir, sum[:2], sum[2:]) }
+
+// valid keeps everything but hashes away from the file system.
+func valid(sum string) bool {
+	return len(sum) == 64 && strings.Trim(sum, "0123456789abcdef") == ""
+}
+
+func hexSum(h hash.Hash) string { return hex.EncodeToString(h.Sum(nil)) }
+
+// verified wraps a reader so that it ends with ErrDamaged where that is asked for and true.
+func (s *Store) verified(f *os.File, sum string) io.ReadCloser {
+	if !s.opts.Verify {
+		return f
+	}
+	return &verifier{File: f, h: sha256.New(), sum: sum}
+}
+
+type verifier struct {
+	*os.File
+	h   hash.Hash
+	sum string
+}
+
+func (v *verifier) Read(p []byte) (int, error) {
+	n, err := v.File.Read(p)
+	v.h.Write(p[:n])
+	if err == io.EOF && hexSum(v.h) != v.sum {
+		return n, fmt.Errorf("blobs: %s: %w", v.sum, ErrDamaged)
+	}
+	return n, err
+}
+
+// WriteTo hides the file's own, which would pass the check by.
+func (v *verifier) WriteTo(w io.Writer) (int64, error) {
+	return io.Copy(w, struct{ io.Reader }{v})
+}
+
+// reader stops with its context.
+type reader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (r *reader) Read(p []byte) (int, error) {
+	if r.ctx.Err() != nil {
+		return 0, context.Cause(r.ctx)
+	}
+	return r.r.Read(p)
+}
+
+type counter struct {
+	r io.Reader
+	n int64
+}
+
+func (c *counter) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.n += int64(n)
+	return n, err
+}

@@ -1,0 +1,410 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/evalrun/evalrun/harness/record"
+)
+
+// The order of writing. One goroutine takes all that is pending, and writes
+//
+//  1. the events of the batch to the segment; when the batch has control entries or somebody waits in Sync, fsync;
+//  2. the control entries to control.jsonl; when somebody waits, fsync.
+//
+// So an entry in control.jsonl is never there without the events before it, and control.jsonl can be believed by itself. The other
+// way round a crash may leave events without the control entry before them; recovery cuts those.
+// What arrives meanwhile is the next batch: the slower the disk, the larger the batches; nobody waits for a window.
+
+// A writer holds the files.
+type writer struct {
+	events, control       file
+	eventsOff, controlOff int64
+	eventsDirty           bool // written and not synced
+	controlDirty          bool
+	evBuf, ctlBuf         []byte
+	evStart               int64          // where evBuf begins in the segment
+	locs                  []loc          // of the batch's items
+	tee                   []record.Entry // written, not durable
+	undurable             int            // bytes written and not synced
+	spare                 []item
+}
+
+// chunk is how much is encoded before it is written.
+const chunk = 1 << 20
+
+func (w *writer) open(j *Journal, found *found) error {
+	var err error
+	if w.control, err = j.opts.open(filepath.Join(j.dir, controlFile)); err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	w.controlOff = found.controlSize
+	if w.events, err = j.opts.open(filepath.Join(j.dir, segmentFile(found.segment))); err != nil {
+		w.control.Close()
+		return fmt.Errorf("journal: %w", err)
+	}
+	w.eventsOff = found.segmentSize
+	for _, dir := range []string{filepath.Join(j.dir, eventsDir), j.dir, filepath.Dir(j.dir)} {
+		if j.opts.NoSync {
+			break
+		}
+		if err := syncDir(dir); err != nil {
+			w.close()
+			return fmt.Errorf("journal: %w", err)
+		}
+	}
+	return nil
+}
+
+func (w *writer) close() {
+	w.control.Close()
+	w.events.Close()
+}
+
+// loop is the writer goroutine.
+func (j *Journal) loop() {
+	defer close(j.stopped)
+	for {
+		j.mu.Lock()
+		for !j.dueLocked() {
+			j.mu.Unlock()
+			<-j.wake
+			j.mu.Lock()
+		}
+		batch := j.pending
+		j.pending, j.out.spare = j.out.spare[:0], nil
+		j.bytes = 0
+		sync := j.wantSync > j.durable || j.idle || j.closing
+		j.idle = false
+		last := j.seq
+		closing := j.closing
+		j.mu.Unlock()
+
+		durable, err := j.commit(batch, sync)
+		j.settle(batch, last, durable, err)
+		if err == nil && durable {
+			j.out.teeTo(j.opts.Tee)
+		}
+		if err == nil && closing {
+			j.mu.Lock()
+			if len(j.pending) > 0 {
+				j.mu.Unlock()
+				continue
+			}
+			err = ErrClosed
+			j.mu.Unlock()
+		}
+		if err != nil {
+			j.mu.Lock()
+			j.err = err
+			close(j.progress)
+			j.progress = make(chan struct{})
+			j.mu.Unlock()
+			return
+		}
+	}
+}
+
+// dueLocked says whether there is something to do now.
+func (j *Journal) dueLocked() bool {
+	return j.closing || j.wantSync > j.durable || j.wantWrite > j.written || j.bytes >= j.ahead || j.idle
+}
+
+// settle tells everybody what a commit has done.
+func (j *Journal) settle(batch []item, last int64, durable bool, err error) {
+	j.mu.Lock()
+	if err == nil {
+		for i := range batch {
+			if a := batch[i].a; a != nil && !a.closed {
+				a.at = append(a.at, j.out.locs[i])
+			}
+		}
+		j.written = last
+		if j.finished != j.active { // only now does the index know of all entries in the segments before
+			j.finished = j.active
+			select {
+			case j.packWake <- struct{}{}:
+			default:
+			}
+		}
+		if durable {
+			j.durable = last
+			j.metrics.Commits++
+		} else if len(batch) > 0 && len(j.pending) == 0 {
+			j.timer.Reset(idleTime) // it is to become durable some time
+		}
+		j.metrics.Entries += int64(len(batch))
+		close(j.progress)
+		j.progress = make(chan struct{})
+	}
+	j.mu.Unlock()
+	clear(batch)
+	if cap(batch) <= 1<<16 {
+		j.out.spare = batch[:0]
+	}
+}
+
+// commit writes a batch, and makes it and all before it durable if asked to or if there is much. It says whether it did.
+func (j *Journal) commit(batch []item, sync bool) (bool, error) {
+	w := &j.out
+	w.evBuf, w.ctlBuf, w.locs = w.evBuf[:0], w.ctlBuf[:0], w.locs[:0]
+	w.evStart = w.eventsOff
+	total := 0
+	for i := range batch {
+		e := &batch[i].e
+		if isControl(e.Kind) {
+			w.locs = append(w.locs, at(0, w.controlOff+int64(len(w.ctlBuf))))
+			n := len(w.ctlBuf)
+			w.ctlBuf = appendLine(w.ctlBuf, e)
+			total += len(w.ctlBuf) - n
+		} else {
+			n, err := j.event(e)
+			if err != nil {
+				return false, err
+			}
+			total += n
+		}
+		if j.opts.Tee != nil {
+			w.tee = append(w.tee, *e)
+		}
+	}
+	w.undurable += total
+	if w.undurable >= j.opts.Buffer {
+		sync = true
+	}
+	if err := j.flushEvents(); err != nil {
+		return false, err
+	}
+	if w.eventsDirty && (sync || len(w.ctlBuf) > 0) {
+		if err := j.sync(w.events); err != nil {
+			return false, err
+		}
+		w.eventsDirty = false
+	}
+	if len(w.ctlBuf) > 0 {
+		if err := j.write(w.control, w.ctlBuf, w.controlOff); err != nil {
+			return false, err
+		}
+		w.controlOff += int64(len(w.ctlBuf))
+		w.controlDirty = true
+	}
+	if w.controlDirty && sync {
+		if err := j.sync(w.control); err != nil {
+			return false, err
+		}
+		w.controlDirty = false
+	}
+	w.evBuf, w.ctlBuf = shrink(w.evBuf), shrink(w.ctlBuf)
+	j.mu.Lock()
+	j.metrics.Bytes += int64(total)
+	j.mu.Unlock()
+	if w.eventsDirty || w.controlDirty {
+		return false, nil
+	}
+	w.undurable = 0
+	return true, nil
+}
+
+// event encodes one line for the segment, and begins a new segment where it does not fit.
+func (j *Journal) event(e *record.Entry) (int, error) {
+	w := &j.out
+	n := len(w.evBuf)
+	w.evBuf = appendLine(w.evBuf, e)
+	size := len(w.evBuf) - n
+	off := w.evStart + int64(n)
+	if off > 0 && off+int64(size) > j.opts.SegmentBytes {
+		line := append([]byte(nil), w.evBuf[n:]...)
+		w.evBuf = w.evBuf[:n]
+		if err := j.rotate(); err != nil {
+			return 0, err
+		}
+		w.evBuf = append(w.evBuf, line...)
+		off = 0
+	}
+	w.locs = append(w.locs, at(j.active, off)) // only this goroutine changes active
+	if len(w.evBuf) >= chunk {
+		return size, j.flushEvents()
+	}
+	return size, nil
+}
+
+// flushEvents writes the events that are encoded.
+func (j *Journal) flushEvents() error {
+	w := &j.out
+	if len(w.evBuf) == 0 {
+		return nil
+	}
+	if err := j.write(w.events, w.evBuf, w.evStart); err != nil {
+		return err
+	}
+	w.eventsOff = w.evStart + int64(len(w.evBuf))
+	w.evStart = w.eventsOff
+	w.evBuf = w.evBuf[:0]
+	w.eventsDirty = true
+	return nil
+}
+
+// rotate ends the segment, which is complete and durable before the next one is there.
+func (j *Journal) rotate() error {
+	w := &j.out
+	if err := j.flushEvents(); err != nil {
+		return err
+	}
+	if err := j.sync(w.events); err != nil {
+		return err
+	}
+	next, err := j.opts.open(filepath.Join(j.dir, segmentFile(j.active+1)))
+	if err != nil {
+		return j.explain(err)
+	}
+	if !j.opts.NoSync {
+		if err := syncDir(filepath.Join(j.dir, eventsDir)); err != nil {
+			next.Close()
+			return j.explain(err)
+		}
+	}
+	w.events.Close()
+	w.events, w.eventsOff, w.evStart, w.eventsDirty = next, 0, 0, false
+	j.mu.Lock()
+	j.active++
+	j.metrics.Segments++
+	j.mu.Unlock()
+	return nil
+}
+
+func (j *Journal) sync(f file) error {
+	if j.opts.NoSync {
+		return nil
+	}
+	t := time.Now()
+	if err := f.Sync(); err != nil {
+		return j.explain(err) // never tried again: the kernel may have forgotten the pages
+	}
+	d := time.Since(t)
+	j.mu.Lock()
+	j.metrics.Syncs++
+	j.metrics.SyncTime += d
+	j.metrics.Longest = max(j.metrics.Longest, d)
+	j.mu.Unlock()
+	return nil
+}
+
+func (w *writer) teeTo(tee func([]record.Entry)) {
+	if tee == nil || len(w.tee) == 0 {
+		return
+	}
+	tee(w.tee)
+	clear(w.tee)
+	w.tee = w.tee[:0]
+}
+
+// shrink gives the buffer of an unusually large batch back.
+func shrink(b []byte) []byte {
+	if cap(b) > 4*chunk {
+		return nil
+	}
+	return b
+}
+
+// Attempt implements record.Journal: it reads the entries from the files. After the attempt's verdict, or when another attempt took
+// its place, it yields record.ErrNotOpen.
+func (j *Journal) Attempt(ctx context.Context, trial string, number int) iter.Seq2[record.Entry, error] {
+	return func(yield func(record.Entry, error) bool) {
+		if err := j.attempt(ctx, trial, number, yield); err != nil {
+			yield(record.Entry{}, fmt.Errorf("journal: reading attempt %d of trial %s: %w", number, trial, err))
+		}
+	}
+}
+
+func (j *Journal) attempt(ctx context.Context, trial string, number int, yield func(record.Entry, error) bool) error {
+	j.mu.Lock()
+	a := j.index.find(trial, number)
+	if a == nil {
+		j.mu.Unlock()
+		return record.ErrNotOpen
+	}
+	count, target := a.count, j.seq
+	if len(a.at) < count {
+		j.wantWrite = max(j.wantWrite, target)
+		if err := j.waitLocked(ctx, func() bool { return len(a.at) >= count || a.closed }); err != nil {
+			return err
+		}
+		j.mu.Lock()
+	}
+	if a.closed {
+		j.mu.Unlock()
+		return record.ErrNotOpen
+	}
+	at := a.at[:count:count]
+	pins := j.pinLocked(at)
+	j.mu.Unlock()
+	defer j.unpin(pins)
+
+	files := map[int]*os.File{}
+	defer func() {
+		for _, f := range files {
+			f.Close()
+		}
+	}()
+	readers := map[int]*lineReader{}
+	n := names{}
+	for _, l := range at {
+		if err := ctx.Err(); err != nil {
+			return context.Cause(ctx)
+		}
+		f := files[l.segment()]
+		if f == nil {
+			name := controlFile
+			if l.segment() > 0 {
+				name = segmentFile(l.segment())
+			}
+			var err error
+			if f, err = os.Open(filepath.Join(j.dir, name)); err != nil {
+				return err
+			}
+			files[l.segment()], readers[l.segment()] = f, &lineReader{}
+		}
+		line, err := readers[l.segment()].at(f, l.off())
+		if err != nil {
+			return err
+		}
+		var r raw
+		if err := r.parse(line); err != nil {
+			return err
+		}
+		if string(r.trial) != trial || r.attempt != number {
+			return errors.New("the files were changed by somebody else")
+		}
+		if !yield(r.toEntry(n), nil) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// pinLocked keeps the segments of these entries as they are until unpin.
+func (j *Journal) pinLocked(at []loc) []int {
+	var pins []int
+	for _, l := range at {
+		if s := l.segment(); s > 0 && (len(pins) == 0 || pins[len(pins)-1] != s) {
+			pins = append(pins, s)
+			j.pins[s]++
+		}
+	}
+	return pins
+}
+
+func (j *Journal) unpin(pins []int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, s := range pins {
+		if j.pins[s]--; j.pins[s] == 0 {
+			delete(j.pins, s)
+		}
+	}
+}

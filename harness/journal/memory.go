@@ -1,0 +1,89 @@
+package journal
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"sync"
+
+	"github.com/evalrun/evalrun/harness/record"
+)
+
+// Memory is a record.Journal that keeps everything in memory, for tests. It admits and refuses as the real one does. The zero value is
+// ready.
+type Memory struct {
+	mu      sync.Mutex
+	index   *index
+	entries []record.Entry
+	synced  int
+	err     error
+}
+
+var _ record.Journal = (*Memory)(nil)
+
+func (m *Memory) Append(_ context.Context, e record.Entry) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.err != nil {
+		return m.err
+	}
+	if m.index == nil {
+		m.index = newIndex()
+	}
+	complete(&e)
+	if _, err := m.index.admit(&e); err != nil {
+		return err
+	}
+	e.Seq = int64(len(m.entries)) + 1
+	m.entries = append(m.entries, e)
+	return nil
+}
+
+func (m *Memory) Sync(context.Context) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.err == nil {
+		m.synced = len(m.entries)
+	}
+	return m.err
+}
+
+func (m *Memory) Attempt(_ context.Context, trial string, number int) iter.Seq2[record.Entry, error] {
+	return func(yield func(record.Entry, error) bool) {
+		m.mu.Lock()
+		open := m.index != nil && m.index.find(trial, number) != nil
+		entries := m.entries
+		m.mu.Unlock()
+		if !open {
+			yield(record.Entry{}, fmt.Errorf("journal: reading attempt %d of trial %s: %w", number, trial, record.ErrNotOpen))
+			return
+		}
+		for _, e := range entries {
+			if e.Trial == trial && e.Attempt == number && e.Kind != record.KindAmend && !yield(e, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Fail makes every call from now on fail with err, as a full disk would.
+func (m *Memory) Fail(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.err = err
+}
+
+// Entries returns all that was appended, in order.
+func (m *Memory) Entries() []record.Entry {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.entries)
+}
+
+// Synced returns what a crash now would leave.
+func (m *Memory) Synced() []record.Entry {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.entries[:m.synced])
+}

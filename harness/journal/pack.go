@@ -1,0 +1,131 @@
+package journal
+
+import (
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// packer compresses finished segments that nobody needs to read at random, one after the other.
+func (j *Journal) packer(ctx context.Context) {
+	defer close(j.packing)
+	background()
+	for {
+		if err := j.pack(ctx); err != nil {
+			return // the segments stay as they are; the next Open tries again
+		}
+		select {
+		case <-j.packWake:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (j *Journal) pack(ctx context.Context) error {
+	segs, err := segments(j.dir)
+	if err != nil {
+		return err
+	}
+	for _, s := range segs {
+		if s.packed || !j.idleSegment(s.n) {
+			continue
+		}
+		if err := packFile(ctx, filepath.Join(j.dir, segmentFile(s.n))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// idleSegment says whether a segment is finished and nobody reads it or may want to: no open attempt has entries in it.
+func (j *Journal) idleSegment(n int) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if n >= j.finished || j.pins[n] > 0 {
+		return false
+	}
+	for _, t := range j.index.open {
+		if t.now != nil && t.now.in(n) {
+			return false
+		}
+	}
+	return true
+}
+
+// in says whether an attempt has entries in a segment. They are in the order of the segments, but for those of
+// control.jsonl between them.
+func (a *attempt) in(n int) bool {
+	lo, hi := 0, len(a.at)
+	for lo < hi {
+		mid := (lo + hi) / 2
+		k := mid
+		for k < hi && a.at[k].segment() == 0 {
+			k++
+		}
+		switch {
+		case k == hi:
+			hi = mid
+		case a.at[k].segment() == n:
+			return true
+		case a.at[k].segment() < n:
+			lo = k + 1
+		default:
+			hi = mid
+		}
+	}
+	return false
+}
+
+// packFile puts name.zst in the place of name. Once idle, a segment stays so: no entry is ever added to it.
+func packFile(ctx context.Context, name string) error {
+	in, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(name+packed+partial, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return err
+	}
+	z, err := zstd.NewWriter(out, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithLowerEncoderMem(true))
+	if err == nil {
+		_, err = io.Copy(z, &stoppable{ctx, in})
+		if cerr := z.Close(); err == nil {
+			err = cerr
+		}
+	}
+	if err == nil {
+		err = out.Sync()
+	}
+	if cerr := out.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(name+packed+partial, name+packed)
+	}
+	if err != nil {
+		os.Remove(name + packed + partial)
+		return err
+	}
+	if err := syncDir(filepath.Dir(name)); err != nil {
+		return err
+	}
+	return os.Remove(name)
+}
+
+// stoppable reads until the context ends.
+type stoppable struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (s *stoppable) Read(p []byte) (int, error) {
+	if err := s.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return s.r.Read(p)
+}

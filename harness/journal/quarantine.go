@@ -1,0 +1,204 @@
+package journal
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/evalrun/evalrun/harness/record"
+)
+
+const manifestFile = "manifest.jsonl"
+
+// readManifest returns the damages of earlier recoveries, in the order in which they were found.
+func readManifest(dir string) ([]Damage, error) {
+	name := filepath.Join(dir, quarantineDir, manifestFile)
+	data, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("journal: %w", err)
+	}
+	var out []Damage
+	for line := range bytes.Lines(data) {
+		var d Damage
+		if err := json.Unmarshal(line, &d); err != nil {
+			return nil, fmt.Errorf("journal: %s: %w; it says what was lost: put it right, or remove it to have the journal looked through again", name, err)
+		}
+		out = append(out, d)
+	}
+	return out, nil
+}
+
+func addManifest(dir string, ds []Damage) error {
+	old, err := readManifest(dir)
+	if err != nil {
+		return err
+	}
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	for _, d := range old {
+		if err := enc.Encode(d); err != nil {
+			return err
+		}
+	}
+	for i := range ds {
+		ds[i].Time = time.Now().UTC().Truncate(time.Second)
+		if err := enc.Encode(ds[i]); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(filepath.Join(dir, quarantineDir), 0o755); err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	if err := replaceFile(filepath.Join(dir, quarantineDir, manifestFile), buf.Bytes()); err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	return nil
+}
+
+// setApart moves the lines of f that are not understood to the quarantine. A tail without a whole line is not meant: it
+// is cut.
+func (s *survey) setApart(f *fileSurvey) ([]Damage, error) {
+	var ranges []badRange
+	for _, b := range f.bad {
+		tail := b.until == 0
+		if tail && !b.whole && (f.n == 0 || f.n == s.active.n) {
+			continue
+		}
+		ranges = append(ranges, b)
+	}
+	if len(ranges) == 0 {
+		return nil, nil
+	}
+	name := filepath.Join(s.dir, f.name)
+	in, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("journal: %w", err)
+	}
+	defer in.Close()
+	if err := os.MkdirAll(filepath.Join(s.dir, quarantineDir), 0o755); err != nil {
+		return nil, fmt.Errorf("journal: %w", err)
+	}
+	var ds []Damage
+	for _, b := range ranges {
+		data := make([]byte, b.to-b.from)
+		if _, err := in.ReadAt(data, b.from); err != nil {
+			return nil, fmt.Errorf("journal: reading the damaged part of %s: %w", f.name, err)
+		}
+		d := Damage{File: f.name, Off: b.from, Bytes: b.to - b.from, From: b.after + 1, To: b.until - 1}
+		if b.until == 0 { // nothing follows in this file, so no number is known to be lost
+			d.To = b.after
+		}
+		base := strings.TrimSuffix(filepath.Base(f.name), ".jsonl")
+		d.Saved = fmt.Sprintf("%s-%d-%s.bad", base, b.from, time.Now().UTC().Format("20060102T150405"))
+		if err := replaceFile(filepath.Join(s.dir, quarantineDir, d.Saved), data); err != nil {
+			return nil, fmt.Errorf("journal: %w", err)
+		}
+		if d.Touched, err = s.touched(data, b); err != nil {
+			return nil, err
+		}
+		ds = append(ds, d)
+	}
+	// The manifest first: should we die between the two, the range is found and named again.
+	if err := addManifest(s.dir, ds); err != nil {
+		return nil, err
+	}
+	return ds, without(name, in, f.size, ranges)
+}
+
+// without rewrites a file less some ranges.
+func without(name string, in *os.File, size int64, ranges []badRange) error {
+	out, err := os.OpenFile(name+partial, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	from := int64(0)
+	for _, b := range append(ranges, badRange{from: size}) {
+		if _, err = io.Copy(out, io.NewSectionReader(in, from, b.from-from)); err != nil {
+			break
+		}
+		from = b.to
+	}
+	if err == nil {
+		err = out.Sync()
+	}
+	if cerr := out.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(name+partial, name)
+	}
+	if err == nil {
+		err = syncDir(filepath.Dir(name))
+	}
+	if err != nil {
+		os.Remove(name + partial)
+		return fmt.Errorf("journal: setting damaged lines apart: %w", err)
+	}
+	return nil
+}
+
+var whose = regexp.MustCompile(`"trial":"([^"\\]{1,200})","attempt":([0-9]{1,9})[,}]`)
+
+// touched says which attempts lost entries in a damaged range: as its lines themselves still say, or else all that were open
+// at the time.
+func (s *survey) touched(data []byte, b badRange) ([]Touched, error) {
+	set := map[Touched]bool{}
+	told := 0
+	for line := range bytes.Lines(data) {
+		if m := whose.FindSubmatch(line); m != nil {
+			n, _ := strconv.Atoi(string(m[2]))
+			set[Touched{string(m[1]), n}] = true
+			told++
+		}
+	}
+	if told == 0 || told < lineCount(data) {
+		until := b.until
+		if until == 0 {
+			until = 1 << 62
+		}
+		if err := s.openBetween(b.after, until, set); err != nil {
+			return nil, err
+		}
+	}
+	var out []Touched
+	for t := range set {
+		out = append(out, t)
+	}
+	sortTouched(out)
+	return out, nil
+}
+
+// openBetween adds the attempts that were open at some time between two numbers.
+func (s *survey) openBetween(after, until int64, set map[Touched]bool) error {
+	open := map[Touched]int64{}
+	err := (&fileSurvey{name: controlFile}).read(s.dir, func(r *raw, _ int64) {
+		t := Touched{string(r.trial), r.attempt}
+		switch string(r.kind) {
+		case record.KindAttempt:
+			open[t] = r.seq
+		case record.KindVerdict:
+			if from, ok := open[t]; ok && from < until && r.seq > after {
+				set[t] = true
+			}
+			delete(open, t)
+		}
+	})
+	for t, from := range open {
+		if from < until {
+			set[t] = true
+		}
+	}
+	return err
+}

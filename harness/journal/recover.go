@@ -1,0 +1,483 @@
+package journal
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/evalrun/evalrun/harness/record"
+)
+
+// Recovery. What may be found, and what is done:
+//
+//	a file ends in the middle of a line             cut: nobody was told that it is there
+//	events that follow a missing control entry,     cut: the commit they belong to did not end
+//	  and no control entry after them
+//	lines that are not understood                   moved to quarantine/, their attempts are reported
+//	entries missing in some other way               named in quarantine/manifest.jsonl, open attempts are reported
+//	an entry of a newer form                        nothing is touched; ErrNewer
+//
+// Control entries are in the file only after the events before them are durable, so all numbers up to the last control
+// entry must be there. Only what a resume needs is read: control.jsonl, the last segment, and those before it that hold entries of
+// attempts that are still open.
+
+// A Recovery is what Open found.
+type Recovery struct {
+	State   *State   // as it was then
+	Seq     int64    // the last entry
+	Cut     int64    // bytes of commits that had not ended
+	Damages []Damage // found now; those of earlier times are in the State
+}
+
+// Touched lists the attempts that have lost a part of their record; their trials need new attempts.
+func (r Recovery) Touched() []Touched {
+	var out []Touched
+	for _, d := range r.Damages {
+		for _, t := range d.Touched {
+			if !slices.Contains(out, t) {
+				out = append(out, t)
+			}
+		}
+	}
+	return out
+}
+
+// Warnings says for people what was damaged.
+func (r Recovery) Warnings() []string {
+	var out []string
+	for _, d := range r.Damages {
+		out = append(out, d.String())
+	}
+	return out
+}
+
+type found struct {
+	Recovery
+	index       *index
+	seq         int64
+	segment     int // to write to
+	segmentSize int64
+	controlSize int64
+}
+
+func recoverDir(dir string) (*found, error) {
+	if err := tidy(dir); err != nil {
+		return nil, fmt.Errorf("journal: %w", err)
+	}
+	known, err := readManifest(dir)
+	if err != nil {
+		return nil, err
+	}
+	earlier := len(known)
+	cut := int64(0)
+	for range 10 { // each round repairs the first trouble it meets; two are enough for nearly all
+		s := survey{dir: dir, known: known}
+		if err := s.read(); err != nil {
+			return nil, err
+		}
+		n, damages, err := s.repair()
+		if err != nil {
+			return nil, err
+		}
+		cut += n
+		known = append(known, damages...)
+		if n == 0 && len(damages) == 0 {
+			f := s.result()
+			f.State.damage(known)
+			f.Cut, f.Damages = cut, known[earlier:]
+			return f, nil
+		}
+	}
+	return nil, fmt.Errorf("journal: %s cannot be recovered: each repair brought up another damage; keep a copy and start a new run", dir)
+}
+
+// tidy removes what an earlier process was in the middle of.
+func tidy(dir string) error {
+	for _, sub := range []string{".", eventsDir, quarantineDir} {
+		list, err := os.ReadDir(filepath.Join(dir, sub))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		for _, d := range list {
+			name := filepath.Join(dir, sub, d.Name())
+			_, err := os.Lstat(name + packed) // a packed segment gets its name when it is complete
+			if strings.HasSuffix(name, partial) || err == nil && strings.HasSuffix(name, ".jsonl") {
+				if err := os.Remove(name); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// A survey looks at what is there.
+type survey struct {
+	dir   string
+	known []Damage
+
+	state   *State
+	open    map[string]*opened
+	decided map[string]int64
+	control fileSurvey
+	seqs    []byte // numbers in control.jsonl, as differences
+	events  []*fileSurvey
+	active  segment
+	base    int64 // numbers are expected to be dense from here
+}
+
+// opened is a trial without a final verdict.
+type opened struct {
+	fence, first int64
+	last, now    int
+	entries      []located
+}
+
+type located struct {
+	seq int64
+	loc loc
+}
+
+type fileSurvey struct {
+	name  string
+	n     int // of the segment; 0: control.jsonl
+	first int64
+	last  int64
+	good  int64 // the end of the last good line
+	size  int64
+	runs  []run
+	bad   []badRange
+}
+
+// A run is a stretch of dense numbers in a segment.
+type run struct{ from, to, off int64 }
+
+// A badRange was not understood.
+type badRange struct {
+	from, to     int64 // bytes
+	after, until int64 // the good numbers around it; until 0: the file's end
+	whole        bool  // it has whole lines
+}
+
+func (s *survey) read() error {
+	s.state, s.open, s.decided = newState(s.dir), map[string]*opened{}, map[string]int64{}
+	last := int64(0)
+	s.control = fileSurvey{name: controlFile}
+	err := s.control.read(s.dir, func(r *raw, off int64) {
+		s.seqs = binary.AppendUvarint(s.seqs, uint64(r.seq-last))
+		last = r.seq
+		s.state.apply(r, off)
+		s.track(r, off)
+	})
+	if err != nil {
+		return err
+	}
+	segs, err := segments(s.dir)
+	if err != nil {
+		return err
+	}
+	s.active = segment{n: 1}
+	if n := len(segs); n > 0 {
+		s.active = segs[n-1]
+		if s.active.packed {
+			s.active = segment{n: s.active.n + 1}
+		}
+	}
+	need := s.control.last + 1
+	for _, o := range s.open {
+		if o.now != 0 {
+			need = min(need, o.first)
+		}
+	}
+	dense := true
+	for _, seg := range slices.Backward(segs) {
+		if seg.packed { // holds no entry of an open attempt
+			dense = false
+			continue
+		}
+		f := &fileSurvey{name: segmentFile(seg.n), n: seg.n}
+		if err := f.read(s.dir, func(r *raw, off int64) {
+			if o := s.open[string(r.trial)]; o != nil && o.now == r.attempt && r.seq > o.first {
+				o.entries = append(o.entries, located{r.seq, at(f.n, off)})
+			}
+			if n := len(f.runs); n > 0 && f.runs[n-1].to+1 == r.seq {
+				f.runs[n-1].to++
+			} else {
+				f.runs = append(f.runs, run{r.seq, r.seq, off})
+			}
+		}); err != nil {
+			return err
+		}
+		s.events = append(s.events, f)
+		if dense && f.first > 0 {
+			s.base = f.first
+		}
+		if f.first > 0 && f.first <= need {
+			break
+		}
+	}
+	slices.Reverse(s.events)
+	if len(segs) == 0 || dense && s.base > 0 && len(s.events) == len(segs) {
+		s.base = 1
+	}
+	return nil
+}
+
+// track keeps account of what is open.
+func (s *survey) track(r *raw, off int64) {
+	id := string(r.trial)
+	o := s.open[id]
+	switch string(r.kind) {
+	case record.KindAmend:
+		return
+	case record.KindAttempt:
+		if o == nil {
+			o = &opened{fence: s.decided[id]}
+			delete(s.decided, id)
+			s.open[id] = o
+		}
+		if o.now != r.attempt {
+			o.now, o.first, o.entries = r.attempt, r.seq, nil
+		}
+		o.last = max(o.last, r.attempt)
+	}
+	if o != nil {
+		o.fence = max(o.fence, r.fence)
+		if o.now == r.attempt {
+			o.entries = append(o.entries, located{r.seq, at(0, off)})
+		}
+	}
+	if string(r.kind) == record.KindVerdict {
+		if o != nil && o.now == r.attempt {
+			o.now, o.entries = 0, nil
+		}
+		if readVerdict(r.data).Final {
+			fence := r.fence
+			if o != nil {
+				fence = max(fence, o.fence)
+			}
+			delete(s.open, id)
+			s.decided[id] = fence
+		}
+	}
+}
+
+// read goes through the lines of a file.
+func (f *fileSurvey) read(dir string, good func(r *raw, off int64)) error {
+	file, err := os.Open(filepath.Join(dir, f.name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	defer file.Close()
+	in := newLines(file, 0)
+	var bad *badRange
+	for {
+		line, off, err := in.next()
+		if err == io.EOF {
+			f.size = off + in.rest()
+			if f.size > f.good {
+				f.bad = append(f.bad, badRange{from: f.good, to: f.size, after: f.last, whole: bad != nil})
+			}
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("journal: reading %s: %w", f.name, err)
+		}
+		var r raw
+		if err := r.parse(line); err != nil || r.seq <= f.last {
+			if bad == nil {
+				bad = &badRange{from: off, after: f.last, whole: true}
+			}
+			continue
+		}
+		if err := newer(r.v); err != nil {
+			return err
+		}
+		if bad != nil {
+			bad.to, bad.until = off, r.seq
+			f.bad = append(f.bad, *bad)
+			bad = nil
+		}
+		good(&r, off)
+		if f.first == 0 {
+			f.first = r.seq
+		}
+		f.last, f.good = r.seq, off+int64(len(line))+1
+	}
+}
+
+// repair cuts or sets apart, and says what it did. When it did anything the survey is no longer true.
+func (s *survey) repair() (cut int64, damages []Damage, err error) {
+	files := append([]*fileSurvey{&s.control}, s.events...)
+	for _, f := range files {
+		ds, err := s.setApart(f)
+		if err != nil {
+			return 0, nil, err
+		}
+		damages = append(damages, ds...)
+	}
+	if len(damages) > 0 {
+		return 0, damages, nil
+	}
+	for i, f := range files {
+		if f.size > f.good && (i == 0 || i == len(files)-1) { // a torn tail
+			if err := truncate(filepath.Join(s.dir, f.name), f.good); err != nil {
+				return 0, nil, err
+			}
+			return f.size - f.good, nil, nil
+		}
+	}
+	return s.gaps()
+}
+
+// gaps looks for numbers that are not there.
+func (s *survey) gaps() (cut int64, damages []Damage, err error) {
+	if s.base == 0 {
+		return 0, nil, nil
+	}
+	seqs, ctl := s.seqs, int64(0)
+	nextControl := func() {
+		d, n := binary.Uvarint(seqs)
+		if n <= 0 {
+			ctl = 0
+			return
+		}
+		seqs, ctl = seqs[n:], ctl+int64(d)
+	}
+	nextControl()
+	for ctl != 0 && ctl < s.base {
+		nextControl()
+	}
+	var lost Damage
+	expect := s.base
+	see := func(seq int64) bool { // false: seq belongs to a commit that did not end
+		from, to, gap := missing(expect, seq-1, s.known)
+		if gap && from > s.control.last {
+			return false
+		}
+		if gap {
+			if lost.From == 0 {
+				lost.From = from
+			}
+			lost.To = to
+		}
+		return true
+	}
+	for _, f := range s.events {
+		for _, r := range f.runs {
+			if r.to < s.base {
+				continue
+			}
+			for ctl != 0 && ctl < r.from {
+				see(ctl)
+				expect = ctl + 1
+				nextControl()
+			}
+			if !see(r.from) {
+				return s.cutFrom(f, r.off)
+			}
+			expect = r.to + 1
+		}
+	}
+	for ctl != 0 {
+		see(ctl)
+		expect = ctl + 1
+		nextControl()
+	}
+	if lost.From == 0 {
+		return 0, nil, nil
+	}
+	for id, o := range s.open {
+		if o.now != 0 && o.first <= lost.To {
+			lost.Touched = append(lost.Touched, Touched{id, o.now})
+		}
+	}
+	sortTouched(lost.Touched)
+	ds := []Damage{lost}
+	return 0, ds, addManifest(s.dir, ds)
+}
+
+// cutFrom removes the events of f from off on, and all segments after it.
+func (s *survey) cutFrom(f *fileSurvey, off int64) (cut int64, _ []Damage, err error) {
+	for _, g := range slices.Backward(s.events) {
+		if g.n <= f.n {
+			break
+		}
+		cut += g.size
+		if err := os.Remove(filepath.Join(s.dir, g.name)); err != nil {
+			return 0, nil, fmt.Errorf("journal: %w", err)
+		}
+	}
+	if err := syncDir(filepath.Join(s.dir, eventsDir)); err != nil {
+		return 0, nil, fmt.Errorf("journal: %w", err)
+	}
+	return cut + f.size - off, nil, truncate(filepath.Join(s.dir, f.name), off)
+}
+
+func truncate(name string, size int64) error {
+	f, err := os.OpenFile(name, os.O_WRONLY, 0)
+	if err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	defer f.Close()
+	if err := f.Truncate(size); err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	if err := f.Sync(); err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	return nil
+}
+
+// result is the survey of a journal in order.
+func (s *survey) result() *found {
+	f := &found{index: newIndex(), segment: s.active.n, controlSize: s.control.good}
+	f.seq = s.control.last
+	for _, e := range s.events {
+		f.seq = max(f.seq, e.last)
+		if e.n == s.active.n {
+			f.segmentSize = e.good
+		}
+	}
+	for _, d := range s.known { // a number is given once, also when its entry is lost
+		f.seq = max(f.seq, d.To)
+	}
+	for id, fence := range s.decided {
+		f.index.decided[f.index.hash(id)] = fence
+	}
+	for id, o := range s.open {
+		t := &trial{fence: o.fence, last: o.last}
+		if o.now != 0 {
+			slices.SortFunc(o.entries, func(a, b located) int { return int(a.seq - b.seq) })
+			t.now = &attempt{number: o.now, count: len(o.entries)}
+			for _, e := range o.entries {
+				t.now.at = append(t.now.at, e.loc)
+			}
+		}
+		f.index.open[id] = t
+	}
+	f.State, f.Seq = s.state, f.seq
+	return f
+}
+
+func sortTouched(ts []Touched) {
+	slices.SortFunc(ts, func(a, b Touched) int {
+		if c := strings.Compare(a.Trial, b.Trial); c != 0 {
+			return c
+		}
+		return a.Attempt - b.Attempt
+	})
+}
+
+// lineCount is how many lines b holds.
+func lineCount(b []byte) int { return bytes.Count(b, []byte{'\n'}) }

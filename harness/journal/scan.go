@@ -1,0 +1,357 @@
+package journal
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/evalrun/evalrun/harness/record"
+)
+
+// A BadLine is a stretch of a file that is not understood. It is an error value in a scan, which goes on after it.
+type BadLine struct {
+	File string // in the journal's folder
+	Off  int64  // of the uncompressed file
+	Err  error
+}
+
+func (e *BadLine) Error() string {
+	return fmt.Sprintf("journal: %s at byte %d: %v; `evalrun resume` sets damaged lines apart", e.File, e.Off, e.Err)
+}
+func (e *BadLine) Unwrap() error { return e.Err }
+
+// A Missing is a gap among the sequence numbers that no recovery has accounted for. It is an error value in a scan, which
+// goes on after it.
+type Missing struct{ From, To int64 }
+
+func (e *Missing) Error() string {
+	return fmt.Sprintf("journal: entries %d to %d are missing", e.From, e.To)
+}
+
+// Scan yields all entries of the journal in dir, in order. Another process may be writing: it then ends at a moment of its. An
+// error that is a *BadLine or a *Missing is about one place, and the scan goes on after it; any other error is the last value.
+// What a recovery has set apart is passed over in silence, since it was reported then. Entries may be kept.
+func Scan(dir string) iter.Seq2[record.Entry, error] {
+	return func(yield func(record.Entry, error) bool) {
+		known, err := readManifest(dir)
+		if err != nil {
+			yield(record.Entry{}, err)
+			return
+		}
+		ev, ctl := eventsCursor(dir), controlCursor(dir)
+		defer ev.close()
+		defer ctl.close()
+		m := merge{ev: ev, ctl: ctl, known: known, yield: yield}
+		m.run()
+	}
+}
+
+// Control yields the entries of control.jsonl alone, as Scan does.
+func Control(dir string) iter.Seq2[record.Entry, error] {
+	return func(yield func(record.Entry, error) bool) {
+		c := controlCursor(dir)
+		defer c.close()
+		for {
+			e, err := c.next()
+			if err == io.EOF {
+				return
+			}
+			if !yield(e, err) || fatal(err) {
+				return
+			}
+		}
+	}
+}
+
+// fatal says whether a scan ends with err.
+func fatal(err error) bool {
+	return err != nil && !errors.As(err, new(*BadLine)) && !errors.As(err, new(*Missing))
+}
+
+type merge struct {
+	ev, ctl *cursor
+	known   []Damage
+	yield   func(record.Entry, error) bool
+}
+
+func (m *merge) run() {
+	last := int64(0)
+	for {
+		if !m.peek(m.ev) || !m.peek(m.ctl) {
+			return
+		}
+		c := m.first()
+		if c != nil && c.head.Seq > last+1 && (m.ev.head == nil || m.ctl.head == nil) {
+			// Something between was not there yet when the other file was read.
+			if !m.peek(m.ev) || !m.peek(m.ctl) {
+				return
+			}
+			c = m.first()
+		}
+		if c == nil {
+			return
+		}
+		if from, to, gap := missing(last+1, c.head.Seq-1, m.known); gap {
+			// Control follows events (see commit), so events that nothing in control comes after are a commit on its way,
+			// or cut short.
+			if c == m.ev && m.ctl.head == nil {
+				return
+			}
+			if !m.yield(record.Entry{}, &Missing{from, to}) {
+				return
+			}
+		}
+		if c.head.Seq > last { // a number twice: the first counts
+			last = c.head.Seq
+			if !m.yield(*c.head, nil) {
+				return
+			}
+		}
+		c.head = nil
+	}
+}
+
+// peek makes a cursor's head there, if anything follows; false ends the scan.
+func (m *merge) peek(c *cursor) bool {
+	for c.head == nil {
+		e, err := c.next()
+		switch {
+		case err == io.EOF:
+			return true
+		case err == nil:
+			c.head = &e
+		case !m.yield(record.Entry{}, err) || fatal(err):
+			return false
+		}
+	}
+	return true
+}
+
+func (m *merge) first() *cursor {
+	switch {
+	case m.ev.head == nil && m.ctl.head == nil:
+		return nil
+	case m.ctl.head == nil || m.ev.head != nil && m.ev.head.Seq < m.ctl.head.Seq:
+		return m.ev
+	}
+	return m.ctl
+}
+
+// A cursor reads one stream: control.jsonl, or the segments of events one after the other.
+type cursor struct {
+	dir     string
+	segment int // 0: control.jsonl
+	last    bool
+	name    string
+	in      *lines
+	closers []io.Closer
+	names   names
+	head    *record.Entry
+}
+
+func controlCursor(dir string) *cursor { return &cursor{dir: dir, names: names{}} }
+func eventsCursor(dir string) *cursor  { return &cursor{dir: dir, segment: 1, names: names{}} }
+
+// next returns the next entry; io.EOF when there is none for now.
+func (c *cursor) next() (record.Entry, error) {
+	for {
+		if c.in == nil {
+			if err := c.open(); err != nil {
+				return record.Entry{}, err
+			}
+		}
+		line, off, err := c.in.next()
+		if err == io.EOF {
+			if c.segment == 0 {
+				return record.Entry{}, io.EOF
+			}
+			// Is there a later segment? Then this one is complete: what was written since is read first.
+			if !c.last {
+				n, err := nextSegment(c.dir, c.segment)
+				if err != nil {
+					return record.Entry{}, err
+				}
+				if n == 0 {
+					return record.Entry{}, io.EOF
+				}
+				c.last = true
+				continue
+			}
+			torn := c.in.rest()
+			bad := &BadLine{File: c.name, Off: off, Err: io.ErrUnexpectedEOF}
+			n, err := nextSegment(c.dir, c.segment)
+			if err != nil {
+				return record.Entry{}, err
+			}
+			c.close()
+			c.segment, c.last = n, false
+			if torn > 0 {
+				return record.Entry{}, bad
+			}
+			continue
+		}
+		if err != nil && filepath.Ext(c.name) == packed {
+			// A damaged archive ends here; the segments after it can still be read.
+			bad := &BadLine{File: c.name, Off: off, Err: err}
+			n, err := nextSegment(c.dir, c.segment)
+			if err != nil {
+				return record.Entry{}, err
+			}
+			c.close()
+			if n == 0 {
+				n = c.segment + 1
+			}
+			c.segment, c.last = n, false
+			return record.Entry{}, bad
+		}
+		if err != nil {
+			return record.Entry{}, fmt.Errorf("journal: reading %s: %w", c.name, err)
+		}
+		var r raw
+		if err := r.parse(line); err != nil {
+			return record.Entry{}, &BadLine{File: c.name, Off: off, Err: err}
+		}
+		if err := newer(r.v); err != nil {
+			return record.Entry{}, err
+		}
+		return r.toEntry(c.names), nil
+	}
+}
+
+// open opens the current file; io.EOF when it is not there yet.
+func (c *cursor) open() error {
+	c.name = controlFile
+	if c.segment > 0 {
+		first, err := nextSegment(c.dir, c.segment-1)
+		if err != nil {
+			return err
+		}
+		if first == 0 {
+			return io.EOF
+		}
+		c.segment = first
+		c.name = segmentFile(c.segment)
+	}
+	f, err := os.Open(filepath.Join(c.dir, c.name))
+	if errors.Is(err, fs.ErrNotExist) && c.segment > 0 {
+		c.name += packed
+		f, err = os.Open(filepath.Join(c.dir, c.name))
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return io.EOF
+	}
+	if err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	c.closers = append(c.closers, f)
+	var r io.Reader = f
+	if filepath.Ext(c.name) == packed {
+		z, err := zstd.NewReader(f, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true))
+		if err != nil {
+			c.close()
+			return fmt.Errorf("journal: %s: %w", c.name, err)
+		}
+		c.closers = append(c.closers, z.IOReadCloser())
+		r = z
+	}
+	c.in = newLines(r, 0)
+	return nil
+}
+
+func (c *cursor) close() {
+	for i := len(c.closers) - 1; i >= 0; i-- {
+		c.closers[i].Close()
+	}
+	c.closers, c.in = nil, nil
+}
+
+// missing says which part of from…to no damage accounts for.
+func missing(from, to int64, known []Damage) (int64, int64, bool) {
+	for _, d := range known { // in order
+		if from > to {
+			break
+		}
+		if d.From <= from && from <= d.To {
+			from = d.To + 1
+		}
+		if d.From <= to && to <= d.To {
+			to = d.From - 1
+		}
+	}
+	return from, to, from <= to
+}
+
+// A lineReader reads single lines at known places.
+type lineReader struct {
+	buf  []byte
+	off  int64 // of buf in the file
+	file io.ReaderAt
+}
+
+// at returns the line that begins at off, good until the next call.
+func (l *lineReader) at(f io.ReaderAt, off int64) ([]byte, error) {
+	if l.file == f && off >= l.off && off < l.off+int64(len(l.buf)) {
+		rest := l.buf[off-l.off:]
+		if i := bytes.IndexByte(rest, '\n'); i >= 0 {
+			return rest[:i], nil
+		}
+	}
+	l.file, l.off = f, off
+	for size := 16 << 10; ; size *= 4 {
+		if cap(l.buf) < size {
+			l.buf = make([]byte, size)
+		}
+		n, err := f.ReadAt(l.buf[:size], off)
+		l.buf = l.buf[:n]
+		if i := bytes.IndexByte(l.buf, '\n'); i >= 0 {
+			return l.buf[:i], nil
+		}
+		if err == io.EOF || size > 2*maxLine {
+			return nil, io.ErrUnexpectedEOF
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// A Damage is a stretch of the journal that was lost or set apart, kept in quarantine/manifest.jsonl.
+type Damage struct {
+	Time  time.Time `json:"time"`
+	File  string    `json:"file"`            // where it was; "" when entries are missing without a trace
+	Off   int64     `json:"off"`             // in the file as it was then
+	Bytes int64     `json:"bytes"`           // how much was moved
+	Saved string    `json:"saved,omitempty"` // where it is now, in quarantine/
+	From  int64     `json:"from"`            // the sequence numbers that are missing since
+	To    int64     `json:"to"`
+	// Touched are the attempts that entries were taken from, as far as that can be said.
+	Touched []Touched `json:"touched,omitempty"`
+}
+
+// A Touched attempt has lost a part of its record.
+type Touched struct {
+	Trial   string `json:"trial"`
+	Attempt int    `json:"attempt"`
+}
+
+func (d Damage) String() string {
+	what := fmt.Sprintf("entries %d to %d", d.From, d.To)
+	if d.From == d.To {
+		what = fmt.Sprintf("entry %d", d.From)
+	} else if d.From > d.To {
+		what = "no entry"
+	}
+	if d.Saved == "" {
+		return fmt.Sprintf("journal: %s missing; %d attempts touched", what, len(d.Touched))
+	}
+	return fmt.Sprintf("journal: %d bytes of %s at byte %d were damaged (%s lost) and are now in quarantine/%s; %d attempts touched",
+		d.Bytes, d.File, d.Off, what, d.Saved, len(d.Touched))
+}
