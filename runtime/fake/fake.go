@@ -1,0 +1,262 @@
+// Package fake is a driver whose machines are a few values in memory: files are bytes, commands are Go functions. It keeps
+// the contract of package sandbox as the real drivers do (sandboxtest runs over it), costs next to nothing, works inside
+// testing/synctest, and can be told to fail.
+//
+//	d := fake.New(fake.Command("greet", func(ctx context.Context, p *fake.Proc) int {
+//		fmt.Fprintln(p.Stdout, "hello", p.Args[1])
+//		return 0
+//	}))
+//
+// A small shell (bash or sh, -c) and a handful of programs (echo, cat, sleep …) are built in, for tests and demonstrations.
+package fake
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// A Func is a command. It returns its exit code, soon after ctx ends: that is how it is killed. One that does not is left
+// behind after a second, what it writes from then on is dropped, and [Driver.CheckAllClosed] tells.
+type Func func(ctx context.Context, p *Proc) int
+
+// An Option of New.
+type Option func(*Driver)
+
+// Command makes a function known as a program that stands in every sandbox's PATH.
+func Command(name string, f Func) Option { return func(d *Driver) { d.commands[name] = f } }
+
+// Image says what is in the sandboxes of an image reference, below "/"; "" is the driver's default image.
+func Image(ref string, fsys fs.FS) Option { return func(d *Driver) { d.images[ref] = fsys } }
+
+// Networks lets specs ask for a network, which then is not there. Without it they are Unsupported.
+func Networks() Option { return func(d *Driver) { d.networks = true } }
+
+// ErrInjected is what the failures that were asked for wrap.
+var ErrInjected = errors.New("failure injected")
+
+// FailCreate lets the first n calls of Create fail.
+func FailCreate(n int) Option {
+	return OnCreate(func(sandbox.Spec) error { return countdown(&n) })
+}
+
+// FailExec lets the first n calls of Exec fail.
+func FailExec(n int) Option {
+	return OnExec(func(*Sandbox, sandbox.Command) error { return countdown(&n) })
+}
+
+// OnCreate calls f, one call at a time, before each Create; its error becomes that of Create.
+func OnCreate(f func(spec sandbox.Spec) error) Option {
+	return func(d *Driver) { d.onCreate = append(d.onCreate, f) }
+}
+
+// OnExec calls f, one call at a time, before each Exec; its error becomes that of Exec.
+func OnExec(f func(sb *Sandbox, c sandbox.Command) error) Option {
+	return func(d *Driver) { d.onExec = append(d.onExec, f) }
+}
+
+// FailClose lets the first n sandboxes return an error from every Close, though they are gone.
+func FailClose(n int) Option { return func(d *Driver) { d.failClose = n } }
+
+// OOM lets the first n commands be killed for passing the memory limit, as they start.
+func OOM(n int) Option { return func(d *Driver) { d.oom = n } }
+
+// SlowCreate, SlowExec and SlowClose let calls take at least so long.
+func SlowCreate(t time.Duration) Option { return func(d *Driver) { d.slowCreate = t } }
+func SlowExec(t time.Duration) Option   { return func(d *Driver) { d.slowExec = t } }
+func SlowClose(t time.Duration) Option  { return func(d *Driver) { d.slowClose = t } }
+
+func countdown(n *int) error {
+	if *n <= 0 {
+		return nil
+	}
+	*n--
+	return ErrInjected
+}
+
+// A Driver makes sandboxes in memory.
+type Driver struct {
+	commands map[string]Func
+	images   map[string]fs.FS
+	networks bool
+
+	hooks      sync.Mutex // held while onCreate and onExec run, and for the counters below
+	onCreate   []func(sandbox.Spec) error
+	onExec     []func(*Sandbox, sandbox.Command) error
+	hooked     bool // something is to be done before an Exec
+	fragile    bool // some Close is to fail
+	failClose  int
+	oom        int
+	slowCreate time.Duration
+	slowExec   time.Duration
+	slowClose  time.Duration
+
+	mu            sync.Mutex
+	live          map[string]*Sandbox
+	created, peak int
+	next          atomic.Int64
+	stuck         atomic.Int64
+}
+
+var _ sandbox.Driver = (*Driver)(nil)
+
+// New makes a driver.
+func New(options ...Option) *Driver {
+	d := &Driver{commands: make(map[string]Func, len(builtin)), images: map[string]fs.FS{}, live: map[string]*Sandbox{}}
+	for name, f := range builtin {
+		d.commands[name] = f
+	}
+	for _, o := range options {
+		o(d)
+	}
+	d.hooked = len(d.onExec) > 0 || d.oom > 0
+	d.fragile = d.failClose > 0
+	return d
+}
+
+func (d *Driver) Name() string                { return "fake" }
+func (d *Driver) Probe(context.Context) error { return nil }
+func (d *Driver) Describe() map[string]string {
+	return map[string]string{"isolation": "none needed: commands are functions", "memory": "as far as commands tell"}
+}
+
+// Prepare knows every image.
+func (d *Driver) Prepare(ctx context.Context, img sandbox.Image) (string, error) {
+	if ctx.Err() != nil {
+		return "", &sandbox.Error{Op: "prepare", Err: context.Cause(ctx)}
+	}
+	if img.IsZero() {
+		return "", nil
+	}
+	return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(img.Ref+"\x00"+img.Dockerfile))), nil
+}
+
+func (d *Driver) supports(s sandbox.Spec) error {
+	what := ""
+	switch n := s.Network.Mode; {
+	case n != "" && n != "none" && n != "public" && n != "allow":
+		what = fmt.Sprintf("network mode %q", n)
+	case !s.Network.None() && !d.networks:
+		what = "a network"
+	case s.Platform != "" && !strings.HasPrefix(s.Platform, "linux/"):
+		what = "platform " + s.Platform
+	case len(s.Services) > 0:
+		what = "services"
+	case len(s.Volumes) > 0:
+		what = "volumes"
+	default:
+		return nil
+	}
+	return &sandbox.Unsupported{Driver: d.Name(), What: what}
+}
+
+func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
+	fail := func(err error) (sandbox.Sandbox, error) { return nil, &sandbox.Error{Op: "create", Err: err} }
+	if err := d.supports(spec); err != nil {
+		return nil, err
+	}
+	if err := wait(ctx, d.slowCreate); err != nil {
+		return fail(err)
+	}
+	if len(d.onCreate) > 0 {
+		d.hooks.Lock()
+		defer d.hooks.Unlock()
+		for _, f := range d.onCreate {
+			if err := f(spec); err != nil {
+				return fail(err)
+			}
+		}
+	}
+	s := &Sandbox{driver: d, id: "fake-" + strconv.FormatInt(d.next.Add(1), 10), spec: spec}
+	s.files.max = spec.Disk
+	if img := d.images[spec.Image.Ref]; img != nil {
+		if err := s.put(ctx, "/", img); err != nil {
+			return fail(err)
+		}
+	}
+	if spec.Dir != "" {
+		if err := s.files.mkdirAll(spec.Dir, 0o755); err != nil {
+			return fail(err)
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.live[s.id] = s
+	d.created++
+	d.peak = max(d.peak, len(d.live))
+	return s, nil
+}
+
+// wait waits for t, or returns the cause of ctx's end.
+func wait(ctx context.Context, t time.Duration) error {
+	if ctx.Err() == nil && t > 0 {
+		timer := time.NewTimer(t)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+func (d *Driver) Find(ctx context.Context, id string) (sandbox.Sandbox, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if s := d.live[id]; s != nil {
+		return s, nil
+	}
+	return nil, &sandbox.Error{Op: "find", ID: id, Err: sandbox.ErrGone}
+}
+
+func (d *Driver) Reap(ctx context.Context, alive func(sandbox.Owner) bool) (int, error) {
+	var dead []*Sandbox
+	d.mu.Lock()
+	for _, s := range d.live {
+		if !alive(s.spec.Owner) {
+			dead = append(dead, s)
+		}
+	}
+	d.mu.Unlock()
+	var errs []error
+	for _, s := range dead {
+		errs = append(errs, s.Close())
+	}
+	return len(dead), errors.Join(errs...)
+}
+
+// Live is how many sandboxes there are now, Peak how many there were at most, Created how many in all.
+func (d *Driver) Live() int    { d.mu.Lock(); defer d.mu.Unlock(); return len(d.live) }
+func (d *Driver) Peak() int    { d.mu.Lock(); defer d.mu.Unlock(); return d.peak }
+func (d *Driver) Created() int { d.mu.Lock(); defer d.mu.Unlock(); return d.created }
+
+// TB is what CheckAllClosed needs of a test.
+type TB interface {
+	Helper()
+	Errorf(format string, args ...any)
+}
+
+// CheckAllClosed tells t of every sandbox that is still open, and of commands that did not end when they were killed.
+func (d *Driver) CheckAllClosed(t TB) {
+	t.Helper()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for id, s := range d.live {
+		t.Errorf("sandbox %s of %+v is still open", id, s.spec.Owner)
+	}
+	if n := d.stuck.Load(); n > 0 {
+		t.Errorf("%d commands went on after they were killed", n)
+	}
+}
