@@ -136,13 +136,13 @@ func TestBadRows(t *testing.T) {
 	if len(tasks) != 1 || len(errs) != 3 {
 		t.Fatalf("%d tasks, errors %v", len(tasks), errs)
 	}
-	for i, want := range []string{`:2: task "2": the answer is empty`, `:3: task "3": no column answer, `, `:4: task "4": `} {
+	for i, want := range []string{`:2: task "2": the answer is empty`, `:3: no column named answer, `, `:4: column "id": "" is no task ID`} {
 		if !strings.Contains(errs[i].Error(), want) {
 			t.Errorf("error %d is %q, want %q in it", i, errs[i], want)
 		}
 	}
 	_, errs = all(t, open(t, write(t, "q.csv", "a,b\n1,2\n"), ""))
-	if len(errs) != 1 || !strings.Contains(errs[0].Error(), `no column question`) {
+	if len(errs) != 1 || !strings.Contains(errs[0].Error(), `no column named question`) {
 		t.Errorf("a file without the column: %v", errs)
 	}
 	if _, err := New("q.jsonl", []byte(`{"anwser":"x"}`)); err == nil || !strings.Contains(err.Error(), "anwser") {
