@@ -272,5 +272,9 @@ func (c *Codec) DecodeBody(class Class, kind string, raw json.RawMessage) (Body,
 	if err != nil {
 		return nil, fmt.Errorf("%s %q: %w", class, kind, err)
 	}
+	if a, ok := b.(Ack); ok {
+		a.Of = kind
+		b = a
+	}
 	return b, nil
 }

@@ -76,7 +76,7 @@ type (
 	}
 
 	Ack struct { // answers think and finish
-		Of   string `json:"of"` // the kind of the action
+		Of   string `json:"-"` // the kind of the action, which is the kind of the answer too
 		Text string `json:"text,omitempty"`
 	}
 	Error struct {
