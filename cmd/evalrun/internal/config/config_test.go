@@ -25,7 +25,7 @@ func testRegistry() *Registry {
 		Benchmarks: []Kind{{Name: "quickstart"}, {Name: "humaneval", Arg: "FILE", IsPath: true},
 			{Name: "qa", Arg: "FILE", IsPath: true, Options: reflect.TypeFor[qaOptions]()}},
 		Agents: []Kind{{Name: "oracle"}, {Name: "nop"}, {Name: "script", Arg: "FILE", IsPath: true},
-			{Name: "command", Arg: "LINE", Optional: true}, {Name: "codeact", Model: true, Prompt: true}},
+			{Name: "command", Arg: "LINE", Optional: true}, {Name: "codeact", Model: true, NeedsModel: true, Prompt: true}},
 		Vendors: []Kind{{Name: "openai", KeyVar: "OPENAI_API_KEY"}},
 		Drivers: []Kind{{Name: "local"}, {Name: "none"}, {Name: "fake"}},
 	}

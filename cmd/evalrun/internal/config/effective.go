@@ -430,7 +430,7 @@ func (l *layout) arm(a *Arm, t *node, root string, tape *node) (record.Arm, bool
 			c.File = abs(l.dir, c.File)
 			a.Model.Tape = &c
 		}
-	} else if k.Model {
+	} else if k.NeedsModel {
 		l.fail(an, root+"model", fmt.Sprintf("agent %s needs a model", k.Name), "add -m openai/NAME, or the key model")
 	} else {
 		a.Model, a.Params = nil, nil

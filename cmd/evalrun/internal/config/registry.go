@@ -23,8 +23,8 @@ type Kind struct {
 	Optional, IsPath bool
 	// Options is the struct of its own options, decoded strictly; nil: it has none.
 	Options reflect.Type
-	// Model and Prompt: an agent uses one. An agent that uses none has none in its arm.
-	Model, Prompt bool
+	// Model and Prompt: an agent uses one. NeedsModel: it cannot do without. What an agent does not use is no part of its arm.
+	Model, NeedsModel, Prompt bool
 	// KeyVar is the variable that a vendor's key usually is in.
 	KeyVar string
 	// Define returns what else defines an arm with this agent: the digest of a script, say. Nil: nothing.

@@ -1,0 +1,219 @@
+// Package cli is the command line of evalrun: a file per command, each an options struct, the flags that fill it, and a function that does the work.
+// [Main] is the whole program less the outside world, which it is given as a [System].
+//
+// Results go to stdout, talk and progress to stderr. Exit codes are in exit.go.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
+)
+
+// A System is the outside world.
+type System struct {
+	Args           []string // without the program's name
+	Env            func(string) (string, bool)
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	OutTTY, ErrTTY bool
+	Signals        <-chan os.Signal // interrupt and terminate; nil: none come
+	Exit           func(code int)   // at once, for the third signal
+	Version        string
+}
+
+// Main runs the program and returns its exit code.
+func Main(sys System) int {
+	if len(sys.Args) == 1 && (sys.Args[0] == "--version" || sys.Args[0] == "-v") {
+		fmt.Fprintln(sys.Stdout, "evalrun "+sys.Version)
+		return ExitDone
+	}
+	a := &app{System: sys}
+	if _, ok := sys.Env("NO_COLOR"); !ok {
+		a.color = true
+	}
+	err := a.root().Run(context.Background(), append([]string{"evalrun"}, sys.Args...))
+	if err != nil {
+		report(sys.Stderr, err)
+	}
+	return codeOf(err)
+}
+
+type app struct {
+	System
+	color    bool
+	quiet    bool
+	progress string
+	log      *slog.Logger
+	logging  bool // the user asked for a level
+}
+
+// say talks to the user, unless they want quiet.
+func (a *app) say(format string, args ...any) {
+	if !a.quiet {
+		fmt.Fprintf(a.Stderr, format+"\n", args...)
+	}
+}
+
+func (a *app) root() *cli.Command {
+	root := &cli.Command{
+		Name:  "evalrun",
+		Usage: "runs agents against benchmarks: many trials at once, each in its own sandbox, every event kept",
+		Description: `Begin with:
+   evalrun run quickstart                  embedded tasks; needs no key, no Docker, no set-up
+   evalrun run humaneval:HumanEval.jsonl.gz --agent oracle --agent nop -n 8
+   evalrun run qa:questions.jsonl -m openai/gpt-4o-mini --sample 50
+   evalrun run nightly.yaml --dry-run      what it would do and cost
+
+A run leaves a folder with a summary and with Parquet files. Interrupted, it goes on with
+   evalrun resume FOLDER`,
+		Version:                         a.Version,
+		HideHelpCommand:                 true,
+		EnableShellCompletion:           true,
+		ConfigureShellCompletionCommand: configureCompletion,
+		DisableSliceFlagSeparator:       true,
+		Reader:                          a.Stdin,
+		Writer:                          a.Stdout,
+		ErrWriter:                       a.Stderr,
+		ExitErrHandler:                  func(context.Context, *cli.Command, error) {}, // Main reports
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "no talk and no progress, only results and errors"},
+			&cli.StringFlag{Name: "log-level", Usage: "log to stderr from `LEVEL` on: debug, info, warn, error", Sources: cli.EnvVars("EVALRUN_LOG_LEVEL")},
+			&cli.StringFlag{Name: "log-format", Usage: "`FORMAT` of the log: text, json", Value: "text", Sources: cli.EnvVars("EVALRUN_LOG_FORMAT")},
+		},
+		Before: a.before,
+		Commands: []*cli.Command{
+			a.versionCommand(), a.helpCommand(), a.configCommand(),
+		},
+	}
+	a.finish(root)
+	return root
+}
+
+func configureCompletion(c *cli.Command) {
+	c.Hidden = false
+	c.Usage = "print a script that completes commands and flags: bash, zsh, fish"
+	c.Description = `Examples:
+   source <(evalrun completion bash)
+   evalrun completion fish > ~/.config/fish/completions/evalrun.fish`
+}
+
+// finish gives every command the same manners: the nearest name for an unknown one, no exits of the library's own.
+func (a *app) finish(c *cli.Command) {
+	c.OnUsageError = func(_ context.Context, cmd *cli.Command, err error, _ bool) error { return a.badFlag(cmd, err) }
+	c.DisableSliceFlagSeparator = true
+	c.HideHelpCommand = true
+	group := len(c.Commands) > 0
+	if group && c.Action == nil {
+		c.Action = func(_ context.Context, cmd *cli.Command) error {
+			if cmd.Args().Present() {
+				return a.unknownCommand(cmd, cmd.Args().First())
+			}
+			if cmd.Root() != cmd {
+				cli.ShowSubcommandHelp(cmd)
+				return usage("", "%s needs one of its commands", cmd.FullName())
+			}
+			return cli.ShowRootCommandHelp(cmd)
+		}
+	}
+	for _, sub := range c.Commands {
+		a.finish(sub)
+	}
+}
+
+func (a *app) unknownCommand(cmd *cli.Command, name string) error {
+	var names []string
+	for _, c := range cmd.Commands {
+		if !c.Hidden {
+			names = append(names, c.Names()...)
+		}
+	}
+	hint := "see " + cmd.FullName() + " --help"
+	if near := config.Near(name, names); near != nil {
+		hint = fmt.Sprintf("did you mean %q?", cmd.FullName()+" "+near[0])
+	}
+	return usage(hint, "unknown command %q", cmd.FullName()+" "+name)
+}
+
+func (a *app) badFlag(cmd *cli.Command, err error) error {
+	msg := err.Error()
+	const undefined = "flag provided but not defined: "
+	hint := "see " + cmd.FullName() + " --help"
+	if i := strings.Index(msg, undefined); i >= 0 {
+		word := strings.TrimLeft(msg[i+len(undefined):], "-")
+		var names []string
+		for c := cmd; c != nil; c = parent(c) {
+			for _, f := range c.Flags {
+				names = append(names, f.Names()...)
+			}
+		}
+		if near := config.Near(word, slices.DeleteFunc(names, func(n string) bool { return len(n) == 1 })); near != nil {
+			hint = "did you mean --" + near[0] + "?"
+		}
+		dashes := "--"
+		if len(word) == 1 {
+			dashes = "-"
+		}
+		return usage(hint, "unknown flag %s%s of %s", dashes, word, cmd.FullName())
+	}
+	return &exitError{ExitUsage, err, hint}
+}
+
+func parent(c *cli.Command) *cli.Command {
+	l := c.Lineage()
+	if len(l) < 2 {
+		return nil
+	}
+	return l[1]
+}
+
+// before reads what all commands share.
+func (a *app) before(ctx context.Context, cmd *cli.Command) (context.Context, error) {
+	a.quiet = cmd.Bool("quiet")
+	level := slog.LevelWarn
+	if s := cmd.String("log-level"); s != "" {
+		if err := level.UnmarshalText([]byte(s)); err != nil {
+			return ctx, usage("", "--log-level %q is none of debug, info, warn, error", s)
+		}
+		a.logging = true
+	}
+	opts := &slog.HandlerOptions{Level: level}
+	switch f := cmd.String("log-format"); f {
+	case "text":
+		a.log = slog.New(slog.NewTextHandler(a.Stderr, opts))
+	case "json":
+		a.log = slog.New(slog.NewJSONHandler(a.Stderr, opts))
+	default:
+		return ctx, usage("", "--log-format %q is none of text, json", f)
+	}
+	return ctx, nil
+}
+
+// one returns the only argument of a command.
+func one(cmd *cli.Command, what string) (string, error) {
+	switch cmd.Args().Len() {
+	case 0:
+		return "", usage("see "+cmd.FullName()+" --help", "%s needs a %s", cmd.FullName(), what)
+	case 1:
+		return cmd.Args().First(), nil
+	}
+	return "", usage("see "+cmd.FullName()+" --help", "%s takes one %s, found %q too", cmd.FullName(), what, cmd.Args().Get(1))
+}
+
+func none(cmd *cli.Command) error {
+	if cmd.Args().Present() {
+		return usage("see "+cmd.FullName()+" --help", "%s takes no argument, found %q", cmd.FullName(), cmd.Args().First())
+	}
+	return nil
+}
+
+var errNoRun = errors.New("not a run folder")

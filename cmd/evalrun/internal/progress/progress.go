@@ -1,0 +1,341 @@
+// Package progress shows how a run goes while it goes: a bar on a terminal, else a line every 10 seconds or 5 %, or JSON lines for
+// programs. It is told by [Reporter.Observe], which only counts; a goroutine of its own draws, so that a slow terminal slows no trial.
+package progress
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+
+	"github.com/evalrun/evalrun/harness"
+	"github.com/evalrun/evalrun/harness/record"
+)
+
+// Modes of a reporter.
+const (
+	Auto  = "auto" // Bar on a terminal, else Plain
+	Bar   = "bar"
+	Plain = "plain"
+	JSON  = "json"
+	None  = "none"
+)
+
+// Modes are all modes.
+var Modes = []string{Auto, Bar, Plain, JSON, None}
+
+// Options of a reporter.
+type Options struct {
+	Mode     string
+	Terminal bool // w is one
+	Color    bool
+	Total    int // trials of the plan
+	Done     int // of them already decided, when a run is resumed
+	W        io.Writer
+}
+
+// A Reporter shows progress. Observe may be called from several goroutines, the other methods from one.
+type Reporter struct {
+	Options
+	began time.Time
+	stop  chan struct{}
+	over  chan struct{}
+
+	mu   sync.Mutex
+	c    counts
+	news []string // lines to be printed before the next drawing
+
+	bar       *progressbar.ProgressBar
+	lastLine  time.Time
+	lastShare int // of 5 % steps
+}
+
+type counts struct {
+	done, running   int
+	fresh           int // decided by this process
+	scored          int
+	sum             float64
+	failed          map[record.Status]int
+	retries         int
+	cost            float64
+	costed, unknown bool
+}
+
+// New begins to show. Close ends it.
+func New(o Options) *Reporter {
+	if o.Mode == Auto || o.Mode == "" {
+		o.Mode = Plain
+		if o.Terminal {
+			o.Mode = Bar
+		}
+	}
+	r := &Reporter{Options: o, began: time.Now(), stop: make(chan struct{}), over: make(chan struct{})}
+	r.c.failed = map[record.Status]int{}
+	r.c.done = o.Done
+	r.lastLine = r.began
+	if o.Total > 0 {
+		r.lastShare = o.Done * 20 / o.Total
+	}
+	if o.Mode == Bar {
+		r.bar = progressbar.NewOptions(o.Total,
+			progressbar.OptionSetWriter(o.W), progressbar.OptionSetWidth(24), progressbar.OptionShowCount(),
+			progressbar.OptionSetPredictTime(false), progressbar.OptionSetElapsedTime(false), progressbar.OptionEnableColorCodes(o.Color),
+			progressbar.OptionSetRenderBlankState(true), progressbar.OptionSpinnerType(14))
+	}
+	go r.run()
+	return r
+}
+
+func (r *Reporter) run() {
+	defer close(r.over)
+	if r.Mode == None {
+		<-r.stop
+		return
+	}
+	t := time.NewTicker(250 * time.Millisecond)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			r.draw(false)
+		case <-r.stop:
+			r.draw(true)
+			return
+		}
+	}
+}
+
+// Close draws once more and ends.
+func (r *Reporter) Close() {
+	close(r.stop)
+	<-r.over
+}
+
+// Observe is harness.Config.Observe.
+func (r *Reporter) Observe(p harness.Progress) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := &r.c
+	switch p.Kind {
+	case "started":
+		c.running++
+	case "canceled":
+		c.running--
+	case "verdict":
+		c.running--
+		v := p.Verdict
+		if v.Usage.Cost != nil {
+			c.cost += *v.Usage.Cost
+			c.costed = true
+		} else if v.Usage.Calls > 0 {
+			c.unknown = true
+		}
+		if !v.Final {
+			c.retries++
+			return
+		}
+		c.done++
+		c.fresh++
+		if v.Status == record.Scored {
+			c.scored++
+			if v.Reward != nil {
+				c.sum += *v.Reward
+			}
+		} else {
+			c.failed[v.Status]++
+		}
+	case "paused":
+		r.say(fmt.Sprintf("arm %s is paused: %s", p.Arm.Name, p.Text))
+	case "note":
+		r.say(p.Text)
+	}
+}
+
+// Say prints a line between drawings.
+func (r *Reporter) Say(text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.say(text)
+}
+
+func (r *Reporter) say(text string) {
+	if len(r.news) < 100 {
+		r.news = append(r.news, Clean(text))
+	}
+}
+
+func (r *Reporter) draw(last bool) {
+	r.mu.Lock()
+	c := r.c
+	failed := make(map[record.Status]int, len(c.failed))
+	for k, v := range c.failed {
+		failed[k] = v
+	}
+	c.failed = failed
+	news := r.news
+	r.news = nil
+	r.mu.Unlock()
+
+	switch r.Mode {
+	case Bar:
+		if len(news) > 0 {
+			r.bar.Clear()
+			for _, n := range news {
+				fmt.Fprintln(r.W, n)
+			}
+		}
+		r.bar.Describe(r.line(c, false))
+		r.bar.Set(c.done)
+		if last {
+			r.bar.Exit()
+			fmt.Fprintln(r.W)
+		}
+	case Plain:
+		for _, n := range news {
+			fmt.Fprintln(r.W, n)
+		}
+		if r.due(c, last) {
+			fmt.Fprintln(r.W, r.line(c, true))
+		}
+	case JSON:
+		for _, n := range news {
+			r.encode(map[string]any{"type": "note", "text": n})
+		}
+		if r.due(c, last) {
+			r.encode(r.object(c))
+		}
+	}
+}
+
+// due says whether a line is due: 10 s after the last one, at each 5 %, and at the end.
+func (r *Reporter) due(c counts, last bool) bool {
+	now := time.Now()
+	share := 0
+	if r.Total > 0 {
+		share = c.done * 20 / r.Total
+	}
+	if !last && now.Sub(r.lastLine) < 10*time.Second && share == r.lastShare {
+		return false
+	}
+	if !last && now.Sub(r.lastLine) < time.Second { // a quick run does not flood
+		return false
+	}
+	r.lastLine, r.lastShare = now, share
+	return true
+}
+
+func (r *Reporter) encode(v any) {
+	b, err := json.Marshal(v)
+	if err == nil {
+		r.W.Write(append(b, '\n'))
+	}
+}
+
+func (r *Reporter) rate(c counts) float64 {
+	s := time.Since(r.began).Seconds()
+	if c.fresh == 0 || s < 0.2 {
+		return 0
+	}
+	return float64(c.fresh) / s
+}
+
+func (r *Reporter) eta(c counts) (time.Duration, bool) {
+	rate := r.rate(c)
+	if rate == 0 || r.Total <= c.done {
+		return 0, false
+	}
+	return time.Duration(float64(r.Total-c.done) / rate * float64(time.Second)), true
+}
+
+var failures = []record.Status{record.Infra, record.Provider, record.Grader, record.Canceled, record.Skipped}
+
+func (r *Reporter) line(c counts, count bool) string {
+	var parts []string
+	if count {
+		share := ""
+		if r.Total > 0 {
+			share = fmt.Sprintf(" (%d %%)", c.done*100/r.Total)
+		}
+		parts = append(parts, fmt.Sprintf("%s  %d of %d trials%s", time.Now().Format("15:04:05"), c.done, r.Total, share))
+	}
+	parts = append(parts, fmt.Sprintf("%d running", c.running))
+	if c.scored > 0 {
+		parts = append(parts, fmt.Sprintf("mean %.3f", c.sum/float64(c.scored)))
+	}
+	for _, s := range failures {
+		if n := c.failed[s]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%s %d", s, n))
+		}
+	}
+	if c.retries > 0 {
+		parts = append(parts, fmt.Sprintf("retried %d", c.retries))
+	}
+	if rate := r.rate(c); rate >= 1 {
+		parts = append(parts, fmt.Sprintf("%.1f/s", rate))
+	} else if rate > 0 {
+		parts = append(parts, fmt.Sprintf("%.1f/min", rate*60))
+	}
+	switch {
+	case c.costed && c.unknown:
+		parts = append(parts, fmt.Sprintf("≥ $%.2f", c.cost))
+	case c.costed:
+		parts = append(parts, fmt.Sprintf("$%.2f", c.cost))
+	case c.unknown:
+		parts = append(parts, "$?")
+	}
+	if d, ok := r.eta(c); ok {
+		parts = append(parts, "ETA "+Short(d))
+	}
+	return strings.Join(parts, "  ")
+}
+
+func (r *Reporter) object(c counts) map[string]any {
+	o := map[string]any{"type": "progress", "time": time.Now().UTC().Format(time.RFC3339), "done": c.done, "total": r.Total, "running": c.running,
+		"scored": c.scored, "retries": c.retries, "failed": c.failed, "per_second": r.rate(c)}
+	if c.scored > 0 {
+		o["mean"] = c.sum / float64(c.scored)
+	}
+	if c.costed {
+		o["cost_usd"] = c.cost
+	}
+	if d, ok := r.eta(c); ok {
+		o["eta_seconds"] = int64(d.Seconds())
+	}
+	return o
+}
+
+// Short is a duration for people: "42s", "3m10s", "2h05m".
+func Short(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return fmt.Sprintf("%dms", d.Milliseconds())
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.1fs", d.Seconds())
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
+	}
+	return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
+}
+
+// Clean takes control characters and bidirectional overrides out of text that a task, a model or a program wrote, before it
+// reaches a terminal. Line breaks become spaces.
+func Clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t':
+			return ' '
+		case r < 0x20 || r >= 0x7f && r < 0xa0, slices.Contains(bidi, r):
+			return -1
+		}
+		return r
+	}, s)
+}
+
+var bidi = []rune{0x061c, 0x200e, 0x200f, 0x202a, 0x202b, 0x202c, 0x202d, 0x202e, 0x2066, 0x2067, 0x2068, 0x2069}

@@ -1,0 +1,99 @@
+package progress
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/evalrun/evalrun/harness"
+	"github.com/evalrun/evalrun/harness/record"
+)
+
+func scored(reward, cost float64) harness.Progress {
+	return harness.Progress{Kind: "verdict", Verdict: &record.Verdict{Final: true, Status: record.Scored, Reward: &reward, Usage: record.Usage{Calls: 1, Cost: &cost}}}
+}
+
+func failed(s record.Status, final bool) harness.Progress {
+	return harness.Progress{Kind: "verdict", Verdict: &record.Verdict{Final: final, Status: s}}
+}
+
+var started = harness.Progress{Kind: "started"}
+
+func TestPlain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var buf bytes.Buffer
+		r := New(Options{Mode: Auto, Total: 1000, Done: 100, W: &buf})
+		r.Observe(started)
+		r.Observe(started)
+		r.Observe(scored(1, 0.25))
+		time.Sleep(9 * time.Second)
+		synctest.Wait()
+		if buf.Len() > 0 {
+			t.Errorf("after 9 s: %q", buf.String())
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if got := buf.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "101 of 1000 trials (10 %)  1 running  mean 1.000  ") || !strings.Contains(got, "$0.25  ETA ") {
+			t.Errorf("after 11 s: %q", got)
+		}
+		buf.Reset()
+		for range 49 {
+			r.Observe(started)
+			r.Observe(failed(record.Infra, true))
+		}
+		r.Observe(failed(record.Provider, false))
+		time.Sleep(1500 * time.Millisecond)
+		synctest.Wait()
+		if got := buf.String(); !strings.Contains(got, "150 of 1000 trials (15 %)  0 running  mean 1.000  infra 49  retried 1  ") {
+			t.Errorf("at 15 %%: %q", got)
+		}
+		buf.Reset()
+		r.Say("hello\x1b[31m\nthere")
+		r.Close()
+		if got := buf.String(); !strings.HasPrefix(got, "hello[31m there\n") || strings.Count(got, "\n") != 2 {
+			t.Errorf("at the end: %q", got)
+		}
+	})
+}
+
+func TestJSON(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var buf bytes.Buffer
+		r := New(Options{Mode: JSON, Total: 2, W: &buf})
+		r.Observe(scored(0.5, 1))
+		time.Sleep(2 * time.Second)
+		r.Close()
+		for line := range strings.Lines(buf.String()) {
+			var o struct {
+				Type        string
+				Done, Total int
+				Mean        float64
+				CostUSD     float64 `json:"cost_usd"`
+			}
+			if err := json.Unmarshal([]byte(line), &o); err != nil || o.Type != "progress" || o.Done != 1 || o.Total != 2 || o.Mean != 0.5 || o.CostUSD != 1 {
+				t.Errorf("%s: %+v, %v", line, o, err)
+			}
+		}
+	})
+}
+
+func TestNoneAndBar(t *testing.T) {
+	var buf bytes.Buffer
+	r := New(Options{Mode: None, Total: 2, W: &buf})
+	r.Observe(scored(1, 0))
+	r.Close()
+	if buf.Len() > 0 {
+		t.Errorf("none wrote %q", buf.String())
+	}
+	r = New(Options{Mode: Auto, Terminal: true, Total: 4, W: &buf})
+	r.Observe(started)
+	r.Observe(scored(1, 0))
+	r.Say("a note")
+	r.Close()
+	if got := buf.String(); !strings.Contains(got, "a note\n") || !strings.Contains(got, "1/4") || !strings.Contains(got, "mean 1.000") {
+		t.Errorf("bar wrote %q", got)
+	}
+}

@@ -1,0 +1,163 @@
+package wire
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/agent/command"
+	"github.com/evalrun/evalrun/agent/nop"
+	"github.com/evalrun/evalrun/agent/script"
+	"github.com/evalrun/evalrun/benchmarks"
+	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
+	"github.com/evalrun/evalrun/datasets"
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+func agentKinds() []agentKind {
+	return []agentKind{
+		{config.Kind{Name: "oracle", Doc: "the known solution; earns the full score where benchmark and machine are sound"}, openOracle},
+		{config.Kind{Name: "nop", Doc: "does nothing; what it earns is given away"}, openNop},
+		{config.Kind{Name: "script", Arg: "FILE", IsPath: true, Model: true, Doc: "fixed actions from a file",
+			Define: digestOfFile, Check: checkScript}, openScript},
+		{config.Kind{Name: "command", Arg: "LINE", Optional: true, Model: true, Prompt: false, Options: optionsOf[command.Config](),
+			Doc: "an external program, inside the sandbox or beside evalrun", Define: digestOfFiles, Check: checkCommand}, openCommand},
+	}
+}
+
+// fixed is the maker of an agent that serves all sessions.
+func fixed(a agent.Agent) maker {
+	return func(benchmarks.Benchmark, datasets.Task) (agent.Agent, error) { return a, nil }
+}
+
+func openNop(*armContext) (maker, error) { return fixed(nop.Agent), nil }
+
+func openOracle(*armContext) (maker, error) {
+	return func(b benchmarks.Benchmark, t datasets.Task) (agent.Agent, error) {
+		o, ok := b.(benchmarks.Oracle)
+		if !ok {
+			return nil, fmt.Errorf("benchmark %s knows no solutions", b.Name())
+		}
+		return o.Solve(t)
+	}, nil
+}
+
+func digestOfFile(path string, _ json.RawMessage) (any, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(b)
+	return map[string]string{"sha256": hex.EncodeToString(sum[:])}, nil
+}
+
+func checkScript(path string, _ json.RawMessage) error {
+	_, err := script.Load(path)
+	return err
+}
+
+func openScript(a *armContext) (maker, error) {
+	s, err := script.Load(a.arm.Agent.Arg)
+	if err != nil {
+		return nil, err
+	}
+	return func(_ benchmarks.Benchmark, t datasets.Task) (agent.Agent, error) { return s.For(t.ID), nil }, nil
+}
+
+// commandConfig is an agent's configuration; the short form command:LINE is a shell command inside the sandbox.
+func commandConfig(line string, options json.RawMessage) (command.Config, error) {
+	m := map[string]json.RawMessage{}
+	if len(options) > 0 {
+		if err := json.Unmarshal(options, &m); err != nil {
+			return command.Config{}, err
+		}
+	}
+	if line != "" {
+		if m["run"] != nil {
+			return command.Config{}, errors.New("command:LINE and options.run say the same thing; give one of them")
+		}
+		b, err := json.Marshal(line)
+		if err != nil {
+			return command.Config{}, err
+		}
+		m["run"] = b
+	}
+	if m["where"] == nil {
+		m["where"] = json.RawMessage(`"` + command.InSandbox + `"`)
+	}
+	raw, err := json.Marshal(m)
+	if err != nil {
+		return command.Config{}, err
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return command.Config{}, err
+	}
+	return command.Parse(raw, dir)
+}
+
+func checkCommand(line string, options json.RawMessage) error {
+	_, err := commandConfig(line, options)
+	return err
+}
+
+func digestOfFiles(line string, options json.RawMessage) (any, error) {
+	c, err := commandConfig(line, options)
+	if err != nil {
+		return nil, err
+	}
+	sum, err := c.FilesDigest()
+	if err != nil || sum == "" {
+		return nil, err
+	}
+	return map[string]string{"files": sum}, nil
+}
+
+func openCommand(a *armContext) (maker, error) {
+	c, err := commandConfig(a.arm.Agent.Arg, a.options)
+	if err != nil {
+		return nil, err
+	}
+	if len(a.secrets) > 0 && c.Env == nil {
+		c.Env = map[string]string{}
+	}
+	for k, v := range a.secrets {
+		c.Env[k] = v
+	}
+	machine := func(ctx context.Context) (sandbox.Sandbox, string, error) {
+		return nil, "", errors.New("no driver for programs beside evalrun works here; see evalrun doctor")
+	}
+	return func(benchmarks.Benchmark, datasets.Task) (agent.Agent, error) { return c.Agent(machine), nil }, nil
+}
+
+// OpenAgent makes the maker of an arm's agents.
+func OpenAgent(arm *config.Arm, env *config.Env) (maker, error) {
+	for _, k := range agentKinds() {
+		if k.Name != arm.Agent.Name {
+			continue
+		}
+		a := &armContext{arm: arm, env: env, options: arm.Agent.Options, secrets: map[string]string{}}
+		if arm.Prompt != nil {
+			a.prompt = arm.Prompt.Text
+		}
+		for name, ref := range arm.Agent.Secrets {
+			v, err := env.Secret(ref)
+			if err != nil {
+				return nil, fmt.Errorf("arm %s: secret %s: %w", arm.Name, name, err)
+			}
+			a.secrets[name] = v
+		}
+		m, err := k.open(a)
+		if err != nil {
+			return nil, fmt.Errorf("arm %s: %w", arm.Name, err)
+		}
+		return m, nil
+	}
+	return nil, fmt.Errorf("unknown agent %q", strings.TrimSpace(arm.Agent.Name))
+}

@@ -1,0 +1,32 @@
+package wire
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/evalrun/evalrun/benchmarks"
+	"github.com/evalrun/evalrun/benchmarks/humaneval"
+	"github.com/evalrun/evalrun/benchmarks/qa"
+	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
+)
+
+func benchKinds() []benchKind {
+	return []benchKind{
+		{config.Kind{Name: "humaneval", Arg: "FILE", IsPath: true, Options: optionsOf[humaneval.Options](),
+			Doc: "write a Python function; the published HumanEval.jsonl or .jsonl.gz"},
+			func(path string, o json.RawMessage) (benchmarks.Benchmark, error) { return humaneval.New(path, o) }},
+		{config.Kind{Name: "qa", Arg: "FILE", IsPath: true, Options: optionsOf[qa.Options](),
+			Doc: "questions and answers in any JSONL, CSV or Parquet file with named columns"},
+			func(path string, o json.RawMessage) (benchmarks.Benchmark, error) { return qa.New(path, o) }},
+	}
+}
+
+// OpenBenchmark makes a configured benchmark.
+func OpenBenchmark(b config.Benchmark) (benchmarks.Benchmark, error) {
+	for _, k := range benchKinds() {
+		if k.Name == b.Name {
+			return k.open(b.Path, b.Options)
+		}
+	}
+	return nil, fmt.Errorf("unknown benchmark %q", b.Name)
+}
