@@ -75,6 +75,11 @@ func Open(dir string, opts Options) (*Store, error) {
 	if err := os.MkdirAll(filepath.Join(dir, tmp), 0o755); err != nil {
 		return nil, fmt.Errorf("blobs: %w", err)
 	}
+	if !opts.NoSync {
+		if err := syncPath(filepath.Dir(dir)); err != nil {
+			return nil, fmt.Errorf("blobs: %w", err)
+		}
+	}
 	return s, nil
 }
 

@@ -70,13 +70,12 @@ func (s *Store) settle(batch map[string]string) error {
 		known := s.dirs[dir]
 		mu.Unlock()
 		if !known {
-			if err := os.Mkdir(dir, 0o755); err == nil {
-				mu.Lock()
-				dirs[s.dir] = true
-				mu.Unlock()
-			} else if !errors.Is(err, os.ErrExist) {
+			if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 				return err
 			}
+			mu.Lock()
+			dirs[s.dir] = true // also where it was there: who made it may have died before this
+			mu.Unlock()
 		}
 		if err := os.Rename(batch[sum], path); err != nil {
 			return err

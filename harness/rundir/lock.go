@@ -1,0 +1,140 @@
+package rundir
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+)
+
+// An Owner is a process that works in a run folder.
+type Owner struct {
+	Host  string    `json:"host"`
+	Boot  string    `json:"boot,omitempty"` // of the kernel; a PID means nothing after the next one
+	PID   int       `json:"pid"`
+	Since time.Time `json:"since"`
+}
+
+// InUse says who works in a run folder. It is an ErrInUse.
+type InUse struct {
+	Path  string
+	Owner Owner // zero when it did not say
+}
+
+func (e *InUse) Error() string {
+	who := "another process"
+	if o := e.Owner; o.PID > 0 {
+		where := "on " + o.Host
+		if self := self(); o.Host == self.Host && o.Boot == self.Boot {
+			where = "on this machine"
+		}
+		who = fmt.Sprintf("process %d %s, since %s", o.PID, where, o.Since.Format(time.RFC3339))
+	}
+	return fmt.Sprintf("%v: %s works in %s; wait for its end, or stop it (a signal makes it finish what runs) and try again", ErrInUse, who, e.Path)
+}
+
+func (e *InUse) Is(target error) bool { return target == ErrInUse }
+
+// A lock is the kernel's (flock), so it goes away with its process, however that ends. What is written in the file tells
+// people who holds it, and the next holder whether the last one ended in order.
+type lock struct{ f *os.File }
+
+func (d *Dir) acquire() error {
+	name := d.file(lockFile)
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return unwritable(d.path, err)
+	}
+	err = flock(f)
+	owner, me := readOwner(f), self()
+	for range 20 {
+		// Holder takes the lock for a moment to try it, also where nobody holds it.
+		if !errors.Is(err, errHeld) || owner.PID > 0 && (owner.Host != me.Host || owner.Boot == me.Boot && alive(owner.PID)) {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+		err, owner = flock(f), readOwner(f)
+	}
+	switch {
+	case errors.Is(err, errHeld):
+		f.Close()
+		return &InUse{d.path, owner}
+	case errors.Is(err, errors.ErrUnsupported):
+		// A disk without locks: what is written has to do. A dead owner can be told from a living one only on its own machine.
+		same := owner.Host == me.Host && owner.Boot == me.Boot
+		switch {
+		case owner.PID > 0 && same && alive(owner.PID) && owner.PID != me.PID:
+			f.Close()
+			return &InUse{d.path, owner}
+		case owner.PID > 0 && owner.Host != me.Host:
+			f.Close()
+			return fmt.Errorf("%w (this disk has no locks; if that process is gone, remove %s)", &InUse{d.path, owner}, name)
+		}
+	case err != nil:
+		f.Close()
+		return fmt.Errorf("run folder %s: locking: %w", d.path, err)
+	}
+	if owner.PID > 0 {
+		d.previous = &owner
+	}
+	data, err := json.Marshal(me)
+	if err == nil {
+		err = f.Truncate(0)
+	}
+	if err == nil {
+		_, err = f.WriteAt(append(data, '\n'), 0)
+	}
+	if err != nil {
+		f.Close()
+		return unwritable(d.path, err)
+	}
+	d.lock = &lock{f}
+	return nil
+}
+
+// release ends in order: it leaves an empty file. The file stays, since another process may be waiting with it open.
+func (l *lock) release() error {
+	err := l.f.Truncate(0)
+	if cerr := l.f.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+// Holder says who works in a run folder now; false: nobody.
+func Holder(path string) (Owner, bool) {
+	f, err := os.Open((&Dir{path: path}).file(lockFile))
+	if err != nil {
+		return Owner{}, false
+	}
+	defer f.Close()
+	o := readOwner(f)
+	if o.PID == 0 {
+		return o, false
+	}
+	switch err := flock(f); {
+	case err == nil: // given back with f
+		return o, false
+	case errors.Is(err, errHeld):
+		return o, true
+	}
+	me := self()
+	return o, o.Host != me.Host || o.Boot == me.Boot && alive(o.PID)
+}
+
+func readOwner(f *os.File) (o Owner) {
+	data, err := io.ReadAll(io.NewSectionReader(f, 0, 4096))
+	if err != nil || json.Unmarshal(data, &o) != nil {
+		return Owner{}
+	}
+	return o
+}
+
+func self() Owner {
+	host, _ := os.Hostname()
+	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return Owner{Host: host, Boot: strings.TrimSpace(string(boot)), PID: os.Getpid(), Since: time.Now().UTC().Truncate(time.Second)}
+}

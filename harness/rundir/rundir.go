@@ -1,0 +1,278 @@
+// Package rundir is a run's folder: where things lie in it, who works in it, and the two small files that say what
+// the run is.
+//
+//	plan.json             what the run set out to do (record.Plan); its presence makes a folder a run folder
+//	run.json              what was found out while running (record.Run)
+//	lock                  who works in it: host, boot, process
+//	journal/  blobs/      the truth (harness/journal, harness/blob)
+//	parquet/<table>/      derived
+//	scratch/              of the running process; emptied by the next
+//
+// [Create] and [Open] lock the folder, for one process at a time; [View] reads, at any time. Paths are made from IDs
+// alone: disks may ignore case, and names of tasks are hostile.
+package rundir
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/evalrun/evalrun/harness/record"
+)
+
+const (
+	planFile = "plan.json"
+	runFile  = "run.json"
+	lockFile = "lock"
+)
+
+// Version of plan.json and run.json. A folder with a newer one is refused.
+const Version = 1
+
+var (
+	// ErrNotARun: the folder has no plan.json.
+	ErrNotARun = errors.New("not a run folder")
+	// ErrNewer: a later version of evalrun made the folder.
+	ErrNewer = errors.New("written by a later version of evalrun")
+	// ErrReadOnly: the folder cannot be written.
+	ErrReadOnly = errors.New("the run folder cannot be written")
+	// ErrInUse: another process works in the folder; the error is an *InUse.
+	ErrInUse = errors.New("the run folder is in use")
+	// ErrExists: there is a run, or something else, where a new run was to be.
+	ErrExists = errors.New("the folder is not empty")
+)
+
+// A Dir is an open run folder.
+type Dir struct {
+	path     string
+	plan     *record.Plan
+	lock     *lock // nil: a View
+	previous *Owner
+}
+
+// Create makes the folder path for a new run, locked, and writes its plan. The folder may be there when it is empty.
+func Create(path string, plan *record.Plan) (*Dir, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("run folder: %w", err)
+	}
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		return nil, unwritable(path, err)
+	}
+	list, err := os.ReadDir(path)
+	if err != nil {
+		return nil, fmt.Errorf("run folder: %w", err)
+	}
+	for _, d := range list {
+		switch d.Name() {
+		case planFile:
+			return nil, fmt.Errorf("%s holds a run already (%w): go on with it by `evalrun resume`, or name another folder", path, ErrExists)
+		case lockFile, planFile + partial: // left by a process that died before it wrote the plan
+		default:
+			return nil, fmt.Errorf("%s: %w and holds no run: name an empty or a new folder", path, ErrExists)
+		}
+	}
+	d := &Dir{path: path, plan: plan}
+	if err := d.acquire(); err != nil {
+		return nil, err
+	}
+	if _, err := os.Lstat(d.file(planFile)); err == nil { // another process was faster
+		d.Close()
+		return nil, fmt.Errorf("%s holds a run already (%w): go on with it by `evalrun resume`, or name another folder", path, ErrExists)
+	}
+	if plan.V == 0 {
+		plan.V = Version
+	}
+	if err := writeJSON(d.file(planFile), plan); err != nil {
+		d.Close()
+		return nil, unwritable(path, err)
+	}
+	if err := syncDir(filepath.Dir(path)); err != nil {
+		d.Close()
+		return nil, fmt.Errorf("run folder: %w", err)
+	}
+	return d, nil
+}
+
+// New is Create in a folder of its own below root, called after the time and the name of the plan: see Name.
+func New(root string, plan *record.Plan) (*Dir, error) {
+	base := Name(plan.Created, plan.Name)
+	for i := 1; ; i++ {
+		name := base
+		if i > 1 {
+			name = fmt.Sprintf("%s-%d", base, i)
+		}
+		if err := os.MkdirAll(root, 0o755); err != nil {
+			return nil, unwritable(root, err)
+		}
+		path := filepath.Join(root, name)
+		err := os.Mkdir(path, 0o755)
+		if errors.Is(err, fs.ErrExist) && i < 1000 {
+			continue
+		}
+		if err != nil {
+			return nil, unwritable(path, err)
+		}
+		return Create(path, plan)
+	}
+}
+
+// Open opens a run's folder to work in it, and locks it.
+func Open(path string) (*Dir, error) {
+	d, err := View(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.acquire(); err != nil {
+		return nil, err
+	}
+	// The plan once more: what was read before the lock may have changed.
+	if d.plan, err = readPlan(d.path); err != nil {
+		d.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// View opens a run's folder to read. Another process may be working in it.
+func View(path string) (*Dir, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("run folder: %w", err)
+	}
+	plan, err := readPlan(path)
+	if err != nil {
+		return nil, err
+	}
+	return &Dir{path: path, plan: plan}, nil
+}
+
+func readPlan(path string) (*record.Plan, error) {
+	var plan record.Plan
+	err := readJSON(filepath.Join(path, planFile), &plan.V, &plan)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+		if _, err := os.Stat(path); err != nil {
+			return nil, fmt.Errorf("%s is %w: there is no such folder; give one that `evalrun run` made, such as runs/2026-11-21T093000Z-nightly", path, ErrNotARun)
+		}
+		return nil, fmt.Errorf("%s is %w (it has no %s): give one that `evalrun run` made, such as runs/2026-11-21T093000Z-nightly", path, ErrNotARun, planFile)
+	case err != nil:
+		return nil, fmt.Errorf("run folder %s: %w", path, err)
+	}
+	return &plan, nil
+}
+
+// Path is the folder itself, absolute.
+func (d *Dir) Path() string { return d.path }
+
+// Plan is plan.json, as it was when the folder was opened.
+func (d *Dir) Plan() *record.Plan { return d.plan }
+
+// Previous is who worked here before and did not end in order; nil: nobody. What it started may still be there.
+func (d *Dir) Previous() *Owner { return d.previous }
+
+// Journal, Blobs and Scratch are the folders of these parts. Parquet is that of one table.
+func (d *Dir) Journal() string { return d.file("journal") }
+func (d *Dir) Blobs() string   { return d.file("blobs") }
+func (d *Dir) Scratch() string { return d.file("scratch") }
+func (d *Dir) Parquet(table string) string {
+	return filepath.Join(d.path, "parquet", Safe(table))
+}
+
+// File is the path of a derived file beside plan.json, such as summary.json.
+func (d *Dir) File(name string) string { return d.file(Safe(name)) }
+
+func (d *Dir) file(name string) string { return filepath.Join(d.path, name) }
+
+// Run reads run.json; an empty Run when there is none yet.
+func (d *Dir) Run() (*record.Run, error) {
+	var run record.Run
+	if err := readJSON(d.file(runFile), &run.V, &run); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("run folder %s: %w", d.path, err)
+	}
+	return &run, nil
+}
+
+// WriteRun writes run.json in one step: a reader sees the old one or the new one.
+func (d *Dir) WriteRun(run *record.Run) error {
+	if d.lock == nil {
+		return fmt.Errorf("run folder %s: open for reading only", d.path)
+	}
+	if run.V == 0 {
+		run.V = Version
+	}
+	if err := writeJSON(d.file(runFile), run); err != nil {
+		return unwritable(d.path, err)
+	}
+	return nil
+}
+
+// Close gives the folder free. It may be called again.
+func (d *Dir) Close() error {
+	if d.lock == nil {
+		return nil
+	}
+	l := d.lock
+	d.lock = nil
+	if err := l.release(); err != nil {
+		return fmt.Errorf("run folder %s: giving it free: %w", d.path, err)
+	}
+	return nil
+}
+
+// Name is the name of a run's folder: 2026-11-21T093000Z-nightly. It sorts by time and suits every file system.
+func Name(now time.Time, name string) string {
+	var b strings.Builder
+	for _, r := range strings.ToLower(name) {
+		switch {
+		case b.Len() >= 40:
+		case r >= 'a' && r <= 'z' || r >= '0' && r <= '9':
+			b.WriteRune(r)
+		case b.Len() > 0 && !strings.HasSuffix(b.String(), "-"):
+			b.WriteByte('-')
+		}
+	}
+	stamp := now.UTC().Format("2006-01-02T150405Z")
+	if s := strings.Trim(b.String(), "-"); s != "" {
+		return stamp + "-" + s
+	}
+	return stamp
+}
+
+// RunID makes a run's identity, which stays when the folder is moved or renamed: the time, so that IDs sort, and 50
+// random bits.
+func RunID(now time.Time) string {
+	return now.UTC().Format("20060102t150405") + "-" + strings.ToLower(rand.Text()[:10])
+}
+
+// Safe makes a file name of an ID. IDs of ours stay as they are; anything else is hashed.
+func Safe(id string) string {
+	plain := id != "" && len(id) <= 64 && id[0] != '.' && id[0] != '-'
+	for _, b := range []byte(id) {
+		if !(b >= 'a' && b <= 'z' || b >= '0' && b <= '9' || b == '_' || b == '-' || b == '.') {
+			plain = false
+		}
+	}
+	if plain {
+		return id
+	}
+	h := sha256.Sum256([]byte(id))
+	return "x" + hex.EncodeToString(h[:12])
+}
+
+// unwritable tells an error of writing as what it means.
+func unwritable(path string, err error) error {
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
+		return fmt.Errorf("%w: %w; copy %s to where you may write, name another folder, or use a command that only reads (show, compare, export)",
+			ErrReadOnly, err, path)
+	}
+	return fmt.Errorf("run folder %s: %w", path, err)
+}

@@ -1,0 +1,267 @@
+package rundir
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/evalrun/evalrun/harness/record"
+)
+
+var now = time.Date(2026, 11, 21, 9, 30, 0, 0, time.UTC)
+
+func plan() *record.Plan {
+	return &record.Plan{Run: RunID(now), Name: "Nightly", Created: now, Seed: 7, Repeats: 1, Config: json.RawMessage(`{"a":1}`)}
+}
+
+// A child process holds the folder that is its argument until its stdin ends.
+func TestMain(m *testing.M) {
+	if path := os.Getenv("RUNDIR_TEST_HOLD"); path != "" {
+		d, err := Open(path)
+		if err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		fmt.Println("held")
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		_ = d // not closed: as after a crash
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func TestCreateOpenView(t *testing.T) {
+	root := filepath.Join(t.TempDir(), "runs")
+	d, err := New(root, plan())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := filepath.Base(d.Path()); got != "2026-11-21T093000Z-nightly" {
+		t.Errorf("name %s", got)
+	}
+	second, err := New(root, plan())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	if got := filepath.Base(second.Path()); got != "2026-11-21T093000Z-nightly-2" {
+		t.Errorf("name of the second %s", got)
+	}
+	if r, err := d.Run(); err != nil || r.Run != "" {
+		t.Errorf("run.json before it is there: %+v, %v", r, err)
+	}
+	exit := 3
+	want := &record.Run{Run: d.Plan().Run, Started: now, Version: "1.2", Exit: &exit}
+	if err := d.WriteRun(want); err != nil {
+		t.Fatal(err)
+	}
+	v, err := View(d.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := v.Run(); err != nil || cmp.Diff(want, got) != "" {
+		t.Errorf("run.json: %+v, %v", got, err)
+	}
+	if v.Plan().Seed != 7 || v.Plan().V != Version || !v.Plan().Created.Equal(now) {
+		t.Errorf("plan: %+v", v.Plan())
+	}
+	if err := v.WriteRun(want); err == nil {
+		t.Error("a view wrote")
+	}
+	if _, err := Open(d.Path()); !errors.Is(err, ErrInUse) {
+		t.Errorf("opened twice: %v", err)
+	}
+	if o, held := Holder(d.Path()); !held || o.PID != os.Getpid() {
+		t.Errorf("holder %+v, %v", o, held)
+	}
+	for range 2 {
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if o, held := Holder(d.Path()); held {
+		t.Errorf("still held by %+v", o)
+	}
+	if d, err = Open(d.Path()); err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if d.Previous() != nil {
+		t.Errorf("the last one ended in order, but %+v", d.Previous())
+	}
+	if _, err := Create(d.Path(), plan()); !errors.Is(err, ErrExists) || !strings.Contains(err.Error(), "evalrun resume") {
+		t.Errorf("created over a run: %v", err)
+	}
+	left, _ := filepath.Glob(filepath.Join(d.Path(), "*"+partial))
+	if len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+}
+
+func TestRefused(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	make := func(name, plan string) string {
+		p := filepath.Join(dir, name)
+		if err := os.MkdirAll(p, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(p, planFile), []byte(plan), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	for _, c := range []struct {
+		path string
+		is   error
+		says string
+	}{
+		{dir, ErrNotARun, "plan.json"},
+		{file, ErrNotARun, "evalrun run"},
+		{filepath.Join(dir, "none"), ErrNotARun, "no such folder"},
+		{make("newer", `{"v":2,"run":[1,2]}`), ErrNewer, "form 2, this program reads up to 1"},
+		{make("torn", `{"v":1,"run":`), nil, "damaged"},
+		{make("other", `{"name":"npm package"}`), nil, "no version"},
+	} {
+		for what, open := range map[string]func(string) (*Dir, error){"open": Open, "view": View} {
+			_, err := open(c.path)
+			if err == nil || c.is != nil && !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%s %s: %v", what, c.path, err)
+			}
+		}
+	}
+	if _, err := Create(dir, plan()); !errors.Is(err, ErrExists) {
+		t.Errorf("created in a folder of somebody: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, lockFile)); err == nil {
+		t.Error("a refused folder was written to")
+	}
+}
+
+func TestReadOnly(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("needs Linux")
+	}
+	root := t.TempDir()
+	d, err := Create(filepath.Join(root, "run"), plan())
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := d.Path()
+	d.Close()
+	if err := os.Chmod(filepath.Join(path, lockFile), 0o444); err != nil {
+		t.Fatal(err)
+	}
+	for p := path; p != filepath.Dir(os.TempDir()) && p != "/"; p = filepath.Dir(p) {
+		if p != os.TempDir() {
+			os.Chmod(p, 0o555)
+			defer os.Chmod(p, 0o755)
+		}
+	}
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with its file-system user
+		if os.Geteuid() == 0 {
+			syscall.RawSyscall(syscall.SYS_SETFSUID, 65534, 0, 0)
+		}
+		if _, err := View(path); err != nil {
+			done <- fmt.Errorf("view: %w", err)
+			return
+		}
+		if _, err := Create(filepath.Join(root, "new"), plan()); !errors.Is(err, ErrReadOnly) {
+			done <- fmt.Errorf("create: %w", err)
+			return
+		}
+		_, err := Open(path)
+		done <- err
+	}()
+	if err := <-done; !errors.Is(err, ErrReadOnly) || !strings.Contains(err.Error(), "copy") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestLockDies(t *testing.T) {
+	d, err := Create(filepath.Join(t.TempDir(), "run"), plan())
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := d.Path()
+	d.Close()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), "RUNDIR_TEST_HOLD="+path)
+	in, _ := cmd.StdinPipe()
+	out, _ := cmd.StdoutPipe()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	buf := make([]byte, 5)
+	if _, err := io.ReadFull(out, buf); err != nil || string(buf) != "held\n" {
+		t.Fatalf("%q, %v", buf, err)
+	}
+	_, err = Open(path)
+	var inUse *InUse
+	if !errors.As(err, &inUse) || inUse.Owner.PID != cmd.Process.Pid || !strings.Contains(err.Error(), "on this machine") {
+		t.Errorf("%v", err)
+	}
+	if _, err := View(path); err != nil {
+		t.Errorf("view: %v", err)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Wait()
+	d, err = Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if p := d.Previous(); p == nil || p.PID != cmd.Process.Pid || p.Boot == "" {
+		t.Errorf("previous %+v", p)
+	}
+}
+
+func TestNames(t *testing.T) {
+	for name, want := range map[string]string{
+		"":                        "2026-11-21T093000Z",
+		"Nightly Run":             "2026-11-21T093000Z-nightly-run",
+		"../../etc/passwd":        "2026-11-21T093000Z-etc-passwd",
+		"  é -- ü ":               "2026-11-21T093000Z",
+		strings.Repeat("ab ", 40): "2026-11-21T093000Z-" + strings.Repeat("ab-", 13) + "a",
+	} {
+		if got := Name(now, name); got != want {
+			t.Errorf("%q: %s, want %s", name, got, want)
+		}
+	}
+	ids := []string{RunID(now), RunID(now.Add(time.Second)), RunID(now)}
+	if ids[0] == ids[2] || !slices.IsSorted(ids[:2]) || Safe(ids[0]) != ids[0] {
+		t.Errorf("run IDs %q", ids)
+	}
+	for _, id := range []string{"", "..", "a/b", "A", "-rf", ".git", strings.Repeat("a", 65), "con:", "a\x00"} {
+		if got := Safe(id); strings.Trim(got, "0123456789abcdefx") != "" || got == Safe(id+"x") {
+			t.Errorf("%q: %s", id, got)
+		}
+	}
+	if Safe("trials") != "trials" || Safe("9f0a_1-x") != "9f0a_1-x" {
+		t.Error("a harmless ID was changed")
+	}
+}
