@@ -276,13 +276,7 @@ func (t *talk) over(ctx context.Context, in *input, when string) error {
 		}
 		return &Failure{Text: in.err.Error(), Stderr: t.p.stderr.last()}
 	}
-	select { // its output has ended: it exits, or has closed it
-	case <-t.p.gone:
-	case <-time.After(exitGrace):
-		return &Failure{Text: "it closed its output " + when, Stderr: t.p.stderr.last()}
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	<-t.p.gone // its output ends with it: a program that closed it by itself is found hanging
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
