@@ -267,7 +267,7 @@ func TestHostSuite(t *testing.T) {
 	agenttest.Run(t, agenttest.Suite{
 		// It acts until it is told that there is no more, as a program in a loop would.
 		New: func(t *testing.T) agent.Agent {
-			return onHost(t, `hello; i=0; while [ $i -lt 60 ]; do i=$((i+1)); run; case "$L" in *'"output":"hi'*|*'"type":"error"'*|*'"done":true'*) break;; esac; done; bye`, nil)
+			return onHost(t, `hello; i=0; while [ $i -lt 60 ]; do i=$((i+1)); run; case "$L" in *'"output":"hi'*|*'"truncated":true'*|*'"type":"error"'*|*'"done":true'*) break;; esac; done; bye`, nil)
 		},
 		Setup: func(t *testing.T) agenttest.Setup { s := setup; s.Log = nil; return s },
 	})
