@@ -1,0 +1,87 @@
+package parquetlog
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/reports/rows"
+)
+
+// writePlan writes the tables that are known before anything runs.
+func writePlan(root string, p *record.Plan, names []string) error {
+	arms, tasks := rows.OfPlan(p)
+	return errors.Join(
+		writeAll(newTable(root, "arms", p.Run, axes[rows.Arm]{names, func(a *rows.Arm) map[string]string { return a.Axes }}), arms),
+		writeAll(newTable(root, "tasks", p.Run, axes[rows.Task]{}), tasks),
+	)
+}
+
+// writeAll writes a table in one part.
+func writeAll[T any](t *table[T], rs []T) error {
+	if err := os.MkdirAll(t.dir, 0o777); err != nil {
+		return fmt.Errorf("parquet: %w", err)
+	}
+	_, err := replace(t.path(), true, func(out io.Writer) error {
+		w := t.encoder()
+		w.Reset(out)
+		for len(rs) > 0 {
+			n := min(len(rs), cuts.groupRows)
+			if _, err := w.Write(rs[:n]); err != nil {
+				return err
+			}
+			if err := w.Flush(); err != nil {
+				return err
+			}
+			rs = rs[n:]
+		}
+		t.describe(w, 0, 0, true)
+		return w.Close()
+	})
+	if err != nil {
+		return fmt.Errorf("parquet: writing %s: %w", t.name, err)
+	}
+	return nil
+}
+
+// Names beside the folder parquet while Rebuild works.
+const (
+	rebuilding = ".parquet-new"
+	replaced   = ".parquet-old"
+)
+
+// swap puts the folder next in the place of dir. A crash between the two renames leaves the old one, which repair finds.
+func swap(next, dir string) error {
+	old := filepath.Join(filepath.Dir(dir), replaced)
+	if err := os.RemoveAll(old); err != nil {
+		return err
+	}
+	if err := os.Rename(dir, old); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.Rename(next, dir); err != nil {
+		return err
+	}
+	return os.RemoveAll(old)
+}
+
+// repair makes dir, and clears what a crash during Rebuild has left.
+func repair(dir string) error {
+	old := filepath.Join(filepath.Dir(dir), replaced)
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		if err := os.Rename(old, dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	if err := os.RemoveAll(old); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(filepath.Join(filepath.Dir(dir), rebuilding)); err != nil {
+		return err
+	}
+	return os.MkdirAll(dir, 0o777)
+}

@@ -1,0 +1,214 @@
+package parquetlog
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+
+	"github.com/parquet-go/parquet-go"
+
+	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/reports/rows"
+)
+
+// trials is the table with one current row a trial. It grows like the others, but when a trial is decided once more (a rerun)
+// its earlier row is taken out of the part where it is, and an amendment changes the row where it is. Both happen rarely, and
+// only the row groups concerned are encoded again; no reader ever sees a trial twice.
+type trials struct {
+	*table[rows.Trial]
+	again  map[string]int64        // trial → the entry that decided it anew; earlier rows may be in the files
+	amends map[string][]rows.Amend // of rows that are in the files
+}
+
+// pendingMax bounds what is remembered before the files are gone through.
+const pendingMax = 4096
+
+func (t *trials) put(b *rows.Batch, e *record.Entry) error {
+	if len(b.Trials)+len(b.Amends) == 0 || e.Seq <= t.last {
+		return nil
+	}
+	for _, a := range b.Amends {
+		t.amend(a)
+	}
+	for _, row := range b.Trials {
+		if row.Attempts > 1 { // a first attempt has nothing before it
+			t.replace(row.Trial, row.Seq)
+		}
+		t.add(row)
+	}
+	full := len(b.Trials) > 0 && t.full(size(e))
+	if full || len(t.again)+len(t.amends) >= pendingMax {
+		if err := t.settle(); err != nil {
+			return err
+		}
+	}
+	if full {
+		return t.publish(e.Seq, true, false)
+	}
+	return nil
+}
+
+func (t *trials) replace(trial string, seq int64) {
+	n := len(t.rows)
+	t.rows = slices.DeleteFunc(t.rows, func(r rows.Trial) bool { return r.Trial == trial })
+	delete(t.amends, trial)
+	if len(t.rows) < n {
+		t.dirty = true
+		return // there is only one
+	}
+	if t.again == nil {
+		t.again = map[string]int64{}
+	}
+	t.again[trial] = seq
+}
+
+func (t *trials) amend(a rows.Amend) {
+	for i := range t.rows {
+		if t.rows[i].Trial == a.Trial {
+			a.Apply(&t.rows[i])
+			t.dirty = true
+			return
+		}
+	}
+	if t.amends == nil {
+		t.amends = map[string][]rows.Amend{}
+	}
+	t.amends[a.Trial] = append(t.amends[a.Trial], a)
+}
+
+func (t *trials) refresh(last int64, final bool) error {
+	if err := t.settle(); err != nil {
+		return err
+	}
+	return t.table.refresh(last, final)
+}
+
+// settle goes through the files for rows that have been replaced or amended. It comes before the new rows are published, so a
+// trial that is decided again is missing for a moment rather than there twice. Done twice, it changes nothing.
+func (t *trials) settle() error {
+	if len(t.again)+len(t.amends) == 0 {
+		return nil
+	}
+	names, err := t.parts()
+	if err != nil {
+		return err
+	}
+	for _, n := range names {
+		if err := t.settlePart(filepath.Join(t.dir, n)); err != nil {
+			return fmt.Errorf("parquet: correcting %s: %w", filepath.Join(t.name, n), err)
+		}
+	}
+	clear(t.again)
+	clear(t.amends)
+	return nil
+}
+
+func (t *trials) settlePart(path string) error {
+	old, err := openFile(path)
+	if err != nil {
+		return err
+	}
+	defer old.Close()
+	groups := old.RowGroups()
+	hit := make([]bool, len(groups))
+	for i, g := range groups {
+		if hit[i], err = t.concerns(g); err != nil {
+			return err
+		}
+	}
+	if !slices.Contains(hit, true) {
+		return nil
+	}
+	open := path == t.path()
+	full := 0
+	_, err = replace(path, true, func(out io.Writer) error {
+		w := t.encoder()
+		w.Reset(out)
+		for i, g := range groups {
+			wrote := g.NumRows()
+			if !hit[i] {
+				_, err = w.WriteRowGroup(g)
+			} else {
+				wrote, err = t.rewrite(w, g)
+			}
+			if err != nil {
+				return err
+			}
+			if wrote > 0 && i < t.groups {
+				full++
+			}
+		}
+		for _, kv := range old.Metadata().KeyValueMetadata {
+			w.SetKeyValueMetadata(kv.Key, kv.Value)
+		}
+		if open {
+			w.SetKeyValueMetadata(keyGroups, fmt.Sprint(full))
+		}
+		return w.Close()
+	})
+	if err == nil && open {
+		t.groups = full
+	}
+	return err
+}
+
+// concerns reports whether g holds a row of a trial that has been decided again or amended.
+func (t *trials) concerns(g parquet.RowGroup) (bool, error) {
+	col, ok := g.Schema().Lookup("trial_id")
+	if !ok {
+		return false, errors.New("no column trial_id")
+	}
+	pages := g.ColumnChunks()[col.ColumnIndex].Pages()
+	defer pages.Close()
+	buf := make([]parquet.Value, 256)
+	for {
+		p, err := pages.ReadPage()
+		if errors.Is(err, io.EOF) {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		values := p.Values()
+		for {
+			n, err := values.ReadValues(buf)
+			for _, v := range buf[:n] {
+				id := string(v.ByteArray())
+				if t.again[id] > 0 || len(t.amends[id]) > 0 {
+					parquet.Release(p)
+					return true, nil
+				}
+			}
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				return false, err
+			}
+		}
+		parquet.Release(p)
+	}
+}
+
+// rewrite writes g without the rows that have been replaced and with those that have been amended, as a row group of its own.
+func (t *trials) rewrite(w encoder[rows.Trial], g parquet.RowGroup) (wrote int64, err error) {
+	err = readRows(g, func(rs []rows.Trial) error {
+		rs = slices.DeleteFunc(rs, func(r rows.Trial) bool { return r.Seq < t.again[r.Trial] })
+		for i := range rs {
+			for _, a := range t.amends[rs[i].Trial] {
+				if rs[i].Seq < a.Seq {
+					a.Apply(&rs[i])
+				}
+			}
+		}
+		wrote += int64(len(rs))
+		_, err := w.Write(rs)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return wrote, w.Flush()
+}

@@ -1,0 +1,475 @@
+package parquetlog
+
+import (
+	"encoding/json"
+	"fmt"
+	"iter"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/reports/reporttest"
+	"github.com/evalrun/evalrun/reports/rows"
+)
+
+// tableRows reads a table back, part by part.
+func tableRows[T any](t *testing.T, dir, table string) []T {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(dir, "parquet", table, "*.parquet"))
+	if err != nil || len(names) == 0 {
+		t.Fatalf("no parts of %s: %v", table, err)
+	}
+	slices.Sort(names)
+	var all []T
+	for _, n := range names {
+		f, err := openFile(n)
+		if err != nil {
+			t.Fatalf("%s: %v", n, err)
+		}
+		for _, g := range f.RowGroups() {
+			if err := readRows(g, func(rs []T) error { all = append(all, rs...); return nil }); err != nil {
+				t.Fatalf("%s: %v", n, err)
+			}
+		}
+		f.Close()
+	}
+	return all
+}
+
+// text is a row as text; Parquet does not tell a missing list from an empty one.
+func text[T any](row T) string {
+	v := reflect.ValueOf(&row).Elem()
+	for i := range v.NumField() {
+		if f := v.Field(i); f.Kind() == reflect.Slice && f.Len() == 0 {
+			f.Set(reflect.MakeSlice(f.Type(), 0, 0))
+		}
+	}
+	b, err := json.Marshal(row)
+	if err != nil {
+		panic(err)
+	}
+	return string(b)
+}
+
+// everything is all rows of all tables, as text, to compare folders by.
+func everything(t *testing.T, dir string) map[string][]string {
+	t.Helper()
+	m := map[string][]string{}
+	for _, r := range tableRows[rows.Trial](t, dir, "trials") {
+		m["trials"] = append(m["trials"], text(r))
+	}
+	slices.Sort(m["trials"]) // a trial that is decided again moves to the end
+	for _, r := range tableRows[rows.Attempt](t, dir, "attempts") {
+		m["attempts"] = append(m["attempts"], text(r))
+	}
+	for _, r := range tableRows[rows.Event](t, dir, "events") {
+		m["events"] = append(m["events"], text(r))
+	}
+	for _, r := range tableRows[rows.ModelCall](t, dir, "model_calls") {
+		m["model_calls"] = append(m["model_calls"], text(r))
+	}
+	for _, r := range tableRows[rows.Score](t, dir, "scores") {
+		m["scores"] = append(m["scores"], text(r))
+	}
+	for _, r := range tableRows[rows.Test](t, dir, "tests") {
+		m["tests"] = append(m["tests"], text(r))
+	}
+	for _, r := range tableRows[rows.Arm](t, dir, "arms") {
+		m["arms"] = append(m["arms"], text(r))
+	}
+	for _, r := range tableRows[rows.Task](t, dir, "tasks") {
+		m["tasks"] = append(m["tasks"], text(r))
+	}
+	return m
+}
+
+// expected is what the builder says, by itself.
+func expected(t *testing.T, o reporttest.Options) map[string][]string {
+	t.Helper()
+	b := rows.NewBuilder(reporttest.Plan(o).Run)
+	var out rows.Batch
+	trials := map[string]rows.Trial{}
+	m := map[string][]string{}
+	for e := range reporttest.Entries(o) {
+		out.Reset()
+		if err := b.Add(&e, &out); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range out.Trials {
+			trials[r.Trial] = r
+		}
+		for _, a := range out.Amends {
+			r := trials[a.Trial]
+			a.Apply(&r)
+			trials[a.Trial] = r
+		}
+		for _, r := range out.Attempts {
+			m["attempts"] = append(m["attempts"], text(r))
+		}
+		for _, r := range out.Events {
+			m["events"] = append(m["events"], text(r))
+		}
+		for _, r := range out.Calls {
+			m["model_calls"] = append(m["model_calls"], text(r))
+		}
+		for _, r := range out.Scores {
+			m["scores"] = append(m["scores"], text(r))
+		}
+		for _, r := range out.Tests {
+			m["tests"] = append(m["tests"], text(r))
+		}
+	}
+	for _, r := range trials {
+		m["trials"] = append(m["trials"], text(r))
+	}
+	slices.Sort(m["trials"])
+	arms, tasks := rows.OfPlan(reporttest.Plan(o))
+	for _, r := range arms {
+		m["arms"] = append(m["arms"], text(r))
+	}
+	for _, r := range tasks {
+		m["tasks"] = append(m["tasks"], text(r))
+	}
+	return m
+}
+
+func same(t *testing.T, what string, got, want map[string][]string) {
+	t.Helper()
+	for _, table := range slices.Sorted(maps.Keys(want)) {
+		if len(got[table]) != len(want[table]) {
+			t.Errorf("%s: %s has %d rows, want %d", what, table, len(got[table]), len(want[table]))
+			continue
+		}
+		for i := range want[table] {
+			if d := cmp.Diff(want[table][i], got[table][i]); d != "" {
+				t.Errorf("%s: %s, row %d: (-want +got)\n%s", what, table, i, d)
+				break
+			}
+		}
+	}
+}
+
+func write(t *testing.T, dir string, p *record.Plan, entries []record.Entry, o Options) {
+	t.Helper()
+	w, err := Open(dir, p, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for es := range slices.Chunk(after(entries, w.From()), 37) {
+		w.Add(es)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func after(entries []record.Entry, from int64) []record.Entry {
+	i := slices.IndexFunc(entries, func(e record.Entry) bool { return e.Seq >= from })
+	if i < 0 {
+		return nil
+	}
+	return entries[i:]
+}
+
+func TestRoundTrip(t *testing.T) {
+	dir := t.TempDir()
+	o := reporttest.Options{}
+	write(t, dir, reporttest.Plan(o), reporttest.All(o), Options{})
+	same(t, "written and read", everything(t, dir), expected(t, o))
+	noLeftovers(t, dir)
+}
+
+func noLeftovers(t *testing.T, dir string) {
+	t.Helper()
+	filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if n := d.Name(); strings.Contains(n, ".tmp") || n == rebuilding || n == replaced {
+			t.Errorf("left over: %s", path)
+		}
+		return err
+	})
+}
+
+// small makes row groups and parts so small that a short run has many of them.
+func small(t *testing.T) {
+	t.Helper()
+	old := cuts
+	cuts = limits{groupRows: 16, groupBytes: 16 << 10, partGroups: 3, partBytes: 40 << 10}
+	t.Cleanup(func() { cuts = old })
+}
+
+func TestManyParts(t *testing.T) {
+	small(t)
+	dir := t.TempDir()
+	o := reporttest.Options{Tasks: 40}
+	write(t, dir, reporttest.Plan(o), reporttest.All(o), Options{})
+	same(t, "many parts", everything(t, dir), expected(t, o))
+	parts, _ := filepath.Glob(filepath.Join(dir, "parquet", "events", "*.parquet"))
+	if len(parts) < 5 {
+		t.Errorf("only %d parts: the test tests nothing", len(parts))
+	}
+}
+
+// A writer that ends anywhere and is taken up again gives the same rows, also when it died without a word.
+func TestResume(t *testing.T) {
+	small(t)
+	o := reporttest.Options{Tasks: 20}
+	plan, entries, want := reporttest.Plan(o), reporttest.All(o), expected(t, o)
+	for _, n := range []int{0, 1, 100, 333, 700, len(entries) - 1, len(entries)} {
+		for _, kill := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%d kill=%v", n, kill), func(t *testing.T) {
+				dir := t.TempDir()
+				w, err := Open(dir, plan, Options{Every: time.Hour})
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.Add(entries[:n/2])
+				if err := w.Flush(); err != nil {
+					t.Fatal(err)
+				}
+				w.Add(entries[n/2 : n])
+				if kill {
+					// What is on the disk when the process dies: some tables ahead of the state, and a file half written.
+					w.Flush()
+					copyTree(t, dir, dir+"-killed")
+					w.Close()
+					dir += "-killed"
+					t.Cleanup(func() { os.RemoveAll(dir) })
+					st := filepath.Join(dir, "parquet", stateName)
+					if err := os.WriteFile(st, fmt.Appendf(nil, `{"last":%d,"low":%d}`, n/2, low(entries[:n/2])), 0o666); err != nil {
+						t.Fatal(err)
+					}
+					if err := os.WriteFile(filepath.Join(dir, "parquet", "events", tmpPrefix+"x.tmp"), []byte("half"), 0o666); err != nil {
+						t.Fatal(err)
+					}
+				} else if err := w.Close(); err != nil {
+					t.Fatal(err)
+				}
+				write(t, dir, plan, entries, Options{})
+				same(t, "resumed", everything(t, dir), want)
+				noLeftovers(t, dir)
+			})
+		}
+	}
+}
+
+func low(entries []record.Entry) int64 {
+	b := rows.NewBuilder("")
+	var out rows.Batch
+	for i := range entries {
+		b.Add(&entries[i], &out)
+	}
+	return b.Low(int64(len(entries)) + 1)
+}
+
+func copyTree(t *testing.T, from, to string) {
+	t.Helper()
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A table that is damaged, lost or of another run is made again from the journal, and so is everything when the state is lost.
+func TestDamage(t *testing.T) {
+	small(t)
+	o := reporttest.Options{}
+	plan, entries, want := reporttest.Plan(o), reporttest.All(o), expected(t, o)
+	last := func(dir string) string {
+		names, _ := filepath.Glob(filepath.Join(dir, "parquet", "events", "*.parquet"))
+		return slices.Max(names)
+	}
+	for name, damage := range map[string]func(dir string) error{
+		"empty part": func(dir string) error { return os.Truncate(last(dir), 0) },
+		"cut part":   func(dir string) error { return os.Truncate(last(dir), 300) },
+		"no table":   func(dir string) error { return os.RemoveAll(filepath.Join(dir, "parquet", "scores")) },
+		"no state":   func(dir string) error { return os.Remove(filepath.Join(dir, "parquet", stateName)) },
+		"bad state": func(dir string) error {
+			return os.WriteFile(filepath.Join(dir, "parquet", stateName), []byte("{"), 0o666)
+		},
+		"nothing":      func(dir string) error { return os.RemoveAll(filepath.Join(dir, "parquet")) },
+		"half rebuilt": func(dir string) error { return os.Rename(filepath.Join(dir, "parquet"), filepath.Join(dir, replaced)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			write(t, dir, plan, entries, Options{})
+			if err := damage(dir); err != nil {
+				t.Fatal(err)
+			}
+			write(t, dir, plan, entries, Options{})
+			same(t, "repaired", everything(t, dir), want)
+			noLeftovers(t, dir)
+		})
+	}
+}
+
+func TestRebuild(t *testing.T) {
+	o := reporttest.Options{}
+	plan := reporttest.Plan(o)
+	dir := t.TempDir()
+	write(t, dir, plan, reporttest.All(o)[:200], Options{})
+	if err := Rebuild(dir, plan, reporttest.Entries(o), Options{}); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "rebuilt", everything(t, dir), expected(t, o))
+	noLeftovers(t, dir)
+
+	// The same journal gives the same files, byte for byte, however it is cut into batches.
+	again := t.TempDir()
+	if err := Rebuild(again, plan, reporttest.Entries(o), Options{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range []string{"events", "attempts", "scores", "model_calls", "tests", "tasks"} {
+		a, _ := os.ReadFile(filepath.Join(dir, "parquet", table, "000000000001.parquet"))
+		b, _ := os.ReadFile(filepath.Join(again, "parquet", table, "000000000001.parquet"))
+		if len(a) == 0 || string(a) != string(b) {
+			t.Errorf("%s differs: %d and %d bytes", table, len(a), len(b))
+		}
+	}
+
+	// A damaged entry is told, the rest is there.
+	bad := func(yield func(record.Entry, error) bool) {
+		if yield(record.Entry{}, fmt.Errorf("line 7 is damaged")) {
+			reporttest.Entries(o)(yield)
+		}
+	}
+	if err := Rebuild(again, plan, iter.Seq2[record.Entry, error](bad), Options{}); err == nil || !strings.Contains(err.Error(), "line 7") {
+		t.Errorf("error: %v", err)
+	}
+	same(t, "rebuilt with a damaged entry", everything(t, again), expected(t, o))
+}
+
+// Readers may look at any time: at every moment each table is there, whole, with no row twice, and with what was flushed.
+func TestLive(t *testing.T) {
+	small(t)
+	dir := t.TempDir()
+	o := reporttest.Options{Tasks: 20}
+	entries := reporttest.All(o)
+	w, err := Open(dir, reporttest.Plan(o), Options{Every: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for es := range slices.Chunk(entries, 11) {
+			w.Add(es)
+		}
+	}()
+	looks := 0
+	for running := true; running; looks++ {
+		select {
+		case <-done:
+			running = false
+		default:
+		}
+		seen := map[int64]bool{}
+		for _, e := range tableRows[rows.Event](t, dir, "events") {
+			if seen[e.Seq] {
+				t.Fatalf("event of entry %d is there twice", e.Seq)
+			}
+			seen[e.Seq] = true
+		}
+		trials := map[string]bool{}
+		for _, r := range tableRows[rows.Trial](t, dir, "trials") {
+			if trials[r.Trial] {
+				t.Fatalf("trial %s is there twice", r.Trial)
+			}
+			trials[r.Trial] = true
+		}
+	}
+	if err := w.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "flushed", everything(t, dir), expected(t, o))
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Error("closed again:", err)
+	}
+	t.Logf("looked %d times", looks)
+}
+
+// Tables that do not change are not written again.
+func TestQuiet(t *testing.T) {
+	dir := t.TempDir()
+	o := reporttest.Options{}
+	w, err := Open(dir, reporttest.Plan(o), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	w.Add(reporttest.All(o))
+	stat := func() os.FileInfo {
+		if err := w.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		st, err := os.Stat(filepath.Join(dir, "parquet", "events", "000000000001.parquet"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st
+	}
+	if a, b := stat(), stat(); !os.SameFile(a, b) {
+		t.Error("a table without news was written again")
+	}
+}
+
+// When the disk refuses, nobody waits for the writer and Close says what happened.
+func TestBroken(t *testing.T) {
+	dir := t.TempDir()
+	o := reporttest.Options{}
+	w, err := Open(dir, reporttest.Plan(o), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(filepath.Join(dir, "parquet", "events")); err != nil {
+		t.Fatal(err)
+	}
+	big := reporttest.All(o)
+	for range 200 {
+		w.Add(big) // several times what the queue holds
+	}
+	if err := w.Close(); err == nil || !strings.Contains(err.Error(), "events") {
+		t.Errorf("error: %v", err)
+	}
+	if err := Rebuild(dir, reporttest.Plan(o), reporttest.Entries(o), Options{}); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "rebuilt", everything(t, dir), expected(t, o))
+}
+
+// What a file says of itself.
+func TestMetadata(t *testing.T) {
+	dir := t.TempDir()
+	o := reporttest.Options{}
+	write(t, dir, reporttest.Plan(o), reporttest.All(o), Options{})
+	for _, table := range []string{"trials", "attempts", "events", "model_calls", "scores", "tests", "tasks", "arms"} {
+		f, err := openFile(filepath.Join(dir, "parquet", table, "000000000001.parquet"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := meta{f: f.File}
+		if m.int(keySchema) != rows.Schema || m.text(keyRun) != reporttest.Plan(o).Run || m.text(keyTable) != table || m.err != nil {
+			t.Errorf("%s: %v", table, f.Metadata().KeyValueMetadata)
+		}
+		_, ok := f.Schema().Lookup("axis_model")
+		if want := table == "trials" || table == "arms"; ok != want {
+			t.Errorf("%s has an axis: %v, want %v", table, ok, want)
+		}
+		f.Close()
+	}
+}

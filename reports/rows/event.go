@@ -1,0 +1,131 @@
+package rows
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/evalrun/evalrun/agent/event"
+	"github.com/evalrun/evalrun/harness/record"
+)
+
+// envelope is an event as its codec writes it. It is read here, not by the codec, since a row needs the body's fields only
+// and an event of a kind that nobody has registered is as good.
+type envelope struct {
+	ID        int64           `json:"id"`
+	Time      time.Time       `json:"time"`
+	MonoUS    int64           `json:"mono_us"`
+	Source    string          `json:"source"`
+	Actor     string          `json:"actor"`
+	Cause     *int64          `json:"cause"`
+	Call      *event.Call     `json:"call"`
+	TimeoutMS int64           `json:"timeout_ms"`
+	Class     string          `json:"class"`
+	Kind      string          `json:"kind"`
+	Body      json.RawMessage `json:"body"`
+}
+
+func (b *Builder) event(e *record.Entry, out *Batch) error {
+	var w envelope
+	if err := json.Unmarshal(e.Data, &w); err != nil {
+		return err
+	}
+	out.Events = append(out.Events, Event{
+		Run: b.run, Trial: clean(e.Trial), Attempt: int32(e.Attempt), ID: w.ID, Time: w.Time.UTC(), MonoUS: w.MonoUS,
+		Source: w.Source, Actor: w.Actor, Class: w.Class, Kind: w.Kind, Cause: w.Cause, Seq: e.Seq,
+	})
+	r := &out.Events[len(out.Events)-1]
+	if c := w.Call; c != nil {
+		r.Reply, r.CallID, r.Name = c.Reply, clean(c.ID), clean(c.Name)
+		r.CallIndex, r.CallOf = ptr(int32(c.Index)), ptr(int32(c.Of))
+	}
+	if w.TimeoutMS > 0 {
+		r.TimeoutMS = ptr(w.TimeoutMS)
+	}
+	body, err := event.Default.DecodeBody(class(w.Class), w.Kind, w.Body)
+	if err != nil {
+		out.Events = out.Events[:len(out.Events)-1]
+		return fmt.Errorf("event %d: %w", w.ID, err)
+	}
+	r.fill(body)
+	return nil
+}
+
+func class(s string) event.Class {
+	c, _ := event.ParseClass(s) // an unknown one has no registered kinds
+	return c
+}
+
+// fill puts the fields of a body into the columns.
+func (r *Event) fill(body event.Body) {
+	switch b := body.(type) {
+	case event.Run:
+		r.Command, r.Args, r.Dir, r.User = clean(b.Command), cleanAll(b.Args), clean(b.Dir), clean(b.User)
+	case event.RunResult:
+		r.ExitCode, r.Signal, r.TimedOut, r.OOM = ptr(int32(b.Code)), clean(b.Signal), &b.TimedOut, &b.OOM
+		r.Output, r.Stderr = ptr(clean(b.Output)), optional(b.Stderr)
+		r.OutBytes, r.ErrBytes, r.Truncated = &b.OutBytes, &b.ErrBytes, &b.Truncated
+		r.Dir, r.WallMS = clean(b.Dir), &b.WallMS
+		r.blob(b.Blob)
+	case event.ToolCall:
+		r.Name, r.Arguments = clean(b.Name), optional(string(b.Args))
+	case event.ToolResult:
+		if b.Name != "" {
+			r.Name = clean(b.Name)
+		}
+		r.parts(b.Parts)
+		r.Failed, r.Data = &b.Error, optional(string(b.Data))
+	case event.Think:
+		r.Text = ptr(clean(b.Thought))
+	case event.Finish:
+		r.Text, r.Data = ptr(clean(b.Message)), optional(string(b.Outputs))
+		if b.GaveUp {
+			r.Code = "gave_up"
+		}
+	case event.Invalid:
+		r.Name, r.Arguments, r.Text = clean(b.Name), optional(b.Args), ptr(clean(b.Why))
+	case event.Ack:
+		r.Text = optional(b.Text)
+	case event.Error:
+		r.Code, r.Text, r.Failed = clean(b.Code), ptr(clean(b.Text)), ptr(true)
+	case event.Lost:
+		r.Text = ptr(clean(b.Why))
+	case event.Message:
+		r.parts(b.Parts)
+	case event.System:
+		r.Text, r.Args = ptr(clean(b.Text)), cleanAll(b.Tools)
+	case event.Reply:
+		r.Reply, r.Role, r.Model, r.Stop = clean(b.ID), clean(b.Role), clean(b.Model), clean(b.Stop)
+		r.parts(b.Parts)
+		r.Reasoning = clean(b.Reasoning)
+		for _, c := range b.Calls {
+			r.Calls = append(r.Calls, EventCall{clean(c.ID), clean(c.Name), clean(c.Args)})
+		}
+		r.TokensIn, r.TokensOut, r.Cost = ptr(b.Usage.In), ptr(b.Usage.Out), b.Usage.Cost
+	case event.Put:
+		r.Dir, r.OutBytes = clean(b.Dir), &b.Bytes
+	case event.Late:
+		r.Code, r.Data = clean(b.Was), optional(string(b.Body))
+	case event.Info:
+		r.Code, r.Text, r.Data = clean(b.What), optional(b.Text), optional(string(b.Data))
+	case event.Unknown:
+		r.Data = optional(string(b.Raw))
+	default: // a kind that was registered later: nothing is lost
+		if raw, err := json.Marshal(body); err == nil {
+			r.Data = optional(string(raw))
+		}
+	}
+}
+
+func (r *Event) parts(ps []event.Part) {
+	r.Text = ptr(clean(event.PlainText(ps)))
+	for _, p := range ps {
+		r.blob(p.Blob)
+	}
+}
+
+func (r *Event) blob(b *event.Blob) {
+	if b != nil {
+		r.Blobs = append(r.Blobs, Blob{b.SHA256, clean(b.Type), b.Size})
+	}
+}
