@@ -49,68 +49,47 @@ const (
 //
 // In the sandbox EVALRUN_INSTRUCTION (where it fits into a variable), EVALRUN_INSTRUCTION_FILE, EVALRUN_STAGE and EVALRUN_SEED are set.
 type Config struct {
-	Where string `json:"where"` // InSandbox or OnHost
-	Run   Line   `json:"run"`   // program and arguments; a text is for /bin/sh -c
+	Where string `json:"where" enum:"sandbox,host" doc:"Where the program runs: inside the task's sandbox, or beside evalrun, speaking docs/protocol.md. Default sandbox."`
+	Run   Line   `json:"run" doc:"The program and its arguments; one text is a command for /bin/sh. {files}, {instruction_file}, {instruction}, {dir}, {stage} and {seed} stand for what they name."`
 
 	// Files is a file or folder of this machine that belongs to the program: {files}.
-	Files string            `json:"files"`
-	Env   map[string]string `json:"env"`
+	Files string            `json:"files" doc:"A file or folder that belongs to the program, copied into the sandbox: {files}."`
+	Env   map[string]string `json:"env" doc:"Variables for the program; the same placeholders as in run."`
 	// PassEnv names variables of evalrun's own environment that a program on the host gets beside PATH, HOME and LANG.
-	PassEnv []string `json:"pass_env"`
+	PassEnv []string `json:"pass_env" doc:"Host only: variables of evalrun's own environment that the program gets, beside PATH, HOME, TMPDIR and LANG."`
 
 	// Answer of a program in the sandbox: "stdout" (the default: all that it prints, at most the last 256 KiB), "none",
 	// or a file to be read afterwards, absolute or below the task's working directory.
-	Answer string `json:"answer"`
+	Answer string `json:"answer" doc:"Sandbox only: stdout (what it prints, the default), none, or a file that it writes."`
 
 	// Options are handed to a program on the host as they are.
-	Options json.RawMessage `json:"options"`
+	Options json.RawMessage `json:"options" doc:"Host only: handed to the program in its start message, as they are."`
 
-	Timeout Duration `json:"timeout"` // of a program in the sandbox, for a stage; 0: the trial's limit alone
-	Start   Duration `json:"start"`   // how soon a program on the host must say start; 0: 60s
+	Timeout string `json:"timeout" doc:"Sandbox only: how long the program may run in a stage, such as 10m. Default: the trial's limit alone."`
+	Start   string `json:"start" doc:"Host only: how soon the program must say start. Default 60s."`
+
+	timeout, start time.Duration
 }
 
-// A Line is a program with its arguments, or, written as one text, a shell command.
-type Line struct {
-	Args  []string
-	Shell bool
-}
+// A Line is a program with its arguments. Written as one text it is a shell command.
+type Line []string
 
 func (l *Line) UnmarshalJSON(b []byte) error {
 	var s string
 	if json.Unmarshal(b, &s) == nil {
-		*l = Line{Args: []string{"/bin/sh", "-c", s}, Shell: true}
+		*l = Line{"/bin/sh", "-c", s}
 		return nil
 	}
-	if err := json.Unmarshal(b, &l.Args); err != nil {
+	var args []string
+	if err := json.Unmarshal(b, &args); err != nil {
 		return errors.New("run: want a list of texts, the program and its arguments, or one text, a shell command")
 	}
+	*l = args
 	return nil
 }
 
-func (l Line) MarshalJSON() ([]byte, error) {
-	if l.Shell {
-		return json.Marshal(l.Args[2])
-	}
-	return json.Marshal(l.Args)
-}
-
-// A Duration is written like "90s".
-type Duration time.Duration
-
-func (d *Duration) UnmarshalJSON(b []byte) error {
-	var s string
-	if err := json.Unmarshal(b, &s); err != nil {
-		return fmt.Errorf("a duration is written like \"90s\", not %s", b)
-	}
-	v, err := time.ParseDuration(s)
-	if err != nil || v < 0 {
-		return fmt.Errorf("a duration is written like \"90s\", not %q", s)
-	}
-	*d = Duration(v)
-	return nil
-}
-
-func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(d).String()) }
+// shell reports whether l is a command for a shell.
+func (l Line) shell() bool { return len(l) == 3 && l[0] == "/bin/sh" && l[1] == "-c" }
 
 // FilesDir is where the files of a program in the sandbox are, taskDir where its instruction is.
 const (
@@ -142,14 +121,14 @@ func Parse(raw json.RawMessage, base string) (Config, error) {
 		}
 		c.Files = abs
 	}
-	if c.Where == OnHost && len(c.Run.Args) > 0 && !c.Run.Shell {
+	if c.Where == OnHost && len(c.Run) > 0 && !c.Run.shell() {
 		// The program's working directory is an empty folder: nobody means a path from there.
-		if name := c.Run.Args[0]; strings.Contains(name, "/") && !filepath.IsAbs(name) && !placeholder.MatchString(name) {
+		if name := c.Run[0]; strings.Contains(name, "/") && !filepath.IsAbs(name) && !placeholder.MatchString(name) {
 			abs, err := filepath.Abs(filepath.Join(base, name))
 			if err != nil {
 				return c, fmt.Errorf("agent command: run: %w", err)
 			}
-			c.Run.Args[0] = abs
+			c.Run[0] = abs
 		}
 	}
 	if err := c.check(); err != nil {
@@ -158,19 +137,19 @@ func Parse(raw json.RawMessage, base string) (Config, error) {
 	return c, nil
 }
 
-func (c Config) check() error {
+func (c *Config) check() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if len(c.Run.Args) == 0 || c.Run.Args[0] == "" {
+	if len(c.Run) == 0 || c.Run[0] == "" {
 		bad("run: want the program and its arguments, such as [python3, \"{files}/agent.py\"]")
 	}
 	used := map[string]bool{}
-	for _, a := range c.Run.Args {
+	for _, a := range c.Run {
 		for _, m := range placeholder.FindAllStringSubmatch(a, -1) {
 			used[m[1]] = true
 		}
 	}
-	if c.Run.Shell && used["instruction"] {
+	if c.Run.shell() && used["instruction"] {
 		bad("run: {instruction} in a shell command would be read as shell; write \"$EVALRUN_INSTRUCTION\", or use {instruction_file}")
 	}
 	for _, v := range c.Env {
@@ -186,6 +165,17 @@ func (c Config) check() error {
 			bad("files: %w", err)
 		}
 	}
+	duration := func(name, v string) time.Duration {
+		if v == "" {
+			return 0
+		}
+		d, err := time.ParseDuration(v)
+		if err != nil || d <= 0 {
+			bad("%s: a duration is written like 90s or 10m, not %q", name, v)
+		}
+		return d
+	}
+	c.timeout, c.start = duration("timeout", c.Timeout), duration("start", c.Start)
 	switch c.Where {
 	case InSandbox:
 		if len(c.PassEnv) > 0 {
@@ -194,7 +184,7 @@ func (c Config) check() error {
 		if len(c.Options) > 0 {
 			bad("options: a program in the sandbox has no one to hand them to; set env, or where: host")
 		}
-		if c.Start != 0 {
+		if c.Start != "" {
 			bad("start: is for where: host")
 		}
 	case OnHost:
@@ -211,7 +201,7 @@ func (c Config) check() error {
 		if c.Answer != "stdout" {
 			bad("answer: is for where: sandbox; a program on the host sends its answer with finish")
 		}
-		if c.Timeout != 0 {
+		if c.Timeout != "" {
 			bad("timeout: is for where: sandbox; a program on the host has the trial's limit")
 		}
 	default:

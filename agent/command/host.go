@@ -59,7 +59,7 @@ func (a *host) Run(ctx context.Context, s *agent.Session) (ans agent.Answer, err
 		}
 	}()
 	p := start(ctx, sb, a.command(home, stage, s.Seed))
-	t := &talk{p: p, s: s, stage: stage, options: a.Options, startTime: time.Duration(a.Start)}
+	t := &talk{p: p, s: s, stage: stage, options: a.Options, startTime: a.start}
 	ans, err = t.run(ctx)
 	p.stop()
 	if text, cut := p.stderr.text(); text != "" {
@@ -92,7 +92,7 @@ func (a *host) command(home string, stage int64, seed uint64) sandbox.Command {
 	for k, v := range a.Env {
 		c.Env[k] = fill(v, values)
 	}
-	for _, arg := range a.Config.Run.Args {
+	for _, arg := range a.Config.Run {
 		c.Args = append(c.Args, fill(arg, values))
 	}
 	return c

@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/agent/event"
@@ -76,7 +75,7 @@ func (a *inside) Run(ctx context.Context, s *agent.Session) (agent.Answer, error
 		return ans, aerr
 	}
 	if exit.TimedOut {
-		return ans, &agent.LimitError{Kind: agent.LimitTime, Max: time.Duration(a.Timeout).String()}
+		return ans, &agent.LimitError{Kind: agent.LimitTime, Max: a.timeout.String()}
 	}
 	if exit.Code != 0 || exit.Signal != "" {
 		return ans, &Failure{Text: ended(exit), Stderr: stderr.last()}
@@ -93,7 +92,7 @@ func (a *inside) command(goal, dir string, stage int64, seed uint64) (sandbox.Co
 	if fi, err := os.Stat(a.Files); a.Files != "" && err == nil && !fi.IsDir() {
 		values["files"] = path.Join(FilesDir, filepath.Base(a.Files))
 	}
-	c := sandbox.Command{Dir: dir, Timeout: time.Duration(a.Timeout), Limit: maxOutput, Env: map[string]string{
+	c := sandbox.Command{Dir: dir, Timeout: a.timeout, Limit: maxOutput, Env: map[string]string{
 		"EVALRUN_INSTRUCTION_FILE": file, "EVALRUN_STAGE": values["stage"], "EVALRUN_SEED": values["seed"],
 	}}
 	if len(goal) < maxArg-len("EVALRUN_INSTRUCTION=") && !strings.Contains(goal, "\x00") {
@@ -108,7 +107,7 @@ func (a *inside) command(goal, dir string, stage int64, seed uint64) (sandbox.Co
 		}
 		return nil
 	}
-	for i, arg := range a.Config.Run.Args {
+	for i, arg := range a.Config.Run {
 		arg = fill(arg, values)
 		if err := fits(fmt.Sprintf("argument %d", i), arg); err != nil {
 			return c, err

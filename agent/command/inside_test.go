@@ -138,7 +138,7 @@ func TestConfigErrors(t *testing.T) {
 		`{"run":["a"],"pass_env":["HOME"]}`:                        "nothing of this machine's environment enters a sandbox",
 		`{"run":["a"],"options":{}}`:                               "options: a program in the sandbox",
 		`{"run":["a"],"start":"1s"}`:                               "start: is for where: host",
-		`{"run":["a"],"timeout":5}`:                                "a duration is written like",
+		`{"run":["a"],"timeout":"5"}`:                              "a duration is written like",
 		`{"run":["a","{instruction}"],"where":"host"}`:             "{instruction} is for where: sandbox",
 		`{"run":["a"],"where":"host","pass_env":["NO_SUCH_NAME"]}`: "the environment has no NO_SUCH_NAME",
 		`{"run":["a"],"where":"host","answer":"none"}`:             "answer: is for where: sandbox",
