@@ -73,3 +73,6 @@ func benchSessions(b *testing.B, calls, workers int, reply time.Duration) {
 		b.Fatal(sum, err)
 	}
 }
+
+// BenchmarkAtOnce plays b.N sessions of 20 calls at once, each reply taking 50 ms: 1.05 s is ideal.
+func BenchmarkAtOnce(b *testing.B) { benchSessions(b, 20, b.N, 50*time.Millisecond) }

@@ -53,10 +53,14 @@ func (l *sessionLog) Append(ctx context.Context, e event.Event) (event.Event, er
 	e.ID = l.next
 	e.Time = time.Now().UTC()
 	e.Mono = e.Time.Sub(l.start)
-	data, err := l.a.Codec.Append(nil, e)
+	buf := encoding.Get().(*[]byte)
+	defer encoding.Put(buf)
+	data, err := l.a.Codec.Append((*buf)[:0], e)
 	if err != nil {
 		return e, err
 	}
+	*buf = data
+	data = bytes.Clone(data) // the journal keeps it: exactly as large as it is
 	if masked := l.a.Mask.Bytes(data); len(masked) != len(data) || l.a.Mask.Has(data) {
 		data = masked
 		if e, err = l.a.Codec.Decode(data); err != nil {
@@ -85,6 +89,8 @@ func (l *sessionLog) Append(ctx context.Context, e event.Event) (event.Event, er
 	}
 	return e, nil
 }
+
+var encoding = sync.Pool{New: func() any { return new([]byte) }}
 
 // store puts a body that is too large into a blob and returns the event's record, which points to it. The reader of the log
 // sees the body.

@@ -172,12 +172,22 @@ func (c *Codec) Append(dst []byte, e Event) ([]byte, error) {
 		dst = append(dst, u.Raw...)
 		return append(dst, '}'), nil
 	}
-	b, err := marshal(e.Body)
-	if err != nil {
+	// An encoder adds a line break: the end of the object takes its place.
+	w := writer{dst}
+	enc := json.NewEncoder(&w)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(e.Body); err != nil {
 		return nil, fmt.Errorf("event %d (%s): %w", e.ID, e.Body.Kind(), err)
 	}
-	dst = append(dst, b...)
-	return append(dst, '}'), nil
+	w.b[len(w.b)-1] = '}'
+	return w.b, nil
+}
+
+type writer struct{ b []byte }
+
+func (w *writer) Write(p []byte) (int, error) {
+	w.b = append(w.b, p...)
+	return len(p), nil
 }
 
 // marshal is json.Marshal without HTML escaping: shell commands are full of < > and &.

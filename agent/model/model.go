@@ -13,6 +13,9 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"reflect"
+	"strconv"
+	"sync"
 	"time"
 
 	"github.com/evalrun/evalrun/agent/event"
@@ -127,26 +130,55 @@ type Params struct {
 	Extra       map[string]json.RawMessage `json:"extra,omitempty" yaml:"extra,omitempty"` // sent as they are
 }
 
-// Hash identifies a request: SHA-256 of its JSON, tool call ids left out, since servers make them up.
+// Hash identifies a request: SHA-256 over its messages, tools, choice and parameters. Tool call ids are left out, since servers make them
+// up, and so is what is opaque. It is asked for at every call, over the whole conversation: so it is written by hand.
 func (r *Request) Hash() string {
-	h := sha256.New()
-	enc := json.NewEncoder(h)
-	for _, m := range r.Messages {
-		m.CallID = ""
-		m.Opaque = nil
-		if len(m.Calls) > 0 {
-			calls := make([]event.ReplyCall, len(m.Calls))
-			for i, c := range m.Calls {
-				calls[i] = event.ReplyCall{Name: c.Name, Args: c.Args}
+	buf := hashing.Get().(*[]byte)
+	b := append((*buf)[:0], "evalrun/request/1\n"...)
+	for i := range r.Messages {
+		m := &r.Messages[i]
+		b = part(b, 'm', m.Role)
+		for _, p := range m.Parts {
+			if p.Blob != nil {
+				b = part(b, 'b', p.Blob.SHA256)
+			} else {
+				b = part(b, 't', p.Text)
 			}
-			m.Calls = calls
 		}
-		_ = enc.Encode(m) // a message always encodes: its raw JSON was decoded before
+		for _, c := range m.Calls {
+			b = part(b, 'c', c.Name)
+			b = part(b, 'a', c.Args)
+		}
+		b = part(b, 'n', m.Name)
+		b = part(b, 'r', m.Reasoning)
 	}
-	_ = enc.Encode(r.Tools)
-	fmt.Fprintf(h, "%q\n", r.Choice)
-	_ = enc.Encode(r.Params)
-	return hex.EncodeToString(h.Sum(nil))
+	for _, t := range r.Tools {
+		b = part(b, 'T', t.Name)
+		b = part(b, 'd', t.Description)
+		b = part(b, 's', string(t.Schema))
+	}
+	b = part(b, 'C', r.Choice)
+	if !reflect.ValueOf(&r.Params).Elem().IsZero() {
+		p, _ := json.Marshal(r.Params) // raw values in it were decoded before
+		b = part(b, 'P', string(p))
+	}
+	sum := sha256.Sum256(b)
+	*buf = b
+	hashing.Put(buf)
+	return hex.EncodeToString(sum[:])
+}
+
+var hashing = sync.Pool{New: func() any { return new([]byte) }}
+
+// part appends a field: what it is, its length, itself. Absent and empty fields are the same.
+func part(b []byte, what byte, s string) []byte {
+	if s == "" && what != 'm' {
+		return b
+	}
+	b = append(b, what)
+	b = strconv.AppendInt(b, int64(len(s)), 10)
+	b = append(b, ':')
+	return append(b, s...)
 }
 
 // A Response is a model's reply.
