@@ -1,0 +1,117 @@
+// Package codeact is the agent that acts by code: a model is given a shell, the environment's own tools and a way to say that it is done, all as
+// native tool calls, and works until it says so. Start with [New].
+//
+// Its first version has execute_bash and finish.
+package codeact
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/agent/controller"
+	"github.com/evalrun/evalrun/agent/event"
+	"github.com/evalrun/evalrun/agent/memory"
+	"github.com/evalrun/evalrun/agent/model"
+)
+
+// Config of an agent. The zero value is the default agent.
+type Config struct {
+	Prompt   string       // the system prompt; "": DefaultPrompt
+	GoOn     string       // said to a reply without a tool call; "": DefaultGoOn
+	MaxIdle  int          // how many such replies in a row are answered so; the next one is the answer. 0: 2, negative: none
+	MaxChars int          // of an observation that the model is shown; 0: 30,000
+	Params   model.Params // of each request
+	Stuck    controller.Stuck
+}
+
+// DefaultPrompt is the system prompt where none is configured.
+const DefaultPrompt = `You carry out a task in a Linux sandbox, by yourself: nobody can answer questions or do anything for you while you work.
+
+You act only through tool calls. The sandbox, with its files, is what your tools reach; changes that you make there last until the task is over.
+
+How to work:
+- Look before you change: list the files that matter and read what you need to know.
+- Take small steps and read what each of them prints. When something fails, find out why before you try again, and do not repeat what has failed unchanged.
+- Check your result by running it or looking at it before you say that you are done.
+- Start what runs for long, such as a server, in the background with its output in a file.
+- Commands have no terminal and no keyboard. Use options that keep programs from asking.
+
+When the task is done, call finish. If the task asks for an answer, give it in finish's message, complete and in the form that the task asks for: only the message is read. If the task cannot be done, say why in the message and set gave_up.`
+
+// DefaultGoOn is what a reply without a tool call is answered with.
+const DefaultGoOn = `Your reply had no tool call, so nothing was done. Go on with the task by calling a tool. If it is done, call finish, with the answer as its message.`
+
+// cutShort is said instead where the model's reply ended at its limit of tokens.
+const cutShort = `Your reply reached the limit on its length before it called a tool, so nothing was done. Go on, more briefly, by calling a tool.`
+
+// New returns the agent. It may be used for any number of sessions at once.
+func New(cfg Config) agent.Agent {
+	if cfg.Prompt == "" {
+		cfg.Prompt = DefaultPrompt
+	}
+	if cfg.GoOn == "" {
+		cfg.GoOn = DefaultGoOn
+	}
+	switch {
+	case cfg.MaxIdle == 0:
+		cfg.MaxIdle = 2
+	case cfg.MaxIdle < 0:
+		cfg.MaxIdle = 0
+	}
+	return codeact{cfg}
+}
+
+type codeact struct{ cfg Config }
+
+func (a codeact) Run(ctx context.Context, s *agent.Session) (agent.Answer, error) {
+	client, err := s.Model("main")
+	if err != nil {
+		return agent.Answer{}, fmt.Errorf("codeact: %w", err)
+	}
+	st := &stepper{cfg: a.cfg, client: client, conv: memory.Conversation{Max: a.cfg.MaxChars}, tools: newTools(s)}
+	system := &event.System{Text: a.cfg.Prompt, Tools: st.tools.names()}
+	return (&controller.Controller{Stepper: st, System: system, Stuck: a.cfg.Stuck}).Run(ctx, s)
+}
+
+// A stepper is one run of the agent.
+type stepper struct {
+	cfg    Config
+	client model.Client
+	conv   memory.Conversation
+	tools  tools
+}
+
+func (s *stepper) Add(e event.Event) { s.conv.Add(e) }
+
+func (s *stepper) Step(ctx context.Context, st *controller.State) ([]event.Event, error) {
+	if r, _ := st.Pending(); r == nil {
+		resp, err := s.client.Generate(ctx, &model.Request{Messages: s.conv.Messages(), Tools: s.tools.offered, Params: s.cfg.Params})
+		if err != nil {
+			return nil, err
+		}
+		st.Replied(resp)
+	}
+	r, from := st.Pending()
+	if len(r.Calls) == 0 {
+		return []event.Event{s.idle(st, r)}, nil
+	}
+	events := make([]event.Event, 0, len(r.Calls)-from)
+	for i := from; i < len(r.Calls); i++ {
+		events = append(events, s.tools.action(r, i))
+	}
+	return events, nil
+}
+
+// idle answers a reply without a call. One that the model insists on, word for word, is what it has to say.
+func (s *stepper) idle(st *controller.State, r *event.Reply) event.Event {
+	text := event.PlainText(r.Parts)
+	if st.Idle > s.cfg.MaxIdle || st.Repeated {
+		return event.New(event.FromAgent, event.Finish{Message: text})
+	}
+	say := s.cfg.GoOn
+	if r.Stop == "length" {
+		say = cutShort
+	}
+	return event.New(event.FromEnvironment, event.Message{Parts: event.Text(say)})
+}

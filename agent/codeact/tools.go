@@ -1,0 +1,157 @@
+package codeact
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/agent/event"
+	"github.com/evalrun/evalrun/agent/model"
+)
+
+// tools are what the model of one run is offered: ours, then the environment's, which come before ours of the same name.
+type tools struct {
+	offered []model.Tool
+	parse   map[string]func(args json.RawMessage) (event.Event, error)
+}
+
+func newTools(s *agent.Session) tools {
+	t := tools{parse: map[string]func(json.RawMessage) (event.Event, error){}}
+	theirs := s.Tools()
+	for _, tool := range theirs {
+		t.parse[tool.Name] = func(args json.RawMessage) (event.Event, error) {
+			if tool.Parse == nil {
+				return event.New(event.FromAgent, event.ToolCall{Name: tool.Name, Args: args}), nil
+			}
+			b, err := tool.Parse(args)
+			if err == nil && (b == nil || b.Class() != event.Action) {
+				err = errors.New("these arguments make no action")
+			}
+			return event.New(event.FromAgent, b), err
+		}
+	}
+	ours := func(tool model.Tool, parse func(json.RawMessage) (event.Event, error)) {
+		if t.parse[tool.Name] == nil {
+			t.offered = append(t.offered, tool)
+			t.parse[tool.Name] = parse
+		}
+	}
+	if s.Can("run") {
+		ours(bashTool, parseBash)
+	}
+	ours(finishTool, parseFinish)
+	for _, tool := range theirs {
+		t.offered = append(t.offered, model.Tool{Name: tool.Name, Description: tool.Description, Schema: tool.Schema})
+	}
+	return t
+}
+
+func (t tools) names() []string {
+	var names []string
+	for _, tool := range t.offered {
+		names = append(names, tool.Name)
+	}
+	return names
+}
+
+// action turns a reply's call i into an action. What cannot be understood becomes event.Invalid, whose answer tells the model why.
+func (t tools) action(r *event.Reply, i int) event.Event {
+	call := r.Calls[i]
+	e, err := t.understand(call)
+	if err != nil {
+		why := err.Error()
+		if r.Stop == "length" {
+			why += "; the reply had reached the limit on its length and was cut"
+		}
+		e = event.New(event.FromAgent, event.Invalid{Name: call.Name, Args: call.Args, Why: why})
+	}
+	e.Call = &event.Call{Reply: r.ID, ID: call.ID, Name: call.Name, Index: i, Of: len(r.Calls)}
+	return e
+}
+
+func (t tools) understand(call event.ReplyCall) (event.Event, error) {
+	parse := t.parse[call.Name]
+	if parse == nil {
+		return event.Event{}, fmt.Errorf("there is no tool named %q; the tools are %s", call.Name, strings.Join(t.names(), ", "))
+	}
+	args := strings.TrimSpace(call.Args)
+	if args == "" {
+		args = "{}" // what several models write for a tool without arguments
+	}
+	var object map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(args), &object); err != nil || object == nil {
+		return event.Event{}, fmt.Errorf("the arguments of %s are not a JSON object: %s", call.Name, quote(call.Args))
+	}
+	e, err := parse(json.RawMessage(args))
+	if err != nil {
+		return event.Event{}, fmt.Errorf("%s: %w", call.Name, err)
+	}
+	return e, nil
+}
+
+// quote shows what a model wrote, cut to a few lines.
+func quote(s string) string {
+	const limit = 400
+	if len(s) > limit {
+		return strconv.Quote(strings.ToValidUTF8(s[:limit], "")) + " …"
+	}
+	return strconv.Quote(s)
+}
+
+var bashTool = model.Tool{
+	Name: "execute_bash",
+	Description: `Runs a shell command in the sandbox and returns what it prints, with its exit code. Several commands may be joined with && or ;, ` +
+		`or written on lines of their own. Each call starts a new shell: a change of directory or a variable does not reach the next call.`,
+	Schema: json.RawMessage(`{"type":"object","properties":{` +
+		`"command":{"type":"string","description":"The command to run."},` +
+		`"timeout":{"type":"number","description":"Seconds after which the command is stopped. Leave it out for the sandbox's own limit."}},` +
+		`"required":["command"]}`),
+}
+
+func parseBash(args json.RawMessage) (event.Event, error) {
+	var a struct {
+		Command *string         `json:"command"`
+		Timeout json.RawMessage `json:"timeout"`
+	}
+	if err := json.Unmarshal(args, &a); err != nil {
+		return event.Event{}, errors.New("command must be a string")
+	}
+	if a.Command == nil || strings.TrimSpace(*a.Command) == "" {
+		return event.Event{}, errors.New("command is missing or empty")
+	}
+	e := event.New(event.FromAgent, event.Run{Command: *a.Command})
+	// A number, or one in quotes, as some models write it.
+	if s := strings.Trim(string(a.Timeout), `"`); s != "" && s != "null" {
+		secs, err := strconv.ParseFloat(s, 64)
+		if err != nil || math.IsNaN(secs) || secs <= 0 {
+			return event.Event{}, fmt.Errorf("timeout must be a number of seconds above 0, not %s", quote(s))
+		}
+		e.Timeout = time.Duration(min(secs, 86400) * float64(time.Second))
+	}
+	return e, nil
+}
+
+var finishTool = model.Tool{
+	Name:        "finish",
+	Description: `Says that the task is over. Call it once, last and alone; what would follow it is not done.`,
+	Schema: json.RawMessage(`{"type":"object","properties":{` +
+		`"message":{"type":"string","description":"The answer, if the task asks for one; else a short account of what was done."},` +
+		`"gave_up":{"type":"boolean","description":"True if the task could not be done; the message says why."}},` +
+		`"required":["message"]}`),
+}
+
+func parseFinish(args json.RawMessage) (event.Event, error) {
+	var a struct {
+		Message string `json:"message"`
+		GaveUp  bool   `json:"gave_up"`
+	}
+	if err := json.Unmarshal(args, &a); err != nil {
+		return event.Event{}, errors.New("message must be a string, gave_up true or false")
+	}
+	return event.New(event.FromAgent, event.Finish{Message: a.Message, GaveUp: a.GaveUp}), nil
+}

@@ -1,0 +1,169 @@
+package controller
+
+import (
+	"encoding/json"
+	"fmt"
+	"hash/maphash"
+
+	"github.com/evalrun/evalrun/agent/event"
+)
+
+// Stuck says when an agent goes in circles. The patterns are OpenHands', with contents compared: a command that prints something new each
+// time is no circle. Zero fields have the defaults given; a negative one switches its pattern off.
+type Stuck struct {
+	Repeat    int // the same action with the same observation so many times: 4
+	Errors    int // the same action answered with an error so many times: 3
+	Alternate int // two actions with their observations, by turns, so many of both together: 6
+	Monologue int // the same words without an action so many times: 3
+	Wait      int // an empty command with the same observation, which may wait for something: 10
+}
+
+func (s Stuck) withDefaults() Stuck {
+	set := func(n *int, v int) {
+		if *n == 0 {
+			*n = v
+		}
+	}
+	set(&s.Repeat, 4)
+	set(&s.Errors, 3)
+	set(&s.Alternate, 6)
+	set(&s.Monologue, 3)
+	set(&s.Wait, 10)
+	return s
+}
+
+// A StuckError stops an agent that goes in circles: its own failure.
+type StuckError struct {
+	Pattern string // repeat, errors, alternate, monologue
+	Times   int
+}
+
+func (e *StuckError) Error() string {
+	what := map[string]string{
+		"repeat":    "the same action gave the same observation %d times in a row",
+		"errors":    "the same action failed %d times in a row",
+		"alternate": "the same two actions by turns, %d in all",
+		"monologue": "the same words without an action %d times in a row",
+	}[e.Pattern]
+	return "stuck: " + fmt.Sprintf(what, e.Times)
+}
+
+// loops counts, so that it need not keep what it compares: n[k] is how long the newest pairs have had period k.
+type loops struct {
+	open   map[int64]pair // actions without their observation
+	last   [2]pair        // the newest first
+	n      [2]int         // pairs in a row that equal the one before, the one before that
+	errs   int            // same action, answered with an error, in a row
+	words  uint64
+	spoken int
+}
+
+// A pair is an action and its observation, as hashes.
+type pair struct {
+	action, obs  uint64
+	failed, wait bool
+}
+
+func (l *loops) action(e event.Event) {
+	l.spoken = 0
+	p := pair{action: hash(e.Body)}
+	if r, ok := e.Body.(event.Run); ok && r.Command == "" && len(r.Args) == 0 {
+		p.wait = true
+	}
+	if l.open == nil {
+		l.open = map[int64]pair{}
+	}
+	l.open[e.ID] = p
+}
+
+func (l *loops) observation(e event.Event) {
+	p, ok := l.open[e.Cause]
+	if !ok {
+		return
+	}
+	delete(l.open, e.Cause)
+	p.obs = hash(e.Body)
+	switch b := e.Body.(type) {
+	case event.Error:
+		p.failed = true
+	case event.ToolResult:
+		p.failed = b.Error
+	}
+	for k := range l.n {
+		if l.last[k] == p {
+			l.n[k]++
+		} else {
+			l.n[k] = 0
+		}
+	}
+	switch {
+	case !p.failed:
+		l.errs = 0
+	case l.last[0].failed && l.last[0].action == p.action:
+		l.errs++
+	default:
+		l.errs = 1
+	}
+	l.last[1], l.last[0] = l.last[0], p
+}
+
+func (l *loops) said(text string) {
+	h := maphash.String(seed, text)
+	if l.spoken == 0 || h != l.words {
+		l.spoken = 0
+	}
+	l.words = h
+	l.spoken++
+}
+
+// loop says whether the agent goes in circles.
+func (s *State) loop() error {
+	l, max := &s.loops, s.stuck
+	repeat := max.Repeat
+	if l.last[0].wait {
+		repeat = max.Wait
+	}
+	switch {
+	case repeat > 0 && l.n[0]+1 >= repeat:
+		return &StuckError{"repeat", l.n[0] + 1}
+	case max.Errors > 0 && l.errs >= max.Errors:
+		return &StuckError{"errors", l.errs}
+	case max.Alternate > 0 && l.n[1] > 0 && l.n[0] == 0 && l.n[1]+2 >= max.Alternate:
+		return &StuckError{"alternate", l.n[1] + 2}
+	case max.Monologue > 0 && l.spoken >= max.Monologue:
+		return &StuckError{"monologue", l.spoken}
+	}
+	return nil
+}
+
+var seed = maphash.MakeSeed()
+
+// hash is of an event's content, without what differs each time.
+func hash(b event.Body) uint64 {
+	var h maphash.Hash
+	h.SetSeed(seed)
+	write := func(s string) {
+		h.WriteString(s)
+		h.WriteByte(0)
+	}
+	write(b.Kind())
+	switch b := b.(type) {
+	case event.Run:
+		write(b.Command)
+		write(b.Dir)
+		for _, a := range b.Args {
+			write(a)
+		}
+	case event.RunResult:
+		write(fmt.Sprint(b.Code, b.Signal, b.TimedOut, b.OOM, b.OutBytes, b.ErrBytes))
+		write(b.Output)
+		write(b.Stderr)
+	default:
+		raw, err := json.Marshal(b)
+		if err != nil { // a body that cannot be written equals none but itself
+			return maphash.Comparable(seed, &b)
+		}
+		h.Write(raw)
+	}
+	return h.Sum64()
+}

@@ -1,0 +1,118 @@
+// Package memory turns a session's events into the conversation that a model is shown.
+//
+// A [Conversation] is a fold: it takes the events of one actor in the log's order, and its messages are a function of those alone. A reply
+// is one assistant message, followed by exactly one tool message for each of its calls, in their order, whatever became of them.
+package memory
+
+import (
+	"github.com/evalrun/evalrun/agent/event"
+	"github.com/evalrun/evalrun/agent/model"
+)
+
+// DefaultMax is how many characters of an observation a model is shown.
+const DefaultMax = 30_000
+
+// notPlayed answers a call that never became an action: the stage ended before it.
+const notPlayed = "This call was not executed: the work had ended before its turn came."
+
+// A Conversation grows with [Conversation.Add]. The zero value is ready. It is not safe for several goroutines.
+type Conversation struct {
+	Role string // whose replies belong to it; "": "main"
+	Max  int    // characters of an observation; 0: DefaultMax
+
+	system model.Message
+	msgs   []model.Message
+	calls  map[callKey]int       // place of a call's tool message
+	open   map[int64]int         // action → place of its tool message
+	free   map[int64]event.Event // actions that came from no call, until they are answered
+}
+
+type callKey struct {
+	reply string
+	index int
+}
+
+// Add takes one event. Those that a model is not shown are passed over.
+func (c *Conversation) Add(e event.Event) {
+	if c.calls == nil {
+		c.calls, c.open, c.free = map[callKey]int{}, map[int64]int{}, map[int64]event.Event{}
+	}
+	switch b := e.Body.(type) {
+	case event.System:
+		c.system = model.Message{Role: model.System, Parts: event.Text(b.Text)}
+	case event.Message:
+		role := model.User
+		if e.Source == event.FromAgent {
+			role = model.Assistant
+		}
+		c.msgs = append(c.msgs, model.Message{Role: role, Parts: b.Parts})
+	case event.Reply:
+		if want := c.Role; b.Role == want || want == "" && b.Role == "main" {
+			c.reply(b)
+		}
+	default:
+		switch e.Body.Class() {
+		case event.Action:
+			c.action(e)
+		case event.Observation:
+			c.observation(e)
+		}
+	}
+}
+
+func (c *Conversation) reply(r event.Reply) {
+	if len(r.Parts) == 0 && len(r.Calls) == 0 {
+		return // several services refuse an empty assistant message
+	}
+	c.msgs = append(c.msgs, model.Message{
+		Role: model.Assistant, Parts: r.Parts, Calls: r.Calls, Reasoning: r.Reasoning, Opaque: r.Opaque,
+	})
+	clear(c.calls) // only the newest reply's calls can still be played
+	for i, call := range r.Calls {
+		c.calls[callKey{r.ID, i}] = len(c.msgs)
+		c.msgs = append(c.msgs, model.Message{Role: model.ToolRole, CallID: call.ID, Name: call.Name, Parts: event.Text(notPlayed)})
+	}
+}
+
+func (c *Conversation) action(e event.Event) {
+	if e.Call != nil {
+		if i, ok := c.calls[callKey{e.Call.Reply, e.Call.Index}]; ok {
+			c.open[e.ID] = i
+			return
+		}
+	}
+	switch e.Body.(type) {
+	case event.Finish, event.Think: // said by the assistant already, or by nobody
+	default:
+		c.free[e.ID] = e
+	}
+}
+
+func (c *Conversation) observation(e event.Event) {
+	if i, ok := c.open[e.Cause]; ok {
+		delete(c.open, e.Cause)
+		c.msgs[i].Parts = Parts(e.Body, c.max())
+		return
+	}
+	if a, ok := c.free[e.Cause]; ok {
+		delete(c.free, e.Cause)
+		parts := append(event.Text("What was done without you: "+describe(a.Body)), Parts(e.Body, c.max())...)
+		c.msgs = append(c.msgs, model.Message{Role: model.User, Parts: parts})
+	}
+}
+
+func (c *Conversation) max() int {
+	if c.Max > 0 {
+		return c.Max
+	}
+	return DefaultMax
+}
+
+// Messages is the conversation so far, the system's first. It is good until the next Add, and not to be changed.
+func (c *Conversation) Messages() []model.Message {
+	if c.system.Role == "" {
+		return c.msgs
+	}
+	out := make([]model.Message, 0, len(c.msgs)+1)
+	return append(append(out, c.system), c.msgs...)
+}

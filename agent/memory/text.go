@@ -1,0 +1,136 @@
+package memory
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/evalrun/evalrun/agent/event"
+)
+
+// Parts is an observation as a model is shown it: text of at most limit characters, and images.
+func Parts(b event.Body, limit int) []event.Part {
+	if t, ok := b.(event.ToolResult); ok {
+		return toolParts(t, limit)
+	}
+	return event.Text(Cut(Text(b), limit))
+}
+
+// Text is an observation in words.
+func Text(b event.Body) string {
+	switch b := b.(type) {
+	case event.RunResult:
+		return runText(b)
+	case event.ToolResult:
+		return event.PlainText(toolParts(b, 1<<30))
+	case event.Ack:
+		return or(b.Text, "Done.")
+	case event.Error:
+		return "Error: " + or(b.Text, "the action could not be done")
+	case event.Lost:
+		return "No result: " + or(b.Why, "the action was broken off")
+	case event.Unknown:
+		return or(string(b.Raw), "(no content)")
+	}
+	raw, err := json.Marshal(b)
+	if err != nil {
+		return "(" + b.Kind() + ")"
+	}
+	return string(raw)
+}
+
+func toolParts(t event.ToolResult, limit int) []event.Part {
+	var out []event.Part
+	if t.Error {
+		out = append(out, event.Part{Text: "The tool reports an error."})
+	}
+	for _, p := range t.Parts {
+		if p.Blob == nil {
+			p.Text = Cut(p.Text, limit)
+			limit = max(limit-len(p.Text), 0)
+		}
+		out = append(out, p)
+	}
+	if len(t.Parts) == 0 && len(t.Data) > 0 {
+		out = append(out, event.Part{Text: Cut(string(t.Data), limit)})
+	}
+	if len(out) == 0 {
+		return event.Text("(no output)")
+	}
+	return out
+}
+
+func runText(r event.RunResult) string {
+	var s strings.Builder
+	s.WriteString(r.Output)
+	line := func(format string, args ...any) {
+		if s.Len() > 0 && !strings.HasSuffix(s.String(), "\n") {
+			s.WriteByte('\n')
+		}
+		fmt.Fprintf(&s, format, args...)
+	}
+	if r.Stderr != "" {
+		line("[standard error]\n%s", r.Stderr)
+	}
+	if r.Output == "" && r.Stderr == "" {
+		line("(no output)")
+	}
+	if r.Truncated {
+		line("[the output had %d bytes; its middle was left out]", r.OutBytes+r.ErrBytes)
+		if r.Full != "" {
+			line("[all of it is in %s]", r.Full)
+		}
+	}
+	switch {
+	case r.TimedOut:
+		line("[stopped: the command took longer than its time limit]")
+	case r.OOM:
+		line("[killed: the command used more memory than it may]")
+	case r.Signal != "":
+		line("[ended by signal %s]", r.Signal)
+	default:
+		line("[exit code %d]", r.Code)
+	}
+	if r.Dir != "" {
+		line("[working directory %s]", r.Dir)
+	}
+	return s.String()
+}
+
+// describe names an action in a line.
+func describe(b event.Body) string {
+	switch b := b.(type) {
+	case event.Run:
+		if len(b.Args) > 0 {
+			return strings.Join(b.Args, " ")
+		}
+		return b.Command
+	case event.ToolCall:
+		return b.Name + " " + string(b.Args)
+	}
+	return b.Kind()
+}
+
+func or(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}
+
+// Cut shortens a text to limit characters (as bytes, at rune borders), head and tail kept, and says how much is missing. It makes
+// the text valid UTF-8.
+func Cut(s string, limit int) string {
+	if len(s) > limit {
+		head, tail := limit/2, len(s)-(limit-limit/2)
+		for head > 0 && !utf8.RuneStart(s[head]) {
+			head--
+		}
+		for tail < len(s) && !utf8.RuneStart(s[tail]) {
+			tail++
+		}
+		s = s[:head] + fmt.Sprintf("\n[… %d characters left out …]\n", tail-head) + s[tail:]
+	}
+	return strings.ToValidUTF8(s, "\uFFFD")
+}
