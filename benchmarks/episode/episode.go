@@ -47,6 +47,7 @@ func (b *Base) Next(ctx context.Context, _ *benchmarks.Result) (*benchmarks.Stag
 		}
 	}
 	s := b.Stages[i]
+	s.Last = i == len(b.Stages)-1
 	if b.Spec != nil {
 		s.Kinds = append(s.Kinds, b.step.kinds()...)
 	}
