@@ -1,0 +1,352 @@
+// Package executor is the host's side of the program that evalrun runs inside every sandbox: it starts commands, carries
+// their streams, moves files, connects to ports and kills, all over one byte channel (a socket pair, the streams of
+// a container). Drivers make a [Client] for each sandbox and forward the sandbox's methods to it; [Of] finds it again.
+//
+// The other side is package server; package wire is what both speak. What comes over the channel is taken as hostile:
+// whoever has broken out of a command into the executor can lie about his own sandbox, and nothing else. Frames are
+// bounded, memory is bounded for each stream, and a peer that breaks the rules loses its channel.
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/evalrun/evalrun/runtime/executor/server"
+	"github.com/evalrun/evalrun/runtime/executor/wire"
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// Main makes the program able to be its own executor. It returns at once, unless this process was started as one; then it
+// never does. Call it first in main, and in TestMain of packages that use real sandboxes.
+func Main() { server.Main() }
+
+// Config is what an executor is told at its start. See [wire.Config].
+type Config = wire.Config
+
+// A Client speaks to one executor. Its methods may be called from several goroutines.
+type Client struct {
+	s    *wire.Session
+	id   string // of the sandbox, for errors
+	name string // of the driver, for errors
+
+	mu        sync.Mutex
+	running   map[string]*wire.Stream // by the command's ID
+	listeners map[uint32]*listener
+	gone      func() error // what is known of the executor's end
+}
+
+// Options of a client.
+type Options struct {
+	Driver, ID string // for errors
+	Config     Config
+	// Gone says more about an executor that has ended, or returns nil. It is called after the channel broke.
+	Gone func() error
+}
+
+// New starts to speak over rw and tells the executor its configuration. The client owns rw from now on, also on error.
+func New(ctx context.Context, rw io.ReadWriteCloser, o Options) (*Client, error) {
+	c := &Client{id: o.ID, name: o.Driver, running: map[string]*wire.Stream{}, listeners: map[uint32]*listener{}, gone: o.Gone}
+	c.s = wire.NewSession(rw, wire.Options{Host: true, MaxFrame: wire.MaxReply, Accept: c.accept})
+	go c.s.Serve()
+	o.Config.Version = wire.Version
+	if _, err := c.ask(ctx, wire.KindHello, o.Config.Encode()); err != nil {
+		c.Close()
+		return nil, err
+	}
+	if o.Config.Orphan > 0 {
+		go c.assure(o.Config.Orphan)
+	}
+	return c, nil
+}
+
+// assure tells the executor that its owner lives.
+func (c *Client) assure(orphan time.Duration) {
+	t := time.NewTicker(max(orphan/3, time.Millisecond))
+	defer t.Stop()
+	for {
+		select {
+		case <-c.s.Done():
+			return
+		case <-t.C:
+			if c.s.Ping(c.s.Done()) != nil {
+				return
+			}
+		}
+	}
+}
+
+// Of finds the executor of any driver's sandbox.
+func Of(sb sandbox.Sandbox) (*Client, bool) {
+	h, ok := sandbox.As[interface{ Executor() *Client }](sb)
+	if !ok {
+		return nil, false
+	}
+	return h.Executor(), true
+}
+
+// Close ends the channel, and with it the executor and all that runs below it.
+func (c *Client) Close() error { return c.s.Close() }
+
+// Done is closed when the channel has ended.
+func (c *Client) Done() <-chan struct{} { return c.s.Done() }
+
+// Ping waits for a sign of life.
+func (c *Client) Ping(ctx context.Context) error {
+	if err := c.s.Ping(ctx.Done()); err != nil {
+		return c.wrap(ctx, "ping", err)
+	}
+	return nil
+}
+
+// wrap says whose fault an error is: the context's, the other side's report, or the channel's.
+func (c *Client) wrap(ctx context.Context, op string, err error) error {
+	if ctx.Err() != nil {
+		err = fmt.Errorf("%w", context.Cause(ctx))
+		return &sandbox.Error{Op: op, ID: c.id, Err: err}
+	}
+	if u := (*wire.Unsupported)(nil); errors.As(err, &u) {
+		return &sandbox.Unsupported{Driver: c.name, What: u.What}
+	}
+	if errors.Is(err, wire.ErrProtocol) || errors.Is(err, wire.ErrMalformed) {
+		return &sandbox.Error{Op: op, ID: c.id, Err: fmt.Errorf("%w: its executor broke the protocol", sandbox.ErrGone)}
+	}
+	if c.broken(err) {
+		if c.gone != nil {
+			if why := c.gone(); why != nil {
+				return &sandbox.Error{Op: op, ID: c.id, Err: why}
+			}
+		}
+		return &sandbox.Error{Op: op, ID: c.id, Err: sandbox.ErrGone}
+	}
+	return &sandbox.Error{Op: op, ID: c.id, Err: err}
+}
+
+func (c *Client) broken(err error) bool {
+	return errors.Is(err, wire.ErrClosed) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, fs.ErrClosed) || c.s.Err() != nil
+}
+
+// ask sends one request and returns the body of its result.
+func (c *Client) ask(ctx context.Context, kind byte, body []byte) (*wire.Dec, error) {
+	st, err := c.s.Open(kind, body)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { st.Interrupt(context.Cause(ctx)) })
+	defer stop()
+	d, err := result(st)
+	if err != nil && ctx.Err() != nil {
+		st.Reset()
+		return nil, err
+	}
+	st.Finish()
+	return d, err
+}
+
+// result takes messages until the last.
+func result(st *wire.Stream) (*wire.Dec, error) {
+	for {
+		m, err := st.Recv()
+		if err != nil {
+			return nil, err
+		}
+		if m.Kind == wire.KindResult {
+			d := wire.NewDec(m.Body)
+			return d, d.Result()
+		}
+	}
+}
+
+const (
+	// graceKill is how long after a command's time-out, or its context's end, the executor may take to kill the tree.
+	graceKill = 15 * time.Second
+)
+
+var errNoEnd = errors.New("the executor did not end the command in time")
+
+// Exec runs a command as sandbox.Sandbox's Exec promises, except that it does not know of OOM.
+func (c *Client) Exec(ctx context.Context, cmd sandbox.Command) (sandbox.Exit, error) {
+	if len(cmd.Args) == 0 {
+		return sandbox.Exit{}, &sandbox.Error{Op: "exec", ID: c.id, Err: errors.New("a command without a program")}
+	}
+	if err := ctx.Err(); err != nil {
+		return sandbox.Exit{}, c.wrap(ctx, "exec", err)
+	}
+	req := wire.Exec{
+		ID: cmd.ID, Args: cmd.Args, Dir: cmd.Dir, User: cmd.User, Env: environ(cmd.Env),
+		Stdin: cmd.Stdin != nil, Merge: cmd.Stderr == nil, Discard: cmd.Stdout == nil,
+		Limit: cmd.Limit, FullLimit: cmd.FullLimit, Timeout: cmd.Timeout,
+	}
+	st, err := c.s.Open(wire.KindExec, req.Encode())
+	if err != nil {
+		return sandbox.Exit{}, c.wrap(ctx, "exec", err)
+	}
+	if cmd.ID != "" {
+		c.mu.Lock()
+		c.running[cmd.ID] = st
+		c.mu.Unlock()
+		defer func() {
+			c.mu.Lock()
+			if c.running[cmd.ID] == st {
+				delete(c.running, cmd.ID)
+			}
+			c.mu.Unlock()
+		}()
+	}
+	// When the context ends, the executor kills the tree and says so; if it does not, we no longer wait.
+	var mu sync.Mutex
+	var backup *time.Timer
+	if cmd.Timeout > 0 {
+		backup = time.AfterFunc(cmd.Timeout+graceKill, func() { st.Interrupt(errNoEnd) })
+	}
+	stop := context.AfterFunc(ctx, func() {
+		var e wire.Enc
+		e.Int(-1)
+		st.Send(wire.KindSignal, e)
+		mu.Lock()
+		defer mu.Unlock()
+		if backup != nil {
+			backup.Stop()
+		}
+		backup = time.AfterFunc(graceKill, func() { st.Interrupt(errNoEnd) })
+	})
+	defer func() {
+		stop()
+		mu.Lock()
+		defer mu.Unlock()
+		if backup != nil {
+			backup.Stop()
+		}
+	}()
+	if cmd.Stdin != nil {
+		// It ends with the stream, or with its next Read: nobody can end a Read that blocks.
+		go feed(st, cmd.Stdin)
+	}
+	out := [2]io.Writer{cmd.Stdout, cmd.Stderr}
+	for {
+		m, err := st.Recv()
+		if err != nil {
+			st.Reset()
+			return sandbox.Exit{}, c.wrap(ctx, "exec", err)
+		}
+		switch m.Kind {
+		case wire.KindData, wire.KindErr:
+			w := &out[m.Kind-wire.KindData]
+			if *w == nil {
+				continue
+			}
+			if n, err := (*w).Write(m.Body); err != nil || n < len(m.Body) {
+				*w = nil
+				if out[0] == nil && out[1] == nil {
+					st.Send(wire.KindQuiet, nil)
+				}
+			}
+		case wire.KindResult:
+			st.Finish()
+			d := wire.NewDec(m.Body)
+			if err := d.Result(); err != nil {
+				return sandbox.Exit{}, c.wrap(ctx, "exec", err)
+			}
+			x := d.Exit()
+			if err := d.Err(); err != nil {
+				return sandbox.Exit{}, c.wrap(ctx, "exec", err)
+			}
+			if ctx.Err() != nil {
+				return sandbox.Exit{}, c.wrap(ctx, "exec", ctx.Err())
+			}
+			return exit(x), nil
+		}
+	}
+}
+
+// exit takes over what the executor says, as far as it is possible at all.
+func exit(x wire.Exit) sandbox.Exit {
+	return sandbox.Exit{
+		Code: min(max(x.Code, -1), 255), Signal: short(x.Signal, 32), Full: short(x.Full, 4096), TimedOut: x.TimedOut,
+		Out: max(x.Out, 0), Err: max(x.Err, 0), Wall: max(x.Wall, 0), CPU: max(x.CPU, 0), MaxRSS: max(x.MaxRSS, 0),
+	}
+}
+
+func short(s string, n int) string { return s[:min(len(s), n)] }
+
+func feed(st *wire.Stream, r io.Reader) {
+	b := make([]byte, 16<<10)
+	for {
+		n, err := r.Read(b)
+		if n > 0 && st.Send(wire.KindData, b[:n]) != nil {
+			return
+		}
+		if err != nil {
+			st.Send(wire.KindEOF, nil)
+			return
+		}
+	}
+}
+
+func environ(m map[string]string) []string {
+	if len(m) == 0 {
+		return nil
+	}
+	out := make([]string, 0, len(m))
+	for k, v := range m {
+		out = append(out, k+"="+v)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Signal sends sig to the process group of a running command with this ID.
+func (c *Client) Signal(id string, sig syscall.Signal) error {
+	c.mu.Lock()
+	st := c.running[id]
+	c.mu.Unlock()
+	if st == nil {
+		return &sandbox.Error{Op: "signal", ID: c.id, Err: fmt.Errorf("no command %q is running", id)}
+	}
+	var e wire.Enc
+	e.Int(int64(sig))
+	return st.Send(wire.KindSignal, e)
+}
+
+// Exit returns what became of the command with this ID: known is false if none was ever started. It waits for one that
+// still runs.
+func (c *Client) Exit(ctx context.Context, id string) (x sandbox.Exit, known bool, err error) {
+	var e wire.Enc
+	e.String(id)
+	d, err := c.ask(ctx, wire.KindRemember, e)
+	if err != nil {
+		return x, false, c.wrap(ctx, "exit", err)
+	}
+	if !d.Bool() {
+		return x, false, nil
+	}
+	return exit(d.Exit()), true, nil
+}
+
+// KillAll ends all that Exec ever started.
+func (c *Client) KillAll(ctx context.Context) error {
+	if _, err := c.ask(ctx, wire.KindKillAll, nil); err != nil {
+		return c.wrap(ctx, "kill all", err)
+	}
+	return nil
+}
+
+// Stats is what the executor itself can see. Drivers add what their control groups say.
+func (c *Client) Stats(ctx context.Context) (sandbox.Stats, error) {
+	d, err := c.ask(ctx, wire.KindStats, nil)
+	if err != nil {
+		return sandbox.Stats{}, c.wrap(ctx, "stats", err)
+	}
+	pids, disk, cpu := int(d.Int()), d.Int(), time.Duration(d.Int())
+	st := sandbox.Stats{Pids: &pids, CPU: &cpu}
+	if disk >= 0 {
+		st.Disk = &disk
+	}
+	return st, nil
+}

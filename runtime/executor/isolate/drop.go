@@ -1,0 +1,60 @@
+package isolate
+
+import (
+	"errors"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// kept are the capabilities that root inside may have, over what belongs to its own namespaces only.
+var kept = []uint{
+	unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_KILL, unix.CAP_SETGID, unix.CAP_SETUID,
+	unix.CAP_SETFCAP, unix.CAP_NET_BIND_SERVICE, unix.CAP_SYS_CHROOT,
+}
+
+// Drop takes from the calling thread, and from all that will be started from it, every capability that commands do not
+// need, the way to gain others, and the system calls that reach beyond a sandbox. The caller has locked the thread.
+func Drop() error {
+	var keep uint64
+	for _, c := range kept {
+		keep |= 1 << c
+	}
+	unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+	for c := uint(0); c <= 63; c++ {
+		if keep&(1<<c) != 0 {
+			continue
+		}
+		if err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(c), 0, 0, 0); err != nil {
+			if err == unix.EINVAL {
+				break // the kernel knows no more
+			}
+			return failed("dropping capabilities", err)
+		}
+	}
+	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	data := [2]unix.CapUserData{}
+	for i := range data {
+		k := uint32(keep >> (32 * i))
+		data[i] = unix.CapUserData{Effective: k, Permitted: k}
+	}
+	if err := unix.Capset(&hdr, &data[0]); err != nil {
+		return failed("dropping capabilities", err)
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return failed("forbidding new privileges", err)
+	}
+	return filter()
+}
+
+func filter() error {
+	prog := program()
+	f := unix.SockFprog{Len: uint16(len(prog)), Filter: &prog[0]}
+	if err := unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&f)), 0, 0); err != nil {
+		if err == unix.EINVAL {
+			return errors.New("this kernel cannot filter system calls (CONFIG_SECCOMP_FILTER)")
+		}
+		return failed("filtering system calls", err)
+	}
+	return nil
+}

@@ -1,0 +1,82 @@
+package isolate
+
+import "golang.org/x/sys/unix"
+
+// The filter forbids what reaches beyond a sandbox, or is the usual way to break out of one, and that no task needs.
+// Everything else is allowed: in fresh namespaces and without capabilities the rest is as harmless as for any user.
+// Deny lists are short, and the kernel answers calls that are allowed whatever their arguments from a bitmap.
+
+// denied fail with EPERM.
+var denied = []uint32{
+	// mounts, old and new interface
+	unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_MOVE_MOUNT, unix.SYS_OPEN_TREE, unix.SYS_FSOPEN, unix.SYS_FSCONFIG,
+	unix.SYS_FSMOUNT, unix.SYS_FSPICK, unix.SYS_MOUNT_SETATTR, sysOpenTreeAttr,
+	// namespaces of others
+	unix.SYS_SETNS,
+	// keys belong to a uid, not to a namespace
+	unix.SYS_KEYCTL, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY,
+	// large or new interfaces of the kernel with a history of holes
+	unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD, unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
+	// the machine
+	unix.SYS_REBOOT, unix.SYS_KEXEC_LOAD, unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE, unix.SYS_SWAPON, unix.SYS_SWAPOFF,
+	unix.SYS_ACCT, unix.SYS_QUOTACTL, sysQuotactlFD, unix.SYS_SETTIMEOFDAY, unix.SYS_CLOCK_SETTIME, unix.SYS_CLOCK_ADJTIME, unix.SYS_ADJTIMEX, unix.SYS_SYSLOG, unix.SYS_VHANGUP,
+	unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_FANOTIFY_INIT, unix.SYS_MIGRATE_PAGES, unix.SYS_MOVE_PAGES, unix.SYS_LOOKUP_DCOOKIE,
+}
+
+const (
+	sysOpenTreeAttr = 467 // newer than x/sys
+	sysQuotactlFD   = 443
+
+	nrOffset   = 0
+	archOffset = 4
+	argOffset  = 16 // low half of the first argument; both architectures are little endian
+	x32Bit     = 0x40000000
+
+	nsFlags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWTIME
+)
+
+// forbiddenFamilies of sockets: those that no network namespace keeps in (vsock reaches the hypervisor), and one that is
+// nothing but a door into the kernel's crypto code.
+var forbiddenFamilies = []uint32{unix.AF_VSOCK, unix.AF_ALG}
+
+func program() []unix.SockFilter {
+	stmt := func(code uint16, k uint32) unix.SockFilter { return unix.SockFilter{Code: code, K: k} }
+	const (
+		load = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
+		jeq  = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
+		jge  = unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K
+		jset = unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K
+		ret  = unix.BPF_RET | unix.BPF_K
+	)
+	errno := func(e unix.Errno) unix.SockFilter {
+		return stmt(ret, unix.SECCOMP_RET_ERRNO|uint32(e))
+	}
+	allow := stmt(ret, unix.SECCOMP_RET_ALLOW)
+	// if x == k: the next n statements, else past them
+	when := func(code uint16, k uint32, body ...unix.SockFilter) []unix.SockFilter {
+		return append([]unix.SockFilter{{Code: code, Jt: 0, Jf: uint8(len(body)), K: k}}, body...)
+	}
+	p := []unix.SockFilter{stmt(load, archOffset)}
+	// Another architecture's calls (32 bit) have other numbers: none of them.
+	p = append(p, unix.SockFilter{Code: jeq, Jt: 1, K: auditArch}, errno(unix.ENOSYS))
+	p = append(p, stmt(load, nrOffset))
+	if auditArch == unix.AUDIT_ARCH_X86_64 {
+		p = append(p, when(jge, x32Bit, errno(unix.ENOSYS))...)
+	}
+	for _, nr := range append(denied, deniedArch...) {
+		p = append(p, when(jeq, nr, errno(unix.EPERM))...)
+	}
+	// The flags of clone3 lie in memory, where a filter cannot look; told that there is none, libraries use clone.
+	p = append(p, when(jeq, unix.SYS_CLONE3, errno(unix.ENOSYS))...)
+	flags := append(append([]unix.SockFilter{stmt(load, argOffset)}, when(jset, nsFlags, errno(unix.EPERM))...), allow)
+	// In clone, CLONE_NEWTIME is a bit of the exit signal.
+	cflags := append(append([]unix.SockFilter{stmt(load, argOffset)}, when(jset, nsFlags&^unix.CLONE_NEWTIME, errno(unix.EPERM))...), allow)
+	p = append(p, when(jeq, unix.SYS_UNSHARE, flags...)...)
+	p = append(p, when(jeq, unix.SYS_CLONE, cflags...)...)
+	sock := []unix.SockFilter{stmt(load, argOffset)}
+	for _, f := range forbiddenFamilies {
+		sock = append(sock, when(jeq, f, errno(unix.EAFNOSUPPORT))...)
+	}
+	p = append(p, when(jeq, unix.SYS_SOCKET, append(sock, allow)...)...)
+	return append(p, allow)
+}

@@ -1,0 +1,331 @@
+package isolate
+
+import (
+	"errors"
+	"os"
+	"strconv"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// what was tried, for the host to read.
+func failed(what string, err error) error { return errors.New(what + ": " + err.Error()) }
+
+// Setup builds the root and moves into it. The process must be in fresh user, mount, pid, net, ipc, uts and cgroup
+// namespaces, with all capabilities in them.
+//
+// Nothing of the host stays reachable: after the last step there is no mount of it in the namespace but the read-only
+// binds, and no descriptor of it in the process but the channel.
+func Setup(b []byte) error {
+	l, err := decodeLayout(b)
+	if err != nil {
+		return err
+	}
+	unix.Umask(0)
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return failed("making mounts private", err)
+	}
+	// The new root is mounted where there is a folder anyway, and becomes "/" at once, with the host's root in /old: so
+	// nothing has to exist on the host, and a source of a bind can lie below the place that is covered.
+	base := "/tmp"
+	if fi, err := os.Stat(base); err != nil || !fi.IsDir() {
+		base = "/usr"
+	}
+	size := strconv.FormatInt(l.Disk, 10)
+	if err := unix.Mount("tmpfs", base, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755,size="+size); err != nil {
+		return failed("mounting the root", err)
+	}
+	if err := unix.Chdir(base); err != nil {
+		return failed("entering the root", err)
+	}
+	if err := unix.Mkdir("old", 0o700); err != nil {
+		return failed("making /old", err)
+	}
+	if err := unix.PivotRoot(".", "old"); err != nil {
+		return failed("pivot_root", err)
+	}
+	if err := unix.Chdir("/"); err != nil {
+		return failed("entering the root", err)
+	}
+	root := ""
+	if l.Image != "" || l.ImageFD != 0 {
+		if err := mountImage(&l); err != nil {
+			return err
+		}
+		root = "/m"
+	}
+	if err := makeProc(root); err != nil {
+		return err
+	}
+	if err := makeDev(root); err != nil {
+		return err
+	}
+	for _, e := range l.Entries {
+		if err := makeEntry(root, e); err != nil {
+			return err
+		}
+	}
+	if root != "" {
+		if err := unix.Chdir(root); err != nil {
+			return failed("entering the image", err)
+		}
+		// The old root lands on top of the new one, and is taken off with all that hangs on it.
+		if err := unix.PivotRoot(".", "."); err != nil {
+			return failed("pivot_root to the image", err)
+		}
+		if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+			return failed("leaving the host's root", err)
+		}
+	} else {
+		if err := unix.Unmount("/old", unix.MNT_DETACH); err != nil {
+			return failed("leaving the host's root", err)
+		}
+		if err := unix.Rmdir("/old"); err != nil {
+			return failed("removing /old", err)
+		}
+	}
+	if err := unix.Chdir("/"); err != nil {
+		return failed("entering the root", err)
+	}
+	if l.Hostname != "" {
+		if err := unix.Sethostname([]byte(l.Hostname)); err != nil {
+			return failed("setting the host name", err)
+		}
+	}
+	if err := loopback(); err != nil {
+		return failed("bringing the loopback up", err)
+	}
+	unix.Umask(0o022)
+	return nil
+}
+
+// mountImage puts a writable view of an unpacked root at /m. All paths are relative, since an overlay shows the
+// paths it was mounted with to everybody inside.
+func mountImage(l *Layout) error {
+	for _, d := range []string{"l", "u", "w", "m"} {
+		if err := unix.Mkdir(d, 0o755); err != nil {
+			return failed("making /"+d, err)
+		}
+	}
+	if l.ImageFD != 0 {
+		if err := unix.MoveMount(l.ImageFD, "", unix.AT_FDCWD, "l", unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+			return failed("attaching the image", err)
+		}
+		unix.Close(l.ImageFD)
+	} else if err := unix.Mount("old"+l.Image, "l", "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return failed("binding the image", err)
+	}
+	if err := unix.Mount("overlay", "m", "overlay", unix.MS_NOSUID|unix.MS_NODEV, "lowerdir=l,upperdir=u,workdir=w,userxattr"); err != nil {
+		return failed("mounting the image", err)
+	}
+	return nil
+}
+
+func makeEntry(root string, e Entry) error {
+	p := root + e.Path
+	switch e.Kind {
+	case Dir:
+		err := unix.Mkdir(p, e.Mode)
+		if err == unix.EEXIST {
+			return nil
+		}
+		if err != nil {
+			return failed("making "+e.Path, err)
+		}
+	case File:
+		unix.Unlink(p)
+		fd, err := unix.Open(p, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, e.Mode)
+		if err != nil {
+			return failed("making "+e.Path, err)
+		}
+		b := []byte(e.Data)
+		for len(b) > 0 {
+			n, err := unix.Write(fd, b)
+			if err != nil {
+				unix.Close(fd)
+				return failed("writing "+e.Path, err)
+			}
+			b = b[n:]
+		}
+		unix.Close(fd)
+	case Link:
+		if err := unix.Symlink(e.Data, p); err != nil && err != unix.EEXIST {
+			return failed("linking "+e.Path, err)
+		}
+	case Bind:
+		return bind("/old"+e.Data, p, true)
+	case Tmpfs:
+		if err := unix.Mkdir(p, 0o755); err != nil && err != unix.EEXIST {
+			return failed("making "+e.Path, err)
+		}
+		opt := "mode=" + strconv.FormatUint(uint64(e.Mode), 8)
+		if e.Size > 0 {
+			opt += ",size=" + strconv.FormatInt(e.Size, 10)
+		}
+		if err := unix.Mount("tmpfs", p, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, opt); err != nil {
+			return failed("mounting "+e.Path, err)
+		}
+	}
+	return nil
+}
+
+// bind shows src at dst, which is made.
+func bind(src, dst string, readOnly bool) error {
+	var st unix.Stat_t
+	if err := unix.Stat(src, &st); err != nil {
+		return failed("looking at "+src[len("/old"):], err)
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		if err := unix.Mkdir(dst, 0o755); err != nil && err != unix.EEXIST {
+			return failed("making "+dst, err)
+		}
+	} else if err := touch(dst); err != nil {
+		return failed("making "+dst, err)
+	}
+	if err := unix.Mount(src, dst, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return failed("binding "+dst, err)
+	}
+	if !readOnly {
+		return nil
+	}
+	return seal(dst)
+}
+
+func touch(p string) error {
+	fd, err := unix.Open(p, unix.O_WRONLY|unix.O_CREAT|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o644)
+	if err != nil {
+		return err
+	}
+	return unix.Close(fd)
+}
+
+// seal makes a mount and all below it read-only.
+func seal(p string) error {
+	err := unix.MountSetattr(unix.AT_FDCWD, p, unix.AT_RECURSIVE, &unix.MountAttr{
+		Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV,
+	})
+	if err == unix.ENOSYS { // before Linux 5.12: this mount only, with the flags that may not be taken away
+		var fs unix.Statfs_t
+		if err := unix.Statfs(p, &fs); err != nil {
+			return failed("looking at "+p, err)
+		}
+		keep := uintptr(fs.Flags) & (unix.MS_NOEXEC | unix.MS_NOATIME | unix.MS_NODIRATIME | unix.MS_RELATIME)
+		err = unix.Mount("", p, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|keep, "")
+	}
+	if err != nil {
+		return failed("making "+p+" read-only", err)
+	}
+	return nil
+}
+
+// What of /proc tells about the host or acts on it.
+var (
+	procHidden   = []string{"kcore", "keys", "key-users", "timer_list", "sysrq-trigger", "cmdline", "swaps", "partitions", "diskstats"}
+	procReadOnly = []string{"sys", "bus", "fs", "irq"}
+	procEmpty    = []string{"acpi", "scsi"}
+)
+
+func makeProc(root string) error {
+	p := root + "/proc"
+	if err := unix.Mkdir(p, 0o555); err != nil && err != unix.EEXIST {
+		return failed("making /proc", err)
+	}
+	if err := unix.Mount("proc", p, "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+		if err == unix.EPERM {
+			return errors.New("mounting /proc: not permitted, as parts of the host's own /proc are covered (a container engine does that)")
+		}
+		return failed("mounting /proc", err)
+	}
+	// No user namespaces in ours: they are the way to capabilities over fresh kernel objects. The filter of system
+	// calls says the same; this also holds for what it cannot look into.
+	if fd, err := unix.Open(p+"/sys/user/max_user_namespaces", unix.O_WRONLY|unix.O_CLOEXEC, 0); err == nil {
+		unix.Write(fd, []byte{'0'})
+		unix.Close(fd)
+	}
+	for _, n := range procHidden {
+		err := unix.Mount("/old/dev/null", p+"/"+n, "", unix.MS_BIND, "")
+		if err != nil && err != unix.ENOENT {
+			return failed("covering /proc/"+n, err)
+		}
+	}
+	for _, n := range procEmpty {
+		err := unix.Mount("tmpfs", p+"/"+n, "tmpfs", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "size=0,nr_inodes=2")
+		if err != nil && err != unix.ENOENT {
+			return failed("covering /proc/"+n, err)
+		}
+	}
+	for _, n := range procReadOnly {
+		err := unix.Mount(p+"/"+n, p+"/"+n, "", unix.MS_BIND|unix.MS_REC, "")
+		if err == unix.ENOENT {
+			continue
+		}
+		if err != nil {
+			return failed("binding /proc/"+n, err)
+		}
+		if err := seal(p + "/" + n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var devices = []string{"null", "zero", "full", "random", "urandom", "tty"}
+
+func makeDev(root string) error {
+	p := root + "/dev"
+	if err := unix.Mkdir(p, 0o755); err != nil && err != unix.EEXIST {
+		return failed("making /dev", err)
+	}
+	if root != "" { // whatever the image has there
+		if err := unix.Mount("tmpfs", p, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755,size=64k"); err != nil {
+			return failed("mounting /dev", err)
+		}
+	}
+	for _, n := range devices {
+		if err := touch(p + "/" + n); err != nil {
+			return failed("making /dev/"+n, err)
+		}
+		if err := unix.Mount("/old/dev/"+n, p+"/"+n, "", unix.MS_BIND, ""); err != nil {
+			return failed("binding /dev/"+n, err)
+		}
+	}
+	for _, d := range []struct {
+		name string
+		mode uint32
+	}{{"pts", 0o755}, {"shm", 0o1777}} {
+		if err := unix.Mkdir(p+"/"+d.name, d.mode); err != nil && err != unix.EEXIST {
+			return failed("making /dev/"+d.name, err)
+		}
+	}
+	if err := unix.Mount("devpts", p+"/pts", "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620"); err != nil {
+		return failed("mounting /dev/pts", err)
+	}
+	for _, l := range [][2]string{{"pts/ptmx", "ptmx"}, {"/proc/self/fd", "fd"}, {"fd/0", "stdin"}, {"fd/1", "stdout"}, {"fd/2", "stderr"}} {
+		if err := unix.Symlink(l[0], p+"/"+l[1]); err != nil && err != unix.EEXIST {
+			return failed("linking /dev/"+l[1], err)
+		}
+	}
+	return nil
+}
+
+// loopback brings lo up.
+func loopback() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	var ifr struct {
+		name  [16]byte
+		flags uint16
+		_     [22]byte
+	}
+	copy(ifr.name[:], "lo")
+	ifr.flags = unix.IFF_UP | unix.IFF_RUNNING
+	if _, _, e := syscall.Syscall(syscall.SYS_IOCTL, uintptr(fd), unix.SIOCSIFFLAGS, uintptr(unsafe.Pointer(&ifr))); e != 0 {
+		return e
+	}
+	return nil
+}

@@ -1,0 +1,241 @@
+package isolate
+
+import (
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/evalrun/evalrun/runtime/executor/wire"
+)
+
+// A spawner is a small process that starts sandboxes for a large one. A user namespace needs a real fork, not a
+// vfork, and to copy the page tables of a process with hundreds of megabytes takes longer than all the rest. It also is
+// the one that stays to clear up when its owner is killed.
+//
+// It speaks packets on a socket that it inherits:
+//
+//	start  id, plain, base, size, remove paths, group; descriptors: the channel, then those of control groups
+//	       → started id, pid, error
+//	kill   id
+//	       → ended id, once the process has been reaped and the paths are removed
+//
+// The end of the socket ends it, and everything that it has started.
+
+// Start asks the spawner for a process.
+type Start struct {
+	ID     uint64
+	Plain  bool   // no namespaces
+	Base   uint64 // first outer uid and gid
+	Size   uint64 // how many; 1: the caller's own
+	Group  bool   // the last descriptor is a cgroup (v2) to be born in
+	Tasks  uint64 // descriptors after the channel that are files of control groups (v1) to enter
+	Image  bool   // a detached mount follows them
+	Remove []string
+}
+
+const (
+	OpStart = iota + 1
+	OpKill
+	OpStarted
+	OpEnded
+)
+
+func (s *Start) Encode() []byte {
+	var e wire.Enc
+	e.Uint(OpStart)
+	e.Uint(s.ID)
+	e.Bool(s.Plain)
+	e.Uint(s.Base)
+	e.Uint(s.Size)
+	e.Bool(s.Group)
+	e.Uint(s.Tasks)
+	e.Bool(s.Image)
+	e.Strings(s.Remove)
+	return e
+}
+
+type spawner struct {
+	sock int
+	wmu  sync.Mutex
+	mu   sync.Mutex
+	pids map[uint64]*child
+	wg   sync.WaitGroup
+}
+
+type child struct {
+	p      *os.Process
+	remove []string
+}
+
+// FirstTask is the descriptor of the first control group file in a process that a spawner has started; 3 is the channel.
+const FirstTask = 4
+
+// Spawn serves the socket fd until its end.
+func Spawn(fd int) int {
+	unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+	s := &spawner{sock: fd, pids: map[uint64]*child{}}
+	buf := make([]byte, 64<<10)
+	oob := make([]byte, unix.CmsgSpace(4*32))
+	for {
+		n, oobn, _, _, err := unix.Recvmsg(fd, buf, oob, unix.MSG_CMSG_CLOEXEC)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil || n == 0 {
+			break
+		}
+		var fds []int
+		if msgs, err := unix.ParseSocketControlMessage(oob[:oobn]); err == nil {
+			for i := range msgs {
+				if f, err := unix.ParseUnixRights(&msgs[i]); err == nil {
+					fds = append(fds, f...)
+				}
+			}
+		}
+		d := wire.NewDec(buf[:n])
+		switch d.Uint() {
+		case OpStart:
+			st := Start{ID: d.Uint(), Plain: d.Bool(), Base: d.Uint(), Size: d.Uint(), Group: d.Bool(), Tasks: d.Uint(), Image: d.Bool(), Remove: d.Strings()}
+			s.start(st, fds)
+		case OpKill:
+			id := d.Uint()
+			s.mu.Lock()
+			c := s.pids[id]
+			s.mu.Unlock()
+			if c != nil {
+				c.p.Kill()
+			}
+		}
+	}
+	s.mu.Lock()
+	for _, c := range s.pids {
+		c.p.Kill()
+	}
+	s.mu.Unlock()
+	s.wg.Wait()
+	return 0
+}
+
+// start runs on the main thread, which never ends: the children die with it (PR_SET_PDEATHSIG).
+func (s *spawner) start(st Start, fds []int) {
+	files := make([]uintptr, 0, len(fds)+3)
+	files = append(files, 0, 1, 2)
+	group := -1
+	pass := fds
+	if st.Group && len(fds) > 0 {
+		group = fds[len(fds)-1]
+		pass = fds[:len(fds)-1]
+	}
+	for _, f := range pass {
+		files = append(files, uintptr(f))
+	}
+	attr := &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if st.Plain {
+		attr.Setsid = true
+		attr.Pdeathsig = 0 // it must live to end what it started; the channel's end tells it
+	} else {
+		attr.Cloneflags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
+		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: int(st.Base), Size: int(st.Size)}}
+		attr.GidMappings = attr.UidMappings
+		if st.Size == 1 {
+			attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
+		} else {
+			attr.GidMappingsEnableSetgroups = true
+		}
+		attr.Credential = &syscall.Credential{Uid: 0, Gid: 0, NoSetGroups: st.Size == 1}
+	}
+	if group >= 0 {
+		attr.UseCgroupFD, attr.CgroupFD = true, group
+	}
+	argv := []string{Name, "serve", itoa(st.Tasks)}
+	pid, _, err := syscall.StartProcess("/proc/self/exe", argv, &syscall.ProcAttr{
+		Env:   []string{"GOMAXPROCS=1", "GOGC=50", "GOTRACEBACK=single"},
+		Files: files,
+		Sys:   attr,
+	})
+	for _, f := range fds {
+		unix.Close(f)
+	}
+	var e wire.Enc
+	e.Uint(OpStarted)
+	e.Uint(st.ID)
+	if err != nil {
+		remove(st.Remove)
+		e.Uint(0)
+		e.String(err.Error())
+		s.say(e)
+		return
+	}
+	p, _ := os.FindProcess(pid)
+	c := &child{p: p, remove: st.Remove}
+	s.mu.Lock()
+	s.pids[st.ID] = c
+	s.mu.Unlock()
+	s.wg.Add(1)
+	go func() {
+		defer s.wg.Done()
+		state, _ := c.p.Wait()
+		s.mu.Lock()
+		delete(s.pids, st.ID)
+		s.mu.Unlock()
+		remove(c.remove)
+		var e wire.Enc
+		e.Uint(OpEnded)
+		e.Uint(st.ID)
+		how := ""
+		if state != nil {
+			how = state.String()
+		}
+		e.String(how)
+		s.say(e)
+	}()
+	e.Uint(uint64(pid))
+	e.String("")
+	s.say(e)
+}
+
+func (s *spawner) say(b []byte) {
+	s.wmu.Lock()
+	defer s.wmu.Unlock()
+	unix.Sendmsg(s.sock, b, nil, nil, unix.MSG_NOSIGNAL)
+}
+
+// remove takes away what the sandbox has left outside: its control groups and its entry in the state folder. A path that
+// ends with a slash is a folder with all that is in it.
+func remove(paths []string) {
+	for _, p := range paths {
+		if strings.HasSuffix(p, "/") {
+			os.RemoveAll(p)
+			continue
+		}
+		for range 50 {
+			err := unix.Rmdir(p)
+			if err == unix.ENOTDIR {
+				err = unix.Unlink(p)
+			}
+			if err != unix.EBUSY {
+				break
+			}
+			// The last task is gone, but its group may hear of it a moment later.
+			pause()
+		}
+	}
+}
+
+// Name is argv[0] of our own processes.
+const Name = "evalrun-init"
+
+func itoa(n uint64) string {
+	if n < 10 {
+		return string(rune('0' + n))
+	}
+	return itoa(n/10) + string(rune('0'+n%10))
+}
+
+func pause() {
+	ts := unix.Timespec{Nsec: 1e6}
+	unix.Nanosleep(&ts, nil)
+}

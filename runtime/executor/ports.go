@@ -1,0 +1,165 @@
+package executor
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+
+	"github.com/evalrun/evalrun/runtime/executor/wire"
+)
+
+// Dial connects to a TCP port on the sandbox's loopback.
+func (c *Client) Dial(ctx context.Context, port int) (net.Conn, error) {
+	if port < 1 || port > 65535 {
+		return nil, c.wrap(ctx, "dial", fmt.Errorf("no such port: %d", port))
+	}
+	var e wire.Enc
+	e.Uint(uint64(port))
+	st, err := c.s.Open(wire.KindDial, e)
+	if err != nil {
+		return nil, c.wrap(ctx, "dial", err)
+	}
+	stop := context.AfterFunc(ctx, func() { st.Interrupt(context.Cause(ctx)) })
+	_, err = result(st)
+	if !stop() && err == nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		st.Reset()
+		return nil, c.wrap(ctx, "dial", err)
+	}
+	return bridge(st, port), nil
+}
+
+// bridge makes a connection of a stream. A pipe in memory lends it deadlines.
+func bridge(st *wire.Stream, port int) net.Conn {
+	outer, inner := net.Pipe()
+	go func() { // what the caller writes
+		defer st.Reset() // it has closed, or the stream has ended
+		b := make([]byte, 16<<10)
+		for {
+			n, err := inner.Read(b)
+			if n > 0 && st.Send(wire.KindData, b[:n]) != nil {
+				inner.Close()
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	go func() { // what the caller reads
+		defer inner.Close()
+		io.Copy(onlyWriter{inner}, st)
+	}()
+	return &conn{Conn: outer, addr: addr(port)}
+}
+
+type onlyWriter struct{ io.Writer }
+
+type conn struct {
+	net.Conn
+	addr addr
+}
+
+func (c *conn) RemoteAddr() net.Addr { return c.addr }
+func (c *conn) LocalAddr() net.Addr  { return c.addr }
+
+// An addr is a port inside.
+type addr int
+
+func (a addr) Network() string { return "sandbox" }
+func (a addr) String() string  { return fmt.Sprintf("127.0.0.1:%d", int(a)) }
+
+// Listen opens a TCP port on the sandbox's loopback (0: any that is free); its connections are served by the caller.
+func (c *Client) Listen(ctx context.Context, port int) (net.Listener, error) {
+	if port < 0 || port > 65535 {
+		return nil, c.wrap(ctx, "listen", fmt.Errorf("no such port: %d", port))
+	}
+	var e wire.Enc
+	e.Uint(uint64(port))
+	st, err := c.s.Open(wire.KindListen, e)
+	if err != nil {
+		return nil, c.wrap(ctx, "listen", err)
+	}
+	l := &listener{c: c, st: st, conns: make(chan *wire.Stream, 128), done: make(chan struct{})}
+	c.mu.Lock()
+	c.listeners[st.ID()] = l
+	c.mu.Unlock()
+	stop := context.AfterFunc(ctx, func() { st.Interrupt(context.Cause(ctx)) })
+	d, err := result(st)
+	if !stop() && err == nil {
+		err = context.Cause(ctx)
+	}
+	if err == nil {
+		l.port = int(d.Uint())
+		err = d.Err()
+	}
+	if err != nil {
+		l.Close()
+		return nil, c.wrap(ctx, "listen", err)
+	}
+	go func() { // the sandbox's end is the listener's
+		st.Recv()
+		l.Close()
+	}()
+	return l, nil
+}
+
+type listener struct {
+	c     *Client
+	st    *wire.Stream
+	port  int
+	conns chan *wire.Stream
+	once  sync.Once
+	done  chan struct{}
+}
+
+// accept sees the streams that an executor opens. It is the session's reader, so it must not block.
+func (c *Client) accept(st *wire.Stream, kind byte, body []byte) {
+	d := wire.NewDec(body)
+	id := d.Uint()
+	c.mu.Lock()
+	l := c.listeners[uint32(id)]
+	c.mu.Unlock()
+	if kind == wire.KindAccepted && l != nil && d.Err() == nil {
+		select {
+		case l.conns <- st:
+			return
+		default: // nobody accepts
+		}
+	}
+	go st.Reset()
+}
+
+func (l *listener) Accept() (net.Conn, error) {
+	select {
+	case st := <-l.conns:
+		return bridge(st, l.port), nil
+	case <-l.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *listener) Close() error {
+	l.once.Do(func() {
+		l.c.mu.Lock()
+		delete(l.c.listeners, l.st.ID())
+		l.c.mu.Unlock()
+		close(l.done)
+		l.st.Reset()
+		for {
+			select {
+			case st := <-l.conns:
+				st.Reset()
+			default:
+				return
+			}
+		}
+	})
+	return nil
+}
+
+func (l *listener) Addr() net.Addr { return addr(l.port) }

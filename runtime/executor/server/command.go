@@ -1,0 +1,488 @@
+package server
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/evalrun/evalrun/runtime/executor/wire"
+)
+
+func ptr(b *byte) unsafe.Pointer { return unsafe.Pointer(b) }
+
+// killLimit is how long a tree may take to die.
+const killLimit = 10 * time.Second
+
+// A running command as the host's control messages see it.
+type running struct {
+	sv    *server
+	st    *wire.Stream
+	req   wire.Exec
+	once  sync.Once
+	kill  chan struct{} // closed when the tree has to die
+	quiet atomic.Bool
+	child atomic.Int32 // pid of the supervisor
+}
+
+// exec is called by the session's reader: it must not block.
+func (sv *server) exec(st *wire.Stream, body []byte) {
+	req, err := wire.DecodeExec(body)
+	if err != nil || len(req.Args) == 0 {
+		st.Send(wire.KindResult, wire.Fail(errors.New("a command without a program")))
+		st.Finish()
+		return
+	}
+	r := &running{sv: sv, st: st, req: req, kill: make(chan struct{})}
+	st.Control = func(kind byte, b []byte) {
+		switch kind {
+		case wire.KindQuiet:
+			r.quiet.Store(true)
+		case wire.KindReset:
+			r.quiet.Store(true)
+			r.once.Do(func() { close(r.kill) })
+		case wire.KindSignal:
+			if sig := wire.NewDec(b).Int(); sig < 0 {
+				r.once.Do(func() { close(r.kill) })
+			} else {
+				go r.signal(syscall.Signal(sig))
+			}
+		}
+	}
+	go func() {
+		exit, err := r.runOnce()
+		if err != nil {
+			st.Send(wire.KindResult, wire.Fail(err))
+		} else {
+			e := wire.OK()
+			exit.Encode(&e)
+			st.Send(wire.KindResult, e)
+		}
+		st.Finish()
+	}()
+}
+
+// signal sends sig to the process group of the command's first process.
+func (r *running) signal(sig syscall.Signal) {
+	sup := int(r.child.Load())
+	if sup == 0 || sig <= 0 || sig > 64 {
+		return
+	}
+	for _, p := range procs() {
+		if p.ppid == sup {
+			syscall.Kill(-p.pid, sig)
+			return
+		}
+	}
+}
+
+// runOnce runs the command, unless one with its ID was run before: then the end of that one is the answer.
+func (r *running) runOnce() (wire.Exit, error) {
+	sv := r.sv
+	if r.req.ID == "" {
+		return r.run()
+	}
+	sv.mu.Lock()
+	m := sv.byID[r.req.ID]
+	if m != nil {
+		sv.mu.Unlock()
+		select {
+		case <-m.done:
+			return m.exit, m.err
+		case <-r.kill:
+			return wire.Exit{}, errors.New("given up while waiting for the first command with this id")
+		}
+	}
+	m = &remembered{done: make(chan struct{})}
+	sv.byID[r.req.ID] = m
+	sv.order = append(sv.order, r.req.ID)
+	if len(sv.order) > maxRemembered {
+		for i, id := range sv.order {
+			old := sv.byID[id]
+			select {
+			case <-old.done:
+				delete(sv.byID, id)
+				sv.order = append(sv.order[:i], sv.order[i+1:]...)
+			default:
+				continue
+			}
+			break
+		}
+	}
+	sv.mu.Unlock()
+	m.exit, m.err = r.run()
+	close(m.done)
+	return m.exit, m.err
+}
+
+func (r *running) run() (wire.Exit, error) {
+	sv, req := r.sv, &r.req
+	begun := time.Now()
+	l, err := sv.prepare(req)
+	if err != nil {
+		return wire.Exit{}, err
+	}
+	var theirs, ours []*os.File // the command's ends, our ends
+	defer func() {
+		for _, f := range theirs {
+			f.Close()
+		}
+	}()
+	fail := func(err error) (wire.Exit, error) {
+		for _, f := range ours {
+			f.Close()
+		}
+		return wire.Exit{}, err
+	}
+	pipe := func(in bool) (*os.File, int, error) {
+		p, err := newPipe()
+		if err != nil {
+			return nil, 0, err
+		}
+		their, our := p[1], p[0]
+		if in {
+			their, our = our, their
+		}
+		unix.SetNonblock(our, true)
+		f, t := os.NewFile(uintptr(our), "pipe"), os.NewFile(uintptr(their), "pipe")
+		theirs, ours = append(theirs, t), append(ours, f)
+		return f, their, nil
+	}
+	var stdin *os.File
+	if req.Stdin {
+		if stdin, l.stdin, err = pipe(true); err != nil {
+			return fail(err)
+		}
+	} else {
+		n, err := highFD(unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0))
+		if err != nil {
+			return fail(err)
+		}
+		theirs, l.stdin = append(theirs, os.NewFile(uintptr(n), "null")), n
+	}
+	out := newOutput(r)
+	var pumps []*pump
+	f, fd, err := pipe(false)
+	if err != nil {
+		return fail(err)
+	}
+	l.stdout, l.stderr = fd, fd
+	pumps = append(pumps, out.pump(f, wire.KindData))
+	if !req.Merge {
+		if f, l.stderr, err = pipe(false); err != nil {
+			return fail(err)
+		}
+		pumps = append(pumps, out.pump(f, wire.KindErr))
+	}
+	status, fd, err := pipe(false)
+	if err != nil {
+		return fail(err)
+	}
+	l.status = fd
+	t, err := sv.start(l)
+	for _, f := range theirs {
+		f.Close()
+	}
+	theirs = nil
+	if err != nil {
+		for _, f := range ours {
+			f.Close()
+		}
+		return r.refused(out, record{failed: int32(errnoOf(err)), step: stepFork}, begun), nil
+	}
+	r.child.Store(int32(t.pid))
+	defer r.child.Store(0)
+	for _, p := range pumps {
+		go p.run()
+	}
+	if stdin != nil {
+		go r.feed(stdin)
+	}
+
+	var timeout <-chan time.Time
+	if req.Timeout > 0 {
+		timer := time.NewTimer(req.Timeout - time.Since(begun))
+		defer timer.Stop()
+		timeout = timer.C
+	}
+	ended := make(chan record, 1)
+	go func() {
+		defer status.Close()
+		var rec record
+		if _, err := io.ReadFull(status, (*[unsafe.Sizeof(rec)]byte)(unsafe.Pointer(&rec))[:]); err != nil {
+			// Killed from inside, or by KillAll: the supervisor said nothing, but it is gone.
+			<-t.gone
+			rec = record{status: uint32(syscall.SIGKILL)}
+		}
+		ended <- rec
+	}()
+	var rec record
+	timedOut, killed := false, false
+	select {
+	case rec = <-ended:
+	case <-timeout:
+		timedOut = true
+	case <-r.kill:
+		killed = true
+	}
+	if timedOut || killed {
+		if !sv.killTree(t, killLimit) {
+			for _, p := range pumps {
+				p.abandon()
+			}
+			if stdin != nil {
+				stdin.Close()
+			}
+			return wire.Exit{}, errAlive
+		}
+		rec = <-ended
+	}
+	wall := time.Since(begun)
+	if stdin != nil {
+		stdin.Close()
+	}
+	for _, p := range pumps {
+		p.drain()
+	}
+	if rec.failed != 0 {
+		return r.refused(out, rec, begun), nil
+	}
+	x := wire.Exit{TimedOut: timedOut, Wall: wall, CPU: time.Duration(rec.cpu) * time.Microsecond, MaxRSS: rec.maxRSS << 10}
+	ws := syscall.WaitStatus(rec.status)
+	if ws.Signaled() {
+		x.Code, x.Signal = -1, unix.SignalName(ws.Signal())
+		if x.Signal == "" {
+			x.Signal = "SIG" + itoa(int(ws.Signal()))
+		}
+	} else {
+		x.Code = ws.ExitStatus()
+	}
+	out.finish(&x)
+	return x, nil
+}
+
+// refused is the end of a command that could not be started: like a shell's, with the reason as its output.
+func (r *running) refused(out *output, rec record, begun time.Time) wire.Exit {
+	errno := syscall.Errno(rec.failed)
+	x := wire.Exit{Code: 126, Wall: time.Since(begun)}
+	what := r.req.Args[0]
+	switch rec.step {
+	case stepDir:
+		what = "working directory " + r.dir()
+	case stepUser:
+		what = "becoming user " + r.req.User
+	case stepExec:
+		if errno == syscall.ENOENT || errno == syscall.ENOTDIR {
+			x.Code = 127
+		}
+	}
+	msg := "evalrun: " + what + ": " + errno.Error() + "\n"
+	if rec.step == stepExec && x.Code == 127 {
+		msg = "evalrun: " + what + ": command not found\n"
+	}
+	kind := byte(wire.KindErr)
+	if r.req.Merge {
+		kind = wire.KindData
+	}
+	out.say(kind, []byte(msg))
+	out.finish(&x)
+	return x
+}
+
+func (r *running) dir() string {
+	if r.req.Dir != "" {
+		return r.req.Dir
+	}
+	if r.sv.cfg.Dir != "" {
+		return r.sv.cfg.Dir
+	}
+	return "/"
+}
+
+// feed carries the host's bytes into the command's input, until either has had enough.
+func (r *running) feed(w *os.File) {
+	defer w.Close()
+	for {
+		m, err := r.st.Recv()
+		if err != nil {
+			return
+		}
+		switch m.Kind {
+		case wire.KindData:
+			if _, err := w.Write(m.Body); err != nil {
+				// Nobody reads. The rest must still be taken, or a host that writes would wait.
+				for {
+					if m, err := r.st.Recv(); err != nil || m.Kind == wire.KindEOF {
+						return
+					}
+				}
+			}
+		case wire.KindEOF:
+			return
+		}
+	}
+}
+
+// prepare brings a request into the kernel's form.
+func (sv *server) prepare(req *wire.Exec) (*launch, error) {
+	l := &launch{oom: true}
+	env := map[string]int{}
+	var list []string
+	add := func(kv string) {
+		k, _, ok := strings.Cut(kv, "=")
+		if !ok {
+			return
+		}
+		if i, ok := env[k]; ok {
+			list[i] = kv
+			return
+		}
+		env[k] = len(list)
+		list = append(list, kv)
+	}
+	for _, kv := range sv.cfg.Env {
+		add(kv)
+	}
+	user := req.User
+	if user == "" {
+		user = sv.cfg.User
+	}
+	if user != "" && user != "root" && user != "0" && user != "0:0" {
+		if sv.cfg.OnlyUID {
+			return nil, &wire.Unsupported{What: "run as user " + user + ": this machine maps only one user into the sandbox"}
+		}
+		a, err := lookup(user)
+		if err != nil {
+			return nil, err
+		}
+		l.setUser, l.uid, l.gid, l.groups = true, a.uid, a.gid, a.groups
+		add("HOME=" + a.home)
+	}
+	for _, kv := range req.Env {
+		add(kv)
+	}
+	path := "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	if i, ok := env["PATH"]; ok {
+		path = list[i][len("PATH="):]
+	}
+	var err error
+	if l.argv, err = cStrings(req.Args); err != nil {
+		return nil, err
+	}
+	if l.env, err = cStrings(list); err != nil {
+		return nil, err
+	}
+	if l.argv0, err = cStrings(sv.candidates(req.Args[0], path)); err != nil {
+		return nil, err
+	}
+	l.argv0 = l.argv0[:len(l.argv0)-1] // no nil at its end
+	dir := req.Dir
+	if dir == "" {
+		dir = sv.cfg.Dir
+	}
+	if dir == "" {
+		dir = "/"
+	}
+	if l.dir, err = syscall.BytePtrFromString(sv.path(dir)); err != nil {
+		return nil, errors.New("working directory with a NUL byte")
+	}
+	for k, v := range sv.cfg.Limits {
+		if res, ok := resources[k]; ok {
+			l.rlimits = append(l.rlimits, rlimit{res, unix.Rlimit{Cur: v, Max: v}})
+		}
+	}
+	return l, nil
+}
+
+var resources = map[string]uintptr{
+	"nproc": unix.RLIMIT_NPROC, "as": unix.RLIMIT_AS, "nofile": unix.RLIMIT_NOFILE,
+	"core": unix.RLIMIT_CORE, "fsize": unix.RLIMIT_FSIZE, "data": unix.RLIMIT_DATA,
+}
+
+// candidates are the files that a program's name may mean, in order.
+func (sv *server) candidates(name, pathList string) []string {
+	if strings.Contains(name, "/") {
+		if sv.cfg.Root != "" && path.IsAbs(name) {
+			// Without a root of its own, a program that was put in is found under the name it was put by.
+			return []string{sv.path(name), name}
+		}
+		return []string{name}
+	}
+	var out []string
+	for dir := range strings.SplitSeq(pathList, ":") {
+		if dir == "" {
+			dir = "."
+		}
+		out = append(out, dir+"/"+name)
+	}
+	return out
+}
+
+func cStrings(ss []string) ([]*byte, error) {
+	n := 0
+	for _, s := range ss {
+		if strings.IndexByte(s, 0) >= 0 {
+			return nil, errors.New("a NUL byte in the command's arguments or environment")
+		}
+		n += len(s) + 1
+	}
+	buf := make([]byte, 0, n)
+	ps := make([]*byte, 0, len(ss)+1)
+	for _, s := range ss {
+		at := len(buf)
+		buf = append(append(buf, s...), 0)
+		ps = append(ps, &buf[at])
+	}
+	return append(ps, nil), nil
+}
+
+// newPipe makes a pipe whose descriptors are above 3, see fork.
+func newPipe() (p [2]int, err error) {
+	var q [2]int
+	if err := unix.Pipe2(q[:], unix.O_CLOEXEC); err != nil {
+		return p, err
+	}
+	for i := range q {
+		if p[i], err = highFD(q[i], nil); err != nil {
+			return p, err
+		}
+	}
+	return p, nil
+}
+
+func highFD(fd int, err error) (int, error) {
+	if err != nil || fd > 3 {
+		return fd, err
+	}
+	high, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 4)
+	unix.Close(fd)
+	return high, err
+}
+
+func errnoOf(err error) syscall.Errno {
+	var e syscall.Errno
+	if errors.As(err, &e) {
+		return e
+	}
+	return syscall.EIO
+}
+
+func clean(p string) string { return path.Clean("/" + p) }
+
+func itoa(n int) string {
+	if n < 0 {
+		return "-" + itoa(-n)
+	}
+	if n < 10 {
+		return string(rune('0' + n))
+	}
+	return itoa(n/10) + itoa(n%10)
+}

@@ -1,0 +1,349 @@
+package server
+
+import (
+	"archive/tar"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/evalrun/evalrun/runtime/executor/wire"
+)
+
+// put writes a tar stream below dir. dir itself is found as any program would find it. Below it, no link is followed:
+// every folder on the way is opened from its parent, and whatever else stands in the way of an entry is removed first.
+func (sv *server) put(st *wire.Stream, dir string) error {
+	dir = sv.path(clean(dir))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	root, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &fs.PathError{Op: "open", Path: dir, Err: err}
+	}
+	w := &putter{root: root, fd: root, at: "."}
+	defer w.close()
+	tr := tar.NewReader(st)
+	for {
+		h, err := tr.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if err := w.entry(h, tr); err != nil {
+			return &fs.PathError{Op: "put", Path: path.Join(dir, h.Name), Err: err}
+		}
+	}
+	w.times()
+	// What follows the archive's end is padding.
+	_, err = io.Copy(io.Discard, st)
+	return err
+}
+
+// A putter writes entries; it keeps the folder of the last one open.
+type putter struct {
+	root, fd int
+	at       string // which folder fd is
+	dirs     []*tar.Header
+}
+
+func (w *putter) close() {
+	if w.fd != w.root {
+		unix.Close(w.fd)
+	}
+	unix.Close(w.root)
+}
+
+// enter opens a folder below the root, and makes what is missing of it.
+func (w *putter) enter(dir string) error {
+	if dir == w.at {
+		return nil
+	}
+	if w.fd != w.root {
+		unix.Close(w.fd)
+	}
+	w.fd, w.at = w.root, "."
+	if dir == "." {
+		return nil
+	}
+	fd := w.root
+	for name := range strings.SplitSeq(dir, "/") {
+		next, err := step(fd, name, 0o755)
+		if fd != w.root {
+			unix.Close(fd)
+		}
+		if err != nil {
+			return err
+		}
+		fd = next
+	}
+	w.fd, w.at = fd, dir
+	return nil
+}
+
+// step opens the folder name in the folder fd, without following a link, and makes it where it is missing or not a folder.
+func step(fd int, name string, mode uint32) (int, error) {
+	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	for try := 0; ; try++ {
+		next, err := unix.Openat(fd, name, flags, 0)
+		if err == nil || try == 3 {
+			return next, err
+		}
+		switch err {
+		case unix.ENOENT:
+		case unix.ENOTDIR, unix.ELOOP:
+			if err := unix.Unlinkat(fd, name, 0); err != nil && err != unix.ENOENT {
+				return -1, err
+			}
+		default:
+			return -1, err
+		}
+		if err := unix.Mkdirat(fd, name, mode); err != nil && err != unix.EEXIST {
+			return -1, err
+		}
+	}
+}
+
+func (w *putter) entry(h *tar.Header, r io.Reader) error {
+	name := path.Clean(h.Name)
+	if name == "." && h.Typeflag == tar.TypeDir {
+		return nil
+	}
+	if !fs.ValidPath(name) || name == "." {
+		return errors.New("not a path below the folder")
+	}
+	dir, base := path.Split(name)
+	if dir == "" {
+		dir = "."
+	}
+	if err := w.enter(path.Clean(dir)); err != nil {
+		return err
+	}
+	mode := uint32(h.Mode & 0o777)
+	switch h.Typeflag {
+	case tar.TypeDir:
+		fd, err := step(w.fd, base, 0o755)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		h.Name = name
+		w.dirs = append(w.dirs, h)
+		// A folder that we could not write to ourselves gets its mode all the same; as root it does not matter, and without
+		// isolation its owner may still add what is needed.
+		return unix.Fchmod(fd, mode|0o700)
+	case tar.TypeSymlink:
+		if err := remove(w.fd, base); err != nil {
+			return err
+		}
+		return unix.Symlinkat(h.Linkname, w.fd, base)
+	case tar.TypeReg:
+		if err := remove(w.fd, base); err != nil {
+			return err
+		}
+		fd, err := unix.Openat(w.fd, base, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+		if err != nil {
+			return err
+		}
+		f := os.NewFile(uintptr(fd), base)
+		_, err = io.Copy(f, r)
+		if err == nil {
+			err = unix.Fchmod(fd, mode)
+		}
+		if err == nil && !h.ModTime.IsZero() {
+			ts := unix.NsecToTimespec(h.ModTime.UnixNano())
+			unix.UtimesNanoAt(w.fd, base, []unix.Timespec{ts, ts}, unix.AT_SYMLINK_NOFOLLOW)
+		}
+		if cerr := f.Close(); err == nil {
+			err = cerr
+		}
+		return err
+	}
+	return errors.New("neither a file, a folder nor a symbolic link")
+}
+
+func remove(fd int, name string) error {
+	err := unix.Unlinkat(fd, name, 0)
+	if err == unix.ENOENT {
+		return nil
+	}
+	if err == unix.EISDIR || err == unix.EPERM {
+		return unix.EISDIR
+	}
+	return err
+}
+
+// times sets the folders' times, which writing into them has changed.
+func (w *putter) times() {
+	for i := len(w.dirs) - 1; i >= 0; i-- {
+		h := w.dirs[i]
+		dir, base := path.Split(h.Name)
+		if dir == "" {
+			dir = "."
+		}
+		if h.ModTime.IsZero() || w.enter(path.Clean(dir)) != nil {
+			continue
+		}
+		ts := unix.NsecToTimespec(h.ModTime.UnixNano())
+		unix.UtimesNanoAt(w.fd, base, []unix.Timespec{ts, ts}, unix.AT_SYMLINK_NOFOLLOW)
+	}
+}
+
+// get sends name as a tar stream. The last element of name is not followed when it is a link; devices, pipes and
+// sockets are left out.
+func (sv *server) get(st *wire.Stream, name string) error {
+	p := sv.path(clean(name))
+	parent, base := path.Split(p)
+	if base == "" {
+		base = "."
+	}
+	dir, err := unix.Open(parent, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &fs.PathError{Op: "get", Path: name, Err: err}
+	}
+	defer unix.Close(dir)
+	var s unix.Stat_t
+	if err := unix.Fstatat(dir, base, &s, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return &fs.PathError{Op: "get", Path: name, Err: err}
+	}
+	out := &buffered{w: st}
+	g := &getter{buf: make([]byte, wire.MaxData), out: out, tw: tar.NewWriter(out)}
+	if err := g.walk(dir, base, base, 0); err != nil {
+		return err
+	}
+	if err := g.tw.Close(); err != nil {
+		return err
+	}
+	return g.flush(st)
+}
+
+// buffered joins the small writes of an archive into frames.
+type buffered struct {
+	w   io.Writer
+	buf []byte
+}
+
+func (b *buffered) Write(p []byte) (int, error) {
+	n := len(p)
+	if len(b.buf)+len(p) > wire.MaxData {
+		if len(b.buf) > 0 {
+			if _, err := b.w.Write(b.buf); err != nil {
+				return 0, err
+			}
+			b.buf = b.buf[:0]
+		}
+		if len(p) >= wire.MaxData {
+			return b.w.Write(p)
+		}
+	}
+	b.buf = append(b.buf, p...)
+	return n, nil
+}
+
+type getter struct {
+	tw  *tar.Writer
+	out *buffered
+	buf []byte
+}
+
+func (g *getter) flush(w io.Writer) error {
+	if len(g.out.buf) == 0 {
+		return nil
+	}
+	_, err := w.Write(g.out.buf)
+	return err
+}
+
+const maxDepth = 1000 // folders in folders; each holds a descriptor while it is walked
+
+func (g *getter) walk(dir int, base, name string, depth int) error {
+	var s unix.Stat_t
+	if err := unix.Fstatat(dir, base, &s, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		if err == unix.ENOENT {
+			return nil // gone while we walk
+		}
+		return &fs.PathError{Op: "get", Path: name, Err: err}
+	}
+	h := &tar.Header{Name: name, Mode: int64(s.Mode & 0o777), Uid: int(s.Uid), Gid: int(s.Gid), Format: tar.FormatPAX, ModTime: modTime(&s)}
+	switch s.Mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+		h.Typeflag, h.Name = tar.TypeDir, name+"/"
+		if err := g.tw.WriteHeader(h); err != nil {
+			return err
+		}
+		if depth == maxDepth {
+			return errors.New("get " + name[:min(len(name), 200)] + ": folders nested too deep")
+		}
+		fd, err := unix.Openat(dir, base, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return &fs.PathError{Op: "get", Path: name, Err: err}
+		}
+		f := os.NewFile(uintptr(fd), base)
+		defer f.Close()
+		for {
+			names, err := f.Readdirnames(1000)
+			for _, n := range names {
+				if err := g.walk(fd, n, path.Join(name, n), depth+1); err != nil {
+					return err
+				}
+			}
+			if err != nil || len(names) == 0 {
+				return nil
+			}
+		}
+	case unix.S_IFLNK:
+		target := make([]byte, 4096)
+		n, err := unix.Readlinkat(dir, base, target)
+		if err != nil {
+			return nil
+		}
+		h.Typeflag, h.Linkname = tar.TypeSymlink, string(target[:n])
+		return g.tw.WriteHeader(h)
+	case unix.S_IFREG:
+		// O_NONBLOCK: it may have become a pipe since.
+		fd, err := unix.Openat(dir, base, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		if err != nil {
+			if err == unix.ENOENT || err == unix.ELOOP {
+				return nil
+			}
+			return &fs.PathError{Op: "get", Path: name, Err: err}
+		}
+		defer unix.Close(fd)
+		if err := unix.Fstat(fd, &s); err != nil || s.Mode&unix.S_IFMT != unix.S_IFREG {
+			return nil
+		}
+		h.Typeflag, h.Size = tar.TypeReg, s.Size
+		if err := g.tw.WriteHeader(h); err != nil {
+			return err
+		}
+		return g.copy(fd, s.Size)
+	}
+	return nil
+}
+
+// copy sends size bytes of a file that may change meanwhile: what it has lost is sent as zeros.
+func (g *getter) copy(fd int, size int64) error {
+	for size > 0 {
+		b := g.buf[:min(int64(len(g.buf)), size)]
+		n, err := syscall.Read(fd, b)
+		if err == syscall.EINTR {
+			continue
+		}
+		if err != nil || n <= 0 {
+			clear(b)
+			n = len(b)
+		}
+		if _, err := g.tw.Write(b[:n]); err != nil {
+			return err
+		}
+		size -= int64(n)
+	}
+	return nil
+}

@@ -1,0 +1,237 @@
+package wire
+
+import (
+	"io"
+	"sync"
+)
+
+// A Msg is one frame of a stream as the receiver sees it.
+type Msg struct {
+	Kind byte
+	Body []byte
+}
+
+// A Stream is one conversation of a session. Recv may be called by one goroutine at a time, Send by several.
+type Stream struct {
+	s      *Session
+	id     uint32
+	theirs bool
+
+	// Control, when set in Accept, sees KindSignal, KindQuiet and KindReset at once instead of in the queue, so that
+	// they overtake data which nobody has consumed. It must not block.
+	Control func(kind byte, body []byte)
+
+	mu     sync.Mutex
+	cond   sync.Cond
+	queue  []Msg
+	small  int // messages without credit in the queue
+	window int // bytes of data that the other side may still send
+	used   int // consumed, credit not yet returned
+	credit int // bytes of data that we may send
+	err    error
+	rest   []byte // of Read
+	eof    bool
+}
+
+func newStream(s *Session, id uint32) *Stream {
+	st := &Stream{s: s, id: id, window: Window, credit: Window}
+	st.cond.L = &st.mu
+	return st
+}
+
+// ID is the stream's number.
+func (st *Stream) ID() uint32 { return st.id }
+
+func isData(kind byte) bool { return kind == KindData || kind == KindErr }
+
+// take is called by the session's reader.
+func (st *Stream) take(kind byte, body []byte) error {
+	switch kind {
+	case KindCredit:
+		n := NewDec(body).Uint()
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		if n > Window || st.credit+int(n) > Window {
+			return ErrProtocol
+		}
+		st.credit += int(n)
+		st.cond.Broadcast()
+		return nil
+	case KindReset:
+		if st.Control != nil {
+			st.Control(kind, nil)
+		}
+		st.end(ErrReset)
+		st.s.forget(st)
+		return nil
+	case KindSignal, KindQuiet:
+		if st.Control != nil {
+			st.Control(kind, body)
+			return nil
+		}
+	}
+	m := Msg{Kind: kind}
+	if len(body) > 0 {
+		m.Body = append([]byte(nil), body...)
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.err != nil {
+		return nil
+	}
+	if isData(kind) {
+		if len(body) > st.window || len(body) > MaxData {
+			return ErrProtocol
+		}
+		if len(body) == 0 {
+			return nil
+		}
+		st.window -= len(body)
+		// Many tiny frames: join them, so that what is queued stays near the window.
+		if n := len(st.queue); n > 0 && st.queue[n-1].Kind == kind && len(body) < overhead*4 && len(st.queue[n-1].Body) < MaxData-len(body) {
+			st.queue[n-1].Body = append(st.queue[n-1].Body, body...)
+			return nil
+		}
+	} else if st.small++; st.small > maxQueue {
+		return ErrProtocol
+	}
+	if len(st.queue) > 2*maxQueue {
+		return ErrProtocol
+	}
+	st.queue = append(st.queue, m)
+	st.cond.Broadcast()
+	return nil
+}
+
+func (st *Stream) end(err error) {
+	st.mu.Lock()
+	if st.err == nil {
+		st.err = err
+	}
+	st.cond.Broadcast()
+	st.mu.Unlock()
+}
+
+// Recv returns the next message. What was already queued when the session ended is still handed out.
+func (st *Stream) Recv() (Msg, error) {
+	st.mu.Lock()
+	for len(st.queue) == 0 {
+		if st.err != nil {
+			err := st.err
+			st.mu.Unlock()
+			return Msg{}, err
+		}
+		st.cond.Wait()
+	}
+	m := st.queue[0]
+	st.queue[0] = Msg{}
+	st.queue = st.queue[1:]
+	back := 0
+	if isData(m.Kind) {
+		st.used += len(m.Body)
+		if st.used >= Window/4 {
+			back, st.used = st.used, 0
+			st.window += back
+		}
+	} else {
+		st.small--
+	}
+	st.mu.Unlock()
+	if back > 0 {
+		var e Enc
+		e.Uint(uint64(back))
+		st.s.write(st.id, KindCredit, e) // a failure is seen by the next Recv
+	}
+	return m, nil
+}
+
+// Send sends one message. Data waits for credit and may go out in several frames.
+func (st *Stream) Send(kind byte, p []byte) error {
+	if !isData(kind) {
+		st.mu.Lock()
+		err := st.err
+		st.mu.Unlock()
+		if err != nil {
+			return err
+		}
+		return st.s.write(st.id, kind, p)
+	}
+	for len(p) > 0 {
+		st.mu.Lock()
+		for st.credit == 0 && st.err == nil {
+			st.cond.Wait()
+		}
+		if st.err != nil {
+			err := st.err
+			st.mu.Unlock()
+			return err
+		}
+		n := min(len(p), st.credit, MaxData)
+		st.credit -= n
+		st.mu.Unlock()
+		if err := st.s.write(st.id, kind, p[:n]); err != nil {
+			return err
+		}
+		p = p[n:]
+	}
+	return nil
+}
+
+// Finish forgets a stream whose last message was sent or received.
+func (st *Stream) Finish() {
+	st.s.forget(st)
+	st.end(ErrClosed)
+}
+
+// Reset gives a stream up and tells the other side.
+func (st *Stream) Reset() {
+	st.s.forget(st)
+	st.mu.Lock()
+	ended := st.err != nil
+	st.mu.Unlock()
+	st.end(ErrClosed)
+	if !ended {
+		st.s.write(st.id, KindReset, nil)
+	}
+}
+
+// Interrupt lets a waiting Recv or Send return err.
+func (st *Stream) Interrupt(err error) { st.end(err) }
+
+// Read reads KindData bytes until KindEOF. A KindResult before it is ErrProtocol.
+func (st *Stream) Read(p []byte) (int, error) {
+	for len(st.rest) == 0 {
+		if st.eof {
+			return 0, io.EOF
+		}
+		m, err := st.Recv()
+		if err != nil {
+			return 0, err
+		}
+		switch m.Kind {
+		case KindData:
+			st.rest = m.Body
+		case KindEOF:
+			st.eof = true
+		case KindResult:
+			st.eof = true
+			r := NewDec(m.Body)
+			if err := r.Result(); err != nil {
+				return 0, err
+			}
+		default:
+			return 0, ErrProtocol
+		}
+	}
+	n := copy(p, st.rest)
+	st.rest = st.rest[n:]
+	return n, nil
+}
+
+// Write sends p as KindData.
+func (st *Stream) Write(p []byte) (int, error) {
+	if err := st.Send(KindData, p); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}

@@ -1,0 +1,327 @@
+package local
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// groups says where we may make control groups: a folder for each controller (v1), or one for all (v2).
+type groups struct {
+	v2  string            // folder, or ""
+	own map[string]string // v1: controller → folder
+}
+
+// prefix of the names of control groups, so that a later start recognizes ours.
+const prefix = "evalrun-"
+
+// findGroups tries it out, once.
+var findGroups = sync.OnceValue(func() groups {
+	g := groups{own: map[string]string{}}
+	mounts, _ := os.ReadFile("/proc/self/mounts")
+	paths, _ := os.ReadFile("/proc/self/cgroup")
+	own := map[string]string{} // controller → path; "" is v2
+	for line := range strings.Lines(string(paths)) {
+		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(f) == 3 {
+			for c := range strings.SplitSeq(f[1], ",") {
+				own[c] = f[2]
+			}
+		}
+	}
+	for line := range strings.Lines(string(mounts)) {
+		f := strings.Fields(line)
+		if len(f) < 4 {
+			continue
+		}
+		switch f[2] {
+		case "cgroup":
+			for _, c := range []string{"memory", "pids", "cpu"} {
+				p, ok := own[c]
+				if !ok || !hasOption(f[3], c) {
+					continue
+				}
+				// Below our own group; or at the root, where our own lies outside of what we see.
+				for _, dir := range []string{filepath.Join(f[1], p), f[1]} {
+					if mayMake(dir) {
+						g.own[c] = dir
+						break
+					}
+				}
+			}
+		case "cgroup2":
+			// Groups with processes of their own cannot have limited children, so ours is of use only when it is set up for
+			// that already; else, as root, a group at the top, as container engines do it.
+			for _, dir := range []string{filepath.Join(f[1], own[""]), filepath.Join(f[1], "evalrun")} {
+				if dir == filepath.Join(f[1], "evalrun") && (os.Geteuid() != 0 || os.Mkdir(dir, 0o755) != nil && !isDir(dir)) {
+					continue
+				}
+				for _, c := range []string{"+memory", "+pids", "+cpu"} {
+					os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte(c), 0)
+				}
+				b, _ := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control"))
+				if bytes.Contains(b, []byte("memory")) && bytes.Contains(b, []byte("pids")) && mayMake(dir) {
+					g.v2 = dir
+					break
+				}
+				if filepath.Base(dir) == "evalrun" {
+					os.Remove(dir)
+				}
+			}
+		}
+	}
+	if len(g.own) > 0 && g.own["memory"] != "" {
+		g.v2 = ""
+	}
+	return g
+})
+
+func isDir(p string) bool {
+	fi, err := os.Stat(p)
+	return err == nil && fi.IsDir()
+}
+
+func hasOption(opts, o string) bool {
+	for x := range strings.SplitSeq(opts, ",") {
+		if x == o {
+			return true
+		}
+	}
+	return false
+}
+
+// mayMake tries to make a group that can be entered.
+func mayMake(dir string) bool {
+	d := filepath.Join(dir, fmt.Sprintf("%sprobe-%d-%d", prefix, os.Getpid(), time.Now().UnixNano()))
+	if os.Mkdir(d, 0o755) != nil {
+		return false
+	}
+	defer os.Remove(d)
+	f, err := os.OpenFile(filepath.Join(d, "cgroup.procs"), os.O_WRONLY, 0)
+	if err != nil {
+		return false
+	}
+	f.Close()
+	return true
+}
+
+func (g groups) has(controller string) bool { return g.v2 != "" || g.own[controller] != "" }
+
+// A group is the control groups of one sandbox.
+type group struct {
+	v2    bool
+	dirs  []string // in the order in which they were made
+	tasks []*os.File
+	born  *os.File // v2: the group itself
+	mem   string   // folder with the memory files, or ""
+	cpu   string
+
+	mu   sync.Mutex
+	oom  *os.File // where OOM kills are counted; kept open, as it is read after each command
+	last int64
+}
+
+// make creates the groups for a spec. On error nothing is left.
+func (g groups) make(id string, spec *sandbox.Spec) (cg *group, err error) {
+	cg = &group{}
+	defer func() {
+		if err != nil {
+			cg.close()
+			cg.remove()
+		}
+	}()
+	if g.v2 != "" {
+		cg.v2 = true
+		d := filepath.Join(g.v2, prefix+id)
+		files := [][2]string{{"pids.max", strconv.Itoa(spec.Pids + slackPids)}, {"memory.max", strconv.FormatInt(spec.Memory, 10)}, {"memory.swap.max", "0"}, {"memory.oom.group", "0"}}
+		if spec.CPUs > 0 {
+			files = append(files, [2]string{"cpu.max", fmt.Sprintf("%d 100000", int64(spec.CPUs*100000))})
+		}
+		if err := cg.dir(d, files); err != nil {
+			return cg, err
+		}
+		cg.mem, cg.cpu = d, d
+		cg.born, err = os.OpenFile(d, os.O_RDONLY|unix.O_DIRECTORY, 0)
+		if err == nil {
+			cg.oom, _ = os.Open(filepath.Join(d, "memory.events"))
+		}
+		return cg, err
+	}
+	enter := func(d string) error {
+		f, err := os.OpenFile(filepath.Join(d, "tasks"), os.O_WRONLY, 0)
+		if err == nil {
+			cg.tasks = append(cg.tasks, f)
+		}
+		return err
+	}
+	if base := g.own["memory"]; base != "" && spec.Memory > 0 {
+		d := filepath.Join(base, prefix+id)
+		lim := strconv.FormatInt(spec.Memory, 10)
+		if err := cg.dir(d, [][2]string{{"memory.limit_in_bytes", lim}, {"memory.memsw.limit_in_bytes", lim}}); err != nil {
+			return cg, err
+		}
+		cg.mem = d
+		cg.oom, _ = os.Open(filepath.Join(d, "memory.oom_control"))
+		if err := enter(d); err != nil {
+			return cg, err
+		}
+	}
+	if base := g.own["pids"]; base != "" && spec.Pids > 0 {
+		d := filepath.Join(base, prefix+id)
+		if err := cg.dir(d, [][2]string{{"pids.max", strconv.Itoa(spec.Pids + slackPids)}}); err != nil {
+			return cg, err
+		}
+		if err := enter(d); err != nil {
+			return cg, err
+		}
+	}
+	if base := g.own["cpu"]; base != "" && spec.CPUs > 0 {
+		d := filepath.Join(base, prefix+id)
+		if err := cg.dir(d, [][2]string{{"cpu.cfs_period_us", "100000"}, {"cpu.cfs_quota_us", strconv.FormatInt(int64(spec.CPUs*100000), 10)}}); err != nil {
+			return cg, err
+		}
+		cg.cpu = d
+		if err := enter(d); err != nil {
+			return cg, err
+		}
+	}
+	return cg, nil
+}
+
+// slackPids are for our own: the supervisor of each command and the thread that starts them.
+const slackPids = 16
+
+func (cg *group) dir(d string, files [][2]string) error {
+	if err := os.Mkdir(d, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("making a control group: %w", err)
+	}
+	cg.dirs = append(cg.dirs, d)
+	for _, f := range files {
+		err := writeFile(filepath.Join(d, f[0]), f[1])
+		// Swap accounting, and a few newer files, are not everywhere.
+		if err != nil && !(errors.Is(err, os.ErrNotExist) || strings.Contains(f[0], "memsw") || strings.Contains(f[0], "swap")) {
+			return fmt.Errorf("setting %s: %w", f[0], err)
+		}
+	}
+	return nil
+}
+
+func writeFile(p, s string) error {
+	fd, err := unix.Open(p, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	_, err = unix.Write(fd, []byte(s))
+	return err
+}
+
+// close gives the descriptors back that were needed for the start.
+func (cg *group) close() {
+	for _, f := range cg.tasks {
+		f.Close()
+	}
+	cg.tasks = nil
+	if cg.born != nil {
+		cg.born.Close()
+		cg.born = nil
+	}
+}
+
+func (cg *group) remove() {
+	if cg.oom != nil {
+		cg.oom.Close()
+	}
+	for _, d := range cg.dirs {
+		unix.Rmdir(d)
+	}
+}
+
+// oomKills counts what the kernel has killed for passing the sandbox's own limit.
+func (cg *group) oomKills() int64 {
+	if cg == nil || cg.oom == nil {
+		return 0
+	}
+	var b [256]byte
+	n, err := cg.oom.ReadAt(b[:], 0)
+	if n == 0 && err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(b[:n])) {
+		if v, ok := strings.CutPrefix(strings.TrimSpace(line), "oom_kill "); ok {
+			k, _ := strconv.ParseInt(v, 10, 64)
+			return k
+		}
+	}
+	return 0
+}
+
+// oomSince reports whether there was a kill since it was last asked.
+func (cg *group) oomSince() bool {
+	cg.mu.Lock()
+	defer cg.mu.Unlock()
+	n := cg.oomKills()
+	more := n > cg.last
+	cg.last = n
+	return more
+}
+
+// stats adds what the groups know.
+func (cg *group) stats(st *sandbox.Stats) {
+	read := func(dir string, names ...string) *int64 {
+		if dir == "" {
+			return nil
+		}
+		for _, n := range names {
+			b, err := os.ReadFile(filepath.Join(dir, n))
+			if err != nil {
+				continue
+			}
+			if v, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64); err == nil {
+				return &v
+			}
+		}
+		return nil
+	}
+	st.Memory = read(cg.mem, "memory.usage_in_bytes", "memory.current")
+	st.MaxMemory = read(cg.mem, "memory.max_usage_in_bytes", "memory.peak")
+	if cg.oom != nil {
+		n := cg.oomKills()
+		st.OOMKills = &n
+	}
+	if cg.cpu == "" {
+		return
+	}
+	b, err := os.ReadFile(filepath.Join(cg.cpu, "cpu.stat"))
+	if err != nil {
+		return
+	}
+	for line := range strings.Lines(string(b)) {
+		k, v, _ := strings.Cut(strings.TrimSpace(line), " ")
+		n, err := strconv.ParseInt(v, 10, 64)
+		if err != nil {
+			continue
+		}
+		switch k {
+		case "throttled_time": // v1: ns
+			d := time.Duration(n)
+			st.Throttled = &d
+		case "throttled_usec":
+			d := time.Duration(n) * time.Microsecond
+			st.Throttled = &d
+		case "usage_usec":
+			d := time.Duration(n) * time.Microsecond
+			st.CPU = &d
+		}
+	}
+}

@@ -1,0 +1,297 @@
+package local
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/evalrun/evalrun/runtime/executor"
+	"github.com/evalrun/evalrun/runtime/executor/isolate"
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// Defaults of a spec's zero limits.
+const (
+	DefaultMemory = 2 << 30
+	DefaultDisk   = 1 << 30
+	DefaultPids   = 512
+)
+
+// Hostname inside.
+const Hostname = "sandbox"
+
+// Base and Count are the outer uids that root maps into a sandbox: the range that distributions give out first.
+const (
+	Base  = 100000
+	Count = 65536
+)
+
+// A Driver makes local sandboxes. Several may live in one process.
+type Driver struct {
+	plain bool // no isolation
+	state string
+	sp    spawners
+
+	mu   sync.Mutex
+	live map[string]*box
+}
+
+// New returns the driver "local".
+func New() *Driver { return &Driver{live: map[string]*box{}, state: stateDir()} }
+
+// Init makes this program able to be its own executor; see [executor.Main].
+func Init() { executor.Main() }
+
+func (d *Driver) Name() string {
+	if d.plain {
+		return "none"
+	}
+	return "local"
+}
+
+// Describe says how limits are kept where that differs from what one would expect.
+func (d *Driver) Describe() map[string]string {
+	if d.plain {
+		return map[string]string{"isolation": "none", "memory": "not limited", "pids": "not limited", "disk": "not limited", "network": "the host's"}
+	}
+	m := map[string]string{}
+	g := findGroups()
+	if !g.has("memory") {
+		m["memory"] = "per process"
+	}
+	if !g.has("pids") {
+		m["pids"] = "per user"
+	}
+	if !g.has("cpu") {
+		m["cpus"] = "not limited"
+	}
+	if os.Geteuid() != 0 {
+		m["users"] = "root only"
+	}
+	return m
+}
+
+// Close ends the spawner at once and with it every sandbox that is still open. The driver may be used again.
+func (d *Driver) Close() error {
+	d.mu.Lock()
+	var open []*box
+	for _, b := range d.live {
+		open = append(open, b)
+	}
+	d.mu.Unlock()
+	for _, b := range open {
+		b.Close()
+	}
+	d.sp.mu.Lock()
+	if d.sp.idle != nil {
+		d.sp.idle.Stop()
+	}
+	d.sp.mu.Unlock()
+	d.sp.closeIdle()
+	return nil
+}
+
+// Probe starts a sandbox and runs a command in it.
+func (d *Driver) Probe(ctx context.Context) error {
+	if runtime.GOOS != "linux" {
+		return fmt.Errorf("sandboxes of the driver %s need Linux", d.Name())
+	}
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	sb, err := d.Create(ctx, sandbox.Spec{Owner: self()})
+	if err == nil {
+		var x sandbox.Exit
+		x, err = sb.Exec(ctx, sandbox.Command{Args: []string{"/bin/true"}})
+		if err == nil && x.Code != 0 && x.Code != 127 {
+			err = fmt.Errorf("a first command ended with code %d", x.Code)
+		}
+		sb.Close()
+	}
+	if err != nil {
+		return fmt.Errorf("driver %s does not work here: %w%s", d.Name(), err, hint(err))
+	}
+	return nil
+}
+
+// hint says what to do, where we know.
+func hint(err error) string {
+	read := func(p string) string {
+		b, _ := os.ReadFile(p)
+		return strings.TrimSpace(string(b))
+	}
+	if read("/proc/sys/kernel/unprivileged_userns_clone") == "0" {
+		return "; allow user namespaces with: sysctl kernel.unprivileged_userns_clone=1"
+	}
+	if read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1" && os.Geteuid() != 0 {
+		return "; allow user namespaces with: sysctl kernel.apparmor_restrict_unprivileged_userns=0"
+	}
+	if read("/proc/sys/user/max_user_namespaces") == "0" {
+		return "; allow user namespaces with: sysctl user.max_user_namespaces=10000"
+	}
+	if errors.Is(err, unix.EPERM) || strings.Contains(err.Error(), "not permitted") {
+		return "; inside a container, start it with --security-opt seccomp=unconfined --security-opt systempaths=unconfined, or use --sandbox docker; without isolation: --sandbox none"
+	}
+	return ""
+}
+
+// Prepare knows no image but an unpacked root.
+func (d *Driver) Prepare(ctx context.Context, img sandbox.Image) (string, error) {
+	_, err := d.image(img)
+	return "", err
+}
+
+func (d *Driver) image(img sandbox.Image) (dir string, err error) {
+	if img.IsZero() {
+		return "", nil
+	}
+	dir, ok := strings.CutPrefix(img.Ref, "dir:")
+	if d.plain || !ok || img.Dockerfile != "" || img.Context != nil {
+		what := "the image " + img.Ref
+		if img.Ref == "" {
+			what = "build an image"
+		}
+		return "", &sandbox.Unsupported{Driver: d.Name(), What: what + " (images need the driver docker; an unpacked root is dir:/path)"}
+	}
+	dir, err = filepath.EvalSymlinks(dir)
+	if err == nil {
+		dir, err = filepath.Abs(dir)
+	}
+	if err == nil && !isDir(dir) {
+		err = errors.New("not a folder")
+	}
+	if err != nil {
+		return "", fmt.Errorf("image %s: %w", img.Ref, err)
+	}
+	return dir, nil
+}
+
+// check refuses what this driver cannot do.
+func (d *Driver) check(spec *sandbox.Spec) error {
+	no := func(format string, args ...any) error {
+		return &sandbox.Unsupported{Driver: d.Name(), What: fmt.Sprintf(format, args...)}
+	}
+	switch {
+	case !d.plain && !spec.Network.None():
+		return no("network %q: only none", spec.Network.Mode)
+	case len(spec.Services) > 0:
+		return no("services")
+	case len(spec.Volumes) > 0:
+		return no("volumes")
+	case len(spec.Entrypoint) > 0 || len(spec.Cmd) > 0:
+		return no("an entrypoint")
+	case spec.Health != nil:
+		return no("health checks")
+	case spec.Platform != "" && spec.Platform != "linux/"+runtime.GOARCH:
+		return no("platform %s on linux/%s", spec.Platform, runtime.GOARCH)
+	case d.plain && (len(spec.Tmpfs) > 0 || spec.Shm > 0):
+		return no("file systems of its own")
+	}
+	if oneUser := d.plain || os.Geteuid() != 0; oneUser {
+		switch spec.User {
+		case "", "root", "0", "0:0":
+		default:
+			return no("user %s: only one user can be mapped into the sandbox by an ordinary user", spec.User)
+		}
+	}
+	return nil
+}
+
+func defaults(spec *sandbox.Spec) {
+	if spec.Disk == 0 {
+		spec.Disk = DefaultDisk
+	}
+	if spec.Pids == 0 {
+		spec.Pids = DefaultPids
+	}
+	if spec.Memory == 0 && findGroups().has("memory") {
+		spec.Memory = DefaultMemory
+	}
+}
+
+func newID() string {
+	var b [8]byte
+	rand.Read(b[:])
+	return hex.EncodeToString(b[:])
+}
+
+// Create starts a sandbox.
+func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
+	if err := d.check(&spec); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, &sandbox.Error{Op: "create", Err: context.Cause(ctx)}
+	}
+	dir, err := d.image(spec.Image)
+	if err != nil {
+		return nil, err
+	}
+	b := &box{d: d, id: newID(), owner: spec.Owner, closed: make(chan struct{})}
+	if d.plain {
+		err = b.startPlain(ctx, spec)
+	} else {
+		defaults(&spec)
+		err = b.start(ctx, spec, dir)
+	}
+	if err != nil {
+		b.Close()
+		if u := (*sandbox.Unsupported)(nil); errors.As(err, &u) {
+			return nil, err
+		}
+		if e := (*sandbox.Error)(nil); errors.As(err, &e) {
+			e.Op, e.ID = "create", ""
+			return nil, e
+		}
+		if errors.Is(err, unix.ENOMEM) {
+			err = fmt.Errorf("%w: %w", sandbox.ErrHostMemory, err)
+		}
+		return nil, &sandbox.Error{Op: "create", Err: err}
+	}
+	d.mu.Lock()
+	d.live[b.id] = b
+	d.mu.Unlock()
+	return b, nil
+}
+
+// Find knows the sandboxes of this process: they end with it, so there can be no others.
+func (d *Driver) Find(ctx context.Context, id string) (sandbox.Sandbox, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if b := d.live[id]; b != nil {
+		select {
+		case <-b.p.ended:
+		default:
+			return b, nil
+		}
+	}
+	return nil, &sandbox.Error{Op: "find", ID: id, Err: sandbox.ErrGone}
+}
+
+// layoutOf is how the root of a sandbox is to be made.
+func layoutOf(spec *sandbox.Spec, image string) *isolate.Layout {
+	l := &isolate.Layout{Hostname: Hostname, Disk: spec.Disk, Image: image}
+	if image == "" {
+		l.Entries = defaultSkeleton()
+	} else {
+		l.Entries = common(Hostname)
+	}
+	if spec.Shm > 0 {
+		l.Entries = append(l.Entries[:len(l.Entries):len(l.Entries)], isolate.Entry{Kind: isolate.Tmpfs, Path: "/dev/shm", Mode: 0o1777, Size: spec.Shm})
+	}
+	for p, n := range spec.Tmpfs {
+		l.Entries = append(l.Entries[:len(l.Entries):len(l.Entries)], isolate.Entry{Kind: isolate.Tmpfs, Path: filepath.Clean("/" + p), Mode: 0o1777, Size: n})
+	}
+	return l
+}
+
+var defaultSkeleton = sync.OnceValue(func() []isolate.Entry { return skeleton(Hostname) })

@@ -1,0 +1,71 @@
+package local
+
+import (
+	"context"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/evalrun/evalrun/runtime/executor"
+	"github.com/evalrun/evalrun/runtime/executor/isolate"
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// NewUnisolated returns the driver "none": plain processes of this machine in a temporary folder. It isolates nothing: what runs
+// can read and write whatever we can, and reach any network. It must be asked for by name, for tasks that one trusts.
+//
+// Absolute paths of Put, Get, Command.Dir and of a command's own program lie below the folder; the other arguments are
+// the command's own affair. Limits are not kept. The environment is as clean as in a real sandbox, and trees of processes
+// are ended as thoroughly.
+func NewUnisolated() *Driver {
+	return &Driver{plain: true, live: map[string]*box{}, state: stateDir()}
+}
+
+const tmpPrefix = "evalrun-none-"
+
+func (b *box) startPlain(ctx context.Context, spec sandbox.Spec) (err error) {
+	if b.tmp, err = os.MkdirTemp("", tmpPrefix); err != nil {
+		return err
+	}
+	if b.tmp, err = filepath.EvalSymlinks(b.tmp); err != nil {
+		return err
+	}
+	for _, d := range []string{"tmp", "root"} {
+		if err := os.Mkdir(filepath.Join(b.tmp, d), 0o755); err != nil {
+			return err
+		}
+	}
+	if b.sp, err = b.d.sp.get(); err != nil {
+		return err
+	}
+	env := environ(nil)
+	for i, kv := range env {
+		if kv == "HOME=/root" {
+			env[i] = "HOME=" + filepath.Join(b.tmp, "root")
+		}
+	}
+	env = append(env, "TMPDIR="+filepath.Join(b.tmp, "tmp"))
+	env = append(env, environ(spec.Env)[len(environ(nil)):]...)
+	cfg := executor.Config{
+		Root: b.tmp, Env: env, Dir: spec.Dir, User: spec.User, OnlyUID: true, Orphan: spec.Orphan,
+		Limits: map[string]uint64{"core": 0},
+	}
+	return b.connect(ctx, isolate.Start{Plain: true, Remove: []string{b.tmp + "/", b.entry()}}, nil, cfg)
+}
+
+// removeAll removes a folder, also what a command has made unwritable.
+func removeAll(dir string) error {
+	err := os.RemoveAll(dir)
+	if err == nil {
+		return nil
+	}
+	filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		if d != nil && d.IsDir() {
+			unix.Chmod(p, 0o700)
+		}
+		return nil
+	})
+	return os.RemoveAll(dir)
+}

@@ -1,0 +1,204 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/evalrun/evalrun/runtime/executor"
+	"github.com/evalrun/evalrun/runtime/executor/isolate"
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// A box is one sandbox.
+type box struct {
+	d     *Driver
+	id    string
+	owner sandbox.Owner
+	sp    *spawner
+	p     *process
+	c     *executor.Client
+	cg    *group
+	tmp   string // without isolation: its folder
+
+	once   sync.Once
+	closed chan struct{}
+	err    error
+}
+
+// start makes an isolated box.
+func (b *box) start(ctx context.Context, spec sandbox.Spec, image string) (err error) {
+	if b.sp, err = b.d.sp.get(); err != nil {
+		return err
+	}
+	if b.cg, err = findGroups().make(b.id, &spec); err != nil {
+		return err
+	}
+	defer b.cg.close()
+	req := isolate.Start{Base: uint64(os.Geteuid()), Size: 1, Remove: append(slices.Clone(b.cg.dirs), b.entry()), Tasks: uint64(len(b.cg.tasks))}
+	root := os.Geteuid() == 0
+	if root {
+		req.Base, req.Size = Base, Count
+	}
+	cfg := executor.Config{
+		Env: environ(spec.Env), Dir: spec.Dir, User: spec.User, OnlyUID: !root, Orphan: spec.Orphan, Drop: true,
+		Limits: map[string]uint64{"core": 0},
+	}
+	if g := findGroups(); !g.has("pids") {
+		cfg.Limits["nproc"] = uint64(spec.Pids + slackPids)
+	}
+	if !findGroups().has("memory") && spec.Memory > 0 {
+		cfg.Limits["as"] = uint64(spec.Memory)
+	}
+	l := layoutOf(&spec, image)
+	var extra []int
+	for _, f := range b.cg.tasks {
+		extra = append(extra, int(f.Fd()))
+	}
+	if b.cg.born != nil {
+		req.Group = true
+		extra = append(extra, int(b.cg.born.Fd()))
+	}
+	cfg.Setup = l.Encode()
+	return b.connect(ctx, req, extra, cfg)
+}
+
+// connect starts the process and says hello to it.
+func (b *box) connect(ctx context.Context, req isolate.Start, extra []int, cfg executor.Config) error {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("making a socket pair: %w", err)
+	}
+	unix.SetNonblock(fds[0], true)
+	ours := os.NewFile(uintptr(fds[0]), "executor")
+	b.p, err = b.sp.start(ctx, req, append([]int{fds[1]}, extra...))
+	unix.Close(fds[1])
+	if err != nil {
+		ours.Close()
+		return fmt.Errorf("starting its first process: %w", err)
+	}
+	b.remember()
+	b.c, err = executor.New(ctx, ours, executor.Options{Driver: b.d.Name(), ID: b.id, Config: cfg, Gone: b.gone})
+	return err
+}
+
+// gone says why the executor no longer answers.
+func (b *box) gone() error {
+	select {
+	case <-b.p.ended:
+	case <-time.After(2 * time.Second): // its channel ends a moment before it is reaped
+	}
+	select {
+	case <-b.closed:
+		return fmt.Errorf("%w: it was closed", sandbox.ErrGone)
+	default:
+	}
+	return fmt.Errorf("%w: its executor has ended (%s)%s", sandbox.ErrGone, b.p.how, b.sp.errs.suffix())
+}
+
+func (b *box) ID() string                 { return b.id }
+func (b *box) Executor() *executor.Client { return b.c }
+
+func (b *box) Exec(ctx context.Context, cmd sandbox.Command) (sandbox.Exit, error) {
+	x, err := b.c.Exec(ctx, cmd)
+	if b.cg == nil {
+		return x, err
+	}
+	oom := b.cg.oomSince()
+	if err == nil {
+		x.OOM = oom && (x.Code != 0 || x.Signal != "")
+		return x, nil
+	}
+	if oom && errors.Is(err, sandbox.ErrGone) {
+		// Its own limit hit even our process 1: that is the end of the command, and not the fault of this machine.
+		return sandbox.Exit{Code: -1, Signal: "SIGKILL", OOM: true}, nil
+	}
+	return x, err
+}
+
+func (b *box) Put(ctx context.Context, dir string, src fs.FS) error { return b.c.Put(ctx, dir, src) }
+func (b *box) Get(ctx context.Context, name string) (io.ReadCloser, error) {
+	return b.c.Get(ctx, name)
+}
+func (b *box) KillAll(ctx context.Context) error { return b.c.KillAll(ctx) }
+func (b *box) Dial(ctx context.Context, port int) (net.Conn, error) {
+	return b.c.Dial(ctx, port)
+}
+func (b *box) Listen(ctx context.Context, port int) (net.Listener, error) {
+	return b.c.Listen(ctx, port)
+}
+
+func (b *box) Stats(ctx context.Context) (sandbox.Stats, error) {
+	st, err := b.c.Stats(ctx)
+	if err == nil && b.cg != nil {
+		b.cg.stats(&st)
+	}
+	return st, err
+}
+
+// Close ends process 1, and so everything in its namespaces, and waits until the kernel has taken it all away.
+func (b *box) Close() error {
+	b.once.Do(func() {
+		defer close(b.closed)
+		b.err = b.destroy()
+	})
+	<-b.closed
+	return b.err
+}
+
+const closeLimit = 15 * time.Second
+
+func (b *box) destroy() error {
+	if b.p != nil {
+		if !b.d.plain {
+			b.p.kill()
+		}
+		if b.c != nil {
+			b.c.Close()
+		}
+		select {
+		case <-b.p.ended:
+		case <-time.After(closeLimit):
+			b.p.kill()
+			return &sandbox.Error{Op: "close", ID: b.id, Err: errors.New("its first process does not end")}
+		}
+	}
+	if b.cg != nil {
+		b.cg.close()
+		b.cg.remove()
+	}
+	if b.tmp != "" {
+		removeAll(b.tmp)
+	}
+	os.Remove(b.entry())
+	b.d.mu.Lock()
+	delete(b.d.live, b.id)
+	b.d.mu.Unlock()
+	if b.sp != nil {
+		b.d.sp.put(b.sp)
+	}
+	return nil
+}
+
+// environ is what commands see besides their own variables: nothing of this process's environment.
+func environ(m map[string]string) []string {
+	env := []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8"}
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	for _, k := range keys {
+		env = append(env, k+"="+m[k])
+	}
+	return env
+}

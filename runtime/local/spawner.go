@@ -1,0 +1,305 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/evalrun/evalrun/runtime/executor/embed"
+	"github.com/evalrun/evalrun/runtime/executor/isolate"
+	"github.com/evalrun/evalrun/runtime/executor/wire"
+)
+
+// initBinary is the executor as a sealed file in memory: nobody can change it, it needs no place on a disk, and all
+// sandboxes share its pages. It is the embedded slim build, or this very program.
+var initBinary = sync.OnceValues(func() (*os.File, error) {
+	b := embed.Native()
+	if useSelf || b == nil {
+		var err error
+		if b, err = os.ReadFile("/proc/self/exe"); err != nil {
+			return nil, fmt.Errorf("reading our own program: %w", err)
+		}
+	}
+	const mfdExec = 0x10 // Linux 6.3: executable whatever vm.memfd_noexec says, unless it says never
+	fd, err := unix.MemfdCreate(isolate.Name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|mfdExec)
+	if err == unix.EINVAL {
+		fd, err = unix.MemfdCreate(isolate.Name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("making a file in memory for the executor: %w", err)
+	}
+	// Far above the descriptors that a child is given: it is opened by its number between fork and exec.
+	high, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 64)
+	unix.Close(fd)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(high), isolate.Name)
+	if _, err := f.Write(b); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("writing the executor: %w", err)
+	}
+	const seals = unix.F_SEAL_WRITE | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, seals); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("sealing the executor: %w", err)
+	}
+	return f, nil
+})
+
+// useSelf lets tests take the test binary even where there is a slim build.
+var useSelf = os.Getenv("EVALRUN_EXECUTOR") == "self"
+
+// A spawner is our side of isolate.Spawn.
+type spawner struct {
+	conn *net.UnixConn
+	cmd  *exec.Cmd
+	errs *tailBuffer
+	done chan struct{}
+
+	mu    sync.Mutex
+	next  uint64
+	procs map[uint64]*process
+	dead  bool
+}
+
+// A process is one that the spawner has started.
+type process struct {
+	sp      *spawner
+	id      uint64
+	started chan error
+	pid     int
+	ended   chan struct{} // closed when it is reaped, and its paths are removed
+	how     string
+}
+
+func newSpawner() (*spawner, error) {
+	bin, err := initBinary()
+	if err != nil {
+		return nil, err
+	}
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("making a socket pair: %w", err)
+	}
+	theirs := os.NewFile(uintptr(fds[1]), "spawner")
+	defer theirs.Close()
+	ours := os.NewFile(uintptr(fds[0]), "spawner")
+	c, err := net.FileConn(ours)
+	ours.Close()
+	if err != nil {
+		return nil, err
+	}
+	s := &spawner{conn: c.(*net.UnixConn), procs: map[uint64]*process{}, errs: &tailBuffer{}, done: make(chan struct{})}
+	s.cmd = &exec.Cmd{
+		Path: fmt.Sprintf("/proc/self/fd/%d", bin.Fd()),
+		Args: []string{isolate.Name, "spawn"},
+		Env:  []string{"GOMAXPROCS=1", "GOTRACEBACK=single"},
+		Dir:  "/", ExtraFiles: []*os.File{theirs},
+		Stderr: s.errs, // of the executors as well: it says something only when one of them panics
+		// A signal from the terminal is for evalrun, which decides what becomes of its sandboxes.
+		SysProcAttr: &unix.SysProcAttr{Setpgid: true},
+		WaitDelay:   time.Second,
+	}
+	if err := s.cmd.Start(); err != nil {
+		c.Close()
+		return nil, fmt.Errorf("starting the executor: %w", err)
+	}
+	go s.read()
+	return s, nil
+}
+
+func (s *spawner) read() {
+	b := make([]byte, 4096)
+	for {
+		n, err := s.conn.Read(b)
+		if err != nil || n == 0 {
+			break
+		}
+		d := wire.NewDec(b[:n])
+		op, id := d.Uint(), d.Uint()
+		s.mu.Lock()
+		p := s.procs[id]
+		if op == isolate.OpEnded {
+			delete(s.procs, id)
+		}
+		s.mu.Unlock()
+		if p == nil {
+			continue
+		}
+		switch op {
+		case isolate.OpStarted:
+			p.pid = int(d.Uint())
+			if msg := d.String(); msg != "" {
+				s.mu.Lock()
+				delete(s.procs, id)
+				s.mu.Unlock()
+				p.started <- errors.New(msg)
+				close(p.ended)
+				continue
+			}
+			p.started <- nil
+		case isolate.OpEnded:
+			p.how = d.String()
+			close(p.ended)
+		}
+	}
+	s.conn.Close()
+	s.cmd.Wait()
+	s.mu.Lock()
+	s.dead = true
+	procs := s.procs
+	s.procs = nil
+	s.mu.Unlock()
+	for _, p := range procs {
+		select {
+		case p.started <- errors.New("the spawner has ended" + s.errs.suffix()):
+		default:
+		}
+		close(p.ended)
+	}
+	close(s.done)
+}
+
+// start starts a process and waits for its pid. The descriptors stay the caller's.
+func (s *spawner) start(ctx context.Context, req isolate.Start, fds []int) (*process, error) {
+	s.mu.Lock()
+	if s.dead {
+		s.mu.Unlock()
+		return nil, errors.New("the spawner has ended")
+	}
+	s.next++
+	req.ID = s.next
+	p := &process{sp: s, id: req.ID, started: make(chan error, 1), ended: make(chan struct{})}
+	s.procs[req.ID] = p
+	s.mu.Unlock()
+	if _, _, err := s.conn.WriteMsgUnix(req.Encode(), unix.UnixRights(fds...), nil); err != nil {
+		s.mu.Lock()
+		delete(s.procs, req.ID)
+		s.mu.Unlock()
+		return nil, fmt.Errorf("asking the spawner: %w", err)
+	}
+	select {
+	case err := <-p.started:
+		if err != nil {
+			return nil, err
+		}
+		return p, nil
+	case <-ctx.Done():
+		p.kill()
+		return nil, context.Cause(ctx)
+	}
+}
+
+func (p *process) kill() {
+	var e wire.Enc
+	e.Uint(isolate.OpKill)
+	e.Uint(p.id)
+	p.sp.conn.Write(e)
+}
+
+// close ends the spawner and everything it has started, and waits for it.
+func (s *spawner) close() {
+	s.conn.CloseWrite()
+	select {
+	case <-s.done:
+	case <-time.After(10 * time.Second):
+		s.cmd.Process.Kill()
+		<-s.done
+	}
+}
+
+// A tailBuffer keeps the last bytes written to it.
+type tailBuffer struct {
+	mu sync.Mutex
+	b  []byte
+}
+
+func (t *tailBuffer) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.b = append(t.b, p...)
+	if n := len(t.b) - 8<<10; n > 0 {
+		t.b = append(t.b[:0], t.b[n:]...)
+	}
+	return len(p), nil
+}
+
+func (t *tailBuffer) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(t.b)
+}
+
+func (t *tailBuffer) suffix() string {
+	if s := strings.TrimSpace(t.String()); s != "" {
+		return ": " + s
+	}
+	return ""
+}
+
+// spawners lends one spawner to all sandboxes of a driver, and ends it a while after the last has gone.
+type spawners struct {
+	mu   sync.Mutex
+	s    *spawner
+	uses int
+	idle *time.Timer
+}
+
+const idleSpawner = 2 * time.Second
+
+func (ss *spawners) get() (*spawner, error) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if ss.idle != nil {
+		ss.idle.Stop()
+		ss.idle = nil
+	}
+	if ss.s != nil {
+		select {
+		case <-ss.s.done:
+			ss.s, ss.uses = nil, 0
+		default:
+		}
+	}
+	if ss.s == nil {
+		s, err := newSpawner()
+		if err != nil {
+			return nil, err
+		}
+		ss.s = s
+	}
+	ss.uses++
+	return ss.s, nil
+}
+
+func (ss *spawners) put(s *spawner) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if ss.s != s {
+		return
+	}
+	if ss.uses--; ss.uses == 0 {
+		ss.idle = time.AfterFunc(idleSpawner, ss.closeIdle)
+	}
+}
+
+func (ss *spawners) closeIdle() {
+	ss.mu.Lock()
+	s := ss.s
+	if ss.uses > 0 || s == nil {
+		ss.mu.Unlock()
+		return
+	}
+	ss.s = nil
+	ss.mu.Unlock()
+	s.close()
+}

@@ -1,0 +1,184 @@
+package local
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// The state folder holds a small file for each sandbox: whose it is, and what of it lies outside its namespaces. So the
+// next start finds what a machine's sudden end has left.
+
+// An entry is one of these files.
+type entry struct {
+	Owner  sandbox.Owner `json:"owner"`
+	PID    int           `json:"pid"`
+	Start  uint64        `json:"start"` // of PID, in clock ticks since boot
+	Groups []string      `json:"groups,omitempty"`
+	Dir    string        `json:"dir,omitempty"`
+}
+
+func stateDir() string {
+	if os.Geteuid() == 0 {
+		return "/run/evalrun/local"
+	}
+	if d := os.Getenv("XDG_RUNTIME_DIR"); d != "" && filepath.IsAbs(d) && isDir(d) {
+		return filepath.Join(d, "evalrun", "local")
+	}
+	return filepath.Join(os.TempDir(), "evalrun-"+strconv.Itoa(os.Geteuid()), "local")
+}
+
+func (b *box) entry() string { return filepath.Join(b.d.state, b.id+".json") }
+
+// remember writes the box's file. It is of use after a crash only, so a failure is none of the sandbox's business.
+func (b *box) remember() {
+	e := entry{Owner: b.owner, PID: b.p.pid, Start: startOf(b.p.pid), Dir: b.tmp}
+	if b.cg != nil {
+		e.Groups = b.cg.dirs
+	}
+	data, err := json.Marshal(e)
+	if err != nil {
+		return
+	}
+	if os.WriteFile(b.entry(), data, 0o600) != nil {
+		// In a shared temporary folder somebody else could have made it first: then it is not ours to use.
+		if os.MkdirAll(b.d.state, 0o700) == nil {
+			os.WriteFile(b.entry(), data, 0o600)
+		}
+	}
+}
+
+// startOf is when a process was started, or 0.
+func startOf(pid int) uint64 {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return 0
+	}
+	s := string(b)
+	f := strings.Fields(s[strings.LastIndexByte(s, ')')+1:])
+	if len(f) < 20 {
+		return 0
+	}
+	n, _ := strconv.ParseUint(f[19], 10, 64)
+	return n
+}
+
+// self is the owner that we are.
+func self() sandbox.Owner {
+	host, _ := os.Hostname()
+	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return sandbox.Owner{Host: host, Boot: strings.TrimSpace(string(boot)), PID: os.Getpid(), Start: startOf(os.Getpid())}
+}
+
+// Reap removes what belongs to owners that are not alive: of this process, and of others before it.
+func (d *Driver) Reap(ctx context.Context, alive func(sandbox.Owner) bool) (int, error) {
+	n := 0
+	var errs []error
+	d.mu.Lock()
+	var mine []*box
+	ours := map[string]bool{}
+	for id, b := range d.live {
+		if ours[id] = true; !alive(b.owner) {
+			mine = append(mine, b)
+		}
+	}
+	d.mu.Unlock()
+	for _, b := range mine {
+		if err := b.Close(); err != nil {
+			errs = append(errs, err)
+		} else {
+			n++
+		}
+	}
+	files, err := os.ReadDir(d.state)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		errs = append(errs, err)
+	}
+	for _, f := range files {
+		id, ok := strings.CutSuffix(f.Name(), ".json")
+		if !ok || ours[id] {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			errs = append(errs, context.Cause(ctx))
+			break
+		}
+		p := filepath.Join(d.state, f.Name())
+		data, err := os.ReadFile(p)
+		if err != nil {
+			continue // somebody was faster
+		}
+		var e entry
+		if json.Unmarshal(data, &e) != nil {
+			os.Remove(p) // cut off by a crash
+			continue
+		}
+		if (e.Dir != "") != d.plain || alive(e.Owner) {
+			continue
+		}
+		if err := e.clear(d.state); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		os.Remove(p)
+		n++
+	}
+	return n, errors.Join(errs...)
+}
+
+// clear ends what still runs, and removes the rest. The file may have been written by anybody who could write to the
+// folder, so it is believed only as far as it names what we could have made.
+func (e *entry) clear(state string) error {
+	if e.PID > 1 && e.Start != 0 && startOf(e.PID) == e.Start {
+		if fd, err := unix.PidfdOpen(e.PID, 0); err == nil {
+			if startOf(e.PID) == e.Start {
+				unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+				fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+				unix.Poll(fds, 5000)
+			}
+			unix.Close(fd)
+		}
+	}
+	var errs []error
+	for _, g := range e.Groups {
+		if !strings.HasPrefix(filepath.Base(g), prefix) {
+			continue
+		}
+		if err := removeGroup(g); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if e.Dir != "" && strings.HasPrefix(filepath.Base(e.Dir), tmpPrefix) {
+		if err := removeAll(e.Dir); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// removeGroup kills what is in a control group and removes it.
+func removeGroup(dir string) error {
+	var err error
+	for range 100 {
+		if err = unix.Rmdir(dir); err == nil || err == unix.ENOENT {
+			return nil
+		}
+		b, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+		for s := range strings.FieldsSeq(string(b)) {
+			if pid, err := strconv.Atoi(s); err == nil && pid > 1 {
+				unix.Kill(pid, unix.SIGKILL)
+			}
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return &os.PathError{Op: "rmdir", Path: dir, Err: err}
+}
