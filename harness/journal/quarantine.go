@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -97,8 +99,8 @@ func (s *survey) setApart(f *fileSurvey) ([]Damage, error) {
 			return nil, fmt.Errorf("journal: reading the damaged part of %s: %w", f.name, err)
 		}
 		d := Damage{File: f.name, Off: b.from, Bytes: b.to - b.from, From: b.after + 1, To: b.until - 1}
-		if b.until == 0 { // nothing follows in this file, so no number is known to be lost
-			d.To = b.after
+		if b.until == 0 { // nothing follows in this file; what the other one has after it is to stay
+			d.To = max(b.after, s.last())
 		}
 		base := strings.TrimSuffix(filepath.Base(f.name), ".jsonl")
 		d.Saved = fmt.Sprintf("%s-%d-%s.bad", base, b.from, time.Now().UTC().Format("20060102T150405"))
@@ -151,31 +153,37 @@ func without(name string, in *os.File, size int64, ranges []badRange) error {
 
 var whose = regexp.MustCompile(`"trial":"([^"\\]{1,200})","attempt":([0-9]{1,9})[,}]`)
 
-// touched says which attempts lost entries in a damaged range: as its lines themselves still say, or else all that were open
-// at the time.
+// touched says which attempts lost entries in a damaged range: those that its lines still name, as far as they were open
+// at the time, or else all that were.
 func (s *survey) touched(data []byte, b badRange) ([]Touched, error) {
-	set := map[Touched]bool{}
-	told := 0
+	until := b.until
+	if until == 0 {
+		until = 1 << 62
+	}
+	all := map[Touched]bool{}
+	if err := s.openBetween(b.after, until, all); err != nil {
+		return nil, err
+	}
+	named := map[Touched]bool{}
+	told, lines := 0, 0
 	for line := range bytes.Lines(data) {
-		if m := whose.FindSubmatch(line); m != nil {
+		lines++
+		before := told
+		for _, m := range whose.FindAllSubmatch(line, -1) { // two, where the line break between them was hit
 			n, _ := strconv.Atoi(string(m[2]))
-			set[Touched{string(m[1]), n}] = true
-			told++
+			t := Touched{string(m[1]), n}
+			if all[t] {
+				told = before + 1
+			} else if _, ok := s.state.get(m[1]); ok {
+				continue
+			} // else all that is left of its trial, or a damaged name: no harm in saying it
+			named[t] = true
 		}
 	}
-	if told == 0 || told < lineCount(data) {
-		until := b.until
-		if until == 0 {
-			until = 1 << 62
-		}
-		if err := s.openBetween(b.after, until, set); err != nil {
-			return nil, err
-		}
+	if told < lines {
+		maps.Copy(named, all)
 	}
-	var out []Touched
-	for t := range set {
-		out = append(out, t)
-	}
+	out := slices.Collect(maps.Keys(named))
 	sortTouched(out)
 	return out, nil
 }
@@ -185,14 +193,20 @@ func (s *survey) openBetween(after, until int64, set map[Touched]bool) error {
 	open := map[Touched]int64{}
 	err := (&fileSurvey{name: controlFile}).read(s.dir, func(r *raw, _ int64) {
 		t := Touched{string(r.trial), r.attempt}
+		from, begun := open[t]
 		switch string(r.kind) {
+		case record.KindAmend:
 		case record.KindAttempt:
-			open[t] = r.seq
-		case record.KindVerdict:
-			if from, ok := open[t]; ok && from < until && r.seq > after {
+			if !begun {
+				open[t] = r.seq
+			}
+		case record.KindVerdict: // the entry that began it may be what was lost: then from is 0
+			if from < until && r.seq > after {
 				set[t] = true
 			}
 			delete(open, t)
+		default:
+			open[t] = from
 		}
 	})
 	for t, from := range open {

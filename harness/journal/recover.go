@@ -1,7 +1,6 @@
 package journal
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -224,7 +223,7 @@ func (s *survey) read() error {
 		}
 	}
 	slices.Reverse(s.events)
-	if len(segs) == 0 || dense && s.base > 0 && len(s.events) == len(segs) {
+	if len(s.events) == len(segs) {
 		s.base = 1
 	}
 	return nil
@@ -442,9 +441,8 @@ func truncate(name string, size int64) error {
 // result is the survey of a journal in order.
 func (s *survey) result() *found {
 	f := &found{index: newIndex(), segment: s.active.n, controlSize: s.control.good}
-	f.seq = s.control.last
+	f.seq = s.last()
 	for _, e := range s.events {
-		f.seq = max(f.seq, e.last)
 		if e.n == s.active.n {
 			f.segmentSize = e.good
 		}
@@ -470,6 +468,15 @@ func (s *survey) result() *found {
 	return f
 }
 
+// last is the largest number there is.
+func (s *survey) last() int64 {
+	n := s.control.last
+	for _, e := range s.events {
+		n = max(n, e.last)
+	}
+	return n
+}
+
 func sortTouched(ts []Touched) {
 	slices.SortFunc(ts, func(a, b Touched) int {
 		if c := strings.Compare(a.Trial, b.Trial); c != 0 {
@@ -478,6 +485,3 @@ func sortTouched(ts []Touched) {
 		return a.Attempt - b.Attempt
 	})
 }
-
-// lineCount is how many lines b holds.
-func lineCount(b []byte) int { return bytes.Count(b, []byte{'\n'}) }

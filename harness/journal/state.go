@@ -204,9 +204,9 @@ func (s *State) apply(r *raw, off int64) {
 	s.fence = max(s.fence, r.fence)
 	st, _ := s.get(r.trial)
 	st.fence = max(st.fence, r.fence)
+	st.last = max(st.last, int32(r.attempt)) // also where the entry that began it was lost
 	switch string(r.kind) {
 	case record.KindAttempt:
-		st.last = max(st.last, int32(r.attempt))
 		st.open = int32(r.attempt)
 		st.decided, st.damaged = false, false
 	case record.KindEvidence:
@@ -218,7 +218,6 @@ func (s *State) apply(r *raw, off int64) {
 		s.evidence[id] = append(s.evidence[id], off)
 	case record.KindVerdict:
 		v := readVerdict(r.data)
-		st.last = max(st.last, int32(r.attempt)) // its attempt entry may have been lost
 		if st.open == int32(r.attempt) {
 			st.open = 0
 		}
