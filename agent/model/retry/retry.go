@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/evalrun/evalrun/agent/model"
@@ -103,19 +104,9 @@ func (c *client) once(ctx context.Context, req *model.Request, t *model.Try, lef
 	ctx2, cancel := context.WithCancelCause(ctx2)
 	defer cancel(nil)
 	// The clock runs on in a limiter's queue, so what it was there for is given back before the call is called off.
-	var clock *time.Timer
-	var given time.Duration
-	clock = time.AfterFunc(left, func() {
-		if q := queued(); q > given {
-			more := q - given
-			given = q
-			clock.Reset(more)
-			return
-		}
-		cancel(over)
-	})
-	defer clock.Stop()
+	clock := watch(left, queued, func() { cancel(over) })
 	resp, err := c.next.Generate(ctx2, req)
+	clock.Stop()
 	q := queued()
 	t.Waited += q
 	t.Latency = max(time.Since(t.Start)-q, 0)
@@ -131,6 +122,26 @@ func (c *client) once(ctx context.Context, req *model.Request, t *model.Try, lef
 	}
 	t.Err = err
 	return nil, err
+}
+
+// watch calls end after left, and what queued tells by then is not counted.
+func watch(left time.Duration, queued func() time.Duration, end func()) *time.Timer {
+	var mu sync.Mutex // the function may run before t is set
+	var given time.Duration
+	var t *time.Timer
+	mu.Lock()
+	defer mu.Unlock()
+	t = time.AfterFunc(left, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if q := queued(); q > given {
+			t.Reset(q - given)
+			given = q
+			return
+		}
+		end()
+	})
+	return t
 }
 
 // pause is how long to wait before try+1.

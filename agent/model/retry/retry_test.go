@@ -147,8 +147,9 @@ func TestContextEnds(t *testing.T) {
 // The queue of a limiter is no time of the service, and does not use up the call.
 func TestQueueIsWaiting(t *testing.T) {
 	f := modeltest.Func(func(ctx context.Context, _ model.Binding, _ int, _ *model.Request) (*model.Response, error) {
+		done := model.Wait(ctx)
 		time.Sleep(10 * time.Minute)
-		model.AddWait(ctx, 10*time.Minute)
+		done()
 		time.Sleep(2 * time.Second)
 		if err := context.Cause(ctx); err != nil {
 			return nil, err
@@ -156,7 +157,7 @@ func TestQueueIsWaiting(t *testing.T) {
 		r := modeltest.Text("hello")
 		return &r, nil
 	})
-	tries, _, _, err := call(t, f, retry.Policy{Call: 11 * time.Minute})
+	tries, _, _, err := call(t, f, retry.Policy{Call: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
