@@ -10,12 +10,14 @@ import (
 	"golang.org/x/term"
 
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/cli"
+	"github.com/evalrun/evalrun/cmd/evalrun/internal/wire"
 )
 
 // version is set by the build: -ldflags "-X main.version=v1.2.3".
 var version string
 
 func main() {
+	wire.Init()
 	signals := make(chan os.Signal, 3)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	os.Exit(cli.Main(cli.System{

@@ -6,7 +6,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -92,7 +91,7 @@ A run leaves a folder with a summary and with Parquet files. Interrupted, it goe
 		},
 		Before: a.before,
 		Commands: []*cli.Command{
-			a.versionCommand(), a.helpCommand(), a.configCommand(),
+			a.runCommand(), a.resumeCommand(), a.rerunCommand(), a.configCommand(), a.versionCommand(), a.helpCommand(),
 		},
 	}
 	a.finish(root)
@@ -215,5 +214,3 @@ func none(cmd *cli.Command) error {
 	}
 	return nil
 }
-
-var errNoRun = errors.New("not a run folder")

@@ -4,20 +4,26 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
+	"sync"
 )
 
 // Env looks variables up: in the environment, then in a .env file.
 type Env struct {
 	lookup func(string) (string, bool)
 	file   map[string]string
+
+	mu   sync.Mutex
+	used map[string]bool
 }
 
 // NewEnv returns an Env over the process's environment (lookup) and a .env file, if one is named. Lines of the file are
 // NAME=value, with or without quotes and a leading "export"; # begins a comment.
 func NewEnv(lookup func(string) (string, bool), file string) (*Env, error) {
-	e := &Env{lookup: lookup, file: map[string]string{}}
+	e := &Env{lookup: lookup, file: map[string]string{}, used: map[string]bool{}}
 	if file == "" {
 		return e, nil
 	}
@@ -76,5 +82,15 @@ func (e *Env) Secret(s Secret) (string, error) {
 	if !ok {
 		return "", fmt.Errorf("the variable %s is not set; export it, or name a file that has it as env_file", s.Var())
 	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.used[v] = true
 	return v, nil
+}
+
+// Used returns the values of all secrets that were resolved: what has to be masked.
+func (e *Env) Used() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Sorted(maps.Keys(e.used))
 }

@@ -1,14 +1,142 @@
 package wire
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
 	"github.com/evalrun/evalrun/runtime/fake"
+	"github.com/evalrun/evalrun/runtime/local"
+	"github.com/evalrun/evalrun/runtime/pool"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
+type driverKind struct {
+	config.Kind
+	auto bool // may be chosen without being asked for
+	open func() (sandbox.Driver, error)
+}
+
 func driverKinds() []driverKind {
 	return []driverKind{
-		{config.Kind{Name: "fake", Doc: "machines in memory, for tests"},
-			func(driverOptions) (sandbox.Driver, error) { return fake.New(), nil }},
+		{config.Kind{Name: "local", Doc: "Linux namespaces: isolated, ready in milliseconds, needs no daemon"}, true, func() (sandbox.Driver, error) { return local.New(), nil }},
+		{config.Kind{Name: "none", Doc: "no isolation at all: plain processes of this machine, for what one trusts"}, false, func() (sandbox.Driver, error) { return local.NewUnisolated(), nil }},
+		{config.Kind{Name: "fake", Doc: "machines in memory, for tests"}, false, func() (sandbox.Driver, error) { return fake.New(), nil }},
 	}
+}
+
+// OpenDriver opens a driver by its name and checks that it works here. The name auto picks the first that does, and never one without
+// isolation.
+func OpenDriver(ctx context.Context, name string) (sandbox.Driver, error) {
+	var why []error
+	for _, k := range driverKinds() {
+		if k.Name != name && !(name == "auto" && k.auto) {
+			continue
+		}
+		d, err := k.open()
+		if err == nil {
+			if err = d.Probe(ctx); err == nil {
+				return d, nil
+			}
+		}
+		why = append(why, fmt.Errorf("driver %s does not work here: %w", k.Name, err))
+	}
+	if why == nil {
+		return nil, fmt.Errorf("no driver is called %q", name)
+	}
+	return nil, errors.Join(why...)
+}
+
+func (r *Ready) openDriver(ctx context.Context) error {
+	if !r.Needs.Machines {
+		return nil
+	}
+	d, err := OpenDriver(ctx, r.Eff.Sandbox.Driver)
+	if err != nil {
+		return fmt.Errorf("%w; see `evalrun doctor`, or, where what runs is trusted, ask for no isolation by --sandbox none", err)
+	}
+	r.Driver = d
+	r.openPool()
+	return nil
+}
+
+// Drivers are all drivers, with why they do not work here.
+func Drivers(ctx context.Context) []DriverState {
+	var out []DriverState
+	for _, k := range driverKinds() {
+		s := DriverState{Name: k.Name, Doc: k.Doc, Auto: k.auto}
+		d, err := k.open()
+		if err == nil {
+			if err = d.Probe(ctx); err == nil {
+				if x, ok := d.(sandbox.Describer); ok {
+					s.Limits = x.Describe()
+				}
+			}
+		}
+		s.Err = err
+		s.Driver = d
+		out = append(out, s)
+	}
+	return out
+}
+
+// A DriverState is what doctor and gc know of a driver.
+type DriverState struct {
+	Name, Doc string
+	Auto      bool
+	Err       error
+	Limits    map[string]string
+	Driver    sandbox.Driver
+}
+
+// OneLine puts a driver's reasons into one line.
+func (s DriverState) OneLine() string {
+	if s.Err == nil {
+		return ""
+	}
+	return strings.ReplaceAll(s.Err.Error(), "\n", "; ")
+}
+
+// Init lets this program be what a driver starts inside its machines. It must come first in main, and does not return there.
+func Init() { local.Init() }
+
+// memoryShare is how much of the free memory machines may take together, where the configuration does not say.
+const memoryShare = 0.8
+
+// budget is what machines may take together, and how it came to be.
+func (r *Ready) budget() (memory int64, why string) {
+	if p := r.Eff.Pools; p != nil && p.Memory > 0 {
+		return int64(p.Memory), "pools.memory"
+	}
+	free, ok := MemoryFree()
+	if !ok {
+		return 0, "unknown"
+	}
+	return int64(float64(free) * memoryShare), "80 % of what is free"
+}
+
+func (r *Ready) openPool() {
+	memory, _ := r.budget()
+	o := pool.Options{Memory: memory, Default: sandbox.Reserve{Memory: local.DefaultMemory}}
+	if p := r.Eff.Pools; p != nil {
+		o.Starts, o.Sandboxes = p.Starts, p.Sandboxes
+	}
+	if r.Driver.Name() == "fake" { // its machines are a few values
+		o.Memory, o.Default.Memory = 0, 1<<20
+	}
+	r.pool = pool.New(o, r.Driver)
+}
+
+// Close ends what Prepare opened.
+func (r *Ready) Close() error {
+	var errs []error
+	if r.pool != nil {
+		errs = append(errs, r.pool.Close())
+	}
+	if c, ok := r.Driver.(interface{ Close() error }); ok {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
 }

@@ -1,11 +1,118 @@
 package wire
 
-import "github.com/evalrun/evalrun/cmd/evalrun/internal/config"
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
 
-type vendorKind struct{ config.Kind }
+	"github.com/evalrun/evalrun/agent/model"
+	"github.com/evalrun/evalrun/agent/model/meter"
+	"github.com/evalrun/evalrun/agent/model/openai"
+	"github.com/evalrun/evalrun/agent/model/price"
+	"github.com/evalrun/evalrun/agent/model/retry"
+	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
+)
+
+// vendorKind is a vendor whose models can be named.
+type vendorKind struct {
+	config.Kind
+	open func(o vendorOptions) (model.Factory, error)
+}
+
+type vendorOptions struct {
+	name, key string
+	m         *config.Model
+	params    model.Params
+	http      *http.Client
+}
 
 func vendorKinds() []vendorKind {
 	return []vendorKind{
-		{config.Kind{Name: "openai", KeyVar: "OPENAI_API_KEY", Doc: "OpenAI, and every server that speaks its chat completions (base_url)"}},
+		{config.Kind{Name: "openai", KeyVar: "OPENAI_API_KEY", Doc: "OpenAI, and every server that speaks its chat completions (base_url)"}, openOpenAI},
 	}
+}
+
+func openOpenAI(o vendorOptions) (model.Factory, error) {
+	m, err := openai.New(openai.Config{Model: o.name, BaseURL: o.m.BaseURL, Key: o.key, Params: o.params, Window: o.m.Window, HTTP: o.http})
+	if err != nil {
+		return nil, err
+	}
+	return m.Client, nil
+}
+
+// models makes the factories of a run. What arms share (connections, limiters, tapes) it keeps.
+type models struct {
+	env   *config.Env
+	pools *config.Pools
+
+	meter meter.Meter
+
+	mu    sync.Mutex
+	https map[string]*http.Client // by base URL
+}
+
+func newModels(env *config.Env, pools *config.Pools) *models {
+	return &models{env: env, pools: pools, https: map[string]*http.Client{}}
+}
+
+func (s *models) http(url string) *http.Client {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.https[url]
+	if c == nil {
+		c = openai.Transport()
+		s.https[url] = c
+	}
+	return c
+}
+
+// factory stacks the policies of a model: tape → meter → retry → limit → vendor.
+func (s *models) factory(m *config.Model, params *model.Params) (model.Factory, error) {
+	vendor, name, _ := strings.Cut(m.Name, "/")
+	var kind *vendorKind
+	for _, k := range vendorKinds() {
+		if k.Name == vendor {
+			kind = &k
+		}
+	}
+	if kind == nil {
+		return nil, fmt.Errorf("unknown vendor %q", vendor)
+	}
+	o := vendorOptions{name: name, m: m, http: s.http(m.BaseURL)}
+	if params != nil {
+		o.params = *params
+	}
+	var err error
+	if o.key, err = s.env.Secret(m.Key); err != nil {
+		return nil, fmt.Errorf("model %s: %w", m.Name, err)
+	}
+	f, err := kind.open(o)
+	if err != nil {
+		return nil, fmt.Errorf("model %s: %w", m.Name, err)
+	}
+	f = retry.New(f, retry.Policy{Tries: m.Tries})
+	prices, err := priceTable(m, name)
+	if err != nil {
+		return nil, err
+	}
+	return s.meter.New(f, prices), nil
+}
+
+// priceTable is the built-in list with the configuration's own price in front.
+func priceTable(m *config.Model, name string) (*price.Table, error) {
+	t := price.Default()
+	if m.Price == nil {
+		return t, nil
+	}
+	b, err := json.Marshal(map[string]any{"models": map[string]any{name: m.Price}})
+	if err != nil {
+		return nil, err
+	}
+	own, err := price.Parse(b) // JSON is YAML
+	if err != nil {
+		return nil, fmt.Errorf("model %s: price: %w", m.Name, err)
+	}
+	return t.With(own), nil
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
 	"github.com/evalrun/evalrun/datasets"
-	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
 // benchKind is a benchmark that can be named.
@@ -38,16 +37,6 @@ type armContext struct {
 	options json.RawMessage
 	secrets map[string]string
 	prompt  string
-	machine func() sandbox.Driver // for programs beside evalrun
-}
-
-type driverKind struct {
-	config.Kind
-	open func(o driverOptions) (sandbox.Driver, error)
-}
-
-type driverOptions struct {
-	RunDir string // sockets of the run's machines live here; "": not in a run
 }
 
 // Registry is what a configuration may name.

@@ -1,0 +1,266 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
+	"github.com/evalrun/evalrun/cmd/evalrun/internal/progress"
+	"github.com/evalrun/evalrun/cmd/evalrun/internal/wire"
+	"github.com/evalrun/evalrun/harness/plan"
+	"github.com/evalrun/evalrun/harness/rundir"
+)
+
+// playOptions are what run, resume and rerun have in common.
+type playOptions struct {
+	progress string
+	json     bool
+}
+
+func (o *playOptions) flags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "progress", Usage: "how to show progress: `MODE` " + strings.Join(progress.Modes, ", "), Value: progress.Auto, Destination: &o.progress},
+		&cli.BoolFlag{Name: "json", Usage: "print the summary as JSON", Destination: &o.json},
+	}
+}
+
+func (o *playOptions) check() error {
+	if !slices.Contains(progress.Modes, o.progress) {
+		hint := "modes: " + strings.Join(progress.Modes, ", ")
+		if near := config.Near(o.progress, progress.Modes); near != nil {
+			hint = fmt.Sprintf("did you mean %q?", near[0])
+		}
+		return usage(hint, "--progress %q is unknown", o.progress)
+	}
+	return nil
+}
+
+type runOptions struct {
+	configOptions
+	playOptions
+	out    string
+	dryRun bool
+}
+
+func (a *app) runCommand() *cli.Command {
+	var o runOptions
+	return &cli.Command{
+		Name:      "run",
+		Usage:     "run a benchmark, or what a configuration says",
+		ArgsUsage: "FILE.yaml | BENCHMARK…",
+		Description: `Without --agent and --model a benchmark is run with oracle (the known solutions) and nop (nothing at all),
+which together show that it works here. With --model alone the agent is codeact.
+
+Examples:
+   evalrun run quickstart
+   evalrun run humaneval:HumanEval.jsonl.gz --agent oracle --agent nop -n 8 -o out
+   evalrun run qa:questions.jsonl -m openai/gpt-4o-mini --sample 50 --seed 1 --filter difficulty=hard
+   evalrun run quickstart -m openai/qwen3 --base-url http://localhost:8000/v1 --repeats 3
+   evalrun run nightly.yaml --workers 16 --dry-run`,
+		Flags: append(append([]cli.Flag{
+			&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Usage: "run `FOLDER`; default: runs/TIME-NAME", Destination: &o.out},
+			&cli.BoolFlag{Name: "dry-run", Usage: "say what would be run, under which limits, and what it may cost; run nothing", Destination: &o.dryRun},
+		}, o.configOptions.flags()...), o.playOptions.flags()...),
+		Action: func(ctx context.Context, cmd *cli.Command) error { return a.run(ctx, cmd.Args().Slice(), &o) },
+	}
+}
+
+func (a *app) run(ctx context.Context, args []string, o *runOptions) (err error) {
+	if err := o.check(); err != nil {
+		return err
+	}
+	eff, err := a.configure(args, &o.configOptions)
+	if err != nil {
+		return err
+	}
+	ready, err := wire.Prepare(ctx, eff, nil, a.options())
+	if err != nil {
+		return &exitError{ExitUsage, err, ""}
+	}
+	defer closing(ready, &err)
+	if o.dryRun {
+		return a.describe(ready, o.json)
+	}
+	for _, n := range ready.Notes {
+		a.say("note: %s", n)
+	}
+	var d *rundir.Dir
+	if o.out != "" {
+		d, err = rundir.Create(o.out, ready.Plan)
+	} else {
+		d, err = rundir.New("runs", ready.Plan)
+	}
+	if err != nil {
+		return folderError(err)
+	}
+	defer closing(d, &err)
+	return a.play(ctx, ready, d, &o.playOptions, nil)
+}
+
+func (a *app) options() wire.Options {
+	return wire.Options{Env: a.Env, Version: a.Version, Log: a.log}
+}
+
+// play runs what is left of a plan and reports.
+func (a *app) play(ctx context.Context, ready *wire.Ready, d *rundir.Dir, o *playOptions, again func(plan.Past) bool) error {
+	a.header(ready, d)
+	stop := a.stopper(ctx)
+	defer stop.close()
+	mode := o.progress
+	if a.quiet {
+		mode = progress.None
+	}
+	p := &late{}
+	out, err := ready.Run(stop.ctx, d, wire.Control{
+		Drain:   stop.drain,
+		Observe: p.observe,
+		Again:   again,
+		Begun: func(decided int) {
+			p.set(progress.New(progress.Options{Mode: mode, Terminal: a.ErrTTY, Color: a.color, Total: plan.Trials(ready.Plan), Done: decided, W: a.Stderr}))
+		},
+	})
+	p.close()
+	if err != nil {
+		return &exitError{ExitInternal, err, "what is in " + rel(d.Path()) + " is kept; go on with: evalrun resume " + rel(d.Path())}
+	}
+	return a.conclude(ready, d, out, o)
+}
+
+// describe prints a dry run.
+func (a *app) describe(r *wire.Ready, asJSON bool) error {
+	cost := r.Cost()
+	if asJSON {
+		b, err := json.MarshalIndent(map[string]any{"arms": r.Plan.Arms, "benchmarks": r.Plan.Benchmarks, "tasks": len(r.Plan.Tasks),
+			"limits": r.Limits(), "cost": cost, "notes": r.Notes}, "", "  ")
+		if err != nil {
+			return err
+		}
+		_, err = a.Stdout.Write(append(b, '\n'))
+		return err
+	}
+	w := a.Stdout
+	fmt.Fprintf(w, "would run %s\n\n", r.Trials())
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "ARM\tAGENT\tMODEL\tPROMPT\tLIMITS")
+	for i, arm := range r.Plan.Arms {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", arm.Name, arm.Agent, dash(arm.Model), dash(arm.Prompt), limits(r.Eff.Arms[i].Limits))
+	}
+	t.Flush()
+	fmt.Fprintln(w)
+	for _, b := range r.Plan.Benchmarks {
+		n, bad := 0, 0
+		for _, task := range r.Plan.Tasks {
+			if task.Benchmark == b.Name {
+				n++
+				if task.Bad != "" {
+					bad++
+				}
+			}
+		}
+		note := ""
+		if bad > 0 {
+			note = fmt.Sprintf(", %d of them cannot be read and will be skipped", bad)
+		}
+		fmt.Fprintf(w, "benchmark %s: %d tasks%s (digest %s)\n", progress.Clean(b.Spec), n, note, b.Digest)
+	}
+	fmt.Fprintln(w, "\neffective limits:")
+	for _, l := range r.Limits() {
+		why := ""
+		if l.Why != "" {
+			why = "\t(" + l.Why + ")"
+		}
+		fmt.Fprintf(t, "  %s\t%s%s\n", l.Name, l.Value, why)
+	}
+	t.Flush()
+	if cost.USD != nil {
+		fmt.Fprintf(w, "\ncost: at most $%.2f (%s)\n", *cost.USD, cost.Why)
+	} else {
+		fmt.Fprintf(w, "\ncost: unknown; %s\n", cost.Why)
+	}
+	for _, n := range r.Notes {
+		fmt.Fprintf(w, "note: %s\n", n)
+	}
+	return nil
+}
+
+func limits(l *config.Limits) string {
+	if l == nil {
+		return "-"
+	}
+	var out []string
+	if l.Time > 0 {
+		out = append(out, l.Time.String())
+	}
+	for _, x := range []struct {
+		n    config.Count
+		what string
+	}{{l.Turns, "turns"}, {l.Steps, "steps"}, {l.Tokens, "tokens"}} {
+		if x.n > 0 {
+			out = append(out, fmt.Sprintf("%d %s", x.n, x.what))
+		}
+	}
+	if l.Cost > 0 {
+		out = append(out, fmt.Sprintf("$%g", l.Cost))
+	}
+	return strings.Join(out, ", ")
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return progress.Clean(s)
+}
+
+// header says what begins, and under which limits that are not obvious.
+func (a *app) header(r *wire.Ready, d *rundir.Dir) {
+	a.say("%s in %s", r.Trials(), rel(d.Path()))
+	var parts []string
+	for _, l := range r.Limits() {
+		switch {
+		case l.Name == "workers", l.Name == "sandbox", l.Name == "machines at once", strings.HasSuffix(l.Name, " limit"):
+			s := l.Name + " " + l.Value
+			if strings.HasPrefix(l.Why, "NO ISOLATION") {
+				s += " (" + l.Why + ")"
+			}
+			parts = append(parts, s)
+		}
+	}
+	a.say("%s", strings.Join(parts, ", "))
+}
+
+// rel is a path as one would type it.
+func rel(path string) string {
+	wd, err := filepath.Abs(".")
+	if err != nil {
+		return path
+	}
+	if r, err := filepath.Rel(wd, path); err == nil && !strings.HasPrefix(r, "..") {
+		return r
+	}
+	return path
+}
+
+func folderError(err error) error {
+	switch {
+	case errors.Is(err, rundir.ErrNotARun), errors.Is(err, rundir.ErrNewer), errors.Is(err, rundir.ErrReadOnly),
+		errors.Is(err, rundir.ErrInUse), errors.Is(err, rundir.ErrExists):
+		return &exitError{ExitUsage, err, ""}
+	}
+	return err
+}
+
+func closing(c io.Closer, err *error) {
+	if e := c.Close(); e != nil && *err == nil {
+		*err = e
+	}
+}

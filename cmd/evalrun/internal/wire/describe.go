@@ -1,0 +1,176 @@
+package wire
+
+import (
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/evalrun/evalrun/agent/model"
+	"github.com/evalrun/evalrun/agent/model/price"
+	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
+	"github.com/evalrun/evalrun/harness/plan"
+)
+
+// A Limit is an effective limit, as it is printed and recorded.
+type Limit struct {
+	Name, Value string
+	Why         string `json:",omitempty"` // where it comes from, or what it means here
+}
+
+// Limits are what will hold in this run on this machine.
+func (r *Ready) Limits() []Limit {
+	var out []Limit
+	add := func(name, why, format string, args ...any) {
+		out = append(out, Limit{name, fmt.Sprintf(format, args...), why})
+	}
+	eff := r.Eff
+	why := "default"
+	if eff.Workers > 0 {
+		why = "as asked for"
+		if r.Workers < eff.Workers {
+			why = fmt.Sprintf("%d asked for, but there are no more trials", eff.Workers)
+		}
+	}
+	add("workers", why, "%d", r.Workers)
+	if r.Driver == nil {
+		add("sandbox", "no task needs a machine", "none needed")
+	} else {
+		what := map[string]string{"none": "NO ISOLATION: what runs can do all that you can do"}[r.Driver.Name()]
+		add("sandbox", what, "%s", r.Driver.Name())
+		if r.Driver.Name() != "fake" {
+			memory, why := r.budget()
+			add("memory of all machines", why, "%s", config.Size(memory/(1<<20)*(1<<20)))
+			if r.Needs.Memory > 0 && memory > 0 {
+				if n := memory / r.Needs.Memory; n < int64(r.Workers) {
+					add("machines at once", "memory lets no more of the largest run", "%d sessions", n)
+				}
+			}
+		}
+		starts := 2 * runtime.NumCPU()
+		if eff.Pools.Starts > 0 {
+			starts = eff.Pools.Starts
+		}
+		add("machines starting at once", "", "%d", starts)
+		if d, ok := r.Driver.(interface{ Describe() map[string]string }); ok {
+			m := d.Describe()
+			for _, k := range slices.Sorted(maps.Keys(m)) {
+				add(k+" limit", "", "%s", m[k])
+			}
+		}
+	}
+	p := eff.Phases
+	for _, x := range []struct {
+		name string
+		d    config.Duration
+	}{{"start", p.Start}, {"command", p.Command}, {"collect", p.Collect}, {"grade", p.Grade}, {"close", p.Close}} {
+		add("phase "+x.name, "", "%s", x.d)
+	}
+	retry := r.retry()
+	add("attempts of a trial", "", "%d", retry.Attempts)
+	add("retries of the run", "", "%d", max(0, retry.Budget))
+	if b := eff.Budget; b != nil {
+		if b.Cost > 0 {
+			add("budget", "", "$%g", b.Cost)
+		}
+		if b.Tokens > 0 {
+			add("tokens", "", "%d", b.Tokens)
+		}
+		if b.Deadline != "" {
+			if t, err := b.Deadline.Next(time.Now()); err == nil {
+				add("deadline", "", "%s", t.Format(time.RFC3339))
+			}
+		}
+	}
+	return out
+}
+
+// An Estimate is what a run may cost.
+type Estimate struct {
+	Trials int      `json:"trials"`
+	USD    *float64 `json:"at_most_usd"` // nil: not known
+	Why    string   `json:"why"`
+}
+
+// Cost estimates from above, by limits and prices: what it really costs is not known before.
+func (r *Ready) Cost() Estimate {
+	e := Estimate{Trials: plan.Trials(r.Plan)}
+	perArm := len(r.Plan.Tasks) * r.Plan.Repeats
+	sum := 0.0
+	var unknown []string
+	models := 0
+	for _, a := range r.Eff.Arms {
+		if a.Model == nil {
+			continue
+		}
+		models++
+		c, ok := most(a)
+		if !ok {
+			unknown = append(unknown, a.Name)
+			continue
+		}
+		sum += c * float64(perArm)
+	}
+	budget := 0.0
+	if r.Eff.Budget != nil {
+		budget = r.Eff.Budget.Cost
+	}
+	switch {
+	case models == 0:
+		zero := 0.0
+		e.USD, e.Why = &zero, "no arm has a model"
+	case budget > 0 && (len(unknown) > 0 || budget < sum):
+		e.USD, e.Why = &budget, "budget.cost"
+	case len(unknown) > 0:
+		e.Why = "not bounded for " + strings.Join(unknown, ", ") + ": set limits.cost, or limits.tokens with a known price, or budget.cost"
+	default:
+		e.USD, e.Why = &sum, "limits × prices"
+	}
+	return e
+}
+
+// most is the most that a trial of an arm can cost.
+func most(a config.Arm) (float64, bool) {
+	if a.Model.Tape != nil && a.Model.Tape.Mode != "record" {
+		return 0, true
+	}
+	if a.Limits == nil {
+		return 0, false
+	}
+	bound, ok := a.Limits.Cost, a.Limits.Cost > 0
+	if p := priceOf(a.Model); p != nil && p.In != nil && p.Out != nil && a.Limits.Tokens > 0 {
+		c := float64(a.Limits.Tokens) * max(*p.In, *p.Out) / 1e6
+		if !ok || c < bound {
+			bound, ok = c, true
+		}
+	}
+	return bound, ok
+}
+
+func priceOf(m *config.Model) *model.Price {
+	_, name, _ := strings.Cut(m.Name, "/")
+	t, err := priceTable(m, name)
+	if err != nil {
+		t = price.Default()
+	}
+	return t.Lookup(name)
+}
+
+// Trials of the run, and how they come about: "3 arms × 24 tasks × 2 repeats = 144".
+func (r *Ready) Trials() string {
+	s := fmt.Sprintf("%s × %s", count(len(r.Plan.Arms), "arm"), count(len(r.Plan.Tasks), "task"))
+	if r.Plan.Repeats > 1 {
+		s += " × " + count(r.Plan.Repeats, "repeat")
+	}
+	return s + " = " + count(plan.Trials(r.Plan), "trial")
+}
+
+func count(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return strconv.Itoa(n) + " " + what
+}

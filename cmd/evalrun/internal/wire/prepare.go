@@ -1,0 +1,308 @@
+package wire
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/evalrun/evalrun/agent/model"
+	"github.com/evalrun/evalrun/benchmarks"
+	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
+	"github.com/evalrun/evalrun/harness"
+	"github.com/evalrun/evalrun/harness/plan"
+	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/harness/rundir"
+	"github.com/evalrun/evalrun/runtime/pool"
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// Options of a run that its configuration does not say.
+type Options struct {
+	Env     func(string) (string, bool)
+	Version string
+	Log     *slog.Logger
+	Workers string // of a run that goes on, in place of its configuration's; "": as configured
+}
+
+// A Ready run has all that it needs, and has begun nothing.
+type Ready struct {
+	Eff     *config.Effective
+	Plan    *record.Plan
+	Driver  sandbox.Driver // nil: no task needs a machine
+	Workers int
+	Needs   Needs
+	Notes   []string // remarks for the user
+
+	o       Options
+	env     *config.Env
+	pool    *pool.Pool
+	benches []harness.Bench
+	// variant says which entry of benches an arm plays instead of the plan's benchmark: arms may have wishes of their own for machines.
+	variant map[[2]int]int
+	arms    []harness.Arm
+}
+
+// Needs is what tasks ask for, as far as they were looked at.
+type Needs struct {
+	Machines bool
+	Memory   int64 // of the largest session
+	Roles    []string
+}
+
+// Prepare checks and opens all that a configuration names, before anything is spent. planned is the plan of a run that goes on, nil for
+// a new one. Its errors are the user's to mend.
+func Prepare(ctx context.Context, eff *config.Effective, planned *record.Plan, o Options) (*Ready, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	r := &Ready{Eff: eff, o: o, variant: map[[2]int]int{}, Notes: eff.Notes}
+	var err error
+	if r.env, err = config.NewEnv(o.Env, eff.EnvFile); err != nil {
+		return nil, err
+	}
+	if err := r.openBenchmarks(); err != nil {
+		return nil, err
+	}
+	if err := r.openArms(); err != nil {
+		return nil, err
+	}
+	if planned != nil {
+		r.Plan = planned
+		err = r.same(planned)
+	} else {
+		err = r.plan(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := r.survey(ctx); err != nil {
+		return nil, err
+	}
+	if err := r.openDriver(ctx); err != nil {
+		return nil, err
+	}
+	r.Workers = eff.Workers
+	if r.Workers == 0 {
+		r.Workers = 4 * runtime.NumCPU()
+		if !r.Needs.Machines { // such sessions wait for models most of the time
+			r.Workers = 64
+		}
+	}
+	r.Workers = min(r.Workers, plan.Trials(r.Plan))
+	return r, nil
+}
+
+func (r *Ready) openBenchmarks() error {
+	roles := map[string]*config.Model{}
+	for name, m := range r.Eff.Roles {
+		roles[name] = m
+	}
+	shared := newModels(r.env, r.Eff.Pools) // accounts of their own, so that graders do not queue behind agents
+	var errs []error
+	for _, c := range r.Eff.Benchmarks {
+		b, err := OpenBenchmark(c)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		bench := harness.Bench{Benchmark: b, Options: benchmarks.Options{Raw: c.Options}, Roles: nil}
+		for name, m := range roles {
+			f, err := shared.factory(m, nil)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("role %s: %w", name, err))
+				continue
+			}
+			if bench.Roles == nil {
+				bench.Roles = map[string]model.Factory{}
+			}
+			bench.Roles[name] = f
+		}
+		r.benches = append(r.benches, bench)
+	}
+	return errors.Join(errs...)
+}
+
+func (r *Ready) openArms() error {
+	shared := newModels(r.env, r.Eff.Pools)
+	plain := len(r.benches)
+	specs := map[string]int{} // canonical wishes → first of their benches
+	var errs []error
+	for i := range r.Eff.Arms {
+		c := &r.Eff.Arms[i]
+		a := harness.Arm{Arm: r.Eff.Records[i]}
+		var err error
+		if a.Agent, err = OpenAgent(c, r.env); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if c.Model != nil {
+			if a.Model, err = shared.factory(c.Model, c.Params); err != nil {
+				errs = append(errs, fmt.Errorf("arm %s: %w", c.Name, err))
+				continue
+			}
+		}
+		if l := c.Limits; l != nil {
+			a.Limits = harness.Limits{Time: l.Time.D(), Turns: int64(l.Turns), Steps: int64(l.Steps), Tokens: int64(l.Tokens), Cost: l.Cost, Output: int64(l.Output)}
+		}
+		r.arms = append(r.arms, a)
+		if c.Sandbox == nil {
+			continue
+		}
+		key, err := json.Marshal(c.Sandbox)
+		if err != nil {
+			return err
+		}
+		first, ok := specs[string(key)]
+		if !ok {
+			first = len(r.benches)
+			specs[string(key)] = first
+			for _, b := range r.benches[:plain] {
+				b.Options.Sandbox = wishes(c.Sandbox)
+				r.benches = append(r.benches, b)
+			}
+		}
+		for b := range plain {
+			r.variant[[2]int{i, b}] = first + b
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func wishes(s *config.Sandbox) sandbox.Spec {
+	spec := sandbox.Spec{CPUs: s.CPU, Memory: int64(s.Memory), Pids: s.Pids, Disk: int64(s.Disk), Image: sandbox.Image{Ref: s.Image}}
+	if s.Network != nil {
+		spec.Network = sandbox.Network{Mode: s.Network.Mode, Allow: s.Network.Allow}
+	}
+	return spec
+}
+
+func (r *Ready) plan(ctx context.Context) error {
+	eff := r.Eff
+	now := time.Now()
+	raw, err := eff.JSON()
+	if err != nil {
+		return err
+	}
+	spec := plan.Spec{Run: rundir.RunID(now), Name: runName(eff), Created: now, Seed: *eff.Seed, Repeats: eff.Repeats, Arms: eff.Records, Config: raw}
+	if eff.Shard != nil {
+		spec.Shard = plan.Shard{I: eff.Shard.I, N: eff.Shard.N}
+	}
+	for i, b := range eff.Benchmarks {
+		name := b.Name
+		if b.Path != "" {
+			name += ":" + b.Path
+		}
+		spec.Benches = append(spec.Benches, plan.Bench{Benchmark: r.benches[i].Benchmark, Spec: name, Options: b.Options, Select: b.Select.Selection()})
+	}
+	r.Plan, err = plan.Build(ctx, spec)
+	return err
+}
+
+func runName(eff *config.Effective) string {
+	if eff.Name != "" {
+		return eff.Name
+	}
+	var names []string
+	for _, b := range eff.Benchmarks {
+		if !slices.Contains(names, b.Name) {
+			names = append(names, b.Name)
+		}
+	}
+	return strings.Join(names, "-")
+}
+
+// same checks that what the configuration names is still what the run was planned with.
+func (r *Ready) same(p *record.Plan) error {
+	if len(p.Arms) != len(r.Eff.Records) {
+		return fmt.Errorf("the plan has %d arms, its configuration %d: plan.json was changed", len(p.Arms), len(r.Eff.Records))
+	}
+	for i, a := range p.Arms {
+		if b := r.Eff.Records[i]; a.ID != b.ID {
+			return fmt.Errorf("arm %q is no longer what it was when the run was planned (a script or program file has changed); put the old one back, or start a new run", a.Name)
+		}
+	}
+	return nil
+}
+
+// surveyed bounds how many tasks are looked at before the run begins: what a task needs is asked again when it is played.
+const surveyed = 2000
+
+func (r *Ready) survey(ctx context.Context) error {
+	planned := map[string]map[string]bool{}
+	for _, t := range r.Plan.Tasks {
+		if t.Bad != "" {
+			continue
+		}
+		if planned[t.Benchmark] == nil {
+			planned[t.Benchmark] = map[string]bool{}
+		}
+		planned[t.Benchmark][t.ID] = true
+	}
+	for _, b := range r.benches {
+		ids := planned[b.Name()]
+		n := 0
+		for t, err := range b.Source().Tasks(ctx) {
+			if err != nil || !ids[t.ID] {
+				continue
+			}
+			if n++; n > min(surveyed, len(ids)) {
+				break
+			}
+			needs, err := b.Needs(t, b.Options)
+			if err != nil || needs.Skip != "" {
+				continue // the trial itself will say so
+			}
+			agent, grader := total(needs.Agent), total(needs.Grader)
+			session := max(agent, grader)
+			if needs.GradeLive {
+				session = agent + grader
+			}
+			r.Needs.Machines = r.Needs.Machines || len(needs.Agent)+len(needs.Grader) > 0
+			r.Needs.Memory = max(r.Needs.Memory, session)
+			for _, role := range needs.Roles {
+				if b.Roles[role] == nil {
+					return fmt.Errorf("benchmark %s asks for a model in the role %q; name one in the configuration: roles: {%s: openai/NAME}", b.Name(), role, role)
+				}
+				if !slices.Contains(r.Needs.Roles, role) {
+					r.Needs.Roles = append(r.Needs.Roles, role)
+				}
+			}
+		}
+	}
+	return ctx.Err()
+}
+
+func total(specs []sandbox.Spec) (n int64) {
+	for _, s := range specs {
+		if s.Reserve.Memory > 0 {
+			n += s.Reserve.Memory
+		} else {
+			n += s.Memory
+		}
+	}
+	return n
+}
+
+// Restore makes a run ready again from its plan.
+func Restore(ctx context.Context, p *record.Plan, o Options) (*Ready, error) {
+	raw := p.Config
+	if len(bytes.TrimSpace(raw)) == 0 {
+		return nil, errors.New("plan.json holds no configuration, so the run cannot go on")
+	}
+	src := config.Source{Name: "plan.json", Data: raw, Dir: "/"}
+	if o.Workers != "" {
+		src.Over = []config.Override{{Flag: "--workers", Path: "workers", Values: []string{o.Workers}}}
+	}
+	eff, err := config.Parse(src, Registry())
+	if err != nil {
+		return nil, err
+	}
+	return Prepare(ctx, eff, p, o)
+}

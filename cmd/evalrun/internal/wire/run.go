@@ -1,0 +1,324 @@
+package wire
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/evalrun/evalrun/harness"
+	"github.com/evalrun/evalrun/harness/blob"
+	"github.com/evalrun/evalrun/harness/journal"
+	"github.com/evalrun/evalrun/harness/plan"
+	"github.com/evalrun/evalrun/harness/queue"
+	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/harness/rundir"
+	"github.com/evalrun/evalrun/reports/parquetlog"
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// Control is how a run is watched and ended. Its context's end stops it at once, in order; Drain, when closed, lets what runs
+// finish.
+type Control struct {
+	Drain   <-chan struct{}
+	Observe func(harness.Progress)
+	// Again says which decided trials are tried once more; nil: none.
+	Again func(plan.Past) bool
+	// Begun is told, before the first trial begins, how many trials are decided already.
+	Begun func(decided int)
+}
+
+// An Outcome is what became of a run in this process.
+type Outcome struct {
+	harness.Summary
+	Left    int // machines of ours that were still there at the end, now removed
+	Parquet error
+}
+
+// Run plays what is left of the plan in d, which is open and locked.
+func (r *Ready) Run(ctx context.Context, d *rundir.Dir, c Control) (out Outcome, err error) {
+	run, err := r.begin(d)
+	if err != nil {
+		return out, err
+	}
+	defer func() {
+		if e := finish(d, run, out, err); err == nil {
+			err = e
+		}
+	}()
+
+	// Parquet first, since it is told of what the journal's own recovery writes.
+	tables, err := parquetlog.Open(d.Path(), r.Plan, parquetlog.Options{Log: r.o.Log})
+	if err != nil { // from a newer version, say, or damaged: derived, so made anew
+		r.o.Log.Warn("parquet is made anew", "err", err)
+		if err = parquetlog.Rebuild(d.Path(), r.Plan, journal.Scan(d.Journal()), parquetlog.Options{Log: r.o.Log}); err == nil {
+			tables, err = parquetlog.Open(d.Path(), r.Plan, parquetlog.Options{Log: r.o.Log})
+		}
+		if err != nil {
+			return out, err
+		}
+	}
+	defer func() { out.Parquet = errors.Join(out.Parquet, tables.Close()) }()
+	caught := make(chan struct{}) // until it is closed, new entries wait behind those of the past
+	catchUp := sync.OnceFunc(func() { close(caught) })
+	defer catchUp()
+	j, err := journal.Open(d.Journal(), journal.Options{Tee: func(es []record.Entry) { <-caught; tables.Add(es) }})
+	if err != nil {
+		return out, err
+	}
+	defer func() { err = errors.Join(err, j.Close()) }()
+	recovered := j.Recovered()
+	for _, w := range recovered.Warnings() {
+		r.o.Log.Warn("the journal was damaged", "what", w)
+	}
+	state := recovered.State
+	if state.Seq() > 0 {
+		if err := feed(tables, journal.Scan(d.Journal())); err != nil {
+			return out, err
+		}
+	}
+	catchUp()
+	blobs, err := blob.Open(d.Blobs(), blob.Options{})
+	if err != nil {
+		return out, err
+	}
+
+	cfg, err := r.config(state, d)
+	if err != nil {
+		return out, err
+	}
+	cfg.Blobs, cfg.Room, cfg.Drain, cfg.Observe = blobs, j.Room, c.Drain, c.Observe
+	if r.Driver != nil {
+		if _, err := r.Driver.Reap(ctx, Alive); err != nil {
+			r.o.Log.Warn("clearing what dead runs left", "err", err)
+		}
+	}
+	if c.Begun != nil {
+		c.Begun(decided(r.Plan, state, c.Again))
+	}
+	q := queue.New(r.jobs(state, c.Again))
+	defer q.Close()
+	out.Summary, err = harness.Run(ctx, cfg, q, j)
+	if r.Driver != nil {
+		// Everything was closed; what is still there was missed.
+		me := self()
+		n, rerr := r.Driver.Reap(context.WithoutCancel(ctx), func(o sandbox.Owner) bool { return o.PID != me.PID && Alive(o) })
+		out.Left = n
+		if rerr != nil {
+			r.o.Log.Warn("clearing what is left", "err", rerr)
+		}
+	}
+	return out, err
+}
+
+// feed gives the tables what the journal has and they have not.
+func feed(t *parquetlog.Writer, entries iter.Seq2[record.Entry, error]) error {
+	from := t.From()
+	for e, err := range entries {
+		var bad *journal.BadLine
+		var missing *journal.Missing
+		switch {
+		case errors.As(err, &bad), errors.As(err, &missing):
+		case err != nil:
+			return err
+		case e.Seq >= from:
+			t.Add([]record.Entry{e})
+		}
+	}
+	return nil
+}
+
+func (r *Ready) begin(d *rundir.Dir) (*record.Run, error) {
+	run, err := d.Run()
+	if err != nil {
+		return nil, err
+	}
+	if run.Run == "" {
+		run.Run, run.Started = r.Plan.Run, time.Now().UTC()
+	} else {
+		run.Resumed++
+	}
+	run.Ended, run.Exit, run.Reason = nil, nil, ""
+	run.Version, run.Host = r.o.Version, hostFacts()
+	if r.Driver != nil {
+		run.Driver = r.Driver.Name()
+	}
+	run.Limits = map[string]string{}
+	for _, l := range r.Limits() {
+		run.Limits[l.Name] = l.Value
+	}
+	run.Digests = map[string]string{}
+	for _, b := range r.Plan.Benchmarks {
+		run.Digests["benchmark/"+b.Name] = b.Digest
+	}
+	return run, d.WriteRun(run)
+}
+
+func finish(d *rundir.Dir, run *record.Run, out Outcome, err error) error {
+	now := time.Now().UTC()
+	run.Ended, run.Reason = &now, out.Reason
+	if err != nil {
+		run.Reason = "storage"
+	}
+	run.Binary = binaryDigest()
+	return d.WriteRun(run)
+}
+
+// config is the harness's configuration.
+func (r *Ready) config(state *journal.State, d *rundir.Dir) (harness.Config, error) {
+	eff := r.Eff
+	cfg := harness.Config{
+		Run: r.Plan.Run, Workers: max(1, r.Workers), Arms: r.arms, Benchmarks: r.benches, Seed: r.Plan.Seed, KeepSent: eff.KeepRequests, Slog: r.o.Log,
+		Owner: self(),
+		Secret: func(name string) (string, error) {
+			ref, ok := eff.Secrets[name]
+			if !ok {
+				return "", fmt.Errorf("the configuration allows no secret %q; add secrets: {%s: ${%s}}", name, name, name)
+			}
+			return r.env.Secret(ref)
+		},
+	}
+	cfg.Owner.Run = r.Plan.Run
+	for name, ref := range eff.Secrets { // so that they are masked from the first event on
+		if _, err := r.env.Secret(ref); err != nil {
+			return cfg, fmt.Errorf("secret %s: %w", name, err)
+		}
+	}
+	cfg.Mask = harness.NewMasker(r.env.Used()...)
+	if r.Driver != nil {
+		cfg.Driver, cfg.Provider = r.Driver.Name(), r.pool
+	}
+	if p := eff.Phases; p != nil {
+		cfg.Phases = harness.Phases{Start: p.Start.D(), Command: p.Command.D(), Collect: p.Collect.D(), Grade: p.Grade.D(), Close: p.Close.D(), Grace: p.Grace.D()}
+	}
+	if p := eff.Pools; p != nil {
+		cfg.Graders = p.Grading
+	}
+	cfg.Retry = r.retry()
+	if b := eff.Budget; b != nil {
+		cfg.Whole = harness.Whole{Cost: b.Cost, Tokens: int64(b.Tokens)}
+		if b.Deadline != "" {
+			var err error
+			if cfg.Whole.Deadline, err = b.Deadline.Next(time.Now()); err != nil {
+				return cfg, err
+			}
+		}
+	}
+	if state.Len() > 0 {
+		var err error
+		if cfg.Whole.SpentCost, cfg.Whole.SpentTokens, err = spent(d.Journal()); err != nil {
+			return cfg, err
+		}
+	}
+	return cfg, nil
+}
+
+func (r *Ready) retry() harness.Retry {
+	c := r.Eff.Retries
+	x := harness.Retry{Attempts: c.Attempts, Delay: c.Wait.D(), Pause: c.PauseAfter, Budget: max(10, plan.Trials(r.Plan)/10)}
+	if c.Budget != nil {
+		x.Budget = int(*c.Budget)
+		if x.Budget == 0 {
+			x.Budget = -1
+		}
+	}
+	return x
+}
+
+// spent sums up what earlier processes of the run paid for.
+func spent(dir string) (usd float64, tokens int64, err error) {
+	for e, err := range journal.Control(dir) {
+		if err != nil || e.Kind != record.KindVerdict {
+			continue // a damaged line was reported when the journal was opened
+		}
+		var v struct{ Usage record.Usage }
+		if err := json.Unmarshal(e.Data, &v); err != nil {
+			continue
+		}
+		tokens += v.Usage.In + v.Usage.Out
+		if v.Usage.Cost != nil {
+			usd += *v.Usage.Cost
+		}
+	}
+	return usd, tokens, nil
+}
+
+// past tells the plan what the journal knows of a trial.
+func past(state *journal.State) func(string) plan.Past {
+	return func(trial string) plan.Past {
+		t, ok := state.Trial(trial)
+		if !ok {
+			return plan.Past{}
+		}
+		p := plan.Past{Decided: t.Decided && !t.Damaged, Status: t.Status, Attempts: t.Last, Fence: t.Fence, Interrupted: t.Open}
+		for n := t.Open - 1; n > 0; n-- {
+			p.Prior = append(p.Prior, n)
+		}
+		if !p.Decided && t.Evidence > 0 {
+			p.Evidence = evidence(state, trial)
+		}
+		return p
+	}
+}
+
+func evidence(state *journal.State, trial string) []record.Evidence {
+	entries, err := state.Evidence(trial)
+	if err != nil {
+		return nil // then the trial is played again
+	}
+	var out []record.Evidence
+	for _, e := range entries {
+		var ev record.Evidence
+		if err := json.Unmarshal(e.Data, &ev); err != nil {
+			return nil
+		}
+		out = append(out, ev)
+	}
+	return out
+}
+
+// jobs are the plan's, with the benchmark that suits the arm.
+func (r *Ready) jobs(state *journal.State, again func(plan.Past) bool) iter.Seq[harness.Job] {
+	all := plan.Jobs(r.Plan, past(state), again)
+	return func(yield func(harness.Job) bool) {
+		for j := range all {
+			if v, ok := r.variant[[2]int{j.Arm, j.Benchmark}]; ok {
+				j.Benchmark = v
+			}
+			if !yield(j) {
+				return
+			}
+		}
+	}
+}
+
+func decided(p *record.Plan, state *journal.State, again func(plan.Past) bool) int {
+	if state.Len() == 0 {
+		return 0
+	}
+	n := plan.Trials(p)
+	for range plan.Jobs(p, past(state), again) {
+		n--
+	}
+	return n
+}
+
+// Remaining says how many trials of a run are not decided.
+func Remaining(d *rundir.Dir) (left, all int, err error) {
+	state, err := journal.ReadState(d.Journal())
+	if err != nil {
+		return 0, 0, err
+	}
+	all = plan.Trials(d.Plan())
+	return all - decided(d.Plan(), state, nil), all, nil
+}
+
+// Empty reports whether a folder that was made for a run holds nothing yet.
+func Empty(path string) bool {
+	list, err := os.ReadDir(path)
+	return err == nil && len(list) == 0
+}
