@@ -259,9 +259,9 @@ func (c Config) FilesDigest() (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// A Machine starts a machine for one program on the host: unisolated (the driver "none"), or isolated like any other. Its
-// working directory is the program's HOME. The agent closes it.
-type Machine func(ctx context.Context) (sb sandbox.Sandbox, home string, err error)
+// A Machine starts a machine for one program on the host: unisolated (the driver "none"), or isolated like any other. It has an
+// empty working directory, and HOME and TMPDIR of its own. The agent closes it.
+type Machine func(ctx context.Context) (sandbox.Sandbox, error)
 
 // Agent returns the agent of one session. Its first Run is stage 1, its second stage 2; each starts the program anew. m is asked only
 // where the program runs on the host.

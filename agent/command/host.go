@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
@@ -49,7 +50,7 @@ func (a *host) Run(ctx context.Context, s *agent.Session) (ans agent.Answer, err
 	if a.machine == nil {
 		return agent.Answer{}, errors.New("no machine for an agent program on the host was given")
 	}
-	sb, home, err := a.machine(ctx)
+	sb, err := a.machine(ctx)
 	if err != nil {
 		return agent.Answer{}, err
 	}
@@ -58,7 +59,7 @@ func (a *host) Run(ctx context.Context, s *agent.Session) (ans agent.Answer, err
 			s.Slog.Warn("closing the machine of an agent program", "err", cerr)
 		}
 	}()
-	p := start(ctx, sb, a.command(home, stage, s.Seed))
+	p := start(ctx, sb, a.command(stage, s.Seed))
 	t := &talk{p: p, s: s, stage: stage, options: a.Options, startTime: a.start}
 	ans, err = t.run(ctx)
 	p.stop()
@@ -76,10 +77,10 @@ func (a *host) Run(ctx context.Context, s *agent.Session) (ans agent.Answer, err
 }
 
 // command gives the program few variables: what it finds of evalrun's own environment is what the configuration names.
-func (a *host) command(home string, stage int64, seed uint64) sandbox.Command {
+func (a *host) command(stage int64, seed uint64) sandbox.Command {
 	values := map[string]string{"files": a.Files, "stage": strconv.FormatInt(stage, 10), "seed": strconv.FormatUint(seed, 10)}
-	c := sandbox.Command{Dir: home, Env: map[string]string{
-		"PATH": os.Getenv("PATH"), "HOME": home, "TMPDIR": home, "LANG": "C.UTF-8", "EVALRUN_PROTOCOL": strconv.Itoa(Version),
+	c := sandbox.Command{Env: map[string]string{
+		"PATH": os.Getenv("PATH"), "LANG": "C.UTF-8", "EVALRUN_PROTOCOL": strconv.Itoa(Version), // HOME and TMPDIR are the machine's
 	}}
 	if lang, ok := os.LookupEnv("LANG"); ok {
 		c.Env["LANG"] = lang
@@ -367,9 +368,9 @@ func (t *talk) step(ctx context.Context, m message) (res resultMsg, err error) {
 	if q.TimeoutMS < 0 {
 		return res, refuse("step: timeout_ms: %d is below 0", q.TimeoutMS)
 	}
-	body, err := event.Default.DecodeBody(event.Action, q.Kind, q.Body)
+	body, err := action(q.Kind, q.Body)
 	if err != nil {
-		return res, refuse("step: %v", err)
+		return res, refuse("step: %s: %s", q.Kind, strings.TrimPrefix(err.Error(), "json: "))
 	}
 	if call, ok := body.(event.ToolCall); ok {
 		if body, err = parseCall(t.s, call); err != nil {
@@ -391,6 +392,33 @@ func (t *talk) step(ctx context.Context, m message) (res resultMsg, err error) {
 	l := budget(t.s)
 	res.Left = &l
 	return res, nil
+}
+
+// action decodes a body, strictly where its kind is one of the shared ones.
+func action(kind string, raw json.RawMessage) (event.Body, error) {
+	if len(raw) == 0 {
+		raw = json.RawMessage("{}")
+	}
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.DisallowUnknownFields()
+	switch kind {
+	case "run":
+		var b event.Run
+		err := dec.Decode(&b)
+		if err == nil && (b.Command == "") == (len(b.Args) == 0) {
+			err = errors.New("want either command or args")
+		}
+		return b, err
+	case "tool":
+		var b event.ToolCall
+		err := dec.Decode(&b)
+		return b, err
+	case "think":
+		var b event.Think
+		err := dec.Decode(&b)
+		return b, err
+	}
+	return event.Default.DecodeBody(event.Action, kind, raw)
 }
 
 // parseCall makes a call of a tool the action that the tool means by it, as an agent inside evalrun would.

@@ -4,11 +4,16 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/agent/agenttest"
@@ -32,7 +37,7 @@ func onHost(t *testing.T, script string, more m) agent.Agent {
 	for k, v := range more {
 		fields[k] = v
 	}
-	return config(t, fields).Agent(func(context.Context) (sandbox.Sandbox, string, error) { return newBox(t), "/home", nil })
+	return config(t, fields).Agent(func(context.Context) (sandbox.Sandbox, error) { return newBox(t), nil })
 }
 
 type replies func(*model.Request) (*model.Response, error)
@@ -97,6 +102,8 @@ func TestHost(t *testing.T) {
 			no() { say "$1"; hear; has '"type":"error"'; has '"class":"request"'; has "$2"; }
 			no '{"type":"step","id":1,"body":{}}' 'no kind'
 			no '{"type":"step","id":1,"kind":"run","body":{"command":7}}' 'cannot unmarshal'
+			no '{"type":"step","id":1,"kind":"run","body":{}}' 'want either command or args'
+			no '{"type":"step","id":1,"kind":"think","body":{"text":"x"}}' 'unknown field'
 			no '{"type":"step","id":1,"kind":"run","timeout":7}' 'unknown field \"timeout\"'
 			no '{"type":"step","id":1,"kind":"run","timeout_ms":-1}' 'below 0'
 			no '{"type":"step","id":1,"kind":"finish"}' 'a message of type finish'
@@ -107,7 +114,7 @@ func TestHost(t *testing.T) {
 			no '{"type":"dance","id":1}' 'no such type'
 			run; has '"output":"hi\n"'; bye`,
 		"all at once":   `hello; for i in 1 2 3 4 5 6 7 8 9 10; do say "{\"type\":\"step\",\"id\":$i,\"kind\":\"run\",\"body\":{\"command\":\"echo hi\"}}"; done; bye; cat > /dev/null`,
-		"environment":   `hello; env | sort | tr '\n' ' ' >&2; [ "$HOME,$X,$LEFT_OUT" = "/home,a b,"  ] || exit 8; [ "$EVALRUN_PROTOCOL" = 1 ] || exit 7; bye`,
+		"environment":   `hello; env | sort | tr '\n' ' ' >&2; [ "$X,$LEFT_OUT" = "a b," ] && [ -n "$PATH" ] || exit 8; [ "$EVALRUN_PROTOCOL" = 1 ] || exit 7; bye`,
 		"empty lines":   `hello; say ''; say '  '; bye`,
 		"crlf":          `hear; printf '{"type":"start","protocol":1}\r\n'; bye`,
 		"no line break": `hello; printf '{"type":"finish","answer":{"parts":[{"text":"42"}]}}'`,
@@ -199,7 +206,7 @@ func TestHostOurs(t *testing.T) {
 	if mod := new(model.Error); !errors.As(err, &mod) || mod.Class != model.Overload {
 		t.Errorf("Run: %v, want the provider's error", err)
 	}
-	bad := config(t, m{"where": "host", "run": "true"}).Agent(func(context.Context) (sandbox.Sandbox, string, error) { return nil, "", burnt })
+	bad := config(t, m{"where": "host", "run": "true"}).Agent(func(context.Context) (sandbox.Sandbox, error) { return nil, burnt })
 	if _, err := bad.Run(t.Context(), agenttest.NewSession(setup)); !errors.Is(err, burnt) {
 		t.Errorf("Run: %v, want the machine's error", err)
 	}
@@ -271,4 +278,47 @@ func TestHostSuite(t *testing.T) {
 		},
 		Setup: func(t *testing.T) agenttest.Setup { s := setup; s.Log = nil; return s },
 	})
+}
+
+var update = flag.Bool("update", false, "write the transcript of docs/protocol.md anew")
+
+// The transcript of docs/protocol.md is what is really said.
+func TestTranscript(t *testing.T) {
+	tape := t.TempDir() + "/tape"
+	script := `tell() { printf '→ %s\n' "$L" >> ` + tape + `; }
+		speak() { printf '← %s\n' "$1" >> ` + tape + `; say "$1"; }
+		hear; tell; speak '{"type":"start","protocol":1,"name":"my-agent"}'
+		speak '{"type":"model","id":1,"messages":[{"role":"user","parts":[{"text":"Say hi in the shell."}]}]}'; hear; tell
+		speak '{"type":"step","id":2,"kind":"run","body":{"command":"echo hi"},"timeout_ms":5000}'; hear; tell
+		speak '{"type":"step","id":3,"kind":"tool","body":{"name":"look","args":{"at":"the sky"}}}'; hear; tell
+		speak '{"type":"step","id":4,"kind":"run","body":{"command":"ls"}}'; hear; tell
+		speak '{"type":"step","id":5,"kind":"run","body":{"command":"echo hi"},"timeout":5}'; hear; tell
+		speak '{"type":"note","id":6,"kind":"info","body":{"what":"plan","text":"answer now"}}'; hear; tell
+		speak '{"type":"finish","answer":{"parts":[{"text":"42"}]}}'`
+	if ans, err := onHost(t, script, m{"options": m{"temperature": 0.2}}).Run(t.Context(), agenttest.NewSession(setup)); err != nil || ans.Text() != "42" {
+		t.Fatalf("Run: %+v, %v", ans, err)
+	}
+	said, err := os.ReadFile(tape)
+	if err != nil {
+		t.Fatal(err)
+	}
+	still := regexp.MustCompile(`"time":"[^"]*","mono_us":\d+`)
+	got := still.ReplaceAllString(string(said), `"time":"2026-11-21T10:00:07.120000Z","mono_us":7120000`)
+	const page = "../../docs/protocol.md"
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, _, ok := strings.Cut(string(text), "with -update -->\n")
+	if !ok {
+		t.Fatal("docs/protocol.md has no transcript")
+	}
+	want := head + "with -update -->\n```\n" + got + "```\n"
+	if *update {
+		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if d := cmp.Diff(string(text), want); d != "" {
+		t.Errorf("docs/protocol.md is not what is said (-page +said); run go test with -update:\n%s", d)
+	}
 }

@@ -39,7 +39,7 @@ func pythonAgent(t *testing.T) Config {
 }
 
 func TestPythonWithoutModel(t *testing.T) {
-	box := func(context.Context) (sandbox.Sandbox, string, error) { return newBox(t), "/", nil }
+	box := func(context.Context) (sandbox.Sandbox, error) { return newBox(t), nil }
 	s := agenttest.NewSession(agenttest.Setup{Goal: "6 × 7?", Outputs: map[string]string{"pwd; ls -a": "/work\n.\n..\n"}})
 	ans, err := pythonAgent(t).Agent(box).Run(t.Context(), s)
 	if err != nil || ans.GaveUp != "no model; here is /work . .. " {
@@ -66,7 +66,7 @@ func TestPythonWithModel(t *testing.T) {
 		}
 		return &model.Response{Parts: event.Text("42")}, nil
 	})
-	box := func(context.Context) (sandbox.Sandbox, string, error) { return newBox(t), "/", nil }
+	box := func(context.Context) (sandbox.Sandbox, error) { return newBox(t), nil }
 	s := agenttest.NewSession(agenttest.Setup{Goal: "6 × 7?", Model: replies, Outputs: map[string]string{`expr 6 \* 7`: "42\n"}})
 	ans, err := pythonAgent(t).Agent(box).Run(t.Context(), s)
 	if err != nil || ans.Text() != "42" {

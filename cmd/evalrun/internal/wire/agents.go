@@ -17,6 +17,7 @@ import (
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
 	"github.com/evalrun/evalrun/datasets"
+	"github.com/evalrun/evalrun/runtime/local"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -130,8 +131,12 @@ func openCommand(a *armContext) (maker, error) {
 	for k, v := range a.secrets {
 		c.Env[k] = v
 	}
-	machine := func(ctx context.Context) (sandbox.Sandbox, string, error) {
-		return nil, "", errors.New("no driver for programs beside evalrun works here; see evalrun doctor")
+	// A program beside evalrun is the user's own: it needs no isolation, and the driver ends it with all that it started.
+	beside := local.NewUnisolated()
+	machine := func(ctx context.Context) (sandbox.Sandbox, error) {
+		owner := self()
+		owner.Role = "tool"
+		return beside.Create(ctx, sandbox.Spec{Owner: owner, Dir: "/root"})
 	}
 	return func(benchmarks.Benchmark, datasets.Task) (agent.Agent, error) { return c.Agent(machine), nil }, nil
 }
