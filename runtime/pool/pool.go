@@ -1,0 +1,371 @@
+// Package pool hands out sandboxes under one budget for the whole process: it is the sandbox.Provider that the harness uses.
+//
+//	p := pool.New(pool.Options{Memory: 8 << 30, Sandboxes: 64}, driver)
+//	defer p.Close()
+//	lease, err := p.Acquire(ctx, specs) // waits for room, creates nothing
+//	defer lease.Close()                 // closes what it created, gives the room back
+//	sb, err := lease.Sandbox(ctx, specs[0])
+//
+// Room is given strictly in the order of asking, so that a large request is not starved by small ones. What is out, what is
+// being closed and what stands ready never is more than the budget together. Creation is never tried again here: whose
+// fault a failure was, and what it is worth, the caller knows.
+package pool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// Options of a pool. Zero budgets are no limit.
+type Options struct {
+	CPUs      float64 // budget: what the sandboxes that are out may sum up to
+	Memory    int64
+	Sandboxes int
+	// Default is what a sandbox without Reserve and without limits of its own is counted at.
+	Default sandbox.Reserve
+	// Starts is how many sandboxes may be starting at once; 0: twice the cores.
+	Starts int
+	Warm   Warm
+}
+
+// Warm says how many fresh sandboxes are made ahead. They are made when one like them was just handed out, while there is
+// room that nobody waits for, and each is handed out once. They take a part of the budget, so it should be larger than what the
+// workers can hold; where it is not, they give way.
+type Warm struct {
+	Each  int           // of a kind: same spec but for the owner; 0: none
+	Total int           // of all kinds; 0: Each
+	Idle  time.Duration // one that nobody wanted for so long is closed; 0: 10 minutes
+}
+
+// ErrClosed is returned once the pool is closed.
+var ErrClosed = errors.New("the sandbox pool is closed")
+
+// A Pool lends sandboxes of one or more drivers. Its methods may be called from several goroutines.
+type Pool struct {
+	options Options
+	budget  size
+	drivers []sandbox.Driver
+	starts  chan struct{} // a token for each sandbox that is starting
+	ctx     context.Context
+	end     context.CancelCauseFunc
+	making  sync.WaitGroup // goroutines of the warm stock
+
+	mu      sync.Mutex
+	closed  bool
+	used    size // leases, the warm stock, and what is being closed
+	waiting []*request
+	leases  map[*lease]bool
+	stock   []*fresh // oldest first
+	coming  map[string]int
+	stats   Stats
+}
+
+// A size is what admission counts.
+type size struct {
+	n   int
+	cpu int64 // thousandths of a core
+	mem int64
+}
+
+func (s size) plus(t size) size { return size{s.n + t.n, add(s.cpu, t.cpu), add(s.mem, t.mem)} }
+
+func (s size) minus(t size) size { return size{s.n - t.n, s.cpu - t.cpu, s.mem - t.mem} }
+
+// within reports whether s is no more than max in anything that max limits.
+func (s size) within(max size) bool {
+	return (max.n == 0 || s.n <= max.n) && (max.cpu == 0 || s.cpu <= max.cpu) && (max.mem == 0 || s.mem <= max.mem)
+}
+
+func (s size) String() string {
+	return fmt.Sprintf("%d sandboxes, %g CPUs, %d MiB", s.n, float64(s.cpu)/1000, s.mem>>20)
+}
+
+// add keeps absurd wishes from turning around into small ones.
+func add(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}
+
+// New makes a pool over drivers. The first is the one that the pool itself lends of; see [Pool.Of] for the others.
+func New(o Options, drivers ...sandbox.Driver) *Pool {
+	if o.Starts <= 0 {
+		o.Starts = 2 * runtime.GOMAXPROCS(0)
+	}
+	if o.Warm.Total <= 0 {
+		o.Warm.Total = o.Warm.Each
+	}
+	if o.Warm.Idle <= 0 {
+		o.Warm.Idle = 10 * time.Minute
+	}
+	p := &Pool{
+		options: o,
+		budget:  size{o.Sandboxes, milli(o.CPUs), o.Memory},
+		drivers: drivers,
+		starts:  make(chan struct{}, o.Starts),
+		leases:  map[*lease]bool{},
+		coming:  map[string]int{},
+	}
+	p.ctx, p.end = context.WithCancelCause(context.Background())
+	return p
+}
+
+// milli rounds up, so that what is wanted is never counted as less.
+func milli(cpus float64) int64 {
+	if cpus <= 0 {
+		return 0
+	}
+	return int64(math.Min(math.Ceil(cpus*1000), 1<<60))
+}
+
+// Of is a provider over the driver with that name, under the same budget.
+func (p *Pool) Of(driver string) (sandbox.Provider, error) {
+	for _, d := range p.drivers {
+		if d.Name() == driver {
+			return of{p, d}, nil
+		}
+	}
+	return nil, fmt.Errorf("pool: no sandbox driver is called %q", driver)
+}
+
+type of struct {
+	p *Pool
+	d sandbox.Driver
+}
+
+func (o of) Acquire(ctx context.Context, specs []sandbox.Spec) (sandbox.Lease, error) {
+	return o.p.acquire(ctx, o.d, specs)
+}
+
+var _ sandbox.Provider = (*Pool)(nil)
+
+// Acquire waits for room for all of specs, of the first driver. See [sandbox.Provider].
+func (p *Pool) Acquire(ctx context.Context, specs []sandbox.Spec) (sandbox.Lease, error) {
+	return p.acquire(ctx, p.drivers[0], specs)
+}
+
+// Fits says at once whether a request could ever be granted: nil, or [sandbox.ErrNeverFits] with both sizes. For preflight.
+func (p *Pool) Fits(specs []sandbox.Spec) error {
+	var need size
+	for _, s := range specs {
+		need = need.plus(p.size(s))
+	}
+	if !need.within(p.budget) {
+		return fmt.Errorf("%w: %v; the budget is %v", sandbox.ErrNeverFits, need, p.budget)
+	}
+	return nil
+}
+
+// size is what a spec is counted at, its services with it.
+func (p *Pool) size(s sandbox.Spec) size {
+	pick := func(reserve, limit, fallback int64) int64 {
+		switch {
+		case reserve > 0:
+			return reserve
+		case limit > 0:
+			return limit
+		}
+		return max(fallback, 0)
+	}
+	z := size{
+		n:   1,
+		cpu: pick(milli(s.Reserve.CPUs), milli(s.CPUs), milli(p.options.Default.CPUs)),
+		mem: pick(s.Reserve.Memory, s.Memory, p.options.Default.Memory),
+	}
+	for _, side := range s.Services {
+		sz := p.size(side)
+		sz.n = 0 // a sidecar belongs to its machine
+		z = z.plus(sz)
+	}
+	return z
+}
+
+// A request is an Acquire that waits.
+type request struct {
+	lease   *lease
+	need    size
+	granted chan struct{} // closed, under mu, when the room is the lease's
+}
+
+func (p *Pool) acquire(ctx context.Context, d sandbox.Driver, specs []sandbox.Spec) (sandbox.Lease, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if err := p.Fits(specs); err != nil {
+		return nil, err
+	}
+	l := &lease{pool: p, driver: d, slots: make([]slot, len(specs))}
+	r := &request{lease: l, granted: make(chan struct{})}
+	for i, s := range specs {
+		l.slots[i] = slot{size: p.size(s), key: p.key(d, s)}
+		r.need = r.need.plus(l.slots[i].size)
+	}
+	l.ctx, l.cancel = context.WithCancelCause(p.ctx)
+
+	begin := time.Now()
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		l.cancel(nil)
+		return nil, ErrClosed
+	}
+	if len(specs) == 0 { // who needs no room does not stand in line for it
+		p.leases[l] = true
+		p.mu.Unlock()
+		return l, nil
+	}
+	p.waiting = append(p.waiting, r)
+	p.stats.Queued = max(p.stats.Queued, len(p.waiting))
+	p.grant()
+	p.mu.Unlock()
+
+	var err error
+	select {
+	case <-r.granted:
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	case <-p.ctx.Done():
+		err = ErrClosed
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err == nil {
+		p.stats.QueueWait.add(time.Since(begin))
+		return l, nil
+	}
+	if p.leases[l] { // granted at the same moment
+		p.mu.Unlock()
+		l.Close()
+		p.mu.Lock()
+	} else {
+		p.withdraw(r)
+	}
+	l.cancel(nil)
+	return nil, fmt.Errorf("waiting for room for %v: %w", r.need, err)
+}
+
+// withdraw takes a request out of the queue; who came after may fit now. It is called with mu held.
+func (p *Pool) withdraw(r *request) {
+	for i, w := range p.waiting {
+		if w == r {
+			p.waiting = slices.Delete(p.waiting, i, i+1)
+			break
+		}
+	}
+	p.grant()
+}
+
+// grant gives room to the first who wait, as long as they fit. It is called with mu held, whenever that may have changed.
+func (p *Pool) grant() {
+	for len(p.waiting) > 0 && !p.closed {
+		r := p.waiting[0]
+		// What stands ready for this request is room already: it moves from the stock to the lease.
+		mine := p.match(r.lease)
+		rest := r.need
+		for _, f := range mine {
+			rest = rest.minus(f.size)
+		}
+		if !p.used.plus(rest).within(p.budget) {
+			p.makeRoom(rest, mine)
+			return
+		}
+		for i, f := range mine {
+			p.take(f)
+			r.lease.slots[i].ready = f
+		}
+		p.used = p.used.plus(rest)
+		p.stats.peak(p.used)
+		p.leases[r.lease] = true
+		p.stats.Acquired++
+		p.waiting[0] = nil
+		p.waiting = p.waiting[1:]
+		close(r.granted)
+	}
+}
+
+// release gives room back.
+func (p *Pool) release(s size) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.used = p.used.minus(s)
+	p.grant()
+}
+
+// start makes a sandbox when it is its turn.
+func (p *Pool) start(ctx context.Context, d sandbox.Driver, spec sandbox.Spec) (sandbox.Sandbox, error) {
+	begin := time.Now()
+	select {
+	case p.starts <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	defer func() { <-p.starts }()
+	if ctx.Err() != nil { // both were ready
+		return nil, context.Cause(ctx)
+	}
+	turn := time.Now()
+	sb, err := d.Create(ctx, spec)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stats.StartWait.add(turn.Sub(begin))
+	if err != nil {
+		p.stats.Failed++
+		return nil, err
+	}
+	p.stats.Started++
+	p.stats.StartTime.add(time.Since(turn))
+	return sb, nil
+}
+
+// lost counts a sandbox that could not be closed.
+func (p *Pool) lost(err error) error {
+	if err != nil {
+		p.mu.Lock()
+		p.stats.Lost++
+		p.mu.Unlock()
+	}
+	return err
+}
+
+// Close ends everything: requests that wait fail, leases that are still out are closed, with their sandboxes, and so is the
+// warm stock. Its error tells what could not be closed. It may be called again.
+func (p *Pool) Close() error {
+	p.mu.Lock()
+	if !p.closed {
+		p.closed = true
+		p.waiting = nil // their Acquire sees the context's end
+		p.stats.Unreturned = len(p.leases)
+	}
+	var errs []error
+	var leases []*lease
+	for l := range p.leases {
+		leases = append(leases, l)
+	}
+	p.mu.Unlock()
+	p.end(ErrClosed)
+
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	for _, l := range leases {
+		wg.Go(func() {
+			if err := l.Close(); err != nil {
+				mu.Lock()
+				errs = append(errs, err)
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	p.making.Wait()
+	errs = append(errs, p.clearStock())
+	return errors.Join(errs...)
+}

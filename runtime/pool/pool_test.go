@@ -1,0 +1,468 @@
+package pool_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/evalrun/evalrun/runtime/fake"
+	"github.com/evalrun/evalrun/runtime/pool"
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// A scale is a driver that weighs what lives, from before Create to after Close.
+type scale struct {
+	*fake.Driver
+	mu                   sync.Mutex
+	n, starting, mostN   int
+	mem, mostMem         int64
+	mostStarting, opened int
+}
+
+type weighed struct {
+	sandbox.Sandbox
+	once  sync.Once
+	after func()
+}
+
+func (s *scale) weigh(n, starting int, mem int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.n, s.starting, s.mem = s.n+n, s.starting+starting, s.mem+mem
+	s.mostN, s.mostMem, s.mostStarting = max(s.mostN, s.n), max(s.mostMem, s.mem), max(s.mostStarting, s.starting)
+}
+
+func (s *scale) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
+	s.weigh(1, 1, spec.Memory)
+	sb, err := s.Driver.Create(ctx, spec)
+	s.weigh(0, -1, 0)
+	if err != nil {
+		s.weigh(-1, 0, -spec.Memory)
+		return nil, err
+	}
+	return &weighed{Sandbox: sb, after: func() { s.weigh(-1, 0, -spec.Memory) }}, nil
+}
+
+func (w *weighed) Close() error {
+	err := w.Sandbox.Close()
+	w.once.Do(w.after)
+	return err
+}
+
+func (w *weighed) Unwrap() sandbox.Sandbox { return w.Sandbox }
+
+func mem(n int64) sandbox.Spec { return sandbox.Spec{Memory: n} }
+
+func acquire(t *testing.T, p sandbox.Provider, specs ...sandbox.Spec) sandbox.Lease {
+	t.Helper()
+	l, err := p.Acquire(t.Context(), specs)
+	if err != nil {
+		t.Fatalf("Acquire: %v", err)
+	}
+	return l
+}
+
+func create(t *testing.T, l sandbox.Lease, spec sandbox.Spec) sandbox.Sandbox {
+	t.Helper()
+	sb, err := l.Sandbox(t.Context(), spec)
+	if err != nil {
+		t.Fatalf("Sandbox: %v", err)
+	}
+	return sb
+}
+
+func closeAll(t *testing.T, p *pool.Pool, drivers ...*fake.Driver) {
+	t.Helper()
+	if err := p.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	s := p.Stats()
+	if s.Leases != 0 || s.Waiting != 0 || s.Warm != 0 || s.Sandboxes != 0 || s.Memory != 0 || s.CPUs != 0 {
+		t.Errorf("after Close: %+v", s)
+	}
+	for _, d := range drivers {
+		d.CheckAllClosed(t)
+	}
+}
+
+// Whatever happens in whatever order, no more lives than the budget allows, everything ends, and nothing is left.
+func TestStorm(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		var (
+			seed    = rapid.Uint64().Draw(r, "seed")
+			maxN    = rapid.IntRange(0, 6).Draw(r, "max sandboxes")
+			maxMem  = rapid.Int64Range(0, 40).Draw(r, "max memory")
+			starts  = rapid.IntRange(1, 5).Draw(r, "starts")
+			warm    = rapid.IntRange(0, 3).Draw(r, "warm")
+			fails   = rapid.IntRange(0, 5).Draw(r, "failures")
+			workers = rapid.IntRange(1, 12).Draw(r, "workers")
+			early   = rapid.Bool().Draw(r, "close early")
+			slow    = rapid.IntRange(0, 3).Draw(r, "slow")
+		)
+		synctest.Test(t, func(t *testing.T) {
+			d := &scale{Driver: fake.New(fake.FailCreate(fails), fake.SlowCreate(time.Duration(slow)*time.Second), fake.SlowClose(time.Duration(slow)*time.Second))}
+			p := pool.New(pool.Options{Sandboxes: maxN, Memory: maxMem, Starts: starts, Warm: pool.Warm{Each: warm, Idle: 20 * time.Second}}, d)
+			var wg sync.WaitGroup
+			for w := range workers {
+				rnd := rand.New(rand.NewPCG(seed, uint64(w)))
+				wg.Go(func() {
+					for range 8 {
+						session(t, p, rnd)
+					}
+				})
+			}
+			if early {
+				time.Sleep(time.Duration(seed%40) * time.Second)
+				p.Close()
+			}
+			wg.Wait()
+			closeAll(t, p, d.Driver)
+			if d.n != 0 || d.mem != 0 {
+				t.Errorf("%d sandboxes, %d bytes are left", d.n, d.mem)
+			}
+			if maxN > 0 && d.mostN > maxN || maxMem > 0 && d.mostMem > maxMem || d.mostStarting > starts {
+				t.Errorf("at most %d sandboxes, %d bytes, %d starting; the budget was %d, %d, %d", d.mostN, d.mostMem, d.mostStarting, maxN, maxMem, starts)
+			}
+		})
+	})
+}
+
+// session is what a trial does, cut short at any moment.
+func session(t *testing.T, p *pool.Pool, rnd *rand.Rand) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	gone := errors.New("the trial was canceled")
+	if rnd.IntN(2) == 0 {
+		defer time.AfterFunc(time.Duration(rnd.IntN(12000))*time.Millisecond, func() { cancel(gone) }).Stop()
+	}
+	specs := make([]sandbox.Spec, rnd.IntN(4))
+	for i := range specs {
+		specs[i] = mem(int64(rnd.IntN(3)) * 5)
+	}
+	l, err := p.Acquire(ctx, specs)
+	switch {
+	case err == nil:
+	case errors.Is(err, sandbox.ErrNeverFits), errors.Is(err, gone), errors.Is(err, pool.ErrClosed):
+		return
+	default:
+		t.Errorf("Acquire: %v", err)
+		return
+	}
+	if rnd.IntN(10) > 0 {
+		defer l.Close()
+	} else {
+		time.AfterFunc(time.Duration(rnd.IntN(5))*time.Second, func() { l.Close() }) // from elsewhere, perhaps in the middle
+	}
+	for _, i := range rnd.Perm(len(specs)) {
+		spec := specs[i]
+		if rnd.IntN(4) == 0 {
+			spec.Env = map[string]string{"DETAIL": "differs"}
+		}
+		sb, err := l.Sandbox(ctx, spec)
+		if err != nil {
+			continue
+		}
+		if _, err := sb.Exec(ctx, sandbox.Command{Args: []string{"sleep", fmt.Sprint(rnd.IntN(4))}}); err != nil {
+			continue
+		}
+		if rnd.IntN(3) == 0 {
+			sb.Close()
+		}
+	}
+}
+
+func TestOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := fake.New()
+		p := pool.New(pool.Options{Memory: 10}, d)
+		first := acquire(t, p, mem(6))
+		var order []string
+		var wg sync.WaitGroup
+		for _, who := range []struct {
+			name string
+			mem  int64
+		}{{"large", 10}, {"small", 1}, {"small too", 4}} {
+			wg.Go(func() {
+				l := acquire(t, p, mem(who.mem))
+				order = append(order, who.name)
+				time.Sleep(time.Second)
+				l.Close()
+			})
+			synctest.Wait() // they ask one after the other
+		}
+		if len(order) > 0 {
+			t.Errorf("%v was given room before the one who asked first", order)
+		}
+		if s := p.Stats(); s.Waiting != 3 || s.Memory != 6 {
+			t.Errorf("%+v", s)
+		}
+		first.Close()
+		wg.Wait()
+		if order[0] != "large" {
+			t.Errorf("order %v", order)
+		}
+		closeAll(t, p, d)
+	})
+}
+
+// One who gives up lets those behind him pass.
+func TestGivingUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := fake.New()
+		p := pool.New(pool.Options{Sandboxes: 2}, d)
+		l := acquire(t, p, sandbox.Spec{})
+		why := errors.New("not any more")
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, why)
+		defer cancel()
+		done := make(chan error, 1)
+		go func() {
+			_, err := p.Acquire(ctx, []sandbox.Spec{{}, {}})
+			done <- err
+		}()
+		synctest.Wait()
+		begin := time.Now()
+		behind := acquire(t, p, sandbox.Spec{})
+		if err := <-done; !errors.Is(err, why) {
+			t.Errorf("error %v", err)
+		}
+		if waited := time.Since(begin); waited != time.Minute {
+			t.Errorf("the one behind waited for %v", waited)
+		}
+		if s := p.Stats(); s.QueueWait.N != 2 || s.QueueWait.Max != time.Minute {
+			t.Errorf("%+v", s.QueueWait)
+		}
+		behind.Close()
+		l.Close()
+		closeAll(t, p, d)
+	})
+}
+
+func TestNeverFits(t *testing.T) {
+	p := pool.New(pool.Options{Memory: 100, CPUs: 2, Sandboxes: 3, Default: sandbox.Reserve{Memory: 10}}, fake.New())
+	defer p.Close()
+	for name, specs := range map[string][]sandbox.Spec{
+		"memory":        {mem(60), mem(50)},
+		"processors":    {{CPUs: 1.5}, {CPUs: 0.6}},
+		"sandboxes":     {{}, {}, {}, {}},
+		"service":       {{Memory: 60, Services: map[string]sandbox.Spec{"db": {Memory: 50}}}},
+		"absurd":        {mem(1 << 62), mem(1 << 62), mem(1 << 62)},
+		"default":       {mem(90), {}, {}},
+		"tiny fraction": {{CPUs: 2.0001}},
+	} {
+		_, err := p.Acquire(t.Context(), specs)
+		if !errors.Is(err, sandbox.ErrNeverFits) {
+			t.Errorf("%s: error %v", name, err)
+		} else if !strings.Contains(err.Error(), "the budget is 3 sandboxes") {
+			t.Errorf("%s: the message lacks the budget: %v", name, err)
+		}
+	}
+	// What is reserved counts, not the limit; exactly the budget fits; nothing always fits.
+	acquire(t, p, sandbox.Spec{Memory: 1000, CPUs: 8, Reserve: sandbox.Reserve{Memory: 100, CPUs: 2}})
+	acquire(t, p)
+	if _, err := p.Of("docker"); err == nil {
+		t.Error("a provider of a driver that is not there")
+	}
+	if _, err := p.Of("fake"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := fake.New(fake.SlowClose(time.Second))
+		p := pool.New(pool.Options{Memory: 100}, d)
+		l := acquire(t, p, mem(30), mem(50))
+		big := create(t, l, mem(50))
+		small := create(t, l, sandbox.Spec{Memory: 20, Dir: "/x"})
+		if _, ok := sandbox.As[sandbox.Dialer](big); !ok {
+			t.Error("As does not see through the lease")
+		}
+		if _, err := l.Sandbox(t.Context(), mem(1)); err == nil {
+			t.Error("a third sandbox of a lease for two")
+		}
+		if err := small.Close(); err != nil {
+			t.Error(err)
+		}
+		again := create(t, l, mem(30)) // the slot is empty
+		if _, err := l.Sandbox(t.Context(), mem(1)); err == nil {
+			t.Error("a third sandbox of a lease for two")
+		}
+
+		// A start that is under way when the lease is closed is cut short.
+		if err := again.Close(); err != nil {
+			t.Error(err)
+		}
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() {
+				if err := l.Close(); err != nil {
+					t.Errorf("Close: %v", err)
+				}
+				if n := d.Live(); n != 0 {
+					t.Errorf("%d live after Close", n)
+				}
+			})
+		}
+		wg.Wait()
+		if _, err := l.Sandbox(t.Context(), mem(1)); err == nil {
+			t.Error("a sandbox of a closed lease")
+		}
+		if _, err := big.Exec(t.Context(), sandbox.Command{Args: []string{"true"}}); !errors.Is(err, sandbox.ErrGone) {
+			t.Errorf("Exec after the lease was closed: %v", err)
+		}
+		closeAll(t, p, d)
+	})
+}
+
+func TestFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := fake.New(fake.FailCreate(1), fake.FailClose(1))
+		p := pool.New(pool.Options{Sandboxes: 1}, d)
+		l := acquire(t, p, sandbox.Spec{})
+		var infra *sandbox.Error
+		if _, err := l.Sandbox(t.Context(), sandbox.Spec{}); !errors.As(err, &infra) || !errors.Is(err, fake.ErrInjected) {
+			t.Errorf("error %v", err)
+		}
+		if s := p.Stats(); s.Failed != 1 || s.Started != 0 {
+			t.Errorf("tried %d times, want once", s.Failed+s.Started)
+		}
+		create(t, l, sandbox.Spec{})
+		var cannot *sandbox.Unsupported
+		acquired := acquire(t, p)
+		if _, err := acquired.Sandbox(t.Context(), sandbox.Spec{}); !errors.As(err, &infra) {
+			t.Errorf("no room: error %v", err)
+		}
+		if err := l.Close(); !errors.Is(err, fake.ErrInjected) {
+			t.Errorf("Close: %v", err)
+		}
+		if s := p.Stats(); s.Lost != 1 {
+			t.Errorf("%d lost, want 1", s.Lost)
+		}
+		l = acquire(t, p, sandbox.Spec{Platform: "plan9/mips"})
+		if _, err := l.Sandbox(t.Context(), sandbox.Spec{Platform: "plan9/mips"}); !errors.As(err, &cannot) || errors.As(err, &infra) {
+			t.Errorf("unsupported: error %v", err)
+		}
+		l.Close()
+		acquired.Close()
+		closeAll(t, p, d)
+	})
+}
+
+func TestClosingThePool(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := fake.New(fake.SlowCreate(time.Hour))
+		p := pool.New(pool.Options{Sandboxes: 2}, d)
+		l := acquire(t, p, sandbox.Spec{}, sandbox.Spec{})
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if _, err := p.Acquire(t.Context(), []sandbox.Spec{{}}); !errors.Is(err, pool.ErrClosed) {
+				t.Errorf("Acquire that waits: %v", err)
+			}
+		})
+		wg.Go(func() {
+			if _, err := l.Sandbox(t.Context(), sandbox.Spec{}); err == nil {
+				t.Error("a sandbox of a closed pool")
+			}
+		})
+		synctest.Wait()
+		begin := time.Now()
+		closeAll(t, p, d)
+		wg.Wait()
+		if time.Since(begin) > time.Minute {
+			t.Errorf("took %v", time.Since(begin))
+		}
+		if s := p.Stats(); s.Unreturned != 1 {
+			t.Errorf("%d leases unreturned, want 1", s.Unreturned)
+		}
+		if _, err := p.Acquire(t.Context(), nil); !errors.Is(err, pool.ErrClosed) {
+			t.Errorf("Acquire of a closed pool: %v", err)
+		}
+		closeAll(t, p, d)
+	})
+}
+
+func TestWarm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := fake.New(fake.SlowCreate(10 * time.Second))
+		p := pool.New(pool.Options{Sandboxes: 4, Memory: 100, Warm: pool.Warm{Each: 2, Idle: time.Hour}}, d)
+		spec := mem(10)
+		spec.Env = map[string]string{"A": "1"}
+		took := func(spec sandbox.Spec) (sandbox.Lease, time.Duration) {
+			begin := time.Now()
+			l := acquire(t, p, spec)
+			create(t, l, spec)
+			return l, time.Since(begin)
+		}
+		mine := func(trial string) sandbox.Spec {
+			s := spec
+			s.Owner = sandbox.Owner{Run: "r", Trial: trial}
+			return s
+		}
+		one, wait := took(mine("1"))
+		if wait != 10*time.Second {
+			t.Errorf("the first took %v", wait)
+		}
+		time.Sleep(time.Minute)
+		if s := p.Stats(); s.Warm != 2 || s.Sandboxes != 3 {
+			t.Errorf("%+v", s)
+		}
+		two, wait := took(mine("2"))
+		if wait != 0 || p.Stats().WarmHits != 1 {
+			t.Errorf("the second took %v", wait)
+		}
+		time.Sleep(time.Minute)
+
+		// Another kind needs their room: they give way.
+		other := mem(20)
+		three, wait := took(other)
+		four, wait4 := took(other)
+		if wait != 10*time.Second || wait4 != 10*time.Second {
+			t.Errorf("the other kind took %v and %v", wait, wait4)
+		}
+		if s := p.Stats(); s.Warm != 0 || s.Sandboxes != 4 || s.PeakSandboxes > 4 {
+			t.Errorf("%+v", s)
+		}
+		for _, l := range []sandbox.Lease{one, two, three, four} {
+			l.Close()
+		}
+
+		// What nobody wants is closed.
+		one, _ = took(mine("5"))
+		one.Close()
+		time.Sleep(time.Minute)
+		if n := p.Stats().Warm; n != 2 {
+			t.Errorf("%d ready, want 2", n)
+		}
+		time.Sleep(time.Hour)
+		if n := p.Stats().Warm; n != 0 || d.Live() != 0 {
+			t.Errorf("after an hour: %d ready, %d live", n, d.Live())
+		}
+		one, _ = took(mine("6"))
+		time.Sleep(time.Minute)
+		closeAll(t, p, d) // with two ready and one out
+	})
+}
+
+func BenchmarkLease(b *testing.B) {
+	p := pool.New(pool.Options{Sandboxes: 100}, fake.New())
+	specs := []sandbox.Spec{{Memory: 1}}
+	b.ReportAllocs()
+	for b.Loop() {
+		l, err := p.Acquire(context.Background(), specs)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, err := l.Sandbox(context.Background(), specs[0]); err != nil {
+			b.Fatal(err)
+		}
+		l.Close()
+	}
+}

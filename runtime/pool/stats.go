@@ -1,0 +1,57 @@
+package pool
+
+import "time"
+
+// Stats are what a pool has done and holds.
+type Stats struct {
+	Leases, Waiting, Warm int // now
+	Sandboxes             int // room that is taken now, in sandboxes, cores and bytes
+	CPUs                  float64
+	Memory                int64
+	PeakSandboxes         int // at most
+	PeakMemory            int64
+	Queued                int // longest queue
+
+	Acquired, Started, Failed, WarmHits int
+	Lost                                int // Close failed: whether they are gone is not known
+	Unreturned                          int // leases that nobody had closed when the pool was
+
+	QueueWait Timing // for room
+	StartWait Timing // for a turn to start
+	StartTime Timing // of the driver's Create
+}
+
+// A Timing sums up durations.
+type Timing struct {
+	N          int
+	Total, Max time.Duration
+}
+
+func (t *Timing) add(d time.Duration) {
+	t.N++
+	t.Total += d
+	t.Max = max(t.Max, d)
+}
+
+// Mean of the durations.
+func (t Timing) Mean() time.Duration {
+	if t.N == 0 {
+		return 0
+	}
+	return t.Total / time.Duration(t.N)
+}
+
+func (s *Stats) peak(z size) {
+	s.PeakSandboxes = max(s.PeakSandboxes, z.n)
+	s.PeakMemory = max(s.PeakMemory, z.mem)
+}
+
+// Stats may be asked for at any time, also after Close.
+func (p *Pool) Stats() Stats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.stats
+	s.Leases, s.Waiting, s.Warm = len(p.leases), len(p.waiting), len(p.stock)
+	s.Sandboxes, s.CPUs, s.Memory = p.used.n, float64(p.used.cpu)/1000, p.used.mem
+	return s
+}
