@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"path"
 	"sync"
 
 	"github.com/evalrun/evalrun/runtime/executor/wire"
@@ -15,6 +16,9 @@ import (
 
 // Put writes the files of src below dir, as sandbox.Sandbox's Put promises.
 func (c *Client) Put(ctx context.Context, dir string, src fs.FS) error {
+	if !path.IsAbs(dir) {
+		return c.wrap(ctx, "put", fmt.Errorf("%q is not an absolute path", dir))
+	}
 	var e wire.Enc
 	e.String(dir)
 	st, err := c.s.Open(wire.KindPut, e)
@@ -143,6 +147,9 @@ func (j *joined) flush() error {
 
 // Get reads a file or folder as a tar stream, as sandbox.Sandbox's Get promises.
 func (c *Client) Get(ctx context.Context, name string) (io.ReadCloser, error) {
+	if !path.IsAbs(name) {
+		return nil, c.wrap(ctx, "get", fmt.Errorf("%q is not an absolute path", name))
+	}
 	var e wire.Enc
 	e.String(name)
 	st, err := c.s.Open(wire.KindGet, e)

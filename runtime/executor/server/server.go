@@ -232,7 +232,7 @@ func (sv *server) reap() {
 		if errno != 0 {
 			continue
 		}
-		pid := int(*(*int32)(ptr(&info[12])))
+		pid := int(*(*int32)(ptr(&info[16])))
 		sv.mu.Lock()
 		t := sv.trees[pid]
 		delete(sv.trees, pid)

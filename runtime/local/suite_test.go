@@ -1,0 +1,97 @@
+package local
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/evalrun/evalrun/runtime/sandbox"
+	"github.com/evalrun/evalrun/runtime/sandbox/sandboxtest"
+)
+
+func TestSuite(t *testing.T) {
+	require(t)
+	g := findGroups()
+	home, _ := os.UserHomeDir()
+	host, _ := os.Hostname()
+	var secrets []string
+	for _, s := range []string{home, host, os.TempDir() + "/go-build"} {
+		if len(s) > 3 && s != "/root" { // root's home has that name everywhere
+			secrets = append(secrets, s)
+		}
+	}
+	sandboxtest.Run(t, sandboxtest.Suite{
+		Driver: func(t *testing.T) sandbox.Driver {
+			d := New()
+			t.Cleanup(func() { d.Close() })
+			return d
+		},
+		Another: func(t *testing.T) sandbox.Driver { return New() },
+		Secrets: secrets,
+		Left:    left,
+		Claims: sandboxtest.Claims{
+			Memory: g.has("memory"), Pids: true, Disk: true, Users: os.Geteuid() == 0, NoNet: true, Usage: true,
+		},
+	})
+}
+
+func TestSuiteUnisolated(t *testing.T) {
+	sandboxtest.Run(t, sandboxtest.Suite{
+		Driver: func(t *testing.T) sandbox.Driver {
+			d := NewUnisolated()
+			t.Cleanup(func() { d.Close() })
+			return d
+		},
+		Another: func(t *testing.T) sandbox.Driver { return NewUnisolated() },
+		Left:    left,
+		Claims:  sandboxtest.Claims{Usage: true},
+	})
+}
+
+// left lists what sandboxes of this process have outside: processes, mounts, control groups, files.
+func left(t *testing.T) []string {
+	var out []string
+	self := os.Getpid()
+	parents := map[int]int{}
+	names := map[int]string{}
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, d := range dirs {
+		b, err := os.ReadFile(d + "/stat")
+		if err != nil {
+			continue
+		}
+		s := string(b)
+		var pid, ppid int
+		var state string
+		fmt.Sscan(s, &pid)
+		fmt.Sscan(s[strings.LastIndexByte(s, ')')+1:], &state, &ppid)
+		parents[pid], names[pid] = ppid, s[:strings.LastIndexByte(s, ')')+1]
+	}
+	for pid := range parents {
+		depth := 0
+		for p := pid; p > 1 && depth < 100; p, depth = parents[p], depth+1 {
+			if p == self {
+				// The spawner itself may stay for a while: the next sandbox needs it.
+				if cmd, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); pid != self && !strings.HasPrefix(string(cmd), "evalrun-init\x00spawn") {
+					out = append(out, "process "+names[pid])
+				}
+				break
+			}
+		}
+	}
+	b, _ := os.ReadFile("/proc/self/mountinfo")
+	out = append(out, fmt.Sprint("mounts: ", strings.Count(string(b), "\n")))
+	g := findGroups()
+	for _, dir := range append([]string{g.v2}, g.own["memory"], g.own["pids"], g.own["cpu"]) {
+		if dir != "" {
+			ds, _ := filepath.Glob(filepath.Join(dir, prefix+"*"))
+			out = append(out, ds...)
+		}
+	}
+	fs, _ := filepath.Glob(filepath.Join(stateDir(), "*"))
+	out = append(out, fs...)
+	ds, _ := filepath.Glob(filepath.Join(os.TempDir(), tmpPrefix+"*"))
+	return append(out, ds...)
+}
