@@ -76,6 +76,10 @@ func (j *Journal) loop() {
 			<-j.wake
 			j.mu.Lock()
 		}
+		if j.err != nil {
+			j.mu.Unlock()
+			return
+		}
 		batch := j.pending
 		j.pending, j.out.spare = j.out.spare[:0], nil
 		j.bytes = 0
@@ -112,7 +116,7 @@ func (j *Journal) loop() {
 
 // dueLocked says whether there is something to do now.
 func (j *Journal) dueLocked() bool {
-	return j.closing || j.wantSync > j.durable || j.wantWrite > j.written || j.bytes >= j.ahead || j.idle
+	return j.err != nil || j.closing || j.wantSync > j.durable || j.wantWrite > j.written || j.bytes >= j.ahead || j.idle
 }
 
 // settle tells everybody what a commit has done.

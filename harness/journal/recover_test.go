@@ -82,7 +82,7 @@ func TestFlipEveryByte(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		step := 5
+		step := 11
 		if os.Getenv("EVALRUN_TEST_THOROUGH") != "" {
 			step = 1
 		}
@@ -158,7 +158,7 @@ func TestCutEverywhere(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for size := len(orig) - 1; size >= 0; size -= 5 {
+		for size := len(orig) - 1; size >= 0; size -= 11 {
 			dir := copyTree(t, dir)
 			if err := os.Truncate(filepath.Join(dir, name), int64(size)); err != nil {
 				t.Fatal(err)

@@ -236,9 +236,9 @@ func (s *State) apply(r *raw, off int64) {
 func (s *State) damage(ds []Damage) {
 	for _, d := range ds {
 		for _, t := range d.Touched {
-			st, ok := s.get([]byte(t.Trial))
-			if ok && int(st.last) == t.Attempt {
-				st.damaged = true
+			// Of a trial that is not known all of control.jsonl may be lost, but not its events: its number is used up.
+			if st, _ := s.get([]byte(t.Trial)); int(st.last) <= t.Attempt {
+				st.last, st.damaged = int32(t.Attempt), true
 				s.set([]byte(t.Trial), st)
 			}
 		}

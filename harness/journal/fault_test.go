@@ -1,0 +1,476 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/evalrun/evalrun/harness/record"
+)
+
+// A faultDisk makes files that share a limited room, write short, and fail to sync on demand.
+type faultDisk struct {
+	mu       sync.Mutex
+	room     int64 // bytes that can still be written; negative: no limit
+	syncErr  error
+	writeErr error
+}
+
+type faultFile struct {
+	file
+	d *faultDisk
+}
+
+func (d *faultDisk) open(name string) (file, error) {
+	f, err := openFile(name)
+	if err != nil {
+		return nil, err
+	}
+	return &faultFile{f, d}, nil
+}
+
+func (d *faultDisk) set(f func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f()
+}
+
+func (f *faultFile) WriteAt(p []byte, off int64) (int, error) {
+	f.d.mu.Lock()
+	defer f.d.mu.Unlock()
+	if f.d.writeErr != nil {
+		n, _ := f.file.WriteAt(p[:len(p)/2], off)
+		return n, f.d.writeErr
+	}
+	if f.d.room < 0 || int64(len(p)) <= f.d.room {
+		if f.d.room >= 0 {
+			f.d.room -= int64(len(p))
+		}
+		return f.file.WriteAt(p, off)
+	}
+	n, _ := f.file.WriteAt(p[:f.d.room], off)
+	f.d.room = 0
+	return n, syscall.ENOSPC
+}
+
+func (f *faultFile) Sync() error {
+	f.d.mu.Lock()
+	defer f.d.mu.Unlock()
+	if f.d.syncErr != nil {
+		return f.d.syncErr
+	}
+	return f.file.Sync()
+}
+
+func begin(trial string) record.Entry {
+	return record.Entry{Kind: record.KindAttempt, Trial: trial, Attempt: 1, Fence: 1, Data: []byte(`{}`)}
+}
+
+func event(trial string, n int) record.Entry {
+	return record.Entry{Kind: record.KindEvent, Trial: trial, Attempt: 1, Fence: 1, Data: fmt.Appendf(nil, `{"id":%d}`, n)}
+}
+
+func verdictOf(trial string) record.Entry {
+	return record.Entry{Kind: record.KindVerdict, Trial: trial, Attempt: 1, Fence: 1, Data: []byte(`{"final":true,"status":"scored","end":"answered","reward":1}`)}
+}
+
+// everyCallFails checks that the first failure is what everything returns from now on.
+func everyCallFails(t *testing.T, j *Journal, want error) {
+	t.Helper()
+	for what, err := range map[string]error{
+		"append": j.Append(t.Context(), event("t", 99)),
+		"sync":   j.Sync(t.Context()),
+		"room":   j.Room(),
+		"close":  j.Close(),
+	} {
+		if !errors.Is(err, want) || !strings.Contains(err.Error(), "evalrun resume") {
+			t.Errorf("%s: %v, want %v", what, err, want)
+		}
+	}
+}
+
+func count(t *testing.T, dir string) (n int) {
+	t.Helper()
+	for _, err := range Scan(dir) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		n++
+	}
+	return n
+}
+
+func TestDiskFull(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "journal")
+	disk := &faultDisk{room: -1}
+	j, err := Open(dir, Options{open: disk.open, Ballast: 64 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ballast := filepath.Join(dir, ballastFile)
+	if st, err := os.Stat(ballast); err != nil || st.Size() != 64<<10 {
+		t.Fatalf("ballast: %v", err)
+	}
+	if err := j.Room(); err != nil {
+		t.Errorf("room at the start: %v", err)
+	}
+	if err := j.Append(t.Context(), begin("t")); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	disk.set(func() { disk.room = 10 })
+	// The disk is full, but for what the ballast gives back.
+	go func() {
+		for {
+			if _, err := os.Stat(ballast); err != nil {
+				disk.set(func() { disk.room = 2000 })
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	write := j.Append(t.Context(), event("t", 0))
+	disk.set(func() {}) // only the race detector's
+	if write != nil {
+		t.Fatal(write)
+	}
+	err = j.Sync(t.Context())
+	if err != nil && !errors.Is(err, syscall.ENOSPC) {
+		t.Fatal(err)
+	}
+	if err == nil { // there was time to give the room
+		if err := j.Room(); !errors.Is(err, record.ErrLowSpace) || !strings.Contains(err.Error(), "reserve") {
+			t.Errorf("room without ballast: %v", err)
+		}
+		for n := 1; err == nil; n++ {
+			if n > 100 {
+				t.Fatal("a full disk goes on for ever")
+			}
+			if err = j.Append(t.Context(), event("t", n)); err == nil {
+				err = j.Sync(t.Context())
+			}
+		}
+	}
+	if !strings.Contains(err.Error(), "disk full") {
+		t.Errorf("%v", err)
+	}
+	everyCallFails(t, j, syscall.ENOSPC)
+	if _, err := os.Stat(ballast); err == nil {
+		t.Error("the ballast is still there")
+	}
+	j, err = Open(dir, Options{Ballast: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	if len(j.Recovered().Damages) > 0 {
+		t.Errorf("%q", j.Recovered().Warnings())
+	}
+	if err := j.Append(t.Context(), event("t", 100)); err != nil {
+		t.Error(err)
+	}
+}
+
+// The writer itself goes on where a short write ended once the ballast is gone.
+func TestBallastPays(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "journal")
+	disk := &shortDisk{}
+	j, err := Open(dir, Options{open: disk.open, Ballast: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	disk.dir = dir
+	for _, e := range []record.Entry{begin("t"), event("t", 0), event("t", 1), verdictOf("t")} {
+		if err := j.Append(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := j.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Room(); !errors.Is(err, record.ErrLowSpace) {
+		t.Errorf("room: %v", err)
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := count(t, dir); n != 4 {
+		t.Errorf("%d entries, want 4", n)
+	}
+}
+
+// A shortDisk is full while the ballast is there.
+type shortDisk struct{ dir string }
+type shortFile struct {
+	file
+	d *shortDisk
+}
+
+func (d *shortDisk) open(name string) (file, error) {
+	f, err := openFile(name)
+	return shortFile{f, d}, err
+}
+
+func (f shortFile) WriteAt(p []byte, off int64) (int, error) {
+	if _, err := os.Stat(filepath.Join(f.d.dir, ballastFile)); err == nil {
+		n, _ := f.file.WriteAt(p[:len(p)/3], off)
+		return n, syscall.ENOSPC
+	}
+	if len(p) > 10 { // short without an error is legal for nobody, but costs nothing to stand
+		return f.file.WriteAt(p[:10], off)
+	}
+	return f.file.WriteAt(p, off)
+}
+
+func TestSyncFails(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "journal")
+	disk := &faultDisk{room: -1}
+	teed := 0
+	j, err := Open(dir, Options{open: disk.open, Ballast: -1, Tee: func(es []record.Entry) { teed += len(es) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Append(t.Context(), begin("t")); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	disk.set(func() { disk.syncErr = syscall.EIO })
+	if err := j.Append(t.Context(), event("t", 0)); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Sync(t.Context()); !errors.Is(err, syscall.EIO) {
+		t.Fatalf("%v", err)
+	}
+	disk.set(func() { disk.syncErr = nil }) // the next fsync would say that all is well
+	everyCallFails(t, j, syscall.EIO)
+	if teed != 1 {
+		t.Errorf("%d entries went to the tee; only 1 is durable", teed)
+	}
+}
+
+func TestWriteFails(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "journal")
+	disk := &faultDisk{room: -1}
+	j, err := Open(dir, Options{open: disk.open, Ballast: -1, Buffer: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Append(t.Context(), begin("t")); err != nil {
+		t.Fatal(err)
+	}
+	disk.set(func() { disk.writeErr = syscall.EIO })
+	var wg sync.WaitGroup // writers that wait for room are told too
+	for range 8 {
+		wg.Go(func() {
+			for n := 0; ; n++ {
+				if err := j.Append(t.Context(), event("t", n)); err != nil {
+					if !errors.Is(err, syscall.EIO) {
+						t.Error(err)
+					}
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	everyCallFails(t, j, syscall.EIO)
+}
+
+// A lossyDisk loses power: what was not synced may be there in part, in any order of its blocks.
+type lossyDisk struct {
+	mu    sync.Mutex
+	files map[string]*lossyFile
+}
+
+type lossyFile struct {
+	file
+	name           string
+	d              *lossyDisk
+	written, safe  int64
+	maxOutstanding int64
+}
+
+func (d *lossyDisk) open(name string) (file, error) {
+	f, err := openFile(name)
+	if err != nil {
+		return nil, err
+	}
+	st, err := os.Stat(name)
+	if err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	l := &lossyFile{file: f, name: name, d: d, written: st.Size(), safe: st.Size()}
+	d.files[name] = l
+	return l, nil
+}
+
+func (f *lossyFile) WriteAt(p []byte, off int64) (int, error) {
+	n, err := f.file.WriteAt(p, off)
+	f.d.mu.Lock()
+	defer f.d.mu.Unlock()
+	f.written = max(f.written, off+int64(n))
+	return n, err
+}
+
+func (f *lossyFile) Sync() error {
+	f.d.mu.Lock()
+	defer f.d.mu.Unlock()
+	f.safe = f.written
+	return nil
+}
+
+// cut is the power failure.
+func (d *lossyDisk) cut(t *testing.T, rnd *rand.Rand) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, f := range d.files {
+		if f.written == f.safe {
+			continue
+		}
+		size := f.safe + rnd.Int64N(f.written-f.safe+1)
+		if rnd.IntN(3) == 0 {
+			size = f.written
+		}
+		if err := os.Truncate(f.name, size); err != nil {
+			t.Fatal(err)
+		}
+		g, err := os.OpenFile(f.name, os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const block = 512
+		for at := f.safe; at < size; at = (at/block + 1) * block {
+			if rnd.IntN(4) == 0 {
+				g.WriteAt(make([]byte, min(size, (at/block+1)*block)-at), at)
+			}
+		}
+		g.Close()
+	}
+}
+
+// Power fails again and again; what a Sync acknowledged is always there, and a verdict in control.jsonl is never without the events
+// before it.
+func TestPowerFailure(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	dir := filepath.Join(t.TempDir(), "journal")
+	var acked sync.Map // trial → events, acknowledged
+	next := 0
+	for round := range 40 {
+		disk := &lossyDisk{files: map[string]*lossyFile{}}
+		j, err := Open(dir, Options{open: disk.open, Ballast: -1, SegmentBytes: 20_000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(t, dir, &acked)
+		stop := make(chan struct{})
+		var wg sync.WaitGroup
+		for range 4 {
+			trial := fmt.Sprintf("%020x", next)
+			next++
+			every := 1 + rnd.IntN(5)
+			wg.Go(func() {
+				err := j.Append(t.Context(), begin(trial))
+				for n := 0; err == nil; n++ {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					if n == 50 {
+						if err = j.Append(t.Context(), verdictOf(trial)); err == nil {
+							if err = j.Sync(t.Context()); err == nil {
+								acked.Store(trial, -n)
+							}
+						}
+						return
+					}
+					e := event(trial, n)
+					e.Data = fmt.Appendf(nil, `{"id":%d,"text":"%s"}`, n, strings.Repeat("x", n*7%300))
+					if err = j.Append(t.Context(), e); err == nil && n%every == 0 {
+						if err = j.Sync(t.Context()); err == nil {
+							acked.Store(trial, n+1)
+						}
+					}
+				}
+				t.Error(err)
+			})
+		}
+		time.Sleep(time.Duration(rnd.IntN(4000)) * time.Microsecond)
+		close(stop)
+		wg.Wait()
+		// The moment of the failure: the process is gone, without Close's last sync.
+		j.mu.Lock()
+		j.err = errors.New("gone")
+		j.mu.Unlock()
+		j.rouse()
+		crash(j)
+		disk.cut(t, rnd)
+		_ = round
+	}
+	j, err := Open(dir, Options{Ballast: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	check(t, dir, &acked)
+}
+
+// crash ends the goroutines of a journal without a commit.
+func crash(j *Journal) {
+	j.closeOnce.Do(func() {
+		j.packCancel()
+		<-j.packing
+		<-j.stopped
+		j.timer.Stop()
+		j.out.close()
+	})
+}
+
+// check compares what is there with what was acknowledged.
+func check(t *testing.T, dir string, acked *sync.Map) {
+	t.Helper()
+	events := map[string]int{}
+	final := map[string]bool{}
+	for e, err := range Scan(dir) {
+		if err != nil {
+			t.Fatalf("scan: %v", err)
+		}
+		switch e.Kind {
+		case record.KindEvent:
+			if want := fmt.Sprintf(`{"id":%d,`, events[e.Trial]); !strings.HasPrefix(string(e.Data), want) {
+				t.Fatalf("trial %s: %.30s, want %s", e.Trial, e.Data, want)
+			}
+			events[e.Trial]++
+		case record.KindVerdict:
+			if events[e.Trial] != 50 {
+				t.Fatalf("trial %s has a verdict and %d events", e.Trial, events[e.Trial])
+			}
+			final[e.Trial] = true
+		}
+	}
+	acked.Range(func(k, v any) bool {
+		trial, n := k.(string), v.(int)
+		if n < 0 && !final[trial] {
+			t.Fatalf("trial %s: the verdict is gone", trial)
+		}
+		if max(n, -n) > events[trial] {
+			t.Fatalf("trial %s: %d events, %d were acknowledged", trial, events[trial], max(n, -n))
+		}
+		return true
+	})
+}
