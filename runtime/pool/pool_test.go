@@ -184,6 +184,7 @@ func TestOrder(t *testing.T) {
 		d := fake.New()
 		p := pool.New(pool.Options{Memory: 10}, d)
 		first := acquire(t, p, mem(6))
+		var mu sync.Mutex
 		var order []string
 		var wg sync.WaitGroup
 		for _, who := range []struct {
@@ -192,7 +193,9 @@ func TestOrder(t *testing.T) {
 		}{{"large", 10}, {"small", 1}, {"small too", 4}} {
 			wg.Go(func() {
 				l := acquire(t, p, mem(who.mem))
+				mu.Lock()
 				order = append(order, who.name)
+				mu.Unlock()
 				time.Sleep(time.Second)
 				l.Close()
 			})
