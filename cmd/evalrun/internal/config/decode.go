@@ -60,10 +60,11 @@ func bound(s string) *float64 {
 }
 
 var (
-	rawType    = reflect.TypeFor[json.RawMessage]()
-	nodeAxis   = reflect.TypeFor[axis]()
-	nodeRaw    = reflect.TypeFor[raw]()
-	scalarType = reflect.TypeFor[scalar]()
+	rawType         = reflect.TypeFor[json.RawMessage]()
+	nodeAxis        = reflect.TypeFor[axis]()
+	nodeRaw         = reflect.TypeFor[raw]()
+	scalarType      = reflect.TypeFor[scalar]()
+	unmarshalerType = reflect.TypeFor[json.Unmarshaler]()
 )
 
 // shorter is a type with a short form: one word instead of a mapping.
@@ -104,6 +105,16 @@ func (d *decoder) decode(n *node, v reflect.Value, path string) {
 	}
 	if v.CanAddr() && reflect.PointerTo(t).Implements(scalarType) {
 		d.scalar(n, v.Addr().Interface().(scalar), path)
+		return
+	}
+	if v.CanAddr() && t.Kind() != reflect.Pointer && reflect.PointerTo(t).Implements(unmarshalerType) { // another package's notation
+		b, err := n.json()
+		if err == nil {
+			err = json.Unmarshal(b, v.Addr().Interface())
+		}
+		if err != nil {
+			d.fail(n, path, last(path)+": "+strings.TrimPrefix(err.Error(), "json: "), "")
+		}
 		return
 	}
 	switch t.Kind() {

@@ -312,6 +312,10 @@ func (l *layout) options(k *Kind, what, arg string, rawOpts *json.RawMessage, n 
 		if len(l.errs.list) > before {
 			return
 		}
+		if err := absolutePaths(rawOpts, k.Paths, l.dir); err != nil {
+			l.fail(on, "options", what+": "+err.Error(), "")
+			return
+		}
 	} else {
 		*rawOpts = nil
 	}
@@ -320,6 +324,25 @@ func (l *layout) options(k *Kind, what, arg string, rawOpts *json.RawMessage, n 
 			l.fail(cmpNode(on, n), "options", what+": "+err.Error(), "")
 		}
 	}
+}
+
+// absolutePaths rewrites options that are paths.
+func absolutePaths(opts *json.RawMessage, keys []string, dir string) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	var m map[string]any
+	if err := json.Unmarshal(*opts, &m); err != nil {
+		return err
+	}
+	for _, k := range keys {
+		if s, ok := m[k].(string); ok && s != "" {
+			m[k] = abs(dir, s)
+		}
+	}
+	b, err := json.Marshal(m)
+	*opts = b
+	return err
 }
 
 func (l *layout) arms(tree *node) {
@@ -632,6 +655,9 @@ func definition(a *Arm, k *Kind, command Duration) (any, error) {
 	var err error
 	if a.Agent.Options != nil {
 		def.Options, err = explicit(a.Agent.Options)
+		for _, key := range k.Paths { // known by their content, as Define gives it
+			delete(def.Options, key)
+		}
 	}
 	if err != nil {
 		return nil, err

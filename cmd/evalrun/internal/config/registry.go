@@ -21,8 +21,10 @@ type Kind struct {
 	// IsPath: it is a path, taken relative to the configuration's folder.
 	Arg              string
 	Optional, IsPath bool
-	// Options is the struct of its own options, decoded strictly; nil: it has none.
+	// Options is the struct of its own options, decoded strictly; nil: it has none. Paths are those that are paths, taken relative to
+	// the configuration's folder.
 	Options reflect.Type
+	Paths   []string
 	// Model and Prompt: an agent uses one. NeedsModel: it cannot do without. What an agent does not use is no part of its arm.
 	Model, NeedsModel, Prompt bool
 	// KeyVar is the variable that a vendor's key usually is in.

@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -11,14 +10,13 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/agent/codeact"
 	"github.com/evalrun/evalrun/agent/command"
 	"github.com/evalrun/evalrun/agent/nop"
 	"github.com/evalrun/evalrun/agent/script"
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
 	"github.com/evalrun/evalrun/datasets"
-	"github.com/evalrun/evalrun/runtime/local"
-	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
 func agentKinds() []agentKind {
@@ -27,8 +25,10 @@ func agentKinds() []agentKind {
 		{config.Kind{Name: "nop", Doc: "does nothing; what it earns is given away"}, openNop},
 		{config.Kind{Name: "script", Arg: "FILE", IsPath: true, Model: true, Doc: "fixed actions from a file",
 			Define: digestOfFile, Check: checkScript}, openScript},
-		{config.Kind{Name: "command", Arg: "LINE", Optional: true, Model: true, Prompt: false, Options: optionsOf[command.Config](),
+		{config.Kind{Name: "command", Arg: "LINE", Optional: true, Model: true, Options: optionsOf[command.Config](), Paths: []string{"files"},
 			Doc: "an external program, inside the sandbox or beside evalrun", Define: digestOfFiles, Check: checkCommand}, openCommand},
+		{config.Kind{Name: "codeact", Model: true, NeedsModel: true, Prompt: true, Options: optionsOf[codeactOptions](),
+			Doc: "a model with a shell"}, openCodeact},
 	}
 }
 
@@ -131,23 +131,17 @@ func openCommand(a *armContext) (maker, error) {
 	for k, v := range a.secrets {
 		c.Env[k] = v
 	}
-	// A program beside evalrun is the user's own: it needs no isolation, and the driver ends it with all that it started.
-	beside := local.NewUnisolated()
-	machine := func(ctx context.Context) (sandbox.Sandbox, error) {
-		owner := self()
-		owner.Role = "tool"
-		return beside.Create(ctx, sandbox.Spec{Owner: owner, Dir: "/root"})
-	}
-	return func(benchmarks.Benchmark, datasets.Task) (agent.Agent, error) { return c.Agent(machine), nil }, nil
+	return func(benchmarks.Benchmark, datasets.Task) (agent.Agent, error) { return c.Agent(a.machine), nil }, nil
 }
 
-// OpenAgent makes the maker of an arm's agents.
-func OpenAgent(arm *config.Arm, env *config.Env) (maker, error) {
+// openAgent makes the maker of an arm's agents.
+func (r *Ready) openAgent(arm *config.Arm) (maker, error) {
+	env := r.env
 	for _, k := range agentKinds() {
 		if k.Name != arm.Agent.Name {
 			continue
 		}
-		a := &armContext{arm: arm, env: env, options: arm.Agent.Options, secrets: map[string]string{}}
+		a := &armContext{arm: arm, options: arm.Agent.Options, secrets: map[string]string{}, machine: r.beside}
 		if arm.Prompt != nil {
 			a.prompt = arm.Prompt.Text
 		}
@@ -165,4 +159,21 @@ func OpenAgent(arm *config.Arm, env *config.Env) (maker, error) {
 		return m, nil
 	}
 	return nil, fmt.Errorf("unknown agent %q", strings.TrimSpace(arm.Agent.Name))
+}
+
+// codeactOptions are codeact's own options.
+type codeactOptions struct {
+	GoOn     string `json:"go_on,omitempty" doc:"What a reply without a tool call is answered with."`
+	MaxIdle  int    `json:"max_idle,omitempty" doc:"How many such replies in a row are answered so; the next one is the answer. Default 2, -1: none."`
+	MaxChars int    `json:"max_chars,omitempty" min:"0" doc:"Characters of an observation that the model is shown. Default 30000."`
+}
+
+func openCodeact(a *armContext) (maker, error) {
+	var o codeactOptions
+	if len(a.options) > 0 {
+		if err := json.Unmarshal(a.options, &o); err != nil {
+			return nil, err
+		}
+	}
+	return fixed(codeact.New(codeact.Config{Prompt: a.prompt, GoOn: o.GoOn, MaxIdle: o.MaxIdle, MaxChars: o.MaxChars})), nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
@@ -129,14 +130,34 @@ func (r *Ready) openPool() {
 	r.pool = pool.New(o, r.Driver)
 }
 
+// beside is the machine of a program that runs on this host, next to evalrun: the user's own program, which needs no walls.
+func (r *Ready) beside(ctx context.Context) (sandbox.Sandbox, error) {
+	r.plainMu.Lock()
+	if r.plain == nil {
+		r.plain = local.NewUnisolated()
+	}
+	d := r.plain
+	r.plainMu.Unlock()
+	spec := sandbox.Spec{Owner: self()}
+	spec.Owner.Run, spec.Owner.Role = r.Plan.Run, "program"
+	return d.Create(ctx, spec)
+}
+
 // Close ends what Prepare opened.
 func (r *Ready) Close() error {
 	var errs []error
 	if r.pool != nil {
 		errs = append(errs, r.pool.Close())
 	}
-	if c, ok := r.Driver.(interface{ Close() error }); ok {
-		errs = append(errs, c.Close())
+	for _, d := range []sandbox.Driver{r.Driver, r.plain} {
+		if c, ok := d.(io.Closer); ok {
+			errs = append(errs, c.Close())
+		}
+	}
+	for _, m := range []*models{r.models, r.roles} {
+		if m != nil {
+			errs = append(errs, m.close())
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -2,16 +2,19 @@ package wire
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 	"sync"
 
 	"github.com/evalrun/evalrun/agent/model"
+	"github.com/evalrun/evalrun/agent/model/limit"
 	"github.com/evalrun/evalrun/agent/model/meter"
 	"github.com/evalrun/evalrun/agent/model/openai"
 	"github.com/evalrun/evalrun/agent/model/price"
 	"github.com/evalrun/evalrun/agent/model/retry"
+	"github.com/evalrun/evalrun/agent/model/tape"
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
 )
 
@@ -49,12 +52,16 @@ type models struct {
 
 	meter meter.Meter
 
-	mu    sync.Mutex
-	https map[string]*http.Client // by base URL
+	mu       sync.Mutex
+	https    map[string]*http.Client // by base URL
+	limiters map[string]*limit.Limiter
+	tapes    map[config.Tape]*tape.Tape
+	records  map[string]*tape.Recorder
 }
 
 func newModels(env *config.Env, pools *config.Pools) *models {
-	return &models{env: env, pools: pools, https: map[string]*http.Client{}}
+	return &models{env: env, pools: pools, https: map[string]*http.Client{}, limiters: map[string]*limit.Limiter{},
+		tapes: map[config.Tape]*tape.Tape{}, records: map[string]*tape.Recorder{}}
 }
 
 func (s *models) http(url string) *http.Client {
@@ -66,6 +73,63 @@ func (s *models) http(url string) *http.Client {
 		s.https[url] = c
 	}
 	return c
+}
+
+// limiter is the one of an account: vendor, address and key together.
+func (s *models) limiter(m *config.Model, vendor string) *limit.Limiter {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	account := vendor + " " + m.BaseURL + " " + m.Key.Var()
+	l := s.limiters[account]
+	if l == nil {
+		most := m.Connections
+		if most == 0 {
+			most = s.pools.Connections
+		}
+		l = limit.New(limit.Config{Start: most, Max: most, Requests: m.PerMinute})
+		s.limiters[account] = l
+	}
+	return l
+}
+
+func (s *models) tape(c *config.Tape) (*tape.Tape, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.tapes[*c]
+	if t == nil {
+		var err error
+		if t, err = tape.Open(c.File, tape.Options{Strict: !c.Loose}); err != nil {
+			return nil, err
+		}
+		s.tapes[*c] = t
+	}
+	return t, nil
+}
+
+func (s *models) recorder(file string) (*tape.Recorder, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.records[file]
+	if r == nil {
+		var err error
+		if r, err = tape.Create(file); err != nil {
+			return nil, err
+		}
+		s.records[file] = r
+	}
+	return r, nil
+}
+
+// close ends tapes.
+func (s *models) close() error {
+	var errs []error
+	for _, t := range s.tapes {
+		errs = append(errs, t.Close())
+	}
+	for _, r := range s.records {
+		errs = append(errs, r.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // factory stacks the policies of a model: tape → meter → retry → limit → vendor.
@@ -80,6 +144,14 @@ func (s *models) factory(m *config.Model, params *model.Params) (model.Factory, 
 	if kind == nil {
 		return nil, fmt.Errorf("unknown vendor %q", vendor)
 	}
+	replay := m.Tape != nil && m.Tape.Mode != "record"
+	if replay { // needs neither key nor service
+		t, err := s.tape(m.Tape)
+		if err != nil {
+			return nil, fmt.Errorf("model %s: %w", m.Name, err)
+		}
+		return t.Factory(name), nil
+	}
 	o := vendorOptions{name: name, m: m, http: s.http(m.BaseURL)}
 	if params != nil {
 		o.params = *params
@@ -92,12 +164,21 @@ func (s *models) factory(m *config.Model, params *model.Params) (model.Factory, 
 	if err != nil {
 		return nil, fmt.Errorf("model %s: %w", m.Name, err)
 	}
+	f = s.limiter(m, vendor).Wrap(f)
 	f = retry.New(f, retry.Policy{Tries: m.Tries})
 	prices, err := priceTable(m, name)
 	if err != nil {
 		return nil, err
 	}
-	return s.meter.New(f, prices), nil
+	f = s.meter.New(f, prices)
+	if m.Tape == nil {
+		return f, nil
+	}
+	rec, err := s.recorder(m.Tape.File)
+	if err != nil {
+		return nil, fmt.Errorf("model %s: %w", m.Name, err)
+	}
+	return rec.Wrap(f), nil
 }
 
 // priceTable is the built-in list with the configuration's own price in front.

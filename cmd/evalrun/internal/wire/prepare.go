@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/evalrun/evalrun/agent/model"
@@ -43,6 +44,10 @@ type Ready struct {
 	o       Options
 	env     *config.Env
 	pool    *pool.Pool
+	models  *models
+	roles   *models        // limiters of their own, so that graders do not queue behind agents
+	plain   sandbox.Driver // of programs beside evalrun; nil: none was needed
+	plainMu sync.Mutex
 	benches []harness.Bench
 	// variant says which entry of benches an arm plays instead of the plan's benchmark: arms may have wishes of their own for machines.
 	variant map[[2]int]int
@@ -58,15 +63,20 @@ type Needs struct {
 
 // Prepare checks and opens all that a configuration names, before anything is spent. planned is the plan of a run that goes on, nil for
 // a new one. Its errors are the user's to mend.
-func Prepare(ctx context.Context, eff *config.Effective, planned *record.Plan, o Options) (*Ready, error) {
+func Prepare(ctx context.Context, eff *config.Effective, planned *record.Plan, o Options) (_ *Ready, err error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	r := &Ready{Eff: eff, o: o, variant: map[[2]int]int{}, Notes: eff.Notes}
-	var err error
 	if r.env, err = config.NewEnv(o.Env, eff.EnvFile); err != nil {
 		return nil, err
 	}
+	defer func() {
+		if err != nil {
+			r.Close()
+		}
+	}()
+	r.models, r.roles = newModels(r.env, eff.Pools), newModels(r.env, eff.Pools)
 	if err := r.openBenchmarks(); err != nil {
 		return nil, err
 	}
@@ -104,7 +114,6 @@ func (r *Ready) openBenchmarks() error {
 	for name, m := range r.Eff.Roles {
 		roles[name] = m
 	}
-	shared := newModels(r.env, r.Eff.Pools) // accounts of their own, so that graders do not queue behind agents
 	var errs []error
 	for _, c := range r.Eff.Benchmarks {
 		b, err := OpenBenchmark(c)
@@ -114,7 +123,7 @@ func (r *Ready) openBenchmarks() error {
 		}
 		bench := harness.Bench{Benchmark: b, Options: benchmarks.Options{Raw: c.Options}, Roles: nil}
 		for name, m := range roles {
-			f, err := shared.factory(m, nil)
+			f, err := r.roles.factory(m, nil)
 			if err != nil {
 				errs = append(errs, fmt.Errorf("role %s: %w", name, err))
 				continue
@@ -130,7 +139,6 @@ func (r *Ready) openBenchmarks() error {
 }
 
 func (r *Ready) openArms() error {
-	shared := newModels(r.env, r.Eff.Pools)
 	plain := len(r.benches)
 	specs := map[string]int{} // canonical wishes → first of their benches
 	var errs []error
@@ -138,12 +146,12 @@ func (r *Ready) openArms() error {
 		c := &r.Eff.Arms[i]
 		a := harness.Arm{Arm: r.Eff.Records[i]}
 		var err error
-		if a.Agent, err = OpenAgent(c, r.env); err != nil {
+		if a.Agent, err = r.openAgent(c); err != nil {
 			errs = append(errs, err)
 			continue
 		}
 		if c.Model != nil {
-			if a.Model, err = shared.factory(c.Model, c.Params); err != nil {
+			if a.Model, err = r.models.factory(c.Model, c.Params); err != nil {
 				errs = append(errs, fmt.Errorf("arm %s: %w", c.Name, err))
 				continue
 			}

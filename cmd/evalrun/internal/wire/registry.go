@@ -9,6 +9,7 @@ import (
 	"reflect"
 
 	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/agent/command"
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
 	"github.com/evalrun/evalrun/datasets"
@@ -31,12 +32,11 @@ type agentKind struct {
 
 // armContext is what an agent's maker is made from.
 type armContext struct {
-	arm *config.Arm
-	env *config.Env
-	// options are the agent's own, secrets the values of the variables it is given.
-	options json.RawMessage
-	secrets map[string]string
+	arm     *config.Arm
+	options json.RawMessage   // the agent's own
+	secrets map[string]string // values of the variables it is given
 	prompt  string
+	machine command.Machine // for programs beside evalrun
 }
 
 // Registry is what a configuration may name.
