@@ -57,6 +57,7 @@ func (w *world) Getwd() (string, error)   { return w.p.Dir, nil }
 func (w *world) ID() (int, int)           { return w.p.ID() }
 func (w *world) Fds() []string            { return nil }
 func (w *world) Interfaces() []string     { return nil }
+func (w *world) PidNamespace() string     { return "" }
 func (w *world) Ignore()                  {} // there is no signal but the one that cannot be ignored
 func (w *world) Alloc(n int64) error      { w.p.Alloc(n); return nil }
 func (w *world) Sleep(d time.Duration)    { w.p.Sleep(d) }

@@ -1,6 +1,7 @@
 package sandboxtest
 
 import (
+	"os"
 	"testing"
 	"time"
 )
@@ -104,6 +105,9 @@ var killTests = []test{
 	{name: "kill/by-the-command", run: func(t *testing.T, b *box) {
 		// A command that kills all it can see harms itself and its like, not the machine.
 		m := b.open()
+		if ours, err := os.Readlink("/proc/self/ns/pid"); err == nil && m.ok("pidns") == ours+"\n" && os.Getpid() != 1 {
+			t.Skip("commands run among the processes of this machine, and this one would kill them all")
+		}
 		m.start("double", "drop", "/tmp/service")
 		c := m.command("kill", "-1", "9")
 		c.Timeout = patience / 4

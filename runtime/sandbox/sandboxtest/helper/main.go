@@ -71,6 +71,11 @@ func (linux) Interfaces() []string {
 	return names
 }
 
+func (linux) PidNamespace() string {
+	ns, _ := os.Readlink("/proc/self/ns/pid")
+	return ns
+}
+
 func (linux) Open(name string) (io.ReadCloser, error) { return os.Open(name) }
 func (linux) Create(name string, flag int, perm fs.FileMode) (io.WriteCloser, error) {
 	return os.OpenFile(name, flag, perm)

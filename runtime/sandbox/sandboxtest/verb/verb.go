@@ -26,6 +26,7 @@ type World interface {
 	ID() (uid, gid int)
 	Fds() []string        // open files beside the three standard ones
 	Interfaces() []string // network interfaces that are up, loopback left out
+	PidNamespace() string // which processes it can see; "": there is no such thing
 
 	Open(name string) (io.ReadCloser, error)
 	Create(name string, flag int, perm fs.FileMode) (io.WriteCloser, error)
@@ -144,6 +145,8 @@ func run(w World, args []string) (code int, ended bool) {
 		for _, f := range w.Fds() {
 			fmt.Fprintln(out, f)
 		}
+	case "pidns":
+		fmt.Fprintln(out, w.PidNamespace())
 	case "interfaces":
 		for _, i := range w.Interfaces() {
 			fmt.Fprintln(out, i)
@@ -318,7 +321,10 @@ func shout(c net.Conn) {
 // Pattern is n bytes in which each place can be told from every other: lines of 16 bytes that count up.
 func Pattern(n int64) io.Reader { return &pattern{n: n} }
 
-type pattern struct{ at, n int64 }
+type pattern struct {
+	at, n int64
+	line  [16]byte // the one that at is in
+}
 
 func (p *pattern) Read(b []byte) (int, error) {
 	if p.at >= p.n {
@@ -326,8 +332,13 @@ func (p *pattern) Read(b []byte) (int, error) {
 	}
 	n := 0
 	for n < len(b) && p.at < p.n {
-		line := fmt.Sprintf("%015d\n", p.at/16)
-		m := copy(b[n:], line[p.at%16:])
+		if p.at%16 == 0 || n == 0 {
+			for i, v := 14, p.at/16; i >= 0; i, v = i-1, v/10 {
+				p.line[i] = byte('0' + v%10)
+			}
+			p.line[15] = '\n'
+		}
+		m := copy(b[n:], p.line[p.at%16:])
 		m = int(min(int64(m), p.n-p.at))
 		n += m
 		p.at += int64(m)
