@@ -183,6 +183,8 @@ func (d *Driver) check(spec *sandbox.Spec) error {
 	switch {
 	case !d.plain && !spec.Network.None():
 		return no("network %q: only none", spec.Network.Mode)
+	case d.plain && !spec.Network.None() && spec.Network.Mode != "public":
+		return no("network %q: it has the host's", spec.Network.Mode)
 	case len(spec.Services) > 0:
 		return no("services")
 	case len(spec.Volumes) > 0:

@@ -1,11 +1,16 @@
 package local
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/evalrun/evalrun/runtime/sandbox"
 	"github.com/evalrun/evalrun/runtime/sandbox/sandboxtest"
@@ -37,7 +42,21 @@ func TestSuite(t *testing.T) {
 	})
 }
 
+// TestSuiteUnisolated runs the suite over the driver "none" in namespaces of its own: some of the suite's commands try to
+// kill and to fill whatever they can reach, and here that would be this machine.
 func TestSuiteUnisolated(t *testing.T) {
+	if os.Getenv("EVALRUN_TEST_NESTED") == "" {
+		nested(t)
+		return
+	}
+	if os.Getpid() != 1 {
+		t.Fatal("not in namespaces of its own")
+	}
+	for _, m := range [][2]string{{"proc", "/proc"}, {"tmpfs", "/tmp"}} {
+		if err := unix.Mount(m[0], m[1], m[0], 0, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
 	sandboxtest.Run(t, sandboxtest.Suite{
 		Driver: func(t *testing.T) sandbox.Driver {
 			d := NewUnisolated()
@@ -47,7 +66,39 @@ func TestSuiteUnisolated(t *testing.T) {
 		Another: func(t *testing.T) sandbox.Driver { return NewUnisolated() },
 		Left:    left,
 		Claims:  sandboxtest.Claims{Usage: true},
+		Skip: map[string]string{
+			"exec/directory":           paths,
+			"exec/nothing-of-the-host": "nothing is isolated",
+			"files/round-trip":         paths,
+			"files/through-links":      paths,
+			"files/missing":            paths,
+			"files/get-early-close":    paths,
+			"files/pipes":              paths,
+			"life/alone":               "nothing is isolated",
+		},
 	})
+}
+
+const paths = "a command's absolute paths are the machine's"
+
+// nested runs the calling test again, as process 1 of a process namespace.
+func nested(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v="+fmt.Sprint(testing.Verbose()))
+	cmd.Env = append(os.Environ(), "EVALRUN_TEST_NESTED=1")
+	id := []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
+	gid := []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: syscall.CLONE_NEWUSER | syscall.CLONE_NEWPID | syscall.CLONE_NEWNS, UidMappings: id, GidMappings: gid, Pdeathsig: syscall.SIGKILL,
+	}
+	out, err := cmd.CombinedOutput()
+	if errors.Is(err, syscall.EPERM) && os.Getenv("EVALRUN_TEST_LOCAL") == "" {
+		t.Skip("needs user namespaces: ", err)
+	}
+	if err != nil {
+		t.Errorf("%v\n%s", err, out)
+	} else if testing.Verbose() {
+		t.Logf("%s", out)
+	}
 }
 
 // left lists what sandboxes of this process have outside: processes, mounts, control groups, files.

@@ -247,7 +247,7 @@ func (o *output) finish(x *wire.Exit) {
 	if o.file != nil {
 		o.file.Close()
 		if cut {
-			x.Full = o.name
+			x.Full = o.r.sv.path(o.name)
 		} else {
 			os.Remove(o.r.sv.path(o.name))
 		}

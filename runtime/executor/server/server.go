@@ -161,6 +161,9 @@ func (sv *server) hello(body []byte, extra []int) error {
 		if cfg.Drop {
 			return isolate.Drop()
 		}
+		if !sv.init {
+			return isolate.Guard()
+		}
 		return nil
 	})
 	if err != nil {
