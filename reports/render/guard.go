@@ -1,0 +1,124 @@
+package render
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/evalrun/evalrun/harness/record"
+)
+
+// guard says what else differs between the sides, so that nobody takes it for the difference of the arms.
+func (c *Comparison) guard(a, b Side, changed int) {
+	p, q := a.Results, b.Results
+	if changed > 0 {
+		c.warn("%s of other content in the two runs: their digests differ", plural(changed, "task"))
+	}
+	for _, x := range p.Plan.Benchmarks {
+		for _, y := range q.Plan.Benchmarks {
+			if x.Name != y.Name {
+				continue
+			}
+			c.same("the digest of benchmark "+x.Name, short(x.Digest), short(y.Digest))
+			c.same("the options of benchmark "+x.Name, string(x.Opts), string(y.Opts))
+		}
+	}
+	if c.Unpaired > 0 {
+		c.warn("%s planned by one side only, left out of everything here", plural(c.Unpaired, "trial"))
+	}
+	if c.LostA+c.LostB > 0 {
+		c.warn(`of %s, A has no evidence for %d and B for %d; "all planned" counts these as 0`, plural(c.Pairs, "pair"), c.LostA, c.LostB)
+	}
+	if x, y := p.repeats(), q.repeats(); x != y {
+		c.warn("repeats differ: %d and %d; the first %d are compared", x, y, min(x, y))
+	}
+	c.guardRuns(p.Run, q.Run)
+	for _, d := range differences(a.arm().Def, b.arm().Def) {
+		c.Differs = append(c.Differs, d)
+		if strings.HasPrefix(d, "limits") || strings.HasPrefix(d, "sandbox") {
+			c.warn("the arms run under other conditions: %s", d)
+		}
+	}
+}
+
+func (c *Comparison) warn(format string, args ...any) {
+	c.Warnings = append(c.Warnings, fmt.Sprintf(format, args...))
+}
+
+func (c *Comparison) same(what, x, y string) {
+	if x != y {
+		c.warn("%s differs: %s and %s", what, orNone(x), orNone(y))
+	}
+}
+
+func (c *Comparison) guardRuns(x, y *record.Run) {
+	if x == nil || y == nil || x == y {
+		return
+	}
+	c.same("the sandbox driver", x.Driver, y.Driver)
+	c.same("the version of evalrun", x.Version, y.Version)
+	if x.Version == y.Version {
+		c.same("the binary", short(x.Binary), short(y.Binary))
+	}
+	for _, k := range keys(x.Limits, y.Limits) {
+		c.same("the limit "+k, x.Limits[k], y.Limits[k])
+	}
+	for _, k := range keys(x.Digests, y.Digests) {
+		c.same("the digest of "+k, short(x.Digests[k]), short(y.Digests[k]))
+	}
+}
+
+// keys are those of both maps, in order.
+func keys(p, q map[string]string) []string {
+	all := map[string]string{}
+	maps.Copy(all, p)
+	maps.Copy(all, q)
+	return slices.Sorted(maps.Keys(all))
+}
+
+// differences are the places at which two JSON values differ, with what stands there.
+func differences(x, y json.RawMessage) (ds []string) {
+	flat := func(raw json.RawMessage) map[string]string {
+		m := map[string]string{}
+		var v any
+		if json.Unmarshal(raw, &v) == nil {
+			flatten(m, "", v)
+		}
+		return m
+	}
+	p, q := flat(x), flat(y)
+	for _, k := range keys(p, q) {
+		if p[k] != q[k] {
+			ds = append(ds, fmt.Sprintf("%s: %s and %s", k, orNone(cut(p[k], 60)), orNone(cut(q[k], 60))))
+		}
+	}
+	return ds
+}
+
+func flatten(m map[string]string, path string, v any) {
+	if o, ok := v.(map[string]any); ok {
+		for k, x := range o {
+			flatten(m, strings.TrimPrefix(path+"."+k, "."), x)
+		}
+		return
+	}
+	b, _ := json.Marshal(v) // it came from JSON
+	m[path] = string(b)
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "none"
+	}
+	return s
+}
+
+// short cuts hashes, and leaves other words alone.
+func short(s string) string {
+	if len(s) >= 40 && !strings.ContainsAny(s, " /") {
+		return s[:19] + "…"
+	}
+	return s
+}

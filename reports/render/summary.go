@@ -1,0 +1,375 @@
+package render
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/reports/stats"
+)
+
+// Version of summary.json and of the JSON of a comparison. It grows when a member changes its meaning or goes away.
+const Version = 1
+
+// Level is the confidence of all intervals.
+const Level = 0.95
+
+// A Summary is what came of a run. As JSON it is summary.json, described in docs/schema.md.
+type Summary struct {
+	V        int        `json:"v"`
+	Run      string     `json:"run"`
+	Name     string     `json:"name,omitempty"`
+	Path     string     `json:"path,omitempty"` // of the run folder, as commands may name it
+	Version  string     `json:"version,omitempty"`
+	Driver   string     `json:"driver,omitempty"`
+	Started  *time.Time `json:"started,omitempty"`
+	Ended    *time.Time `json:"ended,omitempty"`
+	Reason   string     `json:"reason,omitempty"` // why it ended: done, stopped, budget …
+	Planned  int        `json:"planned"`
+	Decided  int        `json:"decided"`
+	Scored   int        `json:"scored"`
+	Skipped  int        `json:"skipped"`
+	Coverage *float64   `json:"coverage"` // scored / (planned − skipped); null where that is 0/0
+	Amended  int        `json:"amended,omitempty"`
+
+	Arms       []ArmSummary `json:"arms"`
+	Benchmarks []ArmSummary `json:"benchmarks,omitempty"` // arm by benchmark, where there are several
+	Problems   []Problem    `json:"problems"`
+	Slowest    []TrialRef   `json:"slowest"`
+	Warnings   []string     `json:"warnings,omitempty"`
+}
+
+// An ArmSummary is an arm's row.
+type ArmSummary struct {
+	Arm       string            `json:"arm"`
+	ArmID     string            `json:"arm_id"`
+	Benchmark string            `json:"benchmark,omitempty"` // "": all
+	Agent     string            `json:"agent"`
+	Model     string            `json:"model,omitempty"`
+	Prompt    string            `json:"prompt,omitempty"`
+	Axes      map[string]string `json:"axes,omitempty"`
+
+	Planned  int            `json:"planned"`
+	Decided  int            `json:"decided"`
+	Scored   int            `json:"scored"`   // evidence
+	Excluded map[string]int `json:"excluded"` // by class: infra, provider, grader, canceled, skipped, pending
+	Coverage *float64       `json:"coverage"`
+
+	Mean        *float64        `json:"mean"`     // of the evidence
+	Interval    *stats.Interval `json:"interval"` // of Mean
+	Method      string          `json:"method,omitempty"`
+	Clusters    int             `json:"clusters"`             // independent units behind Mean
+	MeanPlanned *float64        `json:"mean_planned"`         // of all planned, excluded ones as 0
+	PassAtK     *float64        `json:"pass_at_k,omitempty"`  // k = repeats: at least one right; scores of 0 and 1 only
+	PassHatK    *float64        `json:"pass_hat_k,omitempty"` // all right
+
+	Ends      map[string]int `json:"ends"` // of the evidence
+	Flags     map[string]int `json:"flags,omitempty"`
+	Steps     *float64       `json:"steps"` // mean of the evidence, like the next ones
+	Turns     *float64       `json:"turns"`
+	WallMS    *float64       `json:"wall_ms"`
+	ActiveMS  *float64       `json:"active_ms"`
+	BadCalls  int64          `json:"bad_calls"`
+	Abandoned int            `json:"abandoned"`
+	Left      int            `json:"left_processes"` // trials that left processes behind
+
+	Attempts     int64    `json:"attempts"` // what they used is counted below, also where they did not count
+	ModelCalls   int64    `json:"model_calls"`
+	TokensIn     int64    `json:"tokens_in"`
+	TokensOut    int64    `json:"tokens_out"`
+	TokensCached int64    `json:"tokens_cached"`
+	Cost         *float64 `json:"cost_usd"`       // of the arm's models; null where some price is not known
+	OtherCost    *float64 `json:"other_cost_usd"` // of the benchmark's models
+}
+
+// A Problem is a kind of failure, with one example.
+type Problem struct {
+	Status string   `json:"status"`
+	End    string   `json:"end,omitempty"`
+	Phase  string   `json:"phase,omitempty"`
+	Class  string   `json:"class,omitempty"`
+	Text   string   `json:"text,omitempty"` // of the first one
+	Count  int      `json:"count"`
+	Trial  TrialRef `json:"example"`
+}
+
+// A TrialRef names a trial.
+type TrialRef struct {
+	ID        string `json:"trial"`
+	Arm       string `json:"arm"`
+	Benchmark string `json:"benchmark"`
+	Task      string `json:"task"`
+	Repeat    int    `json:"repeat"`
+	WallMS    int64  `json:"wall_ms"`
+}
+
+// Summary sums up. path is how commands name the run folder.
+func (r *Results) Summary(path string) *Summary {
+	s := &Summary{V: Version, Run: r.Plan.Run, Name: r.Plan.Name, Path: path, Planned: len(r.slots), Problems: []Problem{}, Slowest: []TrialRef{}, Arms: []ArmSummary{}}
+	if r.Run != nil {
+		s.Version, s.Driver, s.Ended, s.Reason = r.Run.Version, r.Run.Driver, r.Run.Ended, r.Run.Reason
+		if !r.Run.Started.IsZero() {
+			s.Started = &r.Run.Started
+		}
+	}
+	for i := range r.slots {
+		switch statuses[r.slots[i].status] {
+		case "":
+			continue
+		case record.Scored:
+			s.Scored++
+		case record.Skipped:
+			s.Skipped++
+		}
+		s.Decided++
+		if r.slots[i].amended {
+			s.Amended++
+		}
+	}
+	s.Coverage = ratio(s.Scored, s.Planned-s.Skipped)
+	for a := range r.Plan.Arms {
+		s.Arms = append(s.Arms, r.arm(a, -1))
+		if len(r.names) > 1 {
+			for b := range r.names {
+				s.Benchmarks = append(s.Benchmarks, r.arm(a, b))
+			}
+		}
+	}
+	s.Problems, s.Slowest = r.problems(), r.slowest(5)
+	s.Warnings = r.warnings(s)
+	return s
+}
+
+// arm sums up an arm's trials of one benchmark; -1: of all.
+func (r *Results) arm(a, b int) ArmSummary {
+	arm := &r.Plan.Arms[a]
+	out := ArmSummary{
+		Arm: arm.Name, ArmID: arm.ID, Agent: arm.Agent, Model: arm.Model, Prompt: arm.Prompt, Axes: arm.Axes,
+		Excluded: map[string]int{}, Ends: map[string]int{},
+	}
+	if b >= 0 {
+		out.Benchmark = r.names[b]
+	}
+	in := func(i int) bool {
+		x, task, _ := r.where(i)
+		return x == a && (b < 0 || r.bench[task] == b)
+	}
+	var steps, turns, wall, active, sum float64
+	skipped := 0
+	for i := r.at(a, 0, 1); i < r.at(a+1, 0, 1); i++ {
+		if !in(i) {
+			continue
+		}
+		out.Planned++
+		sl := &r.slots[i]
+		switch st := statuses[sl.status]; st {
+		case "":
+			out.Excluded["pending"]++
+			continue
+		case record.Scored:
+			out.Scored++
+		default:
+			if st == record.Skipped {
+				skipped++
+			}
+			out.Excluded[string(st)]++
+		}
+		out.Decided++
+		for j, f := range r.flags {
+			if sl.flags&(1<<j) != 0 {
+				if out.Flags == nil {
+					out.Flags = map[string]int{}
+				}
+				out.Flags[f]++
+			}
+		}
+		out.BadCalls += int64(sl.bad)
+		if sl.gone {
+			out.Abandoned++
+		}
+		if sl.left {
+			out.Left++
+		}
+		if sl.status != 1 {
+			continue
+		}
+		out.Ends[string(ends[sl.end])]++
+		steps, turns = steps+float64(sl.steps), turns+float64(sl.turns)
+		wall, active = wall+float64(sl.wall), active+float64(sl.active)
+		if !math.IsNaN(sl.reward) {
+			sum += sl.reward
+		}
+	}
+	out.Coverage = ratio(out.Scored, out.Planned-skipped)
+	if vs := r.values(in); len(vs) > 0 {
+		xs := make([]float64, len(vs))
+		for i, v := range vs {
+			xs[i] = v.X
+		}
+		m := stats.Mean(xs)
+		iv, how := stats.Mean01(vs, Level, r.Plan.Seed)
+		out.Mean, out.Interval, out.Method, out.Clusters = &m, &iv, how, stats.Clusters(vs)
+	}
+	if out.Planned > 0 {
+		m := sum / float64(out.Planned)
+		out.MeanPlanned = &m
+	}
+	if n := float64(out.Scored); n > 0 {
+		out.Steps, out.Turns, out.WallMS, out.ActiveMS = ptr(steps/n), ptr(turns/n), ptr(wall/n), ptr(active/n)
+	}
+	r.pass(a, b, &out)
+	r.spent(a, b, &out)
+	return out
+}
+
+// pass estimates pass@k and pass^k for k = repeats, over the tasks of which all repeats are evidence.
+func (r *Results) pass(a, b int, out *ArmSummary) {
+	k := r.repeats()
+	if k < 2 {
+		return
+	}
+	var any, all float64
+	n := 0
+	for t := range r.Plan.Tasks {
+		if b >= 0 && r.bench[t] != b {
+			continue
+		}
+		right, scored := 0, 0
+		for rep := 1; rep <= k; rep++ {
+			s := &r.slots[r.at(a, t, rep)]
+			switch s.reward {
+			case 0:
+				scored++
+			case 1:
+				scored++
+				right++
+			default:
+				if s.status == 1 && !math.IsNaN(s.reward) {
+					return // not right or wrong
+				}
+			}
+		}
+		if scored == k {
+			n++
+			any += stats.PassAtK(k, right, k)
+			all += stats.PassHatK(k, right, k)
+		}
+	}
+	if n > 0 {
+		out.PassAtK, out.PassHatK = ptr(any/float64(n)), ptr(all/float64(n))
+	}
+}
+
+func (r *Results) spent(a, b int, out *ArmSummary) {
+	var cost, other float64
+	known, knownOther := true, true
+	for j := range r.names {
+		if b >= 0 && j != b {
+			continue
+		}
+		p := &r.paid[a*len(r.names)+j]
+		out.Attempts += p.attempts
+		out.ModelCalls += p.use.Calls
+		out.TokensIn += p.use.In
+		out.TokensOut += p.use.Out
+		out.TokensCached += p.use.Cached
+		if p.use.Cost != nil {
+			cost += *p.use.Cost
+		}
+		if p.other.Cost != nil {
+			other += *p.other.Cost
+		}
+		known, knownOther = known && !p.unknown, knownOther && !p.otherUnknown
+	}
+	if known {
+		out.Cost = &cost
+	}
+	if knownOther {
+		out.OtherCost = &other
+	}
+}
+
+// problems are the kinds of failure, the most frequent first.
+func (r *Results) problems() []Problem {
+	at := make([]int, len(r.faults)+1) // place in ps, from 1
+	ps := []Problem{}
+	for i := range r.slots {
+		f := r.slots[i].fault
+		if f == 0 {
+			continue
+		}
+		if at[f] == 0 {
+			x := &r.faults[f-1]
+			ps = append(ps, Problem{Status: string(x.status), End: string(x.end), Phase: x.phase, Class: x.class, Text: x.text, Trial: r.ref(i)})
+			at[f] = len(ps)
+		}
+		ps[at[f]-1].Count++
+	}
+	slices.SortStableFunc(ps, func(a, b Problem) int { return cmp.Compare(b.Count, a.Count) })
+	return ps
+}
+
+func (r *Results) slowest(n int) []TrialRef {
+	best := []int{}
+	for i := range r.slots {
+		w := r.slots[i].wall
+		if r.slots[i].status == undecided || w == 0 || len(best) == n && w <= r.slots[best[n-1]].wall {
+			continue
+		}
+		j, _ := slices.BinarySearchFunc(best, w, func(k int, w int32) int {
+			if r.slots[k].wall >= w {
+				return -1
+			}
+			return 1
+		})
+		best = slices.Insert(best, j, i)
+		best = best[:min(n, len(best))]
+	}
+	refs := []TrialRef{}
+	for _, i := range best {
+		refs = append(refs, r.ref(i))
+	}
+	return refs
+}
+
+func (r *Results) ref(i int) TrialRef {
+	arm, task, rep := r.where(i)
+	t := &r.Plan.Tasks[task]
+	return TrialRef{ID: r.id(i), Arm: r.Plan.Arms[arm].Name, Benchmark: t.Benchmark, Task: t.ID, Repeat: rep, WallMS: int64(r.slots[i].wall)}
+}
+
+// warnings are what a reader of the numbers has to know.
+func (r *Results) warnings(s *Summary) (ws []string) {
+	if r.Run != nil {
+		for _, k := range slices.Sorted(maps.Keys(r.Run.Limits)) {
+			if v := r.Run.Limits[k]; strings.HasPrefix(v, "per ") { // of what the driver can only hold in part
+				ws = append(ws, k+" limit: "+v)
+			}
+		}
+	}
+	for _, a := range s.Arms {
+		if n := a.Flags["no_reward"]; n > 0 {
+			ws = append(ws, plural(n, "trial")+" of "+a.Arm+" counted as 0 because the grader, which still worked, gave no reward (no_reward)")
+		}
+	}
+	if s.Amended > 0 {
+		ws = append(ws, plural(s.Amended, "grade")+" amended after the fact")
+	}
+	if len(r.errs) > 0 {
+		ws = append(ws, "the journal has entries that cannot be read; the numbers are without them")
+	}
+	return ws
+}
+
+func ratio(a, b int) *float64 {
+	if b <= 0 {
+		return nil
+	}
+	return ptr(float64(a) / float64(b))
+}
+
+func ptr[T any](x T) *T { return &x }

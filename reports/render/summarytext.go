@@ -1,0 +1,234 @@
+package render
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/evalrun/evalrun/harness/record"
+)
+
+// JSON writes summary.json.
+func (s *Summary) JSON(w io.Writer) error { return encode(w, s) }
+
+func encode(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+// classes are the classes of trials that are no evidence, in the order in which they are shown.
+var classes = []string{string(record.Infra), string(record.Provider), string(record.Grader), string(record.Canceled), string(record.Skipped), "pending"}
+
+// Text writes the summary for a terminal.
+func (s *Summary) Text(w io.Writer, st Style) error {
+	p := &printer{w: w}
+	p.f("%s\n", st.bold(line(s.Run)))
+	p.f("%s\n\n", s.head())
+	rows := s.Arms
+	if len(s.Benchmarks) > 0 {
+		rows = append(append([]ArmSummary{}, s.Arms...), s.Benchmarks...)
+	}
+	dropped := p.table(st, "", s.columns(rows))
+	if dropped > 0 {
+		p.f("%s\n", st.dim(fmt.Sprintf("(%s left out: too narrow)", plural(dropped, "column"))))
+	}
+	p.f("\n")
+	for _, a := range s.Arms {
+		if t := a.remarks(); t != "" {
+			p.f("%s: %s\n", line(a.Arm), t)
+		}
+	}
+	p.f("%s\n", st.dim(legend(s)))
+	for _, x := range s.Warnings {
+		p.f("%s %s\n", st.warn("warning:"), line(x))
+	}
+	s.problemsText(p, st)
+	if len(s.Slowest) > 0 {
+		p.f("\nslowest\n")
+		for _, t := range s.Slowest {
+			p.f("  %8s  %s\n            %s\n", duration(time.Duration(t.WallMS)*time.Millisecond), t.String(), st.dim(s.show(t)))
+		}
+	}
+	return p.err
+}
+
+func (s *Summary) head() string {
+	parts := []string{fmt.Sprintf("%d of %s decided", s.Decided, plural(s.Planned, "trial")), "coverage " + percent(s.Coverage)}
+	if s.Driver != "" {
+		parts = append(parts, "sandbox "+line(s.Driver))
+	}
+	if s.Started != nil && s.Ended != nil {
+		parts = append(parts, "took "+duration(s.Ended.Sub(*s.Started)))
+	}
+	if s.Reason != "" && s.Reason != "done" {
+		parts = append(parts, "ended: "+line(s.Reason))
+	}
+	return strings.Join(parts, " · ")
+}
+
+func (s *Summary) columns(rows []ArmSummary) []*column {
+	cols := []*column{
+		{head: "arm"}, {head: "benchmark"}, {head: "planned", right: true}, {head: "evidence", right: true}, {head: "excluded", drop: 3},
+		{head: "mean", right: true}, {head: "95 % interval"}, {head: "mean (all)", right: true},
+		{head: "steps", right: true, drop: 6}, {head: "tokens", right: true, drop: 5}, {head: "cost", right: true, drop: 2},
+		{head: "wall", right: true, drop: 4}, {head: "active", right: true, drop: 7},
+	}
+	for _, a := range rows {
+		iv := unknown
+		if a.Interval != nil {
+			iv = fmt.Sprintf("%.3f – %.3f", a.Interval.Low, a.Interval.High)
+		}
+		for i, x := range []string{
+			line(a.Arm), line(a.Benchmark), fmt.Sprint(a.Planned), fmt.Sprint(a.Scored), a.excluded(), score(a.Mean), iv, score(a.MeanPlanned),
+			one(a.Steps), count(a.TokensIn + a.TokensOut), dollars(a.Cost), millis(a.WallMS), millis(a.ActiveMS),
+		} {
+			cols[i].cells = append(cols[i].cells, x)
+		}
+	}
+	if len(s.Benchmarks) == 0 {
+		cols = append(cols[:1], cols[2:]...)
+	}
+	return cols
+}
+
+func (a *ArmSummary) excluded() string {
+	var parts []string
+	for _, c := range classes {
+		if n := a.Excluded[c]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, c))
+		}
+	}
+	if parts == nil {
+		return "0"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// remarks is what the table does not say.
+func (a *ArmSummary) remarks() string {
+	var parts []string
+	for _, e := range ends[1:] {
+		if n := a.Ends[string(e)]; n > 0 && (e != record.Answered || len(a.Ends) > 1) {
+			parts = append(parts, fmt.Sprintf("%d %s", n, e))
+		}
+	}
+	add := func(n int64, what string) {
+		if n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, what))
+		}
+	}
+	add(a.BadCalls, "bad calls")
+	add(int64(a.Abandoned), "abandoned (did not stop when told)")
+	add(int64(a.Left), "left processes running")
+	add(int64(a.Flags["no_reward"]), "no_reward")
+	if n := a.Attempts - int64(a.Decided); n > 0 {
+		add(n, "more attempts")
+	}
+	if a.PassAtK != nil {
+		parts = append(parts, fmt.Sprintf("pass@k %.3f, pass^k %.3f", *a.PassAtK, *a.PassHatK))
+	}
+	if a.OtherCost != nil && *a.OtherCost > 0 {
+		parts = append(parts, "benchmark's models "+dollars(a.OtherCost))
+	}
+	return strings.Join(parts, " · ")
+}
+
+// legend says what the numbers are.
+func legend(s *Summary) string {
+	how := map[string]bool{}
+	for _, a := range s.Arms {
+		how[a.Method] = true
+	}
+	var methods []string
+	for _, m := range []struct{ name, text string }{
+		{"wilson", "Wilson"}, {"bootstrap", "bootstrap over tasks"}, {"wilson over clusters", "Wilson over tasks, since all agree"},
+	} {
+		if how[m.name] {
+			methods = append(methods, m.text)
+		}
+	}
+	t := "mean: of the evidence; mean (all): of all planned, excluded ones as 0; tokens and cost: of all attempts; steps and times: mean of the evidence"
+	if methods != nil {
+		t += "; interval: " + strings.Join(methods, ", ")
+	}
+	return t
+}
+
+func (s *Summary) problemsText(p *printer, st Style) {
+	if len(s.Problems) == 0 {
+		return
+	}
+	p.f("\ntrouble\n")
+	for i, x := range s.Problems {
+		if i == 10 {
+			p.f("  … and %s more\n", plural(len(s.Problems)-10, "kind"))
+			break
+		}
+		p.f("  %s  %s\n", st.bad(fmt.Sprintf("%4d × %s", x.Count, line(x.kind()))), cut(line(x.Text), 200))
+		p.f("            %s\n", st.dim(s.show(x.Trial)))
+	}
+}
+
+func (x *Problem) kind() string {
+	parts := []string{x.Status}
+	for _, t := range []string{x.End, x.Phase, x.Class} {
+		if t != "" {
+			parts = append(parts, t)
+		}
+	}
+	return strings.Join(parts, "/")
+}
+
+func (t TrialRef) String() string {
+	return fmt.Sprintf("%s · %s/%s #%d", line(t.Arm), line(t.Benchmark), line(t.Task), t.Repeat)
+}
+
+func (s *Summary) show(t TrialRef) string { return showCommand(s.Path, s.Run, t.ID) }
+
+// Markdown writes summary.md, for CI pages.
+func (s *Summary) Markdown(w io.Writer) error {
+	p := &printer{w: w}
+	title := s.Run
+	if s.Name != "" {
+		title = s.Name
+	}
+	p.f("## %s\n\n%s\n\n", md(title), md(s.head()))
+	p.f("| arm | planned | evidence | excluded | mean | 95 %% interval | mean (all) | steps | tokens | cost | wall | active |\n")
+	p.f("|---|--:|--:|---|--:|---|--:|--:|--:|--:|--:|--:|\n")
+	for _, a := range append(append([]ArmSummary{}, s.Arms...), s.Benchmarks...) {
+		name := md(a.Arm)
+		if a.Benchmark != "" {
+			name += " / " + md(a.Benchmark)
+		}
+		iv := unknown
+		if a.Interval != nil {
+			iv = fmt.Sprintf("%.3f – %.3f", a.Interval.Low, a.Interval.High)
+		}
+		p.f("| %s | %d | %d | %s | **%s** | %s | %s | %s | %s | %s | %s | %s |\n", name, a.Planned, a.Scored, a.excluded(), score(a.Mean), iv,
+			score(a.MeanPlanned), one(a.Steps), count(a.TokensIn+a.TokensOut), dollars(a.Cost), millis(a.WallMS), millis(a.ActiveMS))
+	}
+	p.f("\n")
+	for _, a := range s.Arms {
+		if t := a.remarks(); t != "" {
+			p.f("- %s: %s\n", md(a.Arm), md(t))
+		}
+	}
+	p.f("\n<sub>%s</sub>\n", md(legend(s)))
+	for _, x := range s.Warnings {
+		p.f("\n> **warning:** %s\n", md(x))
+	}
+	if len(s.Problems) > 0 {
+		p.f("\n| trouble | trials | first | look |\n|---|--:|---|---|\n")
+		for i, x := range s.Problems {
+			if i == 10 {
+				break
+			}
+			p.f("| %s | %d | %s | `%s` |\n", md(x.kind()), x.Count, md(cut(x.Text, 200)), strings.NewReplacer("`", "", "|", "").Replace(s.show(x.Trial)))
+		}
+	}
+	return p.err
+}
