@@ -112,6 +112,15 @@ func (a *app) options() wire.Options {
 
 // play runs what is left of a plan and reports.
 func (a *app) play(ctx context.Context, ready *wire.Ready, d *rundir.Dir, o *playOptions, again func(plan.Past) bool) error {
+	out, err := a.begin(ctx, ready, d, o, again)
+	if err != nil {
+		return err
+	}
+	return a.conclude(ready, d, out, o)
+}
+
+// begin runs what is left of a plan.
+func (a *app) begin(ctx context.Context, ready *wire.Ready, d *rundir.Dir, o *playOptions, again func(plan.Past) bool) (wire.Outcome, error) {
 	a.header(ready, d)
 	stop := a.stopper(ctx)
 	defer stop.close()
@@ -130,9 +139,9 @@ func (a *app) play(ctx context.Context, ready *wire.Ready, d *rundir.Dir, o *pla
 	})
 	p.close()
 	if err != nil {
-		return &exitError{ExitInternal, err, "what is in " + rel(d.Path()) + " is kept; go on with: evalrun resume " + rel(d.Path())}
+		return out, &exitError{ExitInternal, err, "what is in " + rel(d.Path()) + " is kept; go on with: evalrun resume " + rel(d.Path())}
 	}
-	return a.conclude(ready, d, out, o)
+	return out, nil
 }
 
 // describe prints a dry run.

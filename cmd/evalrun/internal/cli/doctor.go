@@ -1,0 +1,88 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/evalrun/evalrun/cmd/evalrun/internal/progress"
+	"github.com/evalrun/evalrun/cmd/evalrun/internal/wire"
+)
+
+func (a *app) doctorCommand() *cli.Command {
+	var asJSON bool
+	var envFile string
+	return &cli.Command{
+		Name:  "doctor",
+		Usage: "say what works on this machine, and why not",
+		Description: `The exit code is 1 when no driver with isolation works. Of keys it says only whether they are there.
+
+Examples:
+   evalrun doctor
+   evalrun doctor --env-file .env --json`,
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "json", Usage: "a JSON array", Destination: &asJSON},
+			&cli.StringFlag{Name: "env-file", Usage: "look for keys in `FILE` too", Destination: &envFile},
+		},
+		Action: func(ctx context.Context, cmd *cli.Command) error {
+			if err := none(cmd); err != nil {
+				return err
+			}
+			findings, err := wire.Examine(ctx, a.Env, envFile)
+			if err != nil {
+				return &exitError{ExitUsage, err, ""}
+			}
+			bad := false
+			for _, f := range findings {
+				bad = bad || f.State == wire.Bad
+			}
+			if asJSON {
+				b, err := json.MarshalIndent(findings, "", "  ")
+				if err != nil {
+					return err
+				}
+				a.Stdout.Write(append(b, '\n'))
+			} else {
+				w := tabwriter.NewWriter(a.Stdout, 0, 0, 2, ' ', 0)
+				for _, f := range findings {
+					fmt.Fprintf(w, "%s\t%s\t%s\n", f.State, f.What, progress.Clean(f.Text))
+					if f.Hint != "" {
+						fmt.Fprintf(w, "\t\t→ %s\n", f.Hint)
+					}
+				}
+				w.Flush()
+			}
+			if bad {
+				return &exitError{ExitInternal, nil, ""}
+			}
+			return nil
+		},
+	}
+}
+
+func (a *app) gcCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "gc",
+		Usage:     "remove what dead runs left behind",
+		ArgsUsage: "[RUN…]",
+		Description: `Machines whose run no longer works are removed, whichever run it was; so are the temporary files of the run folders that are
+named. Results are never touched.
+
+Examples:
+   evalrun gc
+   evalrun gc runs/*`,
+		Action: func(ctx context.Context, cmd *cli.Command) error {
+			res, err := wire.Sweep(ctx, cmd.Args().Slice())
+			for _, r := range res {
+				fmt.Fprintf(a.Stdout, "%s: removed %d %s\n", progress.Clean(r.Where), r.Removed, r.What)
+			}
+			if err != nil {
+				return folderError(err)
+			}
+			return nil
+		},
+	}
+}

@@ -1,0 +1,216 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
+	"github.com/evalrun/evalrun/harness/rundir"
+)
+
+// States of a finding.
+const (
+	Good = "ok"
+	Fair = "--" // not there, and not always needed
+	Bad  = "BAD"
+)
+
+// A Finding is one thing that doctor looked at.
+type Finding struct {
+	State string `json:"state"`
+	What  string `json:"what"`
+	Text  string `json:"text"`
+	Hint  string `json:"hint,omitempty"`
+}
+
+// Examine says what works on this machine.
+func Examine(ctx context.Context, env func(string) (string, bool), envFile string) ([]Finding, error) {
+	e, err := config.NewEnv(env, envFile)
+	if err != nil {
+		return nil, err
+	}
+	var out []Finding
+	add := func(state, what, hint, format string, args ...any) {
+		out = append(out, Finding{state, what, fmt.Sprintf(format, args...), hint})
+	}
+
+	isolated := false
+	for _, d := range Drivers(ctx) {
+		switch {
+		case d.Err == nil:
+			isolated = isolated || d.Auto
+			text := d.Doc
+			for _, k := range slices.Sorted(maps.Keys(d.Limits)) {
+				text += fmt.Sprintf("; %s limit: %s", k, d.Limits[k])
+			}
+			add(Good, "driver "+d.Name, "", "%s", text)
+		default:
+			add(Fair, "driver "+d.Name, namespaceHint(), "%s", d.OneLine())
+		}
+	}
+	if !isolated {
+		add(Bad, "isolation", "mend one of the drivers above, or, where what runs is trusted, ask for --sandbox none", "no driver with isolation works here")
+	}
+	out = append(out, cgroups())
+	if path, err := exec.LookPath("python3"); err != nil {
+		add(Fair, "python3", "apt-get install python3", "not found: benchmarks that run Python in the local sandbox (humaneval, quickstart) cannot be graded")
+	} else {
+		v, _ := exec.CommandContext(ctx, path, "--version").Output()
+		state, hint := Good, ""
+		if !inSkeleton(path) {
+			state, hint = Fair, "the local sandbox shows only /usr, /bin, /sbin and /lib of this machine; install python3 there"
+		}
+		add(state, "python3", hint, "%s at %s", strings.TrimSpace(string(v)), path)
+	}
+
+	total, _ := MemoryTotal()
+	free, ok := MemoryFree()
+	switch {
+	case !ok:
+		add(Fair, "memory", "set pools.memory", "not known")
+	case free < 1<<30:
+		add(Fair, "memory", "machines wait for room; lower sandbox.memory or -n", "%s of %s free", size(free), size(total))
+	default:
+		add(Good, "memory", "", "%s of %s free", size(free), size(total))
+	}
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(".", &st); err == nil {
+		n := int64(st.Bavail) * st.Bsize
+		state, hint := Good, ""
+		if n < 1<<30 {
+			state, hint = Fair, "below a low-water mark no work is handed out; free some space, or name a folder on another disk by -o"
+		}
+		add(state, "disk", hint, "%s free here", size(n))
+	}
+	add(Good, "cpus", "", "%d (GOMAXPROCS %d)", runtime.NumCPU(), runtime.GOMAXPROCS(0))
+	for _, v := range vendorKinds() {
+		if _, ok := e.Lookup(v.KeyVar); ok {
+			add(Good, "key "+v.KeyVar, "", "set")
+		} else {
+			add(Fair, "key "+v.KeyVar, "export it, or put it into a file that env_file names", "not set: models of %s at its own address cannot be called", v.Name)
+		}
+	}
+	return out, nil
+}
+
+func size(n int64) string {
+	switch {
+	case n >= 10<<30:
+		return fmt.Sprintf("%d GiB", n>>30)
+	case n >= 1<<30:
+		return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+	}
+	return fmt.Sprintf("%d MiB", n>>20)
+}
+
+func inSkeleton(path string) bool {
+	if p, err := filepath.EvalSymlinks(path); err == nil {
+		path = p
+	}
+	for _, dir := range []string{"/usr/", "/bin/", "/sbin/", "/lib"} {
+		if strings.HasPrefix(path, dir) {
+			return true
+		}
+	}
+	return false
+}
+
+// namespaceHint says which setting of this machine forbids user namespaces.
+func namespaceHint() string {
+	read := func(name string) string {
+		b, _ := os.ReadFile(name)
+		return strings.TrimSpace(string(b))
+	}
+	switch {
+	case read("/proc/sys/user/max_user_namespaces") == "0":
+		return "user namespaces are off: sysctl -w user.max_user_namespaces=15000"
+	case read("/proc/sys/kernel/unprivileged_userns_clone") == "0":
+		return "user namespaces are for root only: sysctl -w kernel.unprivileged_userns_clone=1"
+	case read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1" && os.Geteuid() != 0:
+		return "AppArmor restricts user namespaces: sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"
+	}
+	return ""
+}
+
+func cgroups() Finding {
+	f := Finding{State: Fair, What: "cgroups"}
+	b, err := os.ReadFile("/sys/fs/cgroup/cgroup.controllers")
+	switch {
+	case err == nil:
+		f.Text = "v2 with " + strings.TrimSpace(string(b))
+		f.State = Good
+	case errors.Is(err, fs.ErrNotExist):
+		if _, err := os.Stat("/sys/fs/cgroup/memory"); err == nil {
+			f.Text, f.State = "v1", Good
+		} else {
+			f.Text, f.Hint = "none", "limits are kept a process, not a machine"
+		}
+	default:
+		f.Text = err.Error()
+	}
+	if f.State == Good && os.Geteuid() != 0 {
+		f.Text += "; as an ordinary user only those that were delegated to you can be used"
+	}
+	return f
+}
+
+// A Swept says what was removed somewhere.
+type Swept struct {
+	Where, What string
+	Removed     int
+}
+
+// Sweep removes machines that belong to nobody, and the temporary files of run folders that nobody works in.
+func Sweep(ctx context.Context, runs []string) ([]Swept, error) {
+	var out []Swept
+	var errs []error
+	for _, k := range driverKinds() {
+		d, err := k.open()
+		if err != nil {
+			continue
+		}
+		n, err := d.Reap(ctx, Alive)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("driver %s: %w", k.Name, err))
+		}
+		out = append(out, Swept{"driver " + k.Name, "machines", n})
+		if c, ok := d.(interface{ Close() error }); ok {
+			c.Close()
+		}
+	}
+	for _, path := range runs {
+		d, err := rundir.Open(path)
+		if errors.Is(err, rundir.ErrInUse) {
+			out = append(out, Swept{path, "temporary files: a process works in it", 0})
+			continue
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		n := 0
+		for _, dir := range []string{d.Scratch(), filepath.Join(d.Blobs(), "tmp")} {
+			entries, _ := os.ReadDir(dir)
+			for _, e := range entries {
+				if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+					errs = append(errs, err)
+					continue
+				}
+				n++
+			}
+		}
+		out = append(out, Swept{path, "temporary files", n})
+		errs = append(errs, d.Close())
+	}
+	return out, errors.Join(errs...)
+}
