@@ -1,0 +1,208 @@
+// Command crash kills runs of evalrun with SIGKILL at random moments, resumes each until it is done, and compares what came
+// of it with a run that nobody disturbed:
+//
+//   - every trial has the same verdict;
+//   - no trial has anything but amendments after its final verdict, and none has two of them;
+//   - nothing is left over: processes, files in the temporary folder, state files, control groups, mounts.
+//
+// Usage: go run ./scripts/crash -n 200
+//
+// The seed is printed; with it the moments are the same again, as far as a machine repeats itself.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func main() {
+	n := flag.Int("n", 200, "kills in all")
+	trials := flag.Int("trials", 300, "trials of a run")
+	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "of the moments")
+	drivers := flag.String("drivers", "fake,local", "drivers, in turn")
+	binary := flag.String("evalrun", "", "the program; empty: it is built")
+	keep := flag.Bool("keep", false, "keep the work folder also when all is well")
+	verbose := flag.Bool("v", false, "tell of every kill")
+	flag.Parse()
+	c := &crash{trials: *trials, rng: rand.New(rand.NewPCG(*seed, 0)), binary: *binary, verbose: *verbose}
+	fmt.Printf("seed %d\n", *seed)
+	err := c.main(*n, strings.Split(*drivers, ","))
+	if c.work != "" && (err == nil && !*keep) {
+		os.RemoveAll(c.work)
+	} else if c.work != "" {
+		fmt.Printf("work folder: %s\n", c.work)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "crash:", err)
+		os.Exit(1)
+	}
+}
+
+type crash struct {
+	trials  int
+	rng     *rand.Rand
+	binary  string
+	verbose bool
+	work    string
+	config  string
+}
+
+func (c *crash) main(n int, drivers []string) (err error) {
+	if c.work, err = os.MkdirTemp("", "evalrun-crash-"); err != nil {
+		return err
+	}
+	// What a killed run leaves behind comes to us, wherever it was started.
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	if c.binary == "" {
+		c.binary = filepath.Join(c.work, "evalrun")
+		build := exec.Command("go", "build", "-o", c.binary, "./cmd/evalrun")
+		build.Stderr = os.Stderr
+		if err := build.Run(); err != nil {
+			return fmt.Errorf("building evalrun: %w", err)
+		}
+	}
+	if c.config, err = writeBenchmark(c.work, c.trials); err != nil {
+		return err
+	}
+	if err := os.Mkdir(c.tmp(), 0o755); err != nil {
+		return err
+	}
+	kills, begun := 0, time.Now()
+	for i, driver := range drivers {
+		want, took, err := c.undisturbed(driver)
+		if err != nil {
+			return fmt.Errorf("%s: the undisturbed run: %w", driver, err)
+		}
+		fmt.Printf("%s: %d trials undisturbed in %v\n", driver, len(want), took.Round(time.Millisecond))
+		rounds, before := 0, kills
+		for kills < n*(i+1)/len(drivers) {
+			k, err := c.round(driver, took, want, rounds, n*(i+1)/len(drivers)-kills)
+			kills += k
+			rounds++
+			if err != nil {
+				return fmt.Errorf("%s: round %d, after %d kills: %w", driver, rounds, kills, err)
+			}
+		}
+		fmt.Printf("%s: %d kills in %d runs, every verdict as undisturbed, nothing left over\n", driver, kills-before, rounds)
+	}
+	fmt.Printf("%d passed, 0 failed\n", kills)
+	if c.verbose {
+		fmt.Printf("in %v\n", time.Since(begun).Round(time.Second))
+	}
+	return nil
+}
+
+func (c *crash) tmp() string { return filepath.Join(c.work, "tmp") }
+
+func (c *crash) command(args ...string) *exec.Cmd {
+	cmd := exec.Command(c.binary, args...)
+	cmd.Dir = c.work
+	cmd.Env = append(os.Environ(), "TMPDIR="+c.tmp())
+	return cmd
+}
+
+func (c *crash) runArgs(driver, out string) []string {
+	return []string{"run", c.config, "--sandbox", driver, "--progress", "none", "-o", out}
+}
+
+func (c *crash) undisturbed(driver string) (verdicts, time.Duration, error) {
+	out := filepath.Join(c.work, "undisturbed-"+driver)
+	before := leftovers(c.tmp(), nil)
+	begun := time.Now()
+	text, err := c.command(c.runArgs(driver, out)...).CombinedOutput()
+	took := time.Since(begun)
+	if err != nil {
+		return nil, 0, fmt.Errorf("%w\n%s", err, text)
+	}
+	v, err := scan(out)
+	if err == nil && len(v) != c.trials {
+		err = fmt.Errorf("%d final verdicts, want %d", len(v), c.trials)
+	}
+	return v, took, errors.Join(err, clean(c.tmp(), before))
+}
+
+// round is one run, killed at least once and at most max times.
+func (c *crash) round(driver string, took time.Duration, want verdicts, round, max int) (kills int, err error) {
+	out := filepath.Join(c.work, fmt.Sprintf("%s-%d", driver, round))
+	before := leftovers(c.tmp(), nil)
+	cmd := c.command(c.runArgs(driver, out)...)
+	ended := false
+	for kills < max && (kills == 0 || c.rng.IntN(2) == 0) {
+		// Most of a run's dangers are in its middle; starts and ends are tried more than their share.
+		after := time.Duration(c.rng.Float64() * 1.1 * float64(took))
+		switch c.rng.IntN(5) {
+		case 0:
+			after = time.Duration(c.rng.Float64() * float64(100*time.Millisecond))
+		case 1:
+			after = took - time.Duration(c.rng.Float64()*float64(100*time.Millisecond))
+		}
+		killed, err := c.kill(cmd, after)
+		if err != nil {
+			return kills, err
+		}
+		kills++ // one that came too late counts: the run was over, and must resume to nothing
+		if c.verbose {
+			v, _ := scan(out)
+			fmt.Printf("  %s %d: kill %d after %v (it had ended: %t), %d final verdicts\n", driver, round, kills, after.Round(time.Millisecond), !killed, len(v))
+		}
+		ended = !killed
+		cmd = c.command(c.next(driver, out)...)
+	}
+	text, err := cmd.CombinedOutput()
+	if err != nil {
+		return kills, fmt.Errorf("the last resume (the run had ended: %t): %w\n%s", ended, err, text)
+	}
+	got, err := scan(out)
+	if err != nil {
+		return kills, err
+	}
+	if err := same(want, got); err != nil {
+		return kills, err
+	}
+	if err := clean(c.tmp(), before); err != nil {
+		return kills, err
+	}
+	return kills, os.RemoveAll(out)
+}
+
+// next is how a killed run goes on. Killed before it wrote its plan, it has not begun: it is started again.
+func (c *crash) next(driver, out string) []string {
+	if _, err := os.Stat(filepath.Join(out, "plan.json")); err != nil {
+		return c.runArgs(driver, out)
+	}
+	return []string{"resume", out, "--progress", "none"}
+}
+
+// kill lets a command run for a while and kills it, alone. It reports false where it had ended by itself.
+func (c *crash) kill(cmd *exec.Cmd, after time.Duration) (bool, error) {
+	var text strings.Builder
+	cmd.Stderr = &text
+	if err := cmd.Start(); err != nil {
+		return false, err
+	}
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	select {
+	case <-time.After(after):
+	case err := <-done:
+		if err != nil {
+			return false, fmt.Errorf("%s before it was killed: %w\n%s", strings.Join(cmd.Args[1:3], " "), err, text.String())
+		}
+		return false, nil
+	}
+	cmd.Process.Signal(syscall.SIGKILL)
+	<-done
+	return true, nil
+}
