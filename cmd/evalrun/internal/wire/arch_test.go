@@ -1,0 +1,148 @@
+package wire
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/evalrun/evalrun/"
+
+// table is who may import whom: for a package, which packages of ours, and which of others, its code (tests apart) imports at most. Names are patterns
+// of path.Match over whole paths; "…/*" is one level. A package that no line fits fails the test, so that nobody adds one
+// without saying where it belongs. The first line that fits counts. Levels are those of docs/architecture.md; arrows point down only.
+var table = []struct {
+	pkg   string
+	ours  string // besides what stands below: nothing
+	other string // modules; the standard library is free for all
+}{
+	// L0: the standard library only.
+	{"agent/event", "", ""},
+	{"runtime/sandbox", "", ""},
+	{"harness/record", "", ""},
+	{"datasets", "", ""},
+
+	// Datasets: readers.
+	{"datasets/rows", "datasets", ""},
+	{"datasets/parquet", "datasets datasets/rows", "github.com/parquet-go/parquet-go"},
+	{"datasets/files", "datasets datasets/*", ""},
+	{"datasets/*", "datasets datasets/rows", ""},
+
+	// L1: models over events, drivers over the sandbox's contract, storage over the record.
+	{"agent/model", "agent/event", ""},
+	{"agent/model/openai", "agent/event agent/model", "github.com/openai/openai-go/v3"},
+	{"agent/model/price", "agent/model", "github.com/goccy/go-yaml"},
+	{"agent/model/meter", "agent/event agent/model agent/model/price", ""},
+	{"agent/model/*", "agent/event agent/model", ""},
+	{"runtime/sandbox/sandboxtest", "runtime/sandbox runtime/sandbox/sandboxtest/verb", ""},
+	{"runtime/sandbox/sandboxtest/helper", "runtime/sandbox/sandboxtest/verb", ""},
+	{"runtime/sandbox/sandboxtest/verb", "", ""},
+	{"runtime/executor", "runtime/sandbox runtime/executor/server runtime/executor/wire", ""},
+	{"runtime/executor/embed", "", ""},
+	{"runtime/executor/wire", "", ""},
+	{"runtime/executor/isolate", "runtime/executor/wire", "golang.org/x/sys"},
+	{"runtime/executor/server", "runtime/executor/isolate runtime/executor/wire", "golang.org/x/sys"},
+	{"runtime/executor/evalrun-init", "runtime/executor/server", ""},
+	{"runtime/local", "runtime/sandbox runtime/executor runtime/executor/*", "golang.org/x/sys"},
+	{"runtime/fake", "runtime/sandbox", ""},
+	{"runtime/pool", "runtime/sandbox", ""},
+	{"harness/journal", "harness/record", "github.com/klauspost/compress golang.org/x/sys"},
+	{"harness/journal/journaltest", "harness/record", "github.com/google/go-cmp"},
+	{"harness/blob", "harness/record", ""},
+	{"harness/rundir", "harness/record", "golang.org/x/sys"},
+
+	// L2
+	{"agent", "agent/event agent/model runtime/sandbox", ""},
+
+	// L3: agents and their parts; environments; the contract of benchmarks.
+	{"agent/agenttest", "agent agent/event agent/model runtime/sandbox", ""},
+	{"agent/codeact", "agent agent/event agent/model agent/controller agent/memory", ""},
+	{"agent/script", "agent agent/event agent/model", "github.com/goccy/go-yaml"},
+	{"agent/*", "agent agent/event agent/model runtime/sandbox", ""},
+	{"runtime/workspace", "agent agent/event runtime/sandbox runtime/executor", ""},
+	{"benchmarks", "agent agent/event agent/model datasets harness/record runtime/sandbox", ""},
+
+	// L4: benchmarks, the harness, the reports.
+	{"benchmarks/score", "", ""},
+	{"benchmarks/benchtest", "agent agent/event agent/model agent/agenttest benchmarks datasets harness/record runtime/sandbox runtime/local", ""},
+	{"benchmarks/benchtest/*", "agent agent/* benchmarks datasets harness/record runtime/sandbox runtime/local runtime/fake", ""},
+	{"benchmarks/tasks", benchmark, "github.com/goccy/go-yaml"},
+	{"benchmarks/*", benchmark + " benchmarks/tasks", ""},
+	{"harness", "agent agent/event agent/model benchmarks datasets harness/record runtime/sandbox", ""},
+	{"reports/stats", "", "gonum.org/v1/gonum"},
+	{"reports/rows", "agent/event harness/record", ""},
+	{"reports/parquetlog", "agent/event harness/record harness/journal reports/rows", "github.com/parquet-go/parquet-go"},
+	{"reports/*", "agent/event harness/record harness/journal reports/stats reports/rows", ""},
+
+	// L5
+	{"harness/plan", "benchmarks datasets harness harness/record", ""},
+	{"harness/queue", "harness", ""},
+
+	// L6: the program. Only wire knows implementations.
+	{"cmd/evalrun/internal/config", "agent/model harness/plan harness/record", "github.com/goccy/go-yaml"},
+	{"cmd/evalrun/internal/progress", "harness harness/record", "github.com/schollz/progressbar/v3"},
+	{"cmd/evalrun/internal/wire", "agent agent/* agent/model/* benchmarks benchmarks/* datasets harness harness/* runtime/* reports/* cmd/evalrun/internal/config", ""},
+	{"cmd/evalrun/internal/cli", "datasets harness harness/* reports/* cmd/evalrun/internal/*", "github.com/urfave/cli/v3 golang.org/x/term"},
+	{"cmd/evalrun", "cmd/evalrun/internal/*", "golang.org/x/term"},
+	{"scripts/*", "agent agent/* agent/model/* benchmarks/* harness harness/* runtime/* reports/* datasets", "github.com/goccy/go-yaml github.com/parquet-go/parquet-go golang.org/x/sys"},
+}
+
+const benchmark = "agent agent/event agent/model benchmarks benchmarks/score benchmarks/episode benchmarks/pycheck datasets datasets/* harness/record runtime/sandbox runtime/workspace"
+
+func TestImports(t *testing.T) {
+	cmd := exec.Command("go", "list", "-e", "-json=ImportPath,Imports,Standard", module+"...")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	dec := json.NewDecoder(strings.NewReader(string(out)))
+	seen := 0
+	for {
+		var p struct {
+			ImportPath string
+			Imports    []string
+		}
+		err := dec.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen++
+		name := strings.TrimPrefix(p.ImportPath, module)
+		line := slices.IndexFunc(table, func(l struct{ pkg, ours, other string }) bool { return fits(l.pkg, name) })
+		if line < 0 {
+			t.Errorf("package %s is not in the table: add it, at the level where it belongs", name)
+			continue
+		}
+		rule := table[line]
+		for _, imp := range p.Imports {
+			if local, ok := strings.CutPrefix(imp, module); ok {
+				if !slices.ContainsFunc(strings.Fields(rule.ours), func(pattern string) bool { return fits(pattern, local) }) {
+					t.Errorf("%s imports %s, which the table does not allow", name, local)
+				}
+				continue
+			}
+			if first, _, _ := strings.Cut(imp, "/"); !strings.Contains(first, ".") {
+				continue // the standard library
+			}
+			if !slices.ContainsFunc(strings.Fields(rule.other), func(m string) bool { return imp == m || strings.HasPrefix(imp, m+"/") }) {
+				t.Errorf("%s imports %s, which the table does not allow", name, imp)
+			}
+		}
+	}
+	if seen < 20 {
+		t.Errorf("go list found %d packages", seen)
+	}
+}
+
+func fits(pattern, name string) bool {
+	ok, err := path.Match(pattern, name)
+	return err == nil && ok
+}
