@@ -20,11 +20,10 @@ type Conversation struct {
 	Role string // whose replies belong to it; "": "main"
 	Max  int    // characters of an observation; 0: DefaultMax
 
-	system model.Message
-	msgs   []model.Message
-	calls  map[callKey]int       // place of a call's tool message
-	open   map[int64]int         // action → place of its tool message
-	free   map[int64]event.Event // actions that came from no call, until they are answered
+	msgs  []model.Message       // the first is the system's, empty while there is none
+	calls map[callKey]int       // place of a call's tool message
+	open  map[int64]int         // action → place of its tool message
+	free  map[int64]event.Event // actions that came from no call, until they are answered
 }
 
 type callKey struct {
@@ -35,11 +34,12 @@ type callKey struct {
 // Add takes one event. Those that a model is not shown are passed over.
 func (c *Conversation) Add(e event.Event) {
 	if c.calls == nil {
+		c.msgs = make([]model.Message, 1, 16)
 		c.calls, c.open, c.free = map[callKey]int{}, map[int64]int{}, map[int64]event.Event{}
 	}
 	switch b := e.Body.(type) {
 	case event.System:
-		c.system = model.Message{Role: model.System, Parts: event.Text(b.Text)}
+		c.msgs[0] = model.Message{Role: model.System, Parts: event.Text(b.Text)}
 	case event.Message:
 		role := model.User
 		if e.Source == event.FromAgent {
@@ -110,9 +110,8 @@ func (c *Conversation) max() int {
 
 // Messages is the conversation so far, the system's first. It is good until the next Add, and not to be changed.
 func (c *Conversation) Messages() []model.Message {
-	if c.system.Role == "" {
-		return c.msgs
+	if len(c.msgs) > 0 && c.msgs[0].Role == "" {
+		return c.msgs[1:]
 	}
-	out := make([]model.Message, 0, len(c.msgs)+1)
-	return append(append(out, c.system), c.msgs...)
+	return c.msgs
 }
