@@ -132,6 +132,9 @@ func (s *Sandbox) exec(ctx context.Context, c sandbox.Command) (sandbox.Exit, er
 	}
 
 	f, code, why := s.lookup(p)
+	if p.Dir != "/" && !s.isDir(p.Dir) {
+		f, code, why = nil, 126, "cannot start in "+p.Dir+": no such directory"
+	}
 	if f == nil {
 		fmt.Fprintf(p.Stderr, "%s: %s\n", c.Args[0], why)
 		exit.Code = code
@@ -237,9 +240,6 @@ func (s *Sandbox) finish(exit sandbox.Exit, out *output, c sandbox.Command, begi
 
 // lookup finds the function behind p.Args. It may change p.Args, as a script's first line asks.
 func (s *Sandbox) lookup(p *Proc) (f Func, code int, why string) {
-	if fi, err := s.files.stat(p.Dir, true); p.Dir != "/" && (err != nil || !fi.IsDir()) {
-		return nil, 126, "cannot start in " + p.Dir + ": no such directory"
-	}
 	name := p.Args[0]
 	base := path.Base(name)
 	if !strings.Contains(name, "/") || inPath(name) {
@@ -274,6 +274,11 @@ func (s *Sandbox) lookup(p *Proc) (f Func, code int, why string) {
 	}
 	p.Args = append(append(slices.Clone(words), name), p.Args[1:]...)
 	return s.driver.commands[path.Base(words[0])], 0, ""
+}
+
+func (s *Sandbox) isDir(name string) bool {
+	fi, err := s.files.stat(name, true)
+	return err == nil && fi.IsDir()
 }
 
 func inPath(name string) bool {

@@ -20,6 +20,7 @@ type shell struct {
 	params []string          // $0 $1 …
 	last   int
 	exited bool
+	atExit list // of trap … EXIT
 }
 
 // runShell is bash and sh: -c SCRIPT [$0 …], a file, or standard input. Other options are let pass.
@@ -71,6 +72,11 @@ func runShell(ctx context.Context, p *Proc) int {
 		return 2
 	}
 	sh.list(l, p)
+	if code := sh.last; sh.atExit != nil && ctx.Err() == nil {
+		sh.exited = false
+		sh.list(sh.atExit, p)
+		return code
+	}
 	return sh.last
 }
 
@@ -443,6 +449,19 @@ func init() { // they run shells themselves
 			for _, name := range args[1:] {
 				sh.set(name, "")
 			}
+			return 0
+		},
+		"trap": func(sh *shell, at *Proc, args []string) int {
+			if len(args) != 3 || args[2] != "EXIT" {
+				sh.complain(at, "trap", fmt.Errorf("only: trap COMMANDS EXIT"))
+				return 2
+			}
+			l, err := parse(strings.TrimPrefix(args[1], "-"))
+			if err != nil {
+				sh.complain(at, "trap", err)
+				return 2
+			}
+			sh.atExit = l
 			return 0
 		},
 		"eval": func(sh *shell, at *Proc, args []string) int {
