@@ -182,10 +182,16 @@ func millis(x *float64) string {
 }
 
 func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
+	switch {
+	case n == 1:
+	case strings.HasSuffix(what, "s"):
+		what += "es"
+	case strings.HasSuffix(what, "ly"):
+		what = strings.TrimSuffix(what, "y") + "ies"
+	default:
+		what += "s"
 	}
-	return fmt.Sprintf("%d %ss", n, what)
+	return fmt.Sprintf("%d %s", n, what)
 }
 
 // showCommand is how to look at a trial.

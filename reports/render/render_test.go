@@ -1,0 +1,483 @@
+package render
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"iter"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/reports/reporttest"
+)
+
+var update = flag.Bool("update", false, "write golden files")
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.MkdirAll("testdata", 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(got), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(want), got); d != "" {
+		t.Errorf("%s (-want +got; -update writes it anew):\n%s", name, d)
+	}
+}
+
+func sample(t *testing.T, o reporttest.Options) *Results {
+	t.Helper()
+	ended := reporttest.Epoch.Add(time.Minute)
+	run := &record.Run{Version: "v0.1.0", Driver: "fake", Started: reporttest.Epoch, Ended: &ended, Reason: "done", Limits: map[string]string{"memory": "per process"}}
+	r, err := Collect(reporttest.Plan(o), run, reporttest.Control(reporttest.Entries(o)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestSummary(t *testing.T) {
+	s := sample(t, reporttest.Options{}).Summary("runs/sample")
+	var b bytes.Buffer
+	for name, f := range map[string]func() error{
+		"summary.txt":    func() error { return s.Text(&b, Style{}) },
+		"summary-80.txt": func() error { return s.Text(&b, Style{Width: 80}) },
+		"summary.md":     func() error { return s.Markdown(&b) },
+		"summary.json":   func() error { return s.JSON(&b) },
+		"summary-color.txt": func() error {
+			return s.Text(&b, Style{Color: true, Width: 120})
+		},
+	} {
+		b.Reset()
+		if err := f(); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, name, b.String())
+	}
+	b.Reset()
+	s.Text(&b, Style{Width: 80})
+	for l := range strings.Lines(b.String()) {
+		if strings.HasPrefix(l, "large-") && !strings.Contains(l, ":") && utf8.RuneCountInString(strings.TrimRight(l, "\n")) > 80 {
+			t.Errorf("wider than 80: %s", l)
+		}
+	}
+}
+
+// The numbers of the summary, counted by hand from the journal.
+func TestSummaryCounts(t *testing.T) {
+	o := reporttest.Options{Tasks: 30, Repeats: 3}
+	r := sample(t, o)
+	s := r.Summary("")
+	type trial struct {
+		v   record.Verdict
+		arm string
+	}
+	trials := map[string]*trial{}
+	arms := map[string]string{}
+	tokens := map[string]int64{}
+	for e := range reporttest.Entries(o) {
+		switch e.Kind {
+		case record.KindAttempt:
+			var a record.Attempt
+			json.Unmarshal(e.Data, &a)
+			arms[e.Trial] = a.ArmName
+		case record.KindVerdict:
+			var v record.Verdict
+			json.Unmarshal(e.Data, &v)
+			tokens[arms[e.Trial]] += v.Usage.In + v.Usage.Out
+			if v.Final {
+				trials[e.Trial] = &trial{v, arms[e.Trial]}
+			}
+		case record.KindAmend:
+			var a record.Amend
+			json.Unmarshal(e.Data, &a)
+			trials[e.Trial].v.Reward = a.Reward
+		}
+	}
+	for _, a := range s.Arms {
+		n, scored, sum := 0, 0, 0.0
+		for _, x := range trials {
+			if x.arm != a.Arm {
+				continue
+			}
+			n++
+			if x.v.Status == record.Scored {
+				scored++
+				sum += *x.v.Reward
+			}
+		}
+		if a.Planned != 90 || a.Decided != n || a.Scored != scored || a.TokensIn+a.TokensOut != tokens[a.Arm] {
+			t.Errorf("%s: %+v, want %d decided, %d scored, %d tokens", a.Arm, a, n, scored, tokens[a.Arm])
+		}
+		if d := *a.Mean - sum/float64(scored); d > 1e-12 || d < -1e-12 {
+			t.Errorf("%s: mean %v, want %v", a.Arm, *a.Mean, sum/float64(scored))
+		}
+		if d := *a.MeanPlanned - sum/90; d > 1e-12 || d < -1e-12 {
+			t.Errorf("%s: mean of planned %v, want %v", a.Arm, *a.MeanPlanned, sum/90)
+		}
+		total := a.Scored
+		for _, k := range a.Excluded {
+			total += k
+		}
+		if total != a.Planned {
+			t.Errorf("%s: %d scored and %v excluded are not %d", a.Arm, a.Scored, a.Excluded, a.Planned)
+		}
+		if (a.Cost == nil) != (a.Model == "acme/small") {
+			t.Errorf("%s: cost %v of a model whose price is known only for the large one", a.Arm, a.Cost)
+		}
+	}
+	if s.Amended != 1 {
+		t.Errorf("%d amended", s.Amended)
+	}
+	for _, p := range s.Problems {
+		if p.Status == string(record.Infra) {
+			t.Errorf("a trial that was run again is still a problem: %+v", p)
+		}
+	}
+}
+
+func TestUnfinished(t *testing.T) {
+	o := reporttest.Options{}
+	first := func(yield func(record.Entry, error) bool) {
+		n := 0
+		for e := range reporttest.Entries(o) {
+			if n++; n > 300 || !yield(e, nil) {
+				return
+			}
+		}
+	}
+	r, err := Collect(reporttest.Plan(o), nil, first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := r.Summary("")
+	if s.Decided == 0 || s.Decided == s.Planned || s.Arms[0].Excluded["pending"] == 0 {
+		t.Errorf("%+v", s)
+	}
+	var b bytes.Buffer
+	if err := s.Text(&b, Style{}); err != nil || !strings.Contains(b.String(), "pending") {
+		t.Errorf("%v\n%s", err, b.String())
+	}
+
+	// Nothing has happened yet.
+	r, _ = Collect(reporttest.Plan(o), nil, func(func(record.Entry, error) bool) {})
+	b.Reset()
+	if err := r.Summary("").Text(&b, Style{Width: 60}); err != nil {
+		t.Error(err)
+	}
+	if err := r.Summary("").JSON(&b); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestDamagedEntries(t *testing.T) {
+	o := reporttest.Options{}
+	entries := func(yield func(record.Entry, error) bool) {
+		yield(record.Entry{}, errors.New("control.jsonl, line 3: bad checksum"))
+		yield(record.Entry{Seq: 1, Kind: record.KindVerdict, Trial: "nobody", Data: json.RawMessage(`{}`)}, nil)
+		yield(record.Entry{Seq: 2, Kind: record.KindVerdict, Trial: "nobody", Data: json.RawMessage(`[]`)}, nil)
+		yield(record.Entry{Seq: 3, Kind: record.KindAttempt, Trial: "x", Attempt: 1, Data: json.RawMessage(`{"arm":"nobody's"}`)}, nil)
+		reporttest.Entries(o)(yield)
+	}
+	r, err := Collect(reporttest.Plan(o), nil, entries)
+	for _, want := range []string{"line 3", "no attempt is open", "not in the plan"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("no %q in %v", want, err)
+		}
+	}
+	s := r.Summary("")
+	if s.Decided != s.Planned {
+		t.Errorf("%d of %d decided", s.Decided, s.Planned)
+	}
+	if !slices.ContainsFunc(s.Warnings, func(w string) bool { return strings.Contains(w, "cannot be read") }) {
+		t.Errorf("warnings: %q", s.Warnings)
+	}
+}
+
+func TestCompare(t *testing.T) {
+	o := reporttest.Options{Tasks: 40, Repeats: 1}
+	r := sample(t, o)
+	pairs, err := Sides([]*Results{r}, []string{"runs/sample"}, "", "")
+	if err != nil || len(pairs) != 2 {
+		t.Fatal(len(pairs), err)
+	}
+	cs := CompareAll(pairs)
+	var b bytes.Buffer
+	for i := range cs {
+		if err := cs[i].Text(&b, Style{Width: 100}); err != nil {
+			t.Fatal(err)
+		}
+		b.WriteString("\n----\n\n")
+	}
+	golden(t, "compare.txt", b.String())
+	b.Reset()
+	if err := cs[0].Markdown(&b); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "compare.md", b.String())
+	b.Reset()
+	if err := ComparisonsJSON(&b, cs); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "compare.json", b.String())
+}
+
+// What else differs is said loudly.
+func TestCompareGuard(t *testing.T) {
+	o := reporttest.Options{Plain: true, Tasks: 10}
+	a, b := sample(t, o), sample(t, o)
+	if c := Compare(Side{a, 0, "a"}, Side{b, 0, "b"}); c.Warnings != nil || len(c.Flipped) != 0 || c.Evidence.Diff != 0 {
+		t.Errorf("a run against itself: %+v", c)
+	}
+	p := b.Plan
+	p.Tasks = p.Tasks[:9]
+	p.Tasks[2].Digest = "changed"
+	p.Benchmarks[0].Digest = "sha256:other"
+	p.Repeats = 1
+	p.Arms[0].Def = json.RawMessage(`{"agent":"codeact","model":"acme/small","prompt":"terse","limits":{"steps":10}}`)
+	b, err := Collect(p, &record.Run{Version: "v0.2.0", Driver: "local", Limits: map[string]string{"memory": "512MiB"}, Digests: map[string]string{"prices": "x"}}, func(func(record.Entry, error) bool) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := Compare(Side{a, 0, "a"}, Side{b, 0, "b"})
+	all := strings.Join(c.Warnings, "\n")
+	for _, want := range []string{"1 task of other content", "the digest of benchmark toy", "11 trials planned by one side only", "B for 9", "repeats differ", "the sandbox driver differs: fake and local", "v0.1.0 and v0.2.0", "the limit memory", "the digest of prices", "limits.steps: none and 10"} {
+		if !strings.Contains(all, want) {
+			t.Errorf("no warning %q in\n%s", want, all)
+		}
+	}
+	var buf bytes.Buffer
+	if err := c.Text(&buf, Style{}); err != nil || !strings.Contains(buf.String(), "nothing to compare") {
+		t.Errorf("%v\n%s", err, buf.String())
+	}
+	if err := c.Markdown(&buf); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSides(t *testing.T) {
+	o := reporttest.Options{Plain: true, Tasks: 4}
+	one := func(names ...string) *Results {
+		r := sample(t, o)
+		r.Plan.Arms = r.Plan.Arms[:len(names)]
+		for i, n := range names {
+			r.Plan.Arms[i].Name = n
+		}
+		return r
+	}
+	for _, c := range []struct {
+		runs []*Results
+		a, b string
+		want string // a>b …, or the error
+	}{
+		{[]*Results{one("x", "y", "z")}, "", "", "x>y x>z"},
+		{[]*Results{one("x", "y", "z")}, "y", "", "y>x y>z"},
+		{[]*Results{one("x", "y", "z")}, "", "z", "x>z"},
+		{[]*Results{one("x", "y", "z")}, "", "x", "y>x"},
+		{[]*Results{one("x", "y", "z")}, "z", "x", "z>x"},
+		{[]*Results{one("x", "y"), one("y", "x")}, "", "", "x>x y>y"},
+		{[]*Results{one("x", "y"), one("y", "x")}, "x", "", "x>x"},
+		{[]*Results{one("x"), one("y"), one("z")}, "", "", "x>y x>z"},
+		{[]*Results{one("x"), one("x", "z")}, "x", "z", "x>z"},
+		{[]*Results{one("x")}, "", "", `compare: the run has one arm only ("x"); name a second run`},
+		{[]*Results{one("x", "y")}, "q", "", `compare: no arm is called "q"; there are "x", "y"`},
+		{[]*Results{one("x", "y"), one("p", "q")}, "", "", `compare: the runs have no arm in common; name two with --a and --b: there are "p", "q", "x", "y"`},
+		{nil, "", "", "compare: no run given"},
+	} {
+		pairs, err := Sides(c.runs, make([]string, len(c.runs)), c.a, c.b)
+		var got []string
+		for _, p := range pairs {
+			got = append(got, p[0].arm().Name+">"+p[1].arm().Name)
+		}
+		text := strings.Join(got, " ")
+		if err != nil {
+			text = err.Error()
+		}
+		if text != c.want {
+			t.Errorf("--a %q --b %q: %s, want %s", c.a, c.b, text, c.want)
+		}
+	}
+}
+
+func TestGates(t *testing.T) {
+	r := sample(t, reporttest.Options{})
+	f := func(x float64) *float64 { return &x }
+	var lines []string
+	for _, g := range r.Gates([]Gate{
+		{Min: f(0.1)},
+		{Arm: "small-terse", Metric: "mean", Min: f(0.99)},
+		{Arm: "small-terse", Metric: "mean_planned", Max: f(0.01)},
+		{Arm: "large-full", Metric: "coverage", Min: f(0.5)},
+		{Arm: "small-terse", Metric: "cost", Max: f(100)},
+		{Arm: "large-full", Metric: "cost", Max: f(100)},
+		{Arm: "large-full", Metric: "difference", Than: "small-terse", Min: f(-1)},
+		{Arm: "large-full", Metric: "difference", Than: "who", Min: f(-1)},
+		{Arm: "who", Min: f(0)},
+		{Arm: "large-full", Metric: "median", Min: f(0)},
+	}) {
+		lines = append(lines, g.Text(Style{}))
+	}
+	golden(t, "gates.txt", strings.Join(lines, "\n")+"\n")
+}
+
+func TestStory(t *testing.T) {
+	o := reporttest.Options{}
+	plan := reporttest.Plan(o)
+	kinds := map[string]string{} // trials worth telling
+	n := 0
+	for rep := 1; rep <= 2; rep++ {
+		for _, task := range plan.Tasks {
+			for _, a := range plan.Arms {
+				id := record.TrialID(a.ID, task.Digest, rep)
+				switch n {
+				case 3:
+					kinds["hostile"] = id
+				case 5:
+					kinds["retried"] = id
+				case 6:
+					kinds["amended"] = id
+				case 9:
+					kinds["killed"] = id
+				case 15:
+					kinds["broke"] = id
+				case 21:
+					kinds["rerun"] = id
+				case 25:
+					kinds["badcall"] = id
+				}
+				n++
+			}
+		}
+	}
+	for name, id := range kinds {
+		var b bytes.Buffer
+		if err := Story(&b, Style{Width: 100}, plan, id, reporttest.Entries(o)); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, "story-"+name+".txt", b.String())
+		clean(t, b.String())
+	}
+	var b bytes.Buffer
+	if err := Story(&b, Style{}, plan, kinds["broke"], func(func(record.Entry, error) bool) {}); err != nil || !strings.Contains(b.String(), "no attempt has begun") {
+		t.Errorf("%v\n%s", err, b.String())
+	}
+	b.Reset()
+	if err := StoryJSON(&b, kinds["broke"], reporttest.Entries(o)); err != nil || strings.Count(b.String(), "\n") < 10 {
+		t.Errorf("%v\n%s", err, b.String())
+	}
+}
+
+func TestFind(t *testing.T) {
+	plan := reporttest.Plan(reporttest.Options{})
+	id := record.TrialID(plan.Arms[1].ID, plan.Tasks[3].Digest, 2)
+	for _, w := range []string{id, id[:12]} {
+		if got, err := Find(plan, w); got != id || err != nil {
+			t.Errorf("Find(%q) = %s, %v", w, got, err)
+		}
+	}
+	if _, err := Find(plan, "toy/task-03"); err == nil || !strings.Contains(err.Error(), "means 6 trials") || !strings.Contains(err.Error(), id) {
+		t.Errorf("error: %v", err)
+	}
+	for _, w := range []string{"", "nobody\x1b[2J"} {
+		if _, err := Find(plan, w); err == nil || !strings.Contains(err.Error(), "no trial") || strings.Contains(err.Error(), "\x1b") {
+			t.Errorf("Find(%q): %v", w, err)
+		}
+	}
+}
+
+// clean fails when a terminal could obey something in s.
+func clean(t interface{ Errorf(string, ...any) }, s string) {
+	if !utf8.ValidString(s) {
+		t.Errorf("not UTF-8: %q", s)
+	}
+	for _, r := range s {
+		if r != '\n' && r != '\t' && unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {
+			t.Errorf("%U in %q", r, s)
+			return
+		}
+	}
+}
+
+func TestClean(t *testing.T) {
+	for in, want := range map[string]string{
+		"plain\ttext\n":                         "plain\ttext\n",
+		"größer 界 👍🏽 é":                         "größer 界 👍🏽 é",
+		"\x1b[31mred\x1b[0m":                    "red",
+		"\x1b]0;title\x07x":                     "]0;titlex",
+		"\x1b]8;;http://e.vil\x1b\\x":           "]8;;http://e.vil\\x",
+		"a\x9b31mb":                             "a\uFFFD31mb", // a lone byte, no C1
+		"a\u009b31mb":                           "a31mb",
+		"a\x00b\x08\x7f":                        "ab",
+		"10%\r20%\r\n30%":                       "10%\n20%\n30%",
+		"\u202eevil\u2066x\u200f":               "evilx",
+		"bad \xff\xfe utf8":                     "bad \uFFFD\uFFFD utf8",
+		"\x1b[" + strings.Repeat("1", 99) + "m": "[" + strings.Repeat("1", 99) + "m",
+		"\x1b[31":                               "[31",
+		"\x1b":                                  "",
+		"tag\U000E0041s":                        "tags",
+	} {
+		if got := Clean(in); got != want {
+			t.Errorf("Clean(%q) = %q, want %q", in, got, want)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		s := string(rapid.SliceOf(rapid.Byte()).Draw(t, "bytes"))
+		clean(t, Clean(s))
+		if c := Clean(s); Clean(c) != c {
+			t.Errorf("cleaning twice changes %q", c)
+		}
+	})
+}
+
+// Hostile names get nowhere: no escape codes in text, no broken tables in Markdown.
+func TestHostileNames(t *testing.T) {
+	o := reporttest.Options{Plain: true, Tasks: 3}
+	evil := "x|y\n| z\x1b[2J`<script>\u202e"
+	plan := reporttest.Plan(o)
+	for i := range plan.Tasks {
+		plan.Tasks[i].ID += evil
+	}
+	for i := range plan.Arms {
+		plan.Arms[i].Name += evil
+	}
+	plan.Run, plan.Name = evil, evil
+	r, err := Collect(plan, nil, iter.Seq2[record.Entry, error](reporttest.Entries(o)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := r.Summary(evil)
+	var text, md bytes.Buffer
+	s.Text(&text, Style{})
+	s.Markdown(&md)
+	pairs, _ := Sides([]*Results{r}, []string{evil}, "", "")
+	for _, c := range CompareAll(pairs) {
+		c.Text(&text, Style{})
+		c.Markdown(&md)
+	}
+	Story(&text, Style{}, plan, s.Slowest[0].ID, reporttest.Entries(o))
+	clean(t, text.String())
+	clean(t, md.String())
+	if strings.Contains(md.String(), "<script>") || strings.Contains(md.String(), "\n| z") {
+		t.Errorf("Markdown:\n%s", md.String())
+	}
+}

@@ -1,0 +1,373 @@
+package render
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/evalrun/evalrun/agent/event"
+	"github.com/evalrun/evalrun/harness/record"
+)
+
+// Find is the ID of the trial that word means: an ID or the beginning of one, or a task (id, or benchmark/id) where that is one
+// trial. The error of an ambiguous word names the trials.
+func Find(plan *record.Plan, word string) (string, error) {
+	var hits []string
+	var names []string
+	n := 0
+	for _, t := range plan.Tasks {
+		for _, a := range plan.Arms {
+			for rep := 1; rep <= max(1, plan.Repeats); rep++ {
+				id := record.TrialID(a.ID, t.Digest, rep)
+				if id == word {
+					return id, nil
+				}
+				if word == "" || !strings.HasPrefix(id, word) && t.ID != word && t.Benchmark+"/"+t.ID != word {
+					continue
+				}
+				if n++; n <= 12 {
+					hits = append(hits, id)
+					names = append(names, fmt.Sprintf("  %s  %s · %s/%s #%d", id, line(a.Name), line(t.Benchmark), line(t.ID), rep))
+				}
+			}
+		}
+	}
+	switch n {
+	case 0:
+		return "", fmt.Errorf("no trial %q in this run: give a trial's ID, the beginning of one, or a task's id", line(word))
+	case 1:
+		return hits[0], nil
+	}
+	if n > len(names) {
+		names = append(names, fmt.Sprintf("  … and %d more", n-len(names)))
+	}
+	return "", fmt.Errorf("%q means %d trials; name one:\n%s", line(word), n, strings.Join(names, "\n"))
+}
+
+// Story writes all that the journal has on one trial, for a terminal: attempts, events in order, grades, verdicts. entries may
+// be those of the whole run; it needs as much memory as one of them.
+func Story(w io.Writer, st Style, plan *record.Plan, trial string, entries iter.Seq2[record.Entry, error]) error {
+	t := &teller{printer: printer{w: w}, st: st, trial: trial}
+	t.head(plan)
+	var damaged error
+	for e, err := range entries {
+		switch {
+		case err != nil:
+			damaged = errors.Join(damaged, err)
+		case e.Trial == trial:
+			t.entry(&e)
+		}
+		if t.err != nil {
+			return t.err
+		}
+	}
+	if !t.seen {
+		t.f("\nno attempt has begun yet\n")
+	}
+	if damaged != nil {
+		t.f("\n%s %s\n", st.warn("warning:"), line(damaged.Error()))
+	}
+	return t.err
+}
+
+// StoryJSON writes the trial's entries as they are, one a line.
+func StoryJSON(w io.Writer, trial string, entries iter.Seq2[record.Entry, error]) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	for e, err := range entries {
+		if err == nil && e.Trial == trial {
+			if err := enc.Encode(e); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// A teller writes entries as they come.
+type teller struct {
+	printer
+	st    Style
+	trial string
+	seen  bool
+	start time.Time
+}
+
+func (t *teller) head(plan *record.Plan) {
+	for _, task := range plan.Tasks {
+		for _, a := range plan.Arms {
+			for rep := 1; rep <= max(1, plan.Repeats); rep++ {
+				if record.TrialID(a.ID, task.Digest, rep) != t.trial {
+					continue
+				}
+				t.f("%s  %s · %s/%s · repeat %d\n", t.st.bold("trial "+t.trial), line(a.Name), line(task.Benchmark), line(task.ID), rep)
+				t.f("%s\n", t.st.dim(strings.Join(words("agent", a.Agent, "model", a.Model, "prompt", a.Prompt, "tags", strings.Join(task.Tags, ", ")), " · ")))
+				return
+			}
+		}
+	}
+	t.f("%s\n", t.st.bold("trial "+t.trial))
+}
+
+// words joins names and values, those without a value left out.
+func words(pairs ...string) (out []string) {
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			out = append(out, strings.TrimSpace(pairs[i]+" "+line(pairs[i+1])))
+		}
+	}
+	return out
+}
+
+func (t *teller) entry(e *record.Entry) {
+	var err error
+	switch e.Kind {
+	case record.KindAttempt:
+		err = tell(e, t.attempt)
+	case record.KindEvent:
+		var ev event.Event
+		if ev, err = event.Default.Decode(e.Data); err == nil {
+			t.event(&ev)
+		}
+	case record.KindCall:
+		err = tell(e, t.call)
+	case record.KindReward:
+		err = tell(e, func(_ *record.Entry, r *record.Reward) {
+			t.mark(e.Time, "reward", fmt.Sprintf("%s for event %d", number(r.Reward), r.Event), t.st.dim)
+			t.body(string(r.Info), 3)
+		})
+	case record.KindStage:
+		err = tell(e, func(_ *record.Entry, s *record.Stage) {
+			t.mark(e.Time, fmt.Sprintf("stage %d", s.Index), line(s.Name), t.st.bold)
+			t.body(s.Goal, 20)
+		})
+	case record.KindEvidence:
+		err = tell(e, t.evidence)
+	case record.KindResult:
+		err = tell(e, t.result)
+	case record.KindVerdict:
+		err = tell(e, t.verdict)
+	case record.KindAmend:
+		err = tell(e, func(_ *record.Entry, a *record.Amend) {
+			t.f("\n%s %s: reward %s: %s\n", t.st.warn("amended"), e.Time.UTC().Format(time.DateTime), number(a.Reward), line(a.Why))
+		})
+	}
+	if err != nil {
+		t.f("  %s\n", t.st.bad(fmt.Sprintf("entry %d (%s) cannot be read: %s", e.Seq, line(e.Kind), line(err.Error()))))
+	}
+}
+
+func tell[T any](e *record.Entry, f func(*record.Entry, *T)) error {
+	var x T
+	if err := json.Unmarshal(e.Data, &x); err != nil {
+		return err
+	}
+	f(e, &x)
+	return nil
+}
+
+func (t *teller) attempt(e *record.Entry, a *record.Attempt) {
+	t.seen, t.start = true, e.Time
+	parts := words("", a.Why, "sandbox", a.Driver)
+	if a.Regrade {
+		parts = append(parts, "grades earlier evidence")
+	}
+	parts = append(parts, fmt.Sprintf("seed %d", a.Seed), "began "+e.Time.UTC().Format("2006-01-02 15:04:05.000 UTC"))
+	t.f("\n%s  %s\n", t.st.bold(fmt.Sprintf("attempt %d", e.Attempt)), t.st.dim(strings.Join(parts, " · ")))
+}
+
+// mark begins an item: when, what, and the rest of the line.
+func (t *teller) mark(at time.Time, what, text string, paint func(string) string) {
+	t.item(at.Sub(t.start), what, text, paint)
+}
+
+func (t *teller) item(since time.Duration, what, text string, paint func(string) string) {
+	t.f("%s  %s %s\n", t.st.dim(fmt.Sprintf("%+10.3fs", since.Seconds())), paint(fmt.Sprintf("%-10s", line(what))), text)
+}
+
+const indent = "               "
+
+// body prints a text below an item, cut to its first and last lines.
+func (t *teller) body(s string, lines int) {
+	s = strings.TrimRight(Clean(s), "\n \t")
+	if s == "" {
+		return
+	}
+	ls := strings.Split(s, "\n")
+	width := 0
+	if t.st.Width > 0 && !t.st.Full {
+		width = max(20, t.st.Width-len(indent)-2)
+	}
+	print := func(ls []string) {
+		for _, l := range ls {
+			l = strings.ReplaceAll(l, "\t", "    ")
+			if width > 0 {
+				l = cut(l, width)
+			} else if !t.st.Full {
+				l = cut(l, 500)
+			}
+			t.f("%s%s %s\n", indent, t.st.dim("│"), l)
+		}
+	}
+	if t.st.Full || len(ls) <= lines+1 {
+		print(ls)
+		return
+	}
+	tail := lines / 3
+	print(ls[:lines-tail])
+	t.f("%s%s\n", indent, t.st.dim(fmt.Sprintf("┊ … %s …", plural(len(ls)-lines, "more line"))))
+	print(ls[len(ls)-tail:])
+}
+
+func (t *teller) call(e *record.Entry, c *record.Call) {
+	if c.Error == "" && c.Try == 1 && c.From == "" {
+		return // the reply, an event, has all that matters
+	}
+	text := fmt.Sprintf("%s call %d, try %d: ", line(c.Role), c.N, c.Try)
+	switch {
+	case c.Error != "":
+		text += line(fmt.Sprintf("%s: %s", c.Class, cut(c.Error, 300)))
+		if c.HTTP != 0 {
+			text += fmt.Sprintf(" (HTTP %d)", c.HTTP)
+		}
+	case c.From != "":
+		text += "taken from " + line(c.From)
+	default:
+		text += "answered"
+	}
+	if c.Waited > 0 {
+		text += ", after waiting " + duration(c.Waited)
+	}
+	paint := t.st.dim
+	if c.Error != "" {
+		paint = t.st.bad
+	}
+	t.mark(e.Time, "model", text, paint)
+}
+
+func (t *teller) evidence(e *record.Entry, ev *record.Evidence) {
+	text := string(ev.End)
+	if ev.Limit != "" {
+		text += " (" + ev.Limit + ")"
+	}
+	if ev.Left != nil && *ev.Left > 0 {
+		text += ", left " + plural(*ev.Left, "process") + " running"
+	}
+	t.mark(e.Time, "evidence", line(text), t.st.bold)
+	t.body(ev.Error, 10)
+	t.body(string(ev.Data), 12)
+}
+
+func (t *teller) result(e *record.Entry, r *record.Result) {
+	t.mark(e.Time, "graded", line(strings.Join(r.Flags, ", ")), t.st.bold)
+	t.scores(r.Scores)
+	passed := 0
+	for _, x := range r.Tests {
+		if x.Status == "passed" {
+			passed++
+		}
+	}
+	if len(r.Tests) > 0 {
+		t.f("%stests: %d of %d passed\n", indent, passed, len(r.Tests))
+	}
+	shown := 0
+	for _, x := range r.Tests {
+		if x.Status == "passed" && !t.st.Full {
+			continue
+		}
+		if shown++; shown > 20 && !t.st.Full {
+			t.f("%s  …\n", indent)
+			break
+		}
+		paint := t.st.bad
+		if x.Status == "passed" {
+			paint = t.st.good
+		}
+		t.f("%s  %s %s\n", indent, paint(line(x.Status)), line(x.Name))
+		t.body(x.Message, 6)
+	}
+}
+
+func (t *teller) scores(ss []record.Score) {
+	for _, s := range ss {
+		name := line(s.Name)
+		if s.Primary {
+			name = t.st.bold(name)
+		}
+		t.f("%s%s = %s", indent, name, number(s.Value))
+		for _, x := range words("read as", cut(line(s.Text), 120), "because", cut(line(s.Why), 300)) {
+			t.f(" · %s", x)
+		}
+		t.f("\n")
+	}
+}
+
+func (t *teller) verdict(e *record.Entry, v *record.Verdict) {
+	text := string(v.Status)
+	if v.End != "" {
+		text += " · " + string(v.End)
+	}
+	if v.Limit != "" {
+		text += " (" + v.Limit + ")"
+	}
+	paint := t.st.bad
+	if v.Status == record.Scored {
+		text += " · reward " + number(v.Reward)
+		if v.Reward != nil && *v.Reward > 0 {
+			paint = t.st.good
+		}
+	}
+	if !v.Final {
+		text += " · another attempt follows"
+	}
+	t.f("\n%s  %s\n", t.st.bold(fmt.Sprintf("verdict of attempt %d", e.Attempt)), paint(line(text)))
+	if v.Error != nil {
+		t.f("  %s\n", t.st.bad(line(fmt.Sprintf("%s, %s", v.Error.Phase, v.Error.Class))))
+		t.body(v.Error.Text, 20)
+	}
+	facts := []string{plural(int(v.Steps), "step"), plural(int(v.Turns), "model reply")}
+	if v.BadCalls > 0 {
+		facts = append(facts, plural(int(v.BadCalls), "bad call"))
+	}
+	facts = append(facts, fmt.Sprintf("%s tokens in (%s cached), %s out", count(v.Usage.In), count(v.Usage.Cached), count(v.Usage.Out)), "cost "+dollars(v.Usage.Cost))
+	if v.Abandoned {
+		facts = append(facts, "did not stop when told")
+	}
+	if v.Left != nil && *v.Left > 0 {
+		facts = append(facts, "left "+plural(*v.Left, "process")+" running")
+	}
+	if v.MaxMemory != nil {
+		facts = append(facts, fmt.Sprintf("at most %d MiB of memory", *v.MaxMemory>>20))
+	}
+	facts = append(facts, words("flags", strings.Join(v.Flags, ", "))...)
+	t.f("  %s\n", strings.Join(facts, " · "))
+	var times []string
+	for _, x := range []struct {
+		name string
+		d    time.Duration
+	}{
+		{"wall", v.Times.Wall}, {"waited for room", v.Times.Queue}, {"start", v.Times.Start}, {"agent", v.Times.Agent}, {"working", v.Times.Working},
+		{"model", v.Times.Model}, {"back-off", v.Times.Backoff}, {"tools", v.Times.Tool}, {"grading", v.Times.Grade}, {"closing", v.Times.Close},
+	} {
+		if x.d > 0 {
+			times = append(times, x.name+" "+duration(x.d))
+		}
+	}
+	t.f("  %s\n", t.st.dim(strings.Join(times, " · ")))
+	t.scores(v.Scores)
+	if v.Answer != "" {
+		t.f("  answer\n")
+		t.body(v.Answer, 12)
+	}
+}
+
+func number(x *float64) string {
+	if x == nil {
+		return "none"
+	}
+	return fmt.Sprintf("%.4g", *x)
+}
