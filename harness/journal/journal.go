@@ -150,10 +150,9 @@ func Open(dir string, opts Options) (*Journal, error) {
 // Append implements record.Journal. An entry of an attempt that is not the trial's open one is refused with
 // record.ErrNotOpen. The context matters only while it waits.
 func (j *Journal) Append(ctx context.Context, e record.Entry) error {
-	if len(e.Data) > maxData {
-		return fmt.Errorf("journal: %s of trial %s has %d bytes of data, more than %d: put it in as a blob", e.Kind, e.Trial, len(e.Data), maxData)
+	if err := complete(&e); err != nil {
+		return err
 	}
-	complete(&e)
 	j.mu.Lock()
 	for j.err == nil && !j.closing && j.bytes >= j.opts.Buffer {
 		ch := j.progress
@@ -188,7 +187,10 @@ func (j *Journal) Append(ctx context.Context, e record.Entry) error {
 }
 
 // complete sets what the journal sets, but for the number.
-func complete(e *record.Entry) {
+func complete(e *record.Entry) error {
+	if len(e.Data) > maxData {
+		return fmt.Errorf("journal: %s of trial %s has %d bytes of data, more than %d: put it in as a blob", e.Kind, e.Trial, len(e.Data), maxData)
+	}
 	e.V = record.Version
 	if e.Time.IsZero() {
 		e.Time = time.Now()
@@ -197,6 +199,7 @@ func complete(e *record.Entry) {
 	if len(e.Data) == 0 {
 		e.Data = []byte("null")
 	}
+	return nil
 }
 
 // Sync implements record.Journal. Callers that wait at the same time share one fsync.

@@ -31,7 +31,9 @@ func (m *Memory) Append(_ context.Context, e record.Entry) error {
 	if m.index == nil {
 		m.index = newIndex()
 	}
-	complete(&e)
+	if err := complete(&e); err != nil {
+		return err
+	}
 	if _, err := m.index.admit(&e); err != nil {
 		return err
 	}
