@@ -1,0 +1,23 @@
+// Package quickstart is the benchmark that comes with evalrun: small but real tasks of three kinds (write a function, work in a
+// shell, answer a question), to see a run, to try an agent, and to test evalrun itself. It is written in the form of a
+// benchmark of one's own, and is its worked example: see suite/tasks.yaml.
+package quickstart
+
+import (
+	"embed"
+	"io/fs"
+
+	"github.com/evalrun/evalrun/benchmarks/tasks"
+)
+
+//go:embed all:suite
+var suite embed.FS
+
+// New makes the benchmark.
+func New() *tasks.Benchmark {
+	sub, err := fs.Sub(suite, "suite")
+	if err != nil {
+		panic(err) // "suite" is a valid path
+	}
+	return tasks.FromFS("quickstart", sub, "tasks.yaml")
+}

@@ -1,0 +1,300 @@
+package tasks
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/evalrun/evalrun/benchmarks/score"
+)
+
+// A File of tasks: tasks.yaml. Of a JSONL file each line is a Task.
+type File struct {
+	Name     string `json:"name,omitempty"`
+	Defaults *Task  `json:"defaults,omitempty"` // keys that a task leaves out
+	Tasks    []Task `json:"tasks"`
+}
+
+// A Task as it is written. Without Stages it has one, made of its own keys.
+type Task struct {
+	ID      string            `json:"id"`
+	Tags    []string          `json:"tags,omitempty"`
+	Fields  map[string]string `json:"fields,omitempty"` // for filters
+	Cluster string            `json:"cluster,omitempty"`
+
+	Stage
+	Stages []Stage `json:"stages,omitempty"`
+
+	Image   string  `json:"image,omitempty"`
+	Dir     string  `json:"dir,omitempty"` // working directory; default /work
+	Network Network `json:"network,omitempty"`
+	Limits  Limits  `json:"limits,omitzero"`
+}
+
+// A Stage has a goal and a grade of its own.
+type Stage struct {
+	Name        string          `json:"name,omitempty"`
+	Instruction string          `json:"instruction,omitempty"`
+	Files       map[string]Item `json:"files,omitempty"` // put into the working directory when the stage begins
+	Setup       string          `json:"setup,omitempty"` // script, run after that
+	Time        Duration        `json:"time,omitempty"`  // for the agent
+	Leave       bool            `json:"leave,omitempty"` // processes left behind are part of the answer
+	Answer      Texts           `json:"answer,omitempty"`
+	Grade       *Grade          `json:"grade,omitempty"`
+	Oracle      *Oracle         `json:"oracle,omitempty"`
+}
+
+// A Grade says how a stage is graded: by exactly one of Answer, Function and Script.
+type Grade struct {
+	Answer            Texts   `json:"answer,omitempty"` // right answers; one suffices
+	Scorer            string  `json:"scorer,omitempty"` // default: numeric where all are numbers, else exact without regard to case
+	IgnoreCase        *bool   `json:"ignore_case,omitempty"`
+	IgnorePunctuation bool    `json:"ignore_punctuation,omitempty"`
+	IgnoreArticles    bool    `json:"ignore_articles,omitempty"`
+	Tolerance         float64 `json:"tolerance,omitempty"`
+	Relative          float64 `json:"relative_tolerance,omitempty"`
+
+	Function *Function `json:"function,omitempty"`
+
+	Script  string          `json:"script,omitempty"`
+	Files   map[string]Item `json:"files,omitempty"`   // enter at grading only
+	Collect []string        `json:"collect,omitempty"` // what the grader gets to see; default: the working directory
+	Partial bool            `json:"partial,omitempty"` // the script writes a number from 0 to 1 to $REWARD
+	Shared  bool            `json:"shared,omitempty"`  // grade in the agent's machine
+	Timeout Duration        `json:"timeout,omitempty"` // default: 1m, of a function 10s
+}
+
+// A Function in Python, tested by check(candidate).
+type Function struct {
+	Name   string `json:"name"`
+	File   string `json:"file,omitempty"`   // where the agent writes it; default solution.py; else the answer's text counts
+	Prompt string `json:"prompt,omitempty"` // trusted code that the tests may use
+	Check  string `json:"check"`            // defines check(candidate), which raises when something is wrong
+}
+
+// An Oracle knows a full solution: a script to run, an answer to give, or both. A plain text is a script.
+type Oracle struct {
+	Script string `json:"script,omitempty"`
+	Answer string `json:"answer,omitempty"`
+}
+
+// An Item is a file's content: a text, or one of Text, Base64 and From. A plain text is Text.
+type Item struct {
+	Text   string `json:"text,omitempty"`
+	Base64 []byte `json:"base64,omitempty"`
+	From   string `json:"from,omitempty"` // a file or folder beside the file of tasks
+	Mode   Mode   `json:"mode,omitempty"` // default 0644
+}
+
+// Limits of the agent's machine; the grader's gets the same.
+type Limits struct {
+	CPUs   float64 `json:"cpus,omitempty"`
+	Memory Size    `json:"memory,omitempty"`
+	Disk   Size    `json:"disk,omitempty"`
+	Pids   int     `json:"pids,omitempty"`
+}
+
+// Texts is one text or a list of them.
+type Texts []string
+
+// Network is "none" (the default), "public" or a list of hosts.
+type Network []string
+
+// A Mode is a file's permissions, as 0755 or "0755".
+type Mode uint32
+
+// A Size in bytes, as 512MB, 2GiB or a plain number.
+type Size int64
+
+// A Duration, as 90s, 5m, or a plain number of seconds.
+type Duration time.Duration
+
+// shaped is a type that may be written in several ways. The zero value is asked.
+type shaped interface {
+	// shapes tells whether a scalar may stand for it, and whether a list of texts may.
+	shapes() (scalar, list bool)
+	// check says what is wrong with a scalar.
+	check(text string) error
+}
+
+func (Texts) shapes() (bool, bool)    { return true, true }
+func (Network) shapes() (bool, bool)  { return true, true }
+func (Mode) shapes() (bool, bool)     { return true, false }
+func (Size) shapes() (bool, bool)     { return true, false }
+func (Duration) shapes() (bool, bool) { return true, false }
+func (Item) shapes() (bool, bool)     { return true, false }
+func (Oracle) shapes() (bool, bool)   { return true, false }
+
+func (Texts) check(string) error  { return nil }
+func (Item) check(string) error   { return nil }
+func (Oracle) check(string) error { return nil }
+func (Network) check(s string) error {
+	if s != "none" && s != "public" {
+		return fmt.Errorf("network %q; want none, public, or a list of hosts", s)
+	}
+	return nil
+}
+func (Mode) check(s string) error     { _, err := parseMode(s); return err }
+func (Size) check(s string) error     { _, err := parseSize(s); return err }
+func (Duration) check(s string) error { _, err := parseDuration(s); return err }
+
+func parseMode(s string) (Mode, error) {
+	n, err := strconv.ParseUint(strings.TrimPrefix(s, "0o"), 8, 32)
+	if err != nil || n > 0o777 {
+		return 0, fmt.Errorf("mode %q; want permissions such as 0755", s)
+	}
+	return Mode(n), nil
+}
+
+var units = map[string]float64{"": 1, "b": 1, "k": 1e3, "kb": 1e3, "kib": 1 << 10, "m": 1e6, "mb": 1e6, "mib": 1 << 20, "g": 1e9, "gb": 1e9, "gib": 1 << 30, "t": 1e12, "tb": 1e12, "tib": 1 << 40}
+
+func parseSize(s string) (Size, error) {
+	i := strings.LastIndexAny(s, "0123456789.") + 1
+	n, err := strconv.ParseFloat(s[:i], 64)
+	unit, ok := units[strings.ToLower(strings.TrimSpace(s[i:]))]
+	if err != nil || !ok || !(n*unit >= 0 && n*unit < 1<<60) {
+		return 0, fmt.Errorf("size %q; want one such as 512MB or 2GiB", s)
+	}
+	return Size(n * unit), nil
+}
+
+func parseDuration(s string) (Duration, error) {
+	if n, err := strconv.ParseFloat(s, 64); err == nil && n >= 0 && n < 1e8 {
+		return Duration(n * float64(time.Second)), nil
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d < 0 {
+		return 0, fmt.Errorf("duration %q; want one such as 90s or 5m", s)
+	}
+	return Duration(d), nil
+}
+
+// scalar is a JSON scalar as text: a string's content, anything else as written.
+func scalar(b []byte) (string, error) {
+	if len(b) > 0 && b[0] == '"' {
+		var s string
+		err := json.Unmarshal(b, &s)
+		return s, err
+	}
+	if len(b) > 0 && (b[0] == '{' || b[0] == '[') {
+		return "", errors.New("want text or a number")
+	}
+	return string(b), nil
+}
+
+func (m *Mode) UnmarshalJSON(b []byte) error {
+	s, err := scalar(b)
+	if err == nil {
+		*m, err = parseMode(s)
+	}
+	return err
+}
+
+func (m Mode) MarshalJSON() ([]byte, error) { return json.Marshal(fmt.Sprintf("%04o", m)) }
+
+func (z *Size) UnmarshalJSON(b []byte) error {
+	s, err := scalar(b)
+	if err == nil {
+		*z, err = parseSize(s)
+	}
+	return err
+}
+
+func (d *Duration) UnmarshalJSON(b []byte) error {
+	s, err := scalar(b)
+	if err == nil {
+		*d, err = parseDuration(s)
+	}
+	return err
+}
+
+func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(d).String()) }
+
+func (t *Texts) UnmarshalJSON(b []byte) (err error) {
+	*t, err = texts(b)
+	return err
+}
+
+func texts(b []byte) ([]string, error) {
+	if len(b) == 0 || b[0] != '[' {
+		s, err := scalar(b)
+		if err != nil || string(b) == "null" {
+			return nil, err
+		}
+		return []string{s}, nil
+	}
+	var list []json.RawMessage
+	if err := json.Unmarshal(b, &list); err != nil {
+		return nil, err
+	}
+	out := []string{}
+	for _, x := range list {
+		s, err := scalar(x)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+func (n *Network) UnmarshalJSON(b []byte) error {
+	list, err := texts(b)
+	if err == nil && len(b) > 0 && b[0] == '"' {
+		err = n.check(list[0])
+	}
+	*n = list
+	return err
+}
+
+// MarshalJSON keeps the word apart from a list of hosts.
+func (n Network) MarshalJSON() ([]byte, error) {
+	if len(n) == 1 && (n[0] == "none" || n[0] == "public") {
+		return json.Marshal(n[0])
+	}
+	return json.Marshal([]string(n))
+}
+
+func (i *Item) UnmarshalJSON(b []byte) error {
+	if len(b) > 0 && b[0] == '"' {
+		return json.Unmarshal(b, &i.Text)
+	}
+	type plain Item
+	return strict(b, (*plain)(i))
+}
+
+func (o *Oracle) UnmarshalJSON(b []byte) error {
+	if len(b) > 0 && b[0] == '"' {
+		return json.Unmarshal(b, &o.Script)
+	}
+	type plain Oracle
+	return strict(b, (*plain)(o))
+}
+
+func strict(b []byte, to any) error {
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.DisallowUnknownFields()
+	return dec.Decode(to)
+}
+
+// spec is how answers are scored.
+func (g *Grade) spec() score.Spec {
+	s := score.Spec{Scorer: g.Scorer, Right: g.Answer, IgnorePunctuation: g.IgnorePunctuation, IgnoreArticles: g.IgnoreArticles, Tolerance: g.Tolerance, Relative: g.Relative}
+	if s.Scorer == "" {
+		s.Scorer = score.Numeric
+		for _, r := range g.Answer {
+			if _, ok := score.ParseNumber(r); !ok {
+				s.Scorer = score.Exact
+			}
+		}
+		s.IgnoreCase = s.Scorer == score.Exact
+	}
+	if g.IgnoreCase != nil {
+		s.IgnoreCase = *g.IgnoreCase
+	}
+	return s
+}

@@ -1,0 +1,238 @@
+package tasks
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"path"
+	"strconv"
+	"strings"
+	"testing/fstest"
+	"time"
+
+	"github.com/evalrun/evalrun/benchmarks"
+	"github.com/evalrun/evalrun/benchmarks/episode"
+	"github.com/evalrun/evalrun/benchmarks/pycheck"
+	"github.com/evalrun/evalrun/benchmarks/score"
+	"github.com/evalrun/evalrun/datasets"
+	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// Default limits of grading.
+const (
+	scriptTime   = time.Minute
+	functionTime = 10 * time.Second
+)
+
+// Grade grades one stage.
+func (b *Benchmark) Grade(ctx context.Context, h benchmarks.Host, t datasets.Task, ev benchmarks.Evidence, live benchmarks.Episode) (benchmarks.Result, error) {
+	task, err := decode(t)
+	if err != nil {
+		return benchmarks.Result{}, err
+	}
+	stages := task.stages()
+	if ev.Stage < 0 || ev.Stage >= len(stages) {
+		return benchmarks.Result{}, &benchmarks.TaskError{Task: t.ID, Err: fmt.Errorf("there is no stage %d", ev.Stage+1)}
+	}
+	g := stages[ev.Stage].Grade
+	var d data
+	if len(ev.Data) > 0 {
+		if err := json.Unmarshal(ev.Data, &d); err != nil {
+			return benchmarks.Result{}, err
+		}
+	}
+	if d.Failed != "" {
+		return verdict(0, "", d.Failed, benchmarks.FlagNoReward), nil
+	}
+	if len(g.Answer) > 0 {
+		return answer(t, g, ev)
+	}
+	x := &grading{h: h, task: task, id: t.ID, beside: t.Files, g: g, ev: ev}
+	if g.Shared {
+		m, ok := live.(benchmarks.Machiner)
+		if !ok || m.Started() == nil {
+			return benchmarks.Result{}, benchmarks.ErrNeedsLive
+		}
+		x.sb = m.Started()
+		return x.script(ctx)
+	}
+	o, err := episode.Kept(d.Wishes)
+	if err != nil {
+		return benchmarks.Result{}, err
+	}
+	if g.Function != nil {
+		return x.function(ctx, o)
+	}
+	if x.sb, err = h.Sandbox(ctx, task.grader(o)); err != nil {
+		return benchmarks.Result{}, err
+	}
+	defer x.sb.Close()
+	return x.script(ctx)
+}
+
+func verdict(v float64, text, why string, flags ...string) benchmarks.Result {
+	return benchmarks.Result{
+		Scores: []record.Score{{Name: "reward", Primary: true, Value: &v, Text: text, Why: score.Clip(why, 2500)}},
+		Flags:  flags,
+	}
+}
+
+func answer(t datasets.Task, g *Grade, ev benchmarks.Evidence) (benchmarks.Result, error) {
+	grade, err := g.spec().Compile()
+	if err != nil {
+		return benchmarks.Result{}, &benchmarks.TaskError{Task: t.ID, Err: err}
+	}
+	text := ev.Answer.Text()
+	if text == "" {
+		return verdict(0, "", "no answer"), nil
+	}
+	m := grade(text)
+	return verdict(m.Value, m.Text, m.Why), nil
+}
+
+// A grading of one stage.
+type grading struct {
+	h      benchmarks.Host
+	task   *Task
+	id     string
+	beside fs.FS
+	g      *Grade
+	ev     benchmarks.Evidence
+	sb     sandbox.Sandbox
+}
+
+func (x *grading) blob(ctx context.Context, name string, max int64) ([]byte, error) {
+	r, err := x.h.Log().OpenBlob(ctx, x.ev.Files[name])
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	return io.ReadAll(io.LimitReader(r, max))
+}
+
+func (x *grading) function(ctx context.Context, o benchmarks.Options) (benchmarks.Result, error) {
+	f := x.g.Function
+	code := pycheck.Code(x.ev.Answer.Text(), f.Name)
+	if _, ok := x.ev.Files[f.file()]; ok {
+		raw, err := x.blob(ctx, f.file(), maxSource)
+		if err != nil {
+			return benchmarks.Result{}, err
+		}
+		code = string(raw)
+	}
+	if strings.TrimSpace(code) == "" {
+		return verdict(0, "", fmt.Sprintf("there is no %s, and no answer", f.file())), nil
+	}
+	limit := time.Duration(x.g.Timeout)
+	if limit == 0 {
+		limit = functionTime
+	}
+	sb, err := x.h.Sandbox(ctx, x.task.grader(o))
+	if err != nil {
+		return benchmarks.Result{}, err
+	}
+	defer sb.Close()
+	out, err := pycheck.Run(ctx, sb, pycheck.Program{Prompt: f.Prompt, Source: f.source(code), Entry: f.Name, Test: f.Check}, limit)
+	switch {
+	case err != nil:
+		return benchmarks.Result{}, err
+	case out.Task:
+		return benchmarks.Result{}, &benchmarks.TaskError{Task: x.id, Err: errors.New(out.Why)}
+	case out.Passed && out.Shared:
+		return verdict(1, "", "", "not_apart"), nil
+	case out.Passed:
+		return verdict(1, "", ""), nil
+	case out.NoVerdict:
+		return verdict(0, "", out.Why, benchmarks.FlagNoReward), nil
+	}
+	return verdict(0, "", out.Why), nil
+}
+
+// script grades by the task's script. It says 1 or 0 by its exit status; with partial, by the number in the file $REWARD.
+func (x *grading) script(ctx context.Context) (benchmarks.Result, error) {
+	for _, name := range sorted(x.ev.Files) { // none when the machine is shared
+		r, err := x.h.Log().OpenBlob(ctx, x.ev.Files[name])
+		if err != nil {
+			return benchmarks.Result{}, err
+		}
+		files, err := unpack(r)
+		r.Close()
+		if err != nil {
+			return benchmarks.Result{}, err
+		}
+		if err := x.sb.Put(ctx, path.Dir(name), files); err != nil {
+			return benchmarks.Result{}, err
+		}
+	}
+	// The folder has a new name each time and is made after the agent's end: what lies in it is ours.
+	eval := "/eval-" + strings.ToLower(rand.Text())
+	hidden, err := tree(x.g.Files, x.beside)
+	if err != nil {
+		return benchmarks.Result{}, &benchmarks.TaskError{Task: x.id, Err: err}
+	}
+	box := fstest.MapFS{"answer": {Data: []byte(x.ev.Answer.Text()), Mode: 0o600}, "files": {Mode: fs.ModeDir | 0o700}}
+	if err := x.sb.Put(ctx, eval, box); err != nil {
+		return benchmarks.Result{}, err
+	}
+	if err := x.sb.Put(ctx, eval+"/files", hidden); err != nil {
+		return benchmarks.Result{}, err
+	}
+	reward := eval + "/reward"
+	vars := []variable{{"EVAL", eval + "/files"}, {"ANSWER", eval + "/answer"}}
+	if x.g.Partial {
+		vars = append(vars, variable{"REWARD", reward})
+	}
+	limit := time.Duration(x.g.Timeout)
+	if limit == 0 {
+		limit = scriptTime
+	}
+	exit, out, err := run(ctx, x.sb, x.g.Script, vars, x.task.dir(), limit)
+	if err != nil {
+		return benchmarks.Result{}, err
+	}
+	out = strings.ReplaceAll(out, eval, "/eval") // so that grading again says the same
+	switch {
+	case exit.TimedOut || exit.OOM || exit.Signal != "" || exit.Code < 0:
+		return verdict(0, "", "the grade script "+ended(exit, limit)+": "+out, benchmarks.FlagNoReward), nil
+	case x.g.Partial:
+		return x.partial(ctx, reward, exit, out)
+	case exit.Code == 126 || exit.Code == 127:
+		return verdict(0, "", fmt.Sprintf("the grade script left with status %d, a command was not found: %s", exit.Code, out), benchmarks.FlagNoReward), nil
+	case exit.Code != 0:
+		return verdict(0, "", fmt.Sprintf("status %d: %s", exit.Code, out)), nil
+	}
+	return verdict(1, "", ""), nil
+}
+
+// partial reads the reward that the script wrote.
+func (x *grading) partial(ctx context.Context, name string, exit sandbox.Exit, out string) (benchmarks.Result, error) {
+	raw, err := sandbox.ReadFile(ctx, x.sb, name, 4<<10)
+	none := func(why string) (benchmarks.Result, error) {
+		return verdict(0, "", fmt.Sprintf("%s; the grade script left with status %d: %s", why, exit.Code, out), benchmarks.FlagNoReward), nil
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return none("no reward was written")
+	case errors.As(err, new(*sandbox.FileError)):
+		return none("the reward is not a small file")
+	case err != nil:
+		return benchmarks.Result{}, err
+	}
+	text := string(bytes.TrimSpace(raw))
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil || math.IsNaN(v) || v < 0 || v > 1 {
+		return none(fmt.Sprintf("the reward %q is not one number from 0 to 1", score.Clip(strings.ToValidUTF8(text, "\ufffd"), 100)))
+	}
+	why := ""
+	if v < 1 {
+		why = out
+	}
+	return verdict(v, text, why), nil
+}

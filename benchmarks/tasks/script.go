@@ -1,0 +1,112 @@
+package tasks
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/evalrun/evalrun/benchmarks/score"
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// interpreter says who runs a script: bash, or whom its first line names ("#!/usr/bin/env python3").
+func interpreter(script string) ([]string, error) {
+	first, _, _ := strings.Cut(script, "\n")
+	line, ok := strings.CutPrefix(first, "#!")
+	if !ok {
+		return []string{"bash", "--noprofile", "--norc", "-c"}, nil
+	}
+	words := strings.Fields(line)
+	if len(words) > 0 && path.Base(words[0]) == "env" {
+		words = words[1:]
+	}
+	if len(words) == 1 {
+		switch path.Base(words[0]) {
+		case "bash":
+			return []string{"bash", "--noprofile", "--norc", "-c"}, nil
+		case "sh":
+			return []string{"sh", "-c"}, nil
+		case "python3", "python":
+			// -I: the working directory, which others may have filled, is no place to import from.
+			return []string{"python3", "-I", "-B", "-c"}, nil
+		}
+	}
+	return nil, fmt.Errorf("its first line is %q; scripts run with bash, sh or python3", score.Clip(first, 100))
+}
+
+// A variable of a script, set in its text and not in its environment: programs that it starts do not get it by themselves.
+type variable struct{ name, value string }
+
+// command makes the command that runs a script. Values must be paths without quotes.
+func command(script, user string, vars []variable, dir string, timeout time.Duration) (sandbox.Command, error) {
+	args, err := interpreter(script)
+	if err != nil {
+		return sandbox.Command{}, err
+	}
+	var set []string
+	for _, v := range vars {
+		if args[0] == "python3" {
+			set = append(set, fmt.Sprintf("%s = %q", v.name, v.value))
+		} else {
+			set = append(set, fmt.Sprintf("%s='%s'", v.name, v.value))
+		}
+	}
+	if len(set) > 0 {
+		// On the script's first line, so that line numbers in errors stay right; where that is "#!…", in its place.
+		end := "; "
+		if strings.HasPrefix(script, "#!") {
+			_, script, _ = strings.Cut(script, "\n")
+			end = "\n"
+		}
+		script = strings.Join(set, "; ") + end + script
+	}
+	return sandbox.Command{Args: append(args, script), Dir: dir, User: user, Limit: 64 << 10, FullLimit: -1, Timeout: timeout}, nil
+}
+
+// tail keeps the last bytes of an output for a record.
+type tail struct {
+	b []byte
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.b = append(t.b, p...)
+	if len(t.b) > 16<<10 {
+		t.b = append(t.b[:0], t.b[len(t.b)-4<<10:]...)
+	}
+	return len(p), nil
+}
+
+func (t *tail) String() string {
+	s := strings.ToValidUTF8(string(t.b), "\ufffd")
+	if len(s) > 2000 {
+		s = "…" + strings.ToValidUTF8(s[len(s)-2000:], "")
+	}
+	return strings.TrimSpace(s)
+}
+
+// run runs a script to its end.
+func run(ctx context.Context, sb sandbox.Sandbox, script string, vars []variable, dir string, timeout time.Duration) (sandbox.Exit, string, error) {
+	c, err := command(script, "root", vars, dir, timeout) // ours, whoever the image wants commands to be of
+	if err != nil {
+		return sandbox.Exit{}, "", err
+	}
+	var out tail
+	c.Stdout = &out
+	exit, err := sb.Exec(ctx, c)
+	return exit, out.String(), err
+}
+
+// ended says how a script ended, when that was not well.
+func ended(e sandbox.Exit, timeout time.Duration) string {
+	switch {
+	case e.TimedOut:
+		return fmt.Sprintf("ran longer than %v", timeout)
+	case e.OOM:
+		return "ran out of memory"
+	case e.Signal != "":
+		return "was ended by " + e.Signal
+	}
+	return fmt.Sprintf("left with status %d", e.Code)
+}

@@ -1,0 +1,173 @@
+package tasks
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"strings"
+	"testing/fstest"
+
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// tree is a task's files as they are put into a machine.
+func tree(files map[string]Item, beside fs.FS) (fs.FS, error) {
+	out := fstest.MapFS{}
+	for _, name := range sorted(files) {
+		i := files[name]
+		to := path.Clean(name)
+		mode := fs.FileMode(i.Mode)
+		if i.From != "" {
+			if err := copyTree(out, to, beside, path.Clean(i.From), mode); err != nil {
+				return nil, fmt.Errorf("files: %q: %w", name, err)
+			}
+			continue
+		}
+		if mode == 0 {
+			mode = 0o644
+		}
+		if strings.HasSuffix(name, "/") {
+			out[to] = &fstest.MapFile{Mode: fs.ModeDir | 0o755}
+			continue
+		}
+		data := i.Base64
+		if data == nil {
+			data = []byte(i.Text)
+		}
+		out[to] = &fstest.MapFile{Data: data, Mode: mode}
+	}
+	return out, nil
+}
+
+// copyTree copies a file or a folder from beside the tasks. Its size was checked when its digest was made.
+func copyTree(out fstest.MapFS, to string, beside fs.FS, from string, mode fs.FileMode) error {
+	if beside == nil {
+		return errors.New("these tasks have no folder of their own")
+	}
+	return fs.WalkDir(beside, from, func(p string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		name := path.Join(to, strings.TrimPrefix(strings.TrimPrefix(p, from), "/"))
+		f := &fstest.MapFile{Mode: info.Mode().Perm()}
+		switch {
+		case e.IsDir():
+			f.Mode |= fs.ModeDir | 0o700
+		case info.Mode()&fs.ModeSymlink != 0:
+			l, err := fs.ReadLink(beside, p)
+			if err != nil {
+				return err
+			}
+			f.Mode, f.Data = fs.ModeSymlink|0o777, []byte(l)
+		default:
+			if f.Data, err = fs.ReadFile(beside, p); err != nil {
+				return err
+			}
+			if mode != 0 {
+				f.Mode = mode
+			} else {
+				f.Mode |= 0o444 // embedded files say 0444, checkouts may say less
+			}
+		}
+		if name != "." {
+			out[name] = f
+		}
+		return nil
+	})
+}
+
+// collect reads a file or folder of a machine into a clean tar: only files, folders and links, within bounds, with nothing that tells
+// of times or owners. Nothing there: nil. What the agent made too large is an error of its own, *tooMuch.
+func collect(ctx context.Context, sb sandbox.Sandbox, name string) ([]byte, error) {
+	r, err := sb.Get(ctx, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	for f, err := range sandbox.Files(r, sandbox.Limits{Files: maxFiles, Bytes: maxBytes}) {
+		switch {
+		case errors.Is(err, sandbox.ErrTooLarge):
+			return nil, &tooMuch{name}
+		case errors.As(err, new(*sandbox.FileError)):
+			continue // a device, a socket: nothing that a grader needs
+		case err != nil:
+			return nil, &sandbox.Error{Op: "get", ID: sb.ID(), Err: err}
+		}
+		h := &tar.Header{Name: f.Name, Mode: int64(f.Mode.Perm()), Typeflag: tar.TypeReg, Size: f.Size, Format: tar.FormatPAX}
+		switch {
+		case f.Mode.IsDir():
+			h.Typeflag, h.Name = tar.TypeDir, f.Name+"/"
+		case f.Mode&fs.ModeSymlink != 0:
+			h.Typeflag, h.Linkname, h.Size = tar.TypeSymlink, f.Link, 0
+		}
+		if err := w.WriteHeader(h); err != nil {
+			continue // a name that no tar can hold
+		}
+		if f.Mode.IsRegular() {
+			if _, err := io.Copy(w, f); err != nil {
+				return nil, &sandbox.Error{Op: "get", ID: sb.ID(), Err: err}
+			}
+		}
+	}
+	return out.Bytes(), w.Close()
+}
+
+// tooMuch says that the agent left more than a grader is given.
+type tooMuch struct{ name string }
+
+func (e *tooMuch) Error() string {
+	return fmt.Sprintf("%s holds more than %d files or %d MiB", e.name, maxFiles, maxBytes>>20)
+}
+
+// unpack makes a file system of a collected tar. An entry below a link is left out: nothing is written through links.
+func unpack(r io.Reader) (fs.FS, error) {
+	out := fstest.MapFS{}
+	for f, err := range sandbox.Files(r, sandbox.Limits{Files: maxFiles, Bytes: maxBytes}) {
+		if errors.As(err, new(*sandbox.FileError)) && !errors.Is(err, sandbox.ErrTooLarge) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if f.Name == "." || shadowed(out, f.Name) {
+			continue
+		}
+		m := &fstest.MapFile{Mode: f.Mode}
+		switch {
+		case f.Mode.IsDir():
+			m.Mode |= 0o700
+		case f.Mode&fs.ModeSymlink != 0:
+			m.Data = []byte(f.Link)
+		default:
+			if m.Data, err = io.ReadAll(f); err != nil {
+				return nil, err
+			}
+		}
+		out[f.Name] = m
+	}
+	return out, nil
+}
+
+// shadowed reports whether a part of the name is there and not a folder.
+func shadowed(m fstest.MapFS, name string) bool {
+	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+		if f := m[dir]; f != nil && !f.Mode.IsDir() {
+			return true
+		}
+	}
+	return false
+}
