@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"path"
 	"strings"
 	"time"
 
@@ -22,12 +23,10 @@ type job struct {
 }
 
 func (j *job) do(ctx context.Context) (event.Body, error) {
-	begin := j.w.begin(j.actor)
-	dir := begin
-	if j.run.Dir != "" {
-		dir = resolve(begin, j.run.Dir)
+	shell, dir := j.shell(), j.w.options.Dir
+	if path.IsAbs(j.run.Dir) {
+		dir = j.run.Dir
 	}
-	shell := j.shell()
 	res, moved, err := j.exec(ctx, shell, dir, j.id)
 	if err != nil {
 		return nil, err
@@ -41,15 +40,13 @@ func (j *job) do(ctx context.Context) (event.Body, error) {
 		}
 		if ok && (s != shell || d != dir) {
 			if d != dir {
-				note = "(the working directory " + dir + " is gone; this ran in " + show(d) + ")\n"
-				begin, dir = d, d
-				j.w.moved(j.actor, d)
+				note = gone(dir) + d + ")\n"
 			}
 			again := j.id
 			if again != "" {
 				again += "-again"
 			}
-			if res, moved, err = j.exec(ctx, s, dir, again); err != nil {
+			if res, moved, err = j.exec(ctx, s, d, again); err != nil {
 				return nil, err
 			}
 		}
@@ -63,9 +60,12 @@ func (j *job) do(ctx context.Context) (event.Body, error) {
 	if moved != "" && j.run.Dir == "" {
 		j.w.moved(j.actor, moved)
 	}
-	res.Dir = j.w.begin(j.actor)
+	res.Dir = j.w.Dir(j.actor)
 	return res, nil
 }
+
+// gone begins the remark on a directory that is no longer there.
+func gone(dir string) string { return "(the working directory " + dir + " is gone; this runs in " }
 
 // shell is what to try first.
 func (j *job) shell() string {
@@ -94,7 +94,7 @@ func (j *job) working(ctx context.Context, shell, dir string) (s, d string, ok b
 	}
 	dirs := []string{dir}
 	if j.run.Dir == "" { // an action that names its directory means it
-		dirs = append(dirs, j.w.options.Dir, "/")
+		dirs = append(dirs, "/")
 	}
 	for _, d := range dirs {
 		for _, s := range shells {
@@ -122,10 +122,9 @@ func (j *job) exec(ctx context.Context, shell, dir, id string) (res event.RunRes
 	var out bytes.Buffer
 	limit := j.w.options.Limit
 	c := sandbox.Command{ID: id, Args: j.run.Args, Dir: dir, User: j.user(), Env: j.w.options.Env, Timeout: j.timeout, Stdout: &out, Limit: limit}
-	mark := ""
-	if len(c.Args) == 0 {
-		mark = rand.Text()
-		script := tell(mark, dir) + j.run.Command
+	mark := rand.Text()
+	if cd := j.enter(mark); len(c.Args) == 0 {
+		script := cd + j.run.Command
 		c.Args = []string{shell, "-c", script}
 		if len(script) >= maxArg-1 {
 			// Too long for an argument. The shell reads it whole before it runs any of it, so the command's input is empty
@@ -133,17 +132,17 @@ func (j *job) exec(ctx context.Context, shell, dir, id string) (res event.RunRes
 			c.Args = []string{shell, "-c", `eval "$(cat)"`}
 			c.Stdin = strings.NewReader(script)
 		}
+	} else if j.moves() {
+		c.Args = append([]string{shell, "-c", cd + `exec "$@"`, shell}, c.Args...)
 	}
 	e, err := j.sb.Exec(ctx, c)
 	if err != nil {
 		return res, "", err
 	}
 	text, truncated := out.Bytes(), e.Out > limit
-	if mark != "" {
-		var hidden int
-		text, moved, hidden = untell(text, mark)
-		e.Out -= int64(hidden)
-	}
+	var hidden int
+	text, moved, hidden = untell(text, mark)
+	e.Out -= int64(hidden)
 	res = event.RunResult{
 		Code: e.Code, Signal: e.Signal, TimedOut: e.TimedOut, OOM: e.OOM,
 		Output:   clean(text),
@@ -155,21 +154,41 @@ func (j *job) exec(ctx context.Context, shell, dir, id string) (res event.RunRes
 	return res, moved, nil
 }
 
-// tell is put before a command: where the shell ends in another directory than dir, its last word is the mark and the new one.
-// It stands on the command's first line, so that line numbers in messages stay true. A command that sets an EXIT
-// trap of its own, or that ends without one (exec, a signal), leaves the directory as it was.
-func tell(mark, dir string) string {
-	if dir == "" {
-		return `__d=$PWD; trap '[ "$PWD" = "$__d" ] || printf "\n` + mark + `%s\n" "$PWD"' EXIT; `
-	}
-	return `trap '[ "$PWD" = ` + quoteInner(dir) + ` ] || printf "\n` + mark + `%s\n" "$PWD"' EXIT; `
+// moves reports whether the command is to run elsewhere than where the sandbox starts it.
+func (j *job) moves() bool {
+	return !path.IsAbs(j.run.Dir) && (j.run.Dir != "" || j.w.where(j.actor) != "")
 }
 
-// quoteInner quotes a word that stands in double quotes inside single quotes.
-func quoteInner(s string) string {
-	s = strings.NewReplacer(`\`, `\\`, `"`, `\"`, `$`, `\$`, "`", "\\`").Replace(s)
-	return `"` + strings.ReplaceAll(s, `'`, `'\''`) + `"`
+// enter is put before a command. It goes where the actor's last command ended, and where this one ends in another directory,
+// the shell's last word is the mark and the new one. It stands on the command's first line, so that line numbers in messages
+// stay true. The going is the shell's, since only the shell that printed a directory is sure to understand it (the
+// driver "none" starts commands by other names than they see). A command that sets an EXIT trap of its own, or that ends without
+// one (exec, a signal), leaves the actor where it was; one that moves and has sent the shell's own output to a file (exec >)
+// finds the line there.
+func (j *job) enter(mark string) string {
+	var b strings.Builder
+	at := ""
+	if !path.IsAbs(j.run.Dir) {
+		at = j.w.where(j.actor)
+	}
+	if at != "" {
+		b.WriteString("__d=; cd " + quote(at) + " 2>/dev/null && __d=$PWD || echo " + quote(gone(at)) + `"$PWD)"; `)
+	}
+	switch {
+	case j.run.Dir != "" && !path.IsAbs(j.run.Dir):
+		b.WriteString("cd " + quote("./"+j.run.Dir) + " || exit 126; ")
+		return b.String()
+	case len(j.run.Args) > 0 || j.run.Dir != "":
+		return b.String()
+	case at == "":
+		b.WriteString("__d=$PWD; ")
+	}
+	b.WriteString(`trap '[ "$PWD" = "$__d" ] || printf "\n` + mark + `%s\n" "$PWD"' EXIT; `)
+	return b.String()
 }
+
+// quote makes a word of any text.
+func quote(s string) string { return `'` + strings.ReplaceAll(s, `'`, `'\''`) + `'` }
 
 // untell takes the mark off again; hidden is how many bytes that were.
 func untell(out []byte, mark string) (rest []byte, dir string, hidden int) {
@@ -191,11 +210,4 @@ func untell(out []byte, mark string) (rest []byte, dir string, hidden int) {
 // clean makes text that every reader of the record can take: valid UTF-8 without NUL. The exact counts stay beside it.
 func clean(b []byte) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(string(b), "\uFFFD"), "\x00", "\uFFFD")
-}
-
-func show(dir string) string {
-	if dir == "" {
-		return "the default one"
-	}
-	return dir
 }

@@ -7,7 +7,6 @@ package workspace
 import (
 	"context"
 	"fmt"
-	"path"
 	"strings"
 	"sync"
 	"time"
@@ -127,32 +126,23 @@ func invalid(r event.Run) string {
 	return ""
 }
 
-// begin is where the commands of an actor begin.
-func (w *Workspace) begin(actor string) string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if d := w.dirs[actor]; d != "" {
+// Dir is where the next command of an actor begins, as its commands see it; "" is the sandbox's own directory.
+func (w *Workspace) Dir(actor string) string {
+	if d := w.where(actor); d != "" {
 		return d
 	}
 	return w.options.Dir
 }
 
-// Dir is where the next command of an actor begins; "" is the sandbox's own directory.
-func (w *Workspace) Dir(actor string) string { return w.begin(actor) }
+// where is the directory that an actor has gone to; "": none.
+func (w *Workspace) where(actor string) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.dirs[actor]
+}
 
 func (w *Workspace) moved(actor, dir string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.dirs[actor] = dir
-}
-
-// resolve makes an action's directory absolute.
-func resolve(base, dir string) string {
-	if dir == "" || path.IsAbs(dir) {
-		return dir
-	}
-	if base == "" {
-		base = "/"
-	}
-	return path.Join(base, dir)
 }

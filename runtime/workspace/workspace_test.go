@@ -84,7 +84,10 @@ func TestShell(t *testing.T) {
 		{"exit 127", "", 127, "/work/a"},
 		{"nonsense", "bash: nonsense: command not found\n", 127, "/work/a"},
 		{"rm -r /work/a", "", 0, "/work/a"},
-		{"pwd", "(the working directory /work/a is gone; this ran in the default one)\n/work\n", 0, ""},
+		{"pwd", "(the working directory /work/a is gone; this runs in /work)\n/work\n", 0, "/work"},
+		{"mkdir \"it's \\$odd\" && cd it*", "bash: cd: it*: file does not exist\n", 1, "/work"},
+		{"cd \"it's \\$odd\"; cd ./.", "", 0, "/work/it's $odd"},
+		{"pwd; cd ..", "/work/it's $odd\n", 0, "/work"},
 		{"echo to stderr >&2", "to stderr\n", 0, ""},
 	} {
 		r := step(t, w, run(tt.command))
@@ -110,8 +113,19 @@ func TestShell(t *testing.T) {
 		t.Errorf("afterwards: %q", r.Output)
 	}
 	args := event.New(event.FromAgent, event.Run{Args: []string{"echo", "$HOME", "a b"}, User: "7:8"})
-	if r := step(t, w, args); r.Output != "$HOME a b\n" || r.Code != 0 {
-		t.Errorf("without a shell: %+v", r)
+	for range 2 { // from where commands begin, and from elsewhere
+		if r := step(t, w, args); r.Output != "$HOME a b\n" || r.Code != 0 {
+			t.Errorf("without a shell: %+v", r)
+		}
+		args.Actor = "2"
+	}
+	rel := event.New(event.FromAgent, event.Run{Command: "pwd", Dir: "../tmp"})
+	if r := step(t, w, rel); r.Output != "/tmp\n" || r.Dir != "/elsewhere" {
+		t.Errorf("a relative directory: %+v", r)
+	}
+	rel.Body = event.Run{Args: []string{"pwd"}, Dir: "not/there"}
+	if r := step(t, w, rel); r.Code != 126 || !strings.Contains(r.Output, "not/there") {
+		t.Errorf("a relative directory that is missing: %+v", r)
 	}
 }
 
