@@ -1,0 +1,54 @@
+# Everything one does with this repository. `make` alone lists it.
+
+GO      ?= go
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+EMBED   := runtime/executor/embed
+# Sources decide whether the program is built anew; go's own cache does the rest.
+SOURCES := $(shell git ls-files '*.go' 2>/dev/null) go.mod go.sum
+
+export CGO_ENABLED = 0
+
+.PHONY: help build executor demo setup test bench check fmt clean
+
+help:
+	@echo "make build   bin/evalrun, static"
+	@echo "make demo    build, run the embedded tasks with four agents, compare two of them"
+	@echo "make test    all tests, setting up what they need"
+	@echo "make check   formatting, vet, import table, tests with -race: what a change has to pass"
+	@echo "make bench   measure, and write docs/performance.md"
+	@echo "make clean   remove what these have made"
+
+build: bin/evalrun
+
+bin/evalrun: $(SOURCES) executor
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $@ ./cmd/evalrun
+
+# The program inside sandboxes is embedded for both architectures.
+executor: $(EMBED)/evalrun-init-amd64
+$(EMBED)/evalrun-init-amd64: $(shell git ls-files 'runtime/executor/*.go' 'runtime/sandbox/*.go' 2>/dev/null)
+	sh $(EMBED)/build.sh
+
+demo: build
+	scripts/demo
+
+setup: executor
+	scripts/setup-test
+
+# The whole of the tests, as CI runs them.
+test: setup build
+	scripts/test
+
+bench: build
+	scripts/bench
+
+check: fmt executor
+	$(GO) vet ./...
+	$(GO) test ./cmd/evalrun/internal/wire -run TestImports -count=1
+	CGO_ENABLED=1 $(GO) test -race ./...
+
+fmt:
+	@bad=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$bad" ]; then echo "not formatted (gofmt -w):"; echo "$$bad"; exit 1; fi
+
+clean:
+	rm -rf bin .cache build $(EMBED)/evalrun-init-*
