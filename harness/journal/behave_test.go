@@ -440,10 +440,11 @@ func TestGolden(t *testing.T) {
 		t.Error(d)
 	}
 	j := open(t, copyTree(t, filepath.Join(dir, "journal")), journal.Options{})
-	if w := j.Recovered().Warnings(); len(w) > 0 {
+	rec := j.Recovered()
+	if w := rec.Warnings(); len(w) > 0 {
 		t.Errorf("%q", w)
 	}
-	if s, _ := j.Recovered().State.Trial("00000000000000000002"); s.Open != 1 || s.Fence != 2 || s.Evidence != 1 {
+	if s, _ := rec.State.Trial("00000000000000000002"); s.Open != 1 || s.Fence != 2 || s.Evidence != 1 {
 		t.Errorf("%+v", s)
 	}
 	n := 0

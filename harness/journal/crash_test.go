@@ -153,6 +153,7 @@ func TestKill(t *testing.T) {
 	defer j.Close()
 	check(t, dir, &acked)
 	// What is open can be read back, and is what the scan has.
+	state := j.Recovered().State
 	open := map[string]int{}
 	for e := range Scan(dir) {
 		open[e.Trial]++
@@ -168,7 +169,7 @@ func TestKill(t *testing.T) {
 			}
 			n++
 		}
-		if s, ok := j.Recovered().State.Trial(trial); n != want || !ok || s.Open != 1 {
+		if s, ok := state.Trial(trial); n != want || !ok || s.Open != 1 {
 			t.Errorf("trial %s: %d entries read back, want %d; %+v", trial, n, want, s)
 		}
 	}

@@ -235,8 +235,15 @@ func (j *Journal) waitLocked(ctx context.Context, done func() bool) error {
 	return err
 }
 
-// Recovered tells what Open found.
-func (j *Journal) Recovered() Recovery { return j.rec }
+// Recovered tells what Open found. The State is handed over to the first who asks: it is as large as the run is long, and
+// the journal does not need it.
+func (j *Journal) Recovered() Recovery {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	rec := j.rec
+	j.rec.State = nil
+	return rec
+}
 
 // Metrics returns the counters as they are now.
 func (j *Journal) Metrics() Metrics {

@@ -29,7 +29,7 @@ import (
 
 // A Recovery is what Open found.
 type Recovery struct {
-	State   *State   // as it was then
+	State   *State   // as it was then; see Recovered
 	Seq     int64    // the last entry
 	Cut     int64    // bytes of commits that had not ended
 	Damages []Damage // found now; those of earlier times are in the State

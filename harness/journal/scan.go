@@ -89,7 +89,7 @@ func (m *merge) run() {
 			return
 		}
 		c := m.first()
-		if c != nil && c.head.Seq > last+1 && (m.ev.head == nil || m.ctl.head == nil) {
+		if c != nil && c.head.Seq > last+1 && !(m.ev.has && m.ctl.has) {
 			// Something between was not there yet when the other file was read.
 			if !m.peek(m.ev) || !m.peek(m.ctl) {
 				return
@@ -102,7 +102,7 @@ func (m *merge) run() {
 		if from, to, gap := missing(last+1, c.head.Seq-1, m.known); gap {
 			// Control follows events (see commit), so events that nothing in control comes after are a commit on its way,
 			// or cut short.
-			if c == m.ev && m.ctl.head == nil {
+			if c == m.ev && !m.ctl.has {
 				return
 			}
 			if !m.yield(record.Entry{}, &Missing{from, to}) {
@@ -111,23 +111,23 @@ func (m *merge) run() {
 		}
 		if c.head.Seq > last { // a number twice: the first counts
 			last = c.head.Seq
-			if !m.yield(*c.head, nil) {
+			if !m.yield(c.head, nil) {
 				return
 			}
 		}
-		c.head = nil
+		c.has = false
 	}
 }
 
 // peek makes a cursor's head there, if anything follows; false ends the scan.
 func (m *merge) peek(c *cursor) bool {
-	for c.head == nil {
+	for !c.has {
 		e, err := c.next()
 		switch {
 		case err == io.EOF:
 			return true
 		case err == nil:
-			c.head = &e
+			c.head, c.has = e, true
 		case !m.yield(record.Entry{}, err) || fatal(err):
 			return false
 		}
@@ -137,9 +137,9 @@ func (m *merge) peek(c *cursor) bool {
 
 func (m *merge) first() *cursor {
 	switch {
-	case m.ev.head == nil && m.ctl.head == nil:
+	case !m.ev.has && !m.ctl.has:
 		return nil
-	case m.ctl.head == nil || m.ev.head != nil && m.ev.head.Seq < m.ctl.head.Seq:
+	case !m.ctl.has || m.ev.has && m.ev.head.Seq < m.ctl.head.Seq:
 		return m.ev
 	}
 	return m.ctl
@@ -154,7 +154,9 @@ type cursor struct {
 	in      *lines
 	closers []io.Closer
 	names   names
-	head    *record.Entry
+	head    record.Entry
+	has     bool // head is there
+	raw     raw
 }
 
 func controlCursor(dir string) *cursor { return &cursor{dir: dir, names: names{}} }
@@ -215,7 +217,7 @@ func (c *cursor) next() (record.Entry, error) {
 		if err != nil {
 			return record.Entry{}, fmt.Errorf("journal: reading %s: %w", c.name, err)
 		}
-		var r raw
+		r := &c.raw
 		if err := r.parse(line); err != nil {
 			return record.Entry{}, &BadLine{File: c.name, Off: off, Err: err}
 		}
