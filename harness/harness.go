@@ -2,7 +2,7 @@
 // the evidence, and write a verdict.
 //
 // It knows agents, benchmarks and the journal by their contracts only; drivers, vendors and file formats are brought in by
-// the caller. Start with [Config] and [Run]; attempt.go is the way of one attempt from lease to verdict; env.go, machine.go
+// the caller. Start with [Config] and [Run]; attempt.go, session.go and grading.go are the way of one attempt from lease to verdict; env.go, machine.go
 // and model.go are what an agent touches, wrapped so that it is recorded, limited and masked; fault.go says whose fault an
 // error is.
 //

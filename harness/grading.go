@@ -1,0 +1,141 @@
+package harness
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/evalrun/evalrun/benchmarks"
+	"github.com/evalrun/evalrun/harness/record"
+)
+
+// gradeAll grades every stage from its evidence alone, the agent's machines being closed.
+func (a *attempt) gradeAll(ctx context.Context, needs benchmarks.Needs, evs []record.Evidence) ([]benchmarks.Result, cause) {
+	if err := a.acquire(ctx, needs.Grader); err != nil {
+		return nil, phaseFault(ctx, "grade", err)
+	}
+	defer a.release()
+	var out []benchmarks.Result
+	for _, rec := range evs {
+		var ev benchmarks.Evidence
+		if err := json.Unmarshal(rec.Data, &ev); err != nil {
+			return nil, phaseFault(ctx, "grade", fmt.Errorf("reading the evidence: %w", err))
+		}
+		if rec.Left != nil && a.left == nil {
+			a.left = rec.Left
+		}
+		res, c := a.grade(ctx, ev, nil)
+		if c.Fault != nil {
+			return nil, c
+		}
+		out = append(out, res)
+	}
+	return out, cause{}
+}
+
+// grade grades one stage and records the result.
+func (a *attempt) grade(ctx context.Context, ev benchmarks.Evidence, live benchmarks.Episode) (res benchmarks.Result, c cause) {
+	if a.grading != nil {
+		select {
+		case a.grading <- struct{}{}:
+			defer func() { <-a.grading }()
+		case <-ctx.Done():
+			return res, canceled("grade", context.Cause(ctx))
+		}
+	}
+	err := a.phase(ctx, "grade", a.Phases.Grade, func(ctx context.Context) (err error) {
+		defer a.since(func(t *record.Times) *time.Duration { return &t.Grade })()
+		res, err = a.bench.Grade(ctx, &host{a: a, role: "grader"}, a.task, ev, live)
+		return err
+	})
+	if errors.Is(err, benchmarks.ErrNeedsLive) {
+		return res, cause{Fault: &record.Fault{Status: record.Grader, Phase: "grade", Class: "needs_live", Text: err.Error()}, Again: true}
+	}
+	if err != nil {
+		return res, phaseFault(ctx, "grade", err)
+	}
+	if err := valid(res); err != nil {
+		return res, phaseFault(ctx, "grade", err)
+	}
+	if err := a.write(context.WithoutCancel(ctx), record.KindResult, record.Result{Stage: ev.Stage, Scores: res.Scores, Tests: res.Tests, Flags: res.Flags}); err != nil {
+		return res, storage(err)
+	}
+	return res, cause{}
+}
+
+// valid checks what a grader returned: exactly one primary score, and numbers.
+func valid(r benchmarks.Result) error {
+	primary := 0
+	for _, s := range r.Scores {
+		if s.Primary {
+			primary++
+		}
+		if s.Value != nil && (*s.Value != *s.Value || *s.Value > 1e300 || *s.Value < -1e300) {
+			return fmt.Errorf("the grader's score %q is not a number", s.Name)
+		}
+	}
+	if primary != 1 {
+		return fmt.Errorf("the grader gave %d primary scores, not one", primary)
+	}
+	return nil
+}
+
+// reduce makes the verdict of the stages' results.
+func (a *attempt) reduce(evs []record.Evidence, results []benchmarks.Result) (record.Verdict, cause) {
+	if len(evs) == 0 {
+		c := cause{Fault: &record.Fault{Status: record.Infra, Phase: "session", Class: "internal", Text: "the episode had no stage"}}
+		return record.Verdict{Status: record.Infra, Error: c.Fault}, c
+	}
+	res := results[0]
+	if red, ok := a.bench.Benchmark.(benchmarks.Reducer); ok {
+		var err error
+		if res, err = red.Reduce(results); err != nil {
+			c := cause{Fault: &record.Fault{Status: record.Grader, Phase: "grade", Class: "internal", Text: err.Error()}}
+			return record.Verdict{Status: record.Grader, Error: c.Fault}, c
+		}
+	} else if len(results) > 1 {
+		res = mean(results)
+	}
+	last := evs[len(evs)-1]
+	v := record.Verdict{Status: record.Scored, End: last.End, Limit: last.Limit, Scores: res.Scores, Flags: res.Flags, Stages: len(evs)}
+	if p := res.Primary(); p != nil {
+		v.Reward = p.Value
+	}
+	if last.Error != "" {
+		v.Error = &record.Fault{Status: record.Scored, Phase: "agent", Class: "broke", Text: last.Error}
+	}
+	var ev benchmarks.Evidence
+	if err := json.Unmarshal(last.Data, &ev); err == nil {
+		v.Answer = cut(ev.Answer.Text(), 4<<10)
+	}
+	return v, cause{End: last.End}
+}
+
+// mean is the mean of the primary scores; a stage without an opinion counts as 0.
+func mean(results []benchmarks.Result) benchmarks.Result {
+	var out benchmarks.Result
+	sum := 0.0
+	for i, r := range results {
+		for _, s := range r.Scores {
+			if s.Primary && s.Value != nil {
+				sum += *s.Value
+			}
+			s.Primary = false
+			s.Name = "stage" + strconv.Itoa(i+1) + "." + s.Name
+			out.Scores = append(out.Scores, s)
+		}
+		out.Tests = append(out.Tests, r.Tests...)
+		for _, f := range r.Flags {
+			if !slices.Contains(out.Flags, f) {
+				out.Flags = append(out.Flags, f)
+			}
+		}
+	}
+	m := sum / float64(len(results))
+	out.Scores = append([]record.Score{{Name: "mean", Primary: true, Value: &m}}, out.Scores...)
+	return out
+}

@@ -1,0 +1,109 @@
+package harness
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/evalrun/evalrun/benchmarks"
+	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// phase runs f under a limit of its own. A phase that neither ends nor heeds its context is left behind after the grace.
+func (a *attempt) phase(ctx context.Context, name string, limit time.Duration, f func(context.Context) error) error {
+	slow := &errTooSlow{name, limit.String()}
+	pctx, cancel := context.WithTimeoutCause(ctx, limit, slow)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		var err error
+		defer func() {
+			if p := recover(); p != nil {
+				a.Slog.Error("panic in a benchmark", "trial", a.job.Trial, "phase", name, "panic", p, "stack", string(debug.Stack()))
+				err = panicked(p)
+			}
+			done <- err
+		}()
+		err = f(pctx)
+	}()
+	select {
+	case err := <-done:
+		if err != nil && ctx.Err() == nil && pctx.Err() != nil {
+			return fmt.Errorf("%w: %w", slow, err)
+		}
+		return err
+	case <-pctx.Done():
+	}
+	select {
+	case err := <-done:
+		if err == nil {
+			return nil
+		}
+	case <-time.After(a.Phases.Grace):
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return slow
+}
+
+func (a *attempt) acquire(ctx context.Context, specs []sandbox.Spec) error {
+	if len(specs) == 0 {
+		return nil
+	}
+	if a.Provider == nil {
+		return &sandbox.Unsupported{Driver: "none at all", What: "a machine for this task"}
+	}
+	specs = slices.Clone(specs)
+	for i := range specs {
+		specs[i].Owner = a.owner("")
+	}
+	defer a.since(func(t *record.Times) *time.Duration { return &t.Queue })()
+	l, err := a.Provider.Acquire(ctx, specs)
+	if err != nil {
+		return err
+	}
+	a.lease = l
+	return nil
+}
+
+func (a *attempt) release() error {
+	if a.lease == nil {
+		return nil
+	}
+	defer a.since(func(t *record.Times) *time.Duration { return &t.Close })()
+	l := a.lease
+	a.lease = nil
+	return l.Close()
+}
+
+func (a *attempt) closeEpisode(ctx context.Context, ep benchmarks.Episode) error {
+	defer a.since(func(t *record.Times) *time.Duration { return &t.Close })()
+	return a.phase(context.WithoutCancel(ctx), "close", a.Phases.Close, func(context.Context) error { return ep.Close() })
+}
+
+// waiting stops the agent's clock until the returned function is called.
+func (a *attempt) waiting() func() {
+	a.mu.Lock()
+	c := a.clock
+	a.mu.Unlock()
+	if c == nil {
+		return func() {}
+	}
+	return c.wait()
+}
+
+func (a *attempt) times(f func(*record.Times)) {
+	a.mu.Lock()
+	f(&a.t)
+	a.mu.Unlock()
+}
+
+// since adds the time until the returned function is called to one of the times.
+func (a *attempt) since(which func(*record.Times) *time.Duration) func() {
+	began := time.Now()
+	return func() { a.times(func(t *record.Times) { *which(t) += time.Since(began) }) }
+}

@@ -1,0 +1,239 @@
+package harness
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/agent/model"
+	"github.com/evalrun/evalrun/benchmarks"
+	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// session plays all stages and returns their evidence and, when grading is live, their results.
+func (a *attempt) session(ctx context.Context, needs benchmarks.Needs) (evs []record.Evidence, results []benchmarks.Result, c cause) {
+	specs := needs.Agent
+	if needs.GradeLive {
+		specs = append(slices.Clone(specs), needs.Grader...)
+	}
+	if err := a.acquire(ctx, specs); err != nil {
+		return nil, nil, phaseFault(ctx, "start", err)
+	}
+	defer func() {
+		if f := a.release(); f != nil && c.Fault == nil {
+			a.Slog.Warn("closing a session's machines", "trial", a.job.Trial, "err", f)
+		}
+	}()
+	var ep benchmarks.Episode
+	err := a.phase(ctx, "start", a.Phases.Start, func(ctx context.Context) (err error) {
+		defer a.since(func(t *record.Times) *time.Duration { return &t.Start })()
+		ep, err = a.bench.Open(ctx, &host{a: a, role: "agent"}, a.task, a.bench.Options)
+		return err
+	})
+	if err != nil {
+		return nil, nil, phaseFault(ctx, "start", err)
+	}
+	defer func() {
+		if err := a.closeEpisode(ctx, ep); err != nil {
+			a.Slog.Warn("closing an episode", "trial", a.job.Trial, "err", err)
+		}
+	}()
+
+	var ag agent.Agent
+	var prev *benchmarks.Result
+	for i := 0; ; i++ {
+		var stage *benchmarks.Stage
+		err := a.phase(ctx, "setup", a.Phases.Start, func(ctx context.Context) (err error) {
+			stage, err = ep.Next(ctx, prev)
+			return err
+		})
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, nil, phaseFault(ctx, "setup", err)
+		}
+		if ag == nil { // after Open, so that an agent that cannot be made costs no more than that
+			if ag, err = a.arm.Agent(a.bench.Benchmark, a.task); err != nil {
+				return nil, nil, skip("agent", err.Error())
+			}
+		}
+		rec, ev, c := a.stage(ctx, ep, ag, stage, i)
+		if c.Fault != nil {
+			return nil, nil, c
+		}
+		evs = append(evs, rec)
+		ended := rec.End != record.Answered && rec.End != record.GaveUp
+		if needs.GradeLive {
+			res, c := a.grade(ctx, ev, ep)
+			if c.Fault != nil {
+				return nil, nil, c
+			}
+			results = append(results, res)
+			prev = &res
+		}
+		if ended || stage.Last { // an agent that broke or passed a limit plays no further stage
+			break
+		}
+	}
+	return evs, results, cause{}
+}
+
+// stage lets the agent play one stage and makes its evidence durable.
+func (a *attempt) stage(ctx context.Context, ep benchmarks.Episode, ag agent.Agent, stage *benchmarks.Stage, i int) (rec record.Evidence, ev benchmarks.Evidence, c cause) {
+	keep := context.WithoutCancel(ctx)
+	if err := a.write(keep, record.KindStage, record.Stage{Index: i, Name: stage.Name, Goal: cut(a.Mask.String(stage.Goal.Text()), 64<<10), Events: a.log.count()}); err != nil {
+		return rec, ev, storage(err)
+	}
+	e := &env{a: a, stage: stage, ep: ep}
+	a.setEnv(e)
+	var env agent.Env = e
+	m, hasMachine := ep.(benchmarks.Machiner)
+	if hasMachine {
+		env = &machineEnv{env: e, m: m}
+	}
+	ans, end := a.agent(ctx, ag, env, e, stage)
+	e.close()
+	if end.Fault != nil {
+		return rec, ev, end
+	}
+	// The agent no longer runs; what it left in its machine ends now, unless the stage says that it is part of the answer.
+	if hasMachine {
+		if sb := m.Started(); sb != nil {
+			err := a.phase(ctx, "collect", a.Phases.Collect, func(ctx context.Context) error { return a.settle(ctx, sb, stage.Leave) })
+			if err != nil {
+				return rec, ev, phaseFault(ctx, "collect", err)
+			}
+		}
+	}
+	err := a.phase(ctx, "collect", a.Phases.Collect, func(ctx context.Context) (err error) {
+		ev, err = ep.Collect(ctx, ans)
+		return err
+	})
+	if err != nil {
+		return rec, ev, phaseFault(ctx, "collect", err)
+	}
+	ev.Stage = i
+	data, err := json.Marshal(ev)
+	if err != nil {
+		return rec, ev, phaseFault(ctx, "collect", err)
+	}
+	rec = record.Evidence{Stage: i, End: end.End, Limit: end.Limit, Error: cut(a.Mask.String(end.Text), 16<<10), Data: a.Mask.Bytes(data), Left: a.left,
+		Last: stage.Last || end.End == record.Broke || end.End == record.Limit}
+	// The log's blobs first: evidence that is durable has all that it points to.
+	if err := a.log.Sync(keep); err != nil {
+		return rec, ev, storage(err)
+	}
+	if err := a.write(keep, record.KindEvidence, rec); err != nil {
+		return rec, ev, storage(err)
+	}
+	if err := a.sync(keep); err != nil {
+		return rec, ev, storage(err)
+	}
+	return rec, ev, cause{End: end.End}
+}
+
+// agent runs the agent's loop under its clock, and abandons it when it does not return.
+func (a *attempt) agent(ctx context.Context, ag agent.Agent, env agent.Env, e *env, stage *benchmarks.Stage) (agent.Answer, cause) {
+	limit, name := a.agentTime(stage)
+	actx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	ck := newClock(limit, func() { cancel(&agent.LimitError{Kind: agent.LimitTime, Max: name}) })
+	a.mu.Lock()
+	a.clock = ck
+	a.mu.Unlock()
+	s := &agent.Session{
+		Env: env, Goal: stage.Goal, Log: a.log, Seed: a.seed, Left: a.budget, Slog: a.Slog.With("trial", a.job.Trial),
+		Models: func(actor, role string) (model.Client, error) {
+			if a.arm.Model == nil {
+				return nil, fmt.Errorf("arm %s has no model; name one in its configuration", a.arm.Name)
+			}
+			return a.bind(a.arm.Model, actor, role, false)
+		},
+	}
+	type result struct {
+		ans agent.Answer
+		err error
+	}
+	done := make(chan result, 1)
+	began := time.Now()
+	go func() {
+		var res result
+		defer func() {
+			if p := recover(); p != nil {
+				a.Slog.Error("panic in an agent", "trial", a.job.Trial, "panic", p, "stack", string(debug.Stack()))
+				res.err = panicked(p)
+			}
+			done <- res
+		}()
+		res.ans, res.err = ag.Run(actx, s)
+	}()
+	var res result
+	select {
+	case res = <-done:
+	case <-actx.Done():
+		select {
+		case res = <-done:
+		case <-time.After(a.Phases.Grace):
+			a.mu.Lock()
+			a.abandoned = true
+			a.mu.Unlock()
+			res.err = context.Cause(actx)
+		}
+	}
+	working := ck.stop()
+	a.times(func(t *record.Times) { t.Agent += time.Since(began); t.Working += working })
+	return res.ans, agentEnd(actx, res.ans, res.err, e.failure())
+}
+
+// agentTime is what the agent has for a stage, and how people call that limit.
+func (a *attempt) agentTime(stage *benchmarks.Stage) (time.Duration, string) {
+	a.mu.Lock()
+	used := a.t.Working
+	a.mu.Unlock()
+	limit, name := a.arm.Limits.Time, a.arm.Limits.Time.String()
+	if limit > 0 {
+		limit = max(limit-used, time.Millisecond)
+	}
+	if stage.Time > 0 && (limit <= 0 || stage.Time < limit) {
+		limit, name = stage.Time, stage.Time.String()
+	}
+	return limit, name
+}
+
+// settle ends or counts what the agent left running, and looks at what its machine used.
+func (a *attempt) settle(ctx context.Context, sb sandbox.Sandbox, leave bool) error {
+	st, ok := sandbox.As[sandbox.Stater](sb)
+	var left *int
+	if ok {
+		s, err := st.Stats(ctx)
+		if err != nil {
+			return err
+		}
+		left = s.Pids
+		a.mu.Lock()
+		a.left, a.maxMemory = left, s.MaxMemory
+		if s.OOMKills != nil {
+			a.ooms = *s.OOMKills
+		}
+		a.mu.Unlock()
+	}
+	if leave || left != nil && *left == 0 {
+		return nil
+	}
+	if err := sb.KillAll(ctx); err != nil {
+		return err
+	}
+	zero := 0
+	a.mu.Lock()
+	a.left = &zero
+	a.mu.Unlock()
+	return nil
+}
