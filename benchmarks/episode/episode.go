@@ -12,6 +12,7 @@ import (
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/runtime/sandbox"
+	"github.com/evalrun/evalrun/runtime/workspace"
 )
 
 // Dir is the working directory of tasks that name none.
@@ -31,7 +32,7 @@ type Base struct {
 	sb     sandbox.Sandbox
 	closed bool
 	stage  int // index of the next stage
-	step   stepper
+	space  *workspace.Workspace
 }
 
 // Next begins the next stage.
@@ -49,7 +50,7 @@ func (b *Base) Next(ctx context.Context, _ *benchmarks.Result) (*benchmarks.Stag
 	s := b.Stages[i]
 	s.Last = i == len(b.Stages)-1
 	if b.Spec != nil {
-		s.Kinds = append(s.Kinds, b.step.kinds()...)
+		s.Kinds = append(s.Kinds, b.workspace().Kinds()...)
 	}
 	return &s, nil
 }
@@ -62,8 +63,18 @@ func (b *Base) Step(ctx context.Context, a event.Event) (benchmarks.Turn, error)
 	if b.Spec == nil {
 		return benchmarks.Turn{Obs: event.Error{Code: "unsupported", Text: "there is no machine to act on; answer without one"}}, nil
 	}
-	obs, err := b.step.do(ctx, b, a)
+	obs, err := b.workspace().Step(ctx, a)
 	return benchmarks.Turn{Obs: obs}, err
+}
+
+// workspace is what actions run in; it starts the machine with the first.
+func (b *Base) workspace() *workspace.Workspace {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.space == nil {
+		b.space = workspace.New(b.Machine, workspace.Options{Dir: b.Dir()})
+	}
+	return b.space
 }
 
 // Machine starts the machine when it is not there yet.
