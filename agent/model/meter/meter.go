@@ -61,7 +61,7 @@ func (m *Meter) add(u event.Usage) {
 // by providers and count nothing.
 func (m *Meter) New(next model.Factory, table *price.Table) model.Factory {
 	return func(b model.Binding) (model.Client, error) {
-		c := &client{meter: m, table: table}
+		c := &client{meter: m}
 		if told := b.Try; told != nil {
 			b.Try = func(t model.Try) {
 				if t.Response != nil {
@@ -75,6 +75,10 @@ func (m *Meter) New(next model.Factory, table *price.Table) model.Factory {
 		if err != nil {
 			return nil, err
 		}
+		c.info = c.next.Info()
+		if c.info.Price == nil && table != nil {
+			c.info.Price = table.Lookup(c.info.Name)
+		}
 		return c, nil
 	}
 }
@@ -82,21 +86,15 @@ func (m *Meter) New(next model.Factory, table *price.Table) model.Factory {
 type client struct {
 	meter *Meter
 	next  model.Client
-	table *price.Table
+	info  model.Info
 }
 
 // Info has the price that is reckoned with.
-func (c *client) Info() model.Info {
-	i := c.next.Info()
-	if i.Price == nil && c.table != nil {
-		i.Price = c.table.Lookup(i.Name)
-	}
-	return i
-}
+func (c *client) Info() model.Info { return c.info }
 
 func (c *client) price(r *model.Response) {
 	if u := &r.Usage; u.Cost == nil && r.From == "" {
-		u.Cost = price.Cost(c.Info().Price, u.In, u.Out, u.Cached, u.CacheWrite)
+		u.Cost = price.Cost(c.info.Price, u.In, u.Out, u.Cached, u.CacheWrite)
 	}
 }
 
