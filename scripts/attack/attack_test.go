@@ -1,0 +1,344 @@
+// Package attack runs evalrun against bad input and hostile agents, end to end through the true program, and prints a table of what
+// was expected and what came: go test -v ./scripts/attack with EVALRUN_TEST_LOCAL=1.
+//
+// Beside each row others go on: every run holds a bystander whose trial must be scored. After each row nothing may be left: no
+// process, no file in the temporary folder, no state file, control group or mount.
+package attack
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/evalrun/evalrun/harness/record"
+)
+
+// A row is one use of evalrun.
+type row struct {
+	group, name string
+	files       map[string]string // of the work folder
+	prepare     func(t *testing.T, dir string)
+	args        []string // of evalrun; "-o run" and --progress none are added to run
+	run         func(t *testing.T, w *work) *exec.Cmd
+	env         []string
+
+	exit   int
+	stderr []string          // texts that must be said
+	trials map[string]string // "arm/task" or "task": what must begin what is said of it, as "scored broke 0"
+	errors map[string]string // likewise: a text in the trial's error
+	check  func(t *testing.T, w *work)
+}
+
+// A work is a row's folder.
+type work struct {
+	dir, tmp       string
+	stdout, stderr bytes.Buffer
+	exit           int
+	verdicts       map[string]record.Verdict // by "arm/task"
+}
+
+func (w *work) path(name string) string { return filepath.Join(w.dir, name) }
+
+var evalrun string
+
+func TestMain(m *testing.M) {
+	if os.Getenv("EVALRUN_TEST_LOCAL") == "" {
+		os.Exit(m.Run()) // the tests say why they are skipped
+	}
+	dir, err := os.MkdirTemp("", "evalrun-attack-")
+	if err == nil {
+		evalrun = filepath.Join(dir, "evalrun")
+		var out []byte
+		if out, err = exec.Command("go", "build", "-o", evalrun, "../../cmd/evalrun").CombinedOutput(); err != nil {
+			err = fmt.Errorf("building evalrun: %w\n%s", err, out)
+		}
+	}
+	if err == nil { // what a row leaves behind comes to us
+		err = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+func TestAttacks(t *testing.T) {
+	if evalrun == "" {
+		t.Skip("set EVALRUN_TEST_LOCAL=1 to attack evalrun on this machine; needs what the driver local needs, and a few minutes")
+	}
+	var table strings.Builder
+	for _, group := range [][]row{configRows(), dataRows(), taskRows(), agentRows(), modelRows(t), folderRows()} {
+		for _, r := range group {
+			t.Run(r.group+"/"+r.name, func(t *testing.T) { r.play(t, &table) })
+		}
+	}
+	fmt.Printf("\n%-8s %-34s %-30s %s\n%s\n", "group", "attack", "wanted", "got", table.String())
+}
+
+func (r *row) play(t *testing.T, table *strings.Builder) {
+	dir := t.TempDir()
+	w := &work{dir: dir, tmp: filepath.Join(dir, "tmp"), verdicts: map[string]record.Verdict{}}
+	if err := os.Mkdir(w.tmp, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range r.files {
+		if err := os.WriteFile(w.path(name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r.prepare != nil {
+		r.prepare(t, dir)
+	}
+	before := leftovers(w.tmp, nil)
+	args := r.args
+	if len(args) > 0 && args[0] == "run" {
+		args = append(slices.Clone(args), "-o", w.path("run"), "--progress", "none")
+	}
+	cmd := exec.Command(evalrun, args...)
+	if r.run != nil {
+		cmd = r.run(t, w)
+	}
+	w.start(cmd, r.env)
+	w.wait(t, cmd)
+	w.scan(t)
+	w.clean(t, before)
+
+	if w.exit != r.exit {
+		t.Errorf("exit code %d, want %d", w.exit, r.exit)
+	}
+	said := w.stderr.String()
+	for _, s := range r.stderr {
+		if !strings.Contains(said, s) {
+			t.Errorf("stderr lacks %q", s)
+		}
+	}
+	if strings.ContainsAny(said+w.stdout.String(), "\x1b\x00\u202e\u009b") {
+		t.Error("control characters reached the terminal")
+	}
+	var rows []string
+	line := func(what, want, got string) {
+		mark := " "
+		if t.Failed() {
+			mark = "!"
+		}
+		rows = append(rows, fmt.Sprintf("%s%-8s %-34s %-30s %s\n", mark, r.group, what, want, got))
+	}
+	line(r.name, fmt.Sprintf("exit %d", r.exit), fmt.Sprintf("exit %d", w.exit)+firstLine(said, w.exit))
+	for _, key := range sorted(r.trials) {
+		got, fault := w.trial(key)
+		line("  "+key, r.trials[key], got)
+		if !strings.HasPrefix(got, r.trials[key]) {
+			t.Errorf("%s: %s, want %s", key, got, r.trials[key])
+		}
+		if want := r.errors[key]; !strings.Contains(fault, want) {
+			t.Errorf("%s: error %q, want one with %q", key, fault, want)
+		}
+	}
+	if r.check != nil {
+		r.check(t, w)
+	}
+	for _, l := range rows {
+		table.WriteString(l)
+	}
+	if t.Failed() {
+		t.Logf("stdout:\n%.3000s\nstderr:\n%.3000s", w.stdout.String(), said)
+	}
+}
+
+func firstLine(s string, exit int) string {
+	if exit == 0 {
+		return ""
+	}
+	for l := range strings.Lines(s) {
+		if l = strings.TrimSpace(l); strings.HasPrefix(l, "evalrun: ") && len(l) > len("evalrun: ") {
+			return ": " + strings.TrimPrefix(l, "evalrun: ")
+		}
+	}
+	return ""
+}
+
+func sorted[V any](m map[string]V) []string {
+	var keys []string
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+func (w *work) start(cmd *exec.Cmd, env []string) {
+	cmd.Dir = w.dir
+	cmd.Env = append(append(os.Environ(), "TMPDIR="+w.tmp, "NO_COLOR=1"), env...)
+	cmd.Stdout, cmd.Stderr = &w.stdout, &w.stderr
+}
+
+// wait runs a command for at most three minutes.
+func (w *work) wait(t *testing.T, cmd *exec.Cmd) {
+	if cmd.Process == nil {
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	timer := time.AfterFunc(3*time.Minute, func() { cmd.Process.Signal(syscall.SIGQUIT) })
+	defer timer.Stop()
+	cmd.Wait()
+	w.exit = cmd.ProcessState.ExitCode()
+}
+
+// scan reads the final verdicts of the run folder, where there is one.
+func (w *work) scan(t *testing.T) {
+	data, err := os.ReadFile(w.path("run/journal/control.jsonl"))
+	if err != nil {
+		return
+	}
+	name := map[string]string{}
+	for line := range bytes.Lines(data) {
+		var l struct {
+			E record.Entry `json:"e"`
+		}
+		if json.Unmarshal(line, &l) != nil {
+			continue
+		}
+		switch l.E.Kind {
+		case record.KindAttempt:
+			var a record.Attempt
+			if err := json.Unmarshal(l.E.Data, &a); err != nil {
+				t.Error(err)
+			}
+			name[l.E.Trial] = a.ArmName + "/" + a.Task
+		case record.KindVerdict:
+			var v record.Verdict
+			if err := json.Unmarshal(l.E.Data, &v); err != nil {
+				t.Error(err)
+			}
+			if v.Final {
+				w.verdicts[name[l.E.Trial]] = v
+			}
+		}
+	}
+}
+
+// trial says what became of one: its status, end, limit, reward and flags.
+func (w *work) trial(key string) (string, string) {
+	for name, v := range w.verdicts {
+		if _, task, _ := strings.Cut(name, "/"); name != key && task != key {
+			continue
+		}
+		parts := []string{string(v.Status)}
+		if v.End != "" {
+			parts = append(parts, string(v.End))
+		}
+		if v.Limit != "" {
+			parts = append(parts, v.Limit)
+		}
+		if v.Reward != nil {
+			parts = append(parts, strconv.FormatFloat(*v.Reward, 'g', 3, 64))
+		}
+		fault := ""
+		if v.Error != nil {
+			fault = v.Error.Text
+			parts = append(parts, v.Error.Class)
+		}
+		return strings.Join(append(parts, v.Flags...), " "), fault
+	}
+	return "no verdict", ""
+}
+
+func (w *work) clean(t *testing.T, before map[string]bool) {
+	var left map[string]bool
+	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		now := leftovers(w.tmp, before)
+		if left == nil {
+			left = now
+		}
+		for k := range left { // others may use this machine: what goes within a while is not counted
+			if !now[k] {
+				delete(left, k)
+			}
+		}
+		if len(left) == 0 {
+			return
+		}
+	}
+	t.Errorf("left over: %s", strings.Join(sorted(left), "\n\t"))
+}
+
+// leftovers lists processes that came to us, files in the temporary folder, drivers' state files, control groups and
+// mounts, those of before left out.
+func leftovers(tmp string, before map[string]bool) map[string]bool {
+	for { // those that have ended are not left, only not yet waited for
+		if pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil); err != nil || pid <= 0 {
+			break
+		}
+	}
+	out := map[string]bool{}
+	add := func(kind, what string) {
+		if k := kind + " " + what; !before[k] {
+			out[k] = true
+		}
+	}
+	for _, pid := range descendants(os.Getpid()) {
+		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		add("process", fmt.Sprintf("%d %q", pid, bytes.ReplaceAll(line, []byte{0}, []byte{' '})))
+	}
+	entries, _ := os.ReadDir(tmp)
+	for _, e := range entries {
+		add("file", e.Name())
+	}
+	states, _ := filepath.Glob("/run/evalrun/local/*.json")
+	for _, s := range states {
+		add("state", s)
+	}
+	filepath.WalkDir("/sys/fs/cgroup", func(name string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && strings.HasPrefix(d.Name(), "evalrun-") {
+			add("control group", name)
+			return fs.SkipDir
+		}
+		return nil
+	})
+	mounts, _ := os.ReadFile("/proc/self/mountinfo")
+	for l := range strings.Lines(string(mounts)) {
+		add("mount", strings.TrimSpace(l))
+	}
+	return out
+}
+
+func descendants(root int) []int {
+	parents := map[int]int{}
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, d := range dirs {
+		b, err := os.ReadFile(filepath.Join(d, "stat"))
+		if err != nil {
+			continue
+		}
+		pid, _ := strconv.Atoi(filepath.Base(d))
+		if f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:])); len(f) > 1 && f[0] != "Z" {
+			parents[pid], _ = strconv.Atoi(f[1])
+		}
+	}
+	var out []int
+	for pid := range parents {
+		for p, depth := parents[pid], 0; p > 0 && depth < 1000; p, depth = parents[p], depth+1 {
+			if p == root {
+				out = append(out, pid)
+				break
+			}
+		}
+	}
+	return out
+}
