@@ -46,6 +46,7 @@ type attempt struct {
 	bad       int64
 	used      record.Usage
 	others    record.Usage
+	paidFor   record.Usage
 	spent     float64
 	left      *int
 	maxMemory *int64
@@ -81,6 +82,7 @@ func (a *attempt) run(ctx context.Context) (v record.Verdict, again bool, err er
 	a.t.Wall = time.Since(a.began)
 	v.Steps, v.Turns, v.BadCalls, v.Usage, v.Times, v.Left, v.Abandoned = a.steps, a.turns, a.bad, a.used, a.t, a.left, a.abandoned
 	v.MaxMemory, v.OOMs = a.maxMemory, a.ooms
+	v.Spent = a.paidFor
 	if a.others.Calls > 0 {
 		v.Other = &a.others
 	}

@@ -272,6 +272,9 @@ func (a *attempt) paid(resp *model.Response, other bool) {
 			a.spent += *resp.Usage.Cost
 		}
 	}
+	if resp.From == "" {
+		add(&a.paidFor, resp.Usage)
+	}
 	a.mu.Unlock()
 	if resp.From == "" {
 		a.spend(resp.Usage)

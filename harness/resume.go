@@ -51,6 +51,19 @@ func (a *attempt) takeUp(ctx context.Context) error {
 	}
 	v := record.Verdict{Status: record.Canceled, Error: &record.Fault{
 		Status: record.Canceled, Phase: "session", Class: "interrupted", Text: "the run was cut off during this attempt"}}
+	for _, c := range calls {
+		if c.Error != "" {
+			continue
+		}
+		u := event.Usage{In: c.Usage.In, Out: c.Usage.Out, Cached: c.Usage.Cached, CacheWrite: c.Usage.CacheWrite, Reasoning: c.Usage.Reasoning, Cost: c.Usage.Cost}
+		if c.Reply != "" {
+			v.Turns++
+			add(&v.Usage, u)
+		}
+		if c.From == "" {
+			add(&v.Spent, u)
+		}
+	}
 	old.Kind = record.KindVerdict
 	if old.Data, err = json.Marshal(v); err != nil {
 		return err

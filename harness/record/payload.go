@@ -125,6 +125,7 @@ type Verdict struct {
 	BadCalls  int64  `json:"bad_calls"`       // calls that named no tool or did not parse
 	Usage     Usage  `json:"usage"`           // of the arm's own models
 	Other     *Usage `json:"other,omitempty"` // of the benchmark's models (grader, user)
+	Spent     Usage  `json:"spent"`           // what was paid for, by all models: no replies of a tape or of an earlier attempt
 	Times     Times  `json:"times"`
 	Left      *int   `json:"left_processes,omitempty"`
 	MaxMemory *int64 `json:"max_memory,omitempty"` // bytes, of the agent's machine

@@ -235,13 +235,13 @@ func spent(dir string) (usd float64, tokens int64, err error) {
 		if err != nil || e.Kind != record.KindVerdict {
 			continue // a damaged line was reported when the journal was opened
 		}
-		var v struct{ Usage record.Usage }
+		var v struct{ Spent record.Usage }
 		if err := json.Unmarshal(e.Data, &v); err != nil {
 			continue
 		}
-		tokens += v.Usage.In + v.Usage.Out
-		if v.Usage.Cost != nil {
-			usd += *v.Usage.Cost
+		tokens += v.Spent.In + v.Spent.Out
+		if v.Spent.Cost != nil {
+			usd += *v.Spent.Cost
 		}
 	}
 	return usd, tokens, nil
