@@ -7,17 +7,24 @@ import (
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/benchmarks/humaneval"
 	"github.com/evalrun/evalrun/benchmarks/qa"
+	"github.com/evalrun/evalrun/benchmarks/quickstart"
+	"github.com/evalrun/evalrun/benchmarks/tasks"
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
 )
 
 func benchKinds() []benchKind {
 	return []benchKind{
+		{config.Kind{Name: "quickstart", Doc: "small tasks of three kinds that come with evalrun"},
+			func(string, json.RawMessage) (benchmarks.Benchmark, error) { return quickstart.New(), nil }},
 		{config.Kind{Name: "humaneval", Arg: "FILE", IsPath: true, Options: optionsOf[humaneval.Options](),
 			Doc: "write a Python function; the published HumanEval.jsonl or .jsonl.gz"},
 			func(path string, o json.RawMessage) (benchmarks.Benchmark, error) { return humaneval.New(path, o) }},
 		{config.Kind{Name: "qa", Arg: "FILE", IsPath: true, Options: optionsOf[qa.Options](),
 			Doc: "questions and answers in any JSONL, CSV or Parquet file with named columns"},
 			func(path string, o json.RawMessage) (benchmarks.Benchmark, error) { return qa.New(path, o) }},
+		{config.Kind{Name: "tasks", Arg: "PATH", IsPath: true, Options: optionsOf[tasks.Options](),
+			Doc: "a benchmark of one's own: a tasks.yaml, a JSONL, or a folder with one (docs/own-benchmark.md)"},
+			func(path string, o json.RawMessage) (benchmarks.Benchmark, error) { return tasks.New(path, o) }},
 	}
 }
 
