@@ -48,12 +48,12 @@ func (m *Model) params(ctx context.Context, req *model.Request) (sdk.ChatComplet
 			Function: sdk.ChatCompletionNamedToolChoiceFunctionParam{Name: req.Choice},
 		}
 	}
-	m.sampling(&p, Merge(m.cfg.Params, req.Params), len(req.Tools) > 0)
+	m.sampling(&p, merge(m.cfg.Params, req.Params), len(req.Tools) > 0)
 	return p, nil
 }
 
-// Merge returns over where it says something, else under. Extra is merged by key.
-func Merge(under, over model.Params) model.Params {
+// merge returns over where it says something, else under. Extra is merged by key.
+func merge(under, over model.Params) model.Params {
 	out := under
 	if over.Temperature != nil {
 		out.Temperature = over.Temperature
@@ -296,109 +296,4 @@ func (m *Model) image(ctx context.Context, b event.Blob) (string, error) {
 		return "", fmt.Errorf("image %s is larger than %d MiB", b.SHA256, maxImage>>20)
 	}
 	return "data:" + b.Type + ";base64," + base64.StdEncoding.EncodeToString(data), nil
-}
-
-func (m *Model) response(c *sdk.ChatCompletion, got *exchange) (*model.Response, error) {
-	if c == nil || len(c.Choices) == 0 { // nil: the reply was "null"
-		// Some routers send their upstream's error with a 200.
-		if code, message := readError(got.reply); message != "" {
-			status := 500
-			var n int
-			if _, err := fmt.Sscanf(code, "%d", &n); err == nil && n >= 400 && n < 600 {
-				status = n
-			}
-			return nil, &model.Error{
-				Class: classify(status, code, message), After: got.after, HTTP: got.status, ID: got.id, Err: errors.New(m.clean(message)),
-			}
-		}
-		return nil, &model.Error{
-			Class: model.Network, HTTP: got.status, ID: got.id,
-			Err: fmt.Errorf("the reply of %s has no choices", m.host),
-		}
-	}
-	choice := c.Choices[0]
-	msg := choice.Message
-	out := &model.Response{
-		ID: c.ID, RequestID: got.id, Model: c.Model, Stop: choice.FinishReason, Raw: got.reply, RawReq: got.request,
-		Usage: usage(c.Usage),
-	}
-	if msg.Content != "" {
-		out.Parts = event.Text(msg.Content)
-	}
-	if msg.Refusal != "" {
-		out.Parts = append(out.Parts, event.Part{Text: msg.Refusal})
-		out.Stop = "refusal"
-	}
-	for _, field := range []string{"reasoning_content", "reasoning"} {
-		var text string
-		if f, ok := msg.JSON.ExtraFields[field]; ok && json.Unmarshal([]byte(f.Raw()), &text) == nil && text != "" {
-			out.Reasoning = text
-			break
-		}
-	}
-	var keep opaque
-	if f, ok := msg.JSON.ExtraFields["reasoning_details"]; ok && f.Raw() != "null" && f.Raw() != "[]" {
-		keep.Details = json.RawMessage(f.Raw())
-	}
-	ids := map[string]bool{}
-	for i, tc := range msg.ToolCalls {
-		call := event.ReplyCall{ID: tc.ID, Name: tc.Function.Name, Args: tc.Function.Arguments}
-		var raw struct { // where servers differ from the SDK's types
-			Function struct {
-				Arguments json.RawMessage `json:"arguments"`
-			} `json:"function"`
-			Extra json.RawMessage `json:"extra_content"`
-		}
-		_ = json.Unmarshal([]byte(tc.RawJSON()), &raw)
-		if a := raw.Function.Arguments; len(a) > 0 && a[0] == '{' {
-			call.Args = string(a) // an object where a string belongs
-		}
-		if call.ID == "" || ids[call.ID] { // each answer must find its call
-			call.ID = fmt.Sprintf("call_%s_%d", strings.TrimPrefix(c.ID, "chatcmpl-"), i)
-		}
-		ids[call.ID] = true
-		if len(raw.Extra) > 0 {
-			if keep.Calls == nil {
-				keep.Calls = map[string]json.RawMessage{}
-			}
-			keep.Calls[call.ID] = raw.Extra
-		}
-		out.Calls = append(out.Calls, call)
-	}
-	if keep.Details != nil || keep.Calls != nil {
-		b, err := json.Marshal(keep)
-		if err != nil {
-			return nil, &model.Error{Class: model.Network, HTTP: got.status, ID: got.id, Err: fmt.Errorf("the reply's extra fields: %w", err)}
-		}
-		out.Opaque = b
-	}
-	empty := len(out.Parts) == 0 && len(out.Calls) == 0
-	switch {
-	case empty && choice.FinishReason == "content_filter":
-		return nil, &model.Error{
-			Class: model.Refused, HTTP: got.status, ID: got.id,
-			Err: errors.New("the service's content filter kept the reply back"),
-		}
-	case empty && choice.FinishReason == "error":
-		return nil, &model.Error{Class: model.Overload, HTTP: got.status, ID: got.id, Err: errors.New("the service broke off")}
-	}
-	return out, nil
-}
-
-func usage(u sdk.CompletionUsage) event.Usage {
-	out := event.Usage{
-		In: u.PromptTokens, Out: u.CompletionTokens,
-		Cached: u.PromptTokensDetails.CachedTokens, CacheWrite: u.PromptTokensDetails.CacheWriteTokens,
-		Reasoning: u.CompletionTokensDetails.ReasoningTokens,
-	}
-	if f, ok := u.JSON.ExtraFields["prompt_cache_hit_tokens"]; ok && out.Cached == 0 { // DeepSeek
-		_ = json.Unmarshal([]byte(f.Raw()), &out.Cached)
-	}
-	if f, ok := u.JSON.ExtraFields["cost"]; ok { // OpenRouter
-		var usd float64
-		if json.Unmarshal([]byte(f.Raw()), &usd) == nil && usd >= 0 {
-			out.Cost = &usd
-		}
-	}
-	return out
 }

@@ -1,0 +1,134 @@
+package tape
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+
+	"github.com/evalrun/evalrun/agent/event"
+	"github.com/evalrun/evalrun/agent/model"
+)
+
+// A Recorder writes a tape. It is safe for several goroutines: a line is one write.
+type Recorder struct {
+	mu  sync.Mutex
+	f   *os.File
+	err error // the first failure; later replies are refused, since a tape with holes misleads
+}
+
+// Create opens a tape to be written at its end; it is made when missing. A line that a crash has torn is cut off.
+func Create(path string) (*Recorder, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("tape: %w", err)
+	}
+	end, err := wholeLines(f)
+	if err == nil {
+		err = f.Truncate(end)
+	}
+	if err == nil {
+		_, err = f.Seek(end, io.SeekStart)
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("tape %s: %w", path, err)
+	}
+	return &Recorder{f: f}, nil
+}
+
+// wholeLines is the offset behind the last line break.
+func wholeLines(f *os.File) (int64, error) {
+	end, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return 0, err
+	}
+	buf := make([]byte, 64<<10)
+	for end > 0 {
+		n := min(end, int64(len(buf)))
+		if _, err := f.ReadAt(buf[:n], end-n); err != nil {
+			return 0, err
+		}
+		if i := bytes.LastIndexByte(buf[:n], '\n'); i >= 0 {
+			return end - n + int64(i) + 1, nil
+		}
+		end -= n
+	}
+	return 0, nil
+}
+
+// Close makes the tape durable and closes it.
+func (r *Recorder) Close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.f == nil {
+		return nil
+	}
+	err := errors.Join(r.err, r.f.Sync(), r.f.Close())
+	r.f = nil
+	if err != nil {
+		return fmt.Errorf("tape: %w", err)
+	}
+	return nil
+}
+
+// Wrap records every reply of next's clients before it is returned. Calls that failed are not recorded.
+func (r *Recorder) Wrap(next model.Factory) model.Factory {
+	return func(b model.Binding) (model.Client, error) {
+		c, err := next(b)
+		if err != nil {
+			return nil, err
+		}
+		return &recording{r: r, next: c, b: b, n: b.Counter()}, nil
+	}
+}
+
+type recording struct {
+	r    *Recorder
+	next model.Client
+	b    model.Binding
+	n    func() int
+}
+
+func (c *recording) Info() model.Info { return c.next.Info() }
+
+func (c *recording) Generate(ctx context.Context, req *model.Request) (*model.Response, error) {
+	n := c.n()
+	resp, err := c.next.Generate(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	l := line{
+		V: version, key: keyOf(c.b, c.next.Info().Name, n), Attempt: c.b.Attempt, Arm: c.b.Arm, Request: req.Hash(),
+		Reply: event.Reply{
+			ID: resp.ID, Role: c.b.Role, Model: resp.Model, Parts: resp.Parts, Reasoning: resp.Reasoning, Calls: resp.Calls,
+			Stop: resp.Stop, Usage: resp.Usage, Opaque: resp.Opaque,
+		},
+	}
+	if err := c.r.write(l); err != nil {
+		return nil, &model.Error{Class: model.Invalid, Err: fmt.Errorf("the reply could not be taped: %w", err)}
+	}
+	return resp, nil
+}
+
+func (r *Recorder) write(l line) error {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(l); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.f == nil {
+		return errors.New("the tape is closed")
+	}
+	if r.err == nil {
+		_, r.err = r.f.Write(buf.Bytes())
+	}
+	return r.err
+}
