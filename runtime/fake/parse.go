@@ -18,7 +18,7 @@ type (
 	simple struct {
 		assign []assignment
 		words  []word
-		redirs []redirection
+		redirs []*redirection
 		sub    list // a subshell instead of words
 		isSub  bool
 	}
@@ -45,6 +45,7 @@ type parser struct {
 	s    string
 	at   int
 	here []*redirection // here-documents whose text begins after this line
+	deep int
 }
 
 type syntaxError struct{ what string }
@@ -138,6 +139,10 @@ func (p *parser) newline() {
 
 // list parses up to end, which is not taken.
 func (p *parser) list(end string) (l list) {
+	if p.deep++; p.deep > 100 {
+		p.fail("nested too deep")
+	}
+	defer func() { p.deep-- }()
 	op := ""
 	for {
 		p.space(true)
@@ -193,9 +198,9 @@ func (p *parser) simple(end string) *simple {
 			break
 		}
 		if r := p.redirection(); r != nil {
-			c.redirs = append(c.redirs, *r)
+			c.redirs = append(c.redirs, r)
 			if strings.HasPrefix(r.op, "<<") && r.op != "<<<" {
-				p.here = append(p.here, &c.redirs[len(c.redirs)-1])
+				p.here = append(p.here, r)
 			}
 			continue
 		}
@@ -336,8 +341,10 @@ func (p *parser) word() (w word) {
 func (p *parser) quoted(end string) (w word) {
 	var b strings.Builder
 	flush := func() {
-		w = append(w, piece{text: b.String(), kind: 'l', quoted: true})
-		b.Reset()
+		if b.Len() > 0 {
+			w = append(w, piece{text: b.String(), kind: 'l', quoted: true})
+			b.Reset()
+		}
 	}
 	for p.at < len(p.s) && (end == "" || !p.peek(end)) {
 		switch c := p.s[p.at]; {
@@ -355,6 +362,9 @@ func (p *parser) quoted(end string) (w word) {
 		}
 	}
 	flush()
+	if len(w) == 0 {
+		w = word{{kind: 'l', quoted: true}} // "" is an argument
+	}
 	return w
 }
 

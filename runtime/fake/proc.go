@@ -86,13 +86,21 @@ func (p *Proc) spawn(f Func, child *Proc) error {
 	switch {
 	case p.tree.killed:
 		return syscall.ESRCH
-	case s.spec.Pids > 0 && s.procs >= s.spec.Pids:
+	case s.procs >= s.maxPids():
 		return syscall.EAGAIN
 	}
 	p.tree.n++
 	s.procs++
 	go child.run(f)
 	return nil
+}
+
+// maxPids is never without limit: a script that calls itself is the host's memory.
+func (s *Sandbox) maxPids() int {
+	if s.spec.Pids > 0 {
+		return s.spec.Pids
+	}
+	return 4096
 }
 
 // Machine is the sandbox that this process runs in.

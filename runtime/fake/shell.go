@@ -19,6 +19,7 @@ type shell struct {
 	env    map[string]string // what was set since the start
 	params []string          // $0 $1 …
 	last   int
+	inner  int // of the last $(…): what a line that only assigns returns
 	exited bool
 	atExit list // of trap … EXIT
 }
@@ -214,22 +215,20 @@ func (sh *shell) simple(c *simple, std *Proc) int {
 		}
 		return sh.wait(child)
 	}
-	code := 0 // of the last $(…): what a line that only assigns returns
-	sh.last = 0
-	set := map[string]string{}
-	for _, a := range c.assign {
-		set[a.name] = sh.expand(a.value)
-		code = sh.last
-	}
+	sh.inner = 0
 	var args []string
 	for _, w := range c.words {
 		args = append(args, sh.fields(w)...)
 	}
 	if len(args) == 0 {
-		for name, v := range set {
-			sh.set(name, v)
+		for _, a := range c.assign {
+			sh.set(a.name, sh.expand(a.value))
 		}
-		return code
+		return sh.inner
+	}
+	set := map[string]string{}
+	for _, a := range c.assign {
+		set[a.name] = sh.expand(a.value)
 	}
 	if b := shellBuiltins[args[0]]; b != nil {
 		return b(sh, at, args)
@@ -254,7 +253,7 @@ func (sh *shell) simple(c *simple, std *Proc) int {
 	return sh.wait(child)
 }
 
-func (sh *shell) redirect(at *Proc, r redirection) error {
+func (sh *shell) redirect(at *Proc, r *redirection) error {
 	to := func(w io.Writer) {
 		if r.fd != 2 {
 			at.Stdout = w
@@ -345,10 +344,10 @@ func (sh *shell) value(x piece) string {
 		child, err := sh.spawn(&Proc{Stdin: sh.p.Stdin, Stdout: &out, Stderr: sh.p.Stderr}, []string{"sh"}, sh.subshell(x.sub))
 		if err != nil {
 			sh.complain(sh.p, "fork", err)
-			sh.last = 254
+			sh.inner = 254
 			return ""
 		}
-		sh.last = sh.wait(child)
+		sh.inner = sh.wait(child)
 		return strings.TrimRight(out.String(), "\n")
 	}
 	return x.text
