@@ -1,25 +1,104 @@
 package cli
 
 import (
+	"errors"
+
+	"golang.org/x/term"
+
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/wire"
 	"github.com/evalrun/evalrun/harness/rundir"
+	"github.com/evalrun/evalrun/reports/render"
 )
 
-// conclude prints the summary of a run and says how it ended.
+// conclude prints the summary of a run, judges it, and says how it ended.
 func (a *app) conclude(ready *wire.Ready, d *rundir.Dir, out wire.Outcome, o *playOptions) error {
+	res, err := wire.Results(d)
+	if res == nil {
+		return err
+	}
+	if err != nil {
+		a.say("warning: %v", err)
+	}
+	path := rel(d.Path())
+	sum := res.Summary(path)
+	gates := res.Gates(wire.Gates(ready.Eff.Gates))
+	code := verdict(ready, sum, gates, out)
+	if err := errors.Join(wire.Store(d, sum), wire.Finish(d, code)); err != nil {
+		return err
+	}
+	if o.json {
+		err = sum.JSON(a.Stdout)
+	} else {
+		err = sum.Text(a.Stdout, a.style())
+	}
+	if err != nil {
+		return err
+	}
+	for _, g := range gates {
+		a.say("%s", g.Text(a.errStyle()))
+	}
 	if out.Left > 0 {
 		a.say("%d machines had to be removed after the end", out.Left)
 	}
-	a.say("run folder: %s", rel(d.Path()))
-	switch out.Reason {
-	case "drained", "stopped":
-		a.say("stopped; go on with: evalrun resume %s", rel(d.Path()))
-		return &exitError{ExitStopped, nil, ""}
-	case "budget", "deadline":
-		a.say("the run's %s was reached; go on with: evalrun resume %s", out.Reason, rel(d.Path()))
-		return &exitError{ExitBudget, nil, ""}
-	case "disk":
-		return &exitError{ExitInternal, nil, ""}
+	if out.Parquet != nil {
+		a.say("warning: parquet: %v; the journal is whole: evalrun resume %s makes the files again", out.Parquet, path)
+	}
+	a.farewell(code, out, path)
+	if code != ExitDone {
+		return &exitError{code, nil, ""}
 	}
 	return nil
 }
+
+// verdict is the exit code of a run that ended in order.
+func verdict(ready *wire.Ready, sum *render.Summary, gates []render.GateResult, out wire.Outcome) int {
+	switch out.Reason {
+	case "disk", "storage":
+		return ExitInternal
+	case "drained", "stopped":
+		return ExitStopped
+	case "budget", "deadline":
+		return ExitBudget
+	}
+	for _, g := range gates {
+		if !g.Passed {
+			return ExitGate
+		}
+	}
+	least := 1.0
+	if m := ready.Eff.MinCoverage; m != nil {
+		least = *m
+	}
+	if sum.Coverage != nil && *sum.Coverage < least {
+		return ExitCoverage
+	}
+	return ExitDone
+}
+
+// farewell says why the run ended as it did, where everything lies, and what one can do next.
+func (a *app) farewell(code int, out wire.Outcome, path string) {
+	switch code {
+	case ExitStopped:
+		a.say("stopped. Go on with: evalrun resume %s", path)
+	case ExitBudget:
+		a.say("the run's %s was reached. Go on with: evalrun resume %s", out.Reason, path)
+	case ExitInternal:
+		a.say("there is too little free disk space; nothing was lost. Make room, then: evalrun resume %s", path)
+	case ExitCoverage:
+		a.say("coverage is below min_coverage. Try what is no evidence once more with: evalrun rerun %s", path)
+	}
+	a.say("results: %s (summary.md, parquet/, journal/)", path)
+}
+
+// style is how text for stdout is laid out.
+func (a *app) style() render.Style {
+	s := render.Style{Color: a.color && a.OutTTY}
+	if a.OutTTY {
+		if w, _, err := term.GetSize(1); err == nil {
+			s.Width = w
+		}
+	}
+	return s
+}
+
+func (a *app) errStyle() render.Style { return render.Style{Color: a.color && a.ErrTTY} }

@@ -1,0 +1,78 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/evalrun/evalrun/cmd/evalrun/internal/wire"
+	"github.com/evalrun/evalrun/harness/rundir"
+	"github.com/evalrun/evalrun/reports/render"
+)
+
+func (a *app) compareCommand() *cli.Command {
+	var x, y string
+	var asJSON, markup bool
+	return &cli.Command{
+		Name:      "compare",
+		Usage:     "compare arms on the tasks that both have played: paired difference with its interval",
+		ArgsUsage: "RUN [RUN…]",
+		Description: `With one run its first arm is compared with each other one; with several, the arms of the first with those of the same name
+in the others. It warns when data or limits differ.
+
+Examples:
+   evalrun compare out
+   evalrun compare out --a small --b large
+   evalrun compare runs/last-night runs/tonight --json`,
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "a", Usage: "`ARM` that is compared with", Destination: &x},
+			&cli.StringFlag{Name: "b", Usage: "`ARM` that is compared", Destination: &y},
+			&cli.BoolFlag{Name: "json", Usage: "as JSON", Destination: &asJSON},
+			&cli.BoolFlag{Name: "markdown", Usage: "as Markdown", Destination: &markup},
+		},
+		Action: func(_ context.Context, cmd *cli.Command) error {
+			paths := cmd.Args().Slice()
+			if len(paths) == 0 {
+				return usage("see evalrun compare --help", "evalrun compare needs a run folder")
+			}
+			var runs []*render.Results
+			for _, p := range paths {
+				d, err := rundir.View(p)
+				if err != nil {
+					return folderError(err)
+				}
+				res, err := wire.Results(d)
+				if res == nil {
+					return err
+				}
+				if err != nil {
+					a.say("warning: %s: %v", p, err)
+				}
+				runs = append(runs, res)
+			}
+			pairs, err := render.Sides(runs, paths, x, y)
+			if err != nil {
+				return &exitError{ExitUsage, err, ""}
+			}
+			cs := render.CompareAll(pairs)
+			if asJSON {
+				return render.ComparisonsJSON(a.Stdout, cs)
+			}
+			for i := range cs {
+				if i > 0 {
+					fmt.Fprintln(a.Stdout)
+				}
+				if markup {
+					err = cs[i].Markdown(a.Stdout)
+				} else {
+					err = cs[i].Text(a.Stdout, a.style())
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+}
