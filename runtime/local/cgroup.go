@@ -239,9 +239,6 @@ func (cg *group) close() {
 }
 
 func (cg *group) remove() {
-	if cg.oom != nil {
-		cg.oom.Close()
-	}
 	for _, d := range cg.dirs {
 		unix.Rmdir(d)
 	}

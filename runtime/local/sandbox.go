@@ -44,7 +44,7 @@ func (b *box) start(ctx context.Context, spec sandbox.Spec, image string) (err e
 		return err
 	}
 	defer b.cg.close()
-	req := isolate.Start{Base: uint64(os.Geteuid()), Size: 1, Remove: append(slices.Clone(b.cg.dirs), b.entry()), Tasks: uint64(len(b.cg.tasks))}
+	req := isolate.Start{Name: b.id, Base: uint64(os.Geteuid()), Size: 1, Remove: append(slices.Clone(b.cg.dirs), b.entry()), Tasks: uint64(len(b.cg.tasks))}
 	root := os.Geteuid() == 0
 	if root {
 		req.Base, req.Size = Base, Count
@@ -174,12 +174,19 @@ func (b *box) destroy() error {
 	}
 	if b.cg != nil {
 		b.cg.close()
-		b.cg.remove()
+		if b.cg.oom != nil {
+			b.cg.oom.Close()
+		}
 	}
-	if b.tmp != "" {
-		removeAll(b.tmp)
+	if b.p == nil || b.sp.ended() { // else the spawner has done it
+		if b.cg != nil {
+			b.cg.remove()
+		}
+		if b.tmp != "" {
+			removeAll(b.tmp)
+		}
+		os.Remove(b.entry())
 	}
-	os.Remove(b.entry())
 	b.d.mu.Lock()
 	delete(b.d.live, b.id)
 	b.d.mu.Unlock()

@@ -16,14 +16,14 @@ var systemDirs = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "
 // what could hold a secret: /etc/ssl only by the parts that are public.
 var (
 	etcFiles = []string{"ld.so.cache", "localtime", "timezone", "nsswitch.conf", "services", "protocols", "mime.types", "os-release", "debian_version",
-		"locale.alias", "shells", "ssl/openssl.cnf", "pki/tls/cert.pem", "pki/tls/openssl.cnf", "bash.bashrc", "profile", "inputrc", "login.defs"}
+		"ssl/openssl.cnf", "pki/tls/cert.pem", "pki/tls/openssl.cnf", "bash.bashrc", "profile", "inputrc"}
 	etcDirs = []string{"alternatives", "fonts", "ssl/certs", "ca-certificates", "pki/tls/certs", "pki/ca-trust", "terminfo"}
 	// Configuration of language runtimes, which their own folders in /usr link to.
 	etcGlobs = []string{"java-*", "python3*", "perl"}
 )
 
-// maxEtcFile: a larger one is bound and not copied.
-const maxEtcFile = 256 << 10
+// maxEtcFile: a larger one is bound and not copied. A mount costs about as much as writing a few pages.
+const maxEtcFile = 4 << 10
 
 const resolvConf = "# no network\n"
 

@@ -206,6 +206,15 @@ func (p *process) kill() {
 	p.sp.conn.Write(e)
 }
 
+func (s *spawner) ended() bool {
+	select {
+	case <-s.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // close ends the spawner and everything it has started, and waits for it.
 func (s *spawner) close() {
 	s.conn.CloseWrite()

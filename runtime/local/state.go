@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/evalrun/evalrun/runtime/executor/isolate"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -21,8 +22,8 @@ import (
 // An entry is one of these files.
 type entry struct {
 	Owner  sandbox.Owner `json:"owner"`
-	PID    int           `json:"pid"`
-	Start  uint64        `json:"start"` // of PID, in clock ticks since boot
+	ID     string        `json:"id"`
+	PID    int           `json:"pid"` // of process 1, which has the ID among its arguments
 	Groups []string      `json:"groups,omitempty"`
 	Dir    string        `json:"dir,omitempty"`
 }
@@ -41,7 +42,7 @@ func (b *box) entry() string { return filepath.Join(b.d.state, b.id+".json") }
 
 // remember writes the box's file. It is of use after a crash only, so a failure is none of the sandbox's business.
 func (b *box) remember() {
-	e := entry{Owner: b.owner, PID: b.p.pid, Start: startOf(b.p.pid), Dir: b.tmp}
+	e := entry{Owner: b.owner, ID: b.id, PID: b.p.pid, Dir: b.tmp}
 	if b.cg != nil {
 		e.Groups = b.cg.dirs
 	}
@@ -138,12 +139,12 @@ func (d *Driver) Reap(ctx context.Context, alive func(sandbox.Owner) bool) (int,
 // clear ends what still runs, and removes the rest. The file may have been written by anybody who could write to the
 // folder, so it is believed only as far as it names what we could have made.
 func (e *entry) clear(state string) error {
-	if e.PID > 1 && e.Start != 0 && startOf(e.PID) == e.Start {
-		if fd, err := unix.PidfdOpen(e.PID, 0); err == nil {
-			if startOf(e.PID) == e.Start {
+	if e.PID > 1 && e.ID != "" {
+		if fd, err := unix.PidfdOpen(e.PID, 0); err == nil { // it pins the number
+			args, _ := os.ReadFile("/proc/" + strconv.Itoa(e.PID) + "/cmdline")
+			if strings.HasPrefix(string(args), isolate.Name+"\x00serve\x00") && strings.Contains(string(args), "\x00"+e.ID+"\x00") {
 				unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
-				fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-				unix.Poll(fds, 5000)
+				unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 5000)
 			}
 			unix.Close(fd)
 		}

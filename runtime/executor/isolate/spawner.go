@@ -1,7 +1,9 @@
 package isolate
 
 import (
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -17,7 +19,7 @@ import (
 //
 // It speaks packets on a socket that it inherits:
 //
-//	start  id, plain, base, size, remove paths, group; descriptors: the channel, then those of control groups
+//	start  id and all of Start; descriptors: the channel, then those of control groups
 //	       → started id, pid, error
 //	kill   id
 //	       → ended id, once the process has been reaped and the paths are removed
@@ -33,6 +35,7 @@ type Start struct {
 	Group  bool   // the last descriptor is a cgroup (v2) to be born in
 	Tasks  uint64 // descriptors after the channel that are files of control groups (v1) to enter
 	Image  bool   // a detached mount follows them
+	Name   string // shown as an argument, so that a later Reap knows whom it kills
 	Remove []string
 }
 
@@ -53,6 +56,7 @@ func (s *Start) Encode() []byte {
 	e.Bool(s.Group)
 	e.Uint(s.Tasks)
 	e.Bool(s.Image)
+	e.String(s.Name)
 	e.Strings(s.Remove)
 	return e
 }
@@ -98,7 +102,7 @@ func Spawn(fd int) int {
 		d := wire.NewDec(buf[:n])
 		switch d.Uint() {
 		case OpStart:
-			st := Start{ID: d.Uint(), Plain: d.Bool(), Base: d.Uint(), Size: d.Uint(), Group: d.Bool(), Tasks: d.Uint(), Image: d.Bool(), Remove: d.Strings()}
+			st := Start{ID: d.Uint(), Plain: d.Bool(), Base: d.Uint(), Size: d.Uint(), Group: d.Bool(), Tasks: d.Uint(), Image: d.Bool(), Name: d.String(), Remove: d.Strings()}
 			s.start(st, fds)
 		case OpKill:
 			id := d.Uint()
@@ -150,7 +154,7 @@ func (s *spawner) start(st Start, fds []int) {
 	if group >= 0 {
 		attr.UseCgroupFD, attr.CgroupFD = true, group
 	}
-	argv := []string{Name, "serve", itoa(st.Tasks)}
+	argv := []string{Name, "serve", itoa(st.Tasks), st.Name}
 	pid, _, err := syscall.StartProcess("/proc/self/exe", argv, &syscall.ProcAttr{
 		Env:   []string{"GOMAXPROCS=1", "GOGC=50", "GOTRACEBACK=single"},
 		Files: files,
@@ -208,7 +212,15 @@ func (s *spawner) say(b []byte) {
 func remove(paths []string) {
 	for _, p := range paths {
 		if strings.HasSuffix(p, "/") {
-			os.RemoveAll(p)
+			if os.RemoveAll(p) != nil { // a command has made a folder unwritable
+				filepath.WalkDir(p, func(name string, d fs.DirEntry, err error) error {
+					if d != nil && d.IsDir() {
+						unix.Chmod(name, 0o700)
+					}
+					return nil
+				})
+				os.RemoveAll(p)
+			}
 			continue
 		}
 		for range 50 {

@@ -54,7 +54,9 @@ const (
 // These are used in the forked process only, which has its own copy of them.
 var (
 	supRecord record
+	supStatus uint32
 	supUsage  unix.Rusage
+	supOOM    bool
 	oomPath   = [...]byte{'/', 'p', 'r', 'o', 'c', '/', 's', 'e', 'l', 'f', '/', 'o', 'o', 'm', '_', 's', 'c', 'o', 'r', 'e', '_', 'a', 'd', 'j', 0}
 	oomHigh   = [...]byte{'5', '0', '0'}
 	oomZero   = [...]byte{'0'}
@@ -110,6 +112,9 @@ func (f *forker) fork(l *launch) (int, error) {
 	return r.pid, r.err
 }
 
+// rawVfork is clone for a child that shares our memory and stack, which no ordinary call can return from twice.
+func rawVfork(flags uintptr) (pid, errno uintptr)
+
 // fork makes a supervisor, which makes the command.
 //
 // The supervisor is a copy of this process with the calling thread only, and it never executes another program: an exec
@@ -126,7 +131,6 @@ func (f *forker) fork(l *launch) (int, error) {
 func fork(l *launch) (pid uintptr, errno syscall.Errno) {
 	var (
 		oldMask        uint64
-		wstatus        uint32
 		child, w, fd   uintptr
 		i              int
 		argv, env      = unsafe.Pointer(&l.argv[0]), unsafe.Pointer(&l.env[0])
@@ -138,7 +142,6 @@ func fork(l *launch) (pid uintptr, errno syscall.Errno) {
 		argv0          = l.argv0
 		rlimits        = l.rlimits
 		failed         syscall.Errno
-		atCWD          = -100
 	)
 	if len(l.groups) > 0 {
 		groups = unsafe.Pointer(&l.groups[0])
@@ -165,16 +168,19 @@ func fork(l *launch) (pid uintptr, errno syscall.Errno) {
 	syscall.RawSyscall6(syscall.SYS_PRCTL, unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0, 0)
 	syscall.RawSyscall6(syscall.SYS_PRCTL, unix.PR_SET_PDEATHSIG, uintptr(syscall.SIGKILL), 0, 0, 0, 0)
 	if l.oom {
-		fd, _, failed = syscall.RawSyscall6(syscall.SYS_OPENAT, uintptr(atCWD), uintptr(unsafe.Pointer(&oomPath)), syscall.O_WRONLY|syscall.O_CLOEXEC, 0, 0, 0)
+		fd, _, failed = syscall.RawSyscall6(syscall.SYS_OPENAT, ^uintptr(99) /* AT_FDCWD */, uintptr(unsafe.Pointer(&oomPath)), syscall.O_WRONLY|syscall.O_CLOEXEC, 0, 0, 0)
 		if failed == 0 {
 			syscall.RawSyscall(syscall.SYS_WRITE, fd, uintptr(unsafe.Pointer(&oomHigh)), uintptr(len(oomHigh)))
 			syscall.RawSyscall(syscall.SYS_CLOSE, fd, 0, 0)
 		}
 	}
 
-	child, _, failed = syscall.RawSyscall6(syscall.SYS_CLONE, uintptr(syscall.SIGCHLD), 0, 0, 0, 0, 0)
-	if failed != 0 {
-		supRecord.failed, supRecord.step = int32(failed), stepFork
+	supOOM = l.oom
+	// The command borrows our memory and stack until it executes its program, while we wait. So what it does to variables
+	// happens to ours, and after this call we use none that was set before it, but for globals that it leaves alone.
+	child, w = rawVfork(syscall.CLONE_VM | syscall.CLONE_VFORK | uintptr(syscall.SIGCHLD))
+	if w != 0 {
+		supRecord.failed, supRecord.step = int32(w), stepFork
 		goto report
 	}
 	if child == 0 {
@@ -184,15 +190,15 @@ func fork(l *launch) (pid uintptr, errno syscall.Errno) {
 	syscall.RawSyscall(syscall.SYS_CLOSE, 0, 0, 0)
 	syscall.RawSyscall(syscall.SYS_CLOSE, 1, 0, 0)
 	syscall.RawSyscall(syscall.SYS_CLOSE, 2, 0, 0)
-	if l.oom {
-		fd, _, failed = syscall.RawSyscall6(syscall.SYS_OPENAT, uintptr(atCWD), uintptr(unsafe.Pointer(&oomPath)), syscall.O_WRONLY|syscall.O_CLOEXEC, 0, 0, 0)
+	if supOOM {
+		fd, _, failed = syscall.RawSyscall6(syscall.SYS_OPENAT, ^uintptr(99), uintptr(unsafe.Pointer(&oomPath)), syscall.O_WRONLY|syscall.O_CLOEXEC, 0, 0, 0)
 		if failed == 0 {
 			syscall.RawSyscall(syscall.SYS_WRITE, fd, uintptr(unsafe.Pointer(&oomZero)), uintptr(len(oomZero)))
 			syscall.RawSyscall(syscall.SYS_CLOSE, fd, 0, 0)
 		}
 	}
 	for {
-		w, _, failed = syscall.RawSyscall6(syscall.SYS_WAIT4, ^uintptr(0), uintptr(unsafe.Pointer(&wstatus)), unix.WALL, 0, 0, 0)
+		w, _, failed = syscall.RawSyscall6(syscall.SYS_WAIT4, ^uintptr(0), uintptr(unsafe.Pointer(&supStatus)), unix.WALL, 0, 0, 0)
 		if failed == syscall.EINTR {
 			continue
 		}
@@ -203,7 +209,8 @@ func fork(l *launch) (pid uintptr, errno syscall.Errno) {
 			continue
 		}
 		syscall.RawSyscall(syscall.SYS_GETRUSAGE, ^uintptr(0) /* RUSAGE_CHILDREN */, uintptr(unsafe.Pointer(&supUsage)), 0)
-		supRecord.status = wstatus
+		supRecord.failed, supRecord.step = 0, 0
+		supRecord.status = supStatus
 		supRecord.pid = int32(child)
 		supRecord.cpu = (supUsage.Utime.Sec+supUsage.Stime.Sec)*1e6 + supUsage.Utime.Usec + supUsage.Stime.Usec
 		supRecord.maxRSS = supUsage.Maxrss

@@ -1,0 +1,148 @@
+package local
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// cpu is what this process, its spawner and all that has ended below them have used; with the kernel's own workers, which
+// take namespaces apart, it would be more: BenchmarkTrial looks at the whole machine.
+func cpu() time.Duration {
+	var ru syscall.Rusage
+	syscall.Getrusage(syscall.RUSAGE_SELF, &ru)
+	return time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
+}
+
+// busy is the processor time of the whole machine, so that nothing hides. It is of use only when nothing else runs.
+func busy() time.Duration {
+	b, _ := os.ReadFile("/proc/stat")
+	f := strings.Fields(strings.SplitN(string(b), "\n", 2)[0])
+	var n int
+	for i, s := range f[1:] {
+		if i == 3 || i == 4 || i > 7 { // idle, iowait, guests
+			continue
+		}
+		v, _ := strconv.Atoi(s)
+		n += v
+	}
+	return time.Duration(n) * 10 * time.Millisecond
+}
+
+func drivers(b *testing.B, f func(b *testing.B, d *Driver)) {
+	b.Run("local", func(b *testing.B) { f(b, require(b)) })
+	b.Run("none", func(b *testing.B) {
+		d := NewUnisolated()
+		b.Cleanup(func() { d.Close() })
+		f(b, d)
+	})
+}
+
+var hello = sandbox.Command{Args: []string{"/bin/true"}}
+
+func run(b *testing.B, sb sandbox.Sandbox, c sandbox.Command) {
+	if x, err := sb.Exec(context.Background(), c); err != nil || x.Code != 0 {
+		b.Fatalf("%+v %v", x, err)
+	}
+}
+
+// BenchmarkBare is the floor of all others: a command without us.
+func BenchmarkBare(b *testing.B) {
+	for _, args := range [][]string{{"/bin/true"}, {"/usr/bin/python3", "-c", "pass"}} {
+		b.Run(args[0][strings.LastIndexByte(args[0], '/')+1:], func(b *testing.B) {
+			for b.Loop() {
+				exec.Command(args[0], args[1:]...).Run()
+			}
+		})
+	}
+}
+
+// BenchmarkStart is a sandbox from Create to the end of its first command.
+func BenchmarkStart(b *testing.B) {
+	drivers(b, func(b *testing.B, d *Driver) {
+		for b.Loop() {
+			sb, err := d.Create(context.Background(), sandbox.Spec{Owner: self()})
+			if err != nil {
+				b.Fatal(err)
+			}
+			run(b, sb, hello)
+			b.StopTimer()
+			sb.Close()
+			b.StartTimer()
+		}
+	})
+}
+
+func BenchmarkExec(b *testing.B) {
+	drivers(b, func(b *testing.B, d *Driver) {
+		sb := create(b, d, sandbox.Spec{})
+		for b.Loop() {
+			run(b, sb, hello)
+		}
+	})
+}
+
+func BenchmarkClose(b *testing.B) {
+	drivers(b, func(b *testing.B, d *Driver) {
+		for b.Loop() {
+			b.StopTimer()
+			sb := create(b, d, sandbox.Spec{})
+			b.StartTimer()
+			sb.Close()
+		}
+	})
+}
+
+// BenchmarkTrial is what a simple trial does: a sandbox, a file, a run of python, and the end. Two at once, as there are two
+// cores; beside it the same without us.
+func BenchmarkTrial(b *testing.B) {
+	const workers = 2
+	both := func(b *testing.B, f func()) {
+		t0, m0 := time.Now(), busy()
+		var wg sync.WaitGroup
+		n := make(chan struct{})
+		for range workers {
+			wg.Go(func() {
+				for range n {
+					f()
+				}
+			})
+		}
+		for range b.N {
+			n <- struct{}{}
+		}
+		close(n)
+		wg.Wait()
+		b.ReportMetric(float64((busy()-m0).Microseconds())/float64(b.N), "µs-cpu/op")
+		_ = t0
+	}
+	b.Run("bare", func(b *testing.B) {
+		both(b, func() { exec.Command("/usr/bin/python3", "-c", "print(1)").Run() })
+	})
+	src := fstest.MapFS{"main.py": {Data: []byte("print(1)\n"), Mode: 0o644}}
+	drivers(b, func(b *testing.B, d *Driver) {
+		if err := d.Probe(context.Background()); err != nil {
+			b.Skip(err)
+		}
+		both(b, func() {
+			sb, err := d.Create(context.Background(), sandbox.Spec{Owner: self()})
+			if err != nil {
+				b.Fatal(err)
+			}
+			if err := sb.Put(context.Background(), "/work", src); err != nil {
+				b.Fatal(err)
+			}
+			run(b, sb, sandbox.Command{Args: []string{"/usr/bin/python3", "main.py"}, Dir: "/work"})
+			sb.Close()
+		})
+	})
+}
