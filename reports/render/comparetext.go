@@ -107,7 +107,7 @@ func (c *Comparison) notes() (ns []string) {
 		ns = append(ns, "smallest difference that would be seen: not known, since all pairs differ by the same")
 	}
 	if e.Clusters < e.N {
-		ns = append(ns, fmt.Sprintf("%d pairs in %d clusters: repeats of a task are not independent", e.N, e.Clusters))
+		ns = append(ns, fmt.Sprintf("%d pairs in %d clusters: repeats of a task, and tasks about one thing, are not independent", e.N, e.Clusters))
 	}
 	if c.Planned != nil && direction(e) != direction(c.Planned) {
 		ns = append(ns, "the two denominators disagree: what is no evidence decides")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"slices"
 	"strings"
 	"time"
 
@@ -95,6 +96,8 @@ type teller struct {
 	trial string
 	seen  bool
 	start time.Time
+	// graded are the scores of the last stage.
+	graded []record.Score
 }
 
 func (t *teller) head(plan *record.Plan) {
@@ -186,7 +189,12 @@ func (t *teller) mark(at time.Time, what, text string, paint func(string) string
 }
 
 func (t *teller) item(since time.Duration, what, text string, paint func(string) string) {
-	t.f("%s  %s %s\n", t.st.dim(fmt.Sprintf("%+10.3fs", since.Seconds())), paint(fmt.Sprintf("%-10s", line(what))), text)
+	what = line(what)
+	if text != "" {
+		what = fmt.Sprintf("%-10s", what) // before it is painted: codes have no width
+		text = " " + text
+	}
+	t.f("%s  %s%s\n", t.st.dim(fmt.Sprintf("%+10.3fs", since.Seconds())), paint(what), text)
 }
 
 const indent = "               "
@@ -265,6 +273,7 @@ func (t *teller) evidence(e *record.Entry, ev *record.Evidence) {
 func (t *teller) result(e *record.Entry, r *record.Result) {
 	t.mark(e.Time, "graded", line(strings.Join(r.Flags, ", ")), t.st.bold)
 	t.scores(r.Scores)
+	t.graded = r.Scores
 	passed := 0
 	for _, x := range r.Tests {
 		if x.Status == "passed" {
@@ -358,11 +367,17 @@ func (t *teller) verdict(e *record.Entry, v *record.Verdict) {
 		}
 	}
 	t.f("  %s\n", t.st.dim(strings.Join(times, " · ")))
-	t.scores(v.Scores)
+	if !slices.EqualFunc(v.Scores, t.graded, sameScore) { // of one stage they have just been shown
+		t.scores(v.Scores)
+	}
 	if v.Answer != "" {
 		t.f("  answer\n")
 		t.body(v.Answer, 12)
 	}
+}
+
+func sameScore(a, b record.Score) bool {
+	return a.Name == b.Name && number(a.Value) == number(b.Value) && a.Text == b.Text && a.Why == b.Why
 }
 
 func number(x *float64) string {

@@ -48,8 +48,8 @@ type column struct {
 	cells []string
 }
 
-// table prints columns aligned, without those that do not fit. It returns how many were left out.
-func (p *printer) table(st Style, indent string, cols []*column) (dropped int) {
+// table prints columns aligned, without those that do not fit. It returns the heads of those that were left out.
+func (p *printer) table(st Style, indent string, cols []*column) (dropped []string) {
 	widths := func() (ws []int, total int) {
 		total = len(indent)
 		for i, c := range cols {
@@ -76,8 +76,8 @@ func (p *printer) table(st Style, indent string, cols []*column) (dropped int) {
 		if worst < 0 {
 			break
 		}
+		dropped = append(dropped, cols[worst].head)
 		cols = append(cols[:worst:worst], cols[worst+1:]...)
-		dropped++
 		ws, total = widths()
 	}
 	row := func(cell func(c *column) string, paint func(string) string) {

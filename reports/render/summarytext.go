@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,12 +34,16 @@ func (s *Summary) Text(w io.Writer, st Style) error {
 		rows = append(append([]ArmSummary{}, s.Arms...), s.Benchmarks...)
 	}
 	dropped := p.table(st, "", s.columns(rows))
-	if dropped > 0 {
-		p.f("%s\n", st.dim(fmt.Sprintf("(%s left out: too narrow)", plural(dropped, "column"))))
+	if dropped != nil {
+		p.f("%s\n", st.dim(fmt.Sprintf("(too narrow for: %s)", strings.Join(dropped, ", "))))
 	}
 	p.f("\n")
 	for _, a := range s.Arms {
-		if t := a.remarks(); t != "" {
+		t := a.remarks()
+		if slices.Contains(dropped, "excluded") && len(a.Excluded) > 0 {
+			t = strings.TrimSuffix("excluded "+a.excluded()+" · "+t, " · ")
+		}
+		if t != "" {
 			p.f("%s: %s\n", line(a.Arm), t)
 		}
 	}
@@ -72,9 +77,9 @@ func (s *Summary) head() string {
 
 func (s *Summary) columns(rows []ArmSummary) []*column {
 	cols := []*column{
-		{head: "arm"}, {head: "benchmark"}, {head: "planned", right: true}, {head: "evidence", right: true}, {head: "excluded", drop: 3},
+		{head: "arm"}, {head: "benchmark"}, {head: "planned", right: true}, {head: "evidence", right: true}, {head: "excluded", drop: 2},
 		{head: "mean", right: true}, {head: "95 % interval"}, {head: "mean (all)", right: true},
-		{head: "steps", right: true, drop: 6}, {head: "tokens", right: true, drop: 5}, {head: "cost", right: true, drop: 2},
+		{head: "steps", right: true, drop: 6}, {head: "tokens", right: true, drop: 5}, {head: "cost", right: true, drop: 3},
 		{head: "wall", right: true, drop: 4}, {head: "active", right: true, drop: 7},
 	}
 	for _, a := range rows {
@@ -123,7 +128,7 @@ func (a *ArmSummary) remarks() string {
 	}
 	add(a.BadCalls, "bad calls")
 	add(int64(a.Abandoned), "abandoned (did not stop when told)")
-	add(int64(a.Left), "left processes running")
+	add(int64(a.Left), "with processes left running")
 	add(int64(a.Flags["no_reward"]), "no_reward")
 	if n := a.Attempts - int64(a.Decided); n > 0 {
 		add(n, "more attempts")
