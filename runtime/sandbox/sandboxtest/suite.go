@@ -117,7 +117,7 @@ func tests() []test {
 func build(t *testing.T) []byte {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "helper")
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", out,
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-ldflags=-s -w", "-o", out,
 		"github.com/evalrun/evalrun/runtime/sandbox/sandboxtest/helper")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOOS=linux")
 	if text, err := cmd.CombinedOutput(); err != nil {
