@@ -96,7 +96,7 @@ func ours(phase string, err error) (cause, bool) {
 	case errors.As(err, &mod):
 		switch {
 		case mod.Provider():
-			return fault(record.Provider, mod.Class, true)
+			return fault(record.Provider, mod.Class, mod.Retry()) // a wrong key stays wrong
 		case mod.Class == model.Invalid:
 			return fault(record.Infra, mod.Class, false)
 		}

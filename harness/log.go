@@ -131,6 +131,9 @@ func (l *sessionLog) Sync(ctx context.Context) error {
 
 func (l *sessionLog) Events(from int64) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) {
+		if l.count() <= from {
+			return // nothing to read the journal for
+		}
 		ctx := context.Background()
 		for entry, err := range l.a.journal.Attempt(ctx, l.a.job.Trial, l.a.job.Attempt) {
 			if err != nil {
