@@ -22,7 +22,7 @@ const MaxRecord = 64 << 20
 
 // Open returns the file's rows. Values are separated by tabs when the name says tsv, else by commas. Nothing is read before it is asked for.
 func Open(path string) rows.File {
-	f := &file{disk: rows.Disk{Path: path}, comma: ','}
+	f := &file{disk: rows.Disk{Name: path}, comma: ','}
 	if strings.HasSuffix(strings.TrimSuffix(path, ".gz"), ".tsv") {
 		f.comma = '\t'
 	}
@@ -34,7 +34,7 @@ type file struct {
 	comma rune
 }
 
-func (f *file) Name() string { return f.disk.Name() }
+func (f *file) Path() string { return f.disk.Name }
 
 func (f *file) Columns(context.Context) ([]string, error) {
 	c, err := f.begin()
@@ -98,7 +98,7 @@ func (f *file) At(ctx context.Context, at rows.Row) (rows.Row, error) {
 	return at, err
 }
 
-func (f *file) place(line int64) string { return fmt.Sprintf("%s:%d", f.disk.Path, line) }
+func (f *file) place(line int64) string { return fmt.Sprintf("%s:%d", f.disk.Name, line) }
 
 // begin reads the header.
 func (f *file) begin() (*cursor, error) {

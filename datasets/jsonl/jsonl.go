@@ -21,11 +21,11 @@ import (
 const MaxLine = 64 << 20
 
 // Open returns the file's rows. Nothing is read before it is asked for.
-func Open(path string) rows.File { return &file{disk: rows.Disk{Path: path}} }
+func Open(path string) rows.File { return &file{disk: rows.Disk{Name: path}} }
 
 type file struct{ disk rows.Disk }
 
-func (f *file) Name() string { return f.disk.Name() }
+func (f *file) Path() string { return f.disk.Name }
 
 func (f *file) Columns(context.Context) ([]string, error) { return nil, nil }
 
@@ -38,7 +38,7 @@ func (f *file) Rows(ctx context.Context) iter.Seq2[rows.Row, error] {
 		}
 		l := lines{r: bufio.NewReaderSize(io.NewSectionReader(r, 0, size), 1<<16)}
 		if err := l.begin(); err != nil {
-			yield(rows.Row{}, &datasets.Fatal{Place: f.disk.Path, Err: err})
+			yield(rows.Row{}, &datasets.Fatal{Place: f.disk.Name, Err: err})
 			return
 		}
 		for n := int64(0); ctx.Err() == nil; {
@@ -99,7 +99,7 @@ func (f *file) bad(row rows.Row, err error) error {
 	return &datasets.BadTask{Place: row.Place, Err: err}
 }
 
-func (f *file) place(line int64) string { return fmt.Sprintf("%s:%d", f.disk.Path, line) }
+func (f *file) place(line int64) string { return fmt.Sprintf("%s:%d", f.disk.Name, line) }
 
 // badUTF8 is the place of the first byte that is not UTF-8, or -1.
 func badUTF8(b []byte) int {

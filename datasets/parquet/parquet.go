@@ -21,11 +21,11 @@ import (
 )
 
 // Open returns the file's rows. Nothing is read before it is asked for.
-func Open(path string) rows.File { return &file{disk: rows.Disk{Path: path}} }
+func Open(path string) rows.File { return &file{disk: rows.Disk{Name: path}} }
 
 type file struct{ disk rows.Disk }
 
-func (f *file) Name() string { return f.disk.Name() }
+func (f *file) Path() string { return f.disk.Name }
 
 // guard turns the library's panics over damaged files into errors.
 func guard(err *error) {
@@ -43,7 +43,7 @@ type column struct {
 func (f *file) open() (p *parquet.File, cols []column, err error) {
 	defer func() {
 		if err != nil {
-			err = &datasets.Fatal{Place: f.disk.Path, Err: err}
+			err = &datasets.Fatal{Place: f.disk.Name, Err: err}
 		}
 	}()
 	defer guard(&err)
@@ -92,7 +92,7 @@ func (f *file) Columns(context.Context) ([]string, error) {
 	return names, err
 }
 
-func (f *file) place(n int64) string { return fmt.Sprintf("%s: row %d", f.disk.Path, n+1) }
+func (f *file) place(n int64) string { return fmt.Sprintf("%s: row %d", f.disk.Name, n+1) }
 
 func (f *file) Rows(ctx context.Context) iter.Seq2[rows.Row, error] {
 	return func(yield func(rows.Row, error) bool) {

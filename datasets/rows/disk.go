@@ -17,19 +17,11 @@ import (
 // A Disk is a file on disk, unpacked when its name ends in .gz: into a temporary file without a name, so that rows can be
 // read again from any place without unpacking all before them, and nothing is left behind.
 type Disk struct {
-	Path string
+	Name string // its path
 
 	mu   sync.Mutex
 	open *os.File
 	size int64
-}
-
-// Name is the last part of the path.
-func (d *Disk) Name() string {
-	if i := strings.LastIndexByte(d.Path, '/'); i >= 0 {
-		return d.Path[i+1:]
-	}
-	return d.Path
 }
 
 // Reader gives the whole content for reading at any place. It opens the file once and keeps it, so that a file replaced
@@ -55,12 +47,12 @@ func (d *Disk) Reader() (r io.ReaderAt, size int64, err error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		err = errors.New("no such file")
 	}
-	return nil, 0, &datasets.Fatal{Place: d.Path, Err: err}
+	return nil, 0, &datasets.Fatal{Place: d.Name, Err: err}
 }
 
 func (d *Disk) unpacked() (*os.File, error) {
-	f, err := os.Open(d.Path)
-	if err != nil || !strings.HasSuffix(d.Path, ".gz") {
+	f, err := os.Open(d.Name)
+	if err != nil || !strings.HasSuffix(d.Name, ".gz") {
 		return f, err
 	}
 	defer f.Close()

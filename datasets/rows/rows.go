@@ -28,8 +28,8 @@ type Row struct {
 
 // A File is a sequence of rows.
 type File interface {
-	// Name for people; it begins the places of rows.
-	Name() string
+	// Path of the file, for people; it begins the places of rows.
+	Path() string
 	// Rows yields the rows in the file's order. A row that cannot be read is yielded as a *[datasets.BadTask] beside a
 	// Row that holds its place, and the sequence goes on; a *[datasets.Fatal] ends it.
 	Rows(ctx context.Context) iter.Seq2[Row, error]
@@ -107,13 +107,13 @@ func text(name string, v json.RawMessage) (string, error) {
 
 // A MissingColumn says that a row lacks a column that tasks need. In the first good row of a file it is the file's fault.
 type MissingColumn struct {
-	Want string   // as people say it: `"question"`, `"answer" or "target"`
+	Want string   // as people say it: "question", "answer or target"
 	Have []string // columns that are there
 }
 
 func (e *MissingColumn) Error() string {
 	have := slices.Sorted(slices.Values(e.Have))
-	return fmt.Sprintf("no column %s; the columns are %s", e.Want, strings.Join(have, ", "))
+	return fmt.Sprintf("no column named %s; the columns are %s", e.Want, strings.Join(have, ", "))
 }
 
 // Missing makes a MissingColumn of a row's members.

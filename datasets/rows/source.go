@@ -109,7 +109,7 @@ func (s *source) Task(ctx context.Context, id string) (datasets.Task, error) {
 		return datasets.Task{}, err
 	}
 	if !ok {
-		return datasets.Task{}, fmt.Errorf("%s: task %q: %w", s.file.Name(), id, datasets.ErrNoTask)
+		return datasets.Task{}, fmt.Errorf("%s: task %q: %w", s.file.Path(), id, datasets.ErrNoTask)
 	}
 	r, err := s.file.At(ctx, Row{Number: a.number, Pos: a.pos, Line: a.line})
 	if err != nil {
@@ -141,3 +141,6 @@ func (s *source) find(ctx context.Context, id string) (at, bool, error) {
 	a, ok := index[keyOf(id)]
 	return a, ok, nil
 }
+
+// String is the file's path.
+func (s *source) String() string { return s.file.Path() }
