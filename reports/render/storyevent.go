@@ -93,6 +93,9 @@ func (t *teller) event(e *event.Event) {
 		show("note", line(b.What), t.st.dim)
 		t.body(b.Text, fewLines)
 		t.body(string(b.Data), fewLines)
+	case event.Stored:
+		show(b.K, b.C.String()+", too large for the log", plain)
+		t.blob(&b.Blob)
 	default:
 		mark := ""
 		if b.Class() == event.Observation {

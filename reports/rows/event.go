@@ -23,6 +23,7 @@ type envelope struct {
 	Class     string          `json:"class"`
 	Kind      string          `json:"kind"`
 	Body      json.RawMessage `json:"body"`
+	Blob      *event.Blob     `json:"blob"` // in place of a body that is too large
 }
 
 func (b *Builder) event(e *record.Entry, out *Batch) error {
@@ -41,6 +42,10 @@ func (b *Builder) event(e *record.Entry, out *Batch) error {
 	}
 	if w.TimeoutMS > 0 {
 		r.TimeoutMS = ptr(w.TimeoutMS)
+	}
+	if w.Blob != nil {
+		r.blob(w.Blob)
+		return nil
 	}
 	body, err := event.Default.DecodeBody(class(w.Class), w.Kind, w.Body)
 	if err != nil {
