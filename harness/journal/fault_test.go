@@ -474,3 +474,85 @@ func check(t *testing.T, dir string, acked *sync.Map) {
 		return true
 	})
 }
+
+// An orderDisk writes down what is done to its files.
+type orderDisk struct {
+	mu  sync.Mutex
+	ops []string
+}
+
+type orderFile struct {
+	file
+	name string
+	d    *orderDisk
+}
+
+func (d *orderDisk) open(name string) (file, error) {
+	f, err := openFile(name)
+	return orderFile{f, filepath.Base(name), d}, err
+}
+
+func (d *orderDisk) note(op string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.ops = append(d.ops, op)
+}
+
+func (d *orderDisk) take() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := strings.Join(d.ops, ", ")
+	d.ops = nil
+	return s
+}
+
+func (f orderFile) WriteAt(p []byte, off int64) (int, error) {
+	f.d.note("write " + f.name)
+	return f.file.WriteAt(p, off)
+}
+
+func (f orderFile) Sync() error {
+	f.d.note("sync " + f.name)
+	return f.file.Sync()
+}
+
+// control.jsonl is written only after the events before its entries are durable, also when nobody waits for a sync.
+func TestOrderOfWriting(t *testing.T) {
+	disk := new(orderDisk)
+	j, err := Open(t.TempDir(), Options{open: disk.open, Ballast: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	for _, c := range []struct {
+		entries []record.Entry
+		sync    bool
+		want    string
+	}{
+		{[]record.Entry{begin("t"), event("t", 0)}, true, "write 0001.jsonl, sync 0001.jsonl, write control.jsonl, sync control.jsonl"},
+		{[]record.Entry{event("t", 1), event("t", 2)}, true, "write 0001.jsonl, sync 0001.jsonl"},
+		{[]record.Entry{event("t", 3)}, false, "write 0001.jsonl"},
+		{[]record.Entry{{Kind: record.KindStage, Trial: "t", Attempt: 1, Fence: 1}}, false, "sync 0001.jsonl, write control.jsonl"},
+		{[]record.Entry{event("t", 4)}, true, "write 0001.jsonl, sync 0001.jsonl, sync control.jsonl"},
+		{nil, true, ""},
+	} {
+		for _, e := range c.entries {
+			if err := j.Append(t.Context(), e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if c.sync {
+			err = j.Sync(t.Context())
+		} else { // reading back writes, and does not sync
+			for _, e := range j.Attempt(t.Context(), "t", 1) {
+				err = e
+			}
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := disk.take(); got != c.want {
+			t.Errorf("%d entries, sync %v: %s; want %s", len(c.entries), c.sync, got, c.want)
+		}
+	}
+}

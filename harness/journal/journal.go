@@ -38,8 +38,8 @@ type Options struct {
 	Ballast      int64 // bytes set aside for the last entries; default 16 MiB; negative: none
 	// NoSync leaves out every fsync: for tests and measurements only.
 	NoSync bool
-	// Tee gets every entry once, in order, after it has become durable. A slow one slows the journal. The slice is good until it
-	// returns.
+	// Tee gets every entry that is appended, once, in order, after it has become durable. A slow one slows the journal. The
+	// slice is good until it returns. What was there before is not repeated: Scan has it, up to Recovery.Seq.
 	Tee func([]record.Entry)
 
 	open func(name string) (file, error) // for tests
