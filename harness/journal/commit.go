@@ -1,11 +1,7 @@
 package journal
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"iter"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -313,102 +309,4 @@ func shrink(b []byte) []byte {
 		return nil
 	}
 	return b
-}
-
-// Attempt implements record.Journal: it reads the entries from the files. After the attempt's verdict, or when another attempt took
-// its place, it yields record.ErrNotOpen.
-func (j *Journal) Attempt(ctx context.Context, trial string, number int) iter.Seq2[record.Entry, error] {
-	return func(yield func(record.Entry, error) bool) {
-		if err := j.attempt(ctx, trial, number, yield); err != nil {
-			yield(record.Entry{}, fmt.Errorf("journal: reading attempt %d of trial %s: %w", number, trial, err))
-		}
-	}
-}
-
-func (j *Journal) attempt(ctx context.Context, trial string, number int, yield func(record.Entry, error) bool) error {
-	j.mu.Lock()
-	a := j.index.find(trial, number)
-	if a == nil {
-		j.mu.Unlock()
-		return record.ErrNotOpen
-	}
-	count, target := a.count, j.seq
-	if len(a.at) < count {
-		j.wantWrite = max(j.wantWrite, target)
-		if err := j.waitLocked(ctx, func() bool { return len(a.at) >= count || a.closed }); err != nil {
-			return err
-		}
-		j.mu.Lock()
-	}
-	if a.closed {
-		j.mu.Unlock()
-		return record.ErrNotOpen
-	}
-	at := a.at[:count:count]
-	pins := j.pinLocked(at)
-	j.mu.Unlock()
-	defer j.unpin(pins)
-
-	files := map[int]*os.File{}
-	defer func() {
-		for _, f := range files {
-			f.Close()
-		}
-	}()
-	readers := map[int]*lineReader{}
-	n := names{}
-	for _, l := range at {
-		if err := ctx.Err(); err != nil {
-			return context.Cause(ctx)
-		}
-		f := files[l.segment()]
-		if f == nil {
-			name := controlFile
-			if l.segment() > 0 {
-				name = segmentFile(l.segment())
-			}
-			var err error
-			if f, err = os.Open(filepath.Join(j.dir, name)); err != nil {
-				return err
-			}
-			files[l.segment()], readers[l.segment()] = f, &lineReader{}
-		}
-		line, err := readers[l.segment()].at(f, l.off())
-		if err != nil {
-			return err
-		}
-		var r raw
-		if err := r.parse(line); err != nil {
-			return err
-		}
-		if string(r.trial) != trial || r.attempt != number {
-			return errors.New("the files were changed by somebody else")
-		}
-		if !yield(r.toEntry(n), nil) {
-			return nil
-		}
-	}
-	return nil
-}
-
-// pinLocked keeps the segments of these entries as they are until unpin.
-func (j *Journal) pinLocked(at []loc) []int {
-	var pins []int
-	for _, l := range at {
-		if s := l.segment(); s > 0 && (len(pins) == 0 || pins[len(pins)-1] != s) {
-			pins = append(pins, s)
-			j.pins[s]++
-		}
-	}
-	return pins
-}
-
-func (j *Journal) unpin(pins []int) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for _, s := range pins {
-		if j.pins[s]--; j.pins[s] == 0 {
-			delete(j.pins, s)
-		}
-	}
 }

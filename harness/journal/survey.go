@@ -1,0 +1,212 @@
+package journal
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/evalrun/evalrun/harness/record"
+)
+
+// A survey looks at what is there.
+type survey struct {
+	dir   string
+	known []Damage
+
+	state   *State
+	open    map[string]*opened
+	decided map[string]int64
+	control fileSurvey
+	seqs    []byte // numbers in control.jsonl, as differences
+	events  []*fileSurvey
+	active  segment
+	base    int64 // numbers are expected to be dense from here
+}
+
+// opened is a trial without a final verdict.
+type opened struct {
+	fence, first int64
+	last, now    int
+	entries      []located
+}
+
+type located struct {
+	seq int64
+	loc loc
+}
+
+type fileSurvey struct {
+	name  string
+	n     int // of the segment; 0: control.jsonl
+	first int64
+	last  int64
+	good  int64 // the end of the last good line
+	size  int64
+	runs  []run
+	bad   []badRange
+}
+
+// A run is a stretch of dense numbers in a segment.
+type run struct{ from, to, off int64 }
+
+// A badRange was not understood.
+type badRange struct {
+	from, to     int64 // bytes
+	after, until int64 // the good numbers around it; until 0: the file's end
+	whole        bool  // it has whole lines
+}
+
+func (s *survey) read() error {
+	s.state, s.open, s.decided = newState(s.dir), map[string]*opened{}, map[string]int64{}
+	last := int64(0)
+	s.control = fileSurvey{name: controlFile}
+	err := s.control.read(s.dir, func(r *raw, off int64) {
+		s.seqs = binary.AppendUvarint(s.seqs, uint64(r.seq-last))
+		last = r.seq
+		s.state.apply(r, off)
+		s.track(r, off)
+	})
+	if err != nil {
+		return err
+	}
+	segs, err := segments(s.dir)
+	if err != nil {
+		return err
+	}
+	s.active = segment{n: 1}
+	if n := len(segs); n > 0 {
+		s.active = segs[n-1]
+		if s.active.packed {
+			s.active = segment{n: s.active.n + 1}
+		}
+	}
+	need := s.control.last + 1
+	for _, o := range s.open {
+		if o.now != 0 {
+			need = min(need, o.first)
+		}
+	}
+	dense := true
+	for _, seg := range slices.Backward(segs) {
+		if seg.packed { // holds no entry of an open attempt
+			dense = false
+			continue
+		}
+		f := &fileSurvey{name: segmentFile(seg.n), n: seg.n}
+		if err := f.read(s.dir, func(r *raw, off int64) {
+			if o := s.open[string(r.trial)]; o != nil && o.now == r.attempt && r.seq > o.first {
+				o.entries = append(o.entries, located{r.seq, at(f.n, off)})
+			}
+			if n := len(f.runs); n > 0 && f.runs[n-1].to+1 == r.seq {
+				f.runs[n-1].to++
+			} else {
+				f.runs = append(f.runs, run{r.seq, r.seq, off})
+			}
+		}); err != nil {
+			return err
+		}
+		s.events = append(s.events, f)
+		if dense && f.first > 0 {
+			s.base = f.first
+		}
+		if f.first > 0 && f.first <= need {
+			break
+		}
+	}
+	slices.Reverse(s.events)
+	if len(s.events) == len(segs) {
+		s.base = 1
+	}
+	return nil
+}
+
+// track keeps account of what is open.
+func (s *survey) track(r *raw, off int64) {
+	id := string(r.trial)
+	o := s.open[id]
+	switch string(r.kind) {
+	case record.KindAmend:
+		return
+	case record.KindAttempt:
+		if o == nil {
+			o = &opened{fence: s.decided[id]}
+			delete(s.decided, id)
+			s.open[id] = o
+		}
+		if o.now != r.attempt {
+			o.now, o.first, o.entries = r.attempt, r.seq, nil
+		}
+		o.last = max(o.last, r.attempt)
+	}
+	if o != nil {
+		o.fence = max(o.fence, r.fence)
+		if o.now == r.attempt {
+			o.entries = append(o.entries, located{r.seq, at(0, off)})
+		}
+	}
+	if string(r.kind) == record.KindVerdict {
+		if o != nil && o.now == r.attempt {
+			o.now, o.entries = 0, nil
+		}
+		if readVerdict(r.data).Final {
+			fence := r.fence
+			if o != nil {
+				fence = max(fence, o.fence)
+			}
+			delete(s.open, id)
+			s.decided[id] = fence
+		}
+	}
+}
+
+// read goes through the lines of a file.
+func (f *fileSurvey) read(dir string, good func(r *raw, off int64)) error {
+	file, err := os.Open(filepath.Join(dir, f.name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	defer file.Close()
+	in := newLines(file, 0)
+	var bad *badRange
+	for {
+		line, off, err := in.next()
+		if err == io.EOF {
+			f.size = off + in.rest()
+			if f.size > f.good {
+				f.bad = append(f.bad, badRange{from: f.good, to: f.size, after: f.last, whole: bad != nil})
+			}
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("journal: reading %s: %w", f.name, err)
+		}
+		var r raw
+		if err := r.parse(line); err != nil || r.seq <= f.last {
+			if bad == nil {
+				bad = &badRange{from: off, after: f.last, whole: true}
+			}
+			continue
+		}
+		if err := newer(r.v); err != nil {
+			return err
+		}
+		if bad != nil {
+			bad.to, bad.until = off, r.seq
+			f.bad = append(f.bad, *bad)
+			bad = nil
+		}
+		good(&r, off)
+		if f.first == 0 {
+			f.first = r.seq
+		}
+		f.last, f.good = r.seq, off+int64(len(line))+1
+	}
+}
