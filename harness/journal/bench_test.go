@@ -110,7 +110,7 @@ func BenchmarkSteps(b *testing.B) {
 		for b.Loop() {
 			_, err := f.Write(data)
 			must(b, err)
-			must(b, syscall.Fdatasync(int(f.Fd())))
+			must(b, journal.Datasync(f))
 		}
 		perEntry(b, start, 3*b.N)
 	})
