@@ -91,7 +91,7 @@ A run leaves a folder with a summary and with Parquet files. Interrupted, it goe
 		},
 		Before: a.before,
 		Commands: []*cli.Command{
-			a.runCommand(), a.resumeCommand(), a.showCommand(), a.compareCommand(), a.rerunCommand(),
+			a.runCommand(), a.resumeCommand(), a.showCommand(), a.compareCommand(), a.exportCommand(), a.rerunCommand(),
 			a.tasksCommand(), a.configCommand(), a.doctorCommand(), a.gcCommand(), a.versionCommand(), a.helpCommand(),
 		},
 	}

@@ -14,6 +14,9 @@ func (a *app) configCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "config",
 		Usage: "look at configurations",
+		Description: `Examples:
+   evalrun config show nightly.yaml
+   evalrun config schema > evalrun.schema.json`,
 		Commands: []*cli.Command{
 			{
 				Name:      "show",

@@ -91,7 +91,7 @@ func (a *app) run(ctx context.Context, args []string, o *runOptions) (err error)
 		return a.describe(ready, o.json)
 	}
 	for _, n := range ready.Notes {
-		a.say("note: %s", n)
+		a.say("note: %s", progress.Clean(n))
 	}
 	var d *rundir.Dir
 	if o.out != "" {
@@ -236,7 +236,8 @@ func (a *app) header(r *wire.Ready, d *rundir.Dir) {
 	var parts []string
 	for _, l := range r.Limits() {
 		switch {
-		case l.Name == "workers", l.Name == "sandbox", l.Name == "machines at once", strings.HasSuffix(l.Name, " limit"):
+		case l.Name == "workers", l.Name == "sandbox", l.Name == "machines at once",
+			strings.HasSuffix(l.Name, " limit") && r.Driver.Name() == "local": // where they are kept otherwise than one would expect
 			s := l.Name + " " + l.Value
 			if strings.HasPrefix(l.Why, "NO ISOLATION") {
 				s += " (" + l.Why + ")"

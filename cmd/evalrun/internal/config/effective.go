@@ -158,12 +158,12 @@ func (l *layout) run(tree *node) {
 	full := merge(tree, def, "limits", "phases", "sandbox", "retries", "pools")
 	f := &l.out.File
 	l.decode(full, f, "")
-	if len(l.errs.list) > 0 {
-		l.arms(full) // to find what is wrong in the arms as well
-		return
-	}
+	// What was decoded is checked even when something else was wrong, so that all is told at once.
 	l.benchmarks(full)
 	l.arms(full)
+	if len(l.errs.list) > 0 {
+		return
+	}
 	l.bounds(full)
 	if f.EnvFile != "" {
 		f.EnvFile = abs(l.dir, f.EnvFile)
@@ -219,12 +219,18 @@ func (l *layout) benchmarks(tree *node) {
 		nodes = append([]*node{tree.get("benchmark")}, nodes...)
 	}
 	if len(f.Benchmarks) == 0 {
+		if len(l.errs.list) > 0 { // a mistyped key, most likely
+			return
+		}
 		l.errs.add(pos{file: tree.at.file}, "benchmark", "no benchmark is named", "add a line such as: benchmark: quickstart")
 		return
 	}
 	seen := map[string]bool{}
 	for i := range f.Benchmarks {
 		b := &f.Benchmarks[i]
+		if i >= len(nodes) || b.Name == "" { // was not decoded
+			continue
+		}
 		n := nodes[i]
 		at := cmpNode(n.get("name"), n)
 		k, msg, hint := l.reg.name("benchmark", l.reg.Benchmarks, b.Name, &b.Path, l.dir)

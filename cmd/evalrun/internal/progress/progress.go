@@ -53,6 +53,8 @@ type Reporter struct {
 	bar       *progressbar.ProgressBar
 	lastLine  time.Time
 	lastShare int // of 5 % steps
+	lastDone  int
+	lines     int
 }
 
 type counts struct {
@@ -225,7 +227,11 @@ func (r *Reporter) due(c counts, last bool) bool {
 	if !last && now.Sub(r.lastLine) < time.Second { // a quick run does not flood
 		return false
 	}
-	r.lastLine, r.lastShare = now, share
+	if last && c.done == r.lastDone && c.running == 0 && r.lines > 0 { // that line is there already
+		return false
+	}
+	r.lastLine, r.lastShare, r.lastDone = now, share, c.done
+	r.lines++
 	return true
 }
 

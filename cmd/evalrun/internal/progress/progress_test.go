@@ -53,7 +53,7 @@ func TestPlain(t *testing.T) {
 		buf.Reset()
 		r.Say("hello\x1b[31m\nthere")
 		r.Close()
-		if got := buf.String(); !strings.HasPrefix(got, "hello[31m there\n") || strings.Count(got, "\n") != 2 {
+		if got := buf.String(); !strings.HasPrefix(got, "hello[31m there\n") || strings.Count(got, "\n") != 1 { // the last line has not changed
 			t.Errorf("at the end: %q", got)
 		}
 	})

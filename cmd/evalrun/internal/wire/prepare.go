@@ -92,6 +92,7 @@ func Prepare(ctx context.Context, eff *config.Effective, planned *record.Plan, o
 	if err != nil {
 		return nil, err
 	}
+	r.noteBad()
 	if err := r.survey(ctx); err != nil {
 		return nil, err
 	}
@@ -237,6 +238,26 @@ func (r *Ready) same(p *record.Plan) error {
 		}
 	}
 	return nil
+}
+
+// noteBad tells of tasks that cannot be read.
+func (r *Ready) noteBad() {
+	n, first := 0, ""
+	for _, t := range r.Plan.Tasks {
+		if t.Bad == "" {
+			continue
+		}
+		if n++; first == "" {
+			first = t.Bad
+		}
+	}
+	verb := "are"
+	if n == 1 {
+		verb = "is"
+	}
+	if n > 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("%d of %d tasks cannot be read and %s skipped; the first: %s", n, len(r.Plan.Tasks), verb, first))
+	}
 }
 
 // surveyed bounds how many tasks are looked at before the run begins: what a task needs is asked again when it is played.

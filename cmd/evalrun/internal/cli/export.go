@@ -1,0 +1,77 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
+	"github.com/evalrun/evalrun/harness/journal"
+	"github.com/evalrun/evalrun/harness/rundir"
+	"github.com/evalrun/evalrun/reports/convert"
+)
+
+func (a *app) exportCommand() *cli.Command {
+	var format, out, tables string
+	formats := []string{convert.JSONL, convert.CSV}
+	return &cli.Command{
+		Name:      "export",
+		Usage:     "write a run's tables as JSON lines or CSV",
+		ArgsUsage: "RUN",
+		Description: `Tables: ` + strings.Join(convert.Tables, ", ") + `; their columns are in docs/schema.md. The same tables lie in
+the run folder as Parquet.
+
+Examples:
+   evalrun export out --format csv -o tables
+   evalrun export out --format jsonl --tables trials,events -o tables`,
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "format", Usage: "`FORMAT`: " + strings.Join(formats, ", "), Value: convert.JSONL, Destination: &format},
+			&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Usage: "`FOLDER` for the files", Destination: &out},
+			&cli.StringFlag{Name: "tables", Usage: "only these `TABLES`", Destination: &tables},
+		},
+		Action: func(_ context.Context, cmd *cli.Command) error {
+			path, err := one(cmd, "run folder")
+			if err != nil {
+				return err
+			}
+			if out == "" {
+				return usage("add -o FOLDER", "export needs a folder to write to")
+			}
+			if !slices.Contains(formats, format) {
+				return usage("formats: "+strings.Join(formats, ", "), "unknown format %q", format)
+			}
+			var only []string
+			for t := range strings.SplitSeq(tables, ",") {
+				if t = strings.TrimSpace(t); t == "" {
+					continue
+				}
+				if !slices.Contains(convert.Tables, t) {
+					hint := "tables: " + strings.Join(convert.Tables, ", ")
+					if near := config.Near(t, convert.Tables); near != nil {
+						hint = fmt.Sprintf("did you mean %q?", near[0])
+					}
+					return usage(hint, "unknown table %q", t)
+				}
+				only = append(only, t)
+			}
+			d, err := rundir.View(path)
+			if err != nil {
+				return folderError(err)
+			}
+			if err := convert.Export(out, format, only, d.Plan(), journal.Scan(d.Journal())); err != nil {
+				return err
+			}
+			if only == nil {
+				only = convert.Tables
+			}
+			for _, t := range only {
+				fmt.Fprintln(a.Stdout, filepath.Join(out, t+"."+format))
+			}
+			return nil
+		},
+	}
+}

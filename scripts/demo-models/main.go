@@ -1,0 +1,260 @@
+// Command demo-models is an OpenAI-compatible server with two "models" whose replies are scripted: it was with them, and not with any real
+// model, that the tape of `make demo` was recorded (scripts/record-demo). What they score says nothing about any model; it shows
+// what a run, a comparison and a trajectory look like.
+//
+// "scripted-careful" looks around, plays the known solution of most tasks, checks its work and finishes. "scripted-hasty" does not look, writes
+// the first thing that comes to mind for some tasks (mistakes.yaml), makes a malformed call, and gives up once.
+package main
+
+import (
+	_ "embed"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+)
+
+// A solution is what a task's file says of one stage.
+type solution struct {
+	task, phrase string // the phrase tells the stage by its instruction
+	files        bool
+	script       string // shell or Python
+	code         string // for solution.py
+	answer       string
+}
+
+// A mistake is what a model does instead of solving a task.
+type mistake struct {
+	Models  []string `yaml:"models"`
+	Thought string   `yaml:"thought"`
+	Script  string   `yaml:"script"`
+	Answer  string   `yaml:"answer"`
+	GiveUp  string   `yaml:"give_up"`
+	Garbled bool     `yaml:"garbled"` // one malformed call, then the solution
+}
+
+//go:embed mistakes.yaml
+var mistakesYAML []byte
+
+func main() {
+	tasks := flag.String("tasks", "benchmarks/quickstart/suite/tasks.yaml", "the tasks that are solved")
+	addr := flag.String("addr", "127.0.0.1:0", "where to listen")
+	file := flag.String("address-file", "", "where to write the base URL")
+	flag.Parse()
+	sols, err := load(*tasks)
+	if err != nil {
+		log.Fatal(err)
+	}
+	var mistakes map[string]mistake
+	if err := yaml.Unmarshal(mistakesYAML, &mistakes); err != nil {
+		log.Fatal(err)
+	}
+	l, err := net.Listen("tcp", *addr)
+	if err != nil {
+		log.Fatal(err)
+	}
+	url := "http://" + l.Addr().String() + "/v1"
+	if *file != "" {
+		if err := os.WriteFile(*file, []byte(url), 0o644); err != nil {
+			log.Fatal(err)
+		}
+	}
+	fmt.Println(url)
+	s := &server{sols, mistakes}
+	log.Fatal(http.Serve(l, http.HandlerFunc(s.serve)))
+}
+
+func load(name string) ([]solution, error) {
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	type Stage struct { // exported, as the decoder asks of what is inlined
+		Instruction string `yaml:"instruction"`
+		Oracle      any    `yaml:"oracle"`
+		Answer      any    `yaml:"answer"`
+		Files       any    `yaml:"files"`
+	}
+	var f struct {
+		Tasks []struct {
+			ID     string `yaml:"id"`
+			Stage  `yaml:",inline"`
+			Stages []Stage `yaml:"stages"`
+		} `yaml:"tasks"`
+	}
+	if err := yaml.Unmarshal(b, &f); err != nil {
+		return nil, err
+	}
+	var out []solution
+	for _, t := range f.Tasks {
+		stages := t.Stages
+		if stages == nil {
+			stages = []Stage{t.Stage}
+		}
+		for _, s := range stages {
+			x := solution{task: t.ID, phrase: squeeze(s.Instruction)[:60], files: t.Files != nil}
+			switch o := s.Oracle.(type) {
+			case string:
+				x.script = o
+			case map[string]any:
+				x.code, _ = o["answer"].(string)
+			}
+			switch a := s.Answer.(type) {
+			case []any:
+				x.answer = fmt.Sprint(a[0])
+			case nil:
+			default:
+				x.answer = fmt.Sprint(a)
+			}
+			out = append(out, x)
+		}
+	}
+	return out, nil
+}
+
+func squeeze(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+type server struct {
+	solutions []solution
+	mistakes  map[string]mistake
+}
+
+type request struct {
+	Model    string `json:"model"`
+	Messages []struct {
+		Role    string          `json:"role"`
+		Content json.RawMessage `json:"content"`
+	} `json:"messages"`
+}
+
+func (s *server) serve(w http.ResponseWriter, r *http.Request) {
+	var req request
+	if err := json.NewDecoder(r.Body).Decode(&req); err != nil || len(req.Messages) == 0 {
+		http.Error(w, `{"error":{"message":"not a chat completion request"}}`, http.StatusBadRequest)
+		return
+	}
+	goal, step, in := "", 0, 0
+	for _, m := range req.Messages {
+		in += len(m.Content)/4 + 4
+		switch m.Role {
+		case "user":
+			goal, step = text(m.Content), 0
+		case "assistant":
+			step++
+		}
+	}
+	reply := s.reply(req.Model, goal, step)
+	json.NewEncoder(w).Encode(reply.wire(req.Model, in))
+}
+
+func text(raw json.RawMessage) string {
+	var s string
+	if json.Unmarshal(raw, &s) == nil {
+		return s
+	}
+	var parts []struct{ Text string }
+	json.Unmarshal(raw, &parts)
+	for _, p := range parts {
+		s += p.Text
+	}
+	return s
+}
+
+// A turn is one reply: some words and one call.
+type turn struct{ words, tool, args string }
+
+func call(words, tool string, args any) turn {
+	b, err := json.Marshal(args)
+	if err != nil {
+		panic(err)
+	}
+	return turn{words, tool, string(b)}
+}
+
+func bash(words, command string) turn {
+	return call(words, "execute_bash", map[string]string{"command": command})
+}
+
+func finish(words, message string) turn {
+	return call(words, "finish", map[string]string{"message": message})
+}
+
+func (s *server) reply(model, goal string, step int) turn {
+	for _, x := range s.solutions {
+		if strings.Contains(squeeze(goal), x.phrase) {
+			turns := s.play(model, x)
+			return turns[min(step, len(turns)-1)]
+		}
+	}
+	return call("", "finish", map[string]any{"message": "I have no script for this task.", "gave_up": true})
+}
+
+// play is what a model does about a task, from the first reply to the last.
+func (s *server) play(model string, x solution) []turn {
+	var turns []turn
+	careful := strings.HasSuffix(model, "careful")
+	if m, ok := s.mistakes[x.task]; ok && contains(m.Models, model) {
+		switch {
+		case m.GiveUp != "":
+			return []turn{bash("Let me see what there is.", "ls"), call("", "finish", map[string]any{"message": m.GiveUp, "gave_up": true})}
+		case m.Garbled:
+			turns = append(turns, turn{"I run it at once.", "execute_bash", `{"command": "python3 - <<'END'`})
+		case m.Answer != "":
+			return []turn{finish(m.Thought, m.Answer)}
+		default:
+			return []turn{bash(m.Thought, m.Script), finish("", "Done.")}
+		}
+	}
+	if x.answer != "" {
+		if careful {
+			turns = append(turns, call("Let me think this through before I answer.", "execute_bash", map[string]string{"command": "python3 -c 'print(\"checking by hand\")'"}))
+		}
+		return append(turns, finish("", x.answer))
+	}
+	if careful && x.files {
+		turns = append(turns, bash("I look at what is there first.", "find . -type f | LC_ALL=C sort | head -50; for f in $(find . -maxdepth 1 -type f | LC_ALL=C sort); do echo \"== $f\"; head -n 12 \"$f\"; done"))
+	}
+	switch {
+	case x.code != "":
+		turns = append(turns, bash("I write the function.", "cat > solution.py <<'END_OF_SOLUTION'\n"+x.code+"END_OF_SOLUTION"))
+		if careful {
+			turns = append(turns, bash("Does it load?", "python3 -c 'import solution; print(\"loads\")'"))
+		}
+	case strings.HasPrefix(x.script, "#!/usr/bin/env python3"):
+		turns = append(turns, bash("A short program does this.", "cat > /tmp/do.py <<'END_OF_PROGRAM'\n"+x.script+"END_OF_PROGRAM\npython3 /tmp/do.py"))
+	default:
+		turns = append(turns, bash("This can be done in the shell.", x.script))
+	}
+	if careful {
+		turns = append(turns, bash("I check what has become of it.", "find . -type f | LC_ALL=C sort | head -20"))
+	}
+	return append(turns, finish("", "Done."))
+}
+
+func contains(models []string, model string) bool {
+	for _, m := range models {
+		if strings.HasSuffix(model, m) {
+			return true
+		}
+	}
+	return false
+}
+
+// wire is a turn as a chat completion. Tokens are counted as four bytes each.
+func (t turn) wire(model string, in int) any {
+	type object = map[string]any
+	return object{
+		"id": "chatcmpl-scripted", "object": "chat.completion", "created": 0, "model": model,
+		"choices": []object{{"index": 0, "finish_reason": "tool_calls", "message": object{
+			"role": "assistant", "content": t.words,
+			"tool_calls": []object{{"id": "call_1", "type": "function", "function": object{"name": t.tool, "arguments": t.args}}},
+		}}},
+		"usage": object{"prompt_tokens": in, "completion_tokens": (len(t.words)+len(t.args))/4 + 8, "total_tokens": in + (len(t.words)+len(t.args))/4 + 8},
+	}
+}
