@@ -82,6 +82,9 @@ func newTable[T any](root, name, run string, ax axes[T]) *table[T] {
 	return &table[T]{name: name, dir: filepath.Join(root, name), run: run, axes: ax, first: 1}
 }
 
+// codec is shared: each of its encoders holds some megabytes.
+var codec = &zstd.Codec{Level: zstd.SpeedFastest, Concurrency: 1}
+
 // encoder is made late: a run of one second has no need of most of them before its end.
 func (t *table[T]) encoder() encoder[T] {
 	if t.w == nil {
@@ -92,7 +95,7 @@ func (t *table[T]) encoder() encoder[T] {
 
 func (t *table[T]) newEncoder() encoder[T] {
 	opts := []parquet.WriterOption{
-		parquet.Compression(&zstd.Codec{Level: zstd.SpeedFastest, Concurrency: 1}),
+		parquet.Compression(codec),
 		parquet.CreatedBy("evalrun", strconv.Itoa(rows.Schema), ""),
 		parquet.DictionaryMaxBytes(1 << 20),
 		parquet.WriteBufferSize(64 << 10),

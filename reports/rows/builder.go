@@ -247,8 +247,11 @@ func (b *Builder) reward(e *record.Entry, out *Batch) error {
 
 func (b *Builder) call(e *record.Entry, out *Batch) error {
 	var c record.Call
-	if err := json.Unmarshal(e.Data, &c); err != nil {
-		return err
+	if !scanModelCall(e.Data, &c) {
+		c = record.Call{}
+		if err := json.Unmarshal(e.Data, &c); err != nil {
+			return err
+		}
 	}
 	row := ModelCall{
 		Run: b.run, Trial: clean(e.Trial), Attempt: int32(e.Attempt), Actor: c.Actor, Role: c.Role, N: int32(c.N), Try: int32(c.Try),

@@ -28,8 +28,11 @@ type envelope struct {
 
 func (b *Builder) event(e *record.Entry, out *Batch) error {
 	var w envelope
-	if err := json.Unmarshal(e.Data, &w); err != nil {
-		return err
+	if !w.scan(e.Data) {
+		w = envelope{}
+		if err := json.Unmarshal(e.Data, &w); err != nil {
+			return err
+		}
 	}
 	out.Events = append(out.Events, Event{
 		Run: b.run, Trial: clean(e.Trial), Attempt: int32(e.Attempt), ID: w.ID, Time: w.Time.UTC(), MonoUS: w.MonoUS,
@@ -47,10 +50,13 @@ func (b *Builder) event(e *record.Entry, out *Batch) error {
 		r.blob(w.Blob)
 		return nil
 	}
-	body, err := event.Default.DecodeBody(class(w.Class), w.Kind, w.Body)
-	if err != nil {
-		out.Events = out.Events[:len(out.Events)-1]
-		return fmt.Errorf("event %d: %w", w.ID, err)
+	body := scanBody(w.Class, w.Kind, w.Body)
+	if body == nil {
+		var err error
+		if body, err = event.Default.DecodeBody(class(w.Class), w.Kind, w.Body); err != nil {
+			out.Events = out.Events[:len(out.Events)-1]
+			return fmt.Errorf("event %d: %w", w.ID, err)
+		}
 	}
 	r.fill(body)
 	return nil
