@@ -71,10 +71,11 @@ func Create(path string, plan *record.Plan) (*Dir, error) {
 	if err != nil {
 		return nil, fmt.Errorf("run folder: %w", err)
 	}
+	if _, err := os.Lstat(filepath.Join(path, planFile)); err == nil {
+		return nil, fmt.Errorf("%s holds a run already (%w): go on with it by `evalrun resume`, or name another folder", path, ErrExists)
+	}
 	for _, d := range list {
 		switch d.Name() {
-		case planFile:
-			return nil, fmt.Errorf("%s holds a run already (%w): go on with it by `evalrun resume`, or name another folder", path, ErrExists)
 		case lockFile, planFile + partial: // left by a process that died before it wrote the plan
 		default:
 			return nil, fmt.Errorf("%s: %w and holds no run: name an empty or a new folder", path, ErrExists)
