@@ -195,6 +195,11 @@ func (t *talk) run(ctx context.Context) (agent.Answer, error) {
 	var late <-chan time.Time
 	for {
 		select {
+		case <-in.flooded: // what it sent before is not carried out any more: there may be a lot
+			return agent.Answer{}, &Failure{Text: in.err.Error(), Stderr: t.p.stderr.last()}
+		default:
+		}
+		select {
 		case m, ok := <-in.messages:
 			if !ok {
 				err := t.over(ctx, in, "without finish")
@@ -598,14 +603,15 @@ func (t *talk) finish(ctx context.Context, m message) (agent.Answer, error) {
 // An input reads the program's messages.
 type input struct {
 	r        *bufio.Reader
-	messages chan message // closed at the end; then err and lines are set
-	queued   atomic.Int64 // bytes that wait to be handled
+	messages chan message  // closed at the end; then err and lines are set
+	flooded  chan struct{} // closed when too many messages wait; then err is set
+	queued   atomic.Int64  // bytes that wait to be handled
 	err      error
 	lines    int
 }
 
 func newInput(r io.Reader) *input {
-	return &input{r: bufio.NewReaderSize(r, 64<<10), messages: make(chan message, maxWaiting)}
+	return &input{r: bufio.NewReaderSize(r, 64<<10), messages: make(chan message, maxWaiting), flooded: make(chan struct{})}
 }
 
 func (in *input) handled(m message) { in.queued.Add(-int64(len(m.line))) }
@@ -627,12 +633,14 @@ func (in *input) read() {
 			continue
 		}
 		if in.queued.Add(int64(len(b))) > maxQueued && len(in.messages) > 0 {
+			defer close(in.flooded)
 			in.err = fmt.Errorf("line %d of its output: more than %d MiB of messages wait for their answers; read the answers", in.lines, maxQueued>>20)
 			return
 		}
 		select {
 		case in.messages <- m:
 		default:
+			defer close(in.flooded)
 			in.err = fmt.Errorf("line %d of its output: more than %d messages wait for their answers; read the answers", in.lines, maxWaiting)
 			return
 		}

@@ -50,7 +50,16 @@ func (f replies) Generate(_ context.Context, r *model.Request) (*model.Response,
 }
 
 var setup = agenttest.Setup{
-	Goal: `say "hi"`, Outputs: map[string]string{"echo hi": "hi\n"}, Seed: 7,
+	Goal: `say "hi"`, Run: func(ctx context.Context, r event.Run) (event.RunResult, error) {
+		switch r.Command {
+		case "echo hi":
+			return event.RunResult{Output: "hi\n", OutBytes: 3}, nil
+		case "slow":
+			time.Sleep(200 * time.Millisecond)
+			return event.RunResult{}, nil
+		}
+		return event.RunResult{Code: 127, Output: "not found"}, nil
+	}, Seed: 7,
 	Tools: []agent.Tool{
 		{Name: "look", Description: "looks", Schema: json.RawMessage(`{"type":"object"}`)},
 		{Name: "sh", Parse: func(args json.RawMessage) (event.Body, error) {
@@ -135,27 +144,28 @@ func TestHost(t *testing.T) {
 // What becomes of a program that does not do its part: whose fault it is, and what is said.
 func TestHostFailures(t *testing.T) {
 	for name, c := range map[string]struct{ script, want string }{
-		"exits at once":     {`exit 0`, "it exited with code 0 before it said start, after 0 lines of output"},
-		"crashes":           {`hello; echo 'Traceback: no' >&2; exit 1`, "it exited with code 1 without finish, after 1 lines of output; its stderr ends: Traceback: no"},
-		"crashes in a step": {`hello; run; kill -SEGV $$`, "it was ended by SIGSEGV without finish, after 2 lines"},
-		"not JSON":          {`hello; echo 'thinking…'`, `line 2 of its output is not JSON: "thinking\u2026"; its output is for messages alone, print to stderr`},
-		"cut short":         {`hello; printf '{"type":"fin'`, `line 2 of its output is not JSON: "{\"type\":\"fin"`},
-		"not a message":     {`hello; say '[1]'`, `line 2 of its output is not a message: "[1]"`},
-		"no type":           {`hello; say '{"id":1}'`, `line 2 of its output is a message without type`},
-		"no id":             {`hello; say '{"type":"step","kind":"run"}'`, `line 2 of its output: "step" needs an id, a number from 1`},
-		"text as id":        {`hello; say '{"type":"step","id":"a"}'`, `line 2 of its output is not a message`},
-		"NUL":               {`hello; printf 'a\000b\n'`, `line 2 of its output has a NUL byte: "a\x00b"`},
-		"not UTF-8":         {`hello; printf '{"type":"\377"}\n'`, `line 2 of its output is not UTF-8: "{\"type\":\"\xff\"}"`},
-		"escape codes":      {`hello; printf '\033[2J\n'; printf '\033]0;owned\007' >&2`, `line 2 of its output is not JSON: "\x1b[2J"`},
-		"flood of bytes":    {`hello; head -c 20000000 /dev/zero | tr '\0' a; sleep 100`, "line 2 of its output is longer than 16 MiB"},
-		"flood of lines":    {`hello; yes '{"type":"step","id":1,"kind":"run"}'`, `line `},
-		"no start":          {`run`, `line 1 of its output is "step"; the first message must be start`},
-		"start twice":       {`hello; say '{"type":"start","protocol":1}'`, `line 2 of its output: "start" needs an id`},
-		"another version":   {`say '{"type":"start","protocol":2}'`, "it speaks protocol 2, and this evalrun speaks 1 only"},
-		"odd start":         {`say '{"type":"start","protocol":1,"x":1}'`, `line 1 of its output: start: unknown field "x"`},
-		"odd finish":        {`hello; say '{"type":"finish","text":"42"}'`, `line 2 of its output: finish: unknown field "text"`},
-		"blob as answer":    {`hello; say '{"type":"finish","answer":{"parts":[{"blob":{"sha256":"00","size":1}}]}}'`, "line 2 of its output: finish: an answer is text"},
-		"says nothing":      {`sleep 1000`, "it did not say start within 300ms"},
+		"exits at once":          {`exit 0`, "it exited with code 0 before it said start, after 0 lines of output"},
+		"crashes":                {`hello; echo 'Traceback: no' >&2; exit 1`, "it exited with code 1 without finish, after 1 lines of output; its stderr ends: Traceback: no"},
+		"crashes in a step":      {`hello; run; kill -SEGV $$`, "it was ended by SIGSEGV without finish, after 2 lines"},
+		"not JSON":               {`hello; echo 'thinking…'`, `line 2 of its output is not JSON: "thinking\u2026"; its output is for messages alone, print to stderr`},
+		"cut short":              {`hello; printf '{"type":"fin'`, `line 2 of its output is not JSON: "{\"type\":\"fin"`},
+		"not a message":          {`hello; say '[1]'`, `line 2 of its output is not a message: "[1]"`},
+		"no type":                {`hello; say '{"id":1}'`, `line 2 of its output is a message without type`},
+		"no id":                  {`hello; say '{"type":"step","kind":"run"}'`, `line 2 of its output: "step" needs an id, a number from 1`},
+		"text as id":             {`hello; say '{"type":"step","id":"a"}'`, `line 2 of its output is not a message`},
+		"NUL":                    {`hello; printf 'a\000b\n'`, `line 2 of its output has a NUL byte: "a\x00b"`},
+		"not UTF-8":              {`hello; printf '{"type":"\377"}\n'`, `line 2 of its output is not UTF-8: "{\"type\":\"\xff\"}"`},
+		"escape codes":           {`hello; printf '\033[2J\n'; printf '\033]0;owned\007' >&2`, `line 2 of its output is not JSON: "\x1b[2J"`},
+		"flood of bytes":         {`hello; head -c 20000000 /dev/zero | tr '\0' a; sleep 100`, "line 2 of its output is longer than 16 MiB"},
+		"flood of lines":         {`hello; yes '{"type":"step","id":1,"kind":"think"}'`, `line `},
+		"flood of slow requests": {`hello; yes '{"type":"step","id":1,"kind":"run","body":{"command":"slow"}}'`, `line 6`},
+		"no start":               {`run`, `line 1 of its output is "step"; the first message must be start`},
+		"start twice":            {`hello; say '{"type":"start","protocol":1}'`, `line 2 of its output: "start" needs an id`},
+		"another version":        {`say '{"type":"start","protocol":2}'`, "it speaks protocol 2, and this evalrun speaks 1 only"},
+		"odd start":              {`say '{"type":"start","protocol":1,"x":1}'`, `line 1 of its output: start: unknown field "x"`},
+		"odd finish":             {`hello; say '{"type":"finish","text":"42"}'`, `line 2 of its output: finish: unknown field "text"`},
+		"blob as answer":         {`hello; say '{"type":"finish","answer":{"parts":[{"blob":{"sha256":"00","size":1}}]}}'`, "line 2 of its output: finish: an answer is text"},
+		"says nothing":           {`sleep 1000`, "it did not say start within 300ms"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
