@@ -11,8 +11,8 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// Attempt implements record.Journal: it reads the entries from the files. After the attempt's verdict, or when another attempt took
-// its place, it yields record.ErrNotOpen.
+// Attempt implements record.Journal: it reads the entries from the files. An attempt that was cut off (by a verdict "canceled"
+// that is not final, or by the next attempt) can be read until its trial is decided; any other is record.ErrNotOpen after its verdict.
 func (j *Journal) Attempt(ctx context.Context, trial string, number int) iter.Seq2[record.Entry, error] {
 	return func(yield func(record.Entry, error) bool) {
 		if err := j.attempt(ctx, trial, number, yield); err != nil {

@@ -3,6 +3,7 @@ package journal
 import (
 	"fmt"
 	"hash/maphash"
+	"iter"
 
 	"github.com/evalrun/evalrun/harness/record"
 )
@@ -26,9 +27,12 @@ type trial struct {
 	fence int64
 	last  int      // its newest attempt
 	now   *attempt // nil between two attempts
+	// cut are earlier attempts that were cut off (no verdict, or "canceled"): an attempt that takes the trial up asks
+	// for what they had, so they can be read until the trial is decided.
+	cut []*attempt
 }
 
-// An attempt that has no verdict yet.
+// An attempt that has no verdict yet, or was cut off.
 type attempt struct {
 	number int
 	count  int   // entries taken
@@ -74,7 +78,7 @@ func (x *index) admit(e *record.Entry) (*attempt, error) {
 	a := t.now
 	a.count++
 	if e.Kind == record.KindVerdict {
-		x.end(e.Trial, t, readVerdict(e.Data).Final)
+		x.end(e.Trial, t, readVerdict(e.Data))
 	}
 	return a, nil
 }
@@ -100,7 +104,7 @@ func (x *index) begin(t *trial, e *record.Entry) (*attempt, error) {
 		return nil, refuse(record.ErrNotOpen, e, fmt.Sprintf("attempt %d has begun already", t.last))
 	default:
 		if t.now != nil {
-			t.now.drop()
+			t.cut = append(t.cut, t.now)
 		}
 		t.now = &attempt{number: e.Attempt}
 	}
@@ -109,19 +113,44 @@ func (x *index) begin(t *trial, e *record.Entry) (*attempt, error) {
 	return t.now, nil
 }
 
-func (x *index) end(id string, t *trial, final bool) {
-	t.now.drop()
+func (x *index) end(id string, t *trial, v verdict) {
+	if v.cutOff() {
+		t.cut = append(t.cut, t.now)
+	} else {
+		t.now.drop()
+	}
 	t.now = nil
-	if final {
+	if v.Final {
+		for _, a := range t.cut {
+			a.drop()
+		}
 		delete(x.open, id)
 		x.decided[x.hash(id)] = t.fence
 	}
 }
 
-// find returns the attempt while it is open.
+// attempts yields those of a trial whose entries are kept.
+func (t *trial) attempts() iter.Seq[*attempt] {
+	return func(yield func(*attempt) bool) {
+		for _, a := range t.cut {
+			if !yield(a) {
+				return
+			}
+		}
+		if t.now != nil {
+			yield(t.now)
+		}
+	}
+}
+
+// find returns an attempt that is open or was cut off.
 func (x *index) find(id string, number int) *attempt {
-	if t := x.open[id]; t != nil && t.now != nil && t.now.number == number {
-		return t.now
+	if t := x.open[id]; t != nil {
+		for a := range t.attempts() {
+			if a.number == number {
+				return a
+			}
+		}
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ func (j *Journal) pack(ctx context.Context) error {
 	return nil
 }
 
-// idleSegment says whether a segment is finished and nobody reads it or may want to: no open attempt has entries in it.
+// idleSegment says whether a segment is finished and nobody reads it or may want to: no attempt that can be read has entries in it.
 func (j *Journal) idleSegment(n int) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -49,8 +49,10 @@ func (j *Journal) idleSegment(n int) bool {
 		return false
 	}
 	for _, t := range j.index.open {
-		if t.now != nil && t.now.in(n) {
-			return false
+		for a := range t.attempts() {
+			if a.in(n) {
+				return false
+			}
 		}
 	}
 	return true

@@ -196,8 +196,8 @@ func (s *survey) gaps() (cut int64, damages []Damage, err error) {
 		return 0, nil, nil
 	}
 	for id, o := range s.open {
-		if o.now != 0 && o.first <= lost.To {
-			lost.Touched = append(lost.Touched, Touched{id, o.now})
+		if o.now != nil && o.now.first <= lost.To {
+			lost.Touched = append(lost.Touched, Touched{id, o.now.number})
 		}
 	}
 	sortTouched(lost.Touched)
@@ -254,12 +254,11 @@ func (s *survey) result() *found {
 	}
 	for id, o := range s.open {
 		t := &trial{fence: o.fence, last: o.last}
-		if o.now != 0 {
-			slices.SortFunc(o.entries, func(a, b located) int { return int(a.seq - b.seq) })
-			t.now = &attempt{number: o.now, count: len(o.entries)}
-			for _, e := range o.entries {
-				t.now.at = append(t.now.at, e.loc)
-			}
+		if o.now != nil {
+			t.now = o.now.attempt()
+		}
+		for _, b := range o.cut {
+			t.cut = append(t.cut, b.attempt())
 		}
 		f.index.open[id] = t
 	}

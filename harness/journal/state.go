@@ -252,6 +252,9 @@ type verdict struct {
 	End    record.End    `json:"end"`
 }
 
+// cutOff says that an attempt ended for no reason of its own: what it had may be taken over.
+func (v verdict) cutOff() bool { return !v.Final && v.Status == record.Canceled }
+
 // readVerdict tries the form in which a record.Verdict is encoded before it asks encoding/json: a resume reads 100,000.
 func readVerdict(data []byte) (v verdict) {
 	s, ok := bytes.CutPrefix(data, []byte(`{"final":true,"status":"`))

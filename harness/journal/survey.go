@@ -30,9 +30,40 @@ type survey struct {
 
 // opened is a trial without a final verdict.
 type opened struct {
-	fence, first int64
-	last, now    int
-	entries      []located
+	fence int64
+	last  int
+	now   *begun   // nil between two attempts
+	cut   []*begun // attempts that were cut off
+}
+
+// begun is an attempt whose entries can be asked for.
+type begun struct {
+	number  int
+	first   int64
+	entries []located
+}
+
+// find returns one of the trial's attempts, or nil.
+func (o *opened) find(number int) *begun {
+	if o.now != nil && o.now.number == number {
+		return o.now
+	}
+	for _, b := range o.cut {
+		if b.number == number {
+			return b
+		}
+	}
+	return nil
+}
+
+// attempt is what the index holds of it.
+func (b *begun) attempt() *attempt {
+	slices.SortFunc(b.entries, func(x, y located) int { return int(x.seq - y.seq) })
+	a := &attempt{number: b.number, count: len(b.entries)}
+	for _, e := range b.entries {
+		a.at = append(a.at, e.loc)
+	}
+	return a
 }
 
 type located struct {
@@ -87,8 +118,11 @@ func (s *survey) read() error {
 	}
 	need := s.control.last + 1
 	for _, o := range s.open {
-		if o.now != 0 {
-			need = min(need, o.first)
+		if o.now != nil {
+			need = min(need, o.now.first)
+		}
+		for _, b := range o.cut {
+			need = min(need, b.first)
 		}
 	}
 	dense := true
@@ -99,8 +133,10 @@ func (s *survey) read() error {
 		}
 		f := &fileSurvey{name: segmentFile(seg.n), n: seg.n}
 		if err := f.read(s.dir, func(r *raw, off int64) {
-			if o := s.open[string(r.trial)]; o != nil && o.now == r.attempt && r.seq > o.first {
-				o.entries = append(o.entries, located{r.seq, at(f.n, off)})
+			if o := s.open[string(r.trial)]; o != nil {
+				if b := o.find(r.attempt); b != nil && r.seq > b.first {
+					b.entries = append(b.entries, located{r.seq, at(f.n, off)})
+				}
 			}
 			if n := len(f.runs); n > 0 && f.runs[n-1].to+1 == r.seq {
 				f.runs[n-1].to++
@@ -138,22 +174,29 @@ func (s *survey) track(r *raw, off int64) {
 			delete(s.decided, id)
 			s.open[id] = o
 		}
-		if o.now != r.attempt {
-			o.now, o.first, o.entries = r.attempt, r.seq, nil
+		if o.now == nil || o.now.number != r.attempt {
+			if o.now != nil {
+				o.cut = append(o.cut, o.now)
+			}
+			o.now = &begun{number: r.attempt, first: r.seq}
 		}
 		o.last = max(o.last, r.attempt)
 	}
 	if o != nil {
 		o.fence = max(o.fence, r.fence)
-		if o.now == r.attempt {
-			o.entries = append(o.entries, located{r.seq, at(0, off)})
+		if b := o.now; b != nil && b.number == r.attempt {
+			b.entries = append(b.entries, located{r.seq, at(0, off)})
 		}
 	}
 	if string(r.kind) == record.KindVerdict {
-		if o != nil && o.now == r.attempt {
-			o.now, o.entries = 0, nil
+		v := readVerdict(r.data)
+		if o != nil && o.now != nil && o.now.number == r.attempt {
+			if v.cutOff() {
+				o.cut = append(o.cut, o.now)
+			}
+			o.now = nil
 		}
-		if readVerdict(r.data).Final {
+		if v.Final {
 			fence := r.fence
 			if o != nil {
 				fence = max(fence, o.fence)

@@ -48,8 +48,9 @@ type Journal interface {
 	Append(ctx context.Context, e Entry) error
 	// Sync returns when everything appended before it is durable. The first failed write or fsync is final. With nothing new it is free.
 	Sync(ctx context.Context) error
-	// Attempt yields the entries of one open attempt, in order, up to the last one appended when it was called.
-	// After the attempt's verdict it may be ErrNotOpen.
+	// Attempt yields the entries of one attempt, in order, up to the last one appended when it was called. It may be asked for
+	// while the attempt is open and, when it was cut off (a verdict "canceled" that is not final), until the trial is decided; then it
+	// is ErrNotOpen.
 	Attempt(ctx context.Context, trial string, attempt int) iter.Seq2[Entry, error]
 }
 

@@ -226,10 +226,18 @@ func (s Suite) attempts(t *testing.T) {
 	put(t, j, Begin("t", 3, 2))                      // another lease takes its place
 	refused(t, j, record.ErrFenced, event("t", 2, 1, 1))
 	refused(t, j, record.ErrNotOpen, event("t", 2, 2, 1))
-	notOpen(t, j, "t", 2)
+	same(t, "attempt 2, cut off by attempt 3", read(t, j, "t", 2), []record.Entry{Begin("t", 2, 1), event("t", 2, 1, 0)})
 	put(t, j, event("t", 3, 2, 0))
 	put(t, j, Begin("t", 3, 3), event("t", 3, 3, 1)) // taken up again: the same attempt
 	same(t, "attempt 3", read(t, j, "t", 3), []record.Entry{Begin("t", 3, 2), event("t", 3, 2, 0), Begin("t", 3, 3), event("t", 3, 3, 1)})
+	cut := Verdict("t", 3, 3, false, record.Canceled)
+	put(t, j, cut, Begin("t", 4, 4))
+	same(t, "attempt 3, canceled", read(t, j, "t", 3), []record.Entry{Begin("t", 3, 2), event("t", 3, 2, 0), Begin("t", 3, 3), event("t", 3, 3, 1), cut})
+	notOpen(t, j, "t", 1)
+	put(t, j, Verdict("t", 4, 4, true, record.Scored))
+	for n := range 4 {
+		notOpen(t, j, "t", n+1)
+	}
 }
 
 func (s Suite) rerun(t *testing.T) {

@@ -1,0 +1,80 @@
+package journal
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/evalrun/evalrun/harness/journal/journaltest"
+	"github.com/evalrun/evalrun/harness/record"
+)
+
+// What attempts that were cut off had can be read after any number of crashes, until their trial is decided.
+func TestCutOffAttemptsSurviveReopening(t *testing.T) {
+	dir := t.TempDir()
+	opts := Options{Ballast: -1, LowWater: -1, SegmentBytes: 2 << 10} // many segments, so that packing has its chance
+	j, err := Open(dir, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	add := func(es ...record.Entry) {
+		t.Helper()
+		for _, e := range es {
+			if err := j.Append(t.Context(), e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := j.Sync(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reopen := func() {
+		t.Helper()
+		if err := j.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if j, err = Open(dir, opts); err != nil {
+			t.Fatal(err)
+		}
+	}
+	defer func() { j.Close() }()
+	count := func(n int) int {
+		var kinds []string
+		for e, err := range j.Attempt(t.Context(), "t", n) {
+			if err != nil {
+				return -1
+			}
+			kinds = append(kinds, e.Kind)
+		}
+		if !slices.Contains(kinds, record.KindEvent) {
+			t.Errorf("attempt %d: %v", n, kinds)
+		}
+		return len(kinds)
+	}
+	for n := 1; n <= 3; n++ {
+		add(journaltest.Begin("t", n, int64(n)))
+		for i := range 10 {
+			add(journaltest.Entry(record.KindEvent, "t", n, int64(n), fmt.Sprintf(`{"n":%d}`, i)))
+			add(journaltest.Begin("other", i+1+10*n, int64(i+1+10*n)), journaltest.Entry(record.KindEvent, "other", i+1+10*n, int64(i+1+10*n), fmt.Sprintf(`{"s":"%0500d"}`, i)))
+		}
+		reopen()
+		if n < 3 {
+			add(journaltest.Verdict("t", n, int64(n), false, record.Canceled))
+		}
+		for k := 1; k <= n; k++ {
+			want := 12
+			if k == 3 {
+				want = 11
+			}
+			if got := count(k); got != want {
+				t.Errorf("after attempt %d: attempt %d has %d entries, want %d", n, k, got, want)
+			}
+		}
+	}
+	add(journaltest.Verdict("t", 3, 3, true, record.Scored))
+	for k := 1; k <= 3; k++ {
+		if got := count(k); got != -1 {
+			t.Errorf("attempt %d of a decided trial has %d entries", k, got)
+		}
+	}
+}
