@@ -79,6 +79,34 @@ func TestForging(t *testing.T) {
 	}
 }
 
+// The candidate's process cannot look into the tests' process.
+func TestApart(t *testing.T) {
+	d := benchtest.Local(t)
+	o := run(t, d, pycheck.Program{Entry: "look", Source: `
+import ctypes, os
+def look(how):
+    parent = os.getppid()
+    try:
+        if how == "mem":
+            open("/proc/%d/mem" % parent, "rb")
+        elif how == "fd":
+            open("/proc/%d/fd/0" % parent, "rb")
+        elif how == "trace":
+            if ctypes.CDLL(None, use_errno=True).ptrace(16, parent, 0, 0) != 0:
+                return "closed"
+    except OSError:
+        return "closed"
+    return "open"
+`, Test: `
+def check(look):
+    for how in ("mem", "fd", "trace"):
+        assert look(how) == "closed", how
+`}, 20*time.Second)
+	if !o.Passed || o.Shared {
+		t.Errorf("%+v", o)
+	}
+}
+
 // What tests may expect of values survives the way between the processes.
 func TestValues(t *testing.T) {
 	d := benchtest.Local(t)

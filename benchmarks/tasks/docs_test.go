@@ -74,7 +74,7 @@ func TestDocsKeys(t *testing.T) {
 	}
 	keys := regexp.MustCompile(`\w+`)
 	named := map[string]bool{}
-	for _, code := range regexp.MustCompile("`[^`]+`").FindAllString(string(page), -1) {
+	for _, code := range regexp.MustCompile("`[^`]+`").FindAllString(regexp.MustCompile("(?s)```.*?```").ReplaceAllString(string(page), ""), -1) {
 		for _, k := range keys.FindAllString(code, -1) {
 			named[k] = true
 		}

@@ -118,10 +118,13 @@ func (t *Task) spec() sandbox.Spec {
 	return s
 }
 
-// grader is the grader's machine: as the agent's, without a network.
+// grader is the grader's machine: as the agent's, without a network, and with room for what is put beside the agent's files.
 func (t *Task) grader(o benchmarks.Options) sandbox.Spec {
 	s := o.Merge(t.spec())
 	s.Network, s.User, s.Reserve = sandbox.Network{}, "", sandbox.Reserve{}
+	if s.Disk > 0 {
+		s.Disk += 4 * maxBytes // an agent that filled its disk must not leave the grader without room
+	}
 	return s
 }
 
