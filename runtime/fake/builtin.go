@@ -22,7 +22,7 @@ func init() {
 		"true":  func(context.Context, *Proc) int { return 0 },
 		"false": func(context.Context, *Proc) int { return 1 },
 		"echo":  echo, "printf": printf, "cat": cat, "sleep": sleep, "pwd": pwd, "env": env, "test": test, "[": test,
-		"mkdir": mkdir, "rm": rm, "ls": ls, "touch": touch, "chmod": func(context.Context, *Proc) int { return 0 },
+		"mkdir": mkdir, "rm": rm, "ls": ls, "touch": touch, "chmod": chmod,
 		"grep": grep, "wc": wc, "head": head, "seq": seq, "id": id,
 	}
 }
@@ -288,6 +288,31 @@ func ls(_ context.Context, p *Proc) int {
 func touch(_ context.Context, p *Proc) int {
 	for _, name := range p.Args[1:] {
 		if err := p.AppendFile(name, nil, 0o644); err != nil {
+			return fail(p, name, err)
+		}
+	}
+	return 0
+}
+
+// chmod knows octal numbers and +x.
+func chmod(_ context.Context, p *Proc) int {
+	_, rest := flags(p.Args[1:])
+	if len(rest) < 2 {
+		return 1
+	}
+	for _, name := range rest[1:] {
+		fi, err := p.Stat(name)
+		if err != nil {
+			return fail(p, name, err)
+		}
+		mode, err := strconv.ParseUint(rest[0], 8, 12)
+		if strings.HasSuffix(rest[0], "+x") {
+			mode, err = uint64(fi.Mode().Perm()|0o111), nil
+		}
+		if err != nil {
+			return fail(p, rest[0], errors.New("not a mode that is known here"))
+		}
+		if err := p.Chmod(name, fs.FileMode(mode)); err != nil {
 			return fail(p, name, err)
 		}
 	}

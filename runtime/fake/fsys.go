@@ -172,7 +172,7 @@ func (f *filesystem) write(name string, data []byte, perm fs.FileMode, add bool)
 	return nil
 }
 
-// link makes a link, a pipe or a folder where nothing is.
+// make puts a link, a pipe or a folder where nothing is.
 func (f *filesystem) make(op, name string, made *node) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -186,6 +186,36 @@ func (f *filesystem) make(op, name string, made *node) error {
 	made.mod = time.Now()
 	dir.kids[base] = made
 	return nil
+}
+
+func (f *filesystem) chmod(name string, perm fs.FileMode) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, _, n, err := f.find(name, true)
+	if err == nil && n == nil {
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		return pathError("chmod", name, err)
+	}
+	n.mode = n.mode&^fs.ModePerm | perm.Perm()
+	return nil
+}
+
+func (f *filesystem) hardLink(old, name string) error {
+	f.mu.Lock()
+	_, _, n, err := f.find(old, false)
+	f.mu.Unlock()
+	switch {
+	case err == nil && n == nil:
+		err = fs.ErrNotExist
+	case err == nil && n.mode.IsDir():
+		err = syscall.EPERM
+	}
+	if err != nil {
+		return pathError("link", old, err)
+	}
+	return f.make("link", name, n)
 }
 
 // mkdirAll makes a folder with its parents; links on the way are followed.

@@ -133,3 +133,8 @@ func (w *world) Kill(pid, sig int) error {
 
 func (w *world) Listen(port int) (net.Listener, error) { return w.p.Listen(port) }
 func (w *world) Dial(port int) (net.Conn, error)       { return w.p.Dial(port) }
+
+func (w *world) DialUnix(string) (net.Conn, error)         { return nil, fs.ErrNotExist }
+func (w *world) Chmod(name string, perm fs.FileMode) error { return w.p.Chmod(name, perm) }
+func (w *world) Hush()                                     {}
+func (w *world) Link(old, name string) error               { return w.p.Link(old, name) }

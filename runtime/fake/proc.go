@@ -257,6 +257,16 @@ func (p *Proc) Symlink(target, name string) error {
 	return p.sandbox.files.make("symlink", p.path(name), &node{mode: fs.ModeSymlink | 0o777, link: target})
 }
 
+// Chmod changes the permissions of a file. Nobody is kept from reading by them.
+func (p *Proc) Chmod(name string, perm fs.FileMode) error {
+	return p.sandbox.files.chmod(p.path(name), perm)
+}
+
+// Link gives a file a second name.
+func (p *Proc) Link(old, name string) error {
+	return p.sandbox.files.hardLink(p.path(old), p.path(name))
+}
+
 func (p *Proc) Mkfifo(name string) error {
 	return p.sandbox.files.make("mkfifo", p.path(name), &node{mode: fs.ModeNamedPipe | 0o644})
 }

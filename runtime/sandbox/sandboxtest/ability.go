@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/evalrun/evalrun/runtime/sandbox"
+	"github.com/evalrun/evalrun/runtime/sandbox/sandboxtest/verb"
 )
 
 var abilityTests = []test{
@@ -160,6 +162,22 @@ var abilityTests = []test{
 		m := b.open()
 		if got := m.ok("interfaces"); got != "" {
 			t.Errorf("network none has interfaces: %q", got)
+		}
+		// The host's own loopback and its abstract sockets are not reached.
+		host, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer host.Close()
+		if r := m.run("dial", fmt.Sprint(host.Addr().(*net.TCPAddr).Port), "hello"); r.Code != verb.NoDialed {
+			t.Errorf("dialed a port of the host: %+v, %s", r.Exit, r.Err)
+		}
+		abstract, err := net.Listen("unix", fmt.Sprintf("@sandboxtest-%d", os.Getpid()))
+		if err == nil { // Linux only
+			defer abstract.Close()
+			if r := m.run("dialunix", abstract.Addr().String()); r.Code == 0 {
+				t.Error("dialed an abstract socket of the host")
+			}
 		}
 		// Loopback is there: a task may have a service of its own.
 		m.start("setsid", "drop", "/tmp/service", "listen", "4324")

@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"sync"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/evalrun/evalrun/runtime/sandbox"
@@ -33,6 +36,10 @@ var execTests = []test{
 		}
 		if r := m.run("kill", "0", "15"); r.Code != -1 || r.Signal != "SIGTERM" {
 			t.Errorf("ended itself: got %+v, want code -1 and SIGTERM", r.Exit)
+		}
+		// That it has closed its outputs does not mean that it has ended.
+		if r := m.run("hush", ",", "sleep", "300ms", ",", "write", "/tmp/hushed", "x", ",", "exit", "5"); r.Code != 5 || r.Wall < 250*time.Millisecond {
+			t.Errorf("without outputs: got %+v", r.Exit)
 		}
 		if got := m.ok("echo", "still", "here"); got != "still here\n" {
 			t.Errorf("afterwards: got %q", got)
@@ -141,6 +148,17 @@ var execTests = []test{
 		if got := m.ok("id"); got != "1234:2345\n" {
 			t.Errorf("spec's user 1234:2345: got %q", got)
 		}
+		// What Put brought can be read by the user, and Get reads what only the user can.
+		if err := m.Put(b.ctx(), "/data", fstest.MapFS{"d/f": {Data: []byte("for all"), Mode: 0o644}}); err != nil {
+			t.Fatal(err)
+		}
+		if got := m.ok("cat", "/data/d/f"); got != "for all" {
+			t.Errorf("the user reads %q", got)
+		}
+		m.ok("mkdir", "/tmp/mine", ",", "write", "/tmp/mine/f", "private", ",", "chmod", "/tmp/mine/f", "0", ",", "chmod", "/tmp/mine", "448")
+		if f := b.get(m, "/tmp/mine"); f["mine/f"].Data != "private" {
+			t.Errorf("Get of the user's files: %v", f)
+		}
 		c = m.command("id")
 		c.User = "0:0"
 		if got := m.exec(c).Out; got != "0:0\n" {
@@ -164,6 +182,18 @@ var execTests = []test{
 			}
 			if strings.Contains(text, canary) {
 				t.Errorf("%s shows a variable of the host", where)
+			}
+		}
+		if b.suite.Claims.NoNet { // it isolates at all
+			wd, _ := os.Getwd()
+			file := filepath.Join(t.TempDir(), "canary")
+			if err := os.WriteFile(file, []byte("x"), 0o666); err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range []string{wd, file} {
+				if r := m.run("stat", name); r.Code == 0 {
+					t.Errorf("%s of the host can be seen", name)
+				}
 			}
 		}
 		if seen["open files"] != "" {

@@ -3,6 +3,7 @@ package sandboxtest
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"io/fs"
@@ -207,6 +208,32 @@ var fileTests = []test{
 		wantIs(t, "ReadFile of a large file", err, sandbox.ErrTooLarge)
 		_, err = sandbox.ReadFile(b.ctx(), m, "/tmp", 100)
 		wantIs(t, "ReadFile of a folder", err, sandbox.ErrNotRegular)
+	}},
+	{name: "files/hard-links", run: func(t *testing.T, b *box) {
+		// Two names of one file are two files outside, each with the content.
+		m := b.open()
+		if r := m.run("mkdir", "/two", ",", "write", "/two/a", "same", ",", "link", "/two/a", "/two/b"); r.Code != 0 {
+			t.Skipf("cannot make a hard link here: %s", r.Err)
+		}
+		if f := b.get(m, "/two"); f["two/a"].Data != "same" || f["two/b"].Data != "same" {
+			t.Errorf("got %v", f)
+		}
+	}},
+	{name: "files/canceled", run: func(t *testing.T, b *box) {
+		m := b.open()
+		cause := errors.New("no longer wanted")
+		ctx, cancel := context.WithCancelCause(b.ctx())
+		cancel(cause)
+		wantIs(t, "Put with an ended context", m.Put(ctx, "/x", fstest.MapFS{"f": {Data: []byte("x"), Mode: 0o644}}), cause)
+		r, err := m.Get(ctx, "/tmp")
+		if err == nil {
+			r.Close()
+		}
+		wantIs(t, "Get with an ended context", err, cause)
+		wantIs(t, "KillAll with an ended context", m.KillAll(ctx), cause)
+		if r := m.run("stat", "/x/f"); r.Code == 0 {
+			t.Error("Put with an ended context wrote")
+		}
 	}},
 	{name: "files/get-early-close", run: func(t *testing.T, b *box) {
 		// Who has seen enough closes, and nothing hangs: not the sandbox, not the next Get.

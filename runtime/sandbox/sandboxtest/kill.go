@@ -1,9 +1,13 @@
 package sandboxtest
 
 import (
+	"fmt"
 	"os"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/evalrun/evalrun/runtime/sandbox/sandboxtest/verb"
 )
 
 // families are the ways in which a process can stay behind.
@@ -142,6 +146,38 @@ var killTests = []test{
 		}
 		if n := running(b, m); n > 0 {
 			t.Errorf("%d processes after KillAll", n)
+		}
+	}},
+	{name: "kill/storm", run: func(t *testing.T, b *box) {
+		// Commands that start while all is being killed end one way or the other, and none escapes.
+		m := b.open()
+		var wg sync.WaitGroup
+		for i := range 4 {
+			wg.Go(func() {
+				for n := range 12 {
+					file := fmt.Sprintf("/tmp/storm-%d-%d", i, n)
+					r, err := m.try(b.ctx(), m.command("start", families[n%len(families)], "keep", file))
+					if err != nil || r.Code != 0 && r.Signal != "SIGKILL" && r.Code != verb.Failed {
+						t.Errorf("Exec: %+v, %s, error %v", r.Exit, r.Err, err)
+						return
+					}
+				}
+			})
+		}
+		for range 8 {
+			if err := m.KillAll(b.ctx()); err != nil {
+				t.Errorf("KillAll: %v", err)
+			}
+		}
+		wg.Wait()
+		if err := m.KillAll(b.ctx()); err != nil {
+			t.Errorf("KillAll: %v", err)
+		}
+		if n := running(b, m); n != 0 {
+			t.Errorf("%d processes escaped", n)
+		}
+		if got := m.ok("echo", "fine"); got != "fine\n" {
+			t.Errorf("afterwards: got %q", got)
 		}
 	}},
 }

@@ -224,14 +224,14 @@ var lifeTests = []test{
 	}},
 	{name: "life/reap", run: func(t *testing.T, b *box) {
 		dead, live := b.spec, b.spec
-		dead.Owner.Run, live.Owner.Run = "dead", "live"
+		dead.Owner.Run, live.Owner.Run = b.spec.Owner.Run+"-dead", b.spec.Owner.Run+"-live"
 		gone, stays := b.openSpec(dead), b.openSpec(live)
 		var asked []sandbox.Owner
 		alive := func(o sandbox.Owner) bool {
-			if o.Run == "dead" || o.Run == "live" {
+			if strings.HasPrefix(o.Run, b.spec.Owner.Run) {
 				asked = append(asked, o)
 			}
-			return o.Run != "dead"
+			return o.Run != dead.Owner.Run
 		}
 		n, err := b.another().Reap(b.ctx(), alive)
 		if n != 1 || err != nil {

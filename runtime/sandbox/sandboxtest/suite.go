@@ -77,6 +77,8 @@ const canary = "EVALRUN_SANDBOXTEST_CANARY"
 func Run(t *testing.T, s Suite) {
 	t.Helper()
 	secret := fmt.Sprintf("canary-%d-%d", os.Getpid(), time.Now().UnixNano())
+	// Like no other, so that suites which run beside this one are left alone.
+	run := fmt.Sprintf("suite-%d-%d", os.Getpid(), time.Now().UnixNano())
 	t.Setenv(canary, secret)
 	s.Secrets = append(slices.Clone(s.Secrets), secret)
 	if wd, err := os.Getwd(); err == nil {
@@ -99,7 +101,7 @@ func Run(t *testing.T, s Suite) {
 				before = s.Left(t)
 			}
 			b := &box{t: t, suite: s, driver: s.Driver(t), binary: helper, spec: s.Spec}
-			b.spec.Owner = owner("suite")
+			b.spec.Owner = owner(run)
 			if tt.spec != nil {
 				tt.spec(&b.spec)
 			}
@@ -203,8 +205,8 @@ func (b *box) nothingLeft(t *testing.T, before []string) {
 			t.Errorf("Close once more: %v", err)
 		}
 	}
-	mine := func(o sandbox.Owner) bool { return o.PID != os.Getpid() }
-	if n, err := b.driver.Reap(ctx, mine); n != 0 || err != nil {
+	others := func(o sandbox.Owner) bool { return !strings.HasPrefix(o.Run, b.spec.Owner.Run) }
+	if n, err := b.driver.Reap(ctx, others); n != 0 || err != nil {
 		t.Errorf("after the test Reap removed %d sandboxes, error %v; want none, all of them were closed", n, err)
 	}
 	if b.suite.Left == nil {

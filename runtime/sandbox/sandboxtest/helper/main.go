@@ -83,6 +83,8 @@ func (linux) Create(name string, flag int, perm fs.FileMode) (io.WriteCloser, er
 func (linux) Lstat(name string) (fs.FileInfo, error)    { return os.Lstat(name) }
 func (linux) Readlink(name string) (string, error)      { return os.Readlink(name) }
 func (linux) Symlink(target, name string) error         { return os.Symlink(target, name) }
+func (linux) Link(old, name string) error               { return os.Link(old, name) }
+func (linux) Chmod(name string, perm fs.FileMode) error { return os.Chmod(name, perm) }
 func (linux) Mkdir(name string, perm fs.FileMode) error { return os.Mkdir(name, perm) }
 func (linux) Mkfifo(name string) error                  { return syscall.Mkfifo(name, 0o644) }
 
@@ -194,4 +196,11 @@ func (linux) Listen(port int) (net.Listener, error) {
 
 func (linux) Dial(port int) (net.Conn, error) {
 	return net.DialTimeout("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), 30*time.Second)
+}
+
+func (linux) DialUnix(name string) (net.Conn, error) { return net.Dial("unix", name) }
+
+func (linux) Hush() {
+	os.Stdout.Close()
+	os.Stderr.Close()
 }

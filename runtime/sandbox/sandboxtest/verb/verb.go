@@ -33,8 +33,10 @@ type World interface {
 	Lstat(name string) (fs.FileInfo, error)
 	Readlink(name string) (string, error)
 	Symlink(target, name string) error
+	Link(old, name string) error
 	Mkdir(name string, perm fs.FileMode) error
 	Mkfifo(name string) error
+	Chmod(name string, perm fs.FileMode) error
 
 	// Hold locks a file until this process ends, whatever way; Held reports whether somebody does.
 	Hold(name string) error
@@ -50,6 +52,8 @@ type World interface {
 	Spin(d time.Duration)           // uses that much processor time
 	Listen(port int) (net.Listener, error)
 	Dial(port int) (net.Conn, error)
+	DialUnix(name string) (net.Conn, error) // "@" begins an abstract name
+	Hush()                                  // closes stdout and stderr
 }
 
 // Forever is how long a verb sleeps that waits to be killed.
@@ -184,8 +188,14 @@ func run(w World, args []string) (code int, ended bool) {
 		}
 	case "mkdir":
 		err = w.Mkdir(arg(0), 0o755)
+	case "chmod": // NAME MODE, in decimal
+		err = w.Chmod(arg(0), fs.FileMode(num(1)))
 	case "symlink": // TARGET NAME
 		err = w.Symlink(arg(0), arg(1))
+	case "link": // OLD NAME
+		err = w.Link(arg(0), arg(1))
+	case "hush":
+		w.Hush()
 	case "mkfifo":
 		err = w.Mkfifo(arg(0))
 
@@ -271,6 +281,13 @@ func run(w World, args []string) (code int, ended bool) {
 			}
 			go shout(c)
 		}
+	case "dialunix": // NAME
+		var c net.Conn
+		if c, err = w.DialUnix(arg(0)); err != nil {
+			fmt.Fprintln(w.Stderr(), err)
+			return NoDialed, true
+		}
+		c.Close()
 	case "dial": // PORT TEXT: says TEXT, prints the answer
 		var c net.Conn
 		if c, err = w.Dial(int(num(0))); err != nil {
