@@ -12,6 +12,7 @@ package server
 import (
 	"errors"
 	"os"
+	"os/signal"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -65,6 +66,11 @@ func Serve(ch *os.File, extra []int) int {
 		init:  os.Getpid() == 1,
 		born:  make(chan struct{}, 1),
 		trees: map[int]*tree{}, byID: map[string]*remembered{}, exited: map[int]bool{},
+	}
+	if sv.init {
+		// Whoever is root inside may send process 1 what he likes, and Go's runtime would end us on SIGTERM and its like. Not
+		// signal.Ignore: what is ignored stays so in every program that we start.
+		signal.Notify(make(chan os.Signal, 1))
 	}
 	sv.heard.Store(time.Now().UnixNano())
 	sv.s = wire.NewSession(ch, wire.Options{MaxFrame: wire.MaxOpen, MaxStreams: 1 << 20, Accept: func(st *wire.Stream, kind byte, body []byte) {
