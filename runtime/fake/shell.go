@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // A shell runs what parse read. Each program is a process of its own, as in a real one; what changes the shell is not.
@@ -105,11 +106,6 @@ func (sh *shell) list(l list, io *Proc) {
 	}
 }
 
-// fork is a shell that changes nothing of this one.
-func (sh *shell) fork(p *Proc) *shell {
-	return &shell{p: p, ctx: sh.ctx, env: maps.Clone(sh.env), params: sh.params, last: sh.last}
-}
-
 // spawn runs f as a process with io's streams, and returns it.
 func (sh *shell) spawn(io *Proc, args []string, f Func) (*Proc, error) {
 	child := &Proc{Args: args, Dir: sh.p.Dir, User: sh.p.User, Stdin: io.Stdin, Stdout: io.Stdout, Stderr: io.Stderr, env: maps.Clone(sh.env)}
@@ -129,10 +125,12 @@ func (sh *shell) wait(child *Proc) int {
 
 var signals = map[string]int{"SIGHUP": 1, "SIGINT": 2, "SIGQUIT": 3, "SIGABRT": 6, "SIGKILL": 9, "SIGSEGV": 11, "SIGPIPE": 13, "SIGTERM": 15}
 
-// subshell runs l in a process of its own.
+// subshell runs l in a process of its own, as a shell that changes nothing of this one. What it inherits is copied now, since
+// this one may go on beside it.
 func (sh *shell) subshell(l list) Func {
+	sub := &shell{ctx: sh.ctx, env: maps.Clone(sh.env), params: sh.params, last: sh.last}
 	return func(ctx context.Context, p *Proc) int {
-		sub := sh.fork(p)
+		sub.p = p
 		sub.list(l, p)
 		return sub.last
 	}
@@ -340,7 +338,7 @@ func (sh *shell) value(x piece) string {
 	case 'v':
 		return sh.get(x.text)
 	case 'c':
-		var out bytes.Buffer
+		var out collected
 		child, err := sh.spawn(&Proc{Stdin: sh.p.Stdin, Stdout: &out, Stderr: sh.p.Stderr}, []string{"sh"}, sh.subshell(x.sub))
 		if err != nil {
 			sh.complain(sh.p, "fork", err)
@@ -351,6 +349,24 @@ func (sh *shell) value(x piece) string {
 		return strings.TrimRight(out.String(), "\n")
 	}
 	return x.text
+}
+
+// A collected takes the output of a $(…), whose background commands may still write when it is over.
+type collected struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (c *collected) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.b.Write(p)
+}
+
+func (c *collected) String() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.b.String()
 }
 
 // expand is a word as one text.

@@ -50,6 +50,7 @@ var scripts = []struct{ script, out string }{
 	{`echo "$@" $# "$*"`, "0 \n"},
 	{`printf '#!/bin/sh\necho script $1\n' > /tmp/s; sh /tmp/s a; sh < /tmp/s`, "script a\nscript\n"},
 	{`x= ; echo "[$x]" ""$x"" | cat; echo $x`, "[] \n\n"},
+	{`x=$(echo a & echo b > /dev/null; sleep 0.1); echo $x`, "a\n"},
 	{`sleep 1000 & echo started`, "started\n"},
 	{`cd /nope 2>/dev/null || echo stays; pwd > /dev/null; set -e; :`, "stays\n"},
 	{`if true; then echo no; fi`, ""},
