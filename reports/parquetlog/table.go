@@ -26,7 +26,7 @@ type limits struct {
 }
 
 // cuts is a variable for the tests only. A row group bounds what is held in memory; a part what has to be copied for a new version of it.
-var cuts = limits{groupRows: 8192, groupBytes: 8 << 20, partGroups: 16, partBytes: 32 << 20}
+var cuts = limits{groupRows: 4096, groupBytes: 4 << 20, partGroups: 32, partBytes: 32 << 20}
 
 // Keys of a file's metadata.
 const (

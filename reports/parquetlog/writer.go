@@ -55,7 +55,8 @@ type Writer struct {
 type tables struct {
 	build    *rows.Builder
 	batch    rows.Batch
-	last     int64 // the last entry taken
+	seen     int64 // the last entry that was added
+	last     int64 // the last entry whose rows are taken: ahead of seen where files were there before
 	saved    int64 // the last entry that all files hold
 	trials   trials
 	attempts *table[rows.Attempt]
@@ -97,12 +98,13 @@ func Open(dir string, plan *record.Plan, o Options) (*Writer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("parquet: %w", err)
 	}
-	w.last, w.saved, w.from = st.Last, st.Last, st.Low
+	w.last, w.saved, w.from, w.seen = st.Last, st.Last, st.Low, st.Low-1
 	go w.run()
 	return w, nil
 }
 
-// From is the first entry of the journal that the writer has to be given. Those that it has seen make no row twice.
+// From is the first entry of the journal that the writer has to be given. Where it is behind the journal's last one, there is nothing to catch
+// up with. An entry that is added twice makes no row twice.
 func (w *Writer) From() int64 { return w.from }
 
 // Add takes entries in the order of the journal, durable ones. It keeps their data, but not the slice. It waits while more
@@ -226,6 +228,10 @@ func (w *Writer) fail(err error) {
 func (w *Writer) take(es []record.Entry) error {
 	for i := range es {
 		e := &es[i]
+		if e.Seq <= w.seen {
+			continue
+		}
+		w.seen = e.Seq
 		w.batch.Reset()
 		if err := w.build.Add(e, &w.batch); err != nil {
 			w.log.Warn("a journal entry makes no row", "err", err)
