@@ -33,7 +33,9 @@ type Func func(ctx context.Context, p *Proc) int
 type Option func(*Driver)
 
 // Command makes a function known as a program that stands in every sandbox's PATH.
-func Command(name string, f Func) Option { return func(d *Driver) { d.commands[name] = f } }
+func Command(name string, f Func) Option {
+	return func(d *Driver) { d.commands[name], d.inline[name] = f, false }
+}
 
 // Image says what is in the sandboxes of an image reference, below "/"; "" is the driver's default image.
 func Image(ref string, fsys fs.FS) Option { return func(d *Driver) { d.images[ref] = fsys } }
@@ -86,6 +88,7 @@ func countdown(n *int) error {
 // A Driver makes sandboxes in memory.
 type Driver struct {
 	commands map[string]Func
+	inline   map[string]bool // the shell runs them itself, as a real one does
 	images   map[string]fs.FS
 	networks bool
 
@@ -111,9 +114,12 @@ var _ sandbox.Driver = (*Driver)(nil)
 
 // New makes a driver.
 func New(options ...Option) *Driver {
-	d := &Driver{commands: make(map[string]Func, len(builtin)), images: map[string]fs.FS{}, live: map[string]*Sandbox{}}
+	d := &Driver{commands: make(map[string]Func, len(builtin)), inline: map[string]bool{}, images: map[string]fs.FS{}, live: map[string]*Sandbox{}}
 	for name, f := range builtin {
 		d.commands[name] = f
+	}
+	for _, name := range []string{"true", "false", "echo", "printf", "test", "[", "pwd"} {
+		d.inline[name] = true
 	}
 	for _, o := range options {
 		o(d)

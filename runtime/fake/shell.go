@@ -244,6 +244,10 @@ func (sh *shell) simple(c *simple, std *Proc) int {
 		fmt.Fprintf(at.Stderr, "%s: %s: %s\n", sh.params[0], args[0], why)
 		return failed
 	}
+	if child.sandbox.driver.inline[args[0]] {
+		child.tree = sh.p.tree
+		return f(sh.ctx, child)
+	}
 	if err := sh.p.spawn(f, child); err != nil {
 		sh.complain(std, "fork", err)
 		return 254
