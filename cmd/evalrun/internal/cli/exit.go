@@ -8,6 +8,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
+	"github.com/evalrun/evalrun/harness/journal"
 )
 
 // Exit codes. Where several apply, the first of 1, 2, 130, 5, 4, 3 is taken.
@@ -74,7 +75,7 @@ func codeOf(err error) int {
 		return ExitDone
 	case errors.As(err, &x):
 		return x.code
-	case errors.As(err, &c):
+	case errors.As(err, &c), errors.Is(err, journal.ErrNewer): // another evalrun is the one to use
 		return ExitUsage
 	}
 	return ExitInternal
