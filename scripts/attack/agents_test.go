@@ -13,7 +13,7 @@ import (
 func taskRows() []row {
 	tasks := func(name, text, task string, exit int, want, fault string) row {
 		return row{group: "tasks", name: name, files: map[string]string{"tasks.yaml": one + text},
-			args: []string{"run", "tasks:tasks.yaml", "--agent", "command:echo yes", "--sandbox", "local"}, exit: exit,
+			args: []string{"run", "tasks:tasks.yaml", "--agent", "command:echo yes", "--sandbox", "local", "--set", "phases.start=3s", "--set", "retries.attempts=1"}, exit: exit,
 			trials: map[string]string{"bystander": "scored answered 1", task: want}, errors: map[string]string{task: fault}}
 	}
 	grade := func(name, script, want string) row {
@@ -57,7 +57,7 @@ func agentRows() []row {
 	}, args: []string{"run", "tasks:tasks.yaml", "--agent", "script:agents.yaml", "--sandbox", "local"},
 		trials: map[string]string{
 			"bystander": "scored answered 1", "crash": "scored broke 0", "panic": "scored broke 0", "exits-at-once": answered,
-			"hang": "scored limit time 0", "hang-in-a-command": answered, "ignores-signals": answered, "floods": answered,
+			"hang": "scored limit time 0", "hang-in-a-command": answered, "ignores-signals": answered, "floods": "scored limit output 0",
 			"floods-for-ever": "scored limit", "fork-bomb": answered, "leaves-daemons": answered, "fills-the-disk": answered,
 			"fills-the-inodes": answered, "fills-the-memory": answered, "kills-everything": answered, "stops-everything": answered,
 			"writes-rewards": answered, "writes-test-files": answered, "breaks-the-tests": answered, "changes-the-shell": answered,
@@ -79,7 +79,7 @@ func agentRows() []row {
 		{"in-crashes", "sandbox", `echo no >&2; exit 3`, "scored broke 0", "it exited with code 3; its stderr ends: no"},
 		{"in-segfaults", "sandbox", `kill -SEGV $$`, "scored broke 0", "SIGSEGV"},
 		{"in-hangs", "sandbox", `sleep 1000000`, "scored limit time 0", ""},
-		{"in-floods", "sandbox", `head -c 300000000 /dev/zero`, answered, ""},
+		{"in-floods", "sandbox", `head -c 300000000 /dev/zero`, "scored limit output 0", ""},
 		{"in-fork-bomb", "sandbox", `b() { b | b & }; b; sleep 1000000`, "scored limit time 0", ""},
 		{"in-memory", "sandbox", `head -c 2000000000 /dev/zero | tail`, "scored broke 0", ""},
 		{"in-kills-all", "sandbox", `kill -9 -1`, "scored broke 0", "SIGKILL"},

@@ -35,7 +35,7 @@ type row struct {
 	env         []string
 
 	exit   int
-	stderr []string          // texts that must be said
+	said   []string          // texts that must be printed
 	trials map[string]string // "arm/task" or "task": what must begin what is said of it, as "scored broke 0"
 	errors map[string]string // likewise: a text in the trial's error
 	check  func(t *testing.T, w *work)
@@ -121,13 +121,13 @@ func (r *row) play(t *testing.T, table *strings.Builder) {
 	if w.exit != r.exit {
 		t.Errorf("exit code %d, want %d", w.exit, r.exit)
 	}
-	said := w.stderr.String()
-	for _, s := range r.stderr {
+	said := w.stdout.String() + w.stderr.String()
+	for _, s := range r.said {
 		if !strings.Contains(said, s) {
-			t.Errorf("stderr lacks %q", s)
+			t.Errorf("nothing is said of %q", s)
 		}
 	}
-	if strings.ContainsAny(said+w.stdout.String(), "\x1b\x00\u202e\u009b") {
+	if strings.ContainsAny(said, "\x1b\x00\u202e\u009b") {
 		t.Error("control characters reached the terminal")
 	}
 	var rows []string
@@ -156,7 +156,7 @@ func (r *row) play(t *testing.T, table *strings.Builder) {
 		table.WriteString(l)
 	}
 	if t.Failed() {
-		t.Logf("stdout:\n%.3000s\nstderr:\n%.3000s", w.stdout.String(), said)
+		t.Logf("stdout:\n%.3000s\nstderr:\n%.3000s", w.stdout.String(), w.stderr.String())
 	}
 }
 

@@ -46,7 +46,7 @@ func folderRows() []row {
 	resume, show := []string{"resume", "run", "--progress", "none"}, []string{"show", "run"}
 	const journal = "journal/control.jsonl"
 	folder := func(name string, args []string, exit int, trials map[string]string, spoil func(t *testing.T, run string), said ...string) row {
-		return row{group: "folder", name: name, args: args, exit: exit, trials: trials, prepare: done(spoil), stderr: said}
+		return row{group: "folder", name: name, args: args, exit: exit, trials: trials, prepare: done(spoil), said: said}
 	}
 	nothing := func(*testing.T, string) {}
 	empty := func(t *testing.T, run string) {
@@ -71,13 +71,13 @@ func folderRows() []row {
 		folder("bad line in the middle", resume, 0, well, edit(journal, func(b []byte) []byte {
 			return bytes.Replace(b, []byte(`"answered"`), []byte(`"answerde"`), 1)
 		})),
-		folder("plan cut short", resume, 2, nil, edit("plan.json", func(b []byte) []byte { return b[:len(b)/2] }), "plan.json"),
+		folder("plan cut short", resume, 1, nil, edit("plan.json", func(b []byte) []byte { return b[:len(b)/2] }), "plan.json"),
 		folder("run into a folder in use", []string{"run", "tasks:tasks.yaml", "--agent", "nop"}, 2, well, nothing, "resume"),
 		{group: "folder", name: "read-only, show", prepare: done(nothing), run: readOnly("show", "run"), trials: well},
-		{group: "folder", name: "read-only, resume", prepare: done(nothing), run: readOnly("resume", "run"), exit: 1, trials: well, stderr: []string{"read-only"}},
-		{group: "folder", name: "read-only, run", prepare: done(nothing), run: readOnly("run", "tasks:tasks.yaml", "--agent", "nop", "-o", "run/new"), exit: 2, stderr: []string{"read-only"}},
+		{group: "folder", name: "read-only, resume", prepare: done(nothing), run: readOnly("resume", "run"), exit: 2, trials: well, said: []string{"read-only"}},
+		{group: "folder", name: "read-only, run", prepare: done(nothing), run: readOnly("run", "tasks:tasks.yaml", "--agent", "nop", "-o", "run/new"), exit: 2, said: []string{"read-only"}},
 		{group: "folder", name: "in use", files: map[string]string{"tasks.yaml": one, "slow.yaml": "- do: [{sleep: 3s}, {finish: yes}]"}, run: inUse,
-			exit: 2, stderr: []string{"in use"}, trials: map[string]string{"bystander": "scored answered 1"}},
+			exit: 2, said: []string{"in use"}, trials: map[string]string{"bystander": "scored answered 1"}},
 		{group: "folder", name: "stopped, then resumed", files: map[string]string{"tasks.yaml": one, "slow.yaml": "- do: [{sleep: 2s}, {finish: yes}]"}, run: stopped,
 			trials: map[string]string{"bystander": "scored answered 1"}},
 	}
