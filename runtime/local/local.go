@@ -36,6 +36,24 @@ const (
 	Count = 65536
 )
 
+// manyUsers reports whether we can map the whole range: as root, and not as the root of a container that has less.
+var manyUsers = sync.OnceValue(func() bool {
+	if os.Geteuid() != 0 {
+		return false
+	}
+	b, err := os.ReadFile("/proc/self/uid_map")
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(b)) {
+		var inside, outside, n uint64
+		if c, _ := fmt.Sscan(line, &inside, &outside, &n); c == 3 && inside <= Base && Base+Count <= inside+n {
+			return true
+		}
+	}
+	return false
+})
+
 // A Driver makes local sandboxes. Several may live in one process.
 type Driver struct {
 	plain bool // no isolation
@@ -75,7 +93,7 @@ func (d *Driver) Describe() map[string]string {
 	if !g.has("cpu") {
 		m["cpus"] = "not limited"
 	}
-	if os.Geteuid() != 0 {
+	if !manyUsers() {
 		m["users"] = "root only"
 	}
 	return m
@@ -198,7 +216,7 @@ func (d *Driver) check(spec *sandbox.Spec) error {
 	case d.plain && (len(spec.Tmpfs) > 0 || spec.Shm > 0):
 		return no("file systems of its own")
 	}
-	if oneUser := d.plain || os.Geteuid() != 0; oneUser {
+	if oneUser := d.plain || !manyUsers(); oneUser {
 		switch spec.User {
 		case "", "root", "0", "0:0":
 		default:

@@ -13,6 +13,9 @@ import (
 
 func TestMain(m *testing.M) {
 	Init()
+	if os.Getenv("EVALRUN_TEST_OWNER") != "" {
+		asOwner()
+	}
 	os.Exit(m.Run())
 }
 

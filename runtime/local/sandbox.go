@@ -45,7 +45,7 @@ func (b *box) start(ctx context.Context, spec sandbox.Spec, image string) (err e
 	}
 	defer b.cg.close()
 	req := isolate.Start{Name: b.id, Base: uint64(os.Geteuid()), Size: 1, Remove: append(slices.Clone(b.cg.dirs), b.entry()), Tasks: uint64(len(b.cg.tasks))}
-	root := os.Geteuid() == 0
+	root := manyUsers()
 	if root {
 		req.Base, req.Size = Base, Count
 	}

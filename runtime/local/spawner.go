@@ -169,7 +169,8 @@ func (s *spawner) read() {
 	close(s.done)
 }
 
-// start starts a process and waits for its pid. The descriptors stay the caller's.
+// start starts a process and waits for its pid. The descriptors stay the caller's. When ctx ends first, the process may
+// come to be all the same: the caller ends it.
 func (s *spawner) start(ctx context.Context, req isolate.Start, fds []int) (*process, error) {
 	s.mu.Lock()
 	if s.dead {
@@ -194,8 +195,7 @@ func (s *spawner) start(ctx context.Context, req isolate.Start, fds []int) (*pro
 		}
 		return p, nil
 	case <-ctx.Done():
-		p.kill()
-		return nil, context.Cause(ctx)
+		return p, context.Cause(ctx)
 	}
 }
 

@@ -29,8 +29,11 @@ type entry struct {
 }
 
 func stateDir() string {
-	if os.Geteuid() == 0 {
-		return "/run/evalrun/local"
+	if os.Geteuid() == 0 { // in a container, root may not be allowed to
+		const d = "/run/evalrun/local"
+		if os.MkdirAll(d, 0o700) == nil && unix.Access(d, unix.W_OK) == nil {
+			return d
+		}
 	}
 	if d := os.Getenv("XDG_RUNTIME_DIR"); d != "" && filepath.IsAbs(d) && isDir(d) {
 		return filepath.Join(d, "evalrun", "local")

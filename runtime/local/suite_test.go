@@ -37,7 +37,7 @@ func TestSuite(t *testing.T) {
 		Secrets: secrets,
 		Left:    left,
 		Claims: sandboxtest.Claims{
-			Memory: g.has("memory"), Pids: true, Disk: true, Users: os.Geteuid() == 0, NoNet: true, Usage: true,
+			Memory: g.has("memory"), Pids: true, Disk: true, Users: manyUsers(), NoNet: true, Usage: true,
 		},
 	})
 }
@@ -52,11 +52,7 @@ func TestSuiteUnisolated(t *testing.T) {
 	if os.Getpid() != 1 {
 		t.Fatal("not in namespaces of its own")
 	}
-	for _, m := range [][2]string{{"proc", "/proc"}, {"tmpfs", "/tmp"}} {
-		if err := unix.Mount(m[0], m[1], m[0], 0, ""); err != nil {
-			t.Fatal(err)
-		}
-	}
+	copyOfRoot(t)
 	sandboxtest.Run(t, sandboxtest.Suite{
 		Driver: func(t *testing.T) sandbox.Driver {
 			d := NewUnisolated()
@@ -81,14 +77,50 @@ func TestSuiteUnisolated(t *testing.T) {
 
 const paths = "a command's absolute paths are the machine's"
 
+// copyOfRoot puts us on a root whose changes are forgotten: what the suite writes to absolute paths lands there.
+func copyOfRoot(t *testing.T) {
+	t.Helper()
+	wd, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if os.Getenv("EVALRUN_TEST_NESTED") == "user" { // who may not write elsewhere anyway
+		must(unix.Mount("proc", "/proc", "proc", 0, ""))
+		must(unix.Mount("tmpfs", "/tmp", "tmpfs", 0, "mode=1777"))
+		return
+	}
+	must(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
+	const at = "/mnt"
+	must(unix.Mount("tmpfs", at, "tmpfs", 0, ""))
+	for _, d := range []string{"u", "w", "m"} {
+		must(os.Mkdir(at+"/"+d, 0o755))
+	}
+	must(unix.Mount("overlay", at+"/m", "overlay", 0, "lowerdir=/,upperdir="+at+"/u,workdir="+at+"/w"))
+	must(unix.Mount("proc", at+"/m/proc", "proc", 0, ""))
+	must(unix.Mount("/dev", at+"/m/dev", "", unix.MS_BIND|unix.MS_REC, ""))
+	must(unix.Mount("tmpfs", at+"/m/tmp", "tmpfs", 0, "mode=1777"))
+	must(unix.Chroot(at + "/m"))
+	must(os.Chdir(wd))
+}
+
 // nested runs the calling test again, as process 1 of a process namespace.
 func nested(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v="+fmt.Sprint(testing.Verbose()))
-	cmd.Env = append(os.Environ(), "EVALRUN_TEST_NESTED=1")
+	cmd.Env = append(os.Environ(), "EVALRUN_TEST_NESTED=user", "TMPDIR=/tmp")
 	id := []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
 	gid := []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWUSER | syscall.CLONE_NEWPID | syscall.CLONE_NEWNS, UidMappings: id, GidMappings: gid, Pdeathsig: syscall.SIGKILL,
+	}
+	if os.Geteuid() == 0 {
+		cmd.Env = append(cmd.Env, "EVALRUN_TEST_NESTED=root")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
 	}
 	out, err := cmd.CombinedOutput()
 	if errors.Is(err, syscall.EPERM) && os.Getenv("EVALRUN_TEST_LOCAL") == "" {

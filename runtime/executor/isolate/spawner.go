@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -71,6 +72,7 @@ type spawner struct {
 
 type child struct {
 	p      *os.Process
+	plain  bool
 	remove []string
 }
 
@@ -79,7 +81,7 @@ const FirstTask = 4
 
 // Spawn serves the socket fd until its end.
 func Spawn(fd int) int {
-	unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+	// It stays dumpable: the uid map of a child that is not could only be written by root.
 	s := &spawner{sock: fd, pids: map[uint64]*child{}}
 	buf := make([]byte, 64<<10)
 	oob := make([]byte, unix.CmsgSpace(4*32))
@@ -114,13 +116,25 @@ func Spawn(fd int) int {
 			}
 		}
 	}
-	s.mu.Lock()
-	for _, c := range s.pids {
-		c.p.Kill()
-	}
-	s.mu.Unlock()
+	// One without a process namespace has to end its trees itself, which it does when its channel ends, too.
+	s.killAll(false)
+	timer := time.AfterFunc(plainLimit, func() { s.killAll(true) })
+	defer timer.Stop()
 	s.wg.Wait()
 	return 0
+}
+
+// plainLimit is how long an executor without isolation may take to end what it started.
+const plainLimit = 15 * time.Second
+
+func (s *spawner) killAll(plain bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.pids {
+		if plain || !c.plain {
+			c.p.Kill()
+		}
+	}
 }
 
 // start runs on the main thread, which never ends: the children die with it (PR_SET_PDEATHSIG).
@@ -174,7 +188,7 @@ func (s *spawner) start(st Start, fds []int) {
 		return
 	}
 	p, _ := os.FindProcess(pid)
-	c := &child{p: p, remove: st.Remove}
+	c := &child{p: p, plain: st.Plain, remove: st.Remove}
 	s.mu.Lock()
 	s.pids[st.ID] = c
 	s.mu.Unlock()
