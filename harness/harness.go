@@ -108,7 +108,7 @@ type Phases struct {
 type Retry struct {
 	Attempts int           // in all, for a trial; default 3
 	Delay    time.Duration // before the second; doubled for each further one; default 2 s
-	Budget   int           // retries of the whole run; 0: a fifth of the trials, at least 20 (the caller computes); negative: none
+	Budget   int           // retries of the whole run; 0: none
 	Pause    int           // failures in a row after which an arm is paused; 0: never
 }
 
@@ -328,7 +328,7 @@ func (r *runner) mayRetry(job Job) bool {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.Retry.Budget == 0 || r.Retry.Budget > 0 && r.sum.Retries >= r.Retry.Budget {
+	if r.sum.Retries >= r.Retry.Budget {
 		return false
 	}
 	if r.sum.Reason != "" { // the run is ending: a resume will try again

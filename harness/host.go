@@ -18,14 +18,17 @@ type host struct {
 }
 
 func (h *host) Sandbox(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
-	if h.a.lease == nil {
+	h.a.mu.Lock()
+	lease := h.a.lease // an abandoned agent may still be on its way here
+	h.a.mu.Unlock()
+	if lease == nil {
 		return nil, fmt.Errorf("the benchmark asks for a machine that its needs did not name")
 	}
 	// A machine that is made at the agent's first step is our doing, not the agent's time.
 	defer h.a.waiting()()
 	began := time.Now()
 	spec.Owner = h.a.owner(h.role)
-	sb, err := h.a.lease.Sandbox(ctx, spec)
+	sb, err := lease.Sandbox(ctx, spec)
 	h.a.times(func(t *record.Times) { t.Start += time.Since(began) })
 	return sb, err
 }

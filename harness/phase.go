@@ -66,17 +66,21 @@ func (a *attempt) acquire(ctx context.Context, specs []sandbox.Spec) error {
 	if err != nil {
 		return err
 	}
+	a.mu.Lock()
 	a.lease = l
+	a.mu.Unlock()
 	return nil
 }
 
 func (a *attempt) release() error {
-	if a.lease == nil {
+	a.mu.Lock()
+	l := a.lease
+	a.lease = nil
+	a.mu.Unlock()
+	if l == nil {
 		return nil
 	}
 	defer a.since(func(t *record.Times) *time.Duration { return &t.Close })()
-	l := a.lease
-	a.lease = nil
 	return l.Close()
 }
 

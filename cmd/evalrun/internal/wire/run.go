@@ -222,9 +222,6 @@ func (r *Ready) retry() harness.Retry {
 	x := harness.Retry{Attempts: c.Attempts, Delay: c.Wait.D(), Pause: c.PauseAfter, Budget: max(10, plan.Trials(r.Plan)/10)}
 	if c.Budget != nil {
 		x.Budget = int(*c.Budget)
-		if x.Budget == 0 {
-			x.Budget = -1
-		}
 	}
 	return x
 }
