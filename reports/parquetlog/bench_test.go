@@ -51,7 +51,7 @@ func BenchmarkWriter(b *testing.B) {
 // TestMemory: what is held does not depend on what is done.
 func TestMemory(t *testing.T) {
 	old := cuts
-	cuts.groupRows = 512 // so that a few hundred trials fill it
+	cuts.groupRows = 256 // so that a few hundred trials fill it
 	t.Cleanup(func() { cuts = old })
 	peak := func(tasks int) uint64 {
 		o := reporttest.Options{Tasks: tasks, Repeats: 1, Calls: 1, Plain: true}
@@ -69,7 +69,7 @@ func TestMemory(t *testing.T) {
 				w.Add(batch)
 				batch = batch[:0]
 			}
-			if n%4_000 == 0 {
+			if n%2_000 == 0 {
 				if err := w.Flush(); err != nil {
 					t.Fatal(err)
 				}
@@ -85,9 +85,9 @@ func TestMemory(t *testing.T) {
 		}
 		return high
 	}
-	few, many := peak(300), peak(1500)
-	t.Logf("900 trials: %d KiB, 4,500 trials: %d KiB", few>>10, many>>10)
+	few, many := peak(150), peak(700)
+	t.Logf("450 trials: %d KiB, 2,100 trials: %d KiB", few>>10, many>>10)
 	if many > few+few/2+8<<20 {
-		t.Errorf("900 trials hold %d KiB, 4,500 trials %d KiB", few>>10, many>>10)
+		t.Errorf("450 trials hold %d KiB, 2,100 trials %d KiB", few>>10, many>>10)
 	}
 }

@@ -338,11 +338,14 @@ func (t *teller) verdict(e *record.Entry, v *record.Verdict) {
 		t.f("  %s\n", t.st.bad(line(fmt.Sprintf("%s, %s", v.Error.Phase, v.Error.Class))))
 		t.body(v.Error.Text, 20)
 	}
-	facts := []string{plural(int(v.Steps), "step"), plural(int(v.Turns), "model reply")}
+	facts := []string{plural(int(v.Steps), "step")}
+	if v.Turns > 0 || v.Usage.Calls > 0 {
+		facts = append(facts, plural(int(v.Turns), "model reply"),
+			fmt.Sprintf("%s tokens in (%s cached), %s out", count(v.Usage.In), count(v.Usage.Cached), count(v.Usage.Out)), "cost "+dollars(v.Usage.Cost))
+	}
 	if v.BadCalls > 0 {
 		facts = append(facts, plural(int(v.BadCalls), "bad call"))
 	}
-	facts = append(facts, fmt.Sprintf("%s tokens in (%s cached), %s out", count(v.Usage.In), count(v.Usage.Cached), count(v.Usage.Out)), "cost "+dollars(v.Usage.Cost))
 	if v.Abandoned {
 		facts = append(facts, "did not stop when told")
 	}
@@ -362,7 +365,7 @@ func (t *teller) verdict(e *record.Entry, v *record.Verdict) {
 		{"wall", v.Times.Wall}, {"waited for room", v.Times.Queue}, {"start", v.Times.Start}, {"agent", v.Times.Agent}, {"working", v.Times.Working},
 		{"model", v.Times.Model}, {"back-off", v.Times.Backoff}, {"tools", v.Times.Tool}, {"grading", v.Times.Grade}, {"closing", v.Times.Close},
 	} {
-		if x.d > 0 {
+		if x.d >= time.Millisecond {
 			times = append(times, x.name+" "+duration(x.d))
 		}
 	}

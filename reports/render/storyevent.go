@@ -27,7 +27,9 @@ func (t *teller) event(e *event.Event) {
 	switch b := e.Body.(type) {
 	case event.Run:
 		cmd := b.Command
-		if len(b.Args) > 0 {
+		if n := len(b.Args); n > 2 && b.Args[n-2] == "-c" { // a shell and its script: the script is what matters
+			cmd = shellWords(b.Args[:n-1]) + "\n" + b.Args[n-1]
+		} else if n > 0 {
 			cmd = shellWords(b.Args)
 		}
 		first, rest, more := strings.Cut(Clean(cmd), "\n")

@@ -297,7 +297,7 @@ func TestPair(t *testing.T) {
 func TestCoverage(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	held, plain := 0, 0
-	const runs = 200
+	const runs = 100
 	for range runs {
 		var vs, alone []Value
 		for c := range 60 {
