@@ -50,6 +50,9 @@ func BenchmarkWriter(b *testing.B) {
 
 // TestMemory: what is held does not depend on what is done.
 func TestMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("measures the heap, for some seconds")
+	}
 	old := cuts
 	cuts.groupRows = 256 // so that a few hundred trials fill it
 	t.Cleanup(func() { cuts = old })
