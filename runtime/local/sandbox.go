@@ -64,6 +64,16 @@ func (b *box) start(ctx context.Context, spec sandbox.Spec, image string) (err e
 	for _, f := range b.cg.tasks {
 		extra = append(extra, int(f.Fd()))
 	}
+	if image != "" && root {
+		f, err := shifted(image)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		l.ImageFD = isolate.FirstTask + len(extra)
+		extra = append(extra, int(f.Fd()))
+		req.Image = true
+	}
 	if b.cg.born != nil {
 		req.Group = true
 		extra = append(extra, int(b.cg.born.Fd()))

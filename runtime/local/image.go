@@ -1,0 +1,66 @@
+package local
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/evalrun/evalrun/runtime/executor/isolate"
+)
+
+// Root inside is not root outside, so an unpacked image whose files belong to root would be a stranger's to it. A mount can
+// shift owners, and only who is root outside may make one: so it is made here and handed in.
+
+// shifted opens a detached mount of dir in which the owners 0 … Count-1 are those that a sandbox has.
+func shifted(dir string) (*os.File, error) {
+	ns, err := mappedNamespace()
+	if err != nil {
+		return nil, err
+	}
+	fd, err := unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("opening the image: %w", err)
+	}
+	err = unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{
+		Attr_set:  unix.MOUNT_ATTR_IDMAP | unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV,
+		Userns_fd: uint64(ns.Fd()),
+	})
+	if err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("shifting the image's owners (its file system has to allow that): %w", err)
+	}
+	return os.NewFile(uintptr(fd), "image"), nil
+}
+
+// mappedNamespace is a user namespace like those of sandboxes, without anybody in it.
+var mappedNamespace = sync.OnceValues(func() (*os.File, error) {
+	bin, err := initBinary()
+	if err != nil {
+		return nil, err
+	}
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	theirs := os.NewFile(uintptr(fds[1]), "")
+	m := []syscall.SysProcIDMap{{ContainerID: 0, HostID: Base, Size: Count}}
+	cmd := &exec.Cmd{
+		Path: fmt.Sprintf("/proc/self/fd/%d", bin.Fd()), Args: []string{isolate.Name, "serve", "0"}, ExtraFiles: []*os.File{theirs}, Dir: "/",
+		Env:         []string{"GOMAXPROCS=1"},
+		SysProcAttr: &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER, UidMappings: m, GidMappings: m},
+	}
+	err = cmd.Start()
+	theirs.Close()
+	if err != nil {
+		unix.Close(fds[0])
+		return nil, fmt.Errorf("making a user namespace: %w", err)
+	}
+	f, err := os.Open(fmt.Sprintf("/proc/%d/ns/user", cmd.Process.Pid))
+	unix.Close(fds[0]) // it ends
+	cmd.Wait()
+	return f, err
+})
