@@ -131,6 +131,20 @@ type group struct {
 	last int64
 }
 
+// dirs are the groups that make would make, so that they can be remembered before they are there.
+func (g groups) dirs(id string, spec *sandbox.Spec) []string {
+	if g.v2 != "" {
+		return []string{filepath.Join(g.v2, prefix+id)}
+	}
+	var dirs []string
+	for c, wanted := range map[string]bool{"memory": spec.Memory > 0, "pids": spec.Pids > 0, "cpu": spec.CPUs > 0} {
+		if base := g.own[c]; base != "" && wanted {
+			dirs = append(dirs, filepath.Join(base, prefix+id))
+		}
+	}
+	return dirs
+}
+
 // make creates the groups for a spec. On error nothing is left.
 func (g groups) make(id string, spec *sandbox.Spec) (cg *group, err error) {
 	cg = &group{}

@@ -26,10 +26,13 @@ func NewUnisolated() *Driver {
 const tmpPrefix = "evalrun-none-"
 
 func (b *box) startPlain(ctx context.Context, spec sandbox.Spec) (err error) {
-	if b.tmp, err = os.MkdirTemp("", tmpPrefix); err != nil {
+	tmp, err := filepath.EvalSymlinks(os.TempDir())
+	if err != nil {
 		return err
 	}
-	if b.tmp, err = filepath.EvalSymlinks(b.tmp); err != nil {
+	b.tmp = filepath.Join(tmp, tmpPrefix+b.id)
+	b.remember(nil)
+	if err := os.Mkdir(b.tmp, 0o700); err != nil {
 		return err
 	}
 	for _, d := range []string{"tmp", "root"} {

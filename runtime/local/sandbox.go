@@ -40,6 +40,7 @@ func (b *box) start(ctx context.Context, spec sandbox.Spec, image string) (err e
 	if b.sp, err = b.d.sp.get(); err != nil {
 		return err
 	}
+	b.remember(findGroups().dirs(b.id, &spec))
 	if b.cg, err = findGroups().make(b.id, &spec); err != nil {
 		return err
 	}
@@ -96,7 +97,11 @@ func (b *box) connect(ctx context.Context, req isolate.Start, extra []int, cfg e
 		ours.Close()
 		return fmt.Errorf("starting its first process: %w", err)
 	}
-	b.remember()
+	var groups []string
+	if b.cg != nil {
+		groups = b.cg.dirs
+	}
+	b.remember(groups)
 	b.c, err = executor.New(ctx, ours, executor.Options{Driver: b.d.Name(), ID: b.id, Config: cfg, Gone: b.gone})
 	return err
 }

@@ -68,6 +68,7 @@ func TestSuiteUnisolated(t *testing.T) {
 			"files/round-trip":         paths,
 			"files/through-links":      paths,
 			"files/missing":            paths,
+			"files/hard-links":         paths,
 			"files/get-early-close":    paths,
 			"files/pipes":              paths,
 			"life/alone":               "nothing is isolated",

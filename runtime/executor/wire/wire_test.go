@@ -1,0 +1,232 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"reflect"
+	"runtime"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+func pair(t *testing.T, accept func(st *Stream, kind byte, body []byte)) (host, exec *Session) {
+	t.Helper()
+	a, b := net.Pipe()
+	host = NewSession(a, Options{Host: true, MaxFrame: MaxReply})
+	exec = NewSession(b, Options{MaxFrame: MaxOpen, Accept: accept})
+	go host.Serve()
+	go exec.Serve()
+	t.Cleanup(func() { host.Close(); exec.Close() })
+	return host, exec
+}
+
+func TestEcho(t *testing.T) {
+	host, _ := pair(t, func(st *Stream, kind byte, body []byte) {
+		go func() {
+			for {
+				m, err := st.Recv()
+				if err != nil {
+					return
+				}
+				if m.Kind == KindEOF {
+					st.Send(KindResult, OK())
+					st.Finish()
+					return
+				}
+				st.Send(KindErr, m.Body)
+			}
+		}()
+	})
+	st, err := host.Open(KindExec, []byte("hello"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := bytes.Repeat([]byte("0123456789abcdef"), 100_000)
+	go func() {
+		st.Send(KindData, want)
+		st.Send(KindEOF, nil)
+	}()
+	var got []byte
+	for {
+		m, err := st.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.Kind == KindResult {
+			break
+		}
+		got = append(got, m.Body...)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("%d bytes came back, want %d", len(got), len(want))
+	}
+}
+
+// A slow reader slows the writer, holds no more than the window, and does not disturb other streams.
+func TestCredit(t *testing.T) {
+	sent := make(chan int, 1000)
+	host, _ := pair(t, func(st *Stream, kind byte, body []byte) {
+		go func() {
+			if kind == KindGet {
+				for n := 0; ; n += MaxData {
+					if st.Send(KindData, make([]byte, MaxData)) != nil {
+						close(sent)
+						return
+					}
+					sent <- n
+				}
+			}
+			st.Send(KindResult, OK())
+			st.Finish()
+		}()
+	})
+	slow, err := host.Open(KindGet, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range Window / MaxData {
+		<-sent
+	}
+	for range 10 { // each goes through although the other stream is full
+		st, err := host.Open(KindStats, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m, err := st.Recv(); err != nil || m.Kind != KindResult {
+			t.Fatalf("%v %v", m, err)
+		}
+		st.Finish()
+	}
+	select {
+	case n := <-sent:
+		t.Errorf("sent %d bytes that nobody has read", n)
+	default:
+	}
+	for range 100 {
+		if _, err := slow.Recv(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	slow.Reset()
+	for range sent { // ends with the stream
+	}
+}
+
+func frame(id uint32, kind byte, body []byte) []byte {
+	b := binary.BigEndian.AppendUint32(nil, uint32(len(body)))
+	b = binary.BigEndian.AppendUint32(b, id)
+	return append(append(b, kind), body...)
+}
+
+// hostile sends bytes to a host that has one open stream, and returns how its session ended.
+func hostile(t *testing.T, send func(w io.Writer)) error {
+	t.Helper()
+	a, b := net.Pipe()
+	s := NewSession(a, Options{Host: true, MaxFrame: MaxReply})
+	done := make(chan error, 1)
+	go func() { done <- s.Serve() }()
+	go io.Copy(io.Discard, b)
+	if _, err := s.Open(KindExec, nil); err != nil {
+		t.Fatal(err)
+	}
+	go func() { send(b); b.Close() }()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(time.Minute):
+		t.Fatal("the session did not end")
+		return nil
+	}
+}
+
+func TestHostilePeer(t *testing.T) {
+	over := func(n int, f []byte) func(io.Writer) {
+		return func(w io.Writer) {
+			for range n {
+				if _, err := w.Write(f); err != nil {
+					return
+				}
+			}
+		}
+	}
+	var credit Enc
+	credit.Uint(Window)
+	var huge Enc
+	huge.Uint(1 << 62)
+	for _, tt := range []struct {
+		name string
+		send func(io.Writer)
+	}{
+		{"a frame of 4 GB", func(w io.Writer) { w.Write([]byte{255, 255, 255, 255, 0, 0, 0, 1, KindData}) }},
+		{"data beyond the window", over(1000, frame(1, KindData, make([]byte, MaxData)))},
+		{"one frame of data too long", over(1, frame(1, KindData, make([]byte, MaxData+1)))},
+		{"data beyond the window, byte by byte", over(Window+1, frame(1, KindData, []byte{1}))},
+		{"kinds in turn, so that nothing can be joined", func(w io.Writer) {
+			for range 100_000 {
+				if _, err := w.Write(append(frame(1, KindData, []byte{1}), frame(1, KindErr, []byte{2})...)); err != nil {
+					return
+				}
+			}
+		}},
+		{"small messages without end", over(100_000, frame(1, KindResult, nil))},
+		{"more credit than there is", over(2, frame(1, KindCredit, credit))},
+		{"credit that overflows", over(1, frame(1, KindCredit, huge))},
+		{"streams of its own", over(1, frame(2, KindAccepted, nil))},
+		{"streams of ours", over(1, frame(3, KindAccepted, nil))},
+		{"an open stream opened", over(1, frame(1, KindExec, nil))},
+		{"a control frame that does not exist", over(1, frame(0, 0xff, nil))},
+		{"a ping with a novel in it", over(1, frame(0, KindPing, make([]byte, 1000)))},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var m0, m1 runtime.MemStats
+			runtime.ReadMemStats(&m0)
+			if err := hostile(t, tt.send); !errors.Is(err, ErrProtocol) {
+				t.Errorf("ended with %v, want ErrProtocol", err)
+			}
+			runtime.ReadMemStats(&m1)
+			if grown := int64(m1.HeapAlloc) - int64(m0.HeapAlloc); grown > 16<<20 {
+				t.Errorf("took %d bytes of memory", grown)
+			}
+		})
+	}
+	t.Run("cut off", func(t *testing.T) {
+		if err := hostile(t, func(w io.Writer) { w.Write([]byte{0, 0, 0, 9, 0}) }); !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("ended with %v", err)
+		}
+	})
+}
+
+func TestMessages(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		x := Exec{
+			ID: rapid.String().Draw(t, "id"), Args: rapid.SliceOfN(rapid.String(), 1, 5).Draw(t, "args"), Dir: rapid.String().Draw(t, "dir"),
+			Stdin: rapid.Bool().Draw(t, "stdin"), Limit: rapid.Int64().Draw(t, "limit"), Timeout: time.Duration(rapid.Int64().Draw(t, "timeout")),
+		}
+		if got, err := DecodeExec(x.Encode()); err != nil || !reflect.DeepEqual(got, x) {
+			t.Fatalf("%+v became %+v, %v", x, got, err)
+		}
+		c := Config{Version: Version, Root: x.Dir, Env: x.Args, Limits: map[string]uint64{"a": 1, "b": 2}, Setup: []byte{1}, Drop: true}
+		if got, err := DecodeConfig(c.Encode()); err != nil || !reflect.DeepEqual(got, c) {
+			t.Fatalf("%+v became %+v, %v", c, got, err)
+		}
+	})
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add((&Exec{Args: []string{"a"}}).Encode())
+	f.Add((&Config{Version: Version}).Encode())
+	f.Add([]byte(Fail(io.EOF)))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		DecodeExec(b)
+		DecodeConfig(b)
+		d := NewDec(b)
+		d.Result()
+		d.Exit()
+		d.Err()
+	})
+}
