@@ -27,3 +27,14 @@ func Local(t *testing.T) sandbox.Driver {
 	}
 	return d
 }
+
+// Unisolated is the driver none, for tests that paths are found where the machine's root is not "/".
+func Unisolated(t *testing.T) sandbox.Driver {
+	t.Helper()
+	d := local.NewUnisolated()
+	t.Cleanup(func() { d.Close() })
+	if err := d.Probe(t.Context()); err != nil {
+		t.Skipf("no processes here: %v", err)
+	}
+	return d
+}

@@ -185,15 +185,16 @@ func (x *grading) script(ctx context.Context) (benchmarks.Result, error) {
 		return benchmarks.Result{}, err
 	}
 	reward := eval + "/reward"
-	vars := []variable{{"EVAL", eval + "/files"}, {"ANSWER", eval + "/answer"}}
+	dir := x.task.dir()
+	vars := []variable{{"EVAL", relative(dir, eval+"/files")}, {"ANSWER", relative(dir, eval+"/answer")}}
 	if x.g.Partial {
-		vars = append(vars, variable{"REWARD", reward})
+		vars = append(vars, variable{"REWARD", relative(dir, reward)})
 	}
 	limit := time.Duration(x.g.Timeout)
 	if limit == 0 {
 		limit = scriptTime
 	}
-	exit, out, err := run(ctx, x.sb, x.g.Script, vars, x.task.dir(), limit)
+	exit, out, err := run(ctx, x.sb, x.g.Script, vars, dir, limit)
 	if err != nil {
 		return benchmarks.Result{}, err
 	}

@@ -36,10 +36,17 @@ func interpreter(script string) ([]string, error) {
 	return nil, fmt.Errorf("its first line is %q; scripts run with bash, sh or python3", score.Clip(first, 100))
 }
 
-// A variable of a script, set in its text and not in its environment: programs that it starts do not get it by themselves.
-type variable struct{ name, value string }
+// A variable of a script that holds a path, set in its text and not in its environment: programs that it starts do not get it by
+// themselves. The path is given relative to the script's folder, and made absolute by the script: where nothing is isolated, the root
+// that we know is not the one that commands see.
+type variable struct{ name, path string }
 
-// command makes the command that runs a script. Values must be paths without quotes.
+// relative is the absolute path p as seen from the absolute folder dir.
+func relative(dir, p string) string {
+	return strings.Repeat("../", strings.Count(path.Clean(dir), "/")) + strings.TrimPrefix(p, "/")
+}
+
+// command makes the command that runs a script.
 func command(script, user string, vars []variable, dir string, timeout time.Duration) (sandbox.Command, error) {
 	args, err := interpreter(script)
 	if err != nil {
@@ -48,9 +55,9 @@ func command(script, user string, vars []variable, dir string, timeout time.Dura
 	var set []string
 	for _, v := range vars {
 		if args[0] == "python3" {
-			set = append(set, fmt.Sprintf("%s = %q", v.name, v.value))
+			set = append(set, fmt.Sprintf("%s = __import__('os').path.abspath(%q)", v.name, v.path))
 		} else {
-			set = append(set, fmt.Sprintf("%s='%s'", v.name, v.value))
+			set = append(set, fmt.Sprintf(`%s="$PWD/%s"`, v.name, v.path))
 		}
 	}
 	if len(set) > 0 {
