@@ -23,7 +23,7 @@ import (
 type entry struct {
 	Owner  sandbox.Owner `json:"owner"`
 	ID     string        `json:"id"`
-	PID    int           `json:"pid"` // of process 1, which has the ID among its arguments
+	PID    int           `json:"pid"` // of process 1, which has the ID among its arguments; 0: not started yet
 	Groups []string      `json:"groups,omitempty"`
 	Dir    string        `json:"dir,omitempty"`
 }
@@ -43,11 +43,12 @@ func stateDir() string {
 
 func (b *box) entry() string { return filepath.Join(b.d.state, b.id+".json") }
 
-// remember writes the box's file. It is of use after a crash only, so a failure is none of the sandbox's business.
-func (b *box) remember() {
-	e := entry{Owner: b.owner, ID: b.id, PID: b.p.pid, Dir: b.tmp}
-	if b.cg != nil {
-		e.Groups = b.cg.dirs
+// remember writes the box's file: before its groups or its folder are made, and again when it runs. It is of use after a crash only,
+// so a failure is none of the sandbox's business.
+func (b *box) remember(groups []string) {
+	e := entry{Owner: b.owner, ID: b.id, Dir: b.tmp, Groups: groups}
+	if b.p != nil {
+		e.PID = b.p.pid
 	}
 	data, err := json.Marshal(e)
 	if err != nil {
