@@ -78,3 +78,42 @@ func TestCutOffAttemptsSurviveReopening(t *testing.T) {
 		}
 	}
 }
+
+// A scan from any entry on is the end of the whole scan.
+func TestScanFrom(t *testing.T) {
+	dir := t.TempDir()
+	j, err := Open(dir, Options{Ballast: -1, LowWater: -1, SegmentBytes: 2 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range 20 {
+		id := fmt.Sprint("t", n)
+		es := []record.Entry{journaltest.Begin(id, 1, 1)}
+		for i := range 5 {
+			es = append(es, journaltest.Entry(record.KindEvent, id, 1, 1, fmt.Sprintf(`{"n":%d,"pad":"%0100d"}`, i, i)))
+		}
+		for _, e := range append(es, journaltest.Verdict(id, 1, 1, true, record.Scored)) {
+			if err := j.Append(t.Context(), e); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if segs, err := segments(dir); err != nil || len(segs) < 5 {
+		t.Fatalf("%d segments, %v: too few for this test", len(segs), err)
+	}
+	for from := int64(1); from <= 141; from++ {
+		next := from
+		for e, err := range ScanFrom(dir, from) {
+			if err != nil || e.Seq != next {
+				t.Fatalf("from %d: entry %d, %v; want %d", from, e.Seq, err, next)
+			}
+			next++
+		}
+		if next != 141 {
+			t.Fatalf("from %d: ended at %d", from, next)
+		}
+	}
+}

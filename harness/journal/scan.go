@@ -9,6 +9,7 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
@@ -39,7 +40,10 @@ func (e *Missing) Error() string {
 // Scan yields all entries of the journal in dir, in order. Another process may be writing: it then ends at a moment of its. An
 // error that is a *BadLine or a *Missing is about one place, and the scan goes on after it; any other error is the last value.
 // What a recovery has set apart is passed over in silence, since it was reported then. Entries may be kept.
-func Scan(dir string) iter.Seq2[record.Entry, error] {
+func Scan(dir string) iter.Seq2[record.Entry, error] { return ScanFrom(dir, 1) }
+
+// ScanFrom is Scan from the entry numbered from on. Segments of events that end before it are not read.
+func ScanFrom(dir string, from int64) iter.Seq2[record.Entry, error] {
 	return func(yield func(record.Entry, error) bool) {
 		known, err := readManifest(dir)
 		if err != nil {
@@ -49,9 +53,33 @@ func Scan(dir string) iter.Seq2[record.Entry, error] {
 		ev, ctl := eventsCursor(dir), controlCursor(dir)
 		defer ev.close()
 		defer ctl.close()
-		m := merge{ev: ev, ctl: ctl, known: known, yield: yield}
+		if from > 1 {
+			if ev.segment, err = segmentOf(dir, from); err != nil {
+				yield(record.Entry{}, err)
+				return
+			}
+		}
+		m := merge{ev: ev, ctl: ctl, known: known, from: from, yield: yield}
 		m.run()
 	}
+}
+
+// segmentOf is the last segment that begins at or before an entry, 1 when none does. A segment whose beginning is not
+// understood counts as one that begins later.
+func segmentOf(dir string, seq int64) (int, error) {
+	segs, err := segments(dir)
+	if err != nil {
+		return 0, err
+	}
+	for _, s := range slices.Backward(segs) {
+		c := &cursor{dir: dir, segment: s.n, names: names{}}
+		e, err := c.next()
+		c.close()
+		if err == nil && c.segment == s.n && e.Seq <= seq {
+			return s.n, nil
+		}
+	}
+	return 1, nil
 }
 
 // Control yields the entries of control.jsonl alone, as Scan does.
@@ -79,11 +107,12 @@ func fatal(err error) bool {
 type merge struct {
 	ev, ctl *cursor
 	known   []Damage
+	from    int64 // what comes before is left out
 	yield   func(record.Entry, error) bool
 }
 
 func (m *merge) run() {
-	last := int64(0)
+	last := m.from - 1
 	for {
 		if !m.peek(m.ev) || !m.peek(m.ctl) {
 			return
@@ -127,7 +156,7 @@ func (m *merge) peek(c *cursor) bool {
 		case err == io.EOF:
 			return true
 		case err == nil:
-			c.head, c.has = e, true
+			c.head, c.has = e, e.Seq >= m.from
 		case !m.yield(record.Entry{}, err) || fatal(err):
 			return false
 		}

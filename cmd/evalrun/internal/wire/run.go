@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"os"
 	"sync"
 	"time"
 
+	"github.com/evalrun/evalrun/agent/model/price"
 	"github.com/evalrun/evalrun/harness"
 	"github.com/evalrun/evalrun/harness/blob"
 	"github.com/evalrun/evalrun/harness/journal"
@@ -76,8 +76,8 @@ func (r *Ready) Run(ctx context.Context, d *rundir.Dir, c Control) (out Outcome,
 		r.o.Log.Warn("the journal was damaged", "what", w)
 	}
 	state := recovered.State
-	if state.Seq() > 0 {
-		if err := feed(tables, journal.Scan(d.Journal())); err != nil {
+	if from := tables.From(); from <= recovered.Seq {
+		if err := feed(tables, journal.ScanFrom(d.Journal(), from)); err != nil {
 			return out, err
 		}
 	}
@@ -155,6 +155,10 @@ func (r *Ready) begin(d *rundir.Dir) (*record.Run, error) {
 	for _, b := range r.Plan.Benchmarks {
 		run.Digests["benchmark/"+b.Name] = b.Digest
 	}
+	for ref, digest := range r.digests {
+		run.Digests["image/"+ref] = digest
+	}
+	run.Digests["prices"] = price.Default().Digest()
 	return run, d.WriteRun(run)
 }
 
@@ -312,10 +316,4 @@ func Remaining(d *rundir.Dir) (left, all int, err error) {
 	}
 	all = plan.Trials(d.Plan())
 	return all - decided(d.Plan(), state, nil), all, nil
-}
-
-// Empty reports whether a folder that was made for a run holds nothing yet.
-func Empty(path string) bool {
-	list, err := os.ReadDir(path)
-	return err == nil && len(list) == 0
 }
