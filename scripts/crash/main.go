@@ -133,36 +133,42 @@ func (c *crash) undisturbed(driver string) (verdicts, time.Duration, error) {
 	return v, took, errors.Join(err, clean(c.tmp(), before))
 }
 
-// round is one run, killed at least once and at most max times.
+// round is one run, killed at most max times.
 func (c *crash) round(driver string, took time.Duration, want verdicts, round, max int) (kills int, err error) {
 	out := filepath.Join(c.work, fmt.Sprintf("%s-%d", driver, round))
 	before := leftovers(c.tmp(), nil)
 	cmd := c.command(c.runArgs(driver, out)...)
-	ended := false
-	for kills < max && (kills == 0 || c.rng.IntN(2) == 0) {
+	left := 1.0 // of the trials
+	for kills < max && (kills == 0 || c.rng.IntN(3) > 0) {
 		// Most of a run's dangers are in its middle; starts and ends are tried more than their share.
-		after := time.Duration(c.rng.Float64() * 1.1 * float64(took))
+		after := time.Duration(c.rng.Float64() * (0.1 + left) * float64(took))
 		switch c.rng.IntN(5) {
 		case 0:
 			after = time.Duration(c.rng.Float64() * float64(100*time.Millisecond))
 		case 1:
-			after = took - time.Duration(c.rng.Float64()*float64(100*time.Millisecond))
+			after = time.Duration(left*float64(took)) - time.Duration(c.rng.Float64()*float64(100*time.Millisecond))
 		}
 		killed, err := c.kill(cmd, after)
 		if err != nil {
 			return kills, err
 		}
-		kills++ // one that came too late counts: the run was over, and must resume to nothing
-		if c.verbose {
-			v, _ := scan(out)
-			fmt.Printf("  %s %d: kill %d after %v (it had ended: %t), %d final verdicts\n", driver, round, kills, after.Round(time.Millisecond), !killed, len(v))
+		v, err := scan(out)
+		if err != nil {
+			return kills, fmt.Errorf("after kill %d: %w", kills+1, err)
 		}
-		ended = !killed
 		cmd = c.command(c.next(driver, out)...)
+		if !killed { // too late: it must resume to nothing
+			break
+		}
+		kills++
+		left = 1 - float64(len(v))/float64(len(want))
+		if c.verbose {
+			fmt.Printf("  %s %d: kill %d after %v, %d final verdicts\n", driver, round, kills, after.Round(time.Millisecond), len(v))
+		}
 	}
 	text, err := cmd.CombinedOutput()
 	if err != nil {
-		return kills, fmt.Errorf("the last resume (the run had ended: %t): %w\n%s", ended, err, text)
+		return kills, fmt.Errorf("the last resume: %w\n%s", err, text)
 	}
 	got, err := scan(out)
 	if err != nil {
@@ -195,7 +201,7 @@ func (c *crash) kill(cmd *exec.Cmd, after time.Duration) (bool, error) {
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
 	select {
-	case <-time.After(after):
+	case <-time.After(after): // at once where it is below 0
 	case err := <-done:
 		if err != nil {
 			return false, fmt.Errorf("%s before it was killed: %w\n%s", strings.Join(cmd.Args[1:3], " "), err, text.String())

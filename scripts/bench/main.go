@@ -1,0 +1,178 @@
+// Command bench measures what evalrun costs, each figure beside a floor measured in the same minute on the same machine, and writes
+// docs/performance.md. Figures are for people: a missed target is reported and never fails anything.
+//
+// Usage: go run ./scripts/bench [-only REGEXP] [-write]
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/evalrun/evalrun/runtime/local"
+)
+
+func main() {
+	local.Init() // sandboxes of this process start it anew
+	only := flag.String("only", "", "measure what matches `REGEXP` alone")
+	write := flag.Bool("write", false, "write docs/performance.md")
+	binary := flag.String("evalrun", "", "the program; empty: it is built")
+	humaneval := flag.String("humaneval", "../shared/data/HumanEval.jsonl.gz", "the published HumanEval.jsonl[.gz]")
+	flag.Parse()
+	if err := run(*only, *binary, *humaneval, *write); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// A figure is one row of the table.
+type figure struct {
+	name   string
+	target string
+	value  string
+	met    string // yes, no, or why it was not measured
+	floor  string
+	ratio  string
+}
+
+type bench struct {
+	work, evalrun, humaneval string
+	floors                   floors
+	figures                  []figure
+}
+
+func run(only, binary, humaneval string, write bool) error {
+	match, err := regexp.Compile(only)
+	if err != nil {
+		return err
+	}
+	work, err := os.MkdirTemp("", "evalrun-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(work)
+	b := &bench{work: work, evalrun: binary, humaneval: humaneval}
+	if b.evalrun == "" {
+		b.evalrun = filepath.Join(work, "evalrun")
+		if out, err := exec.Command("go", "build", "-o", b.evalrun, "./cmd/evalrun").CombinedOutput(); err != nil {
+			return fmt.Errorf("building evalrun: %w\n%s", err, out)
+		}
+	}
+	if b.floors, err = measureFloors(work); err != nil {
+		return err
+	}
+	begun := time.Now()
+	for _, m := range []struct {
+		name string
+		do   func() error
+	}{
+		{"sessions", b.sessions}, {"at-once", b.atOnce}, {"many", b.many},
+		{"sandbox", b.sandbox}, {"humaneval", b.humanEval}, {"start", b.start},
+	} {
+		if !match.MatchString(m.name) {
+			continue
+		}
+		fmt.Fprintf(os.Stderr, "measuring %s …\n", m.name)
+		if err := m.do(); err != nil {
+			b.figures = append(b.figures, figure{name: m.name, met: "not measured: " + firstLine(err)})
+			fmt.Fprintln(os.Stderr, "bench:", err)
+		}
+	}
+	page := b.page(time.Since(begun))
+	fmt.Print(page)
+	if write {
+		return os.WriteFile("docs/performance.md", []byte(page), 0o644)
+	}
+	return nil
+}
+
+func firstLine(err error) string {
+	s, _, _ := strings.Cut(err.Error(), "\n")
+	return s
+}
+
+// add notes a figure that should be at most max; floor is what the bare thing costs, in the same unit.
+func (b *bench) add(name string, value, max, floor float64, unit func(float64) string, floorName string) {
+	f := figure{name: name, value: unit(value), target: "≤ " + unit(max), met: "yes"}
+	if value > max {
+		f.met = "no"
+	}
+	if floor > 0 {
+		f.floor = floorName + " " + unit(floor)
+		f.ratio = fmt.Sprintf("%.1f", value/floor)
+	}
+	b.figures = append(b.figures, f)
+	fmt.Fprintf(os.Stderr, "  %s: %s (%s) floor %s\n", f.name, f.value, f.target, f.floor)
+}
+
+// note adds a figure without a target.
+func (b *bench) note(name, value string) {
+	b.figures = append(b.figures, figure{name: name, value: value})
+	fmt.Fprintf(os.Stderr, "  %s: %s\n", name, value)
+}
+
+func (b *bench) page(took time.Duration) string {
+	var s strings.Builder
+	fmt.Fprintf(&s, `# What evalrun costs
+
+Measured by `+"`make bench`"+` (scripts/bench) on %s, %d cores (%s), Go %s, in %v. Each figure stands beside a floor from
+the same run: what the bare thing costs on this machine. Times change with the machine, ratios little. A session is complete:
+every event in the journal, fsynced, graded, a verdict, Parquet written.
+
+| floor | |
+|---|---|
+| exec of /bin/true | %s |
+| append of 4 KiB and fsync | %s |
+| python3 -c pass | %s |
+
+| what | figure | target | met | floor | ratio |
+|---|---|---|---|---|---|
+`, time.Now().UTC().Format("2006-01-02"), runtime.NumCPU(), cpu(), strings.TrimPrefix(runtime.Version(), "go"), took.Round(time.Second),
+		ms(b.floors.exec), ms(b.floors.fsync), ms(b.floors.python))
+	for _, f := range b.figures {
+		fmt.Fprintf(&s, "| %s | %s | %s | %s | %s | %s |\n", f.name, f.value, f.target, f.met, f.floor, f.ratio)
+	}
+	s.WriteString(`
+How it is measured: CPU is user and system time of evalrun and all that it waited for, less that of a run with one session, by
+the number of sessions. Memory is the greatest resident set. "At once" means that every session is open while the others are; each
+waits 50 ms for each of its 20 replies, so 1.0 s is the ideal. Of sandboxes the median of 50 is given; memory of one is the proportional
+set size of its processes among 200. The floor of HumanEval is the same 164 programs under bare python3, as many at a time.
+`)
+	return s.String()
+}
+
+func cpu() string {
+	b, _ := os.ReadFile("/proc/cpuinfo")
+	for l := range strings.Lines(string(b)) {
+		if k, v, ok := strings.Cut(l, ":"); ok && strings.TrimSpace(k) == "model name" {
+			return strings.TrimSpace(v)
+		}
+	}
+	return runtime.GOARCH
+}
+
+// Units: values are seconds or bytes.
+func ms(v float64) string {
+	switch {
+	case v >= 1:
+		return fmt.Sprintf("%.2f s", v)
+	case v >= 0.01:
+		return fmt.Sprintf("%.0f ms", v*1e3)
+	}
+	return fmt.Sprintf("%.2f ms", v*1e3)
+}
+
+func mb(v float64) string {
+	if v < 10e6 {
+		return fmt.Sprintf("%.1f MB", v/1e6)
+	}
+	return fmt.Sprintf("%.0f MB", v/1e6)
+}
+
+func times(v float64) string { return fmt.Sprintf("%.2f ×", v) }
