@@ -347,7 +347,7 @@ func (r *Results) warnings(s *Summary) (ws []string) {
 	if r.Run != nil {
 		for _, k := range slices.Sorted(maps.Keys(r.Run.Limits)) {
 			if v := r.Run.Limits[k]; strings.HasPrefix(v, "per ") { // of what the driver can only hold in part
-				ws = append(ws, k+": "+v)
+				ws = append(ws, strings.TrimSuffix(k, " limit")+" limit: "+v)
 			}
 		}
 	}
