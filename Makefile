@@ -40,7 +40,7 @@ test: setup build
 	scripts/test
 
 bench: build
-	scripts/bench
+	$(GO) run ./scripts/bench -write -evalrun bin/evalrun
 
 check: fmt executor
 	$(GO) vet ./...

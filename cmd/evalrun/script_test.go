@@ -2,6 +2,7 @@ package main
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -33,10 +34,14 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Condition: func(cond string) (bool, error) {
-			if cond == "root" {
-				return os.Geteuid() == 0, nil
+			if cond != "local" {
+				return false, fmt.Errorf("unknown condition %q", cond)
 			}
-			return false, nil
+			_, err := wire.OpenDriver(t.Context(), "local")
+			if err != nil && os.Getenv("EVALRUN_TEST_LOCAL") != "" {
+				return false, fmt.Errorf("EVALRUN_TEST_LOCAL is set, but: %w", err)
+			}
+			return err == nil, nil
 		},
 	})
 }

@@ -42,18 +42,17 @@ func Main(sys System) int {
 	}
 	err := a.root().Run(context.Background(), append([]string{"evalrun"}, sys.Args...))
 	if err != nil {
-		report(sys.Stderr, err)
+		a.report(err)
 	}
 	return codeOf(err)
 }
 
 type app struct {
 	System
-	color    bool
-	quiet    bool
-	progress string
-	log      *slog.Logger
-	logging  bool // the user asked for a level
+	color bool
+	quiet bool
+	json  bool // talk is for programs: errors too are a JSON line
+	log   *slog.Logger
 }
 
 // say talks to the user, unless they want quiet.
@@ -184,7 +183,6 @@ func (a *app) before(ctx context.Context, cmd *cli.Command) (context.Context, er
 		if err := level.UnmarshalText([]byte(s)); err != nil {
 			return ctx, usage("", "--log-level %q is none of debug, info, warn, error", s)
 		}
-		a.logging = true
 	}
 	opts := &slog.HandlerOptions{Level: level}
 	switch f := cmd.String("log-format"); f {
@@ -192,6 +190,7 @@ func (a *app) before(ctx context.Context, cmd *cli.Command) (context.Context, er
 		a.log = slog.New(slog.NewTextHandler(a.Stderr, opts))
 	case "json":
 		a.log = slog.New(slog.NewJSONHandler(a.Stderr, opts))
+		a.json = true
 	default:
 		return ctx, usage("", "--log-format %q is none of text, json", f)
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -81,14 +82,24 @@ func codeOf(err error) int {
 	return ExitInternal
 }
 
-// report writes an error for people.
-func report(w io.Writer, err error) {
+// report writes an error, for people or as a JSON line.
+func (a *app) report(err error) {
 	var x *exitError
 	errors.As(err, &x)
 	if x != nil && x.err == nil {
 		return
 	}
-	msg := err.Error()
+	w, msg := a.Stderr, err.Error()
+	if a.json {
+		line := map[string]any{"type": "error", "code": codeOf(err), "error": msg}
+		if x != nil && x.hint != "" {
+			line["hint"] = x.hint
+		}
+		if b, err := json.Marshal(line); err == nil {
+			w.Write(append(b, '\n'))
+		}
+		return
+	}
 	if strings.Contains(msg, "\n") {
 		fmt.Fprintf(w, "evalrun:\n  %s\n", strings.ReplaceAll(msg, "\n", "\n  "))
 	} else {

@@ -90,7 +90,7 @@ func (a *app) goOn(ctx context.Context, cmd *cli.Command, o *playOptions, worker
 	if err != nil {
 		return err
 	}
-	if err := o.check(); err != nil {
+	if err := a.checkPlay(o); err != nil {
 		return err
 	}
 	d, err := rundir.Open(path)

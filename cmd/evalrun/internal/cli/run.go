@@ -33,7 +33,8 @@ func (o *playOptions) flags() []cli.Flag {
 	}
 }
 
-func (o *playOptions) check() error {
+func (a *app) checkPlay(o *playOptions) error {
+	a.json = a.json || o.progress == progress.JSON
 	if !slices.Contains(progress.Modes, o.progress) {
 		hint := "modes: " + strings.Join(progress.Modes, ", ")
 		if near := config.Near(o.progress, progress.Modes); near != nil {
@@ -75,7 +76,7 @@ Examples:
 }
 
 func (a *app) run(ctx context.Context, args []string, o *runOptions) (err error) {
-	if err := o.check(); err != nil {
+	if err := a.checkPlay(&o.playOptions); err != nil {
 		return err
 	}
 	eff, err := a.configure(args, &o.configOptions)

@@ -179,7 +179,7 @@ Examples:
 }
 
 func (a *app) check(ctx context.Context, args []string, o *configOptions, p *playOptions, out string) (err error) {
-	if err := p.check(); err != nil {
+	if err := a.checkPlay(p); err != nil {
 		return err
 	}
 	o.agents = []string{"oracle", "nop"}

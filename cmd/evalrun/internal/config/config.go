@@ -42,7 +42,6 @@ type File struct {
 
 	Repeats int     `json:"repeats,omitempty" min:"1" doc:"How often each task is played in each arm. Default 1."`
 	Seed    *uint64 `json:"seed,omitempty" doc:"Seed of everything that is drawn. Default 1."`
-	Order   string  `json:"order,omitempty" enum:"shuffled,listed" doc:"Order of the trials. Default shuffled, so that time is no confounder."`
 
 	Workers int      `json:"workers,omitempty" min:"1" doc:"Trials at once. Default: what the pools and the memory allow, at most 4 for each core."`
 	Pools   *Pools   `json:"pools,omitempty" doc:"Bounds of what trials share."`

@@ -55,7 +55,6 @@ limits:
 phases: {image: 30m, start: 5m, command: 5m, collect: 2m, grade: 10m, close: 1m, grace: 10s}
 repeats: 1
 seed: 1
-order: shuffled
 min_coverage: 1
 retries: {attempts: 3, pause_after: 10, wait: 1s}
 pools: {connections: 64}

@@ -62,16 +62,7 @@ func Examine(ctx context.Context, env func(string) (string, bool), envFile strin
 		add(Bad, "isolation", "mend one of the drivers above, or, where what runs is trusted, ask for --sandbox none", "no driver with isolation works here")
 	}
 	out = append(out, cgroups())
-	if path, err := exec.LookPath("python3"); err != nil {
-		add(Fair, "python3", "apt-get install python3", "not found: benchmarks that run Python in the local sandbox (humaneval, quickstart) cannot be graded")
-	} else {
-		v, _ := exec.CommandContext(ctx, path, "--version").Output()
-		state, hint := Good, ""
-		if !inSkeleton(path) {
-			state, hint = Fair, "the local sandbox shows only /usr, /bin, /sbin and /lib of this machine; install python3 there"
-		}
-		add(state, "python3", hint, "%s at %s", strings.TrimSpace(string(v)), path)
-	}
+	out = append(out, python(ctx))
 
 	total, _ := MemoryTotal()
 	free, ok := MemoryFree()
@@ -113,16 +104,19 @@ func size(n int64) string {
 	return fmt.Sprintf("%d MiB", n>>20)
 }
 
-func inSkeleton(path string) bool {
-	if p, err := filepath.EvalSymlinks(path); err == nil {
-		path = p
-	}
-	for _, dir := range []string{"/usr/", "/bin/", "/sbin/", "/lib"} {
-		if strings.HasPrefix(path, dir) {
-			return true
+// python looks for python3 where the local sandbox has it too: it shows the system's own folders and nothing else.
+func python(ctx context.Context) Finding {
+	for _, dir := range []string{"/usr/local/bin", "/usr/bin", "/bin"} {
+		path := filepath.Join(dir, "python3")
+		if v, err := exec.CommandContext(ctx, path, "--version").Output(); err == nil {
+			return Finding{Good, "python3", fmt.Sprintf("%s at %s", strings.TrimSpace(string(v)), path), ""}
 		}
 	}
-	return false
+	f := Finding{Fair, "python3", "not found: what is written in Python (humaneval, quickstart) cannot be graded in the local sandbox", "apt-get install python3"}
+	if path, err := exec.LookPath("python3"); err == nil {
+		f.Text = fmt.Sprintf("only at %s, which the local sandbox does not show", path)
+	}
+	return f
 }
 
 // namespaceHint says which setting of this machine forbids user namespaces.

@@ -60,7 +60,7 @@ func (r *Ready) openDriver(ctx context.Context) error {
 	}
 	r.Driver = d
 	r.openPool()
-	return nil
+	return r.images(ctx)
 }
 
 // Drivers are all drivers, with why they do not work here.
@@ -116,6 +116,36 @@ func (r *Ready) budget() (memory int64, why string) {
 		return 0, "unknown"
 	}
 	return int64(float64(free) * memoryShare), "80 % of what is free"
+}
+
+// images makes the images that the configuration names ready, so that a missing one is told before the run and not by each trial.
+func (r *Ready) images(ctx context.Context) error {
+	r.digests = map[string]string{}
+	for _, b := range r.benches {
+		img := b.Options.Sandbox.Image
+		if _, done := r.digests[img.Ref]; done || img.IsZero() {
+			continue
+		}
+		digest, err := r.image(ctx, img)
+		if err != nil {
+			return fmt.Errorf("image %s: %w", img.Ref, err)
+		}
+		r.digests[img.Ref] = digest
+	}
+	return nil
+}
+
+func (r *Ready) image(ctx context.Context, img sandbox.Image) (string, error) {
+	if p := r.Eff.Phases; p != nil && p.Image > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, p.Image.D(), fmt.Errorf("not ready within phases.image, %s", p.Image))
+		defer cancel()
+	}
+	digest, err := r.Driver.Prepare(ctx, img)
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return digest, err
 }
 
 func (r *Ready) openPool() {

@@ -48,6 +48,7 @@ type Ready struct {
 	roles   *models        // limiters of their own, so that graders do not queue behind agents
 	plain   sandbox.Driver // of programs beside evalrun; nil: none was needed
 	plainMu sync.Mutex
+	digests map[string]string // of images
 	benches []harness.Bench
 	// variant says which entry of benches an arm plays instead of the plan's benchmark: arms may have wishes of their own for machines.
 	variant map[[2]int]int
