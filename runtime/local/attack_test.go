@@ -20,7 +20,7 @@ var attacks = []struct{ name, script string }{
 	{"open what process 1 has open", `readlink /proc/1/fd/* && echo BROKEN; for f in /proc/1/fd/*; do head -c0 $f && echo BROKEN; done; readlink /proc/1/exe && echo BROKEN; head -c1 /proc/1/exe && echo BROKEN; ls /proc/1/root/ && echo BROKEN; ls /proc/1/cwd/ && echo BROKEN`},
 	{"the same with our supervisor", `head -c1 /proc/$PPID/mem && echo BROKEN; [ -n "$(cat /proc/$PPID/environ)" ] && echo BROKEN; readlink /proc/$PPID/fd/* && echo BROKEN`},
 	{"write to the descriptors of our supervisor", `echo x >/proc/$PPID/fd/3 && echo BROKEN`},
-	{"kill process 1", `kill -9 1; kill -TERM 1; kill -STOP 1; sleep 0.05; [ "$(cut -d' ' -f3 /proc/1/stat)" = T ] && echo BROKEN`},
+	{"kill process 1", `for s in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 34 50 64; do kill -$s 1; done; sleep 0.05; [ "$(cut -d' ' -f3 /proc/1/stat)" = T ] && echo BROKEN`},
 	{"mount", `mount -t tmpfs x /mnt && echo BROKEN; mount --bind /etc /mnt && echo BROKEN; mount -t proc x /mnt && echo BROKEN`},
 	{"make what is read-only writable", `mount -o remount,rw /usr && echo BROKEN; mount -o remount,bind,rw /usr && echo BROKEN; touch /usr/x /etc/ssl/certs/x && echo BROKEN`},
 	{"uncover what is covered", `umount /proc/cmdline && echo BROKEN; umount -l /proc && echo BROKEN; [ -n "$(cat /proc/cmdline)" ] && echo BROKEN`},

@@ -238,8 +238,13 @@ func defaults(spec *sandbox.Spec) {
 	}
 }
 
-func newID() string {
-	var b [8]byte
+// newID begins with what is the same for all sandboxes of this process, and says nothing about it.
+func newID() string { return ownPrefix() + random() }
+
+var ownPrefix = sync.OnceValue(random)
+
+func random() string {
+	var b [6]byte
 	rand.Read(b[:])
 	return hex.EncodeToString(b[:])
 }

@@ -170,12 +170,12 @@ func left(t *testing.T) []string {
 	g := findGroups()
 	for _, dir := range append([]string{g.v2}, g.own["memory"], g.own["pids"], g.own["cpu"]) {
 		if dir != "" {
-			ds, _ := filepath.Glob(filepath.Join(dir, prefix+"*"))
+			ds, _ := filepath.Glob(filepath.Join(dir, prefix+ownPrefix()+"*"))
 			out = append(out, ds...)
 		}
 	}
-	fs, _ := filepath.Glob(filepath.Join(stateDir(), "*"))
+	fs, _ := filepath.Glob(filepath.Join(stateDir(), ownPrefix()+"*"))
 	out = append(out, fs...)
-	ds, _ := filepath.Glob(filepath.Join(os.TempDir(), tmpPrefix+"*"))
+	ds, _ := filepath.Glob(filepath.Join(os.TempDir(), tmpPrefix+ownPrefix()+"*"))
 	return append(out, ds...)
 }

@@ -69,8 +69,17 @@ func Serve(ch *os.File, extra []int) int {
 	}
 	if sv.init {
 		// Whoever is root inside may send process 1 what he likes, and Go's runtime would end us on SIGTERM and its like. Not
-		// signal.Ignore: what is ignored stays so in every program that we start.
-		signal.Notify(make(chan os.Signal, 1))
+		// signal.Ignore: what is ignored stays so in every program that we start. Those that end nothing are left out: they
+		// come with every command, and would wake us.
+		var sigs []os.Signal
+		for n := syscall.Signal(1); n <= 64; n++ {
+			switch n {
+			case syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGCHLD, syscall.SIGURG, syscall.SIGPIPE, 32, 33:
+			default:
+				sigs = append(sigs, n)
+			}
+		}
+		signal.Notify(make(chan os.Signal, 1), sigs...)
 	}
 	sv.heard.Store(time.Now().UnixNano())
 	sv.s = wire.NewSession(ch, wire.Options{MaxFrame: wire.MaxOpen, MaxStreams: 1 << 20, Accept: func(st *wire.Stream, kind byte, body []byte) {
