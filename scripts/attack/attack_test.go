@@ -9,7 +9,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,9 +19,8 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/scripts/leftovers"
 )
 
 // A row is one use of evalrun.
@@ -66,7 +64,7 @@ func TestMain(m *testing.M) {
 		}
 	}
 	if err == nil { // what a row leaves behind comes to us
-		err = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+		err = leftovers.Adopt()
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -104,7 +102,7 @@ func (r *row) play(t *testing.T, table *strings.Builder) {
 	if r.prepare != nil {
 		r.prepare(t, dir)
 	}
-	before := leftovers(w.tmp, nil)
+	before := leftovers.Now(w.tmp)
 	args := r.args
 	if len(args) > 0 && args[0] == "run" {
 		args = append(slices.Clone(args), "-o", w.path("run"), "--progress", "none")
@@ -259,86 +257,8 @@ func (w *work) trial(key string) (string, string) {
 	return "no verdict", ""
 }
 
-func (w *work) clean(t *testing.T, before map[string]bool) {
-	var left map[string]bool
-	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		now := leftovers(w.tmp, before)
-		if left == nil {
-			left = now
-		}
-		for k := range left { // others may use this machine: what goes within a while is not counted
-			if !now[k] {
-				delete(left, k)
-			}
-		}
-		if len(left) == 0 {
-			return
-		}
+func (w *work) clean(t *testing.T, before leftovers.Set) {
+	if left := leftovers.After(w.tmp, before, 15*time.Second); len(left) > 0 {
+		t.Errorf("left over:\n\t%s", strings.Join(left, "\n\t"))
 	}
-	t.Errorf("left over: %s", strings.Join(sorted(left), "\n\t"))
-}
-
-// leftovers lists processes that came to us, files in the temporary folder, drivers' state files, control groups and
-// mounts, those of before left out.
-func leftovers(tmp string, before map[string]bool) map[string]bool {
-	for { // those that have ended are not left, only not yet waited for
-		if pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil); err != nil || pid <= 0 {
-			break
-		}
-	}
-	out := map[string]bool{}
-	add := func(kind, what string) {
-		if k := kind + " " + what; !before[k] {
-			out[k] = true
-		}
-	}
-	for _, pid := range descendants(os.Getpid()) {
-		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-		add("process", fmt.Sprintf("%d %q", pid, bytes.ReplaceAll(line, []byte{0}, []byte{' '})))
-	}
-	entries, _ := os.ReadDir(tmp)
-	for _, e := range entries {
-		add("file", e.Name())
-	}
-	states, _ := filepath.Glob("/run/evalrun/local/*.json")
-	for _, s := range states {
-		add("state", s)
-	}
-	filepath.WalkDir("/sys/fs/cgroup", func(name string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() && strings.HasPrefix(d.Name(), "evalrun-") {
-			add("control group", name)
-			return fs.SkipDir
-		}
-		return nil
-	})
-	mounts, _ := os.ReadFile("/proc/self/mountinfo")
-	for l := range strings.Lines(string(mounts)) {
-		add("mount", strings.TrimSpace(l))
-	}
-	return out
-}
-
-func descendants(root int) []int {
-	parents := map[int]int{}
-	dirs, _ := filepath.Glob("/proc/[0-9]*")
-	for _, d := range dirs {
-		b, err := os.ReadFile(filepath.Join(d, "stat"))
-		if err != nil {
-			continue
-		}
-		pid, _ := strconv.Atoi(filepath.Base(d))
-		if f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:])); len(f) > 1 && f[0] != "Z" {
-			parents[pid], _ = strconv.Atoi(f[1])
-		}
-	}
-	var out []int
-	for pid := range parents {
-		for p, depth := parents[pid], 0; p > 0 && depth < 1000; p, depth = parents[p], depth+1 {
-			if p == root {
-				out = append(out, pid)
-				break
-			}
-		}
-	}
-	return out
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,10 +11,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/scripts/leftovers"
 )
 
 // verdicts are what a run says of its trials: status, end, reward.
@@ -94,104 +93,10 @@ func same(want, got verdicts) error {
 	return errors.New(strings.Join(diffs, "\n"))
 }
 
-// leftovers lists what runs of ours may have left: processes that came to us, files in the temporary folder, state files
-// of drivers, control groups, mounts. What before holds is left out. No child of ours may be running that is waited for elsewhere.
-func leftovers(tmp string, before map[string]bool) map[string]bool {
-	out := map[string]bool{}
-	add := func(kind, what string) {
-		if k := kind + " " + what; !before[k] {
-			out[k] = true
-		}
+// clean waits until nothing is left that was not there before.
+func clean(tmp string, before leftovers.Set) error {
+	if left := leftovers.After(tmp, before, 20*time.Second); len(left) > 0 {
+		return fmt.Errorf("left over:\n  %s", strings.Join(left, "\n  "))
 	}
-	// Ended processes that came to us are not left over, only not yet waited for.
-	for {
-		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
-		if err != nil || pid <= 0 {
-			break
-		}
-	}
-	for _, pid := range descendants(os.Getpid()) {
-		name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-		add("process", fmt.Sprintf("%d %q", pid, bytes.ReplaceAll(name, []byte{0}, []byte{' '})))
-	}
-	entries, _ := os.ReadDir(tmp)
-	for _, e := range entries {
-		add("file", filepath.Join(tmp, e.Name()))
-	}
-	for _, dir := range []string{"/run/evalrun/local", filepath.Join(os.Getenv("XDG_RUNTIME_DIR"), "evalrun/local")} {
-		list, _ := filepath.Glob(filepath.Join(dir, "*.json"))
-		for _, name := range list {
-			add("state", name)
-		}
-	}
-	groups, _ := filepath.Glob("/sys/fs/cgroup/*")
-	for _, g := range groups {
-		filepath.WalkDir(g, func(name string, d fs.DirEntry, err error) error {
-			if err == nil && d.IsDir() && strings.HasPrefix(d.Name(), "evalrun-") {
-				add("control group", name)
-				return fs.SkipDir
-			}
-			return nil
-		})
-	}
-	mounts, _ := os.ReadFile("/proc/self/mountinfo")
-	for line := range strings.Lines(string(mounts)) {
-		add("mount", strings.TrimSpace(line))
-	}
-	return out
-}
-
-// clean waits until nothing is left that was not there before. Others may use this machine too: what goes within a while
-// is not counted.
-func clean(tmp string, before map[string]bool) error {
-	var left map[string]bool
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		if left == nil {
-			left = leftovers(tmp, before)
-		} else { // only what was there at first: another run's things come and go
-			now := leftovers(tmp, before)
-			for k := range left {
-				if !now[k] {
-					delete(left, k)
-				}
-			}
-		}
-		if len(left) == 0 {
-			return nil
-		}
-	}
-	var names []string
-	for k := range left {
-		names = append(names, k)
-	}
-	slices.Sort(names)
-	return fmt.Errorf("left over:\n  %s", strings.Join(names, "\n  "))
-}
-
-// descendants are the processes below one, zombies left out.
-func descendants(root int) []int {
-	parents := map[int]int{}
-	dirs, _ := filepath.Glob("/proc/[0-9]*")
-	for _, d := range dirs {
-		b, err := os.ReadFile(filepath.Join(d, "stat"))
-		if err != nil {
-			continue
-		}
-		pid, _ := strconv.Atoi(filepath.Base(d))
-		f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
-		if len(f) > 1 && f[0] != "Z" {
-			parents[pid], _ = strconv.Atoi(f[1])
-		}
-	}
-	var out []int
-	for pid := range parents {
-		for p, depth := parents[pid], 0; p > 0 && depth < 1000; p, depth = parents[p], depth+1 {
-			if p == root {
-				out = append(out, pid)
-				break
-			}
-		}
-	}
-	slices.Sort(out)
-	return out
+	return nil
 }

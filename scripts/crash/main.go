@@ -22,7 +22,7 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/evalrun/evalrun/scripts/leftovers"
 )
 
 func main() {
@@ -62,7 +62,7 @@ func (c *crash) main(n int, drivers []string) (err error) {
 		return err
 	}
 	// What a killed run leaves behind comes to us, wherever it was started.
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+	if err := leftovers.Adopt(); err != nil {
 		return err
 	}
 	if c.binary == "" {
@@ -119,7 +119,7 @@ func (c *crash) runArgs(driver, out string) []string {
 
 func (c *crash) undisturbed(driver string) (verdicts, time.Duration, error) {
 	out := filepath.Join(c.work, "undisturbed-"+driver)
-	before := leftovers(c.tmp(), nil)
+	before := leftovers.Now(c.tmp())
 	begun := time.Now()
 	text, err := c.command(c.runArgs(driver, out)...).CombinedOutput()
 	took := time.Since(begun)
@@ -136,7 +136,7 @@ func (c *crash) undisturbed(driver string) (verdicts, time.Duration, error) {
 // round is one run, killed at most max times.
 func (c *crash) round(driver string, took time.Duration, want verdicts, round, max int) (kills int, err error) {
 	out := filepath.Join(c.work, fmt.Sprintf("%s-%d", driver, round))
-	before := leftovers(c.tmp(), nil)
+	before := leftovers.Now(c.tmp())
 	cmd := c.command(c.runArgs(driver, out)...)
 	left := 1.0 // of the trials
 	for kills < max && (kills == 0 || c.rng.IntN(3) > 0) {
