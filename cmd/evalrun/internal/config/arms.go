@@ -1,0 +1,229 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/evalrun/evalrun/harness/record"
+)
+
+func (l *layout) arms(tree *node) {
+	base := &node{kind: kindMap, at: tree.at}
+	for _, k := range armKeys {
+		if v := tree.get(k); v != nil {
+			base = base.with(k, v)
+		}
+	}
+	var trees []*node
+	if a := tree.get("arms"); a != nil && a.kind == kindList {
+		for _, x := range a.list {
+			if x.kind == kindMap {
+				trees = append(trees, merge(x, base, mergeKeys...))
+			}
+		}
+	}
+	listed := len(trees)
+	trees = append(trees, l.matrix(tree, base)...)
+	if len(trees) == 0 && tree.get("matrix") == nil && tree.get("arms") == nil {
+		trees = l.plain(base)
+	}
+	if len(trees) == 0 && len(l.errs.list) == 0 {
+		l.fail(cmpNode(tree.get("matrix"), tree.get("arms"), tree), "arms", "no arm is left to run", "see matrix, exclude and arms")
+		return
+	}
+
+	f := &l.out.File
+	f.Arms = nil
+	places := map[string]*node{}
+	byID := map[string]string{}
+	for i, t := range trees {
+		root := fmt.Sprintf("arms[%d].", i)
+		if i >= listed {
+			root = ""
+		}
+		var a Arm
+		before := len(l.errs.list)
+		l.decode(t, &a, root)
+		if len(l.errs.list) > before {
+			continue
+		}
+		rec, ok := l.arm(&a, t, root, tree.get("tape"))
+		if !ok {
+			continue
+		}
+		at := cmpNode(t.get("name"), t)
+		if first, ok := byID[rec.ID]; ok {
+			if i >= listed && a.Name == first {
+				continue // oracle needs no model, so all its cells are one
+			}
+			if i >= listed {
+				l.out.Notes = append(l.out.Notes, fmt.Sprintf("arm %q is the same as %q and is left out", a.Name, first))
+				continue
+			}
+			l.fail(at, root+"name", fmt.Sprintf("arm %q is the same as arm %q: nothing that is compared differs", a.Name, first), "")
+			continue
+		}
+		if first, ok := places[a.Name]; ok {
+			l.fail(at, root+"name", fmt.Sprintf("two arms are called %q; the first is at %s", a.Name, first.at), "give each arm a name of its own")
+			continue
+		}
+		byID[rec.ID], places[a.Name] = a.Name, at
+		f.Arms = append(f.Arms, a)
+		l.out.Records = append(l.out.Records, rec)
+	}
+	l.gates(tree)
+}
+
+// plain makes the arms of a configuration that lists none: with a model codeact, with nothing at all oracle and nop, which
+// together show that benchmark and machine work.
+func (l *layout) plain(base *node) []*node {
+	if base.get("agent") != nil {
+		return []*node{base}
+	}
+	word := func(s string) *node { return &node{kind: kindString, text: s, at: base.at} }
+	if base.get("model") != nil {
+		return []*node{base.with("agent", word("codeact"))}
+	}
+	l.out.Notes = append(l.out.Notes, "no agent is named, so oracle and nop are run; add --agent NAME, or -m VENDOR/MODEL for codeact")
+	return []*node{base.with("agent", word("oracle")), base.with("agent", word("nop"))}
+}
+
+// arm checks a decoded arm, reads what it names, and gives it its identity.
+func (l *layout) arm(a *Arm, t *node, root string, tape *node) (record.Arm, bool) {
+	before := len(l.errs.list)
+	if a.Agent == nil {
+		if a.Model == nil {
+			l.fail(t, root+"agent", "an arm without agent and model", "name an agent")
+			return record.Arm{}, false
+		}
+		a.Agent = &Agent{Name: "codeact"}
+	}
+	an := cmpNode(t.get("agent"), t)
+	k, msg, hint := l.reg.name("agent", l.reg.Agents, a.Agent.Name, &a.Agent.Arg, l.dir)
+	if msg != "" {
+		l.fail(cmpNode(an.get("name"), an), root+"agent", msg, hint)
+		return record.Arm{}, false
+	}
+	l.options(k, "agent "+k.Name, a.Agent.Arg, &a.Agent.Options, an)
+
+	label := ""
+	if k.Model && a.Model != nil {
+		label = l.named(a)
+		l.model(a.Model, t.get("model"), root+"model")
+		if a.Model.Tape == nil && l.out.File.Tape != nil {
+			c := *l.out.File.Tape
+			c.File = abs(l.dir, c.File)
+			a.Model.Tape = &c
+		}
+	} else if k.NeedsModel {
+		l.fail(an, root+"model", fmt.Sprintf("agent %s needs a model", k.Name), "add -m openai/NAME, or the key model")
+	} else {
+		a.Model, a.Params = nil, nil
+		delete(a.Axes, "model")
+	}
+	if k.Prompt && a.Prompt != nil {
+		l.prompt(a.Prompt, cmpNode(t.get("prompt"), t), root+"prompt")
+	} else {
+		a.Prompt = nil
+		delete(a.Axes, "prompt")
+	}
+	if s := a.Sandbox; s != nil {
+		n := cmpNode(t.get("sandbox"), t)
+		if s.Memory != 0 && s.Memory < 16<<20 {
+			l.fail(cmpNode(n.get("memory"), n), root+"sandbox.memory", fmt.Sprintf("memory %s is less than a machine needs to start", s.Memory), "the least is 16MiB")
+		}
+		if a.Sandbox.Image != "" && strings.HasPrefix(s.Image, "dir:") {
+			s.Image = "dir:" + abs(l.dir, strings.TrimPrefix(s.Image, "dir:"))
+		}
+		s.Driver = ""
+		if reflect.ValueOf(*s).IsZero() {
+			a.Sandbox = nil
+		}
+	}
+	if len(l.errs.list) > before {
+		return record.Arm{}, false
+	}
+	if a.Name == "" {
+		a.Name = armName(a, label)
+	}
+	if bad := badName(a.Name); bad != "" {
+		l.fail(cmpNode(t.get("name"), t), root+"name", fmt.Sprintf("arm name %q %s", a.Name, bad), "")
+		return record.Arm{}, false
+	}
+	def, err := definition(a, k, l.command())
+	if err != nil {
+		l.fail(an, root+"agent", err.Error(), "")
+		return record.Arm{}, false
+	}
+	rec := record.Arm{Name: a.Name, Agent: a.Agent.Name, Axes: maps.Clone(a.Axes)}
+	if a.Model != nil {
+		rec.Model = a.Model.Name
+	}
+	if a.Prompt != nil {
+		rec.Prompt = a.Prompt.Name
+	}
+	if rec.ID, err = record.ArmID(def); err == nil {
+		rec.Def, err = record.Canonical(def)
+	}
+	if err != nil {
+		l.fail(t, root, err.Error(), "")
+		return record.Arm{}, false
+	}
+	return rec, true
+}
+
+func (l *layout) command() Duration {
+	if p := l.out.File.Phases; p != nil {
+		return p.Command
+	}
+	return 0
+}
+
+func badName(s string) string {
+	switch {
+	case len(s) > 200:
+		return "is longer than 200 bytes"
+	case !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f }):
+		return "holds characters that cannot be shown"
+	}
+	return ""
+}
+
+// named replaces a model that is named in models by what stands there, and returns its label.
+func (l *layout) named(a *Arm) string {
+	name := a.Model.Name
+	if m, ok := l.out.File.Models[name]; ok && m != nil {
+		c := *m
+		if a.Model.Tape != nil {
+			c.Tape = a.Model.Tape
+		}
+		a.Model = &c
+		return name
+	}
+	_, label, _ := strings.Cut(name, "/")
+	return label
+}
+
+// armName is agent, model and prompt, and the values of other axes.
+func armName(a *Arm, modelLabel string) string {
+	parts := []string{a.Agent.Name}
+	if a.Model != nil {
+		if a.Agent.Name == "codeact" { // the usual agent goes without saying
+			parts = nil
+		}
+		parts = append(parts, modelLabel)
+	}
+	if a.Prompt != nil {
+		parts = append(parts, a.Prompt.Name)
+	}
+	for _, k := range slices.Sorted(maps.Keys(a.Axes)) {
+		if k != "agent" && k != "model" && k != "prompt" {
+			parts = append(parts, last(k)+"="+a.Axes[k])
+		}
+	}
+	return strings.Join(parts, "+")
+}

@@ -1,0 +1,154 @@
+package config
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+
+	"github.com/evalrun/evalrun/harness/plan"
+)
+
+func (l *layout) benchmarks(tree *node) {
+	f := &l.out.File
+	nodes := []*node{}
+	if b := tree.get("benchmarks"); b != nil && b.kind == kindList {
+		nodes = b.list
+	} else if b != nil && b.kind != kindNull {
+		nodes = []*node{b}
+	}
+	if f.Benchmark != nil {
+		f.Benchmarks = append([]Benchmark{*f.Benchmark}, f.Benchmarks...)
+		nodes = append([]*node{tree.get("benchmark")}, nodes...)
+	}
+	if len(f.Benchmarks) == 0 {
+		if len(l.errs.list) > 0 { // a mistyped key, most likely
+			return
+		}
+		l.errs.add(pos{file: tree.at.file}, "benchmark", "no benchmark is named", "add a line such as: benchmark: quickstart")
+		return
+	}
+	seen := map[string]bool{}
+	for i := range f.Benchmarks {
+		b := &f.Benchmarks[i]
+		if i >= len(nodes) || b.Name == "" { // was not decoded
+			continue
+		}
+		n := nodes[i]
+		at := cmpNode(n.get("name"), n)
+		k, msg, hint := l.reg.name("benchmark", l.reg.Benchmarks, b.Name, &b.Path, l.dir)
+		if msg != "" {
+			l.fail(at, "benchmark", msg, hint)
+			continue
+		}
+		l.options(k, "benchmark "+b.Name, b.Path, &b.Options, n)
+		key := b.Name + ":" + b.Path
+		if seen[key] {
+			l.fail(at, "benchmarks", fmt.Sprintf("benchmark %s is there twice", key), "")
+		}
+		seen[key] = true
+		b.Select = b.Select.over(f.Select)
+		l.selects(b.Select, cmpNode(n.get("select"), tree.get("select"), n))
+	}
+	f.Benchmark, f.Select = nil, nil
+}
+
+func cmpNode(nodes ...*node) *node {
+	for _, n := range nodes {
+		if n != nil {
+			return n
+		}
+	}
+	return nil
+}
+
+// Selection is s as a plan takes it.
+func (s *Select) Selection() plan.Selection {
+	if s == nil {
+		return plan.Selection{}
+	}
+	return plan.Selection{IDs: s.IDs, Tags: s.Tags, Filter: s.Filter, Sample: s.Sample, Limit: s.Limit}
+}
+
+// over fills what s leaves open from base.
+func (s *Select) over(base *Select) *Select {
+	if s == nil {
+		return base
+	}
+	if base == nil {
+		return s
+	}
+	c := *s
+	if c.IDs == nil {
+		c.IDs = base.IDs
+	}
+	if c.Tags == nil {
+		c.Tags = base.Tags
+	}
+	if c.Filter == nil {
+		c.Filter = base.Filter
+	}
+	if c.Sample == 0 {
+		c.Sample = base.Sample
+	}
+	if c.Limit == 0 {
+		c.Limit = base.Limit
+	}
+	return &c
+}
+
+func (l *layout) selects(s *Select, n *node) {
+	if s == nil {
+		return
+	}
+	if err := s.Selection().Check(); err != nil {
+		l.fail(cmpNode(n.get("filter"), n.get("ids"), n), "select", err.Error(), "")
+	}
+}
+
+// options decodes a kind's own options strictly.
+func (l *layout) options(k *Kind, what, arg string, rawOpts *json.RawMessage, n *node) {
+	on := n.get("options")
+	if on != nil && on.kind != kindNull {
+		if k.Options == nil {
+			l.fail(on, "options", what+" has no options", "")
+			return
+		}
+		before := len(l.errs.list)
+		v := reflect.New(k.Options)
+		d := &decoder{reg: l.reg, errs: l.errs, root: ""}
+		d.decode(on, v.Elem(), "options")
+		if len(l.errs.list) > before {
+			return
+		}
+		if err := absolutePaths(rawOpts, k.Paths, l.dir); err != nil {
+			l.fail(on, "options", what+": "+err.Error(), "")
+			return
+		}
+	} else {
+		*rawOpts = nil
+	}
+	if k.Check != nil {
+		if err := k.Check(arg, *rawOpts); err != nil {
+			l.fail(cmpNode(on, n), "options", what+": "+err.Error(), "")
+		}
+	}
+}
+
+// absolutePaths rewrites options that are paths.
+func absolutePaths(opts *json.RawMessage, keys []string, dir string) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	var m map[string]any
+	if err := json.Unmarshal(*opts, &m); err != nil {
+		return err
+	}
+	for _, k := range keys {
+		if s, ok := m[k].(string); ok && s != "" {
+			m[k] = abs(dir, s)
+		}
+	}
+	b, err := json.Marshal(m)
+	*opts = b
+	return err
+}

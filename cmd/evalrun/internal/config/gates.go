@@ -1,0 +1,59 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+)
+
+func (l *layout) gates(tree *node) {
+	f := &l.out.File
+	var names []string
+	for _, a := range f.Arms {
+		names = append(names, a.Name)
+	}
+	known := func(name string, n *node, key string) {
+		if name != "" && !slices.Contains(names, name) && len(names) > 0 {
+			l.fail(n, key, fmt.Sprintf("no arm is called %q", name), orKnown(name, names))
+		}
+	}
+	list := tree.get("gates")
+	for i := range f.Gates {
+		g := &f.Gates[i]
+		n := tree
+		if list != nil && i < len(list.list) {
+			n = list.list[i]
+		}
+		key := fmt.Sprintf("gates[%d]", i)
+		known(g.Arm, cmpNode(n.get("arm"), n), key+".arm")
+		known(g.Than, cmpNode(n.get("than"), n), key+".than")
+		if g.Metric == "" {
+			g.Metric = "mean"
+		}
+		switch {
+		case g.Min == nil && g.Max == nil:
+			l.fail(n, key, "a gate needs min or max", "")
+		case g.Min != nil && g.Max != nil && *g.Min > *g.Max:
+			l.fail(n, key, "a gate whose min is above its max can never pass", "")
+		case g.Metric == "difference" && (g.Arm == "" || g.Than == ""):
+			l.fail(n, key, "a gate on a difference needs arm and than", "")
+		case g.Metric != "difference" && g.Than != "":
+			l.fail(n, key, "than is for the metric difference", "")
+		}
+	}
+}
+
+// bounds finds limits that cannot be kept together.
+func (l *layout) bounds(tree *node) {
+	f := &l.out.File
+	if f.Pools == nil || f.Pools.Memory == 0 {
+		return
+	}
+	for _, a := range f.Arms {
+		if a.Sandbox != nil && a.Sandbox.Memory > f.Pools.Memory {
+			n := tree.get("pools").get("memory")
+			l.fail(n, "pools.memory", fmt.Sprintf("pools.memory %s is less than one machine of arm %q, %s: no trial could start",
+				f.Pools.Memory, a.Name, a.Sandbox.Memory), "raise pools.memory or lower sandbox.memory")
+			return
+		}
+	}
+}

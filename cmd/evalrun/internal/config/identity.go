@@ -1,0 +1,84 @@
+package config
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+)
+
+// definition is what makes an arm the arm it is. What only says how a service is reached (key, price, tape, pool sizes) is no
+// part of it; neither is the driver, which is recorded with each attempt.
+func definition(a *Arm, k *Kind, command Duration) (any, error) {
+	def := struct {
+		Agent   string            `json:"agent"`
+		Arg     string            `json:"arg,omitempty"`
+		Options map[string]string `json:"options,omitempty"`
+		More    any               `json:"more,omitempty"`
+		Model   string            `json:"model,omitempty"`
+		BaseURL string            `json:"base_url,omitempty"`
+		Params  map[string]string `json:"params,omitempty"`
+		Prompt  string            `json:"prompt,omitempty"` // SHA-256 of the text
+		Limits  any               `json:"limits,omitempty"`
+		Sandbox *Sandbox          `json:"sandbox,omitempty"`
+	}{Agent: a.Agent.Name, Sandbox: a.Sandbox}
+	var err error
+	if a.Agent.Options != nil {
+		def.Options, err = explicit(a.Agent.Options)
+		for _, key := range k.Paths { // known by their content, as Define gives it
+			delete(def.Options, key)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if a.Params != nil {
+		if def.Params, err = explicit(a.Params); err != nil {
+			return nil, err
+		}
+	}
+	if !k.IsPath { // a file is known by its content, which Define gives
+		def.Arg = a.Agent.Arg
+	}
+	if a.Model != nil {
+		def.Model, def.BaseURL = a.Model.Name, a.Model.BaseURL
+	}
+	if a.Prompt != nil {
+		sum := sha256.Sum256([]byte(a.Prompt.Text))
+		def.Prompt = hex.EncodeToString(sum[:])
+	}
+	if l := a.Limits; l != nil {
+		def.Limits = map[string]int64{
+			"time_ns": int64(l.Time), "turns": int64(l.Turns), "steps": int64(l.Steps), "tokens": int64(l.Tokens),
+			"cost_micro_usd": int64(l.Cost * 1e6), "output": int64(l.Output), "command_ns": int64(command),
+		}
+	}
+	if k.Define != nil {
+		more, err := k.Define(a.Agent.Arg, a.Agent.Options)
+		if err != nil {
+			return nil, err
+		}
+		def.More = more
+	}
+	return def, nil
+}
+
+// explicit returns the members of an object, each as JSON text: a temperature of 0 that was asked for is not the same as none, but canonical
+// JSON has no zeros.
+func explicit(v any) (map[string]string, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	var members map[string]any
+	if err := json.Unmarshal(b, &members); err != nil {
+		return nil, err
+	}
+	out := map[string]string{}
+	for k, m := range members {
+		if b, err = json.Marshal(m); err != nil { // with sorted keys
+			return nil, err
+		}
+		out[k] = string(b)
+	}
+	return out, nil
+}

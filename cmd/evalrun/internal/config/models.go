@@ -1,0 +1,88 @@
+package config
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+func (l *layout) model(m *Model, n *node, key string) {
+	if m == nil {
+		l.fail(n, key, "an empty model", "")
+		return
+	}
+	vendor, name, ok := strings.Cut(m.Name, "/")
+	at := cmpNode(n.get("name"), n)
+	if !ok || name == "" {
+		names := slices.Sorted(maps.Keys(l.out.File.Models))
+		for _, v := range kindNames(l.reg.Vendors) {
+			names = append(names, v+"/NAME")
+		}
+		l.fail(at, key, fmt.Sprintf("unknown model %q", m.Name), orKnown(m.Name, names))
+		return
+	}
+	if l.reg.Vendor(vendor) == nil {
+		l.fail(at, key, fmt.Sprintf("unknown vendor %q of model %q", vendor, m.Name), orKnown(vendor, l.reg.names("vendor")))
+		return
+	}
+	if m.Key == "" && m.BaseURL == "" {
+		if v := l.reg.Vendor(vendor).KeyVar; v != "" {
+			m.Key = Secret("${" + v + "}")
+		}
+	}
+	if m.BaseURL != "" && !strings.HasPrefix(m.BaseURL, "http://") && !strings.HasPrefix(m.BaseURL, "https://") {
+		l.fail(cmpNode(n.get("base_url"), n), key+".base_url", fmt.Sprintf("base_url: %q is not an address", m.BaseURL), "it begins with http:// or https://")
+	}
+	if m.Tape != nil {
+		m.Tape.File = abs(l.dir, m.Tape.File)
+	}
+}
+
+const maxPrompt = 1 << 20
+
+func (l *layout) prompt(p *Prompt, n *node, key string) {
+	switch {
+	case p.File != "" && p.Text != "":
+		l.fail(n, key, "a prompt has a file or a text, not both", "")
+		return
+	case p.File == "" && p.Text == "":
+		l.fail(n, key, "a prompt needs a file or a text", "")
+		return
+	case p.File != "":
+		path := abs(l.dir, p.File)
+		b, err := os.ReadFile(path)
+		switch {
+		case err != nil:
+			l.fail(cmpNode(n.get("file"), n), key, "prompt: "+err.Error(), "paths are relative to the configuration's folder")
+			return
+		case len(b) > maxPrompt:
+			l.fail(n, key, fmt.Sprintf("prompt %s is larger than 1MiB", path), "")
+			return
+		case !utf8.Valid(b):
+			l.fail(n, key, fmt.Sprintf("prompt %s is not UTF-8 text", path), "")
+			return
+		case strings.TrimSpace(string(b)) == "":
+			l.fail(n, key, fmt.Sprintf("prompt %s is empty", path), "")
+			return
+		}
+		if p.Name == "" {
+			p.Name = promptLabel(p.File)
+		}
+		p.Text, p.File = string(b), ""
+	}
+	if p.Name == "" {
+		sum := sha256.Sum256([]byte(p.Text))
+		p.Name = "prompt-" + hex.EncodeToString(sum[:3])
+	}
+}
+
+func promptLabel(file string) string {
+	base := filepath.Base(file)
+	return strings.TrimSuffix(base, filepath.Ext(base))
+}
