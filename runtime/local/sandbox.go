@@ -97,11 +97,6 @@ func (b *box) connect(ctx context.Context, req isolate.Start, extra []int, cfg e
 		ours.Close()
 		return fmt.Errorf("starting its first process: %w", err)
 	}
-	var groups []string
-	if b.cg != nil {
-		groups = b.cg.dirs
-	}
-	b.remember(groups)
 	b.c, err = executor.New(ctx, ours, executor.Options{Driver: b.d.Name(), ID: b.id, Config: cfg, Gone: b.gone})
 	return err
 }

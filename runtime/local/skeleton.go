@@ -17,9 +17,9 @@ var systemDirs = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "
 var (
 	etcFiles = []string{"ld.so.cache", "localtime", "timezone", "nsswitch.conf", "services", "protocols", "mime.types", "os-release", "debian_version",
 		"ssl/openssl.cnf", "pki/tls/cert.pem", "pki/tls/openssl.cnf", "bash.bashrc", "profile", "inputrc"}
-	etcDirs = []string{"alternatives", "fonts", "ssl/certs", "ca-certificates", "pki/tls/certs", "pki/ca-trust", "terminfo"}
-	// Configuration of language runtimes, which their own folders in /usr link to.
-	etcGlobs = []string{"java-*", "python3*", "perl"}
+	etcDirs = []string{"alternatives", "fonts", "ssl/certs", "pki/tls/certs", "pki/ca-trust"}
+	// Without these a Java runtime does not start: its own folder in /usr is full of links to them.
+	etcGlobs = []string{"java-*"}
 )
 
 // maxEtcFile: a larger one is bound and not copied. A mount costs about as much as writing a few pages.

@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,7 +25,6 @@ import (
 type entry struct {
 	Owner  sandbox.Owner `json:"owner"`
 	ID     string        `json:"id"`
-	PID    int           `json:"pid"` // of process 1, which has the ID among its arguments; 0: not started yet
 	Groups []string      `json:"groups,omitempty"`
 	Dir    string        `json:"dir,omitempty"`
 }
@@ -43,22 +44,16 @@ func stateDir() string {
 
 func (b *box) entry() string { return filepath.Join(b.d.state, b.id+".json") }
 
-// remember writes the box's file: before its groups or its folder are made, and again when it runs. It is of use after a crash only,
-// so a failure is none of the sandbox's business.
+// remember writes the box's file, before its groups or its folder are made. It is of use after a crash only, so a failure is
+// none of the sandbox's business. Process 1 is not in it: it has the ID among its arguments.
 func (b *box) remember(groups []string) {
 	e := entry{Owner: b.owner, ID: b.id, Dir: b.tmp, Groups: groups}
-	if b.p != nil {
-		e.PID = b.p.pid
-	}
 	data, err := json.Marshal(e)
 	if err != nil {
 		return
 	}
-	if os.WriteFile(b.entry(), data, 0o600) != nil {
-		// In a shared temporary folder somebody else could have made it first: then it is not ours to use.
-		if os.MkdirAll(b.d.state, 0o700) == nil {
-			os.WriteFile(b.entry(), data, 0o600)
-		}
+	if os.WriteFile(b.entry(), data, 0o600) != nil && os.MkdirAll(b.d.state, 0o700) == nil {
+		os.WriteFile(b.entry(), data, 0o600)
 	}
 }
 
@@ -105,6 +100,9 @@ func (d *Driver) Reap(ctx context.Context, alive func(sandbox.Owner) bool) (int,
 		}
 	}
 	files, err := os.ReadDir(d.state)
+	if err == nil && len(files) > 0 && foreign(d.state) {
+		return n, errors.Join(append(errs, fmt.Errorf("%s may have been written by others: remove it", d.state))...)
+	}
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		errs = append(errs, err)
 	}
@@ -130,7 +128,7 @@ func (d *Driver) Reap(ctx context.Context, alive func(sandbox.Owner) bool) (int,
 		if (e.Dir != "") != d.plain || alive(e.Owner) {
 			continue
 		}
-		if err := e.clear(d.state); err != nil {
+		if err := e.clear(); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -140,13 +138,47 @@ func (d *Driver) Reap(ctx context.Context, alive func(sandbox.Owner) bool) (int,
 	return n, errors.Join(errs...)
 }
 
-// clear ends what still runs, and removes the rest. The file may have been written by anybody who could write to the
-// folder, so it is believed only as far as it names what we could have made.
-func (e *entry) clear(state string) error {
-	if e.PID > 1 && e.ID != "" {
-		if fd, err := unix.PidfdOpen(e.PID, 0); err == nil { // it pins the number
-			args, _ := os.ReadFile("/proc/" + strconv.Itoa(e.PID) + "/cmdline")
-			if strings.HasPrefix(string(args), isolate.Name+"\x00serve\x00") && strings.Contains(string(args), "\x00"+e.ID+"\x00") {
+// foreign reports whether somebody else could have written to the state folder: in a shared temporary folder he may have
+// been the first. Then nothing in it is believed.
+func foreign(dir string) bool {
+	for _, d := range []string{dir, filepath.Dir(dir)} {
+		var st unix.Stat_t
+		if unix.Lstat(d, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR || int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// executors finds the processes of a sandbox that are ours: process 1 and the supervisors, which are copies of it.
+func executors(id string) []int {
+	var found []int
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			continue
+		}
+		args := strings.Split(string(b), "\x00")
+		if len(args) < 4 || args[0] != isolate.Name || args[1] != "serve" || args[3] != id {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f))); err == nil {
+			found = append(found, pid)
+		}
+	}
+	return found
+}
+
+// clear ends what still runs, and removes the rest.
+func (e *entry) clear() error {
+	if e.ID != "" {
+		for _, pid := range executors(e.ID) {
+			fd, err := unix.PidfdOpen(pid, 0)
+			if err != nil {
+				continue
+			}
+			if slices.Contains(executors(e.ID), pid) { // now that the descriptor pins the number
 				unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 				unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 5000)
 			}

@@ -12,11 +12,11 @@ package server
 import (
 	"errors"
 	"os"
-	"os/signal"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -68,18 +68,7 @@ func Serve(ch *os.File, extra []int) int {
 		trees: map[int]*tree{}, byID: map[string]*remembered{}, exited: map[int]bool{},
 	}
 	if sv.init {
-		// Whoever is root inside may send process 1 what he likes, and Go's runtime would end us on SIGTERM and its like. Not
-		// signal.Ignore: what is ignored stays so in every program that we start. Those that end nothing are left out: they
-		// come with every command, and would wake us.
-		var sigs []os.Signal
-		for n := syscall.Signal(1); n <= 64; n++ {
-			switch n {
-			case syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGCHLD, syscall.SIGURG, syscall.SIGPIPE, 32, 33:
-			default:
-				sigs = append(sigs, n)
-			}
-		}
-		signal.Notify(make(chan os.Signal, 1), sigs...)
+		defaultSignals()
 	}
 	sv.heard.Store(time.Now().UnixNano())
 	sv.s = wire.NewSession(ch, wire.Options{MaxFrame: wire.MaxOpen, MaxStreams: 1 << 20, Accept: func(st *wire.Stream, kind byte, body []byte) {
@@ -88,6 +77,17 @@ func Serve(ch *os.File, extra []int) int {
 	sv.s.Serve()
 	sv.end()
 	return 0
+}
+
+// defaultSignals makes process 1 deaf to what is inside: whoever is root there may send it any signal, and Go's runtime would
+// end us on most of them. The kernel drops signals to process 1 for which there is no handler, so that is what we have;
+// SIGURG stays, by which the runtime interrupts its own threads.
+func defaultSignals() {
+	for n := uintptr(1); n <= 64; n++ {
+		if n != uintptr(syscall.SIGURG) && n != uintptr(syscall.SIGCHLD) {
+			syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, n, uintptr(unsafe.Pointer(&sigDfl)), 0, 8, 0, 0)
+		}
+	}
 }
 
 // end leaves nothing behind. The end of process 1 is the end of its namespace.
