@@ -105,12 +105,5 @@ func (a *app) goOn(ctx context.Context, cmd *cli.Command, o *playOptions, worker
 		return &exitError{ExitUsage, err, ""}
 	}
 	defer closing(ready, &err)
-	left, all, err := wire.Remaining(d)
-	if err != nil {
-		return err
-	}
-	if again == nil {
-		a.say("%d of %d trials are left", left, all)
-	}
 	return a.play(ctx, ready, d, o, again)
 }

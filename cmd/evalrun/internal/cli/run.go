@@ -133,7 +133,11 @@ func (a *app) begin(ctx context.Context, ready *wire.Ready, d *rundir.Dir, o *pl
 		Observe: p.observe,
 		Again:   again,
 		Begun: func(decided int) {
-			p.set(progress.New(progress.Options{Mode: mode, Terminal: a.ErrTTY, Color: a.color, Total: plan.Trials(ready.Plan), Done: decided, W: a.Stderr}))
+			all := plan.Trials(ready.Plan)
+			if decided > 0 {
+				a.say("%d of %d trials are left", all-decided, all)
+			}
+			p.set(progress.New(progress.Options{Mode: mode, Terminal: a.ErrTTY, Color: a.color, Total: all, Done: decided, W: a.Stderr}))
 		},
 	})
 	p.close()

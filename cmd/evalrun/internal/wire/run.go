@@ -248,8 +248,8 @@ func spent(dir string) (usd float64, tokens int64, err error) {
 	return usd, tokens, nil
 }
 
-// past tells the plan what the journal knows of a trial.
-func past(state *journal.State) func(string) plan.Past {
+// past tells the plan what the journal knows of a trial. Evidence is read from the disk, so only where it is wanted.
+func past(state *journal.State, withEvidence bool) func(string) plan.Past {
 	return func(trial string) plan.Past {
 		t, ok := state.Trial(trial)
 		if !ok {
@@ -259,7 +259,7 @@ func past(state *journal.State) func(string) plan.Past {
 		for n := t.Open - 1; n > 0; n-- {
 			p.Prior = append(p.Prior, n)
 		}
-		if !p.Decided && t.Evidence > 0 {
+		if withEvidence && !p.Decided && t.Evidence > 0 {
 			p.Evidence = evidence(state, trial)
 		}
 		return p
@@ -284,7 +284,7 @@ func evidence(state *journal.State, trial string) []record.Evidence {
 
 // jobs are the plan's, with the benchmark that suits the arm.
 func (r *Ready) jobs(state *journal.State, again func(plan.Past) bool) iter.Seq[harness.Job] {
-	all := plan.Jobs(r.Plan, past(state), again)
+	all := plan.Jobs(r.Plan, past(state, true), again)
 	return func(yield func(harness.Job) bool) {
 		for j := range all {
 			if v, ok := r.variant[[2]int{j.Arm, j.Benchmark}]; ok {
@@ -302,18 +302,8 @@ func decided(p *record.Plan, state *journal.State, again func(plan.Past) bool) i
 		return 0
 	}
 	n := plan.Trials(p)
-	for range plan.Jobs(p, past(state), again) {
+	for range plan.Jobs(p, past(state, false), again) {
 		n--
 	}
 	return n
-}
-
-// Remaining says how many trials of a run are not decided.
-func Remaining(d *rundir.Dir) (left, all int, err error) {
-	state, err := journal.ReadState(d.Journal())
-	if err != nil {
-		return 0, 0, err
-	}
-	all = plan.Trials(d.Plan())
-	return all - decided(d.Plan(), state, nil), all, nil
 }
