@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -107,7 +108,7 @@ func BenchmarkClose(b *testing.B) {
 func BenchmarkTrial(b *testing.B) {
 	const workers = 2
 	both := func(b *testing.B, f func()) {
-		t0, m0 := time.Now(), busy()
+		m0 := busy()
 		var wg sync.WaitGroup
 		n := make(chan struct{})
 		for range workers {
@@ -123,7 +124,6 @@ func BenchmarkTrial(b *testing.B) {
 		close(n)
 		wg.Wait()
 		b.ReportMetric(float64((busy()-m0).Microseconds())/float64(b.N), "µs-cpu/op")
-		_ = t0
 	}
 	b.Run("bare", func(b *testing.B) {
 		both(b, func() { exec.Command("/usr/bin/python3", "-c", "print(1)").Run() })
@@ -144,5 +144,45 @@ func BenchmarkTrial(b *testing.B) {
 			run(b, sb, sandbox.Command{Args: []string{"/usr/bin/python3", "main.py"}, Dir: "/work"})
 			sb.Close()
 		})
+	})
+}
+
+// BenchmarkMemory holds 200 sandboxes at once and reports what one of them takes: the share of memory (PSS) of its process 1,
+// and the growth of ours.
+func BenchmarkMemory(b *testing.B) {
+	drivers(b, func(b *testing.B, d *Driver) {
+		const many = 200
+		for b.Loop() {
+			var before, after runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&before)
+			boxes := make([]sandbox.Sandbox, many)
+			var wg sync.WaitGroup
+			for i := range boxes {
+				wg.Go(func() {
+					boxes[i] = create(b, d, sandbox.Spec{})
+					run(b, boxes[i], hello)
+				})
+			}
+			wg.Wait()
+			runtime.GC()
+			runtime.ReadMemStats(&after)
+			var kb int
+			for _, sb := range boxes {
+				text, _ := os.ReadFile("/proc/" + strconv.Itoa(sb.(*box).p.pid) + "/smaps_rollup")
+				for line := range strings.Lines(string(text)) {
+					if f := strings.Fields(line); len(f) > 1 && f[0] == "Pss:" {
+						n, _ := strconv.Atoi(f[1])
+						kb += n
+					}
+				}
+			}
+			ours := float64(after.HeapInuse+after.StackInuse) - float64(before.HeapInuse+before.StackInuse)
+			b.ReportMetric(float64(kb)/1024/many, "MB-inside/box")
+			b.ReportMetric(ours/(1<<20)/many, "MB-ours/box")
+			for _, sb := range boxes {
+				sb.Close()
+			}
+		}
 	})
 }
