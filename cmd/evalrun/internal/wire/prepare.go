@@ -153,6 +153,10 @@ func (r *Ready) openArms() error {
 			continue
 		}
 		if c.Model != nil {
+			if err := r.priced(c); err != nil {
+				errs = append(errs, err)
+				continue
+			}
 			if a.Model, err = r.models.factory(c.Model, c.Params); err != nil {
 				errs = append(errs, fmt.Errorf("arm %s: %w", c.Name, err))
 				continue
@@ -183,6 +187,23 @@ func (r *Ready) openArms() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// priced refuses a limit on money that could not be kept, since nobody knows what the model costs.
+func (r *Ready) priced(a *config.Arm) error {
+	what := ""
+	switch {
+	case a.Limits != nil && a.Limits.Cost > 0:
+		what = "limits.cost"
+	case r.Eff.Budget != nil && r.Eff.Budget.Cost > 0:
+		what = "budget.cost"
+	}
+	replay := a.Model.Tape != nil && a.Model.Tape.Mode != "record"
+	if what == "" || replay || priceOf(a.Model) != nil {
+		return nil
+	}
+	return fmt.Errorf("arm %s: %s cannot be kept: the price of model %s is not known; give it under the model as price: {in: USD, out: USD} for a million tokens, 0 where it is free",
+		a.Name, what, a.Model.Name)
 }
 
 func wishes(s *config.Sandbox) sandbox.Spec {
