@@ -134,6 +134,9 @@ func (c *Client) broken(err error) bool {
 
 // ask sends one request and returns the body of its result.
 func (c *Client) ask(ctx context.Context, kind byte, body []byte) (*wire.Dec, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	st, err := c.s.Open(kind, body)
 	if err != nil {
 		return nil, err

@@ -16,6 +16,9 @@ import (
 
 // Put writes the files of src below dir, as sandbox.Sandbox's Put promises.
 func (c *Client) Put(ctx context.Context, dir string, src fs.FS) error {
+	if err := ctx.Err(); err != nil {
+		return c.wrap(ctx, "put", err)
+	}
 	if !path.IsAbs(dir) {
 		return c.wrap(ctx, "put", fmt.Errorf("%q is not an absolute path", dir))
 	}
@@ -147,6 +150,9 @@ func (j *joined) flush() error {
 
 // Get reads a file or folder as a tar stream, as sandbox.Sandbox's Get promises.
 func (c *Client) Get(ctx context.Context, name string) (io.ReadCloser, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, c.wrap(ctx, "get", err)
+	}
 	if !path.IsAbs(name) {
 		return nil, c.wrap(ctx, "get", fmt.Errorf("%q is not an absolute path", name))
 	}

@@ -12,6 +12,9 @@ import (
 
 // Dial connects to a TCP port on the sandbox's loopback.
 func (c *Client) Dial(ctx context.Context, port int) (net.Conn, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, c.wrap(ctx, "dial", err)
+	}
 	if port < 1 || port > 65535 {
 		return nil, c.wrap(ctx, "dial", fmt.Errorf("no such port: %d", port))
 	}
@@ -75,6 +78,9 @@ func (a addr) String() string  { return fmt.Sprintf("127.0.0.1:%d", int(a)) }
 
 // Listen opens a TCP port on the sandbox's loopback (0: any that is free); its connections are served by the caller.
 func (c *Client) Listen(ctx context.Context, port int) (net.Listener, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, c.wrap(ctx, "listen", err)
+	}
 	if port < 0 || port > 65535 {
 		return nil, c.wrap(ctx, "listen", fmt.Errorf("no such port: %d", port))
 	}
