@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"math"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"testing/fstest"
@@ -157,12 +158,17 @@ func (x *grading) function(ctx context.Context, o benchmarks.Options) (benchmark
 
 // script grades by the task's script. It says 1 or 0 by its exit status; with partial, by the number in the file $REWARD.
 func (x *grading) script(ctx context.Context) (benchmarks.Result, error) {
-	for _, name := range sorted(x.ev.Files) { // none when the machine is shared
+	names := sorted(x.ev.Files) // none when the machine is shared
+	roots := append(slices.Clone(names), x.task.dir())
+	for _, name := range names {
+		if slices.ContainsFunc(names, func(n string) bool { return n != name && within(name, n) }) {
+			continue // it came with that folder
+		}
 		r, err := x.h.Log().OpenBlob(ctx, x.ev.Files[name])
 		if err != nil {
 			return benchmarks.Result{}, err
 		}
-		files, err := unpack(r)
+		files, err := unpack(r, path.Dir(name), roots)
 		r.Close()
 		if err != nil {
 			return benchmarks.Result{}, err

@@ -282,6 +282,36 @@ func TestHostileAgents(t *testing.T) {
 	}
 }
 
+// A link to what the grader itself reads would be right whatever is right. Links among the agent's files stay.
+func TestLinks(t *testing.T) {
+	d := benchtest.Local(t)
+	for name, c := range map[string]struct {
+		grade, script string
+		want          float64
+	}{
+		"its input":           {`printf 'a\nb\n' | cmp - out`, "ln -s /dev/stdin out", 0},
+		"its input, by proc":  {`printf 'a\nb\n' | cmp - out`, "ln -s ../proc/self/fd/0 out", 0},
+		"its open file":       {`echo a > $EVAL/a; cmp $EVAL/a out`, "ln -s /proc/self/fd/3 out", 0},
+		"its command line":    {`grep -q 'is 42' out`, "ln -s /proc/self/cmdline out", 0},
+		"by way of a link":    {`grep -q 'is 42' out`, "mkdir d; ln -s .. d/up; ln -s d/up/../proc/self/cmdline out", 0},
+		"by way of a folder":  {`grep -q 'is 42' out`, "ln -s / root; ln -s root/proc/self/cmdline out", 0},
+		"a folder for itself": {`grep -q 'is 42' self/cmdline`, "ln -s /proc/self self", 0},
+		"one's own file":      {`[ "$(cat out)" = 42 ]`, "mkdir d; echo 42 > d/a; ln -s d/a b; mkdir e; ln -s ../b e/c; ln -s /work/e/c out", 1},
+		"a program":           {`[ "$(./p -c 'print(42)')" = 42 ]`, "ln -s /usr/bin/python3 p", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			spec := fmt.Sprintf("\n- id: a\n  instruction: x\n  grade: {script: %q}\n", c.grade)
+			got, r, err := play(t, d, spec, c.script, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got != c.want {
+				t.Errorf("%v, %q; want %v", got, r.Primary().Why, c.want)
+			}
+		})
+	}
+}
+
 // A shared grader finds the service that was left, and none where it was not.
 func TestShared(t *testing.T) {
 	d := benchtest.Local(t)

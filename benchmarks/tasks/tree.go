@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 	"testing/fstest"
 
@@ -133,8 +134,9 @@ func (e *tooMuch) Error() string {
 	return fmt.Sprintf("%s holds more than %d files or %d MiB", e.name, maxFiles, maxBytes>>20)
 }
 
-// unpack makes a file system of a collected tar. An entry below a link is left out: nothing is written through links.
-func unpack(r io.Reader) (fs.FS, error) {
+// unpack makes a file system of a collected tar, which will be put into dir. An entry below a link is left out: nothing is written
+// through links. So is a link that leads out of roots, the collected paths and the working directory.
+func unpack(r io.Reader, dir string, roots []string) (fs.FS, error) {
 	out := fstest.MapFS{}
 	for f, err := range sandbox.Files(r, sandbox.Limits{Files: maxFiles, Bytes: maxBytes}) {
 		if errors.As(err, new(*sandbox.FileError)) && !errors.Is(err, sandbox.ErrTooLarge) {
@@ -151,6 +153,9 @@ func unpack(r io.Reader) (fs.FS, error) {
 		case f.Mode.IsDir():
 			m.Mode |= 0o700
 		case f.Mode&fs.ModeSymlink != 0:
+			if !stays(path.Join(dir, f.Name), f.Link, roots) {
+				continue
+			}
 			m.Data = []byte(f.Link)
 		default:
 			if m.Data, err = io.ReadAll(f); err != nil {
@@ -160,6 +165,39 @@ func unpack(r io.Reader) (fs.FS, error) {
 		out[f.Name] = m
 	}
 	return out, nil
+}
+
+// system are folders that links may lead to from anywhere, as those of a virtual environment do.
+var system = []string{"/usr", "/bin", "/sbin", "/lib", "/lib64"}
+
+// stays reports whether a link at the path at, which the agent has made, leads to something of the agent's or to programs. In the grader's
+// machine any other would show the grader to itself: /dev/stdin, /proc/self/cmdline and /proc/self/fd hold what is right. No ".."
+// may follow a name in it, for the name may be that of another link.
+func stays(at, link string, roots []string) bool {
+	parts, to := strings.Split(link, "/"), path.Dir(at)
+	if path.IsAbs(link) {
+		to = "/"
+	}
+	named := false
+	for _, p := range parts {
+		switch p {
+		case "", ".":
+		case "..":
+			if named {
+				return false
+			}
+			to = path.Dir(to)
+		default:
+			to, named = path.Join(to, p), true
+		}
+	}
+	below := func(dir string) bool { return within(to, dir) }
+	return !slices.ContainsFunc([]string{"/proc", "/dev"}, below) && (slices.ContainsFunc(system, below) || slices.ContainsFunc(roots, below))
+}
+
+// within reports whether the absolute path p is dir or lies below it.
+func within(p, dir string) bool {
+	return p == dir || strings.HasPrefix(p, strings.TrimSuffix(dir, "/")+"/")
 }
 
 // shadowed reports whether a part of the name is there and not a folder.
