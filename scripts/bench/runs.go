@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -36,9 +35,14 @@ func (b *bench) play(args ...string) (usage, error) {
 	return u, nil
 }
 
-// trials plays n sessions of a script in the fake sandbox.
+// trials plays n sessions of a script in the fake sandbox: a task each, or each task several times.
 func (b *bench) trials(n, workers int, script string) (usage, error) {
-	name := fmt.Sprintf("%d-%d-%d", n, workers, time.Now().UnixNano())
+	_, u, err := b.repeated(n, 1, workers, script)
+	return u, err
+}
+
+func (b *bench) repeated(n, repeats, workers int, script string) (run string, u usage, err error) {
+	name := fmt.Sprintf("%d-%d-%d-%d", n, repeats, workers, time.Now().UnixNano())
 	var tasks strings.Builder
 	for i := range n {
 		fmt.Fprintf(&tasks, `{"id":"t%d","instruction":"say yes","answer":"yes"}`+"\n", i)
@@ -46,12 +50,12 @@ func (b *bench) trials(n, workers int, script string) (usage, error) {
 	files := map[string]string{name + ".jsonl": tasks.String(), name + ".yaml": script}
 	for f, text := range files {
 		if err := os.WriteFile(filepath.Join(b.work, f), []byte(text), 0o644); err != nil {
-			return usage{}, err
+			return "", u, err
 		}
-		defer os.Remove(filepath.Join(b.work, f))
 	}
-	return b.play("run", "tasks:"+name+".jsonl", "--agent", "script:"+name+".yaml", "--sandbox", "fake", "-n", strconv.Itoa(workers), "-o", b.out(name),
-		"--progress", "none", "--set", "pools.memory=1PB")
+	u, err = b.play("run", "tasks:"+name+".jsonl", "--agent", "script:"+name+".yaml", "--sandbox", "fake", "-n", strconv.Itoa(workers), "-o", b.out(name),
+		"--repeats", strconv.Itoa(repeats), "--progress", "none")
+	return b.out(name), u, err
 }
 
 func (b *bench) out(name string) string { return filepath.Join(b.work, "run-"+name) }
@@ -105,28 +109,29 @@ func (b *bench) atOnce() error {
 	return nil
 }
 
-// many measures whether anything grows with what is done.
+// many measures whether anything grows with what is done. The plan is the same but for the repeats: its tasks are no sessions.
 func (b *bench) many() error {
-	ten, err := b.trials(10_000, 64, oneCall)
+	_, ten, err := b.repeated(1000, 10, 64, oneCall)
 	if err != nil {
 		return err
 	}
-	hundred, err := b.trials(100_000, 64, oneCall)
+	run, hundred, err := b.repeated(1000, 100, 64, oneCall)
 	if err != nil {
 		return err
 	}
 	b.add("memory at 100,000 sessions done, by that at 10,000", hundred.rss/ten.rss, 1.1, 0, times, "")
 	b.note("— in figures", fmt.Sprintf("%s and %s", mb(ten.rss), mb(hundred.rss)))
-	runs, err := filepath.Glob(b.out("100000-*"))
-	if err != nil || len(runs) != 1 {
-		return errors.Join(err, fmt.Errorf("%d folders of the large run", len(runs)))
-	}
-	defer os.RemoveAll(runs[0])
-	u, err := b.play("resume", runs[0], "--progress", "none")
+	u, err := b.play("resume", run, "--progress", "none")
 	if err != nil {
 		return err
 	}
 	b.add("resume of 100,000 sessions done, start to end", u.wall, 1, 0, ms, "")
+	b.note("— its memory", mb(u.rss))
+	all, err := b.trials(100_000, 64, oneCall)
+	if err != nil {
+		return err
+	}
+	b.note("— memory at 100,000 sessions of as many tasks", mb(all.rss))
 	return nil
 }
 
