@@ -121,18 +121,57 @@ func (b *bench) many() error {
 	}
 	b.add("memory at 100,000 sessions done, by that at 10,000", hundred.rss/ten.rss, 1.1, 0, times, "")
 	b.note("— in figures", fmt.Sprintf("%s and %s", mb(ten.rss), mb(hundred.rss)))
+	t := time.Now()
+	data, err := os.ReadFile(filepath.Join(run, "journal", "control.jsonl"))
+	if err != nil {
+		return err
+	}
+	bytes.Count(data, []byte("\n"))
+	read := time.Since(t).Seconds()
+	decided, err := b.untilLeft(run)
+	if err != nil {
+		return err
+	}
+	b.add("resume of 100,000 sessions done: until it says what is left", decided, 1, read, ms, "reading the journal")
 	u, err := b.play("resume", run, "--progress", "none")
 	if err != nil {
 		return err
 	}
-	b.add("resume of 100,000 sessions done, start to end", u.wall, 1, 0, ms, "")
-	b.note("— its memory", mb(u.rss))
+	b.note("— to its end, summary included, and its memory", ms(u.wall)+", "+mb(u.rss))
 	all, err := b.trials(100_000, 64, oneCall)
 	if err != nil {
 		return err
 	}
 	b.note("— memory at 100,000 sessions of as many tasks", mb(all.rss))
 	return nil
+}
+
+// untilLeft is how long a resume needs to say how many trials are left.
+func (b *bench) untilLeft(run string) (float64, error) {
+	cmd := exec.Command(b.evalrun, "resume", run, "--progress", "none")
+	cmd.Dir = b.work
+	pipe, err := cmd.StderrPipe()
+	if err != nil {
+		return 0, err
+	}
+	t := time.Now()
+	if err := cmd.Start(); err != nil {
+		return 0, err
+	}
+	took := 0.0
+	s := bufio.NewScanner(pipe)
+	for s.Scan() {
+		if took == 0 && strings.Contains(s.Text(), "trials are left") {
+			took = time.Since(t).Seconds()
+		}
+	}
+	if err := cmd.Wait(); err != nil {
+		return 0, err
+	}
+	if took == 0 {
+		return 0, fmt.Errorf("resume did not say what is left")
+	}
+	return took, nil
 }
 
 // humanEval compares the oracle's run with the same programs under bare python3.
