@@ -134,8 +134,8 @@ func (c *Client) broken(err error) bool {
 
 // ask sends one request and returns the body of its result.
 func (c *Client) ask(ctx context.Context, kind byte, body []byte) (*wire.Dec, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
 	}
 	st, err := c.s.Open(kind, body)
 	if err != nil {

@@ -105,6 +105,9 @@ func copyOfRoot(t *testing.T) {
 	must(unix.Mount("overlay", at+"/m", "overlay", 0, "lowerdir=/,upperdir="+at+"/u,workdir="+at+"/w"))
 	must(unix.Mount("proc", at+"/m/proc", "proc", 0, ""))
 	must(unix.Mount("/dev", at+"/m/dev", "", unix.MS_BIND|unix.MS_REC, ""))
+	if !strings.HasPrefix(wd, "/tmp/") {
+		must(unix.Mount("tmpfs", at+"/m/tmp", "tmpfs", 0, "mode=1777"))
+	}
 	must(unix.Chroot(at + "/m"))
 	if err := os.Chdir(wd); err != nil { // on a file system of its own, which the copy lacks
 		t.Skip(err)

@@ -68,7 +68,7 @@ func Serve(ch *os.File, extra []int) int {
 		trees: map[int]*tree{}, byID: map[string]*remembered{}, exited: map[int]bool{},
 	}
 	if sv.init {
-		defaultSignals()
+		ignoreSignals()
 	}
 	sv.heard.Store(time.Now().UnixNano())
 	sv.s = wire.NewSession(ch, wire.Options{MaxFrame: wire.MaxOpen, MaxStreams: 1 << 20, Accept: func(st *wire.Stream, kind byte, body []byte) {
@@ -79,13 +79,15 @@ func Serve(ch *os.File, extra []int) int {
 	return 0
 }
 
-// defaultSignals makes process 1 deaf to what is inside: whoever is root there may send it any signal, and Go's runtime would
-// end us on most of them. The kernel drops signals to process 1 for which there is no handler, so that is what we have;
-// SIGURG stays, by which the runtime interrupts its own threads.
-func defaultSignals() {
+// ignoreSignals makes process 1 deaf to what is inside: whoever is root there may send it any signal, and Go's runtime would
+// end us on most of them. Ignored, not default: the kernel drops a signal to process 1 that has no handler, but not while one of
+// several threads has it blocked, as Go's do for moments. fork gives commands the defaults back. SIGURG stays, by which the
+// runtime interrupts its own threads.
+func ignoreSignals() {
+	act := [4]uint64{1 /* SIG_IGN */}
 	for n := uintptr(1); n <= 64; n++ {
 		if n != uintptr(syscall.SIGURG) && n != uintptr(syscall.SIGCHLD) {
-			syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, n, uintptr(unsafe.Pointer(&sigDfl)), 0, 8, 0, 0)
+			syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, n, uintptr(unsafe.Pointer(&act)), 0, 8, 0, 0)
 		}
 	}
 }
