@@ -14,6 +14,7 @@ import (
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/progress"
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/wire"
+	"github.com/evalrun/evalrun/harness/journal"
 	"github.com/evalrun/evalrun/harness/plan"
 	"github.com/evalrun/evalrun/harness/rundir"
 )
@@ -141,6 +142,9 @@ func (a *app) begin(ctx context.Context, ready *wire.Ready, d *rundir.Dir, o *pl
 		},
 	})
 	p.close()
+	if errors.Is(err, journal.ErrNewer) || errors.Is(err, rundir.ErrReadOnly) {
+		return out, &exitError{ExitUsage, err, ""}
+	}
 	if err != nil {
 		return out, &exitError{ExitInternal, err, "what is in " + rel(d.Path()) + " is kept; go on with: evalrun resume " + rel(d.Path())}
 	}
