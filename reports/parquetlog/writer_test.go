@@ -1,9 +1,11 @@
 package parquetlog
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"iter"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -253,7 +255,11 @@ func TestResume(t *testing.T) {
 				} else if err := w.Close(); err != nil {
 					t.Fatal(err)
 				}
-				write(t, dir, plan, entries, Options{})
+				var said bytes.Buffer
+				write(t, dir, plan, entries, Options{Log: slog.New(slog.NewTextHandler(&said, nil))})
+				if said.Len() > 0 {
+					t.Errorf("it warns: %s", &said)
+				}
 				same(t, "resumed", everything(t, dir), want)
 				noLeftovers(t, dir)
 			})
