@@ -1,5 +1,5 @@
 // Package attack runs evalrun against bad input and hostile agents, end to end through the true program, and prints a table of what
-// was expected and what came: go test -v ./scripts/attack with EVALRUN_TEST_LOCAL=1.
+// was expected and what came into docs/attacks.md: EVALRUN_TEST_LOCAL=1 go test ./scripts/attack -update.
 //
 // Beside each row others go on: every run holds a bystander whose trial must be scored. After each row nothing may be left: no
 // process, no file in the temporary folder, no state file, control group or mount.
@@ -8,6 +8,7 @@ package attack
 import (
 	"bytes"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -76,6 +77,9 @@ func TestMain(m *testing.M) {
 }
 
 func TestAttacks(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a minute or two")
+	}
 	if evalrun == "" {
 		t.Skip("set EVALRUN_TEST_LOCAL=1 to attack evalrun on this machine; needs what the driver local needs, and a few minutes")
 	}
@@ -85,8 +89,17 @@ func TestAttacks(t *testing.T) {
 			t.Run(r.group+"/"+r.name, func(t *testing.T) { r.play(t, &table) })
 		}
 	}
-	fmt.Printf("\n%-8s %-34s %-30s %s\n%s\n", "group", "attack", "wanted", "got", table.String())
+	if *update {
+		page := "# Attacks\n\nBad input and hostile agents, played end to end by `scripts/attack` (EVALRUN_TEST_LOCAL=1 go test ./scripts/attack -update).\n" +
+			"Beside each a bystander's trial had to be scored, and afterwards nothing may be left: no process, file, control group or mount.\n\n" +
+			"| group | attack | wanted | got |\n|---|---|---|---|\n" + table.String()
+		if err := os.WriteFile("../../docs/attacks.md", []byte(page), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
+
+var update = flag.Bool("update", false, "write docs/attacks.md")
 
 func (r *row) play(t *testing.T, table *strings.Builder) {
 	dir := t.TempDir()
@@ -130,16 +143,16 @@ func (r *row) play(t *testing.T, table *strings.Builder) {
 	}
 	var rows []string
 	line := func(what, want, got string) {
-		mark := " "
-		if t.Failed() {
-			mark = "!"
+		if !strings.HasPrefix(got, want) {
+			got = "**" + got + "**"
 		}
-		rows = append(rows, fmt.Sprintf("%s%-8s %-34s %-30s %s\n", mark, r.group, what, want, got))
+		got = strings.NewReplacer(w.dir+"/", "", "|", "\\|", "<", "&lt;").Replace(got)
+		rows = append(rows, fmt.Sprintf("| %s | %s | %s | %s |\n", r.group, what, want, got))
 	}
 	line(r.name, fmt.Sprintf("exit %d", r.exit), fmt.Sprintf("exit %d", w.exit)+firstLine(said, w.exit))
 	for _, key := range sorted(r.trials) {
 		got, fault := w.trial(key)
-		line("  "+key, r.trials[key], got)
+		line("— "+key, r.trials[key], got)
 		if !strings.HasPrefix(got, r.trials[key]) {
 			t.Errorf("%s: %s, want %s", key, got, r.trials[key])
 		}
@@ -162,12 +175,12 @@ func firstLine(s string, exit int) string {
 	if exit == 0 {
 		return ""
 	}
-	for l := range strings.Lines(s) {
-		if l = strings.TrimSpace(l); strings.HasPrefix(l, "evalrun: ") && len(l) > len("evalrun: ") {
-			return ": " + strings.TrimPrefix(l, "evalrun: ")
-		}
+	_, s, ok := strings.Cut(s, "evalrun:")
+	if !ok {
+		return ""
 	}
-	return ""
+	first, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
+	return ": " + first
 }
 
 func sorted[V any](m map[string]V) []string {
