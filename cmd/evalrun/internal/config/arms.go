@@ -38,6 +38,7 @@ func (l *layout) arms(tree *node) {
 
 	f := &l.out.File
 	f.Arms = nil
+	failed := len(l.errs.list)
 	places := map[string]*node{}
 	byID := map[string]string{}
 	for i, t := range trees {
@@ -75,7 +76,7 @@ func (l *layout) arms(tree *node) {
 		f.Arms = append(f.Arms, a)
 		l.out.Records = append(l.out.Records, rec)
 	}
-	l.gates(tree)
+	l.gates(tree, len(l.errs.list) == failed)
 }
 
 // plain makes the arms of a configuration that lists none: with a model codeact, with nothing at all oracle and nop, which

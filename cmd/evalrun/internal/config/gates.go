@@ -5,14 +5,15 @@ import (
 	"slices"
 )
 
-func (l *layout) gates(tree *node) {
+// gates checks the gates; the names of arms only where all arms are there.
+func (l *layout) gates(tree *node, all bool) {
 	f := &l.out.File
 	var names []string
 	for _, a := range f.Arms {
 		names = append(names, a.Name)
 	}
 	known := func(name string, n *node, key string) {
-		if name != "" && !slices.Contains(names, name) && len(names) > 0 {
+		if all && name != "" && !slices.Contains(names, name) && len(names) > 0 {
 			l.fail(n, key, fmt.Sprintf("no arm is called %q", name), orKnown(name, names))
 		}
 	}

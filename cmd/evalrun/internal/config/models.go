@@ -21,6 +21,10 @@ func (l *layout) model(m *Model, n *node, key string) {
 	at := cmpNode(n.get("name"), n)
 	if !ok || name == "" {
 		names := slices.Sorted(maps.Keys(l.out.File.Models))
+		if slices.Contains(names, m.Name) { // models: {small: {name: small}}
+			l.fail(at, key, fmt.Sprintf("the name %q of a model says no vendor", m.Name), "write vendor/NAME, such as openai/gpt-4o-mini")
+			return
+		}
 		for _, v := range kindNames(l.reg.Vendors) {
 			names = append(names, v+"/NAME")
 		}
