@@ -40,11 +40,34 @@ func Main(sys System) int {
 	if _, ok := sys.Env("NO_COLOR"); !ok {
 		a.color = true
 	}
-	err := a.root().Run(context.Background(), append([]string{"evalrun"}, sys.Args...))
+	root := a.root()
+	err := root.Run(context.Background(), append([]string{"evalrun"}, helpAnywhere(root, sys.Args)...))
 	if err != nil {
 		a.report(err)
 	}
 	return codeOf(err)
+}
+
+// helpAnywhere lets --help be the command's also behind its arguments, where the library would look for a subcommand of their name.
+func helpAnywhere(cmd *cli.Command, args []string) []string {
+	end := slices.Index(args, "--")
+	if end < 0 {
+		end = len(args)
+	}
+	if !slices.ContainsFunc(args[:end], func(s string) bool { return s == "--help" || s == "-h" }) || slices.Contains(args, "--generate-shell-completion") {
+		return args
+	}
+	var path []string
+	for _, s := range args[:end] {
+		if sub := cmd.Command(s); sub != nil {
+			cmd = sub
+			path = append(path, s)
+		}
+	}
+	if path == nil {
+		return args
+	}
+	return append(path, "--help")
 }
 
 type app struct {
