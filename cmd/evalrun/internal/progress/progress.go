@@ -48,7 +48,8 @@ type Reporter struct {
 
 	mu   sync.Mutex
 	c    counts
-	news []string // lines to be printed before the next drawing
+	news []string        // lines to be printed before the next drawing
+	told map[string]bool // kinds of failure
 
 	bar       *progressbar.ProgressBar
 	lastLine  time.Time
@@ -78,6 +79,7 @@ func New(o Options) *Reporter {
 	}
 	r := &Reporter{Options: o, began: time.Now(), stop: make(chan struct{}), over: make(chan struct{})}
 	r.c.failed = map[record.Status]int{}
+	r.told = map[string]bool{}
 	r.c.done = o.Done
 	r.lastLine = r.began
 	if o.Total > 0 {
@@ -136,6 +138,18 @@ func (r *Reporter) Observe(p harness.Progress) {
 			c.costed = true
 		} else if v.Usage.Calls > 0 {
 			c.unknown = true
+		}
+		if v.Error != nil && v.Status != record.Scored && !r.told[string(v.Status)+v.Error.Class] { // once of each kind: the reason is worth more than the count
+			r.told[string(v.Status)+v.Error.Class] = true
+			again := ""
+			if !v.Final {
+				again = "; it is tried again"
+			}
+			text := []rune(v.Error.Text)
+			if len(text) > 300 {
+				text = append(text[:300], '…')
+			}
+			r.say(fmt.Sprintf("first failure of its kind (%s, %s): %s%s", v.Status, v.Error.Class, string(text), again))
 		}
 		if !v.Final {
 			c.retries++
