@@ -255,15 +255,40 @@ func TestResume(t *testing.T) {
 				} else if err := w.Close(); err != nil {
 					t.Fatal(err)
 				}
-				var said bytes.Buffer
-				write(t, dir, plan, entries, Options{Log: slog.New(slog.NewTextHandler(&said, nil))})
-				if said.Len() > 0 {
-					t.Errorf("it warns: %s", &said)
-				}
+				write(t, dir, plan, entries, Options{})
 				same(t, "resumed", everything(t, dir), want)
 				noLeftovers(t, dir)
 			})
 		}
+	}
+}
+
+// A verdict that is seen once more, of an attempt that began before what is seen once more, is nothing to warn of.
+func TestResumeBehindVerdict(t *testing.T) {
+	o := reporttest.Options{}
+	dir, plan := t.TempDir(), reporttest.Plan(o)
+	var entries []record.Entry
+	add := func(trial, kind string, data any) {
+		b, err := json.Marshal(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		entries = append(entries, record.Entry{V: 1, Seq: int64(len(entries) + 1), Time: reporttest.Epoch, Trial: trial, Attempt: 1, Kind: kind, Data: b})
+	}
+	done := record.Verdict{Final: true, Status: record.Scored}
+	add("a", record.KindAttempt, record.Attempt{Attempt: 1})
+	add("b", record.KindAttempt, record.Attempt{Attempt: 1})
+	add("a", record.KindVerdict, done)
+	var said bytes.Buffer
+	log := Options{Log: slog.New(slog.NewTextHandler(&said, nil))}
+	write(t, dir, plan, entries, log)
+	add("b", record.KindVerdict, done)
+	write(t, dir, plan, entries, log)
+	if said.Len() > 0 {
+		t.Errorf("it warns: %s", &said)
+	}
+	if n := len(tableRows[rows.Trial](t, dir, "trials")); n != 2 {
+		t.Errorf("%d trials, want 2", n)
 	}
 }
 
