@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +12,32 @@ import (
 	"github.com/evalrun/evalrun/harness"
 	"github.com/evalrun/evalrun/harness/record"
 )
+
+// A buffer may be looked at while it is written to.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) Reset() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.b.Reset()
+}
+
+func (b *buffer) Len() int { return len(b.String()) }
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
 
 func scored(reward, cost float64) harness.Progress {
 	return harness.Progress{Kind: "verdict", Verdict: &record.Verdict{Final: true, Status: record.Scored, Reward: &reward, Usage: record.Usage{Calls: 1, Cost: &cost}}}
@@ -24,7 +51,7 @@ var started = harness.Progress{Kind: "started"}
 
 func TestPlain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var buf bytes.Buffer
+		var buf buffer
 		r := New(Options{Mode: Auto, Total: 1000, Done: 100, W: &buf})
 		r.Observe(started)
 		r.Observe(started)
@@ -61,7 +88,7 @@ func TestPlain(t *testing.T) {
 
 func TestJSON(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var buf bytes.Buffer
+		var buf buffer
 		r := New(Options{Mode: JSON, Total: 2, W: &buf})
 		r.Observe(scored(0.5, 1))
 		time.Sleep(2 * time.Second)
@@ -81,7 +108,7 @@ func TestJSON(t *testing.T) {
 }
 
 func TestNoneAndBar(t *testing.T) {
-	var buf bytes.Buffer
+	var buf buffer
 	r := New(Options{Mode: None, Total: 2, W: &buf})
 	r.Observe(scored(1, 0))
 	r.Close()
