@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"github.com/parquet-go/parquet-go"
 )
@@ -29,7 +30,9 @@ func replace(path string, sync bool, write func(io.Writer) error) (size int64, e
 			os.Remove(tmp)
 		}
 	}()
-	buf := bufio.NewWriterSize(f, 64<<10)
+	buf := outputs.Get().(*output)
+	defer outputs.Put(buf)
+	buf.Reset(f)
 	if err := write(buf); err != nil {
 		return 0, err
 	}
@@ -49,6 +52,19 @@ func replace(path string, sync bool, write func(io.Writer) error) (size int64, e
 		return 0, err
 	}
 	return st.Size(), os.Rename(tmp, path)
+}
+
+// An output buffers what is written to a file. Open parts are written often and column by column: what lends itself to be used again is.
+type output struct {
+	*bufio.Writer
+	copying []byte
+}
+
+var outputs = sync.Pool{New: func() any { return &output{bufio.NewWriterSize(nil, 64<<10), make([]byte, 32<<10)} }}
+
+// ReadFrom is asked by io.Copy, which would make a buffer of its own for each page.
+func (o *output) ReadFrom(r io.Reader) (int64, error) {
+	return io.CopyBuffer(struct{ io.Writer }{o.Writer}, struct{ io.Reader }{r}, o.copying)
 }
 
 // A file is an open Parquet file.
