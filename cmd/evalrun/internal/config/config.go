@@ -105,7 +105,7 @@ type Model struct {
 
 	Connections int     `json:"connections,omitempty" min:"1" doc:"Calls at once, for all arms that share service and key. Default: pools.connections."`
 	PerMinute   float64 `json:"per_minute,omitempty" min:"0" doc:"Calls a minute at most."`
-	Tries       int     `json:"tries,omitempty" min:"1" doc:"Tries of one call before its trial fails for the provider. Default 6."`
+	Tries       int     `json:"tries,omitempty" min:"1" doc:"Tries of one call before its trial fails for the provider. Default 10."`
 }
 
 // A Price is in US dollars for a million tokens. What is not set is not known.
