@@ -175,8 +175,8 @@ func (r *recorder) reply(ctx context.Context, id string, resp *model.Response) e
 
 func (r *recorder) journal(ctx context.Context, n int, t model.Try, reply string) error {
 	c := record.Call{
-		Actor: r.actor, Role: r.role, N: n, Try: t.Try, Model: t.Model, Request: t.Request, Reply: reply, From: t.From, Start: t.Start.UTC(),
-		Latency: t.Latency, Waited: t.Waited, HTTP: t.HTTP, ID: t.ID,
+		Actor: r.actor, Role: r.role, N: n, Try: t.Try, Model: r.a.Mask.String(t.Model), Request: t.Request, Reply: reply, From: t.From, Start: t.Start.UTC(),
+		Latency: t.Latency, Waited: t.Waited, HTTP: t.HTTP, ID: r.a.Mask.String(t.ID),
 	}
 	if t.Err != nil {
 		c.Error = r.a.Mask.String(t.Err.Error())
@@ -186,7 +186,7 @@ func (r *recorder) journal(ctx context.Context, n int, t model.Try, reply string
 		}
 	}
 	if resp := t.Response; resp != nil {
-		c.Stop = resp.Stop
+		c.Stop = r.a.Mask.String(resp.Stop)
 		c.Usage = usage(resp.Usage)
 		if err := r.raw(ctx, resp, &c); err != nil {
 			return err

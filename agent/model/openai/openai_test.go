@@ -213,6 +213,17 @@ func TestReplies(t *testing.T) {
 	if r.Reasoning != "because" || r.Usage.Cached != 4 || r.Usage.Cost == nil || *r.Usage.Cost != 0.25 {
 		t.Errorf("other servers' fields: %+v", r)
 	}
+	r = one(`{"choices":[{"message":{"content":"x"}}],"usage":{"prompt_tokens":-9,"completion_tokens":9223372036854775807,"prompt_cache_hit_tokens":-1,"cost":1e308}}`)
+	if r.Usage.In != 0 || r.Usage.Out != 1<<40 || r.Usage.Cached != 0 || r.Usage.Cost != nil {
+		t.Errorf("numbers that nobody believes: %+v", r.Usage)
+	}
+	for _, body := range []string{`{"choices":[null]}`, `{"choices":[{"message":null}]}`, `{"choices":[{}]}`} {
+		srv := modeltest.NewServer(t, modeltest.Replies(modeltest.Reply{Fault: modeltest.Body("application/json", body)}))
+		_, err := client(t, openai.Config{BaseURL: srv.URL}).Generate(t.Context(), hello())
+		if me := (*model.Error)(nil); !errors.As(err, &me) || me.Class != model.Network {
+			t.Errorf("%s: %v", body, err)
+		}
+	}
 	r = one(`{"id":"9","choices":[{"message":{"content":"","reasoning_details":[{"type":"x"}],"tool_calls":[
 		{"type":"function","function":{"name":"a","arguments":{"x":1}},"extra_content":{"sig":"s"}}]}}]}`)
 	if len(r.Calls) != 1 || r.Calls[0].Args != `{"x":1}` || r.Calls[0].ID == "" {

@@ -32,6 +32,9 @@ func (m *Model) response(c *sdk.ChatCompletion, got *exchange) (*model.Response,
 	}
 	choice := c.Choices[0]
 	msg := choice.Message
+	if !choice.JSON.Message.Valid() {
+		return nil, &model.Error{Class: model.Network, HTTP: got.status, ID: got.id, Err: fmt.Errorf("the reply of %s has no message", m.host)}
+	}
 	out := &model.Response{
 		ID: c.ID, RequestID: got.id, Model: c.Model, Stop: choice.FinishReason, Raw: got.reply, RawReq: got.request,
 		Usage: usage(c.Usage),
@@ -110,9 +113,19 @@ func usage(u sdk.CompletionUsage) event.Usage {
 	}
 	if f, ok := u.JSON.ExtraFields["cost"]; ok { // OpenRouter
 		var usd float64
-		if json.Unmarshal([]byte(f.Raw()), &usd) == nil && usd >= 0 {
+		if json.Unmarshal([]byte(f.Raw()), &usd) == nil && usd >= 0 && usd < maxCost {
 			out.Cost = &usd
 		}
 	}
+	// Sums of what a service says must neither fall nor overflow: limits and budgets rest on them.
+	for _, n := range []*int64{&out.In, &out.Out, &out.Cached, &out.CacheWrite, &out.Reasoning} {
+		*n = min(max(*n, 0), maxTokens)
+	}
 	return out
 }
+
+// What a call may be said to have taken; nothing real comes near.
+const (
+	maxTokens = 1 << 40
+	maxCost   = 1e9
+)
