@@ -50,7 +50,7 @@ func (t *tail) text() (s string, cut int64) {
 // last is the end of the text for an error: few lines, without control characters.
 func (t *tail) last() string {
 	s, _ := t.text()
-	return plain(strings.TrimSpace(s), 600)
+	return plain(strings.TrimSpace(s), 240) // no more: reports cut long texts behind, and the end is what matters
 }
 
 // plain makes one line of the last bytes of s, control characters replaced: what a program prints may end on a terminal.
