@@ -91,6 +91,16 @@ func cut(s string, n int) string {
 	return s[:i] + "…"
 }
 
+// middle is s with at most n characters. What is too much is taken out in the middle: an error says at its end what it was.
+func middle(s string, n int) string {
+	r := []rune(s)
+	if len(r) <= n {
+		return s
+	}
+	head := n / 2
+	return string(r[:head]) + "…" + string(r[len(r)-(n-head-1):])
+}
+
 // md makes s safe inside a Markdown table.
 func md(s string) string {
 	return mdEscapes.Replace(line(s))

@@ -173,7 +173,7 @@ func (s *Summary) problemsText(p *printer, st Style) {
 			p.f("  … and %s more\n", plural(len(s.Problems)-10, "kind"))
 			break
 		}
-		p.f("  %s  %s\n", st.bad(fmt.Sprintf("%4d × %s", x.Count, line(x.kind()))), cut(line(x.Text), 200))
+		p.f("  %s  %s\n", st.bad(fmt.Sprintf("%4d × %s", x.Count, line(x.kind()))), middle(line(x.Text), 200))
 		p.f("            %s\n", st.dim(s.show(x.Trial)))
 	}
 }
@@ -232,7 +232,7 @@ func (s *Summary) Markdown(w io.Writer) error {
 			if i == 10 {
 				break
 			}
-			p.f("| %s | %d | %s | `%s` |\n", md(x.kind()), x.Count, md(cut(x.Text, 200)), strings.NewReplacer("`", "", "|", "").Replace(s.show(x.Trial)))
+			p.f("| %s | %d | %s | `%s` |\n", md(x.kind()), x.Count, md(middle(x.Text, 200)), strings.NewReplacer("`", "", "|", "").Replace(s.show(x.Trial)))
 		}
 	}
 	return p.err
