@@ -57,10 +57,12 @@ type models struct {
 	limiters map[string]*limit.Limiter
 	tapes    map[config.Tape]*tape.Tape
 	records  map[string]*tape.Recorder
+	say      func(string)    // to the user, while it runs; may be nil
+	said     map[string]bool // by base URL: that it cannot be reached
 }
 
 func newModels(env *config.Env, pools *config.Pools) *models {
-	return &models{env: env, pools: pools, https: map[string]*http.Client{}, limiters: map[string]*limit.Limiter{},
+	return &models{env: env, pools: pools, https: map[string]*http.Client{}, said: map[string]bool{}, limiters: map[string]*limit.Limiter{},
 		tapes: map[config.Tape]*tape.Tape{}, records: map[string]*tape.Recorder{}}
 }
 
@@ -165,7 +167,7 @@ func (s *models) factory(m *config.Model, params *model.Params) (model.Factory, 
 		return nil, fmt.Errorf("model %s: %w", m.Name, err)
 	}
 	f = s.limiter(m, vendor).Wrap(f)
-	f = retry.New(f, retry.Policy{Tries: m.Tries})
+	f = s.early(m, retry.New(f, retry.Policy{Tries: m.Tries}))
 	prices, err := priceTable(m, name)
 	if err != nil {
 		return nil, err
@@ -179,6 +181,32 @@ func (s *models) factory(m *config.Model, params *model.Params) (model.Factory, 
 		return nil, fmt.Errorf("model %s: %w", m.Name, err)
 	}
 	return rec.Wrap(f), nil
+}
+
+// early tells the user, once, that a service cannot be reached: all tries of a call take minutes.
+func (s *models) early(m *config.Model, f model.Factory) model.Factory {
+	return func(b model.Binding) (model.Client, error) {
+		next := b.Try
+		b.Try = func(t model.Try) {
+			var e *model.Error
+			if t.Try == 3 && errors.As(t.Err, &e) && e.Class == model.Network {
+				s.mu.Lock()
+				say := s.say
+				if s.said[m.BaseURL] {
+					say = nil
+				}
+				s.said[m.BaseURL] = true
+				s.mu.Unlock()
+				if say != nil {
+					say(fmt.Sprintf("model %s has not answered 3 times: %v; it is asked again, with longer pauses", m.Name, e))
+				}
+			}
+			if next != nil {
+				next(t)
+			}
+		}
+		return f(b)
+	}
 }
 
 // priceTable is the built-in list with the configuration's own price in front.

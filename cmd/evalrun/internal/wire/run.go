@@ -92,6 +92,13 @@ func (r *Ready) Run(ctx context.Context, d *rundir.Dir, c Control) (out Outcome,
 		return out, err
 	}
 	cfg.Blobs, cfg.Room, cfg.Drain, cfg.Observe = blobs, j.Room, c.Drain, c.Observe
+	if c.Observe != nil {
+		for _, m := range []*models{r.models, r.roles} {
+			m.mu.Lock()
+			m.say = func(text string) { c.Observe(harness.Progress{Kind: "note", Text: text}) }
+			m.mu.Unlock()
+		}
+	}
 	if r.Driver != nil {
 		if _, err := r.Driver.Reap(ctx, Alive); err != nil {
 			r.o.Log.Warn("clearing what dead runs left", "err", err)
