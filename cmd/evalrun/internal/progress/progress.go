@@ -114,6 +114,9 @@ func (r *Reporter) run() {
 	}
 }
 
+// failing are the kinds of failure whose first one is told of: what is skipped was said before.
+var failing = map[record.Status]bool{record.Infra: true, record.Provider: true, record.Grader: true}
+
 // Close draws once more and ends.
 func (r *Reporter) Close() {
 	close(r.stop)
@@ -139,7 +142,7 @@ func (r *Reporter) Observe(p harness.Progress) {
 		} else if v.Usage.Calls > 0 {
 			c.unknown = true
 		}
-		if v.Error != nil && v.Status != record.Scored && !r.told[string(v.Status)+v.Error.Class] { // once of each kind: the reason is worth more than the count
+		if v.Error != nil && failing[v.Status] && !r.told[string(v.Status)+v.Error.Class] { // once of each kind: the reason is worth more than the count
 			r.told[string(v.Status)+v.Error.Class] = true
 			again := ""
 			if !v.Final {
