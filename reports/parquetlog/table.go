@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/parquet-go/parquet-go"
-	"github.com/parquet-go/parquet-go/compress/zstd"
 
 	"github.com/evalrun/evalrun/reports/rows"
 )
@@ -81,9 +80,6 @@ type encoder[T any] interface {
 func newTable[T any](root, name, run string, ax axes[T]) *table[T] {
 	return &table[T]{name: name, dir: filepath.Join(root, name), run: run, axes: ax, first: 1}
 }
-
-// codec is shared: each of its encoders holds some megabytes.
-var codec = &zstd.Codec{Level: zstd.SpeedFastest, Concurrency: 1}
 
 // encoder is made late: a run of one second has no need of most of them before its end.
 func (t *table[T]) encoder() encoder[T] {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -31,6 +32,9 @@ type Control struct {
 	// Begun is told, before the first trial begins, how many trials are decided already.
 	Begun func(decided int)
 }
+
+// crowd is how many sessions at once make memory dearer than the collector's time.
+const crowd = 2000
 
 // An Outcome is what became of a run in this process.
 type Outcome struct {
@@ -109,6 +113,10 @@ func (r *Ready) Run(ctx context.Context, d *rundir.Dir, c Control) (out Outcome,
 	}
 	q := queue.New(r.jobs(state, c.Again))
 	defer q.Close()
+	if cfg.Workers > crowd {
+		// Thousands of sessions are thousands of stacks, which the collector counts as if they would double.
+		defer debug.SetGCPercent(debug.SetGCPercent(50))
+	}
 	out.Summary, err = harness.Run(ctx, cfg, q, j)
 	if r.Driver != nil {
 		// Everything was closed; what is still there was missed.
@@ -219,7 +227,7 @@ func (r *Ready) config(state *journal.State, d *rundir.Dir) (harness.Config, err
 			}
 		}
 	}
-	if state.Len() > 0 {
+	if state.Len() > 0 && (cfg.Whole.Cost > 0 || cfg.Whole.Tokens > 0) {
 		var err error
 		if cfg.Whole.SpentCost, cfg.Whole.SpentTokens, err = spent(d.Journal()); err != nil {
 			return cfg, err
