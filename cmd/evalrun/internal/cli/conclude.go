@@ -43,7 +43,7 @@ func (a *app) conclude(ready *wire.Ready, d *rundir.Dir, out wire.Outcome, o *pl
 	if out.Parquet != nil {
 		a.say("warning: parquet: %v; the journal is whole: evalrun resume %s makes the files again", out.Parquet, path)
 	}
-	a.farewell(code, out, path)
+	a.farewell(code, sum, out, path)
 	if code != ExitDone {
 		return &exitError{code, nil, ""}
 	}
@@ -69,14 +69,14 @@ func verdict(ready *wire.Ready, sum *render.Summary, gates []render.GateResult, 
 	if m := ready.Eff.MinCoverage; m != nil {
 		least = *m
 	}
-	if sum.Coverage != nil && *sum.Coverage < least {
+	if sum.Coverage != nil && *sum.Coverage < least || sum.Coverage == nil && sum.Planned > 0 && least > 0 { // all were skipped
 		return ExitCoverage
 	}
 	return ExitDone
 }
 
 // farewell says why the run ended as it did, where everything lies, and what one can do next.
-func (a *app) farewell(code int, out wire.Outcome, path string) {
+func (a *app) farewell(code int, sum *render.Summary, out wire.Outcome, path string) {
 	switch code {
 	case ExitStopped:
 		a.say("stopped. Go on with: evalrun resume %s", path)
@@ -85,6 +85,10 @@ func (a *app) farewell(code int, out wire.Outcome, path string) {
 	case ExitInternal:
 		a.say("there is too little free disk space; nothing was lost. Make room, then: evalrun resume %s", path)
 	case ExitCoverage:
+		if sum.Scored == 0 && sum.Skipped == sum.Planned {
+			a.say("no task could be played. See why with: evalrun show %s", path)
+			break
+		}
 		a.say("coverage is below min_coverage. Try what is no evidence once more with: evalrun rerun %s", path)
 	}
 	a.say("results: %s (summary.md, parquet/, journal/)", path)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"text/tabwriter"
 
@@ -132,9 +133,22 @@ func (a *app) tasksShow() *cli.Command {
 				Tags      []string          `json:"tags,omitempty"`
 				Fields    map[string]string `json:"fields,omitempty"`
 				Data      json.RawMessage   `json:"data,omitempty"`
-			}{b.Name(), t.ID, t.Digest, t.Cluster, t.Tags, t.Fields, t.Data})
+			}{b.Name(), t.ID, t.Digest, t.Cluster, t.Tags, t.Fields, readable(t.Data)})
 		},
 	}
+}
+
+var escapes = regexp.MustCompile(`\\(u003c|u003e|u0026|.)`)
+
+// readable is JSON without the escapes that Go makes of <, > and &.
+func readable(raw json.RawMessage) json.RawMessage {
+	plain := map[string]string{`\u003c`: "<", `\u003e`: ">", `\u0026`: "&"}
+	return escapes.ReplaceAllFunc(raw, func(b []byte) []byte {
+		if s, ok := plain[string(b)]; ok {
+			return []byte(s)
+		}
+		return b
+	})
 }
 
 func (a *app) noTask(ctx context.Context, bench, id string) error {
