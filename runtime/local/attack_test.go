@@ -32,6 +32,9 @@ var attacks = []struct{ name, script string }{
 	{"gain privileges", `cp /bin/sh /tmp/s && chmod 4755 /tmp/s && grep -q '^NoNewPrivs:.*1' /proc/self/status || echo BROKEN; grep -q '^Seccomp:.*2' /proc/self/status || echo BROKEN`},
 	{"files of the host", `find / -xdev -name 'SECRET-*' 2>/dev/null | grep . && echo BROKEN; ls -A /root | grep . && echo BROKEN; ls -A /home | grep . && echo BROKEN; ls /work /opt/* 2>/dev/null | grep . && echo BROKEN`},
 	{"sockets of the host", `find / -type s 2>/dev/null | grep . && echo BROKEN; [ "$(wc -l </proc/net/unix)" -le 1 ] || echo BROKEN`},
+	{"memory that nobody counts", `[ "$(cat /proc/sys/kernel/shmall)" -le 1000000 ] || echo BROKEN shm; grep -q '^Max address space *unlimited' /proc/self/limits || python3 -c '
+import os
+os.memfd_create("x")' && grep -q '^Max address space *[0-9]' /proc/self/limits && echo BROKEN memfd`},
 	{"leave by chroot", `mkdir -p /tmp/r && python3 -c '
 import os
 os.chroot("/tmp/r")

@@ -14,8 +14,9 @@ var kept = []uint{
 }
 
 // Drop takes from the calling thread, and from all that will be started from it, every capability that commands do not
-// need, the way to gain others, and the system calls that reach beyond a sandbox. The caller has locked the thread.
-func Drop() error {
+// need, the way to gain others, and the system calls that reach beyond a sandbox. The caller has locked the thread. perProcess says that memory
+// is limited for each process alone.
+func Drop(perProcess bool) error {
 	var keep uint64
 	for _, c := range kept {
 		keep |= 1 << c
@@ -44,7 +45,7 @@ func Drop() error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return failed("forbidding new privileges", err)
 	}
-	return filter(program())
+	return filter(program(perProcess))
 }
 
 // Guard keeps a thread without any isolation, and what will be started from it, from killing everything on the machine

@@ -54,7 +54,9 @@ func guard() []unix.SockFilter {
 	}
 }
 
-func program() []unix.SockFilter {
+// program is the filter. With perProcess, memory that belongs to no process and no file system is refused: no control group is there
+// to count it. Libraries go on without it.
+func program(perProcess bool) []unix.SockFilter {
 	stmt := func(code uint16, k uint32) unix.SockFilter { return unix.SockFilter{Code: code, K: k} }
 	const (
 		load = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
@@ -83,6 +85,11 @@ func program() []unix.SockFilter {
 	}
 	// The flags of clone3 lie in memory, where a filter cannot look; told that there is none, libraries use clone.
 	p = append(p, when(jeq, unix.SYS_CLONE3, errno(unix.ENOSYS))...)
+	if perProcess {
+		for _, nr := range []uint32{unix.SYS_MEMFD_CREATE, unix.SYS_MEMFD_SECRET} {
+			p = append(p, when(jeq, nr, errno(unix.ENOSYS))...)
+		}
+	}
 	flags := append(append([]unix.SockFilter{stmt(load, argOffset)}, when(jset, nsFlags, errno(unix.EPERM))...), allow)
 	// In clone, CLONE_NEWTIME is a bit of the exit signal.
 	cflags := append(append([]unix.SockFilter{stmt(load, argOffset)}, when(jset, nsFlags&^unix.CLONE_NEWTIME, errno(unix.EPERM))...), allow)

@@ -56,7 +56,7 @@ func Setup(b []byte) error {
 		}
 		root = "/m"
 	}
-	if err := makeProc(root); err != nil {
+	if err := makeProc(root, l.Disk); err != nil {
 		return err
 	}
 	if err := makeDev(root); err != nil {
@@ -225,7 +225,7 @@ func seal(p string) error {
 // sys/ are another matter: some of them belong to our own namespaces. Each mount costs every sandbox a few µs.
 var procHidden = []string{"cmdline", "keys", "swaps"}
 
-func makeProc(root string) error {
+func makeProc(root string, disk int64) error {
 	p := root + "/proc"
 	if err := unix.Mkdir(p, 0o555); err != nil && err != unix.EEXIST {
 		return failed("making /proc", err)
@@ -240,6 +240,12 @@ func makeProc(root string) error {
 	// calls says the same; this also holds for what it cannot look into.
 	if fd, err := unix.Open(p+"/sys/user/max_user_namespaces", unix.O_WRONLY|unix.O_CLOEXEC, 0); err == nil {
 		unix.Write(fd, []byte{'0'})
+		unix.Close(fd)
+	}
+	// System V segments outlive their processes and lie in no file system of ours: as much as may be written, at the most. (Linux before
+	// 5.19 leaves this to its own root.)
+	if fd, err := unix.Open(p+"/sys/kernel/shmall", unix.O_WRONLY|unix.O_CLOEXEC, 0); err == nil && disk > 0 {
+		unix.Write(fd, []byte(strconv.FormatInt(disk/int64(os.Getpagesize()), 10)))
 		unix.Close(fd)
 	}
 	for _, n := range procHidden {

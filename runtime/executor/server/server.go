@@ -176,7 +176,8 @@ func (sv *server) hello(body []byte, extra []int) error {
 			unix.Close(fd)
 		}
 		if cfg.Drop {
-			return isolate.Drop()
+			_, perProcess := cfg.Limits["as"]
+			return isolate.Drop(perProcess)
 		}
 		if !sv.init {
 			return isolate.Guard()
