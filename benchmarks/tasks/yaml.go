@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,7 +10,9 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
 
 	"github.com/evalrun/evalrun/datasets"
 )
@@ -28,6 +31,9 @@ type decoder struct {
 
 // parse parses a file's first document.
 func parse(file string, text []byte) (*decoder, ast.Node, error) {
+	if deep(text) {
+		return nil, nil, &placed{file, fmt.Sprintf("nested deeper than %d", maxDepth)}
+	}
 	f, err := parser.ParseBytes(text, 0)
 	if err != nil {
 		line, _, _ := strings.Cut(err.Error(), "\n")
@@ -44,6 +50,27 @@ func parse(file string, text []byte) (*decoder, ast.Node, error) {
 		}
 	}
 	return d, nil, nil
+}
+
+// maxDepth of brackets within brackets: the library's time and memory grow with the square of it.
+const maxDepth = 500
+
+func deep(text []byte) bool {
+	if bytes.Count(text, []byte("["))+bytes.Count(text, []byte("{")) <= maxDepth {
+		return false
+	}
+	depth := 0
+	for _, t := range lexer.Tokenize(string(text)) {
+		switch t.Type {
+		case token.SequenceStartType, token.MappingStartType:
+			if depth++; depth > maxDepth {
+				return true
+			}
+		case token.SequenceEndType, token.MappingEndType:
+			depth--
+		}
+	}
+	return false
 }
 
 // placed is an error at a place of the file.
