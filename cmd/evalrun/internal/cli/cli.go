@@ -127,7 +127,23 @@ func configureCompletion(c *cli.Command) {
 	c.Description = `Examples:
    source <(evalrun completion bash)
    evalrun completion fish > ~/.config/fish/completions/evalrun.fish`
+	for _, sub := range c.Commands {
+		if script := sub.Action; sub.Name == "bash" {
+			sub.Action = func(ctx context.Context, cmd *cli.Command) error {
+				if _, err := fmt.Fprint(cmd.Root().Writer, bashFallback); err != nil {
+					return err
+				}
+				return script(ctx, cmd)
+			}
+		}
+	}
 }
+
+// bashFallback is what the library's script needs of the package bash-completion, where that is not installed.
+const bashFallback = `declare -F _get_comp_words_by_ref >/dev/null || declare -F _comp_initialize >/dev/null || _get_comp_words_by_ref() {
+  cur="${COMP_WORDS[COMP_CWORD]}" prev="${COMP_WORDS[COMP_CWORD-1]}" words=("${COMP_WORDS[@]}") cword="$COMP_CWORD"
+}
+`
 
 // finish gives every command the same manners: the nearest name for an unknown one, no exits of the library's own.
 func (a *app) finish(c *cli.Command) {
