@@ -118,6 +118,13 @@ func tests() []test {
 // build makes the helper for the machine that the tests run on.
 func build(t *testing.T) []byte {
 	t.Helper()
+	if name := os.Getenv("EVALRUN_TEST_HELPER"); name != "" { // built before, for a user who cannot build
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
 	out := filepath.Join(t.TempDir(), "helper")
 	cmd := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-ldflags=-s -w", "-o", out,
 		"github.com/evalrun/evalrun/runtime/sandbox/sandboxtest/helper")
