@@ -229,18 +229,7 @@ def main():
             os._exit(1)
     os.close(calls)
     os.close(values)
-    out = {}
-    try:
-        if not recv(from_child)["apart"]:
-            # Same user: nobody may look into this process, nor at its open files (PR_SET_DUMPABLE).
-            import ctypes
-            out["shared"] = ctypes.CDLL(None).prctl(4, 0, 0, 0, 0) != 0
-        send(to_child, 1)
-        started = recv(from_child)
-    except Exception:
-        started = {"dead": "it ended before its function could be called"}
-    second = recv(0)
-    state = {"dead": started.get("dead"), "task": None}
+    out, state = {}, {"dead": None, "task": None}
 
     def candidate(*args, **kwargs):
         if state["dead"]:
@@ -277,13 +266,34 @@ def main():
 
     candidate.__name__ = candidate.__qualname__ = first["entry"]
     names[first["entry"]] = candidate
-    try:
+    second, check, unfit = None, None, None
+
+    def load():
+        nonlocal second, check, unfit
+        second = recv(0)
         try:
             exec(compile(second["test"], "tests.py", "exec"), names)
             check = names["check"]
         except BaseException as e:
             state["task"] = "the tests cannot be set up: %s: %s" % (type(e).__name__, e)
-            raise
+            unfit = e
+
+    try:
+        if not recv(from_child)["apart"]:
+            # Same user: nobody may look into this process, nor at its open files (PR_SET_DUMPABLE). And where that user may write the
+            # system's files, modules that are loaded later could be the candidate's: the tests load theirs before it runs.
+            import ctypes, decimal, fractions
+            out["shared"] = ctypes.CDLL(None).prctl(4, 0, 0, 0, 0) != 0
+            load()
+        send(to_child, 1)
+        state["dead"] = recv(from_child).get("dead")
+    except Exception:
+        state["dead"] = "it ended before its function could be called"
+    if second is None:
+        load()
+    try:
+        if unfit is not None:
+            raise unfit
         if state["dead"]:
             raise Failed(state["dead"])
         check(candidate)
