@@ -82,7 +82,9 @@ func (a *app) run(ctx context.Context, args []string, o *runOptions) (err error)
 	if err != nil {
 		return err
 	}
-	ready, err := wire.Prepare(ctx, eff, nil, a.options())
+	opts := a.options()
+	opts.Dry = o.dryRun
+	ready, err := wire.Prepare(ctx, eff, nil, opts)
 	if err != nil {
 		return &exitError{ExitUsage, err, ""}
 	}

@@ -16,8 +16,9 @@ type Env struct {
 	lookup func(string) (string, bool)
 	file   map[string]string
 
-	mu   sync.Mutex
-	used map[string]bool
+	mu    sync.Mutex
+	used  map[string]bool
+	unset map[string]bool // nil: what is not set is an error
 }
 
 // NewEnv returns an Env over the process's environment (lookup) and a .env file, if one is named. Lines of the file are
@@ -79,6 +80,12 @@ func (e *Env) Secret(s Secret) (string, error) {
 		return "", nil
 	}
 	v, ok := e.Lookup(s.Var())
+	if !ok && e.unset != nil {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.unset[s.Var()] = true
+		return "", nil
+	}
 	if !ok {
 		return "", fmt.Errorf("the variable %s is not set; export it, or name a file that has it as env_file", s.Var())
 	}
@@ -86,6 +93,16 @@ func (e *Env) Secret(s Secret) (string, error) {
 	defer e.mu.Unlock()
 	e.used[v] = true
 	return v, nil
+}
+
+// Forgive lets variables that are not set count as empty, for who looks only. Unset tells which they were.
+func (e *Env) Forgive() { e.unset = map[string]bool{} }
+
+// Unset returns the names of variables that were asked for and forgiven.
+func (e *Env) Unset() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Sorted(maps.Keys(e.unset))
 }
 
 // Used returns the values of all secrets that were resolved: what has to be masked.

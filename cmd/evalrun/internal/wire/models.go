@@ -49,6 +49,7 @@ func openOpenAI(o vendorOptions) (model.Factory, error) {
 type models struct {
 	env   *config.Env
 	pools *config.Pools
+	dry   bool // nothing is called, so nothing is recorded
 
 	meter meter.Meter
 
@@ -61,8 +62,8 @@ type models struct {
 	said     map[string]bool // by base URL: that it cannot be reached
 }
 
-func newModels(env *config.Env, pools *config.Pools) *models {
-	return &models{env: env, pools: pools, https: map[string]*http.Client{}, said: map[string]bool{}, limiters: map[string]*limit.Limiter{},
+func newModels(env *config.Env, pools *config.Pools, dry bool) *models {
+	return &models{env: env, pools: pools, dry: dry, https: map[string]*http.Client{}, said: map[string]bool{}, limiters: map[string]*limit.Limiter{},
 		tapes: map[config.Tape]*tape.Tape{}, records: map[string]*tape.Recorder{}}
 }
 
@@ -173,7 +174,7 @@ func (s *models) factory(m *config.Model, params *model.Params) (model.Factory, 
 		return nil, err
 	}
 	f = s.meter.New(f, prices)
-	if m.Tape == nil {
+	if m.Tape == nil || s.dry {
 		return f, nil
 	}
 	rec, err := s.recorder(m.Tape.File)

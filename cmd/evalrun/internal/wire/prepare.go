@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"runtime"
 	"slices"
@@ -30,6 +31,8 @@ type Options struct {
 	Version string
 	Log     *slog.Logger
 	Workers string // of a run that goes on, in place of its configuration's; "": as configured
+	// Dry: the run is looked at and will not begin, so secrets need not be there and no tape is made.
+	Dry bool
 }
 
 // A Ready run has all that it needs, and has begun nothing.
@@ -69,7 +72,7 @@ func Prepare(ctx context.Context, eff *config.Effective, planned *record.Plan, o
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	r := &Ready{Eff: eff, o: o, variant: map[[2]int]int{}, Notes: eff.Notes}
-	if r.env, err = config.NewEnv(o.Env, eff.EnvFile); err != nil {
+	if err := r.openEnv(); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -77,7 +80,7 @@ func Prepare(ctx context.Context, eff *config.Effective, planned *record.Plan, o
 			r.Close()
 		}
 	}()
-	r.models, r.roles = newModels(r.env, eff.Pools), newModels(r.env, eff.Pools)
+	r.models, r.roles = newModels(r.env, eff.Pools, o.Dry), newModels(r.env, eff.Pools, o.Dry)
 	if err := r.openBenchmarks(); err != nil {
 		return nil, err
 	}
@@ -94,6 +97,7 @@ func Prepare(ctx context.Context, eff *config.Effective, planned *record.Plan, o
 		return nil, err
 	}
 	r.noteBad()
+	r.noteUnset()
 	if err := r.survey(ctx); err != nil {
 		return nil, err
 	}
@@ -109,6 +113,28 @@ func Prepare(ctx context.Context, eff *config.Effective, planned *record.Plan, o
 	}
 	r.Workers = min(r.Workers, plan.Trials(r.Plan))
 	return r, nil
+}
+
+func (r *Ready) openEnv() (err error) {
+	r.env, err = config.NewEnv(r.o.Env, r.Eff.EnvFile)
+	if r.o.Dry && errors.Is(err, fs.ErrNotExist) {
+		r.Notes = append(r.Notes, "env_file "+r.Eff.EnvFile+" is not there; a real run needs it")
+		r.env, err = config.NewEnv(r.o.Env, "")
+	}
+	if err == nil && r.o.Dry {
+		r.env.Forgive()
+		for _, ref := range r.Eff.Secrets { // which a run asks for when it begins
+			r.env.Secret(ref)
+		}
+	}
+	return err
+}
+
+// noteUnset tells, of a dry run, which secrets a real one would not find.
+func (r *Ready) noteUnset() {
+	for _, name := range r.env.Unset() {
+		r.Notes = append(r.Notes, "the variable "+name+" is not set; a real run needs it")
+	}
 }
 
 func (r *Ready) openBenchmarks() error {
