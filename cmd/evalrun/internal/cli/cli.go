@@ -6,12 +6,15 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/urfave/cli/v3"
 
@@ -40,6 +43,9 @@ func Main(sys System) int {
 	if _, ok := sys.Env("NO_COLOR"); !ok {
 		a.color = true
 	}
+	over := make(chan struct{})
+	defer close(over)
+	go a.watch(over)
 	root := a.root()
 	err := root.Run(context.Background(), append([]string{"evalrun"}, helpAnywhere(root, sys.Args)...))
 	if err != nil {
@@ -74,14 +80,35 @@ type app struct {
 	System
 	color bool
 	quiet bool
-	json  bool // talk is for programs: errors too are a JSON line
+	json  bool // errors are for programs: a JSON line
+	lines bool // and all talk is
+	level slog.Level
 	log   *slog.Logger
+	stop  atomic.Pointer[stopper] // of the run that is on; nil: none is
 }
 
 // say talks to the user, unless they want quiet.
-func (a *app) say(format string, args ...any) {
-	if !a.quiet {
-		fmt.Fprintf(a.Stderr, format+"\n", args...)
+func (a *app) say(format string, args ...any) { a.tell("note", nil, format, args...) }
+
+// tell is say with what a program wants to know besides: the type of the line and its facts.
+func (a *app) tell(what string, facts map[string]any, format string, args ...any) {
+	if a.quiet {
+		return
+	}
+	text := fmt.Sprintf(format, args...)
+	if !a.lines {
+		fmt.Fprintln(a.Stderr, text)
+		return
+	}
+	line := map[string]any{"type": what, "text": text}
+	maps.Copy(line, facts)
+	a.line(line)
+}
+
+// line writes a JSON line to stderr.
+func (a *app) line(v map[string]any) {
+	if b, err := json.Marshal(v); err == nil {
+		a.Stderr.Write(append(b, '\n'))
 	}
 }
 
@@ -217,13 +244,13 @@ func parent(c *cli.Command) *cli.Command {
 // before reads what all commands share.
 func (a *app) before(ctx context.Context, cmd *cli.Command) (context.Context, error) {
 	a.quiet = cmd.Bool("quiet")
-	level := slog.LevelWarn
+	a.level = slog.LevelWarn
 	if s := cmd.String("log-level"); s != "" {
-		if err := level.UnmarshalText([]byte(s)); err != nil {
+		if err := a.level.UnmarshalText([]byte(s)); err != nil {
 			return ctx, usage("", "--log-level %q is none of debug, info, warn, error", s)
 		}
 	}
-	opts := &slog.HandlerOptions{Level: level}
+	opts := &slog.HandlerOptions{Level: a.level}
 	switch f := cmd.String("log-format"); f {
 	case "text":
 		a.log = slog.New(slog.NewTextHandler(a.Stderr, opts))

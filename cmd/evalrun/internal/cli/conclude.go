@@ -35,7 +35,7 @@ func (a *app) conclude(ready *wire.Ready, d *rundir.Dir, out wire.Outcome, o *pl
 		return err
 	}
 	for _, g := range gates {
-		a.say("%s", g.Text(a.errStyle()))
+		a.tell("gate", map[string]any{"passed": g.Passed}, "%s", g.Text(a.errStyle()))
 	}
 	if out.Left > 0 {
 		a.say("%d machines had to be removed after the end", out.Left)
@@ -55,7 +55,7 @@ func verdict(ready *wire.Ready, sum *render.Summary, gates []render.GateResult, 
 	switch out.Reason {
 	case "disk", "storage":
 		return ExitInternal
-	case "drained", "stopped":
+	case "stopped":
 		return ExitStopped
 	case "budget", "deadline":
 		return ExitBudget
@@ -91,7 +91,7 @@ func (a *app) farewell(code int, sum *render.Summary, out wire.Outcome, path str
 		}
 		a.say("coverage is below min_coverage. Try what is no evidence once more with: evalrun rerun %s", path)
 	}
-	a.say("results: %s (summary.md, parquet/, journal/)", path)
+	a.tell("end", map[string]any{"exit": code, "reason": out.Reason, "path": path}, "results: %s (summary.md, parquet/, journal/)", path)
 }
 
 // style is how text for stdout is laid out.

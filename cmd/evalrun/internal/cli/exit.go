@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -95,9 +94,7 @@ func (a *app) report(err error) {
 		if x != nil && x.hint != "" {
 			line["hint"] = x.hint
 		}
-		if b, err := json.Marshal(line); err == nil {
-			w.Write(append(b, '\n'))
-		}
+		a.line(line)
 		return
 	}
 	if strings.Contains(msg, "\n") {

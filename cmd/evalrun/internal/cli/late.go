@@ -25,3 +25,21 @@ func (l *late) close() {
 		r.Close()
 	}
 }
+
+// drain is told that no more trials are begun, and says how many still run.
+func (l *late) drain() int {
+	if r := l.r.Load(); r != nil {
+		return r.Drain()
+	}
+	return 0
+}
+
+// say reports whether there is a reporter that says it.
+func (l *late) say(text string) bool {
+	r := l.r.Load()
+	if r == nil || r.Mode == progress.None {
+		return false
+	}
+	r.Say(text)
+	return true
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -33,7 +34,10 @@ func (o *playOptions) flags() []cli.Flag {
 }
 
 func (a *app) checkPlay(o *playOptions) error {
-	a.json = a.json || o.progress == progress.JSON
+	if o.progress == progress.JSON { // nothing but JSON lines then
+		a.json, a.lines = true, true
+		a.log = slog.New(slog.NewJSONHandler(a.Stderr, &slog.HandlerOptions{Level: a.level})).With("type", "log")
+	}
 	if !slices.Contains(progress.Modes, o.progress) {
 		hint := "modes: " + strings.Join(progress.Modes, ", ")
 		if near := config.Near(o.progress, progress.Modes); near != nil {
@@ -124,13 +128,13 @@ func (a *app) play(ctx context.Context, ready *wire.Ready, d *rundir.Dir, o *pla
 // begin runs what is left of a plan.
 func (a *app) begin(ctx context.Context, ready *wire.Ready, d *rundir.Dir, o *playOptions, again func(plan.Past) bool) (wire.Outcome, error) {
 	a.header(ready, d)
-	stop := a.stopper(ctx)
-	defer stop.close()
 	mode := o.progress
 	if a.quiet {
 		mode = progress.None
 	}
 	p := &late{}
+	stop := a.stopper(ctx, p)
+	defer stop.close()
 	out, err := ready.Run(stop.ctx, d, wire.Control{
 		Drain:   stop.drain,
 		Observe: p.observe,
@@ -155,13 +159,21 @@ func (a *app) begin(ctx context.Context, ready *wire.Ready, d *rundir.Dir, o *pl
 
 // header says what begins, and under which limits that are not obvious.
 func (a *app) header(r *wire.Ready, d *rundir.Dir) {
-	a.say("%s in %s", r.Trials(), rel(d.Path()))
+	limits := r.Limits()
+	a.tell("begin", map[string]any{"run": r.Plan.Run, "path": rel(d.Path()), "arms": len(r.Plan.Arms), "tasks": len(r.Plan.Tasks),
+		"repeats": r.Plan.Repeats, "trials": plan.Trials(r.Plan), "limits": limits}, "%s in %s", r.Trials(), rel(d.Path()))
+	if a.lines {
+		return
+	}
 	var parts []string
-	for _, l := range r.Limits() {
+	for _, l := range limits {
 		switch {
 		case l.Name == "workers", l.Name == "sandbox", l.Name == "machines at once",
 			strings.HasSuffix(l.Name, " limit") && r.Driver.Name() == "local": // where they are kept otherwise than one would expect
 			s := l.Name + " " + l.Value
+			if what, ok := strings.CutSuffix(l.Name, " limit"); ok {
+				s = what + ": " + l.Value
+			}
 			if strings.HasPrefix(l.Why, "NO ISOLATION") {
 				s += " (" + l.Why + ")"
 			}

@@ -2,50 +2,87 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"syscall"
 
 	"github.com/evalrun/evalrun/harness"
 )
 
+// watch reads signals until over is closed. A run turns them into its end, in order; outside of a run there is nothing to end in order, and
+// what is done then (a file that is opened, say) may never return by itself, so the first one ends the program.
+func (a *app) watch(over <-chan struct{}) {
+	for {
+		select {
+		case sig := <-a.Signals:
+			if s := a.stop.Load(); s != nil {
+				s.signal(sig)
+				continue
+			}
+			a.say("%s", signalName(sig))
+			a.Exit(ExitStopped)
+		case <-over:
+			return
+		}
+	}
+}
+
 // A stopper turns signals into the end of a run: the first lets what runs finish, the second stops it in order, the third
 // ends the program at once. After each of them the run can be resumed.
 type stopper struct {
+	a      *app
+	p      *late
 	drain  chan struct{}
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	over   chan struct{}
+	n      int // signals so far
 }
 
-func (a *app) stopper(ctx context.Context) *stopper {
-	s := &stopper{drain: make(chan struct{}), over: make(chan struct{})}
+// stopper makes signals the run's, until its close.
+func (a *app) stopper(ctx context.Context, p *late) *stopper {
+	s := &stopper{a: a, p: p, drain: make(chan struct{})}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
-	go func() {
-		for n := 1; ; n++ {
-			select {
-			case sig := <-a.Signals:
-				switch n {
-				case 1:
-					close(s.drain)
-					a.say("\n%s: no new trials are begun; what runs is finished. Once more: stop it now. Either way the run can be resumed.", signalName(sig))
-				case 2:
-					s.cancel(harness.ErrStopped)
-					a.say("\nstopping; once more ends the program at once")
-				default:
-					a.Exit(ExitStopped)
-				}
-			case <-s.over:
-				return
-			}
-		}
-	}()
+	a.stop.Store(s)
 	return s
 }
 
-// close ends the watch.
+// signal is called by one goroutine only.
+func (s *stopper) signal(sig os.Signal) {
+	again := "press Ctrl-C again"
+	if sig != os.Interrupt {
+		again = "signal again"
+	}
+	switch s.n++; s.n {
+	case 1:
+		close(s.drain)
+		what := "no more trials are begun"
+		switch n := s.p.drain(); n {
+		case 0:
+		case 1:
+			what = "1 trial is being finished"
+		default:
+			what = fmt.Sprintf("%d trials are being finished", n)
+		}
+		s.a.between(s.p, fmt.Sprintf("stopping: %s; %s to stop now", what, again))
+	case 2:
+		s.cancel(harness.ErrStopped)
+		s.a.between(s.p, "stopping now; "+again+" to end the program at once")
+	default:
+		s.a.Exit(ExitStopped)
+	}
+}
+
+// close gives the signals back.
 func (s *stopper) close() {
-	close(s.over)
+	s.a.stop.Store(nil)
 	s.cancel(nil)
+}
+
+// between says something while progress is shown.
+func (a *app) between(p *late, text string) {
+	if !p.say(text) {
+		a.say("%s", text)
+	}
 }
 
 func signalName(s os.Signal) string {

@@ -67,6 +67,7 @@ type counts struct {
 	retries         int
 	cost            float64
 	costed, unknown bool
+	ebb             bool // no more trials are begun
 }
 
 // New begins to show. Close ends it.
@@ -175,6 +176,14 @@ func (r *Reporter) Observe(p harness.Progress) {
 	}
 }
 
+// Drain notes that no more trials are begun, and returns how many still run.
+func (r *Reporter) Drain() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.c.ebb = true
+	return r.c.running
+}
+
 // Say prints a line between drawings.
 func (r *Reporter) Say(text string) {
 	r.mu.Lock()
@@ -269,7 +278,7 @@ func (r *Reporter) rate(c counts) float64 {
 
 func (r *Reporter) eta(c counts) (time.Duration, bool) {
 	rate := r.rate(c)
-	if rate == 0 || r.Total <= c.done {
+	if rate == 0 || r.Total <= c.done || c.ebb { // what is not begun will not be done
 		return 0, false
 	}
 	return time.Duration(float64(r.Total-c.done) / rate * float64(time.Second)), true

@@ -124,3 +124,28 @@ func TestNoneAndBar(t *testing.T) {
 		t.Errorf("bar wrote %q", got)
 	}
 }
+
+func TestDrain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var buf buffer
+		r := New(Options{Mode: Plain, Total: 10, W: &buf})
+		for range 3 {
+			r.Observe(started)
+		}
+		r.Observe(scored(1, 0))
+		time.Sleep(11 * time.Second)
+		synctest.Wait()
+		if !strings.Contains(buf.String(), "ETA") {
+			t.Errorf("no ETA: %s", buf.String())
+		}
+		buf.Reset()
+		if n := r.Drain(); n != 2 {
+			t.Errorf("%d run, want 2", n)
+		}
+		time.Sleep(11 * time.Second)
+		r.Close()
+		if strings.Contains(buf.String(), "ETA") || buf.Len() == 0 {
+			t.Errorf("what is not begun has no ETA: %s", buf.String())
+		}
+	})
+}

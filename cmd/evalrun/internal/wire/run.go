@@ -108,8 +108,9 @@ func (r *Ready) Run(ctx context.Context, d *rundir.Dir, c Control) (out Outcome,
 			r.o.Log.Warn("clearing what dead runs left", "err", err)
 		}
 	}
+	before := decided(r.Plan, state, c.Again)
 	if c.Begun != nil {
-		c.Begun(decided(r.Plan, state, c.Again))
+		c.Begun(before)
 	}
 	q := queue.New(r.jobs(state, c.Again))
 	defer q.Close()
@@ -118,6 +119,12 @@ func (r *Ready) Run(ctx context.Context, d *rundir.Dir, c Control) (out Outcome,
 		defer debug.SetGCPercent(debug.SetGCPercent(50))
 	}
 	out.Summary, err = harness.Run(ctx, cfg, q, j)
+	if out.Reason == "drained" || out.Reason == "stopped" { // how it was stopped matters to nobody afterwards, only whether it was too late to
+		out.Reason = "stopped"
+		if before+out.Final >= plan.Trials(r.Plan) {
+			out.Reason = "done"
+		}
+	}
 	if r.Driver != nil {
 		// Everything was closed; what is still there was missed.
 		me := self()
@@ -158,6 +165,7 @@ func (r *Ready) begin(d *rundir.Dir) (*record.Run, error) {
 		run.Resumed++
 	}
 	run.Ended, run.Exit, run.Reason = nil, nil, ""
+	run.Work = append(run.Work, record.Span{Began: time.Now().UTC()})
 	run.Version, run.Host = r.o.Version, hostFacts()
 	if r.Driver != nil {
 		run.Driver = r.Driver.Name()
@@ -179,7 +187,7 @@ func (r *Ready) begin(d *rundir.Dir) (*record.Run, error) {
 
 func finish(d *rundir.Dir, run *record.Run, out Outcome, err error) error {
 	now := time.Now().UTC()
-	run.Ended, run.Reason = &now, out.Reason
+	run.Ended, run.Reason, run.Work[len(run.Work)-1].Ended = &now, out.Reason, &now
 	if err != nil {
 		run.Reason = "storage"
 	}
