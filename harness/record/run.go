@@ -61,6 +61,7 @@ type Run struct {
 	Started time.Time         `json:"started"`
 	Ended   *time.Time        `json:"ended,omitempty"`
 	Resumed int               `json:"resumed,omitempty"` // how often
+	Work    []Span            `json:"work,omitempty"`    // of each process that has worked on the run
 	Exit    *int              `json:"exit,omitempty"`
 	Reason  string            `json:"reason,omitempty"` // done, stopped, budget, deadline, storage …
 	Version string            `json:"version"`
@@ -69,6 +70,12 @@ type Run struct {
 	Driver  string            `json:"driver,omitempty"`
 	Limits  map[string]string `json:"limits,omitempty"`  // effective
 	Digests map[string]string `json:"digests,omitempty"` // images, prices …
+}
+
+// A Span is one process's time at work. Ended is absent while it works, and for ever when it was killed.
+type Span struct {
+	Began time.Time  `json:"began"`
+	Ended *time.Time `json:"ended,omitempty"`
 }
 
 // ArmID is the identity of an arm: a hash of its canonical definition.

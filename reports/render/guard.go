@@ -35,7 +35,7 @@ func (c *Comparison) guard(a, b Side, changed int) {
 		c.warn("repeats differ: %d and %d; the first %d are compared", x, y, min(x, y))
 	}
 	c.guardRuns(p.Run, q.Run)
-	for _, d := range differences(a.arm().Def, b.arm().Def) {
+	for _, d := range differences(a.arm(), b.arm()) {
 		c.Differs = append(c.Differs, d)
 		if strings.HasPrefix(d, "limits") || strings.HasPrefix(d, "sandbox") {
 			c.warn("the arms run under other conditions: %s", d)
@@ -80,8 +80,8 @@ func keys(p, q map[string]string) []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// differences are the places at which two JSON values differ, with what stands there.
-func differences(x, y json.RawMessage) (ds []string) {
+// differences are the places at which two definitions differ, with what stands there.
+func differences(x, y *record.Arm) (ds []string) {
 	flat := func(raw json.RawMessage) map[string]string {
 		m := map[string]string{}
 		var v any
@@ -90,13 +90,32 @@ func differences(x, y json.RawMessage) (ds []string) {
 		}
 		return m
 	}
-	p, q := flat(x), flat(y)
+	p, q := flat(x.Def), flat(y.Def)
 	for _, k := range keys(p, q) {
-		if p[k] != q[k] {
+		if p[k] == q[k] {
+			continue
+		}
+		if k == "prompt" { // there by digest
+			ds = append(ds, promptsDiffer(x.Prompt, y.Prompt, p[k], q[k]))
+		} else {
 			ds = append(ds, fmt.Sprintf("%s: %s and %s", k, orNone(cut(p[k], 60)), orNone(cut(q[k], 60))))
 		}
 	}
 	return ds
+}
+
+// promptsDiffer names prompts as people do. Digests are for two texts under one name.
+func promptsDiffer(x, y, sumX, sumY string) string {
+	if x != y {
+		name := func(s string) string {
+			if s == "" {
+				return "none"
+			}
+			return fmt.Sprintf("%q", s)
+		}
+		return "prompt: " + name(x) + " and " + name(y)
+	}
+	return fmt.Sprintf("prompt: two texts are called %q, %s and %s", x, short(strings.Trim(sumX, `"`)), short(strings.Trim(sumY, `"`)))
 }
 
 func flatten(m map[string]string, path string, v any) {
@@ -106,8 +125,17 @@ func flatten(m map[string]string, path string, v any) {
 		}
 		return
 	}
+	if s, ok := v.(string); ok && path != "prompt" && json.Valid([]byte(s)) {
+		m[path] = unescaped(s) // an option, kept as JSON text
+		return
+	}
 	b, _ := json.Marshal(v) // it came from JSON
-	m[path] = string(b)
+	m[path] = unescaped(string(b))
+}
+
+// unescaped is JSON without the escapes that are for web pages.
+func unescaped(s string) string {
+	return strings.NewReplacer(`\u003c`, "<", `\u003e`, ">", `\u0026`, "&").Replace(s)
 }
 
 func orNone(s string) string {

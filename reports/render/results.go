@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"regexp"
 	"time"
 
 	"github.com/evalrun/evalrun/harness/record"
@@ -33,6 +34,7 @@ type Results struct {
 	names  []string
 	byID   map[string]int // made when an amendment asks for it
 	errs   []error
+	seen   []time.Time // by process: its last entry
 }
 
 // A slot is a trial. Sums of what was paid are not in it, since an attempt that did not count was paid as well.
@@ -74,15 +76,22 @@ func place[T comparable](in []T, x T) int {
 	return 0
 }
 
-// A fault is a kind of failure. Texts differ by paths and numbers, so the first one stands for its kind.
+// A fault is what went wrong. Texts that differ in numbers only count as one, and the first one stands for them.
 type fault struct {
+	kind         int // place of the first fault of this kind in faults
 	status       record.Status
 	end          record.End
 	phase, class string
 	text         string
+	form         string // the text without its numbers
 }
 
-const maxFaults = 1000
+// So many faults, and messages of one kind of fault, are told apart.
+const (
+	maxFaults     = 1000
+	maxMessages   = 20
+	otherMessages = "(other messages)"
+)
 
 // paid is what attempts have used, the ones that do not count included.
 type paid struct {
@@ -98,6 +107,7 @@ func Collect(plan *record.Plan, run *record.Run, entries iter.Seq2[record.Entry,
 	r := newResults(plan, run)
 	for e, err := range entries {
 		if err == nil {
+			r.saw(e.Time)
 			err = r.add(&e)
 		}
 		if err != nil && len(r.errs) < 20 {
@@ -109,6 +119,9 @@ func Collect(plan *record.Plan, run *record.Run, entries iter.Seq2[record.Entry,
 
 func newResults(plan *record.Plan, run *record.Run) *Results {
 	r := &Results{Plan: plan, Run: run, arms: map[string]int{}, tasks: map[string]int{}, open: map[string]int{}}
+	if run != nil {
+		r.seen = make([]time.Time, len(run.Work))
+	}
 	for i, a := range plan.Arms {
 		r.arms[a.ID] = i
 	}
@@ -250,17 +263,71 @@ func (r *Results) fault(v *verdict) int {
 	f := fault{status: v.Status, end: v.End}
 	if v.Error != nil {
 		f.phase, f.class, f.text = v.Error.Phase, v.Error.Class, v.Error.Text
+		f.form = numbers.ReplaceAllString(f.text, "#")
 	}
-	for i, g := range r.faults {
-		if g.status == f.status && g.end == f.end && g.phase == f.phase && g.class == f.class {
-			return i + 1
-		}
+	place, kind, messages := r.known(&f)
+	if place < 0 && messages >= maxMessages {
+		f.text, f.form = otherMessages, otherMessages
+		place, kind, _ = r.known(&f)
 	}
-	if len(r.faults) == maxFaults {
-		return maxFaults
+	switch {
+	case place >= 0:
+		return place + 1
+	case len(r.faults) == maxFaults:
+		return max(kind, 0) + 1
+	}
+	if f.kind = kind; kind < 0 {
+		f.kind = len(r.faults)
 	}
 	r.faults = append(r.faults, f)
 	return len(r.faults)
+}
+
+// known looks for f among the faults: its place, the place of the first of its kind (-1: none), and how many of its kind there are.
+func (r *Results) known(f *fault) (place, kind, messages int) {
+	place, kind = -1, -1
+	for i := range r.faults {
+		g := &r.faults[i]
+		if g.status != f.status || g.end != f.end || g.phase != f.phase || g.class != f.class {
+			continue
+		}
+		messages, kind = messages+1, g.kind
+		if g.form == f.form {
+			place = i
+		}
+	}
+	return place, kind, messages
+}
+
+// numbers are what messages of one cause differ in: counts, ports, process IDs, hashes.
+var numbers = regexp.MustCompile(`[0-9a-f]*[0-9][0-9a-f]*`)
+
+// worked is the time that processes were at work on the run: a pause before it was resumed is none. Of a process that was killed, the last
+// entry in the journal says how long it lived.
+func (r *Results) worked() (d time.Duration) {
+	for i, s := range r.Run.Work {
+		end := r.seen[i]
+		if s.Ended != nil {
+			end = *s.Ended
+		}
+		d += max(0, end.Sub(s.Began))
+	}
+	if len(r.Run.Work) == 0 && r.Run.Ended != nil {
+		d = r.Run.Ended.Sub(r.Run.Started)
+	}
+	return d
+}
+
+// saw notes which process was alive at an entry's time.
+func (r *Results) saw(t time.Time) {
+	for i := len(r.seen) - 1; i >= 0; i-- {
+		if !t.Before(r.Run.Work[i].Began) {
+			if t.After(r.seen[i]) {
+				r.seen[i] = t
+			}
+			return
+		}
+	}
 }
 
 func (r *Results) flagBits(names []string) (bits uint16) {

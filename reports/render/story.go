@@ -1,11 +1,13 @@
 package render
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -98,6 +100,7 @@ type teller struct {
 	start time.Time
 	// graded are the scores of the last stage.
 	graded []record.Score
+	answer string // of the last stage's evidence
 }
 
 func (t *teller) head(plan *record.Plan) {
@@ -174,7 +177,7 @@ func tell[T any](e *record.Entry, f func(*record.Entry, *T)) error {
 }
 
 func (t *teller) attempt(e *record.Entry, a *record.Attempt) {
-	t.seen, t.start = true, e.Time
+	t.seen, t.start, t.answer = true, e.Time, ""
 	parts := words("", a.Why, "sandbox", a.Driver)
 	if a.Regrade {
 		parts = append(parts, "grades earlier evidence")
@@ -238,9 +241,16 @@ func (t *teller) call(e *record.Entry, c *record.Call) {
 	text := fmt.Sprintf("%s call %d, try %d: ", line(c.Role), c.N, c.Try)
 	switch {
 	case c.Error != "":
-		text += line(fmt.Sprintf("%s: %s", c.Class, cut(c.Error, 300)))
+		text += modelWords(line(c.Class))
+		// The error repeats its class and its status: they are said once.
+		said := strings.TrimPrefix(c.Error, "model: "+c.Class)
 		if c.HTTP != 0 {
-			text += fmt.Sprintf(" (HTTP %d)", c.HTTP)
+			status := fmt.Sprintf(" (HTTP %d)", c.HTTP)
+			text += status
+			said = strings.ReplaceAll(said, status, "")
+		}
+		if said = strings.TrimPrefix(said, ": "); said != "" {
+			text += ": " + line(cut(said, 300))
 		}
 	case c.From != "":
 		text += "taken from " + line(c.From)
@@ -267,7 +277,47 @@ func (t *teller) evidence(e *record.Entry, ev *record.Evidence) {
 	}
 	t.mark(e.Time, "evidence", line(text), t.st.bold)
 	t.body(ev.Error, 10)
-	t.body(string(ev.Data), 12)
+	t.found(ev.Data)
+}
+
+// found tells what an evidence holds: the answer, files with their sizes, and what belongs to the benchmark.
+func (t *teller) found(data json.RawMessage) {
+	var x struct {
+		Stage  int `json:"stage"`
+		Answer struct {
+			Parts   []event.Part    `json:"parts"`
+			Outputs json.RawMessage `json:"outputs"`
+			GaveUp  string          `json:"gave_up"`
+		} `json:"answer"`
+		Files   map[string]event.Blob `json:"files"`
+		Rewards []float64             `json:"rewards"`
+		Data    json.RawMessage       `json:"data"`
+	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&x); err != nil { // of another version: as it is
+		t.body(string(data), 12)
+		return
+	}
+	if t.answer = event.PlainText(x.Answer.Parts); len(x.Answer.Parts) > 0 {
+		t.f("%sanswer\n", indent)
+		t.parts(x.Answer.Parts)
+	}
+	if x.Answer.GaveUp != "" {
+		t.f("%sgave up: %s\n", indent, line(cut(x.Answer.GaveUp, 300)))
+	}
+	if len(x.Answer.Outputs) > 0 {
+		t.f("%soutputs\n", indent)
+		t.body(string(x.Answer.Outputs), fewLines)
+	}
+	for _, name := range slices.Sorted(maps.Keys(x.Files)) {
+		b := x.Files[name]
+		t.f("%sfile %s, %s %s\n", indent, line(name), bytesOf(b.Size), t.st.dim("blobs/"+blobPath(b.SHA256)))
+	}
+	if len(x.Rewards) > 0 {
+		t.f("%srewards %s\n", indent, strings.Trim(fmt.Sprint(x.Rewards), "[]"))
+	}
+	t.body(string(x.Data), fewLines)
 }
 
 func (t *teller) result(e *record.Entry, r *record.Result) {
@@ -335,7 +385,7 @@ func (t *teller) verdict(e *record.Entry, v *record.Verdict) {
 	}
 	t.f("\n%s  %s\n", t.st.bold(fmt.Sprintf("verdict of attempt %d", e.Attempt)), paint(line(text)))
 	if v.Error != nil {
-		t.f("  %s\n", t.st.bad(line(fmt.Sprintf("%s, %s", v.Error.Phase, v.Error.Class))))
+		t.f("  %s\n", t.st.bad(line(faultWords(v.Error.Status, v.Error.Phase, v.Error.Class))))
 		t.body(v.Error.Text, 20)
 	}
 	facts := []string{plural(int(v.Steps), "step")}
@@ -373,7 +423,7 @@ func (t *teller) verdict(e *record.Entry, v *record.Verdict) {
 	if !slices.EqualFunc(v.Scores, t.graded, sameScore) { // of one stage they have just been shown
 		t.scores(v.Scores)
 	}
-	if v.Answer != "" {
+	if v.Answer != "" && !strings.HasPrefix(t.answer, v.Answer) { // else it was just shown, as evidence
 		t.f("  answer\n")
 		t.body(v.Answer, 12)
 	}

@@ -3,6 +3,8 @@ package render
 import (
 	"fmt"
 	"io"
+	"math"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -142,6 +144,10 @@ func dollars(x *float64) string {
 		return "unknown"
 	case *x == 0:
 		return "$0"
+	case *x > 0 && *x < 1e-8:
+		return "< $0.00000001"
+	case *x > 0 && *x < 0.001: // two digits that say something
+		return "$" + strings.TrimRight(strconv.FormatFloat(*x, 'f', 1-int(math.Floor(math.Log10(*x))), 64), "0")
 	case *x < 0.1:
 		return fmt.Sprintf("$%.4f", *x)
 	}
@@ -160,6 +166,17 @@ func count(n int64) string {
 		return fmt.Sprintf("%.3gM", f/1e6)
 	}
 	return fmt.Sprintf("%.3gG", f/1e9)
+}
+
+// bytesOf is a size for people.
+func bytesOf(n int64) string {
+	switch {
+	case n < 10_000:
+		return plural(int(n), "byte")
+	case n < 10<<20:
+		return fmt.Sprintf("%d KiB", n>>10)
+	}
+	return fmt.Sprintf("%d MiB", n>>20)
 }
 
 func duration(d time.Duration) string {

@@ -28,7 +28,9 @@ type Summary struct {
 	Driver   string     `json:"driver,omitempty"`
 	Started  *time.Time `json:"started,omitempty"`
 	Ended    *time.Time `json:"ended,omitempty"`
-	Reason   string     `json:"reason,omitempty"` // why it ended: done, stopped, budget …
+	WorkedMS *int64     `json:"worked_ms,omitempty"` // from start to end, less the pauses before it was resumed
+	Reason   string     `json:"reason,omitempty"`    // why it ended: done, stopped, budget …
+	Repeats  int        `json:"repeats"`
 	Planned  int        `json:"planned"`
 	Decided  int        `json:"decided"`
 	Scored   int        `json:"scored"`
@@ -86,7 +88,7 @@ type ArmSummary struct {
 	OtherCost    *float64 `json:"other_cost_usd"` // of the benchmark's models
 }
 
-// A Problem is a kind of failure, with one example.
+// A Problem is a kind of failure, with one example and, where there are several, the messages that it came with.
 type Problem struct {
 	Status string   `json:"status"`
 	End    string   `json:"end,omitempty"`
@@ -95,6 +97,15 @@ type Problem struct {
 	Text   string   `json:"text,omitempty"` // of the first one
 	Count  int      `json:"count"`
 	Trial  TrialRef `json:"example"`
+
+	Messages []ProblemMessage `json:"messages,omitempty"` // the most frequent first, 20 of them told apart
+}
+
+// A ProblemMessage is one of the messages of a kind of failure.
+type ProblemMessage struct {
+	Text  string   `json:"text"`
+	Count int      `json:"count"`
+	Trial TrialRef `json:"example"`
 }
 
 // A TrialRef names a trial.
@@ -109,11 +120,14 @@ type TrialRef struct {
 
 // Summary sums up. path is how commands name the run folder.
 func (r *Results) Summary(path string) *Summary {
-	s := &Summary{V: Version, Run: r.Plan.Run, Name: r.Plan.Name, Path: path, Planned: len(r.slots), Problems: []Problem{}, Slowest: []TrialRef{}, Arms: []ArmSummary{}}
+	s := &Summary{V: Version, Run: r.Plan.Run, Name: r.Plan.Name, Path: path, Planned: len(r.slots), Repeats: r.repeats(), Problems: []Problem{}, Slowest: []TrialRef{}, Arms: []ArmSummary{}}
 	if r.Run != nil {
 		s.Version, s.Driver, s.Ended, s.Reason = r.Run.Version, r.Run.Driver, r.Run.Ended, r.Run.Reason
 		if !r.Run.Started.IsZero() {
 			s.Started = &r.Run.Started
+		}
+		if s.Ended != nil {
+			s.WorkedMS = ptr(r.worked().Milliseconds())
 		}
 	}
 	for i := range r.slots {
@@ -295,19 +309,34 @@ func (r *Results) spent(a, b int, out *ArmSummary) {
 
 // problems are the kinds of failure, the most frequent first.
 func (r *Results) problems() []Problem {
-	at := make([]int, len(r.faults)+1) // place in ps, from 1
+	at := make([]int, len(r.faults))        // of a kind: place in ps, from 1
+	message := make([]int, len(r.faults)+1) // of a fault: place in its problem's messages, from 1
 	ps := []Problem{}
 	for i := range r.slots {
 		f := r.slots[i].fault
 		if f == 0 {
 			continue
 		}
-		if at[f] == 0 {
-			x := &r.faults[f-1]
-			ps = append(ps, Problem{Status: string(x.status), End: string(x.end), Phase: x.phase, Class: x.class, Text: x.text, Trial: r.ref(i)})
-			at[f] = len(ps)
+		x := &r.faults[f-1]
+		if at[x.kind] == 0 {
+			ps = append(ps, Problem{Status: string(x.status), End: string(x.end), Phase: x.phase, Class: x.class})
+			at[x.kind] = len(ps)
 		}
-		ps[at[f]-1].Count++
+		p := &ps[at[x.kind]-1]
+		if message[f] == 0 {
+			p.Messages = append(p.Messages, ProblemMessage{Text: x.text, Trial: r.ref(i)})
+			message[f] = len(p.Messages)
+		}
+		p.Messages[message[f]-1].Count++
+		p.Count++
+	}
+	for i := range ps {
+		p := &ps[i]
+		slices.SortStableFunc(p.Messages, func(a, b ProblemMessage) int { return cmp.Compare(b.Count, a.Count) })
+		p.Text, p.Trial = p.Messages[0].Text, p.Messages[0].Trial
+		if len(p.Messages) == 1 {
+			p.Messages = nil
+		}
 	}
 	slices.SortStableFunc(ps, func(a, b Problem) int { return cmp.Compare(b.Count, a.Count) })
 	return ps

@@ -27,7 +27,7 @@ var classes = []string{string(record.Infra), string(record.Provider), string(rec
 // Text writes the summary for a terminal.
 func (s *Summary) Text(w io.Writer, st Style) error {
 	p := &printer{w: w}
-	p.f("%s\n", st.bold(line(s.Run)))
+	p.f("%s\n", st.bold("run "+line(s.Run)))
 	p.f("%s\n\n", s.head())
 	rows := s.Arms
 	if len(s.Benchmarks) > 0 {
@@ -39,7 +39,7 @@ func (s *Summary) Text(w io.Writer, st Style) error {
 	}
 	p.f("\n")
 	for _, a := range s.Arms {
-		t := a.remarks()
+		t := a.remarks(s.Repeats)
 		if slices.Contains(dropped, "excluded") && len(a.Excluded) > 0 {
 			t = strings.TrimSuffix("excluded "+a.excluded()+" · "+t, " · ")
 		}
@@ -66,8 +66,8 @@ func (s *Summary) head() string {
 	if s.Driver != "" {
 		parts = append(parts, "sandbox "+line(s.Driver))
 	}
-	if s.Started != nil && s.Ended != nil {
-		parts = append(parts, "took "+duration(s.Ended.Sub(*s.Started)))
+	if s.WorkedMS != nil {
+		parts = append(parts, "took "+duration(time.Duration(*s.WorkedMS)*time.Millisecond))
 	}
 	if s.Reason != "" && s.Reason != "done" {
 		parts = append(parts, "ended: "+line(s.Reason))
@@ -114,7 +114,7 @@ func (a *ArmSummary) excluded() string {
 }
 
 // remarks is what the table does not say.
-func (a *ArmSummary) remarks() string {
+func (a *ArmSummary) remarks(repeats int) string {
 	var parts []string
 	for _, e := range ends[1:] {
 		if n := a.Ends[string(e)]; n > 0 && (e != record.Answered || len(a.Ends) > 1) {
@@ -126,15 +126,17 @@ func (a *ArmSummary) remarks() string {
 			parts = append(parts, fmt.Sprintf("%d %s", n, what))
 		}
 	}
-	add(a.BadCalls, "bad calls")
+	if a.BadCalls > 0 {
+		parts = append(parts, plural(int(a.BadCalls), "bad call"))
+	}
 	add(int64(a.Abandoned), "abandoned (did not stop when told)")
 	add(int64(a.Left), "with processes left running")
 	add(int64(a.Flags["no_reward"]), "no_reward")
 	if n := a.Attempts - int64(a.Decided); n > 0 {
-		add(n, "more attempts")
+		parts = append(parts, plural(int(n), "more attempt"))
 	}
 	if a.PassAtK != nil {
-		parts = append(parts, fmt.Sprintf("pass@k %.3f, pass^k %.3f", *a.PassAtK, *a.PassHatK))
+		parts = append(parts, fmt.Sprintf("pass@%d %.3f, pass^%d %.3f", repeats, *a.PassAtK, repeats, *a.PassHatK))
 	}
 	if a.OtherCost != nil && *a.OtherCost > 0 {
 		parts = append(parts, "benchmark's models "+dollars(a.OtherCost))
@@ -173,19 +175,20 @@ func (s *Summary) problemsText(p *printer, st Style) {
 			p.f("  … and %s more\n", plural(len(s.Problems)-10, "kind"))
 			break
 		}
-		p.f("  %s  %s\n", st.bad(fmt.Sprintf("%4d × %s", x.Count, line(x.kind()))), middle(line(x.Text), 200))
-		p.f("            %s\n", st.dim(s.show(x.Trial)))
-	}
-}
-
-func (x *Problem) kind() string {
-	parts := []string{x.Status}
-	for _, t := range []string{x.End, x.Phase, x.Class} {
-		if t != "" {
-			parts = append(parts, t)
+		what := st.bad(fmt.Sprintf("%4d × %s", x.Count, line(x.kind())))
+		if x.Messages == nil {
+			p.f("  %s\n            %s\n", strings.TrimSuffix(what+": "+middle(line(x.Text), 200), ": "), st.dim(s.show(x.Trial)))
+			continue
+		}
+		p.f("  %s\n", what)
+		shown, more := x.shown()
+		for _, m := range shown {
+			p.f("       %4d × %s\n                %s\n", m.Count, middle(line(m.Text), 200), st.dim(s.show(m.Trial)))
+		}
+		if more > 0 {
+			p.f("              and %d more\n", more)
 		}
 	}
-	return strings.Join(parts, "/")
 }
 
 func (t TrialRef) String() string {
@@ -218,7 +221,7 @@ func (s *Summary) Markdown(w io.Writer) error {
 	}
 	p.f("\n")
 	for _, a := range s.Arms {
-		if t := a.remarks(); t != "" {
+		if t := a.remarks(s.Repeats); t != "" {
 			p.f("- %s: %s\n", md(a.Arm), md(t))
 		}
 	}
@@ -227,12 +230,18 @@ func (s *Summary) Markdown(w io.Writer) error {
 		p.f("\n> **warning:** %s\n", md(x))
 	}
 	if len(s.Problems) > 0 {
-		p.f("\n| trouble | trials | first | look |\n|---|--:|---|---|\n")
+		p.f("\n| trouble | trials | message | look |\n|---|--:|---|---|\n")
 		for i, x := range s.Problems {
 			if i == 10 {
 				break
 			}
-			p.f("| %s | %d | %s | `%s` |\n", md(x.kind()), x.Count, md(middle(x.Text, 200)), strings.NewReplacer("`", "", "|", "").Replace(s.show(x.Trial)))
+			shown, more := x.shown()
+			for _, m := range shown {
+				p.f("| %s | %d | %s | `%s` |\n", md(x.kind()), m.Count, md(middle(m.Text, 200)), strings.NewReplacer("`", "", "|", "").Replace(s.show(m.Trial)))
+			}
+			if more > 0 {
+				p.f("| %s | %d | others | |\n", md(x.kind()), more)
+			}
 		}
 	}
 	return p.err

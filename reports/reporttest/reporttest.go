@@ -291,7 +291,7 @@ func (w *writer) play(n int, a *record.Arm, ai, ti int, end record.End) {
 		steps++
 	}
 	left := n % 3 / 2
-	ev := record.Evidence{Stage: 0, End: end, Data: json.RawMessage(`{"answer":"42"}`), Left: &left, Last: true}
+	ev := record.Evidence{Stage: 0, End: end, Data: json.RawMessage(`{"stage":0,"answer":{"parts":[{"text":"42"}]},"files":{"out.txt":{"sha256":"` + strings.Repeat("cd", 32) + `","size":14000}}}`), Left: &left, Last: true}
 	v := record.Verdict{Final: true, Status: record.Scored, End: end, Stages: 1, Steps: steps, Turns: use.Calls, BadCalls: bad, Usage: use, Left: &left, Answer: "42"}
 	if a.Model != "acme/small" {
 		v.Usage.Cost = &cost
