@@ -86,8 +86,7 @@ type forkResult struct {
 func newForker(prepare func() error) (*forker, error) {
 	f := &forker{in: make(chan forkRequest)}
 	ready := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // never unlocked
+	onThread(func() {
 		err := prepare()
 		ready <- err
 		if err != nil {
@@ -101,8 +100,29 @@ func newForker(prepare func() error) (*forker, error) {
 			}
 			r.done <- res
 		}
-	}()
+	})
 	return f, <-ready
+}
+
+// onThread runs f on a thread that nothing else will ever run on, and that is not the process's first. What the first one
+// enters, the whole process is in: its memory would be counted in the commands' control group, and the kernel would
+// end process 1 when a command has filled that group with what outlives it (inodes, say).
+func onThread(f func()) {
+	go func() {
+		runtime.LockOSThread()
+		if unix.Gettid() != unix.Getpid() {
+			f()
+			return
+		}
+		apart := make(chan struct{})
+		go func() {
+			runtime.LockOSThread() // another one, since this one is held until then
+			close(apart)
+			f()
+		}()
+		<-apart
+		runtime.UnlockOSThread()
+	}()
 }
 
 func (f *forker) fork(l *launch) (int, error) {
