@@ -12,6 +12,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 
@@ -95,6 +96,10 @@ func (p *parse) jsonl(data []byte) {
 }
 
 func (p *parse) yaml(data []byte) {
+	if line := deep(data); line > 0 {
+		p.fail(line, "nested deeper than %d", maxDepth)
+		return
+	}
 	f, err := parser.ParseBytes(data, 0)
 	if err != nil {
 		line, text := 0, err.Error()
@@ -124,6 +129,33 @@ func (p *parse) yaml(data []byte) {
 			p.rule(r)
 		}
 	}
+}
+
+// maxDepth of brackets within brackets, or of dashes on one line: the library's time and memory grow with the square of it.
+const maxDepth = 100
+
+// deep is the line where that is exceeded; 0: nowhere.
+func deep(data []byte) int {
+	open, row, line := 0, 0, 0
+	for _, t := range lexer.Tokenize(string(data)) {
+		switch t.Type {
+		case token.SequenceStartType, token.MappingStartType:
+			open++
+		case token.SequenceEndType, token.MappingEndType:
+			open--
+		case token.SequenceEntryType:
+			if t.Position.Line != line {
+				row, line = 0, t.Position.Line
+			}
+			row++
+		default:
+			row = 0
+		}
+		if open+row > maxDepth {
+			return t.Position.Line
+		}
+	}
+	return 0
 }
 
 func (p *parse) rule(n node) {

@@ -217,3 +217,15 @@ func BenchmarkStep(b *testing.B) {
 type nowhere struct{ agent.Env }
 
 func (nowhere) Step(_ context.Context, e event.Event) (event.Event, error) { return e, nil }
+
+// What is nested beyond reason is refused before the library's time and memory grow with the square of it.
+func TestDeep(t *testing.T) {
+	for _, text := range []string{"\n- " + strings.Repeat("[", 1<<18), "\n" + strings.Repeat("- ", 1<<18), "\n- " + strings.Repeat("{a: ", 1<<16)} {
+		if _, err := Parse("x.yaml", []byte(text)); err == nil || err.Error() != "x.yaml:2: nested deeper than 100" {
+			t.Errorf("%.10q: %v", text, err)
+		}
+	}
+	if _, err := Parse("x.yaml", []byte(strings.Repeat("- do: [{finish: x}]\n", 1000))); err != nil {
+		t.Error(err)
+	}
+}

@@ -113,8 +113,9 @@ func (l *layout) arm(a *Arm, t *node, root string, tape *node) (record.Arm, bool
 
 	label := ""
 	if k.Model && a.Model != nil {
-		label = l.named(a)
-		l.model(a.Model, t.get("model"), root+"model")
+		mn := t.get("model")
+		label, mn = l.named(a, mn)
+		l.model(a.Model, mn, root+"model")
 		if a.Model.Tape == nil && l.out.File.Tape != nil {
 			c := *l.out.File.Tape
 			c.File = abs(l.dir, c.File)
@@ -194,8 +195,8 @@ func badName(s string) string {
 	return ""
 }
 
-// named replaces a model that is named in models by what stands there, and returns its label.
-func (l *layout) named(a *Arm) string {
+// named replaces a model that is named in models by what stands there, and returns its label and where it is written.
+func (l *layout) named(a *Arm, n *node) (string, *node) {
 	name := a.Model.Name
 	if m, ok := l.out.File.Models[name]; ok && m != nil {
 		c := *m
@@ -203,10 +204,10 @@ func (l *layout) named(a *Arm) string {
 			c.Tape = a.Model.Tape
 		}
 		a.Model = &c
-		return name
+		return name, cmpNode(l.models.get(name), n)
 	}
 	_, label, _ := strings.Cut(name, "/")
-	return label
+	return label, n
 }
 
 // armName is agent, model and prompt, and the values of other axes.

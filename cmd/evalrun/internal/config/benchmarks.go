@@ -97,7 +97,7 @@ func (s *Select) over(base *Select) *Select {
 }
 
 func (l *layout) selects(s *Select, n *node) {
-	if s == nil {
+	if s == nil || s.Sample < 0 || s.Limit < 0 { // that was said where they were decoded
 		return
 	}
 	if err := s.Selection().Check(); err != nil {

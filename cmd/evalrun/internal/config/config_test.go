@@ -119,6 +119,11 @@ func TestBadInput(t *testing.T) {
 		{"exclude of no axis", head + "matrix: {limits.turns: [1, 2]}\nexclude: [{turns: 1}]\n", []string{`run.yaml:4:12: the matrix has no axis "turns"; known: limits.turns`}},
 		{"all excluded", head + "matrix: {limits.turns: [1]}\nexclude: [{limits.turns: 1}]\n", []string{`run.yaml:3:9: no arm is left to run; see matrix, exclude and arms`}},
 		{"two documents", head + "---\na: b\n", []string{`run.yaml:4:1: a second document in one file; a configuration is one YAML document; remove the line ---`}},
+		{"deep brackets", "a: " + strings.Repeat("[", 1<<19) + "\n", []string{"run.yaml:1:68: nested deeper than 64"}},
+		{"deep dashes", strings.Repeat("- ", 1<<18) + "\n", []string{"run.yaml:1:129: nested deeper than 64"}},
+		{"address of a model by name", "benchmark: quickstart\nmodels:\n  m: {name: openai/x, base_url: here}\nmatrix: {model: [m]}\n", []string{
+			`run.yaml:3:33: base_url: "here" is not an address; it begins with http:// or https://`}},
+		{"negative sample", head + "select: {sample: -3}\n", []string{"run.yaml:3:18: sample: -3 is too small; the least is 1"}},
 		{"broken YAML", "a: [1, 2\nb: 3\n", []string{"run.yaml:"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -369,6 +374,14 @@ func TestNear(t *testing.T) {
 	for word, want := range map[string]string{"worker": "workers", "sandobx": "sandbox", "Seed": "seed", "xyzzy": ""} {
 		if got := strings.Join(Near(word, names), ","); got != want {
 			t.Errorf("Near(%s) = %s", word, got)
+		}
+	}
+}
+
+func TestHuman(t *testing.T) {
+	for n, want := range map[Size]string{0: "0 B", 1023: "1023 B", 1 << 20: "1 MiB", 18503 << 20: "18.1 GiB", 1 << 50: "1024 TiB"} {
+		if got := n.Human(); got != want {
+			t.Errorf("%d: %s, want %s", int64(n), got, want)
 		}
 	}
 }

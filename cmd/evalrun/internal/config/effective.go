@@ -129,6 +129,8 @@ type layout struct {
 	errs *errorList
 	dir  string
 	out  *Effective
+
+	models *node // where models by name are written
 }
 
 func (l *layout) decode(n *node, v any, root string) {
@@ -148,6 +150,7 @@ func (l *layout) run(tree *node) {
 	def := parse("defaults", []byte(defaults), l.errs)
 	full := merge(tree, def, "limits", "phases", "sandbox", "retries", "pools")
 	f := &l.out.File
+	l.models = full.get("models")
 	l.decode(full, f, "")
 	// What was decoded is checked even when something else was wrong, so that all is told at once.
 	l.benchmarks(full)

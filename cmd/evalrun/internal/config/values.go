@@ -72,6 +72,16 @@ func (s Size) String() string {
 	return strconv.FormatInt(int64(s), 10) + "B"
 }
 
+// Human is the size as people say it: "18.1 GiB".
+func (s Size) Human() string {
+	for _, u := range sizeUnits[:4] {
+		if int64(s) >= u.n {
+			return strings.TrimSuffix(strconv.FormatFloat(float64(s)/float64(u.n), 'f', 1, 64), ".0") + " " + u.name
+		}
+	}
+	return strconv.FormatInt(int64(s), 10) + " B"
+}
+
 func (s Size) MarshalJSON() ([]byte, error) { return json.Marshal(s.String()) }
 
 func (s *Size) set(text string) error {
