@@ -85,7 +85,11 @@ func (s size) within(max size) bool {
 }
 
 func (s size) String() string {
-	return fmt.Sprintf("%d sandboxes, %g CPUs, %d MiB", s.n, float64(s.cpu)/1000, s.mem>>20)
+	memory := fmt.Sprintf("%d MiB", s.mem>>20)
+	if s.mem >= 1<<30 {
+		memory = fmt.Sprintf("%.1f GiB", float64(s.mem)/(1<<30))
+	}
+	return fmt.Sprintf("%d sandboxes, %g CPUs, %s", s.n, float64(s.cpu)/1000, memory)
 }
 
 // add keeps absurd wishes from turning around into small ones.

@@ -32,7 +32,7 @@ func configRows() []row {
 		conf("unknown model vendor", "benchmark: tasks:tasks.yaml\nagent: codeact\nmodel: opnai/x\n", 2, "c.yaml:3:", "opnai"),
 		conf("no tasks selected", "benchmark: tasks:tasks.yaml\nagent: nop\nselect: {ids: ['z*']}\n", 2, "leaves none of its 1 tasks"),
 		conf("impossible limits", "benchmark: tasks:tasks.yaml\nagent: nop\nlimits: {time: -5s, turns: -1, cost: -2}\n", 2, "c.yaml:3:", "time", "turns", "cost"),
-		conf("impossible memory", "benchmark: tasks:tasks.yaml\nagent: 'command:echo yes'\nsandbox: {memory: 900TB}\n", 0, "needs more than this run's whole sandbox budget"), // a trial that fits nowhere is skipped
+		conf("impossible memory", "benchmark: tasks:tasks.yaml\nagent: 'command:echo yes'\nsandbox: {memory: 900TB}\n", 2, "sandbox.memory", "pools.memory"),
 		conf("secret written out", "benchmark: tasks:tasks.yaml\nagent: codeact\nmodel: {name: openai/x, key: sk-abcdef}\n", 2, "c.yaml:3:", "${"),
 		conf("secret not set", "benchmark: tasks:tasks.yaml\nagent: codeact\nmodel: {name: openai/x, key: '${NO_SUCH_KEY_HERE}'}\n", 2, "NO_SUCH_KEY_HERE"),
 		conf("script with a mistake", "benchmark: tasks:tasks.yaml\nagent: script:tasks.yaml\n", 2, "tasks.yaml:1"),

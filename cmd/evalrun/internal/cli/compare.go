@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/urfave/cli/v3"
 
@@ -56,6 +57,10 @@ Examples:
 				return &exitError{ExitUsage, err, ""}
 			}
 			cs := render.CompareAll(pairs)
+			if !slices.ContainsFunc(cs, func(c render.Comparison) bool { return c.Pairs > 0 }) {
+				return usage("compare runs of the same benchmark and selection; evalrun show RUN says what a run has played",
+					"the arms have no task in common, so there is nothing to compare")
+			}
 			if asJSON {
 				return render.ComparisonsJSON(a.Stdout, cs)
 			}

@@ -29,6 +29,9 @@ Examples:
    evalrun config show quickstart --agent nop --set limits.turns=20`,
 				Flags: o.flags(),
 				Action: func(_ context.Context, cmd *cli.Command) error {
+					if !cmd.Args().Present() {
+						return usage("see evalrun config show --help", "evalrun config show needs a configuration file or a benchmark")
+					}
 					eff, err := a.configure(cmd.Args().Slice(), &o)
 					if err != nil {
 						return err

@@ -54,7 +54,7 @@ func (a *app) describe(r *wire.Ready, asJSON bool) error {
 		if l.Why != "" {
 			why = "\t(" + l.Why + ")"
 		}
-		fmt.Fprintf(t, "  %s\t%s%s\n", l.Name, l.Value, why)
+		fmt.Fprintf(t, "  %s\t%s%s\n", strings.TrimSuffix(l.Name, " limit"), l.Value, why)
 	}
 	t.Flush()
 	if cost.USD != nil {

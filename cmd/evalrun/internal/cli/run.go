@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"path/filepath"
 	"slices"
@@ -106,7 +107,7 @@ func (a *app) run(ctx context.Context, args []string, o *runOptions) (err error)
 		d, err = rundir.New("runs", ready.Plan)
 	}
 	if err != nil {
-		return folderError(err)
+		return newFolderError(err)
 	}
 	defer closing(d, &err)
 	return a.play(ctx, ready, d, &o.playOptions, nil)
@@ -193,6 +194,15 @@ func rel(path string) string {
 		return r
 	}
 	return path
+}
+
+// newFolderError is of a folder that cannot be made: nothing was run, and another place helps.
+func newFolderError(err error) error {
+	var p *fs.PathError
+	if errors.As(err, &p) && !errors.Is(err, rundir.ErrExists) {
+		return usage("name a folder where you may write: -o FOLDER", "the run folder cannot be made: %w", p)
+	}
+	return folderError(err)
 }
 
 func folderError(err error) error {

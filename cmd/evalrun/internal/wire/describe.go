@@ -43,7 +43,7 @@ func (r *Ready) Limits() []Limit {
 		add("sandbox", what, "%s", r.Driver.Name())
 		if r.Driver.Name() != "fake" {
 			memory, why := r.budget()
-			add("memory of all machines", why, "%s", config.Size(memory/(1<<20)*(1<<20)))
+			add("memory of all machines", why, "%s", size(memory))
 			if r.Needs.Memory > 0 && memory > 0 {
 				if n := memory / r.Needs.Memory; n < int64(r.Workers) {
 					add("machines at once", "memory lets no more of the largest run", "%d sessions", n)

@@ -51,7 +51,7 @@ func Examine(ctx context.Context, env func(string) (string, bool), envFile strin
 			isolated = isolated || d.Auto
 			text := d.Doc
 			for _, k := range slices.Sorted(maps.Keys(d.Limits)) {
-				text += fmt.Sprintf("; %s limit: %s", k, d.Limits[k])
+				text += fmt.Sprintf("; %s: %s", k, d.Limits[k])
 			}
 			add(Good, "driver "+d.Name, "", "%s", text)
 		default:
@@ -94,15 +94,7 @@ func Examine(ctx context.Context, env func(string) (string, bool), envFile strin
 	return out, nil
 }
 
-func size(n int64) string {
-	switch {
-	case n >= 10<<30:
-		return fmt.Sprintf("%d GiB", n>>30)
-	case n >= 1<<30:
-		return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
-	}
-	return fmt.Sprintf("%d MiB", n>>20)
-}
+func size(n int64) string { return config.Size(n).Human() }
 
 // python looks for python3 where the local sandbox has it too: it shows the system's own folders and nothing else.
 func python(ctx context.Context) Finding {

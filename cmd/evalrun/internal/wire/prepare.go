@@ -104,6 +104,9 @@ func Prepare(ctx context.Context, eff *config.Effective, planned *record.Plan, o
 	if err := r.openDriver(ctx); err != nil {
 		return nil, err
 	}
+	if err := r.fits(); err != nil {
+		return nil, err
+	}
 	r.Workers = eff.Workers
 	if r.Workers == 0 {
 		r.Workers = 4 * runtime.NumCPU()
@@ -354,6 +357,21 @@ func (r *Ready) survey(ctx context.Context) error {
 		}
 	}
 	return ctx.Err()
+}
+
+// fits refuses a machine that the configuration makes larger than all of them may be together: each of its trials would be skipped.
+func (r *Ready) fits() error {
+	memory, why := r.budget()
+	if r.Driver == nil || r.Driver.Name() == "fake" || memory == 0 {
+		return nil
+	}
+	for _, a := range r.Eff.Arms {
+		if s := a.Sandbox; s != nil && int64(s.Memory) > memory {
+			return fmt.Errorf("arm %s: sandbox.memory: %s for one machine is more than there is for all of them together, %s (%s); lower it, or raise pools.memory",
+				a.Name, size(int64(s.Memory)), size(memory), why)
+		}
+	}
+	return nil
 }
 
 func total(specs []sandbox.Spec) (n int64) {
