@@ -57,8 +57,7 @@ func (a *attempt) takeUp(ctx context.Context) error {
 		}
 		u := event.Usage{In: c.Usage.In, Out: c.Usage.Out, Cached: c.Usage.Cached, CacheWrite: c.Usage.CacheWrite, Reasoning: c.Usage.Reasoning, Cost: c.Usage.Cost}
 		if c.Reply != "" {
-			v.Turns++
-			add(&v.Usage, u)
+			v.Turns++ // its tokens count where the reply is used in the end: in the attempt that takes it over
 		}
 		if c.From == "" {
 			add(&v.Spent, u)
