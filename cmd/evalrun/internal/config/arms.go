@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"maps"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -67,6 +68,10 @@ func (l *layout) arms(tree *node) {
 			}
 			l.fail(at, root+"name", fmt.Sprintf("arm %q is the same as arm %q: nothing that is compared differs", a.Name, first), "")
 			continue
+		}
+		if _, taken := places[a.Name]; taken && t.get("name") == nil {
+			a.Name = apart(&a, places)
+			rec.Name = a.Name
 		}
 		if first, ok := places[a.Name]; ok {
 			l.fail(at, root+"name", fmt.Sprintf("two arms are called %q; the first is at %s", a.Name, first.at), "give each arm a name of its own")
@@ -208,6 +213,18 @@ func (l *layout) named(a *Arm, n *node) (string, *node) {
 	}
 	_, label, _ := strings.Cut(name, "/")
 	return label, n
+}
+
+// apart is a name for an arm whose own is taken by another one that nobody named either: with the agent's file, else with a number.
+func apart(a *Arm, taken map[string]*node) string {
+	name := a.Name
+	if arg := filepath.Base(a.Agent.Arg); a.Agent.Arg != "" {
+		name += ":" + strings.TrimSuffix(arg, filepath.Ext(arg))
+	}
+	for n, base := 2, name; taken[name] != nil; n++ {
+		name = fmt.Sprintf("%s-%d", base, n)
+	}
+	return name
 }
 
 // armName is agent, model and prompt, and the values of other axes.

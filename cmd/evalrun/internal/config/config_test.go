@@ -385,3 +385,18 @@ func TestHuman(t *testing.T) {
 		}
 	}
 }
+
+func TestArmsOfOneKindGetNamesApart(t *testing.T) {
+	src := Source{Dir: t.TempDir(), Name: "c.yaml", Data: []byte("benchmark: quickstart\nmatrix: {agent: [\"command:tools/one.sh\", \"command:tools/two.sh\", \"command:more/two.sh\"]}\n")}
+	eff, err := Parse(src, testRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, a := range eff.Records {
+		names = append(names, a.Name)
+	}
+	if got := strings.Join(names, " "); got != "command command:two command:two-2" {
+		t.Errorf("the arms are called %s", got)
+	}
+}
