@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/evalrun/evalrun/harness/record"
@@ -98,7 +99,8 @@ func differences(x, y *record.Arm) (ds []string) {
 		if k == "prompt" { // there by digest
 			ds = append(ds, promptsDiffer(x.Prompt, y.Prompt, p[k], q[k]))
 		} else {
-			ds = append(ds, fmt.Sprintf("%s: %s and %s", k, orNone(cut(p[k], 60)), orNone(cut(q[k], 60))))
+			x, y := around(p[k], q[k], 60)
+			ds = append(ds, fmt.Sprintf("%s: %s and %s", k, orNone(x), orNone(y)))
 		}
 	}
 	return ds
@@ -125,12 +127,33 @@ func flatten(m map[string]string, path string, v any) {
 		}
 		return
 	}
-	if s, ok := v.(string); ok && path != "prompt" && json.Valid([]byte(s)) {
-		m[path] = unescaped(s) // an option, kept as JSON text
+	if s, ok := v.(string); ok && (strings.HasPrefix(path, "options.") || strings.HasPrefix(path, "params.")) && json.Valid([]byte(s)) { // kept as JSON text
+		if json.Unmarshal([]byte(s), &v) != nil {
+			return
+		}
+	}
+	if s, ok := v.(string); ok && strings.Contains(s, `"`) && strconv.CanBackquote(s) {
+		m[path] = "`" + s + "`" // a command, as it was written
 		return
 	}
 	b, _ := json.Marshal(v) // it came from JSON
 	m[path] = unescaped(string(b))
+}
+
+// around cuts two texts to n characters each, so that the place where they begin to differ is seen.
+func around(x, y string, n int) (string, string) {
+	a, b := []rune(x), []rune(y)
+	if len(a) <= n && len(b) <= n {
+		return x, y
+	}
+	same := 0
+	for same < len(a) && same < len(b) && a[same] == b[same] {
+		same++
+	}
+	if from := same - n/3; from > 0 && same < len(a) && same < len(b) {
+		x, y = "…"+string(a[from:]), "…"+string(b[from:])
+	}
+	return cut(x, n), cut(y, n)
 }
 
 // unescaped is JSON without the escapes that are for web pages.

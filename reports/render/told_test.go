@@ -123,6 +123,9 @@ func TestDifferences(t *testing.T) {
 		{arm("terse", `{"prompt":"c9ad"}`), arm("terse", `{"prompt":"12ab"}`), `prompt: two texts are called "terse", c9ad and 12ab`},
 		{arm("", `{"arg":"echo a > b"}`), arm("", `{"arg":"echo c"}`), `arg: "echo a > b" and "echo c"`},
 		{arm("", `{"options":{"run":"\"echo a\""}}`), arm("", `{"options":{"run":"\"echo c\""}}`), `options.run: "echo a" and "echo c"`},
+		{arm("", `{"arg":"grep \"x\" a"}`), arm("", `{"arg":"true"}`), "arg: `grep \"x\" a` and \"true\""},
+		{arm("", `{"arg":"`+strings.Repeat("a", 90)+`bc"}`), arm("", `{"arg":"`+strings.Repeat("a", 90)+`cc"}`),
+			"arg: …" + strings.Repeat("a", 20) + "bc\" and …" + strings.Repeat("a", 20) + "cc\""},
 		{arm("", `{"params":{"temperature":"0.2"}}`), arm("", `{}`), `params.temperature: 0.2 and none`},
 	} {
 		if got := strings.Join(differences(c.x, c.y), "; "); got != c.want {
