@@ -43,6 +43,9 @@ func Main(sys System) int {
 	if _, ok := sys.Env("NO_COLOR"); !ok {
 		a.color = true
 	}
+	if args := strings.Join(sys.Args, " ") + " "; strings.Contains(args, "--progress json ") || strings.Contains(args, "--progress=json ") {
+		a.json, a.lines = true, true // also for what is wrong with the flags themselves
+	}
 	over := make(chan struct{})
 	defer close(over)
 	go a.watch(over)
@@ -150,7 +153,7 @@ A run leaves a folder with a summary and with Parquet files. Interrupted, it goe
 
 func configureCompletion(c *cli.Command) {
 	c.Hidden = false
-	c.Usage = "print a script that completes commands and flags: bash, zsh, fish"
+	c.Usage = "print a script that completes commands, flags and names: bash, zsh, fish"
 	c.Description = `Examples:
    source <(evalrun completion bash)
    evalrun completion fish > ~/.config/fish/completions/evalrun.fish`
@@ -189,6 +192,18 @@ func (a *app) finish(c *cli.Command) {
 			}
 			return cli.ShowRootCommandHelp(cmd)
 		}
+	}
+	switch c.ArgsUsage { // which says of what kind they are
+	case "FILE.yaml | BENCHMARK…":
+		a.completes(c, sourceWords)
+	case "BENCHMARK", "BENCHMARK TASK":
+		a.completes(c, benchmarkWords)
+	case "RUN", "RUN [RUN…]", "[RUN…]":
+		a.completes(c, runWords)
+	case "[COMMAND | exit-codes]":
+		a.completes(c, topicWords)
+	default:
+		a.completes(c, nil)
 	}
 	for _, sub := range c.Commands {
 		a.finish(sub)

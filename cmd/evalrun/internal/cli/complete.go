@@ -1,0 +1,123 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
+	"github.com/evalrun/evalrun/cmd/evalrun/internal/progress"
+	"github.com/evalrun/evalrun/cmd/evalrun/internal/wire"
+)
+
+// A word is what a shell may complete to, with what it means.
+type word struct{ text, doc string }
+
+// flagWords are the values of flags, whichever command has them.
+var flagWords = map[string]func() []word{
+	"--agent": func() []word { return kindWords(wire.Registry().Agents) },
+	"--sandbox": func() []word {
+		return append(kindWords(wire.Registry().Drivers), word{"auto", "the best that works here"})
+	},
+	"--progress":   func() []word { return plainWords(progress.Modes...) },
+	"--log-level":  func() []word { return plainWords("debug", "info", "warn", "error") },
+	"--log-format": func() []word { return plainWords("text", "json") },
+	"--status":     func() []word { return plainWords("infra", "provider", "grader", "canceled", "skipped", "scored") },
+}
+
+// completes lets the shell complete a command's arguments to words, and the values of flags; flags and
+// commands the library knows.
+func (a *app) completes(c *cli.Command, words func(*cli.Command) []word) {
+	c.ShellComplete = func(ctx context.Context, cmd *cli.Command) {
+		last := "" // before the word that is completed, or, of a flag, as far as it is written
+		if n := len(a.Args); n > 1 {
+			last = a.Args[n-2]
+		}
+		var out []word
+		flag := flagCalled(cmd, last)
+		_, alone := flag.(*cli.BoolFlag)
+		switch values := flagWords[last]; {
+		case flag != nil && !alone && values == nil: // a number, or a file, which the shell itself completes
+		case flag != nil && !alone:
+			out = values()
+		case flag == nil && strings.HasPrefix(last, "-"), words == nil:
+			cli.DefaultCompleteWithFlags(ctx, cmd)
+		default:
+			out = words(cmd)
+		}
+		for _, w := range out {
+			if w.doc != "" {
+				w.doc = ":" + w.doc
+			}
+			fmt.Fprintln(a.Stdout, w.text+w.doc)
+		}
+	}
+}
+
+// flagCalled is the flag of a command that a word is; nil: it is none, or not written out yet.
+func flagCalled(cmd *cli.Command, text string) cli.Flag {
+	name := strings.TrimLeft(text, "-")
+	i := slices.IndexFunc(cmd.Flags, func(f cli.Flag) bool { return slices.Contains(f.Names(), name) })
+	if i < 0 || name == text {
+		return nil
+	}
+	return cmd.Flags[i]
+}
+
+func plainWords(texts ...string) (out []word) {
+	for _, s := range texts {
+		out = append(out, word{s, ""})
+	}
+	return out
+}
+
+func kindWords(kinds []config.Kind) (out []word) {
+	for _, k := range kinds {
+		out = append(out, word{k.Name, k.Doc})
+	}
+	return out
+}
+
+// benchmarkWords are the benchmarks, without what follows the colon.
+func benchmarkWords(*cli.Command) []word { return kindWords(wire.Registry().Benchmarks) }
+
+// sourceWords are the benchmarks and the configurations that lie here.
+func sourceWords(*cli.Command) []word {
+	out := benchmarkWords(nil)
+	for _, pattern := range []string{"*.yaml", "*.yml"} {
+		names, _ := filepath.Glob(pattern) // the patterns are sound
+		out = append(out, plainWords(names...)...)
+	}
+	return out
+}
+
+// runWords are the run folders below runs, the newest first, and those that lie here.
+func runWords(*cli.Command) []word {
+	var out []string
+	for _, pattern := range []string{"runs/*/plan.json", "*/plan.json"} {
+		plans, _ := filepath.Glob(pattern)
+		slices.Reverse(plans)
+		for _, p := range plans {
+			if fi, err := os.Stat(p); err == nil && fi.Mode().IsRegular() {
+				out = append(out, filepath.Dir(p))
+			}
+		}
+	}
+	return plainWords(out...)
+}
+
+// topicWords are what help explains.
+func topicWords(cmd *cli.Command) []word {
+	out := []word{{"exit-codes", "what the exit code says"}}
+	for _, c := range cmd.Root().Commands {
+		if !c.Hidden {
+			out = append(out, word{c.Name, c.Usage})
+		}
+	}
+	return out
+}
