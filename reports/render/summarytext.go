@@ -118,7 +118,7 @@ func (a *ArmSummary) remarks(repeats int) string {
 	var parts []string
 	for _, e := range ends[1:] {
 		if n := a.Ends[string(e)]; n > 0 && (e != record.Answered || len(a.Ends) > 1) {
-			parts = append(parts, fmt.Sprintf("%d %s", n, e))
+			parts = append(parts, fmt.Sprintf("%d %s", n, strings.ReplaceAll(string(e), "_", " ")))
 		}
 	}
 	add := func(n int64, what string) {
@@ -129,8 +129,12 @@ func (a *ArmSummary) remarks(repeats int) string {
 	if a.BadCalls > 0 {
 		parts = append(parts, plural(int(a.BadCalls), "bad call"))
 	}
-	add(int64(a.Abandoned), "abandoned (did not stop when told)")
-	add(int64(a.Left), "with processes left running")
+	if a.Abandoned > 0 {
+		parts = append(parts, plural(a.Abandoned, "trial")+" abandoned (did not stop when told)")
+	}
+	if a.Left > 0 {
+		parts = append(parts, plural(a.Left, "trial")+" with processes left running")
+	}
 	add(int64(a.Flags["no_reward"]), "no_reward")
 	if n := a.Attempts - int64(a.Decided); n > 0 {
 		parts = append(parts, plural(int(n), "more attempt"))
