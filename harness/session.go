@@ -168,7 +168,7 @@ func (a *attempt) agent(ctx context.Context, ag agent.Agent, env agent.Env, e *e
 		var res result
 		defer func() {
 			if p := recover(); p != nil {
-				a.Slog.Error("panic in an agent", "trial", a.job.Trial, "panic", p, "stack", string(debug.Stack()))
+				a.Slog.Debug("panic in an agent", "trial", a.job.Trial, "panic", p, "stack", string(debug.Stack())) // the verdict says that it panicked
 				res.err = panicked(p)
 			}
 			done <- res
