@@ -49,20 +49,20 @@ type world struct {
 	self  fake.Func
 }
 
-func (w *world) Stdin() io.Reader         { return w.p.Stdin }
-func (w *world) Stdout() io.Writer        { return w.p.Stdout }
-func (w *world) Stderr() io.Writer        { return w.p.Stderr }
-func (w *world) Environ() []string        { return w.p.Environ() }
-func (w *world) Getwd() (string, error)   { return w.p.Dir, nil }
-func (w *world) ID() (int, int)           { return w.p.ID() }
-func (w *world) Fds() []string            { return nil }
-func (w *world) Interfaces() []string     { return nil }
-func (w *world) PidNamespace() string     { return "" }
-func (w *world) Ignore()                  {} // there is no signal but the one that cannot be ignored
-func (w *world) Alloc(n int64) error      { w.p.Alloc(n); return nil }
-func (w *world) Sleep(d time.Duration)    { w.p.Sleep(d) }
-func (w *world) Spin(time.Duration)       {}
-func (w *world) Mkfifo(name string) error { return w.p.Mkfifo(name) }
+func (w *world) Stdin() io.Reader           { return w.p.Stdin }
+func (w *world) Stdout() io.Writer          { return w.p.Stdout }
+func (w *world) Stderr() io.Writer          { return w.p.Stderr }
+func (w *world) Environ() []string          { return w.p.Environ() }
+func (w *world) Getwd() (string, error)     { return w.p.Dir, nil }
+func (w *world) ID() (int, int)             { return w.p.ID() }
+func (w *world) Fds() []string              { return nil }
+func (w *world) Interfaces() []string       { return nil }
+func (w *world) PidNamespace() string       { return "" }
+func (w *world) Ignore()                    {} // there is no signal but the one that cannot be ignored
+func (w *world) Alloc(n int64) error        { w.p.Alloc(n); return nil }
+func (w *world) Sleep(d time.Duration) bool { return w.p.Sleep(d) }
+func (w *world) Spin(time.Duration)         {}
+func (w *world) Mkfifo(name string) error   { return w.p.Mkfifo(name) }
 
 func (w *world) Open(name string) (io.ReadCloser, error) {
 	b, err := w.p.ReadFile(name)

@@ -120,13 +120,13 @@ var execTests = []test{
 	}},
 	{name: "exec/directory", run: func(t *testing.T, b *box) {
 		spec := b.spec
-		spec.Dir = "/work/deep/er"
+		spec.Dir = "/workspace/deep/er"
 		m := b.openSpec(spec)
-		if got := m.ok("cwd"); got != "/work/deep/er\n" {
+		if got := m.ok("cwd"); got != "/workspace/deep/er\n" {
 			t.Errorf("the spec's directory: got %q", got)
 		}
 		m.ok("write", "here", "relative")
-		if got := m.ok("cat", "/work/deep/er/here"); got != "relative" {
+		if got := m.ok("cat", "/workspace/deep/er/here"); got != "relative" {
 			t.Errorf("a relative name: got %q", got)
 		}
 		c := m.command("cwd")

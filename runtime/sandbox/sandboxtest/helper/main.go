@@ -176,7 +176,7 @@ func (linux) Alloc(n int64) error {
 	return nil
 }
 
-func (linux) Sleep(d time.Duration) { time.Sleep(d) }
+func (linux) Sleep(d time.Duration) bool { time.Sleep(d); return true }
 
 func (linux) Spin(d time.Duration) {
 	var ru syscall.Rusage

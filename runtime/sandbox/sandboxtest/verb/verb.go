@@ -48,7 +48,7 @@ type World interface {
 	Ignore()                        // every signal that can be ignored
 	Kill(pid int, signal int) error // pid 0: this process; -1: all that it may
 	Alloc(n int64) error            // memory, used for good
-	Sleep(d time.Duration)          // may be cut short by death only
+	Sleep(d time.Duration) bool     // false: cut short by death, where that does not end the program by itself
 	Spin(d time.Duration)           // uses that much processor time
 	Listen(port int) (net.Listener, error)
 	Dial(port int) (net.Conn, error)
@@ -246,7 +246,9 @@ func run(w World, args []string) (code int, ended bool) {
 			if held, e := w.Held(arg(2)); e == nil && held {
 				break
 			}
-			w.Sleep(5 * time.Millisecond)
+			if !w.Sleep(5 * time.Millisecond) {
+				break
+			}
 		}
 	case "bomb": // N: so many children, all of them left behind; prints how many there were
 		n := int64(0)
