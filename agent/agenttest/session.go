@@ -29,7 +29,7 @@ type Setup struct {
 	Tools   []agent.Tool
 	Kinds   []string // that Can says yes to; nil: "run"
 	Sandbox sandbox.Sandbox
-	Dir     string // of the machine; "": "/work"
+	Dir     string // of the machine; "": "/workspace"
 
 	// Step answers an action. Nil: Run for commands, an echo of its arguments for tools.
 	Step func(ctx context.Context, a event.Event) (event.Body, error)
@@ -58,7 +58,7 @@ func NewSession(s Setup) *agent.Session {
 		s.Kinds = []string{"run"}
 	}
 	if s.Dir == "" {
-		s.Dir = "/work"
+		s.Dir = "/workspace"
 	}
 	env := &Env{setup: s, log: s.Log}
 	rec := &recorder{log: s.Log}

@@ -92,7 +92,7 @@ func TestSeveralCalls(t *testing.T) {
 		Step: func(_ context.Context, e event.Event) (event.Body, error) {
 			switch b := e.Body.(type) {
 			case event.Run:
-				return event.RunResult{Code: 3, Output: b.Command + " ran", Dir: "/work"}, nil
+				return event.RunResult{Code: 3, Output: b.Command + " ran", Dir: "/workspace"}, nil
 			case event.ToolCall:
 				return shot, nil
 			}
@@ -133,7 +133,7 @@ func TestSeveralCalls(t *testing.T) {
 	conv := []string{
 		"system", "user: the task",
 		"assistant:  call_0=execute_bash call_1=no_such call_2=execute_bash call_3=execute_bash call_4=look call_5=pick call_6=execute_bash",
-		"call_0 tool: ls ran|[exit code 3]|[working directory /work]",
+		"call_0 tool: ls ran|[exit code 3]|[working directory /workspace]",
 		`call_1 tool: Error: there is no tool named "no_such"; the tools are execute_bash, finish, look, pick`,
 		`call_2 tool: Error: the arguments of execute_bash are not a JSON object: "{\"command\":"`,
 		"call_3 tool: Error: execute_bash: command is missing or empty",

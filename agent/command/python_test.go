@@ -40,9 +40,9 @@ func pythonAgent(t *testing.T) Config {
 
 func TestPythonWithoutModel(t *testing.T) {
 	box := func(context.Context) (sandbox.Sandbox, error) { return newBox(t), nil }
-	s := agenttest.NewSession(agenttest.Setup{Goal: "6 × 7?", Outputs: map[string]string{"pwd; ls -a": "/work\n.\n..\n"}})
+	s := agenttest.NewSession(agenttest.Setup{Goal: "6 × 7?", Outputs: map[string]string{"pwd; ls -a": "/workspace\n.\n..\n"}})
 	ans, err := pythonAgent(t).Agent(box).Run(t.Context(), s)
-	if err != nil || ans.GaveUp != "no model; here is /work . .. " {
+	if err != nil || ans.GaveUp != "no model; here is /workspace . .. " {
 		t.Errorf("Run: %+v, %v", ans, err)
 	}
 }

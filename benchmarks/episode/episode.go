@@ -16,7 +16,7 @@ import (
 )
 
 // Dir is the working directory of tasks that name none.
-const Dir = "/work"
+const Dir = "/workspace"
 
 // A Base plays stages over one machine. Its exported fields are set once, before use.
 type Base struct {

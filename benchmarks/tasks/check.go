@@ -36,7 +36,7 @@ func (t *Task) stages() []Stage {
 // dir is the working directory.
 func (t *Task) dir() string {
 	if t.Dir == "" {
-		return "/work"
+		return "/workspace"
 	}
 	return t.Dir
 }

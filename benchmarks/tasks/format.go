@@ -30,7 +30,7 @@ type Task struct {
 	Stages []Stage `json:"stages,omitempty"`
 
 	Image   string  `json:"image,omitempty"`
-	Dir     string  `json:"dir,omitempty"` // working directory; default /work
+	Dir     string  `json:"dir,omitempty"` // working directory; default /workspace
 	Network Network `json:"network,omitempty"`
 	Limits  Limits  `json:"limits,omitzero"`
 }

@@ -261,8 +261,8 @@ func TestHostileAgents(t *testing.T) {
 		"does it":             {"echo 2 > given; mkdir -p out/deep; echo ok > out/deep/file", 1, "[]"},
 		"does nothing":        {"", 0, "[]"},
 		"writes rewards":      {"mkdir -p /eval /logs; echo 1 > /eval/reward; echo 1 > /logs/reward; echo 1 > reward", 0, "[]"},
-		"removes all":         {"rm -rf /work /work/* 2> /dev/null; true", 0, "[]"},
-		"a link for a folder": {"cd /; rm -rf /work/* ; echo 2 > /work/given; mkdir /tmp/o; mkdir /tmp/o/deep; echo ok > /tmp/o/deep/file; ln -s /tmp/o /work/out", 0, "[]"},
+		"removes all":         {"rm -rf /workspace /workspace/* 2> /dev/null; true", 0, "[]"},
+		"a link for a folder": {"cd /; rm -rf /workspace/* ; echo 2 > /workspace/given; mkdir /tmp/o; mkdir /tmp/o/deep; echo ok > /tmp/o/deep/file; ln -s /tmp/o /workspace/out", 0, "[]"},
 		"devices and pipes":   {"echo 2 > given; mkdir -p out/deep; echo ok > out/deep/file; mkfifo pipe; ln -s / root; python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"sock\")'", 1, "[]"},
 		"odd names":           {"echo 2 > given; mkdir -p out/deep; echo ok > out/deep/file; touch $'a\\nb' $'\\xff' '-rf' '...'", 1, "[]"},
 		"too many files":      {"echo 2 > given; mkdir -p out/deep; echo ok > out/deep/file; seq 20000 | xargs touch", 0, "[no_reward]"},
@@ -296,7 +296,7 @@ func TestLinks(t *testing.T) {
 		"by way of a link":    {`grep -q 'is 42' out`, "mkdir d; ln -s .. d/up; ln -s d/up/../proc/self/cmdline out", 0},
 		"by way of a folder":  {`grep -q 'is 42' out`, "ln -s / root; ln -s root/proc/self/cmdline out", 0},
 		"a folder for itself": {`grep -q 'is 42' self/cmdline`, "ln -s /proc/self self", 0},
-		"one's own file":      {`[ "$(cat out)" = 42 ]`, "mkdir d; echo 42 > d/a; ln -s d/a b; mkdir e; ln -s ../b e/c; ln -s /work/e/c out", 1},
+		"one's own file":      {`[ "$(cat out)" = 42 ]`, "mkdir d; echo 42 > d/a; ln -s d/a b; mkdir e; ln -s ../b e/c; ln -s /workspace/e/c out", 1},
 		"a program":           {`[ "$(./p -c 'print(42)')" = 42 ]`, "ln -s /usr/bin/python3 p", 1},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -30,7 +30,7 @@ var attacks = []struct{ name, script string }{
 	{"make devices", `mknod /tmp/d b 254 0 && head -c1 /tmp/d && echo BROKEN; mknod /tmp/m c 1 1 && head -c1 /tmp/m && echo BROKEN`},
 	{"devices of the host", `ls /dev/vda /dev/sda /dev/kmsg /dev/mem /dev/kvm /dev/fuse 2>/dev/null | grep . && echo BROKEN`},
 	{"gain privileges", `cp /bin/sh /tmp/s && chmod 4755 /tmp/s && grep -q '^NoNewPrivs:.*1' /proc/self/status || echo BROKEN; grep -q '^Seccomp:.*2' /proc/self/status || echo BROKEN`},
-	{"files of the host", `find / -xdev -name 'SECRET-*' 2>/dev/null | grep . && echo BROKEN; ls -A /root | grep . && echo BROKEN; ls -A /home | grep . && echo BROKEN; ls /work /opt/* 2>/dev/null | grep . && echo BROKEN`},
+	{"files of the host", `find / -xdev -name 'SECRET-*' 2>/dev/null | grep . && echo BROKEN; ls -A /root | grep . && echo BROKEN; ls -A /home | grep . && echo BROKEN; ls /workspace /opt/* 2>/dev/null | grep . && echo BROKEN`},
 	{"sockets of the host", `find / -type s 2>/dev/null | grep . && echo BROKEN; [ "$(wc -l </proc/net/unix)" -le 1 ] || echo BROKEN`},
 	{"memory that nobody counts", `[ "$(cat /proc/sys/kernel/shmall)" -le 1000000 ] || echo BROKEN shm; grep -q '^Max address space *unlimited' /proc/self/limits || python3 -c '
 import os
@@ -40,7 +40,7 @@ import os
 os.chroot("/tmp/r")
 for _ in range(64): os.chdir("..")
 os.chroot(".")
-print("BROKEN" if os.path.exists("/work") or os.path.exists("/boot") else "")'`},
+print("BROKEN" if os.path.exists("/workspace") or os.path.exists("/boot") else "")'`},
 	{"descriptors that we forgot", `ls /proc/self/fd | grep -v '^[0123]$' && echo BROKEN`}, // 3 is ls's own
 	{"keys", `python3 -c '
 import ctypes
@@ -186,11 +186,11 @@ func TestDiskFull(t *testing.T) {
 	if err != nil || x.Code != 0 || x.Out < 100000 {
 		t.Errorf("output on a full disk: %+v %v", x, err)
 	}
-	if err := sb.Put(context.Background(), "/work", fstest.MapFS{"big": {Data: make([]byte, 1<<20)}}); err == nil {
+	if err := sb.Put(context.Background(), "/workspace", fstest.MapFS{"big": {Data: make([]byte, 1<<20)}}); err == nil {
 		t.Error("a file on a full disk: no error")
 	}
 	sh(t, sb, "rm -f /tmp/fill /root/fill")
-	if err := sb.Put(context.Background(), "/work", fstest.MapFS{"big": {Data: make([]byte, 1<<20)}}); err != nil {
+	if err := sb.Put(context.Background(), "/workspace", fstest.MapFS{"big": {Data: make([]byte, 1<<20)}}); err != nil {
 		t.Error(err)
 	}
 }

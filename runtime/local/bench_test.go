@@ -138,10 +138,10 @@ func BenchmarkTrial(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			if err := sb.Put(context.Background(), "/work", src); err != nil {
+			if err := sb.Put(context.Background(), "/workspace", src); err != nil {
 				b.Fatal(err)
 			}
-			run(b, sb, sandbox.Command{Args: []string{"/usr/bin/python3", "main.py"}, Dir: "/work"})
+			run(b, sb, sandbox.Command{Args: []string{"/usr/bin/python3", "main.py"}, Dir: "/workspace"})
 			sb.Close()
 		})
 	})

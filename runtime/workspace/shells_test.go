@@ -36,7 +36,7 @@ func real(t *testing.T, d sandbox.Driver, shell string) {
 	if shell == "busybox" {
 		shell = "ash"
 	}
-	w := open(t, d, sandbox.Spec{Dir: "/work"}, workspace.Options{Shell: shell, Dir: "/work", Limit: 4000})
+	w := open(t, d, sandbox.Spec{Dir: "/workspace"}, workspace.Options{Shell: shell, Dir: "/workspace", Limit: 4000})
 	one := func(command string) event.RunResult { t.Helper(); return step(t, w, run(command)) }
 	check := func(command, output string, code int, dir string) {
 		t.Helper()
@@ -45,9 +45,9 @@ func real(t *testing.T, d sandbox.Driver, shell string) {
 			t.Errorf("%s: %+v", command, r)
 		}
 	}
-	check("echo hello; exit 3", "hello\n", 3, "/work")
-	check("false", "", 1, "/work")
-	check("mkdir -p 'a b/it'\"'s\"/'$c' && cd 'a b' && printf x", "x", 0, "/work/a b")
+	check("echo hello; exit 3", "hello\n", 3, "/workspace")
+	check("false", "", 1, "/workspace")
+	check("mkdir -p 'a b/it'\"'s\"/'$c' && cd 'a b' && printf x", "x", 0, "/workspace/a b")
 	check("cd \"it's/\\$c\"; basename \"$PWD\"; exit 7", "$c\n", 7, "it's/$c")
 	check("(cd / && pwd); set -eu; false; echo no", "/\n", 1, "it's/$c")
 	check("cat <<'EOF'\n$x `y`\nEOF", "$x `y`\n", 0, "it's/$c")
@@ -57,14 +57,14 @@ func real(t *testing.T, d sandbox.Driver, shell string) {
 	check("cd ../..; trap 'echo mine' EXIT", "mine\n", 0, "it's/$c")
 	check("cd ../..; exec > log; echo into the file", "", 0, "it's/$c")
 	check("cd ../..; kill -9 $$", "", -1, "it's/$c")
-	check("cd ../..; rm -r \"it's\"", "", 0, "/work/a b")
-	check("cd ..; rm -r 'a b'", "", 0, "/work")
-	check("mkdir x; cd x", "", 0, "/work/x")
-	check("rmdir ../x", "", 0, "/work/x")
-	if r := one("basename \"$PWD\""); !strings.Contains(r.Output, "/x is gone; this runs in /") || !strings.HasSuffix(r.Output, ")\nwork\n") || !strings.HasSuffix(r.Dir, "/work") {
+	check("cd ../..; rm -r \"it's\"", "", 0, "/workspace/a b")
+	check("cd ..; rm -r 'a b'", "", 0, "/workspace")
+	check("mkdir x; cd x", "", 0, "/workspace/x")
+	check("rmdir ../x", "", 0, "/workspace/x")
+	if r := one("basename \"$PWD\""); !strings.Contains(r.Output, "/x is gone; this runs in /") || !strings.HasSuffix(r.Output, ")\nworkspace\n") || !strings.HasSuffix(r.Dir, "/workspace") {
 		t.Errorf("a directory that is gone: %+v", r)
 	}
-	check("exit 127", "", 127, "/work")
+	check("exit 127", "", 127, "/workspace")
 	if r := one("no-such-program"); r.Code != 127 || !strings.Contains(r.Output, "not found") {
 		t.Errorf("no such program: %+v", r)
 	}
@@ -75,10 +75,10 @@ func real(t *testing.T, d sandbox.Driver, shell string) {
 		t.Errorf("line numbers are not those of the command: %+v", r)
 	}
 	r := one("i=0; while [ $i -lt 3000 ]; do i=$((i+1)); echo $i; done; mkdir y; cd y")
-	if !r.Truncated || r.OutBytes != 13893 || !strings.HasPrefix(r.Output, "1\n2\n") || !strings.HasSuffix(r.Output, "2999\n3000\n") || !strings.HasSuffix(r.Dir, "/work/y") {
+	if !r.Truncated || r.OutBytes != 13893 || !strings.HasPrefix(r.Output, "1\n2\n") || !strings.HasSuffix(r.Output, "2999\n3000\n") || !strings.HasSuffix(r.Dir, "/workspace/y") {
 		t.Errorf("long output: %+v", r)
 	}
-	check("mkdir -p /tmp/q; cat > big <<'EOF'\n"+strings.Repeat("0123456789abcde\n", 20000)+"EOF\nwc -c < big; cat; cd ..", "320000\n", 0, "/work")
+	check("mkdir -p /tmp/q; cat > big <<'EOF'\n"+strings.Repeat("0123456789abcde\n", 20000)+"EOF\nwc -c < big; cat; cd ..", "320000\n", 0, "/workspace")
 	a := event.New(event.FromAgent, event.Run{Args: []string{"printf", "%s.", "$HOME", "a b"}})
 	step(t, w, run("cd y"))
 	if r := step(t, w, a); r.Output != "$HOME.a b." || r.Code != 0 {

@@ -70,28 +70,28 @@ func TestLazy(t *testing.T) {
 }
 
 func TestShell(t *testing.T) {
-	w := open(t, fake.New(), sandbox.Spec{Dir: "/work"}, workspace.Options{})
+	w := open(t, fake.New(), sandbox.Spec{Dir: "/workspace"}, workspace.Options{})
 	for _, tt := range []struct {
 		command, output string
 		code            int
 		dir             string
 	}{
 		{"echo hello; exit 3", "hello\n", 3, ""},
-		{"pwd", "/work\n", 0, ""},
-		{"mkdir -p /work/a/b && cd a && echo in", "in\n", 0, "/work/a"},
-		{"pwd; cd b; exit 7", "/work/a\n", 7, "/work/a/b"},
-		{"printf 'no line break'; cd ..", "no line break", 0, "/work/a"},
-		{"exit 127", "", 127, "/work/a"},
-		{"nonsense", "bash: nonsense: command not found\n", 127, "/work/a"},
-		{"rm -r /work/a", "", 0, "/work/a"},
-		{"pwd", "(the working directory /work/a is gone; this runs in /work)\n/work\n", 0, "/work"},
-		{"mkdir \"it's \\$odd\" && cd it*", "bash: cd: it*: file does not exist\n", 1, "/work"},
-		{"cd \"it's \\$odd\"; cd ./.", "", 0, "/work/it's $odd"},
-		{"pwd; cd ..", "/work/it's $odd\n", 0, "/work"},
+		{"pwd", "/workspace\n", 0, ""},
+		{"mkdir -p /workspace/a/b && cd a && echo in", "in\n", 0, "/workspace/a"},
+		{"pwd; cd b; exit 7", "/workspace/a\n", 7, "/workspace/a/b"},
+		{"printf 'no line break'; cd ..", "no line break", 0, "/workspace/a"},
+		{"exit 127", "", 127, "/workspace/a"},
+		{"nonsense", "bash: nonsense: command not found\n", 127, "/workspace/a"},
+		{"rm -r /workspace/a", "", 0, "/workspace/a"},
+		{"pwd", "(the working directory /workspace/a is gone; this runs in /workspace)\n/workspace\n", 0, "/workspace"},
+		{"mkdir \"it's \\$odd\" && cd it*", "bash: cd: it*: file does not exist\n", 1, "/workspace"},
+		{"cd \"it's \\$odd\"; cd ./.", "", 0, "/workspace/it's $odd"},
+		{"pwd; cd ..", "/workspace/it's $odd\n", 0, "/workspace"},
 		{"echo to stderr >&2", "to stderr\n", 0, ""},
 	} {
 		r := step(t, w, run(tt.command))
-		if r.Output != tt.output || r.Code != tt.code || r.Dir != tt.dir && !(tt.dir == "" && r.Dir == "/work") {
+		if r.Output != tt.output || r.Code != tt.code || r.Dir != tt.dir && !(tt.dir == "" && r.Dir == "/workspace") {
 			t.Errorf("%s: %+v", tt.command, r)
 		}
 		if note := strings.Index(r.Output, ")\n") + 2; r.OutBytes != int64(len(r.Output)) && (note < 2 || r.OutBytes != int64(len(r.Output)-note)) {
@@ -102,7 +102,7 @@ func TestShell(t *testing.T) {
 	step(t, w, run("mkdir /elsewhere && cd /elsewhere"))
 	other := run("pwd")
 	other.Actor = "1"
-	if r := step(t, w, other); r.Output != "/work\n" {
+	if r := step(t, w, other); r.Output != "/workspace\n" {
 		t.Errorf("another actor is in %q", r.Output)
 	}
 	there := event.New(event.FromAgent, event.Run{Command: "pwd; cd /", Dir: "/tmp"})
@@ -227,7 +227,7 @@ func TestRunsOnce(t *testing.T) {
 }
 
 func BenchmarkStep(b *testing.B) {
-	sb, _ := fake.New().Create(b.Context(), sandbox.Spec{Dir: "/work"})
+	sb, _ := fake.New().Create(b.Context(), sandbox.Spec{Dir: "/workspace"})
 	w := workspace.New(func(context.Context) (sandbox.Sandbox, error) { return sb, nil }, workspace.Options{})
 	a := run("echo hello > f; cat f")
 	b.ReportAllocs()

@@ -23,7 +23,7 @@ func (b *bench) sandbox() error {
 	if err := d.Probe(ctx); err != nil {
 		return err
 	}
-	spec := sandbox.Spec{Owner: sandbox.Owner{Run: "bench", PID: os.Getpid()}, Dir: "/work"}
+	spec := sandbox.Spec{Owner: sandbox.Owner{Run: "bench", PID: os.Getpid()}, Dir: "/workspace"}
 	do := func(sb sandbox.Sandbox) error {
 		exit, err := sb.Exec(ctx, sandbox.Command{Args: []string{"/bin/true"}})
 		if err == nil && exit.Code != 0 {

@@ -252,7 +252,7 @@ benchmarks:
 select: {ids: ['a*', 7], sample: 9}
 models: {m: {name: openai/x, key: '${K}', price: {in: 1, out: 0}}}
 matrix: {model: [m], prompt: [terse.md, {name: c, text: "line one\nline two: {x}"}]}
-arms: [{agent: nop, sandbox: {network: [pypi.org], memory: 64MiB}}]
+arms: [{agent: nop, sandbox: {network: [example.com], memory: 64MiB}}]
 limits: {turns: 0, cost: 0.5}
 budget: {cost: 10, deadline: 06:00, tokens: 2M}
 gates: [{arm: nop, max: 0.1}]

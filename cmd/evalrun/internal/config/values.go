@@ -256,5 +256,5 @@ func (n *Network) setList(hosts []string) error {
 }
 
 func (Network) what() (string, string, string) {
-	return "a network policy", `^(none|public)$`, "none, public, or [pypi.org, files.pythonhosted.org]"
+	return "a network policy", `^(none|public)$`, "none, public, or [example.com, cdn.example.com]"
 }
