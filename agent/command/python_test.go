@@ -86,7 +86,7 @@ func TestPythonInside(t *testing.T) {
 	if err != nil || ans.Text() != "forty-two" {
 		t.Errorf("Run: %+v, %v", ans, err)
 	}
-	notes, err := os.ReadFile(filepath.Join(b.root, "work/notes.txt"))
+	notes, err := os.ReadFile(filepath.Join(b.root, "workspace/notes.txt"))
 	if err != nil || string(notes) != "stage 1: 13 characters to read\n" {
 		t.Errorf("notes.txt: %q, %v", notes, err)
 	}
