@@ -25,6 +25,14 @@ func main() {
 	binary := flag.String("evalrun", "", "the program; empty: it is built")
 	humaneval := flag.String("humaneval", "../shared/data/HumanEval.jsonl.gz", "the published HumanEval.jsonl[.gz]")
 	flag.Parse()
+	if *binary != "" { // it is started from other folders
+		abs, err := filepath.Abs(*binary)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		*binary = abs
+	}
 	if err := run(*only, *binary, *humaneval, *write); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
