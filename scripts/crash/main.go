@@ -34,6 +34,11 @@ func main() {
 	keep := flag.Bool("keep", false, "keep the work folder also when all is well")
 	verbose := flag.Bool("v", false, "tell of every kill")
 	flag.Parse()
+	if *binary != "" { // it is started from other folders
+		if abs, err := filepath.Abs(*binary); err == nil {
+			*binary = abs
+		}
+	}
 	c := &crash{trials: *trials, rng: rand.New(rand.NewPCG(*seed, 0)), binary: *binary, verbose: *verbose}
 	fmt.Printf("seed %d\n", *seed)
 	err := c.main(*n, strings.Split(*drivers, ","))
