@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/evalrun/evalrun/harness/durable"
 	"github.com/evalrun/evalrun/harness/record"
 )
 
@@ -49,7 +50,7 @@ func (w *writer) open(j *Journal, found *found) error {
 		if j.opts.NoSync {
 			break
 		}
-		if err := syncDir(dir); err != nil {
+		if err := durable.SyncDir(dir); err != nil {
 			w.close()
 			return fmt.Errorf("journal: %w", err)
 		}
@@ -263,7 +264,7 @@ func (j *Journal) rotate() error {
 		return j.explain(err)
 	}
 	if !j.opts.NoSync {
-		if err := syncDir(filepath.Join(j.dir, eventsDir)); err != nil {
+		if err := durable.SyncDir(filepath.Join(j.dir, eventsDir)); err != nil {
 			next.Close()
 			return j.explain(err)
 		}

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/evalrun/evalrun/harness/durable"
 )
 
 const (
@@ -17,7 +19,7 @@ const (
 	quarantineDir = "quarantine"
 	ballastFile   = "ballast"
 	packed        = ".zst"
-	partial       = ".tmp"
+	partial       = durable.Partial
 )
 
 // A file is what the journal writes to. Tests put files that fail in its place.
@@ -91,40 +93,4 @@ func nextSegment(dir string, n int) (int, error) {
 		}
 	}
 	return 0, nil
-}
-
-// syncDir makes the names in a folder durable.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	err = d.Sync()
-	if cerr := d.Close(); err == nil {
-		err = cerr
-	}
-	return err
-}
-
-// replaceFile writes a whole file so that a reader sees the old one or the new one.
-func replaceFile(name string, data []byte) error {
-	f, err := os.OpenFile(name+partial, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(name+partial, name)
-	}
-	if err != nil {
-		os.Remove(name + partial)
-		return err
-	}
-	return syncDir(filepath.Dir(name))
 }

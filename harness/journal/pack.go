@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/evalrun/evalrun/harness/durable"
 	"github.com/klauspost/compress/zstd"
 )
 
@@ -113,7 +114,7 @@ func packFile(ctx context.Context, name string) error {
 		os.Remove(name + packed + partial)
 		return err
 	}
-	if err := syncDir(filepath.Dir(name)); err != nil {
+	if err := durable.SyncDir(filepath.Dir(name)); err != nil {
 		return err
 	}
 	return os.Remove(name)

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evalrun/evalrun/harness/durable"
 	"github.com/evalrun/evalrun/harness/record"
 )
 
@@ -63,7 +64,7 @@ func addManifest(dir string, ds []Damage) error {
 	if err := os.MkdirAll(filepath.Join(dir, quarantineDir), 0o755); err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
-	if err := replaceFile(filepath.Join(dir, quarantineDir, manifestFile), buf.Bytes()); err != nil {
+	if err := durable.WriteFile(filepath.Join(dir, quarantineDir, manifestFile), buf.Bytes()); err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
 	return nil
@@ -104,7 +105,7 @@ func (s *survey) setApart(f *fileSurvey) ([]Damage, error) {
 		}
 		base := strings.TrimSuffix(filepath.Base(f.name), ".jsonl")
 		d.Saved = fmt.Sprintf("%s-%d-%s.bad", base, b.from, time.Now().UTC().Format("20060102T150405"))
-		if err := replaceFile(filepath.Join(s.dir, quarantineDir, d.Saved), data); err != nil {
+		if err := durable.WriteFile(filepath.Join(s.dir, quarantineDir, d.Saved), data); err != nil {
 			return nil, fmt.Errorf("journal: %w", err)
 		}
 		if d.Touched, err = s.touched(data, b); err != nil {
@@ -142,7 +143,7 @@ func without(name string, in *os.File, size int64, ranges []badRange) error {
 		err = os.Rename(name+partial, name)
 	}
 	if err == nil {
-		err = syncDir(filepath.Dir(name))
+		err = durable.SyncDir(filepath.Dir(name))
 	}
 	if err != nil {
 		os.Remove(name + partial)

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/evalrun/evalrun/harness/durable"
 )
 
 // Recovery. What may be found, and what is done:
@@ -216,7 +218,7 @@ func (s *survey) cutFrom(f *fileSurvey, off int64) (cut int64, _ []Damage, err e
 			return 0, nil, fmt.Errorf("journal: %w", err)
 		}
 	}
-	if err := syncDir(filepath.Join(s.dir, eventsDir)); err != nil {
+	if err := durable.SyncDir(filepath.Join(s.dir, eventsDir)); err != nil {
 		return 0, nil, fmt.Errorf("journal: %w", err)
 	}
 	return cut + f.size - off, nil, truncate(filepath.Join(s.dir, f.name), off)

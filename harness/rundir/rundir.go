@@ -25,6 +25,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/evalrun/evalrun/harness/durable"
 	"github.com/evalrun/evalrun/harness/record"
 )
 
@@ -96,7 +97,7 @@ func Create(path string, plan *record.Plan) (*Dir, error) {
 		d.Close()
 		return nil, unwritable(path, err)
 	}
-	if err := syncDir(filepath.Dir(path)); err != nil {
+	if err := durable.SyncDir(filepath.Dir(path)); err != nil {
 		d.Close()
 		return nil, fmt.Errorf("run folder: %w", err)
 	}

@@ -51,10 +51,11 @@ var table = []struct {
 	{"runtime/local", "runtime/sandbox runtime/executor runtime/executor/*", "golang.org/x/sys"},
 	{"runtime/fake", "runtime/sandbox", ""},
 	{"runtime/pool", "runtime/sandbox", ""},
-	{"harness/journal", "harness/record", "github.com/klauspost/compress golang.org/x/sys"},
+	{"harness/durable", "", ""},
+	{"harness/journal", "harness/record harness/durable", "github.com/klauspost/compress golang.org/x/sys"},
 	{"harness/journal/journaltest", "harness/record", "github.com/google/go-cmp"},
 	{"harness/blob", "harness/record", ""},
-	{"harness/rundir", "harness/record", "golang.org/x/sys"},
+	{"harness/rundir", "harness/record harness/durable", "golang.org/x/sys"},
 
 	// L2
 	{"agent", "agent/event agent/model runtime/sandbox", ""},

@@ -1,0 +1,48 @@
+// Package durable writes what has to survive a crash: a whole file in one step, and the names in a folder. It imports the standard
+// library only.
+package durable
+
+import (
+	"os"
+	"path/filepath"
+)
+
+// Partial ends the name of a file that is being written. What a crash leaves of one may be removed.
+const Partial = ".tmp"
+
+// WriteFile writes a whole file, so that a reader, and a crash, see the old one or the new one. When it returns nil, the file and its name
+// are on the disk.
+func WriteFile(name string, data []byte) error {
+	f, err := os.OpenFile(name+Partial, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(name+Partial, name)
+	}
+	if err != nil {
+		os.Remove(name + Partial)
+		return err
+	}
+	return SyncDir(filepath.Dir(name))
+}
+
+// SyncDir makes the names in a folder durable.
+func SyncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	err = d.Sync()
+	if cerr := d.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
