@@ -116,7 +116,20 @@ type Tool struct {
 
 // A Goal is what the agent is asked to do.
 type Goal struct {
-	Parts []event.Part `json:"parts"`
+	Parts  []event.Part `json:"parts"`
+	Skills []string     `json:"skills,omitempty"` // folders inside the machine, each with skills (a folder with a SKILL.md each)
+	MCP    []MCPServer  `json:"mcp,omitempty"`    // tool servers of the task, as seen from inside the machine
+}
+
+// An MCPServer is a server of the Model Context Protocol that a task offers to the agent.
+type MCPServer struct {
+	Name      string            `json:"name"`
+	Transport string            `json:"transport"` // "stdio", "sse", "streamable-http"
+	URL       string            `json:"url,omitempty"`
+	Command   string            `json:"command,omitempty"`
+	Args      []string          `json:"args,omitempty"`
+	Headers   map[string]string `json:"headers,omitempty"`
+	Env       map[string]string `json:"env,omitempty"`
 }
 
 // Text of the goal.

@@ -47,9 +47,34 @@ type Stats struct {
 	OOMKills                *int64
 }
 
-// A Rewirer puts another network policy in force, for a phase.
+// A Rewirer puts another network policy in force, for a phase. Connections that the new policy forbids are cut. It works for
+// machines whose Spec asked for it by Rewire.
 type Rewirer interface {
 	Rewire(ctx context.Context, n Network) error
+}
+
+// A Warden tells what a network policy refused since the machine's start, each host and port once, at most some hundreds.
+type Warden interface {
+	Refused() []Refusal
+}
+
+// A Refusal is one place that was asked for and not allowed.
+type Refusal struct {
+	Host  string // as it was asked for: a name, or an address; hostile
+	Port  int    // 0: a name was to be resolved
+	Why   string // "not on the list", "a private address" …
+	Count int64
+}
+
+// A Group is a sandbox with services.
+type Group interface {
+	// Service is a sidecar, by the name of its spec: commands, files and logs of its own. Its Close is the group's business.
+	Service(name string) (Sandbox, bool)
+}
+
+// A Logger keeps what a machine's ENTRYPOINT printed: the beginning and the end of it.
+type Logger interface {
+	Logs() []byte
 }
 
 // A Describer says in plain words how limits are kept, when that differs from what a reader would expect:

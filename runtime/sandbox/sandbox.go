@@ -108,6 +108,11 @@ type Image struct {
 	Dockerfile string            // text of a Dockerfile; Context belongs to it
 	Context    fs.FS             // from os.Root, never from os.DirFS
 	Args       map[string]string // build arguments
+	Target     string            // stage of the Dockerfile; "": the last
+	Platform   string            // "linux/amd64"; "": the driver's own
+	Network    string            // of a build's commands: "" or "public", or "none"
+	Timeout    time.Duration     // for pulling or building it, waiting for another's turn not counted; 0: the driver's default
+	Name       string            // what people are told that is being made; no part of its identity
 }
 
 // IsZero reports whether the image is the driver's default.
@@ -115,13 +120,21 @@ func (i Image) IsZero() bool {
 	return i.Ref == "" && i.Dockerfile == "" && i.Context == nil && len(i.Args) == 0
 }
 
+// Built reports whether the image is built from a Dockerfile, and not known by a name.
+func (i Image) Built() bool { return i.Dockerfile != "" || i.Context != nil }
+
 // A Spec describes a sandbox to be made. Zero limits mean the driver's defaults, which are printed in the plan.
 type Spec struct {
 	Owner      Owner
 	Image      Image
-	Services   map[string]Spec // sidecars in main's private network, healthy before it starts
-	Entrypoint []string        // nil: the image's; started as a child of our own PID 1
+	Services   map[string]Spec // sidecars in main's private network, by the names that it knows them by; healthy before it starts
+	After      []string        // of a service: others that are healthy before it starts
+	Aliases    []string        // of a service: other names that it is known by
+	// Entrypoint with Cmd is a child of our own process 1, and not ended by KillAll. Nil: the image's. A service without a Cmd takes the image's; a
+	// main machine runs only what its spec, or the image's ENTRYPOINT, says, so an image that only has a CMD starts nothing.
+	Entrypoint []string
 	Cmd        []string
+	Setuid     bool // commands may gain privileges by setuid programs (sudo, su)
 	User       string // name or uid[:gid] that commands run as; "": the image's, else root inside
 	Dir        string // working directory of commands, made when missing; "": the image's, else "/"
 	Env        map[string]string
@@ -136,6 +149,7 @@ type Spec struct {
 	Tmpfs      map[string]int64
 	Volumes    []Volume
 	Network    Network
+	Rewire     bool          // the network policy will be changed later (see [Rewirer])
 	Orphan     time.Duration // without a word from its owner for so long, the machine ends itself; 0: the default
 }
 
