@@ -125,16 +125,16 @@ func (i Image) Built() bool { return i.Dockerfile != "" || i.Context != nil }
 
 // A Spec describes a sandbox to be made. Zero limits mean the driver's defaults, which are printed in the plan.
 type Spec struct {
-	Owner      Owner
-	Image      Image
-	Services   map[string]Spec // sidecars in main's private network, by the names that it knows them by; healthy before it starts
-	After      []string        // of a service: others that are healthy before it starts
-	Aliases    []string        // of a service: other names that it is known by
+	Owner    Owner
+	Image    Image
+	Services map[string]Spec // sidecars in main's private network, by the names that it knows them by; healthy before it starts
+	After    []string        // of a service: others that are healthy before it starts
+	Aliases  []string        // of a service: other names that it is known by
 	// Entrypoint with Cmd is a child of our own process 1, and not ended by KillAll. Nil: the image's. A service without a Cmd takes the image's; a
 	// main machine runs only what its spec, or the image's ENTRYPOINT, says, so an image that only has a CMD starts nothing.
 	Entrypoint []string
 	Cmd        []string
-	Setuid     bool // commands may gain privileges by setuid programs (sudo, su)
+	Setuid     bool   // commands may gain privileges by setuid programs (sudo, su)
 	User       string // name or uid[:gid] that commands run as; "": the image's, else root inside
 	Dir        string // working directory of commands, made when missing; "": the image's, else "/"
 	Env        map[string]string
