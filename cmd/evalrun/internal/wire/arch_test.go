@@ -51,6 +51,8 @@ var table = []struct {
 	{"runtime/local", "runtime/sandbox runtime/executor runtime/executor/*", "golang.org/x/sys"},
 	{"runtime/fake", "runtime/sandbox", ""},
 	{"runtime/pool", "runtime/sandbox", ""},
+	{"runtime/image", "runtime/sandbox", "github.com/moby/patternmatcher golang.org/x/sys"},
+	{"runtime/image/imagetest", "runtime/sandbox runtime/image", ""},
 	{"harness/durable", "", ""},
 	{"harness/journal", "harness/record harness/durable", "github.com/klauspost/compress golang.org/x/sys"},
 	{"harness/journal/journaltest", "harness/record", "github.com/google/go-cmp"},
