@@ -1,0 +1,124 @@
+package harbor
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"path"
+	"time"
+)
+
+// Options of the benchmark.
+type Options struct {
+	TaskNames    []string `json:"task_names,omitempty" doc:"Only tasks whose name one of these patterns fits, such as 'acme/*'."`
+	ExcludeNames []string `json:"exclude_task_names,omitempty" doc:"No task whose name one of these patterns fits."`
+	NTasks       int      `json:"n_tasks,omitempty" min:"1" doc:"The first so many of the tasks that are left."`
+
+	Timeout         float64  `json:"timeout_multiplier,omitempty" doc:"Factor of all time limits that tasks set. Default 1."`
+	AgentTimeout    *float64 `json:"agent_timeout_multiplier,omitempty" doc:"Factor of the agent's limit, in place of timeout_multiplier."`
+	VerifierTimeout *float64 `json:"verifier_timeout_multiplier,omitempty" doc:"Factor of the verifier's limit, in place of timeout_multiplier."`
+	BuildTimeout    *float64 `json:"build_timeout_multiplier,omitempty" doc:"Factor of the limit of building and starting machines, in place of timeout_multiplier."`
+	SetupTimeout    *float64 `json:"setup_timeout_multiplier,omitempty" doc:"Factor of the limits of health checks and of a step's setup.sh, in place of timeout_multiplier."`
+
+	ExtraInstructions []string          `json:"extra_instructions,omitempty" doc:"Files whose text is added to every instruction."`
+	Env               []string          `json:"env,omitempty" doc:"Names that tasks may take from this machine by ${NAME}; their values are among the configuration's secrets."`
+	VerifierEnv       map[string]string `json:"verifier_env,omitempty" doc:"Variables for every verifier, over the task's own."`
+
+	AllowHosts      []string `json:"allow_hosts,omitempty" doc:"Hosts that every machine may reach beside what its task allows."`
+	AgentAllowHosts []string `json:"agent_allow_hosts,omitempty" doc:"Hosts that may be reached while the agent works, beside what its task allows."`
+
+	ForceBuild bool    `json:"force_build,omitempty" doc:"Build from a task's Dockerfile although it names an image."`
+	CPUs       float64 `json:"cpus,omitempty" doc:"Cores of every main machine, in place of the task's."`
+	MemoryMB   int64   `json:"memory_mb,omitempty" doc:"Memory of every main machine in MiB, in place of the task's."`
+	GPUs       string  `json:"gpus,omitempty" enum:"skip,ignore" doc:"What becomes of tasks that ask for a GPU: skip (the default), or ignore, to run them without."`
+	Integrity  string  `json:"integrity,omitempty" enum:"warn,fail" doc:"What becomes of a trial whose agent tampered with its verifier's inputs: warn (a flag, the default), or fail (a score of 0 as well)."`
+
+	Root  string `json:"root,omitempty" doc:"Folder that the paths of a registry.json or dataset.toml are in. Default: the file's own."`
+	Fetch bool   `json:"fetch,omitempty" doc:"Fetch tasks that a registry names by repository and commit, with this machine's git, into the cache."`
+	Cache string `json:"cache,omitempty" doc:"Folder of fetched tasks. Default: evalrun/harbor in the user's cache folder."`
+}
+
+// parseOptions reads the benchmark's options.
+func parseOptions(raw json.RawMessage) (o Options, err error) {
+	if len(raw) > 0 {
+		dec := json.NewDecoder(bytes.NewReader(raw))
+		dec.DisallowUnknownFields()
+		if err := dec.Decode(&o); err != nil {
+			return o, err
+		}
+	}
+	return o, o.check()
+}
+
+func (o *Options) check() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	for name, f := range map[string]*float64{"timeout_multiplier": &o.Timeout, "agent_timeout_multiplier": o.AgentTimeout,
+		"verifier_timeout_multiplier": o.VerifierTimeout, "build_timeout_multiplier": o.BuildTimeout, "setup_timeout_multiplier": o.SetupTimeout} {
+		if f != nil && (*f < 0 || math.IsNaN(*f) || math.IsInf(*f, 0) || *f == 0 && f != &o.Timeout) {
+			bad("%s: %v; want a factor above 0", name, *f)
+		}
+	}
+	for _, p := range append(o.TaskNames, o.ExcludeNames...) {
+		if _, err := path.Match(p, ""); err != nil {
+			bad("pattern %q: %w", p, err)
+		}
+	}
+	if o.NTasks < 0 || o.CPUs < 0 || o.MemoryMB < 0 {
+		bad("n_tasks, cpus and memory_mb must not be negative")
+	}
+	for _, n := range o.Env {
+		if !template.MatchString("${" + n + "}") {
+			bad("env: %q is no name of a variable", n)
+		}
+	}
+	for _, list := range [][]string{o.AllowHosts, o.AgentAllowHosts} {
+		for i, h := range list {
+			clean, err := host(h)
+			if err != nil {
+				bad("allowed host %w", err)
+			}
+			list[i] = clean
+		}
+	}
+	if o.GPUs != "" && o.GPUs != "skip" && o.GPUs != "ignore" {
+		bad("gpus: %q; want skip or ignore", o.GPUs)
+	}
+	if o.Integrity != "" && o.Integrity != "warn" && o.Integrity != "fail" {
+		bad("integrity: %q; want warn or fail", o.Integrity)
+	}
+	return errors.Join(errs...)
+}
+
+// Times are a task's limits as the run scales them.
+type Times struct{ o *Options }
+
+// Agent, Verifier, Build and Setup scale a limit of that phase. No limit stays none.
+func (t Times) Agent(d time.Duration) time.Duration    { return t.o.scale(d, t.o.AgentTimeout) }
+func (t Times) Verifier(d time.Duration) time.Duration { return t.o.scale(d, t.o.VerifierTimeout) }
+func (t Times) Build(d time.Duration) time.Duration    { return t.o.scale(d, t.o.BuildTimeout) }
+func (t Times) Setup(d time.Duration) time.Duration    { return t.o.scale(d, t.o.SetupTimeout) }
+
+// Times of the run.
+func (o *Options) Times() Times { return Times{o} }
+
+func (o *Options) scale(d time.Duration, f *float64) time.Duration {
+	by := o.Timeout
+	if f != nil {
+		by = *f
+	}
+	if by == 0 || d == 0 {
+		return d
+	}
+	return seconds(d.Seconds() * by)
+}
+
+// seconds is a duration, the longest one when s is too much for any.
+func seconds(s float64) time.Duration {
+	if s >= math.MaxInt64/float64(time.Second) {
+		return math.MaxInt64
+	}
+	return time.Duration(s * float64(time.Second))
+}
