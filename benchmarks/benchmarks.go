@@ -56,6 +56,9 @@ type Options struct {
 	Sandbox sandbox.Spec
 	// Raw holds the benchmark's own options.
 	Raw json.RawMessage
+	// Integrity says what becomes of a trial whose grader found that the agent tampered with it: "" or "warn", a flag; "fail",
+	// a flag and the score 0. Evidence keeps it, so that a later grading says the same.
+	Integrity string
 }
 
 // Merge lays the run's wishes over a task's own spec: what the run sets wins.

@@ -50,6 +50,7 @@ func NewCodec() *Codec {
 	Register[System](c, "system")
 	Register[Reply](c, "reply")
 	Register[Put](c, "put")
+	Register[NetworkRefused](c, "network_refused")
 	Register[Late](c, "late")
 	Register[Lagged](c, "lagged")
 	Register[Info](c, "info")

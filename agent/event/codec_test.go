@@ -28,6 +28,7 @@ func all() []Event {
 		System{Text: "you are", Tools: []string{"execute_bash"}},
 		Reply{ID: "main/0", Role: "main", Model: "m", Parts: Text("t"), Calls: []ReplyCall{{ID: "c1", Name: "execute_bash", Args: "{"}}, Usage: Usage{In: 3, Out: 4, Cost: cost(0.5)}, Opaque: json.RawMessage(`{"s":"x"}`)},
 		Put{Dir: "/w", Files: 2, Bytes: 10},
+		NetworkRefused{Role: "agent", Host: "evil.example", Port: 443, Why: "not on the list", Count: 2},
 		Late{Action: 3, Was: "run", Body: json.RawMessage(`{}`)},
 		Lagged{From: 4, N: 5},
 		Info{What: "retry", Text: "again", Data: json.RawMessage(`[1]`)},

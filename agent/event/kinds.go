@@ -23,6 +23,7 @@ import "encoding/json"
 //	note         late      a result that came after its action had been answered
 //	note         lagged    a watcher missed events
 //	note         info      a remark of the harness (a retry, a phase, a warning)
+//	note         network_refused   a place that the network policy kept the machine from
 type (
 	// Run is a command line for the sandbox's shell, or, when Args is set, a program without a shell.
 	Run struct {
@@ -119,6 +120,15 @@ type (
 		Files int    `json:"files"`
 		Bytes int64  `json:"bytes"`
 	}
+	// NetworkRefused is one place that a machine asked for and its network policy does not allow, told once when a stage or
+	// its grading has ended, with how often it was asked for until then.
+	NetworkRefused struct {
+		Role  string `json:"role"`           // of the machine: agent, grader
+		Host  string `json:"host"`           // as it was asked for; hostile
+		Port  int    `json:"port,omitempty"` // 0: a name was to be resolved
+		Why   string `json:"why"`
+		Count int64  `json:"count"`
+	}
 	// Late keeps an observation that came after its action had been answered.
 	Late struct {
 		Action int64           `json:"action"`
@@ -147,38 +157,40 @@ type Usage struct {
 	Cost       *float64 `json:"cost,omitempty"` // US dollars
 }
 
-func (Run) Kind() string        { return "run" }
-func (RunResult) Kind() string  { return "run" }
-func (ToolCall) Kind() string   { return "tool" }
-func (ToolResult) Kind() string { return "tool" }
-func (Think) Kind() string      { return "think" }
-func (Finish) Kind() string     { return "finish" }
-func (Invalid) Kind() string    { return "invalid" }
-func (a Ack) Kind() string      { return a.Of }
-func (Error) Kind() string      { return "error" }
-func (Lost) Kind() string       { return "lost" }
-func (Message) Kind() string    { return "message" }
-func (System) Kind() string     { return "system" }
-func (Reply) Kind() string      { return "reply" }
-func (Put) Kind() string        { return "put" }
-func (Late) Kind() string       { return "late" }
-func (Lagged) Kind() string     { return "lagged" }
-func (Info) Kind() string       { return "info" }
+func (Run) Kind() string            { return "run" }
+func (RunResult) Kind() string      { return "run" }
+func (ToolCall) Kind() string       { return "tool" }
+func (ToolResult) Kind() string     { return "tool" }
+func (Think) Kind() string          { return "think" }
+func (Finish) Kind() string         { return "finish" }
+func (Invalid) Kind() string        { return "invalid" }
+func (a Ack) Kind() string          { return a.Of }
+func (Error) Kind() string          { return "error" }
+func (Lost) Kind() string           { return "lost" }
+func (Message) Kind() string        { return "message" }
+func (System) Kind() string         { return "system" }
+func (Reply) Kind() string          { return "reply" }
+func (NetworkRefused) Kind() string { return "network_refused" }
+func (Put) Kind() string            { return "put" }
+func (Late) Kind() string           { return "late" }
+func (Lagged) Kind() string         { return "lagged" }
+func (Info) Kind() string           { return "info" }
 
-func (Run) Class() Class        { return Action }
-func (ToolCall) Class() Class   { return Action }
-func (Think) Class() Class      { return Action }
-func (Finish) Class() Class     { return Action }
-func (Invalid) Class() Class    { return Action }
-func (RunResult) Class() Class  { return Observation }
-func (ToolResult) Class() Class { return Observation }
-func (Ack) Class() Class        { return Observation }
-func (Error) Class() Class      { return Observation }
-func (Lost) Class() Class       { return Observation }
-func (Message) Class() Class    { return Note }
-func (System) Class() Class     { return Note }
-func (Reply) Class() Class      { return Note }
-func (Put) Class() Class        { return Note }
-func (Late) Class() Class       { return Note }
-func (Lagged) Class() Class     { return Note }
-func (Info) Class() Class       { return Note }
+func (Run) Class() Class            { return Action }
+func (ToolCall) Class() Class       { return Action }
+func (Think) Class() Class          { return Action }
+func (Finish) Class() Class         { return Action }
+func (Invalid) Class() Class        { return Action }
+func (RunResult) Class() Class      { return Observation }
+func (ToolResult) Class() Class     { return Observation }
+func (Ack) Class() Class            { return Observation }
+func (Error) Class() Class          { return Observation }
+func (Lost) Class() Class           { return Observation }
+func (Message) Class() Class        { return Note }
+func (System) Class() Class         { return Note }
+func (Reply) Class() Class          { return Note }
+func (NetworkRefused) Class() Class { return Note }
+func (Put) Class() Class            { return Note }
+func (Late) Class() Class           { return Note }
+func (Lagged) Class() Class         { return Note }
+func (Info) Class() Class           { return Note }

@@ -14,12 +14,17 @@ type kept struct {
 	Memory int64   `json:"memory,omitempty"`
 	Disk   int64   `json:"disk,omitempty"`
 	Pids   int     `json:"pids,omitempty"`
+	// Integrity is kept where it is more than the default.
+	Integrity string `json:"integrity,omitempty"`
 }
 
 // Keep notes the run's wishes for an evidence's Data, from where [Kept] reads them when it is graded. Nothing wished: nil.
 func Keep(o benchmarks.Options) json.RawMessage {
 	s := o.Sandbox
-	k := kept{s.Image.Ref, s.CPUs, s.Memory, s.Disk, s.Pids}
+	k := kept{Image: s.Image.Ref, CPUs: s.CPUs, Memory: s.Memory, Disk: s.Disk, Pids: s.Pids}
+	if o.Integrity != "warn" {
+		k.Integrity = o.Integrity
+	}
 	if k == (kept{}) {
 		return nil
 	}
@@ -35,7 +40,7 @@ func Kept(data json.RawMessage) (benchmarks.Options, error) {
 			return benchmarks.Options{}, err
 		}
 	}
-	return benchmarks.Options{Sandbox: sandbox.Spec{
+	return benchmarks.Options{Integrity: k.Integrity, Sandbox: sandbox.Spec{
 		Image: sandbox.Image{Ref: k.Image}, CPUs: k.CPUs, Memory: k.Memory, Disk: k.Disk, Pids: k.Pids,
 	}}, nil
 }
