@@ -49,6 +49,7 @@ var table = []struct {
 	{"runtime/executor/server", "runtime/executor/isolate runtime/executor/wire", "golang.org/x/sys"},
 	{"runtime/executor/evalrun-init", "runtime/executor/server", ""},
 	{"runtime/local", "runtime/sandbox runtime/executor runtime/executor/*", "golang.org/x/sys"},
+	{"runtime/docker", "runtime/sandbox runtime/executor runtime/executor/* runtime/image runtime/egress", "github.com/docker/docker github.com/docker/go-connections github.com/containerd/errdefs github.com/opencontainers/image-spec golang.org/x/sys"},
 	{"runtime/fake", "runtime/sandbox", ""},
 	{"runtime/pool", "runtime/sandbox", ""},
 	{"runtime/image", "runtime/sandbox", "github.com/moby/patternmatcher golang.org/x/sys"},

@@ -1,0 +1,126 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/user"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/versions"
+	"github.com/docker/docker/client"
+)
+
+// MinAPI is the oldest version of the engine's API that will do: that of Docker 20.10.
+const MinAPI = "1.41"
+
+// An engine is one Docker engine, connected to when it is first needed. Its methods may be called from several goroutines. The files
+// image*.go make it an image.Engine.
+type engine struct {
+	want string // Options.Host
+
+	mu    sync.Mutex
+	cli   *client.Client
+	host  string // what want came to; for messages
+	known bool   // it has answered, and is new enough
+}
+
+// api returns the client of an engine that has answered once and is new enough. Errors say what to do.
+func (e *engine) api(ctx context.Context) (*client.Client, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.known {
+		return e.cli, nil
+	}
+	if e.cli == nil {
+		at, err := findHost(e.want)
+		if err != nil {
+			return nil, err
+		}
+		cli, err := at.connect()
+		if err != nil {
+			return nil, fmt.Errorf("connecting to the docker engine at %s: %w", at.Host, err)
+		}
+		e.cli, e.host = cli, at.Host
+	}
+	ping, err := e.cli.Ping(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		return nil, e.explain(err)
+	}
+	if ping.APIVersion != "" && versions.LessThan(ping.APIVersion, MinAPI) {
+		return nil, fmt.Errorf("the docker engine at %s speaks version %s of its API; evalrun needs %s: install docker 20.10 or newer", e.host, ping.APIVersion, MinAPI)
+	}
+	e.cli.NegotiateAPIVersionPing(ping)
+	if v := e.cli.ClientVersion(); versions.LessThan(v, MinAPI) { // somebody has set DOCKER_API_VERSION
+		return nil, fmt.Errorf("version %s of docker's API was asked for; evalrun needs %s: unset DOCKER_API_VERSION", v, MinAPI)
+	}
+	if ping.OSType != "" && ping.OSType != "linux" {
+		return nil, fmt.Errorf("the docker engine at %s runs %s containers; evalrun needs linux containers: switch the engine over", e.host, ping.OSType)
+	}
+	e.known = true
+	return e.cli, nil
+}
+
+// close ends idle connections.
+func (e *engine) close() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.cli != nil {
+		e.cli.Close()
+	}
+}
+
+// explain says in plain words why an engine did not answer, and what to do.
+func (e *engine) explain(err error) error {
+	path, local := strings.CutPrefix(e.host, "unix://")
+	switch {
+	case errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EACCES):
+		name := "your user"
+		if u, err := user.Current(); err == nil {
+			name = u.Username
+		}
+		return fmt.Errorf("%s may not talk to the docker engine at %s: add %s to the group docker (sudo usermod -aG docker %s, then log in again), or use sudo: %w", name, e.host, name, name, root(err))
+	case local && errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("there is no docker engine at %s: install docker, or start it (sudo systemctl start docker), or set DOCKER_HOST: %w", path, root(err))
+	case local && errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("the docker engine at %s does not run: start it (sudo systemctl start docker): %w", path, root(err))
+	case unreachable(err):
+		return fmt.Errorf("the docker engine at %s cannot be reached: see that it runs and that DOCKER_HOST and DOCKER_CONTEXT are right: %w", e.host, root(err))
+	}
+	return err
+}
+
+// root is the innermost error of a chain, without the client's own advice around it.
+func root(err error) error {
+	var ne *net.OpError
+	if errors.As(err, &ne) {
+		return ne
+	}
+	return err
+}
+
+// unreachable reports whether an error says nothing about what was asked, only that nobody answered.
+func unreachable(err error) bool {
+	if err == nil {
+		return false
+	}
+	return client.IsErrConnectionFailed(err) || errors.As(err, new(*net.OpError)) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) ||
+		errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, net.ErrClosed) || strings.HasSuffix(err.Error(), "EOF")
+}
+
+// missing reports a definite 404.
+func missing(err error) bool { return errdefs.IsNotFound(err) }
+
+// message is what the engine said, without the client's prefix.
+func message(err error) string {
+	return strings.TrimPrefix(strings.TrimSpace(err.Error()), "Error response from daemon: ")
+}

@@ -1,0 +1,129 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+)
+
+// sshDialer connects to an engine behind ssh, as docker's own command does: the machine over there runs "docker system dial-stdio", and
+// a connection is that command's streams. Keys and known hosts are ssh's business; it must not ask anything.
+func sshDialer(host string) (func(ctx context.Context, network, addr string) (net.Conn, error), error) {
+	u, err := url.Parse(host)
+	if err != nil || u.Hostname() == "" || strings.HasPrefix(u.Hostname(), "-") || u.Path != "" && u.Path != "/" {
+		return nil, fmt.Errorf("write it as ssh://user@host:port")
+	}
+	args := []string{"-o", "BatchMode=yes", "-o", "ConnectTimeout=30", "-T"}
+	if name := u.User.Username(); name != "" {
+		args = append(args, "-l", name)
+	}
+	if p := u.Port(); p != "" {
+		args = append(args, "-p", p)
+	}
+	args = append(args, "--", u.Hostname(), "docker system dial-stdio")
+	return func(ctx context.Context, _, _ string) (net.Conn, error) {
+		if err := ctx.Err(); err != nil {
+			return nil, context.Cause(ctx)
+		}
+		return startConn(exec.Command("ssh", args...), u.Hostname())
+	}, nil
+}
+
+// startConn starts a command and makes a connection of its streams.
+func startConn(cmd *exec.Cmd, name string) (net.Conn, error) {
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	c := &commandConn{cmd: cmd, in: in, out: out, name: name, done: make(chan struct{})}
+	cmd.Stderr = &c.errs
+	if err := cmd.Start(); err != nil {
+		return nil, &net.OpError{Op: "dial", Net: "ssh", Addr: c.RemoteAddr(), Err: err}
+	}
+	return c, nil
+}
+
+// A commandConn is a connection over the streams of a command. It has no deadlines: the client below uses none.
+type commandConn struct {
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	out  io.ReadCloser
+	errs tail
+	name string
+	once sync.Once
+	done chan struct{}
+}
+
+func (c *commandConn) Read(p []byte) (int, error) {
+	n, err := c.out.Read(p)
+	if err == io.EOF {
+		if said := strings.TrimSpace(c.errs.String()); said != "" {
+			err = &net.OpError{Op: "read", Net: "ssh", Addr: c.RemoteAddr(), Err: errors.New(said)}
+		}
+	}
+	return n, err
+}
+
+func (c *commandConn) Write(p []byte) (int, error) { return c.in.Write(p) }
+func (c *commandConn) CloseWrite() error           { return c.in.Close() }
+
+// Close ends the command; it waits for it, so that no zombie stays.
+func (c *commandConn) Close() error {
+	c.once.Do(func() {
+		defer close(c.done)
+		c.in.Close()
+		timer := time.AfterFunc(2*time.Second, func() { c.cmd.Process.Kill() })
+		defer timer.Stop()
+		c.out.Close()
+		c.cmd.Wait()
+	})
+	<-c.done
+	return nil
+}
+
+func (c *commandConn) LocalAddr() net.Addr              { return sshAddr("") }
+func (c *commandConn) RemoteAddr() net.Addr             { return sshAddr(c.name) }
+func (c *commandConn) SetDeadline(time.Time) error      { return os.ErrNoDeadline }
+func (c *commandConn) SetReadDeadline(time.Time) error  { return os.ErrNoDeadline }
+func (c *commandConn) SetWriteDeadline(time.Time) error { return os.ErrNoDeadline }
+
+type sshAddr string
+
+func (a sshAddr) Network() string { return "ssh" }
+func (a sshAddr) String() string  { return string(a) }
+
+// A tail keeps the last bytes written to it. It is safe for several goroutines.
+type tail struct {
+	mu sync.Mutex
+	b  []byte
+}
+
+const tailSize = 8 << 10
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.b = append(t.b, p...)
+	if n := len(t.b) - tailSize; n > 0 {
+		t.b = append(t.b[:0], t.b[n:]...)
+	}
+	return len(p), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(t.b)
+}
