@@ -8,6 +8,7 @@ import (
 	"hash/fnv"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -20,7 +21,7 @@ import (
 
 // An attempt is one try of a trial, from its lease to its verdict:
 //
-//	close what was interrupted → needs → lease → open → (next → agent → collect → evidence)… → grade → reduce → verdict
+//	close what was interrupted → needs → images → lease → open → (next → agent → collect → evidence)… → grade → reduce → verdict
 //
 // Every phase has a limit and runs under the run's context; what must happen after its end (closing, writing) does not.
 type attempt struct {
@@ -52,6 +53,13 @@ type attempt struct {
 	maxMemory *int64
 	ooms      int64
 	abandoned bool
+	driver    string
+	made      []record.Image
+	networks  []string // policies of the agent's machine, in order
+	open      []*watched
+	told      map[refusal]int64
+	nrefused  int64
+	lasting   bool // another attempt would soon fail in the same way, through no fault of the arm's
 	t         record.Times
 }
 
@@ -82,6 +90,8 @@ func (a *attempt) run(ctx context.Context) (v record.Verdict, again bool, err er
 	a.t.Wall = time.Since(a.began)
 	v.Steps, v.Turns, v.BadCalls, v.Usage, v.Times, v.Left, v.Abandoned = a.steps, a.turns, a.bad, a.used, a.t, a.left, a.abandoned
 	v.MaxMemory, v.OOMs = a.maxMemory, a.ooms
+	v.Driver, v.Images, v.Network, v.Refused = a.driver, a.made, a.Mask.String(strings.Join(a.networks, ", then ")), a.nrefused
+	a.lasting = c.Lasting
 	v.Spent = a.paidFor
 	if a.others.Calls > 0 {
 		v.Other = &a.others
@@ -123,6 +133,16 @@ func (a *attempt) play(ctx context.Context) (v record.Verdict, c cause) {
 	}
 	if needs.Skip != "" {
 		return none(skip("needs", needs.Skip))
+	}
+	a.machines(needs)
+	if len(a.job.Evidence) == 0 {
+		if err := a.images(ctx, "agent", needs.Agent); err != nil {
+			return none(a.imageFault(ctx, err))
+		}
+	}
+	if err := a.images(ctx, "grader", needs.Grader); err != nil {
+		a.regrade = a.job.Evidence
+		return none(a.imageFault(ctx, err))
 	}
 	evidence := a.job.Evidence
 	var results []benchmarks.Result

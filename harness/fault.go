@@ -20,6 +20,8 @@ type cause struct {
 	Fault *record.Fault // set: the attempt is no evidence
 	// Again: another attempt may do better.
 	Again bool
+	// Lasting: attempts that were begun soon would fail in the same way, and say nothing about the arm.
+	Lasting bool
 	// Storage is a failure of the run's own records: the run ends.
 	Storage error
 }

@@ -52,6 +52,7 @@ func (a *attempt) grade(ctx context.Context, ev benchmarks.Evidence, live benchm
 		res, err = a.bench.Grade(ctx, &host{a: a, role: "grader"}, a.task, ev, live)
 		return err
 	})
+	a.refusals()
 	if errors.Is(err, benchmarks.ErrNeedsLive) {
 		return res, cause{Fault: &record.Fault{Status: record.Grader, Phase: "grade", Class: "needs_live", Text: err.Error()}, Again: true}
 	}

@@ -132,16 +132,20 @@ type Config struct {
 	Benchmarks []Bench
 	Provider   sandbox.Provider // nil: no machines; a task that needs one is skipped
 	Driver     string           // its name, for the record
-	Owner      sandbox.Owner
-	Blobs      record.Blobs
-	Codec      *event.Codec // nil: event.Default
-	Seed       uint64
-	Phases     Phases
-	Retry      Retry
-	Whole      Whole
-	Mask       *Masker
-	Secret     func(name string) (string, error) // what benchmarks may ask for; nil: nothing
-	KeepSent   bool                              // keep raw requests as blobs
+	// DriverOf says which of several drivers makes a machine; nil: Driver does.
+	DriverOf func(sandbox.Spec) string
+	// Images makes the images of machines ready before room for them is taken; nil: the driver does when it makes one.
+	Images   *Images
+	Owner    sandbox.Owner
+	Blobs    record.Blobs
+	Codec    *event.Codec // nil: event.Default
+	Seed     uint64
+	Phases   Phases
+	Retry    Retry
+	Whole    Whole
+	Mask     *Masker
+	Secret   func(name string) (string, error) // what benchmarks may ask for; nil: nothing
+	KeepSent bool                              // keep raw requests as blobs
 	// Drain, when closed, means: finish what runs, hand out no more.
 	Drain <-chan struct{}
 	// Room says that no new work may begin (too little disk), by an error.
@@ -312,7 +316,7 @@ func (r *runner) play(ctx context.Context, job Job) error {
 	if err := r.journal.Sync(after); err != nil {
 		return err
 	}
-	r.count(job, v)
+	r.count(job, v, a.lasting)
 	r.observe(Progress{Kind: "verdict", Job: job, Arm: arm, Verdict: &v})
 	if !v.Final {
 		delay := r.Retry.Delay << min(next.Failed-1, 10)
@@ -338,7 +342,7 @@ func (r *runner) mayRetry(job Job) bool {
 	return true
 }
 
-func (r *runner) count(job Job, v record.Verdict) {
+func (r *runner) count(job Job, v record.Verdict, lasting bool) {
 	r.mu.Lock()
 	r.sum.Attempts++
 	if v.Abandoned {
@@ -351,6 +355,9 @@ func (r *runner) count(job Job, v record.Verdict) {
 	pause := false
 	switch v.Status {
 	case record.Infra, record.Provider:
+		if lasting { // the task's own trouble, which says nothing about the arm's next trial
+			break
+		}
 		r.inRow[job.Arm]++
 		pause = r.Retry.Pause > 0 && r.inRow[job.Arm] == r.Retry.Pause
 	case record.Scored:

@@ -30,7 +30,10 @@ func (h *host) Sandbox(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox,
 	spec.Owner = h.a.owner(h.role)
 	sb, err := lease.Sandbox(ctx, spec)
 	h.a.times(func(t *record.Times) { t.Start += time.Since(began) })
-	return sb, err
+	if err != nil {
+		return nil, err
+	}
+	return h.a.watch(h.role, sb), nil
 }
 
 func (h *host) Model(role string) (model.Client, error) {

@@ -101,6 +101,7 @@ func (a *attempt) stage(ctx context.Context, ep benchmarks.Episode, ag agent.Age
 	}
 	ans, end := a.agent(ctx, ag, env, e, stage)
 	e.close()
+	a.refusals()
 	if end.Fault != nil {
 		return rec, ev, end
 	}

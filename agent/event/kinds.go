@@ -120,8 +120,8 @@ type (
 		Files int    `json:"files"`
 		Bytes int64  `json:"bytes"`
 	}
-	// NetworkRefused is one place that a machine asked for and its network policy does not allow, told once when a stage or
-	// its grading has ended, with how often it was asked for until then.
+	// NetworkRefused is one place that a machine asked for and its network policy does not allow, told when a stage or
+	// its grading has ended, with how often it was asked for since it was told last.
 	NetworkRefused struct {
 		Role  string `json:"role"`           // of the machine: agent, grader
 		Host  string `json:"host"`           // as it was asked for; hostile

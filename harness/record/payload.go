@@ -42,8 +42,8 @@ type Attempt struct {
 	Repeat    int               `json:"repeat"`            // from 1
 	Attempt   int               `json:"attempt"`           // from 1
 	Seed      uint64            `json:"seed"`
-	Why       string            `json:"why,omitempty"` // "", "retry", "resume", "rerun"
-	Driver    string            `json:"driver,omitempty"`
+	Why       string            `json:"why,omitempty"`       // "", "retry", "resume", "rerun"
+	Driver    string            `json:"driver,omitempty"`    // the run's; the verdict says which one the machines had
 	Regrade   bool              `json:"regrade,omitempty"`   // only grades evidence that an earlier attempt left
 	Queued    time.Duration     `json:"queued_ns,omitempty"` // from ready to begun
 }
@@ -105,6 +105,7 @@ type Fault struct {
 	Phase  string `json:"phase"` // image, start, setup, agent, collect, grade, close
 	Class  string `json:"class"` // "sandbox", "rate", "auth", "timeout", "panic", "canceled" …
 	Text   string `json:"text"`
+	Detail string `json:"detail,omitempty"` // SHA-256 of a longer text in blobs: the end of a build's output
 }
 
 // Verdict is what became of an attempt. With Final it decides the trial; without, another attempt follows.
@@ -131,6 +132,18 @@ type Verdict struct {
 	MaxMemory *int64 `json:"max_memory,omitempty"` // bytes, of the agent's machine
 	OOMs      int64  `json:"ooms,omitempty"`
 	Abandoned bool   `json:"abandoned,omitempty"` // the agent ignored the end of its context
+
+	Driver  string  `json:"driver,omitempty"`  // of its machines; "docker+local" where they had several
+	Images  []Image `json:"images,omitempty"`  // of its machines, without those that have the driver's default
+	Network string  `json:"network,omitempty"` // policy of the agent's machine; several, in order, where it was changed between phases
+	Refused int64   `json:"refused,omitempty"` // what network policies refused: connections, and names that were not resolved
+}
+
+// An Image is what a machine was made of.
+type Image struct {
+	Role   string `json:"role"`             // agent, grader
+	Name   string `json:"name"`             // as the task or the configuration calls it
+	Digest string `json:"digest,omitempty"` // as the driver found it
 }
 
 // Usage counts tokens as agent/event.Usage does, and the calls.
@@ -147,6 +160,7 @@ type Usage struct {
 // Times of an attempt. Working is Agent less waiting for the journal, for a provider's back-off and for machines.
 type Times struct {
 	Wall    time.Duration `json:"wall_ns"`
+	Image   time.Duration `json:"image_ns,omitempty"` // getting images ready, or waiting for who does
 	Queue   time.Duration `json:"queue_ns,omitempty"` // waiting for room
 	Start   time.Duration `json:"start_ns,omitempty"` // making machines, setting up
 	Agent   time.Duration `json:"agent_ns,omitempty"`

@@ -1,0 +1,184 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// Images makes images ready before room for their machines is taken, for all trials of a run. What failed in a way that lasts is not tried
+// again for a while: each trial of a task that cannot be built says so, and the build runs once. Its exported fields are set before use.
+type Images struct {
+	// Get makes one image ready and returns its digest; it is sandbox.Driver.Prepare, and keeps Image.Timeout by itself, since waiting for
+	// somebody else's turn is not counted in that.
+	Get func(ctx context.Context, img sandbox.Image) (string, error)
+	// Timeout is for images that do not say it; 0: the driver's.
+	Timeout time.Duration
+	// Remember is how long a failure that lasts is not tried again; 0: 10 minutes.
+	Remember time.Duration
+
+	mu      sync.Mutex
+	failed  map[string]failedImage
+	digests map[string]string
+}
+
+type failedImage struct {
+	err   error
+	until time.Time
+}
+
+// Ready makes an image ready, on behalf of a task (its digest: two tasks may have builds of one name).
+func (m *Images) Ready(ctx context.Context, task string, img sandbox.Image) (digest string, err error) {
+	if img.IsZero() {
+		return "", nil
+	}
+	if img.Timeout == 0 {
+		img.Timeout = m.Timeout
+	}
+	key := img.Ref + "\x00" + img.Platform
+	if img.Built() {
+		key = strings.Join([]string{task, img.Name, img.Target, img.Dockerfile, key}, "\x00")
+	}
+	m.mu.Lock()
+	f, ok := m.failed[key]
+	m.mu.Unlock()
+	if ok && time.Now().Before(f.until) {
+		return "", f.err
+	}
+	digest, err = m.Get(ctx, img)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case err == nil:
+		if m.digests == nil {
+			m.digests = map[string]string{}
+		}
+		m.digests[imageName(img)] = digest
+		delete(m.failed, key)
+	case ctx.Err() == nil && lasting(err):
+		if m.failed == nil {
+			m.failed = map[string]failedImage{}
+		}
+		remember := m.Remember
+		if remember <= 0 {
+			remember = 10 * time.Minute
+		}
+		m.failed[key] = failedImage{err, time.Now().Add(remember)}
+	}
+	return digest, err
+}
+
+// Digests are those of the images that were made ready, by name.
+func (m *Images) Digests() map[string]string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(m.digests)
+}
+
+func lasting(err error) bool {
+	var sb *sandbox.Error
+	return errors.As(err, &sb) && sb.Lasting
+}
+
+// imageName is what people call an image.
+func imageName(img sandbox.Image) string {
+	switch {
+	case img.Name != "":
+		return img.Name
+	case img.Ref != "":
+		return img.Ref
+	}
+	return "Dockerfile"
+}
+
+// images makes the images of specs ready, services with them.
+func (a *attempt) images(ctx context.Context, role string, specs []sandbox.Spec) error {
+	if a.Images == nil {
+		return nil
+	}
+	defer a.since(func(t *record.Times) *time.Duration { return &t.Image })()
+	for _, s := range withServices(specs) {
+		img := s.Image
+		if img.IsZero() {
+			continue
+		}
+		if img.Platform == "" {
+			img.Platform = s.Platform
+		}
+		digest, err := a.Images.Ready(ctx, a.job.Task.Digest, img)
+		if err != nil {
+			return &errImage{imageName(img), err}
+		}
+		x := record.Image{Role: role, Name: a.Mask.String(imageName(img)), Digest: digest}
+		a.mu.Lock()
+		if !slices.Contains(a.made, x) {
+			a.made = append(a.made, x)
+		}
+		a.mu.Unlock()
+	}
+	return nil
+}
+
+func withServices(specs []sandbox.Spec) (out []sandbox.Spec) {
+	for _, s := range specs {
+		out = append(out, s)
+		for _, side := range s.Services {
+			out = append(out, withServices([]sandbox.Spec{side})...)
+		}
+	}
+	return out
+}
+
+// errImage is an image that could not be made ready.
+type errImage struct {
+	name string
+	err  error
+}
+
+func (e *errImage) Error() string { return "image " + e.name + ": " + e.err.Error() }
+func (e *errImage) Unwrap() error { return e.err }
+
+// imageFault says what an image that could not be made ready means. It is no evidence about an agent, whosever fault it is; and it is not
+// "skipped" either, which would take the trial out of the coverage as if nobody had wanted it. A failure that lasts is not tried again.
+func (a *attempt) imageFault(ctx context.Context, err error) cause {
+	c := phaseFault(ctx, "image", err)
+	if c.Fault.Status != record.Infra || c.Storage != nil {
+		return c
+	}
+	c.Fault.Class = "image"
+	if lasting(err) {
+		c.Again, c.Lasting = false, true
+	}
+	var sb *sandbox.Error
+	if !errors.As(err, &sb) || sb.Detail == "" {
+		return c
+	}
+	if end := lastLines(sb.Detail, 12, 2<<10); !strings.Contains(c.Fault.Text, strings.TrimSpace(end)) {
+		c.Fault.Text += "\n" + end
+	}
+	if b, err := a.log.PutBlob(context.WithoutCancel(ctx), "text/plain", strings.NewReader(sb.Detail)); err == nil {
+		c.Fault.Detail = b.SHA256
+	}
+	return c
+}
+
+// lastLines are the last lines of a text, at most n of them and max bytes.
+func lastLines(s string, n, max int) string {
+	s = strings.TrimRight(strings.ToValidUTF8(s, "\uFFFD"), "\n")
+	for i := len(s) - 1; i >= 0; i-- {
+		if s[i] == '\n' {
+			n--
+		}
+		if n == 0 || len(s)-i > max {
+			return "… " + strings.TrimLeft(strings.ToValidUTF8(s[i:], ""), "\n")
+		}
+	}
+	return s
+}

@@ -1,0 +1,145 @@
+package harness
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/evalrun/evalrun/agent/event"
+	"github.com/evalrun/evalrun/benchmarks"
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// A watched is a machine of an attempt. What its network policy refused is noted before it is gone.
+type watched struct {
+	sandbox.Sandbox
+	a    *attempt
+	role string
+}
+
+func (w *watched) Unwrap() sandbox.Sandbox { return w.Sandbox }
+
+func (w *watched) Close() error {
+	w.a.refused(w)
+	w.a.mu.Lock()
+	w.a.open = slices.DeleteFunc(w.a.open, func(o *watched) bool { return o == w })
+	w.a.mu.Unlock()
+	return w.Sandbox.Close()
+}
+
+// A rewired is a watched machine whose network policy can be changed; each change is noted.
+type rewired struct {
+	*watched
+	r sandbox.Rewirer
+}
+
+func (w *rewired) Unwrap() sandbox.Sandbox { return w.watched }
+
+func (w *rewired) Rewire(ctx context.Context, n sandbox.Network) error {
+	if err := w.r.Rewire(ctx, n); err != nil {
+		return err
+	}
+	w.a.policy(w.role, n)
+	_, err := w.a.log.Append(context.WithoutCancel(ctx), event.New(event.FromEnvironment, event.Info{What: "network", Text: w.role + ": " + policy(n)}))
+	return err
+}
+
+// watch takes a machine into the attempt's.
+func (a *attempt) watch(role string, sb sandbox.Sandbox) sandbox.Sandbox {
+	w := &watched{Sandbox: sb, a: a, role: role}
+	a.mu.Lock()
+	a.open = append(a.open, w)
+	a.mu.Unlock()
+	if r, ok := sandbox.As[sandbox.Rewirer](sb); ok {
+		return &rewired{w, r}
+	}
+	return w
+}
+
+// machines notes what an attempt's machines are: which drivers make them, and under which network policy the agent's begins.
+func (a *attempt) machines(needs benchmarks.Needs) {
+	var names []string
+	for _, s := range slices.Concat(needs.Agent, needs.Grader) {
+		name := a.Driver
+		if a.DriverOf != nil {
+			name = a.DriverOf(s)
+		}
+		if name != "" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	a.mu.Lock()
+	a.driver = strings.Join(names, "+")
+	a.mu.Unlock()
+	if len(needs.Agent) > 0 {
+		a.policy("agent", needs.Agent[0].Network)
+	}
+}
+
+// policy notes a network policy of the agent's machine.
+func (a *attempt) policy(role string, n sandbox.Network) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if text := policy(n); role == "agent" && (len(a.networks) == 0 || a.networks[len(a.networks)-1] != text) {
+		a.networks = append(a.networks, text)
+	}
+}
+
+// policy is a network policy in words.
+func policy(n sandbox.Network) string {
+	switch {
+	case n.None():
+		return "none"
+	case n.Mode == "allow" && len(n.Allow) == 0:
+		return "allow nothing"
+	case n.Mode == "allow":
+		return "allow " + strings.Join(n.Allow, " ")
+	}
+	return n.Mode
+}
+
+// A refusal is one place that one machine was kept from.
+type refusal struct {
+	machine, host string
+	port          int
+	why           string
+}
+
+// refusals notes what was refused to all machines that are open: at the end of a stage, and of grading.
+func (a *attempt) refusals() {
+	a.mu.Lock()
+	open := slices.Clone(a.open)
+	a.mu.Unlock()
+	for _, w := range open {
+		a.refused(w)
+	}
+}
+
+// refused notes what the network policy of a machine refused since it was asked last.
+func (a *attempt) refused(m *watched) {
+	w, ok := sandbox.As[sandbox.Warden](m.Sandbox)
+	if !ok {
+		return
+	}
+	for _, r := range w.Refused() {
+		key := refusal{m.ID(), r.Host, r.Port, r.Why}
+		a.mu.Lock()
+		n := r.Count - a.told[key]
+		if n > 0 {
+			if a.told == nil {
+				a.told = map[refusal]int64{}
+			}
+			a.told[key] = r.Count
+			a.nrefused += n
+		}
+		a.mu.Unlock()
+		if n <= 0 {
+			continue
+		}
+		note := event.New(event.FromEnvironment, event.NetworkRefused{Role: m.role, Host: cut(r.Host, 1<<10), Port: r.Port, Why: r.Why, Count: n})
+		if _, err := a.log.Append(context.Background(), note); err != nil {
+			a.Slog.Warn("what a network policy refused could not be noted", "trial", a.job.Trial, "err", err)
+			return
+		}
+	}
+}
