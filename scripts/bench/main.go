@@ -82,6 +82,7 @@ func run(only, binary, humaneval string, write bool) error {
 	}{
 		{"sessions", b.sessions}, {"at-once", b.atOnce}, {"many", b.many},
 		{"sandbox", b.sandbox}, {"humaneval", b.humanEval}, {"start", b.start},
+		{"containers", b.docker}, {"container-commands", b.containerCommands},
 	} {
 		if !match.MatchString(m.name) {
 			continue

@@ -1,0 +1,270 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// The trivial task of these measurements, in Harbor's format.
+const (
+	dockerImage = "evalrun-test/bookworm:1"
+	solve       = "echo 42 > /tmp/answer"
+	verify      = "#!/bin/bash\nmkdir -p /logs/verifier\nif [ \"$(cat /tmp/answer)\" = 42 ]; then r=1; else r=0; fi\necho $r > /logs/verifier/reward.txt\n"
+	taskTOML    = "schema_version = \"1.4\"\n[agent]\ntimeout_sec = 60\n[verifier]\ntimeout_sec = 60\n[environment]\ndocker_image = \"" + dockerImage + "\"\nnetwork_mode = \"no-network\"\n"
+	// openTOML is the same for Harbor itself, which starts one more container for a task without a network.
+	openTOML = "schema_version = \"1.4\"\n[agent]\ntimeout_sec = 60\n[verifier]\ntimeout_sec = 60\n[environment]\ndocker_image = \"" + dockerImage + "\"\n"
+)
+
+// harborTask writes the task into dir.
+func harborTask(dir, toml string) error {
+	for name, text := range map[string]string{
+		"task.toml": toml, "instruction.md": "Write 42 to /tmp/answer.\n", "environment/.keep": "",
+		"solution/solve.sh": "#!/bin/bash\n" + solve + "\n", "tests/test.sh": verify,
+	} {
+		p := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(p, []byte(text), 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// separate makes the task's grader a machine of its own.
+const separate = `[verifier.environment]
+docker_image = "evalrun-bench/verifier:1"
+network_mode = "no-network"
+`
+
+// docker measures trials of a trivial task in containers, beside the bare API and beside Harbor.
+func (b *bench) docker() error {
+	e := newEngine()
+	if err := e.call("GET", "/images/"+dockerImage+"/json", nil, nil); err != nil {
+		return fmt.Errorf("the image %s is not there (scripts/setup-test makes it): %w", dockerImage, err)
+	}
+	task := filepath.Join(b.work, "trivial")
+	if err := harborTask(task, taskTOML); err != nil {
+		return err
+	}
+	e.trial(dockerImage) // the first finds everything cold
+	b.ours(task, 1, 1)
+	var cpu, floor1 float64
+	for _, n := range []int{1, 4, 8} {
+		trials := 8 * max(1, n/2)
+		floor, err := b.atATime(n, trials, func() error { return e.trial(dockerImage) })
+		if err != nil {
+			return err
+		}
+		if n == 1 {
+			floor1 = floor
+		}
+		u, err := b.ours(task, n, trials)
+		if err != nil {
+			return err
+		}
+		b.add(fmt.Sprintf("container trial, %d at once", n), u.wall/float64(trials), 1.25*floor, floor, ms, "bare API")
+		cpu = u.cpu / float64(trials)
+	}
+	b.add("container trial: our CPU", cpu, 25e-3, 0, ms, "")
+	if err := b.inFlight(task); err != nil {
+		return err
+	}
+	if err := b.apart(e, floor1); err != nil {
+		return err
+	}
+	return b.harbor(task)
+}
+
+// ours plays the task with the oracle and returns what the whole run took, less what a run takes that plays nothing.
+func (b *bench) ours(task string, n, trials int) (usage, error) {
+	name := fmt.Sprintf("docker-%d-%d", n, time.Now().UnixNano())
+	return b.play("run", "harbor:"+task, "--agent", "oracle", "--sandbox", "docker", "-n", strconv.Itoa(n), "--repeats", strconv.Itoa(trials),
+		"-o", b.out(name), "--progress", "none")
+}
+
+// atATime does f trials times, n at once, and returns the time a trial.
+func (b *bench) atATime(n, trials int, f func() error) (float64, error) {
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var first error
+	begun := time.Now()
+	for i := range n {
+		wg.Go(func() {
+			for range trials/n + min(1, max(0, trials%n-i)) {
+				if err := f(); err != nil {
+					mu.Lock()
+					first = err
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return time.Since(begun).Seconds() / float64(trials), first
+}
+
+// inFlight measures our memory with trials under way.
+func (b *bench) inFlight(task string) error {
+	one, err := b.ours(task, 1, 8)
+	if err != nil {
+		return err
+	}
+	const n = 24
+	many, err := b.ours(task, n, n)
+	if err != nil {
+		return err
+	}
+	b.add(fmt.Sprintf("container trial: our memory, each of %d in flight", n), max(0, many.rss-one.rss)/(n-1), 1e6, 0, mb, "")
+	return nil
+}
+
+// apart measures what a grader's own container costs.
+func (b *bench) apart(e *engine, floor float64) error {
+	build := exec.Command("docker", "build", "-q", "-t", "evalrun-bench/verifier:1", "-")
+	build.Stdin = strings.NewReader("FROM " + dockerImage + "\nRUN mkdir -p /tests && printf '" + strings.ReplaceAll(verify, "\n", `\n`) + "' > /tests/test.sh && chmod +x /tests/test.sh\n")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("building the verifier's image: %w\n%s", err, out)
+	}
+	defer exec.Command("docker", "rmi", "evalrun-bench/verifier:1").Run()
+	one, err := b.atATime(1, 8, func() error {
+		id, err := e.create(dockerImage)
+		if err == nil {
+			err = e.remove(id)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	task := filepath.Join(b.work, "apart")
+	if err := harborTask(task, "artifacts = [\"/tmp/answer\"]\n"+taskTOML+separate); err != nil {
+		return err
+	}
+	shared, err := b.ours(filepath.Join(b.work, "trivial"), 1, 8)
+	if err != nil {
+		return err
+	}
+	two, err := b.ours(task, 1, 8)
+	if err != nil {
+		return err
+	}
+	b.add("a separate verifier costs", (two.wall-shared.wall)/8, 1.2*one, one, ms, "one more container")
+	return nil
+}
+
+// commands of a running container, beside the engine's own exec.
+func (b *bench) containerCommands() error {
+	out, err := exec.Command("go", "test", "./runtime/docker", "-run", "^$", "-bench", "Command|Put1MB|Get1MB|Session20", "-benchtime", "30x").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	for line := range strings.Lines(string(out)) {
+		f := strings.Fields(line)
+		if len(f) < 4 || !strings.HasPrefix(f[0], "Benchmark") {
+			continue
+		}
+		ns, err := strconv.ParseFloat(f[2], 64)
+		if err != nil {
+			continue
+		}
+		max := map[string]float64{"Command": 4e-3, "Session20": 100e-3, "Put1MB": 10e-3, "Get1MB": 10e-3}
+		name, _, _ := strings.Cut(strings.TrimPrefix(f[0], "Benchmark"), "-")
+		if m, ok := max[name]; ok {
+			b.add("in a running container: "+name, ns/1e9, m, 0, ms, "")
+		} else {
+			b.note("in a running container: "+name, ms(ns/1e9))
+		}
+	}
+	return nil
+}
+
+// harbor runs Harbor on the same task where it can be set up.
+func (b *bench) harbor(task string) error {
+	out, err := exec.Command("scripts/harbor").Output()
+	if err != nil {
+		b.note("Harbor on the same task", "not measured: scripts/harbor could not set it up")
+		return nil
+	}
+	dir := strings.TrimSpace(string(out))
+	open := filepath.Join(b.work, "trivial-open")
+	if err := harborTask(open, openTOML); err != nil {
+		return err
+	}
+	fast := filepath.Join(b.work, "fast.yaml")
+	if err := os.WriteFile(fast, []byte("services:\n  main:\n    stop_grace_period: 0s\n"), 0o644); err != nil {
+		return err
+	}
+	for _, n := range []int{1, 4, 8} {
+		trials := max(3, n)
+		cmd := exec.CommandContext(context.Background(), filepath.Join(dir, "venv/bin/harbor"), "run", "-p", open, "-a", "oracle", "-n", strconv.Itoa(n), "-k", strconv.Itoa(trials),
+			"--jobs-dir", filepath.Join(b.work, "jobs"), "-q", "--extra-docker-compose", fast)
+		cmd.Env = append(os.Environ(), "DOCKER_CONFIG="+filepath.Join(dir, "docker"), "HARBOR_TELEMETRY=off")
+		var text bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &text, &text
+		if err := cmd.Run(); err != nil {
+			return fmt.Errorf("harbor: %w\n%s", err, text.String())
+		}
+		wall, err := harborTime(filepath.Join(b.work, "jobs"))
+		if err != nil {
+			return err
+		}
+		os.RemoveAll(filepath.Join(b.work, "jobs"))
+		r := cmd.ProcessState.SysUsage().(*syscall.Rusage)
+		cpu := float64(r.Utime.Nano()+r.Stime.Nano()) / 1e9
+		u, err := b.ours(task, n, 2*trials)
+		if err != nil {
+			return err
+		}
+		us := u.wall / float64(2*trials)
+		b.note(fmt.Sprintf("Harbor 0.24.0 at its fastest, %d at once", n), fmt.Sprintf("%s a trial, %s CPU; evalrun in the same minute %s: %.1f times as fast",
+			ms(wall/float64(trials)), ms(cpu/float64(trials)), ms(us), wall/float64(trials)/us))
+	}
+	return nil
+}
+
+// harborTime is how long Harbor's only job took by its own account: the start of its interpreter does not count.
+func harborTime(jobs string) (float64, error) {
+	names, err := filepath.Glob(filepath.Join(jobs, "*", "result.json"))
+	if err != nil || len(names) != 1 {
+		return 0, fmt.Errorf("harbor left %d results, not one", len(names))
+	}
+	raw, err := os.ReadFile(names[0])
+	if err != nil {
+		return 0, err
+	}
+	var res struct {
+		Started  string `json:"started_at"`
+		Finished string `json:"finished_at"`
+		Stats    struct {
+			Errors int `json:"n_errored_trials"`
+		} `json:"stats"`
+	}
+	if err := json.Unmarshal(raw, &res); err != nil {
+		return 0, err
+	}
+	began, err1 := parseTime(res.Started)
+	ended, err2 := parseTime(res.Finished)
+	if err1 != nil || err2 != nil {
+		return 0, fmt.Errorf("harbor's result says neither when it began nor when it ended: %s", raw)
+	}
+	return ended.Sub(began).Seconds(), nil
+}
+
+func parseTime(s string) (time.Time, error) {
+	if t, err := time.Parse(time.RFC3339Nano, s); err == nil {
+		return t, nil
+	}
+	return time.Parse("2006-01-02T15:04:05.999999999", s)
+}
