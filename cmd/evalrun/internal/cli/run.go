@@ -170,12 +170,13 @@ func (a *app) header(r *wire.Ready, d *rundir.Dir) {
 	for _, l := range limits {
 		switch {
 		case l.Name == "workers", l.Name == "sandbox", l.Name == "machines at once",
-			strings.HasSuffix(l.Name, " limit") && r.Driver.Name() == "local": // where they are kept otherwise than one would expect
+			l.Name == "network" && l.Value != "none",
+			strings.HasSuffix(l.Name, " limit") && strings.Contains(r.Sandbox, "local"): // where they are kept otherwise than one would expect
 			s := l.Name + " " + l.Value
 			if what, ok := strings.CutSuffix(l.Name, " limit"); ok {
 				s = what + ": " + l.Value
 			}
-			if strings.HasPrefix(l.Why, "NO ISOLATION") {
+			if l.Name == "sandbox" && l.Why != "" {
 				s += " (" + l.Why + ")"
 			}
 			parts = append(parts, s)

@@ -51,6 +51,8 @@ type File struct {
 	Gates       []Gate   `json:"gates,omitempty" doc:"Thresholds that fail the run with exit code 4."`
 	MinCoverage *float64 `json:"min_coverage,omitempty" min:"0" max:"1" doc:"Least share of planned trials that must be evidence, else exit code 3. Default 1."`
 
+	Integrity string `json:"integrity,omitempty" enum:"warn,fail" doc:"What becomes of a trial whose grader found that the agent tampered with the grading: warn marks it with a flag, fail marks it and counts it 0. Default warn."`
+
 	KeepRequests bool `json:"keep_requests,omitempty" doc:"Keep each request to a model as it was sent, as a blob. Replies are always kept."`
 
 	EnvFile string            `json:"env_file,omitempty" doc:"A .env file with variables for secrets; the environment wins."`
@@ -153,13 +155,13 @@ type Phases struct {
 
 // A Sandbox is the machine of a trial.
 type Sandbox struct {
-	Driver  string   `json:"driver,omitempty" names:"driver" doc:"What makes machines: local (Linux namespaces), none (no isolation at all), fake (in memory), or auto, the best that works here. Default auto, which never picks none."`
-	Image   string   `json:"image,omitempty" doc:"Root file system; local: dir:/path."`
+	Driver  string   `json:"driver,omitempty" names:"driver" doc:"What makes machines: local (Linux namespaces), docker (containers), none (no isolation at all), fake (in memory), or auto, what each task needs: docker for one with an image, else local. Default auto."`
+	Image   string   `json:"image,omitempty" doc:"Root file system, in place of the task's: the name of an image, for docker, or dir:/path, an unpacked one, for local."`
 	CPU     float64  `json:"cpu,omitempty" min:"0" doc:"Cores."`
 	Memory  Size     `json:"memory,omitempty" doc:"Memory. Default: the task's, else the driver's; likewise pids and disk."`
 	Pids    int      `json:"pids,omitempty" min:"1" doc:"Processes."`
 	Disk    Size     `json:"disk,omitempty" doc:"What may be written."`
-	Network *Network `json:"network,omitempty" doc:"none, public, or the hosts that may be reached. Default: what the task says, else none."`
+	Network *Network `json:"network,omitempty" doc:"none, public, or the hosts that may be reached: names, *.wildcards, addresses, CIDR ranges. Default: what the task says, else none."`
 }
 
 // Pools bound what trials share.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"net/netip"
 	"regexp"
 	"strconv"
 	"strings"
@@ -247,8 +248,11 @@ func (n *Network) set(text string) error {
 
 func (n *Network) setList(hosts []string) error {
 	for _, h := range hosts {
-		if h == "" || strings.ContainsAny(h, "/ \t") {
-			return fmt.Errorf("%q is not a host; write example.org or example.org:443", h)
+		if _, err := netip.ParsePrefix(h); err == nil {
+			continue
+		}
+		if h == "" || strings.ContainsAny(h, "/ \t") || strings.Contains(strings.TrimPrefix(h, "*."), "*") {
+			return fmt.Errorf("%q is not a host; write example.org, *.example.org, an address or a range such as 192.0.2.0/24", h)
 		}
 	}
 	*n = Network{Mode: "allow", Allow: hosts}

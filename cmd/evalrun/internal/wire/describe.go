@@ -39,8 +39,10 @@ func (r *Ready) Limits() []Limit {
 	if r.Driver == nil {
 		add("sandbox", "no task needs a machine", "none needed")
 	} else {
-		what := map[string]string{"none": "NO ISOLATION: what runs can do all that you can do"}[r.Driver.Name()]
-		add("sandbox", what, "%s", r.Driver.Name())
+		add("sandbox", r.sandboxWhy(), "%s", r.Sandbox)
+		if r.Driver.Name() != "none" {
+			add("network", "what tasks and configuration say together", "%s", r.Needs.networks())
+		}
 		if r.Driver.Name() != "fake" {
 			memory, why := r.budget()
 			add("memory of all machines", why, "%s", size(memory))
@@ -66,7 +68,7 @@ func (r *Ready) Limits() []Limit {
 	for _, x := range []struct {
 		name string
 		d    config.Duration
-	}{{"start", p.Start}, {"command", p.Command}, {"collect", p.Collect}, {"grade", p.Grade}, {"close", p.Close}} {
+	}{{"image", p.Image}, {"start", p.Start}, {"command", p.Command}, {"collect", p.Collect}, {"grade", p.Grade}, {"close", p.Close}} {
 		add("phase "+x.name, "", "%s", x.d)
 	}
 	retry := r.retry()
@@ -86,6 +88,21 @@ func (r *Ready) Limits() []Limit {
 		}
 	}
 	return out
+}
+
+// sandboxWhy says what a driver's name does not.
+func (r *Ready) sandboxWhy() string {
+	switch {
+	case r.Driver.Name() == "none":
+		return "NO ISOLATION: what runs can do all that you can do"
+	case r.Driver.Name() == "auto" && len(r.Needs.Drivers) > 1:
+		var parts []string
+		for _, name := range slices.Sorted(maps.Keys(r.Needs.Drivers)) {
+			parts = append(parts, name+" for "+count(len(r.Needs.Drivers[name]), "task"))
+		}
+		return "what each task needs: " + strings.Join(parts, ", ")
+	}
+	return ""
 }
 
 // An Estimate is what a run may cost.

@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
+	"github.com/evalrun/evalrun/harness"
 	"github.com/evalrun/evalrun/runtime/fake"
 	"github.com/evalrun/evalrun/runtime/local"
 	"github.com/evalrun/evalrun/runtime/pool"
@@ -28,12 +31,10 @@ func driverKinds() []driverKind {
 	}
 }
 
-// OpenDriver opens a driver by its name and checks that it works here. The name auto picks the first that does, and never one without
-// isolation.
+// OpenDriver opens a driver by its name and checks that it works here.
 func OpenDriver(ctx context.Context, name string) (sandbox.Driver, error) {
-	var why []error
 	for _, k := range driverKinds() {
-		if k.Name != name && !(name == "auto" && k.auto) {
+		if k.Name != name {
 			continue
 		}
 		d, err := k.open()
@@ -42,25 +43,63 @@ func OpenDriver(ctx context.Context, name string) (sandbox.Driver, error) {
 				return d, nil
 			}
 		}
-		why = append(why, fmt.Errorf("driver %s does not work here: %w", k.Name, err))
+		return nil, fmt.Errorf("driver %s does not work here: %w", k.Name, err)
 	}
-	if why == nil {
-		return nil, fmt.Errorf("no driver is called %q", name)
-	}
-	return nil, errors.Join(why...)
+	return nil, fmt.Errorf("no driver is called %q", name)
 }
 
+// openDriver opens what the tasks need, before anything is spent.
 func (r *Ready) openDriver(ctx context.Context) error {
 	if !r.Needs.Machines {
 		return nil
 	}
-	d, err := OpenDriver(ctx, r.Eff.Sandbox.Driver)
-	if err != nil {
-		return fmt.Errorf("%w; see `evalrun doctor`, or, where what runs is trusted, ask for no isolation by --sandbox none", err)
+	if name := r.Eff.Sandbox.Driver; name != "auto" {
+		if name == "docker" && len(r.Needs.Bare) > 0 {
+			return fmt.Errorf("%s (%s) without an image of their own, which docker needs: name one by sandbox.image (on the command line --set sandbox.image=debian:bookworm), or leave out --sandbox docker",
+				count(len(r.Needs.Bare), "task"), some(r.Needs.Bare))
+		}
+		d, err := OpenDriver(ctx, name)
+		if err != nil {
+			return fmt.Errorf("%w; %s", err, driverHint(name))
+		}
+		r.Driver, r.Sandbox = d, name
+	} else {
+		c := newChoice()
+		r.Driver = c
+		names := slices.Sorted(maps.Keys(r.Needs.Drivers))
+		for _, name := range names {
+			if _, err := c.get(ctx, name); err != nil {
+				return fmt.Errorf("%s (%s): %w; %s", needing(name, len(r.Needs.Drivers[name])), some(r.Needs.Drivers[name]), err, driverHint(name))
+			}
+		}
+		r.Sandbox = strings.Join(names, "+")
 	}
-	r.Driver = d
 	r.openPool()
-	return r.images(ctx)
+	r.images = &harness.Images{Get: r.image}
+	if p := r.Eff.Phases; p != nil {
+		r.images.Timeout = p.Image.D()
+	}
+	return r.prepareImages(ctx)
+}
+
+// needing says for what a driver is needed.
+func needing(driver string, tasks int) string {
+	verb := "need"
+	if tasks == 1 {
+		verb = "needs"
+	}
+	what := "an isolated machine"
+	if driver == "docker" {
+		what = "a container engine for an image"
+	}
+	return fmt.Sprintf("%s %s %s", count(tasks, "task"), verb, what)
+}
+
+func driverHint(name string) string {
+	if name == "docker" {
+		return "start the engine, or name another by DOCKER_HOST, or leave those tasks out by --ids; see `evalrun doctor`"
+	}
+	return "see `evalrun doctor`, or, where what runs is trusted, ask for no isolation by --sandbox none"
 }
 
 // Drivers are all drivers, with why they do not work here.
@@ -118,27 +157,25 @@ func (r *Ready) budget() (memory int64, why string) {
 	return int64(float64(free) * memoryShare), "80 % of what is free"
 }
 
-// images makes the images that the configuration names ready, so that a missing one is told before the run and not by each trial.
-func (r *Ready) images(ctx context.Context) error {
-	r.digests = map[string]string{}
+// prepareImages makes the images that the configuration names ready, so that a missing one is told before the run and not by each trial.
+func (r *Ready) prepareImages(ctx context.Context) error {
 	for _, b := range r.benches {
 		img := b.Options.Sandbox.Image
-		if _, done := r.digests[img.Ref]; done || img.IsZero() {
+		if r.o.Dry && needsEngine(img) { // looking at a run pulls nothing
 			continue
 		}
-		digest, err := r.image(ctx, img)
-		if err != nil {
+		if _, err := r.images.Ready(ctx, "", img); err != nil {
 			return fmt.Errorf("image %s: %w", img.Ref, err)
 		}
-		r.digests[img.Ref] = digest
 	}
 	return nil
 }
 
+// image makes one image ready. The engine's driver keeps the image's time by itself, since waiting for another's build is not counted.
 func (r *Ready) image(ctx context.Context, img sandbox.Image) (string, error) {
-	if p := r.Eff.Phases; p != nil && p.Image > 0 {
+	if img.Timeout > 0 && !needsEngine(img) {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, p.Image.D(), fmt.Errorf("not ready within phases.image, %s", p.Image))
+		ctx, cancel = context.WithTimeoutCause(ctx, img.Timeout, fmt.Errorf("not ready within phases.image, %s", config.Duration(img.Timeout)))
 		defer cancel()
 	}
 	digest, err := r.Driver.Prepare(ctx, img)

@@ -40,6 +40,7 @@ type Ready struct {
 	Eff     *config.Effective
 	Plan    *record.Plan
 	Driver  sandbox.Driver // nil: no task needs a machine
+	Sandbox string         // name of the driver, or of those that auto has chosen: "docker+local"
 	Workers int
 	Needs   Needs
 	Notes   []string // remarks for the user
@@ -51,18 +52,11 @@ type Ready struct {
 	roles   *models        // limiters of their own, so that graders do not queue behind agents
 	plain   sandbox.Driver // of programs beside evalrun; nil: none was needed
 	plainMu sync.Mutex
-	digests map[string]string // of images
+	images  *harness.Images
 	benches []harness.Bench
 	// variant says which entry of benches an arm plays instead of the plan's benchmark: arms may have wishes of their own for machines.
 	variant map[[2]int]int
 	arms    []harness.Arm
-}
-
-// Needs is what tasks ask for, as far as they were looked at.
-type Needs struct {
-	Machines bool
-	Memory   int64 // of the largest session
-	Roles    []string
 }
 
 // Prepare checks and opens all that a configuration names, before anything is spent. planned is the plan of a run that goes on, nil for
@@ -152,7 +146,7 @@ func (r *Ready) openBenchmarks() error {
 			errs = append(errs, err)
 			continue
 		}
-		bench := harness.Bench{Benchmark: b, Options: benchmarks.Options{Raw: c.Options}, Roles: nil}
+		bench := harness.Bench{Benchmark: b, Options: benchmarks.Options{Raw: c.Options, Integrity: r.Eff.Integrity}, Roles: nil}
 		for name, m := range roles {
 			f, err := r.roles.factory(m, nil)
 			if err != nil {
@@ -289,100 +283,6 @@ func (r *Ready) same(p *record.Plan) error {
 		}
 	}
 	return nil
-}
-
-// noteBad tells of tasks that cannot be read.
-func (r *Ready) noteBad() {
-	n, first := 0, ""
-	for _, t := range r.Plan.Tasks {
-		if t.Bad == "" {
-			continue
-		}
-		if n++; first == "" {
-			first = t.Bad
-		}
-	}
-	verb := "are"
-	if n == 1 {
-		verb = "is"
-	}
-	if n > 0 {
-		r.Notes = append(r.Notes, fmt.Sprintf("%d of %d tasks cannot be read and %s skipped; the first: %s", n, len(r.Plan.Tasks), verb, first))
-	}
-}
-
-// surveyed bounds how many tasks are looked at before the run begins: what a task needs is asked again when it is played.
-const surveyed = 2000
-
-func (r *Ready) survey(ctx context.Context) error {
-	planned := map[string]map[string]bool{}
-	for _, t := range r.Plan.Tasks {
-		if t.Bad != "" {
-			continue
-		}
-		if planned[t.Benchmark] == nil {
-			planned[t.Benchmark] = map[string]bool{}
-		}
-		planned[t.Benchmark][t.ID] = true
-	}
-	for _, b := range r.benches {
-		ids := planned[b.Name()]
-		n := 0
-		for t, err := range b.Source().Tasks(ctx) {
-			if err != nil || !ids[t.ID] {
-				continue
-			}
-			if n++; n > min(surveyed, len(ids)) {
-				break
-			}
-			needs, err := b.Needs(t, b.Options)
-			if err != nil || needs.Skip != "" {
-				continue // the trial itself will say so
-			}
-			agent, grader := total(needs.Agent), total(needs.Grader)
-			session := max(agent, grader)
-			if needs.GradeLive {
-				session = agent + grader
-			}
-			r.Needs.Machines = r.Needs.Machines || len(needs.Agent)+len(needs.Grader) > 0
-			r.Needs.Memory = max(r.Needs.Memory, session)
-			for _, role := range needs.Roles {
-				if b.Roles[role] == nil {
-					return fmt.Errorf("benchmark %s asks for a model in the role %q; name one in the configuration: roles: {%s: openai/NAME}", b.Name(), role, role)
-				}
-				if !slices.Contains(r.Needs.Roles, role) {
-					r.Needs.Roles = append(r.Needs.Roles, role)
-				}
-			}
-		}
-	}
-	return ctx.Err()
-}
-
-// fits refuses a machine that the configuration makes larger than all of them may be together: each of its trials would be skipped.
-func (r *Ready) fits() error {
-	memory, why := r.budget()
-	if r.Driver == nil || r.Driver.Name() == "fake" || memory == 0 {
-		return nil
-	}
-	for _, a := range r.Eff.Arms {
-		if s := a.Sandbox; s != nil && int64(s.Memory) > memory {
-			return fmt.Errorf("arm %s: sandbox.memory: %s for one machine is more than there is for all of them together, %s (%s); lower it, or raise pools.memory",
-				a.Name, size(int64(s.Memory)), size(memory), why)
-		}
-	}
-	return nil
-}
-
-func total(specs []sandbox.Spec) (n int64) {
-	for _, s := range specs {
-		if s.Reserve.Memory > 0 {
-			n += s.Reserve.Memory
-		} else {
-			n += s.Memory
-		}
-	}
-	return n
 }
 
 // Restore makes a run ready again from its plan.

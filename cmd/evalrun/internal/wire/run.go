@@ -50,6 +50,7 @@ func (r *Ready) Run(ctx context.Context, d *rundir.Dir, c Control) (out Outcome,
 		return out, err
 	}
 	defer func() {
+		r.noteImages(run)
 		if e := finish(d, run, out, err); err == nil {
 			err = e
 		}
@@ -128,7 +129,7 @@ func (r *Ready) Run(ctx context.Context, d *rundir.Dir, c Control) (out Outcome,
 	if r.Driver != nil {
 		// Everything was closed; what is still there was missed.
 		me := self()
-		n, rerr := r.Driver.Reap(context.WithoutCancel(ctx), func(o sandbox.Owner) bool { return o.PID != me.PID && Alive(o) })
+		n, rerr := r.Driver.Reap(context.WithoutCancel(ctx), func(o sandbox.Owner) bool { return !(o.Host == me.Host && o.PID == me.PID) && Alive(o) })
 		out.Left = n
 		if rerr != nil {
 			r.o.Log.Warn("clearing what is left", "err", rerr)
@@ -168,7 +169,7 @@ func (r *Ready) begin(d *rundir.Dir) (*record.Run, error) {
 	run.Work = append(run.Work, record.Span{Began: time.Now().UTC()})
 	run.Version, run.Host = r.o.Version, hostFacts()
 	if r.Driver != nil {
-		run.Driver = r.Driver.Name()
+		run.Driver = r.Sandbox
 	}
 	run.Limits = map[string]string{}
 	for _, l := range r.Limits() {
@@ -178,11 +179,19 @@ func (r *Ready) begin(d *rundir.Dir) (*record.Run, error) {
 	for _, b := range r.Plan.Benchmarks {
 		run.Digests["benchmark/"+b.Name] = b.Digest
 	}
-	for ref, digest := range r.digests {
-		run.Digests["image/"+ref] = digest
-	}
+	r.noteImages(run)
 	run.Digests["prices"] = price.Default().Digest()
 	return run, d.WriteRun(run)
+}
+
+// noteImages puts the digests of images into a run's record, as far as they are known.
+func (r *Ready) noteImages(run *record.Run) {
+	if r.images == nil {
+		return
+	}
+	for name, digest := range r.images.Digests() {
+		run.Digests["image/"+name] = digest
+	}
 }
 
 func finish(d *rundir.Dir, run *record.Run, out Outcome, err error) error {
@@ -217,7 +226,10 @@ func (r *Ready) config(state *journal.State, d *rundir.Dir) (harness.Config, err
 	}
 	cfg.Mask = harness.NewMasker(r.env.Used()...)
 	if r.Driver != nil {
-		cfg.Driver, cfg.Provider = r.Driver.Name(), r.pool
+		cfg.Driver, cfg.Provider, cfg.Images = r.Sandbox, r.pool, r.images
+		if r.Eff.Sandbox.Driver == "auto" {
+			cfg.DriverOf = driverFor
+		}
 	}
 	if p := eff.Phases; p != nil {
 		cfg.Phases = harness.Phases{Start: p.Start.D(), Command: p.Command.D(), Collect: p.Collect.D(), Grade: p.Grade.D(), Close: p.Close.D(), Grace: p.Grace.D()}
