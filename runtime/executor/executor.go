@@ -50,11 +50,13 @@ type Options struct {
 	Gone func() error
 }
 
+// Container is the argument with which a driver starts the executor as process 1 of a container; its channel is the container's
+// standard input and output (no terminal), and a program by the name of "evalrun-init" is what it must be called.
+const Container = server.Container
+
 // New starts to speak over rw and tells the executor its configuration. The client owns rw from now on, also on error.
 func New(ctx context.Context, rw io.ReadWriteCloser, o Options) (*Client, error) {
-	c := &Client{id: o.ID, name: o.Driver, running: map[string]*wire.Stream{}, listeners: map[uint32]*listener{}, gone: o.Gone}
-	c.s = wire.NewSession(rw, wire.Options{Host: true, MaxFrame: wire.MaxReply, Accept: c.accept})
-	go c.s.Serve()
+	c := newClient(rw, o)
 	o.Config.Version = wire.Version
 	if _, err := c.ask(ctx, wire.KindHello, o.Config.Encode()); err != nil {
 		c.Close()
@@ -64,6 +66,13 @@ func New(ctx context.Context, rw io.ReadWriteCloser, o Options) (*Client, error)
 		go c.assure(o.Config.Orphan)
 	}
 	return c, nil
+}
+
+func newClient(rw io.ReadWriteCloser, o Options) *Client {
+	c := &Client{id: o.ID, name: o.Driver, running: map[string]*wire.Stream{}, listeners: map[uint32]*listener{}, gone: o.Gone}
+	c.s = wire.NewSession(rw, wire.Options{Host: true, MaxFrame: wire.MaxReply, Accept: c.accept})
+	go c.s.Serve()
+	return c
 }
 
 // assure tells the executor that its owner lives.
@@ -175,6 +184,10 @@ var errNoEnd = errors.New("the executor did not end the command in time")
 
 // Exec runs a command as sandbox.Sandbox's Exec promises, except that it does not know of OOM.
 func (c *Client) Exec(ctx context.Context, cmd sandbox.Command) (sandbox.Exit, error) {
+	return c.exec(ctx, cmd, false)
+}
+
+func (c *Client) exec(ctx context.Context, cmd sandbox.Command, entry bool) (sandbox.Exit, error) {
 	if len(cmd.Args) == 0 {
 		return sandbox.Exit{}, &sandbox.Error{Op: "exec", ID: c.id, Err: errors.New("a command without a program")}
 	}
@@ -184,7 +197,7 @@ func (c *Client) Exec(ctx context.Context, cmd sandbox.Command) (sandbox.Exit, e
 	req := wire.Exec{
 		ID: cmd.ID, Args: cmd.Args, Dir: cmd.Dir, User: cmd.User, Env: environ(cmd.Env),
 		Stdin: cmd.Stdin != nil, Merge: cmd.Stderr == nil, Discard: cmd.Stdout == nil,
-		Limit: cmd.Limit, FullLimit: cmd.FullLimit, Timeout: cmd.Timeout,
+		Limit: cmd.Limit, FullLimit: cmd.FullLimit, Timeout: cmd.Timeout, Entry: entry,
 	}
 	st, err := c.s.Open(wire.KindExec, req.Encode())
 	if err != nil {
@@ -272,7 +285,7 @@ func (c *Client) Exec(ctx context.Context, cmd sandbox.Command) (sandbox.Exit, e
 func exit(x wire.Exit) sandbox.Exit {
 	return sandbox.Exit{
 		Code: min(max(x.Code, -1), 255), Signal: short(x.Signal, 32), Full: short(x.Full, 4096), TimedOut: x.TimedOut,
-		Out: max(x.Out, 0), Err: max(x.Err, 0), Wall: max(x.Wall, 0), CPU: max(x.CPU, 0), MaxRSS: max(x.MaxRSS, 0),
+		Out: max(x.Out, 0), Err: max(x.Err, 0), Wall: max(x.Wall, 0), CPU: max(x.CPU, 0), MaxRSS: max(x.MaxRSS, 0), OOM: x.OOM,
 	}
 }
 
@@ -346,10 +359,19 @@ func (c *Client) Stats(ctx context.Context) (sandbox.Stats, error) {
 	if err != nil {
 		return sandbox.Stats{}, c.wrap(ctx, "stats", err)
 	}
-	pids, disk, cpu := int(d.Int()), d.Int(), time.Duration(d.Int())
-	st := sandbox.Stats{Pids: &pids, CPU: &cpu}
-	if disk >= 0 {
-		st.Disk = &disk
+	w := d.Stats()
+	if err := d.Err(); err != nil {
+		return sandbox.Stats{}, c.wrap(ctx, "stats", err)
 	}
-	return st, nil
+	known := func(n int64) *int64 {
+		if n < 0 {
+			return nil
+		}
+		return &n
+	}
+	pids := int(w.Pids)
+	return sandbox.Stats{
+		Pids: &pids, Disk: known(w.Disk), Memory: known(w.Memory), MaxMemory: known(w.MaxMemory), OOMKills: known(w.OOMKills),
+		CPU: (*time.Duration)(known(w.CPU)), Throttled: (*time.Duration)(known(w.Throttled)),
+	}, nil
 }

@@ -54,9 +54,9 @@ func guard() []unix.SockFilter {
 	}
 }
 
-// program is the filter. With perProcess, memory that belongs to no process and no file system is refused: no control group is there
+// program is the filter. With PerProcess, memory that belongs to no process and no file system is refused: no control group is there
 // to count it. Libraries go on without it.
-func program(perProcess bool) []unix.SockFilter {
+func program(r Rules) []unix.SockFilter {
 	stmt := func(code uint16, k uint32) unix.SockFilter { return unix.SockFilter{Code: code, K: k} }
 	const (
 		load = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
@@ -74,8 +74,12 @@ func program(perProcess bool) []unix.SockFilter {
 		return append([]unix.SockFilter{{Code: code, Jt: 0, Jf: uint8(len(body)), K: k}}, body...)
 	}
 	p := []unix.SockFilter{stmt(load, archOffset)}
-	// Another architecture's calls (32 bit) have other numbers: none of them.
-	p = append(p, unix.SockFilter{Code: jeq, Jt: 1, K: auditArch}, errno(unix.ENOSYS))
+	// Another architecture's calls (32 bit) have other numbers: none of them, or all that an engine's own filter allows.
+	other := errno(unix.ENOSYS)
+	if r.Container {
+		other = allow
+	}
+	p = append(p, unix.SockFilter{Code: jeq, Jt: 1, K: auditArch}, other)
 	p = append(p, stmt(load, nrOffset))
 	if auditArch == unix.AUDIT_ARCH_X86_64 {
 		p = append(p, when(jge, x32Bit, errno(unix.ENOSYS))...)
@@ -85,7 +89,7 @@ func program(perProcess bool) []unix.SockFilter {
 	}
 	// The flags of clone3 lie in memory, where a filter cannot look; told that there is none, libraries use clone.
 	p = append(p, when(jeq, unix.SYS_CLONE3, errno(unix.ENOSYS))...)
-	if perProcess {
+	if r.PerProcess {
 		for _, nr := range []uint32{unix.SYS_MEMFD_CREATE, unix.SYS_MEMFD_SECRET} {
 			p = append(p, when(jeq, nr, errno(unix.ENOSYS))...)
 		}
@@ -100,5 +104,7 @@ func program(perProcess bool) []unix.SockFilter {
 		sock = append(sock, when(jeq, f, errno(unix.EAFNOSUPPORT))...)
 	}
 	p = append(p, when(jeq, unix.SYS_SOCKET, append(sock, allow)...)...)
+	// Limits of process 1. Whoever has its users could set them, and a limit on processor time would be its end.
+	p = append(p, when(jeq, unix.SYS_PRLIMIT64, append(append([]unix.SockFilter{stmt(load, argOffset)}, when(jeq, 1, errno(unix.EPERM))...), allow)...)...)
 	return append(p, allow)
 }

@@ -29,44 +29,52 @@ type running struct {
 	req   wire.Exec
 	once  sync.Once
 	kill  chan struct{} // closed when the tree has to die
+	over  chan struct{} // closed when the command's end is known
 	quiet atomic.Bool
-	child atomic.Int32 // pid of the supervisor
+	fed   atomic.Bool                 // the whole input has come
+	child atomic.Int32                // pid of the supervisor
+	to    atomic.Pointer[wire.Stream] // where output goes: st, or for ENTRYPOINT that of the host which asked last
 }
+
+func (r *running) end() { r.once.Do(func() { close(r.kill) }) }
 
 // exec is called by the session's reader: it must not block.
 func (sv *server) exec(st *wire.Stream, body []byte) {
 	req, err := wire.DecodeExec(body)
 	if err != nil || len(req.Args) == 0 {
-		st.Send(wire.KindResult, wire.Fail(errors.New("a command without a program")))
-		st.Finish()
+		go sv.answer(st, func() (wire.Enc, error) { return nil, errors.New("a command without a program") })
 		return
 	}
-	r := &running{sv: sv, st: st, req: req, kill: make(chan struct{})}
+	r := &running{sv: sv, st: st, req: req, kill: make(chan struct{}), over: make(chan struct{})}
+	r.to.Store(st)
 	st.Control = func(kind byte, b []byte) {
 		switch kind {
 		case wire.KindQuiet:
 			r.quiet.Store(true)
 		case wire.KindReset:
 			r.quiet.Store(true)
-			r.once.Do(func() { close(r.kill) })
+			r.end()
 		case wire.KindSignal:
 			if sig := wire.NewDec(b).Int(); sig < 0 {
-				r.once.Do(func() { close(r.kill) })
+				r.end()
 			} else {
 				go r.signal(syscall.Signal(sig))
 			}
 		}
 	}
+	sv.mu.Lock()
+	sv.running[r] = struct{}{}
+	sv.mu.Unlock()
 	go func() {
-		exit, err := r.runOnce()
-		if err != nil {
-			st.Send(wire.KindResult, wire.Fail(err))
-		} else {
+		sv.answer(st, func() (wire.Enc, error) {
+			exit, err := r.runOnce()
 			e := wire.OK()
 			exit.Encode(&e)
-			st.Send(wire.KindResult, e)
-		}
-		st.Finish()
+			return e, err
+		})
+		sv.mu.Lock()
+		delete(sv.running, r)
+		sv.mu.Unlock()
 	}()
 }
 
@@ -94,6 +102,10 @@ func (r *running) runOnce() (wire.Exit, error) {
 	m := sv.byID[r.req.ID]
 	if m != nil {
 		sv.mu.Unlock()
+		if r.req.Entry && m.run.req.Entry {
+			m.run.to.Store(r.st) // what it prints from now on
+			r.follow(m.run)
+		}
 		select {
 		case <-m.done:
 			return m.exit, m.err
@@ -101,7 +113,7 @@ func (r *running) runOnce() (wire.Exit, error) {
 			return wire.Exit{}, errors.New("given up while waiting for the first command with this id")
 		}
 	}
-	m = &remembered{done: make(chan struct{})}
+	m = &remembered{done: make(chan struct{}), run: r}
 	sv.byID[r.req.ID] = m
 	sv.order = append(sv.order, r.req.ID)
 	if len(sv.order) > maxRemembered {
@@ -119,8 +131,20 @@ func (r *running) runOnce() (wire.Exit, error) {
 	}
 	sv.mu.Unlock()
 	m.exit, m.err = r.run()
+	close(r.over)
 	close(m.done)
 	return m.exit, m.err
+}
+
+// follow lets this request act on a command that another one has started: it is the same ENTRYPOINT, asked for by the next host.
+func (r *running) follow(first *running) {
+	go func() {
+		select {
+		case <-r.kill:
+			first.end()
+		case <-first.over:
+		}
+	}()
 }
 
 func (r *running) run() (wire.Exit, error) {
@@ -187,7 +211,7 @@ func (r *running) run() (wire.Exit, error) {
 		return fail(err)
 	}
 	l.status = fd
-	t, err := sv.start(l)
+	t, err := sv.start(l, req.Entry)
 	for _, f := range theirs {
 		f.Close()
 	}
@@ -246,6 +270,7 @@ func (r *running) run() (wire.Exit, error) {
 		rec = <-ended
 	}
 	wall := time.Since(begun)
+	oom := sv.usage.killed()
 	if stdin != nil {
 		stdin.Close()
 	}
@@ -265,6 +290,7 @@ func (r *running) run() (wire.Exit, error) {
 	} else {
 		x.Code = ws.ExitStatus()
 	}
+	x.OOM = oom && (x.Code != 0 || x.Signal != "")
 	out.finish(&x)
 	return x, nil
 }
@@ -320,12 +346,14 @@ func (r *running) feed(w *os.File) {
 			if _, err := w.Write(m.Body); err != nil {
 				// Nobody reads. The rest must still be taken, or a host that writes would wait.
 				for {
+					r.fed.Store(true) // it has what it wanted
 					if m, err := r.st.Recv(); err != nil || m.Kind == wire.KindEOF {
 						return
 					}
 				}
 			}
 		case wire.KindEOF:
+			r.fed.Store(true)
 			return
 		}
 	}
@@ -364,7 +392,13 @@ func (sv *server) prepare(req *wire.Exec) (*launch, error) {
 			return nil, err
 		}
 		l.setUser, l.uid, l.gid, l.groups = true, a.uid, a.gid, a.groups
-		add("HOME=" + a.home)
+		if _, ok := env["HOME"]; !ok || !sv.container {
+			add("HOME=" + a.home)
+		}
+	} else if _, ok := env["HOME"]; !ok && sv.container { // as engines do it
+		if a, err := lookup("0"); err == nil {
+			add("HOME=" + a.home)
+		}
 	}
 	for _, kv := range req.Env {
 		add(kv)

@@ -1,7 +1,10 @@
 package server
 
 import (
+	"os"
 	"runtime"
+	"strconv"
+	"strings"
 	"syscall"
 	"unsafe"
 
@@ -58,8 +61,9 @@ var (
 	supUsage  unix.Rusage
 	supOOM    bool
 	oomPath   = [...]byte{'/', 'p', 'r', 'o', 'c', '/', 's', 'e', 'l', 'f', '/', 'o', 'o', 'm', '_', 's', 'c', 'o', 'r', 'e', '_', 'a', 'd', 'j', 0}
-	oomHigh   = [...]byte{'5', '0', '0'}
-	oomZero   = [...]byte{'0'}
+	oomHigh   = []byte("500") // of commands: see setVictims
+	supOwn    = [5]byte{'0'}  // of supervisors: that of this process
+	supOwnLen = uintptr(1)
 	noSignals uint64
 	allSigs   = ^uint64(0)
 	sigDfl    [4]uint64 // struct sigaction of the kernel: handler, flags, restorer, mask; all zero is SIG_DFL
@@ -82,8 +86,23 @@ type forkResult struct {
 	err error
 }
 
+// setVictims makes commands better victims of the kernel's OOM killer than we are, however good we are ourselves.
+func setVictims() {
+	b, err := os.ReadFile("/proc/self/oom_score_adj")
+	if err != nil {
+		return
+	}
+	own, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil {
+		return
+	}
+	supOwnLen = uintptr(copy(supOwn[:], strconv.Itoa(own)))
+	oomHigh = []byte(strconv.Itoa(min(own+500, 1000)))
+}
+
 // newForker starts the thread and runs prepare on it.
 func newForker(prepare func() error) (*forker, error) {
+	setVictims()
 	f := &forker{in: make(chan forkRequest)}
 	ready := make(chan error, 1)
 	onThread(func() {
@@ -161,6 +180,7 @@ func fork(l *launch) (pid uintptr, errno syscall.Errno) {
 		nGroups        = uintptr(len(l.groups))
 		argv0          = l.argv0
 		rlimits        = l.rlimits
+		high, nHigh    = uintptr(unsafe.Pointer(&oomHigh[0])), uintptr(len(oomHigh))
 		failed         syscall.Errno
 	)
 	if len(l.groups) > 0 {
@@ -190,7 +210,7 @@ func fork(l *launch) (pid uintptr, errno syscall.Errno) {
 	if l.oom {
 		fd, _, failed = syscall.RawSyscall6(syscall.SYS_OPENAT, ^uintptr(99) /* AT_FDCWD */, uintptr(unsafe.Pointer(&oomPath)), syscall.O_WRONLY|syscall.O_CLOEXEC, 0, 0, 0)
 		if failed == 0 {
-			syscall.RawSyscall(syscall.SYS_WRITE, fd, uintptr(unsafe.Pointer(&oomHigh)), uintptr(len(oomHigh)))
+			syscall.RawSyscall(syscall.SYS_WRITE, fd, high, nHigh)
 			syscall.RawSyscall(syscall.SYS_CLOSE, fd, 0, 0)
 		}
 	}
@@ -207,13 +227,15 @@ func fork(l *launch) (pid uintptr, errno syscall.Errno) {
 		goto command
 	}
 
+	// A command that changes its user does it in our memory, and the kernel may have made that dumpable again.
+	syscall.RawSyscall6(syscall.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0, 0, 0, 0, 0)
 	syscall.RawSyscall(syscall.SYS_CLOSE, 0, 0, 0)
 	syscall.RawSyscall(syscall.SYS_CLOSE, 1, 0, 0)
 	syscall.RawSyscall(syscall.SYS_CLOSE, 2, 0, 0)
 	if supOOM {
 		fd, _, failed = syscall.RawSyscall6(syscall.SYS_OPENAT, ^uintptr(99), uintptr(unsafe.Pointer(&oomPath)), syscall.O_WRONLY|syscall.O_CLOEXEC, 0, 0, 0)
 		if failed == 0 {
-			syscall.RawSyscall(syscall.SYS_WRITE, fd, uintptr(unsafe.Pointer(&oomZero)), uintptr(len(oomZero)))
+			syscall.RawSyscall(syscall.SYS_WRITE, fd, uintptr(unsafe.Pointer(&supOwn)), supOwnLen)
 			syscall.RawSyscall(syscall.SYS_CLOSE, fd, 0, 0)
 		}
 	}

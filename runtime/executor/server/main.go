@@ -2,21 +2,36 @@ package server
 
 import (
 	"os"
+	"path"
 	"runtime"
 	"strconv"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/evalrun/evalrun/runtime/executor/isolate"
 )
 
+// Container is the argument of the executor as process 1 of a container.
+const Container = "container"
+
 // Main is the whole program, when this process was started to be an executor or a spawner: then it does not return.
 // Every program that may serve as its own executor calls it first of all.
 func Main() {
-	if len(os.Args) < 2 || os.Args[0] != isolate.Name {
+	if len(os.Args) < 2 || path.Base(os.Args[0]) != isolate.Name {
 		return
 	}
 	switch os.Args[1] {
+	case Container: // the channel is our standard input and output
+		if os.Getpid() != 1 {
+			break
+		}
+		c, err := streams()
+		if err != nil {
+			os.Stderr.WriteString("evalrun-init: taking the container's streams: " + err.Error() + "\n")
+			os.Exit(2)
+		}
+		os.Exit(serve(c, true, nil))
 	case "serve": // the channel is descriptor 3
 		if len(os.Args) < 3 {
 			os.Exit(2)
@@ -32,7 +47,8 @@ func Main() {
 		}
 		unix.CloseOnExec(3)
 		unix.SetNonblock(3, true)
-		os.Exit(Serve(os.NewFile(3, "channel"), tasks))
+		ch := os.NewFile(3, "channel")
+		os.Exit(serve(&channel{in: ch, out: ch}, false, tasks))
 	case "spawn": // the socket is descriptor 3
 		runtime.LockOSThread()
 		unix.CloseOnExec(3)
@@ -40,3 +56,16 @@ func Main() {
 	}
 	os.Exit(2)
 }
+
+// guardSelf keeps what is inside from reaching into this process and its copies, the supervisors: from reading their memory
+// and what they have open, and from tracing them (that is what being dumpable means to the kernel). A saved group unlike the
+// others makes them strangers also to those who have all the same users, as far as the kernel asks for groups: it does
+// so before one process may set another's limits, and a limit on processor time would be the end of process 1.
+func guardSelf() {
+	unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+	if os.Getpid() == 1 {
+		syscall.Setresgid(-1, -1, ownGroup) // fails where only one group is mapped: there a filter forbids it
+	}
+}
+
+const ownGroup = 65533

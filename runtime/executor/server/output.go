@@ -3,6 +3,7 @@ package server
 import (
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -27,6 +28,7 @@ type output struct {
 	full int64 // bytes kept
 	max  int64 // bytes to keep; ≤ 0: none
 	outs map[byte]*limited
+	lost atomic.Bool // the host to which it went was gone before all was handed on
 }
 
 // A limited stream hands on its head and holds its tail.
@@ -180,7 +182,9 @@ func (o *output) send(kind byte, b []byte) {
 	if o.r.quiet.Load() || (o.r.req.Discard && (kind == wire.KindData)) {
 		return
 	}
-	o.r.st.Send(kind, b)
+	if o.r.to.Load().Send(kind, b) != nil && !o.r.quiet.Load() {
+		o.lost.Store(true)
+	}
 }
 
 // say is a word of our own; it counts as output.
@@ -241,6 +245,7 @@ func (o *output) finish(x *wire.Exit) {
 	x.Out, x.Err = o.outs[wire.KindData].count, o.outs[wire.KindErr].count
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	cut = cut || o.lost.Load()
 	if cut && o.file == nil && o.max > 0 {
 		o.spill()
 	}

@@ -173,7 +173,7 @@ func (sv *server) listen(st *wire.Stream, port int) {
 		}
 		var id wire.Enc
 		id.Uint(uint64(st.ID()))
-		s, err := sv.s.Open(wire.KindAccepted, id)
+		s, err := st.Session().Open(wire.KindAccepted, id)
 		if err != nil {
 			c.Close()
 			return

@@ -25,58 +25,110 @@ import (
 )
 
 type server struct {
-	s    *wire.Session
-	cfg  wire.Config
-	init bool // we are process 1
-	fork *forker
-	born chan struct{}
+	c         *channel
+	cfg       wire.Config
+	init      bool // we are process 1
+	container bool // an engine has made the machine around us
+	fork      *forker
+	born      chan struct{}
+	usage     *usage
+	alone     *time.Timer // ends a container that no host speaks to
 
-	heard atomic.Int64 // when the host last spoke, in unix nanoseconds
+	heard atomic.Int64 // when a host last spoke, in unix nanoseconds
 
-	mu     sync.Mutex
-	ready  bool
-	trees  map[int]*tree // by the supervisor's pid
-	byID   map[string]*remembered
-	order  []string // of byID, oldest first
-	exited map[int]bool
-	spools int
+	// Of the goroutine that reads.
+	ready    bool
+	nonces   map[string]bool // of hosts that have come; none comes twice
+	greeting []byte          // the token for the host that has just come
+
+	mu      sync.Mutex
+	trees   map[int]*tree // by the supervisor's pid
+	byID    map[string]*remembered
+	order   []string // of byID, oldest first
+	running map[*running]struct{}
+	spools  int
 }
 
 // A tree is one command with all that came of it.
 type tree struct {
-	pid  int
-	gone chan struct{} // closed when the supervisor has been reaped
+	pid   int
+	entry bool          // of the machine's ENTRYPOINT
+	gone  chan struct{} // closed when the supervisor has been reaped
 }
 
 type remembered struct {
 	done chan struct{}
+	run  *running
 	exit wire.Exit
 	err  error
-	tree *tree
 }
 
 // maxRemembered exits are kept for callers that ask again.
 const maxRemembered = 4096
 
-// Serve speaks on ch until it ends. extra are descriptors of control files which the thread that starts commands
+// maxHosts may take a machine up again, one after the other.
+const maxHosts = 4096
+
+// helloLimit is how long a container waits for its first host: nobody closes its streams when that has died, and nothing else
+// was said about how long to live.
+const helloLimit = time.Minute
+
+// serve speaks on c until it ends. extra are descriptors of control files which the thread that starts commands
 // writes "0" to, and so enters these control groups.
-func Serve(ch *os.File, extra []int) int {
-	unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+func serve(c *channel, container bool, extra []int) int {
+	guardSelf()
 	sv := &server{
-		init:  os.Getpid() == 1,
+		c: c, init: os.Getpid() == 1, container: container,
 		born:  make(chan struct{}, 1),
-		trees: map[int]*tree{}, byID: map[string]*remembered{}, exited: map[int]bool{},
+		trees: map[int]*tree{}, byID: map[string]*remembered{}, running: map[*running]struct{}{}, nonces: map[string]bool{},
 	}
 	if sv.init {
 		ignoreSignals()
 	}
-	sv.heard.Store(time.Now().UnixNano())
-	sv.s = wire.NewSession(ch, wire.Options{MaxFrame: wire.MaxOpen, MaxStreams: 1 << 20, Accept: func(st *wire.Stream, kind byte, body []byte) {
-		sv.accept(st, kind, body, extra)
-	}, Heard: func() { sv.heard.Store(time.Now().UnixNano()) }})
-	sv.s.Serve()
+	hear := func() { sv.heard.Store(time.Now().UnixNano()) }
+	hear()
+	if container {
+		sv.alone = time.AfterFunc(helloLimit, c.close)
+	}
+	for {
+		l := c.leg(sv.greeting)
+		s := wire.NewSession(l, wire.Options{
+			MaxFrame: wire.MaxOpen, MaxStreams: 1 << 20, Heard: hear,
+			Accept: func(st *wire.Stream, kind byte, body []byte) { sv.accept(st, kind, body, extra) },
+		})
+		s.Serve()
+		l.Close()
+		if !c.found && !c.await() {
+			break
+		}
+		sv.drop(s)
+		hear()
+	}
 	sv.end()
 	return 0
+}
+
+// drop forgets a host that another one has followed. Its commands go on when they have an ID by which their end can be asked for,
+// unless they have read only a part of their input; all others are killed. ENTRYPOINT goes on.
+func (sv *server) drop(s *wire.Session) {
+	sv.mu.Lock()
+	defer sv.mu.Unlock()
+	for r := range sv.running {
+		if r.st.Session() == s && !r.req.Entry && (r.req.ID == "" || r.req.Stdin && !r.fed.Load()) {
+			r.end()
+		}
+	}
+}
+
+// welcome reports whether a token is one of a new host, and keeps the answer to it.
+func (sv *server) welcome(token []byte) bool {
+	nonce, ok := wire.CheckToken(sv.cfg.Key, wire.HostSpeaks, token)
+	if !ok || sv.nonces[string(nonce)] || len(sv.nonces) >= maxHosts {
+		return false
+	}
+	sv.nonces[string(nonce)] = true
+	sv.greeting = wire.Token(sv.cfg.Key, wire.ExecutorSpeaks, nonce)
+	return true
 }
 
 // ignoreSignals makes process 1 deaf to what is inside: whoever is root there may send it any signal, and Go's runtime would
@@ -100,18 +152,18 @@ func (sv *server) end() {
 	sv.killAll()
 }
 
+// own are requests that parts with files of their own answer: their init functions add them. A handler is called by the session's
+// reader with a body that is its own: it must not block, nor write to the stream.
+var own = map[byte]func(sv *server, st *wire.Stream, body []byte){}
+
 func (sv *server) accept(st *wire.Stream, kind byte, body []byte, extra []int) {
 	if kind == wire.KindHello {
-		if err := sv.hello(body, extra); err != nil {
-			st.Send(wire.KindResult, wire.Fail(err))
-		} else {
-			st.Send(wire.KindResult, wire.OK())
-		}
-		st.Finish()
+		err := sv.hello(body, extra)
+		go sv.answer(st, func() (wire.Enc, error) { return wire.OK(), err })
 		return
 	}
 	if !sv.ready {
-		sv.s.Close()
+		st.Session().Close()
 		return
 	}
 	b := append([]byte(nil), body...)
@@ -131,10 +183,19 @@ func (sv *server) accept(st *wire.Stream, kind byte, body []byte, extra []int) {
 	case wire.KindKillAll:
 		go sv.answer(st, func() (wire.Enc, error) { return wire.OK(), sv.killAll() })
 	case wire.KindRemember:
-		go sv.answer(st, func() (wire.Enc, error) { return sv.remember(wire.NewDec(b).String()) })
+		go sv.answer(st, func() (wire.Enc, error) { return sv.remember(st, wire.NewDec(b).String()) })
+	case wire.KindResume:
+		go sv.answer(st, func() (wire.Enc, error) {
+			e := wire.OK()
+			e.Int(int64(sv.cfg.Orphan))
+			return e, wire.CheckVersion(wire.NewDec(b).Uint())
+		})
 	default:
-		st.Send(wire.KindResult, wire.Fail(errors.New("the executor knows no such request")))
-		st.Finish()
+		if f := own[kind]; f != nil {
+			f(sv, st, b)
+			return
+		}
+		go sv.answer(st, func() (wire.Enc, error) { return nil, errors.New("the executor knows no such request") })
 	}
 }
 
@@ -157,6 +218,12 @@ func (sv *server) hello(body []byte, extra []int) error {
 		return err
 	}
 	sv.cfg = cfg
+	if cfg.Key != nil {
+		sv.c.valid = sv.welcome
+	}
+	if sv.container {
+		sv.usage = findUsage()
+	}
 	if len(cfg.Setup) > 0 {
 		if err := isolate.Setup(cfg.Setup); err != nil {
 			return err
@@ -177,7 +244,7 @@ func (sv *server) hello(body []byte, extra []int) error {
 		}
 		if cfg.Drop {
 			_, perProcess := cfg.Limits["as"]
-			return isolate.Drop(perProcess)
+			return isolate.Drop(isolate.Rules{PerProcess: perProcess, Setuid: cfg.Setuid, Container: sv.container})
 		}
 		if !sv.init {
 			return isolate.Guard()
@@ -196,6 +263,9 @@ func (sv *server) hello(body []byte, extra []int) error {
 	if cfg.Orphan > 0 {
 		go sv.watch()
 	}
+	if sv.alone != nil {
+		sv.alone.Stop()
+	}
 	sv.ready = true
 	return nil
 }
@@ -213,7 +283,7 @@ func (sv *server) watch() {
 	for {
 		left := sv.cfg.Orphan - time.Since(time.Unix(0, sv.heard.Load()))
 		if left <= 0 {
-			sv.s.Close()
+			sv.c.close()
 			return
 		}
 		time.Sleep(left)
@@ -221,7 +291,7 @@ func (sv *server) watch() {
 }
 
 // start forks a supervisor with its command.
-func (sv *server) start(l *launch) (*tree, error) {
+func (sv *server) start(l *launch, entry bool) (*tree, error) {
 	// The lock is held over the fork, so that the reaper knows every supervisor before it meets a dead one.
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
@@ -229,7 +299,7 @@ func (sv *server) start(l *launch) (*tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &tree{pid: pid, gone: make(chan struct{})}
+	t := &tree{pid: pid, entry: entry, gone: make(chan struct{})}
 	sv.trees[pid] = t
 	select {
 	case sv.born <- struct{}{}:
@@ -272,127 +342,8 @@ func (sv *server) reap() {
 	}
 }
 
-// killStrays kills what fell to us because its supervisor was killed.
-func (sv *server) killStrays() {
-	self := os.Getpid()
-	for range 1000 {
-		sv.mu.Lock()
-		var strays []int
-		ps := procs()
-		for _, p := range ps {
-			if p.ppid == self && !p.zombie && sv.trees[p.pid] == nil {
-				strays = append(strays, p.pid)
-				strays = append(strays, below(ps, p.pid)...)
-			}
-		}
-		sv.mu.Unlock()
-		if len(strays) == 0 {
-			return
-		}
-		for _, pid := range strays {
-			signalBelow(pid, self, syscall.SIGKILL)
-		}
-		for { // reap what is dead of them, so that the next look is not of zombies
-			sv.mu.Lock()
-			n := 0
-			for _, pid := range strays {
-				if sv.trees[pid] == nil {
-					if got, _ := syscall.Wait4(pid, nil, syscall.WNOHANG, nil); got > 0 {
-						n++
-					}
-				}
-			}
-			sv.mu.Unlock()
-			if n == 0 {
-				break
-			}
-		}
-		time.Sleep(200 * time.Microsecond)
-	}
-}
-
-// killTree ends one command with all that came of it.
-func (sv *server) killTree(t *tree, limit time.Duration) bool {
-	if sv.init {
-		sv.mu.Lock()
-		alone := len(sv.trees) == 1 && sv.trees[t.pid] != nil
-		if alone {
-			// Nothing else runs here: one call, which no fork can outrun, ends it all.
-			syscall.Kill(-1, syscall.SIGKILL)
-		}
-		sv.mu.Unlock()
-	}
-	return killTree(t.pid, t.gone, limit)
-}
-
-var errAlive = errors.New("some processes do not die")
-
-// killAll ends everything that was ever started, and returns when nothing of it is left.
-func (sv *server) killAll() error {
-	end := time.Now().Add(10 * time.Second)
-	if !sv.init {
-		for {
-			sv.mu.Lock()
-			var ts []*tree
-			for _, t := range sv.trees {
-				ts = append(ts, t)
-			}
-			sv.mu.Unlock()
-			if len(ts) == 0 {
-				sv.killStrays()
-				return nil
-			}
-			for _, t := range ts {
-				if !killTree(t.pid, t.gone, time.Until(end)) {
-					return errAlive
-				}
-			}
-		}
-	}
-	for time.Now().Before(end) {
-		syscall.Kill(-1, syscall.SIGKILL)
-		sv.mu.Lock()
-		n := len(sv.trees)
-		sv.mu.Unlock()
-		if n == 0 {
-			if ps := below(procs(), 1); len(ps) == 0 {
-				return nil
-			}
-		}
-		time.Sleep(200 * time.Microsecond)
-	}
-	return errAlive
-}
-
-func (sv *server) stats() (wire.Enc, error) {
-	sv.mu.Lock()
-	roots := make([]int, 0, len(sv.trees))
-	for pid := range sv.trees {
-		roots = append(roots, pid)
-	}
-	sv.mu.Unlock()
-	st := wire.Stats{Disk: -1}
-	ps := procs()
-	for _, r := range roots {
-		st.Pids += len(below(ps, r))
-	}
-	var fs unix.Statfs_t
-	if sv.init && unix.Statfs("/", &fs) == nil {
-		st.Disk = int64(fs.Blocks-fs.Bfree) * int64(fs.Bsize)
-	}
-	var ru unix.Rusage
-	if unix.Getrusage(unix.RUSAGE_CHILDREN, &ru) == nil {
-		st.CPU = time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
-	}
-	e := wire.OK()
-	e.Int(int64(st.Pids))
-	e.Int(st.Disk)
-	e.Int(int64(st.CPU))
-	return e, nil
-}
-
 // remember answers a host that asks again for a command's end. It waits for one that still runs.
-func (sv *server) remember(id string) (wire.Enc, error) {
+func (sv *server) remember(st *wire.Stream, id string) (wire.Enc, error) {
 	sv.mu.Lock()
 	r := sv.byID[id]
 	sv.mu.Unlock()
@@ -401,7 +352,20 @@ func (sv *server) remember(id string) (wire.Enc, error) {
 		e.Bool(false)
 		return e, nil
 	}
-	<-r.done
+	gone := make(chan struct{})
+	go func() {
+		for { // nothing more is said on this stream
+			if _, err := st.Recv(); err != nil {
+				close(gone)
+				return
+			}
+		}
+	}()
+	select {
+	case <-r.done:
+	case <-gone:
+		return nil, wire.ErrClosed
+	}
 	if r.err != nil {
 		return nil, r.err
 	}

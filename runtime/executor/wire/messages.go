@@ -7,7 +7,7 @@ import (
 )
 
 // Version of the protocol. Both sides must have the same: the executor comes out of the host's own binary.
-const Version = 1
+const Version = 2
 
 // Kinds that open a stream, with the body they carry and what comes back.
 const (
@@ -21,7 +21,10 @@ const (
 	KindStats               // → Result, body: Stats
 	KindKillAll             // → Result
 	KindRemember            // String id → Result, body: Bool known, Exit
+	KindResume              // Uint version → Result, body: Int orphan; the first word of a host that has taken the machine up again
 )
+
+// Kinds from 0x20 up to KindData belong to parts of the executor with files of their own: 0x20 to look.go, 0x30 to tun.go.
 
 // Config is the host's first message.
 type Config struct {
@@ -35,6 +38,8 @@ type Config struct {
 	Limits  map[string]uint64 // of every command: "nproc", "as", "nofile", "core", "fsize", "data"
 	Setup   []byte            // for isolate, before anything else
 	Drop    bool              // drop capabilities, forbid new privileges, filter system calls
+	Setuid  bool              // with Drop: setuid programs work, so new privileges, up to the kept ones, are not forbidden, and no call is filtered
+	Key     []byte            // KeyLen random bytes, by which another host can take the machine up again; nil: none can
 }
 
 func (c *Config) Encode() []byte {
@@ -53,14 +58,24 @@ func (c *Config) Encode() []byte {
 	}
 	e.String(string(c.Setup))
 	e.Bool(c.Drop)
+	e.Bool(c.Setuid)
+	e.String(string(c.Key))
 	return e
+}
+
+// CheckVersion refuses a host that speaks another version.
+func CheckVersion(v uint64) error {
+	if v != Version {
+		return errors.New("the executor speaks another version of the protocol; run make to build it again")
+	}
+	return nil
 }
 
 func DecodeConfig(b []byte) (c Config, err error) {
 	d := NewDec(b)
 	c.Version = d.Uint()
-	if c.Version != Version {
-		return c, errors.New("the executor speaks another version of the protocol; run make to build it again")
+	if err := CheckVersion(c.Version); err != nil {
+		return c, err
 	}
 	c.Root = d.String()
 	c.Env = d.Strings()
@@ -77,6 +92,13 @@ func DecodeConfig(b []byte) (c Config, err error) {
 	}
 	c.Setup = []byte(d.String())
 	c.Drop = d.Bool()
+	c.Setuid = d.Bool()
+	if k := d.String(); k != "" {
+		c.Key = []byte(k)
+	}
+	if len(c.Key) != 0 && len(c.Key) != KeyLen {
+		return c, errors.New("a key of another length")
+	}
 	return c, d.Err()
 }
 
@@ -91,6 +113,7 @@ type Exec struct {
 	Discard          bool // no stdout (with Merge: no output at all)
 	Limit, FullLimit int64
 	Timeout          time.Duration
+	Entry            bool // the machine's ENTRYPOINT: KillAll leaves it alone, and so does the end of a host
 }
 
 func (x *Exec) Encode() []byte {
@@ -106,6 +129,7 @@ func (x *Exec) Encode() []byte {
 	e.Int(x.Limit)
 	e.Int(x.FullLimit)
 	e.Int(int64(x.Timeout))
+	e.Bool(x.Entry)
 	return e
 }
 
@@ -122,6 +146,7 @@ func DecodeExec(b []byte) (x Exec, err error) {
 	x.Limit = d.Int()
 	x.FullLimit = d.Int()
 	x.Timeout = time.Duration(d.Int())
+	x.Entry = d.Bool()
 	return x, d.Err()
 }
 
@@ -133,6 +158,7 @@ type Exit struct {
 	Out, Err     int64
 	Wall, CPU    time.Duration
 	MaxRSS       int64
+	OOM          bool // the kernel has killed for the machine's memory limit meanwhile; only where that can be seen from inside
 }
 
 func (x *Exit) Encode(e *Enc) {
@@ -145,6 +171,7 @@ func (x *Exit) Encode(e *Enc) {
 	e.Int(int64(x.Wall))
 	e.Int(int64(x.CPU))
 	e.Int(x.MaxRSS)
+	e.Bool(x.OOM)
 }
 
 // Exit reads an Exit.
@@ -158,14 +185,34 @@ func (d *Dec) Exit() (x Exit) {
 	x.Wall = time.Duration(d.Int())
 	x.CPU = time.Duration(d.Int())
 	x.MaxRSS = d.Int()
+	x.OOM = d.Bool()
 	return x
 }
 
 // Stats as the executor sees them; -1: not known.
 type Stats struct {
-	Pids int
-	Disk int64
-	CPU  time.Duration
+	Pids                              int64
+	Disk, Memory, MaxMemory, OOMKills int64
+	CPU, Throttled                    int64 // ns
+}
+
+func (s *Stats) fields() []*int64 {
+	return []*int64{&s.Pids, &s.Disk, &s.Memory, &s.MaxMemory, &s.OOMKills, &s.CPU, &s.Throttled}
+}
+
+// Encode appends the numbers.
+func (s *Stats) Encode(e *Enc) {
+	for _, f := range s.fields() {
+		e.Int(*f)
+	}
+}
+
+// Stats reads Stats.
+func (d *Dec) Stats() (s Stats) {
+	for _, f := range s.fields() {
+		*f = d.Int()
+	}
+	return s
 }
 
 // Failures that a Result can name, beside the text.

@@ -7,6 +7,10 @@
 //	stream              uint32  host's are odd, executor's even, 0 is the session itself
 //	kind                uint8
 //	body
+//	end                 uint8, 0
+//
+// The last byte makes a frame whole: what a host began and never finished, followed by the token of the next host, in which
+// there is no 0, is never taken for a frame (see [Token]).
 //
 // Either side opens streams ([Session.Open]; the other side's [Options].Accept sees them). Data kinds take credit: a
 // sender has [Window] bytes in flight for a stream and waits until the receiver has consumed some. So a slow
@@ -48,9 +52,10 @@ const (
 	// MaxReply is the longest body that a host takes from an executor.
 	MaxReply = 64 << 10
 
-	headerLen = 9
-	overhead  = 64      // what a queued message counts besides its bytes
-	maxQueue  = 4 << 10 // small messages that may wait on a stream
+	headerLen  = 9
+	trailerLen = 1
+	overhead   = 64      // what a queued message counts besides its bytes
+	maxQueue   = 4 << 10 // small messages that may wait on a stream
 )
 
 var (
@@ -91,6 +96,7 @@ type Session struct {
 	done    chan struct{}
 	pings   map[uint64]chan struct{}
 	pingN   uint64
+	pongs   int
 }
 
 // NewSession makes a session over rw. The caller runs Serve.
@@ -199,6 +205,7 @@ func (s *Session) write(id uint32, kind byte, body []byte) error {
 	b = binary.BigEndian.AppendUint32(b, id)
 	b = append(b, kind)
 	b = append(b, body...)
+	b = append(b, 0)
 	if cap(b) <= MaxData+1024 {
 		s.wbuf = b
 	}
@@ -259,12 +266,11 @@ func (s *Session) serve() error {
 func (s *Session) control(kind byte, body []byte) error {
 	switch kind {
 	case KindPing:
-		// The answer must not block the reader: the other side could be stuck in a write to us.
-		b := append([]byte(nil), body...)
-		if len(b) > 16 {
+		if len(body) > 16 {
 			return ErrProtocol
 		}
-		return s.write(0, KindPong, b)
+		s.pong(append([]byte(nil), body...))
+		return nil
 	case KindPong:
 		d := NewDec(body)
 		n := d.Uint()
@@ -277,6 +283,26 @@ func (s *Session) control(kind byte, body []byte) error {
 		return nil
 	}
 	return ErrProtocol
+}
+
+// maxPongs wait to be written at most; further pings get no answer, as nobody reads.
+const maxPongs = 64
+
+// pong answers in a goroutine of its own. The reader never writes: where nobody reads what we write, it would not hear the
+// next host.
+func (s *Session) pong(body []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.pongs == maxPongs {
+		return
+	}
+	s.pongs++
+	go func() {
+		s.write(0, KindPong, body)
+		s.mu.Lock()
+		s.pongs--
+		s.mu.Unlock()
+	}()
 }
 
 func (s *Session) accept(id uint32, kind byte, body []byte) error {
@@ -329,14 +355,18 @@ func (f *frameReader) next() (id uint32, kind byte, body []byte, err error) {
 	if uint64(n) > uint64(f.max) {
 		return 0, 0, nil, ErrProtocol
 	}
-	if err := f.fill(headerLen + int(n)); err != nil {
+	all := headerLen + int(n) + trailerLen
+	if err := f.fill(all); err != nil {
 		if err == io.EOF {
 			err = io.ErrUnexpectedEOF
 		}
 		return 0, 0, nil, err
 	}
 	body = f.buf[f.start+headerLen : f.start+headerLen+int(n)]
-	f.start += headerLen + int(n)
+	if f.buf[f.start+all-1] != 0 {
+		return 0, 0, nil, ErrProtocol
+	}
+	f.start += all
 	return id, kind, body, nil
 }
 
@@ -350,13 +380,16 @@ func (f *frameReader) fill(n int) error {
 		f.end -= f.start
 		f.start = 0
 	}
-	const small = 4 << 10
-	if len(f.buf) > MaxData+headerLen && n <= MaxData { // a long frame has passed: give its buffer back
-		f.buf = append(make([]byte, 0, MaxData+headerLen), f.buf[:f.end]...)[:f.end]
+	const (
+		small = 4 << 10
+		most  = headerLen + MaxData + trailerLen
+	)
+	if len(f.buf) > most && n <= MaxData { // a long frame has passed: give its buffer back
+		f.buf = append(make([]byte, 0, most), f.buf[:f.end]...)[:f.end]
 		f.buf = f.buf[:cap(f.buf)]
 	}
 	if len(f.buf) < n {
-		size := max(n, small, min(2*len(f.buf), MaxData+headerLen))
+		size := max(n, small, min(2*len(f.buf), most))
 		b := make([]byte, size)
 		copy(b, f.buf[:f.end])
 		f.buf = b

@@ -42,6 +42,9 @@ func newStream(s *Session, id uint32) *Stream {
 // ID is the stream's number.
 func (st *Stream) ID() uint32 { return st.id }
 
+// Session is what the stream belongs to.
+func (st *Stream) Session() *Session { return st.s }
+
 func isData(kind byte) bool { return kind == KindData || kind == KindErr }
 
 // take is called by the session's reader.

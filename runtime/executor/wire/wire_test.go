@@ -120,7 +120,7 @@ func TestCredit(t *testing.T) {
 func frame(id uint32, kind byte, body []byte) []byte {
 	b := binary.BigEndian.AppendUint32(nil, uint32(len(body)))
 	b = binary.BigEndian.AppendUint32(b, id)
-	return append(append(b, kind), body...)
+	return append(append(append(b, kind), body...), 0)
 }
 
 // hostile sends bytes to a host that has one open stream, and returns how its session ended.
@@ -180,6 +180,7 @@ func TestHostilePeer(t *testing.T) {
 		{"streams of ours", over(1, frame(3, KindAccepted, nil))},
 		{"an open stream opened", over(1, frame(1, KindExec, nil))},
 		{"a control frame that does not exist", over(1, frame(0, 0xff, nil))},
+		{"a frame without its end", over(1, append(frame(1, KindResult, nil)[:headerLen], "x"...))},
 		{"a ping with a novel in it", over(1, frame(0, KindPing, make([]byte, 1000)))},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -205,12 +206,12 @@ func TestMessages(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		x := Exec{
 			ID: rapid.String().Draw(t, "id"), Args: rapid.SliceOfN(rapid.String(), 1, 5).Draw(t, "args"), Dir: rapid.String().Draw(t, "dir"),
-			Stdin: rapid.Bool().Draw(t, "stdin"), Limit: rapid.Int64().Draw(t, "limit"), Timeout: time.Duration(rapid.Int64().Draw(t, "timeout")),
+			Stdin: rapid.Bool().Draw(t, "stdin"), Limit: rapid.Int64().Draw(t, "limit"), Timeout: time.Duration(rapid.Int64().Draw(t, "timeout")), Entry: rapid.Bool().Draw(t, "entry"),
 		}
 		if got, err := DecodeExec(x.Encode()); err != nil || !reflect.DeepEqual(got, x) {
 			t.Fatalf("%+v became %+v, %v", x, got, err)
 		}
-		c := Config{Version: Version, Root: x.Dir, Env: x.Args, Limits: map[string]uint64{"a": 1, "b": 2}, Setup: []byte{1}, Drop: true}
+		c := Config{Version: Version, Root: x.Dir, Env: x.Args, Limits: map[string]uint64{"a": 1, "b": 2}, Setup: []byte{1}, Drop: true, Setuid: true, Key: make([]byte, KeyLen)}
 		if got, err := DecodeConfig(c.Encode()); err != nil || !reflect.DeepEqual(got, c) {
 			t.Fatalf("%+v became %+v, %v", c, got, err)
 		}

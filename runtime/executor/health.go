@@ -1,0 +1,139 @@
+package executor
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// An Execer runs commands in a machine: a [Client] or a sandbox.
+type Execer interface {
+	Exec(ctx context.Context, cmd sandbox.Command) (sandbox.Exit, error)
+}
+
+// What a health check means that does not say it: as engines have it.
+const (
+	healthInterval      = 30 * time.Second
+	healthTimeout       = 30 * time.Second
+	healthStartInterval = 5 * time.Second
+	healthRetries       = 3
+
+	healthOutput = 4 << 10
+)
+
+// Unhealthy says that a machine's health check never succeeded.
+type Unhealthy struct {
+	Tries  int    // how often it was checked
+	Why    string // "the check ended with code 1", "the process that is checked has ended" …
+	Output string // the end of what the last check printed; hostile
+}
+
+func (u *Unhealthy) Error() string {
+	s := fmt.Sprintf("not healthy after %d checks: %s", u.Tries, u.Why)
+	if u.Tries == 1 {
+		s = "not healthy after 1 check: " + u.Why
+	}
+	if out := strings.TrimSpace(u.Output); out != "" {
+		if i := strings.LastIndexByte(out, '\n'); i >= 0 {
+			out = strings.TrimSpace(out[i+1:])
+		}
+		s += ": " + short(out, 200)
+	}
+	return s
+}
+
+// WaitHealthy runs a machine's health check until it succeeds once, and then returns nil; so it does at once where there is
+// nothing to check. The first check comes at once. One that begins before the start period is over may fail without being counted, and
+// is followed by a wait of the start interval; after that the wait is the interval, and as many failures in a row as there are retries end it
+// with an [Unhealthy] error. A check that passes its time-out is killed, and has failed. Zero fields mean what engines
+// take them for: interval and time-out 30 s, no start period, start interval 5 s, 3 retries. When ended is closed, which may be nil, there is
+// nothing left that could become healthy: that is an Unhealthy error as well. Other errors are ctx's and the machine's own.
+func WaitHealthy(ctx context.Context, m Execer, h sandbox.Health, ended <-chan struct{}) error {
+	args := healthArgs(h.Test)
+	if args == nil {
+		return nil
+	}
+	interval, startInterval := or(h.Interval, healthInterval), or(h.StartInterval, healthStartInterval)
+	retries := h.Retries
+	if retries <= 0 {
+		retries = healthRetries
+	}
+	begun := time.Now()
+	u := &Unhealthy{}
+	for failures := 0; ; {
+		starting := time.Since(begun) < h.StartPeriod
+		var out bytes.Buffer
+		x, err := m.Exec(ctx, sandbox.Command{Args: args, Timeout: or(h.Timeout, healthTimeout), Stdout: &out, Limit: healthOutput, FullLimit: -1})
+		if err != nil {
+			return err
+		}
+		if x.Code == 0 && !x.TimedOut {
+			return nil
+		}
+		u.Tries++
+		u.Output = strings.ToValidUTF8(out.String(), "\ufffd")
+		switch {
+		case x.TimedOut:
+			u.Why = fmt.Sprintf("the check took longer than %v", or(h.Timeout, healthTimeout))
+		case x.Signal != "":
+			u.Why = "the check was ended by " + x.Signal
+		default:
+			u.Why = fmt.Sprintf("the check ended with code %d", x.Code)
+		}
+		wait := startInterval
+		if !starting {
+			wait = interval
+			if failures++; failures >= retries {
+				return u.error()
+			}
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ended:
+			timer.Stop()
+			u.Why = "what it checks has ended; its last word: " + u.Why
+			return u.error()
+		case <-ctx.Done():
+			timer.Stop()
+			return &sandbox.Error{Op: "health check", Err: fmt.Errorf("%w (%w)", context.Cause(ctx), u), Detail: u.Output}
+		}
+	}
+}
+
+func (u *Unhealthy) error() error {
+	return &sandbox.Error{Op: "health check", Err: u, Detail: u.Output}
+}
+
+func or(d, otherwise time.Duration) time.Duration {
+	if d <= 0 {
+		return otherwise
+	}
+	return d
+}
+
+// healthArgs is the command of a check; nil: none.
+func healthArgs(test []string) []string {
+	if len(test) == 0 {
+		return nil
+	}
+	switch test[0] {
+	case "NONE", "":
+		return nil
+	case "CMD":
+		if len(test) == 1 {
+			return nil
+		}
+		return test[1:]
+	case "CMD-SHELL":
+		if len(test) == 1 {
+			return nil
+		}
+		return []string{"/bin/sh", "-c", strings.Join(test[1:], " ")}
+	}
+	return test
+}

@@ -1,0 +1,177 @@
+package server
+
+import (
+	"bytes"
+	"os"
+	"strconv"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/evalrun/evalrun/runtime/executor/wire"
+)
+
+// A usage reads what the machine uses from the control groups that its engine shows inside: at the root of what is mounted,
+// as the engine gives a container a view of its own.
+type usage struct {
+	v2   bool
+	mu   sync.Mutex
+	oom  int // descriptor of the file with the kernel's kills; it is read after each command
+	last int64
+}
+
+const (
+	groupsAt = "/sys/fs/cgroup/"
+
+	cgroup1Magic = 0x27e0eb
+	cgroup2Magic = 0x63677270
+)
+
+// findUsage returns nil where nothing is shown.
+func findUsage() *usage {
+	u := &usage{oom: -1}
+	for _, f := range []struct {
+		name string
+		v2   bool
+	}{{"memory.events", true}, {"memory/memory.oom_control", false}} {
+		fd, err := unix.Open(groupsAt+f.name, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+		if err != nil {
+			continue
+		}
+		if fd, err = highFD(fd, nil); err != nil || !isGroup(fd) {
+			unix.Close(fd)
+			continue
+		}
+		u.oom, u.v2 = fd, f.v2
+		u.last = u.kills()
+		break
+	}
+	return u
+}
+
+// isGroup reports whether the file really is the kernel's: an image can have one of the same name.
+func isGroup(fd int) bool {
+	var fs unix.Statfs_t
+	return unix.Fstatfs(fd, &fs) == nil && (fs.Type == cgroup1Magic || fs.Type == cgroup2Magic)
+}
+
+// kills counts the processes that the kernel has killed for the machine's own limit; -1: not known.
+func (u *usage) kills() int64 {
+	if u == nil || u.oom < 0 {
+		return -1
+	}
+	var b [512]byte
+	n, err := syscall.Pread(u.oom, b[:], 0)
+	if err != nil {
+		return -1
+	}
+	return field(b[:n], "oom_kill")
+}
+
+// killed reports whether there was such a kill since it was last asked.
+func (u *usage) killed() bool {
+	if u == nil {
+		return false
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	n := u.kills()
+	more := n > u.last
+	u.last = n
+	return more
+}
+
+// field finds a number by its name in lines of names and numbers; -1: it is not there.
+func field(b []byte, name string) int64 {
+	for line := range bytes.Lines(b) {
+		k, v, ok := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
+		if ok && string(k) == name {
+			if n, err := strconv.ParseInt(string(v), 10, 64); err == nil {
+				return n
+			}
+		}
+	}
+	return -1
+}
+
+// number reads the first of these files that is one of a control group and holds a number; -1: none.
+func number(names ...string) int64 {
+	for _, n := range names {
+		if b := groupFile(n); b != nil {
+			if v, err := strconv.ParseInt(string(bytes.TrimSpace(b)), 10, 64); err == nil {
+				return v
+			}
+		}
+	}
+	return -1
+}
+
+func groupFile(name string) []byte {
+	f, err := os.OpenFile(groupsAt+name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	if !isGroup(int(f.Fd())) {
+		return nil
+	}
+	b := make([]byte, 4096)
+	n, _ := f.Read(b)
+	return b[:n]
+}
+
+// read fills in what is shown.
+func (u *usage) read(st *wire.Stats) {
+	if u == nil {
+		return
+	}
+	st.OOMKills = u.kills()
+	scale := func(n, unit int64) int64 {
+		if n < 0 {
+			return -1
+		}
+		return n * unit
+	}
+	if u.v2 {
+		st.Memory, st.MaxMemory = number("memory.current"), number("memory.peak")
+		cpu := groupFile("cpu.stat")
+		st.Throttled = scale(field(cpu, "throttled_usec"), 1000)
+		if n := field(cpu, "usage_usec"); n >= 0 {
+			st.CPU = n * 1000
+		}
+		return
+	}
+	st.Memory, st.MaxMemory = number("memory/memory.usage_in_bytes"), number("memory/memory.max_usage_in_bytes")
+	for _, dir := range []string{"cpu/", "cpu,cpuacct/"} {
+		if n := field(groupFile(dir+"cpu.stat"), "throttled_time"); n >= 0 {
+			st.Throttled = n
+			break
+		}
+	}
+	if n := number("cpuacct/cpuacct.usage", "cpu,cpuacct/cpuacct.usage"); n >= 0 {
+		st.CPU = n
+	}
+}
+
+// stats is what is known from inside.
+func (sv *server) stats() (wire.Enc, error) {
+	ts, _ := sv.commands()
+	st := wire.Stats{Disk: -1, Memory: -1, MaxMemory: -1, OOMKills: -1, CPU: -1, Throttled: -1}
+	ps := procs()
+	for _, t := range ts {
+		st.Pids += int64(len(below(ps, t.pid)))
+	}
+	var fs unix.Statfs_t
+	if sv.init && !sv.container && unix.Statfs("/", &fs) == nil { // a container's root is on a disk that it shares
+		st.Disk = int64(fs.Blocks-fs.Bfree) * int64(fs.Bsize)
+	}
+	var ru unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_CHILDREN, &ru) == nil {
+		st.CPU = ru.Utime.Nano() + ru.Stime.Nano()
+	}
+	sv.usage.read(&st)
+	e := wire.OK()
+	st.Encode(&e)
+	return e, nil
+}
