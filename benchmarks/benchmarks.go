@@ -145,6 +145,9 @@ type Stage struct {
 	Time  time.Duration // for the agent; 0: the run's limit
 	Leave bool          // processes left behind are part of the answer; else the harness calls KillAll before Collect
 	Last  bool          // no stage follows, whatever the grade: after a crash the evidence alone decides the trial
+	// Broken says why the stage cannot be played, and the agent before it may be the cause: no agent plays it, its evidence is collected and
+	// graded, and no stage follows.
+	Broken string
 }
 
 // A Turn is what a step brought. Reward and Info are kept, never handed on to the agent.
@@ -186,7 +189,7 @@ const FlagNoReward = "no_reward"
 
 // A Reducer makes one result of the stages'. Without it the mean of the primary scores is taken.
 type Reducer interface {
-	Reduce(stages []Result) (Result, error)
+	Reduce(t datasets.Task, stages []Result) (Result, error)
 }
 
 // An Oracle knows the solution of its tasks.

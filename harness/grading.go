@@ -94,7 +94,7 @@ func (a *attempt) reduce(evs []record.Evidence, results []benchmarks.Result) (re
 	res := results[0]
 	if red, ok := a.bench.Benchmark.(benchmarks.Reducer); ok {
 		var err error
-		if res, err = red.Reduce(results); err != nil {
+		if res, err = red.Reduce(a.task, results); err != nil {
 			c := cause{Fault: &record.Fault{Status: record.Grader, Phase: "grade", Class: "internal", Text: err.Error()}}
 			return record.Verdict{Status: record.Grader, Error: c.Fault}, c
 		}

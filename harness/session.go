@@ -99,7 +99,10 @@ func (a *attempt) stage(ctx context.Context, ep benchmarks.Episode, ag agent.Age
 	if hasMachine {
 		env = &machineEnv{env: e, m: m}
 	}
-	ans, end := a.agent(ctx, ag, env, e, stage)
+	ans, end := agent.Answer{}, cause{End: record.Broke, Text: stage.Broken}
+	if stage.Broken == "" {
+		ans, end = a.agent(ctx, ag, env, e, stage)
+	}
 	e.close()
 	a.refusals()
 	if end.Fault != nil {

@@ -38,12 +38,13 @@ type Played struct {
 	Machines int      // how many were made, graders' too
 	Strays   []string // what the benchmark did not keep: machines left open, specs that Needs does not name
 	host     *host
+	task     datasets.Task
 }
 
 // Score is the session's: the mean of its stages', or what the benchmark's Reducer says.
 func (p *Played) Score(b benchmarks.Benchmark) (float64, error) {
 	if r, ok := b.(benchmarks.Reducer); ok {
-		res, err := r.Reduce(p.Results)
+		res, err := r.Reduce(p.task, p.Results)
 		if err != nil {
 			return 0, err
 		}
@@ -70,7 +71,7 @@ func Play(ctx context.Context, s Session) (*Played, error) {
 		return nil, fmt.Errorf("the task cannot run here: %s", needs.Skip)
 	}
 	h := &host{driver: s.Driver, log: &agenttest.Log{}, needs: needs}
-	p := &Played{Log: h.log, host: h}
+	p := &Played{Log: h.log, host: h, task: s.Task}
 	defer func() { p.Machines, p.Strays = h.made, h.strays() }()
 	h.role("agent")
 	ep, err := s.Benchmark.Open(ctx, h, s.Task, s.Options)
@@ -102,6 +103,9 @@ func Play(ctx context.Context, s Session) (*Played, error) {
 			}
 			p.Results = append(p.Results, r)
 			prev = &r
+		}
+		if stage.Broken != "" {
+			break
 		}
 	}
 	if err := ep.Close(); err != nil {
@@ -175,7 +179,10 @@ func (s Session) play(ctx context.Context, h *host, ep benchmarks.Episode, stage
 	if machine {
 		setup.Sandbox, setup.Dir = lazy{m}, m.Dir()
 	}
-	ans, _ := s.Agent.Run(ctx, agenttest.NewSession(setup))
+	var ans agent.Answer
+	if stage.Broken == "" {
+		ans, _ = s.Agent.Run(ctx, agenttest.NewSession(setup))
+	}
 	if machine && !stage.Leave {
 		if sb := m.Started(); sb != nil {
 			if err := sb.KillAll(ctx); err != nil {
