@@ -1,0 +1,101 @@
+package executor
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/evalrun/evalrun/runtime/executor/wire"
+)
+
+// A Watch names files of a machine; see [wire.Watch].
+type Watch = wire.Watch
+
+// A Change is a difference between what was marked and what is there; see [wire.Change].
+type Change = wire.Change
+
+// Mark remembers, inside the executor and out of reach of what runs beside it, what the watched files are: kind, owner, size and times,
+// the time of the last change of any kind among them, which nothing inside can set. They are kept under
+// the name of a set, in place of what was kept there or, with add, beside it. It returns the folders that "$PATH" stood for, in their order.
+func (c *Client) Mark(ctx context.Context, set string, add bool, ws []Watch) (path []string, err error) {
+	err = c.pull(ctx, "mark", wire.KindMark, wire.EncodeWatches(set, add, ws), func(d *wire.Dec) error {
+		path = d.Strings()
+		return d.Err()
+	}, nil)
+	return path, err
+}
+
+// Changes tells what of a set's files is no longer as it was, and what came beside them; cut says that it is not all. Paths come out of
+// the machine and are not to be trusted.
+func (c *Client) Changes(ctx context.Context, set string) (list []Change, cut bool, err error) {
+	var e wire.Enc
+	e.String(set)
+	err = c.pull(ctx, "changes", wire.KindChanges, e, func(d *wire.Dec) error {
+		for d.More() && len(list) < 20_000 {
+			list = append(list, d.Change())
+		}
+		return d.Err()
+	}, func(d *wire.Dec) { cut = d.Bool() })
+	return list, cut, err
+}
+
+// Clear makes each of the folders new and empty, owned by root, whatever is in its place now: links are not followed, neither there nor on the
+// way. It returns a remark for each that was not a plain folder ("it was a link").
+func (c *Client) Clear(ctx context.Context, dirs ...string) (remarks []string, err error) {
+	var e wire.Enc
+	e.Strings(dirs)
+	d, err := c.ask(ctx, wire.KindClear, e)
+	if err != nil {
+		return nil, c.wrap(ctx, "clear", err)
+	}
+	remarks = d.Strings()
+	if d.Err() != nil || len(remarks) != len(dirs) {
+		return nil, c.wrap(ctx, "clear", wire.ErrMalformed)
+	}
+	return remarks, nil
+}
+
+// Remove removes single files; one that is not there is no error.
+func (c *Client) Remove(ctx context.Context, files ...string) error {
+	var e wire.Enc
+	e.Strings(files)
+	if _, err := c.ask(ctx, wire.KindRemove, e); err != nil {
+		return c.wrap(ctx, "remove", err)
+	}
+	return nil
+}
+
+// pull sends a request and hands on the frames that answer it, then the result's body.
+func (c *Client) pull(ctx context.Context, op string, kind byte, body []byte, frame func(*wire.Dec) error, end func(*wire.Dec)) error {
+	if ctx.Err() != nil {
+		return c.wrap(ctx, op, context.Cause(ctx))
+	}
+	st, err := c.s.Open(kind, body)
+	if err != nil {
+		return c.wrap(ctx, op, err)
+	}
+	stop := context.AfterFunc(ctx, func() { st.Interrupt(context.Cause(ctx)) })
+	defer stop()
+	for {
+		m, err := st.Recv()
+		if err == nil && m.Kind == wire.KindData {
+			err = frame(wire.NewDec(m.Body))
+		} else if err == nil && m.Kind != wire.KindResult {
+			err = fmt.Errorf("%w: an unexpected frame", wire.ErrProtocol)
+		}
+		if err != nil {
+			st.Reset()
+			return c.wrap(ctx, op, err)
+		}
+		if m.Kind == wire.KindResult {
+			st.Finish()
+			d := wire.NewDec(m.Body)
+			if err := d.Result(); err != nil {
+				return c.wrap(ctx, op, err)
+			}
+			if end != nil {
+				end(d)
+			}
+			return nil
+		}
+	}
+}

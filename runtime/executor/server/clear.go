@@ -1,0 +1,189 @@
+package server
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/evalrun/evalrun/runtime/executor/wire"
+)
+
+// clearDirs makes each folder new and empty, of root and writable by nobody else, whatever is there now. It returns one remark for each: ""
+// for what was a plain folder or nothing.
+func (sv *server) clearDirs(dirs []string) (wire.Enc, error) {
+	var remarks []string
+	for _, d := range dirs {
+		remark, err := sv.clearDir(clean(d))
+		if err != nil {
+			return nil, &fs.PathError{Op: "clear", Path: d, Err: err}
+		}
+		remarks = append(remarks, remark)
+	}
+	e := wire.OK()
+	e.Strings(remarks)
+	return e, nil
+}
+
+func (sv *server) clearDir(dir string) (remark string, err error) {
+	root := sv.cfg.Root
+	if root == "" {
+		root = "/"
+	}
+	fd, err := unix.Open(root, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "", err
+	}
+	defer func() { unix.Close(fd) }()
+	rel := strings.Trim(dir, "/")
+	if rel == "" {
+		return "", errors.New("the root cannot be cleared")
+	}
+	parts := strings.Split(rel, "/")
+	for _, name := range parts[:len(parts)-1] {
+		// A folder on the way that is a link, or not a folder, is replaced: it leads elsewhere, or nowhere.
+		r, next, err := folder(fd, name)
+		if err != nil {
+			return "", err
+		}
+		unix.Close(fd)
+		fd = next
+		if r != "" && remark == "" {
+			remark = "its parent was " + r
+		}
+	}
+	base := parts[len(parts)-1]
+	var s unix.Stat_t
+	switch err := unix.Fstatat(fd, base, &s, unix.AT_SYMLINK_NOFOLLOW); {
+	case err == unix.ENOENT:
+		return remark, unix.Mkdirat(fd, base, 0o755)
+	case err != nil:
+		return "", err
+	}
+	if r := kindOf(s.Mode); r != "" {
+		remark = "it was " + r
+	}
+	left := 1_000_000
+	if err := removeAll(fd, base, &left, 0); err == nil {
+		return remark, unix.Mkdirat(fd, base, 0o755)
+	}
+	// It is a mount, or what is in it is too much or too deep: out of the way with it, if that can be.
+	aside := "." + base + "-" + time.Now().Format("150405.000000000")
+	if unix.Renameat(fd, base, fd, aside) == nil {
+		unix.Fchmodat(fd, aside, 0, 0)
+		return "it could not be emptied and was moved aside", unix.Mkdirat(fd, base, 0o755)
+	}
+	sub, err := unix.Openat(fd, base, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "", err
+	}
+	defer unix.Close(sub)
+	if n, err := count(sub); err != nil || n > 0 {
+		return "", errors.New("it cannot be emptied")
+	}
+	return "it was a mount", unix.Fchmod(sub, 0o755)
+}
+
+// folder opens the folder name in fd, and makes it new where it is missing or anything but a folder.
+func folder(fd int, name string) (remark string, next int, err error) {
+	var s unix.Stat_t
+	if err := unix.Fstatat(fd, name, &s, unix.AT_SYMLINK_NOFOLLOW); err == nil {
+		remark = kindOf(s.Mode)
+	}
+	next, err = step(fd, name, 0o755)
+	return remark, next, err
+}
+
+// kindOf says what a mode is, when that is not a folder.
+func kindOf(mode uint32) string {
+	switch mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+		return ""
+	case unix.S_IFLNK:
+		return "a link"
+	case unix.S_IFREG:
+		return "a file"
+	case unix.S_IFIFO:
+		return "a pipe"
+	case unix.S_IFSOCK:
+		return "a socket"
+	}
+	return "a device"
+}
+
+// removeAll removes name from the folder fd with all that is in it. It follows no link, and gives up after *left entries, or too deep.
+func removeAll(fd int, name string, left *int, depth int) error {
+	if *left--; *left < 0 || depth > 900 {
+		return errors.New("too much")
+	}
+	err := unix.Unlinkat(fd, name, 0)
+	if err == nil || err == unix.ENOENT {
+		return nil
+	}
+	if err != unix.EISDIR && err != unix.EPERM {
+		return err
+	}
+	sub, err := unix.Openat(fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	f := os.NewFile(uintptr(sub), name)
+	defer f.Close()
+	for {
+		names, err := f.Readdirnames(1000)
+		for _, n := range names {
+			if err := removeAll(sub, n, left, depth+1); err != nil {
+				return err
+			}
+		}
+		if len(names) == 0 {
+			break
+		}
+		if err != nil {
+			break
+		}
+		// What was removed moves the rest: begin again.
+		if _, err := f.Seek(0, 0); err != nil {
+			return err
+		}
+	}
+	if err := unix.Unlinkat(fd, name, unix.AT_REMOVEDIR); err != nil && err != unix.ENOENT {
+		return err
+	}
+	return nil
+}
+
+func count(fd int) (int, error) {
+	sub, err := unix.Openat(fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	f := os.NewFile(uintptr(sub), ".")
+	defer f.Close()
+	names, err := f.Readdirnames(1)
+	if len(names) == 0 {
+		return 0, nil
+	}
+	return len(names), err
+}
+
+// removeFiles removes single files, of which some may be gone. It follows no link on the way to them.
+func (sv *server) removeFiles(names []string) error {
+	for _, n := range names {
+		n = clean(n)
+		dir, err := unix.Openat2(unix.AT_FDCWD, path.Dir(sv.path(n)), &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_MAGICLINKS})
+		if err != nil {
+			continue
+		}
+		err = unix.Unlinkat(dir, path.Base(n), 0)
+		unix.Close(dir)
+		if err != nil && err != unix.ENOENT && err != unix.EISDIR {
+			return &fs.PathError{Op: "remove", Path: n, Err: err}
+		}
+	}
+	return nil
+}

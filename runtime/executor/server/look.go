@@ -1,0 +1,259 @@
+package server
+
+import (
+	"errors"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/evalrun/evalrun/runtime/executor/wire"
+)
+
+// What a machine's files were is remembered here, in the memory of process 1, where nothing inside can reach it. What is kept of a file
+// includes the time of its last change of any kind (ctime), which no program can set: whoever replaces a file, or puts an
+// old one in its place, shows. Of a folder only its kind and owner count, for its times change with its entries.
+
+// maxMarked bounds what is remembered, and what is looked through to compare.
+const maxMarked = 100_000
+
+// A stamp is what is remembered of one file.
+type stamp struct {
+	mode, uid    uint32
+	size         int64
+	mtime, ctime int64
+}
+
+func stampOf(s *unix.Stat_t) stamp {
+	st := stamp{mode: s.Mode, uid: s.Uid}
+	if s.Mode&unix.S_IFMT != unix.S_IFDIR {
+		st.size, st.mtime, st.ctime = s.Size, s.Mtim.Nano(), s.Ctim.Nano()
+	}
+	return st
+}
+
+// marks is what was remembered under one name.
+type marks struct {
+	watches []wire.Watch
+	files   map[string]stamp
+}
+
+// marked is all that was remembered. There is one machine to a process.
+var marked struct {
+	sync.Mutex
+	sets map[string]*marks
+}
+
+// maxSets bounds the names.
+const maxSets = 16
+
+func init() {
+	answer := func(f func(sv *server, st *wire.Stream, d *wire.Dec, body []byte) (wire.Enc, error)) func(*server, *wire.Stream, []byte) {
+		return func(sv *server, st *wire.Stream, body []byte) {
+			go sv.answer(st, func() (wire.Enc, error) { return f(sv, st, wire.NewDec(body), body) })
+		}
+	}
+	own[wire.KindMark] = answer(func(sv *server, st *wire.Stream, _ *wire.Dec, body []byte) (wire.Enc, error) {
+		return wire.OK(), sv.mark(st, body)
+	})
+	own[wire.KindChanges] = answer(func(sv *server, st *wire.Stream, d *wire.Dec, _ []byte) (wire.Enc, error) {
+		return sv.changes(st, d.String())
+	})
+	own[wire.KindClear] = answer(func(sv *server, _ *wire.Stream, d *wire.Dec, _ []byte) (wire.Enc, error) {
+		return sv.clearDirs(d.Strings())
+	})
+	own[wire.KindRemove] = answer(func(sv *server, _ *wire.Stream, d *wire.Dec, _ []byte) (wire.Enc, error) {
+		return wire.OK(), sv.removeFiles(d.Strings())
+	})
+}
+
+// mark remembers what the watches name.
+func (sv *server) mark(st *wire.Stream, body []byte) error {
+	set, add, ws, err := wire.DecodeWatches(body)
+	if err != nil {
+		return err
+	}
+	var paths []string
+	var all []wire.Watch
+	for _, w := range ws {
+		if w.Path != "$PATH" {
+			all = append(all, w)
+			continue
+		}
+		for _, p := range sv.search() {
+			paths = append(paths, p)
+			all = append(all, wire.Watch{Path: p, Depth: w.Depth})
+		}
+	}
+	marked.Lock()
+	defer marked.Unlock()
+	m := marked.sets[set]
+	if m == nil || !add {
+		if m == nil && len(marked.sets) == maxSets {
+			return errors.New("too many sets of marks")
+		}
+		m = &marks{files: map[string]stamp{}}
+		if marked.sets == nil {
+			marked.sets = map[string]*marks{}
+		}
+		marked.sets[set] = m
+	}
+	m.watches = append(m.watches, all...)
+	l := looker{sv: sv, left: maxMarked - len(m.files), see: func(name string, s *unix.Stat_t) { m.files[name] = stampOf(s) }}
+	for _, w := range all {
+		l.watch(w)
+	}
+	var e wire.Enc
+	e.Strings(paths)
+	_, err = st.Write(e)
+	return err
+}
+
+// search is where commands are looked for.
+func (sv *server) search() (dirs []string) {
+	list := "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	for _, v := range sv.cfg.Env {
+		if p, ok := strings.CutPrefix(v, "PATH="); ok {
+			list = p
+		}
+	}
+	for _, d := range strings.Split(list, ":") {
+		if path.IsAbs(d) {
+			dirs = append(dirs, path.Clean(d))
+		}
+	}
+	return dirs
+}
+
+// changes tells what is no longer as it was marked.
+func (sv *server) changes(st *wire.Stream, set string) (wire.Enc, error) {
+	marked.Lock()
+	defer marked.Unlock()
+	m := marked.sets[set]
+	if m == nil {
+		return nil, errors.New("nothing was marked")
+	}
+	const most = 10_000
+	var frame wire.Enc
+	var sent int
+	var err error
+	send := func(c wire.Change) {
+		if sent++; sent > most || err != nil {
+			return
+		}
+		c.Encode(&frame)
+		if len(frame) > wire.MaxData/2 {
+			_, err = st.Write(frame)
+			frame = frame[:0]
+		}
+	}
+	seen := make(map[string]bool, len(m.files))
+	l := looker{sv: sv, left: maxMarked}
+	l.see = func(name string, s *unix.Stat_t) {
+		if seen[name] {
+			return
+		}
+		seen[name] = true
+		old, known := m.files[name]
+		now := stampOf(s)
+		switch {
+		case !known:
+			send(change(name, wire.Added, s))
+		case old != now:
+			send(change(name, wire.Altered, s))
+		}
+	}
+	for _, w := range m.watches {
+		l.watch(w)
+	}
+	for name := range m.files {
+		if !seen[name] && l.left > 0 { // cut short, we do not know
+			send(wire.Change{Path: name, What: wire.Gone})
+		}
+	}
+	if err == nil && len(frame) > 0 {
+		_, err = st.Write(frame)
+	}
+	if err != nil {
+		return nil, err
+	}
+	e := wire.OK()
+	e.Bool(sent > most || l.left <= 0)
+	return e, nil
+}
+
+func change(name string, what byte, s *unix.Stat_t) wire.Change {
+	return wire.Change{Path: name, What: what, Mode: s.Mode, UID: s.Uid, Links: uint32(s.Nlink), Size: s.Size}
+}
+
+// A looker walks watches. It reports names as the host says them.
+type looker struct {
+	sv   *server
+	left int
+	see  func(name string, s *unix.Stat_t)
+}
+
+func (l *looker) watch(w wire.Watch) {
+	names := []string{w.Path}
+	if strings.ContainsAny(w.Path, "*?[") {
+		root := l.sv.cfg.Root
+		found, _ := filepath.Glob(l.sv.path(w.Path))
+		names = names[:0]
+		for _, f := range found {
+			names = append(names, strings.TrimPrefix(f, root))
+		}
+	}
+	for _, name := range names {
+		l.enter(clean(name), w.Depth)
+	}
+}
+
+// enter looks at one name, which may be a link to a folder; below it links are not followed.
+func (l *looker) enter(name string, depth int) {
+	p := l.sv.path(name)
+	var s unix.Stat_t
+	if l.left <= 0 || unix.Lstat(p, &s) != nil {
+		return
+	}
+	l.left--
+	l.see(name, &s)
+	if depth == 0 {
+		return
+	}
+	fd, err := unix.Open(p, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err == nil {
+		l.walk(fd, name, depth)
+	}
+}
+
+// walk looks at the entries of a folder; it closes fd.
+func (l *looker) walk(fd int, name string, depth int) {
+	f := os.NewFile(uintptr(fd), name)
+	defer f.Close()
+	for l.left > 0 {
+		names, err := f.Readdirnames(1000)
+		for _, n := range names {
+			var s unix.Stat_t
+			if l.left <= 0 || unix.Fstatat(fd, n, &s, unix.AT_SYMLINK_NOFOLLOW) != nil {
+				continue
+			}
+			l.left--
+			full := name + "/" + n
+			if name == "/" {
+				full = "/" + n
+			}
+			l.see(full, &s)
+			if s.Mode&unix.S_IFMT == unix.S_IFDIR && (depth > 1 || depth < 0 && depth > -200) {
+				if sub, err := unix.Openat(fd, n, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err == nil {
+					l.walk(sub, full, depth-1)
+				}
+			}
+		}
+		if err != nil || len(names) == 0 {
+			return
+		}
+	}
+}

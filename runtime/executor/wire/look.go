@@ -1,0 +1,77 @@
+package wire
+
+// Kinds that look after a machine's file system, with no program of the machine's own. They open streams as those of messages.go do.
+const (
+	KindMark    = 0x20 + iota // Marks → data: Strings, the folders that "$PATH" stood for; then Result
+	KindChanges               // String, the set → data, each frame some Changes; then Result, body: Bool cut
+	KindClear                 // Strings of folders → Result, body: Strings, one remark for each folder ("": it was a plain one)
+	KindRemove                // Strings of files → Result
+)
+
+// A Watch names what is remembered: a path, or all that a pattern (*, ?, [a-z]) fits; "$PATH" stands for the folders in which commands are
+// looked for.
+type Watch struct {
+	Path  string
+	Depth int // folders are entered so deep: 0 not at all, 1 their entries; -1 all
+}
+
+// EncodeWatches makes the body of a KindMark: what is remembered under a name, in place of what was, or beside it.
+func EncodeWatches(set string, add bool, ws []Watch) []byte {
+	var e Enc
+	e.String(set)
+	e.Bool(add)
+	e.Uint(uint64(len(ws)))
+	for _, w := range ws {
+		e.String(w.Path)
+		e.Int(int64(w.Depth))
+	}
+	return e
+}
+
+// DecodeWatches is its opposite.
+func DecodeWatches(b []byte) (set string, add bool, ws []Watch, err error) {
+	d := NewDec(b)
+	set, add = d.String(), d.Bool()
+	n := d.Uint()
+	if n > uint64(len(b)) {
+		return "", false, nil, ErrMalformed
+	}
+	for range n {
+		ws = append(ws, Watch{d.String(), int(d.Int())})
+	}
+	return set, add, ws, d.Err()
+}
+
+// A Change is one difference between what was marked and what is there.
+type Change struct {
+	Path  string
+	What  byte // see below
+	Mode  uint32
+	UID   uint32
+	Links uint32
+	Size  int64
+}
+
+// What a Change can be.
+const (
+	Added   = 'a'
+	Altered = 'c'
+	Gone    = 'g'
+)
+
+func (c *Change) Encode(e *Enc) {
+	e.String(c.Path)
+	e.Uint(uint64(c.What))
+	e.Uint(uint64(c.Mode))
+	e.Uint(uint64(c.UID))
+	e.Uint(uint64(c.Links))
+	e.Int(c.Size)
+}
+
+// Change reads a Change.
+func (d *Dec) Change() Change {
+	return Change{d.String(), byte(d.Uint()), uint32(d.Uint()), uint32(d.Uint()), uint32(d.Uint()), d.Int()}
+}
+
+// More reports whether something is left to read.
+func (d *Dec) More() bool { return !d.bad && len(d.b) > 0 }
