@@ -2,22 +2,245 @@ package image
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
 
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
 // A Store makes images of one engine ready. It is safe for several goroutines, and for several processes that share a folder.
 type Store struct {
-	e Engine
-	o Options
+	e       Engine
+	o       Options
+	known   sums
+	flights flights
+	builds  chan struct{}
+	pulls   chan struct{}
+
+	mu    sync.Mutex
+	about *About
+	ready map[string]readyImage
 }
 
-// New returns a Store. It touches neither engine nor disk.
-func New(e Engine, o Options) *Store { return &Store{e: e, o: o} }
+// readyImage is what an inspection found, good for a moment.
+type readyImage struct {
+	info Info
+	at   time.Time
+}
 
-// Prepare makes an image ready: it is there when Prepare returns. Callers that ask for the same image, here or in another process, share
-// one pull or build; who leaves (ctx ends) leaves it to the others, and the last one ends it. Its errors are a *[sandbox.Error], whose Detail is the
-// tail of a build's output.
+// fresh is how long an inspection is believed.
+const fresh = 3 * time.Second
+
+// New returns a Store. It touches neither engine nor disk.
+func New(e Engine, o Options) *Store {
+	set := func(n *int, v int) {
+		if *n <= 0 {
+			*n = v
+		}
+	}
+	set(&o.Builds, max(1, runtime.NumCPU()/2))
+	set(&o.Pulls, 4)
+	set(&o.ContextFiles, 200_000)
+	if o.ContextBytes <= 0 {
+		o.ContextBytes = 4 << 30
+	}
+	if o.Timeout <= 0 {
+		o.Timeout = 10 * time.Minute
+	}
+	if o.Grace <= 0 {
+		o.Grace = 10 * time.Minute
+	}
+	if o.LogBytes <= 0 {
+		o.LogBytes = 4 << 20
+	}
+	if o.Dir == "" {
+		cache, err := os.UserCacheDir()
+		if err != nil {
+			cache = filepath.Join(os.TempDir(), fmt.Sprintf("evalrun-%d", os.Getuid()))
+		}
+		o.Dir = filepath.Join(cache, "evalrun", "images")
+	}
+	return &Store{e: e, o: o, builds: make(chan struct{}, o.Builds), pulls: make(chan struct{}, o.Pulls), ready: map[string]readyImage{}}
+}
+
+// Prepare makes an image ready: it is there when Prepare returns, and stays for Options.Grace at least. Callers that ask for the same image, here or in
+// another process, share one pull or build; who leaves (ctx ends) leaves it to the others, and the last one ends it. Its errors are a
+// *[sandbox.Error], whose Detail is the tail of a build's output, or an *[sandbox.Unsupported] for a Dockerfile that is refused.
 func (s *Store) Prepare(ctx context.Context, img sandbox.Image) (Info, error) {
-	return s.e.Inspect(ctx, img.Ref)
+	info, err := s.prepare(ctx, img)
+	if err == nil || errors.As(err, new(*sandbox.Error)) || errors.As(err, new(*sandbox.Unsupported)) {
+		return info, err
+	}
+	var line *lineError
+	if errors.As(err, &line) {
+		return Info{}, &sandbox.Unsupported{Driver: "docker", What: fmt.Sprintf("building %s: %v", title(img), err)}
+	}
+	verb := "pulling"
+	if img.Built() {
+		verb = "building"
+	}
+	return Info{}, &sandbox.Error{Op: "prepare", Err: fmt.Errorf("%s %s: %w", verb, title(img), err)}
+}
+
+func (s *Store) prepare(ctx context.Context, img sandbox.Image) (Info, error) {
+	if img.Built() {
+		about, err := s.engine(ctx)
+		if err != nil {
+			return Info{}, err
+		}
+		r, err := s.recipe(ctx, about, img)
+		if err != nil {
+			return Info{}, err
+		}
+		return s.built(ctx, r)
+	}
+	if img.Ref == "" {
+		return Info{}, errors.New("no image is named")
+	}
+	return s.pulled(ctx, img)
+}
+
+// title is what people call an image.
+func title(img sandbox.Image) string {
+	switch {
+	case img.Name != "" && !img.Built() && img.Ref != img.Name:
+		return fmt.Sprintf("the image %s of %s", img.Ref, img.Name)
+	case img.Name != "":
+		return "the image of " + img.Name
+	case img.Built():
+		return "an image from its Dockerfile"
+	}
+	return "the image " + img.Ref
+}
+
+func name(img sandbox.Image) string {
+	if img.Name != "" {
+		return img.Name
+	}
+	return img.Ref
+}
+
+// engine asks what the engine is, once.
+func (s *Store) engine(ctx context.Context) (About, error) {
+	s.mu.Lock()
+	known := s.about
+	s.mu.Unlock()
+	if known != nil {
+		return *known, nil
+	}
+	a, err := s.e.About(ctx)
+	if err != nil {
+		return About{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.about = &a
+	return a, nil
+}
+
+// remembered is what was found for a key a moment ago.
+func (s *Store) remembered(key string) (Info, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, ok := s.ready[key]
+	return r.info, ok && time.Since(r.at) < fresh
+}
+
+// remember keeps what was found, and notes the use where others can see it.
+func (s *Store) remember(key string, info Info, rec record) Info {
+	s.mu.Lock()
+	if len(s.ready) > 10_000 {
+		clear(s.ready)
+	}
+	s.ready[key] = readyImage{info, time.Now()}
+	s.mu.Unlock()
+	s.used(info, rec)
+	return info
+}
+
+// Forget says that an image which Prepare returned was not there after all: somebody removed it.
+func (s *Store) Forget(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k, r := range s.ready {
+		if r.info.ID == id || r.info.Ref == id {
+			delete(s.ready, k)
+		}
+	}
+}
+
+// dir is the folder for this engine's images.
+func (s *Store) dir() string {
+	id := "unknown"
+	s.mu.Lock()
+	if s.about != nil && s.about.ID != "" {
+		id = s.about.ID
+	}
+	s.mu.Unlock()
+	return filepath.Join(s.o.Dir, short(id))
+}
+
+func (s *Store) lockFile(what, key string) string {
+	return filepath.Join(s.dir(), "locks", what+"-"+short(key))
+}
+
+func short(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:12])
+}
+
+// limited runs work in a turn of its own, under an image's time limit, which begins with the turn.
+func (s *Store) limited(ctx context.Context, turns chan struct{}, img sandbox.Image, work func(context.Context) error) error {
+	select {
+	case turns <- struct{}{}:
+		defer func() { <-turns }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	limit := img.Timeout
+	if limit <= 0 {
+		limit = s.o.Timeout
+	}
+	late := fmt.Errorf("it took longer than its time limit, %s; raise the limit, or make the image ready beforehand: evalrun images build BENCHMARK", limit)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, late)
+	defer cancel()
+	err := work(ctx)
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// advice is what to do about an engine's error.
+func advice(err error) error {
+	text := strings.ToLower(err.Error())
+	has := func(words ...string) bool {
+		for _, w := range words {
+			if strings.Contains(text, w) {
+				return true
+			}
+		}
+		return false
+	}
+	switch {
+	case errors.Is(err, ErrDiskFull), has("no space left on device", "disk quota exceeded"):
+		return fmt.Errorf("%w: free some with evalrun images prune --all, or lower images.budget (%w)", ErrDiskFull, err)
+	case has("toomanyrequests", "rate limit"):
+		return fmt.Errorf("%w; the registry limits pulls: log in with docker login, or wait", err)
+	case has("unauthorized", "denied", "authentication required", "no basic auth credentials"):
+		return fmt.Errorf("%w; it does not exist, or wants a name: docker login REGISTRY", err)
+	case has("manifest unknown", "not found", "no matching manifest"):
+		return fmt.Errorf("%w; look at name, tag and platform", err)
+	case has("no such host", "connection refused", "network is unreachable", "i/o timeout", "tls handshake", "connection reset", "eof", "no route to host", "context deadline exceeded"):
+		return fmt.Errorf("%w; the registry cannot be reached from the engine: look at its network and proxy, or bring the image by docker load", err)
+	}
+	return err
 }

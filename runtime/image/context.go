@@ -1,0 +1,351 @@
+package image
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+	"unicode/utf8"
+
+	"github.com/moby/patternmatcher"
+	"github.com/moby/patternmatcher/ignorefile"
+)
+
+// An entry is one file, folder or link of a build's context.
+type entry struct {
+	name string
+	mode fs.FileMode // type and permissions
+	size int64
+	link string
+	sum  [sha256.Size]byte // of a regular file's content
+}
+
+// maxIgnore bounds .dockerignore.
+const maxIgnore = 1 << 20
+
+// A walk collects the entries of a context.
+type walk struct {
+	ctx     context.Context
+	fsys    fs.FS
+	ignore  *patternmatcher.PatternMatcher // nil: nothing is left out
+	negated []string                       // what patterns with ! may bring back
+	bytes   int64
+	files   int
+	known   *sums
+
+	seen    int
+	out     []entry
+	pending []entry // folders that are left out, unless something in them is not
+}
+
+// scanContext lists what a context holds after .dockerignore, sorted, each with its digest. A nil context is empty. What lies in a folder that is left
+// out as a whole is not even looked at.
+func scanContext(ctx context.Context, fsys fs.FS, maxBytes int64, maxFiles int, known *sums) ([]entry, error) {
+	if fsys == nil {
+		return nil, nil
+	}
+	w := &walk{ctx: ctx, fsys: fsys, bytes: maxBytes, files: maxFiles, known: known}
+	if err := w.readIgnore(); err != nil {
+		return nil, err
+	}
+	if err := w.dir(".", patternmatcher.MatchInfo{}); err != nil {
+		return nil, err
+	}
+	return w.out, nil
+}
+
+// readIgnore reads Dockerfile.dockerignore, or else .dockerignore.
+func (w *walk) readIgnore() error {
+	for _, name := range []string{"Dockerfile.dockerignore", ".dockerignore"} {
+		b, err := readSmall(w.fsys, name, maxIgnore)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("reading %s: %w", name, err)
+		}
+		patterns, err := ignorefile.ReadAll(bytes.NewReader(b))
+		if err != nil {
+			return fmt.Errorf("reading %s: %w", name, err)
+		}
+		if w.ignore, err = patternmatcher.New(patterns); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		for _, p := range w.ignore.Patterns() {
+			if p.Exclusion() {
+				w.negated = append(w.negated, p.String())
+			}
+		}
+		return nil
+	}
+	return nil
+}
+
+// readSmall reads a regular file, following no link.
+func readSmall(fsys fs.FS, name string, max int64) ([]byte, error) {
+	info, err := fs.Lstat(fsys, name)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errors.New("it is not a regular file")
+	}
+	f, err := fsys.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, max+1))
+	if err == nil && int64(len(b)) > max {
+		err = fmt.Errorf("it is larger than %d bytes", max)
+	}
+	return b, err
+}
+
+// names reads a folder in portions, so that one with millions of entries costs an error and not all memory.
+func (w *walk) names(dir string) ([]fs.DirEntry, error) {
+	f, err := w.fsys.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	d, ok := f.(fs.ReadDirFile)
+	if !ok {
+		return nil, fmt.Errorf("%q is not a folder", dir)
+	}
+	var all []fs.DirEntry
+	for {
+		part, err := d.ReadDir(1024)
+		all = append(all, part...)
+		w.seen += len(part)
+		if w.seen > 10*w.files {
+			return nil, fmt.Errorf("the context has more than %d entries, .dockerignore not applied; leave out what the image does not need, or keep it out of the folder", 10*w.files)
+		}
+		if err == io.EOF || err == nil && len(part) == 0 {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		if err := w.ctx.Err(); err != nil {
+			return nil, context.Cause(w.ctx)
+		}
+	}
+	slices.SortFunc(all, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	return all, nil
+}
+
+func (w *walk) dir(dir string, parent patternmatcher.MatchInfo) error {
+	list, err := w.names(dir)
+	if err != nil {
+		return fmt.Errorf("reading the context's folder %q: %w", dir, err)
+	}
+	for _, de := range list {
+		if !utf8.ValidString(de.Name()) {
+			return fmt.Errorf("the context holds a name that is not UTF-8: %q in %q", de.Name(), dir)
+		}
+		name := path.Join(dir, de.Name())
+		out, match := false, patternmatcher.MatchInfo{}
+		if w.ignore != nil {
+			if out, match, err = w.ignore.MatchesUsingParentResults(name, parent); err != nil {
+				return fmt.Errorf(".dockerignore: matching %q: %w", name, err)
+			}
+		}
+		if out && !(de.IsDir() && w.mayBringBack(name)) {
+			continue
+		}
+		info, err := de.Info()
+		if err != nil {
+			return fmt.Errorf("reading the context: %w", err)
+		}
+		if !de.IsDir() {
+			if err := w.add(name, info); err != nil {
+				return err
+			}
+			continue
+		}
+		before := len(w.pending)
+		w.pending = append(w.pending, entry{name: name, mode: info.Mode() & (fs.ModeDir | bits)})
+		if !out {
+			if err := w.flush(); err != nil {
+				return err
+			}
+		}
+		if err := w.dir(name, match); err != nil {
+			return err
+		}
+		w.pending = w.pending[:min(before, len(w.pending))]
+	}
+	return nil
+}
+
+// bits of a mode that an image keeps.
+const bits = fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky
+
+// mayBringBack says whether a pattern with ! could match below a folder that is left out.
+func (w *walk) mayBringBack(dir string) bool {
+	return slices.ContainsFunc(w.negated, func(p string) bool {
+		return strings.HasPrefix(p, dir+"/") || strings.ContainsAny(p, `*?[\`)
+	})
+}
+
+// flush adds the folders on the way to something that is in.
+func (w *walk) flush() error {
+	w.out = append(w.out, w.pending...)
+	w.pending = w.pending[:0]
+	if len(w.out) > w.files {
+		return fmt.Errorf("the context has more than %d files; leave out what the image does not need with .dockerignore", w.files)
+	}
+	return nil
+}
+
+func (w *walk) add(name string, info fs.FileInfo) (err error) {
+	e := entry{name: name, mode: info.Mode() & (fs.ModeType | bits)}
+	switch e.mode.Type() {
+	case fs.ModeSymlink:
+		if e.link, err = fs.ReadLink(w.fsys, name); err != nil {
+			return fmt.Errorf("reading the context: %w", err)
+		}
+	case 0:
+		e.size = info.Size()
+		if w.bytes -= e.size; w.bytes < 0 {
+			return fmt.Errorf("the context is larger than it may be: its limit is passed at %q; leave out what the image does not need with .dockerignore", name)
+		}
+		if e.sum, err = w.digest(name, info); err != nil {
+			return fmt.Errorf("reading the context: %w", err)
+		}
+	default:
+		return fmt.Errorf("the context holds %q, which is neither file nor folder nor link; leave it out with .dockerignore", name)
+	}
+	w.pending = append(w.pending, e)
+	return w.flush()
+}
+
+// digest reads a file, unless it is known and unchanged.
+func (w *walk) digest(name string, info fs.FileInfo) (sum [sha256.Size]byte, err error) {
+	id, stable := identity(info)
+	if stable {
+		if sum, ok := w.known.get(id); ok {
+			return sum, nil
+		}
+	}
+	f, err := w.fsys.Open(name)
+	if err != nil {
+		return sum, err
+	}
+	defer f.Close()
+	h := sha256.New()
+	n, err := io.Copy(h, io.LimitReader(f, info.Size()+1))
+	if err != nil {
+		return sum, err
+	}
+	if n != info.Size() {
+		return sum, fmt.Errorf("%q changed while it was read", name)
+	}
+	h.Sum(sum[:0])
+	if stable {
+		w.known.put(id, sum)
+	}
+	return sum, nil
+}
+
+// identity tells one content of a file from another without reading it. It is not to be trusted for a file that was changed just now: times are coarse.
+func identity(info fs.FileInfo) (id fileID, stable bool) {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return id, false
+	}
+	changed := time.Unix(st.Ctim.Unix())
+	id = fileID{uint64(st.Dev), st.Ino, info.Size(), info.ModTime().UnixNano(), changed.UnixNano()}
+	return id, time.Since(changed) > 2*time.Second
+}
+
+// madeAt is the time of all files in a context: the same for everybody, and one that ZIP can express.
+var madeAt = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// stream writes a recipe's context as a tar archive. A file that is no longer what the recipe's key says is an error.
+func (r *recipe) stream(ctx context.Context, out io.Writer) error {
+	tw := tar.NewWriter(out)
+	prefix := ""
+	if r.moved {
+		prefix = contextDir + "/"
+		if err := putDir(tw, contextDir, 0o755); err != nil {
+			return err
+		}
+	}
+	for _, e := range r.entries {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err := r.put(tw, prefix, e); err != nil {
+			return fmt.Errorf("sending the context: %w", err)
+		}
+	}
+	made := map[string]bool{}
+	for _, h := range r.hidden {
+		for dir := path.Dir(h.name); dir != "." && !made[dir]; dir = path.Dir(dir) {
+			made[dir] = true
+			if err := putDir(tw, dir, 0o755); err != nil {
+				return err
+			}
+		}
+		head := &tar.Header{Typeflag: tar.TypeReg, Name: h.name, Mode: h.mode, Size: int64(len(h.text)), ModTime: madeAt}
+		if err := tw.WriteHeader(head); err != nil {
+			return err
+		}
+		if _, err := io.WriteString(tw, h.text); err != nil {
+			return err
+		}
+	}
+	return tw.Close()
+}
+
+func putDir(tw *tar.Writer, name string, mode int64) error {
+	return tw.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: mode, ModTime: madeAt})
+}
+
+func (r *recipe) put(tw *tar.Writer, prefix string, e entry) error {
+	h := &tar.Header{Name: prefix + e.name, Mode: tarMode(e.mode), ModTime: madeAt}
+	switch e.mode.Type() {
+	case fs.ModeDir:
+		h.Typeflag, h.Name = tar.TypeDir, h.Name+"/"
+	case fs.ModeSymlink:
+		h.Typeflag, h.Linkname = tar.TypeSymlink, e.link
+	default:
+		h.Typeflag, h.Size = tar.TypeReg, e.size
+	}
+	if err := tw.WriteHeader(h); err != nil || e.mode.Type() != 0 {
+		return err
+	}
+	f, err := r.fsys.Open(e.name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	sum := sha256.New()
+	if n, err := io.Copy(io.MultiWriter(tw, sum), io.LimitReader(f, e.size)); err != nil {
+		return err
+	} else if n != e.size || [sha256.Size]byte(sum.Sum(nil)) != e.sum {
+		return fmt.Errorf("%q changed while it was read", e.name)
+	}
+	return nil
+}
+
+func tarMode(m fs.FileMode) int64 {
+	n := int64(m.Perm())
+	for bit, v := range map[fs.FileMode]int64{fs.ModeSetuid: 0o4000, fs.ModeSetgid: 0o2000, fs.ModeSticky: 0o1000} {
+		if m&bit != 0 {
+			n |= v
+		}
+	}
+	return n
+}

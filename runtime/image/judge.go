@@ -1,0 +1,406 @@
+package image
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// A judgement is a Dockerfile that the engine may have, and what was found in it.
+type judgement struct {
+	d     *dockerfile
+	bases []base // images that it builds upon, each once
+	final string // the base of the image that comes out; "": none of this engine's (scratch)
+	files []hidden
+}
+
+// A base is an image from outside that a Dockerfile names.
+type base struct {
+	ref, platform string
+	line          int
+}
+
+// A hidden file comes from a here-document; it is the build's, not the context's.
+type hidden struct {
+	name, text string
+	mode       int64
+}
+
+// A judge knows what the engine can and what the build may.
+type judge struct {
+	about   About
+	classic bool
+	offline bool // the build has no network
+	args    map[string]string
+	target  string
+
+	out    judgement
+	vars   map[string]string // of the stage that is read; unknown ones are missing
+	global map[string]string
+	stages []stage
+	docs   int
+}
+
+type stage struct {
+	name, ref string   // ref: its base from outside
+	shell     []string // nil: /bin/sh -c
+}
+
+// since says which version of the Dockerfile frontend knows a flag; {0, 0} is the classic builder's too. Flags that are missing here
+// are refused.
+var since = map[string][2]int{
+	"FROM --platform": {},
+	"RUN --mount":     {1, 2}, "RUN --network": {1, 3}, "RUN --security": {1, 20},
+	"COPY --from": {}, "COPY --chown": {}, "COPY --chmod": {1, 2}, "COPY --link": {1, 4}, "COPY --exclude": {1, 19}, "COPY --parents": {1, 20},
+	"ADD --chown": {}, "ADD --chmod": {1, 2}, "ADD --link": {1, 4}, "ADD --keep-git-dir": {1, 4}, "ADD --checksum": {1, 6}, "ADD --unpack": {1, 17}, "ADD --exclude": {1, 19},
+	"HEALTHCHECK --interval": {}, "HEALTHCHECK --timeout": {}, "HEALTHCHECK --start-period": {}, "HEALTHCHECK --retries": {}, "HEALTHCHECK --start-interval": {1, 6},
+}
+
+// optional flags say how, not what: without them the image is the same.
+var optional = []string{"COPY --link", "ADD --link", "HEALTHCHECK --start-interval", "RUN --network=default", "RUN --security=sandbox"}
+
+var frontendName = regexp.MustCompile(`^(docker\.io/)?docker/dockerfile(-upstream)?(:[\w.-]+)?(@sha256:[0-9a-f]{64})?$`)
+
+// read judges a Dockerfile and rewrites what the engine's frontend cannot read.
+func (j *judge) read(text string) (*judgement, error) {
+	d, err := parse(text)
+	if err != nil {
+		return nil, err
+	}
+	if d.syntax != "" && !frontendName.MatchString(d.syntax) {
+		return nil, wrong(d.heads[0]+1, "the frontend %q is not Docker's; only docker/dockerfile is read here", d.syntax)
+	}
+	for name := range j.args {
+		if strings.HasPrefix(name, "BUILDKIT_") {
+			return nil, fmt.Errorf("the build argument %s would steer the builder itself; take it out", name)
+		}
+	}
+	for _, i := range d.heads {
+		d.lines[i] = "#" // the engine's own frontend reads it
+	}
+	j.out = judgement{d: d}
+	j.global, j.vars = map[string]string{}, nil
+	for i := range d.steps {
+		if err := j.step(&d.steps[i]); err != nil {
+			return nil, err
+		}
+	}
+	if len(j.stages) == 0 {
+		return nil, fmt.Errorf("the Dockerfile has no FROM")
+	}
+	last := len(j.stages) - 1
+	if j.target != "" {
+		if last = j.stage(j.target); last < 0 {
+			return nil, fmt.Errorf("the Dockerfile has no stage %q", j.target)
+		}
+	}
+	j.out.final = j.stages[last].ref
+	return &j.out, nil
+}
+
+func (j *judge) stage(name string) int {
+	return slices.IndexFunc(j.stages, func(s stage) bool { return s.name != "" && strings.EqualFold(s.name, name) })
+}
+
+func (j *judge) step(s *step) error {
+	if s.inner != nil {
+		before := len(j.out.files)
+		if err := j.step(s.inner); err != nil {
+			return err
+		}
+		if len(j.out.files) > before {
+			return wrong(s.line, "a here-document in ONBUILD needs an engine of at least 23.0")
+		}
+		if s.inner.text != "" {
+			s.text = "ONBUILD " + s.inner.text
+		}
+		return nil
+	}
+	if len(j.stages) == 0 && s.name != "FROM" && s.name != "ARG" {
+		return wrong(s.line, "%s before the first FROM", s.name)
+	}
+	if err := j.flags(s); err != nil {
+		return err
+	}
+	switch s.name {
+	case "FROM":
+		return j.from(s)
+	case "ARG":
+		j.arg(s.rest)
+	case "ENV":
+		j.env(s.rest)
+	case "SHELL":
+		var sh []string
+		if json.Unmarshal([]byte(s.rest), &sh) != nil || len(sh) == 0 {
+			return wrong(s.line, `SHELL wants a JSON array: SHELL ["/bin/bash", "-c"]`)
+		}
+		j.stages[len(j.stages)-1].shell = sh
+	case "RUN":
+		if len(s.here) > 0 && !j.knows([2]int{1, 4}) {
+			return j.runHere(s)
+		}
+	case "COPY", "ADD":
+		if err := j.remote(s); err != nil {
+			return err
+		}
+		if len(s.here) > 0 && !j.knows([2]int{1, 4}) {
+			return j.copyHere(s)
+		}
+	}
+	return nil
+}
+
+func (j *judge) knows(v [2]int) bool {
+	if v == ([2]int{}) {
+		return true
+	}
+	return !j.classic && slices.Compare(j.about.Frontend[:], v[:]) >= 0
+}
+
+// flags judges an instruction's flags, and drops those that the frontend lacks and the image does not need.
+func (j *judge) flags(s *step) error {
+	var kept []flag
+	for _, f := range s.flags {
+		full := s.name + " --" + f.name
+		v, ok := since[full]
+		switch {
+		case !ok:
+			return wrong(s.line, "%s is not known here", full)
+		case full == "RUN --security" && f.value != "sandbox", full == "RUN --network" && f.value != "default" && f.value != "none":
+			return wrong(s.line, "%s=%s would let the build out of its sandbox", full, f.value)
+		case full == "RUN --mount":
+			if err := j.mount(s.line, f.value); err != nil {
+				return err
+			}
+		case full == "COPY --from":
+			j.base(f.value, "", s.line)
+		}
+		if !j.knows(v) {
+			if slices.Contains(optional, full) || slices.Contains(optional, full+"="+f.value) {
+				continue
+			}
+			have := "the classic builder does not know it"
+			if !j.classic {
+				have = fmt.Sprintf("this engine, %s, has %d.%d", j.about.Version, j.about.Frontend[0], j.about.Frontend[1])
+			}
+			return wrong(s.line, "%s needs BuildKit's Dockerfile frontend %d.%d; %s", full, v[0], v[1], have)
+		}
+		kept = append(kept, f)
+	}
+	if len(kept) < len(s.flags) {
+		s.flags = kept
+		s.text = s.compose(j.out.d.escape)
+		for _, h := range s.here {
+			s.text += "\n" + h.text + h.name
+		}
+	}
+	return nil
+}
+
+// mount judges RUN --mount. A bind mount is of the context or of an image, never of the host.
+func (j *judge) mount(line int, value string) error {
+	fields, err := csv.NewReader(strings.NewReader(value)).Read()
+	if err != nil {
+		return wrong(line, "RUN --mount=%s cannot be read: %v", value, err)
+	}
+	kind, from := "bind", ""
+	for _, f := range fields {
+		k, v, _ := strings.Cut(f, "=")
+		switch strings.ToLower(k) {
+		case "type":
+			kind = strings.ToLower(v)
+		case "from":
+			from = v
+		}
+	}
+	switch kind {
+	case "bind", "cache", "tmpfs":
+	case "secret", "ssh":
+		return wrong(line, "RUN --mount=type=%s: a build gets no secrets and no keys of this machine", kind)
+	default:
+		return wrong(line, "RUN --mount=type=%s is not known here", kind)
+	}
+	j.base(from, "", line)
+	return nil
+}
+
+// from begins a stage.
+func (j *judge) from(s *step) error {
+	words := strings.Fields(s.rest)
+	var st stage
+	switch {
+	case len(words) == 1:
+	case len(words) == 3 && strings.EqualFold(words[1], "as"):
+		st.name = words[2]
+	default:
+		return wrong(s.line, "FROM wants IMAGE or IMAGE AS NAME")
+	}
+	before := j.stages
+	j.stages = nil // FROM sees the variables before the first of them only
+	platform := ""
+	for _, f := range s.flags {
+		platform, _ = j.expand(f.value, j.global)
+	}
+	ref, known := j.expand(words[0], j.global)
+	j.stages = before
+	if !known || ref == "" {
+		return wrong(s.line, "FROM %s: the variable has no value; give the ARG before it a default, or a build argument", words[0])
+	}
+	if i := j.stage(ref); i >= 0 {
+		st.ref, st.shell = j.stages[i].ref, j.stages[i].shell
+	} else if !strings.EqualFold(ref, "scratch") {
+		st.ref = ref
+		j.base(ref, platform, s.line)
+	}
+	j.stages = append(j.stages, st)
+	j.vars = map[string]string{}
+	return nil
+}
+
+// base notes an image from outside; earlier stages and their numbers are none.
+func (j *judge) base(ref, platform string, line int) {
+	if ref == "" || strings.Contains(ref, "$") || strings.EqualFold(ref, "scratch") || j.stage(ref) >= 0 {
+		return
+	}
+	if strings.Trim(ref, "0123456789") == "" || slices.ContainsFunc(j.out.bases, func(b base) bool { return b.ref == ref && b.platform == platform }) {
+		return
+	}
+	j.out.bases = append(j.out.bases, base{ref, platform, line})
+}
+
+func (j *judge) arg(rest string) {
+	for _, w := range shellWords(rest) {
+		name, def, has := strings.Cut(w, "=")
+		scope := j.vars
+		if len(j.stages) == 0 {
+			scope = j.global
+		}
+		if v, ok := j.args[name]; ok {
+			scope[name] = v
+		} else if v, ok := j.expand(unquote(def), scope); has && ok {
+			scope[name] = v
+		} else if v, ok := j.global[name]; ok && !has {
+			scope[name] = v
+		} else {
+			delete(scope, name)
+		}
+	}
+}
+
+func (j *judge) env(rest string) {
+	words := shellWords(rest)
+	if len(words) > 1 && !strings.Contains(words[0], "=") { // ENV NAME the rest
+		_, v, _ := cutSpace(rest)
+		words = []string{words[0] + "=" + v}
+	}
+	for _, w := range words {
+		name, v, _ := strings.Cut(w, "=")
+		if v, ok := j.expand(unquote(v), j.vars); ok {
+			j.vars[name] = v
+		} else {
+			delete(j.vars, name)
+		}
+	}
+}
+
+func unquote(s string) string { return strings.NewReplacer(`"`, "", "'", "").Replace(s) }
+
+var variable = regexp.MustCompile(`\$(?:([A-Za-z_][A-Za-z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*)(?::([-+])([^{}$]*))?\})`)
+
+// platforms are the variables that a builder sets by itself; which one is its business.
+var platforms = []string{"BUILDPLATFORM", "TARGETPLATFORM", "BUILDARCH", "TARGETARCH", "BUILDOS", "TARGETOS", "BUILDVARIANT", "TARGETVARIANT"}
+
+// expand puts variables in; false: not all of them are known. A stage has variables of its base image too, so what its Dockerfile does not set
+// is not known to be empty.
+func (j *judge) expand(s string, vars map[string]string) (string, bool) {
+	all, complete := true, len(j.stages) == 0
+	out := variable.ReplaceAllStringFunc(s, func(m string) string {
+		p := variable.FindStringSubmatch(m)
+		name := p[1] + p[2]
+		v, ok := vars[name]
+		switch {
+		case slices.Contains(platforms, name) && !ok:
+			switch {
+			case strings.HasSuffix(name, "PLATFORM"):
+				return j.about.OS + "/" + j.about.Arch
+			case strings.HasSuffix(name, "ARCH"):
+				return j.about.Arch
+			case strings.HasSuffix(name, "OS"):
+				return j.about.OS
+			}
+			return ""
+		case p[3] == "-" && v == "":
+			all = all && (ok || complete)
+			return p[4]
+		case p[3] == "+":
+			if v != "" {
+				return p[4]
+			}
+			return ""
+		}
+		all = all && ok
+		return v
+	})
+	return out, all && !strings.Contains(out, "$")
+}
+
+// remote judges sources of ADD that the engine itself would fetch, on its own network.
+func (j *judge) remote(s *step) error {
+	if s.name != "ADD" {
+		return nil
+	}
+	sources, _ := s.paths()
+	for _, src := range sources {
+		v, known := j.expand(unquote(src), j.vars)
+		if !known {
+			if j.offline {
+				return wrong(s.line, "ADD %s: the build has no network, and the variable may name something remote", src)
+			}
+			continue
+		}
+		host, is := remoteHost(v)
+		switch {
+		case !is:
+		case j.offline:
+			return wrong(s.line, "ADD %s: the build has no network", v)
+		case inward(host):
+			return wrong(s.line, "ADD %s: the engine would fetch it from its own machine or a private network", v)
+		}
+	}
+	return nil
+}
+
+// remoteHost says whether ADD would fetch a source, and where from.
+func remoteHost(src string) (host string, is bool) {
+	if u, err := url.Parse(src); err == nil && u.Scheme != "" && strings.Contains(src, "://") {
+		return u.Hostname(), true
+	}
+	if strings.Contains(src, "://") {
+		return "", true
+	}
+	if user, rest, ok := strings.Cut(src, "@"); ok && !strings.Contains(user, "/") {
+		if host, _, ok := strings.Cut(rest, ":"); ok {
+			return host, true
+		}
+	}
+	return "", false
+}
+
+func inward(host string) bool {
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	if a, err := netip.ParseAddr(host); err == nil {
+		a = a.Unmap()
+		return !a.IsGlobalUnicast() || a.IsPrivate()
+	}
+	last := host[strings.LastIndexByte(host, '.')+1:]
+	if last != "" && last[0] >= '0' && last[0] <= '9' {
+		return true // an address in one of its odd forms: 2130706433, 127.1, 0x7f.1
+	}
+	return host == "" || !strings.Contains(host, ".") || slices.Contains([]string{".localhost", ".local", ".internal"}, path.Ext(host))
+}

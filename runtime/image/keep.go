@@ -1,0 +1,250 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Kept image is one that we built or pulled.
+type Kept struct {
+	Ref    string    `json:"ref"`
+	Name   string    `json:"name,omitempty"` // the benchmark or task that wanted it first
+	Kind   string    `json:"kind"`           // built, pulled
+	ID     string    `json:"id"`
+	Size   int64     `json:"size"` // bytes of all layers
+	Own    int64     `json:"own"`  // about so many are not its base's: what the budget counts
+	Made   time.Time `json:"made"`
+	Used   time.Time `json:"used"`
+	InUse  bool      `json:"in_use"`           // by a container
+	Reason string    `json:"reason,omitempty"` // why Prune left it
+}
+
+// List is the images that we built or pulled, the least recently used first.
+func (s *Store) List(ctx context.Context) ([]Kept, error) {
+	if _, err := s.engine(ctx); err != nil {
+		return nil, err
+	}
+	all, err := s.e.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	containers, err := s.e.Containers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	busy := map[string]bool{}
+	for _, c := range containers {
+		busy[c.Image] = true
+	}
+	records := s.records()
+	var out []Kept
+	for _, info := range all {
+		for _, ref := range info.Tags {
+			r, ok := records[ref]
+			k := Kept{Ref: ref, Name: r.Name, Kind: r.Kind, ID: info.ID, Size: info.Size, Own: r.Own, Made: r.Made, Used: r.used, InUse: busy[info.ID]}
+			switch {
+			case ours(info, ref):
+				if k.Kind = "built"; !ok {
+					k.Own, k.Made, k.Used = info.Size, info.Created, info.Created
+				}
+			case !ok || r.ID != info.ID:
+				continue // somebody else's, or no longer what we pulled
+			}
+			out = append(out, k)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b Kept) int { return a.Used.Compare(b.Used) })
+	return out, nil
+}
+
+// ours says whether a name is one that a build of ours gave. The label alone does not: what is built upon our image inherits it.
+func ours(info Info, ref string) bool {
+	key := info.Labels[labelKey]
+	return len(key) >= 32 && ref == repository+":"+key[:32]
+}
+
+// Pruning says what may go.
+type Pruning struct {
+	All    bool          // whatever is not in use
+	Older  time.Duration // what was not used for so long
+	Budget int64         // the least recently used, until the rest takes no more than this; 0: not asked for
+	Cache  bool          // the builder's own cache too, of what nobody used for so long as Older (default: a day)
+	Dry    bool          // only say it
+	recent time.Duration // what was used so lately stays
+}
+
+// Pruned is what went.
+type Pruned struct {
+	Removed []Kept
+	Left    []Kept // with the reason, where one of them should have gone
+	Freed   int64  // about
+	Cache   int64
+	Scraps  int // unnamed images and containers that builds left behind
+}
+
+// Prune removes images of ours, the least recently used first, and never one that a container uses.
+func (s *Store) Prune(ctx context.Context, p Pruning) (Pruned, error) {
+	var out Pruned
+	list, err := s.List(ctx)
+	if err != nil {
+		return out, err
+	}
+	if !p.Dry {
+		if out.Scraps, err = s.Sweep(ctx); err != nil {
+			return out, err
+		}
+	}
+	var total int64
+	for _, k := range list {
+		total += k.Own
+	}
+	records := s.records()
+	now := time.Now()
+	for _, k := range list {
+		over := p.Budget > 0 && total > p.Budget
+		if !p.All && !over && (p.Older <= 0 || now.Sub(k.Used) < p.Older) {
+			out.Left = append(out.Left, k)
+			continue
+		}
+		switch {
+		case k.InUse:
+			k.Reason = "a container uses it"
+		case p.recent > 0 && now.Sub(k.Used) < p.recent:
+			k.Reason = "it was used just now"
+		case s.beingMade(k):
+			k.Reason = "it is being made"
+		case !p.Dry:
+			switch err := s.e.Remove(ctx, k.Ref); {
+			case errors.Is(err, ErrInUse):
+				k.Reason = "it is in use"
+			case err != nil && !errors.Is(err, ErrMissing):
+				return out, fmt.Errorf("removing %s: %w", k.Ref, err)
+			default:
+				s.drop(records[k.Ref])
+				s.Forget(k.ID)
+			}
+		}
+		if k.Reason != "" {
+			out.Left = append(out.Left, k)
+			continue
+		}
+		total -= k.Own
+		out.Freed += k.Own
+		out.Removed = append(out.Removed, k)
+	}
+	if p.Cache && !p.Dry {
+		older := p.Older
+		if older <= 0 && !p.All {
+			older = 24 * time.Hour
+		}
+		if out.Cache, err = s.e.PruneCache(ctx, older); err != nil {
+			return out, err
+		}
+	}
+	return out, nil
+}
+
+// beingMade says whether somebody pulls or builds a name now.
+func (s *Store) beingMade(k Kept) bool {
+	l, err := tryLock(s.lockFile("pull", "pull "+k.Ref+" "), unix.LOCK_EX)
+	if err != nil {
+		return errors.Is(err, errLocked)
+	}
+	l.unlock(true)
+	return false
+}
+
+// room makes room before an image is made. It does what it can: when nothing may go, the image is made nevertheless, and the engine's disk decides.
+func (s *Store) room(ctx context.Context) {
+	s.Sweep(ctx)
+	budget := s.budget(ctx)
+	if budget <= 0 {
+		return
+	}
+	s.Prune(ctx, Pruning{Budget: budget, recent: s.o.Grace})
+}
+
+// budget is how many bytes images of ours may take; 0: there is no limit.
+func (s *Store) budget(ctx context.Context) int64 {
+	if s.o.Budget != 0 {
+		return max(0, s.o.Budget)
+	}
+	about, err := s.engine(ctx)
+	if err != nil || about.Dir == "" {
+		return 0
+	}
+	var st unix.Statfs_t
+	if unix.Statfs(about.Dir, &st) != nil {
+		return 0
+	}
+	free := int64(st.Bavail) * int64(st.Bsize)
+	for _, r := range s.records() {
+		free += r.Own
+	}
+	return max(1, free/10*6)
+}
+
+// Sweep removes what builds of dead processes left behind: containers of single steps, layers without a name, stale locks. While any evalrun builds on
+// this engine it leaves all that alone. It returns how many things it removed.
+func (s *Store) Sweep(ctx context.Context) (int, error) {
+	if _, err := s.engine(ctx); err != nil {
+		return 0, err
+	}
+	s.sweepLocks()
+	l, err := tryLock(s.lockFile("building", ""), unix.LOCK_EX)
+	if errors.Is(err, errLocked) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer l.unlock(true)
+	all, err := s.e.List(ctx)
+	if err != nil {
+		return 0, err
+	}
+	containers, err := s.e.Containers(ctx)
+	if err != nil {
+		return 0, err
+	}
+	byID := map[string]Info{}
+	for _, info := range all {
+		byID[info.ID] = info
+	}
+	n := 0
+	busy := map[string]bool{}
+	for _, c := range containers {
+		// A container of a finished image has the key; of a step in between, only what was put behind FROM.
+		if c.Labels[labelBuild] != "" && c.Labels[labelKey] == "" && len(byID[c.Image].Tags) == 0 {
+			if err := s.e.RemoveContainer(ctx, c.ID); err != nil && !errors.Is(err, ErrMissing) {
+				return n, err
+			}
+			n++
+			continue
+		}
+		busy[c.Image] = true
+	}
+	for _, info := range all {
+		if len(info.Tags) > 0 || busy[info.ID] || info.Labels[labelBuild] == "" && info.Labels[labelKey] == "" {
+			continue
+		}
+		switch err := s.e.Remove(ctx, info.ID); {
+		case err == nil:
+			n++
+		case !errors.Is(err, ErrInUse) && !errors.Is(err, ErrMissing):
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// Budget describes the budget in bytes, as it is now; 0: there is no limit.
+func (s *Store) Budget(ctx context.Context) (int64, error) {
+	_, err := s.engine(ctx)
+	return s.budget(ctx), err
+}

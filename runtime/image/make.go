@@ -1,0 +1,215 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// pulled makes an image ready that is known by name.
+func (s *Store) pulled(ctx context.Context, img sandbox.Image) (Info, error) {
+	key := "pull " + img.Ref + " " + img.Platform
+	if info, ok := s.remembered(key); ok {
+		return info, nil
+	}
+	if _, err := s.engine(ctx); err != nil {
+		return Info{}, err
+	}
+	rec := record{Ref: img.Ref, Name: img.Name}
+	if !s.o.Always {
+		info, err := s.e.Inspect(ctx, img.Ref)
+		if err == nil && fits(info, img.Platform) {
+			return s.remember(key, info, rec), nil
+		}
+		if err != nil && !errors.Is(err, ErrMissing) {
+			return Info{}, err
+		}
+	}
+	if strings.HasPrefix(img.Ref, "sha256:") || strings.HasPrefix(img.Ref, repository+":") {
+		return Info{}, fmt.Errorf("%w on this engine, and it cannot be pulled by such a name", ErrMissing)
+	}
+	return s.flights.do(ctx, key, func(ctx context.Context) (Info, error) {
+		began := time.Now()
+		l, err := waitLock(ctx, s.lockFile("pull", key), unix.LOCK_EX)
+		if err != nil {
+			return Info{}, err
+		}
+		defer l.unlock(true)
+		if !s.o.Always { // another process may have been faster
+			if info, err := s.e.Inspect(ctx, img.Ref); err == nil && fits(info, img.Platform) {
+				return s.remember(key, info, rec), nil
+			}
+		}
+		s.room(ctx)
+		var info Info
+		err = s.limited(ctx, s.pulls, img, func(ctx context.Context) error {
+			auth, err := s.auth(ctx, img.Ref)
+			if err != nil {
+				return err
+			}
+			err = s.e.Pull(ctx, Pull{Ref: img.Ref, Platform: img.Platform, Auth: auth, Progress: func(now, all int64) {
+				s.progress(Progress{Name: name(img), Doing: "pull", Current: now, Total: all})
+			}})
+			if err != nil {
+				return advice(err)
+			}
+			info, err = s.e.Inspect(ctx, img.Ref)
+			return err
+		})
+		s.finished(Outcome{Name: name(img), Ref: img.Ref, Doing: "pull", Took: time.Since(began), Err: err})
+		if err != nil {
+			return Info{}, err
+		}
+		rec.Kind = "pulled"
+		return s.remember(key, info, rec), nil
+	})
+}
+
+// fits says whether an image is for a platform.
+func fits(info Info, platform string) bool {
+	p := strings.Split(platform, "/")
+	return platform == "" || info.OS == p[0] && (len(p) < 2 || info.Arch == p[1])
+}
+
+// built makes an image ready that a recipe describes.
+func (s *Store) built(ctx context.Context, r *recipe) (Info, error) {
+	if info, ok := s.remembered(r.key); ok {
+		return info, nil
+	}
+	info, err := s.find(ctx, r)
+	if err == nil || !errors.Is(err, ErrMissing) {
+		return info, err
+	}
+	return s.flights.do(ctx, r.key, func(ctx context.Context) (Info, error) {
+		began := time.Now()
+		l, err := waitLock(ctx, s.lockFile("build", r.key), unix.LOCK_EX)
+		if err != nil {
+			return Info{}, err
+		}
+		defer l.unlock(true)
+		if info, err := s.find(ctx, r); err == nil { // another process may have been faster
+			return info, nil
+		}
+		if err := s.ground(ctx, r); err != nil {
+			return Info{}, err
+		}
+		s.room(ctx)
+		out := newOutput(s.o.LogBytes)
+		err = s.limited(ctx, s.builds, r.img, func(ctx context.Context) error { return s.build(ctx, r, out) })
+		var info Info
+		if err == nil {
+			info, err = s.find(ctx, r)
+		}
+		s.finished(Outcome{Name: name(r.img), Ref: r.tag, Key: r.key, Doing: "build", Took: time.Since(began), Log: out.whole(), Err: err})
+		if err != nil {
+			s.Sweep(context.WithoutCancel(ctx))
+			return Info{}, &sandbox.Error{Op: "prepare", Err: fmt.Errorf("building %s: %w", title(r.img), err), Detail: out.tail()}
+		}
+		return info, nil
+	})
+}
+
+// find looks for a recipe's image. One whose bases have changed on this engine since is as good as missing.
+func (s *Store) find(ctx context.Context, r *recipe) (Info, error) {
+	info, err := s.e.Inspect(ctx, r.tag)
+	if err != nil {
+		return Info{}, err
+	}
+	if info.Labels[labelKey] != r.key {
+		return Info{}, ErrMissing
+	}
+	var grown int64
+	then := strings.Fields(info.Labels[labelBases])
+	for i, b := range r.bases {
+		now, err := s.e.Inspect(ctx, b.ref)
+		if err != nil {
+			continue // it was removed, and the image is whole without it
+		}
+		if i < len(then) && then[i] != now.ID && then[i] != "-" {
+			return Info{}, ErrMissing
+		}
+		if b.ref == r.final {
+			grown = now.Size
+		}
+	}
+	info.Ref = r.tag
+	return s.remember(r.key, info, record{Ref: r.tag, Name: r.img.Name, Kind: "built", Own: max(0, info.Size-grown)}), nil
+}
+
+// ground makes a build's bases ready, so that they have progress, credentials and errors of their own, and the builder asks no registry.
+func (s *Store) ground(ctx context.Context, r *recipe) error {
+	for _, b := range r.bases {
+		img := sandbox.Image{Ref: b.ref, Platform: b.platform, Timeout: r.img.Timeout}
+		if img.Platform == "" {
+			img.Platform = r.img.Platform
+		}
+		if _, err := s.pulled(ctx, img); err != nil {
+			return fmt.Errorf("its base %s (Dockerfile line %d): %w", b.ref, b.line, err)
+		}
+	}
+	return nil
+}
+
+// build has the engine build a recipe.
+func (s *Store) build(ctx context.Context, r *recipe, out *output) error {
+	// Whoever clears what builds left behind takes this lock alone.
+	on, err := waitLock(ctx, s.lockFile("building", ""), unix.LOCK_SH)
+	if err != nil {
+		return err
+	}
+	defer on.unlock(false)
+	ids := make([]string, len(r.bases))
+	for i, b := range r.bases {
+		ids[i] = "-"
+		if info, err := s.e.Inspect(ctx, b.ref); err == nil {
+			ids[i] = info.ID
+		}
+	}
+	pr, pw := io.Pipe()
+	sent := make(chan error, 1)
+	go func() {
+		err := r.stream(ctx, pw)
+		pw.CloseWithError(err)
+		sent <- err
+	}()
+	network := ""
+	if r.img.Network == "none" {
+		network = "none"
+	}
+	err = s.e.Build(ctx, Build{
+		Tag:     r.tag,
+		Labels:  map[string]string{labelKey: r.key, labelBases: strings.Join(ids, " ")},
+		Context: pr, Dockerfile: r.file, Args: maps.Clone(r.img.Args), Target: r.img.Target, Platform: r.img.Platform, Network: network,
+		Classic: r.classic, CPUs: s.o.CPUs, Memory: s.o.Memory, Log: out,
+		Step: func(text string) { s.progress(Progress{Name: name(r.img), Doing: "build", Step: text}) },
+	})
+	pr.CloseWithError(errors.New("the engine reads no more"))
+	if serr := <-sent; err != nil && serr != nil && strings.Contains(serr.Error(), "sending the context") && !strings.Contains(serr.Error(), "the engine reads no more") {
+		return serr // the cause of what the engine says
+	}
+	if err != nil {
+		return advice(err)
+	}
+	return nil
+}
+
+func (s *Store) progress(p Progress) {
+	if s.o.Progress != nil {
+		s.o.Progress(p)
+	}
+}
+
+func (s *Store) finished(o Outcome) {
+	s.progress(Progress{Name: o.Name, Doing: o.Doing, Done: true, Err: o.Err})
+	if s.o.Done != nil {
+		s.o.Done(o)
+	}
+}
