@@ -134,6 +134,9 @@ func carry(st *wire.Stream, f *os.File) {
 	}
 }
 
+// maxAccepted connections of one listener are open at a time.
+const maxAccepted = 256
+
 // listen opens a TCP port on our loopback; each connection becomes a stream that the host serves.
 func (sv *server) listen(st *wire.Stream, port int) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
@@ -165,7 +168,10 @@ func (sv *server) listen(st *wire.Stream, port int) {
 	e := wire.OK()
 	e.Uint(uint64(port))
 	st.Send(wire.KindResult, e)
+	// The host takes only so many streams, and more would end the whole channel: what is past that waits in the kernel.
+	slots := make(chan struct{}, maxAccepted)
 	for {
+		slots <- struct{}{}
 		c, err := acceptOn(f)
 		if err != nil {
 			st.Reset()
@@ -178,7 +184,10 @@ func (sv *server) listen(st *wire.Stream, port int) {
 			c.Close()
 			return
 		}
-		go carry(s, c)
+		go func() {
+			carry(s, c)
+			<-slots
+		}()
 	}
 }
 

@@ -224,10 +224,16 @@ func (sv *server) hello(body []byte, extra []int) error {
 	if sv.container {
 		sv.usage = findUsage()
 	}
+	if cfg.Tun {
+		sv.openTun()
+	}
 	if len(cfg.Setup) > 0 {
 		if err := isolate.Setup(cfg.Setup); err != nil {
 			return err
 		}
+	}
+	if cfg.Tun {
+		sv.nameServer()
 	}
 	if sv.cfg.Root == "/" {
 		sv.cfg.Root = ""

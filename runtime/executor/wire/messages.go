@@ -40,6 +40,7 @@ type Config struct {
 	Drop    bool              // drop capabilities, forbid new privileges, filter system calls
 	Setuid  bool              // with Drop: setuid programs work, so new privileges, up to the kept ones, are not forbidden, and no call is filtered
 	Key     []byte            // KeyLen random bytes, by which another host can take the machine up again; nil: none can
+	Tun     bool              // make a network interface, see KindTun; where that fails, KindTun tells
 }
 
 func (c *Config) Encode() []byte {
@@ -60,6 +61,7 @@ func (c *Config) Encode() []byte {
 	e.Bool(c.Drop)
 	e.Bool(c.Setuid)
 	e.String(string(c.Key))
+	e.Bool(c.Tun)
 	return e
 }
 
@@ -96,6 +98,7 @@ func DecodeConfig(b []byte) (c Config, err error) {
 	if k := d.String(); k != "" {
 		c.Key = []byte(k)
 	}
+	c.Tun = d.Bool()
 	if len(c.Key) != 0 && len(c.Key) != KeyLen {
 		return c, errors.New("a key of another length")
 	}
