@@ -196,10 +196,19 @@ type Call struct {
 	Sent    string          `json:"sent,omitempty"`      // SHA-256 of the raw request, in blobs, where the run keeps them
 }
 
-// Amend corrects a trial's decided verdict.
+// Amend corrects a trial's decided verdict: the newest grade is the one that counts, and all are kept.
 type Amend struct {
 	Why    string   `json:"why"`
 	Reward *float64 `json:"reward"`
 	Scores []Score  `json:"scores,omitempty"`
 	Flags  []string `json:"flags,omitempty"`
+	// Status, when set, takes the place of the verdict's: of a trial whose grading had failed, "scored" with its end and limit.
+	Status Status `json:"status,omitempty"`
+	End    End    `json:"end,omitempty"`
+	Limit  string `json:"limit,omitempty"`
+	// Results are those of the stages, where all was graded again.
+	Results []Result `json:"results,omitempty"`
+	// Task is the digest of the task as it was graded, where that is no longer what was played.
+	Task  string `json:"task_digest,omitempty"`
+	Other *Usage `json:"other,omitempty"` // of the grader's models
 }

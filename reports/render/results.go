@@ -12,6 +12,7 @@ import (
 	"iter"
 	"math"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/evalrun/evalrun/harness/record"
@@ -23,18 +24,19 @@ type Results struct {
 	Plan *record.Plan
 	Run  *record.Run // may be nil
 
-	slots  []slot // arms × tasks × repeats
-	arms   map[string]int
-	tasks  map[string]int // by digest
-	open   map[string]int // trials with an open attempt → slot
-	faults []fault
-	flags  []string
-	paid   []paid // by arm and benchmark
-	bench  []int  // of a task: place in Plan.Benchmarks, or behind them
-	names  []string
-	byID   map[string]int // made when an amendment asks for it
-	errs   []error
-	seen   []time.Time // by process: its last entry
+	slots   []slot // arms × tasks × repeats
+	arms    map[string]int
+	tasks   map[string]int // by digest
+	open    map[string]int // trials with an open attempt → slot
+	faults  []fault
+	flags   []string
+	drivers []string
+	paid    []paid // by arm and benchmark
+	bench   []int  // of a task: place in Plan.Benchmarks, or behind them
+	names   []string
+	byID    map[string]int // made when an amendment asks for it
+	errs    []error
+	seen    []time.Time // by process: its last entry
 }
 
 // A slot is a trial. Sums of what was paid are not in it, since an attempt that did not count was paid as well.
@@ -43,8 +45,9 @@ type slot struct {
 	status   status
 	end      end
 	fault    uint16 // place in faults, from 1
-	flags    uint16 // bits, places in Results.flags
+	flags    uint32 // bits, places in Results.flags
 	attempts uint16
+	driver   uint8 // place in Results.drivers, from 1
 	steps    int32
 	turns    int32
 	bad      int32
@@ -52,7 +55,8 @@ type slot struct {
 	active   int32 // ms
 	left     bool
 	gone     bool // abandoned
-	amended  bool
+	amended  bool // and not only confirmed
+	refused  bool // something was refused by its network policy
 }
 
 type (
@@ -186,6 +190,8 @@ type verdict struct {
 	Times     record.Times  `json:"times"`
 	Left      *int          `json:"left_processes"`
 	Abandoned bool          `json:"abandoned"`
+	Driver    string        `json:"driver"`
+	Refused   int64         `json:"refused"`
 }
 
 func (r *Results) add(e *record.Entry) error {
@@ -235,9 +241,11 @@ func (r *Results) add(e *record.Entry) error {
 		if !ok {
 			return fmt.Errorf("journal entry %d: trial %s is not in the plan", e.Seq, e.Trial)
 		}
-		s := &r.slots[i]
-		s.amended, s.flags = true, r.flagBits(a.Flags)
-		s.reward = value(a.Reward)
+		r.amend(&r.slots[i], &a)
+		if a.Other != nil {
+			p := &r.paid[r.purse(i)]
+			spend(&p.other, a.Other, &p.otherUnknown)
+		}
 	}
 	return nil
 }
@@ -252,7 +260,7 @@ func (r *Results) decide(i int, v *verdict) {
 		reward: value(v.Reward), status: status(place(statuses, v.Status)), end: end(place(ends, v.End)), fault: uint16(f),
 		flags: r.flagBits(v.Flags), attempts: s.attempts, steps: small(v.Steps), turns: small(v.Turns), bad: small(v.BadCalls),
 		wall: small(v.Times.Wall.Milliseconds()), active: small(v.Times.Working.Milliseconds()),
-		left: v.Left != nil && *v.Left > 0, gone: v.Abandoned,
+		left: v.Left != nil && *v.Left > 0, gone: v.Abandoned, refused: v.Refused > 0, driver: r.driverPlace(v.Driver),
 	}
 	if s.status != 1 {
 		s.reward = math.NaN()
@@ -330,7 +338,34 @@ func (r *Results) saw(t time.Time) {
 	}
 }
 
-func (r *Results) flagBits(names []string) (bits uint16) {
+// amend takes a later grade for a trial's. One that says the same changes nothing.
+func (r *Results) amend(s *slot, a *record.Amend) {
+	reward, flags := value(a.Reward), r.flagBits(a.Flags)
+	same := s.reward == reward || math.IsNaN(s.reward) && math.IsNaN(reward)
+	s.amended = s.amended || !same || s.flags != flags || a.Status != "" && a.Status != statuses[s.status]
+	s.reward, s.flags = reward, flags
+	if a.Status != "" {
+		s.status, s.end = status(place(statuses, a.Status)), end(place(ends, a.End))
+		if a.Status == record.Scored && a.End != record.Broke {
+			s.fault = 0
+		}
+	}
+}
+
+// driverPlace is the place of a driver's name, from 1; 0: none.
+func (r *Results) driverPlace(name string) uint8 {
+	if name == "" {
+		return 0
+	}
+	i := slices.Index(r.drivers, name)
+	if i < 0 && len(r.drivers) < math.MaxUint8 {
+		i = len(r.drivers)
+		r.drivers = append(r.drivers, name)
+	}
+	return uint8(i + 1)
+}
+
+func (r *Results) flagBits(names []string) (bits uint32) {
 	for _, n := range names {
 		i := -1
 		for j, f := range r.flags {
@@ -338,7 +373,7 @@ func (r *Results) flagBits(names []string) (bits uint16) {
 				i = j
 			}
 		}
-		if i < 0 && len(r.flags) < 16 {
+		if i < 0 && len(r.flags) < 32 {
 			i = len(r.flags)
 			r.flags = append(r.flags, n)
 		}

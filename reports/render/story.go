@@ -160,6 +160,12 @@ func (t *teller) entry(e *record.Entry) {
 	case record.KindAmend:
 		err = tell(e, func(_ *record.Entry, a *record.Amend) {
 			t.f("\n%s %s: reward %s: %s\n", t.st.warn("amended"), e.Time.UTC().Format(time.DateTime), number(a.Reward), line(a.Why))
+			for i := range a.Results {
+				t.result(e, &a.Results[i])
+			}
+			if len(a.Flags) > 0 {
+				t.f("  flags %s\n", line(strings.Join(a.Flags, ", ")))
+			}
 		})
 	}
 	if err != nil {
@@ -387,6 +393,9 @@ func (t *teller) verdict(e *record.Entry, v *record.Verdict) {
 	if v.Error != nil {
 		t.f("  %s\n", t.st.bad(line(faultWords(v.Error.Status, v.Error.Phase, v.Error.Class))))
 		t.body(v.Error.Text, 20)
+		if v.Error.Detail != "" {
+			t.f("  %s\n", t.st.dim("[more of it: blobs/"+blobPath(v.Error.Detail)+"]"))
+		}
 	}
 	facts := []string{plural(int(v.Steps), "step")}
 	if v.Turns > 0 || v.Usage.Calls > 0 {
@@ -406,13 +415,17 @@ func (t *teller) verdict(e *record.Entry, v *record.Verdict) {
 		facts = append(facts, fmt.Sprintf("at most %d MiB of memory", *v.MaxMemory>>20))
 	}
 	facts = append(facts, words("flags", strings.Join(v.Flags, ", "))...)
+	facts = append(facts, words("sandbox", v.Driver, "network", v.Network)...)
+	if v.Refused > 0 {
+		facts = append(facts, plural(int(v.Refused), "connection")+" refused by the network policy")
+	}
 	t.f("  %s\n", strings.Join(facts, " · "))
 	var times []string
 	for _, x := range []struct {
 		name string
 		d    time.Duration
 	}{
-		{"wall", v.Times.Wall}, {"waited for room", v.Times.Queue}, {"start", v.Times.Start}, {"agent", v.Times.Agent}, {"working", v.Times.Working},
+		{"wall", v.Times.Wall}, {"images", v.Times.Image}, {"waited for room", v.Times.Queue}, {"start", v.Times.Start}, {"agent", v.Times.Agent}, {"working", v.Times.Working},
 		{"model", v.Times.Model}, {"back-off", v.Times.Backoff}, {"tools", v.Times.Tool}, {"grading", v.Times.Grade}, {"closing", v.Times.Close},
 	} {
 		if x.d >= time.Millisecond {

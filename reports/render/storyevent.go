@@ -3,6 +3,8 @@ package render
 import (
 	"encoding/json"
 	"fmt"
+	"net"
+	"strconv"
 	"strings"
 	"time"
 
@@ -88,6 +90,16 @@ func (t *teller) event(e *event.Event) {
 		t.reply(&b, show)
 	case event.Put:
 		show("put", fmt.Sprintf("%s into %s (%d bytes)", plural(b.Files, "file"), line(b.Dir), b.Bytes), t.st.dim)
+	case event.NetworkRefused:
+		where := line(b.Host)
+		if b.Port != 0 {
+			where = net.JoinHostPort(where, strconv.Itoa(b.Port))
+		}
+		times := ""
+		if b.Count > 1 {
+			times = fmt.Sprintf(", %d times", b.Count)
+		}
+		show("refused", fmt.Sprintf("network of the %s's machine: %s (%s)%s", line(b.Role), where, line(b.Why), times), t.st.warn)
 	case event.Late:
 		show("late", fmt.Sprintf("a result (%s) of event %d came after it had been answered", line(b.Was), b.Action), t.st.warn)
 		t.body(string(b.Body), fewLines)

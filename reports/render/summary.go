@@ -20,23 +20,24 @@ const Level = 0.95
 
 // A Summary is what came of a run. As JSON it is summary.json, described in docs/schema.md.
 type Summary struct {
-	V        int        `json:"v"`
-	Run      string     `json:"run"`
-	Name     string     `json:"name,omitempty"`
-	Path     string     `json:"path,omitempty"` // of the run folder, as commands may name it
-	Version  string     `json:"version,omitempty"`
-	Driver   string     `json:"driver,omitempty"`
-	Started  *time.Time `json:"started,omitempty"`
-	Ended    *time.Time `json:"ended,omitempty"`
-	WorkedMS *int64     `json:"worked_ms,omitempty"` // from start to end, less the pauses before it was resumed
-	Reason   string     `json:"reason,omitempty"`    // why it ended: done, stopped, budget …
-	Repeats  int        `json:"repeats"`
-	Planned  int        `json:"planned"`
-	Decided  int        `json:"decided"`
-	Scored   int        `json:"scored"`
-	Skipped  int        `json:"skipped"`
-	Coverage *float64   `json:"coverage"` // scored / (planned − skipped); null where that is 0/0
-	Amended  int        `json:"amended,omitempty"`
+	V        int            `json:"v"`
+	Run      string         `json:"run"`
+	Name     string         `json:"name,omitempty"`
+	Path     string         `json:"path,omitempty"` // of the run folder, as commands may name it
+	Version  string         `json:"version,omitempty"`
+	Driver   string         `json:"driver,omitempty"`
+	Drivers  map[string]int `json:"drivers,omitempty"` // trials by what made their machines
+	Started  *time.Time     `json:"started,omitempty"`
+	Ended    *time.Time     `json:"ended,omitempty"`
+	WorkedMS *int64         `json:"worked_ms,omitempty"` // from start to end, less the pauses before it was resumed
+	Reason   string         `json:"reason,omitempty"`    // why it ended: done, stopped, budget …
+	Repeats  int            `json:"repeats"`
+	Planned  int            `json:"planned"`
+	Decided  int            `json:"decided"`
+	Scored   int            `json:"scored"`
+	Skipped  int            `json:"skipped"`
+	Coverage *float64       `json:"coverage"` // scored / (planned − skipped); null where that is 0/0
+	Amended  int            `json:"amended,omitempty"`
 
 	Arms       []ArmSummary `json:"arms"`
 	Benchmarks []ArmSummary `json:"benchmarks,omitempty"` // arm by benchmark, where there are several
@@ -78,6 +79,7 @@ type ArmSummary struct {
 	BadCalls  int64          `json:"bad_calls"`
 	Abandoned int            `json:"abandoned"`
 	Left      int            `json:"left_processes"` // trials that left processes behind
+	Refused   int            `json:"refused"`        // trials that were refused something by their network policy
 
 	Attempts     int64    `json:"attempts"` // what they used is counted below, also where they did not count
 	ModelCalls   int64    `json:"model_calls"`
@@ -143,6 +145,12 @@ func (r *Results) Summary(path string) *Summary {
 		if r.slots[i].amended {
 			s.Amended++
 		}
+		if d := r.slots[i].driver; d > 0 {
+			if s.Drivers == nil {
+				s.Drivers = map[string]int{}
+			}
+			s.Drivers[r.drivers[d-1]]++
+		}
 	}
 	s.Coverage = ratio(s.Scored, s.Planned-s.Skipped)
 	for a := range r.Plan.Arms {
@@ -207,6 +215,9 @@ func (r *Results) arm(a, b int) ArmSummary {
 		}
 		if sl.left {
 			out.Left++
+		}
+		if sl.refused {
+			out.Refused++
 		}
 		if sl.status != 1 {
 			continue

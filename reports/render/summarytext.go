@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -64,7 +65,7 @@ func (s *Summary) Text(w io.Writer, st Style) error {
 func (s *Summary) head() string {
 	parts := []string{fmt.Sprintf("%d of %s decided", s.Decided, plural(s.Planned, "trial")), "coverage " + percent(s.Coverage)}
 	if s.Driver != "" {
-		parts = append(parts, "sandbox "+line(s.Driver))
+		parts = append(parts, "sandbox "+s.sandbox())
 	}
 	if s.WorkedMS != nil {
 		parts = append(parts, "took "+duration(time.Duration(*s.WorkedMS)*time.Millisecond))
@@ -73,6 +74,22 @@ func (s *Summary) head() string {
 		parts = append(parts, "ended: "+line(s.Reason))
 	}
 	return strings.Join(parts, " · ")
+}
+
+// sandbox says which drivers there were, and where they were several, how many trials each had.
+func (s *Summary) sandbox() string {
+	if len(s.Drivers) == 0 {
+		return line(s.Driver)
+	}
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(s.Drivers)) {
+		text := line(name)
+		if len(s.Drivers) > 1 {
+			text += fmt.Sprintf(" (%s)", plural(s.Drivers[name], "trial"))
+		}
+		parts = append(parts, text)
+	}
+	return strings.Join(parts, ", ")
 }
 
 func (s *Summary) columns(rows []ArmSummary) []*column {
@@ -135,7 +152,12 @@ func (a *ArmSummary) remarks(repeats int) string {
 	if a.Left > 0 {
 		parts = append(parts, plural(a.Left, "trial")+" with processes left running")
 	}
-	add(int64(a.Flags["no_reward"]), "no_reward")
+	if a.Refused > 0 {
+		parts = append(parts, plural(a.Refused, "trial")+" refused something by the network policy")
+	}
+	for _, f := range slices.Sorted(maps.Keys(a.Flags)) {
+		add(int64(a.Flags[f]), line(f))
+	}
 	if n := a.Attempts - int64(a.Decided); n > 0 {
 		parts = append(parts, plural(int(n), "more attempt"))
 	}

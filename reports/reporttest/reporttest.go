@@ -317,6 +317,15 @@ func (w *writer) play(n int, a *record.Arm, ai, ti int, end record.End) {
 	if !w.o.Plain && reward == 0 && n%10 == 4 {
 		v.Flags = []string{"no_reward"}
 	}
+	v.Driver, v.Network = "local", "none"
+	if ti%2 == 1 {
+		v.Driver, v.Network, v.Times.Image = "docker", "allow example.org", 40*time.Millisecond
+		v.Images = []record.Image{{Role: "agent", Name: fmt.Sprintf("task-%d", ti), Digest: "sha256:" + strings.Repeat("ab", 32)}}
+		if !w.o.Plain && n%9 == 1 {
+			v.Refused = 3
+			w.note(event.FromEnvironment, -1, nil, event.NetworkRefused{Role: "agent", Host: "192.0.2.7", Port: 443, Why: "not on the list", Count: 3})
+		}
+	}
 	w.verdict(v)
 }
 

@@ -44,6 +44,12 @@ type Amend struct {
 // Apply corrects t.
 func (a Amend) Apply(t *Trial) {
 	t.Reward = a.Reward
+	if a.Status != "" {
+		t.Status, t.End, t.LimitHit = ptr(clean(string(a.Status))), clean(string(a.End)), clean(a.Limit)
+		if a.Status == record.Scored && a.End != record.Broke {
+			t.ErrorPhase, t.ErrorClass, t.Error = "", "", ""
+		}
+	}
 	t.Flags = cleanAll(a.Flags)
 	t.AmendedAt, t.AmendedWhy = ptr(a.Time.UTC()), clean(a.Why)
 }
@@ -179,6 +185,14 @@ func (a *Attempt) conclude(v *record.Verdict, end time.Time) {
 		a.ErrorPhase, a.ErrorClass, a.Error = clean(v.Error.Phase), clean(v.Error.Class), clean(v.Error.Text)
 	}
 	t := &v.Times
+	if v.Driver != "" {
+		a.Driver = clean(v.Driver)
+	}
+	for _, x := range v.Images { // the agent's comes first
+		a.Image, a.ImageDigest = clean(x.Name), clean(x.Digest)
+		break
+	}
+	a.Network, a.Refused, a.ImageMS = clean(v.Network), ptr(v.Refused), ms(t.Image)
 	a.WallMS, a.QueueMS, a.StartMS, a.AgentMS, a.WorkingMS = ms(t.Wall), ms(t.Queue), ms(t.Start), ms(t.Agent), ms(t.Working)
 	a.ModelMS, a.BackoffMS, a.ToolMS, a.GradeMS, a.CloseMS = ms(t.Model), ms(t.Backoff), ms(t.Tool), ms(t.Grade), ms(t.Close)
 	a.Stages, a.Steps, a.Turns, a.BadCalls = ptr(int32(v.Stages)), ptr(v.Steps), ptr(v.Turns), ptr(v.BadCalls)
@@ -202,13 +216,17 @@ func (b *Builder) result(e *record.Entry, out *Batch) error {
 	for i := range r.Scores {
 		out.Scores = append(out.Scores, b.score(e, OfStage, ptr(int32(r.Stage)), &r.Scores[i]))
 	}
+	b.tests(e, &r, out)
+	return nil
+}
+
+func (b *Builder) tests(e *record.Entry, r *record.Result, out *Batch) {
 	for _, t := range r.Tests {
 		out.Tests = append(out.Tests, Test{
 			Run: b.run, Trial: clean(e.Trial), Attempt: int32(e.Attempt), Stage: int32(r.Stage),
 			Name: clean(t.Name), Status: clean(t.Status), Message: clean(t.Message), Seq: e.Seq,
 		})
 	}
-	return nil
 }
 
 func (b *Builder) amend(e *record.Entry, out *Batch) error {
@@ -219,6 +237,9 @@ func (b *Builder) amend(e *record.Entry, out *Batch) error {
 	out.Amends = append(out.Amends, a)
 	for i := range a.Scores {
 		out.Scores = append(out.Scores, b.score(e, OfAmend, nil, &a.Scores[i]))
+	}
+	for i := range a.Results {
+		b.tests(e, &a.Results[i], out)
 	}
 	return nil
 }

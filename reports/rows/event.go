@@ -115,6 +115,11 @@ func (r *Event) fill(body event.Body) {
 		r.TokensIn, r.TokensOut, r.Cost = ptr(b.Usage.In), ptr(b.Usage.Out), b.Usage.Cost
 	case event.Put:
 		r.Dir, r.OutBytes = clean(b.Dir), &b.Bytes
+	case event.NetworkRefused:
+		r.Role, r.Host, r.Code, r.Count = clean(b.Role), clean(b.Host), clean(b.Why), &b.Count
+		if b.Port != 0 {
+			r.Port = ptr(int32(b.Port))
+		}
 	case event.Late:
 		r.Code, r.Data = clean(b.Was), optional(string(b.Body))
 	case event.Info:

@@ -51,6 +51,7 @@ type Trial struct {
 	StartedAt     time.Time  `parquet:"started_at,timestamp(microsecond)"`
 	EndedAt       *time.Time `parquet:"ended_at,optional,timestamp(microsecond)"`
 	WallMS        *int64     `parquet:"wall_ms,optional"`
+	ImageMS       *int64     `parquet:"image_ms,optional"`
 	QueueMS       *int64     `parquet:"queue_ms,optional"`
 	StartMS       *int64     `parquet:"start_ms,optional"`
 	AgentMS       *int64     `parquet:"agent_ms,optional"`
@@ -79,6 +80,10 @@ type Trial struct {
 	MaxMemory     *int64     `parquet:"max_memory,optional"`
 	OOMs          *int64     `parquet:"ooms,optional"`
 	Abandoned     *bool      `parquet:"abandoned,optional"`
+	Image         string     `parquet:"image,dict,optional"`
+	ImageDigest   string     `parquet:"image_digest,dict,optional"`
+	Network       string     `parquet:"network,dict,optional"`
+	Refused       *int64     `parquet:"refused,optional"`
 
 	AmendedAt  *time.Time `parquet:"amended_at,optional,timestamp(microsecond)"`
 	AmendedWhy string     `parquet:"amended_why,optional"`
@@ -113,6 +118,7 @@ type Attempt struct {
 	StartedAt     time.Time  `parquet:"started_at,timestamp(microsecond)"`
 	EndedAt       *time.Time `parquet:"ended_at,optional,timestamp(microsecond)"`
 	WallMS        *int64     `parquet:"wall_ms,optional"`
+	ImageMS       *int64     `parquet:"image_ms,optional"`
 	QueueMS       *int64     `parquet:"queue_ms,optional"`
 	StartMS       *int64     `parquet:"start_ms,optional"`
 	AgentMS       *int64     `parquet:"agent_ms,optional"`
@@ -141,6 +147,10 @@ type Attempt struct {
 	MaxMemory     *int64     `parquet:"max_memory,optional"`
 	OOMs          *int64     `parquet:"ooms,optional"`
 	Abandoned     *bool      `parquet:"abandoned,optional"`
+	Image         string     `parquet:"image,dict,optional"`
+	ImageDigest   string     `parquet:"image_digest,dict,optional"`
+	Network       string     `parquet:"network,dict,optional"`
+	Refused       *int64     `parquet:"refused,optional"`
 
 	Seq int64 `parquet:"seq"`
 }
@@ -183,6 +193,9 @@ type Event struct {
 	Failed    *bool       `parquet:"failed,optional"`
 	Code      string      `parquet:"code,dict,optional"`
 	Role      string      `parquet:"role,dict,optional"`
+	Host      string      `parquet:"host,dict,optional"`
+	Port      *int32      `parquet:"port,optional"`
+	Count     *int64      `parquet:"count,optional"`
 	Model     string      `parquet:"model,dict,optional"`
 	Reasoning string      `parquet:"reasoning,optional"`
 	Calls     []EventCall `parquet:"calls,list"`
