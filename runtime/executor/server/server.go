@@ -265,6 +265,12 @@ func (sv *server) hello(body []byte, extra []int) error {
 			return err
 		}
 	}
+	if sv.container {
+		// Every machine has a place for temporary files; an image need not have anything.
+		if os.Mkdir("/tmp", 0o777) == nil {
+			os.Chmod("/tmp", 0o777|os.ModeSticky)
+		}
+	}
 	go sv.reap()
 	if cfg.Orphan > 0 {
 		go sv.watch()
