@@ -70,6 +70,13 @@ func (e *engine) api(ctx context.Context) (*client.Client, error) {
 	return e.cli, nil
 }
 
+// name is where the engine is, or "" as long as nobody has asked.
+func (e *engine) name() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.host
+}
+
 // close ends idle connections.
 func (e *engine) close() {
 	e.mu.Lock()

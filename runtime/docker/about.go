@@ -1,0 +1,229 @@
+package docker
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/system"
+	"github.com/docker/docker/client"
+)
+
+// An about is what the engine can do, as far as somebody has asked.
+type about struct {
+	mu      sync.Mutex
+	info    *system.Info
+	unquota atomic.Bool // the engine has refused a limit of the disk
+}
+
+// quota reports whether it is worth asking the engine to limit a container's disk.
+func (a *about) quota() bool { return !a.unquota.Load() }
+func (a *about) noQuota()    { a.unquota.Store(true) }
+
+func (d *Driver) info(ctx context.Context) (*system.Info, error) {
+	d.about.mu.Lock()
+	defer d.about.mu.Unlock()
+	if d.about.info != nil {
+		return d.about.info, nil
+	}
+	cli, err := d.engine.api(ctx)
+	if err != nil {
+		return nil, err
+	}
+	i, err := cli.Info(ctx)
+	if err != nil {
+		return nil, d.engine.explain(err)
+	}
+	if !canQuota(&i) {
+		d.about.noQuota()
+	}
+	d.about.info = &i
+	return &i, nil
+}
+
+// canQuota says what is known of storage drivers. Overlays have quotas on XFS with project quotas only, and whether it has those shows when
+// a container wants one.
+func canQuota(i *system.Info) bool {
+	switch i.Driver {
+	case "btrfs", "zfs", "devicemapper", "windowsfilter":
+		return true
+	case "overlay2":
+		for _, kv := range i.DriverStatus {
+			if kv[0] == "Backing Filesystem" && kv[1] == "xfs" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Probe says why there is no engine that would do, and what to do about it.
+func (d *Driver) Probe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, 20*time.Second, errSilent)
+	defer cancel()
+	i, err := d.info(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return fmt.Errorf("driver docker does not work here: %w", err)
+	}
+	if !i.MemoryLimit || !i.PidsLimit {
+		return fmt.Errorf("driver docker does not work here: the engine at %s cannot limit memory and processes: give it the control groups memory and pids (cgroup_enable=memory on the kernel's command line)", d.engine.name())
+	}
+	return nil
+}
+
+// Describe says how limits are kept, and what the engine can do, in plain words. It is short of words when no engine answers.
+func (d *Driver) Describe() map[string]string {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	i, err := d.info(ctx)
+	if err != nil {
+		return map[string]string{"engine": err.Error()}
+	}
+	m := map[string]string{
+		"engine":  fmt.Sprintf("docker %s at %s, %s on %s", i.ServerVersion, d.engine.name(), i.OperatingSystem, i.Architecture),
+		"storage": storage(i),
+		"cgroups": "version " + i.CgroupVersion,
+		"disk":    "watched: commands are killed when more was written (looked at every " + diskPause.String() + ")",
+		"builder": "the classic builder: this engine has no BuildKit",
+	}
+	if d.about.quota() {
+		m["disk"] = "limited by the engine's storage"
+	}
+	if !i.SwapLimit {
+		m["memory"] = "limited, but not the swap space: this kernel does not count it (swapaccount=1 on its command line)"
+	}
+	if !i.CPUCfsQuota {
+		m["cpus"] = "not limited: this kernel cannot"
+	}
+	if cli, err := d.engine.api(ctx); err == nil {
+		if p, err := cli.Ping(ctx); err == nil && p.BuilderVersion == "2" {
+			m["builder"] = "BuildKit"
+		}
+	}
+	for _, o := range i.SecurityOptions {
+		switch {
+		case strings.Contains(o, "name=rootless"):
+			m["rootless"] = "yes"
+		case strings.Contains(o, "name=userns"):
+			m["users"] = "remapped"
+		}
+	}
+	d.tool.mu.Lock()
+	switch {
+	case d.tool.copied:
+		m["executor"] = "copied into each container: the engine does not see this machine's files"
+	case d.tool.sure:
+		m["executor"] = "mounted read-only"
+	}
+	d.tool.mu.Unlock()
+	return m
+}
+
+func storage(i *system.Info) string {
+	for _, kv := range i.DriverStatus {
+		if kv[0] == "Backing Filesystem" {
+			return i.Driver + " on " + kv[1]
+		}
+	}
+	return i.Driver
+}
+
+// diskPause is between two looks at what sandboxes have written, where the engine itself sets no limit.
+const diskPause = 15 * time.Second
+
+// A diskWatch looks after the disk limits of all sandboxes of a driver, as long as there are any.
+type diskWatch struct {
+	d  *Driver
+	mu sync.Mutex
+	on bool
+}
+
+// watchDisk begins to look after a box, if it has a limit that the engine does not keep.
+func (b *box) watchDisk() {
+	limited := false
+	for _, s := range b.specs() {
+		limited = limited || s.Disk > 0
+	}
+	if !limited || b.d.about.quota() {
+		return
+	}
+	w := &b.d.disk
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.on {
+		w.on = true
+		go w.run()
+	}
+}
+
+func (w *diskWatch) run() {
+	for {
+		time.Sleep(diskPause)
+		w.d.mu.Lock()
+		boxes := map[string]*box{}
+		for id, b := range w.d.live {
+			boxes[id] = b
+		}
+		w.d.mu.Unlock()
+		w.mu.Lock()
+		if len(boxes) == 0 {
+			w.on = false
+			w.mu.Unlock()
+			return
+		}
+		w.mu.Unlock()
+		w.look(boxes)
+	}
+}
+
+// look asks the engine once for all containers of this process, and ends the commands of those that have written too much.
+func (w *diskWatch) look(boxes map[string]*box) {
+	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
+	defer cancel()
+	cli, err := w.d.engine.api(ctx)
+	if err != nil {
+		return
+	}
+	sizes, err := w.d.sizes(ctx, cli)
+	if err != nil {
+		return
+	}
+	for _, b := range boxes {
+		for name, m := range b.all() {
+			limit := b.spec.Disk
+			if name != "" {
+				limit = b.spec.Services[name].Disk
+			}
+			size, ok := sizes[m.name]
+			if !ok {
+				continue
+			}
+			m.written.Store(size)
+			if limit > 0 && size > limit && m.c != nil && b.handed.Load() {
+				m.c.KillAll(ctx)
+			}
+		}
+	}
+}
+
+// sizes are what the containers of this process have written to their roots.
+func (d *Driver) sizes(ctx context.Context, cli *client.Client) (map[string]int64, error) {
+	cs, err := cli.ContainerList(ctx, container.ListOptions{Size: true, Filters: byLabel(labelProcess + "=" + process())})
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]int64{}
+	for _, c := range cs {
+		for _, n := range c.Names {
+			out[strings.TrimPrefix(n, "/")] = c.SizeRw
+		}
+	}
+	return out, nil
+}

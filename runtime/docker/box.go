@@ -1,0 +1,244 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/volume"
+	"github.com/docker/docker/client"
+
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// A box is one sandbox: its main machine, and what belongs to it.
+type box struct {
+	*machine // main
+	d        *Driver
+	id       string
+	spec     sandbox.Spec
+	main     *machine
+	services map[string]*machine
+	volumes  map[string]string // the engine's names, by ours
+	bridge   string            // name of the session's network; "": none
+	address  map[string]string // of machines on the bridge; "" is main
+	gate     gate
+
+	handed atomic.Bool // Create has returned, with it or without
+
+	mu    sync.Mutex
+	begin []string // containers whose creation was asked for
+
+	once   sync.Once
+	closed chan struct{}
+	err    error
+}
+
+func (d *Driver) newBox(spec sandbox.Spec) *box {
+	b := d.boxOf(prefix+random(8), spec)
+	known.Store(b.id, true)
+	d.mu.Lock()
+	d.live[b.id] = b
+	d.mu.Unlock()
+	return b
+}
+
+// boxOf is a box with nothing behind it yet.
+func (d *Driver) boxOf(id string, spec sandbox.Spec) *box {
+	b := &box{d: d, id: id, spec: spec, services: map[string]*machine{}, volumes: map[string]string{}, address: map[string]string{}, closed: make(chan struct{})}
+	b.main = newMachine(b, id)
+	b.machine = b.main
+	for i, name := range slices.Sorted(maps.Keys(spec.Services)) {
+		b.services[name] = newMachine(b, fmt.Sprintf("%s-%d", id, i+1))
+	}
+	for _, s := range b.specs() {
+		for _, v := range s.Volumes {
+			b.volumes[v.Name] = id + "-" + random(4)
+		}
+	}
+	return b
+}
+
+func newMachine(b *box, name string) *machine {
+	m := &machine{b: b, name: name}
+	m.written.Store(-1)
+	return m
+}
+
+// specs are main's and the services'.
+func (b *box) specs() []sandbox.Spec {
+	return append([]sandbox.Spec{b.spec}, slices.Collect(maps.Values(b.spec.Services))...)
+}
+
+// Service is a sidecar.
+func (b *box) Service(name string) (sandbox.Sandbox, bool) {
+	m, ok := b.services[name]
+	if !ok {
+		return nil, false
+	}
+	return service{m}, true
+}
+
+// A service is a sidecar as others see it. Its end is the box's business.
+type service struct{ *machine }
+
+func (service) Close() error { return nil }
+
+// begun notes that a container may exist from now on.
+func (b *box) begun(m *machine) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !slices.Contains(b.begin, m.name) {
+		b.begin = append(b.begin, m.name)
+	}
+}
+
+// said is what its process 1 printed, if it did: something is wrong with our own program then.
+func (b *box) said() string {
+	if b.main.ch == nil {
+		return ""
+	}
+	return strings.TrimSpace(b.main.ch.errs.String())
+}
+
+func (b *box) isClosed() bool {
+	select {
+	case <-b.closed:
+		return true
+	default:
+		return false
+	}
+}
+
+// makeVolumes makes the session's volumes, whose labels say whose they are.
+func (b *box) makeVolumes(ctx context.Context, cli *client.Client) error {
+	for _, name := range slices.Sorted(maps.Keys(b.volumes)) {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		call, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), callLimit, errSilent)
+		_, err := cli.VolumeCreate(call, volume.CreateOptions{Name: b.volumes[name], Labels: labels(b.id, b.spec.Owner)})
+		cancel()
+		if err != nil {
+			return b.main.engineError(call, "making the volume "+name, err)
+		}
+	}
+	return nil
+}
+
+var errSilent = errors.New("the docker engine does not answer")
+
+const (
+	// closeLimit bounds Close.
+	closeLimit = time.Minute
+	// retryPause is between two tries of something that the engine could not do just now.
+	retryPause = 200 * time.Millisecond
+)
+
+// Close kills and removes everything. What it cannot do, because the engine is away, is left for [Driver.Reap]; its error says so.
+func (b *box) Close() error {
+	b.once.Do(func() {
+		close(b.closed)
+		b.err = b.destroy()
+		b.d.mu.Lock()
+		delete(b.d.live, b.id)
+		b.d.mu.Unlock()
+	})
+	return b.err
+}
+
+func (b *box) destroy() error {
+	b.closeGate()
+	ctx, cancel := context.WithTimeoutCause(context.Background(), closeLimit, errSilent)
+	defer cancel()
+	cli, err := b.d.engine.api(ctx)
+	if err == nil {
+		err = b.d.removeAll(ctx, cli, leftover{containers: b.begin, volumes: slices.Collect(maps.Values(b.volumes)), network: b.bridge})
+	}
+	for _, m := range b.machines() {
+		if m.c != nil {
+			m.c.Close()
+		} else if m.ch != nil {
+			m.ch.Close()
+		}
+	}
+	known.Delete(b.id)
+	if err != nil {
+		return &sandbox.Error{Op: "close", ID: b.id, Err: fmt.Errorf("%w; the next start, or evalrun gc, removes what is left", err)}
+	}
+	b.forget()
+	return nil
+}
+
+func (b *box) machines() []*machine {
+	return append([]*machine{b.main}, slices.Collect(maps.Values(b.services))...)
+}
+
+// A leftover is what the engine has of one sandbox.
+type leftover struct {
+	containers, volumes []string
+	network             string
+}
+
+// removeAll removes the containers at once, then what they used.
+func (d *Driver) removeAll(ctx context.Context, cli *client.Client, l leftover) error {
+	errs := make([]error, len(l.containers))
+	if len(l.containers) == 1 {
+		errs[0] = d.removeContainer(ctx, cli, l.containers[0])
+	} else {
+		var wg sync.WaitGroup
+		for i, name := range l.containers {
+			wg.Go(func() { errs[i] = d.removeContainer(ctx, cli, name) })
+		}
+		wg.Wait()
+	}
+	for _, v := range l.volumes {
+		errs = append(errs, insist(ctx, func() error { return cli.VolumeRemove(ctx, v, true) }))
+	}
+	if l.network != "" {
+		errs = append(errs, insist(ctx, func() error { return cli.NetworkRemove(ctx, l.network) }))
+	}
+	return errors.Join(errs...)
+}
+
+// removeContainer kills a container and removes it with its anonymous volumes: one call, which waits for nothing but the kernel.
+func (d *Driver) removeContainer(ctx context.Context, cli *client.Client, name string) error {
+	select {
+	case d.ends <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { <-d.ends }()
+	return insist(ctx, func() error {
+		return cli.ContainerRemove(ctx, name, container.RemoveOptions{Force: true, RemoveVolumes: true})
+	})
+}
+
+// awayLimit is how long a removal waits for an engine that does not answer at all.
+const awayLimit = 10 * time.Second
+
+// insist tries to remove something until it is gone, or ctx ends. An engine may be busy with it, or be away for a moment.
+func insist(ctx context.Context, remove func() error) error {
+	begun := time.Now()
+	for {
+		err := remove()
+		if err == nil || missing(err) {
+			return nil
+		}
+		if unreachable(err) && time.Since(begun) > awayLimit {
+			return plainError{err}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", context.Cause(ctx), plainError{err})
+		case <-time.After(retryPause):
+		}
+	}
+}

@@ -1,0 +1,149 @@
+package docker
+
+import (
+	"cmp"
+	"maps"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/mount"
+
+	"github.com/evalrun/evalrun/runtime/executor"
+	"github.com/evalrun/evalrun/runtime/image"
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// capabilities of root inside, and so of commands.
+var capabilities = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETFCAP", "NET_BIND_SERVICE", "SYS_CHROOT"}
+
+// slackPids is what our own process 1 and its supervisors may take beside a spec's Pids.
+const slackPids = 40
+
+// defaults fills in a spec's zero limits.
+func defaults(s *sandbox.Spec) {
+	s.Memory = cmp.Or(s.Memory, DefaultMemory)
+	s.Pids = cmp.Or(s.Pids, DefaultPids)
+	s.Orphan = cmp.Or(s.Orphan, DefaultOrphan)
+}
+
+// A plan is a container to be made.
+type plan struct {
+	spec    *sandbox.Spec
+	info    image.Info
+	labels  map[string]string
+	join    string            // name of the container whose network it joins; "": one of its own
+	bridge  string            // name of the session's bridge; "": no network of the engine's
+	hosts   []string          // "name:address", for /etc/hosts
+	volumes map[string]string // the engine's names of the session's volumes
+	mount   string            // where the executor is mounted from; "": it is copied
+	quota   bool              // the engine can limit the disk
+}
+
+// config is what process 1 is. It is ours; what the image and the spec say about processes is told to the executor.
+func (p *plan) config() *container.Config {
+	c := &container.Config{
+		Image: p.info.ID, User: "0:0", WorkingDir: "/", Entrypoint: []string{toolPath, executor.Container}, Labels: p.labels,
+		// The image's variables are there too, and some of them would mean something to a Go program.
+		Env:         []string{"GODEBUG=", "GOGC=", "GOMAXPROCS=2", "GOMEMLIMIT=", "GOTRACEBACK=single"},
+		OpenStdin:   true, // and StdinOnce is not: its owner may come back
+		AttachStdin: true, AttachStdout: true, AttachStderr: true,
+		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
+	}
+	if p.join == "" {
+		c.Hostname = Hostname
+	}
+	return c
+}
+
+func (p *plan) hostConfig() *container.HostConfig {
+	s := p.spec
+	no, pids := false, int64(s.Pids+slackPids)
+	h := &container.HostConfig{
+		NetworkMode: "none",
+		LogConfig:   container.LogConfig{Type: "none"}, // the channel is stdout
+		CapDrop:     []string{"ALL"}, CapAdd: slices.Clone(capabilities),
+		CgroupnsMode: "private", IpcMode: "private",
+		Init:    &no,
+		ShmSize: s.Shm,
+		Resources: container.Resources{
+			Memory: s.Memory, MemorySwap: s.Memory, PidsLimit: &pids, NanoCPUs: int64(s.CPUs * 1e9),
+		},
+	}
+	if !s.Network.None() || s.Rewire {
+		// For process 1 alone. To take a capability out of its commands' reach for good, it needs another one.
+		h.CapAdd = append(h.CapAdd, "NET_ADMIN", "SETPCAP")
+		h.Devices = []container.DeviceMapping{{PathOnHost: "/dev/net/tun", PathInContainer: "/dev/net/tun", CgroupPermissions: "rw"}}
+	}
+	if !s.Setuid {
+		h.SecurityOpt = []string{"no-new-privileges"}
+	}
+	if p.quota && s.Disk > 0 {
+		h.StorageOpt = map[string]string{"size": strconv.FormatInt(s.Disk, 10)}
+	}
+	switch {
+	case p.join != "":
+		h.NetworkMode = container.NetworkMode("container:" + p.join)
+	default:
+		if p.bridge != "" {
+			h.NetworkMode = container.NetworkMode(p.bridge)
+		}
+		h.ExtraHosts = p.hosts
+		// Else the engine copies the host's own.
+		h.DNS, h.DNSSearch, h.DNSOptions = []string{"127.0.0.1"}, []string{"."}, []string{}
+	}
+	if len(s.Tmpfs) > 0 {
+		h.Tmpfs = map[string]string{}
+		for dir, size := range s.Tmpfs {
+			o := "rw,exec,nosuid,nodev,mode=1777"
+			if size > 0 {
+				o += ",size=" + strconv.FormatInt(size, 10)
+			}
+			h.Tmpfs[path.Clean("/"+dir)] = o
+		}
+	}
+	if p.mount != "" {
+		h.Mounts = append(h.Mounts, mount.Mount{Type: mount.TypeBind, Source: p.mount, Target: toolPath, ReadOnly: true})
+	}
+	for _, v := range s.Volumes {
+		h.Mounts = append(h.Mounts, mount.Mount{Type: mount.TypeVolume, Source: p.volumes[v.Name], Target: v.Path, ReadOnly: v.ReadOnly})
+	}
+	return h
+}
+
+// environ is what commands see: the image's variables, and the spec's. None of this process.
+func (p *plan) environ() []string {
+	env := map[string]string{"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOSTNAME": Hostname}
+	for _, kv := range p.info.Config.Env {
+		if k, v, ok := strings.Cut(kv, "="); ok && k != "" {
+			env[k] = v
+		}
+	}
+	maps.Copy(env, p.spec.Env)
+	out := make([]string, 0, len(env))
+	for _, k := range slices.Sorted(maps.Keys(env)) {
+		out = append(out, k+"="+env[k])
+	}
+	return out
+}
+
+// entry is the command line of ENTRYPOINT; nil: there is none. As with docker itself, another ENTRYPOINT makes the image's CMD void.
+func (p *plan) entry(service bool) []string {
+	point, cmd := p.spec.Entrypoint, p.spec.Cmd
+	if point == nil {
+		point = p.info.Config.Entrypoint
+		if cmd == nil && (service || len(point) > 0) {
+			cmd = p.info.Config.Cmd
+		}
+	}
+	return slices.Concat(point, cmd)
+}
+
+func (p *plan) health() *sandbox.Health {
+	if p.spec.Health != nil {
+		return p.spec.Health
+	}
+	return p.info.Config.Health
+}

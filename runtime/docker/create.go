@@ -1,0 +1,268 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/client"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/evalrun/evalrun/runtime/executor"
+	"github.com/evalrun/evalrun/runtime/image"
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+const (
+	// helloLimit is how long a fresh executor may take to answer.
+	helloLimit = time.Minute
+	// lateLimit is how long Create waits for the engine once nobody wants the sandbox any more. What is later is cleared away in the background.
+	lateLimit = 5 * time.Second
+)
+
+// Create starts a sandbox.
+func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
+	if ctx.Err() != nil {
+		return nil, &sandbox.Error{Op: "create", Err: context.Cause(ctx)}
+	}
+	if spec.Image.IsZero() && d.o.Image != "" {
+		spec.Image.Ref = d.o.Image
+	}
+	if err := d.check(&spec); err != nil {
+		return nil, d.failed(err, "")
+	}
+	defaults(&spec)
+	b := d.newBox(spec)
+	// The engine finishes what it has begun, also for those who no longer listen. So the start has a goroutine of its own, which looks at
+	// ctx between two calls and leaves nothing behind, and we need not wait for a slow engine.
+	started := make(chan error, 1)
+	d.late.Add(1)
+	go func() {
+		defer d.late.Done()
+		err := b.start(ctx)
+		if err == nil && ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		if err != nil {
+			err = d.failed(err, b.said())
+			b.Close()
+		} else if !b.handed.CompareAndSwap(false, true) {
+			b.Close()
+		}
+		started <- err
+	}()
+	var err error
+	select {
+	case err = <-started:
+	case <-ctx.Done():
+		select {
+		case err = <-started:
+		case <-time.After(lateLimit):
+			if b.handed.CompareAndSwap(false, true) {
+				return nil, &sandbox.Error{Op: "create", Err: context.Cause(ctx)}
+			}
+			err = <-started
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// failed gives an error of a start the form that the contract wants.
+func (d *Driver) failed(err error, detail string) error {
+	if u := (*sandbox.Unsupported)(nil); errors.As(err, &u) {
+		return err
+	}
+	var e *sandbox.Error
+	if errors.As(err, &e) {
+		if e.Detail != "" {
+			detail = e.Detail
+		}
+		if err == error(e) {
+			err = e.Err
+		}
+	}
+	if errors.Is(err, syscall.ENOMEM) || strings.Contains(err.Error(), "cannot allocate memory") {
+		err = fmt.Errorf("%w: %w", sandbox.ErrHostMemory, err)
+	}
+	return &sandbox.Error{Op: "create", Err: err, Detail: detail}
+}
+
+// prepare makes an image ready.
+func (b *box) prepare(ctx context.Context, spec *sandbox.Spec) (image.Info, error) {
+	img := spec.Image
+	if img.Platform == "" {
+		img.Platform = spec.Platform
+	}
+	return b.d.images.Prepare(ctx, img)
+}
+
+// start makes all of a sandbox. On error, what it has made is the caller's to remove.
+func (b *box) start(ctx context.Context) error {
+	cli, err := b.d.engine.api(ctx)
+	if err != nil {
+		return err
+	}
+	infos := map[string]image.Info{}
+	info, err := b.prepare(ctx, &b.spec)
+	if err != nil {
+		return err
+	}
+	for name, s := range b.spec.Services {
+		if infos[name], err = b.prepare(ctx, &s); err != nil {
+			return fmt.Errorf("service %s: %w", name, err)
+		}
+	}
+	if err := b.makeVolumes(ctx, cli); err != nil {
+		return err
+	}
+	if err := b.makeBridge(ctx, cli, info, infos); err != nil {
+		return err
+	}
+	p := &plan{spec: &b.spec, info: info, labels: labels(b.id, b.spec.Owner), hosts: b.hosts(""), volumes: b.volumes, bridge: b.bridge}
+	if err := b.main.start(ctx, cli, p); err != nil {
+		return err
+	}
+	if err := b.openGate(ctx); err != nil {
+		return err
+	}
+	if err := b.startServices(ctx, cli, infos); err != nil {
+		return err
+	}
+	if err := b.main.enter(ctx, p, false); err != nil {
+		return err
+	}
+	b.watchDisk()
+	return b.remember()
+}
+
+// start makes the container and says hello to its executor.
+func (m *machine) start(ctx context.Context, cli *client.Client, p *plan) error {
+	d := m.b.d
+	select {
+	case d.starts <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { <-d.starts }()
+	if err := m.launch(ctx, cli, p); err != nil {
+		return err
+	}
+	m.key = executor.NewKey()
+	s := p.spec
+	cfg := executor.Config{
+		Env: p.environ(), Dir: s.Dir, User: s.User, Orphan: s.Orphan, Drop: true, Setuid: s.Setuid, Key: m.key, Limits: map[string]uint64{"core": 0},
+	}
+	if cfg.Dir == "" {
+		cfg.Dir = p.info.Config.Dir
+	}
+	if cfg.User == "" {
+		cfg.User = p.info.Config.User
+	}
+	hello, cancel := context.WithTimeoutCause(ctx, helloLimit, errors.New("its executor does not answer"))
+	defer cancel()
+	var err error
+	m.c, err = executor.New(hello, m.ch, executor.Options{Driver: d.Name(), ID: m.name, Config: cfg, Gone: m.gone})
+	return err
+}
+
+// launch creates, attaches and starts; in this order, so that no word of process 1 is lost.
+func (m *machine) launch(ctx context.Context, cli *client.Client, p *plan) error {
+	tool, err := m.b.d.tool.get(p.info.Arch)
+	if err != nil {
+		return err
+	}
+	for {
+		p.mount, p.quota = "", m.b.d.about.quota()
+		if m.b.d.tool.mounts() {
+			p.mount = tool.path
+		}
+		err := m.run(ctx, cli, p, tool)
+		switch {
+		case err == nil:
+			if p.mount != "" {
+				m.b.d.tool.worked()
+			}
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case p.quota && p.spec.Disk > 0 && strings.Contains(err.Error(), "storage-opt"):
+			m.b.d.about.noQuota()
+		case p.mount != "" && badMount(err) && m.b.d.tool.failed():
+		case strings.Contains(err.Error(), "exec format error"):
+			return m.b.d.no("platform linux/%s: the engine cannot emulate it", p.info.Arch)
+		default:
+			return err
+		}
+		// Once more, in the other way: the engine can do less than was hoped.
+		if err := m.b.d.removeContainer(context.WithoutCancel(ctx), cli, m.name); err != nil {
+			return err
+		}
+	}
+}
+
+// badMount reports whether the engine cannot see, or not use, the file that was to be mounted.
+func badMount(err error) bool {
+	s := err.Error()
+	return strings.Contains(s, "bind source path does not exist") || strings.Contains(s, toolPath) || strings.Contains(s, "invalid mount config") ||
+		strings.Contains(s, "mounts denied") || strings.Contains(s, "not shared from the host")
+}
+
+func (m *machine) run(ctx context.Context, cli *client.Client, p *plan, tool *program) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	call, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), callLimit, errors.New("the docker engine does not answer"))
+	defer cancel()
+	var platform *ocispec.Platform
+	if s := p.spec.Platform; s != "" {
+		system, arch, _ := strings.Cut(s, "/")
+		platform = &ocispec.Platform{OS: system, Architecture: arch}
+		if arch, variant, ok := strings.Cut(arch, "/"); ok {
+			platform.Architecture, platform.Variant = arch, variant
+		}
+	}
+	m.b.begun(m)
+	if _, err := cli.ContainerCreate(call, p.config(), p.hostConfig(), p.networking(m.b, m.name), platform, m.name); err != nil {
+		return m.engineError(call, "creating the container", err)
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if p.mount == "" {
+		if err := cli.CopyToContainer(call, m.name, "/", tool.archive(), container.CopyToContainerOptions{}); err != nil {
+			return m.engineError(call, "copying the executor into the container", err)
+		}
+	}
+	var err error
+	if m.ch, err = attach(ctx, cli, m.name); err != nil {
+		return m.engineError(call, "attaching to the container", err)
+	}
+	if err := cli.ContainerStart(call, m.name, container.StartOptions{}); err != nil {
+		m.ch.Close()
+		return m.engineError(call, "starting the container", err)
+	}
+	return nil
+}
+
+// engineError is an error of one of the engine's calls.
+func (m *machine) engineError(call context.Context, what string, err error) error {
+	if call.Err() != nil {
+		err = context.Cause(call)
+	} else if unreachable(err) {
+		err = m.b.d.engine.explain(err)
+	}
+	return fmt.Errorf("%s: %w", what, plainError{err})
+}
+
+// A plainError is an engine's error without the client's words around it.
+type plainError struct{ error }
+
+func (e plainError) Error() string { return message(e.error) }
+func (e plainError) Unwrap() error { return e.error }

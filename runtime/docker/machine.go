@@ -1,0 +1,160 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+
+	"github.com/evalrun/evalrun/runtime/executor"
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// A machine is one container: main, or a service.
+type machine struct {
+	b     *box
+	name  string // of the container
+	key   []byte // by which another process of ours can take it up
+	ch    *channel
+	c     *executor.Client
+	args  []string        // of ENTRYPOINT
+	entry *executor.Entry // nil: nothing runs by itself
+
+	written atomic.Int64 // bytes on the engine's disk, when they were last looked at; -1: never
+
+	mu   sync.Mutex
+	fate error // why it is gone, once that is definite
+	oom  bool  // its end was its own memory limit
+}
+
+// ID is the container's name, which is the sandbox's ID for main.
+func (m *machine) ID() string { return m.name }
+
+// Executor is for [executor.Of].
+func (m *machine) Executor() *executor.Client { return m.c }
+
+// Exec runs a command. When the memory limit has ended even process 1, that is the end of the command, and not the fault of this machine.
+func (m *machine) Exec(ctx context.Context, cmd sandbox.Command) (sandbox.Exit, error) {
+	x, err := m.c.Exec(ctx, cmd)
+	if err != nil && errors.Is(err, sandbox.ErrGone) && ctx.Err() == nil {
+		m.mu.Lock()
+		oom := m.oom
+		m.mu.Unlock()
+		if oom {
+			return sandbox.Exit{Code: -1, Signal: "SIGKILL", OOM: true}, nil
+		}
+	}
+	return x, err
+}
+
+func (m *machine) Put(ctx context.Context, dir string, src fs.FS) error {
+	return m.c.Put(ctx, dir, src)
+}
+func (m *machine) Get(ctx context.Context, name string) (io.ReadCloser, error) {
+	return m.c.Get(ctx, name)
+}
+func (m *machine) KillAll(ctx context.Context) error { return m.c.KillAll(ctx) }
+func (m *machine) Dial(ctx context.Context, port int) (net.Conn, error) {
+	return m.c.Dial(ctx, port)
+}
+func (m *machine) Listen(ctx context.Context, port int) (net.Listener, error) {
+	return m.c.Listen(ctx, port)
+}
+
+// Stats is what the executor sees from inside: it is in the container's own control group. What it sees of the disk is the engine's.
+func (m *machine) Stats(ctx context.Context) (sandbox.Stats, error) {
+	st, err := m.c.Stats(ctx)
+	st.Disk = nil
+	if n := m.written.Load(); n >= 0 {
+		st.Disk = &n
+	}
+	return st, err
+}
+
+// Logs is what ENTRYPOINT has printed.
+func (m *machine) Logs() []byte {
+	if m.entry == nil {
+		return nil
+	}
+	return m.entry.Logs()
+}
+
+const (
+	// callLimit is for one call of the engine's, however busy it is.
+	callLimit = 2 * time.Minute
+	// goneLimit is how long the engine may take to say what became of a container.
+	goneLimit = 10 * time.Second
+)
+
+// gone says why the executor no longer answers. The engine is asked: a broken connection alone proves nothing.
+func (m *machine) gone() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.fate != nil {
+		return m.fate
+	}
+	if m.b.isClosed() {
+		return fmt.Errorf("%w: it was closed", sandbox.ErrGone)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), goneLimit)
+	defer cancel()
+	why, definite := m.ask(ctx)
+	if said := strings.TrimSpace(m.ch.errs.String()); said != "" {
+		why = fmt.Errorf("%w: %s", why, said)
+	}
+	if definite {
+		m.fate = why
+	}
+	return why
+}
+
+// ask waits for the container's end, which the end of its streams comes a moment before, and reads what the engine knows of it.
+func (m *machine) ask(ctx context.Context) (why error, definite bool) {
+	cli, err := m.b.d.engine.api(ctx)
+	if err != nil {
+		return err, false
+	}
+	ended, errs := cli.ContainerWait(ctx, m.name, container.WaitConditionNotRunning)
+	select {
+	case <-ended:
+	case err = <-errs:
+	}
+	switch {
+	case m.b.isClosed():
+		return fmt.Errorf("%w: it was closed", sandbox.ErrGone), true
+	case missing(err):
+		return fmt.Errorf("%w: somebody has removed its container", sandbox.ErrGone), true
+	case err != nil && ctx.Err() != nil:
+		return errors.New("the connection to it has broken, and it still runs"), false
+	case err != nil:
+		return m.b.d.engine.explain(err), false
+	}
+	c, err := cli.ContainerInspect(ctx, m.name)
+	switch {
+	case missing(err):
+		return fmt.Errorf("%w: somebody has removed its container", sandbox.ErrGone), true
+	case err != nil:
+		return fmt.Errorf("%w: its executor has ended", sandbox.ErrGone), true
+	}
+	s := c.State
+	if s.OOMKilled && s.ExitCode == 137 {
+		m.oom = true
+		return fmt.Errorf("%w: its memory limit has ended it as a whole", sandbox.ErrGone), true
+	}
+	how := fmt.Sprintf("exit code %d", s.ExitCode)
+	if s.ExitCode == 137 {
+		how = "killed from outside"
+	}
+	if s.Error != "" {
+		how += ": " + s.Error
+	}
+	return fmt.Errorf("%w: its executor has ended (%s)", sandbox.ErrGone, how), true
+}

@@ -1,0 +1,93 @@
+package docker
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// Labels of everything that we make for a sandbox.
+const (
+	labelSandbox = "evalrun.sandbox" // its ID
+	labelService = "evalrun.service" // name of the sidecar
+	labelProcess = "evalrun.process" // of evalrun, like no other
+	labelRun     = "evalrun.run"
+	labelTrial   = "evalrun.trial"
+	labelAttempt = "evalrun.attempt"
+	labelRole    = "evalrun.role"
+	labelHost    = "evalrun.host"
+	labelBoot    = "evalrun.boot"
+	labelPID     = "evalrun.pid"
+	labelStart   = "evalrun.start"
+)
+
+// prefix of the names of containers, networks and volumes.
+const prefix = "evalrun-"
+
+// process is the mark of this process.
+var process = sync.OnceValue(func() string { return random(8) })
+
+func random(n int) string {
+	b := make([]byte, n)
+	rand.Read(b)
+	return hex.EncodeToString(b)
+}
+
+// labels say whose something is.
+func labels(id string, o sandbox.Owner) map[string]string {
+	m := map[string]string{
+		labelSandbox: id, labelProcess: process(), labelRun: o.Run, labelHost: o.Host, labelBoot: o.Boot, labelPID: strconv.Itoa(o.PID),
+	}
+	if o.Trial != "" {
+		m[labelTrial] = o.Trial
+	}
+	if o.Attempt != 0 {
+		m[labelAttempt] = strconv.Itoa(o.Attempt)
+	}
+	if o.Role != "" {
+		m[labelRole] = o.Role
+	}
+	if o.Start != 0 {
+		m[labelStart] = strconv.FormatUint(o.Start, 10)
+	}
+	return m
+}
+
+// ownerOf is the other way around.
+func ownerOf(m map[string]string) sandbox.Owner {
+	o := sandbox.Owner{Run: m[labelRun], Trial: m[labelTrial], Role: m[labelRole], Host: m[labelHost], Boot: m[labelBoot]}
+	o.Attempt, _ = strconv.Atoi(m[labelAttempt])
+	o.PID, _ = strconv.Atoi(m[labelPID])
+	o.Start, _ = strconv.ParseUint(m[labelStart], 10, 64)
+	return o
+}
+
+// self is the owner that we are.
+func self() sandbox.Owner {
+	host, _ := os.Hostname()
+	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return sandbox.Owner{Host: host, Boot: strings.TrimSpace(string(boot)), PID: os.Getpid(), Start: startOf(os.Getpid())}
+}
+
+// startOf is when a process was started, or 0.
+func startOf(pid int) uint64 {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return 0
+	}
+	s := string(b)
+	f := strings.Fields(s[strings.LastIndexByte(s, ')')+1:])
+	if len(f) < 20 {
+		return 0
+	}
+	n, _ := strconv.ParseUint(f[19], 10, 64)
+	return n
+}
+
+// known are the sandboxes of this process, of all of its drivers, from before their first container until nothing of them is left.
+var known sync.Map // ID → true

@@ -1,0 +1,153 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/network"
+	"github.com/docker/docker/api/types/volume"
+	"github.com/docker/docker/client"
+
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// Reap removes what belongs to owners that are not alive: containers, networks and volumes, half-made ones too. What is ours alone,
+// because the engine was late with it or away when it was closed, goes as well.
+func (d *Driver) Reap(ctx context.Context, alive func(sandbox.Owner) bool) (int, error) {
+	cli, err := d.engine.api(ctx)
+	if err != nil {
+		return 0, err
+	}
+	found, err := d.list(ctx, cli)
+	if err != nil {
+		return 0, err
+	}
+	verdicts := map[sandbox.Owner]bool{}
+	dead := func(labels map[string]string) bool {
+		o := ownerOf(labels)
+		lives, ok := verdicts[o]
+		if !ok {
+			lives = alive(o)
+			verdicts[o] = lives
+		}
+		if !lives {
+			return true
+		}
+		_, ours := known.Load(labels[labelSandbox])
+		return labels[labelProcess] == process() && !ours
+	}
+	var (
+		wg   sync.WaitGroup
+		mu   sync.Mutex
+		n    int
+		errs []error
+	)
+	gone := map[string]bool{}
+	for id, f := range found {
+		if !dead(f.labels) {
+			continue
+		}
+		gone[id] = true
+		wg.Go(func() {
+			err := d.reap(ctx, cli, id, f.leftover)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				errs = append(errs, err)
+			} else {
+				n++
+			}
+		})
+	}
+	wg.Wait()
+	d.tidy(found, gone, alive)
+	return n, errors.Join(errs...)
+}
+
+// reap removes one sandbox. If it is one of this driver's, whoever uses it is told.
+func (d *Driver) reap(ctx context.Context, cli *client.Client, id string, l leftover) error {
+	d.mu.Lock()
+	b := d.live[id]
+	d.mu.Unlock()
+	if b != nil && b.handed.Load() {
+		if err := b.Close(); err != nil {
+			return err
+		}
+	}
+	if err := d.removeAll(ctx, cli, l); err != nil {
+		return &sandbox.Error{Op: "reap", ID: id, Err: err}
+	}
+	return nil
+}
+
+func byLabel(label string) filters.Args { return filters.NewArgs(filters.Arg("label", label)) }
+
+// A found is what the engine has of one sandbox.
+type found struct {
+	leftover
+	labels map[string]string
+}
+
+// list finds all that carries our labels, by sandbox.
+func (d *Driver) list(ctx context.Context, cli *client.Client) (map[string]*found, error) {
+	out := map[string]*found{}
+	add := func(labels map[string]string) *found {
+		id := labels[labelSandbox]
+		f := out[id]
+		if f == nil {
+			f = &found{labels: labels}
+			out[id] = f
+		}
+		return f
+	}
+	ours := byLabel(labelSandbox)
+	cs, err := cli.ContainerList(ctx, container.ListOptions{All: true, Filters: ours})
+	if err != nil {
+		return nil, d.engine.explain(err)
+	}
+	for _, c := range cs {
+		f := add(c.Labels)
+		f.containers = append(f.containers, c.ID)
+	}
+	vs, err := cli.VolumeList(ctx, volume.ListOptions{Filters: ours})
+	if err != nil {
+		return nil, d.engine.explain(err)
+	}
+	for _, v := range vs.Volumes {
+		f := add(v.Labels)
+		f.volumes = append(f.volumes, v.Name)
+	}
+	ns, err := cli.NetworkList(ctx, network.ListOptions{Filters: ours})
+	if err != nil {
+		return nil, d.engine.explain(err)
+	}
+	for _, n := range ns {
+		add(n.Labels).network = n.ID
+	}
+	return out, nil
+}
+
+// tidy removes the files of sandboxes that are no more.
+func (d *Driver) tidy(found map[string]*found, gone map[string]bool, alive func(sandbox.Owner) bool) {
+	if private(d.state) != nil {
+		return
+	}
+	names, _ := os.ReadDir(d.state)
+	for _, f := range names {
+		id, ok := strings.CutSuffix(strings.TrimSuffix(f.Name(), ".new"), ".json")
+		if _, ours := known.Load(id); !ok || ours || found[id] != nil && !gone[id] {
+			continue
+		}
+		e, err := d.recall(id)
+		if err == nil && (e.Host != d.engine.name() || alive(e.Owner)) {
+			continue // of another engine, or it is being made
+		}
+		os.Remove(filepath.Join(d.state, f.Name()))
+	}
+}

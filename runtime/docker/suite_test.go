@@ -1,0 +1,111 @@
+package docker
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/client"
+
+	"github.com/evalrun/evalrun/runtime/executor"
+	"github.com/evalrun/evalrun/runtime/sandbox"
+	"github.com/evalrun/evalrun/runtime/sandbox/sandboxtest"
+)
+
+func TestMain(m *testing.M) {
+	executor.Main()
+	os.Exit(m.Run())
+}
+
+// emptyImage has no files at all.
+const emptyImage = "evalrun-test/empty:1"
+
+// require returns a driver for the engine of this machine, or skips.
+func require(t testing.TB) *Driver { return requireWith(t, Options{}) }
+
+func requireWith(t testing.TB, o Options) *Driver {
+	t.Helper()
+	if os.Getenv("EVALRUN_TEST_DOCKER") == "" {
+		t.Skip("needs a docker engine: set EVALRUN_TEST_DOCKER=1")
+	}
+	if o.State == "" {
+		o.State = filepath.Join(t.TempDir(), "state")
+	}
+	d := New(o)
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := d.Probe(ctx); err != nil {
+		t.Fatal(err)
+	}
+	needEmpty(t, api(t, d))
+	return d
+}
+
+func api(t testing.TB, d *Driver) *client.Client {
+	t.Helper()
+	cli, err := d.engine.api(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cli
+}
+
+// needEmpty makes the image without files, where it is not there.
+func needEmpty(t testing.TB, cli *client.Client) {
+	t.Helper()
+	if _, err := cli.ImageInspect(context.Background(), emptyImage); err == nil {
+		return
+	}
+	var b bytes.Buffer
+	tar.NewWriter(&b).Close()
+	r, err := cli.ImageImport(context.Background(), image.ImportSource{Source: &b, SourceName: "-"}, emptyImage, image.ImportOptions{Platform: "linux"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	io.Copy(io.Discard, r)
+	r.Close()
+}
+
+// mine lists all that the engine has of this process, and what lies in a driver's state folder.
+func mine(t testing.TB, d *Driver) []string {
+	t.Helper()
+	all, err := d.list(context.Background(), api(t, d))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for id, f := range all {
+		if f.labels[labelProcess] == process() {
+			out = append(out, "sandbox "+id+": "+strings.Join(append(append(f.containers, f.volumes...), f.network), " "))
+		}
+	}
+	files, _ := filepath.Glob(filepath.Join(d.state, "*"))
+	for _, f := range files {
+		out = append(out, "file "+filepath.Base(f))
+	}
+	return out
+}
+
+func TestSuite(t *testing.T) {
+	first := require(t)
+	state := first.state
+	sandboxtest.Run(t, sandboxtest.Suite{
+		Driver:  func(t *testing.T) sandbox.Driver { return requireWith(t, Options{State: state}) },
+		Another: func(t *testing.T) sandbox.Driver { return requireWith(t, Options{State: state}) },
+		Spec:    sandbox.Spec{Image: sandbox.Image{Ref: emptyImage}, Memory: 512 << 20, Pids: 256},
+		Claims:  sandboxtest.Claims{Memory: true, Pids: true, Users: true, Find: true, NoNet: true, Usage: true},
+		Left:    func(t *testing.T) []string { return mine(t, first) },
+	})
+}

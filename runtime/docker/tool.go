@@ -1,0 +1,175 @@
+package docker
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/evalrun/evalrun/runtime/executor/embed"
+)
+
+// toolDir and toolPath are where the executor lies in a container.
+const (
+	toolDir  = "/.evalrun"
+	toolPath = toolDir + "/evalrun-init"
+)
+
+// useSelf lets tests take the test binary even where there is a slim build.
+var useSelf = os.Getenv("EVALRUN_EXECUTOR") == "self"
+
+// A tool is the executor's program on its way into containers. Where the engine sees our files it is mounted from a folder of ours;
+// elsewhere (an engine on another machine, or in another container) it is copied. Which of the two is found out by the first container.
+type tool struct {
+	mu     sync.Mutex
+	copied bool // a mount does not work
+	sure   bool // one did
+	byArch map[string]*program
+}
+
+// A program is the executor for one architecture.
+type program struct {
+	data []byte
+	path string // where it was installed; "": nowhere, so it is copied
+}
+
+// get returns the program for an architecture, installed for mounting where that may work.
+func (t *tool) get(arch string) (*program, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p := t.byArch[arch]
+	if p == nil {
+		b := embed.Init(arch)
+		if (useSelf || b == nil) && arch == runtime.GOARCH {
+			var err error
+			if b, err = os.ReadFile("/proc/self/exe"); err != nil {
+				return nil, fmt.Errorf("reading our own program: %w", err)
+			}
+		}
+		if b == nil {
+			return nil, fmt.Errorf("this evalrun has no executor for linux/%s: build it with make", arch)
+		}
+		p = &program{data: b}
+		if t.byArch == nil {
+			t.byArch = map[string]*program{}
+		}
+		t.byArch[arch] = p
+	}
+	if !t.copied && !isFile(p.path) { // never installed, or somebody has tidied up since
+		var err error
+		if p.path, err = install(p.data); err != nil {
+			t.copied = true
+		}
+	}
+	return p, nil
+}
+
+// mounts reports whether containers get the program by a mount.
+func (t *tool) mounts() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return !t.copied
+}
+
+// worked and failed tell what became of a container with a mount. failed reports whether it is worth trying again with a copy.
+func (t *tool) worked() {
+	t.mu.Lock()
+	t.sure = true
+	t.mu.Unlock()
+}
+
+func (t *tool) failed() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.sure {
+		return false
+	}
+	t.copied = true
+	return true
+}
+
+// install puts the program where an engine on this machine can mount it from, under a name that says what is in it, and returns that
+// place. The folder's name can be read inside a sandbox, so it says nothing about anybody. It is not below /run, where nothing may be executed.
+func install(data []byte) (string, error) {
+	dirs := []string{"/var/lib/evalrun/bin"}
+	if uid := os.Geteuid(); uid != 0 {
+		dirs = nil
+		dirs = append(dirs, "/var/tmp/evalrun-"+strconv.Itoa(uid)+"/bin")
+	}
+	dirs = append(dirs, filepath.Join(os.TempDir(), "evalrun-"+strconv.Itoa(os.Geteuid()), "bin"))
+	var err error
+	for _, dir := range dirs {
+		var p string
+		if p, err = installIn(dir, data); err == nil {
+			return p, nil
+		}
+	}
+	return "", err
+}
+
+func installIn(dir string, data []byte) (string, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	if err := private(dir); err != nil {
+		return "", err
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil {
+		return "", err
+	}
+	if fs.Flags&unix.ST_NOEXEC != 0 {
+		return "", errors.New(dir + ": nothing can be executed there")
+	}
+	sum := sha256.Sum256(data)
+	name := filepath.Join(dir, "evalrun-init-"+hex.EncodeToString(sum[:8]))
+	if b, err := os.ReadFile(name); err == nil && bytes.Equal(b, data) {
+		return name, nil
+	}
+	f, err := os.CreateTemp(dir, ".new-")
+	if err != nil {
+		return "", err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(data)
+	err = errors.Join(err, f.Chmod(0o555), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), name)
+	}
+	return name, err
+}
+
+// private makes sure that nobody else could have put something into a folder that may lie in a shared place.
+func private(dir string) error {
+	for _, d := range []string{dir, filepath.Dir(dir)} {
+		var st unix.Stat_t
+		if err := unix.Lstat(d, &st); err != nil {
+			return err
+		}
+		if st.Mode&unix.S_IFMT != unix.S_IFDIR || int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0 {
+			return fmt.Errorf("%s may have been written by others: remove it", d)
+		}
+	}
+	return nil
+}
+
+// archive is the program as an archive to be unpacked in a container's root.
+func (p *program) archive() io.Reader {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: toolDir[1:] + "/", Mode: 0o755})
+	w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: toolPath[1:], Mode: 0o555, Size: int64(len(p.data))})
+	w.Write(p.data)
+	w.Close()
+	return &b
+}
