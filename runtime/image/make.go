@@ -111,10 +111,19 @@ func (s *Store) built(ctx context.Context, r *recipe) (Info, error) {
 		s.finished(Outcome{Name: name(r.img), Ref: r.tag, Key: r.key, Doing: "build", Took: time.Since(began), Log: out.whole(), Err: err})
 		if err != nil {
 			s.Sweep(context.WithoutCancel(ctx))
-			return Info{}, &sandbox.Error{Op: "prepare", Err: fmt.Errorf("building %s: %w", title(r.img), err), Detail: out.tail()}
+			return Info{}, &sandbox.Error{Op: "prepare", Err: fmt.Errorf("building %s: %w", title(r.img), err), Detail: out.tail(), Lasting: s.lasts(ctx, err)}
 		}
 		return info, nil
 	})
+}
+
+// lasts reports whether a build failed by itself, and would soon do so again: the engine answers and has room.
+func (s *Store) lasts(ctx context.Context, err error) bool {
+	if ctx.Err() != nil || errors.Is(err, ErrDiskFull) {
+		return false
+	}
+	_, aerr := s.e.About(ctx)
+	return aerr == nil
 }
 
 // find looks for a recipe's image. One whose bases have changed on this engine since is as good as missing.

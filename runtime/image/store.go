@@ -87,7 +87,7 @@ func (s *Store) Prepare(ctx context.Context, img sandbox.Image) (Info, error) {
 	if img.Built() {
 		verb = "building"
 	}
-	return Info{}, &sandbox.Error{Op: "prepare", Err: fmt.Errorf("%s %s: %w", verb, title(img), err)}
+	return Info{}, &sandbox.Error{Op: "prepare", Err: fmt.Errorf("%s %s: %w", verb, title(img), err), Lasting: errors.Is(err, ErrMissing)}
 }
 
 func (s *Store) prepare(ctx context.Context, img sandbox.Image) (Info, error) {
