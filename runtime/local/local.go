@@ -96,6 +96,9 @@ func (d *Driver) Describe() map[string]string {
 	if !manyUsers() {
 		m["users"] = "root only"
 	}
+	if err := noTun(); err != nil {
+		m["network"] = "through the proxy only: " + err.Error()
+	}
 	return m
 }
 
@@ -199,10 +202,6 @@ func (d *Driver) check(spec *sandbox.Spec) error {
 		return &sandbox.Unsupported{Driver: d.Name(), What: fmt.Sprintf(format, args...)}
 	}
 	switch {
-	case !d.plain && !spec.Network.None():
-		return no("network %q: only none", spec.Network.Mode)
-	case d.plain && !spec.Network.None() && spec.Network.Mode != "public":
-		return no("network %q: it has the host's", spec.Network.Mode)
 	case len(spec.Services) > 0:
 		return no("services")
 	case len(spec.Volumes) > 0:
@@ -223,7 +222,7 @@ func (d *Driver) check(spec *sandbox.Spec) error {
 			return no("user %s: only one user can be mapped into the sandbox by an ordinary user", spec.User)
 		}
 	}
-	return nil
+	return d.checkNetwork(spec)
 }
 
 func defaults(spec *sandbox.Spec) {

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/evalrun/evalrun/runtime/egress"
 	"github.com/evalrun/evalrun/runtime/executor"
 	"github.com/evalrun/evalrun/runtime/executor/isolate"
 	"github.com/evalrun/evalrun/runtime/sandbox"
@@ -27,6 +28,7 @@ type box struct {
 	sp    *spawner
 	p     *process
 	c     *executor.Client
+	gate  *egress.Gate // nil: no network
 	cg    *group
 	tmp   string // without isolation: its folder
 
@@ -79,8 +81,16 @@ func (b *box) start(ctx context.Context, spec sandbox.Spec, image string) (err e
 		req.Group = true
 		extra = append(extra, int(b.cg.born.Fd()))
 	}
+	if !wired(&spec) {
+		cfg.Setup = l.Encode()
+		return b.connect(ctx, req, extra, cfg)
+	}
+	prepareNetwork(&spec, l, &cfg)
 	cfg.Setup = l.Encode()
-	return b.connect(ctx, req, extra, cfg)
+	if err := b.connect(ctx, req, extra, cfg); err != nil {
+		return err
+	}
+	return b.attach(ctx, spec.Network)
 }
 
 // connect starts the process and says hello to it.
@@ -168,6 +178,9 @@ func (b *box) Close() error {
 const closeLimit = 15 * time.Second
 
 func (b *box) destroy() error {
+	if b.gate != nil {
+		b.gate.Close()
+	}
 	if b.p != nil {
 		if !b.d.plain {
 			b.p.kill()

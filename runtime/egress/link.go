@@ -1,0 +1,75 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/evalrun/evalrun/runtime/executor"
+	"github.com/evalrun/evalrun/runtime/executor/wire"
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// ResolvConf is the /etc/resolv.conf of a machine whose link the driver opens itself. An executor writes it by itself.
+const ResolvConf = wire.ResolvConf
+
+// A Link is the packets of a machine's network interface, made as package isolate's OpenTun does. ReadPacket is called by one
+// goroutine, Put and Flush by one at a time, Close at any time.
+type Link interface {
+	ReadPacket() ([]byte, error) // valid until the next call
+	Put(parts ...[]byte) error   // a packet in parts; it may wait for Flush
+	Flush() error
+	Close() error // wakes all who wait
+}
+
+// openLink takes over the interface that the executor has.
+func openLink(ctx context.Context, c *executor.Client) (Link, error) {
+	t, err := c.Tun(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if t.Note != "" {
+		t.Close()
+		return nil, &sandbox.Unsupported{What: fmt.Sprintf("%.300q", t.Note)}
+	}
+	return t, nil
+}
+
+// FileLink is the link over a TUN device that this process has opened. It owns f.
+func FileLink(f *os.File) Link {
+	return &fileLink{f: f, in: make([]byte, wire.TunMTU), out: make([]byte, 0, wire.TunMTU)}
+}
+
+type fileLink struct {
+	f       *os.File
+	in, out []byte
+	once    sync.Once
+}
+
+func (l *fileLink) ReadPacket() ([]byte, error) {
+	n, err := l.f.Read(l.in)
+	return l.in[:n], err
+}
+
+func (l *fileLink) Put(parts ...[]byte) error {
+	p := parts[0]
+	if len(parts) > 1 {
+		p = l.out[:0]
+		for _, x := range parts {
+			p = append(p, x...)
+		}
+	}
+	if _, err := l.f.Write(p); errors.Is(err, os.ErrClosed) {
+		return err
+	}
+	return nil // what the kernel does not take is lost, as on any wire
+}
+
+func (l *fileLink) Flush() error { return nil }
+
+func (l *fileLink) Close() error {
+	l.once.Do(func() { l.f.Close() })
+	return nil
+}

@@ -1,0 +1,284 @@
+package egress
+
+import (
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/buffer"
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
+	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
+	"gvisor.dev/gvisor/pkg/tcpip/network/ipv6"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
+	"gvisor.dev/gvisor/pkg/waiter"
+
+	"github.com/evalrun/evalrun/runtime/executor/wire"
+)
+
+const (
+	nic        = 1
+	window     = 256 << 10 // of a connection, each way: many packets of a link without latency
+	maxWindow  = 1 << 20
+	maxPending = 128              // connections being made
+	udpIdle    = 60 * time.Second // without a datagram
+)
+
+// serveLink answers a machine's packets until the link ends. The stack is made when the first comes that needs one: most machines
+// with a network use the proxy, or nothing.
+func (g *Gate) serveLink(l Link) {
+	t := &transparent{g: g, end: &endpoint{link: l}}
+	g.ends = append(g.ends, func() { l.Close() })
+	g.wg.Go(t.run)
+}
+
+// transparent is way 2 of a gate.
+type transparent struct {
+	g   *Gate
+	end *endpoint
+	s   *stack.Stack
+}
+
+func (t *transparent) run() {
+	defer t.end.link.Close()
+	for {
+		p, err := t.end.link.ReadPacket()
+		if err != nil {
+			break
+		}
+		proto, ok := wanted(p)
+		if !ok {
+			continue
+		}
+		if t.s == nil {
+			if t.s, err = t.make(); err != nil {
+				break
+			}
+		}
+		pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(p)})
+		t.end.deliver(proto, pkt)
+		pkt.DecRef()
+	}
+	if t.s != nil {
+		t.end.link.Close() // nobody waits to write
+		t.s.Close()
+		t.s.Wait()
+	}
+}
+
+// wanted reports which packets are let into the stack: TCP and UDP. The rest (echoes, routers asked for, groups joined) is
+// dropped: an answer by us would say that a host is there.
+func wanted(p []byte) (tcpip.NetworkProtocolNumber, bool) {
+	const tcpProto, udpProto = 6, 17
+	switch {
+	case len(p) >= header.IPv4MinimumSize && p[0]>>4 == 4:
+		return ipv4.ProtocolNumber, p[9] == tcpProto || p[9] == udpProto
+	case len(p) >= header.IPv6MinimumSize && p[0]>>4 == 6:
+		return ipv6.ProtocolNumber, p[6] == tcpProto || p[6] == udpProto
+	}
+	return 0, false
+}
+
+func (t *transparent) make() (*stack.Stack, error) {
+	s := stack.New(stack.Options{
+		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol, ipv6.NewProtocol},
+		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocol, udp.NewProtocol},
+	})
+	sack := tcpip.TCPSACKEnabled(true)
+	s.SetTransportProtocolOption(tcp.ProtocolNumber, &sack)
+	moderate := tcpip.TCPModerateReceiveBufferOption(false)
+	s.SetTransportProtocolOption(tcp.ProtocolNumber, &moderate)
+	s.SetTransportProtocolOption(tcp.ProtocolNumber, &tcpip.TCPReceiveBufferSizeRangeOption{Min: 4 << 10, Default: window, Max: maxWindow})
+	s.SetTransportProtocolOption(tcp.ProtocolNumber, &tcpip.TCPSendBufferSizeRangeOption{Min: 4 << 10, Default: window, Max: maxWindow})
+	f := tcp.NewForwarder(s, window, maxPending, t.connect)
+	s.SetTransportProtocolHandler(tcp.ProtocolNumber, f.HandlePacket)
+	s.SetTransportProtocolHandler(udp.ProtocolNumber, udp.NewForwarder(s, t.datagram).HandlePacket)
+	fail := func(e tcpip.Error) (*stack.Stack, error) {
+		s.Close()
+		s.Wait()
+		return nil, &net.OpError{Op: "network", Err: errText(e.String())}
+	}
+	if e := s.CreateNIC(nic, t.end); e != nil {
+		return fail(e)
+	}
+	// Whatever address a packet is for, it is for us; and what we answer comes from that address.
+	if e := s.SetPromiscuousMode(nic, true); e != nil {
+		return fail(e)
+	}
+	if e := s.SetSpoofing(nic, true); e != nil {
+		return fail(e)
+	}
+	s.SetRouteTable([]tcpip.Route{{Destination: header.IPv4EmptySubnet, NIC: nic}, {Destination: header.IPv6EmptySubnet, NIC: nic}})
+	for _, a := range []string{wire.TunServer4, wire.TunServer6} {
+		if e := t.serveNames(s, netip.MustParseAddr(a)); e != nil {
+			return fail(e)
+		}
+	}
+	return s, nil
+}
+
+type errText string
+
+func (e errText) Error() string { return string(e) }
+
+// connect answers a connection's first packet: with a reset, if it is not let through or cannot be made, and so at once.
+func (t *transparent) connect(r *tcp.ForwarderRequest) {
+	serve := func() {
+		to, ok := addrPort(r.ID())
+		if !ok {
+			r.Complete(true)
+			return
+		}
+		out, err := t.g.connect(t.g.ctx, "tcp", to, to.Addr().String(), t.g.names.of(to.Addr()))
+		if err != nil {
+			r.Complete(true)
+			return
+		}
+		defer out.Close()
+		var q waiter.Queue
+		ep, e := r.CreateEndpoint(&q)
+		r.Complete(e != nil)
+		if e != nil {
+			return
+		}
+		ep.SocketOptions().SetKeepAlive(true)
+		relay(gonet.NewTCPConn(&q, ep), out)
+	}
+	done := make(chan struct{})
+	if !t.g.spawn(func() { <-done }) {
+		r.Complete(true)
+		return
+	}
+	defer close(done)
+	serve()
+}
+
+// datagram begins a flow of UDP, or says that the port is closed. It is called by the reader of packets, and must not wait.
+func (t *transparent) datagram(r *udp.ForwarderRequest) bool {
+	to, ok := addrPort(r.ID())
+	if !ok {
+		return false
+	}
+	out, err := t.g.connect(t.g.ctx, "udp", to, to.Addr().String(), t.g.names.of(to.Addr())) // connecting UDP sends nothing
+	if err != nil {
+		return false
+	}
+	var q waiter.Queue
+	ep, e := r.CreateEndpoint(&q)
+	if e != nil {
+		out.Close()
+		return true
+	}
+	in := gonet.NewUDPConn(&q, ep)
+	if !t.g.spawn(func() { relayDatagrams(in, out) }) {
+		in.Close()
+		out.Close()
+	}
+	return true
+}
+
+// relayDatagrams copies both ways until nothing has come from either side for a while.
+func relayDatagrams(in, out net.Conn) {
+	defer in.Close()
+	defer out.Close()
+	copyAll := func(dst, src net.Conn) {
+		b := make([]byte, 64<<10)
+		for {
+			n, err := src.Read(b)
+			if err != nil {
+				break
+			}
+			end := time.Now().Add(udpIdle)
+			src.SetReadDeadline(end)
+			dst.SetReadDeadline(end)
+			if _, err := dst.Write(b[:n]); err != nil {
+				break
+			}
+		}
+		in.Close()
+		out.Close()
+	}
+	end := time.Now().Add(udpIdle)
+	in.SetReadDeadline(end)
+	out.SetReadDeadline(end)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		copyAll(out, in)
+	}()
+	copyAll(in, out)
+	<-done
+}
+
+// addrPort is where a packet from inside is for.
+func addrPort(id stack.TransportEndpointID) (netip.AddrPort, bool) {
+	a, ok := netip.AddrFromSlice(id.LocalAddress.AsSlice())
+	return netip.AddrPortFrom(a.Unmap(), id.LocalPort), ok && id.LocalPort != 0
+}
+
+// endpoint is the stack's side of a link.
+type endpoint struct {
+	link Link
+
+	mu   sync.RWMutex
+	disp stack.NetworkDispatcher
+
+	wmu sync.Mutex
+}
+
+func (e *endpoint) deliver(proto tcpip.NetworkProtocolNumber, pkt *stack.PacketBuffer) {
+	e.mu.RLock()
+	d := e.disp
+	e.mu.RUnlock()
+	if d != nil {
+		d.DeliverNetworkPacket(proto, pkt)
+	}
+}
+
+// WritePackets waits while the machine does not take packets: that is the back-pressure for what comes in.
+func (e *endpoint) WritePackets(l stack.PacketBufferList) (int, tcpip.Error) {
+	e.wmu.Lock()
+	defer e.wmu.Unlock()
+	for i, p := range l.AsSlice() {
+		if e.link.Put(p.AsSlices()...) != nil {
+			return i, &tcpip.ErrClosedForSend{}
+		}
+	}
+	if e.link.Flush() != nil {
+		return 0, &tcpip.ErrClosedForSend{}
+	}
+	return l.Len(), nil
+}
+
+func (e *endpoint) Attach(d stack.NetworkDispatcher) {
+	e.mu.Lock()
+	e.disp = d
+	e.mu.Unlock()
+}
+
+func (e *endpoint) IsAttached() bool {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	return e.disp != nil
+}
+
+func (e *endpoint) MTU() uint32                             { return wire.TunMTU }
+func (e *endpoint) SetMTU(uint32)                           {}
+func (e *endpoint) MaxHeaderLength() uint16                 { return 0 }
+func (e *endpoint) LinkAddress() tcpip.LinkAddress          { return "" }
+func (e *endpoint) SetLinkAddress(tcpip.LinkAddress)        {}
+func (e *endpoint) Wait()                                   {}
+func (e *endpoint) ARPHardwareType() header.ARPHardwareType { return header.ARPHardwareNone }
+func (e *endpoint) AddHeader(*stack.PacketBuffer)           {}
+func (e *endpoint) ParseHeader(*stack.PacketBuffer) bool    { return true }
+func (e *endpoint) Close()                                  {}
+func (e *endpoint) SetOnCloseAction(func())                 {}
+
+// Capabilities: the packets come out of a kernel on this host, and no wire has changed them.
+func (e *endpoint) Capabilities() stack.LinkEndpointCapabilities {
+	return stack.CapabilityRXChecksumOffload
+}

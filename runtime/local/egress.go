@@ -1,0 +1,149 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"runtime"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/evalrun/evalrun/runtime/egress"
+	"github.com/evalrun/evalrun/runtime/executor"
+	"github.com/evalrun/evalrun/runtime/executor/isolate"
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// gateOptions is for tests, which have no internet.
+var gateOptions egress.Options
+
+// wired reports whether a machine gets a way out, or may get one later.
+func wired(spec *sandbox.Spec) bool { return !spec.Network.None() || spec.Rewire }
+
+// checkNetwork refuses a policy that is wrong, before anything is made.
+func (d *Driver) checkNetwork(spec *sandbox.Spec) error {
+	if _, err := egress.Parse(spec.Network); err != nil {
+		return err
+	}
+	if !d.plain {
+		return nil
+	}
+	if !spec.Network.None() && spec.Network.Mode != "public" {
+		return &sandbox.Unsupported{Driver: d.Name(), What: fmt.Sprintf("network %q: it has the host's", spec.Network.Mode)}
+	}
+	if spec.Rewire {
+		return &sandbox.Unsupported{Driver: d.Name(), What: "another network later: it has the host's"}
+	}
+	return nil
+}
+
+// prepareNetwork tells the machine of its way out, before it starts.
+func prepareNetwork(spec *sandbox.Spec, l *isolate.Layout, cfg *executor.Config) {
+	env := egress.Env()
+	maps.Copy(env, spec.Env)
+	cfg.Env = environ(env)
+	if noTun() != nil {
+		return
+	}
+	cfg.Tun = os.Geteuid() != 0
+	entries := l.Entries[:len(l.Entries):len(l.Entries)]
+	l.Entries = append(entries, isolate.Entry{Kind: isolate.File, Path: "/etc/resolv.conf", Data: egress.ResolvConf, Mode: 0o644})
+}
+
+// attach opens the way out.
+func (b *box) attach(ctx context.Context, n sandbox.Network) error {
+	o := gateOptions
+	if os.Geteuid() == 0 && noTun() == nil {
+		// The device may belong to root alone, who is somebody else inside. Root out here can open it there.
+		f, err := tunOf(b.p.pid)
+		if err != nil {
+			return err
+		}
+		o.Link = egress.FileLink(f)
+	}
+	g, err := egress.Attach(ctx, b.c, n, o)
+	b.gate = g
+	return err
+}
+
+// tunOf opens a network interface in the namespace of a process of ours.
+func tunOf(pid int) (*os.File, error) {
+	open := func(p string) (int, unix.Stat_t, error) {
+		var st unix.Stat_t
+		fd, err := unix.Open(p, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err == nil {
+			err = unix.Fstat(fd, &st)
+		}
+		if err != nil {
+			err = fmt.Errorf("looking at a network namespace: %w", err)
+		}
+		return fd, st, err
+	}
+	runtime.LockOSThread()
+	home, here, err := open("/proc/thread-self/ns/net")
+	if err != nil {
+		runtime.UnlockOSThread()
+		return nil, err
+	}
+	defer unix.Close(home)
+	there, st, err := open(fmt.Sprintf("/proc/%d/ns/net", pid))
+	if err == nil && st.Ino == here.Ino && st.Dev == here.Dev {
+		err = errors.New("its first process has no network of its own")
+	}
+	if err == nil {
+		err = unix.Setns(there, unix.CLONE_NEWNET)
+	}
+	if there >= 0 {
+		unix.Close(there)
+	}
+	if err != nil {
+		runtime.UnlockOSThread()
+		return nil, err
+	}
+	f, err := isolate.OpenTun()
+	if back := unix.Setns(home, unix.CLONE_NEWNET); back != nil {
+		// The thread stays locked, and ends with this goroutine: nothing else must run there.
+		if f != nil {
+			f.Close()
+		}
+		return nil, fmt.Errorf("coming back from a network namespace: %w", back)
+	}
+	runtime.UnlockOSThread()
+	return f, err
+}
+
+// noTun says why machines have no network interface, and programs inside get out through the proxy only.
+var noTun = sync.OnceValue(func() error {
+	f, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+})
+
+// Transparent reports whether programs that know no proxy reach the network too, and if not, why.
+func (b *box) Transparent() (bool, string) {
+	if b.gate == nil {
+		return false, "no network"
+	}
+	return b.gate.Transparent()
+}
+
+// Rewire puts another network policy in force.
+func (b *box) Rewire(ctx context.Context, n sandbox.Network) error {
+	if b.gate == nil {
+		return &sandbox.Unsupported{Driver: b.d.Name(), What: "another network: the machine was started without one, and without Rewire in its spec"}
+	}
+	return b.gate.Rewire(ctx, n)
+}
+
+// Refused is what the network policies refused.
+func (b *box) Refused() []sandbox.Refusal {
+	if b.gate == nil {
+		return nil
+	}
+	return b.gate.Refused()
+}
