@@ -144,7 +144,7 @@ A run leaves a folder with a summary and with Parquet files. Interrupted, it goe
 		Before: a.before,
 		Commands: []*cli.Command{
 			a.runCommand(), a.resumeCommand(), a.showCommand(), a.compareCommand(), a.exportCommand(), a.rerunCommand(),
-			a.tasksCommand(), a.configCommand(), a.doctorCommand(), a.gcCommand(), a.versionCommand(), a.helpCommand(),
+			a.tasksCommand(), a.imagesCommand(), a.configCommand(), a.doctorCommand(), a.gcCommand(), a.versionCommand(), a.helpCommand(),
 		},
 	}
 	a.finish(root)

@@ -85,6 +85,13 @@ func (s Size) Human() string {
 
 func (s Size) MarshalJSON() ([]byte, error) { return json.Marshal(s.String()) }
 
+// ParseSize reads a size such as 512MiB.
+func ParseSize(text string) (Size, error) {
+	var s Size
+	err := s.set(text)
+	return s, err
+}
+
 func (s *Size) set(text string) error {
 	for _, u := range sizeUnits {
 		num, ok := strings.CutSuffix(text, u.name)

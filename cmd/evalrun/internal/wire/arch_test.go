@@ -50,7 +50,7 @@ var table = []struct {
 	{"runtime/executor/evalrun-init", "runtime/executor/server", ""},
 	{"runtime/egress", "runtime/sandbox runtime/executor runtime/executor/wire", "gvisor.dev/gvisor golang.org/x/net"},
 	{"runtime/local", "runtime/sandbox runtime/executor runtime/executor/* runtime/egress", "golang.org/x/sys"},
-	{"runtime/docker", "runtime/sandbox runtime/executor runtime/executor/* runtime/image runtime/egress", "github.com/docker/docker github.com/docker/go-connections github.com/containerd/errdefs github.com/opencontainers/image-spec golang.org/x/sys"},
+	{"runtime/docker", "runtime/sandbox runtime/executor runtime/executor/* runtime/image runtime/egress", "github.com/docker/docker github.com/docker/go-connections github.com/containerd/errdefs github.com/opencontainers/image-spec github.com/moby/docker-image-spec golang.org/x/sys"},
 	{"runtime/fake", "runtime/sandbox", ""},
 	{"runtime/pool", "runtime/sandbox", ""},
 	{"runtime/image", "runtime/sandbox", "github.com/moby/patternmatcher golang.org/x/sys"},
@@ -92,7 +92,7 @@ var table = []struct {
 	{"cmd/evalrun/internal/config", "agent/model harness/plan harness/record", "github.com/goccy/go-yaml"},
 	{"cmd/evalrun/internal/progress", "harness harness/record", "github.com/schollz/progressbar/v3"},
 	{"cmd/evalrun/internal/wire", "agent agent/* agent/model/* benchmarks benchmarks/* datasets harness harness/* runtime/* reports/* cmd/evalrun/internal/config", ""},
-	{"cmd/evalrun/internal/cli", "datasets harness harness/* reports/* cmd/evalrun/internal/*", "github.com/urfave/cli/v3 golang.org/x/term"},
+	{"cmd/evalrun/internal/cli", "datasets harness harness/* reports/* runtime/image runtime/sandbox cmd/evalrun/internal/*", "github.com/urfave/cli/v3 golang.org/x/term"},
 	{"cmd/evalrun", "cmd/evalrun/internal/*", "golang.org/x/term"},
 	{"scripts/*", "scripts/leftovers agent agent/* agent/model/* benchmarks/* harness harness/* runtime/* reports/* datasets", "github.com/goccy/go-yaml github.com/parquet-go/parquet-go golang.org/x/sys"},
 }

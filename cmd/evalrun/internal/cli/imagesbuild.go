@@ -1,0 +1,265 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/evalrun/evalrun/cmd/evalrun/internal/progress"
+	"github.com/evalrun/evalrun/cmd/evalrun/internal/wire"
+	"github.com/evalrun/evalrun/runtime/image"
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// A builtImage is a row of what images build prints.
+type builtImage struct {
+	Image  string   `json:"image"` // the name it was asked for by
+	Ref    string   `json:"ref,omitempty"`
+	State  string   `json:"state"` // built, pulled, there, failed, skipped
+	Size   int64    `json:"size,omitempty"`
+	Took   float64  `json:"seconds"`
+	Tasks  []string `json:"tasks"`
+	Error  string   `json:"error,omitempty"`
+	Output string   `json:"output,omitempty"`
+}
+
+func (a *app) imagesBuild() *cli.Command {
+	var o configOptions
+	var mode string
+	var asJSON bool
+	return &cli.Command{
+		Name:      "build",
+		Usage:     "make ready all images that a benchmark's tasks need",
+		ArgsUsage: "BENCHMARK",
+		Description: `Builds from Dockerfiles and pulls what is missing, several at once. A run does the same when it needs an image; beforehand it costs no trial
+any time. Takes the selecting flags of run: --ids, --tag, --filter, --sample, --limit, --shard. -n says how many are made at once. When an image
+cannot be made the rest are made nevertheless, the end of its output is printed, and the exit code is 4.
+
+Examples:
+   evalrun images build harbor:tasks
+   evalrun images build harbor:tasks --ids 'web-*' -n 4
+   evalrun images build harbor:tasks --json | jq -r 'select(.state == "failed") | .image'`,
+		Flags: append(o.flags(),
+			&cli.StringFlag{Name: "progress", Usage: "`MODE` of progress: " + strings.Join(progress.Modes, ", "), Value: progress.Auto, Destination: &mode},
+			&cli.BoolFlag{Name: "json", Usage: "a JSON object a line", Destination: &asJSON}),
+		Action: func(ctx context.Context, cmd *cli.Command) error {
+			if _, err := one(cmd, "benchmark"); err != nil {
+				return err
+			}
+			if !slices.Contains(progress.Modes, mode) {
+				return usage("", "--progress %q is none of %s", mode, strings.Join(progress.Modes, ", "))
+			}
+			o.agents, o.models = []string{"nop"}, nil
+			eff, err := a.configure(cmd.Args().Slice(), &o)
+			if err != nil {
+				return err
+			}
+			needed, unasked, err := wire.ImageNeeds(ctx, eff, a.options())
+			if err != nil {
+				return &exitError{ExitUsage, err, ""}
+			}
+			for _, id := range slices.Sorted(maps.Keys(unasked)) {
+				a.say("task %s is left out: %s", progress.Clean(id), progress.Clean(unasked[id]))
+			}
+			if len(needed) == 0 {
+				a.say("the tasks need no images")
+				return nil
+			}
+			b := &imageBuilder{a: a, show: mode != progress.None, began: time.Now(), now: map[string]image.Progress{}, all: len(needed)}
+			opts := image.Options{Builds: eff.Workers, Pulls: eff.Workers, Progress: b.progress}
+			if eff.Workers == 0 {
+				opts.Pulls = 0
+			}
+			if p := eff.Phases; p != nil {
+				opts.Timeout = p.Image.D()
+			}
+			s, done, err := a.imageStore(ctx, opts)
+			if err != nil {
+				return err
+			}
+			defer done()
+			rows := b.run(ctx, s, needed)
+			return a.printBuilt(rows, asJSON)
+		},
+	}
+}
+
+// An imageBuilder makes images and tells how it goes.
+type imageBuilder struct {
+	a     *app
+	show  bool
+	began time.Time
+	all   int
+
+	mu   sync.Mutex
+	now  map[string]image.Progress // what is being made
+	made map[string]string         // built or pulled, by name
+	done int
+}
+
+// atOnce bounds how many images are looked after at once; the store bounds how many are really made.
+const atOnce = 32
+
+func (b *imageBuilder) run(ctx context.Context, s *image.Store, needed []wire.NeededImage) []builtImage {
+	stop := make(chan struct{})
+	var watch sync.WaitGroup
+	if b.show {
+		watch.Go(func() { b.tell(stop) })
+	}
+	rows := make([]builtImage, len(needed))
+	turns := make(chan struct{}, atOnce)
+	var wg sync.WaitGroup
+	for i, n := range needed {
+		turns <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-turns }()
+			rows[i] = b.one(ctx, s, n)
+		})
+	}
+	wg.Wait()
+	close(stop)
+	watch.Wait()
+	return rows
+}
+
+func (b *imageBuilder) one(ctx context.Context, s *image.Store, n wire.NeededImage) builtImage {
+	began := time.Now()
+	img := n.Image
+	if img.Name == "" {
+		img.Name = n.Title
+	}
+	info, err := s.Prepare(ctx, img)
+	row := builtImage{Image: n.Title, Ref: info.Ref, State: "there", Size: info.Size, Took: time.Since(began).Seconds(), Tasks: n.Tasks}
+	b.mu.Lock()
+	if kind, ok := b.made[img.Name]; ok {
+		row.State = kind
+	}
+	b.done++
+	done := b.done
+	b.mu.Unlock()
+	var failed *sandbox.Error
+	switch {
+	case errors.As(err, new(*sandbox.Unsupported)):
+		row.State, row.Error = "skipped", err.Error()
+	case err != nil:
+		row.State, row.Error = "failed", err.Error()
+		if errors.As(err, &failed) {
+			row.Output = failed.Detail
+		}
+	}
+	if b.show && row.State != "there" {
+		b.a.tell("image", map[string]any{"image": row.Image, "state": row.State, "done": done, "all": b.all},
+			"%d/%d  %s %s in %s", done, b.all, row.State, progress.Clean(row.Image), time.Since(began).Round(100*time.Millisecond))
+	}
+	return row
+}
+
+// progress is what the store tells.
+func (b *imageBuilder) progress(p image.Progress) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !p.Done {
+		b.now[p.Doing+p.Name] = p
+		return
+	}
+	delete(b.now, p.Doing+p.Name)
+	if p.Err == nil {
+		if b.made == nil {
+			b.made = map[string]string{}
+		}
+		b.made[p.Name] = map[string]string{"pull": "pulled", "build": "built"}[p.Doing]
+	}
+}
+
+// tell says every ten seconds what is being made.
+func (b *imageBuilder) tell(stop <-chan struct{}) {
+	t := time.NewTicker(10 * time.Second)
+	defer t.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-t.C:
+		}
+		b.mu.Lock()
+		now := slices.SortedFunc(maps.Values(b.now), func(x, y image.Progress) int { return cmp.Compare(x.Name, y.Name) })
+		done := b.done
+		b.mu.Unlock()
+		for _, p := range now {
+			what := p.Step
+			if p.Doing == "pull" {
+				what = bytesOf(p.Current)
+				if p.Total > 0 {
+					what += " of " + bytesOf(p.Total)
+				}
+			}
+			b.a.tell("progress", map[string]any{"image": p.Name, "doing": p.Doing, "bytes": p.Current, "of": p.Total, "step": p.Step, "done": done, "all": b.all},
+				"%d/%d  %s %s: %s (%s)", done, b.all, p.Doing, progress.Clean(p.Name), cutText(progress.Clean(what), 80), time.Since(b.began).Round(time.Second))
+		}
+	}
+}
+
+func cutText(s string, n int) string {
+	if r := []rune(s); len(r) > n {
+		return string(r[:n-1]) + "…"
+	}
+	return s
+}
+
+// outputShown is how many lines of a failed build are printed.
+const outputShown = 20
+
+func (a *app) printBuilt(rows []builtImage, asJSON bool) error {
+	slices.SortStableFunc(rows, func(x, y builtImage) int { return cmp.Compare(x.Image, y.Image) })
+	count := map[string]int{}
+	enc := json.NewEncoder(a.Stdout)
+	w := tabwriter.NewWriter(a.Stdout, 0, 0, 2, ' ', 0)
+	if !asJSON {
+		fmt.Fprintln(w, "IMAGE\tSTATE\tREF\tSIZE\tTIME\tTASKS")
+	}
+	for _, r := range rows {
+		count[r.State]++
+		if asJSON {
+			if err := enc.Encode(r); err != nil {
+				return err
+			}
+			continue
+		}
+		size := "-"
+		if r.Ref != "" {
+			size = bytesOf(r.Size)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%.1f s\t%d\n", progress.Clean(r.Image), r.State, dash(shortRef(r.Ref)), size, r.Took, len(r.Tasks))
+	}
+	w.Flush()
+	bad := count["failed"] + count["skipped"]
+	if !asJSON {
+		for _, r := range rows {
+			if r.Error == "" {
+				continue
+			}
+			fmt.Fprintf(a.Stdout, "\n%s\n", progress.Clean(r.Error))
+			lines := strings.Split(strings.TrimRight(r.Output, "\n"), "\n")
+			for _, line := range lines[max(0, len(lines)-outputShown):] {
+				if line != "" {
+					fmt.Fprintf(a.Stdout, "   %s\n", progress.Clean(line))
+				}
+			}
+		}
+		fmt.Fprintf(a.Stdout, "%s: %d built, %d pulled, %d there, %d failed\n", counted(len(rows), "image"), count["built"], count["pulled"], count["there"], bad)
+	}
+	if bad > 0 {
+		return &exitError{ExitGate, nil, ""}
+	}
+	return nil
+}
