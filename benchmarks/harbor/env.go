@@ -13,7 +13,7 @@ import (
 // Env are variables whose values may be templates: a whole value ${NAME} or ${NAME:-default}. Anything else is literal.
 type Env map[string]string
 
-var template = regexp.MustCompile(`^\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}$`)
+var template = regexp.MustCompile(`^\$\{([A-Za-z_][A-Za-z0-9_.-]*)(?::-(.*))?\}$`)
 
 // A Missing variable is one that a task wants from this machine and that the run does not give.
 type Missing struct {

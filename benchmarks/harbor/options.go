@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"path"
+	"slices"
 	"time"
 )
 
@@ -35,9 +35,10 @@ type Options struct {
 	GPUs       string  `json:"gpus,omitempty" enum:"skip,ignore" doc:"What becomes of tasks that ask for a GPU: skip (the default), or ignore, to run them without."`
 	Integrity  string  `json:"integrity,omitempty" enum:"warn,fail" doc:"What becomes of a trial whose agent tampered with its verifier's inputs: warn (a flag, the default), or fail (a score of 0 as well)."`
 
-	Root  string `json:"root,omitempty" doc:"Folder that the paths of a registry.json or dataset.toml are in. Default: the file's own."`
-	Fetch bool   `json:"fetch,omitempty" doc:"Fetch tasks that a registry names by repository and commit, with this machine's git, into the cache."`
-	Cache string `json:"cache,omitempty" doc:"Folder of fetched tasks. Default: evalrun/harbor in the user's cache folder."`
+	Dataset string `json:"dataset,omitempty" doc:"Which dataset of a registry.json, as NAME or NAME@VERSION."`
+	Root    string `json:"root,omitempty" doc:"Folder that the paths of a registry.json or dataset.toml are in. Default: the file's own."`
+	Fetch   bool   `json:"fetch,omitempty" doc:"Fetch tasks that a registry names by repository and commit, with this machine's git, into the cache."`
+	Cache   string `json:"cache,omitempty" doc:"Folder of fetched tasks. Default: evalrun/harbor in the user's cache folder."`
 }
 
 // parseOptions reads the benchmark's options.
@@ -61,8 +62,8 @@ func (o *Options) check() error {
 			bad("%s: %v; want a factor above 0", name, *f)
 		}
 	}
-	for _, p := range append(o.TaskNames, o.ExcludeNames...) {
-		if _, err := path.Match(p, ""); err != nil {
+	for _, p := range slices.Concat(o.TaskNames, o.ExcludeNames) {
+		if _, err := fnmatch(p); err != nil {
 			bad("pattern %q: %w", p, err)
 		}
 	}
@@ -115,10 +116,12 @@ func (o *Options) scale(d time.Duration, f *float64) time.Duration {
 	return seconds(d.Seconds() * by)
 }
 
-// seconds is a duration, the longest one when s is too much for any.
+// longest is what any time limit is cut to; adding it to the time of day is still a time.
+const longest = 10 * 365 * 24 * time.Hour
+
 func seconds(s float64) time.Duration {
-	if s >= math.MaxInt64/float64(time.Second) {
-		return math.MaxInt64
+	if s >= longest.Seconds() {
+		return longest
 	}
 	return time.Duration(s * float64(time.Second))
 }

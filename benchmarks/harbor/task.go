@@ -45,12 +45,13 @@ type Author struct {
 
 // An Environment is a machine that a task describes: the agent's, or a separate verifier's.
 type Environment struct {
-	Dir         string            `json:"dir"`                  // its files: "environment", "tests", "steps/NAME/tests"
-	Image       string            `json:"image,omitempty"`      // docker_image
-	Dockerfile  string            `json:"dockerfile,omitempty"` // text of DIR/Dockerfile; "": there is none
-	Compose     map[string]string `json:"compose,omitempty"`    // the compose file and the env files it names, below Dir; nil: there is none
-	ComposeFile string            `json:"compose_file,omitempty"`
-	Upload      bool              `json:"upload,omitempty"` // Dir holds files and nothing that builds: they go to the working directory after the start
+	Dir        string `json:"dir"`                  // its files: "environment", "tests", "steps/NAME/tests"
+	Image      string `json:"image,omitempty"`      // docker_image
+	Dockerfile string `json:"dockerfile,omitempty"` // text of DIR/Dockerfile; "": there is none
+	// Compose has the texts of DIR/docker-compose.yaml and of the files that it names, by their paths below the folder; nil: there is none.
+	Compose map[string]string `json:"compose,omitempty"`
+	Refused string            `json:"refused,omitempty"` // why the compose file cannot be played here
+	Upload  bool              `json:"upload,omitempty"`  // Dir holds files and nothing that builds: they go to the working directory after the start
 
 	OS           string            `json:"os"`                // "linux", "windows"
 	BuildTimeout time.Duration     `json:"build_timeout"`     // for build and start

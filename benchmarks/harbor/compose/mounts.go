@@ -1,0 +1,250 @@
+package compose
+
+import (
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+type timeSpan = time.Duration
+
+// placed gives an error its place; a refusal stays one.
+func placed(place string, err error) error { return fmt.Errorf("%s: %w", place, err) }
+
+// A mount is an entry of volumes.
+type mount struct {
+	kind, source, target string
+	readOnly             bool
+	size                 int64
+}
+
+func (r *reader) mounts(s *Service, n *node) {
+	if !r.want(n, "volumes", list) {
+		return
+	}
+	for i, item := range n.items {
+		var m mount
+		ok := false
+		switch item.kind {
+		case scalar:
+			m, ok = r.shortMount(item)
+		case mapping:
+			m, ok = r.longMount(item)
+		default:
+			r.bad(item.place, "volumes: want SOURCE:TARGET, or a mapping")
+		}
+		if !ok {
+			continue
+		}
+		if !path.IsAbs(m.target) {
+			r.bad(item.place, "volumes: target %q; want an absolute path", m.target)
+			continue
+		}
+		if m.target = path.Clean(m.target); m.target == "/" {
+			r.bad(item.place, "volumes: the root cannot be a volume")
+			continue
+		}
+		r.mount(s, item.place, m, i)
+	}
+}
+
+// shortMount reads [SOURCE:]TARGET[:MODE].
+func (r *reader) shortMount(n *node) (m mount, ok bool) {
+	parts := strings.Split(r.text(n, "volumes"), ":")
+	switch len(parts) {
+	case 1:
+		return mount{kind: "volume", target: parts[0]}, true
+	case 2, 3:
+		m.source, m.target = parts[0], parts[1]
+	default:
+		r.bad(n.place, "volumes: %q; want SOURCE:TARGET or SOURCE:TARGET:ro", n.text)
+		return m, false
+	}
+	if len(parts) == 3 {
+		for _, o := range strings.Split(parts[2], ",") {
+			switch o {
+			case "ro":
+				m.readOnly = true
+			case "rw", "z", "Z", "cached", "delegated", "consistent", "nocopy":
+			default:
+				r.refuse(n.place, "volumes: the option %s is not supported", o)
+				return m, false
+			}
+		}
+	}
+	m.kind = "volume"
+	if _, known := r.o.Folders[m.source]; known || strings.HasPrefix(m.source, ".") || strings.HasPrefix(m.source, "/") || strings.HasPrefix(m.source, "~") {
+		m.kind = "bind"
+	}
+	return m, true
+}
+
+func (r *reader) longMount(n *node) (m mount, ok bool) {
+	ok = true
+	for _, f := range n.keys {
+		switch f.name {
+		case "type":
+			m.kind = r.text(f.value, f.name)
+		case "source":
+			m.source = r.text(f.value, f.name)
+		case "target":
+			m.target = r.text(f.value, f.name)
+		case "read_only":
+			m.readOnly = f.value.text == "true"
+		case "consistency", "bind", "volume":
+			for _, k := range f.value.keys {
+				if k.name == "subpath" || k.name == "propagation" && k.value.text != "rprivate" && k.value.text != "private" {
+					r.refuse(k.place, "volumes: %s is not supported", k.name)
+					ok = false
+				}
+			}
+		case "tmpfs":
+			if v := f.value.get("size"); v != nil {
+				m.size = r.size(v, "size")
+			}
+		default:
+			r.bad(f.place, "volumes: unknown key %q", f.name)
+			ok = false
+		}
+	}
+	switch m.kind {
+	case "volume", "bind", "tmpfs":
+	case "":
+		r.bad(n.place, "volumes: a mount without a type")
+		ok = false
+	default:
+		r.refuse(n.place, "volumes: mounts of type %s are not supported", m.kind)
+		ok = false
+	}
+	return m, ok
+}
+
+func (r *reader) mount(s *Service, place string, m mount, i int) {
+	if folder, ok := r.o.Folders[m.source]; ok && m.source != "" {
+		if r.folders[folder] == nil {
+			r.folders[folder] = map[string]string{}
+		}
+		r.folders[folder][s.Name] = m.target
+		return
+	}
+	switch m.kind {
+	case "tmpfs":
+		r.addTmpfs(s, m.target, m.size)
+	case "volume":
+		name := m.source
+		if name == "" {
+			name = fmt.Sprintf("%s-%d", s.Name, i+1) // one without a name is this service's own
+		} else if !r.volumes[name] {
+			r.bad(place, "volumes: %q is no volume of the file, and no path that begins with ./", name)
+			return
+		}
+		s.Spec.Volumes = append(s.Spec.Volumes, sandbox.Volume{Name: name, Path: m.target, ReadOnly: m.readOnly})
+	default:
+		r.bind(s, place, m)
+	}
+}
+
+// bind takes a path of the project, if it is read-only: it is copied into the image. What a machine could write is no part of the
+// task, and no path of the host is ever seen inside.
+func (r *reader) bind(s *Service, place string, m mount) {
+	p, ok := r.inside(m.source)
+	switch {
+	case !ok:
+		r.refuse(place, "service %s: the host's path %s is not mounted", s.Name, m.source)
+		return
+	case !m.readOnly:
+		r.refuse(place, "service %s: the path %s would be writable; only read-only ones of the task's folder are supported (add :ro, or COPY it in the Dockerfile)", s.Name, m.source)
+		return
+	case p == ".":
+		r.refuse(place, "service %s: the task's whole folder is not mounted", s.Name)
+		return
+	}
+	if strings.ContainsAny(p+m.target, "\n\r\"") {
+		r.refuse(place, "service %s: a name with line ends or quotation marks", s.Name)
+		return
+	}
+	if _, err := fs.Stat(r.fsys, p); err != nil {
+		r.bad(place, "service %s: %s: %v", s.Name, m.source, err)
+		return
+	}
+	s.Binds = append(s.Binds, Bind{p, m.target})
+}
+
+func (r *reader) tmpfs(s *Service, n *node) {
+	for _, t := range r.texts(n, "tmpfs") {
+		dir, opts, _ := strings.Cut(t, ":")
+		size := int64(0)
+		for _, o := range strings.Split(opts, ",") {
+			if v, ok := strings.CutPrefix(o, "size="); ok {
+				b, err := parseSize(v)
+				if err != nil {
+					r.bad(n.place, "tmpfs: size %v", err)
+				}
+				size = b
+			}
+		}
+		if !path.IsAbs(dir) || path.Clean(dir) == "/" {
+			r.bad(n.place, "tmpfs: %q; want an absolute path", dir)
+			continue
+		}
+		r.addTmpfs(s, path.Clean(dir), size)
+	}
+}
+
+func (r *reader) addTmpfs(s *Service, dir string, size int64) {
+	if s.Spec.Tmpfs == nil {
+		s.Spec.Tmpfs = map[string]int64{}
+	}
+	s.Spec.Tmpfs[dir] = size
+}
+
+// join reads the networks of a service: here all services of a session reach each other, whatever networks they name.
+func (r *reader) join(s *Service, n *node) {
+	if !r.want(n, "networks", mapping, list) {
+		return
+	}
+	add := func(place, name string) {
+		if _, ok := r.networks[name]; !ok && name != "default" {
+			r.bad(place, "networks: %q is no network of the file", name)
+		}
+		r.nets[s.Name] = append(r.nets[s.Name], name)
+	}
+	for _, i := range n.items {
+		add(i.place, r.text(i, "networks"))
+	}
+	for _, f := range n.keys {
+		add(f.place, f.name)
+		for _, k := range f.value.keys {
+			switch k.name {
+			case "aliases":
+				s.Spec.Aliases = append(s.Spec.Aliases, r.texts(k.value, "aliases")...)
+			case "priority", "gw_priority":
+			case "ipv4_address", "ipv6_address", "link_local_ips", "mac_address", "driver_opts":
+				r.warn(k.place, "service %s: %s is without effect; services find each other by name", s.Name, k.name)
+			default:
+				r.bad(k.place, "networks: unknown key %q", k.name)
+			}
+		}
+	}
+}
+
+func (r *reader) networkMode(s *Service, n *node) {
+	mode := r.text(n, "network_mode")
+	to, shared := strings.CutPrefix(mode, "service:")
+	switch {
+	case mode == "" || mode == "bridge" || mode == "default":
+	case mode == "none" && slices.Contains(r.o.Main, s.Name):
+		r.networks["\x00none"] = true
+		r.nets[s.Name] = append(r.nets[s.Name], "\x00none")
+	case shared && !slices.Contains(r.o.Main, to):
+		r.after[s.Name][to] = n.place
+	case shared: // all services share main's
+	default:
+		r.refuse(n.place, "service %s: network_mode %s is not supported", s.Name, mode)
+	}
+}

@@ -1,0 +1,47 @@
+package harbor
+
+import (
+	"io/fs"
+	"os"
+)
+
+// folder is the content of a task's folder, which links do not lead out of. It holds no descriptor between calls, so that a thousand of
+// them cost nothing.
+type folder struct {
+	root *os.Root // of the dataset
+	sub  string
+}
+
+func within[T any](f *folder, do func(fs.FS) (T, error)) (T, error) {
+	r, err := f.root.OpenRoot(f.sub)
+	if err != nil {
+		var zero T
+		return zero, err
+	}
+	defer r.Close()
+	return do(r.FS())
+}
+
+func (f *folder) Open(name string) (fs.File, error) {
+	return within(f, func(fsys fs.FS) (fs.File, error) { return fsys.Open(name) })
+}
+
+func (f *folder) ReadDir(name string) ([]fs.DirEntry, error) {
+	return within(f, func(fsys fs.FS) ([]fs.DirEntry, error) { return fs.ReadDir(fsys, name) })
+}
+
+func (f *folder) ReadFile(name string) ([]byte, error) {
+	return within(f, func(fsys fs.FS) ([]byte, error) { return fs.ReadFile(fsys, name) })
+}
+
+func (f *folder) Stat(name string) (fs.FileInfo, error) {
+	return within(f, func(fsys fs.FS) (fs.FileInfo, error) { return fs.Stat(fsys, name) })
+}
+
+func (f *folder) Lstat(name string) (fs.FileInfo, error) {
+	return within(f, func(fsys fs.FS) (fs.FileInfo, error) { return fs.Lstat(fsys, name) })
+}
+
+func (f *folder) ReadLink(name string) (string, error) {
+	return within(f, func(fsys fs.FS) (string, error) { return fs.ReadLink(fsys, name) })
+}

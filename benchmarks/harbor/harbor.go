@@ -1,0 +1,159 @@
+package harbor
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/evalrun/evalrun/benchmarks"
+	"github.com/evalrun/evalrun/benchmarks/harbor/compose"
+	"github.com/evalrun/evalrun/datasets"
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// Benchmark of Harbor tasks.
+type Benchmark struct {
+	name   string
+	o      Options
+	extra  []string // texts that are added to every instruction
+	source datasets.Source
+}
+
+// New makes the benchmark of a task's folder, a folder of such, a dataset.toml or a registry.json. Tasks are read when they are
+// asked for.
+func New(path string, raw json.RawMessage) (*Benchmark, error) {
+	o, err := parseOptions(raw)
+	if err != nil {
+		return nil, fmt.Errorf("options of harbor: %w", err)
+	}
+	b := &Benchmark{o: o}
+	if b.extra, err = readExtra(o.ExtraInstructions); err != nil {
+		return nil, fmt.Errorf("harbor: %w", err)
+	}
+	if b.name, b.source, err = open(path, b); err != nil {
+		return nil, fmt.Errorf("harbor: %w", err)
+	}
+	return b, nil
+}
+
+func (b *Benchmark) Name() string            { return b.name }
+func (b *Benchmark) Source() datasets.Source { return b.source }
+
+// Options are the run's.
+func (b *Benchmark) Options() *Options { return &b.o }
+
+// Decode is the task that a datasets.Task of this benchmark holds.
+func Decode(t datasets.Task) (*Task, error) {
+	var d Task
+	if err := json.Unmarshal(t.Data, &d); err != nil {
+		return nil, &benchmarks.TaskError{Task: t.ID, Err: err}
+	}
+	return &d, nil
+}
+
+// Needs the agent's machine with its sidecars, and one for each environment that verifiers have of their own. What cannot be run here
+// is skipped with the reason.
+func (b *Benchmark) Needs(dt datasets.Task, o benchmarks.Options) (benchmarks.Needs, error) {
+	t, err := Decode(dt)
+	if err != nil {
+		return benchmarks.Needs{}, err
+	}
+	if why := b.skip(t); why != "" {
+		return benchmarks.Needs{Skip: why}, nil
+	}
+	allowed := b.declared()
+	main, err := b.Main(t, dt.Files, o, allowed)
+	if err != nil {
+		return unable(t, err)
+	}
+	n := benchmarks.Needs{Agent: []sandbox.Spec{main.Spec}}
+	var envs []*Environment
+	for i := range t.Steps {
+		v := &t.Steps[i].Verifier
+		n.GradeLive = n.GradeLive || !v.Separate || t.Steps[i].MinReward != nil
+		if _, err := v.Env.Resolve("verifier.env", allowed); err != nil {
+			return unable(t, err)
+		}
+		if !v.Separate || slices.ContainsFunc(envs, func(e *Environment) bool { return same(e, v.Environment) }) {
+			continue
+		}
+		envs = append(envs, v.Environment)
+		g, err := b.Grader(t, i, dt.Files, o, allowed)
+		if err != nil {
+			return unable(t, err)
+		}
+		n.Grader = append(n.Grader, g.Spec)
+	}
+	if _, err := Servers(t.Environment.MCP, allowed); err != nil {
+		return unable(t, err)
+	}
+	return n, nil
+}
+
+func same(a, b *Environment) bool {
+	x, _ := json.Marshal(a)
+	y, _ := json.Marshal(b)
+	return string(x) == string(y)
+}
+
+// declared knows the names that the run allows, not their values.
+func (b *Benchmark) declared() Lookup {
+	return func(name string) (string, error) {
+		if slices.Contains(b.o.Env, name) {
+			return placeholder, nil
+		}
+		return "", &Missing{Name: name}
+	}
+}
+
+// Variables gives the values of the names that the run allows, by the host.
+func (b *Benchmark) Variables(h benchmarks.Host) Lookup {
+	return func(name string) (string, error) {
+		if !slices.Contains(b.o.Env, name) {
+			return "", &Missing{Name: name}
+		}
+		v, err := h.Secret(name)
+		if err != nil {
+			return "", &Missing{Name: name, Err: err}
+		}
+		return v, nil
+	}
+}
+
+// unable makes a reason to skip of what a task wants and this run does not give; any other error stays one.
+func unable(t *Task, err error) (benchmarks.Needs, error) {
+	if missing(err) || compose.OnlyRefused(err) {
+		return benchmarks.Needs{Skip: oneLine(err)}, nil
+	}
+	return benchmarks.Needs{}, &benchmarks.TaskError{Task: t.Name, Err: err}
+}
+
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+
+// skip says why a task cannot be run here.
+func (b *Benchmark) skip(t *Task) string {
+	var why []string
+	check := func(e *Environment, who string) {
+		if e.OS == "windows" {
+			why = append(why, who+" is a Windows container")
+		}
+		if e.TPU != nil {
+			why = append(why, fmt.Sprintf("%s wants a TPU (%s)", who, e.TPU.Type))
+		}
+		if e.GPUs > 0 && b.o.GPUs != "ignore" {
+			why = append(why, fmt.Sprintf("%s wants %d GPU(s); gpus: ignore runs it without", who, e.GPUs))
+		}
+		if e.Refused != "" {
+			why = append(why, e.Refused)
+		}
+	}
+	check(&t.Environment, "the environment")
+	for i := range t.Steps {
+		if v := &t.Steps[i].Verifier; v.Separate && t.Environment.OS != "windows" {
+			check(v.Environment, "the verifier")
+		}
+	}
+	slices.Sort(why)
+	return strings.ReplaceAll(strings.Join(slices.Compact(why), "; "), "\n", "; ")
+}

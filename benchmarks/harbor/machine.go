@@ -1,0 +1,203 @@
+package harbor
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+
+	"github.com/evalrun/evalrun/benchmarks"
+	"github.com/evalrun/evalrun/benchmarks/harbor/compose"
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// A Machine is an environment made concrete.
+type Machine struct {
+	Spec sandbox.Spec
+	Env  *Environment
+	Dirs []string // to be made before anything else, for anyone to write: /logs/… and what a compose file mounts from the harness
+}
+
+// Upload are the files that go to the working directory after the start, when nothing builds them in; nil: none.
+func (m *Machine) Upload(files fs.FS) (fs.FS, error) {
+	if !m.Env.Upload {
+		return nil, nil
+	}
+	return fs.Sub(files, m.Env.Dir)
+}
+
+// Policies are the network policies of a step's phases.
+type Policies struct {
+	Start    sandbox.Network // of the machine's start, health checks, set-up, and whatever no other holds for
+	Agent    sandbox.Network // while the agent works
+	Verifier sandbox.Network // while the verifier runs, in its own machine or the agent's
+}
+
+// Main makes the agent's machine. files is the task's folder, env gives the variables of this machine that the run allows. Errors of what
+// is missing are *[Missing], of what is not done here *[compose.Refused]. It does no I/O.
+func (b *Benchmark) Main(t *Task, files fs.FS, o benchmarks.Options, env Lookup) (*Machine, error) {
+	m, internal, err := b.machine(t, &t.Environment, files, env)
+	if err != nil {
+		return nil, err
+	}
+	if c := b.o.CPUs; c > 0 {
+		m.Spec.CPUs = c
+	}
+	if mb := b.o.MemoryMB; mb > 0 {
+		m.Spec.Memory = mb << 20
+	}
+	if internal {
+		m.Spec.Network = sandbox.Network{Mode: "none"}
+	}
+	for i := range t.Steps {
+		p := b.Policies(t, i, o)
+		m.Spec.Rewire = m.Spec.Rewire || differs(p.Agent, p.Start) || !t.Steps[i].Verifier.Separate && differs(p.Verifier, p.Start)
+	}
+	m.Spec.Network = b.Policies(t, 0, o).Start
+	if internal && o.Sandbox.Network.Mode == "" {
+		m.Spec.Network = sandbox.Network{Mode: "none"}
+	}
+	m.Dirs = append(m.Dirs, agentLogs, verifierLogs, artifactsDir)
+	m.Spec = o.Merge(m.Spec)
+	return m, nil
+}
+
+// Grader makes the machine of a step's separate verifier. A run's wishes for the agent's machine do not hold for it, but for the driver's
+// sake those for its size do.
+func (b *Benchmark) Grader(t *Task, step int, files fs.FS, o benchmarks.Options, env Lookup) (*Machine, error) {
+	v := &t.Steps[step].Verifier
+	if !v.Separate {
+		return nil, fmt.Errorf("task %s: step %d is graded in the agent's machine", t.Name, step)
+	}
+	m, internal, err := b.machine(t, v.Environment, files, env)
+	if err != nil {
+		return nil, err
+	}
+	p := b.Policies(t, step, o)
+	m.Spec.Network = widen(v.Environment.Network, b.o.AllowHosts)
+	if internal {
+		m.Spec.Network = sandbox.Network{Mode: "none"}
+	}
+	m.Spec.Rewire = differs(p.Verifier, m.Spec.Network)
+	m.Dirs = append(m.Dirs, verifierLogs)
+	return m, nil
+}
+
+func differs(a, b sandbox.Network) bool {
+	return a.Mode != b.Mode || !slices.Equal(a.Allow, b.Allow)
+}
+
+// Policies of a step. A policy that the run's own configuration sets holds in all phases of the agent's machine.
+func (b *Benchmark) Policies(t *Task, step int, o benchmarks.Options) Policies {
+	s := &t.Steps[step]
+	base := widen(t.Environment.Network, b.o.AllowHosts)
+	p := Policies{Start: base, Agent: base, Verifier: base}
+	if s.Network != nil {
+		p.Agent = widen(*s.Network, b.o.AllowHosts)
+	}
+	p.Agent = widen(p.Agent, b.o.AgentAllowHosts)
+	if w := o.Sandbox.Network; w.Mode != "" {
+		p = Policies{w, w, w}
+		if s.Verifier.Separate {
+			p.Verifier = widen(s.Verifier.Environment.Network, b.o.AllowHosts)
+		}
+	} else if s.Verifier.Separate {
+		p.Verifier = widen(s.Verifier.Environment.Network, b.o.AllowHosts)
+	}
+	if n := s.Verifier.Network; n != nil && (o.Sandbox.Network.Mode == "" || s.Verifier.Separate) {
+		p.Verifier = widen(*n, b.o.AllowHosts)
+	}
+	return p
+}
+
+// idle keeps an image's ENTRYPOINT that runs its arguments from ending.
+var idle = []string{"sh", "-c", "sleep infinity"}
+
+func (b *Benchmark) machine(t *Task, e *Environment, files fs.FS, get Lookup) (m *Machine, internal bool, err error) {
+	env, err := e.Env.Resolve("environment.env", get)
+	if err != nil {
+		return nil, false, err
+	}
+	m = &Machine{Env: e, Spec: sandbox.Spec{Setuid: true, Cmd: idle}}
+	p, err := e.project(e.kept(), env, get)
+	if err != nil {
+		return nil, false, err
+	}
+	main := &compose.Service{Name: Main}
+	if p != nil {
+		main = p.Services[p.Main]
+		internal = p.Internal
+		m.Dirs = append(m.Dirs, main.Dirs...)
+		m.Spec = main.Spec
+		m.Spec.Aliases = append(m.Spec.Aliases, p.Main)
+		if m.Spec.Cmd == nil && m.Spec.Entrypoint == nil {
+			m.Spec.Cmd = idle
+		}
+	}
+	image, err := b.image(e, main, files)
+	if err != nil {
+		return nil, false, err
+	}
+	image.Timeout, image.Name = b.o.Times().Build(e.BuildTimeout), t.Name
+	if image.Platform == "" {
+		image.Platform = m.Spec.Platform
+	}
+	m.Spec.Image = image
+	// What the compose file says wins over task.toml, but for variables and the working directory.
+	if m.Spec.CPUs == 0 {
+		m.Spec.CPUs = e.CPUs
+	}
+	if m.Spec.Memory == 0 {
+		m.Spec.Memory = e.Memory
+	}
+	if m.Spec.Env == nil {
+		m.Spec.Env = map[string]string{}
+	}
+	maps.Copy(m.Spec.Env, env)
+	if e.Workdir != "" {
+		m.Spec.Dir = e.Workdir
+	}
+	if p == nil {
+		return m, internal, nil
+	}
+	for name, s := range p.Services {
+		if name == p.Main {
+			continue
+		}
+		spec, err := s.Machine(files)
+		if err != nil {
+			return nil, false, err
+		}
+		if s.Build == nil && s.Image == builtImage && len(s.Binds) == 0 {
+			spec.Image = image
+		}
+		spec.Image.Timeout, spec.Image.Name = image.Timeout, t.Name+"/"+name
+		if m.Spec.Services == nil {
+			m.Spec.Services = map[string]sandbox.Spec{}
+		}
+		m.Spec.Services[name] = spec
+	}
+	return m, internal, nil
+}
+
+// image is the main machine's, by the order in which the format lays its parts over each other: an image that is named wins over a
+// Dockerfile unless the run forces a build, and what a compose file says of main over both.
+func (b *Benchmark) image(e *Environment, main *compose.Service, files fs.FS) (sandbox.Image, error) {
+	s := *main
+	named := s.Image != "" && s.Image != builtImage && s.Image != e.Image
+	switch {
+	case e.Image != "" && !(b.o.ForceBuild && (s.Build != nil || e.Dockerfile != "")):
+		s.Build = nil
+		if !named {
+			s.Image = e.Image
+		}
+	case s.Build != nil:
+	case e.Dockerfile != "":
+		s.Build = &compose.Build{Context: e.Dir, Dockerfile: e.Dockerfile}
+	case !named:
+		return sandbox.Image{}, errors.New("nothing defines the image of main; add a Dockerfile, docker_image to task.toml, or image or build to the compose file's main")
+	}
+	m, err := s.Machine(files)
+	return m.Image, err
+}
