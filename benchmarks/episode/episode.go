@@ -118,6 +118,17 @@ func (b *Base) Dir() string {
 	return b.Spec.Dir
 }
 
+// Where is the directory that the agent has gone to; "": the machine's own.
+func (b *Base) Where() string {
+	b.mu.Lock()
+	space := b.space
+	b.mu.Unlock()
+	if space == nil {
+		return ""
+	}
+	return space.Dir("")
+}
+
 // Close ends the machine.
 func (b *Base) Close() error {
 	b.mu.Lock()
