@@ -80,6 +80,7 @@ var table = []struct {
 	{"benchmarks/tasks", benchmark, "github.com/goccy/go-yaml"},
 	{"benchmarks/harbor/compose", "runtime/sandbox", "github.com/goccy/go-yaml"},
 	{"benchmarks/harbor", benchmark + " benchmarks/harbor/compose", "github.com/pelletier/go-toml/v2"},
+	{"benchmarks/terminalbench", benchmark + " benchmarks/harbor benchmarks/harbor/compose", ""},
 	{"benchmarks/*", benchmark + " benchmarks/tasks", ""},
 	{"harness", "agent agent/event agent/model benchmarks datasets harness/record runtime/sandbox", ""},
 	{"reports/stats", "", "gonum.org/v1/gonum"},

@@ -9,6 +9,7 @@ import (
 	"github.com/evalrun/evalrun/benchmarks/qa"
 	"github.com/evalrun/evalrun/benchmarks/quickstart"
 	"github.com/evalrun/evalrun/benchmarks/tasks"
+	"github.com/evalrun/evalrun/benchmarks/terminalbench"
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
 )
 
@@ -25,6 +26,9 @@ func benchKinds() []benchKind {
 		{config.Kind{Name: "tasks", Arg: "PATH", IsPath: true, Options: optionsOf[tasks.Options](),
 			Doc: "a benchmark of one's own: a tasks.yaml, a JSONL, or a folder with one (docs/own-benchmark.md)"},
 			func(path string, o json.RawMessage) (benchmarks.Benchmark, error) { return tasks.New(path, o) }},
+		{config.Kind{Name: "terminalbench", Arg: "FOLDER", IsPath: true, Options: optionsOf[terminalbench.Options](),
+			Doc: "tasks of Terminal-Bench v1 (task.yaml), one or a folder of them (docs/harbor.md)"},
+			func(path string, o json.RawMessage) (benchmarks.Benchmark, error) { return terminalbench.New(path, o) }},
 	}
 }
 

@@ -1,0 +1,155 @@
+package terminalbench
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing/fstest"
+	"time"
+
+	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/benchmarks/harbor/compose"
+	"github.com/evalrun/evalrun/datasets"
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// Solve plays solution.sh, or types the commands of solution.yaml.
+func (b *Benchmark) Solve(dt datasets.Task) (agent.Agent, error) {
+	t, err := of(dt)
+	if err != nil {
+		return nil, err
+	}
+	if t.Solution == "" {
+		return nil, fmt.Errorf("task %s has neither a solution.sh nor a solution.yaml", dt.ID)
+	}
+	text, err := readText(dt.Files, t.Solution)
+	if err != nil {
+		return nil, fmt.Errorf("task %s: %w", dt.ID, err)
+	}
+	play := func(ctx context.Context, m agent.Machine) error { return script(ctx, m, text) }
+	if t.Solution == "solution.yaml" {
+		keys, err := readKeys(text)
+		if err != nil {
+			return nil, fmt.Errorf("task %s: %w", dt.ID, err)
+		}
+		play = func(ctx context.Context, m agent.Machine) error { return typed(ctx, m, keys) }
+	}
+	return agent.Func(func(ctx context.Context, s *agent.Session) (agent.Answer, error) {
+		m, ok := agent.As[agent.Machine](s.Env)
+		if !ok {
+			return agent.Answer{}, fmt.Errorf("the oracle has no machine to work on")
+		}
+		return agent.Answer{}, play(ctx, m)
+	}), nil
+}
+
+// script runs a solution.sh. As in v1 its exit code is not looked at: the tests say whether it solved the task.
+func script(ctx context.Context, m agent.Machine, text []byte) error {
+	files := fstest.MapFS{"solution.sh": {Data: unix(text), Mode: 0o755}}
+	if err := m.Put(ctx, oracleDir, files); err != nil {
+		return err
+	}
+	_, err := m.Exec(ctx, sandbox.Command{
+		Args: []string{"bash", oracleDir + "/solution.sh"}, Env: map[string]string{"DEBIAN_FRONTEND": "noninteractive"}, Limit: 256 << 10, FullLimit: -1,
+	})
+	return err
+}
+
+// unix is a script with the line ends that shells understand.
+func unix(text []byte) []byte { return []byte(strings.ReplaceAll(string(text), "\r\n", "\n")) }
+
+// keys are one entry of a solution.yaml: what is typed, and how long to wait.
+type keys struct {
+	text  string
+	enter bool
+	block bool // wait for the command's end, up to most; else only for least
+	least time.Duration
+	most  time.Duration
+}
+
+func readKeys(text []byte) ([]keys, error) {
+	root, err := compose.Document("solution.yaml", text)
+	if err != nil {
+		return nil, err
+	}
+	list, ok := root.List()
+	if !ok {
+		return nil, fmt.Errorf("%s: want a list of commands", root.Place())
+	}
+	var out []keys
+	for _, v := range list {
+		k := keys{enter: true, most: 180 * time.Second}
+		fields, ok := v.Keys()
+		if !ok {
+			return nil, fmt.Errorf("%s: want a command with its keys", v.Place())
+		}
+		r := taskYAML{t: &Task{}}
+		for _, f := range fields {
+			switch f.Name {
+			case "command":
+				k.text = r.text(f)
+			case "min_timeout_sec":
+				k.least = time.Duration(max(0, min(r.number(f), maxSeconds)) * float64(time.Second))
+			case "max_timeout_sec":
+				k.most = r.seconds(f, k.most)
+			case "block":
+				k.block = r.truth(f)
+			case "append_enter":
+				k.enter = r.truth(f)
+			default:
+				return nil, fmt.Errorf("%s: unknown key %s", f.Place, f.Name)
+			}
+		}
+		if len(r.errs) > 0 {
+			return nil, r.errs[0]
+		}
+		out = append(out, k)
+	}
+	return out, nil
+}
+
+const oracleSession = "oracle"
+
+// typed types keys into a terminal, which only tmux can give: v1's images have it.
+func typed(ctx context.Context, m agent.Machine, list []keys) error {
+	tmux := func(timeout time.Duration, args ...string) (sandbox.Exit, error) {
+		return m.Exec(ctx, sandbox.Command{Args: append([]string{"tmux"}, args...), Limit: 16 << 10, FullLimit: -1, Timeout: timeout})
+	}
+	x, err := tmux(time.Minute, "new-session", "-d", "-x", "160", "-y", "40", "-s", oracleSession, "bash")
+	if err != nil {
+		return err
+	}
+	if x.Code != 0 {
+		return fmt.Errorf("solution.yaml is typed into tmux, which did not start in this image (status %d)", x.Code)
+	}
+	for i, k := range list {
+		done := "done-" + strconv.Itoa(i)
+		text := k.text
+		if k.block {
+			text = strings.TrimRight(text, "\n") + "; tmux wait-for -S " + done
+		}
+		if text != "" {
+			if _, err := tmux(time.Minute, "send-keys", "-t", oracleSession, "-l", "--", text); err != nil {
+				return err
+			}
+		}
+		if k.enter || k.block {
+			if _, err := tmux(time.Minute, "send-keys", "-t", oracleSession, "Enter"); err != nil {
+				return err
+			}
+		}
+		if k.block {
+			if _, err := tmux(k.most, "wait-for", done); err != nil {
+				return err
+			}
+			continue
+		}
+		select {
+		case <-time.After(k.least):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}

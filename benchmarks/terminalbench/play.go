@@ -1,0 +1,72 @@
+package terminalbench
+
+import (
+	"context"
+	"encoding/json"
+	"io/fs"
+	"testing/fstest"
+
+	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/benchmarks"
+	"github.com/evalrun/evalrun/benchmarks/episode"
+	"github.com/evalrun/evalrun/datasets"
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// A game is an episode of a task: one stage, in the machine that is then graded.
+type game struct {
+	episode.Base
+	task *Task
+	o    benchmarks.Options
+	dirs []string
+}
+
+// Open starts the machine with its sidecars, so that a fault of the task shows before the agent begins.
+func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, dt datasets.Task, o benchmarks.Options) (benchmarks.Episode, error) {
+	t, err := of(dt)
+	if err != nil {
+		return nil, err
+	}
+	m, err := client(t, dt.Files, o)
+	if err != nil {
+		return nil, &benchmarks.TaskError{Task: dt.ID, Err: err}
+	}
+	g := &game{task: t, o: o, dirs: m.dirs}
+	g.Host, g.Spec, g.Setup = h, &m.spec, g.ready
+	g.Stages = []benchmarks.Stage{{
+		Goal: episode.Say(t.Instruction),
+		Time: b.o.agentTime(t.AgentTime),
+		// The tests run on this machine, and a service that the agent left may be what they ask for.
+		Leave: true,
+	}}
+	if _, err := g.Machine(ctx); err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+// ready makes the folders that v1 mounts from the host: everybody may write to them.
+func (g *game) ready(ctx context.Context, sb sandbox.Sandbox) error {
+	for _, dir := range g.dirs {
+		if err := sb.Put(ctx, dir, fstest.MapFS{".": {Mode: fs.ModeDir | 0o777}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// data is what evidence says beside the answer.
+type data struct {
+	Where     string `json:"where,omitempty"` // the folder that the agent was in at its end
+	Integrity string `json:"integrity,omitempty"`
+}
+
+// Collect notes where the agent was. What counts is the machine itself.
+func (g *game) Collect(_ context.Context, ans agent.Answer) (benchmarks.Evidence, error) {
+	d := data{Integrity: g.o.Integrity}
+	if g.task.SameShell {
+		d.Where = g.Where()
+	}
+	raw, err := json.Marshal(d)
+	return benchmarks.Evidence{Stage: g.Index(), Answer: ans, Data: raw}, err
+}
