@@ -45,7 +45,7 @@ func (b *box) makeBridge(ctx context.Context, cli *client.Client, main image.Inf
 	if len(services) == 0 || !collide(main, services) {
 		return nil
 	}
-	if !b.spec.Network.None() || b.spec.Rewire {
+	if b.gated() {
 		return b.d.no("a network for a machine with services of which two want the same port")
 	}
 	if n := len(services) + 1; n > 1<<(32-bridgeBits)-3 {

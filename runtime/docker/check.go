@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/evalrun/evalrun/runtime/egress"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -60,10 +61,8 @@ func (d *Driver) checkMachine(s *sandbox.Spec) error {
 			return err
 		}
 	}
-	switch s.Network.Mode {
-	case "", "none", "public", "allow":
-	default:
-		return fmt.Errorf("network %q: it is none, public or allow", s.Network.Mode)
+	if _, err := egress.Parse(s.Network); err != nil {
+		return err
 	}
 	seen := map[string]bool{}
 	for _, v := range s.Volumes {

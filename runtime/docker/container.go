@@ -40,6 +40,8 @@ type plan struct {
 	volumes map[string]string // the engine's names of the session's volumes
 	mount   string            // where the executor is mounted from; "": it is copied
 	quota   bool              // the engine can limit the disk
+	tun     bool              // process 1 opens a network interface of its own
+	env     map[string]string // known to all of a session's machines, before what the spec says
 }
 
 // config is what process 1 is. It is ours; what the image and the spec say about processes is told to the executor.
@@ -72,7 +74,7 @@ func (p *plan) hostConfig() *container.HostConfig {
 			Memory: s.Memory, MemorySwap: s.Memory, PidsLimit: &pids, NanoCPUs: int64(s.CPUs * 1e9),
 		},
 	}
-	if !s.Network.None() || s.Rewire {
+	if p.tun {
 		// For process 1 alone. To take a capability out of its commands' reach for good, it needs another one.
 		h.CapAdd = append(h.CapAdd, "NET_ADMIN", "SETPCAP")
 		h.Devices = []container.DeviceMapping{{PathOnHost: "/dev/net/tun", PathInContainer: "/dev/net/tun", CgroupPermissions: "rw"}}
@@ -121,6 +123,7 @@ func (p *plan) environ() []string {
 			env[k] = v
 		}
 	}
+	maps.Copy(env, p.env)
 	maps.Copy(env, p.spec.Env)
 	out := make([]string, 0, len(env))
 	for _, k := range slices.Sorted(maps.Keys(env)) {

@@ -125,7 +125,7 @@ func (b *box) start(ctx context.Context) error {
 	if err := b.makeBridge(ctx, cli, info, infos); err != nil {
 		return err
 	}
-	p := &plan{spec: &b.spec, info: info, labels: labels(b.id, b.spec.Owner), hosts: b.hosts(""), volumes: b.volumes, bridge: b.bridge}
+	p := &plan{spec: &b.spec, info: info, labels: labels(b.id, b.spec.Owner), hosts: b.hosts(""), volumes: b.volumes, bridge: b.bridge, tun: b.gated(), env: b.gateEnv()}
 	if err := b.main.start(ctx, cli, p); err != nil {
 		return err
 	}
@@ -157,7 +157,7 @@ func (m *machine) start(ctx context.Context, cli *client.Client, p *plan) error 
 	m.key = executor.NewKey()
 	s := p.spec
 	cfg := executor.Config{
-		Env: p.environ(), Dir: s.Dir, User: s.User, Orphan: s.Orphan, Drop: true, Setuid: s.Setuid, Key: m.key, Limits: map[string]uint64{"core": 0},
+		Env: p.environ(), Dir: s.Dir, User: s.User, Orphan: s.Orphan, Drop: true, Setuid: s.Setuid, Tun: p.tun, Key: m.key, Limits: map[string]uint64{"core": 0},
 	}
 	if cfg.Dir == "" {
 		cfg.Dir = p.info.Config.Dir
@@ -195,6 +195,8 @@ func (m *machine) launch(ctx context.Context, cli *client.Client, p *plan) error
 		case p.quota && p.spec.Disk > 0 && strings.Contains(err.Error(), "storage-opt"):
 			m.b.d.about.noQuota()
 		case p.mount != "" && badMount(err) && m.b.d.tool.failed():
+		case p.tun && strings.Contains(err.Error(), "/dev/net/tun"): // the proxy is left, and the gate says so
+			p.tun = false
 		case strings.Contains(err.Error(), "exec format error"):
 			return m.b.d.no("platform linux/%s: the engine cannot emulate it", p.info.Arch)
 		default:

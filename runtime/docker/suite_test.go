@@ -4,10 +4,15 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,7 +26,14 @@ import (
 
 func TestMain(m *testing.M) {
 	executor.Main()
-	os.Exit(m.Run())
+	code := m.Run()
+	imports.Range(func(name, _ any) bool {
+		if cli, err := New(Options{}).engine.api(context.Background()); err == nil {
+			cli.ImageRemove(context.Background(), name.(string), image.RemoveOptions{Force: true})
+		}
+		return true
+	})
+	os.Exit(code)
 }
 
 // emptyImage has no files at all.
@@ -60,6 +72,32 @@ func api(t testing.TB, d *Driver) *client.Client {
 		t.Fatal(err)
 	}
 	return cli
+}
+
+var imports sync.Map // name → true: made by this process
+
+// importImage makes an image with these programs and nothing else. It is removed when the tests end.
+func importImage(t testing.TB, cli *client.Client, files map[string][]byte, changes ...string) string {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o755, Size: int64(len(files[name]))})
+		w.Write(files[name])
+	}
+	w.Close()
+	name := fmt.Sprintf("evalrun-test/import-%x:1", sha256.Sum256(fmt.Append(b.Bytes(), changes)))[:48]
+	name = strings.TrimSuffix(name, ":1")
+	if _, ok := imports.LoadOrStore(name, true); ok {
+		return name
+	}
+	r, err := cli.ImageImport(context.Background(), image.ImportSource{Source: &b, SourceName: "-"}, name, image.ImportOptions{Platform: "linux", Changes: changes})
+	if err != nil {
+		t.Fatal(err)
+	}
+	io.Copy(io.Discard, r)
+	r.Close()
+	return name
 }
 
 // needEmpty makes the image without files, where it is not there.
@@ -105,7 +143,10 @@ func TestSuite(t *testing.T) {
 		Driver:  func(t *testing.T) sandbox.Driver { return requireWith(t, Options{State: state}) },
 		Another: func(t *testing.T) sandbox.Driver { return requireWith(t, Options{State: state}) },
 		Spec:    sandbox.Spec{Image: sandbox.Image{Ref: emptyImage}, Memory: 512 << 20, Pids: 256},
-		Claims:  sandboxtest.Claims{Memory: true, Pids: true, Users: true, Find: true, NoNet: true, Usage: true},
-		Left:    func(t *testing.T) []string { return mine(t, first) },
+		Claims:  sandboxtest.Claims{Memory: true, Pids: true, Users: true, Find: true, NoNet: true, Usage: true, Services: true},
+		HelperImage: func(t *testing.T, helper []byte) sandbox.Image {
+			return sandbox.Image{Ref: importImage(t, api(t, first), map[string][]byte{sandboxtest.HelperPath: helper})}
+		},
+		Left: func(t *testing.T) []string { return mine(t, first) },
 	})
 }

@@ -44,6 +44,8 @@ type Suite struct {
 	// Helper is the helper's name where it is inside already. "": the suite builds it and puts it in.
 	Helper string
 	Claims Claims
+	// HelperImage returns an image that has the helper at [HelperPath] and needs nothing else; for drivers that claim Services.
+	HelperImage func(t *testing.T, helper []byte) sandbox.Image
 	// Secrets are texts of the host that must not be found inside, beside those that the suite plants itself.
 	Secrets []string
 	// Left lists what the driver has left on the host now (processes, mounts, folders). Nil: nobody looks.
@@ -61,6 +63,8 @@ type Claims struct {
 	Find   bool // a sandbox can be taken up again
 	NoNet  bool // Network none: nothing but loopback
 	Usage  bool // Exit.CPU and Exit.MaxRSS are known
+	// Services, and with them ENTRYPOINT, health checks, logs and volumes.
+	Services bool
 }
 
 type test struct {
@@ -112,7 +116,7 @@ func Run(t *testing.T, s Suite) {
 }
 
 func tests() []test {
-	return slices.Concat(execTests, outputTests, killTests, fileTests, lifeTests, limitTests, abilityTests)
+	return slices.Concat(execTests, outputTests, killTests, fileTests, lifeTests, limitTests, abilityTests, groupTests)
 }
 
 // build makes the helper for the machine that the tests run on.
