@@ -260,15 +260,15 @@ func (sv *server) hello(body []byte, extra []int) error {
 	if err != nil {
 		return err
 	}
-	if d := sv.cfg.Dir; d != "" {
-		if err := os.MkdirAll(sv.path(d), 0o755); err != nil {
-			return err
-		}
-	}
 	if sv.container {
 		// Every machine has a place for temporary files; an image need not have anything.
 		if os.Mkdir("/tmp", 0o777) == nil {
 			os.Chmod("/tmp", 0o777|os.ModeSticky)
+		}
+	}
+	if d := sv.cfg.Dir; d != "" {
+		if err := os.MkdirAll(sv.path(d), 0o755); err != nil {
+			return err
 		}
 	}
 	go sv.reap()
