@@ -65,7 +65,7 @@ func (e *Environment) project(fsys fs.FS, env map[string]string, get Lookup) (*c
 	if e.Compose == nil {
 		return nil, nil
 	}
-	return compose.Read(fsys, path.Join(e.Dir, composeFile), compose.Options{Main: []string{Main}, Vars: e.composeVars(env, get), Folders: folders})
+	return compose.Read(fsys, path.Join(e.Dir, composeFile), compose.Options{Main: []string{Main}, Optional: true, Vars: e.composeVars(env, get), Folders: folders})
 }
 
 // kept is a file system of the texts that were kept when the task was read.

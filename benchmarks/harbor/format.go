@@ -368,11 +368,16 @@ func (t *table) cpus(key string) *float64 {
 	return n
 }
 
+var windowsPath = regexp.MustCompile(`^[A-Za-z]:[/\\\\]`)
+
 // absolute is a path in the machine.
 func (t *table) absolute(key string) string {
 	p := t.text(key)
 	if p == "" {
 		return ""
+	}
+	if windowsPath.MatchString(p) {
+		return p // of a task that is not run here
 	}
 	if !path.IsAbs(p) {
 		t.bad(key, "%q; want an absolute path in the machine", p)

@@ -38,51 +38,47 @@ func parseRule(line string) (r ignoreRule, ok bool) {
 	if r.keep = strings.HasPrefix(line, "!"); r.keep {
 		line = line[1:]
 	}
-	// A folder's pattern fits all that is below it; a file's fits what is below a folder of that name too.
+	// A folder's pattern fits all that is below it; a file's fits what is below a folder of that name too, unless it ends in /*.
 	folder := strings.HasSuffix(line, "/")
 	line = strings.TrimSuffix(line, "/")
 	anchored := strings.Contains(line, "/")
-	parts := strings.Split(strings.TrimPrefix(line, "/"), "/")
-	if len(parts) == 1 && parts[0] == "" {
-		return r, false
+	var parts []string
+	for _, p := range strings.Split(strings.TrimPrefix(line, "/"), "/") {
+		if p == "" { // "a//b" fits nothing
+			return r, false
+		}
+		if p != "**" || len(parts) == 0 || parts[len(parts)-1] != "**" {
+			parts = append(parts, p)
+		}
 	}
+	last := parts[len(parts)-1]
 	var re strings.Builder
 	re.WriteString("^")
 	if !anchored {
 		re.WriteString("(?:.+/)?")
 	}
-	slash := false
 	for i, p := range parts {
-		last := i == len(parts)-1
-		if p == "**" {
-			switch {
-			case len(parts) == 1:
-				re.WriteString("[^/]+")
-			case i == 0:
-				re.WriteString("(?:.+/)?")
-			case last:
-				re.WriteString("/.*")
-			default:
-				re.WriteString("(?:/.+)?")
-				slash = true
-			}
-			continue
+		switch {
+		case p == "**" && len(parts) == 1:
+			re.WriteString("[^/]+")
+		case p == "**" && i == 0:
+			re.WriteString("(?:.+/)?")
+		case p == "**" && i == len(parts)-1: // what is below
+		case p == "**":
+			re.WriteString("/(?:.+/)?")
+		case i > 0 && parts[i-1] != "**":
+			re.WriteString("/" + glob(p))
+		default:
+			re.WriteString(glob(p))
 		}
-		if slash || i > 0 && parts[i-1] != "**" {
-			re.WriteString("/")
-		}
-		slash = false
-		if p == "" { // "a//b" fits nothing
-			return r, false
-		}
-		re.WriteString(glob(p))
 	}
-	if folder {
+	switch {
+	case folder || last == "**" && len(parts) > 1:
 		re.WriteString("/.*$")
-	} else if parts[len(parts)-1] != "**" || len(parts) == 1 {
-		re.WriteString("(?:/.*)?$")
-	} else {
+	case last == "*" && anchored:
 		re.WriteString("$")
+	default:
+		re.WriteString("(?:/.*)?$")
 	}
 	c, err := regexp.Compile("(?s)" + re.String())
 	return ignoreRule{c, r.keep}, err == nil

@@ -125,15 +125,17 @@ func (b *Benchmark) machine(t *Task, e *Environment, files fs.FS, get Lookup) (m
 		return nil, false, err
 	}
 	main := &compose.Service{Name: Main}
-	if p != nil {
+	if p != nil && p.Main != "" { // a file without main leaves it to the other files of the environment
 		main = p.Services[p.Main]
 		internal = p.Internal
 		m.Dirs = append(m.Dirs, main.Dirs...)
 		m.Spec = main.Spec
-		m.Spec.Aliases = append(m.Spec.Aliases, p.Main)
 		if m.Spec.Cmd == nil && m.Spec.Entrypoint == nil {
 			m.Spec.Cmd = idle
 		}
+	}
+	if p != nil {
+		m.Spec.Aliases = append(m.Spec.Aliases, Main)
 	}
 	image, err := b.image(e, main, files)
 	if err != nil {

@@ -193,6 +193,8 @@ func (t *Task) labels() (tags []string, fields map[string]string) {
 	if t.Package != nil {
 		tags = append(tags, t.Package.Keywords...)
 	}
+	slices.Sort(tags)
+	tags = slices.Compact(tags)
 	if t.Multi {
 		fields["steps"] = fmt.Sprint(len(t.Steps))
 	}

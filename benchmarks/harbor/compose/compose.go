@@ -16,8 +16,8 @@ import (
 type Options struct {
 	// Main are the names that the machine of the agent may have; the first that is there is it.
 	Main []string
-	// First: without any of these names the first service is it.
-	First bool
+	// First: without any of these names the first service is it. Optional: without any there is none, and Project.Main is "".
+	First, Optional bool
 	// Vars are the declared variables; nil: none.
 	Vars Vars
 	// Folders are sources of volumes that stand for folders of the harness, such as /logs: nothing of the host is mounted, the folder is
@@ -262,7 +262,7 @@ func (r *reader) choose(place string) {
 			}
 		}
 	}
-	if len(r.errs) == 0 {
+	if len(r.errs) == 0 && !r.o.Optional {
 		r.bad(place, "no service is called %s", strings.Join(r.o.Main, " or "))
 	}
 }
@@ -274,6 +274,7 @@ func (r *reader) connect() {
 		for _, dep := range slices.Sorted(maps.Keys(r.after[name])) {
 			place := r.after[name][dep]
 			switch {
+			case r.p.Services[dep] == nil && slices.Contains(r.o.Main, dep) && r.o.Optional:
 			case r.p.Services[dep] == nil:
 				r.bad(place, "service %s depends on %s, and there is none", name, dep)
 			case name == r.p.Main: // all services are healthy before main begins
