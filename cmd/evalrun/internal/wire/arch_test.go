@@ -75,7 +75,7 @@ var table = []struct {
 
 	// L4: benchmarks, the harness, the reports.
 	{"benchmarks/score", "", ""},
-	{"benchmarks/benchtest", "agent agent/event agent/model agent/agenttest benchmarks datasets harness/record runtime/sandbox runtime/local", ""},
+	{"benchmarks/benchtest", "agent agent/event agent/model agent/agenttest benchmarks datasets harness/record runtime/sandbox runtime/local runtime/docker", ""},
 	{"benchmarks/benchtest/*", "agent agent/* benchmarks datasets harness/record runtime/sandbox runtime/local runtime/fake", ""},
 	{"benchmarks/tasks", benchmark, "github.com/goccy/go-yaml"},
 	{"benchmarks/harbor/compose", "runtime/sandbox", "github.com/goccy/go-yaml"},
