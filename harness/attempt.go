@@ -59,7 +59,9 @@ type attempt struct {
 	open      []*watched
 	told      map[refusal]int64
 	nrefused  int64
-	lasting   bool // another attempt would soon fail in the same way, through no fault of the arm's
+	regrading *Regrading      // only an amendment will be written
+	results   []record.Result // of a regrading
+	lasting   bool            // another attempt would soon fail in the same way, through no fault of the arm's
 	t         record.Times
 }
 
@@ -124,7 +126,10 @@ func (a *attempt) play(ctx context.Context) (v record.Verdict, c cause) {
 		}
 		return none(phaseFault(ctx, "setup", err))
 	}
-	if a.task.Digest != a.job.Task.Digest {
+	if a.task.Digest != a.job.Task.Digest && (a.regrading == nil || !a.regrading.Changed) {
+		if a.regrading != nil {
+			return none(skip("task", "the task's content is no longer what was played"))
+		}
 		return none(skip("task", "the task's content is not what it was when the run was planned; start a new run"))
 	}
 	needs, err := a.bench.Needs(a.task, a.bench.Options)
@@ -155,7 +160,7 @@ func (a *attempt) play(ctx context.Context) (v record.Verdict, c cause) {
 		// From here on only the grading can fail, and it can be done again without the agent.
 		a.regrade = evidence
 		if results, c = a.gradeAll(ctx, needs, evidence); c.Fault != nil {
-			if c.Fault.Class == "needs_live" {
+			if c.Fault.Class == classNeedsLive {
 				a.regrade = nil
 			}
 			return none(c)
@@ -176,6 +181,9 @@ func (a *attempt) owner(role string) sandbox.Owner {
 
 // append writes one entry whose data is JSON already.
 func (a *attempt) append(ctx context.Context, kind string, data []byte) error {
+	if a.regrading != nil { // the trial is decided: what grading it again says on its way belongs to no attempt
+		return nil
+	}
 	return a.journal.Append(ctx, record.Entry{Trial: a.job.Trial, Attempt: a.job.Attempt, Fence: a.job.Fence, Kind: kind, Data: data})
 }
 

@@ -37,6 +37,9 @@ func (a *attempt) gradeAll(ctx context.Context, needs benchmarks.Needs, evs []re
 	return out, cause{}
 }
 
+// classNeedsLive is of a grading that cannot be done from the evidence alone.
+const classNeedsLive = "needs_live"
+
 // grade grades one stage and records the result.
 func (a *attempt) grade(ctx context.Context, ev benchmarks.Evidence, live benchmarks.Episode) (res benchmarks.Result, c cause) {
 	if a.grading != nil {
@@ -54,7 +57,7 @@ func (a *attempt) grade(ctx context.Context, ev benchmarks.Evidence, live benchm
 	})
 	a.refusals()
 	if errors.Is(err, benchmarks.ErrNeedsLive) {
-		return res, cause{Fault: &record.Fault{Status: record.Grader, Phase: "grade", Class: "needs_live", Text: err.Error()}, Again: true}
+		return res, cause{Fault: &record.Fault{Status: record.Grader, Phase: "grade", Class: classNeedsLive, Text: err.Error()}, Again: true}
 	}
 	if err != nil {
 		return res, phaseFault(ctx, "grade", err)
@@ -62,7 +65,11 @@ func (a *attempt) grade(ctx context.Context, ev benchmarks.Evidence, live benchm
 	if err := valid(res); err != nil {
 		return res, phaseFault(ctx, "grade", err)
 	}
-	if err := a.write(context.WithoutCancel(ctx), record.KindResult, record.Result{Stage: ev.Stage, Scores: res.Scores, Tests: res.Tests, Flags: res.Flags}); err != nil {
+	rec := record.Result{Stage: ev.Stage, Scores: res.Scores, Tests: res.Tests, Flags: res.Flags}
+	if a.regrading != nil {
+		a.keepResult(rec)
+	}
+	if err := a.write(context.WithoutCancel(ctx), record.KindResult, rec); err != nil {
 		return res, storage(err)
 	}
 	return res, cause{}

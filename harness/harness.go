@@ -185,22 +185,11 @@ var (
 // Run works until the queue is through, a drain is done, or ctx ends. Ending ctx (with a cause) cancels what runs; every
 // session still ends in order. The error is a failure of the journal or the queue, after which nothing more was begun.
 func Run(ctx context.Context, cfg Config, q Queue, j record.Journal) (Summary, error) {
-	if cfg.Workers <= 0 {
-		return Summary{}, fmt.Errorf("harness: %d workers", cfg.Workers)
+	r, err := newRunner(cfg, j)
+	if err != nil {
+		return Summary{}, err
 	}
-	if cfg.Codec == nil {
-		cfg.Codec = event.Default
-	}
-	if cfg.Slog == nil {
-		cfg.Slog = slog.New(slog.DiscardHandler)
-	}
-	cfg.Phases = cfg.Phases.defaults()
-	cfg.Retry = cfg.Retry.defaults()
-	r := &runner{Config: cfg, queue: q, journal: j, sum: Summary{By: map[record.Status]int{}}, inRow: make([]int, len(cfg.Arms))}
-	r.cost, r.tokens = cfg.Whole.SpentCost, cfg.Whole.SpentTokens
-	if cfg.Graders > 0 {
-		r.grading = make(chan struct{}, cfg.Graders)
-	}
+	r.queue = q
 	ctx, r.stop = context.WithCancelCause(ctx)
 	defer r.stop(nil)
 	if !cfg.Whole.Deadline.IsZero() {
@@ -239,6 +228,26 @@ func Run(ctx context.Context, cfg Config, q Queue, j record.Journal) (Summary, e
 	}
 	r.sum.Cost, r.sum.Tokens = r.cost, r.tokens
 	return r.sum, r.err
+}
+
+func newRunner(cfg Config, j record.Journal) (*runner, error) {
+	if cfg.Workers <= 0 {
+		return nil, fmt.Errorf("harness: %d workers", cfg.Workers)
+	}
+	if cfg.Codec == nil {
+		cfg.Codec = event.Default
+	}
+	if cfg.Slog == nil {
+		cfg.Slog = slog.New(slog.DiscardHandler)
+	}
+	cfg.Phases = cfg.Phases.defaults()
+	cfg.Retry = cfg.Retry.defaults()
+	r := &runner{Config: cfg, journal: j, sum: Summary{By: map[record.Status]int{}}, inRow: make([]int, len(cfg.Arms))}
+	r.cost, r.tokens = cfg.Whole.SpentCost, cfg.Whole.SpentTokens
+	if cfg.Graders > 0 {
+		r.grading = make(chan struct{}, cfg.Graders)
+	}
+	return r, nil
 }
 
 type runner struct {
@@ -396,7 +405,7 @@ func (r *runner) end(reason string) {
 		r.sum.Reason = reason
 	}
 	r.mu.Unlock()
-	if first {
+	if first && r.queue != nil {
 		r.queue.Drain()
 	}
 }
@@ -409,7 +418,9 @@ func (r *runner) fail(err error) {
 		r.sum.Reason = "storage"
 	}
 	r.mu.Unlock()
-	r.queue.Drain()
+	if r.queue != nil {
+		r.queue.Drain()
+	}
 	r.stop(err)
 }
 

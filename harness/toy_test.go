@@ -32,6 +32,9 @@ type toy struct {
 	last   bool // stages say that they are the last
 	step   func(ctx context.Context, a event.Event) (benchmarks.Turn, error)
 	open   func() error
+	opens  func(benchmarks.Host) error
+	hosts  func(benchmarks.Host) // of gradings
+	needs  func(i int) benchmarks.Needs
 	grade  func(ctx context.Context, ev benchmarks.Evidence, live benchmarks.Episode) (benchmarks.Result, error)
 
 	mu     sync.Mutex
@@ -68,11 +71,16 @@ func toyTask(i int) datasets.Task {
 	return t
 }
 
-func (t *toy) Needs(datasets.Task, benchmarks.Options) (benchmarks.Needs, error) {
+func (t *toy) Needs(task datasets.Task, _ benchmarks.Options) (benchmarks.Needs, error) {
+	if t.needs != nil {
+		var i int
+		fmt.Sscanf(task.ID, "t%d", &i)
+		return t.needs(i), nil
+	}
 	return benchmarks.Needs{GradeLive: t.live}, nil
 }
 
-func (t *toy) Open(_ context.Context, _ benchmarks.Host, task datasets.Task, _ benchmarks.Options) (benchmarks.Episode, error) {
+func (t *toy) Open(ctx context.Context, h benchmarks.Host, task datasets.Task, _ benchmarks.Options) (benchmarks.Episode, error) {
 	t.mu.Lock()
 	if t.opened == nil {
 		t.opened, t.graded = map[string]int{}, map[string]int{}
@@ -84,12 +92,20 @@ func (t *toy) Open(_ context.Context, _ benchmarks.Host, task datasets.Task, _ b
 			return nil, err
 		}
 	}
-	return &toyEpisode{toy: t, task: task}, nil
+	if t.opens != nil {
+		if err := t.opens(h); err != nil {
+			return nil, err
+		}
+	}
+	return &toyEpisode{toy: t, task: task, host: h}, nil
 }
 
-func (t *toy) Grade(ctx context.Context, _ benchmarks.Host, task datasets.Task, ev benchmarks.Evidence, live benchmarks.Episode) (benchmarks.Result, error) {
+func (t *toy) Grade(ctx context.Context, h benchmarks.Host, task datasets.Task, ev benchmarks.Evidence, live benchmarks.Episode) (benchmarks.Result, error) {
 	t.mu.Lock()
 	t.graded[task.ID]++
+	if t.hosts != nil {
+		t.hosts(h)
+	}
 	t.mu.Unlock()
 	if t.grade != nil {
 		return t.grade(ctx, ev, live)
@@ -102,6 +118,7 @@ func (t *toy) Grade(ctx context.Context, _ benchmarks.Host, task datasets.Task, 
 }
 
 type toyEpisode struct {
+	host benchmarks.Host
 	toy  *toy
 	task datasets.Task
 	n    int

@@ -229,6 +229,11 @@ func (s *State) apply(r *raw, off int64) {
 			st.evidence = 0
 		}
 	}
+	if string(r.kind) == record.KindAmend && bytes.Contains(r.data, []byte(`"status"`)) {
+		if v := slowVerdict(r.data); v.Status != "" && st.decided {
+			st.status, st.end = uint8(max(0, slices.Index(statuses, v.Status))), uint8(max(0, slices.Index(ends, v.End)))
+		}
+	}
 	s.set(r.trial, st)
 }
 

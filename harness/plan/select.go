@@ -87,6 +87,9 @@ func anyOf(words []string, holds func(string) bool) bool {
 	return ok || !some
 }
 
+// Match reports whether a task's ID fits a glob, as Selection.IDs take them.
+func Match(pattern, id string) bool { return glob(pattern, id) }
+
 // glob is path.Match in which * also matches a slash, since task IDs like HumanEval/3 have them.
 func glob(pattern, id string) bool {
 	const slash = "\x01"

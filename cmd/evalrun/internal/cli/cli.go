@@ -143,7 +143,7 @@ A run leaves a folder with a summary and with Parquet files. Interrupted, it goe
 		},
 		Before: a.before,
 		Commands: []*cli.Command{
-			a.runCommand(), a.resumeCommand(), a.showCommand(), a.compareCommand(), a.exportCommand(), a.rerunCommand(),
+			a.runCommand(), a.resumeCommand(), a.showCommand(), a.compareCommand(), a.exportCommand(), a.rerunCommand(), a.regradeCommand(),
 			a.tasksCommand(), a.imagesCommand(), a.configCommand(), a.doctorCommand(), a.gcCommand(), a.versionCommand(), a.helpCommand(),
 		},
 	}

@@ -33,6 +33,8 @@ type Options struct {
 	Workers string // of a run that goes on, in place of its configuration's; "": as configured
 	// Dry: the run is looked at and will not begin, so secrets need not be there and no tape is made.
 	Dry bool
+	// Grade: only grading is wanted, so agents' machines, keys and files need not be there.
+	Grade bool
 }
 
 // A Ready run has all that it needs, and has begun nothing.
@@ -74,7 +76,7 @@ func Prepare(ctx context.Context, eff *config.Effective, planned *record.Plan, o
 			r.Close()
 		}
 	}()
-	r.models, r.roles = newModels(r.env, eff.Pools, o.Dry), newModels(r.env, eff.Pools, o.Dry)
+	r.models, r.roles = newModels(r.env, eff.Pools, o.Dry || o.Grade), newModels(r.env, eff.Pools, o.Dry)
 	if err := r.openBenchmarks(); err != nil {
 		return nil, err
 	}
@@ -83,15 +85,19 @@ func Prepare(ctx context.Context, eff *config.Effective, planned *record.Plan, o
 	}
 	if planned != nil {
 		r.Plan = planned
-		err = r.same(planned)
+		if !o.Grade {
+			err = r.same(planned)
+		}
 	} else {
 		err = r.plan(ctx)
 	}
 	if err != nil {
 		return nil, err
 	}
-	r.noteBad()
-	r.noteUnset()
+	if !o.Grade {
+		r.noteBad()
+		r.noteUnset()
+	}
 	if err := r.survey(ctx); err != nil {
 		return nil, err
 	}
@@ -118,8 +124,10 @@ func (r *Ready) openEnv() (err error) {
 		r.Notes = append(r.Notes, "env_file "+r.Eff.EnvFile+" is not there; a real run needs it")
 		r.env, err = config.NewEnv(r.o.Env, "")
 	}
-	if err == nil && r.o.Dry {
+	if err == nil && (r.o.Dry || r.o.Grade) {
 		r.env.Forgive()
+	}
+	if err == nil && r.o.Dry {
 		for _, ref := range r.Eff.Secrets { // which a run asks for when it begins
 			r.env.Secret(ref)
 		}

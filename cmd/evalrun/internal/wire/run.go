@@ -7,18 +7,15 @@ import (
 	"fmt"
 	"iter"
 	"runtime/debug"
-	"sync"
 	"time"
 
 	"github.com/evalrun/evalrun/agent/model/price"
 	"github.com/evalrun/evalrun/harness"
-	"github.com/evalrun/evalrun/harness/blob"
 	"github.com/evalrun/evalrun/harness/journal"
 	"github.com/evalrun/evalrun/harness/plan"
 	"github.com/evalrun/evalrun/harness/queue"
 	"github.com/evalrun/evalrun/harness/record"
 	"github.com/evalrun/evalrun/harness/rundir"
-	"github.com/evalrun/evalrun/reports/parquetlog"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -56,47 +53,21 @@ func (r *Ready) Run(ctx context.Context, d *rundir.Dir, c Control) (out Outcome,
 		}
 	}()
 
-	// Parquet first, since it is told of what the journal's own recovery writes.
-	tables, err := parquetlog.Open(d.Path(), r.Plan, parquetlog.Options{Log: r.o.Log})
-	if err != nil { // from a newer version, say, or damaged: derived, so made anew
-		r.o.Log.Warn("parquet is made anew", "err", err)
-		if err = parquetlog.Rebuild(d.Path(), r.Plan, journal.Scan(d.Journal()), parquetlog.Options{Log: r.o.Log}); err == nil {
-			tables, err = parquetlog.Open(d.Path(), r.Plan, parquetlog.Options{Log: r.o.Log})
-		}
-		if err != nil {
-			return out, err
-		}
-	}
-	defer func() { out.Parquet = errors.Join(out.Parquet, tables.Close()) }()
-	caught := make(chan struct{}) // until it is closed, new entries wait behind those of the past
-	catchUp := sync.OnceFunc(func() { close(caught) })
-	defer catchUp()
-	j, err := journal.Open(d.Journal(), journal.Options{Tee: func(es []record.Entry) { <-caught; tables.Add(es) }})
+	st, err := r.openStore(d)
 	if err != nil {
 		return out, err
 	}
-	defer func() { err = errors.Join(err, j.Close()) }()
-	recovered := j.Recovered()
-	for _, w := range recovered.Warnings() {
-		r.o.Log.Warn("the journal was damaged", "what", w)
-	}
-	state := recovered.State
-	if from := tables.From(); from <= recovered.Seq {
-		if err := feed(tables, journal.ScanFrom(d.Journal(), from)); err != nil {
-			return out, err
-		}
-	}
-	catchUp()
-	blobs, err := blob.Open(d.Blobs(), blob.Options{})
-	if err != nil {
-		return out, err
-	}
+	defer func() {
+		perr, jerr := st.Close()
+		out.Parquet, err = errors.Join(out.Parquet, perr), errors.Join(err, jerr)
+	}()
+	j, state := st.journal, st.state
 
 	cfg, err := r.config(state, d)
 	if err != nil {
 		return out, err
 	}
-	cfg.Blobs, cfg.Room, cfg.Drain, cfg.Observe = blobs, j.Room, c.Drain, c.Observe
+	cfg.Blobs, cfg.Room, cfg.Drain, cfg.Observe = st.blobs, j.Room, c.Drain, c.Observe
 	if c.Observe != nil {
 		for _, m := range []*models{r.models, r.roles} {
 			m.mu.Lock()
@@ -136,23 +107,6 @@ func (r *Ready) Run(ctx context.Context, d *rundir.Dir, c Control) (out Outcome,
 		}
 	}
 	return out, err
-}
-
-// feed gives the tables what the journal has and they have not.
-func feed(t *parquetlog.Writer, entries iter.Seq2[record.Entry, error]) error {
-	from := t.From()
-	for e, err := range entries {
-		var bad *journal.BadLine
-		var missing *journal.Missing
-		switch {
-		case errors.As(err, &bad), errors.As(err, &missing):
-		case err != nil:
-			return err
-		case e.Seq >= from:
-			t.Add([]record.Entry{e})
-		}
-	}
-	return nil
 }
 
 func (r *Ready) begin(d *rundir.Dir) (*record.Run, error) {
@@ -319,7 +273,10 @@ func evidence(state *journal.State, trial string) []record.Evidence {
 
 // jobs are the plan's, with the benchmark that suits the arm.
 func (r *Ready) jobs(state *journal.State, again func(plan.Past) bool) iter.Seq[harness.Job] {
-	all := plan.Jobs(r.Plan, past(state, true), again)
+	return r.variants(plan.Jobs(r.Plan, past(state, true), again))
+}
+
+func (r *Ready) variants(all iter.Seq[harness.Job]) iter.Seq[harness.Job] {
 	return func(yield func(harness.Job) bool) {
 		for j := range all {
 			if v, ok := r.variant[[2]int{j.Arm, j.Benchmark}]; ok {

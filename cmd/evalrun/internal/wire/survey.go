@@ -91,6 +91,9 @@ func (r *Ready) played() []int {
 // wants adds what a task needs.
 func (r *Ready) wants(task string, needs benchmarks.Needs) {
 	n := &r.Needs
+	if r.o.Grade {
+		needs.Agent = nil
+	}
 	agent, grader := total(needs.Agent), total(needs.Grader)
 	session := max(agent, grader)
 	if needs.GradeLive {

@@ -1,0 +1,208 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
+	"github.com/evalrun/evalrun/cmd/evalrun/internal/progress"
+	"github.com/evalrun/evalrun/cmd/evalrun/internal/wire"
+	"github.com/evalrun/evalrun/harness/rundir"
+	"github.com/evalrun/evalrun/reports/render"
+)
+
+type regradeOptions struct {
+	playOptions
+	workers string
+	pick    wire.Pick
+}
+
+func (a *app) regradeCommand() *cli.Command {
+	var o regradeOptions
+	list := func(dst *[]string, name, usage string) cli.Flag {
+		return &cli.StringSliceFlag{Name: name, Usage: usage, Destination: dst}
+	}
+	return &cli.Command{
+		Name:      "regrade",
+		Usage:     "grade what was kept of decided trials again, without their agents",
+		ArgsUsage: "RUN",
+		Description: `Takes the evidence that each trial left and grades it anew. The newest grade is the trial's; the old ones are kept in the journal.
+Trials whose grading needs the agent's live machine are listed, and stay as they are. Without a flag all decided trials are meant.
+The exit code is 3 where a grading failed, else that of the gates.
+
+Examples:
+   evalrun regrade runs/2026-11-21T093000Z-nightly
+   evalrun regrade out --task 'web-*' --arm codeact-small
+   evalrun regrade out --flag no_reward
+   evalrun regrade out --task fizzbuzz --changed    after its expected answer was mended`,
+		Flags: append(o.flags(), workersFlag(&o.workers),
+			list(&o.pick.Trials, "trial", "only trial `ID`, or what its id begins with; may be repeated"),
+			list(&o.pick.Tasks, "task", "only tasks whose id fits `PATTERN`; may be repeated"),
+			list(&o.pick.Arms, "arm", "only trials of arm `NAME`; may be repeated"),
+			list(&o.pick.Flags, "flag", "only trials with `FLAG`; may be repeated"),
+			&cli.BoolFlag{Name: "changed", Usage: "also grade trials whose task is no longer what was played, as it is now", Destination: &o.pick.Changed}),
+		Action: func(ctx context.Context, cmd *cli.Command) error {
+			path, err := one(cmd, "run folder")
+			if err != nil {
+				return err
+			}
+			return a.regrade(ctx, path, &o)
+		},
+	}
+}
+
+func (a *app) regrade(ctx context.Context, path string, o *regradeOptions) (err error) {
+	if err := a.checkPlay(&o.playOptions); err != nil {
+		return err
+	}
+	d, err := rundir.Open(path)
+	if err != nil {
+		return folderError(err)
+	}
+	defer closing(d, &err)
+	pick := o.pick
+	pick.Trials = nil
+	for _, word := range o.pick.Trials {
+		id, err := render.Find(d.Plan(), word)
+		if err != nil {
+			return &exitError{ExitUsage, err, ""}
+		}
+		pick.Trials = append(pick.Trials, id)
+	}
+	var arms []string
+	for _, arm := range d.Plan().Arms {
+		arms = append(arms, arm.Name)
+	}
+	for _, name := range pick.Arms {
+		if !slices.Contains(arms, name) {
+			hint := "arms: " + strings.Join(arms, ", ")
+			if near := config.Near(name, arms); near != nil {
+				hint = fmt.Sprintf("did you mean %q?", near[0])
+			}
+			return usage(hint, "no arm is called %q", name)
+		}
+	}
+	opts := a.options()
+	opts.Workers, opts.Grade = o.workers, true
+	ready, err := wire.Restore(ctx, d.Plan(), opts)
+	if err != nil {
+		return &exitError{ExitUsage, err, ""}
+	}
+	defer closing(ready, &err)
+
+	mode := o.progress
+	if a.quiet {
+		mode = progress.None
+	}
+	p := &late{}
+	stop := a.stopper(ctx, p)
+	defer stop.close()
+	out, err := ready.Regrade(stop.ctx, d, pick, wire.Control{Drain: stop.drain, Observe: p.observe, Begun: func(n int) {
+		p.set(progress.New(progress.Options{Mode: mode, Terminal: a.ErrTTY, Color: a.color, Total: n, W: a.Stderr}))
+	}})
+	p.close()
+	if err != nil {
+		return &exitError{ExitInternal, err, "grades given so far are kept; the command may be given again"}
+	}
+	if out.Picked == 0 {
+		return usage("see what there is with: evalrun show "+rel(path), "no decided trial fits")
+	}
+	code, err := a.regraded(ready, d, out, o)
+	if err != nil {
+		return err
+	}
+	if code != ExitDone {
+		return &exitError{code, nil, ""}
+	}
+	return nil
+}
+
+// regraded prints what changed, writes the summary anew, and judges it by the gates.
+func (a *app) regraded(ready *wire.Ready, d *rundir.Dir, out wire.RegradeOutcome, o *regradeOptions) (int, error) {
+	res, err := wire.Results(d)
+	if res == nil {
+		return 0, err
+	}
+	sum := res.Summary(rel(d.Path()))
+	if err := wire.Store(d, sum); err != nil {
+		return 0, err
+	}
+	if o.json {
+		b, err := json.MarshalIndent(struct {
+			wire.RegradeOutcome
+			Summary *render.Summary `json:"summary"`
+		}{out, sum}, "", "  ")
+		if err != nil {
+			return 0, err
+		}
+		a.Stdout.Write(append(b, '\n'))
+	} else {
+		a.printRegraded(out)
+	}
+	if out.Parquet != nil {
+		a.say("warning: parquet: %v; the journal is whole: evalrun resume %s makes the files again", out.Parquet, rel(d.Path()))
+	}
+	passed := true
+	for _, g := range res.Gates(wire.Gates(ready.Eff.Gates)) {
+		passed = passed && g.Passed
+		a.tell("gate", map[string]any{"passed": g.Passed}, "%s", g.Text(a.errStyle()))
+	}
+	switch {
+	case out.Stopped:
+		return ExitStopped, nil
+	case !passed:
+		return ExitGate, nil
+	case out.Failed > 0:
+		return ExitCoverage, nil
+	}
+	return ExitDone, nil
+}
+
+func (a *app) printRegraded(out wire.RegradeOutcome) {
+	if len(out.Trials) > 0 {
+		w := tabwriter.NewWriter(a.Stdout, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(w, "TASK\tARM\tWAS\tIS\tTRIAL")
+		for _, t := range out.Trials {
+			is := "as before: " + progress.Clean(t.Why)
+			if t.Is != nil {
+				is = gradeText(*t.Is)
+			}
+			task := progress.Clean(t.Task)
+			if t.Repeat > 1 {
+				task += fmt.Sprintf(" #%d", t.Repeat)
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", task, progress.Clean(t.Arm), gradeText(t.Was), is, t.Trial)
+		}
+		w.Flush()
+	}
+	parts := []string{fmt.Sprintf("%d graded again, %d of them changed", out.Graded, out.Changed)}
+	for _, x := range []struct {
+		n    int
+		what string
+	}{{out.Live, "cannot be graded again without a live machine"}, {out.Bare, "kept no evidence"}, {out.Failed, "could not be graded"}} {
+		if x.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", x.n, x.what))
+		}
+	}
+	if out.Stopped {
+		parts = append(parts, "stopped before the rest")
+	}
+	fmt.Fprintf(a.Stdout, "of %d trials %s\n", out.Picked, strings.Join(parts, "; "))
+}
+
+func gradeText(g wire.Grade) string {
+	text := string(g.Status)
+	if g.Reward != nil {
+		text = fmt.Sprintf("%.4g", *g.Reward)
+	}
+	if len(g.Flags) > 0 {
+		text += " (" + progress.Clean(strings.Join(g.Flags, ", ")) + ")"
+	}
+	return text
+}

@@ -1,0 +1,258 @@
+package wire
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+
+	"github.com/evalrun/evalrun/harness"
+	"github.com/evalrun/evalrun/harness/journal"
+	"github.com/evalrun/evalrun/harness/plan"
+	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/harness/rundir"
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// A Pick says which decided trials are graded again; empty parts leave none out.
+type Pick struct {
+	Trials  []string // IDs
+	Tasks   []string // globs of task ids
+	Arms    []string // names
+	Flags   []string // trials with one of them
+	Changed bool     // also trials whose task is no longer what was played
+}
+
+// A Grade is what a trial came to.
+type Grade struct {
+	Status record.Status `json:"status"`
+	Reward *float64      `json:"reward"`
+	Flags  []string      `json:"flags,omitempty"`
+}
+
+func (g Grade) same(o Grade) bool {
+	return g.Status == o.Status && slices.Equal(g.Flags, o.Flags) && (g.Reward == nil) == (o.Reward == nil) && (g.Reward == nil || *g.Reward == *o.Reward)
+}
+
+// A Regraded is one trial that was to be graded again.
+type Regraded struct {
+	Trial     string `json:"trial"`
+	Arm       string `json:"arm"`
+	Benchmark string `json:"benchmark"`
+	Task      string `json:"task"`
+	Repeat    int    `json:"repeat"`
+	Was       Grade  `json:"was"`
+	Is        *Grade `json:"is,omitempty"`   // nil: the old grade stays
+	Changed   bool   `json:"changed"`        // Is says something else than Was
+	Live      bool   `json:"live,omitempty"` // its grading needs the live session
+	Why       string `json:"why,omitempty"`  // there is no new grade
+}
+
+// A RegradeOutcome is what came of grading again.
+type RegradeOutcome struct {
+	Picked  int        `json:"picked"`  // decided trials that were meant
+	Graded  int        `json:"graded"`  // have a new grade
+	Changed int        `json:"changed"` // and another one
+	Live    int        `json:"live"`    // cannot be graded again
+	Bare    int        `json:"bare"`    // kept no evidence
+	Failed  int        `json:"failed"`  // their grading failed
+	Stopped bool       `json:"stopped"` // before all were through
+	Trials  []Regraded `json:"trials"`  // those that have something to tell
+	Parquet error      `json:"-"`
+}
+
+// decision is what the journal says of a decided trial.
+type decision struct {
+	attempt int
+	fence   int64
+	seq     int64 // of the verdict
+	grade   Grade
+	kept    bool // has evidence
+}
+
+// decisions reads where the decided trials stand, amendments included.
+func decisions(dir string) map[string]*decision {
+	out := map[string]*decision{}
+	kept := map[string]bool{}
+	for e, err := range journal.Control(dir) {
+		if err != nil { // a damaged line was told when the journal was opened
+			continue
+		}
+		switch e.Kind {
+		case record.KindEvidence:
+			kept[e.Trial] = true
+		case record.KindVerdict:
+			var v struct {
+				Final  bool
+				Status record.Status
+				Reward *float64
+				Flags  []string
+			}
+			if json.Unmarshal(e.Data, &v) == nil && v.Final {
+				out[e.Trial] = &decision{e.Attempt, e.Fence, e.Seq, Grade{v.Status, v.Reward, v.Flags}, kept[e.Trial]}
+				delete(kept, e.Trial)
+			}
+		case record.KindAttempt:
+			delete(out, e.Trial) // it is played once more
+		case record.KindAmend:
+			var a record.Amend
+			if d := out[e.Trial]; d != nil && json.Unmarshal(e.Data, &a) == nil {
+				d.grade.Reward, d.grade.Flags = a.Reward, a.Flags
+				if a.Status != "" {
+					d.grade.Status = a.Status
+				}
+			}
+		}
+	}
+	return out
+}
+
+// gradings are the picked trials with their evidence, which is read when it is their turn.
+func (r *Ready) gradings(dir string, of map[string]*decision, jobs map[string]harness.Job) iter.Seq[harness.Job] {
+	return func(yield func(harness.Job) bool) {
+		type kept struct {
+			attempt int
+			ev      []record.Evidence
+		}
+		open := map[string]*kept{}
+		for e, err := range journal.Control(dir) {
+			d := of[e.Trial]
+			if err != nil || d == nil || e.Seq > d.seq {
+				continue
+			}
+			job, picked := jobs[e.Trial]
+			if !picked {
+				continue
+			}
+			switch {
+			case e.Kind == record.KindEvidence:
+				var ev record.Evidence
+				if json.Unmarshal(e.Data, &ev) != nil {
+					continue
+				}
+				k := open[e.Trial]
+				if k == nil || k.attempt != e.Attempt { // a newer attempt's
+					k = &kept{attempt: e.Attempt}
+					open[e.Trial] = k
+				}
+				k.ev = append(k.ev, ev)
+			case e.Seq == d.seq && open[e.Trial] != nil:
+				job.Evidence, job.Attempt, job.Fence = open[e.Trial].ev, d.attempt, d.fence
+				delete(open, e.Trial)
+				if !yield(job) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// picked are the trials that a pick means, as jobs without evidence.
+func (r *Ready) picked(p Pick, of map[string]*decision) map[string]harness.Job {
+	out := map[string]harness.Job{}
+	fits := func(globs []string, id string) bool {
+		return len(globs) == 0 || slices.ContainsFunc(globs, func(g string) bool { return plan.Match(g, id) })
+	}
+	for j := range r.variants(plan.Jobs(r.Plan, nil, nil)) {
+		d := of[j.Trial]
+		switch {
+		case d == nil,
+			len(p.Trials) > 0 && !slices.Contains(p.Trials, j.Trial),
+			len(p.Arms) > 0 && !slices.Contains(p.Arms, r.Plan.Arms[j.Arm].Name),
+			len(p.Flags) > 0 && !slices.ContainsFunc(p.Flags, func(f string) bool { return slices.Contains(d.grade.Flags, f) }),
+			!fits(p.Tasks, j.Task.ID):
+		default:
+			out[j.Trial] = j
+		}
+	}
+	return out
+}
+
+// Regrade grades kept evidence again. Each new grade is durable before Observe hears of it.
+func (r *Ready) Regrade(ctx context.Context, d *rundir.Dir, p Pick, c Control) (out RegradeOutcome, err error) {
+	st, err := r.openStore(d)
+	if err != nil {
+		return out, err
+	}
+	defer func() {
+		perr, jerr := st.Close()
+		out.Parquet, err = perr, errors.Join(err, jerr)
+	}()
+	cfg, err := r.config(st.state, d)
+	if err != nil {
+		return out, err
+	}
+	cfg.Blobs, cfg.Drain = st.blobs, c.Drain
+	if r.Driver != nil {
+		if _, err := r.Driver.Reap(ctx, Alive); err != nil {
+			r.o.Log.Warn("clearing what dead runs left", "err", err)
+		}
+	}
+	of := decisions(d.Journal())
+	jobs := r.picked(p, of)
+	out.Picked = len(jobs)
+	for id, j := range jobs {
+		if !of[id].kept {
+			delete(jobs, id)
+			out.Bare++
+			if len(p.Trials) > 0 { // it was asked for by name
+				out.Trials = append(out.Trials, r.regraded(j, of[id], nil, "no evidence was kept: "+string(of[id].grade.Status)))
+			}
+		}
+	}
+	if c.Begun != nil {
+		c.Begun(len(jobs))
+	}
+	seen := 0
+	err = harness.Regrade(ctx, cfg, harness.Regrading{Why: "graded again by evalrun " + r.o.Version, Changed: p.Changed}, r.gradings(d.Journal(), of, jobs), st.journal, func(g harness.Regraded) {
+		seen++
+		was := of[g.Job.Trial]
+		v := g.Verdict
+		switch {
+		case v.Status == record.Scored:
+			is := Grade{v.Status, v.Reward, v.Flags}
+			out.Graded++
+			if x := r.regraded(g.Job, was, &is, ""); x.Changed {
+				out.Changed++
+				out.Trials = append(out.Trials, x)
+			}
+		case g.Live:
+			out.Live++
+			x := r.regraded(g.Job, was, nil, "its grading needs the live session")
+			x.Live = true
+			out.Trials = append(out.Trials, x)
+		case v.Status == record.Canceled:
+			seen--
+		default:
+			out.Failed++
+			out.Trials = append(out.Trials, r.regraded(g.Job, was, nil, v.Error.Text))
+		}
+		if c.Observe != nil {
+			v.Final = true // nothing is tried again
+			if g.Live {
+				v.Status = record.Skipped
+			}
+			c.Observe(harness.Progress{Kind: "started", Job: g.Job, Arm: &r.arms[g.Job.Arm]})
+			c.Observe(harness.Progress{Kind: "verdict", Job: g.Job, Arm: &r.arms[g.Job.Arm], Verdict: &v})
+		}
+	})
+	out.Stopped = seen < len(jobs)
+	if r.Driver != nil {
+		me := self()
+		if _, rerr := r.Driver.Reap(context.WithoutCancel(ctx), func(o sandbox.Owner) bool { return !(o.Host == me.Host && o.PID == me.PID) && Alive(o) }); rerr != nil {
+			r.o.Log.Warn("clearing what is left", "err", rerr)
+		}
+	}
+	slices.SortFunc(out.Trials, func(a, b Regraded) int {
+		return slices.Compare([]string{a.Task, a.Arm, fmt.Sprintf("%06d", a.Repeat)}, []string{b.Task, b.Arm, fmt.Sprintf("%06d", b.Repeat)})
+	})
+	return out, err
+}
+
+func (r *Ready) regraded(j harness.Job, was *decision, is *Grade, why string) Regraded {
+	x := Regraded{Trial: j.Trial, Arm: r.Plan.Arms[j.Arm].Name, Benchmark: j.Task.Benchmark, Task: j.Task.ID, Repeat: j.Repeat, Was: was.grade, Is: is, Why: why}
+	x.Changed = is != nil && !is.same(was.grade)
+	return x
+}

@@ -1,0 +1,146 @@
+package harness
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/evalrun/evalrun/harness/record"
+)
+
+// A Regrading says how kept evidence is graded again.
+type Regrading struct {
+	// Why stands in the amendments.
+	Why string
+	// Changed also grades trials whose task is no longer what was played, as it is now.
+	Changed bool
+}
+
+// A Regraded is what came of grading a trial's evidence again.
+type Regraded struct {
+	Job     Job
+	Verdict record.Verdict // with status "scored": the trial's grade from now on; else why there is none, and the old one stays
+	Live    bool           // its grading needs the live session: it cannot be done again
+}
+
+// Regrade grades the evidence of decided trials again, without their agents. Each grade is one amendment in the journal, durable before
+// report is told of it, so that a run that is killed in between has some trials graded again, and none in part. A grading that
+// fails leaves the old grade. It works until jobs are through, Config.Drain is closed or ctx ends. report is never called twice at once.
+// The error is the journal's.
+func Regrade(ctx context.Context, cfg Config, o Regrading, jobs iter.Seq[Job], j record.Journal, report func(Regraded)) error {
+	r, err := newRunner(cfg, j)
+	if err != nil {
+		return err
+	}
+	ctx, r.stop = context.WithCancelCause(ctx)
+	defer r.stop(nil)
+	feed := make(chan Job)
+	var workers sync.WaitGroup
+	var mu sync.Mutex
+	for range cfg.Workers {
+		workers.Go(func() {
+			for job := range feed {
+				if ctx.Err() != nil {
+					continue
+				}
+				res, err := r.regrade(ctx, job, o)
+				if err != nil {
+					r.fail(err)
+					continue
+				}
+				mu.Lock()
+				report(res)
+				mu.Unlock()
+			}
+		})
+	}
+	send := func(job Job) bool {
+		select { // both may be ready: no more work then
+		case <-cfg.Drain:
+			return false
+		case <-ctx.Done():
+			return false
+		default:
+		}
+		select {
+		case feed <- job:
+			return true
+		case <-cfg.Drain:
+		case <-ctx.Done():
+		}
+		return false
+	}
+	for job := range jobs {
+		if !send(job) {
+			break
+		}
+	}
+	close(feed)
+	workers.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err
+}
+
+// regrade grades one trial again.
+func (r *runner) regrade(ctx context.Context, job Job, o Regrading) (Regraded, error) {
+	res := Regraded{Job: job}
+	var a *attempt
+	var c cause
+	for n := 1; ; n++ {
+		a = &attempt{runner: r, job: job, arm: &r.Arms[job.Arm], bench: &r.Benchmarks[job.Benchmark], began: time.Now(), regrading: &o}
+		a.seed = seed(a.Seed, job.Trial, job.Attempt)
+		a.log = newLog(a)
+		res.Verdict, c = a.play(ctx)
+		if c.Storage != nil {
+			return res, c.Storage
+		}
+		if !c.Again || n >= r.Retry.Attempts || c.Fault.Class == classNeedsLive {
+			break
+		}
+		select {
+		case <-time.After(r.Retry.Delay << min(n-1, 10)):
+		case <-ctx.Done():
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	if e := res.Verdict.Error; e != nil {
+		e.Text = a.Mask.String(e.Text)
+		res.Live = e.Class == classNeedsLive
+	}
+	if res.Verdict.Status != record.Scored {
+		return res, nil
+	}
+	v := res.Verdict
+	amend := record.Amend{Why: o.Why, Reward: v.Reward, Scores: v.Scores, Flags: v.Flags, Status: v.Status, End: v.End, Limit: v.Limit, Results: a.results}
+	if a.task.Digest != job.Task.Digest {
+		amend.Task = a.task.Digest
+	}
+	if a.others.Calls > 0 {
+		amend.Other = &a.others
+	}
+	data, err := json.Marshal(amend)
+	if err != nil {
+		return res, fmt.Errorf("amendment of trial %s: %w", job.Trial, err)
+	}
+	after := context.WithoutCancel(ctx)
+	entry := record.Entry{Trial: job.Trial, Attempt: job.Attempt, Fence: job.Fence, Kind: record.KindAmend, Data: a.Mask.Bytes(data)}
+	if err := r.journal.Append(after, entry); err != nil {
+		return res, fmt.Errorf("trial %s: %w", job.Trial, err)
+	}
+	if err := r.journal.Sync(after); err != nil {
+		return res, err
+	}
+	return res, nil
+}
+
+// keepResult is what a grading of a stage leaves for the amendment.
+func (a *attempt) keepResult(res record.Result) {
+	a.results = append(slices.DeleteFunc(a.results, func(r record.Result) bool { return r.Stage == res.Stage }), res)
+}
