@@ -273,7 +273,7 @@ func (e *engine) Containers(ctx context.Context) ([]image.Container, error) {
 	}
 	var out []image.Container
 	for _, c := range list {
-		out = append(out, image.Container{ID: c.ID, Image: c.ImageID, Labels: c.Labels})
+		out = append(out, image.Container{ID: c.ID, Image: c.ImageID, Running: c.State == container.StateRunning, Labels: c.Labels})
 	}
 	return out, nil
 }

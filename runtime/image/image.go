@@ -90,9 +90,10 @@ type Engine interface {
 
 // A Container is what the engine says about one.
 type Container struct {
-	ID     string
-	Image  string // ID of its image
-	Labels map[string]string
+	ID      string
+	Image   string // ID of its image
+	Running bool
+	Labels  map[string]string
 }
 
 // A Pull is one image to fetch.

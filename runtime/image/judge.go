@@ -85,7 +85,7 @@ func (j *judge) read(text string) (*judgement, error) {
 		d.lines[i] = "#" // the engine's own frontend reads it
 	}
 	j.out = judgement{d: d}
-	j.global, j.vars = map[string]string{}, nil
+	j.global, j.vars, j.stages, j.docs = map[string]string{}, nil, nil, 0
 	for i := range d.steps {
 		if err := j.step(&d.steps[i]); err != nil {
 			return nil, err

@@ -189,6 +189,9 @@ func (s *Store) budget(ctx context.Context) int64 {
 	return max(1, free/10*6)
 }
 
+// unnamed is how long an image may have no name yet, when somebody with another cache folder is just making it.
+const unnamed = 2 * time.Second
+
 // Sweep removes what builds of dead processes left behind: containers of single steps, layers without a name, stale locks. While any evalrun builds on
 // this engine it leaves all that alone. It returns how many things it removed.
 func (s *Store) Sweep(ctx context.Context) (int, error) {
@@ -219,8 +222,9 @@ func (s *Store) Sweep(ctx context.Context) (int, error) {
 	n := 0
 	busy := map[string]bool{}
 	for _, c := range containers {
-		// A container of a finished image has the key; of a step in between, only what was put behind FROM.
-		if c.Labels[labelBuild] != "" && c.Labels[labelKey] == "" && len(byID[c.Image].Tags) == 0 {
+		// A container of a finished image has the key; of a step in between, only what was put behind FROM. One that runs belongs to a build that goes on,
+		// of somebody with another cache folder.
+		if c.Labels[labelBuild] != "" && c.Labels[labelKey] == "" && len(byID[c.Image].Tags) == 0 && !c.Running {
 			if err := s.e.RemoveContainer(ctx, c.ID); err != nil && !errors.Is(err, ErrMissing) {
 				return n, err
 			}
@@ -230,7 +234,7 @@ func (s *Store) Sweep(ctx context.Context) (int, error) {
 		busy[c.Image] = true
 	}
 	for _, info := range all {
-		if len(info.Tags) > 0 || busy[info.ID] || info.Labels[labelBuild] == "" && info.Labels[labelKey] == "" {
+		if len(info.Tags) > 0 || busy[info.ID] || info.Labels[labelBuild] == "" && info.Labels[labelKey] == "" || time.Since(info.Created) < unnamed {
 			continue
 		}
 		switch err := s.e.Remove(ctx, info.ID); {

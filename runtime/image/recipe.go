@@ -82,6 +82,9 @@ func platformOf(about *About, platform string) {
 // place decides where Dockerfile and context lie. The context's own Dockerfile serves when it says the same; else ours lies beside, and where a
 // step copies everything, the context moves into a folder, so that the image gets what the task's author sees and no more.
 func (r *recipe) place(d *dockerfile) {
+	if r.classic {
+		d.mark()
+	}
 	text := d.String()
 	i := slices.IndexFunc(r.entries, func(e entry) bool { return e.name == "Dockerfile" })
 	if i >= 0 && len(r.hidden) == 0 && r.entries[i].mode.IsRegular() && r.entries[i].sum == sha256.Sum256([]byte(text)) {

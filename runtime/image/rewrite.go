@@ -241,3 +241,13 @@ func (d *dockerfile) move() {
 		s.text = s.compose(d.escape) + tail
 	}
 }
+
+// mark puts a label behind each FROM. The classic builder makes an image and a container of every step, and these inherit it, so that what a build
+// that was killed leaves behind is known as ours.
+func (d *dockerfile) mark() {
+	for i := range d.steps {
+		if s := &d.steps[i]; s.name == "FROM" {
+			s.text = s.compose(d.escape) + "\nLABEL " + labelBuild + "=1"
+		}
+	}
+}
