@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"io/fs"
+	"path"
+	"strings"
 	"testing/fstest"
 
 	"github.com/evalrun/evalrun/agent"
@@ -45,8 +47,15 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, dt datasets.Tas
 	return g, nil
 }
 
-// ready makes the folders that v1 mounts from the host: everybody may write to them.
+// ready makes the folders that v1 mounts from the host, for everybody to write to, and asks where the image's commands begin.
 func (g *game) ready(ctx context.Context, sb sandbox.Sandbox) error {
+	if g.Spec.Dir == "" {
+		dir, err := workingDir(ctx, sb)
+		if err != nil {
+			return err
+		}
+		g.Spec.Dir = dir
+	}
 	for _, dir := range g.dirs {
 		if err := sb.Put(ctx, dir, fstest.MapFS{".": {Mode: fs.ModeDir | 0o777}}); err != nil {
 			return err
@@ -69,4 +78,16 @@ func (g *game) Collect(_ context.Context, ans agent.Answer) (benchmarks.Evidence
 	}
 	raw, err := json.Marshal(d)
 	return benchmarks.Evidence{Stage: g.Index(), Answer: ans, Data: raw}, err
+}
+
+func workingDir(ctx context.Context, sb sandbox.Sandbox) (string, error) {
+	var out strings.Builder
+	x, err := sb.Exec(ctx, sandbox.Command{Args: []string{"/bin/sh", "-c", "pwd"}, Stdout: &out, Limit: 8 << 10, FullLimit: -1})
+	if err != nil {
+		return "", err
+	}
+	if dir := strings.TrimSuffix(out.String(), "\n"); x.Code == 0 && path.IsAbs(dir) {
+		return dir, nil
+	}
+	return "/", nil
 }
