@@ -38,10 +38,11 @@ func (c *Client) Changes(ctx context.Context, set string) (list []Change, cut bo
 	return list, cut, err
 }
 
-// Clear makes each of the folders new and empty, owned by root, whatever is in its place now: links are not followed, neither there nor on the
-// way. It returns a remark for each that was not a plain folder ("it was a link").
-func (c *Client) Clear(ctx context.Context, dirs ...string) (remarks []string, err error) {
+// Clear makes each of the folders new and empty, whatever is in its place now: links are not followed, neither there nor on the
+// way. They belong to owner ("": root), and nobody else can write there. It returns a remark for each that was not a plain folder ("it was a link").
+func (c *Client) Clear(ctx context.Context, owner string, dirs ...string) (remarks []string, err error) {
 	var e wire.Enc
+	e.String(owner)
 	e.Strings(dirs)
 	d, err := c.ask(ctx, wire.KindClear, e)
 	if err != nil {

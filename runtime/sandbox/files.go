@@ -186,7 +186,7 @@ func ReadFile(ctx context.Context, sb Sandbox, name string, max int64) ([]byte, 
 		}
 		return b, nil
 	}
-	return nil, &Error{Op: "get", ID: sb.ID(), Err: fmt.Errorf("reading %q: an empty archive", name)}
+	return nil, &FileError{name, ErrNotRegular} // an empty archive: a pipe, a device or a socket, which Get leaves out
 }
 
 // max1 keeps 0 from meaning the default.

@@ -13,12 +13,19 @@ import (
 	"github.com/evalrun/evalrun/runtime/executor/wire"
 )
 
-// clearDirs makes each folder new and empty, of root and writable by nobody else, whatever is there now. It returns one remark for each: ""
-// for what was a plain folder or nothing.
-func (sv *server) clearDirs(dirs []string) (wire.Enc, error) {
+// clearDirs makes each folder new and empty, of owner and writable by nobody else, whatever is there now. It returns one remark for each:
+// "" for what was a plain folder or nothing.
+func (sv *server) clearDirs(owner string, dirs []string) (wire.Enc, error) {
+	var of account
+	if owner != "" {
+		var err error
+		if of, err = lookup(owner); err != nil {
+			return nil, err
+		}
+	}
 	var remarks []string
 	for _, d := range dirs {
-		remark, err := sv.clearDir(clean(d))
+		remark, err := sv.clearDir(clean(d), of)
 		if err != nil {
 			return nil, &fs.PathError{Op: "clear", Path: d, Err: err}
 		}
@@ -29,7 +36,7 @@ func (sv *server) clearDirs(dirs []string) (wire.Enc, error) {
 	return e, nil
 }
 
-func (sv *server) clearDir(dir string) (remark string, err error) {
+func (sv *server) clearDir(dir string, of account) (remark string, err error) {
 	root := sv.cfg.Root
 	if root == "" {
 		root = "/"
@@ -60,7 +67,7 @@ func (sv *server) clearDir(dir string) (remark string, err error) {
 	var s unix.Stat_t
 	switch err := unix.Fstatat(fd, base, &s, unix.AT_SYMLINK_NOFOLLOW); {
 	case err == unix.ENOENT:
-		return remark, unix.Mkdirat(fd, base, 0o755)
+		return remark, newDir(fd, base, of)
 	case err != nil:
 		return "", err
 	}
@@ -69,13 +76,13 @@ func (sv *server) clearDir(dir string) (remark string, err error) {
 	}
 	left := 1_000_000
 	if err := removeAll(fd, base, &left, 0); err == nil {
-		return remark, unix.Mkdirat(fd, base, 0o755)
+		return remark, newDir(fd, base, of)
 	}
 	// It is a mount, or what is in it is too much or too deep: out of the way with it, if that can be.
 	aside := "." + base + "-" + time.Now().Format("150405.000000000")
 	if unix.Renameat(fd, base, fd, aside) == nil {
 		unix.Fchmodat(fd, aside, 0, 0)
-		return "it could not be emptied and was moved aside", unix.Mkdirat(fd, base, 0o755)
+		return "it could not be emptied and was moved aside", newDir(fd, base, of)
 	}
 	sub, err := unix.Openat(fd, base, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -85,7 +92,29 @@ func (sv *server) clearDir(dir string) (remark string, err error) {
 	if n, err := count(sub); err != nil || n > 0 {
 		return "", errors.New("it cannot be emptied")
 	}
-	return "it was a mount", unix.Fchmod(sub, 0o755)
+	return "it was a mount", owned(sub, of)
+}
+
+// newDir makes a folder that nobody but its owner can write to.
+func newDir(fd int, name string, of account) error {
+	if err := unix.Mkdirat(fd, name, 0o700); err != nil {
+		return err
+	}
+	dir, err := unix.Openat(fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	return owned(dir, of)
+}
+
+// owned gives a folder to its owner. Where there is only one user to be, it stays ours.
+func owned(dir int, of account) error {
+	mode := uint32(0o755)
+	if err := unix.Fchown(dir, of.uid, of.gid); err != nil {
+		mode = 0o777
+	}
+	return unix.Fchmod(dir, mode)
 }
 
 // folder opens the folder name in fd, and makes it new where it is missing or anything but a folder.

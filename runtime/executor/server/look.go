@@ -5,6 +5,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -38,7 +39,21 @@ func stampOf(s *unix.Stat_t) stamp {
 // marks is what was remembered under one name.
 type marks struct {
 	watches []wire.Watch
+	path    []string // what "$PATH" stood for
 	files   map[string]stamp
+}
+
+// added says how a new file is told.
+func (m *marks) added(name string) byte {
+	dir, base := path.Split(name)
+	if slices.Contains(m.path, clean(dir)) {
+		for _, d := range m.path {
+			if _, known := m.files[d+"/"+base]; known {
+				return wire.Shadows
+			}
+		}
+	}
+	return wire.Added
 }
 
 // marked is all that was remembered. There is one machine to a process.
@@ -63,7 +78,7 @@ func init() {
 		return sv.changes(st, d.String())
 	})
 	own[wire.KindClear] = answer(func(sv *server, _ *wire.Stream, d *wire.Dec, _ []byte) (wire.Enc, error) {
-		return sv.clearDirs(d.Strings())
+		return sv.clearDirs(d.String(), d.Strings())
 	})
 	own[wire.KindRemove] = answer(func(sv *server, _ *wire.Stream, d *wire.Dec, _ []byte) (wire.Enc, error) {
 		return wire.OK(), sv.removeFiles(d.Strings())
@@ -102,6 +117,7 @@ func (sv *server) mark(st *wire.Stream, body []byte) error {
 		marked.sets[set] = m
 	}
 	m.watches = append(m.watches, all...)
+	m.path = append(m.path, paths...)
 	l := looker{sv: sv, left: maxMarked - len(m.files), see: func(name string, s *unix.Stat_t) { m.files[name] = stampOf(s) }}
 	for _, w := range all {
 		l.watch(w)
@@ -161,7 +177,7 @@ func (sv *server) changes(st *wire.Stream, set string) (wire.Enc, error) {
 		now := stampOf(s)
 		switch {
 		case !known:
-			send(change(name, wire.Added, s))
+			send(change(name, m.added(name), s))
 		case old != now:
 			send(change(name, wire.Altered, s))
 		}

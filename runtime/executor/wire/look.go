@@ -4,7 +4,7 @@ package wire
 const (
 	KindMark    = 0x20 + iota // Marks → data: Strings, the folders that "$PATH" stood for; then Result
 	KindChanges               // String, the set → data, each frame some Changes; then Result, body: Bool cut
-	KindClear                 // Strings of folders → Result, body: Strings, one remark for each folder ("": it was a plain one)
+	KindClear                 // String owner, Strings of folders → Result, body: Strings, one remark for each folder ("": it was a plain one)
 	KindRemove                // Strings of files → Result
 )
 
@@ -55,6 +55,7 @@ type Change struct {
 // What a Change can be.
 const (
 	Added   = 'a'
+	Shadows = 's' // added to a folder of $PATH, of which another had a program of this name
 	Altered = 'c'
 	Gone    = 'g'
 )

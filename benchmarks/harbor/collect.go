@@ -1,0 +1,161 @@
+package harbor
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/agent/event"
+	"github.com/evalrun/evalrun/benchmarks"
+	"github.com/evalrun/evalrun/benchmarks/episode"
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// data is what evidence says beside answer and files.
+type data struct {
+	Wishes json.RawMessage `json:"wishes,omitempty"`
+	// Broken says why the step could not be played, although the machine answered; it scores 0.
+	Broken    string `json:"broken,omitempty"`
+	Artifacts []Kept `json:"artifacts,omitempty"`
+}
+
+// Collect runs the hooks and keeps the artifacts: main's first, while what the agent left still runs there; then, where the verifier has a
+// machine of its own, main's processes end, so that the sidecars' evidence is out of the agent's reach.
+func (g *game) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Evidence, error) {
+	i := max(g.next-1, 0)
+	s := &g.task.Steps[i]
+	ev := benchmarks.Evidence{Stage: i, Answer: ans}
+	d := data{Wishes: episode.Keep(g.o), Broken: g.broken}
+	if err := g.rewire(ctx, g.b.Policies(g.task, i, g.o).Start); err != nil {
+		return ev, err
+	}
+	c := &collector{log: g.h.Log()}
+	if err := g.hooks(ctx, s, g.Started(), Main); err != nil {
+		return ev, err
+	}
+	if err := c.collect(ctx, g.sb, g.dir, Artifact{Source: artifactsDir}); err != nil {
+		return ev, err
+	}
+	if err := g.artifacts(ctx, c, s, g.sb, Main); err != nil {
+		return ev, err
+	}
+	if s.Verifier.Separate {
+		if err := g.sb.KillAll(ctx); err != nil {
+			return ev, err
+		}
+	}
+	for _, name := range g.sidecars(s) {
+		sb, err := g.service(name)
+		if err != nil {
+			return ev, err
+		}
+		if err := g.hooks(ctx, s, sb, name); err != nil {
+			return ev, err
+		}
+		if err := g.artifacts(ctx, c, s, sb, name); err != nil {
+			return ev, err
+		}
+	}
+	if err := c.manifest(ctx); err != nil {
+		return ev, err
+	}
+	ev.Files, d.Artifacts = c.files, c.list
+	raw, err := json.Marshal(d)
+	ev.Data = raw
+	return ev, err
+}
+
+// sidecars are the services that a step asks something of, in order.
+func (g *game) sidecars(s *Step) (names []string) {
+	add := func(n string) {
+		if n != "" && n != Main && !slices.Contains(names, n) {
+			names = append(names, n)
+		}
+	}
+	for _, h := range s.Verifier.Collect {
+		add(h.Service)
+	}
+	for _, a := range s.Artifacts {
+		add(a.Service)
+	}
+	return names
+}
+
+func (g *game) service(name string) (sandbox.Sandbox, error) {
+	if grp, ok := sandbox.As[sandbox.Group](g.sb); ok {
+		if sb, ok := grp.Service(name); ok {
+			return sb, nil
+		}
+	}
+	return nil, g.taskError("there is no service %q to collect from", name)
+}
+
+func (g *game) artifacts(ctx context.Context, c *collector, s *Step, sb sandbox.Sandbox, service string) error {
+	for _, a := range s.Artifacts {
+		if a.Service == service || a.Service == "" && service == Main {
+			if err := c.collect(ctx, sb, g.dir, a); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// hooks runs the hooks of one service. What they leave with is noted and decides nothing, as in Harbor.
+func (g *game) hooks(ctx context.Context, s *Step, sb sandbox.Sandbox, service string) error {
+	shell := "bash"
+	if service != Main {
+		shell = "sh"
+	}
+	for _, h := range s.Verifier.Collect {
+		if h.Service != service && !(h.Service == "" && service == Main) {
+			continue
+		}
+		limit := g.b.o.Times().Verifier(h.Timeout)
+		var out tail
+		x, err := sb.Exec(ctx, sandbox.Command{Args: []string{shell, "-c", h.Command}, User: h.User, Stdout: &out, Limit: 64 << 10, FullLimit: -1, Timeout: limit})
+		if err != nil && !answers(ctx, g.sb) {
+			return err
+		}
+		said := ended(x, limit)
+		if err != nil {
+			said = "could not run: " + err.Error()
+		}
+		note := fmt.Sprintf("collect hook of %s %s: %s", service, said, out.String())
+		if err := g.note(ctx, "hook", strings.TrimSuffix(note, ": "), nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// note keeps a remark in the session's log.
+func (g *game) note(ctx context.Context, what, text string, v any) error {
+	return remark(ctx, g.h.Log(), what, text, v)
+}
+
+func remark(ctx context.Context, log event.Log, what, text string, v any) error {
+	info := event.Info{What: what, Text: text}
+	if v != nil {
+		raw, err := json.Marshal(v)
+		if err != nil {
+			return err
+		}
+		info.Data = raw
+	}
+	_, err := log.Append(ctx, event.New(event.FromEnvironment, info))
+	return err
+}
+
+// keepText keeps an output as a blob; an empty one is none.
+func keepText(ctx context.Context, log event.Log, r io.Reader, size int) (*event.Blob, error) {
+	if size == 0 {
+		return nil, nil
+	}
+	b, err := log.PutBlob(ctx, "text/plain", r)
+	return &b, err
+}

@@ -1,0 +1,367 @@
+package harbor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/agent/event"
+	"github.com/evalrun/evalrun/benchmarks"
+	"github.com/evalrun/evalrun/benchmarks/episode"
+	"github.com/evalrun/evalrun/datasets"
+	"github.com/evalrun/evalrun/runtime/executor"
+	"github.com/evalrun/evalrun/runtime/sandbox"
+	"github.com/evalrun/evalrun/runtime/workspace"
+)
+
+// setupTime bounds a step's setup.sh.
+const setupTime = 5 * time.Minute
+
+// A game is an episode of a task: one main machine for all its steps, with its services.
+//
+//	Open:    start → files of a bare image → health check → what grading will compare is marked
+//	Next:    baseline network → workdir, setup.sh, health check of the step → the agent's network
+//	Collect: baseline network → main's hooks → main's artifacts → (separate: main's processes end) → sidecars' hooks and artifacts
+//	Grade:   the verifier's network → see verify.go
+type game struct {
+	b     *Benchmark
+	h     benchmarks.Host
+	o     benchmarks.Options
+	task  *Task
+	id    string
+	files fs.FS
+	get   Lookup
+	main  *Machine
+	mcp   []agent.MCPServer // templates filled in
+	guard *guard
+
+	next   int // index of the next step
+	broken string
+
+	mu     sync.Mutex
+	sb     sandbox.Sandbox
+	dir    string
+	policy sandbox.Network // in force
+	space  *workspace.Workspace
+	closed bool
+}
+
+// Open starts the machine and readies it. What fails here is the task's or ours: no agent was there yet.
+func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task, o benchmarks.Options) (benchmarks.Episode, error) {
+	g, err := b.game(h, t, o)
+	if err != nil {
+		return nil, err
+	}
+	if g.main, err = b.Main(g.task, t.Files, o, g.get); err != nil {
+		return nil, &benchmarks.TaskError{Task: t.ID, Err: err}
+	}
+	if g.mcp, err = Servers(g.task.Environment.MCP, g.get); err != nil {
+		return nil, &benchmarks.TaskError{Task: t.ID, Err: err}
+	}
+	g.policy, g.dir = g.main.Spec.Network, g.main.Spec.Dir
+	if g.sb, err = h.Sandbox(ctx, g.main.Spec); err != nil {
+		return nil, err
+	}
+	if err := g.ready(ctx); err != nil {
+		g.sb.Close()
+		return nil, err
+	}
+	return g, nil
+}
+
+// game is a session of t without a machine.
+func (b *Benchmark) game(h benchmarks.Host, t datasets.Task, o benchmarks.Options) (*game, error) {
+	task, err := Decode(t)
+	if err != nil {
+		return nil, err
+	}
+	return &game{b: b, h: h, o: o, task: task, id: t.ID, files: t.Files, get: b.Variables(h)}, nil
+}
+
+func (g *game) taskError(format string, args ...any) error {
+	return &benchmarks.TaskError{Task: g.id, Err: fmt.Errorf(format, args...)}
+}
+
+// ready readies a machine that was just started.
+func (g *game) ready(ctx context.Context) error {
+	if g.dir == "" {
+		dir, err := workingDir(ctx, g.sb)
+		if err != nil {
+			return err
+		}
+		g.dir = dir
+	}
+	if err := open777(ctx, g.sb, g.main.Dirs...); err != nil {
+		return err
+	}
+	if err := upload(ctx, g.sb, g.main, g.files, g.dir); err != nil {
+		return err
+	}
+	if why, err := g.healthy(ctx, g.main.Env.Health); err != nil {
+		return err
+	} else if why != "" {
+		return g.taskError("the machine: %s", why)
+	}
+	return nil
+}
+
+// open777 makes folders that everybody may write to, as Harbor's mounts are.
+func open777(ctx context.Context, sb sandbox.Sandbox, dirs ...string) error {
+	trees := map[string]*tree{} // by parent, whose own mode is not ours to change
+	for _, d := range dirs {
+		parent, base := path.Split(path.Clean(d))
+		if trees[parent] == nil {
+			trees[parent] = newTree()
+		}
+		trees[parent].add(base, &node{mode: fs.ModeDir | 0o777})
+	}
+	for _, parent := range slices.Sorted(maps.Keys(trees)) {
+		if err := sb.Put(ctx, parent, trees[parent]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// upload puts the files of an environment that nothing builds in into the working directory.
+func upload(ctx context.Context, sb sandbox.Sandbox, m *Machine, files fs.FS, dir string) error {
+	src, err := m.Upload(files)
+	if err != nil || src == nil {
+		return err
+	}
+	t := newTree()
+	if err := t.overlay(src, "."); err != nil {
+		return err
+	}
+	return sb.Put(ctx, dir, t)
+}
+
+// workingDir asks a machine where its commands begin.
+func workingDir(ctx context.Context, sb sandbox.Sandbox) (string, error) {
+	var out strings.Builder
+	x, err := sb.Exec(ctx, sandbox.Command{Args: []string{"/bin/sh", "-c", "pwd"}, Stdout: &out, Limit: 8 << 10, FullLimit: -1})
+	if err != nil {
+		return "", err
+	}
+	if dir := strings.TrimSuffix(out.String(), "\n"); x.Code == 0 && path.IsAbs(dir) {
+		return dir, nil
+	}
+	return "/", nil
+}
+
+// healthy waits for a health check; why says that it never succeeded.
+func (g *game) healthy(ctx context.Context, h *sandbox.Health) (why string, err error) {
+	if h == nil {
+		return "", nil
+	}
+	scaled, times := *h, g.b.o.Times()
+	scaled.Timeout, scaled.StartPeriod = times.Setup(h.Timeout), times.Setup(h.StartPeriod)
+	err = executor.WaitHealthy(ctx, g.sb, scaled, nil)
+	if u := (*executor.Unhealthy)(nil); errors.As(err, &u) && ctx.Err() == nil {
+		return "HealthcheckError: " + u.Error(), nil
+	}
+	return "", err
+}
+
+// Next readies the next step. A step that cannot be readied is the task's fault when it is the first; later the agent may have done it.
+func (g *game) Next(ctx context.Context, prev *benchmarks.Result) (*benchmarks.Stage, error) {
+	i := g.next
+	if i >= len(g.task.Steps) || i > 0 && prev != nil && !g.task.Steps[i-1].met(*prev) {
+		return nil, io.EOF
+	}
+	g.next++
+	s := &g.task.Steps[i]
+	if err := g.rewire(ctx, g.b.Policies(g.task, i, g.o).Start); err != nil {
+		return nil, err
+	}
+	why, err := g.setup(ctx, s, i)
+	if err != nil {
+		return nil, err
+	}
+	if why != "" && i == 0 {
+		return nil, g.taskError("%s", why)
+	}
+	g.broken = why
+	stage := &benchmarks.Stage{
+		Name: s.Name, Goal: g.goal(s), Kinds: g.workspace().Kinds(), Time: g.b.o.Times().Agent(s.Timeout),
+		Leave: s.leave(), Last: i == len(g.task.Steps)-1, Broken: why,
+	}
+	if why != "" {
+		return stage, nil
+	}
+	if err := g.mark(ctx, s); err != nil {
+		return nil, err
+	}
+	return stage, g.rewire(ctx, g.b.Policies(g.task, i, g.o).Agent)
+}
+
+// leave: what the agent left running may be the answer, to a verifier on the same machine or to a hook that asks it.
+func (s *Step) leave() bool {
+	return !s.Verifier.Separate || slices.ContainsFunc(s.Verifier.Collect, func(h Hook) bool { return h.Service == "" || h.Service == Main })
+}
+
+// met reports whether a step's result allows the next step.
+func (s *Step) met(r benchmarks.Result) bool {
+	if slices.Contains(r.Flags, benchmarks.FlagNoReward) {
+		return false
+	}
+	for key, least := range s.MinReward {
+		ok := false
+		for _, sc := range r.Scores {
+			ok = ok || sc.Name == key && sc.Value != nil && *sc.Value >= least
+		}
+		if !ok {
+			return false
+		}
+	}
+	return true
+}
+
+func (g *game) goal(s *Step) agent.Goal {
+	goal := episode.Say(s.Instruction)
+	if d := g.task.Environment.SkillsDir; d != "" {
+		goal.Skills = []string{d}
+	}
+	goal.MCP = g.mcp
+	return goal
+}
+
+// setup readies the machine for a step of a multi-step task. why says what the machine would not do.
+func (g *game) setup(ctx context.Context, s *Step, i int) (why string, err error) {
+	if i > 0 {
+		if _, err := clearDirs(ctx, g.sb, "", agentLogs); err != nil {
+			return g.theirs(ctx, "emptying /logs/agent", err)
+		}
+		if err := open777(ctx, g.sb, agentLogs); err != nil {
+			return g.theirs(ctx, "making /logs/agent", err)
+		}
+	}
+	if s.Workdir != "" {
+		files, err := scripts(g.files, s.Workdir)
+		if err != nil {
+			return "", g.taskError("reading %s: %w", s.Workdir, err)
+		}
+		if err := g.sb.Put(ctx, g.dir, files); err != nil {
+			return g.theirs(ctx, "uploading "+s.Workdir, err)
+		}
+	}
+	if s.Setup {
+		limit := g.b.o.Times().Setup(setupTime)
+		args, err := start(g.files, path.Join(s.Workdir, "setup.sh"), path.Join(g.dir, "setup.sh"))
+		if err != nil {
+			return "", g.taskError("%w", err)
+		}
+		var out tail
+		x, err := g.sb.Exec(ctx, sandbox.Command{Args: args, Dir: g.dir, User: s.User, Stdout: &out, Limit: 64 << 10, FullLimit: -1, Timeout: limit})
+		if err != nil {
+			return g.theirs(ctx, "running setup.sh", err)
+		}
+		if x.Code != 0 || x.TimedOut {
+			return fmt.Sprintf("setup.sh of step %s %s: %s", s.Name, ended(x, limit), out.String()), nil
+		}
+	}
+	if !g.task.Multi {
+		return "", nil
+	}
+	return g.healthy(ctx, s.Health)
+}
+
+// theirs tells apart what a machine that still answers would not do, which is the doing of what runs in it, and our own failures.
+func (g *game) theirs(ctx context.Context, what string, err error) (string, error) {
+	if g.next > 1 && answers(ctx, g.sb) {
+		return fmt.Sprintf("%s: %v", what, err), nil
+	}
+	return "", err
+}
+
+// rewire puts a network policy in force.
+func (g *game) rewire(ctx context.Context, n sandbox.Network) error {
+	if samePolicy(g.policy, n) {
+		return nil
+	}
+	r, ok := sandbox.As[sandbox.Rewirer](g.sb)
+	if !ok {
+		return &sandbox.Unsupported{Driver: "of this run", What: "another network policy for a phase of the task"}
+	}
+	if err := r.Rewire(ctx, n); err != nil {
+		return err
+	}
+	g.policy = n
+	return nil
+}
+
+func samePolicy(a, b sandbox.Network) bool {
+	if a.None() || b.None() {
+		return a.None() && b.None()
+	}
+	return a.Mode == b.Mode && slices.Equal(a.Allow, b.Allow)
+}
+
+// Step executes an action as the step's user.
+func (g *game) Step(ctx context.Context, a event.Event) (benchmarks.Turn, error) {
+	obs, err := g.workspace().Step(ctx, a)
+	return benchmarks.Turn{Obs: obs}, err
+}
+
+func (g *game) workspace() *workspace.Workspace {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.space == nil {
+		g.space = workspace.New(g.Machine, workspace.Options{Dir: g.dir})
+	}
+	return g.space
+}
+
+// current is the step that is being played.
+func (g *game) current() *Step { return &g.task.Steps[max(g.next-1, 0)] }
+
+// Machine is the agent's view of the machine: commands that name no user run as the step's.
+func (g *game) Machine(context.Context) (sandbox.Sandbox, error) { return g.Started(), nil }
+
+// Started is the same.
+func (g *game) Started() sandbox.Sandbox {
+	if u := g.current().User; u != "" {
+		return &as{g.sb, u}
+	}
+	return g.sb
+}
+
+// Dir is the working directory.
+func (g *game) Dir() string { return g.dir }
+
+// as is a machine whose commands run as a user, unless they name another.
+type as struct {
+	sandbox.Sandbox
+	user string
+}
+
+func (a *as) Unwrap() sandbox.Sandbox { return a.Sandbox }
+func (a *as) Exec(ctx context.Context, c sandbox.Command) (sandbox.Exit, error) {
+	if c.User == "" {
+		c.User = a.user
+	}
+	return a.Sandbox.Exec(ctx, c)
+}
+
+// Close ends the machine with its services.
+func (g *game) Close() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return nil
+	}
+	g.closed = true
+	if err := g.sb.Close(); err != nil {
+		return fmt.Errorf("closing the agent's machine: %w", err)
+	}
+	return nil
+}

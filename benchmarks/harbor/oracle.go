@@ -1,0 +1,69 @@
+package harbor
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"strconv"
+
+	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/datasets"
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// solutionDir is where the oracle puts a solution.
+const solutionDir = "/solution"
+
+// Solve plays each step's solution as Harbor's oracle does: solution/ goes to /solution, solve.sh runs from the working directory, and what
+// it leaves with is recorded and decides nothing. A step without a solution of its own takes the task's.
+func (b *Benchmark) Solve(t datasets.Task) (agent.Agent, error) {
+	task, err := Decode(t)
+	if err != nil {
+		return nil, err
+	}
+	for i := range task.Steps {
+		if s := &task.Steps[i]; s.Solution == "" {
+			return nil, fmt.Errorf("task %s%s has no solution/solve.sh", t.ID, inStep(s.Name))
+		}
+	}
+	env, err := task.SolutionEnv.Resolve("solution.env", func(name string) (string, error) { return "", &Missing{Name: name} })
+	if err != nil {
+		return nil, fmt.Errorf("task %s: %w", t.ID, err)
+	}
+	env["DEBIAN_FRONTEND"] = "noninteractive"
+	next := 0 // an agent plays the stages of one session, in their order
+	return agent.Func(func(ctx context.Context, s *agent.Session) (agent.Answer, error) {
+		step := &task.Steps[min(next, len(task.Steps)-1)]
+		next++
+		return agent.Answer{}, solve(ctx, s, t, step, env)
+	}), nil
+}
+
+func solve(ctx context.Context, s *agent.Session, t datasets.Task, step *Step, env map[string]string) error {
+	m, ok := agent.As[agent.Machine](s.Env)
+	if !ok {
+		return errors.New("the oracle has no machine to run its script on")
+	}
+	files, err := scripts(t.Files, step.Solution)
+	if err != nil {
+		return fmt.Errorf("reading the solution: %w", err)
+	}
+	if err := m.Put(ctx, solutionDir, files); err != nil {
+		return err
+	}
+	args, err := start(t.Files, path.Join(step.Solution, "solve.sh"), solutionDir+"/solve.sh")
+	if err != nil {
+		return err
+	}
+	var out bytes.Buffer
+	x, err := m.Exec(ctx, sandbox.Command{Args: args, Dir: m.Dir(), Env: env, Stdout: &out, Limit: 1 << 20, FullLimit: -1})
+	if err != nil {
+		return err
+	}
+	logs := newTree()
+	logs.text("oracle.txt", out.Bytes(), 0o644)
+	logs.text("exit-code.txt", []byte(strconv.Itoa(x.Code)), 0o644)
+	return m.Put(ctx, agentLogs, logs)
+}

@@ -1,0 +1,97 @@
+package harbor
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// maxScript is how large a script may be whose line ends are looked at.
+const maxScript = 4 << 20
+
+// scripts is what lies in folders of a task, later ones over earlier, as it is put into a machine: shell scripts can be executed whatever
+// their mode was, and those with a "#!" line that ends as on Windows get line ends that a kernel understands.
+func scripts(files fs.FS, dirs ...string) (*tree, error) {
+	t := newTree()
+	for _, d := range dirs {
+		if err := t.overlay(files, d); err != nil {
+			return nil, err
+		}
+	}
+	for name, n := range t.nodes {
+		if !n.mode.IsRegular() || path.Ext(name) != ".sh" {
+			continue
+		}
+		n.mode |= 0o111
+		text, err := read(n)
+		if err != nil {
+			return nil, err
+		}
+		if first, _, _ := bytes.Cut(text, []byte("\n")); bytes.HasPrefix(first, []byte("#!")) && bytes.HasSuffix(first, []byte("\r")) {
+			t.text(name, bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n")), n.mode)
+		}
+	}
+	return t, nil
+}
+
+// read is a small file's content; of a large one the beginning.
+func read(n *node) ([]byte, error) {
+	r, err := n.open()
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	return io.ReadAll(io.LimitReader(r, maxScript))
+}
+
+// start is the command that runs a task's script which was put at a path: by its "#!" line, else by bash.
+func start(files fs.FS, name, at string) ([]string, error) {
+	f, err := files.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	head := make([]byte, 2)
+	if _, err := io.ReadFull(f, head); err == nil && string(head) == "#!" {
+		return []string{at}, nil
+	}
+	return []string{"bash", at}, nil
+}
+
+// tail keeps the last bytes of an output for a record.
+type tail struct{ b []byte }
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.b = append(t.b, p...)
+	if len(t.b) > 16<<10 {
+		t.b = append(t.b[:0], t.b[len(t.b)-4<<10:]...)
+	}
+	return len(p), nil
+}
+
+func (t *tail) String() string {
+	s := clean(string(t.b))
+	if len(s) > 2000 {
+		s = "…" + strings.ToValidUTF8(s[len(s)-2000:], "")
+	}
+	return strings.TrimSpace(s)
+}
+
+// ended says how a command ended.
+func ended(e sandbox.Exit, timeout time.Duration) string {
+	switch {
+	case e.TimedOut:
+		return fmt.Sprintf("ran longer than %v", timeout)
+	case e.OOM:
+		return "ran out of memory"
+	case e.Signal != "":
+		return "was ended by " + e.Signal
+	}
+	return fmt.Sprintf("left with status %d", e.Code)
+}
