@@ -12,11 +12,11 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// inImage is where the helper lies in a suite's image with a helper.
-const inImage = helperDir + "/helper"
+// HelperPath is where [Suite.HelperImage] puts the helper, without the leading slash. It is not where the suite itself puts it later,
+// when what the image's is doing may just be starting.
+const HelperPath = "opt/helper/helper"
 
-// HelperPath is where [Suite.HelperImage] puts the helper, without the leading slash.
-const HelperPath = "opt/sandboxtest/helper"
+const inImage = "/" + HelperPath
 
 func services(c Claims) bool { return c.Services }
 
