@@ -61,6 +61,7 @@ var table = []struct {
 	{"harness/journal/journaltest", "harness/record", "github.com/google/go-cmp"},
 	{"harness/blob", "harness/record", ""},
 	{"harness/rundir", "harness/record harness/durable", "golang.org/x/sys"},
+	{"browsergym/obs", "", ""},
 
 	// L2
 	{"agent", "agent/event agent/model runtime/sandbox", ""},

@@ -1,0 +1,144 @@
+package obs
+
+import (
+	"slices"
+	"strings"
+)
+
+// AXOptions are those of [AXText]. Begin with [DefaultAX].
+type AXOptions struct {
+	Options
+	SkipGeneric       bool
+	SkipRedundantText bool // text that its parent's name holds already
+	HideChildren      bool // of what is left out
+	IgnoredRoles      []string
+	IgnoredProperties []string
+}
+
+// DefaultAX are BrowserGym's defaults.
+func DefaultAX() AXOptions {
+	return AXOptions{
+		SkipGeneric: true, SkipRedundantText: true,
+		IgnoredRoles:      []string{"LineBreak"},
+		IgnoredProperties: []string{"editable", "readonly", "level", "settable", "multiline", "invalid", "focusable"},
+	}
+}
+
+// maxDepth bounds how deep a page's trees are followed. (The reference fails where Python's stack ends, at about as many.)
+const maxDepth = 1000
+
+// AXText renders a merged tree, a line a node. p may be nil when no option asks for it (else [ErrNoProperties]).
+func AXText(t *AXTree, p *Properties, o AXOptions) (string, error) {
+	if err := o.check(p); err != nil {
+		return "", err
+	}
+	if len(t.Nodes) == 0 {
+		return "", nil
+	}
+	w := &axWriter{t: t, p: p, o: &o, index: make(map[string]int, len(t.Nodes)), b: make([]byte, 0, 64*len(t.Nodes)), open: make([]bool, len(t.Nodes))}
+	for i := range t.Nodes {
+		w.index[t.Nodes[i].ID] = i
+	}
+	w.node(0, 0, 0, false, "")
+	if n := len(w.b); n > 0 { // the last line has no end
+		w.b = w.b[:n-1]
+	}
+	return string(w.b), nil
+}
+
+type axWriter struct {
+	t     *AXTree
+	p     *Properties
+	o     *AXOptions
+	index map[string]int
+	b     []byte
+	attrs []byte
+	open  []bool // nodes on the way down, so that a tree that is none ends
+}
+
+// node prints a node and what is below it. level is its depth in the tree, indent that of its line.
+func (w *axWriter) node(i, level, indent int, parentLeftOut bool, parentName string) {
+	if w.open[i] || level > maxDepth {
+		return
+	}
+	n, o := &w.t.Nodes[i], w.o
+	printed, leftOut, name := false, false, ""
+	role := n.Role.text()
+	if n.Name != nil && !slices.Contains(o.IgnoredRoles, role) {
+		name = n.Name.text()
+		w.attrs = w.attrs[:0]
+		skip := false
+		extra := 0
+		if role == "StaticText" {
+			w.properties(n)
+			skip = parentLeftOut || o.SkipRedundantText && strings.Contains(parentName, name)
+		} else {
+			w.attrs, leftOut = o.element(w.attrs, w.p, n.Bid, ", ")
+			extra = len(w.attrs)
+			w.properties(n)
+			skip = leftOut
+		}
+		skip = skip || o.SkipGeneric && role == "generic" && len(w.attrs) == extra || o.HideChildren && parentLeftOut
+		if !skip {
+			printed = true
+			w.line(n, role, name, indent)
+		}
+	}
+	w.open[i] = true
+	next := indent
+	if printed {
+		next++
+	}
+	for _, id := range n.Children {
+		if c, ok := w.index[id]; ok && c != i {
+			w.node(c, level+1, next, leftOut, name)
+		}
+	}
+	w.open[i] = false
+}
+
+func (w *axWriter) line(n *AXNode, role, name string, indent int) {
+	b := w.b
+	for range indent {
+		b = append(b, '\t')
+	}
+	if n.Bid != "" && !w.o.hidden(w.p, n.Bid) {
+		b = append(b, '[')
+		b = append(b, n.Bid...)
+		b = append(b, "] "...)
+	}
+	b = append(b, role...)
+	if role != "generic" || name != "" {
+		b = append(b, ' ')
+		b = appendRepr(b, strip(name))
+	}
+	if n.Value != nil && n.Value.Value != nil {
+		b = append(b, " value="...)
+		b = n.Value.Value.appendTo(b)
+	}
+	if len(w.attrs) > 0 {
+		b = append(b, ", "...)
+		b = append(b, w.attrs[:len(w.attrs)-2]...)
+	}
+	w.b = append(b, '\n')
+}
+
+// properties appends the node's own attributes, each followed by ", ".
+func (w *axWriter) properties(n *AXNode) {
+	for _, p := range n.Properties {
+		if p.Value == nil || p.Value.Value == nil || slices.Contains(w.o.IgnoredProperties, p.Name) {
+			continue
+		}
+		switch p.Name {
+		case "required", "focused", "atomic":
+			if !p.Value.Value.true_() {
+				continue
+			}
+			w.attrs = append(w.attrs, p.Name...)
+		default:
+			w.attrs = append(append(w.attrs, p.Name...), '=')
+			w.attrs = p.Value.Value.appendTo(w.attrs)
+		}
+		w.attrs = append(w.attrs, ", "...)
+	}
+}

@@ -1,0 +1,125 @@
+package obs
+
+// A Snapshot is the answer of DOMSnapshot.captureSnapshot, as far as it is used.
+type Snapshot struct {
+	Documents []Document `json:"documents"`
+	Strings   []string   `json:"strings"`
+}
+
+// A Document of a snapshot.
+type Document struct {
+	FrameID       int     `json:"frameId"`
+	ScrollOffsetX float64 `json:"scrollOffsetX"`
+	ScrollOffsetY float64 `json:"scrollOffsetY"`
+	Nodes         struct {
+		ParentIndex          []int     `json:"parentIndex"`
+		NodeType             []int     `json:"nodeType"`
+		NodeName             []int     `json:"nodeName"`
+		NodeValue            []int     `json:"nodeValue"`
+		BackendNodeID        []int     `json:"backendNodeId"`
+		Attributes           [][]int   `json:"attributes"`
+		ContentDocumentIndex RareInt   `json:"contentDocumentIndex"`
+		IsClickable          RareFlags `json:"isClickable"`
+	} `json:"nodes"`
+	Layout struct {
+		NodeIndex   []int       `json:"nodeIndex"`
+		Bounds      [][]float64 `json:"bounds"`
+		ClientRects [][]float64 `json:"clientRects"`
+	} `json:"layout"`
+}
+
+// RareInt holds an integer for some nodes.
+type RareInt struct {
+	Index []int `json:"index"`
+	Value []int `json:"value"`
+}
+
+// RareFlags lists nodes.
+type RareFlags struct {
+	Index []int `json:"index"`
+}
+
+// text is a string of the table, "" where there is none.
+func (s *Snapshot) text(id int) string {
+	if id < 0 || id >= len(s.Strings) {
+		return ""
+	}
+	return s.Strings[id]
+}
+
+func at(list []int, i int) int {
+	if i < len(list) {
+		return list[i]
+	}
+	return -1
+}
+
+// Clean takes out what marking has put into ARIA attributes: attributes get their own text back, and disappear when it was empty.
+func (s *Snapshot) Clean() {
+	for _, name := range [...]string{"aria-roledescription", "aria-description"} {
+		id := -1
+		for i, t := range s.Strings {
+			if t == name {
+				id = i
+				break
+			}
+		}
+		if id < 0 {
+			continue
+		}
+		done := map[int]bool{}
+		for d := range s.Documents {
+			attrs := s.Documents[d].Nodes.Attributes
+			for n, list := range attrs {
+				for i := 0; i+1 < len(list); i += 2 {
+					if list[i] != id {
+						continue
+					}
+					v := list[i+1]
+					if v < 0 || v >= len(s.Strings) {
+						break
+					}
+					if !done[v] {
+						_, s.Strings[v] = unmark(s.Strings[v])
+						done[v] = true
+					}
+					if s.Strings[v] == "" {
+						attrs[n] = append(append([]int(nil), list[:i]...), list[i+2:]...)
+					}
+					break // the first alone
+				}
+			}
+		}
+	}
+}
+
+// unmark takes a marking's data off the front of an attribute's text: the element's id, "" when there is none, and the rest.
+func unmark(s string) (bid, rest string) {
+	const prefix = "browsergym_id_"
+	if len(s) <= len(prefix) || s[:len(prefix)] != prefix {
+		return "", s
+	}
+	i := len(prefix)
+	for i < len(s) && (s[i] >= '0' && s[i] <= '9' || s[i] >= 'a' && s[i] <= 'z' || s[i] >= 'A' && s[i] <= 'Z') {
+		i++
+	}
+	if i == len(prefix) {
+		return "", s
+	}
+	bid, rest = s[len(prefix):i], s[i:]
+	for _, r := range rest { // one white space, if there is one
+		if isSpace(r) {
+			rest = rest[len(string(r)):]
+		}
+		break
+	}
+	for j := 0; j < len(rest); j++ { // a dot matches no newline, but a last one may stay behind
+		if rest[j] == '\n' {
+			if j == len(rest)-1 {
+				return bid, rest[:j]
+			}
+			return "", s
+		}
+	}
+	return bid, rest
+}
