@@ -94,7 +94,7 @@ func (r *recipe) place(d *dockerfile) {
 	taken := slices.ContainsFunc(r.entries, func(e entry) bool { return e.name == hiddenDir })
 	if len(r.entries) > 0 && (taken || d.catchesRoot()) {
 		r.moved = true
-		d.move()
+		d.move(r.hidden)
 		text = d.String()
 	}
 	r.file = path.Join(hiddenDir, "Dockerfile")

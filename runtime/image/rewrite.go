@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -196,14 +197,17 @@ func bindOf(value string) (kind, from, source string) {
 }
 
 // move rewrites every step for a context that lies in a folder of its own, beside the build's files.
-func (d *dockerfile) move() {
+func (d *dockerfile) move(files []hidden) {
+	ours := func(name string) bool {
+		return slices.ContainsFunc(files, func(h hidden) bool { return h.name == name })
+	}
 	for i := range d.steps {
 		s := &d.steps[i]
 		changed := false
 		if (s.name == "COPY" || s.name == "ADD") && s.flag("from") == "" {
 			sources, to := s.paths()
 			for k, src := range sources {
-				if _, far := remoteHost(unquote(src)); far || strings.HasPrefix(src, hiddenDir+"/") || strings.HasPrefix(src, "<<") {
+				if _, far := remoteHost(unquote(src)); far || ours(src) || strings.HasPrefix(src, "<<") {
 					continue
 				}
 				if strings.HasPrefix(unquote(src), "..") {
@@ -218,7 +222,7 @@ func (d *dockerfile) move() {
 			if s.name != "RUN" || f.name != "mount" {
 				continue
 			}
-			if kind, from, src := bindOf(f.value); kind == "bind" && from == "" && !strings.HasPrefix(src, hiddenDir+"/") {
+			if kind, from, src := bindOf(f.value); kind == "bind" && from == "" && !ours(src) {
 				var fields []string
 				for part := range strings.SplitSeq(f.value, ",") {
 					if name, _, _ := strings.Cut(part, "="); !strings.EqualFold(name, "source") && !strings.EqualFold(name, "src") {

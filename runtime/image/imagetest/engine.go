@@ -225,6 +225,7 @@ type recipe struct {
 	b             image.Build
 	sent          map[string]string
 	files, labels map[string]string
+	stages        []string
 	size          int64
 }
 
@@ -233,7 +234,10 @@ func (r *recipe) step(ctx context.Context, line string) error {
 	words := strings.Fields(rest)
 	switch name {
 	case "FROM":
-		if words[0] == "scratch" {
+		if len(words) == 3 {
+			r.stages = append(r.stages, words[2])
+		}
+		if words[0] == "scratch" || slices.Contains(r.stages, words[0]) {
 			return nil
 		}
 		base, err := r.e.Inspect(ctx, words[0])
@@ -326,3 +330,10 @@ func (e *Engine) RemoveContainer(_ context.Context, id string) error {
 }
 
 func (e *Engine) PruneCache(context.Context, time.Duration) (int64, error) { return 0, nil }
+
+// Labeled puts an image with labels there and returns its ID; ref may be "".
+func (e *Engine) Labeled(ref string, labels map[string]string) string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.add(ref, 1, labels, nil)
+}
