@@ -66,15 +66,16 @@ func (c *channel) read(p []byte) (int, error) {
 	if c.found {
 		return 0, errResync
 	}
+	n, err := 0, error(nil)
 	if len(c.rest) > 0 {
-		n := copy(p, c.rest)
+		n = copy(p, c.rest)
 		c.rest = c.rest[n:]
-		return n, nil
+	} else {
+		n, err = c.in.Read(p)
 	}
-	n, err := c.in.Read(p)
 	if n > 0 && c.valid != nil {
 		if end := c.scan.Scan(p[:n], c.valid); end >= 0 {
-			c.rest = append([]byte(nil), p[end:n]...)
+			c.rest = append(append([]byte(nil), p[end:n]...), c.rest...)
 			c.found = true
 			n = end
 		}

@@ -31,7 +31,6 @@ type running struct {
 	kill  chan struct{} // closed when the tree has to die
 	over  chan struct{} // closed when the command's end is known
 	quiet atomic.Bool
-	fed   atomic.Bool                 // the whole input has come
 	child atomic.Int32                // pid of the supervisor
 	to    atomic.Pointer[wire.Stream] // where output goes: st, or for ENTRYPOINT that of the host which asked last
 }
@@ -131,7 +130,6 @@ func (r *running) runOnce() (wire.Exit, error) {
 	}
 	sv.mu.Unlock()
 	m.exit, m.err = r.run()
-	close(r.over)
 	close(m.done)
 	return m.exit, m.err
 }
@@ -148,6 +146,7 @@ func (r *running) follow(first *running) {
 }
 
 func (r *running) run() (wire.Exit, error) {
+	defer close(r.over)
 	sv, req := r.sv, &r.req
 	begun := time.Now()
 	l, err := sv.prepare(req)
@@ -333,28 +332,24 @@ func (r *running) dir() string {
 	return "/"
 }
 
-// feed carries the host's bytes into the command's input, until either has had enough.
+// feed carries the host's bytes into the command's input, until either has had enough. Where the host is gone before the end, the
+// command must not take a part for the whole: it is killed before its input ends.
 func (r *running) feed(w *os.File) {
 	defer w.Close()
-	for {
+	for dry := false; ; {
 		m, err := r.st.Recv()
-		if err != nil {
+		switch {
+		case err != nil && !dry:
+			r.end()
+			<-r.over
 			return
-		}
-		switch m.Kind {
-		case wire.KindData:
+		case err != nil || m.Kind == wire.KindEOF:
+			return
+		case m.Kind == wire.KindData && !dry:
 			if _, err := w.Write(m.Body); err != nil {
 				// Nobody reads. The rest must still be taken, or a host that writes would wait.
-				for {
-					r.fed.Store(true) // it has what it wanted
-					if m, err := r.st.Recv(); err != nil || m.Kind == wire.KindEOF {
-						return
-					}
-				}
+				dry = true
 			}
-		case wire.KindEOF:
-			r.fed.Store(true)
-			return
 		}
 	}
 }

@@ -108,13 +108,13 @@ func serve(c *channel, container bool, extra []int) int {
 	return 0
 }
 
-// drop forgets a host that another one has followed. Its commands go on when they have an ID by which their end can be asked for,
-// unless they have read only a part of their input; all others are killed. ENTRYPOINT goes on.
+// drop forgets a host that another one has followed. Its commands go on when they have an ID by which their end can be asked for;
+// all others are killed (those with a part of their input are already, see feed). ENTRYPOINT goes on.
 func (sv *server) drop(s *wire.Session) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
 	for r := range sv.running {
-		if r.st.Session() == s && !r.req.Entry && (r.req.ID == "" || r.req.Stdin && !r.fed.Load()) {
+		if r.st.Session() == s && !r.req.Entry && r.req.ID == "" {
 			r.end()
 		}
 	}
