@@ -49,6 +49,10 @@ type Job struct {
 	Prior []int
 	// Evidence, when set, is all that is needed: the attempt only grades.
 	Evidence []record.Evidence
+	// Exclusive are names of what only one job at a time may use. The queue hands a job out when nobody else holds any of them, and takes
+	// them back with Done or Again. They are held before a worker asks for machines, and whoever has machines asks for no name, so that
+	// neither waits for the other in a circle.
+	Exclusive []string
 }
 
 // A Queue hands out jobs. Its methods may be called from several goroutines.

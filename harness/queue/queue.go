@@ -6,6 +6,7 @@ import (
 	"context"
 	"io"
 	"iter"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,14 +24,19 @@ type Memory struct {
 	paused  map[int]bool
 	flying  int
 	retries retries
-	wake    chan struct{} // closed and replaced at every change that may let a Take go on
+	held    map[string]bool // names of Job.Exclusive
+	parked  []harness.Job   // wait for such names, the first come first
+	wake    chan struct{}   // closed and replaced at every change that may let a Take go on
 }
 
 var _ harness.Queue = (*Memory)(nil)
 
+// maxParked bounds how many jobs wait for names; the plan is not read any further then.
+const maxParked = 1000
+
 // New makes a queue of jobs. Close it at the end.
 func New(jobs iter.Seq[harness.Job]) *Memory {
-	m := &Memory{paused: map[int]bool{}, wake: make(chan struct{})}
+	m := &Memory{paused: map[int]bool{}, held: map[string]bool{}, wake: make(chan struct{})}
 	m.next, m.stop = iter.Pull(jobs)
 	return m
 }
@@ -72,40 +78,89 @@ func (m *Memory) pick() (harness.Job, time.Duration, error) {
 		return harness.Job{}, 0, io.EOF
 	}
 	now := time.Now()
-	for len(m.retries) > 0 && !m.retries[0].Ready.After(now) {
-		j := heap.Pop(&m.retries).(harness.Job)
-		if m.paused[j.Arm] {
-			continue
-		}
+	if j, ok := m.unpark(); ok {
 		return m.take(j), 0, nil
 	}
-	for !m.ended {
+	for len(m.retries) > 0 && !m.retries[0].Ready.After(now) {
+		j := heap.Pop(&m.retries).(harness.Job)
+		if m.may(j) {
+			return m.take(j), 0, nil
+		}
+	}
+	for !m.ended && len(m.parked) < maxParked {
 		j, ok := m.next()
 		if !ok {
 			m.ended = true
 			break
 		}
-		if m.paused[j.Arm] {
-			continue
-		}
 		j.Ready = now
-		return m.take(j), 0, nil
+		if m.may(j) {
+			return m.take(j), 0, nil
+		}
 	}
 	for len(m.retries) > 0 && m.paused[m.retries[0].Arm] {
 		heap.Pop(&m.retries)
 	}
-	if len(m.retries) > 0 {
+	switch {
+	case len(m.retries) > 0 && m.retries[0].Ready.After(now):
 		return harness.Job{}, m.retries[0].Ready.Sub(now), nil
-	}
-	if m.flying > 0 { // one of them may come again
+	case m.flying > 0: // one of them may come again, or holds what others wait for
 		return harness.Job{}, -1, nil
 	}
 	return harness.Job{}, 0, io.EOF
 }
 
+// may reports whether a job can be handed out now. Of a paused arm it is forgotten; where a name that it needs is held, or wanted by one that
+// came before it, it is parked.
+func (m *Memory) may(j harness.Job) bool {
+	if m.paused[j.Arm] {
+		return false
+	}
+	if len(j.Exclusive) == 0 {
+		return true
+	}
+	free := func(name string) bool {
+		return !m.held[name] && !slices.ContainsFunc(m.parked, func(p harness.Job) bool { return slices.Contains(p.Exclusive, name) })
+	}
+	for _, name := range j.Exclusive {
+		if !free(name) {
+			m.parked = append(m.parked, j)
+			return false
+		}
+	}
+	return true
+}
+
+// unpark takes out the first that no longer has to wait. One that waits for several names is not overtaken by those that want some of them.
+func (m *Memory) unpark() (harness.Job, bool) {
+	m.parked = slices.DeleteFunc(m.parked, func(j harness.Job) bool { return m.paused[j.Arm] })
+	wanted := map[string]bool{}
+	for i, j := range m.parked {
+		if !slices.ContainsFunc(j.Exclusive, func(name string) bool { return m.held[name] || wanted[name] }) {
+			m.parked = slices.Delete(m.parked, i, i+1)
+			return j, true
+		}
+		for _, name := range j.Exclusive {
+			wanted[name] = true
+		}
+	}
+	return harness.Job{}, false
+}
+
 func (m *Memory) take(j harness.Job) harness.Job {
 	m.flying++
+	for _, name := range j.Exclusive {
+		m.held[name] = true
+	}
 	return j
+}
+
+// land takes back a job, and what it held.
+func (m *Memory) land(j harness.Job) {
+	m.flying--
+	for _, name := range j.Exclusive {
+		delete(m.held, name)
+	}
 }
 
 // changed lets waiting Takes look again.
@@ -117,11 +172,11 @@ func (m *Memory) changed() {
 // Keep does nothing: within one process nobody else can take a job.
 func (m *Memory) Keep(context.Context, harness.Job) error { return nil }
 
-func (m *Memory) Done(context.Context, harness.Job) error {
+func (m *Memory) Done(_ context.Context, j harness.Job) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.flying--
-	if m.flying == 0 && m.ended {
+	m.land(j)
+	if m.flying == 0 && m.ended || len(j.Exclusive) > 0 && len(m.parked) > 0 {
 		m.changed()
 	}
 	return nil
@@ -130,7 +185,7 @@ func (m *Memory) Done(context.Context, harness.Job) error {
 func (m *Memory) Again(_ context.Context, j harness.Job, after time.Duration) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.flying--
+	m.land(j)
 	j.Fence++
 	j.Ready = time.Now().Add(after)
 	heap.Push(&m.retries, j)

@@ -124,3 +124,100 @@ func TestPause(t *testing.T) {
 		t.Errorf("handed out %v of a run whose arm 0 is paused", got)
 	}
 }
+
+// A name has one holder at a time; jobs that need none pass those that wait, and nobody waits for ever.
+func TestExclusive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		names := [][]string{{"shop"}, {"shop"}, nil, {"shop", "forum"}, {"forum"}, {"forum"}, {"shop"}, nil}
+		var all []harness.Job
+		for i, ex := range names {
+			all = append(all, harness.Job{Trial: string(rune('a' + i)), Attempt: 1, Fence: 1, Exclusive: ex})
+		}
+		q := New(slices.Values(all))
+		defer q.Close()
+		var mu sync.Mutex
+		held := map[string]string{}
+		var order []string
+		failed := false
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				for {
+					j, err := q.Take(t.Context())
+					if err != nil {
+						if !errors.Is(err, io.EOF) {
+							t.Error(err)
+						}
+						return
+					}
+					mu.Lock()
+					order = append(order, j.Trial)
+					for _, n := range j.Exclusive {
+						if held[n] != "" {
+							t.Errorf("%s and %s hold %s", held[n], j.Trial, n)
+						}
+						held[n] = j.Trial
+					}
+					again := j.Trial == "d" && !failed
+					failed = failed || again
+					mu.Unlock()
+					time.Sleep(time.Minute)
+					mu.Lock()
+					for _, n := range j.Exclusive {
+						held[n] = ""
+					}
+					mu.Unlock()
+					if again {
+						q.Again(t.Context(), j, time.Second)
+					} else {
+						q.Done(t.Context(), j)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if len(order) != 9 {
+			t.Errorf("%d were played: %v", len(order), order)
+		}
+		// d needs both names and came before e, f and g: none of them overtakes it.
+		d := slices.Index(order, "d")
+		for _, late := range []string{"e", "f", "g"} {
+			if slices.Index(order, late) < d {
+				t.Errorf("%s overtook d: %v", late, order)
+			}
+		}
+		if slices.Index(order, "c") > 3 || slices.Index(order, "h") > 3 {
+			t.Errorf("jobs that need no name waited: %v", order)
+		}
+	})
+}
+
+// Many jobs for one name hold no more than a bounded part of the plan, and a pause lets those of other arms go on.
+func TestExclusiveBounded(t *testing.T) {
+	n := 0
+	q := New(func(yield func(harness.Job) bool) {
+		for ; n < 10_000; n++ {
+			if !yield(harness.Job{Trial: "x", Arm: n % 2, Exclusive: []string{"one"}}) {
+				return
+			}
+		}
+	})
+	defer q.Close()
+	j, err := q.Take(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := q.Take(ctx); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if n > 2*maxParked {
+		t.Errorf("%d jobs were read ahead", n)
+	}
+	q.Pause(0)
+	q.Done(t.Context(), j)
+	if j, err = q.Take(t.Context()); err != nil || j.Arm != 1 {
+		t.Errorf("%+v, %v", j, err)
+	}
+}

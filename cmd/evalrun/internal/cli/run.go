@@ -171,7 +171,7 @@ func (a *app) header(r *wire.Ready, d *rundir.Dir) {
 		switch {
 		case l.Name == "workers", l.Name == "sandbox", l.Name == "machines at once",
 			l.Name == "network" && l.Value != "none",
-			strings.HasSuffix(l.Name, " limit") && strings.Contains(r.Sandbox, "local"): // where they are kept otherwise than one would expect
+			strings.HasSuffix(l.Name, " limit") && (r.Sandbox == "local" || strings.HasPrefix(l.Name, "local ")): // where they are kept otherwise than one would expect
 			s := l.Name + " " + l.Value
 			if what, ok := strings.CutSuffix(l.Name, " limit"); ok {
 				s = what + ": " + l.Value

@@ -144,8 +144,17 @@ func absolutePaths(opts *json.RawMessage, keys []string, dir string) error {
 		return err
 	}
 	for _, k := range keys {
-		if s, ok := m[k].(string); ok && s != "" {
-			m[k] = abs(dir, s)
+		switch v := m[k].(type) {
+		case string:
+			if v != "" {
+				m[k] = abs(dir, v)
+			}
+		case []any:
+			for i, x := range v {
+				if s, ok := x.(string); ok && s != "" {
+					v[i] = abs(dir, s)
+				}
+			}
 		}
 	}
 	b, err := json.Marshal(m)

@@ -61,7 +61,9 @@ var table = []struct {
 	{"harness/journal/journaltest", "harness/record", "github.com/google/go-cmp"},
 	{"harness/blob", "harness/record", ""},
 	{"harness/rundir", "harness/record harness/durable", "golang.org/x/sys"},
-	{"browsergym/obs", "", ""},
+	{"browsergym/py", "", ""},
+	{"browsergym/obs", "browsergym/py", ""},
+	{"browsergym/action", "browsergym/py", "golang.org/x/text"},
 
 	// L2
 	{"agent", "agent/event agent/model runtime/sandbox", ""},
@@ -80,7 +82,7 @@ var table = []struct {
 	{"benchmarks/benchtest/*", "agent agent/* benchmarks datasets harness/record runtime/sandbox runtime/local runtime/fake", ""},
 	{"benchmarks/tasks", benchmark, "github.com/goccy/go-yaml"},
 	{"benchmarks/harbor/compose", "runtime/sandbox", "github.com/goccy/go-yaml"},
-	{"benchmarks/harbor", benchmark + " benchmarks/harbor/compose", "github.com/pelletier/go-toml/v2"},
+	{"benchmarks/harbor", benchmark + " benchmarks/harbor/compose runtime/executor", "github.com/pelletier/go-toml/v2"},
 	{"benchmarks/terminalbench", benchmark + " benchmarks/harbor benchmarks/harbor/compose", ""},
 	{"benchmarks/*", benchmark + " benchmarks/tasks", ""},
 	{"harness", "agent agent/event agent/model benchmarks datasets harness/record runtime/sandbox", ""},

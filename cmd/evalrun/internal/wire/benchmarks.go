@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/evalrun/evalrun/benchmarks"
+	"github.com/evalrun/evalrun/benchmarks/harbor"
 	"github.com/evalrun/evalrun/benchmarks/humaneval"
 	"github.com/evalrun/evalrun/benchmarks/qa"
 	"github.com/evalrun/evalrun/benchmarks/quickstart"
@@ -26,6 +27,9 @@ func benchKinds() []benchKind {
 		{config.Kind{Name: "tasks", Arg: "PATH", IsPath: true, Options: optionsOf[tasks.Options](),
 			Doc: "a benchmark of one's own: a tasks.yaml, a JSONL, or a folder with one (docs/own-benchmark.md)"},
 			func(path string, o json.RawMessage) (benchmarks.Benchmark, error) { return tasks.New(path, o) }},
+		{config.Kind{Name: "harbor", Arg: "PATH", IsPath: true, Options: optionsOf[harbor.Options](), Paths: []string{"root", "cache", "extra_instructions"},
+			Doc: "tasks of the Harbor format: a task's folder, a folder of them, a dataset.toml or registry.json (docs/harbor.md)"},
+			func(path string, o json.RawMessage) (benchmarks.Benchmark, error) { return harbor.New(path, o) }},
 		{config.Kind{Name: "terminalbench", Arg: "FOLDER", IsPath: true, Options: optionsOf[terminalbench.Options](),
 			Doc: "tasks of Terminal-Bench v1 (task.yaml), one or a folder of them (docs/harbor.md)"},
 			func(path string, o json.RawMessage) (benchmarks.Benchmark, error) { return terminalbench.New(path, o) }},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
 	"github.com/evalrun/evalrun/harness"
+	"github.com/evalrun/evalrun/runtime/docker"
 	"github.com/evalrun/evalrun/runtime/fake"
 	"github.com/evalrun/evalrun/runtime/local"
 	"github.com/evalrun/evalrun/runtime/pool"
@@ -26,6 +27,7 @@ type driverKind struct {
 func driverKinds() []driverKind {
 	return []driverKind{
 		{config.Kind{Name: "local", Doc: "Linux namespaces: isolated, ready in milliseconds, needs no daemon"}, true, func() (sandbox.Driver, error) { return local.New(), nil }},
+		{config.Kind{Name: "docker", Doc: "containers of a Docker engine: for tasks that bring an image"}, true, func() (sandbox.Driver, error) { return docker.New(docker.Options{}), nil }},
 		{config.Kind{Name: "none", Doc: "no isolation at all: plain processes of this machine, for what one trusts"}, false, func() (sandbox.Driver, error) { return local.NewUnisolated(), nil }},
 		{config.Kind{Name: "fake", Doc: "machines in memory, for tests"}, false, func() (sandbox.Driver, error) { return fake.New(), nil }},
 	}
@@ -42,6 +44,9 @@ func OpenDriver(ctx context.Context, name string) (sandbox.Driver, error) {
 			if err = d.Probe(ctx); err == nil {
 				return d, nil
 			}
+		}
+		if strings.HasPrefix(err.Error(), "driver ") {
+			return nil, err
 		}
 		return nil, fmt.Errorf("driver %s does not work here: %w", k.Name, err)
 	}

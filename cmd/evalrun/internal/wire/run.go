@@ -273,7 +273,7 @@ func evidence(state *journal.State, trial string) []record.Evidence {
 
 // jobs are the plan's, with the benchmark that suits the arm.
 func (r *Ready) jobs(state *journal.State, again func(plan.Past) bool) iter.Seq[harness.Job] {
-	return r.variants(plan.Jobs(r.Plan, past(state, true), again))
+	return r.ahead(r.named(r.variants(plan.Jobs(r.Plan, past(state, true), again))))
 }
 
 func (r *Ready) variants(all iter.Seq[harness.Job]) iter.Seq[harness.Job] {
