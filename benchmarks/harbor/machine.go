@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/benchmarks/harbor/compose"
@@ -60,7 +61,15 @@ func (b *Benchmark) Main(t *Task, files fs.FS, o benchmarks.Options, env Lookup)
 	}
 	m.Dirs = append(m.Dirs, agentLogs, verifierLogs, artifactsDir)
 	m.Spec = o.Merge(m.Spec)
+	m.still()
 	return m, nil
+}
+
+// still drops what only keeps an ENTRYPOINT busy where the image cannot have one: an unpacked folder, or the driver's own.
+func (m *Machine) still() {
+	if s := &m.Spec; (s.Image.IsZero() || strings.HasPrefix(s.Image.Ref, "dir:")) && s.Entrypoint == nil && slices.Equal(s.Cmd, idle) {
+		s.Cmd = nil
+	}
 }
 
 // Grader makes the machine of a step's separate verifier. A run's wishes for the agent's machine do not hold for it, but for the driver's
@@ -81,6 +90,7 @@ func (b *Benchmark) Grader(t *Task, step int, files fs.FS, o benchmarks.Options,
 	}
 	m.Spec.Rewire = differs(p.Verifier, m.Spec.Network)
 	m.Dirs = append(m.Dirs, verifierLogs)
+	m.still()
 	return m, nil
 }
 

@@ -44,12 +44,13 @@ func open(p string, b *Benchmark) (name string, _ datasets.Source, err error) {
 		info, err := os.Stat(filepath.Join(dir, name))
 		return err == nil && info.Mode().IsRegular()
 	}
-	s := &source{shown: p, b: b, choice: c}
+	s := &source{shown: p, file: file, b: b, choice: c}
 	name = filepath.Base(abs)
 	switch {
 	case file == "task.toml" || file == "" && has("task.toml"):
 		s.list = func(context.Context) ([]entry, error) { return []entry{{dir: dir, sub: ".", name: name}}, nil }
 	case file == "" && has("dataset.toml"):
+		s.file = "dataset.toml"
 		s.list = s.dataset(dir, "dataset.toml")
 	case file == "" && has("registry.json"):
 		s.list = s.registry(dir, "registry.json")
@@ -77,6 +78,7 @@ type entry struct {
 
 type source struct {
 	shown  string
+	file   string // of a dataset's names and digests
 	b      *Benchmark
 	choice choice
 	list   func(ctx context.Context) ([]entry, error)
@@ -150,7 +152,7 @@ func (s *source) read(e entry) (t datasets.Task, err error) {
 		return t, err
 	}
 	if e.digest != "" && d.Digest != e.digest {
-		return t, fmt.Errorf("its content has the digest %s, and %s wants %s; get the right version", d.Digest, filepath.Base(s.shown), e.digest)
+		return t, fmt.Errorf("its content has the digest %s, and %s wants %s; get the right version", d.Digest, s.file, e.digest)
 	}
 	for i := range d.Steps {
 		d.Steps[i].Instruction = strings.Join(append([]string{d.Steps[i].Instruction}, s.b.extra...), "\n\n")
@@ -220,6 +222,7 @@ func (s *source) Tasks(ctx context.Context) iter.Seq2[datasets.Task, error] {
 				return
 			}
 			t, err := s.read(e)
+			// As in Harbor a pattern fits a whole name; the short one and the folder's are names too.
 			if !s.choice.takes(t.ID, short(t.ID), e.want, short(e.want), e.name) {
 				continue
 			}
