@@ -32,6 +32,7 @@ type minder interface {
 	Changes(ctx context.Context, set string) ([]executor.Change, bool, error)
 	Clear(ctx context.Context, owner string, dirs ...string) ([]string, error)
 	Remove(ctx context.Context, files ...string) error
+	Links(ctx context.Context, root string, into ...string) ([]string, error)
 }
 
 // minderOf finds a machine's; machines without an executor have none, and then nothing is compared.

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/runtime/executor"
-	"github.com/evalrun/evalrun/runtime/executor/wire"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -54,7 +53,7 @@ func (x *guard) compare(ctx context.Context, sb sandbox.Sandbox, f *findings) er
 	var compiled []string
 	cache, conf := false, false
 	for _, c := range list {
-		if c.What == wire.Gone {
+		if c.What == executor.Gone {
 			continue // what is missing cannot lie
 		}
 		switch dir, base := path.Split(c.Path); {
@@ -83,6 +82,13 @@ func (x *guard) compare(ctx context.Context, sb sandbox.Sandbox, f *findings) er
 			f.add(flag, c.Path+" "+said(c))
 		}
 	}
+	links, err := m.Links(ctx, x.dir, testsDir, verifierLogs, solutionDir)
+	if err != nil {
+		return err
+	}
+	for _, l := range links {
+		f.add(FlagPlanted, l+" is a link to what the verifier brings")
+	}
 	if len(compiled) > 0 {
 		if err := m.Remove(ctx, compiled...); err != nil {
 			return err
@@ -99,9 +105,9 @@ func (x *guard) compare(ctx context.Context, sb sandbox.Sandbox, f *findings) er
 
 func said(c executor.Change) string {
 	switch c.What {
-	case wire.Added:
+	case executor.Added:
 		return "is new"
-	case wire.Shadows:
+	case executor.Shadows:
 		return "is new and found before, or in place of, the image's"
 	}
 	return "is not as it was"
@@ -112,7 +118,7 @@ func (x *guard) judge(c executor.Change) string {
 	dir, base := path.Split(c.Path)
 	dir = strings.TrimSuffix(dir, "/")
 	folder := c.Mode&0o170000 == 0o040000
-	added := c.What != wire.Altered
+	added := c.What != executor.Altered
 	switch {
 	case slices.Contains([]string{"/lib", "/lib64", "/bin", "/sbin", "/etc/ld.so.preload"}, c.Path):
 		return FlagTools
@@ -122,7 +128,7 @@ func (x *guard) judge(c executor.Change) string {
 		switch {
 		case folder || !x.in.uses(base):
 			return ""
-		case c.What == wire.Added:
+		case c.What == executor.Added:
 			return FlagPlanted // the image had none
 		}
 		return FlagTools

@@ -32,7 +32,7 @@ type here struct {
 type skeleton struct{ sandbox.Driver }
 
 func (s skeleton) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
-	spec.Image, spec.Setuid, spec.Network = sandbox.Image{}, false, sandbox.Network{}
+	spec.Image, spec.Setuid, spec.Network, spec.Cmd = sandbox.Image{}, false, sandbox.Network{}, nil
 	return s.Driver.Create(ctx, spec)
 }
 

@@ -15,7 +15,6 @@ import (
 	"github.com/evalrun/evalrun/benchmarks/score"
 	"github.com/evalrun/evalrun/harness/record"
 	"github.com/evalrun/evalrun/runtime/executor"
-	"github.com/evalrun/evalrun/runtime/executor/wire"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -212,7 +211,8 @@ func (v *verification) run(ctx context.Context, args []string) (res benchmarks.R
 		TimedOut bool        `json:"timed_out,omitempty"`
 		Output   *event.Blob `json:"output,omitempty"`
 		Found    []string    `json:"found,omitempty"`
-	}{x.Code, x.TimedOut, blob, v.found.notes}
+		Left     bool        `json:"left,omitempty"` // processes of the agent's ran beside it
+	}{x.Code, x.TimedOut, blob, v.found.notes, v.left}
 	var last tail
 	last.Write(out.Bytes())
 	return res, remark(ctx, v.h.Log(), "verifier", "the verifier "+ended(x, limit)+": "+last.String(), kept)
@@ -236,14 +236,14 @@ func (v *verification) after(ctx context.Context) error {
 	for _, c := range list {
 		switch {
 		case c.Path == "/logs" || c.Path == verifierLogs || c.Path == testsDir:
-			if c.What == wire.Gone || c.Mode&0o170000 != 0o040000 {
+			if c.What == executor.Gone || c.Mode&0o170000 != 0o040000 {
 				v.found.add(FlagForged, c.Path+" was replaced while the verifier ran")
 			}
 		case strings.HasPrefix(c.Path, verifierLogs+"/reward."):
 			if c.Links > 1 {
 				v.found.add(FlagNotRegular, c.Path+" has another name elsewhere")
 			}
-		case strings.HasPrefix(c.Path, testsDir+"/") && c.What != wire.Added && c.Mode&0o170000 != 0o040000 && len(v.found.flags)+btoi(v.left) > 0:
+		case strings.HasPrefix(c.Path, testsDir+"/") && c.What != executor.Added && c.Mode&0o170000 != 0o040000 && len(v.found.flags)+btoi(v.left) > 0:
 			// Tests may change themselves; it tells something only where somebody else could have.
 			v.found.add(FlagTests, c.Path+" changed while the verifier ran")
 		}

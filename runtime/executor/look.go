@@ -13,6 +13,14 @@ type Watch = wire.Watch
 // A Change is a difference between what was marked and what is there; see [wire.Change].
 type Change = wire.Change
 
+// What a Change can be.
+const (
+	Added   = wire.Added
+	Shadows = wire.Shadows // added to a folder of $PATH, of which another had a program of this name
+	Altered = wire.Altered
+	Gone    = wire.Gone
+)
+
 // Mark remembers, inside the executor and out of reach of what runs beside it, what the watched files are: kind, owner, size and times,
 // the time of the last change of any kind among them, which nothing inside can set. They are kept under
 // the name of a set, in place of what was kept there or, with add, beside it. It returns the folders that "$PATH" stood for, in their order.
@@ -63,6 +71,18 @@ func (c *Client) Remove(ctx context.Context, files ...string) error {
 		return c.wrap(ctx, "remove", err)
 	}
 	return nil
+}
+
+// Links finds symbolic links below root that lead, by what is written in them, below one of the folders into; at most some.
+func (c *Client) Links(ctx context.Context, root string, into ...string) ([]string, error) {
+	var e wire.Enc
+	e.String(root)
+	e.Strings(into)
+	d, err := c.ask(ctx, wire.KindLinks, e)
+	if err != nil {
+		return nil, c.wrap(ctx, "links", err)
+	}
+	return d.Strings(), nil
 }
 
 // pull sends a request and hands on the frames that answer it, then the result's body.

@@ -77,6 +77,11 @@ func init() {
 	own[wire.KindChanges] = answer(func(sv *server, st *wire.Stream, d *wire.Dec, _ []byte) (wire.Enc, error) {
 		return sv.changes(st, d.String())
 	})
+	own[wire.KindLinks] = answer(func(sv *server, _ *wire.Stream, d *wire.Dec, _ []byte) (wire.Enc, error) {
+		e := wire.OK()
+		e.Strings(sv.links(clean(d.String()), d.Strings()))
+		return e, nil
+	})
 	own[wire.KindClear] = answer(func(sv *server, _ *wire.Stream, d *wire.Dec, _ []byte) (wire.Enc, error) {
 		return sv.clearDirs(d.String(), d.Strings())
 	})
@@ -203,6 +208,31 @@ func (sv *server) changes(st *wire.Stream, set string) (wire.Enc, error) {
 
 func change(name string, what byte, s *unix.Stat_t) wire.Change {
 	return wire.Change{Path: name, What: what, Mode: s.Mode, UID: s.Uid, Links: uint32(s.Nlink), Size: s.Size}
+}
+
+// links finds the symbolic links below root that lead below one of the folders into, by what is written in them; at most some.
+func (sv *server) links(root string, into []string) (found []string) {
+	l := looker{sv: sv, left: maxMarked}
+	l.see = func(name string, s *unix.Stat_t) {
+		if s.Mode&unix.S_IFMT != unix.S_IFLNK || len(found) >= 20 {
+			return
+		}
+		to, err := os.Readlink(sv.path(name))
+		if err != nil {
+			return
+		}
+		if !path.IsAbs(to) {
+			to = path.Join(path.Dir(name), to)
+		}
+		for _, d := range into {
+			if to = clean(to); len(name) < 1000 && (to == d || strings.HasPrefix(to, d+"/")) {
+				found = append(found, name)
+				return
+			}
+		}
+	}
+	l.enter(root, -1)
+	return found
 }
 
 // A looker walks watches. It reports names as the host says them.

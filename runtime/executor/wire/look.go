@@ -6,6 +6,7 @@ const (
 	KindChanges               // String, the set → data, each frame some Changes; then Result, body: Bool cut
 	KindClear                 // String owner, Strings of folders → Result, body: Strings, one remark for each folder ("": it was a plain one)
 	KindRemove                // Strings of files → Result
+	KindLinks                 // String folder, Strings of folders → Result, body: Strings
 )
 
 // A Watch names what is remembered: a path, or all that a pattern (*, ?, [a-z]) fits; "$PATH" stands for the folders in which commands are
