@@ -20,6 +20,8 @@ type Task struct {
 	Fields  map[string]string // for filters: difficulty=hard
 	Data    json.RawMessage   // as its benchmark understands it
 	Files   fs.FS             // files that belong to it; nil: none
+
+	Warnings []string // what is odd about it, with its place (an unknown key, say); it can be played all the same
 }
 
 // A Source yields tasks in a fixed order.

@@ -157,7 +157,7 @@ func (s *source) read(e entry) (t datasets.Task, err error) {
 	for i := range d.Steps {
 		d.Steps[i].Instruction = strings.Join(append([]string{d.Steps[i].Instruction}, s.b.extra...), "\n\n")
 	}
-	t = datasets.Task{ID: d.Name, Digest: d.Digest, Files: fsys}
+	t = datasets.Task{ID: d.Name, Digest: d.Digest, Files: fsys, Warnings: d.Warnings}
 	t.Tags, t.Fields = d.labels()
 	t.Data, err = json.Marshal(d)
 	return t, err

@@ -101,7 +101,7 @@ func read(ctx context.Context, b benchmarks.Benchmark) (tasks []task, digest str
 	h := sha256.New()
 	ids := map[string]bool{}
 	for t, err := range b.Source().Tasks(ctx) {
-		pt := task{Task: record.Task{Benchmark: b.Name(), ID: t.ID, Digest: t.Digest, Cluster: t.Cluster, Tags: t.Tags}, fields: t.Fields}
+		pt := task{Task: record.Task{Benchmark: b.Name(), ID: t.ID, Digest: t.Digest, Cluster: t.Cluster, Tags: t.Tags, Warnings: t.Warnings}, fields: t.Fields}
 		var bad *datasets.BadTask
 		switch {
 		case errors.As(err, &bad):

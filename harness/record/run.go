@@ -52,6 +52,7 @@ type Task struct {
 	Cluster   string   `json:"cluster,omitempty"`
 	Tags      []string `json:"tags,omitempty"`
 	Bad       string   `json:"bad,omitempty"` // why the task cannot be read; its trials are skipped
+	Warnings  []string `json:"warnings,omitempty"`
 }
 
 // A Run is what is found out while running: run.json.

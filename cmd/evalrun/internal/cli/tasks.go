@@ -72,6 +72,11 @@ Examples:
 				}
 				fmt.Fprintf(w, "%s\t%s\t%s\n", progress.Clean(t.ID), t.Digest, progress.Clean(note))
 			}
+			for _, t := range p.Tasks {
+				for _, warning := range t.Warnings {
+					fmt.Fprintf(a.Stderr, "%s: %s\n", progress.Clean(t.ID), progress.Clean(warning))
+				}
+			}
 			return w.Flush()
 		},
 	}
