@@ -3,8 +3,11 @@ package executor
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -42,23 +45,47 @@ func docker(t *testing.T, args ...string) string {
 
 const testImage = "evalrun-test/bookworm:1"
 
-// create makes a container that has the executor in it, and does not start it.
-func create(t *testing.T, flags ...string) *container {
+// create makes a container that has the executor in it, and does not start it. The engine's command would let the first host take
+// stdin with it when it ends (StdinOnce), so this is asked of the engine itself.
+func create(t *testing.T, change ...func(host map[string]any)) *container {
 	t.Helper()
 	requireDocker(t)
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "evalrun-init"), embed.Native(), 0o755); err != nil {
+	host := map[string]any{
+		"NetworkMode": "none", "LogConfig": map[string]any{"Type": "none"}, "CapDrop": []string{"ALL"},
+		"CapAdd":      strings.Fields("CHOWN DAC_OVERRIDE FOWNER FSETID KILL SETGID SETUID SETFCAP NET_BIND_SERVICE SYS_CHROOT"),
+		"SecurityOpt": []string{"no-new-privileges"}, "PidsLimit": 256, "Memory": 256 << 20,
+	}
+	for _, f := range change {
+		f(host)
+	}
+	body, err := json.Marshal(map[string]any{
+		"Image": testImage, "Entrypoint": []string{"/evalrun-init", Container}, "User": "0:0", "Env": []string{"GOMAXPROCS=1"}, "OpenStdin": true,
+		"Labels": map[string]string{"evalrun-executor-test": fmt.Sprint(os.Getpid())}, "HostConfig": host,
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"create", "-i", "--network=none", "--log-driver=none", "--no-healthcheck", "--label=evalrun-executor-test=" + fmt.Sprint(os.Getpid()),
-		"--cap-drop=ALL", "--security-opt=no-new-privileges", "--pids-limit=256", "--memory=256m", "--env=GOMAXPROCS=1"}
-	for _, c := range strings.Fields("CHOWN DAC_OVERRIDE FOWNER FSETID KILL SETGID SETUID SETFCAP NET_BIND_SERVICE SYS_CHROOT") {
-		args = append(args, "--cap-add="+c)
+	socket := strings.TrimPrefix(docker(t, "context", "inspect", "-f", "{{.Endpoints.docker.Host}}"), "unix://")
+	api := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}}
+	defer api.CloseIdleConnections()
+	res, err := api.Post("http://docker/v1.41/containers/create", "application/json", bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
 	}
-	args = append(append(args, flags...), "--user=0", "--entrypoint=/evalrun-init", testImage, Container)
-	c := &container{t: t, id: docker(t, args...)}
+	defer res.Body.Close()
+	var made struct{ ID, Message string }
+	if err := json.NewDecoder(res.Body).Decode(&made); err != nil || made.ID == "" {
+		t.Fatalf("making a container: %v, %s", err, made.Message)
+	}
+	c := &container{t: t, id: made.ID}
 	t.Cleanup(func() { exec.Command("docker", "rm", "-f", "-v", c.id).Run() })
-	docker(t, "cp", filepath.Join(dir, "evalrun-init"), c.id+":/evalrun-init")
+	bin := filepath.Join(t.TempDir(), "evalrun-init")
+	if err := os.WriteFile(bin, embed.Native(), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	docker(t, "cp", bin, c.id+":/evalrun-init")
 	return c
 }
 
