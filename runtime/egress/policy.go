@@ -149,6 +149,9 @@ func cleanName(s string) (string, error) {
 	if s == "" {
 		return "", errors.New("it is empty")
 	}
+	if len(s) > 4*253 { // in whatever letters; and IDNA takes its time over long ones
+		return "", errors.New("it is too long")
+	}
 	ascii := true
 	for i := range len(s) {
 		ascii = ascii && s[i] < 0x80

@@ -69,6 +69,7 @@ func TestParse(t *testing.T) {
 		{"a..b", "empty label"},
 		{strings.Repeat("a", 64) + ".example", "longer than 63"},
 		{strings.Repeat("a.", 130) + "example", "longer than 253"},
+		{strings.Repeat("ü", 1000), "too long"},
 		{"exa\x00mple.org", "is no host"},
 	} {
 		_, err := Parse(allow(tt.entry))
