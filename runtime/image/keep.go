@@ -50,7 +50,7 @@ func (s *Store) List(ctx context.Context) ([]Kept, error) {
 			switch {
 			case ours(info, ref):
 				if k.Kind = "built"; !ok {
-					k.Own, k.Made, k.Used = info.Size, info.Created, info.Created
+					k.Own, k.Made, k.Used = own(info), info.Created, info.Created
 				}
 			case !ok || r.ID != info.ID:
 				continue // somebody else's, or no longer what we pulled
@@ -75,7 +75,9 @@ type Pruning struct {
 	Budget int64         // the least recently used, until the rest takes no more than this; 0: not asked for
 	Cache  bool          // the builder's own cache too, of what nobody used for so long as Older (default: a day)
 	Dry    bool          // only say it
+
 	recent time.Duration // what was used so lately stays
+	known  bool          // only what this user's folder knows the last use of
 }
 
 // Pruned is what went.
@@ -114,6 +116,8 @@ func (s *Store) Prune(ctx context.Context, p Pruning) (Pruned, error) {
 		switch {
 		case k.InUse:
 			k.Reason = "a container uses it"
+		case p.known && records[k.Ref].file == "":
+			k.Reason = "another user's evalrun made it"
 		case p.recent > 0 && now.Sub(k.Used) < p.recent:
 			k.Reason = "it was used just now"
 		case s.beingMade(k):
@@ -162,31 +166,30 @@ func (s *Store) beingMade(k Kept) bool {
 // room makes room before an image is made. It does what it can: when nothing may go, the image is made nevertheless, and the engine's disk decides.
 func (s *Store) room(ctx context.Context) {
 	s.Sweep(ctx)
-	budget := s.budget(ctx)
-	if budget <= 0 {
-		return
+	if budget, err := s.Budget(ctx); err == nil && budget > 0 {
+		s.Prune(ctx, Pruning{Budget: budget, recent: s.o.Grace, known: true})
 	}
-	s.Prune(ctx, Pruning{Budget: budget, recent: s.o.Grace})
 }
 
-// budget is how many bytes images of ours may take; 0: there is no limit.
-func (s *Store) budget(ctx context.Context) int64 {
-	if s.o.Budget != 0 {
-		return max(0, s.o.Budget)
-	}
+// Budget is how many bytes images of ours may take, as it is now; 0: there is no limit.
+func (s *Store) Budget(ctx context.Context) (int64, error) {
 	about, err := s.engine(ctx)
-	if err != nil || about.Dir == "" {
-		return 0
+	if err != nil || s.o.Budget != 0 || about.Dir == "" {
+		return max(0, s.o.Budget), err
 	}
 	var st unix.Statfs_t
 	if unix.Statfs(about.Dir, &st) != nil {
-		return 0
+		return 0, nil
 	}
-	free := int64(st.Bavail) * int64(st.Bsize)
-	for _, r := range s.records() {
-		free += r.Own
+	list, err := s.List(ctx)
+	if err != nil {
+		return 0, err
 	}
-	return max(1, free/10*6)
+	n := int64(st.Bavail) * int64(st.Bsize)
+	for _, k := range list {
+		n += k.Own
+	}
+	return max(1, n/10*6), nil
 }
 
 // unnamed is how long an image may have no name yet, when somebody with another cache folder is just making it.
@@ -245,10 +248,4 @@ func (s *Store) Sweep(ctx context.Context) (int, error) {
 		}
 	}
 	return n, nil
-}
-
-// Budget describes the budget in bytes, as it is now; 0: there is no limit.
-func (s *Store) Budget(ctx context.Context) (int64, error) {
-	_, err := s.engine(ctx)
-	return s.budget(ctx), err
 }

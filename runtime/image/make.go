@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"strconv"
 	"strings"
 	"time"
 
@@ -135,7 +136,6 @@ func (s *Store) find(ctx context.Context, r *recipe) (Info, error) {
 	if info.Labels[labelKey] != r.key {
 		return Info{}, ErrMissing
 	}
-	var grown int64
 	then := strings.Fields(info.Labels[labelBases])
 	for i, b := range r.bases {
 		now, err := s.e.Inspect(ctx, b.ref)
@@ -145,12 +145,15 @@ func (s *Store) find(ctx context.Context, r *recipe) (Info, error) {
 		if i < len(then) && then[i] != now.ID && then[i] != "-" {
 			return Info{}, ErrMissing
 		}
-		if b.ref == r.final {
-			grown = now.Size
-		}
 	}
 	info.Ref = r.tag
-	return s.remember(r.key, info, record{Ref: r.tag, Name: r.img.Name, Kind: "built", Own: max(0, info.Size-grown)}), nil
+	return s.remember(r.key, info, record{Ref: r.tag, Name: r.img.Name, Kind: "built", Own: own(info)}), nil
+}
+
+// own is how much of an image of ours is not its base's.
+func own(info Info) int64 {
+	under, _ := strconv.ParseInt(info.Labels[labelUnder], 10, 64)
+	return max(0, info.Size-max(0, under))
 }
 
 // ground makes a build's bases ready, so that they have progress, credentials and errors of their own, and the builder asks no registry.
@@ -176,10 +179,14 @@ func (s *Store) build(ctx context.Context, r *recipe, out *output) error {
 	}
 	defer on.unlock(false)
 	ids := make([]string, len(r.bases))
+	var under int64
 	for i, b := range r.bases {
 		ids[i] = "-"
 		if info, err := s.e.Inspect(ctx, b.ref); err == nil {
 			ids[i] = info.ID
+			if b.ref == r.final {
+				under = info.Size
+			}
 		}
 	}
 	pr, pw := io.Pipe()
@@ -195,7 +202,7 @@ func (s *Store) build(ctx context.Context, r *recipe, out *output) error {
 	}
 	err = s.e.Build(ctx, Build{
 		Tag:     r.tag,
-		Labels:  map[string]string{labelKey: r.key, labelBases: strings.Join(ids, " ")},
+		Labels:  map[string]string{labelKey: r.key, labelBases: strings.Join(ids, " "), labelUnder: strconv.FormatInt(under, 10)},
 		Context: pr, Dockerfile: r.file, Args: maps.Clone(r.img.Args), Target: r.img.Target, Platform: r.img.Platform, Network: network,
 		Classic: r.classic, CPUs: s.o.CPUs, Memory: s.o.Memory, Log: out,
 		Step: func(text string) { s.progress(Progress{Name: name(r.img), Doing: "build", Step: text}) },

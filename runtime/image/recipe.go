@@ -36,6 +36,7 @@ const repository = "evalrun/image"
 const (
 	labelKey   = "evalrun.image"       // the key
 	labelBases = "evalrun.image.bases" // what it was built upon, by ID
+	labelUnder = "evalrun.image.under" // bytes of its base's layers
 	labelBuild = "evalrun.build"       // also of what a build leaves on its way
 )
 
