@@ -34,7 +34,7 @@ type box struct {
 	handed atomic.Bool // Create has returned, with it or without
 
 	mu    sync.Mutex
-	begin []string // containers whose creation was asked for
+	begun leftover // what the engine was asked to make
 
 	once   sync.Once
 	closed chan struct{}
@@ -91,13 +91,11 @@ type service struct{ *machine }
 
 func (service) Close() error { return nil }
 
-// begun notes that a container may exist from now on.
-func (b *box) begun(m *machine) {
+// begin notes that something may exist from now on.
+func (b *box) begin(note func(l *leftover)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !slices.Contains(b.begin, m.name) {
-		b.begin = append(b.begin, m.name)
-	}
+	note(&b.begun)
 }
 
 // said is what its process 1 printed, if it did: something is wrong with our own program then.
@@ -124,6 +122,7 @@ func (b *box) makeVolumes(ctx context.Context, cli *client.Client) error {
 			return context.Cause(ctx)
 		}
 		call, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), callLimit, errSilent)
+		b.begin(func(l *leftover) { l.volumes = append(l.volumes, b.volumes[name]) })
 		_, err := cli.VolumeCreate(call, volume.CreateOptions{Name: b.volumes[name], Labels: labels(b.id, b.spec.Owner)})
 		cancel()
 		if err != nil {
@@ -156,11 +155,17 @@ func (b *box) Close() error {
 
 func (b *box) destroy() error {
 	b.closeGate()
-	ctx, cancel := context.WithTimeoutCause(context.Background(), closeLimit, errSilent)
-	defer cancel()
-	cli, err := b.d.engine.api(ctx)
-	if err == nil {
-		err = b.d.removeAll(ctx, cli, leftover{containers: b.begin, volumes: slices.Collect(maps.Values(b.volumes)), network: b.bridge})
+	b.mu.Lock()
+	begun := b.begun
+	b.mu.Unlock()
+	var err error
+	if !begun.empty() {
+		ctx, cancel := context.WithTimeoutCause(context.Background(), closeLimit, errSilent)
+		defer cancel()
+		var cli *client.Client
+		if cli, err = b.d.engine.api(ctx); err == nil {
+			err = b.d.removeAll(ctx, cli, begun)
+		}
 	}
 	for _, m := range b.machines() {
 		if m.c != nil {
@@ -186,6 +191,8 @@ type leftover struct {
 	containers, volumes []string
 	network             string
 }
+
+func (l leftover) empty() bool { return len(l.containers)+len(l.volumes) == 0 && l.network == "" }
 
 // removeAll removes the containers at once, then what they used.
 func (d *Driver) removeAll(ctx context.Context, cli *client.Client, l leftover) error {

@@ -66,9 +66,12 @@ func (b *box) makeBridge(ctx context.Context, cli *client.Client, main image.Inf
 		subnet := nth(all, i)
 		call, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), callLimit, errSilent)
 		b.bridge = name
+		b.begin(func(l *leftover) { l.network = name })
 		_, err := cli.NetworkCreate(call, name, network.CreateOptions{
 			Driver: "bridge", Internal: true, Labels: labels(b.id, b.spec.Owner),
-			IPAM: &network.IPAM{Driver: "default", Config: []network.IPAMConfig{{Subnet: subnet.String()}}},
+			// The bridge itself has no address: else this machine, all its services with it, would be a neighbour.
+			Options: map[string]string{"com.docker.network.bridge.inhibit_ipv4": "true"},
+			IPAM:    &network.IPAM{Driver: "default", Config: []network.IPAMConfig{{Subnet: subnet.String()}}},
 		})
 		cancel()
 		if err == nil {
@@ -80,6 +83,7 @@ func (b *box) makeBridge(ctx context.Context, cli *client.Client, main image.Inf
 		}
 	}
 	b.bridge = ""
+	b.begin(func(l *leftover) { l.network = "" })
 	return fmt.Errorf("making the session's bridge: all tried subnets of %s are in use: run evalrun gc, or configure another range", b.d.o.Subnets)
 }
 

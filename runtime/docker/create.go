@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -230,7 +231,11 @@ func (m *machine) run(ctx context.Context, cli *client.Client, p *plan, tool *pr
 			platform.Architecture, platform.Variant = arch, variant
 		}
 	}
-	m.b.begun(m)
+	m.b.begin(func(l *leftover) {
+		if !slices.Contains(l.containers, m.name) {
+			l.containers = append(l.containers, m.name)
+		}
+	})
 	if _, err := cli.ContainerCreate(call, p.config(), p.hostConfig(), p.networking(m.b, m.name), platform, m.name); err != nil {
 		return m.engineError(call, "creating the container", err)
 	}

@@ -65,7 +65,7 @@ func New(o Options) *Driver {
 	if o.Subnets == "" {
 		o.Subnets = "10.213.0.0/16"
 	}
-	d := &Driver{o: o, engine: &engine{want: o.Host}, state: o.State, live: map[string]*box{}}
+	d := &Driver{o: o, engine: newEngine(o.Host), state: o.State, live: map[string]*box{}}
 	d.starts, d.ends = make(chan struct{}, o.Starts), make(chan struct{}, o.Starts)
 	if d.state == "" {
 		d.state = stateDir()

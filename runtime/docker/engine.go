@@ -25,48 +25,82 @@ const MinAPI = "1.41"
 type engine struct {
 	want string // Options.Host
 
+	asking chan struct{} // a lock that one can give up waiting for: held while it is asked for the first time
+
 	mu    sync.Mutex
 	cli   *client.Client
 	host  string // what want came to; for messages
 	known bool   // it has answered, and is new enough
 }
 
+func newEngine(want string) *engine { return &engine{want: want, asking: make(chan struct{}, 1)} }
+
 // api returns the client of an engine that has answered once and is new enough. Errors say what to do.
 func (e *engine) api(ctx context.Context) (*client.Client, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.known {
-		return e.cli, nil
+	if cli := e.answered(); cli != nil {
+		return cli, nil
 	}
-	if e.cli == nil {
-		at, err := findHost(e.want)
-		if err != nil {
-			return nil, err
-		}
-		cli, err := at.connect()
-		if err != nil {
-			return nil, fmt.Errorf("connecting to the docker engine at %s: %w", at.Host, err)
-		}
-		e.cli, e.host = cli, at.Host
+	select {
+	case e.asking <- struct{}{}:
+		defer func() { <-e.asking }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
 	}
-	ping, err := e.cli.Ping(ctx)
+	if cli := e.answered(); cli != nil {
+		return cli, nil
+	}
+	cli, err := e.client()
+	if err != nil {
+		return nil, err
+	}
+	ping, err := cli.Ping(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
 		return nil, e.explain(err)
 	}
+	at := e.name()
 	if ping.APIVersion != "" && versions.LessThan(ping.APIVersion, MinAPI) {
-		return nil, fmt.Errorf("the docker engine at %s speaks version %s of its API; evalrun needs %s: install docker 20.10 or newer", e.host, ping.APIVersion, MinAPI)
+		return nil, fmt.Errorf("the docker engine at %s speaks version %s of its API; evalrun needs %s: install docker 20.10 or newer", at, ping.APIVersion, MinAPI)
 	}
-	e.cli.NegotiateAPIVersionPing(ping)
-	if v := e.cli.ClientVersion(); versions.LessThan(v, MinAPI) { // somebody has set DOCKER_API_VERSION
+	cli.NegotiateAPIVersionPing(ping)
+	if v := cli.ClientVersion(); versions.LessThan(v, MinAPI) { // somebody has set DOCKER_API_VERSION
 		return nil, fmt.Errorf("version %s of docker's API was asked for; evalrun needs %s: unset DOCKER_API_VERSION", v, MinAPI)
 	}
 	if ping.OSType != "" && ping.OSType != "linux" {
-		return nil, fmt.Errorf("the docker engine at %s runs %s containers; evalrun needs linux containers: switch the engine over", e.host, ping.OSType)
+		return nil, fmt.Errorf("the docker engine at %s runs %s containers; evalrun needs linux containers: switch the engine over", at, ping.OSType)
 	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	e.known = true
+	return cli, nil
+}
+
+// answered is the client of an engine that has answered before, or nil.
+func (e *engine) answered() *client.Client {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.known {
+		return nil
+	}
+	return e.cli
+}
+
+// client is a client that has not asked anything yet.
+func (e *engine) client() (*client.Client, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.cli == nil {
+		at, err := findHost(e.want)
+		if err != nil {
+			return nil, err
+		}
+		if e.cli, err = at.connect(); err != nil {
+			return nil, fmt.Errorf("connecting to the docker engine at %s: %w", at.Host, err)
+		}
+		e.host = at.Host
+	}
 	return e.cli, nil
 }
 
@@ -86,33 +120,34 @@ func (e *engine) close() {
 	}
 }
 
-// explain says in plain words why an engine did not answer, and what to do.
+// explain says in plain words why an engine did not answer, and what to do. Other errors stay as they are.
 func (e *engine) explain(err error) error {
-	path, local := strings.CutPrefix(e.host, "unix://")
+	if !unreachable(err) && !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	at := e.name()
+	path, local := strings.CutPrefix(at, "unix://")
+	if local { // the client does not say why it could not connect
+		c, why := net.Dial("unix", path)
+		if why == nil {
+			c.Close()
+		} else {
+			err = why
+		}
+	}
 	switch {
-	case errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EACCES):
+	case errors.Is(err, fs.ErrPermission):
 		name := "your user"
 		if u, err := user.Current(); err == nil {
 			name = u.Username
 		}
-		return fmt.Errorf("%s may not talk to the docker engine at %s: add %s to the group docker (sudo usermod -aG docker %s, then log in again), or use sudo: %w", name, e.host, name, name, root(err))
+		return fmt.Errorf("%s may not talk to the docker engine at %s: add %s to the group docker (sudo usermod -aG docker %s, then log in again), or use sudo: %w", name, at, name, name, err)
 	case local && errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("there is no docker engine at %s: install docker, or start it (sudo systemctl start docker), or set DOCKER_HOST: %w", path, root(err))
+		return fmt.Errorf("there is no docker engine at %s: install docker, or start it (sudo systemctl start docker), or set DOCKER_HOST: %w", path, err)
 	case local && errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("the docker engine at %s does not run: start it (sudo systemctl start docker): %w", path, root(err))
-	case unreachable(err):
-		return fmt.Errorf("the docker engine at %s cannot be reached: see that it runs and that DOCKER_HOST and DOCKER_CONTEXT are right: %w", e.host, root(err))
+		return fmt.Errorf("the docker engine at %s does not run: start it (sudo systemctl start docker): %w", path, err)
 	}
-	return err
-}
-
-// root is the innermost error of a chain, without the client's own advice around it.
-func root(err error) error {
-	var ne *net.OpError
-	if errors.As(err, &ne) {
-		return ne
-	}
-	return err
+	return fmt.Errorf("the docker engine at %s cannot be reached: see that it runs and that DOCKER_HOST and DOCKER_CONTEXT are right: %w", at, err)
 }
 
 // unreachable reports whether an error says nothing about what was asked, only that nobody answered.

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -74,7 +76,8 @@ func (d *Driver) find(ctx context.Context, id string) (*box, error) {
 	b := d.boxOf(id, sandbox.Spec{
 		Owner: e.Owner, Disk: e.Disk, Orphan: time.Duration(e.Orphan), Network: e.Network, Rewire: e.Rewire, Services: map[string]sandbox.Spec{},
 	})
-	b.bridge, b.begin = e.Bridge, []string{id}
+	b.bridge = e.Bridge
+	b.begun = leftover{containers: []string{id}, volumes: slices.Collect(maps.Values(e.Volumes)), network: e.Bridge}
 	if e.Volumes != nil {
 		b.volumes = e.Volumes
 	}
@@ -82,7 +85,7 @@ func (d *Driver) find(ctx context.Context, id string) (*box, error) {
 	for name, s := range e.Services {
 		b.services[name] = newMachine(b, s.Container)
 		b.services[name].args = s.Entry
-		b.begin = append(b.begin, s.Container)
+		b.begun.containers = append(b.begun.containers, s.Container)
 		if b.services[name].key, err = hex.DecodeString(s.Key); err != nil {
 			return nil, err
 		}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,6 +27,9 @@ import (
 
 func TestMain(m *testing.M) {
 	executor.Main()
+	if path := os.Getenv("EVALRUN_TEST_STDIO"); path != "" { // what ssh starts, see TestSSH
+		stdio(path)
+	}
 	code := m.Run()
 	imports.Range(func(name, _ any) bool {
 		if cli, err := New(Options{}).engine.api(context.Background()); err == nil {
@@ -34,6 +38,20 @@ func TestMain(m *testing.M) {
 		return true
 	})
 	os.Exit(code)
+}
+
+// stdio is "docker system dial-stdio".
+func stdio(path string) {
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		os.Exit(1)
+	}
+	go func() {
+		io.Copy(c, os.Stdin)
+		c.(*net.UnixConn).CloseWrite()
+	}()
+	io.Copy(os.Stdout, c)
+	os.Exit(0)
 }
 
 // emptyImage has no files at all.
