@@ -3,6 +3,8 @@ package obs
 import (
 	"slices"
 	"strings"
+
+	"github.com/evalrun/evalrun/browsergym/py"
 )
 
 // AXOptions are those of [AXText]. Begin with [DefaultAX].
@@ -110,7 +112,7 @@ func (w *axWriter) line(n *AXNode, role, name string, indent int) {
 	b = append(b, role...)
 	if role != "generic" || name != "" {
 		b = append(b, ' ')
-		b = appendRepr(b, strip(name))
+		b = py.AppendRepr(b, py.Strip(name))
 	}
 	if n.Value != nil && n.Value.Value != nil {
 		b = append(b, " value="...)

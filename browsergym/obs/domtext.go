@@ -2,6 +2,8 @@ package obs
 
 import (
 	"strings"
+
+	"github.com/evalrun/evalrun/browsergym/py"
 )
 
 // DOMText renders a cleaned snapshot as HTML, as Beautiful Soup prints it. p may be nil when no option asks for it (else [ErrNoProperties]).
@@ -93,7 +95,7 @@ func (w *domWriter) document(d int) string {
 			if skipped {
 				break
 			}
-			tag := strings.ToLower(strip(w.s.text(at(doc.Nodes.NodeName, i))))
+			tag := strings.ToLower(py.Strip(w.s.text(at(doc.Nodes.NodeName, i))))
 			b = append(append(b, '<'), tag...)
 			if bid != "" && !w.o.hidden(w.p, bid) {
 				b = append(append(append(b, ` bid="`...), bid...), '"')

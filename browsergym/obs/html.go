@@ -4,6 +4,8 @@ import (
 	"html"
 	"slices"
 	"strings"
+
+	"github.com/evalrun/evalrun/browsergym/py"
 )
 
 // The HTML of texts is parsed as libxml2 does it and printed as Beautiful Soup does, which is not what browsers do: see the rules in the tests.
@@ -316,7 +318,7 @@ func (p *htmlParser) attributes(tag string) []htmlAttr {
 			continue
 		}
 		if tags, ok := listAttrs[name]; ok && (tags == nil || tags[tag]) {
-			value = strings.Join(strings.FieldsFunc(value, isSpace), " ")
+			value = strings.Join(strings.FieldsFunc(value, py.IsSpace), " ")
 		}
 		out = append(out, htmlAttr{name, value})
 	}

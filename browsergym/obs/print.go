@@ -3,6 +3,8 @@ package obs
 import (
 	"slices"
 	"strings"
+
+	"github.com/evalrun/evalrun/browsergym/py"
 )
 
 // shortTags have no end tag when they are empty.
@@ -29,7 +31,7 @@ func printNode(b []byte, n *htmlNode, depth int, verbatim bool) []byte {
 		raw := n.parent != nil && (n.parent.tag == "script" || n.parent.tag == "style")
 		s := n.text
 		if !verbatim {
-			if s = strip(s); s == "" {
+			if s = py.Strip(s); s == "" {
 				return b
 			}
 			b = appendIndent(b, depth)

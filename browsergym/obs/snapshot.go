@@ -1,5 +1,7 @@
 package obs
 
+import "github.com/evalrun/evalrun/browsergym/py"
+
 // A Snapshot is the answer of DOMSnapshot.captureSnapshot, as far as it is used.
 type Snapshot struct {
 	Documents []Document `json:"documents"`
@@ -108,7 +110,7 @@ func unmark(s string) (bid, rest string) {
 	}
 	bid, rest = s[len(prefix):i], s[i:]
 	for _, r := range rest { // one white space, if there is one
-		if isSpace(r) {
+		if py.IsSpace(r) {
 			rest = rest[len(string(r)):]
 		}
 		break

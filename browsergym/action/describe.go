@@ -1,0 +1,97 @@
+package action
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/evalrun/evalrun/browsergym/py"
+)
+
+// Describe tells a model what it may do. long adds a paragraph on each action, examples calls of it.
+func (s *Set) Describe(long, examples bool) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n%d kinds of actions can be taken.\n\n", len(s.specs))
+	for _, x := range s.specs {
+		b.WriteString(x.Signature() + "\n")
+		if long {
+			b.WriteString("    " + x.Doc + "\n")
+		}
+		if examples {
+			b.WriteString("    Examples:\n")
+			for _, e := range x.Examples {
+				b.WriteString("        " + e + "\n")
+			}
+			b.WriteString("\n")
+		}
+	}
+	if s.o.Single {
+		b.WriteString("One call is allowed at a time.\n Example:\n")
+	} else {
+		b.WriteString("Several calls may be given at once. They run in order, and nothing of the page is seen between them, so that more than two or three of them usually fail.\n Example:\n")
+	}
+	b.WriteString(s.example() + "\n")
+	return b.String()
+}
+
+func (s *Set) example() string {
+	for _, name := range []string{"fill", "click", "mouse_click", "keyboard_type"} {
+		if x := s.byName[name]; x != nil {
+			return x.Examples[0]
+		}
+	}
+	return s.specs[len(s.specs)-1].Examples[0]
+}
+
+// A Tool is an action as a model's tool.
+type Tool struct {
+	Name, Description string
+	Schema            json.RawMessage // of its parameters
+}
+
+// Tools are the actions as tools, a call each.
+func (s *Set) Tools(examples bool) []Tool {
+	var out []Tool
+	for _, x := range s.specs {
+		doc := x.Doc
+		if examples {
+			doc += "\n\nExamples:"
+			for _, e := range x.Examples {
+				doc += "\n- " + e
+			}
+		}
+		out = append(out, Tool{x.Name, doc, x.schema()})
+	}
+	return out
+}
+
+// schema is written by hand, so that properties keep the signature's order.
+func (s *Spec) schema() json.RawMessage {
+	var props, required []string
+	for _, p := range s.Params {
+		typ := map[string]string{"float": "number", "int": "number", "bool": "boolean"}[p.Type]
+		if typ == "" {
+			typ = "string"
+		}
+		prop := strconv.Quote(p.Name) + `:{"type":"` + typ + `"`
+		if p.Default != nil {
+			prop += `,"default":` + jsonOf(p.Default)
+		} else {
+			required = append(required, strconv.Quote(p.Name))
+		}
+		props = append(props, prop+"}")
+	}
+	return json.RawMessage(`{"type":"object","properties":{` + strings.Join(props, ",") + `},"required":[` + strings.Join(required, ",") + `]}`)
+}
+
+// jsonOf writes a default, which is one of few kinds.
+func jsonOf(v py.Value) string {
+	switch v := v.(type) {
+	case py.Str:
+		return strconv.Quote(string(v))
+	case py.Bool:
+		return strconv.FormatBool(bool(v))
+	}
+	return py.Repr(v)
+}

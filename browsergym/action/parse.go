@@ -1,0 +1,380 @@
+package action
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/evalrun/evalrun/browsergym/py"
+)
+
+// maxNesting bounds how deep values are nested.
+const maxNesting = 100
+
+// Parse finds the calls in an agent's text. Strict, the text is nothing but calls; else whatever is around them is passed over. Its errors
+// are *[Error]. Time is linear in the text.
+func Parse(text string, strict bool) ([]Call, error) {
+	p := &parser{s: py.ExpandTabs(text)}
+	if strict {
+		return p.whole()
+	}
+	var calls []Call
+	for i := 0; ; {
+		i = p.space(i)
+		if i >= len(p.s) {
+			return calls, nil
+		}
+		c, next, failed, err := p.call(i)
+		if err != nil {
+			return nil, err
+		}
+		if failed == nil {
+			calls = append(calls, c)
+			i = next
+			continue
+		}
+		// No call begins inside of a name that begins none: what follows it is the same.
+		if _, end := p.identifier(i); end > i {
+			i = end
+		} else {
+			_, n := utf8.DecodeRuneInString(p.s[i:])
+			i += n
+		}
+	}
+}
+
+type parser struct{ s string }
+
+// expected says what a strict text lacked, and where.
+type expected struct {
+	what string
+	at   int
+}
+
+// whole parses a text that is calls from end to end.
+func (p *parser) whole() ([]Call, error) {
+	var calls []Call
+	for i := 0; ; {
+		i = p.space(i)
+		if i >= len(p.s) && len(calls) > 0 {
+			return calls, nil
+		}
+		c, next, failed, err := p.call(i)
+		if err != nil {
+			return nil, err
+		}
+		if failed != nil {
+			if len(calls) > 0 {
+				failed = &expected{"end of text", i}
+			}
+			return nil, p.exception(failed)
+		}
+		calls = append(calls, c)
+		i = next
+	}
+}
+
+// exception words an error as pyparsing does.
+func (p *parser) exception(e *expected) *Error {
+	found := ""
+	switch {
+	case p.s == "":
+	case e.at >= len(p.s):
+		found = ", found end of text"
+	default:
+		_, n := utf8.DecodeRuneInString(p.s[e.at:])
+		word := 0
+		for e.at+word < len(p.s) && word < 16 && alnum(p.s[e.at+word]) {
+			word++
+		}
+		r := py.Repr(py.Str(p.s[e.at : e.at+max(n, word)]))
+		found = ", found " + strings.ReplaceAll(r, `\\`, `\`)
+	}
+	before := p.s[:min(e.at, len(p.s))]
+	line := strings.Count(before, "\n") + 1
+	col := utf8.RuneCountInString(before[strings.LastIndexByte(before, '\n')+1:]) + 1
+	return &Error{"ParseException", fmt.Sprintf("Expected %s%s  (at char %d), (line:%d, col:%d)", e.what, found, utf8.RuneCountInString(before), line, col)}
+}
+
+// space passes over white space and comments.
+func (p *parser) space(i int) int {
+	for i < len(p.s) {
+		switch p.s[i] {
+		case ' ', '\n', '\r', '\t':
+			i++
+		case '#':
+			if n := strings.IndexByte(p.s[i:], '\n'); n >= 0 {
+				i += n
+			} else {
+				return len(p.s)
+			}
+		default:
+			return i
+		}
+	}
+	return i
+}
+
+func alnum(c byte) bool {
+	return c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'z'
+}
+
+// letter reports whether an identifier may begin with r: a letter of Latin-1, or an underscore.
+func letter(r rune) bool {
+	switch {
+	case r == '_', r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r == 0xaa, r == 0xb5, r == 0xba:
+		return true
+	}
+	return r >= 0xc0 && r <= 0xff && r != 0xd7 && r != 0xf7
+}
+
+// identifier reads a name; end is i when there is none.
+func (p *parser) identifier(i int) (name string, end int) {
+	j := i
+	for j < len(p.s) {
+		r, n := utf8.DecodeRuneInString(p.s[j:])
+		if !letter(r) && (j == i || !(r >= '0' && r <= '9' || r == 0xb7)) {
+			break
+		}
+		j += n
+	}
+	return p.s[i:j], j
+}
+
+func (p *parser) is(i int, c byte) bool { return i < len(p.s) && p.s[i] == c }
+
+// call reads one call. What is no call is failed; an error is of Python itself and rejects the whole text.
+func (p *parser) call(i int) (c Call, next int, failed *expected, err error) {
+	name, j := p.identifier(i)
+	if j == i {
+		return c, i, &expected{"identifier", i}, nil
+	}
+	j = p.space(j)
+	if !p.is(j, '(') {
+		return c, i, &expected{"'('", j}, nil
+	}
+	c.Name = name
+	j++
+	var end int
+	if c.Args, end, err = p.values(j, 0); err != nil {
+		return c, i, nil, err
+	}
+	if c.Named, end, err = p.named(end); err != nil {
+		return c, i, nil, err
+	}
+	end = p.space(end)
+	if !p.is(end, ')') {
+		return c, i, &expected{"')'", end}, nil
+	}
+	return c, end + 1, nil, nil
+}
+
+// values reads as many values as there are, separated by commas; one more comma may follow. It ends behind what it could read.
+func (p *parser) values(i, depth int) (list []py.Value, end int, err error) {
+	end = i
+	for {
+		v, next, ok, err := p.value(p.space(end), depth)
+		if err != nil {
+			return nil, i, err
+		}
+		if !ok {
+			return list, end, nil
+		}
+		list = append(list, v)
+		end = next
+		comma := p.space(end)
+		if !p.is(comma, ',') {
+			return list, end, nil
+		}
+		end = comma + 1
+	}
+}
+
+func (p *parser) named(i int) (list []Named, end int, err error) {
+	end = i
+	for {
+		at := p.space(end)
+		name, j := p.identifier(at)
+		if j == at {
+			return list, end, nil
+		}
+		j = p.space(j)
+		if !p.is(j, '=') {
+			return list, end, nil
+		}
+		v, next, ok, err := p.value(p.space(j+1), 0)
+		if err != nil || !ok {
+			return list, end, err
+		}
+		list = append(list, Named{name, v})
+		end = next
+		comma := p.space(end)
+		if !p.is(comma, ',') {
+			return list, end, nil
+		}
+		end = comma + 1
+	}
+}
+
+// value reads one value at i; not ok: there is none.
+func (p *parser) value(i, depth int) (v py.Value, end int, ok bool, err error) {
+	if i >= len(p.s) {
+		return nil, i, false, nil
+	}
+	if depth > maxNesting {
+		return nil, i, false, &Error{"RecursionError", "maximum recursion depth exceeded"}
+	}
+	closing := map[byte]byte{'[': ']', '(': ')'}
+	switch c := p.s[i]; c {
+	case '"', '\'':
+		return p.str(i)
+	case '[', '(':
+		list, end, err := p.values(i+1, depth+1)
+		if err != nil {
+			return nil, i, false, err
+		}
+		end = p.space(end)
+		if !p.is(end, closing[c]) {
+			return nil, i, false, nil
+		}
+		if c == '[' {
+			return py.List(list), end + 1, true, nil
+		}
+		return py.Tuple(list), end + 1, true, nil
+	case '{':
+		return p.dict(i, depth)
+	case 'T', 'F', 'N':
+		for word, v := range map[string]py.Value{"True": py.Bool(true), "False": py.Bool(false), "None": py.None{}} {
+			if end := i + len(word); strings.HasPrefix(p.s[i:], word) && (end == len(p.s) || !alnum(p.s[end]) && p.s[end] != '_' && p.s[end] != '$') {
+				return v, end, true, nil
+			}
+		}
+		return nil, i, false, nil
+	}
+	return p.number(i)
+}
+
+func (p *parser) dict(i, depth int) (py.Value, int, bool, error) {
+	var d py.Dict
+	end := i + 1
+	for {
+		end = p.space(end)
+		if p.is(end, '}') {
+			return d, end + 1, true, nil
+		}
+		if !p.is(end, '"') && !p.is(end, '\'') {
+			return nil, i, false, nil
+		}
+		k, next, ok, err := p.str(end)
+		if err != nil || !ok {
+			return nil, i, false, err
+		}
+		next = p.space(next)
+		if !p.is(next, ':') {
+			return nil, i, false, nil
+		}
+		v, next, ok, err := p.value(p.space(next+1), depth+1)
+		if err != nil || !ok {
+			return nil, i, false, err
+		}
+		d = append(d, py.Pair{Key: string(k.(py.Str)), Value: v})
+		end = p.space(next)
+		if p.is(end, ',') {
+			end++
+		} else if !p.is(end, '}') {
+			return nil, i, false, nil
+		}
+	}
+}
+
+// str reads a string literal.
+func (p *parser) str(i int) (py.Value, int, bool, error) {
+	quote := p.s[i : i+1]
+	if triple := strings.Repeat(quote, 3); strings.HasPrefix(p.s[i:], triple) {
+		if v, end, ok, err := p.body(i+3, triple); ok || err != nil {
+			return v, end, ok, err
+		}
+	}
+	return p.body(i+1, quote)
+}
+
+// body reads a string's inside and its closing quotes.
+func (p *parser) body(i int, quote string) (py.Value, int, bool, error) {
+	for j := i; j < len(p.s); {
+		switch c := p.s[j]; {
+		case strings.HasPrefix(p.s[j:], quote):
+			s, err := py.Unquote(p.s[i:j])
+			if err != nil {
+				return nil, i, false, &Error{"SyntaxError", err.Error()}
+			}
+			return py.Str(s), j + len(quote), true, nil
+		case c == '\\':
+			switch {
+			case j+1 >= len(p.s),
+				len(quote) == 3 && p.s[j+1] == '\n',
+				len(quote) == 1 && p.s[j+1] == 'x' && (j+2 >= len(p.s) || !hex(p.s[j+2])):
+				return nil, i, false, nil
+			}
+			_, n := utf8.DecodeRuneInString(p.s[j+1:])
+			j += 1 + n
+		case len(quote) == 1 && (c == '\n' || c == '\r'):
+			return nil, i, false, nil
+		default:
+			j++
+		}
+	}
+	return nil, i, false, nil
+}
+
+func hex(c byte) bool { return c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'f' }
+
+// number reads an int or a float.
+func (p *parser) number(i int) (py.Value, int, bool, error) {
+	digits := func(j int) int {
+		for j < len(p.s) && p.s[j] >= '0' && p.s[j] <= '9' {
+			j++
+		}
+		return j
+	}
+	j := i
+	if p.is(j, '+') || p.is(j, '-') {
+		j++
+	}
+	whole := digits(j)
+	end, isFloat := whole, false
+	if p.is(whole, '.') {
+		if frac := digits(whole + 1); frac > whole+1 || whole > j {
+			end, isFloat = frac, true
+		}
+	}
+	if end == j {
+		return nil, i, false, nil
+	}
+	if k := end; p.is(k, 'e') || p.is(k, 'E') {
+		k++
+		if p.is(k, '+') || p.is(k, '-') {
+			k++
+		}
+		if d := digits(k); d > k {
+			end, isFloat = d, true
+		}
+	}
+	text := p.s[i:end]
+	if isFloat {
+		f, err := strconv.ParseFloat(text, 64)
+		if err != nil && !math.IsInf(f, 0) {
+			return nil, i, false, nil
+		}
+		return py.Float(f), end, true, nil
+	}
+	n := strings.TrimLeft(strings.TrimLeft(text, "+-"), "0")
+	switch {
+	case n == "":
+		n = "0"
+	case text[0] == '-':
+		n = "-" + n
+	}
+	return py.Int(n), end, true, nil
+}
