@@ -75,6 +75,7 @@ type Gate struct {
 	mu     sync.Mutex
 	policy Policy
 	flows  map[*flow]struct{}
+	udp    int // of the flows
 	max    int
 	closed bool
 }
@@ -254,7 +255,8 @@ func (g *Gate) connect(ctx context.Context, network string, to netip.AddrPort, h
 	f := &flow{to: to, names: names, udp: network == "udp", cut: cut}
 	g.mu.Lock()
 	why := f.judge(g.policy)
-	if why == "" && len(g.flows) >= g.max {
+	// UDP does not say when it ends, so that it could take up all the room there is.
+	if why == "" && (len(g.flows) >= g.max || f.udp && g.udp >= (g.max+1)/2) {
 		why = WhyMany
 	}
 	if why != "" || g.closed {
@@ -266,6 +268,9 @@ func (g *Gate) connect(ctx context.Context, network string, to netip.AddrPort, h
 		return nil, g.deny(host, int(to.Port()), why)
 	}
 	g.flows[f] = struct{}{}
+	if f.udp {
+		g.udp++
+	}
 	g.mu.Unlock()
 
 	dctx, cancel := context.WithTimeout(ctx, dialLimit)
@@ -279,7 +284,7 @@ func (g *Gate) connect(ctx context.Context, network string, to netip.AddrPort, h
 		cut()
 		return &tracked{Conn: c, g: g, f: f}, nil
 	}
-	delete(g.flows, f)
+	g.forget(f)
 	g.mu.Unlock()
 	cut()
 	if c != nil {
@@ -303,6 +308,14 @@ func (g *Gate) spawn(f func()) bool {
 	}
 	g.wg.Go(f)
 	return true
+}
+
+// forget takes a flow off the list. The caller holds the lock.
+func (g *Gate) forget(f *flow) {
+	delete(g.flows, f)
+	if f.udp {
+		g.udp--
+	}
 }
 
 // A flow is one connection out, or one that is being made.
@@ -338,7 +351,7 @@ func (t *tracked) Close() error {
 	err := t.Conn.Close()
 	t.once.Do(func() {
 		t.g.mu.Lock()
-		delete(t.g.flows, t.f)
+		t.g.forget(t.f)
 		t.g.mu.Unlock()
 	})
 	return err

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"gvisor.dev/gvisor/pkg/buffer"
+	"gvisor.dev/gvisor/pkg/log"
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
@@ -76,14 +77,22 @@ func wanted(p []byte) (tcpip.NetworkProtocolNumber, bool) {
 	const tcpProto, udpProto = 6, 17
 	switch {
 	case len(p) >= header.IPv4MinimumSize && p[0]>>4 == 4:
-		return ipv4.ProtocolNumber, p[9] == tcpProto || p[9] == udpProto
+		return ipv4.ProtocolNumber, (p[9] == tcpProto || p[9] == udpProto) && p[16] != 127 // no kernel sends that
 	case len(p) >= header.IPv6MinimumSize && p[0]>>4 == 6:
-		return ipv6.ProtocolNumber, p[6] == tcpProto || p[6] == udpProto
+		return ipv6.ProtocolNumber, (p[6] == tcpProto || p[6] == udpProto) && [16]byte(p[24:40]) != [16]byte{15: 1}
 	}
 	return 0, false
 }
 
+// quiet keeps the stack's remarks about strange packets off our standard error: whoever sends them would write there.
+var quiet = sync.OnceFunc(func() { log.SetTarget(silent{}) })
+
+type silent struct{}
+
+func (silent) Emit(int, log.Level, time.Time, string, ...any) {}
+
 func (t *transparent) make() (*stack.Stack, error) {
+	quiet()
 	s := stack.New(stack.Options{
 		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol, ipv6.NewProtocol},
 		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocol, udp.NewProtocol},
@@ -174,7 +183,11 @@ func (t *transparent) datagram(r *udp.ForwarderRequest) bool {
 		return true
 	}
 	in := gonet.NewUDPConn(&q, ep)
-	if !t.g.spawn(func() { relayDatagrams(in, out) }) {
+	idle := udpIdle
+	if to.Port() == dnsPort { // a question and its answer
+		idle = dnsIdle
+	}
+	if !t.g.spawn(func() { relayDatagrams(in, out, idle) }) {
 		in.Close()
 		out.Close()
 	}
@@ -182,35 +195,40 @@ func (t *transparent) datagram(r *udp.ForwarderRequest) bool {
 }
 
 // relayDatagrams copies both ways until nothing has come from either side for a while.
-func relayDatagrams(in, out net.Conn) {
+func relayDatagrams(in, out net.Conn, idle time.Duration) {
 	defer in.Close()
 	defer out.Close()
-	copyAll := func(dst, src net.Conn) {
-		b := make([]byte, 64<<10)
+	later := func() {
+		end := time.Now().Add(idle)
+		in.SetReadDeadline(end)
+		out.SetReadDeadline(end)
+	}
+	half := func(dst, src net.Conn) {
+		b := buffers.Get().(*[]byte)
+		defer buffers.Put(b)
 		for {
-			n, err := src.Read(b)
+			n, err := src.Read(*b)
 			if err != nil {
 				break
 			}
-			end := time.Now().Add(udpIdle)
-			src.SetReadDeadline(end)
-			dst.SetReadDeadline(end)
-			if _, err := dst.Write(b[:n]); err != nil {
+			if n == len(*b) { // cut short: no packet of ours is as long
+				continue
+			}
+			later()
+			if _, err := dst.Write((*b)[:n]); err != nil {
 				break
 			}
 		}
 		in.Close()
 		out.Close()
 	}
-	end := time.Now().Add(udpIdle)
-	in.SetReadDeadline(end)
-	out.SetReadDeadline(end)
+	later()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		copyAll(out, in)
+		half(out, in)
 	}()
-	copyAll(in, out)
+	half(in, out)
 	<-done
 }
 
