@@ -368,7 +368,7 @@ func (r *runner) count(job Job, v record.Verdict, lasting bool) {
 	pause := false
 	switch v.Status {
 	case record.Infra, record.Provider:
-		if lasting { // the task's own trouble, which says nothing about the arm's next trial
+		if lasting || v.Error != nil && v.Error.Class == "task" { // the task's own trouble, which says nothing about the arm's next trial
 			break
 		}
 		r.inRow[job.Arm]++

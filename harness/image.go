@@ -142,7 +142,13 @@ type errImage struct {
 	err  error
 }
 
-func (e *errImage) Error() string { return "image " + e.name + ": " + e.err.Error() }
+func (e *errImage) Error() string {
+	var sb *sandbox.Error
+	if errors.As(e.err, &sb) && strings.Contains(sb.Err.Error(), e.name) { // it says by itself what was being made
+		return sb.Err.Error()
+	}
+	return "image " + e.name + ": " + e.err.Error()
+}
 func (e *errImage) Unwrap() error { return e.err }
 
 // imageFault says what an image that could not be made ready means. It is no evidence about an agent, whosever fault it is; and it is not

@@ -77,7 +77,7 @@ func TestImages(t *testing.T) {
 		if v.Status != record.Infra || v.Error == nil || v.Error.Phase != "image" || v.Error.Class != "image" {
 			t.Fatalf("a broken build: %+v", v)
 		}
-		if !strings.Contains(v.Error.Text, "image broken: ") || !strings.HasSuffix(v.Error.Text, "no rule to make target") || len(v.Error.Text) > 3<<10 {
+		if !strings.HasPrefix(v.Error.Text, "building broken: ") || !strings.HasSuffix(v.Error.Text, "no rule to make target") || len(v.Error.Text) > 3<<10 {
 			t.Errorf("its text: %s", v.Error.Text)
 		}
 		r, err := store.Open(t.Context(), v.Error.Detail)

@@ -10,6 +10,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/wire"
+	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
 var update = flag.Bool("update", false, "write the golden files of scripts anew")
@@ -18,6 +19,23 @@ func TestMain(m *testing.M) {
 	wire.Init() // the test program is its own executor, as evalrun is
 	testscript.Main(m, map[string]func(){"evalrun": main})
 }
+
+// dockerHere reports whether scripts may use docker. Where they shall, it has to be there, with the images of the tests.
+var dockerHere = func(t *testing.T) (bool, error) {
+	if os.Getenv("EVALRUN_TEST_DOCKER") != "1" {
+		return false, nil
+	}
+	d, err := wire.OpenDriver(t.Context(), "docker")
+	if err != nil {
+		return false, fmt.Errorf("EVALRUN_TEST_DOCKER is set, but: %w", err)
+	}
+	if _, err := d.Prepare(t.Context(), sandbox.Image{Ref: testImage}); err != nil {
+		return false, fmt.Errorf("EVALRUN_TEST_DOCKER is set, but image %s is not there (scripts/test-images makes it): %w", testImage, err)
+	}
+	return true, nil
+}
+
+const testImage = "evalrun-test/bookworm:1"
 
 // TestScripts runs what a user types through the true main.
 func TestScripts(t *testing.T) {
@@ -34,7 +52,11 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Condition: func(cond string) (bool, error) {
-			if cond != "local" {
+			switch cond {
+			case "local":
+			case "docker":
+				return dockerHere(t)
+			default:
 				return false, fmt.Errorf("unknown condition %q", cond)
 			}
 			_, err := wire.OpenDriver(t.Context(), "local")

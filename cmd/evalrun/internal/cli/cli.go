@@ -196,7 +196,7 @@ func (a *app) finish(c *cli.Command) {
 	switch c.ArgsUsage { // which says of what kind they are
 	case "FILE.yaml | BENCHMARK…":
 		a.completes(c, sourceWords)
-	case "BENCHMARK", "BENCHMARK TASK":
+	case "BENCHMARK", "BENCHMARK TASK", "PATH | BENCHMARK":
 		a.completes(c, benchmarkWords)
 	case "RUN", "RUN [RUN…]", "[RUN…]":
 		a.completes(c, runWords)

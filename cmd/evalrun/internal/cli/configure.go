@@ -115,6 +115,9 @@ func (a *app) configure(args []string, o *configOptions) (*config.Effective, err
 	if err != nil {
 		return nil, err
 	}
+	if args, err = recognised(args); err != nil {
+		return nil, err
+	}
 	dir, err := os.Getwd()
 	if err != nil {
 		return nil, err

@@ -1,12 +1,10 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"regexp"
 	"strings"
 	"text/tabwriter"
@@ -18,7 +16,6 @@ import (
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/wire"
 	"github.com/evalrun/evalrun/datasets"
 	"github.com/evalrun/evalrun/harness/record"
-	"github.com/evalrun/evalrun/harness/rundir"
 )
 
 func (a *app) tasksCommand() *cli.Command {
@@ -168,106 +165,4 @@ func (a *app) noTask(ctx context.Context, bench, id string) error {
 		}
 	}
 	return usage(hint, "benchmark %s has no task %q", bench, id)
-}
-
-func (a *app) tasksCheck() *cli.Command {
-	var o configOptions
-	var p playOptions
-	var out string
-	return &cli.Command{
-		Name:      "check",
-		Usage:     "check that the known solutions earn the full score and doing nothing does not",
-		ArgsUsage: "BENCHMARK",
-		Description: `Runs oracle and nop over the tasks. A task whose oracle scores below 1, or whose nop scores 1, is named, and the exit code is 4.
-With --out the run folder is kept; else only what failed is.
-
-Examples:
-   evalrun tasks check quickstart
-   evalrun tasks check tasks:mine/tasks.yaml --ids 'new-*' -o check`,
-		Flags: append(append(o.flags(), p.flags()...), &cli.StringFlag{Name: "out", Aliases: []string{"o"}, Usage: "run `FOLDER` that is kept", Destination: &out}),
-		Action: func(ctx context.Context, cmd *cli.Command) error {
-			if _, err := one(cmd, "benchmark"); err != nil {
-				return err
-			}
-			if len(o.agents)+len(o.models) > 0 {
-				return usage("to run other agents use evalrun run", "tasks check runs oracle and nop; it takes no --agent and no --model")
-			}
-			return a.check(ctx, cmd.Args().Slice(), &o, &p, out)
-		},
-	}
-}
-
-func (a *app) check(ctx context.Context, args []string, o *configOptions, p *playOptions, out string) (err error) {
-	if err := a.checkPlay(p); err != nil {
-		return err
-	}
-	o.agents = []string{"oracle", "nop"}
-	eff, err := a.configure(args, o)
-	if err != nil {
-		return err
-	}
-	ready, err := wire.Prepare(ctx, eff, nil, a.options())
-	if err != nil {
-		return &exitError{ExitUsage, err, ""}
-	}
-	defer closing(ready, &err)
-	keep := out != ""
-	if !keep {
-		tmp, err := os.MkdirTemp("", "evalrun-check-")
-		if err != nil {
-			return err
-		}
-		out = tmp
-	}
-	d, err := rundir.Create(out, ready.Plan)
-	if err != nil {
-		return folderError(err)
-	}
-	defer func() {
-		closing(d, &err)
-		if !keep && err == nil {
-			err = os.RemoveAll(out)
-		}
-	}()
-	outcome, err := a.begin(ctx, ready, d, p, nil)
-	if err != nil {
-		return err
-	}
-	if outcome.Reason != "done" {
-		return &exitError{ExitStopped, errors.New("the check was stopped"), "go on with: evalrun resume " + rel(out)}
-	}
-	res, err := wire.Check(d)
-	if err != nil {
-		return err
-	}
-	if p.json {
-		b, err := json.MarshalIndent(res, "", "  ")
-		if err != nil {
-			return err
-		}
-		if _, err := a.Stdout.Write(append(b, '\n')); err != nil {
-			return err
-		}
-	} else {
-		a.printCheck(res)
-	}
-	if len(res.Problems) > 0 {
-		return &exitError{ExitGate, nil, ""}
-	}
-	return nil
-}
-
-func (a *app) printCheck(r wire.CheckResult) {
-	var b bytes.Buffer
-	for _, p := range r.Problems {
-		fmt.Fprintf(&b, "%s: %s\n", progress.Clean(p.Task), progress.Clean(p.What))
-	}
-	fmt.Fprintf(&b, "oracle: %d of %d tasks at full score; nop: %d of %d\n", r.Oracle, r.Tasks, r.Nop, r.Tasks)
-	switch n := len(r.Problems); {
-	case n == 0:
-		fmt.Fprintln(&b, "sound")
-	default:
-		fmt.Fprintf(&b, "%d problems; look at one with: evalrun show %s --trial ID\n", n, rel(r.Run))
-	}
-	a.Stdout.Write(b.Bytes())
 }

@@ -3,8 +3,12 @@ package wire
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
+	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
 	"github.com/evalrun/evalrun/harness"
 	"github.com/evalrun/evalrun/harness/journal"
@@ -28,79 +32,260 @@ func Tasks(ctx context.Context, eff *config.Effective) (*record.Plan, error) {
 	return r.Plan, nil
 }
 
-// A CheckResult says whether a benchmark is sound here.
+// A CheckResult says whether a benchmark's tasks are sound here.
 type CheckResult struct {
 	Run      string         `json:"run"`
 	Tasks    int            `json:"tasks"`
-	Oracle   int            `json:"oracle"` // trials at full score
+	Times    int            `json:"times"` // how often each was played, by each of both
+	Sound    int            `json:"sound"`
+	Unsound  int            `json:"unsound"`
+	Skipped  int            `json:"skipped"` // cannot run here, so nothing is known of them
+	Oracle   int            `json:"oracle"`  // trials at full score
 	Nop      int            `json:"nop"`
 	Problems []CheckProblem `json:"problems"`
 }
 
-// A CheckProblem is a task that is not sound, or could not be checked.
+// Kinds of problems. All but CheckSkipped make a task unsound.
+const (
+	CheckUnreadable = "cannot be read"
+	CheckNoTest     = "no test"
+	CheckNoSolution = "no solution"
+	CheckImage      = "no image" // it can be neither built nor pulled
+	CheckBuild      = "build fails"
+	CheckSetup      = "set-up fails"
+	CheckOracle     = "oracle below 1"
+	CheckNop        = "nop above 0"
+	CheckNoReward   = "no reward"
+	CheckTimeout    = "time-out"
+	CheckFlaky      = "flaky"
+	CheckGrader     = "grader fails"
+	CheckMachine    = "machine fails" // of ours, as far as can be told
+	CheckUndecided  = "not decided"
+	CheckSkipped    = "skipped"
+)
+
+// A CheckProblem is what is wrong with a task.
 type CheckProblem struct {
 	Benchmark string `json:"benchmark"`
 	Task      string `json:"task"`
-	Trial     string `json:"trial"`
+	Kind      string `json:"kind"`
 	What      string `json:"what"`
+	Trial     string `json:"trial"` // an example
 }
 
-// full is what counts as the full score; graders add up fractions.
-const full = 1 - 1e-9
+// full is what counts as the full score, and as none; graders add up fractions.
+const (
+	full    = 1 - 1e-9
+	nothing = 1e-9
+)
+
+// A checked is one task's trials of one arm.
+type checked struct {
+	arm      record.Arm
+	trials   []string
+	verdicts []*judged
+}
+
+// A judged is a trial's verdict, with the tests that it did not pass.
+type judged struct {
+	record.Verdict
+	tests  int
+	failed []string
+}
 
 // Check judges a finished run of oracle and nop.
 func Check(d *rundir.Dir) (CheckResult, error) {
 	p := d.Plan()
-	res := CheckResult{Run: d.Path(), Tasks: len(p.Tasks) * p.Repeats, Problems: []CheckProblem{}}
-	verdicts := map[string]record.Verdict{}
-	for e, err := range journal.Control(d.Journal()) {
-		if err != nil {
-			return res, err
-		}
-		if e.Kind != record.KindVerdict {
-			continue
-		}
-		var v record.Verdict
-		if err := json.Unmarshal(e.Data, &v); err != nil {
-			return res, fmt.Errorf("verdict of trial %s: %w", e.Trial, err)
-		}
-		if v.Final {
-			verdicts[e.Trial] = v
-		}
+	res := CheckResult{Run: d.Path(), Tasks: len(p.Tasks), Times: p.Repeats, Problems: []CheckProblem{}}
+	verdicts, err := finals(d)
+	if err != nil {
+		return res, err
 	}
 	for _, t := range p.Tasks {
-		for rep := 1; rep <= p.Repeats; rep++ {
-			for _, a := range p.Arms {
+		var found []CheckProblem
+		for _, a := range p.Arms {
+			c := checked{arm: a}
+			for rep := 1; rep <= p.Repeats; rep++ {
 				id := record.TrialID(a.ID, t.Digest, rep)
-				v, ok := verdicts[id]
-				what := ""
-				reached := v.Reward != nil && *v.Reward >= full
-				switch {
-				case !ok:
-					what = a.Name + " was not decided"
-				case v.Status != record.Scored:
-					what = fmt.Sprintf("%s: %s", a.Name, v.Status)
-					if v.Error != nil {
-						what += " in " + v.Error.Phase + ": " + v.Error.Text
+				c.trials, c.verdicts = append(c.trials, id), append(c.verdicts, verdicts[id])
+				if v := verdicts[id]; v != nil && v.Reward != nil && *v.Reward >= full {
+					if a.Agent == "oracle" {
+						res.Oracle++
+					} else {
+						res.Nop++
 					}
-				case a.Agent == "oracle" && !reached:
-					what = fmt.Sprintf("the oracle scores %s", score(v.Reward))
-				case a.Agent == "nop" && reached:
-					what = "doing nothing earns the full score"
 				}
-				switch {
-				case a.Agent == "oracle" && reached:
-					res.Oracle++
-				case a.Agent == "nop" && reached:
-					res.Nop++
-				}
-				if what != "" {
-					res.Problems = append(res.Problems, CheckProblem{t.Benchmark, t.ID, id, what})
+			}
+			if x := c.judge(); x != nil {
+				x.Benchmark, x.Task = t.Benchmark, t.ID
+				// What keeps both from being played is told once.
+				if !slices.ContainsFunc(found, func(y CheckProblem) bool { return x.Kind == y.Kind && x.Kind != CheckFlaky && x.Kind != CheckNoReward }) {
+					found = append(found, *x)
 				}
 			}
 		}
+		switch {
+		case len(found) == 0:
+			res.Sound++
+		case !slices.ContainsFunc(found, func(x CheckProblem) bool { return x.Kind != CheckSkipped }):
+			res.Skipped++
+		default:
+			res.Unsound++
+		}
+		res.Problems = append(res.Problems, found...)
 	}
 	return res, nil
+}
+
+// finals are the deciding verdicts of a run, by trial.
+func finals(d *rundir.Dir) (map[string]*judged, error) {
+	out, open := map[string]*judged{}, map[string]*judged{}
+	for e, err := range journal.Control(d.Journal()) {
+		if err != nil {
+			return nil, err
+		}
+		v := open[e.Trial]
+		switch e.Kind {
+		case record.KindAttempt:
+			open[e.Trial] = &judged{}
+		case record.KindResult:
+			var r record.Result
+			if err := json.Unmarshal(e.Data, &r); err != nil || v == nil {
+				continue // the verdict will be judged without it
+			}
+			v.tests += len(r.Tests)
+			for _, t := range r.Tests {
+				if t.Status != "passed" && t.Status != "skipped" {
+					v.failed = append(v.failed, t.Name)
+				}
+			}
+		case record.KindVerdict:
+			if v == nil {
+				continue
+			}
+			if err := json.Unmarshal(e.Data, &v.Verdict); err != nil {
+				return nil, fmt.Errorf("verdict of trial %s: %w", e.Trial, err)
+			}
+			if delete(open, e.Trial); v.Final {
+				out[e.Trial] = v
+			}
+		}
+	}
+	return out, nil
+}
+
+// judge says what is wrong with one task as one arm played it; nil: nothing.
+func (c *checked) judge() *CheckProblem {
+	var first *CheckProblem
+	var grades []string
+	for i, v := range c.verdicts {
+		kind, what := c.one(v)
+		if kind == "" || kind == CheckOracle || kind == CheckNop || kind == CheckNoReward {
+			grades = append(grades, score(v.Reward))
+		}
+		if kind != "" && first == nil {
+			first = &CheckProblem{Kind: kind, What: what, Trial: c.trials[i]}
+		}
+	}
+	if slices.ContainsFunc(grades, func(g string) bool { return g != grades[0] }) {
+		return &CheckProblem{Kind: CheckFlaky, What: fmt.Sprintf("%s scores %s", c.arm.Name, strings.Join(grades, ", then ")), Trial: first.trialOr(c.trials[0])}
+	}
+	return first
+}
+
+func (x *CheckProblem) trialOr(id string) string {
+	if x == nil {
+		return id
+	}
+	return x.Trial
+}
+
+// one judges one trial: what is wrong, and why.
+func (c *checked) one(v *judged) (kind, what string) {
+	name := c.arm.Name
+	switch {
+	case v == nil:
+		return CheckUndecided, name + " was not decided"
+	case v.Status != record.Scored:
+		return c.notScored(v)
+	}
+	reached, oracle := v.Reward != nil && *v.Reward >= full, c.arm.Agent == "oracle"
+	why := reasons(v)
+	switch {
+	case oracle && reached, !oracle && (v.Reward == nil || *v.Reward <= nothing):
+		return "", ""
+	case !oracle:
+		if reached {
+			return CheckNop, "doing nothing earns the full score"
+		}
+		return CheckNop, "doing nothing earns " + score(v.Reward)
+	case v.End == record.Limit && v.Limit == "time":
+		return CheckTimeout, "the known solution ran out of time" + why
+	case isTimeout(v):
+		return CheckTimeout, "of the grading, after the known solution" + why
+	case slices.Contains(v.Flags, benchmarks.FlagNoReward):
+		return CheckNoReward, "after the known solution" + why
+	case v.End == record.Broke && v.Error != nil:
+		return CheckOracle, "the known solution broke: " + v.Error.Text
+	}
+	return CheckOracle, fmt.Sprintf("the oracle scores %s%s", score(v.Reward), why)
+}
+
+func (c *checked) notScored(v *judged) (kind, what string) {
+	f := v.Error
+	if f == nil {
+		return CheckMachine, c.arm.Name + ": " + string(v.Status)
+	}
+	what = f.Text
+	switch {
+	case v.Status == record.Skipped && f.Class == "task":
+		if strings.Contains(what, "no test") {
+			return CheckNoTest, what
+		}
+		return CheckUnreadable, what
+	case v.Status == record.Skipped && f.Class == "agent":
+		if strings.Contains(strings.ToLower(what), "solution") {
+			return CheckNoSolution, what
+		}
+		return CheckSkipped, what
+	case v.Status == record.Skipped:
+		return CheckSkipped, what
+	case f.Class == "timeout":
+		return CheckTimeout, what
+	case f.Phase == "image" && strings.Contains(what, "building"):
+		return CheckBuild, what
+	case f.Phase == "image":
+		return CheckImage, what
+	case f.Class == "task":
+		return CheckSetup, what
+	case v.Status == record.Grader:
+		return CheckGrader, what
+	}
+	return CheckMachine, fmt.Sprintf("%s: %s in %s: %s", c.arm.Name, v.Status, f.Phase, what)
+}
+
+// reasons are what the grader says about its primary score, else which tests were not passed.
+func reasons(v *judged) string {
+	for _, s := range v.Scores {
+		if s.Primary && s.Why != "" {
+			return ": " + s.Why
+		}
+	}
+	if len(v.failed) > 0 {
+		return fmt.Sprintf(": %d of %s not passed: %s", len(v.failed), count(v.tests, "test"), some(v.failed))
+	}
+	return ""
+}
+
+// isTimeout reports whether a grader that gave no reward says that its time was up.
+func isTimeout(v *judged) bool {
+	for _, f := range v.Flags {
+		if strings.Contains(f, "timeout") {
+			return true
+		}
+	}
+	why := reasons(v)
+	return slices.Contains(v.Flags, benchmarks.FlagNoReward) && (strings.Contains(why, "Timeout") || strings.Contains(why, "timed out") || strings.Contains(why, "took longer"))
 }
 
 func score(x *float64) string {
@@ -109,3 +294,6 @@ func score(x *float64) string {
 	}
 	return fmt.Sprintf("%g", *x)
 }
+
+// ErrNoTasks: nothing that lies at a path looks like tasks.
+var ErrNoTasks = errors.New("no tasks are there: looked for task.toml (Harbor), task.yaml (Terminal-Bench), dataset.toml, registry.json and tasks.yaml, here and two folders down")
