@@ -61,6 +61,11 @@ func (b *Benchmark) Grade(ctx context.Context, h benchmarks.Host, t datasets.Tas
 
 // apply writes what was found into a result. With fail, tampering makes the score 0.
 func (f *findings) apply(res benchmarks.Result, fail bool) benchmarks.Result {
+	return f.applied(res, fail, tampering)
+}
+
+// applied takes some flags for tampering.
+func (f *findings) applied(res benchmarks.Result, fail bool, tampering []string) benchmarks.Result {
 	res.Flags = addFlags(res.Flags, f.flags...)
 	p := res.Primary()
 	if p == nil || len(f.notes) == 0 {

@@ -206,16 +206,19 @@ func (v *verification) run(ctx context.Context, args []string) (res benchmarks.R
 	if err != nil {
 		return res, err
 	}
-	kept := struct {
-		Code     int         `json:"code"`
-		TimedOut bool        `json:"timed_out,omitempty"`
-		Output   *event.Blob `json:"output,omitempty"`
-		Found    []string    `json:"found,omitempty"`
-		Left     bool        `json:"left,omitempty"` // processes of the agent's ran beside it
-	}{x.Code, x.TimedOut, blob, v.found.notes, v.left}
+	kept := verified{x.Code, x.TimedOut, blob, v.found.notes, v.left}
 	var last tail
 	last.Write(out.Bytes())
 	return res, remark(ctx, v.h.Log(), "verifier", "the verifier "+ended(x, limit)+": "+last.String(), kept)
+}
+
+// verified is what the log keeps of a verifier.
+type verified struct {
+	Code     int         `json:"code"`
+	TimedOut bool        `json:"timed_out,omitempty"`
+	Output   *event.Blob `json:"output,omitempty"`
+	Found    []string    `json:"found,omitempty"`
+	Left     bool        `json:"left,omitempty"` // processes of the agent's ran beside it
 }
 
 // environ are the verifier's own variables; there are none of the agent's making.

@@ -3,10 +3,12 @@ package compose
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"io/fs"
 	"maps"
 	"path"
 	"strings"
+	"time"
 
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
@@ -320,6 +322,10 @@ func (r *reader) health(n *node) *sandbox.Health {
 				r.bad(f.place, "healthcheck: unknown key %q", f.name)
 			}
 		}
+	}
+	// An engine checks for the first time when an interval has passed, and only then counts failures. To look earlier costs nothing.
+	if first := cmp.Or(h.Interval, 30*time.Second); h.StartPeriod < first {
+		h.StartPeriod, h.StartInterval = first, cmp.Or(h.StartInterval, time.Second)
 	}
 	return h
 }
