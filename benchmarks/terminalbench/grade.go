@@ -5,14 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io/fs"
 	"path"
 	"slices"
 	"strings"
-	"testing/fstest"
 	"time"
 
 	"github.com/evalrun/evalrun/benchmarks"
+	"github.com/evalrun/evalrun/benchmarks/harbor"
 	"github.com/evalrun/evalrun/benchmarks/score"
 	"github.com/evalrun/evalrun/datasets"
 	"github.com/evalrun/evalrun/harness/record"
@@ -34,78 +33,78 @@ func (b *Benchmark) Grade(ctx context.Context, h benchmarks.Host, dt datasets.Ta
 	if err != nil {
 		return benchmarks.Result{}, err
 	}
-	m, ok := live.(benchmarks.Machiner)
-	if !ok || m.Started() == nil {
+	g, ok := live.(*game)
+	if !ok || g == nil || g.Started() == nil {
 		return benchmarks.Result{}, benchmarks.ErrNeedsLive
 	}
 	var d data
 	if len(ev.Data) > 0 {
 		if err := json.Unmarshal(ev.Data, &d); err != nil {
-			return benchmarks.Result{}, err
+			return benchmarks.Result{}, fmt.Errorf("reading the evidence: %w", err)
 		}
 	}
-	x := &grading{task: t, sb: m.Started(), d: d, limit: b.o.testTime(t.TestTime)}
-	return x.run(ctx, dt.Files)
+	x := &grading{h: h, task: t, sb: g.Started(), guard: g.guard, d: d, limit: b.o.testTime(t.TestTime)}
+	res, err := x.run(ctx)
+	if err != nil {
+		return res, err
+	}
+	return x.guard.Apply(res, d.Integrity == "fail", FlagSummaries, FlagConflict), nil
 }
 
 type grading struct {
+	h     benchmarks.Host
 	task  *Task
 	sb    sandbox.Sandbox
+	guard *harbor.Shared
 	d     data
 	limit time.Duration // of all test scripts together
 }
 
-func (x *grading) run(ctx context.Context, files fs.FS) (benchmarks.Result, error) {
-	if err := x.put(ctx, files); err != nil {
+func (x *grading) run(ctx context.Context) (benchmarks.Result, error) {
+	refused, err := x.guard.Begin(ctx)
+	if err != nil {
 		return benchmarks.Result{}, err
 	}
+	if refused != "" {
+		return verdict(0, nil, refused, benchmarks.FlagNoReward), nil
+	}
 	out := &bytes.Buffer{}
+	exit, err := x.scripts(ctx, out)
+	if err != nil {
+		return benchmarks.Result{}, err
+	}
+	// Nothing is to write from here on.
+	if err := x.sb.KillAll(ctx); err != nil {
+		return benchmarks.Result{}, err
+	}
+	if err := x.guard.End(ctx); err != nil {
+		return benchmarks.Result{}, err
+	}
+	res := x.judge(out.String())
+	if exit.TimedOut {
+		res = verdict(0, res.Tests, fmt.Sprintf("test_timeout: the tests ran longer than %v", x.limit), benchmarks.FlagNoReward, FlagTimeout)
+	}
+	return res, x.guard.Remark(ctx, x.h.Log(), "the tests ended with: "+ending(out.String()), exit, out.Bytes())
+}
+
+// scripts runs the test scripts, one after the other, as root or, for tasks that ask for the agent's shell, as the agent's user where the
+// agent was. Shells of actions do not outlive them, so there is no more of a shell to share.
+func (x *grading) scripts(ctx context.Context, out *bytes.Buffer) (exit sandbox.Exit, err error) {
 	began := time.Now()
 	for _, name := range x.task.TestScripts {
 		c := sandbox.Command{
 			Args: []string{"bash", "--noprofile", "--norc", testsDir + "/" + path.Base(name)}, User: "root",
 			Env: map[string]string{"TERM": "xterm-256color"}, Stdout: out, Limit: maxOutput, FullLimit: -1,
-			Timeout: x.limit - time.Since(began),
+			Timeout: max(x.limit-time.Since(began), time.Millisecond),
 		}
 		if x.task.SameShell {
 			c.User, c.Dir = "", x.d.Where
 		}
-		if c.Timeout <= 0 {
-			return x.timeout(), nil
-		}
-		exit, err := x.sb.Exec(ctx, c)
-		if err != nil {
-			return benchmarks.Result{}, err
-		}
-		if exit.TimedOut {
-			return x.timeout(), nil
+		if exit, err = x.sb.Exec(ctx, c); err != nil || exit.TimedOut {
+			break
 		}
 	}
-	return x.judge(out.String()), nil
-}
-
-// put puts what is in tests, and the scripts beside it, into /tests.
-func (x *grading) put(ctx context.Context, files fs.FS) error {
-	if tests, err := fs.Sub(files, "tests"); err == nil {
-		if _, err := fs.Stat(tests, "."); err == nil {
-			if err := x.sb.Put(ctx, testsDir, tests); err != nil {
-				return err
-			}
-		}
-	}
-	scripts := fstest.MapFS{}
-	for _, name := range x.task.TestScripts {
-		text, err := readText(files, name)
-		if err != nil {
-			return &benchmarks.TaskError{Task: x.task.ID, Err: err}
-		}
-		scripts[path.Base(name)] = &fstest.MapFile{Data: unix(text), Mode: 0o755}
-	}
-	return x.sb.Put(ctx, testsDir, scripts)
-}
-
-func (x *grading) timeout() benchmarks.Result {
-	return verdict(0, nil, fmt.Sprintf("test_timeout: the tests ran longer than %v", x.limit), benchmarks.FlagNoReward, FlagTimeout)
+	return exit, err
 }
 
 // judge reads the tests' output.

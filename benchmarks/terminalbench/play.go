@@ -3,14 +3,13 @@ package terminalbench
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io/fs"
-	"path"
-	"strings"
-	"testing/fstest"
 
 	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/benchmarks/episode"
+	"github.com/evalrun/evalrun/benchmarks/harbor"
 	"github.com/evalrun/evalrun/datasets"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
@@ -18,9 +17,11 @@ import (
 // A game is an episode of a task: one stage, in the machine that is then graded.
 type game struct {
 	episode.Base
-	task *Task
-	o    benchmarks.Options
-	dirs []string
+	task  *Task
+	o     benchmarks.Options
+	dirs  []string
+	tests fs.FS // what goes to /tests
+	guard *harbor.Shared
 }
 
 // Open starts the machine with its sidecars, so that a fault of the task shows before the agent begins.
@@ -34,6 +35,9 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, dt datasets.Tas
 		return nil, &benchmarks.TaskError{Task: dt.ID, Err: err}
 	}
 	g := &game{task: t, o: o, dirs: m.dirs}
+	if g.tests, err = harbor.Tests(dt.Files, "tests", t.TestScripts...); err != nil {
+		return nil, &benchmarks.TaskError{Task: dt.ID, Err: fmt.Errorf("reading the tests: %w", err)}
+	}
 	g.Host, g.Spec, g.Setup = h, &m.spec, g.ready
 	g.Stages = []benchmarks.Stage{{
 		Goal: episode.Say(t.Instruction),
@@ -47,21 +51,22 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, dt datasets.Tas
 	return g, nil
 }
 
-// ready makes the folders that v1 mounts from the host, for everybody to write to, and asks where the image's commands begin.
+// ready makes the folders that v1 mounts from the host, for everybody to write to, asks where the image's commands begin, and has the
+// machine remember what the tests depend on.
 func (g *game) ready(ctx context.Context, sb sandbox.Sandbox) error {
 	if g.Spec.Dir == "" {
-		dir, err := workingDir(ctx, sb)
+		dir, err := harbor.WorkingDir(ctx, sb)
 		if err != nil {
 			return err
 		}
 		g.Spec.Dir = dir
 	}
-	for _, dir := range g.dirs {
-		if err := sb.Put(ctx, dir, fstest.MapFS{".": {Mode: fs.ModeDir | 0o777}}); err != nil {
-			return err
-		}
+	if err := harbor.MakeOpen(ctx, sb, g.dirs...); err != nil {
+		return err
 	}
-	return nil
+	var err error
+	g.guard, err = harbor.Watch(ctx, sb, g.Spec.Dir, g.tests)
+	return err
 }
 
 // data is what evidence says beside the answer.
@@ -78,16 +83,4 @@ func (g *game) Collect(_ context.Context, ans agent.Answer) (benchmarks.Evidence
 	}
 	raw, err := json.Marshal(d)
 	return benchmarks.Evidence{Stage: g.Index(), Answer: ans, Data: raw}, err
-}
-
-func workingDir(ctx context.Context, sb sandbox.Sandbox) (string, error) {
-	var out strings.Builder
-	x, err := sb.Exec(ctx, sandbox.Command{Args: []string{"/bin/sh", "-c", "pwd"}, Stdout: &out, Limit: 8 << 10, FullLimit: -1})
-	if err != nil {
-		return "", err
-	}
-	if dir := strings.TrimSuffix(out.String(), "\n"); x.Code == 0 && path.IsAbs(dir) {
-		return dir, nil
-	}
-	return "/", nil
 }
