@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
@@ -133,6 +134,9 @@ func (d *Driver) list(ctx context.Context, cli *client.Client) (map[string]*foun
 	return out, nil
 }
 
+// keepForeign is how long the file of a sandbox on another engine is kept, when its owner is dead.
+const keepForeign = 24 * time.Hour
+
 // tidy removes the files of sandboxes that are no more.
 func (d *Driver) tidy(found map[string]*found, gone map[string]bool, alive func(sandbox.Owner) bool) {
 	if private(d.state) != nil {
@@ -145,8 +149,11 @@ func (d *Driver) tidy(found map[string]*found, gone map[string]bool, alive func(
 			continue
 		}
 		e, err := d.recall(id)
-		if err == nil && (e.Host != d.engine.name() || alive(e.Owner)) {
-			continue // of another engine, or it is being made
+		if err == nil && alive(e.Owner) {
+			continue // it is being made
+		}
+		if fi, _ := f.Info(); err == nil && e.Host != d.engine.name() && fi != nil && time.Since(fi.ModTime()) < keepForeign {
+			continue // of another engine, which may still have it
 		}
 		os.Remove(filepath.Join(d.state, f.Name()))
 	}
