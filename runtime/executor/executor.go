@@ -54,6 +54,10 @@ type Options struct {
 // standard input and output (no terminal), and a program by the name of "evalrun-init" is what it must be called.
 const Container = server.Container
 
+// OwnPids is how many processes and threads of ours may be in a machine beside what its commands start: process 1, and a supervisor for
+// each command. Drivers add it to a limit that counts them all.
+const OwnPids = 40
+
 // New starts to speak over rw and tells the executor its configuration. The client owns rw from now on, also on error.
 func New(ctx context.Context, rw io.ReadWriteCloser, o Options) (*Client, error) {
 	c := newClient(rw, o)

@@ -10,6 +10,7 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/evalrun/evalrun/runtime/executor"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -150,7 +151,7 @@ while True:
 			t.Fatalf("%s: %+v %v", script, x, err)
 		}
 		st, err := sandboxStats(sb)
-		if err != nil || st > 64+slackPids {
+		if err != nil || st > 64+executor.OwnPids {
 			t.Errorf("%d processes, %v", st, err)
 		}
 		if err := sb.KillAll(context.Background()); err != nil {

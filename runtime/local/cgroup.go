@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/evalrun/evalrun/runtime/executor"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -157,7 +158,7 @@ func (g groups) make(id string, spec *sandbox.Spec) (cg *group, err error) {
 	if g.v2 != "" {
 		cg.v2 = true
 		d := filepath.Join(g.v2, prefix+id)
-		files := [][2]string{{"pids.max", strconv.Itoa(spec.Pids + slackPids)}, {"memory.max", strconv.FormatInt(spec.Memory, 10)}, {"memory.swap.max", "0"}, {"memory.oom.group", "0"}}
+		files := [][2]string{{"pids.max", strconv.Itoa(spec.Pids + executor.OwnPids)}, {"memory.max", strconv.FormatInt(spec.Memory, 10)}, {"memory.swap.max", "0"}, {"memory.oom.group", "0"}}
 		if spec.CPUs > 0 {
 			files = append(files, [2]string{"cpu.max", fmt.Sprintf("%d 100000", int64(spec.CPUs*100000))})
 		}
@@ -212,7 +213,7 @@ func (g groups) make(id string, spec *sandbox.Spec) (cg *group, err error) {
 	return cg, nil
 }
 
-// slackPids are for our own: the supervisor of each command and the thread that starts them.
+// slackPids are for our own where process 1 is not in the group: the supervisor of each command and the thread that starts them.
 const slackPids = 16
 
 func (cg *group) dir(d string, files [][2]string) error {

@@ -57,7 +57,7 @@ func (b *box) start(ctx context.Context, spec sandbox.Spec, image string) (err e
 		Limits: map[string]uint64{"core": 0},
 	}
 	if g := findGroups(); !g.has("pids") {
-		cfg.Limits["nproc"] = uint64(spec.Pids + slackPids)
+		cfg.Limits["nproc"] = uint64(spec.Pids + executor.OwnPids)
 	}
 	if !findGroups().has("memory") && spec.Memory > 0 {
 		cfg.Limits["as"] = uint64(spec.Memory)

@@ -3,7 +3,6 @@ package server
 import (
 	"errors"
 	"os"
-	"sync"
 	"syscall"
 	"time"
 )
@@ -58,7 +57,7 @@ func (sv *server) killTree(t *tree, limit time.Duration) bool {
 		}
 		sv.mu.Unlock()
 	}
-	return killTree(t.pid, t.gone, limit)
+	return sv.killTrees([]*tree{t}, limit)
 }
 
 var errAlive = errors.New("some processes do not die")
@@ -79,7 +78,7 @@ func (sv *server) killAll() error {
 			sv.killStrays()
 			return nil
 		}
-		if !killTrees(ts, end) {
+		if !sv.killTrees(ts, time.Until(end)) {
 			break
 		}
 	}
@@ -114,17 +113,94 @@ func (sv *server) commands() (ts []*tree, entry bool) {
 	return ts, entry
 }
 
-func killTrees(ts []*tree, end time.Time) bool {
-	var wg sync.WaitGroup
-	ok := make([]bool, len(ts))
-	for i, t := range ts {
-		wg.Go(func() { ok[i] = killTree(t.pid, t.gone, time.Until(end)) })
+// stopLimit is how long the trees of a kill are stopped one process after the other.
+const stopLimit = 200 * time.Millisecond
+
+// killTrees ends all that belongs to these supervisors, until they are gone (a supervisor ends when it has no child left) or the
+// time is over. Everything is stopped before anything is killed: what is stopped cannot fork.
+func (sv *server) killTrees(ts []*tree, limit time.Duration) bool {
+	begun := time.Now()
+	empty := map[*tree]int{}
+	stopped := map[int]bool{}
+	for time.Since(begun) < limit {
+		if ts = living(ts); len(ts) == 0 {
+			return true
+		}
+		if sv.init && time.Since(begun) > stopLimit {
+			killStill(ts)
+			waitGone(ts, 50*time.Millisecond)
+			continue
+		}
+		fresh := false
+		ps := procs()
+		of := make([][]int, len(ts))
+		for i, t := range ts {
+			of[i] = below(ps, t.pid)
+			for _, pid := range of[i] {
+				if !stopped[pid] {
+					stopped[pid], fresh = true, true
+					signalBelow(pid, t.pid, syscall.SIGSTOP)
+				}
+			}
+		}
+		if fresh && len(stopped) < 1<<16 {
+			continue
+		}
+		clear(stopped)
+		for i, t := range ts {
+			for _, pid := range of[i] {
+				signalBelow(pid, t.pid, syscall.SIGKILL)
+			}
+			if len(of[i]) == 0 {
+				// Only the supervisor is left, and does not end: it was stopped by somebody.
+				switch empty[t]++; {
+				case empty[t] > 50:
+					syscall.Kill(t.pid, syscall.SIGKILL)
+				case empty[t] > 5:
+					syscall.Kill(t.pid, syscall.SIGCONT)
+				}
+			}
+		}
+		waitGone(ts, 2*time.Millisecond)
 	}
-	wg.Wait()
-	for _, ok := range ok {
-		if !ok {
-			return false
+	return len(living(ts)) == 0
+}
+
+// killStill stops the whole machine in one call, so that nothing takes the processor from us while we look for what has to die, and
+// lets the rest go on. It is for bombs: hundreds of processes leave us too little time to stop them one by one, and whoever
+// waits for a child that is stopped (an interactive shell) may notice.
+func killStill(ts []*tree) {
+	syscall.Kill(-1, syscall.SIGSTOP)
+	ps := procs()
+	for _, t := range ts {
+		for _, pid := range below(ps, t.pid) {
+			syscall.Kill(pid, syscall.SIGKILL) // all that could free its number is stopped
 		}
 	}
-	return true
+	syscall.Kill(-1, syscall.SIGCONT)
+}
+
+// waitGone waits for the end of all supervisors, but not for longer than d.
+func waitGone(ts []*tree, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	for _, t := range ts {
+		select {
+		case <-t.gone:
+		case <-timer.C:
+			return
+		}
+	}
+}
+
+// living leaves out the trees that are gone: their numbers may be somebody else's by now.
+func living(ts []*tree) (left []*tree) {
+	for _, t := range ts {
+		select {
+		case <-t.gone:
+		default:
+			left = append(left, t)
+		}
+	}
+	return left
 }

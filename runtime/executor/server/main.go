@@ -5,6 +5,7 @@ import (
 	"path"
 	"runtime"
 	"strconv"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -69,3 +70,25 @@ func guardSelf() {
 }
 
 const ownGroup = 65533
+
+// Spare threads for the Go runtime.
+const spare = 12
+
+// spareThreads makes threads ahead. Where commands have filled the machine's limit of processes no other can be made, and to the
+// runtime that is fatal; it takes one that has nothing to do before it makes another. (Where commands alone are in a control
+// group, nothing of this is needed.)
+func spareThreads() {
+	var made, over sync.WaitGroup
+	made.Add(spare)
+	over.Add(1)
+	for range spare {
+		go func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			made.Done()
+			over.Wait()
+		}()
+	}
+	made.Wait()
+	over.Done()
+}

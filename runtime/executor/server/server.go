@@ -85,6 +85,9 @@ func serve(c *channel, container bool, extra []int) int {
 	if sv.init {
 		ignoreSignals()
 	}
+	if sv.init && len(extra) == 0 {
+		spareThreads()
+	}
 	hear := func() { sv.heard.Store(time.Now().UnixNano()) }
 	hear()
 	if container {

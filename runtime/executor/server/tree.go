@@ -4,7 +4,6 @@ import (
 	"os"
 	"strconv"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -114,44 +113,4 @@ func signalBelow(pid, root int, sig syscall.Signal) {
 		}
 		at = p.ppid
 	}
-}
-
-// killTree ends all that belongs to the supervisor with this pid, until gone is closed (the supervisor ends when it has no
-// child left) or the time is over. Everything is stopped before anything is killed: what is stopped cannot fork.
-func killTree(root int, gone <-chan struct{}, limit time.Duration) bool {
-	end := time.Now().Add(limit)
-	empty := 0
-	stopped := map[int]bool{}
-	for time.Now().Before(end) {
-		fresh := false
-		ps := below(procs(), root)
-		for _, pid := range ps {
-			if !stopped[pid] {
-				stopped[pid], fresh = true, true
-				signalBelow(pid, root, syscall.SIGSTOP)
-			}
-		}
-		if fresh && len(stopped) < 1<<16 {
-			continue
-		}
-		for _, pid := range ps {
-			signalBelow(pid, root, syscall.SIGKILL)
-		}
-		clear(stopped)
-		if len(ps) == 0 {
-			// Only the supervisor is left, and does not end: it was stopped by somebody.
-			switch empty++; {
-			case empty > 50:
-				syscall.Kill(root, syscall.SIGKILL)
-			case empty > 5:
-				syscall.Kill(root, syscall.SIGCONT)
-			}
-		}
-		select {
-		case <-gone:
-			return true
-		case <-time.After(2 * time.Millisecond):
-		}
-	}
-	return false
 }
