@@ -158,6 +158,7 @@ func (g *Gate) Rewire(_ context.Context, n sandbox.Network) error {
 	g.policy = p
 	for f := range g.flows {
 		if f.judge(p) != "" {
+			f.gone = true
 			f.cut()
 		}
 	}
@@ -174,6 +175,7 @@ func (g *Gate) Close() error {
 	first := !g.closed
 	g.closed = true
 	for f := range g.flows {
+		f.gone = true
 		f.cut()
 	}
 	g.mu.Unlock()
@@ -210,7 +212,7 @@ const (
 )
 
 // dial connects to a host, a name or an address in numbers, of which it knows nothing yet.
-func (g *Gate) dial(ctx context.Context, host string, port uint16) (net.Conn, error) {
+func (g *Gate) dial(ctx context.Context, host string, port uint16) (*tracked, error) {
 	if port == 0 {
 		return nil, g.deny(host, 0, "not a port")
 	}
@@ -240,7 +242,7 @@ func (g *Gate) dial(ctx context.Context, host string, port uint16) (net.Conn, er
 		return nil, &Denied{name, int(port), "its addresses are not public, or not on the list"}
 	}
 	for _, a := range good[:min(len(good), maxTries)] {
-		var c net.Conn
+		var c *tracked
 		c, err = g.connect(ctx, "tcp", netip.AddrPortFrom(a, port), name, []string{name})
 		if err == nil {
 			return c, nil
@@ -250,7 +252,7 @@ func (g *Gate) dial(ctx context.Context, host string, port uint16) (net.Conn, er
 }
 
 // connect judges an address and connects to it, and to nothing else. host is what was asked for, for the record.
-func (g *Gate) connect(ctx context.Context, network string, to netip.AddrPort, host string, names []string) (net.Conn, error) {
+func (g *Gate) connect(ctx context.Context, network string, to netip.AddrPort, host string, names []string) (*tracked, error) {
 	ctx, cut := context.WithCancel(ctx)
 	f := &flow{to: to, names: names, udp: network == "udp", cut: cut}
 	g.mu.Lock()
@@ -323,7 +325,8 @@ type flow struct {
 	to    netip.AddrPort
 	names []string
 	udp   bool
-	cut   func() // under the gate's lock
+	cut   func() // it and what follows: under the gate's lock
+	gone  bool   // it was cut
 }
 
 // judge says why a policy forbids the flow, or "".
@@ -355,6 +358,17 @@ func (t *tracked) Close() error {
 		t.g.mu.Unlock()
 	})
 	return err
+}
+
+// whenCut lets f be called too, when the gate cuts the connection: a peer inside may be waited for just then.
+func (t *tracked) whenCut(f func()) {
+	t.g.mu.Lock()
+	defer t.g.mu.Unlock()
+	cut := t.f.cut
+	t.f.cut = func() { cut(); f() }
+	if t.f.gone {
+		f()
+	}
 }
 
 // CloseWrite passes on that no more will be sent.

@@ -32,7 +32,11 @@ func (g *Gate) serveProxy(l net.Listener) {
 			if err != nil {
 				return nil, err
 			}
-			return g.dial(ctx, host, port)
+			c, err := g.dial(ctx, host, port)
+			if err != nil {
+				return nil, err
+			}
+			return c, nil
 		},
 		DisableCompression: true, MaxIdleConns: 32, MaxIdleConnsPerHost: 4, IdleConnTimeout: idle, MaxResponseHeaderBytes: maxHeader * 4,
 		ExpectContinueTimeout: time.Second,
@@ -271,9 +275,15 @@ func splitPort(s, standard string) (string, uint16, error) {
 }
 
 // relay copies both ways until both have ended, and closes both.
-func relay(in, out net.Conn) {
+func relay(in net.Conn, out *tracked) {
 	defer in.Close()
 	defer out.Close()
+	out.whenCut(func() { in.Close() })
+	exchange(in, out)
+}
+
+// exchange copies both ways until both have ended.
+func exchange(in, out net.Conn) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -26,6 +26,7 @@ const (
 	window     = 256 << 10 // of a connection, each way: many packets of a link without latency
 	maxWindow  = 1 << 20
 	maxPending = 128              // connections being made
+	drainLimit = 30 * time.Second // for the last bytes, after both sides have ended
 	udpIdle    = 60 * time.Second // without a datagram
 )
 
@@ -99,6 +100,10 @@ func (t *transparent) make() (*stack.Stack, error) {
 	})
 	sack := tcpip.TCPSACKEnabled(true)
 	s.SetTransportProtocolOption(tcp.ProtocolNumber, &sack)
+	// On a link that keeps the order, nothing late has to be waited for.
+	timeWait, linger := tcpip.TCPTimeWaitTimeoutOption(100*time.Millisecond), tcpip.TCPLingerTimeoutOption(5*time.Second)
+	s.SetTransportProtocolOption(tcp.ProtocolNumber, &timeWait)
+	s.SetTransportProtocolOption(tcp.ProtocolNumber, &linger)
 	moderate := tcpip.TCPModerateReceiveBufferOption(false)
 	s.SetTransportProtocolOption(tcp.ProtocolNumber, &moderate)
 	s.SetTransportProtocolOption(tcp.ProtocolNumber, &tcpip.TCPReceiveBufferSizeRangeOption{Min: 4 << 10, Default: window, Max: maxWindow})
@@ -154,8 +159,12 @@ func (t *transparent) connect(r *tcp.ForwarderRequest) {
 		if e != nil {
 			return
 		}
-		ep.SocketOptions().SetKeepAlive(true)
-		relay(gonet.NewTCPConn(&q, ep), out)
+		in := gonet.NewTCPConn(&q, ep)
+		defer in.Close()
+		// Not under the gate's lock: a machine that takes no packets can hold up whoever touches its connections.
+		out.whenCut(func() { t.g.wg.Go(ep.Abort) })
+		exchange(in, out)
+		t.drain(ep)
 	}
 	done := make(chan struct{})
 	if !t.g.spawn(func() { <-done }) {
@@ -164,6 +173,24 @@ func (t *transparent) connect(r *tcp.ForwarderRequest) {
 	}
 	defer close(done)
 	serve()
+}
+
+// drain waits until the machine has taken what was sent to it, and gives up on one that does not: so long the connection counts as one.
+func (t *transparent) drain(ep tcpip.Endpoint) {
+	end := time.Now().Add(drainLimit)
+	for pause := time.Millisecond; time.Now().Before(end); pause = min(2*pause, 100*time.Millisecond) {
+		switch tcp.EndpointState(ep.State()) {
+		case tcp.StateEstablished, tcp.StateCloseWait, tcp.StateFinWait1, tcp.StateLastAck, tcp.StateClosing:
+		default:
+			return
+		}
+		select {
+		case <-time.After(pause):
+		case <-t.g.ctx.Done():
+			end = time.Time{}
+		}
+	}
+	ep.Abort()
 }
 
 // datagram begins a flow of UDP, or says that the port is closed. It is called by the reader of packets, and must not wait.

@@ -377,6 +377,40 @@ func TestManyConnections(t *testing.T) {
 	}
 }
 
+// TestUnread: who takes nothing of what he asked for holds his connections, and no more memory than theirs.
+func TestUnread(t *testing.T) {
+	g, m, web := transparently(t, sandbox.Network{Mode: "public"}, Options{Conns: 4})
+	web.hosts["93.184.216.34:80"] = func(c net.Conn) {
+		c.Write(make([]byte, 10<<20))
+		c.Close()
+	}
+	for range 4 {
+		c, err := m.tcp("93.184.216.34:80")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	if c, err := m.tcp("93.184.216.34:443"); err == nil {
+		c.Close()
+		t.Error("a fifth")
+	}
+	if err := g.Rewire(t.Context(), sandbox.Network{}); err != nil { // which cuts them at once
+		t.Fatal(err)
+	}
+	g.Rewire(t.Context(), sandbox.Network{Mode: "public"})
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		c, err := m.tcp("93.184.216.34:443")
+		if err == nil {
+			c.Close()
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("they are still there")
+		}
+	}
+}
+
 // TestGarbage: whatever comes over the link, the gate lives.
 func TestGarbage(t *testing.T) {
 	_, m, _ := transparently(t, sandbox.Network{Mode: "public"}, Options{})
