@@ -102,11 +102,15 @@ func (d *Driver) Describe() map[string]string {
 	if !i.CPUCfsQuota {
 		m["cpus"] = "not limited: this kernel cannot"
 	}
-	if cli, err := d.engine.api(ctx); err == nil {
-		if p, err := cli.Ping(ctx); err == nil && p.BuilderVersion == "2" {
-			m["builder"] = "BuildKit"
+	if a, err := d.engine.About(ctx); err == nil {
+		if a.BuildKit {
+			m["builder"] = fmt.Sprintf("BuildKit, with version %d.%d of the Dockerfile language built in", a.Frontend[0], a.Frontend[1])
+		}
+		if a.Dir != "" {
+			m["folder"] = a.Dir
 		}
 	}
+	m["addresses"] = d.o.Subnets + ", of bridges for sessions whose services want the same port"
 	for _, o := range i.SecurityOptions {
 		switch {
 		case strings.Contains(o, "name=rootless"):

@@ -22,7 +22,7 @@ type word struct{ text, doc string }
 var flagWords = map[string]func() []word{
 	"--agent": func() []word { return kindWords(wire.Registry().Agents) },
 	"--sandbox": func() []word {
-		return append(kindWords(wire.Registry().Drivers), word{"auto", "the best that works here"})
+		return append(kindWords(wire.Registry().Drivers), word{"auto", "what each task needs: docker where it brings an image, else local"})
 	},
 	"--progress":   func() []word { return plainWords(progress.Modes...) },
 	"--log-level":  func() []word { return plainWords("debug", "info", "warn", "error") },

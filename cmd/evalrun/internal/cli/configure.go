@@ -43,7 +43,7 @@ func (o *configOptions) flags() []cli.Flag {
 		s(&o.sample, "sample", "`N` tasks, drawn by the seed"),
 		s(&o.limit, "limit", "the first `N` tasks"),
 		s(&o.shard, "shard", "part `I/N` of the tasks, for several machines"),
-		s(&o.driver, "sandbox", "`DRIVER` of machines: auto, local, none (no isolation), fake"),
+		s(&o.driver, "sandbox", "`DRIVER` of machines: auto (what each task needs), local, docker, none (no isolation), fake"),
 		s(&o.time, "time", "the agent's `DURATION` for a trial, such as 10m"),
 		s(&o.turns, "turns", "`N` model replies for a trial at most"),
 		s(&o.budget, "budget", "`USD` that the whole run may cost"),

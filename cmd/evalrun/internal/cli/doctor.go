@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/urfave/cli/v3"
@@ -77,7 +78,11 @@ Examples:
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			res, err := wire.Sweep(ctx, cmd.Args().Slice())
 			for _, r := range res {
-				fmt.Fprintf(a.Stdout, "%s: removed %d %s\n", progress.Clean(r.Where), r.Removed, r.What)
+				what := r.What
+				if r.Removed == 1 {
+					what = strings.TrimSuffix(what, "s")
+				}
+				fmt.Fprintf(a.Stdout, "%s: removed %d %s\n", progress.Clean(r.Where), r.Removed, what)
 			}
 			if err != nil {
 				return folderError(err)

@@ -49,15 +49,22 @@ func Examine(ctx context.Context, env func(string) (string, bool), envFile strin
 		switch {
 		case d.Err == nil:
 			isolated = isolated || d.Auto
+			if d.Name == "docker" {
+				out = append(out, dockerFindings(d)...)
+				continue
+			}
 			text := d.Doc
 			for _, k := range slices.Sorted(maps.Keys(d.Limits)) {
 				text += fmt.Sprintf("; %s: %s", k, d.Limits[k])
 			}
 			add(Good, "driver "+d.Name, "", "%s", text)
+		case d.Name == "docker":
+			add(Fair, "driver docker", "needed by tasks that bring an image; start the engine, or name another by DOCKER_HOST", "%s", d.OneLine())
 		default:
 			add(Fair, "driver "+d.Name, namespaceHint(), "%s", d.OneLine())
 		}
 	}
+	out = append(out, transparent())
 	if !isolated {
 		add(Bad, "isolation", "mend one of the drivers above, or, where what runs is trusted, ask for --sandbox none", "no driver with isolation works here")
 	}
@@ -164,6 +171,12 @@ func Sweep(ctx context.Context, runs []string) ([]Swept, error) {
 		d, err := k.open()
 		if err != nil {
 			continue
+		}
+		if k.Name == "docker" { // its machines outlive us where the engine is away; there is nothing to be done about that now
+			if err := d.Probe(ctx); err != nil {
+				out = append(out, Swept{"driver docker", "machines: no engine answers", 0})
+				continue
+			}
 		}
 		n, err := d.Reap(ctx, Alive)
 		if err != nil {
