@@ -187,6 +187,11 @@ func brief(s string) string {
 	return progress.Clean(text)
 }
 
+func isFolder(name string) bool {
+	info, err := os.Stat(name)
+	return err == nil && info.IsDir()
+}
+
 // recognised turns arguments that are paths of tasks into the benchmarks that lie there; others stay as they are.
 func recognised(args []string) ([]string, error) {
 	var out []string
@@ -198,7 +203,7 @@ func recognised(args []string) ([]string, error) {
 		}
 		kinds, err := wire.Recognise(arg)
 		switch {
-		case errors.Is(err, os.ErrNotExist), errors.Is(err, wire.ErrNoTasks) && isFile(arg): // a configuration, or a word to be told about
+		case errors.Is(err, os.ErrNotExist), errors.Is(err, wire.ErrNoTasks) && !isFolder(arg): // a configuration, or a word to be told about
 			out = append(out, arg)
 		case err != nil:
 			return nil, usage("name the format, as in harbor:"+arg, "%s: %w", arg, err)
