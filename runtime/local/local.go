@@ -206,10 +206,8 @@ func (d *Driver) check(spec *sandbox.Spec) error {
 		return no("services")
 	case len(spec.Volumes) > 0:
 		return no("volumes")
-	case len(spec.Entrypoint) > 0 || len(spec.Cmd) > 0:
-		return no("an entrypoint")
-	case spec.Health != nil:
-		return no("health checks")
+	case spec.Setuid:
+		return no("setuid programs")
 	case spec.Platform != "" && spec.Platform != "linux/"+runtime.GOARCH:
 		return no("platform %s on linux/%s", spec.Platform, runtime.GOARCH)
 	case d.plain && (len(spec.Tmpfs) > 0 || spec.Shm > 0):
@@ -266,6 +264,9 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox
 	} else {
 		defaults(&spec)
 		err = b.start(ctx, spec, dir)
+	}
+	if err == nil {
+		err = b.enter(ctx, spec)
 	}
 	if err != nil {
 		b.Close()

@@ -28,7 +28,8 @@ type box struct {
 	sp    *spawner
 	p     *process
 	c     *executor.Client
-	gate  *egress.Gate // nil: no network
+	own   *executor.Entry // nil: nothing runs by itself
+	gate  *egress.Gate    // nil: no network
 	cg    *group
 	tmp   string // without isolation: its folder
 
@@ -109,6 +110,27 @@ func (b *box) connect(ctx context.Context, req isolate.Start, extra []int, cfg e
 	}
 	b.c, err = executor.New(ctx, ours, executor.Options{Driver: b.d.Name(), ID: b.id, Config: cfg, Gone: b.gone})
 	return err
+}
+
+// enter starts what runs by itself, and waits until the machine is healthy.
+func (b *box) enter(ctx context.Context, spec sandbox.Spec) error {
+	var ended <-chan struct{}
+	if args := slices.Concat(spec.Entrypoint, spec.Cmd); len(args) > 0 {
+		b.own = b.c.Start(sandbox.Command{Args: args})
+		ended = b.own.Done()
+	}
+	if spec.Health == nil {
+		return nil
+	}
+	return executor.WaitHealthy(ctx, b, *spec.Health, ended)
+}
+
+// Logs is what the machine's ENTRYPOINT has printed.
+func (b *box) Logs() []byte {
+	if b.own == nil {
+		return nil
+	}
+	return b.own.Logs()
 }
 
 // gone says why the executor no longer answers.

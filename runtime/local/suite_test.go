@@ -170,7 +170,13 @@ func left(t *testing.T) []string {
 		}
 	}
 	b, _ := os.ReadFile("/proc/self/mountinfo")
-	out = append(out, fmt.Sprint("mounts: ", strings.Count(string(b), "\n")))
+	mounts := 0
+	for line := range strings.Lines(string(b)) {
+		if !strings.Contains(line, "docker") && !strings.Contains(line, "containerd") { // an engine beside us comes and goes as it likes
+			mounts++
+		}
+	}
+	out = append(out, fmt.Sprint("mounts: ", mounts))
 	g := findGroups()
 	for _, dir := range append([]string{g.v2}, g.own["memory"], g.own["pids"], g.own["cpu"]) {
 		if dir != "" {

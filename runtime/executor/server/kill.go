@@ -64,16 +64,19 @@ var errAlive = errors.New("some processes do not die")
 
 // killAll ends everything that was ever started, but ENTRYPOINT with all that came of it, and returns when nothing of it is
 // left.
-func (sv *server) killAll() error {
+func (sv *server) killAll() error { return sv.killBut(true) }
+
+// killBut ends everything, or everything but ENTRYPOINT.
+func (sv *server) killBut(entry bool) error {
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
-		if sv.init && sv.killEverybody() {
-			if ts, _ := sv.commands(); len(ts) == 0 && len(below(procs(), 1)) == 0 {
+		if sv.init && sv.killEverybody(entry) {
+			if len(sv.commands(false)) == 0 && len(below(procs(), 1)) == 0 {
 				return nil
 			}
 			time.Sleep(200 * time.Microsecond)
 			continue
 		}
-		ts, _ := sv.commands()
+		ts := sv.commands(entry)
 		if len(ts) == 0 {
 			sv.killStrays()
 			return nil
@@ -87,11 +90,11 @@ func (sv *server) killAll() error {
 
 // killEverybody ends all processes in one call, which no fork can outrun, unless there is an ENTRYPOINT to be spared. The lock
 // keeps one from being started meanwhile.
-func (sv *server) killEverybody() bool {
+func (sv *server) killEverybody(butEntry bool) bool {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
 	for _, t := range sv.trees {
-		if t.entry {
+		if t.entry && butEntry {
 			return false
 		}
 	}
@@ -99,18 +102,16 @@ func (sv *server) killEverybody() bool {
 	return true
 }
 
-// commands are the trees of all but ENTRYPOINT, and whether that runs.
-func (sv *server) commands() (ts []*tree, entry bool) {
+// commands are the trees that run, without ENTRYPOINT's if that is asked.
+func (sv *server) commands(butEntry bool) (ts []*tree) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
 	for _, t := range sv.trees {
-		if t.entry {
-			entry = true
-		} else {
+		if !t.entry || !butEntry {
 			ts = append(ts, t)
 		}
 	}
-	return ts, entry
+	return ts
 }
 
 // stopLimit is how long the trees of a kill are stopped one process after the other.

@@ -152,7 +152,7 @@ func (sv *server) end() {
 	if sv.init {
 		os.Exit(0)
 	}
-	sv.killAll()
+	sv.killBut(false)
 }
 
 // own are requests that parts with files of their own answer: their init functions add them. A handler is called by the session's

@@ -156,10 +156,9 @@ func (u *usage) read(st *wire.Stats) {
 
 // stats is what is known from inside.
 func (sv *server) stats() (wire.Enc, error) {
-	ts, _ := sv.commands()
 	st := wire.Stats{Disk: -1, Memory: -1, MaxMemory: -1, OOMKills: -1, CPU: -1, Throttled: -1}
 	ps := procs()
-	for _, t := range ts {
+	for _, t := range sv.commands(true) {
 		st.Pids += int64(len(below(ps, t.pid)))
 	}
 	var fs unix.Statfs_t
