@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -379,29 +378,15 @@ func (t *tracked) CloseWrite() error {
 	return t.Close()
 }
 
-var own struct {
-	mu    sync.Mutex
-	at    time.Time
-	addrs []netip.Addr
-}
-
 // ownAddress reports whether an address is this host's, on any of its interfaces. Behind it listen services that were never meant for a
-// sandbox, ours among them, and a firewall in front of the host does not see such a connection.
+// sandbox, ours among them, and a firewall in front of the host does not see such a connection. The kernel is asked each time, since
+// addresses come and go: to one of its own it would send from that very address. Connecting UDP sends nothing.
 func ownAddress(a netip.Addr) bool {
-	own.mu.Lock()
-	defer own.mu.Unlock()
-	if time.Since(own.at) > 5*time.Second {
-		if list, err := net.InterfaceAddrs(); err == nil {
-			own.addrs = own.addrs[:0]
-			for _, x := range list {
-				if n, ok := x.(*net.IPNet); ok {
-					if b, ok := netip.AddrFromSlice(n.IP); ok {
-						own.addrs = append(own.addrs, b.Unmap())
-					}
-				}
-			}
-			own.at = time.Now()
-		}
+	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, 9)))
+	if err != nil {
+		return false // there is no way to it
 	}
-	return slices.Contains(own.addrs, a.Unmap())
+	defer c.Close()
+	from, ok := c.LocalAddr().(*net.UDPAddr)
+	return ok && from.AddrPort().Addr().Unmap() == a.Unmap()
 }
