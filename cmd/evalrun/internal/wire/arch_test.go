@@ -63,6 +63,7 @@ var table = []struct {
 	{"harness/rundir", "harness/record harness/durable", "golang.org/x/sys"},
 	{"browsergym/py", "", ""},
 	{"browsergym/obs", "browsergym/py", ""},
+	{"browsergym/cdp", "browsergym/obs", ""},
 	{"browsergym/action", "browsergym/py", "golang.org/x/text"},
 
 	// L2

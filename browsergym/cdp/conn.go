@@ -1,0 +1,296 @@
+package cdp
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"sync"
+)
+
+// maxMessage is how long one message of a browser may be: a page of a gigabyte is refused by us, not survived by luck.
+const maxMessage = 512 << 20
+
+var (
+	// ErrClosed: the browser, or our channel to it, has ended.
+	ErrClosed = errors.New("the browser is gone")
+	// ErrGone: the page or frame that a call was for has ended.
+	ErrGone = errors.New("the page is gone")
+)
+
+// An Error is the browser's refusal of a call.
+type Error struct {
+	Method  string `json:"-"`
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+	Data    string `json:"data"`
+}
+
+func (e *Error) Error() string {
+	if e.Data != "" {
+		return fmt.Sprintf("%s: %s (%s)", e.Method, e.Message, e.Data)
+	}
+	return e.Method + ": " + e.Message
+}
+
+// A Handler sees the events of one session in their order. It is called by the goroutine that reads from the browser: it must not block and not
+// call the browser. params is valid during the call only.
+type Handler func(method string, params []byte)
+
+// A Conn speaks the DevTools protocol over a pipe: messages of JSON, each ended by a zero byte. Its methods may be called from several goroutines.
+//
+// There is no queue of events, so that none can overflow: a handler takes what it needs of an event into its own state.
+type Conn struct {
+	w   io.WriteCloser
+	wmu sync.Mutex
+
+	mu       sync.Mutex
+	id       int64
+	pending  map[int64]*call
+	handlers map[string]Handler // by session; "" is the browser itself
+	err      error
+	done     chan struct{}
+}
+
+type call struct {
+	session string
+	done    chan answer // of one
+}
+
+type answer struct {
+	result []byte
+	err    error
+}
+
+// NewConn starts to speak. It owns r and w from now on.
+func NewConn(r io.ReadCloser, w io.WriteCloser) *Conn {
+	c := &Conn{w: w, pending: map[int64]*call{}, handlers: map[string]Handler{}, done: make(chan struct{})}
+	go c.read(r)
+	return c
+}
+
+// Done is closed when the channel has ended.
+func (c *Conn) Done() <-chan struct{} { return c.done }
+
+// Close ends the channel. The browser ends with it.
+func (c *Conn) Close() error {
+	c.fail(ErrClosed)
+	return nil
+}
+
+func (c *Conn) fail(err error) {
+	c.mu.Lock()
+	if c.err != nil {
+		c.mu.Unlock()
+		return
+	}
+	c.err = err
+	pending := c.pending
+	c.pending = nil
+	c.mu.Unlock()
+	c.w.Close()
+	for _, p := range pending {
+		p.done <- answer{err: err}
+	}
+	close(c.done)
+}
+
+// Handle sets who sees the events of a session; nil: nobody, and calls of that session that still wait get [ErrGone].
+func (c *Conn) Handle(session string, h Handler) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if h != nil {
+		c.handlers[session] = h
+		return
+	}
+	delete(c.handlers, session)
+	for id, p := range c.pending {
+		if session != "" && p.session == session {
+			delete(c.pending, id)
+			p.done <- answer{err: ErrGone}
+		}
+	}
+}
+
+// Call makes one call and waits for its result, which the caller owns. Its signature is what rod's protocol types want of a client.
+func (c *Conn) Call(ctx context.Context, session, method string, params any) ([]byte, error) {
+	p, err := c.Start(session, method, params)
+	if err != nil {
+		return nil, err
+	}
+	return p.Wait(ctx)
+}
+
+// A Pending call was sent and not yet waited for.
+type Pending struct {
+	c      *Conn
+	id     int64
+	method string
+	done   chan answer
+}
+
+// Start sends a call without waiting, so that several travel together. Wait has to follow.
+func (c *Conn) Start(session, method string, params any) (*Pending, error) {
+	raw, err := json.Marshal(params)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", method, err)
+	}
+	p := &Pending{c: c, method: method, done: make(chan answer, 1)}
+	c.mu.Lock()
+	if c.err != nil {
+		err := c.err
+		c.mu.Unlock()
+		return nil, err
+	}
+	c.id++
+	p.id = c.id
+	c.pending[p.id] = &call{session, p.done}
+	c.mu.Unlock()
+
+	b := make([]byte, 0, len(raw)+len(method)+len(session)+64)
+	b = append(b, `{"id":`...)
+	b = strconv.AppendInt(b, p.id, 10)
+	b = append(b, `,"method":`...)
+	b = strconv.AppendQuote(b, method)
+	if session != "" {
+		b = append(b, `,"sessionId":`...)
+		b = strconv.AppendQuote(b, session)
+	}
+	if len(raw) > 0 && !bytes.Equal(raw, []byte("null")) {
+		b = append(b, `,"params":`...)
+		b = append(b, raw...)
+	}
+	b = append(b, '}', 0)
+	c.wmu.Lock()
+	_, err = c.w.Write(b)
+	c.wmu.Unlock()
+	if err != nil {
+		c.fail(ErrClosed)
+	}
+	return p, nil
+}
+
+// Wait waits for the result. When ctx ends first, the answer is dropped once it comes.
+func (p *Pending) Wait(ctx context.Context) ([]byte, error) {
+	select {
+	case a := <-p.done:
+		if e, ok := a.err.(*Error); ok {
+			e.Method = p.method
+		}
+		return a.result, a.err
+	case <-ctx.Done():
+		p.c.mu.Lock()
+		delete(p.c.pending, p.id)
+		p.c.mu.Unlock()
+		return nil, fmt.Errorf("%s: %w", p.method, context.Cause(ctx))
+	}
+}
+
+// message is what any message of a browser may have.
+type message struct {
+	ID      int64           `json:"id"`
+	Session string          `json:"sessionId"`
+	Method  string          `json:"method"`
+	Params  json.RawMessage `json:"params"`
+	Result  json.RawMessage `json:"result"`
+	Error   *Error          `json:"error"`
+}
+
+func (c *Conn) read(r io.ReadCloser) {
+	defer r.Close()
+	br := bufio.NewReaderSize(r, 64<<10)
+	var buf []byte
+	for {
+		part, err := br.ReadSlice(0)
+		buf = append(buf, part...)
+		if err == bufio.ErrBufferFull {
+			if len(buf) > maxMessage {
+				c.fail(fmt.Errorf("%w: it sent a message of more than %d MB", ErrClosed, maxMessage>>20))
+				return
+			}
+			continue
+		}
+		if err != nil {
+			c.fail(ErrClosed)
+			return
+		}
+		c.take(buf[:len(buf)-1])
+		if cap(buf) > 1<<20 { // a large result has passed, and its owner may still hold it
+			buf = nil
+		}
+		buf = buf[:0]
+	}
+}
+
+// take hands on one message. Results are copied, but for large ones, whose buffer is theirs.
+func (c *Conn) take(b []byte) {
+	if id, result, ok := plainResult(b); ok {
+		c.finish(id, answer{result: own(result)})
+		return
+	}
+	var m message
+	if json.Unmarshal(b, &m) != nil {
+		return
+	}
+	switch {
+	case m.ID != 0 && m.Error != nil:
+		c.finish(m.ID, answer{err: m.Error})
+	case m.ID != 0:
+		c.finish(m.ID, answer{result: m.Result})
+	case m.Method != "":
+		c.mu.Lock()
+		h := c.handlers[m.Session]
+		c.mu.Unlock()
+		if h != nil {
+			h(m.Method, m.Params)
+		}
+	}
+}
+
+func own(b []byte) []byte {
+	if len(b) > 1<<20 {
+		return b
+	}
+	return bytes.Clone(b)
+}
+
+func (c *Conn) finish(id int64, a answer) {
+	c.mu.Lock()
+	p := c.pending[id]
+	delete(c.pending, id)
+	c.mu.Unlock()
+	if p != nil {
+		p.done <- a
+	}
+}
+
+// plainResult takes a result out of a message without reading it: {"id":7,"result":{…},"sessionId":"…"}. A snapshot has megabytes, and is
+// decoded once, by who asked for it.
+func plainResult(b []byte) (id int64, result []byte, ok bool) {
+	rest, found := bytes.CutPrefix(b, []byte(`{"id":`))
+	if !found {
+		return 0, nil, false
+	}
+	i := 0
+	for i < len(rest) && rest[i] >= '0' && rest[i] <= '9' {
+		id = id*10 + int64(rest[i]-'0')
+		i++
+	}
+	rest, found = bytes.CutPrefix(rest[i:], []byte(`,"result":`))
+	if !found || i == 0 || i > 18 {
+		return 0, nil, false
+	}
+	end := len(rest) - 1
+	if end < 0 || rest[end] != '}' {
+		return 0, nil, false
+	}
+	rest = rest[:end]
+	if k := bytes.LastIndex(rest, []byte(`,"sessionId":"`)); k >= 0 && bytes.IndexByte(rest[k+14:], '"') == len(rest)-k-15 && rest[k-1] == '}' {
+		rest = rest[:k]
+	}
+	return id, rest, len(rest) > 1 && rest[0] == '{' && rest[len(rest)-1] == '}'
+}
