@@ -134,12 +134,8 @@ func (b *box) makeVolumes(ctx context.Context, cli *client.Client) error {
 
 var errSilent = errors.New("the docker engine does not answer")
 
-const (
-	// closeLimit bounds Close.
-	closeLimit = time.Minute
-	// retryPause is between two tries of something that the engine could not do just now.
-	retryPause = 200 * time.Millisecond
-)
+// closeLimit bounds Close.
+const closeLimit = time.Minute
 
 // Close kills and removes everything. What it cannot do, because the engine is away, is left for [Driver.Reap]; its error says so.
 func (b *box) Close() error {
@@ -164,7 +160,7 @@ func (b *box) destroy() error {
 		defer cancel()
 		var cli *client.Client
 		if cli, err = b.d.engine.api(ctx); err == nil {
-			err = b.d.removeAll(ctx, cli, begun)
+			err = b.d.removeAll(ctx, cli, b.id, begun)
 		}
 	}
 	for _, m := range b.machines() {
@@ -194,8 +190,34 @@ type leftover struct {
 
 func (l leftover) empty() bool { return len(l.containers)+len(l.volumes) == 0 && l.network == "" }
 
-// removeAll removes the containers at once, then what they used.
-func (d *Driver) removeAll(ctx context.Context, cli *client.Client, l leftover) error {
+// removeAll removes what the engine has of a sandbox: the containers at once, then what they used. An engine may be busy with some of it, may
+// just be finishing what a dead process has asked for, or be away for a moment; so it insists.
+func (d *Driver) removeAll(ctx context.Context, cli *client.Client, id string, l leftover) error {
+	begun := time.Now()
+	for {
+		err := d.removeOnce(ctx, cli, l)
+		if err == nil || unreachable(err) && time.Since(begun) > awayLimit {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		case <-time.After(retryPause):
+		}
+		if now, err := d.list(ctx, cli, labelSandbox+"="+id); err == nil && now[id] != nil {
+			l.containers = append(l.containers, now[id].containers...)
+		}
+	}
+}
+
+const (
+	// awayLimit is how long a removal waits for an engine that does not answer at all.
+	awayLimit = 10 * time.Second
+	// retryPause is between two tries of something that the engine could not do just now.
+	retryPause = 200 * time.Millisecond
+)
+
+func (d *Driver) removeOnce(ctx context.Context, cli *client.Client, l leftover) error {
 	errs := make([]error, len(l.containers))
 	if len(l.containers) == 1 {
 		errs[0] = d.removeContainer(ctx, cli, l.containers[0])
@@ -207,10 +229,10 @@ func (d *Driver) removeAll(ctx context.Context, cli *client.Client, l leftover) 
 		wg.Wait()
 	}
 	for _, v := range l.volumes {
-		errs = append(errs, insist(ctx, func() error { return cli.VolumeRemove(ctx, v, true) }))
+		errs = append(errs, gone(cli.VolumeRemove(ctx, v, true)))
 	}
 	if l.network != "" {
-		errs = append(errs, insist(ctx, func() error { return cli.NetworkRemove(ctx, l.network) }))
+		errs = append(errs, gone(cli.NetworkRemove(ctx, l.network)))
 	}
 	return errors.Join(errs...)
 }
@@ -223,29 +245,13 @@ func (d *Driver) removeContainer(ctx context.Context, cli *client.Client, name s
 		return context.Cause(ctx)
 	}
 	defer func() { <-d.ends }()
-	return insist(ctx, func() error {
-		return cli.ContainerRemove(ctx, name, container.RemoveOptions{Force: true, RemoveVolumes: true})
-	})
+	return gone(cli.ContainerRemove(ctx, name, container.RemoveOptions{Force: true, RemoveVolumes: true}))
 }
 
-// awayLimit is how long a removal waits for an engine that does not answer at all.
-const awayLimit = 10 * time.Second
-
-// insist tries to remove something until it is gone, or ctx ends. An engine may be busy with it, or be away for a moment.
-func insist(ctx context.Context, remove func() error) error {
-	begun := time.Now()
-	for {
-		err := remove()
-		if err == nil || missing(err) {
-			return nil
-		}
-		if unreachable(err) && time.Since(begun) > awayLimit {
-			return plainError{err}
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", context.Cause(ctx), plainError{err})
-		case <-time.After(retryPause):
-		}
+// gone takes it for granted that what is not there was removed.
+func gone(err error) error {
+	if err == nil || missing(err) {
+		return nil
 	}
+	return plainError{err}
 }

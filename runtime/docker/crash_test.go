@@ -109,6 +109,17 @@ func (p *proxy) serve(c net.Conn, engine string) {
 			}
 		}
 	}()
+	// What the engine was told to do it does, and is listened to, also when whoever asked is dead.
+	defer func() {
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+			mu.Lock()
+			n := asked
+			mu.Unlock()
+			if n == 0 {
+				return
+			}
+		}
+	}()
 	b := make([]byte, 32<<10)
 	for {
 		n, err := c.Read(b)
@@ -121,6 +132,9 @@ func (p *proxy) serve(c net.Conn, engine string) {
 			asked, line = at, string(bytes.TrimSpace(m))
 			mu.Unlock()
 			if !p.request(at, string(bytes.TrimSpace(m))) {
+				mu.Lock()
+				asked = 0
+				mu.Unlock()
 				return
 			}
 		}
@@ -233,7 +247,7 @@ func crashAt(t *testing.T, d *Driver, ref, run string, step int, during bool) (o
 
 // ofRun lists what is there of a run.
 func ofRun(t testing.TB, d *Driver, run string) []string {
-	all, err := d.list(context.Background(), api(t, d))
+	all, err := d.list(context.Background(), api(t, d), labelSandbox)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ func (d *Driver) Reap(ctx context.Context, alive func(sandbox.Owner) bool) (int,
 	if err != nil {
 		return 0, err
 	}
-	found, err := d.list(ctx, cli)
+	found, err := d.list(ctx, cli, labelSandbox)
 	if err != nil {
 		return 0, err
 	}
@@ -81,7 +81,9 @@ func (d *Driver) reap(ctx context.Context, cli *client.Client, id string, l left
 			return err
 		}
 	}
-	if err := d.removeAll(ctx, cli, l); err != nil {
+	ctx, cancel := context.WithTimeoutCause(ctx, closeLimit, errSilent)
+	defer cancel()
+	if err := d.removeAll(ctx, cli, id, l); err != nil {
 		return &sandbox.Error{Op: "reap", ID: id, Err: err}
 	}
 	return nil
@@ -95,8 +97,8 @@ type found struct {
 	labels map[string]string
 }
 
-// list finds all that carries our labels, by sandbox.
-func (d *Driver) list(ctx context.Context, cli *client.Client) (map[string]*found, error) {
+// list finds all that carries a label of ours, by sandbox.
+func (d *Driver) list(ctx context.Context, cli *client.Client, label string) (map[string]*found, error) {
 	out := map[string]*found{}
 	add := func(labels map[string]string) *found {
 		id := labels[labelSandbox]
@@ -107,7 +109,7 @@ func (d *Driver) list(ctx context.Context, cli *client.Client) (map[string]*foun
 		}
 		return f
 	}
-	ours := byLabel(labelSandbox)
+	ours := byLabel(label)
 	cs, err := cli.ContainerList(ctx, container.ListOptions{All: true, Filters: ours})
 	if err != nil {
 		return nil, d.engine.explain(err)

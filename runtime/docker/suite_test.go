@@ -137,7 +137,7 @@ func needEmpty(t testing.TB, cli *client.Client) {
 // mine lists all that the engine has of this process, and what lies in a driver's state folder.
 func mine(t testing.TB, d *Driver) []string {
 	t.Helper()
-	all, err := d.list(context.Background(), api(t, d))
+	all, err := d.list(context.Background(), api(t, d), labelSandbox)
 	if err != nil {
 		t.Fatal(err)
 	}
