@@ -181,7 +181,9 @@ func (s Session) play(ctx context.Context, h *host, ep benchmarks.Episode, stage
 	}
 	var ans agent.Answer
 	if stage.Broken == "" {
-		ans, _ = s.Agent.Run(ctx, agenttest.NewSession(setup))
+		session := agenttest.NewSession(setup)
+		session.Goal = stage.Goal // skills and tool servers too
+		ans, _ = s.Agent.Run(ctx, session)
 	}
 	if machine && !stage.Leave {
 		if sb := m.Started(); sb != nil {

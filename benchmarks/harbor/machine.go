@@ -65,9 +65,15 @@ func (b *Benchmark) Main(t *Task, files fs.FS, o benchmarks.Options, env Lookup)
 	return m, nil
 }
 
-// still drops what only keeps an ENTRYPOINT busy where the image cannot have one: an unpacked folder, or the driver's own.
+// still drops what a machine without an image of an engine (an unpacked folder, or the driver's own) does not have: an ENTRYPOINT to be
+// kept from ending, and setuid programs.
 func (m *Machine) still() {
-	if s := &m.Spec; (s.Image.IsZero() || strings.HasPrefix(s.Image.Ref, "dir:")) && s.Entrypoint == nil && slices.Equal(s.Cmd, idle) {
+	s := &m.Spec
+	if !s.Image.IsZero() && !strings.HasPrefix(s.Image.Ref, "dir:") {
+		return
+	}
+	s.Setuid = false
+	if s.Entrypoint == nil && slices.Equal(s.Cmd, idle) {
 		s.Cmd = nil
 	}
 }

@@ -207,7 +207,7 @@ func TestIdle(t *testing.T) {
 		t.Error(m, err)
 	}
 	o := benchmarks.Options{Sandbox: sandbox.Spec{Image: sandbox.Image{Ref: "dir:/x"}}}
-	if m, err := b.Main(task, nil, o, b.declared()); err != nil || m.Spec.Cmd != nil {
+	if m, err := b.Main(task, nil, o, b.declared()); err != nil || m.Spec.Cmd != nil || m.Spec.Setuid {
 		t.Error(m, err)
 	}
 }
