@@ -28,25 +28,24 @@ const (
 	cgroup2Magic = 0x63677270
 )
 
-// findUsage returns nil where nothing is shown.
+// findUsage looks how the groups are shown, if they are.
 func findUsage() *usage {
-	u := &usage{oom: -1}
-	for _, f := range []struct {
-		name string
-		v2   bool
-	}{{"memory.events", true}, {"memory/memory.oom_control", false}} {
-		fd, err := unix.Open(groupsAt+f.name, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
-		if err != nil {
-			continue
-		}
-		if fd, err = highFD(fd, nil); err != nil || !isGroup(fd) {
-			unix.Close(fd)
-			continue
-		}
-		u.oom, u.v2 = fd, f.v2
-		u.last = u.kills()
-		break
+	var fs unix.Statfs_t
+	u := &usage{oom: -1, v2: unix.Statfs(groupsAt, &fs) == nil && fs.Type == cgroup2Magic}
+	name := "memory/memory.oom_control"
+	if u.v2 {
+		name = "memory.events"
 	}
+	fd, err := highFD(unix.Open(groupsAt+name, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0))
+	if err != nil {
+		return u
+	}
+	if !isGroup(fd) {
+		unix.Close(fd)
+		return u
+	}
+	u.oom = fd
+	u.last = u.kills()
 	return u
 }
 

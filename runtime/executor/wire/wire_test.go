@@ -231,3 +231,49 @@ func FuzzDecode(f *testing.F) {
 		d.Err()
 	})
 }
+
+// A token is found wherever it stands, however the stream is cut, and nothing else is.
+func TestTokenScanner(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		key := make([]byte, KeyLen)
+		nonce := rapid.SliceOfN(rapid.Byte(), NonceLen, NonceLen).Draw(t, "nonce")
+		token := Token(key, HostSpeaks, nonce)
+		other := Token(append(key[:KeyLen-1:KeyLen-1], 1), HostSpeaks, nonce)
+		junk := rapid.SampledFrom([][]byte{nil, []byte(mark), other, token[:TokenLen-1], token[:20], []byte("\n\n\nevalrun "), frame(1, KindExec, make([]byte, 300))})
+		var before []byte
+		for _, j := range rapid.SliceOfN(junk, 0, 4).Draw(t, "before") {
+			before = append(before, j...)
+		}
+		after := junk.Draw(t, "after")
+		all := append(append(append([]byte(nil), before...), token...), after...)
+		valid := func(tok []byte) bool {
+			n, ok := CheckToken(key, HostSpeaks, tok)
+			return ok && bytes.Equal(n, nonce)
+		}
+		var s TokenScanner
+		for at := 0; at < len(all); {
+			n := rapid.IntRange(1, len(all)-at).Draw(t, "piece")
+			if end := s.Scan(all[at:at+n], valid); end >= 0 {
+				if got := at + end; got != len(before)+TokenLen {
+					t.Fatalf("the token ends at %d, found at %d", len(before)+TokenLen, got)
+				}
+				return
+			}
+			at += n
+		}
+		t.Fatal("not found")
+	})
+}
+
+// No session takes a token, or a part of one, for a frame, whatever was begun before it.
+func TestTokenIsNoFrame(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		whole := frame(1, KindExec, rapid.SliceOfN(rapid.Byte(), 0, 200).Draw(t, "body"))
+		torn := whole[:rapid.IntRange(0, len(whole)-1).Draw(t, "torn")]
+		token := Token(make([]byte, KeyLen), HostSpeaks, rapid.SliceOfN(rapid.Byte(), NonceLen, NonceLen).Draw(t, "nonce"))
+		r := &frameReader{r: bytes.NewReader(append(bytes.Clone(torn), token...)), max: MaxOpen}
+		if id, kind, body, err := r.next(); err == nil {
+			t.Fatalf("a frame: %d %d %q", id, kind, body)
+		}
+	})
+}
