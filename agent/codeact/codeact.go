@@ -65,6 +65,8 @@ func New(cfg Config) agent.Agent {
 type codeact struct{ cfg Config }
 
 func (a codeact) Run(ctx context.Context, s *agent.Session) (agent.Answer, error) {
+	c := *s
+	c.Goal, s = told(s.Goal), &c
 	client, err := s.Model("main")
 	if err != nil {
 		return agent.Answer{}, fmt.Errorf("codeact: %w", err)

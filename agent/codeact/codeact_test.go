@@ -300,3 +300,28 @@ func TestStuck(t *testing.T) {
 		t.Errorf("after %d requests: %v", len(reqs), err)
 	}
 }
+
+// A model is told where skills lie and which servers there are, in the goal of each stage.
+func TestOffered(t *testing.T) {
+	var reqs []model.Request
+	client := modeltest.Func(func(ctx context.Context, _ model.Binding, n int, req *model.Request) (*model.Response, error) {
+		reqs = append(reqs, *req)
+		r := modeltest.Calls("finish", `{"message":"done"}`)
+		return &r, nil
+	}).Client()
+	s := agenttest.NewSession(agenttest.Setup{Goal: "the task", Model: client})
+	s.Goal.Skills = []string{"/skills"}
+	s.Goal.MCP = []agent.MCPServer{{Name: "shop", Transport: "streamable-http", URL: "http://shop/mcp"}, {Name: "files", Transport: "stdio", Command: "mcp-files", Args: []string{"/app"}}}
+	if _, err := codeact.New(codeact.Config{}).Run(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	got := strings.Join(brief(reqs[0].Messages), "\n")
+	for _, want := range []string{"user: the task", "lie in /skills", "- shop: http://shop/mcp (streamable-http)", "- files: started by: mcp-files /app"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("not told %q:\n%s", want, got)
+		}
+	}
+	if strings.Contains(s.Goal.Text(), "SKILL.md") {
+		t.Error("the session's own goal was changed")
+	}
+}

@@ -46,11 +46,14 @@ const (
 //	{instruction}       the goal's text; sandbox only, and not in a Run that is a shell command
 //	{dir}               the task's working directory; sandbox only
 //	{stage} {seed}      the stage's number from 1; the session's seed
+//	{skills}            the task's folders of skills, joined by colons; sandbox only
+//	{mcp_config}        a file with the task's tool servers, empty where there are none; sandbox only
 //
-// In the sandbox EVALRUN_INSTRUCTION (where it fits into a variable), EVALRUN_INSTRUCTION_FILE, EVALRUN_STAGE and EVALRUN_SEED are set.
+// In the sandbox EVALRUN_INSTRUCTION (where it fits into a variable), EVALRUN_INSTRUCTION_FILE, EVALRUN_STAGE and EVALRUN_SEED are set, and
+// EVALRUN_SKILLS and EVALRUN_MCP_CONFIG where the task offers such.
 type Config struct {
 	Where string `json:"where" enum:"sandbox,host" doc:"Where the program runs: inside the task's sandbox, or beside evalrun, speaking docs/protocol.md. Default sandbox."`
-	Run   Line   `json:"run" doc:"The program and its arguments; one text is a command for /bin/sh. {files}, {instruction_file}, {instruction}, {dir}, {stage} and {seed} stand for what they name."`
+	Run   Line   `json:"run" doc:"The program and its arguments; one text is a command for /bin/sh. {files}, {instruction_file}, {instruction}, {dir}, {stage}, {seed}, {skills} and {mcp_config} stand for what they name."`
 
 	// Files is a file or folder of this machine that belongs to the program: {files}.
 	Files string            `json:"files" doc:"A file or folder that belongs to the program, copied into the sandbox: {files}."`
@@ -97,7 +100,7 @@ const (
 	taskDir  = "/opt/evalrun-task"
 )
 
-var placeholder = regexp.MustCompile(`\{(files|instruction_file|instruction|dir|stage|seed)\}`)
+var placeholder = regexp.MustCompile(`\{(files|instruction_file|instruction|dir|stage|seed|skills|mcp_config)\}`)
 
 // Parse reads a configuration strictly and checks it. Files, and a program on the host that is named by a path, are below base
 // where they are not absolute.
@@ -188,7 +191,7 @@ func (c *Config) check() error {
 			bad("start: is for where: host")
 		}
 	case OnHost:
-		for _, name := range []string{"instruction", "instruction_file", "dir"} {
+		for _, name := range []string{"instruction", "instruction_file", "dir", "skills", "mcp_config"} {
 			if used[name] {
 				bad("run: {%s} is for where: sandbox; a program on the host gets its goal in the start message", name)
 			}

@@ -52,7 +52,7 @@ func TestDoc(t *testing.T) {
 			t.Errorf("the page does not name the option %s", tag)
 		}
 	}
-	for _, p := range []string{"files", "instruction_file", "instruction", "dir", "stage", "seed"} {
+	for _, p := range []string{"files", "instruction_file", "instruction", "dir", "stage", "seed", "skills", "mcp_config"} {
 		if !placeholder.MatchString("{"+p+"}") || !strings.Contains(string(text), "`{"+p+"}`") {
 			t.Errorf("{%s} is no placeholder, or not on the page", p)
 		}

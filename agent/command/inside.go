@@ -52,7 +52,16 @@ func (a *inside) Run(ctx context.Context, s *agent.Session) (agent.Answer, error
 	if err := m.Put(ctx, taskDir, oneFile{"instruction.md", goal}); err != nil {
 		return agent.Answer{}, err
 	}
-	c, err := a.command(goal, m.Dir(), stage, s.Seed)
+	offered, err := offer(s.Goal)
+	if err != nil {
+		return agent.Answer{}, err
+	}
+	if offered.servers != "" {
+		if err := m.Put(ctx, taskDir, oneFile{path.Base(serversFile), offered.servers}); err != nil {
+			return agent.Answer{}, err
+		}
+	}
+	c, err := a.command(goal, offered, m.Dir(), stage, s.Seed)
 	if err != nil {
 		return agent.Answer{}, err
 	}
@@ -83,11 +92,14 @@ func (a *inside) Run(ctx context.Context, s *agent.Session) (agent.Answer, error
 	return ans, aerr
 }
 
-func (a *inside) command(goal, dir string, stage int64, seed uint64) (sandbox.Command, error) {
+func (a *inside) command(goal string, o offered, dir string, stage int64, seed uint64) (sandbox.Command, error) {
 	file := path.Join(taskDir, "instruction.md")
 	values := map[string]string{
 		"files": FilesDir, "instruction": goal, "instruction_file": file, "dir": dir,
-		"stage": strconv.FormatInt(stage, 10), "seed": strconv.FormatUint(seed, 10),
+		"stage": strconv.FormatInt(stage, 10), "seed": strconv.FormatUint(seed, 10), "skills": o.skills, "mcp_config": "",
+	}
+	if o.servers != "" {
+		values["mcp_config"] = serversFile
 	}
 	if fi, err := os.Stat(a.Files); a.Files != "" && err == nil && !fi.IsDir() {
 		values["files"] = path.Join(FilesDir, filepath.Base(a.Files))
@@ -97,6 +109,12 @@ func (a *inside) command(goal, dir string, stage int64, seed uint64) (sandbox.Co
 	}}
 	if len(goal) < maxArg-len("EVALRUN_INSTRUCTION=") && !strings.Contains(goal, "\x00") {
 		c.Env["EVALRUN_INSTRUCTION"] = goal
+	}
+	if o.skills != "" {
+		c.Env["EVALRUN_SKILLS"] = o.skills
+	}
+	if o.servers != "" {
+		c.Env["EVALRUN_MCP_CONFIG"] = serversFile
 	}
 	fits := func(what, v string) error {
 		switch {

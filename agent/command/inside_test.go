@@ -178,3 +178,42 @@ func TestFilesDigest(t *testing.T) {
 		}
 	}
 }
+
+func TestOffered(t *testing.T) {
+	goal := agent.Goal{Skills: []string{"/skills", "/more"}, MCP: []agent.MCPServer{
+		{Name: "shop", Transport: "streamable-http", URL: "http://shop/mcp", Headers: map[string]string{"X": "y"}}, {Name: "files", Transport: "stdio", Command: "mcp-files", Args: []string{"/app"}},
+	}}
+	s := agenttest.NewSession(agenttest.Setup{Goal: "g", Sandbox: newBox(t)})
+	s.Goal.Skills, s.Goal.MCP = goal.Skills, goal.MCP
+	c := config(t, m{"run": `echo "$EVALRUN_SKILLS {skills}"; cat "$ROOT$EVALRUN_MCP_CONFIG"; cmp "$ROOT$EVALRUN_MCP_CONFIG" "$ROOT{mcp_config}"`})
+	ans, err := c.Agent(nil).Run(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, rest, _ := strings.Cut(ans.Text(), "\n")
+	if first != "/skills:/more /skills:/more" {
+		t.Errorf("skills: %q", first)
+	}
+	var got struct {
+		MCPServers map[string]map[string]any `json:"mcpServers"`
+	}
+	if err := json.Unmarshal([]byte(rest), &got); err != nil {
+		t.Fatalf("%v: %s", err, rest)
+	}
+	if x := got.MCPServers["shop"]; x["type"] != "http" || x["url"] != "http://shop/mcp" || x["command"] != nil {
+		t.Errorf("shop: %v", x)
+	}
+	if x := got.MCPServers["files"]; x["type"] != "stdio" || x["command"] != "mcp-files" {
+		t.Errorf("files: %v", x)
+	}
+
+	// Where nothing is offered, nothing is set.
+	ans, err = config(t, m{"run": `echo "${EVALRUN_SKILLS-unset} ${EVALRUN_MCP_CONFIG-unset}{mcp_config}"; ls $ROOT/opt/evalrun-task`}).Agent(nil).
+		Run(t.Context(), agenttest.NewSession(agenttest.Setup{Goal: "g", Sandbox: newBox(t)}))
+	if err != nil || ans.Text() != "unset unset\ninstruction.md" {
+		t.Errorf("%q, %v", ans.Text(), err)
+	}
+	if _, err := offer(agent.Goal{Skills: []string{"/a:b"}}); err == nil {
+		t.Error("a folder with a colon")
+	}
+}
