@@ -311,7 +311,7 @@ func (e *engine) PruneCache(ctx context.Context, unused time.Duration) (int64, e
 func (e *engine) imageError(doing string, err error) error {
 	text := message(err)
 	switch {
-	case unreachable(err):
+	case unreachable(err) && !strings.HasPrefix(err.Error(), "Error response from daemon: "): // else it speaks of a registry
 		return e.explain(err)
 	case errdefs.IsConflict(err):
 		return fmt.Errorf("%w: %s", image.ErrInUse, text)

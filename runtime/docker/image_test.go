@@ -27,7 +27,7 @@ func imageEngine(t *testing.T) *engine {
 	if os.Getenv("EVALRUN_TEST_DOCKER") == "" {
 		t.Skip("EVALRUN_TEST_DOCKER is not set: a docker engine with " + testBase + " is needed")
 	}
-	e := &engine{}
+	e := newEngine("")
 	if _, err := e.Inspect(t.Context(), testBase); err != nil {
 		t.Fatalf("EVALRUN_TEST_DOCKER is set, but: %v", err)
 	}
@@ -186,7 +186,7 @@ func until(t *testing.T, what string, ok func() bool) {
 func TestImageEnds(t *testing.T) {
 	if dir := os.Getenv("EVALRUN_IMAGE_CHILD"); dir != "" {
 		o := image.Options{Dir: dir, Classic: os.Getenv("EVALRUN_IMAGE_CLASSIC") != ""}
-		image.New(&engine{}, o).Prepare(context.Background(), sandbox.Image{Dockerfile: os.Getenv("EVALRUN_IMAGE_TEXT")})
+		image.New(newEngine(""), o).Prepare(context.Background(), sandbox.Image{Dockerfile: os.Getenv("EVALRUN_IMAGE_TEXT")})
 		return
 	}
 	e := imageEngine(t)

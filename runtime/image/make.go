@@ -111,7 +111,7 @@ func (s *Store) built(ctx context.Context, r *recipe) (Info, error) {
 		}
 		s.finished(Outcome{Name: name(r.img), Ref: r.tag, Key: r.key, Doing: "build", Took: time.Since(began), Log: out.whole(), Err: err})
 		if err != nil {
-			s.Sweep(context.WithoutCancel(ctx))
+			s.clear(context.WithoutCancel(ctx), err)
 			return Info{}, &sandbox.Error{Op: "prepare", Err: fmt.Errorf("building %s: %w", title(r.img), err), Detail: out.tail(), Lasting: s.lasts(ctx, err)}
 		}
 		return info, nil
@@ -125,6 +125,17 @@ func (s *Store) lasts(ctx context.Context, err error) bool {
 	}
 	_, aerr := s.e.About(ctx)
 	return aerr == nil
+}
+
+// clear removes what a failed build left behind. BuildKit keeps what it had got of a context that filled the disk, as its cache; when the disk is full,
+// the cache is what everybody can do without.
+func (s *Store) clear(ctx context.Context, why error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	s.Sweep(ctx)
+	if errors.Is(why, ErrDiskFull) {
+		s.e.PruneCache(ctx, 0)
+	}
 }
 
 // find looks for a recipe's image. One whose bases have changed on this engine since is as good as missing.
@@ -207,8 +218,8 @@ func (s *Store) build(ctx context.Context, r *recipe, out *output) error {
 		Classic: r.classic, CPUs: s.o.CPUs, Memory: s.o.Memory, Log: out,
 		Step: func(text string) { s.progress(Progress{Name: name(r.img), Doing: "build", Step: text}) },
 	})
-	pr.CloseWithError(errors.New("the engine reads no more"))
-	if serr := <-sent; err != nil && serr != nil && strings.Contains(serr.Error(), "sending the context") && !strings.Contains(serr.Error(), "the engine reads no more") {
+	pr.CloseWithError(io.ErrClosedPipe)
+	if serr := <-sent; err != nil && serr != nil && !errors.Is(serr, io.ErrClosedPipe) && ctx.Err() == nil {
 		return serr // the cause of what the engine says
 	}
 	if err != nil {
