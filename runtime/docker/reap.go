@@ -151,10 +151,10 @@ func (d *Driver) tidy(found map[string]*found, gone map[string]bool, alive func(
 			continue
 		}
 		e, err := d.recall(id)
-		if err == nil && alive(e.Owner) {
+		if err == nil && alive(e.Owner) && !gone[id] {
 			continue // it is being made
 		}
-		if fi, _ := f.Info(); err == nil && e.Host != d.engine.name() && fi != nil && time.Since(fi.ModTime()) < keepForeign {
+		if fi, _ := f.Info(); err == nil && !gone[id] && e.Host != d.engine.name() && fi != nil && time.Since(fi.ModTime()) < keepForeign {
 			continue // of another engine, which may still have it
 		}
 		os.Remove(filepath.Join(d.state, f.Name()))

@@ -31,9 +31,10 @@ func TestMain(m *testing.M) {
 		stdio(path)
 	}
 	code := m.Run()
-	imports.Range(func(name, _ any) bool {
-		if cli, err := New(Options{}).engine.api(context.Background()); err == nil {
-			cli.ImageRemove(context.Background(), name.(string), image.RemoveOptions{Force: true})
+	imports.Range(func(key, _ any) bool {
+		host, name, _ := strings.Cut(key.(string), " ")
+		if cli, err := New(Options{Host: host}).engine.api(context.Background()); err == nil {
+			cli.ImageRemove(context.Background(), name, image.RemoveOptions{Force: true})
 		}
 		return true
 	})
@@ -92,7 +93,7 @@ func api(t testing.TB, d *Driver) *client.Client {
 	return cli
 }
 
-var imports sync.Map // name → true: made by this process
+var imports sync.Map // engine and name: made by this process
 
 // importImage makes an image with these programs and nothing else. It is removed when the tests end.
 func importImage(t testing.TB, cli *client.Client, files map[string][]byte, changes ...string) string {
@@ -106,7 +107,7 @@ func importImage(t testing.TB, cli *client.Client, files map[string][]byte, chan
 	w.Close()
 	name := fmt.Sprintf("evalrun-test/import-%x:1", sha256.Sum256(fmt.Append(b.Bytes(), changes)))[:48]
 	name = strings.TrimSuffix(name, ":1")
-	if _, ok := imports.LoadOrStore(name, true); ok {
+	if _, ok := imports.LoadOrStore(cli.DaemonHost()+" "+name, true); ok {
 		return name
 	}
 	r, err := cli.ImageImport(context.Background(), image.ImportSource{Source: &b, SourceName: "-"}, name, image.ImportOptions{Platform: "linux", Changes: changes})
