@@ -6,6 +6,7 @@ const (
 	KindChanges               // String, the set → data, each frame some Changes; then Result, body: Bool cut
 	KindClear                 // String owner, Strings of folders → Result, body: Strings, one remark for each folder ("": it was a plain one)
 	KindRemove                // Strings of files → Result
+	KindVigil                 // String folder; "": the end of it → Result, body: Strings of names
 	KindLinks                 // String folder, Strings of folders → Result, body: Strings
 )
 

@@ -2,8 +2,6 @@ package wire
 
 import (
 	"bytes"
-	"crypto/hmac"
-	"crypto/sha256"
 	"encoding/hex"
 )
 
@@ -20,7 +18,7 @@ const (
 	// NonceLen is the length of a nonce.
 	NonceLen = 16
 	// TokenLen is the length of a token.
-	TokenLen = len(mark) + 2*NonceLen + 2*sha256.Size
+	TokenLen = len(mark) + 2*NonceLen + 2*sumLen
 
 	mark = "\nevalrun resync "
 )
@@ -35,10 +33,7 @@ const (
 func Token(key []byte, who string, nonce []byte) []byte {
 	t := append(make([]byte, 0, TokenLen), mark...)
 	t = hex.AppendEncode(t, nonce)
-	m := hmac.New(sha256.New, key)
-	m.Write([]byte(who))
-	m.Write(t)
-	return hex.AppendEncode(t, m.Sum(nil))
+	return hex.AppendEncode(t, hmac(key, append([]byte(who), t...)))
 }
 
 // CheckToken returns the nonce of a token that who has made with this key.
@@ -50,7 +45,7 @@ func CheckToken(key []byte, who string, token []byte) (nonce []byte, ok bool) {
 	if err != nil {
 		return nil, false
 	}
-	return nonce, hmac.Equal(token, Token(key, who, nonce))
+	return nonce, same(token, Token(key, who, nonce))
 }
 
 // A TokenScanner looks for tokens in a stream that it is shown piece by piece.

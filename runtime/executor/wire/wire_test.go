@@ -2,6 +2,8 @@ package wire
 
 import (
 	"bytes"
+	stdhmac "crypto/hmac"
+	stdsha256 "crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -274,6 +276,23 @@ func TestTokenIsNoFrame(t *testing.T) {
 		r := &frameReader{r: bytes.NewReader(append(bytes.Clone(torn), token...)), max: MaxOpen}
 		if id, kind, body, err := r.next(); err == nil {
 			t.Fatalf("a frame: %d %d %q", id, kind, body)
+		}
+	})
+}
+
+// The standard library's are the measure.
+func TestHMAC(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := bytes.Repeat([]byte("0123456789"), 40)[:rapid.IntRange(0, 400).Draw(t, "length")]
+		p = append(p[:len(p):len(p)], rapid.SliceOfN(rapid.Byte(), 0, 70).Draw(t, "text")...)
+		if got, want := sha256(p), stdsha256.Sum256(p); got != want {
+			t.Fatalf("sha256: %x, want %x", got, want)
+		}
+		key := rapid.SliceOfN(rapid.Byte(), 0, 64).Draw(t, "key")
+		m := stdhmac.New(stdsha256.New, key)
+		m.Write(p)
+		if got, want := hmac(key, p), m.Sum(nil); !bytes.Equal(got, want) {
+			t.Fatalf("hmac: %x, want %x", got, want)
 		}
 	})
 }
