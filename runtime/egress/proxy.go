@@ -184,6 +184,11 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !p.g.spawn(func() { <-done }) {
 		return
 	}
+	// A client that has ended its side may still want the answer, and one that has gone may not hold its place for long.
+	ctx, cancel := context.WithCancel(p.g.ctx)
+	defer cancel()
+	defer context.AfterFunc(r.Context(), func() { time.AfterFunc(silence, cancel) })()
+	r = r.WithContext(ctx)
 	switch {
 	case r.Method == http.MethodConnect:
 		p.tunnel(w, r)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/evalrun/evalrun/runtime/executor/wire"
 )
@@ -36,35 +37,56 @@ func (c *Client) Dial(ctx context.Context, port int) (net.Conn, error) {
 	return bridge(st, port), nil
 }
 
-// bridge makes a connection of a stream. A pipe in memory lends it deadlines.
+// bridge makes a connection of a stream. A pipe in memory lends its reads their deadlines; writes go to the stream itself.
 func bridge(st *wire.Stream, port int) net.Conn {
 	outer, inner := net.Pipe()
-	go func() { // what the caller writes
-		defer st.Reset() // it has closed, or the stream has ended
-		b := make([]byte, 16<<10)
-		for {
-			n, err := inner.Read(b)
-			if n > 0 && st.Send(wire.KindData, b[:n]) != nil {
-				inner.Close()
-				return
-			}
-			if err != nil {
-				return
-			}
-		}
-	}()
-	go func() { // what the caller reads
+	go func() {
 		defer inner.Close()
 		io.Copy(onlyWriter{inner}, st)
 	}()
-	return &conn{Conn: outer, addr: addr(port)}
+	return &conn{Conn: outer, st: st, addr: addr(port)}
 }
 
 type onlyWriter struct{ io.Writer }
 
+// A conn ends one way at a time, as TCP does: after the peer's end it can still be written to, and after CloseWrite still be read.
 type conn struct {
-	net.Conn
-	addr addr
+	net.Conn // what is read
+	st       *wire.Stream
+	addr     addr
+
+	mu    sync.Mutex
+	limit *time.Timer // of writes
+}
+
+func (c *conn) Write(p []byte) (int, error) { return c.st.Write(p) }
+
+// CloseWrite tells the peer that no more will come.
+func (c *conn) CloseWrite() error { return c.st.Send(wire.KindEOF, nil) }
+
+func (c *conn) Close() error {
+	c.SetWriteDeadline(time.Time{})
+	c.st.Reset()
+	return c.Conn.Close()
+}
+
+func (c *conn) SetDeadline(t time.Time) error {
+	c.SetWriteDeadline(t)
+	return c.Conn.SetReadDeadline(t)
+}
+
+// SetWriteDeadline bounds writes. One that was late is the connection's end.
+func (c *conn) SetWriteDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.limit != nil {
+		c.limit.Stop()
+		c.limit = nil
+	}
+	if !t.IsZero() {
+		c.limit = time.AfterFunc(time.Until(t), c.st.Reset)
+	}
+	return nil
 }
 
 func (c *conn) RemoteAddr() net.Addr { return c.addr }

@@ -91,6 +91,20 @@ func TestNetwork(t *testing.T) {
 	check("curl -sS --noproxy '*' http://two.example/b", "two two.example /b 0")
 	check("curl -sS --noproxy '*' http://six.example/b", "two over IPv6 six.example /b 0")
 	check("head -c 3000000 /dev/zero | curl -sS --noproxy '*' -T - http://two.example/up", "two two.example /up 3000000")
+	for _, to := range []string{"127.0.0.1:61080", w.Addr(2).String() + ":80"} { // a client that ends its side first
+		host, port, _ := strings.Cut(to, ":")
+		check(fmt.Sprintf(`python3 -c '
+import socket
+s = socket.create_connection(("%s", %s))
+s.sendall(b"GET http://two.example/e HTTP/1.0\r\nHost: two.example\r\n\r\n")
+s.shutdown(socket.SHUT_WR)
+r = b""
+while True:
+    b = s.recv(9999)
+    if not b: break
+    r += b
+print(r.decode().splitlines()[-1])'`, host, port), "two two.example /e 0")
+	}
 	check("curl -sS --noproxy '*' http://three.example/", "curl: (6) Could not resolve host: three.example")
 	check("curl -s -o /dev/null -w '%{http_code}' http://three.example/", "403")
 	if err := sb.(sandbox.Rewirer).Rewire(t.Context(), sandbox.Network{Mode: "public"}); err != nil {
