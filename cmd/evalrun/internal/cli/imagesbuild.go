@@ -148,14 +148,14 @@ func (b *imageBuilder) one(ctx context.Context, s *image.Store, n wire.NeededIma
 	done := b.done
 	b.mu.Unlock()
 	var failed *sandbox.Error
+	var refused *sandbox.Unsupported
 	switch {
-	case errors.As(err, new(*sandbox.Unsupported)):
-		row.State, row.Error = "skipped", err.Error()
+	case errors.As(err, &refused):
+		row.State, row.Error = "skipped", refused.What
+	case errors.As(err, &failed):
+		row.State, row.Error, row.Output = "failed", failed.Err.Error(), failed.Detail
 	case err != nil:
 		row.State, row.Error = "failed", err.Error()
-		if errors.As(err, &failed) {
-			row.Output = failed.Detail
-		}
 	}
 	if b.show && row.State != "there" {
 		b.a.tell("image", map[string]any{"image": row.Image, "state": row.State, "done": done, "all": b.all},
@@ -255,6 +255,9 @@ func (a *app) printBuilt(rows []builtImage, asJSON bool) error {
 					fmt.Fprintf(a.Stdout, "   %s\n", progress.Clean(line))
 				}
 			}
+		}
+		if bad > 0 {
+			fmt.Fprintln(a.Stdout)
 		}
 		fmt.Fprintf(a.Stdout, "%s: %d built, %d pulled, %d there, %d failed\n", counted(len(rows), "image"), count["built"], count["pulled"], count["there"], bad)
 	}
