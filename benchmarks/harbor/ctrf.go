@@ -122,7 +122,13 @@ func Pytest(out []byte) []record.Test {
 		case "SKIPPED": // "[1] tests/test_a.py:7: the reason": no name of a test
 			name = counted.ReplaceAllString(name, "")
 		default:
-			if i := strings.Index(name, " - "); i >= 0 {
+			i := strings.Index(name, " - ")
+			if b := strings.IndexByte(name, '['); b >= 0 && b < i { // a parameter may hold anything
+				if end := strings.Index(name[b:], "] - "); end >= 0 {
+					i = b + end + 1
+				}
+			}
+			if i >= 0 {
 				name, message = name[:i], name[i+3:]
 			}
 			if _, after, ok := strings.Cut(name, "::"); ok {

@@ -18,12 +18,14 @@ const (
 	FlagTools = "tampered_tools"
 	// FlagPlanted: files lie where programs of the verifier load code or settings from by themselves, and were not in the image.
 	FlagPlanted = "planted"
+	// FlagRewritten: the reward was written again after it had been written, while processes of the agent's ran beside the verifier.
+	FlagRewritten = "rewritten_reward"
 	// FlagForged: somebody else than the verifier wrote where the reward belongs.
 	FlagForged = "forged_reward"
 )
 
 // tampering are the flags that integrity: fail acts on.
-var tampering = []string{FlagTests, FlagTools, FlagPlanted, FlagForged, FlagNotRegular}
+var tampering = []string{FlagTests, FlagTools, FlagPlanted, FlagForged, FlagRewritten, FlagNotRegular}
 
 // A minder looks after a machine's files from inside its process 1, with no program of the machine's own: see package executor.
 type minder interface {
@@ -32,6 +34,8 @@ type minder interface {
 	Changes(ctx context.Context, set string) ([]executor.Change, bool, error)
 	Clear(ctx context.Context, owner string, dirs ...string) ([]string, error)
 	Remove(ctx context.Context, files ...string) error
+	Vigil(ctx context.Context, dir string) error
+	VigilEnd(ctx context.Context) ([]string, error)
 	Links(ctx context.Context, root string, into ...string) ([]string, error)
 }
 

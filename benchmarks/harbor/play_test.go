@@ -3,6 +3,7 @@ package harbor_test
 import (
 	"context"
 	"encoding/json"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -32,9 +33,46 @@ type here struct {
 type skeleton struct{ sandbox.Driver }
 
 func (s skeleton) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
+	files := spec.Image.Context
 	spec.Image, spec.Setuid, spec.Network, spec.Cmd = sandbox.Image{}, false, sandbox.Network{}, nil
-	return s.Driver.Create(ctx, spec)
+	sb, err := s.Driver.Create(ctx, spec)
+	if err == nil && files != nil { // what the tests' Dockerfiles copy
+		err = sb.Put(ctx, "/tests", executable{files})
+	}
+	return sb, err
 }
+
+// executable is a file system whose files can all be executed.
+type executable struct{ fs.FS }
+
+func (e executable) Open(name string) (fs.File, error) {
+	f, err := e.FS.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	return opened{f}, nil
+}
+
+type opened struct{ fs.File }
+
+func (o opened) Stat() (fs.FileInfo, error) {
+	i, err := o.File.Stat()
+	return mode{i}, err
+}
+
+func (o opened) ReadDir(n int) ([]fs.DirEntry, error) {
+	list, err := o.File.(fs.ReadDirFile).ReadDir(n)
+	for i := range list {
+		if info, err := list[i].Info(); err == nil {
+			list[i] = fs.FileInfoToDirEntry(mode{info})
+		}
+	}
+	return list, err
+}
+
+type mode struct{ fs.FileInfo }
+
+func (m mode) Mode() fs.FileMode { return m.FileInfo.Mode() | 0o555 }
 
 func local(t *testing.T) here { return here{skeleton{benchtest.Local(t)}, "local"} }
 

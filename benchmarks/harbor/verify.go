@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -80,6 +81,11 @@ func (v *verification) onShared(ctx context.Context, g *game) (res benchmarks.Re
 	}
 	if m, ok := minderOf(v.sb); ok {
 		if _, err := m.Mark(ctx, beforeTests, false, []executor.Watch{{Path: "/logs"}, {Path: verifierLogs, Depth: 1}, {Path: testsDir, Depth: -1}}); err != nil {
+			return res, err
+		}
+	}
+	if m, ok := minderOf(v.sb); ok && v.left {
+		if err := m.Vigil(ctx, verifierLogs); err != nil {
 			return res, err
 		}
 	}
@@ -226,6 +232,9 @@ func (v *verification) environ() (map[string]string, error) {
 	return v.step.Verifier.Env.Merge(Env(v.b.o.VerifierEnv)).Resolve("verifier.env", v.get)
 }
 
+// code are files that tests and their tools are made of.
+var code = []string{".py", ".sh", ".pth", ".ini", ".cfg", ".toml", ".js", ".mjs", ".cjs", ".ts", ".so"}
+
 // after looks at what became of the tests and of the reward's folder while the verifier ran.
 func (v *verification) after(ctx context.Context) error {
 	m, ok := minderOf(v.sb)
@@ -235,6 +244,17 @@ func (v *verification) after(ctx context.Context) error {
 	list, _, err := m.Changes(ctx, beforeTests)
 	if err != nil {
 		return err
+	}
+	if v.left {
+		again, err := m.VigilEnd(ctx)
+		if err != nil {
+			return err
+		}
+		for _, name := range again {
+			if name == "" || strings.HasPrefix(name, "reward.") {
+				v.found.add(FlagRewritten, verifierLogs+"/"+name+" was written more than once")
+			}
+		}
 	}
 	for _, c := range list {
 		switch {
@@ -246,6 +266,8 @@ func (v *verification) after(ctx context.Context) error {
 			if c.Links > 1 {
 				v.found.add(FlagNotRegular, c.Path+" has another name elsewhere")
 			}
+		case strings.HasPrefix(c.Path, testsDir+"/") && c.What == executor.Added && v.left && slices.Contains(code, path.Ext(c.Path)):
+			v.found.add(FlagTests, c.Path+" came while the verifier ran")
 		case strings.HasPrefix(c.Path, testsDir+"/") && c.What != executor.Added && c.Mode&0o170000 != 0o040000 && len(v.found.flags)+btoi(v.left) > 0:
 			// Tests may change themselves; it tells something only where somebody else could have.
 			v.found.add(FlagTests, c.Path+" changed while the verifier ran")

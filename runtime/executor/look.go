@@ -85,6 +85,28 @@ func (c *Client) Links(ctx context.Context, root string, into ...string) ([]stri
 	return d.Strings(), nil
 }
 
+// Vigil begins to see what is written into a folder, until VigilEnd.
+func (c *Client) Vigil(ctx context.Context, dir string) error {
+	var e wire.Enc
+	e.String(dir)
+	if _, err := c.ask(ctx, wire.KindVigil, e); err != nil {
+		return c.wrap(ctx, "vigil", err)
+	}
+	return nil
+}
+
+// VigilEnd tells the names in the folder that were written again after somebody had finished writing them; "" among them: there was more
+// than could be kept.
+func (c *Client) VigilEnd(ctx context.Context) (again []string, err error) {
+	var e wire.Enc
+	e.String("")
+	d, err := c.ask(ctx, wire.KindVigil, e)
+	if err != nil {
+		return nil, c.wrap(ctx, "vigil", err)
+	}
+	return d.Strings(), nil
+}
+
 // pull sends a request and hands on the frames that answer it, then the result's body.
 func (c *Client) pull(ctx context.Context, op string, kind byte, body []byte, frame func(*wire.Dec) error, end func(*wire.Dec)) error {
 	if ctx.Err() != nil {

@@ -82,6 +82,9 @@ func init() {
 		e.Strings(sv.links(clean(d.String()), d.Strings()))
 		return e, nil
 	})
+	own[wire.KindVigil] = answer(func(sv *server, _ *wire.Stream, d *wire.Dec, _ []byte) (wire.Enc, error) {
+		return sv.vigil(d.String())
+	})
 	own[wire.KindClear] = answer(func(sv *server, _ *wire.Stream, d *wire.Dec, _ []byte) (wire.Enc, error) {
 		return sv.clearDirs(d.String(), d.Strings())
 	})
@@ -142,12 +145,22 @@ func (sv *server) search() (dirs []string) {
 		}
 	}
 	for _, d := range strings.Split(list, ":") {
-		if path.IsAbs(d) {
-			dirs = append(dirs, path.Clean(d))
+		if !path.IsAbs(d) {
+			continue
+		}
+		d = clean(d)
+		if real, err := filepath.EvalSymlinks(sv.path(d)); err == nil {
+			d = sv.name(real)
+		}
+		if !slices.Contains(dirs, d) {
+			dirs = append(dirs, d)
 		}
 	}
 	return dirs
 }
+
+// name is how the host calls what lies at p in our own view.
+func (sv *server) name(p string) string { return clean(strings.TrimPrefix(p, sv.cfg.Root)) }
 
 // changes tells what is no longer as it was marked.
 func (sv *server) changes(st *wire.Stream, set string) (wire.Enc, error) {
@@ -243,17 +256,21 @@ type looker struct {
 }
 
 func (l *looker) watch(w wire.Watch) {
-	names := []string{w.Path}
+	names := []string{clean(w.Path)}
 	if strings.ContainsAny(w.Path, "*?[") {
-		root := l.sv.cfg.Root
 		found, _ := filepath.Glob(l.sv.path(w.Path))
 		names = names[:0]
 		for _, f := range found {
-			names = append(names, strings.TrimPrefix(f, root))
+			names = append(names, l.sv.name(f))
 		}
 	}
 	for _, name := range names {
-		l.enter(clean(name), w.Depth)
+		// One name for what has several, as /lib/x and /usr/lib/x where the first is a link.
+		dir, base := path.Split(name)
+		if real, err := filepath.EvalSymlinks(l.sv.path(dir)); err == nil {
+			name = path.Join(l.sv.name(real), base)
+		}
+		l.enter(name, w.Depth)
 	}
 }
 
