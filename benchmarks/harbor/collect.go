@@ -123,7 +123,7 @@ func (g *game) hooks(ctx context.Context, s *Step, sb sandbox.Sandbox, service s
 		}
 		said := ended(x, limit)
 		if err != nil {
-			said = "could not run: " + err.Error()
+			said = "could not run: " + inner(err).Error()
 		}
 		note := fmt.Sprintf("collect hook of %s %s: %s", service, said, out.String())
 		if err := g.note(ctx, "hook", strings.TrimSuffix(note, ": "), nil); err != nil {

@@ -278,7 +278,7 @@ func (g *game) setup(ctx context.Context, s *Step, i int) (why string, err error
 // theirs tells apart what a machine that still answers would not do, which is the doing of what runs in it, and our own failures.
 func (g *game) theirs(ctx context.Context, what string, err error) (string, error) {
 	if g.next > 1 && answers(ctx, g.sb) {
-		return fmt.Sprintf("%s: %v", what, err), nil
+		return fmt.Sprintf("%s: %v", what, inner(err)), nil
 	}
 	return "", err
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // A tree is a file system put together of files from elsewhere, to be put into a machine. Content is read when it is asked for.
@@ -112,6 +113,9 @@ func (t *tree) untar(r io.ReaderAt, size int64, keep func(h *tar.Header) bool) e
 			return fmt.Errorf("reading kept files: %w", err)
 		}
 		name := path.Clean(strings.TrimSuffix(h.Name, "/"))
+		if !utf8.ValidString(name) { // no fs.FS has such names; the kept tar does
+			continue
+		}
 		if name == "." || path.IsAbs(name) || name == ".." || strings.HasPrefix(name, "../") || t.linked(name) || keep != nil && !keep(h) {
 			continue
 		}
