@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"math"
 	"iter"
 	"os"
 	"path/filepath"
@@ -479,5 +480,25 @@ func TestHostileNames(t *testing.T) {
 	clean(t, md.String())
 	if strings.Contains(md.String(), "<script>") || strings.Contains(md.String(), "\n| z") {
 		t.Errorf("Markdown:\n%s", md.String())
+	}
+}
+
+// A grade that is given later counts; one that says the same changes nothing, one of a trial whose grading had failed makes it evidence.
+func TestAmend(t *testing.T) {
+	num := func(x float64) *float64 { return &x }
+	r := &Results{}
+	s := slot{reward: 1, status: status(place(statuses, record.Scored)), end: end(place(ends, record.Answered))}
+	r.amend(&s, &record.Amend{Reward: num(1), Status: record.Scored, End: record.Answered})
+	if s.amended || s.reward != 1 {
+		t.Errorf("the same grade: %+v", s)
+	}
+	r.amend(&s, &record.Amend{Reward: num(0), Flags: []string{"odd"}, Status: record.Scored, End: record.Answered})
+	if refs := r.flags; !s.amended || s.reward != 0 || s.flags != 1 || refs[0] != "odd" {
+		t.Errorf("another grade: %+v, %v", s, refs)
+	}
+	s = slot{reward: math.NaN(), status: status(place(statuses, record.Grader)), fault: 3}
+	r.amend(&s, &record.Amend{Reward: num(0.5), Status: record.Scored, End: record.Limit})
+	if !s.amended || statuses[s.status] != record.Scored || ends[s.end] != record.Limit || s.fault != 0 || s.reward != 0.5 {
+		t.Errorf("a grading that had failed: %+v", s)
 	}
 }

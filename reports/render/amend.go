@@ -1,0 +1,65 @@
+package render
+
+import (
+	"math"
+	"slices"
+
+	"github.com/evalrun/evalrun/harness/record"
+)
+
+// amend takes a later grade for a trial's. One that says the same changes nothing.
+func (r *Results) amend(s *slot, a *record.Amend) {
+	reward, flags := value(a.Reward), r.flagBits(a.Flags)
+	same := s.reward == reward || math.IsNaN(s.reward) && math.IsNaN(reward)
+	s.amended = s.amended || !same || s.flags != flags || a.Status != "" && a.Status != statuses[s.status]
+	s.reward, s.flags = reward, flags
+	if a.Status != "" {
+		s.status, s.end = status(place(statuses, a.Status)), end(place(ends, a.End))
+		if a.Status == record.Scored && a.End != record.Broke {
+			s.fault = 0
+		}
+	}
+}
+
+// Flagged are the trials that have a flag, nil where none has; and all flags that trials of the run have.
+func (r *Results) Flagged(flag string) (refs []TrialRef, known []string) {
+	at := slices.Index(r.flags, flag)
+	for i := range r.slots {
+		if at >= 0 && r.slots[i].flags&(1<<at) != 0 {
+			refs = append(refs, r.ref(i))
+		}
+	}
+	return refs, slices.Sorted(slices.Values(r.flags))
+}
+
+// driverPlace is the place of a driver's name, from 1; 0: none.
+func (r *Results) driverPlace(name string) uint8 {
+	if name == "" {
+		return 0
+	}
+	i := slices.Index(r.drivers, name)
+	if i < 0 && len(r.drivers) < math.MaxUint8 {
+		i = len(r.drivers)
+		r.drivers = append(r.drivers, name)
+	}
+	return uint8(i + 1)
+}
+
+func (r *Results) flagBits(names []string) (bits uint32) {
+	for _, n := range names {
+		i := -1
+		for j, f := range r.flags {
+			if f == n {
+				i = j
+			}
+		}
+		if i < 0 && len(r.flags) < 32 {
+			i = len(r.flags)
+			r.flags = append(r.flags, n)
+		}
+		if i >= 0 {
+			bits |= 1 << i
+		}
+	}
+	return bits
+}
