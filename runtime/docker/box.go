@@ -124,9 +124,12 @@ func (b *box) makeVolumes(ctx context.Context, cli *client.Client) error {
 		call, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), callLimit, errSilent)
 		b.begin(func(l *leftover) { l.volumes = append(l.volumes, b.volumes[name]) })
 		_, err := cli.VolumeCreate(call, volume.CreateOptions{Name: b.volumes[name], Labels: labels(b.id, b.spec.Owner)})
+		if err != nil {
+			err = b.main.engineError(call, "making the volume "+name, err)
+		}
 		cancel()
 		if err != nil {
-			return b.main.engineError(call, "making the volume "+name, err)
+			return err
 		}
 	}
 	return nil
@@ -160,7 +163,11 @@ func (b *box) destroy() error {
 		defer cancel()
 		var cli *client.Client
 		if cli, err = b.d.engine.api(ctx); err == nil {
-			err = b.d.removeAll(ctx, cli, b.id, begun)
+			away := awayLimit
+			if !b.handed.Load() {
+				away = awayLimit / 10 // it never was anybody's
+			}
+			err = b.d.removeAll(ctx, cli, b.id, begun, away)
 		}
 	}
 	for _, m := range b.machines() {
@@ -191,12 +198,12 @@ type leftover struct {
 func (l leftover) empty() bool { return len(l.containers)+len(l.volumes) == 0 && l.network == "" }
 
 // removeAll removes what the engine has of a sandbox: the containers at once, then what they used. An engine may be busy with some of it, may
-// just be finishing what a dead process has asked for, or be away for a moment; so it insists.
-func (d *Driver) removeAll(ctx context.Context, cli *client.Client, id string, l leftover) error {
+// just be finishing what a dead process has asked for, or be away for a moment; so it insists. away is how long it waits for an engine that does not answer at all.
+func (d *Driver) removeAll(ctx context.Context, cli *client.Client, id string, l leftover, away time.Duration) error {
 	begun := time.Now()
 	for {
 		err := d.removeOnce(ctx, cli, l)
-		if err == nil || unreachable(err) && time.Since(begun) > awayLimit {
+		if err == nil || unreachable(err) && time.Since(begun) > away {
 			return err
 		}
 		select {
@@ -211,7 +218,6 @@ func (d *Driver) removeAll(ctx context.Context, cli *client.Client, id string, l
 }
 
 const (
-	// awayLimit is how long a removal waits for an engine that does not answer at all.
 	awayLimit = 10 * time.Second
 	// retryPause is between two tries of something that the engine could not do just now.
 	retryPause = 200 * time.Millisecond

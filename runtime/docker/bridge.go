@@ -73,13 +73,17 @@ func (b *box) makeBridge(ctx context.Context, cli *client.Client, main image.Inf
 			Options: map[string]string{"com.docker.network.bridge.inhibit_ipv4": "true"},
 			IPAM:    &network.IPAM{Driver: "default", Config: []network.IPAMConfig{{Subnet: subnet.String()}}},
 		})
+		taken := err != nil && strings.Contains(err.Error(), "overlaps")
+		if err != nil {
+			err = b.main.engineError(call, "making the session's bridge", err)
+		}
 		cancel()
 		if err == nil {
 			b.number(subnet)
 			return nil
 		}
-		if !strings.Contains(err.Error(), "overlaps") {
-			return b.main.engineError(call, "making the session's bridge", err)
+		if !taken {
+			return err
 		}
 	}
 	b.bridge = ""

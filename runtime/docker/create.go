@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"syscall"
@@ -170,6 +171,10 @@ func (m *machine) start(ctx context.Context, cli *client.Client, p *plan) error 
 	defer cancel()
 	var err error
 	m.c, err = executor.New(hello, m.ch, executor.Options{Driver: d.Name(), ID: m.name, Config: cfg, Gone: m.gone})
+	if errors.Is(err, io.EOF) && ctx.Err() == nil {
+		// Not as an error that wraps ErrGone: there never was a sandbox.
+		return fmt.Errorf("its executor has ended at once: %v", m.gone())
+	}
 	return err
 }
 

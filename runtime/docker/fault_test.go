@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -134,6 +135,47 @@ func TestHostileCommands(t *testing.T) {
 type counter struct{}
 
 func (counter) Write(p []byte) (int, error) { return len(p), nil }
+
+// An executor that cannot even begin says why.
+func TestExecutorCannotRun(t *testing.T) {
+	d := require(t)
+	spec := helped(t, d)
+	h, _ := helper()
+	d.tool.mu.Lock()
+	d.tool.byArch, d.tool.copied = map[string]*program{runtime.GOARCH: {data: h}}, true // some other program
+	d.tool.mu.Unlock()
+	_, err := d.Create(context.Background(), spec)
+	var e *sandbox.Error
+	if !errors.As(err, &e) || errors.Is(err, sandbox.ErrGone) || !strings.Contains(err.Error(), "ended at once") {
+		t.Errorf("error %v", err)
+	}
+	if got := mine(t, d); len(got) != 0 {
+		t.Errorf("left: %q", got)
+	}
+}
+
+// Volumes that an image asks for go with the container.
+func TestImageVolumes(t *testing.T) {
+	d := require(t)
+	sb := open(t, d, helped(t, d, "VOLUME /data"))
+	cli := api(t, d)
+	c, err := cli.ContainerInspect(context.Background(), sb.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := ""
+	for _, m := range c.Mounts {
+		if m.Destination == "/data" {
+			name = m.Name
+		}
+	}
+	if err := sb.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := cli.VolumeInspect(context.Background(), name); name == "" || !missing(err) {
+		t.Errorf("volume %q: %v, want it gone", name, err)
+	}
+}
 
 // An image that is not there, and a program that cannot run, are errors that leave nothing.
 func TestCannotCreate(t *testing.T) {

@@ -30,9 +30,11 @@ type machine struct {
 
 	written atomic.Int64 // bytes on the engine's disk, when they were last looked at; -1: never
 
-	mu   sync.Mutex
-	fate error // why it is gone, once that is definite
-	oom  bool  // its end was its own memory limit
+	mu    sync.Mutex
+	asked bool  // the engine was given time for its end already
+	over  bool  // it has ended
+	fate  error // why it is gone, once that is definite
+	oom   bool  // its end was its own memory limit
 }
 
 // ID is the container's name, which is the sandbox's ID for main.
@@ -90,8 +92,10 @@ func (m *machine) Logs() []byte {
 const (
 	// callLimit is for one call of the engine's, however busy it is.
 	callLimit = 2 * time.Minute
-	// goneLimit is how long the engine may take to say what became of a container.
+	// goneLimit is how long the engine may take to say what became of a container, and endLimit how long a container that has lost its
+	// streams may take to end.
 	goneLimit = 10 * time.Second
+	endLimit  = 3 * time.Second
 )
 
 // gone says why the executor no longer answers. The engine is asked: a broken connection alone proves nothing.
@@ -107,8 +111,8 @@ func (m *machine) gone() error {
 	ctx, cancel := context.WithTimeout(context.Background(), goneLimit)
 	defer cancel()
 	why, definite := m.ask(ctx)
-	if said := strings.TrimSpace(m.ch.errs.String()); said != "" {
-		why = fmt.Errorf("%w: %s", why, said)
+	if said, _, _ := strings.Cut(strings.TrimSpace(m.ch.errs.String()), "\n"); said != "" {
+		why = fmt.Errorf("%w: %.300s", why, said)
 	}
 	if definite {
 		m.fate = why
@@ -122,29 +126,35 @@ func (m *machine) ask(ctx context.Context) (why error, definite bool) {
 	if err != nil {
 		return err, false
 	}
-	ended, errs := cli.ContainerWait(ctx, m.name, container.WaitConditionNotRunning)
-	select {
-	case <-ended:
-	case err = <-errs:
+	if !m.asked { // later calls need not wait: it runs on, and only the connection is lost
+		m.asked = true
+		wait, cancel := context.WithTimeout(ctx, endLimit)
+		defer cancel()
+		ended, errs := cli.ContainerWait(wait, m.name, container.WaitConditionNotRunning)
+		select {
+		case <-ended:
+			m.over = true // also where somebody has started it again
+		case <-errs:
+		}
 	}
+	c, err := cli.ContainerInspect(ctx, m.name)
 	switch {
 	case m.b.isClosed():
 		return fmt.Errorf("%w: it was closed", sandbox.ErrGone), true
 	case missing(err):
 		return fmt.Errorf("%w: somebody has removed its container", sandbox.ErrGone), true
 	case err != nil && ctx.Err() != nil:
-		return errors.New("the connection to it has broken, and it still runs"), false
+		return errSilent, false
 	case err != nil:
+		m.asked = false
 		return m.b.d.engine.explain(err), false
-	}
-	c, err := cli.ContainerInspect(ctx, m.name)
-	switch {
-	case missing(err):
-		return fmt.Errorf("%w: somebody has removed its container", sandbox.ErrGone), true
-	case err != nil:
-		return fmt.Errorf("%w: its executor has ended", sandbox.ErrGone), true
+	case c.State.Running && !m.over:
+		return errors.New("the connection to it has broken, and it still runs: take it up again by its ID"), false
 	}
 	s := c.State
+	if s.Running {
+		return fmt.Errorf("%w: somebody has started its container again", sandbox.ErrGone), true
+	}
 	if s.OOMKilled && s.ExitCode == 137 {
 		m.oom = true
 		return fmt.Errorf("%w: its memory limit has ended it as a whole", sandbox.ErrGone), true

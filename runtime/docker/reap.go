@@ -83,7 +83,7 @@ func (d *Driver) reap(ctx context.Context, cli *client.Client, id string, l left
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, closeLimit, errSilent)
 	defer cancel()
-	if err := d.removeAll(ctx, cli, id, l); err != nil {
+	if err := d.removeAll(ctx, cli, id, l, awayLimit); err != nil {
 		return &sandbox.Error{Op: "reap", ID: id, Err: err}
 	}
 	return nil
