@@ -55,6 +55,7 @@ func open(p string, b *Benchmark) (name string, _ datasets.Source, err error) {
 	case file == "" && has("registry.json"):
 		s.list = s.registry(dir, "registry.json")
 	case file == "":
+		s.dir = dir
 		s.list = func(context.Context) ([]entry, error) { return s.walk(dir) }
 	case strings.HasSuffix(file, ".toml"):
 		s.list = s.dataset(dir, file)
@@ -79,6 +80,7 @@ type entry struct {
 type source struct {
 	shown  string
 	file   string // of a dataset's names and digests
+	dir    string // that is walked; "": none is
 	b      *Benchmark
 	choice choice
 	list   func(ctx context.Context) ([]entry, error)
@@ -267,6 +269,13 @@ func (s *source) Task(ctx context.Context, id string) (datasets.Task, error) {
 	if known {
 		return s.read(e)
 	}
+	if name := short(id); s.dir != "" && fileName(name) && !strings.HasPrefix(name, ".") {
+		e := entry{dir: s.dir, sub: name, name: name}
+		if t, err := s.read(e); err == nil && t.ID == id {
+			s.remember(id, e)
+			return t, nil
+		}
+	}
 	entries, err := s.all(ctx)
 	if err != nil {
 		return datasets.Task{}, &datasets.Fatal{Place: s.shown, Err: err}
@@ -280,13 +289,7 @@ func (s *source) Task(ctx context.Context, id string) (datasets.Task, error) {
 			break
 		}
 		if t, err := s.read(e); err == nil && t.ID == id {
-			// Another folder of the same name would make it a bad task, but a listing has told that before.
-			s.mu.Lock()
-			if s.index == nil {
-				s.index = map[string]entry{}
-			}
-			s.index[id] = e
-			s.mu.Unlock()
+			s.remember(id, e)
 			return t, nil
 		}
 	}
@@ -304,6 +307,16 @@ func (s *source) Task(ctx context.Context, id string) (datasets.Task, error) {
 		}
 	}
 	return datasets.Task{}, fmt.Errorf("%s: task %q: %w", s.shown, id, datasets.ErrNoTask)
+}
+
+// remember notes where a task is. Another folder of the same name would make it a bad task, but a listing has told that before.
+func (s *source) remember(id string, e entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.index == nil {
+		s.index = map[string]entry{}
+	}
+	s.index[id] = e
 }
 
 // readExtra reads the files of extra instructions.
