@@ -12,7 +12,6 @@ import (
 	"iter"
 	"math"
 	"regexp"
-	"slices"
 	"time"
 
 	"github.com/evalrun/evalrun/harness/record"
