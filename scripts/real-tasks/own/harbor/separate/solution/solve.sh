@@ -1,0 +1,3 @@
+#!/bin/bash
+echo '{"answer": 42}' > /app/answer.json
+touch /app/not-an-artifact

@@ -1,0 +1,2 @@
+#!/bin/bash
+printf first > /work/list.txt

@@ -1,0 +1,2 @@
+#!/bin/bash
+printf " %s" "$(cat word)" >> /work/list.txt
