@@ -256,6 +256,17 @@ func scraps(t *testing.T, e *engine, text string) (out []string) {
 	return out
 }
 
+// A command that speaks of a full disk is a command that fails.
+func TestImageSaysFull(t *testing.T) {
+	e := imageEngine(t)
+	builders(t, func(t *testing.T, o image.Options) {
+		_, err := image.New(e, o).Prepare(t.Context(), sandbox.Image{Dockerfile: "FROM " + testBase + "\nRUN echo no space left on device; exit 1\n"})
+		if err == nil || errors.Is(err, image.ErrDiskFull) || !strings.Contains(err.Error(), "if that is the engine's") {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
 // What is too large is refused before the engine gets it.
 func TestImageHugeContext(t *testing.T) {
 	e := imageEngine(t)

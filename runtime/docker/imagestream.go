@@ -7,11 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/evalrun/evalrun/runtime/image"
 )
+
+// command is how builders say that a step's command failed; they quote it, so it may contain anything.
+var command = regexp.MustCompile(`executor failed running|did not complete successfully|returned a non-zero code`)
 
 // follow reads the messages of a pull or build to their end. The engine's error is one of them.
 func (e *engine) follow(ctx context.Context, body io.Reader, each func(report)) error {
@@ -29,7 +33,7 @@ func (e *engine) follow(ctx context.Context, body io.Reader, each func(report)) 
 				return fmt.Errorf("the docker engine at %s broke off: %w", e.name(), err)
 			}
 			return fmt.Errorf("the answer of the docker engine at %s cannot be read: %w", e.name(), err)
-		case m.Error != "" && full(m.Error):
+		case m.Error != "" && full(m.Error) && !command.MatchString(m.Error):
 			return fmt.Errorf("%w: %s", image.ErrDiskFull, m.Error)
 		case m.Error != "":
 			return errors.New(m.Error)

@@ -66,10 +66,10 @@ type Engine interface {
 	// Inspect describes an image by name or ID. [ErrMissing] is definite.
 	Inspect(ctx context.Context, ref string) (Info, error)
 
-	// Pull fetches an image from its registry.
+	// Pull fetches an image from its registry. [ErrDiskFull] is told apart.
 	Pull(ctx context.Context, p Pull) error
 
-	// Build builds an image and names it. When it returns, also with an error or because ctx has ended, the engine builds no more.
+	// Build builds an image and names it. [ErrDiskFull] is the engine's own finding, not what a command printed. When it returns, also with an error or because ctx has ended, the engine builds no more.
 	Build(ctx context.Context, b Build) error
 
 	// List is all images, unnamed ones too.
@@ -161,7 +161,7 @@ type Options struct {
 	Budget int64
 	// Grace protects what was used so lately from the budget; default 10 minutes.
 	Grace time.Duration
-	// Always asks the registry for images that are there too, so that a tag that has moved is noticed.
+	// Always asks the registry, once in the life of the Store, for images that are there too, so that a tag that has moved is noticed.
 	Always bool
 	// ContextBytes and ContextFiles bound a build's context after .dockerignore; default 4 GiB and 200,000.
 	ContextBytes int64

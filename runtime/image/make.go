@@ -25,7 +25,8 @@ func (s *Store) pulled(ctx context.Context, img sandbox.Image) (Info, error) {
 		return Info{}, err
 	}
 	rec := record{Ref: img.Ref, Name: img.Name}
-	if !s.o.Always {
+	anew := s.o.Always && !s.asked(key)
+	if !anew {
 		info, err := s.e.Inspect(ctx, img.Ref)
 		if err == nil && fits(info, img.Platform) {
 			return s.remember(key, info, rec), nil
@@ -44,7 +45,7 @@ func (s *Store) pulled(ctx context.Context, img sandbox.Image) (Info, error) {
 			return Info{}, err
 		}
 		defer l.unlock(true)
-		if !s.o.Always { // another process may have been faster
+		if !anew { // another process may have been faster
 			if info, err := s.e.Inspect(ctx, img.Ref); err == nil && fits(info, img.Platform) {
 				return s.remember(key, info, rec), nil
 			}
@@ -70,14 +71,25 @@ func (s *Store) pulled(ctx context.Context, img sandbox.Image) (Info, error) {
 			return Info{}, err
 		}
 		rec.Kind = "pulled"
+		s.mu.Lock()
+		s.current[key] = true
+		s.mu.Unlock()
 		return s.remember(key, info, rec), nil
 	})
+}
+
+// asked says whether this process has asked the registry for an image already.
+func (s *Store) asked(key string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.current[key]
 }
 
 // fits says whether an image is for a platform.
 func fits(info Info, platform string) bool {
 	p := strings.Split(platform, "/")
-	return platform == "" || info.OS == p[0] && (len(p) < 2 || info.Arch == p[1])
+	arch, _, _ := strings.Cut(info.Arch, "/") // without its variant
+	return platform == "" || info.OS == p[0] && (len(p) < 2 || arch == p[1])
 }
 
 // built makes an image ready that a recipe describes.
@@ -222,10 +234,13 @@ func (s *Store) build(ctx context.Context, r *recipe, out *output) error {
 	if serr := <-sent; err != nil && serr != nil && !errors.Is(serr, io.ErrClosedPipe) && ctx.Err() == nil {
 		return serr // the cause of what the engine says
 	}
-	if err != nil {
-		return advice(err)
+	switch {
+	case errors.Is(err, ErrDiskFull):
+		return diskAdvice(err)
+	case err != nil && strings.Contains(strings.ToLower(out.tail()), "no space left on device"):
+		return fmt.Errorf("%w (it printed that a disk is full; if that is the engine's, free some with evalrun images prune --all)", err)
 	}
-	return nil
+	return err
 }
 
 func (s *Store) progress(p Progress) {

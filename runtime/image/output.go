@@ -17,6 +17,8 @@ type output struct {
 	all *sandbox.Cut
 	end bytes.Buffer
 	cut *sandbox.Cut
+
+	over bool // the end is flushed
 }
 
 func newOutput(limit int64) *output {
@@ -41,10 +43,13 @@ func (o *output) whole() []byte {
 	return o.buf.Bytes()
 }
 
-// tail is the part that goes with an error.
+// tail is the part that goes with an error; nothing is written any more.
 func (o *output) tail() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.cut.Flush()
+	if !o.over {
+		o.over = true
+		o.cut.Flush()
+	}
 	return o.end.String()
 }

@@ -25,9 +25,10 @@ type Store struct {
 	builds  chan struct{}
 	pulls   chan struct{}
 
-	mu    sync.Mutex
-	about *About
-	ready map[string]readyImage
+	mu      sync.Mutex
+	about   *About
+	ready   map[string]readyImage
+	current map[string]bool // pulled by this process
 }
 
 // readyImage is what an inspection found, good for a moment.
@@ -68,7 +69,7 @@ func New(e Engine, o Options) *Store {
 		}
 		o.Dir = filepath.Join(cache, "evalrun", "images")
 	}
-	return &Store{e: e, o: o, builds: make(chan struct{}, o.Builds), pulls: make(chan struct{}, o.Pulls), ready: map[string]readyImage{}}
+	return &Store{e: e, o: o, builds: make(chan struct{}, o.Builds), pulls: make(chan struct{}, o.Pulls), ready: map[string]readyImage{}, current: map[string]bool{}}
 }
 
 // Prepare makes an image ready: it is there when Prepare returns, and stays for Options.Grace at least. Callers that ask for the same image, here or in
@@ -219,7 +220,12 @@ func (s *Store) limited(ctx context.Context, turns chan struct{}, img sandbox.Im
 	return err
 }
 
-// advice is what to do about an engine's error.
+// diskAdvice is what to do about a full disk.
+func diskAdvice(err error) error {
+	return fmt.Errorf("%w; free some with evalrun images prune --all", err)
+}
+
+// advice is what to do about a pull's error.
 func advice(err error) error {
 	text := strings.ToLower(err.Error())
 	has := func(words ...string) bool {
@@ -231,8 +237,8 @@ func advice(err error) error {
 		return false
 	}
 	switch {
-	case errors.Is(err, ErrDiskFull), has("no space left on device", "disk quota exceeded"):
-		return fmt.Errorf("%w: free some with evalrun images prune --all, or lower images.budget (%w)", ErrDiskFull, err)
+	case errors.Is(err, ErrDiskFull):
+		return diskAdvice(err)
 	case has("toomanyrequests", "rate limit"):
 		return fmt.Errorf("%w; the registry limits pulls: log in with docker login, or wait", err)
 	case has("unauthorized", "denied", "authentication required", "no basic auth credentials"):

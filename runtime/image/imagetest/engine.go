@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -277,7 +276,7 @@ func (r *recipe) run(ctx context.Context, command string) error {
 	case "exit":
 		return fmt.Errorf("executor failed running [/bin/sh -c %s]: exit code: %s", command, arg)
 	case "fill":
-		return errors.New("write /big: no space left on device")
+		return fmt.Errorf("%w: write /big: no space left on device", image.ErrDiskFull)
 	}
 	return nil
 }
