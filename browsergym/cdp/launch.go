@@ -1,0 +1,233 @@
+package cdp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Binaries are the browsers that are looked for, best first. The headless shell renders as the browser of published results did.
+var Binaries = []string{"chromium-headless-shell", "chrome-headless-shell", "headless_shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable"}
+
+// Find returns the path of a browser: path itself when it is set, else the first of [Binaries] that is there.
+func Find(path string) (string, error) {
+	if path != "" {
+		p, err := exec.LookPath(path)
+		if err != nil {
+			return "", fmt.Errorf("browser %s: %w", path, err)
+		}
+		return p, nil
+	}
+	for _, name := range Binaries {
+		if p, err := exec.LookPath(name); err == nil {
+			return p, nil
+		}
+	}
+	return "", errors.New("no browser was found; install chromium-headless-shell, or name one")
+}
+
+// Options of a browser. Zero fields are the defaults.
+type Options struct {
+	Path   string            // of the program; "": see [Find]
+	Dir    string            // where its profile folder is made; "": the system's folder for temporary files
+	Args   []string          // more flags
+	Env    map[string]string // of its process, which gets nothing else but PATH, HOME and LANG
+	Stderr io.Writer         // what it says, beside what is kept for errors
+}
+
+// A Browser is a running Chromium. Its methods may be called from several goroutines.
+type Browser struct {
+	*Conn
+	Product string // "HeadlessChrome/156.0.8078.79"
+	cmd     *exec.Cmd
+	profile string
+	errs    *tail
+	exited  chan struct{}
+	how     string
+	once    sync.Once
+}
+
+// flags are those of the reference's browser that show in observations, and those that keep it quiet. A repeated --disable-features is not
+// merged by Chromium, so there is one.
+var flags = strings.Fields(`
+	--disable-features=OverlayScrollbars,ExtendedOverlayScrollbars --force-color-profile=srgb --mute-audio
+	--blink-settings=primaryHoverType=2,availableHoverTypes=2,primaryPointerType=4,availablePointerTypes=4
+	--disable-popup-blocking --disable-back-forward-cache --disable-background-timer-throttling --disable-backgrounding-occluded-windows
+	--disable-renderer-backgrounding --disable-ipc-flooding-protection --disable-hang-monitor --disable-prompt-on-repost --disable-dev-shm-usage
+	--disable-extensions --disable-component-update --disable-background-networking --disable-client-side-phishing-detection --disable-default-apps
+	--disable-field-trial-config --disable-breakpad --allow-pre-commit-input --enable-automation --no-first-run --no-default-browser-check
+	--password-store=basic --use-mock-keychain --no-service-autorun --export-tagged-pdf --disable-search-engine-choice-screen
+	--disable-site-isolation-trials --disable-sync --disable-quic --disable-gpu --no-startup-window --remote-debugging-pipe`)
+
+// startLimit is how long a browser may take to say its first word.
+const startLimit = 30 * time.Second
+
+// Launch starts a browser with a profile of its own. It lives until Close, or until this process ends.
+func Launch(ctx context.Context, o Options) (_ *Browser, err error) {
+	path, err := Find(o.Path)
+	if err != nil {
+		return nil, err
+	}
+	profile, err := os.MkdirTemp(o.Dir, "evalrun-browser-")
+	if err != nil {
+		return nil, fmt.Errorf("making the browser's profile folder: %w", err)
+	}
+	b := &Browser{profile: profile, errs: &tail{next: o.Stderr}, exited: make(chan struct{})}
+	toR, toW, err := os.Pipe()
+	if err != nil {
+		os.RemoveAll(profile)
+		return nil, err
+	}
+	fromR, fromW, err := os.Pipe()
+	if err != nil {
+		toR.Close()
+		toW.Close()
+		os.RemoveAll(profile)
+		return nil, err
+	}
+	args := append([]string{"--user-data-dir=" + profile, "--headless"}, flags...)
+	if os.Geteuid() == 0 { // root cannot have Chromium's own sandbox
+		args = append(args, "--no-sandbox")
+	}
+	b.cmd = &exec.Cmd{
+		Path: path, Args: append([]string{path}, append(args, o.Args...)...), Dir: profile,
+		Env:        []string{"PATH=" + os.Getenv("PATH"), "HOME=" + profile, "LANG=C.UTF-8", "TZ=" + os.Getenv("TZ")},
+		ExtraFiles: []*os.File{toR, fromW}, Stderr: b.errs,
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL},
+		WaitDelay:   2 * time.Second,
+	}
+	for k, v := range o.Env {
+		b.cmd.Env = append(b.cmd.Env, k+"="+v)
+	}
+	started := make(chan error, 1)
+	go b.run(started)
+	err = <-started
+	toR.Close()
+	fromW.Close()
+	if err != nil {
+		toW.Close()
+		fromR.Close()
+		os.RemoveAll(profile)
+		return nil, fmt.Errorf("starting the browser %s: %w", path, err)
+	}
+	b.Conn = NewConn(fromR, toW)
+	ctx, cancel := context.WithTimeoutCause(ctx, startLimit, fmt.Errorf("no answer within %v", startLimit))
+	defer cancel()
+	if err := b.greet(ctx); err != nil {
+		b.Close()
+		return nil, fmt.Errorf("starting the browser %s: %w%s", path, err, b.errs.suffix())
+	}
+	return b, nil
+}
+
+// run starts the process and waits for it, on a thread that stays: the process dies with the thread that has started it.
+func (b *Browser) run(started chan<- error) {
+	runtime.LockOSThread()
+	err := b.cmd.Start()
+	started <- err
+	if err != nil {
+		return
+	}
+	b.cmd.Wait()
+	b.how = b.cmd.ProcessState.String()
+	b.group(syscall.SIGKILL) // what it left of its own processes
+	close(b.exited)
+}
+
+func (b *Browser) group(sig syscall.Signal) { syscall.Kill(-b.cmd.Process.Pid, sig) }
+
+// greet learns the version and asks to be told of every page before its first document runs.
+func (b *Browser) greet(ctx context.Context) error {
+	raw, err := b.Call(ctx, "", "Browser.getVersion", nil)
+	if err != nil {
+		return err
+	}
+	var v struct{ Product string }
+	if err := json.Unmarshal(raw, &v); err != nil {
+		return err
+	}
+	b.Product = v.Product
+	_, err = b.Call(ctx, "", "Target.setAutoAttach", map[string]any{"autoAttach": true, "waitForDebuggerOnStart": true, "flatten": true})
+	return err
+}
+
+// closeLimit is how long a browser may take to end by itself.
+const closeLimit = 3 * time.Second
+
+// Close ends the browser, and all its processes, and removes its profile. It may be called again.
+func (b *Browser) Close() error {
+	b.once.Do(func() {
+		b.Conn.Close() // the end of its pipe ends it
+		select {
+		case <-b.exited:
+		case <-time.After(closeLimit):
+			b.group(syscall.SIGKILL)
+			<-b.exited
+		}
+		for range 50 { // its last processes may still write there
+			if os.RemoveAll(b.profile) == nil {
+				return
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	})
+	if _, err := os.Stat(b.profile); err == nil {
+		return fmt.Errorf("the browser's profile folder %s could not be removed", filepath.Base(b.profile))
+	}
+	return nil
+}
+
+// Kill ends the browser at once, as a crash would.
+func (b *Browser) Kill() { b.group(syscall.SIGKILL) }
+
+// Exited is closed when the browser's process has ended.
+func (b *Browser) Exited() <-chan struct{} { return b.exited }
+
+// Why says how the browser ended, and its last words.
+func (b *Browser) Why() string {
+	select {
+	case <-b.exited:
+		return b.how + b.errs.suffix()
+	default:
+		return "it runs"
+	}
+}
+
+// A tail keeps the end of what is written to it.
+type tail struct {
+	mu   sync.Mutex
+	b    []byte
+	next io.Writer
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.next != nil {
+		t.next.Write(p)
+	}
+	t.b = append(t.b, p...)
+	if n := len(t.b) - 8<<10; n > 0 {
+		t.b = append(t.b[:0], t.b[n:]...)
+	}
+	return len(p), nil
+}
+
+func (t *tail) suffix() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s := strings.TrimSpace(string(t.b)); s != "" {
+		return ": " + s
+	}
+	return ""
+}
