@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -47,7 +48,8 @@ func TestNetwork(t *testing.T) {
 	w.Name("three.example", w.Addr(3))
 	sb, err := d.Create(t.Context(), sandbox.Spec{
 		Owner: self(), Image: sandbox.Image{Ref: "evalrun-test/bookworm:1"}, Rewire: true,
-		Network: sandbox.Network{Mode: "allow", Allow: []string{"two.example"}},
+		Network:  sandbox.Network{Mode: "allow", Allow: []string{"two.example"}},
+		Services: map[string]sandbox.Spec{"side": {Image: sandbox.Image{Ref: "evalrun-test/bookworm:1"}, Cmd: []string{"python3", "-m", "http.server", "8080"}}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -56,16 +58,32 @@ func TestNetwork(t *testing.T) {
 	if ok, why := sb.(*box).Transparent(); !ok {
 		t.Fatal(why)
 	}
-	t.Log(shell(t, sb, "cat /etc/resolv.conf; env; ls -la /dev/net; grep Cap /proc/self/status; cat /proc/net/route /proc/net/if_inet6"))
+	side, ok := sb.(sandbox.Group).Service("side")
+	if !ok {
+		t.Fatal("no service")
+	}
+	// Neither the device nor the capability is left.
+	const netAdmin, netRaw = 12, 13
+	for name, m := range map[string]sandbox.Sandbox{"main": sb, "side": side} {
+		got := shell(t, m, "sed -n 's/^CapBnd:[[:space:]]*//p' /proc/self/status; ls /dev/net 2>/dev/null")
+		if caps, err := strconv.ParseUint(got, 16, 64); err != nil || caps&(1<<netAdmin|1<<netRaw) != 0 {
+			t.Errorf("%s: %s, %v", name, got, err)
+		}
+	}
 	for _, tt := range []struct{ cmd, want string }{
 		{"curl -sS http://two.example/a", "two two.example /a 0"},
 		{"curl -sS --noproxy '*' http://two.example/b", "two two.example /b 0"},
 		{"curl -sS --noproxy '*' http://three.example/", "curl: (6) Could not resolve host: three.example"},
 		{"curl -sS --socks5-hostname 127.0.0.1:61080 http://two.example/d", "two two.example /d 0"},
 	} {
-		if got := shell(t, sb, tt.cmd); got != tt.want {
-			t.Errorf("%s: %s", tt.cmd, got)
+		for name, m := range map[string]sandbox.Sandbox{"main": sb, "side": side} { // one network, one policy
+			if got := shell(t, m, tt.cmd+" 2>&1"); got != tt.want {
+				t.Errorf("%s: %s: %s", name, tt.cmd, got)
+			}
 		}
+	}
+	if got := shell(t, sb, "curl -s -o /dev/null -w '%{http_code}' http://side:8080/"); got != "200" { // not by the proxy
+		t.Errorf("the service: %s", got)
 	}
 	if err := sb.(sandbox.Rewirer).Rewire(t.Context(), sandbox.Network{Mode: "public"}); err != nil {
 		t.Fatal(err)
@@ -73,5 +91,7 @@ func TestNetwork(t *testing.T) {
 	if got := shell(t, sb, "curl -sS --noproxy '*' http://three.example/"); got != "three three.example / 0" {
 		t.Error(got)
 	}
-	t.Log(sb.(sandbox.Warden).Refused())
+	if got := fmt.Sprint(sb.(sandbox.Warden).Refused()); got != "[{three.example 0 not on the list 4}]" {
+		t.Error(got)
+	}
 }
