@@ -118,8 +118,11 @@ func (v *verification) clear(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, o := range append(odd, more...) {
+	for _, o := range odd {
 		v.found.add(FlagForged, o)
+	}
+	for _, o := range more {
+		v.found.add(FlagTests, o)
 	}
 	return nil
 }

@@ -1,0 +1,2 @@
+#!/bin/bash
+[ "$(cat /app/hello.txt)" = Hello ] && echo fine

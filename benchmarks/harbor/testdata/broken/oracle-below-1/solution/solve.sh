@@ -1,0 +1,2 @@
+#!/bin/bash
+echo Helo > /app/hello.txt
