@@ -139,7 +139,7 @@ func TestContainerKillAll(t *testing.T) {
 		for _, how := range []string{bomb, "setsid " + bomb + " >/dev/null 2>&1 & sleep 0.5", "(setsid " + bomb + " &); sleep 1000"} {
 			x, err := c.Exec(t.Context(), sandbox.Command{Args: []string{"sh", "-c", how}, Stdout: io.Discard, Timeout: time.Second})
 			if err != nil {
-				t.Fatalf("%+v, %v", x, err)
+				t.Fatalf("entry %v, %.20q: %+v, %v", withEntry, how, x, err)
 			}
 			if err := c.KillAll(t.Context()); err != nil {
 				t.Fatalf("entry %v, %q: %v", withEntry, how[:20], err)

@@ -19,12 +19,12 @@ import (
 
 // A container is made by hand, through Docker's own command: what is tested is the executor.
 type container struct {
-	t    *testing.T
+	t    testing.TB
 	id   string
 	host *exec.Cmd
 }
 
-func requireDocker(t *testing.T) {
+func requireDocker(t testing.TB) {
 	t.Helper()
 	if os.Getenv("EVALRUN_TEST_DOCKER") == "" {
 		t.Skip("needs Docker: set EVALRUN_TEST_DOCKER=1")
@@ -34,7 +34,7 @@ func requireDocker(t *testing.T) {
 	}
 }
 
-func docker(t *testing.T, args ...string) string {
+func docker(t testing.TB, args ...string) string {
 	t.Helper()
 	out, err := exec.Command("docker", args...).CombinedOutput()
 	if err != nil {
@@ -47,7 +47,7 @@ const testImage = "evalrun-test/bookworm:1"
 
 // create makes a container that has the executor in it, and does not start it. The engine's command would let the first host take
 // stdin with it when it ends (StdinOnce), so this is asked of the engine itself.
-func create(t *testing.T, change ...func(host map[string]any)) *container {
+func create(t testing.TB, change ...func(host map[string]any)) *container {
 	t.Helper()
 	requireDocker(t)
 	host := map[string]any{

@@ -60,7 +60,7 @@ const OwnPids = 40
 
 // New starts to speak over rw and tells the executor its configuration. The client owns rw from now on, also on error.
 func New(ctx context.Context, rw io.ReadWriteCloser, o Options) (*Client, error) {
-	c := newClient(rw, o)
+	c := newClient(rw, o, 0)
 	o.Config.Version = wire.Version
 	if _, err := c.ask(ctx, wire.KindHello, o.Config.Encode()); err != nil {
 		c.Close()
@@ -72,9 +72,9 @@ func New(ctx context.Context, rw io.ReadWriteCloser, o Options) (*Client, error)
 	return c, nil
 }
 
-func newClient(rw io.ReadWriteCloser, o Options) *Client {
+func newClient(rw io.ReadWriteCloser, o Options, end byte) *Client {
 	c := &Client{id: o.ID, name: o.Driver, running: map[string]*wire.Stream{}, listeners: map[uint32]*listener{}, gone: o.Gone}
-	c.s = wire.NewSession(rw, wire.Options{Host: true, MaxFrame: wire.MaxReply, Accept: c.accept})
+	c.s = wire.NewSession(rw, wire.Options{Host: true, MaxFrame: wire.MaxReply, End: end, Accept: c.accept})
 	go c.s.Serve()
 	return c
 }
@@ -95,7 +95,8 @@ func (c *Client) assure(orphan time.Duration) {
 	}
 }
 
-// Of finds the executor of any driver's sandbox.
+// Of finds the executor of any driver's sandbox, through wrappers. The driver's own methods do more than the client's (they know its
+// control groups, and how it ended); the client is for what [sandbox.Sandbox] has no word for.
 func Of(sb sandbox.Sandbox) (*Client, bool) {
 	h, ok := sandbox.As[interface{ Executor() *Client }](sb)
 	if !ok {
@@ -104,13 +105,15 @@ func Of(sb sandbox.Sandbox) (*Client, bool) {
 	return h.Executor(), true
 }
 
-// Close ends the channel, and with it the executor and all that runs below it.
+// Close ends the channel. The executor, and all that runs below it, ends with it where the channel itself does: in a container, whose
+// streams belong to its engine, it lives until its driver removes it, its Orphan time is over or another host comes. Close may be called again.
 func (c *Client) Close() error { return c.s.Close() }
 
-// Done is closed when the channel has ended.
+// Done is closed when the channel has ended: by Close, by the machine's end, or because the other side broke the rules.
 func (c *Client) Done() <-chan struct{} { return c.s.Done() }
 
-// Ping waits for a sign of life.
+// Ping waits for a sign of life of the executor itself. It needs no process and no memory inside, so it answers from a machine whose
+// commands have taken all of both.
 func (c *Client) Ping(ctx context.Context) error {
 	if err := c.s.Ping(ctx.Done()); err != nil {
 		return c.wrap(ctx, "ping", err)
@@ -186,7 +189,8 @@ const (
 
 var errNoEnd = errors.New("the executor did not end the command in time")
 
-// Exec runs a command as sandbox.Sandbox's Exec promises, except that it does not know of OOM.
+// Exec runs a command as sandbox.Sandbox's Exec promises. Exit.OOM is known in containers only, where the machine's control groups
+// are seen from inside; elsewhere drivers add it.
 func (c *Client) Exec(ctx context.Context, cmd sandbox.Command) (sandbox.Exit, error) {
 	return c.exec(ctx, cmd, false)
 }
@@ -321,7 +325,7 @@ func environ(m map[string]string) []string {
 	return out
 }
 
-// Signal sends sig to the process group of a running command with this ID.
+// Signal sends sig to the process group of a running command with this ID, if this client has started it. It does not wait.
 func (c *Client) Signal(id string, sig syscall.Signal) error {
 	c.mu.Lock()
 	st := c.running[id]
@@ -334,8 +338,8 @@ func (c *Client) Signal(id string, sig syscall.Signal) error {
 	return st.Send(wire.KindSignal, e)
 }
 
-// Exit returns what became of the command with this ID: known is false if none was ever started. It waits for one that
-// still runs.
+// Exit returns what became of the command with this ID, whichever host has started it: known is false if none was ever started (nor ever will
+// be by a host before this one). It waits for one that still runs. The last few thousand ends are remembered.
 func (c *Client) Exit(ctx context.Context, id string) (x sandbox.Exit, known bool, err error) {
 	var e wire.Enc
 	e.String(id)
@@ -349,7 +353,8 @@ func (c *Client) Exit(ctx context.Context, id string) (x sandbox.Exit, known boo
 	return exit(d.Exit()), true, nil
 }
 
-// KillAll ends all that Exec ever started.
+// KillAll ends all that Exec ever started, with all that came of it, however it tried to stay; what [Client.Start] started is spared. When it
+// returns nil, nothing else runs inside.
 func (c *Client) KillAll(ctx context.Context) error {
 	if _, err := c.ask(ctx, wire.KindKillAll, nil); err != nil {
 		return c.wrap(ctx, "kill all", err)
@@ -357,7 +362,8 @@ func (c *Client) KillAll(ctx context.Context) error {
 	return nil
 }
 
-// Stats is what the executor itself can see. Drivers add what their control groups say.
+// Stats is what the executor itself can see: in a container all but the disk, where its engine shows the control groups inside; elsewhere
+// processes, disk and the time of processes that have ended. Drivers add what their control groups say.
 func (c *Client) Stats(ctx context.Context) (sandbox.Stats, error) {
 	d, err := c.ask(ctx, wire.KindStats, nil)
 	if err != nil {

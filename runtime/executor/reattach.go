@@ -45,7 +45,9 @@ func Reattach(ctx context.Context, rw io.ReadWriteCloser, o Options) (*Client, e
 		return fail(errors.New("no key of its start"))
 	}
 	stop := context.AfterFunc(ctx, func() { rw.Close() })
-	rest, err := handshake(rw, o.Config.Key)
+	nonce := make([]byte, wire.NonceLen)
+	rand.Read(nonce)
+	rest, err := handshake(rw, o.Config.Key, nonce)
 	if !stop() && err == nil {
 		err = context.Cause(ctx)
 	}
@@ -53,7 +55,7 @@ func Reattach(ctx context.Context, rw io.ReadWriteCloser, o Options) (*Client, e
 		rw.Close()
 		return fail(err)
 	}
-	c := newClient(&resumed{ReadWriteCloser: rw, rest: rest}, o)
+	c := newClient(&resumed{ReadWriteCloser: rw, rest: rest}, o, wire.SessionEnd(nonce))
 	var e wire.Enc
 	e.Uint(wire.Version)
 	d, err := c.ask(ctx, wire.KindResume, e)
@@ -68,9 +70,7 @@ func Reattach(ctx context.Context, rw io.ReadWriteCloser, o Options) (*Client, e
 }
 
 // handshake sends a token and waits for the answer to it. It returns what was read beyond.
-func handshake(rw io.ReadWriter, key []byte) (rest []byte, err error) {
-	nonce := make([]byte, wire.NonceLen)
-	rand.Read(nonce)
+func handshake(rw io.ReadWriter, key, nonce []byte) (rest []byte, err error) {
 	sent := make(chan error, 1)
 	// Meanwhile we read: what is in our way may have to be taken out before anything can go in.
 	go func() {

@@ -114,8 +114,11 @@ func (sv *server) commands(butEntry bool) (ts []*tree) {
 	return ts
 }
 
-// stopLimit is how long the trees of a kill are stopped one process after the other.
-const stopLimit = 200 * time.Millisecond
+// Processes are stopped one after the other for so long, and where there are so many at the most.
+const (
+	stopLimit = 200 * time.Millisecond
+	crowd     = 64
+)
 
 // killTrees ends all that belongs to these supervisors, until they are gone (a supervisor ends when it has no child left) or the
 // time is over. Everything is stopped before anything is killed: what is stopped cannot fork.
@@ -127,7 +130,7 @@ func (sv *server) killTrees(ts []*tree, limit time.Duration) bool {
 		if ts = living(ts); len(ts) == 0 {
 			return true
 		}
-		if sv.init && time.Since(begun) > stopLimit {
+		if sv.init && (time.Since(begun) > stopLimit || crowded()) {
 			killStill(ts)
 			waitGone(ts, 50*time.Millisecond)
 			continue
@@ -167,9 +170,26 @@ func (sv *server) killTrees(ts []*tree, limit time.Duration) bool {
 	return len(living(ts)) == 0
 }
 
+// crowded looks at the names in /proc only: among hundreds of processes that want the processor, each look costs us one of our few turns.
+func crowded() bool {
+	d, err := os.Open("/proc")
+	if err != nil {
+		return false
+	}
+	defer d.Close()
+	names, _ := d.Readdirnames(-1)
+	n := 0
+	for _, name := range names {
+		if name[0] >= '1' && name[0] <= '9' {
+			n++
+		}
+	}
+	return n > crowd
+}
+
 // killStill stops the whole machine in one call, so that nothing takes the processor from us while we look for what has to die, and
-// lets the rest go on. It is for bombs: hundreds of processes leave us too little time to stop them one by one, and whoever
-// waits for a child that is stopped (an interactive shell) may notice.
+// lets the rest go on. It is for bombs: hundreds of processes leave us too few turns to stop them one by one. Whoever waits for
+// a child that is stopped (an interactive shell) may notice.
 func killStill(ts []*tree) {
 	syscall.Kill(-1, syscall.SIGSTOP)
 	ps := procs()

@@ -7,10 +7,10 @@
 //	stream              uint32  host's are odd, executor's even, 0 is the session itself
 //	kind                uint8
 //	body
-//	end                 uint8, 0
+//	end                 uint8, the session's own
 //
 // The last byte makes a frame whole: what a host began and never finished, followed by the token of the next host, in which
-// there is no 0, is never taken for a frame (see [Token]).
+// there is no such byte, is never taken for a frame (see [Token]). Nor is a frame of the host before that comes late.
 //
 // Either side opens streams ([Session.Open]; the other side's [Options].Accept sees them). Data kinds take credit: a
 // sender has [Window] bytes in flight for a stream and waits until the receiver has consumed some. So a slow
@@ -71,6 +71,7 @@ var (
 type Options struct {
 	Host     bool // the side that owns odd streams
 	MaxFrame int  // longest body taken from the other side
+	End      byte // what frames end in; see SessionEnd
 	// Accept sees a stream that the other side opened. It is called by the reading goroutine and must not block; it
 	// may set st.Control. A nil Accept refuses all streams.
 	Accept func(st *Stream, kind byte, body []byte)
@@ -205,7 +206,7 @@ func (s *Session) write(id uint32, kind byte, body []byte) error {
 	b = binary.BigEndian.AppendUint32(b, id)
 	b = append(b, kind)
 	b = append(b, body...)
-	b = append(b, 0)
+	b = append(b, s.opt.End)
 	if cap(b) <= MaxData+1024 {
 		s.wbuf = b
 	}
@@ -227,7 +228,7 @@ func (s *Session) Serve() error {
 }
 
 func (s *Session) serve() error {
-	r := &frameReader{r: s.rw, max: s.opt.MaxFrame}
+	r := &frameReader{r: s.rw, max: s.opt.MaxFrame, last: s.opt.End}
 	for {
 		id, kind, body, err := r.next()
 		if err != nil {
@@ -338,6 +339,7 @@ func (s *Session) forget(st *Stream) {
 type frameReader struct {
 	r          io.Reader
 	max        int
+	last       byte
 	buf        []byte
 	start, end int
 }
@@ -363,7 +365,7 @@ func (f *frameReader) next() (id uint32, kind byte, body []byte, err error) {
 		return 0, 0, nil, err
 	}
 	body = f.buf[f.start+headerLen : f.start+headerLen+int(n)]
-	if f.buf[f.start+all-1] != 0 {
+	if f.buf[f.start+all-1] != f.last {
 		return 0, 0, nil, ErrProtocol
 	}
 	f.start += all

@@ -10,7 +10,7 @@ import (
 // the other's token is what the dead host's session has left: it is dropped.
 //
 // A token is text: a mark, the nonce of the host that comes, and a code over both and over who speaks. It holds
-// no 0 byte and begins like no header, so that no session ever takes it, or a part of it, for a frame.
+// no byte in which frames end and begins like no header, so that no session ever takes it, or a part of it, for a frame.
 
 const (
 	// KeyLen is the length of a key.
@@ -28,6 +28,9 @@ const (
 	HostSpeaks     = "host"
 	ExecutorSpeaks = "executor"
 )
+
+// SessionEnd is the byte in which the frames of the session end that began with this nonce; those of the first host's end in 0.
+func SessionEnd(nonce []byte) byte { return 1 + nonce[0]%8 }
 
 // Token is who's word for this nonce.
 func Token(key []byte, who string, nonce []byte) []byte {
