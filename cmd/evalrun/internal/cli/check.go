@@ -87,6 +87,9 @@ func (a *app) check(ctx context.Context, args []string, o *checkOptions) (err er
 		}
 	}
 	d, err := rundir.Create(out, ready.Plan)
+	if errors.Is(err, rundir.ErrExists) {
+		d, err = a.sameCheck(out, ready)
+	}
 	if err != nil {
 		return folderError(err)
 	}
@@ -101,7 +104,11 @@ func (a *app) check(ctx context.Context, args []string, o *checkOptions) (err er
 		return err
 	}
 	if outcome.Reason != "done" {
-		return &exitError{ExitStopped, errors.New("the check was stopped"), "go on with: evalrun resume " + rel(out)}
+		hint := "go on with: evalrun resume " + rel(out)
+		if keep {
+			hint = "go on with the same command: what is decided is not done again"
+		}
+		return &exitError{ExitStopped, errors.New("the check was stopped"), hint}
 	}
 	res, err := wire.Check(d)
 	if err != nil {
@@ -122,6 +129,28 @@ func (a *app) check(ctx context.Context, args []string, o *checkOptions) (err er
 		return &exitError{ExitGate, nil, ""}
 	}
 	return nil
+}
+
+// sameCheck opens the folder of a check that was stopped, if it is of the same tasks.
+func (a *app) sameCheck(out string, ready *wire.Ready) (*rundir.Dir, error) {
+	d, err := rundir.Open(out)
+	if err != nil {
+		return nil, err
+	}
+	old, now := d.Plan(), ready.Plan
+	same := len(old.Tasks) == len(now.Tasks) && len(old.Arms) == len(now.Arms) && old.Repeats == now.Repeats
+	for i := range old.Tasks {
+		same = same && old.Tasks[i].Digest == now.Tasks[i].Digest
+	}
+	for i := range old.Arms {
+		same = same && old.Arms[i].ID == now.Arms[i].ID
+	}
+	if !same {
+		d.Close()
+		return nil, usage("name another folder by -o", "%s holds a run of other tasks, or of the same ones as they were", out)
+	}
+	ready.Plan = old
+	return d, nil
 }
 
 func (a *app) printCheck(r wire.CheckResult) {
