@@ -1,0 +1,213 @@
+package egress
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// A Denied error says that the policy, and not the network, has refused a place.
+type Denied struct {
+	Host string // as it was asked for; hostile
+	Port int
+	Why  string
+}
+
+func (d *Denied) Error() string {
+	return fmt.Sprintf("%s refused by the network policy of this machine: %s", net.JoinHostPort(d.Host, fmt.Sprint(d.Port)), d.Why)
+}
+
+func (g *Gate) deny(host string, port int, why string) error {
+	g.refused.add(host, port, why)
+	return &Denied{host, port, why}
+}
+
+const (
+	dialLimit   = 20 * time.Second // one address
+	lookupLimit = 10 * time.Second
+	maxTries    = 4 // addresses of one name
+)
+
+// dial connects to a host, a name or an address in numbers, of which it knows nothing yet.
+func (g *Gate) dial(ctx context.Context, host string, port uint16) (*tracked, error) {
+	if port == 0 {
+		return nil, g.deny(host, 0, "not a port")
+	}
+	if a, err := netip.ParseAddr(host); err == nil {
+		a = a.WithZone("").Unmap()
+		return g.connect(ctx, "tcp", netip.AddrPortFrom(a, port), host, g.names.of(a))
+	}
+	name, err := cleanName(host)
+	if err != nil || numeric(name) {
+		return nil, g.deny(host, int(port), WhyBadName)
+	}
+	p := g.Policy()
+	if why := p.Name(name); why != "" {
+		// A list of ranges may hold what a name stands for, but to know that it would have to be resolved, and a question to a
+		// name server is a message too.
+		return nil, g.deny(name, int(port), why)
+	}
+	addrs, err := g.lookup(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if len(addrs) == 0 {
+		return nil, &net.DNSError{Err: "no address", Name: name, IsNotFound: true}
+	}
+	good := g.reachable(name, addrs, int(port))
+	if len(good) == 0 {
+		return nil, &Denied{name, int(port), "its addresses are not public, or not on the list"}
+	}
+	for _, a := range good[:min(len(good), maxTries)] {
+		var c *tracked
+		c, err = g.connect(ctx, "tcp", netip.AddrPortFrom(a, port), name, []string{name})
+		if err == nil {
+			return c, nil
+		}
+	}
+	return nil, err
+}
+
+// connect judges an address and connects to it, and to nothing else. host is what was asked for, for the record.
+func (g *Gate) connect(ctx context.Context, network string, to netip.AddrPort, host string, names []string) (*tracked, error) {
+	ctx, cut := context.WithCancel(ctx)
+	f := &flow{to: to, names: names, udp: network == "udp", cut: cut}
+	g.mu.Lock()
+	why := f.judge(g.policy)
+	// UDP does not say when it ends, so that it could take up all the room there is.
+	if why == "" && (len(g.flows) >= g.max || f.udp && g.udp >= (g.max+1)/2) {
+		why = WhyMany
+	}
+	if why != "" || g.closed {
+		g.mu.Unlock()
+		cut()
+		if why == "" {
+			return nil, net.ErrClosed
+		}
+		return nil, g.deny(host, int(to.Port()), why)
+	}
+	g.flows[f] = struct{}{}
+	if f.udp {
+		g.udp++
+	}
+	g.mu.Unlock()
+
+	dctx, cancel := context.WithTimeout(ctx, dialLimit)
+	c, err := g.dialer.DialContext(dctx, network, to.String())
+	cancel()
+	g.mu.Lock()
+	why = f.judge(g.policy) // again: it may have changed meanwhile
+	if err == nil && why == "" && !g.closed {
+		f.cut = func() { c.Close() }
+		g.mu.Unlock()
+		cut()
+		return &tracked{Conn: c, g: g, f: f}, nil
+	}
+	g.forget(f)
+	g.mu.Unlock()
+	cut()
+	if c != nil {
+		c.Close()
+	}
+	if why != "" {
+		return nil, g.deny(host, int(to.Port()), why)
+	}
+	if err == nil {
+		err = net.ErrClosed
+	}
+	return nil, err
+}
+
+// spawn runs f in a goroutine that Close waits for. It reports false, and runs nothing, when the gate is closed.
+func (g *Gate) spawn(f func()) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return false
+	}
+	g.wg.Go(f)
+	return true
+}
+
+// forget takes a flow off the list. The caller holds the lock.
+func (g *Gate) forget(f *flow) {
+	delete(g.flows, f)
+	if f.udp {
+		g.udp--
+	}
+}
+
+// A flow is one connection out, or one that is being made.
+type flow struct {
+	to    netip.AddrPort
+	names []string
+	udp   bool
+	cut   func() // it and what follows: under the gate's lock
+	gone  bool   // it was cut
+}
+
+// judge says why a policy forbids the flow, or "".
+func (f *flow) judge(p Policy) string {
+	a := f.to.Addr()
+	why := p.Addr(a, f.names...)
+	if why == "" && f.udp && p.mode == "allow" && !p.covers(a) {
+		return WhyUDP
+	}
+	if why == "" && ownAddress(a) && !p.exactly(a) {
+		return WhyHost
+	}
+	return why
+}
+
+// tracked is a connection that the gate can cut.
+type tracked struct {
+	net.Conn
+	g    *Gate
+	f    *flow
+	once sync.Once
+}
+
+func (t *tracked) Close() error {
+	err := t.Conn.Close()
+	t.once.Do(func() {
+		t.g.mu.Lock()
+		t.g.forget(t.f)
+		t.g.mu.Unlock()
+	})
+	return err
+}
+
+// whenCut lets f be called too, when the gate cuts the connection: a peer inside may be waited for just then.
+func (t *tracked) whenCut(f func()) {
+	t.g.mu.Lock()
+	defer t.g.mu.Unlock()
+	cut := t.f.cut
+	t.f.cut = func() { cut(); f() }
+	if t.f.gone {
+		f()
+	}
+}
+
+// CloseWrite passes on that no more will be sent.
+func (t *tracked) CloseWrite() error {
+	if c, ok := t.Conn.(interface{ CloseWrite() error }); ok {
+		return c.CloseWrite()
+	}
+	return t.Close()
+}
+
+// ownAddress reports whether an address is this host's, on any of its interfaces. Behind it listen services that were never meant for a
+// sandbox, ours among them, and a firewall in front of the host does not see such a connection. The kernel is asked each time, since
+// addresses come and go: to one of its own it would send from that very address. Connecting UDP sends nothing.
+func ownAddress(a netip.Addr) bool {
+	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, 9)))
+	if err != nil {
+		return false // there is no way to it
+	}
+	defer c.Close()
+	from, ok := c.LocalAddr().(*net.UDPAddr)
+	return ok && from.AddrPort().Addr().Unmap() == a.Unmap()
+}
