@@ -68,6 +68,9 @@ func (r *Ready) openDriver(ctx context.Context) error {
 			return fmt.Errorf("%w; %s", err, driverHint(name))
 		}
 		r.Driver, r.Sandbox = d, name
+		if far := r.Needs.Drivers["docker"]; len(far) > 0 && (name == "local" || name == "none") {
+			r.Notes = append(r.Notes, fmt.Sprintf("%s an image, which the driver %s does not know, and will be skipped (%s): leave out --sandbox %s, or ask for docker", needing("", len(far)), name, some(far), name))
+		}
 	} else {
 		c := newChoice()
 		r.Driver = c
@@ -87,17 +90,14 @@ func (r *Ready) openDriver(ctx context.Context) error {
 	return r.prepareImages(ctx)
 }
 
-// needing says for what a driver is needed.
+// needing says for what a driver is needed: "3 tasks need a container engine for an image".
 func needing(driver string, tasks int) string {
 	verb := "need"
 	if tasks == 1 {
 		verb = "needs"
 	}
-	what := "an isolated machine"
-	if driver == "docker" {
-		what = "a container engine for an image"
-	}
-	return fmt.Sprintf("%s %s %s", count(tasks, "task"), verb, what)
+	what := map[string]string{"docker": " a container engine for an image", "local": " an isolated machine"}[driver]
+	return fmt.Sprintf("%s %s%s", count(tasks, "task"), verb, what)
 }
 
 func driverHint(name string) string {
