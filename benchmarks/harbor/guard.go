@@ -3,7 +3,9 @@ package harbor
 import (
 	"context"
 	"fmt"
+	"maps"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/evalrun/evalrun/runtime/executor"
@@ -130,9 +132,14 @@ var (
 
 // watches are what is remembered beside $PATH.
 func (x *guard) watches() (ws []executor.Watch) {
+	only := append(slices.Collect(maps.Keys(x.in.words)), machinery...)
 	add := func(depth int, names ...string) {
 		for _, n := range names {
-			ws = append(ws, executor.Watch{Path: n, Depth: depth})
+			w := executor.Watch{Path: n, Depth: depth}
+			if depth < 0 { // Python's
+				w.Only = only
+			}
+			ws = append(ws, w)
 		}
 	}
 	add(0, watchedAlone...)

@@ -126,7 +126,7 @@ func (sv *server) mark(st *wire.Stream, body []byte) error {
 	}
 	m.watches = append(m.watches, all...)
 	m.path = append(m.path, paths...)
-	l := looker{sv: sv, left: maxMarked - len(m.files), see: func(name string, s *unix.Stat_t) { m.files[name] = stampOf(s) }}
+	l := looker{sv: sv, left: maxMarked - len(m.files), known: func(string) bool { return true }, see: func(name string, s *unix.Stat_t) { m.files[name] = stampOf(s) }}
 	for _, w := range all {
 		l.watch(w)
 	}
@@ -185,7 +185,7 @@ func (sv *server) changes(st *wire.Stream, set string) (wire.Enc, error) {
 		}
 	}
 	seen := make(map[string]bool, len(m.files))
-	l := looker{sv: sv, left: maxMarked}
+	l := looker{sv: sv, left: maxMarked, known: func(name string) bool { _, known := m.files[name]; return known }}
 	l.see = func(name string, s *unix.Stat_t) {
 		if seen[name] {
 			return
@@ -250,12 +250,37 @@ func (sv *server) links(root string, into []string) (found []string) {
 
 // A looker walks watches. It reports names as the host says them.
 type looker struct {
-	sv   *server
-	left int
-	see  func(name string, s *unix.Stat_t)
+	sv    *server
+	left  int
+	see   func(name string, s *unix.Stat_t)
+	known func(name string) bool // whether it was there before
+	only  map[string]bool        // see wire.Watch
+}
+
+// aside are parts of Python that nothing imports but its own tests and tools.
+var aside = []string{"test", "tests", "idlelib", "lib2to3", "tkinter", "turtledemo", "ensurepip", "pydoc_data"}
+
+// into reports whether the folder n in dir is entered.
+func (l *looker) into(dir, n, full string) bool {
+	if l.only == nil {
+		return true
+	}
+	switch path.Base(dir) {
+	case "site-packages", "dist-packages":
+		// What describes a package matters when it is new.
+		return l.only[n] || n == "__pycache__" || strings.HasSuffix(n, "-info") && !l.known(full)
+	}
+	return !slices.Contains(aside, n)
 }
 
 func (l *looker) watch(w wire.Watch) {
+	l.only = nil
+	if w.Only != nil {
+		l.only = make(map[string]bool, len(w.Only))
+		for _, n := range w.Only {
+			l.only[n] = true
+		}
+	}
 	names := []string{clean(w.Path)}
 	if strings.ContainsAny(w.Path, "*?[") {
 		found, _ := filepath.Glob(l.sv.path(w.Path))
@@ -309,7 +334,7 @@ func (l *looker) walk(fd int, name string, depth int) {
 				full = "/" + n
 			}
 			l.see(full, &s)
-			if s.Mode&unix.S_IFMT == unix.S_IFDIR && (depth > 1 || depth < 0 && depth > -200) {
+			if s.Mode&unix.S_IFMT == unix.S_IFDIR && (depth > 1 || depth < 0 && depth > -200) && l.into(name, n, full) {
 				if sub, err := unix.Openat(fd, n, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err == nil {
 					l.walk(sub, full, depth-1)
 				}
