@@ -38,6 +38,7 @@ type verification struct {
 	last  bool // nothing of the machine is needed after the verifier
 	found findings
 	left  bool // processes of the agent's run beside the verifier
+	vigil bool // the reward's folder is watched
 }
 
 // shared verifies on the agent's machine. Its files are first compared with what they were, then /logs/verifier and /tests are made new,
@@ -88,6 +89,7 @@ func (v *verification) onShared(ctx context.Context, g *game) (res benchmarks.Re
 		if err := m.Vigil(ctx, verifierLogs); err != nil {
 			return res, err
 		}
+		v.vigil = true
 	}
 	if err := v.strangers(ctx, tests); err != nil {
 		return res, err
@@ -248,7 +250,7 @@ func (v *verification) after(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if v.left {
+	if v.vigil {
 		again, err := m.VigilEnd(ctx)
 		if err != nil {
 			return err
