@@ -61,10 +61,10 @@ var table = []struct {
 	{"harness/journal/journaltest", "harness/record", "github.com/google/go-cmp"},
 	{"harness/blob", "harness/record", ""},
 	{"harness/rundir", "harness/record harness/durable", "golang.org/x/sys"},
-	{"browsergym/py", "", ""},
+	{"browsergym/py", "", "golang.org/x/text"},
 	{"browsergym/obs", "browsergym/py", ""},
 	{"browsergym/cdp", "browsergym/obs", ""},
-	{"browsergym/action", "browsergym/py", "golang.org/x/text"},
+	{"browsergym/action", "browsergym/py", ""},
 
 	// L2
 	{"agent", "agent/event agent/model runtime/sandbox", ""},
