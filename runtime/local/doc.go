@@ -7,6 +7,9 @@
 // when evalrun runs as root. Limits are kept by control groups where we may make them, else by resource limits
 // of each process; Describe says which.
 //
+// A spec's entrypoint and command run beside what is asked of the machine, and are ended by Close alone; a health check is waited for by
+// Create. Services, volumes, images but unpacked ones, and setuid programs are refused by name.
+//
 // What holds when something dies:
 //
 //	evalrun killed         its sockets close: every process 1 ends, which ends its namespaces with all that is in them;
