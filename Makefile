@@ -9,12 +9,13 @@ SOURCES := $(shell git ls-files '*.go' 2>/dev/null) go.mod go.sum
 
 export CGO_ENABLED = 0
 
-.PHONY: help build executor demo setup test bench check fmt clean
+.PHONY: help build executor demo setup test real-tasks bench check fmt clean
 
 help:
 	@echo "make build   bin/evalrun, static"
 	@echo "make demo    build, run the embedded tasks with four agents, compare two of them"
 	@echo "make test    all tests, setting up what they need"
+	@echo "make real-tasks   public tasks by oracle and nop, then a run of them killed and resumed (scripts/real-tasks)"
 	@echo "make check   formatting, vet, import table, tests with -race: what a change has to pass"
 	@echo "make bench   measure, and write docs/performance.md"
 	@echo "make clean   remove what these have made"
@@ -38,6 +39,11 @@ setup: executor
 # The whole of the tests, as CI runs them.
 test: setup build
 	scripts/test
+
+real-tasks: setup build
+	scripts/real-tasks/check
+	scripts/real-tasks/killed
+	scripts/engine stop
 
 bench: build
 	$(GO) run ./scripts/bench -write -evalrun bin/evalrun
