@@ -284,7 +284,7 @@ func (e *engine) RemoveContainer(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	if err = cli.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true}); err != nil {
+	if err = cli.ContainerRemove(ctx, id, container.RemoveOptions{RemoveVolumes: true}); err != nil {
 		return e.imageError("removing container "+id, err)
 	}
 	return nil

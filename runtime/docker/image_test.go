@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -186,8 +187,8 @@ func until(t *testing.T, what string, ok func() bool) {
 func TestImageEnds(t *testing.T) {
 	if dir := os.Getenv("EVALRUN_IMAGE_CHILD"); dir != "" {
 		o := image.Options{Dir: dir, Classic: os.Getenv("EVALRUN_IMAGE_CLASSIC") != ""}
-		image.New(newEngine(""), o).Prepare(context.Background(), sandbox.Image{Dockerfile: os.Getenv("EVALRUN_IMAGE_TEXT")})
-		return
+		_, err := image.New(newEngine(""), o).Prepare(context.Background(), sandbox.Image{Dockerfile: os.Getenv("EVALRUN_IMAGE_TEXT")})
+		t.Fatal(err) // it is killed before
 	}
 	e := imageEngine(t)
 	builders(t, func(t *testing.T, o image.Options) {
@@ -209,12 +210,22 @@ func TestImageEnds(t *testing.T) {
 		if o.Classic {
 			child.Env = append(child.Env, "EVALRUN_IMAGE_CLASSIC=1")
 		}
+		var said bytes.Buffer
+		child.Stdout, child.Stderr = &said, &said
 		if err := child.Start(); err != nil {
 			t.Fatal(err)
 		}
+		ended := make(chan struct{})
+		go func() { child.Wait(); close(ended) }()
+		t.Cleanup(func() {
+			child.Process.Kill()
+			if <-ended; t.Failed() {
+				t.Logf("the child said: %s", said.Bytes())
+			}
+		})
 		until(t, "the build of the child runs", func() bool { return processes(mark) > 0 })
 		child.Process.Signal(syscall.SIGKILL)
-		child.Wait()
+		<-ended
 		until(t, "what the child's build ran is gone", func() bool { return processes(mark) == 0 })
 		until(t, "nothing of the builds is left", func() bool {
 			if _, err := image.New(e, o).Sweep(t.Context()); err != nil {

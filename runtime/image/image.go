@@ -81,7 +81,7 @@ type Engine interface {
 	// Containers are all containers, of anybody, running or not.
 	Containers(ctx context.Context) ([]Container, error)
 
-	// RemoveContainer kills and removes a container that a build left behind.
+	// RemoveContainer removes a container that a build left behind and that does not run; else ErrInUse.
 	RemoveContainer(ctx context.Context, id string) error
 
 	// PruneCache empties the builder's cache of what nobody used for so long, and returns the bytes that this freed.

@@ -192,7 +192,7 @@ func (s *Store) Budget(ctx context.Context) (int64, error) {
 	return max(1, n/10*6), nil
 }
 
-// unnamed is how long an image may have no name yet, when somebody with another cache folder is just making it.
+// unnamed is how long an image may have no name yet, when somebody on another machine is just making it.
 const unnamed = 2 * time.Second
 
 // Sweep removes what builds of dead processes left behind: containers of single steps, layers without a name, stale locks. While any evalrun builds on
@@ -202,14 +202,14 @@ func (s *Store) Sweep(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	s.sweepLocks()
-	l, err := tryLock(s.lockFile("building", ""), unix.LOCK_EX)
-	if errors.Is(err, errLocked) {
+	l, err := s.buildsLock(unix.LOCK_EX, tryLock)
+	if errors.Is(err, errLocked) || l == nil && err == nil {
 		return 0, nil
 	}
 	if err != nil {
 		return 0, err
 	}
-	defer l.unlock(true)
+	defer l.unlock(false)
 	all, err := s.e.List(ctx)
 	if err != nil {
 		return 0, err
@@ -226,13 +226,15 @@ func (s *Store) Sweep(ctx context.Context) (int, error) {
 	busy := map[string]bool{}
 	for _, c := range containers {
 		// A container of a finished image has the key; of a step in between, only what was put behind FROM. One that runs belongs to a build that goes on,
-		// of somebody with another cache folder.
+		// from another machine.
 		if c.Labels[labelBuild] != "" && c.Labels[labelKey] == "" && len(byID[c.Image].Tags) == 0 && !c.Running {
-			if err := s.e.RemoveContainer(ctx, c.ID); err != nil && !errors.Is(err, ErrMissing) {
+			switch err := s.e.RemoveContainer(ctx, c.ID); {
+			case err == nil:
+				n++
+				continue
+			case !errors.Is(err, ErrInUse) && !errors.Is(err, ErrMissing):
 				return n, err
 			}
-			n++
-			continue
 		}
 		busy[c.Image] = true
 	}

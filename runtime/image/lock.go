@@ -19,7 +19,10 @@ var errLocked = errors.New("locked by another")
 // tryLock locks a file, which it makes; errLocked: somebody else holds it.
 func tryLock(name string, how int) (*lock, error) {
 	for {
-		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+		f, err := os.OpenFile(name, os.O_RDWR|unix.O_NOFOLLOW, 0) // without O_CREATE first: another user's, in /tmp, may not be opened otherwise
+		if errors.Is(err, os.ErrNotExist) {
+			f, err = os.OpenFile(name, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+		}
 		if errors.Is(err, os.ErrNotExist) {
 			if err = os.MkdirAll(filepath.Dir(name), 0o700); err == nil {
 				continue
@@ -69,8 +72,26 @@ func waitLock(ctx context.Context, name string, how int) (*lock, error) {
 
 // unlock gives a lock back; remove takes its file away too, which only who holds it alone may ask for.
 func (l *lock) unlock(remove bool) {
+	if l == nil {
+		return
+	}
 	if remove {
 		os.Remove(l.f.Name())
 	}
 	l.f.Close()
+}
+
+// buildsLock is held, together with others, by whoever builds on an engine, and alone by whoever clears what builds left behind. Unlike other locks it is one for
+// all users of this machine, whatever their folders are, because what is cleared is not told apart by user. It stays where it is. A nil lock: the file is
+// somebody's who does not share it.
+func (s *Store) buildsLock(how int, take func(name string, how int) (*lock, error)) (*lock, error) {
+	name := "/tmp/evalrun-builds-" + filepath.Base(s.dir()) + ".lock"
+	l, err := take(name, how)
+	if errors.Is(err, os.ErrPermission) || errors.Is(err, unix.ELOOP) {
+		return nil, nil
+	}
+	if err == nil {
+		l.f.Chmod(0o666) // as far as it is ours
+	}
+	return l, err
 }

@@ -196,7 +196,7 @@ func (s *Store) ground(ctx context.Context, r *recipe) error {
 // build has the engine build a recipe.
 func (s *Store) build(ctx context.Context, r *recipe, out *output) error {
 	// Whoever clears what builds left behind takes this lock alone.
-	on, err := waitLock(ctx, s.lockFile("building", ""), unix.LOCK_SH)
+	on, err := s.buildsLock(unix.LOCK_SH, func(name string, how int) (*lock, error) { return waitLock(ctx, name, how) })
 	if err != nil {
 		return err
 	}
