@@ -49,7 +49,8 @@ func (v *verification) shared(ctx context.Context, g *game) (benchmarks.Result, 
 	if err == nil || errors.As(err, new(*sandbox.Unsupported)) || errors.As(err, new(*benchmarks.TaskError)) || !answers(ctx, v.sb) {
 		return res, err
 	}
-	return noReward("the machine that the agent left does not let itself be verified: " + inner(err).Error()), nil
+	why := "the machine that the agent left does not let itself be verified: " + inner(err).Error()
+	return noReward(why), remark(ctx, v.h.Log(), "verifier", why, verified{Found: v.found.notes, Left: v.left})
 }
 
 func (v *verification) onShared(ctx context.Context, g *game) (res benchmarks.Result, err error) {
