@@ -47,7 +47,11 @@ func (c *Client) Put(ctx context.Context, dir string, src fs.FS) error {
 		return c.wrap(ctx, "put", fmt.Errorf("%s: %w", dir, werr))
 	}
 	err = <-res
-	st.Finish()
+	if ctx.Err() != nil {
+		st.Reset() // it may still be at work
+	} else {
+		st.Finish()
+	}
 	if err != nil {
 		return c.wrap(ctx, "put", err)
 	}

@@ -324,15 +324,18 @@ func (s *Session) accept(id uint32, kind byte, body []byte) error {
 	return nil
 }
 
-func (s *Session) forget(st *Stream) {
+// forget reports whether the stream was known until now: neither side had ended it, nor had the session ended.
+func (s *Session) forget(st *Stream) bool {
 	s.mu.Lock()
-	if s.streams[st.id] == st {
-		delete(s.streams, st.id)
-		if st.theirs {
-			s.theirs--
-		}
+	defer s.mu.Unlock()
+	if s.streams[st.id] != st {
+		return false
 	}
-	s.mu.Unlock()
+	delete(s.streams, st.id)
+	if st.theirs {
+		s.theirs--
+	}
+	return true
 }
 
 // frameReader reads frames through one buffer. A body is valid until the next call.

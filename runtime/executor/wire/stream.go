@@ -64,8 +64,8 @@ func (st *Stream) take(kind byte, body []byte) error {
 		if st.Control != nil {
 			st.Control(kind, nil)
 		}
-		st.end(ErrReset)
 		st.s.forget(st)
+		st.end(ErrReset)
 		return nil
 	case KindSignal, KindQuiet:
 		if st.Control != nil {
@@ -186,19 +186,24 @@ func (st *Stream) Finish() {
 	st.end(ErrClosed)
 }
 
-// Reset gives a stream up and tells the other side.
+// Reset gives a stream up and tells the other side, unless that has ended it before. After Interrupt it does not wait for the other side to
+// read: that may be what was waited for too long.
 func (st *Stream) Reset() {
-	st.s.forget(st)
+	open := st.s.forget(st)
 	st.mu.Lock()
-	ended := st.err != nil
+	interrupted := st.err != nil
 	st.mu.Unlock()
 	st.end(ErrClosed)
-	if !ended {
+	switch {
+	case !open:
+	case interrupted:
+		go st.s.write(st.id, KindReset, nil)
+	default:
 		st.s.write(st.id, KindReset, nil)
 	}
 }
 
-// Interrupt lets a waiting Recv or Send return err.
+// Interrupt lets a waiting Recv or Send return err. The other side hears of it by Reset.
 func (st *Stream) Interrupt(err error) { st.end(err) }
 
 // Read reads KindData bytes until KindEOF. A KindResult before it is ErrProtocol.

@@ -69,6 +69,57 @@ func TestEcho(t *testing.T) {
 	}
 }
 
+// The other side hears of a stream that is given up, also of one whose wait was interrupted; and who gives it up never waits for that.
+func TestReset(t *testing.T) {
+	for _, interrupted := range []bool{false, true} {
+		heard := make(chan error, 1)
+		host, exec := pair(t, func(st *Stream, kind byte, body []byte) {
+			go func() {
+				_, err := st.Recv()
+				heard <- err
+			}()
+		})
+		st, err := host.Open(KindExec, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if interrupted {
+			why := errors.New("no time")
+			st.Interrupt(why)
+			if _, err := st.Recv(); err != why {
+				t.Errorf("an interrupted wait: %v", err)
+			}
+		}
+		st.Reset()
+		st.Reset()
+		select {
+		case err := <-heard:
+			if err != ErrReset {
+				t.Errorf("interrupted %v: the other side has %v", interrupted, err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Errorf("interrupted %v: the other side did not hear of it", interrupted)
+		}
+		exec.mu.Lock()
+		if n := len(exec.streams); n > 0 {
+			t.Errorf("interrupted %v: the other side keeps %d streams", interrupted, n)
+		}
+		exec.mu.Unlock()
+	}
+
+	a, b := net.Pipe() // and nobody reads
+	defer b.Close()
+	host := NewSession(a, Options{Host: true, MaxFrame: MaxReply})
+	defer host.Close()
+	go io.ReadFull(b, make([]byte, headerLen+trailerLen))
+	st, err := host.Open(KindExec, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st.Interrupt(errors.New("no time"))
+	st.Reset()
+}
+
 // A slow reader slows the writer, holds no more than the window, and does not disturb other streams.
 func TestCredit(t *testing.T) {
 	sent := make(chan int, 1000)
