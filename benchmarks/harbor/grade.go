@@ -135,7 +135,11 @@ func (v *verification) separate(ctx context.Context, o benchmarks.Options, ev be
 			return benchmarks.Result{}, err
 		}
 	}
-	return v.run(ctx, []string{testsDir + "/test.sh"})
+	script := testsDir + "/test.sh"
+	if _, err := v.sb.Exec(ctx, sandbox.Command{Args: []string{"chmod", "+x", script}, User: "root"}); err != nil { // an image may hold it as it was checked out
+		return benchmarks.Result{}, err
+	}
+	return v.run(ctx, []string{script})
 }
 
 // Reduce makes a trial's result of its steps', by the task's strategy.

@@ -101,7 +101,7 @@ func (s *Shared) begin(ctx context.Context) error {
 		return err
 	}
 	for _, o := range odd {
-		s.v.found.add(FlagForged, o)
+		s.v.found.add(FlagTests, o)
 	}
 	if err := s.sb.Put(ctx, testsDir, s.tests); err != nil {
 		return err

@@ -163,7 +163,7 @@ command = "exit 9"
 network_mode = "no-network"
 `),
 		"s/solution/solve.sh": "#!/bin/bash\nmkdir -p out /data logs/cache; echo right > out/a.txt; head -c 3000000 /dev/zero > /data/x.bin; touch logs/a logs/a.tmp logs/cache/b; ln -s a.txt out/link; ln -s /etc/passwd out/bad; mkfifo out/pipe; touch $'out/\\xff\\n' $'out/a\\nb'; echo art > /logs/artifacts/z\n",
-		"s/tests/Dockerfile":  "FROM " + image + "\nCOPY . /tests/\nRUN chmod +x /tests/test.sh\n",
+		"s/tests/Dockerfile":  "FROM " + image + "\nCOPY . /tests/\nRUN chmod 644 /tests/test.sh\n",
 		"s/tests/test.sh": `#!/bin/bash
 { [ "$(cat /app/out/link)" = right ] && [ "$(cat /app/out/hook.txt)" = collected ] && [ "$(stat -c %s /data/x.bin)" = 3000000 ] && [ -e /app/logs/a ] &&
 [ ! -e /app/logs/a.tmp ] && [ ! -e /app/logs/cache ] && [ ! -L /app/out/bad ] && [ ! -e /app/out/pipe ] && [ ! -e $'/app/out/\xff\n' ] && [ -e $'/app/out/a\nb' ] && [ "$(cat /logs/artifacts/z)" = art ] &&
