@@ -214,7 +214,10 @@ func TestAttacks(t *testing.T) {
 		t.Skip("takes a minute")
 	}
 	d := inDocker(t)
-	type cell struct{ shared, separate outcome }
+	type cell struct {
+		shared, separate outcome
+		played           bool
+	}
 	cells := make([]cell, len(attacks))
 	var wg sync.WaitGroup
 	turns := make(chan struct{}, 3)
@@ -223,7 +226,7 @@ func TestAttacks(t *testing.T) {
 			turns <- struct{}{}
 			defer func() { <-turns }()
 			t.Run(strings.ReplaceAll(a.name, "/", "∕"), func(t *testing.T) {
-				cells[i] = cell{a.play(t, d, "shared", ""), a.play(t, d, "separate", "")}
+				cells[i] = cell{a.play(t, d, "shared", ""), a.play(t, d, "separate", ""), true}
 				for mode, o := range map[string]outcome{"shared": cells[i].shared, "separate": cells[i].separate} {
 					if o.err != nil {
 						t.Errorf("%s: %v", mode, o.err)
@@ -244,6 +247,10 @@ func TestAttacks(t *testing.T) {
 	table.WriteString("| group | attack | shared verifier | separate verifier |\n|---|---|---|---|\n")
 	for i, a := range attacks {
 		fmt.Fprintf(&table, "| %s | %s | %v | %v |\n", a.group, a.name, cells[i].shared, cells[i].separate)
+	}
+	if slices.ContainsFunc(cells, func(c cell) bool { return !c.played }) {
+		t.Log("only some attacks were chosen by -run; the table is not compared")
+		return
 	}
 	compareTable(t, table.String())
 }
