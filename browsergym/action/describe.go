@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/browsergym/py"
+	"github.com/evalrun/evalrun/browsergym/rng"
 )
 
 // Describe tells a model what it may do. long adds a paragraph on each action, examples calls of it.
@@ -31,17 +32,30 @@ func (s *Set) Describe(long, examples bool) string {
 	} else {
 		b.WriteString("Several calls may be given at once. They run in order, and nothing of the page is seen between them, so that more than two or three of them usually fail.\n Example:\n")
 	}
-	b.WriteString(s.example() + "\n")
+	b.WriteString(s.Example() + "\n")
 	return b.String()
 }
 
-func (s *Set) example() string {
+// Example is what an answer looks like: a call where one is allowed, else up to three. The same set always gives the same ones, those that
+// published prompts were made with.
+func (s *Set) Example() string {
+	var pool []string
 	for _, name := range []string{"fill", "click", "mouse_click", "keyboard_type"} {
 		if x := s.byName[name]; x != nil {
-			return x.Examples[0]
+			pool = append(pool, x.Examples...)
 		}
 	}
-	return s.specs[len(s.specs)-1].Examples[0]
+	if pool == nil {
+		for _, x := range s.specs {
+			pool = append(pool, x.Examples...)
+		}
+	}
+	rng.NewRandom(1).Shuffle(len(pool), func(i, j int) { pool[i], pool[j] = pool[j], pool[i] })
+	n := min(3, len(pool))
+	if s.o.Single {
+		n = 1
+	}
+	return strings.Join(pool[:n], "\n")
 }
 
 // A Tool is an action as a model's tool.

@@ -64,7 +64,8 @@ var table = []struct {
 	{"browsergym/py", "", "golang.org/x/text"},
 	{"browsergym/obs", "browsergym/py", ""},
 	{"browsergym/cdp", "browsergym/obs", ""},
-	{"browsergym/action", "browsergym/py", ""},
+	{"browsergym/rng", "", ""},
+	{"browsergym/action", "browsergym/py browsergym/rng", ""},
 
 	// L2
 	{"agent", "agent/event agent/model runtime/sandbox", ""},

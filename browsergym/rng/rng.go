@@ -1,0 +1,78 @@
+// Package rng draws the random numbers that published tasks were made with: numpy's RandomState picks seeds and tasks, Python's random
+// shuffles examples. The same seed gives the same draws, for ever.
+package rng
+
+import "math/bits"
+
+// A RandomState is numpy.random.RandomState(seed). It is not for several goroutines.
+type RandomState struct{ mt twister }
+
+// NewRandomState seeds a generator. numpy refuses what does not fit 32 bits, and so does the type.
+func NewRandomState(seed uint32) *RandomState {
+	r := new(RandomState)
+	r.mt.seed(seed)
+	return r
+}
+
+// Randint is randint(lo, hi): a number of [lo, hi). It panics if there is none, or if there are more than 2^32.
+func (r *RandomState) Randint(lo, hi int) int {
+	if hi <= lo || uint64(hi-1-lo) > 1<<32-1 {
+		panic("rng: Randint: low >= high, or a range above 32 bits")
+	}
+	most := uint32(hi - 1 - lo)
+	if most == 0 {
+		return lo // nothing is drawn
+	}
+	mask := uint32(1)<<bits.Len32(most) - 1
+	for {
+		if v := r.mt.next() & mask; v <= most {
+			return lo + int(v)
+		}
+	}
+}
+
+// Randints is randint(lo, hi, size=n).
+func (r *RandomState) Randints(lo, hi, n int) []int {
+	out := make([]int, n)
+	for i := range out {
+		out[i] = r.Randint(lo, hi)
+	}
+	return out
+}
+
+// Choice is the place of choice(list) in a list of n.
+func (r *RandomState) Choice(n int) int { return r.Randint(0, n) }
+
+// A Random is Python's random.Random(seed) for seeds that are not negative. It is not for several goroutines.
+type Random struct{ mt twister }
+
+// NewRandom seeds a generator.
+func NewRandom(seed uint64) *Random {
+	key := []uint32{uint32(seed)}
+	if seed>>32 != 0 {
+		key = append(key, uint32(seed>>32))
+	}
+	r := new(Random)
+	r.mt.seedArray(key)
+	return r
+}
+
+// Below is randrange(n). It panics if n is not of 1 to 2^32-1.
+func (r *Random) Below(n int) int {
+	if n <= 0 || uint64(n) > 1<<32-1 {
+		panic("rng: Below: out of range")
+	}
+	k := bits.Len32(uint32(n))
+	for {
+		if v := r.mt.next() >> (32 - k); v < uint32(n) {
+			return int(v)
+		}
+	}
+}
+
+// Shuffle is shuffle of a list of n; swap exchanges two of its items.
+func (r *Random) Shuffle(n int, swap func(i, j int)) {
+	for i := n - 1; i > 0; i-- {
+		swap(i, r.Below(i+1))
+	}
+}
