@@ -88,7 +88,7 @@ func TestComposeVariables(t *testing.T) {
     image: ${T_BENCH_TASK_DOCKER_CLIENT_IMAGE_NAME}
     container_name: ${T_BENCH_TASK_DOCKER_CLIENT_CONTAINER_NAME}
     command: [sh, -c, sleep infinity]
-    working_dir: /work
+    working_dir: /data
     environment:
       - TEST_DIR=${T_BENCH_TEST_DIR}
       - LOGS=${T_BENCH_CONTAINER_LOGS_PATH}
@@ -112,7 +112,7 @@ func TestComposeVariables(t *testing.T) {
 	if d := cmp.Diff(want, m.spec.Env); d != "" {
 		t.Error(d)
 	}
-	if m.spec.Dir != "/work" || m.spec.Image.Dockerfile == "" || m.spec.Image.Context == nil || !slices.Contains(m.spec.Aliases, "client") || m.spec.Network.Mode != "public" {
+	if m.spec.Dir != "/data" || m.spec.Image.Dockerfile == "" || m.spec.Image.Context == nil || !slices.Contains(m.spec.Aliases, "client") || m.spec.Network.Mode != "public" {
 		t.Errorf("%+v", m.spec)
 	}
 	if db := m.spec.Services["db"]; db.Image.Ref != "tb__a-task__db" || len(db.Volumes) != 1 || len(m.spec.Volumes) != 1 || db.Volumes[0].Name != m.spec.Volumes[0].Name {

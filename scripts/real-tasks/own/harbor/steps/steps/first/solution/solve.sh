@@ -1,2 +1,2 @@
 #!/bin/bash
-printf first > /work/list.txt
+printf first > /data/list.txt

@@ -1,2 +1,2 @@
 #!/bin/bash
-printf " %s" "$(cat word)" >> /work/list.txt
+printf " %s" "$(cat word)" >> /data/list.txt
