@@ -59,7 +59,7 @@ func (b *Benchmark) Needs(dt datasets.Task, o benchmarks.Options) (benchmarks.Ne
 	if err != nil {
 		return benchmarks.Needs{}, err
 	}
-	if why := b.skip(t); why != "" {
+	if why := b.skip(t, o); why != "" {
 		return benchmarks.Needs{Skip: why}, nil
 	}
 	allowed := b.declared()
@@ -132,8 +132,11 @@ func unable(t *Task, err error) (benchmarks.Needs, error) {
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 // skip says why a task cannot be run here.
-func (b *Benchmark) skip(t *Task) string {
+func (b *Benchmark) skip(t *Task, o benchmarks.Options) string {
 	var why []string
+	if s := b.shut(t, o); s != "" {
+		why = append(why, s)
+	}
 	check := func(e *Environment, who string) {
 		if e.OS == "windows" {
 			why = append(why, who+" is a Windows container")

@@ -15,7 +15,7 @@ import (
 )
 
 // needs reads a task, as planning does, and says what it needs.
-func needs(t *testing.T, options, toml string, over map[string]string) benchmarks.Needs {
+func needs(t *testing.T, options, toml string, over map[string]string, run ...benchmarks.Options) benchmarks.Needs {
 	t.Helper()
 	o, err := parseOptions(json.RawMessage(options))
 	if err != nil {
@@ -27,7 +27,7 @@ func needs(t *testing.T, options, toml string, over map[string]string) benchmark
 		t.Fatal(err)
 	}
 	data, _ := json.Marshal(task)
-	n, err := (&Benchmark{o: o}).Needs(datasets.Task{ID: task.Name, Data: data, Files: noReading{fsys}}, benchmarks.Options{})
+	n, err := (&Benchmark{o: o}).Needs(datasets.Task{ID: task.Name, Data: data, Files: noReading{fsys}}, append(run, benchmarks.Options{})[0])
 	if err != nil {
 		t.Fatal(err)
 	}

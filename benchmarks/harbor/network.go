@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/evalrun/evalrun/benchmarks"
+	"github.com/evalrun/evalrun/runtime/egress"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -62,6 +64,49 @@ func widen(n sandbox.Network, hosts []string) sandbox.Network {
 		}
 	}
 	return *allow(all)
+}
+
+// shut says which of the task's own lists would open what is not public, this host's services or its network, to its machines. Only the run's
+// configuration may open that. "": none would.
+func (b *Benchmark) shut(t *Task, o benchmarks.Options) string {
+	list := func(hosts ...string) egress.Policy {
+		p, _ := egress.Parse(sandbox.Network{Mode: "allow", Allow: hosts}) // what is wrong with it is told elsewhere
+		return p
+	}
+	all, agent := list(b.o.AllowHosts...), list(b.o.AgentAllowHosts...)
+	var wrong, open []string
+	check := func(n *sandbox.Network, but ...egress.Policy) {
+		if n == nil {
+			return
+		}
+		p, err := egress.Parse(*n)
+		if err != nil {
+			wrong = append(wrong, err.Error())
+		}
+		open = append(open, p.Opens(append(but, all)...)...)
+	}
+	ours := o.Sandbox.Network.Mode != "" // then it holds in all phases of the agent's machine
+	if !ours {
+		check(&t.Environment.Network)
+	}
+	for i := range t.Steps {
+		s := &t.Steps[i]
+		if !ours {
+			check(s.Network, agent)
+		}
+		if s.Verifier.Separate {
+			check(&s.Verifier.Environment.Network, list(o.Sandbox.Network.Allow...))
+		}
+		if !ours || s.Verifier.Separate {
+			check(s.Verifier.Network, list(o.Sandbox.Network.Allow...))
+		}
+	}
+	slices.Sort(open)
+	if open = slices.Compact(open); len(open) > 0 {
+		wrong = append(wrong, fmt.Sprintf("its allow-list opens %s, where this machine's own services and its network are; if that is meant, add allow_hosts: [%[1]s] to the options of harbor",
+			strings.Join(open, ", ")))
+	}
+	return strings.Join(wrong, "; ")
 }
 
 var label = regexp.MustCompile(`^[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?$`)

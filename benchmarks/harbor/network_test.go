@@ -2,6 +2,7 @@ package harbor
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -97,6 +98,46 @@ allowed_hosts = ["v.org"]
 	main, err := (&Benchmark{}).Main(task, nil, o, b.declared())
 	if err != nil || main.Spec.Rewire {
 		t.Errorf("%+v %v", main, err)
+	}
+}
+
+// A task cannot open this host's services or network to itself; the run's configuration can.
+func TestNotPublic(t *testing.T) {
+	list := func(hosts string) string { return "{network_mode='allowlist', allowed_hosts=[" + hosts + "]}" }
+	steps := map[string]string{"steps/a/instruction.md": "x"}
+	for _, c := range []struct {
+		options, toml string
+		over          map[string]string
+		run           sandbox.Network
+		want          string
+	}{
+		{"", "environment = " + list("'pypi.org', '0.0.0.0/0', '192.0.0.0/2', '8.8.8.8', 'localhost'"), nil, sandbox.Network{}, ""},
+		{"", "environment = " + list("'127.0.0.1', 'pypi.org'"), nil, sandbox.Network{}, "its allow-list opens 127.0.0.1, where"},
+		{"", "environment = " + list("'10.1.0.0/16', '169.254.169.254', '::1'"), nil, sandbox.Network{}, "add allow_hosts: [10.1.0.0/16, 169.254.169.254, ::1] to the options"},
+		{"", "agent = " + list("'192.168.1.1'"), nil, sandbox.Network{}, "opens 192.168.1.1,"},
+		{"", "verifier = " + list("'fe80::/10'"), nil, sandbox.Network{}, "opens fe80::/10,"},
+		{"", "[[steps]]\nname='a'\nagent=" + list("'10.0.0.1'"), steps, sandbox.Network{}, "opens 10.0.0.1,"},
+		{"", "[verifier.environment]\ndocker_image='i'\nnetwork_mode='allowlist'\nallowed_hosts=['10.0.0.1']", nil, sandbox.Network{}, "opens 10.0.0.1,"},
+		// What is known in another way of writing, too.
+		{"", "environment = " + list("'::ffff:10.0.0.1'"), nil, sandbox.Network{}, "opens 10.0.0.1,"},
+		{"", "environment = " + list("'2130706433'"), nil, sandbox.Network{}, "is no address in the usual form"},
+
+		{`{"allow_hosts": ["10.1.0.0/16"]}`, "environment = " + list("'10.1.0.0/16'"), nil, sandbox.Network{}, ""},
+		{`{"allow_hosts": ["10.0.0.0/8"]}`, "environment = " + list("'10.1.0.0/16', '10.2.3.4'"), nil, sandbox.Network{}, ""},
+		{`{"allow_hosts": ["10.1.0.0/16"]}`, "environment = " + list("'10.0.0.0/8'"), nil, sandbox.Network{}, "opens 10.0.0.0/8,"},
+		{`{"allow_hosts": ["0.0.0.0/0"]}`, "environment = " + list("'127.0.0.1'"), nil, sandbox.Network{}, "opens 127.0.0.1,"},
+		{`{"agent_allow_hosts": ["10.0.0.1"]}`, "agent = " + list("'10.0.0.1'"), nil, sandbox.Network{}, ""},
+		{`{"agent_allow_hosts": ["10.0.0.1"]}`, "verifier = " + list("'10.0.0.1'"), nil, sandbox.Network{}, "opens 10.0.0.1,"},
+
+		// The run's own policy takes the place of the task's, but for a separate verifier's.
+		{"", "environment = " + list("'127.0.0.1'"), nil, sandbox.Network{Mode: "public"}, ""},
+		{"", "[verifier.environment]\ndocker_image='i'\nnetwork_mode='allowlist'\nallowed_hosts=['10.0.0.1']", nil, sandbox.Network{Mode: "none"}, "opens 10.0.0.1,"},
+		{"", "[verifier.environment]\ndocker_image='i'\nnetwork_mode='allowlist'\nallowed_hosts=['10.0.0.1']", nil, sandbox.Network{Mode: "allow", Allow: []string{"10.0.0.0/24"}}, ""},
+	} {
+		n := needs(t, c.options, c.toml, c.over, benchmarks.Options{Sandbox: sandbox.Spec{Network: c.run}})
+		if c.want == "" && n.Skip != "" || !strings.Contains(n.Skip, c.want) {
+			t.Errorf("%s %s %+v: %q", c.toml, c.options, c.run, n.Skip)
+		}
 	}
 }
 

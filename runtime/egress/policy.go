@@ -213,10 +213,12 @@ func (p Policy) String() string {
 }
 
 // Opens lists the entries that let a machine reach what is otherwise refused to all: private addresses, this host, metadata services.
-func (p Policy) Opens() []string {
+// What one of the lists in but opens as well is left out.
+func (p Policy) Opens(but ...Policy) []string {
 	var out []string
 	for _, r := range p.prefixes {
-		if c := special(r.Addr()); c != nil && c.holds(r) {
+		c := special(r.Addr())
+		if c != nil && c.holds(r) && !slices.ContainsFunc(but, func(o Policy) bool { return o.opens(r, c) }) {
 			s := r.String()
 			if r.IsSingleIP() {
 				s = r.Addr().String()
@@ -225,6 +227,11 @@ func (p Policy) Opens() []string {
 		}
 	}
 	return out
+}
+
+// opens reports whether an entry of the list means all of a range of this class.
+func (p Policy) opens(r netip.Prefix, c *class) bool {
+	return slices.ContainsFunc(p.prefixes, func(o netip.Prefix) bool { return o.Bits() <= r.Bits() && o.Contains(r.Addr()) && c.holds(o) })
 }
 
 // Text is the effective policy for plans and summaries, also of one that is wrong.

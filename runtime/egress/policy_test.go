@@ -262,3 +262,27 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// Opens tells what is not public, but for what others open as well.
+func TestOpens(t *testing.T) {
+	list := func(s string) Policy {
+		p, err := Parse(sandbox.Network{Mode: "allow", Allow: strings.Fields(s)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	all := list("example.org 8.8.8.8 0.0.0.0/0 224.0.0.1 10.1.0.0/16 127.0.0.1 169.254.169.254 fe80::/10")
+	for but, want := range map[string]string{
+		"":                      "10.1.0.0/16 127.0.0.1 169.254.169.254 fe80::/10",
+		"0.0.0.0/0 example.org": "10.1.0.0/16 127.0.0.1 169.254.169.254 fe80::/10",
+		"10.1.0.0/17 10.1.2.3":  "10.1.0.0/16 127.0.0.1 169.254.169.254 fe80::/10",
+		"10.1.0.0/16":           "127.0.0.1 169.254.169.254 fe80::/10",
+		"10.0.0.0/8 127.0.0.1":  "169.254.169.254 fe80::/10",
+		"169.254.0.0/16":        "10.1.0.0/16 127.0.0.1 169.254.169.254 fe80::/10", // it does not open a metadata service
+	} {
+		if got := strings.Join(all.Opens(list(but)), " "); got != want {
+			t.Errorf("but %q: %s", but, got)
+		}
+	}
+}

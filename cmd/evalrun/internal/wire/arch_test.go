@@ -84,7 +84,7 @@ var table = []struct {
 	{"benchmarks/benchtest/*", "agent agent/* benchmarks datasets harness/record runtime/sandbox runtime/local runtime/fake", ""},
 	{"benchmarks/tasks", benchmark, "github.com/goccy/go-yaml"},
 	{"benchmarks/harbor/compose", "runtime/sandbox", "github.com/goccy/go-yaml"},
-	{"benchmarks/harbor", benchmark + " benchmarks/harbor/compose runtime/executor", "github.com/pelletier/go-toml/v2"},
+	{"benchmarks/harbor", benchmark + " benchmarks/harbor/compose runtime/executor runtime/egress", "github.com/pelletier/go-toml/v2"},
 	{"benchmarks/terminalbench", benchmark + " benchmarks/harbor benchmarks/harbor/compose", ""},
 	{"benchmarks/*", benchmark + " benchmarks/tasks", ""},
 	{"harness", "agent agent/event agent/model benchmarks datasets harness/record runtime/sandbox", ""},
