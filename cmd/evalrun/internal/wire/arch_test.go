@@ -62,7 +62,7 @@ var table = []struct {
 	{"harness/blob", "harness/record", ""},
 	{"harness/rundir", "harness/record harness/durable", "golang.org/x/sys"},
 	{"browsergym/py", "", "golang.org/x/text"},
-	{"browsergym/obs", "browsergym/py", ""},
+	{"browsergym/obs", "browsergym/py", "golang.org/x/image"},
 	{"browsergym/cdp", "browsergym/obs", ""},
 	{"browsergym/rng", "", ""},
 	{"browsergym/action", "browsergym/py browsergym/rng", ""},
