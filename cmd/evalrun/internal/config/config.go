@@ -32,6 +32,7 @@ type File struct {
 	Limits  *Limits       `json:"limits,omitempty" doc:"Limits of one trial. A trial that reaches one is graded with what is there."`
 	Phases  *Phases       `json:"phases,omitempty" doc:"Time limits of what is not the agent's. One that is reached is no evidence about the agent."`
 	Sandbox *Sandbox      `json:"sandbox,omitempty" doc:"The machine of every trial. What is not set is left to the task."`
+	Images  *Images       `json:"images,omitempty" doc:"How container images are made ready and kept."`
 
 	Matrix  map[string]axis   `json:"matrix,omitempty" doc:"Arms as the product of named axes. An axis is agent, model or prompt, a dotted path such as params.temperature or limits.turns, or a name of its own whose values are mappings of what they set. Axes become columns of the results."`
 	Include []map[string]raw  `json:"include,omitempty" doc:"Cells added to the matrix."`
@@ -164,6 +165,13 @@ type Sandbox struct {
 	Network *Network `json:"network,omitempty" doc:"none, public, or the hosts that may be reached: names, *.wildcards, addresses, CIDR ranges. Default: what the task says, else none."`
 }
 
+// Images says how container images are made ready and kept.
+type Images struct {
+	Pull    string `json:"pull,omitempty" enum:"missing,always" doc:"missing: only an image that is not there is pulled. always: the registry is asked, once in a run, whether a tag has moved. Default missing."`
+	Budget  Quota  `json:"budget,omitempty" doc:"How much of the engine's disk images may take that evalrun made, or none. Default: six tenths of what is free and theirs together."`
+	Context Size   `json:"context,omitempty" doc:"Largest context of a build, .dockerignore applied. Default 4GiB."`
+}
+
 // Pools bound what trials share.
 type Pools struct {
 	Starts      int  `json:"starts,omitempty" min:"1" doc:"Machines starting at once. Default 2 for each core."`
@@ -171,6 +179,8 @@ type Pools struct {
 	Memory      Size `json:"memory,omitempty" doc:"Memory for all machines together. Default 80 % of what is free."`
 	Connections int  `json:"connections,omitempty" min:"1" doc:"Model calls at once for each provider and key. Default 64."`
 	Grading     int  `json:"grading,omitempty" min:"1" doc:"Gradings at once. Default 2 for each core."`
+	Builds      int  `json:"builds,omitempty" min:"1" doc:"Images built at once. Default half of the cores."`
+	Pulls       int  `json:"pulls,omitempty" min:"1" doc:"Images pulled at once. Default 4."`
 }
 
 // Retries are new attempts after failures that are not the agent's.

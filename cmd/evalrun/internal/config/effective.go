@@ -50,6 +50,7 @@ seed: 1
 min_coverage: 1
 retries: {attempts: 3, pause_after: 10, wait: 1s}
 pools: {connections: 64}
+images: {pull: missing}
 sandbox: {driver: auto}
 `
 
@@ -148,7 +149,7 @@ func (l *layout) fail(n *node, key, msg, hint string) {
 
 func (l *layout) run(tree *node) {
 	def := parse("defaults", []byte(defaults), l.errs)
-	full := merge(tree, def, "limits", "phases", "sandbox", "retries", "pools")
+	full := merge(tree, def, "limits", "phases", "sandbox", "retries", "pools", "images")
 	f := &l.out.File
 	l.models = full.get("models")
 	l.decode(full, f, "")
