@@ -400,3 +400,22 @@ func TestArmsOfOneKindGetNamesApart(t *testing.T) {
 		t.Errorf("the arms are called %s", got)
 	}
 }
+
+// A list of hosts is what the network's own reader takes: names, wildcards, addresses, ranges.
+func TestNetworkList(t *testing.T) {
+	e := mustParse(t, "benchmark: quickstart\nagent: nop\nsandbox: {network: [example.org, '*.example.net', 192.0.2.7, 10.0.0.0/8, '2001:db8::/32']}\n")
+	n := e.Arms[0].Sandbox.Network
+	if n.Mode != "allow" || len(n.Allow) != 5 || n.Allow[3] != "10.0.0.0/8" {
+		t.Errorf("%+v", n)
+	}
+	for entry, want := range map[string]string{
+		"'example.org:443'": `network: "example.org:443" has a port`, "https://example.org/x": `is a URL; write only its host, "example.org"`,
+		"10.1.0.0/8": "has bits set beyond its prefix; write 10.0.0.0/8", "a.*.org": "write *.example.org",
+		"a, b/c": `"b/c" has a path`, "a b, 'c:1'": `; "c:1" has a port`,
+	} {
+		_, err := parseText(t, "benchmark: quickstart\nagent: nop\nsandbox: {network: ["+entry+"]}\n")
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", entry, err)
+		}
+	}
+}

@@ -2,13 +2,16 @@ package config
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
-	"net/netip"
 	"regexp"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/evalrun/evalrun/runtime/egress"
+	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
 // A scalar is a value with a notation of its own. It marshals into that notation.
@@ -254,13 +257,12 @@ func (n *Network) set(text string) error {
 }
 
 func (n *Network) setList(hosts []string) error {
-	for _, h := range hosts {
-		if _, err := netip.ParsePrefix(h); err == nil {
-			continue
+	if _, err := egress.Parse(sandbox.Network{Mode: "allow", Allow: hosts}); err != nil {
+		var all []string
+		for line := range strings.Lines(err.Error()) {
+			all = append(all, strings.TrimPrefix(strings.TrimSpace(line), "network: ")) // the key says so
 		}
-		if h == "" || strings.ContainsAny(h, "/ \t") || strings.Contains(strings.TrimPrefix(h, "*."), "*") {
-			return fmt.Errorf("%q is not a host; write example.org, *.example.org, an address or a range such as 192.0.2.0/24", h)
-		}
+		return errors.New(strings.Join(all, "; "))
 	}
 	*n = Network{Mode: "allow", Allow: hosts}
 	return nil

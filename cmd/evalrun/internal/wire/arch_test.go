@@ -98,7 +98,7 @@ var table = []struct {
 	{"harness/queue", "harness", ""},
 
 	// L6: the program. Only wire knows implementations.
-	{"cmd/evalrun/internal/config", "agent/model harness/plan harness/record", "github.com/goccy/go-yaml"},
+	{"cmd/evalrun/internal/config", "agent/model harness/plan harness/record runtime/egress runtime/sandbox", "github.com/goccy/go-yaml"},
 	{"cmd/evalrun/internal/progress", "harness harness/record", "github.com/schollz/progressbar/v3"},
 	{"cmd/evalrun/internal/wire", "agent agent/* agent/model/* benchmarks benchmarks/* datasets harness harness/* runtime/* reports/* cmd/evalrun/internal/config", ""},
 	{"cmd/evalrun/internal/cli", "datasets harness harness/* reports/* runtime/image runtime/sandbox cmd/evalrun/internal/*", "github.com/urfave/cli/v3 golang.org/x/term"},

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/benchmarks"
+	"github.com/evalrun/evalrun/runtime/egress"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -117,32 +118,45 @@ func (r *Ready) wants(task string, needs benchmarks.Needs) {
 		n.Bare = append(n.Bare, task)
 	}
 	if len(needs.Agent) > 0 {
-		n.Networks[network(needs.Agent[0].Network)]++
+		n.Networks[egress.Text(needs.Agent[0].Network)]++
 	}
-}
-
-// network is a policy in a few words: lists of hosts are not told apart.
-func network(n sandbox.Network) string {
-	switch {
-	case n.None():
-		return "none"
-	case n.Mode == "allow":
-		return "a list of hosts"
-	}
-	return n.Mode
 }
 
 // networks says which policies are in force: "none", or "none for 12 tasks, public for 3".
 func (n *Needs) networks() string {
-	names := slices.Sorted(maps.Keys(n.Networks))
+	names := slices.SortedFunc(maps.Keys(n.Networks), func(a, b string) int { return cmp.Or(cmp.Compare(n.Networks[b], n.Networks[a]), cmp.Compare(a, b)) })
 	if len(names) == 1 {
-		return names[0]
+		return short(names[0])
 	}
-	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(n.Networks[b], n.Networks[a]) })
+	const most = 4
+	rest := 0
 	for i, name := range names {
-		names[i] = name + " for " + count(n.Networks[name], "task")
+		if i >= most {
+			rest += n.Networks[name]
+			continue
+		}
+		names[i] = short(name) + " for " + count(n.Networks[name], "task")
 	}
-	return strings.Join(names, ", ")
+	if rest > 0 {
+		names = append(names[:most], fmt.Sprintf("%d others for %s", len(names)-most, count(rest, "task")))
+	}
+	return strings.Join(names, "; ")
+}
+
+// short cuts a list of hosts, but never what it opens that is not public.
+func short(policy string) string {
+	const most = 100
+	if len(policy) <= most {
+		return policy
+	}
+	list, open, ok := strings.Cut(policy, " (")
+	if hosts := strings.Split(list, ", "); len(hosts) > 3 {
+		list = fmt.Sprintf("%s and %d more", strings.Join(hosts[:3], ", "), len(hosts)-3)
+	}
+	if ok {
+		list += " (" + open
+	}
+	return list
 }
 
 // some names the first of many: "a, b, c and 9 more".
