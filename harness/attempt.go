@@ -8,7 +8,6 @@ import (
 	"hash/fnv"
 	"runtime/debug"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -56,6 +55,7 @@ type attempt struct {
 	driver    string
 	made      []record.Image
 	networks  []string // policies of the agent's machine, in order
+	proxied   bool     // programs in it that know no proxy have none of it
 	open      []*watched
 	told      map[refusal]int64
 	nrefused  int64
@@ -92,7 +92,7 @@ func (a *attempt) run(ctx context.Context) (v record.Verdict, again bool, err er
 	a.t.Wall = time.Since(a.began)
 	v.Steps, v.Turns, v.BadCalls, v.Usage, v.Times, v.Left, v.Abandoned = a.steps, a.turns, a.bad, a.used, a.t, a.left, a.abandoned
 	v.MaxMemory, v.OOMs = a.maxMemory, a.ooms
-	v.Driver, v.Images, v.Network, v.Refused = a.driver, a.made, a.Mask.String(strings.Join(a.networks, ", then ")), a.nrefused
+	v.Driver, v.Images, v.Network, v.Refused = a.driver, a.made, a.Mask.String(a.network()), a.nrefused
 	a.lasting = c.Lasting
 	v.Spent = a.paidFor
 	if a.others.Calls > 0 {

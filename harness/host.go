@@ -33,7 +33,7 @@ func (h *host) Sandbox(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox,
 	if err != nil {
 		return nil, err
 	}
-	return h.a.watch(h.role, sb), nil
+	return h.a.watch(h.role, spec, sb), nil
 }
 
 func (h *host) Model(role string) (model.Client, error) {

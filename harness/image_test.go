@@ -133,6 +133,7 @@ func (w *warded) Refused() []sandbox.Refusal {
 	return []sandbox.Refusal{{Host: "evil.example", Port: 443, Why: "not on the list", Count: w.n}, {Host: "10.0.0.1", Why: "a private address", Count: 1}}
 }
 func (w *warded) Rewire(context.Context, sandbox.Network) error { return nil }
+func (w *warded) Transparent() (bool, string)                   { return false, "no such device" }
 
 type warder struct{ *fake.Driver }
 
@@ -142,12 +143,12 @@ func (d warder) Create(ctx context.Context, s sandbox.Spec) (sandbox.Sandbox, er
 }
 
 func TestRefused(t *testing.T) {
-	b := newBed(t, &toy{tasks: 1, needs: func(int) benchmarks.Needs { return benchmarks.Needs{Agent: []sandbox.Spec{{}}} }}, says("right", 1))
+	b := newBed(t, &toy{tasks: 1, needs: func(int) benchmarks.Needs { return benchmarks.Needs{Agent: []sandbox.Spec{{Rewire: true}}} }}, says("right", 1))
 	p := pool.New(pool.Options{}, warder{fake.New()})
 	defer p.Close()
 	b.cfg.Provider, b.cfg.Driver = p, "fake"
 	b.toy.opens = func(h benchmarks.Host) error {
-		sb, err := h.Sandbox(t.Context(), sandbox.Spec{})
+		sb, err := h.Sandbox(t.Context(), sandbox.Spec{Rewire: true})
 		if err != nil {
 			return err
 		}
@@ -159,7 +160,7 @@ func TestRefused(t *testing.T) {
 	}
 	b.run(t, t.Context())
 	v := b.verdicts(t)["arm0/t0"]
-	if v.Refused < 3 || v.Network != "none, then public" {
+	if v.Refused < 3 || v.Network != "none, then public (through the proxy only)" {
 		t.Errorf("%d refused, network %q", v.Refused, v.Network)
 	}
 	var sum int64

@@ -45,11 +45,16 @@ func (w *rewired) Rewire(ctx context.Context, n sandbox.Network) error {
 }
 
 // watch takes a machine into the attempt's.
-func (a *attempt) watch(role string, sb sandbox.Sandbox) sandbox.Sandbox {
+func (a *attempt) watch(role string, spec sandbox.Spec, sb sandbox.Sandbox) sandbox.Sandbox {
 	w := &watched{Sandbox: sb, a: a, role: role}
 	a.mu.Lock()
 	a.open = append(a.open, w)
 	a.mu.Unlock()
+	if t, ok := sandbox.As[sandbox.Transparent](sb); ok && (spec.Rewire || !spec.Network.None()) {
+		if ok, why := t.Transparent(); !ok {
+			a.byProxy(role, why)
+		}
+	}
 	if r, ok := sandbox.As[sandbox.Rewirer](sb); ok {
 		return &rewired{w, r}
 	}
@@ -83,6 +88,26 @@ func (a *attempt) policy(role string, n sandbox.Network) {
 	if text := policy(n); role == "agent" && (len(a.networks) == 0 || a.networks[len(a.networks)-1] != text) {
 		a.networks = append(a.networks, text)
 	}
+}
+
+// byProxy notes that programs in a machine that know no proxy have none of its network.
+func (a *attempt) byProxy(role, why string) {
+	a.mu.Lock()
+	a.proxied = a.proxied || role == "agent"
+	a.mu.Unlock()
+	note := event.New(event.FromEnvironment, event.Info{What: "network", Text: role + ": through the proxy only: " + why})
+	if _, err := a.log.Append(context.Background(), note); err != nil {
+		a.Slog.Warn("the ways of a machine's network could not be noted", "trial", a.job.Trial, "err", err)
+	}
+}
+
+// network is what became of the agent's machine's, for the verdict. The caller holds the lock.
+func (a *attempt) network() string {
+	s := strings.Join(a.networks, ", then ")
+	if a.proxied && s != "none" {
+		s += " (through the proxy only)"
+	}
+	return s
 }
 
 // policy is a network policy in words.

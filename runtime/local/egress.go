@@ -126,6 +126,9 @@ var noTun = sync.OnceValue(func() error {
 
 // Transparent reports whether programs that know no proxy reach the network too, and if not, why.
 func (b *box) Transparent() (bool, string) {
+	if b.d.plain {
+		return true, "" // it has the host's
+	}
 	if b.gate == nil {
 		return false, "no network"
 	}

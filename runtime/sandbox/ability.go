@@ -58,6 +58,11 @@ type Warden interface {
 	Refused() []Refusal
 }
 
+// A Transparent machine tells whether programs that know no proxy have its network too; if not, why says so for people.
+type Transparent interface {
+	Transparent() (ok bool, why string)
+}
+
 // A Refusal is one place that was asked for and not allowed.
 type Refusal struct {
 	Host  string // as it was asked for: a name, or an address; hostile
