@@ -10,6 +10,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/wire"
+	"github.com/evalrun/evalrun/runtime/image"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -25,7 +26,7 @@ var dockerHere = func(t *testing.T) (bool, error) {
 	if os.Getenv("EVALRUN_TEST_DOCKER") != "1" {
 		return false, nil
 	}
-	d, err := wire.OpenDriver(t.Context(), "docker")
+	d, err := wire.OpenDriver(t.Context(), "docker", image.Options{})
 	if err != nil {
 		return false, fmt.Errorf("EVALRUN_TEST_DOCKER is set, but: %w", err)
 	}
@@ -59,7 +60,7 @@ func TestScripts(t *testing.T) {
 			default:
 				return false, fmt.Errorf("unknown condition %q", cond)
 			}
-			_, err := wire.OpenDriver(t.Context(), "local")
+			_, err := wire.OpenDriver(t.Context(), "local", image.Options{})
 			if err != nil && os.Getenv("EVALRUN_TEST_LOCAL") != "" {
 				return false, fmt.Errorf("EVALRUN_TEST_LOCAL is set, but: %w", err)
 			}

@@ -131,6 +131,7 @@ type Build struct {
 // Progress is how far a preparation is.
 type Progress struct {
 	Name           string // of the image, for people
+	Ref            string // the name that it gets; tells images apart that are called the same
 	Doing          string // "pull", "build"
 	Current, Total int64  // of a pull: bytes of its layers, as far as known
 	Step           string // of a build; hostile

@@ -53,12 +53,13 @@ func (s *Store) pulled(ctx context.Context, img sandbox.Image) (Info, error) {
 		s.room(ctx)
 		var info Info
 		err = s.limited(ctx, s.pulls, img, func(ctx context.Context) error {
+			s.progress(Progress{Name: name(img), Ref: img.Ref, Doing: "pull"})
 			auth, err := s.auth(ctx, img.Ref)
 			if err != nil {
 				return err
 			}
 			err = s.e.Pull(ctx, Pull{Ref: img.Ref, Platform: img.Platform, Auth: auth, Progress: func(now, all int64) {
-				s.progress(Progress{Name: name(img), Doing: "pull", Current: now, Total: all})
+				s.progress(Progress{Name: name(img), Ref: img.Ref, Doing: "pull", Current: now, Total: all})
 			}})
 			if err != nil {
 				return advice(err)
@@ -116,7 +117,10 @@ func (s *Store) built(ctx context.Context, r *recipe) (Info, error) {
 		}
 		s.room(ctx)
 		out := newOutput(s.o.LogBytes)
-		err = s.limited(ctx, s.builds, r.img, func(ctx context.Context) error { return s.build(ctx, r, out) })
+		err = s.limited(ctx, s.builds, r.img, func(ctx context.Context) error {
+			s.progress(Progress{Name: name(r.img), Ref: r.tag, Doing: "build"})
+			return s.build(ctx, r, out)
+		})
 		var info Info
 		if err == nil {
 			info, err = s.find(ctx, r)
@@ -228,7 +232,7 @@ func (s *Store) build(ctx context.Context, r *recipe, out *output) error {
 		Labels:  map[string]string{labelKey: r.key, labelBases: strings.Join(ids, " "), labelUnder: strconv.FormatInt(under, 10)},
 		Context: pr, Dockerfile: r.file, Args: maps.Clone(r.img.Args), Target: r.img.Target, Platform: r.img.Platform, Network: network,
 		Classic: r.classic, CPUs: s.o.CPUs, Memory: s.o.Memory, Log: out,
-		Step: func(text string) { s.progress(Progress{Name: name(r.img), Doing: "build", Step: text}) },
+		Step: func(text string) { s.progress(Progress{Name: name(r.img), Ref: r.tag, Doing: "build", Step: text}) },
 	})
 	pr.CloseWithError(io.ErrClosedPipe)
 	if serr := <-sent; err != nil && serr != nil && !errors.Is(serr, io.ErrClosedPipe) && ctx.Err() == nil {
@@ -250,7 +254,7 @@ func (s *Store) progress(p Progress) {
 }
 
 func (s *Store) finished(o Outcome) {
-	s.progress(Progress{Name: o.Name, Doing: o.Doing, Done: true, Err: o.Err})
+	s.progress(Progress{Name: o.Name, Ref: o.Ref, Doing: o.Doing, Done: true, Err: o.Err})
 	if s.o.Done != nil {
 		s.o.Done(o)
 	}

@@ -10,17 +10,19 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/evalrun/evalrun/runtime/image"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
 // A choice is the driver auto: each machine gets the driver that it needs, a machine with an image (or with services) docker, any other
 // local. A driver is opened when the first machine wants it.
 type choice struct {
-	mu   sync.Mutex
-	open map[string]sandbox.Driver
+	images image.Options
+	mu     sync.Mutex
+	open   map[string]sandbox.Driver
 }
 
-func newChoice() *choice { return &choice{open: map[string]sandbox.Driver{}} }
+func newChoice(o image.Options) *choice { return &choice{images: o, open: map[string]sandbox.Driver{}} }
 
 // needsEngine reports whether an image is one that only a container engine can make a machine of.
 func needsEngine(img sandbox.Image) bool { return !img.IsZero() && !strings.HasPrefix(img.Ref, "dir:") }
@@ -40,7 +42,7 @@ func (c *choice) get(ctx context.Context, name string) (sandbox.Driver, error) {
 	if d := c.open[name]; d != nil {
 		return d, nil
 	}
-	d, err := OpenDriver(ctx, name)
+	d, err := OpenDriver(ctx, name, c.images)
 	if err != nil {
 		return nil, err
 	}

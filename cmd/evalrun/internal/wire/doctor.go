@@ -16,6 +16,7 @@ import (
 
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
 	"github.com/evalrun/evalrun/harness/rundir"
+	"github.com/evalrun/evalrun/runtime/image"
 )
 
 // States of a finding.
@@ -168,7 +169,7 @@ func Sweep(ctx context.Context, runs []string) ([]Swept, error) {
 	var out []Swept
 	var errs []error
 	for _, k := range driverKinds() {
-		d, err := k.open()
+		d, err := k.open(image.Options{})
 		if err != nil {
 			continue
 		}

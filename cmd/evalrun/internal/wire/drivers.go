@@ -13,6 +13,7 @@ import (
 	"github.com/evalrun/evalrun/harness"
 	"github.com/evalrun/evalrun/runtime/docker"
 	"github.com/evalrun/evalrun/runtime/fake"
+	"github.com/evalrun/evalrun/runtime/image"
 	"github.com/evalrun/evalrun/runtime/local"
 	"github.com/evalrun/evalrun/runtime/pool"
 	"github.com/evalrun/evalrun/runtime/sandbox"
@@ -21,25 +22,25 @@ import (
 type driverKind struct {
 	config.Kind
 	auto bool // may be chosen without being asked for
-	open func() (sandbox.Driver, error)
+	open func(image.Options) (sandbox.Driver, error)
 }
 
 func driverKinds() []driverKind {
 	return []driverKind{
-		{config.Kind{Name: "local", Doc: "Linux namespaces: isolated, ready in milliseconds, needs no daemon"}, true, func() (sandbox.Driver, error) { return local.New(), nil }},
-		{config.Kind{Name: "docker", Doc: "containers of a Docker engine: for tasks that bring an image"}, true, func() (sandbox.Driver, error) { return docker.New(docker.Options{}), nil }},
-		{config.Kind{Name: "none", Doc: "no isolation at all: plain processes of this machine, for what one trusts"}, false, func() (sandbox.Driver, error) { return local.NewUnisolated(), nil }},
-		{config.Kind{Name: "fake", Doc: "machines in memory, for tests"}, false, func() (sandbox.Driver, error) { return fake.New(), nil }},
+		{config.Kind{Name: "local", Doc: "Linux namespaces: isolated, ready in milliseconds, needs no daemon"}, true, func(image.Options) (sandbox.Driver, error) { return local.New(), nil }},
+		{config.Kind{Name: "docker", Doc: "containers of a Docker engine: for tasks that bring an image"}, true, func(o image.Options) (sandbox.Driver, error) { return docker.New(docker.Options{Images: o}), nil }},
+		{config.Kind{Name: "none", Doc: "no isolation at all: plain processes of this machine, for what one trusts"}, false, func(image.Options) (sandbox.Driver, error) { return local.NewUnisolated(), nil }},
+		{config.Kind{Name: "fake", Doc: "machines in memory, for tests"}, false, func(image.Options) (sandbox.Driver, error) { return fake.New(), nil }},
 	}
 }
 
-// OpenDriver opens a driver by its name and checks that it works here.
-func OpenDriver(ctx context.Context, name string) (sandbox.Driver, error) {
+// OpenDriver opens a driver by its name and checks that it works here. images says how it makes images ready, if it does.
+func OpenDriver(ctx context.Context, name string, images image.Options) (sandbox.Driver, error) {
 	for _, k := range driverKinds() {
 		if k.Name != name {
 			continue
 		}
-		d, err := k.open()
+		d, err := k.open(images)
 		if err == nil {
 			if err = d.Probe(ctx); err == nil {
 				return d, nil
@@ -63,7 +64,7 @@ func (r *Ready) openDriver(ctx context.Context) error {
 			return fmt.Errorf("%s (%s) without an image of their own, which docker needs: name one by sandbox.image (on the command line --set sandbox.image=debian:bookworm), or leave out --sandbox docker",
 				count(len(r.Needs.Bare), "task"), some(r.Needs.Bare))
 		}
-		d, err := OpenDriver(ctx, name)
+		d, err := OpenDriver(ctx, name, r.imageOptions())
 		if err != nil {
 			return fmt.Errorf("%w; %s", err, driverHint(name))
 		}
@@ -72,7 +73,7 @@ func (r *Ready) openDriver(ctx context.Context) error {
 			r.Notes = append(r.Notes, fmt.Sprintf("%s an image, which the driver %s does not know, and will be skipped (%s): leave out --sandbox %s, or ask for docker", needing("", len(far)), name, some(far), name))
 		}
 	} else {
-		c := newChoice()
+		c := newChoice(r.imageOptions())
 		r.Driver = c
 		names := slices.Sorted(maps.Keys(r.Needs.Drivers))
 		for _, name := range names {
@@ -112,7 +113,7 @@ func Drivers(ctx context.Context) []DriverState {
 	var out []DriverState
 	for _, k := range driverKinds() {
 		s := DriverState{Name: k.Name, Doc: k.Doc, Auto: k.auto}
-		d, err := k.open()
+		d, err := k.open(image.Options{})
 		if err == nil {
 			if err = d.Probe(ctx); err == nil {
 				if x, ok := d.(sandbox.Describer); ok {

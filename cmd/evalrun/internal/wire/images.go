@@ -23,6 +23,28 @@ func ImageStore(ctx context.Context, o image.Options) (*image.Store, func() erro
 	return d.Images(), d.Close, nil
 }
 
+// ImageOptions are what a configuration says about images.
+func ImageOptions(eff *config.Effective) image.Options {
+	o := image.Options{LogBytes: 1 << 20} // it is kept with each run that builds
+	if i := eff.Images; i != nil {
+		o.Always, o.Budget, o.ContextBytes = i.Pull == "always", int64(i.Budget), int64(i.Context)
+	}
+	if p := eff.Pools; p != nil {
+		o.Builds, o.Pulls = p.Builds, p.Pulls
+	}
+	if p := eff.Phases; p != nil {
+		o.Timeout = p.Image.D()
+	}
+	return o
+}
+
+// imageOptions are those of a run.
+func (r *Ready) imageOptions() image.Options {
+	o := ImageOptions(r.Eff)
+	o.Progress = r.o.Making
+	return o
+}
+
 // A NeededImage is one that tasks need.
 type NeededImage struct {
 	Image sandbox.Image

@@ -21,6 +21,7 @@ import (
 	"github.com/evalrun/evalrun/harness/plan"
 	"github.com/evalrun/evalrun/harness/record"
 	"github.com/evalrun/evalrun/harness/rundir"
+	"github.com/evalrun/evalrun/runtime/image"
 	"github.com/evalrun/evalrun/runtime/pool"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
@@ -35,6 +36,8 @@ type Options struct {
 	Dry bool
 	// Grade: only grading is wanted, so agents' machines, keys and files need not be there.
 	Grade bool
+	// Making is told which images are being pulled and built; it must not wait. Nil: nobody is.
+	Making func(image.Progress)
 }
 
 // A Ready run has all that it needs, and has begun nothing.
