@@ -117,6 +117,11 @@ services:
 	if s := got.Services["side"]; !slices.Equal(s.Spec.Aliases, []string{"tb__the-task__side"}) {
 		t.Errorf("%+v", s)
 	}
+	for id, want := range map[string]string{"a.b c/d": "a-b-c-d", "-x": "x", "ü": "task", strings.Repeat("x", 99): strings.Repeat("x", 40)} {
+		if name, _, err := variables(id)("T_BENCH_TASK_DOCKER_CLIENT_CONTAINER_NAME"); name != want || err != nil {
+			t.Errorf("%q: %q %v", id, name, err)
+		}
+	}
 	if p := load(t, "instruction: x\ndifficulty: easy\n", map[string]string{"docker-compose.yaml": "services: {b: {image: x}, a: {image: y}}"}).Project; p.Main != "b" {
 		t.Errorf("without a client the first service is it, not %s", p.Main)
 	}

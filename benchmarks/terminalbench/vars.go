@@ -18,7 +18,15 @@ const (
 // variables are those that v1 declares for a task's compose file. Names of images and containers are unique by other means here, so
 // they are the same in every trial.
 func variables(id string) compose.Vars {
-	name := strings.ReplaceAll(id, ".", "-")
+	name := strings.Map(func(r rune) rune { // machines are known by it, so it is a name that a machine may have
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' {
+			return r
+		}
+		return '-'
+	}, id)
+	if name = strings.Trim(name[:min(len(name), 40)], "-_"); name == "" {
+		name = "task"
+	}
 	values := map[string]string{
 		"TASK_DOCKER_CLIENT_IMAGE_NAME":     "tb__" + name + "__client",
 		"TASK_DOCKER_CLIENT_CONTAINER_NAME": name,

@@ -112,6 +112,19 @@ func (b *box) number(subnet netip.Prefix) {
 // mainName is how services know the main machine.
 const mainName = "main"
 
+// mainNames are all names of the main machine.
+func (b *box) mainNames() []string {
+	names := []string{Hostname}
+	taken := slices.Contains(b.spec.Aliases, mainName)
+	for name, s := range b.spec.Services {
+		taken = taken || name == mainName || slices.Contains(s.Aliases, mainName)
+	}
+	if !taken {
+		names = append(names, mainName)
+	}
+	return append(names, b.spec.Aliases...)
+}
+
 // hosts are the lines of /etc/hosts, as one machine needs them: on a shared loopback all names are 127.0.0.1, and on a bridge its own are.
 func (b *box) hosts(self string) []string {
 	at := func(name string) string {
@@ -120,9 +133,9 @@ func (b *box) hosts(self string) []string {
 		}
 		return b.address[name]
 	}
-	out := []string{Hostname + ":" + at("")}
-	if _, taken := b.services[mainName]; !taken {
-		out = append(out, mainName+":"+at(""))
+	var out []string
+	for _, n := range b.mainNames() {
+		out = append(out, n+":"+at(""))
 	}
 	for _, name := range slices.Sorted(maps.Keys(b.services)) {
 		for _, n := range append([]string{name}, b.spec.Services[name].Aliases...) {

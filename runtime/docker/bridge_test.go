@@ -22,6 +22,7 @@ func clash(t testing.TB, d *Driver) sandbox.Spec {
 	two := side
 	two.Aliases = []string{"second"}
 	spec.Services = map[string]sandbox.Spec{"one": side, "two": two}
+	spec.Aliases = []string{"chief"}
 	return spec
 }
 
@@ -39,6 +40,9 @@ func TestBridge(t *testing.T) {
 	}
 	if !strings.HasPrefix(seen["one"], "10.213.240.") || seen["one"] == seen["two"] || seen["two"] != seen["second"] {
 		t.Errorf("/etc/hosts: %q", hosts)
+	}
+	if seen["chief"] != "127.0.0.1" || seen["main"] != "127.0.0.1" {
+		t.Errorf("main's own names: %q", hosts)
 	}
 	if got := first(run(t, sb, "interfaces")); strings.Count(got, "\n") != 1 {
 		t.Errorf("interfaces: %q", got)

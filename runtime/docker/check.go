@@ -22,6 +22,14 @@ func (d *Driver) check(s *sandbox.Spec) error {
 		return err
 	}
 	seen := map[string]string{Hostname: "the machine itself", "localhost": "loopback"}
+	for _, n := range s.Aliases {
+		if !hostName.MatchString(n) {
+			return fmt.Errorf("%q is no name of a machine", n)
+		}
+		if n != "localhost" {
+			seen[n] = "the machine itself"
+		}
+	}
 	names := slices.Sorted(maps.Keys(s.Services))
 	for _, name := range names {
 		side := s.Services[name]

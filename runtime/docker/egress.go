@@ -28,7 +28,7 @@ func (b *box) gateEnv() map[string]string {
 	if !b.gated() {
 		return nil
 	}
-	direct := []string{Hostname, mainName}
+	direct := b.mainNames()
 	for _, name := range slices.Sorted(maps.Keys(b.spec.Services)) {
 		direct = append(append(direct, name), b.spec.Services[name].Aliases...)
 	}

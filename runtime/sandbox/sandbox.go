@@ -129,7 +129,7 @@ type Spec struct {
 	Image    Image
 	Services map[string]Spec // sidecars in main's private network, by the names that it knows them by; healthy before it starts
 	After    []string        // of a service: others that are healthy before it starts
-	Aliases  []string        // of a service: other names that it is known by
+	Aliases  []string        // other names that the machine is known by, to its services and to itself
 	// Entrypoint with Cmd is a child of our own process 1, and not ended by KillAll. Nil: the image's. A service without a Cmd takes the image's; a
 	// main machine runs only what its spec, or the image's ENTRYPOINT, says, so an image that only has a CMD starts nothing.
 	Entrypoint []string

@@ -140,16 +140,19 @@ var groupTests = []test{
 		db.Aliases, db.Health = []string{"database"}, check("dial", "4331", "x")
 		web.After, web.Health = []string{"db"}, check("dial", "4332", "x")
 		spec.Services = map[string]sandbox.Spec{"db": db, "web": web}
+		spec.Aliases = []string{"chief"}
 		m := b.openSpec(spec)
 		for _, port := range []string{"4331", "4332"} { // healthy before main starts
 			if got := m.ok("dial", port, "hello"); got != "HELLO\n" {
 				t.Errorf("port %s: got %q", port, got)
 			}
 		}
-		hosts := m.ok("cat", "/etc/hosts")
-		for _, name := range []string{"db", "database", "web", "localhost"} {
-			if !strings.Contains(strings.ReplaceAll(hosts, "\t", " ")+" ", " "+name) {
-				t.Errorf("/etc/hosts does not know %s: %q", name, hosts)
+		for who, m := range map[string]machine{"main": m, "db": m.service("db")} {
+			hosts := m.ok("cat", "/etc/hosts")
+			for _, name := range []string{"db", "database", "web", "chief", "localhost"} {
+				if !strings.Contains(strings.ReplaceAll(hosts, "\t", " ")+" ", " "+name) {
+					t.Errorf("%s: /etc/hosts does not know %s: %q", who, name, hosts)
+				}
 			}
 		}
 		if _, ok := sandbox.As[sandbox.Group](m.Sandbox); !ok {
@@ -225,10 +228,11 @@ var groupTests = []test{
 			"circle":  func(s *sandbox.Spec) { s.After = []string{"one"} },
 			"unknown": func(s *sandbox.Spec) { s.After = []string{"unknown"} },
 			"a b":     func(s *sandbox.Spec) { s.Aliases = []string{"a b"} },
+			"taken":   func(s *sandbox.Spec) { s.Aliases = []string{"chief"} },
 		} {
 			one := b.side("listen", "4336")
 			change(&one)
-			spec.Services = map[string]sandbox.Spec{"one": one}
+			spec.Services, spec.Aliases = map[string]sandbox.Spec{"one": one}, []string{"chief"}
 			b.fails(spec, what)
 		}
 	}},
