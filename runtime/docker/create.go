@@ -141,7 +141,7 @@ func (b *box) start(ctx context.Context) error {
 		return err
 	}
 	b.watchDisk()
-	return b.remember()
+	return b.remember(b.spec.Network)
 }
 
 // start makes the container and says hello to its executor.

@@ -16,8 +16,9 @@ var gateOptions egress.Options
 // A gate is what lets a machine out into the network, and its services with it: they share its network namespace, or are on a bridge
 // that leads nowhere.
 type gate struct {
-	mu sync.Mutex
-	g  *egress.Gate
+	mu     sync.Mutex
+	g      *egress.Gate
+	policy sandbox.Network // in force
 }
 
 // gated reports whether a machine may reach out, now or in a later phase.
@@ -46,7 +47,7 @@ func (b *box) openGate(ctx context.Context) error {
 	}
 	b.gate.mu.Lock()
 	defer b.gate.mu.Unlock()
-	b.gate.g = g
+	b.gate.g, b.gate.policy = g, b.spec.Network
 	return nil
 }
 
@@ -77,7 +78,16 @@ func (b *box) Rewire(ctx context.Context, n sandbox.Network) error {
 	if g == nil {
 		return b.d.no("another network: the machine was started without one, and without Rewire in its spec")
 	}
-	return g.Rewire(ctx, n)
+	b.gate.mu.Lock()
+	defer b.gate.mu.Unlock()
+	if err := g.Rewire(ctx, n); err != nil {
+		return err
+	}
+	b.gate.policy = n
+	if b.isClosed() {
+		return nil
+	}
+	return b.remember(n) // whoever takes the machine up again goes on with it
 }
 
 // Refused is what the network policies refused.

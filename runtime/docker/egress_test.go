@@ -94,4 +94,23 @@ func TestNetwork(t *testing.T) {
 	if got := fmt.Sprint(sb.(sandbox.Warden).Refused()); got != "[{three.example 0 not on the list 4}]" {
 		t.Error(got)
 	}
+	// Whoever takes it up again goes on with the policy that was in force, and may change it.
+	again, err := New(Options{State: d.state}).Find(t.Context(), sb.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if got := shell(t, again, "curl -sS --noproxy '*' http://three.example/"); got != "three three.example / 0" {
+		t.Errorf("found again: %s", got)
+	}
+	if err := again.(sandbox.Rewirer).Rewire(t.Context(), sandbox.Network{}); err != nil {
+		t.Fatal(err)
+	}
+	if again, err = New(Options{State: d.state}).Find(t.Context(), sb.ID()); err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if got := shell(t, again, "curl -sS --noproxy '*' http://three.example/ 2>&1"); got != "curl: (6) Could not resolve host: three.example" {
+		t.Errorf("found once more: %s", got)
+	}
 }

@@ -51,11 +51,11 @@ func stateDir() string {
 
 func (d *Driver) file(id string) string { return filepath.Join(d.state, id+".json") }
 
-// remember writes the box's file. Without it the sandbox is as good as any, but ends with us.
-func (b *box) remember() error {
+// remember writes the box's file, with the network policy that is in force. Without it the sandbox is as good as any, but ends with us.
+func (b *box) remember(n sandbox.Network) error {
 	e := entry{
 		Owner: b.spec.Owner, Host: b.d.engine.name(), Key: hex.EncodeToString(b.main.key), Entry: b.main.args, Volumes: b.volumes, Bridge: b.bridge, Disk: b.spec.Disk,
-		Orphan: int64(b.spec.Orphan), Network: b.spec.Network, Rewire: b.spec.Rewire,
+		Orphan: int64(b.spec.Orphan), Network: n, Rewire: b.spec.Rewire,
 	}
 	for name, m := range b.services {
 		if e.Services == nil {
