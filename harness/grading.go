@@ -51,8 +51,9 @@ func (a *attempt) grade(ctx context.Context, ev benchmarks.Evidence, live benchm
 		}
 	}
 	err := a.phase(ctx, "grade", a.Phases.Grade, func(ctx context.Context) (err error) {
-		defer a.since(func(t *record.Times) *time.Duration { return &t.Grade })()
-		res, err = a.bench.Grade(ctx, &host{a: a, role: "grader"}, a.task, ev, live)
+		h := &host{a: a, role: "grader"}
+		defer h.within(func(t *record.Times) *time.Duration { return &t.Grade })()
+		res, err = a.bench.Grade(ctx, h, a.task, ev, live)
 		return err
 	})
 	a.refusals()

@@ -3,6 +3,7 @@ package harness
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/evalrun/evalrun/agent/event"
@@ -15,6 +16,18 @@ import (
 type host struct {
 	a    *attempt
 	role string // agent, grader
+
+	timed atomic.Bool // what it does now lies within a phase whose time is taken as a whole
+}
+
+// within times a phase in which h is used as one of an attempt's times, and what h does in it only there.
+func (h *host) within(which func(*record.Times) *time.Duration) func() {
+	h.timed.Store(true)
+	stop := h.a.since(which)
+	return func() {
+		stop()
+		h.timed.Store(false)
+	}
 }
 
 func (h *host) Sandbox(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
@@ -26,10 +39,11 @@ func (h *host) Sandbox(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox,
 	}
 	// A machine that is made at the agent's first step is our doing, not the agent's time.
 	defer h.a.waiting()()
-	began := time.Now()
+	if !h.timed.Load() {
+		defer h.a.since(func(t *record.Times) *time.Duration { return &t.Start })()
+	}
 	spec.Owner = h.a.owner(h.role)
 	sb, err := lease.Sandbox(ctx, spec)
-	h.a.times(func(t *record.Times) { t.Start += time.Since(began) })
 	if err != nil {
 		return nil, err
 	}

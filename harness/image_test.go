@@ -186,3 +186,26 @@ func TestRefused(t *testing.T) {
 	}
 	b.checkLog(t)
 }
+
+// slow takes its time to make a machine.
+type slow struct{ *fake.Driver }
+
+func (d slow) Create(ctx context.Context, s sandbox.Spec) (sandbox.Sandbox, error) {
+	time.Sleep(200*time.Millisecond)
+	return d.Driver.Create(ctx, s)
+}
+
+func TestMachinesAreTimedOnce(t *testing.T) {
+	b := newBed(t, &toy{tasks: 1, needs: func(int) benchmarks.Needs { return benchmarks.Needs{Agent: []sandbox.Spec{{}}} }}, says("right", 1))
+	p := pool.New(pool.Options{}, slow{fake.New()})
+	defer p.Close()
+	b.cfg.Provider, b.cfg.Driver = p, "fake"
+	b.toy.opens = func(h benchmarks.Host) error {
+		_, err := h.Sandbox(t.Context(), sandbox.Spec{})
+		return err
+	}
+	b.run(t, t.Context())
+	if v := b.verdicts(t)["arm0/t0"]; v.Times.Start < 200*time.Millisecond || v.Times.Start > v.Times.Wall {
+		t.Errorf("starting took %s of %s", v.Times.Start, v.Times.Wall)
+	}
+}

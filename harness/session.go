@@ -32,9 +32,11 @@ func (a *attempt) session(ctx context.Context, needs benchmarks.Needs) (evs []re
 		}
 	}()
 	var ep benchmarks.Episode
+	h := &host{a: a, role: "agent"}
+	starting := func(t *record.Times) *time.Duration { return &t.Start }
 	err := a.phase(ctx, "start", a.Phases.Start, func(ctx context.Context) (err error) {
-		defer a.since(func(t *record.Times) *time.Duration { return &t.Start })()
-		ep, err = a.bench.Open(ctx, &host{a: a, role: "agent"}, a.task, a.bench.Options)
+		defer h.within(starting)()
+		ep, err = a.bench.Open(ctx, h, a.task, a.bench.Options)
 		return err
 	})
 	if err != nil {
@@ -51,6 +53,7 @@ func (a *attempt) session(ctx context.Context, needs benchmarks.Needs) (evs []re
 	for i := 0; ; i++ {
 		var stage *benchmarks.Stage
 		err := a.phase(ctx, "setup", a.Phases.Start, func(ctx context.Context) (err error) {
+			defer h.within(starting)()
 			stage, err = ep.Next(ctx, prev)
 			return err
 		})
