@@ -210,7 +210,7 @@ func (s *Store) limited(ctx context.Context, turns chan struct{}, img sandbox.Im
 	if limit <= 0 {
 		limit = s.o.Timeout
 	}
-	late := fmt.Errorf("it took longer than its time limit, %s; raise it (phases.image), or make the image ready beforehand: evalrun images build BENCHMARK", limit)
+	late := fmt.Errorf("it took longer than its time limit, %s; raise it: phases.image, or, where the task sets one, by its benchmark's options", limit)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, late)
 	defer cancel()
 	err := work(ctx)

@@ -209,9 +209,9 @@ func brief(s string) string {
 	if len(kept) == 0 {
 		return ""
 	}
-	text := cutText(kept[0], 140)
+	text := progress.Cut(kept[0], 140)
 	if n := len(kept); n > 1 {
-		text += " … " + cutText(kept[n-1], 100)
+		text += " … " + progress.Cut(kept[n-1], 100)
 	}
 	return progress.Clean(text)
 }

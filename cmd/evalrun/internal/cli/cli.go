@@ -40,6 +40,7 @@ func Main(sys System) int {
 		return ExitDone
 	}
 	a := &app{System: sys}
+	a.progress = &late{a: a}
 	if _, ok := sys.Env("NO_COLOR"); !ok {
 		a.color = true
 	}
@@ -88,6 +89,8 @@ type app struct {
 	level slog.Level
 	log   *slog.Logger
 	stop  atomic.Pointer[stopper] // of the run that is on; nil: none is
+	// progress is the command's, if it shows any.
+	progress *late
 }
 
 // say talks to the user, unless they want quiet.

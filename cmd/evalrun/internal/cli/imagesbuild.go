@@ -35,7 +35,7 @@ type builtImage struct {
 
 func (a *app) imagesBuild() *cli.Command {
 	var o configOptions
-	var mode string
+	var mode playOptions
 	var asJSON bool
 	return &cli.Command{
 		Name:      "build",
@@ -50,14 +50,14 @@ Examples:
    evalrun images build harbor:tasks --ids 'web-*' -n 4
    evalrun images build harbor:tasks --json | jq -r 'select(.state == "failed") | .image'`,
 		Flags: append(o.flags(),
-			&cli.StringFlag{Name: "progress", Usage: "`MODE` of progress: " + strings.Join(progress.Modes, ", "), Value: progress.Auto, Destination: &mode},
+			&cli.StringFlag{Name: "progress", Usage: "`MODE` of progress: " + strings.Join(progress.Modes, ", "), Value: progress.Auto, Destination: &mode.progress},
 			&cli.BoolFlag{Name: "json", Usage: "a JSON object a line", Destination: &asJSON}),
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			if _, err := one(cmd, "benchmark"); err != nil {
 				return err
 			}
-			if !slices.Contains(progress.Modes, mode) {
-				return usage("", "--progress %q is none of %s", mode, strings.Join(progress.Modes, ", "))
+			if err := a.checkPlay(&mode); err != nil {
+				return err
 			}
 			o.agents, o.models = []string{"nop"}, nil
 			eff, err := a.configure(cmd.Args().Slice(), &o)
@@ -75,20 +75,20 @@ Examples:
 				a.say("the tasks need no images")
 				return nil
 			}
-			b := &imageBuilder{a: a, show: mode != progress.None, began: time.Now(), now: map[string]image.Progress{}, all: len(needed)}
-			opts := image.Options{Builds: eff.Workers, Pulls: eff.Workers, Progress: b.progress}
-			if eff.Workers == 0 {
-				opts.Pulls = 0
-			}
-			if p := eff.Phases; p != nil {
-				opts.Timeout = p.Image.D()
+			b := &imageBuilder{a: a, all: len(needed)}
+			opts := wire.ImageOptions(eff)
+			opts.Progress = b.progress
+			if eff.Workers > 0 {
+				opts.Builds, opts.Pulls = eff.Workers, eff.Workers
 			}
 			s, done, err := a.imageStore(ctx, opts)
 			if err != nil {
 				return err
 			}
 			defer done()
+			a.progress.shows(mode.progress, "images", len(needed), 0)
 			rows := b.run(ctx, s, needed)
+			a.progress.close()
 			return a.printBuilt(rows, asJSON)
 		},
 	}
@@ -96,26 +96,17 @@ Examples:
 
 // An imageBuilder makes images and tells how it goes.
 type imageBuilder struct {
-	a     *app
-	show  bool
-	began time.Time
-	all   int
+	a   *app
+	all int
 
 	mu   sync.Mutex
-	now  map[string]image.Progress // what is being made
-	made map[string]string         // built or pulled, by name
-	done int
+	made map[string]string // built or pulled, by the name that it was given
 }
 
 // atOnce bounds how many images are looked after at once; the store bounds how many are really made.
 const atOnce = 32
 
 func (b *imageBuilder) run(ctx context.Context, s *image.Store, needed []wire.NeededImage) []builtImage {
-	stop := make(chan struct{})
-	var watch sync.WaitGroup
-	if b.show {
-		watch.Go(func() { b.tell(stop) })
-	}
 	rows := make([]builtImage, len(needed))
 	turns := make(chan struct{}, atOnce)
 	var wg sync.WaitGroup
@@ -127,8 +118,6 @@ func (b *imageBuilder) run(ctx context.Context, s *image.Store, needed []wire.Ne
 		})
 	}
 	wg.Wait()
-	close(stop)
-	watch.Wait()
 	return rows
 }
 
@@ -138,14 +127,13 @@ func (b *imageBuilder) one(ctx context.Context, s *image.Store, n wire.NeededIma
 	if img.Name == "" {
 		img.Name = n.Title
 	}
+	b.a.progress.begun()
 	info, err := s.Prepare(ctx, img)
 	row := builtImage{Image: n.Title, Ref: info.Ref, State: "there", Size: info.Size, Took: time.Since(began).Seconds(), Tasks: n.Tasks}
 	b.mu.Lock()
 	if kind, ok := b.made[img.Name]; ok {
 		row.State = kind
 	}
-	b.done++
-	done := b.done
 	b.mu.Unlock()
 	var failed *sandbox.Error
 	var refused *sandbox.Unsupported
@@ -157,63 +145,26 @@ func (b *imageBuilder) one(ctx context.Context, s *image.Store, n wire.NeededIma
 	case err != nil:
 		row.State, row.Error = "failed", err.Error()
 	}
-	if b.show && row.State != "there" {
-		b.a.tell("image", map[string]any{"image": row.Image, "state": row.State, "done": done, "all": b.all},
-			"%d/%d  %s %s in %s", done, b.all, row.State, progress.Clean(row.Image), time.Since(began).Round(100*time.Millisecond))
+	done := b.a.progress.made(err == nil)
+	if row.State != "there" {
+		b.a.progress.tell("image", map[string]any{"image": row.Image, "state": row.State, "done": done, "all": b.all},
+			fmt.Sprintf("%d/%d  %s %s in %s", done, b.all, row.State, progress.Clean(row.Image), time.Since(began).Round(100*time.Millisecond)))
 	}
 	return row
 }
 
 // progress is what the store tells.
 func (b *imageBuilder) progress(p image.Progress) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !p.Done {
-		b.now[p.Doing+p.Name] = p
+	b.a.progress.making(p)
+	if !p.Done || p.Err != nil {
 		return
 	}
-	delete(b.now, p.Doing+p.Name)
-	if p.Err == nil {
-		if b.made == nil {
-			b.made = map[string]string{}
-		}
-		b.made[p.Name] = map[string]string{"pull": "pulled", "build": "built"}[p.Doing]
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.made == nil {
+		b.made = map[string]string{}
 	}
-}
-
-// tell says every ten seconds what is being made.
-func (b *imageBuilder) tell(stop <-chan struct{}) {
-	t := time.NewTicker(10 * time.Second)
-	defer t.Stop()
-	for {
-		select {
-		case <-stop:
-			return
-		case <-t.C:
-		}
-		b.mu.Lock()
-		now := slices.SortedFunc(maps.Values(b.now), func(x, y image.Progress) int { return cmp.Compare(x.Name, y.Name) })
-		done := b.done
-		b.mu.Unlock()
-		for _, p := range now {
-			what := p.Step
-			if p.Doing == "pull" {
-				what = bytesOf(p.Current)
-				if p.Total > 0 {
-					what += " of " + bytesOf(p.Total)
-				}
-			}
-			b.a.tell("progress", map[string]any{"image": p.Name, "doing": p.Doing, "bytes": p.Current, "of": p.Total, "step": p.Step, "done": done, "all": b.all},
-				"%d/%d  %s %s: %s (%s)", done, b.all, p.Doing, progress.Clean(p.Name), cutText(progress.Clean(what), 80), time.Since(b.began).Round(time.Second))
-		}
-	}
-}
-
-func cutText(s string, n int) string {
-	if r := []rune(s); len(r) > n {
-		return string(r[:n-1]) + "…"
-	}
-	return s
+	b.made[p.Name] = map[string]string{"pull": "pulled", "build": "built"}[p.Doing]
 }
 
 // outputShown is how many lines of a failed build are printed.

@@ -1,18 +1,33 @@
 package cli
 
 import (
+	"fmt"
+	"regexp"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/progress"
 	"github.com/evalrun/evalrun/harness"
+	"github.com/evalrun/evalrun/runtime/image"
 )
 
 // late is a reporter that is made when it is known how much is left to do.
 type late struct {
+	a *app
 	r atomic.Pointer[progress.Reporter]
+
+	mu   sync.Mutex
+	told map[string]time.Time // images on their way before there is a reporter
 }
 
-func (l *late) set(r *progress.Reporter) { l.r.Store(r) }
+// shows begins to show, in a mode of package progress.
+func (l *late) shows(mode, what string, total, done int) {
+	if l.a.quiet {
+		mode = progress.None
+	}
+	l.r.Store(progress.New(progress.Options{Mode: mode, Terminal: l.a.ErrTTY, Color: l.a.color, What: what, Total: total, Done: done, W: l.a.Stderr}))
+}
 
 func (l *late) observe(p harness.Progress) {
 	if r := l.r.Load(); r != nil {
@@ -34,6 +49,31 @@ func (l *late) drain() int {
 	return 0
 }
 
+// begun and made count work that is no trial's; see [progress.Reporter].
+func (l *late) begun() {
+	if r := l.r.Load(); r != nil {
+		r.Begun()
+	}
+}
+
+func (l *late) made(ok bool) int {
+	if r := l.r.Load(); r != nil {
+		return r.Made(ok)
+	}
+	return 0
+}
+
+// tell is app.tell while progress is shown.
+func (l *late) tell(what string, facts map[string]any, text string) {
+	switch r := l.r.Load(); {
+	case r == nil || r.Mode == progress.None:
+	case l.a.lines:
+		l.a.tell(what, facts, "%s", text)
+	default:
+		r.Say(text)
+	}
+}
+
 // say reports whether there is a reporter that says it.
 func (l *late) say(text string) bool {
 	r := l.r.Load()
@@ -43,3 +83,52 @@ func (l *late) say(text string) bool {
 	r.Say(text)
 	return true
 }
+
+// making is told which images are on their way. Before there is a reporter, a line says so when one begins and every ten seconds.
+func (l *late) making(p image.Progress) {
+	key, text := p.Doing+p.Ref, ""
+	if !p.Done {
+		text = makingText(p)
+	}
+	if r := l.r.Load(); r != nil {
+		r.Making(key, text)
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if p.Done || now.Sub(l.told[key]) < 10*time.Second {
+		return
+	}
+	if l.told == nil {
+		l.told = map[string]time.Time{}
+	}
+	l.told[key] = now
+	l.a.tell("image", map[string]any{"image": p.Name, "doing": p.Doing}, "%s", progress.Cut(progress.Clean(text), 100))
+}
+
+// makingText is an image's progress in a few words: "building image for web-1: step 3/7".
+func makingText(p image.Progress) string {
+	const most = 40 // of a name; steps and bytes must have their place
+	name := progress.Cut(progress.Clean(p.Name), most)
+	if p.Doing == "pull" {
+		switch {
+		case p.Total > 0:
+			return fmt.Sprintf("pulling image %s: %s of %s", name, bytesOf(p.Current), bytesOf(p.Total))
+		case p.Current > 0:
+			return fmt.Sprintf("pulling image %s: %s", name, bytesOf(p.Current))
+		}
+		return "pulling image " + name
+	}
+	text := "building image"
+	if name != "" {
+		text += " for " + name
+	}
+	if m := stepForm.FindStringSubmatch(p.Step); m != nil {
+		text += ": step " + m[1] + "/" + m[2]
+	}
+	return text
+}
+
+// stepForm finds a step's number in what builders say: "[2/7] RUN make", "[build 2/7] RUN make", "Step 2/7 : RUN make".
+var stepForm = regexp.MustCompile(`^(?:\[(?:[^][ ]{1,64} +)?|Step )([0-9]{1,4})/([0-9]{1,4})(?:\]| :)`)

@@ -96,15 +96,11 @@ func (a *app) regrade(ctx context.Context, path string, o *regradeOptions) (err 
 	}
 	defer closing(ready, &err)
 
-	mode := o.progress
-	if a.quiet {
-		mode = progress.None
-	}
-	p := &late{}
+	p := a.progress
 	stop := a.stopper(ctx, p)
 	defer stop.close()
 	out, err := ready.Regrade(stop.ctx, d, pick, wire.Control{Drain: stop.drain, Observe: p.observe, Begun: func(n int) {
-		p.set(progress.New(progress.Options{Mode: mode, Terminal: a.ErrTTY, Color: a.color, Total: n, W: a.Stderr}))
+		p.shows(o.progress, "trials", n, 0)
 	}})
 	p.close()
 	if err != nil {

@@ -114,7 +114,7 @@ func (a *app) run(ctx context.Context, args []string, o *runOptions) (err error)
 }
 
 func (a *app) options() wire.Options {
-	return wire.Options{Env: a.Env, Version: a.Version, Log: a.log}
+	return wire.Options{Env: a.Env, Version: a.Version, Log: a.log, Making: a.progress.making}
 }
 
 // play runs what is left of a plan and reports.
@@ -129,11 +129,7 @@ func (a *app) play(ctx context.Context, ready *wire.Ready, d *rundir.Dir, o *pla
 // begin runs what is left of a plan.
 func (a *app) begin(ctx context.Context, ready *wire.Ready, d *rundir.Dir, o *playOptions, again func(plan.Past) bool) (wire.Outcome, error) {
 	a.header(ready, d)
-	mode := o.progress
-	if a.quiet {
-		mode = progress.None
-	}
-	p := &late{}
+	p := a.progress
 	stop := a.stopper(ctx, p)
 	defer stop.close()
 	out, err := ready.Run(stop.ctx, d, wire.Control{
@@ -145,7 +141,7 @@ func (a *app) begin(ctx context.Context, ready *wire.Ready, d *rundir.Dir, o *pl
 			if decided > 0 {
 				a.say("%d of %d trials are left", all-decided, all)
 			}
-			p.set(progress.New(progress.Options{Mode: mode, Terminal: a.ErrTTY, Color: a.color, Total: all, Done: decided, W: a.Stderr}))
+			p.shows(o.progress, "trials", all, decided)
 		},
 	})
 	p.close()

@@ -145,7 +145,7 @@ type Limits struct {
 
 // Phases bound what is not the agent's. Each always has a limit; zero means the default.
 type Phases struct {
-	Image   Duration `json:"image,omitempty" doc:"Getting an image ready. Default 30m."`
+	Image   Duration `json:"image,omitempty" doc:"Getting an image ready, where its task sets no limit of its own. Default 30m."`
 	Start   Duration `json:"start,omitempty" doc:"Starting and setting up the machine. Default 5m."`
 	Command Duration `json:"command,omitempty" doc:"One command, where neither agent nor task says otherwise; it is killed then, and the agent is told. Default 5m."`
 	Collect Duration `json:"collect,omitempty" doc:"Gathering what grading needs. Default 2m."`

@@ -1,5 +1,5 @@
 // Package progress shows how a run goes while it goes: a bar on a terminal, else a line every 10 seconds or 5 %, or JSON lines for
-// programs. It is told by [Reporter.Observe], which only counts; a goroutine of its own draws, so that a slow terminal slows no trial.
+// programs. It is told by [Reporter.Observe] and [Reporter.Making], which only take notes; a goroutine of its own draws, so that a slow terminal slows no trial.
 package progress
 
 import (
@@ -34,8 +34,9 @@ type Options struct {
 	Mode     string
 	Terminal bool // w is one
 	Color    bool
-	Total    int // trials of the plan
-	Done     int // of them already decided, when a run is resumed
+	What     string // is counted; default "trials"
+	Total    int    // of the plan
+	Done     int    // of them already decided, when a run is resumed
 	W        io.Writer
 }
 
@@ -50,6 +51,7 @@ type Reporter struct {
 	c    counts
 	news []string        // lines to be printed before the next drawing
 	told map[string]bool // kinds of failure
+	now  []making        // images, the longest under way first
 
 	bar       *progressbar.ProgressBar
 	lastLine  time.Time
@@ -68,6 +70,7 @@ type counts struct {
 	cost            float64
 	costed, unknown bool
 	ebb             bool // no more trials are begun
+	making          []string
 }
 
 // New begins to show. Close ends it.
@@ -77,6 +80,9 @@ func New(o Options) *Reporter {
 		if o.Terminal {
 			o.Mode = Bar
 		}
+	}
+	if o.What == "" {
+		o.What = "trials"
 	}
 	r := &Reporter{Options: o, began: time.Now(), stop: make(chan struct{}), over: make(chan struct{})}
 	r.c.failed = map[record.Status]int{}
@@ -205,6 +211,9 @@ func (r *Reporter) draw(last bool) {
 		failed[k] = v
 	}
 	c.failed = failed
+	for _, m := range r.now {
+		c.making = append(c.making, m.text)
+	}
 	news := r.news
 	r.news = nil
 	r.mu.Unlock()
@@ -284,7 +293,7 @@ func (r *Reporter) eta(c counts) (time.Duration, bool) {
 	return time.Duration(float64(r.Total-c.done) / rate * float64(time.Second)), true
 }
 
-var failures = []record.Status{record.Infra, record.Provider, record.Grader, record.Canceled, record.Skipped}
+var failures = []record.Status{record.Infra, record.Provider, record.Grader, record.Canceled, record.Skipped, notMade}
 
 func (r *Reporter) line(c counts, count bool) string {
 	var parts []string
@@ -293,7 +302,7 @@ func (r *Reporter) line(c counts, count bool) string {
 		if r.Total > 0 {
 			share = fmt.Sprintf(" (%d %%)", c.done*100/r.Total)
 		}
-		parts = append(parts, fmt.Sprintf("%s  %d of %d trials%s", time.Now().Format("15:04:05"), c.done, r.Total, share))
+		parts = append(parts, fmt.Sprintf("%s  %d of %d %s%s", time.Now().Format("15:04:05"), c.done, r.Total, r.What, share))
 	}
 	parts = append(parts, fmt.Sprintf("%d running", c.running))
 	if c.scored > 0 {
@@ -323,6 +332,13 @@ func (r *Reporter) line(c counts, count bool) string {
 	if d, ok := r.eta(c); ok {
 		parts = append(parts, "ETA "+Short(d))
 	}
+	if n := len(c.making); n > 0 {
+		text := c.making[0]
+		if n > 1 {
+			text += fmt.Sprintf(" (and %d more)", n-1)
+		}
+		parts = append(parts, text)
+	}
 	return strings.Join(parts, "  ")
 }
 
@@ -334,6 +350,9 @@ func (r *Reporter) object(c counts) map[string]any {
 	}
 	if c.costed {
 		o["cost_usd"] = c.cost
+	}
+	if len(c.making) > 0 {
+		o["making"] = c.making
 	}
 	if d, ok := r.eta(c); ok {
 		o["eta_seconds"] = int64(d.Seconds())

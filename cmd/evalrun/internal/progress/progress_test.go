@@ -125,6 +125,54 @@ func TestNoneAndBar(t *testing.T) {
 	}
 }
 
+// What is made meanwhile stands on the line, cleaned and bounded, until it is over.
+func TestMaking(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var buf buffer
+		r := New(Options{Mode: Plain, What: "images", Total: 9, W: &buf})
+		line := func() string {
+			buf.Reset()
+			time.Sleep(11 * time.Second)
+			synctest.Wait()
+			return strings.TrimSpace(buf.String())
+		}
+		r.Begun()
+		r.Making("a", "building image for a\x1b[2J: step 1/7")
+		r.Making("b", strings.Repeat("b", 500))
+		r.Making("a", "building image for a\x1b[2J: step 2/7")
+		if got := line(); !strings.HasSuffix(got, "0 of 9 images (0 %)  1 running  building image for a[2J: step 2/7 (and 1 more)") {
+			t.Errorf("two at once: %q", got)
+		}
+		r.Making("a", "")
+		r.Making("nobody", "")
+		if n := r.Made(false); n != 1 {
+			t.Errorf("%d are through", n)
+		}
+		if got := line(); !strings.Contains(got, "  0 running  failed 1  ") || !strings.HasSuffix(got, "  "+strings.Repeat("b", 71)+"…") {
+			t.Errorf("a long one: %q", got)
+		}
+		r.Making("b", "")
+		if got := line(); strings.Contains(got, "bbb") {
+			t.Errorf("nothing is made: %q", got)
+		}
+		r.Close()
+	})
+	var buf buffer
+	r := New(Options{Mode: JSON, Total: 2, W: &buf})
+	r.Making("a", "building image for a")
+	r.Close()
+	if !strings.Contains(buf.String(), `"making":["building image for a"]`) {
+		t.Errorf("as JSON: %s", buf.String())
+	}
+	buf.Reset()
+	r = New(Options{Mode: Bar, Total: 2, W: &buf})
+	r.Making("a", "building image for a")
+	r.Close()
+	if !strings.Contains(buf.String(), "building image for a") {
+		t.Errorf("as a bar: %q", buf.String())
+	}
+}
+
 func TestDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var buf buffer
