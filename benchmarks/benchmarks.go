@@ -94,6 +94,7 @@ func (o Options) Merge(s sandbox.Spec) sandbox.Spec {
 // Needs of a session.
 type Needs struct {
 	Agent, Grader []sandbox.Spec // alive together; room for them is taken whole before the session starts
+	InTurn        bool           // of Grader one is open at a time: room for the largest is enough
 	// GradeLive: each stage is graded at once, while the agent's machine lives and beside it, and the next stage is told the
 	// grade. False: all stages are played (Next gets nil), the agent's machines are closed, and then the grader's open.
 	GradeLive bool

@@ -15,7 +15,7 @@ import (
 
 // gradeAll grades every stage from its evidence alone, the agent's machines being closed.
 func (a *attempt) gradeAll(ctx context.Context, needs benchmarks.Needs, evs []record.Evidence) ([]benchmarks.Result, cause) {
-	if err := a.acquire(ctx, needs.Grader); err != nil {
+	if err := a.acquire(ctx, needs.GraderRoom()); err != nil {
 		return nil, phaseFault(ctx, "grade", err)
 	}
 	defer a.release()

@@ -58,7 +58,9 @@ func TestImages(t *testing.T) {
 		asked[name]++
 		switch {
 		case name == "broken":
-			return "", &sandbox.Error{Op: "prepare", Err: errors.New("building broken: exit status 1"), Detail: "step 1\n" + strings.Repeat("x\n", 50) + "no rule to make target", Lasting: true}
+			return "", &sandbox.Error{Op: "prepare", Err: errors.New("building broken: exit status 1"), Detail: "step 1\n" + strings.Repeat("x\n", 50) + "no rule to make target", Log: "step 0\nstep 1\n", Lasting: true}
+		case name == "good":
+			b.cfg.Images.Built("sha256:good", []byte("step 1 of good\n"))
 		case name == "flaky" && asked[name] == 1:
 			return "", &sandbox.Error{Op: "prepare", Err: errors.New("connection reset")}
 		}
@@ -86,7 +88,7 @@ func TestImages(t *testing.T) {
 		}
 		text, _ := io.ReadAll(r)
 		r.Close()
-		if !strings.HasPrefix(string(text), "step 1\n") {
+		if string(text) != "step 0\nstep 1\n" {
 			t.Errorf("its output: %s", text)
 		}
 	}
@@ -94,7 +96,19 @@ func TestImages(t *testing.T) {
 	if v.Status != record.Scored || v.Driver != "fake+other" || v.Network != "allow example.org" || v.Times.Image <= 0 {
 		t.Errorf("a good one: %+v", v)
 	}
-	want := []record.Image{{Role: "agent", Name: "good", Digest: "sha256:good"}, {Role: "agent", Name: "db:1", Digest: "sha256:db:1"}, {Role: "grader", Name: "grader:1", Digest: "sha256:grader:1"}}
+	if len(v.Images) == 0 || v.Images[0].Log == "" || vs["arm0/t0"].Images[0].Log != v.Images[0].Log {
+		t.Fatalf("images: %+v", v.Images)
+	}
+	if r, err := store.Open(t.Context(), v.Images[0].Log); err != nil {
+		t.Error(err)
+	} else {
+		text, _ := io.ReadAll(r)
+		r.Close()
+		if string(text) != "step 1 of good\n" {
+			t.Errorf("the output of a good build: %s", text)
+		}
+	}
+	want := []record.Image{{Role: "agent", Name: "good", Digest: "sha256:good", Log: v.Images[0].Log}, {Role: "agent", Name: "db:1", Digest: "sha256:db:1"}, {Role: "grader", Name: "grader:1", Digest: "sha256:grader:1"}}
 	if len(v.Images) != len(want) || v.Images[0] != want[0] || v.Images[1] != want[1] || v.Images[2] != want[2] {
 		t.Errorf("images: %+v", v.Images)
 	}
@@ -191,7 +205,7 @@ func TestRefused(t *testing.T) {
 type slow struct{ *fake.Driver }
 
 func (d slow) Create(ctx context.Context, s sandbox.Spec) (sandbox.Sandbox, error) {
-	time.Sleep(200*time.Millisecond)
+	time.Sleep(200 * time.Millisecond)
 	return d.Driver.Create(ctx, s)
 }
 
@@ -207,5 +221,25 @@ func TestMachinesAreTimedOnce(t *testing.T) {
 	b.run(t, t.Context())
 	if v := b.verdicts(t)["arm0/t0"]; v.Times.Start < 200*time.Millisecond || v.Times.Start > v.Times.Wall {
 		t.Errorf("starting took %s of %s", v.Times.Start, v.Times.Wall)
+	}
+}
+
+// Machines of a grader that are opened in turn need room for the largest only.
+func TestGraderRoom(t *testing.T) {
+	for _, inTurn := range []bool{true, false} {
+		b := newBed(t, &toy{tasks: 1, needs: func(int) benchmarks.Needs {
+			return benchmarks.Needs{Agent: []sandbox.Spec{{Memory: 1 << 20}}, Grader: []sandbox.Spec{{Memory: 2 << 20}, {Memory: 3 << 20}}, GradeLive: true, InTurn: inTurn}
+		}}, says("right", 1))
+		p := pool.New(pool.Options{Memory: 4 << 20}, fake.New())
+		b.cfg.Provider, b.cfg.Driver = p, "fake"
+		b.run(t, t.Context())
+		want := record.Scored
+		if !inTurn { // they could never fit
+			want = record.Skipped
+		}
+		if v := b.verdicts(t)["arm0/t0"]; v.Status != want {
+			t.Errorf("in turn %v: %+v", inTurn, v)
+		}
+		p.Close()
 	}
 }

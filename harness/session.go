@@ -21,7 +21,7 @@ import (
 func (a *attempt) session(ctx context.Context, needs benchmarks.Needs) (evs []record.Evidence, results []benchmarks.Result, c cause) {
 	specs := needs.Agent
 	if needs.GradeLive {
-		specs = append(slices.Clone(specs), needs.Grader...)
+		specs = append(slices.Clone(specs), needs.GraderRoom()...)
 	}
 	if err := a.acquire(ctx, specs); err != nil {
 		return nil, nil, phaseFault(ctx, "start", err)

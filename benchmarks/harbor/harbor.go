@@ -67,7 +67,7 @@ func (b *Benchmark) Needs(dt datasets.Task, o benchmarks.Options) (benchmarks.Ne
 	if err != nil {
 		return unable(t, err)
 	}
-	n := benchmarks.Needs{Agent: []sandbox.Spec{main.Spec}}
+	n := benchmarks.Needs{Agent: []sandbox.Spec{main.Spec}, InTurn: true}
 	var envs []*Environment
 	for i := range t.Steps {
 		v := &t.Steps[i].Verifier

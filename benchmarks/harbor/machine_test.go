@@ -186,7 +186,7 @@ func TestGraderMachines(t *testing.T) {
 	}
 	steps := map[string]string{"steps/a/instruction.md": "x", "steps/b/instruction.md": "x", "tests/Dockerfile": "FROM t", "steps/b/tests/Dockerfile": "FROM b"}
 	n = needs(t, "", "verifier={environment_mode='separate', network_mode='no-network'}\n[[steps]]\nname='a'\n[[steps]]\nname='b'", steps)
-	if len(n.Grader) != 2 || n.GradeLive || n.Grader[0].Image.Dockerfile != "FROM t" || n.Grader[1].Image.Dockerfile != "FROM b" || !n.Grader[0].Rewire || n.Agent[0].Rewire {
+	if len(n.Grader) != 2 || len(n.GraderRoom()) != 1 || n.GradeLive || n.Grader[0].Image.Dockerfile != "FROM t" || n.Grader[1].Image.Dockerfile != "FROM b" || !n.Grader[0].Rewire || n.Agent[0].Rewire {
 		t.Errorf("%+v", n)
 	}
 	n = needs(t, "", "verifier={environment_mode='separate'}\n[[steps]]\nname='a'\nmin_reward=1\n[[steps]]\nname='b'", steps)

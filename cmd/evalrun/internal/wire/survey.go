@@ -95,7 +95,7 @@ func (r *Ready) wants(task string, needs benchmarks.Needs) {
 	if r.o.Grade {
 		needs.Agent = nil
 	}
-	agent, grader := total(needs.Agent), total(needs.Grader)
+	agent, grader := total(needs.Agent), total(needs.GraderRoom())
 	session := max(agent, grader)
 	if needs.GradeLive {
 		session = agent + grader
