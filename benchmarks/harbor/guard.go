@@ -37,7 +37,8 @@ type minder interface {
 	Clear(ctx context.Context, owner string, dirs ...string) ([]string, error)
 	Remove(ctx context.Context, files ...string) error
 	Vigil(ctx context.Context, dir string) error
-	VigilEnd(ctx context.Context) ([]string, error)
+	VigilEnd(ctx context.Context) (executor.Vigil, error)
+	KillEverything(ctx context.Context) error
 	Links(ctx context.Context, root string, into ...string) ([]string, error)
 }
 
@@ -47,6 +48,15 @@ func minderOf(sb sandbox.Sandbox) (minder, bool) {
 		return c, true
 	}
 	return sandbox.As[minder](sb)
+}
+
+// EndAll ends everything in a machine that is only read from now on, ENTRYPOINT too where there is an executor: a process of it may carry code of
+// the agent's, which is root like it.
+func EndAll(ctx context.Context, sb sandbox.Sandbox) error {
+	if m, ok := minderOf(sb); ok {
+		return m.KillEverything(ctx)
+	}
+	return sb.KillAll(ctx)
 }
 
 // clearDirs makes folders new and empty, whatever is there, and returns what was not a plain folder.

@@ -39,6 +39,9 @@ type verification struct {
 	found findings
 	left  bool // processes of the agent's run beside the verifier
 	vigil bool // the reward's folder is watched
+	both  bool // reward.json and reward.txt were written
+
+	beside bool // processes that may carry code of the agent's ran beside the verifier: what it left, or an ENTRYPOINT
 }
 
 // shared verifies on the agent's machine. Its files are first compared with what they were, then /logs/verifier and /tests are made new,
@@ -86,11 +89,14 @@ func (v *verification) onShared(ctx context.Context, g *game) (res benchmarks.Re
 			return res, err
 		}
 	}
-	if m, ok := minderOf(v.sb); ok && v.left {
-		if err := m.Vigil(ctx, verifierLogs); err != nil {
-			return res, err
+	if m, ok := minderOf(v.sb); ok {
+		v.vigil = m.Vigil(ctx, verifierLogs) == nil
+		if !v.vigil && v.left { // whoever has used up the kernel's watches: nobody is left alone with the reward
+			if err := v.sb.KillAll(ctx); err != nil {
+				return res, err
+			}
+			v.left = false
 		}
-		v.vigil = true
 	}
 	if err := v.strangers(ctx, tests); err != nil {
 		return res, err
@@ -205,7 +211,7 @@ func (v *verification) run(ctx context.Context, args []string) (res benchmarks.R
 	}
 	if v.last {
 		// Nothing is to write from here on.
-		if err := v.sb.KillAll(ctx); err != nil {
+		if err := EndAll(ctx, v.sb); err != nil {
 			return res, err
 		}
 	}
@@ -252,15 +258,11 @@ func (v *verification) after(ctx context.Context) error {
 		return err
 	}
 	if v.vigil {
-		again, err := m.VigilEnd(ctx)
+		seen, err := m.VigilEnd(ctx)
 		if err != nil {
 			return err
 		}
-		for _, name := range again {
-			if name == "" || strings.HasPrefix(name, "reward.") {
-				v.found.add(FlagRewritten, verifierLogs+"/"+name+" was written more than once")
-			}
-		}
+		v.watched(seen)
 	}
 	for _, c := range list {
 		switch {
@@ -272,14 +274,53 @@ func (v *verification) after(ctx context.Context) error {
 			if c.Links > 1 {
 				v.found.add(FlagNotRegular, c.Path+" has another name elsewhere")
 			}
-		case strings.HasPrefix(c.Path, testsDir+"/") && c.What == executor.Added && v.left && slices.Contains(code, path.Ext(c.Path)):
+		case strings.HasPrefix(c.Path, testsDir+"/") && c.What == executor.Added && (v.left || v.beside) && slices.Contains(code, path.Ext(c.Path)):
 			v.found.add(FlagTests, c.Path+" came while the verifier ran")
-		case strings.HasPrefix(c.Path, testsDir+"/") && c.What != executor.Added && c.Mode&0o170000 != 0o040000 && len(v.found.flags)+btoi(v.left) > 0:
+		case strings.HasPrefix(c.Path, testsDir+"/") && c.What != executor.Added && c.Mode&0o170000 != 0o040000 && len(v.found.flags)+btoi(v.left || v.beside) > 0:
 			// Tests may change themselves; it tells something only where somebody else could have.
 			v.found.add(FlagTests, c.Path+" changed while the verifier ran")
 		}
 	}
 	return nil
+}
+
+// watched judges what became of the reward's folder.
+func (v *verification) watched(seen executor.Vigil) {
+	if v.beside = v.left || seen.Entry; !v.beside {
+		return // there was nobody but the verifier
+	}
+	isReward := func(name string) bool { return name == "reward.txt" || name == "reward.json" }
+	if seen.Replaced {
+		v.found.add(FlagForged, verifierLogs+" was replaced by another folder while the verifier ran")
+	}
+	for _, name := range seen.Linked {
+		if isReward(name) {
+			v.found.add(FlagForged, verifierLogs+"/"+name+" was not written there: somebody gave a file from elsewhere this name")
+		}
+	}
+	if seen.Cut {
+		v.found.add(FlagRewritten, verifierLogs+" saw more changes than can be told")
+	}
+	for _, name := range seen.Again {
+		if isReward(name) {
+			v.found.add(FlagRewritten, verifierLogs+"/"+name+" was written more than once")
+		}
+	}
+	v.both = slices.Contains(seen.Written, "reward.txt") && slices.Contains(seen.Written, "reward.json")
+}
+
+// agree reports whether two reward files say the same.
+func agree(js, txt file) bool {
+	if js.text == nil || txt.text == nil {
+		return false
+	}
+	a, _, err := Rewards(js.text, nil)
+	b, _, err2 := Rewards(nil, txt.text)
+	if err != nil || err2 != nil {
+		return false
+	}
+	x, y := (&benchmarks.Result{Scores: a}).Primary(), (&benchmarks.Result{Scores: b}).Primary()
+	return *x.Value == *y.Value
 }
 
 func btoi(b bool) int {
@@ -305,6 +346,12 @@ func (v *verification) reward(ctx context.Context, x sandbox.Exit, limit time.Du
 		tests = Pytest(out)
 	}
 	scores, flags, err := v.scores(files[0], files[1])
+	if v.both && !agree(files[0], files[1]) {
+		v.found.add(FlagRewritten, "reward.json and reward.txt were both written, and do not say the same")
+	}
+	if v.beside && x.Signal != "" && !x.TimedOut && err == nil {
+		v.found.add(FlagForged, "there is a reward, and the verifier was ended by "+x.Signal+" beside other processes")
+	}
 	var bad *RewardError
 	switch {
 	case x.TimedOut:

@@ -74,7 +74,7 @@ func (x *grading) run(ctx context.Context) (benchmarks.Result, error) {
 		return benchmarks.Result{}, err
 	}
 	// Nothing is to write from here on.
-	if err := x.sb.KillAll(ctx); err != nil {
+	if err := harbor.EndAll(ctx, x.sb); err != nil {
 		return benchmarks.Result{}, err
 	}
 	if err := x.guard.End(ctx); err != nil {

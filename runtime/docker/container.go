@@ -132,7 +132,7 @@ func (p *plan) environ() []string {
 	return out
 }
 
-// entry is the command line of ENTRYPOINT; nil: there is none. As with docker itself, another ENTRYPOINT makes the image's CMD void.
+// entry is the command line of ENTRYPOINT; nil: there is none, or (but for services) it would only wait. As with docker itself, another ENTRYPOINT makes the image's CMD void.
 func (p *plan) entry(service bool) []string {
 	point, cmd := p.spec.Entrypoint, p.spec.Cmd
 	if point == nil {
@@ -141,7 +141,24 @@ func (p *plan) entry(service bool) []string {
 			cmd = p.info.Config.Cmd
 		}
 	}
-	return slices.Concat(point, cmd)
+	line := slices.Concat(point, cmd)
+	if !service && waits(line) {
+		return nil
+	}
+	return line
+}
+
+// waits reports whether a command line does nothing but keep a container from ending, which ours do not. Such a process would outlive all that
+// the agent does, and be a place for it to hide.
+func waits(line []string) bool {
+	if len(line) == 3 && line[1] == "-c" && slices.Contains([]string{"sh", "bash", "/bin/sh", "/bin/bash"}, line[0]) {
+		line = strings.Fields(line[2])
+	}
+	switch strings.Join(line, " ") {
+	case "sleep infinity", "exec sleep infinity", "sleep inf", "tail -f /dev/null", "tail -F /dev/null":
+		return true
+	}
+	return false
 }
 
 func (p *plan) health() *sandbox.Health {

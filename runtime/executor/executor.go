@@ -362,6 +362,17 @@ func (c *Client) KillAll(ctx context.Context) error {
 	return nil
 }
 
+// KillEverything ends what KillAll ends and ENTRYPOINT too, with all that came of it: for who has done with the machine but wants to read its
+// files, which may be those of a program that somebody has put into a process of ENTRYPOINT's.
+func (c *Client) KillEverything(ctx context.Context) error {
+	var e wire.Enc
+	e.Bool(true)
+	if _, err := c.ask(ctx, wire.KindKillAll, e); err != nil {
+		return c.wrap(ctx, "kill all", err)
+	}
+	return nil
+}
+
 // Stats is what the executor itself can see: in a container all but the disk, where its engine shows the control groups inside; elsewhere
 // processes, disk and the time of processes that have ended. Drivers add what their control groups say.
 func (c *Client) Stats(ctx context.Context) (sandbox.Stats, error) {

@@ -13,6 +13,9 @@ type Watch = wire.Watch
 // A Change is a difference between what was marked and what is there; see [wire.Change].
 type Change = wire.Change
 
+// A Vigil is what became of a folder that was watched; see [wire.Vigil].
+type Vigil = wire.Vigil
+
 // What a Change can be.
 const (
 	Added   = wire.Added
@@ -85,7 +88,8 @@ func (c *Client) Links(ctx context.Context, root string, into ...string) ([]stri
 	return d.Strings(), nil
 }
 
-// Vigil begins to see what is written into a folder, until VigilEnd.
+// Vigil begins to see what is written into a folder, until VigilEnd. A kernel watches for a limited number of programs at a time, so it may
+// fail for reasons that are not the machine's.
 func (c *Client) Vigil(ctx context.Context, dir string) error {
 	var e wire.Enc
 	e.String(dir)
@@ -95,16 +99,18 @@ func (c *Client) Vigil(ctx context.Context, dir string) error {
 	return nil
 }
 
-// VigilEnd tells the names in the folder that were written again after somebody had finished writing them; "" among them: there was more
-// than could be kept.
-func (c *Client) VigilEnd(ctx context.Context) (again []string, err error) {
+// VigilEnd tells what became of the folder.
+func (c *Client) VigilEnd(ctx context.Context) (v Vigil, err error) {
 	var e wire.Enc
 	e.String("")
 	d, err := c.ask(ctx, wire.KindVigil, e)
-	if err != nil {
-		return nil, c.wrap(ctx, "vigil", err)
+	if err == nil {
+		v, err = d.Vigil(), d.Err()
 	}
-	return d.Strings(), nil
+	if err != nil {
+		return v, c.wrap(ctx, "vigil", err)
+	}
+	return v, nil
 }
 
 // pull sends a request and hands on the frames that answer it, then the result's body.

@@ -62,11 +62,7 @@ func (sv *server) killTree(t *tree, limit time.Duration) bool {
 
 var errAlive = errors.New("some processes do not die")
 
-// killAll ends everything that was ever started, but ENTRYPOINT with all that came of it, and returns when nothing of it is
-// left.
-func (sv *server) killAll() error { return sv.killBut(true) }
-
-// killBut ends everything, or everything but ENTRYPOINT.
+// killBut ends everything that was ever started, or everything but ENTRYPOINT with all that came of it, and returns when nothing of it is left.
 func (sv *server) killBut(entry bool) error {
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
 		if sv.init && sv.killEverybody(entry) {

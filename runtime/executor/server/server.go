@@ -117,7 +117,8 @@ func (sv *server) accept(st *wire.Stream, kind byte, body []byte, extra []int) {
 	case wire.KindStats:
 		go sv.answer(st, sv.stats)
 	case wire.KindKillAll:
-		go sv.answer(st, func() (wire.Enc, error) { return wire.OK(), sv.killAll() })
+		entry := len(b) > 0 && b[0] != 0 // it too
+		go sv.answer(st, func() (wire.Enc, error) { return wire.OK(), sv.killBut(!entry) })
 	case wire.KindRemember:
 		go sv.answer(st, func() (wire.Enc, error) { return sv.remember(st, wire.NewDec(b).String()) })
 	case wire.KindResume:

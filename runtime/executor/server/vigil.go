@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 
@@ -12,14 +13,16 @@ import (
 	"github.com/evalrun/evalrun/runtime/executor/wire"
 )
 
-// A vigil sees what is written into a folder; the kernel keeps the events until it ends.
+// A vigil sees what becomes of a folder; the kernel keeps the events until it ends.
 var vigil struct {
 	sync.Mutex
-	fd int // of inotify; 0: there is none
+	fd       int // of inotify; 0: there is none
+	dir      string
+	dev, ino uint64
+	entry    bool // an ENTRYPOINT ran when it began
 }
 
-// vigil begins to see what is written into a folder. With "" it ends: the names are returned that were written again after somebody had finished
-// writing them, and "" first when there was more than could be kept.
+// vigil begins to see what is written into a folder. With "" it ends, and a [wire.Vigil] is returned.
 func (sv *server) vigil(dir string) (wire.Enc, error) {
 	vigil.Lock()
 	defer vigil.Unlock()
@@ -32,22 +35,45 @@ func (sv *server) vigil(dir string) (wire.Enc, error) {
 		if err != nil {
 			return nil, errors.New("inotify: " + err.Error())
 		}
-		if _, err := unix.InotifyAddWatch(fd, sv.path(dir), unix.IN_CLOSE_WRITE|unix.IN_MODIFY|unix.IN_MOVED_TO|unix.IN_ONLYDIR|unix.IN_DONT_FOLLOW); err != nil {
+		vigil.dir = sv.path(dir)
+		var s unix.Stat_t
+		err = unix.Lstat(vigil.dir, &s)
+		if err == nil {
+			_, err = unix.InotifyAddWatch(fd, vigil.dir, unix.IN_CREATE|unix.IN_CLOSE_WRITE|unix.IN_MODIFY|unix.IN_MOVED_TO|unix.IN_ONLYDIR|unix.IN_DONT_FOLLOW)
+		}
+		if err != nil {
 			unix.Close(fd)
 			return nil, errors.New("inotify: " + err.Error())
 		}
-		vigil.fd = fd
+		vigil.fd, vigil.dev, vigil.ino = fd, uint64(s.Dev), s.Ino
+		vigil.entry = len(sv.commands(false)) > len(sv.commands(true))
 		return wire.OK(), nil
 	}
 	if vigil.fd == 0 {
 		return nil, errors.New("there is no vigil to end")
 	}
 	defer func() { unix.Close(vigil.fd); vigil.fd = 0 }()
-	var again []string
-	done := map[string]bool{}
+	v := readVigil(vigil.fd)
+	var s unix.Stat_t
+	v.Replaced = unix.Lstat(vigil.dir, &s) != nil || uint64(s.Dev) != vigil.dev || s.Ino != vigil.ino
+	v.Entry = vigil.entry
+	e := wire.OK()
+	v.Encode(&e)
+	return e, nil
+}
+
+// readVigil makes a story of the events: a file is made, written and closed, or moved here. What is made without being closed is another
+// name of a file elsewhere.
+func readVigil(fd int) (v wire.Vigil) {
+	made, done, again := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	note := func(m map[string]bool, s string) {
+		if len(m) < 100 {
+			m[s] = true
+		}
+	}
 	buf := make([]byte, 64<<10)
 	for {
-		n, err := unix.Read(vigil.fd, buf)
+		n, err := unix.Read(fd, buf)
 		if err == unix.EINTR {
 			continue
 		}
@@ -61,20 +87,24 @@ func (sv *server) vigil(dir string) (wire.Enc, error) {
 			s := string(name)
 			switch {
 			case mask&unix.IN_Q_OVERFLOW != 0:
-				s = ""
-			case mask&(unix.IN_CLOSE_WRITE|unix.IN_MOVED_TO) != 0 && !done[s]:
-				done[s] = true
-				continue
-			case !done[s]:
-				continue
-			}
-			if !slices.Contains(again, s) && len(again) < 100 {
-				again = append(again, s)
+				v.Cut = true
+			case mask&unix.IN_ISDIR != 0:
+			case done[s]: // whatever it is
+				note(again, s)
+				if mask&unix.IN_CREATE != 0 {
+					note(made, s)
+				} else if mask&unix.IN_CLOSE_WRITE != 0 {
+					delete(made, s)
+				}
+			case mask&unix.IN_CREATE != 0:
+				note(made, s)
+			case mask&(unix.IN_CLOSE_WRITE|unix.IN_MOVED_TO) != 0:
+				note(done, s)
+				delete(made, s)
 			}
 		}
 	}
-	slices.Sort(again)
-	e := wire.OK()
-	e.Strings(again)
-	return e, nil
+	v.Cut = v.Cut || len(done) == 100 || len(made) == 100
+	v.Written, v.Again, v.Linked = slices.Sorted(maps.Keys(done)), slices.Sorted(maps.Keys(again)), slices.Sorted(maps.Keys(made))
+	return v
 }

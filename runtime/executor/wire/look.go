@@ -6,7 +6,7 @@ const (
 	KindChanges               // String, the set → data, each frame some Changes; then Result, body: Bool cut
 	KindClear                 // String owner, Strings of folders → Result, body: Strings, one remark for each folder ("": it was a plain one)
 	KindRemove                // Strings of files → Result
-	KindVigil                 // String folder; "": the end of it → Result, body: Strings of names
+	KindVigil                 // String folder; "": the end of it → Result, body: a Vigil
 	KindLinks                 // String folder, Strings of folders → Result, body: Strings
 )
 
@@ -78,6 +78,30 @@ func (c *Change) Encode(e *Enc) {
 // Change reads a Change.
 func (d *Dec) Change() Change {
 	return Change{d.String(), byte(d.Uint()), uint32(d.Uint()), uint32(d.Uint()), uint32(d.Uint()), d.Int()}
+}
+
+// A Vigil is what became of a folder while it was watched. Names are of files in it, in order; of each list at most 100.
+type Vigil struct {
+	Written  []string // finished by who had written them, or moved here
+	Again    []string // changed, made or moved here once more after that
+	Linked   []string // another name of a file elsewhere, or no plain file: nobody wrote it here
+	Replaced bool     // another folder is there now, or none
+	Cut      bool     // there was more than could be kept
+	Entry    bool     // an ENTRYPOINT ran when it began
+}
+
+func (v *Vigil) Encode(e *Enc) {
+	e.Strings(v.Written)
+	e.Strings(v.Again)
+	e.Strings(v.Linked)
+	e.Bool(v.Replaced)
+	e.Bool(v.Cut)
+	e.Bool(v.Entry)
+}
+
+// Vigil reads a Vigil.
+func (d *Dec) Vigil() Vigil {
+	return Vigil{d.Strings(), d.Strings(), d.Strings(), d.Bool(), d.Bool(), d.Bool()}
 }
 
 // More reports whether something is left to read.

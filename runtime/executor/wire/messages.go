@@ -19,7 +19,7 @@ const (
 	KindListen              // Uint port → Result, body: Uint port; then the executor opens KindAccepted streams
 	KindAccepted            // executor to host: Uint id of the listening stream; data both ways
 	KindStats               // → Result, body: Stats
-	KindKillAll             // → Result
+	KindKillAll             // nothing, or Bool: ENTRYPOINT too → Result
 	KindRemember            // String id → Result, body: Bool known, Exit
 	KindResume              // Uint version → Result, body: Int orphan; the first word of a host that has taken the machine up again
 )
