@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -27,6 +28,14 @@ type Images struct {
 	mu      sync.Mutex
 	failed  map[string]failedImage
 	digests map[string]string
+	logs    map[string]*imageLog // by digest
+}
+
+// An imageLog is what a build printed: the text until a trial has kept it, then where it is.
+type imageLog struct {
+	mu   sync.Mutex
+	text []byte
+	sum  string
 }
 
 type failedImage struct {
@@ -75,6 +84,19 @@ func (m *Images) Ready(ctx context.Context, task string, img sandbox.Image) (dig
 	return digest, err
 }
 
+// Built is told what the build of an image has printed. The first trial that uses the image keeps it.
+func (m *Images) Built(digest string, log []byte) {
+	if len(log) == 0 {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.logs == nil {
+		m.logs = map[string]*imageLog{}
+	}
+	m.logs[digest] = &imageLog{text: log}
+}
+
 // Digests are those of the images that were made ready, by name.
 func (m *Images) Digests() map[string]string {
 	m.mu.Lock()
@@ -116,7 +138,7 @@ func (a *attempt) images(ctx context.Context, role string, specs []sandbox.Spec)
 		if err != nil {
 			return &errImage{imageName(img), err}
 		}
-		x := record.Image{Role: role, Name: a.Mask.String(imageName(img)), Digest: digest}
+		x := record.Image{Role: role, Name: a.Mask.String(imageName(img)), Digest: digest, Log: a.imageLog(ctx, digest)}
 		a.mu.Lock()
 		if !slices.Contains(a.made, x) {
 			a.made = append(a.made, x)
@@ -124,6 +146,39 @@ func (a *attempt) images(ctx context.Context, role string, specs []sandbox.Spec)
 		a.mu.Unlock()
 	}
 	return nil
+}
+
+// imageLog keeps what the build of an image has printed and returns its place among the blobs; "" where this run has not built it, or it cannot be
+// kept: the image is as good without.
+func (a *attempt) imageLog(ctx context.Context, digest string) string {
+	a.Images.mu.Lock()
+	l := a.Images.logs[digest]
+	a.Images.mu.Unlock()
+	if l == nil {
+		return ""
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.sum == "" {
+		if l.sum = a.keep(ctx, string(l.text)); l.sum != "" {
+			l.text = nil
+		}
+	}
+	return l.sum
+}
+
+// keep puts a text where the verdict can name it, durable before the verdict is.
+func (a *attempt) keep(ctx context.Context, text string) string {
+	ctx = context.WithoutCancel(ctx)
+	b, err := a.log.PutBlob(ctx, "text/plain", strings.NewReader(text))
+	if err == nil {
+		err = a.Blobs.Sync(ctx)
+	}
+	if err != nil {
+		a.Slog.Warn("a build's output is not kept", "trial", a.job.Trial, "err", err)
+		return ""
+	}
+	return b.SHA256
 }
 
 func withServices(specs []sandbox.Spec) (out []sandbox.Spec) {
@@ -169,9 +224,7 @@ func (a *attempt) imageFault(ctx context.Context, err error) cause {
 	if end := lastLines(sb.Detail, 12, 2<<10); !strings.Contains(c.Fault.Text, strings.TrimSpace(end)) {
 		c.Fault.Text += "\n" + end
 	}
-	if b, err := a.log.PutBlob(context.WithoutCancel(ctx), "text/plain", strings.NewReader(sb.Detail)); err == nil {
-		c.Fault.Detail = b.SHA256
-	}
+	c.Fault.Detail = a.keep(ctx, cmp.Or(sb.Log, sb.Detail))
 	return c
 }
 

@@ -96,7 +96,7 @@ func TestImages(t *testing.T) {
 	if v.Status != record.Scored || v.Driver != "fake+other" || v.Network != "allow example.org" || v.Times.Image <= 0 {
 		t.Errorf("a good one: %+v", v)
 	}
-	if len(v.Images) == 0 || v.Images[0].Log == "" || vs["arm0/t0"].Images[0].Log != v.Images[0].Log {
+	if len(v.Images) == 0 || v.Images[0].Log == "" {
 		t.Fatalf("images: %+v", v.Images)
 	}
 	if r, err := store.Open(t.Context(), v.Images[0].Log); err != nil {

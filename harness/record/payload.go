@@ -105,7 +105,7 @@ type Fault struct {
 	Phase  string `json:"phase"` // image, start, setup, agent, collect, grade, close
 	Class  string `json:"class"` // "sandbox", "rate", "auth", "timeout", "panic", "canceled" …
 	Text   string `json:"text"`
-	Detail string `json:"detail,omitempty"` // SHA-256 of a longer text in blobs: the end of a build's output
+	Detail string `json:"detail,omitempty"` // SHA-256 of a longer text in blobs: a build's output
 }
 
 // Verdict is what became of an attempt. With Final it decides the trial; without, another attempt follows.
@@ -144,6 +144,7 @@ type Image struct {
 	Role   string `json:"role"`             // agent, grader
 	Name   string `json:"name"`             // as the task or the configuration calls it
 	Digest string `json:"digest,omitempty"` // as the driver found it
+	Log    string `json:"log,omitempty"`    // SHA-256 in blobs: what its build printed, where this run has built it
 }
 
 // Usage counts tokens as agent/event.Usage does, and the calls.

@@ -394,7 +394,7 @@ func (t *teller) verdict(e *record.Entry, v *record.Verdict) {
 		t.f("  %s\n", t.st.bad(line(faultWords(v.Error.Status, v.Error.Phase, v.Error.Class))))
 		t.body(v.Error.Text, 20)
 		if v.Error.Detail != "" {
-			t.f("  %s\n", t.st.dim("[more of it: blobs/"+blobPath(v.Error.Detail)+"]"))
+			t.f("  %s\n", t.st.dim("[the whole output: blobs/"+blobPath(v.Error.Detail)+"]"))
 		}
 	}
 	facts := []string{plural(int(v.Steps), "step")}
@@ -420,6 +420,13 @@ func (t *teller) verdict(e *record.Entry, v *record.Verdict) {
 		facts = append(facts, plural(int(v.Refused), "connection")+" refused by the network policy")
 	}
 	t.f("  %s\n", strings.Join(facts, " · "))
+	for _, i := range v.Images {
+		text := strings.Join(words("image of the "+i.Role, i.Name, "", cut(i.Digest, 19)), " · ")
+		if i.Log != "" {
+			text += " · built here: blobs/" + blobPath(i.Log)
+		}
+		t.f("  %s\n", t.st.dim(text))
+	}
 	var times []string
 	for _, x := range []struct {
 		name string

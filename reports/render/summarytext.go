@@ -138,11 +138,6 @@ func (a *ArmSummary) remarks(repeats int) string {
 			parts = append(parts, fmt.Sprintf("%d %s", n, strings.ReplaceAll(string(e), "_", " ")))
 		}
 	}
-	add := func(n int64, what string) {
-		if n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", n, what))
-		}
-	}
 	if a.BadCalls > 0 {
 		parts = append(parts, plural(int(a.BadCalls), "bad call"))
 	}
@@ -153,10 +148,16 @@ func (a *ArmSummary) remarks(repeats int) string {
 		parts = append(parts, plural(a.Left, "trial")+" with processes left running")
 	}
 	if a.Refused > 0 {
-		parts = append(parts, plural(a.Refused, "trial")+" refused something by the network policy")
+		parts = append(parts, plural(a.Refused, "trial")+" had connections refused by the network policy")
 	}
+	var flags []string
 	for _, f := range slices.Sorted(maps.Keys(a.Flags)) {
-		add(int64(a.Flags[f]), line(f))
+		if n := a.Flags[f]; n > 0 {
+			flags = append(flags, fmt.Sprintf("%d %s", n, line(f)))
+		}
+	}
+	if flags != nil {
+		parts = append(parts, "flags: "+strings.Join(flags, ", "))
 	}
 	if n := a.Attempts - int64(a.Decided); n > 0 {
 		parts = append(parts, plural(int(n), "more attempt"))

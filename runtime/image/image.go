@@ -143,6 +143,7 @@ type Progress struct {
 type Outcome struct {
 	Name, Ref string
 	Key       string // of a build
+	Digest    string // of what was made
 	Doing     string // "pull", "build"
 	Took      time.Duration
 	Log       []byte // of a build: the beginning and the end of what it printed, up to Options.LogBytes; hostile

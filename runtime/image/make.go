@@ -67,7 +67,7 @@ func (s *Store) pulled(ctx context.Context, img sandbox.Image) (Info, error) {
 			info, err = s.e.Inspect(ctx, img.Ref)
 			return err
 		})
-		s.finished(Outcome{Name: name(img), Ref: img.Ref, Doing: "pull", Took: time.Since(began), Err: err})
+		s.finished(Outcome{Name: name(img), Ref: img.Ref, Doing: "pull", Digest: info.Digest, Took: time.Since(began), Err: err})
 		if err != nil {
 			return Info{}, err
 		}
@@ -125,10 +125,11 @@ func (s *Store) built(ctx context.Context, r *recipe) (Info, error) {
 		if err == nil {
 			info, err = s.find(ctx, r)
 		}
-		s.finished(Outcome{Name: name(r.img), Ref: r.tag, Key: r.key, Doing: "build", Took: time.Since(began), Log: out.whole(), Err: err})
+		log := out.whole()
+		s.finished(Outcome{Name: name(r.img), Ref: r.tag, Key: r.key, Doing: "build", Digest: info.Digest, Took: time.Since(began), Log: log, Err: err})
 		if err != nil {
 			s.clear(context.WithoutCancel(ctx), err)
-			return Info{}, &sandbox.Error{Op: "prepare", Err: fmt.Errorf("building %s: %w", title(r.img), err), Detail: out.tail(), Lasting: s.lasts(ctx, err)}
+			return Info{}, &sandbox.Error{Op: "prepare", Err: fmt.Errorf("building %s: %w", title(r.img), err), Detail: out.tail(), Log: string(log), Lasting: s.lasts(ctx, err)}
 		}
 		return info, nil
 	})

@@ -104,6 +104,8 @@ type Error struct {
 	Err error
 	// Detail is longer text for people (the tail of a build's output, say), kept out of the message.
 	Detail string
+	// Log is all of what Detail is the end of, up to a limit of who kept it; "": Detail is all there is.
+	Log string
 	// Lasting: asked again soon, it would fail in the same way (a build whose command fails, an image that its registry does not have).
 	Lasting bool
 }

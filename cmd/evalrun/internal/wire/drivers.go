@@ -59,6 +59,10 @@ func (r *Ready) openDriver(ctx context.Context) error {
 	if !r.Needs.Machines {
 		return nil
 	}
+	r.images = &harness.Images{Get: r.image}
+	if p := r.Eff.Phases; p != nil {
+		r.images.Timeout = p.Image.D()
+	}
 	if name := r.Eff.Sandbox.Driver; name != "auto" {
 		if name == "docker" && len(r.Needs.Bare) > 0 {
 			return fmt.Errorf("%s (%s) without an image of their own, which docker needs: name one by sandbox.image (on the command line --set sandbox.image=debian:bookworm), or leave out --sandbox docker",
@@ -84,10 +88,6 @@ func (r *Ready) openDriver(ctx context.Context) error {
 		r.Sandbox = strings.Join(names, "+")
 	}
 	r.openPool()
-	r.images = &harness.Images{Get: r.image}
-	if p := r.Eff.Phases; p != nil {
-		r.images.Timeout = p.Image.D()
-	}
 	return r.prepareImages(ctx)
 }
 

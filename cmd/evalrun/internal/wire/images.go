@@ -42,6 +42,11 @@ func ImageOptions(eff *config.Effective) image.Options {
 func (r *Ready) imageOptions() image.Options {
 	o := ImageOptions(r.Eff)
 	o.Progress = r.o.Making
+	o.Done = func(out image.Outcome) {
+		if out.Err == nil { // an error brings its log along
+			r.images.Built(out.Digest, out.Log)
+		}
+	}
 	return o
 }
 
