@@ -181,7 +181,7 @@ func (a *app) printRegraded(out wire.RegradeOutcome) {
 	for _, x := range []struct {
 		n    int
 		what string
-	}{{out.Live, "cannot be graded again without a live machine"}, {out.Bare, "kept no evidence"}, {out.Failed, "could not be graded"}} {
+	}{{out.Live, "cannot be graded again without a live machine (evalrun rerun plays them again)"}, {out.Bare, "kept no evidence"}, {out.Failed, "could not be graded"}} {
 		if x.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", x.n, x.what))
 		}
