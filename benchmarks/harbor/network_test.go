@@ -112,8 +112,8 @@ func TestNotPublic(t *testing.T) {
 		want          string
 	}{
 		{"", "environment = " + list("'pypi.org', '0.0.0.0/0', '192.0.0.0/2', '8.8.8.8', 'localhost'"), nil, sandbox.Network{}, ""},
-		{"", "environment = " + list("'127.0.0.1', 'pypi.org'"), nil, sandbox.Network{}, "its allow-list opens 127.0.0.1, where"},
-		{"", "environment = " + list("'10.1.0.0/16', '169.254.169.254', '::1'"), nil, sandbox.Network{}, "add allow_hosts: [10.1.0.0/16, 169.254.169.254, ::1] to the options"},
+		{"", "environment = " + list("'127.0.0.1', 'pypi.org'"), nil, sandbox.Network{}, "its allow-list opens 127.0.0.1, not"},
+		{"", "environment = " + list("'10.1.0.0/16', '169.254.169.254', '::1'"), nil, sandbox.Network{}, "add allow_hosts: [10.1.0.0/16, 169.254.169.254, ::1] to harbor"},
 		{"", "agent = " + list("'192.168.1.1'"), nil, sandbox.Network{}, "opens 192.168.1.1,"},
 		{"", "verifier = " + list("'fe80::/10'"), nil, sandbox.Network{}, "opens fe80::/10,"},
 		{"", "[[steps]]\nname='a'\nagent=" + list("'10.0.0.1'"), steps, sandbox.Network{}, "opens 10.0.0.1,"},
