@@ -170,6 +170,12 @@ func (a *app) printCheck(r wire.CheckResult) {
 		w.Flush()
 		fmt.Fprintln(&b)
 	}
+	for _, n := range r.Notes {
+		fmt.Fprintf(&b, "note: %s: %s\n", progress.Clean(n.Of()), brief(n.Text))
+	}
+	if len(r.Notes) > 0 {
+		fmt.Fprintln(&b)
+	}
 	times := ""
 	if r.Times > 1 {
 		times = fmt.Sprintf(", %d times the same", r.Times)

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v3"
@@ -54,6 +55,19 @@ func (o *configOptions) flags() []cli.Flag {
 	}
 }
 
+// eachAgent takes "oracle,nop" for the two agents. What follows an agent's name may hold commas of its own: such values stay as they are.
+func eachAgent(values []string) []string {
+	var out []string
+	for _, v := range values {
+		names := strings.Split(v, ",")
+		if slices.ContainsFunc(names, func(name string) bool { return wire.Registry().Agent(name) == nil }) {
+			names = []string{v}
+		}
+		out = append(out, names...)
+	}
+	return out
+}
+
 func (o *configOptions) overrides() ([]config.Override, error) {
 	var out []config.Override
 	add := func(flag, path string, values ...string) {
@@ -67,7 +81,7 @@ func (o *configOptions) overrides() ([]config.Override, error) {
 			out = append(out, config.Override{Flag: "--" + flag, Path: path, Values: given})
 		}
 	}
-	add("agent", "agent", o.agents...)
+	add("agent", "agent", eachAgent(o.agents)...)
 	add("model", "model", o.models...)
 	if o.baseURL != "" && len(o.models) != 1 {
 		return nil, usage("name the model's base_url in a configuration, under models", "--base-url needs exactly one --model")

@@ -43,7 +43,28 @@ type CheckResult struct {
 	Oracle   int            `json:"oracle"`  // trials at full score
 	Nop      int            `json:"nop"`
 	Problems []CheckProblem `json:"problems"`
+	Notes    []CheckNote    `json:"notes"`
 }
+
+// A CheckNote is what is odd about tasks that can be played all the same: a key that nobody knows, say.
+type CheckNote struct {
+	Text  string   `json:"text"`
+	Tasks []string `json:"tasks"`
+}
+
+// note adds what is odd about a task; what many have in common is told once.
+func (r *CheckResult) note(t record.Task) {
+	for _, text := range t.Warnings {
+		i := slices.IndexFunc(r.Notes, func(n CheckNote) bool { return n.Text == text })
+		if i < 0 {
+			i, r.Notes = len(r.Notes), append(r.Notes, CheckNote{Text: text})
+		}
+		r.Notes[i].Tasks = append(r.Notes[i].Tasks, t.ID)
+	}
+}
+
+// Of names the tasks of a note in few words.
+func (n CheckNote) Of() string { return some(n.Tasks) }
 
 // Kinds of problems. All but CheckSkipped make a task unsound.
 const (
@@ -96,12 +117,13 @@ type judged struct {
 // Check judges a finished run of oracle and nop.
 func Check(d *rundir.Dir) (CheckResult, error) {
 	p := d.Plan()
-	res := CheckResult{Run: d.Path(), Tasks: len(p.Tasks), Times: p.Repeats, Problems: []CheckProblem{}}
+	res := CheckResult{Run: d.Path(), Tasks: len(p.Tasks), Times: p.Repeats, Problems: []CheckProblem{}, Notes: []CheckNote{}}
 	verdicts, err := finals(d)
 	if err != nil {
 		return res, err
 	}
 	for _, t := range p.Tasks {
+		res.note(t)
 		var found []CheckProblem
 		for _, a := range p.Arms {
 			c := checked{arm: a}
