@@ -144,8 +144,20 @@ func (b *box) start(ctx context.Context) error {
 	return b.remember(b.spec.Network)
 }
 
-// start makes the container and says hello to its executor.
+// start makes the container and says hello to its executor. Where somebody has removed the image since it was made ready, it is made ready once more.
 func (m *machine) start(ctx context.Context, cli *client.Client, p *plan) error {
+	err := m.startOnce(ctx, cli, p)
+	if err == nil || ctx.Err() != nil || !missing(err) || !strings.Contains(strings.ToLower(err.Error()), "no such image") {
+		return err
+	}
+	m.b.d.images.Forget(p.info.ID)
+	if p.info, err = m.b.prepare(ctx, p.spec); err != nil {
+		return err
+	}
+	return m.startOnce(ctx, cli, p)
+}
+
+func (m *machine) startOnce(ctx context.Context, cli *client.Client, p *plan) error {
 	d := m.b.d
 	select {
 	case d.starts <- struct{}{}:

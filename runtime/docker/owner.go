@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/evalrun/evalrun/runtime/image"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -38,22 +39,15 @@ func random(n int) string {
 	return hex.EncodeToString(b)
 }
 
-// labels say whose something is.
+// labels say whose something is. All of them are set, empty ones too: a container has those labels of its image that it has not itself, and an
+// image may say anything.
 func labels(id string, o sandbox.Owner) map[string]string {
 	m := map[string]string{
-		labelSandbox: id, labelProcess: process(), labelRun: o.Run, labelHost: o.Host, labelBoot: o.Boot, labelPID: strconv.Itoa(o.PID),
+		labelSandbox: id, labelService: "", labelProcess: process(), labelRun: o.Run, labelTrial: o.Trial, labelAttempt: strconv.Itoa(o.Attempt),
+		labelRole: o.Role, labelHost: o.Host, labelBoot: o.Boot, labelPID: strconv.Itoa(o.PID), labelStart: strconv.FormatUint(o.Start, 10),
 	}
-	if o.Trial != "" {
-		m[labelTrial] = o.Trial
-	}
-	if o.Attempt != 0 {
-		m[labelAttempt] = strconv.Itoa(o.Attempt)
-	}
-	if o.Role != "" {
-		m[labelRole] = o.Role
-	}
-	if o.Start != 0 {
-		m[labelStart] = strconv.FormatUint(o.Start, 10)
+	for _, l := range image.Labels {
+		m[l] = ""
 	}
 	return m
 }

@@ -3,8 +3,10 @@ package docker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -19,7 +21,7 @@ import (
 )
 
 // Reap removes what belongs to owners that are not alive: containers, networks and volumes, half-made ones too. What is ours alone,
-// because the engine was late with it or away when it was closed, goes as well.
+// because the engine was late with it or away when it was closed, goes as well. So does what builds of dead processes left, which is not counted.
 func (d *Driver) Reap(ctx context.Context, alive func(sandbox.Owner) bool) (int, error) {
 	cli, err := d.engine.api(ctx)
 	if err != nil {
@@ -68,6 +70,9 @@ func (d *Driver) Reap(ctx context.Context, alive func(sandbox.Owner) bool) (int,
 	}
 	wg.Wait()
 	d.tidy(found, gone, alive)
+	if _, err := d.images.Sweep(ctx); err != nil {
+		errs = append(errs, fmt.Errorf("clearing what builds left behind: %w", err))
+	}
 	return n, errors.Join(errs...)
 }
 
@@ -115,6 +120,10 @@ func (d *Driver) list(ctx context.Context, cli *client.Client, label string) (ma
 		return nil, d.engine.explain(err)
 	}
 	for _, c := range cs {
+		// Who starts a container of their own from an image that says it is ours gets such labels too, but not such a name.
+		if id := c.Labels[labelSandbox]; !slices.ContainsFunc(c.Names, func(name string) bool { return named(name, id) }) {
+			continue
+		}
 		f := add(c.Labels)
 		f.containers = append(f.containers, c.ID)
 	}
@@ -134,6 +143,12 @@ func (d *Driver) list(ctx context.Context, cli *client.Client, label string) (ma
 		add(n.Labels).network = n.ID
 	}
 	return out, nil
+}
+
+// named reports whether a container, as the engine calls it, is a sandbox's by its name.
+func named(name, id string) bool {
+	name = strings.TrimPrefix(name, "/")
+	return strings.HasPrefix(id, prefix) && (name == id || strings.HasPrefix(name, id+"-"))
 }
 
 // keepForeign is how long the file of a sandbox on another engine is kept, when its owner is dead.

@@ -192,12 +192,16 @@ func (s *Store) Budget(ctx context.Context) (int64, error) {
 	return max(1, n/10*6), nil
 }
 
+// Swept is how many things Sweep has removed in the life of this Store, of itself or for somebody else.
+func (s *Store) Swept() int { return int(s.swept.Load()) }
+
 // unnamed is how long an image may have no name yet, when somebody on another machine is just making it.
 const unnamed = 2 * time.Second
 
 // Sweep removes what builds of dead processes left behind: containers of single steps, layers without a name, stale locks. While any evalrun builds on
-// this engine it leaves all that alone. It returns how many things it removed.
-func (s *Store) Sweep(ctx context.Context) (int, error) {
+// this engine it leaves all that alone. It returns how many things it removed; [Store.Swept] counts them.
+func (s *Store) Sweep(ctx context.Context) (n int, err error) {
+	defer func() { s.swept.Add(int64(n)) }()
 	if _, err := s.engine(ctx); err != nil {
 		return 0, err
 	}
@@ -222,7 +226,6 @@ func (s *Store) Sweep(ctx context.Context) (int, error) {
 	for _, info := range all {
 		byID[info.ID] = info
 	}
-	n := 0
 	busy := map[string]bool{}
 	for _, c := range containers {
 		// A container of a finished image has the key; of a step in between, only what was put behind FROM. One that runs belongs to a build that goes on,

@@ -40,6 +40,9 @@ const (
 	labelBuild = "evalrun.build"       // also of what a build leaves on its way
 )
 
+// Labels are all that images of ours have. Containers inherit them.
+var Labels = []string{labelKey, labelBases, labelUnder, labelBuild}
+
 // keyVersion changes when the same input makes another image.
 const keyVersion = 1
 

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/evalrun/evalrun/runtime/sandbox"
@@ -24,6 +25,7 @@ type Store struct {
 	flights flights
 	builds  chan struct{}
 	pulls   chan struct{}
+	swept   atomic.Int64
 
 	mu      sync.Mutex
 	about   *About

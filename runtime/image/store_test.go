@@ -230,6 +230,27 @@ func TestTheirs(t *testing.T) {
 	}
 }
 
+// Whoever finds that an image is not there after all says so, and the next preparation makes it.
+func TestForget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &imagetest.Engine{Remote: map[string]int64{"tool:1": 1}}
+		s := image.New(e, image.Options{Dir: t.TempDir()})
+		for _, img := range []sandbox.Image{{Ref: "tool:1"}, {Dockerfile: "FROM scratch\n"}} {
+			info := prepare(t, s, img)
+			if err := e.Remove(t.Context(), info.Ref); err != nil {
+				t.Fatal(err)
+			}
+			if again := prepare(t, s, img); again.ID != info.ID {
+				t.Error("a moment later it is not believed any more")
+			}
+			s.Forget(info.ID)
+			if again := prepare(t, s, img); again.ID == info.ID {
+				t.Error("it is believed for ever")
+			}
+		}
+	})
+}
+
 // What a build that was killed leaves behind goes with the next sweep, and what others have does not.
 func TestSweep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -246,6 +267,9 @@ func TestSweep(t *testing.T) {
 		n, err := s.Sweep(t.Context())
 		if err != nil || n != 4 {
 			t.Errorf("%d, %v", n, err)
+		}
+		if again, err := s.Sweep(t.Context()); err != nil || again != 0 || s.Swept() != 4 {
+			t.Errorf("once more: %d, %v; %d in all", again, err, s.Swept())
 		}
 		if got := strings.Join(e.Names(), " "); got != "<none> <none>" {
 			t.Errorf("left are %s", got)

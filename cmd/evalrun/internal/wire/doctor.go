@@ -184,6 +184,9 @@ func Sweep(ctx context.Context, runs []string) ([]Swept, error) {
 			errs = append(errs, fmt.Errorf("driver %s: %w", k.Name, err))
 		}
 		out = append(out, Swept{"driver " + k.Name, "machines", n})
+		if x, ok := d.(interface{ Images() *image.Store }); ok { // Reap has had it do so
+			out = append(out, Swept{"driver " + k.Name, "build leftovers", x.Images().Swept()})
+		}
 		if c, ok := d.(interface{ Close() error }); ok {
 			c.Close()
 		}
