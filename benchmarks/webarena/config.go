@@ -1,0 +1,149 @@
+package webarena
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// A Config is a task as the published files have it.
+type Config struct {
+	TaskID     int             `json:"task_id"`
+	OldID      *int            `json:"old_task_id"` // WebArena Lite: the task of WebArena that it is
+	Sites      []string        `json:"sites"`
+	StartURL   string          `json:"start_url"` // several are joined: see Starts
+	Location   json.RawMessage `json:"geolocation"`
+	Template   int             `json:"intent_template_id"`
+	Intent     string          `json:"intent"`
+	Reset      bool            `json:"require_reset"`
+	Image      Texts           `json:"image"` // VisualWebArena: addresses of pictures that belong to the intent
+	Reasoning  string          `json:"reasoning_difficulty"`
+	Visual     string          `json:"visual_difficulty"`
+	Difficulty string          `json:"overall_difficulty"`
+	Eval       Eval            `json:"eval"`
+}
+
+// Starts are the pages to open, the last being the active one.
+func (c *Config) Starts() []string { return strings.Split(c.StartURL, " |AND| ") }
+
+// An Eval says how a task is graded: the product of what it names.
+type Eval struct {
+	Types     []string     `json:"eval_types"`
+	Answers   Rules        `json:"reference_answers"`
+	URL       string       `json:"reference_url"`
+	URLNote   string       `json:"url_note"`
+	Note      string       `json:"string_note"` // why a task cannot be done
+	HTML      []Target     `json:"program_html"`
+	ImageTest []ImageQuery `json:"page_image_query"`
+}
+
+// A Target is something that pages must hold in the end.
+type Target struct {
+	URL     string   `json:"url"`     // last, an address, or a helper's call
+	Locator string   `json:"locator"` // where: blank (all), an expression, a helper's call
+	Prepare []string `json:"prep_actions"`
+	Want    Rules    `json:"required_contents"`
+}
+
+// An ImageQuery asks about the pictures of a page.
+type ImageQuery struct {
+	URL   string `json:"eval_image_url"`
+	Class string `json:"eval_image_class"`
+	Ask   []struct {
+		Question string `json:"question"`
+		Answer   string `json:"answer"`
+	} `json:"eval_vqa"`
+	Like      string   `json:"eval_fuzzy_image_match"`
+	Threshold *float64 `json:"ssim_threshold"`
+}
+
+// Rules are what is asked of a text, in the order of the file, which counts.
+type Rules []Rule
+
+// A Rule is one of them: its name, and a text or several.
+type Rule struct {
+	Name string
+	Text string
+	List []string
+	Many bool // the file has a list
+}
+
+// UnmarshalJSON reads an object. Anything else, as there is where nothing is asked for, is no rules.
+func (r *Rules) UnmarshalJSON(raw []byte) error {
+	*r = nil
+	d := json.NewDecoder(bytes.NewReader(raw))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return err
+	}
+	for d.More() {
+		k, err := d.Token()
+		if err != nil {
+			return err
+		}
+		rule := Rule{Name: k.(string)}
+		var v json.RawMessage
+		if err := d.Decode(&v); err != nil {
+			return err
+		}
+		if json.Unmarshal(v, &rule.Text) != nil {
+			rule.Many = true
+			if err := json.Unmarshal(v, &rule.List); err != nil {
+				return fmt.Errorf("%s: a text or a list of texts was expected", rule.Name)
+			}
+		}
+		*r = append(*r, rule)
+	}
+	return nil
+}
+
+// get finds a rule by name.
+func (r Rules) get(name string) (Rule, bool) {
+	for _, x := range r {
+		if x.Name == name {
+			return x, true
+		}
+	}
+	return Rule{}, false
+}
+
+func (r Rules) names() string {
+	var s []string
+	for _, x := range r {
+		s = append(s, x.Name)
+	}
+	return strings.Join(s, ", ")
+}
+
+// Texts is a text or a list of texts.
+type Texts []string
+
+func (t *Texts) UnmarshalJSON(raw []byte) error {
+	*t = nil
+	var one *string
+	if json.Unmarshal(raw, &one) == nil {
+		if one != nil {
+			*t = Texts{*one}
+		}
+		return nil
+	}
+	return json.Unmarshal(raw, (*[]string)(t))
+}
+
+// Parse reads a configuration and looks whether the dialect can grade it. Its errors are the task's fault.
+func Parse(d Dialect, raw []byte) (*Config, error) {
+	c := new(Config)
+	if err := json.Unmarshal(raw, c); err != nil {
+		return nil, wrong("%v", err)
+	}
+	known := map[string]bool{"string_match": true, "url_match": true, "program_html": true, "page_image_query": d == Visual}
+	if len(c.Eval.Types) == 0 {
+		return nil, wrong("eval_types is empty")
+	}
+	for _, t := range c.Eval.Types {
+		if !known[t] {
+			return nil, wrong("eval_type %q is not known", t)
+		}
+	}
+	return c, nil
+}

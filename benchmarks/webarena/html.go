@@ -1,0 +1,271 @@
+package webarena
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"html"
+	"strings"
+
+	"github.com/evalrun/evalrun/browsergym/py"
+)
+
+// html is program_html: what pages hold in the end. All targets are looked at, each in a page of its own but for the agent's last one.
+func (e *Evaluator) html(ctx context.Context, c *Config, b Browser) (float64, string, error) {
+	for i := range c.Eval.HTML {
+		t := &c.Eval.HTML[i]
+		var missing string
+		look := func(p Page) error {
+			got, ok, err := e.find(ctx, t, p)
+			if err != nil {
+				return err
+			}
+			if !ok {
+				missing = "nothing at " + t.Locator
+				return nil
+			}
+			missing, err = e.wants(ctx, t, got)
+			return err
+		}
+		if err := e.at(ctx, b, t.URL, look); err != nil {
+			return 0, "", err
+		}
+		if missing != "" {
+			return 0, missing, nil
+		}
+	}
+	return 1, "", nil
+}
+
+// at lends the page that a configuration names: "last", an address, or a helper that makes one out of the last.
+func (e *Evaluator) at(ctx context.Context, b Browser, address string, f func(Page) error) error {
+	if strings.HasPrefix(address, "func") {
+		_, text, ok := strings.Cut(address, "func:")
+		if !ok {
+			return wrong("url %q: func: and a call were expected", address)
+		}
+		v, err := e.call(ctx, text, nil, b.Active().URL())
+		if err != nil {
+			return err
+		}
+		address = string(v.(py.Str)) // helpers without a page make addresses
+	}
+	if address == "last" {
+		return f(b.Active())
+	}
+	return b.Visit(ctx, address, f)
+}
+
+// find is what a locator finds in a page. ok is false where a dialect says that the page is then wrong as a whole.
+func (e *Evaluator) find(ctx context.Context, t *Target, p Page) (got py.Value, ok bool, err error) {
+	l := t.Locator
+	switch {
+	case strings.TrimSpace(l) == "":
+		text, err := p.Content(ctx)
+		return e.unescape(py.Str(text)), true, err
+	case strings.HasPrefix(l, "document."), strings.HasPrefix(l, "[...document."):
+		for _, prep := range t.Prepare {
+			if _, err := evaluate(ctx, p, "(() => "+prep+")()"); err != nil {
+				if !thrown(err) {
+					return nil, false, err
+				}
+				break
+			}
+		}
+		v, err := evaluate(ctx, p, "(() => "+l+")()")
+		if thrown(err) {
+			return py.Str(""), true, nil // such a page has no such thing
+		}
+		if err != nil {
+			return nil, false, err
+		}
+		return e.unescape(py.Str(text(v))), true, nil
+	case strings.HasPrefix(l, "lambda:") && e.Dialect != WebArena:
+		v, err := evaluate(ctx, p, "(x => typeof x === 'function' ? x() : x)("+strings.TrimSpace(strings.TrimLeft(l, "lambda:"))+")") // a set of letters, as published
+		if thrown(err) {
+			return nil, false, nil
+		}
+		return v, err == nil && !falsy(v), err
+	case strings.HasPrefix(l, "func:"):
+		v, err := e.call(ctx, strings.TrimPrefix(l, "func:"), p, p.URL())
+		return e.unescape(v), err == nil, err
+	}
+	return nil, false, wrong("locator %q is not known", l)
+}
+
+// unescape replaces character references, which only WebArena does.
+func (e *Evaluator) unescape(v py.Value) py.Value {
+	if s, ok := v.(py.Str); ok && e.Dialect == WebArena {
+		return py.Str(html.UnescapeString(string(s)))
+	}
+	return v
+}
+
+// wants says what is missing of what is required, "" if nothing is. The first kind of requirement that is known counts, others are not looked at.
+func (e *Evaluator) wants(ctx context.Context, t *Target, v py.Value) (string, error) {
+	d, got := e.Dialect, text(v)
+	if r, ok := t.Want.get("exact_match"); ok {
+		if r.Many && len(r.List) == 1 {
+			r.Text = r.List[0]
+		}
+		if !d.equal(r.Text, got) {
+			return "not " + r.Text, nil
+		}
+		return "", nil
+	}
+	if r, ok := t.Want.get("must_include"); ok {
+		for _, w := range r.List {
+			if !d.anyIncluded(w, got) {
+				return "without " + w, nil
+			}
+		}
+		return "", nil
+	}
+	if r, ok := t.Want.get("must_exclude"); ok && d == Visual {
+		for _, w := range r.List {
+			if d.includes(w, got, false) {
+				return "with " + w, nil
+			}
+		}
+		return "", nil
+	}
+	if r, ok := t.Want.get("required_values"); ok && d == Visual {
+		var w string
+		var err error
+		switch f, isNumber := number(v); {
+		case isNumber:
+			w, err = unmetBy(f, r.List)
+		default:
+			w, err = unmet(got, r.List)
+		}
+		if w != "" {
+			w = "not " + w
+		}
+		return w, err
+	}
+	if r, ok := t.Want.get("fuzzy_match"); ok && d != WebArena {
+		refs := r.List
+		switch {
+		case d == Lite && r.Many:
+			refs = []string{strings.Join(r.List, ", ")}
+		case !r.Many:
+			refs = strings.Split(r.Text, or)
+		}
+		for _, w := range refs {
+			same, err := e.equivalent(ctx, "what a page shows", w, got)
+			if err != nil {
+				return "", err
+			}
+			if !same {
+				return "does not mean " + w, nil
+			}
+		}
+		return "", nil
+	}
+	return "", wrong("required_contents: %q is not known", t.Want.names())
+}
+
+func evaluate(ctx context.Context, p Page, expression string) (py.Value, error) {
+	raw, err := p.Eval(ctx, expression)
+	if err != nil || raw == nil {
+		return py.None{}, err
+	}
+	return value(raw)
+}
+
+func thrown(err error) bool { return errors.As(err, new(*ScriptError)) }
+
+// text is Python's str.
+func text(v py.Value) string {
+	if s, ok := v.(py.Str); ok {
+		return string(s)
+	}
+	return py.Repr(v)
+}
+
+// falsy is Python's not v.
+func falsy(v py.Value) bool {
+	switch v := v.(type) {
+	case py.Str:
+		return v == ""
+	case py.Bool:
+		return !bool(v)
+	case py.None:
+		return true
+	case py.List:
+		return len(v) == 0
+	case py.Dict:
+		return len(v) == 0
+	}
+	f, ok := number(v)
+	return ok && f == 0
+}
+
+func number(v py.Value) (float64, bool) {
+	switch v := v.(type) {
+	case py.Float:
+		return float64(v), true
+	case py.Int:
+		f, err := json.Number(v).Float64()
+		return f, err == nil
+	}
+	return 0, false
+}
+
+// value reads JSON as Python reads it.
+func value(raw json.RawMessage) (py.Value, error) {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	return next(d, 0)
+}
+
+func next(d *json.Decoder, depth int) (py.Value, error) {
+	if depth > 200 {
+		return nil, errors.New("what a page returned is too deep")
+	}
+	t, err := d.Token()
+	if err != nil {
+		return nil, err
+	}
+	switch t := t.(type) {
+	case string:
+		return py.Str(t), nil
+	case bool:
+		return py.Bool(t), nil
+	case json.Number:
+		if strings.ContainsAny(string(t), ".eE") {
+			f, err := t.Float64()
+			return py.Float(f), err
+		}
+		return py.Int(t), nil
+	case json.Delim:
+		var list py.List
+		var dict py.Dict
+		for d.More() {
+			key, err := py.Value(nil), error(nil)
+			if t == '{' {
+				if key, err = next(d, depth+1); err != nil {
+					return nil, err
+				}
+			}
+			v, err := next(d, depth+1)
+			if err != nil {
+				return nil, err
+			}
+			if t == '{' {
+				dict = append(dict, py.Pair{Key: string(key.(py.Str)), Value: v})
+			} else {
+				list = append(list, v)
+			}
+		}
+		if _, err := d.Token(); err != nil {
+			return nil, err
+		}
+		if t == '{' {
+			return dict, nil
+		}
+		return list, nil
+	}
+	return py.None{}, nil
+}

@@ -1,0 +1,160 @@
+package webarena
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/evalrun/evalrun/benchmarks/web"
+	"github.com/evalrun/evalrun/datasets"
+)
+
+// Open is the tasks of a published file: a JSON array of configurations. Their IDs are the numbers that published results call them by, and
+// task.Data is the configuration with its placeholders, so that it is the same wherever the sites are. A configuration that cannot be
+// graded is a bad task.
+func Open(d Dialect, path string) (datasets.Source, error) {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return nil, &datasets.Fatal{Place: path, Err: err}
+	}
+	return Read(d, path, raw)
+}
+
+// Read is [Open] of what is in memory; place names it in errors.
+func Read(d Dialect, place string, raw []byte) (datasets.Source, error) {
+	var list []json.RawMessage
+	if err := json.Unmarshal(raw, &list); err != nil {
+		return nil, &datasets.Fatal{Place: place, Err: fmt.Errorf("an array of configurations was expected: %w", err)}
+	}
+	s := &source{bad: map[int]error{}}
+	configs := make([]*Config, len(list))
+	sites := make([][]string, len(list))
+	for i, raw := range list {
+		c, err := Parse(d, raw)
+		t := datasets.Task{Data: raw}
+		if err != nil {
+			var id struct {
+				TaskID json.RawMessage `json:"task_id"`
+			}
+			_ = json.Unmarshal(raw, &id) // what is no object has no ID
+			t.ID = string(id.TaskID)
+			s.bad[i] = &datasets.BadTask{ID: t.ID, Place: fmt.Sprintf("%s[%d]", place, i), Err: err}
+			s.tasks = append(s.tasks, t)
+			continue
+		}
+		configs[i], sites[i] = c, c.Sites
+		s.tasks = append(s.tasks, c.task(d, raw))
+	}
+	for i, after := range order(d, configs, sites) {
+		for _, j := range after {
+			s.tasks[i].After = append(s.tasks[i].After, s.tasks[j].ID)
+		}
+	}
+	var good []datasets.Task
+	for i, t := range s.tasks {
+		if s.bad[i] == nil {
+			good = append(good, t)
+		}
+	}
+	s.Source = web.Table(good)
+	return s, nil
+}
+
+type source struct {
+	datasets.Source // of the good ones
+	tasks           []datasets.Task
+	bad             map[int]error
+}
+
+func (s *source) Tasks(ctx context.Context) iter.Seq2[datasets.Task, error] {
+	return func(yield func(datasets.Task, error) bool) {
+		for i, t := range s.tasks {
+			if ctx.Err() != nil {
+				return
+			}
+			if s.bad[i] != nil {
+				t = datasets.Task{}
+			}
+			if !yield(t, s.bad[i]) {
+				return
+			}
+		}
+	}
+}
+
+func (c *Config) id() int {
+	if c.OldID != nil {
+		return *c.OldID
+	}
+	return c.TaskID
+}
+
+func (c *Config) task(d Dialect, raw json.RawMessage) datasets.Task {
+	t := datasets.Task{ID: strconv.Itoa(c.id()), Cluster: "template-" + strconv.Itoa(c.Template), Data: raw, Tags: slices.Clone(c.Sites),
+		Fields: map[string]string{"sites": strings.Join(c.Sites, " "), "eval_types": strings.Join(c.Eval.Types, " "), "requires_reset": strconv.FormatBool(c.Reset)}}
+	if s := d.split(c.id()); s != "" {
+		t.Fields["split"] = s
+		t.Tags = append(t.Tags, s)
+	}
+	for k, v := range map[string]string{"reasoning_difficulty": c.Reasoning, "visual_difficulty": c.Visual, "overall_difficulty": c.Difficulty} {
+		if v != "" {
+			t.Fields[k] = v
+		}
+	}
+	return t
+}
+
+// order says who comes after whom, as the published lists do. WebArena: each task after the one before it on each site but the
+// encyclopedia, which cannot be changed. Lite: the same among the tasks of WebArena, as far as both are there. VisualWebArena: tasks that reset
+// sites are such a chain, and all others come when the last of them has been played.
+func order(d Dialect, configs []*Config, sites [][]string) [][]int {
+	writable := make([][]string, len(sites))
+	last := map[string]int{} // of those that reset a site
+	for i, list := range sites {
+		for _, s := range list {
+			if s == "wikipedia" || d == Visual && !configs[i].Reset {
+				continue
+			}
+			writable[i] = append(writable[i], s)
+			last[s] = i
+		}
+	}
+	after := web.Chain(writable)
+	switch d {
+	case Visual:
+		for i, c := range configs {
+			if c == nil || c.Reset {
+				continue
+			}
+			for _, s := range c.Sites {
+				if j, ok := last[s]; ok && !slices.Contains(after[i], j) {
+					after[i] = append(after[i], j)
+				}
+			}
+		}
+	case Lite:
+		at := map[int]int{}
+		for i, c := range configs {
+			if c != nil {
+				at[c.id()] = i
+			}
+		}
+		for i, c := range configs {
+			after[i] = nil
+			if c == nil {
+				continue
+			}
+			for _, id := range liteAfter[c.id()] {
+				if j, ok := at[id]; ok {
+					after[i] = append(after[i], j)
+				}
+			}
+		}
+	}
+	return after
+}

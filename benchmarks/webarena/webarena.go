@@ -1,0 +1,191 @@
+// Package webarena is the tasks of WebArena and its kin, WebArena Lite and VisualWebArena, and how they are graded: by what the agent
+// answered, where it ended, and what the sites show or say afterwards.
+//
+// The tasks come from the user's copy of the published files; sites stand in them as placeholders such as __SHOPPING__, which [Sites]
+// replaces. Evaluators know a browser by the small interface [Browser], judges and captioners by [Judge] and [Captioner].
+package webarena
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"sort"
+	"strings"
+)
+
+// A Dialect is one of the benchmarks; they differ in how the same words of a configuration are meant.
+type Dialect string
+
+const (
+	WebArena Dialect = "webarena"
+	Lite     Dialect = "webarena_lite"
+	Visual   Dialect = "visualwebarena"
+)
+
+// names are the sites of each benchmark, as configurations call them.
+func (d Dialect) names() []string {
+	if d == Visual {
+		return []string{"shopping", "reddit", "wikipedia", "homepage", "classifieds"}
+	}
+	return []string{"shopping", "shopping_admin", "reddit", "gitlab", "wikipedia", "map", "homepage"}
+}
+
+// Actions is the subset of actions that agents are given.
+func (d Dialect) Actions() string {
+	if d == Visual {
+		return "visualwebarena"
+	}
+	return "webarena"
+}
+
+// Sites are the addresses of a benchmark's sites, by name: "shopping" → "http://localhost:7770".
+type Sites map[string]string
+
+// SitesFrom reads the addresses from variables of the usual names, such as WA_SHOPPING and VWA_REDDIT. missing are those that are not set.
+// A site set to "todo" is not there, and no error.
+func SitesFrom(d Dialect, getenv func(string) string) (s Sites, missing []string) {
+	prefix := "WA_"
+	if d == Visual {
+		prefix = "VWA_"
+	}
+	s = Sites{}
+	for _, n := range d.names() {
+		key := prefix + strings.ToUpper(n)
+		if v := getenv(key); v != "" {
+			s[n] = strings.TrimRight(v, "/")
+		} else {
+			missing = append(missing, key)
+		}
+	}
+	return s, missing
+}
+
+// There reports whether a site has an address.
+func (s Sites) There(name string) bool { return s[name] != "" && s[name] != "todo" }
+
+// Expand replaces placeholders by addresses.
+func (s Sites) Expand(text string) string {
+	names := make([]string, 0, len(s))
+	for n := range s {
+		names = append(names, n)
+	}
+	sort.Strings(names) // __SHOPPING__ is no part of __SHOPPING_ADMIN__; the order is for repeatability alone
+	pairs := make([]string, 0, 2*len(s))
+	for _, n := range names {
+		pairs = append(pairs, "__"+strings.ToUpper(n)+"__", s[n])
+	}
+	return strings.NewReplacer(pairs...).Replace(text)
+}
+
+// Allowed reports whether an agent may be at an address: an empty tab, or one of the sites. An episode with a page elsewhere is over.
+func (s Sites) Allowed(address string) bool {
+	host := split(address).host
+	if host == "" || host == "newtab" {
+		return true
+	}
+	for _, v := range s {
+		if split(v).host == host {
+			return true
+		}
+	}
+	return false
+}
+
+// An Account is one that the published sites come with.
+type Account struct{ User, Password string }
+
+// Accounts are the published ones, by site.
+var Accounts = map[string]Account{
+	"reddit":         {"MarvelsGrantMan136", "test1234"},
+	"gitlab":         {"byteblaze", "hello1234"},
+	"shopping":       {"emma.lopez@gmail.com", "Password.123"},
+	"shopping_admin": {"admin", "admin1234"},
+	"classifieds":    {"blake.sullivan@gmail.com", "Password.123"},
+}
+
+// WarmUp are tasks of WebArena that are opened once after a full reset, so that sites fill their caches.
+var WarmUp = []int{410, 533, 561, 562, 574, 640, 680, 740}
+
+// Tiny are the tasks of webarena_tiny and visualwebarena_tiny, each played with seed 0.
+func (d Dialect) Tiny() []int {
+	if d == Visual {
+		return []int{228, 263, 550, 784}
+	}
+	return []int{410, 533, 537, 552, 561, 562}
+}
+
+// A parts is an address taken apart as Python's urllib takes it.
+type parts struct{ scheme, host, path, query string }
+
+func split(address string) parts {
+	var p parts
+	s := strings.TrimLeftFunc(address, func(r rune) bool { return r <= ' ' })
+	s = strings.Map(func(r rune) rune {
+		if r == '\t' || r == '\r' || r == '\n' {
+			return -1
+		}
+		return r
+	}, s)
+	if i := strings.IndexByte(s, ':'); i > 0 && isLetter(s[0]) && !strings.ContainsFunc(s[:i], func(r rune) bool {
+		return !(r < 0x80 && (isLetter(byte(r)) || '0' <= r && r <= '9' || r == '+' || r == '-' || r == '.'))
+	}) {
+		p.scheme, s = strings.ToLower(s[:i]), s[i+1:]
+	}
+	if rest, ok := strings.CutPrefix(s, "//"); ok {
+		i := strings.IndexAny(rest, "/?#")
+		if i < 0 {
+			i = len(rest)
+		}
+		p.host, s = rest[:i], rest[i:]
+	}
+	s, _, _ = strings.Cut(s, "#")
+	s, p.query, _ = strings.Cut(s, "?")
+	if slices.Contains([]string{"", "http", "https", "ftp", "sftp", "rtsp", "mms", "sip"}, p.scheme) {
+		if i := strings.IndexByte(s[strings.LastIndexByte(s, '/')+1:], ';'); i >= 0 {
+			s = s[:strings.LastIndexByte(s, '/')+1+i]
+		}
+	}
+	p.path = s
+	return p
+}
+
+func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
+
+// values reads a query; fields without a value are left out.
+func values(query string) map[string][]string {
+	out := map[string][]string{}
+	for field := range strings.SplitSeq(query, "&") {
+		if k, v, ok := strings.Cut(field, "="); ok && v != "" {
+			k, v = unquote(k), unquote(v)
+			out[k] = append(out[k], v)
+		}
+	}
+	return out
+}
+
+// unquote leaves what is no escape as it is.
+func unquote(s string) string {
+	s = strings.ReplaceAll(s, "+", " ")
+	if t, err := url.PathUnescape(s); err == nil {
+		return strings.ToValidUTF8(t, "\uFFFD")
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if i+2 < len(s) && s[i] == '%' {
+			if t, err := url.PathUnescape(s[i : i+3]); err == nil {
+				b.WriteString(t)
+				i += 2
+				continue
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return strings.ToValidUTF8(b.String(), "\uFFFD")
+}
+
+// A ConfigError says what is wrong with a task's configuration: the task's fault, not the agent's.
+type ConfigError struct{ Text string }
+
+func (e *ConfigError) Error() string { return "configuration: " + e.Text }
+
+func wrong(format string, args ...any) error { return &ConfigError{fmt.Sprintf(format, args...)} }
