@@ -48,10 +48,19 @@ Examples:
 				a.Stdout.Write(append(b, '\n'))
 			} else {
 				w := tabwriter.NewWriter(a.Stdout, 0, 0, 2, ' ', 0)
-				for _, f := range findings {
-					fmt.Fprintf(w, "%s\t%s\t%s\n", f.State, f.What, progress.Clean(f.Text))
+				line := func(state, what string, f wire.Finding) {
+					fmt.Fprintf(w, "%s\t%s\t%s\n", state, what, progress.Clean(f.Text))
 					if f.Hint != "" {
 						fmt.Fprintf(w, "\t\t→ %s\n", f.Hint)
+					}
+				}
+				for _, f := range findings {
+					line(f.State, f.What, f)
+					for _, fact := range f.Facts {
+						if fact.State == wire.Good { // of what is, only what is not as it should be needs a mark
+							fact.State = ""
+						}
+						line(fact.State, "  "+progress.Clean(fact.What), fact)
 					}
 				}
 				w.Flush()

@@ -28,10 +28,11 @@ const (
 
 // A Finding is one thing that doctor looked at.
 type Finding struct {
-	State string `json:"state"`
-	What  string `json:"what"`
-	Text  string `json:"text"`
-	Hint  string `json:"hint,omitempty"`
+	State string    `json:"state"`
+	What  string    `json:"what"`
+	Text  string    `json:"text"`
+	Hint  string    `json:"hint,omitempty"`
+	Facts []Finding `json:"facts,omitempty"` // what is to be known of it
 }
 
 // Examine says what works on this machine.
@@ -42,7 +43,7 @@ func Examine(ctx context.Context, env func(string) (string, bool), envFile strin
 	}
 	var out []Finding
 	add := func(state, what, hint, format string, args ...any) {
-		out = append(out, Finding{state, what, fmt.Sprintf(format, args...), hint})
+		out = append(out, Finding{State: state, What: what, Text: fmt.Sprintf(format, args...), Hint: hint})
 	}
 
 	isolated := false
@@ -50,15 +51,15 @@ func Examine(ctx context.Context, env func(string) (string, bool), envFile strin
 		switch {
 		case d.Err == nil:
 			isolated = isolated || d.Auto
-			if d.Name == "docker" {
-				out = append(out, dockerFindings(d)...)
-				continue
-			}
-			text := d.Doc
+			f := Finding{State: Good, What: "driver " + d.Name, Text: d.Doc}
 			for _, k := range slices.Sorted(maps.Keys(d.Limits)) {
-				text += fmt.Sprintf("; %s: %s", k, d.Limits[k])
+				fact := Finding{State: Good, What: k, Text: d.Limits[k]}
+				if d.Name == "docker" {
+					fact = dockerFact(fact)
+				}
+				f.Facts = append(f.Facts, fact)
 			}
-			add(Good, "driver "+d.Name, "", "%s", text)
+			out = append(out, f)
 		case d.Name == "docker":
 			add(Fair, "driver docker", "needed by tasks that bring an image; start the engine, or name another by DOCKER_HOST", "%s", d.OneLine())
 		default:
@@ -109,10 +110,10 @@ func python(ctx context.Context) Finding {
 	for _, dir := range []string{"/usr/local/bin", "/usr/bin", "/bin"} {
 		path := filepath.Join(dir, "python3")
 		if v, err := exec.CommandContext(ctx, path, "--version").Output(); err == nil {
-			return Finding{Good, "python3", fmt.Sprintf("%s at %s", strings.TrimSpace(string(v)), path), ""}
+			return Finding{State: Good, What: "python3", Text: fmt.Sprintf("%s at %s", strings.TrimSpace(string(v)), path)}
 		}
 	}
-	f := Finding{Fair, "python3", "not found: what is written in Python (humaneval, quickstart) cannot be graded in the local sandbox", "apt-get install python3"}
+	f := Finding{State: Fair, What: "python3", Text: "not found: what is written in Python (humaneval, quickstart) cannot be graded in the local sandbox", Hint: "apt-get install python3"}
 	if path, err := exec.LookPath("python3"); err == nil {
 		f.Text = fmt.Sprintf("only at %s, which the local sandbox does not show", path)
 	}

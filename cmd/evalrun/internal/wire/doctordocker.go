@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"encoding/hex"
 	"fmt"
-	"maps"
 	"math/bits"
 	"net/netip"
 	"os"
@@ -13,29 +12,22 @@ import (
 	"syscall"
 )
 
-// dockerFindings is what the container engine can do, a line each.
-func dockerFindings(d DriverState) []Finding {
-	out := []Finding{{State: Good, What: "driver docker", Text: d.Doc + "; " + d.Limits["engine"]}}
-	for _, k := range slices.Sorted(maps.Keys(d.Limits)) {
-		f := Finding{State: Good, What: "docker " + k, Text: d.Limits[k]}
-		switch k {
-		case "engine":
-			continue
-		case "folder":
-			f = engineDisk(d.Limits[k])
-		case "addresses":
-			f.State, f.Hint = addresses(d.Limits[k])
-		case "memory", "cpus":
-			f.State = Fair
-		}
-		out = append(out, f)
+// dockerFact looks closer at what a container engine says of itself.
+func dockerFact(f Finding) Finding {
+	switch f.What {
+	case "folder":
+		return engineDisk(f.Text)
+	case "addresses":
+		f.State, f.Hint = addresses(f.Text)
+	case "memory", "cpus", "network":
+		f.State = Fair
 	}
-	return out
+	return f
 }
 
 // engineDisk is the disk that images and containers are on.
 func engineDisk(dir string) Finding {
-	f := Finding{State: Good, What: "docker space", Text: dir}
+	f := Finding{State: Good, What: "space", Text: dir}
 	var st syscall.Statfs_t
 	if err := syscall.Statfs(dir, &st); err != nil {
 		f.State, f.Text = Fair, fmt.Sprintf("%s: %v", dir, err)
