@@ -244,9 +244,26 @@ func (sv *server) links(root string, into []string) (found []string) {
 			}
 		}
 	}
-	l.enter(root, -1)
+	if root != "/" {
+		l.enter(root, -1)
+		return found
+	}
+	// A machine whose working directory is its root: what the kernel shows, and what only packages write to, is left aside.
+	l.enter(root, 1)
+	entries, err := os.ReadDir(sv.path(root))
+	if err != nil {
+		return found
+	}
+	for _, e := range entries {
+		if e.IsDir() && !slices.Contains(system, e.Name()) {
+			l.enter("/"+e.Name(), -1)
+		}
+	}
 	return found
 }
+
+// system are folders of the root in which nobody works.
+var system = []string{"bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "sbin", "sys", "usr", "var"}
 
 // A looker walks watches. It reports names as the host says them.
 type looker struct {
