@@ -63,7 +63,7 @@ var table = []struct {
 	{"harness/rundir", "harness/record harness/durable", "golang.org/x/sys"},
 	{"browsergym/py", "", "golang.org/x/text"},
 	{"browsergym/obs", "browsergym/py", "golang.org/x/image"},
-	{"browsergym/cdp", "browsergym/obs", ""},
+	{"browsergym/cdp", "browsergym/obs", "github.com/go-rod/rod github.com/ysmood/gson"},
 	{"browsergym/rng", "", ""},
 	{"browsergym/action", "browsergym/py browsergym/rng", ""},
 
