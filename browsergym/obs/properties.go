@@ -117,10 +117,10 @@ func PropertiesOf(s *Snapshot, scale float64) (p *Properties, twice []string) {
 		}
 	}
 	seen := make([]bool, len(s.Documents))
-	stack := []entry{{0, -s.Documents[0].ScrollOffsetX, -s.Documents[0].ScrollOffsetY}}
-	for len(stack) > 0 {
-		e := stack[len(stack)-1]
-		stack = stack[:len(stack)-1]
+	queue := []entry{{0, -s.Documents[0].ScrollOffsetX, -s.Documents[0].ScrollOffsetY}}
+	for len(queue) > 0 { // level by level
+		e := queue[0]
+		queue = queue[1:]
 		if seen[e.doc] {
 			continue
 		}
@@ -157,7 +157,7 @@ func PropertiesOf(s *Snapshot, scale float64) (p *Properties, twice []string) {
 				x, y = e.x+b[0], e.y+b[1]
 			}
 			c := &s.Documents[child]
-			stack = append(stack, entry{child, x - c.ScrollOffsetX, y - c.ScrollOffsetY})
+			queue = append(queue, entry{child, x - c.ScrollOffsetX, y - c.ScrollOffsetY})
 		}
 		clickable := make([]bool, n)
 		for _, i := range doc.Nodes.IsClickable.Index {
