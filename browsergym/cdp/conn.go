@@ -37,18 +37,19 @@ func (e *Error) Error() string {
 	return e.Method + ": " + e.Message
 }
 
-// A Handler sees the events of one session in their order. It is called by the goroutine that reads from the browser: it must not block and not
-// call the browser. params is valid during the call only.
+// A Handler sees the events of one session in their order. It is called by the goroutine that reads from the browser: it must not block, nor wait
+// for an answer; it may Start and Send. params is valid during the call only.
 type Handler func(method string, params []byte)
 
 // A Conn speaks the DevTools protocol over a pipe: messages of JSON, each ended by a zero byte. Its methods may be called from several goroutines.
 //
 // There is no queue of events, so that none can overflow: a handler takes what it needs of an event into its own state.
 type Conn struct {
-	w   io.WriteCloser
-	wmu sync.Mutex
+	w    io.WriteCloser
+	wake chan struct{} // of one: there is something to write
 
 	mu       sync.Mutex
+	out      []byte // not yet written
 	id       int64
 	pending  map[int64]*call
 	handlers map[string]Handler // by session; "" is the browser itself
@@ -68,8 +69,9 @@ type answer struct {
 
 // NewConn starts to speak. It owns r and w from now on.
 func NewConn(r io.ReadCloser, w io.WriteCloser) *Conn {
-	c := &Conn{w: w, pending: map[int64]*call{}, handlers: map[string]Handler{}, done: make(chan struct{})}
+	c := &Conn{w: w, wake: make(chan struct{}, 1), pending: map[int64]*call{}, handlers: map[string]Handler{}, done: make(chan struct{})}
 	go c.read(r)
+	go c.write()
 	return c
 }
 
@@ -133,27 +135,43 @@ type Pending struct {
 	done   chan answer
 }
 
-// Start sends a call without waiting, so that several travel together. Wait has to follow.
+// Start sends a call without waiting, so that several travel together. It never blocks, so that a browser that does not read stops nobody.
+// Wait has to follow.
 func (c *Conn) Start(session, method string, params any) (*Pending, error) {
-	raw, err := json.Marshal(params)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", method, err)
-	}
 	p := &Pending{c: c, method: method, done: make(chan answer, 1)}
-	c.mu.Lock()
-	if c.err != nil {
-		err := c.err
-		c.mu.Unlock()
+	var err error
+	p.id, err = c.send(session, method, params, p.done)
+	if err != nil {
 		return nil, err
 	}
-	c.id++
-	p.id = c.id
-	c.pending[p.id] = &call{session, p.done}
-	c.mu.Unlock()
+	return p, nil
+}
 
-	b := make([]byte, 0, len(raw)+len(method)+len(session)+64)
-	b = append(b, `{"id":`...)
-	b = strconv.AppendInt(b, p.id, 10)
+// Send sends a call whose answer is of no interest.
+func (c *Conn) Send(session, method string, params any) { c.send(session, method, params, nil) }
+
+func (c *Conn) send(session, method string, params any, done chan answer) (int64, error) {
+	raw, err := json.Marshal(params)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", method, err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return 0, c.err
+	}
+	if session != "" && c.handlers[session] == nil {
+		return 0, ErrGone
+	}
+	if len(c.out) > maxMessage {
+		return 0, fmt.Errorf("%s: %w: it has long stopped to read", method, ErrClosed)
+	}
+	c.id++
+	if done != nil {
+		c.pending[c.id] = &call{session, done}
+	}
+	b := append(c.out, `{"id":`...)
+	b = strconv.AppendInt(b, c.id, 10)
 	b = append(b, `,"method":`...)
 	b = strconv.AppendQuote(b, method)
 	if session != "" {
@@ -164,14 +182,38 @@ func (c *Conn) Start(session, method string, params any) (*Pending, error) {
 		b = append(b, `,"params":`...)
 		b = append(b, raw...)
 	}
-	b = append(b, '}', 0)
-	c.wmu.Lock()
-	_, err = c.w.Write(b)
-	c.wmu.Unlock()
-	if err != nil {
-		c.fail(ErrClosed)
+	c.out = append(b, '}', 0)
+	select {
+	case c.wake <- struct{}{}:
+	default:
 	}
-	return p, nil
+	return c.id, nil
+}
+
+// write passes on what was sent. It is a goroutine of its own, since a pipe to a browser that hangs is soon full.
+func (c *Conn) write() {
+	var spare []byte
+	for {
+		select {
+		case <-c.wake:
+		case <-c.done:
+			return
+		}
+		c.mu.Lock()
+		b := c.out
+		c.out = spare[:0]
+		c.mu.Unlock()
+		if len(b) > 0 {
+			if _, err := c.w.Write(b); err != nil {
+				c.fail(ErrClosed)
+				return
+			}
+		}
+		spare = b
+		if cap(spare) > 1<<20 {
+			spare = nil
+		}
+	}
 }
 
 // Wait waits for the result. When ctx ends first, the answer is dropped once it comes.

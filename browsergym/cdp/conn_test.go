@@ -65,6 +65,8 @@ func TestConn(t *testing.T) {
 		mu.Unlock()
 	})
 	ctx := t.Context()
+	c.Handle(`s,"1`, func(string, []byte) {})
+	c.Handle("AB", func(string, []byte) {})
 	res, err := c.Call(ctx, `s,"1`, "echo", map[string]any{"x": "a\x00b"})
 	if err != nil || !strings.Contains(string(res), `"x":"a\u0000b"`) {
 		t.Errorf("echo: %s, %v", res, err)

@@ -55,6 +55,9 @@ type Browser struct {
 	exited  chan struct{}
 	how     string
 	once    sync.Once
+
+	mu       sync.Mutex
+	contexts map[string]*Context
 }
 
 // flags are those of the reference's browser that show in observations, and those that keep it quiet. A repeated --disable-features is not
@@ -120,7 +123,8 @@ func Launch(ctx context.Context, o Options) (_ *Browser, err error) {
 		os.RemoveAll(profile)
 		return nil, fmt.Errorf("starting the browser %s: %w", path, err)
 	}
-	b.Conn = NewConn(fromR, toW)
+	b.Conn, b.contexts = NewConn(fromR, toW), map[string]*Context{}
+	b.Handle("", b.event)
 	ctx, cancel := context.WithTimeoutCause(ctx, startLimit, fmt.Errorf("no answer within %v", startLimit))
 	defer cancel()
 	if err := b.greet(ctx); err != nil {

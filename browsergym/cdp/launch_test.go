@@ -10,7 +10,7 @@ import (
 	"github.com/evalrun/evalrun/browsergym/cdp"
 )
 
-func needBrowser(t *testing.T) {
+func needBrowser(t testing.TB) {
 	t.Helper()
 	if os.Getenv("EVALRUN_TEST_BROWSER") == "" {
 		t.Skip("set EVALRUN_TEST_BROWSER=1 for tests with a real browser")

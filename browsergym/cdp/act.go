@@ -1,0 +1,291 @@
+package cdp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// A Click says how an element is clicked. The zero value is a left click.
+type Click struct {
+	Button    string   // left, middle, right; "": left
+	Modifiers []string // Alt, Control, ControlOrMeta, Meta, Shift; held while clicking, all others are not
+	Double    bool
+	Force     bool // without looking whether the element is visible, enabled, still and on top
+}
+
+// Click moves the mouse onto the element, once it is visible, enabled, still and on top, and clicks.
+func (e *Element) Click(ctx context.Context, o Click) error {
+	api, name, times := "Locator.click", "click", 1
+	if o.Double {
+		api, name, times = "Locator.dblclick", "dblclick", 2
+	}
+	if o.Button == "" {
+		o.Button = "left"
+	}
+	if o.Modifiers == nil {
+		o.Modifiers = []string{}
+	}
+	return e.act(ctx, api, func(pr *progress, a *aim) (outcome, error) {
+		return e.point(pr, a, name, true, o.Force, o.Modifiers, func(x, y float64) error { return e.p.click(pr, x, y, o.Button, times) })
+	})
+}
+
+// Hover moves the mouse onto the element, once it is visible, still and on top.
+func (e *Element) Hover(ctx context.Context, force bool) error {
+	return e.act(ctx, "Locator.hover", func(pr *progress, a *aim) (outcome, error) {
+		return e.point(pr, a, "hover", false, force, nil, func(x, y float64) error { return e.p.move(pr, x, y) })
+	})
+}
+
+// Fill puts a text into an input, a text area or an editable element, in the place of what was there, as one change.
+func (e *Element) Fill(ctx context.Context, value string, force bool) error {
+	return e.fill(ctx, "Locator.fill", value, force)
+}
+
+// Clear empties an input, a text area or an editable element.
+func (e *Element) Clear(ctx context.Context) error { return e.fill(ctx, "Locator.clear", "", false) }
+
+func (e *Element) fill(ctx context.Context, api, value string, force bool) error {
+	return e.act(ctx, api, func(pr *progress, a *aim) (outcome, error) {
+		pr.say("  fill(\"%s\")", value)
+		return e.retry(pr, "fill", force, func(int) (outcome, error) {
+			return e.p.signals(pr, func() (outcome, error) {
+				if !force {
+					pr.say("  waiting for element to be visible, enabled and editable")
+				}
+				out, err := e.p.verdict(pr, a.tools, "fill", value, force)
+				if err != nil || out.kind != "input" {
+					return out, err
+				}
+				if value != "" {
+					return done, e.p.insert(pr, value)
+				}
+				return done, e.p.pressKey(pr, "Delete")
+			})
+		})
+	})
+}
+
+// SelectOption selects the options of a select element whose value or label is among those given, and no others.
+func (e *Element) SelectOption(ctx context.Context, options []string, force bool) error {
+	if options == nil {
+		options = []string{}
+	}
+	return e.act(ctx, "Locator.select_option", func(pr *progress, a *aim) (outcome, error) {
+		return e.retry(pr, "select option", force, func(int) (outcome, error) {
+			if !force {
+				pr.say("  waiting for element to be visible and enabled")
+			}
+			return e.p.verdict(pr, a.tools, "choose", options, force)
+		})
+	})
+}
+
+// Focus gives the element the focus.
+func (e *Element) Focus(ctx context.Context) error {
+	return e.act(ctx, "Locator.focus", func(pr *progress, a *aim) (outcome, error) {
+		return e.p.verdict(pr, a.tools, "focus", false)
+	})
+}
+
+// Press focuses the element and presses a key, or several held together ("Control+a").
+func (e *Element) Press(ctx context.Context, keys string) error {
+	return e.act(ctx, "Locator.press", func(pr *progress, a *aim) (outcome, error) {
+		pr.say("elementHandle.press(\"%s\")", keys)
+		return e.p.signals(pr, func() (outcome, error) {
+			if out, err := e.p.verdict(pr, a.tools, "focus", true); err != nil || out != done {
+				return out, err
+			}
+			return done, e.p.pressKey(pr, keys)
+		})
+	})
+}
+
+// Type focuses the element and types a text, key by key.
+func (e *Element) Type(ctx context.Context, text string) error {
+	return e.act(ctx, "Locator.type", func(pr *progress, a *aim) (outcome, error) {
+		pr.say("elementHandle.type(\"%s\")", text)
+		return e.p.signals(pr, func() (outcome, error) {
+			if out, err := e.p.verdict(pr, a.tools, "focus", true); err != nil || out != done {
+				return out, err
+			}
+			return done, e.p.typeText(pr, text)
+		})
+	})
+}
+
+// aim is an element that was found for one try.
+type aim struct {
+	tools  string
+	object string
+}
+
+// outcome is what came of a try.
+type outcome struct {
+	kind string // done, input, gone, invisible, outside, options, blocked, missing
+	text string
+}
+
+var (
+	done = outcome{kind: "done"}
+	gone = outcome{kind: "gone"}
+)
+
+// lookPauses are the pauses before each look for an element, and tryPauses those before each try to act on one; the last goes on.
+var (
+	lookPauses = []time.Duration{0, 0, 20, 50, 100, 100, 500} // milliseconds
+	tryPauses  = []time.Duration{0, 20, 100, 100, 500}
+)
+
+// act waits for the element and does something with it, anew when the element or its document goes away meanwhile.
+func (e *Element) act(ctx context.Context, api string, run func(*progress, *aim) (outcome, error)) error {
+	e.p.acts.Lock()
+	defer e.p.acts.Unlock()
+	return e.p.do(ctx, api, e.p.c.opts.ActionTimeout, func(pr *progress) error {
+		pr.say("waiting for %s", e.shown)
+		for i := 0; ; i++ {
+			if err := pause(pr, lookPauses[min(i, len(lookPauses)-1)]*time.Millisecond); err != nil {
+				return err
+			}
+			tools, object, f, err := e.resolve(pr)
+			switch {
+			case err == nil && f.N > 1:
+				return failed{e.several(f)}
+			case err == nil && f.N == 1:
+				pr.say("  locator resolved to %s", f.Shown[0])
+				var out outcome
+				if out, err = run(pr, &aim{tools, object}); err == nil && out != gone {
+					return nil
+				}
+				e.p.c.b.Send(e.p.session, "Runtime.releaseObject", map[string]any{"objectId": object})
+				if err == nil {
+					pr.say("element was detached from the DOM, retrying")
+				}
+			}
+			if err != nil && !e.again(pr, err) {
+				return err
+			}
+		}
+	})
+}
+
+// again reports whether a look or a try that failed so may be made again: nearly always, while there is time.
+func (e *Element) again(pr *progress, err error) bool {
+	var f failed
+	if pr.Err() != nil || errors.As(err, &f) || errors.Is(err, ErrClosed) || errors.Is(err, ErrGone) {
+		return false
+	}
+	if _, ok := thrown(err); ok {
+		return false
+	}
+	e.p.c.mu.Lock()
+	defer e.p.c.mu.Unlock()
+	return !e.f.gone
+}
+
+func (e *Element) several(f found) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Error: strict mode violation: %s resolved to %d elements:", e.shown, f.N)
+	for i, s := range f.Shown {
+		fmt.Fprintf(&b, "\n    %d) %s aka %s.nth(%d)", i+1, s, e.shown, i)
+	}
+	if len(f.Shown) < f.N {
+		b.WriteString("\n    ...")
+	}
+	b.WriteString("\n")
+	return b.String()
+}
+
+// retry tries to act on an element until it works.
+func (e *Element) retry(pr *progress, name string, force bool, try func(n int) (outcome, error)) (outcome, error) {
+	for n := 0; ; n++ {
+		if n == 0 {
+			pr.say("attempting %s action", name)
+		} else {
+			pr.say("retrying %s action, attempt #%d", name, n)
+			if d := tryPauses[min(n-1, len(tryPauses)-1)] * time.Millisecond; d > 0 {
+				pr.say("  waiting %dms", d.Milliseconds())
+				if err := pause(pr, d); err != nil {
+					return outcome{}, err
+				}
+			}
+		}
+		if err := pr.late(); err != nil {
+			return outcome{}, err
+		}
+		out, err := try(n)
+		if err != nil {
+			return out, err
+		}
+		switch out.kind {
+		case "invisible":
+			if force {
+				return out, failed{"Element is not visible"}
+			}
+			pr.say("  element is not visible")
+		case "outside":
+			if force {
+				return out, failed{"Element is outside of the viewport"}
+			}
+			pr.say("  element is outside of the viewport")
+		case "options":
+			pr.say("  did not find some options")
+		case "blocked":
+			pr.say("  %s intercepts pointer events", out.text)
+		case "missing":
+			pr.say("  element is not %s", out.text)
+		default:
+			return out, nil
+		}
+	}
+}
+
+// late is why a call has to end, if it has to.
+func (pr *progress) late() error {
+	if pr.Err() != nil {
+		return context.Cause(pr)
+	}
+	return nil
+}
+
+// verdict calls one of our methods that say what came of something.
+func (p *Page) verdict(pr *progress, tools, method string, args ...any) (outcome, error) {
+	var raw json.RawMessage
+	if err := p.ask(pr, tools, method, &raw, args...); err != nil {
+		return outcome{}, err
+	}
+	return judge(raw)
+}
+
+func judge(raw json.RawMessage) (outcome, error) {
+	var s string
+	if len(raw) > 0 && raw[0] == '"' {
+		json.Unmarshal(raw, &s)
+		switch s {
+		case "":
+			return done, nil
+		case "error:notconnected":
+			return gone, nil
+		case "error:optionsnotfound":
+			return outcome{kind: "options"}, nil
+		}
+		return outcome{kind: s}, nil
+	}
+	var o struct{ Missing, Blocked, Error string }
+	if len(raw) > 0 {
+		json.Unmarshal(raw, &o)
+	}
+	switch {
+	case o.Error != "":
+		return outcome{}, failed{"Error: " + o.Error}
+	case o.Missing != "":
+		return outcome{"missing", o.Missing}, nil
+	case o.Blocked != "":
+		return outcome{"blocked", o.Blocked}, nil
+	}
+	return done, nil
+}

@@ -1,0 +1,338 @@
+package cdp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// ContextOptions say what an episode's pages are like. Zero fields are the defaults.
+type ContextOptions struct {
+	Width, Height  int               // of the viewport; 0: 1280 and 720
+	NoViewport     bool              // pages are as large as their window; Width and Height are ignored
+	Locale         string            // "de-DE"; "": the browser's
+	TimeZone       string            // "Europe/Berlin"; "": the browser's
+	Headers        map[string]string // added to each request
+	Proxy          string            // "http://127.0.0.1:8080"; "": none
+	Bypass         string            // hosts that do not go through it; "<-loopback>" sends those of this machine through it, too
+	Refuse         []string          // patterns ("file://*") of addresses that no page may load
+	Allow          []string          // exceptions from Refuse
+	Downloads      string            // folder for what pages download; "": downloads are refused
+	DownloadLimit  int64             // bytes that one download may have; 0: 100 MB
+	Scripts        []string          // run in each document before its own
+	Timeout        time.Duration     // of a navigation; 0: 5 s
+	ActionTimeout  time.Duration     // of an action on an element; 0: 500 ms
+	SlowMo         time.Duration     // pause after each call that the reference slows down
+	MaxPages       int               // more are closed as soon as they open; 0: 50
+	FixedPauses    bool              // pause as long as the reference does where otherwise an event is waited for
+	KeepScreenSize bool              // a screenshot leaves screen.width and screen.height as they were, unlike the reference's
+}
+
+// A Context is a browser's profile for one episode: what its pages store is seen by no other. Its methods may be called from several goroutines.
+type Context struct {
+	b    *Browser
+	id   string
+	opts ContextOptions
+
+	mu        sync.Mutex
+	changed   chan struct{} // closed, and made anew, whenever something below or of a page has changed
+	pages     []*Page       // open ones, oldest first
+	active    *Page
+	history   []*Page // pages that were active, the last one last
+	refused   int     // pages closed because there were too many
+	downloads []Download
+	log       []Message
+	dropped   int // messages that were one too many
+	closed    bool
+}
+
+// A Download is a file that a page has downloaded, or is about to.
+type Download struct {
+	URL, Name string
+	Path      string // where it is, under a name of its own
+	Size      int64
+	State     string // inProgress, completed, canceled
+	guid      string
+}
+
+// A Message is what a page said on its console, an exception that nobody caught, or a request that failed.
+type Message struct {
+	Kind string // console, exception, network
+	Text string
+	URL  string
+}
+
+// maxMessages bounds what is kept of a context's messages, and maxMessageText each of them.
+const (
+	maxMessages    = 1000
+	maxMessageText = 4 << 10
+)
+
+// NewContext makes a context without pages.
+func (b *Browser) NewContext(ctx context.Context, o ContextOptions) (*Context, error) {
+	if o.Width <= 0 {
+		o.Width = 1280
+	}
+	if o.Height <= 0 {
+		o.Height = 720
+	}
+	if o.Timeout == 0 {
+		o.Timeout = 5 * time.Second
+	}
+	if o.ActionTimeout == 0 {
+		o.ActionTimeout = 500 * time.Millisecond
+	}
+	if o.MaxPages == 0 {
+		o.MaxPages = 50
+	}
+	if o.DownloadLimit == 0 {
+		o.DownloadLimit = 100 << 20
+	}
+	params := map[string]any{"disposeOnDetach": true}
+	if o.Proxy != "" {
+		params["proxyServer"] = o.Proxy
+		params["proxyBypassList"] = o.Bypass
+	}
+	raw, err := b.Call(ctx, "", "Target.createBrowserContext", params)
+	if err != nil {
+		return nil, fmt.Errorf("making a browser context: %w", err)
+	}
+	var made struct {
+		ID string `json:"browserContextId"`
+	}
+	if err := json.Unmarshal(raw, &made); err != nil {
+		return nil, fmt.Errorf("making a browser context: %w", err)
+	}
+	c := &Context{b: b, id: made.ID, opts: o, changed: make(chan struct{})}
+	b.mu.Lock()
+	b.contexts[c.id] = c
+	b.mu.Unlock()
+	behaviour := map[string]any{"behavior": "deny", "browserContextId": c.id, "eventsEnabled": true}
+	if o.Downloads != "" {
+		behaviour["behavior"], behaviour["downloadPath"] = "allowAndName", o.Downloads
+	}
+	if _, err := b.Call(ctx, "", "Browser.setDownloadBehavior", behaviour); err != nil {
+		c.Close(ctx)
+		return nil, fmt.Errorf("making a browser context: %w", err)
+	}
+	return c, nil
+}
+
+// change tells all that wait. c.mu is held.
+func (c *Context) change() {
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// wait waits until done, which is called with c.mu held, is true or fails.
+func (c *Context) wait(ctx context.Context, done func() (bool, error)) error {
+	for {
+		c.mu.Lock()
+		ok, err := done()
+		changed := c.changed
+		c.mu.Unlock()
+		if ok || err != nil {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-c.b.Done():
+			return ErrClosed
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// NewPage opens a page, which becomes the active one, and waits until it can be used. It shows about:blank.
+func (c *Context) NewPage(ctx context.Context) (*Page, error) {
+	raw, err := c.b.Call(ctx, "", "Target.createTarget", map[string]any{"url": "about:blank", "browserContextId": c.id})
+	if err != nil {
+		return nil, fmt.Errorf("opening a page: %w", err)
+	}
+	var made struct {
+		ID string `json:"targetId"`
+	}
+	if err := json.Unmarshal(raw, &made); err != nil {
+		return nil, fmt.Errorf("opening a page: %w", err)
+	}
+	var p *Page
+	err = c.wait(ctx, func() (bool, error) {
+		if c.closed {
+			return false, ErrGone
+		}
+		for _, q := range c.pages {
+			if q.target == made.ID && q.ready {
+				p = q
+				c.activate(q)
+				return true, nil
+			}
+		}
+		return false, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("opening a page: %w", err)
+	}
+	return p, nil
+}
+
+// Pages are the open pages in the order of their creation.
+func (c *Context) Pages() []*Page {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.pages)
+}
+
+// activate notes that a page has reported that something happened on it. c.mu is held.
+func (c *Context) activate(p *Page) {
+	if p.closed {
+		return
+	}
+	if c.active == p && len(c.history) > 0 && c.history[len(c.history)-1] == p {
+		return
+	}
+	c.active = p
+	c.history = append(slices.DeleteFunc(c.history, func(q *Page) bool { return q == p }), p)
+	c.change()
+}
+
+// Activity is which page is the active one, and which were before.
+type Activity struct {
+	Active  *Page
+	History []*Page // the last one last
+}
+
+// Activity returns what pages have reported so far; see [Context.Sync].
+func (c *Context) Activity() Activity {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return Activity{c.active, slices.Clone(c.history)}
+}
+
+// SetActivity puts an earlier state back.
+func (c *Context) SetActivity(a Activity) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.active, c.history = a.Active, slices.Clone(a.History)
+	c.change()
+}
+
+// ErrNoActive: no page that was ever active is open, though others are.
+var ErrNoActive = errors.New("the active page is not among the open pages")
+
+// Active returns the active page after checking it: without any page one is opened, and a closed one is replaced by the one that was active
+// before it.
+func (c *Context) Active(ctx context.Context) (*Page, error) {
+	c.mu.Lock()
+	none := len(c.pages) == 0
+	c.mu.Unlock()
+	if none {
+		return c.NewPage(ctx)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for (c.active == nil || c.active.closed) && len(c.history) > 0 {
+		c.history = slices.DeleteFunc(c.history, func(q *Page) bool { return q == c.active })
+		c.active = nil
+		if n := len(c.history); n > 0 {
+			c.active = c.history[n-1]
+		}
+	}
+	if c.active == nil || c.active.closed {
+		return nil, ErrNoActive
+	}
+	return c.active, nil
+}
+
+// Sync returns when all that pages had reported before is known here: it asks each of them a question and waits for the answer. A page that does
+// not answer within limit is not waited for.
+func (c *Context) Sync(ctx context.Context, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	var all []*Pending
+	for _, p := range c.Pages() {
+		if q, err := c.b.Start(p.session, "Page.enable", nil); err == nil {
+			all = append(all, q)
+		}
+	}
+	for _, q := range all {
+		if _, err := q.Wait(ctx); errors.Is(err, ErrClosed) {
+			return err
+		}
+	}
+	return nil
+}
+
+// WaitDOM waits, page after page and frame after frame, until the current document's DOMContentLoaded has fired, at most limit for each page and
+// each frame. It fails only when ctx or the browser ends.
+func (c *Context) WaitDOM(ctx context.Context, limit time.Duration) error {
+	for _, p := range c.Pages() {
+		for _, f := range append([]*frame{p.mainFrame()}, p.allFrames()...) { // the page itself, then its frames, as the reference does
+			if err := p.waitFrame(ctx, f, domReady, limit); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Downloads are those so far.
+func (c *Context) Downloads() []Download {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.downloads)
+}
+
+// Messages takes the messages so far, and how many more there were than are kept.
+func (c *Context) Messages() (all []Message, dropped int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all, dropped = c.log, c.dropped
+	c.log, c.dropped = nil, 0
+	return all, dropped
+}
+
+// Refused counts the pages that were closed as they opened, because there were too many.
+func (c *Context) Refused() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.refused
+}
+
+// say keeps a message. c.mu is held.
+func (c *Context) say(m Message) {
+	if len(c.log) >= maxMessages {
+		c.dropped++
+		return
+	}
+	if len(m.Text) > maxMessageText {
+		m.Text = m.Text[:maxMessageText]
+	}
+	c.log = append(c.log, m)
+}
+
+// Close closes all pages, without asking them, and forgets what they stored. It may be called again.
+func (c *Context) Close(ctx context.Context) error {
+	c.mu.Lock()
+	was := c.closed
+	c.closed = true
+	c.mu.Unlock()
+	if was {
+		return nil
+	}
+	_, err := c.b.Call(ctx, "", "Target.disposeBrowserContext", map[string]any{"browserContextId": c.id})
+	c.b.mu.Lock()
+	delete(c.b.contexts, c.id)
+	c.b.mu.Unlock()
+	for _, p := range c.Pages() {
+		p.gone()
+	}
+	if err != nil && !errors.Is(err, ErrClosed) {
+		return fmt.Errorf("closing a browser context: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,231 @@
+package cdp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	_ "embed"
+)
+
+// remote is a value of a page's script.
+type remote struct {
+	Object string          `json:"objectId"`
+	Type   string          `json:"type"`
+	Value  json.RawMessage `json:"value"`
+	Text   string          `json:"description"`
+}
+
+// returned reads the answer of an evaluation.
+func returned(raw []byte) (remote, error) {
+	var a struct {
+		Result    remote `json:"result"`
+		Exception *struct {
+			Text   string `json:"text"`
+			Object remote `json:"exception"`
+		} `json:"exceptionDetails"`
+	}
+	if err := json.Unmarshal(raw, &a); err != nil {
+		return remote{}, fmt.Errorf("the browser's answer: %w", err)
+	}
+	if e := a.Exception; e != nil {
+		text := e.Object.Text
+		if text == "" {
+			text = e.Text
+			if len(e.Object.Value) > 0 {
+				text = string(e.Object.Value)
+			}
+		}
+		return remote{}, &Thrown{text}
+	}
+	return a.Result, nil
+}
+
+// value waits for an evaluation and decodes its value into out, which may be nil.
+func (q *Pending) value(ctx context.Context, out any) error {
+	raw, err := q.Wait(ctx)
+	if err != nil {
+		return err
+	}
+	r, err := returned(raw)
+	if err != nil || out == nil || len(r.Value) == 0 {
+		return err
+	}
+	return json.Unmarshal(r.Value, out)
+}
+
+// Evaluate evaluates an expression in the page's own script context, waits for it when it is a promise, and decodes its value into out, which may be
+// nil. It waits for a document that is just coming.
+func (p *Page) Evaluate(ctx context.Context, expression string, out any) error {
+	id, err := p.context(ctx, p.mainFrame(), func(f *frame) int { return f.world })
+	if err != nil {
+		return err
+	}
+	q, err := p.c.b.Start(p.session, "Runtime.evaluate", evaluate{Expression: expression, Context: id, ByValue: true, Await: true, Gesture: true})
+	if err != nil {
+		return err
+	}
+	return q.value(ctx, out)
+}
+
+// Call calls a function of a page ("(a, b) => …") in its own script context with arguments that JSON can say; otherwise it is as Evaluate.
+func (p *Page) Call(ctx context.Context, function string, out any, args ...any) error {
+	id, err := p.context(ctx, p.mainFrame(), func(f *frame) int { return f.world })
+	if err != nil {
+		return err
+	}
+	q, err := p.c.b.Start(p.session, "Runtime.callFunctionOn", invoke{Function: function, Context: id, Arguments: arguments(args), ByValue: true, Await: true, Gesture: true})
+	if err != nil {
+		return err
+	}
+	return q.value(ctx, out)
+}
+
+// Title is the title of the page's document.
+func (p *Page) Title(ctx context.Context) (title string, err error) {
+	tools, err := p.tools(ctx, p.mainFrame())
+	if err != nil {
+		return "", err
+	}
+	return title, p.ask(ctx, tools, "title", &title)
+}
+
+// HTML is the page's document as it is now.
+func (p *Page) HTML(ctx context.Context) (html string, err error) {
+	tools, err := p.tools(ctx, p.mainFrame())
+	if err != nil {
+		return "", err
+	}
+	return html, p.ask(ctx, tools, "html", &html)
+}
+
+type evaluate struct {
+	Expression string `json:"expression"`
+	Context    int    `json:"contextId,omitempty"`
+	ByValue    bool   `json:"returnByValue,omitempty"`
+	Await      bool   `json:"awaitPromise,omitempty"`
+	Gesture    bool   `json:"userGesture,omitempty"`
+}
+
+type invoke struct {
+	Function  string     `json:"functionDeclaration"`
+	Object    string     `json:"objectId,omitempty"`
+	Context   int        `json:"executionContextId,omitempty"`
+	Arguments []argument `json:"arguments,omitempty"`
+	ByValue   bool       `json:"returnByValue,omitempty"`
+	Await     bool       `json:"awaitPromise,omitempty"`
+	Gesture   bool       `json:"userGesture,omitempty"`
+}
+
+type argument struct {
+	Value  any    `json:"value,omitempty"`
+	Object string `json:"objectId,omitempty"`
+}
+
+// object is an argument that lives in the page.
+type object string
+
+func arguments(args []any) []argument {
+	all := make([]argument, len(args))
+	for i, a := range args {
+		if o, ok := a.(object); ok {
+			all[i].Object = string(o)
+			continue
+		}
+		if a == nil {
+			a = json.RawMessage("null")
+		}
+		all[i].Value = a
+	}
+	return all
+}
+
+// context is a script context of a frame. Between two documents there is none, and it is waited for.
+func (p *Page) context(ctx context.Context, f *frame, which func(*frame) int) (id int, err error) {
+	if f == nil {
+		return 0, errNoFrame
+	}
+	err = p.c.wait(ctx, func() (bool, error) {
+		switch {
+		case p.closed:
+			return false, ErrGone
+		case p.crashed:
+			return false, errCrashed
+		case f.gone:
+			return false, errNoFrame
+		}
+		id = which(f)
+		return id != 0, nil
+	})
+	return id, err
+}
+
+var errCrashed = fmt.Errorf("%w: its process has died", ErrGone)
+
+//go:embed tools.js
+var toolsScript string
+
+//go:embed marks.js
+var marksScript string
+
+// tools is our object in our own world of a frame: what finds elements and judges them.
+func (p *Page) tools(ctx context.Context, f *frame) (string, error) {
+	id, err := p.context(ctx, f, func(f *frame) int { return f.own })
+	if err != nil {
+		return "", err
+	}
+	p.c.mu.Lock()
+	have := f.tools
+	p.c.mu.Unlock()
+	if have != "" {
+		return have, nil
+	}
+	raw, err := p.call(ctx, "Runtime.evaluate", evaluate{Expression: toolsScript, Context: id})
+	if err != nil {
+		return "", err
+	}
+	r, err := returned(raw)
+	if err != nil {
+		return "", err
+	}
+	p.c.mu.Lock()
+	defer p.c.mu.Unlock()
+	if f.own == id {
+		f.tools = r.Object
+	}
+	return r.Object, nil
+}
+
+// start calls a method of one of our objects.
+func (p *Page) start(on, method string, args ...any) (*Pending, error) {
+	return p.c.b.Start(p.session, "Runtime.callFunctionOn", invoke{Function: "function(...a){return this." + method + "(...a)}", Object: on, Arguments: arguments(args), ByValue: true, Await: true})
+}
+
+// forget calls a method of one of our objects and does not wait.
+func (p *Page) forget(on, method string) {
+	p.c.b.Send(p.session, "Runtime.callFunctionOn", invoke{Function: "function(){return this." + method + "()}", Object: on})
+}
+
+// refer is start for a method that returns something that stays in the page.
+func (p *Page) refer(on, method string, args ...any) (*Pending, error) {
+	return p.c.b.Start(p.session, "Runtime.callFunctionOn", invoke{Function: "function(...a){return this." + method + "(...a)}", Object: on, Arguments: arguments(args)})
+}
+
+// ask calls a method of one of our objects and waits for its value.
+func (p *Page) ask(ctx context.Context, on, method string, out any, args ...any) error {
+	q, err := p.start(on, method, args...)
+	if err != nil {
+		return err
+	}
+	return q.value(ctx, out)
+}
+
+// thrown reports whether err is an exception of a script, and its first line.
+func thrown(err error) (string, bool) {
+	var t *Thrown
+	if !errors.As(err, &t) {
+		return "", false
+	}
+	return t.Text, true
+}

@@ -1,0 +1,152 @@
+package cdp
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+)
+
+// What a document has reached.
+const (
+	domReady = 1 << iota // DOMContentLoaded
+	loaded               // load
+)
+
+// A frame is a frame of a page, the main one among them. Its fields belong to its context's lock.
+type frame struct {
+	id      string
+	up      *frame   // nil: the main frame
+	kids    []*frame // in the order they were attached
+	url     string
+	loader  string // of its current document
+	fired   int    // domReady, loaded
+	world   int    // id of the page's own script context; 0: there is none just now
+	own     int    // id of ours, which the page does not see
+	marks   string // our object in the page's world
+	tools   string // our object in our own world
+	owner   int    // backend node id of the element that holds it; 0: not asked for
+	bid     string // of that element, as it was marked last
+	skipped bool   // was not marked: its element has no bid, or it is sandboxed
+	gone    bool
+}
+
+// mainFrame is the main frame, which a page that is ready always has.
+func (p *Page) mainFrame() *frame {
+	p.c.mu.Lock()
+	defer p.c.mu.Unlock()
+	return p.main
+}
+
+// allFrames are all frames, parents before their children.
+func (p *Page) allFrames() []*frame {
+	p.c.mu.Lock()
+	defer p.c.mu.Unlock()
+	if p.main == nil {
+		return nil
+	}
+	all := []*frame{p.main}
+	for i := 0; i < len(all); i++ {
+		all = append(all, all[i].kids...)
+	}
+	return all
+}
+
+// maxFrames bounds the frames that a page may have before it is not followed any further.
+const maxFrames = 5000
+
+// attach makes a frame. The lock is held.
+func (p *Page) attach(id, parent string) *frame {
+	if f := p.frames[id]; f != nil {
+		return f
+	}
+	up := p.frames[parent]
+	if parent != "" && up == nil || len(p.frames) >= maxFrames {
+		return nil
+	}
+	f := &frame{id: id, up: up}
+	p.frames[id] = f
+	if up != nil {
+		up.kids = append(up.kids, f)
+	} else {
+		p.main = f
+	}
+	return f
+}
+
+// detach forgets a frame and those below it. The lock is held.
+func (p *Page) detach(f *frame) {
+	if f == nil || f.gone {
+		return
+	}
+	if f.up != nil {
+		f.up.kids = slices.DeleteFunc(f.up.kids, func(k *frame) bool { return k == f })
+	}
+	for all := []*frame{f}; len(all) > 0; all = all[1:] {
+		all = append(all, all[0].kids...)
+		all[0].gone = true
+		delete(p.frames, all[0].id)
+	}
+}
+
+// tree is the answer of Page.getFrameTree.
+type tree struct {
+	Frame    frameInfo `json:"frame"`
+	Children []tree    `json:"childFrames"`
+}
+
+type frameInfo struct {
+	ID       string `json:"id"`
+	Parent   string `json:"parentId"`
+	Loader   string `json:"loaderId"`
+	URL      string `json:"url"`
+	Fragment string `json:"urlFragment"`
+}
+
+// know adds a tree that was there before its events were sent. The lock is held.
+func (p *Page) know(t tree) {
+	for all := []tree{t}; len(all) > 0; all = all[1:] {
+		t := all[0]
+		if f := p.attach(t.Frame.ID, t.Frame.Parent); f != nil && f.loader == "" {
+			f.url, f.loader = t.Frame.URL+t.Frame.Fragment, t.Frame.Loader
+		}
+		all = append(all, t.Children...)
+	}
+}
+
+// committed notes that a frame shows a new document. The lock is held.
+func (p *Page) committed(i frameInfo) {
+	f := p.frames[i.ID]
+	if f == nil {
+		if f = p.attach(i.ID, i.Parent); f == nil {
+			return
+		}
+	}
+	for _, k := range slices.Clone(f.kids) {
+		p.detach(k)
+	}
+	f.url = i.URL + i.Fragment
+	if f.loader != i.Loader {
+		f.loader, f.fired = i.Loader, 0
+	}
+	if f.up == nil {
+		p.navigating = nil
+		if p.loaders = append(p.loaders, i.Loader); len(p.loaders) > 50 {
+			p.loaders = slices.Delete(p.loaders, 0, 25)
+		}
+	}
+}
+
+// waitFrame waits until a frame's current document has reached what, at most limit. A frame that goes is done with.
+func (p *Page) waitFrame(ctx context.Context, f *frame, what int, limit time.Duration) error {
+	if f == nil {
+		return nil
+	}
+	short, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	err := p.c.wait(short, func() (bool, error) { return f.fired&what != 0 || f.gone || p.closed || p.crashed, nil })
+	if errors.Is(err, ErrClosed) || ctx.Err() != nil {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,155 @@
+// Our object in the page's own world of a frame. The page does not see it, and its counters live as long as the frame's window does.
+(() => {
+  'use strict';
+  const standard = new Set(('a abbr acronym address applet area article aside audio b base basefont bdi bdo big blockquote body br button canvas ' +
+    'caption center cite code col colgroup data datalist dd del details dfn dialog dir div dl dt em embed fieldset figcaption figure font footer ' +
+    'form frame frameset h1 h2 h3 h4 h5 h6 head header hgroup hr html i iframe img input ins kbd label legend li link main map mark menu meta ' +
+    'meter nav noframes noscript object ol optgroup option output p param picture pre progress q rp rt ruby s samp script search section select ' +
+    'small source span strike strong style sub summary sup svg table tbody td template textarea tfoot th thead time title tr track tt u ul var ' +
+    'video wbr').split(' '));
+  const interactive = new Set(['input', 'textarea', 'select', 'button', 'a', 'iframe', 'video', 'li', 'td', 'option']);
+  const buttons = 'button, a, input[type="button"], div[role="button"]';
+  const visibility = 'browsergym_visibility_ratio', som = 'browsergym_set_of_marks';
+  const thresholds = [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1];
+  let numbers = 0, letters = 0, first = true, pass = null;
+
+  // All elements, those of an open shadow root right after its host.
+  const walk = visit => {
+    const stack = [{list: document.querySelectorAll('*'), i: 0}];
+    while (stack.length) {
+      const top = stack[stack.length - 1];
+      if (top.i >= top.list.length) {
+        stack.pop();
+        continue;
+      }
+      const e = top.list[top.i++];
+      if (e.shadowRoot) stack.push({list: e.shadowRoot.querySelectorAll('*'), i: 0});
+      visit(e);
+    }
+  };
+
+  // a … z, aA … zZ, aAA …
+  const letter = n => {
+    let size = 26, length = 1;
+    while (n >= size) {
+      n -= size;
+      size *= 26;
+      length++;
+    }
+    let s = '';
+    for (let i = 0; i < length; i++) {
+      s = String.fromCharCode((i === length - 1 ? 97 : 65) + n % 26) + s;
+      n = Math.floor(n / 26);
+    }
+    return s;
+  };
+
+  const atPoint = (x, y) => {
+    let root = document, last = null, e = null;
+    do {
+      last = e;
+      e = root.elementFromPoint(x, y);
+      root = e && e.shadowRoot;
+    } while (root && e !== last);
+    return e;
+  };
+
+  const belongs = (e, tag, accepted) => {
+    const r = e.getBoundingClientRect();
+    const hit = atPoint((r.left + r.right) / 2, (r.top + r.bottom) / 2);
+    if (!hit || hit !== e && !e.contains(hit)) return false;
+    if (!interactive.has(tag) && e.onclick == null && getComputedStyle(e).cursor !== 'pointer') return false;
+    if (r.width * r.height < 20) return false;
+    for (let up = e; up; up = up.parentElement) if (accepted.has(up)) return false;
+    const parent = e.parentElement;
+    return !(parent && parent.tagName.toLowerCase() === 'span' && parent.children.length === 1 && parent.getAttribute('role') &&
+      parent.getAttribute(som) === '1');
+  };
+
+  const take = () => {
+    if (pass) note(pass.observer.takeRecords());
+  };
+  const note = entries => {
+    for (const entry of entries) {
+      entry.target.setAttribute(visibility, String(Math.round(entry.intersectionRatio * 100) / 100));
+      pass.missing.delete(entry.target);
+    }
+    if (!pass.missing.size && pass.done) pass.done(true);
+  };
+
+  return {
+    // Marks all elements whose tags are standard, or all. Visibility is known when settled() is.
+    mark(prefix, all) {
+      if (pass) pass.observer.disconnect();
+      pass = {observer: new IntersectionObserver(note, {threshold: thresholds}), missing: new Set(), done: null};
+      const used = new Set(), accepted = new Set(), initial = first;
+      first = false;
+      walk(e => {
+        const tag = e.tagName && e.tagName.toLowerCase();
+        if (!all && !standard.has(tag)) return;
+        e.setAttribute(visibility, '0');
+        pass.missing.add(e);
+        pass.observer.observe(e);
+        if (e.value !== undefined) e.setAttribute('value', e.value);
+        if (e.checked !== undefined) {
+          if (e.checked === true) e.setAttribute('checked', '');
+          else e.removeAttribute('checked');
+        }
+        let bid = e.getAttribute('bid');
+        if (e.hasAttribute('bid')) {
+          if (initial) throw new Error('Attribute bid already used in element ' + e.outerHTML);
+          if (used.has(bid)) bid = null;
+        }
+        if (bid === null) {
+          bid = prefix + (tag === 'iframe' || tag === 'frame' ? letter(letters++) : numbers++);
+          e.setAttribute('bid', bid);
+        }
+        used.add(bid);
+        for (const name of ['aria-roledescription', 'aria-description']) {
+          e.setAttribute(name, 'browsergym_id_' + bid + ' ' + (e.getAttribute(name) || ''));
+        }
+        e.setAttribute(som, '0');
+        if (belongs(e, tag, accepted)) {
+          e.setAttribute(som, '1');
+          if (e.matches(buttons)) accepted.add(e);
+          for (let up = e.parentElement; up; up = up.parentElement) if (up.getAttribute(som) === '1') up.setAttribute(som, '0');
+        }
+      });
+    },
+
+    // Resolves to true when all elements were seen, to false when some were not within ms.
+    settled(ms) {
+      take();
+      const mine = pass;
+      return new Promise(resolve => {
+        const timer = setTimeout(() => mine.done(false), ms);
+        mine.done = seen => {
+          clearTimeout(timer);
+          mine.observer.disconnect();
+          resolve(seen);
+        };
+        if (!mine.missing.size) mine.done(true);
+      });
+    },
+
+    // Takes out again what must not stay.
+    unmark() {
+      walk(e => {
+        for (const name of ['aria-description', 'aria-roledescription']) {
+          const text = e.getAttribute(name);
+          if (text === null) continue;
+          const rest = text.replace(/^browsergym_id[^\s]*\s/, '');
+          if (rest) e.setAttribute(name, rest);
+          else e.removeAttribute(name);
+        }
+      });
+    },
+
+    // The bid of the element that has the focus, and whether it holds a frame.
+    focused() {
+      let e = document.activeElement;
+      while (e && e.shadowRoot) e = e.shadowRoot.activeElement;
+      return e ? {bid: e.getAttribute('bid') || '', frame: 'contentWindow' in e} : null;
+    },
+  };
+})()

@@ -1,0 +1,307 @@
+package cdp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+)
+
+// input is the state of a page's keyboard and mouse, which lasts from one action to the next. It belongs to the page's acts.
+type input struct {
+	x, y    float64
+	last    string          // the button that was pressed last and is not up again; "" none
+	buttons map[string]bool // those that are down
+	held    map[string]bool // modifiers
+	keys    map[string]bool // codes that are down
+	drag    json.RawMessage // what is being dragged
+	dragAt  xy
+}
+
+var buttonBits = map[string]int{"left": 1, "right": 2, "middle": 4}
+
+func (in *input) mask() (m int) {
+	for b := range in.buttons {
+		m |= buttonBits[b]
+	}
+	return m
+}
+
+// mouseEvent is Input.dispatchMouseEvent's parameters.
+type mouseEvent struct {
+	Type      string  `json:"type"`
+	X         float64 `json:"x"`
+	Y         float64 `json:"y"`
+	Button    string  `json:"button,omitempty"`
+	Buttons   int     `json:"buttons"`
+	Modifiers int     `json:"modifiers"`
+	Clicks    int     `json:"clickCount,omitempty"`
+	Force     float64 `json:"force,omitempty"`
+	DX        float64 `json:"deltaX"`
+	DY        float64 `json:"deltaY"`
+}
+
+func (p *Page) mouse(e mouseEvent) (*Pending, error) {
+	return p.c.b.Start(p.session, "Input.dispatchMouseEvent", e)
+}
+
+func (in *input) event(kind string) mouseEvent {
+	e := mouseEvent{Type: kind, X: in.x, Y: in.y, Button: in.last, Buttons: in.mask(), Modifiers: in.modifiers()}
+	if e.Button == "" {
+		e.Button = "none"
+	}
+	if len(in.buttons) > 0 && kind != "mouseReleased" {
+		e.Force = 0.5
+	}
+	return e
+}
+
+// MouseMove moves the mouse. With the left button down it may begin to drag, or go on dragging.
+func (p *Page) MouseMove(ctx context.Context, x, y float64) error {
+	return p.simply(ctx, "Mouse.move", func(ctx context.Context) error { return p.move(ctx, x, y) })
+}
+
+// MouseDown presses a button (left, middle or right) where the mouse is.
+func (p *Page) MouseDown(ctx context.Context, button string) error {
+	return p.simply(ctx, "Mouse.down", func(ctx context.Context) error { return p.button(ctx, button, true, 1) })
+}
+
+// MouseUp releases a button where the mouse is; what is being dragged is dropped.
+func (p *Page) MouseUp(ctx context.Context, button string) error {
+	return p.simply(ctx, "Mouse.up", func(ctx context.Context) error { return p.button(ctx, button, false, 1) })
+}
+
+// MouseClick moves the mouse and clicks, once or twice, whatever is there.
+func (p *Page) MouseClick(ctx context.Context, x, y float64, button string, double bool) error {
+	api, n := "Mouse.click", 1
+	if double {
+		api, n = "Mouse.dblclick", 2
+	}
+	return p.simply(ctx, api, func(ctx context.Context) error { return p.click(ctx, x, y, button, n) })
+}
+
+// Wheel turns the wheel where the mouse is.
+func (p *Page) Wheel(ctx context.Context, dx, dy float64) error {
+	return p.simply(ctx, "Mouse.wheel", func(ctx context.Context) error {
+		e := p.input.event("mouseWheel")
+		e.Button, e.Force, e.DX, e.DY = "", 0, dx, dy
+		q, err := p.mouse(e)
+		if err != nil {
+			return err
+		}
+		_, err = q.Wait(ctx)
+		return err
+	})
+}
+
+// simply does one thing with the mouse or the keyboard.
+func (p *Page) simply(ctx context.Context, api string, act func(context.Context) error) error {
+	p.acts.Lock()
+	defer p.acts.Unlock()
+	err := act(ctx)
+	if err != nil {
+		var k badKey
+		if errors.As(err, &k) {
+			err = &Failure{"Error", api + ": " + k.Error()}
+		} else {
+			err = p.ended(api, err)
+		}
+	}
+	p.slow(ctx)
+	return err
+}
+
+// click sends all events at once, as they belong together.
+func (p *Page) click(ctx context.Context, x, y float64, button string, times int) error {
+	in := &p.input
+	in.x, in.y = x, y
+	var all []*Pending
+	send := func(e mouseEvent) error {
+		q, err := p.mouse(e)
+		if err == nil {
+			all = append(all, q)
+		}
+		return err
+	}
+	if err := send(in.event("mouseMoved")); err != nil {
+		return err
+	}
+	for n := 1; n <= times; n++ {
+		in.press(button)
+		down := in.event("mousePressed")
+		down.Clicks = n
+		in.release(button)
+		up := in.event("mouseReleased")
+		up.Button, up.Clicks = button, n
+		if in.drag != nil {
+			if n == 1 {
+				all = append(all, p.drop()...)
+			}
+			continue
+		}
+		if err := send(down); err != nil {
+			return err
+		}
+		if err := send(up); err != nil {
+			return err
+		}
+	}
+	for _, q := range all {
+		if _, err := q.Wait(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (in *input) press(button string) {
+	if in.buttons == nil {
+		in.buttons = map[string]bool{}
+	}
+	in.last = button
+	in.buttons[button] = true
+}
+
+func (in *input) release(button string) {
+	in.last = ""
+	delete(in.buttons, button)
+}
+
+func (p *Page) button(ctx context.Context, button string, down bool, clicks int) error {
+	in := &p.input
+	var e mouseEvent
+	if down {
+		in.press(button)
+		e = in.event("mousePressed")
+	} else {
+		in.release(button)
+		e = in.event("mouseReleased")
+		e.Button = button
+	}
+	e.Clicks = clicks
+	var all []*Pending
+	switch {
+	case in.drag != nil && down:
+	case in.drag != nil:
+		all = p.drop()
+	default:
+		q, err := p.mouse(e)
+		if err != nil {
+			return err
+		}
+		all = append(all, q)
+	}
+	for _, q := range all {
+		if _, err := q.Wait(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dragLimit is how long a browser may take to tell of a drag that the page has started.
+const dragLimit = 2 * time.Second
+
+// move moves the mouse. Chromium leaves drags to the system; with the left button down they are taken from it and played by us.
+func (p *Page) move(ctx context.Context, x, y float64) error {
+	in := &p.input
+	in.x, in.y, in.dragAt = x, y, xy{x, y}
+	if in.drag != nil {
+		return p.dragEvent(ctx, "dragOver")
+	}
+	e := in.event("mouseMoved")
+	if in.last != "left" {
+		q, err := p.mouse(e)
+		if err != nil {
+			return err
+		}
+		_, err = q.Wait(ctx)
+		return err
+	}
+	p.c.mu.Lock()
+	p.drag = nil
+	var tools []string
+	for _, f := range p.frames {
+		if f.tools != "" {
+			tools = append(tools, f.tools)
+		}
+	}
+	p.c.mu.Unlock()
+	if main, err := p.tools(ctx, p.mainFrame()); err == nil && len(tools) == 0 {
+		tools = []string{main}
+	}
+	for _, t := range tools {
+		p.forget(t, "watchDrag")
+	}
+	if _, err := p.call(ctx, "Input.setInterceptDrags", map[string]any{"enabled": true}); err != nil {
+		return err
+	}
+	q, err := p.mouse(e)
+	if err != nil {
+		return err
+	}
+	if _, err := q.Wait(ctx); err != nil {
+		return err
+	}
+	var asked []*Pending
+	for _, t := range tools {
+		if q, err := p.start(t, "dragStarted"); err == nil {
+			asked = append(asked, q)
+		}
+	}
+	started := false
+	for _, q := range asked {
+		var yes bool
+		if q.value(ctx, &yes) == nil && yes {
+			started = true
+		}
+	}
+	if started {
+		short, cancel := context.WithTimeout(ctx, dragLimit)
+		p.c.wait(short, func() (bool, error) { in.drag = p.drag; return p.drag != nil || p.closed, nil })
+		cancel()
+	}
+	if _, err := p.call(ctx, "Input.setInterceptDrags", map[string]any{"enabled": false}); err != nil {
+		return err
+	}
+	if in.drag != nil {
+		return p.dragEvent(ctx, "dragEnter")
+	}
+	return ctx.Err()
+}
+
+func (p *Page) dragParams(kind string) map[string]any {
+	in := &p.input
+	return map[string]any{"type": kind, "x": in.dragAt.X, "y": in.dragAt.Y, "data": in.drag, "modifiers": in.modifiers()}
+}
+
+func (p *Page) dragEvent(ctx context.Context, kind string) error {
+	_, err := p.call(ctx, "Input.dispatchDragEvent", p.dragParams(kind))
+	return err
+}
+
+// drop lets go what is dragged.
+func (p *Page) drop() []*Pending {
+	in := &p.input
+	in.dragAt = xy{in.x, in.y}
+	q, err := p.c.b.Start(p.session, "Input.dispatchDragEvent", p.dragParams("drop"))
+	in.drag = nil
+	if err != nil {
+		return nil
+	}
+	return []*Pending{q}
+}
+
+// cancelDrag gives up what is being dragged, if there is anything.
+func (p *Page) cancelDrag(ctx context.Context) (bool, error) {
+	in := &p.input
+	if in.drag == nil {
+		return false, nil
+	}
+	params := p.dragParams("dragCancel")
+	delete(params, "modifiers")
+	params["data"] = map[string]any{"items": []any{}, "dragOperationsMask": 0xFFFF}
+	in.drag = nil
+	_, err := p.call(ctx, "Input.dispatchDragEvent", params)
+	return true, err
+}

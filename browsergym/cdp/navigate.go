@@ -1,0 +1,132 @@
+package cdp
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-rod/rod/lib/proto"
+)
+
+// Goto shows another address and waits until its document is loaded. What the server answers is no error.
+func (p *Page) Goto(ctx context.Context, url string) error {
+	return p.GotoWithin(ctx, url, p.c.opts.Timeout)
+}
+
+// GotoWithin is Goto with a limit of its own.
+func (p *Page) GotoWithin(ctx context.Context, url string, limit time.Duration) error {
+	p.acts.Lock()
+	defer p.acts.Unlock()
+	return p.do(ctx, "Page.goto", limit, func(pr *progress) error {
+		pr.say("navigating to \"%s\", waiting until \"load\"", url)
+		if strings.HasPrefix(url, "localhost") || strings.HasPrefix(url, "127.0.0.1") {
+			url = "http://" + url
+		}
+		main := p.mainFrame()
+		p.c.mu.Lock()
+		within, before := p.within, main.loader
+		p.c.mu.Unlock()
+		raw, err := p.call(pr, "Page.navigate", map[string]any{"url": url, "frameId": main.id})
+		if err != nil {
+			return err
+		}
+		var a struct {
+			Loader string `json:"loaderId"`
+			Error  string `json:"errorText"`
+		}
+		if err := json.Unmarshal(raw, &a); err != nil {
+			return err
+		}
+		if a.Error != "" {
+			return failed{a.Error + " at " + url}
+		}
+		return p.c.wait(pr, func() (bool, error) {
+			switch {
+			case p.closed:
+				return false, ErrGone
+			case p.crashed:
+				return false, errCrashed
+			case a.Loader == "":
+				return p.within != within, nil
+			case slices.Contains(p.loaders, a.Loader): // its script may have gone on to another document already
+				return main.fired&loaded != 0, nil
+			case main.loader != before:
+				return false, failed{`Navigation to "` + url + `" is interrupted by another navigation to "` + main.url + `"`}
+			}
+			return false, nil
+		})
+	})
+}
+
+// Back goes one step back in the page's history and waits until the document is loaded. Without history nothing happens.
+func (p *Page) Back(ctx context.Context) error { return p.travel(ctx, "Page.go_back", -1) }
+
+// Forward goes one step forward.
+func (p *Page) Forward(ctx context.Context) error { return p.travel(ctx, "Page.go_forward", 1) }
+
+func (p *Page) travel(ctx context.Context, api string, by int) error {
+	p.acts.Lock()
+	defer p.acts.Unlock()
+	return p.do(ctx, api, p.c.opts.Timeout, func(pr *progress) error {
+		client := p.client(pr)
+		h, err := proto.PageGetNavigationHistory{}.Call(client)
+		if err != nil {
+			return err
+		}
+		i := h.CurrentIndex + by
+		if i < 0 || i >= len(h.Entries) {
+			return nil
+		}
+		pr.say("waiting for navigation until \"load\"")
+		return p.arrive(pr, func() error {
+			return proto.PageNavigateToHistoryEntry{EntryID: h.Entries[i].ID}.Call(client)
+		})
+	})
+}
+
+// Reload loads the page's document again.
+func (p *Page) Reload(ctx context.Context) error {
+	p.acts.Lock()
+	defer p.acts.Unlock()
+	return p.do(ctx, "Page.reload", p.c.opts.Timeout, func(pr *progress) error {
+		pr.say("waiting for navigation until \"load\"")
+		return p.arrive(pr, func() error { return proto.PageReload{}.Call(p.client(pr)) })
+	})
+}
+
+// arrive starts a navigation of the main frame and waits for it: for another document to be loaded, or for a step within the same.
+func (p *Page) arrive(pr *progress, start func() error) error {
+	main := p.mainFrame()
+	p.c.mu.Lock()
+	within, loader := p.within, main.loader
+	p.c.mu.Unlock()
+	if err := start(); err != nil {
+		return err
+	}
+	return p.c.wait(pr, func() (bool, error) {
+		switch {
+		case p.closed:
+			return false, ErrGone
+		case p.crashed:
+			return false, errCrashed
+		}
+		return (p.within != within || main.loader != loader) && main.fired&loaded != 0, nil
+	})
+}
+
+// client lets rod's protocol types call the page's session.
+func (p *Page) client(ctx context.Context) proto.Client { return rodClient{p, ctx} }
+
+type rodClient struct {
+	p   *Page
+	ctx context.Context
+}
+
+// Call, GetSessionID and GetContext are what rod's types ask of a client.
+func (c rodClient) Call(ctx context.Context, _, method string, params any) ([]byte, error) {
+	return c.p.call(ctx, method, params)
+}
+func (c rodClient) GetSessionID() proto.TargetSessionID { return proto.TargetSessionID(c.p.session) }
+func (c rodClient) GetContext() context.Context         { return c.ctx }

@@ -1,0 +1,543 @@
+package cdp
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	_ "embed"
+)
+
+// A Page is a tab or a popup. Its methods may be called from several goroutines, but those that act on it (input, navigation, observation) only by
+// one at a time.
+type Page struct {
+	c       *Context
+	session string
+	target  string
+	width   int // of its viewport
+	height  int
+
+	// Below belongs to the context's lock.
+	main       *frame
+	frames     map[string]*frame
+	ready      bool
+	closed     bool
+	crashed    bool
+	navigating map[string]bool // navigations of the main frame under way: loaders, "" when not known yet
+	loaders    []string        // of the main frame's last documents
+	within     int             // navigations within its document so far
+	features   [][2]int        // sizes of the popups that it opens next
+	chooser    *chooser        // who waits for a file chooser
+	drag       json.RawMessage // what is being dragged, as the browser has just told
+	sized      bool            // a screenshot has set the screen's size
+
+	input input
+	acts  sync.Mutex // held while something is done that must not be disturbed
+}
+
+// world is the name of our own script context in each frame, and binding what its script calls to report activity.
+const (
+	world   = "evalrun"
+	binding = "browsergym_page_activated"
+)
+
+//go:embed activity.js
+var activityScript string
+
+// event takes the browser's own events.
+func (b *Browser) event(method string, params []byte) {
+	switch method {
+	case "Target.attachedToTarget":
+		var e struct {
+			Session string `json:"sessionId"`
+			Waiting bool   `json:"waitingForDebugger"`
+			Info    struct {
+				ID      string `json:"targetId"`
+				Type    string `json:"type"`
+				Context string `json:"browserContextId"`
+				Opener  string `json:"openerId"`
+			} `json:"targetInfo"`
+		}
+		if json.Unmarshal(params, &e) != nil {
+			return
+		}
+		b.mu.Lock()
+		c := b.contexts[e.Info.Context]
+		b.mu.Unlock()
+		if c == nil || e.Info.Type != "page" {
+			b.Handle(e.Session, func(string, []byte) {})
+			b.Send(e.Session, "Runtime.runIfWaitingForDebugger", nil)
+			b.Send("", "Target.detachFromTarget", map[string]any{"sessionId": e.Session})
+			return
+		}
+		c.attached(e.Session, e.Info.ID, e.Info.Opener)
+	case "Target.detachedFromTarget":
+		var e struct {
+			Session string `json:"sessionId"`
+		}
+		if json.Unmarshal(params, &e) != nil {
+			return
+		}
+		for _, c := range b.all() {
+			for _, p := range c.Pages() {
+				if p.session == e.Session {
+					p.gone()
+				}
+			}
+		}
+		b.Handle(e.Session, nil)
+	case "Browser.downloadWillBegin", "Browser.downloadProgress":
+		b.download(method, params)
+	}
+}
+
+func (b *Browser) all() []*Context {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := make([]*Context, 0, len(b.contexts))
+	for _, c := range b.contexts {
+		all = append(all, c)
+	}
+	return all
+}
+
+// attached takes a new page, which waits, before its first document runs, for what is sent here.
+func (c *Context) attached(session, target, opener string) {
+	c.mu.Lock()
+	p := &Page{c: c, session: session, target: target, width: c.opts.Width, height: c.opts.Height, frames: map[string]*frame{}}
+	for _, q := range c.pages {
+		if q.target == opener && len(q.features) > 0 {
+			if size := q.features[0]; size[0] > 0 && size[1] > 0 {
+				p.width, p.height = size[0], size[1]
+			}
+			q.features = q.features[1:]
+		}
+	}
+	if len(c.pages) >= c.opts.MaxPages || c.closed {
+		c.refused++
+		c.mu.Unlock()
+		c.b.Send("", "Target.closeTarget", map[string]any{"targetId": target})
+		return
+	}
+	c.pages = append(c.pages, p)
+	c.mu.Unlock()
+	c.b.Handle(session, p.event)
+	first, err := p.setUp()
+	if err != nil {
+		return // the browser is gone, and its pages with it
+	}
+	go func() {
+		raw, err := first.Wait(context.Background()) // ends with the session
+		if err != nil {
+			return
+		}
+		var t struct {
+			Tree tree `json:"frameTree"`
+		}
+		if json.Unmarshal(raw, &t) != nil {
+			return
+		}
+		c.mu.Lock()
+		p.know(t.Tree)
+		p.ready = true
+		c.change()
+		c.mu.Unlock()
+	}()
+}
+
+// setUp sends all that a page is told before its first document runs.
+func (p *Page) setUp() (frames *Pending, err error) {
+	o := &p.c.opts
+	send := func(method string, params any) { p.c.b.Send(p.session, method, params) }
+	send("Page.enable", nil)
+	send("Page.setLifecycleEventsEnabled", map[string]any{"enabled": true})
+	send("Runtime.enable", nil)
+	send("Inspector.enable", nil)
+	send("Network.enable", map[string]any{"maxTotalBufferSize": 1, "maxResourceBufferSize": 1}) // bodies are not asked for
+	send("Target.setAutoAttach", map[string]any{"autoAttach": true, "waitForDebuggerOnStart": true, "flatten": true})
+	if !o.NoViewport {
+		send("Emulation.setDeviceMetricsOverride", map[string]any{"width": p.width, "height": p.height, "screenWidth": p.width, "screenHeight": p.height,
+			"deviceScaleFactor": 1, "mobile": false, "screenOrientation": map[string]any{"angle": 0, "type": "landscapePrimary"}})
+	}
+	send("Emulation.setFocusEmulationEnabled", map[string]any{"enabled": true})
+	send("Emulation.setEmulatedMedia", map[string]any{"media": "", "features": []map[string]string{
+		{"name": "prefers-color-scheme", "value": "light"}, {"name": "prefers-reduced-motion", "value": "no-preference"}, {"name": "forced-colors", "value": "none"}}})
+	send("Page.setFontFamilies", map[string]any{"fontFamilies": map[string]string{"standard": "Times New Roman", "serif": "Times New Roman",
+		"sansSerif": "Arial", "fixed": "Monospace", "cursive": "Comic Sans MS", "fantasy": "Impact"}})
+	if o.Locale != "" {
+		send("Emulation.setLocaleOverride", map[string]any{"locale": o.Locale})
+		send("Emulation.setUserAgentOverride", map[string]any{"userAgent": "", "acceptLanguage": o.Locale})
+	}
+	if o.TimeZone != "" {
+		send("Emulation.setTimezoneOverride", map[string]any{"timezoneId": o.TimeZone})
+	}
+	if len(o.Headers) > 0 {
+		send("Network.setExtraHTTPHeaders", map[string]any{"headers": o.Headers})
+	}
+	if len(o.Refuse) > 0 {
+		var patterns []map[string]string
+		for _, r := range o.Refuse {
+			patterns = append(patterns, map[string]string{"urlPattern": r})
+		}
+		send("Fetch.enable", map[string]any{"patterns": patterns})
+	}
+	send("Runtime.addBinding", map[string]any{"name": binding, "executionContextName": world})
+	send("Page.addScriptToEvaluateOnNewDocument", map[string]any{"source": activityScript, "worldName": world, "runImmediately": true})
+	for _, s := range o.Scripts {
+		send("Page.addScriptToEvaluateOnNewDocument", map[string]any{"source": s, "runImmediately": true})
+	}
+	frames, err = p.c.b.Start(p.session, "Page.getFrameTree", nil)
+	send("Runtime.runIfWaitingForDebugger", nil)
+	return frames, err
+}
+
+// gone notes that the page is closed.
+func (p *Page) gone() {
+	p.c.mu.Lock()
+	if !p.closed {
+		p.closed = true
+		p.c.pages = slices.DeleteFunc(p.c.pages, func(q *Page) bool { return q == p })
+		p.detach(p.main)
+		p.c.change()
+	}
+	p.c.mu.Unlock()
+	p.c.b.Handle(p.session, nil)
+}
+
+// event takes the events of the page.
+func (p *Page) event(method string, params []byte) {
+	take := pageEvents[method]
+	if take == nil {
+		return
+	}
+	var e pageEvent
+	if json.Unmarshal(params, &e) != nil {
+		return
+	}
+	p.c.mu.Lock()
+	defer p.c.mu.Unlock()
+	take(p, &e)
+	p.c.change()
+}
+
+// A pageEvent has what we use of any event of a page.
+type pageEvent struct {
+	FrameID  string          `json:"frameId"`
+	ParentID string          `json:"parentFrameId"`
+	LoaderID string          `json:"loaderId"`
+	Request  string          `json:"requestId"`
+	Name     string          `json:"name"`
+	URL      string          `json:"url"`
+	Reason   string          `json:"reason"`
+	Type     string          `json:"type"`
+	Session  string          `json:"sessionId"`
+	Mode     string          `json:"mode"`
+	Backend  int             `json:"backendNodeId"`
+	Where    string          `json:"disposition"`
+	World    int             `json:"executionContextId"`
+	Features []string        `json:"windowFeatures"`
+	Error    string          `json:"errorText"`
+	Canceled bool            `json:"canceled"`
+	Data     json.RawMessage `json:"data"`
+	Args     []struct {
+		Value json.RawMessage `json:"value"`
+		Text  string          `json:"description"`
+	} `json:"args"`
+	Frame   json.RawMessage `json:"frame"`
+	Context struct {
+		ID   int    `json:"id"`
+		Name string `json:"name"`
+		Aux  struct {
+			Frame   string `json:"frameId"`
+			Default bool   `json:"isDefault"`
+		} `json:"auxData"`
+	} `json:"context"`
+	Exception struct {
+		Text   string `json:"text"`
+		URL    string `json:"url"`
+		Object struct {
+			Text string `json:"description"`
+		} `json:"exception"`
+	} `json:"exceptionDetails"`
+	Response struct {
+		Status int `json:"status"`
+	} `json:"response"`
+	Sent struct {
+		URL string `json:"url"`
+	} `json:"request"`
+}
+
+// pageEvents are called with the context's lock held, by the goroutine that reads.
+var pageEvents = map[string]func(*Page, *pageEvent){
+	"Page.frameAttached": func(p *Page, e *pageEvent) { p.attach(e.FrameID, e.ParentID) },
+	"Page.frameDetached": func(p *Page, e *pageEvent) {
+		if e.Reason != "swap" {
+			p.detach(p.frames[e.FrameID])
+		}
+	},
+	"Page.frameNavigated": func(p *Page, e *pageEvent) {
+		var i frameInfo
+		if json.Unmarshal(e.Frame, &i) == nil {
+			p.committed(i)
+		}
+	},
+	"Page.navigatedWithinDocument": func(p *Page, e *pageEvent) {
+		if f := p.frames[e.FrameID]; f != nil {
+			f.url = e.URL
+			if f.up == nil {
+				p.navigating = nil
+				p.within++
+			}
+		}
+	},
+	"Page.lifecycleEvent": func(p *Page, e *pageEvent) {
+		f := p.frames[e.FrameID]
+		switch {
+		case f == nil || f.loader != "" && e.LoaderID != f.loader:
+		case e.Name == "DOMContentLoaded":
+			f.fired |= domReady
+		case e.Name == "load":
+			f.fired |= domReady | loaded
+		}
+	},
+	"Page.frameStoppedLoading": func(p *Page, e *pageEvent) {
+		if f := p.frames[e.FrameID]; f != nil {
+			f.fired |= domReady | loaded
+			if f.up == nil {
+				p.navigating = nil
+			}
+		}
+	},
+	"Page.frameRequestedNavigation": func(p *Page, e *pageEvent) {
+		if f := p.frames[e.FrameID]; f != nil && f.up == nil && e.Where == "currentTab" {
+			p.startNavigation("")
+		}
+	},
+	"Page.frameClearedScheduledNavigation": func(*Page, *pageEvent) {},
+	"Page.windowOpen": func(p *Page, e *pageEvent) {
+		if len(p.features) < 100 {
+			p.features = append(p.features, sizeOf(e.Features))
+		}
+	},
+	"Page.javascriptDialogOpening": func(p *Page, e *pageEvent) {
+		p.c.b.Send(p.session, "Page.handleJavaScriptDialog", map[string]any{"accept": e.Type == "beforeunload"})
+	},
+	"Page.fileChooserOpened": func(p *Page, e *pageEvent) {
+		if p.chooser != nil && !p.chooser.opened {
+			p.chooser.opened, p.chooser.backend, p.chooser.many = true, e.Backend, e.Mode == "selectMultiple"
+		}
+	},
+	"Input.dragIntercepted": func(p *Page, e *pageEvent) { p.drag = slices.Clone(e.Data) },
+	"Runtime.bindingCalled": func(p *Page, e *pageEvent) {
+		if e.Name == binding {
+			p.c.activate(p)
+		}
+	},
+	"Runtime.executionContextCreated": func(p *Page, e *pageEvent) {
+		f := p.frames[e.Context.Aux.Frame]
+		if f == nil { // its frame is told of later
+			f = p.early(e.Context.Aux.Frame)
+		}
+		switch {
+		case f == nil:
+		case e.Context.Aux.Default:
+			f.world, f.marks = e.Context.ID, ""
+		case e.Context.Name == world:
+			f.own, f.tools = e.Context.ID, ""
+		}
+	},
+	"Runtime.executionContextDestroyed": func(p *Page, e *pageEvent) {
+		for _, f := range p.frames {
+			if f.world == e.World {
+				f.world, f.marks = 0, ""
+			}
+			if f.own == e.World {
+				f.own, f.tools = 0, ""
+			}
+		}
+	},
+	"Runtime.executionContextsCleared": func(p *Page, _ *pageEvent) {
+		for _, f := range p.frames {
+			f.world, f.own, f.marks, f.tools = 0, 0, "", ""
+		}
+	},
+	"Network.requestWillBeSent": func(p *Page, e *pageEvent) {
+		if f := p.frames[e.FrameID]; f != nil && f.up == nil && e.Type == "Document" && e.Request == e.LoaderID {
+			p.startNavigation(e.Request)
+		}
+	},
+	"Network.responseReceived": func(p *Page, e *pageEvent) {
+		if e.Response.Status == 204 || e.Response.Status == 205 {
+			p.endNavigation(e.Request)
+		}
+	},
+	"Network.loadingFailed": func(p *Page, e *pageEvent) {
+		p.endNavigation(e.Request)
+		if !e.Canceled {
+			p.c.say(Message{Kind: "network", Text: e.Error})
+		}
+	},
+	"Runtime.consoleAPICalled": func(p *Page, e *pageEvent) {
+		var text []string
+		for _, a := range e.Args {
+			var s string
+			switch {
+			case json.Unmarshal(a.Value, &s) == nil && len(a.Value) > 0:
+				text = append(text, s)
+			case len(a.Value) > 0:
+				text = append(text, string(a.Value))
+			default:
+				text = append(text, a.Text)
+			}
+		}
+		p.c.say(Message{Kind: "console", Text: e.Type + ": " + strings.Join(text, " ")})
+	},
+	"Runtime.exceptionThrown": func(p *Page, e *pageEvent) {
+		text := e.Exception.Object.Text
+		if text == "" {
+			text = e.Exception.Text
+		}
+		p.c.say(Message{Kind: "exception", Text: text, URL: e.Exception.URL})
+	},
+	"Fetch.requestPaused": func(p *Page, e *pageEvent) {
+		if p.c.refuses(e.Sent.URL) {
+			p.c.b.Send(p.session, "Fetch.failRequest", map[string]any{"requestId": e.Request, "errorReason": "BlockedByClient"})
+			return
+		}
+		p.c.b.Send(p.session, "Fetch.continueRequest", map[string]any{"requestId": e.Request})
+	},
+	"Target.attachedToTarget": func(p *Page, e *pageEvent) { // workers, which wait to be let go
+		p.c.b.Handle(e.Session, func(string, []byte) {})
+		p.c.b.Send(e.Session, "Runtime.runIfWaitingForDebugger", nil)
+		p.c.b.Send(p.session, "Target.detachFromTarget", map[string]any{"sessionId": e.Session})
+	},
+	"Target.detachedFromTarget": func(p *Page, e *pageEvent) { p.c.b.Handle(e.Session, nil) },
+	"Inspector.targetCrashed":   func(p *Page, _ *pageEvent) { p.crashed = true },
+}
+
+// early makes the main frame when its script context is told of before the tree of frames. The lock is held.
+func (p *Page) early(id string) *frame {
+	if p.main != nil || id == "" {
+		return nil
+	}
+	return p.attach(id, "")
+}
+
+func (p *Page) startNavigation(loader string) {
+	if p.navigating == nil {
+		p.navigating = map[string]bool{}
+	}
+	if loader != "" {
+		delete(p.navigating, "")
+	}
+	if len(p.navigating) < 100 {
+		p.navigating[loader] = true
+	}
+}
+
+func (p *Page) endNavigation(loader string) {
+	if p.navigating[loader] {
+		delete(p.navigating, loader)
+	}
+}
+
+// refuses reports whether an address may not be loaded.
+func (c *Context) refuses(url string) bool {
+	for _, a := range c.opts.Allow {
+		if matches(a, url) {
+			return false
+		}
+	}
+	for _, r := range c.opts.Refuse {
+		if matches(r, url) {
+			return true
+		}
+	}
+	return false
+}
+
+// matches reports whether s is a pattern's, in which a star is any text.
+func matches(pattern, s string) bool {
+	first, rest, star := strings.Cut(pattern, "*")
+	if !star {
+		return pattern == s
+	}
+	s, ok := strings.CutPrefix(s, first)
+	if !ok {
+		return false
+	}
+	for {
+		part, after, more := strings.Cut(rest, "*")
+		if !more {
+			return strings.HasSuffix(s, part)
+		}
+		i := strings.Index(s, part)
+		if i < 0 {
+			return false
+		}
+		s, rest = s[i+len(part):], after
+	}
+}
+
+// sizeOf reads a popup's size out of the features that window.open was given.
+func sizeOf(features []string) (size [2]int) {
+	for _, f := range features {
+		if v, ok := strings.CutPrefix(f, "width="); ok {
+			size[0], _ = strconv.Atoi(v)
+		}
+		if v, ok := strings.CutPrefix(f, "height="); ok {
+			size[1], _ = strconv.Atoi(v)
+		}
+	}
+	return size
+}
+
+// URL is the address of the page's document.
+func (p *Page) URL() string {
+	p.c.mu.Lock()
+	defer p.c.mu.Unlock()
+	if p.main == nil {
+		return ""
+	}
+	return p.main.url
+}
+
+// Closed reports whether the page is closed.
+func (p *Page) Closed() bool {
+	p.c.mu.Lock()
+	defer p.c.mu.Unlock()
+	return p.closed
+}
+
+// Crashed reports whether the page's process has died.
+func (p *Page) Crashed() bool {
+	p.c.mu.Lock()
+	defer p.c.mu.Unlock()
+	return p.crashed
+}
+
+// Context is the context that the page belongs to.
+func (p *Page) Context() *Context { return p.c }
+
+// Close closes the page without asking it.
+func (p *Page) Close(ctx context.Context) error {
+	if _, err := p.c.b.Call(ctx, "", "Target.closeTarget", map[string]any{"targetId": p.target}); err != nil && !p.Closed() {
+		return fmt.Errorf("closing a page: %w", err)
+	}
+	return p.c.wait(ctx, func() (bool, error) { return p.closed, nil })
+}
+
+// BringToFront makes the page the one in front. The page notices.
+func (p *Page) BringToFront(ctx context.Context) error {
+	_, err := p.call(ctx, "Page.bringToFront", nil)
+	return err
+}
+
+// call makes one call of the page's session.
+func (p *Page) call(ctx context.Context, method string, params any) ([]byte, error) {
+	return p.c.b.Call(ctx, p.session, method, params)
+}

@@ -1,0 +1,290 @@
+package cdp
+
+import (
+	"encoding/json"
+	"math"
+	"strings"
+)
+
+type xy struct {
+	X float64 `json:"x"`
+	Y float64 `json:"y"`
+}
+
+// scrolls are the ways an element is brought into view, one try after the other: what is fixed to a side may cover it where the first one
+// leaves it.
+var scrolls = []map[string]string{nil, {"block": "end", "inline": "end"}, {"block": "center", "inline": "center"}, {"block": "start", "inline": "start"}}
+
+// point does something with the mouse where the element is.
+func (e *Element) point(pr *progress, a *aim, name string, enabled, force bool, modifiers []string, act func(x, y float64) error) (outcome, error) {
+	states, said := []string{"visible", "stable"}, "visible and stable"
+	if enabled {
+		states, said = []string{"visible", "enabled", "stable"}, "visible, enabled and stable"
+	}
+	return e.retry(pr, name, force, func(n int) (outcome, error) {
+		how := scrolls[n%len(scrolls)]
+		if e.f.up != nil { // so that its frame is in view, and drawn
+			e.scroll(pr, a, how)
+		}
+		if !force {
+			pr.say("  waiting for element to be %s", said)
+			out, err := e.p.verdict(pr, a.tools, "states", states)
+			if err != nil || out != done {
+				return out, err
+			}
+			pr.say("  element is %s", said)
+		}
+		pr.say("  scrolling into view if needed")
+		if err := pr.late(); err != nil {
+			return outcome{}, err
+		}
+		at, out, err := e.place(pr, a, how)
+		if err != nil || out != done {
+			return out, err
+		}
+		if force {
+			pr.say("  forcing action")
+		} else if out, err := e.onTop(pr, a, name, at); err != nil || out != done {
+			return out, err
+		} else {
+			pr.ends = append(pr.ends[:0], func() { // the page may hang: not waited for
+				e.p.forget(a.tools, "unexpect")
+			})
+		}
+		out, err = e.p.signals(pr, func() (outcome, error) {
+			if err := pr.late(); err != nil {
+				return outcome{}, err
+			}
+			var restore []string
+			if modifiers != nil {
+				var err error
+				if restore, err = e.p.hold(pr, modifiers); err != nil {
+					return outcome{}, err
+				}
+			}
+			pr.say("  performing %s action", name)
+			if err := act(at.X, at.Y); err != nil {
+				return outcome{}, err
+			}
+			if modifiers != nil {
+				if _, err := e.p.hold(pr, restore); err != nil {
+					return outcome{}, err
+				}
+			}
+			if !force {
+				var text string
+				err := e.p.ask(pr, a.tools, "unexpect", &text)
+				pr.ends = pr.ends[:0]
+				if err := pr.late(); err != nil {
+					return outcome{}, err
+				}
+				if err == nil && text != "" { // otherwise a new document has taken the place, which is the action's doing
+					return outcome{"blocked", text}, nil
+				}
+			}
+			pr.say("  %s action done", name)
+			pr.say("  waiting for scheduled navigations to finish")
+			return done, nil
+		})
+		if err == nil && out == done {
+			pr.say("  navigations have finished")
+		}
+		return out, err
+	})
+}
+
+// scroll brings the element into view.
+func (e *Element) scroll(pr *progress, a *aim, how map[string]string) (outcome, error) {
+	if how != nil {
+		return done, e.p.ask(pr, a.tools, "scroll", nil, how)
+	}
+	_, err := e.p.call(pr, "DOM.scrollIntoViewIfNeeded", map[string]any{"objectId": a.object})
+	return scrolled(err)
+}
+
+func scrolled(err error) (outcome, error) {
+	switch {
+	case err == nil:
+		return done, nil
+	case strings.Contains(err.Error(), "Node does not have a layout object"):
+		return outcome{kind: "invisible"}, nil
+	case strings.Contains(err.Error(), "Node is detached from document"):
+		return gone, nil
+	}
+	return outcome{}, err
+}
+
+// place brings the element into view and says where it can be clicked.
+func (e *Element) place(pr *progress, a *aim, how map[string]string) (at xy, out outcome, err error) {
+	top, err := e.p.tools(pr, e.p.mainFrame())
+	if err != nil {
+		return at, out, err
+	}
+	if out, err = e.scroll(pr, a, how); err != nil || out != done {
+		return at, out, err
+	}
+	pr.say("  done scrolling")
+	quads, err := e.p.c.b.Start(e.p.session, "DOM.getContentQuads", map[string]any{"objectId": a.object})
+	if err != nil {
+		return at, out, err
+	}
+	var size struct{ Width, Height float64 }
+	err = e.p.ask(pr, top, "size", &size)
+	raw, qerr := quads.Wait(pr)
+	if err != nil {
+		return at, out, err
+	}
+	var q struct{ Quads [][8]float64 }
+	if qerr == nil {
+		qerr = json.Unmarshal(raw, &q)
+	}
+	if qerr != nil && !strings.Contains(qerr.Error(), "Could not compute content quads") {
+		return at, out, qerr
+	}
+	if len(q.Quads) == 0 {
+		return at, outcome{kind: "invisible"}, nil
+	}
+	for _, quad := range q.Quads {
+		if p, ok := middle(quad, size.Width, size.Height); ok {
+			return p, done, nil
+		}
+	}
+	return at, outcome{kind: "outside"}, nil
+}
+
+// middle is the centre of the part of a quad that is in the viewport, if there is any.
+func middle(q [8]float64, width, height float64) (at xy, ok bool) {
+	var area float64
+	for i := 0; i < 8; i += 2 {
+		q[i], q[i+1] = min(max(q[i], 0), width), min(max(q[i+1], 0), height)
+	}
+	for i := 0; i < 8; i += 2 {
+		j := (i + 2) % 8
+		area += (q[i]*q[j+1] - q[j]*q[i+1]) / 2
+		at.X += q[i] / 4
+		at.Y += q[i+1] / 4
+	}
+	at.X, at.Y = settle(at.X), settle(at.Y)
+	return at, math.Abs(area) > 0.99
+}
+
+// settle keeps a coordinate away from the middle between two pixels, which browsers round as they like, and cuts it after two digits.
+func settle(v float64) float64 {
+	if f := v - math.Floor(v); f > 0.49 && f < 0.51 {
+		v -= 0.02
+	}
+	return math.Trunc(v*100) / 100
+}
+
+// onTop makes sure that a click at a point meets the element, through all frames around it, and that the events to come are watched.
+func (e *Element) onTop(pr *progress, a *aim, name string, at xy) (outcome, error) {
+	kind := "mouse"
+	if name == "hover" {
+		kind = "hover"
+	}
+	inner := &at
+	if e.f.up != nil {
+		var out outcome
+		var err error
+		if inner, out, err = e.p.through(pr, e.f, at); err != nil || out != done {
+			return out, err
+		}
+	}
+	return e.p.verdict(pr, a.tools, "expect", kind, inner)
+}
+
+// through looks whether a point in the viewport meets the elements of a frame and of all frames around it, and says where in the frame it is; nil when that cannot be said.
+func (p *Page) through(pr *progress, f *frame, at xy) (*xy, outcome, error) {
+	type step struct {
+		tools, object string
+		at            xy // in the frame below
+	}
+	var steps []step
+	for ; f.up != nil; f = f.up {
+		tools, object, err := p.holder(pr, f)
+		if err != nil {
+			return nil, gone, nil
+		}
+		box, err := p.call(pr, "DOM.getBoxModel", map[string]any{"objectId": object})
+		if err != nil {
+			return nil, gone, nil
+		}
+		var m struct{ Model struct{ Border [8]float64 } }
+		if err := json.Unmarshal(box, &m); err != nil {
+			return nil, gone, err
+		}
+		var in *struct {
+			Left, Top   float64
+			Transformed bool
+		}
+		q, err := p.c.b.Start(p.session, "Runtime.callFunctionOn", invoke{Function: "function(e){return this.inset(e)}", Object: tools,
+			Arguments: []argument{{Object: object}}, ByValue: true})
+		if err != nil {
+			return nil, gone, err
+		}
+		if err := q.value(pr, &in); err != nil || in == nil {
+			return nil, gone, pr.late()
+		}
+		if in.Transformed {
+			return nil, done, nil
+		}
+		b := m.Model.Border
+		x, y := min(b[0], b[2], b[4], b[6]), min(b[1], b[3], b[5], b[7])
+		steps = append(steps, step{tools, object, xy{at.X - x - in.Left, at.Y - y - in.Top}})
+	}
+	point := at
+	for i := len(steps) - 1; i >= 0; i-- {
+		s := steps[i]
+		q, err := p.start(s.tools, "blocked", object(s.object), point.X, point.Y)
+		if err != nil {
+			return nil, gone, err
+		}
+		var text string
+		if err := q.value(pr, &text); err != nil {
+			return nil, gone, pr.late()
+		}
+		if text != "" {
+			return nil, outcome{"blocked", text}, nil
+		}
+		point = s.at
+	}
+	return &point, done, nil
+}
+
+// holder is the element that holds a frame, in our own world of the frame around it.
+func (p *Page) holder(pr *progress, f *frame) (tools, object string, err error) {
+	if tools, err = p.tools(pr, f.up); err != nil {
+		return "", "", err
+	}
+	owner, err := p.owner(pr, f)
+	if err != nil {
+		return "", "", err
+	}
+	p.c.mu.Lock()
+	world := f.up.own
+	p.c.mu.Unlock()
+	raw, err := p.call(pr, "DOM.resolveNode", map[string]any{"backendNodeId": owner, "executionContextId": world})
+	if err != nil {
+		return "", "", err
+	}
+	var r struct{ Object remote }
+	if err := json.Unmarshal(raw, &r); err != nil {
+		return "", "", err
+	}
+	return tools, r.Object.Object, nil
+}
+
+// signals does something and waits for the navigations of the main frame that it has started to commit or to fail.
+func (p *Page) signals(pr *progress, act func() (outcome, error)) (outcome, error) {
+	p.c.mu.Lock()
+	p.navigating = nil
+	p.c.mu.Unlock()
+	out, err := act()
+	if err != nil {
+		return out, err
+	}
+	if _, err := p.call(pr, "Page.enable", nil); err != nil && pr.late() != nil { // what was sent before it has come
+		return out, pr.late()
+	}
+	return out, p.c.wait(pr, func() (bool, error) { return len(p.navigating) == 0 || p.closed || p.crashed, nil })
+}

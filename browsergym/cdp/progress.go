@@ -1,0 +1,101 @@
+package cdp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// progress is one call that may take its time: its log, and when it has to be done.
+type progress struct {
+	context.Context
+	p     *Page
+	api   string
+	limit time.Duration
+	log   []string
+	ends  []func() // when the call was cut short
+}
+
+// errLate: a call has used up its time.
+var errLate = errors.New("late")
+
+// do runs one call under a limit, turns its failure into the reference's words, and pauses as slow motion wants.
+func (p *Page) do(ctx context.Context, api string, limit time.Duration, run func(*progress) error) error {
+	short, cancel := context.WithTimeoutCause(ctx, limit, errLate)
+	defer cancel()
+	pr := &progress{Context: short, p: p, api: api, limit: limit}
+	err := run(pr)
+	if err != nil {
+		for _, end := range pr.ends {
+			end()
+		}
+		err = pr.failure(err)
+	}
+	p.slow(ctx)
+	return err
+}
+
+// slow pauses after a call that slow motion slows down.
+func (p *Page) slow(ctx context.Context) {
+	if p.c.opts.SlowMo > 0 {
+		pause(ctx, p.c.opts.SlowMo)
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (pr *progress) say(format string, args ...any) {
+	pr.log = append(pr.log, fmt.Sprintf(format, args...))
+}
+
+// failed is a failure that another try does not mend.
+type failed struct{ text string }
+
+func (f failed) Error() string { return f.text }
+
+// failure is what an agent reads of err.
+func (pr *progress) failure(err error) error {
+	var f failed
+	switch {
+	case errors.Is(err, errLate):
+		return &Failure{"TimeoutError", fmt.Sprintf("%s: Timeout %dms exceeded.%s", pr.api, pr.limit.Milliseconds(), callLog(pr.log))}
+	case errors.As(err, &f):
+		return &Failure{"Error", pr.api + ": " + f.text + callLog(pr.log)}
+	}
+	return pr.p.ended(pr.api, err)
+}
+
+// ended says that a page is closed, or has crashed, as an agent's failure, if that is what err is: the agent may have done it. Everything else
+// stays what it is.
+func (p *Page) ended(api string, err error) error {
+	if text, ok := thrown(err); ok {
+		return &Failure{"Error", api + ": " + text}
+	}
+	var refused *Error
+	switch {
+	case errors.Is(err, ErrClosed):
+		return err
+	case errors.Is(err, errCrashed):
+		return &Failure{"Error", api + ": Target crashed"}
+	case errors.Is(err, ErrGone):
+		return &Failure{"TargetClosedError", api + ": Target page, context or browser has been closed"}
+	case errors.As(err, &refused):
+		return &Failure{"Error", fmt.Sprintf("%s: Protocol error (%s): %s", api, refused.Method, refused.Message)}
+	case transient(err):
+		return &Failure{"Error", api + ": " + err.Error()}
+	}
+	return err
+}

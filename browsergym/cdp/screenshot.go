@@ -1,0 +1,63 @@
+package cdp
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+)
+
+// Screenshot draws the page's viewport as PNG, with scale pixels for one of CSS.
+func (p *Page) Screenshot(ctx context.Context, scale float64) ([]byte, error) {
+	p.acts.Lock()
+	defer p.acts.Unlock()
+	width, height := p.width, p.height
+	if p.c.opts.NoViewport {
+		var size struct{ Width, Height int }
+		tools, err := p.tools(ctx, p.mainFrame())
+		if err == nil {
+			err = p.ask(ctx, tools, "size", &size)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("drawing the page: %w", err)
+		}
+		width, height = size.Width, size.Height
+	}
+	metrics := func(scale float64) map[string]any {
+		return map[string]any{"width": width, "height": height, "deviceScaleFactor": scale, "mobile": false}
+	}
+	var b batch
+	var first *Pending
+	if !p.sized || scale != 1 { // the same again would only cost a layout
+		first = b.start(p, "Emulation.setDeviceMetricsOverride", metrics(scale))
+	}
+	if b.err != nil {
+		return nil, b.err
+	}
+	if first != nil {
+		if _, err := first.Wait(ctx); err != nil {
+			return nil, fmt.Errorf("drawing the page: %w", err)
+		}
+	}
+	shot := b.start(p, "Page.captureScreenshot", map[string]any{"format": "png", "optimizeForSpeed": true})
+	if b.err != nil {
+		return nil, b.err
+	}
+	raw, err := shot.Wait(ctx)
+	if scale != 1 {
+		if q := b.start(p, "Emulation.setDeviceMetricsOverride", metrics(1)); b.err == nil {
+			_, b.err = q.Wait(ctx)
+		}
+	}
+	p.sized = true
+	if err == nil {
+		err = b.err
+	}
+	var a struct{ Data []byte }
+	if err == nil {
+		err = json.Unmarshal(raw, &a)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("drawing the page: %w", err)
+	}
+	return a.Data, nil
+}
