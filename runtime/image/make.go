@@ -64,7 +64,9 @@ func (s *Store) pulled(ctx context.Context, img sandbox.Image) (Info, error) {
 			if err != nil {
 				return advice(err)
 			}
-			info, err = s.e.Inspect(ctx, img.Ref)
+			if info, err = s.e.Inspect(ctx, img.Ref); errors.Is(err, ErrMissing) {
+				err = fmt.Errorf("%w, or somebody has removed the image at once: it was pulled, and is not there", ErrAway)
+			}
 			return err
 		})
 		s.finished(Outcome{Name: name(img), Ref: img.Ref, Doing: "pull", Digest: info.Digest, Took: time.Since(began), Err: err})
@@ -123,21 +125,32 @@ func (s *Store) built(ctx context.Context, r *recipe) (Info, error) {
 		})
 		var info Info
 		if err == nil {
-			info, err = s.find(ctx, r)
+			if info, err = s.find(ctx, r); errors.Is(err, ErrMissing) {
+				err = fmt.Errorf("%w, or somebody has removed the image at once: it was built, and is not there", ErrAway)
+			}
 		}
 		log := out.whole()
 		s.finished(Outcome{Name: name(r.img), Ref: r.tag, Key: r.key, Doing: "build", Digest: info.Digest, Took: time.Since(began), Log: log, Err: err})
 		if err != nil {
 			s.clear(context.WithoutCancel(ctx), err)
-			return Info{}, &sandbox.Error{Op: "prepare", Err: fmt.Errorf("building %s: %w", title(r.img), err), Detail: out.tail(), Log: string(log), Lasting: s.lasts(ctx, err)}
+			return Info{}, &sandbox.Error{Op: "prepare", Err: fmt.Errorf("building %s: %w", title(r.img), err), Detail: untold(out.tail(), err), Log: string(log), Lasting: s.lasts(ctx, err)}
 		}
 		return info, nil
 	})
 }
 
+// untold is a build's output without a last line that only repeats its error, so that it ends with the reason.
+func untold(out string, err error) string {
+	out = strings.TrimRight(out, "\n")
+	if rest, ok := strings.CutSuffix(out, err.Error()); ok {
+		return rest[:strings.LastIndexByte(rest, '\n')+1]
+	}
+	return out
+}
+
 // lasts reports whether a build failed by itself, and would soon do so again: the engine answers and has room.
 func (s *Store) lasts(ctx context.Context, err error) bool {
-	if ctx.Err() != nil || errors.Is(err, ErrDiskFull) {
+	if ctx.Err() != nil || errors.Is(err, ErrDiskFull) || errors.Is(err, ErrAway) {
 		return false
 	}
 	_, aerr := s.e.About(ctx)
