@@ -85,7 +85,7 @@ func (s *source) Tasks(ctx context.Context) iter.Seq2[datasets.Task, error] {
 			}
 		}
 		if seen == 0 {
-			yield(datasets.Task{}, &datasets.Fatal{Place: s.dir, Err: fmt.Errorf("no folder in it, up to %d deep, holds a %s", maxDepth, taskFile)})
+			yield(datasets.Task{}, &datasets.Fatal{Place: s.dir, Err: fmt.Errorf("no folder in it, up to %d deep, holds a %s; tasks with a task.toml are run as harbor:PATH", maxDepth, taskFile)})
 			return
 		}
 		s.mu.Lock()
