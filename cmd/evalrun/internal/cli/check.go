@@ -227,12 +227,13 @@ func isFolder(name string) bool {
 	return err == nil && info.IsDir()
 }
 
-// recognised turns arguments that are paths of tasks into the benchmarks that lie there; others stay as they are.
+// recognised turns arguments that are paths of tasks into the benchmarks that lie there; others stay as they are. A folder may be called
+// as a benchmark that needs a path is: tasks.
 func recognised(args []string) ([]string, error) {
 	var out []string
 	for _, arg := range args {
-		name, _, _ := strings.Cut(arg, ":")
-		if wire.Registry().Benchmark(name) != nil {
+		name, _, given := strings.Cut(arg, ":")
+		if k := wire.Registry().Benchmark(name); k != nil && (given || k.Arg == "" || !isFolder(arg)) {
 			out = append(out, arg)
 			continue
 		}
