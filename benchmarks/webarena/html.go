@@ -1,7 +1,6 @@
 package webarena
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -171,7 +170,7 @@ func evaluate(ctx context.Context, p Page, expression string) (py.Value, error) 
 	if err != nil || raw == nil {
 		return py.None{}, err
 	}
-	return value(raw)
+	return py.FromJSON(raw)
 }
 
 func thrown(err error) bool { return errors.As(err, new(*ScriptError)) }
@@ -211,61 +210,4 @@ func number(v py.Value) (float64, bool) {
 		return f, err == nil
 	}
 	return 0, false
-}
-
-// value reads JSON as Python reads it.
-func value(raw json.RawMessage) (py.Value, error) {
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.UseNumber()
-	return next(d, 0)
-}
-
-func next(d *json.Decoder, depth int) (py.Value, error) {
-	if depth > 200 {
-		return nil, errors.New("what a page returned is too deep")
-	}
-	t, err := d.Token()
-	if err != nil {
-		return nil, err
-	}
-	switch t := t.(type) {
-	case string:
-		return py.Str(t), nil
-	case bool:
-		return py.Bool(t), nil
-	case json.Number:
-		if strings.ContainsAny(string(t), ".eE") {
-			f, err := t.Float64()
-			return py.Float(f), err
-		}
-		return py.Int(t), nil
-	case json.Delim:
-		var list py.List
-		var dict py.Dict
-		for d.More() {
-			key, err := py.Value(nil), error(nil)
-			if t == '{' {
-				if key, err = next(d, depth+1); err != nil {
-					return nil, err
-				}
-			}
-			v, err := next(d, depth+1)
-			if err != nil {
-				return nil, err
-			}
-			if t == '{' {
-				dict = append(dict, py.Pair{Key: string(key.(py.Str)), Value: v})
-			} else {
-				list = append(list, v)
-			}
-		}
-		if _, err := d.Token(); err != nil {
-			return nil, err
-		}
-		if t == '{' {
-			return dict, nil
-		}
-		return list, nil
-	}
-	return py.None{}, nil
 }
