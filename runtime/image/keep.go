@@ -165,6 +165,8 @@ func (s *Store) beingMade(k Kept) bool {
 
 // room makes room before an image is made. It does what it can: when nothing may go, the image is made nevertheless, and the engine's disk decides.
 func (s *Store) room(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 2*sweeping) // a build does not fail for it
+	defer cancel()
 	s.Sweep(ctx)
 	if budget, err := s.Budget(ctx); err == nil && budget > 0 {
 		s.Prune(ctx, Pruning{Budget: budget, recent: s.o.Grace, known: true})
@@ -198,10 +200,15 @@ func (s *Store) Swept() int { return int(s.swept.Load()) }
 // unnamed is how long an image may have no name yet, when somebody on another machine is just making it.
 const unnamed = 2 * time.Second
 
+// sweeping is how long Sweep may take. Nobody builds meanwhile, and an engine that is stuck with one container may never answer a removal.
+const sweeping = 20 * time.Second
+
 // Sweep removes what builds of dead processes left behind: containers of single steps, layers without a name, stale locks. While any evalrun builds on
 // this engine it leaves all that alone. It returns how many things it removed; [Store.Swept] counts them.
 func (s *Store) Sweep(ctx context.Context) (n int, err error) {
 	defer func() { s.swept.Add(int64(n)) }()
+	ctx, cancel := context.WithTimeout(ctx, sweeping)
+	defer cancel()
 	if _, err := s.engine(ctx); err != nil {
 		return 0, err
 	}
