@@ -44,6 +44,8 @@ func (Dict) Type() string            { return "dict" }
 
 func (v Float) Append(b []byte) []byte {
 	switch f := float64(v); {
+	case math.IsNaN(f):
+		return append(b, "nan"...)
 	case math.IsInf(f, 1):
 		return append(b, "inf"...)
 	case math.IsInf(f, -1):

@@ -1,0 +1,139 @@
+package assistantbench
+
+import (
+	"math"
+
+	"github.com/evalrun/evalrun/browsergym/py"
+)
+
+// alignObjects pairs the objects of an answer with the right ones.
+func alignObjects(got, want py.List) float64 {
+	if _, ok := got[0].(py.Dict); !ok {
+		return 0
+	}
+	return align(len(got), len(want), func(i, j int) float64 {
+		a, ok := got[i].(py.Dict)
+		b, ok2 := want[j].(py.Dict)
+		if !ok || !ok2 || len(a) == 0 || len(b) == 0 {
+			return 0
+		}
+		return f1(covered(b, a), covered(a, b))
+	})
+}
+
+// covered is how well the fields of one object are met by those of another, on average.
+func covered(by, of py.Dict) float64 {
+	sum, seen := 0.0, map[string]bool{}
+	for _, p := range of {
+		if seen[p.Key] {
+			continue
+		}
+		seen[p.Key] = true
+		x, ok := get(by, p.Key)
+		y, _ := get(of, p.Key)
+		if ok {
+			sum += field(numbers(x, false), numbers(y, false))
+		}
+	}
+	return sum / float64(len(seen))
+}
+
+// get finds a field; the last of a name counts.
+func get(d py.Dict, key string) (py.Value, bool) {
+	for i := len(d) - 1; i >= 0; i-- {
+		if d[i].Key == key {
+			return d[i].Value, true
+		}
+	}
+	return nil, false
+}
+
+func field(x, y py.Value) float64 {
+	if x.Type() != y.Type() {
+		return 0
+	}
+	switch x := x.(type) {
+	case py.Float:
+		return near(float64(x), float64(y.(py.Float)))
+	case py.Str, py.Bool, py.List:
+		return words(x, y)
+	}
+	return 0
+}
+
+// align is the mean score of the one-to-one pairing of n answers with m right ones that has the largest sum, over the larger number of
+// the two.
+func align(n, m int, score func(i, j int) float64) float64 {
+	if n == 0 || m == 0 {
+		return 0
+	}
+	at := func(row, col int) float64 { return score(row, col) }
+	rows, cols := n, m
+	if n > m {
+		rows, cols = m, n
+		at = func(row, col int) float64 { return score(col, row) }
+	}
+	scores := make([][]float64, rows)
+	for i := range scores {
+		scores[i] = make([]float64, cols)
+		for j := range scores[i] {
+			scores[i][j] = at(i, j)
+		}
+	}
+	sum := 0.0
+	for j, i := range assign(scores) {
+		if i >= 0 {
+			sum += scores[i][j]
+		}
+	}
+	return sum / float64(cols)
+}
+
+// assign gives each column its row, or -1, so that every row has a column and the sum is the largest: the Hungarian method with potentials, for no
+// more rows than columns.
+func assign(scores [][]float64) []int {
+	rows, cols := len(scores), len(scores[0])
+	u, v := make([]float64, rows+1), make([]float64, cols+1)
+	row := make([]int, cols+1) // of each column, counted from 1; 0: none
+	for i := 1; i <= rows; i++ {
+		row[0] = i
+		least, from, done := make([]float64, cols+1), make([]int, cols+1), make([]bool, cols+1)
+		for j := range least {
+			least[j] = math.Inf(1)
+		}
+		j := 0
+		for row[j] != 0 {
+			done[j] = true
+			best, next := math.Inf(1), 0
+			for k := 1; k <= cols; k++ {
+				if done[k] {
+					continue
+				}
+				if c := -scores[row[j]-1][k-1] - u[row[j]] - v[k]; c < least[k] {
+					least[k], from[k] = c, j
+				}
+				if least[k] < best {
+					best, next = least[k], k
+				}
+			}
+			for k := range done {
+				if done[k] {
+					u[row[k]] += best
+					v[k] -= best
+				} else {
+					least[k] -= best
+				}
+			}
+			j = next
+		}
+		for j != 0 {
+			row[j] = row[from[j]]
+			j = from[j]
+		}
+	}
+	out := make([]int, cols)
+	for j := range out {
+		out[j] = row[j+1] - 1
+	}
+	return out
+}

@@ -1,0 +1,200 @@
+package assistantbench
+
+import (
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/evalrun/evalrun/browsergym/py"
+)
+
+// Score grades an answer, 0 to 1: by how near a number is, by the words of a text, by the words of several texts in any order, or by the
+// fields of several objects in any order, as the right answer asks for. An answer may be JSON.
+//
+// It gives what the published scorer gives, but where that breaks off: a list of one number is that number, and what fits nowhere is 0.
+func Score(answer, right string) float64 {
+	var p py.Value = py.Str(answer)
+	if v, err := py.FromJSON([]byte(strings.TrimSpace(answer))); err == nil {
+		p = v
+	}
+	var lines []string
+	for l := range strings.SplitSeq(right, "\n") {
+		if py.Strip(l) != "" {
+			lines = append(lines, l)
+		}
+	}
+	want, kind := parse(lines)
+	p = fix(p, kind)
+	switch v := p.(type) {
+	case py.Str:
+		if v == "" {
+			return 0
+		}
+	case py.List:
+		if len(v) == 0 || len(v) > mostItems || kind == number && len(v) > 1 {
+			return 0
+		}
+	case py.Dict:
+		if len(v) == 0 {
+			return 0
+		}
+	}
+	switch kind {
+	case number:
+		f, ok := asFloat(p)
+		if !ok {
+			return 0
+		}
+		return near(f, float64(want.(py.Float)))
+	case objects:
+		return alignObjects(p.(py.List), want.(py.List))
+	}
+	return words(p, want)
+}
+
+// mostItems bounds the work on an answer: no right one has a hundredth of that.
+const mostItems = 10_000
+
+type kind int
+
+const (
+	number  kind = iota // one line, a number
+	text                // one line
+	texts               // several lines
+	objects             // each line is JSON; none at all
+)
+
+// parse finds out what the right answer is.
+func parse(lines []string) (py.Value, kind) {
+	if len(lines) == 1 {
+		if f, ok := plain(lines[0], true); ok {
+			return py.Float(f), number
+		}
+	}
+	var list, plainly py.List
+	for _, l := range lines {
+		plainly = append(plainly, py.Str(l))
+		if v, err := py.FromJSON([]byte(quotes.Replace(l))); err == nil {
+			list = append(list, v)
+		}
+	}
+	switch {
+	case len(list) == len(lines):
+		return list, objects
+	case len(lines) == 1:
+		return plainly[0], text
+	}
+	return plainly, texts
+}
+
+// quotes makes JSON of how Python prints objects.
+var quotes = strings.NewReplacer("{'", `{"`, "', '", `", "`, "': '", `": "`, "'}", `"}`, "': ", `": `)
+
+// plain reads a number as people write it: with a unit, a currency, a decimal comma. area: also with a unit of area written out.
+func plain(s string, area bool) (float64, bool) {
+	for _, unit := range []string{"$", "%", "sqft"} {
+		s = strings.ReplaceAll(s, unit, " ")
+	}
+	s = strings.ReplaceAll(py.Strip(s), ",", ".")
+	if area {
+		s = strings.ReplaceAll(s, " square kilometers", "")
+	}
+	return float(s)
+}
+
+var floating = regexp.MustCompile(`^(?i)[+-]?(([0-9](_?[0-9])*\.?|([0-9](_?[0-9])*)?\.[0-9](_?[0-9])*)(e[+-]?[0-9](_?[0-9])*)?|inf|infinity|nan)$`)
+
+// float is Python's float of a text.
+func float(s string) (float64, bool) {
+	s = py.Strip(s)
+	if !floating.MatchString(s) {
+		return 0, false
+	}
+	f, _ := strconv.ParseFloat(strings.ReplaceAll(s, "_", ""), 64) // what is too large is infinite
+	return f, true
+}
+
+func asFloat(v py.Value) (float64, bool) {
+	switch v := v.(type) {
+	case py.Float:
+		return float64(v), true
+	case py.Int:
+		f, _ := strconv.ParseFloat(string(v), 64)
+		return f, true
+	case py.Bool:
+		if v {
+			return 1, true
+		}
+		return 0, true
+	case py.Str:
+		return float(string(v))
+	}
+	return 0, false
+}
+
+// fix brings an answer into the form of the right one.
+func fix(p py.Value, k kind) py.Value {
+	if list, ok := p.(py.List); ok && len(list) == 1 {
+		switch v := list[0].(type) {
+		case py.Int:
+			p = v
+		case py.Str:
+			if v != "" && strings.TrimFunc(string(v), unicode.IsNumber) == "" {
+				p = v
+			}
+		}
+	}
+	if _, ok := p.(py.List); ok {
+		return p
+	}
+	s, isText := p.(py.Str)
+	p = numbers(p, true)
+	if k != objects {
+		return p
+	}
+	if _, still := p.(py.Str); !isText || !still {
+		return py.List{p}
+	}
+	var list py.List
+	for l := range strings.SplitSeq(string(s), "\n") {
+		v, err := py.FromJSON([]byte(l))
+		if err != nil {
+			return py.List{p}
+		}
+		list = append(list, v)
+	}
+	return list
+}
+
+// numbers makes floats of ints and of texts that are numbers.
+func numbers(v py.Value, area bool) py.Value {
+	switch x := v.(type) {
+	case py.Int:
+		f, _ := asFloat(x)
+		return py.Float(f)
+	case py.Str:
+		if f, ok := plain(string(x), area); ok {
+			return py.Float(f)
+		}
+	}
+	return v
+}
+
+// near is 1 for the same number, and falls with the logarithm of the ratio to 0 where one is e times the other.
+func near(a, b float64) float64 {
+	if a == 0 && b == 0 {
+		return 1
+	}
+	for _, p := range []*float64{&a, &b} {
+		if *p == 0 {
+			*p = 1e-4
+		}
+	}
+	s := 1 - math.Log(max(a, b)/min(a, b))
+	if !(s > 0) { // not a number, when one is negative
+		return 0
+	}
+	return min(s, 1) // two negative ones would be above
+}
