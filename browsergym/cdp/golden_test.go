@@ -96,13 +96,16 @@ func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 type header struct {
-	Name, Page, URL string
-	Start           string                      `json:"start_url"`
-	Viewport        struct{ Width, Height int } `json:"viewport"`
-	Tags            string                      `json:"tags_to_mark"`
-	Locale          string                      `json:"locale"`
-	TimeZone        string                      `json:"timezone_id"`
-	Timeout         int                         `json:"timeout"`
+	Name     string                      `json:"name"`
+	Start    string                      `json:"start_url"`
+	Viewport struct{ Width, Height int } `json:"viewport"`
+	Tags     string                      `json:"tags_to_mark"`
+	Locale   string                      `json:"locale"`
+	TimeZone string                      `json:"timezone_id"`
+	Timeout  int                         `json:"timeout"`
+	Set      struct {
+		Force bool `json:"retry_with_force"`
+	} `json:"action_set"`
 }
 
 type recorded struct {
@@ -197,7 +200,7 @@ func compare(s *site, o *cdp.Observation, want *recorded) (diffs []string) {
 		if err != nil {
 			return append(diffs, err.Error())
 		}
-		if got = s.theirs(got); got != text {
+		if got = s.theirs(got); told(got) != told(text) {
 			diffs = append(diffs, "ax: "+firstDifference(got, text))
 		}
 	}
@@ -206,11 +209,16 @@ func compare(s *site, o *cdp.Observation, want *recorded) (diffs []string) {
 		if err != nil {
 			return append(diffs, err.Error())
 		}
-		if got = s.theirs(got); got != text {
+		if got = s.theirs(got); told(got) != told(text) {
 			diffs = append(diffs, "dom: "+firstDifference(got, text))
 		}
 	}
 	return diffs
+}
+
+// told leaves out where a page's log has the line of a select event: it is sent with the next frame, which may come before or after the next key.
+func told(text string) string {
+	return strings.NewReplacer("select in\n", "", "\tStaticText 'select in'\n\t\tInlineTextBox 'select in'\n\t\tInlineTextBox ''\n", "").Replace(text)
 }
 
 // unstable reports whether a difference is one that the reference has with itself.

@@ -537,6 +537,15 @@ func (p *Page) BringToFront(ctx context.Context) error {
 	return err
 }
 
+// Report makes the page report activity, as the reference does after it has chosen another page.
+func (p *Page) Report(ctx context.Context) error {
+	tools, err := p.tools(ctx, p.mainFrame())
+	if err != nil {
+		return err
+	}
+	return p.ask(ctx, tools, "show", nil)
+}
+
 // call makes one call of the page's session.
 func (p *Page) call(ctx context.Context, method string, params any) ([]byte, error) {
 	return p.c.b.Call(ctx, p.session, method, params)

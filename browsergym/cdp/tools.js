@@ -126,6 +126,12 @@
     requestAnimationFrame(look);
   });
 
+  // The next frame; a page that draws none is not waited for.
+  const drawn = () => new Promise(resolve => {
+    requestAnimationFrame(resolve);
+    setTimeout(resolve, 50);
+  });
+
   const missing = state => ({missing: state});
   const states = async wanted => {
     const e = target;
@@ -315,7 +321,10 @@
     },
     async fill(value, force) {
       const wrong = force ? '' : await states(['visible', 'enabled', 'editable']);
-      return wrong || enter(value);
+      if (wrong) return wrong;
+      const next = enter(value);
+      if (next === 'input') await drawn(); // pages are told of a selection with the next frame, and before the text comes
+      return next;
     },
     async choose(wanted, force) {
       const wrong = force ? '' : await states(['visible', 'enabled']);
