@@ -48,6 +48,8 @@ func TestRefused(t *testing.T) {
 		{name: "offline argument", text: "FROM x\nARG U=f\nADD [\"$U\", \"/x\"]", line: "line 3: ADD http://h.example", change: func(j *judge) { j.offline = true; j.args = map[string]string{"U": "http://h.example/"} }},
 		{name: "metadata", text: "FROM x\nADD http://169.254.169.254/latest /x", line: "line 2: ADD http://169.254.169.254/latest: the engine would fetch it from its own"},
 		{name: "loopback", text: "FROM x\nARG H=127.0.0.1\nADD http://$H:8080/ /x", line: "line 3: ADD http://127.0.0.1:8080/"},
+		{name: "a base image's variable", text: "FROM x\nADD ${U} /x", line: "line 2: ADD ${U}: the variable may name"},
+		{name: "a base image's host", text: "FROM x\nADD https://$H/x /x", line: "line 2: ADD https://$H/x: the variable may name"},
 		{name: "odd loopback", text: "FROM x\nADD http://2130706433/ /x", line: "line 2"},
 		{name: "ipv6", text: "FROM x\nADD http://[::ffff:10.0.0.1]/ /x", line: "line 2"},
 		{name: "localhost", text: "FROM x\nADD http://localhost/ /x", line: "line 2"},

@@ -274,6 +274,9 @@ func (j *judge) base(ref, platform string, line int) {
 	j.out.bases = append(j.out.bases, base{ref, platform, line})
 }
 
+// remoteStart is what a remote source may begin with, before a variable.
+var remoteStart = regexp.MustCompile(`^(?:$|ht?t?p?s?$|https?:|git|ssh|[^/]*@)`)
+
 // remote judges sources of ADD that the engine itself would fetch, on its own network.
 func (j *judge) remote(s *step) error {
 	if s.name != "ADD" {
@@ -285,6 +288,10 @@ func (j *judge) remote(s *step) error {
 		if !known {
 			if j.offline {
 				return wrong(s.line, "ADD %s: the build has no network, and the variable may name something remote", src)
+			}
+			if before, _, _ := strings.Cut(unquote(src), "$"); remoteStart.MatchString(before) {
+				// The base image's variables are not known here, and the engine would fetch whatever they say.
+				return wrong(s.line, "ADD %s: the variable may name the engine's own machine or a private network; give it its value in the Dockerfile, or use COPY", src)
 			}
 			continue
 		}
