@@ -109,6 +109,9 @@ func (e *Evaluator) picturesOf(ctx context.Context, q *ImageQuery, p Page) ([]im
 		return nil, wrong("eval_image_class %q is no class", q.Class)
 	}
 	v, err := evaluate(ctx, p, sources+"("+py.Repr(py.Str(class))+")")
+	if thrown(err) {
+		return nil, wrong("eval_image_class %q: %v", q.Class, err)
+	}
 	if err != nil {
 		return nil, err
 	}
