@@ -312,7 +312,7 @@ func (e *engine) imageError(doing string, err error) error {
 	text := message(err)
 	switch {
 	case unreachable(err) && !strings.HasPrefix(err.Error(), "Error response from daemon: "): // else it speaks of a registry
-		return e.explain(err)
+		return awayError{e.explain(err)}
 	case errdefs.IsConflict(err):
 		return fmt.Errorf("%w: %s", image.ErrInUse, text)
 	case errdefs.IsNotFound(err) && strings.Contains(strings.ToLower(text), "no such"):

@@ -17,6 +17,15 @@ import (
 // command is how builders say that a step's command failed; they quote it, so it may contain anything.
 var command = regexp.MustCompile(`executor failed running|did not complete successfully|returned a non-zero code`)
 
+// stopped is how an engine that is being shut down ends what it does. Who asked has not given up.
+var stopped = regexp.MustCompile(`context canceled|code = (Canceled|Unavailable)|transport is closing|shutting down`)
+
+// An awayError says that the engine went away, in its own words.
+type awayError struct{ error }
+
+func (e awayError) Unwrap() error      { return e.error }
+func (awayError) Is(target error) bool { return target == image.ErrAway }
+
 // follow reads the messages of a pull or build to their end. The engine's error is one of them.
 func (e *engine) follow(ctx context.Context, body io.Reader, each func(report)) error {
 	dec := json.NewDecoder(body)
@@ -30,11 +39,13 @@ func (e *engine) follow(ctx context.Context, body io.Reader, each func(report)) 
 			return context.Cause(ctx)
 		case err != nil:
 			if unreachable(err) || errors.Is(err, io.ErrUnexpectedEOF) {
-				return fmt.Errorf("the docker engine at %s broke off: %w", e.name(), err)
+				return awayError{fmt.Errorf("the docker engine at %s broke off: %w", e.name(), err)}
 			}
 			return fmt.Errorf("the answer of the docker engine at %s cannot be read: %w", e.name(), err)
 		case m.Error != "" && full(m.Error) && !command.MatchString(m.Error):
 			return fmt.Errorf("%w: %s", image.ErrDiskFull, m.Error)
+		case m.Error != "" && stopped.MatchString(m.Error) && !command.MatchString(m.Error):
+			return awayError{fmt.Errorf("the docker engine at %s gave up: %s", e.name(), m.Error)}
 		case m.Error != "":
 			return errors.New(m.Error)
 		}

@@ -23,6 +23,8 @@ var (
 	ErrInUse = errors.New("image is in use")
 	// ErrDiskFull: the engine's disk is full.
 	ErrDiskFull = errors.New("the engine's disk is full")
+	// ErrAway: the engine went away, or is not there. It says nothing about the image.
+	ErrAway = errors.New("the engine went away")
 )
 
 // Info is an image that is ready.
@@ -69,7 +71,7 @@ type Engine interface {
 	// Pull fetches an image from its registry. [ErrDiskFull] is told apart.
 	Pull(ctx context.Context, p Pull) error
 
-	// Build builds an image and names it. [ErrDiskFull] is the engine's own finding, not what a command printed. When it returns, also with an error or because ctx has ended, the engine builds no more.
+	// Build builds an image and names it. [ErrDiskFull] and [ErrAway] are the engine's own finding, not what a command printed. When it returns, also with an error or because ctx has ended, the engine builds no more.
 	Build(ctx context.Context, b Build) error
 
 	// List is all images, unnamed ones too.
