@@ -40,6 +40,9 @@ func fromJSON(d *json.Decoder, depth int) (Value, error) {
 			f, _ := t.Float64() // what is too large is infinite
 			return Float(f), nil
 		}
+		if t == "-0" {
+			t = "0"
+		}
 		return Int(t), nil
 	case json.Delim:
 		list, dict := List{}, Dict{}
