@@ -126,6 +126,7 @@ func (a *app) root() *cli.Command {
    evalrun run quickstart                  embedded tasks; needs no key, no Docker, no set-up
    evalrun run humaneval:HumanEval.jsonl.gz --agent oracle --agent nop -n 8
    evalrun run qa:questions.jsonl -m openai/gpt-4o-mini --sample 50
+   evalrun run harbor:tasks                tasks of Harbor, in Docker; terminalbench:FOLDER likewise
    evalrun run nightly.yaml --dry-run      what it would do and cost
 
 A run leaves a folder with a summary and with Parquet files. Interrupted, it goes on with

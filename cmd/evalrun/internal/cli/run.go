@@ -70,6 +70,7 @@ Examples:
    evalrun run humaneval:HumanEval.jsonl.gz --agent oracle --agent nop -n 8 -o out
    evalrun run qa:questions.jsonl -m openai/gpt-4o-mini --sample 50 --seed 1 --filter difficulty=hard
    evalrun run quickstart -m openai/qwen3 --base-url http://localhost:8000/v1 --repeats 3
+   evalrun run harbor:tasks --tag python -n 4
    evalrun run nightly.yaml --workers 16 --dry-run`,
 		Flags: append(append([]cli.Flag{
 			&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Usage: "run `FOLDER`; default: runs/TIME-NAME", Destination: &o.out},
