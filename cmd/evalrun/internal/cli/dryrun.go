@@ -46,7 +46,7 @@ func (a *app) describe(r *wire.Ready, asJSON bool) error {
 		if bad > 0 {
 			note = fmt.Sprintf(", %d of them cannot be read and will be skipped", bad)
 		}
-		fmt.Fprintf(w, "benchmark %s: %d tasks%s (digest %s)\n", progress.Clean(b.Spec), n, note, b.Digest)
+		fmt.Fprintf(w, "benchmark %s: %d %s%s (digest %s)\n", progress.Clean(b.Spec), n, map[bool]string{true: "task", false: "tasks"}[n == 1], note, b.Digest)
 	}
 	fmt.Fprintln(w, "\neffective limits:")
 	for _, l := range r.Limits() {
@@ -87,7 +87,7 @@ func limits(l *config.Limits) string {
 	if l.Cost > 0 {
 		out = append(out, fmt.Sprintf("$%g", l.Cost))
 	}
-	return strings.Join(out, ", ")
+	return dash(strings.Join(out, ", "))
 }
 
 func dash(s string) string {
