@@ -259,6 +259,9 @@ func (m *machine) run(ctx context.Context, cli *client.Client, p *plan, tool *pr
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+	if err := m.accounts(call, cli, p.info.ID); err != nil {
+		return err
+	}
 	if p.mount == "" {
 		if err := cli.CopyToContainer(call, m.name, "/", tool.archive(), container.CopyToContainerOptions{}); err != nil {
 			return m.engineError(call, "copying the executor into the container", err)

@@ -1,0 +1,46 @@
+package docker
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"io"
+	"testing"
+
+	"github.com/docker/docker/api/types/image"
+
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// A pipe where the engine looks for users would stop the engine for everybody.
+func TestAccounts(t *testing.T) {
+	d := require(t)
+	cli := api(t, d)
+	for ref, headers := range map[string][]tar.Header{
+		"evalrun-test/accounts-pipe:1": {{Typeflag: tar.TypeDir, Name: "etc/", Mode: 0o755}, {Typeflag: tar.TypeFifo, Name: "etc/passwd", Mode: 0o644}},
+		"evalrun-test/accounts-link:1": {{Typeflag: tar.TypeDir, Name: "etc/", Mode: 0o755}, {Typeflag: tar.TypeFifo, Name: "pipe", Mode: 0o644},
+			{Typeflag: tar.TypeSymlink, Name: "etc/group", Linkname: "../pipe"}},
+	} {
+		var b bytes.Buffer
+		w := tar.NewWriter(&b)
+		for _, h := range headers {
+			if err := w.WriteHeader(&h); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.Close()
+		r, err := cli.ImageImport(t.Context(), image.ImportSource{Source: &b, SourceName: "-"}, ref, image.ImportOptions{Platform: "linux"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.Copy(io.Discard, r)
+		r.Close()
+		_, err = d.Create(t.Context(), sandbox.Spec{Owner: self(), Image: sandbox.Image{Ref: ref}})
+		if !errors.As(err, new(*sandbox.Unsupported)) {
+			t.Errorf("%s: error %v", ref, err)
+		}
+		if _, err := cli.ImageRemove(t.Context(), ref, image.RemoveOptions{}); err != nil {
+			t.Error(err)
+		}
+	}
+}
