@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/evalrun/evalrun/harness/record"
 )
@@ -149,6 +150,10 @@ func flatten(m map[string]string, path string, v any) {
 	}
 	if s, ok := v.(string); ok && strings.Contains(s, `"`) && strconv.CanBackquote(s) {
 		m[path] = "`" + s + "`" // a command, as it was written
+		return
+	}
+	if n, ok := v.(float64); ok && strings.HasSuffix(path, "_ns") {
+		m[strings.TrimSuffix(path, "_ns")] = time.Duration(n).String()
 		return
 	}
 	b, _ := json.Marshal(v) // it came from JSON

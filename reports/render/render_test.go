@@ -255,14 +255,14 @@ func TestCompareGuard(t *testing.T) {
 	p.Tasks[2].Digest = "changed"
 	p.Benchmarks[0].Digest = "sha256:other"
 	p.Repeats = 1
-	p.Arms[0].Def = json.RawMessage(`{"agent":"codeact","model":"acme/small","prompt":"terse","limits":{"steps":10}}`)
+	p.Arms[0].Def = json.RawMessage(`{"agent":"codeact","model":"acme/small","prompt":"terse","limits":{"steps":10,"time_ns":90000000000}}`)
 	b, err := Collect(p, &record.Run{Version: "v0.2.0", Driver: "local", Limits: map[string]string{"memory": "512MiB"}, Digests: map[string]string{"prices": "x"}}, func(func(record.Entry, error) bool) {})
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := Compare(Side{a, 0, "a"}, Side{b, 0, "b"})
 	all := strings.Join(c.Warnings, "\n")
-	for _, want := range []string{"1 task of other content", "the digest of benchmark toy", "11 trials planned by one side only", "B for 9", "repeats differ", "the sandbox driver differs: fake and local", "v0.1.0 and v0.2.0", "the limit memory", "the digest of prices", "limits.steps: none and 10"} {
+	for _, want := range []string{"1 task of other content", "the digest of benchmark toy", "11 trials planned by one side only", "B for 9", "repeats differ", "the sandbox driver differs: fake and local", "v0.1.0 and v0.2.0", "the limit memory", "the digest of prices", "limits.steps: none and 10", "limits.time: none and 1m30s"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("no warning %q in\n%s", want, all)
 		}
