@@ -4,7 +4,6 @@ import (
 	"math"
 
 	"gonum.org/v1/gonum/mathext"
-	"gonum.org/v1/gonum/stat/distuv"
 )
 
 // Wilson is the score interval for k of n independent successes, without correction for continuity. It stays inside
@@ -115,4 +114,4 @@ func PassHatK(n, c, k int) float64 {
 }
 
 // quantile is z with the given two-sided confidence.
-func quantile(level float64) float64 { return distuv.UnitNormal.Quantile(1 - (1-level)/2) }
+func quantile(level float64) float64 { return mathext.NormalQuantile(1 - (1-level)/2) }

@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"gonum.org/v1/gonum/stat/distuv"
+	"gonum.org/v1/gonum/mathext"
 )
 
 // A Pairing is one task (and repeat) as two arms played it. Pairings that are not independent share a Cluster.
@@ -99,13 +99,13 @@ func difference(ds []Value, binary bool, clusters int, level float64, seed uint6
 // Detectable is the smallest true difference that a test at significance alpha finds with the given power, where the
 // difference has standard error se: (z_{α/2} + z_β)·se (Miller, section 5).
 func Detectable(se, alpha, power float64) float64 {
-	return (distuv.UnitNormal.Quantile(1-alpha/2) + distuv.UnitNormal.Quantile(power)) * se
+	return (mathext.NormalQuantile(1-alpha/2) + mathext.NormalQuantile(power)) * se
 }
 
 // SampleSize is how many tasks it takes to see a true difference delta, where omega2 is the variance of the difference over
 // tasks and noise the sum of both arms' variances of an answer, each divided by its repeats (Miller, equation 9).
 func SampleSize(delta, omega2, noise, alpha, power float64) float64 {
-	z := distuv.UnitNormal.Quantile(1-alpha/2) + distuv.UnitNormal.Quantile(power)
+	z := mathext.NormalQuantile(1-alpha/2) + mathext.NormalQuantile(power)
 	return z * z * (omega2 + noise) / (delta * delta)
 }
 
