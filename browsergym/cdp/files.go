@@ -67,12 +67,38 @@ func (p *Page) Upload(ctx context.Context, files []string, trigger func(context.
 		}
 		paths = append(paths, path)
 	}
-	_, err := p.call(ctx, "DOM.setFileInputFiles", map[string]any{"files": paths, "backendNodeId": w.backend})
+	var err error
+	if len(paths) > 0 {
+		_, err = p.call(ctx, "DOM.setFileInputFiles", map[string]any{"files": paths, "backendNodeId": w.backend})
+	} else {
+		err = p.noFiles(ctx, w.backend)
+	}
 	p.slow(ctx)
 	if err != nil {
 		return p.ended(api, err)
 	}
 	return nil
+}
+
+// noFiles takes all files out of an input, which the browser itself cannot be told to do.
+func (p *Page) noFiles(ctx context.Context, backend int) error {
+	raw, err := p.call(ctx, "DOM.resolveNode", map[string]any{"backendNodeId": backend})
+	if err != nil {
+		return err
+	}
+	var r struct{ Object remote }
+	if err := json.Unmarshal(raw, &r); err != nil {
+		return err
+	}
+	q, err := p.c.b.Start(p.session, "Runtime.callFunctionOn", invoke{Object: r.Object.Object, Function: `function() {
+		this.files = new DataTransfer().files;
+		this.dispatchEvent(new Event('input', {bubbles: true, composed: true}));
+		this.dispatchEvent(new Event('change', {bubbles: true}));
+	}`})
+	if err != nil {
+		return err
+	}
+	return q.value(ctx, nil)
 }
 
 // download takes what the browser tells of downloads.

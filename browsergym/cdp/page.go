@@ -296,6 +296,9 @@ var pageEvents = map[string]func(*Page, *pageEvent){
 	},
 	"Page.lifecycleEvent": func(p *Page, e *pageEvent) {
 		f := p.frames[e.FrameID]
+		if f == nil { // what the first document has reached is told before the tree of frames
+			f = p.early(e.FrameID)
+		}
 		switch {
 		case f == nil || f.loader != "" && e.LoaderID != f.loader:
 		case e.Name == "DOMContentLoaded":

@@ -75,7 +75,12 @@ func (pr *progress) failure(err error) error {
 	case errors.As(err, &f):
 		return &Failure{"Error", pr.api + ": " + f.text + callLog(pr.log)}
 	}
-	return pr.p.ended(pr.api, err)
+	err = pr.p.ended(pr.api, err)
+	var said *Failure
+	if errors.As(err, &said) {
+		said.Text += callLog(pr.log)
+	}
+	return err
 }
 
 // ended says that a page is closed, or has crashed, as an agent's failure, if that is what err is: the agent may have done it. Everything else
