@@ -75,6 +75,7 @@ var table = []struct {
 	{"agent/codeact", "agent agent/event agent/model agent/controller agent/memory", ""},
 	{"agent/script", "agent agent/event agent/model", "github.com/goccy/go-yaml"},
 	{"agent/*", "agent agent/event agent/model runtime/sandbox", ""},
+	{"browsergym", "browsergym/action browsergym/cdp browsergym/obs browsergym/py browsergym/rng", ""},
 	{"runtime/workspace", "agent agent/event runtime/sandbox runtime/executor", ""},
 	{"benchmarks", "agent agent/event agent/model datasets harness/record runtime/sandbox", ""},
 

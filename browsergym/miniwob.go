@@ -1,0 +1,115 @@
+package browsergym
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	_ "embed"
+
+	"github.com/evalrun/evalrun/browsergym/cdp"
+	"github.com/evalrun/evalrun/browsergym/rng"
+)
+
+// MiniWoB is a task of MiniWoB++: one small page that makes up its problem from a seed and rewards itself. Any page that keeps to the same contract
+// will do.
+type MiniWoB struct {
+	Name    string // "click-button"
+	Base    string // address of the folder with the pages, ended by a slash
+	Seed    uint32
+	Limit   time.Duration // of an episode, by the page's own clock; 0: 1000 s
+	Human   bool          // leave on the page what is shown only to people
+	AtLeast float64       // the page's own score from which a step counts as success; 0: above 0, which is what published scores mean
+
+	page *cdp.Page
+}
+
+//go:embed miniwob.js
+var miniwobScript string
+
+// miniwobInfo reads what a page tells of its episode.
+const miniwobInfo = `() => ({REWARD_GLOBAL: WOB_REWARD_GLOBAL, RAW_REWARD_GLOBAL: WOB_RAW_REWARD_GLOBAL, REWARD_REASON: WOB_REWARD_REASON,
+	DONE_GLOBAL: WOB_DONE_GLOBAL, EPISODE_ID: WOB_EPISODE_ID, TASK_READY: WOB_TASK_READY})`
+
+func (m *MiniWoB) Settings() Settings {
+	return Settings{Width: 332, Height: 214, SlowMo: 100 * time.Millisecond, Timeout: 5 * time.Second}
+}
+
+func (m *MiniWoB) url() string { return m.Base + m.Name + ".html" }
+
+func (m *MiniWoB) Setup(ctx context.Context, page *cdp.Page) (Start, error) {
+	s, err := m.setup(ctx, page)
+	if err != nil {
+		return s, fmt.Errorf("setting up miniwob.%s: %w", m.Name, err)
+	}
+	return s, nil
+}
+
+func (m *MiniWoB) setup(ctx context.Context, page *cdp.Page) (s Start, err error) {
+	switch {
+	case m.Base == "":
+		return s, errors.New("the address of the folder with MiniWoB++'s pages is not set")
+	case m.Limit < 0:
+		return s, fmt.Errorf("an episode's time must be above 0, not %v", m.Limit)
+	}
+	m.page = page
+	if err := page.Goto(ctx, m.url()); err != nil {
+		return s, err
+	}
+	var there bool
+	if err := page.Evaluate(ctx, `typeof core === "object" && typeof core.startEpisodeReal === "function" && !!document.getElementById("query")`, &there); err != nil {
+		return s, err
+	}
+	if !there {
+		return s, fmt.Errorf("%s is no page of MiniWoB++: it has no episode to start", m.url())
+	}
+	if err := page.Call(ctx, miniwobScript, nil, !m.Human, m.Name); err != nil {
+		return s, err
+	}
+	limit := m.Limit
+	if limit == 0 {
+		limit = 1000 * time.Second
+	}
+	seed := rng.NewRandomState(m.Seed).Randint(0, 1_000_000)
+	err = page.Call(ctx, `(seed, limit) => { Math.seedrandom(seed); core.EPISODE_MAX_TIME = limit; core.startEpisodeReal(); }`, nil,
+		seed, float64(limit)/float64(time.Millisecond))
+	if err != nil {
+		return s, err
+	}
+	const never = "the page did not get ready"
+	short, cancel := context.WithTimeoutCause(ctx, m.Settings().Timeout, errors.New(never))
+	defer cancel()
+	const ready = `() => new Promise(done => { const look = () => WOB_TASK_READY === true ? done() : setTimeout(look, 10); look(); })`
+	if err := page.Call(short, ready, nil); err != nil {
+		return s, err
+	}
+	var goal string
+	if err := page.Call(ctx, `() => { const u = core.getUtterance(); return typeof u === "object" && u ? u.utterance : u; }`, &goal); err != nil {
+		return s, err
+	}
+	s = Start{Goal: Text(goal), Scale: 1.5}
+	return s, page.Call(ctx, miniwobInfo, &s.Info)
+}
+
+func (m *MiniWoB) Validate(ctx context.Context, page *cdp.Page, _ []Message) (v Verdict, err error) {
+	for _, wrong := range []struct {
+		is   bool
+		what string
+	}{{page != m.page, "page"}, {page == m.page && page.URL() != m.url(), "url"}} {
+		if wrong.is {
+			return Verdict{Done: true, Info: map[string]any{"error": "invalid " + wrong.what + ", terminating task"}}, nil
+		}
+	}
+	if err := page.Call(ctx, miniwobInfo, &v.Info); err != nil {
+		return v, fmt.Errorf("reading the reward of miniwob.%s: %w", m.Name, err)
+	}
+	if raw, ok := v.Info["RAW_REWARD_GLOBAL"].(float64); ok && !math.IsNaN(raw) && raw > 0 && raw >= m.AtLeast {
+		v.Reward = 1
+	}
+	v.Done, _ = v.Info["DONE_GLOBAL"].(bool)
+	return v, nil
+}
+
+func (m *MiniWoB) Teardown(context.Context) error { return nil }

@@ -1,0 +1,122 @@
+package browsergym
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/evalrun/evalrun/browsergym/cdp"
+	"github.com/evalrun/evalrun/browsergym/obs"
+)
+
+// An Observation is what there is to see after a step.
+type Observation struct {
+	Chat       []Message       `json:"chat_messages"`
+	Goal       string          `json:"goal"` // for agents that know only text
+	GoalObject []Item          `json:"goal_object"`
+	URLs       []string        `json:"open_pages_urls"` // of the open pages, oldest first
+	Titles     []string        `json:"open_pages_titles"`
+	Active     int             `json:"active_page_index"`
+	URL        string          `json:"url"`                  // of the active page, which is what all below shows
+	Screenshot []byte          `json:"screenshot,omitempty"` // PNG
+	DOM        *obs.Snapshot   `json:"dom_object,omitempty"`
+	AX         *obs.AXTree     `json:"axtree_object,omitempty"`
+	Properties *obs.Properties `json:"extra_element_properties,omitempty"`
+	Focused    string          `json:"focused_element_bid"` // ""
+	LastAction string          `json:"last_action"`
+	LastError  string          `json:"last_action_error"` // ""
+	Elapsed    float64         `json:"elapsed_time"`      // seconds since reset
+
+	Page     *cdp.Page `json:"-"` // the active page itself
+	Warnings []string  `json:"-"` // what went not as it should
+}
+
+// observe takes the observation of the active page.
+func (e *Env) observe(ctx context.Context) (*Observation, error) {
+	page, err := e.context.Active(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("observing: %w", err)
+	}
+	o := &Observation{
+		Chat: e.chat.copy(), Goal: goalText(e.goal), GoalObject: append([]Item{}, e.goal...),
+		LastAction: e.lastAction, LastError: e.lastError, Page: page, Active: -1,
+	}
+	scale := e.scale(page)
+	if !e.o.Raw {
+		seen, err := page.Observe(ctx, cdp.ObserveOptions{AllTags: e.o.AllTags, Scale: scale, NoAX: e.o.NoAX})
+		if err != nil {
+			return nil, fmt.Errorf("observing %s: %w", page.URL(), err)
+		}
+		o.DOM, o.AX, o.Properties, o.Focused, o.Warnings = seen.Snapshot, seen.AX, seen.Properties, seen.Focused, seen.Warnings
+		if o.AX != nil && !e.o.Native {
+			obs.Chromium125(o.AX, explicitCells(o.DOM))
+		}
+	}
+	for i, p := range e.context.Pages() {
+		if p == page {
+			o.Active = i
+		}
+		title, err := e.title(ctx, p)
+		if err != nil {
+			return nil, fmt.Errorf("observing %s: %w", p.URL(), err)
+		}
+		o.URLs, o.Titles = append(o.URLs, p.URL()), append(o.Titles, title)
+	}
+	o.URL = page.URL()
+	if !e.o.Raw && !e.o.NoScreenshot {
+		if o.Screenshot, err = page.Screenshot(ctx, scale); err != nil {
+			return nil, fmt.Errorf("observing %s: %w", page.URL(), err)
+		}
+	}
+	o.Elapsed = time.Since(e.began).Seconds()
+	return o, nil
+}
+
+// title is a page's; a page that is on its way elsewhere, or does not answer, has none.
+func (e *Env) title(ctx context.Context, p *cdp.Page) (string, error) {
+	short, cancel := context.WithTimeout(ctx, domLimit)
+	defer cancel()
+	for range 3 {
+		s, err := p.Title(short)
+		switch {
+		case err == nil:
+			return s, nil
+		case ctx.Err() != nil:
+			return "", context.Cause(ctx)
+		case errors.Is(err, cdp.ErrClosed):
+			return "", err
+		case short.Err() != nil || p.Closed() || p.Crashed():
+			return "", nil
+		}
+	}
+	return "", nil
+}
+
+// explicitCells tells which elements say themselves that they are cells.
+func explicitCells(s *obs.Snapshot) func(int) bool {
+	var cells map[int]bool
+	return func(backend int) bool {
+		if cells == nil {
+			cells = map[int]bool{}
+			for i := range s.Documents {
+				n := &s.Documents[i].Nodes
+				for k, attrs := range n.Attributes {
+					for j := 0; j+1 < len(attrs); j += 2 {
+						if k < len(n.BackendNodeID) && str(s, attrs[j]) == "role" && str(s, attrs[j+1]) == "cell" {
+							cells[n.BackendNodeID[k]] = true
+						}
+					}
+				}
+			}
+		}
+		return cells[backend]
+	}
+}
+
+func str(s *obs.Snapshot, i int) string {
+	if i < 0 || i >= len(s.Strings) {
+		return ""
+	}
+	return s.Strings[i]
+}

@@ -1,0 +1,88 @@
+package browsergym
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/evalrun/evalrun/browsergym/cdp"
+)
+
+// Pace is how long the environment waits for a page after an action.
+type Pace int
+
+const (
+	Fast      Pace = iota // until the page is loaded and nothing of it changes any more, at most as long as the reference waits
+	Reference             // as long as the reference does, pauses between calls included
+)
+
+const (
+	delay     = 500 * time.Millisecond // the reference's, between an action and the observation
+	domLimit  = 3 * time.Second        // for DOMContentLoaded, of each page and frame
+	syncLimit = time.Second            // for pages to answer that they have reported everything
+)
+
+// calm waits until the document is loaded and has not changed for two frames.
+const calm = `limit => new Promise(done => {
+	const end = performance.now() + limit;
+	let changed = false, frames = 0;
+	const watch = new MutationObserver(() => { changed = true; });
+	watch.observe(document, {subtree: true, childList: true, attributes: true, characterData: true});
+	const frame = () => {
+		frames = changed || document.readyState !== 'complete' ? 0 : frames + 1;
+		changed = false;
+		if (frames < 2 && performance.now() < end) { requestAnimationFrame(frame); return; }
+		watch.disconnect();
+		done();
+	};
+	requestAnimationFrame(frame);
+})`
+
+// settle waits for what an action has begun.
+func (e *Env) settle(ctx context.Context) error {
+	if e.o.Pace == Reference {
+		if err := sleep(ctx, e.o.Delay); err != nil {
+			return err
+		}
+		return e.loaded(ctx)
+	}
+	if err := e.loaded(ctx); err != nil {
+		return err
+	}
+	before := e.context.Activity().Active
+	if before == nil || before.Closed() {
+		return nil
+	}
+	short, cancel := context.WithTimeout(ctx, e.o.Delay)
+	defer cancel()
+	err := before.Call(short, calm, nil, e.o.Delay.Milliseconds())
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, cdp.ErrClosed):
+		return err
+	}
+	return e.loaded(ctx)
+}
+
+// loaded waits until pages have said all that they had to say, and have their documents.
+func (e *Env) loaded(ctx context.Context) error {
+	if err := e.context.Sync(ctx, syncLimit); err != nil {
+		return err
+	}
+	return e.context.WaitDOM(ctx, domLimit)
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return context.Cause(ctx)
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
