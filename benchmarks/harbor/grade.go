@@ -79,8 +79,11 @@ func (f *findings) applied(res benchmarks.Result, fail bool, tampering []string)
 		}
 		p.Value = &zero
 	}
-	if p.Why != "" {
+	switch {
+	case p.Why != "":
 		why = p.Why + "; " + why
+	case p.Value != nil && *p.Value != 0: // what was found is not why it is more than 0
+		why = "the verifier said so; beside it: " + why
 	}
 	p.Why = score.Clip(clean(why), 2500)
 	return res
