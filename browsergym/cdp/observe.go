@@ -15,6 +15,7 @@ import (
 type ObserveOptions struct {
 	AllTags bool    // mark elements of any tag, not only those of standard HTML
 	Scale   float64 // pixels of the screenshot for one of CSS, in which boxes are given; 0: 1
+	Picture bool    // with a screenshot
 	NoAX    bool    // without the accessibility tree, which is what takes longest on a large page
 }
 
@@ -23,6 +24,7 @@ type Observation struct {
 	Snapshot   *obs.Snapshot   // of the DOM, without the marks' traces
 	AX         *obs.AXTree     // of all frames, merged, as this browser gives it; nil when it was not asked for
 	Properties *obs.Properties // of all marked elements
+	Picture    []byte          // the viewport as PNG; nil when it was not asked for
 	Focused    string          // bid of the element that has the focus; ""
 	Warnings   []string        // what went not as it should
 }
@@ -45,6 +47,11 @@ func (p *Page) Observe(ctx context.Context, o ObserveOptions) (*Observation, err
 	var warnings []string
 	for left := tries - 1; ; left-- {
 		seen, err := p.observe(ctx, o, left == 0)
+		if err == nil && o.Picture && seen.Picture == nil {
+			if seen.Picture, err = p.draw(ctx, o.Scale); err != nil {
+				return nil, err
+			}
+		}
 		if err == nil {
 			seen.Warnings = append(warnings, seen.Warnings...)
 			return seen, nil
@@ -82,8 +89,24 @@ var errNoBid = &Failure{"MarkingError", "Cannot mark a child frame without a bid
 
 func (p *Page) observe(ctx context.Context, o ObserveOptions, lenient bool) (*Observation, error) {
 	seen := &Observation{}
-	frames, err := p.mark(ctx, o, lenient, seen)
+	frames, waits, err := p.mark(ctx, o, lenient, seen)
 	if err != nil {
+		return nil, err
+	}
+	var picture chan drawn
+	if o.Picture && !p.c.opts.FixedPauses { // while elements are being seen: both wait for the page's next frames
+		picture = make(chan drawn, 1)
+		go func() {
+			png, err := p.draw(ctx, o.Scale)
+			picture <- drawn{png, err}
+		}()
+		defer func() { // nothing of it goes on when this returns
+			if picture != nil {
+				<-picture
+			}
+		}()
+	}
+	if err := p.seen(ctx, waits, seen); err != nil {
 		return nil, err
 	}
 	// All travel together; the page answers them one after the other.
@@ -138,7 +161,34 @@ func (p *Page) observe(ctx context.Context, o ObserveOptions, lenient bool) (*Ob
 			return nil, err
 		}
 	}
+	if picture != nil {
+		d := <-picture
+		picture = nil
+		if d.err != nil {
+			return nil, d.err
+		}
+		seen.Picture = d.png
+	}
 	return seen, nil
+}
+
+type drawn struct {
+	png []byte
+	err error
+}
+
+// seen waits until all elements that were marked have been seen by their frame's observer.
+func (p *Page) seen(ctx context.Context, waits []*Pending, o *Observation) error {
+	for _, q := range waits {
+		var all bool
+		if err := q.value(ctx, &all); err != nil {
+			return err
+		}
+		if !all {
+			o.Warnings = append(o.Warnings, fmt.Sprintf("Frame marking: not all elements have been visited by the intersection_observer after %d ms", seenLimit.Milliseconds()))
+		}
+	}
+	return nil
 }
 
 // contents tells which frame an element holds, by its backend node id.
@@ -231,22 +281,22 @@ func (p *Page) prepare(ctx context.Context, frames []*frame) error {
 	return nil
 }
 
-// mark marks the elements of all frames, level by level, since a frame's prefix is its element's bid. It returns the frames that were marked.
-func (p *Page) mark(ctx context.Context, o ObserveOptions, lenient bool, seen *Observation) (marked []*frame, err error) {
+// mark marks the elements of all frames, level by level, since a frame's prefix is its element's bid. It returns the frames that were marked, and
+// what is still to be waited for.
+func (p *Page) mark(ctx context.Context, o ObserveOptions, lenient bool, seen *Observation) (marked []*frame, waits []*Pending, err error) {
 	type job struct {
 		f     *frame
 		bid   string
 		owner *Pending // asks for its element, once its parent is marked
 	}
 	level := []job{{f: p.mainFrame()}}
-	var waits []*Pending
 	for len(level) > 0 {
 		frames := make([]*frame, len(level))
 		for i, j := range level {
 			frames[i] = j.f
 		}
 		if err := p.prepare(ctx, frames); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		var next []job
 		for _, f := range frames {
@@ -261,7 +311,7 @@ func (p *Page) mark(ctx context.Context, o ObserveOptions, lenient bool, seen *O
 			kids = append(kids, j.f)
 		}
 		if err := p.owners(ctx, kids); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		var b batch
 		var marks []*Pending
@@ -276,11 +326,11 @@ func (p *Page) mark(ctx context.Context, o ObserveOptions, lenient bool, seen *O
 			}
 		}
 		if b.err != nil {
-			return nil, b.err
+			return nil, nil, b.err
 		}
 		for _, q := range marks {
 			if err := q.value(ctx, nil); err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 		}
 		level = level[:0]
@@ -292,7 +342,7 @@ func (p *Page) mark(ctx context.Context, o ObserveOptions, lenient bool, seen *O
 			}
 			raw, err := j.owner.Wait(ctx)
 			if err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 			bid, why := held(raw, j.f.id)
 			p.c.mu.Lock()
@@ -303,7 +353,7 @@ func (p *Page) mark(ctx context.Context, o ObserveOptions, lenient bool, seen *O
 			case why != "":
 				seen.Warnings = append(seen.Warnings, why)
 			case bid == "" && !lenient:
-				return nil, errNoBid
+				return nil, nil, errNoBid
 			case bid == "":
 				seen.Warnings = append(seen.Warnings, "Cannot mark a child frame without a bid. Skipping frame.")
 			default:
@@ -311,16 +361,7 @@ func (p *Page) mark(ctx context.Context, o ObserveOptions, lenient bool, seen *O
 			}
 		}
 	}
-	for _, q := range waits {
-		var all bool
-		if err := q.value(ctx, &all); err != nil {
-			return nil, err
-		}
-		if !all {
-			seen.Warnings = append(seen.Warnings, fmt.Sprintf("Frame marking: not all elements have been visited by the intersection_observer after %d ms", seenLimit.Milliseconds()))
-		}
-	}
-	return marked, nil
+	return marked, waits, nil
 }
 
 // held reads what DOM.describeNode says of the element that holds a frame: its bid, or why the frame is not marked.

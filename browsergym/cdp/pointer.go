@@ -28,7 +28,7 @@ func (e *Element) point(pr *progress, a *aim, name string, enabled, force bool, 
 		}
 		if !force {
 			pr.say("  waiting for element to be %s", said)
-			out, err := e.p.verdict(pr, a.tools, "states", states)
+			out, err := e.p.verdict(pr, a.tools, "states", states, e.p.c.opts.FixedPauses)
 			if err != nil || out != done {
 				return out, err
 			}

@@ -10,6 +10,10 @@ import (
 func (p *Page) Screenshot(ctx context.Context, scale float64) ([]byte, error) {
 	p.acts.Lock()
 	defer p.acts.Unlock()
+	return p.draw(ctx, scale)
+}
+
+func (p *Page) draw(ctx context.Context, scale float64) ([]byte, error) {
 	width, height := p.width, p.height
 	if p.c.opts.NoViewport {
 		var size struct{ Width, Height int }

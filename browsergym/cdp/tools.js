@@ -107,23 +107,28 @@
     return false;
   };
 
-  // The same place in two frames, one after the other.
-  const stable = e => new Promise((resolve, reject) => {
-    let last = null;
+  // The same place in two frames, one after the other. Where nothing is animated the place that it has now is that of the last frame, so that
+  // one more is enough, if it does not come too soon for a script that moves things by a timer.
+  const enough = 10; // milliseconds
+  const stable = (e, strict) => new Promise((resolve, reject) => {
+    let last = null, since = 0;
     const look = () => {
+      const r = holder(e).getBoundingClientRect();
+      if (last && performance.now() - since < enough) return requestAnimationFrame(next);
+      if (last) return resolve(last.top === r.top && last.left === r.left && last.width === r.width && last.height === r.height);
+      last = r;
+      since = performance.now();
+      requestAnimationFrame(next);
+    };
+    const next = () => {
       try {
-        const r = holder(e).getBoundingClientRect();
-        if (last) {
-          resolve(last.top === r.top && last.left === r.left && last.width === r.width && last.height === r.height);
-          return;
-        }
-        last = r;
-        requestAnimationFrame(look);
+        look();
       } catch (err) {
         reject(err);
       }
     };
-    requestAnimationFrame(look);
+    if (strict || document.getAnimations().length) requestAnimationFrame(next);
+    else next();
   });
 
   // The next frame; a page that draws none is not waited for.
@@ -133,9 +138,9 @@
   });
 
   const missing = state => ({missing: state});
-  const states = async wanted => {
+  const states = async (wanted, strict) => {
     const e = target;
-    if (wanted.includes('stable') && !await stable(e)) return missing('stable');
+    if (wanted.includes('stable') && !await stable(e, strict)) return missing('stable');
     for (const state of wanted) {
       if (state === 'stable') continue;
       const who = state === 'visible' ? e : labelled(e);
