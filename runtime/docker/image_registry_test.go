@@ -31,6 +31,7 @@ import (
 type registry struct {
 	host string
 	mode atomic.Value // "", "deny", "slow", "cut", "cut once"
+	slow atomic.Int64 // portions of layers that were sent slowly
 	srv  *httptest.Server
 }
 
@@ -115,6 +116,7 @@ type layerBody struct {
 func (b *layerBody) Read(p []byte) (int, error) {
 	switch b.r.mode.Load() {
 	case "slow":
+		b.r.slow.Add(1)
 		time.Sleep(200 * time.Millisecond)
 		p = p[:min(len(p), 100)]
 	case "cut once":

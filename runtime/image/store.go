@@ -239,6 +239,8 @@ func advice(err error) error {
 		return false
 	}
 	switch {
+	case errors.Is(err, ErrAway): // it says by itself what to do, and nothing about a registry
+		return err
 	case errors.Is(err, ErrDiskFull):
 		return diskAdvice(err)
 	case has("toomanyrequests", "rate limit"):
