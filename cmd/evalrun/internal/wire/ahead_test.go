@@ -1,0 +1,79 @@
+package wire
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/evalrun/evalrun/benchmarks"
+	"github.com/evalrun/evalrun/datasets"
+	"github.com/evalrun/evalrun/harness"
+	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// An imaged benchmark's tasks have images that are called as they are.
+type imaged struct{ benchmarks.Benchmark }
+
+func (imaged) Source() datasets.Source { return imagedSource{} }
+func (imaged) Needs(t datasets.Task, _ benchmarks.Options) (benchmarks.Needs, error) {
+	return benchmarks.Needs{Agent: []sandbox.Spec{{Image: sandbox.Image{Ref: t.ID}}}}, nil
+}
+
+type imagedSource struct{ datasets.Source }
+
+func (imagedSource) Task(_ context.Context, id string) (datasets.Task, error) {
+	return datasets.Task{ID: id}, nil
+}
+
+// Trials whose images are there overtake those whose images are being made, within a window, and nobody waits for images that are not their own.
+func TestAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		r := &Ready{Workers: 3, Needs: Needs{Drivers: map[string][]string{"docker": {"x"}}}, benches: []harness.Bench{{Benchmark: imaged{}}}}
+		r.images = &harness.Images{Get: func(ctx context.Context, img sandbox.Image) (string, error) {
+			if !strings.HasPrefix(img.Ref, "slow") {
+				return img.Ref, nil
+			}
+			select {
+			case <-release:
+				return img.Ref, nil
+			case <-ctx.Done():
+				return "", context.Cause(ctx)
+			}
+		}}
+		jobs := func(yield func(harness.Job) bool) {
+			for _, id := range []string{"slow1", "slow2", "a", "b", "slow3", "c", "d", "e", "slow4"} {
+				if !yield(harness.Job{Task: record.Task{ID: id, Digest: id}}) {
+					return
+				}
+			}
+		}
+		next, stop := iter.Pull(r.ahead(jobs))
+		defer stop()
+		var got []string
+		take := func() {
+			if j, ok := next(); ok {
+				got = append(got, j.Task.ID)
+			}
+			synctest.Wait()
+		}
+		for range 4 { // a worker takes slow1 and waits for it
+			take()
+		}
+		if want := []string{"slow1", "a", "b", "c"}; !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		close(release)
+		synctest.Wait()
+		for range 9 {
+			take()
+		}
+		if want := []string{"slow1", "a", "b", "c", "slow2", "slow3", "d", "e", "slow4"}; !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	})
+}
