@@ -1,0 +1,107 @@
+package browsergym_test
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// site serves the recordings' pages as their README says: on the recorded ports, when they are free, since addresses that are shown take up room.
+type site struct {
+	dir          string
+	first, other string // ports
+	miniwob      string // address of the folder with MiniWoB++'s pages; "": they are not there
+}
+
+// recordedMiniWoB is where they were when recorded.
+const recordedMiniWoB = "file:///tmp/miniwob/html/miniwob/"
+
+func newSite(t testing.TB, dir string) *site {
+	s := &site{dir: dir}
+	for _, at := range []struct {
+		port string
+		to   *string
+	}{{"8931", &s.first}, {"8932", &s.other}} {
+		l, err := net.Listen("tcp", "127.0.0.1:"+at.port)
+		if err != nil {
+			l, err = net.Listen("tcp", "127.0.0.1:0")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		srv := &httptest.Server{Listener: l, Config: &http.Server{Handler: s}}
+		srv.Start()
+		t.Cleanup(func() {
+			srv.CloseClientConnections()
+			srv.Close()
+		})
+		*at.to = strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+	}
+	if d := os.Getenv("EVALRUN_TEST_MINIWOB"); d != "" {
+		s.miniwob = "file://" + filepath.Clean(d) + "/"
+	}
+	return s
+}
+
+// ours puts our addresses in the place of the recorded ones.
+func (s *site) ours(text string) string {
+	return strings.NewReplacer(":8931", ":"+s.first, ":8932", ":"+s.other, recordedMiniWoB, s.miniwob).Replace(text)
+}
+
+// theirs is the other way round.
+func (s *site) theirs(text string) string {
+	pairs := []string{":" + s.first, ":8931", ":" + s.other, ":8932"}
+	if s.miniwob != "" {
+		pairs = append(pairs, s.miniwob, recordedMiniWoB)
+	}
+	return strings.NewReplacer(pairs...).Replace(text)
+}
+
+func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Cache-Control", "no-store")
+	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	name := path.Base(r.URL.Path)
+	switch {
+	case len(parts) >= 3 && parts[0] == "slow":
+		ms, _ := strconv.Atoi(parts[1])
+		select {
+		case <-time.After(time.Duration(ms) * time.Millisecond):
+		case <-r.Context().Done():
+			return
+		}
+	case len(parts) >= 2 && parts[0] == "redirect":
+		http.Redirect(w, r, "/"+name, http.StatusFound)
+		return
+	case len(parts) >= 2 && parts[0] == "status":
+		code, _ := strconv.Atoi(parts[1])
+		h.Set("Content-Type", "text/html; charset=utf-8")
+		w.WriteHeader(code)
+		if code != http.StatusNoContent {
+			fmt.Fprintf(w, "<title>status</title>status %d", code)
+		}
+		return
+	case len(parts) >= 2 && parts[0] == "download":
+		h.Set("Content-Type", "text/plain")
+		h.Set("Content-Disposition", `attachment; filename="`+name+`"`)
+		io.WriteString(w, "downloaded text\n")
+		return
+	}
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	raw, err := os.ReadFile(filepath.Join(s.dir, "pages", name))
+	if err != nil {
+		w.WriteHeader(http.StatusNotFound)
+		io.WriteString(w, "<title>404</title>not found")
+		return
+	}
+	io.WriteString(w, s.ours(string(raw)))
+}
