@@ -2,14 +2,10 @@ package local
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
-	"runtime"
 	"sync"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/evalrun/evalrun/runtime/egress"
 	"github.com/evalrun/evalrun/runtime/executor"
@@ -58,7 +54,7 @@ func (b *box) attach(ctx context.Context, n sandbox.Network) error {
 	o := gateOptions
 	if os.Geteuid() == 0 && noTun() == nil {
 		// The device may belong to root alone, who is somebody else inside. Root out here can open it there.
-		f, err := tunOf(b.p.pid)
+		f, err := isolate.OpenTunIn(b.p.pid, "")
 		if err != nil {
 			return err
 		}
@@ -67,52 +63,6 @@ func (b *box) attach(ctx context.Context, n sandbox.Network) error {
 	g, err := egress.Attach(ctx, b.c, n, o)
 	b.gate = g
 	return err
-}
-
-// tunOf opens a network interface in the namespace of a process of ours.
-func tunOf(pid int) (*os.File, error) {
-	open := func(p string) (int, unix.Stat_t, error) {
-		var st unix.Stat_t
-		fd, err := unix.Open(p, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		if err == nil {
-			err = unix.Fstat(fd, &st)
-		}
-		if err != nil {
-			err = fmt.Errorf("looking at a network namespace: %w", err)
-		}
-		return fd, st, err
-	}
-	runtime.LockOSThread()
-	home, here, err := open("/proc/thread-self/ns/net")
-	if err != nil {
-		runtime.UnlockOSThread()
-		return nil, err
-	}
-	defer unix.Close(home)
-	there, st, err := open(fmt.Sprintf("/proc/%d/ns/net", pid))
-	if err == nil && st.Ino == here.Ino && st.Dev == here.Dev {
-		err = errors.New("its first process has no network of its own")
-	}
-	if err == nil {
-		err = unix.Setns(there, unix.CLONE_NEWNET)
-	}
-	if there >= 0 {
-		unix.Close(there)
-	}
-	if err != nil {
-		runtime.UnlockOSThread()
-		return nil, err
-	}
-	f, err := isolate.OpenTun()
-	if back := unix.Setns(home, unix.CLONE_NEWNET); back != nil {
-		// The thread stays locked, and ends with this goroutine: nothing else must run there.
-		if f != nil {
-			f.Close()
-		}
-		return nil, fmt.Errorf("coming back from a network namespace: %w", back)
-	}
-	runtime.UnlockOSThread()
-	return f, err
 }
 
 // noTun says why machines have no network interface, and programs inside get out through the proxy only.
