@@ -110,6 +110,9 @@ func (d *Driver) Describe() map[string]string {
 			m["folder"] = a.Dir
 		}
 	}
+	if why := d.proxyOnly(); why != "" {
+		m["network"] = "through the proxy only: " + why
+	}
 	m["addresses"] = d.o.Subnets + ", of bridges for sessions whose services want the same port"
 	for _, o := range i.SecurityOptions {
 		switch {

@@ -30,6 +30,7 @@ type box struct {
 	bridge   string            // name of the session's network; "": none
 	address  map[string]string // of machines on the bridge; "" is main
 	gate     gate
+	here     bool // its network interface is opened from here
 
 	handed atomic.Bool // Create has returned, with it or without
 

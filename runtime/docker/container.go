@@ -12,6 +12,7 @@ import (
 	"github.com/docker/docker/api/types/mount"
 
 	"github.com/evalrun/evalrun/runtime/executor"
+	"github.com/evalrun/evalrun/runtime/executor/wire"
 	"github.com/evalrun/evalrun/runtime/image"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
@@ -40,7 +41,8 @@ type plan struct {
 	volumes map[string]string // the engine's names of the session's volumes
 	mount   string            // where the executor is mounted from; "": it is copied
 	quota   bool              // the engine can limit the disk
-	tun     bool              // process 1 opens a network interface of its own
+	tun     bool              // it has a network interface
+	here    bool              // which is opened from here, not by process 1
 	env     map[string]string // known to all of a session's machines, before what the spec says
 }
 
@@ -74,7 +76,7 @@ func (p *plan) hostConfig() *container.HostConfig {
 			Memory: s.Memory, MemorySwap: s.Memory, PidsLimit: &pids, NanoCPUs: int64(s.CPUs * 1e9),
 		},
 	}
-	if p.tun {
+	if p.tun && !p.here {
 		// For process 1 alone. To take a capability out of its commands' reach for good, it needs another one.
 		h.CapAdd = append(h.CapAdd, "NET_ADMIN", "SETPCAP")
 		h.Devices = []container.DeviceMapping{{PathOnHost: "/dev/net/tun", PathInContainer: "/dev/net/tun", CgroupPermissions: "rw"}}
@@ -95,6 +97,9 @@ func (p *plan) hostConfig() *container.HostConfig {
 		h.ExtraHosts = p.hosts
 		// Else the engine copies the host's own.
 		h.DNS, h.DNSSearch, h.DNSOptions = []string{"127.0.0.1"}, []string{"."}, []string{}
+		if p.here {
+			h.DNS = []string{wire.TunServer4}
+		}
 	}
 	if len(s.Tmpfs) > 0 {
 		h.Tmpfs = map[string]string{}

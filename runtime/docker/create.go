@@ -171,7 +171,7 @@ func (m *machine) startOnce(ctx context.Context, cli *client.Client, p *plan) er
 	m.key = executor.NewKey()
 	s := p.spec
 	cfg := executor.Config{
-		Env: p.environ(), Dir: s.Dir, User: s.User, Orphan: s.Orphan, Drop: true, Setuid: s.Setuid, Tun: p.tun, Key: m.key, Limits: map[string]uint64{"core": 0},
+		Env: p.environ(), Dir: s.Dir, User: s.User, Orphan: s.Orphan, Drop: true, Setuid: s.Setuid, Tun: p.tun && !p.here, Key: m.key, Limits: map[string]uint64{"core": 0},
 	}
 	if cfg.Dir == "" {
 		cfg.Dir = p.info.Config.Dir
@@ -197,11 +197,18 @@ func (m *machine) launch(ctx context.Context, cli *client.Client, p *plan) error
 		return err
 	}
 	for {
-		p.mount, p.quota = "", m.b.d.about.quota()
+		p.mount, p.quota, p.here = "", m.b.d.about.quota(), p.tun && m.b.d.here()
 		if m.b.d.tool.mounts() {
 			p.mount = tool.path
 		}
 		err := m.run(ctx, cli, p, tool)
+		if err == nil && p.here {
+			if err = m.openTun(ctx, cli); err != nil && ctx.Err() == nil {
+				m.ch.Close()
+				m.b.d.tuns.far.Store(true)
+				err = errFar
+			}
+		}
 		switch {
 		case err == nil:
 			if p.mount != "" {
@@ -213,8 +220,10 @@ func (m *machine) launch(ctx context.Context, cli *client.Client, p *plan) error
 		case p.quota && p.spec.Disk > 0 && strings.Contains(err.Error(), "storage-opt"):
 			m.b.d.about.noQuota()
 		case p.mount != "" && badMount(err) && m.b.d.tool.failed():
+		case err == errFar: // process 1 will
 		case p.tun && strings.Contains(err.Error(), "/dev/net/tun"): // the proxy is left, and the gate says so
 			p.tun = false
+			m.b.d.tuns.none.Store(true)
 		case strings.Contains(err.Error(), "exec format error"):
 			return m.b.d.no("platform linux/%s: the engine cannot emulate it", p.info.Arch)
 		default:
@@ -226,6 +235,8 @@ func (m *machine) launch(ctx context.Context, cli *client.Client, p *plan) error
 		}
 	}
 }
+
+var errFar = errors.New("its network interface cannot be opened from here")
 
 // badMount reports whether the engine cannot see, or not use, the file that was to be mounted.
 func badMount(err error) bool {

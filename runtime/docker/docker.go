@@ -51,6 +51,7 @@ type Driver struct {
 	tool   tool
 	about  about
 	disk   diskWatch
+	tuns   tuns
 
 	mu   sync.Mutex
 	live map[string]*box

@@ -17,6 +17,7 @@ var gateOptions egress.Options
 // that leads nowhere.
 type gate struct {
 	mu     sync.Mutex
+	link   egress.Link // opened from here, until the gate has it
 	g      *egress.Gate
 	policy sandbox.Network // in force
 }
@@ -41,17 +42,35 @@ func (b *box) openGate(ctx context.Context) error {
 	if !b.gated() {
 		return nil
 	}
-	g, err := egress.Attach(ctx, b.main.c, b.spec.Network, gateOptions)
+	o := gateOptions
+	o.Link = b.gate.swap(nil)
+	b.here = b.here || o.Link != nil
+	g, err := egress.Attach(ctx, b.main.c, b.spec.Network, o)
 	if err != nil {
 		return err
 	}
 	b.gate.mu.Lock()
-	defer b.gate.mu.Unlock()
 	b.gate.g, b.gate.policy = g, b.spec.Network
+	b.gate.mu.Unlock()
+	if b.isClosed() { // while it was opened
+		g.Close()
+	}
 	return nil
 }
 
+// swap puts a link in, and returns the one before.
+func (g *gate) swap(l egress.Link) egress.Link {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	old := g.link
+	g.link = l
+	return old
+}
+
 func (b *box) closeGate() {
+	if l := b.gate.swap(nil); l != nil { // never used
+		l.Close()
+	}
 	if g := b.way(); g != nil {
 		g.Close()
 	}

@@ -10,9 +10,23 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// BenchmarkNetwork moves 100 MB from a host into a container, by both ways: all of it goes through the engine's streams.
+// BenchmarkNetwork moves 100 MB from a host into a container, by both ways: through the proxy all of it goes through the engine's streams, and so
+// do packets where the executor has opened the interface.
 func BenchmarkNetwork(b *testing.B) {
-	d := require(b)
+	for _, far := range []bool{false, true} {
+		name := "from here"
+		if far {
+			name = "from inside"
+		}
+		b.Run(name, func(b *testing.B) {
+			d := require(b)
+			d.tuns.far.Store(far)
+			benchNetwork(b, d)
+		})
+	}
+}
+
+func benchNetwork(b *testing.B, d *Driver) {
 	w := egresstest.New(b)
 	old := gateOptions
 	gateOptions.Resolver = w

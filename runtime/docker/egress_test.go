@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -36,8 +37,48 @@ func shell(t testing.TB, sb sandbox.Sandbox, text string) string {
 	return strings.TrimSpace(out.String())
 }
 
+// The interface is opened by this process, where it is root of the engine's machine, or by the executor; nobody inside sees a difference.
 func TestNetwork(t *testing.T) {
-	d := require(t)
+	t.Run("from here", func(t *testing.T) {
+		d := require(t)
+		if _, err := d.engine.api(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if !d.here() {
+			t.Skip("needs root, and the engine on this machine")
+		}
+		testNetwork(t, d)
+		if d.tuns.far.Load() {
+			t.Error("it was opened by the executor")
+		}
+	})
+	t.Run("from inside", func(t *testing.T) {
+		d := require(t)
+		d.tuns.far.Store(true)
+		testNetwork(t, d)
+	})
+	// What looks near and is not is found out by the first machine, which then has it from inside.
+	t.Run("not from here", func(t *testing.T) {
+		d := require(t)
+		d.tuns.pid = os.Getpid()
+		sb := open(t, d, sandbox.Spec{Image: sandbox.Image{Ref: "evalrun-test/bookworm:1"}, Network: sandbox.Network{Mode: "public"}, Owner: self()})
+		if ok, why := sb.(*box).Transparent(); !ok || sb.(*box).here {
+			t.Errorf("%v %s", ok, why)
+		}
+		if os.Geteuid() == 0 && !d.tuns.far.Load() {
+			t.Error("it will be tried again")
+		}
+		if got := d.Describe()["network"]; got != "" {
+			t.Errorf("network: %s", got)
+		}
+		d.tuns.none.Store(true) // as after an engine's word that it has no such device
+		if got := d.Describe()["network"]; got != "through the proxy only: the engine has no /dev/net/tun" {
+			t.Errorf("network: %s", got)
+		}
+	})
+}
+
+func testNetwork(t *testing.T, d *Driver) {
 	w := egresstest.New(t)
 	old := gateOptions
 	gateOptions.Resolver = w

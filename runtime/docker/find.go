@@ -76,7 +76,7 @@ func (d *Driver) find(ctx context.Context, id string) (*box, error) {
 	b := d.boxOf(id, sandbox.Spec{
 		Owner: e.Owner, Disk: e.Disk, Orphan: time.Duration(e.Orphan), Network: e.Network, Rewire: e.Rewire, Services: map[string]sandbox.Spec{},
 	})
-	b.bridge = e.Bridge
+	b.bridge, b.here = e.Bridge, e.Here
 	b.begun = leftover{containers: []string{id}, volumes: slices.Collect(maps.Values(e.Volumes)), network: e.Bridge}
 	if e.Volumes != nil {
 		b.volumes = e.Volumes
@@ -98,6 +98,9 @@ func (d *Driver) find(ctx context.Context, id string) (*box, error) {
 			b.letGo()
 			return nil, err
 		}
+	}
+	if b.here {
+		b.retakeTun(ctx, cli)
 	}
 	if err := b.openGate(ctx); err != nil {
 		b.letGo()

@@ -28,6 +28,7 @@ type entry struct {
 	Orphan   int64             `json:"orphan,omitempty"`
 	Network  sandbox.Network   `json:"network,omitzero"`
 	Rewire   bool              `json:"rewire,omitempty"`
+	Here     bool              `json:"here,omitempty"`
 }
 
 type saved struct {
@@ -55,7 +56,7 @@ func (d *Driver) file(id string) string { return filepath.Join(d.state, id+".jso
 func (b *box) remember(n sandbox.Network) error {
 	e := entry{
 		Owner: b.spec.Owner, Host: b.d.engine.name(), Key: hex.EncodeToString(b.main.key), Entry: b.main.args, Volumes: b.volumes, Bridge: b.bridge, Disk: b.spec.Disk,
-		Orphan: int64(b.spec.Orphan), Network: n, Rewire: b.spec.Rewire,
+		Orphan: int64(b.spec.Orphan), Network: n, Rewire: b.spec.Rewire, Here: b.here,
 	}
 	for name, m := range b.services {
 		if e.Services == nil {

@@ -116,6 +116,15 @@ func Attach(ctx context.Context, c *executor.Client, n sandbox.Network, o Option
 		return g, nil
 	}
 	g.serveLink(link)
+	if o.Link != nil { // what the executor itself carries ends with it anyway
+		g.wg.Go(func() {
+			select {
+			case <-c.Done():
+				link.Close()
+			case <-g.ctx.Done():
+			}
+		})
+	}
 	return g, nil
 }
 
