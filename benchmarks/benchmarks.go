@@ -102,6 +102,8 @@ type Needs struct {
 	Roles     []string // models beside the arm's: "grader", "user"; on accounts of their own
 	Exclusive []string // "webarena/shopping": one holder at a time
 	Skip      string   // why it cannot run here
+	// What the task's own format allows for making a stage ready, for collecting and for grading one. A phase that the run limits to less gets so much.
+	Setup, Collect, Grade time.Duration
 }
 
 // A Host lends what Needs asked for; all of it ends with the attempt.

@@ -37,6 +37,7 @@ type attempt struct {
 	regrade []record.Evidence
 	replay  *replay
 	lease   sandbox.Lease
+	needs   benchmarks.Needs
 
 	mu        sync.Mutex
 	cur       *env
@@ -139,6 +140,7 @@ func (a *attempt) play(ctx context.Context) (v record.Verdict, c cause) {
 	if needs.Skip != "" {
 		return none(skip("needs", needs.Skip))
 	}
+	a.needs = needs
 	a.machines(needs)
 	if len(a.job.Evidence) == 0 {
 		if err := a.images(ctx, "agent", needs.Agent); err != nil {

@@ -76,13 +76,18 @@ type Bench struct {
 
 // Limits of a trial. Zero means no limit, but for times, where it means the default.
 type Limits struct {
-	Time   time.Duration // of the agent, all stages; waiting for our machinery or a provider's back-off is not counted
-	Turns  int64         // model replies
-	Steps  int64         // actions
-	Tokens int64         // in and out
-	Cost   float64       // US dollars
-	Output int64         // bytes of observations
+	// Time of the agent, all stages; waiting for our machinery or a provider's back-off is not counted. 0: the task's own, else [DefaultTime];
+	// negative: the task's own, else none.
+	Time   time.Duration
+	Turns  int64   // model replies
+	Steps  int64   // actions
+	Tokens int64   // in and out
+	Cost   float64 // US dollars
+	Output int64   // bytes of observations
 }
+
+// DefaultTime is the agent's where nobody says something.
+const DefaultTime = 30 * time.Minute
 
 // Phases bounds each phase of an attempt that is not the agent's.
 type Phases struct {

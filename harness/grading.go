@@ -50,7 +50,7 @@ func (a *attempt) grade(ctx context.Context, ev benchmarks.Evidence, live benchm
 			return res, canceled("grade", context.Cause(ctx))
 		}
 	}
-	err := a.phase(ctx, "grade", a.Phases.Grade, func(ctx context.Context) (err error) {
+	err := a.phase(ctx, "grade", max(a.Phases.Grade, a.needs.Grade), func(ctx context.Context) (err error) {
 		h := &host{a: a, role: "grader"}
 		defer h.within(func(t *record.Times) *time.Duration { return &t.Grade })()
 		res, err = a.bench.Grade(ctx, h, a.task, ev, live)

@@ -34,7 +34,7 @@ func (a *attempt) session(ctx context.Context, needs benchmarks.Needs) (evs []re
 	var ep benchmarks.Episode
 	h := &host{a: a, role: "agent"}
 	starting := func(t *record.Times) *time.Duration { return &t.Start }
-	err := a.phase(ctx, "start", a.Phases.Start, func(ctx context.Context) (err error) {
+	err := a.phase(ctx, "start", max(a.Phases.Start, needs.Setup), func(ctx context.Context) (err error) {
 		defer h.within(starting)()
 		ep, err = a.bench.Open(ctx, h, a.task, a.bench.Options)
 		return err
@@ -52,7 +52,7 @@ func (a *attempt) session(ctx context.Context, needs benchmarks.Needs) (evs []re
 	var prev *benchmarks.Result
 	for i := 0; ; i++ {
 		var stage *benchmarks.Stage
-		err := a.phase(ctx, "setup", a.Phases.Start, func(ctx context.Context) (err error) {
+		err := a.phase(ctx, "setup", max(a.Phases.Start, needs.Setup), func(ctx context.Context) (err error) {
 			defer h.within(starting)()
 			stage, err = ep.Next(ctx, prev)
 			return err
@@ -120,7 +120,7 @@ func (a *attempt) stage(ctx context.Context, ep benchmarks.Episode, ag agent.Age
 			}
 		}
 	}
-	err := a.phase(ctx, "collect", a.Phases.Collect, func(ctx context.Context) (err error) {
+	err := a.phase(ctx, "collect", max(a.Phases.Collect, a.needs.Collect), func(ctx context.Context) (err error) {
 		ev, err = ep.Collect(ctx, ans)
 		return err
 	})
@@ -205,7 +205,11 @@ func (a *attempt) agentTime(stage *benchmarks.Stage) (time.Duration, string) {
 	a.mu.Lock()
 	used := a.t.Working
 	a.mu.Unlock()
-	limit, name := a.arm.Limits.Time, a.arm.Limits.Time.String()
+	limit := a.arm.Limits.Time
+	if limit == 0 && stage.Time <= 0 {
+		limit = DefaultTime
+	}
+	name := limit.String()
 	if limit > 0 {
 		limit = max(limit-used, time.Millisecond)
 	}

@@ -28,8 +28,9 @@ import (
 type toy struct {
 	tasks  int
 	stages int
-	live   bool // GradeLive
-	last   bool // stages say that they are the last
+	live   bool          // GradeLive
+	last   bool          // stages say that they are the last
+	time   time.Duration // of a stage
 	step   func(ctx context.Context, a event.Event) (benchmarks.Turn, error)
 	open   func() error
 	opens  func(benchmarks.Host) error
@@ -132,7 +133,7 @@ func (e *toyEpisode) Next(_ context.Context, prev *benchmarks.Result) (*benchmar
 		return nil, errors.New("no grade of the stage before")
 	}
 	e.n++
-	return &benchmarks.Stage{Goal: agent.Goal{Parts: event.Text("say right")}, Kinds: []string{"run"}, Last: e.toy.last || e.toy.stages < 2}, nil
+	return &benchmarks.Stage{Goal: agent.Goal{Parts: event.Text("say right")}, Kinds: []string{"run"}, Time: e.toy.time, Last: e.toy.last || e.toy.stages < 2}, nil
 }
 
 func (e *toyEpisode) Step(ctx context.Context, a event.Event) (benchmarks.Turn, error) {

@@ -88,6 +88,7 @@ func (b *Benchmark) Needs(dt datasets.Task, o benchmarks.Options) (benchmarks.Ne
 	if _, err := Servers(t.Environment.MCP, allowed); err != nil {
 		return unable(t, err)
 	}
+	b.times(t, &n)
 	return n, nil
 }
 

@@ -211,3 +211,21 @@ func TestIdle(t *testing.T) {
 		t.Error(m, err)
 	}
 }
+
+// TestTimes: no phase of a run ends before the task's own limits do.
+func TestTimes(t *testing.T) {
+	n := needs(t, `{"timeout_multiplier": 2}`, `
+[environment]
+[environment.healthcheck]
+command = "true"
+start_period_sec = 600
+[verifier]
+timeout_sec = 3600
+[[verifier.collect]]
+command = "true"
+timeout_sec = 900
+`, nil)
+	if n.Grade < 2*time.Hour || n.Collect < 15*time.Minute || n.Setup < 10*time.Minute {
+		t.Errorf("grading %v, collecting %v, set-up %v", n.Grade, n.Collect, n.Setup)
+	}
+}

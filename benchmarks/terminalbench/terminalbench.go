@@ -1,6 +1,8 @@
 package terminalbench
 
 import (
+	"time"
+
 	"encoding/json"
 	"fmt"
 	"io/fs"
@@ -62,8 +64,11 @@ func (b *Benchmark) Needs(dt datasets.Task, o benchmarks.Options) (benchmarks.Ne
 	if err != nil {
 		return benchmarks.Needs{}, &benchmarks.TaskError{Task: dt.ID, Err: err}
 	}
-	return benchmarks.Needs{Agent: []sandbox.Spec{m.spec}, GradeLive: true}, nil
+	return benchmarks.Needs{Agent: []sandbox.Spec{m.spec}, GradeLive: true, Grade: b.o.testTime(t.TestTime) + around}, nil
 }
+
+// around is what we may take around a task's own tests.
+const around = 5 * time.Minute
 
 // A machine is the client: its spec, and folders to make in it for everybody to write to.
 type machine struct {

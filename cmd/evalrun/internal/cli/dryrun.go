@@ -73,7 +73,10 @@ func limits(l *config.Limits) string {
 		return "-"
 	}
 	var out []string
-	if l.Time > 0 {
+	switch {
+	case l.Time == nil:
+		out = append(out, "the task's time, else "+config.DefaultTime.String())
+	case *l.Time > 0:
 		out = append(out, l.Time.String())
 	}
 	for _, x := range []struct {

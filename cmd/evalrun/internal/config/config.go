@@ -11,6 +11,7 @@ package config
 
 import (
 	"encoding/json"
+	"time"
 
 	"github.com/evalrun/evalrun/agent/model"
 )
@@ -133,14 +134,17 @@ type Prompt struct {
 	Text string `json:"text,omitempty" doc:"The text itself."`
 }
 
+// DefaultTime is the agent's where neither configuration nor task says something.
+const DefaultTime = Duration(30 * time.Minute)
+
 // Limits of one trial. Zero means none.
 type Limits struct {
-	Time   Duration `json:"time" doc:"The agent's time in a trial, all stages together; waiting for our machinery or a provider's back-off is not counted. Default 30m."`
-	Turns  Count    `json:"turns" doc:"Model replies. Default 100."`
-	Steps  Count    `json:"steps" doc:"Actions. Default 500."`
-	Tokens Count    `json:"tokens,omitempty" doc:"Tokens in and out."`
-	Cost   float64  `json:"cost,omitempty" min:"0" doc:"US dollars. Needs a known price."`
-	Output Size     `json:"output" doc:"Bytes of output that a trial may bring forth. Default 64MiB."`
+	Time   *Duration `json:"time,omitempty" doc:"The agent's time in a trial, all stages together; waiting for our machinery or a provider's back-off is not counted. A stage whose task sets a shorter time gets that. Default: the task's own, else 30m."`
+	Turns  Count     `json:"turns" doc:"Model replies. Default 100."`
+	Steps  Count     `json:"steps" doc:"Actions. Default 500."`
+	Tokens Count     `json:"tokens,omitempty" doc:"Tokens in and out."`
+	Cost   float64   `json:"cost,omitempty" min:"0" doc:"US dollars. Needs a known price."`
+	Output Size      `json:"output" doc:"Bytes of output that a trial may bring forth. Default 64MiB."`
 }
 
 // Phases bound what is not the agent's. Each always has a limit; zero means the default.

@@ -189,7 +189,7 @@ matrix:
 	if diff := cmp.Diff([]string{"nop+patience=short", "nop+patience=long"}, armNames(e)); diff != "" {
 		t.Error(diff)
 	}
-	if l := e.Arms[0].Limits; l.Turns != 3 || l.Time != Duration(time.Minute) || l.Steps != 500 {
+	if l := e.Arms[0].Limits; l.Turns != 3 || *l.Time != Duration(time.Minute) || l.Steps != 500 {
 		t.Errorf("limits = %+v", l)
 	}
 }

@@ -40,7 +40,6 @@ type Override struct {
 // defaults hold where neither file nor command line says something. Zero means: no limit.
 const defaults = `
 limits:
-  time: 30m
   turns: 100
   steps: 500
   output: 64MiB

@@ -47,8 +47,12 @@ func definition(a *Arm, k *Kind, command Duration) (any, error) {
 		def.Prompt = hex.EncodeToString(sum[:])
 	}
 	if l := a.Limits; l != nil {
+		limit := int64(DefaultTime) // what a task says for itself belongs to the task
+		if l.Time != nil {
+			limit = int64(*l.Time)
+		}
 		def.Limits = map[string]int64{
-			"time_ns": int64(l.Time), "turns": int64(l.Turns), "steps": int64(l.Steps), "tokens": int64(l.Tokens),
+			"time_ns": limit, "turns": int64(l.Turns), "steps": int64(l.Steps), "tokens": int64(l.Tokens),
 			"cost_micro_usd": int64(l.Cost * 1e6), "output": int64(l.Output), "command_ns": int64(command),
 		}
 	}

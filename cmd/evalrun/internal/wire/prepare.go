@@ -197,7 +197,12 @@ func (r *Ready) openArms() error {
 			}
 		}
 		if l := c.Limits; l != nil {
-			a.Limits = harness.Limits{Time: l.Time.D(), Turns: int64(l.Turns), Steps: int64(l.Steps), Tokens: int64(l.Tokens), Cost: l.Cost, Output: int64(l.Output)}
+			a.Limits = harness.Limits{Turns: int64(l.Turns), Steps: int64(l.Steps), Tokens: int64(l.Tokens), Cost: l.Cost, Output: int64(l.Output)}
+			if l.Time != nil {
+				if a.Limits.Time = l.Time.D(); a.Limits.Time == 0 {
+					a.Limits.Time = -1
+				}
+			}
 		}
 		r.arms = append(r.arms, a)
 		if c.Sandbox == nil {
