@@ -23,7 +23,7 @@ type Options struct {
 	Task    func(seed uint32) (Task, error)       // required; called by each reset
 	Actions *action.Set                           // nil: chat, infeas, bid, nav and tab, several calls an action
 	Context cdp.ContextOptions                    // what is set here goes before the task's own settings; SlowMo and FixedPauses are the pace's business
-	SlowMo  *time.Duration                        // goes before the task's own, in pace Reference
+	SlowMo  *time.Duration                        // goes before the task's own
 	Pace    Pace                                  //
 	Delay   time.Duration                         // between an action and the observation, at most in pace Fast; 0: 500 ms
 	Steps   int                                   // after so many the episode is truncated; 0: never
@@ -46,6 +46,7 @@ type Env struct {
 	goal       []Item
 	first      *cdp.Page // the one that the set-up was given
 	zoom       float64   // its scale
+	slow       time.Duration
 	chat       chat
 	infeasible bool
 	steps      int
@@ -174,12 +175,14 @@ func (e *Env) options(s Settings) cdp.ContextOptions {
 	if o.TimeZone == "" {
 		o.TimeZone = s.TimeZone
 	}
-	o.SlowMo, o.FixedPauses = 0, e.o.Pace == Reference
+	e.slow = s.SlowMo
+	if e.o.SlowMo != nil {
+		e.slow = *e.o.SlowMo
+	}
 	if e.o.Pace == Reference {
-		o.SlowMo = s.SlowMo
-		if e.o.SlowMo != nil {
-			o.SlowMo = *e.o.SlowMo
-		}
+		o.SlowMo, o.FixedPauses = e.slow, true
+	} else {
+		o.SlowMo, o.FixedPauses, o.Scripts = 0, false, append([]string{timers}, o.Scripts...)
 	}
 	return o
 }

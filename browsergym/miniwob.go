@@ -30,8 +30,8 @@ type MiniWoB struct {
 var miniwobScript string
 
 // miniwobInfo reads what a page tells of its episode.
-const miniwobInfo = `() => ({REWARD_GLOBAL: WOB_REWARD_GLOBAL, RAW_REWARD_GLOBAL: WOB_RAW_REWARD_GLOBAL, REWARD_REASON: WOB_REWARD_REASON,
-	DONE_GLOBAL: WOB_DONE_GLOBAL, EPISODE_ID: WOB_EPISODE_ID, TASK_READY: WOB_TASK_READY})`
+const miniwobInfo = `() => ({REWARD_GLOBAL: WOB_REWARD_GLOBAL ?? null, RAW_REWARD_GLOBAL: WOB_RAW_REWARD_GLOBAL ?? null, REWARD_REASON: WOB_REWARD_REASON ?? null,
+	DONE_GLOBAL: WOB_DONE_GLOBAL ?? null, EPISODE_ID: WOB_EPISODE_ID ?? null, TASK_READY: WOB_TASK_READY ?? null})`
 
 func (m *MiniWoB) Settings() Settings {
 	return Settings{Width: 332, Height: 214, SlowMo: 100 * time.Millisecond, Timeout: 5 * time.Second}

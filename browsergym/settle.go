@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	_ "embed"
+
 	"github.com/evalrun/evalrun/browsergym/cdp"
 )
 
@@ -22,21 +24,11 @@ const (
 	syncLimit = time.Second            // for pages to answer that they have reported everything
 )
 
-// calm waits until the document is loaded and has not changed for two frames.
-const calm = `limit => new Promise(done => {
-	const end = performance.now() + limit;
-	let changed = false, frames = 0;
-	const watch = new MutationObserver(() => { changed = true; });
-	watch.observe(document, {subtree: true, childList: true, attributes: true, characterData: true});
-	const frame = () => {
-		frames = changed || document.readyState !== 'complete' ? 0 : frames + 1;
-		changed = false;
-		if (frames < 2 && performance.now() < end) { requestAnimationFrame(frame); return; }
-		watch.disconnect();
-		done();
-	};
-	requestAnimationFrame(frame);
-})`
+//go:embed calm.js
+var calm string
+
+//go:embed timers.js
+var timers string
 
 // settle waits for what an action has begun.
 func (e *Env) settle(ctx context.Context) error {
@@ -53,9 +45,10 @@ func (e *Env) settle(ctx context.Context) error {
 	if before == nil || before.Closed() {
 		return nil
 	}
-	short, cancel := context.WithTimeout(ctx, e.o.Delay)
+	limit := e.o.Delay + e.slow
+	short, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	err := before.Call(short, calm, nil, e.o.Delay.Milliseconds())
+	err := before.Call(short, calm, nil, limit.Milliseconds())
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)

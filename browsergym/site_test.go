@@ -19,11 +19,11 @@ import (
 type site struct {
 	dir          string
 	first, other string // ports
-	miniwob      string // address of the folder with MiniWoB++'s pages; "": they are not there
+	miniwob      string // address of MiniWoB++'s folder; "": it is not there
 }
 
-// recordedMiniWoB is where they were when recorded.
-const recordedMiniWoB = "file:///tmp/miniwob/html/miniwob/"
+// recordedMiniWoB is where it was when recorded.
+const recordedMiniWoB = "file:///tmp/miniwob/html/"
 
 func newSite(t testing.TB, dir string) *site {
 	s := &site{dir: dir}
