@@ -120,6 +120,11 @@ func (d *Driver) Prepare(ctx context.Context, img sandbox.Image) (string, error)
 	return info.Digest, nil
 }
 
+// There reports whether an image is ready, without making it so.
+func (d *Driver) There(ctx context.Context, img sandbox.Image) bool {
+	return img.IsZero() || d.images.There(ctx, img)
+}
+
 func (d *Driver) no(format string, args ...any) error {
 	return &sandbox.Unsupported{Driver: d.Name(), What: fmt.Sprintf(format, args...)}
 }

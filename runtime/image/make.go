@@ -15,9 +15,11 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
+func pullKey(img sandbox.Image) string { return "pull " + img.Ref + " " + img.Platform }
+
 // pulled makes an image ready that is known by name.
 func (s *Store) pulled(ctx context.Context, img sandbox.Image) (Info, error) {
-	key := "pull " + img.Ref + " " + img.Platform
+	key := pullKey(img)
 	if info, ok := s.remembered(key); ok {
 		return info, nil
 	}

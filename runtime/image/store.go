@@ -111,6 +111,34 @@ func (s *Store) prepare(ctx context.Context, img sandbox.Image) (Info, error) {
 	return s.pulled(ctx, img)
 }
 
+// There reports whether Prepare would find an image ready, without making it so.
+func (s *Store) There(ctx context.Context, img sandbox.Image) bool {
+	about, err := s.engine(ctx)
+	if err != nil {
+		return false
+	}
+	if img.Built() {
+		r, err := s.recipe(ctx, about, img)
+		if err != nil {
+			return false
+		}
+		if _, ok := s.remembered(r.key); ok {
+			return true
+		}
+		_, err = s.find(ctx, r)
+		return err == nil
+	}
+	key := pullKey(img)
+	if s.o.Always && !s.asked(key) {
+		return false
+	}
+	if _, ok := s.remembered(key); ok {
+		return true
+	}
+	info, err := s.e.Inspect(ctx, img.Ref)
+	return err == nil && fits(info, img.Platform)
+}
+
 // title is what people call an image.
 func title(img sandbox.Image) string {
 	switch {

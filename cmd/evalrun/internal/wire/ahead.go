@@ -11,9 +11,20 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// lookAhead is of how many trials that have not begun the images are made ready at once. How many are really built and pulled at once is the
-// store's business; those that are there already must not wait behind the others to be found.
-const lookAhead = 16
+// How many trials that have not begun are looked after at once: by makers, which make their images ready in the plan's order, as many as may
+// compete with the trials that have begun; and by finders, which only look whether they are there.
+const (
+	aheadMakers  = 2
+	aheadFinders = 4
+)
+
+// there reports whether a driver knows an image to be ready.
+func there(ctx context.Context, d sandbox.Driver, img sandbox.Image) bool {
+	x, ok := d.(interface {
+		There(context.Context, sandbox.Image) bool
+	})
+	return ok && x.There(ctx, img)
+}
 
 // An expected job waits for a worker, and for its images.
 type expected struct {
@@ -31,22 +42,33 @@ func (r *Ready) ahead(jobs iter.Seq[harness.Job]) iter.Seq[harness.Job] {
 	return func(yield func(harness.Job) bool) {
 		window := max(1, r.Workers)
 		ctx, cancel := context.WithCancel(context.Background())
-		work := make(chan *expected, window+1) // as many as are looked ahead: the queue never waits for a build
-		var makers sync.WaitGroup
-		for range lookAhead {
-			makers.Go(func() {
-				for j := range work {
+		// As many as are looked ahead: the queue never waits for a build.
+		toMake, toFind := make(chan *expected, window+1), make(chan *expected, window+1)
+		var workers sync.WaitGroup
+		for range aheadMakers {
+			workers.Go(func() {
+				for j := range toMake {
 					r.makeImages(ctx, j.Job)
 					j.seen.Store(true)
+				}
+			})
+		}
+		for range aheadFinders {
+			workers.Go(func() {
+				for j := range toFind {
+					if r.imagesThere(ctx, j.Job) {
+						j.seen.Store(true)
+					}
 				}
 			})
 		}
 		next, stop := iter.Pull(jobs)
 		defer func() {
 			stop()
-			close(work)
+			close(toMake)
+			close(toFind)
 			cancel()
-			makers.Wait()
+			workers.Wait()
 		}()
 		var waiting []*expected
 		for {
@@ -57,9 +79,11 @@ func (r *Ready) ahead(jobs iter.Seq[harness.Job]) iter.Seq[harness.Job] {
 				}
 				x := &expected{Job: j}
 				waiting = append(waiting, x)
-				select {
-				case work <- x:
-				default: // they are behind: the trial makes its images itself
+				for _, c := range []chan *expected{toFind, toMake} {
+					select {
+					case c <- x:
+					default: // they are behind: the trial looks after its images itself
+					}
 				}
 			}
 			if len(waiting) == 0 {
@@ -76,22 +100,37 @@ func (r *Ready) ahead(jobs iter.Seq[harness.Job]) iter.Seq[harness.Job] {
 }
 
 func (r *Ready) makeImages(ctx context.Context, j harness.Job) {
+	for _, img := range r.imagesFor(ctx, j) {
+		if _, err := r.images.Ready(ctx, j.Task.Digest, img); err != nil {
+			return
+		}
+	}
+}
+
+// imagesThere reports whether all images of a trial are ready.
+func (r *Ready) imagesThere(ctx context.Context, j harness.Job) bool {
+	for _, img := range r.imagesFor(ctx, j) {
+		if !there(ctx, r.Driver, img) {
+			return false
+		}
+	}
+	return ctx.Err() == nil
+}
+
+// imagesFor are the images that a trial will want, as far as can be told.
+func (r *Ready) imagesFor(ctx context.Context, j harness.Job) []sandbox.Image {
 	if ctx.Err() != nil {
-		return
+		return nil
 	}
 	needs, ok := r.needsOf(ctx, j)
 	if !ok {
-		return
+		return nil
 	}
 	specs := needs.Grader
 	if len(j.Evidence) == 0 {
 		specs = slices.Concat(needs.Agent, needs.Grader)
 	}
-	for _, img := range imagesOf(specs) {
-		if _, err := r.images.Ready(ctx, j.Task.Digest, img); err != nil {
-			return
-		}
-	}
+	return imagesOf(specs)
 }
 
 // imagesOf are the images of machines, of their services too.

@@ -12,6 +12,7 @@ import (
 	"github.com/evalrun/evalrun/datasets"
 	"github.com/evalrun/evalrun/harness"
 	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/runtime/fake"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -29,11 +30,19 @@ func (imagedSource) Task(_ context.Context, id string) (datasets.Task, error) {
 	return datasets.Task{ID: id}, nil
 }
 
+// knows is a driver whose images are there, but for slow ones.
+type knows struct{ sandbox.Driver }
+
+func (knows) There(_ context.Context, img sandbox.Image) bool {
+	return !strings.HasPrefix(img.Ref, "slow")
+}
+
 // Trials whose images are there overtake those whose images are being made, within a window, and nobody waits for images that are not their own.
 func TestAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		r := &Ready{Workers: 3, Needs: Needs{Drivers: map[string][]string{"docker": {"x"}}}, benches: []harness.Bench{{Benchmark: imaged{}}}}
+		r.Driver = knows{fake.New()}
 		r.images = &harness.Images{Get: func(ctx context.Context, img sandbox.Image) (string, error) {
 			if !strings.HasPrefix(img.Ref, "slow") {
 				return img.Ref, nil

@@ -74,6 +74,12 @@ func (c *choice) Prepare(ctx context.Context, img sandbox.Image) (string, error)
 	return d.Prepare(ctx, img)
 }
 
+// There asks the driver of an image whether it is ready, where it can tell.
+func (c *choice) There(ctx context.Context, img sandbox.Image) bool {
+	d, err := c.get(ctx, driverFor(sandbox.Spec{Image: img}))
+	return err == nil && there(ctx, d, img)
+}
+
 func (c *choice) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
 	d, err := c.get(ctx, driverFor(spec))
 	if err != nil {
