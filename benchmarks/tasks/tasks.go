@@ -21,6 +21,7 @@ import (
 	"github.com/evalrun/evalrun/benchmarks/score"
 	"github.com/evalrun/evalrun/datasets"
 	"github.com/evalrun/evalrun/datasets/folders"
+	"github.com/evalrun/evalrun/runtime/egress"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -83,6 +84,11 @@ func (b *Benchmark) Needs(t datasets.Task, o benchmarks.Options) (benchmarks.Nee
 	if err != nil {
 		return benchmarks.Needs{}, err
 	}
+	if o.Sandbox.Network.Mode == "" { // else the run's own policy holds
+		if why := d.shut(); why != "" {
+			return benchmarks.Needs{Skip: why}, nil
+		}
+	}
 	n := benchmarks.Needs{Agent: []sandbox.Spec{o.Merge(d.spec())}}
 	for _, s := range d.stages() {
 		n.GradeLive = n.GradeLive || s.Grade.Shared
@@ -116,6 +122,19 @@ func (t *Task) spec() sandbox.Spec {
 		s.Network = sandbox.Network{Mode: "allow", Allow: t.Network}
 	}
 	return s
+}
+
+// shut says why the task's own list of hosts is not followed: a task must not open this host's services, or its network, by itself.
+func (t *Task) shut() string {
+	p, err := egress.Parse(t.spec().Network)
+	if err != nil {
+		return err.Error()
+	}
+	if open := p.Opens(); len(open) > 0 {
+		return fmt.Sprintf("its network opens %s, not public: if that is meant, say so in the run's configuration: sandbox: {network: [%s]}",
+			strings.Join(open, ", "), strings.Join(t.Network, ", "))
+	}
+	return ""
 }
 
 // grader is the grader's machine: as the agent's, without a network, and with room for what is put beside the agent's files.

@@ -83,7 +83,7 @@ var table = []struct {
 	{"benchmarks/score", "", ""},
 	{"benchmarks/benchtest", "agent agent/event agent/model agent/agenttest benchmarks datasets harness/record runtime/sandbox runtime/local runtime/docker", ""},
 	{"benchmarks/benchtest/*", "agent agent/* benchmarks datasets harness/record runtime/sandbox runtime/local runtime/fake", ""},
-	{"benchmarks/tasks", benchmark, "github.com/goccy/go-yaml"},
+	{"benchmarks/tasks", benchmark + " runtime/egress", "github.com/goccy/go-yaml"},
 	{"benchmarks/web", "browsergym/rng datasets", ""},
 	{"benchmarks/miniwob", benchmark + " benchmarks/web", ""},
 	{"benchmarks/assistantbench", benchmark + " benchmarks/web browsergym/py", ""},
