@@ -291,9 +291,10 @@ func TestBounds(t *testing.T) {
 		e := &imagetest.Engine{Remote: map[string]int64{}, Pace: time.Second}
 		s := image.New(e, image.Options{Dir: t.TempDir(), Pulls: 3, Timeout: 2 * time.Second})
 		var wg sync.WaitGroup
-		for i := range 9 { // three turns of a second each: waiting for a turn is not the pull's time
-			ref := fmt.Sprintf("r%d:1", i)
-			e.Remote[ref] = 1
+		for i := range 9 {
+			e.Remote[fmt.Sprintf("r%d:1", i)] = 1
+		}
+		for ref := range e.Remote { // three turns of a second each: waiting for a turn is not the pull's time
 			wg.Go(func() {
 				if _, err := s.Prepare(t.Context(), sandbox.Image{Ref: ref}); err != nil {
 					t.Error(err)

@@ -109,8 +109,11 @@ func (l *late) making(p image.Progress) {
 
 // makingText is an image's progress in a few words: "building image for web-1: step 3/7".
 func makingText(p image.Progress) string {
-	const most = 40 // of a name; steps and bytes must have their place
-	name := progress.Cut(progress.Clean(p.Name), most)
+	name := progress.Clean(p.Name)
+	const most = 32 // of a name, whose end tells more; steps and bytes must have their place
+	if r := []rune(name); len(r) > most {
+		name = "…" + string(r[len(r)-most+1:])
+	}
 	if p.Doing == "pull" {
 		switch {
 		case p.Total > 0:

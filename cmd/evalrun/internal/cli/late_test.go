@@ -24,7 +24,7 @@ func TestMakingText(t *testing.T) {
 		{image.Progress{Doing: "pull", Name: "debian"}, "pulling image debian"},
 		{image.Progress{Doing: "pull", Name: "debian", Current: 3 << 20}, "pulling image debian: 3 MiB"},
 		{image.Progress{Doing: "pull", Name: "debian", Current: 3 << 20, Total: 30 << 20}, "pulling image debian: 3 MiB of 30 MiB"},
-		{image.Progress{Doing: "pull", Name: strings.Repeat("x", 500)}, "pulling image " + strings.Repeat("x", 39) + "…"},
+		{image.Progress{Doing: "pull", Name: strings.Repeat("x", 500) + ":1"}, "pulling image …" + strings.Repeat("x", 29) + ":1"},
 	} {
 		if got := makingText(c.p); got != c.want {
 			t.Errorf("%+v: %q", c.p, got)
