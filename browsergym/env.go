@@ -144,7 +144,7 @@ func (e *Env) reset(ctx context.Context, seed uint32) (o *Observation, info Info
 			e.chat.say(UserImage, i.Image)
 		}
 	}
-	if err := e.loaded(ctx); err != nil {
+	if err := e.settle(ctx, true); err != nil {
 		return nil, info, err
 	}
 	if _, err := e.context.Active(ctx); err != nil {
@@ -243,7 +243,7 @@ func (e *Env) Finish(ctx context.Context, info Info, validate bool) (*Result, er
 func (e *Env) finish(ctx context.Context, info Info, validate bool) (r *Result, err error) {
 	info.ActionStop = unix(time.Now())
 	info.LoadStart = info.ActionStop
-	if err := e.settle(ctx); err != nil {
+	if err := e.settle(ctx, false); err != nil {
 		return nil, err
 	}
 	info.LoadStop = unix(time.Now())

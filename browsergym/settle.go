@@ -30,32 +30,34 @@ var calm string
 //go:embed timers.js
 var timers string
 
-// settle waits for what an action has begun.
-func (e *Env) settle(ctx context.Context) error {
+// settle waits for what an action has begun; opened, for what the set-up has.
+func (e *Env) settle(ctx context.Context, opened bool) error {
 	if e.o.Pace == Reference {
-		if err := sleep(ctx, e.o.Delay); err != nil {
-			return err
+		if !opened { // then the reference does not wait
+			if err := sleep(ctx, e.o.Delay); err != nil {
+				return err
+			}
 		}
 		return e.loaded(ctx)
 	}
 	if err := e.loaded(ctx); err != nil {
 		return err
 	}
-	before := e.context.Activity().Active
-	if before == nil || before.Closed() {
+	page := e.context.Activity().Active
+	if page == nil || page.Closed() {
 		return nil
 	}
 	limit := e.o.Delay + e.slow
 	short, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	err := before.Call(short, calm, nil, limit.Milliseconds())
+	err := page.Call(short, calm, nil, limit.Milliseconds(), opened)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case errors.Is(err, cdp.ErrClosed):
 		return err
 	}
-	return e.loaded(ctx)
+	return e.loaded(ctx) // the page may have gone elsewhere meanwhile
 }
 
 // loaded waits until pages have said all that they had to say, and have their documents.
