@@ -53,6 +53,7 @@ type Conn struct {
 	id       int64
 	pending  map[int64]*call
 	handlers map[string]Handler // by session; "" is the browser itself
+	dead     map[string]error   // sessions whose calls would get no answer
 	err      error
 	done     chan struct{}
 }
@@ -110,10 +111,30 @@ func (c *Conn) Handle(session string, h Handler) {
 		return
 	}
 	delete(c.handlers, session)
+	delete(c.dead, session)
+	c.drop(session, ErrGone)
+}
+
+// End ends a session whose calls would not be answered any more: those that wait, and all that come, get err.
+func (c *Conn) End(session string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.handlers[session] == nil || session == "" {
+		return
+	}
+	if c.dead == nil {
+		c.dead = map[string]error{}
+	}
+	c.dead[session] = err
+	c.drop(session, err)
+}
+
+// drop gives err to the calls of a session that wait. c.mu is held.
+func (c *Conn) drop(session string, err error) {
 	for id, p := range c.pending {
 		if session != "" && p.session == session {
 			delete(c.pending, id)
-			p.done <- answer{err: ErrGone}
+			p.done <- answer{err: err}
 		}
 	}
 }
@@ -162,6 +183,9 @@ func (c *Conn) send(session, method string, params any, done chan answer) (int64
 	}
 	if session != "" && c.handlers[session] == nil {
 		return 0, ErrGone
+	}
+	if err := c.dead[session]; err != nil {
+		return 0, err
 	}
 	if len(c.out) > maxMessage {
 		return 0, fmt.Errorf("%s: %w: it has long stopped to read", method, ErrClosed)

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -128,6 +129,11 @@ func Launch(ctx context.Context, o Options) (_ *Browser, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, startLimit, fmt.Errorf("no answer within %v", startLimit))
 	defer cancel()
 	if err := b.greet(ctx); err != nil {
+		select {
+		case <-b.exited: // of itself
+		case <-time.After(100 * time.Millisecond):
+			b.Kill()
+		}
 		b.Close()
 		return nil, fmt.Errorf("starting the browser %s: %w%s", path, err, b.errs.suffix())
 	}
@@ -150,6 +156,9 @@ func (b *Browser) run(started chan<- error) {
 
 func (b *Browser) group(sig syscall.Signal) { syscall.Kill(-b.cmd.Process.Pid, sig) }
 
+// oldest is the first version of Chromium that knows all that is asked of it here.
+const oldest = 120
+
 // greet learns the version and asks to be told of every page before its first document runs.
 func (b *Browser) greet(ctx context.Context) error {
 	raw, err := b.Call(ctx, "", "Browser.getVersion", nil)
@@ -161,6 +170,12 @@ func (b *Browser) greet(ctx context.Context) error {
 		return err
 	}
 	b.Product = v.Product
+	if _, version, ok := strings.Cut(v.Product, "/"); ok {
+		major, _, _ := strings.Cut(version, ".")
+		if n, err := strconv.Atoi(major); err == nil && n < oldest {
+			return fmt.Errorf("%s is too old; version %d or a newer one is needed", v.Product, oldest)
+		}
+	}
 	_, err = b.Call(ctx, "", "Target.setAutoAttach", map[string]any{"autoAttach": true, "waitForDebuggerOnStart": true, "flatten": true})
 	return err
 }
@@ -193,6 +208,9 @@ func (b *Browser) Close() error {
 
 // Kill ends the browser at once, as a crash would.
 func (b *Browser) Kill() { b.group(syscall.SIGKILL) }
+
+// Signal sends a signal to all of the browser's processes.
+func (b *Browser) Signal(sig syscall.Signal) { b.group(sig) }
 
 // Exited is closed when the browser's process has ended.
 func (b *Browser) Exited() <-chan struct{} { return b.exited }

@@ -40,6 +40,11 @@ func (p *Page) GotoWithin(ctx context.Context, url string, limit time.Duration) 
 			return err
 		}
 		if a.Error != "" {
+			if a.Loader != "" && a.Error != "net::ERR_ABORTED" { // the page that says so comes yet
+				short, cancel := context.WithTimeout(pr, errorPageLimit)
+				p.c.wait(short, func() (bool, error) { return slices.Contains(p.loaders, a.Loader) || p.closed || p.crashed, nil })
+				cancel()
+			}
 			return failed{a.Error + " at " + url}
 		}
 		return p.c.wait(pr, func() (bool, error) {
@@ -52,13 +57,19 @@ func (p *Page) GotoWithin(ctx context.Context, url string, limit time.Duration) 
 				return p.within != within, nil
 			case slices.Contains(p.loaders, a.Loader): // its script may have gone on to another document already
 				return main.fired&loaded != 0, nil
-			case main.loader != before:
+			case main.loader != before && main.url != errorPage:
 				return false, failed{`Navigation to "` + url + `" is interrupted by another navigation to "` + main.url + `"`}
 			}
 			return false, nil
 		})
 	})
 }
+
+// errorPage is what a navigation that failed shows, and errorPageLimit how long it may take to come.
+const (
+	errorPage      = "chrome-error://chromewebdata/"
+	errorPageLimit = time.Second
+)
 
 // Back goes one step back in the page's history and waits until the document is loaded. Without history nothing happens.
 func (p *Page) Back(ctx context.Context) error { return p.travel(ctx, "Page.go_back", -1) }

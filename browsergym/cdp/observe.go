@@ -61,7 +61,7 @@ func (p *Page) Observe(ctx context.Context, o ObserveOptions) (*Observation, err
 		}
 		warnings = append(warnings, fmt.Sprintf("An error occurred while extracting the dom and axtree. Retrying (%d/%d tries left).\n%v", left, tries, err))
 		p.unmark(ctx)
-		if err := p.comeBack(ctx); err != nil {
+		if err := p.comeBack(ctx, tries-1-left); err != nil {
 			return nil, err
 		}
 	}
@@ -77,9 +77,12 @@ func (p *Page) observed(err error) error {
 }
 
 // comeBack waits for what has taken the place of a document that went away.
-func (p *Page) comeBack(ctx context.Context) error {
+func (p *Page) comeBack(ctx context.Context, try int) error {
 	if p.c.opts.FixedPauses {
 		return pause(ctx, retryPause)
+	}
+	if err := pause(ctx, retryPause>>(tries-try)); err != nil { // a page that changes all the time gets longer and longer to come to rest
+		return err
 	}
 	return p.waitFrame(ctx, p.mainFrame(), loaded, retryPause)
 }

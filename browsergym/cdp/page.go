@@ -120,6 +120,8 @@ func (c *Context) attached(session, target, opener string) {
 	if len(c.pages) >= c.opts.MaxPages || c.closed {
 		c.refused++
 		c.mu.Unlock()
+		c.b.Handle(session, func(string, []byte) {})
+		c.b.Send(session, "Runtime.runIfWaitingForDebugger", nil) // what waits does not close
 		c.b.Send("", "Target.closeTarget", map[string]any{"targetId": target})
 		return
 	}
@@ -419,7 +421,10 @@ var pageEvents = map[string]func(*Page, *pageEvent){
 		p.c.b.Send(p.session, "Target.detachFromTarget", map[string]any{"sessionId": e.Session})
 	},
 	"Target.detachedFromTarget": func(p *Page, e *pageEvent) { p.c.b.Handle(e.Session, nil) },
-	"Inspector.targetCrashed":   func(p *Page, _ *pageEvent) { p.crashed = true },
+	"Inspector.targetCrashed": func(p *Page, _ *pageEvent) {
+		p.crashed = true
+		p.c.b.End(p.session, errCrashed)
+	},
 }
 
 // early makes the main frame when its script context is told of before the tree of frames. The lock is held.
