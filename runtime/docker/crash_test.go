@@ -326,7 +326,11 @@ func TestEngineStalls(t *testing.T) {
 		_, err := d.Create(ctx, spec)
 		done <- err
 	}()
-	<-stalled
+	select {
+	case <-stalled:
+	case err := <-done:
+		t.Fatalf("it ended before it made a container: %v", err)
+	}
 	cause := fmt.Errorf("no longer wanted")
 	cancel(cause)
 	if err := soon(t, "Create", done); err == nil || !strings.Contains(err.Error(), cause.Error()) {

@@ -105,7 +105,8 @@ func importImage(t testing.TB, cli *client.Client, files map[string][]byte, chan
 		w.Write(files[name])
 	}
 	w.Close()
-	name := fmt.Sprintf("evalrun-test/import-%x:1", sha256.Sum256(fmt.Append(b.Bytes(), changes)))[:48]
+	// Its name is this process's own, which removes it at its end.
+	name := fmt.Sprintf("evalrun-test/import-%x:1", sha256.Sum256(fmt.Append(b.Bytes(), changes, process())))[:48]
 	name = strings.TrimSuffix(name, ":1")
 	if _, ok := imports.LoadOrStore(cli.DaemonHost()+" "+name, true); ok {
 		return name
