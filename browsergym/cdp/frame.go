@@ -15,20 +15,19 @@ const (
 
 // A frame is a frame of a page, the main one among them. Its fields belong to its context's lock.
 type frame struct {
-	id      string
-	up      *frame   // nil: the main frame
-	kids    []*frame // in the order they were attached
-	url     string
-	loader  string // of its current document
-	fired   int    // domReady, loaded
-	world   int    // id of the page's own script context; 0: there is none just now
-	own     int    // id of ours, which the page does not see
-	marks   string // our object in the page's world
-	tools   string // our object in our own world
-	owner   int    // backend node id of the element that holds it; 0: not asked for
-	bid     string // of that element, as it was marked last
-	skipped bool   // was not marked: its element has no bid, or it is sandboxed
-	gone    bool
+	id     string
+	up     *frame   // nil: the main frame
+	kids   []*frame // in the order they were attached
+	url    string
+	loader string // of its current document
+	fired  int    // domReady, loaded
+	world  int    // id of the page's own script context; 0: there is none just now
+	own    int    // id of ours, which the page does not see
+	marks  string // our object in the page's world
+	tools  string // our object in our own world
+	owner  int    // backend node id of the element that holds it; 0: not asked for
+	bid    string // of that element, as it was marked last
+	gone   bool
 }
 
 // mainFrame is the main frame, which a page that is ready always has.
