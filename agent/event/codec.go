@@ -54,6 +54,9 @@ func NewCodec() *Codec {
 	Register[Late](c, "late")
 	Register[Lagged](c, "lagged")
 	Register[Info](c, "info")
+	Register[BrowseURL](c, "browse")
+	Register[Browse](c, "browse_interactive")
+	Register[Browsed](c, "browse")
 	return c
 }
 
