@@ -112,6 +112,14 @@ type Tool struct {
 	Schema            json.RawMessage
 	// Parse turns arguments into an action; an error is told to the model. Nil: event.ToolCall.
 	Parse func(args json.RawMessage) (event.Body, error)
+	// Browser is set where the tool drives a browser, for agents that describe it to a model in a way of their own.
+	Browser *Browser
+}
+
+// A Browser says which calls a browser takes: the options of a set of actions (package browsergym/action).
+type Browser struct {
+	Subsets        []string
+	Single, Strict bool
 }
 
 // A Goal is what the agent is asked to do.

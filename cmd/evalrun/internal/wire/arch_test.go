@@ -65,6 +65,7 @@ var table = []struct {
 	{"browsergym/obs", "browsergym/py", "golang.org/x/image"},
 	{"browsergym/cdp", "browsergym/obs", "github.com/go-rod/rod github.com/ysmood/gson"},
 	{"browsergym/rng", "", ""},
+	{"browsergym/htmltext", "", "golang.org/x/net"},
 	{"browsergym/action", "browsergym/py browsergym/rng", ""},
 
 	// L2
@@ -72,8 +73,9 @@ var table = []struct {
 
 	// L3: agents and their parts; environments; the contract of benchmarks.
 	{"agent/agenttest", "agent agent/event agent/model runtime/sandbox", ""},
-	{"agent/codeact", "agent agent/event agent/model agent/controller agent/memory", ""},
-	{"agent/browse", "agent agent/event agent/model agent/controller agent/memory browsergym/obs browsergym/action", ""},
+	{"agent/codeact", "agent agent/event agent/model agent/controller agent/memory agent/browser browsergym/action", ""},
+	{"agent/browse", "agent agent/event agent/model agent/controller agent/browser browsergym/obs browsergym/action", ""},
+	{"agent/browser", "agent agent/event browsergym/obs browsergym/action browsergym/htmltext", ""},
 	{"agent/script", "agent agent/event agent/model", "github.com/goccy/go-yaml"},
 	{"agent/*", "agent agent/event agent/model runtime/sandbox", ""},
 	{"browsergym", "browsergym/action browsergym/cdp browsergym/obs browsergym/py browsergym/rng", ""},
@@ -113,7 +115,7 @@ var table = []struct {
 	{"scripts/*", "scripts/leftovers agent agent/* agent/model/* benchmarks/* browsergym browsergym/* harness harness/* runtime/* reports/* datasets", "github.com/goccy/go-yaml github.com/parquet-go/parquet-go golang.org/x/sys"},
 }
 
-const benchmark = "agent agent/event agent/model benchmarks benchmarks/score benchmarks/episode benchmarks/pycheck datasets datasets/* harness/record runtime/sandbox runtime/workspace"
+const benchmark = "agent agent/browser agent/event agent/model benchmarks benchmarks/score benchmarks/episode benchmarks/pycheck datasets datasets/* harness/record runtime/sandbox runtime/workspace"
 
 func TestImports(t *testing.T) {
 	cmd := exec.Command("go", "list", "-e", "-json=ImportPath,Imports,Standard", module+"...")
