@@ -1,0 +1,56 @@
+package cdp
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+)
+
+// A Cookie is one that a page's server or script has set.
+type Cookie struct {
+	Name     string  `json:"name"`
+	Value    string  `json:"value"`
+	Domain   string  `json:"domain"`
+	Path     string  `json:"path"`
+	Expires  float64 `json:"expires,omitempty"` // seconds since 1970; 0: with the session
+	HTTPOnly bool    `json:"httpOnly,omitempty"`
+	Secure   bool    `json:"secure,omitempty"`
+	SameSite string  `json:"sameSite,omitempty"`
+}
+
+// Cookies are all that the context holds: who has been logged in stays so where they are set again.
+func (c *Context) Cookies(ctx context.Context) ([]Cookie, error) {
+	raw, err := c.b.Call(ctx, "", "Storage.getCookies", map[string]any{"browserContextId": c.id})
+	if err != nil {
+		return nil, fmt.Errorf("reading cookies: %w", err)
+	}
+	var a struct {
+		Cookies []Cookie `json:"cookies"`
+	}
+	if err := json.Unmarshal(raw, &a); err != nil {
+		return nil, fmt.Errorf("reading cookies: %w", err)
+	}
+	for i := range a.Cookies {
+		a.Cookies[i].Expires = max(a.Cookies[i].Expires, 0) // -1 stands for the session
+	}
+	return a.Cookies, nil
+}
+
+// SetCookies adds cookies, in the place of those of the same name, domain and path.
+func (c *Context) SetCookies(ctx context.Context, list []Cookie) error {
+	if len(list) == 0 {
+		return nil
+	}
+	if _, err := c.b.Call(ctx, "", "Storage.setCookies", map[string]any{"browserContextId": c.id, "cookies": list}); err != nil {
+		return fmt.Errorf("setting cookies: %w", err)
+	}
+	return nil
+}
+
+// ClearCookies takes all away.
+func (c *Context) ClearCookies(ctx context.Context) error {
+	if _, err := c.b.Call(ctx, "", "Storage.clearCookies", map[string]any{"browserContextId": c.id}); err != nil {
+		return fmt.Errorf("clearing cookies: %w", err)
+	}
+	return nil
+}
