@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strings"
 	"sync"
 	"time"
 )
@@ -35,6 +36,11 @@ const (
 func (g *Gate) dial(ctx context.Context, host string, port uint16) (*tracked, error) {
 	if port == 0 {
 		return nil, g.deny(host, 0, "not a port")
+	}
+	if g.own != nil {
+		if c, ours, err := g.connectOwn(ctx, strings.ToLower(host), port); ours {
+			return c, err
+		}
 	}
 	if a, err := netip.ParseAddr(host); err == nil {
 		a = a.WithZone("").Unmap()
@@ -121,6 +127,32 @@ func (g *Gate) connect(ctx context.Context, network string, to netip.AddrPort, h
 	return nil, err
 }
 
+// connectOwn connects to a place that is ours, if it is.
+func (g *Gate) connectOwn(ctx context.Context, host string, port uint16) (_ *tracked, ours bool, err error) {
+	dctx, cancel := context.WithTimeout(ctx, dialLimit)
+	defer cancel()
+	c, ours, err := g.own(dctx, host, port)
+	if !ours || err != nil {
+		return nil, ours, err
+	}
+	f := &flow{own: true, cut: func() { c.Close() }}
+	g.mu.Lock()
+	full, closed := len(g.flows) >= g.max, g.closed
+	if !full && !closed {
+		g.flows[f] = struct{}{}
+	}
+	g.mu.Unlock()
+	switch {
+	case closed:
+		c.Close()
+		return nil, true, net.ErrClosed
+	case full:
+		c.Close()
+		return nil, true, g.deny(host, int(port), WhyMany)
+	}
+	return &tracked{Conn: c, g: g, f: f}, true, nil
+}
+
 // spawn runs f in a goroutine that Close waits for. It reports false, and runs nothing, when the gate is closed.
 func (g *Gate) spawn(f func()) bool {
 	g.mu.Lock()
@@ -145,12 +177,16 @@ type flow struct {
 	to    netip.AddrPort
 	names []string
 	udp   bool
+	own   bool // a place of ours, which no policy forbids
 	cut   func() // it and what follows: under the gate's lock
 	gone  bool   // it was cut
 }
 
 // judge says why a policy forbids the flow, or "".
 func (f *flow) judge(p Policy) string {
+	if f.own {
+		return ""
+	}
 	a := f.to.Addr()
 	why := p.Addr(a, f.names...)
 	if why == "" && f.udp && p.mode == "allow" && !p.covers(a) {

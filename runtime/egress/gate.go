@@ -37,6 +37,10 @@ type Options struct {
 	Port     int      // 0: [Port]
 	Conns    int      // open at a time; 0: [DefaultConns]
 
+	// Own, when set, is asked first about each place: one that is ours is reached as Own reaches it, whatever the policy says. host is as
+	// it was asked for, in lower case.
+	Own func(ctx context.Context, host string, port uint16) (c net.Conn, ours bool, err error)
+
 	// Link is the machine's network interface, if the driver has opened it itself. The gate owns it, also on error. Nil: the
 	// executor is asked for its own, which it has when it was started with Config.Tun.
 	Link Link
@@ -59,6 +63,7 @@ func Env(direct ...string) map[string]string {
 type Gate struct {
 	res    Resolver
 	dialer Dialer
+	own    func(ctx context.Context, host string, port uint16) (net.Conn, bool, error)
 	why    string // not transparent, and why
 
 	ctx    context.Context
@@ -128,8 +133,22 @@ func Attach(ctx context.Context, c *executor.Client, n sandbox.Network, o Option
 	return g, nil
 }
 
+// Serve opens a gate that is a proxy only, for a program on this host: a browser, say. It serves l, which it owns from now on, also on error,
+// until Close.
+func Serve(l net.Listener, n sandbox.Network, o Options) (*Gate, error) {
+	p, err := Parse(n)
+	if err != nil {
+		l.Close()
+		return nil, err
+	}
+	g := newGate(p, o)
+	g.why = "a program that knows the proxy"
+	g.serveProxy(l)
+	return g, nil
+}
+
 func newGate(p Policy, o Options) *Gate {
-	g := &Gate{res: o.Resolver, dialer: o.Dialer, policy: p, max: o.Conns, flows: map[*flow]struct{}{}}
+	g := &Gate{res: o.Resolver, dialer: o.Dialer, own: o.Own, policy: p, max: o.Conns, flows: map[*flow]struct{}{}}
 	if g.res == nil {
 		g.res = net.DefaultResolver
 	}
