@@ -21,6 +21,9 @@ func (p *Page) GotoWithin(ctx context.Context, url string, limit time.Duration) 
 	defer p.acts.Unlock()
 	return p.do(ctx, "Page.goto", limit, func(pr *progress) error {
 		pr.say("navigating to \"%s\", waiting until \"load\"", url)
+		if isScript(url) {
+			return failed{"net::ERR_ABORTED at " + url}
+		}
 		if strings.HasPrefix(url, "localhost") || strings.HasPrefix(url, "127.0.0.1") {
 			url = "http://" + url
 		}
@@ -63,6 +66,15 @@ func (p *Page) GotoWithin(ctx context.Context, url string, limit time.Duration) 
 			return false, nil
 		})
 	})
+}
+
+// isScript reports whether an address is a program. The browser would run it in the current page and then say that the navigation was aborted: with
+// it an agent could write its own reward. Here it is only said.
+func isScript(url string) bool {
+	url = strings.TrimLeftFunc(url, func(r rune) bool { return r <= ' ' })
+	url = strings.NewReplacer("\t", "", "\n", "", "\r", "").Replace(url) // as browsers read addresses
+	const scheme = "javascript:"
+	return len(url) >= len(scheme) && strings.EqualFold(url[:len(scheme)], scheme)
 }
 
 // errorPage is what a navigation that failed shows, and errorPageLimit how long it may take to come.
