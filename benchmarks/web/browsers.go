@@ -1,0 +1,27 @@
+package web
+
+import (
+	"errors"
+
+	"github.com/evalrun/evalrun/browsergym"
+	"github.com/evalrun/evalrun/browsergym/pool"
+)
+
+// Browsers are what a run lends to benchmarks that play in browsers. The zero value is enough to look at their tasks.
+type Browsers struct {
+	Pool   *pool.Pool
+	Pace   browsergym.Pace
+	Record Record
+}
+
+// ErrNoBrowsers: tasks are looked at, and none can be played.
+var ErrNoBrowsers = errors.New("there are no browsers to play in")
+
+// Give fills in what a run says of browsers: where contexts of a wish come from, the pace, and what is recorded.
+func (b Browsers) Give(c *Config, w pool.Wish) error {
+	if b.Pool == nil {
+		return ErrNoBrowsers
+	}
+	c.Browser, c.Pace, c.Record = b.Pool.For(w), b.Pace, b.Record
+	return nil
+}

@@ -1,0 +1,261 @@
+package web
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/agent/browser"
+	"github.com/evalrun/evalrun/agent/event"
+	"github.com/evalrun/evalrun/benchmarks"
+	"github.com/evalrun/evalrun/browsergym"
+	"github.com/evalrun/evalrun/browsergym/action"
+	"github.com/evalrun/evalrun/browsergym/cdp"
+	"github.com/evalrun/evalrun/browsergym/py"
+)
+
+// A Config says how a task is played. What has no default is required.
+type Config struct {
+	Host    benchmarks.Host
+	Browser browsergym.Opener                          // where its context comes from: pool.Pool.For
+	Task    func(seed uint32) (browsergym.Task, error) // made once
+	Actions action.Options                             // what the agent may do; no subsets: chat, infeas, bid, nav and tab
+
+	Seed    uint32
+	Steps   int                // after so many the episode is truncated; 0: never
+	Rule    Rule               // which of the rewards counts; "": Last
+	Answer  bool               // the task is answered in its chat: what the agent says at its end is sent there, unless it has sent something itself
+	Context cdp.ContextOptions // goes before the task's own settings; Downloads is the episode's business
+	Pace    browsergym.Pace
+	GoOn    bool // report_infeasible does not end the episode
+	Record  Record
+
+	// Close is called once, when the episode has ended: for what was opened for it alone. May be nil.
+	Close func() error
+}
+
+// Record says what is kept of each observation. Zero fields are the defaults; the tree, the DOM and the properties are always kept, as agents
+// render their texts from them.
+type Record struct {
+	NoScreenshot  bool  // nor are there any for the agent
+	SOM           bool  // a second picture, with the marks of elements drawn over it
+	NoDownloads   bool  // pages may not download
+	DownloadLimit int64 // bytes that all downloads of an episode may have together; 0: 100 MB
+}
+
+// An Episode is a task of a browser as the harness plays it: one stage, actions browse and browse_interactive, an observation event.Browsed for
+// each. Rewards are in the turns and the evidence, never in an observation.
+type Episode struct {
+	c     Config
+	set   *action.Set
+	env   *browsergym.Env
+	files *downloads
+	goal  agent.Goal
+
+	mu      sync.Mutex // an agent's delegates may act at once
+	begun   bool
+	last    event.Browsed // as it was seen last
+	said    int           // messages of the chat that were shown
+	fresh   bool          // nobody has seen the first observation's chat and log yet
+	steps   int
+	rewards []float64
+	end     End
+	closed  bool
+}
+
+// Open begins an episode: the page is at its start, and the goal is known. Its error is of the browser or of the task's set-up.
+func Open(ctx context.Context, c Config) (_ *Episode, err error) {
+	if c.Host == nil || c.Browser == nil || c.Task == nil {
+		return nil, errors.New("an episode in a browser needs a host, a browser and a task")
+	}
+	e := &Episode{c: c, end: End{Seed: c.Seed, Rule: c.Rule}}
+	defer func() {
+		if err != nil {
+			e.Close()
+		}
+	}()
+	if e.files, err = newDownloads(c.Record); err != nil {
+		return nil, err
+	}
+	if len(c.Actions.Subsets) == 0 {
+		e.c.Actions.Subsets = []string{"chat", "infeas", "bid", "nav", "tab"}
+	}
+	if e.set, err = action.New(e.c.Actions); err != nil {
+		return nil, fmt.Errorf("the actions of an episode in a browser: %w", err)
+	}
+	o := browsergym.Options{
+		Browser: c.Browser, Task: c.Task, Actions: e.set, Context: c.Context, Steps: c.Steps, Pace: c.Pace, GoOn: c.GoOn,
+		NoScreenshot: c.Record.NoScreenshot,
+	}
+	o.Context.Downloads = e.files.dir
+	if o.Context.DownloadLimit == 0 {
+		o.Context.DownloadLimit = e.files.left
+	}
+	if e.env, err = browsergym.New(o); err != nil {
+		return nil, err
+	}
+	first, info, err := e.env.Reset(ctx, c.Seed)
+	if err != nil {
+		return nil, err
+	}
+	e.end.Task = info.Task
+	if e.goal, err = e.goalOf(ctx, first.GoalObject); err != nil {
+		return nil, err
+	}
+	e.fresh = true
+	return e, e.see(ctx, first)
+}
+
+// Next gives the one stage. Its one tool says which actions there are.
+func (e *Episode) Next(context.Context, *benchmarks.Result) (*benchmarks.Stage, error) {
+	if e.begun {
+		return nil, io.EOF
+	}
+	tool, err := browser.Tool(e.c.Actions)
+	if err != nil {
+		return nil, err
+	}
+	e.begun = true
+	return &benchmarks.Stage{Goal: e.goal, Kinds: []string{event.Browse{}.Kind(), event.BrowseURL{}.Kind()}, Tools: []agent.Tool{tool}, Last: true}, nil
+}
+
+// Step acts in the browser, or only looks.
+func (e *Episode) Step(ctx context.Context, a event.Event) (benchmarks.Turn, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	code := ""
+	switch b := a.Body.(type) {
+	case event.Browse:
+		code = b.Code
+	case event.BrowseURL:
+		code = "goto(" + py.Repr(py.Str(b.URL)) + ")"
+	case event.ToolCall:
+		return benchmarks.Turn{Obs: event.Error{Code: "unsupported", Text: "the browser is used by actions of kind browse_interactive"}}, nil
+	default:
+		return benchmarks.Turn{Obs: event.Error{Code: "unsupported", Text: "there is only a browser to act on"}}, nil
+	}
+	if strings.TrimSpace(code) == "" || e.last.Done {
+		return benchmarks.Turn{Obs: e.look(), Done: e.last.Done}, nil
+	}
+	if a.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, a.Timeout, fmt.Errorf("an action in the browser took longer than %v", a.Timeout))
+		defer cancel()
+	}
+	return e.act(ctx, code)
+}
+
+// look is the last observation once more, without what was told with it. The first look shows all.
+func (e *Episode) look() event.Browsed {
+	o := e.last
+	if !e.fresh {
+		o.Chat, o.Log, o.LogDropped, o.Downloads = nil, nil, 0, nil
+	}
+	e.fresh = false
+	return o
+}
+
+// act makes a step. The lock is held.
+func (e *Episode) act(ctx context.Context, code string) (benchmarks.Turn, error) {
+	e.steps++
+	r, err := e.env.Step(ctx, code)
+	if err != nil {
+		return e.failed(ctx, code, err)
+	}
+	if math.IsNaN(r.Reward) || math.IsInf(r.Reward, 0) {
+		r.Reward = 0
+	}
+	e.rewards = append(e.rewards, r.Reward)
+	e.end.step(r)
+	before := e.last
+	if err := e.see(ctx, r.Observation); err != nil {
+		return benchmarks.Turn{}, err
+	}
+	if e.fresh { // what came with the first observation was not shown yet
+		e.last.Chat = append(before.Chat, e.last.Chat...)
+		e.last.Log = append(before.Log, e.last.Log...)
+		e.last.LogDropped += before.LogDropped
+		e.last.Downloads = append(before.Downloads, e.last.Downloads...)
+		e.fresh = false
+	}
+	e.last.Done = r.Terminated || r.Truncated
+	return benchmarks.Turn{Obs: e.last, Reward: &r.Reward, Done: e.last.Done, Info: e.info(r)}, nil
+}
+
+// failed says what an error of the environment means: a browser that is gone is our trouble; a page that can no longer be looked at is the
+// episode's end.
+func (e *Episode) failed(ctx context.Context, code string, err error) (benchmarks.Turn, error) {
+	if ctx.Err() != nil || errors.Is(err, cdp.ErrClosed) || !errors.Is(err, cdp.ErrGone) {
+		return benchmarks.Turn{}, err
+	}
+	e.end.Failed, e.end.Terminated = err.Error(), true
+	zero := 0.0
+	e.rewards = append(e.rewards, zero)
+	e.last.Action, e.last.Error, e.last.Step, e.last.Done = cut(code, maxAction), "Error: "+err.Error(), e.steps, true
+	e.last.Chat, e.last.Log, e.last.Downloads = nil, nil, nil
+	return benchmarks.Turn{Obs: e.last, Reward: &zero, Done: true, Info: e.info(&browsergym.Result{Terminated: true})}, nil
+}
+
+// Collect sends the agent's answer where the task waits for one, and gathers the rewards.
+func (e *Episode) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Evidence, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.c.Answer && !e.last.Done && !e.end.answered() {
+		code := ""
+		switch text := ans.Text(); {
+		case ans.GaveUp != "":
+			code = "report_infeasible(" + py.Repr(py.Str(ans.GaveUp)) + ")"
+		case strings.TrimSpace(text) != "":
+			code = "send_msg_to_user(" + py.Repr(py.Str(text)) + ")"
+		}
+		if _, err := e.set.Parse(code); err == nil {
+			if _, err := e.act(ctx, code); err != nil {
+				return benchmarks.Evidence{}, err
+			}
+			e.end.Sent = true
+		}
+	}
+	e.end.Steps, e.end.URL = e.steps, e.last.URL
+	data, err := json.Marshal(e.end)
+	if err != nil { // what the task says is no JSON
+		e.end.Task = nil
+		data, err = json.Marshal(e.end)
+	}
+	if err != nil {
+		return benchmarks.Evidence{}, fmt.Errorf("keeping how the episode ended: %w", err)
+	}
+	return benchmarks.Evidence{Answer: ans, Rewards: e.rewards, Data: data}, nil
+}
+
+// closing bounds how long a browser may take to give a context back.
+const closing = 20 * time.Second
+
+// Close ends the episode and gives its context back. It may be called again.
+func (e *Episode) Close() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return nil
+	}
+	e.closed = true
+	var errs []error
+	if e.env != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), closing)
+		defer cancel()
+		errs = append(errs, e.env.Close(ctx))
+	}
+	if e.files != nil {
+		errs = append(errs, e.files.close())
+	}
+	if e.c.Close != nil {
+		errs = append(errs, e.c.Close())
+	}
+	return errors.Join(errs...)
+}
