@@ -177,7 +177,7 @@ type flow struct {
 	to    netip.AddrPort
 	names []string
 	udp   bool
-	own   bool // a place of ours, which no policy forbids
+	own   bool   // a place of ours, which no policy forbids
 	cut   func() // it and what follows: under the gate's lock
 	gone  bool   // it was cut
 }
