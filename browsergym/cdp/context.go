@@ -23,12 +23,17 @@ type ContextOptions struct {
 	Allow          []string          // exceptions from Refuse
 	Downloads      string            // folder for what pages download; "": downloads are refused
 	DownloadLimit  int64             // bytes that one download may have; 0: 100 MB
+	DownloadTotal  int64             // bytes that all of them may have; 0: five times as much as one
+	Uploads        string            // folder to which files are copied before a page gets them, for a browser that sees no others; "": none is needed
+	UploadFrom     []string          // folders whose files pages may get, beside Downloads; nil: all
 	Scripts        []string          // run in each document before its own
 	Timeout        time.Duration     // of a navigation; 0: 5 s
 	ActionTimeout  time.Duration     // of an action on an element; 0: 500 ms
 	SlowMo         time.Duration     // pause after each call that the reference slows down
 	MaxPages       int               // more are closed as soon as they open; 0: 50
 	FixedPauses    bool              // pause as long as the reference does where otherwise an event is waited for
+	OnClose        func(error)       // called once, when the context has been closed; the error is what Close returns
+	OnRefuse       func(url string)  // called for each address that was refused; it must not block
 	KeepScreenSize bool              // a screenshot leaves screen.width and screen.height as they were, unlike the reference's
 }
 
@@ -91,6 +96,9 @@ func (b *Browser) NewContext(ctx context.Context, o ContextOptions) (*Context, e
 	}
 	if o.DownloadLimit == 0 {
 		o.DownloadLimit = 100 << 20
+	}
+	if o.DownloadTotal == 0 {
+		o.DownloadTotal = 5 * o.DownloadLimit
 	}
 	params := map[string]any{"disposeOnDetach": true}
 	if o.Proxy != "" {
@@ -315,7 +323,11 @@ func (c *Context) say(m Message) {
 	c.log = append(c.log, m)
 }
 
-// Close closes all pages, without asking them, and forgets what they stored. It may be called again.
+// disposeLimit is how long a browser may take to forget a context.
+const disposeLimit = 15 * time.Second
+
+// Close closes all pages, without asking them, and forgets what they stored. It may be called again, it works after ctx has ended, and it takes at
+// most a quarter of a minute, also when the browser hangs.
 func (c *Context) Close(ctx context.Context) error {
 	c.mu.Lock()
 	was := c.closed
@@ -324,6 +336,8 @@ func (c *Context) Close(ctx context.Context) error {
 	if was {
 		return nil
 	}
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), disposeLimit, fmt.Errorf("no answer within %v", disposeLimit))
+	defer cancel()
 	_, err := c.b.Call(ctx, "", "Target.disposeBrowserContext", map[string]any{"browserContextId": c.id})
 	c.b.mu.Lock()
 	delete(c.b.contexts, c.id)
@@ -331,8 +345,17 @@ func (c *Context) Close(ctx context.Context) error {
 	for _, p := range c.Pages() {
 		p.gone()
 	}
-	if err != nil && !errors.Is(err, ErrClosed) {
-		return fmt.Errorf("closing a browser context: %w", err)
+	switch {
+	case errors.Is(err, ErrClosed): // it has gone with its browser
+		err = nil
+	case err != nil:
+		err = fmt.Errorf("closing a browser context: %w", err)
 	}
-	return nil
+	if c.opts.OnClose != nil {
+		c.opts.OnClose(err)
+	}
+	return err
 }
+
+// Browser is the browser that the context is one of.
+func (c *Context) Browser() *Browser { return c.b }

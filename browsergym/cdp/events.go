@@ -2,6 +2,7 @@ package cdp
 
 import (
 	"encoding/json"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -207,6 +208,7 @@ var pageEvents = map[string]func(*Page, *pageEvent){
 	},
 	"Fetch.requestPaused": func(p *Page, e *pageEvent) {
 		if p.c.refuses(e.Sent.URL) {
+			p.c.refusal(e.Sent.URL)
 			p.c.b.Send(p.session, "Fetch.failRequest", map[string]any{"requestId": e.Request, "errorReason": "BlockedByClient"})
 			return
 		}
@@ -263,6 +265,36 @@ func (c *Context) refuses(url string) bool {
 		}
 	}
 	return false
+}
+
+// refusesFrom reports whether an address as an agent writes it may not be loaded: the browser reads "FILE:/etc" and " file:etc" as file:///etc.
+func (c *Context) refusesFrom(s string) bool {
+	if len(c.opts.Refuse) == 0 {
+		return false
+	}
+	s = strings.Map(func(r rune) rune {
+		if r == '\t' || r == '\n' || r == '\r' {
+			return -1
+		}
+		return r
+	}, strings.TrimFunc(s, func(r rune) bool { return r <= ' ' }))
+	scheme, rest, ok := strings.Cut(s, ":")
+	if !ok {
+		return c.refuses(s)
+	}
+	scheme = strings.ToLower(scheme)
+	if scheme == "file" {
+		rest = strings.ReplaceAll(rest, `\`, "/")
+		rest = "//" + path.Clean("/"+strings.TrimLeft(rest, "/")) // of another host there are no files
+	}
+	return c.refuses(scheme + ":" + rest)
+}
+
+// refusal tells of an address that was refused.
+func (c *Context) refusal(url string) {
+	if c.opts.OnRefuse != nil {
+		c.opts.OnRefuse(url)
+	}
 }
 
 // matches reports whether s is a pattern's, in which a star is any text.

@@ -3,9 +3,12 @@ package cdp
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
 )
 
 // chooser is a wait for a page that asks for files.
@@ -58,12 +61,9 @@ func (p *Page) Upload(ctx context.Context, files []string, trigger func(context.
 	}
 	paths := make([]string, 0, len(files))
 	for _, f := range files {
-		if _, err := os.Stat(f); err != nil {
-			return &Failure{"Error", api + ": ENOENT: no such file or directory, access '" + f + "'"}
-		}
-		path, err := filepath.Abs(f)
+		path, err := p.c.uploadable(f)
 		if err != nil {
-			return err
+			return &Failure{"Error", api + ": ENOENT: no such file or directory, access '" + f + "'"}
 		}
 		paths = append(paths, path)
 	}
@@ -125,13 +125,82 @@ func (b *Browser) download(method string, params []byte) {
 				continue
 			}
 			d.State, d.Size = e.State, int64(e.Received)
-			if d.Size > c.opts.DownloadLimit && d.State == "inProgress" {
+			if (d.Size > c.opts.DownloadLimit || c.downloaded() > c.opts.DownloadTotal) && d.State == "inProgress" {
 				b.Send("", "Browser.cancelDownload", map[string]any{"guid": d.guid, "browserContextId": c.id})
 			}
 		}
 		c.change()
 		c.mu.Unlock()
 	}
+}
+
+// downloaded is how much there is of all downloads. The lock is held.
+func (c *Context) downloaded() (n int64) {
+	for _, d := range c.downloads {
+		if d.State != "canceled" {
+			n += d.Size
+		}
+	}
+	return n
+}
+
+// uploadable is the path by which the browser finds a file that a page is to get.
+func (c *Context) uploadable(name string) (string, error) {
+	path, err := filepath.Abs(name)
+	if err != nil {
+		return "", err
+	}
+	if c.opts.UploadFrom != nil {
+		real, err := filepath.EvalSymlinks(path)
+		if err != nil {
+			return "", err
+		}
+		if !slices.ContainsFunc(append(slices.Clone(c.opts.UploadFrom), c.opts.Downloads), func(dir string) bool { return below(dir, real) }) {
+			return "", os.ErrNotExist
+		}
+		path = real
+	}
+	in, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer in.Close()
+	if c.opts.Uploads == "" || below(c.opts.Uploads, path) || below(c.opts.Downloads, path) {
+		return path, nil
+	}
+	fi, err := in.Stat()
+	if err != nil || !fi.Mode().IsRegular() || fi.Size() > maxUpload {
+		return "", fmt.Errorf("%s: not a file of at most %d MB", name, maxUpload>>20)
+	}
+	dir, err := os.MkdirTemp(c.opts.Uploads, "")
+	if err != nil {
+		return "", err
+	}
+	to := filepath.Join(dir, filepath.Base(name)) // the page learns this name
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return "", err
+	}
+	if _, err := io.Copy(out, io.LimitReader(in, maxUpload)); err != nil {
+		out.Close()
+		return "", err
+	}
+	return to, errors.Join(out.Close(), os.Chmod(dir, 0o755))
+}
+
+// maxUpload bounds a file that is copied for the browser.
+const maxUpload = 1 << 30
+
+// below reports whether a path lies in a folder, by the letter; "" holds nothing.
+func below(dir, path string) bool {
+	if dir == "" {
+		return false
+	}
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real
+	}
+	rel, err := filepath.Rel(dir, path)
+	return err == nil && filepath.IsLocal(rel)
 }
 
 // maxDownloads bounds what a context keeps of its downloads; more are canceled.

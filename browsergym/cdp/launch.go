@@ -37,6 +37,35 @@ func Find(path string) (string, error) {
 	return "", errors.New("no browser was found; install chromium-headless-shell, or name one")
 }
 
+// unwrap is the program behind a distribution's script, which would stay as a process between us and the browser.
+func unwrap(path string) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return path
+	}
+	defer f.Close()
+	b := make([]byte, 4<<10)
+	n, _ := io.ReadFull(f, b)
+	text, script := strings.CutPrefix(string(b[:n]), "#!/bin/sh")
+	if !script {
+		return path
+	}
+	var lines []string // but comments
+	for l := range strings.Lines(text) {
+		if l = strings.TrimSpace(l); l != "" && l[0] != '#' && l[0] != '-' {
+			lines = append(lines, l)
+		}
+	}
+	if len(lines) != 1 { // it does more than call it
+		return path
+	}
+	program, ok := strings.CutSuffix(strings.TrimPrefix(lines[0], "exec "), ` "$@"`)
+	if fi, err := os.Stat(program); !ok || err != nil || !filepath.IsAbs(program) || !fi.Mode().IsRegular() || fi.Mode()&0o111 == 0 {
+		return path
+	}
+	return program
+}
+
 // Options of a browser. Zero fields are the defaults.
 type Options struct {
 	Path   string            // of the program; "": see [Find]
@@ -44,6 +73,11 @@ type Options struct {
 	Args   []string          // more flags
 	Env    map[string]string // of its process, which gets nothing else but PATH, HOME and LANG
 	Stderr io.Writer         // what it says, beside what is kept for errors
+
+	// Prepare, when set, changes how the browser's process is started: in namespaces of its own, say, by a program that becomes the browser. cmd
+	// holds all else; descriptors that it adds come after those that are there. Such a browser keeps Chromium's own sandbox, where Sandbox says so.
+	Prepare func(cmd *exec.Cmd) error
+	Sandbox bool // Chromium's own sandbox works there, also when this process is root
 }
 
 // A Browser is a running Chromium. Its methods may be called from several goroutines.
@@ -82,6 +116,7 @@ func Launch(ctx context.Context, o Options) (_ *Browser, err error) {
 	if err != nil {
 		return nil, err
 	}
+	path = unwrap(path)
 	profile, err := os.MkdirTemp(o.Dir, "evalrun-browser-")
 	if err != nil {
 		return nil, fmt.Errorf("making the browser's profile folder: %w", err)
@@ -100,7 +135,7 @@ func Launch(ctx context.Context, o Options) (_ *Browser, err error) {
 		return nil, err
 	}
 	args := append([]string{"--user-data-dir=" + profile, "--headless"}, flags...)
-	if os.Geteuid() == 0 { // root cannot have Chromium's own sandbox
+	if os.Geteuid() == 0 && !o.Sandbox { // root cannot have Chromium's own sandbox
 		args = append(args, "--no-sandbox")
 	}
 	b.cmd = &exec.Cmd{
@@ -112,6 +147,15 @@ func Launch(ctx context.Context, o Options) (_ *Browser, err error) {
 	}
 	for k, v := range o.Env {
 		b.cmd.Env = append(b.cmd.Env, k+"="+v)
+	}
+	if o.Prepare != nil {
+		if err := o.Prepare(b.cmd); err != nil {
+			for _, f := range []*os.File{toR, toW, fromR, fromW} {
+				f.Close()
+			}
+			os.RemoveAll(profile)
+			return nil, fmt.Errorf("starting the browser %s: %w", path, err)
+		}
 	}
 	started := make(chan error, 1)
 	go b.run(started)
@@ -211,6 +255,12 @@ func (b *Browser) Kill() { b.group(syscall.SIGKILL) }
 
 // Signal sends a signal to all of the browser's processes.
 func (b *Browser) Signal(sig syscall.Signal) { b.group(sig) }
+
+// PID is the number of the browser's first process.
+func (b *Browser) PID() int { return b.cmd.Process.Pid }
+
+// Profile is the folder of the browser's profile, which goes with it.
+func (b *Browser) Profile() string { return b.profile }
 
 // Exited is closed when the browser's process has ended.
 func (b *Browser) Exited() <-chan struct{} { return b.exited }

@@ -27,6 +27,10 @@ func (p *Page) GotoWithin(ctx context.Context, url string, limit time.Duration) 
 		if strings.HasPrefix(url, "localhost") || strings.HasPrefix(url, "127.0.0.1") {
 			url = "http://" + url
 		}
+		if p.c.refusesFrom(url) { // before the browser, which asks about requests only: a page of its own is none
+			p.c.refusal(url)
+			return failed{"net::ERR_BLOCKED_BY_CLIENT at " + url}
+		}
 		main := p.mainFrame()
 		p.c.mu.Lock()
 		within, before := p.within, main.loader
