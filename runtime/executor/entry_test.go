@@ -84,6 +84,10 @@ func TestEntry(t *testing.T) {
 func TestEntryStrays(t *testing.T) {
 	c, _ := boot(t).first(Config{})
 	e := c.Start(entry("sleep 1001"))
+	eventually(t, "the entry runs", func() bool {
+		out, _ := sh(t, c, "ps -eo args | grep -c '^sleep 1001'")
+		return out == "1\n"
+	})
 	sh(t, c, "setsid sleep 1002 >/dev/null 2>&1 & kill -9 $PPID")
 	if err := c.KillAll(t.Context()); err != nil {
 		t.Fatal(err)

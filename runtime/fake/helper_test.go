@@ -59,6 +59,7 @@ func (w *world) Fds() []string              { return nil }
 func (w *world) Interfaces() []string       { return nil }
 func (w *world) PidNamespace() string       { return "" }
 func (w *world) Ignore()                    {} // there is no signal but the one that cannot be ignored
+func (w *world) Behead()                    {}
 func (w *world) Alloc(n int64) error        { w.p.Alloc(n); return nil }
 func (w *world) Sleep(d time.Duration) bool { return w.p.Sleep(d) }
 func (w *world) Spin(time.Duration)         {}

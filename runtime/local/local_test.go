@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/runtime/sandbox"
+	"github.com/evalrun/evalrun/scripts/leftovers"
 )
 
 func TestMain(m *testing.M) {
@@ -16,6 +17,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv("EVALRUN_TEST_OWNER") != "" {
 		asOwner()
 	}
+	leftovers.OwnMounts() // other tests mount things beside us
 	os.Exit(m.Run())
 }
 

@@ -114,22 +114,25 @@ func TestOwnerKilled(t *testing.T) {
 
 func TestReapAfterCrash(t *testing.T) {
 	d := require(t)
-	mark := fmt.Sprint(200000 + os.Getpid())
-	cmd, id, spawner := owner(t, "local", mark)
-	eventually(t, "both commands run", func() bool { return running(mark) == 2 })
-	// Everything that could clear up dies at once.
-	syscall.Kill(spawner, syscall.SIGSTOP)
-	cmd.Process.Signal(syscall.SIGKILL)
-	eventually(t, "its commands end", func() bool { return running(mark) == 0 })
-	syscall.Kill(spawner, syscall.SIGKILL)
-	eventually(t, "the owner ends", func() bool { return syscall.Kill(cmd.Process.Pid, 0) != nil || cmd.Wait() != nil })
-	if len(remains(id)) == 0 {
-		t.Fatal("nothing remains, so nothing is tested")
+	for range 5 {
+		mark := fmt.Sprint(200000 + os.Getpid())
+		cmd, id, spawner := owner(t, "local", mark)
+		eventually(t, "both commands run", func() bool { return running(mark) == 2 })
+		// Everything that could clear up dies at once.
+		syscall.Kill(spawner, syscall.SIGSTOP)
+		cmd.Process.Signal(syscall.SIGKILL)
+		eventually(t, "its commands end", func() bool { return running(mark) == 0 })
+		syscall.Kill(spawner, syscall.SIGKILL)
+		eventually(t, "the owner ends", func() bool { return syscall.Kill(cmd.Process.Pid, 0) != nil || cmd.Wait() != nil })
+		there := len(remains(id)) > 0
+		n, err := d.Reap(context.Background(), func(o sandbox.Owner) bool { return o.PID != cmd.Process.Pid })
+		if r := remains(id); err != nil || len(r) > 0 {
+			t.Fatalf("after Reap: %v, %v", err, r)
+		}
+		if there && n == 1 {
+			return
+		}
+		// An evalrun of somebody else has started meanwhile and was faster.
 	}
-	if n, err := d.Reap(context.Background(), func(o sandbox.Owner) bool { return o.PID != cmd.Process.Pid }); err != nil || n != 1 {
-		t.Errorf("Reap: %d, %v", n, err)
-	}
-	if r := remains(id); len(r) > 0 {
-		t.Errorf("after Reap: %v", r)
-	}
+	t.Error("Reap never found anything to do")
 }

@@ -53,6 +53,7 @@ func (w *work) path(name string) string { return filepath.Join(w.dir, name) }
 var evalrun string
 
 func TestMain(m *testing.M) {
+	leftovers.OwnMounts()
 	if os.Getenv("EVALRUN_TEST_LOCAL") == "" {
 		os.Exit(m.Run()) // the tests say why they are skipped
 	}

@@ -26,6 +26,7 @@ import (
 )
 
 func main() {
+	leftovers.OwnMounts()
 	n := flag.Int("n", 200, "kills in all")
 	trials := flag.Int("trials", 300, "trials of a run")
 	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "of the moments")

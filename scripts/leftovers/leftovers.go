@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +21,21 @@ import (
 
 // Adopt makes this process the one that orphans of its children come to, so that none gets away.
 func Adopt() error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
+
+// OwnMounts starts this program again, in the same process, with mounts of its own, where it may: others mount things beside us, which would look
+// as if we had left them. It is to be called first.
+func OwnMounts() {
+	const done = "EVALRUN_OWN_MOUNTS"
+	if os.Geteuid() != 0 || os.Getenv(done) != "" {
+		return
+	}
+	runtime.LockOSThread() // the one that is left by exec
+	defer runtime.UnlockOSThread()
+	if unix.Unshare(unix.CLONE_NEWNS) != nil || unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "") != nil {
+		return
+	}
+	unix.Exec("/proc/self/exe", os.Args, append(os.Environ(), done+"=1"))
+}
 
 // A Set is what is there.
 type Set map[string]bool

@@ -66,7 +66,7 @@ var errAlive = errors.New("some processes do not die")
 func (sv *server) killBut(entry bool) error {
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
 		if sv.init && sv.killEverybody(entry) {
-			if len(sv.commands(false)) == 0 && len(below(procs(), 1)) == 0 {
+			if len(sv.commands(false)) == 0 && alone() {
 				return nil
 			}
 			time.Sleep(200 * time.Microsecond)

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"os"
 	"strconv"
 	"syscall"
@@ -58,11 +59,30 @@ func readProc(pid int, buf []byte) (proc, bool) {
 	if i < 0 || i+4 >= len(b) {
 		return proc{}, false
 	}
-	p := proc{pid: pid, zombie: b[i+2] == 'Z' || b[i+2] == 'X'}
-	for j := i + 4; j < len(b) && b[j] >= '0' && b[j] <= '9'; j++ {
-		p.ppid = p.ppid*10 + int(b[j]-'0')
+	p := proc{pid: pid, ppid: statField(b[i+2:], 1)}
+	if b[i+2] == 'Z' || b[i+2] == 'X' {
+		// A process whose first thread has ended looks dead while its others run on.
+		p.zombie = statField(b[i+2:], 17) <= 1
 	}
 	return p, true
+}
+
+// statField is the nth number after a process's state, the state being the 0th.
+func statField(b []byte, n int) (v int) {
+	for ; n > 0; n-- {
+		i := bytes.IndexByte(b, ' ')
+		if i < 0 {
+			return 0
+		}
+		b = b[i+1:]
+	}
+	for _, c := range b {
+		if c < '0' || c > '9' {
+			break
+		}
+		v = v*10 + int(c-'0')
+	}
+	return v
 }
 
 // below returns the living processes of ps that descend from root, root left out.
@@ -88,6 +108,17 @@ func below(ps []proc, root int) []int {
 		}
 	}
 	return out
+}
+
+// alone reports whether no process lives beside this one. Unlike below it does not go by parents, which may end while the table is being read.
+func alone() bool {
+	self := os.Getpid()
+	for _, p := range procs() {
+		if p.pid != self && !p.zombie {
+			return false
+		}
+	}
+	return true
 }
 
 // signalBelow sends sig to pid if it still is a descendant of root. A number may have come to somebody else since the

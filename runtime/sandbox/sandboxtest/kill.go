@@ -19,7 +19,7 @@ var killTests = []test{
 		// Everything that the command ever started dies with it: its group, those that left it, orphans, the deaf.
 		var args []string
 		for _, how := range families {
-			args = append(args, "start", how, "keep", "/tmp/"+how, ",", "start", how, "drop", "/tmp/deaf-"+how, "ignore", ",")
+			args = append(args, "start", how, "keep", "/tmp/"+how, ",", "start", how, "drop", "/tmp/deaf-"+how, "ignore", ",", "start", how, "drop", "/tmp/headless-"+how, "behead", ",")
 		}
 		args = append(args, "echo", "ready", ",", "ignore", ",", "hold", "/tmp/main")
 		c := m.command(args...)
@@ -32,7 +32,7 @@ var killTests = []test{
 			t.Errorf("Exit.Wall is %v, after a time-out of 1 s", r.Wall)
 		}
 		for _, how := range families {
-			for _, f := range []string{"/tmp/" + how, "/tmp/deaf-" + how} {
+			for _, f := range []string{"/tmp/" + how, "/tmp/deaf-" + how, "/tmp/headless-" + how} {
 				if m.run("held", f).Code == 0 {
 					t.Errorf("%s: still runs after the time-out", f)
 				}
@@ -57,13 +57,15 @@ var killTests = []test{
 		// A time-out kills its command's tree, and nobody else's.
 		m := b.open()
 		m.start("double", "drop", "/tmp/service")
-		c := m.command("start", "setsid", "keep", "/tmp/mine", ",", "hold", "/tmp/main")
-		c.Timeout = 500 * time.Millisecond
+		c := m.command("start", "setsid", "keep", "/tmp/mine", ",", "start", "double", "drop", "/tmp/headless", "behead", ",", "hold", "/tmp/main")
+		c.Timeout = time.Second
 		if r := m.exec(c); !r.TimedOut {
 			t.Errorf("got %+v", r.Exit)
 		}
-		if m.run("held", "/tmp/mine").Code == 0 {
-			t.Error("its child still runs")
+		for _, f := range []string{"/tmp/mine", "/tmp/headless"} {
+			if m.run("held", f).Code == 0 {
+				t.Errorf("%s: its child still runs", f)
+			}
 		}
 		if !m.alive("/tmp/service") {
 			t.Error("the service of an earlier command was killed too")
@@ -73,6 +75,7 @@ var killTests = []test{
 		m := b.open()
 		for _, how := range families {
 			m.start(how, "keep", "/tmp/"+how, "ignore")
+			m.start(how, "drop", "/tmp/headless-"+how, "behead")
 			if !m.alive("/tmp/" + how) {
 				t.Errorf("%s: did not outlive its Exec", how)
 			}
@@ -94,7 +97,7 @@ var killTests = []test{
 			t.Errorf("the command that ran: got %+v, want code -1 and SIGKILL", r.Exit)
 		}
 		for _, f := range append(families, "running") {
-			if m.alive("/tmp/" + f) {
+			if m.alive("/tmp/"+f) || f != "running" && m.alive("/tmp/headless-"+f) {
 				t.Errorf("%s: still runs after KillAll", f)
 			}
 		}

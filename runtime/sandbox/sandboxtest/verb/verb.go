@@ -46,6 +46,7 @@ type World interface {
 	// "double" (an orphan in a session of its own). Keep says that it has our stdout, else it has none.
 	Start(how string, keep bool, args ...string) error
 	Ignore()                        // every signal that can be ignored
+	Behead()                        // ends the process's first thread, so that it looks dead and runs on
 	Kill(pid int, signal int) error // pid 0: this process; -1: all that it may
 	Alloc(n int64) error            // memory, used for good
 	Sleep(d time.Duration) bool     // false: cut short by death, where that does not end the program by itself
@@ -212,6 +213,8 @@ func run(w World, args []string) (code int, ended bool) {
 		}
 	case "ignore":
 		w.Ignore()
+	case "behead":
+		w.Behead()
 	case "hold": // FILE: until it is killed
 		if err = w.Hold(arg(0)); err == nil {
 			w.Sleep(Forever)
