@@ -34,6 +34,7 @@ type File struct {
 	Phases  *Phases       `json:"phases,omitempty" doc:"Time limits of what is not the agent's. One that is reached is no evidence about the agent."`
 	Sandbox *Sandbox      `json:"sandbox,omitempty" doc:"The machine of every trial. What is not set is left to the task."`
 	Images  *Images       `json:"images,omitempty" doc:"How container images are made ready and kept."`
+	Browser *Browser      `json:"browser,omitempty" doc:"The browsers of tasks that are played in one."`
 
 	Matrix  map[string]axis   `json:"matrix,omitempty" doc:"Arms as the product of named axes. An axis is agent, model or prompt, a dotted path such as params.temperature or limits.turns, or a name of its own whose values are mappings of what they set. Axes become columns of the results."`
 	Include []map[string]raw  `json:"include,omitempty" doc:"Cells added to the matrix."`
@@ -174,6 +175,16 @@ type Images struct {
 	Pull    string `json:"pull,omitempty" enum:"missing,always" doc:"missing: only an image that is not there is pulled. always: the registry is asked, once in a run, whether a tag has moved. Default missing."`
 	Budget  Quota  `json:"budget,omitempty" doc:"How much of the engine's disk images may take that evalrun made, or none. Default: six tenths of what is free and theirs together."`
 	Context Size   `json:"context,omitempty" doc:"Largest context of a build, .dockerignore applied. Default 4GiB."`
+}
+
+// Browser says how tasks in a browser are played and recorded.
+type Browser struct {
+	Path        string `json:"path,omitempty" doc:"The program: a path, or a name on PATH. Default: chromium-headless-shell, else the first of Chromium and Chrome that is there."`
+	Contexts    int    `json:"contexts,omitempty" min:"1" doc:"Episodes in browsers at once, over all browsers; a trial waits for room. Default: as many as there are workers."`
+	Pace        string `json:"pace,omitempty" enum:"fast,reference" doc:"fast: after an action the page is waited for as long as it changes. reference: as long as BrowserGym waits. Default fast."`
+	Screenshots *bool  `json:"screenshots,omitempty" doc:"Whether a screenshot is taken after each step, for agents and for the record. Default true."`
+	SOM         bool   `json:"som,omitempty" doc:"Whether a second picture is kept of each step, with the marks of elements drawn over it. Default false."`
+	Downloads   Size   `json:"downloads,omitempty" doc:"What the pages of one episode may download in all. Default 100MiB."`
 }
 
 // Pools bound what trials share.

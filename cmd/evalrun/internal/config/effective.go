@@ -50,6 +50,7 @@ min_coverage: 1
 retries: {attempts: 3, pause_after: 10, wait: 1s}
 pools: {connections: 64}
 images: {pull: missing}
+browser: {pace: fast}
 sandbox: {driver: auto}
 `
 
@@ -159,6 +160,9 @@ func (l *layout) run(tree *node) {
 		return
 	}
 	l.bounds(full)
+	if b := f.Browser; b != nil && strings.ContainsRune(b.Path, '/') {
+		b.Path = abs(l.dir, b.Path)
+	}
 	if f.EnvFile != "" {
 		f.EnvFile = abs(l.dir, f.EnvFile)
 	}

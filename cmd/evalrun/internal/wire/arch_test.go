@@ -74,7 +74,7 @@ var table = []struct {
 	// L3: agents and their parts; environments; the contract of benchmarks.
 	{"agent/agenttest", "agent agent/event agent/model runtime/sandbox", ""},
 	{"agent/codeact", "agent agent/event agent/model agent/controller agent/memory agent/browser browsergym/action", ""},
-	{"agent/browse", "agent agent/event agent/model agent/controller agent/browser browsergym/obs browsergym/action", ""},
+	{"agent/browse", "agent agent/event agent/model agent/controller agent/browser browsergym/obs browsergym/action browsergym/py", ""},
 	{"agent/browser", "agent agent/event browsergym/obs browsergym/action browsergym/htmltext", ""},
 	{"agent/script", "agent agent/event agent/model", "github.com/goccy/go-yaml"},
 	{"agent/*", "agent agent/event agent/model runtime/sandbox", ""},
@@ -109,7 +109,7 @@ var table = []struct {
 	// L6: the program. Only wire knows implementations.
 	{"cmd/evalrun/internal/config", "agent/model harness/plan harness/record runtime/egress runtime/sandbox", "github.com/goccy/go-yaml"},
 	{"cmd/evalrun/internal/progress", "harness harness/record", "github.com/schollz/progressbar/v3"},
-	{"cmd/evalrun/internal/wire", "agent agent/* agent/model/* benchmarks benchmarks/* browsergym/pool browsergym/cdp datasets harness harness/* runtime/* reports/* cmd/evalrun/internal/config", ""},
+	{"cmd/evalrun/internal/wire", "agent agent/* agent/model/* benchmarks benchmarks/* browsergym browsergym/pool browsergym/cdp datasets harness harness/* runtime/* reports/* cmd/evalrun/internal/config", ""},
 	{"cmd/evalrun/internal/cli", "datasets harness harness/* reports/* runtime/image runtime/sandbox cmd/evalrun/internal/*", "github.com/urfave/cli/v3 golang.org/x/term"},
 	{"cmd/evalrun", "cmd/evalrun/internal/*", "golang.org/x/term"},
 	{"scripts/*", "scripts/leftovers agent agent/* agent/model/* benchmarks/* browsergym browsergym/* harness harness/* runtime/* reports/* datasets", "github.com/goccy/go-yaml github.com/parquet-go/parquet-go golang.org/x/sys"},

@@ -11,36 +11,54 @@ import (
 	"github.com/evalrun/evalrun/benchmarks/quickstart"
 	"github.com/evalrun/evalrun/benchmarks/tasks"
 	"github.com/evalrun/evalrun/benchmarks/terminalbench"
+	"github.com/evalrun/evalrun/benchmarks/web"
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
 )
 
 func benchKinds() []benchKind {
 	return []benchKind{
 		{config.Kind{Name: "quickstart", Doc: "small tasks of three kinds that come with evalrun"},
-			func(string, json.RawMessage) (benchmarks.Benchmark, error) { return quickstart.New(), nil }},
+			func(string, json.RawMessage, web.Browsers) (benchmarks.Benchmark, error) {
+				return quickstart.New(), nil
+			}},
 		{config.Kind{Name: "humaneval", Arg: "FILE", IsPath: true, Options: optionsOf[humaneval.Options](),
 			Doc: "write a Python function; the published HumanEval.jsonl or .jsonl.gz"},
-			func(path string, o json.RawMessage) (benchmarks.Benchmark, error) { return humaneval.New(path, o) }},
+			func(path string, o json.RawMessage, _ web.Browsers) (benchmarks.Benchmark, error) {
+				return humaneval.New(path, o)
+			}},
 		{config.Kind{Name: "qa", Arg: "FILE", IsPath: true, Options: optionsOf[qa.Options](),
 			Doc: "questions and answers in any JSONL, CSV or Parquet file with named columns"},
-			func(path string, o json.RawMessage) (benchmarks.Benchmark, error) { return qa.New(path, o) }},
+			func(path string, o json.RawMessage, _ web.Browsers) (benchmarks.Benchmark, error) {
+				return qa.New(path, o)
+			}},
 		{config.Kind{Name: "tasks", Arg: "PATH", IsPath: true, Options: optionsOf[tasks.Options](),
 			Doc: "a benchmark of one's own: a tasks.yaml, a JSONL, or a folder with one (docs/own-benchmark.md)"},
-			func(path string, o json.RawMessage) (benchmarks.Benchmark, error) { return tasks.New(path, o) }},
+			func(path string, o json.RawMessage, _ web.Browsers) (benchmarks.Benchmark, error) {
+				return tasks.New(path, o)
+			}},
 		{config.Kind{Name: "harbor", Arg: "PATH", IsPath: true, Options: optionsOf[harbor.Options](), Paths: []string{"root", "cache", "extra_instructions"},
 			Doc: "tasks of the Harbor format: a task's folder, a folder of them, a dataset.toml or registry.json (docs/harbor.md)"},
-			func(path string, o json.RawMessage) (benchmarks.Benchmark, error) { return harbor.New(path, o) }},
+			func(path string, o json.RawMessage, _ web.Browsers) (benchmarks.Benchmark, error) {
+				return harbor.New(path, o)
+			}},
 		{config.Kind{Name: "terminalbench", Arg: "FOLDER", IsPath: true, Options: optionsOf[terminalbench.Options](),
 			Doc: "tasks of Terminal-Bench v1 (task.yaml), one or a folder of them (docs/harbor.md)"},
-			func(path string, o json.RawMessage) (benchmarks.Benchmark, error) { return terminalbench.New(path, o) }},
+			func(path string, o json.RawMessage, _ web.Browsers) (benchmarks.Benchmark, error) {
+				return terminalbench.New(path, o)
+			}},
 	}
 }
 
-// OpenBenchmark makes a configured benchmark.
+// OpenBenchmark makes a configured benchmark, for looking at its tasks.
 func OpenBenchmark(b config.Benchmark) (benchmarks.Benchmark, error) {
+	return openBenchmark(b, web.Browsers{})
+}
+
+// openBenchmark makes a configured benchmark that may play in browsers.
+func openBenchmark(b config.Benchmark, br web.Browsers) (benchmarks.Benchmark, error) {
 	for _, k := range benchKinds() {
 		if k.Name == b.Name {
-			return k.open(b.Path, b.Options)
+			return k.open(b.Path, b.Options, br)
 		}
 	}
 	return nil, fmt.Errorf("unknown benchmark %q", b.Name)

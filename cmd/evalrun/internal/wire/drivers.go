@@ -227,6 +227,9 @@ func (r *Ready) Close() error {
 			errs = append(errs, c.Close())
 		}
 	}
+	if r.browsers.Pool != nil {
+		errs = append(errs, r.browsers.Pool.Close())
+	}
 	for _, m := range []*models{r.models, r.roles} {
 		if m != nil {
 			errs = append(errs, m.close())

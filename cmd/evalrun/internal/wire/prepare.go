@@ -16,6 +16,7 @@ import (
 
 	"github.com/evalrun/evalrun/agent/model"
 	"github.com/evalrun/evalrun/benchmarks"
+	"github.com/evalrun/evalrun/benchmarks/web"
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
 	"github.com/evalrun/evalrun/harness"
 	"github.com/evalrun/evalrun/harness/plan"
@@ -58,7 +59,9 @@ type Ready struct {
 	plain   sandbox.Driver // of programs beside evalrun; nil: none was needed
 	plainMu sync.Mutex
 	images  *harness.Images
-	benches []harness.Bench
+	// browsers are started by the first trial that wants one.
+	browsers web.Browsers
+	benches  []harness.Bench
 	// variant says which entry of benches an arm plays instead of the plan's benchmark: arms may have wishes of their own for machines.
 	variant map[[2]int]int
 	arms    []harness.Arm
@@ -80,6 +83,7 @@ func Prepare(ctx context.Context, eff *config.Effective, planned *record.Plan, o
 		}
 	}()
 	r.models, r.roles = newModels(r.env, eff.Pools, o.Dry || o.Grade), newModels(r.env, eff.Pools, o.Dry)
+	r.browsers = openBrowsers(eff.Browser)
 	if err := r.openBenchmarks(); err != nil {
 		return nil, err
 	}
@@ -152,7 +156,7 @@ func (r *Ready) openBenchmarks() error {
 	}
 	var errs []error
 	for _, c := range r.Eff.Benchmarks {
-		b, err := OpenBenchmark(c)
+		b, err := openBenchmark(c, r.browsers)
 		if err != nil {
 			errs = append(errs, err)
 			continue

@@ -11,6 +11,7 @@ import (
 	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/agent/command"
 	"github.com/evalrun/evalrun/benchmarks"
+	"github.com/evalrun/evalrun/benchmarks/web"
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
 	"github.com/evalrun/evalrun/datasets"
 )
@@ -18,7 +19,7 @@ import (
 // benchKind is a benchmark that can be named.
 type benchKind struct {
 	config.Kind
-	open func(path string, options json.RawMessage) (benchmarks.Benchmark, error)
+	open func(path string, options json.RawMessage, br web.Browsers) (benchmarks.Benchmark, error)
 }
 
 // maker makes the agent of one session; it is harness.Arm.Agent.
