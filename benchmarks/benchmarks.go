@@ -59,6 +59,9 @@ type Options struct {
 	// Integrity says what becomes of a trial whose grader found that the agent tampered with it: "" or "warn", a flag; "fail",
 	// a flag and the score 0. Evidence keeps it, so that a later grading says the same.
 	Integrity string
+	// Repeat is which of its task's repeats the trial is, from 1, for benchmarks that play each with a seed of its own; 0: it is not about a
+	// trial (Needs, before the run).
+	Repeat int
 }
 
 // Merge lays the run's wishes over a task's own spec: what the run sets wins.

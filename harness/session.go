@@ -36,7 +36,9 @@ func (a *attempt) session(ctx context.Context, needs benchmarks.Needs) (evs []re
 	starting := func(t *record.Times) *time.Duration { return &t.Start }
 	err := a.phase(ctx, "start", max(a.Phases.Start, needs.Setup), func(ctx context.Context) (err error) {
 		defer h.within(starting)()
-		ep, err = a.bench.Open(ctx, h, a.task, a.bench.Options)
+		o := a.bench.Options
+		o.Repeat = a.job.Repeat
+		ep, err = a.bench.Open(ctx, h, a.task, o)
 		return err
 	})
 	if err != nil {
