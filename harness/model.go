@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"sync"
 	"time"
@@ -47,6 +48,7 @@ func (a *attempt) bind(f model.Factory, actor, role string, other bool) (model.C
 			defer rec.mu.Unlock()
 			return rec.n
 		},
+		Blob: func(ctx context.Context, b event.Blob) (io.ReadCloser, error) { return a.log.OpenBlob(ctx, b) },
 	}
 	c, err := f(b)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io"
 	"reflect"
 	"strconv"
 	"sync"
@@ -53,6 +54,8 @@ type Binding struct {
 	// N is the number of the call that is being made, from 0. It may run ahead of the calls that a client sees, since replies that
 	// an earlier attempt paid for are not asked for again. Nil: the client counts for itself.
 	N func() int
+	// Blob opens what parts of messages point to. May be nil: then images cannot be sent.
+	Blob func(ctx context.Context, b event.Blob) (io.ReadCloser, error)
 }
 
 // A Try is one try of a call.

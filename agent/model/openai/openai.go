@@ -49,7 +49,7 @@ type Config struct {
 	// Reasoning names the field in which a model's reasoning text is sent back ("reasoning_content" for DeepSeek with tools); "": it is not.
 	Reasoning string
 
-	// Blob opens what a message's part points to. Nil: a request with a blob fails.
+	// Blob opens what a message's part points to. Nil: what the binding says; where that has none either, a request with a blob fails.
 	Blob func(ctx context.Context, b event.Blob) (io.ReadCloser, error)
 	// HTTP is the client to use; nil: one that Transport made. Give the same one to all models behind one URL.
 	HTTP *http.Client
@@ -128,7 +128,14 @@ func New(cfg Config) (*Model, error) {
 }
 
 // Client is the [model.Factory].
-func (m *Model) Client(model.Binding) (model.Client, error) { return m, nil }
+func (m *Model) Client(b model.Binding) (model.Client, error) {
+	if b.Blob == nil || m.cfg.Blob != nil {
+		return m, nil
+	}
+	c := *m // all but the blobs is shared
+	c.cfg.Blob = b.Blob
+	return &c, nil
+}
 
 // Info says what the configuration tells of the model.
 func (m *Model) Info() model.Info {

@@ -105,6 +105,7 @@ type Model struct {
 	BaseURL string `json:"base_url,omitempty" doc:"Where the service is, for any server that speaks the vendor's protocol."`
 	Key     Secret `json:"key,omitempty" doc:"The service's key, as a reference ${NAME}. Default: the vendor's usual variable."`
 	Window  int64  `json:"window,omitempty" min:"1" doc:"Context window in tokens, where it is not known."`
+	Images  *bool  `json:"images,omitempty" doc:"Whether it takes images. Where it does not, they are left out of requests, and agents that must show some refuse to begin. Default true."`
 	Price   *Price `json:"price,omitempty" doc:"US dollars for a million tokens, over the built-in table."`
 	Tape    *Tape  `json:"tape,omitempty" doc:"Replies are recorded to a file, or come from one."`
 

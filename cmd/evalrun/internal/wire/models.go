@@ -38,7 +38,7 @@ func vendorKinds() []vendorKind {
 }
 
 func openOpenAI(o vendorOptions) (model.Factory, error) {
-	m, err := openai.New(openai.Config{Model: o.name, BaseURL: o.m.BaseURL, Key: o.key, Params: o.params, Window: o.m.Window, HTTP: o.http})
+	m, err := openai.New(openai.Config{Model: o.name, BaseURL: o.m.BaseURL, Key: o.key, Params: o.params, Window: o.m.Window, NoImages: o.m.Images != nil && !*o.m.Images, HTTP: o.http})
 	if err != nil {
 		return nil, err
 	}
