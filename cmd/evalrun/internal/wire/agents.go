@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/agent/browse"
 	"github.com/evalrun/evalrun/agent/codeact"
 	"github.com/evalrun/evalrun/agent/command"
 	"github.com/evalrun/evalrun/agent/nop"
@@ -29,6 +30,8 @@ func agentKinds() []agentKind {
 			Doc: "an external program, inside the sandbox or beside evalrun", Define: digestOfFiles, Check: checkCommand}, openCommand},
 		{config.Kind{Name: "codeact", Model: true, NeedsModel: true, Prompt: true, Options: optionsOf[codeactOptions](),
 			Doc: "a model with a shell"}, openCodeact},
+		{config.Kind{Name: "browse", Model: true, NeedsModel: true, Prompt: true, Options: optionsOf[browse.Config](),
+			Doc: "a model with a browser", Check: checkBrowse}, openBrowse},
 	}
 }
 
@@ -176,4 +179,32 @@ func openCodeact(a *armContext) (maker, error) {
 		}
 	}
 	return fixed(codeact.New(codeact.Config{Prompt: a.prompt, GoOn: o.GoOn, MaxIdle: o.MaxIdle, MaxChars: o.MaxChars})), nil
+}
+
+func browseConfig(options json.RawMessage) (c browse.Config, err error) {
+	if len(options) > 0 {
+		err = json.Unmarshal(options, &c)
+	}
+	return c, err
+}
+
+func checkBrowse(_ string, options json.RawMessage) error {
+	c, err := browseConfig(options)
+	if err != nil {
+		return err
+	}
+	return c.Check()
+}
+
+func openBrowse(a *armContext) (maker, error) {
+	c, err := browseConfig(a.options)
+	if err != nil {
+		return nil, err
+	}
+	c.System = a.prompt
+	b, err := browse.New(c)
+	if err != nil {
+		return nil, err
+	}
+	return fixed(b), nil
 }
