@@ -1,0 +1,141 @@
+package pool_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/evalrun/evalrun/browsergym/cdp"
+	"github.com/evalrun/evalrun/browsergym/pool"
+)
+
+func needBrowser(t testing.TB) {
+	t.Helper()
+	if os.Getenv("EVALRUN_TEST_BROWSER") == "" {
+		t.Skip("set EVALRUN_TEST_BROWSER=1 for tests with a real browser")
+	}
+}
+
+// newPool is a pool whose folders are all seen to be gone in the end.
+func newPool(t testing.TB, o pool.Options) *pool.Pool {
+	t.Helper()
+	needBrowser(t)
+	if o.Dir == "" {
+		o.Dir = t.TempDir()
+		if err := os.Chmod(o.Dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if o.Say == nil {
+		o.Say = func(s string) { t.Log("pool: " + s) }
+	}
+	p := pool.New(o)
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+		if left, _ := filepath.Glob(filepath.Join(o.Dir, "*")); len(left) > 0 {
+			t.Errorf("left behind: %q", left)
+		}
+	})
+	return p
+}
+
+// site serves what is given by path.
+func site(t testing.TB, pages map[string]string) (url, host string) {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		text, ok := pages[r.URL.Path]
+		if !ok {
+			http.NotFound(w, r)
+			return
+		}
+		if to, ok := strings.CutPrefix(text, "-> "); ok {
+			http.Redirect(w, r, to, http.StatusFound)
+			return
+		}
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		if strings.HasSuffix(r.URL.Path, ".js") {
+			w.Header().Set("Content-Type", "text/javascript")
+		}
+		io.WriteString(w, text)
+	}))
+	t.Cleanup(s.Close)
+	return s.URL, s.Listener.Addr().String()
+}
+
+func open(t testing.TB, a *pool.Access, o cdp.ContextOptions) (*cdp.Context, *cdp.Page) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	c, err := a.NewContext(ctx, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close(context.Background()) })
+	p, err := c.NewPage(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, p
+}
+
+func text(t testing.TB, p *cdp.Page, script string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var s string
+	if err := p.Evaluate(ctx, script, &s); err != nil {
+		t.Fatalf("%s: %v", script, err)
+	}
+	return s
+}
+
+func TestContextsShareABrowser(t *testing.T) {
+	p := newPool(t, pool.Options{PerBrowser: 2})
+	url, host := site(t, map[string]string{"/": "<title>here</title><p>hello"})
+	for range 3 {
+		_, page := open(t, p.For(pool.Wish{Hosts: []string{host}}), cdp.ContextOptions{})
+		if err := page.Goto(t.Context(), url); err != nil {
+			t.Fatal(err)
+		}
+		if s := text(t, page, "document.title"); s != "here" {
+			t.Errorf("title %q", s)
+		}
+	}
+	if s := p.Stats(); s.Browsers != 2 || s.Contexts != 3 || s.Started != 2 || s.Opened != 3 || s.Lost != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestAdmission(t *testing.T) {
+	p := newPool(t, pool.Options{Contexts: 1})
+	a := p.For(pool.Wish{})
+	first, _ := open(t, a, cdp.ContextOptions{})
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := a.NewContext(ctx, cdp.ContextOptions{}); !errors.Is(err, context.DeadlineExceeded) || pool.Infra(err) {
+		t.Errorf("a second context: %v", err)
+	}
+	got := make(chan error, 1)
+	go func() {
+		c, err := a.NewContext(t.Context(), cdp.ContextOptions{})
+		if err == nil {
+			c.Close(t.Context())
+		}
+		got <- err
+	}()
+	if err := first.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-got; err != nil {
+		t.Errorf("after there was room: %v", err)
+	}
+}
