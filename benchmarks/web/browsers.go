@@ -12,6 +12,7 @@ type Browsers struct {
 	Pool   *pool.Pool
 	Pace   browsergym.Pace
 	Record Record
+	Getenv func(string) string // variables of the run's environment: where sites are, say; nil: there are none
 }
 
 // ErrNoBrowsers: tasks are looked at, and none can be played.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -146,4 +147,24 @@ func Parse(d Dialect, raw []byte) (*Config, error) {
 		}
 	}
 	return c, nil
+}
+
+// roles are the models that grading asks.
+func (c *Config) roles(d Dialect) []string {
+	var out []string
+	_, judged := c.Eval.Answers.get("fuzzy_match")
+	judged = judged && slices.Contains(c.Eval.Types, "string_match")
+	if d != WebArena && slices.Contains(c.Eval.Types, "program_html") {
+		for _, t := range c.Eval.HTML {
+			_, ok := t.Want.get("fuzzy_match")
+			judged = judged || ok
+		}
+	}
+	if judged {
+		out = append(out, roleGrader)
+	}
+	if slices.Contains(c.Eval.Types, "page_image_query") && slices.ContainsFunc(c.Eval.ImageTest, func(q ImageQuery) bool { return len(q.Ask) > 0 }) {
+		out = append(out, roleCaptioner)
+	}
+	return out
 }

@@ -3,6 +3,7 @@ package webarena
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"image"
 	"net/http"
@@ -23,12 +24,17 @@ type ScriptError struct{ Text string }
 
 func (e *ScriptError) Error() string { return "script: " + e.Text }
 
+// A Missing says that there is no page to look at: what was wanted of it is not there.
+type Missing struct{ Text string }
+
+func (e *Missing) Error() string { return e.Text }
+
 // A Browser is where an agent has been.
 type Browser interface {
 	// Active is the page that the agent left in front.
 	Active() Page
 	// Visit opens an address in a page of its own, beside the agent's and with its cookies, waits until it is loaded and has settled, lends it
-	// to f, and closes it.
+	// to f, and closes it. It is a *[Missing] where the address does not open though its site answers.
 	Visit(ctx context.Context, address string, f func(Page) error) error
 }
 
@@ -52,6 +58,7 @@ type Evaluator struct {
 	Dialect   Dialect
 	Sites     Sites
 	HTTP      Doer
+	Admin     Account   // of the shop's interface; zero: the published one
 	Judge     Judge     // needed where an answer may be worded freely
 	Captioner Captioner // needed where pictures are asked about
 	// Picture reads a picture of a task that is no address; nil: there are none.
@@ -60,9 +67,9 @@ type Evaluator struct {
 
 // A Part is what one way of grading gave.
 type Part struct {
-	Type  string // string_match, url_match, program_html, page_image_query
-	Score float64
-	Why   string // what was missing; "" if nothing was
+	Type  string  `json:"type"` // string_match, url_match, program_html, page_image_query
+	Score float64 `json:"score"`
+	Why   string  `json:"why,omitempty"` // what was missing; "" if nothing was
 }
 
 // Score grades: the product of all parts. answer is what the agent said last, nil if it has not said anything yet; then what asks for an
@@ -91,6 +98,9 @@ func (e *Evaluator) Score(ctx context.Context, c *Config, b Browser, answer *str
 			p.Score, p.Why, err = e.pictures(ctx, c, b)
 		default:
 			err = wrong("eval_type %q is not known", t)
+		}
+		if none := new(Missing); errors.As(err, &none) {
+			p.Score, p.Why, err = 0, none.Text, nil
 		}
 		if err != nil {
 			return 0, parts, fmt.Errorf("%s: %w", t, err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/evalrun/evalrun/benchmarks/web"
 	"github.com/evalrun/evalrun/datasets"
+	"github.com/evalrun/evalrun/harness/record"
 )
 
 // Open is the tasks of a published file: a JSON array of configurations. Their IDs are the numbers that published results call them by, and
@@ -97,6 +98,7 @@ func (c *Config) id() int {
 func (c *Config) task(d Dialect, raw json.RawMessage) datasets.Task {
 	t := datasets.Task{ID: strconv.Itoa(c.id()), Cluster: "template-" + strconv.Itoa(c.Template), Data: raw, Tags: slices.Clone(c.Sites),
 		Fields: map[string]string{"sites": strings.Join(c.Sites, " "), "eval_types": strings.Join(c.Eval.Types, " "), "requires_reset": strconv.FormatBool(c.Reset)}}
+	t.Digest, _ = record.TaskDigest(string(d), t.ID, raw) // raw was decoded before
 	if s := d.split(c.id()); s != "" {
 		t.Fields["split"] = s
 		t.Tags = append(t.Tags, s)
@@ -117,7 +119,7 @@ func order(d Dialect, configs []*Config, sites [][]string) [][]int {
 	last := map[string]int{} // of those that reset a site
 	for i, list := range sites {
 		for _, s := range list {
-			if s == "wikipedia" || d == Visual && !configs[i].Reset {
+			if !changes(s) || d == Visual && !configs[i].Reset {
 				continue
 			}
 			writable[i] = append(writable[i], s)

@@ -150,6 +150,10 @@ func (e *Evaluator) download(ctx context.Context, address string) (image.Image, 
 	if err != nil {
 		return nil, err
 	}
+	return decode(raw)
+}
+
+func decode(raw []byte) (image.Image, error) {
 	const most = 64 << 20
 	c, _, err := image.DecodeConfig(bytes.NewReader(raw))
 	if err != nil {

@@ -60,7 +60,10 @@ func (e *Evaluator) shop(ctx context.Context, path string, into any) error {
 	if !e.Sites.There("shopping") {
 		return errors.New("the site shopping has no address")
 	}
-	admin := Accounts["shopping_admin"]
+	admin := e.Admin
+	if admin.User == "" {
+		admin = Accounts["shopping_admin"]
+	}
 	login, err := json.Marshal(map[string]string{"username": admin.User, "password": admin.Password})
 	if err != nil {
 		return err

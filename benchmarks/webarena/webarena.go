@@ -6,6 +6,7 @@
 package webarena
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/url"
 	"slices"
@@ -38,19 +39,23 @@ func (d Dialect) Actions() string {
 	return "webarena"
 }
 
+// prefix is how the names of its variables begin.
+func (d Dialect) prefix() string {
+	if d == Visual {
+		return "VWA_"
+	}
+	return "WA_"
+}
+
 // Sites are the addresses of a benchmark's sites, by name: "shopping" → "http://localhost:7770".
 type Sites map[string]string
 
 // SitesFrom reads the addresses from variables of the usual names, such as WA_SHOPPING and VWA_REDDIT. missing are those that are not set.
 // A site set to "todo" is not there, and no error.
 func SitesFrom(d Dialect, getenv func(string) string) (s Sites, missing []string) {
-	prefix := "WA_"
-	if d == Visual {
-		prefix = "VWA_"
-	}
 	s = Sites{}
 	for _, n := range d.names() {
-		key := prefix + strings.ToUpper(n)
+		key := d.prefix() + strings.ToUpper(n)
 		if v := getenv(key); v != "" {
 			s[n] = strings.TrimRight(v, "/")
 		} else {
@@ -63,44 +68,57 @@ func SitesFrom(d Dialect, getenv func(string) string) (s Sites, missing []string
 // There reports whether a site has an address.
 func (s Sites) There(name string) bool { return s[name] != "" && s[name] != "todo" }
 
-// Expand replaces placeholders by addresses.
+// Expand replaces placeholders, __SHOPPING__ or ${SHOPPING}, by addresses.
 func (s Sites) Expand(text string) string {
 	names := make([]string, 0, len(s))
 	for n := range s {
 		names = append(names, n)
 	}
 	sort.Strings(names) // __SHOPPING__ is no part of __SHOPPING_ADMIN__; the order is for repeatability alone
-	pairs := make([]string, 0, 2*len(s))
+	pairs := make([]string, 0, 4*len(s))
 	for _, n := range names {
-		pairs = append(pairs, "__"+strings.ToUpper(n)+"__", s[n])
+		pairs = append(pairs, "__"+strings.ToUpper(n)+"__", s[n], "${"+strings.ToUpper(n)+"}", s[n])
 	}
 	return strings.NewReplacer(pairs...).Replace(text)
 }
 
+// expand is Expand within JSON.
+func (s Sites) expand(raw string) string {
+	quoted := Sites{}
+	for k, v := range s {
+		b, _ := json.Marshal(v) // a text: it cannot fail
+		quoted[k] = string(b[1 : len(b)-1])
+	}
+	return quoted.Expand(raw)
+}
+
+// changes reports whether a site can be changed by who uses it.
+func changes(site string) bool { return site != "wikipedia" }
+
 // Allowed reports whether an agent may be at an address: an empty tab, or one of the sites. An episode with a page elsewhere is over.
 func (s Sites) Allowed(address string) bool {
 	host := split(address).host
-	if host == "" || host == "newtab" {
-		return true
-	}
-	for _, v := range s {
-		if split(v).host == host {
+	return host == "" || host == "newtab" || s.hosts(address)
+}
+
+// hosts reports whether an address is of one of the sites.
+func (s Sites) hosts(address string) bool {
+	host := split(address).host
+	for name, v := range s {
+		if host != "" && s.There(name) && split(v).host == host {
 			return true
 		}
 	}
 	return false
 }
 
-// An Account is one that the published sites come with.
-type Account struct{ User, Password string }
-
-// Accounts are the published ones, by site.
+// Accounts are those that the published sites come with, by site. The administrator of the shop is also who asks it by its interface.
 var Accounts = map[string]Account{
-	"reddit":         {"MarvelsGrantMan136", "test1234"},
-	"gitlab":         {"byteblaze", "hello1234"},
-	"shopping":       {"emma.lopez@gmail.com", "Password.123"},
-	"shopping_admin": {"admin", "admin1234"},
-	"classifieds":    {"blake.sullivan@gmail.com", "Password.123"},
+	"reddit":         {User: "MarvelsGrantMan136", Password: "test1234"},
+	"gitlab":         {User: "byteblaze", Password: "hello1234"},
+	"shopping":       {User: "emma.lopez@gmail.com", Password: "Password.123"},
+	"shopping_admin": {User: "admin", Password: "admin1234"},
+	"classifieds":    {User: "blake.sullivan@gmail.com", Password: "Password.123"},
 }
 
 // WarmUp are tasks of WebArena that are opened once after a full reset, so that sites fill their caches.

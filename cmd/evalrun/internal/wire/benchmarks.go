@@ -12,6 +12,7 @@ import (
 	"github.com/evalrun/evalrun/benchmarks/tasks"
 	"github.com/evalrun/evalrun/benchmarks/terminalbench"
 	"github.com/evalrun/evalrun/benchmarks/web"
+	"github.com/evalrun/evalrun/benchmarks/webarena"
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
 )
 
@@ -46,7 +47,18 @@ func benchKinds() []benchKind {
 			func(path string, o json.RawMessage, _ web.Browsers) (benchmarks.Benchmark, error) {
 				return terminalbench.New(path, o)
 			}},
+		arena(webarena.WebArena, "tasks of WebArena on sites of one's own: test.raw.json (docs/webarena.md)"),
+		arena(webarena.Lite, "the 165 tasks of WebArena Lite: test_webarena_lite.raw.json (docs/webarena.md)"),
+		arena(webarena.Visual, "tasks of VisualWebArena: the file of all, or a folder of test_*.raw.json (docs/webarena.md)"),
 	}
+}
+
+// arena is a benchmark of WebArena's family.
+func arena(d webarena.Dialect, doc string) benchKind {
+	return benchKind{config.Kind{Name: string(d), Arg: "FILE", IsPath: true, Options: optionsOf[webarena.Options](), Paths: []string{"images"}, Doc: doc},
+		func(path string, o json.RawMessage, br web.Browsers) (benchmarks.Benchmark, error) {
+			return webarena.New(d, path, o, br, br.Getenv)
+		}}
 }
 
 // OpenBenchmark makes a configured benchmark, for looking at its tasks.

@@ -84,6 +84,7 @@ func Prepare(ctx context.Context, eff *config.Effective, planned *record.Plan, o
 	}()
 	r.models, r.roles = newModels(r.env, eff.Pools, o.Dry || o.Grade), newModels(r.env, eff.Pools, o.Dry)
 	r.browsers = openBrowsers(eff.Browser)
+	r.browsers.Getenv = func(name string) string { v, _ := r.env.Lookup(name); return v }
 	if err := r.openBenchmarks(); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,302 @@
+package webarena
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/benchmarks"
+	"github.com/evalrun/evalrun/benchmarks/web"
+	"github.com/evalrun/evalrun/browsergym"
+	"github.com/evalrun/evalrun/browsergym/action"
+	"github.com/evalrun/evalrun/browsergym/cdp"
+	"github.com/evalrun/evalrun/browsergym/pool"
+	"github.com/evalrun/evalrun/datasets"
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// A Benchmark is one of the dialects over the user's sites.
+type Benchmark struct {
+	d      Dialect
+	o      Options
+	sites  Sites
+	src    datasets.Source
+	br     web.Browsers
+	acts   action.Options
+	client *http.Client
+	census census
+	logins logins
+	images string
+}
+
+// New makes the benchmark of a file of configurations, or of a folder of them (see [Open]). Nothing is asked of the sites before its tasks are
+// played or Prepare is called. getenv finds variables; nil: none.
+func New(d Dialect, path string, raw json.RawMessage, br web.Browsers, getenv func(string) string) (*Benchmark, error) {
+	if getenv == nil {
+		getenv = func(string) string { return "" }
+	}
+	o, err := d.read(raw, getenv)
+	if err != nil {
+		return nil, err
+	}
+	b := &Benchmark{d: d, o: o, sites: o.Sites, br: br, images: o.Images, client: &http.Client{
+		Timeout:       time.Minute,
+		CheckRedirect: stay,
+	}}
+	if b.images == "" {
+		b.images = filepath.Dir(path)
+	}
+	b.acts = action.Options{Subsets: o.Actions, Retry: true, Single: true}
+	if _, err := action.New(b.acts); err != nil {
+		return nil, fmt.Errorf("options of %s: actions: %w", d, err)
+	}
+	if b.src, err = Open(d, path); err != nil {
+		return nil, fmt.Errorf("%s: %w", d, err)
+	}
+	return b, nil
+}
+
+// stay follows redirects within a host only: sites are asked with an administrator's token.
+func stay(r *http.Request, via []*http.Request) error {
+	if len(via) > 10 || r.URL.Host != via[0].URL.Host {
+		return http.ErrUseLastResponse
+	}
+	return nil
+}
+
+func (b *Benchmark) Name() string            { return b.o.Name }
+func (b *Benchmark) Source() datasets.Source { return b.src }
+
+// Prepare asks every site once whether it answers, so that Needs can say which tasks cannot be played.
+func (b *Benchmark) Prepare(context.Context) ([]string, error) {
+	b.census.all(b.sites)
+	return nil, nil
+}
+
+// Needs says that each site that a task may change is its own while it lasts, and which models grade it.
+func (b *Benchmark) Needs(t datasets.Task, _ benchmarks.Options) (benchmarks.Needs, error) {
+	c, err := Parse(b.d, t.Data)
+	if err != nil {
+		return benchmarks.Needs{}, err
+	}
+	n := benchmarks.Needs{Browser: true, Roles: c.roles(b.d), Skip: b.missing(c)}
+	for _, role := range n.Roles {
+		if n.Skip == "" && slices.Contains(b.o.Without, role) {
+			n.Skip = "it is graded by a model, and this run does without the " + role
+		}
+	}
+	for _, s := range c.Sites {
+		if changes(s) {
+			n.Exclusive = append(n.Exclusive, b.site(s))
+		}
+	}
+	return n, nil
+}
+
+// site names a site for whoever must have it to himself; benchmarks that share one have the same name for it.
+func (b *Benchmark) site(name string) string {
+	if b.sites.There(name) {
+		return "site " + b.sites[name]
+	}
+	return string(b.d) + "/" + name
+}
+
+// missing says why a task's sites cannot be played on, as far as it is known.
+func (b *Benchmark) missing(c *Config) string {
+	for _, s := range c.Sites {
+		switch {
+		case b.sites[s] == "todo":
+			return "the site " + s + " is not there (its address is todo)"
+		case !b.sites.There(s):
+			return fmt.Sprintf("the site %s has no address: set the option sites: {%s: http://HOST:PORT}, or the variable %s", s, s, b.d.prefix()+strings.ToUpper(s))
+		}
+		if err := b.census.known(b.sites[s]); err != nil {
+			return b.away(s, err)
+		}
+	}
+	return ""
+}
+
+func (b *Benchmark) away(site string, err error) string {
+	return fmt.Sprintf("the site %s (%s) is out of reach: %v", site, b.sites[site], err)
+}
+
+// An episode is the browser's, with a last look at the sites.
+type episode struct {
+	*web.Episode
+	b *Benchmark
+	c *Config
+}
+
+// Open logs in and opens the task's pages. Sites that never answered in this run skip the task.
+func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task, o benchmarks.Options) (_ benchmarks.Episode, err error) {
+	c, err := Parse(b.d, []byte(b.sites.expand(string(t.Data))))
+	if err != nil {
+		return nil, &benchmarks.TaskError{Task: t.ID, Err: err}
+	}
+	for _, s := range c.Sites {
+		if b.sites.There(s) {
+			b.census.reaches(b.sites[s])
+		}
+	}
+	if why := b.missing(c); why != "" {
+		return nil, &sandbox.Unsupported{Driver: b.o.Name, What: why}
+	}
+	dir, err := os.MkdirTemp("", "evalrun-goal-") // what the agent may upload
+	if err != nil {
+		return nil, fmt.Errorf("making a folder for the goal's pictures: %w", err)
+	}
+	p, err := b.problem(ctx, h, c, dir)
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	w := web.Config{
+		Host: h, Task: func(uint32) (browsergym.Task, error) { return p, nil }, Actions: b.acts, Seed: uint32(h.Seed()), Steps: b.o.Steps, Answer: true,
+		Context: cdp.ContextOptions{Headers: b.o.Headers, UploadFrom: []string{dir}}, Close: func() error { return os.RemoveAll(dir) },
+	}
+	if err := b.br.Give(&w, b.wish()); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	if w.Pace == browsergym.Reference {
+		p.calm = calm
+	}
+	e, err := web.Open(ctx, w)
+	if err != nil {
+		return nil, b.blame(ctx, c, fault(t.ID, err))
+	}
+	return &episode{e, b, c}, nil
+}
+
+// problem is the task of one episode.
+func (b *Benchmark) problem(ctx context.Context, h benchmarks.Host, c *Config, dir string) (*problem, error) {
+	p := &problem{c: c, d: b.d, sites: b.sites, calm: quick, client: b.client}
+	if b.o.Login == "kept" {
+		p.keep = &b.logins
+	}
+	password := func(a Account) (Account, error) {
+		if a.Secret == "" {
+			return a, nil
+		}
+		s, err := h.Secret(a.Secret)
+		a.Password = s
+		return a, err
+	}
+	for _, s := range c.Sites {
+		a, ok := b.o.account(s)
+		if b.o.Login == "none" || !ok {
+			continue
+		}
+		a, err := password(a)
+		if err != nil {
+			return nil, fmt.Errorf("the account of %s: %w", s, err)
+		}
+		p.visitors = append(p.visitors, visitor{name: s, address: b.sites[s], account: a, limit: patience})
+	}
+	if b.o.Reset != nil && b.o.Reset.Token != "" && c.Reset && slices.Contains(c.Sites, "classifieds") {
+		var err error
+		if p.token, err = h.Secret(b.o.Reset.Token); err != nil {
+			return nil, fmt.Errorf("the token of the classifieds' reset: %w", err)
+		}
+	}
+	if b.o.HomepageHint && b.sites.There("homepage") {
+		p.hints = append(p.hints, fmt.Sprintf("Other websites that can be of use are listed at %s, and accounts on them at %s/password.html.", b.sites["homepage"], b.sites["homepage"]))
+	}
+	if b.o.NAHint {
+		p.hints = append(p.hints, `If it turns out that this cannot be done, answer "N/A".`)
+	}
+	e := &Evaluator{Dialect: b.d, Sites: b.sites, HTTP: b.client, Picture: folder(b.images)}
+	roles := c.roles(b.d)
+	if slices.Contains(roles, roleGrader) {
+		e.Judge = grader{&asker{h: h, role: roleGrader}}
+	}
+	if slices.Contains(roles, roleCaptioner) {
+		e.Captioner = captioner{&asker{h: h, role: roleCaptioner}}
+	}
+	if a, ok := b.o.Accounts["shopping_admin"]; ok {
+		var err error
+		if e.Admin, err = password(a); err != nil {
+			return nil, fmt.Errorf("the account of shopping_admin: %w", err)
+		}
+	}
+	p.eval = e
+	var err error
+	p.pictures, err = e.goalPictures(ctx, c.Image, dir)
+	return p, err
+}
+
+// wish: pages reach the sites, and what the user allows beside them.
+func (b *Benchmark) wish() pool.Wish {
+	var w pool.Wish
+	for name, address := range b.sites {
+		if u, err := url.Parse(address); err == nil && b.sites.There(name) {
+			host := u.Host
+			if u.Port() == "" {
+				host += map[string]string{"https": ":443"}[u.Scheme]
+				if u.Scheme == "http" {
+					host += ":80"
+				}
+			}
+			w.Hosts = append(w.Hosts, host)
+		}
+	}
+	slices.Sort(w.Hosts)
+	w.Hosts = slices.Compact(w.Hosts)
+	if len(b.o.Allow) > 0 {
+		w.Network = sandbox.Network{Mode: "allow", Allow: b.o.Allow}
+	}
+	return w
+}
+
+// fault says whose it is: what is wrong with a task's configuration is the task's.
+func fault(task string, err error) error {
+	if errors.As(err, new(*ConfigError)) {
+		return &benchmarks.TaskError{Task: task, Err: err}
+	}
+	return err
+}
+
+// blame says of an error what is behind it, if a site of the task has gone away.
+func (b *Benchmark) blame(ctx context.Context, c *Config, err error) error {
+	if why := b.gone(ctx, c); why != nil {
+		return fmt.Errorf("%w; %w", why, err)
+	}
+	return err
+}
+
+// gone asks a task's sites whether they still answer.
+func (b *Benchmark) gone(ctx context.Context, c *Config) error {
+	for _, s := range c.Sites {
+		if err := probe(ctx, b.client, b.sites[s]); err != nil {
+			return fmt.Errorf("the site %s (%s) has stopped to answer: %w", s, b.sites[s], err)
+		}
+	}
+	return nil
+}
+
+// Collect gathers the rewards. An episode without success on a site that is away says nothing about the agent.
+func (e *episode) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Evidence, error) {
+	ev, err := e.Episode.Collect(ctx, ans)
+	if err != nil {
+		return ev, fault("", err)
+	}
+	if n := len(ev.Rewards); n == 0 || ev.Rewards[n-1] == 0 {
+		if err := e.b.gone(ctx, e.c); err != nil {
+			return benchmarks.Evidence{}, err
+		}
+	}
+	return ev, nil
+}
+
+// Grade is the last score.
+func (b *Benchmark) Grade(_ context.Context, _ benchmarks.Host, _ datasets.Task, ev benchmarks.Evidence, _ benchmarks.Episode) (benchmarks.Result, error) {
+	return web.Grade(ev)
+}

@@ -1,0 +1,227 @@
+package webarena
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/evalrun/evalrun/browsergym/cdp"
+)
+
+// A door is how one logs in at a site: the page of its form, and the texts that stand beside its fields, as a user would find them.
+type door struct {
+	path           string // of the form's page
+	link           string // to be followed to the form; "": it is there
+	user, password string // labels, or CSS selectors that begin with #
+	button         string
+}
+
+// doors are those of the published sites. Other sites are only visited.
+var doors = map[string]door{
+	"reddit":         {link: "Log in", user: "Username", password: "Password", button: "Log in"},
+	"gitlab":         {path: "/users/sign_in", user: "Username or", password: "Password", button: "Sign in"},
+	"shopping":       {path: "/customer/account/login/", user: "Email", password: "Password", button: "Sign In"},
+	"shopping_admin": {user: "Username", password: "Password", button: "Sign in"},
+	"classifieds":    {path: "/index.php?page=login", user: "#email", password: "#password", button: "Log in"},
+}
+
+// logins keeps what browsers stored when somebody had logged in, so that the sessions of a run that use the same sites and accounts log in
+// once. What a site no longer takes is made anew.
+type logins struct {
+	mu      sync.Mutex
+	cookies map[string][]cdp.Cookie // by sites and users
+	again   int                     // logins so far, for tests
+}
+
+func (l *logins) get(key string) []cdp.Cookie {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.cookies[key]
+}
+
+func (l *logins) put(key string, c []cdp.Cookie) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.cookies == nil {
+		l.cookies = map[string][]cdp.Cookie{}
+	}
+	l.cookies[key] = c
+	l.again++
+}
+
+// forget drops all: the sites were reset.
+func (l *logins) forget() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cookies = nil
+}
+
+// A visitor logs in at one site.
+type visitor struct {
+	name, address string
+	account       Account // with its password
+	limit         time.Duration
+}
+
+// enter logs in at sites, each in a tab of its own that is closed at the end. keep may be nil: then nothing is used again.
+func enter(ctx context.Context, page *cdp.Page, list []visitor, keep *logins) error {
+	var key strings.Builder
+	for _, v := range list {
+		fmt.Fprintf(&key, "%s %s %s\n", v.name, v.address, v.account.User)
+	}
+	c := page.Context()
+	if keep != nil {
+		if err := c.SetCookies(ctx, keep.get(key.String())); err != nil {
+			return err
+		}
+	}
+	did := false
+	for _, v := range list {
+		in, err := v.enter(ctx, c)
+		if err != nil {
+			return fmt.Errorf("logging in to %s (%s) as %s: %w", v.name, v.address, v.account.User, err)
+		}
+		did = did || in
+	}
+	if !did || keep == nil {
+		return nil
+	}
+	cookies, err := c.Cookies(ctx)
+	if err != nil {
+		return err
+	}
+	keep.put(key.String(), cookies)
+	return nil
+}
+
+// enter reports whether it had to log in, or was in already.
+func (v *visitor) enter(ctx context.Context, c *cdp.Context) (did bool, err error) {
+	d, ok := doors[v.name]
+	p, err := c.NewPage(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer p.Close(context.WithoutCancel(ctx))
+	if err := visit(ctx, p, v.address+d.path, v.limit); err != nil || !ok {
+		return false, err
+	}
+	if d.link != "" {
+		found, err := v.mark(ctx, p, "link", d.link)
+		if err != nil || !found { // whoever is in is not asked to come in
+			return false, err
+		}
+		if err := p.Select(marked("link")).Click(ctx, cdp.Click{}); err != nil {
+			return false, err
+		}
+		if err := v.until(ctx, p, func() (bool, error) { return v.mark(ctx, p, "password", d.password) }); err != nil {
+			return false, err
+		}
+	} else if asked, err := asksPassword(ctx, p); err != nil || !asked {
+		return false, err
+	}
+	for _, f := range []struct{ what, label, value string }{{"user", d.user, v.account.User}, {"password", d.password, v.account.Password}} {
+		found, err := v.mark(ctx, p, f.what, f.label)
+		if err != nil {
+			return false, err
+		}
+		if !found {
+			return false, fmt.Errorf("its page %s has no field %q", p.URL(), f.label)
+		}
+		if err := p.Select(marked(f.what)).Fill(ctx, f.value, false); err != nil {
+			return false, err
+		}
+	}
+	switch found, err := v.mark(ctx, p, "button", d.button); {
+	case err != nil:
+		return false, err
+	case !found:
+		return false, fmt.Errorf("its page %s has no button %q", p.URL(), d.button)
+	}
+	if err := p.Select(marked("button")).Click(ctx, cdp.Click{}); err != nil {
+		return false, err
+	}
+	err = v.until(ctx, p, func() (bool, error) { asked, err := asksPassword(ctx, p); return !asked, err })
+	if errors.Is(err, errStill) {
+		var said string
+		_ = p.Evaluate(ctx, complaint, &said) // it is only for the text
+		if said != "" {
+			said = "; it says: " + said
+		}
+		return false, fmt.Errorf("the site still asks for a password after %v%s", v.limit, said)
+	}
+	return true, err
+}
+
+// errStill: what was waited for has not come.
+var errStill = errors.New("it did not come")
+
+// until asks again and again, as pages come and go meanwhile.
+func (v *visitor) until(ctx context.Context, p *cdp.Page, ok func() (bool, error)) error {
+	end := time.Now().Add(v.limit)
+	for {
+		yes, err := ok()
+		if yes && err == nil {
+			return nil
+		}
+		if err != nil && (ctx.Err() != nil || errors.Is(err, cdp.ErrClosed)) {
+			return err
+		}
+		if time.Now().After(end) {
+			return errStill
+		}
+		if err := sleep(ctx, 50*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// asksPassword: a field for a password is to be seen. While a document is coming nothing can be said, so that is an error.
+func asksPassword(ctx context.Context, p *cdp.Page) (asks bool, err error) {
+	err = p.Evaluate(ctx, `(() => {
+		if (document.readyState !== 'complete') throw 'not loaded';
+		return [...document.querySelectorAll('input[type=password]')].some(x => x.checkVisibility());
+	})()`, &asks)
+	return asks, err
+}
+
+// mark finds an element by what a user reads beside or on it, and marks it for a selector.
+func (v *visitor) mark(ctx context.Context, p *cdp.Page, what, label string) (found bool, err error) {
+	err = p.Call(ctx, finder, &found, what, label)
+	return found, err
+}
+
+func marked(what string) string { return `[data-evalrun-door="` + what + `"]` }
+
+// finder looks for fields by their labels, for buttons and links by what they are called; the shortest name that holds the text wins.
+const finder = `(what, text) => {
+	document.querySelectorAll('[data-evalrun-door="' + what + '"]').forEach(x => x.removeAttribute('data-evalrun-door'));
+	const flat = s => (s || '').replace(/\s+/g, ' ').trim().toLowerCase();
+	const wanted = flat(text);
+	const byID = ids => (ids || '').split(/\s+/).map(id => document.getElementById(id)).filter(x => x).map(x => x.textContent);
+	const names = {
+		link: x => [x.getAttribute('aria-label'), x.textContent],
+		button: x => [x.getAttribute('aria-label'), x.value, x.textContent],
+	}[what] || (x => [...(x.labels || [])].map(l => l.textContent).concat(x.getAttribute('aria-label'), byID(x.getAttribute('aria-labelledby'))));
+	const all = text[0] === '#' ? document.querySelectorAll(text) : document.querySelectorAll(
+		{link: 'a[href]', button: 'button, input[type=submit], input[type=button], [role=button]', password: 'input[type=password]'}[what] || 'input:not([type=hidden]):not([type=password])');
+	let best, length = Infinity;
+	for (const x of all) {
+		if (!x.checkVisibility({visibilityProperty: true})) continue;
+		if (text[0] === '#') { best = x; break }
+		for (const n of names(x)) {
+			const f = flat(n);
+			if (f.includes(wanted) && f.length < length) { best = x; length = f.length }
+		}
+	}
+	if (best) best.setAttribute('data-evalrun-door', what);
+	return !!best;
+}`
+
+// complaint is what a page of a login that failed says.
+const complaint = `(() => {
+	const x = [...document.querySelectorAll('[role=alert], .message-error, .flash-alert, .gl-alert-body, .form-error-list, .alert, .flashmessage, .messages .message')].find(x => x.checkVisibility() && x.innerText.trim());
+	return x ? x.innerText.trim().replace(/\s+/g, ' ').slice(0, 200) : '';
+})()`
