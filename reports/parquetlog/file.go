@@ -1,12 +1,10 @@
 package parquetlog
 
 import (
-	"bufio"
 	"errors"
 	"io"
 	"os"
 	"path/filepath"
-	"sync"
 
 	"github.com/parquet-go/parquet-go"
 )
@@ -18,7 +16,7 @@ const tmpPrefix = ".new-"
 // replace writes a file beside path and renames it, so that a reader sees the old one or the new one, whole. With sync, it is
 // on the disk first: a part that will not be written again is. The open part is not: after a power failure it may be empty, is
 // then found to be, and made again from the journal.
-func replace(path string, sync bool, write func(io.Writer) error) (size int64, err error) {
+func replace(path string, sync bool, write func(*os.File) error) (size int64, err error) {
 	tmp := filepath.Join(filepath.Dir(path), tmpPrefix+filepath.Base(path)+".tmp")
 	f, err := os.Create(tmp)
 	if err != nil {
@@ -30,13 +28,7 @@ func replace(path string, sync bool, write func(io.Writer) error) (size int64, e
 			os.Remove(tmp)
 		}
 	}()
-	buf := outputs.Get().(*output)
-	defer outputs.Put(buf)
-	buf.Reset(f)
-	if err := write(buf); err != nil {
-		return 0, err
-	}
-	if err := buf.Flush(); err != nil {
+	if err := write(f); err != nil {
 		return 0, err
 	}
 	if sync {
@@ -52,19 +44,6 @@ func replace(path string, sync bool, write func(io.Writer) error) (size int64, e
 		return 0, err
 	}
 	return st.Size(), os.Rename(tmp, path)
-}
-
-// An output buffers what is written to a file. Open parts are written often and column by column: what lends itself to be used again is.
-type output struct {
-	*bufio.Writer
-	copying []byte
-}
-
-var outputs = sync.Pool{New: func() any { return &output{bufio.NewWriterSize(nil, 64<<10), make([]byte, 32<<10)} }}
-
-// ReadFrom is asked by io.Copy, which would make a buffer of its own for each page.
-func (o *output) ReadFrom(r io.Reader) (int64, error) {
-	return io.CopyBuffer(struct{ io.Writer }{o.Writer}, struct{ io.Reader }{r}, o.copying)
 }
 
 // A file is an open Parquet file.

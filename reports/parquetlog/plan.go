@@ -1,9 +1,9 @@
 package parquetlog
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -26,7 +26,8 @@ func writeAll[T any](t *table[T], rs []T) error {
 	if err := os.MkdirAll(t.dir, 0o777); err != nil {
 		return fmt.Errorf("parquet: %w", err)
 	}
-	_, err := replace(t.path(), true, func(out io.Writer) error {
+	_, err := replace(t.path(), true, func(f *os.File) error {
+		out := bufio.NewWriterSize(f, 64<<10)
 		w := t.encoder()
 		w.Reset(out)
 		for len(rs) > 0 {
@@ -39,8 +40,13 @@ func writeAll[T any](t *table[T], rs []T) error {
 			}
 			rs = rs[n:]
 		}
-		t.describe(w, 0, 0, true)
-		return w.Close()
+		for _, kv := range t.about(0, 0, true) {
+			w.SetKeyValueMetadata(kv.Key, kv.Value)
+		}
+		if err := w.Close(); err != nil {
+			return err
+		}
+		return out.Flush()
 	})
 	if err != nil {
 		return fmt.Errorf("parquet: writing %s: %w", t.name, err)

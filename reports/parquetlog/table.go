@@ -7,11 +7,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/parquet-go/parquet-go"
+	"github.com/parquet-go/parquet-go/format"
 
 	"github.com/evalrun/evalrun/reports/rows"
 )
@@ -39,14 +41,15 @@ const (
 	keyRows   = "evalrun.rows"   // rows taken after the full row groups
 )
 
-// A table is a folder of parts. Its last part is open: it is written again, with what has come since, under the same name.
+// A table is a folder of parts. Its last part is open: it is written again, with what has come since, under the same name, and what it
+// held stays where it was ([part] says why).
 //
 // A part is named by the first journal entry that it may hold, 000000000001.parquet. So a name stands for a range of the
 // journal that never shrinks and never overlaps another's, and whoever holds a list of names finds at least what was there when it
 // was made, and nothing twice.
 //
-// Full row groups are copied from the open part's last version as they are, compressed; only the rows after them are kept in
-// memory and encoded again.
+// Rows are kept in memory until they fill a row group. What has been shown of them before is in small row groups, which the full one then
+// takes the place of.
 type table[T any] struct {
 	name string
 	dir  string
@@ -55,11 +58,13 @@ type table[T any] struct {
 
 	w encoder[T]
 
+	part         // the open part's last version
+	small  []int // its row groups that are not full: so many of rows each
 	rows   []T   // not yet in a full row group
 	taken  int   // rows taken since the last full row group (a replaced row is taken, but no longer in rows)
 	first  int64 // of the open part
 	last   int64 // of the last version of the open part
-	groups int   // full row groups in the open part
+	full   int   // full row groups in the open part
 	bytes  int64 // journal bytes in the open part
 	tail   int64 // journal bytes since the last full row group
 	dirty  bool  // rows have come or changed since the last version
@@ -71,14 +76,15 @@ type table[T any] struct {
 type encoder[T any] interface {
 	Reset(io.Writer)
 	Write([]T) (int, error)
-	WriteRowGroup(parquet.RowGroup) (int64, error)
 	Flush() error
 	SetKeyValueMetadata(key, value string)
 	Close() error
 }
 
 func newTable[T any](root, name, run string, ax axes[T]) *table[T] {
-	return &table[T]{name: name, dir: filepath.Join(root, name), run: run, axes: ax, first: 1}
+	t := &table[T]{name: name, dir: filepath.Join(root, name), run: run, axes: ax}
+	t.next()
+	return t
 }
 
 // encoder is made late: a run of one second has no need of most of them before its end.
@@ -119,20 +125,23 @@ func (t *table[T]) resume(st state) (bool, error) {
 		return false, t.clear()
 	}
 	t.exists = true
-	if t.complete(t.groups, len(t.rows) == 0) {
+	if t.complete(len(t.rows) == 0) {
 		t.next()
 	}
 	t.last = max(t.last, st.Last)
 	return true, nil
 }
 
-// complete reports whether a part takes no more rows: one with that many full row groups, and perhaps nothing behind them.
-func (t *table[T]) complete(groups int, whole bool) bool {
-	return groups >= cuts.partGroups || (whole && t.bytes >= cuts.partBytes)
+// complete reports whether the part takes no more rows: for its full row groups, or its size where there is nothing behind them.
+func (t *table[T]) complete(whole bool) bool {
+	return t.full >= cuts.partGroups || (whole && t.bytes >= cuts.partBytes)
 }
 
 // next begins a new part.
-func (t *table[T]) next() { t.first, t.groups, t.bytes, t.size = t.last+1, 0, 0, 0 }
+func (t *table[T]) next() {
+	t.first, t.full, t.bytes, t.size = t.last+1, 0, 0, 0
+	t.part, t.small = part{end: int64(len(magic))}, nil
+}
 
 func (t *table[T]) clear() error {
 	names, err := t.parts()
@@ -144,7 +153,8 @@ func (t *table[T]) clear() error {
 			return err
 		}
 	}
-	*t = table[T]{name: t.name, dir: t.dir, run: t.run, axes: t.axes, w: t.w, first: 1}
+	*t = table[T]{name: t.name, dir: t.dir, run: t.run, axes: t.axes, w: t.w}
+	t.next()
 	return nil
 }
 
@@ -170,7 +180,8 @@ func (t *table[T]) parts() ([]string, error) {
 }
 
 func (t *table[T]) load(name string) error {
-	f, err := openFile(filepath.Join(t.dir, name))
+	path := filepath.Join(t.dir, name)
+	f, err := openFile(path)
 	if err != nil {
 		return err
 	}
@@ -179,20 +190,32 @@ func (t *table[T]) load(name string) error {
 	if m.int(keySchema) != rows.Schema || m.text(keyRun) != t.run || m.text(keyTable) != t.name {
 		return fmt.Errorf("%s: of another run or version", name)
 	}
-	t.first, t.last, t.groups = m.int(keyFirst), m.int(keyLast), int(m.int(keyGroups))
+	t.first, t.last, t.full = m.int(keyFirst), m.int(keyLast), int(m.int(keyGroups))
 	t.taken = int(m.int(keyRows))
 	total, tail, _ := strings.Cut(m.text(keyBytes), " ")
 	t.bytes, _ = strconv.ParseInt(total, 10, 64)
 	t.tail, _ = strconv.ParseInt(tail, 10, 64)
-	t.size = f.Size()
 	if m.err != nil {
 		return m.err
 	}
-	gs := f.RowGroups()
-	if t.groups > len(gs) {
-		return fmt.Errorf("%s: %d row groups, of which %d are full", name, len(gs), t.groups)
+	none, err := encode(t.encoder(), []T(nil))
+	if err != nil {
+		return err
 	}
-	for _, g := range gs[t.groups:] {
+	have, size, err := t.part.load(path)
+	if err != nil {
+		return err
+	}
+	if !reflect.DeepEqual(none.meta.Schema, have.Schema) {
+		return fmt.Errorf("%s: it has other columns", name) // of an older evalrun: row groups of one file have the same
+	}
+	t.size = size
+	gs := f.RowGroups()
+	if t.full > len(gs) {
+		return fmt.Errorf("%s: %d row groups, of which %d are full", name, len(gs), t.full)
+	}
+	for _, g := range gs[t.full:] {
+		t.small = append(t.small, int(g.NumRows()))
 		if err := readRows(g, func(rs []T) error { t.rows = append(t.rows, rs...); return nil }); err != nil {
 			return err
 		}
@@ -207,57 +230,76 @@ func (t *table[T]) add(row T) {
 	t.dirty = true
 }
 
-// full reports whether a row group is complete, once an entry of n bytes has been taken.
-func (t *table[T]) full(n int) bool {
+// fills reports whether a row group is complete, once an entry of n bytes has been taken.
+func (t *table[T]) fills(n int) bool {
 	t.bytes += int64(n)
 	t.tail += int64(n)
 	return t.taken >= cuts.groupRows || t.tail >= cuts.groupBytes
 }
 
 // refresh writes a new version of the open part if there is something new. last is the last journal entry that has been taken.
+// The final one is packed, and so are all other parts.
 func (t *table[T]) refresh(last int64, final bool) error {
-	if t.exists && !t.dirty {
-		return nil
-	}
-	return t.publish(last, false, final)
-}
-
-// publish writes the open part anew: the full row groups as they are, then the rows since. With whole, these make a full
-// row group of their own, and perhaps the part is complete.
-func (t *table[T]) publish(last int64, whole, sync bool) error {
-	path := t.path()
-	groups := t.groups
-	if whole && len(t.rows) > 0 {
-		groups++
-	}
-	done := t.complete(groups, whole)
-	size, err := replace(path, sync || done, func(out io.Writer) error {
-		w := t.encoder()
-		w.Reset(out)
-		if t.groups > 0 {
-			old, err := openFile(path)
-			if err != nil {
-				return err
-			}
-			defer old.Close()
-			for _, g := range old.RowGroups()[:t.groups] {
-				if _, err := w.WriteRowGroup(g); err != nil {
-					return err
-				}
-			}
+	if !final {
+		if t.exists && !t.dirty {
+			return nil
 		}
-		if _, err := w.Write(t.rows); err != nil {
+		return t.publish(last, false, false)
+	}
+	if !t.exists || t.dirty || len(t.small) > 1 {
+		t.small = nil
+		if err := t.publish(last, false, true); err != nil {
 			return err
 		}
-		t.describe(w, last, groups, whole)
-		return w.Close()
-	})
+	}
+	names, err := t.parts()
 	if err != nil {
-		return fmt.Errorf("parquet: writing %s: %w", filepath.Join(t.name, filepath.Base(path)), err)
+		return err
+	}
+	for _, n := range names {
+		if err := pack(filepath.Join(t.dir, n)); err != nil {
+			return fmt.Errorf("parquet: packing %s: %w", filepath.Join(t.name, n), err)
+		}
+	}
+	return nil
+}
+
+// publish writes the open part anew: what it has, and the rows since. With whole, all rows in memory make one row group that is full, and
+// perhaps the part is complete.
+func (t *table[T]) publish(last int64, whole, sync bool) error {
+	shown := 0
+	for _, n := range t.small {
+		shown += n
+	}
+	keep := again(t.small, len(t.rows)-shown)
+	if whole || sync {
+		keep = 0
+	}
+	from := 0
+	for _, n := range t.small[:keep] {
+		from += n
+	}
+	b, err := encode(t.encoder(), t.rows[from:])
+	if err != nil {
+		return fmt.Errorf("parquet: encoding rows of %s: %w", t.name, err)
+	}
+	kept := t.end
+	t.groups, t.small = t.groups[:t.full+keep], t.small[:keep]
+	added := t.part.add(&b)
+	for _, g := range b.meta.RowGroups {
+		t.small = append(t.small, int(g.NumRows))
+	}
+	if whole {
+		t.full, t.small = len(t.groups), nil
+	}
+	done := t.complete(whole)
+	b.meta.KeyValueMetadata = t.about(last, t.full, whole)
+	size, err := t.part.write(t.path(), sync || done, b.meta, grow(t.path(), kept, added))
+	if err != nil {
+		return fmt.Errorf("parquet: writing %s: %w", filepath.Join(t.name, filepath.Base(t.path())), err)
 	}
 	t.last, t.size, t.dirty, t.exists = last, size, false, true
 	if whole {
-		t.groups = groups
 		t.drop()
 	}
 	if done {
@@ -266,26 +308,31 @@ func (t *table[T]) publish(last int64, whole, sync bool) error {
 	return nil
 }
 
+// changed says that rows in memory which have been shown are no longer what they were: all of them are written again.
+func (t *table[T]) changed() { t.small, t.dirty = nil, true }
+
 // drop forgets the rows in memory.
 func (t *table[T]) drop() {
 	clear(t.rows)
 	t.rows, t.taken, t.tail = t.rows[:0], 0, 0
 }
 
-// describe says in the file's metadata what a later writer has to know.
-func (t *table[T]) describe(w encoder[T], last int64, groups int, whole bool) {
+// about says in the file's metadata what a later writer has to know.
+func (t *table[T]) about(last int64, groups int, whole bool) []format.KeyValue {
 	taken, tail := t.taken, t.tail
 	if whole {
 		taken, tail = 0, 0
 	}
-	w.SetKeyValueMetadata(keySchema, strconv.Itoa(rows.Schema))
-	w.SetKeyValueMetadata(keyRun, t.run)
-	w.SetKeyValueMetadata(keyTable, t.name)
-	w.SetKeyValueMetadata(keyFirst, strconv.FormatInt(t.first, 10))
-	w.SetKeyValueMetadata(keyLast, strconv.FormatInt(last, 10))
-	w.SetKeyValueMetadata(keyGroups, strconv.Itoa(groups))
-	w.SetKeyValueMetadata(keyRows, strconv.Itoa(taken))
-	w.SetKeyValueMetadata(keyBytes, fmt.Sprintf("%d %d", t.bytes, tail))
+	return []format.KeyValue{
+		{Key: keySchema, Value: strconv.Itoa(rows.Schema)},
+		{Key: keyRun, Value: t.run},
+		{Key: keyTable, Value: t.name},
+		{Key: keyFirst, Value: strconv.FormatInt(t.first, 10)},
+		{Key: keyLast, Value: strconv.FormatInt(last, 10)},
+		{Key: keyGroups, Value: strconv.Itoa(groups)},
+		{Key: keyRows, Value: strconv.Itoa(taken)},
+		{Key: keyBytes, Value: fmt.Sprintf("%d %d", t.bytes, tail)},
+	}
 }
 
 func (t *table[T]) path() string { return filepath.Join(t.dir, fmt.Sprintf("%012d.parquet", t.first)) }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"path/filepath"
 	"slices"
+	"strconv"
 
 	"github.com/parquet-go/parquet-go"
 
@@ -38,7 +39,7 @@ func (t *trials) put(b *rows.Batch, e *record.Entry) error {
 		}
 		t.add(row)
 	}
-	full := len(b.Trials) > 0 && t.full(size(e))
+	full := len(b.Trials) > 0 && t.fills(size(e))
 	if full || len(t.again)+len(t.amends) >= pendingMax {
 		if err := t.settle(); err != nil {
 			return err
@@ -55,7 +56,7 @@ func (t *trials) replace(trial string, seq int64) {
 	t.rows = slices.DeleteFunc(t.rows, func(r rows.Trial) bool { return r.Trial == trial })
 	delete(t.amends, trial)
 	if len(t.rows) < n {
-		t.dirty = true
+		t.changed()
 		return // there is only one
 	}
 	if t.again == nil {
@@ -68,7 +69,7 @@ func (t *trials) amend(a rows.Amend) {
 	for i := range t.rows {
 		if t.rows[i].Trial == a.Trial {
 			a.Apply(&t.rows[i])
-			t.dirty = true
+			t.changed()
 			return
 		}
 	}
@@ -111,47 +112,57 @@ func (t *trials) settlePart(path string) error {
 		return err
 	}
 	defer old.Close()
-	groups := old.RowGroups()
-	hit := make([]bool, len(groups))
+	var p part
+	meta, _, err := p.load(path)
+	if err != nil {
+		return err
+	}
+	groups, had, kept := old.RowGroups(), p.groups, p.end
+	p.groups = nil
+	if len(groups) != len(had) {
+		return errors.New("it was changed by somebody else")
+	}
+	open, full := path == t.path(), 0
+	var added [][]byte
+	hits := 0
 	for i, g := range groups {
-		if hit[i], err = t.concerns(g); err != nil {
-			return err
-		}
-	}
-	if !slices.Contains(hit, true) {
-		return nil
-	}
-	open := path == t.path()
-	full := 0
-	_, err = replace(path, true, func(out io.Writer) error {
-		w := t.encoder()
-		w.Reset(out)
-		for i, g := range groups {
-			wrote := g.NumRows()
-			if !hit[i] {
-				_, err = w.WriteRowGroup(g)
-			} else {
-				wrote, err = t.rewrite(w, g)
+		hit := false
+		if !open || i < t.full { // what is behind them is in memory, and has been corrected
+			if hit, err = t.concerns(g); err != nil {
+				return err
 			}
+		}
+		if !hit {
+			p.groups = append(p.groups, had[i])
+		} else {
+			hits++
+			b, err := t.corrected(g)
 			if err != nil {
 				return err
 			}
-			if wrote > 0 && i < t.groups {
-				full++
+			added = append(added, p.add(&b))
+		}
+		if open && i < t.full {
+			full = len(p.groups)
+		}
+	}
+	if hits == 0 {
+		return nil
+	}
+	if open {
+		for i := range meta.KeyValueMetadata {
+			if kv := &meta.KeyValueMetadata[i]; kv.Key == keyGroups {
+				kv.Value = strconv.Itoa(full)
 			}
 		}
-		for _, kv := range old.Metadata().KeyValueMetadata {
-			w.SetKeyValueMetadata(kv.Key, kv.Value)
-		}
-		if open {
-			w.SetKeyValueMetadata(keyGroups, fmt.Sprint(full))
-		}
-		return w.Close()
-	})
-	if err == nil && open {
-		t.groups = full
 	}
-	return err
+	if _, err := p.write(path, true, meta, grow(path, kept, added...)); err != nil {
+		return err
+	}
+	if open {
+		t.part, t.full = p, full
+	}
+	return nil
 }
 
 // concerns reports whether g holds a row of a trial that has been decided again or amended.
@@ -192,9 +203,10 @@ func (t *trials) concerns(g parquet.RowGroup) (bool, error) {
 	}
 }
 
-// rewrite writes g without the rows that have been replaced and with those that have been amended, as a row group of its own.
-func (t *trials) rewrite(w encoder[rows.Trial], g parquet.RowGroup) (wrote int64, err error) {
-	err = readRows(g, func(rs []rows.Trial) error {
+// corrected is g without the rows that have been replaced and with those that have been amended.
+func (t *trials) corrected(g parquet.RowGroup) (block, error) {
+	var all []rows.Trial
+	err := readRows(g, func(rs []rows.Trial) error {
 		rs = slices.DeleteFunc(rs, func(r rows.Trial) bool { return r.Seq < t.again[r.Trial] })
 		for i := range rs {
 			for _, a := range t.amends[rs[i].Trial] {
@@ -203,12 +215,11 @@ func (t *trials) rewrite(w encoder[rows.Trial], g parquet.RowGroup) (wrote int64
 				}
 			}
 		}
-		wrote += int64(len(rs))
-		_, err := w.Write(rs)
-		return err
+		all = append(all, rs...)
+		return nil
 	})
 	if err != nil {
-		return 0, err
+		return block{}, err
 	}
-	return wrote, w.Flush()
+	return encode(t.encoder(), all)
 }

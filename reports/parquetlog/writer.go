@@ -11,7 +11,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"log/slog"
 	"os"
@@ -263,7 +262,7 @@ func put[T any](t *table[T], rs []T, e *record.Entry) error {
 	for _, r := range rs {
 		t.add(r)
 	}
-	if t.full(size(e)) {
+	if t.fills(size(e)) {
 		return t.publish(e.Seq, true, false)
 	}
 	return nil
@@ -302,7 +301,7 @@ type state struct {
 const stateName = ".state.json"
 
 func (w *Writer) save(s state, sync bool) error {
-	_, err := replace(filepath.Join(w.dir, stateName), sync, func(out io.Writer) error { return json.NewEncoder(out).Encode(s) })
+	_, err := replace(filepath.Join(w.dir, stateName), sync, func(out *os.File) error { return json.NewEncoder(out).Encode(s) })
 	return err
 }
 
