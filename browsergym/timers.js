@@ -1,9 +1,9 @@
-// Notes when timers of this document are due, so that the environment can wait for them and for nothing else. Pages do not see a difference:
-// a proxy of a native function prints as one, and what they pass goes through untouched.
+// Notes when timers of this document are due, of those that go on only the first time, so that the environment can wait for them and for nothing else.
+// Pages do not see a difference: a proxy of a native function prints as one, and what they pass goes through untouched.
 (() => {
 	const due = new Map(), far = 60000, most = 1000;
-	const {setTimeout: set, clearTimeout: clear} = window, now = performance.now.bind(performance);
-	window.setTimeout = new Proxy(set, {apply(f, self, args) {
+	const now = performance.now.bind(performance);
+	for (const name of ['setTimeout', 'setInterval']) window[name] = new Proxy(window[name], {apply(f, self, args) {
 		const id = Reflect.apply(f, self, args), ms = Math.max(0, Number(args[1]) || 0);
 		if (ms <= far) {
 			if (due.size >= most) due.clear();
@@ -11,7 +11,10 @@
 		}
 		return id;
 	}});
-	window.clearTimeout = new Proxy(clear, {apply(f, self, args) { due.delete(args[0]); return Reflect.apply(f, self, args); }});
+	for (const name of ['clearTimeout', 'clearInterval']) window[name] = new Proxy(window[name], {apply(f, self, args) {
+		due.delete(args[0]);
+		return Reflect.apply(f, self, args);
+	}});
 	Object.defineProperty(window, Symbol.for('evalrun.busy'), {value: within => {
 		const t = now();
 		let busy = false;
