@@ -146,6 +146,9 @@ func (c *Context) downloaded() (n int64) {
 
 // uploadable is the path by which the browser finds a file that a page is to get.
 func (c *Context) uploadable(name string) (string, error) {
+	if name == "" { // no name is no file, and not the working directory
+		return "", os.ErrNotExist
+	}
 	path, err := filepath.Abs(name)
 	if err != nil {
 		return "", err
