@@ -46,6 +46,7 @@ type Env struct {
 	goal       []Item
 	first      *cdp.Page // the one that the set-up was given
 	zoom       float64   // its scale
+	marked     *cdp.Page // a page that was marked before its observation is taken; nil: none
 	slow       time.Duration
 	chat       chat
 	infeasible bool
@@ -357,6 +358,6 @@ func (e *Env) Close(ctx context.Context) error {
 		}
 	}
 	err = errors.Join(err, e.context.Close(ctx))
-	e.task, e.context, e.first = nil, nil, nil
+	e.task, e.context, e.first, e.marked = nil, nil, nil, nil
 	return err
 }

@@ -113,3 +113,6 @@ func (m *MiniWoB) Validate(ctx context.Context, page *cdp.Page, _ []Message) (v 
 }
 
 func (m *MiniWoB) Teardown(context.Context) error { return nil }
+
+// OnlyLooks: see [Looker].
+func (m *MiniWoB) OnlyLooks() {}

@@ -42,13 +42,17 @@ func (e *Env) observe(ctx context.Context) (*Observation, error) {
 		Chat: e.chat.copy(), Goal: goalText(e.goal), GoalObject: append([]Item{}, e.goal...),
 		LastAction: e.lastAction, LastError: e.lastError, Page: page, Active: -1,
 	}
-	scale := e.scale(page)
+	if e.marked != nil && e.marked != page {
+		e.marked.Unmark(ctx)
+	}
+	e.marked = nil
 	if !e.o.Raw {
-		seen, err := page.Observe(ctx, cdp.ObserveOptions{AllTags: e.o.AllTags, Scale: scale, NoAX: e.o.NoAX})
+		seen, err := page.Observe(ctx, e.look(page))
 		if err != nil {
 			return nil, fmt.Errorf("observing %s: %w", page.URL(), err)
 		}
 		o.DOM, o.AX, o.Properties, o.Focused, o.Warnings = seen.Snapshot, seen.AX, seen.Properties, seen.Focused, seen.Warnings
+		o.Screenshot = seen.Picture
 		if o.AX != nil && !e.o.Native {
 			obs.Chromium125(o.AX, explicitCells(o.DOM))
 		}
@@ -64,13 +68,13 @@ func (e *Env) observe(ctx context.Context) (*Observation, error) {
 		o.URLs, o.Titles = append(o.URLs, p.URL()), append(o.Titles, title)
 	}
 	o.URL = page.URL()
-	if !e.o.Raw && !e.o.NoScreenshot {
-		if o.Screenshot, err = page.Screenshot(ctx, scale); err != nil {
-			return nil, fmt.Errorf("observing %s: %w", page.URL(), err)
-		}
-	}
 	o.Elapsed = time.Since(e.began).Seconds()
 	return o, nil
+}
+
+// look is what is taken of a page.
+func (e *Env) look(page *cdp.Page) cdp.ObserveOptions {
+	return cdp.ObserveOptions{AllTags: e.o.AllTags, Scale: e.scale(page), NoAX: e.o.NoAX, Picture: !e.o.NoScreenshot}
 }
 
 // title is a page's; a page that is on its way elsewhere, or does not answer, has none.

@@ -2,7 +2,6 @@ package browsergym
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	_ "embed"
@@ -24,9 +23,6 @@ const (
 	syncLimit = time.Second            // for pages to answer that they have reported everything
 )
 
-//go:embed calm.js
-var calm string
-
 //go:embed timers.js
 var timers string
 
@@ -47,17 +43,21 @@ func (e *Env) settle(ctx context.Context, opened bool) error {
 	if page == nil || page.Closed() {
 		return nil
 	}
-	limit := e.o.Delay + e.slow
-	short, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	err := page.Call(short, calm, nil, limit.Milliseconds(), opened)
-	switch {
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	case errors.Is(err, cdp.ErrClosed):
+	var marks *cdp.ObserveOptions
+	if e.early(opened) {
+		o := e.look(page)
+		marks, e.marked = &o, page
+	}
+	if err := page.Calm(ctx, e.o.Delay+e.slow, opened, marks); err != nil {
 		return err
 	}
 	return e.loaded(ctx) // the page may have gone elsewhere meanwhile
+}
+
+// early reports whether a page may be marked as soon as it is calm: when nobody looks at it any more before the observation but who only looks.
+func (e *Env) early(opened bool) bool {
+	_, looks := e.task.(Looker)
+	return !e.o.Raw && e.o.Ask == nil && (opened || looks)
 }
 
 // loaded waits until pages have said all that they had to say, and have their documents.

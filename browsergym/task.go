@@ -23,6 +23,10 @@ type Task interface {
 	Teardown(ctx context.Context) error
 }
 
+// A Looker is a [Task] whose Validate reads what pages and the chat say and changes nothing of them, so that a page may be prepared for its
+// observation before Validate is asked.
+type Looker interface{ OnlyLooks() }
+
 // Settings of a task. Zero fields are the defaults.
 type Settings struct {
 	Width, Height int           // of the viewport; 0: 1280 and 720
@@ -161,3 +165,6 @@ func (o *Openended) Validate(_ context.Context, _ *cdp.Page, chat []Message) (v 
 }
 
 func (o *Openended) Teardown(context.Context) error { return nil }
+
+// OnlyLooks: see [Looker].
+func (o *Openended) OnlyLooks() {}

@@ -10,6 +10,7 @@ import (
 	"io"
 	"strconv"
 	"sync"
+	"time"
 )
 
 // maxMessage is how long one message of a browser may be: a page of a gigabyte is refused by us, not survived by luck.
@@ -54,6 +55,7 @@ type Conn struct {
 	pending  map[int64]*call
 	handlers map[string]Handler // by session; "" is the browser itself
 	dead     map[string]error   // sessions whose calls would get no answer
+	trace    func(Traced)
 	err      error
 	done     chan struct{}
 }
@@ -61,6 +63,14 @@ type Conn struct {
 type call struct {
 	session string
 	done    chan answer // of one
+	trace   *Traced     // nil: nobody measures
+}
+
+// A Traced is one call, for measuring.
+type Traced struct {
+	Method         string
+	Sent, Answered time.Time
+	Bytes          int // of its result
 }
 
 type answer struct {
@@ -74,6 +84,13 @@ func NewConn(r io.ReadCloser, w io.WriteCloser) *Conn {
 	go c.read(r)
 	go c.write()
 	return c
+}
+
+// Trace sets who is told of each call that is answered from now on; nil: nobody. f is called by the goroutine that reads from the browser.
+func (c *Conn) Trace(f func(Traced)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.trace = f
 }
 
 // Done is closed when the channel has ended.
@@ -192,7 +209,11 @@ func (c *Conn) send(session, method string, params any, done chan answer) (int64
 	}
 	c.id++
 	if done != nil {
-		c.pending[c.id] = &call{session, done}
+		k := &call{session: session, done: done}
+		if c.trace != nil {
+			k.trace = &Traced{Method: method, Sent: time.Now()}
+		}
+		c.pending[c.id] = k
 	}
 	b := append(c.out, `{"id":`...)
 	b = strconv.AppendInt(b, c.id, 10)
@@ -328,10 +349,16 @@ func (c *Conn) finish(id int64, a answer) {
 	c.mu.Lock()
 	p := c.pending[id]
 	delete(c.pending, id)
+	trace := c.trace
 	c.mu.Unlock()
-	if p != nil {
-		p.done <- a
+	if p == nil {
+		return
 	}
+	if trace != nil && p.trace != nil {
+		p.trace.Answered, p.trace.Bytes = time.Now(), len(a.result)
+		trace(*p.trace)
+	}
+	p.done <- a
 }
 
 // plainResult takes a result out of a message without reading it: {"id":7,"result":{…},"sessionId":"…"}. A snapshot has megabytes, and is

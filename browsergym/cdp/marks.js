@@ -11,7 +11,17 @@
   const buttons = 'button, a, input[type="button"], div[role="button"]';
   const visibility = 'browsergym_visibility_ratio', som = 'browsergym_set_of_marks';
   const thresholds = [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1];
-  let numbers = 0, letters = 0, first = true, pass = null;
+  let numbers = 0, letters = 0, first = true, pass = null, changed = false;
+
+  // Others' changes of the document are noted; ours, made in between, are not.
+  const watcher = new MutationObserver(() => {
+    changed = true;
+  });
+  const watch = () => watcher.observe(document, {subtree: true, childList: true, attributes: true, characterData: true});
+  const rest = () => {
+    if (watcher.takeRecords().length) changed = true;
+    watcher.disconnect();
+  };
 
   // All elements, those of an open shadow root right after its host.
   const walk = visit => {
@@ -70,80 +80,192 @@
     if (pass) note(pass.observer.takeRecords());
   };
   const note = entries => {
+    if (pass.early) rest();
     for (const entry of entries) {
       entry.target.setAttribute(visibility, String(Math.round(entry.intersectionRatio * 100) / 100));
       pass.missing.delete(entry.target);
     }
+    if (pass.early) watch();
     if (!pass.missing.size && pass.done) pass.done(true);
   };
 
+  // Gives numbers to elements that have none, and begins to look which are visible.
+  const mark = (prefix, all) => {
+    if (pass) pass.observer.disconnect();
+    pass = {observer: new IntersectionObserver(note, {threshold: thresholds}), missing: new Set(), done: null, all, fresh: [],
+      before: {numbers, letters, first}};
+    const used = new Set(), accepted = new Set(), initial = first;
+    first = false;
+    walk(e => {
+      const tag = e.tagName && e.tagName.toLowerCase();
+      if (!all && !standard.has(tag)) return;
+      e.setAttribute(visibility, '0');
+      pass.missing.add(e);
+      pass.observer.observe(e);
+      if (e.value !== undefined) e.setAttribute('value', e.value);
+      if (e.checked !== undefined) {
+        if (e.checked === true) e.setAttribute('checked', '');
+        else e.removeAttribute('checked');
+      }
+      let bid = e.getAttribute('bid');
+      if (e.hasAttribute('bid')) {
+        if (initial) throw new Error('Attribute bid already used in element ' + e.outerHTML);
+        if (used.has(bid)) bid = null;
+      }
+      if (bid === null) {
+        bid = prefix + (tag === 'iframe' || tag === 'frame' ? letter(letters++) : numbers++);
+        pass.fresh.push([e, e.getAttribute('bid')]);
+        e.setAttribute('bid', bid);
+      }
+      used.add(bid);
+      for (const name of ['aria-roledescription', 'aria-description']) {
+        e.setAttribute(name, 'browsergym_id_' + bid + ' ' + (e.getAttribute(name) || ''));
+      }
+      e.setAttribute(som, '0');
+      if (belongs(e, tag, accepted)) {
+        e.setAttribute(som, '1');
+        if (e.matches(buttons)) accepted.add(e);
+        for (let up = e.parentElement; up; up = up.parentElement) if (up.getAttribute(som) === '1') up.setAttribute(som, '0');
+      }
+    });
+  };
+
+  // Resolves to true when all elements were seen, to false when some were not within ms.
+  const settled = ms => {
+    take();
+    const mine = pass;
+    return new Promise(resolve => {
+      const timer = setTimeout(() => mine.done(false), ms);
+      mine.done = seen => {
+        clearTimeout(timer);
+        mine.observer.disconnect();
+        resolve(seen);
+      };
+      if (!mine.missing.size) mine.done(true);
+    });
+  };
+
+  // Takes out again what must not stay.
+  const unmark = () => {
+    rest();
+    if (pass) pass.early = false;
+    walk(e => {
+      for (const name of ['aria-description', 'aria-roledescription']) {
+        const text = e.getAttribute(name);
+        if (text === null) continue;
+        const own = text.replace(/^browsergym_id[^\s]*\s/, '');
+        if (own) e.setAttribute(name, own);
+        else e.removeAttribute(name);
+      }
+    });
+  };
+
+  // Marks at once, in the hope that nothing happens until an observation is taken. Whether the page lets itself be marked is for mark() to say.
+  const early = all => {
+    rest();
+    try {
+      mark('', all);
+      pass.early = true;
+    } catch {
+      undo();
+    }
+    changed = false;
+    watch();
+  };
+  // As if it had not been marked.
+  const undo = () => {
+    unmark();
+    pass.observer.disconnect();
+    for (const [e, bid] of pass.fresh) {
+      if (bid === null) e.removeAttribute('bid');
+      else e.setAttribute('bid', bid);
+    }
+    ({numbers, letters, first} = pass.before);
+    pass = null;
+  };
+
+  // Does something after the frame, without a timer, since timers are what is looked at.
+  const task = f => {
+    const {port1, port2} = new MessageChannel();
+    port1.onmessage = () => {
+      port1.close();
+      f();
+    };
+    port2.postMessage(0);
+  };
+  // Whether what a pass has noted of inputs still holds: no change of theirs is a change of the document.
+  const holds = () => {
+    let same = true;
+    walk(e => {
+      if (e.value !== undefined && e.hasAttribute('value') && String(e.value) !== e.getAttribute('value') ||
+        e.checked !== undefined && (e.checked === true) !== e.hasAttribute('checked')) same = false;
+    });
+    return same;
+  };
+
+  const timers = Symbol.for('evalrun.busy');
+  // Whether a timer is due within a time, here or in a frame.
+  const waits = (w, within) => {
+    try {
+      if (w[timers] && w[timers](within)) return true;
+      for (let i = 0; i < w.length && i < 50; i++) if (waits(w[i], within)) return true;
+    } catch {
+      // Of another origin, which says nothing.
+    }
+    return false;
+  };
+  const moves = () => document.getAnimations().some(a => a.playState === 'running' && a.effect.getComputedTiming().endTime < Infinity);
+  const loads = () => document.readyState !== 'complete' || Array.prototype.some.call(document.images, i => !i.complete && i.loading !== 'lazy');
+
   return {
-    // Marks all elements whose tags are standard, or all. Visibility is known when settled() is.
-    mark(prefix, all) {
-      if (pass) pass.observer.disconnect();
-      pass = {observer: new IntersectionObserver(note, {threshold: thresholds}), missing: new Set(), done: null};
-      const used = new Set(), accepted = new Set(), initial = first;
-      first = false;
-      walk(e => {
-        const tag = e.tagName && e.tagName.toLowerCase();
-        if (!all && !standard.has(tag)) return;
-        e.setAttribute(visibility, '0');
-        pass.missing.add(e);
-        pass.observer.observe(e);
-        if (e.value !== undefined) e.setAttribute('value', e.value);
-        if (e.checked !== undefined) {
-          if (e.checked === true) e.setAttribute('checked', '');
-          else e.removeAttribute('checked');
-        }
-        let bid = e.getAttribute('bid');
-        if (e.hasAttribute('bid')) {
-          if (initial) throw new Error('Attribute bid already used in element ' + e.outerHTML);
-          if (used.has(bid)) bid = null;
-        }
-        if (bid === null) {
-          bid = prefix + (tag === 'iframe' || tag === 'frame' ? letter(letters++) : numbers++);
-          e.setAttribute('bid', bid);
-        }
-        used.add(bid);
-        for (const name of ['aria-roledescription', 'aria-description']) {
-          e.setAttribute(name, 'browsergym_id_' + bid + ' ' + (e.getAttribute(name) || ''));
-        }
-        e.setAttribute(som, '0');
-        if (belongs(e, tag, accepted)) {
-          e.setAttribute(som, '1');
-          if (e.matches(buttons)) accepted.add(e);
-          for (let up = e.parentElement; up; up = up.parentElement) if (up.getAttribute(som) === '1') up.setAttribute(som, '0');
-        }
-      });
-    },
-
-    // Resolves to true when all elements were seen, to false when some were not within ms.
-    settled(ms) {
-      take();
-      const mine = pass;
+    // Waits until the document and its images are loaded and, unless it is only opened, nothing of it goes on: no timer is due within the time that
+    // is left, no animation runs, and a frame has passed in which it has not changed. At most so many milliseconds. With marks (false: those of
+    // standard elements, true: of all) elements are marked in that same frame, so that an observation that follows need not wait for another one.
+    calm(limit, opened, marks) {
+      // An opened page is looked at sooner by the reference: only timers that are due until then count.
+      const begun = performance.now(), end = begun + limit, soon = opened ? Math.min(end, begun + 250) : end;
+      changed = false;
+      watch();
       return new Promise(resolve => {
-        const timer = setTimeout(() => mine.done(false), ms);
-        mine.done = seen => {
-          clearTimeout(timer);
-          mine.observer.disconnect();
-          resolve(seen);
+        const done = calm => {
+          if (!pass || !pass.early) rest();
+          resolve(calm);
         };
-        if (!mine.missing.size) mine.done(true);
+        const busy = () => {
+          if (watcher.takeRecords().length) changed = true;
+          return loads() || waits(window, soon - performance.now()) || !opened && (changed || moves());
+        };
+        const frame = () => {
+          if (performance.now() >= end) return done(false);
+          if (busy()) {
+            changed = false;
+            return requestAnimationFrame(frame);
+          }
+          if (marks !== null && document.querySelector('iframe, frame') === null) early(marks);
+          const after = () => {
+            if (!busy()) return done(true);
+            if (pass && pass.early) undo();
+            changed = false;
+            watch();
+            requestAnimationFrame(frame);
+          };
+          if (pass && pass.early) settled(end - performance.now()).then(after);
+          else task(after);
+        };
+        requestAnimationFrame(frame);
       });
     },
 
-    // Takes out again what must not stay.
-    unmark() {
-      walk(e => {
-        for (const name of ['aria-description', 'aria-roledescription']) {
-          const text = e.getAttribute(name);
-          if (text === null) continue;
-          const rest = text.replace(/^browsergym_id[^\s]*\s/, '');
-          if (rest) e.setAttribute(name, rest);
-          else e.removeAttribute(name);
-        }
-      });
+    // Marks all elements whose tags are standard, or all. Visibility is known when settled() is. What calm() has marked stands if nothing has changed.
+    mark(prefix, all) {
+      rest();
+      const stands = pass && pass.early && !changed && !pass.missing.size && prefix === '' && pass.all === all && holds();
+      if (pass && pass.early && !stands) undo();
+      if (stands) pass.early = false;
+      else mark(prefix, all);
     },
+    settled,
+    unmark,
 
     // The bid of the element that has the focus, and whether it holds a frame.
     focused() {

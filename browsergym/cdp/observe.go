@@ -66,6 +66,52 @@ func (p *Page) Observe(ctx context.Context, o ObserveOptions) (*Observation, err
 	}
 }
 
+// Calm waits until the page is loaded and nothing of it goes on any more, at most limit: no timer is due within what is left of it, no animation
+// that ends is running, and its document has not changed for a frame. Opened: only until it is loaded. With o it is marked meanwhile, which an
+// [Page.Observe] that follows soon, with the same options, need not do then; only what reads the page may come between, and what follows otherwise
+// has to call [Page.Unmark]. A page that does not answer is not waited for.
+func (p *Page) Calm(ctx context.Context, limit time.Duration, opened bool, o *ObserveOptions) error {
+	p.acts.Lock()
+	defer p.acts.Unlock()
+	short, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	err := p.calm(short, limit, opened, o)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, ErrClosed):
+		return err
+	}
+	return nil
+}
+
+func (p *Page) calm(ctx context.Context, limit time.Duration, opened bool, o *ObserveOptions) error {
+	main := p.mainFrame()
+	if main == nil {
+		return errNoFrame
+	}
+	if err := p.prepare(ctx, []*frame{main}); err != nil {
+		return err
+	}
+	var marks any
+	if o != nil {
+		marks = o.AllTags
+	}
+	var b batch
+	q := b.object(p, main, "calm", true, limit.Milliseconds(), opened, marks)
+	if b.err != nil {
+		return b.err
+	}
+	return q.value(ctx, nil)
+}
+
+// Unmark takes the marks' traces out of the page, as [Page.Observe] does in the end.
+func (p *Page) Unmark(ctx context.Context) {
+	p.acts.Lock()
+	defer p.acts.Unlock()
+	p.unmark(ctx)
+}
+
 // observed is why a page could not be observed, in the reference's words where it is the page's doing.
 func (p *Page) observed(err error) error {
 	var f *Failure
@@ -92,25 +138,41 @@ func (p *Page) observe(ctx context.Context, o ObserveOptions, lenient bool) (*Ob
 	if err != nil {
 		return nil, err
 	}
-	var picture chan drawn
-	if o.Picture && !p.c.opts.FixedPauses { // while elements are being seen: both wait for the page's next frames
-		picture = make(chan drawn, 1)
-		go func() {
-			png, err := p.draw(ctx, o.Scale)
-			picture <- drawn{png, err}
-		}()
-		defer func() { // nothing of it goes on when this returns
-			if picture != nil {
-				<-picture
-			}
-		}()
+	shot := &drawing{p: p, o: o}
+	defer shot.wait()            // nothing of it goes on when this returns
+	if o.Scale == 1 && p.sized { // while elements are being seen: both wait for the page's next frame, and it is laid out the same for both
+		shot.start(ctx)
 	}
 	if err := p.seen(ctx, waits, seen); err != nil {
 		return nil, err
 	}
-	// All travel together; the page answers them one after the other.
+	raw, err := p.take(ctx, o, frames)
+	if err != nil {
+		return nil, err
+	}
+	shot.start(ctx) // all that depends on the layout has been taken
+	if seen.Focused, err = p.focused(ctx, raw.focus); err != nil {
+		return nil, err
+	}
+	if err := raw.decode(seen, o); err != nil {
+		return nil, err
+	}
+	seen.Picture, err = shot.wait()
+	return seen, err
+}
+
+// taken is what the browser says of a page, not yet read.
+type taken struct {
+	snapshot []byte
+	frames   []string // whose trees there are
+	trees    [][]byte
+	focus    *Pending
+}
+
+// take asks for all of it at once, which the page answers one after the other, and takes the marks' traces out again.
+func (p *Page) take(ctx context.Context, o ObserveOptions, frames []*frame) (t taken, err error) {
 	var b batch
-	snapshot := b.start(p, "DOMSnapshot.captureSnapshot", map[string]any{"computedStyles": []string{}, "includeDOMRects": true, "includePaintOrder": true})
+	snapshot := b.start(p, "DOMSnapshot.captureSnapshot", snapshotParams)
 	var trees []*Pending
 	var whole []*frame
 	if !o.NoAX {
@@ -119,64 +181,87 @@ func (p *Page) observe(ctx context.Context, o ObserveOptions, lenient bool) (*Ob
 			trees = append(trees, b.start(p, "Accessibility.getFullAXTree", map[string]string{"frameId": f.id}))
 		}
 	}
-	focus := b.object(p, frames[0], "focused", false)
+	t.focus = b.object(p, frames[0], "focused", false)
 	var clean []*Pending
 	for _, f := range frames {
 		clean = append(clean, b.object(p, f, "unmark", false))
 	}
 	if b.err != nil {
-		return nil, b.err
+		return t, b.err
 	}
-	raw, err := snapshot.Wait(ctx)
-	if err != nil {
-		return nil, err
+	if t.snapshot, err = snapshot.Wait(ctx); err != nil {
+		return t, err
 	}
-	seen.Snapshot = new(obs.Snapshot)
-	if err := json.Unmarshal(raw, seen.Snapshot); err != nil {
-		return nil, fmt.Errorf("the browser's snapshot: %w", err)
-	}
-	seen.Snapshot.Clean()
-	seen.Properties, _ = obs.PropertiesOf(seen.Snapshot, o.Scale)
-	if !o.NoAX {
-		content := contents(seen.Snapshot)
-		all := make([]obs.AXTree, len(trees))
-		for i, q := range trees {
-			raw, err := q.Wait(ctx)
-			if transient(err) && i > 0 && p.isGone(whole[i]) {
-				continue
-			}
-			if err != nil {
-				return nil, err
-			}
-			if err := json.Unmarshal(raw, &all[i]); err != nil {
-				return nil, fmt.Errorf("the browser's accessibility tree: %w", err)
-			}
-			all[i].FrameID = whole[i].id
+	for i, q := range trees {
+		raw, err := q.Wait(ctx)
+		if transient(err) && i > 0 && p.isGone(whole[i]) {
+			continue
 		}
-		seen.AX = obs.Merge(all, func(backend int) string { return content[backend] })
-	}
-	if seen.Focused, err = p.focused(ctx, focus); err != nil {
-		return nil, err
+		if err != nil {
+			return t, err
+		}
+		t.frames, t.trees = append(t.frames, whole[i].id), append(t.trees, raw)
 	}
 	for _, q := range clean {
 		if err := q.value(ctx, nil); err != nil && !transient(err) {
-			return nil, err
+			return t, err
 		}
 	}
-	if picture != nil {
-		d := <-picture
-		picture = nil
-		if d.err != nil {
-			return nil, d.err
-		}
-		seen.Picture = d.png
-	}
-	return seen, nil
+	return t, nil
 }
 
-type drawn struct {
-	png []byte
-	err error
+// snapshotParams are the reference's.
+var snapshotParams = json.RawMessage(`{"computedStyles":[],"includeDOMRects":true,"includePaintOrder":true}`)
+
+// decode reads what was taken.
+func (t *taken) decode(seen *Observation, o ObserveOptions) error {
+	seen.Snapshot = new(obs.Snapshot)
+	if err := json.Unmarshal(t.snapshot, seen.Snapshot); err != nil {
+		return fmt.Errorf("the browser's snapshot: %w", err)
+	}
+	seen.Snapshot.Clean()
+	seen.Properties, _ = obs.PropertiesOf(seen.Snapshot, o.Scale)
+	if o.NoAX {
+		return nil
+	}
+	content := contents(seen.Snapshot)
+	all := make([]obs.AXTree, len(t.trees))
+	for i, raw := range t.trees {
+		if err := json.Unmarshal(raw, &all[i]); err != nil {
+			return fmt.Errorf("the browser's accessibility tree: %w", err)
+		}
+		all[i].FrameID = t.frames[i]
+	}
+	seen.AX = obs.Merge(all, func(backend int) string { return content[backend] })
+	return nil
+}
+
+// drawing is a screenshot that is taken while something else is done.
+type drawing struct {
+	p    *Page
+	o    ObserveOptions
+	done chan struct{}
+	png  []byte
+	err  error
+}
+
+func (d *drawing) start(ctx context.Context) {
+	if d.done != nil || !d.o.Picture || d.p.c.opts.FixedPauses {
+		return
+	}
+	d.done = make(chan struct{})
+	go func() {
+		defer close(d.done)
+		d.png, d.err = d.p.draw(ctx, d.o.Scale)
+	}()
+}
+
+// wait returns nothing when it was never started.
+func (d *drawing) wait() ([]byte, error) {
+	if d.done != nil {
+		<-d.done
+	}
+	return d.png, d.err
 }
 
 // contents tells which frame an element holds, by its backend node id.

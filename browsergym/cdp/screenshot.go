@@ -1,7 +1,9 @@
 package cdp
 
 import (
+	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 )
@@ -56,12 +58,25 @@ func (p *Page) draw(ctx context.Context, scale float64) ([]byte, error) {
 	if err == nil {
 		err = b.err
 	}
-	var a struct{ Data []byte }
+	var png []byte
 	if err == nil {
-		err = json.Unmarshal(raw, &a)
+		png, err = picture(raw)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("drawing the page: %w", err)
 	}
-	return a.Data, nil
+	return png, nil
+}
+
+// picture reads {"data":"…"}: base64 needs no general reader, which would go over megabytes three times.
+func picture(raw []byte) ([]byte, error) {
+	text, ok := bytes.CutPrefix(raw, []byte(`{"data":"`))
+	if i := bytes.IndexByte(text, '"'); ok && i >= 0 {
+		png := make([]byte, base64.StdEncoding.DecodedLen(i))
+		n, err := base64.StdEncoding.Decode(png, text[:i])
+		return png[:n], err
+	}
+	var a struct{ Data []byte }
+	err := json.Unmarshal(raw, &a)
+	return a.Data, err
 }
