@@ -1,27 +1,343 @@
 package pool
 
 import (
+	"bytes"
+	"context"
 	"errors"
+	"fmt"
 	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/evalrun/evalrun/browsergym/cdp"
+	"github.com/evalrun/evalrun/runtime/executor/embed"
+	"github.com/evalrun/evalrun/runtime/executor/isolate"
 )
 
-// flags of browsers in a pool.
-func (o *Options) flags() []string {
-	return []string{"--force-webrtc-ip-handling-policy=disable_non_proxied_udp", "--webrtc-ip-handling-policy=disable_non_proxied_udp",
-		"--dns-prefetch-disable", "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.*"}
+// inside is the user that a browser is in its own namespaces.
+const inside = 1000
+
+// uids that browsers started by root have outside, one after another: no account of this machine has them.
+const (
+	firstUID = 1_900_000_000
+	manyUIDs = 50_000_000
+)
+
+// A cage is what is around a browser. As far as this machine lets us:
+//
+//   - namespaces of users, mounts, processes, network, IPC, names and control groups: it sees the system's programs, fonts and certificates
+//     (read-only) and its own folder, no process but its own, and no network but a loopback, on which the proxies of its contexts listen;
+//   - an ordinary user that nobody else is, where we are root.
+//
+// Without the first, the browser runs in this machine's namespaces, and the flags that send everything to the proxies are all that keeps it there.
+type cage struct {
+	Isolation
+	dir   string
+	uid   int // outside
+	conn  *net.UnixConn
+	given []*os.File // the process's end of conn, and mounts of folders
+	front front
 }
 
-type cage struct{}
+func newCage(dir, path string, files []string) (*cage, error) {
+	c := &cage{Isolation: Isolated(path), dir: dir, uid: os.Geteuid()}
+	if os.Geteuid() == 0 {
+		if c.uid = nextUID(); !c.Namespaces && !mayBecome(c.uid) {
+			c.uid = 65534 // whoever we are root of has few users
+		}
+		if err := os.Chmod(dir, 0o711); err != nil { // its folders are below
+			return nil, fmt.Errorf("making a browser's folder: %w", err)
+		}
+	}
+	for _, d := range []string{"profile", "files"} {
+		if err := os.Mkdir(filepath.Join(dir, d), 0o700); err != nil {
+			return nil, fmt.Errorf("making a browser's folder: %w", err)
+		}
+		if err := c.own(filepath.Join(dir, d)); err != nil {
+			return nil, err
+		}
+	}
+	if !c.Namespaces {
+		return c, nil
+	}
+	if err := c.prepare(dir, path, files); err != nil {
+		c.close()
+		return nil, err
+	}
+	return c, nil
+}
 
-type Isolated struct{}
+// prepare opens the way to the process that becomes the browser, and sends the layout ahead. The folders are there.
+func (c *cage) prepare(dir, path string, files []string) error {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("making a socket pair: %w", err)
+	}
+	c.given = []*os.File{os.NewFile(uintptr(fds[1]), "cage")}
+	ours := os.NewFile(uintptr(fds[0]), "cage")
+	conn, err := net.FileConn(ours)
+	ours.Close()
+	if err == nil {
+		c.conn = conn.(*net.UnixConn)
+		l, mounts := layout(dir, path, files)
+		c.given = append(c.given, mounts...)
+		_, err = c.conn.Write(l.Encode())
+	}
+	if err != nil {
+		return fmt.Errorf("speaking to the browser's beginning: %w", err)
+	}
+	return nil
+}
 
-func (Isolated) Works() bool                                  { return false }
-func Isolation(path string) Isolated                          { return Isolated{} }
-func newCage(dir, path string, files []string) (*cage, error) { return nil, errors.ErrUnsupported }
-func (c *cage) options(o *cdp.Options)                        {}
-func (c *cage) enter() error                                  { return nil }
-func (c *cage) own(string) error                              { return nil }
-func (c *cage) close()                                        {}
-func (c *cage) listen() (net.Listener, string, error)         { return nil, "", errors.ErrUnsupported }
+// forget closes what the process was given.
+func (c *cage) forget() {
+	for _, f := range c.given {
+		f.Close()
+	}
+	c.given = nil
+}
+
+// options are the cage's part of how a browser is started.
+func (c *cage) options(o *cdp.Options) {
+	o.Sandbox = c.Sandbox
+	if !c.Sandbox && os.Geteuid() != 0 {
+		o.Args = append(o.Args, "--no-sandbox")
+	}
+	o.Prepare = func(cmd *exec.Cmd) error {
+		if err := c.own(cmd.Dir); err != nil {
+			return err
+		}
+		if c.Namespaces {
+			return c.command(cmd)
+		}
+		if os.Geteuid() == 0 {
+			cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(c.uid), Gid: uint32(c.uid)}
+		}
+		return nil
+	}
+}
+
+// command makes a command start in namespaces of its own, by way of our program.
+func (c *cage) command(cmd *exec.Cmd) error {
+	path, err := beginning()
+	if err != nil {
+		return err
+	}
+	program := cmd.Args
+	cmd.Path, cmd.Args = path, append([]string{isolate.Name, isolate.CageName}, program...)
+	for len(cmd.ExtraFiles) < 2 {
+		cmd.ExtraFiles = append(cmd.ExtraFiles, nil)
+	}
+	cmd.ExtraFiles = append(cmd.ExtraFiles, c.given...)
+	cmd.Dir = "/" // its folder is entered inside
+	a := cmd.SysProcAttr
+	a.Cloneflags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
+	gid := os.Getegid()
+	if os.Geteuid() == 0 {
+		gid = c.uid
+	}
+	a.UidMappings = []syscall.SysProcIDMap{{ContainerID: inside, HostID: c.uid, Size: 1}}
+	a.GidMappings = []syscall.SysProcIDMap{{ContainerID: inside, HostID: gid, Size: 1}}
+	a.GidMappingsEnableSetgroups = os.Geteuid() == 0
+	a.Credential = &syscall.Credential{Uid: inside, Gid: inside, NoSetGroups: os.Geteuid() != 0}
+	for n := range uintptr(unix.CAP_LAST_CAP + 1) {
+		if _, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, n, 0, 0, 0); err == nil {
+			a.AmbientCaps = append(a.AmbientCaps, n)
+		}
+	}
+	return nil
+}
+
+// enter takes over the socket of the proxies, once the browser runs.
+func (c *cage) enter() error {
+	if !c.Namespaces {
+		return nil
+	}
+	c.forget()
+	fd, _, err := c.answer()
+	if err != nil {
+		return fmt.Errorf("taking the browser's way out: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "proxies")
+	defer f.Close()
+	l, err := net.FileListener(f)
+	if err != nil {
+		return fmt.Errorf("taking the browser's way out: %w", err)
+	}
+	c.front.serve(l)
+	return nil
+}
+
+// answer waits for what the beginning of a browser says; fd is -1 where nothing came with it.
+func (c *cage) answer() (fd int, first byte, err error) {
+	c.conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	b, oob := make([]byte, 16), make([]byte, unix.CmsgSpace(4))
+	n, oobn, _, _, err := c.conn.ReadMsgUnix(b, oob)
+	if err != nil || n == 0 {
+		return -1, 0, errors.Join(errors.New("it has not said a word"), err)
+	}
+	if msgs, err := unix.ParseSocketControlMessage(oob[:oobn]); err == nil && len(msgs) == 1 {
+		if fds, err := unix.ParseUnixRights(&msgs[0]); err == nil && len(fds) == 1 {
+			unix.CloseOnExec(fds[0])
+			return fds[0], b[0], nil
+		}
+	}
+	return -1, b[0], nil
+}
+
+// own gives a folder to the browser.
+func (c *cage) own(path string) error {
+	if c.uid == os.Geteuid() {
+		return nil
+	}
+	if err := os.Lchown(path, c.uid, c.uid); err != nil {
+		return fmt.Errorf("giving a browser its folder: %w", err)
+	}
+	return nil
+}
+
+func (c *cage) close() {
+	if c == nil {
+		return
+	}
+	c.forget()
+	if c.conn != nil {
+		c.conn.Close()
+	}
+	c.front.close()
+}
+
+var uids struct {
+	sync.Mutex
+	next int
+}
+
+// nextUID gives each browser a user of its own. Processes of ours begin at different places.
+func nextUID() int {
+	uids.Lock()
+	defer uids.Unlock()
+	uids.next++
+	return firstUID + (os.Getpid()*1009+uids.next)%manyUIDs
+}
+
+// mayBecome reports whether our own user namespace has a user.
+func mayBecome(uid int) bool {
+	b, err := os.ReadFile("/proc/self/uid_map")
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(b)) {
+		var in, out, n int
+		if c, _ := fmt.Sscan(line, &in, &out, &n); c == 3 && in <= uid && uid < in+n {
+			return true
+		}
+	}
+	return false
+}
+
+// beginning is the path of the program that starts browsers in namespaces: the slim executor as a file in memory, or this very program.
+var beginning = sync.OnceValues(func() (string, error) {
+	b := embed.Native()
+	if b == nil {
+		return "/proc/self/exe", nil
+	}
+	const mfdExec = 0x10 // Linux 6.3: executable whatever vm.memfd_noexec says, unless it says never
+	fd, err := unix.MemfdCreate(isolate.Name, unix.MFD_CLOEXEC|mfdExec)
+	if err == unix.EINVAL {
+		fd, err = unix.MemfdCreate(isolate.Name, unix.MFD_CLOEXEC)
+	}
+	if err != nil {
+		return "", fmt.Errorf("making a file in memory for the executor: %w", err)
+	}
+	high, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 64) // above those that a child is given
+	unix.Close(fd)
+	if err != nil {
+		return "", err
+	}
+	if _, err := unix.Write(high, b); err != nil {
+		return "", fmt.Errorf("writing the executor: %w", err)
+	}
+	return "/proc/self/fd/" + strconv.Itoa(high), nil
+})
+
+// An Isolation says what of this machine is kept from browsers, and why not more.
+type Isolation struct {
+	Namespaces bool   // of its own: network, files, processes
+	Sandbox    bool   // Chromium's own
+	Why        string // one of them is not there
+}
+
+var isolations struct {
+	sync.Mutex
+	by map[string]Isolation
+}
+
+// Isolated tries, once for each program, what this machine lets us do around a browser.
+func Isolated(path string) Isolation {
+	isolations.Lock()
+	defer isolations.Unlock()
+	if i, ok := isolations.by[path]; ok {
+		return i
+	}
+	if isolations.by == nil {
+		isolations.by = map[string]Isolation{}
+	}
+	i := probe(path)
+	isolations.by[path] = i
+	return i
+}
+
+func probe(path string) Isolation {
+	dir, err := os.MkdirTemp("", prefix+"probe-")
+	if err != nil {
+		return Isolation{Why: err.Error()}
+	}
+	defer os.RemoveAll(dir)
+	for _, d := range []string{"profile", "files"} {
+		os.Mkdir(filepath.Join(dir, d), 0o700)
+	}
+	c := &cage{uid: os.Geteuid(), dir: dir}
+	if c.uid == 0 {
+		c.uid = nextUID()
+		os.Chmod(dir, 0o711)
+	}
+	defer c.close()
+	if err := c.prepare(dir, path, nil); err != nil {
+		return Isolation{Why: err.Error()}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	var says bytes.Buffer
+	cmd := exec.CommandContext(ctx, "/")
+	cmd.Args, cmd.Stderr, cmd.Env, cmd.WaitDelay = nil, &says, []string{"HOME=/"}, time.Second
+	cmd.SysProcAttr = &syscall.SysProcAttr{}
+	if err = c.command(cmd); err == nil {
+		cmd.Err = nil
+		err = cmd.Run()
+	}
+	c.forget()
+	var i Isolation
+	switch _, first, aerr := c.answer(); {
+	case err != nil:
+		i.Why = err.Error()
+	case aerr != nil || says.Len() > 0:
+		if i.Why = strings.TrimSpace(says.String()); i.Why == "" {
+			i.Why = aerr.Error()
+		}
+	default:
+		i.Namespaces, i.Sandbox = true, first == 1
+		if !i.Sandbox {
+			i.Why = "no user namespace within a user namespace"
+		}
+		return i
+	}
+	return i
+}

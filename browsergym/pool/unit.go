@@ -23,7 +23,7 @@ type unit struct {
 	p    *Pool
 	b    *cdp.Browser
 	dir  string // of the browser: profile, downloads, uploads, label
-	cage *cage  // nil: it runs among our own processes
+	cage *cage
 	born time.Time
 	once sync.Once
 	err  error
@@ -62,17 +62,10 @@ func (p *Pool) start(ctx context.Context) (_ *unit, err error) {
 		}
 	}()
 	o := cdp.Options{Path: path, Dir: filepath.Join(u.dir, "profile"), Args: append(p.o.flags(), p.o.Args...)}
-	if Isolation(path).Works() {
-		if u.cage, err = newCage(u.dir, path, p.o.Files); err != nil {
-			return nil, err
-		}
-		u.cage.options(&o)
+	if u.cage, err = newCage(u.dir, path, p.o.Files); err != nil {
+		return nil, err
 	}
-	for _, d := range []string{"profile", "files"} {
-		if err := u.folder(d); err != nil {
-			return nil, err
-		}
-	}
+	u.cage.options(&o)
 	if u.b, err = cdp.Launch(ctx, o); err != nil {
 		return nil, err
 	}
@@ -205,7 +198,7 @@ func (u *unit) free(l *lease, err error) {
 
 // listen opens the port of one context's proxy, and says where the browser finds it.
 func (u *unit) listen() (net.Listener, string, error) {
-	if u.cage != nil {
+	if u.cage.Namespaces {
 		return u.cage.listen()
 	}
 	l, err := net.Listen("tcp4", loopback().String()+":0")

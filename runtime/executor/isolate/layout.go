@@ -11,6 +11,8 @@ const (
 	File  = 'f' // a file with Data as content
 	Link  = 'l' // a symbolic link to Data
 	Bind  = 'b' // Data of the host, read-only, with all that is mounted below it
+	Write = 'w' // as Bind, but it can be written
+	Mount = 'm' // a detached mount, of which Size is the descriptor; read-only where Mode has no bit for writing
 	Tmpfs = 't' // an empty file system of Size bytes
 )
 
@@ -29,6 +31,7 @@ type Layout struct {
 	Image    string // an unpacked root; "": an empty one
 	ImageFD  int    // of a detached mount of Image, taken instead of the path; 0: none
 	Disk     int64  // size of what can be written
+	Nest     bool   // processes may make user namespaces of their own, as a browser's sandbox does
 	Entries  []Entry
 }
 
@@ -39,6 +42,7 @@ func (l *Layout) Encode() []byte {
 	e.String(l.Image)
 	e.Int(int64(l.ImageFD))
 	e.Int(l.Disk)
+	e.Bool(l.Nest)
 	e.Uint(uint64(len(l.Entries)))
 	for _, x := range l.Entries {
 		e.Uint(uint64(x.Kind))
@@ -56,6 +60,7 @@ func decodeLayout(b []byte) (l Layout, err error) {
 	l.Image = d.String()
 	l.ImageFD = int(d.Int())
 	l.Disk = d.Int()
+	l.Nest = d.Bool()
 	n := d.Uint()
 	for ; n > 0 && n <= uint64(len(b)); n-- {
 		l.Entries = append(l.Entries, Entry{Kind: byte(d.Uint()), Path: d.String(), Data: d.String(), Mode: uint32(d.Uint()), Size: d.Int()})

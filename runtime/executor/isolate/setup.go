@@ -56,7 +56,7 @@ func Setup(b []byte) error {
 		}
 		root = "/m"
 	}
-	if err := makeProc(root, l.Disk); err != nil {
+	if err := makeProc(root, &l); err != nil {
 		return err
 	}
 	if err := makeDev(root); err != nil {
@@ -156,6 +156,19 @@ func makeEntry(root string, e Entry) error {
 		}
 	case Bind:
 		return bind("/old"+e.Data, p, true)
+	case Write:
+		return bind("/old"+e.Data, p, false)
+	case Mount:
+		if err := unix.Mkdir(p, 0o755); err != nil && err != unix.EEXIST {
+			return failed("making "+e.Path, err)
+		}
+		if err := unix.MoveMount(int(e.Size), "", unix.AT_FDCWD, p, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+			return failed("attaching "+e.Path, err)
+		}
+		unix.Close(int(e.Size))
+		if e.Mode&0o222 == 0 {
+			return seal(p)
+		}
 	case Tmpfs:
 		if err := unix.Mkdir(p, 0o755); err != nil && err != unix.EEXIST {
 			return failed("making "+e.Path, err)
@@ -225,7 +238,7 @@ func seal(p string) error {
 // sys/ are another matter: some of them belong to our own namespaces. Each mount costs every sandbox a few µs.
 var procHidden = []string{"cmdline", "keys", "swaps"}
 
-func makeProc(root string, disk int64) error {
+func makeProc(root string, l *Layout) error {
 	p := root + "/proc"
 	if err := unix.Mkdir(p, 0o555); err != nil && err != unix.EEXIST {
 		return failed("making /proc", err)
@@ -238,14 +251,16 @@ func makeProc(root string, disk int64) error {
 	}
 	// No user namespaces in ours: they are the way to capabilities over fresh kernel objects. The filter of system
 	// calls says the same; this also holds for what it cannot look into.
-	if fd, err := unix.Open(p+"/sys/user/max_user_namespaces", unix.O_WRONLY|unix.O_CLOEXEC, 0); err == nil {
+	if fd, err := unix.Open(p+"/sys/user/max_user_namespaces", unix.O_WRONLY|unix.O_CLOEXEC, 0); err == nil && l.Nest {
+		unix.Close(fd)
+	} else if err == nil {
 		unix.Write(fd, []byte{'0'})
 		unix.Close(fd)
 	}
 	// System V segments outlive their processes and lie in no file system of ours: as much as may be written, at the most. (Linux before
 	// 5.19 leaves this to its own root.)
-	if fd, err := unix.Open(p+"/sys/kernel/shmall", unix.O_WRONLY|unix.O_CLOEXEC, 0); err == nil && disk > 0 {
-		unix.Write(fd, []byte(strconv.FormatInt(disk/int64(os.Getpagesize()), 10)))
+	if fd, err := unix.Open(p+"/sys/kernel/shmall", unix.O_WRONLY|unix.O_CLOEXEC, 0); err == nil && l.Disk > 0 {
+		unix.Write(fd, []byte(strconv.FormatInt(l.Disk/int64(os.Getpagesize()), 10)))
 		unix.Close(fd)
 	}
 	for _, n := range procHidden {

@@ -1,0 +1,10 @@
+package pool
+
+// flags of browsers in a pool, beside those that all have.
+func (o *Options) flags() []string {
+	return []string{
+		// What does not know the proxy does not get out: neither by UDP, nor by asking a name server.
+		"--force-webrtc-ip-handling-policy=disable_non_proxied_udp", "--webrtc-ip-handling-policy=disable_non_proxied_udp",
+		"--dns-prefetch-disable", "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.*",
+	}
+}
