@@ -1,24 +1,21 @@
-// Package miniwob is the list of MiniWoB++'s tasks as BrowserGym plays them: 125 small pages that make up a problem from a seed, and
-// keep the score themselves. The pages are not ours to give away; they come from a folder of the user's.
+// Package miniwob is MiniWoB++ as BrowserGym plays it: 125 small pages that make up a problem from a seed, and keep the score themselves. The
+// pages are not ours to give away; they come from a folder of the user's, see [Fetch].
 package miniwob
 
 import (
 	_ "embed"
-	"encoding/json"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
-
-	"github.com/evalrun/evalrun/benchmarks/web"
-	"github.com/evalrun/evalrun/datasets"
 )
 
 // How BrowserGym plays them.
 const (
-	Actions  = "miniwob_all" // the subset of actions
+	Actions  = "miniwob_all" // the subset of actions; one call a step, tried once more with force when it timed out
 	Repeats  = 5
 	MaxSteps = 10
+
+	tinyRepeats, tinySteps = 2, 5 // of miniwob_tiny_test
 )
 
 // A Task is one page.
@@ -69,21 +66,4 @@ func TinyTest() []Task {
 		out = append(out, all()[slices.IndexFunc(all(), func(t Task) bool { return t.Name == name })])
 	}
 	return out
-}
-
-// Source yields tasks for the harness: their IDs are their names, similar ones share a cluster, and what is known of them can be selected by.
-func Source(tasks []Task) datasets.Source {
-	var out []datasets.Task
-	for i, t := range tasks {
-		data, _ := json.Marshal(struct { // plain fields: it cannot fail
-			Page  string `json:"page"`
-			Place int    `json:"place"` // for its default seeds
-		}{t.Name + ".html", i})
-		fields := map[string]string{"split": t.Split, "category": t.Category, "webgum": strconv.FormatBool(t.WebGUM), "deterministic": strconv.FormatBool(!t.Random)}
-		if t.Delay {
-			fields["comment"] = "delay"
-		}
-		out = append(out, datasets.Task{ID: t.Name, Cluster: "group-" + strconv.Itoa(t.Group), Tags: []string{t.Split, t.Category}, Fields: fields, Data: data})
-	}
-	return web.Table(out)
 }

@@ -2,12 +2,16 @@ package miniwob_test
 
 import (
 	"encoding/csv"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/evalrun/evalrun/benchmarks/miniwob"
+	"github.com/evalrun/evalrun/benchmarks/web"
 )
 
 func TestTasks(t *testing.T) {
@@ -40,24 +44,104 @@ func TestTasks(t *testing.T) {
 	}
 }
 
+// folder makes a folder with empty pages, which is enough to look at tasks.
+func folder(t *testing.T) string {
+	dir := t.TempDir()
+	for _, d := range []string{"core", "common", "miniwob"} {
+		if err := os.Mkdir(filepath.Join(dir, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, x := range miniwob.Tasks() {
+		if err := os.WriteFile(filepath.Join(dir, "miniwob", x.Name+".html"), []byte("<title>"+x.Name), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
 func TestSource(t *testing.T) {
-	src := miniwob.Source(miniwob.TinyTest())
-	n := 0
-	for x, err := range src.Tasks(t.Context()) {
+	dir := folder(t)
+	read := func(dir, options string) (ids []string, seeds map[string][]int, digests map[string]string) {
+		t.Helper()
+		b, err := miniwob.New(dir, json.RawMessage(options), web.Browsers{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := src.Task(t.Context(), x.ID)
-		if err != nil || string(again.Data) != string(x.Data) {
-			t.Errorf("%s read again: %s, %v", x.ID, again.Data, err)
+		seeds, digests = map[string][]int{}, map[string]string{}
+		for x, err := range b.Source().Tasks(t.Context()) {
+			if err != nil {
+				ids = append(ids, err.Error())
+				continue
+			}
+			again, err := b.Source().Task(t.Context(), x.ID)
+			if err != nil || !reflect.DeepEqual(again, x) {
+				t.Errorf("%s read again: %+v, %v", x.ID, again, err)
+			}
+			var d struct{ Seeds []int }
+			if err := json.Unmarshal(x.Data, &d); err != nil {
+				t.Fatal(err)
+			}
+			ids, seeds[x.ID], digests[x.ID] = append(ids, x.ID), d.Seeds, x.Digest
 		}
-		if want := []string{`{"page":"click-dialog.html","place":0}`, `{"page":"click-checkboxes.html","place":1}`}[n]; string(x.Data) != want {
-			t.Errorf("%s: %s, not %s", x.ID, x.Data, want)
-		}
-		n++
+		return ids, seeds, digests
 	}
-	if _, err := src.Task(t.Context(), "simon-says"); err == nil {
-		t.Error("simon-says is no task")
+	ids, seeds, first := read(dir, "")
+	if len(ids) != 125 || fmt.Sprint(seeds[ids[0]], seeds[ids[124]]) != "[28 14 7 20 18] [20 5 0 4 11]" {
+		t.Errorf("%d tasks, with seeds %v and %v", len(ids), seeds[ids[0]], seeds[ids[124]])
+	}
+	if ids, seeds, _ := read(dir, `{"subset": "tiny"}`); fmt.Sprint(ids, seeds) != "[click-dialog click-checkboxes] map[click-checkboxes:[7 20] click-dialog:[28 14]]" {
+		t.Error(ids, seeds)
+	}
+	ids, train, _ := read(dir, `{"split": "train"}`)
+	if len(ids) != 62 || fmt.Sprint(train["visual-addition"]) != fmt.Sprint(seeds["visual-addition"]) {
+		t.Errorf("%d tasks for training, with seeds %v", len(ids), train)
+	}
+	if _, seeds, _ := read(dir, `{"seeds": [3, 4]}`); fmt.Sprint(seeds["click-test"]) != "[3 4]" {
+		t.Error(seeds["click-test"])
+	}
+	if ids, _, _ := read(filepath.Join(dir, "miniwob"), ""); len(ids) != 125 {
+		t.Errorf("by the folder of the pages: %d tasks", len(ids))
+	}
+
+	os.WriteFile(filepath.Join(dir, "miniwob", "click-link.html"), []byte("changed"), 0o644)
+	os.Remove(filepath.Join(dir, "miniwob", "click-pie.html"))
+	ids, _, second := read(dir, "")
+	if len(ids) != 125 || !strings.Contains(ids[0], `task "click-pie": its page is not there`) {
+		t.Errorf("a page is missing: %d, %s", len(ids), ids[0])
+	}
+	for id := range second {
+		if (first[id] != second[id]) != (id == "click-link") {
+			t.Errorf("%s: digest %s, then %s", id, first[id], second[id])
+		}
+	}
+	os.WriteFile(filepath.Join(dir, "core", "core.js"), []byte("changed"), 0o644)
+	if _, _, third := read(dir, ""); third["click-test"] == second["click-test"] {
+		t.Error("what all pages share has changed, and no task has")
+	}
+}
+
+func TestOptions(t *testing.T) {
+	dir := folder(t)
+	for options, want := range map[string]string{
+		`{"subset": "small"}`:   "unknown subset",
+		`{"split": "valid"}`:    "unknown split",
+		`{"at_least": 2}`:       "at_least",
+		`{"max_steps": -1}`:     "not below 0",
+		`{"width": 99999}`:      "too large",
+		`{"actions": ["what"]}`: "what",
+		`{"seed": 3}`:           "unknown field",
+	} {
+		if _, err := miniwob.New(dir, json.RawMessage(options), web.Browsers{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, not %s", options, err, want)
+		}
+	}
+	if _, err := miniwob.New(t.TempDir(), nil, web.Browsers{}); err == nil || !strings.Contains(err.Error(), "has no pages of MiniWoB++") {
+		t.Errorf("an empty folder: %v", err)
+	}
+	t.Setenv("XDG_DATA_HOME", t.TempDir())
+	if _, err := miniwob.New("", nil, web.Browsers{}); err == nil || !strings.Contains(err.Error(), "evalrun tasks fetch miniwob") {
+		t.Errorf("nothing was fetched: %v", err)
 	}
 }
 

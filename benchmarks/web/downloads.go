@@ -2,7 +2,6 @@ package web
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -11,26 +10,18 @@ import (
 	"github.com/evalrun/evalrun/browsergym/cdp"
 )
 
-// downloads is the folder where an episode's pages put files, until they are blobs.
+// downloads are an episode's: files that lie in a folder of the pool's until they are blobs.
 type downloads struct {
-	dir  string // "": pages may not download
-	left int64  // bytes that may still come
+	left int64 // bytes that may still be kept
 	told map[string]bool
 }
 
-func newDownloads(r Record) (*downloads, error) {
+func newDownloads(r Record) *downloads {
 	d := &downloads{left: r.DownloadLimit, told: map[string]bool{}}
 	if d.left <= 0 {
 		d.left = 100 << 20
 	}
-	if r.NoDownloads {
-		return d, nil
-	}
-	var err error
-	if d.dir, err = os.MkdirTemp("", "evalrun-downloads-"); err != nil {
-		return nil, fmt.Errorf("making a folder for downloads: %w", err)
-	}
-	return d, nil
+	return d
 }
 
 // take keeps what has come since it was last asked. What is too much for the episode is told of, without its content.
@@ -56,35 +47,27 @@ func (d *downloads) take(ctx context.Context, log event.Log, all []cdp.Download)
 	return out, nil
 }
 
-// keep puts a file into a blob and removes it; nil: it is gone, or too large.
+// keep puts a file into a blob and removes it; nil: it is gone, no plain file, or too large.
 func (d *downloads) keep(ctx context.Context, log event.Log, path string) (*event.Blob, error) {
-	root, err := os.OpenRoot(d.dir)
+	root, err := os.OpenRoot(filepath.Dir(path))
 	if err != nil {
-		return nil, err
+		return nil, nil
 	}
 	defer root.Close()
 	name := filepath.Base(path)
 	defer root.Remove(name)
+	if info, err := root.Lstat(name); err != nil || !info.Mode().IsRegular() || info.Size() > d.left {
+		return nil, nil
+	}
 	f, err := root.Open(name)
 	if err != nil {
 		return nil, nil
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil || !info.Mode().IsRegular() || info.Size() > d.left {
-		return nil, nil
-	}
 	b, err := log.PutBlob(ctx, "application/octet-stream", io.LimitReader(f, d.left))
 	if err != nil {
 		return nil, err
 	}
 	d.left -= b.Size
 	return &b, nil
-}
-
-func (d *downloads) close() error {
-	if d.dir == "" {
-		return nil
-	}
-	return os.RemoveAll(d.dir)
 }

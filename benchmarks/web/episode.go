@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -18,7 +19,9 @@ import (
 	"github.com/evalrun/evalrun/browsergym"
 	"github.com/evalrun/evalrun/browsergym/action"
 	"github.com/evalrun/evalrun/browsergym/cdp"
+	"github.com/evalrun/evalrun/browsergym/pool"
 	"github.com/evalrun/evalrun/browsergym/py"
+	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
 // A Config says how a task is played. What has no default is required.
@@ -81,9 +84,7 @@ func Open(ctx context.Context, c Config) (_ *Episode, err error) {
 			e.Close()
 		}
 	}()
-	if e.files, err = newDownloads(c.Record); err != nil {
-		return nil, err
-	}
+	e.files = newDownloads(c.Record)
 	if len(c.Actions.Subsets) == 0 {
 		e.c.Actions.Subsets = []string{"chat", "infeas", "bid", "nav", "tab"}
 	}
@@ -94,7 +95,9 @@ func Open(ctx context.Context, c Config) (_ *Episode, err error) {
 		Browser: c.Browser, Task: c.Task, Actions: e.set, Context: c.Context, Steps: c.Steps, Pace: c.Pace, GoOn: c.GoOn,
 		NoScreenshot: c.Record.NoScreenshot,
 	}
-	o.Context.Downloads = e.files.dir
+	if o.Context.Downloads = os.TempDir(); c.Record.NoDownloads { // in whose place the pool sets a folder of the context's own
+		o.Context.Downloads = ""
+	}
 	if o.Context.DownloadLimit == 0 {
 		o.Context.DownloadLimit = e.files.left
 	}
@@ -192,7 +195,7 @@ func (e *Episode) act(ctx context.Context, code string) (benchmarks.Turn, error)
 // failed says what an error of the environment means: a browser that is gone is our trouble; a page that can no longer be looked at is the
 // episode's end.
 func (e *Episode) failed(ctx context.Context, code string, err error) (benchmarks.Turn, error) {
-	if ctx.Err() != nil || errors.Is(err, cdp.ErrClosed) || !errors.Is(err, cdp.ErrGone) {
+	if ctx.Err() != nil || pool.Infra(err) || !errors.Is(err, cdp.ErrGone) {
 		return benchmarks.Turn{}, err
 	}
 	e.end.Failed, e.end.Terminated = err.Error(), true
@@ -223,6 +226,9 @@ func (e *Episode) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Evi
 		}
 	}
 	e.end.Steps, e.end.URL = e.steps, e.last.URL
+	if r, ok := e.c.Browser.(interface{ Refused() []sandbox.Refusal }); ok {
+		e.end.Refused = r.Refused()
+	}
 	data, err := json.Marshal(e.end)
 	if err != nil { // what the task says is no JSON
 		e.end.Task = nil
@@ -250,9 +256,6 @@ func (e *Episode) Close() error {
 		ctx, cancel := context.WithTimeout(context.Background(), closing)
 		defer cancel()
 		errs = append(errs, e.env.Close(ctx))
-	}
-	if e.files != nil {
-		errs = append(errs, e.files.close())
 	}
 	if e.c.Close != nil {
 		errs = append(errs, e.c.Close())

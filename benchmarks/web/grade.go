@@ -8,6 +8,7 @@ import (
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/browsergym"
 	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
 // A Rule says which of an episode's rewards is its score.
@@ -21,17 +22,18 @@ const (
 
 // An End is how an episode ended: the Data of its evidence.
 type End struct {
-	Rule       Rule           `json:"rule,omitempty"`
-	Seed       uint32         `json:"seed"`
-	Steps      int            `json:"steps"`
-	Terminated bool           `json:"terminated,omitempty"` // the task is done, or given up
-	Truncated  bool           `json:"truncated,omitempty"`  // there were no more steps
-	Infeasible string         `json:"infeasible,omitempty"` // what the agent said
-	Answers    []string       `json:"answers,omitempty"`    // what the agent said in the chat
-	Sent       bool           `json:"sent,omitempty"`       // the last of them was its answer at its end
-	URL        string         `json:"url,omitempty"`        // of the page that it ended on
-	Failed     string         `json:"failed,omitempty"`     // why the page could no longer be looked at
-	Task       map[string]any `json:"task_info,omitempty"`  // what the task said last
+	Rule       Rule              `json:"rule,omitempty"`
+	Seed       uint32            `json:"seed"`
+	Steps      int               `json:"steps"`
+	Terminated bool              `json:"terminated,omitempty"` // the task is done, or given up
+	Truncated  bool              `json:"truncated,omitempty"`  // there were no more steps
+	Infeasible string            `json:"infeasible,omitempty"` // what the agent said
+	Answers    []string          `json:"answers,omitempty"`    // what the agent said in the chat
+	Sent       bool              `json:"sent,omitempty"`       // the last of them was its answer at its end
+	URL        string            `json:"url,omitempty"`        // of the page that it ended on
+	Failed     string            `json:"failed,omitempty"`     // why the page could no longer be looked at
+	Task       map[string]any    `json:"task_info,omitempty"`  // what the task said last
+	Refused    []sandbox.Refusal `json:"refused,omitempty"`    // places that the pages wanted to reach, and may not
 
 	gaveUp bool
 }

@@ -65,7 +65,7 @@ var table = []struct {
 	{"browsergym/obs", "browsergym/py", "golang.org/x/image"},
 	{"browsergym/cdp", "browsergym/obs", "github.com/go-rod/rod github.com/ysmood/gson"},
 	{"browsergym/rng", "", ""},
-	{"browsergym/htmltext", "", "golang.org/x/net"},
+	{"browsergym/htmltext", "browsergym/py", ""},
 	{"browsergym/action", "browsergym/py browsergym/rng", ""},
 
 	// L2

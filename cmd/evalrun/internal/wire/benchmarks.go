@@ -7,6 +7,7 @@ import (
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/benchmarks/harbor"
 	"github.com/evalrun/evalrun/benchmarks/humaneval"
+	"github.com/evalrun/evalrun/benchmarks/miniwob"
 	"github.com/evalrun/evalrun/benchmarks/qa"
 	"github.com/evalrun/evalrun/benchmarks/quickstart"
 	"github.com/evalrun/evalrun/benchmarks/tasks"
@@ -46,6 +47,11 @@ func benchKinds() []benchKind {
 			Doc: "tasks of Terminal-Bench v1 (task.yaml), one or a folder of them (docs/harbor.md)"},
 			func(path string, o json.RawMessage, _ web.Browsers) (benchmarks.Benchmark, error) {
 				return terminalbench.New(path, o)
+			}},
+		{config.Kind{Name: "miniwob", Arg: "FOLDER", Optional: true, IsPath: true, Options: optionsOf[miniwob.Options](),
+			Doc: "MiniWoB++, 125 small web pages; without FOLDER those that evalrun tasks fetch has put into the user's folder (docs/miniwob.md)"},
+			func(path string, o json.RawMessage, br web.Browsers) (benchmarks.Benchmark, error) {
+				return miniwob.New(path, o, br)
 			}},
 		arena(webarena.WebArena, "tasks of WebArena on sites of one's own: test.raw.json (docs/webarena.md)"),
 		arena(webarena.Lite, "the 165 tasks of WebArena Lite: test_webarena_lite.raw.json (docs/webarena.md)"),

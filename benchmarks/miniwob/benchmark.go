@@ -1,0 +1,230 @@
+package miniwob
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"strconv"
+
+	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/benchmarks"
+	"github.com/evalrun/evalrun/benchmarks/miniwob/solve"
+	"github.com/evalrun/evalrun/benchmarks/web"
+	"github.com/evalrun/evalrun/browsergym"
+	"github.com/evalrun/evalrun/browsergym/action"
+	"github.com/evalrun/evalrun/datasets"
+	"github.com/evalrun/evalrun/harness/record"
+)
+
+// Options of the benchmark. Left out, it is played as BrowserGym does.
+type Options struct {
+	Name string `json:"name,omitempty"` // of the benchmark; default "miniwob"
+
+	Subset string   `json:"subset,omitempty"`    // "tiny": the two tasks of miniwob_tiny_test, with seeds and steps of its own
+	Split  string   `json:"split,omitempty"`     // train or test; the other tasks' seeds stay as they are
+	Steps  int      `json:"max_steps,omitempty"` // of an episode; default 10 (tiny: 5)
+	Seeds  []uint32 `json:"seeds,omitempty"`     // of each task's first, second … repeat, the same for all tasks
+	// Repeats is for how many repeats of each task the default seeds are drawn; default 5 (tiny: 2). How many are played is the run's own key.
+	Repeats int      `json:"seeds_for,omitempty"`
+	AtLeast float64  `json:"at_least,omitempty"` // the page's own score, at most 1, from which a step counts as success; default: any above 0, as published scores do
+	Actions []string `json:"actions,omitempty"`  // subsets of actions; default miniwob_all
+	Multi   bool     `json:"multi,omitempty"`    // several calls a step
+	Width   int      `json:"width,omitempty"`    // of the viewport; default 332
+	Height  int      `json:"height,omitempty"`   // default 214
+}
+
+// Benchmark of the pages in a folder.
+type Benchmark struct {
+	opts     Options
+	dir      string
+	browsers web.Browsers
+	source   datasets.Source
+	folder   *folder
+}
+
+// New makes the benchmark of the pages in a folder; "" is where [Fetch] has put them.
+func New(dir string, raw json.RawMessage, br web.Browsers) (*Benchmark, error) {
+	b := &Benchmark{opts: Options{Name: "miniwob"}, browsers: br}
+	if len(raw) > 0 {
+		dec := json.NewDecoder(bytes.NewReader(raw))
+		dec.DisallowUnknownFields()
+		if err := dec.Decode(&b.opts); err != nil {
+			return nil, fmt.Errorf("options of miniwob: %w", err)
+		}
+	}
+	o := &b.opts
+	if err := o.complete(); err != nil {
+		return nil, fmt.Errorf("options of miniwob: %w", err)
+	}
+	var err error
+	if b.dir, err = findDir(dir); err != nil {
+		return nil, err
+	}
+	if b.folder, err = openFolder(b.dir); err != nil {
+		return nil, err
+	}
+	b.source, err = b.tasks()
+	return b, err
+}
+
+func (o *Options) complete() error {
+	repeats, steps := Repeats, MaxSteps
+	switch o.Subset {
+	case "":
+	case "tiny":
+		repeats, steps = tinyRepeats, tinySteps
+	default:
+		return fmt.Errorf("unknown subset %q; there is tiny", o.Subset)
+	}
+	switch {
+	case o.Split != "" && o.Split != "train" && o.Split != "test":
+		return fmt.Errorf("unknown split %q; there are train and test", o.Split)
+	case o.AtLeast < 0 || o.AtLeast > 1:
+		return fmt.Errorf("at_least is a page's score, from 0 to 1, not %v", o.AtLeast)
+	case o.Steps < 0 || o.Repeats < 0 || o.Width < 0 || o.Height < 0:
+		return fmt.Errorf("max_steps, seeds_for, width and height are not below 0")
+	case o.Width > 4096 || o.Height > 4096:
+		return fmt.Errorf("a viewport of %d × %d is too large; the most is 4096", o.Width, o.Height)
+	}
+	if o.Repeats == 0 {
+		o.Repeats = repeats
+	}
+	if o.Steps == 0 {
+		o.Steps = steps
+	}
+	if len(o.Actions) == 0 {
+		o.Actions = []string{Actions}
+	}
+	_, err := action.New(o.actions())
+	return err
+}
+
+func (o *Options) actions() action.Options {
+	return action.Options{Subsets: o.Actions, Single: !o.Multi, Retry: true}
+}
+
+// data is a task as it is played. What is in it makes its identity.
+type data struct {
+	Page    string   `json:"page"`
+	Seeds   []uint32 `json:"seeds"` // of the first repeats
+	Steps   int      `json:"max_steps"`
+	AtLeast float64  `json:"at_least,omitempty"`
+	Actions []string `json:"actions"`
+	Multi   bool     `json:"multi,omitempty"`
+	Width   int      `json:"width,omitempty"`
+	Height  int      `json:"height,omitempty"`
+	Digest  string   `json:"page_sha256"`
+	Shared  string   `json:"shared_sha256"` // of what pages have in common
+}
+
+// tasks are the benchmark's: their IDs are their names, similar ones share a cluster, and what is known of them can be selected by.
+func (b *Benchmark) tasks() (datasets.Source, error) {
+	all := Tasks()
+	if b.opts.Subset == "tiny" {
+		all = TinyTest()
+	}
+	seeds := web.Seeds(len(all), b.opts.Repeats)
+	var out []datasets.Task
+	var bad []error
+	for i, t := range all {
+		if b.opts.Split != "" && t.Split != b.opts.Split {
+			continue
+		}
+		d := data{Page: t.Name + ".html", Steps: b.opts.Steps, AtLeast: b.opts.AtLeast, Actions: b.opts.Actions, Multi: b.opts.Multi,
+			Width: b.opts.Width, Height: b.opts.Height, Shared: b.folder.rest}
+		if d.Seeds = b.opts.Seeds; d.Seeds == nil {
+			for _, s := range seeds[i] {
+				d.Seeds = append(d.Seeds, uint32(s))
+			}
+		}
+		var err error
+		if d.Digest, err = b.folder.page(d.Page); err != nil {
+			bad = append(bad, &datasets.BadTask{ID: t.Name, Place: b.dir, Err: fmt.Errorf("its page is not there: %w", err)})
+			continue
+		}
+		raw, err := json.Marshal(d)
+		if err != nil {
+			return nil, err
+		}
+		digest, err := record.TaskDigest(b.opts.Name, t.Name, json.RawMessage(raw))
+		if err != nil {
+			return nil, err
+		}
+		fields := map[string]string{"split": t.Split, "category": t.Category, "webgum": strconv.FormatBool(t.WebGUM), "deterministic": strconv.FormatBool(!t.Random),
+			"group": strconv.Itoa(t.Group), "oracle": strconv.FormatBool(solve.Knows(t.Name))}
+		if t.Delay {
+			fields["comment"] = "delay"
+		}
+		out = append(out, datasets.Task{ID: t.Name, Digest: digest, Cluster: "group-" + strconv.Itoa(t.Group), Tags: []string{t.Split, t.Category}, Fields: fields, Data: raw})
+	}
+	return source{web.Table(out), bad}, nil
+}
+
+// source yields the tasks whose page is not there as what they are.
+type source struct {
+	datasets.Source
+	bad []error
+}
+
+func (s source) Tasks(ctx context.Context) iter.Seq2[datasets.Task, error] {
+	return func(yield func(datasets.Task, error) bool) {
+		for _, err := range s.bad {
+			if !yield(datasets.Task{}, err) {
+				return
+			}
+		}
+		s.Source.Tasks(ctx)(yield)
+	}
+}
+
+func (b *Benchmark) Name() string            { return b.opts.Name }
+func (b *Benchmark) Source() datasets.Source { return b.source }
+
+// Needs a browser and nothing else.
+func (b *Benchmark) Needs(datasets.Task, benchmarks.Options) (benchmarks.Needs, error) {
+	return benchmarks.Needs{Browser: true}, nil
+}
+
+// Open serves the pages to a context of their own, which reaches nothing else.
+func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task, o benchmarks.Options) (benchmarks.Episode, error) {
+	var d data
+	if err := json.Unmarshal(t.Data, &d); err != nil {
+		return nil, &benchmarks.TaskError{Task: t.ID, Err: err}
+	}
+	site := web.Serve(b.folder.root.FS())
+	c := web.Config{
+		Host: h, Seed: d.seed(o.Repeat), Steps: d.Steps, Close: site.Close,
+		Actions: action.Options{Subsets: d.Actions, Single: !d.Multi, Retry: true},
+		Task: func(seed uint32) (browsergym.Task, error) {
+			return &browsergym.MiniWoB{Name: t.ID, Base: web.SiteURL + "miniwob/", Seed: seed, AtLeast: d.AtLeast}, nil
+		},
+	}
+	c.Context.Width, c.Context.Height = d.Width, d.Height
+	if err := b.browsers.Give(&c, site.Wish()); err != nil {
+		site.Close()
+		return nil, err
+	}
+	e, err := web.Open(ctx, c)
+	if err != nil {
+		return nil, err // the site was closed with it
+	}
+	return e, nil
+}
+
+// seed is that of a repeat, from 1; repeats beyond those with a seed begin with the first one again.
+func (d *data) seed(repeat int) uint32 {
+	if len(d.Seeds) == 0 {
+		return 0
+	}
+	return d.Seeds[max(repeat-1, 0)%len(d.Seeds)]
+}
+
+// Grade takes the last step's reward, which is 1 or 0.
+func (b *Benchmark) Grade(_ context.Context, _ benchmarks.Host, _ datasets.Task, ev benchmarks.Evidence, _ benchmarks.Episode) (benchmarks.Result, error) {
+	return web.Grade(ev)
+}
+
+// Solve returns the scripted solution of a task.
+func (b *Benchmark) Solve(t datasets.Task) (agent.Agent, error) { return solve.Agent(t.ID) }

@@ -1,0 +1,139 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"log"
+	"net"
+	"net/http"
+	"path"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/evalrun/evalrun/browsergym/pool"
+)
+
+// SiteURL is where pages of a [Site] find it: the same for every episode, so that nothing that an agent sees changes from one to the next.
+const SiteURL = "http://127.0.0.1/"
+
+const siteAddress = "127.0.0.1:80"
+
+// A Site serves files to the pages of one episode, and to nobody else: it listens on no port, but is what the episode's contexts find at [SiteURL],
+// see [Site.Wish]. It shows no lists, follows no link out of an os.Root's FS and tells nothing of where the files are.
+type Site struct {
+	srv  *http.Server
+	in   *inlet
+	done chan struct{}
+}
+
+// Serve begins to serve files.
+func Serve(files fs.FS) *Site {
+	s := &Site{in: &inlet{conns: make(chan net.Conn), done: make(chan struct{})}, done: make(chan struct{})}
+	s.srv = &http.Server{Handler: handler(files), ReadHeaderTimeout: 10 * time.Second, ErrorLog: log.New(io.Discard, "", 0)}
+	go func() {
+		defer close(s.done)
+		s.srv.Serve(s.in)
+	}()
+	return s
+}
+
+// Wish is for contexts that reach the site and nothing else.
+func (s *Site) Wish() pool.Wish { return pool.Wish{Dial: s.Dial} }
+
+// Dial connects to the site at its address, and to no other.
+func (s *Site) Dial(ctx context.Context, _, address string) (net.Conn, error) {
+	if address != siteAddress && address != "localhost:80" {
+		return nil, errors.New("nothing is there")
+	}
+	here, there := net.Pipe()
+	select {
+	case s.in.conns <- there:
+		return here, nil
+	case <-s.in.done:
+	case <-ctx.Done():
+	}
+	here.Close()
+	there.Close()
+	return nil, errors.New("the site is closed")
+}
+
+// Close ends the site and all its connections.
+func (s *Site) Close() error {
+	err := s.srv.Close()
+	<-s.done
+	return err
+}
+
+// An inlet is a listener whose connections are made in this process.
+type inlet struct {
+	conns chan net.Conn
+	done  chan struct{}
+	once  sync.Once
+}
+
+func (i *inlet) Accept() (net.Conn, error) {
+	select {
+	case c := <-i.conns:
+		return c, nil
+	case <-i.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (i *inlet) Close() error {
+	i.once.Do(func() { close(i.done) })
+	return nil
+}
+
+func (i *inlet) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80} }
+
+// kinds are the media types of files. A page's characters are as it says itself, as if it came from a disk.
+var kinds = map[string]string{
+	".html": "text/html", ".htm": "text/html", ".css": "text/css", ".js": "text/javascript", ".mjs": "text/javascript", ".json": "application/json",
+	".txt": "text/plain; charset=utf-8", ".svg": "image/svg+xml", ".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif",
+	".webp": "image/webp", ".ico": "image/x-icon", ".woff": "font/woff", ".woff2": "font/woff2", ".ttf": "font/ttf", ".otf": "font/otf", ".pdf": "application/pdf",
+	".xml": "application/xml", ".wasm": "application/wasm", ".mp3": "audio/mpeg", ".mp4": "video/mp4", ".webm": "video/webm", ".csv": "text/csv; charset=utf-8",
+}
+
+// handler gives out regular files.
+func handler(files fs.FS) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Cache-Control", "no-store")
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			http.Error(w, "only reading is possible", http.StatusMethodNotAllowed)
+			return
+		}
+		name := strings.TrimPrefix(r.URL.Path, "/")
+		if strings.HasSuffix(name, "/") || name == "" {
+			name += "index.html"
+		}
+		if !fs.ValidPath(name) {
+			http.NotFound(w, r)
+			return
+		}
+		if info, err := fs.Stat(files, name); err != nil || !info.Mode().IsRegular() { // before it is opened: a pipe would wait
+			http.NotFound(w, r)
+			return
+		}
+		f, err := files.Open(name)
+		if err != nil {
+			http.NotFound(w, r)
+			return
+		}
+		defer f.Close()
+		kind := kinds[strings.ToLower(path.Ext(name))]
+		if kind == "" {
+			kind = "application/octet-stream"
+		}
+		h.Set("Content-Type", kind)
+		if s, ok := f.(io.ReadSeeker); ok {
+			http.ServeContent(w, r, "", time.Time{}, s)
+			return
+		}
+		io.Copy(w, f)
+	})
+}
