@@ -47,8 +47,11 @@ type cage struct {
 	front front
 }
 
-func newCage(dir, path string, files []string) (*cage, error) {
-	c := &cage{Isolation: Isolated(path), dir: dir, uid: os.Geteuid()}
+func newCage(dir, path string, o *Options) (*cage, error) {
+	c := &cage{dir: dir, uid: os.Geteuid()}
+	if !o.Plain {
+		c.Isolation = Isolated(path)
+	}
 	if os.Geteuid() == 0 {
 		if c.uid = nextUID(); !c.Namespaces && !mayBecome(c.uid) {
 			c.uid = 65534 // whoever we are root of has few users
@@ -68,7 +71,7 @@ func newCage(dir, path string, files []string) (*cage, error) {
 	if !c.Namespaces {
 		return c, nil
 	}
-	if err := c.prepare(dir, path, files); err != nil {
+	if err := c.prepare(dir, path, o.Files); err != nil {
 		c.close()
 		return nil, err
 	}

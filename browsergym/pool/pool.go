@@ -34,6 +34,7 @@ type Options struct {
 	Hang        time.Duration // without an answer, after which a browser is ended; 0: 20 s
 	Idle        time.Duration // without contexts, after which a browser beside others is ended; 0: 1 min
 
+	Plain bool           // in this machine's namespaces, for comparison
 	Dir   string         // where the browsers' folders are made; "": the system's folder for temporary files
 	Files []string       // folders of this machine that pages may be given files of, where their [Wish] says so, too
 	Owner sandbox.Owner  // whose the folders are, for [Sweep]; the zero value: this process

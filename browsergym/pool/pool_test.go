@@ -28,10 +28,15 @@ func newPool(t testing.TB, o pool.Options) *pool.Pool {
 	t.Helper()
 	needBrowser(t)
 	if o.Dir == "" {
-		o.Dir = t.TempDir()
-		if err := os.Chmod(o.Dir, 0o755); err != nil {
+		dir, err := os.MkdirTemp("", "pool-test-") // not a test's own, whose parent is closed to other users
+		if err == nil {
+			err = os.Chmod(dir, 0o755)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
+		t.Cleanup(func() { os.Remove(dir) })
+		o.Dir = dir
 	}
 	if o.Say == nil {
 		o.Say = func(s string) { t.Log("pool: " + s) }

@@ -62,7 +62,7 @@ func (p *Pool) start(ctx context.Context) (_ *unit, err error) {
 		}
 	}()
 	o := cdp.Options{Path: path, Dir: filepath.Join(u.dir, "profile"), Args: append(p.o.flags(), p.o.Args...)}
-	if u.cage, err = newCage(u.dir, path, p.o.Files); err != nil {
+	if u.cage, err = newCage(u.dir, path, &p.o); err != nil {
 		return nil, err
 	}
 	u.cage.options(&o)
