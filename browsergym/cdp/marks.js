@@ -18,7 +18,15 @@
     changed = true;
   });
   const watch = () => watcher.observe(document, {subtree: true, childList: true, attributes: true, characterData: true});
+  let rests = 0;
+  // Looks again when the page has had its say on what we have done: what its own observers change at once is its answer to marks.
+  const watchSoon = async () => {
+    const before = rests;
+    for (let i = 0; i < 10; i++) await null;
+    if (before === rests) watch();
+  };
   const rest = () => {
+    rests++;
     if (watcher.takeRecords().length) changed = true;
     watcher.disconnect();
   };
@@ -85,7 +93,7 @@
       entry.target.setAttribute(visibility, String(Math.round(entry.intersectionRatio * 100) / 100));
       pass.missing.delete(entry.target);
     }
-    if (pass.early) watch();
+    if (pass.early) watchSoon();
     if (!pass.missing.size && pass.done) pass.done(true);
   };
 
@@ -170,7 +178,7 @@
       undo();
     }
     changed = false;
-    watch();
+    watchSoon();
   };
   // As if it had not been marked.
   const undo = () => {
