@@ -1,17 +1,15 @@
-package browsergym_test
+package main
 
 import (
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"testing"
 	"time"
 )
 
@@ -20,12 +18,13 @@ type site struct {
 	dir          string
 	first, other string // ports
 	miniwob      string // address of MiniWoB++'s folder; "": it is not there
+	servers      []*http.Server
 }
 
 // recordedMiniWoB is where it was when recorded.
 const recordedMiniWoB = "file:///tmp/miniwob/html/"
 
-func newSite(t testing.TB, dir string) *site {
+func newSite(dir, miniwob string) (*site, error) {
 	s := &site{dir: dir}
 	for _, at := range []struct {
 		port string
@@ -36,20 +35,28 @@ func newSite(t testing.TB, dir string) *site {
 			l, err = net.Listen("tcp", "127.0.0.1:0")
 		}
 		if err != nil {
-			t.Fatal(err)
+			s.close()
+			return nil, err
 		}
-		srv := &httptest.Server{Listener: l, Config: &http.Server{Handler: s}}
-		srv.Start()
-		t.Cleanup(func() {
-			srv.CloseClientConnections()
-			srv.Close()
-		})
+		srv := &http.Server{Handler: s}
+		go srv.Serve(l)
+		s.servers = append(s.servers, srv)
 		*at.to = strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
 	}
-	if d := os.Getenv("EVALRUN_TEST_MINIWOB"); d != "" {
-		s.miniwob = "file://" + filepath.Clean(d) + "/"
+	if miniwob != "" {
+		abs, err := filepath.Abs(miniwob)
+		if err != nil {
+			return nil, err
+		}
+		s.miniwob = "file://" + abs + "/"
 	}
-	return s
+	return s, nil
+}
+
+func (s *site) close() {
+	for _, srv := range s.servers {
+		srv.Close()
+	}
 }
 
 // ours puts our addresses in the place of the recorded ones.
@@ -104,4 +111,18 @@ func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	io.WriteString(w, s.ours(string(raw)))
+}
+
+// uploads makes the files that recorded uploads use.
+func uploads() error {
+	const dir = "/tmp/golden-upload"
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for name, text := range map[string]string{"a.txt": "file a\n", "b.txt": "file b, longer\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
 }

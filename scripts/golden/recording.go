@@ -1,12 +1,13 @@
-package browsergym_test
+package main
 
 import (
 	"bufio"
 	"compress/gzip"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
-	"testing"
+	"strings"
 	"time"
 
 	"github.com/evalrun/evalrun/browsergym"
@@ -17,7 +18,7 @@ import (
 // header is the first line of a recording.
 type header struct {
 	Name     string                      `json:"name"`
-	Task     string                      `json:"task"` // of MiniWoB: "miniwob.click-test"
+	Task     string                      `json:"task"` // of MiniWoB++: "miniwob.click-test"
 	Start    string                      `json:"start_url"`
 	Base     string                      `json:"base_url"`
 	Seed     uint32                      `json:"seed"`
@@ -37,16 +38,21 @@ type header struct {
 	} `json:"action_set"`
 }
 
+// called is the page's name in the recordings' README: "nav-errors", "click-pie".
+func (h *header) called() string { return h.Name + strings.TrimPrefix(h.Task, "miniwob.") }
+
 func ms(f float64) time.Duration { return time.Duration(f * float64(time.Millisecond)) }
 
 // options are those of an environment that plays the recording.
-func (h *header) options(t testing.TB) browsergym.Options {
+func (h *header) options() (browsergym.Options, error) {
 	slow := ms(h.SlowMo)
 	o := browsergym.Options{AllTags: h.Tags == "all", Native: true, SlowMo: &slow, Delay: ms(h.Delay * 1000), GoOn: h.GiveUp != nil && !*h.GiveUp}
 	o.Context.Width, o.Context.Height, o.Context.Timeout = h.Viewport.Width, h.Viewport.Height, ms(h.Timeout)
 	o.Context.Locale, o.Context.TimeZone = h.Locale, h.TimeZone
-	o.Actions = everything(t, action.Options{Single: h.Set.Multi != nil && !*h.Set.Multi, Strict: h.Set.Strict, Retry: h.Set.Force})
-	return o
+	var err error
+	o.Actions, err = action.New(action.Options{Subsets: strings.Fields("chat infeas bid coord nav tab"),
+		Single: h.Set.Multi != nil && !*h.Set.Multi, Strict: h.Set.Strict, Retry: h.Set.Force})
+	return o, err
 }
 
 // recorded is an observation.
@@ -73,108 +79,72 @@ type recorded struct {
 	Screenshot struct {
 		Width, Height int
 		Sum           string `json:"sha256_rgb"`
+		PNG           []byte `json:"png_base64"`
 	} `json:"screenshot"`
+	Scale      float64           `json:"scale_factor"`
 	Properties obs.Properties    `json:"extra_element_properties"`
 	Texts      map[string]string `json:"texts"`
+	Raw        json.RawMessage   `json:"raw"` // see answers
 }
 
-func readRecording(t testing.TB, file string) (h header, all []recorded) {
+// answers are the browser's own, behind an observation.
+type answers struct {
+	Snapshot obs.Snapshot `json:"snapshot"`
+	AXTrees  []obs.AXTree `json:"axtrees"`
+	Describe []struct {
+		Backend int    `json:"backendNodeId"`
+		Frame   string `json:"frameId"`
+	} `json:"describe_node"`
+}
+
+// read reads a recording, observation by observation.
+func read(file string, first func(*header) error, each func(*recorded) error) error {
 	f, err := os.Open(file)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	defer f.Close()
 	z, err := gzip.NewReader(f)
 	if err != nil {
-		t.Fatal(err)
+		return fmt.Errorf("%s: %w", file, err)
 	}
 	d := json.NewDecoder(bufio.NewReaderSize(z, 1<<20))
+	var h header
 	if err := d.Decode(&h); err != nil {
-		t.Fatalf("%s: %v", file, err)
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	if err := first(&h); err != nil {
+		return err
 	}
 	for d.More() {
 		var o recorded
 		if err := d.Decode(&o); err != nil {
-			t.Fatalf("%s: %v", file, err)
+			return fmt.Errorf("%s: %w", file, err)
 		}
-		all = append(all, o)
+		if err := each(&o); err != nil {
+			return err
+		}
 	}
-	return h, all
+	return nil
 }
 
-// textSets are the options behind the names of texts.
-type textSets struct {
-	AX    map[string]textOptions `json:"axtree"`
-	DOM   map[string]textOptions `json:"dom"`
-	Prune map[string]string      `json:"prune"`
+// recordings are the files in a folder's subfolders whose names are wanted: name to file.
+func (o *options) recordings(folders ...string) (names []string, err error) {
+	for _, sub := range folders {
+		all, err := filepath.Glob(filepath.Join(o.dir, sub, "*.jsonl.gz"))
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range all {
+			if name := sub + "/" + strings.TrimSuffix(filepath.Base(file), ".jsonl.gz"); o.only.MatchString(name) {
+				names = append(names, name)
+			}
+		}
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("no recordings in %s, or none that is wanted", o.dir)
+	}
+	return names, nil
 }
 
-type textOptions struct {
-	Visible       bool      `json:"with_visible"`
-	Clickable     bool      `json:"with_clickable"`
-	Marked        bool      `json:"with_som"`
-	Center        bool      `json:"with_center_coords"`
-	Box           bool      `json:"with_bounding_box_coords"`
-	Decimals      int       `json:"coord_decimals"`
-	OnlyVisible   bool      `json:"filter_visible_only"`
-	OnlyWithBid   bool      `json:"filter_with_bid_only"`
-	OnlyMarked    bool      `json:"filter_som_only"`
-	HideInvisible bool      `json:"hide_bid_if_invisible"`
-	HideBids      bool      `json:"hide_all_bids"`
-	SkipGeneric   *bool     `json:"skip_generic"`
-	Redundant     *bool     `json:"remove_redundant_static_text"`
-	HideChildren  bool      `json:"hide_all_children"`
-	Roles         *[]string `json:"ignored_roles"`
-	Properties    *[]string `json:"ignored_properties"`
-}
-
-func readSets(t testing.TB, dir string) (s textSets) {
-	raw, err := os.ReadFile(filepath.Join(dir, "options.json"))
-	if err == nil {
-		err = json.Unmarshal(raw, &s)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
-func (o textOptions) dom() obs.Options {
-	return obs.Options{Visible: o.Visible, Clickable: o.Clickable, Marked: o.Marked, Center: o.Center, Box: o.Box, Decimals: o.Decimals,
-		OnlyVisible: o.OnlyVisible, OnlyWithBid: o.OnlyWithBid, OnlyMarked: o.OnlyMarked, HideBidIfInvisible: o.HideInvisible, HideBids: o.HideBids}
-}
-
-func (o textOptions) ax() obs.AXOptions {
-	x := obs.DefaultAX()
-	x.Options, x.HideChildren = o.dom(), o.HideChildren
-	if o.SkipGeneric != nil {
-		x.SkipGeneric = *o.SkipGeneric
-	}
-	if o.Redundant != nil {
-		x.SkipRedundantText = *o.Redundant
-	}
-	if o.Roles != nil {
-		x.IgnoredRoles = *o.Roles
-	}
-	if o.Properties != nil {
-		x.IgnoredProperties = *o.Properties
-	}
-	return x
-}
-
-// render is the text of a name; ok is false when the name means nothing.
-func (s *textSets) render(name string, o *browsergym.Observation) (text string, ok bool, err error) {
-	if x, ok := s.AX[name]; ok {
-		text, err = obs.AXText(o.AX, o.Properties, x.ax())
-		return text, true, err
-	}
-	if x, ok := s.DOM[name]; ok {
-		text, err = obs.DOMText(o.DOM, o.Properties, x.dom())
-		return text, true, err
-	}
-	if of, ok := s.Prune[name]; ok {
-		text, ok, err = s.render(of, o)
-		return obs.PruneHTML(text), ok, err
-	}
-	return "", false, nil
-}
+func (o *options) file(name string) string { return filepath.Join(o.dir, name+".jsonl.gz") }

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"io"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// golden makes one comparison, which has to have a cause for every difference.
+func golden(t *testing.T, what, only string) *tally {
+	t.Helper()
+	dir := os.Getenv("EVALRUN_GOLDEN")
+	if dir == "" && what != "random" {
+		t.Skip("recordings of the reference are not there; name their folder by EVALRUN_GOLDEN")
+	}
+	if what != "offline" && os.Getenv("EVALRUN_TEST_BROWSER") != "1" {
+		t.Skip("needs a browser; set EVALRUN_TEST_BROWSER=1")
+	}
+	var told strings.Builder
+	o := options{dir: dir, miniwob: os.Getenv("EVALRUN_TEST_MINIWOB"), only: regexp.MustCompile(only), jobs: 4, steps: 3, out: &told}
+	c, err := o.run(t.Context(), what)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.print(t.Output())
+	if c.unexplained > 0 {
+		t.Errorf("%d differences have no cause:\n%s", c.unexplained, told.String())
+	}
+	for _, field := range []string{"bids", "goal", "goal_object", "error", "reward, end"} {
+		if r := c.rows[field]; r != nil && r.equal != r.n {
+			t.Errorf("%s: %d of %d are equal; all have to be", field, r.equal, r.n)
+		}
+	}
+	return c
+}
+
+// A sample, so that it does not take minutes; the whole is for `go run ./scripts/golden`. EVALRUN_TEST_EPISODES is another pattern.
+func TestLive(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a minute")
+	}
+	only := os.Getenv("EVALRUN_TEST_EPISODES")
+	if only == "" {
+		only = `^recordings/(aria|chat|dialogs|dnd|editable|events|files|forms|frames|nav|popups|shadow|tabs|text)$|^miniwob/[a-e].*\.1$`
+	}
+	golden(t, "fast", only)
+}
+
+func TestOffline(t *testing.T) {
+	if c := golden(t, "offline", ""); c.rows["text ax"] == nil || c.rows["text prune"] == nil {
+		t.Error("nothing was compared")
+	}
+}
+
+func TestCauses(t *testing.T) {
+	h := &header{Name: "errors"}
+	for _, x := range []struct {
+		d    difference
+		want string
+	}{
+		{difference{"boxes", "1 [0]\n27 [1]\n", "1 [0]\n27 [2]\n"}, "README: errors"},
+		{difference{"boxes", "1 [0]\n27 [1]\n", "1 [3]\n27 [2]\n"}, ""},
+		{difference{"call log", "a\n  waiting 20ms\nb\nb", "a\n  waiting 100ms\nb"}, "README: call logs"},
+		{difference{"call log", "a\nb", "a\nc"}, ""},
+		{difference{"error", "a", "b"}, ""},
+		{difference{"bids", "a", "b"}, ""},
+		{difference{"text ax", "a\n\t[27] button 'x', focused\nb", "a\n\t[27] button 'x'\nb"}, "README: errors"},
+	} {
+		if got := cause(h, &recorded{Index: 1}, x.d); got != x.want {
+			t.Errorf("%+v: %q, want %q", x.d, got, x.want)
+		}
+	}
+}
+
+// A difference without a cause is counted, and shown.
+func TestTally(t *testing.T) {
+	var told strings.Builder
+	c := newTally(false, &told)
+	why := func(d difference) string { return d.want }
+	c.add("here", difference{"text ax", "a", "a"}, why)
+	c.add("here", difference{"text ax", "a", "README: x"}, why)
+	c.add("here", difference{"bids", "a", ""}, why)
+	if c.unexplained != 1 || !strings.Contains(told.String(), "here: bids") || strings.Contains(told.String(), "README") {
+		t.Errorf("%d, %s", c.unexplained, told.String())
+	}
+	told.Reset()
+	c.print(&told)
+	for _, want := range []string{"text ax                     2        1    50.00%", "1  README: x: text ax 1", "1  without a cause"} {
+		if !strings.Contains(told.String(), want) {
+			t.Errorf("%q is not in\n%s", want, told.String())
+		}
+	}
+	c.print(io.Discard)
+}

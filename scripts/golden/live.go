@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/evalrun/evalrun/browsergym"
+	"github.com/evalrun/evalrun/browsergym/cdp"
+	"golang.org/x/sync/errgroup"
+)
+
+// live plays all recordings with a browser of its own and compares every field of every observation.
+func (o *options) live(ctx context.Context, c *tally, pace browsergym.Pace) error {
+	sets, err := readSets(o.dir)
+	if err != nil {
+		return err
+	}
+	folders := []string{"recordings", "miniwob"}
+	if o.miniwob == "" {
+		fmt.Println("left out: recordings of MiniWoB++, since its pages are not there (-miniwob)")
+		folders = folders[:1]
+	}
+	names, err := o.recordings(folders...)
+	if err != nil {
+		return err
+	}
+	if err := uploads(); err != nil {
+		return err
+	}
+	s, err := newSite(o.dir, o.miniwob)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	return o.browse(ctx, func(ctx context.Context, g *errgroup.Group, b *cdp.Browser, tmp string) error {
+		for _, name := range names {
+			g.Go(func() error {
+				p := player{c: c, site: s, sets: &sets, pace: pace, name: name, browser: b, downloads: tmp}
+				if err := p.play(ctx, o.file(name)); err != nil {
+					return fmt.Errorf("%s: %w", name, err)
+				}
+				return nil
+			})
+		}
+		return nil
+	})
+}
+
+// browse lends a browser, and a folder, to episodes that run side by side.
+func (o *options) browse(ctx context.Context, start func(context.Context, *errgroup.Group, *cdp.Browser, string) error) error {
+	tmp, err := os.MkdirTemp("", "golden-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp)
+	b, err := cdp.Launch(ctx, cdp.Options{Dir: tmp})
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(o.jobs)
+	if err := start(ctx, g, b, tmp); err != nil {
+		return err
+	}
+	return g.Wait()
+}
+
+// A player plays one recording.
+type player struct {
+	c         *tally
+	site      *site
+	sets      *textSets
+	pace      browsergym.Pace
+	name      string
+	browser   *cdp.Browser
+	downloads string
+
+	h     *header
+	env   *browsergym.Env
+	over  bool
+	shown map[string]bool // what has been seen to differ in this episode
+}
+
+func (p *player) play(ctx context.Context, file string) error {
+	p.shown = map[string]bool{}
+	defer func() {
+		if p.env != nil {
+			p.env.Close(context.WithoutCancel(ctx))
+		}
+	}()
+	return read(file, func(h *header) error {
+		p.h = h
+		return ctx.Err()
+	}, func(want *recorded) error {
+		if p.over {
+			return fmt.Errorf("observation %d follows one that ended the episode", want.Index)
+		}
+		return p.step(ctx, want)
+	})
+}
+
+// task is the recording's; goal is what it was told.
+func (p *player) task(goal []browsergym.Item, seed uint32) (browsergym.Task, error) {
+	if name, ok := strings.CutPrefix(p.h.Task, "miniwob."); ok {
+		return &browsergym.MiniWoB{Name: name, Base: p.site.ours(p.h.Base), Seed: seed, Limit: ms(p.h.Limit)}, nil
+	}
+	return &browsergym.Openended{URL: p.site.ours(p.h.Start), Goal: goal}, nil
+}
+
+func (p *player) step(ctx context.Context, want *recorded) error {
+	r := &browsergym.Result{}
+	var err error
+	if p.env == nil {
+		var o browsergym.Options
+		if o, err = p.h.options(); err != nil {
+			return err
+		}
+		o.Browser, o.Pace, o.Context.Downloads = p.browser, p.pace, p.downloads
+		o.Task = func(seed uint32) (browsergym.Task, error) { return p.task(want.GoalObject, seed) }
+		if p.env, err = browsergym.New(o); err != nil {
+			return err
+		}
+		r.Observation, r.Info, err = p.env.Reset(ctx, p.h.Seed)
+	} else {
+		r, err = p.env.Step(ctx, p.site.ours(want.Action))
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	where := fmt.Sprintf("%s %d %s", p.name, want.Index, want.Action)
+	p.over = want.Error != "" || err != nil
+	if p.over {
+		got := ""
+		if err != nil {
+			got = err.Error()
+		}
+		first, _, _ := strings.Cut(want.Error, "\n")
+		if first != "" && strings.Contains(got, first) {
+			got = first
+		}
+		p.c.add(where, difference{"failure", got, first}, unexcused)
+		return nil
+	}
+	all, err := compare(p.site, p.sets, r, want)
+	if err != nil {
+		return fmt.Errorf("observation %d: %w", want.Index, err)
+	}
+	for _, d := range all {
+		p.c.add(where, d, func(d difference) string { return cause(p.h, want, d) })
+	}
+	return p.picture(ctx, where, r.Observation, want)
+}

@@ -1,0 +1,89 @@
+// Command golden compares browsergym with recordings of the reference, field by field. docs/fidelity.md says what comes of it and why.
+//
+// Usage: go run ./scripts/golden [-do offline,fast,reference,random] [-only REGEXP] [-miniwob FOLDER] [-v] [RECORDINGS]
+//
+// RECORDINGS, or EVALRUN_GOLDEN, is a folder of recordings; those of pages need pages/ in it, those of MiniWoB++ its folder html, by -miniwob or
+// EVALRUN_TEST_MINIWOB. Every difference is put to a cause that docs/fidelity.md explains; one without a cause makes the exit status 1.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"regexp"
+	"runtime"
+	"strings"
+
+	"github.com/evalrun/evalrun/browsergym"
+)
+
+func main() {
+	var o options
+	do := flag.String("do", "offline,fast", "what to compare: `LIST` of offline (texts, from recorded answers of the browser), fast and reference (the episodes, live), random (all tasks of MiniWoB++, with random actions)")
+	only := flag.String("only", "", "recordings or tasks whose names (recordings/nav, miniwob/click-test.1) match `REGEXP`")
+	flag.StringVar(&o.miniwob, "miniwob", os.Getenv("EVALRUN_TEST_MINIWOB"), "`FOLDER` html of MiniWoB++")
+	flag.IntVar(&o.jobs, "jobs", runtime.GOMAXPROCS(0), "episodes at a time")
+	flag.IntVar(&o.steps, "steps", 5, "random actions an episode")
+	flag.BoolVar(&o.verbose, "v", false, "show every difference, not only those without a cause")
+	flag.Parse()
+	o.dir = os.Getenv("EVALRUN_GOLDEN")
+	if flag.NArg() > 0 {
+		o.dir = flag.Arg(0)
+	}
+	var err error
+	if o.only, err = regexp.Compile(*only); err != nil {
+		fatal(err)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	good := true
+	for _, what := range strings.Split(*do, ",") {
+		fmt.Printf("== %s\n", what)
+		c, err := o.run(ctx, what)
+		if err != nil {
+			fatal(err)
+		}
+		c.print(os.Stdout)
+		good = good && c.unexplained == 0
+	}
+	if !good {
+		os.Exit(1)
+	}
+}
+
+func fatal(err error) {
+	fmt.Fprintln(os.Stderr, "golden:", err)
+	os.Exit(2)
+}
+
+// options are what is compared with what.
+type options struct {
+	dir, miniwob string
+	only         *regexp.Regexp
+	jobs, steps  int
+	verbose      bool
+	out          io.Writer // differences; nil: standard output
+}
+
+// run makes one comparison.
+func (o *options) run(ctx context.Context, what string) (*tally, error) {
+	if o.dir == "" && what != "random" {
+		return nil, errors.New("which recordings? name their folder, or set EVALRUN_GOLDEN")
+	}
+	c := newTally(o.verbose, o.out)
+	switch what {
+	case "offline":
+		return c, o.offline(ctx, c)
+	case "fast":
+		return c, o.live(ctx, c, browsergym.Fast)
+	case "reference":
+		return c, o.live(ctx, c, browsergym.Reference)
+	case "random":
+		return c, o.random(ctx, c)
+	}
+	return nil, fmt.Errorf("%q cannot be compared; offline, fast, reference and random can", what)
+}

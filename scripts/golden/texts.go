@@ -1,0 +1,94 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/evalrun/evalrun/browsergym/obs"
+)
+
+// textSets are the options behind the names of texts, as options.json tells them.
+type textSets struct {
+	AX    map[string]textOptions `json:"axtree"`
+	DOM   map[string]textOptions `json:"dom"`
+	Prune map[string]string      `json:"prune"`
+}
+
+type textOptions struct {
+	Visible       bool      `json:"with_visible"`
+	Clickable     bool      `json:"with_clickable"`
+	Marked        bool      `json:"with_som"`
+	Center        bool      `json:"with_center_coords"`
+	Box           bool      `json:"with_bounding_box_coords"`
+	Decimals      int       `json:"coord_decimals"`
+	OnlyVisible   bool      `json:"filter_visible_only"`
+	OnlyWithBid   bool      `json:"filter_with_bid_only"`
+	OnlyMarked    bool      `json:"filter_som_only"`
+	HideInvisible bool      `json:"hide_bid_if_invisible"`
+	HideBids      bool      `json:"hide_all_bids"`
+	SkipGeneric   *bool     `json:"skip_generic"`
+	Redundant     *bool     `json:"remove_redundant_static_text"`
+	HideChildren  bool      `json:"hide_all_children"`
+	Roles         *[]string `json:"ignored_roles"`
+	Properties    *[]string `json:"ignored_properties"`
+}
+
+func readSets(dir string) (s textSets, err error) {
+	raw, err := os.ReadFile(filepath.Join(dir, "options.json"))
+	if err != nil {
+		return s, err
+	}
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return s, fmt.Errorf("options.json: %w", err)
+	}
+	return s, nil
+}
+
+func (o textOptions) dom() obs.Options {
+	return obs.Options{Visible: o.Visible, Clickable: o.Clickable, Marked: o.Marked, Center: o.Center, Box: o.Box, Decimals: o.Decimals,
+		OnlyVisible: o.OnlyVisible, OnlyWithBid: o.OnlyWithBid, OnlyMarked: o.OnlyMarked, HideBidIfInvisible: o.HideInvisible, HideBids: o.HideBids}
+}
+
+func (o textOptions) ax() obs.AXOptions {
+	x := obs.DefaultAX()
+	x.Options, x.HideChildren = o.dom(), o.HideChildren
+	if o.SkipGeneric != nil {
+		x.SkipGeneric = *o.SkipGeneric
+	}
+	if o.Redundant != nil {
+		x.SkipRedundantText = *o.Redundant
+	}
+	if o.Roles != nil {
+		x.IgnoredRoles = *o.Roles
+	}
+	if o.Properties != nil {
+		x.IgnoredProperties = *o.Properties
+	}
+	return x
+}
+
+// A view is what texts are made of.
+type view struct {
+	dom        *obs.Snapshot
+	ax         *obs.AXTree
+	properties *obs.Properties
+}
+
+// render is the text of a name, and its kind: ax, dom or prune.
+func (s *textSets) render(name string, v view) (kind, text string, err error) {
+	if x, ok := s.AX[name]; ok {
+		text, err = obs.AXText(v.ax, v.properties, x.ax())
+		return "ax", text, err
+	}
+	if x, ok := s.DOM[name]; ok {
+		text, err = obs.DOMText(v.dom, v.properties, x.dom())
+		return "dom", text, err
+	}
+	if of, ok := s.Prune[name]; ok {
+		_, text, err = s.render(of, v)
+		return "prune", obs.PruneHTML(text), err
+	}
+	return "", "", fmt.Errorf("options.json does not say what the text %q is", name)
+}
