@@ -2,8 +2,10 @@ package harness
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -194,14 +196,21 @@ func (e *env) execute(ctx context.Context, act event.Event) (event.Event, error)
 		}
 		return event.Event{}, e.stick(res.err)
 	}
+	if res.turn.Reward != nil || len(res.turn.Info) > 0 {
+		r := record.Reward{Action: act.ID, Reward: res.turn.Reward, Info: e.a.Mask.Bytes(res.turn.Info)}
+		if r.Reward != nil && (math.IsNaN(*r.Reward) || math.IsInf(*r.Reward, 0)) {
+			r.Reward = nil // no opinion: such a number cannot be written
+		}
+		if !json.Valid(r.Info) {
+			r.Info = nil
+		}
+		if err := e.a.write(keep, record.KindReward, r); err != nil {
+			return event.Event{}, e.stick(&errStorage{err})
+		}
+	}
 	obs, err := e.end(keep, act, res.turn.Obs)
 	if err != nil {
 		return obs, err
-	}
-	if res.turn.Reward != nil || len(res.turn.Info) > 0 {
-		if err := e.a.write(keep, record.KindReward, record.Reward{Event: obs.ID, Reward: res.turn.Reward, Info: res.turn.Info}); err != nil {
-			return obs, e.stick(&errStorage{err})
-		}
 	}
 	if err := e.output(obs.Body); err != nil {
 		return obs, e.stick(err)

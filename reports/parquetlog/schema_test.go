@@ -113,7 +113,7 @@ func TestWorkedQueries(t *testing.T) {
 	o := reporttest.Options{Tasks: 40}
 	write(t, dir, reporttest.Plan(o), reporttest.All(o), Options{})
 	blocks := regexp.MustCompile("(?s)\\*\\*(\\d+)\\. .*?```(sql|python)\n(.*?)```").FindAllStringSubmatch(string(doc), -1)
-	if len(blocks) != 10 {
+	if len(blocks) != 12 {
 		t.Fatalf("%d worked queries", len(blocks))
 	}
 	for _, b := range blocks {

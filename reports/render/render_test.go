@@ -353,6 +353,8 @@ func TestStory(t *testing.T) {
 				switch n {
 				case 3:
 					kinds["hostile"] = id
+				case 4:
+					kinds["browse"] = id
 				case 5:
 					kinds["retried"] = id
 				case 6:

@@ -98,6 +98,7 @@ type teller struct {
 	trial string
 	seen  bool
 	start time.Time
+	rewards []record.Reward // whose observations come next
 	// graded are the scores of the last stage.
 	graded []record.Score
 	answer string // of the last stage's evidence
@@ -143,6 +144,10 @@ func (t *teller) entry(e *record.Entry) {
 		err = tell(e, t.call)
 	case record.KindReward:
 		err = tell(e, func(_ *record.Entry, r *record.Reward) {
+			if r.Event == 0 { // its observation comes next
+				t.rewards = append(t.rewards, *r)
+				return
+			}
 			t.mark(e.Time, "reward", fmt.Sprintf("%s for event %d", number(r.Reward), r.Event), t.st.dim)
 			t.body(string(r.Info), 3)
 		})
@@ -183,7 +188,7 @@ func tell[T any](e *record.Entry, f func(*record.Entry, *T)) error {
 }
 
 func (t *teller) attempt(e *record.Entry, a *record.Attempt) {
-	t.seen, t.start, t.answer = true, e.Time, ""
+	t.seen, t.start, t.answer, t.rewards = true, e.Time, "", nil
 	parts := words("", a.Why, "sandbox", a.Driver)
 	if a.Regrade {
 		parts = append(parts, "grades earlier evidence")

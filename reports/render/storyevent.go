@@ -26,6 +26,12 @@ func (t *teller) event(e *event.Event) {
 		t.item(e.Mono, what, text, paint)
 	}
 	plain := func(s string) string { return s }
+	reward := t.reward(e)
+	defer func() {
+		if reward != "" { // a browser's is told with the page
+			t.f("%s%s\n", indent, reward)
+		}
+	}()
 	switch b := e.Body.(type) {
 	case event.Run:
 		cmd := b.Command
@@ -103,6 +109,22 @@ func (t *teller) event(e *event.Event) {
 	case event.Late:
 		show("late", fmt.Sprintf("a result (%s) of event %d came after it had been answered", line(b.Was), b.Action), t.st.warn)
 		t.body(string(b.Body), fewLines)
+	case event.Browse:
+		if b.Code == "" {
+			show("browse", t.st.dim("look"), plain)
+			break
+		}
+		first, rest, more := strings.Cut(Clean(b.Code), "\n")
+		show("browse", t.st.bold(first), plain)
+		if more {
+			t.body(rest, manyLines)
+		}
+	case event.BrowseURL:
+		show("browse", t.st.bold(line(b.URL)), plain)
+	case event.Browsed:
+		show("", t.browsed(&b, reward), plain)
+		reward = ""
+		t.seenIn(&b)
 	case event.Info:
 		show("note", line(b.What), t.st.dim)
 		t.body(b.Text, fewLines)

@@ -261,12 +261,12 @@ func (w *writer) play(n int, a *record.Arm, ai, ti int, end record.End) {
 		if !w.o.Plain && n%7 == 3 {
 			out += "\x1b[31mred\x1b[0m\x00nul \u202eevil\u2066 \xff\xfe\n"
 		}
-		w.note(event.FromEnvironment, at, nil, event.RunResult{Code: btoi(i == 1), Output: out, OutBytes: int64(len(out)), WallMS: int64(w.rng.IntN(200))})
-		steps++
 		if !w.o.Plain && n%6 == 2 && i == 0 {
 			v := 0.25
-			w.put(record.KindReward, record.Reward{Event: w.event - 1, Reward: &v, Info: json.RawMessage(`{"why":"closer"}`)})
+			w.put(record.KindReward, record.Reward{Action: at, Reward: &v, Info: json.RawMessage(`{"why":"closer"}`)})
 		}
+		w.note(event.FromEnvironment, at, nil, event.RunResult{Code: btoi(i == 1), Output: out, OutBytes: int64(len(out)), WallMS: int64(w.rng.IntN(200))})
+		steps++
 	}
 	bad := int64(0)
 	if !w.o.Plain {
@@ -279,6 +279,8 @@ func (w *writer) play(n int, a *record.Arm, ai, ti int, end record.End) {
 		case 2:
 			at := w.note(event.FromAgent, -1, nil, event.Think{Thought: "this is hard"})
 			w.note(event.FromEnvironment, at, nil, event.Ack{Of: "think", Text: "noted"})
+		case 4:
+			steps += w.browse()
 		case 3:
 			at := w.note(event.FromAgent, -1, nil, event.Unknown{K: "vendor.click", C: event.Action, Raw: json.RawMessage(`{"x":1,"y":2}`)})
 			w.note(event.FromEnvironment, at, nil, event.ToolResult{Name: "click", Parts: []event.Part{{Text: "clicked"}, {Blob: &event.Blob{SHA256: strings.Repeat("ab", 32), Type: "image/png", Size: 1234}}}, Data: json.RawMessage(`{"ok":true}`)})
@@ -327,6 +329,38 @@ func (w *writer) play(n int, a *record.Arm, ai, ti int, end record.End) {
 		}
 	}
 	w.verdict(v)
+}
+
+// browse is a look, an action that fails and one that is worth something.
+func (w *writer) browse() int64 {
+	page := func(n int) event.Browsed {
+		blob := func(digits, kind string) *event.Blob {
+			return &event.Blob{SHA256: strings.Repeat(digits, 31) + fmt.Sprintf("%02x", n), Type: kind, Size: int64(1000 + n)}
+		}
+		return event.Browsed{
+			URL: fmt.Sprintf("http://shop.test/item/%d", n), Active: 1, Focused: "a1", Step: n, Elapsed: float64(n),
+			Pages:      []event.BrowserPage{{URL: "http://shop.test/", Title: "Shop"}, {URL: fmt.Sprintf("http://shop.test/item/%d", n), Title: fmt.Sprintf("Item %d \x1b[31m\u202e", n)}},
+			Screenshot: blob("01", "image/png"), Marks: blob("02", "image/png"), AX: blob("03", "application/json"), DOM: blob("04", "application/json"), Properties: blob("05", "application/json"),
+		}
+	}
+	act := func(code string, reward float64, info string, o event.Browsed) {
+		at := w.note(event.FromAgent, -1, nil, event.Browse{Code: code})
+		if o.Action = code; code != "" {
+			w.put(record.KindReward, record.Reward{Action: at, Reward: &reward, Info: json.RawMessage(info)})
+		}
+		w.note(event.FromEnvironment, at, nil, o)
+	}
+	first := page(0)
+	first.Chat = []event.BrowserChat{{Role: "assistant", Text: "Hi!"}, {Role: "user", Text: "Buy it."}}
+	act("", 0, "", first)
+	failed := page(1)
+	failed.Error = `ValueError: Could not find element with bid "z9"`
+	failed.Log = []event.BrowserLog{{Kind: "console", Text: "price is undefined", URL: failed.URL}}
+	act(`click("z9")`, 0, `{"cumulative":0,"raw_reward":-0.1,"terminated":false,"truncated":false}`, failed)
+	last := page(2)
+	last.Done, last.Downloads = true, []event.BrowserDownload{{URL: last.URL, Name: "bill.pdf", State: "completed", Size: 9000, Blob: &event.Blob{SHA256: strings.Repeat("06", 32), Type: "application/pdf", Size: 9000}}}
+	act("fill(\"a3\", \"2\")\nclick(\"a1\")", 0.5, `{"cumulative":0.5,"raw_reward":0.7,"terminated":true,"truncated":false}`, last)
+	return 3
 }
 
 // after is what people do to a run that has ended: the trials that the machine failed are tried again, one grade is corrected.

@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"time"
 
+	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/harness/record"
 )
 
@@ -63,9 +65,15 @@ type Builder struct {
 
 type opened struct {
 	record.Attempt
-	seq   int64
-	start time.Time
+	seq     int64
+	start   time.Time
+	goal    string
+	sum     float64         // of the rewards so far
+	rewards []record.Reward // whose observations have not come yet: one of each actor at most
 }
+
+// maxGoal bounds the goals of all stages of an attempt together.
+const maxGoal = 64 << 10
 
 // NewBuilder makes rows of one run.
 func NewBuilder(run string) *Builder {
@@ -92,6 +100,8 @@ func (b *Builder) Add(e *record.Entry, out *Batch) error {
 		err = b.attempt(e, out)
 	case record.KindReward:
 		err = b.reward(e, out)
+	case record.KindStage:
+		err = b.stage(e)
 	case record.KindResult:
 		err = b.result(e, out)
 	case record.KindVerdict:
@@ -173,7 +183,7 @@ func (b *Builder) attemptRow(trial string, seq int64, o *opened) Attempt {
 	return Attempt{
 		Run: b.run, Trial: clean(trial), Attempt: int32(o.Attempt.Attempt), Why: clean(o.Why), Regrade: o.Regrade,
 		Arm: clean(o.ArmName), Benchmark: clean(o.Benchmark), Task: clean(o.Task), Repeat: int32(o.Repeat), Driver: clean(o.Driver),
-		QueuedMS: o.Queued.Milliseconds(), StartedAt: o.start.UTC(), Seq: seq,
+		Goal: o.goal, QueuedMS: o.Queued.Milliseconds(), StartedAt: o.start.UTC(), Seq: seq,
 	}
 }
 
@@ -255,15 +265,76 @@ func (b *Builder) score(e *record.Entry, scope string, stage *int32, s *record.S
 	return row
 }
 
+// stage remembers what the agent is asked to do.
+func (b *Builder) stage(e *record.Entry) error {
+	var st record.Stage
+	if err := json.Unmarshal(e.Data, &st); err != nil {
+		return err
+	}
+	if o := b.attemptOf(e); o != nil && st.Goal != "" {
+		if o.goal != "" {
+			o.goal += "\n\n"
+		}
+		o.goal = cutAt(o.goal+clean(st.Goal), maxGoal)
+	}
+	return nil
+}
+
+// attemptOf is the open attempt that e belongs to; nil: it began before the first entry that the builder has seen.
+func (b *Builder) attemptOf(e *record.Entry) *opened {
+	if o := b.open[e.Trial]; o != nil && o.Attempt.Attempt == e.Attempt {
+		return o
+	}
+	return nil
+}
+
+// reward keeps what an action brought until its observation comes, whose row it goes into.
 func (b *Builder) reward(e *record.Entry, out *Batch) error {
 	var r record.Reward
 	if err := json.Unmarshal(e.Data, &r); err != nil {
 		return err
 	}
-	row := b.score(e, OfStep, nil, &record.Score{Name: "reward", Value: r.Reward, Text: string(r.Info)})
-	row.Event = &r.Event
-	out.Scores = append(out.Scores, row)
+	if r.Event > 0 {
+		b.step(e, &r, r.Event, out)
+		return nil
+	}
+	if o := b.attemptOf(e); o != nil {
+		o.rewards = append(o.rewards, r)
+	}
 	return nil
+}
+
+// join fills in what the action before an observation brought.
+func (b *Builder) join(e *record.Entry, row *Event, cause int64, out *Batch) {
+	o := b.attemptOf(e)
+	if o == nil || row.Class != event.Observation.String() {
+		return
+	}
+	i := slices.IndexFunc(o.rewards, func(r record.Reward) bool { return r.Action == cause })
+	if i < 0 {
+		return
+	}
+	r := o.rewards[i]
+	o.rewards = slices.Delete(o.rewards, i, i+1)
+	b.step(e, &r, row.ID, out)
+	var info struct {
+		Cumulative *float64 `json:"cumulative"`
+		Raw        *float64 `json:"raw_reward"`
+	}
+	json.Unmarshal(r.Info, &info) // a benchmark's own form has none of it
+	row.Reward, row.RawReward, row.Sum = r.Reward, info.Raw, info.Cumulative
+	if r.Reward != nil {
+		if o.sum += *r.Reward; row.Sum == nil {
+			row.Sum = ptr(o.sum)
+		}
+	}
+}
+
+// step is the score of one action.
+func (b *Builder) step(e *record.Entry, r *record.Reward, observation int64, out *Batch) {
+	row := b.score(e, OfStep, nil, &record.Score{Name: "reward", Value: r.Reward, Text: string(r.Info)})
+	row.Event = &observation
+	out.Scores = append(out.Scores, row)
 }
 
 func (b *Builder) call(e *record.Entry, out *Batch) error {

@@ -3,6 +3,7 @@ package rows
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/evalrun/evalrun/agent/event"
@@ -46,8 +47,11 @@ func (b *Builder) event(e *record.Entry, out *Batch) error {
 	if w.TimeoutMS > 0 {
 		r.TimeoutMS = ptr(w.TimeoutMS)
 	}
+	if w.Cause != nil {
+		b.join(e, r, *w.Cause, out)
+	}
 	if w.Blob != nil {
-		r.blob(w.Blob)
+		r.blob(RoleBody, w.Blob)
 		return nil
 	}
 	body := scanBody(w.Class, w.Kind, w.Body)
@@ -77,7 +81,7 @@ func (r *Event) fill(body event.Body) {
 		r.Output, r.Stderr = ptr(clean(b.Output)), optional(b.Stderr)
 		r.OutBytes, r.ErrBytes, r.Truncated = &b.OutBytes, &b.ErrBytes, &b.Truncated
 		r.Dir, r.WallMS = clean(b.Dir), &b.WallMS
-		r.blob(b.Blob)
+		r.blob(RoleOutput, b.Blob)
 	case event.ToolCall:
 		r.Name, r.Arguments = clean(b.Name), optional(string(b.Args))
 	case event.ToolResult:
@@ -124,6 +128,12 @@ func (r *Event) fill(body event.Body) {
 		r.Code, r.Data = clean(b.Was), optional(string(b.Body))
 	case event.Info:
 		r.Code, r.Text, r.Data = clean(b.What), optional(b.Text), optional(string(b.Data))
+	case event.Browse:
+		r.Command = clean(b.Code)
+	case event.BrowseURL:
+		r.URL = clean(b.URL)
+	case event.Browsed:
+		r.browsed(&b)
 	case event.Unknown:
 		r.Data = optional(string(b.Raw))
 	default: // a kind that was registered later: nothing is lost
@@ -136,12 +146,49 @@ func (r *Event) fill(body event.Body) {
 func (r *Event) parts(ps []event.Part) {
 	r.Text = ptr(clean(event.PlainText(ps)))
 	for _, p := range ps {
-		r.blob(p.Blob)
+		r.blob(RolePart, p.Blob)
 	}
 }
 
-func (r *Event) blob(b *event.Blob) {
+func (r *Event) blob(role string, b *event.Blob) {
 	if b != nil {
-		r.Blobs = append(r.Blobs, Blob{b.SHA256, clean(b.Type), b.Size})
+		r.Blobs = append(r.Blobs, Blob{b.SHA256, clean(b.Type), b.Size, role})
+	}
+}
+
+// browsed is what there was to see in a browser. The columns have what one asks for; the rest is in data.
+func (r *Event) browsed(b *event.Browsed) {
+	r.Command, r.URL, r.Focused = clean(b.Action), clean(b.URL), clean(b.Focused)
+	r.Error, r.Failed = optional(b.Error), ptr(b.Error != "")
+	for i, p := range b.Pages {
+		r.Pages = append(r.Pages, Page{clean(p.URL), clean(p.Title)})
+		if i == b.Active {
+			r.Title = ptr(clean(p.Title))
+		}
+	}
+	var said []string
+	for _, m := range b.Chat {
+		said = append(said, m.Role+": "+m.Text)
+	}
+	r.Text = optional(strings.Join(said, "\n"))
+	r.blob(RoleScreenshot, b.Screenshot)
+	r.blob(RoleMarks, b.Marks)
+	r.blob(RoleAX, b.AX)
+	r.blob(RoleDOM, b.DOM)
+	r.blob(RoleProperties, b.Properties)
+	for i := range b.Downloads {
+		r.blob(RoleDownload, b.Downloads[i].Blob)
+	}
+	rest := struct {
+		Step       int                     `json:"step"`
+		Done       bool                    `json:"done"`
+		Elapsed    float64                 `json:"elapsed"`
+		Chat       []event.BrowserChat     `json:"chat,omitempty"`
+		Log        []event.BrowserLog      `json:"log,omitempty"`
+		LogDropped int                     `json:"log_dropped,omitempty"`
+		Downloads  []event.BrowserDownload `json:"downloads,omitempty"`
+	}{b.Step, b.Done, b.Elapsed, b.Chat, b.Log, b.LogDropped, b.Downloads}
+	if raw, err := json.Marshal(rest); err == nil {
+		r.Data = optional(string(raw))
 	}
 }

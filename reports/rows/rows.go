@@ -44,6 +44,7 @@ type Trial struct {
 	LimitHit      string     `parquet:"limit_hit,dict,optional"`
 	Reward        *float64   `parquet:"reward,optional"`
 	Flags         []string   `parquet:"flags,list" parquet-element:",dict"`
+	Goal          string     `parquet:"goal,optional"`
 	Answer        *string    `parquet:"answer,optional"`
 	ErrorPhase    string     `parquet:"error_phase,dict,optional"`
 	ErrorClass    string     `parquet:"error_class,dict,optional"`
@@ -111,6 +112,7 @@ type Attempt struct {
 	LimitHit      string     `parquet:"limit_hit,dict,optional"`
 	Reward        *float64   `parquet:"reward,optional"`
 	Flags         []string   `parquet:"flags,list" parquet-element:",dict"`
+	Goal          string     `parquet:"goal,optional"`
 	Answer        *string    `parquet:"answer,optional"`
 	ErrorPhase    string     `parquet:"error_phase,dict,optional"`
 	ErrorClass    string     `parquet:"error_class,dict,optional"`
@@ -203,6 +205,14 @@ type Event struct {
 	TokensIn  *int64      `parquet:"tokens_in,optional"`
 	TokensOut *int64      `parquet:"tokens_out,optional"`
 	Cost      *float64    `parquet:"cost_usd,optional"`
+	Reward    *float64    `parquet:"reward,optional"`
+	Sum       *float64    `parquet:"cumulative_reward,optional"`
+	RawReward *float64    `parquet:"raw_reward,optional"`
+	URL       string      `parquet:"url,dict,optional"`
+	Title     *string     `parquet:"title,dict,optional"`
+	Pages     []Page      `parquet:"pages,list"`
+	Focused   string      `parquet:"focused,dict,optional"`
+	Error     *string     `parquet:"error,optional"`
 	Blobs     []Blob      `parquet:"blobs,list"`
 	Data      *string     `parquet:"data,optional"`
 	Seq       int64       `parquet:"seq"`
@@ -215,12 +225,32 @@ type EventCall struct {
 	Args string `parquet:"args"`
 }
 
-// A Blob is content in the run folder's blobs.
+// A Page of a browser.
+type Page struct {
+	URL   string `parquet:"url,dict"`
+	Title string `parquet:"title,dict"`
+}
+
+// A Blob is content in the run folder's blobs. Role says what it is to its event: one of the Role… words.
 type Blob struct {
 	SHA256 string `parquet:"sha256"`
 	Type   string `parquet:"type,dict"`
 	Size   int64  `parquet:"size"`
+	Role   string `parquet:"role,dict"`
 }
+
+// Roles of blobs.
+const (
+	RoleBody       = "body"       // the event's own body, which was too large for the log
+	RoleOutput     = "output"     // of a command, whole
+	RolePart       = "part"       // of a message, a reply or a tool's result, in their order
+	RoleScreenshot = "screenshot" // of the page
+	RoleMarks      = "marks"      // the screenshot with the marks of elements drawn over it
+	RoleAX         = "ax"         // the accessibility tree
+	RoleDOM        = "dom"        // the DOM
+	RoleProperties = "properties" // what is known of each marked element
+	RoleDownload   = "download"   // a file, in the order of the downloads in data
+)
 
 // A ModelCall is one try of one model call.
 type ModelCall struct {
@@ -318,17 +348,22 @@ type Arm struct {
 
 // clean makes s text that every reader takes: valid UTF-8, at most MaxText bytes.
 func clean(s string) string {
-	if len(s) > MaxText {
-		cut := MaxText
-		for cut > 0 && !utf8.RuneStart(s[cut]) {
-			cut--
-		}
-		s = s[:cut] + "… [cut]"
-	}
+	s = cutAt(s, MaxText)
 	if utf8.ValidString(s) {
 		return s
 	}
 	return strings.ToValidUTF8(s, "\uFFFD")
+}
+
+// cutAt shortens s to n bytes at the border of a character, and says so.
+func cutAt(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n] + "… [cut]"
 }
 
 // optional is nil for the empty text.

@@ -219,3 +219,69 @@ func TestLow(t *testing.T) {
 		t.Errorf("low %d", b.Low(9))
 	}
 }
+
+// What an action brought is in the row of its observation, whichever other entries come between; a run of an older evalrun has it only as a score.
+func TestReward(t *testing.T) {
+	b := NewBuilder("run")
+	var out Batch
+	seq := int64(0)
+	add := func(trial, kind string, data any) {
+		t.Helper()
+		raw, ok := data.(json.RawMessage)
+		if !ok {
+			raw, _ = json.Marshal(data)
+		}
+		seq++
+		if err := b.Add(&record.Entry{V: 1, Seq: seq, Time: when, Trial: trial, Attempt: 1, Kind: kind, Data: raw}, &out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	note := func(trial string, id, cause int64, body event.Body) {
+		t.Helper()
+		e := event.New(event.FromAgent, body)
+		e.ID, e.Cause = id, cause
+		add(trial, record.KindEvent, json.RawMessage(entry(t, e).Data))
+	}
+	for _, trial := range []string{"a", "b"} {
+		add(trial, record.KindAttempt, record.Attempt{Attempt: 1})
+		add(trial, record.KindStage, record.Stage{Goal: "buy " + trial})
+		note(trial, 0, -1, event.Browse{Code: `click("1")`})
+		note(trial, 1, -1, event.Run{Command: "x"})
+	}
+	add("a", record.KindReward, record.Reward{Action: 0, Reward: ptr(1.0)})
+	add("a", record.KindReward, record.Reward{Action: 1, Reward: ptr(0.25)})
+	add("b", record.KindReward, record.Reward{Action: 1, Reward: ptr(0.5), Info: json.RawMessage(`{"cumulative":3,"raw_reward":-1}`)})
+	note("a", 2, 0, event.Browsed{URL: "u", Action: `click("1")`, Error: "Error: no", Pages: []event.BrowserPage{{URL: "v"}, {URL: "u", Title: "U"}}, Active: 1, Screenshot: &event.Blob{SHA256: "ab", Size: 2}})
+	note("b", 2, 1, event.RunResult{})
+	note("a", 3, 1, event.RunResult{})
+	add("a", record.KindReward, record.Reward{Event: 3, Reward: ptr(9.0)})
+	add("a", record.KindVerdict, record.Verdict{Final: true, Status: record.Scored})
+
+	type got struct {
+		Trial             string
+		ID                int64
+		Reward, Sum, Raw  *float64
+		Command, URL, Err string
+	}
+	var have []got
+	for _, e := range out.Events {
+		if e.Class != "observation" {
+			continue
+		}
+		g := got{e.Trial, e.ID, e.Reward, e.Sum, e.RawReward, e.Command, e.URL, ""}
+		if e.Error != nil {
+			g.Err = *e.Error
+		}
+		have = append(have, g)
+	}
+	want := []got{{"a", 2, ptr(1.0), ptr(1.0), nil, `click("1")`, "u", "Error: no"}, {"b", 2, ptr(0.5), ptr(3.0), ptr(-1.0), "", "", ""}, {"a", 3, ptr(0.25), ptr(1.25), nil, "", "", ""}}
+	if d := cmp.Diff(want, have); d != "" {
+		t.Error(d)
+	}
+	if len(out.Scores) != 4 || *out.Scores[0].Event != 2 || *out.Scores[1].Event != 2 || *out.Scores[2].Event != 3 || *out.Scores[3].Event != 3 {
+		t.Errorf("%+v", out.Scores)
+	}
+	if len(out.Trials) != 1 || out.Trials[0].Goal != "buy a" {
+		t.Errorf("%+v", out.Trials)
+	}
+}
