@@ -59,8 +59,8 @@ type Stage struct {
 // Reward is what one action brought. It never reaches the agent, so it is kept beside the log, right before the action's observation: who reads
 // the journal in order can put both into one row.
 type Reward struct {
-	Action int64           `json:"action"`           // ID of the action, which the observation has as its cause
-	Event  int64           `json:"event,omitempty"`  // above 0: in its place, of an older run, the observation, which came before this
+	Action int64           `json:"action"`          // ID of the action, which the observation has as its cause
+	Event  int64           `json:"event,omitempty"` // above 0: in its place, of an older run, the observation, which came before this
 	Reward *float64        `json:"reward"`
 	Info   json.RawMessage `json:"info,omitempty"`
 }

@@ -94,10 +94,10 @@ func StoryJSON(w io.Writer, trial string, entries iter.Seq2[record.Entry, error]
 // A teller writes entries as they come.
 type teller struct {
 	printer
-	st    Style
-	trial string
-	seen  bool
-	start time.Time
+	st      Style
+	trial   string
+	seen    bool
+	start   time.Time
 	rewards []record.Reward // whose observations come next
 	// graded are the scores of the last stage.
 	graded []record.Score
