@@ -150,6 +150,9 @@ func View(path string) (*Dir, error) {
 	if err != nil {
 		return nil, fmt.Errorf("run folder: %w", err)
 	}
+	if err := genuine(path); err != nil {
+		return nil, fmt.Errorf("run folder: %w", err)
+	}
 	plan, err := readPlan(path)
 	if err != nil {
 		return nil, err

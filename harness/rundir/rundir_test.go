@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -148,6 +149,33 @@ func TestRefused(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(dir, lockFile)); err == nil {
 		t.Error("a refused folder was written to")
+	}
+}
+
+// A folder that came from somebody else leads nowhere else, and nothing waits for its pipes.
+func TestGenuine(t *testing.T) {
+	for _, name := range []string{"plan.json", "run.json", "lock", "summary.json", "journal", "journal/control.jsonl", "journal/events/0001.jsonl", "blobs/ab", "parquet", "parquet/trials", "parquet/trials/1.parquet"} {
+		for what, make := range map[string]func(string) error{
+			"a link": func(n string) error { return os.Symlink(t.TempDir(), n) },
+			"a pipe": func(n string) error { return syscall.Mkfifo(n, 0o644) },
+		} {
+			d, err := New(t.TempDir(), plan())
+			if err != nil {
+				t.Fatal(err)
+			}
+			d.Close()
+			at := filepath.Join(d.Path(), name)
+			os.RemoveAll(at)
+			os.MkdirAll(filepath.Dir(at), 0o755)
+			if err := make(at); err != nil {
+				t.Fatal(err)
+			}
+			for _, open := range []func(string) (*Dir, error){Open, View} {
+				if _, err := open(d.Path()); err == nil || !strings.Contains(err.Error(), name+" is "+what) {
+					t.Errorf("%s is %s: %v", name, what, err)
+				}
+			}
+		}
 	}
 }
 
