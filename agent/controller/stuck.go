@@ -88,6 +88,8 @@ func (l *loops) observation(e event.Event) {
 		p.failed = true
 	case event.ToolResult:
 		p.failed = b.Error
+	case event.Browsed:
+		p.failed = b.Error != ""
 	}
 	for k := range l.n {
 		if l.last[k] == p {
@@ -158,6 +160,14 @@ func hash(b event.Body) uint64 {
 		write(fmt.Sprint(b.Code, b.Signal, b.TimedOut, b.OOM, b.OutBytes, b.ErrBytes))
 		write(b.Output)
 		write(b.Stderr)
+	case event.Browsed: // without clocks, counters and pictures, in which something always moves
+		write(b.URL)
+		write(b.Focused)
+		write(b.Error)
+		write(fmt.Sprint(b.Pages, b.Active, b.Done))
+		if b.AX != nil {
+			write(b.AX.SHA256)
+		}
 	default:
 		raw, err := json.Marshal(b)
 		if err != nil { // a body that cannot be written equals none but itself

@@ -19,10 +19,14 @@ const notPlayed = "This call was not executed: the work had ended before its tur
 type Conversation struct {
 	Role string // whose replies belong to it; "": "main"
 	Max  int    // characters of an observation; 0: DefaultMax
+	// Recent is how many observations of a browser are shown, the newest: older ones are replaced by where the browser was. 0: 1; negative: all.
+	Recent int
 
 	msgs  []model.Message       // the first is the system's, empty while there is none
 	calls map[callKey]int       // place of a call's tool message
 	open  map[int64]int         // action → place of its tool message
+	acts  map[int64]event.Body  // what browsers were told, until it is answered
+	seen  []browsed
 	free  map[int64]event.Event // actions that came from no call, until they are answered
 }
 
@@ -35,7 +39,7 @@ type callKey struct {
 func (c *Conversation) Add(e event.Event) {
 	if c.calls == nil {
 		c.msgs = make([]model.Message, 1, 16)
-		c.calls, c.open, c.free = map[callKey]int{}, map[int64]int{}, map[int64]event.Event{}
+		c.calls, c.open, c.free, c.acts = map[callKey]int{}, map[int64]int{}, map[int64]event.Event{}, map[int64]event.Body{}
 	}
 	switch b := e.Body.(type) {
 	case event.System:
@@ -75,6 +79,10 @@ func (c *Conversation) reply(r event.Reply) {
 }
 
 func (c *Conversation) action(e event.Event) {
+	switch e.Body.(type) {
+	case event.Browse, event.BrowseURL:
+		c.acts[e.ID] = e.Body
+	}
 	if e.Call != nil {
 		if i, ok := c.calls[callKey{e.Call.Reply, e.Call.Index}]; ok {
 			c.open[e.ID] = i
@@ -89,15 +97,21 @@ func (c *Conversation) action(e event.Event) {
 }
 
 func (c *Conversation) observation(e event.Event) {
+	act := c.acts[e.Cause]
+	delete(c.acts, e.Cause)
+	at, before := -1, []event.Part(nil)
 	if i, ok := c.open[e.Cause]; ok {
 		delete(c.open, e.Cause)
 		c.msgs[i].Parts = Parts(e.Body, c.max())
-		return
-	}
-	if a, ok := c.free[e.Cause]; ok {
+		at = i
+	} else if a, ok := c.free[e.Cause]; ok {
 		delete(c.free, e.Cause)
-		parts := append(event.Text("What was done without you: "+describe(a.Body)), Parts(e.Body, c.max())...)
-		c.msgs = append(c.msgs, model.Message{Role: model.User, Parts: parts})
+		before = event.Text("What was done without you: " + describe(a.Body))
+		c.msgs = append(c.msgs, model.Message{Role: model.User, Parts: append(before[:1:1], Parts(e.Body, c.max())...)})
+		at = len(c.msgs) - 1
+	}
+	if b, ok := e.Body.(event.Browsed); ok && at >= 0 {
+		c.see(browsed{at: at, before: before, action: act, body: b})
 	}
 }
 

@@ -30,6 +30,8 @@ func Text(b event.Body) string {
 		return "Error: " + or(b.Text, "the action could not be done")
 	case event.Lost:
 		return "No result: " + or(b.Why, "the action was broken off")
+	case event.Browsed:
+		return browsedText(b)
 	case event.Unknown:
 		return or(string(b.Raw), "(no content)")
 	}
@@ -108,6 +110,10 @@ func describe(b event.Body) string {
 		return b.Command
 	case event.ToolCall:
 		return b.Name + " " + string(b.Args)
+	case event.Browse:
+		return or(b.Code, "a look at the browser")
+	case event.BrowseURL:
+		return "opening " + b.URL
 	}
 	return b.Kind()
 }

@@ -1,0 +1,68 @@
+package memory
+
+import (
+	"strings"
+
+	"github.com/evalrun/evalrun/agent/event"
+)
+
+// browsed is an observation of a browser that is still shown.
+type browsed struct {
+	at     int          // place of its message
+	before []event.Part // of it
+	action event.Body
+	body   event.Browsed
+	done   bool // rendered
+}
+
+// see takes an observation of a browser, which is long: it is shown until newer ones have come.
+func (c *Conversation) see(b browsed) {
+	c.seen = append(c.seen, b)
+	recent := c.Recent
+	if recent == 0 {
+		recent = 1
+	}
+	if recent < 0 || len(c.seen) <= recent {
+		return
+	}
+	old := c.seen[0]
+	c.seen = c.seen[1:]
+	c.msgs[old.at].Parts = append(old.before[:len(old.before):len(old.before)], event.Part{Text: "Visited URL " + line(old.body.URL) + "\nContent omitted"})
+}
+
+// Render has show write what the model is told of a browser after an action, once for each observation that will be shown and was not yet. Without it, the model
+// is told only where the browser is.
+func (c *Conversation) Render(show func(action event.Body, b event.Browsed) ([]event.Part, error)) error {
+	for i := range c.seen {
+		b := &c.seen[i]
+		if b.done {
+			continue
+		}
+		parts, err := show(b.action, b.body)
+		if err != nil {
+			return err
+		}
+		limit := c.max()
+		out := b.before[:len(b.before):len(b.before)]
+		for _, p := range parts {
+			if p.Blob == nil {
+				p.Text = Cut(p.Text, limit)
+				limit = max(limit-len(p.Text), 0)
+			}
+			out = append(out, p)
+		}
+		c.msgs[b.at].Parts, b.done = out, true
+	}
+	return nil
+}
+
+// browsedText is an observation of a browser without what its blobs hold.
+func browsedText(b event.Browsed) string {
+	s := "The browser is at " + line(b.URL) + "."
+	if b.Error != "" {
+		s += "\nThe action failed: " + b.Error
+	}
+	return s
+}
+
+func line(s string) string { return strings.Join(strings.Fields(s), " ") }
