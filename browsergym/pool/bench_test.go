@@ -23,26 +23,7 @@ const small = `<!doctype html><title>small</title><style>#wrap{width:160px;heigh
 
 // pss is the memory of a browser's processes, shared pages by share, in bytes; and how many processes they are.
 func pss(dir string) (total int64, n int) {
-	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-	parents := map[string][]string{}
-	var roots []string
-	for _, f := range files {
-		pid := filepath.Base(filepath.Dir(f))
-		b, _ := os.ReadFile(f)
-		if strings.Contains(string(b), "--user-data-dir="+dir) && !strings.Contains(string(b), "--type=") {
-			roots = append(roots, pid)
-		}
-		s, err := os.ReadFile(filepath.Join("/proc", pid, "stat"))
-		if err != nil {
-			continue
-		}
-		if w := strings.Fields(string(s[strings.LastIndexByte(string(s), ')')+1:])); len(w) > 1 {
-			parents[w[1]] = append(parents[w[1]], pid)
-		}
-	}
-	for len(roots) > 0 {
-		pid := roots[0]
-		roots = append(roots[1:], parents[pid]...)
+	for _, pid := range family(users(dir)) {
 		b, err := os.ReadFile(filepath.Join("/proc", pid, "smaps_rollup"))
 		if err != nil {
 			continue

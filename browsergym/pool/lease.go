@@ -105,7 +105,7 @@ func (l *lease) prepare(name string, o *cdp.ContextOptions) error {
 	if err != nil {
 		return err
 	}
-	if l.gate, err = egress.Serve(port, w.Network, egress.Options{Own: w.own}); err != nil {
+	if l.gate, err = egress.Serve(port, w.Network, egress.Options{Own: w.own, Resolver: l.u.p.o.Resolver}); err != nil {
 		return err
 	}
 	l.a.mu.Lock()

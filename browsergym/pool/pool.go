@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/browsergym/cdp"
+	"github.com/evalrun/evalrun/runtime/egress"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -33,6 +34,8 @@ type Options struct {
 	PageMemory  int64         // of one process of pages, above which that process is ended, as the kernel would: its pages crash; 0: 2 GiB
 	Hang        time.Duration // without an answer, after which a browser is ended; 0: 20 s
 	Idle        time.Duration // without contexts, after which a browser beside others is ended; 0: 1 min
+
+	Resolver egress.Resolver // of names; nil: this machine's
 
 	Plain bool           // in this machine's namespaces, for comparison
 	Dir   string         // where the browsers' folders are made; "": the system's folder for temporary files

@@ -43,8 +43,15 @@ func newPool(t testing.TB, o pool.Options) *pool.Pool {
 	}
 	p := pool.New(o)
 	t.Cleanup(func() {
+		pids := family(users(o.Dir))
 		if err := p.Close(); err != nil {
 			t.Error(err)
+		}
+		for _, pid := range pids {
+			if _, err := os.Stat("/proc/" + pid); err == nil {
+				state, _ := os.ReadFile("/proc/" + pid + "/status")
+				t.Errorf("a process is left: %.300s", state)
+			}
 		}
 		if left, _ := filepath.Glob(filepath.Join(o.Dir, "*")); len(left) > 0 {
 			t.Errorf("left behind: %q", left)
