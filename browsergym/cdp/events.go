@@ -172,7 +172,18 @@ var pageEvents = map[string]func(*Page, *pageEvent){
 		if f := p.frames[e.FrameID]; f != nil && f.up == nil && e.Type == "Document" && e.Request == e.LoaderID {
 			p.startNavigation(e.Request)
 		}
+		switch e.Type {
+		case "Document", "Media", "EventSource", "WebSocket", "Ping", "Prefetch": // waited for otherwise, or without an end
+		default:
+			if p.requests == nil {
+				p.requests = map[string]bool{}
+			}
+			if len(p.requests) < maxRequests {
+				p.requests[e.Request] = true
+			}
+		}
 	},
+	"Network.loadingFinished": func(p *Page, e *pageEvent) { delete(p.requests, e.Request) },
 	"Network.responseReceived": func(p *Page, e *pageEvent) {
 		if e.Response.Status == 204 || e.Response.Status == 205 {
 			p.endNavigation(e.Request)
@@ -180,6 +191,7 @@ var pageEvents = map[string]func(*Page, *pageEvent){
 	},
 	"Network.loadingFailed": func(p *Page, e *pageEvent) {
 		p.endNavigation(e.Request)
+		delete(p.requests, e.Request)
 		if !e.Canceled {
 			p.c.say(Message{Kind: "network", Text: e.Error})
 		}
@@ -225,6 +237,9 @@ var pageEvents = map[string]func(*Page, *pageEvent){
 		p.c.b.End(p.session, errCrashed)
 	},
 }
+
+// maxRequests bounds the requests of a page that are followed.
+const maxRequests = 1000
 
 // early makes the main frame when its script context is told of before the tree of frames. The lock is held.
 func (p *Page) early(id string) *frame {

@@ -40,6 +40,7 @@ const (
 func (p *Page) Observe(ctx context.Context, o ObserveOptions) (*Observation, error) {
 	p.acts.Lock()
 	defer p.acts.Unlock()
+	defer p.forgive()
 	if o.Scale == 0 {
 		o.Scale = 1
 	}
@@ -67,7 +68,8 @@ func (p *Page) Observe(ctx context.Context, o ObserveOptions) (*Observation, err
 }
 
 // Calm waits until the page is loaded and nothing of it goes on any more, at most limit: no timer is due within what is left of it, no animation
-// that ends is running, and its document has not changed for a frame. Opened: only until it is loaded. With o it is marked meanwhile, which an
+// that ends is running, nothing is asked for over the network that was not before the last observation, and its document has not changed for a
+// frame. Opened: only until it is loaded. With o it is marked meanwhile, which an
 // [Page.Observe] that follows soon, with the same options, need not do then; only what reads the page may come between, and what follows otherwise
 // has to call [Page.Unmark]. A page that does not answer is not waited for.
 func (p *Page) Calm(ctx context.Context, limit time.Duration, opened bool, o *ObserveOptions) error {
@@ -97,12 +99,36 @@ func (p *Page) calm(ctx context.Context, limit time.Duration, opened bool, o *Ob
 	if o != nil {
 		marks = o.AllTags
 	}
-	var b batch
-	q := b.object(p, main, "calm", true, limit.Milliseconds(), opened, marks)
-	if b.err != nil {
-		return b.err
+	end := time.Now().Add(limit)
+	for {
+		var b batch
+		q := b.object(p, main, "calm", true, time.Until(end).Milliseconds(), opened, marks)
+		if b.err != nil {
+			return b.err
+		}
+		if err := q.value(ctx, nil); err != nil || opened {
+			return err
+		}
+		// What it has asked for on the way (a picture of a style, an answer to a click) was told before the answer, and may change it once it comes.
+		waited := false
+		err := p.c.wait(ctx, func() (bool, error) {
+			waited = waited || len(p.requests) > 0
+			return len(p.requests) == 0 || p.closed || p.crashed, nil
+		})
+		if err != nil && marks != nil {
+			b.object(p, main, "unmark", false)
+		}
+		if err != nil || !waited {
+			return err
+		}
 	}
-	return q.value(ctx, nil)
+}
+
+// forgive ends the interest in what is under way over the network: what lasts longer than a step may last for ever.
+func (p *Page) forgive() {
+	p.c.mu.Lock()
+	defer p.c.mu.Unlock()
+	p.requests = nil
 }
 
 // Unmark takes the marks' traces out of the page, as [Page.Observe] does in the end.

@@ -26,6 +26,7 @@ type Page struct {
 	closed     bool
 	crashed    bool
 	navigating map[string]bool // navigations of the main frame under way: loaders, "" when not known yet
+	requests   map[string]bool // of its documents under way, of those begun since the last observation
 	loaders    []string        // of the main frame's last documents
 	within     int             // navigations within its document so far
 	features   [][2]int        // sizes of the popups that it opens next
