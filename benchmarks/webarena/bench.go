@@ -33,6 +33,7 @@ type Benchmark struct {
 	br     web.Browsers
 	acts   action.Options
 	client *http.Client
+	limit  time.Duration // of a navigation, and of a login
 	census census
 	logins logins
 	images string
@@ -48,10 +49,8 @@ func New(d Dialect, path string, raw json.RawMessage, br web.Browsers, getenv fu
 	if err != nil {
 		return nil, err
 	}
-	b := &Benchmark{d: d, o: o, sites: o.Sites, br: br, images: o.Images, client: &http.Client{
-		Timeout:       time.Minute,
-		CheckRedirect: stay,
-	}}
+	client := &http.Client{Timeout: time.Minute, CheckRedirect: stay}
+	b := &Benchmark{d: d, o: o, sites: o.Sites, br: br, images: o.Images, client: client, limit: patience, census: census{client: client}}
 	if b.images == "" {
 		b.images = filepath.Dir(path)
 	}
@@ -178,7 +177,7 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task
 
 // problem is the task of one episode.
 func (b *Benchmark) problem(ctx context.Context, h benchmarks.Host, c *Config, dir string) (*problem, error) {
-	p := &problem{c: c, d: b.d, sites: b.sites, calm: quick, client: b.client}
+	p := &problem{c: c, d: b.d, sites: b.sites, calm: quick, limit: b.limit, client: b.client}
 	if b.o.Login == "kept" {
 		p.keep = &b.logins
 	}
@@ -199,7 +198,7 @@ func (b *Benchmark) problem(ctx context.Context, h benchmarks.Host, c *Config, d
 		if err != nil {
 			return nil, fmt.Errorf("the account of %s: %w", s, err)
 		}
-		p.visitors = append(p.visitors, visitor{name: s, address: b.sites[s], account: a, limit: patience})
+		p.visitors = append(p.visitors, visitor{name: s, address: b.sites[s], account: a, limit: b.limit})
 	}
 	if b.o.Reset != nil && b.o.Reset.Token != "" && c.Reset && slices.Contains(c.Sites, "classifieds") {
 		var err error

@@ -30,12 +30,13 @@ type problem struct {
 	hints    []string
 	pictures []picture
 	eval     *Evaluator
+	limit    time.Duration // of a navigation
 	calm     func(context.Context, *cdp.Page) error
 	client   *http.Client
 }
 
 func (p *problem) Settings() browsergym.Settings {
-	return browsergym.Settings{Width: 1280, Height: 720, SlowMo: slowMo, Timeout: patience}
+	return browsergym.Settings{Width: 1280, Height: 720, SlowMo: slowMo, Timeout: p.limit}
 }
 
 // Setup logs in and opens the pages where the task begins; the last one is the active one.
@@ -56,7 +57,7 @@ func (p *problem) Setup(ctx context.Context, page *cdp.Page) (browsergym.Start, 
 				return browsergym.Start{}, err
 			}
 		}
-		if err := visit(ctx, page, address, patience); err != nil {
+		if err := visit(ctx, page, address, p.limit); err != nil {
 			return browsergym.Start{}, fmt.Errorf("opening the task's page %s: %w", address, err)
 		}
 	}
@@ -101,7 +102,7 @@ func (p *problem) Validate(ctx context.Context, page *cdp.Page, chat []browsergy
 			answer = &none
 		}
 	}
-	b := &live{page: page, sites: p.sites, calm: p.calm, limit: patience, there: func(ctx context.Context, address string) error { return probe(ctx, p.client, address) }}
+	b := &live{page: page, sites: p.sites, calm: p.calm, limit: p.limit, there: func(ctx context.Context, address string) error { return probe(ctx, p.client, address) }}
 	score, parts, err := p.eval.Score(ctx, p.c, b, answer)
 	if err != nil {
 		return browsergym.Verdict{}, err
