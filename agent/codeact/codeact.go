@@ -1,14 +1,14 @@
-// Package codeact is the agent that acts by code: a model is given a shell, the environment's own tools and a way to say that it is done, all as
-// native tool calls, and works until it says so. Start with [New].
-//
-// Its first version has execute_bash and finish.
+// Package codeact is the agent that acts by code: a model is given a shell, a browser, the environment's own tools and a way to say that it is done, all as
+// native tool calls, and works until it says so. What the environment lacks is not offered. Start with [New].
 package codeact
 
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/agent/browser"
 	"github.com/evalrun/evalrun/agent/controller"
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/agent/memory"
@@ -22,7 +22,11 @@ type Config struct {
 	MaxIdle  int          // how many such replies in a row are answered so; the next one is the answer. 0: 2, negative: none
 	MaxChars int          // of an observation that the model is shown; 0: 30,000
 	Params   model.Params // of each request
-	Stuck    controller.Stuck
+
+	Picture string // shown with each observation of a browser, where the model takes images: "", none; plain, a screenshot; marks, one with the bids of elements
+	Pages   int    // observations of a browser that the model is shown whole, the newest; 0: 1, negative: all
+	Visible bool   // of a page, only what is visible is shown
+	Stuck   controller.Stuck
 }
 
 // DefaultPrompt is the system prompt where none is configured.
@@ -39,6 +43,16 @@ How to work:
 
 When the task is done, call finish. If the task asks for an answer, give it in finish's message, complete and in the form that the task asks for: only the message is read. If the task cannot be done, say why in the message and set gave_up.`
 
+// BrowserPrompt is the system prompt where none is configured and there is a browser, but no sandbox.
+const BrowserPrompt = `You carry out a task in a web browser, by yourself: nobody can answer questions or do anything for you while you work.
+
+You act only through tool calls. How to work:
+- Read the page before you act: the newest observation shows it as it is now, and each element by its bid.
+- Take small steps and look at what each of them has changed. When something fails, find out why before you try again, and do not repeat what has failed unchanged.
+- Check that forms hold what they should before you send them.
+
+When the task is done, call finish. If the task asks for an answer, give it in finish's message, complete and in the form that the task asks for. If the task cannot be done, say why in the message and set gave_up.`
+
 // DefaultGoOn is what a reply without a tool call is answered with.
 const DefaultGoOn = `Your reply had no tool call, so nothing was done. Go on with the task by calling a tool. If it is done, call finish, with the answer as its message.`
 
@@ -47,9 +61,6 @@ const cutShort = `Your reply reached the limit on its length before it called a 
 
 // New returns the agent. It may be used for any number of sessions at once.
 func New(cfg Config) agent.Agent {
-	if cfg.Prompt == "" {
-		cfg.Prompt = DefaultPrompt
-	}
 	if cfg.GoOn == "" {
 		cfg.GoOn = DefaultGoOn
 	}
@@ -71,8 +82,23 @@ func (a codeact) Run(ctx context.Context, s *agent.Session) (agent.Answer, error
 	if err != nil {
 		return agent.Answer{}, fmt.Errorf("codeact: %w", err)
 	}
-	st := &stepper{cfg: a.cfg, client: client, conv: memory.Conversation{Max: a.cfg.MaxChars}, tools: newTools(s)}
+	if p := a.cfg.Picture; p != "" && p != "none" && !client.Info().Images {
+		return agent.Answer{}, fmt.Errorf("codeact: pages are to be shown with a picture (%s), but the model %s takes no images", p, client.Info().Name)
+	}
+	st := &stepper{cfg: a.cfg, client: client, conv: memory.Conversation{Max: a.cfg.MaxChars, Recent: a.cfg.Pages}, log: s.Log}
+	if st.tools, err = newTools(s); err != nil {
+		return agent.Answer{}, fmt.Errorf("codeact: %w", err)
+	}
+	_, web := browser.Actions(s)
+	st.look = slices.ContainsFunc(s.Tools(), func(t agent.Tool) bool { return t.Browser != nil })
 	system := &event.System{Text: a.cfg.Prompt, Tools: st.tools.names()}
+	switch {
+	case system.Text != "":
+	case web && !s.Can("run"):
+		system.Text = BrowserPrompt
+	default:
+		system.Text = DefaultPrompt
+	}
 	return (&controller.Controller{Stepper: st, System: system, Stuck: a.cfg.Stuck}).Run(ctx, s)
 }
 
@@ -82,12 +108,33 @@ type stepper struct {
 	client model.Client
 	conv   memory.Conversation
 	tools  tools
+	log    event.Log
+	look   bool // the task begins in a browser, and nothing was seen of it yet
 }
 
-func (s *stepper) Add(e event.Event) { s.conv.Add(e) }
+func (s *stepper) Add(e event.Event) {
+	if _, ok := e.Body.(event.Browsed); ok {
+		s.look = false
+	}
+	s.conv.Add(e)
+}
+
+// show is what the model is told of a page.
+func (s *stepper) show(ctx context.Context) func(event.Body, event.Browsed) ([]event.Part, error) {
+	return func(action event.Body, b event.Browsed) ([]event.Part, error) {
+		return browser.Look(s.log, b).Parts(ctx, action, s.cfg.Picture, browser.TextOptions{OnlyVisible: s.cfg.Visible})
+	}
+}
 
 func (s *stepper) Step(ctx context.Context, st *controller.State) ([]event.Event, error) {
 	if r, _ := st.Pending(); r == nil {
+		if s.look {
+			s.look = false // also if there is nothing to be seen
+			return []event.Event{event.New(event.FromAgent, event.Browse{})}, nil
+		}
+		if err := s.conv.Render(s.show(ctx)); err != nil {
+			return nil, fmt.Errorf("codeact: %w", err)
+		}
 		resp, err := s.client.Generate(ctx, &model.Request{Messages: s.conv.Messages(), Tools: s.tools.offered, Params: s.cfg.Params})
 		if err != nil {
 			return nil, err

@@ -10,8 +10,10 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/agent/browser"
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/agent/model"
+	"github.com/evalrun/evalrun/browsergym/action"
 )
 
 // tools are what the model of one run is offered: ours, then the environment's, which come before ours of the same name.
@@ -20,7 +22,7 @@ type tools struct {
 	parse   map[string]func(args json.RawMessage) (event.Event, error)
 }
 
-func newTools(s *agent.Session) tools {
+func newTools(s *agent.Session) (tools, error) {
 	t := tools{parse: map[string]func(json.RawMessage) (event.Event, error){}}
 	theirs := s.Tools()
 	for _, tool := range theirs {
@@ -44,11 +46,18 @@ func newTools(s *agent.Session) tools {
 	if s.Can("run") {
 		ours(bashTool, parseBash)
 	}
+	if s.Can(event.Browse{}.Kind()) {
+		tool, err := browser.Tool(action.Options{Subsets: []string{"bid", "nav"}})
+		if err != nil {
+			return t, err
+		}
+		ours(model.Tool{Name: tool.Name, Description: tool.Description, Schema: tool.Schema}, parseBrowser)
+	}
 	ours(finishTool, parseFinish)
 	for _, tool := range theirs {
 		t.offered = append(t.offered, model.Tool{Name: tool.Name, Description: tool.Description, Schema: tool.Schema})
 	}
-	return t
+	return t, nil
 }
 
 func (t tools) names() []string {
@@ -134,6 +143,11 @@ func parseBash(args json.RawMessage) (event.Event, error) {
 		e.Timeout = time.Duration(min(secs, 86400) * float64(time.Second))
 	}
 	return e, nil
+}
+
+func parseBrowser(args json.RawMessage) (event.Event, error) {
+	b, err := browser.Parse(args)
+	return event.New(event.FromAgent, b), err
 }
 
 var finishTool = model.Tool{

@@ -22,10 +22,10 @@ type Conversation struct {
 	// Recent is how many observations of a browser are shown, the newest: older ones are replaced by where the browser was. 0: 1; negative: all.
 	Recent int
 
-	msgs  []model.Message       // the first is the system's, empty while there is none
-	calls map[callKey]int       // place of a call's tool message
-	open  map[int64]int         // action → place of its tool message
-	acts  map[int64]event.Body  // what browsers were told, until it is answered
+	msgs  []model.Message      // the first is the system's, empty while there is none
+	calls map[callKey]int      // place of a call's tool message
+	open  map[int64]int        // action → place of its tool message
+	acts  map[int64]event.Body // what browsers were told, until it is answered
 	seen  []browsed
 	free  map[int64]event.Event // actions that came from no call, until they are answered
 }

@@ -201,7 +201,7 @@ func (p *parse) steps(n node) []step {
 	return out
 }
 
-var kinds = []string{"run", "tool", "action", "think", "ask", "sleep", "fail", "panic", "finish", "do"}
+var kinds = []string{"run", "browse", "tool", "action", "think", "ask", "sleep", "fail", "panic", "finish", "do"}
 
 func (p *parse) step(n node) (st step) {
 	if !p.known(n, "a step", append([]string{"times"}, kinds...)...) {
@@ -243,6 +243,14 @@ func (p *parse) step(n node) (st step) {
 		bad(either(v, &r.Command, &r))
 		need((r.Command == "") != (len(r.Args) == 0), "either a command line or args")
 		st.body, st.timeout = event.Run{Command: r.Command, Args: r.Args, Dir: r.Dir, User: r.User}, r.Timeout.std()
+	case "browse":
+		var r rawBrowse
+		bad(either(v, &r.Code, &r))
+		need(r.Code == "" || r.URL == "", "either code or url")
+		st.body, st.timeout = event.Browse{Code: r.Code}, r.Timeout.std()
+		if r.URL != "" {
+			st.body = event.BrowseURL{URL: r.URL}
+		}
 	case "tool":
 		var r rawTool
 		bad(either(v, &r.Name, &r))

@@ -9,6 +9,8 @@
 //     do:
 //   - run: echo hi > out.txt            # a shell command
 //   - run: {args: [ls, -l], dir: /tmp, user: nobody, timeout: 5s}
+//   - browse: click("12")             # calls on a browser; "" only looks
+//   - browse: {url: "http://localhost:8000/", timeout: 5s}
 //   - tool: {name: lookup, args: {key: a}}
 //   - action: {kind: edit, body: {…}}   # any other kind of action
 //   - think: two roads lead there
@@ -174,6 +176,11 @@ type (
 		Args    []string `json:"args"`
 		Dir     string   `json:"dir"`
 		User    string   `json:"user"`
+		Timeout duration `json:"timeout"`
+	}
+	rawBrowse struct {
+		Code    string   `json:"code"`
+		URL     string   `json:"url"`
 		Timeout duration `json:"timeout"`
 	}
 	rawTool struct {

@@ -229,3 +229,24 @@ func TestDeep(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestBrowse(t *testing.T) {
+	s, err := Parse("a.yaml", []byte("- do:\n  - browse: ''\n  - browse: click(\"12\")\n  - browse: {code: noop(), timeout: 5s}\n  - browse: {url: 'http://x/'}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	ses := agenttest.NewSession(agenttest.Setup{Kinds: []string{"browse", "browse_interactive"}, Step: func(_ context.Context, e event.Event) (event.Body, error) {
+		got = append(got, fmt.Sprintf("%+v %v", e.Body, e.Timeout))
+		return event.Browsed{}, nil
+	}})
+	if _, err := s.For("x").Run(t.Context(), ses); err != nil {
+		t.Fatal(err)
+	}
+	if want := `[{Code:} 0s {Code:click("12")} 0s {Code:noop()} 5s {URL:http://x/} 0s]`; fmt.Sprint(got) != want {
+		t.Errorf("got %v", got)
+	}
+	if _, err := Parse("a.yaml", []byte("- do:\n  - browse: {code: noop(), url: 'http://x/'}\n")); err == nil {
+		t.Error("code and url at once: no error")
+	}
+}

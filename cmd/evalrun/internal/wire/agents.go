@@ -29,7 +29,7 @@ func agentKinds() []agentKind {
 		{config.Kind{Name: "command", Arg: "LINE", Optional: true, Model: true, Options: optionsOf[command.Config](), Paths: []string{"files"},
 			Doc: "an external program, inside the sandbox or beside evalrun", Define: digestOfFiles, Check: checkCommand}, openCommand},
 		{config.Kind{Name: "codeact", Model: true, NeedsModel: true, Prompt: true, Options: optionsOf[codeactOptions](),
-			Doc: "a model with a shell"}, openCodeact},
+			Doc: "a model with a shell, or a browser"}, openCodeact},
 		{config.Kind{Name: "browse", Model: true, NeedsModel: true, Prompt: true, Options: optionsOf[browse.Config](),
 			Doc: "a model with a browser", Check: checkBrowse}, openBrowse},
 	}
@@ -169,6 +169,10 @@ type codeactOptions struct {
 	GoOn     string `json:"go_on,omitempty" doc:"What a reply without a tool call is answered with."`
 	MaxIdle  int    `json:"max_idle,omitempty" doc:"How many such replies in a row are answered so; the next one is the answer. Default 2, -1: none."`
 	MaxChars int    `json:"max_chars,omitempty" min:"0" doc:"Characters of an observation that the model is shown. Default 30000."`
+
+	Screenshot  string `json:"screenshot,omitempty" enum:"none,plain,marks" doc:"Where there is a browser, a picture with each observation of it: as it is, or with the bids of what can be acted on (marks). The model must take images. Default none."`
+	Pages       int    `json:"pages,omitempty" doc:"How many observations of a browser the model is shown, the newest; of older ones only the address is left. -1: all. Default 1."`
+	OnlyVisible bool   `json:"only_visible,omitempty" doc:"Of a page, show only what is visible."`
 }
 
 func openCodeact(a *armContext) (maker, error) {
@@ -178,7 +182,8 @@ func openCodeact(a *armContext) (maker, error) {
 			return nil, err
 		}
 	}
-	return fixed(codeact.New(codeact.Config{Prompt: a.prompt, GoOn: o.GoOn, MaxIdle: o.MaxIdle, MaxChars: o.MaxChars})), nil
+	return fixed(codeact.New(codeact.Config{Prompt: a.prompt, GoOn: o.GoOn, MaxIdle: o.MaxIdle, MaxChars: o.MaxChars,
+		Picture: o.Screenshot, Pages: o.Pages, Visible: o.OnlyVisible})), nil
 }
 
 func browseConfig(options json.RawMessage) (c browse.Config, err error) {
