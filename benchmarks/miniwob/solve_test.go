@@ -1,11 +1,12 @@
 package miniwob_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"testing"
 
+	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/benchmarks/miniwob/solve"
 	"github.com/evalrun/evalrun/benchmarks/web"
 )
@@ -15,14 +16,19 @@ func TestSolutions(t *testing.T) {
 	b := open(t, `{"seeds": [0, 1, 42]}`)
 	for _, task := range solve.Names() {
 		t.Run(task, func(t *testing.T) {
-			if only := os.Getenv("ONLY"); only == "" {
-				t.Parallel()
-			}
+			t.Parallel()
 			for repeat := 1; repeat <= 3; repeat++ {
-				a, err := solve.Agent(task)
+				script, err := solve.Agent(task)
 				if err != nil {
 					t.Fatal(err)
 				}
+				a := agent.Func(func(ctx context.Context, s *agent.Session) (agent.Answer, error) {
+					ans, err := script.Run(ctx, s)
+					if err != nil {
+						t.Error(err)
+					}
+					return ans, err
+				})
 				p := play(t, b, task, repeat, a)
 				score, err := p.Score(b)
 				if err != nil {

@@ -1,7 +1,12 @@
 package solve
 
-var scripts = map[string]script{
-	"click-test":   func(p *player) error { return p.press(tag("button")) },
-	"click-test-2": func(p *player) error { return p.press(tag("button"), says("one")) },
-	"click-button": func(p *player) error { return p.press(tag("button"), says(p.name())) },
-}
+import "maps"
+
+// scripts are what is known, by task.
+var scripts = func() map[string]script {
+	all := map[string]script{}
+	for _, m := range []map[string]script{clicks, entries, searches} {
+		maps.Copy(all, m)
+	}
+	return all
+}()
