@@ -62,6 +62,9 @@ type Options struct {
 	// Repeat is which of its task's repeats the trial is, from 1, for benchmarks that play each with a seed of its own; 0: it is not about a
 	// trial (Needs, before the run).
 	Repeat int
+	// Round is which round of the benchmark's the trial belongs to, from 1, where its tasks share a state of the world (Task.After, Needs.Exclusive):
+	// no trial of a round begins before all of the round before it are decided. 0: there are no rounds.
+	Round int
 }
 
 // Merge lays the run's wishes over a task's own spec: what the run sets wins.
@@ -202,6 +205,12 @@ type Reducer interface {
 type Oracle interface {
 	// Solve returns an agent that earns the full score, or an error when the task has no known solution.
 	Solve(t datasets.Task) (agent.Agent, error)
+}
+
+// A Preparer looks, once before a run begins, whether what its tasks share is there (sites, say), so that Needs can tell which of them cannot be
+// played. The notes are for the user; an error keeps the run from beginning.
+type Preparer interface {
+	Prepare(ctx context.Context) (notes []string, err error)
 }
 
 // A Resumer takes up a live session again after a crash of ours.

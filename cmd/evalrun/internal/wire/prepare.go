@@ -106,6 +106,11 @@ func Prepare(ctx context.Context, eff *config.Effective, planned *record.Plan, o
 		r.noteBad()
 		r.noteUnset()
 	}
+	if !o.Grade && !o.Dry {
+		if err := r.lookAhead(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if err := r.survey(ctx); err != nil {
 		return nil, err
 	}
@@ -177,6 +182,22 @@ func (r *Ready) openBenchmarks() error {
 		r.benches = append(r.benches, bench)
 	}
 	return errors.Join(errs...)
+}
+
+// lookAhead lets benchmarks see whether what their tasks share is there.
+func (r *Ready) lookAhead(ctx context.Context) error {
+	for _, b := range r.benches[:len(r.Eff.Benchmarks)] {
+		p, ok := b.Benchmark.(benchmarks.Preparer)
+		if !ok {
+			continue
+		}
+		notes, err := p.Prepare(ctx)
+		if err != nil {
+			return fmt.Errorf("benchmark %s: %w", b.Name(), err)
+		}
+		r.Notes = append(r.Notes, notes...)
+	}
+	return nil
 }
 
 func (r *Ready) openArms() error {
