@@ -39,6 +39,11 @@ type Job struct {
 	// them back with Done or Again. They are held before a worker asks for machines, and whoever has machines asks for no name, so that
 	// neither waits for the other in a circle.
 	Exclusive []string
+	// Trials of one World share a state of it. The queue hands one out when those of earlier rounds are decided, and of its own round the trials
+	// in After. A plan names each trial behind those that it waits for. "": the trial waits for no other.
+	World string
+	Round int // from 1
+	After []string
 }
 
 // A Queue hands out jobs. Its methods may be called from several goroutines.
@@ -123,6 +128,7 @@ type Config struct {
 	Run        string
 	Workers    int
 	Graders    int // gradings at once; 0: no limit of their own
+	Browsers   int // sessions with a browser at once; 0: no limit of their own
 	Arms       []Arm
 	Benchmarks []Bench
 	Provider   sandbox.Provider // nil: no machines; a task that needs one is skipped
@@ -164,6 +170,7 @@ type Summary struct {
 	Attempts, Final    int
 	By                 map[record.Status]int // final verdicts
 	Retries, Abandoned int
+	Browsers           int // sessions that had a browser at the same time, at most
 	Cost               float64
 	Tokens             int64
 	Reason             string // done, drained, stopped, budget, deadline, storage, disk

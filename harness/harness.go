@@ -89,6 +89,9 @@ func newRunner(cfg Config, j record.Journal) (*runner, error) {
 	if cfg.Graders > 0 {
 		r.grading = make(chan struct{}, cfg.Graders)
 	}
+	if cfg.Browsers > 0 {
+		r.browsing = make(chan struct{}, cfg.Browsers)
+	}
 	return r, nil
 }
 
@@ -98,8 +101,11 @@ type runner struct {
 	journal record.Journal
 	stop    context.CancelCauseFunc
 	grading chan struct{}
+	// browsing has room for the sessions that may hold a browser.
+	browsing chan struct{}
 
 	mu     sync.Mutex
+	open   int // sessions with a browser
 	sum    Summary
 	err    error
 	inRow  []int // failures of an arm in a row

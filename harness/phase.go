@@ -72,6 +72,36 @@ func (a *attempt) acquire(ctx context.Context, specs []sandbox.Spec) error {
 	return nil
 }
 
+// browser waits for the right to hold a browser. It is taken before machines are asked for, and whoever has machines asks for none, so that neither
+// waits for the other in a circle; the returned function gives it back, when all else is closed.
+func (a *attempt) browser(ctx context.Context) (done func(), err error) {
+	if a.browsing != nil {
+		stop := a.since(func(t *record.Times) *time.Duration { return &t.Queue })
+		select {
+		case a.browsing <- struct{}{}:
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+		stop()
+		if err != nil {
+			return nil, err
+		}
+	}
+	r := a.runner
+	r.mu.Lock()
+	r.open++
+	r.sum.Browsers = max(r.sum.Browsers, r.open)
+	r.mu.Unlock()
+	return func() {
+		r.mu.Lock()
+		r.open--
+		r.mu.Unlock()
+		if a.browsing != nil {
+			<-a.browsing
+		}
+	}, nil
+}
+
 func (a *attempt) release() error {
 	a.mu.Lock()
 	l := a.lease

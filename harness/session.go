@@ -23,6 +23,13 @@ func (a *attempt) session(ctx context.Context, needs benchmarks.Needs) (evs []re
 	if needs.GradeLive {
 		specs = append(slices.Clone(specs), needs.GraderRoom()...)
 	}
+	if needs.Browser {
+		done, err := a.browser(ctx)
+		if err != nil {
+			return nil, nil, phaseFault(ctx, "start", err)
+		}
+		defer done()
+	}
 	if err := a.acquire(ctx, specs); err != nil {
 		return nil, nil, phaseFault(ctx, "start", err)
 	}

@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"math/rand/v2"
 	"time"
 
 	"github.com/evalrun/evalrun/benchmarks"
@@ -59,13 +58,14 @@ func Build(ctx context.Context, s Spec) (*record.Plan, error) {
 		seen[a.ID] = true
 	}
 	names := map[string]bool{}
+	var order [][]task // all tasks of the benchmarks that have one
 	for _, b := range s.Benches {
 		name := b.Benchmark.Name()
 		if names[name] {
 			return nil, fmt.Errorf("plan: two benchmarks are called %q; give one of them another name", name)
 		}
 		names[name] = true
-		all, digest, err := read(ctx, b.Benchmark)
+		all, digest, rounds, err := read(ctx, b)
 		if err != nil {
 			return nil, fmt.Errorf("benchmark %s: %w", b.Spec, err)
 		}
@@ -76,15 +76,23 @@ func Build(ctx context.Context, s Spec) (*record.Plan, error) {
 		if len(tasks) == 0 {
 			return nil, fmt.Errorf("benchmark %s: the selection leaves none of its %d tasks%s", b.Spec, len(all), b.Select.hint(all))
 		}
-		p.Benchmarks = append(p.Benchmarks, record.Benchmark{Name: name, Spec: b.Spec, Digest: digest, Opts: b.Options})
+		p.Benchmarks = append(p.Benchmarks, record.Benchmark{Name: name, Spec: b.Spec, Digest: digest, Opts: b.Options, Rounds: rounds})
 		for _, t := range tasks {
 			p.Tasks = append(p.Tasks, t.Task)
+		}
+		if rounds != "" {
+			order = append(order, all)
 		}
 	}
 	if len(p.Benchmarks) == 0 {
 		return nil, errors.New("plan: no benchmark")
 	}
 	p.Tasks = s.Shard.apply(p.Tasks)
+	for _, all := range order {
+		if err := follow(p, all); err != nil {
+			return nil, fmt.Errorf("benchmark %s: %w", all[0].Benchmark, err)
+		}
+	}
 	if len(p.Tasks) == 0 {
 		return nil, fmt.Errorf("plan: shard %s is empty: there are fewer tasks than shards", s.Shard)
 	}
@@ -95,13 +103,45 @@ func Build(ctx context.Context, s Spec) (*record.Plan, error) {
 type task struct {
 	record.Task
 	fields map[string]string
+	after  []string // as the source says
 }
 
-func read(ctx context.Context, b benchmarks.Benchmark) (tasks []task, digest string, err error) {
+// follow says of p's tasks which of them they come after, where all are those of their benchmark. Which others a shard plays is not known to
+// it, as little as when.
+func follow(p *record.Plan, all []task) error {
+	ids, after := make([]string, len(all)), make([][]string, len(all))
+	at := map[string]int{}
+	for i, t := range all {
+		ids[i], after[i], at[t.ID] = t.ID, t.after, i
+	}
+	kept := map[int]bool{}
+	for _, t := range p.Tasks {
+		if t.Benchmark == all[0].Benchmark {
+			kept[at[t.ID]] = true
+		}
+	}
+	order, err := contract(ids, after, func(i int) bool { return kept[i] })
+	if err != nil {
+		return err
+	}
+	for i := range p.Tasks {
+		if t := &p.Tasks[i]; t.Benchmark == all[0].Benchmark {
+			for _, j := range order[at[t.ID]] {
+				t.After = append(t.After, ids[j])
+			}
+		}
+	}
+	return nil
+}
+
+// read reads all tasks of a benchmark. rounds is its record.Benchmark.Rounds.
+func read(ctx context.Context, bench Bench) (tasks []task, digest, rounds string, err error) {
+	b := bench.Benchmark
 	h := sha256.New()
 	ids := map[string]bool{}
+	shared := false
 	for t, err := range b.Source().Tasks(ctx) {
-		pt := task{Task: record.Task{Benchmark: b.Name(), ID: t.ID, Digest: t.Digest, Cluster: t.Cluster, Tags: t.Tags, Warnings: t.Warnings}, fields: t.Fields}
+		pt := task{Task: record.Task{Benchmark: b.Name(), ID: t.ID, Digest: t.Digest, Cluster: t.Cluster, Tags: t.Tags, Warnings: t.Warnings}, fields: t.Fields, after: t.After}
 		var bad *datasets.BadTask
 		switch {
 		case errors.As(err, &bad):
@@ -111,10 +151,17 @@ func read(ctx context.Context, b benchmarks.Benchmark) (tasks []task, digest str
 			}
 			pt.Digest = ""
 		case err != nil:
-			return nil, "", err
+			return nil, "", "", err
+		}
+		if len(t.After) > 0 {
+			rounds = record.RoundsOfRepeats
+			if !shared {
+				needs, err := b.Needs(t, benchmarks.Options{Raw: bench.Options})
+				shared = err == nil && len(needs.Exclusive) > 0
+			}
 		}
 		if ids[pt.ID] {
-			return nil, "", fmt.Errorf("two tasks are called %q; every task needs an id of its own", pt.ID)
+			return nil, "", "", fmt.Errorf("two tasks are called %q; every task needs an id of its own", pt.ID)
 		}
 		ids[pt.ID] = true
 		if pt.Digest == "" {
@@ -123,13 +170,16 @@ func read(ctx context.Context, b benchmarks.Benchmark) (tasks []task, digest str
 				content = pt.Bad
 			}
 			if pt.Digest, err = record.TaskDigest(b.Name(), pt.ID, content); err != nil {
-				return nil, "", err
+				return nil, "", "", err
 			}
 		}
 		fmt.Fprintf(h, "%s\n", pt.Digest)
 		tasks = append(tasks, pt)
 	}
-	return tasks, hex.EncodeToString(h.Sum(nil))[:20], ctx.Err()
+	if shared {
+		rounds = record.RoundsOfArms
+	}
+	return tasks, hex.EncodeToString(h.Sum(nil))[:20], rounds, ctx.Err()
 }
 
 // A Past is what a journal knows of a trial.
@@ -147,44 +197,74 @@ type Past struct {
 // Trials is how many the plan has.
 func Trials(p *record.Plan) int { return len(p.Arms) * len(p.Tasks) * p.Repeats }
 
-// Jobs yields the trials that are left, in the plan's order: repeat by repeat, the tasks shuffled by the seed, the arms of a task side by
-// side, so that a run that ends early still has pairs to compare. past may be nil. Again says which decided trials are to be tried
-// once more (a rerun); it may be nil.
+// Jobs yields the trials that are left, in the plan's order: repeat by repeat, the tasks shuffled by the seed, each behind those that it comes
+// after, the arms of a task side by side, so that a run that ends early still has pairs to compare. Where arms share a state of the world they
+// come one after another. past may be nil. Again says which decided trials are to be tried once more (a rerun); it may be nil.
 func Jobs(p *record.Plan, past func(trial string) Past, again func(Past) bool) iter.Seq[harness.Job] {
 	bench := map[string]int{}
+	apart := false
 	for i, b := range p.Benchmarks {
 		bench[b.Name] = i
+		apart = apart || b.Rounds == record.RoundsOfArms
 	}
 	return func(yield func(harness.Job) bool) {
-		order := rand.New(rand.NewPCG(p.Seed, 0x706c616e)).Perm(len(p.Tasks))
+		before := before(p)
+		order := shuffled(p, before)
+		job := func(rep, ti, ai int) (harness.Job, bool) {
+			t, arm := p.Tasks[ti], p.Arms[ai]
+			j := harness.Job{Trial: record.TrialID(arm.ID, t.Digest, rep), Arm: ai, Benchmark: bench[t.Benchmark], Task: t, Repeat: rep, Attempt: 1, Fence: 1}
+			switch b := p.Benchmarks[j.Benchmark]; b.Rounds {
+			case record.RoundsOfRepeats:
+				j.World, j.Round = b.Name+"/"+arm.ID, rep
+			case record.RoundsOfArms:
+				j.World, j.Round = b.Name, (rep-1)*len(p.Arms)+ai+1
+			}
+			for _, k := range before[ti] {
+				j.After = append(j.After, record.TrialID(arm.ID, p.Tasks[k].Digest, rep))
+			}
+			return j, past == nil || takeUp(&j, past(j.Trial), again)
+		}
 		for rep := 1; rep <= p.Repeats; rep++ {
 			for _, ti := range order {
-				t := p.Tasks[ti]
-				for ai, arm := range p.Arms {
-					j := harness.Job{Trial: record.TrialID(arm.ID, t.Digest, rep), Arm: ai, Benchmark: bench[t.Benchmark], Task: t, Repeat: rep, Attempt: 1, Fence: 1}
-					if past != nil {
-						was := past(j.Trial)
-						if was.Decided && (again == nil || !again(was)) {
-							continue
-						}
-						j.Attempt, j.Fence = was.Attempts+1, was.Fence+1
-						switch {
-						case was.Decided:
-							j.Why = "rerun"
-						case was.Attempts > 0:
-							j.Why = "resume"
-							j.Failed = was.Failed
-							j.Interrupted, j.Prior = was.Interrupted, was.Prior
-							if n := len(was.Evidence); n > 0 && was.Evidence[n-1].Last {
-								j.Evidence = was.Evidence
-							}
-						}
+				for ai := range p.Arms {
+					if ai > 0 && p.Benchmarks[bench[p.Tasks[ti].Benchmark]].Rounds == record.RoundsOfArms {
+						break
 					}
-					if !yield(j) {
+					if j, ok := job(rep, ti, ai); ok && !yield(j) {
+						return
+					}
+				}
+			}
+			for ai := 1; apart && ai < len(p.Arms); ai++ {
+				for _, ti := range order {
+					if p.Benchmarks[bench[p.Tasks[ti].Benchmark]].Rounds != record.RoundsOfArms {
+						continue
+					}
+					if j, ok := job(rep, ti, ai); ok && !yield(j) {
 						return
 					}
 				}
 			}
 		}
 	}
+}
+
+// takeUp says whether a trial is left to be played, given what is known of it, and goes on with it.
+func takeUp(j *harness.Job, was Past, again func(Past) bool) bool {
+	if was.Decided && (again == nil || !again(was)) {
+		return false
+	}
+	j.Attempt, j.Fence = was.Attempts+1, was.Fence+1
+	switch {
+	case was.Decided:
+		j.Why = "rerun"
+	case was.Attempts > 0:
+		j.Why = "resume"
+		j.Failed = was.Failed
+		j.Interrupted, j.Prior = was.Interrupted, was.Prior
+		if n := len(was.Evidence); n > 0 && was.Evidence[n-1].Last {
+			j.Evidence = was.Evidence
+		}
+	}
+	return true
 }

@@ -25,18 +25,19 @@ type Memory struct {
 	flying  int
 	retries retries
 	held    map[string]bool // names of Job.Exclusive
-	parked  []harness.Job   // wait for such names, the first come first
-	wake    chan struct{}   // closed and replaced at every change that may let a Take go on
+	parked  []harness.Job   // wait for such names, or for trials before them, the first come first
+	order   order
+	wake    chan struct{} // closed and replaced at every change that may let a Take go on
 }
 
 var _ harness.Queue = (*Memory)(nil)
 
-// maxParked bounds how many jobs wait for names; the plan is not read any further then.
+// maxParked bounds how many jobs wait for names or for others; the plan is not read any further then.
 const maxParked = 1000
 
 // New makes a queue of jobs. Close it at the end.
 func New(jobs iter.Seq[harness.Job]) *Memory {
-	m := &Memory{paused: map[int]bool{}, held: map[string]bool{}, wake: make(chan struct{})}
+	m := &Memory{paused: map[int]bool{}, held: map[string]bool{}, order: newOrder(), wake: make(chan struct{})}
 	m.next, m.stop = iter.Pull(jobs)
 	return m
 }
@@ -94,12 +95,16 @@ func (m *Memory) pick() (harness.Job, time.Duration, error) {
 			break
 		}
 		j.Ready = now
+		if m.paused[j.Arm] {
+			continue
+		}
+		m.order.read(j)
 		if m.may(j) {
 			return m.take(j), 0, nil
 		}
 	}
 	for len(m.retries) > 0 && m.paused[m.retries[0].Arm] {
-		heap.Pop(&m.retries)
+		m.order.decided(heap.Pop(&m.retries).(harness.Job), m.parked)
 	}
 	switch {
 	case len(m.retries) > 0 && m.retries[0].Ready.After(now):
@@ -111,16 +116,18 @@ func (m *Memory) pick() (harness.Job, time.Duration, error) {
 }
 
 // may reports whether a job can be handed out now. Of a paused arm it is forgotten; where a name that it needs is held, or wanted by one that
-// came before it, it is parked.
+// came before it, or a trial before it is not decided, it is parked.
 func (m *Memory) may(j harness.Job) bool {
 	if m.paused[j.Arm] {
+		m.order.decided(j, m.parked)
 		return false
 	}
-	if len(j.Exclusive) == 0 {
-		return true
+	if m.order.waits(j) {
+		m.parked = append(m.parked, j)
+		return false
 	}
 	free := func(name string) bool {
-		return !m.held[name] && !slices.ContainsFunc(m.parked, func(p harness.Job) bool { return slices.Contains(p.Exclusive, name) })
+		return !m.held[name] && !slices.ContainsFunc(m.parked, func(p harness.Job) bool { return slices.Contains(p.Exclusive, name) && !m.order.waits(p) })
 	}
 	for _, name := range j.Exclusive {
 		if !free(name) {
@@ -133,9 +140,20 @@ func (m *Memory) may(j harness.Job) bool {
 
 // unpark takes out the first that no longer has to wait. One that waits for several names is not overtaken by those that want some of them.
 func (m *Memory) unpark() (harness.Job, bool) {
-	m.parked = slices.DeleteFunc(m.parked, func(j harness.Job) bool { return m.paused[j.Arm] })
+	for i := 0; i < len(m.parked); {
+		j := m.parked[i]
+		if !m.paused[j.Arm] {
+			i++
+			continue
+		}
+		m.parked = slices.Delete(m.parked, i, i+1)
+		m.order.decided(j, m.parked)
+	}
 	wanted := map[string]bool{}
 	for i, j := range m.parked {
+		if m.order.waits(j) { // and keeps nobody from a name meanwhile: perhaps the one that it waits for needs it
+			continue
+		}
 		if !slices.ContainsFunc(j.Exclusive, func(name string) bool { return m.held[name] || wanted[name] }) {
 			m.parked = slices.Delete(m.parked, i, i+1)
 			return j, true
@@ -176,7 +194,8 @@ func (m *Memory) Done(_ context.Context, j harness.Job) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.land(j)
-	if m.flying == 0 && m.ended || len(j.Exclusive) > 0 && len(m.parked) > 0 {
+	m.order.decided(j, m.parked)
+	if m.flying == 0 && m.ended || (len(j.Exclusive) > 0 || j.World != "") && len(m.parked) > 0 {
 		m.changed()
 	}
 	return nil

@@ -42,7 +42,16 @@ type Benchmark struct {
 	Spec   string          `json:"spec"` // as it was asked for: "humaneval:data/HumanEval.jsonl.gz"
 	Digest string          `json:"digest"`
 	Opts   json.RawMessage `json:"options,omitempty"`
+	// Rounds says, of tasks that share a state of the world, what may not overlap: "repeats" (of an arm), or "arms", where arms share it too and play
+	// one after another; "": the tasks are independent.
+	Rounds string `json:"rounds,omitempty"`
 }
+
+// Values of Benchmark.Rounds.
+const (
+	RoundsOfRepeats = "repeats"
+	RoundsOfArms    = "arms"
+)
 
 // A Task of a plan.
 type Task struct {
@@ -53,6 +62,8 @@ type Task struct {
 	Tags      []string `json:"tags,omitempty"`
 	Bad       string   `json:"bad,omitempty"` // why the task cannot be read; its trials are skipped
 	Warnings  []string `json:"warnings,omitempty"`
+	// After are tasks of its benchmark in this plan that have to be decided before it, in the same arm and repeat.
+	After []string `json:"after,omitempty"`
 }
 
 // A Run is what is found out while running: run.json.

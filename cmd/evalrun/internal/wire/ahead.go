@@ -89,7 +89,8 @@ func (r *Ready) ahead(jobs iter.Seq[harness.Job]) iter.Seq[harness.Job] {
 			if len(waiting) == 0 {
 				return
 			}
-			i := max(0, slices.IndexFunc(waiting, func(x *expected) bool { return x.seen.Load() }))
+			// Those that share a state of the world keep their order: the queue rests on it.
+			i := max(0, slices.IndexFunc(waiting, func(x *expected) bool { return x.World == "" && x.seen.Load() }))
 			x := waiting[i]
 			waiting = slices.Delete(waiting, i, i+1)
 			if !yield(x.Job) {

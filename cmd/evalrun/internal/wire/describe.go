@@ -64,6 +64,13 @@ func (r *Ready) Limits() []Limit {
 			}
 		}
 	}
+	if r.Needs.Browsers {
+		n, why := r.Workers, "one for each worker"
+		if b := eff.Browser; b != nil && b.Contexts > 0 {
+			n, why = min(n, b.Contexts), "as asked for"
+		}
+		add("sessions in browsers at once", why, "%d", n)
+	}
 	p := eff.Phases
 	for _, x := range []struct {
 		name string

@@ -191,6 +191,9 @@ func (r *Ready) config(state *journal.State, d *rundir.Dir) (harness.Config, err
 	if p := eff.Pools; p != nil {
 		cfg.Graders = p.Grading
 	}
+	if b := eff.Browser; b != nil {
+		cfg.Browsers = b.Contexts
+	}
 	cfg.Retry = r.retry()
 	if b := eff.Budget; b != nil {
 		cfg.Whole = harness.Whole{Cost: b.Cost, Tokens: int64(b.Tokens)}

@@ -22,6 +22,7 @@ type Needs struct {
 	Bare      []string            // tasks with a machine that has no image of its own
 	Networks  map[string]int      // tasks by the network policy of the agent's machine
 	Exclusive bool                // some must not be played at once
+	Browsers  bool                // some are played in a browser
 }
 
 // surveyed bounds how many tasks are looked at before the run begins: what a task needs is asked again when it is played.
@@ -102,6 +103,7 @@ func (r *Ready) wants(task string, needs benchmarks.Needs) {
 	}
 	n.Memory = max(n.Memory, session)
 	n.Exclusive = n.Exclusive || len(needs.Exclusive) > 0
+	n.Browsers = n.Browsers || needs.Browser && !r.o.Grade
 	bare := false
 	drivers := map[string]bool{}
 	for _, s := range slices.Concat(needs.Agent, needs.Grader) {
