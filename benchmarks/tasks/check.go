@@ -57,6 +57,11 @@ func (t *Task) validate() error {
 	if own := t.Stage; len(t.Stages) > 0 && (own.Instruction != "" || own.Answer != nil || own.Grade != nil || own.Oracle != nil || own.Leave || own.Time != 0) {
 		bad("the task has stages, so instruction, answer, grade, oracle, leave and time belong into them (files and setup may stay: they come first)")
 	}
+	if t.Browser != nil {
+		errs = append(errs, t.Browser.validate(t)...)
+		errs = append(errs, t.stages()[0].graded(t.Browser)...)
+		return errors.Join(errs...)
+	}
 	seen := map[string]bool{}
 	for i, s := range t.stages() {
 		where := ""
@@ -92,6 +97,9 @@ func (s *Stage) validate(dir string) (errs []error) {
 		script("oracle", s.Oracle.Script)
 	}
 	g := s.Grade
+	if g.Success != nil || g.URL != "" || s.Oracle != nil && (len(s.Oracle.Actions) > 0 || s.Oracle.Take != nil) {
+		bad("grade.success, grade.url and an oracle's actions and take are of tasks in a browser; add browser")
+	}
 	if len(s.Answer) > 0 {
 		bad("answer stands beside a grade of another kind, or with an answer of its own: keep one")
 	}
@@ -105,16 +113,7 @@ func (s *Stage) validate(dir string) (errs []error) {
 		bad("it is graded in %d ways; want one of grade.script, grade.function and answer", kinds)
 		return errs
 	}
-	if len(g.Answer) > 0 {
-		if _, err := g.spec().Compile(); err != nil {
-			bad("answer: %w", err)
-		}
-		for _, r := range g.Answer {
-			if strings.TrimSpace(r) == "" {
-				bad("answer: an empty text is never right")
-			}
-		}
-	}
+	errs = append(errs, g.answers()...)
 	if f := g.Function; f != nil {
 		if !identifier(f.Name) {
 			bad("grade.function: name %q is not a Python name", f.Name)
@@ -140,6 +139,22 @@ func (s *Stage) validate(dir string) (errs []error) {
 	for _, c := range g.Collect {
 		if p := below(dir, c); p == "/" || c == "" || strings.ContainsRune(c, 0) {
 			bad("grade.collect: %q; want paths of files or folders, relative to the working directory or absolute", c)
+		}
+	}
+	return errs
+}
+
+// answers returns what is wrong with the right answers.
+func (g *Grade) answers() (errs []error) {
+	if len(g.Answer) == 0 {
+		return nil
+	}
+	if _, err := g.spec().Compile(); err != nil {
+		errs = append(errs, fmt.Errorf("answer: %w", err))
+	}
+	for _, r := range g.Answer {
+		if strings.TrimSpace(r) == "" {
+			errs = append(errs, errors.New("answer: an empty text is never right"))
 		}
 	}
 	return errs

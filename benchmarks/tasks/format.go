@@ -29,6 +29,8 @@ type Task struct {
 	Stage
 	Stages []Stage `json:"stages,omitempty"`
 
+	Browser *Browser `json:"browser,omitempty"` // the task is done in a browser; then there is no machine
+
 	Image   string  `json:"image,omitempty"`
 	Dir     string  `json:"dir,omitempty"` // working directory; default /workspace
 	Network Network `json:"network,omitempty"`
@@ -48,7 +50,7 @@ type Stage struct {
 	Oracle      *Oracle         `json:"oracle,omitempty"`
 }
 
-// A Grade says how a stage is graded: by exactly one of Answer, Function and Script.
+// A Grade says how a stage is graded: by exactly one of Answer, Function and Script; in a browser by Success, URL and Answer, of which all count.
 type Grade struct {
 	Answer            Texts   `json:"answer,omitempty"` // right answers; one suffices
 	Scorer            string  `json:"scorer,omitempty"` // default: numeric where all are numbers, else exact without regard to case
@@ -66,6 +68,9 @@ type Grade struct {
 	Partial bool            `json:"partial,omitempty"` // the script writes a number from 0 to 1 to $REWARD
 	Shared  bool            `json:"shared,omitempty"`  // grade in the agent's machine
 	Timeout Duration        `json:"timeout,omitempty"` // default: 1m, of a function 10s
+
+	Success Success `json:"success,omitempty"` // expressions in JavaScript: true, false, or a number from 0 to 1
+	URL     string  `json:"url,omitempty"`     // a pattern (RE2) of the active page's address
 }
 
 // A Function in Python, tested by check(candidate).
@@ -76,11 +81,16 @@ type Function struct {
 	Check  string `json:"check"`            // defines check(candidate), which raises when something is wrong
 }
 
-// An Oracle knows a full solution: a script to run, an answer to give, or both. A plain text is a script.
+// An Oracle knows a full solution: a script to run, or actions in a browser, an answer to give, or both. A plain text is a script.
 type Oracle struct {
 	Script string `json:"script,omitempty"`
 	Answer string `json:"answer,omitempty"`
+
+	Actions Texts             `json:"actions,omitempty"` // see moves.go for what may stand in them
+	Take    map[string]string `json:"take,omitempty"`    // name → pattern (RE2) with one group: a value of the goal or of a page
 }
+
+func (o Oracle) empty() bool { return o.Script == "" && o.Answer == "" && len(o.Actions) == 0 }
 
 // An Item is a file's content: a text, or one of Text, Base64 and From. A plain text is Text.
 type Item struct {
@@ -129,6 +139,10 @@ func (Duration) shapes() (bool, bool) { return true, false }
 func (Item) shapes() (bool, bool)     { return true, false }
 func (Oracle) shapes() (bool, bool)   { return true, false }
 
+func (Site) shapes() (bool, bool)     { return true, false }
+func (Success) shapes() (bool, bool)  { return true, false }
+func (Viewport) shapes() (bool, bool) { return true, false }
+
 func (Texts) check(string) error  { return nil }
 func (Item) check(string) error   { return nil }
 func (Oracle) check(string) error { return nil }
@@ -138,6 +152,9 @@ func (Network) check(s string) error {
 	}
 	return nil
 }
+func (Site) check(string) error       { return nil }
+func (Success) check(string) error    { return nil }
+func (Viewport) check(s string) error { _, err := parseViewport(s); return err }
 func (Mode) check(s string) error     { _, err := parseMode(s); return err }
 func (Size) check(s string) error     { _, err := parseSize(s); return err }
 func (Duration) check(s string) error { _, err := parseDuration(s); return err }

@@ -38,6 +38,9 @@ func (b *Benchmark) Grade(ctx context.Context, h benchmarks.Host, t datasets.Tas
 	if err != nil {
 		return benchmarks.Result{}, err
 	}
+	if task.Browser != nil {
+		return task.gradeBrowser(ev)
+	}
 	stages := task.stages()
 	if ev.Stage < 0 || ev.Stage >= len(stages) {
 		return benchmarks.Result{}, &benchmarks.TaskError{Task: t.ID, Err: fmt.Errorf("there is no stage %d", ev.Stage+1)}

@@ -249,7 +249,7 @@ func (s *yamlSource) task(d *decoder, n ast.Node, defaults map[string]any) loade
 	return loaded{task: out}
 }
 
-// withDefaults lays a task over the defaults, key by key; of limits and fields, member by member.
+// withDefaults lays a task over the defaults, key by key; of limits, fields and browser, member by member.
 func withDefaults(task, defaults map[string]any) map[string]any {
 	out := maps.Clone(defaults)
 	if out == nil {
@@ -258,7 +258,7 @@ func withDefaults(task, defaults map[string]any) map[string]any {
 	for k, v := range task {
 		below, ok1 := out[k].(map[string]any)
 		above, ok2 := v.(map[string]any)
-		if ok1 && ok2 && (k == "limits" || k == "fields") {
+		if ok1 && ok2 && (k == "limits" || k == "fields" || k == "browser") {
 			v = withDefaults(above, below)
 		}
 		out[k] = v
@@ -288,6 +288,12 @@ func makeTask(benchmark string, t Task, fsys fs.FS) (datasets.Task, error) {
 	all := []map[string]Item{t.Files}
 	for _, s := range t.stages() {
 		all = append(all, s.Files, s.Grade.Files)
+	}
+	if b := t.Browser; b != nil {
+		all = append(all, b.Site)
+		if err := b.look(fsys); err != nil {
+			return out, fmt.Errorf("browser.site: %w", err)
+		}
 	}
 	for _, files := range all {
 		for _, name := range sorted(files) {

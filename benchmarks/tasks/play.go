@@ -40,6 +40,9 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task
 	if err != nil {
 		return nil, err
 	}
+	if d.Browser != nil {
+		return b.openBrowser(ctx, h, t, d, o)
+	}
 	spec := o.Merge(d.spec())
 	g := &game{task: d, id: t.ID, stages: d.stages(), beside: t.Files, wishes: episode.Keep(o)}
 	g.Host, g.Spec, g.Setup, g.Enter = h, &spec, g.setup, g.enter

@@ -19,6 +19,7 @@ import (
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/benchmarks/score"
+	"github.com/evalrun/evalrun/benchmarks/web"
 	"github.com/evalrun/evalrun/datasets"
 	"github.com/evalrun/evalrun/datasets/folders"
 	"github.com/evalrun/evalrun/runtime/egress"
@@ -32,8 +33,9 @@ type Options struct {
 
 // Benchmark of tasks that are written down.
 type Benchmark struct {
-	name   string
-	source datasets.Source
+	name     string
+	source   datasets.Source
+	browsers web.Browsers
 }
 
 // New makes the benchmark of a file, or of a folder that holds a tasks.yaml or tasks.jsonl. Tasks are read when they are asked for.
@@ -57,14 +59,21 @@ func New(path string, raw json.RawMessage) (*Benchmark, error) {
 	}
 	p := place{name: name, shown: filepath.Join(dir, file), file: file, fsys: beside}
 	if strings.HasSuffix(strings.TrimSuffix(file, ".gz"), ".jsonl") {
-		return &Benchmark{name, newRows(p, p.shown)}, nil
+		return &Benchmark{name: name, source: newRows(p, p.shown)}, nil
 	}
-	return &Benchmark{name, &yamlSource{place: p}}, nil
+	return &Benchmark{name: name, source: &yamlSource{place: p}}, nil
 }
 
 // FromFS makes the benchmark of a YAML file in fsys, an embedded one say.
 func FromFS(name string, fsys fs.FS, file string) *Benchmark {
-	return &Benchmark{name, &yamlSource{place: place{name: name, shown: name + "/" + file, file: file, fsys: fsys}}}
+	return &Benchmark{name: name, source: &yamlSource{place: place{name: name, shown: name + "/" + file, file: file, fsys: fsys}}}
+}
+
+// In sets the browsers that tasks are played in.
+func (b *Benchmark) In(br web.Browsers) *Benchmark {
+	c := *b
+	c.browsers = br
+	return &c
 }
 
 func (b *Benchmark) Name() string            { return b.name }
@@ -83,6 +92,9 @@ func (b *Benchmark) Needs(t datasets.Task, o benchmarks.Options) (benchmarks.Nee
 	d, err := decode(t)
 	if err != nil {
 		return benchmarks.Needs{}, err
+	}
+	if d.Browser != nil {
+		return b.browserNeeds(d, o), nil
 	}
 	if o.Sandbox.Network.Mode == "" { // else the run's own policy holds
 		if why := d.shut(); why != "" {
@@ -162,10 +174,14 @@ func (b *Benchmark) Solve(t datasets.Task) (agent.Agent, error) {
 		if g := s.Grade; o.Answer == "" && len(g.Answer) > 0 && g.spec().Scorer != score.Regex {
 			o.Answer = g.Answer[0]
 		}
-		if o == (Oracle{}) {
+		if o.empty() {
 			return nil, fmt.Errorf("task %s: stage %d has no oracle", t.ID, i+1)
 		}
 		known[s.Instruction] = o // different in every stage
+	}
+	if d.Browser != nil {
+		o := known[d.Instruction]
+		return agent.Func(func(ctx context.Context, s *agent.Session) (agent.Answer, error) { return o.play(ctx, s) }), nil
 	}
 	return agent.Func(func(ctx context.Context, s *agent.Session) (agent.Answer, error) {
 		o, ok := known[s.Goal.Text()]
@@ -194,6 +210,11 @@ func (o Oracle) play(ctx context.Context, s *agent.Session) (agent.Answer, error
 		}
 		if exit.Code != 0 {
 			return agent.Answer{}, fmt.Errorf("the oracle's script %s: %s", ended(exit, 0), out.String())
+		}
+	}
+	if len(o.Actions) > 0 {
+		if err := o.Play(ctx, s); err != nil {
+			return agent.Answer{}, err
 		}
 	}
 	ans := agent.Answer{}

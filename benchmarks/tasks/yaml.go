@@ -202,7 +202,7 @@ func (d *decoder) value(n ast.Node, t reflect.Type) (out any) {
 		if seq, ok := n.(*ast.SequenceNode); ok && isList {
 			return d.list(seq, reflect.TypeFor[string]())
 		}
-		if t.Kind() != reflect.Struct {
+		if t.Kind() != reflect.Struct && t.Kind() != reflect.Map {
 			d.bad(n, "want text%s", map[bool]string{true: " or a list of texts"}[isList])
 			return nil
 		}

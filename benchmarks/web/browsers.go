@@ -3,6 +3,7 @@ package web
 import (
 	"errors"
 
+	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/browsergym"
 	"github.com/evalrun/evalrun/browsergym/pool"
 )
@@ -12,11 +13,18 @@ type Browsers struct {
 	Pool   *pool.Pool
 	Pace   browsergym.Pace
 	Record Record
-	Getenv func(string) string // variables of the run's environment: where sites are, say; nil: there are none
+	// Missing says why there is no browser to start; "": there is one, or nobody has looked.
+	Missing string
+	Getenv  func(string) string // variables of the run's environment: where sites are, say; nil: there are none
 }
 
 // ErrNoBrowsers: tasks are looked at, and none can be played.
 var ErrNoBrowsers = errors.New("there are no browsers to play in")
+
+// Needs are those of a task that is played in a browser and needs nothing else. Where there is no browser it is skipped.
+func (b Browsers) Needs() benchmarks.Needs {
+	return benchmarks.Needs{Browser: b.Missing == "", Skip: b.Missing}
+}
 
 // Give fills in what a run says of browsers: where contexts of a wish come from, the pace, and what is recorded.
 func (b Browsers) Give(c *Config, w pool.Wish) error {

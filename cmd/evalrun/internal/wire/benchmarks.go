@@ -19,9 +19,9 @@ import (
 
 func benchKinds() []benchKind {
 	return []benchKind{
-		{config.Kind{Name: "quickstart", Doc: "small tasks of three kinds that come with evalrun"},
-			func(string, json.RawMessage, web.Browsers) (benchmarks.Benchmark, error) {
-				return quickstart.New(), nil
+		{config.Kind{Name: "quickstart", Doc: "small tasks of four kinds that come with evalrun"},
+			func(_ string, _ json.RawMessage, br web.Browsers) (benchmarks.Benchmark, error) {
+				return quickstart.New().In(br), nil
 			}},
 		{config.Kind{Name: "humaneval", Arg: "FILE", IsPath: true, Options: optionsOf[humaneval.Options](),
 			Doc: "write a Python function; the published HumanEval.jsonl or .jsonl.gz"},
@@ -35,8 +35,12 @@ func benchKinds() []benchKind {
 			}},
 		{config.Kind{Name: "tasks", Arg: "PATH", IsPath: true, Options: optionsOf[tasks.Options](),
 			Doc: "a benchmark of one's own: a tasks.yaml, a JSONL, or a folder with one (docs/own-benchmark.md)"},
-			func(path string, o json.RawMessage, _ web.Browsers) (benchmarks.Benchmark, error) {
-				return tasks.New(path, o)
+			func(path string, o json.RawMessage, br web.Browsers) (benchmarks.Benchmark, error) {
+				b, err := tasks.New(path, o)
+				if err != nil {
+					return nil, err
+				}
+				return b.In(br), nil
 			}},
 		{config.Kind{Name: "harbor", Arg: "PATH", IsPath: true, Options: optionsOf[harbor.Options](), Paths: []string{"root", "cache", "extra_instructions"},
 			Doc: "tasks of the Harbor format: a task's folder, a folder of them, a dataset.toml or registry.json (docs/harbor.md)"},

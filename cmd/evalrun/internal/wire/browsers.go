@@ -3,6 +3,7 @@ package wire
 import (
 	"github.com/evalrun/evalrun/benchmarks/web"
 	"github.com/evalrun/evalrun/browsergym"
+	"github.com/evalrun/evalrun/browsergym/cdp"
 	"github.com/evalrun/evalrun/browsergym/pool"
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
 )
@@ -13,6 +14,9 @@ func openBrowsers(c *config.Browser) web.Browsers {
 		c = &config.Browser{}
 	}
 	b := web.Browsers{Pool: pool.New(pool.Options{Path: c.Path, Contexts: c.Contexts})}
+	if _, err := cdp.Find(c.Path); err != nil {
+		b.Missing = err.Error()
+	}
 	if c.Pace == "reference" {
 		b.Pace = browsergym.Reference
 	}

@@ -1,0 +1,149 @@
+package tasks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io/fs"
+
+	"github.com/evalrun/evalrun/benchmarks"
+	"github.com/evalrun/evalrun/benchmarks/web"
+	"github.com/evalrun/evalrun/browsergym"
+	"github.com/evalrun/evalrun/browsergym/action"
+	"github.com/evalrun/evalrun/browsergym/pool"
+	"github.com/evalrun/evalrun/datasets"
+	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// browserNeeds are those of a task in a browser.
+func (b *Benchmark) browserNeeds(t *Task, o benchmarks.Options) benchmarks.Needs {
+	if o.Sandbox.Network.Mode == "" {
+		if why := t.shut(); why != "" {
+			return benchmarks.Needs{Skip: why}
+		}
+	}
+	return b.browsers.Needs()
+}
+
+// reach is the network of the task's pages: the run's wish, else the task's own.
+func (t *Task) reach(o benchmarks.Options) sandbox.Network {
+	if o.Sandbox.Network.Mode != "" {
+		return o.Sandbox.Network
+	}
+	return t.network()
+}
+
+// seed is what the page makes its problem of. It is the task's, not the trial's: every arm meets the same.
+func (t *Task) seed() uint32 {
+	if t.Browser.Seed != nil {
+		return *t.Browser.Seed
+	}
+	h := fnv.New32a()
+	h.Write([]byte(t.ID))
+	return h.Sum32() % 1_000_000
+}
+
+// Seeded is the data of a task in a browser with another seed.
+func Seeded(data json.RawMessage, seed uint32) (json.RawMessage, error) {
+	var t Task
+	if err := json.Unmarshal(data, &t); err != nil {
+		return nil, err
+	}
+	if t.Browser == nil {
+		return nil, errors.New("the task is not played in a browser")
+	}
+	t.Browser.Seed = &seed
+	return json.Marshal(t)
+}
+
+// openBrowser begins an episode in a browser.
+func (b *Benchmark) openBrowser(ctx context.Context, h benchmarks.Host, t datasets.Task, d *Task, o benchmarks.Options) (_ benchmarks.Episode, err error) {
+	c := web.Config{
+		Host: h, Seed: d.seed(), Steps: d.Browser.Steps, Rule: web.Last, Actions: action.Options{Subsets: d.Browser.subsets()},
+		Answer: d.Browser.Contract != "" || len(d.stages()[0].Grade.Answer) > 0,
+	}
+	if c.Steps == 0 {
+		c.Steps = defaultSteps
+	}
+	wish, base := pool.Wish{Network: d.reach(o)}, ""
+	if len(d.Browser.Site) > 0 {
+		s, err := serve(d.Browser.Site, t.Files)
+		if err != nil {
+			return nil, fmt.Errorf("serving the task's pages: %w", err)
+		}
+		base, c.Close, wish.Hosts = s.base, s.Close, []string{s.host}
+	}
+	fail := func(err error) (benchmarks.Episode, error) {
+		if c.Close != nil {
+			err = errors.Join(err, c.Close())
+		}
+		return nil, err
+	}
+	if err := b.browsers.Give(&c, wish); err != nil {
+		return fail(err)
+	}
+	c.Task = func(seed uint32) (browsergym.Task, error) {
+		if d.Browser.Contract != "" {
+			return newContracted(d, base, seed), nil
+		}
+		return newGraded(d, base, seed)
+	}
+	e, err := web.Open(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// gradeBrowser grades an episode in a browser by what was seen after its last step.
+func (t *Task) gradeBrowser(ev benchmarks.Evidence) (benchmarks.Result, error) {
+	r, err := web.Grade(ev)
+	if err != nil || t.Browser.Contract != "" {
+		return r, err
+	}
+	var end struct {
+		Task struct {
+			Checks []check `json:"checks"`
+		} `json:"task_info"`
+	}
+	if err := json.Unmarshal(ev.Data, &end); err != nil {
+		return r, fmt.Errorf("evidence of a browser: %w", err)
+	}
+	p := r.Primary()
+	for _, c := range end.Task.Checks {
+		status := "passed"
+		if c.Value < 1 {
+			status = "failed"
+			if p.Why == "" || p.Value != nil && *p.Value < 1 && len(end.Task.Checks) == 1 {
+				p.Why = c.Name + ": " + c.Why
+			}
+		}
+		r.Tests = append(r.Tests, record.Test{Name: c.Name, Status: status})
+	}
+	return r, nil
+}
+
+// look says what is wrong with the site as it lies beside the tasks: links, and start pages that are not there.
+func (b *Browser) look(beside fs.FS) error {
+	for _, name := range sorted(b.Site) {
+		if from := b.Site[name].From; from != "" && beside != nil {
+			if err := linkless(beside, from); err != nil && !errors.Is(err, fs.ErrNotExist) { // that is told by whoever digests it
+				return err
+			}
+		}
+	}
+	for _, s := range b.starts() {
+		if remote(s) || b.Site == nil {
+			continue
+		}
+		f, err := b.Site.open(file(s), beside)
+		if err != nil {
+			return fmt.Errorf("start %q is no page of it", s)
+		}
+		f.Close()
+	}
+	return nil
+}
