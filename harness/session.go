@@ -44,7 +44,7 @@ func (a *attempt) session(ctx context.Context, needs benchmarks.Needs) (evs []re
 	err := a.phase(ctx, "start", max(a.Phases.Start, needs.Setup), func(ctx context.Context) (err error) {
 		defer h.within(starting)()
 		o := a.bench.Options
-		o.Repeat = a.job.Repeat
+		o.Repeat, o.Round = a.job.Repeat, a.job.Round
 		ep, err = a.bench.Open(ctx, h, a.task, o)
 		return err
 	})
