@@ -36,6 +36,7 @@ type Benchmark struct {
 	limit  time.Duration // of a navigation, and of a login
 	census census
 	logins logins
+	rounds rounds
 	images string
 }
 
@@ -50,7 +51,7 @@ func New(d Dialect, path string, raw json.RawMessage, br web.Browsers, getenv fu
 		return nil, err
 	}
 	client := &http.Client{Timeout: time.Minute, CheckRedirect: stay}
-	b := &Benchmark{d: d, o: o, sites: o.Sites, br: br, images: o.Images, client: client, limit: patience, census: census{client: client}}
+	b := &Benchmark{d: d, o: o, sites: o.Sites, br: br, images: o.Images, client: client, limit: patience, census: census{client: client}, rounds: rounds{poll: 20 * time.Second}}
 	if b.images == "" {
 		b.images = filepath.Dir(path)
 	}
@@ -93,6 +94,10 @@ func (b *Benchmark) Needs(t datasets.Task, _ benchmarks.Options) (benchmarks.Nee
 			n.Skip = "it is graded by a model, and this run does without the " + role
 		}
 	}
+	if r := b.o.Reset; r != nil && (r.URL != "" || len(r.Command) > 0) {
+		limit, _ := r.limit() // New has looked at it
+		n.Setup = limit + signingIn
+	}
 	for _, s := range c.Sites {
 		if changes(s) {
 			n.Exclusive = append(n.Exclusive, b.site(s))
@@ -100,6 +105,9 @@ func (b *Benchmark) Needs(t datasets.Task, _ benchmarks.Options) (benchmarks.Nee
 	}
 	return n, nil
 }
+
+// signingIn is how long a session may take to begin, beside a reset.
+const signingIn = 5 * time.Minute
 
 // site names a site for whoever must have it to himself; benchmarks that share one have the same name for it.
 func (b *Benchmark) site(name string) string {
@@ -149,6 +157,9 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task
 	}
 	if why := b.missing(c); why != "" {
 		return nil, &sandbox.Unsupported{Driver: b.o.Name, What: why}
+	}
+	if err := b.begin(ctx, o); err != nil {
+		return nil, err
 	}
 	dir, err := os.MkdirTemp("", "evalrun-goal-") // what the agent may upload
 	if err != nil {
