@@ -26,7 +26,7 @@ func pages(t testing.TB) string {
 // open makes the benchmark with browsers of its own.
 func open(t testing.TB, options string) *miniwob.Benchmark {
 	t.Helper()
-	p := pool.New(pool.Options{Contexts: 4})
+	p := pool.New(pool.Options{Contexts: 8})
 	t.Cleanup(func() {
 		if err := p.Close(); err != nil {
 			t.Error(err)

@@ -4,42 +4,139 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"testing"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/agent/event"
+	"github.com/evalrun/evalrun/benchmarks/benchtest"
+	"github.com/evalrun/evalrun/benchmarks/miniwob"
 	"github.com/evalrun/evalrun/benchmarks/miniwob/solve"
 	"github.com/evalrun/evalrun/benchmarks/web"
 )
 
-// Each scripted solution earns 1 on three seeds.
-func TestSolutions(t *testing.T) {
-	b := open(t, `{"seeds": [0, 1, 42]}`)
-	for _, task := range solve.Names() {
-		t.Run(task, func(t *testing.T) {
-			t.Parallel()
-			for repeat := 1; repeat <= 3; repeat++ {
-				script, err := solve.Agent(task)
-				if err != nil {
-					t.Fatal(err)
-				}
-				a := agent.Func(func(ctx context.Context, s *agent.Session) (agent.Answer, error) {
-					ans, err := script.Run(ctx, s)
-					if err != nil {
-						t.Error(err)
-					}
-					return ans, err
-				})
-				p := play(t, b, task, repeat, a)
-				score, err := p.Score(b)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if score != 1 {
-					var end web.End
-					json.Unmarshal(p.Evidence[0].Data, &end)
-					t.Errorf("seed %d: %v after %d steps: %s", end.Seed, score, end.Steps, fmt.Sprint(p.Results[0], end.Task))
-				}
-			}
+// seeds are those of three repeats.
+const seeds = `{"seeds": [0, 1, 42]}`
+
+// ended is how a session ended, once its score was compared with what the page itself says.
+func ended(t *testing.T, b *miniwob.Benchmark, p *benchtest.Played) (end web.End, score float64) {
+	t.Helper()
+	if err := json.Unmarshal(p.Evidence[0].Data, &end); err != nil {
+		t.Fatal(err)
+	}
+	score, err := p.Score(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, _ := end.Task["RAW_REWARD_GLOBAL"].(float64)
+	if want := map[bool]float64{true: 1}[raw > 0]; score != want {
+		t.Errorf("seed %d: the score is %v, and the page says %v", end.Seed, score, end.Task)
+	}
+	return end, score
+}
+
+// each plays several tasks at once: they wait more than they work.
+func each(t *testing.T, names []string, play func(t *testing.T, task string)) {
+	var g errgroup.Group
+	g.SetLimit(8)
+	for _, name := range names {
+		g.Go(func() error {
+			t.Run(name, func(t *testing.T) { play(t, name) })
+			return nil
 		})
 	}
+	g.Wait()
+}
+
+// Each scripted solution earns 1 on three seeds.
+func TestSolutions(t *testing.T) {
+	b := open(t, seeds)
+	each(t, solve.Names(), func(t *testing.T, task string) {
+		for repeat := 1; repeat <= 3; repeat++ {
+			script, err := solve.Agent(task)
+			if err != nil {
+				t.Fatal(err)
+			}
+			a := agent.Func(func(ctx context.Context, s *agent.Session) (agent.Answer, error) {
+				ans, err := script.Run(ctx, s)
+				if err != nil {
+					t.Error(err)
+				}
+				return ans, err
+			})
+			p := play(t, b, task, repeat, a)
+			if end, score := ended(t, b, p); score != 1 {
+				t.Errorf("seed %d: %v after %d steps: %s", end.Seed, score, end.Steps, fmt.Sprint(p.Results[0], end.Task))
+			}
+		}
+	})
+}
+
+// What is wrong earns 0: the solution of another seed's goal, or, where all goals are the same, keys that choose whatever comes first.
+func TestWrong(t *testing.T) {
+	b := open(t, seeds)
+	// Of these, what is wrong may be right: there is but one thing to do, or doing half of it counts, as published scores have it.
+	lucky := []string{"click-test", "click-dialog", "focus-text", "click-collapsible", "click-collapsible-nodelay", "click-tab-2-medium",
+		"buy-ticket", "generate-number", "click-checkboxes", "click-checkboxes-transfer", "choose-list"}
+	names := slices.DeleteFunc(solve.Names(), func(s string) bool { return slices.Contains(lucky, s) })
+	each(t, names, func(t *testing.T, task string) {
+		other := ""
+		play(t, b, task, 2, agent.Func(func(_ context.Context, s *agent.Session) (agent.Answer, error) {
+			other = s.Goal.Text()
+			return agent.Answer{}, nil
+		}))
+		p := play(t, b, task, 1, agent.Func(func(ctx context.Context, s *agent.Session) (agent.Answer, error) {
+			if other != s.Goal.Text() {
+				s.Goal.Parts = event.Text(other)
+				script, err := solve.Agent(task)
+				if err != nil {
+					return agent.Answer{}, err
+				}
+				return script.Run(ctx, s)
+			}
+			for _, code := range []string{"keyboard_press('Tab')", "keyboard_press('Tab')", "keyboard_press('Enter')"} {
+				if _, err := s.Step(ctx, event.New(event.FromAgent, event.Browse{Code: code})); err != nil {
+					return agent.Answer{}, err
+				}
+			}
+			return agent.Answer{}, nil
+		}))
+		if end, score := ended(t, b, p); score != 0 {
+			t.Errorf("seed %d, played for %q, scores %v: %v", end.Seed, other, score, end.Task)
+		}
+	})
+}
+
+// All tasks can be played: what is done at random is answered, and scored as the page says.
+func TestRandom(t *testing.T) {
+	b := open(t, `{"seeds": [5]}`)
+	var names []string
+	for _, x := range miniwob.Tasks() {
+		names = append(names, x.Name)
+	}
+	each(t, names, func(t *testing.T, task string) {
+		r := rand.New(rand.NewPCG(1, uint64(len(task))))
+		p := play(t, b, task, 1, agent.Func(func(ctx context.Context, s *agent.Session) (agent.Answer, error) {
+			if s.Goal.Text() == "" {
+				t.Error("there is no goal")
+			}
+			for range 3 {
+				code := fmt.Sprintf("mouse_click(%d, %d)", r.IntN(240), 75+r.IntN(240))
+				switch r.IntN(3) {
+				case 0:
+					code = fmt.Sprintf("click('%d')", 10+r.IntN(20))
+				case 1:
+					code = "keyboard_type('ab')"
+				}
+				if _, err := s.Step(ctx, event.New(event.FromAgent, event.Browse{Code: code})); err != nil {
+					return agent.Answer{}, err
+				}
+			}
+			return agent.Answer{}, nil
+		}))
+		ended(t, b, p)
+	})
 }

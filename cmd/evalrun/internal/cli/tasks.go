@@ -26,7 +26,7 @@ func (a *app) tasksCommand() *cli.Command {
    evalrun tasks list quickstart
    evalrun tasks show humaneval:HumanEval.jsonl.gz HumanEval/3
    evalrun tasks check tasks:mine/tasks.yaml`,
-		Commands: []*cli.Command{a.tasksList(), a.tasksShow(), a.tasksCheck()},
+		Commands: []*cli.Command{a.tasksList(), a.tasksShow(), a.tasksCheck(), a.tasksFetch()},
 	}
 }
 
