@@ -31,6 +31,8 @@ type Wish struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Files are folders whose files pages may load by file: addresses and be given for upload. Each lies in one of [Options].Files.
 	Files []string
+	// Uploads are folders whose files pages may be given for upload, and no more: each is copied first.
+	Uploads []string
 }
 
 func (w *Wish) check(files []string) error {
@@ -115,7 +117,7 @@ func (l *lease) prepare(name string, o *cdp.ContextOptions) error {
 
 	l.files = filepath.Join(l.u.dir, "files", name)
 	rel := filepath.Join("files", name)
-	o.Uploads, o.UploadFrom = filepath.Join(l.files, "given"), append([]string{}, w.Files...)
+	o.Uploads, o.UploadFrom = filepath.Join(l.files, "given"), slices.Concat([]string{}, w.Files, w.Uploads)
 	dirs := []string{rel, filepath.Join(rel, "given")}
 	if o.Downloads != "" {
 		o.Downloads = filepath.Join(l.files, "taken")
