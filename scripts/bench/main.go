@@ -82,7 +82,7 @@ func run(only, binary, humaneval string, write bool) error {
 	}{
 		{"sessions", b.sessions}, {"at-once", b.atOnce}, {"many", b.many},
 		{"sandbox", b.sandbox}, {"humaneval", b.humanEval}, {"start", b.start},
-		{"containers", b.docker}, {"container-commands", b.containerCommands},
+		{"containers", b.docker}, {"container-commands", b.containerCommands}, {"browser", b.browser},
 	} {
 		if !match.MatchString(m.name) {
 			continue
@@ -118,6 +118,16 @@ func (b *bench) add(name string, value, max, floor float64, unit func(float64) s
 	}
 	b.figures = append(b.figures, f)
 	fmt.Fprintf(os.Stderr, "  %s: %s (%s) floor %s\n", f.name, f.value, f.target, f.floor)
+}
+
+// addLeast notes a figure that should be at least min.
+func (b *bench) addLeast(name string, value, min, floor float64, unit func(float64) string, floorName string) {
+	b.add(name, value, min, floor, unit, floorName)
+	f := &b.figures[len(b.figures)-1]
+	f.target, f.met = "≥ "+unit(min), "yes"
+	if value < min {
+		f.met = "no"
+	}
 }
 
 // note adds a figure without a target.
@@ -183,5 +193,7 @@ func mb(v float64) string {
 	}
 	return fmt.Sprintf("%.0f MB", v/1e6)
 }
+
+func perSecond(v float64) string { return fmt.Sprintf("%.1f/s", v) }
 
 func times(v float64) string { return fmt.Sprintf("%.2f ×", v) }
