@@ -32,9 +32,12 @@ func (v *View) Text(ctx context.Context, o TextOptions) (string, error) {
 		v.failure(&w)
 	}
 	v.downloads(&w)
+	if err := v.properties(ctx); err != nil {
+		return "", err
+	}
 	ax := obs.DefaultAX()
 	ax.SkipGeneric = false
-	ax.Clickable, ax.OnlyVisible = v.Browsed.Properties != nil, o.OnlyVisible && v.Browsed.Properties != nil
+	ax.Clickable, ax.OnlyVisible = v.props != nil, o.OnlyVisible && v.props != nil
 	tree, ok, err := v.AX(ctx, ax)
 	if err != nil {
 		return "", err

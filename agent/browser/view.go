@@ -26,12 +26,17 @@ type View struct {
 // Look makes the view of an observation in a log.
 func Look(log event.Log, b event.Browsed) *View { return &View{Browsed: b, log: log} }
 
+// Of makes the view of an observation that is at hand whole. What is nil was not taken.
+func Of(b event.Browsed, ax *obs.AXTree, dom *obs.Snapshot, props *obs.Properties) *View {
+	return &View{Browsed: b, ax: ax, dom: dom, props: props}
+}
+
 // AX is the accessibility tree as text; ok is false where the environment took none.
 func (v *View) AX(ctx context.Context, o obs.AXOptions) (text string, ok bool, err error) {
-	if v.Browsed.AX == nil {
-		return "", false, nil
-	}
 	if v.ax == nil {
+		if v.Browsed.AX == nil {
+			return "", false, nil
+		}
 		if v.ax, err = read[obs.AXTree](ctx, v.log, *v.Browsed.AX, "the accessibility tree"); err != nil {
 			return "", false, err
 		}
@@ -45,13 +50,13 @@ func (v *View) AX(ctx context.Context, o obs.AXOptions) (text string, ok bool, e
 
 // HTML is the page as HTML; ok is false where the environment took none.
 func (v *View) HTML(ctx context.Context, o obs.Options) (text string, ok bool, err error) {
-	if v.DOM == nil {
-		return "", false, nil
-	}
 	if text, ok := v.html[o]; ok {
 		return text, true, nil
 	}
 	if v.dom == nil {
+		if v.DOM == nil {
+			return "", false, nil
+		}
 		if v.dom, err = read[obs.Snapshot](ctx, v.log, *v.DOM, "the page's DOM"); err != nil {
 			return "", false, err
 		}
