@@ -70,7 +70,9 @@ func (b *Browser) event(method string, params []byte) {
 		if c == nil || e.Info.Type != "page" {
 			b.Handle(e.Session, func(string, []byte) {})
 			b.Send(e.Session, "Runtime.runIfWaitingForDebugger", nil)
-			b.Send("", "Target.detachFromTarget", map[string]any{"sessionId": e.Session})
+			if e.Info.Type != "service_worker" { // which has not begun yet, and would wait for ever
+				b.Send("", "Target.detachFromTarget", map[string]any{"sessionId": e.Session})
+			}
 			return
 		}
 		c.attached(e.Session, e.Info.ID, e.Info.Opener)
