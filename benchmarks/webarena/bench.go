@@ -52,15 +52,18 @@ func New(d Dialect, path string, raw json.RawMessage, br web.Browsers, getenv fu
 	}
 	client := &http.Client{Timeout: time.Minute, CheckRedirect: stay}
 	b := &Benchmark{d: d, o: o, sites: o.Sites, br: br, images: o.Images, client: client, limit: patience, census: census{client: client}, rounds: rounds{poll: 20 * time.Second}}
+	if b.src, err = Open(d, path); err != nil {
+		return nil, fmt.Errorf("%s: %w", d, err)
+	}
 	if b.images == "" {
-		b.images = filepath.Dir(path)
+		if fi, err := os.Stat(path); err != nil || !fi.IsDir() {
+			path = filepath.Dir(path)
+		}
+		b.images = path
 	}
 	b.acts = action.Options{Subsets: o.Actions, Retry: true, Single: true}
 	if _, err := action.New(b.acts); err != nil {
 		return nil, fmt.Errorf("options of %s: actions: %w", d, err)
-	}
-	if b.src, err = Open(d, path); err != nil {
-		return nil, fmt.Errorf("%s: %w", d, err)
 	}
 	return b, nil
 }
@@ -171,9 +174,9 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task
 	}
 	w := web.Config{
 		Host: h, Task: func(uint32) (browsergym.Task, error) { return p, nil }, Actions: b.acts, Seed: uint32(h.Seed()), Steps: b.o.Steps, Answer: true,
-		Context: cdp.ContextOptions{Headers: b.o.Headers, UploadFrom: []string{dir}}, Close: func() error { return os.RemoveAll(dir) },
+		Context: cdp.ContextOptions{Headers: b.o.Headers}, Close: func() error { return os.RemoveAll(dir) },
 	}
-	if err := b.br.Give(&w, b.wish()); err != nil {
+	if err := b.br.Give(&w, b.wish(dir)); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	if w.Pace == browsergym.Reference {
@@ -243,9 +246,9 @@ func (b *Benchmark) problem(ctx context.Context, h benchmarks.Host, c *Config, d
 	return p, err
 }
 
-// wish: pages reach the sites, and what the user allows beside them.
-func (b *Benchmark) wish() pool.Wish {
-	var w pool.Wish
+// wish: pages reach the sites, and what the user allows beside them; the files of a folder are there to be uploaded.
+func (b *Benchmark) wish(dir string) pool.Wish {
+	w := pool.Wish{Uploads: []string{dir}}
 	for name, address := range b.sites {
 		if u, err := url.Parse(address); err == nil && b.sites.There(name) {
 			host := u.Host

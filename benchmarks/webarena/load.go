@@ -3,9 +3,11 @@ package webarena
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,12 +20,53 @@ import (
 // Open is the tasks of a published file: a JSON array of configurations. Their IDs are the numbers that published results call them by, and
 // task.Data is the configuration with its placeholders, so that it is the same wherever the sites are. A configuration that cannot be
 // graded is a bad task.
+//
+// A folder stands for its files test_*.raw.json one behind the other, as VisualWebArena publishes a file a site and counts from 0 in each: by their names
+// they are in the order of the published numbers.
 func Open(d Dialect, path string) (datasets.Source, error) {
-	raw, err := os.ReadFile(path)
+	raw, err := readAll(path)
 	if err != nil {
 		return nil, &datasets.Fatal{Place: path, Err: err}
 	}
 	return Read(d, path, raw)
+}
+
+func readAll(path string) ([]byte, error) {
+	fi, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !fi.IsDir() {
+		return os.ReadFile(path)
+	}
+	names, err := filepath.Glob(filepath.Join(path, "test_*.raw.json"))
+	if err != nil {
+		return nil, err
+	}
+	if len(names) == 0 {
+		return nil, errors.New("the folder has no test_*.raw.json")
+	}
+	slices.Sort(names)
+	var all []map[string]json.RawMessage
+	for _, name := range names {
+		raw, err := os.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		var list []map[string]json.RawMessage
+		if err := json.Unmarshal(raw, &list); err != nil {
+			return nil, fmt.Errorf("%s: an array of configurations was expected: %w", filepath.Base(name), err)
+		}
+		first := len(all)
+		for _, c := range list {
+			var n int
+			if c != nil && json.Unmarshal(c["task_id"], &n) == nil {
+				c["task_id"] = json.RawMessage(strconv.Itoa(first + n))
+			}
+			all = append(all, c)
+		}
+	}
+	return json.Marshal(all)
 }
 
 // Read is [Open] of what is in memory; place names it in errors.

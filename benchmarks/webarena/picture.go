@@ -9,6 +9,7 @@ import (
 	_ "image/gif" // formats that pages have
 	_ "image/jpeg"
 	_ "image/png"
+	"io/fs"
 	"net/http"
 	"net/url"
 	"strings"
@@ -91,8 +92,15 @@ func (e *Evaluator) picture(ctx context.Context, name string) (image.Image, erro
 	if e.Picture == nil {
 		return nil, wrong("the task has no pictures of its own")
 	}
-	return e.Picture(name)
+	img, err := e.Picture(name)
+	if path, ok := strings.CutPrefix(name, homepageFiles); ok && errors.Is(err, fs.ErrNotExist) && e.Sites.There("homepage") {
+		return e.download(ctx, e.Sites["homepage"]+"/"+path)
+	}
+	return img, err
 }
+
+// homepageFiles is where the files of the homepage lie in the published repository.
+const homepageFiles = "environment_docker/webarena-homepage/"
 
 // sources finds the addresses of pictures as the page has them: all that count as a picture to a reader with a screen, or those of a class.
 const sources = `(selector => {

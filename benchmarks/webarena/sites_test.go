@@ -37,26 +37,31 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{sites: Sites{}, srv: map[string]*httptest.Server{}, sessions: map[string]map[string]bool{}, logins: map[string]int{}, votes: map[string]bool{}, down: map[string]bool{}, asked: map[string]int{}, orders: []string{"B000OLD"}}
 	for name, h := range map[string]http.HandlerFunc{"shopping": w.shopping, "shopping_admin": w.admin, "reddit": w.reddit, "gitlab": w.gitlab, "map": w.maps, "wikipedia": w.plain, "homepage": w.plain} {
-		s := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-			w.mu.Lock()
-			down := w.down[name]
-			w.asked[name+" "+r.URL.Path]++
-			w.mu.Unlock()
-			if down { // as a machine that is off: the connection ends without an answer
-				c, _, err := rw.(http.Hijacker).Hijack()
-				if err == nil {
-					c.Close()
-				}
-				return
-			}
-			rw.Header().Set("Content-Type", "text/html; charset=utf-8")
-			rw.Header().Set("Cache-Control", "no-store")
-			h(rw, r)
-		}))
-		t.Cleanup(func() { s.CloseClientConnections(); s.Close() })
-		w.sites[name], w.srv[name] = s.URL, s
+		w.add(t, name, h)
 	}
 	return w
+}
+
+// add serves a site.
+func (w *world) add(t *testing.T, name string, h http.HandlerFunc) {
+	s := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		w.mu.Lock()
+		down := w.down[name]
+		w.asked[name+" "+r.URL.Path]++
+		w.mu.Unlock()
+		if down { // as a machine that is off: the connection ends without an answer
+			c, _, err := rw.(http.Hijacker).Hijack()
+			if err == nil {
+				c.Close()
+			}
+			return
+		}
+		rw.Header().Set("Content-Type", "text/html; charset=utf-8")
+		rw.Header().Set("Cache-Control", "no-store")
+		h(rw, r)
+	}))
+	t.Cleanup(func() { s.CloseClientConnections(); s.Close() })
+	w.sites[name], w.srv[name] = s.URL, s
 }
 
 // set changes whether a site answers.
