@@ -17,131 +17,7 @@ type actor struct {
 	e     *Env
 	page  *cdp.Page // the active one when the action began, or what tab calls have chosen since
 	retry bool      // calls that timed out, by force
-}
-
-// A deed does a call whose arguments are those of its signature.
-type deed func(a *actor, ctx context.Context, args []py.Value) error
-
-var deeds map[string]deed
-
-func init() { // not a literal: deeds use each other
-	deeds = map[string]deed{
-		"noop": (*actor).noop,
-		"send_msg_to_user": func(a *actor, _ context.Context, args []py.Value) error {
-			return a.tell(Assistant, args[0])
-		},
-		"report_infeasible": func(a *actor, _ context.Context, args []py.Value) error {
-			err := a.tell(Infeasible, args[0])
-			a.e.infeasible = a.e.infeasible || err == nil
-			return err
-		},
-		"scroll": func(a *actor, ctx context.Context, args []py.Value) error {
-			d, err := scaled(args, a.scale())
-			if err != nil {
-				return err
-			}
-			return a.page.Wheel(ctx, d[0], d[1])
-		},
-		"fill":          (*actor).fill,
-		"select_option": (*actor).selectOption,
-		"click":         func(a *actor, ctx context.Context, args []py.Value) error { return a.click(ctx, args, false) },
-		"dblclick":      func(a *actor, ctx context.Context, args []py.Value) error { return a.click(ctx, args, true) },
-		"hover": func(a *actor, ctx context.Context, args []py.Value) error {
-			return a.on(ctx, args[0], func(e *cdp.Element) error {
-				return a.forced(func(force bool) error { return e.Hover(ctx, force) })
-			})
-		},
-		"press": func(a *actor, ctx context.Context, args []py.Value) error {
-			return a.on(ctx, args[0], func(e *cdp.Element) error {
-				keys, err := textOf(args[1], "Locator.press", "key", "Frame.press")
-				if err != nil {
-					return err
-				}
-				return e.Press(ctx, keys)
-			})
-		},
-		"focus": func(a *actor, ctx context.Context, args []py.Value) error {
-			return a.on(ctx, args[0], func(e *cdp.Element) error { return e.Focus(ctx) })
-		},
-		"clear": func(a *actor, ctx context.Context, args []py.Value) error {
-			return a.on(ctx, args[0], func(e *cdp.Element) error { return e.Clear(ctx) })
-		},
-		"drag_and_drop": (*actor).dragAndDrop,
-		"upload_file": func(a *actor, ctx context.Context, args []py.Value) error {
-			return a.on(ctx, args[0], func(e *cdp.Element) error {
-				return a.upload(ctx, args[1], func(ctx context.Context) error { return e.Click(ctx, cdp.Click{}) })
-			})
-		},
-		"scroll_at": func(a *actor, ctx context.Context, args []py.Value) error {
-			d, err := scaled(args, a.scale())
-			if err != nil {
-				return err
-			}
-			return each(
-				func() error { return a.page.MouseMove(ctx, d[0], d[1]) },
-				func() error { return a.page.Wheel(ctx, d[2], d[3]) })
-		},
-		"mouse_move": func(a *actor, ctx context.Context, args []py.Value) error {
-			d, err := scaled(args, a.scale())
-			if err != nil {
-				return err
-			}
-			return a.page.MouseMove(ctx, d[0], d[1])
-		},
-		"mouse_down": func(a *actor, ctx context.Context, args []py.Value) error {
-			return a.mouse(ctx, args, "Mouse.down", (*cdp.Page).MouseDown)
-		},
-		"mouse_up": func(a *actor, ctx context.Context, args []py.Value) error {
-			return a.mouse(ctx, args, "Mouse.up", (*cdp.Page).MouseUp)
-		},
-		"mouse_click": func(a *actor, ctx context.Context, args []py.Value) error {
-			return a.mouseClick(ctx, args, "Mouse.click", false)
-		},
-		"mouse_dblclick": func(a *actor, ctx context.Context, args []py.Value) error {
-			return a.mouseClick(ctx, args, "Mouse.dblclick", true)
-		},
-		"mouse_drag_and_drop": func(a *actor, ctx context.Context, args []py.Value) error {
-			d, err := scaled(args, a.scale())
-			if err != nil {
-				return err
-			}
-			return each(
-				func() error { return a.page.MouseMove(ctx, d[0], d[1]) },
-				func() error { return a.page.MouseDown(ctx, "left") },
-				func() error { return a.page.MouseMove(ctx, d[2], d[3]) },
-				func() error { return a.page.MouseUp(ctx, "left") })
-		},
-		"mouse_upload_file": func(a *actor, ctx context.Context, args []py.Value) error {
-			d, err := scaled(args[:2], a.scale())
-			if err != nil {
-				return err
-			}
-			return a.upload(ctx, args[2], func(ctx context.Context) error { return a.page.MouseClick(ctx, d[0], d[1], "left", false) })
-		},
-		"keyboard_press":       typing("Keyboard.press", "key", (*cdp.Page).KeyPress),
-		"keyboard_down":        typing("Keyboard.down", "key", (*cdp.Page).KeyDown),
-		"keyboard_up":          typing("Keyboard.up", "key", (*cdp.Page).KeyUp),
-		"keyboard_type":        typing("Keyboard.type", "text", (*cdp.Page).TypeText),
-		"keyboard_insert_text": typing("Keyboard.insert_text", "text", (*cdp.Page).InsertText),
-		"goto": func(a *actor, ctx context.Context, args []py.Value) error {
-			url, err := textOf(args[0], "Page.goto", "url", "Frame.goto")
-			if err != nil {
-				return err
-			}
-			return a.page.Goto(ctx, url)
-		},
-		"go_back":    func(a *actor, ctx context.Context, _ []py.Value) error { return a.page.Back(ctx) },
-		"go_forward": func(a *actor, ctx context.Context, _ []py.Value) error { return a.page.Forward(ctx) },
-		"new_tab": func(a *actor, ctx context.Context, _ []py.Value) error {
-			p, err := a.e.context.NewPage(ctx)
-			if err != nil {
-				return err
-			}
-			return a.turn(ctx, p)
-		},
-		"tab_close": (*actor).tabClose,
-		"tab_focus": (*actor).tabFocus,
-	}
+	call  string    // name of the one that is done now
 }
 
 // each does one thing after the other, up to the first that fails.
@@ -191,7 +67,18 @@ func (a *actor) on(ctx context.Context, bid py.Value, do func(*cdp.Element) erro
 	if err != nil {
 		return err
 	}
+	if err := a.show(ctx, e); err != nil {
+		return err
+	}
 	return do(e)
+}
+
+// at moves the mouse to a place.
+func (a *actor) at(ctx context.Context, x, y float64) error {
+	if err := a.showAt(ctx, x, y); err != nil {
+		return err
+	}
+	return a.page.MouseMove(ctx, x, y)
 }
 
 // forced tries, and tries again by force when that took too long and the set of actions says so.
@@ -226,6 +113,11 @@ func (a *actor) click(ctx context.Context, args []py.Value, double bool) error {
 func (a *actor) fill(ctx context.Context, args []py.Value) error {
 	return a.on(ctx, args[0], func(e *cdp.Element) error {
 		const api = "Locator.fill"
+		if s, ok := args[1].(py.Str); ok && a.e.o.Actions.Demo() != "" {
+			return each(
+				func() error { return e.Clear(ctx) },
+				func() error { return slowly(ctx, string(s), func(r string) error { return e.Type(ctx, r) }) })
+		}
 		if !truth(args[2]) {
 			value, err := textOf(args[1], api, "value", "Frame.fill")
 			if err != nil {
@@ -299,7 +191,7 @@ func (a *actor) mouse(ctx context.Context, args []py.Value, api string, do func(
 	if err != nil {
 		return err
 	}
-	if err := a.page.MouseMove(ctx, d[0], d[1]); err != nil {
+	if err := a.at(ctx, d[0], d[1]); err != nil {
 		return err
 	}
 	b, err := button(args[2], api)
@@ -312,6 +204,9 @@ func (a *actor) mouse(ctx context.Context, args []py.Value, api string, do func(
 func (a *actor) mouseClick(ctx context.Context, args []py.Value, api string, double bool) error {
 	d, err := scaled(args[:2], a.scale())
 	if err != nil {
+		return err
+	}
+	if err := a.showAt(ctx, d[0], d[1]); err != nil {
 		return err
 	}
 	b, err := button(args[2], api)
@@ -327,6 +222,9 @@ func typing(api, param string, do func(*cdp.Page, context.Context, string) error
 		s, err := text(args[0], api, param)
 		if err != nil {
 			return err
+		}
+		if a.call == "keyboard_type" && a.e.o.Actions.Demo() != "" {
+			return slowly(ctx, s, func(r string) error { return do(a.page, ctx, r) })
 		}
 		return do(a.page, ctx, s)
 	}

@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/evalrun/evalrun/browsergym/action"
 	"github.com/evalrun/evalrun/browsergym/cdp"
+	"github.com/evalrun/evalrun/browsergym/py"
 )
 
 // An Opener gives contexts, as a browser does.
@@ -25,9 +24,13 @@ type Options struct {
 	Context cdp.ContextOptions                    // what is set here goes before the task's own settings; SlowMo and FixedPauses are the pace's business
 	SlowMo  *time.Duration                        // goes before the task's own
 	Pace    Pace                                  //
-	Delay   time.Duration                         // between an action and the observation, at most in pace Fast; 0: 500 ms
+	Delay   time.Duration                         // between an action and the observation, at most in pace Fast; 0: 500 ms, below 0: none
 	Steps   int                                   // after so many the episode is truncated; 0: never
 	Ask     func(context.Context) (string, error) // waits for the user's next message whenever it is the user's turn; nil: nobody waits
+
+	// Custom does the actions of [action.Options].Custom, by their names: on the page that is the active one, with an argument for each parameter.
+	// What an agent is to read of a failure is a *cdp.Failure or an *action.Error.
+	Custom map[string]func(context.Context, *cdp.Page, []py.Value) error
 
 	GoOn         bool // report_infeasible does not end the episode
 	AllTags      bool // mark elements of any tag, not only those of standard HTML
@@ -94,9 +97,15 @@ func New(o Options) (*Env, error) {
 		}
 		o.Actions = s
 	}
+	for _, name := range o.Actions.Names() {
+		if deeds[name] == nil && o.Custom[name] == nil {
+			return nil, fmt.Errorf("nobody does the action %s; say in Options.Custom what it does", name)
+		}
+	}
 	if o.Delay == 0 {
 		o.Delay = delay
 	}
+	o.Delay = max(o.Delay, 0)
 	return &Env{o: o}, nil
 }
 
@@ -286,61 +295,6 @@ func (e *Env) finish(ctx context.Context, info Info, validate bool) (r *Result, 
 		Terminated: v.Done || e.infeasible && !e.o.GoOn,
 		Truncated:  e.o.Steps > 0 && e.steps >= e.o.Steps,
 	}, nil
-}
-
-// perform does the calls of an action. What the agent is to know of is kept; the error is the environment's.
-func (e *Env) perform(ctx context.Context, text string) error {
-	err := e.do(ctx, text)
-	var f *cdp.Failure
-	var a *action.Error
-	switch {
-	case err == nil:
-	case ctx.Err() != nil || errors.Is(err, cdp.ErrClosed):
-		return err
-	case errors.As(err, &f):
-		e.lastError = f.Error()
-	case errors.As(err, &a):
-		e.lastError = a.Error()
-	default: // a page that went away while it was asked, for one
-		e.lastError = "Error: " + err.Error()
-	}
-	return nil
-}
-
-func (e *Env) do(ctx context.Context, text string) error {
-	calls, err := e.o.Actions.Parse(text)
-	if err != nil {
-		return err
-	}
-	page, err := e.context.Active(ctx)
-	if err != nil {
-		return err
-	}
-	a := &actor{e: e, page: page, retry: e.o.Actions.Retry()}
-	for _, c := range calls {
-		args, err := e.o.Actions.Bind(c)
-		if err != nil {
-			return err
-		}
-		if err := deeds[c.Name](a, ctx, args); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// inVain reads the seconds out of an error that says nothing but how long it took: that of a file chooser that did not open.
-func inVain(text string) float64 {
-	s, ok := strings.CutPrefix(text, "TimeoutError: Timeout ")
-	if !ok {
-		return 0
-	}
-	ms, _, ok := strings.Cut(s, "ms exceeded")
-	n, err := strconv.ParseFloat(ms, 64)
-	if !ok || err != nil {
-		return 0
-	}
-	return n / 1000
 }
 
 // Context is that of the episode, with what its pages said and downloaded; nil without an episode.

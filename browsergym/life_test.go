@@ -1,0 +1,307 @@
+package browsergym_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"image/png"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/evalrun/evalrun/browsergym"
+	"github.com/evalrun/evalrun/browsergym/action"
+	"github.com/evalrun/evalrun/browsergym/cdp"
+	"github.com/evalrun/evalrun/browsergym/obs"
+	"github.com/evalrun/evalrun/browsergym/py"
+)
+
+// open plays a page of some HTML.
+func open(t testing.TB, o browsergym.Options, html string) (*browsergym.Env, *browsergym.Observation, string) {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasPrefix(r.URL.Path, "/file"):
+			w.Header().Set("Content-Disposition", `attachment; filename="a.txt"`)
+			fmt.Fprint(w, "text")
+		case strings.HasPrefix(r.URL.Path, "/slow"):
+			select {
+			case <-time.After(1500 * time.Millisecond):
+			case <-r.Context().Done():
+			}
+			fmt.Fprint(w, "<title>slow</title>")
+		case r.URL.Path == "/other":
+			w.Header().Set("Content-Type", "text/html")
+			fmt.Fprint(w, "<title>other</title><button>there</button>")
+		default:
+			w.Header().Set("Content-Type", "text/html; charset=utf-8")
+			fmt.Fprint(w, html)
+		}
+	}))
+	t.Cleanup(func() { s.CloseClientConnections(); s.Close() })
+	if o.Browser == nil {
+		o.Browser = launch(t)
+	}
+	e := play(t, o, func(uint32) browsergym.Task {
+		return &browsergym.Openended{URL: s.URL + "/", Goal: browsergym.Text("look")}
+	})
+	return e, reset(t, e, 0), s.URL
+}
+
+// text is the DOM as agents read it.
+func text(t testing.TB, o *browsergym.Observation) string {
+	t.Helper()
+	s, err := obs.DOMText(o.DOM, o.Properties, obs.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func firstLine(s string) string { s, _, _ = strings.Cut(s, "\n"); return s }
+
+// A page is as it was after an observation, and an element keeps its bid.
+func TestNoResidue(t *testing.T) {
+	const html = `<title>t</title><body aria-description="mine"><p aria-roledescription="own">p</p><button>b</button>` +
+		`<script>customElements.define('x-y', class extends HTMLElement { constructor() { super(); this.attachShadow({mode: 'open'}).innerHTML = '<button>in</button>'; } });</script><x-y></x-y>`
+	e, o, _ := open(t, browsergym.Options{NoScreenshot: true}, html)
+	const left = `() => { const out = []; const walk = r => { for (const e of r.querySelectorAll('*')) { for (const n of ['aria-description', 'aria-roledescription'])
+		if (e.hasAttribute(n)) out.push(e.tagName + ' ' + e.getAttribute(n)); if (e.shadowRoot) walk(e.shadowRoot); } }; walk(document); return out.join('|'); }`
+	bids := strings.Join(o.Properties.Bids(), " ")
+	for range 2 {
+		var got string
+		if err := o.Page.Call(t.Context(), left, &got); err != nil || got != "BODY mine|P own" {
+			t.Errorf("left on the page: %q, %v", got, err)
+		}
+		o = step(t, e, "noop(0)").Observation
+		if again := strings.Join(o.Properties.Bids(), " "); again != bids {
+			t.Errorf("bids %s, before %s", again, bids)
+		}
+	}
+}
+
+// The flag of an infeasible task stays until the next reset; with GoOn it ends nothing.
+func TestInfeasible(t *testing.T) {
+	b := launch(t)
+	for _, goOn := range []bool{false, true} {
+		e, _, _ := open(t, browsergym.Options{Browser: b, NoScreenshot: true, GoOn: goOn}, "<title>t</title>")
+		if r := step(t, e, "report_infeasible('no way')"); r.Terminated == goOn {
+			t.Errorf("go on %v: %+v", goOn, r)
+		}
+		if r := step(t, e, "noop(0)"); r.Terminated == goOn {
+			t.Errorf("the step after, go on %v: %+v", goOn, r)
+		}
+		if o := reset(t, e, 1); len(o.Chat) != 2 {
+			t.Errorf("the chat begins anew: %v", o.Chat)
+		}
+		if r := step(t, e, "noop(0)"); r.Terminated {
+			t.Error("a new episode is as the old one was")
+		}
+	}
+}
+
+// Of several calls those before the one that fails have been done; an unknown name rejects all of them.
+func TestCallsInOrder(t *testing.T) {
+	e, o, _ := open(t, browsergym.Options{NoScreenshot: true}, `<title>t</title><input id=i><button onclick="document.title += '!'">go</button>`)
+	in, b := "4", bidOf(t, o, "go")
+	for _, x := range []struct{ action, want, title string }{
+		{fmt.Sprintf("click('%s')\nclick()\nclick('%[1]s')", b), "TypeError: click() missing 1 required positional argument: 'bid'", "t!"},
+		{fmt.Sprintf("click('%s')\nnothing()", b), "NameError: Invalid action type 'nothing'.", "t!"},
+		{fmt.Sprintf("click('%s') click('77') click('%[1]s')", b), `ValueError: Could not find element with bid "77"`, "t!!"},
+		{fmt.Sprintf("fill('%s', 'x', True)\npress('%[1]s', 'Control+a')\nkeyboard_press('Backspace')", in), "", "t!!"},
+	} {
+		r := step(t, e, x.action)
+		if firstLine(r.Observation.LastError) != x.want || r.Observation.Titles[0] != x.title || r.Observation.LastAction != x.action {
+			t.Errorf("%s: %q, title %q", x.action, r.Observation.LastError, r.Observation.Titles[0])
+		}
+	}
+	if !strings.Contains(text(t, step(t, e, "noop(0)").Observation), `id="i"`) {
+		t.Error("the input has gone")
+	}
+}
+
+func TestActionability(t *testing.T) {
+	const html = `<title>t</title><style>#cover { position: fixed; left: 0; top: 0; width: 300px; height: 60px }</style>
+		<input type=checkbox id=c style="position: absolute; left: 10px; top: 10px"><div id=cover></div>
+		<button disabled style="position: absolute; top: 100px">off</button><button style="display: none">gone</button><button style="position: absolute; top: 3000px" onclick="document.title = 'far'">far</button>
+		<a href="/slow" style="position: absolute; top: 140px">slow</a>`
+	b := launch(t)
+	for _, retry := range []bool{false, true} {
+		set := everything(t, action.Options{Retry: retry})
+		e, o, _ := open(t, browsergym.Options{Browser: b, NoScreenshot: true, Actions: set}, html)
+		bid := func(id string) string {
+			for line := range strings.Lines(text(t, o)) {
+				if strings.Contains(line, id) {
+					_, after, _ := strings.Cut(line, `bid="`)
+					s, _, _ := strings.Cut(after, `"`)
+					return s
+				}
+			}
+			t.Fatalf("no %s in\n%s", id, text(t, o))
+			return ""
+		}
+		want := "TimeoutError: Locator.click: Timeout 500ms exceeded."
+		covered := want
+		if retry {
+			covered = ""
+		}
+		r := step(t, e, fmt.Sprintf("click('%s')", bid(`id="c"`)))
+		if got := r.Observation.LastError; firstLine(got) != covered || !retry && !strings.Contains(got, "intercepts pointer events") {
+			t.Errorf("retry %v, covered: %q", retry, got)
+		}
+		if r := step(t, e, fmt.Sprintf("click('%s')", bid(`disabled`))); !retry && (firstLine(r.Observation.LastError) != want || !strings.Contains(r.Observation.LastError, "element is not enabled")) {
+			t.Errorf("disabled: %q", r.Observation.LastError)
+		}
+		if r := step(t, e, fmt.Sprintf("click('%s')", bid(`display: none`))); retry && firstLine(r.Observation.LastError) != "Error: Locator.click: Element is not visible" ||
+			!retry && !strings.Contains(r.Observation.LastError, "element is not visible") {
+			t.Errorf("retry %v, hidden: %q", retry, r.Observation.LastError)
+		}
+		if r := step(t, e, fmt.Sprintf("click('%s')", bidOf(t, o, "far"))); r.Observation.LastError != "" || r.Observation.Titles[0] != "far" {
+			t.Errorf("off the screen: %q", r.Observation.LastError)
+		}
+		if !retry { // the click has been done though it is told to have taken too long
+			r := step(t, e, fmt.Sprintf("click('%s')", bid(`href="/slow"`)))
+			if firstLine(r.Observation.LastError) != want {
+				t.Errorf("slow: %q", r.Observation.LastError)
+			}
+			if r := step(t, e, "noop(2000)"); r.Observation.Titles[0] != "slow" {
+				t.Errorf("the click has led to %q", r.Observation.Titles[0])
+			}
+		}
+	}
+}
+
+func TestPages(t *testing.T) {
+	const html = `<title>first</title><button onclick="window.open('/other', '_blank', 'width=300,height=200')">small</button><button onclick="window.open('/other')">full</button>
+		<button onclick="document.title = [confirm('a'), prompt('b'), alert('c')].join()">ask</button><a href="/file">get</a>`
+	o := browsergym.Options{}
+	o.Context.Downloads = t.TempDir()
+	e, first, url := open(t, o, html)
+	size := func(o *browsergym.Observation) string {
+		c, err := png.DecodeConfig(bytes.NewReader(o.Screenshot))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprintf("%dx%d", c.Width, c.Height)
+	}
+	at := func(r *browsergym.Result, want string) {
+		t.Helper()
+		o := r.Observation
+		if got := fmt.Sprint(o.Titles, o.Active, o.LastError, " ", size(o)); got != want {
+			t.Errorf("%s: %s, want %s", o.LastAction, got, want)
+		}
+	}
+	click := func(name string) string { return "click('" + bidOf(t, first, name) + "')" }
+	at(step(t, e, click("ask")), "[false,,] 0 1280x720")
+	at(step(t, e, click("small")), "[false,, other] 1 300x200")
+	at(step(t, e, "tab_focus(0)"), "[false,, other] 0 1280x720")
+	at(step(t, e, click("full")), "[false,, other other] 2 1280x720")
+	at(step(t, e, "tab_focus(0)\ntab_close()"), "[other other] 1 1280x720") // the last page in the order of their creation
+	at(step(t, e, "tab_close()"), "[other] 0 300x200")
+	at(step(t, e, "tab_close()"), "[] 0 1280x720")
+	r := step(t, e, "goto('"+url+"/file')")
+	if got := firstLine(r.Observation.LastError); got != "Error: Page.goto: net::ERR_ABORTED at "+url+"/file" {
+		t.Error(got)
+	}
+	if d := e.Context().Downloads(); len(d) != 1 || d[0].Name != "a.txt" {
+		t.Errorf("downloads %+v", d)
+	}
+	reset(t, e, 0)
+	at(step(t, e, "go_back()"), "[] 0 1280x720") // the empty page that every episode begins with
+	at(step(t, e, "go_back()"), "[] 0 1280x720")
+	at(step(t, e, "go_forward()"), "[first] 0 1280x720")
+}
+
+// Somebody else acts between Begin and Finish, and nobody judges.
+func TestOtherHands(t *testing.T) {
+	e, o, _ := open(t, browsergym.Options{NoScreenshot: true}, `<title>t</title><button onclick="document.title = 'done'">b</button>`)
+	info, err := e.Begin("by hand")
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := o.Page.Find(t.Context(), bidOf(t, o, "b"))
+	if err == nil {
+		err = x.Click(t.Context(), cdp.Click{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := e.Finish(t.Context(), info, false)
+	if err != nil || r.Observation.Titles[0] != "done" || r.Observation.LastAction != "by hand" || r.Terminated || r.Info.Task == nil {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if i := r.Info; i.ActionStart > i.ActionStop || i.LoadStart > i.LoadStop || i.LookStart > i.LookStop {
+		t.Errorf("%+v", i)
+	}
+}
+
+func TestRaw(t *testing.T) {
+	e, o, _ := open(t, browsergym.Options{Raw: true}, `<title>t</title><button>b</button>`)
+	if o.DOM != nil || o.AX != nil || o.Screenshot != nil || o.Page == nil || o.Titles[0] != "t" {
+		t.Errorf("%+v", o)
+	}
+	if r := step(t, e, "click('4')"); r.Observation.LastError != `ValueError: Could not find element with bid "4"` {
+		t.Errorf("elements are marked: %q", r.Observation.LastError)
+	}
+}
+
+func TestCustomActions(t *testing.T) {
+	set, err := action.New(action.Options{Subsets: []string{"custom"}, Custom: []*action.Spec{{Name: "rename", Params: []action.Param{{Name: "to", Type: "str"}}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := browsergym.Options{NoScreenshot: true, Actions: set, Browser: opener(nil), Task: func(uint32) (browsergym.Task, error) { return nil, nil }}
+	if _, err := browsergym.New(o); err == nil || !strings.Contains(err.Error(), "nobody does the action rename") {
+		t.Errorf("an action that nobody does: %v", err)
+	}
+	o.Browser = nil
+	o.Custom = map[string]func(context.Context, *cdp.Page, []py.Value) error{"rename": func(ctx context.Context, p *cdp.Page, args []py.Value) error {
+		s, ok := args[0].(py.Str)
+		if !ok {
+			return &cdp.Failure{Kind: "ValueError", Text: "a title is a text"}
+		}
+		return p.Call(ctx, "s => { document.title = s; }", nil, string(s))
+	}}
+	e, _, _ := open(t, o, "<title>t</title>")
+	if r := step(t, e, "rename('new')"); r.Observation.Titles[0] != "new" || r.Observation.LastError != "" {
+		t.Errorf("%+v", r.Observation)
+	}
+	if r := step(t, e, "rename(5)"); r.Observation.LastError != "ValueError: a title is a text" {
+		t.Error(r.Observation.LastError)
+	}
+}
+
+type opener func()
+
+func (opener) NewContext(context.Context, cdp.ContextOptions) (*cdp.Context, error) {
+	return nil, errors.New("none")
+}
+
+// Whatever people are shown, the action is the same; an empty text cannot be typed slowly.
+func TestDemo(t *testing.T) {
+	const html = `<title>t</title><button onclick="document.title = 'clicked'">b</button><input oninput="document.title = this.value">
+		<script>let most = 0; new MutationObserver(() => { most = Math.max(most, document.documentElement.children.length); document.body.dataset.most = most; }).observe(document.documentElement, {childList: true});</script>`
+	b := launch(t)
+	for _, mode := range []string{"default", "only_visible_elements"} {
+		e, o, _ := open(t, browsergym.Options{Browser: b, NoScreenshot: true, Actions: everything(t, action.Options{Demo: mode})}, html)
+		r := step(t, e, "click('"+bidOf(t, o, "b")+"')")
+		if r.Observation.LastError != "" || r.Observation.Titles[0] != "clicked" {
+			t.Errorf("%s: %q, title %s", mode, r.Observation.LastError, r.Observation.Titles[0])
+		}
+		if d := r.Info.ActionStop - r.Info.ActionStart; d < 1 {
+			t.Errorf("%s: shown for %v s", mode, d)
+		}
+		if s := text(t, r.Observation); !strings.Contains(s, `data-most="4"`) {
+			t.Errorf("%s: neither cursor nor frame:\n%s", mode, s)
+		}
+		if r := step(t, e, "fill('5', 'ab')"); r.Observation.LastError != "" || r.Observation.Titles[0] != "ab" {
+			t.Errorf("%s: %q, title %s", mode, r.Observation.LastError, r.Observation.Titles[0])
+		}
+		if r := step(t, e, "fill('5', '')"); r.Observation.LastError != "ZeroDivisionError: division by zero" {
+			t.Error(r.Observation.LastError)
+		}
+	}
+}
