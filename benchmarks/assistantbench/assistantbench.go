@@ -9,6 +9,7 @@ import (
 
 	"github.com/evalrun/evalrun/datasets"
 	"github.com/evalrun/evalrun/datasets/rows"
+	"github.com/evalrun/evalrun/harness/record"
 )
 
 // How BrowserGym plays them.
@@ -52,6 +53,9 @@ func Source(f rows.File, split string) datasets.Source {
 			return datasets.Task{}, err
 		}
 		t := datasets.Task{ID: split + "." + strconv.FormatInt(r.Number, 10), Tags: []string{split}, Fields: map[string]string{"split": split, "original_id": q.ID}, Data: data}
+		if t.Digest, err = record.TaskDigest("assistantbench", t.ID, q); err != nil {
+			return datasets.Task{}, err
+		}
 		if fields.Has("difficulty") {
 			if t.Fields["difficulty"], err = fields.Text("difficulty"); err != nil {
 				return datasets.Task{}, fmt.Errorf("difficulty: %w", err)

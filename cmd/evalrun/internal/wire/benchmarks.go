@@ -5,9 +5,11 @@ import (
 	"fmt"
 
 	"github.com/evalrun/evalrun/benchmarks"
+	"github.com/evalrun/evalrun/benchmarks/assistantbench"
 	"github.com/evalrun/evalrun/benchmarks/harbor"
 	"github.com/evalrun/evalrun/benchmarks/humaneval"
 	"github.com/evalrun/evalrun/benchmarks/miniwob"
+	"github.com/evalrun/evalrun/benchmarks/openended"
 	"github.com/evalrun/evalrun/benchmarks/qa"
 	"github.com/evalrun/evalrun/benchmarks/quickstart"
 	"github.com/evalrun/evalrun/benchmarks/tasks"
@@ -56,6 +58,16 @@ func benchKinds() []benchKind {
 			Doc: "MiniWoB++, 125 small web pages; without FOLDER those that evalrun tasks fetch has put into the user's folder (docs/miniwob.md)"},
 			func(path string, o json.RawMessage, br web.Browsers) (benchmarks.Benchmark, error) {
 				return miniwob.New(path, o, br)
+			}},
+		{config.Kind{Name: "openended", Arg: "URL", Options: optionsOf[openended.Options](),
+			Doc: "a page and a goal, and nobody who grades: for trying things out"},
+			func(address string, o json.RawMessage, br web.Browsers) (benchmarks.Benchmark, error) {
+				return openended.New(address, o, br)
+			}},
+		{config.Kind{Name: "assistantbench", Arg: "FILE", IsPath: true, Options: optionsOf[assistantbench.Options](),
+			Doc: "questions of AssistantBench, answered on the open web (docs/webarena.md)"},
+			func(path string, o json.RawMessage, br web.Browsers) (benchmarks.Benchmark, error) {
+				return assistantbench.New(path, o, br)
 			}},
 		arena(webarena.WebArena, "tasks of WebArena on sites of one's own: test.raw.json (docs/webarena.md)"),
 		arena(webarena.Lite, "the 165 tasks of WebArena Lite: test_webarena_lite.raw.json (docs/webarena.md)"),

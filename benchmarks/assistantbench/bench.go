@@ -1,0 +1,189 @@
+package assistantbench
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/evalrun/evalrun/benchmarks"
+	"github.com/evalrun/evalrun/benchmarks/web"
+	"github.com/evalrun/evalrun/browsergym"
+	"github.com/evalrun/evalrun/browsergym/action"
+	"github.com/evalrun/evalrun/browsergym/cdp"
+	"github.com/evalrun/evalrun/browsergym/pool"
+	"github.com/evalrun/evalrun/datasets"
+	"github.com/evalrun/evalrun/datasets/files"
+	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// Options of the benchmark. All may be left out.
+type Options struct {
+	Name  string   `json:"name,omitempty" doc:"Of the benchmark. Default assistantbench."`
+	Split string   `json:"split,omitempty" enum:"validation,test" doc:"Which of the published files this is: IDs begin with it. Default validation."`
+	Start string   `json:"start,omitempty" doc:"Where an episode begins. Default https://google.com."`
+	Allow []string `json:"allow,omitempty" doc:"The only hosts that pages may load from: names, *.wildcards, addresses, CIDR ranges. Default: the public internet, and never this machine's own or a private address."`
+	Steps int      `json:"steps,omitempty" min:"1" doc:"Steps of an episode at most. Default 30."`
+}
+
+// A Benchmark is a file of questions.
+type Benchmark struct {
+	o    Options
+	src  datasets.Source
+	br   web.Browsers
+	acts action.Options
+	away atomic.Pointer[string] // why the web is out of reach
+}
+
+// New makes the benchmark of a file of questions: JSONL, CSV or Parquet. Nothing is read before its tasks are asked for.
+func New(path string, raw json.RawMessage, br web.Browsers) (*Benchmark, error) {
+	b := &Benchmark{o: Options{Name: "assistantbench", Split: "validation", Start: Start, Steps: MaxSteps}, br: br}
+	if len(raw) > 0 {
+		dec := json.NewDecoder(bytes.NewReader(raw))
+		dec.DisallowUnknownFields()
+		if err := dec.Decode(&b.o); err != nil {
+			return nil, fmt.Errorf("options of assistantbench: %w", err)
+		}
+	}
+	if !slices.Contains([]string{"validation", "test"}, b.o.Split) {
+		return nil, fmt.Errorf("options of assistantbench: split: %q is none of validation, test", b.o.Split)
+	}
+	f, err := files.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("assistantbench: %w", err)
+	}
+	b.src, b.acts = Source(f, b.o.Split), action.Options{Subsets: []string{Actions}, Retry: true, Single: true}
+	return b, nil
+}
+
+func (b *Benchmark) Name() string            { return b.o.Name }
+func (b *Benchmark) Source() datasets.Source { return b.src }
+
+// Prepare looks whether the page where episodes begin can be reached. Without it no task is played.
+func (b *Benchmark) Prepare(ctx context.Context) ([]string, error) {
+	const limit = 10 * time.Second
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %v", limit))
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, b.o.Start, nil)
+	if err != nil {
+		return nil, fmt.Errorf("start: %w", err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		why := fmt.Sprintf("the page where it begins, %s, is out of reach: %v", b.o.Start, err)
+		b.away.Store(&why)
+		return nil, nil
+	}
+	return nil, res.Body.Close()
+}
+
+// Needs is a browser.
+func (b *Benchmark) Needs(datasets.Task, benchmarks.Options) (benchmarks.Needs, error) {
+	n := benchmarks.Needs{Browser: true}
+	if why := b.away.Load(); why != nil {
+		n.Skip = *why
+	}
+	return n, nil
+}
+
+// Open begins at the search engine.
+func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task, _ benchmarks.Options) (benchmarks.Episode, error) {
+	q, err := decode(t)
+	if err != nil {
+		return nil, err
+	}
+	c := web.Config{
+		Host: h, Task: func(uint32) (browsergym.Task, error) { return &hunt{q: q, start: b.o.Start}, nil },
+		Actions: b.acts, Seed: uint32(h.Seed()), Steps: b.o.Steps, Answer: true,
+	}
+	w := pool.Wish{Network: sandbox.Network{Mode: "public"}}
+	if len(b.o.Allow) > 0 {
+		w.Network = sandbox.Network{Mode: "allow", Allow: b.o.Allow}
+	}
+	if err := b.br.Give(&c, w); err != nil {
+		return nil, err
+	}
+	return web.Open(ctx, c)
+}
+
+// Grade is the last score. Where the right answer is not published there is none, and the answer is kept for whoever has it.
+func (b *Benchmark) Grade(_ context.Context, _ benchmarks.Host, t datasets.Task, ev benchmarks.Evidence, _ benchmarks.Episode) (benchmarks.Result, error) {
+	q, err := decode(t)
+	if err != nil {
+		return benchmarks.Result{}, err
+	}
+	r, err := web.Grade(ev)
+	if err != nil {
+		return r, err
+	}
+	var end web.End
+	if len(ev.Data) > 0 {
+		if err := json.Unmarshal(ev.Data, &end); err != nil {
+			return r, fmt.Errorf("evidence of a browser: %w", err)
+		}
+	}
+	s := r.Primary()
+	if n := len(end.Answers); n > 0 {
+		s.Text = end.Answers[n-1]
+	}
+	if q.Answer == "" {
+		s.Value, s.Why = nil, "the right answer is not published"
+		r.Scores = append(r.Scores, record.Score{Name: "answered", Value: one(s.Text != "")})
+	}
+	return r, nil
+}
+
+func one(yes bool) *float64 {
+	f := 0.0
+	if yes {
+		f = 1
+	}
+	return &f
+}
+
+func decode(t datasets.Task) (q Question, err error) {
+	if err := json.Unmarshal(t.Data, &q); err != nil {
+		return q, &benchmarks.TaskError{Task: t.ID, Err: err}
+	}
+	return q, nil
+}
+
+// A hunt is a question in one episode.
+type hunt struct {
+	q     Question
+	start string
+}
+
+func (h *hunt) Settings() browsergym.Settings {
+	return browsergym.Settings{Width: 1280, Height: 720, SlowMo: time.Second, Timeout: 5 * time.Second, Locale: Locale, TimeZone: TimeZone}
+}
+
+// opening is how long the first page may take.
+const opening = 10 * time.Second
+
+func (h *hunt) Setup(ctx context.Context, page *cdp.Page) (browsergym.Start, error) {
+	if err := page.GotoWithin(ctx, h.start, opening); err != nil {
+		return browsergym.Start{}, fmt.Errorf("opening %s: %w", h.start, err)
+	}
+	return browsergym.Start{Goal: browsergym.Text(h.q.Task), Info: map[string]any{}}, nil
+}
+
+// Validate waits for an answer and grades it.
+func (h *hunt) Validate(_ context.Context, _ *cdp.Page, chat []browsergym.Message) (browsergym.Verdict, error) {
+	v := browsergym.Verdict{Info: map[string]any{}}
+	if n := len(chat); n > 0 && chat[n-1].Role == browsergym.Assistant {
+		v.Done, v.Reward = true, Score(chat[n-1].Text, h.q.Answer)
+		v.Info["accuracy"] = v.Reward
+	}
+	return v, nil
+}
+
+func (h *hunt) Teardown(context.Context) error { return nil }
