@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"iter"
 	"strconv"
+	"strings"
 
 	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/benchmarks/miniwob/solve"
 	"github.com/evalrun/evalrun/benchmarks/web"
@@ -184,7 +186,7 @@ func (b *Benchmark) Source() datasets.Source { return b.source }
 
 // Needs a browser and nothing else.
 func (b *Benchmark) Needs(datasets.Task, benchmarks.Options) (benchmarks.Needs, error) {
-	return benchmarks.Needs{Browser: true}, nil
+	return b.browsers.Needs(), nil
 }
 
 // Open serves the pages to a context of their own, which reaches nothing else.
@@ -197,6 +199,7 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task
 	c := web.Config{
 		Host: h, Seed: d.seed(o.Repeat), Steps: d.Steps, Close: site.Close,
 		Actions: action.Options{Subsets: d.Actions, Single: !d.Multi, Retry: true},
+		Hide:    func(m event.BrowserLog) bool { return strings.HasPrefix(m.Text, "log: reward: ") }, // each page says it at its end
 		Task: func(seed uint32) (browsergym.Task, error) {
 			return &browsergym.MiniWoB{Name: t.ID, Base: web.SiteURL + "miniwob/", Seed: seed, AtLeast: d.AtLeast}, nil
 		},

@@ -38,7 +38,9 @@ type Config struct {
 	Context cdp.ContextOptions // goes before the task's own settings; Downloads is the episode's business
 	Pace    browsergym.Pace
 	GoOn    bool // report_infeasible does not end the episode
-	Record  Record
+	// Hide says which messages of pages are not for the agent: those that tell its reward. Nil: none.
+	Hide   func(event.BrowserLog) bool
+	Record Record
 
 	// Close is called once, when the episode has ended: for what was opened for it alone. May be nil.
 	Close func() error

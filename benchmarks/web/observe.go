@@ -54,7 +54,10 @@ func (e *Episode) see(ctx context.Context, o *browsergym.Observation) error {
 			all, dropped = all[:maxLog], dropped+n
 		}
 		for _, m := range all {
-			b.Log = append(b.Log, event.BrowserLog{Kind: m.Kind, Text: strings.ToValidUTF8(m.Text, "�"), URL: cut(m.URL, maxURL)})
+			x := event.BrowserLog{Kind: m.Kind, Text: strings.ToValidUTF8(m.Text, "�"), URL: cut(m.URL, maxURL)}
+			if e.c.Hide == nil || !e.c.Hide(x) {
+				b.Log = append(b.Log, x)
+			}
 		}
 		b.LogDropped = dropped
 		var err error

@@ -91,6 +91,7 @@ var table = []struct {
 	{"benchmarks/web", benchmark + " browsergym browsergym/*", ""},
 	{"benchmarks/miniwob", benchmark + " benchmarks/miniwob/solve benchmarks/web browsergym browsergym/*", ""},
 	{"benchmarks/miniwob/solve", "agent agent/event browsergym/obs browsergym/py", ""},
+	{"benchmarks/openended", benchmark + " benchmarks/web browsergym browsergym/*", ""},
 	{"benchmarks/assistantbench", benchmark + " benchmarks/web browsergym browsergym/*", ""},
 	{"benchmarks/webarena", benchmark + " benchmarks/web browsergym browsergym/*", "golang.org/x/image"},
 	{"benchmarks/harbor/compose", "runtime/sandbox", "github.com/goccy/go-yaml"},

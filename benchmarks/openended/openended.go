@@ -1,0 +1,145 @@
+// Package openended is a page and a goal, and nobody who grades: for trying an agent, a model or a prompt on a site before there is a task. It is
+// BrowserGym's task of that name.
+package openended
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"strings"
+
+	"github.com/evalrun/evalrun/benchmarks"
+	"github.com/evalrun/evalrun/benchmarks/web"
+	"github.com/evalrun/evalrun/browsergym"
+	"github.com/evalrun/evalrun/browsergym/action"
+	"github.com/evalrun/evalrun/browsergym/pool"
+	"github.com/evalrun/evalrun/datasets"
+	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// Options of the benchmark.
+type Options struct {
+	Goal    string   `json:"goal,omitempty"`      // what the agent is asked to do
+	Steps   int      `json:"max_steps,omitempty"` // of an episode; default 30
+	Actions []string `json:"actions,omitempty"`   // subsets of actions; default chat, infeas, bid, nav and tab
+	Multi   bool     `json:"multi,omitempty"`     // several calls a step
+	Width   int      `json:"width,omitempty"`     // of the viewport; default 1280
+	Height  int      `json:"height,omitempty"`    // default 720
+}
+
+// Benchmark has one task: its page.
+type Benchmark struct {
+	url      *url.URL
+	opts     Options
+	browsers web.Browsers
+	source   datasets.Source
+}
+
+type data struct {
+	URL string `json:"url"`
+	Options
+}
+
+// New makes the benchmark of a page.
+func New(address string, raw json.RawMessage, br web.Browsers) (*Benchmark, error) {
+	b := &Benchmark{browsers: br, opts: Options{Steps: 30}}
+	if len(raw) > 0 {
+		dec := json.NewDecoder(bytes.NewReader(raw))
+		dec.DisallowUnknownFields()
+		if err := dec.Decode(&b.opts); err != nil {
+			return nil, fmt.Errorf("options of openended: %w", err)
+		}
+	}
+	if !strings.Contains(address, "://") {
+		address = "https://" + address
+	}
+	u, err := url.Parse(address)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("openended: %w", err)
+	case u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
+		return nil, fmt.Errorf("openended: %q is no address of a page on the web; a file has to be served first (python3 -m http.server, say)", address)
+	case b.opts.Steps < 0 || b.opts.Width < 0 || b.opts.Height < 0:
+		return nil, errors.New("options of openended: max_steps, width and height are not below 0")
+	}
+	b.url = u
+	if len(b.opts.Actions) == 0 {
+		b.opts.Actions = []string{"chat", "infeas", "bid", "nav", "tab"}
+	}
+	if _, err := action.New(b.actions()); err != nil {
+		return nil, fmt.Errorf("options of openended: %w", err)
+	}
+	d, err := json.Marshal(data{u.String(), b.opts})
+	if err != nil {
+		return nil, err
+	}
+	t := datasets.Task{ID: u.Host, Data: d}
+	if t.Digest, err = record.TaskDigest(b.Name(), t.ID, json.RawMessage(d)); err != nil {
+		return nil, err
+	}
+	b.source = web.Table([]datasets.Task{t})
+	return b, nil
+}
+
+func (b *Benchmark) actions() action.Options {
+	return action.Options{Subsets: b.opts.Actions, Single: !b.opts.Multi, Retry: true}
+}
+
+func (b *Benchmark) Name() string            { return "openended" }
+func (b *Benchmark) Source() datasets.Source { return b.source }
+
+// Needs a browser and nothing else.
+func (b *Benchmark) Needs(datasets.Task, benchmarks.Options) (benchmarks.Needs, error) {
+	return b.browsers.Needs(), nil
+}
+
+// wish is what the page reaches: its own host and what is below it, unless the run says more.
+func (b *Benchmark) wish(o benchmarks.Options) pool.Wish {
+	w := pool.Wish{Network: o.Sandbox.Network}
+	host, port := b.url.Hostname(), b.url.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[b.url.Scheme]
+	}
+	addr, err := netip.ParseAddr(host)
+	switch {
+	case err == nil, host == "localhost": // an address that the user has written himself is meant, whichever it is
+		w.Hosts = []string{b.url.Hostname() + ":" + port}
+		if err == nil && addr.Is6() {
+			w.Hosts = []string{"[" + host + "]:" + port}
+		}
+	case w.Network.Mode == "":
+		w.Network = sandbox.Network{Mode: "allow", Allow: []string{host, "*." + strings.TrimPrefix(host, "www.")}}
+	}
+	return w
+}
+
+// Open opens the page.
+func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task, o benchmarks.Options) (benchmarks.Episode, error) {
+	c := web.Config{Host: h, Seed: uint32(o.Repeat), Steps: b.opts.Steps, Actions: b.actions(), Answer: true,
+		Task: func(uint32) (browsergym.Task, error) {
+			x := &browsergym.Openended{URL: b.url.String(), Browser: browsergym.Settings{Width: b.opts.Width, Height: b.opts.Height}}
+			if b.opts.Goal != "" {
+				x.Goal = browsergym.Text(b.opts.Goal)
+			}
+			return x, nil
+		},
+	}
+	if err := b.browsers.Give(&c, b.wish(o)); err != nil {
+		return nil, err
+	}
+	return web.Open(ctx, c)
+}
+
+// Grade gives 0: nobody says what is right.
+func (b *Benchmark) Grade(_ context.Context, _ benchmarks.Host, _ datasets.Task, ev benchmarks.Evidence, _ benchmarks.Episode) (benchmarks.Result, error) {
+	r, err := web.Grade(ev)
+	if err == nil && *r.Primary().Value == 0 {
+		r.Primary().Why = "an open task has no reward"
+	}
+	return r, err
+}
