@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 
+	browsers "github.com/evalrun/evalrun/browsergym/pool"
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
 	"github.com/evalrun/evalrun/harness/rundir"
 	"github.com/evalrun/evalrun/runtime/image"
@@ -165,7 +166,7 @@ type Swept struct {
 	Removed     int
 }
 
-// Sweep removes machines that belong to nobody, and the temporary files of run folders that nobody works in.
+// Sweep removes machines and browsers that belong to nobody, and the temporary files of run folders that nobody works in.
 func Sweep(ctx context.Context, runs []string) ([]Swept, error) {
 	var out []Swept
 	var errs []error
@@ -192,6 +193,11 @@ func Sweep(ctx context.Context, runs []string) ([]Swept, error) {
 			c.Close()
 		}
 	}
+	n, err := browsers.Sweep(ctx, "", Alive)
+	if err != nil {
+		errs = append(errs, err)
+	}
+	out = append(out, Swept{"browsers", "profiles", n})
 	for _, path := range runs {
 		d, err := rundir.Open(path)
 		if errors.Is(err, rundir.ErrInUse) {

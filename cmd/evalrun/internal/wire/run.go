@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/agent/model/price"
+	"github.com/evalrun/evalrun/browsergym/pool"
 	"github.com/evalrun/evalrun/harness"
 	"github.com/evalrun/evalrun/harness/journal"
 	"github.com/evalrun/evalrun/harness/plan"
@@ -78,6 +79,11 @@ func (r *Ready) Run(ctx context.Context, d *rundir.Dir, c Control) (out Outcome,
 	if r.Driver != nil {
 		if _, err := r.Driver.Reap(ctx, Alive); err != nil {
 			r.o.Log.Warn("clearing what dead runs left", "err", err)
+		}
+	}
+	if r.Needs.Browsers {
+		if _, err := pool.Sweep(ctx, "", Alive); err != nil {
+			r.o.Log.Warn("clearing what browsers of dead runs left", "err", err)
 		}
 	}
 	before := decided(r.Plan, state, c.Again)

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"net"
+	"net/http"
+	"regexp"
+	"strings"
+)
+
+// serve is a "model" behind an OpenAI-compatible address: it clicks on what the goal names in quotes, else on something, and types what it has read.
+// With its replies the tape is recorded; what it scores says nothing about any model.
+func serve() (url string, stop func() error, err error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", nil, err
+	}
+	srv := &http.Server{Handler: http.HandlerFunc(answer)}
+	go srv.Serve(l)
+	return "http://" + l.Addr().String() + "/v1", srv.Close, nil
+}
+
+type object = map[string]any
+
+func answer(w http.ResponseWriter, r *http.Request) {
+	var req struct {
+		Model    string
+		Messages []struct{ Content json.RawMessage }
+	}
+	if err := json.NewDecoder(r.Body).Decode(&req); err != nil || len(req.Messages) == 0 {
+		http.Error(w, `{"error":{"message":"not a chat completion request"}}`, http.StatusBadRequest)
+		return
+	}
+	said := text(req.Messages[len(req.Messages)-1].Content)
+	reply := "<think>\nThis looks like the one.\n</think>\n<action>\n" + choose(said) + "\n</action>"
+	json.NewEncoder(w).Encode(object{
+		"id": "chatcmpl-night", "object": "chat.completion", "created": 0, "model": req.Model,
+		"choices": []object{{"index": 0, "finish_reason": "stop", "message": object{"role": "assistant", "content": reply}}},
+		"usage":   object{"prompt_tokens": len(said) / 4, "completion_tokens": len(reply) / 4, "total_tokens": (len(said) + len(reply)) / 4},
+	})
+}
+
+func text(raw json.RawMessage) string {
+	var s string
+	if json.Unmarshal(raw, &s) == nil {
+		return s
+	}
+	var parts []struct{ Text string }
+	json.Unmarshal(raw, &parts)
+	for _, p := range parts {
+		s += p.Text
+	}
+	return s
+}
+
+var (
+	element = regexp.MustCompile(`\[(\d+)\] (\w+) '([^']*)'`)
+	quoted  = regexp.MustCompile(`"([^"]+)"`)
+)
+
+// choose picks an action. The same page gives the same.
+func choose(said string) string {
+	_, goal, _ := strings.Cut(said, "## Goal:")
+	goal, rest, _ := strings.Cut(goal, "# Observation")
+	var named []string
+	for _, m := range quoted.FindAllStringSubmatch(goal, -1) {
+		named = append(named, m[1])
+	}
+	var can [][]string
+	for _, m := range element.FindAllStringSubmatch(rest, -1) {
+		switch m[2] {
+		case "button", "link", "checkbox", "radio", "tab", "menuitem", "textbox", "option", "generic":
+			can = append(can, m)
+		}
+	}
+	for i := len(can) - 1; i >= 0; i-- {
+		for _, n := range named {
+			if strings.EqualFold(can[i][3], n) {
+				return fmt.Sprintf("click('%s')", can[i][1])
+			}
+		}
+	}
+	if len(can) == 0 {
+		return "mouse_click(80, 110)"
+	}
+	h := fnv.New32a()
+	h.Write([]byte(said))
+	m := can[int(h.Sum32())%len(can)]
+	if m[2] == "textbox" && len(named) > 0 {
+		return fmt.Sprintf("fill('%s', %q)", m[1], named[0])
+	}
+	return fmt.Sprintf("click('%s')", m[1])
+}
