@@ -2,12 +2,12 @@ package pool_test
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -84,6 +84,7 @@ func many(b *testing.B, n int) {
 	b.ReportMetric(time.Since(began).Seconds()/float64(n)*1e3, "ms/reset")
 	b.ResetTimer()
 	steps := 0
+	var late atomic.Int64
 	began = time.Now()
 	for b.Loop() {
 		each(b, n, func(ctx context.Context, i int) error {
@@ -92,8 +93,8 @@ func many(b *testing.B, n int) {
 				if err != nil {
 					return err
 				}
-				if r.Observation.LastError != "" {
-					return fmt.Errorf("step: %s", r.Observation.LastError)
+				if r.Observation.LastError != "" { // that it took too long, where there is more to do than the machine can
+					late.Add(1)
 				}
 			}
 			return nil
@@ -101,6 +102,7 @@ func many(b *testing.B, n int) {
 		steps += 3 * n
 	}
 	b.ReportMetric(float64(steps)/time.Since(began).Seconds(), "steps/s")
+	b.ReportMetric(float64(late.Load())/float64(steps), "late/step")
 	total, procs := pss(dir)
 	b.ReportMetric(float64(total)/float64(n)/(1<<20), "MiB/env")
 	b.ReportMetric(float64(total)/(1<<20), "MiB")
