@@ -305,3 +305,25 @@ func TestDemo(t *testing.T) {
 		}
 	}
 }
+
+// Without a viewport of its own a page is as large as its window, which scripts may make larger or smaller.
+func TestWindow(t *testing.T) {
+	o := browsergym.Options{}
+	o.Context.NoViewport, o.Context.Width, o.Context.Height = true, 640, 480
+	_, first, _ := open(t, o, "<title>t</title><p>p</p>")
+	c, err := png.DecodeConfig(bytes.NewReader(first.Screenshot))
+	if err != nil || c.Width != 640 || c.Height != 480 {
+		t.Errorf("%dx%d, %v", c.Width, c.Height, err)
+	}
+}
+
+// The default waits are the reference's; none at all can be asked for.
+func TestNoDelay(t *testing.T) {
+	b := launch(t)
+	for _, pace := range []browsergym.Pace{browsergym.Fast, browsergym.Reference} {
+		e, _, _ := open(t, browsergym.Options{Browser: b, NoScreenshot: true, Pace: pace, Delay: -1}, "<title>t</title>")
+		if r := step(t, e, "keyboard_press('a')"); r.Observation.LastError != "" || r.Observation.Titles[0] != "t" {
+			t.Errorf("%+v", r.Observation)
+		}
+	}
+}

@@ -13,7 +13,7 @@ import (
 // ContextOptions say what an episode's pages are like. Zero fields are the defaults.
 type ContextOptions struct {
 	Width, Height  int               // of the viewport; 0: 1280 and 720
-	NoViewport     bool              // pages are as large as their window; Width and Height are ignored
+	NoViewport     bool              // pages are as large as their window, which is opened with Width and Height
 	Locale         string            // "de-DE"; "": the browser's
 	TimeZone       string            // "Europe/Berlin"; "": the browser's
 	Headers        map[string]string // added to each request
@@ -158,7 +158,11 @@ func (c *Context) wait(ctx context.Context, done func() (bool, error)) error {
 
 // NewPage opens a page, which becomes the active one, and waits until it can be used. It shows about:blank.
 func (c *Context) NewPage(ctx context.Context) (*Page, error) {
-	raw, err := c.b.Call(ctx, "", "Target.createTarget", map[string]any{"url": "about:blank", "browserContextId": c.id})
+	params := map[string]any{"url": "about:blank", "browserContextId": c.id}
+	if c.opts.NoViewport {
+		params["width"], params["height"] = c.opts.Width, c.opts.Height
+	}
+	raw, err := c.b.Call(ctx, "", "Target.createTarget", params)
 	if err != nil {
 		return nil, fmt.Errorf("opening a page: %w", err)
 	}
