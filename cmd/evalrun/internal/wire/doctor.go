@@ -73,6 +73,7 @@ func Examine(ctx context.Context, env func(string) (string, bool), envFile strin
 	}
 	out = append(out, cgroups())
 	out = append(out, python(ctx))
+	out = append(out, browser(ctx))
 
 	total, _ := MemoryTotal()
 	free, ok := MemoryFree()
