@@ -169,6 +169,7 @@ type Sandbox struct {
 	Pids    int      `json:"pids,omitempty" min:"1" doc:"Processes."`
 	Disk    Size     `json:"disk,omitempty" doc:"What may be written."`
 	Network *Network `json:"network,omitempty" doc:"none, public, or the hosts that may be reached: names, *.wildcards, addresses, CIDR ranges. Default: what the task says, else none."`
+	Browser bool     `json:"browser,omitempty" doc:"Beside the machine a browser as a tool of the agent, which reaches what listens in the machine and what the machine may reach. Default false."`
 }
 
 // Images says how container images are made ready and kept.

@@ -244,6 +244,9 @@ func (r *Ready) openArms() error {
 			specs[string(key)] = first
 			for _, b := range r.benches[:plain] {
 				b.Options.Sandbox = wishes(c.Sandbox)
+				if c.Sandbox.Browser {
+					b.Benchmark = web.Beside(b.Benchmark, r.browsers)
+				}
 				r.benches = append(r.benches, b)
 			}
 		}
