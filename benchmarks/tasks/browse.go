@@ -36,14 +36,15 @@ func (t *Task) reach(o benchmarks.Options) sandbox.Network {
 	return t.network()
 }
 
-// seed is what the page makes its problem of. It is the task's, not the trial's: every arm meets the same.
-func (t *Task) seed() uint32 {
+// seed is what the page makes its problem of: what the task says, else another one for each repeat. It does not depend on the arm: all meet the
+// same.
+func (t *Task) seed(repeat int) uint32 {
 	if t.Browser.Seed != nil {
 		return *t.Browser.Seed
 	}
 	h := fnv.New32a()
 	h.Write([]byte(t.ID))
-	return h.Sum32() % 1_000_000
+	return (h.Sum32() + uint32(max(repeat-1, 0))) % 1_000_000
 }
 
 // Seeded is the data of a task in a browser with another seed.
@@ -62,7 +63,7 @@ func Seeded(data json.RawMessage, seed uint32) (json.RawMessage, error) {
 // openBrowser begins an episode in a browser.
 func (b *Benchmark) openBrowser(ctx context.Context, h benchmarks.Host, t datasets.Task, d *Task, o benchmarks.Options) (_ benchmarks.Episode, err error) {
 	c := web.Config{
-		Host: h, Seed: d.seed(), Steps: d.Browser.Steps, Rule: web.Last, Actions: action.Options{Subsets: d.Browser.subsets()},
+		Host: h, Seed: d.seed(o.Repeat), Steps: d.Browser.Steps, Rule: web.Last, Actions: action.Options{Subsets: d.Browser.subsets()},
 		Answer: d.Browser.Contract != "" || len(d.stages()[0].Grade.Answer) > 0,
 	}
 	if c.Steps == 0 {
@@ -112,16 +113,22 @@ func (t *Task) gradeBrowser(ev benchmarks.Evidence) (benchmarks.Result, error) {
 	if err := json.Unmarshal(ev.Data, &end); err != nil {
 		return r, fmt.Errorf("evidence of a browser: %w", err)
 	}
-	p := r.Primary()
+	p, why := r.Primary(), ""
 	for _, c := range end.Task.Checks {
 		status := "passed"
 		if c.Value < 1 {
 			status = "failed"
-			if p.Why == "" || p.Value != nil && *p.Value < 1 && len(end.Task.Checks) == 1 {
-				p.Why = c.Name + ": " + c.Why
+			if why == "" {
+				why = c.Name + ": " + c.Why
 			}
 		}
 		r.Tests = append(r.Tests, record.Test{Name: c.Name, Status: status})
+	}
+	switch {
+	case p.Why == "":
+		p.Why = why
+	case why != "":
+		p.Why += "; " + why
 	}
 	return r, nil
 }

@@ -23,10 +23,10 @@ type Browser struct {
 	Start    Texts    `json:"start,omitempty"`    // pages of the site or addresses, each in a tab of its own, the last one in front; default index.html
 	Site     Site     `json:"site,omitempty"`     // pages that come with the task
 	Contract string   `json:"contract,omitempty"` // "miniwob": the page says the goal and the reward itself
-	Viewport Viewport `json:"viewport,omitempty"` // default 1280x720, under the contract 332x214
+	Viewport Viewport `json:"viewport,omitzero"`  // default 1280x720, under the contract 332x214
 	Scale    float64  `json:"scale,omitempty"`    // pixels of a screenshot for one of CSS; default 1, under the contract 1.5 unless viewport is set
 	Steps    int      `json:"steps,omitempty"`    // after so many the episode ends; default 30
-	Seed     *uint32  `json:"seed,omitempty"`     // default: one of the task's own
+	Seed     *uint32  `json:"seed,omitempty"`     // default: one of the task's own, another for each repeat
 	Actions  Texts    `json:"actions,omitempty"`  // subsets of actions; default: chat, infeas, bid, coord, nav, tab
 	Locale   string   `json:"locale,omitempty"`   // default: the browser's
 	TimeZone string   `json:"timezone,omitempty"`
@@ -60,6 +60,9 @@ func (s *Site) UnmarshalJSON(b []byte) error {
 }
 
 func (s *Success) UnmarshalJSON(b []byte) error {
+	if string(b) == "null" {
+		return nil
+	}
 	if len(b) > 0 && b[0] == '{' {
 		return json.Unmarshal(b, (*map[string]string)(s))
 	}
@@ -69,6 +72,9 @@ func (s *Success) UnmarshalJSON(b []byte) error {
 }
 
 func (v *Viewport) UnmarshalJSON(b []byte) error {
+	if string(b) == "null" {
+		return nil
+	}
 	s, err := scalar(b)
 	if err == nil {
 		*v, err = parseViewport(s)

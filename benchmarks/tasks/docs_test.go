@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/benchmarks/benchtest"
 	"github.com/evalrun/evalrun/benchmarks/tasks"
 )
@@ -50,6 +51,9 @@ func TestDocs(t *testing.T) {
 			}
 			want, wrong := errs[dir]
 			if !wrong {
+				if inBrowser(t, b) {
+					b = b.In(browsers(t))
+				}
 				benchtest.Run(t, benchtest.Suite{Benchmark: b, Driver: d})
 				return
 			}
@@ -64,6 +68,21 @@ func TestDocs(t *testing.T) {
 			}
 		})
 	}
+}
+
+// inBrowser reports whether a benchmark's first task wants a browser.
+func inBrowser(t *testing.T, b *tasks.Benchmark) bool {
+	for task, err := range b.Source().Tasks(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := b.Needs(task, benchmarks.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n.Browser
+	}
+	return false
 }
 
 // The page names every key.
@@ -81,7 +100,7 @@ func TestDocsKeys(t *testing.T) {
 	}
 	for _, typ := range []reflect.Type{
 		reflect.TypeFor[tasks.File](), reflect.TypeFor[tasks.Task](), reflect.TypeFor[tasks.Stage](), reflect.TypeFor[tasks.Grade](),
-		reflect.TypeFor[tasks.Function](), reflect.TypeFor[tasks.Oracle](), reflect.TypeFor[tasks.Item](), reflect.TypeFor[tasks.Limits](),
+		reflect.TypeFor[tasks.Function](), reflect.TypeFor[tasks.Oracle](), reflect.TypeFor[tasks.Item](), reflect.TypeFor[tasks.Limits](), reflect.TypeFor[tasks.Browser](),
 	} {
 		for f := range typ.Fields() {
 			if k, _, _ := strings.Cut(f.Tag.Get("json"), ","); k != "" && !named[k] {

@@ -19,7 +19,7 @@ import (
 //
 //	click(<button "Send">)                           the first element of this role and name, as the accessibility tree has them
 //	click(<button "Buy" after "Watering can">)       the first below what fits that pattern (RE2)
-//	fill(<textbox "Code">, <code>)                   a value that take names; within quotes it is put in as it is: 'room <code>'
+//	fill(<textbox "Code">, <code>)                   a value that take names; within quotes, too: 'room <code>'
 //
 // A value is taken from the goal, else from the first page that shows it. What patterns are matched against is the goal's text and the page's
 // accessibility tree as text, as agents see it; a value in a pattern stands for itself.
@@ -31,6 +31,7 @@ var (
 
 // A scene is what placeholders are resolved by.
 type scene interface {
+	has(name string) bool // whether there is a value of that name
 	value(name string) (string, error)
 	element(role, name string, after *regexp.Regexp) (string, error)
 }
@@ -68,7 +69,7 @@ func fillIn(code string, s scene) (string, error) {
 
 // placeholder resolves what code begins with; n is its length, 0 within quotes where it is none.
 func placeholder(code string, quote byte, s scene) (text string, n int, err error) {
-	if m := valueForm.FindStringSubmatch(code); m != nil {
+	if m := valueForm.FindStringSubmatch(code); m != nil && (quote == 0 || s.has(m[1])) { // <b> in a text is HTML
 		v, err := s.value(m[1])
 		if err != nil {
 			return "", 0, err
@@ -155,6 +156,8 @@ func (o *Oracle) soundTake(name string) error {
 
 // unseen is a scene before there is a page.
 type unseen struct{ o *Oracle }
+
+func (u unseen) has(name string) bool { return u.o.Take[name] != "" }
 
 func (u unseen) value(name string) (string, error) {
 	if _, ok := u.o.Take[name]; !ok {
@@ -258,6 +261,8 @@ func (p *player) learn() error {
 	}
 	return nil
 }
+
+func (p *player) has(name string) bool { return p.o.Take[name] != "" }
 
 func (p *player) value(name string) (string, error) {
 	v, ok := p.known[name]

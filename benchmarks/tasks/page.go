@@ -188,9 +188,10 @@ func (p *graded) look(ctx context.Context, active *cdp.Page, expression string) 
 func evaluate(ctx context.Context, page *cdp.Page, expression string) (check, error) {
 	short, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
-	var got any
-	// Nothing of the expression can end the function around it, but its own author.
-	err := page.Evaluate(short, "(async () => (\n"+expression+"\n))()", &got)
+	var got string
+	// As text, since JSON has no NaN. An expression can end the function around it, but its author gains nothing by that.
+	err := page.Evaluate(short, "(async () => { const v = await (\n"+expression+
+		"\n); return typeof v === 'boolean' || typeof v === 'number' ? String(v) : typeof v; })()", &got)
 	var threw *cdp.Thrown
 	switch {
 	case err == nil:
@@ -206,22 +207,20 @@ func evaluate(ctx context.Context, page *cdp.Page, expression string) (check, er
 	default:
 		return check{Why: score.Clip(err.Error(), 300)}, nil
 	}
-	switch x := got.(type) {
-	case bool:
-		if x {
-			return check{Value: 1}, nil
-		}
-		return check{Why: "it is false"}, nil
-	case float64:
-		if math.IsNaN(x) || x < 0 || x > 1 {
-			return check{Why: fmt.Sprintf("it is %v; want a number from 0 to 1", x)}, nil
-		}
-		if x < 1 {
-			return check{Value: x, Why: fmt.Sprintf("it is %v", x)}, nil
-		}
+	x, err := strconv.ParseFloat(got, 64)
+	switch {
+	case got == "true":
 		return check{Value: 1}, nil
+	case got == "false":
+		return check{Why: "it is false"}, nil
+	case err != nil:
+		return check{Why: fmt.Sprintf("it is of the type %s; want true, false or a number from 0 to 1", got)}, nil
+	case math.IsNaN(x) || x < 0 || x > 1:
+		return check{Why: fmt.Sprintf("it is %v; want a number from 0 to 1", x)}, nil
+	case x < 1:
+		return check{Value: x, Why: fmt.Sprintf("it is %v", x)}, nil
 	}
-	return check{Why: "it is neither true nor false nor a number"}, nil
+	return check{Value: 1}, nil
 }
 
 // contracted is a task whose page keeps MiniWoB++'s contract. Unlike the published tasks it may go on in other tabs: the page that it began with is

@@ -1,0 +1,178 @@
+package tasks_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/agent/event"
+	"github.com/evalrun/evalrun/benchmarks/benchtest"
+	"github.com/evalrun/evalrun/benchmarks/tasks"
+	"github.com/evalrun/evalrun/benchmarks/web"
+	"github.com/evalrun/evalrun/browsergym/pool"
+)
+
+// browsers are real ones. The test is skipped with the reason unless EVALRUN_TEST_BROWSER is set.
+func browsers(t *testing.T) web.Browsers {
+	t.Helper()
+	if os.Getenv("EVALRUN_TEST_BROWSER") != "1" {
+		t.Skip("needs a browser; set EVALRUN_TEST_BROWSER=1")
+	}
+	p := pool.New(pool.Options{})
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return web.Browsers{Pool: p}
+}
+
+func TestBrowserErrors(t *testing.T) {
+	page := "x/index.html"
+	for name, c := range map[string]struct{ text, want string }{
+		"keys": {`
+- id: a
+  instruction: x
+  browser: {sight: x, viewport: wide, scale: big, seed: -1, steps: many}
+  grade: {sucess: "true"}
+`, `bad tasks.yaml:2:3: task "a": tasks.yaml:4:13: unknown key "sight"; known are actions, contract, locale, scale, seed, site, start, steps, timezone, viewport
+  tasks.yaml:4:33: viewport "wide"; want width and height, such as 1280x720
+  tasks.yaml:4:46: "big": want a number
+  tasks.yaml:4:57: "-1": want a number
+  tasks.yaml:4:68: "many": want a number
+  tasks.yaml:5:11: unknown key "sucess"; is it "success"?`},
+		"nothing":    {"- {id: a, browser: {}}", "bad tasks.yaml:1:4: task \"a\": browser: start \"index.html\" is a page of the site, and there is no site; an address begins with https:// or http://\n  no instruction\n  it is not graded; want grade.success, grade.url or answer"},
+		"a machine":  {"- {id: a, instruction: x, answer: 1, browser: {site: x}, setup: ls, files: {b: c}}", `bad tasks.yaml:1:4: task "a": browser: the task has no machine, and one stage, so stages, files, setup and leave do not go with it; pages belong into browser.site`},
+		"a script":   {"- {id: a, instruction: x, browser: {site: x}, grade: {script: ls, success: 'true'}, oracle: ls}", "bad tasks.yaml:1:4: task \"a\": grade: function, script, files, collect and shared need a machine; in a browser there are success, url and answer\n  oracle: there is no machine for a script; want {actions: […], answer: …}"},
+		"no browser": {"- {id: a, instruction: x, grade: {success: 'true'}, oracle: {actions: [noop()]}}", "bad tasks.yaml:1:4: task \"a\": grade.success, grade.url and an oracle's actions and take are of tasks in a browser; add browser\n  it is graded in 0 ways; want one of grade.script, grade.function and answer"},
+		"pages":      {"- {id: a, instruction: x, answer: 1, browser: {site: x, start: [../up.html, gone.html, 'file:///etc/passwd', 'https://example.org/']}}", "bad tasks.yaml:1:4: task \"a\": browser: start \"../up.html\" leaves the site\n  browser: start \"file:///etc/passwd\": only pages at http:// and https:// can be opened\n  browser: start \"https://example.org/\": the task's network does not lead there (no network); name it: network: [example.org]"},
+		"no page":    {"- {id: a, instruction: x, answer: 1, browser: {site: x, start: gone.html}}", `bad tasks.yaml:1:4: task "a": browser.site: start "gone.html" is no page of it`},
+		"no folder":  {"- {id: a, instruction: x, answer: 1, browser: {site: y}}", `bad tasks.yaml:1:4: task "a": browser.site: start "index.html" is no page of it`},
+		"out":        {"- {id: a, instruction: x, answer: 1, browser: {site: ../..}}", `bad tasks.yaml:1:4: task "a": browser.site: ".": from "../.." leaves the folder of the tasks`},
+		"contract":   {"- {id: a, instruction: x, answer: 1, browser: {site: x, contract: miniwob}}\n- {id: b, answer: 1, instruction: x, browser: {site: x, contract: webarena}}", "bad tasks.yaml:1:4: task \"a\": under the contract miniwob the page says the goal and the reward: leave out instruction, answer and grade\nbad tasks.yaml:2:4: task \"b\": browser: contract \"webarena\"; known is miniwob"},
+		"patterns":   {"- {id: a, instruction: x, browser: {site: x, actions: [fly]}, grade: {url: '(', success: ' '}}", "bad tasks.yaml:1:4: task \"a\": browser: actions: ValueError: Unknown high-level action subspace: fly\n  grade.success: \"success\" is empty\n  grade.url: error parsing regexp: missing closing ): `(`"},
+		"the oracle": {"- {id: a, instruction: x, answer: 1, browser: {site: x}, oracle: {take: {b: x+, 'c d': (x)}, actions: [click(<button>), 'clik(\"1\")', click(), 'hello', 'click(<button \"a\">)']}}", "bad tasks.yaml:1:4: task \"a\": oracle.actions: 1: <button> is not among oracle.take\n  oracle.actions: 2: NameError: Invalid action type 'clik'.\n  oracle.actions: 3: TypeError: click() missing 1 required positional argument: 'bid'\n  oracle.actions: 4: ValueError: Received an empty action.\n  oracle.take: b: want a pattern with one group in parentheses, which is the value\n  oracle.take: c d: want a name of letters, digits and _"},
+		"fine":       {"defaults: {limits: {pids: 9}, browser: {steps: 5}}\ntasks:\n  - {id: a, instruction: x, answer: 1, browser: {site: x}}\n  - {id: b, instruction: x, grade: {success: 'true'}, network: [example.org], browser: {start: https://example.org}}\n", "a\nb"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, got := read(t, load(t, "tasks.yaml", c.text, page, "<p>hello")); got != c.want {
+				t.Errorf("have\n%s\nwant\n%s", got, c.want)
+			}
+		})
+	}
+	lines := `{"id":"a","instruction":"x","browser":{"site":{"index.html":"<p>"},"viewport":"300x200"},"grade":{"success":{"one":"true"}}}` + "\n" +
+		`{"id":"b","instruction":"x","browser":{"site":"x","viewport":"wide"}}`
+	if _, got := read(t, load(t, "tasks.jsonl", lines, page, "<p>hello")); got != "a\nbad tasks.jsonl:2: task \"b\": viewport \"wide\"; want width and height, such as 1280x720" {
+		t.Error(got)
+	}
+}
+
+// A link that lies in a site's folder is found before anything is played.
+func TestLinkInSite(t *testing.T) {
+	dir := t.TempDir()
+	for _, f := range []func() error{
+		func() error { return os.Mkdir(filepath.Join(dir, "x"), 0o755) },
+		func() error { return os.WriteFile(filepath.Join(dir, "x", "index.html"), []byte("<p>"), 0o644) },
+		func() error { return os.Symlink("../tasks.yaml", filepath.Join(dir, "x", "answers.html")) },
+		func() error {
+			return os.WriteFile(filepath.Join(dir, "tasks.yaml"), []byte("- {id: a, instruction: x, answer: 1, browser: {site: x}}"), 0o644)
+		},
+	} {
+		if err := f(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b, err := tasks.New(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, got := read(t, b); got != `bad tasks.yaml:1:4: task "a": browser.site: x/answers.html is a link, and links are not served` {
+		t.Error(got)
+	}
+}
+
+const shop = `
+- id: a
+  instruction: x
+  browser:
+    viewport: 400x300
+    steps: 6
+    site:
+      index.html: |
+        <title>start</title><button onclick="n++">more</button><button onclick="n = NaN">odd</button><button onclick="n = 'x'">text</button>
+        <a href="second.html">on</a><button onclick="delete window.m">gone</button><button onclick="window.open('second.html')">tab</button>
+        <script>var n = 0; window.m = 1</script>
+      second.html: <title>second</title><p>here</p>
+`
+
+// What an agent does, and what it scores.
+func TestChecks(t *testing.T) {
+	br := browsers(t)
+	t.Run("grades", func(t *testing.T) { checks(t, br) })
+}
+
+func checks(t *testing.T, br web.Browsers) {
+	const forged = `goto("data:text/html,<title>second</title><script>var n=2</script>/second.html")`
+	for _, c := range []struct {
+		grade   string
+		actions []string
+		answer  string
+		want    float64
+		why     string
+	}{
+		{`success: n === 2`, []string{`click(<button "more">)`, `click(<button "more">)`}, "", 1, ""},
+		{`success: n === 2`, []string{`click(<button "more">)`}, "", 0, "it is false"},
+		{`success: n === 2`, nil, "", 0, "no step was made"},
+		{`success: n / 4`, []string{`click(<button "more">)`}, "", 0.25, "it is 0.25"},
+		{`success: new Promise(ok => setTimeout(() => ok(n > 0), 50))`, []string{`click(<button "more">)`}, "", 1, ""},
+		{`success: n`, []string{`click(<button "odd">)`}, "", 0, "it is NaN"},
+		{`success: n`, []string{`click(<button "text">)`}, "", 0, "of the type string"},
+		{`success: m > 0`, []string{`click(<button "gone">)`}, "", 0, "ReferenceError: m is not defined"},
+		{`success: new Promise(() => {})`, []string{`click(<button "more">)`}, "", 0, "did not answer within 5s"},
+		{`success: n === 2`, []string{forged}, "", 0, "no page of the task is open"},
+		{`success: n === 2`, []string{`new_tab()`, forged}, "", 0, "it is false"},
+		{`{url: second\.html$, success: 'document.title === "second"'}`, []string{forged}, "", 0, "no page of the task is open"},
+		{`url: /second\.html$`, []string{`click(<link "on">)`}, "", 1, ""},
+		{`url: /second\.html$`, []string{`click(<button "tab">)`}, "", 1, ""},
+		{`url: /second\.html$`, []string{`click(<button "more">)`}, "", 0, "/index.html"},
+		{`{success: {a: n > 0, b: n > 1}, partial: true}`, []string{`click(<button "more">)`}, "", 0.5, "b: it is false"},
+		{`{success: n > 0, answer: 42}`, []string{`click(<button "more">)`}, "42", 1, ""},
+		{`{success: n > 0, answer: 42}`, []string{`click(<button "more">)`, `send_msg_to_user("It is 42.")`}, "41", 1, ""},
+		{`{success: n > 0, answer: 42}`, []string{`click(<button "more">)`}, "41", 0, "answer"},
+		{`{success: n > 0, answer: 42}`, []string{`send_msg_to_user("42")`, `click(<button "more">)`}, "", 0, "success: it is false"},
+		{`{success: n > 0, answer: 42}`, []string{`click(<button "more">)`, `report_infeasible("no")`}, "", 0, "answer: no answer"},
+		{`success: n > 9`, []string{`noop()`, `noop()`, `noop()`, `noop()`, `noop()`, `noop()`, `noop()`}, "", 0, "not done after 6 steps"},
+	} {
+		t.Run("", func(t *testing.T) {
+			t.Parallel()
+			b := load(t, "tasks.yaml", shop+"  grade: "+map[bool]string{true: c.grade, false: "{" + c.grade + "}"}[c.grade[0] == '{']+"\n").In(br)
+			list, text := read(t, b)
+			if len(list) != 1 {
+				b = load(t, "tasks.yaml", shop+"  grade:\n    "+c.grade+"\n").In(br)
+				if list, text = read(t, b); len(list) != 1 {
+					t.Fatal(text)
+				}
+			}
+			play := func(ctx context.Context, s *agent.Session) (agent.Answer, error) {
+				return agent.Answer{Parts: event.Text(c.answer)}, tasks.Oracle{Actions: c.actions}.Play(ctx, s)
+			}
+			if len(c.actions) == 0 {
+				play = func(context.Context, *agent.Session) (agent.Answer, error) { return agent.Answer{}, nil }
+			}
+			p, err := benchtest.Play(t.Context(), benchtest.Session{Benchmark: b, Task: list[0], Agent: agent.Func(play)})
+			if err != nil {
+				t.Fatalf("%s: %v", c.grade, err)
+			}
+			s := p.Results[0].Primary()
+			if s == nil || s.Value == nil || *s.Value != c.want || !strings.Contains(s.Why, c.why) || c.why == "" && s.Why != "" {
+				t.Errorf("%s, %q, answer %q: %+v, want %v %q", c.grade, c.actions, c.answer, s, c.want, c.why)
+				if s != nil && s.Value != nil {
+					t.Log(*s.Value, s.Why)
+				}
+			}
+		})
+	}
+}
