@@ -2,11 +2,13 @@ package webarena
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"image"
 	"image/color"
 	"image/png"
+	"maps"
 	"math"
 	"net/http"
 	"os"
@@ -14,6 +16,9 @@ import (
 	"strings"
 	"testing"
 	"text/tabwriter"
+
+	"github.com/evalrun/evalrun/browsergym/cdp"
+	"github.com/evalrun/evalrun/browsergym/pool"
 )
 
 // A published case: which configuration, what the agent did, and what came out of it. Pages that the published tests went to are replaced
@@ -33,16 +38,16 @@ type publishedCase struct {
 func publishedCases() []publishedCase {
 	const exercise = "https://russmaxdesign.github.io/exercise/"
 	form := func(name string) fakePage {
-		return fakePage{url: exercise, html: "<h2>What are mammals?</h2>", answers: map[string]string{"form-name": fmt.Sprintf("%q", name), "form-email": `"alexisxy@hotmail.com"`}}
+		return fakePage{url: exercise, html: fmt.Sprintf(`<h2>What are mammals?</h2><input id="form-name" value="%s"><input id="form-email" value="alexisxy@hotmail.com">`, name), answers: map[string]string{"form-name": fmt.Sprintf("%q", name), "form-email": `"alexisxy@hotmail.com"`}}
 	}
 	google := fakePage{url: "https://www.google.com/", html: "<title>Google Search</title>"}
-	github := fakePage{url: "https://github.com/web-arena-x"}
+	github := fakePage{url: "https://github.com/web-arena-x", html: "<title>web-arena-x</title>"}
 	search := map[string]fakePage{google.url: google}
-	members := fakePage{answers: map[string]string{`"byteblaze"`: `"Developer"`, `"primer"`: `"Owner"`}}
-	camera := fakePage{answers: map[string]string{"#tab-label-reviews-title": "12", "price-final_price": "649.5", "manufacturer": `"Olympus"`}}
-	cactus := fakePage{answers: map[string]string{"fotorama__": `["/cactus.png"]`}}
+	members := fakePage{html: memberPage, answers: map[string]string{`"byteblaze"`: `"Developer"`, `"primer"`: `"Owner"`}}
+	camera := fakePage{html: productPage, answers: map[string]string{"#tab-label-reviews-title": "12", "price-final_price": "649.5", "manufacturer": `"Olympus"`}}
+	cactus := fakePage{html: `<div class="fotorama__stage__frame"><img class="fotorama__img" src="/cactus.png" alt=""></div>`, answers: map[string]string{"fotorama__": `["/cactus.png"]`}}
 	post := func(path, picture string) fakePage {
-		return fakePage{url: "REDDIT" + path, answers: map[string]string{"submission__image": `["` + picture + `"]`}}
+		return fakePage{url: "REDDIT" + path, html: `<article><a><img class="submission__image" src="` + picture + `"></a></article>`, answers: map[string]string{"submission__image": `["` + picture + `"]`}}
 	}
 	html, both := []string{"program_html"}, []string(nil)
 	text, address := []string{"string_match"}, []string{"url_match"}
@@ -63,7 +68,7 @@ func publishedCases() []publishedCase {
 			publishedCase{name: "the shop's answer, right", file: "func_eval_success", d: d, types: html, want: 1},
 			publishedCase{name: "the shop's answer, wrong", file: "func_eval_fail", d: d, types: html, want: 0},
 			publishedCase{name: "a post's page, right", file: "func_url_func_1", d: d, types: html, last: fakePage{url: "REDDIT/f/wallstreetbets/50431/-/comment/676875"},
-				pages: map[string]fakePage{"REDDIT/f/wallstreetbets/50431/": {answers: map[string]string{".submission__inner": `"How will SPY close on Monday 11/28 &#x200B;"`}}}, want: 1},
+				pages: map[string]fakePage{"REDDIT/f/wallstreetbets/50431/": {html: `<div class="submission__inner">How will SPY close on Monday 11/28 &amp;#x200B;</div>`, answers: map[string]string{".submission__inner": `"How will SPY close on Monday 11/28 &#x200B;"`}}}, want: 1},
 		)
 	}
 	return append(list,
@@ -85,28 +90,21 @@ func publishedCases() []publishedCase {
 }
 
 // Published cases of the evaluators and what ours make of them. EVALRUN_TEST_DATA holds WebArena's configurations in webarena/evaluator-configs;
-// those of VisualWebArena, in visualwebarena/evaluator-configs, are looked at if they are there.
+// those of VisualWebArena, in visualwebarena/evaluator-configs, are looked at if they are there. With EVALRUN_TEST_BROWSER the pages are shown
+// by a browser, too.
 func TestPublishedCases(t *testing.T) {
 	data := os.Getenv("EVALRUN_TEST_DATA")
 	if data == "" {
 		t.Skip("published cases are not there; name their folder by EVALRUN_TEST_DATA")
 	}
-	s := shop(t, map[string][]byte{
+	pictures := map[string][]byte{
 		"/cactus.png": encode(t, painting(30, 30, 1)), "/other.png": encode(t, painting(90, 60, 4)), "/small.png": encode(t, painting(20, 16, 4)), "/photo.png": encode(t, photo(1)),
 		"/submission_images/58fd8145d1b2dfa2dfddb2f29c481e66d38c487cc1b2e1d613cb086b0c1caaad.png": encode(t, painting(60, 40, 1)),
 		"/submission_images/5ab78381e020c33a6a221266260ca9811d6ad7af36df15b5edbf6b5c8f0d6280.jpg": encode(t, painting(40, 60, 2)),
-	})
-	sites := Sites{"shopping": s.URL, "reddit": s.URL, "gitlab": s.URL}
-	here := func(p fakePage) fakePage {
-		p.url = strings.NewReplacer("REDDIT", s.URL, "GITLAB", s.URL).Replace(p.url)
-		if p.url == "" {
-			p.url = s.URL + "/"
-		}
-		return p
 	}
 	var out strings.Builder
 	table := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "benchmark\tcase\tconfiguration\tpublished\tours\twhy")
+	fmt.Fprintln(table, "benchmark\tcase\tconfiguration\tpublished\tours\tin a browser\twhy")
 	n, missing := 0, 0
 	for _, c := range publishedCases() {
 		raw, err := os.ReadFile(filepath.Join(data, string(c.d), "evaluator-configs", c.file+".json"))
@@ -117,49 +115,99 @@ func TestPublishedCases(t *testing.T) {
 			missing++
 			continue
 		}
-		var eval map[string]any
-		var all map[string]json.RawMessage
-		if err := json.Unmarshal(raw, &all); err != nil {
-			t.Fatal(err)
-		}
-		if err := json.Unmarshal(all["eval"], &eval); err != nil {
-			t.Fatal(err)
-		}
-		if c.types != nil {
-			eval["eval_types"] = c.types
-		}
-		body, err := json.Marshal(eval)
-		if err != nil {
-			t.Fatal(err)
-		}
-		cfg := config(t, c.d, sites.Expand(string(body)))
-		e := &Evaluator{Dialect: c.d, Sites: sites, HTTP: http.DefaultClient, Captioner: sees(c.sees)}
-		if c.scale > 0 {
-			cfg.Eval.ImageTest[0].Like = "smaller.png"
-			e.Picture = func(string) (image.Image, error) { return photo(c.scale), nil }
-		}
-		b := &fake{last: here(c.last), pages: map[string]fakePage{}}
-		for k, p := range c.pages {
-			b.pages[strings.NewReplacer("REDDIT", s.URL, "GITLAB", s.URL).Replace(k)] = p
-		}
-		for _, q := range cfg.Eval.ImageTest {
-			if q.URL != "last" {
-				b.pages[q.URL] = c.last
+		served := maps.Clone(pictures)
+		s := shop(t, served)
+		ours := []string{"", "not looked at"}
+		why := ""
+		for i, inBrowser := range []bool{false, true} {
+			if inBrowser && os.Getenv("EVALRUN_TEST_BROWSER") != "1" {
+				continue
+			}
+			got, parts, err := c.play(t, raw, s.URL, served, inBrowser)
+			if err != nil || got != c.want {
+				t.Errorf("%s, %s, in a browser %v: %v %v, %v, not %v", c.d, c.name, inBrowser, got, parts, err, c.want)
+			}
+			ours[i], why = fmt.Sprint(got), ""
+			for _, p := range parts {
+				why += p.Why
 			}
 		}
-		got, parts, err := e.Score(t.Context(), cfg, b, &c.said)
-		if err != nil || got != c.want {
-			t.Errorf("%s, %s: %v %v, %v, not %v", c.d, c.name, got, parts, err, c.want)
-		}
-		why := ""
-		for _, p := range parts {
-			why += p.Why
-		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%v\t%v\t%s\n", c.d, c.name, c.file, c.want, got, strings.ReplaceAll(why, s.URL, ""))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%v\t%s\t%s\t%s\n", c.d, c.name, c.file, c.want, ours[0], ours[1], strings.ReplaceAll(why, s.URL, ""))
 		n++
 	}
 	table.Flush()
 	t.Logf("published outcome against ours, %d cases, %d not there:\n%s", n, missing, out.String())
+}
+
+// play grades a case on pages that are texts, or on the same ones in a browser. All hosts are the shop's; those of the web are folders of it.
+func (c *publishedCase) play(t *testing.T, raw []byte, base string, served map[string][]byte, inBrowser bool) (float64, []Part, error) {
+	t.Helper()
+	here := strings.NewReplacer("REDDIT", base, "GITLAB", base)
+	if inBrowser {
+		here = strings.NewReplacer("REDDIT", base, "GITLAB", base, "https://www.google.com", base+"/google", "https://russmaxdesign.github.io", base+"/russmaxdesign", "https://github.com", base+"/github")
+	}
+	var eval map[string]any
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &all); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(all["eval"], &eval); err != nil {
+		t.Fatal(err)
+	}
+	if c.types != nil {
+		eval["eval_types"] = c.types
+	}
+	body, err := json.Marshal(eval)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sites := Sites{"shopping": base, "reddit": base, "gitlab": base}
+	cfg := config(t, c.d, here.Replace(sites.Expand(string(body))))
+	e := &Evaluator{Dialect: c.d, Sites: sites, HTTP: http.DefaultClient, Captioner: sees(c.sees)}
+	if c.scale > 0 {
+		cfg.Eval.ImageTest[0].Like = "smaller.png"
+		e.Picture = func(string) (image.Image, error) { return photo(c.scale), nil }
+	}
+	last := c.last
+	if last.url = here.Replace(last.url); last.url == "" {
+		last.url = base + "/"
+	}
+	pages := map[string]fakePage{}
+	for k, p := range c.pages {
+		pages[here.Replace(k)] = p
+	}
+	for _, q := range cfg.Eval.ImageTest {
+		if q.URL != "last" {
+			pages[q.URL] = c.last
+		}
+	}
+	if !inBrowser {
+		return e.Score(t.Context(), cfg, &fake{last: last, pages: pages}, &c.said)
+	}
+	pages[last.url] = last
+	for address, p := range pages {
+		path, _, _ := strings.Cut(strings.TrimPrefix(address, base), "?")
+		served[path] = []byte("<!doctype html><meta charset=utf-8>" + p.html)
+	}
+	return e.Score(t.Context(), cfg, shown(t, sites, last.url), &c.said)
+}
+
+// shown has a browser show the agent's page.
+func shown(t *testing.T, sites Sites, last string) Browser {
+	t.Helper()
+	c, err := lent(t).Pool.For(pool.Wish{Hosts: []string{strings.TrimPrefix(sites["shopping"], "http://")}}).NewContext(t.Context(), cdp.ContextOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close(context.Background()) })
+	p, err := c.NewPage(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Goto(t.Context(), last); err != nil {
+		t.Fatal(err)
+	}
+	return &live{page: p, sites: sites, calm: quick, limit: patience, there: func(context.Context, string) error { return nil }}
 }
 
 func encode(t *testing.T, img image.Image) []byte {
