@@ -154,6 +154,9 @@ func (p *Page) keyDown(ctx context.Context, name string) error {
 	if k.text != "" {
 		e.Type = "keyDown"
 	}
+	if k.text == "" || k.text == " " {
+		in.late = true
+	}
 	_, err = p.call(ctx, "Input.dispatchKeyEvent", e)
 	return err
 }

@@ -212,6 +212,7 @@
   };
 
   const timers = Symbol.for('evalrun.busy');
+  const frame = f => window[timers] ? window[timers].frame(f) : requestAnimationFrame(f);
   // Whether a timer is due within a time, here or in a frame.
   const waits = (w, within) => {
     try {
@@ -227,15 +228,16 @@
 
   return {
     // Waits until the document and its images are loaded and, unless it is only opened, nothing of it goes on: no timer is due within the time that
-    // is left, no animation runs, and a frame has passed in which it has not changed. At most so many milliseconds. With marks (false: those of
+    // is left, no animation runs, and so many frames have passed in which it has neither changed nor scrolled. At most so many milliseconds. With marks (false: those of
     // standard elements, true: of all) elements are marked in that same frame, so that an observation that follows need not wait for another one.
-    calm(limit, opened, marks) {
+    calm(limit, opened, marks, frames) {
       // An opened page is looked at sooner by the reference: only timers that are due until then count.
       const begun = performance.now(), end = begun + limit, soon = opened ? Math.min(end, begun + 250) : end;
       changed = false;
       watch();
       return new Promise(resolve => {
         const done = calm => {
+          document.removeEventListener('scroll', scrolled, {capture: true});
           if (!pass || !pass.early) rest();
           resolve(calm);
         };
@@ -243,26 +245,32 @@
           if (watcher.takeRecords().length) changed = true;
           return loads() || waits(window, soon - performance.now()) || !opened && (changed || moves());
         };
-        const frame = () => {
+        const look = () => {
           if (performance.now() >= end) return done(false);
-          if (busy()) {
+          const now = busy();
+          if (now || --left > 0) {
+            if (now) left = frames;
             changed = false;
-            return requestAnimationFrame(frame);
+            return frame(look);
           }
           if (marks !== null && document.querySelector('iframe, frame') === null) early(marks);
           const after = () => {
             if (!busy()) return done(true);
             if (pass && pass.early) undo();
             changed = false;
+            left = frames;
             watch();
-            requestAnimationFrame(frame);
+            frame(look);
           };
           if (pass && pass.early) settled(end - performance.now()).then(after);
           else task(after);
         };
-        requestAnimationFrame(frame);
+        frame(look);
       });
     },
+
+    // Whether nothing here can move by itself just now, so that an element is where it is.
+    still: () => !!window[timers] && window[timers].still() && !document.getAnimations().length && !loads(),
 
     // Marks all elements whose tags are standard, or all. Visibility is known when settled() is. What calm() has marked stands if nothing has changed.
     mark(prefix, all) {

@@ -16,6 +16,7 @@ type input struct {
 	keys    map[string]bool // codes that are down
 	drag    json.RawMessage // what is being dragged
 	dragAt  xy
+	late    bool // the browser may act on it some frames later, by scrolling for one
 }
 
 var buttonBits = map[string]int{"left": 1, "right": 2, "middle": 4}
@@ -85,6 +86,7 @@ func (p *Page) Wheel(ctx context.Context, dx, dy float64) error {
 	return p.simply(ctx, "Mouse.wheel", func(ctx context.Context) error {
 		e := p.input.event("mouseWheel")
 		e.Button, e.Force, e.DX, e.DY = "", 0, dx, dy
+		p.input.late = true
 		q, err := p.mouse(e)
 		if err != nil {
 			return err
@@ -169,6 +171,7 @@ func (in *input) release(button string) {
 
 func (p *Page) button(ctx context.Context, button string, down bool, clicks int) error {
 	in := &p.input
+	in.late = true
 	var e mouseEvent
 	if down {
 		in.press(button)
@@ -205,7 +208,7 @@ const dragLimit = 2 * time.Second
 // move moves the mouse. Chromium leaves drags to the system; with the left button down they are taken from it and played by us.
 func (p *Page) move(ctx context.Context, x, y float64) error {
 	in := &p.input
-	in.x, in.y, in.dragAt = x, y, xy{x, y}
+	in.x, in.y, in.dragAt, in.late = x, y, xy{x, y}, true
 	if in.drag != nil {
 		return p.dragEvent(ctx, "dragOver")
 	}

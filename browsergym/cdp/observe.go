@@ -87,6 +87,9 @@ func (p *Page) Calm(ctx context.Context, limit time.Duration, opened bool, o *Ob
 	return nil
 }
 
+// lateFrames is how many frames a page has to be calm for after input that browsers act on by themselves, some frames later: scrolling, dragging.
+const lateFrames = 3
+
 func (p *Page) calm(ctx context.Context, limit time.Duration, opened bool, o *ObserveOptions) error {
 	main := p.mainFrame()
 	if main == nil {
@@ -99,10 +102,14 @@ func (p *Page) calm(ctx context.Context, limit time.Duration, opened bool, o *Ob
 	if o != nil {
 		marks = o.AllTags
 	}
+	frames := 1
+	if p.input.late {
+		p.input.late, frames = false, lateFrames
+	}
 	end := time.Now().Add(limit)
 	for {
 		var b batch
-		q := b.object(p, main, "calm", true, time.Until(end).Milliseconds(), opened, marks)
+		q := b.object(p, main, "calm", true, time.Until(end).Milliseconds(), opened, marks, frames)
 		if b.err != nil {
 			return b.err
 		}

@@ -28,7 +28,7 @@ func (e *Element) point(pr *progress, a *aim, name string, enabled, force bool, 
 		}
 		if !force {
 			pr.say("  waiting for element to be %s", said)
-			out, err := e.p.verdict(pr, a.tools, "states", states, e.p.c.opts.FixedPauses)
+			out, err := e.p.verdict(pr, a.tools, "states", states, e.p.c.opts.FixedPauses, e.still(pr))
 			if err != nil || out != done {
 				return out, err
 			}
@@ -93,16 +93,37 @@ func (e *Element) point(pr *progress, a *aim, name string, enabled, force bool, 
 	})
 }
 
-// scroll brings the element into view.
-func (e *Element) scroll(pr *progress, a *aim, how map[string]string) (outcome, error) {
-	if how != nil {
-		return done, e.p.ask(pr, a.tools, "scroll", nil, how)
+// still reports whether nothing on the page can move by itself, so that one look tells where the element is.
+func (e *Element) still(pr *progress) (yes bool) {
+	e.p.c.mu.Lock()
+	known := e.f.marks != "" && e.f.up == nil && len(e.p.requests) == 0
+	e.p.c.mu.Unlock()
+	if !known || e.p.c.opts.FixedPauses {
+		return false
 	}
-	_, err := e.p.call(pr, "DOM.scrollIntoViewIfNeeded", map[string]any{"objectId": a.object})
-	return scrolled(err)
+	var b batch
+	q := b.object(e.p, e.f, "still", false)
+	return b.err == nil && q.value(pr, &yes) == nil && yes
 }
 
-func scrolled(err error) (outcome, error) {
+// scroll brings the element into view.
+func (e *Element) scroll(pr *progress, a *aim, how map[string]string) (outcome, error) {
+	q, err := e.startScroll(a, how)
+	if err != nil {
+		return outcome{}, err
+	}
+	return scrolled(q, pr)
+}
+
+func (e *Element) startScroll(a *aim, how map[string]string) (*Pending, error) {
+	if how != nil {
+		return e.p.start(a.tools, "scroll", how)
+	}
+	return e.p.c.b.Start(e.p.session, "DOM.scrollIntoViewIfNeeded", map[string]any{"objectId": a.object})
+}
+
+func scrolled(q *Pending, pr *progress) (outcome, error) {
+	err := q.value(pr, nil)
 	switch {
 	case err == nil:
 		return done, nil
@@ -120,16 +141,24 @@ func (e *Element) place(pr *progress, a *aim, how map[string]string) (at xy, out
 	if err != nil {
 		return at, out, err
 	}
-	if out, err = e.scroll(pr, a, how); err != nil || out != done {
-		return at, out, err
-	}
-	pr.say("  done scrolling")
-	quads, err := e.p.c.b.Start(e.p.session, "DOM.getContentQuads", map[string]any{"objectId": a.object})
+	scroll, err := e.startScroll(a, how)
 	if err != nil {
 		return at, out, err
 	}
+	quads, err := e.p.c.b.Start(e.p.session, "DOM.getContentQuads", map[string]any{"objectId": a.object}) // they are asked for together, and answered in turn
+	if err != nil {
+		return at, out, err
+	}
+	window, err := e.p.start(top, "size")
+	if err != nil {
+		return at, out, err
+	}
+	if out, err = scrolled(scroll, pr); err != nil || out != done {
+		return at, out, err
+	}
+	pr.say("  done scrolling")
 	var size struct{ Width, Height float64 }
-	err = e.p.ask(pr, top, "size", &size)
+	err = window.value(pr, &size)
 	raw, qerr := quads.Wait(pr)
 	if err != nil {
 		return at, out, err

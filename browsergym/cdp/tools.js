@@ -138,9 +138,9 @@
   });
 
   const missing = state => ({missing: state});
-  const states = async (wanted, strict) => {
+  const states = async (wanted, strict, still) => {
     const e = target;
-    if (wanted.includes('stable') && !await stable(e, strict)) return missing('stable');
+    if (wanted.includes('stable') && !still && !await stable(e, strict)) return missing('stable');
     for (const state of wanted) {
       if (state === 'stable') continue;
       const who = state === 'visible' ? e : labelled(e);
@@ -327,8 +327,9 @@
     async fill(value, force) {
       const wrong = force ? '' : await states(['visible', 'enabled', 'editable']);
       if (wrong) return wrong;
+      const empty = labelled(target).value === '';
       const next = enter(value);
-      if (next === 'input') await drawn(); // pages are told of a selection with the next frame, and before the text comes
+      if (next === 'input' && !empty) await drawn(); // pages are told of a selection with the next frame, and before the text comes
       return next;
     },
     async choose(wanted, force) {
