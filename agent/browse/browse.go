@@ -47,9 +47,12 @@ type browse struct{ cfg Config }
 var never = controller.Stuck{Repeat: -1, Errors: -1, Alternate: -1, Monologue: -1, Wait: -1}
 
 func (a browse) Run(ctx context.Context, s *agent.Session) (agent.Answer, error) {
-	o, ok := browser.Actions(s)
+	o, task, ok := browser.Actions(s)
 	if !ok {
 		return agent.Answer{}, ErrNoBrowser
+	}
+	if !task { // what is said to the user is the answer, and ends it
+		o.Subsets = append(o.Subsets, "chat", "infeas")
 	}
 	if len(a.cfg.Subsets) > 0 {
 		o.Subsets = a.cfg.Subsets
@@ -66,14 +69,14 @@ func (a browse) Run(ctx context.Context, s *agent.Session) (agent.Answer, error)
 	if sc := a.cfg.Screenshot; (sc == "plain" || sc == "marks") && !info.Images {
 		return agent.Answer{}, fmt.Errorf("browse: the option screenshot is %s, but the model %s takes no images; set screenshot: none", sc, info.Name)
 	}
-	st := &stepper{cfg: a.cfg, client: client, set: set, options: o, session: s}
+	st := &stepper{cfg: a.cfg, client: client, set: set, options: o, alone: !task, session: s}
 	st.limit = a.cfg.MaxPromptTokens
 	if w := int(info.Window); w > 0 { // room for the reply
 		st.limit = min(st.limit, max(w-4096, w/2))
 	}
 	system := &event.System{Text: a.cfg.System}
 	ans, err := (&controller.Controller{Stepper: st, System: system, Stuck: never}).Run(ctx, s)
-	if err == nil && ans.GaveUp == "" {
+	if err == nil && ans.GaveUp == "" && task {
 		ans.Parts = nil // what the model wrote is no answer: what it said to the user is
 		if st.said != "" {
 			ans.Parts = event.Text(st.said)
@@ -89,7 +92,8 @@ type stepper struct {
 	session *agent.Session
 	set     *action.Set
 	options action.Options
-	limit   int // tokens of a request
+	alone   bool // nobody but us knows what is said to the user
+	limit   int  // tokens of a request
 
 	past   []turn                 // what was done in this stage
 	now    *event.Browsed         // nil: nothing was seen yet
@@ -113,7 +117,7 @@ func (s *stepper) Add(e event.Event) {
 	switch b := e.Body.(type) {
 	case event.Message:
 		if e.Source == event.FromUser { // a stage's goal
-			*s = stepper{cfg: s.cfg, client: s.client, session: s.session, set: s.set, options: s.options, limit: s.limit}
+			*s = stepper{cfg: s.cfg, client: s.client, session: s.session, set: s.set, options: s.options, alone: s.alone, limit: s.limit}
 			return
 		}
 		if s.reply != nil {
@@ -215,11 +219,17 @@ func (s *stepper) next(r *event.Reply) event.Event {
 	a := readAnswer(event.PlainText(r.Parts))
 	why := a.wrong
 	if why == "" {
-		_, err := s.set.Parse(a.action)
+		calls, err := s.set.Parse(a.action)
 		if err == nil {
-			e := event.New(event.FromAgent, event.Browse{Code: a.action})
-			e.Call = &event.Call{Reply: r.ID, Of: 1}
-			return e
+			var body event.Body = event.Browse{Code: a.action}
+			if s.alone {
+				body, err = s.finish(calls, body)
+			}
+			if err == nil {
+				e := event.New(event.FromAgent, body)
+				e.Call = &event.Call{Reply: r.ID, Of: 1}
+				return e
+			}
 		}
 		why = "The action is not one that can be taken: " + err.Error()
 	}
@@ -230,6 +240,24 @@ func (s *stepper) next(r *event.Reply) event.Event {
 		return event.New(event.FromAgent, event.Finish{GaveUp: true, Message: fmt.Sprintf("no valid action in %d answers: %s", s.fails+1, why)})
 	}
 	return event.New(event.FromEnvironment, event.Message{Parts: event.Text(why + "\nAnswer again, in the form that was asked for, with one <action>.")})
+}
+
+// finish is what calls mean where nobody else knows of a user: what is said to him is the end.
+func (s *stepper) finish(calls []action.Call, body event.Body) (event.Body, error) {
+	for _, c := range calls {
+		if c.Name != "send_msg_to_user" && c.Name != "report_infeasible" {
+			continue
+		}
+		args, err := s.set.Bind(c)
+		switch {
+		case err != nil:
+			return nil, err
+		case len(calls) > 1:
+			return nil, fmt.Errorf("%s ends the work: call it alone, when you have seen what the other calls have done", c.Name)
+		}
+		return event.Finish{Message: text(args[0]), GaveUp: c.Name == "report_infeasible"}, nil
+	}
+	return body, nil
 }
 
 // request is what the model is asked now.

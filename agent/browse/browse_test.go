@@ -225,9 +225,24 @@ func TestAsksAgain(t *testing.T) {
 }
 
 func TestAnswer(t *testing.T) {
-	set, _ := setup(t, action.Options{})
+	set, _ := setup(t, action.Options{Subsets: []string{"chat", "bid"}})
 	_, ans, err := play(t, browse.Config{}, set, `<action>send_msg_to_user("4")</action>`, "<action>send_msg_to_user('it\\'s 5')</action>", "<action>click('12')</action>")
 	if err != nil || ans.Text() != "it's 5" {
+		t.Errorf("%+v, %v", ans, err)
+	}
+}
+
+// Where the browser is no part of the task, what is said to the user is the answer.
+func TestAnswerAlone(t *testing.T) {
+	set, s := setup(t, action.Options{})
+	reqs, ans, err := play(t, browse.Config{}, set, "<action>hover('3')</action>", "<action>click('7')\nsend_msg_to_user('5')</action>", "<action>send_msg_to_user('6')</action>")
+	if err != nil || ans.Text() != "6" || ans.GaveUp != "" || s.steps != 1 {
+		t.Errorf("%+v, %v, %d steps", ans, err, s.steps)
+	}
+	has(t, said(reqs[0]), "send_msg_to_user(text: str)")
+	has(t, event.PlainText(reqs[2].Messages[3].Parts), "call it alone")
+	set, _ = setup(t, action.Options{})
+	if _, ans, err = play(t, browse.Config{}, set, "<action>report_infeasible('no such page')</action>"); err != nil || ans.GaveUp != "no such page" {
 		t.Errorf("%+v, %v", ans, err)
 	}
 }

@@ -53,15 +53,16 @@ func Parse(args json.RawMessage) (event.Body, error) {
 	return event.Browse{Code: *a.Code}, nil
 }
 
-// Actions are what an environment's browser takes, as its tool says. ok is false where there is none.
-func Actions(env agent.Env) (o action.Options, ok bool) {
+// Actions are what an environment's browser takes, as its tool says. Where no tool says anything, the browser is no part of the task, but there to be used: it
+// has no user to chat with. ok is false where there is no browser.
+func Actions(env agent.Env) (o action.Options, task, ok bool) {
 	if !env.Can(event.Browse{}.Kind()) {
-		return o, false
+		return o, false, false
 	}
 	for _, t := range env.Tools() {
 		if t.Browser != nil {
-			return action.Options{Subsets: t.Browser.Subsets, Single: t.Browser.Single, Strict: t.Browser.Strict}, true
+			return action.Options{Subsets: t.Browser.Subsets, Single: t.Browser.Single, Strict: t.Browser.Strict}, true, true
 		}
 	}
-	return action.Options{Subsets: []string{"chat", "infeas", "bid", "nav", "tab"}}, true
+	return action.Options{Subsets: []string{"bid", "nav", "tab"}}, false, true
 }

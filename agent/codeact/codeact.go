@@ -5,7 +5,6 @@ package codeact
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/agent/browser"
@@ -89,8 +88,8 @@ func (a codeact) Run(ctx context.Context, s *agent.Session) (agent.Answer, error
 	if st.tools, err = newTools(s); err != nil {
 		return agent.Answer{}, fmt.Errorf("codeact: %w", err)
 	}
-	_, web := browser.Actions(s)
-	st.look = slices.ContainsFunc(s.Tools(), func(t agent.Tool) bool { return t.Browser != nil })
+	_, task, web := browser.Actions(s)
+	st.look = task
 	system := &event.System{Text: a.cfg.Prompt, Tools: st.tools.names()}
 	switch {
 	case system.Text != "":
