@@ -9,13 +9,14 @@ SOURCES := $(shell git ls-files '*.go' 2>/dev/null) go.mod go.sum
 
 export CGO_ENABLED = 0
 
-.PHONY: help build executor demo setup test real-tasks bench check fmt clean
+.PHONY: help build executor demo setup test real-tasks browser-night bench check fmt clean
 
 help:
 	@echo "make build   bin/evalrun, static"
 	@echo "make demo    build, run the embedded tasks with four agents, compare two of them"
 	@echo "make test    all tests, setting up what they need"
 	@echo "make real-tasks   public tasks by oracle and nop, then a run of them killed and resumed (scripts/real-tasks)"
+	@echo "make browser-night   MiniWoB++ with two arms, killed and resumed (scripts/browser-night)"
 	@echo "make check   formatting, vet, import table, tests with -race: what a change has to pass"
 	@echo "make bench   measure, and write docs/performance.md"
 	@echo "make clean   remove what these have made"
@@ -44,6 +45,9 @@ real-tasks: setup build
 	scripts/real-tasks/check
 	scripts/real-tasks/killed
 	scripts/engine stop
+
+browser-night: setup build
+	$(GO) run ./scripts/browser-night -evalrun bin/evalrun
 
 bench: build
 	$(GO) run ./scripts/bench -write -evalrun bin/evalrun
