@@ -40,7 +40,7 @@ func cause(h *header, _ *recorded, d difference) string {
 var moving = regexp.MustCompile(`(?m)(\[27\]|bid="27")[^>\n]*|^27 .*`)
 
 // selects are lines of a page's log of events.
-var selects = regexp.MustCompile(`select in\s`)
+var selects = regexp.MustCompile(`(?m)^\t*InlineTextBox '(select in)?'(\n|$)|select in\s`)
 
 var number = regexp.MustCompile(`-?\d+(\.\d+)?(e-?\d+)?`)
 

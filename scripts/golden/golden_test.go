@@ -19,7 +19,7 @@ func golden(t *testing.T, what, only string) *tally {
 		t.Skip("needs a browser; set EVALRUN_TEST_BROWSER=1")
 	}
 	var told strings.Builder
-	o := options{dir: dir, miniwob: os.Getenv("EVALRUN_TEST_MINIWOB"), only: regexp.MustCompile(only), jobs: 4, steps: 3, out: &told}
+	o := options{dir: dir, miniwob: os.Getenv("EVALRUN_TEST_MINIWOB"), only: regexp.MustCompile(only), jobs: 4, steps: 3, retries: 2, out: &told}
 	c, err := o.run(t.Context(), what)
 	if err != nil {
 		t.Fatal(err)
@@ -51,6 +51,20 @@ func TestLive(t *testing.T) {
 func TestOffline(t *testing.T) {
 	if c := golden(t, "offline", ""); c.rows["text ax"] == nil || c.rows["text prune"] == nil {
 		t.Error("nothing was compared")
+	}
+}
+
+// A sample of MiniWoB++'s tasks: those whose goals are published, and some others.
+func TestRandom(t *testing.T) {
+	if os.Getenv("EVALRUN_TEST_MINIWOB") == "" {
+		t.Skip("MiniWoB++'s pages are not there; name their folder html by EVALRUN_TEST_MINIWOB")
+	}
+	if testing.Short() {
+		t.Skip("takes a minute")
+	}
+	c := golden(t, "random", `^miniwob/(click-(button|checkboxes|color|dialog-2|link|tab-2|test-2|pie)|choose-list|enter-text|login-user|use-slider|[dfhrt]\w+-\w+|terminal)$`)
+	if r := c.rows["published goals"]; r == nil || r.n != 30 || r.equal != 30 {
+		t.Errorf("published goals: %+v", r)
 	}
 }
 

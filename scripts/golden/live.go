@@ -37,11 +37,18 @@ func (o *options) live(ctx context.Context, c *tally, pace browsergym.Pace) erro
 	return o.browse(ctx, func(ctx context.Context, g *errgroup.Group, b *cdp.Browser, tmp string) error {
 		for _, name := range names {
 			g.Go(func() error {
-				p := player{c: c, site: s, sets: &sets, pace: pace, name: name, browser: b, downloads: tmp}
-				if err := p.play(ctx, o.file(name)); err != nil {
-					return fmt.Errorf("%s: %w", name, err)
+				for n := 0; ; n++ {
+					var told strings.Builder
+					p := player{c: newTally(o.verbose, &told), site: s, sets: &sets, pace: pace, name: name, browser: b, downloads: tmp}
+					p.c.again = n
+					if err := p.play(ctx, o.file(name)); err != nil {
+						return fmt.Errorf("%s: %w", name, err)
+					}
+					if p.c.unexplained == 0 || n == o.retries {
+						c.merge(p.c, told.String())
+						return nil
+					}
 				}
-				return nil
 			})
 		}
 		return nil
@@ -78,14 +85,13 @@ type player struct {
 	browser   *cdp.Browser
 	downloads string
 
-	h     *header
-	env   *browsergym.Env
-	over  bool
-	shown map[string]bool // what has been seen to differ in this episode
+	h      *header
+	env    *browsergym.Env
+	over   bool
+	grains map[int]byte // see grains: how the first picture differs from the recorded one
 }
 
 func (p *player) play(ctx context.Context, file string) error {
-	p.shown = map[string]bool{}
 	defer func() {
 		if p.env != nil {
 			p.env.Close(context.WithoutCancel(ctx))

@@ -28,6 +28,7 @@ func main() {
 	flag.StringVar(&o.miniwob, "miniwob", os.Getenv("EVALRUN_TEST_MINIWOB"), "`FOLDER` html of MiniWoB++")
 	flag.IntVar(&o.jobs, "jobs", runtime.GOMAXPROCS(0), "episodes at a time")
 	flag.IntVar(&o.steps, "steps", 5, "random actions an episode")
+	flag.IntVar(&o.retries, "retries", 2, "how often an episode with a difference that has no cause is played again: calls have half a second, which may be too little on a busy machine")
 	flag.BoolVar(&o.verbose, "v", false, "show every difference, not only those without a cause")
 	flag.Parse()
 	o.dir = os.Getenv("EVALRUN_GOLDEN")
@@ -65,6 +66,7 @@ type options struct {
 	dir, miniwob string
 	only         *regexp.Regexp
 	jobs, steps  int
+	retries      int
 	verbose      bool
 	out          io.Writer // differences; nil: standard output
 }

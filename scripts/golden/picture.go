@@ -13,40 +13,65 @@ import (
 	"github.com/evalrun/evalrun/browsergym"
 )
 
-// later is how long a picture that differs is taken again, to see whether another moment explains it: carets blink once a second.
-const later = 1300 * time.Millisecond
+// A picture that differs is taken again for so long, and so often, to see whether another moment explains it: carets blink once a second.
+const (
+	later = 1300 * time.Millisecond
+	shots = 25
+)
 
 // picture compares the screenshot, pixel by pixel.
 func (p *player) picture(ctx context.Context, where string, o *browsergym.Observation, want *recorded) error {
-	width, height, sum, err := pixels(o.Screenshot)
+	got, err := decode(o.Screenshot)
 	if err != nil {
 		return err
 	}
-	p.c.add(where, difference{"screenshot size", fmt.Sprint(width, height), fmt.Sprint(want.Screenshot.Width, want.Screenshot.Height)}, unexcused)
-	why := ""
-	if sum != want.Screenshot.Sum {
-		why = p.why(ctx, o, want)
+	p.c.add(where, difference{"screenshot size", fmt.Sprint(got.width, got.height), fmt.Sprint(want.Screenshot.Width, want.Screenshot.Height)}, unexcused)
+	if len(want.Screenshot.PNG) > 0 {
+		w, err := decode(want.Screenshot.PNG)
+		if err != nil {
+			return err
+		}
+		p.grains = grains(got, w)
 	}
-	p.c.add(where, difference{"screenshot", sum, want.Screenshot.Sum}, func(difference) string { return why })
+	why := ""
+	if got.sum() != want.Screenshot.Sum {
+		why = p.why(ctx, o.Page, got, want)
+	}
+	p.c.add(where, difference{"screenshot", got.sum(), want.Screenshot.Sum}, func(difference) string { return why })
 	return nil
 }
 
 func unexcused(difference) string { return "" }
 
-// why is why a picture differs: another moment of the same page gives the recorded one, or it shows what is never the same twice.
-func (p *player) why(ctx context.Context, o *browsergym.Observation, want *recorded) string {
+// A drawer gives pictures of a page.
+type drawer interface {
+	Screenshot(ctx context.Context, scale float64) ([]byte, error)
+}
+
+// why is why a picture differs: it shows what is never the same twice, or it is the recorded one at another moment, but for grains.
+func (p *player) why(ctx context.Context, page drawer, got *bitmap, want *recorded) string {
+	const grain = "2: a pixel rounded otherwise"
 	if shows := p.moves(); shows != "" {
 		return shows
 	}
-	for began := time.Now(); time.Since(began) < later && ctx.Err() == nil; {
-		raw, err := o.Page.Screenshot(ctx, want.Scale)
+	if got.ground(p.grains) == want.Screenshot.Sum {
+		return grain
+	}
+	for n, began := 0, time.Now(); (n < shots || time.Since(began) < later) && ctx.Err() == nil; n++ {
+		raw, err := page.Screenshot(ctx, want.Scale)
 		if err != nil {
 			return ""
 		}
-		if _, _, sum, err := pixels(raw); err == nil && sum == want.Screenshot.Sum {
+		now, err := decode(raw)
+		switch {
+		case err != nil:
+			return ""
+		case now.sum() == want.Screenshot.Sum:
 			return "README: screenshot, as it is at another moment"
+		case now.ground(p.grains) == want.Screenshot.Sum:
+			return grain
 		}
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(40 * time.Millisecond)
 	}
 	return ""
 }
@@ -56,26 +81,67 @@ func (p *player) moves() string {
 	switch name := p.h.called(); {
 	case strings.HasPrefix(name, "errors"):
 		return "README: errors"
-	case strings.HasPrefix(name, "graphics"), name == "terminal", name == "stock-market", name == "click-pie":
+	case strings.HasPrefix(name, "graphics"):
+		return "README: graphics"
+	case name == "terminal", name == "stock-market", name == "click-pie":
 		return "README: " + name
 	}
 	return ""
 }
 
-// pixels is a picture's size, and the digest of its red, green and blue bytes.
-func pixels(raw []byte) (width, height int, sum string, err error) {
+// A bitmap is a picture's red, green and blue bytes, row by row.
+type bitmap struct {
+	width, height int
+	rgb           []byte
+}
+
+func decode(raw []byte) (*bitmap, error) {
 	img, err := png.Decode(bytes.NewReader(raw))
 	if err != nil {
-		return 0, 0, "", fmt.Errorf("the screenshot: %w", err)
+		return nil, fmt.Errorf("the screenshot: %w", err)
 	}
-	width, height = img.Bounds().Dx(), img.Bounds().Dy()
-	rgb := make([]byte, 0, width*height*3)
-	for y := range height {
-		for x := range width {
-			r, g, b, _ := img.At(x, y).RGBA()
-			rgb = append(rgb, byte(r>>8), byte(g>>8), byte(b>>8))
+	b := &bitmap{width: img.Bounds().Dx(), height: img.Bounds().Dy()}
+	b.rgb = make([]byte, 0, b.width*b.height*3)
+	for y := range b.height {
+		for x := range b.width {
+			red, green, blue, _ := img.At(x, y).RGBA()
+			b.rgb = append(b.rgb, byte(red>>8), byte(green>>8), byte(blue>>8))
 		}
 	}
-	digest := sha256.Sum256(rgb)
-	return width, height, hex.EncodeToString(digest[:]), nil
+	return b, nil
+}
+
+func (b *bitmap) sum() string {
+	digest := sha256.Sum256(b.rgb)
+	return hex.EncodeToString(digest[:])
+}
+
+// ground is the digest with grains in place.
+func (b *bitmap) ground(grains map[int]byte) string {
+	out := bitmap{b.width, b.height, bytes.Clone(b.rgb)}
+	for i, v := range grains {
+		if i < len(out.rgb) {
+			out.rgb[i] = v
+		}
+	}
+	return out.sum()
+}
+
+// grains are the bytes by which two pictures differ, where they are a few, and each differs by next to nothing.
+func grains(got, want *bitmap) map[int]byte {
+	out := map[int]byte{}
+	if len(got.rgb) != len(want.rgb) {
+		return out
+	}
+	for i, v := range want.rgb {
+		d := int(v) - int(got.rgb[i])
+		if d == 0 {
+			continue
+		}
+		if d < -2 || d > 2 || len(out) == 12 {
+			return map[int]byte{}
+		}
+		out[i] = v
+	}
+	return out
 }

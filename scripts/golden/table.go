@@ -19,6 +19,7 @@ type tally struct {
 	rows        map[string]*row
 	causes      map[string]map[string]int // cause, field
 	unexplained int
+	again       int // episodes that were played again
 }
 
 type row struct{ n, equal int }
@@ -61,6 +62,30 @@ func (c *tally) add(where string, d difference, cause func(difference) string) {
 	}
 }
 
+// merge adds what another has counted.
+func (c *tally) merge(d *tally, told string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for f, r := range d.rows {
+		if c.rows[f] == nil {
+			c.rows[f] = &row{}
+		}
+		c.rows[f].n += r.n
+		c.rows[f].equal += r.equal
+	}
+	for why, fields := range d.causes {
+		if c.causes[why] == nil {
+			c.causes[why] = map[string]int{}
+		}
+		for f, n := range fields {
+			c.causes[why][f] += n
+		}
+	}
+	c.unexplained += d.unexplained
+	c.again += d.again
+	fmt.Fprint(c.out, told)
+}
+
 // print writes the tables.
 func (c *tally) print(w io.Writer) {
 	c.mu.Lock()
@@ -93,7 +118,11 @@ func (c *tally) print(w io.Writer) {
 		}
 		fmt.Fprintf(w, "%6d  %s: %s\n", n, why, fields[2:])
 	}
-	fmt.Fprintf(w, "%6d  without a cause\n\n", c.unexplained)
+	fmt.Fprintf(w, "%6d  without a cause\n", c.unexplained)
+	if c.again > 0 {
+		fmt.Fprintf(w, "%6d  times an episode was played again, since a difference had no cause\n", c.again)
+	}
+	fmt.Fprintln(w)
 }
 
 // firstDifference shows where two texts part, with a little around it.
