@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io/fs"
+	"time"
 
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/benchmarks/web"
@@ -60,12 +61,16 @@ func Seeded(data json.RawMessage, seed uint32) (json.RawMessage, error) {
 	return json.Marshal(t)
 }
 
+// actionTime is how long an action waits for its element. BrowserGym's benchmarks have half a second, which on a busy machine decides scores.
+const actionTime = 3 * time.Second
+
 // openBrowser begins an episode in a browser.
 func (b *Benchmark) openBrowser(ctx context.Context, h benchmarks.Host, t datasets.Task, d *Task, o benchmarks.Options) (_ benchmarks.Episode, err error) {
 	c := web.Config{
 		Host: h, Seed: d.seed(o.Repeat), Steps: d.Browser.Steps, Rule: web.Last, Actions: action.Options{Subsets: d.Browser.subsets()},
 		Answer: d.Browser.Contract != "" || len(d.stages()[0].Grade.Answer) > 0,
 	}
+	c.Context.ActionTimeout = actionTime
 	if c.Steps == 0 {
 		c.Steps = defaultSteps
 	}

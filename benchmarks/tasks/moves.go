@@ -168,82 +168,30 @@ func (u unseen) value(name string) (string, error) {
 
 func (unseen) element(string, string, *regexp.Regexp) (string, error) { return "1", nil }
 
-// A player plays an oracle's actions.
-type player struct {
-	o     Oracle
-	s     *agent.Session
+// A Guide resolves what stands in angle brackets in an oracle's actions, from page to page.
+type Guide struct {
+	take  map[string]string
+	goal  string
 	known map[string]string
-	text  string // of the page, as it was seen last
+	page  string // as it was seen last
 }
 
-// Play plays the actions in a browser, until there are no more or the episode is over.
-func (o Oracle) Play(ctx context.Context, s *agent.Session) error {
-	p := &player{o: o, s: s, known: map[string]string{}}
-	if err := p.step(ctx, ""); err != nil {
-		return p.over(err)
-	}
-	for i, a := range o.Actions {
-		code, err := fillIn(a, p)
-		if err != nil {
-			return fmt.Errorf("action %d, %s: %w", i+1, a, err)
-		}
-		for try := 1; ; try++ {
-			err := p.step(ctx, code)
-			if err == nil {
-				break
-			}
-			// An element is given half a second, which a busy machine may not have.
-			if !strings.Contains(err.Error(), "TimeoutError: ") || try == tries {
-				return p.over(err)
-			}
-		}
-	}
-	return nil
+// Guide begins with a goal.
+func (o Oracle) Guide(goal string) *Guide {
+	return &Guide{take: o.Take, goal: goal, known: map[string]string{}}
 }
 
-// tries of an action that took too long.
-const tries = 3
-
-// over: an episode that has ended is what actions are for.
-func (p *player) over(err error) error {
-	if errors.Is(err, agent.ErrDone) {
-		return nil
-	}
-	return err
-}
-
-// step acts, or only looks, and reads what there is to see. An action that fails is the known solution's failure.
-func (p *player) step(ctx context.Context, code string) error {
-	e := event.New(event.FromAgent, event.Browse{Code: code})
-	e.Actor = p.s.Actor
-	answer, err := p.s.Step(ctx, e)
-	if err != nil {
-		return err
-	}
-	b, ok := answer.Body.(event.Browsed)
-	switch {
-	case !ok:
-		return fmt.Errorf("the oracle's environment has no browser: it answers %s", answer.Body.Kind())
-	case b.Error != "":
-		return fmt.Errorf("%s: %s", code, b.Error)
-	}
-	text, _, err := browser.Look(p.s.Log, b).AX(ctx, obs.DefaultAX())
-	if err != nil {
-		return err
-	}
-	p.text = text
-	return p.learn()
-}
-
-// learn takes the values that can be taken by now. Patterns may hold values, so it goes on as long as there is something new.
-func (p *player) learn() error {
+// See takes what there is to take of a page: its accessibility tree as text. Patterns may hold values, so it goes on as long as there is something
+// new.
+func (g *Guide) See(page string) error {
+	g.page = page
 	for more := true; more; {
 		more = false
-		for _, name := range sorted(p.o.Take) {
-			if _, ok := p.known[name]; ok {
+		for _, name := range sorted(g.take) {
+			if _, ok := g.known[name]; ok {
 				continue
 			}
-			pattern, err := resolve(p.o.Take[name], p, regexp.QuoteMeta)
+			pattern, err := resolve(g.take[name], g, regexp.QuoteMeta)
 			if err != nil {
 				continue // a value in it is not known yet
 			}
@@ -251,9 +199,9 @@ func (p *player) learn() error {
 			if err != nil {
 				return fmt.Errorf("oracle.take: %s: %w", name, err)
 			}
-			for _, text := range []string{p.s.Goal.Text(), p.text} {
-				if m := re.FindStringSubmatch(text); m != nil {
-					p.known[name], more = m[1], true
+			for _, text := range []string{g.goal, page} {
+				if m := re.FindStringSubmatch(text); len(m) == 2 {
+					g.known[name], more = m[1], true
 					break
 				}
 			}
@@ -262,20 +210,23 @@ func (p *player) learn() error {
 	return nil
 }
 
-func (p *player) has(name string) bool { return p.o.Take[name] != "" }
+// Fill is an action for the page that was seen last.
+func (g *Guide) Fill(action string) (string, error) { return fillIn(action, g) }
 
-func (p *player) value(name string) (string, error) {
-	v, ok := p.known[name]
+func (g *Guide) has(name string) bool { return g.take[name] != "" }
+
+func (g *Guide) value(name string) (string, error) {
+	v, ok := g.known[name]
 	if !ok {
-		return "", fmt.Errorf("<%s> is not known: neither the goal nor a page so far shows what fits %q", name, p.o.Take[name])
+		return "", fmt.Errorf("<%s> is not known: neither the goal nor a page so far shows what fits %q", name, g.take[name])
 	}
 	return v, nil
 }
 
 // element finds an element by the page's text: a line is "[bid] role 'name'", properties after it.
-func (p *player) element(role, name string, after *regexp.Regexp) (string, error) {
+func (g *Guide) element(role, name string, after *regexp.Regexp) (string, error) {
 	missing := fmt.Sprintf("the page has no %s %q", role, name)
-	text := p.text
+	text := g.page
 	if after.String() != "" {
 		at := after.FindStringIndex(text)
 		if at == nil {
@@ -292,4 +243,43 @@ func (p *player) element(role, name string, after *regexp.Regexp) (string, error
 		}
 	}
 	return "", errors.New(missing)
+}
+
+// Play plays the actions in a browser, until there are no more or the episode is over.
+func (o Oracle) Play(ctx context.Context, s *agent.Session) error {
+	g := o.Guide(s.Goal.Text())
+	for i, a := range append([]string{""}, o.Actions...) { // the first only looks
+		code, err := g.Fill(a)
+		if err != nil {
+			return fmt.Errorf("action %d, %s: %w", i, a, err)
+		}
+		if err := g.step(ctx, s, code); errors.Is(err, agent.ErrDone) { // which is what actions are for
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// step acts, or only looks, and reads what there is to see. An action that fails is the known solution's failure.
+func (g *Guide) step(ctx context.Context, s *agent.Session, code string) error {
+	e := event.New(event.FromAgent, event.Browse{Code: code})
+	e.Actor = s.Actor
+	answer, err := s.Step(ctx, e)
+	if err != nil {
+		return err
+	}
+	b, ok := answer.Body.(event.Browsed)
+	switch {
+	case !ok:
+		return fmt.Errorf("the oracle's environment has no browser: it answers %s", answer.Body.Kind())
+	case b.Error != "":
+		return fmt.Errorf("%s: %s", code, b.Error)
+	}
+	text, _, err := browser.Look(s.Log, b).AX(ctx, obs.DefaultAX())
+	if err != nil {
+		return err
+	}
+	return g.See(text)
 }

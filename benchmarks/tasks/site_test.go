@@ -131,11 +131,12 @@ func TestFillIn(t *testing.T) {
 			t.Errorf("%s: %q, %v", c.in, got, err)
 		}
 	}
-	p := &player{o: *o, known: map[string]string{"who": `a"b'c\d` + "\n"}}
+	p := o.Guide("")
+	p.known["who"] = `a"b'c\d` + "\n"
 	if got, err := fillIn(`f(<who>, "<who>", '<who>')`, p); err != nil || got != `f('a"b\'c\\d\n', "a\"b'c\\d\n", 'a"b\'c\\d\n')` {
 		t.Errorf("%s, %v", got, err)
 	}
-	p.text = "RootWebArea 'x'\n\t[1] button 'Buy now'\n\t[a2] button 'Buy', visible\n\t[3] row ''\n\t\t[4] gridcell 'Tea'\n\t\t[5] button 'Buy'\n\t[6] link '[x] button \\'Sell\\''\n"
+	p.page = "RootWebArea 'x'\n\t[1] button 'Buy now'\n\t[a2] button 'Buy', visible\n\t[3] row ''\n\t\t[4] gridcell 'Tea'\n\t\t[5] button 'Buy'\n\t[6] link '[x] button \\'Sell\\''\n"
 	for in, want := range map[string]string{
 		`<button "Buy">`: `'a2'`, `<button "Buy" after "'Tea'">`: `'5'`, `<button "Buy now">`: `'1'`, `<link "[x] button 'Sell'">`: "", `<button "Sell">`: "", `<button "Buy" after "\[5\]">`: "",
 	} {
