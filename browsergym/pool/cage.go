@@ -40,7 +40,6 @@ const (
 // Without the first, the browser runs in this machine's namespaces, and the flags that send everything to the proxies are all that keeps it there.
 type cage struct {
 	Isolation
-	dir   string
 	uid   int // outside
 	conn  *net.UnixConn
 	given []*os.File // the process's end of conn, and mounts of folders
@@ -48,9 +47,9 @@ type cage struct {
 }
 
 func newCage(dir, path string, o *Options) (*cage, error) {
-	c := &cage{dir: dir, uid: os.Geteuid()}
-	if !o.Plain {
-		c.Isolation = Isolated(path)
+	c := &cage{Isolation: Isolated(path), uid: os.Geteuid()}
+	if o.Plain {
+		c.Namespaces = false
 	}
 	if os.Geteuid() == 0 {
 		if c.uid = nextUID(); !c.Namespaces && !mayBecome(c.uid) {
@@ -111,7 +110,7 @@ func (c *cage) forget() {
 // options are the cage's part of how a browser is started.
 func (c *cage) options(o *cdp.Options) {
 	o.Sandbox = c.Sandbox
-	if !c.Sandbox && os.Geteuid() != 0 {
+	if !c.Sandbox && os.Geteuid() != 0 { // it would not start
 		o.Args = append(o.Args, "--no-sandbox")
 	}
 	o.Prepare = func(cmd *exec.Cmd) error {
@@ -307,7 +306,7 @@ func probe(path string) Isolation {
 	for _, d := range []string{"profile", "files"} {
 		os.Mkdir(filepath.Join(dir, d), 0o700)
 	}
-	c := &cage{uid: os.Geteuid(), dir: dir}
+	c := &cage{uid: os.Geteuid()}
 	if c.uid == 0 {
 		c.uid = nextUID()
 		os.Chmod(dir, 0o711)

@@ -95,14 +95,14 @@ func orphan(path string, alive func(sandbox.Owner) bool) bool {
 		return false
 	}
 	b, err := os.ReadFile(filepath.Join(path, label))
-	if errors.Is(err, fs.ErrNotExist) {
-		return time.Since(fi.ModTime()) > unlabelled
-	}
 	var o sandbox.Owner
-	if err != nil || json.Unmarshal(b, &o) != nil {
-		return err == nil && time.Since(fi.ModTime()) > unlabelled
+	switch {
+	case err == nil && json.Unmarshal(b, &o) == nil:
+		return !alive(o)
+	case err == nil || errors.Is(err, fs.ErrNotExist): // a browser without a pool has none either
+		return time.Since(fi.ModTime()) > unlabelled && len(usersOf(path)) == 0
 	}
-	return !alive(o)
+	return false
 }
 
 // usersOf finds browsers with a profile in a folder.
@@ -110,7 +110,7 @@ func usersOf(path string) (found []int) {
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, f := range files {
 		b, err := os.ReadFile(f)
-		if err != nil || !bytes.Contains(b, []byte("--user-data-dir="+path+"/")) {
+		if err != nil || !bytes.Contains(b, []byte("--user-data-dir="+path+"/")) && !bytes.Contains(b, []byte("--user-data-dir="+path+"\x00")) {
 			continue
 		}
 		if pid, err := strconv.Atoi(strings.Split(f, "/")[2]); err == nil && pid != os.Getpid() {
