@@ -233,8 +233,14 @@
     calm(limit, opened, marks, frames) {
       // An opened page is looked at sooner by the reference: only timers that are due until then count.
       const begun = performance.now(), end = begun + limit, soon = opened ? Math.min(end, begun + 250) : end;
+      if (pass && pass.early) undo();
       changed = false;
       watch();
+      let left = frames;
+      const scrolled = () => {
+        changed = true;
+      };
+      document.addEventListener('scroll', scrolled, {capture: true, passive: true});
       return new Promise(resolve => {
         const done = calm => {
           document.removeEventListener('scroll', scrolled, {capture: true});
