@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/evalrun/evalrun/browsergym/action"
@@ -274,7 +275,7 @@ func (e *Env) finish(ctx context.Context, info Info, validate bool) (r *Result, 
 		if err := e.context.Sync(ctx, syncLimit); err != nil {
 			return nil, err
 		}
-		if e.context.Activity().Active != before.Active {
+		if now := e.context.Activity(); now.Active != before.Active || !slices.Equal(now.History, before.History) {
 			e.context.SetActivity(before)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"image/png"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -325,5 +326,51 @@ func TestNoDelay(t *testing.T) {
 		if r := step(t, e, "keyboard_press('a')"); r.Observation.LastError != "" || r.Observation.Titles[0] != "t" {
 			t.Errorf("%+v", r.Observation)
 		}
+	}
+}
+
+// toucher wakes all pages while it judges.
+type toucher struct{ browsergym.Openended }
+
+func (x *toucher) Validate(ctx context.Context, page *cdp.Page, _ []browsergym.Message) (browsergym.Verdict, error) {
+	all := page.Context().Pages()
+	slices.Reverse(all)
+	for _, p := range append(all, page) {
+		if err := p.Report(ctx); err != nil {
+			return browsergym.Verdict{}, err
+		}
+		if err := page.Context().Sync(ctx, time.Second); err != nil {
+			return browsergym.Verdict{}, err
+		}
+	}
+	return browsergym.Verdict{}, nil
+}
+
+// Which pages were active, and in what order, is the agent's doing alone.
+func TestValidateLeavesHistory(t *testing.T) {
+	e := play(t, browsergym.Options{Browser: launch(t), NoScreenshot: true}, func(uint32) browsergym.Task {
+		return &toucher{browsergym.Openended{URL: "data:text/html,<title>0</title>"}}
+	})
+	reset(t, e, 0)
+	step(t, e, "new_tab()\ngoto('data:text/html,<title>1</title>')")
+	step(t, e, "new_tab()\ngoto('data:text/html,<title>2</title>')")
+	step(t, e, "tab_focus(0)")
+	if err := e.Context().Pages()[0].Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if o := step(t, e, "noop(0)").Observation; o.Active != 1 || o.Titles[1] != "2" {
+		t.Errorf("page %d of %v is active", o.Active, o.Titles)
+	}
+}
+
+// An episode's time is the page's own clock: it ends without a reward.
+func TestMiniWoBTime(t *testing.T) {
+	base := pages(t)
+	e := play(t, browsergym.Options{Browser: launch(t), NoScreenshot: true}, func(seed uint32) browsergym.Task {
+		return &browsergym.MiniWoB{Name: "press-it", Base: base, Seed: seed, Limit: 150 * time.Millisecond}
+	})
+	reset(t, e, 0)
+	if r := step(t, e, "noop(300)"); !r.Terminated || r.Reward != 0 || r.Info.Task["RAW_REWARD_GLOBAL"] != -1.0 {
+		t.Errorf("%+v", r)
 	}
 }
