@@ -160,7 +160,7 @@ func (s *stepper) fields() []field {
 	var f []field
 	if on(s.cfg.Thinking) {
 		f = append(f, field{"think", "What you see, what your previous action has done, and what follows from it for the next. Think step by step.",
-			"The previous action put the text into the search field. The button beside it, with the bid a12, starts the search, so that is what I click next."})
+			"The previous action has worked: the field holds the text now, and no error is shown. The form is not sent yet. So the next action is the one below."})
 	}
 	if s.cfg.Plan {
 		f = append(f, field{"plan", "The steps that are left until the goal, changed where the page tells you so.", "1. Start the search.\n2. Open the first result.\n3. Read the price."},
