@@ -327,6 +327,21 @@ func (c *Context) say(m Message) {
 	c.log = append(c.log, m)
 }
 
+// say keeps a message of the page's, unless nobody shall know of it. c.mu is held.
+func (p *Page) say(m Message) {
+	if !p.quiet {
+		p.c.say(m)
+	}
+}
+
+// Quiet keeps what the page says and fails to load, now and later, out of the context's messages: a judge's page, say, would tell the agent what it looks
+// at.
+func (p *Page) Quiet() {
+	p.c.mu.Lock()
+	defer p.c.mu.Unlock()
+	p.quiet = true
+}
+
 // disposeLimit is how long a browser may take to forget a context.
 const disposeLimit = 15 * time.Second
 

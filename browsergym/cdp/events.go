@@ -193,7 +193,7 @@ var pageEvents = map[string]func(*Page, *pageEvent){
 		p.endNavigation(e.Request)
 		delete(p.requests, e.Request)
 		if !e.Canceled {
-			p.c.say(Message{Kind: "network", Text: e.Error})
+			p.say(Message{Kind: "network", Text: e.Error})
 		}
 	},
 	"Runtime.consoleAPICalled": func(p *Page, e *pageEvent) {
@@ -209,14 +209,14 @@ var pageEvents = map[string]func(*Page, *pageEvent){
 				text = append(text, a.Text)
 			}
 		}
-		p.c.say(Message{Kind: "console", Text: e.Type + ": " + strings.Join(text, " ")})
+		p.say(Message{Kind: "console", Text: e.Type + ": " + strings.Join(text, " ")})
 	},
 	"Runtime.exceptionThrown": func(p *Page, e *pageEvent) {
 		text := e.Exception.Object.Text
 		if text == "" {
 			text = e.Exception.Text
 		}
-		p.c.say(Message{Kind: "exception", Text: text, URL: e.Exception.URL})
+		p.say(Message{Kind: "exception", Text: text, URL: e.Exception.URL})
 	},
 	"Fetch.requestPaused": func(p *Page, e *pageEvent) {
 		if p.c.refuses(e.Sent.URL) {

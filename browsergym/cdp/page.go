@@ -32,6 +32,7 @@ type Page struct {
 	features   [][2]int        // sizes of the popups that it opens next
 	chooser    *chooser        // who waits for a file chooser
 	drag       json.RawMessage // what is being dragged, as the browser has just told
+	quiet      bool            // its messages are not kept
 	sized      bool            // a screenshot has set the screen's size
 
 	input input
