@@ -12,29 +12,30 @@ import (
 
 // ContextOptions say what an episode's pages are like. Zero fields are the defaults.
 type ContextOptions struct {
-	Width, Height  int               // of the viewport; 0: 1280 and 720
-	NoViewport     bool              // pages are as large as their window, which is opened with Width and Height
-	Locale         string            // "de-DE"; "": the browser's
-	TimeZone       string            // "Europe/Berlin"; "": the browser's
-	Headers        map[string]string // added to each request
-	Proxy          string            // "http://127.0.0.1:8080"; "": none
-	Bypass         string            // hosts that do not go through it; "<-loopback>" sends those of this machine through it, too
-	Refuse         []string          // patterns ("file://*") of addresses that no page may load
-	Allow          []string          // exceptions from Refuse
-	Downloads      string            // folder for what pages download; "": downloads are refused
-	DownloadLimit  int64             // bytes that one download may have; 0: 100 MB
-	DownloadTotal  int64             // bytes that all of them may have; 0: five times as much as one
-	Uploads        string            // folder to which files are copied before a page gets them, for a browser that sees no others; "": none is needed
-	UploadFrom     []string          // folders whose files pages may get, beside Downloads; nil: all
-	Scripts        []string          // run in each document before its own
-	Timeout        time.Duration     // of a navigation; 0: 5 s
-	ActionTimeout  time.Duration     // of an action on an element; 0: 500 ms
-	SlowMo         time.Duration     // pause after each call that the reference slows down
-	MaxPages       int               // more are closed as soon as they open; 0: 50
-	FixedPauses    bool              // pause as long as the reference does where otherwise an event is waited for
-	OnClose        func(error)       // called once, when the context has been closed; the error is what Close returns
-	OnRefuse       func(url string)  // called for each address that was refused; it must not block
-	KeepScreenSize bool              // a screenshot leaves screen.width and screen.height as they were, unlike the reference's
+	Width, Height  int                     // of the viewport; 0: 1280 and 720
+	NoViewport     bool                    // pages are as large as their window, which is opened with Width and Height
+	Locale         string                  // "de-DE"; "": the browser's
+	TimeZone       string                  // "Europe/Berlin"; "": the browser's
+	Headers        map[string]string       // added to each request
+	Proxy          string                  // "http://127.0.0.1:8080"; "": none
+	Bypass         string                  // hosts that do not go through it; "<-loopback>" sends those of this machine through it, too
+	Refuse         []string                // patterns ("file://*") of addresses that no page may load
+	Allow          []string                // exceptions from Refuse
+	Downloads      string                  // folder for what pages download; "": downloads are refused
+	DownloadLimit  int64                   // bytes that one download may have; 0: 100 MB
+	DownloadTotal  int64                   // bytes that all of them may have; 0: five times as much as one
+	Uploads        string                  // folder to which files are copied before a page gets them, for a browser that sees no others; "": none is needed
+	UploadFrom     []string                // folders whose files pages may get, beside Downloads; nil: all
+	Scripts        []string                // run in each document before its own
+	Timeout        time.Duration           // of a navigation; 0: 5 s
+	ActionTimeout  time.Duration           // of an action on an element; 0: 500 ms
+	SlowMo         time.Duration           // pause after each call that the reference slows down
+	MaxPages       int                     // more are closed as soon as they open; 0: 50
+	FixedPauses    bool                    // pause as long as the reference does where otherwise an event is waited for
+	OnClose        func(error)             // called once, when the context has been closed; the error is what Close returns
+	NetError       func(url string) string // what a navigation there failed with ("net::ERR_NAME_NOT_RESOLVED"), where the browser knows only that its proxy failed; "": not known
+	OnRefuse       func(url string)        // called for each address that was refused; it must not block
+	KeepScreenSize bool                    // a screenshot leaves screen.width and screen.height as they were, unlike the reference's
 }
 
 // A Context is a browser's profile for one episode: what its pages store is seen by no other. Its methods may be called from several goroutines.

@@ -52,7 +52,7 @@ func (p *Page) GotoWithin(ctx context.Context, url string, limit time.Duration) 
 				p.c.wait(short, func() (bool, error) { return slices.Contains(p.loaders, a.Loader) || p.closed || p.crashed, nil })
 				cancel()
 			}
-			return failed{a.Error + " at " + url}
+			return failed{p.c.netError(a.Error, url) + " at " + url}
 		}
 		return p.c.wait(pr, func() (bool, error) {
 			switch {
@@ -79,6 +79,16 @@ func isScript(url string) bool {
 	url = strings.NewReplacer("\t", "", "\n", "", "\r", "").Replace(url) // as browsers read addresses
 	const scheme = "javascript:"
 	return len(url) >= len(scheme) && strings.EqualFold(url[:len(scheme)], scheme)
+}
+
+// netError is what the browser would say had it no proxy.
+func (c *Context) netError(text, url string) string {
+	if c.opts.NetError != nil && (text == "net::ERR_SOCKS_CONNECTION_FAILED" || text == "net::ERR_SOCKS_CONNECTION_HOST_UNREACHABLE") {
+		if t := c.opts.NetError(url); t != "" {
+			return t
+		}
+	}
+	return text
 }
 
 // errorPage is what a navigation that failed shows, and errorPageLimit how long it may take to come.

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/evalrun/evalrun/browsergym/cdp"
 	"github.com/evalrun/evalrun/runtime/egress"
@@ -96,8 +97,57 @@ type lease struct {
 	files string // folder
 	once  sync.Once
 
-	mu   sync.Mutex
-	urls map[string]*sandbox.Refusal
+	mu     sync.Mutex
+	urls   map[string]*sandbox.Refusal
+	fails  map[string]string // host → what Chromium calls it
+	failed string            // the last one
+}
+
+// maxFails bounds how many hosts are remembered.
+const maxFails = 256
+
+// fail remembers why a host could not be reached: the browser itself only learns that it was in vain.
+func (l *lease) fail(host string, _ uint16, err error) {
+	var ne net.Error
+	var de *net.DNSError
+	text := "net::ERR_CONNECTION_FAILED"
+	switch {
+	case errors.As(err, new(*egress.Denied)):
+		text = "net::ERR_BLOCKED_BY_ADMINISTRATOR"
+	case errors.As(err, &de) && !de.IsTimeout:
+		text = "net::ERR_NAME_NOT_RESOLVED"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		text = "net::ERR_CONNECTION_REFUSED"
+	case errors.Is(err, syscall.ECONNRESET):
+		text = "net::ERR_CONNECTION_RESET"
+	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
+		text = "net::ERR_ADDRESS_UNREACHABLE"
+	case errors.As(err, &ne) && ne.Timeout():
+		text = "net::ERR_CONNECTION_TIMED_OUT"
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.fails == nil {
+		l.fails = map[string]string{}
+	}
+	if len(l.fails) < maxFails && len(host) < 256 {
+		l.fails[strings.ToLower(host)] = text
+	}
+	l.failed = text
+}
+
+// netError is why a navigation to an address failed; by way of a redirection it may be another host that could not be reached.
+func (l *lease) netError(address string) string {
+	host := ""
+	if u, err := url.Parse(address); err == nil {
+		host = strings.ToLower(u.Hostname())
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if t := l.fails[host]; t != "" {
+		return t
+	}
+	return l.failed
 }
 
 // prepare makes all that a context needs before it can be.
@@ -107,7 +157,7 @@ func (l *lease) prepare(name string, o *cdp.ContextOptions) error {
 	if err != nil {
 		return err
 	}
-	if l.gate, err = egress.Serve(port, w.Network, egress.Options{Own: w.own, Resolver: l.u.p.o.Resolver}); err != nil {
+	if l.gate, err = egress.Serve(port, w.Network, egress.Options{Own: w.own, Resolver: l.u.p.o.Resolver, Failed: l.fail}); err != nil {
 		return err
 	}
 	l.a.mu.Lock()
@@ -133,6 +183,7 @@ func (l *lease) prepare(name string, o *cdp.ContextOptions) error {
 	for _, f := range w.Files {
 		o.Allow = append(o.Allow, (&url.URL{Scheme: "file", Path: filepath.Clean(f) + "/"}).String()+"*")
 	}
+	o.NetError = l.netError
 	told := o.OnRefuse
 	o.OnRefuse = func(url string) {
 		l.refuse(url)

@@ -4,16 +4,20 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/evalrun/evalrun/browsergym/cdp"
 	"github.com/evalrun/evalrun/browsergym/pool"
+	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
 func needBrowser(t testing.TB) {
@@ -150,5 +154,48 @@ func TestAdmission(t *testing.T) {
 	}
 	if err := <-got; err != nil {
 		t.Errorf("after there was room: %v", err)
+	}
+}
+
+// A navigation that fails is told in the browser's own words, not in those of a browser with a proxy.
+func TestErrorsOfNavigation(t *testing.T) {
+	p := newPool(t, pool.Options{Resolver: names{"private.test": "10.0.0.1"}})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close() // nobody is there
+	a := p.For(pool.Wish{Network: sandbox.Network{Mode: "public"}, Hosts: []string{l.Addr().String(), "dialled.test:80"}, Dial: func(context.Context, string, string) (net.Conn, error) {
+		return nil, syscall.ECONNRESET
+	}})
+	_, page := open(t, a, cdp.ContextOptions{Timeout: 30 * time.Second})
+	for url, want := range map[string]string{
+		"http://nobody.test/":                  "net::ERR_NAME_NOT_RESOLVED",
+		"https://nobody.test/":                 "net::ERR_NAME_NOT_RESOLVED",
+		"http://private.test/":                 "net::ERR_BLOCKED_BY_ADMINISTRATOR",
+		"http://" + l.Addr().String() + "/x?y": "net::ERR_CONNECTION_REFUSED",
+		"http://localhost:8081/":               "net::ERR_CONNECTION_RESET",
+	} {
+		if err := page.Goto(t.Context(), url); err == nil || !strings.Contains(err.Error(), want+" at "+url+"\n") {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+}
+
+// Services of a machine's own are reached by its loopback.
+func TestDial(t *testing.T) {
+	p := newPool(t, pool.Options{})
+	_, host := site(t, map[string]string{"/": "<title>inside</title>"})
+	var asked atomic.Value
+	a := p.For(pool.Wish{Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+		asked.Store(address)
+		return (&net.Dialer{}).DialContext(ctx, network, host)
+	}})
+	_, page := open(t, a, cdp.ContextOptions{})
+	if err := page.Goto(t.Context(), "http://localhost:8080/"); err != nil {
+		t.Fatal(err)
+	}
+	if s := text(t, page, "document.title"); s != "inside" || asked.Load() != "localhost:8080" {
+		t.Errorf("title %q of %v", s, asked.Load())
 	}
 }

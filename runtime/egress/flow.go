@@ -34,6 +34,14 @@ const (
 
 // dial connects to a host, a name or an address in numbers, of which it knows nothing yet.
 func (g *Gate) dial(ctx context.Context, host string, port uint16) (*tracked, error) {
+	c, err := g.reach(ctx, host, port)
+	if err != nil && g.failed != nil {
+		g.failed(host, port, err)
+	}
+	return c, err
+}
+
+func (g *Gate) reach(ctx context.Context, host string, port uint16) (*tracked, error) {
 	if port == 0 {
 		return nil, g.deny(host, 0, "not a port")
 	}

@@ -41,6 +41,9 @@ type Options struct {
 	// it was asked for, in lower case.
 	Own func(ctx context.Context, host string, port uint16) (c net.Conn, ours bool, err error)
 
+	// Failed, when set, is told of each connection by way of the proxy that could not be made, and why.
+	Failed func(host string, port uint16, err error)
+
 	// Link is the machine's network interface, if the driver has opened it itself. The gate owns it, also on error. Nil: the
 	// executor is asked for its own, which it has when it was started with Config.Tun.
 	Link Link
@@ -63,6 +66,7 @@ func Env(direct ...string) map[string]string {
 type Gate struct {
 	res    Resolver
 	dialer Dialer
+	failed func(host string, port uint16, err error)
 	own    func(ctx context.Context, host string, port uint16) (net.Conn, bool, error)
 	why    string // not transparent, and why
 
@@ -148,7 +152,7 @@ func Serve(l net.Listener, n sandbox.Network, o Options) (*Gate, error) {
 }
 
 func newGate(p Policy, o Options) *Gate {
-	g := &Gate{res: o.Resolver, dialer: o.Dialer, own: o.Own, policy: p, max: o.Conns, flows: map[*flow]struct{}{}}
+	g := &Gate{res: o.Resolver, dialer: o.Dialer, own: o.Own, failed: o.Failed, policy: p, max: o.Conns, flows: map[*flow]struct{}{}}
 	if g.res == nil {
 		g.res = net.DefaultResolver
 	}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,6 +25,7 @@ func TestServe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var failed []string
 	g, err := Serve(l, sandbox.Network{Mode: "public"}, Options{Own: func(ctx context.Context, host string, port uint16) (net.Conn, bool, error) {
 		switch host {
 		case "site.test":
@@ -33,6 +35,11 @@ func TestServe(t *testing.T) {
 			return nil, true, errors.New("it is broken")
 		}
 		return nil, false, nil
+	}, Failed: func(host string, _ uint16, err error) {
+		failed = append(failed, host)
+		if denied := errors.As(err, new(*Denied)); denied != (host == "127.0.0.1") {
+			t.Errorf("%s: %v", host, err)
+		}
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -61,6 +68,9 @@ func TestServe(t *testing.T) {
 	refused := g.Refused()
 	if len(refused) != 1 || refused[0].Host != "127.0.0.1" || refused[0].Count != 2 {
 		t.Errorf("refused: %+v", refused)
+	}
+	if want := []string{"broken.test", "127.0.0.1", "broken.test", "127.0.0.1"}; !slices.Equal(failed, want) {
+		t.Errorf("failed: %q", failed)
 	}
 	if _, err := Serve(l, sandbox.Network{Mode: "some"}, Options{}); err == nil {
 		t.Error("a policy that is wrong was served")
