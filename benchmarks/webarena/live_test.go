@@ -1,6 +1,7 @@
 package webarena
 
 import (
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -216,5 +217,22 @@ func TestJudgeFails(t *testing.T) {
 		if !errors.As(err, &e) || !e.Provider() {
 			t.Errorf("%s: %v, want the provider's", class, err)
 		}
+	}
+}
+
+// What evaluators look at is not told to the agent: neither the pages, nor what they say on their consoles or fail to load.
+func TestJudgeIsSilent(t *testing.T) {
+	w := newWorld(t)
+	loud := strings.Replace(role, "__GITLAB__/byteblaze/dotfiles/-/project_members", "__GITLAB__/loud/secret", 1)
+	g := begin(t, bench(t, WebArena, w.sites, nil, loud), "5", nil).must("noop()", "noop()")
+	if n := w.requests("gitlab /loud/secret"); n != 2 {
+		t.Errorf("the evaluator looked %d times", n)
+	}
+	raw, err := json.Marshal(g.seen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(raw), "secret") || len(g.seen.Pages) != 1 || len(g.seen.Log) != 0 {
+		t.Errorf("the agent was told: %s", raw)
 	}
 }

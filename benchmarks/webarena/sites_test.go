@@ -84,6 +84,13 @@ func (w *world) count(site string) int {
 	return w.logins[site]
 }
 
+// requests is how many have reached a site: "gitlab /path".
+func (w *world) requests(what string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.asked[what]
+}
+
 func (w *world) in(site string, r *http.Request) bool {
 	c, err := r.Cookie("session_" + site)
 	w.mu.Lock()
@@ -245,6 +252,8 @@ func (w *world) gitlab(rw http.ResponseWriter, r *http.Request) {
 		http.Redirect(rw, r, "/", http.StatusFound)
 	case !in:
 		http.Redirect(rw, r, "/users/sign_in", http.StatusFound)
+	case r.URL.Path == "/loud/secret":
+		page(rw, "Loud", `<img src="/loud/secret.png"><script>console.error("secret"); fetch("http://127.0.0.1:1/secret"); throw Error("secret")</script>`)
 	case strings.HasSuffix(r.URL.Path, "/-/project_members"): // comes by script, as there
 		page(rw, "Members", `<div id="app"></div><script>setTimeout(() => { document.getElementById('app').innerHTML = '<table><tr><td data-label="Account"><span class="gl-avatar-labeled-sublabel">@abisubramanya27</span><td class="col-max-role"><span>Guest</span></table>' }, 300)</script>`)
 	default:
