@@ -13,12 +13,14 @@ import (
 	"time"
 )
 
-// maxMessage is how long one message of a browser may be: a page of a gigabyte is refused by us, not survived by luck.
-const maxMessage = 512 << 20
+// maxMessage is how long one message of a browser may be: what a page of a gigabyte would say is passed over, not survived by luck.
+var maxMessage = 128 << 20
 
 var (
 	// ErrClosed: the browser, or our channel to it, has ended.
 	ErrClosed = errors.New("the browser is gone")
+	// ErrLarge: what a call would have returned is longer than is taken.
+	ErrLarge = errors.New("the answer is too long")
 	// ErrGone: the page or frame that a call was for has ended.
 	ErrGone = errors.New("the page is gone")
 )
@@ -295,9 +297,13 @@ func (c *Conn) read(r io.ReadCloser) {
 		part, err := br.ReadSlice(0)
 		buf = append(buf, part...)
 		if err == bufio.ErrBufferFull {
-			if len(buf) > maxMessage {
-				c.fail(fmt.Errorf("%w: it sent a message of more than %d MB", ErrClosed, maxMessage>>20))
-				return
+			if len(buf) > maxMessage { // it hurts who has asked for it, and nobody else
+				id, _, _ := answered(buf)
+				if buf = nil; !skip(br) {
+					c.fail(ErrClosed)
+					return
+				}
+				c.finish(id, answer{err: ErrLarge})
 			}
 			continue
 		}
@@ -364,17 +370,8 @@ func (c *Conn) finish(id int64, a answer) {
 // plainResult takes a result out of a message without reading it: {"id":7,"result":{…},"sessionId":"…"}. A snapshot has megabytes, and is
 // decoded once, by who asked for it.
 func plainResult(b []byte) (id int64, result []byte, ok bool) {
-	rest, found := bytes.CutPrefix(b, []byte(`{"id":`))
-	if !found {
-		return 0, nil, false
-	}
-	i := 0
-	for i < len(rest) && rest[i] >= '0' && rest[i] <= '9' {
-		id = id*10 + int64(rest[i]-'0')
-		i++
-	}
-	rest, found = bytes.CutPrefix(rest[i:], []byte(`,"result":`))
-	if !found || i == 0 || i > 18 {
+	id, rest, ok := answered(b)
+	if !ok {
 		return 0, nil, false
 	}
 	end := len(rest) - 1
@@ -386,4 +383,29 @@ func plainResult(b []byte) (id int64, result []byte, ok bool) {
 		rest = rest[:k]
 	}
 	return id, rest, len(rest) > 1 && rest[0] == '{' && rest[len(rest)-1] == '}'
+}
+
+// answered reads the beginning of an answer, {"id":7,"result":, and returns what follows.
+func answered(b []byte) (id int64, rest []byte, ok bool) {
+	rest, ok = bytes.CutPrefix(b, []byte(`{"id":`))
+	if !ok {
+		return 0, nil, false
+	}
+	i := 0
+	for i < len(rest) && i <= 18 && rest[i] >= '0' && rest[i] <= '9' {
+		id = id*10 + int64(rest[i]-'0')
+		i++
+	}
+	rest, ok = bytes.CutPrefix(rest[i:], []byte(`,"result":`))
+	return id, rest, ok && i > 0 && i <= 18
+}
+
+// skip reads on to the end of a message.
+func skip(r *bufio.Reader) bool {
+	for {
+		_, err := r.ReadSlice(0)
+		if err != bufio.ErrBufferFull {
+			return err == nil
+		}
+	}
 }

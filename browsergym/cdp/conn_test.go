@@ -103,3 +103,22 @@ func TestConn(t *testing.T) {
 		t.Errorf("a call after its death: %v", err)
 	}
 }
+
+// TestLongMessages: an answer that is too long hurts who has asked for it alone.
+func TestLongMessages(t *testing.T) {
+	was := maxMessage
+	maxMessage = 1 << 20
+	t.Cleanup(func() { maxMessage = was })
+	c := browser(t, func(m message) []string {
+		if m.Method == "long" {
+			return []string{fmt.Sprintf(`{"id":%d,"result":{"a":"%s"}}`, m.ID, strings.Repeat("x", 3<<20))}
+		}
+		return []string{fmt.Sprintf(`{"method":"%s"}`, strings.Repeat("y", 2<<20)), fmt.Sprintf(`{"id":%d,"result":{}}`, m.ID)}
+	})
+	if _, err := c.Call(context.Background(), "", "long", nil); !errors.Is(err, ErrLarge) {
+		t.Errorf("a long answer: %v", err)
+	}
+	if raw, err := c.Call(context.Background(), "", "short", nil); err != nil || string(raw) != "{}" {
+		t.Errorf("the next one: %s, %v", raw, err)
+	}
+}

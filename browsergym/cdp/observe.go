@@ -151,6 +151,9 @@ func (p *Page) observed(err error) error {
 	if errors.As(err, &f) {
 		return err
 	}
+	if errors.Is(err, ErrLarge) {
+		return &Failure{"Error", fmt.Sprintf("the page is too large to be observed: what it holds takes more than %d MB", maxMessage>>20)}
+	}
 	return p.ended("Frame.evaluate", err)
 }
 
