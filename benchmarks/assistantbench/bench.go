@@ -28,7 +28,7 @@ type Options struct {
 	Split string   `json:"split,omitempty" enum:"validation,test" doc:"Which of the published files this is: IDs begin with it. Default validation."`
 	Start string   `json:"start,omitempty" doc:"Where an episode begins. Default https://google.com."`
 	Allow []string `json:"allow,omitempty" doc:"The only hosts that pages may load from: names, *.wildcards, addresses, CIDR ranges. Default: the public internet, and never this machine's own or a private address."`
-	Steps int      `json:"steps,omitempty" min:"1" doc:"Steps of an episode at most. Default 30."`
+	Steps int      `json:"max_steps,omitempty" min:"1" doc:"Steps of an episode at most. Default 30."`
 }
 
 // A Benchmark is a file of questions.
