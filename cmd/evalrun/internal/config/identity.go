@@ -16,6 +16,7 @@ func definition(a *Arm, k *Kind, command Duration) (any, error) {
 		More    any               `json:"more,omitempty"`
 		Model   string            `json:"model,omitempty"`
 		BaseURL string            `json:"base_url,omitempty"`
+		Blind   bool              `json:"no_images,omitempty"`
 		Params  map[string]string `json:"params,omitempty"`
 		Prompt  string            `json:"prompt,omitempty"` // SHA-256 of the text
 		Limits  any               `json:"limits,omitempty"`
@@ -41,6 +42,7 @@ func definition(a *Arm, k *Kind, command Duration) (any, error) {
 	}
 	if a.Model != nil {
 		def.Model, def.BaseURL = a.Model.Name, a.Model.BaseURL
+		def.Blind = a.Model.Images != nil && !*a.Model.Images
 	}
 	if a.Prompt != nil {
 		sum := sha256.Sum256([]byte(a.Prompt.Text))

@@ -182,6 +182,9 @@ func openCodeact(a *armContext) (maker, error) {
 			return nil, err
 		}
 	}
+	if err := sees(a.arm, o.Screenshot); err != nil {
+		return nil, err
+	}
 	return fixed(codeact.New(codeact.Config{Prompt: a.prompt, GoOn: o.GoOn, MaxIdle: o.MaxIdle, MaxChars: o.MaxChars,
 		Picture: o.Screenshot, Pages: o.Pages, Visible: o.OnlyVisible})), nil
 }
@@ -206,10 +209,30 @@ func openBrowse(a *armContext) (maker, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := sees(a.arm, c.Screenshot); err != nil {
+		return nil, err
+	}
 	c.System = a.prompt
-	b, err := browse.New(c)
+	made, err := browse.New(c)
 	if err != nil {
 		return nil, err
 	}
-	return fixed(b), nil
+	return func(b benchmarks.Benchmark, t datasets.Task) (agent.Agent, error) {
+		n, err := b.Needs(t, benchmarks.Options{})
+		if err != nil {
+			return nil, err
+		}
+		if !n.Browser && n.Skip == "" {
+			return nil, errors.New("agent browse: this task has no browser; set sandbox.browser: true to have one beside its machine, or use the agent codeact")
+		}
+		return made, nil
+	}, nil
+}
+
+// sees refuses to show pictures to a model that is known to take none.
+func sees(arm *config.Arm, screenshot string) error {
+	if m := arm.Model; m != nil && m.Images != nil && !*m.Images && screenshot != "" && screenshot != "none" {
+		return fmt.Errorf("the agent's option screenshot is %s, but the model %s takes no images (images: false); set screenshot: none, or name another model", screenshot, m.Name)
+	}
+	return nil
 }
