@@ -16,8 +16,11 @@ func (o *options) offline(ctx context.Context, c *tally) error {
 	if err != nil {
 		return err
 	}
-	names, err := o.recordings("miniwob", "recordings", "as-is")
+	names, err := o.recordings("miniwob", "recordings")
 	if err != nil {
+		return err
+	}
+	if err := o.parser(c); err != nil {
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
