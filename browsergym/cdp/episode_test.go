@@ -325,6 +325,7 @@ func TestGoldenEpisodes(t *testing.T) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			h, all := recording(t, file)
 			if len(all) < 2 {
 				t.SkipNow()

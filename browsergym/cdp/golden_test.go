@@ -3,6 +3,7 @@ package cdp_test
 import (
 	"bufio"
 	"compress/gzip"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -162,10 +163,10 @@ func goldens(t testing.TB) string {
 	return dir
 }
 
-func launch(t testing.TB) *cdp.Browser {
+func launch(t testing.TB, args ...string) *cdp.Browser {
 	t.Helper()
 	needBrowser(t)
-	b, err := cdp.Launch(t.Context(), cdp.Options{Dir: t.TempDir()})
+	b, err := cdp.Launch(t.Context(), cdp.Options{Dir: t.TempDir(), Args: args})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,11 +266,12 @@ func TestGoldenFirstObservations(t *testing.T) {
 		}
 		done[key] = true
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".jsonl.gz"), func(t *testing.T) {
+			t.Parallel()
 			c, err := b.NewContext(t.Context(), h.options())
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer c.Close(t.Context())
+			t.Cleanup(func() { c.Close(context.Background()) })
 			p, err := c.NewPage(t.Context())
 			if err != nil {
 				t.Fatal(err)
