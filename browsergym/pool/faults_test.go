@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -181,7 +182,7 @@ func TestWishesThatAreWrong(t *testing.T) {
 func TestOurOwnDeath(t *testing.T) {
 	needBrowser(t)
 	if dir := os.Getenv("POOL_TEST_DIE"); dir != "" {
-		p := pool.New(pool.Options{Dir: dir, PerBrowser: 1})
+		p := pool.New(pool.Options{Dir: dir, PerBrowser: 1, Plain: os.Getenv("POOL_TEST_PLAIN") != ""})
 		for range 2 {
 			c, err := p.For(pool.Wish{}).NewContext(t.Context(), cdp.ContextOptions{Downloads: "here"})
 			if err != nil {
@@ -194,6 +195,10 @@ func TestOurOwnDeath(t *testing.T) {
 		fmt.Println("ready")
 		select {}
 	}
+	modes(t, die)
+}
+
+func die(t *testing.T, o pool.Options) {
 	dir, err := os.MkdirTemp("", "pool-test-")
 	if err != nil {
 		t.Fatal(err)
@@ -204,6 +209,9 @@ func TestOurOwnDeath(t *testing.T) {
 	}
 	cmd := exec.Command(os.Args[0], "-test.run=^TestOurOwnDeath$")
 	cmd.Env = append(os.Environ(), "POOL_TEST_DIE="+dir)
+	if o.Plain {
+		cmd.Env = append(cmd.Env, "POOL_TEST_PLAIN=1")
+	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -214,7 +222,7 @@ func TestOurOwnDeath(t *testing.T) {
 	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
 		t.Fatal(line, err)
 	}
-	mine := users(dir)
+	mine := family(users(dir))
 	if len(mine) < 2 {
 		t.Fatalf("browsers: %v", mine)
 	}
@@ -223,7 +231,12 @@ func TestOurOwnDeath(t *testing.T) {
 	}
 	cmd.Process.Kill()
 	cmd.Wait()
-	until(t, "the browsers have ended with their owner", func() bool { return len(users(dir)) == 0 })
+	until(t, "the browsers have ended with their owner", func() bool {
+		return !slices.ContainsFunc(mine, func(pid string) bool {
+			b, err := os.ReadFile("/proc/" + pid + "/status")
+			return err == nil && !strings.Contains(string(b), "(zombie)")
+		})
+	})
 	n, err := pool.Sweep(t.Context(), dir, func(o sandbox.Owner) bool { return o.PID != cmd.Process.Pid })
 	if n != 2 || err != nil {
 		t.Errorf("swept %d, %v", n, err)

@@ -118,7 +118,12 @@ func (u *unit) attend() {
 // end ends the browser and removes what it has. It may be called again.
 func (u *unit) end() error {
 	u.once.Do(func() {
+		var came []int
+		if os.Getpid() == 1 && !u.cage.Namespaces {
+			came = family(u.b.PID(), processes())[1:]
+		}
 		u.err = u.b.Close()
+		reap(came)
 		u.p.mu.Lock()
 		var left []*lease
 		for l := range u.leases {
