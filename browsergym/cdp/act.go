@@ -145,10 +145,10 @@ var (
 func (e *Element) act(ctx context.Context, api string, run func(*progress, *aim) (outcome, error)) error {
 	e.p.acts.Lock()
 	defer e.p.acts.Unlock()
-	return e.p.do(ctx, api, e.p.c.opts.ActionTimeout, func(pr *progress) error {
+	return e.p.try(ctx, api, e.p.c.opts.ActionTimeout, func(pr *progress) error {
 		pr.say("waiting for %s", e.shown)
 		for i := 0; ; i++ {
-			if err := pause(pr, lookPauses[min(i, len(lookPauses)-1)]*time.Millisecond); err != nil {
+			if err := pr.pause(lookPauses[min(i, len(lookPauses)-1)] * time.Millisecond); err != nil {
 				return err
 			}
 			tools, object, f, err := e.resolve(pr)
@@ -209,7 +209,7 @@ func (e *Element) retry(pr *progress, name string, force bool, try func(n int) (
 			pr.say("retrying %s action, attempt #%d", name, n)
 			if d := tryPauses[min(n-1, len(tryPauses)-1)] * time.Millisecond; d > 0 {
 				pr.say("  waiting %dms", d.Milliseconds())
-				if err := pause(pr, d); err != nil {
+				if err := pr.pause(d); err != nil {
 					return outcome{}, err
 				}
 			}
@@ -248,6 +248,9 @@ func (e *Element) retry(pr *progress, name string, force bool, try func(n int) (
 func (pr *progress) late() error {
 	if pr.Err() != nil {
 		return context.Cause(pr)
+	}
+	if pr.waits && pr.left <= 0 {
+		return errLate
 	}
 	return nil
 }

@@ -63,6 +63,7 @@ func (e *Element) point(pr *progress, a *aim, name string, enabled, force bool, 
 				}
 			}
 			pr.say("  performing %s action", name)
+			pr.acting()
 			if err := act(at.X, at.Y); err != nil {
 				return outcome{}, err
 			}

@@ -15,6 +15,11 @@ type progress struct {
 	limit time.Duration
 	log   []string
 	ends  []func() // when the call was cut short
+
+	waits bool          // only what it waits for counts against its limit: see try
+	left  time.Duration // of the limit
+	whole context.Context
+	stop  func()
 }
 
 // errLate: a call has used up its time.
@@ -22,10 +27,29 @@ var errLate = errors.New("late")
 
 // do runs one call under a limit, turns its failure into the reference's words, and pauses as slow motion wants.
 func (p *Page) do(ctx context.Context, api string, limit time.Duration, run func(*progress) error) error {
+	return p.run(ctx, &progress{p: p, api: api, limit: limit}, limit, run)
+}
+
+// patience is how much longer than its limit a call may take whose limit is one of waiting.
+const patience = 2 * time.Second
+
+// try is do for a call that waits for an element to come, to show itself or to come to rest. What counts against the limit is the time that it
+// waits for the page, not the time that the browser takes to answer: on a busy machine it looks as often as on an idle one, and input that was on
+// its way is not taken for lost and done twice. With fixed pauses all time counts, as the reference has it.
+func (p *Page) try(ctx context.Context, api string, limit time.Duration, run func(*progress) error) error {
+	pr := &progress{p: p, api: api, limit: limit, left: limit, waits: !p.c.opts.FixedPauses}
+	if pr.waits {
+		limit += patience
+	}
+	return p.run(ctx, pr, limit, run)
+}
+
+func (p *Page) run(ctx context.Context, pr *progress, limit time.Duration, run func(*progress) error) error {
 	short, cancel := context.WithTimeoutCause(ctx, limit, errLate)
 	defer cancel()
-	pr := &progress{Context: short, p: p, api: api, limit: limit}
+	pr.Context, pr.whole, pr.stop = short, short, func() {}
 	err := run(pr)
+	pr.stop()
 	if err != nil {
 		for _, end := range pr.ends {
 			end()
@@ -55,6 +79,28 @@ func pause(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// pause waits a while, and counts it.
+func (pr *progress) pause(d time.Duration) error {
+	if !pr.waits || d < pr.left {
+		pr.left -= d
+		return pause(pr, d)
+	}
+	if err := pause(pr, pr.left); err != nil {
+		return err
+	}
+	pr.left = 0
+	return errLate
+}
+
+// acting says that input is on its way: from now on all time counts, up to twice the limit, as what the page makes of it does.
+func (pr *progress) acting() {
+	if !pr.waits {
+		return
+	}
+	pr.stop()
+	pr.Context, pr.stop = context.WithTimeoutCause(pr.whole, 2*pr.limit, errLate)
 }
 
 func (pr *progress) say(format string, args ...any) {
