@@ -47,14 +47,11 @@ type cage struct {
 }
 
 func newCage(dir, path string, o *Options) (*cage, error) {
-	c := &cage{Isolation: Isolated(path), uid: os.Geteuid()}
+	c := &cage{Isolation: Isolated(path), uid: nextUID()}
 	if o.Plain {
 		c.Namespaces = false
 	}
-	if os.Geteuid() == 0 {
-		if c.uid = nextUID(); !c.Namespaces && !mayBecome(c.uid) {
-			c.uid = 65534 // whoever we are root of has few users
-		}
+	if c.other() {
 		if err := os.Chmod(dir, 0o711); err != nil { // its folders are below
 			return nil, fmt.Errorf("making a browser's folder: %w", err)
 		}
@@ -120,7 +117,7 @@ func (c *cage) options(o *cdp.Options) {
 		if c.Namespaces {
 			return c.command(cmd)
 		}
-		if os.Geteuid() == 0 {
+		if c.other() {
 			cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(c.uid), Gid: uint32(c.uid)}
 		}
 		return nil
@@ -143,13 +140,13 @@ func (c *cage) command(cmd *exec.Cmd) error {
 	a := cmd.SysProcAttr
 	a.Cloneflags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
 	gid := os.Getegid()
-	if os.Geteuid() == 0 {
+	if c.other() {
 		gid = c.uid
 	}
 	a.UidMappings = []syscall.SysProcIDMap{{ContainerID: inside, HostID: c.uid, Size: 1}}
 	a.GidMappings = []syscall.SysProcIDMap{{ContainerID: inside, HostID: gid, Size: 1}}
-	a.GidMappingsEnableSetgroups = os.Geteuid() == 0
-	a.Credential = &syscall.Credential{Uid: inside, Gid: inside, NoSetGroups: os.Geteuid() != 0}
+	a.GidMappingsEnableSetgroups = c.other()
+	a.Credential = &syscall.Credential{Uid: inside, Gid: inside, NoSetGroups: !c.other()}
 	for n := range uintptr(unix.CAP_LAST_CAP + 1) {
 		if _, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, n, 0, 0, 0); err == nil {
 			a.AmbientCaps = append(a.AmbientCaps, n)
@@ -195,9 +192,12 @@ func (c *cage) answer() (fd int, first byte, err error) {
 	return -1, b[0], nil
 }
 
+// other reports whether the browser is another user than we are.
+func (c *cage) other() bool { return c.uid != os.Geteuid() }
+
 // own gives a folder to the browser.
 func (c *cage) own(path string) error {
-	if c.uid == os.Geteuid() {
+	if !c.other() {
 		return nil
 	}
 	if err := os.Lchown(path, c.uid, c.uid); err != nil {
@@ -222,12 +222,21 @@ var uids struct {
 	next int
 }
 
-// nextUID gives each browser a user of its own. Processes of ours begin at different places.
+// nextUID is the user of the next browser: where we are root, each has one of its own, if there are so many. Processes of ours begin at different
+// places.
 func nextUID() int {
+	if os.Geteuid() != 0 {
+		return os.Geteuid()
+	}
 	uids.Lock()
 	defer uids.Unlock()
 	uids.next++
-	return firstUID + (os.Getpid()*1009+uids.next)%manyUIDs
+	for _, uid := range []int{firstUID + (os.Getpid()*1009+uids.next)%manyUIDs, 65534} {
+		if mayBecome(uid) {
+			return uid
+		}
+	}
+	return os.Geteuid() // root of a namespace that has nobody else
 }
 
 // mayBecome reports whether our own user namespace has a user.
@@ -306,9 +315,8 @@ func probe(path string) Isolation {
 	for _, d := range []string{"profile", "files"} {
 		os.Mkdir(filepath.Join(dir, d), 0o700)
 	}
-	c := &cage{uid: os.Geteuid()}
-	if c.uid == 0 {
-		c.uid = nextUID()
+	c := &cage{uid: nextUID()}
+	if c.other() {
 		os.Chmod(dir, 0o711)
 	}
 	defer c.close()
