@@ -9,6 +9,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/evalrun/evalrun/browsergym/cdp"
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/wire"
 	"github.com/evalrun/evalrun/runtime/image"
 	"github.com/evalrun/evalrun/runtime/sandbox"
@@ -36,6 +37,17 @@ var dockerHere = func(t *testing.T) (bool, error) {
 	return true, nil
 }
 
+// browserHere reports whether scripts may use a browser, and MiniWoB++'s pages where they are asked for.
+func browserHere(pages bool) (bool, error) {
+	if os.Getenv("EVALRUN_TEST_BROWSER") != "1" || pages && os.Getenv("EVALRUN_TEST_MINIWOB") == "" {
+		return false, nil
+	}
+	if _, err := cdp.Find(""); err != nil {
+		return false, fmt.Errorf("EVALRUN_TEST_BROWSER is set, but: %w", err)
+	}
+	return true, nil
+}
+
 const testImage = "evalrun-test/bookworm:1"
 
 // TestScripts runs what a user types through the true main.
@@ -50,6 +62,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("EXAMPLES", examples)
 			env.Setenv("OPENAI_API_KEY", "")
 			env.Setenv("HOME", env.WorkDir)
+			env.Setenv("MINIWOB", os.Getenv("EVALRUN_TEST_MINIWOB"))
 			return nil
 		},
 		Condition: func(cond string) (bool, error) {
@@ -57,6 +70,8 @@ func TestScripts(t *testing.T) {
 			case "local":
 			case "docker":
 				return dockerHere(t)
+			case "browser", "miniwob":
+				return browserHere(cond == "miniwob")
 			default:
 				return false, fmt.Errorf("unknown condition %q", cond)
 			}
