@@ -17,6 +17,9 @@ import (
 	"github.com/evalrun/evalrun/browsergym/cdp"
 )
 
+// openTime is how long a page may take to load: a machine with many trials is busy, and that is to decide no score.
+const openTime = 15 * time.Second
+
 // lookTime bounds one look at a page by an expression of the task's.
 const lookTime = 5 * time.Second
 
@@ -76,7 +79,7 @@ func addresses(b *Browser, base string, seed uint32) []string {
 }
 
 func (b *Browser) settings() browsergym.Settings {
-	return browsergym.Settings{Width: b.Viewport.Width, Height: b.Viewport.Height, SlowMo: time.Second, Timeout: 10 * time.Second, Locale: b.Locale, TimeZone: b.TimeZone}
+	return browsergym.Settings{Width: b.Viewport.Width, Height: b.Viewport.Height, SlowMo: time.Second, Timeout: openTime, Locale: b.Locale, TimeZone: b.TimeZone}
 }
 
 func (p *graded) Settings() browsergym.Settings { return p.b.settings() }
@@ -243,7 +246,7 @@ func (p *contracted) Settings() browsergym.Settings {
 	if v := p.b.Viewport; v != (Viewport{}) {
 		s.Width, s.Height = v.Width, v.Height
 	}
-	s.Locale, s.TimeZone = p.b.Locale, p.b.TimeZone
+	s.Locale, s.TimeZone, s.Timeout = p.b.Locale, p.b.TimeZone, openTime
 	return s
 }
 

@@ -1,6 +1,6 @@
 // Command demo-models is an OpenAI-compatible server with two "models" whose replies are scripted: it was with them, and not with any real
 // model, that the tape of `make demo` was recorded (scripts/record-demo). What they score says nothing about any model; it shows
-// what a run, a comparison and a trajectory look like.
+// what a run, a comparison and a trajectory look like. In a browser they play the known solutions, too, reading the pages as they come.
 //
 // "scripted-careful" looks around, plays the known solution of most tasks, checks its work and finishes. "scripted-hasty" does not look, writes
 // the first thing that comes to mind for some tasks (mistakes.yaml), makes a malformed call, and gives up once.
@@ -15,9 +15,13 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/goccy/go-yaml"
+
+	"github.com/evalrun/evalrun/benchmarks/tasks"
 )
 
 // A solution is what a task's file says of one stage.
@@ -27,6 +31,7 @@ type solution struct {
 	script       string // shell or Python
 	code         string // for solution.py
 	answer       string
+	moves        tasks.Oracle // in a browser
 }
 
 // A mistake is what a model does instead of solving a task.
@@ -37,17 +42,18 @@ type mistake struct {
 	Answer  string   `yaml:"answer"`
 	GiveUp  string   `yaml:"give_up"`
 	Garbled bool     `yaml:"garbled"` // one malformed call, then the solution
+	Actions []string `yaml:"actions"` // in a browser, instead of the solution's
 }
 
 //go:embed mistakes.yaml
 var mistakesYAML []byte
 
 func main() {
-	tasks := flag.String("tasks", "benchmarks/quickstart/suite/tasks.yaml", "the tasks that are solved")
+	file := flag.String("tasks", "benchmarks/quickstart/suite/tasks.yaml", "the tasks that are solved")
 	addr := flag.String("addr", "127.0.0.1:0", "where to listen")
-	file := flag.String("address-file", "", "where to write the base URL")
+	address := flag.String("address-file", "", "where to write the base URL")
 	flag.Parse()
-	sols, err := load(*tasks)
+	sols, err := load(*file)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -60,13 +66,13 @@ func main() {
 		log.Fatal(err)
 	}
 	url := "http://" + l.Addr().String() + "/v1"
-	if *file != "" {
-		if err := os.WriteFile(*file, []byte(url), 0o644); err != nil {
+	if *address != "" {
+		if err := os.WriteFile(*address, []byte(url), 0o644); err != nil {
 			log.Fatal(err)
 		}
 	}
 	fmt.Println(url)
-	s := &server{sols, mistakes}
+	s := &server{solutions: sols, mistakes: mistakes, guides: map[string]*tasks.Guide{}}
 	log.Fatal(http.Serve(l, http.HandlerFunc(s.serve)))
 }
 
@@ -98,12 +104,16 @@ func load(name string) ([]solution, error) {
 			stages = []Stage{t.Stage}
 		}
 		for _, s := range stages {
-			x := solution{task: t.ID, phrase: squeeze(s.Instruction)[:60], files: t.Files != nil}
+			x := solution{task: t.ID, files: t.Files != nil}
+			if text := squeeze(s.Instruction); text != "" { // of some tasks in a browser the page says it
+				x.phrase = text[:60]
+			}
 			switch o := s.Oracle.(type) {
 			case string:
 				x.script = o
 			case map[string]any:
 				x.code, _ = o["answer"].(string)
+				x.moves = moves(o)
 			}
 			switch a := s.Answer.(type) {
 			case []any:
@@ -118,11 +128,28 @@ func load(name string) ([]solution, error) {
 	return out, nil
 }
 
+// moves are an oracle's actions in a browser.
+func moves(o map[string]any) tasks.Oracle {
+	out := tasks.Oracle{Take: map[string]string{}}
+	list, _ := o["actions"].([]any)
+	for _, a := range list {
+		out.Actions = append(out.Actions, fmt.Sprint(a))
+	}
+	take, _ := o["take"].(map[string]any)
+	for name, pattern := range take {
+		out.Take[name] = fmt.Sprint(pattern)
+	}
+	return out
+}
+
 func squeeze(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 type server struct {
 	solutions []solution
 	mistakes  map[string]mistake
+
+	mu     sync.Mutex
+	guides map[string]*tasks.Guide // of a model and a goal: what it has read so far; older pages are left out of later requests
 }
 
 type request struct {
@@ -139,17 +166,23 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, `{"error":{"message":"not a chat completion request"}}`, http.StatusBadRequest)
 		return
 	}
-	goal, step, in := "", 0, 0
+	goal, page, step, in := "", "", 0, 0
 	for _, m := range req.Messages {
 		in += len(m.Content)/4 + 4
+		said := text(m.Content)
+		if strings.Contains(said, "BEGIN accessibility tree") {
+			page = said
+		}
 		switch m.Role {
 		case "user":
-			goal, step = text(m.Content), 0
+			if !strings.HasPrefix(said, "What was done without you") { // a look at the browser, which may be shortened by now
+				goal, step = said, 0
+			}
 		case "assistant":
 			step++
 		}
 	}
-	reply := s.reply(req.Model, goal, step)
+	reply := s.reply(req.Model, goal, page, step)
 	json.NewEncoder(w).Encode(reply.wire(req.Model, in))
 }
 
@@ -185,14 +218,65 @@ func finish(words, message string) turn {
 	return call(words, "finish", map[string]string{"message": message})
 }
 
-func (s *server) reply(model, goal string, step int) turn {
+func (s *server) reply(model, goal, page string, step int) turn {
+	if page != "" {
+		return s.browse(model, squeeze(goal), page, step)
+	}
 	for _, x := range s.solutions {
-		if strings.Contains(squeeze(goal), x.phrase) {
+		if x.phrase != "" && strings.Contains(squeeze(goal), x.phrase) {
 			turns := s.play(model, x)
 			return turns[min(step, len(turns)-1)]
 		}
 	}
 	return call("", "finish", map[string]any{"message": "I have no script for this task.", "gave_up": true})
+}
+
+// browse is a model's next action in a browser. The page makes up the goal from a seed, so a task is known by how many of its patterns fit.
+func (s *server) browse(model, goal, page string, step int) turn {
+	var x *solution
+	most := 0
+	for i := range s.solutions {
+		n := 0
+		for _, pattern := range s.solutions[i].moves.Take {
+			if re, err := regexp.Compile(pattern); err == nil && re.MatchString(goal) {
+				n++
+			}
+		}
+		if n > most {
+			x, most = &s.solutions[i], n
+		}
+	}
+	if x == nil {
+		return call("", "finish", map[string]any{"message": "I have no script for this page.", "gave_up": true})
+	}
+	words, actions := "", x.moves.Actions
+	if m, ok := s.mistakes[x.task]; ok && contains(m.Models, model) {
+		if m.GiveUp != "" {
+			return call("", "finish", map[string]any{"message": m.GiveUp, "gave_up": true})
+		}
+		words, actions = m.Thought, m.Actions
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := model + " " + goal
+	if s.guides[key] == nil || step == 0 {
+		s.guides[key] = x.moves.Guide(goal)
+	}
+	g := s.guides[key]
+	if err := g.See(page); err != nil {
+		log.Fatal(err)
+	}
+	if step >= len(actions) {
+		return finish("", "Done.")
+	}
+	code, err := g.Fill(actions[step])
+	if err != nil {
+		return call("", "finish", map[string]any{"message": err.Error(), "gave_up": true})
+	}
+	if step > 0 {
+		words = ""
+	}
+	return call(words, "browser", map[string]string{"code": code})
 }
 
 // play is what a model does about a task, from the first reply to the last.
