@@ -16,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/agent/browser"
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/agent/model"
 	"github.com/evalrun/evalrun/runtime/sandbox"
@@ -28,6 +29,7 @@ const (
 	maxQueued  = 32 << 20         // their bytes
 	maxHistory = 8 << 20          // bytes of the events in start
 	maxBlob    = 16 << 20         // bytes of a blob that is sent
+	maxText    = 1 << 20          // bytes of a page's text
 	startTime  = 60 * time.Second // to say start
 	limitGrace = 10 * time.Second // to say finish after a limit
 	exitGrace  = 5 * time.Second  // to exit after finish
@@ -394,6 +396,14 @@ func (t *talk) step(ctx context.Context, m message) (res resultMsg, err error) {
 	if res.Event, err = encode(obs); err != nil {
 		return res, fmt.Errorf("encoding an observation: %w", err)
 	}
+	if b, ok := obs.Body.(event.Browsed); ok { // of the page itself the event only says where it is kept
+		if res.Text, err = browser.Look(t.s.Log, b).Text(ctx, browser.TextOptions{}); err != nil {
+			return res, err
+		}
+		if len(res.Text) > maxText {
+			res.Text = strings.ToValidUTF8(res.Text[:maxText], "") + "\n[cut; the whole tree is in the blob ax]\n"
+		}
+	}
 	l := budget(t.s)
 	res.Left = &l
 	return res, nil
@@ -550,6 +560,13 @@ func (t *talk) named(sum string) (event.Blob, bool) {
 		}
 		var parts []event.Part
 		switch b := e.Body.(type) {
+		case event.Browsed:
+			for _, x := range []*event.Blob{b.Screenshot, b.Marks, b.AX, b.DOM, b.Properties} {
+				parts = append(parts, event.Part{Blob: x})
+			}
+			for _, d := range b.Downloads {
+				parts = append(parts, event.Part{Blob: d.Blob})
+			}
 		case event.RunResult:
 			parts = []event.Part{{Blob: b.Blob}}
 		case event.ToolResult:

@@ -17,8 +17,10 @@ import (
 
 	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/agent/agenttest"
+	"github.com/evalrun/evalrun/agent/browser"
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/agent/model"
+	actions "github.com/evalrun/evalrun/browsergym/action"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -277,6 +279,41 @@ func TestHostBlob(t *testing.T) {
 		has '{"type":"result","id":2,"media_type":"image/png","data":"cGl4ZWxz"}'; bye`, nil).Run(t.Context(), agenttest.NewSession(s))
 	if err != nil {
 		t.Errorf("Run: %v", err)
+	}
+}
+
+// A program sees a page as text, and reads what is kept of it.
+func TestHostBrowser(t *testing.T) {
+	s := setup
+	s.Log = &agenttest.Log{}
+	shot, err := s.Log.PutBlob(t.Context(), "image/png", strings.NewReader("pixels"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ax, err := s.Log.PutBlob(t.Context(), "application/json", strings.NewReader(`{"nodes":[{"nodeId":"1","role":{"value":"button"},"name":{"value":"Buy"},"browsergym_id":"12"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tool, err := browser.Tool(actions.Options{Subsets: []string{"bid"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Tools, s.Kinds = []agent.Tool{tool}, []string{"browse_interactive"}
+	var codes []string
+	s.Step = func(_ context.Context, e event.Event) (event.Body, error) {
+		b, ok := e.Body.(event.Browse)
+		if !ok {
+			return event.Ack{Of: e.Body.Kind()}, nil
+		}
+		codes = append(codes, b.Code)
+		return event.Browsed{URL: "http://shop/", AX: &ax, Screenshot: &shot}, nil
+	}
+	_, err = onHost(t, `hello; case "$START" in *'"name":"browser"'*"click(bid: str"*) ;; *) exit 8;; esac
+		say '{"type":"step","id":1,"kind":"browse_interactive","body":{}}'; hear; has '"text":"[Current URL: http://shop/]'; has "[12] button 'Buy'"
+		say '{"type":"step","id":2,"kind":"tool","body":{"name":"browser","args":{"code":"click(1)"}}}'; hear; has '"kind":"browse"'
+		say '{"type":"blob","id":3,"sha256":"`+shot.SHA256+`"}'; hear; has '"data":"cGl4ZWxz"'; bye`, nil).Run(t.Context(), agenttest.NewSession(s))
+	if err != nil || strings.Join(codes, ",") != ",click(1)" {
+		t.Errorf("Run: %v, actions %q", err, codes)
 	}
 }
 

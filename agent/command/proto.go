@@ -115,6 +115,7 @@ type (
 		Type  string          `json:"type"`
 		ID    int64           `json:"id"`
 		Event json.RawMessage `json:"event,omitempty"` // of step, note
+		Text  string          `json:"text,omitempty"`  // of step, in a browser: the page
 		Done  bool            `json:"done,omitempty"`  // of step: the episode is over
 		Reply *event.Reply    `json:"reply,omitempty"` // of model
 		Media string          `json:"media_type,omitempty"`

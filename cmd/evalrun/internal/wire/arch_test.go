@@ -75,6 +75,7 @@ var table = []struct {
 	{"agent/agenttest", "agent agent/event agent/model runtime/sandbox", ""},
 	{"agent/codeact", "agent agent/event agent/model agent/controller agent/memory agent/browser browsergym/action", ""},
 	{"agent/browse", "agent agent/event agent/model agent/controller agent/browser browsergym/obs browsergym/action browsergym/py", ""},
+	{"agent/command", "agent agent/browser agent/event agent/model runtime/sandbox", ""},
 	{"agent/browser", "agent agent/event browsergym/obs browsergym/action browsergym/htmltext", ""},
 	{"agent/script", "agent agent/event agent/model", "github.com/goccy/go-yaml"},
 	{"agent/*", "agent agent/event agent/model runtime/sandbox", ""},
