@@ -233,11 +233,17 @@ func (p *Page) move(ctx context.Context, x, y float64) error {
 	if main, err := p.tools(ctx, p.mainFrame()); err == nil && len(tools) == 0 {
 		tools = []string{main}
 	}
+	var asked []*Pending
 	for _, t := range tools {
-		p.forget(t, "watchDrag")
+		if q, err := p.start(t, "watchDrag"); err == nil {
+			asked = append(asked, q)
+		}
 	}
 	if _, err := p.call(ctx, "Input.setInterceptDrags", map[string]any{"enabled": true}); err != nil {
 		return err
+	}
+	for _, q := range asked { // input takes another way to the page, and may not come first
+		q.value(ctx, nil)
 	}
 	q, err := p.mouse(e)
 	if err != nil {
@@ -246,7 +252,7 @@ func (p *Page) move(ctx context.Context, x, y float64) error {
 	if _, err := q.Wait(ctx); err != nil {
 		return err
 	}
-	var asked []*Pending
+	asked = asked[:0]
 	for _, t := range tools {
 		if q, err := p.start(t, "dragStarted"); err == nil {
 			asked = append(asked, q)

@@ -344,23 +344,15 @@
 
     // A drag that a move may start: watched from here to dragStarted().
     watchDrag() {
-      let told = Promise.resolve(false), event = null;
+      let event = null;
       const onDrag = e => {
         event = e;
       };
-      const onMove = () => {
-        told = new Promise(resolve => {
-          window.addEventListener('dragstart', onDrag, {once: true, capture: true});
-          setTimeout(() => resolve(event ? !event.defaultPrevented : false), 0);
-        });
-      };
-      window.addEventListener('mousemove', onMove, {once: true, capture: true});
-      this.endDrag = async () => {
-        const started = await told;
-        window.removeEventListener('mousemove', onMove, {capture: true});
+      window.addEventListener('dragstart', onDrag, {capture: true});
+      this.endDrag = () => {
         window.removeEventListener('dragstart', onDrag, {capture: true});
         this.endDrag = null;
-        return started;
+        return !!event && !event.defaultPrevented;
       };
     },
     dragStarted() {
