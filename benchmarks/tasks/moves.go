@@ -10,6 +10,7 @@ import (
 	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/agent/browser"
 	"github.com/evalrun/evalrun/agent/event"
+	"github.com/evalrun/evalrun/benchmarks/score"
 	"github.com/evalrun/evalrun/browsergym/action"
 	"github.com/evalrun/evalrun/browsergym/obs"
 	"github.com/evalrun/evalrun/browsergym/py"
@@ -242,7 +243,31 @@ func (g *Guide) element(role, name string, after *regexp.Regexp) (string, error)
 			return bid[1:], nil
 		}
 	}
-	return "", errors.New(missing)
+	return "", errors.New(missing + "; it has " + offered(text, role))
+}
+
+var named = regexp.MustCompile(`(?m)^\s*\[\w+\] (\w+) ('(?:[^'\\]|\\.)+'|"(?:[^"\\]|\\.)+")`)
+
+// offered lists what there is to choose from: elements of the role, or of any where there are none.
+func offered(page, role string) string {
+	const most = 15
+	var same, all []string
+	for _, m := range named.FindAllStringSubmatch(page, -1) {
+		all = append(all, m[1]+" "+m[2])
+		if m[1] == role {
+			same = append(same, m[1]+" "+m[2])
+		}
+	}
+	if len(same) == 0 {
+		same = all
+	}
+	switch {
+	case len(same) == 0:
+		return "no elements with names"
+	case len(same) > most:
+		same = append(same[:most], "…")
+	}
+	return score.Clip(strings.Join(same, ", "), 1000)
 }
 
 // Play plays the actions in a browser, until there are no more or the episode is over.

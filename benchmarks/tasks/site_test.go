@@ -144,4 +144,13 @@ func TestFillIn(t *testing.T) {
 			t.Errorf("%s: %q, %v", in, got, err)
 		}
 	}
+	for in, want := range map[string]string{
+		`<button "Sell">`:         `the page has no button "Sell"; it has button 'Buy now', button 'Buy', button 'Buy'`,
+		`<slider "x">`:            `the page has no slider "x"; it has button 'Buy now', button 'Buy', gridcell 'Tea', button 'Buy', link '[x] button \'Sell\''`,
+		`<link "x" after "link">`: `the page has no link "x" below "link"; it has no elements with names`,
+	} {
+		if _, err := fillIn(in, p); err == nil || err.Error() != want {
+			t.Errorf("%s: %v", in, err)
+		}
+	}
 }
