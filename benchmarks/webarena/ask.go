@@ -44,6 +44,9 @@ func (a *asker) ask(ctx context.Context, messages []model.Message) (string, erro
 		return "", err
 	}
 	r, err := m.Generate(ctx, req)
+	if e := (*model.Error)(nil); errors.As(err, &e) && e.Class == model.Invalid { // some models take no sampling parameters
+		r, err = m.Generate(ctx, &model.Request{Messages: messages})
+	}
 	if err != nil {
 		return "", a.blame(ctx, err)
 	}

@@ -2,58 +2,44 @@ package webarena
 
 import (
 	"context"
-	"encoding/json"
-	"html"
 	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
+	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/evalrun/evalrun/browsergym/cdp"
+	"github.com/evalrun/evalrun/browsergym/pool"
 	"github.com/evalrun/evalrun/browsergym/py"
 )
 
-// shellPage evaluates in a browser of its own, which prints the page that an expression has written its result to.
-type shellPage struct {
-	t    *testing.T
-	html string
-}
+// A shown page is in a browser, and said to be of a shop.
+type shownPage struct{ livePage }
 
-func (p shellPage) URL() string                             { return "http://shop/page" }
-func (p shellPage) Content(context.Context) (string, error) { return p.html, nil }
+func (shownPage) URL() string { return "http://shop/page" }
 
-func (p shellPage) Eval(ctx context.Context, expression string) (json.RawMessage, error) {
-	name := filepath.Join(p.t.TempDir(), "page.html")
-	source, err := json.Marshal(expression) // < is escaped, so that no script ends early
+// show has a browser show pages, one after the other.
+func show(t *testing.T) func(html string) Page {
+	t.Helper()
+	var now string
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { page(w, "", now) }))
+	t.Cleanup(s.Close)
+	c, err := lent(t).Pool.For(pool.Wish{Hosts: []string{strings.TrimPrefix(s.URL, "http://")}}).NewContext(t.Context(), cdp.ContextOptions{})
 	if err != nil {
-		return nil, err
+		t.Fatal(err)
 	}
-	page := p.html + `<pre id=evalrun></pre><script>
-		let out;
-		try { const v = (0, eval)(` + string(source) + `); out = v === undefined ? 'undefined' : 'value ' + JSON.stringify(v) } catch (e) { out = 'threw ' + e }
-		document.getElementById('evalrun').textContent = '{{' + out + '}}';
-	</script>`
-	if err := os.WriteFile(name, []byte("<!doctype html><meta charset=utf-8>"+page), 0o600); err != nil {
-		return nil, err
-	}
-	ctx, stop := context.WithTimeout(ctx, time.Minute)
-	defer stop()
-	b, err := exec.CommandContext(ctx, "chromium-headless-shell", "--no-sandbox", "--disable-gpu", "--user-data-dir="+p.t.TempDir(), "--dump-dom", "file://"+name).Output()
+	t.Cleanup(func() { c.Close(context.Background()) })
+	p, err := c.NewPage(t.Context())
 	if err != nil {
-		return nil, err
+		t.Fatal(err)
 	}
-	dump := string(b)
-	dump = dump[strings.LastIndex(dump, `<pre id="evalrun">{{`)+len(`<pre id="evalrun">{{`):]
-	out := html.UnescapeString(dump[:strings.LastIndex(dump, "}}</pre>")])
-	switch kind, rest, _ := strings.Cut(out, " "); kind {
-	case "value":
-		return json.RawMessage(rest), nil
-	case "threw":
-		return nil, &ScriptError{rest}
+	return func(html string) Page {
+		t.Helper()
+		now = html
+		if err := p.GotoWithin(t.Context(), s.URL, patience); err != nil {
+			t.Fatal(err)
+		}
+		return shownPage{livePage{p}}
 	}
-	return nil, nil
 }
 
 const memberPage = `<table><tr><td data-label="Account"><span class="gl-avatar-labeled-sublabel">@primer</span><td class="col-max-role"><span>Owner</span>
@@ -79,9 +65,7 @@ var postPage = `<div id="main"><div class="comment__main"><header><h1><span clas
 
 // The helpers' scripts, in a browser.
 func TestHelpersInBrowser(t *testing.T) {
-	if os.Getenv("EVALRUN_TEST_BROWSER") != "1" {
-		t.Skip("needs chromium-headless-shell; set EVALRUN_TEST_BROWSER=1 where it is")
-	}
+	show := show(t)
 	for _, tt := range []struct{ page, call, want string }{
 		{memberPage, "gitlab_get_project_memeber_role(__page__, 'byteblaze')", "Developer"},
 		{memberPage, "gitlab_get_project_memeber_role(__page__, 'nobody')", ""},
@@ -106,12 +90,12 @@ func TestHelpersInBrowser(t *testing.T) {
 		{memberPage, "reddit_get_latest_comment_content_by_username(__page__, 'me')", ""},
 	} {
 		e := &Evaluator{Dialect: Visual}
-		v, err := e.call(t.Context(), tt.call, shellPage{t, tt.page}, "")
+		v, err := e.call(t.Context(), tt.call, show(tt.page), "")
 		if err != nil || text(v) != tt.want {
 			t.Errorf("%s: %v, %v, not %q", tt.call, v, err, tt.want)
 		}
 	}
-	v, err := (&Evaluator{Dialect: Visual}).call(t.Context(), "shopping_get_order_product_name_list(__page__)", shellPage{t, orderPage}, "")
+	v, err := (&Evaluator{Dialect: Visual}).call(t.Context(), "shopping_get_order_product_name_list(__page__)", show(orderPage), "")
 	if err != nil || !strings.HasPrefix(text(v), "Bars") || !strings.HasSuffix(text(v), " |OR| Lamp") {
 		t.Errorf("names of products: %v, %v", v, err)
 	}
@@ -119,11 +103,8 @@ func TestHelpersInBrowser(t *testing.T) {
 
 // Locators of all kinds, and the pictures of a page, in a browser.
 func TestLocatorsInBrowser(t *testing.T) {
-	if os.Getenv("EVALRUN_TEST_BROWSER") != "1" {
-		t.Skip("needs chromium-headless-shell; set EVALRUN_TEST_BROWSER=1 where it is")
-	}
-	p := shellPage{t, `<form><input id="form-name" value="Hello World"><li>b<li>a</form><img src="/a.png"><img src="/hidden.png" style="display:none"><img src="/deco.png" alt="">
-		<div class="frame"><img src="http://shop/b.png"></div><img class="frame" src="http://elsewhere/c.png">`}
+	p := show(t)(`<form><input id="form-name" value="Hello World"><li>b<li>a</form><img src="/a.png"><img src="/hidden.png" style="display:none"><img src="/deco.png" alt="">
+		<div class="frame"><img src="http://shop/b.png"></div><img class="frame" src="http://elsewhere/c.png">`)
 	for locator, want := range map[string]string{
 		"document.querySelector('[id=\"form-name\"').value":                                      "Hello World",
 		"document.querySelector('.none').value":                                                  "",

@@ -114,7 +114,7 @@ func (v *visitor) enter(ctx context.Context, c *cdp.Context) (did bool, err erro
 		if err != nil || !found { // whoever is in is not asked to come in
 			return false, err
 		}
-		if err := p.Select(marked("link")).Click(ctx, cdp.Click{}); err != nil {
+		if err := click(ctx, p, "link"); err != nil {
 			return false, err
 		}
 		if err := v.until(ctx, p, func() (bool, error) { return v.mark(ctx, p, "password", d.password) }); err != nil {
@@ -131,8 +131,11 @@ func (v *visitor) enter(ctx context.Context, c *cdp.Context) (did bool, err erro
 		if !found {
 			return false, fmt.Errorf("its page %s has no field %q", p.URL(), f.label)
 		}
-		if err := p.Select(marked(f.what)).Fill(ctx, f.value, false); err != nil {
-			return false, err
+		if err := v.until(ctx, p, func() (bool, error) {
+			err := p.Select(marked(f.what)).Fill(ctx, f.value, false)
+			return err == nil, err
+		}); err != nil {
+			return false, fmt.Errorf("filling in the field %q of %s: %w", f.label, p.URL(), err)
 		}
 	}
 	switch found, err := v.mark(ctx, p, "button", d.button); {
@@ -141,7 +144,7 @@ func (v *visitor) enter(ctx context.Context, c *cdp.Context) (did bool, err erro
 	case !found:
 		return false, fmt.Errorf("its page %s has no button %q", p.URL(), d.button)
 	}
-	if err := p.Select(marked("button")).Click(ctx, cdp.Click{}); err != nil {
+	if err := click(ctx, p, "button"); err != nil {
 		return false, err
 	}
 	err = v.until(ctx, p, func() (bool, error) { asked, err := asksPassword(ctx, p); return !asked, err })
@@ -156,6 +159,14 @@ func (v *visitor) enter(ctx context.Context, c *cdp.Context) (did bool, err erro
 	return true, err
 }
 
+// click clicks what is marked. That it takes long (a site that is slow to answer, after the click) is no error: what comes of it is looked at anyway.
+func click(ctx context.Context, p *cdp.Page, what string) error {
+	if err := p.Select(marked(what)).Click(ctx, cdp.Click{}); err != nil && !cdp.Timeout(err) {
+		return err
+	}
+	return nil
+}
+
 // errStill: what was waited for has not come.
 var errStill = errors.New("it did not come")
 
@@ -163,7 +174,7 @@ var errStill = errors.New("it did not come")
 func (v *visitor) until(ctx context.Context, p *cdp.Page, ok func() (bool, error)) error {
 	end := time.Now().Add(v.limit)
 	for {
-		yes, err := ok()
+		yes, err := ok() // of a page that goes, an error says nothing
 		if yes && err == nil {
 			return nil
 		}
@@ -171,6 +182,9 @@ func (v *visitor) until(ctx context.Context, p *cdp.Page, ok func() (bool, error
 			return err
 		}
 		if time.Now().After(end) {
+			if err != nil {
+				return fmt.Errorf("%w: %w", errStill, err)
+			}
 			return errStill
 		}
 		if err := sleep(ctx, 50*time.Millisecond); err != nil {
