@@ -43,7 +43,7 @@ func TestLive(t *testing.T) {
 	}
 	only := os.Getenv("EVALRUN_TEST_EPISODES")
 	if only == "" {
-		only = `^recordings/(aria|chat|dialogs|dnd|editable|events|files|forms|frames|nav|popups|shadow|tabs|text)$|^miniwob/[a-e].*\.1$`
+		only = `^recordings/(aria|chat|dialogs|dnd|dynamic|editable|frames|popups|shadow|tabs|text)$|^miniwob/(a|b|use-).*\.1$`
 	}
 	golden(t, "fast", only)
 }
