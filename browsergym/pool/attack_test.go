@@ -186,6 +186,7 @@ func unescape(s string) string {
 // Nothing that a page can do reaches a service of this machine, though its network is the public one.
 func TestServicesOfThisMachine(t *testing.T) {
 	modes(t, func(t *testing.T, o pool.Options) {
+		t.Parallel() // there is much to wait for
 		tr := newTrap(t)
 		o.Resolver = names{"home.test": "127.0.0.1", "lan.test": tr.lan}
 		p := newPool(t, o)

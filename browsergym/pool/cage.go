@@ -257,8 +257,11 @@ func mayBecome(uid int) bool {
 // beginning is the path of the program that starts browsers in namespaces: the slim executor as a file in memory, or this very program.
 var beginning = sync.OnceValues(func() (string, error) {
 	b := embed.Native()
-	if b == nil {
+	switch {
+	case b == nil && isolate.Ready:
 		return "/proc/self/exe", nil
+	case b == nil:
+		return "", errors.New("the slim executor is not built; make executor does it")
 	}
 	const mfdExec = 0x10 // Linux 6.3: executable whatever vm.memfd_noexec says, unless it says never
 	fd, err := unix.MemfdCreate(isolate.Name, unix.MFD_CLOEXEC|mfdExec)

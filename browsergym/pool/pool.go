@@ -103,12 +103,18 @@ type Pool struct {
 	done chan struct{}
 
 	mu       sync.Mutex
-	units    []*unit       // that are alive
-	starting chan struct{} // closed when the browser that is being started has come, or failed
+	units    []*unit   // that are alive
+	starting *starting // nil: none
 	watching bool
 	closed   bool
 	count    Stats
 	wg       sync.WaitGroup // all goroutines
+}
+
+// A starting is a browser that is being started, for all who wait for one.
+type starting struct {
+	done chan struct{}
+	err  error // why it has failed; nil also where only who has started it gave up
 }
 
 // Stats counts what has become of a pool so far.
@@ -253,23 +259,29 @@ func (p *Pool) take(ctx context.Context) (*unit, error) {
 			p.mu.Unlock()
 			return best, nil
 		}
-		if wait := p.starting; wait != nil {
+		if s := p.starting; s != nil {
 			p.mu.Unlock()
 			select {
-			case <-wait:
+			case <-s.done:
+				if s.err != nil { // each trying for itself would take its time again and again
+					return nil, s.err
+				}
 				continue
 			case <-ctx.Done():
 				return nil, context.Cause(ctx)
 			}
 		}
-		ready := make(chan struct{})
-		p.starting = ready
+		s := &starting{done: make(chan struct{})}
+		p.starting = s
 		p.wg.Add(1)
 		p.mu.Unlock()
 		u, err := p.start(ctx)
 		p.mu.Lock()
 		p.starting = nil
-		close(ready)
+		if ctx.Err() == nil {
+			s.err = err
+		}
+		close(s.done)
 		if err == nil && p.closed {
 			p.mu.Unlock()
 			u.end()

@@ -11,6 +11,9 @@ import (
 // CageName is the argument of the executor as the beginning of a browser.
 const CageName = "cage"
 
+// Ready reports that this program can be started as an executor: its main begins with package server's Main.
+var Ready bool
+
 // CagePort is the port, on all addresses of a browser's own loopback, where its ways out are.
 const CagePort = 61081
 

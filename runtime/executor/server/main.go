@@ -19,6 +19,7 @@ const Container = "container"
 // Main is the whole program, when this process was started to be an executor or a spawner: then it does not return.
 // Every program that may serve as its own executor calls it first of all.
 func Main() {
+	isolate.Ready = true
 	if len(os.Args) < 2 || path.Base(os.Args[0]) != isolate.Name {
 		return
 	}
