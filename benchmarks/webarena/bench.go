@@ -55,6 +55,9 @@ func New(d Dialect, path string, raw json.RawMessage, br web.Browsers, getenv fu
 	if b.src, err = Open(d, path); err != nil {
 		return nil, fmt.Errorf("%s: %w", d, err)
 	}
+	if o.Subset == "tiny" {
+		b.src = few{b.src, d.tiny()}
+	}
 	if b.images == "" {
 		if fi, err := os.Stat(path); err != nil || !fi.IsDir() {
 			path = filepath.Dir(path)

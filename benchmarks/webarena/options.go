@@ -21,6 +21,7 @@ type Options struct {
 	Headers  map[string]string  `json:"headers,omitempty" doc:"HTTP headers that the browser adds to each request."`
 	Reset    *Reset             `json:"reset,omitempty" doc:"How the sites are put back to where they began. Done between rounds: when an arm, or a repeat, has been played."`
 
+	Subset       string   `json:"subset,omitempty" enum:"tiny" doc:"tiny: the few tasks of webarena_tiny, or visualwebarena_tiny. Default: all."`
 	Without      []string `json:"without,omitempty" doc:"Models that this run does without, of grader and captioner: the tasks that would ask them are skipped."`
 	NAHint       bool     `json:"na_hint,omitempty" doc:"The goal says that N/A is the answer to what cannot be done."`
 	HomepageHint bool     `json:"homepage_hint,omitempty" doc:"The goal says where the list of sites is."`
@@ -110,6 +111,9 @@ func (d Dialect) read(raw json.RawMessage, getenv func(string) string) (Options,
 	}
 	if _, err := o.Reset.limit(); err != nil {
 		return fail("%v", err)
+	}
+	if o.Subset != "" && o.Subset != "tiny" || o.Subset == "tiny" && d == Lite {
+		return fail("subset: %q is none of this benchmark's", o.Subset)
 	}
 	if !slices.Contains([]string{"kept", "fresh", "none"}, o.Login) {
 		return fail("login: %q is none of kept, fresh, none", o.Login)

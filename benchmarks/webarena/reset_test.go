@@ -112,6 +112,7 @@ func TestOptions(t *testing.T) {
 		`{"reset":{"url":"x","command":["y"]}}`:    "a url or a command",
 		`{"reset":{"limit":"soon"}}`:               `"soon" is no time`,
 		`{"actions":["fly"]}`:                      "fly",
+		`{"subset":"huge"}`:                        `"huge" is none of this benchmark's`,
 		`{"login":"never"}`:                        `"never" is none of kept, fresh, none`,
 	} {
 		if _, err := still(t, WebArena, options, best); err == nil || !strings.Contains(err.Error(), want) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -81,6 +82,19 @@ func TestPublishedNeeds(t *testing.T) {
 	}
 	if n != 812 || graded != 118 || solved != 325+66+10 || alone != 0 || counts["shopping: program_html"] != 47 || counts["gitlab: string_match url_match"]+counts["gitlab: url_match string_match"] != 10 {
 		t.Errorf("%d tasks, %d graded by a model, %d solved, %d that share nothing; %v", n, graded, solved, alone, counts)
+	}
+	tiny, err := New(WebArena, filepath.Join(data, "webarena", "test.raw.json"), []byte(`{"subset":"tiny"}`), web.Browsers{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	few := 0
+	for x, err := range tiny.Source().Tasks(t.Context()) {
+		if few++; err != nil || !slices.Contains([]string{"410", "533", "537", "552", "561", "562"}, x.ID) {
+			t.Errorf("of the tiny subset: %s, %v", x.ID, err)
+		}
+	}
+	if few != 6 {
+		t.Errorf("the tiny subset has %d tasks", few)
 	}
 	t.Logf("%d tasks in %v, needs and solutions included", n, time.Since(began).Round(time.Millisecond))
 }

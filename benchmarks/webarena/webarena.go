@@ -121,11 +121,8 @@ var Accounts = map[string]Account{
 	"classifieds":    {User: "blake.sullivan@gmail.com", Password: "Password.123"},
 }
 
-// WarmUp are tasks of WebArena that are opened once after a full reset, so that sites fill their caches.
-var WarmUp = []int{410, 533, 561, 562, 574, 640, 680, 740}
-
-// Tiny are the tasks of webarena_tiny and visualwebarena_tiny, each played with seed 0.
-func (d Dialect) Tiny() []int {
+// tiny are the tasks of webarena_tiny and visualwebarena_tiny.
+func (d Dialect) tiny() []int {
 	if d == Visual {
 		return []int{228, 263, 550, 784}
 	}
