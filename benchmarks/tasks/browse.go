@@ -76,20 +76,14 @@ func (b *Benchmark) openBrowser(ctx context.Context, h benchmarks.Host, t datase
 	}
 	wish, base := pool.Wish{Network: d.reach(o)}, ""
 	if len(d.Browser.Site) > 0 {
-		s, err := serve(d.Browser.Site, t.Files)
-		if err != nil {
-			return nil, fmt.Errorf("serving the task's pages: %w", err)
-		}
-		base, c.Close, wish.Hosts = s.base, s.Close, []string{s.host}
-	}
-	fail := func(err error) (benchmarks.Episode, error) {
-		if c.Close != nil {
-			err = errors.Join(err, c.Close())
-		}
-		return nil, err
+		s := web.Serve(pages{d.Browser.Site, t.Files})
+		base, c.Close, wish.Dial = web.SiteURL, s.Close, s.Dial
 	}
 	if err := b.browsers.Give(&c, wish); err != nil {
-		return fail(err)
+		if c.Close != nil {
+			c.Close()
+		}
+		return nil, err
 	}
 	c.Task = func(seed uint32) (browsergym.Task, error) {
 		if d.Browser.Contract != "" {
@@ -99,7 +93,7 @@ func (b *Benchmark) openBrowser(ctx context.Context, h benchmarks.Host, t datase
 	}
 	e, err := web.Open(ctx, c)
 	if err != nil {
-		return nil, err
+		return nil, err // the site was closed with it
 	}
 	return e, nil
 }
@@ -151,7 +145,7 @@ func (b *Browser) look(beside fs.FS) error {
 		if remote(s) || b.Site == nil {
 			continue
 		}
-		f, err := b.Site.open(file(s), beside)
+		f, err := pages{b.Site, beside}.open(file(s))
 		if err != nil {
 			return fmt.Errorf("start %q is no page of it", s)
 		}
