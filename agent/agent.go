@@ -122,6 +122,13 @@ type Browser struct {
 	Single, Strict bool
 }
 
+// A Fault is trouble with what an agent was lent, of which it is not the cause: a record that cannot be read, say. An agent that returns one has
+// not failed: the attempt is no evidence.
+type Fault struct{ Err error }
+
+func (f *Fault) Error() string { return f.Err.Error() }
+func (f *Fault) Unwrap() error { return f.Err }
+
 // A Goal is what the agent is asked to do.
 type Goal struct {
 	Parts  []event.Part `json:"parts"`

@@ -80,6 +80,7 @@ func ours(phase string, err error) (cause, bool) {
 		uns     *sandbox.Unsupported
 		mod     *model.Error
 		task    *benchmarks.TaskError
+		lent    *agent.Fault
 	)
 	fault := func(s record.Status, class string, again bool) (cause, bool) {
 		return cause{Fault: &record.Fault{Status: s, Phase: phase, Class: class, Text: err.Error()}, Again: again}, true
@@ -109,7 +110,7 @@ func ours(phase string, err error) (cause, bool) {
 		return fault(record.Infra, "sandbox", true)
 	case errors.As(err, &slow):
 		return fault(record.Infra, "timeout", true)
-	case errors.As(err, &env):
+	case errors.As(err, &env), errors.As(err, &lent):
 		return fault(record.Infra, "internal", true)
 	}
 	return cause{}, false

@@ -3,6 +3,7 @@ package browser
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 
@@ -100,8 +101,8 @@ func TestDamaged(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, blob := range []event.Blob{bad, {SHA256: "00"}} {
-		if _, err := Look(log, event.Browsed{AX: &blob}).Text(t.Context(), TextOptions{}); err == nil {
-			t.Errorf("%+v: the tree: no error", blob)
+		if _, err := Look(log, event.Browsed{AX: &blob}).Text(t.Context(), TextOptions{}); !errors.As(err, new(*agent.Fault)) {
+			t.Errorf("%+v: the tree: %v", blob, err)
 		}
 		if _, err := Look(log, event.Browsed{DOM: &blob}).PageText(t.Context()); err == nil {
 			t.Errorf("%+v: the DOM: no error", blob)

@@ -8,6 +8,7 @@ import (
 	"image/png"
 	"io"
 
+	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/browsergym/obs"
 )
@@ -88,21 +89,21 @@ func (v *View) SetOfMarks(ctx context.Context) (*event.Blob, error) {
 	}
 	r, err := v.log.OpenBlob(ctx, *v.Screenshot)
 	if err != nil {
-		return nil, fmt.Errorf("reading the screenshot: %w", err)
+		return nil, fault("reading the screenshot", err)
 	}
 	defer r.Close()
 	img, err := png.Decode(r)
 	if err != nil {
-		return nil, fmt.Errorf("reading the screenshot: %w", err)
+		return nil, fault("reading the screenshot", err)
 	}
 	var buf bytes.Buffer
 	enc := png.Encoder{CompressionLevel: png.BestSpeed}
 	if err := enc.Encode(&buf, obs.Overlay(img, v.props, obs.OverlayOptions{})); err != nil {
-		return nil, fmt.Errorf("drawing marks: %w", err)
+		return nil, fault("drawing marks", err)
 	}
 	b, err := v.log.PutBlob(ctx, "image/png", &buf)
 	if err != nil {
-		return nil, fmt.Errorf("keeping the screenshot with marks: %w", err)
+		return nil, fault("keeping the screenshot with marks", err)
 	}
 	v.Marks = &b
 	return v.Marks, nil
@@ -118,16 +119,21 @@ func (v *View) properties(ctx context.Context) (err error) {
 func read[T any](ctx context.Context, log event.Log, b event.Blob, what string) (*T, error) {
 	r, err := log.OpenBlob(ctx, b)
 	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", what, err)
+		return nil, fault("reading "+what, err)
 	}
 	defer r.Close()
 	raw, err := io.ReadAll(r)
 	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", what, err)
+		return nil, fault("reading "+what, err)
 	}
 	t := new(T)
 	if err := json.Unmarshal(raw, t); err != nil {
-		return nil, fmt.Errorf("reading %s: %w", what, err)
+		return nil, fault("reading "+what, err)
 	}
 	return t, nil
+}
+
+// fault is an error that is not the agent's.
+func fault(what string, err error) error {
+	return &agent.Fault{Err: fmt.Errorf("%s: %w", what, err)}
 }
