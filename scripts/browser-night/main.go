@@ -71,15 +71,18 @@ func (n *night) main() (err error) {
 	if err != nil {
 		return err
 	}
-	tape, rec := filepath.Join(n.work, "tape.jsonl"), filepath.Join(n.work, "recorded")
+	tape := filepath.Join(n.work, "tape.jsonl")
 	begun := time.Now()
-	err = n.evalrun("run", "record.yaml", "--record", tape, "--set", "models.clicks.base_url="+url, "-o", rec, "--progress", "none")
+	err = n.evalrun("run", "record.yaml", "--record", tape, "--set", "models.clicks.base_url="+url, "-o", filepath.Join(n.work, "recorded"), "--progress", "none")
 	stop()
 	if err != nil {
 		return fmt.Errorf("recording the tape: %w", err)
 	}
 	took := time.Since(begun)
 	fmt.Printf("the tape: one arm undisturbed in %v\n", took.Round(time.Second))
+	if err := lengthen(tape); err != nil {
+		return err
+	}
 
 	begun = time.Now()
 	if err := n.disturbed(tape, 2*took); err != nil {
@@ -210,7 +213,17 @@ func (n *night) disturbed(tape string, took time.Duration) error {
 		}
 		fmt.Printf("kill %d after %v: %d final verdicts\n", k, after.Round(time.Millisecond), len(v))
 	}
-	if out, err := cmd.CombinedOutput(); err != nil {
+	out, err := cmd.CombinedOutput()
+	for range 2 {
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != 3 {
+			break
+		}
+		// A machine that has too much to do lets pages time out, which is infra and no evidence. It is tried again, as people would.
+		fmt.Println("not all trials are evidence; rerun")
+		out, err = n.command("rerun", n.run, "--progress", "none").CombinedOutput()
+	}
+	if err != nil {
 		return fmt.Errorf("the last resume: %w\n%s", err, out)
 	}
 	return nil

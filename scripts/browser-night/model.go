@@ -1,13 +1,16 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
 	"net"
 	"net/http"
+	"os"
 	"regexp"
 	"strings"
+	"sync/atomic"
 )
 
 // serve is a "model" behind an OpenAI-compatible address: it clicks on what the goal names in quotes, else on something, and types what it has read.
@@ -21,6 +24,44 @@ func serve() (url string, stop func() error, err error) {
 	go srv.Serve(l)
 	return "http://" + l.Addr().String() + "/v1", srv.Close, nil
 }
+
+// lengthen repeats the last reply of each trial on a tape: a page that has its own clock may let an episode last longer than it did when the tape was
+// recorded.
+func lengthen(tape string) error {
+	const most = 16 // more than a trial's steps
+	data, err := os.ReadFile(tape)
+	if err != nil {
+		return err
+	}
+	last := map[string]object{}
+	for line := range bytes.Lines(data) {
+		var l object
+		if err := json.Unmarshal(line, &l); err != nil {
+			return fmt.Errorf("the tape: %w", err)
+		}
+		key := fmt.Sprint(l["benchmark"], l["task"], l["repeat"])
+		if was := last[key]; was == nil || was["n"].(float64) < l["n"].(float64) {
+			last[key] = l
+		}
+	}
+	f, err := os.OpenFile(tape, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	enc := json.NewEncoder(f)
+	for key, l := range last {
+		for n := l["n"].(float64) + 1; n < most; n++ {
+			l["n"], l["reply"].(object)["id"] = n, fmt.Sprintf("%v-%v", key, n)
+			if err := enc.Encode(l); err != nil {
+				return err
+			}
+		}
+	}
+	return f.Close()
+}
+
+var served atomic.Int64 // replies, each with an ID of its own
 
 type object = map[string]any
 
@@ -36,7 +77,7 @@ func answer(w http.ResponseWriter, r *http.Request) {
 	said := text(req.Messages[len(req.Messages)-1].Content)
 	reply := "<think>\nThis looks like the one.\n</think>\n<action>\n" + choose(said) + "\n</action>"
 	json.NewEncoder(w).Encode(object{
-		"id": "chatcmpl-night", "object": "chat.completion", "created": 0, "model": req.Model,
+		"id": fmt.Sprintf("chatcmpl-night-%d", served.Add(1)), "object": "chat.completion", "created": 0, "model": req.Model,
 		"choices": []object{{"index": 0, "finish_reason": "stop", "message": object{"role": "assistant", "content": reply}}},
 		"usage":   object{"prompt_tokens": len(said) / 4, "completion_tokens": len(reply) / 4, "total_tokens": (len(said) + len(reply)) / 4},
 	})
