@@ -42,22 +42,23 @@ var moving = regexp.MustCompile(`(?m)(\[27\]|bid="27")[^>\n]*|^27 .*`)
 // selects are lines of a page's log of events.
 var selects = regexp.MustCompile(`(?m)^\t*InlineTextBox '(select in)?'(\n|$)|select in\s`)
 
-var number = regexp.MustCompile(`-?\d+(\.\d+)?(e-?\d+)?`)
+var number = regexp.MustCompile(` d="[^"]*"|-?\d+(\.\d+)?(e-?\d+)?`)
 
+// numbers takes away where and how large things are, and the curves that a drawing in motion is made of.
 func numbers(s string) string { return number.ReplaceAllString(s, "#") }
 
-// terminal takes the cursor away, which comes and goes, and the focus, which comes with a timer.
+// terminal takes the cursor away, which comes and goes, the focus, which comes with a timer, and blanks, which depend on what was drawn before a key came.
 func terminal(s string) string {
 	if strings.HasPrefix(s, `"`) { // the focused element itself
 		return ""
 	}
-	for _, cut := range []string{"StaticText '█'", "InlineTextBox '█'"} {
+	for _, cut := range []string{"[24] generic", "StaticText '█'", "InlineTextBox '█'", "StaticText ''", "InlineTextBox ''"} {
 		s = without(s, cut)
 	}
 	return cursor.ReplaceAllString(s, "")
 }
 
-var cursor = regexp.MustCompile(`(?m), focused|^2[34] .*|(box|center|visible|class|browsergym_visibility_ratio)="[^"]*"| hide`)
+var cursor = regexp.MustCompile(`(?m), focused|^2[34] .*|^\t*generic\n|\s*<span [^>]*id="input-flicker"[^>]*>\s*█\s*</span>`)
 
 // stock takes the price and its curve away.
 func stock(s string) string {
