@@ -123,7 +123,7 @@ func Prepare(ctx context.Context, eff *config.Effective, planned *record.Plan, o
 	r.Workers = eff.Workers
 	if r.Workers == 0 {
 		r.Workers = 4 * runtime.NumCPU()
-		if !r.Needs.Machines { // such sessions wait for models most of the time
+		if !r.Needs.Machines && !r.Needs.Browsers { // such sessions wait for models most of the time
 			r.Workers = 64
 		}
 	}
