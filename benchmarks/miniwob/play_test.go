@@ -14,7 +14,7 @@ import (
 	"github.com/evalrun/evalrun/browsergym/pool"
 )
 
-// pages is where the pages are; without them the test is skipped, and it needs a browser when they are.
+// pages is where the pages are; without them the test is skipped.
 func pages(t testing.TB) string {
 	dir := os.Getenv("EVALRUN_TEST_MINIWOB")
 	if dir == "" {
@@ -26,6 +26,12 @@ func pages(t testing.TB) string {
 // open makes the benchmark with browsers of its own.
 func open(t testing.TB, options string) *miniwob.Benchmark {
 	t.Helper()
+	if os.Getenv("EVALRUN_TEST_BROWSER") != "1" {
+		t.Skip("no browser for tests (EVALRUN_TEST_BROWSER=1)")
+	}
+	if testing.Short() {
+		t.Skip("hundreds of episodes are not short")
+	}
 	p := pool.New(pool.Options{Contexts: 8})
 	t.Cleanup(func() {
 		if err := p.Close(); err != nil {

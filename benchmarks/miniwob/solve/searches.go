@@ -132,6 +132,11 @@ func chooseDate(p *player) error {
 	if err := p.click(p.page.one(id("datepicker"))); err != nil {
 		return err
 	}
+	if p.page.one(class("ui-datepicker-prev"), seen) == nil { // it fades in
+		if err := p.do("noop", 400); err != nil {
+			return err
+		}
+	}
 	for i := 12; i > month; i-- {
 		if err := p.press(class("ui-datepicker-prev")); err != nil {
 			return err
