@@ -57,11 +57,20 @@ func own(err error) error {
 
 type livePage struct{ p *cdp.Page }
 
-func (p livePage) URL() string                                 { return p.p.URL() }
-func (p livePage) Content(ctx context.Context) (string, error) { return p.p.HTML(ctx) }
+func (p livePage) URL() string { return p.p.URL() }
 
-// evalLimit is how long a configuration's script may take: a page whose own scripts never end answers none.
+// evalLimit is how long a page may take to answer: one whose own scripts never end answers nothing.
 const evalLimit = 30 * time.Second
+
+func (p livePage) Content(ctx context.Context) (string, error) {
+	short, cancel := context.WithTimeout(ctx, evalLimit)
+	defer cancel()
+	text, err := p.p.HTML(short)
+	if err != nil && ctx.Err() == nil && short.Err() != nil {
+		return "", &Missing{"the page does not answer"}
+	}
+	return text, err
+}
 
 func (p livePage) Eval(ctx context.Context, expression string) (json.RawMessage, error) {
 	short, cancel := context.WithTimeout(ctx, evalLimit)
