@@ -81,7 +81,7 @@ func TestABrowserIsKilled(t *testing.T) {
 }
 
 func TestABrowserHangs(t *testing.T) {
-	p := newPool(t, pool.Options{PerBrowser: 2, Contexts: 4, Hang: 3 * time.Second})
+	p := newPool(t, pool.Options{PerBrowser: 2, Contexts: 4, Hang: 8 * time.Second})
 	ctxs, pages, url := crowd(t, p)
 	ctxs[0].Browser().Signal(syscall.SIGSTOP)
 	<-ctxs[0].Browser().Done()
@@ -106,7 +106,7 @@ func TestReplacedUnderLoad(t *testing.T) {
 				}
 				page, err := c.NewPage(t.Context())
 				if err == nil {
-					err = page.GotoWithin(t.Context(), url, 30*time.Second)
+					err = page.GotoWithin(t.Context(), url, time.Minute)
 				}
 				if err = errors.Join(err, c.Close(t.Context())); err != nil {
 					t.Error(err)

@@ -96,6 +96,9 @@ func site(t testing.TB, pages map[string]string) (url, host string) {
 
 func open(t testing.TB, a *pool.Access, o cdp.ContextOptions) (*cdp.Context, *cdp.Page) {
 	t.Helper()
+	if o.Timeout == 0 {
+		o.Timeout = time.Minute // a machine may have much else to do
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c, err := a.NewContext(ctx, o)
@@ -112,7 +115,7 @@ func open(t testing.TB, a *pool.Access, o cdp.ContextOptions) (*cdp.Context, *cd
 
 func text(t testing.TB, p *cdp.Page, script string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var s string
 	if err := p.Evaluate(ctx, script, &s); err != nil {
