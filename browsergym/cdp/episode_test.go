@@ -331,7 +331,7 @@ func TestGoldenEpisodes(t *testing.T) {
 				t.SkipNow()
 			}
 			o := h.options()
-			o.Downloads, o.FixedPauses = t.TempDir(), true
+			o.Downloads = t.TempDir()
 			c, err := b.NewContext(t.Context(), o)
 			if err != nil {
 				t.Fatal(err)
