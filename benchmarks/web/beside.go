@@ -151,7 +151,7 @@ func (c *companion) open(ctx context.Context) error {
 	if c.br.Pool == nil {
 		return ErrNoBrowsers
 	}
-	cfg := Config{Host: c.host, Actions: action.Options{Subsets: []string{"bid", "nav", "tab"}}, Task: func(uint32) (browsergym.Task, error) {
+	cfg := Config{Host: c.host, AllTags: true, Actions: action.Options{Subsets: []string{"bid", "nav", "tab"}}, Task: func(uint32) (browsergym.Task, error) {
 		return &browsergym.Openended{URL: "about:blank", Goal: browsergym.Text("There is no goal: the browser is a tool.")}, nil
 	}}
 	if err := c.br.Give(&cfg, pool.Wish{Network: c.net, Dial: c.dial}); err != nil {

@@ -38,6 +38,7 @@ type Config struct {
 	Context cdp.ContextOptions // goes before the task's own settings; Downloads is the episode's business
 	Pace    browsergym.Pace
 	GoOn    bool // report_infeasible does not end the episode
+	AllTags bool // mark elements of any tag, not only those of standard HTML
 	// Hide says which messages of pages are not for the agent: those that tell its reward. Nil: none.
 	Hide   func(event.BrowserLog) bool
 	Record Record
@@ -94,7 +95,7 @@ func Open(ctx context.Context, c Config) (_ *Episode, err error) {
 		return nil, fmt.Errorf("the actions of an episode in a browser: %w", err)
 	}
 	o := browsergym.Options{
-		Browser: c.Browser, Task: c.Task, Actions: e.set, Context: c.Context, Steps: c.Steps, Pace: c.Pace, GoOn: c.GoOn,
+		Browser: c.Browser, Task: c.Task, Actions: e.set, Context: c.Context, Steps: c.Steps, Pace: c.Pace, GoOn: c.GoOn, AllTags: c.AllTags,
 		NoScreenshot: c.Record.NoScreenshot,
 	}
 	if o.Context.Downloads = os.TempDir(); c.Record.NoDownloads { // in whose place the pool sets a folder of the context's own
