@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"math"
 	"strings"
+	"time"
 )
 
 type xy struct {
@@ -73,14 +74,18 @@ func (e *Element) point(pr *progress, a *aim, name string, enabled, force bool, 
 				}
 			}
 			if !force {
-				var text string
-				err := e.p.ask(pr, a.tools, "unexpect", &text)
+				var met struct {
+					Blocked string
+					Busy    float64
+				}
+				err := e.p.ask(pr, a.tools, "unexpect", &met)
 				pr.ends = pr.ends[:0]
+				pr.left -= time.Duration(met.Busy * float64(time.Millisecond)) // that is the page's doing, not the machine's
 				if err := pr.late(); err != nil {
 					return outcome{}, err
 				}
-				if err == nil && text != "" { // otherwise a new document has taken the place, which is the action's doing
-					return outcome{"blocked", text}, nil
+				if err == nil && met.Blocked != "" { // otherwise a new document has taken the place, which is the action's doing
+					return outcome{"blocked", met.Blocked}, nil
 				}
 			}
 			pr.say("  %s action done", name)

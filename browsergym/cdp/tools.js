@@ -183,6 +183,7 @@
   };
   const watch = event => {
     if (!guard || !guard.types.has(event.type) || !event.isTrusted) return;
+    guard.since = performance.now();
     if (guard.result === undefined) guard.result = blocker(event.clientX, event.clientY, guard.element);
     if (guard.result) {
       event.preventDefault();
@@ -190,7 +191,15 @@
       event.stopImmediatePropagation();
     }
   };
-  for (const type of [...watched.hover, ...watched.mouse]) window.addEventListener(type, watch, {capture: true, passive: false});
+  // How long the page itself took for an event.
+  const heard = event => {
+    if (!guard || !guard.types.has(event.type) || !event.isTrusted) return;
+    guard.busy += performance.now() - guard.since;
+  };
+  for (const type of [...watched.hover, ...watched.mouse]) {
+    window.addEventListener(type, watch, {capture: true, passive: false});
+    window.addEventListener(type, heard, {passive: true});
+  }
 
   const selectAll = e => {
     if (e.nodeName === 'INPUT') {
@@ -287,14 +296,14 @@
         const text = blocker(point.x, point.y, element);
         if (text) return {blocked: text};
       }
-      guard = {types: watched[kind], element, result: undefined};
+      guard = {types: watched[kind], element, result: undefined, since: 0, busy: 0};
       return '';
     },
-    // What was in the way at the first event; '' when nothing was, or nothing happened.
+    // What was in the way at the first event ('' when nothing was, or nothing happened), and for how many milliseconds the page was busy with the events.
     unexpect() {
       const g = guard;
       guard = null;
-      return g && g.result || '';
+      return {blocked: g && g.result || '', busy: g ? g.busy : 0};
     },
     // What is in the way of a frame's element, and where its content begins.
     blocked: (e, x, y) => blocker(x, y, e),
