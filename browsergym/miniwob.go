@@ -29,6 +29,9 @@ type MiniWoB struct {
 //go:embed miniwob.js
 var miniwobScript string
 
+// setupLimit is how long a page may take to load and to get ready: longer than any action's, as it says nothing of the agent how busy a machine is.
+const setupLimit = 30 * time.Second
+
 // miniwobInfo reads what a page tells of its episode.
 const miniwobInfo = `() => ({REWARD_GLOBAL: WOB_REWARD_GLOBAL ?? null, RAW_REWARD_GLOBAL: WOB_RAW_REWARD_GLOBAL ?? null, REWARD_REASON: WOB_REWARD_REASON ?? null,
 	DONE_GLOBAL: WOB_DONE_GLOBAL ?? null, EPISODE_ID: WOB_EPISODE_ID ?? null, TASK_READY: WOB_TASK_READY ?? null})`
@@ -55,7 +58,7 @@ func (m *MiniWoB) setup(ctx context.Context, page *cdp.Page) (s Start, err error
 		return s, fmt.Errorf("an episode's time must be above 0, not %v", m.Limit)
 	}
 	m.page = page
-	if err := page.Goto(ctx, m.url()); err != nil {
+	if err := page.GotoWithin(ctx, m.url(), setupLimit); err != nil {
 		return s, err
 	}
 	var there bool
@@ -79,7 +82,7 @@ func (m *MiniWoB) setup(ctx context.Context, page *cdp.Page) (s Start, err error
 		return s, err
 	}
 	const never = "the page did not get ready"
-	short, cancel := context.WithTimeoutCause(ctx, m.Settings().Timeout, errors.New(never))
+	short, cancel := context.WithTimeoutCause(ctx, setupLimit, errors.New(never))
 	defer cancel()
 	const ready = `() => new Promise(done => { const look = () => WOB_TASK_READY === true ? done() : setTimeout(look, 10); look(); })`
 	if err := page.Call(short, ready, nil); err != nil {
