@@ -32,7 +32,7 @@ func open(t testing.TB, options string) *miniwob.Benchmark {
 	if testing.Short() {
 		t.Skip("hundreds of episodes are not short")
 	}
-	p := pool.New(pool.Options{Contexts: 8})
+	p := pool.New(pool.Options{Contexts: 4})
 	t.Cleanup(func() {
 		if err := p.Close(); err != nil {
 			t.Error(err)

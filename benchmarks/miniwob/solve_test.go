@@ -55,7 +55,7 @@ func some(names []string, nth int) (out []string) {
 // each plays several tasks at once: they wait more than they work.
 func each(t *testing.T, names []string, play func(t *testing.T, task string)) {
 	var g errgroup.Group
-	g.SetLimit(8)
+	g.SetLimit(4)
 	for _, name := range names {
 		g.Go(func() error {
 			t.Run(name, func(t *testing.T) { play(t, name) })
@@ -73,23 +73,34 @@ func TestSolutions(t *testing.T) {
 			if i := slices.Index(solve.Names(), task); !thorough && i >= 30 && repeat != 1+i%3 {
 				continue
 			}
-			script, err := solve.Agent(task)
-			if err != nil {
-				t.Fatal(err)
-			}
-			a := agent.Func(func(ctx context.Context, s *agent.Session) (agent.Answer, error) {
-				ans, err := script.Run(ctx, s)
-				if err != nil {
-					t.Error(err)
+			for try := 1; ; try++ {
+				end, score, err := solved(t, b, task, repeat)
+				if score == 1 && err == nil {
+					break
 				}
-				return ans, err
-			})
-			p := play(t, b, task, repeat, a)
-			if end, score := ended(t, b, p); score != 1 {
-				t.Errorf("seed %d: %v after %d steps: %s", end.Seed, score, end.Steps, fmt.Sprint(p.Results[0], end.Task))
+				t.Logf("seed %d, try %d: %v after %d steps, %v: %v", end.Seed, try, score, end.Steps, end.Task, err)
+				if try == 3 { // half a second for a call may be too little on a busy machine, but not again and again
+					t.Errorf("seed %d: %v", end.Seed, score)
+					break
+				}
 			}
 		}
 	})
+}
+
+// solved plays a task by its script; err is the script's own.
+func solved(t *testing.T, b *miniwob.Benchmark, task string, repeat int) (end web.End, score float64, err error) {
+	script, serr := solve.Agent(task)
+	if serr != nil {
+		t.Fatal(serr)
+	}
+	p := play(t, b, task, repeat, agent.Func(func(ctx context.Context, s *agent.Session) (agent.Answer, error) {
+		ans, serr := script.Run(ctx, s)
+		err = serr
+		return ans, serr
+	}))
+	end, score = ended(t, b, p)
+	return end, score, err
 }
 
 // What is wrong earns 0: the solution of another seed's goal, or, where all goals are the same, keys that choose whatever comes first.
