@@ -167,9 +167,11 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task
 	if err := b.begin(ctx, o); err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "evalrun-goal-") // what the agent may upload
-	if err != nil {
-		return nil, fmt.Errorf("making a folder for the goal's pictures: %w", err)
+	dir := "" // what the agent may upload
+	if len(c.Image) > 0 {
+		if dir, err = os.MkdirTemp("", "evalrun-goal-"); err != nil {
+			return nil, fmt.Errorf("making a folder for the goal's pictures: %w", err)
+		}
 	}
 	p, err := b.problem(ctx, h, c, dir)
 	if err != nil {
@@ -249,9 +251,12 @@ func (b *Benchmark) problem(ctx context.Context, h benchmarks.Host, c *Config, d
 	return p, err
 }
 
-// wish: pages reach the sites, and what the user allows beside them; the files of a folder are there to be uploaded.
+// wish: pages reach the sites, and what the user allows beside them; the files of a folder, if there is one, are there to be uploaded.
 func (b *Benchmark) wish(dir string) pool.Wish {
-	w := pool.Wish{Uploads: []string{dir}}
+	var w pool.Wish
+	if dir != "" {
+		w.Uploads = []string{dir}
+	}
 	for name, address := range b.sites {
 		if u, err := url.Parse(address); err == nil && b.sites.There(name) {
 			host := u.Host
