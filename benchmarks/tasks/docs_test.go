@@ -15,11 +15,15 @@ import (
 
 var block = regexp.MustCompile("(?s)<!-- (file|errors): (\\S+) -->\n```\\w+\n(.*?)```\n")
 
-// Every example of docs/own-benchmark.md is what it says: the oracle scores full, an agent that does nothing does not.
+// Every example of docs/own-benchmark.md and docs/browser.md is what it says: the oracle scores full, an agent that does nothing does not.
 func TestDocs(t *testing.T) {
-	page, err := os.ReadFile("../../docs/own-benchmark.md")
-	if err != nil {
-		t.Fatal(err)
+	var page []byte
+	for _, name := range []string{"own-benchmark.md", "browser.md"} {
+		b, err := os.ReadFile("../../docs/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		page = append(page, b...)
 	}
 	t.Chdir(t.TempDir())
 	d := benchtest.Local(t)
@@ -40,7 +44,7 @@ func TestDocs(t *testing.T) {
 			suites = append(suites, filepath.Dir(m[2]))
 		}
 	}
-	if len(suites) < 8 {
+	if len(suites) < 12 {
 		t.Fatalf("the page has examples %q", suites)
 	}
 	for _, dir := range suites {
