@@ -17,7 +17,7 @@ import (
 func TestVersionsAgree(t *testing.T) {
 	small(t)
 	dir := t.TempDir()
-	o := reporttest.Options{Tasks: 25}
+	o := reporttest.Options{Tasks: 12}
 	entries := reporttest.All(o)
 	w, err := Open(dir, reporttest.Plan(o), Options{Every: time.Hour})
 	if err != nil {
@@ -41,7 +41,7 @@ func TestVersionsAgree(t *testing.T) {
 	seen := map[string][]version{}
 	compared, dead := 0, int64(0)
 	for len(entries) > 0 {
-		n := min(len(entries), 1+len(entries)%17)
+		n := min(len(entries), 1+len(entries)%23)
 		w.Add(entries[:n])
 		entries = entries[n:]
 		if err := w.Flush(); err != nil {
@@ -68,7 +68,7 @@ func TestVersionsAgree(t *testing.T) {
 					compared++
 				}
 			}
-			seen[p] = append(all[max(0, len(all)-5):], now)
+			seen[p] = append(all[max(0, len(all)-3):], now)
 		}
 	}
 	if err := w.Close(); err != nil {

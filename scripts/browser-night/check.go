@@ -48,7 +48,7 @@ func finals(run string) (map[string]record.Verdict, error) {
 		if l.E.Trial == "" {
 			continue
 		}
-		if _, ok := got[l.E.Trial]; ok {
+		if v, ok := got[l.E.Trial]; ok && v.Status == record.Scored { // others may be tried once more
 			return nil, fmt.Errorf("an entry %q of trial %s after its final verdict", l.E.Kind, l.E.Trial)
 		}
 		if l.E.Kind == record.KindVerdict {

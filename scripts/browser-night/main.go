@@ -73,7 +73,8 @@ func (n *night) main() (err error) {
 	}
 	tape := filepath.Join(n.work, "tape.jsonl")
 	begun := time.Now()
-	err = n.evalrun("run", "record.yaml", "--record", tape, "--set", "models.clicks.base_url="+url, "-o", filepath.Join(n.work, "recorded"), "--progress", "none")
+	rec := filepath.Join(n.work, "recorded")
+	err = n.whole(n.command("run", "record.yaml", "--record", tape, "--set", "models.clicks.base_url="+url, "-o", rec, "--progress", "none"), rec)
 	stop()
 	if err != nil {
 		return fmt.Errorf("recording the tape: %w", err)
@@ -153,6 +154,7 @@ benchmark: {name: miniwob, path: %q%s}
 repeats: %d
 workers: %d
 browser: {contexts: %d}
+retries: {attempts: 5, budget: 1000, pause_after: 1000}
 models:
   clicks: {name: openai/clicks, base_url: "http://127.0.0.1:9/v1", price: {in: 0.1, out: 0.4}}
 arms:
@@ -185,14 +187,6 @@ func (n *night) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-func (n *night) evalrun(args ...string) error {
-	out, err := n.command(args...).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("evalrun %s: %w\n%s", args[0], err, out)
-	}
-	return nil
-}
-
 // disturbed plays both arms. The run is killed at moments of its middle, resumed each time, and lives to its end after the last.
 func (n *night) disturbed(tape string, took time.Duration) error {
 	cmd := n.command("run", "night.yaml", "--replay", tape, "--set", "tape.loose=true", "-o", n.run, "--progress", "none")
@@ -213,18 +207,23 @@ func (n *night) disturbed(tape string, took time.Duration) error {
 		}
 		fmt.Printf("kill %d after %v: %d final verdicts\n", k, after.Round(time.Millisecond), len(v))
 	}
+	return n.whole(cmd, n.run)
+}
+
+// whole lets a command play a run to its end. A machine that has too much to do lets pages time out, which is infra and no evidence: that is tried
+// again, as people would.
+func (n *night) whole(cmd *exec.Cmd, run string) error {
 	out, err := cmd.CombinedOutput()
 	for range 2 {
 		var exit *exec.ExitError
 		if !errors.As(err, &exit) || exit.ExitCode() != 3 {
 			break
 		}
-		// A machine that has too much to do lets pages time out, which is infra and no evidence. It is tried again, as people would.
 		fmt.Println("not all trials are evidence; rerun")
-		out, err = n.command("rerun", n.run, "--progress", "none").CombinedOutput()
+		out, err = n.command("rerun", run, "--progress", "none").CombinedOutput()
 	}
 	if err != nil {
-		return fmt.Errorf("the last resume: %w\n%s", err, out)
+		return fmt.Errorf("evalrun %s: %w\n%s", cmd.Args[1], err, out)
 	}
 	return nil
 }
