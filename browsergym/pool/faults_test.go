@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -278,4 +280,43 @@ func family(pids []string) []string {
 		}
 	}
 	return all
+}
+
+// Of pools that are closed nothing is left in this process either: no descriptor, no goroutine, no socket.
+func TestNothingIsLeftOfPools(t *testing.T) {
+	modes(t, func(t *testing.T, o pool.Options) {
+		url, host := site(t, map[string]string{"/": "<title>here</title>"})
+		round := func() (descriptors, goroutines int) {
+			t.Run("round", func(t *testing.T) {
+				o.PerBrowser = 2
+				p := newPool(t, o)
+				a := p.For(pool.Wish{Hosts: []string{host}})
+				for i := range 3 {
+					c, page := open(t, a, cdp.ContextOptions{Downloads: "yes"})
+					if err := page.Goto(t.Context(), url); err != nil {
+						t.Fatal(err)
+					}
+					if i == 0 { // the others end with the pool
+						if err := c.Close(t.Context()); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				if err := p.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			http.DefaultClient.CloseIdleConnections()
+			fds, err := os.ReadDir("/proc/self/fd")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(fds), runtime.NumGoroutine()
+		}
+		fds, gos := round() // what is made once is made
+		until(t, "no more than before", func() bool {
+			f, g := round()
+			return f <= fds && g <= gos
+		})
+	})
 }
