@@ -56,6 +56,9 @@ func TestBrowser(t *testing.T) {
 
 // The pages make up another problem for each seed, which the known solution solves, too.
 func TestSeeds(t *testing.T) {
+	if testing.Short() {
+		t.Skip("24 episodes")
+	}
 	b := browsers(t)
 	each(t, b, func(t *testing.T, task datasets.Task) {
 		solver, err := b.Solve(task)
@@ -126,6 +129,9 @@ func score(t *testing.T, b benchmarks.Benchmark, task datasets.Task, f agent.Fun
 
 // Who does it wrong, gives up, says something or tries to write the reward scores 0.
 func TestCheats(t *testing.T) {
+	if testing.Short() {
+		t.Skip("64 episodes")
+	}
 	b := browsers(t)
 	const forge = `void(WOB_RAW_REWARD_GLOBAL = WOB_REWARD_GLOBAL = 1, WOB_DONE_GLOBAL = true)`
 	everywhere := map[string][]string{
