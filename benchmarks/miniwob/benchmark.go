@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"math"
 	"strconv"
 	"strings"
 
@@ -24,10 +25,10 @@ import (
 type Options struct {
 	Name string `json:"name,omitempty"` // of the benchmark; default "miniwob"
 
-	Subset string   `json:"subset,omitempty"`    // "tiny": the two tasks of miniwob_tiny_test, with seeds and steps of its own
-	Split  string   `json:"split,omitempty"`     // train or test; the other tasks' seeds stay as they are
-	Steps  int      `json:"max_steps,omitempty"` // of an episode; default 10 (tiny: 5)
-	Seeds  []uint32 `json:"seeds,omitempty"`     // of each task's first, second … repeat, the same for all tasks
+	Subset string `json:"subset,omitempty"`    // "tiny": the two tasks of miniwob_tiny_test, with seeds and steps of its own
+	Split  string `json:"split,omitempty"`     // train or test; the other tasks' seeds stay as they are
+	Steps  int    `json:"max_steps,omitempty"` // of an episode; default 10 (tiny: 5)
+	Seeds  []int  `json:"seeds,omitempty"`     // of each task's first, second … repeat, the same for all tasks
 	// Repeats is for how many repeats of each task the default seeds are drawn; default 5 (tiny: 2). How many are played is the run's own key.
 	Repeats int      `json:"seeds_for,omitempty"`
 	AtLeast float64  `json:"at_least,omitempty"` // the page's own score, at most 1, from which a step counts as success; default: any above 0, as published scores do
@@ -90,6 +91,11 @@ func (o *Options) complete() error {
 	case o.Width > 4096 || o.Height > 4096:
 		return fmt.Errorf("a viewport of %d × %d is too large; the most is 4096", o.Width, o.Height)
 	}
+	for _, s := range o.Seeds {
+		if s < 0 || s > math.MaxUint32 {
+			return fmt.Errorf("a seed is from 0 to %d, not %d", uint32(math.MaxUint32), s)
+		}
+	}
 	if o.Repeats == 0 {
 		o.Repeats = repeats
 	}
@@ -136,10 +142,12 @@ func (b *Benchmark) tasks() (datasets.Source, error) {
 		}
 		d := data{Page: t.Name + ".html", Steps: b.opts.Steps, AtLeast: b.opts.AtLeast, Actions: b.opts.Actions, Multi: b.opts.Multi,
 			Width: b.opts.Width, Height: b.opts.Height, Shared: b.folder.rest}
-		if d.Seeds = b.opts.Seeds; d.Seeds == nil {
-			for _, s := range seeds[i] {
-				d.Seeds = append(d.Seeds, uint32(s))
-			}
+		of := seeds[i]
+		if b.opts.Seeds != nil {
+			of = b.opts.Seeds
+		}
+		for _, s := range of {
+			d.Seeds = append(d.Seeds, uint32(s))
 		}
 		var err error
 		if d.Digest, err = b.folder.page(d.Page); err != nil {

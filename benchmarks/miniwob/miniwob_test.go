@@ -131,6 +131,7 @@ func TestOptions(t *testing.T) {
 		`{"width": 99999}`:      "too large",
 		`{"actions": ["what"]}`: "what",
 		`{"seed": 3}`:           "unknown field",
+		`{"seeds": [1, -1]}`:    "a seed is from 0",
 	} {
 		if _, err := miniwob.New(dir, json.RawMessage(options), web.Browsers{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, not %s", options, err, want)
