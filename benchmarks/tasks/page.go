@@ -95,6 +95,7 @@ func (p *graded) Setup(ctx context.Context, page *cdp.Page) (browsergym.Start, e
 		if err := page.Goto(ctx, address); err != nil {
 			return browsergym.Start{}, fmt.Errorf("opening %s: %w", address, err)
 		}
+		p.origins = append(p.origins, origin(page.URL())) // where it was led to, before any agent acts
 	}
 	return browsergym.Start{Goal: browsergym.Text(p.goal), Scale: p.b.Scale, Info: map[string]any{}}, nil
 }
