@@ -88,10 +88,12 @@ type player struct {
 	h      *header
 	env    *browsergym.Env
 	over   bool
-	grains map[int]byte // see grains: how the first picture differs from the recorded one
+	known  map[string]*bitmap // pictures of this episode, by their digests
+	grains map[int]byte       // by which one of them differed from a recorded one: see grains
 }
 
 func (p *player) play(ctx context.Context, file string) error {
+	p.known = map[string]*bitmap{}
 	defer func() {
 		if p.env != nil {
 			p.env.Close(context.WithoutCancel(ctx))
