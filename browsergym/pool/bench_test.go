@@ -60,7 +60,7 @@ func many(b *testing.B, n int) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer os.Remove(dir)
+	b.Cleanup(func() { os.Remove(dir) }) // once the pool has been seen to be gone
 	os.Chmod(dir, 0o755)
 	p := newPool(b, pool.Options{Dir: dir, Args: strings.Fields(os.Getenv("EVALRUN_BENCH_FLAGS")), Plain: os.Getenv("EVALRUN_BENCH_PLAIN") != ""})
 	url, host := site(b, map[string]string{"/": small})
