@@ -186,19 +186,22 @@ func clickSection(p *player) error {
 }
 
 func clickSections(p *player) error {
-	for range 5 {
-		link := p.page.one(class("alink"), exactly(p.name()))
-		if link == nil {
-			return fmt.Errorf("there is no link %q", p.name())
+	link := p.page.one(class("alink"), exactly(p.name()))
+	if link == nil {
+		return fmt.Errorf("there is no link %q", p.name())
+	}
+	if err := p.press(tag("h3"), attr("aria-controls", link.up.attr["id"])); err != nil {
+		return err
+	}
+	for range 6 { // it unfolds
+		if link = p.page.one(class("alink"), exactly(p.name())); link == nil || link.prop.Visibility == 1 {
+			break
 		}
-		if seen(link) {
-			return p.click(link)
-		}
-		if err := p.press(tag("h3"), attr("aria-controls", link.up.attr["id"])); err != nil {
+		if err := p.do("noop", 300); err != nil {
 			return err
 		}
 	}
-	return nil
+	return p.click(link)
 }
 
 func clickGrid(p *player) error {
