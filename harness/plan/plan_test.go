@@ -81,6 +81,7 @@ func TestSelect(t *testing.T) {
 		{Selection{IDs: []string{"*1*", "!*0"}}, "1 11", ""},
 		{Selection{IDs: []string{"!*"}}, "", "leaves none of its 12 tasks"},
 		{Selection{Tags: []string{"hard"}, Limit: 2}, "1 3", ""},
+		{Selection{IDs: []string{"b/1,b/2"}}, "", "a comma is part of a pattern"},
 		{Selection{Filter: []string{"level=easy", "level!=hard"}}, "0 2 4 6 8 10", ""},
 		{Selection{Filter: []string{"level=medium"}}, "", "their fields are level"},
 		{Selection{Filter: []string{"level"}}, "", "not of the form"},

@@ -119,6 +119,9 @@ func (s Selection) hint(all []task) string {
 		ids = append(ids, t.ID)
 	}
 	h := fmt.Sprintf("; their ids begin with %s", strings.Join(ids, ", "))
+	if slices.ContainsFunc(s.IDs, func(p string) bool { return strings.Contains(p, ",") }) {
+		h += "; a comma is part of a pattern: give several one by one"
+	}
 	if len(s.Tags) > 0 {
 		tags := map[string]bool{}
 		for _, t := range all {
