@@ -216,6 +216,21 @@ func TestPages(t *testing.T) {
 	at(step(t, e, "go_forward()"), "[first] 0 1280x720")
 }
 
+// What is done to a page in order to see when it is calm is not heard on its console, however the page came to be.
+func TestNothingIsHeard(t *testing.T) {
+	e, first, _ := open(t, browsergym.Options{NoScreenshot: true}, `<title>t</title><a role="button" href="/other" target="_blank">link</a><a role="button" href="/other" target="_blank" rel="opener">friend</a>
+		<button onclick="window.open('/other')">script</button><button onclick="window.open().location = '/other'">late</button><iframe src="/other"></iframe>`)
+	for _, name := range []string{"link", "friend", "script", "late"} {
+		if o := step(t, e, "click('"+bidOf(t, first, name)+"')").Observation; o.Titles[o.Active] != "other" {
+			t.Errorf("%s: opened %q", name, o.Titles)
+		}
+		step(t, e, "tab_focus(0)")
+		if said, _ := e.Context().Messages(); len(said) > 0 {
+			t.Errorf("%s: %+v", name, said)
+		}
+	}
+}
+
 // Somebody else acts between Begin and Finish, and nobody judges.
 func TestOtherHands(t *testing.T) {
 	e, o, _ := open(t, browsergym.Options{NoScreenshot: true}, `<title>t</title><button onclick="document.title = 'done'">b</button>`)

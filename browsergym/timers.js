@@ -1,6 +1,7 @@
 // Notes when timers of this document are due, of those that go on only the first time, so that the environment can wait for them and for nothing else.
 // Pages do not see a difference: a proxy of a native function prints as one, and what they pass goes through untouched.
 (() => {
+	if (window[Symbol.for('evalrun.busy')]) return; // a popup's first page is given the window of the empty one before it
 	const due = new Map(), far = 60000, most = 1000, intervals = new Set();
 	const now = performance.now.bind(performance), frame = window.requestAnimationFrame.bind(window);
 	let asked = -Infinity; // when a frame was asked for last
