@@ -77,6 +77,7 @@ func TestBadInput(t *testing.T) {
 		{"bool for text", head + "name: true\n", []string{`run.yaml:3:7: name: expected text, found true; put it in quotes`}},
 		{"bad duration", head + "limits: {time: 10}\n", []string{`run.yaml:3:16: time: "10" is not a duration; write it as 90s, 10m or 1h30m`}},
 		{"bad size", head + "sandbox: {memory: 2 gigs}\n", []string{`run.yaml:3:19: memory: "2 gigs" is not a size; write it as 512MiB or 2GB`}},
+		{"marks without pictures", head + "browser: {som: true, screenshots: false}\n", []string{`run.yaml:3:16: browser.som keeps a second screenshot of each step, but browser.screenshots is false; set one of them otherwise`}},
 		{"bad clock", head + "budget: {deadline: '25:00'}\n", []string{`run.yaml:3:20: deadline: "25:00" is not a time of day; write it as 06:00 or 2026-11-22T06:00:00Z`}},
 		{"all at once", "benchmrk: quickstart\nworkers: 0\nlimits:\n  time: soon\n", []string{
 			`run.yaml:1:1: unknown key "benchmrk"; did you mean "benchmark" or "benchmarks"?`,

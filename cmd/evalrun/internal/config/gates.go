@@ -46,6 +46,9 @@ func (l *layout) gates(tree *node, all bool) {
 // bounds finds limits that cannot be kept together.
 func (l *layout) bounds(tree *node) {
 	f := &l.out.File
+	if b := f.Browser; b != nil && b.SOM && b.Screenshots != nil && !*b.Screenshots {
+		l.fail(tree.get("browser").get("som"), "browser.som", "browser.som keeps a second screenshot of each step, but browser.screenshots is false", "set one of them otherwise")
+	}
 	if f.Pools == nil || f.Pools.Memory == 0 {
 		return
 	}

@@ -144,7 +144,7 @@ func (r *Ready) openAgent(arm *config.Arm) (maker, error) {
 		if k.Name != arm.Agent.Name {
 			continue
 		}
-		a := &armContext{arm: arm, options: arm.Agent.Options, secrets: map[string]string{}, machine: r.beside}
+		a := &armContext{arm: arm, options: arm.Agent.Options, secrets: map[string]string{}, machine: r.beside, blind: r.browsers.Record.NoScreenshot}
 		if arm.Prompt != nil {
 			a.prompt = arm.Prompt.Text
 		}
@@ -182,7 +182,7 @@ func openCodeact(a *armContext) (maker, error) {
 			return nil, err
 		}
 	}
-	if err := sees(a.arm, o.Screenshot); err != nil {
+	if err := sees(a, o.Screenshot); err != nil {
 		return nil, err
 	}
 	return fixed(codeact.New(codeact.Config{Prompt: a.prompt, GoOn: o.GoOn, MaxIdle: o.MaxIdle, MaxChars: o.MaxChars,
@@ -209,7 +209,7 @@ func openBrowse(a *armContext) (maker, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := sees(a.arm, c.Screenshot); err != nil {
+	if err := sees(a, c.Screenshot); err != nil {
 		return nil, err
 	}
 	c.System = a.prompt
@@ -229,9 +229,15 @@ func openBrowse(a *armContext) (maker, error) {
 	}, nil
 }
 
-// sees refuses to show pictures to a model that is known to take none.
-func sees(arm *config.Arm, screenshot string) error {
-	if m := arm.Model; m != nil && m.Images != nil && !*m.Images && screenshot != "" && screenshot != "none" {
+// sees refuses to show pictures where there are none, or to a model that is known to take none.
+func sees(a *armContext, screenshot string) error {
+	if screenshot == "" || screenshot == "none" {
+		return nil
+	}
+	if a.blind {
+		return fmt.Errorf("the agent's option screenshot is %s, but browser.screenshots is false: there would be none to show; set one of them otherwise", screenshot)
+	}
+	if m := a.arm.Model; m != nil && m.Images != nil && !*m.Images {
 		return fmt.Errorf("the agent's option screenshot is %s, but the model %s takes no images (images: false); set screenshot: none, or name another model", screenshot, m.Name)
 	}
 	return nil

@@ -38,6 +38,7 @@ type armContext struct {
 	secrets map[string]string // values of the variables it is given
 	prompt  string
 	machine command.Machine // for programs beside evalrun
+	blind   bool            // browsers take no screenshots in this run
 }
 
 // Registry is what a configuration may name.
