@@ -211,6 +211,7 @@
     return same;
   };
 
+  let turn = 0; // of calm(): whoever asked may no longer wait when a busy machine gets to it, and then it must not mark
   const timers = Symbol.for('evalrun.busy');
   const frame = f => window[timers] ? window[timers].frame(f) : requestAnimationFrame(f);
   // Whether a timer is due within a time, here or in a frame.
@@ -237,6 +238,7 @@
       changed = false;
       watch();
       let left = frames;
+      const mine = ++turn;
       const scrolled = () => {
         changed = true;
       };
@@ -244,7 +246,7 @@
       return new Promise(resolve => {
         const done = calm => {
           document.removeEventListener('scroll', scrolled, {capture: true});
-          if (!pass || !pass.early) rest();
+          if (turn === mine && (!pass || !pass.early)) rest();
           resolve(calm);
         };
         const busy = () => {
@@ -252,7 +254,7 @@
           return loads() || waits(window, soon - performance.now()) || !opened && (changed || moves());
         };
         const look = () => {
-          if (performance.now() >= end) return done(false);
+          if (turn !== mine || performance.now() >= end) return done(false);
           const now = busy();
           if (now || --left > 0) {
             if (now) left = frames;
@@ -261,6 +263,7 @@
           }
           if (marks !== null && document.querySelector('iframe, frame') === null) early(marks);
           const after = () => {
+            if (turn !== mine) return done(false);
             if (!busy()) return done(true);
             if (pass && pass.early) undo();
             changed = false;
@@ -280,6 +283,7 @@
 
     // Marks all elements whose tags are standard, or all. Visibility is known when settled() is. What calm() has marked stands if nothing has changed.
     mark(prefix, all) {
+      turn++;
       rest();
       const stands = pass && pass.early && !changed && !pass.missing.size && prefix === '' && pass.all === all && holds();
       if (pass && pass.early && !stands) undo();
@@ -287,7 +291,10 @@
       else mark(prefix, all);
     },
     settled,
-    unmark,
+    unmark() {
+      turn++;
+      unmark();
+    },
 
     // The bid of the element that has the focus, and whether it holds a frame.
     focused() {
