@@ -136,7 +136,10 @@ func (t *Task) gradeBrowser(ev benchmarks.Evidence) (benchmarks.Result, error) {
 func (b *Browser) look(beside fs.FS) error {
 	for _, name := range sorted(b.Site) {
 		if from := b.Site[name].From; from != "" && beside != nil {
-			if err := linkless(beside, from); err != nil && !errors.Is(err, fs.ErrNotExist) { // that is told by whoever digests it
+			switch err := linkless(beside, from); {
+			case errors.Is(err, fs.ErrNotExist):
+				return fmt.Errorf("from %q: no such folder or file beside the tasks", from)
+			case err != nil:
 				return err
 			}
 		}

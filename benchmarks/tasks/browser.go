@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
+	_ "time/tzdata" // the same names are right on every machine
 
 	"github.com/evalrun/evalrun/browsergym/action"
 	"github.com/evalrun/evalrun/runtime/egress"
@@ -117,6 +119,8 @@ func file(start string) string {
 	return strings.TrimPrefix(name, "/")
 }
 
+var localeName = regexp.MustCompile(`^[a-z]{2,3}(-[A-Z][a-z]{3})?(-([A-Z]{2}|[0-9]{3}))?$`)
+
 // validate returns what is wrong with a task in a browser, its instruction and grade apart.
 func (b *Browser) validate(t *Task) (errs []error) {
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("browser: "+format, args...)) }
@@ -132,6 +136,13 @@ func (b *Browser) validate(t *Task) (errs []error) {
 	}
 	if b.Steps < 0 {
 		bad("steps are below 0")
+	}
+	// A browser that does not know one goes on without it.
+	if b.Locale != "" && !localeName.MatchString(b.Locale) {
+		bad("locale %q; want one such as de or de-DE", b.Locale)
+	}
+	if _, err := time.LoadLocation(b.TimeZone); err != nil || b.TimeZone == "Local" {
+		bad("timezone %q is none; want one such as Europe/Berlin", b.TimeZone)
 	}
 	if _, err := action.New(action.Options{Subsets: b.subsets()}); err != nil {
 		bad("actions: %w", err)
