@@ -39,7 +39,7 @@ func (o *options) live(ctx context.Context, c *tally, pace browsergym.Pace) erro
 			g.Go(func() error {
 				for n := 0; ; n++ {
 					var told strings.Builder
-					p := player{c: newTally(o.verbose, &told), site: s, sets: &sets, pace: pace, name: name, browser: b, downloads: tmp}
+					p := player{c: newTally(o.verbose, &told), site: s, sets: &sets, pace: pace, name: name, browser: b, downloads: tmp, pictures: o.pictures}
 					p.c.again = n
 					if err := p.play(ctx, o.file(name)); err != nil {
 						return fmt.Errorf("%s: %w", name, err)
@@ -84,6 +84,7 @@ type player struct {
 	name      string
 	browser   *cdp.Browser
 	downloads string
+	pictures  string // folder for all of ours; "": none is kept
 
 	h      *header
 	env    *browsergym.Env

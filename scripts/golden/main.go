@@ -30,6 +30,7 @@ func main() {
 	flag.IntVar(&o.steps, "steps", 5, "random actions an episode")
 	flag.IntVar(&o.retries, "retries", 2, "how often an episode with a difference that has no cause is played again: calls have half a second, which may be too little on a busy machine")
 	flag.BoolVar(&o.verbose, "v", false, "show every difference, not only those without a cause")
+	flag.StringVar(&o.pictures, "pictures", "", "keep all our pictures in `FOLDER`, to be looked at")
 	flag.Parse()
 	o.dir = os.Getenv("EVALRUN_GOLDEN")
 	if flag.NArg() > 0 {
@@ -64,6 +65,7 @@ func fatal(err error) {
 // options are what is compared with what.
 type options struct {
 	dir, miniwob string
+	pictures     string
 	only         *regexp.Regexp
 	jobs, steps  int
 	retries      int
