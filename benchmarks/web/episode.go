@@ -152,7 +152,7 @@ func (e *Episode) Step(ctx context.Context, a event.Event) (benchmarks.Turn, err
 	}
 	if a.Timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, a.Timeout, fmt.Errorf("an action in the browser took longer than %v", a.Timeout))
+		ctx, cancel = context.WithTimeoutCause(ctx, a.Timeout, fmt.Errorf("%w: longer than %v", errLate, a.Timeout))
 		defer cancel()
 	}
 	return e.act(ctx, code)
@@ -195,10 +195,19 @@ func (e *Episode) act(ctx context.Context, code string) (benchmarks.Turn, error)
 	return benchmarks.Turn{Obs: e.last, Reward: &r.Reward, Done: e.last.Done, Info: e.info(r)}, nil
 }
 
-// failed says what an error of the environment means: a browser that is gone is our trouble; a page that can no longer be looked at is the
-// episode's end.
+// errLate: a step took longer than the harness lets it.
+var errLate = errors.New("an action in the browser took too long")
+
+// failed says what an error of the environment means: a browser that is gone or hangs is our trouble; a page that can no longer be looked at, since it
+// has crashed or hangs, is the episode's end. Were that infra, too, an agent could have another try whenever it wants one.
 func (e *Episode) failed(ctx context.Context, code string, err error) (benchmarks.Turn, error) {
-	if ctx.Err() != nil || pool.Infra(err) || !errors.Is(err, cdp.ErrGone) {
+	late := errors.Is(context.Cause(ctx), errLate)
+	switch {
+	case ctx.Err() != nil && !late, pool.Infra(err):
+		return benchmarks.Turn{}, err
+	case late && !e.answers():
+		return benchmarks.Turn{}, err
+	case !late && !errors.Is(err, cdp.ErrGone) && !errors.As(err, new(*cdp.Failure)):
 		return benchmarks.Turn{}, err
 	}
 	e.end.Failed, e.end.Terminated = err.Error(), true
@@ -207,6 +216,21 @@ func (e *Episode) failed(ctx context.Context, code string, err error) (benchmark
 	e.last.Action, e.last.Error, e.last.Step, e.last.Done = cut(code, maxAction), "Error: "+err.Error(), e.steps, true
 	e.last.Chat, e.last.Log, e.last.Downloads = nil, nil, nil
 	return benchmarks.Turn{Obs: e.last, Reward: &zero, Done: true, Info: e.info(&browsergym.Result{Terminated: true})}, nil
+}
+
+// answerLimit is how long a browser may take to say that it is well, though a page of it is not.
+const answerLimit = 10 * time.Second
+
+// answers reports whether the browser itself is well.
+func (e *Episode) answers() bool {
+	c := e.env.Context()
+	if c == nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), answerLimit)
+	defer cancel()
+	_, err := c.Browser().Call(ctx, "", "Browser.getVersion", nil)
+	return err == nil
 }
 
 // Collect sends the agent's answer where the task waits for one, and gathers the rewards.

@@ -9,9 +9,11 @@ import (
 	"image/png"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/agent/agenttest"
@@ -321,6 +323,30 @@ func TestDeath(t *testing.T) {
 			t.Errorf("%q, %v", o.Error, turn.Done)
 		}
 	})
+	for name, page := range map[string]string{
+		"page that hangs":   "data:text/html,<script>setTimeout(() => { while (true); }, 50)</script>",
+		"page that crashes": "data:text/html,<script>const a = []; while (true) a.push(new Array(1e6).fill(a.length));</script>",
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, _, _, _ := begin(t, nil)
+			a := event.New(event.FromAgent, event.Browse{Code: "goto('" + page + "')\nnoop(500)"})
+			a.Timeout = 30 * time.Second // that of the harness
+			if strings.Contains(name, "hangs") {
+				a.Timeout = 5 * time.Second
+			}
+			turn, err := e.Step(t.Context(), a)
+			if err != nil || !turn.Done || turn.Reward == nil || *turn.Reward != 0 {
+				t.Fatalf("%+v, %v: an agent would have another try", turn, err)
+			}
+			ev, err := e.Collect(t.Context(), agent.Answer{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r, err := web.Grade(ev); err != nil || !slices.Contains(r.Flags, web.FlagPage) || *r.Primary().Value != 0 {
+				t.Errorf("%+v, %v", r, err)
+			}
+		})
+	}
 	t.Run("set-up", func(t *testing.T) {
 		if os.Getenv("EVALRUN_TEST_BROWSER") != "1" {
 			t.Skip("no browser for tests (EVALRUN_TEST_BROWSER=1)")
