@@ -65,7 +65,7 @@ Examples:
 			for _, t := range p.Tasks {
 				note := strings.Join(t.Tags, ",")
 				if t.Bad != "" {
-					note = "cannot be read: " + t.Bad
+					note = "cannot be read: " + strings.ReplaceAll(t.Bad, "\n", "; ")
 				}
 				fmt.Fprintf(w, "%s\t%s\t%s\n", progress.Clean(t.ID), t.Digest, progress.Clean(note))
 			}

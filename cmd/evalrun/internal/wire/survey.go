@@ -178,7 +178,7 @@ func (r *Ready) noteBad() {
 			continue
 		}
 		if n++; first == "" {
-			first = t.Bad
+			first = strings.ReplaceAll(t.Bad, "\n", "; ")
 		}
 	}
 	verb := "are"
