@@ -88,6 +88,16 @@ func TestSolutions(t *testing.T) {
 	})
 }
 
+// Two of the published seeds lay one button over the other.
+func TestButtonsOneOverTheOther(t *testing.T) {
+	b := open(t, `{}`)
+	for repeat := 1; repeat <= 5; repeat++ {
+		if end, score, err := solved(t, b, "click-button-sequence", repeat); score != 1 || err != nil {
+			t.Errorf("seed %d: %v, %v", end.Seed, score, err)
+		}
+	}
+}
+
 // solved plays a task by its script; err is the script's own.
 func solved(t *testing.T, b *miniwob.Benchmark, task string, repeat int) (end web.End, score float64, err error) {
 	script, serr := solve.Agent(task)

@@ -86,7 +86,7 @@ func (p *player) nth(is func(*node) bool) error {
 
 func clickBoth(p *player) error {
 	for _, name := range []string{"one", "two"} {
-		if err := p.press(tag("button"), says(name)); err != nil {
+		if err := p.uncovered(p.page.one(tag("button"), says(name)), tag("button")); err != nil { // one may lie over the other
 			return err
 		}
 	}

@@ -21,7 +21,7 @@ import (
 
 func benchKinds() []benchKind {
 	return []benchKind{
-		{config.Kind{Name: "quickstart", Doc: "small tasks of four kinds that come with evalrun"},
+		{config.Kind{Name: "quickstart", Doc: "small tasks of four kinds, some in a browser, that come with evalrun"},
 			func(_ string, _ json.RawMessage, br web.Browsers) (benchmarks.Benchmark, error) {
 				return quickstart.New().In(br), nil
 			}},
