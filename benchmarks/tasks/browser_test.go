@@ -135,6 +135,8 @@ func checks(t *testing.T, br web.Browsers) {
 		{`success: new Promise(() => {})`, []string{`click(<button "more">)`}, "", 0, "did not answer within 5s"},
 		{`success: n === 2`, []string{forged}, "", 0, "no page of the task is open"},
 		{`success: n === 2`, []string{`new_tab()`, forged}, "", 0, "it is false"},
+		{`success: {two: n === 2, nothing else: n < 3 && m === 1}`, []string{`click(<button "more">)`, `click(<button "more">)`}, "", 1, ""},
+		{`success: {two: n === 2, nothing else: m === 1}`, []string{`click(<button "gone">)`, `click(<button "more">)`, `click(<button "more">)`, `new_tab()`, `goto("http://127.0.0.1/")`}, "", 0, "two: it is false"},
 		{`{url: second\.html$, success: 'document.title === "second"'}`, []string{forged}, "", 0, "no page of the task is open"},
 		{`url: /second\.html$`, []string{`click(<link "on">)`}, "", 1, ""},
 		{`url: /second\.html$`, []string{`click(<button "tab">)`}, "", 1, ""},
@@ -175,5 +177,37 @@ func checks(t *testing.T, br web.Browsers) {
 				}
 			}
 		})
+	}
+}
+
+// Under the contract a page that is loaded again ends the episode: it would be another problem.
+func TestLoadedAgain(t *testing.T) {
+	br := browsers(t)
+	b := load(t, "tasks.yaml", `
+- id: a
+  browser:
+    contract: miniwob
+    start: press.html
+    site:
+      press.html: |
+        <!DOCTYPE html><script src="evalrun/core.js"></script><div id="query"></div><button onclick="core.endEpisode(1)">easy</button>
+        <script>function genProblem() { query.textContent = 'Press it.' }</script>
+`).In(br)
+	list, text := read(t, b)
+	if len(list) != 1 {
+		t.Fatal(text)
+	}
+	for want, actions := range map[float64][]string{1: {`noop(1)`, `click(<button "easy">)`}, 0: {`goto("http://127.0.0.1/press.html")`, `mouse_click(10, 10)`, `click(<button "easy">)`}} {
+		play := func(ctx context.Context, s *agent.Session) (agent.Answer, error) {
+			return agent.Answer{}, tasks.Oracle{Actions: actions}.Play(ctx, s)
+		}
+		p, err := benchtest.Play(t.Context(), benchtest.Session{Benchmark: b, Task: list[0], Agent: agent.Func(play)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := p.Results[0].Primary()
+		if s == nil || s.Value == nil || *s.Value != want || want == 0 && !strings.Contains(s.Why, "loaded again") {
+			t.Errorf("%q: %+v, want %v", actions, s, want)
+		}
 	}
 }

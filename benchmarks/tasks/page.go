@@ -103,14 +103,9 @@ func (p *graded) Setup(ctx context.Context, page *cdp.Page) (browsergym.Start, e
 // Validate looks at the pages, the address and what was said. The task is done when all is as it should be, or when the agent has spoken to the user:
 // nobody would answer.
 func (p *graded) Validate(ctx context.Context, page *cdp.Page, chat []browsergym.Message) (v browsergym.Verdict, err error) {
-	var checks []check
-	for _, name := range sorted(p.g.Success) {
-		c, err := p.look(ctx, page, p.g.Success[name])
-		if err != nil {
-			return v, err
-		}
-		c.Name = name
-		checks = append(checks, c)
+	checks, err := p.look(ctx, page)
+	if err != nil {
+		return v, err
 	}
 	if p.url != nil {
 		c := check{Name: checkURL, Value: 1}
@@ -158,10 +153,17 @@ func lastSaid(chat []browsergym.Message) (text string, ok bool) {
 	return "", false
 }
 
-// look evaluates an expression in the pages of the task's own sites; the best value counts. An agent can open pages whose content it chooses, and in
-// those nothing is asked.
-func (p *graded) look(ctx context.Context, active *cdp.Page, expression string) (best check, err error) {
-	best.Why = "no page of the task is open"
+// look evaluates the expressions in the pages of the task's own sites. An agent can open pages whose content it chooses, and in those nothing is asked.
+// Nor do its pages help each other: that nothing else was done is true in any page that was just opened. So the page that fulfils most counts, and only
+// where the task itself begins with several may each expression have its own.
+func (p *graded) look(ctx context.Context, active *cdp.Page) (best []check, err error) {
+	names := sorted(p.g.Success)
+	if len(names) == 0 {
+		return nil, nil
+	}
+	for _, name := range names {
+		best = append(best, check{Name: name, Why: "no page of the task is open"})
+	}
 	pages := slices.Clone(active.Context().Pages())
 	slices.SortStableFunc(pages, func(a, b *cdp.Page) int { // the active one first: of equal values its reason is told
 		switch {
@@ -177,12 +179,18 @@ func (p *graded) look(ctx context.Context, active *cdp.Page, expression string) 
 		if o := origin(page.URL()); o == "" || !slices.Contains(p.origins, o) {
 			continue
 		}
-		c, err := evaluate(ctx, page, expression)
-		if err != nil {
-			return best, err
+		checks := make([]check, len(names))
+		for i, name := range names {
+			if checks[i], err = evaluate(ctx, page, p.g.Success[name]); err != nil {
+				return nil, err
+			}
+			checks[i].Name = name
+			if asked && len(p.starts) > 1 && checks[i].Value > best[i].Value {
+				best[i] = checks[i]
+			}
 		}
-		if !asked || c.Value > best.Value {
-			best, asked = c, true
+		if !asked || len(p.starts) == 1 && reward(checks, p.g.Partial) > reward(best, p.g.Partial) {
+			best, asked = checks, true
 		}
 	}
 	return best, nil
@@ -254,6 +262,9 @@ func (p *contracted) Settings() browsergym.Settings {
 func (p *contracted) Setup(ctx context.Context, page *cdp.Page) (browsergym.Start, error) {
 	p.first, p.heard = page, 1
 	s, err := p.MiniWoB.Setup(ctx, page)
+	if err == nil {
+		err = page.Call(ctx, `() => { core[Symbol.for("evalrun")] = true }`, nil)
+	}
 	if p.b.Viewport != (Viewport{}) {
 		s.Scale = 1
 	}
@@ -267,6 +278,9 @@ func (p *contracted) Validate(ctx context.Context, _ *cdp.Page, chat []browsergy
 	if p.first.Closed() {
 		return browsergym.Verdict{Done: true, Info: map[string]any{"error": "the page that the task began with was closed"}}, nil
 	}
+	if left, err := p.left(ctx); left || err != nil {
+		return browsergym.Verdict{Done: left, Info: map[string]any{"error": "the page was loaded again, which makes another problem"}}, err
+	}
 	for ; p.heard < len(chat); p.heard++ {
 		if m := chat[p.heard]; m.Role == browsergym.Assistant {
 			const tell = `text => typeof core === "object" && typeof core.message === "function" ? void core.message(text) : undefined`
@@ -276,4 +290,15 @@ func (p *contracted) Validate(ctx context.Context, _ *cdp.Page, chat []browsergy
 		}
 	}
 	return p.MiniWoB.Validate(ctx, p.first, chat)
+}
+
+// left reports whether the page shows another document than the one that the episode began in: loaded again, it would make up a problem that no seed
+// settles, as often as an agent likes.
+func (p *contracted) left(ctx context.Context) (bool, error) {
+	if p.first.URL() != p.Base+p.Name+".html" { // which the contract itself ends
+		return false, nil
+	}
+	same := true
+	err := p.first.Call(ctx, `() => typeof core === "object" && core[Symbol.for("evalrun")] === true`, &same)
+	return !same, err
 }
