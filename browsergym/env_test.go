@@ -54,6 +54,9 @@ func play(t testing.TB, o browsergym.Options, task func(uint32) browsergym.Task)
 	if o.Actions == nil {
 		o.Actions = everything(t, action.Options{})
 	}
+	if o.Context.ActionTimeout == 0 {
+		o.Context.ActionTimeout = 20 * time.Second // half a second is nothing on a machine that runs all tests
+	}
 	o.Task = func(seed uint32) (browsergym.Task, error) { return task(seed), nil }
 	e, err := browsergym.New(o)
 	if err != nil {

@@ -132,7 +132,7 @@ func TestActionability(t *testing.T) {
 	b := launch(t)
 	for _, retry := range []bool{false, true} {
 		set := everything(t, action.Options{Retry: retry})
-		e, o, _ := open(t, browsergym.Options{Browser: b, NoScreenshot: true, Actions: set}, html)
+		e, o, _ := open(t, browsergym.Options{Browser: b, NoScreenshot: true, Actions: set, Context: cdp.ContextOptions{ActionTimeout: 500 * time.Millisecond}}, html)
 		bid := func(id string) string {
 			for line := range strings.Lines(text(t, o)) {
 				if strings.Contains(line, id) {
