@@ -266,11 +266,14 @@ func navigate(p *player) error {
 
 func buyTicket(p *player) error {
 	value := func(f *node) int {
-		if strings.Contains(p.goal, "cheapest") {
-			n, _ := strconv.Atoi(f.one(tag("button")).attr["data-price"])
-			return n
+		text := f.one(class("time-duration")).attr["data-duration"]
+		if strings.Contains(p.goal, "cost") {
+			text = f.one(tag("button")).attr["data-price"]
 		}
-		n, _ := strconv.Atoi(f.one(class("time-duration")).attr["data-duration"])
+		n, _ := strconv.Atoi(text)
+		if strings.Contains(p.goal, "longest") || strings.Contains(p.goal, "most") {
+			return -n
+		}
 		return n
 	}
 	var best *node

@@ -317,7 +317,17 @@ func spinner(p *player) error {
 	if n < 0 {
 		n, button = -n, "ui-spinner-down"
 	}
-	for range min(n, 9) {
+	if n > 9 { // one step more than there are
+		x, y, err := p.middle(p.page.one(class(button)))
+		if err == nil {
+			err = p.do("mouse_dblclick", x, y)
+		}
+		if err != nil {
+			return err
+		}
+		n -= 2
+	}
+	for range n {
 		if err := p.press(class(button)); err != nil {
 			return err
 		}
