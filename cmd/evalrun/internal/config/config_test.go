@@ -218,6 +218,16 @@ func TestOverrides(t *testing.T) {
 	if e.Workers != 7 || b.Select.IDs[0] != "a*" || *e.Shard != (Shard{2, 3}) || e.Arms[0].Limits.Turns != 9 {
 		t.Errorf("got %+v, %+v, %+v", e.File, b.Select, e.Arms[0].Limits)
 	}
+	// A benchmark of the command line can be given options, and several be a list.
+	e = mustParse(t, "agent: nop\n", Override{Flag: "qa:q.jsonl", Path: "benchmarks", Values: []string{"qa:q.jsonl"}},
+		Override{Flag: "--set", Path: "benchmark.options.question", Values: []string{"q"}, YAML: true})
+	if b := e.Benchmarks; len(b) != 1 || b[0].Name != "qa" || string(b[0].Options) != `{"question":"q"}` {
+		t.Errorf("got %+v", b)
+	}
+	e = mustParse(t, "agent: nop\nbenchmark: quickstart\n", Override{Flag: "--set", Path: "benchmarks", Values: []string{"[quickstart, 'qa:q.jsonl']"}, YAML: true})
+	if len(e.Benchmarks) != 2 {
+		t.Errorf("got %+v", e.Benchmarks)
+	}
 	for _, tt := range []struct{ over, want string }{
 		{"x", `--workers: workers: expected a whole number, found "x"`},
 		{"0", `--workers: workers: 0 is too small; the least is 1`},

@@ -112,7 +112,15 @@ func override(tree *node, over []Override, errs *errorList) *node {
 			}
 			continue
 		case "benchmark", "benchmarks":
-			tree = tree.without("benchmark", "benchmarks").with("benchmarks", v)
+			tree = tree.without("benchmark", "benchmarks")
+			switch {
+			case len(items) != 1:
+				tree = tree.with("benchmarks", v)
+			case items[0].kind == kindList:
+				tree = tree.with("benchmarks", items[0])
+			default: // so that benchmark.options can be set as well
+				tree = tree.with("benchmark", items[0])
+			}
 			continue
 		}
 		if len(items) == 1 && !strings.HasPrefix(o.Path, "select.") {
