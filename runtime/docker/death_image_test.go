@@ -3,6 +3,7 @@ package docker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/docker/docker/api/types/container"
 	"golang.org/x/sys/unix"
 
 	"github.com/evalrun/evalrun/runtime/image"
@@ -35,11 +37,18 @@ func died(t *testing.T, what string, done <-chan error) {
 // clean waits until reaping has left nothing of builds and pulls.
 func (m *daemon) clean(t *testing.T, d *Driver, mark string) {
 	t.Helper()
+	left := ""
+	defer func() {
+		if t.Failed() {
+			t.Log("left: ", left)
+		}
+	}()
 	until(t, "nothing of "+mark+" is left", func() bool {
 		if _, err := d.Reap(t.Context(), func(sandbox.Owner) bool { return true }); err != nil {
 			t.Fatal(err)
 		}
-		return processes(mark) == 0 && len(scraps(t, d.engine, mark)) == 0
+		left = fmt.Sprint(processes(mark), " processes, ", scraps(t, d.engine, mark))
+		return left == "0 processes, []"
 	})
 	if cs, err := d.engine.Containers(t.Context()); err != nil || len(cs) != 0 {
 		t.Errorf("left are containers %+v, %v", cs, err)
@@ -76,6 +85,12 @@ func TestEngineDiesInBuild(t *testing.T) {
 				}
 				return processes("sleep "+seconds) > 0
 			})
+			if c.classic { // an engine that dies before it has written down that a container runs leaves its processes to themselves
+				until(t, "the engine has noted that it runs", func() bool {
+					cs, err := api(t, d).ContainerList(t.Context(), container.ListOptions{})
+					return err == nil && len(cs) > 0
+				})
+			}
 			c.end()
 			died(t, "the build", done)
 			m.start(t)
