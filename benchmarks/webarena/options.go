@@ -5,9 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"os/exec"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/evalrun/evalrun/runtime/egress"
+	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
 // Options of the benchmarks. All may be left out where variables of the environment say where the sites are.
@@ -108,6 +112,16 @@ func (d Dialect) read(raw json.RawMessage, getenv func(string) string) (Options,
 	}
 	if o.Reset != nil && o.Reset.URL != "" && len(o.Reset.Command) > 0 {
 		return fail("reset: a url or a command was expected, not both")
+	}
+	if o.Reset != nil && len(o.Reset.Command) > 0 { // it is wanted only between two rounds, which is late to hear of it
+		if _, err := exec.LookPath(o.Reset.Command[0]); err != nil {
+			return fail("reset: command: %v", err)
+		}
+	}
+	if len(o.Allow) > 0 {
+		if _, err := egress.Parse(sandbox.Network{Mode: "allow", Allow: o.Allow}); err != nil {
+			return fail("allow: %v", err)
+		}
 	}
 	if _, err := o.Reset.limit(); err != nil {
 		return fail("%v", err)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"strings"
 
 	"github.com/evalrun/evalrun/harness/plan"
 )
@@ -134,7 +135,7 @@ func (l *layout) options(k *Kind, what, arg string, rawOpts *json.RawMessage, n 
 	}
 }
 
-// absolutePaths rewrites options that are paths.
+// absolutePaths rewrites options that are paths: a key, one within another (outer.key), or the program of a command line (key[0]).
 func absolutePaths(opts *json.RawMessage, keys []string, dir string) error {
 	if len(keys) == 0 {
 		return nil
@@ -144,12 +145,24 @@ func absolutePaths(opts *json.RawMessage, keys []string, dir string) error {
 		return err
 	}
 	for _, k := range keys {
+		m := m
+		for outer, rest, more := strings.Cut(k, "."); more; outer, rest, more = strings.Cut(k, ".") {
+			m, _ = m[outer].(map[string]any)
+			k = rest
+		}
+		k, program := strings.CutSuffix(k, "[0]")
 		switch v := m[k].(type) {
 		case string:
 			if v != "" {
 				m[k] = abs(dir, v)
 			}
 		case []any:
+			if program { // what has no slash is looked for on PATH
+				if s, ok := append(v, "")[0].(string); ok && strings.Contains(s, "/") {
+					v[0] = abs(dir, s)
+				}
+				continue
+			}
 			for i, x := range v {
 				if s, ok := x.(string); ok && s != "" {
 					v[i] = abs(dir, s)

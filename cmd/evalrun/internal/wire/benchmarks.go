@@ -77,7 +77,7 @@ func benchKinds() []benchKind {
 
 // arena is a benchmark of WebArena's family.
 func arena(d webarena.Dialect, doc string) benchKind {
-	return benchKind{config.Kind{Name: string(d), Arg: "FILE", IsPath: true, Options: optionsOf[webarena.Options](), Paths: []string{"images"}, Doc: doc},
+	return benchKind{config.Kind{Name: string(d), Arg: "FILE", IsPath: true, Options: optionsOf[webarena.Options](), Paths: []string{"images", "reset.command[0]"}, Doc: doc},
 		func(path string, o json.RawMessage, br web.Browsers) (benchmarks.Benchmark, error) {
 			return webarena.New(d, path, o, br, br.Getenv)
 		}}
