@@ -48,8 +48,9 @@ type Context struct {
 	changed   chan struct{} // closed, and made anew, whenever something below or of a page has changed
 	pages     []*Page       // open ones, oldest first
 	active    *Page
-	history   []*Page // pages that were active, the last one last
-	refused   int     // pages closed because there were too many
+	history   []*Page         // pages that were active, the last one last
+	refused   int             // pages closed because there were too many
+	targets   map[string]bool // of all pages that it had, closed and refused ones too: main frames have their names
 	downloads []Download
 	log       []Message
 	dropped   int // messages that were one too many
@@ -116,7 +117,7 @@ func (b *Browser) NewContext(ctx context.Context, o ContextOptions) (*Context, e
 	if err := json.Unmarshal(raw, &made); err != nil {
 		return nil, fmt.Errorf("making a browser context: %w", err)
 	}
-	c := &Context{b: b, id: made.ID, opts: o, changed: make(chan struct{})}
+	c := &Context{b: b, id: made.ID, opts: o, changed: make(chan struct{}), targets: map[string]bool{}}
 	b.mu.Lock()
 	b.contexts[c.id] = c
 	b.mu.Unlock()

@@ -114,14 +114,27 @@ func (b *Browser) download(method string, params []byte) {
 	if json.Unmarshal(params, &e) != nil {
 		return
 	}
-	for _, c := range b.all() {
-		c.mu.Lock()
-		if method == "Browser.downloadWillBegin" {
-			c.beginDownload(e.Frame, Download{URL: e.URL, Name: e.Name, State: "inProgress", guid: e.GUID})
+	all := b.all()
+	if method == "Browser.downloadWillBegin" {
+		known := false
+		for _, c := range all {
+			c.mu.Lock()
+			known = c.beginDownload(e.Frame, Download{URL: e.URL, Name: e.Name, State: "inProgress", guid: e.GUID}) || known
+			c.change()
+			c.mu.Unlock()
 		}
+		if !known { // nobody would count what it writes: that of a frame within a page that was closed as it opened, for one
+			for _, c := range all {
+				b.Send("", "Browser.cancelDownload", map[string]any{"guid": e.GUID, "browserContextId": c.id})
+			}
+		}
+		return
+	}
+	for _, c := range all {
+		c.mu.Lock()
 		for i := range c.downloads {
 			d := &c.downloads[i]
-			if d.guid != e.GUID || method != "Browser.downloadProgress" {
+			if d.guid != e.GUID {
 				continue
 			}
 			d.State, d.Size = e.State, int64(e.Received)
@@ -206,27 +219,33 @@ func below(dir, path string) bool {
 	return err == nil && filepath.IsLocal(rel)
 }
 
-// maxDownloads bounds what a context keeps of its downloads; more are canceled.
-const maxDownloads = 100
+// maxDownloads bounds what a context keeps of its downloads; more are canceled. maxTargets bounds the pages that it remembers.
+const (
+	maxDownloads = 100
+	maxTargets   = 10_000
+)
 
-// beginDownload notes a download of one of the context's frames. The lock is held.
-func (c *Context) beginDownload(frame string, d Download) {
+// beginDownload notes a download, if it is of one of the context's frames, or of a page that has gone since: many a page is only opened for it. The
+// lock is held.
+func (c *Context) beginDownload(frame string, d Download) bool {
+	ours := c.targets[frame]
 	for _, p := range c.pages {
-		f := p.frames[frame]
-		if f == nil {
-			continue
+		if f := p.frames[frame]; f != nil {
+			ours = true
+			if f.up == nil {
+				p.navigating = nil // a link to a download leads nowhere
+			}
 		}
-		if f.up == nil {
-			p.navigating = nil // a link to a download leads nowhere
-		}
-		if len(c.downloads) >= maxDownloads {
-			c.b.Send("", "Browser.cancelDownload", map[string]any{"guid": d.guid, "browserContextId": c.id})
-			return
-		}
-		if c.opts.Downloads != "" {
-			d.Path = filepath.Join(c.opts.Downloads, d.guid)
-		}
-		c.downloads = append(c.downloads, d)
-		return
 	}
+	switch {
+	case !ours:
+		return false
+	case len(c.downloads) >= maxDownloads:
+		c.b.Send("", "Browser.cancelDownload", map[string]any{"guid": d.guid, "browserContextId": c.id})
+		return true
+	case c.opts.Downloads != "":
+		d.Path = filepath.Join(c.opts.Downloads, d.guid)
+	}
+	c.downloads = append(c.downloads, d)
+	return true
 }

@@ -119,6 +119,9 @@ func (c *Context) attached(session, target, opener string) {
 			q.features = q.features[1:]
 		}
 	}
+	if len(c.targets) < maxTargets {
+		c.targets[target] = true
+	}
 	if len(c.pages) >= c.opts.MaxPages || c.closed {
 		c.refused++
 		c.mu.Unlock()

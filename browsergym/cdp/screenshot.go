@@ -6,7 +6,12 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"time"
 )
+
+// drawLimit is how long a browser may take to draw a page. A page can keep it from that for ever: one that was pushed behind a window which shows
+// nothing, for one.
+const drawLimit = 30 * time.Second
 
 // Screenshot draws the page's viewport as PNG, with scale pixels for one of CSS.
 func (p *Page) Screenshot(ctx context.Context, scale float64) ([]byte, error) {
@@ -48,7 +53,12 @@ func (p *Page) draw(ctx context.Context, scale float64) ([]byte, error) {
 	if b.err != nil {
 		return nil, b.err
 	}
-	raw, err := shot.Wait(ctx)
+	short, cancel := context.WithTimeout(ctx, drawLimit)
+	raw, err := shot.Wait(short)
+	if err != nil && short.Err() != nil && ctx.Err() == nil {
+		err = &Failure{"TimeoutError", fmt.Sprintf("Page.screenshot: Timeout %dms exceeded.", drawLimit.Milliseconds())}
+	}
+	cancel()
 	if scale != 1 {
 		if q := b.start(p, "Emulation.setDeviceMetricsOverride", metrics(1)); b.err == nil {
 			_, b.err = q.Wait(ctx)

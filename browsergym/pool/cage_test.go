@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -88,6 +89,39 @@ func TestWhatABrowserIs(t *testing.T) {
 }
 
 // Downloads are in a folder of the pool's, capped in size and number, and gone with the context.
+// A page that is closed as it opens, since there are too many, downloads within the bounds, too.
+func TestDownloadsOfPagesThatAreRefused(t *testing.T) {
+	p := newPool(t, pool.Options{})
+	var busy atomic.Int32
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/" {
+			w.Header().Set("Content-Type", "text/html")
+			return
+		}
+		busy.Add(1)
+		defer busy.Add(-1)
+		w.Header().Set("Content-Disposition", "attachment; filename=large")
+		for block := make([]byte, 1<<16); r.Context().Err() == nil; {
+			if _, err := w.Write(block); err != nil {
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}))
+	defer s.Close()
+	c, page := open(t, p.For(pool.Wish{Hosts: []string{s.Listener.Addr().String()}}), cdp.ContextOptions{Downloads: "yes", DownloadLimit: 1 << 20, MaxPages: 1})
+	if err := page.Goto(t.Context(), s.URL+"/"); err != nil {
+		t.Fatal(err)
+	}
+	text(t, page, `for (let i = 0; i < 4; i++) window.open("/large" + i); ""`)
+	until(t, "nobody downloads any more", func() bool { return c.Refused() == 4 && busy.Load() == 0 })
+	for _, d := range c.Downloads() {
+		if d.State != "canceled" {
+			t.Errorf("%+v", d)
+		}
+	}
+}
+
 func TestDownloads(t *testing.T) {
 	p := newPool(t, pool.Options{})
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
