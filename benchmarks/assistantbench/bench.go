@@ -19,6 +19,7 @@ import (
 	"github.com/evalrun/evalrun/datasets"
 	"github.com/evalrun/evalrun/datasets/files"
 	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/runtime/egress"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -52,6 +53,11 @@ func New(path string, raw json.RawMessage, br web.Browsers) (*Benchmark, error) 
 	}
 	if !slices.Contains([]string{"validation", "test"}, b.o.Split) {
 		return nil, fmt.Errorf("options of assistantbench: split: %q is none of validation, test", b.o.Split)
+	}
+	if len(b.o.Allow) > 0 {
+		if _, err := egress.Parse(sandbox.Network{Mode: "allow", Allow: b.o.Allow}); err != nil {
+			return nil, fmt.Errorf("options of assistantbench: allow: %w", err)
+		}
 	}
 	f, err := files.Open(path)
 	if err != nil {

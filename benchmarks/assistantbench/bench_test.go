@@ -73,6 +73,9 @@ func TestOutOfReach(t *testing.T) {
 	if _, err := New("x.jsonl", []byte(`{"split":"dev"}`), web.Browsers{}); err == nil || !strings.Contains(err.Error(), `"dev" is none of`) {
 		t.Errorf("an unknown split: %v", err)
 	}
+	if _, err := New("x.jsonl", []byte(`{"allow":["https://x/y"]}`), web.Browsers{}); err == nil || !strings.Contains(err.Error(), "allow: ") {
+		t.Errorf("an address for a host: %v", err)
+	}
 }
 
 // A right answer scores 1, a near one less, wherever it is given; one whose right answer is secret has no score.

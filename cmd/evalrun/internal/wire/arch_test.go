@@ -93,7 +93,7 @@ var table = []struct {
 	{"benchmarks/miniwob", benchmark + " benchmarks/miniwob/solve benchmarks/web browsergym browsergym/*", ""},
 	{"benchmarks/miniwob/solve", "agent agent/event browsergym/obs browsergym/py", ""},
 	{"benchmarks/openended", benchmark + " benchmarks/web browsergym browsergym/*", ""},
-	{"benchmarks/assistantbench", benchmark + " benchmarks/web browsergym browsergym/*", ""},
+	{"benchmarks/assistantbench", benchmark + " benchmarks/web browsergym browsergym/* runtime/egress", ""},
 	{"benchmarks/webarena", benchmark + " benchmarks/web browsergym browsergym/* runtime/egress", "golang.org/x/image"},
 	{"benchmarks/harbor/compose", "runtime/sandbox", "github.com/goccy/go-yaml"},
 	{"benchmarks/harbor", benchmark + " benchmarks/harbor/compose runtime/executor runtime/egress", "github.com/pelletier/go-toml/v2"},
