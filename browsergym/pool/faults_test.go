@@ -145,6 +145,23 @@ func TestMemoryOfAPage(t *testing.T) {
 	}
 }
 
+// What pages store in the browser itself ends it, before it takes the machine's memory; the pool goes on with another.
+func TestMemoryOfABrowser(t *testing.T) {
+	p := newPool(t, pool.Options{Memory: 400 << 20})
+	url, host := site(t, map[string]string{"/": "<title>here</title>"})
+	a := p.For(pool.Wish{Hosts: []string{host}})
+	_, page := open(t, a, cdp.ContextOptions{})
+	if err := page.Goto(t.Context(), url); err != nil {
+		t.Fatal(err)
+	}
+	text(t, page, `setTimeout(async () => { window.all = []; for (;;) { all.push(new Blob([new Uint8Array(20 << 20).fill(all.length)])); await new Promise(r => setTimeout(r, 50)) } }), ""`)
+	until(t, "the browser is ended", func() bool { return p.Stats().Lost == 1 })
+	_, page = open(t, a, cdp.ContextOptions{})
+	if err := page.Goto(t.Context(), url); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestNoBrowser(t *testing.T) {
 	dir := t.TempDir()
 	sleeper := filepath.Join(dir, "sleeper")

@@ -30,7 +30,7 @@ type Options struct {
 	PerBrowser  int           // contexts that share a browser; 0: 32
 	MaxContexts int           // that a browser makes before it is replaced; 0: 400
 	MaxAge      time.Duration // after which a browser is replaced; 0: 30 min
-	Memory      int64         // of all processes of a browser, above which it is replaced; 0: 6 GiB
+	Memory      int64         // of all processes of a browser, above which it is replaced, and above twice which it is ended; 0: 6 GiB
 	PageMemory  int64         // of one process of pages, above which that process is ended, as the kernel would: its pages crash; 0: 2 GiB
 	Hang        time.Duration // without an answer, after which a browser is ended; 0: 20 s
 	Idle        time.Duration // without contexts, after which a browser beside others is ended; 0: 1 min

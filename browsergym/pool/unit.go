@@ -33,6 +33,7 @@ type unit struct {
 	made    int
 	retired bool
 	hung    bool
+	large   bool      // it had taken so much memory that its contexts could not be waited for
 	idle    time.Time // without contexts since then
 	memory  int64
 	leases  map[*lease]struct{}
@@ -97,7 +98,7 @@ func (u *unit) attend() {
 			break
 		}
 	}
-	hung := u.hung
+	hung, large := u.hung, u.large
 	if !asked {
 		p.count.Lost++
 	}
@@ -110,6 +111,8 @@ func (u *unit) attend() {
 	case asked:
 	case hung:
 		p.o.Say(fmt.Sprintf("a browser with %d contexts did not answer for %v and was ended", n, p.o.Hang))
+	case large:
+		p.o.Say(fmt.Sprintf("a browser with %d contexts had %d MiB and was ended", n, u.memory>>20))
 	default:
 		p.o.Say(fmt.Sprintf("a browser with %d contexts has ended: %.500s", n, u.b.Why()))
 	}

@@ -110,7 +110,12 @@ func (u *unit) weigh(procs map[int][]int) {
 	}
 	u.p.mu.Lock()
 	u.memory = total + shared
+	large := u.memory > 2*u.p.o.Memory && !u.large
+	u.large = u.large || large
 	u.p.mu.Unlock()
+	if large { // what pages store is in the browser's own process, and no page's end gives it back
+		u.b.Kill()
+	}
 }
 
 // processes lists the children of each process.
