@@ -44,9 +44,9 @@ type rig struct {
 
 // browser measures steps of the browser environment, each beside the bare calls that it needs.
 func (b *bench) browser() error {
-	dir := os.Getenv("EVALRUN_TEST_MINIWOB")
+	dir := pages()
 	if dir == "" {
-		return errors.New("needs MiniWoB++'s pages; name their folder html by EVALRUN_TEST_MINIWOB")
+		return errors.New("needs MiniWoB++'s pages: scripts/setup-test gets them, or name their folder html by EVALRUN_TEST_MINIWOB")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
 	defer cancel()

@@ -5,12 +5,13 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 )
 
 // reference measures BrowserGym itself on the same page where scripts/browsergym can set it up.
 func (b *bench) reference() error {
-	cmd := exec.Command("scripts/browsergym", os.Getenv("EVALRUN_TEST_MINIWOB"))
+	cmd := exec.Command("scripts/browsergym", pages())
 	var errs strings.Builder
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
@@ -35,4 +36,19 @@ func (b *bench) reference() error {
 func lastLine(s string) string {
 	s = strings.TrimSpace(s)
 	return s[strings.LastIndexByte(s, '\n')+1:]
+}
+
+// pages is the folder html of MiniWoB++.
+func pages() string {
+	if dir := os.Getenv("EVALRUN_TEST_MINIWOB"); dir != "" {
+		return dir
+	}
+	dir, err := filepath.Abs(".cache/miniwob/miniwob/html")
+	if err != nil {
+		return ""
+	}
+	if _, err := os.Stat(dir); err != nil {
+		return ""
+	}
+	return dir
 }
