@@ -145,6 +145,16 @@ func BenchmarkExec(b *testing.B) {
 			}
 		}
 	})
+	b.Run("twenty", func(b *testing.B) {
+		sb := open(b, d, benchSpec())
+		for b.Loop() {
+			for range 20 {
+				if x, err := sb.Exec(context.Background(), sandbox.Command{Args: []string{"/bin/true"}}); err != nil || x.Code != 0 {
+					b.Fatalf("%+v %v", x, err)
+				}
+			}
+		}
+	})
 	b.Run("bare", func(b *testing.B) {
 		cli := api(b, d)
 		id, err := bareCreate(cli)
