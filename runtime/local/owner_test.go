@@ -126,11 +126,12 @@ func TestReapAfterCrash(t *testing.T) {
 	mark := fmt.Sprint(200000 + os.Getpid())
 	cmd, id, spawner := owner(t, "local", mark)
 	eventually(t, "both commands run", func() bool { return running(mark) == 2 })
-	// Everything that could clear up dies at once.
-	syscall.Kill(spawner, syscall.SIGSTOP)
+	// Everything that could clear up dies at once. It is the owner that is stopped meanwhile: a stopped spawner would be woken by its death, as it
+	// has a process group of its own, which the death leaves without a parent.
+	cmd.Process.Signal(syscall.SIGSTOP)
+	syscall.Kill(spawner, syscall.SIGKILL)
 	cmd.Process.Signal(syscall.SIGKILL)
 	eventually(t, "its commands end", func() bool { return running(mark) == 0 })
-	syscall.Kill(spawner, syscall.SIGKILL)
 	eventually(t, "the owner ends", func() bool { return syscall.Kill(cmd.Process.Pid, 0) != nil || cmd.Wait() != nil })
 	if len(remains(id)) == 0 {
 		t.Fatal("nothing remains, so nothing is tested")
