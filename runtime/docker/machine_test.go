@@ -61,14 +61,14 @@ func run(t testing.TB, sb sandbox.Sandbox, args ...string) (string, sandbox.Exit
 // What an image says about user, folder, environment and ENTRYPOINT holds for commands, and a spec overrides it.
 func TestImageConfig(t *testing.T) {
 	d := require(t)
-	spec := helped(t, d, "ENV FROM_IMAGE=image BOTH=image GODEBUG=panicnil=1 LD_PRELOAD=/x", "USER 1000:1001", "WORKDIR /work/here", `ENTRYPOINT ["`+helperPath+`"]`, `CMD ["env", ",", "id", ",", "cwd"]`, `HEALTHCHECK --interval=1s CMD ["`+helperPath+`", "exit", "0"]`)
+	spec := helped(t, d, "ENV FROM_IMAGE=image BOTH=image GODEBUG=panicnil=1 LD_PRELOAD=/x", "USER 1000:1001", "WORKDIR /job/here", `ENTRYPOINT ["`+helperPath+`"]`, `CMD ["env", ",", "id", ",", "cwd"]`, `HEALTHCHECK --interval=1s CMD ["`+helperPath+`", "exit", "0"]`)
 	spec.Env = map[string]string{"BOTH": "spec"}
 	sb := open(t, d, spec)
 	for _, sees := range []string{
 		first(run(t, sb, "env", ",", "id", ",", "cwd")),
-		wantLogs(t, sb, "/work/here\n"),
+		wantLogs(t, sb, "/job/here\n"),
 	} {
-		for _, want := range []string{"FROM_IMAGE=image\n", "BOTH=spec\n", "GODEBUG=panicnil=1\n", "HOSTNAME=sandbox\n", "1000:1001\n", "/work/here\n"} {
+		for _, want := range []string{"FROM_IMAGE=image\n", "BOTH=spec\n", "GODEBUG=panicnil=1\n", "HOSTNAME=sandbox\n", "1000:1001\n", "/job/here\n"} {
 			if !strings.Contains("\n"+sees, "\n"+want) {
 				t.Errorf("lacks %q: %q", want, sees)
 			}
