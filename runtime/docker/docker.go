@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/evalrun/evalrun/runtime/executor"
 	"github.com/evalrun/evalrun/runtime/image"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
@@ -75,9 +74,6 @@ func New(o Options) *Driver {
 	d.disk.d = d
 	return d
 }
-
-// Init makes this program able to be its own executor; see [executor.Main].
-func Init() { executor.Main() }
 
 func (d *Driver) Name() string { return "docker" }
 

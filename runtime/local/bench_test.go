@@ -8,21 +8,12 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"testing/fstest"
 	"time"
 
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
-
-// cpu is what this process, its spawner and all that has ended below them have used; with the kernel's own workers, which
-// take namespaces apart, it would be more: BenchmarkTrial looks at the whole machine.
-func cpu() time.Duration {
-	var ru syscall.Rusage
-	syscall.Getrusage(syscall.RUSAGE_SELF, &ru)
-	return time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
-}
 
 // busy is the processor time of the whole machine, so that nothing hides. It is of use only when nothing else runs.
 func busy() time.Duration {

@@ -56,20 +56,6 @@ func (n *node) write(b *strings.Builder) {
 	}
 }
 
-// index is n's place among the elements of its parent, from 0.
-func (n *node) index() int {
-	i := 0
-	for _, k := range n.up.kids {
-		if k == n {
-			return i
-		}
-		if k.tag != "" {
-			i++
-		}
-	}
-	return -1
-}
-
 // next is the element after n in its parent.
 func (n *node) next() *node {
 	for i, k := range n.up.kids {
