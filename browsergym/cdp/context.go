@@ -52,6 +52,7 @@ type Context struct {
 	refused   int             // pages closed because there were too many
 	targets   map[string]bool // of all pages that it had, closed and refused ones too: main frames have their names
 	downloads []Download
+	untold    map[string]bool // downloads, by their names, that the last look found and no event told of
 	log       []Message
 	dropped   int // messages that were one too many
 	closed    bool

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 )
 
 // chooser is a wait for a page that asks for files.
@@ -155,6 +156,32 @@ func (c *Context) downloaded() (n int64) {
 		}
 	}
 	return n
+}
+
+// CancelUntold cancels downloads that the browser did not tell of: of a page that closes in the moment when its answer turns out to be one, it goes
+// on with nobody to count it. What is new in the folder has until the next call to be told of, unless it is too large already.
+func (b *Browser) CancelUntold() {
+	for _, c := range b.all() {
+		if c.opts.Downloads == "" {
+			continue
+		}
+		files, _ := os.ReadDir(c.opts.Downloads)
+		c.mu.Lock()
+		untold := map[string]bool{}
+		for _, f := range files {
+			guid := strings.TrimSuffix(f.Name(), ".crdownload")
+			fi, err := f.Info()
+			if err != nil || slices.ContainsFunc(c.downloads, func(d Download) bool { return d.guid == guid }) {
+				continue
+			}
+			untold[guid] = true
+			if c.untold[guid] || fi.Size() > c.opts.DownloadLimit {
+				b.Send("", "Browser.cancelDownload", map[string]any{"guid": guid, "browserContextId": c.id})
+			}
+		}
+		c.untold = untold
+		c.mu.Unlock()
+	}
 }
 
 // uploadable is the path by which the browser finds a file that a page is to get.

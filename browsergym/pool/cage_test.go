@@ -88,8 +88,8 @@ func TestWhatABrowserIs(t *testing.T) {
 	})
 }
 
-// Downloads are in a folder of the pool's, capped in size and number, and gone with the context.
-// A page that is closed as it opens, since there are too many, downloads within the bounds, too.
+// A page that is closed as it opens, since there are too many, downloads within the bounds, too: even what the browser does not tell of, as happens
+// here in most runs.
 func TestDownloadsOfPagesThatAreRefused(t *testing.T) {
 	p := newPool(t, pool.Options{})
 	var busy atomic.Int32
@@ -109,6 +109,7 @@ func TestDownloadsOfPagesThatAreRefused(t *testing.T) {
 		}
 	}))
 	defer s.Close()
+	defer s.CloseClientConnections()
 	c, page := open(t, p.For(pool.Wish{Hosts: []string{s.Listener.Addr().String()}}), cdp.ContextOptions{Downloads: "yes", DownloadLimit: 1 << 20, MaxPages: 1})
 	if err := page.Goto(t.Context(), s.URL+"/"); err != nil {
 		t.Fatal(err)
@@ -122,6 +123,7 @@ func TestDownloadsOfPagesThatAreRefused(t *testing.T) {
 	}
 }
 
+// Downloads are in a folder of the pool's, capped in size and number, and gone with the context.
 func TestDownloads(t *testing.T) {
 	p := newPool(t, pool.Options{})
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -39,6 +39,7 @@ func (p *Pool) watch() {
 		for _, u := range units {
 			asked.Go(u.ask)
 			u.weigh(procs)
+			u.b.CancelUntold()
 		}
 		asked.Wait()
 		p.sort()
