@@ -298,16 +298,6 @@ func (f *Failure) Error() string {
 	return "agent program: " + f.Text + "; its stderr ends: " + f.Stderr
 }
 
-func ended(e sandbox.Exit) string {
-	switch {
-	case e.OOM:
-		return "it ran out of memory"
-	case e.Signal != "":
-		return "it was ended by " + e.Signal
-	}
-	return fmt.Sprintf("it exited with code %d", e.Code)
-}
-
 // below joins a name of the sandbox to its working directory.
 func below(dir, name string) string {
 	if path.IsAbs(name) {

@@ -286,7 +286,7 @@ func (t *talk) over(ctx context.Context, in *input, when string) error {
 	if t.p.err != nil {
 		return t.p.err
 	}
-	return &Failure{Text: ended(t.p.exit) + " " + when + fmt.Sprintf(", after %d lines of output", in.lines), Stderr: t.p.stderr.last()}
+	return &Failure{Text: "it " + t.p.exit.How(0) + " " + when + fmt.Sprintf(", after %d lines of output", in.lines), Stderr: t.p.stderr.last()}
 }
 
 func (t *talk) limited() bool { return errors.As(t.stays, new(*agent.LimitError)) }

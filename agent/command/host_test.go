@@ -146,8 +146,8 @@ func TestHost(t *testing.T) {
 // What becomes of a program that does not do its part: whose fault it is, and what is said.
 func TestHostFailures(t *testing.T) {
 	for name, c := range map[string]struct{ script, want string }{
-		"exits at once":          {`exit 0`, "it exited with code 0 before it said start, after 0 lines of output"},
-		"crashes":                {`hello; echo 'Traceback: no' >&2; exit 1`, "it exited with code 1 without finish, after 1 lines of output; its stderr ends: Traceback: no"},
+		"exits at once":          {`exit 0`, "it left with status 0 before it said start, after 0 lines of output"},
+		"crashes":                {`hello; echo 'Traceback: no' >&2; exit 1`, "it left with status 1 without finish, after 1 lines of output; its stderr ends: Traceback: no"},
 		"crashes in a step":      {`hello; run; kill -SEGV $$`, "it was ended by SIGSEGV without finish, after 2 lines"},
 		"not JSON":               {`hello; echo 'thinking…'`, `line 2 of its output is not JSON: "thinking\u2026"; its output is for messages alone, print to stderr`},
 		"cut short":              {`hello; printf '{"type":"fin'`, `line 2 of its output is not JSON: "{\"type\":\"fin"`},

@@ -87,7 +87,7 @@ func (a *inside) Run(ctx context.Context, s *agent.Session) (agent.Answer, error
 		return ans, &agent.LimitError{Kind: agent.LimitTime, Max: a.timeout.String()}
 	}
 	if exit.Code != 0 || exit.Signal != "" {
-		return ans, &Failure{Text: ended(exit), Stderr: stderr.last()}
+		return ans, &Failure{Text: "it " + exit.How(0), Stderr: stderr.last()}
 	}
 	return ans, aerr
 }
@@ -164,7 +164,7 @@ func (a *inside) answer(ctx context.Context, m agent.Machine, stdout *tail) (age
 	name := below(m.Dir(), a.Answer)
 	r, err := m.Get(ctx, name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return agent.Answer{}, &Failure{Text: "it exited with code 0 and wrote no answer to " + name}
+		return agent.Answer{}, &Failure{Text: "it left with status 0 and wrote no answer to " + name}
 	}
 	if err != nil {
 		return agent.Answer{}, err

@@ -329,7 +329,7 @@ func (t *talk) finish(ctx context.Context, m message) (agent.Answer, error) {
 	select {
 	case <-t.p.gone:
 		if t.p.err == nil && (t.p.exit.Code != 0 || t.p.exit.Signal != "") {
-			t.s.Slog.Debug("agent program after finish", "exit", ended(t.p.exit))
+			t.s.Slog.Debug("agent program after finish", "exit", "it "+t.p.exit.How(0))
 		}
 	case <-time.After(exitGrace):
 	case <-ctx.Done():

@@ -121,7 +121,7 @@ func (g *game) hooks(ctx context.Context, s *Step, sb sandbox.Sandbox, service s
 		if err != nil && !answers(ctx, g.sb) {
 			return err
 		}
-		said := ended(x, limit)
+		said := x.How(limit)
 		if err != nil {
 			said = "could not run: " + inner(err).Error()
 		}

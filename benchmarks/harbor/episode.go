@@ -266,7 +266,7 @@ func (g *game) setup(ctx context.Context, s *Step, i int) (why string, err error
 			return g.theirs(ctx, "running setup.sh", err)
 		}
 		if x.Code != 0 || x.TimedOut {
-			return fmt.Sprintf("setup.sh of step %s %s: %s", s.Name, ended(x, limit), out.String()), nil
+			return fmt.Sprintf("setup.sh of step %s %s: %s", s.Name, x.How(limit), out.String()), nil
 		}
 	}
 	if !g.task.Multi {

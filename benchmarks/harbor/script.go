@@ -2,14 +2,10 @@ package harbor
 
 import (
 	"bytes"
-	"fmt"
 	"io"
 	"io/fs"
 	"path"
 	"strings"
-	"time"
-
-	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
 // maxScript is how large a script may be whose line ends are looked at.
@@ -81,17 +77,4 @@ func (t *tail) String() string {
 		s = "…" + strings.ToValidUTF8(s[len(s)-2000:], "")
 	}
 	return strings.TrimSpace(s)
-}
-
-// ended says how a command ended.
-func ended(e sandbox.Exit, timeout time.Duration) string {
-	switch {
-	case e.TimedOut:
-		return fmt.Sprintf("ran longer than %v", timeout)
-	case e.OOM:
-		return "ran out of memory"
-	case e.Signal != "":
-		return "was ended by " + e.Signal
-	}
-	return fmt.Sprintf("left with status %d", e.Code)
 }

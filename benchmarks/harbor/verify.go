@@ -227,7 +227,7 @@ func (v *verification) run(ctx context.Context, args []string) (res benchmarks.R
 	kept := verified{x.Code, x.TimedOut, blob, v.found.notes, v.left}
 	var last tail
 	last.Write(out.Bytes())
-	return res, remark(ctx, v.h.Log(), "verifier", "the verifier "+ended(x, limit)+": "+last.String(), kept)
+	return res, remark(ctx, v.h.Log(), "verifier", "the verifier "+x.How(limit)+": "+last.String(), kept)
 }
 
 // verified is what the log keeps of a verifier.
@@ -361,7 +361,7 @@ func (v *verification) reward(ctx context.Context, x sandbox.Exit, limit time.Du
 		if bad.Name == errNotFound || bad.Name == errEmpty {
 			var last tail
 			last.Write(out)
-			why += fmt.Sprintf("; test.sh %s: %s", ended(x, limit), last.String())
+			why += fmt.Sprintf("; test.sh %s: %s", x.How(limit), last.String())
 		}
 		res = noReward(why, flags...)
 	default:

@@ -20,7 +20,6 @@ import (
 	_ "embed"
 	"encoding/binary"
 	"encoding/json"
-	"fmt"
 	"strings"
 	"time"
 
@@ -87,25 +86,13 @@ func Run(ctx context.Context, sb sandbox.Sandbox, p Program, timeout time.Durati
 		}
 		return Outcome{Passed: v.Passed, Why: v.Why, Shared: v.Shared}, nil
 	}
-	o := Outcome{NoVerdict: true, Why: why(exit, timeout)}
+	o := Outcome{NoVerdict: true, Why: "the tests' process " + exit.How(timeout)}
 	if exit.Code == 127 || exit.Code == 126 {
 		o = Outcome{Task: true, Why: "there is no python3 in the grader's machine"}
 	} else if tail := strings.TrimSpace(errs.String()); tail != "" {
 		o.Why += ": " + score.Clip(strings.ToValidUTF8(tail, "\ufffd"), 1000)
 	}
 	return o, nil
-}
-
-func why(e sandbox.Exit, timeout time.Duration) string {
-	switch {
-	case e.TimedOut:
-		return fmt.Sprintf("ran longer than %v", timeout)
-	case e.OOM:
-		return "ran out of memory"
-	case e.Signal != "":
-		return "the tests' process was ended by " + e.Signal
-	}
-	return fmt.Sprintf("the tests' process left with status %d and no verdict", e.Code)
 }
 
 func frame(b *bytes.Buffer, v map[string]string) {

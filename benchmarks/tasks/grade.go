@@ -210,7 +210,7 @@ func (x *grading) script(ctx context.Context) (benchmarks.Result, error) {
 	out = strings.ReplaceAll(out, eval, "/eval") // so that grading again says the same
 	switch {
 	case exit.TimedOut || exit.OOM || exit.Signal != "" || exit.Code < 0:
-		return verdict(0, "", "the grade script "+ended(exit, limit)+": "+out, benchmarks.FlagNoReward), nil
+		return verdict(0, "", "the grade script "+exit.How(limit)+": "+out, benchmarks.FlagNoReward), nil
 	case x.g.Partial:
 		return x.partial(ctx, reward, exit, out)
 	case exit.Code == 126 || exit.Code == 127:

@@ -108,7 +108,7 @@ func (g *game) ready(ctx context.Context, sb sandbox.Sandbox, s Stage) (why stri
 		return "", err
 	}
 	if exit.Code != 0 {
-		return fmt.Sprintf("the setup script %s: %s", ended(exit, setupTime), out), nil
+		return fmt.Sprintf("the setup script %s: %s", exit.How(setupTime), out), nil
 	}
 	return "", nil
 }

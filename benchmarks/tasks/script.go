@@ -104,16 +104,3 @@ func run(ctx context.Context, sb sandbox.Sandbox, script string, vars []variable
 	exit, err := sb.Exec(ctx, c)
 	return exit, out.String(), err
 }
-
-// ended says how a script ended, when that was not well.
-func ended(e sandbox.Exit, timeout time.Duration) string {
-	switch {
-	case e.TimedOut:
-		return fmt.Sprintf("ran longer than %v", timeout)
-	case e.OOM:
-		return "ran out of memory"
-	case e.Signal != "":
-		return "was ended by " + e.Signal
-	}
-	return fmt.Sprintf("left with status %d", e.Code)
-}

@@ -209,7 +209,7 @@ func (o Oracle) play(ctx context.Context, s *agent.Session) (agent.Answer, error
 			return agent.Answer{}, err
 		}
 		if exit.Code != 0 {
-			return agent.Answer{}, fmt.Errorf("the oracle's script %s: %s", ended(exit, 0), out.String())
+			return agent.Answer{}, fmt.Errorf("the oracle's script %s: %s", exit.How(0), out.String())
 		}
 	}
 	if len(o.Actions) > 0 {

@@ -12,6 +12,7 @@ package sandbox
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"io/fs"
 	"time"
@@ -215,4 +216,17 @@ type Exit struct {
 	Wall     time.Duration
 	CPU      time.Duration // user and system time of the tree; 0 where it is not known
 	MaxRSS   int64         // bytes, of the largest process; 0 where it is not known
+}
+
+// How says how a command ended that was given limit, in words that follow its name: "ran longer than 5s", "left with status 3".
+func (e Exit) How(limit time.Duration) string {
+	switch {
+	case e.TimedOut:
+		return fmt.Sprintf("ran longer than %v", limit)
+	case e.OOM:
+		return "ran out of memory"
+	case e.Signal != "":
+		return "was ended by " + e.Signal
+	}
+	return fmt.Sprintf("left with status %d", e.Code)
 }

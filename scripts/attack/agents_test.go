@@ -76,7 +76,7 @@ func agentRows() []row {
 	arms := []struct{ name, where, run, want, fault string }{
 		{"in-right", "sandbox", `echo yes`, "scored answered 1", ""},
 		{"in-exits-at-once", "sandbox", `exit 0`, answered, ""},
-		{"in-crashes", "sandbox", `echo no >&2; exit 3`, "scored broke 0", "it exited with code 3; its stderr ends: no"},
+		{"in-crashes", "sandbox", `echo no >&2; exit 3`, "scored broke 0", "it left with status 3; its stderr ends: no"},
 		{"in-segfaults", "sandbox", `kill -SEGV $$`, "scored broke 0", "SIGSEGV"},
 		{"in-hangs", "sandbox", `sleep 1000000`, "scored limit time 0", ""},
 		{"in-floods", "sandbox", `head -c 300000000 /dev/zero`, "scored limit output 0", ""},
@@ -86,7 +86,7 @@ func agentRows() []row {
 		{"in-bytes", "sandbox", `printf 'yes\0\377\033[2J'`, answered, ""},
 		{"in-no-program", "sandbox", `exec /no/such/program`, "scored broke 0", "127"},
 		{"host-right", "host", start + `echo '{"type":"finish","answer":{"parts":[{"text":"yes"}]}}'`, "scored answered 1", ""},
-		{"host-exits-at-once", "host", `exit 0`, "scored broke 0", "it exited with code 0 before it said start"},
+		{"host-exits-at-once", "host", `exit 0`, "scored broke 0", "it left with status 0 before it said start"},
 		{"host-crashes", "host", start + `echo no >&2; exit 3`, "scored broke 0", "its stderr ends: no"},
 		{"host-hangs", "host", start + `sleep 1000000`, "scored limit time 0", ""},
 		{"host-daemons", "host", start + `setsid sleep 1000006 & (setsid sh -c 'sleep 1000007 & sleep 1000008' &); echo '{"type":"finish","answer":{}}'`, answered, ""},
