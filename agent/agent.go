@@ -6,6 +6,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -155,6 +156,18 @@ type Answer struct {
 	Parts   []event.Part    `json:"parts,omitempty"`
 	Outputs json.RawMessage `json:"outputs,omitempty"`
 	GaveUp  string          `json:"gave_up,omitempty"` // why; not empty: the agent says that it could not do it
+}
+
+// AnswerOf is what an agent answers that finishes with f.
+func AnswerOf(f event.Finish) Answer {
+	a := Answer{Outputs: f.Outputs}
+	if f.Message != "" {
+		a.Parts = event.Text(f.Message)
+	}
+	if f.GaveUp {
+		a.GaveUp = cmp.Or(f.Message, "the agent gave no reason")
+	}
+	return a
 }
 
 // Text of the answer.

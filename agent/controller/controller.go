@@ -81,7 +81,7 @@ func (c *Controller) Run(ctx context.Context, s *agent.Session) (agent.Answer, e
 			return agent.Answer{Parts: st.text}, nil // the last words are the answer
 		}
 	}
-	return answer(*st.finish), nil
+	return agent.AnswerOf(*st.finish), nil
 }
 
 // play returns true when the episode is over.
@@ -120,18 +120,4 @@ func (s *State) note(ctx context.Context, e event.Event) error {
 	}
 	s.add(e)
 	return nil
-}
-
-func answer(f event.Finish) agent.Answer {
-	a := agent.Answer{Outputs: f.Outputs}
-	if f.Message != "" {
-		a.Parts = event.Text(f.Message)
-	}
-	if f.GaveUp {
-		a.GaveUp = f.Message
-		if a.GaveUp == "" {
-			a.GaveUp = "the agent gave no reason"
-		}
-	}
-	return a
 }

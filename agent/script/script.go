@@ -133,7 +133,7 @@ func (p *player) step(ctx context.Context, st *step) error {
 	case st.panic != "":
 		panic("script: " + st.panic)
 	case st.finish != nil:
-		p.answer = answer(st.finish)
+		p.answer = agent.AnswerOf(*st.finish)
 		if err := p.act(ctx, *st.finish, 0); err != nil {
 			return err
 		}
@@ -153,20 +153,6 @@ func (p *player) act(ctx context.Context, b event.Body, timeout time.Duration) e
 		return errFinish
 	}
 	return err
-}
-
-func answer(f *event.Finish) agent.Answer {
-	a := agent.Answer{Outputs: f.Outputs}
-	if f.Message != "" {
-		a.Parts = event.Text(f.Message)
-	}
-	if f.GaveUp {
-		a.GaveUp = f.Message
-		if a.GaveUp == "" {
-			a.GaveUp = "the script says so"
-		}
-	}
-	return a
 }
 
 // raw forms of a step, as they are written in a file.
