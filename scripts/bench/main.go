@@ -5,6 +5,7 @@
 package main
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"os"
@@ -24,6 +25,7 @@ func main() {
 	write := flag.Bool("write", false, "write docs/performance.md")
 	binary := flag.String("evalrun", "", "the program; empty: it is built")
 	humaneval := flag.String("humaneval", "../shared/data/HumanEval.jsonl.gz", "the published HumanEval.jsonl[.gz]")
+	golden := flag.String("golden", cmp.Or(os.Getenv("EVALRUN_GOLDEN"), "../shared/golden/browsergym"), "recordings of the reference browser environment")
 	flag.Parse()
 	if *binary != "" { // it is started from other folders
 		abs, err := filepath.Abs(*binary)
@@ -33,7 +35,7 @@ func main() {
 		}
 		*binary = abs
 	}
-	if err := run(*only, *binary, *humaneval, *write); err != nil {
+	if err := run(*only, *binary, *humaneval, *golden, *write); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -50,12 +52,12 @@ type figure struct {
 }
 
 type bench struct {
-	work, evalrun, humaneval string
-	floors                   floors
-	figures                  []figure
+	work, evalrun, humaneval, golden string
+	floors                           floors
+	figures                          []figure
 }
 
-func run(only, binary, humaneval string, write bool) error {
+func run(only, binary, humaneval, golden string, write bool) error {
 	match, err := regexp.Compile(only)
 	if err != nil {
 		return err
@@ -65,7 +67,7 @@ func run(only, binary, humaneval string, write bool) error {
 		return err
 	}
 	defer os.RemoveAll(work)
-	b := &bench{work: work, evalrun: binary, humaneval: humaneval}
+	b := &bench{work: work, evalrun: binary, humaneval: humaneval, golden: golden}
 	if b.evalrun == "" {
 		b.evalrun = filepath.Join(work, "evalrun")
 		if out, err := exec.Command("go", "build", "-o", b.evalrun, "./cmd/evalrun").CombinedOutput(); err != nil {

@@ -32,14 +32,13 @@ type answer struct {
 
 // texts measures how fast recorded answers of a browser become texts, on one core: reading them, merging, three texts.
 func (b *bench) texts(*rig) error {
-	dir := os.Getenv("EVALRUN_GOLDEN")
-	if dir == "" {
-		b.note("browser: recorded answers to texts", "not measured: needs recordings; name their folder by EVALRUN_GOLDEN")
-		return nil
-	}
-	files, err := filepath.Glob(filepath.Join(dir, "*", "*.jsonl.gz"))
+	files, err := filepath.Glob(filepath.Join(b.golden, "*", "*.jsonl.gz"))
 	if err != nil {
 		return err
+	}
+	if len(files) == 0 {
+		b.note("browser: recorded answers to texts", "not measured: needs recordings; name their folder by -golden")
+		return nil
 	}
 	var all []answer
 	for _, f := range files {
@@ -50,7 +49,7 @@ func (b *bench) texts(*rig) error {
 		all = append(all, more...)
 	}
 	if len(all) == 0 {
-		return fmt.Errorf("%s has no recorded answers", dir)
+		return fmt.Errorf("%s has no recorded answers", b.golden)
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	runtime.GC()
