@@ -176,7 +176,7 @@ func (e *Episode) act(ctx context.Context, code string) (benchmarks.Turn, error)
 		return e.failed(ctx, code, err)
 	}
 	if math.IsNaN(r.Reward) || math.IsInf(r.Reward, 0) {
-		r.Reward = 0
+		return benchmarks.Turn{}, fmt.Errorf("the task gives %v as its reward", r.Reward)
 	}
 	e.rewards = append(e.rewards, r.Reward)
 	e.end.step(r)
