@@ -30,18 +30,19 @@ func New(cfg Config) (agent.Agent, error) {
 		cfg.System = DefaultSystem
 	}
 	if cfg.MaxPromptTokens == 0 {
-		cfg.MaxPromptTokens = 40_000
+		cfg.MaxPromptTokens = promptTokens
 	}
-	switch {
-	case cfg.MaxRetry == 0:
-		cfg.MaxRetry = 4
-	case cfg.MaxRetry < 0:
-		cfg.MaxRetry = 0
+	b := browse{cfg: cfg, retry: retries}
+	if cfg.MaxRetry != nil {
+		b.retry = max(*cfg.MaxRetry, 0)
 	}
-	return browse{cfg}, nil
+	return b, nil
 }
 
-type browse struct{ cfg Config }
+type browse struct {
+	cfg   Config
+	retry int
+}
 
 // never: the benchmark's own limit of steps ends an agent that goes in circles, as it does where published scores come from.
 var never = controller.Stuck{Repeat: -1, Errors: -1, Alternate: -1, Monologue: -1, Wait: -1}
@@ -69,7 +70,7 @@ func (a browse) Run(ctx context.Context, s *agent.Session) (agent.Answer, error)
 	if sc := a.cfg.Screenshot; (sc == "plain" || sc == "marks") && !info.Images {
 		return agent.Answer{}, fmt.Errorf("browse: the option screenshot is %s, but the model %s takes no images; set screenshot: none", sc, info.Name)
 	}
-	st := &stepper{cfg: a.cfg, client: client, set: set, options: o, alone: !task, session: s}
+	st := &stepper{cfg: a.cfg, retry: a.retry, client: client, set: set, options: o, alone: !task, session: s}
 	st.limit = a.cfg.MaxPromptTokens
 	if w := int(info.Window); w > 0 { // room for the reply
 		st.limit = min(st.limit, max(w-4096, w/2))
@@ -94,6 +95,7 @@ type stepper struct {
 	options action.Options
 	alone   bool // nobody but us knows what is said to the user
 	limit   int  // tokens of a request
+	retry   int  // answers without a valid action in a step that are asked for again
 
 	past   []turn                 // what was done in this stage
 	now    *event.Browsed         // nil: nothing was seen yet
@@ -117,7 +119,7 @@ func (s *stepper) Add(e event.Event) {
 	switch b := e.Body.(type) {
 	case event.Message:
 		if e.Source == event.FromUser { // a stage's goal
-			*s = stepper{cfg: s.cfg, client: s.client, session: s.session, set: s.set, options: s.options, alone: s.alone, limit: s.limit}
+			*s = stepper{cfg: s.cfg, client: s.client, session: s.session, set: s.set, options: s.options, alone: s.alone, limit: s.limit, retry: s.retry}
 			return
 		}
 		if s.reply != nil {
@@ -236,7 +238,7 @@ func (s *stepper) next(r *event.Reply) event.Event {
 	if r.Stop == "length" {
 		why = "Your answer reached the limit on its length and was cut. " + why
 	}
-	if s.fails >= s.cfg.MaxRetry {
+	if s.fails >= s.retry {
 		return event.New(event.FromAgent, event.Finish{GaveUp: true, Message: fmt.Sprintf("no valid action in %d answers: %s", s.fails+1, why)})
 	}
 	return event.New(event.FromEnvironment, event.Message{Parts: event.Text(why + "\nAnswer again, in the form that was asked for, with one <action>.")})

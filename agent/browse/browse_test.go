@@ -214,14 +214,40 @@ func TestAsksAgain(t *testing.T) {
 	has(t, event.PlainText(msgs[7].Parts), "multi-action")
 
 	set, _ = setup(t, action.Options{Subsets: []string{"bid"}})
-	_, ans, err = play(t, browse.Config{MaxRetry: 1}, set, "no", "no")
+	_, ans, err = play(t, browse.Config{MaxRetry: ptr(1)}, set, "no", "no")
 	if err != nil || !strings.Contains(ans.GaveUp, "no valid action in 2 answers") {
 		t.Errorf("%+v, %v", ans, err)
 	}
-	set, _ = setup(t, action.Options{Subsets: []string{"bid"}})
-	if reqs, ans, err = play(t, browse.Config{MaxRetry: -1}, set, ""); err != nil || ans.GaveUp == "" || len(reqs) != 1 {
-		t.Errorf("%+v, %v, %d requests", ans, err, len(reqs))
+	for _, never := range []int{0, -1} {
+		set, _ = setup(t, action.Options{Subsets: []string{"bid"}})
+		if reqs, ans, err = play(t, browse.Config{MaxRetry: ptr(never)}, set, ""); err != nil || ans.GaveUp == "" || len(reqs) != 1 {
+			t.Errorf("max_retry %d: %+v, %v, %d requests", never, ans, err, len(reqs))
+		}
 	}
+}
+
+// What is told as the previous action's error is that, also where it was never executed, or the page was looked at since.
+func TestPreviousError(t *testing.T) {
+	set, _ := setup(t, action.Options{Subsets: []string{"bid"}})
+	step, n := set.Step, 0
+	set.Step = func(ctx context.Context, e event.Event) (event.Body, error) {
+		if b, ok := e.Body.(event.Browse); ok && b.Code != "" {
+			if n++; n == 2 {
+				return event.Error{Text: "not executed: too late"}, nil
+			}
+		}
+		return step(ctx, e)
+	}
+	reqs, _, err := play(t, browse.Config{}, set, "<action>click('7')</action>", "none", "<action>hover('7')</action>", "<action>hover('12')</action>", "<action>click('12')</action>")
+	if err != nil || len(reqs) != 5 {
+		t.Fatalf("%d requests, %v", len(reqs), err)
+	}
+	const failed = "## Error from previous action:\n"
+	has(t, said(reqs[1]), failed+"TimeoutError: nothing there")
+	has(t, said(reqs[2]), failed+"TimeoutError: nothing there") // asked again: the same page, after the same action
+	has(t, said(reqs[3]), failed+"not executed: too late")
+	hasNot(t, said(reqs[3]), "nothing there")
+	hasNot(t, said(reqs[4]), failed)
 }
 
 func TestAnswer(t *testing.T) {
@@ -299,9 +325,22 @@ func TestOptions(t *testing.T) {
 }
 
 func TestRefuses(t *testing.T) {
-	for _, c := range []browse.Config{{HTML: "some"}, {Screenshot: "yes"}, {Coords: "all"}, {Subsets: []string{"everything"}}, {MaxPromptTokens: -1}, {AX: ptr(false), HTML: "none"}} {
-		if _, err := browse.New(c); err == nil {
-			t.Errorf("%+v: no error", c)
+	for want, c := range map[string]browse.Config{
+		"html: want one of":                   {HTML: "some"},
+		"screenshot: want one of":             {Screenshot: "yes"},
+		"coords: want one of":                 {Coords: "all"},
+		`actions: there is no set "all"`:      {Subsets: []string{"bid", "all"}},
+		"max_prompt_tokens: want a number":    {MaxPromptTokens: -1},
+		"from 1000 to 10000000, not 20":       {MaxPromptTokens: 20},
+		"not 1000000000":                      {MaxPromptTokens: 1e9},
+		"max_retry: want a number from 0":     {MaxRetry: ptr(-2)},
+		"to 100, not 5000; leave it out for":  {MaxRetry: ptr(5000)},
+		"instructions: 200000 bytes are":      {Instructions: strings.Repeat("x", 200_000)},
+		"ax: false, with html: none and no":   {AX: ptr(false), HTML: "none"},
+		"html: want one of auto, none, prune": {HTML: "x", Coords: "y"}, // with what else is wrong
+	} {
+		if _, err := browse.New(c); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, not %s", c, err, want)
 		}
 	}
 	a, _ := browse.New(browse.Config{})

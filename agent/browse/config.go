@@ -47,8 +47,8 @@ type Config struct {
 	Examples     bool     `json:"action_examples,omitempty" doc:"Examples of each action."`
 
 	Instructions    string `json:"instructions,omitempty" doc:"Said after the goal, in every step."`
-	MaxPromptTokens int    `json:"max_prompt_tokens,omitempty" min:"0" doc:"About how long a request may be, at three bytes a token: longer ones lose the ends of HTML and accessibility tree. Less where the model's window is smaller. Default 40000."`
-	MaxRetry        int    `json:"max_retry,omitempty" doc:"How often in a step an answer without a valid action is asked for again. -1: never. Default 4."`
+	MaxPromptTokens int    `json:"max_prompt_tokens,omitempty" min:"0" max:"10000000" doc:"About how long a request may be, at three bytes a token, 1000 at least: longer ones lose the ends of HTML and accessibility tree. Less where the model's window is smaller. Default 40000."`
+	MaxRetry        *int   `json:"max_retry,omitempty" min:"-1" max:"100" doc:"How often in a step an answer without a valid action is asked for again. 0: never. Default 4."`
 
 	System string       `json:"-"` // the system message; "": [DefaultSystem]
 	Params model.Params `json:"-"` // of each request
@@ -57,32 +57,44 @@ type Config struct {
 // DefaultSystem is the system message where none is configured.
 const DefaultSystem = `You work a web browser for somebody, by yourself: nobody can answer questions or do anything for you while you work. In each step you are shown what there is to see, and choose what is done next.`
 
-// Check finds options that cannot be.
+// Check finds options that cannot be; what it says of one begins with its name.
 func (c Config) Check() error {
-	one := func(option, value string, of ...string) error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	one := func(option, value string, of ...string) {
 		if value != "" && !slices.Contains(of, value) {
-			return fmt.Errorf("%s: want one of %s, not %q", option, strings.Join(of, ", "), value)
-		}
-		return nil
-	}
-	err := errors.Join(
-		one("html", c.HTML, "auto", "none", "pruned", "full"),
-		one("screenshot", c.Screenshot, "none", "plain", "marks"),
-		one("coords", c.Coords, "none", "center", "box"),
-	)
-	if len(c.Subsets) > 0 {
-		if _, e := action.New(action.Options{Subsets: c.Subsets}); e != nil {
-			err = errors.Join(err, fmt.Errorf("actions: %w; the sets are %s", e, strings.Join(action.Subsets(), ", ")))
+			bad("%s: want one of %s, not %q", option, strings.Join(of, ", "), value)
 		}
 	}
-	if c.MaxPromptTokens < 0 {
-		err = errors.Join(err, fmt.Errorf("max_prompt_tokens: want a number from 1, not %d", c.MaxPromptTokens))
+	one("html", c.HTML, "auto", "none", "pruned", "full")
+	one("screenshot", c.Screenshot, "none", "plain", "marks")
+	one("coords", c.Coords, "none", "center", "box")
+	for _, name := range c.Subsets {
+		if !slices.Contains(action.Subsets(), name) {
+			bad("actions: there is no set %q; the sets are %s", name, strings.Join(action.Subsets(), ", "))
+		}
+	}
+	if n := c.MaxPromptTokens; n != 0 && (n < minPromptTokens || n > maxPromptTokens) {
+		bad("max_prompt_tokens: want a number from %d to %d, not %d; leave it out for %d", minPromptTokens, maxPromptTokens, n, promptTokens)
+	}
+	if n := c.MaxRetry; n != nil && (*n < -1 || *n > maxRetries) {
+		bad("max_retry: want a number from 0, which is never, to %d, not %d; leave it out for %d", maxRetries, *n, retries)
+	}
+	if n := len(c.Instructions); n > maxInstructions {
+		bad("instructions: %d bytes are too many for what is said in every step; the most is %d", n, maxInstructions)
 	}
 	if !on(c.AX) && (c.HTML == "none") && (c.Screenshot == "" || c.Screenshot == "none") {
-		err = errors.Join(err, errors.New("ax: false, html: none and no screenshot: the model would see nothing of the page"))
+		bad("ax: false, with html: none and no screenshot, lets the model see nothing of the page; show it one of them")
 	}
-	return err
+	return errors.Join(errs...)
 }
+
+// Defaults, and bounds of what makes sense: below the least, not even the goal and the actions have room.
+const (
+	promptTokens, minPromptTokens, maxPromptTokens = 40_000, 1000, 10_000_000
+	retries, maxRetries                            = 4, 100
+	maxInstructions                                = 100 << 10
+)
 
 // on is a switch whose default is on.
 func on(b *bool) bool { return b == nil || *b }

@@ -23,6 +23,10 @@ type page struct {
 func (s *stepper) page(ctx context.Context) (*page, error) {
 	v := browser.Look(s.session.Log, *s.now)
 	p := &page{Browsed: *s.now, focused: on(s.cfg.Focused), errors: on(s.cfg.Errors)}
+	p.Error = "" // of the previous action, which may be another than the one that was seen last: that one was not executed, or this is a look
+	if n := len(s.past); n > 0 {
+		p.Error = s.past[n-1].err
+	}
 	p.tabs = len(p.Pages) > 1 || s.can("tab_focus")
 	if s.cfg.Tabs != nil {
 		p.tabs = *s.cfg.Tabs
