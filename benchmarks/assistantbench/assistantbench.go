@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/evalrun/evalrun/benchmarks/web"
 	"github.com/evalrun/evalrun/datasets"
 	"github.com/evalrun/evalrun/datasets/rows"
 	"github.com/evalrun/evalrun/harness/record"
@@ -52,7 +53,7 @@ func Source(f rows.File, split string) datasets.Source {
 		if err != nil {
 			return datasets.Task{}, err
 		}
-		t := datasets.Task{ID: split + "." + strconv.FormatInt(r.Number, 10), Tags: []string{split}, Fields: map[string]string{"split": split, "original_id": q.ID}, Data: data}
+		t := datasets.Task{ID: split + "." + strconv.FormatInt(r.Number, 10), Tags: []string{web.Tag, split}, Fields: map[string]string{"split": split, "original_id": q.ID}, Data: data}
 		if t.Digest, err = record.TaskDigest("assistantbench", t.ID, q); err != nil {
 			return datasets.Task{}, err
 		}

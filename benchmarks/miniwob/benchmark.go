@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -23,19 +25,35 @@ import (
 
 // Options of the benchmark. Left out, it is played as BrowserGym does.
 type Options struct {
-	Name string `json:"name,omitempty"` // of the benchmark; default "miniwob"
+	Name    string   `json:"name,omitempty" doc:"Of the benchmark. Default miniwob."`
+	Subset  string   `json:"subset,omitempty" enum:"tiny" doc:"tiny: the two tasks of miniwob_tiny_test, with seeds and steps of its own. Default: all."`
+	Split   string   `json:"split,omitempty" enum:"train,test" doc:"Only the tasks of this split; the other tasks' seeds stay as they are."`
+	Steps   int      `json:"max_steps,omitempty" min:"0" max:"10000" doc:"Of an episode. Default 10 (tiny: 5)."`
+	Seeds   []int    `json:"seeds,omitempty" doc:"Of each task's first, second … repeat, the same for all tasks. Default: the published ones."`
+	Repeats int      `json:"seeds_for,omitempty" min:"0" max:"10000" doc:"For how many repeats of each task the default seeds are drawn; how many are played is the run's own key. Default 5 (tiny: 2)."`
+	AtLeast float64  `json:"at_least,omitempty" min:"0" max:"1" doc:"The page's own score from which a step counts as success. Default: any above 0, as published scores do."`
+	Actions []string `json:"actions,omitempty" doc:"Subsets of actions. Default miniwob_all."`
+	Multi   bool     `json:"multi,omitempty" doc:"Several calls a step."`
+	Width   int      `json:"width,omitempty" min:"0" max:"4096" doc:"Of the viewport. Default 332."`
+	Height  int      `json:"height,omitempty" min:"0" max:"4096" doc:"Of the viewport. Default 214."`
+}
 
-	Subset string `json:"subset,omitempty"`    // "tiny": the two tasks of miniwob_tiny_test, with seeds and steps of its own
-	Split  string `json:"split,omitempty"`     // train or test; the other tasks' seeds stay as they are
-	Steps  int    `json:"max_steps,omitempty"` // of an episode; default 10 (tiny: 5)
-	Seeds  []int  `json:"seeds,omitempty"`     // of each task's first, second … repeat, the same for all tasks
-	// Repeats is for how many repeats of each task the default seeds are drawn; default 5 (tiny: 2). How many are played is the run's own key.
-	Repeats int      `json:"seeds_for,omitempty"`
-	AtLeast float64  `json:"at_least,omitempty"` // the page's own score, at most 1, from which a step counts as success; default: any above 0, as published scores do
-	Actions []string `json:"actions,omitempty"`  // subsets of actions; default miniwob_all
-	Multi   bool     `json:"multi,omitempty"`    // several calls a step
-	Width   int      `json:"width,omitempty"`    // of the viewport; default 332
-	Height  int      `json:"height,omitempty"`   // default 214
+// CheckOptions finds options that cannot be; what it says of one begins with its name.
+func CheckOptions(raw json.RawMessage) error {
+	_, err := options(raw)
+	return err
+}
+
+func options(raw json.RawMessage) (Options, error) {
+	o := Options{Name: "miniwob"}
+	if len(raw) > 0 {
+		dec := json.NewDecoder(bytes.NewReader(raw))
+		dec.DisallowUnknownFields()
+		if err := dec.Decode(&o); err != nil {
+			return o, err
+		}
+	}
+	return o, o.complete()
 }
 
 // Benchmark of the pages in a folder.
@@ -49,19 +67,11 @@ type Benchmark struct {
 
 // New makes the benchmark of the pages in a folder; "" is where [Fetch] has put them.
 func New(dir string, raw json.RawMessage, br web.Browsers) (*Benchmark, error) {
-	b := &Benchmark{opts: Options{Name: "miniwob"}, browsers: br}
-	if len(raw) > 0 {
-		dec := json.NewDecoder(bytes.NewReader(raw))
-		dec.DisallowUnknownFields()
-		if err := dec.Decode(&b.opts); err != nil {
-			return nil, fmt.Errorf("options of miniwob: %w", err)
-		}
-	}
-	o := &b.opts
-	if err := o.complete(); err != nil {
+	o, err := options(raw)
+	if err != nil {
 		return nil, fmt.Errorf("options of miniwob: %w", err)
 	}
-	var err error
+	b := &Benchmark{opts: o, browsers: br}
 	if b.dir, err = findDir(dir); err != nil {
 		return nil, err
 	}
@@ -72,28 +82,35 @@ func New(dir string, raw json.RawMessage, br web.Browsers) (*Benchmark, error) {
 	return b, err
 }
 
+// complete fills in what is left out.
 func (o *Options) complete() error {
 	repeats, steps := Repeats, MaxSteps
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	switch o.Subset {
 	case "":
 	case "tiny":
 		repeats, steps = tinyRepeats, tinySteps
 	default:
-		return fmt.Errorf("unknown subset %q; there is tiny", o.Subset)
+		bad("subset: %q is unknown; there is tiny", o.Subset)
 	}
-	switch {
-	case o.Split != "" && o.Split != "train" && o.Split != "test":
-		return fmt.Errorf("unknown split %q; there are train and test", o.Split)
-	case o.AtLeast < 0 || o.AtLeast > 1:
-		return fmt.Errorf("at_least is a page's score, from 0 to 1, not %v", o.AtLeast)
-	case o.Steps < 0 || o.Repeats < 0 || o.Width < 0 || o.Height < 0:
-		return fmt.Errorf("max_steps, seeds_for, width and height are not below 0")
-	case o.Width > 4096 || o.Height > 4096:
-		return fmt.Errorf("a viewport of %d × %d is too large; the most is 4096", o.Width, o.Height)
+	if o.Split != "" && o.Split != "train" && o.Split != "test" {
+		bad("split: %q is unknown; there are train and test", o.Split)
+	}
+	if o.AtLeast < 0 || o.AtLeast > 1 {
+		bad("at_least: a page's score is from 0 to 1, not %v", o.AtLeast)
+	}
+	for _, x := range []struct {
+		key         string
+		value, most int
+	}{{"max_steps", o.Steps, 10_000}, {"seeds_for", o.Repeats, 10_000}, {"width", o.Width, 4096}, {"height", o.Height, 4096}} {
+		if x.value < 0 || x.value > x.most {
+			bad("%s: want a number from 0, which is the default, to %d, not %d", x.key, x.most, x.value)
+		}
 	}
 	for _, s := range o.Seeds {
 		if s < 0 || s > math.MaxUint32 {
-			return fmt.Errorf("a seed is from 0 to %d, not %d", uint32(math.MaxUint32), s)
+			bad("seeds: a seed is from 0 to %d, not %d", uint32(math.MaxUint32), s)
 		}
 	}
 	if o.Repeats == 0 {
@@ -105,8 +122,12 @@ func (o *Options) complete() error {
 	if len(o.Actions) == 0 {
 		o.Actions = []string{Actions}
 	}
-	_, err := action.New(o.actions())
-	return err
+	for _, name := range o.Actions {
+		if !slices.Contains(action.Subsets(), name) {
+			bad("actions: there is no subset %q; there are %s", name, strings.Join(action.Subsets(), ", "))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func (o *Options) actions() action.Options {
@@ -151,7 +172,7 @@ func (b *Benchmark) tasks() (datasets.Source, error) {
 		}
 		var err error
 		if d.Digest, err = b.folder.page(d.Page); err != nil {
-			bad = append(bad, &datasets.BadTask{ID: t.Name, Place: b.dir, Err: fmt.Errorf("its page is not there: %w", err)})
+			bad = append(bad, &datasets.BadTask{ID: t.Name, Place: b.dir, Err: fmt.Errorf("its page is not there: %w; get the pages anew: %s", err, howToFetch)})
 			continue
 		}
 		raw, err := json.Marshal(d)
@@ -167,7 +188,7 @@ func (b *Benchmark) tasks() (datasets.Source, error) {
 		if t.Delay {
 			fields["comment"] = "delay"
 		}
-		out = append(out, datasets.Task{ID: t.Name, Digest: digest, Cluster: "group-" + strconv.Itoa(t.Group), Tags: []string{t.Split, t.Category}, Fields: fields, Data: raw})
+		out = append(out, datasets.Task{ID: t.Name, Digest: digest, Cluster: "group-" + strconv.Itoa(t.Group), Tags: []string{web.Tag, t.Split, t.Category}, Fields: fields, Data: raw})
 	}
 	return source{web.Table(out), bad}, nil
 }

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -157,7 +158,10 @@ func fetch(ctx context.Context, src fs.FS, f *Fetched, from string) error {
 		}
 	}
 	if len(missing) > 0 {
-		return fmt.Errorf("%d of %d pages are not there, %s among them", len(missing), len(Tasks()), missing[0])
+		return fmt.Errorf("%d of %d pages are not there, %s among them; name a whole wheel, ZIP or folder html", len(missing), len(Tasks()), missing[0])
+	}
+	if !slices.ContainsFunc(slices.Collect(maps.Keys(have)), func(name string) bool { return strings.HasPrefix(name, "core/") }) {
+		return errors.New("there are pages, but no folder core, which all of them load")
 	}
 	f.Digest = treeDigest(have)
 	f.Version = versions[f.Digest]

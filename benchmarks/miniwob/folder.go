@@ -15,6 +15,9 @@ import (
 // sample is a page by which a folder of pages is known.
 const sample = "miniwob/click-test.html"
 
+// howToFetch is what brings the pages, in the words of a shell.
+const howToFetch = "pip download --no-deps miniwob && evalrun tasks fetch miniwob --from miniwob-*.whl"
+
 // places are where, below a folder that somebody names, the pages may be: in the package's html folder, in the package, in the repository.
 var places = []string{".", "html", "miniwob/html", "miniwob", "src/miniwob/html"}
 
@@ -39,7 +42,7 @@ func findDir(named string) (string, error) {
 			return "", err
 		}
 		if _, err := os.Stat(filepath.Join(dir, sample)); err != nil {
-			return "", fmt.Errorf("the pages of MiniWoB++ are not there; get them once by: pip download --no-deps miniwob && evalrun tasks fetch miniwob --from miniwob-*.whl, or name their folder: miniwob:FOLDER (looked in %s)", dir)
+			return "", fmt.Errorf("the pages of MiniWoB++ are not in %s; get them once by: %s, or name their folder: miniwob:FOLDER", dir, howToFetch)
 		}
 		return dir, nil
 	}
@@ -52,7 +55,7 @@ func findDir(named string) (string, error) {
 	if _, err := os.Stat(named); err != nil {
 		return "", fmt.Errorf("miniwob: %w", err)
 	}
-	return "", fmt.Errorf("miniwob: %s has no pages of MiniWoB++: neither it nor its folder html has %s", named, sample)
+	return "", fmt.Errorf("miniwob: %s has no pages of MiniWoB++: neither it nor its folder html has %s; name the package's folder html, or leave the folder out and get the pages by: %s", named, sample, howToFetch)
 }
 
 // shared are the folders that all pages use.
@@ -80,7 +83,13 @@ func openFolder(dir string) (*folder, error) {
 			fmt.Fprintf(h, "%s %s\n", sum, name)
 			return err
 		})
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && d == "core": // without it no page has an episode to start
+			err = fmt.Errorf("%s has pages, but no folder core, which all of them load; name a folder that has both, or get the pages by: %s", dir, howToFetch)
+		case errors.Is(err, fs.ErrNotExist):
+			err = nil
+		}
+		if err != nil {
 			root.Close()
 			return nil, fmt.Errorf("miniwob: %w", err)
 		}

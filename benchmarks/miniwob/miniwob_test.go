@@ -52,6 +52,9 @@ func folder(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
+	if err := os.WriteFile(filepath.Join(dir, "core", "core.js"), []byte("core"), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	for _, x := range miniwob.Tasks() {
 		if err := os.WriteFile(filepath.Join(dir, "miniwob", x.Name+".html"), []byte("<title>"+x.Name), 0o644); err != nil {
 			t.Fatal(err)
@@ -124,18 +127,29 @@ func TestSource(t *testing.T) {
 func TestOptions(t *testing.T) {
 	dir := folder(t)
 	for options, want := range map[string]string{
-		`{"subset": "small"}`:   "unknown subset",
-		`{"split": "valid"}`:    "unknown split",
-		`{"at_least": 2}`:       "at_least",
-		`{"max_steps": -1}`:     "not below 0",
-		`{"width": 99999}`:      "too large",
-		`{"actions": ["what"]}`: "what",
-		`{"seed": 3}`:           "unknown field",
-		`{"seeds": [1, -1]}`:    "a seed is from 0",
+		`{"subset": "small"}`:            `subset: "small" is unknown; there is tiny`,
+		`{"split": "valid"}`:             `split: "valid" is unknown; there are train and test`,
+		`{"at_least": 2}`:                "at_least: a page's score is from 0 to 1",
+		`{"max_steps": -1}`:              "max_steps: want a number from 0, which is the default, to 10000, not -1",
+		`{"seeds_for": 99999999}`:        "seeds_for: want a number",
+		`{"width": 99999}`:               "width: want a number from 0, which is the default, to 4096",
+		`{"actions": ["bid", "what"]}`:   `actions: there is no subset "what"; there are assistantbench, bid, chat,`,
+		`{"seed": 3}`:                    "unknown field",
+		`{"seeds": [1, -1]}`:             "seeds: a seed is from 0",
+		`{"split": "x", "height": 5000}`: "height", // all at once
 	} {
 		if _, err := miniwob.New(dir, json.RawMessage(options), web.Browsers{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, not %s", options, err, want)
 		}
+		if err := miniwob.CheckOptions(json.RawMessage(options)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s, checked: %v, not %s", options, err, want)
+		}
+	}
+	if err := os.RemoveAll(filepath.Join(dir, "core")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := miniwob.New(dir, nil, web.Browsers{}); err == nil || !strings.Contains(err.Error(), "no folder core") {
+		t.Errorf("without core: %v", err)
 	}
 	if _, err := miniwob.New(t.TempDir(), nil, web.Browsers{}); err == nil || !strings.Contains(err.Error(), "has no pages of MiniWoB++") {
 		t.Errorf("an empty folder: %v", err)

@@ -78,7 +78,7 @@ func New(address string, raw json.RawMessage, br web.Browsers) (*Benchmark, erro
 	if err != nil {
 		return nil, err
 	}
-	t := datasets.Task{ID: u.Host, Data: d}
+	t := datasets.Task{ID: u.Host, Tags: []string{web.Tag}, Data: d}
 	if t.Digest, err = record.TaskDigest(b.Name(), t.ID, json.RawMessage(d)); err != nil {
 		return nil, err
 	}

@@ -16,12 +16,14 @@ import (
 	"path"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"unicode/utf8"
 
 	"github.com/goccy/go-yaml/ast"
 
+	"github.com/evalrun/evalrun/benchmarks/web"
 	"github.com/evalrun/evalrun/datasets"
 	"github.com/evalrun/evalrun/datasets/jsonl"
 	"github.com/evalrun/evalrun/datasets/rows"
@@ -290,6 +292,9 @@ func makeTask(benchmark string, t Task, fsys fs.FS) (datasets.Task, error) {
 		all = append(all, s.Files, s.Grade.Files)
 	}
 	if b := t.Browser; b != nil {
+		if !slices.Contains(out.Tags, web.Tag) {
+			out.Tags = append(slices.Clone(out.Tags), web.Tag)
+		}
 		all = append(all, b.Site)
 		if err := b.look(fsys); err != nil {
 			return out, fmt.Errorf("browser.site: %w", err)

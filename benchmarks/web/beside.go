@@ -107,6 +107,16 @@ type companion struct {
 
 func (c *companion) inner() benchmarks.Episode { return c.Episode }
 
+// Refused lists the places that the browser's pages wanted to reach, and may not.
+func (c *companion) Refused() []sandbox.Refusal {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.web == nil {
+		return nil
+	}
+	return c.web.Refused()
+}
+
 func (c *companion) Next(ctx context.Context, prev *benchmarks.Result) (*benchmarks.Stage, error) {
 	s, err := c.Episode.Next(ctx, prev)
 	if err != nil {

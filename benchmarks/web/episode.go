@@ -162,7 +162,7 @@ func (e *Episode) Step(ctx context.Context, a event.Event) (benchmarks.Turn, err
 func (e *Episode) look() event.Browsed {
 	o := e.last
 	if !e.fresh {
-		o.Chat, o.Log, o.LogDropped, o.Downloads = nil, nil, 0, nil
+		o.Chat, o.Log, o.LogDropped, o.Downloads, o.Error = nil, nil, 0, nil, ""
 	}
 	e.fresh = false
 	return o
@@ -253,9 +253,7 @@ func (e *Episode) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Evi
 		}
 	}
 	e.end.Steps, e.end.URL = e.steps, e.last.URL
-	if r, ok := e.c.Browser.(interface{ Refused() []sandbox.Refusal }); ok {
-		e.end.Refused = r.Refused()
-	}
+	e.end.Refused = e.Refused()
 	data, err := json.Marshal(e.end)
 	if err != nil { // what the task says is no JSON
 		e.end.Task = nil
@@ -265,6 +263,14 @@ func (e *Episode) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Evi
 		return benchmarks.Evidence{}, fmt.Errorf("keeping how the episode ended: %w", err)
 	}
 	return benchmarks.Evidence{Answer: ans, Rewards: e.rewards, Data: data}, nil
+}
+
+// Refused lists the places that the pages wanted to reach, and may not.
+func (e *Episode) Refused() []sandbox.Refusal {
+	if w, ok := e.c.Browser.(sandbox.Warden); ok {
+		return w.Refused()
+	}
+	return nil
 }
 
 // closing bounds how long a browser may take to give a context back.

@@ -10,6 +10,9 @@ import (
 	"github.com/evalrun/evalrun/datasets"
 )
 
+// Tag is on every task that is played in a browser, so that --tag browser (or --tag '!browser') selects the same in all benchmarks.
+const Tag = "browser"
+
 // Seeds are BrowserGym's default seeds: for each task of a benchmark, in the order of its list, one for each repeat. They depend on how many
 // tasks and repeats there are in the whole benchmark, not on how many of them are played. They are of 0 to 33, as a power was written there
 // as an exclusive or, and stay so for ever.

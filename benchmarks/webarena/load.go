@@ -159,7 +159,7 @@ func (c *Config) id() int {
 }
 
 func (c *Config) task(d Dialect, raw json.RawMessage) datasets.Task {
-	t := datasets.Task{ID: strconv.Itoa(c.id()), Cluster: "template-" + strconv.Itoa(c.Template), Data: raw, Tags: slices.Clone(c.Sites),
+	t := datasets.Task{ID: strconv.Itoa(c.id()), Cluster: "template-" + strconv.Itoa(c.Template), Data: raw, Tags: append([]string{web.Tag}, c.Sites...),
 		Fields: map[string]string{"sites": strings.Join(c.Sites, " "), "eval_types": strings.Join(c.Eval.Types, " "), "requires_reset": strconv.FormatBool(c.Reset)}}
 	t.Digest, _ = record.TaskDigest(string(d), t.ID, raw) // raw was decoded before
 	if s := d.split(c.id()); s != "" {
