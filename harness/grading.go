@@ -56,7 +56,7 @@ func (a *attempt) grade(ctx context.Context, ev benchmarks.Evidence, live benchm
 		res, err = a.bench.Grade(ctx, h, a.task, ev, live)
 		return err
 	})
-	a.refusals()
+	a.refusals(live)
 	if errors.Is(err, benchmarks.ErrNeedsLive) {
 		return res, cause{Fault: &record.Fault{Status: record.Grader, Phase: "grade", Class: classNeedsLive, Text: err.Error()}, Again: true}
 	}

@@ -149,6 +149,34 @@ func (w *warded) Refused() []sandbox.Refusal {
 func (w *warded) Rewire(context.Context, sandbox.Network) error { return nil }
 func (w *warded) Transparent() (bool, string)                   { return false, "no such device" }
 
+// browsing is an episode whose pages are kept from a place.
+type browsing struct{ benchmarks.Episode }
+
+func (browsing) Refused() []sandbox.Refusal {
+	return []sandbox.Refusal{{Host: "ads.example", Port: 443, Why: "not on the list", Count: 2}}
+}
+
+func TestRefusedToABrowser(t *testing.T) {
+	b := newBed(t, &toy{tasks: 1}, says("right", 1))
+	b.toy.wrap = func(ep benchmarks.Episode) benchmarks.Episode { return browsing{ep} }
+	b.run(t, t.Context())
+	if v := b.verdicts(t)["arm0/t0"]; v.Refused != 2 {
+		t.Errorf("%d refused", v.Refused)
+	}
+	for _, e := range b.j.Entries() {
+		if e.Kind != record.KindEvent {
+			continue
+		}
+		ev, err := event.Default.Decode(e.Data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, ok := ev.Body.(event.NetworkRefused); ok && (n.Role != "browser" || n.Host != "ads.example" || n.Count != 2) {
+			t.Errorf("%+v", n)
+		}
+	}
+}
+
 type warder struct{ *fake.Driver }
 
 func (d warder) Create(ctx context.Context, s sandbox.Spec) (sandbox.Sandbox, error) {

@@ -116,7 +116,7 @@ func (a *attempt) stage(ctx context.Context, ep benchmarks.Episode, ag agent.Age
 		ans, end = a.agent(ctx, ag, env, e, stage)
 	}
 	e.close()
-	a.refusals()
+	a.refusals(ep)
 	if end.Fault != nil {
 		return rec, ev, end
 	}

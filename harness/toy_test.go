@@ -36,6 +36,7 @@ type toy struct {
 	opens  func(benchmarks.Host) error
 	hosts  func(benchmarks.Host) // of gradings
 	needs  func(i int) benchmarks.Needs
+	wrap   func(benchmarks.Episode) benchmarks.Episode
 	grade  func(ctx context.Context, ev benchmarks.Evidence, live benchmarks.Episode) (benchmarks.Result, error)
 
 	mu     sync.Mutex
@@ -98,7 +99,11 @@ func (t *toy) Open(ctx context.Context, h benchmarks.Host, task datasets.Task, _
 			return nil, err
 		}
 	}
-	return &toyEpisode{toy: t, task: task, host: h}, nil
+	ep := &toyEpisode{toy: t, task: task, host: h}
+	if t.wrap != nil {
+		return t.wrap(ep), nil
+	}
+	return ep, nil
 }
 
 func (t *toy) Grade(ctx context.Context, h benchmarks.Host, task datasets.Task, ev benchmarks.Evidence, live benchmarks.Episode) (benchmarks.Result, error) {

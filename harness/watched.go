@@ -130,24 +130,29 @@ type refusal struct {
 	why           string
 }
 
-// refusals notes what was refused to all machines that are open: at the end of a stage, and of grading.
-func (a *attempt) refusals() {
+// refusals notes what was refused to all machines that are open, and to the browser of an episode that has one: at the end of a stage, and of grading.
+func (a *attempt) refusals(ep benchmarks.Episode) {
 	a.mu.Lock()
 	open := slices.Clone(a.open)
 	a.mu.Unlock()
 	for _, w := range open {
 		a.refused(w)
 	}
+	if w, ok := ep.(sandbox.Warden); ok {
+		a.refusedTo("browser", "browser", w)
+	}
 }
 
 // refused notes what the network policy of a machine refused since it was asked last.
 func (a *attempt) refused(m *watched) {
-	w, ok := sandbox.As[sandbox.Warden](m.Sandbox)
-	if !ok {
-		return
+	if w, ok := sandbox.As[sandbox.Warden](m.Sandbox); ok {
+		a.refusedTo(m.ID(), m.role, w)
 	}
+}
+
+func (a *attempt) refusedTo(id, role string, w sandbox.Warden) {
 	for _, r := range w.Refused() {
-		key := refusal{m.ID(), r.Host, r.Port, r.Why}
+		key := refusal{id, r.Host, r.Port, r.Why}
 		a.mu.Lock()
 		n := r.Count - a.told[key]
 		if n > 0 {
@@ -161,7 +166,7 @@ func (a *attempt) refused(m *watched) {
 		if n <= 0 {
 			continue
 		}
-		note := event.New(event.FromEnvironment, event.NetworkRefused{Role: m.role, Host: cut(r.Host, 1<<10), Port: r.Port, Why: r.Why, Count: n})
+		note := event.New(event.FromEnvironment, event.NetworkRefused{Role: role, Host: cut(r.Host, 1<<10), Port: r.Port, Why: r.Why, Count: n})
 		if _, err := a.log.Append(context.Background(), note); err != nil {
 			a.Slog.Warn("what a network policy refused could not be noted", "trial", a.job.Trial, "err", err)
 			return

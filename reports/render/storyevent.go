@@ -105,7 +105,11 @@ func (t *teller) event(e *event.Event) {
 		if b.Count > 1 {
 			times = fmt.Sprintf(", %d times", b.Count)
 		}
-		show("refused", fmt.Sprintf("network of the %s's machine: %s (%s)%s", line(b.Role), where, line(b.Why), times), t.st.warn)
+		whose := "the " + line(b.Role) + "'s machine"
+		if b.Role == "browser" {
+			whose = "the browser"
+		}
+		show("refused", fmt.Sprintf("network of %s: %s (%s)%s", whose, where, line(b.Why), times), t.st.warn)
 	case event.Late:
 		show("late", fmt.Sprintf("a result (%s) of event %d came after it had been answered", line(b.Was), b.Action), t.st.warn)
 		t.body(string(b.Body), fewLines)
