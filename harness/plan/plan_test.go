@@ -105,6 +105,14 @@ func TestSelect(t *testing.T) {
 	}
 }
 
+func TestNearIDs(t *testing.T) {
+	s := spec(numbered("b", 12), Selection{IDs: []string{"b/13", "z*"}}, "a")
+	s.Near = func(word string, names []string) []string { return []string{word + " of", names[11]} }
+	if _, err := Build(t.Context(), s); err == nil || !strings.HasSuffix(err.Error(), `; did you mean "b/13 of" or "b/11"?`) {
+		t.Error(err)
+	}
+}
+
 func TestSampleAndShard(t *testing.T) {
 	b := numbered("b", 100)
 	one, err := Build(t.Context(), spec(b, Selection{Sample: 10}, "a"))

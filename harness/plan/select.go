@@ -110,7 +110,7 @@ func (s Selection) fits(t task) bool {
 }
 
 // hint says what could have been selected.
-func (s Selection) hint(all []task) string {
+func (s Selection) hint(all []task, near func(string, []string) []string) string {
 	if len(all) == 0 {
 		return ""
 	}
@@ -119,6 +119,9 @@ func (s Selection) hint(all []task) string {
 		ids = append(ids, t.ID)
 	}
 	h := fmt.Sprintf("; their ids begin with %s", strings.Join(ids, ", "))
+	if meant := s.meant(all, near); meant != nil {
+		h = fmt.Sprintf("; did you mean %s?", strings.Join(meant, " or "))
+	}
 	if slices.ContainsFunc(s.IDs, func(p string) bool { return strings.Contains(p, ",") }) {
 		h += "; a comma is part of a pattern: give several one by one"
 	}
@@ -141,6 +144,26 @@ func (s Selection) hint(all []task) string {
 		h += "; their fields are " + join(fields)
 	}
 	return h
+}
+
+// meant are the ids that are like those that were asked for.
+func (s Selection) meant(all []task, near func(string, []string) []string) (out []string) {
+	if near == nil {
+		return nil
+	}
+	ids := make([]string, len(all))
+	for i, t := range all {
+		ids[i] = t.ID
+	}
+	for _, p := range s.IDs {
+		if strings.ContainsAny(p, "*?[!,") {
+			continue
+		}
+		for _, id := range near(p, ids) {
+			out = append(out, strconv.Quote(id))
+		}
+	}
+	return out[:min(len(out), 3)]
 }
 
 func join(set map[string]bool) string {

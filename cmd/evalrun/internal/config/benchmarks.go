@@ -128,10 +128,20 @@ func (l *layout) options(k *Kind, what, arg string, rawOpts *json.RawMessage, n 
 	} else {
 		*rawOpts = nil
 	}
-	if k.Check != nil {
-		if err := k.Check(arg, *rawOpts); err != nil {
-			l.fail(cmpNode(on, n), "options", what+": "+err.Error(), "")
+	if k.Check == nil {
+		return
+	}
+	err := k.Check(arg, *rawOpts)
+	each := []error{err}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		each = joined.Unwrap()
+	}
+	for _, err := range each {
+		if err == nil {
+			continue
 		}
+		key, _, _ := strings.Cut(err.Error(), ":") // what is said of one option begins with its name
+		l.fail(cmpNode(on.get(key), on, n), "options", what+": "+err.Error(), "")
 	}
 }
 

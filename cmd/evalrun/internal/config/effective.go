@@ -19,6 +19,19 @@ type Effective struct {
 	Records []record.Arm
 	// Notes are remarks for the user: cells of the matrix that came to the same arm, say.
 	Notes []string
+
+	tree *node
+}
+
+// Wrong is an error about a key that was found only when the configuration was put to use: it names the place where the key is written.
+func (e *Effective) Wrong(key, msg, hint string) error {
+	at, n := pos{}, e.tree
+	for part := range strings.SplitSeq(key, ".") {
+		if n = n.get(part); n != nil {
+			at = n.at
+		}
+	}
+	return &Error{Place: at.String(), Key: key, Msg: msg, Hint: hint, at: at}
 }
 
 // A Source is where a configuration comes from.
@@ -76,7 +89,7 @@ func Parse(src Source, reg *Registry) (*Effective, error) {
 	}
 	tree = override(tree, src.Over, errs)
 
-	l := &layout{reg: reg, errs: errs, dir: src.Dir, out: new(Effective)}
+	l := &layout{reg: reg, errs: errs, dir: src.Dir, out: &Effective{tree: tree}}
 	l.run(tree)
 	if err := errs.err(); err != nil {
 		return nil, err
@@ -90,7 +103,7 @@ func override(tree *node, over []Override, errs *errorList) *node {
 		items := make([]*node, len(o.Values))
 		for i, v := range o.Values {
 			items[i] = &node{kind: kindString, text: v, at: at}
-			if o.YAML {
+			if o.YAML && strings.TrimSpace(v) != "" {
 				if n := parse(o.Flag, []byte(v), errs); n != nil {
 					items[i] = n
 					items[i].at = at

@@ -55,7 +55,8 @@ func benchKinds() []benchKind {
 				return terminalbench.New(path, o)
 			}},
 		{config.Kind{Name: "miniwob", Arg: "FOLDER", Optional: true, IsPath: true, Options: optionsOf[miniwob.Options](),
-			Doc: "MiniWoB++, 125 small web pages; without FOLDER those that evalrun tasks fetch has put into the user's folder (docs/miniwob.md)"},
+			Check: func(_ string, o json.RawMessage) error { return miniwob.CheckOptions(o) },
+			Doc:   "MiniWoB++, 125 small web pages; without FOLDER those that evalrun tasks fetch has put into the user's folder (docs/miniwob.md)"},
 			func(path string, o json.RawMessage, br web.Browsers) (benchmarks.Benchmark, error) {
 				return miniwob.New(path, o, br)
 			}},

@@ -83,6 +83,9 @@ func Prepare(ctx context.Context, eff *config.Effective, planned *record.Plan, o
 		}
 	}()
 	r.models, r.roles = newModels(r.env, eff.Pools, o.Dry || o.Grade), newModels(r.env, eff.Pools, o.Dry)
+	if err := r.lookForBrowser(); err != nil {
+		return nil, err
+	}
 	r.browsers = openBrowsers(eff.Browser)
 	r.browsers.Getenv = func(name string) string { v, _ := r.env.Lookup(name); return v }
 	if err := r.openBenchmarks(); err != nil {
@@ -289,7 +292,7 @@ func (r *Ready) plan(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	spec := plan.Spec{Run: rundir.RunID(now), Name: runName(eff), Created: now, Seed: *eff.Seed, Repeats: eff.Repeats, Arms: eff.Records, Config: raw}
+	spec := plan.Spec{Run: rundir.RunID(now), Name: runName(eff), Created: now, Seed: *eff.Seed, Repeats: eff.Repeats, Arms: eff.Records, Config: raw, Near: config.Near}
 	if eff.Shard != nil {
 		spec.Shard = plan.Shard{I: eff.Shard.I, N: eff.Shard.N}
 	}
