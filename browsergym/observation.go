@@ -57,11 +57,13 @@ func (e *Env) observe(ctx context.Context) (*Observation, error) {
 			obs.Chromium125(o.AX, explicitCells(o.DOM))
 		}
 	}
+	short, cancel := context.WithTimeout(ctx, domLimit) // for all of them: an agent may have many tabs that hang
+	defer cancel()
 	for i, p := range e.context.Pages() {
 		if p == page {
 			o.Active = i
 		}
-		title, err := e.title(ctx, p)
+		title, err := e.title(ctx, short, p)
 		if err != nil {
 			return nil, fmt.Errorf("observing %s: %w", p.URL(), err)
 		}
@@ -77,10 +79,8 @@ func (e *Env) look(page *cdp.Page) cdp.ObserveOptions {
 	return cdp.ObserveOptions{AllTags: e.o.AllTags, Scale: e.scale(page), NoAX: e.o.NoAX, Picture: !e.o.NoScreenshot}
 }
 
-// title is a page's; a page that is on its way elsewhere, or does not answer, has none.
-func (e *Env) title(ctx context.Context, p *cdp.Page) (string, error) {
-	short, cancel := context.WithTimeout(ctx, domLimit)
-	defer cancel()
+// title is a page's; a page that is on its way elsewhere, or does not answer before short ends, has none.
+func (e *Env) title(ctx, short context.Context, p *cdp.Page) (string, error) {
 	for range 3 {
 		s, err := p.Title(short)
 		switch {

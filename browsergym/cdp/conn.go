@@ -55,8 +55,10 @@ type Conn struct {
 	out      []byte // not yet written
 	id       int64
 	pending  map[int64]*call
-	handlers map[string]Handler // by session; "" is the browser itself
-	dead     map[string]error   // sessions whose calls would get no answer
+	handlers map[string]Handler  // by session; "" is the browser itself
+	dead     map[string]error    // sessions whose calls would get no answer
+	owing    map[string]*silence // sessions that owed an answer when it was last looked, and have given none since
+	expected map[string]int      // how many wait for something of a session that is no answer
 	trace    func(Traced)
 	err      error
 	done     chan struct{}
@@ -356,6 +358,9 @@ func (c *Conn) finish(id int64, a answer) {
 	p := c.pending[id]
 	delete(c.pending, id)
 	trace := c.trace
+	if p != nil && len(c.owing) > 0 {
+		delete(c.owing, p.session)
+	}
 	c.mu.Unlock()
 	if p == nil {
 		return

@@ -146,18 +146,23 @@ func (p *Page) context(ctx context.Context, f *frame, which func(*frame) int) (i
 	if f == nil {
 		return 0, errNoFrame
 	}
+	expected := func() {}
 	err = p.c.wait(ctx, func() (bool, error) {
 		switch {
 		case p.closed:
 			return false, ErrGone
 		case p.crashed:
-			return false, errCrashed
+			return false, p.died()
 		case f.gone:
 			return false, errNoFrame
 		}
-		id = which(f)
+		if id = which(f); id == 0 {
+			expected()
+			expected = p.c.b.expect(p.session) // of a page that hangs it never comes
+		}
 		return id != 0, nil
 	})
+	expected()
 	return id, err
 }
 

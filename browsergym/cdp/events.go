@@ -234,7 +234,7 @@ var pageEvents = map[string]func(*Page, *pageEvent){
 	"Target.detachedFromTarget": func(p *Page, e *pageEvent) { p.c.b.Handle(e.Session, nil) },
 	"Inspector.targetCrashed": func(p *Page, _ *pageEvent) {
 		p.crashed = true
-		p.c.b.End(p.session, errCrashed)
+		p.c.b.End(p.session, p.died())
 	},
 }
 

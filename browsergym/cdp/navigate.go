@@ -59,7 +59,7 @@ func (p *Page) GotoWithin(ctx context.Context, url string, limit time.Duration) 
 			case p.closed:
 				return false, ErrGone
 			case p.crashed:
-				return false, errCrashed
+				return false, p.died()
 			case a.Loader == "":
 				return p.within != within, nil
 			case slices.Contains(p.loaders, a.Loader): // its script may have gone on to another document already
@@ -147,7 +147,7 @@ func (p *Page) arrive(pr *progress, start func() error) error {
 		case p.closed:
 			return false, ErrGone
 		case p.crashed:
-			return false, errCrashed
+			return false, p.died()
 		}
 		return (p.within != within || main.loader != loader) && main.fired&loaded != 0, nil
 	})

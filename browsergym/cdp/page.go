@@ -25,6 +25,7 @@ type Page struct {
 	ready      bool
 	closed     bool
 	crashed    bool
+	why        error           // it was given up, in place of errCrashed
 	navigating map[string]bool // navigations of the main frame under way: loaders, "" when not known yet
 	requests   map[string]bool // of its documents under way, of those begun since the last observation
 	loaders    []string        // of the main frame's last documents

@@ -141,6 +141,8 @@ func (p *Page) ended(api string, err error) error {
 		return err
 	case errors.Is(err, errCrashed):
 		return &Failure{"Error", api + ": Target crashed"}
+	case errors.As(err, new(errHung)):
+		return &Failure{"Error", api + ": " + err.Error()}
 	case errors.Is(err, ErrGone):
 		return &Failure{"TargetClosedError", api + ": Target page, context or browser has been closed"}
 	case errors.As(err, &refused):

@@ -33,6 +33,7 @@ type Options struct {
 	Memory      int64         // of all processes of a browser, above which it is replaced, and above twice which it is ended; 0: 6 GiB
 	PageMemory  int64         // of one process of pages, above which that process is ended, as the kernel would: its pages crash; 0: 2 GiB
 	Hang        time.Duration // without an answer, after which a browser is ended; 0: 20 s
+	PageHang    time.Duration // without an answer, after which a page is given up and its process ended; 0: 30 s
 	Idle        time.Duration // without contexts, after which a browser beside others is ended; 0: 1 min
 
 	Resolver egress.Resolver // of names; nil: this machine's
@@ -67,6 +68,7 @@ func (o *Options) defaults() {
 	bytes(&o.Memory, 6<<30)
 	bytes(&o.PageMemory, 2<<30)
 	wait(&o.Hang, 20*time.Second)
+	wait(&o.PageHang, 30*time.Second)
 	wait(&o.Idle, time.Minute)
 	if o.Dir == "" {
 		o.Dir = os.TempDir()

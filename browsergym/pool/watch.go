@@ -40,6 +40,7 @@ func (p *Pool) watch() {
 			asked.Go(u.ask)
 			u.weigh(procs)
 			u.b.CancelUntold()
+			u.b.EndSilent(p.o.PageHang)
 		}
 		asked.Wait()
 		p.sort()
