@@ -35,14 +35,16 @@ type ContextOptions struct {
 	OnClose        func(error)             // called once, when the context has been closed; the error is what Close returns
 	NetError       func(url string) string // what a navigation there failed with ("net::ERR_NAME_NOT_RESOLVED"), where the browser knows only that its proxy failed; "": not known
 	OnRefuse       func(url string)        // called for each address that was refused; it must not block
+	Blank          *Blank                  // becomes the context; opened ahead with the same Proxy and Bypass, and not for NoViewport; nil: a new one is made
 	KeepScreenSize bool                    // a screenshot leaves screen.width and screen.height as they were, unlike the reference's
 }
 
 // A Context is a browser's profile for one episode: what its pages store is seen by no other. Its methods may be called from several goroutines.
 type Context struct {
-	b    *Browser
-	id   string
-	opts ContextOptions
+	b     *Browser
+	id    string
+	opts  ContextOptions
+	blank *Blank // what it was before; nil: nothing
 
 	mu        sync.Mutex
 	changed   chan struct{} // closed, and made anew, whenever something below or of a page has changed
@@ -103,22 +105,14 @@ func (b *Browser) NewContext(ctx context.Context, o ContextOptions) (*Context, e
 	if o.DownloadTotal == 0 {
 		o.DownloadTotal = 5 * o.DownloadLimit
 	}
-	params := map[string]any{"disposeOnDetach": true}
-	if o.Proxy != "" {
-		params["proxyServer"] = o.Proxy
-		params["proxyBypassList"] = o.Bypass
+	c := &Context{b: b, opts: o, blank: o.Blank, changed: make(chan struct{}), targets: map[string]bool{}}
+	if c.blank != nil {
+		c.id = c.blank.id
+	} else if id, err := b.newContext(ctx, o.Proxy, o.Bypass); err != nil {
+		return nil, err
+	} else {
+		c.id = id
 	}
-	raw, err := b.Call(ctx, "", "Target.createBrowserContext", params)
-	if err != nil {
-		return nil, fmt.Errorf("making a browser context: %w", err)
-	}
-	var made struct {
-		ID string `json:"browserContextId"`
-	}
-	if err := json.Unmarshal(raw, &made); err != nil {
-		return nil, fmt.Errorf("making a browser context: %w", err)
-	}
-	c := &Context{b: b, id: made.ID, opts: o, changed: make(chan struct{}), targets: map[string]bool{}}
 	b.mu.Lock()
 	b.contexts[c.id] = c
 	b.mu.Unlock()
@@ -161,6 +155,16 @@ func (c *Context) wait(ctx context.Context, done func() (bool, error)) error {
 
 // NewPage opens a page, which becomes the active one, and waits until it can be used. It shows about:blank.
 func (c *Context) NewPage(ctx context.Context) (*Page, error) {
+	if c.blank != nil {
+		if session, target := c.blank.take(); session != "" {
+			p := c.attached(session, target, "")
+			if q, err := c.usable(ctx, target); !errors.Is(err, ErrGone) {
+				return q, err
+			}
+			p.gone() // its process has just died, while nobody was there: another one comes
+			c.b.Send("", "Target.closeTarget", map[string]any{"targetId": target})
+		}
+	}
 	params := map[string]any{"url": "about:blank", "browserContextId": c.id}
 	if c.opts.NoViewport {
 		params["width"], params["height"] = c.opts.Width, c.opts.Height
@@ -175,19 +179,26 @@ func (c *Context) NewPage(ctx context.Context) (*Page, error) {
 	if err := json.Unmarshal(raw, &made); err != nil {
 		return nil, fmt.Errorf("opening a page: %w", err)
 	}
-	var p *Page
+	return c.usable(ctx, made.ID)
+}
+
+// usable waits until a page that is being opened can be used.
+func (c *Context) usable(ctx context.Context, target string) (p *Page, err error) {
 	err = c.wait(ctx, func() (bool, error) {
-		if c.closed {
+		i := slices.IndexFunc(c.pages, func(q *Page) bool { return q.target == target })
+		switch {
+		case c.closed, i < 0 && c.targets[target]:
 			return false, ErrGone
+		case i < 0:
+			return false, nil
+		case c.pages[i].crashed:
+			return false, errCrashed
+		case !c.pages[i].ready:
+			return false, nil
 		}
-		for _, q := range c.pages {
-			if q.target == made.ID && q.ready {
-				p = q
-				c.activate(q)
-				return true, nil
-			}
-		}
-		return false, nil
+		p = c.pages[i]
+		c.activate(p)
+		return true, nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("opening a page: %w", err)
@@ -358,20 +369,17 @@ func (c *Context) Close(ctx context.Context) error {
 	if was {
 		return nil
 	}
-	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), disposeLimit, fmt.Errorf("no answer within %v", disposeLimit))
-	defer cancel()
-	_, err := c.b.Call(ctx, "", "Target.disposeBrowserContext", map[string]any{"browserContextId": c.id})
+	var err error
+	if c.blank != nil {
+		err = c.blank.Close(ctx)
+	} else {
+		err = c.b.dispose(ctx, c.id)
+	}
 	c.b.mu.Lock()
 	delete(c.b.contexts, c.id)
 	c.b.mu.Unlock()
 	for _, p := range c.Pages() {
 		p.gone()
-	}
-	switch {
-	case errors.Is(err, ErrClosed): // it has gone with its browser
-		err = nil
-	case err != nil:
-		err = fmt.Errorf("closing a browser context: %w", err)
 	}
 	if c.opts.OnClose != nil {
 		c.opts.OnClose(err)

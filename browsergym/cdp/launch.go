@@ -93,6 +93,7 @@ type Browser struct {
 
 	mu       sync.Mutex
 	contexts map[string]*Context
+	blanks   []*Blank
 }
 
 // flags are those of the reference's browser that show in observations, and those that keep it quiet. A repeated --disable-features is not

@@ -66,6 +66,9 @@ func (b *Browser) event(method string, params []byte) {
 		if json.Unmarshal(params, &e) != nil {
 			return
 		}
+		if e.Info.Type == "page" && b.attachBlank(e.Info.Context, e.Session, e.Info.ID) {
+			return
+		}
 		b.mu.Lock()
 		c := b.contexts[e.Info.Context]
 		b.mu.Unlock()
@@ -92,6 +95,7 @@ func (b *Browser) event(method string, params []byte) {
 				}
 			}
 		}
+		b.detachBlank(e.Session)
 		b.Handle(e.Session, nil)
 	case "Browser.downloadWillBegin", "Browser.downloadProgress":
 		b.download(method, params)
@@ -109,7 +113,7 @@ func (b *Browser) all() []*Context {
 }
 
 // attached takes a new page, which waits, before its first document runs, for what is sent here.
-func (c *Context) attached(session, target, opener string) {
+func (c *Context) attached(session, target, opener string) *Page {
 	c.mu.Lock()
 	p := &Page{c: c, session: session, target: target, width: c.opts.Width, height: c.opts.Height, frames: map[string]*frame{}}
 	for _, q := range c.pages {
@@ -129,14 +133,14 @@ func (c *Context) attached(session, target, opener string) {
 		c.b.Handle(session, func(string, []byte) {})
 		c.b.Send(session, "Runtime.runIfWaitingForDebugger", nil) // what waits does not close
 		c.b.Send("", "Target.closeTarget", map[string]any{"targetId": target})
-		return
+		return p
 	}
 	c.pages = append(c.pages, p)
 	c.mu.Unlock()
 	c.b.Handle(session, p.event)
 	first, err := p.setUp()
 	if err != nil {
-		return // the browser is gone, and its pages with it
+		return p // the browser is gone, and its pages with it
 	}
 	go func() {
 		raw, err := first.Wait(context.Background()) // ends with the session
@@ -155,6 +159,7 @@ func (c *Context) attached(session, target, opener string) {
 		c.change()
 		c.mu.Unlock()
 	}()
+	return p
 }
 
 // setUp sends all that a page is told before its first document runs.

@@ -150,20 +150,21 @@ func (l *lease) netError(address string) string {
 	return l.failed
 }
 
-// prepare makes all that a context needs before it can be.
-func (l *lease) prepare(name string, o *cdp.ContextOptions) error {
+// prepare makes all that a context needs before it can be. With s it becomes that one.
+func (l *lease) prepare(name string, o *cdp.ContextOptions, s *spare) (err error) {
 	w := &l.a.w
-	port, addr, err := l.u.listen()
-	if err != nil {
-		return err
+	if s == nil {
+		if s, err = l.u.newSpare(); err != nil {
+			return err
+		}
 	}
-	if l.gate, err = egress.Serve(port, w.Network, egress.Options{Own: w.own, Resolver: l.u.p.o.Resolver, Failed: l.fail}); err != nil {
+	if l.gate, err = egress.Serve(s.port, w.Network, egress.Options{Own: w.own, Resolver: l.u.p.o.Resolver, Failed: l.fail}); err != nil {
 		return err
 	}
 	l.a.mu.Lock()
 	l.a.open = append(l.a.open, l)
 	l.a.mu.Unlock()
-	o.Proxy, o.Bypass = "socks5://"+addr, "<-loopback>"
+	o.Blank, o.Proxy, o.Bypass = s.blank, s.proxy, bypass
 
 	l.files = filepath.Join(l.u.dir, "files", name)
 	rel := filepath.Join("files", name)

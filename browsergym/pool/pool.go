@@ -25,7 +25,7 @@ import (
 // Options of a pool. Zero fields are the defaults.
 type Options struct {
 	Path     string // of the browser; "": see [cdp.Find]
-	Contexts int    // alive at once, over all browsers; who asks for more waits. 0: no limit
+	Contexts int    // alive at once, over all browsers, what is opened ahead included; who asks for more waits. 0: no limit
 
 	PerBrowser  int           // contexts that share a browser; 0: 32
 	MaxContexts int           // that a browser makes before it is replaced; 0: 400
@@ -107,6 +107,7 @@ type Pool struct {
 	mu       sync.Mutex
 	units    []*unit   // that are alive
 	starting *starting // nil: none
+	ahead    bool      // a spare is to come, or there is one: see spare
 	watching bool
 	closed   bool
 	count    Stats
@@ -122,6 +123,7 @@ type starting struct {
 // Stats counts what has become of a pool so far.
 type Stats struct {
 	Browsers, Contexts int   // now
+	Ahead              int   // contexts that are opened ahead now
 	Started            int   // browsers, in all
 	Opened             int   // contexts, in all
 	Replaced           int   // browsers that were old, used or large
@@ -149,6 +151,9 @@ func (p *Pool) Stats() Stats {
 	s.Browsers = len(p.units)
 	for _, u := range p.units {
 		s.Contexts += len(u.leases)
+		if u.spare != nil {
+			s.Ahead++
+		}
 		s.Memory += u.memory
 	}
 	return s
@@ -187,6 +192,7 @@ func (a *Access) NewContext(ctx context.Context, o cdp.ContextOptions) (*cdp.Con
 		}
 		var c *cdp.Context
 		if c, err = u.open(ctx, a, o); err == nil {
+			p.prepare(u)
 			return c, nil
 		}
 		if ctx.Err() != nil || !errors.Is(err, cdp.ErrClosed) && !errors.Is(err, errSlow) {
@@ -247,9 +253,9 @@ func (p *Pool) take(ctx context.Context) (*unit, error) {
 			p.mu.Unlock()
 			return nil, ErrClosed
 		}
-		var best *unit // the fullest, so that others can end
+		var best *unit // that with the spare, or the fullest, so that others can end
 		for _, u := range p.units {
-			if !u.retired && u.taken < p.o.PerBrowser && (best == nil || u.taken > best.taken) {
+			if !u.retired && u.taken < p.o.PerBrowser && (best == nil || u.spare != nil || best.spare == nil && u.taken > best.taken) {
 				best = u
 			}
 		}
@@ -311,6 +317,7 @@ func (p *Pool) take(ctx context.Context) (*unit, error) {
 func (p *Pool) retire(u *unit) {
 	if !u.retired {
 		u.retired = true
+		u.dropSpare()
 		p.count.Replaced++
 	}
 }

@@ -37,6 +37,7 @@ type unit struct {
 	idle    time.Time // without contexts since then
 	memory  int64
 	leases  map[*lease]struct{}
+	spare   *spare // nil: none
 	next    int
 }
 
@@ -132,7 +133,9 @@ func (u *unit) end() error {
 		for l := range u.leases {
 			left = append(left, l)
 		}
+		s := u.takeSpare()
 		u.p.mu.Unlock()
+		s.drop()
 		for _, l := range left { // the context's own Close finds it done
 			l.cut()
 		}
@@ -149,14 +152,19 @@ func (u *unit) open(ctx context.Context, a *Access, o cdp.ContextOptions) (_ *cd
 	u.next++
 	name := fmt.Sprint(u.next)
 	u.leases[l] = struct{}{}
+	s := u.takeSpare()
 	u.p.mu.Unlock()
+	if s != nil && o.NoViewport { // whose first window has a size of its own
+		s.drop()
+		s = nil
+	}
 	then := o.OnClose
 	defer func() {
 		if err != nil {
 			l.end(err)
 		}
 	}()
-	if err := l.prepare(name, &o); err != nil {
+	if err := l.prepare(name, &o, s); err != nil {
 		return nil, err
 	}
 	made := false

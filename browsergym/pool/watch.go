@@ -62,6 +62,9 @@ func (p *Pool) sort() {
 		}
 	}
 	for _, u := range p.units {
+		if u.taken == 0 && now.Sub(u.idle) > p.o.Idle {
+			u.dropSpare()
+		}
 		switch {
 		case u.taken > 0:
 		case u.retired:
