@@ -58,6 +58,9 @@ func (e *Element) fill(ctx context.Context, api, value string, force bool) error
 					pr.say("  waiting for element to be visible, enabled and editable")
 				}
 				out, err := e.p.verdict(pr, a.tools, "fill", value, force)
+				if err == nil && out.kind == "selected" {
+					out.kind, err = "input", e.selected(pr, a)
+				}
 				if err != nil || out.kind != "input" {
 					return out, err
 				}
@@ -126,7 +129,7 @@ type aim struct {
 
 // outcome is what came of a try.
 type outcome struct {
-	kind string // done, input, gone, invisible, outside, options, blocked, missing
+	kind string // done, input, selected, gone, invisible, outside, options, blocked, missing
 	text string
 }
 

@@ -338,8 +338,14 @@
       if (wrong) return wrong;
       const empty = labelled(target).value === '';
       const next = enter(value);
-      if (next === 'input' && !empty) await drawn(); // pages are told of a selection with the next frame, and before the text comes
-      return next;
+      return next === 'input' && !empty ? 'selected' : next;
+    },
+    drawn,
+    // What an event of the element goes through, up to its document.
+    path() {
+      const all = [];
+      for (let n = labelled(target); n; n = n.assignedSlot || n.parentNode || n.host) all.push(n);
+      return all;
     },
     async choose(wanted, force) {
       const wrong = force ? '' : await states(['visible', 'enabled']);
