@@ -196,6 +196,9 @@ func (r Result) Primary() *record.Score {
 // FlagNoReward marks a score of 0 that stands for a grader without a verdict on a machine that still answers.
 const FlagNoReward = "no_reward"
 
+// FlagThrew marks a score that an expression of the task's had no part in, as it failed by itself.
+const FlagThrew = "expression_threw"
+
 // A Reducer makes one result of the stages'. Without it the mean of the primary scores is taken.
 type Reducer interface {
 	Reduce(t datasets.Task, stages []Result) (Result, error)

@@ -26,6 +26,9 @@ type MiniWoB struct {
 	page *cdp.Page
 }
 
+// ErrNoPage: what is at the address of a task does not keep to the contract.
+var ErrNoPage = errors.New("no page of MiniWoB++")
+
 //go:embed miniwob.js
 var miniwobScript string
 
@@ -66,7 +69,7 @@ func (m *MiniWoB) setup(ctx context.Context, page *cdp.Page) (s Start, err error
 		return s, err
 	}
 	if !there {
-		return s, fmt.Errorf("%s is no page of MiniWoB++: it has no episode to start", m.url())
+		return s, fmt.Errorf("%s is %w: it has no episode to start", m.url(), ErrNoPage)
 	}
 	if err := page.Call(ctx, miniwobScript, nil, !m.Human, m.Name); err != nil {
 		return s, err

@@ -239,8 +239,11 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task
 		return nil, err
 	}
 	e, err := web.Open(ctx, c)
-	if err != nil {
-		return nil, err // the site was closed with it
+	switch { // the site was closed with it
+	case errors.Is(err, browsergym.ErrNoPage):
+		return nil, &benchmarks.TaskError{Task: t.ID, Err: err}
+	case err != nil:
+		return nil, err
 	}
 	return e, nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io/fs"
+	"slices"
 	"time"
 
 	"github.com/evalrun/evalrun/benchmarks"
@@ -92,8 +93,11 @@ func (b *Benchmark) openBrowser(ctx context.Context, h benchmarks.Host, t datase
 		return newGraded(d, base, seed)
 	}
 	e, err := web.Open(ctx, c)
-	if err != nil {
-		return nil, err // the site was closed with it
+	switch { // the site was closed with it
+	case errors.Is(err, browsergym.ErrNoPage), errors.Is(err, errNoGoal):
+		return nil, &benchmarks.TaskError{Task: t.ID, Err: err}
+	case err != nil:
+		return nil, err
 	}
 	return e, nil
 }
@@ -114,6 +118,9 @@ func (t *Task) gradeBrowser(ev benchmarks.Evidence) (benchmarks.Result, error) {
 	}
 	p, why := r.Primary(), ""
 	for _, c := range end.Task.Checks {
+		if c.Threw && !slices.Contains(r.Flags, benchmarks.FlagThrew) {
+			r.Flags = append(r.Flags, benchmarks.FlagThrew)
+		}
 		status := "passed"
 		if c.Value < 1 {
 			status = "failed"

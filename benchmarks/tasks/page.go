@@ -28,6 +28,7 @@ type check struct {
 	Name  string  `json:"name"`
 	Value float64 `json:"value"`
 	Why   string  `json:"why,omitempty"`
+	Threw bool    `json:"threw,omitempty"` // there was no value: the expression failed
 }
 
 // names of the checks that have none of their own.
@@ -213,7 +214,7 @@ func evaluate(ctx context.Context, page *cdp.Page, expression string) (check, er
 		return check{}, err
 	case errors.As(err, &threw):
 		line, _, _ := strings.Cut(threw.Text, "\n")
-		return check{Why: score.Clip(line, 300)}, nil
+		return check{Why: score.Clip(line, 300), Threw: true}, nil
 	case short.Err() != nil:
 		return check{Why: fmt.Sprintf("the page did not answer within %v", lookTime)}, nil
 	default:
@@ -262,6 +263,9 @@ func (p *contracted) Settings() browsergym.Settings {
 func (p *contracted) Setup(ctx context.Context, page *cdp.Page) (browsergym.Start, error) {
 	p.first, p.heard = page, 1
 	s, err := p.MiniWoB.Setup(ctx, page)
+	if err == nil && !slices.ContainsFunc(s.Goal, func(i browsergym.Item) bool { return i.Type != "text" || strings.TrimSpace(i.Text) != "" }) {
+		err = errNoGoal
+	}
 	if err == nil {
 		err = page.Call(ctx, `() => { core[Symbol.for("evalrun")] = true }`, nil)
 	}
@@ -273,6 +277,9 @@ func (p *contracted) Setup(ctx context.Context, page *cdp.Page) (browsergym.Star
 	}
 	return s, err
 }
+
+// errNoGoal: a page under the contract tells nobody what to do.
+var errNoGoal = errors.New("the page says no goal: write it into #query before genProblem returns")
 
 func (p *contracted) Validate(ctx context.Context, _ *cdp.Page, chat []browsergym.Message) (browsergym.Verdict, error) {
 	if p.first.Closed() {

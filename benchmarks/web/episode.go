@@ -252,6 +252,12 @@ func (e *Episode) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Evi
 			e.end.Sent = true
 		}
 	}
+	if e.steps == 0 && !e.last.Done { // judged as it stands, so that a task that is done from its start on is seen
+		if _, err := e.act(ctx, "noop(0)"); err != nil {
+			return benchmarks.Evidence{}, err
+		}
+		e.steps, e.end.Idle, e.end.Truncated = 0, true, false
+	}
 	e.end.Steps, e.end.URL = e.steps, e.last.URL
 	e.end.Refused = e.Refused()
 	data, err := json.Marshal(e.end)

@@ -25,6 +25,7 @@ type End struct {
 	Rule       Rule              `json:"rule,omitempty"`
 	Seed       uint32            `json:"seed"`
 	Steps      int               `json:"steps"`
+	Idle       bool              `json:"idle,omitempty"`       // the agent made no step: the reward is that of the page as it began
 	Terminated bool              `json:"terminated,omitempty"` // the task is done, or given up
 	Truncated  bool              `json:"truncated,omitempty"`  // there were no more steps
 	Infeasible string            `json:"infeasible,omitempty"` // what the agent said
@@ -88,7 +89,7 @@ func (e *Episode) info(r *browsergym.Result) json.RawMessage {
 	return raw
 }
 
-// Grade makes a result of an episode's evidence: one score, "reward", by the episode's rule. An episode without a step scores 0.
+// Grade makes a result of an episode's evidence: one score, "reward", by the episode's rule. Where the agent made no step, it is what the page gives away.
 func Grade(ev benchmarks.Evidence) (benchmarks.Result, error) {
 	var end End
 	if len(ev.Data) > 0 {
@@ -118,6 +119,10 @@ func Grade(ev benchmarks.Evidence) (benchmarks.Result, error) {
 		why, r.Flags = end.Failed, append(r.Flags, FlagPage)
 	case reason != "":
 		why = reason
+	case end.Idle:
+		if why = "no step was made"; value > 0 {
+			why = "the page rewards what it begins with: no step was made"
+		}
 	case end.Truncated:
 		if value == 0 {
 			why = fmt.Sprintf("not done after %d steps", end.Steps)
