@@ -21,17 +21,6 @@ func (r *Results) amend(s *slot, a *record.Amend) {
 	}
 }
 
-// Flagged are the trials that have a flag, nil where none has; and all flags that trials of the run have.
-func (r *Results) Flagged(flag string) (refs []TrialRef, known []string) {
-	at := slices.Index(r.flags, flag)
-	for i := range r.slots {
-		if at >= 0 && r.slots[i].flags&(1<<at) != 0 {
-			refs = append(refs, r.ref(i))
-		}
-	}
-	return refs, slices.Sorted(slices.Values(r.flags))
-}
-
 // driverPlace is the place of a driver's name, from 1; 0: none.
 func (r *Results) driverPlace(name string) uint8 {
 	if name == "" {

@@ -102,6 +102,7 @@ type teller struct {
 	// graded are the scores of the last stage.
 	graded []record.Score
 	answer string // of the last stage's evidence
+	page   bool   // it is told in a page, which shows the pictures themselves
 }
 
 func (t *teller) head(plan *record.Plan) {

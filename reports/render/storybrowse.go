@@ -87,8 +87,10 @@ func (t *teller) seenIn(b *event.Browsed) {
 		t.f("%sdownload %s, %s, %s\n", indent, line(d.Name), line(d.State), bytesOf(d.Size))
 		t.kept("file", d.Blob)
 	}
-	t.kept("screenshot", b.Screenshot)
-	t.kept("marks", b.Marks)
+	if !t.page {
+		t.kept("screenshot", b.Screenshot)
+		t.kept("marks", b.Marks)
+	}
 	t.kept("ax", b.AX)
 	t.kept("dom", b.DOM)
 	t.kept("properties", b.Properties)

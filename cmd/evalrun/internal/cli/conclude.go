@@ -91,7 +91,7 @@ func (a *app) farewell(code int, sum *render.Summary, out wire.Outcome, path str
 		}
 		a.say("coverage is below min_coverage. Try what is no evidence once more with: evalrun rerun %s", path)
 	}
-	a.tell("end", map[string]any{"exit": code, "reason": out.Reason, "path": path}, "results: %s (summary.md, parquet/, journal/)", path)
+	a.tell("end", map[string]any{"exit": code, "reason": out.Reason, "path": path}, "results: %s (summary.md, parquet/, journal/); its trials: evalrun show %s --trials", path, path)
 }
 
 // style is how text for stdout is laid out.

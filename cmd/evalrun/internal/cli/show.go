@@ -2,14 +2,14 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
+	"os"
+	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/evalrun/evalrun/cmd/evalrun/internal/progress"
+	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/wire"
 	"github.com/evalrun/evalrun/harness/journal"
 	"github.com/evalrun/evalrun/harness/rundir"
@@ -17,34 +17,54 @@ import (
 )
 
 type showOptions struct {
-	trial, flag        string
-	json, full, markup bool
+	trial, flag, html          string
+	status, arms, tasks        []string
+	trials, json, full, markup bool
+}
+
+// lists reports whether trials are to be listed.
+func (o *showOptions) lists() bool {
+	return o.trials || o.flag != "" || len(o.status)+len(o.arms)+len(o.tasks) > 0
 }
 
 func (a *app) showCommand() *cli.Command {
 	var o showOptions
 	return &cli.Command{
 		Name:      "show",
-		Usage:     "print a run's summary, or one trial's whole story",
+		Usage:     "print a run's summary, the list of its trials, or one trial's whole story",
 		ArgsUsage: "RUN",
 		Description: `A run may be looked at while it goes on. A trial is named by its id, the beginning of one, or its task where that is one trial.
+--status, --arm, --task and --flag list the trials for which all of them hold; each may be repeated, and * stands for anything in names.
 
 Examples:
    evalrun show runs/2026-11-21T093000Z-nightly
-   evalrun show out --json | jq '.arms[] | {arm, mean}'
+   evalrun show out --trials
+   evalrun show out --status failed --arm 'codeact*' --json | jq -r .trial
    evalrun show out --trial 3f2a --full
-   evalrun show out --flag no_reward`,
+   evalrun show out --trial 3f2a --html trial.html     with its screenshots, for a browser
+   evalrun show out --json | jq '.arms[] | {arm, mean}'`,
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "trial", Usage: "the whole story of trial `ID`", Destination: &o.trial},
+			&cli.BoolFlag{Name: "trials", Usage: "a line for each trial", Destination: &o.trials},
+			&cli.StringSliceFlag{Name: "status", Usage: "the trials that are `STATUS`: " + strings.Join(render.TrialStatuses, ", "), Destination: &o.status},
+			&cli.StringSliceFlag{Name: "arm", Usage: "the trials of `ARM`", Destination: &o.arms},
+			&cli.StringSliceFlag{Name: "task", Usage: "the trials of `TASK`", Destination: &o.tasks},
 			&cli.StringFlag{Name: "flag", Usage: "the trials that have flag `NAME`, such as no_reward", Destination: &o.flag},
+			&cli.StringFlag{Name: "trial", Usage: "the whole story of trial `ID`", Destination: &o.trial},
+			&cli.StringFlag{Name: "html", Usage: "the story of --trial as a page, with its pictures, into `FILE`; - is standard output", Destination: &o.html},
 			&cli.BoolFlag{Name: "full", Usage: "cut nothing", Destination: &o.full},
-			&cli.BoolFlag{Name: "json", Usage: "the summary as JSON; of a trial, its journal entries, one a line", Destination: &o.json},
+			&cli.BoolFlag{Name: "json", Usage: "the summary as JSON; of a list, an object a line; of a trial, its journal entries, one a line", Destination: &o.json},
 			&cli.BoolFlag{Name: "markdown", Usage: "the summary as Markdown", Destination: &o.markup},
 		},
 		Action: func(_ context.Context, cmd *cli.Command) error {
 			path, err := one(cmd, "run folder")
 			if err != nil {
 				return err
+			}
+			switch {
+			case o.trial != "" && o.lists():
+				return usage("--trial tells one trial's story; leave it out to list trials", "--trial does not go with --trials, --status, --arm, --task and --flag")
+			case o.html != "" && o.trial == "":
+				return usage("find one by: evalrun show "+path+" --trials", "--html shows one trial; add --trial ID")
 			}
 			return a.show(path, &o)
 		},
@@ -63,7 +83,10 @@ func (a *app) show(path string, o *showOptions) error {
 		if err != nil {
 			return &exitError{ExitUsage, err, ""}
 		}
-		if o.json {
+		switch {
+		case o.html != "":
+			return a.storyPage(d, id, o.html)
+		case o.json:
 			return render.StoryJSON(a.Stdout, id, journal.Scan(d.Journal()))
 		}
 		return render.Story(a.Stdout, style, d.Plan(), id, journal.Scan(d.Journal()))
@@ -75,8 +98,8 @@ func (a *app) show(path string, o *showOptions) error {
 	if err != nil {
 		a.say("warning: %v", err)
 	}
-	if o.flag != "" {
-		return a.showFlag(res, path, o)
+	if o.lists() {
+		return a.showTrials(res, path, o)
 	}
 	sum := res.Summary(path)
 	switch {
@@ -91,29 +114,78 @@ func (a *app) show(path string, o *showOptions) error {
 	return sum.Text(a.Stdout, style)
 }
 
-// showFlag lists the trials that have a flag.
-func (a *app) showFlag(res *render.Results, path string, o *showOptions) error {
-	refs, known := res.Flagged(o.flag)
-	if refs == nil {
+// showTrials lists the trials that are asked for.
+func (a *app) showTrials(res *render.Results, path string, o *showOptions) error {
+	for _, s := range o.status {
+		if !slices.Contains(render.TrialStatuses, s) {
+			return usage("there are "+strings.Join(render.TrialStatuses, ", "), "--status %q is none that a trial can have", s)
+		}
+	}
+	f := render.TrialFilter{Status: o.status, Arms: o.arms, Tasks: o.tasks, Flag: o.flag}
+	rows := res.Trials(f)
+	if rows == nil && o.flag != "" && !slices.Contains(res.Flags(), o.flag) {
 		hint := "no trial of this run has a flag"
-		if len(known) > 0 {
+		if known := res.Flags(); len(known) > 0 {
 			hint = "flags: " + strings.Join(known, ", ")
 		}
 		return usage(hint, "no trial of %s has the flag %q", path, o.flag)
 	}
-	if o.json {
-		enc := json.NewEncoder(a.Stdout)
-		for _, r := range refs {
-			if err := enc.Encode(r); err != nil {
-				return err
+	var arms, tasks []string
+	for _, x := range res.Plan.Arms {
+		arms = append(arms, x.Name)
+	}
+	for _, x := range res.Plan.Tasks {
+		tasks = append(tasks, x.ID)
+	}
+	for _, x := range []struct {
+		what         string
+		asked, known []string
+		alone        render.TrialFilter
+	}{{"arm", o.arms, arms, render.TrialFilter{Arms: o.arms}}, {"task", o.tasks, tasks, render.TrialFilter{Tasks: o.tasks}}} {
+		if rows == nil && len(x.asked) > 0 && res.Trials(x.alone) == nil {
+			hint := "see evalrun show " + path + " --trials"
+			if near := config.Near(x.asked[0], x.known); near != nil {
+				hint = fmt.Sprintf("did you mean %q?", near[0])
 			}
+			return usage(hint, "%s has no %s %q", path, x.what, strings.Join(x.asked, ", "))
 		}
+	}
+	if o.json {
+		return render.TrialsJSON(a.Stdout, rows)
+	}
+	if len(rows) == 0 { // as it can be; a program sees an empty list
+		a.say("none of %d trials is so", len(res.Trials(render.TrialFilter{})))
 		return nil
 	}
-	w := tabwriter.NewWriter(a.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "TRIAL\tARM\tTASK\tREPEAT")
-	for _, r := range refs {
-		fmt.Fprintf(w, "%s\t%s\t%s/%s\t%d\n", r.ID, progress.Clean(r.Arm), progress.Clean(r.Benchmark), progress.Clean(r.Task), r.Repeat)
+	style := a.style()
+	style.Full = o.full
+	if err := render.TrialsText(a.Stdout, style, rows); err != nil {
+		return err
 	}
-	return w.Flush()
+	a.say("look at one with: evalrun show %s --trial %s", path, rows[0].ID)
+	return nil
+}
+
+// storyPage writes one trial as a page.
+func (a *app) storyPage(d *rundir.Dir, id, file string) (err error) {
+	w := a.Stdout
+	if file != "-" {
+		f, err := os.Create(file)
+		if err != nil {
+			return &exitError{ExitUsage, fmt.Errorf("--html: %w", err), ""}
+		}
+		defer closing(f, &err)
+		w = f
+	}
+	pictures, err := wire.Blobs(d)
+	if err != nil {
+		return err
+	}
+	if err := render.StoryPage(w, d.Plan(), id, journal.Scan(d.Journal()), pictures); err != nil {
+		return err
+	}
+	if file != "-" {
+		a.say("written: %s", file)
+	}
+	return nil
 }

@@ -2,9 +2,12 @@ package wire
 
 import (
 	"bytes"
+	"context"
+	"io"
 	"os"
 
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
+	"github.com/evalrun/evalrun/harness/blob"
 	"github.com/evalrun/evalrun/harness/journal"
 	"github.com/evalrun/evalrun/harness/rundir"
 	"github.com/evalrun/evalrun/reports/render"
@@ -26,6 +29,15 @@ func Gates(gs []config.Gate) []render.Gate {
 		out[i] = render.Gate{Arm: g.Arm, Metric: g.Metric, Than: g.Than, Min: g.Min, Max: g.Max}
 	}
 	return out
+}
+
+// Blobs opens what a run has kept, by its SHA-256, for reading.
+func Blobs(d *rundir.Dir) (func(sum string) (io.ReadCloser, error), error) {
+	s, err := blob.Open(d.Blobs(), blob.Options{ReadOnly: true})
+	if err != nil {
+		return nil, err
+	}
+	return func(sum string) (io.ReadCloser, error) { return s.Open(context.Background(), sum) }, nil
 }
 
 // Store writes summary.json and summary.md into a run's folder.
