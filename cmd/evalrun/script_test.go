@@ -62,6 +62,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("EXAMPLES", examples)
 			env.Setenv("OPENAI_API_KEY", "")
 			env.Setenv("HOME", env.WorkDir)
+			env.Setenv("EVALRUN_BIN", filepath.SplitList(env.Getenv("PATH"))[0])
 			env.Setenv("MINIWOB", os.Getenv("EVALRUN_TEST_MINIWOB"))
 			return nil
 		},

@@ -31,7 +31,7 @@ func (a *app) tasksCheck() *cli.Command {
 		Usage:     "check that the known solutions earn the full score and doing nothing earns none",
 		ArgsUsage: "PATH | BENCHMARK",
 		Description: `Plays each task by oracle and by nop, and lists the tasks that are not sound, with why: no test, build fails, oracle below 1, nop above 0,
-no reward, time-out, flaky (with --times 2 or more: not twice the same), cannot be read. What cannot run here is listed as skipped. The exit
+no reward, time-out, page fails, set-up fails, flaky (with --times 2 or more: not twice the same), cannot be read. What cannot run here is listed as skipped. The exit
 code is 4 when a task is unsound, or none could be checked.
 
 PATH is a task or a folder of them: Harbor (task.toml, dataset.toml, registry.json), Terminal-Bench (task.yaml), or one's own (tasks.yaml).

@@ -201,7 +201,19 @@ func (a *app) finish(c *cli.Command) {
 	case "FILE.yaml | BENCHMARK…":
 		a.completes(c, sourceWords)
 	case "BENCHMARK", "BENCHMARK TASK", "PATH | BENCHMARK":
-		a.completes(c, benchmarkWords)
+		words := benchmarkWords
+		switch {
+		case c.Name == "fetch":
+			words = fetchWords
+		case c.ArgsUsage == "BENCHMARK TASK":
+			words = func(cmd *cli.Command) []word {
+				if ids := a.taskWords("--ids"); ids != nil {
+					return ids
+				}
+				return benchmarkWords(cmd)
+			}
+		}
+		a.completes(c, words)
 	case "RUN", "RUN [RUN…]", "[RUN…]":
 		a.completes(c, runWords)
 	case "[COMMAND | exit-codes]":

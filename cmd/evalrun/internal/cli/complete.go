@@ -13,6 +13,8 @@ import (
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/progress"
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/wire"
+	"github.com/evalrun/evalrun/harness/rundir"
+	"github.com/evalrun/evalrun/reports/render"
 )
 
 // A word is what a shell may complete to, with what it means.
@@ -27,8 +29,94 @@ var flagWords = map[string]func() []word{
 	"--progress":   func() []word { return plainWords(progress.Modes...) },
 	"--log-level":  func() []word { return plainWords("debug", "info", "warn", "error") },
 	"--log-format": func() []word { return plainWords("text", "json") },
-	"--status":     func() []word { return plainWords("infra", "provider", "grader", "canceled", "skipped", "scored") },
 }
+
+// values are the words that a flag of a command takes; nil: nobody knows them.
+func (a *app) values(cmd *cli.Command, flag string) func() []word {
+	switch {
+	case flag == "--set":
+		return a.setWords
+	case flag == "--status" && cmd.Name == "show":
+		return func() []word { return plainWords(render.TrialStatuses...) }
+	case flag == "--status":
+		return func() []word { return plainWords("infra", "provider", "grader", "canceled", "skipped", "scored") }
+	case cmd.Name == "show" && slices.Contains([]string{"--arm", "--task", "--trial"}, flag):
+		return func() []word { return a.planWords(flag) }
+	case slices.Contains([]string{"--ids", "--tag"}, flag):
+		return func() []word { return a.taskWords(flag) }
+	}
+	return flagWords[flag]
+}
+
+// setWords are the keys of a configuration, with the options of the benchmark and the agent that the line names.
+func (a *app) setWords() (out []word) {
+	var benchmark, agent *config.Kind
+	for _, w := range a.Args {
+		name, _, _ := strings.Cut(w, ":")
+		if k := wire.Registry().Benchmark(name); k != nil {
+			benchmark = k
+		}
+		if k := wire.Registry().Agent(name); k != nil {
+			agent = k
+		}
+	}
+	for _, k := range config.Settable(benchmark, agent) {
+		out = append(out, word{k.Path + "=", k.Doc})
+	}
+	return out
+}
+
+// planWords are names of the run that the line names: its arms, its tasks.
+func (a *app) planWords(flag string) (out []word) {
+	for _, w := range a.Args {
+		d, err := rundir.View(w)
+		if err != nil {
+			continue
+		}
+		if flag == "--arm" {
+			for _, x := range d.Plan().Arms {
+				out = append(out, word{x.Name, ""})
+			}
+			return out
+		}
+		for _, x := range d.Plan().Tasks {
+			out = append(out, word{x.ID, ""})
+		}
+		return out
+	}
+	return nil
+}
+
+// taskWords are the tasks' ids, or their tags, of the benchmark that the line names.
+func (a *app) taskWords(flag string) (out []word) {
+	for _, w := range a.Args {
+		if name, _, _ := strings.Cut(w, ":"); wire.Registry().Benchmark(name) == nil {
+			continue
+		}
+		p, err := a.planOf(context.Background(), []string{w}, &configOptions{})
+		if err != nil { // the command tasks is called as a benchmark is
+			continue
+		}
+		seen := map[string]bool{}
+		for _, t := range p.Tasks {
+			words := []string{t.ID}
+			if flag == "--tag" {
+				words = t.Tags
+			}
+			for _, x := range words {
+				if !seen[x] {
+					seen[x] = true
+					out = append(out, word{x, ""})
+				}
+			}
+		}
+		return out
+	}
+	return nil
+}
+
+// fetchWords are the benchmarks whose data can be fetched.
+func fetchWords(*cli.Command) []word { return plainWords(wire.Fetched...) }
 
 // completes lets the shell complete a command's arguments to words, and the values of flags; flags and
 // commands the library knows.
@@ -41,7 +129,7 @@ func (a *app) completes(c *cli.Command, words func(*cli.Command) []word) {
 		var out []word
 		flag := flagCalled(cmd, last)
 		_, alone := flag.(*cli.BoolFlag)
-		switch values := flagWords[last]; {
+		switch values := a.values(cmd, last); {
 		case flag != nil && !alone && values == nil: // a number, or a file, which the shell itself completes
 		case flag != nil && !alone:
 			out = values()

@@ -121,6 +121,37 @@ func (g *schemaGen) scalar(t reflect.Type) obj {
 	return s
 }
 
+// A Key is one that the command line can set, with what it means.
+type Key struct{ Path, Doc string }
+
+// Settable are the keys that --set takes, in the order of the schema: not those within lists and maps. Options are those of the given benchmark and agent;
+// either may be nil.
+func Settable(benchmark, agent *Kind) []Key {
+	var out []Key
+	var walk func(t reflect.Type, path string, depth int)
+	walk = func(t reflect.Type, path string, depth int) {
+		for t.Kind() == reflect.Pointer {
+			t = t.Elem()
+		}
+		if t.Kind() != reflect.Struct || reflect.PointerTo(t).Implements(scalarType) || t == nodeAxis || t == nodeRaw || depth > 8 {
+			return
+		}
+		for _, f := range fieldsOf(t) {
+			p := join(path, f.name)
+			out = append(out, Key{p, f.doc})
+			walk(f.typ, p, depth+1)
+			switch {
+			case p == "benchmark.options" && benchmark != nil && benchmark.Options != nil:
+				walk(benchmark.Options, p, depth+1)
+			case p == "agent.options" && agent != nil && agent.Options != nil:
+				walk(agent.Options, p, depth+1)
+			}
+		}
+	}
+	walk(reflect.TypeFor[File](), "", 0)
+	return out
+}
+
 // Keys are the dotted paths of all keys of a configuration, sorted; lists and maps add [] to theirs.
 func Keys() []string {
 	var out []string

@@ -55,12 +55,16 @@ type CheckNote struct {
 // note adds what is odd about a task; what many have in common is told once.
 func (r *CheckResult) note(t record.Task) {
 	for _, text := range t.Warnings {
-		i := slices.IndexFunc(r.Notes, func(n CheckNote) bool { return n.Text == text })
-		if i < 0 {
-			i, r.Notes = len(r.Notes), append(r.Notes, CheckNote{Text: text})
-		}
-		r.Notes[i].Tasks = append(r.Notes[i].Tasks, t.ID)
+		r.odd(t.ID, text)
 	}
+}
+
+func (r *CheckResult) odd(task, text string) {
+	i := slices.IndexFunc(r.Notes, func(n CheckNote) bool { return n.Text == text })
+	if i < 0 {
+		i, r.Notes = len(r.Notes), append(r.Notes, CheckNote{Text: text})
+	}
+	r.Notes[i].Tasks = append(r.Notes[i].Tasks, task)
 }
 
 // Of names the tasks of a note in few words.
@@ -80,6 +84,7 @@ const (
 	CheckTimeout    = "time-out"
 	CheckFlaky      = "flaky"
 	CheckGrader     = "grader fails"
+	CheckPage       = "page fails"    // it cannot be loaded
 	CheckMachine    = "machine fails" // of ours, as far as can be told
 	CheckUndecided  = "not decided"
 	CheckSkipped    = "skipped"
@@ -137,6 +142,9 @@ func Check(d *rundir.Dir) (CheckResult, error) {
 						res.Nop++
 					}
 				}
+			}
+			if a.Agent != "oracle" && len(c.verdicts) > 0 && c.verdicts[0] != nil && slices.Contains(c.verdicts[0].Flags, benchmarks.FlagThrew) {
+				res.odd(t.ID, "an expression fails on the page as it begins, which counts as false"+reasons(c.verdicts[0]))
 			}
 			if x := c.judge(); x != nil {
 				x.Benchmark, x.Task = t.Benchmark, t.ID
@@ -280,6 +288,8 @@ func (c *checked) notScored(v *judged) (kind, what string) {
 		return CheckImage, what
 	case f.Class == "task":
 		return CheckSetup, what
+	case f.Phase == "start" && strings.Contains(what, "net::ERR_"):
+		return CheckPage, what
 	case v.Status == record.Grader:
 		return CheckGrader, what
 	}

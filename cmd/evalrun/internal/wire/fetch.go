@@ -3,14 +3,19 @@ package wire
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/evalrun/evalrun/benchmarks/miniwob"
 )
 
+// Fetched are the benchmarks whose data [Fetch] can put there.
+var Fetched = []string{"miniwob"}
+
 // Fetch puts the data of a benchmark into the user's folder, and says what it is.
 func Fetch(ctx context.Context, benchmark, from string) (string, error) {
-	if benchmark != "miniwob" {
-		return "", fmt.Errorf("benchmark %q fetches nothing; there is miniwob", benchmark)
+	if !slices.Contains(Fetched, benchmark) {
+		return "", fmt.Errorf("benchmark %q fetches nothing; there is %s", benchmark, strings.Join(Fetched, ", "))
 	}
 	f, err := miniwob.Fetch(ctx, from)
 	if err != nil {
