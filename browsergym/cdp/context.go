@@ -30,6 +30,7 @@ type ContextOptions struct {
 	Timeout        time.Duration           // of a navigation; 0: 5 s
 	ActionTimeout  time.Duration           // of an action on an element; 0: 500 ms
 	SlowMo         time.Duration           // pause after each call that the reference slows down
+	Storage        int64                   // bytes that its origins may store together (IndexedDB, caches, files of their own), in the browser's memory; 0: what the browser lets them
 	MaxPages       int                     // more are closed as soon as they open; 0: 50
 	FixedPauses    bool                    // pause as long as the reference does where otherwise an event is waited for
 	OnClose        func(error)             // called once, when the context has been closed; the error is what Close returns
@@ -56,7 +57,9 @@ type Context struct {
 	downloads []Download
 	untold    map[string]bool // downloads, by their names, that the last look found and no event told of
 	log       []Message
-	dropped   int // messages that were one too many
+	dropped   int             // messages that were one too many
+	origins   map[string]bool // whose storage is bounded
+	allotted  int64           // bytes that they may store
 	closed    bool
 }
 

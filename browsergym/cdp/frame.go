@@ -125,6 +125,7 @@ func (p *Page) committed(i frameInfo) {
 		p.detach(k)
 	}
 	f.url = i.URL + i.Fragment
+	p.allot(i.URL)
 	if f.loader != i.Loader {
 		f.loader, f.fired = i.Loader, 0
 	}

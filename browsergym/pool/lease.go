@@ -185,6 +185,9 @@ func (l *lease) prepare(name string, o *cdp.ContextOptions, s *spare) (err error
 		o.Allow = append(o.Allow, (&url.URL{Scheme: "file", Path: filepath.Clean(f) + "/"}).String()+"*")
 	}
 	o.NetError = l.netError
+	if o.Storage == 0 {
+		o.Storage = l.u.p.o.Storage
+	}
 	told := o.OnRefuse
 	o.OnRefuse = func(url string) {
 		l.refuse(url)

@@ -36,6 +36,8 @@ type Options struct {
 	PageHang    time.Duration // without an answer, after which a page is given up and its process ended; 0: 30 s
 	Idle        time.Duration // without contexts, after which a browser beside others is ended; 0: 1 min
 
+	Storage int64 // bytes that the pages of a context may store together; 0: 512 MiB
+
 	Resolver egress.Resolver // of names; nil: this machine's
 
 	Plain bool           // in this machine's namespaces, for comparison
@@ -67,6 +69,7 @@ func (o *Options) defaults() {
 	wait(&o.MaxAge, 30*time.Minute)
 	bytes(&o.Memory, 6<<30)
 	bytes(&o.PageMemory, 2<<30)
+	bytes(&o.Storage, 512<<20)
 	wait(&o.Hang, 20*time.Second)
 	wait(&o.PageHang, 30*time.Second)
 	wait(&o.Idle, time.Minute)
