@@ -54,6 +54,9 @@ func New(path string, raw json.RawMessage, br web.Browsers) (*Benchmark, error) 
 	if !slices.Contains([]string{"validation", "test"}, b.o.Split) {
 		return nil, fmt.Errorf("options of assistantbench: split: %q is none of validation, test", b.o.Split)
 	}
+	if _, err := web.Address(b.o.Start); err != nil {
+		return nil, fmt.Errorf("options of assistantbench: start: %q: %w", b.o.Start, err)
+	}
 	if len(b.o.Allow) > 0 {
 		if _, err := egress.Parse(sandbox.Network{Mode: "allow", Allow: b.o.Allow}); err != nil {
 			return nil, fmt.Errorf("options of assistantbench: allow: %w", err)

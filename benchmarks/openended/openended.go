@@ -58,12 +58,10 @@ func New(address string, raw json.RawMessage, br web.Browsers) (*Benchmark, erro
 	if !strings.Contains(address, "://") {
 		address = "https://" + address
 	}
-	u, err := url.Parse(address)
+	u, err := web.Address(address)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("openended: %w", err)
-	case u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
-		return nil, fmt.Errorf("openended: %q is no address of a page on the web; a file has to be served first (python3 -m http.server, say)", address)
+		return nil, fmt.Errorf("openended: %q is no address of a page on the web: %w; a file has to be served first (python3 -m http.server, say)", address, err)
 	case b.opts.Steps < 0 || b.opts.Width < 0 || b.opts.Height < 0:
 		return nil, errors.New("options of openended: max_steps, width and height are not below 0")
 	}

@@ -2,7 +2,6 @@ package tasks
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io/fs"
 	"net/netip"
@@ -15,6 +14,7 @@ import (
 	"time"
 	_ "time/tzdata" // the same names are right on every machine
 
+	"github.com/evalrun/evalrun/benchmarks/web"
 	"github.com/evalrun/evalrun/browsergym/action"
 	"github.com/evalrun/evalrun/runtime/egress"
 	"github.com/evalrun/evalrun/runtime/sandbox"
@@ -173,19 +173,20 @@ func (b *Browser) validate(t *Task) (errs []error) {
 
 // reachable says why an address is none that a page may be opened at.
 func reachable(address string, p egress.Policy) error {
-	u, err := url.Parse(address)
-	switch {
-	case err != nil:
-		return errors.New("it is no address")
-	case u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
-		return errors.New("only pages at http:// and https:// can be opened")
+	u, err := web.Address(address)
+	if err != nil {
+		return err
 	}
-	why := p.Name(u.Hostname())
-	if a, err := netip.ParseAddr(u.Hostname()); err == nil {
+	host := strings.ToLower(strings.TrimRight(u.Hostname(), "."))
+	if host == "localhost" || strings.HasSuffix(host, ".localhost") { // for browsers that is a number, not a name
+		host = "127.0.0.1"
+	}
+	why := p.Name(host)
+	if a, err := netip.ParseAddr(host); err == nil {
 		why = p.Addr(a)
 	}
 	if why != "" {
-		return fmt.Errorf("the task's network does not lead there (%s); name it: network: [%s]", why, u.Hostname())
+		return fmt.Errorf("the task's network does not lead there (%s); name it: network: [%s]", why, host)
 	}
 	return nil
 }

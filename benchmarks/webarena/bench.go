@@ -156,6 +156,9 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task
 	if err != nil {
 		return nil, &benchmarks.TaskError{Task: t.ID, Err: err}
 	}
+	if c.StartURL == "" {
+		return nil, &benchmarks.TaskError{Task: t.ID, Err: wrong("start_url is empty")}
+	}
 	for _, s := range c.Sites {
 		if b.sites.There(s) {
 			b.census.reaches(b.sites[s])

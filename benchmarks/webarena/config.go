@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/evalrun/evalrun/benchmarks/web"
 )
 
 // A Config is a task as the published files have it.
@@ -138,6 +140,14 @@ func Parse(d Dialect, raw []byte) (*Config, error) {
 		return nil, wrong("%v", err)
 	}
 	known := map[string]bool{"string_match": true, "url_match": true, "program_html": true, "page_image_query": d == Visual}
+	for _, s := range c.Starts() {
+		if c.StartURL == "" || strings.Contains(s, "__") || strings.Contains(s, "${") { // a table of metadata has none; a site's address has its place held
+			continue
+		}
+		if _, err := web.Address(s); err != nil {
+			return nil, wrong("start_url %q: %v", s, err)
+		}
+	}
 	if len(c.Eval.Types) == 0 {
 		return nil, wrong("eval_types is empty")
 	}

@@ -37,7 +37,7 @@ func readAll(path string) ([]byte, error) {
 		return nil, err
 	}
 	if !fi.IsDir() {
-		return os.ReadFile(path)
+		return read(path, fi)
 	}
 	names, err := filepath.Glob(filepath.Join(path, "test_*.raw.json"))
 	if err != nil {
@@ -49,7 +49,11 @@ func readAll(path string) ([]byte, error) {
 	slices.Sort(names)
 	var all []map[string]json.RawMessage
 	for _, name := range names {
-		raw, err := os.ReadFile(name)
+		fi, err := os.Stat(name)
+		if err != nil {
+			return nil, err
+		}
+		raw, err := read(name, fi)
 		if err != nil {
 			return nil, err
 		}
@@ -67,6 +71,20 @@ func readAll(path string) ([]byte, error) {
 		}
 	}
 	return json.Marshal(all)
+}
+
+// maxFile bounds a file of tasks; the published ones have less than two million bytes.
+const maxFile = 256 << 20
+
+// read is os.ReadFile of what is a file: a pipe would wait, a device would never end.
+func read(name string, fi os.FileInfo) ([]byte, error) {
+	switch {
+	case !fi.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is not a regular file", filepath.Base(name))
+	case fi.Size() > maxFile:
+		return nil, fmt.Errorf("%s has %d MiB, which is more than a file of tasks may have (%d)", filepath.Base(name), fi.Size()>>20, maxFile>>20)
+	}
+	return os.ReadFile(name)
 }
 
 // Read is [Open] of what is in memory; place names it in errors.

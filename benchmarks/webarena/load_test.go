@@ -18,7 +18,7 @@ func TestRead(t *testing.T) {
 		{"task_id":0,"sites":["shopping"],"intent_template_id":7,"eval":{"eval_types":["string_match"],"reference_answers":{"exact_match":"x"}}},
 		{"task_id":1,"sites":["shopping","wikipedia"],"eval":{"eval_types":["guess"]}},
 		{"task_id":2,"sites":["wikipedia"],"eval":{"eval_types":["url_match"]}},
-		{"task_id":3,"sites":["shopping","wikipedia"],"start_url":"a |AND| b","eval":{"eval_types":["url_match"],"reference_answers":null}},
+		{"task_id":3,"sites":["shopping","wikipedia"],"start_url":"http://a |AND| http://b","eval":{"eval_types":["url_match"],"reference_answers":null}},
 		17]`))
 	if err != nil {
 		t.Fatal(err)

@@ -51,6 +51,9 @@ func (d *Disk) Reader() (r io.ReaderAt, size int64, err error) {
 }
 
 func (d *Disk) unpacked() (*os.File, error) {
+	if info, err := os.Stat(d.Name); err == nil && !info.Mode().IsRegular() { // before it is opened: a pipe would wait
+		return nil, errors.New("not a regular file")
+	}
 	f, err := os.Open(d.Name)
 	if err != nil || !strings.HasSuffix(d.Name, ".gz") {
 		return f, err
