@@ -99,8 +99,8 @@ func Prepare(ctx context.Context, eff *config.Effective, planned *record.Plan, o
 		if !o.Grade {
 			err = r.same(planned)
 		}
-	} else {
-		err = r.plan(ctx)
+	} else if err = r.plan(ctx); err == nil {
+		r.noteUnmet(ctx)
 	}
 	if err != nil {
 		return nil, err
