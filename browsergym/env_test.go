@@ -161,6 +161,17 @@ func TestMiniWoB(t *testing.T) {
 				}
 			}
 			o := reset(t, e, seed)
+			if r := step(t, e, "noop(1)"); r.Info.Task[browsergym.Reloaded] != nil {
+				t.Errorf("the same page: %+v", r.Info)
+			}
+			if r := step(t, e, "goto('"+o.URL+"')"); r.Terminated || r.Info.Task[browsergym.Reloaded] != true {
+				t.Errorf("the page once more: %+v", r.Info)
+			}
+			o = reset(t, e, seed)
+			if r := step(t, e, "goto('"+o.URL+"?seed=1')"); !r.Terminated || r.Reward != 0 || r.Info.Task["error"] != "invalid url, terminating task" {
+				t.Errorf("another seed: %+v", r.Info)
+			}
+			o = reset(t, e, seed)
 			if r := step(t, e, "goto('"+o.URL+"#x')"); !r.Terminated || r.Info.Task["error"] != "invalid url, terminating task" {
 				t.Errorf("another address: %+v", r.Info)
 			}

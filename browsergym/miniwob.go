@@ -23,8 +23,13 @@ type MiniWoB struct {
 	Human   bool          // leave on the page what is shown only to people
 	AtLeast float64       // the page's own score from which a step counts as success; 0: above 0, which is what published scores mean
 
-	page *cdp.Page
+	page     *cdp.Page
+	reloaded bool
 }
+
+// Reloaded, in what a step tells of its task: the page was loaded again by the agent, or by itself, and shows another problem than that of the seed. The
+// reference lets it count, and so does [MiniWoB].
+const Reloaded = "page_reloaded"
 
 // ErrNoPage: what is at the address of a task does not keep to the contract.
 var ErrNoPage = errors.New("no page of MiniWoB++")
@@ -79,7 +84,7 @@ func (m *MiniWoB) setup(ctx context.Context, page *cdp.Page) (s Start, err error
 		limit = 1000 * time.Second
 	}
 	seed := rng.NewRandomState(m.Seed).Randint(0, 1_000_000)
-	err = page.Call(ctx, `(seed, limit) => { Math.seedrandom(seed); core.EPISODE_MAX_TIME = limit; core.startEpisodeReal(); }`, nil,
+	err = page.Call(ctx, `(seed, limit) => { core[Symbol.for("evalrun")] = true; Math.seedrandom(seed); core.EPISODE_MAX_TIME = limit; core.startEpisodeReal(); }`, nil,
 		seed, float64(limit)/float64(time.Millisecond))
 	if err != nil {
 		return s, err
@@ -108,8 +113,16 @@ func (m *MiniWoB) Validate(ctx context.Context, page *cdp.Page, _ []Message) (v 
 			return Verdict{Done: true, Info: map[string]any{"error": "invalid " + wrong.what + ", terminating task"}}, nil
 		}
 	}
-	if err := page.Call(ctx, miniwobInfo, &v.Info); err != nil {
+	var now struct {
+		Same bool
+		Info map[string]any
+	}
+	if err := page.Call(ctx, `() => ({same: typeof core === "object" && core[Symbol.for("evalrun")] === true, info: (`+miniwobInfo+`)()})`, &now); err != nil {
 		return v, fmt.Errorf("reading the reward of miniwob.%s: %w", m.Name, err)
+	}
+	v.Info = now.Info
+	if m.reloaded = m.reloaded || !now.Same; m.reloaded {
+		v.Info[Reloaded] = true
 	}
 	if raw, ok := v.Info["RAW_REWARD_GLOBAL"].(float64); ok && !math.IsNaN(raw) && raw > 0 && raw >= m.AtLeast {
 		v.Reward = 1

@@ -43,6 +43,7 @@ type graded struct {
 	goal    string
 	starts  []string // addresses
 	origins []string // whose pages are looked at: an agent can open pages of its own making
+	seeds   []seeded // of starts
 	g       *Grade
 	url     *regexp.Regexp // nil: any
 	answer  score.Scorer   // nil: no answer is asked for
@@ -50,7 +51,7 @@ type graded struct {
 
 func newGraded(t *Task, base string, seed uint32) (*graded, error) {
 	s := t.stages()[0]
-	p := &graded{b: t.Browser, goal: s.Instruction, starts: addresses(t.Browser, base, seed), origins: t.Browser.origins(), g: s.Grade}
+	p := &graded{b: t.Browser, goal: s.Instruction, starts: addresses(t.Browser, base, seed), origins: t.Browser.origins(), seeds: seeds(t.Browser, base, seed), g: s.Grade}
 	if base != "" {
 		p.origins = append(p.origins, origin(base))
 	}
@@ -112,6 +113,8 @@ func (p *graded) Validate(ctx context.Context, page *cdp.Page, chat []browsergym
 		c := check{Name: checkURL, Value: 1}
 		if u := page.URL(); origin(u) == "" || !p.url.MatchString(u) {
 			c.Value, c.Why = 0, "the page is "+score.Clip(u, 300)
+		} else if p.other(page) {
+			c.Value, c.Why = 0, otherSeed
 		}
 		checks = append(checks, c)
 	}
@@ -162,10 +165,14 @@ func (p *graded) look(ctx context.Context, active *cdp.Page) (best []check, err 
 	if len(names) == 0 {
 		return nil, nil
 	}
-	for _, name := range names {
-		best = append(best, check{Name: name, Why: "no page of the task is open"})
-	}
 	pages := slices.Clone(active.Context().Pages())
+	why := "no page of the task is open"
+	if slices.ContainsFunc(pages, p.other) {
+		why = otherSeed
+	}
+	for _, name := range names {
+		best = append(best, check{Name: name, Why: why})
+	}
 	slices.SortStableFunc(pages, func(a, b *cdp.Page) int { // the active one first: of equal values its reason is told
 		switch {
 		case a == active && b != active:
@@ -177,7 +184,7 @@ func (p *graded) look(ctx context.Context, active *cdp.Page) (best []check, err 
 	})
 	asked := false
 	for _, page := range pages {
-		if o := origin(page.URL()); o == "" || !slices.Contains(p.origins, o) {
+		if o := origin(page.URL()); o == "" || !slices.Contains(p.origins, o) || p.other(page) {
 			continue
 		}
 		checks := make([]check, len(names))
@@ -265,9 +272,6 @@ func (p *contracted) Setup(ctx context.Context, page *cdp.Page) (browsergym.Star
 	s, err := p.MiniWoB.Setup(ctx, page)
 	if err == nil && !slices.ContainsFunc(s.Goal, func(i browsergym.Item) bool { return i.Type != "text" || strings.TrimSpace(i.Text) != "" }) {
 		err = errNoGoal
-	}
-	if err == nil {
-		err = page.Call(ctx, `() => { core[Symbol.for("evalrun")] = true }`, nil)
 	}
 	if p.b.Viewport != (Viewport{}) {
 		s.Scale = 1

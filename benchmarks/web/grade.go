@@ -43,6 +43,7 @@ type End struct {
 const (
 	FlagTruncated = "truncated"   // there were no more steps
 	FlagPage      = "page_failed" // the page broke down under the agent's hands
+	FlagReloaded  = browsergym.Reloaded
 )
 
 func (e *End) step(r *browsergym.Result) {
@@ -128,6 +129,9 @@ func Grade(ev benchmarks.Evidence) (benchmarks.Result, error) {
 			why = fmt.Sprintf("not done after %d steps", end.Steps)
 		}
 		r.Flags = append(r.Flags, FlagTruncated)
+	}
+	if again, _ := end.Task[browsergym.Reloaded].(bool); again {
+		r.Flags = append(r.Flags, FlagReloaded)
 	}
 	r.Scores = []record.Score{{Name: "reward", Primary: true, Value: &value, Why: why}}
 	return r, nil

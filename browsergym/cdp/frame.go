@@ -15,19 +15,20 @@ const (
 
 // A frame is a frame of a page, the main one among them. Its fields belong to its context's lock.
 type frame struct {
-	id     string
-	up     *frame   // nil: the main frame
-	kids   []*frame // in the order they were attached
-	url    string
-	loader string // of its current document
-	fired  int    // domReady, loaded
-	world  int    // id of the page's own script context; 0: there is none just now
-	own    int    // id of ours, which the page does not see
-	marks  string // our object in the page's world
-	tools  string // our object in our own world
-	owner  int    // backend node id of the element that holds it; 0: not asked for
-	bid    string // of that element, as it was marked last
-	gone   bool
+	id       string
+	up       *frame   // nil: the main frame
+	kids     []*frame // in the order they were attached
+	url      string
+	document string // address that its document was loaded from
+	loader   string // of its current document
+	fired    int    // domReady, loaded
+	world    int    // id of the page's own script context; 0: there is none just now
+	own      int    // id of ours, which the page does not see
+	marks    string // our object in the page's world
+	tools    string // our object in our own world
+	owner    int    // backend node id of the element that holds it; 0: not asked for
+	bid      string // of that element, as it was marked last
+	gone     bool
 }
 
 // mainFrame is the main frame, which a page that is ready always has.
@@ -108,6 +109,7 @@ func (p *Page) know(t tree) {
 		t := all[0]
 		if f := p.attach(t.Frame.ID, t.Frame.Parent); f != nil && f.loader == "" {
 			f.url, f.loader = t.Frame.URL+t.Frame.Fragment, t.Frame.Loader
+			f.document = f.url
 		}
 		all = append(all, t.Children...)
 	}
@@ -125,6 +127,7 @@ func (p *Page) committed(i frameInfo) {
 		p.detach(k)
 	}
 	f.url = i.URL + i.Fragment
+	f.document = f.url
 	p.allot(i.URL)
 	if f.loader != i.Loader {
 		f.loader, f.fired = i.Loader, 0

@@ -231,6 +231,16 @@ func (p *Page) URL() string {
 	return p.main.url
 }
 
+// Document is the address that the page's document was loaded from, whatever its script has made of it since.
+func (p *Page) Document() string {
+	p.c.mu.Lock()
+	defer p.c.mu.Unlock()
+	if p.main == nil {
+		return ""
+	}
+	return p.main.document
+}
+
 // Closed reports whether the page is closed.
 func (p *Page) Closed() bool {
 	p.c.mu.Lock()
