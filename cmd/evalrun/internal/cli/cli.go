@@ -167,7 +167,11 @@ func configureCompletion(c *cli.Command) {
 				if _, err := fmt.Fprint(cmd.Root().Writer, bashFallback); err != nil {
 					return err
 				}
-				return script(ctx, cmd)
+				if err := script(ctx, cmd); err != nil {
+					return err
+				}
+				_, err := fmt.Fprint(cmd.Root().Writer, bashKeys)
+				return err
 			}
 		}
 	}
@@ -177,6 +181,15 @@ func configureCompletion(c *cli.Command) {
 const bashFallback = `declare -F _get_comp_words_by_ref >/dev/null || declare -F _comp_initialize >/dev/null || _get_comp_words_by_ref() {
   cur="${COMP_WORDS[COMP_CWORD]}" prev="${COMP_WORDS[COMP_CWORD-1]}" words=("${COMP_WORDS[@]}") cword="$COMP_CWORD"
 }
+`
+
+// bashKeys lets the value be written right behind a key that was completed: browser.path=.
+const bashKeys = `
+__evalrun_complete() {
+  __evalrun_bash_autocomplete "$@"
+  if [[ ${#COMPREPLY[@]} -eq 1 && "${COMPREPLY[0]}" == *= ]]; then compopt -o nospace 2>/dev/null; fi
+}
+complete -o bashdefault -o default -F __evalrun_complete evalrun
 `
 
 // finish gives every command the same manners: the nearest name for an unknown one, no exits of the library's own.
