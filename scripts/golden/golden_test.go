@@ -1,11 +1,15 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
 	"io"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/evalrun/evalrun/browsergym/obs"
 )
 
 // golden makes one comparison, which has to have a cause for every difference.
@@ -107,4 +111,44 @@ func TestTally(t *testing.T) {
 		}
 	}
 	c.print(io.Discard)
+}
+
+// Grains are found where pictures show them or where an element has a corner, by two levels at most, and nothing else is taken for them.
+func TestGrains(t *testing.T) {
+	empty := func() *bitmap { return &bitmap{20, 20, bytes.Repeat([]byte{250}, 20*20*3)} }
+	at := func(x, y int, v byte) grain { return grain{3 * (20*y + x), [3]byte{v, v, v}} }
+	caret := []grain{at(10, 4, 0), at(10, 5, 0), at(10, 6, 0)}
+	got := empty().with([]grain{at(4, 4, 200), at(15, 15, 100)})
+	var box obs.Properties
+	if err := json.Unmarshal([]byte(`{"a1": {"visibility": 1, "bbox": [4, 4, 6, 6], "clickable": false, "set_of_marks": false}}`), &box); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct {
+		name   string
+		seen   []*bitmap // what the page looked like at other times
+		want   *bitmap
+		box    bool
+		ground bool
+	}{
+		{"seen before", []*bitmap{got.with([]grain{at(4, 4, 201)})}, got.with([]grain{at(4, 4, 201)}), false, true},
+		{"both seen before", []*bitmap{got.with([]grain{at(4, 4, 201)}), got.with([]grain{at(15, 15, 99)})}, got.with([]grain{at(4, 4, 201), at(15, 15, 99)}), false, true},
+		{"never seen", nil, got.with([]grain{at(4, 4, 201)}), false, false},
+		{"in a corner", nil, got.with([]grain{at(4, 4, 198)}), true, true},
+		{"in no corner", nil, got.with([]grain{at(15, 15, 99)}), true, false},
+		{"three levels", []*bitmap{got.with([]grain{at(4, 4, 203)})}, got.with([]grain{at(4, 4, 203)}), true, false},
+		{"a caret", []*bitmap{got.with(caret)}, got.with(caret), true, false},
+		{"seen, and a caret", []*bitmap{got.with([]grain{at(4, 4, 201)})}, got.with(append(caret, at(4, 4, 201))), true, false},
+	} {
+		g := &graining{values: map[int][][3]byte{}}
+		for _, b := range x.seen {
+			g.learn(got, b)
+		}
+		var fresh []grain
+		if x.box {
+			fresh = got.corners(&box)
+		}
+		if found := got.ground(x.want.sum(), g.of(got), nil) || len(fresh) > 0 && got.ground(x.want.sum(), g.of(got), fresh); found != x.ground {
+			t.Errorf("%s: %v", x.name, found)
+		}
+	}
 }

@@ -37,9 +37,10 @@ func (o *options) live(ctx context.Context, c *tally, pace browsergym.Pace) erro
 	return o.browse(ctx, func(ctx context.Context, g *errgroup.Group, b *cdp.Browser, tmp string) error {
 		for _, name := range names {
 			g.Go(func() error {
+				grains := &graining{values: map[int][][3]byte{}} // kept when it is played again
 				for n := 0; ; n++ {
 					var told strings.Builder
-					p := player{c: newTally(o.verbose, &told), site: s, sets: &sets, pace: pace, name: name, browser: b, downloads: tmp, pictures: o.pictures}
+					p := player{c: newTally(o.verbose, &told), site: s, sets: &sets, pace: pace, name: name, browser: b, downloads: tmp, pictures: o.pictures, grains: grains}
 					p.c.again = n
 					if err := p.play(ctx, o.file(name)); err != nil {
 						return fmt.Errorf("%s: %w", name, err)
@@ -90,7 +91,7 @@ type player struct {
 	env    *browsergym.Env
 	over   bool
 	known  map[string]*bitmap // pictures of this episode, by their digests
-	grains map[int]byte       // by which one of them differed from a recorded one: see grains
+	grains *graining          // what was learnt of this page's
 }
 
 func (p *player) play(ctx context.Context, file string) error {

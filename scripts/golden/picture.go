@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/browsergym"
+	"github.com/evalrun/evalrun/browsergym/obs"
 )
 
 // A picture that differs is taken again for so long, and so often, to see whether another moment explains it: carets blink once a second.
@@ -33,17 +34,15 @@ func (p *player) picture(ctx context.Context, where string, o *browsergym.Observ
 		if err != nil {
 			return err
 		}
-		p.known[w.sum()] = w
+		p.know(w)
 	}
-	if len(p.known) < 20 { // they are large
-		p.known[got.sum()] = got
-	}
+	p.know(got)
 	why := ""
 	if p.pictures != "" {
 		os.WriteFile(filepath.Join(p.pictures, fmt.Sprintf("%s.%02d.png", strings.ReplaceAll(where, "/", "."), want.Index)), o.Screenshot, 0o644)
 	}
 	if got.sum() != want.Screenshot.Sum {
-		why = p.why(ctx, o.Page, got, want)
+		why = p.why(ctx, o, got, want)
 	}
 	p.c.add(where, difference{"screenshot", got.sum(), want.Screenshot.Sum}, func(difference) string { return why })
 	return nil
@@ -51,42 +50,69 @@ func (p *player) picture(ctx context.Context, where string, o *browsergym.Observ
 
 func unexcused(difference) string { return "" }
 
-// A drawer gives pictures of a page.
-type drawer interface {
-	Screenshot(ctx context.Context, scale float64) ([]byte, error)
-}
-
-// why is why a picture differs: it shows what is never the same twice, or it is the recorded one at another moment, but for grains.
-func (p *player) why(ctx context.Context, page drawer, got *bitmap, want *recorded) string {
+// why is why a picture differs: it shows what is never the same twice; or it is the recorded one, to the last bit, at another moment, or with grains put
+// in their places, or both.
+func (p *player) why(ctx context.Context, o *browsergym.Observation, got *bitmap, want *recorded) string {
 	const grain = "2: a pixel rounded otherwise"
 	if shows := p.moves(); shows != "" {
 		return shows
 	}
-	if w := p.known[want.Screenshot.Sum]; w != nil { // the same picture, of a moment before
-		if g := grains(got, w); len(g) > 0 {
-			p.grains = g
-		}
-	}
-	if got.ground(p.grains) == want.Screenshot.Sum {
+	if p.grained(got, want, nil) {
 		return grain
 	}
-	for n, began := 0, time.Now(); (n < shots || time.Since(began) < later) && ctx.Err() == nil; n++ {
-		raw, err := page.Screenshot(ctx, want.Scale)
+	moments := map[string]*bitmap{got.sum(): got}
+	for n, began := 0, time.Now(); n < shots || time.Since(began) < later; n++ {
+		raw, err := o.Page.Screenshot(ctx, want.Scale)
 		if err != nil {
 			return ""
 		}
 		now, err := decode(raw)
-		switch {
-		case err != nil:
+		if err != nil {
 			return ""
-		case now.sum() == want.Screenshot.Sum:
+		}
+		sum := now.sum()
+		if sum == want.Screenshot.Sum {
 			return "README: screenshot, as it is at another moment"
-		case now.ground(p.grains) == want.Screenshot.Sum:
-			return grain
+		}
+		if moments[sum] == nil && len(moments) < 8 {
+			moments[sum] = now
+			p.know(now)
 		}
 		time.Sleep(40 * time.Millisecond)
 	}
+	for _, fresh := range []*obs.Properties{nil, o.Properties} { // what takes longer, last
+		for sum, b := range moments {
+			if p.grained(b, want, fresh) {
+				if sum != got.sum() {
+					return grain + ", at another moment"
+				}
+				return grain
+			}
+		}
+	}
 	return ""
+}
+
+// grained reports whether a picture is the recorded one but for grains: those that pictures of this page were seen to have and, when elements are
+// given, one in a corner of theirs.
+func (p *player) grained(b *bitmap, want *recorded, elements *obs.Properties) bool {
+	var fresh []grain
+	if elements != nil {
+		fresh = b.corners(elements)
+	}
+	return b.ground(want.Screenshot.Sum, p.grains.of(b), fresh)
+}
+
+// know keeps a picture, and what it tells of grains.
+func (p *player) know(b *bitmap) {
+	sum := b.sum()
+	if p.known[sum] != nil || len(p.known) == 40 { // they are large
+		return
+	}
+	for _, other := range p.known {
+		p.grains.learn(b, other)
+	}
+	p.known[sum] = b
 }
 
 // moves is the row that says that something on the page moves, or comes and goes, all the time.
@@ -127,34 +153,4 @@ func decode(raw []byte) (*bitmap, error) {
 func (b *bitmap) sum() string {
 	digest := sha256.Sum256(b.rgb)
 	return hex.EncodeToString(digest[:])
-}
-
-// ground is the digest with grains in place.
-func (b *bitmap) ground(grains map[int]byte) string {
-	out := bitmap{b.width, b.height, bytes.Clone(b.rgb)}
-	for i, v := range grains {
-		if i < len(out.rgb) {
-			out.rgb[i] = v
-		}
-	}
-	return out.sum()
-}
-
-// grains are the bytes by which two pictures differ, where they are a few, and each differs by next to nothing.
-func grains(got, want *bitmap) map[int]byte {
-	out := map[int]byte{}
-	if len(got.rgb) != len(want.rgb) {
-		return out
-	}
-	for i, v := range want.rgb {
-		d := int(v) - int(got.rgb[i])
-		if d == 0 {
-			continue
-		}
-		if d < -2 || d > 2 || len(out) == 12 {
-			return map[int]byte{}
-		}
-		out[i] = v
-	}
-	return out
 }

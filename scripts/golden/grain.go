@@ -1,0 +1,230 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"hash"
+	"iter"
+	"maps"
+	"slices"
+
+	"github.com/evalrun/evalrun/browsergym/obs"
+)
+
+// A grain is a pixel that a rasteriser rounds otherwise from one time to the next, as it does in rounded corners: the same but for fineness levels of
+// 255. Nobody sees it, but it changes a picture's digest.
+type grain struct {
+	at  int // of its first byte
+	rgb [3]byte
+}
+
+const (
+	fineness = 2    // by which a grain differs at most
+	tries    = 1500 // choices of grains that are tried, few first
+)
+
+// graining is what was learnt of a page's grains from its pictures: which values a pixel had, and which pixels change together, since they are drawn
+// together.
+type graining struct {
+	values map[int][][3]byte // of a pixel, by where it is
+	groups [][]int
+}
+
+// learn takes the pixels by which two pictures differ as grains do: all around such a pixel the two are equal.
+func (g *graining) learn(a, b *bitmap) {
+	if a.width != b.width || a.height != b.height {
+		return
+	}
+	differ := map[int]bool{}
+	row := 3 * a.width
+	for y := 1; y < a.height-1; y++ {
+		from := y * row
+		if bytes.Equal(a.rgb[from:from+row], b.rgb[from:from+row]) {
+			continue
+		}
+		for i := from + 3; i < from+row-3; i += 3 {
+			if x := (grain{i, [3]byte(b.rgb[i:])}); a.has(x) && alike(a, b, i) {
+				differ[i] = true
+				for _, v := range [][3]byte{x.rgb, [3]byte(a.rgb[i:])} {
+					if !slices.Contains(g.values[i], v) {
+						g.values[i] = append(g.values[i], v)
+					}
+				}
+			}
+		}
+	}
+	var groups [][]int
+	for _, group := range g.groups {
+		var in, out []int
+		for _, i := range group {
+			if differ[i] {
+				in = append(in, i)
+				delete(differ, i)
+			} else {
+				out = append(out, i)
+			}
+		}
+		for _, part := range [][]int{in, out} {
+			if len(part) > 0 {
+				groups = append(groups, part)
+			}
+		}
+	}
+	if len(differ) > 0 {
+		groups = append(groups, slices.Sorted(maps.Keys(differ)))
+	}
+	g.groups = groups
+}
+
+// of are the known grains of b, group by group: for each of its pixels the other value.
+func (g *graining) of(b *bitmap) (groups [][]grain) {
+	for _, group := range g.groups {
+		var all []grain
+		for _, i := range group {
+			for _, v := range g.values[i] {
+				if x := (grain{i, v}); b.has(x) {
+					all = append(all, x)
+					break
+				}
+			}
+		}
+		if len(all) > 0 {
+			groups = append(groups, all)
+		}
+	}
+	return groups
+}
+
+// alike reports whether two pictures are equal around a pixel.
+func alike(a, b *bitmap, i int) bool {
+	row := 3 * a.width
+	for _, from := range []int{i - row - 3, i - row, i - row + 3, i - 3, i + 3, i + row - 3, i + row, i + row + 3} {
+		if [3]byte(a.rgb[from:]) != [3]byte(b.rgb[from:]) {
+			return false
+		}
+	}
+	return true
+}
+
+// has reports whether a pixel of b can be such a grain: it has another value, which is next to the same.
+func (b *bitmap) has(g grain) bool {
+	differs := false
+	for k, v := range g.rgb {
+		d := int(v) - int(b.rgb[g.at+k])
+		if d < -fineness || d > fineness {
+			return false
+		}
+		differs = differs || d != 0
+	}
+	return differs
+}
+
+// corners are the grains that may be where elements have their corners, rounded ones or those of a ring of focus: grey pixels, other than what is around them.
+func (b *bitmap) corners(elements *obs.Properties) (all []grain) {
+	const reach = 3
+	row := 3 * b.width
+	seen := map[int]bool{}
+	for _, bid := range elements.Bids() {
+		e, _ := elements.Get(bid)
+		if e.Box == nil {
+			continue
+		}
+		box := *e.Box
+		for k := range 4 {
+			left, top := int(box[0]+float64(k%2)*box[2]), int(box[1]+float64(k/2)*box[3])
+			for y := max(1, top-reach); y < min(b.height-1, top+reach); y++ {
+				for x := max(1, left-reach); x < min(b.width-1, left+reach); x++ {
+					i := y*row + 3*x
+					if seen[i] || b.rgb[i] != b.rgb[i+1] || b.rgb[i] != b.rgb[i+2] {
+						continue
+					}
+					seen[i] = true
+					other := 0
+					for _, at := range []int{i - row, i + row, i - 3, i + 3} {
+						if [3]byte(b.rgb[at:]) != [3]byte(b.rgb[i:]) {
+							other++
+						}
+					}
+					for d := -fineness; other >= 3 && d <= fineness; d++ {
+						if v := int(b.rgb[i]) + d; d != 0 && v >= 0 && v <= 255 {
+							all = append(all, grain{i, [3]byte{byte(v), byte(v), byte(v)}})
+						}
+					}
+				}
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b grain) int { return a.at - b.at })
+	return all
+}
+
+// ground reports whether b, with some of the known grains and at most one that is new, is the picture of a digest.
+func (b *bitmap) ground(sum string, known [][]grain, fresh []grain) bool {
+	if len(fresh) == 0 {
+		for some := range choices(known, tries) {
+			if b.with(some).sum() == sum {
+				return true
+			}
+		}
+		return false
+	}
+	for some := range choices(known, 6) {
+		if b.with(some).one(sum, fresh) {
+			return true
+		}
+	}
+	return false
+}
+
+// with is b with some grains in place.
+func (b *bitmap) with(grains []grain) *bitmap {
+	out := &bitmap{b.width, b.height, slices.Clone(b.rgb)}
+	for _, g := range grains {
+		copy(out.rgb[g.at:], g.rgb[:])
+	}
+	return out
+}
+
+// one reports whether one grain makes b the picture of a digest. What comes before it is digested once for all.
+func (b *bitmap) one(sum string, grains []grain) bool {
+	before, done := sha256.New(), 0
+	for _, g := range grains {
+		before.Write(b.rgb[done:g.at])
+		done = g.at
+		h, err := before.(hash.Cloner).Clone()
+		if err != nil {
+			return false
+		}
+		h.Write(g.rgb[:])
+		h.Write(b.rgb[g.at+3:])
+		if hex.EncodeToString(h.Sum(nil)) == sum {
+			return true
+		}
+	}
+	return false
+}
+
+// choices are ways to choose groups, few first, the empty choice being the first; n of them at most.
+func choices(groups [][]grain, n int) iter.Seq[[]grain] {
+	return func(yield func([]grain) bool) {
+		var choose func(from, more int, some []grain) bool
+		choose = func(from, more int, some []grain) bool {
+			if more == 0 {
+				n--
+				return n >= 0 && yield(some)
+			}
+			for i := from; i+more <= len(groups); i++ {
+				if !choose(i+1, more-1, slices.Concat(some, groups[i])) {
+					return false
+				}
+			}
+			return true
+		}
+		for size := range len(groups) + 1 {
+			if !choose(0, size, nil) {
+				return
+			}
+		}
+	}
+}
