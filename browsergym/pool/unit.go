@@ -28,12 +28,15 @@ type unit struct {
 	once sync.Once
 	err  error
 
+	vital []int // processes that it cannot do without, as they were at its start
+
 	// Below belongs to the pool's lock.
 	taken   int // places, of contexts that are being opened too
 	made    int
 	retired bool
 	hung    bool
 	large   bool      // it had taken so much memory that its contexts could not be waited for
+	broken  bool      // one of its own processes was killed, without which there are no pages
 	idle    time.Time // without contexts since then
 	memory  int64
 	leases  map[*lease]struct{}
@@ -75,6 +78,7 @@ func (p *Pool) start(ctx context.Context) (_ *unit, err error) {
 		u.b.Close()
 		return nil, err
 	}
+	u.vital = u.vitals()
 	return u, nil
 }
 
@@ -99,7 +103,7 @@ func (u *unit) attend() {
 			break
 		}
 	}
-	hung, large := u.hung, u.large
+	hung, large, broken := u.hung, u.large, u.broken
 	if !asked {
 		p.count.Lost++
 	}
@@ -114,6 +118,8 @@ func (u *unit) attend() {
 		p.o.Say(fmt.Sprintf("a browser with %d contexts did not answer for %v and was ended", n, p.o.Hang))
 	case large:
 		p.o.Say(fmt.Sprintf("a browser with %d contexts had %d MiB and was ended", n, u.memory>>20))
+	case broken:
+		p.o.Say(fmt.Sprintf("a browser with %d contexts had lost one of its own processes and was ended", n))
 	default:
 		p.o.Say(fmt.Sprintf("a browser with %d contexts has ended: %.500s", n, u.b.Why()))
 	}

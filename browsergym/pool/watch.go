@@ -39,6 +39,7 @@ func (p *Pool) watch() {
 		for _, u := range units {
 			asked.Go(u.ask)
 			u.weigh(procs)
+			u.count(procs)
 			u.b.CancelUntold()
 			u.b.EndSilent(p.o.PageHang)
 		}
@@ -123,6 +124,31 @@ func (u *unit) weigh(procs map[int][]int) {
 	}
 }
 
+// count ends a browser that has lost one of its vital processes. Without that from which its pages' processes come, no page would open any more; that which
+// does its networking is started again, but knows no context's proxy.
+func (u *unit) count(procs map[int][]int) {
+	all := family(u.b.PID(), procs)
+	for _, pid := range u.vital {
+		if s := stat(pid); !slices.Contains(all, pid) || s == nil || s[0] == "Z" {
+			u.p.mu.Lock()
+			u.broken = true
+			u.p.mu.Unlock()
+			u.b.Kill()
+			return
+		}
+	}
+}
+
+// vitals are the processes of a browser that has just started which it cannot do without.
+func (u *unit) vitals() (pids []int) {
+	for _, pid := range family(u.b.PID(), processes()) {
+		if isKind(pid, "--type=zygote") || isKind(pid, "network.mojom.NetworkService") {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
 // processes lists the children of each process.
 func processes() map[int][]int {
 	all := map[int][]int{}
@@ -189,9 +215,11 @@ func memoryOf(pid int) (own, shared int64) {
 	return (resident - both) * page, both * page
 }
 
-func isRenderer(pid int) bool {
+func isRenderer(pid int) bool { return isKind(pid, "--type=renderer") }
+
+func isKind(pid int, kind string) bool {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
-	return err == nil && bytes.Contains(b, []byte("--type=renderer"))
+	return err == nil && bytes.Contains(b, []byte(kind))
 }
 
 // self is the owner that this process is.
