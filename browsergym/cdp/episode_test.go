@@ -15,6 +15,7 @@ import (
 	"github.com/evalrun/evalrun/browsergym/action"
 	"github.com/evalrun/evalrun/browsergym/cdp"
 	"github.com/evalrun/evalrun/browsergym/py"
+	"github.com/evalrun/evalrun/browsergym/recordings"
 )
 
 // player does recorded actions on pages, as far as they are well-formed: what is wrong with arguments is not this package's business.
@@ -304,7 +305,7 @@ var attempts = regexp.MustCompile(`(?s)\n  - retrying .*`)
 // TestGoldenEpisodes plays recorded actions and compares what is seen after each. Which ones is a pattern of EVALRUN_TEST_EPISODES, and how long
 // to wait after each action EVALRUN_TEST_DELAY (the reference waits 500 ms).
 func TestGoldenEpisodes(t *testing.T) {
-	dir := goldens(t)
+	dir := recordings.Dir(t)
 	b := launch(t)
 	s := newSite(t, dir)
 	names, delay := regexp.MustCompile(`^(events|forms|editable|dnd|shadow|frames)$`), 60*time.Millisecond
@@ -317,7 +318,9 @@ func TestGoldenEpisodes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	upload(t)
+	if err := recordings.Uploads(); err != nil {
+		t.Fatal(err)
+	}
 	files, _ := filepath.Glob(filepath.Join(dir, "recordings", "*.jsonl.gz"))
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".jsonl.gz")
@@ -330,7 +333,7 @@ func TestGoldenEpisodes(t *testing.T) {
 			if len(all) < 2 {
 				t.SkipNow()
 			}
-			o := h.options()
+			o := contextOptions(h)
 			o.Downloads = t.TempDir()
 			c, err := b.NewContext(t.Context(), o)
 			if err != nil {
@@ -341,15 +344,15 @@ func TestGoldenEpisodes(t *testing.T) {
 			if pl.page, err = c.NewPage(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if err := pl.page.Goto(t.Context(), s.ours(h.Start)); err != nil {
+			if err := pl.page.Goto(t.Context(), s.Ours(h.Start)); err != nil {
 				t.Fatal(err)
 			}
 			same := 0
 			for i := range all {
-				want := &all[i]
+				want := all[i]
 				var failure error
 				if i > 0 {
-					failure = pl.play(t.Context(), s.ours(want.Action))
+					failure = pl.play(t.Context(), s.Ours(want.Action))
 					time.Sleep(delay)
 					if err := c.Sync(t.Context(), 3*time.Second); err != nil {
 						t.Fatal(err)
@@ -362,7 +365,7 @@ func TestGoldenEpisodes(t *testing.T) {
 				if failure != errNotOurs {
 					got := ""
 					if failure != nil {
-						got = s.theirs(failure.Error())
+						got = s.Theirs(failure.Error())
 					}
 					if got, want := attempts.ReplaceAllString(got, ""), attempts.ReplaceAllString(want.LastError, ""); got != want {
 						diffs = append(diffs, fmt.Sprintf("error:\n got  %q\n want %q", got, want))
@@ -378,7 +381,7 @@ func TestGoldenEpisodes(t *testing.T) {
 				var urls []string
 				active := -1
 				for k, p := range c.Pages() {
-					urls = append(urls, s.theirs(p.URL()))
+					urls = append(urls, s.Theirs(p.URL()))
 					if p == pl.page {
 						active = k
 					}
@@ -407,18 +410,5 @@ func TestGoldenEpisodes(t *testing.T) {
 			}
 			t.Logf("%d of %d observations equal", same, len(all))
 		})
-	}
-}
-
-// upload makes the files that recorded uploads use.
-func upload(t *testing.T) {
-	const dir = "/tmp/golden-upload"
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for name, text := range map[string]string{"a.txt": "file a\n", "b.txt": "file b, longer\n"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/evalrun/evalrun/browsergym/recordings"
 )
 
 // A reason is why fields of a page may differ from their recording: a row of the table of what is unstable in the recordings' README ("README: …"),
@@ -27,9 +29,9 @@ var reasons = []reason{
 }
 
 // cause is why a field differs; "" is none that is known.
-func cause(h *header, _ *recorded, d difference) string {
+func cause(h *recordings.Header, _ *recordings.Observation, d difference) string {
 	for _, r := range reasons {
-		if r.pages.MatchString(h.called()) && r.fields.MatchString(d.field) && r.apart(d.got) == r.apart(d.want) {
+		if r.pages.MatchString(h.Called()) && r.fields.MatchString(d.field) && r.apart(d.got) == r.apart(d.want) {
 			return r.name
 		}
 	}

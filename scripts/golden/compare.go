@@ -4,21 +4,19 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/evalrun/evalrun/browsergym"
 	"github.com/evalrun/evalrun/browsergym/obs"
+	"github.com/evalrun/evalrun/browsergym/recordings"
 )
 
-var blob = regexp.MustCompile(`blob:[^'" ]*`)
-
 // compare sets every field of a result beside the recorded one. What is left out or made alike is what docs/fidelity.md says.
-func compare(s *site, sets *textSets, r *browsergym.Result, want *recorded) (all []difference, err error) {
+func compare(s *recordings.Site, sets *recordings.Texts, r *browsergym.Result, want *recordings.Observation) (all []difference, err error) {
 	o := r.Observation
 	add := func(field, got, want string) {
-		all = append(all, difference{field, blob.ReplaceAllString(s.theirs(got), "blob:"), blob.ReplaceAllString(want, "blob:")})
+		all = append(all, difference{field, s.Theirs(got), s.Theirs(want)})
 	}
 	say := func(field string, got, want any) {
 		g, gerr := json.Marshal(got)
@@ -60,7 +58,7 @@ func compare(s *site, sets *textSets, r *browsergym.Result, want *recorded) (all
 		add(d.field, d.got, d.want)
 	}
 	for name, text := range want.Texts {
-		kind, got, err := sets.render(name, view{o.DOM, o.AX, o.Properties})
+		kind, got, err := sets.Render(name, recordings.View{DOM: o.DOM, AX: o.AX, Properties: o.Properties})
 		if err != nil {
 			return nil, err
 		}

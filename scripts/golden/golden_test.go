@@ -10,14 +10,15 @@ import (
 	"testing"
 
 	"github.com/evalrun/evalrun/browsergym/obs"
+	"github.com/evalrun/evalrun/browsergym/recordings"
 )
 
 // golden makes one comparison, which has to have a cause for every difference.
 func golden(t *testing.T, what, only string) *tally {
 	t.Helper()
-	dir := os.Getenv("EVALRUN_GOLDEN")
-	if dir == "" && what != "random" {
-		t.Skip("recordings of the reference are not there; name their folder by EVALRUN_GOLDEN")
+	dir := ""
+	if what != "random" {
+		dir = recordings.Dir(t)
 	}
 	if what != "offline" && os.Getenv("EVALRUN_TEST_BROWSER") != "1" {
 		t.Skip("needs a browser; set EVALRUN_TEST_BROWSER=1")
@@ -73,7 +74,7 @@ func TestRandom(t *testing.T) {
 }
 
 func TestCauses(t *testing.T) {
-	h := &header{Name: "errors"}
+	h := &recordings.Header{Name: "errors"}
 	for _, x := range []struct {
 		d    difference
 		want string
@@ -86,7 +87,7 @@ func TestCauses(t *testing.T) {
 		{difference{"bids", "a", "b"}, ""},
 		{difference{"text ax", "a\n\t[27] button 'x', focused\nb", "a\n\t[27] button 'x'\nb"}, "README: errors"},
 	} {
-		if got := cause(h, &recorded{Index: 1}, x.d); got != x.want {
+		if got := cause(h, &recordings.Observation{Index: 1}, x.d); got != x.want {
 			t.Errorf("%+v: %q, want %q", x.d, got, x.want)
 		}
 	}

@@ -3,17 +3,22 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/evalrun/evalrun/browsergym"
+	"github.com/evalrun/evalrun/browsergym/action"
 	"github.com/evalrun/evalrun/browsergym/cdp"
+	"github.com/evalrun/evalrun/browsergym/recordings"
 	"golang.org/x/sync/errgroup"
 )
 
 // live plays all recordings with a browser of its own and compares every field of every observation.
 func (o *options) live(ctx context.Context, c *tally, pace browsergym.Pace) error {
-	sets, err := readSets(o.dir)
+	sets, err := recordings.ReadTexts(o.dir)
 	if err != nil {
 		return err
 	}
@@ -22,27 +27,27 @@ func (o *options) live(ctx context.Context, c *tally, pace browsergym.Pace) erro
 		fmt.Println("left out: recordings of MiniWoB++, since its pages are not there (-miniwob)")
 		folders = folders[:1]
 	}
-	names, err := o.recordings(folders...)
+	files, err := o.recordings(folders...)
 	if err != nil {
 		return err
 	}
-	if err := uploads(); err != nil {
+	if err := recordings.Uploads(); err != nil {
 		return err
 	}
-	s, err := newSite(o.dir, o.miniwob)
+	s, err := recordings.NewSite(o.dir, o.miniwob)
 	if err != nil {
 		return err
 	}
-	defer s.close()
+	defer s.Close()
 	return o.browse(ctx, func(ctx context.Context, g *errgroup.Group, b *cdp.Browser, tmp string) error {
-		for _, name := range names {
+		for _, name := range slices.Sorted(maps.Keys(files)) {
 			g.Go(func() error {
 				grains := &graining{values: map[int][][3]byte{}} // kept when it is played again
 				for n := 0; ; n++ {
 					var told strings.Builder
 					p := player{c: newTally(o.verbose, &told), site: s, sets: &sets, pace: pace, name: name, browser: b, downloads: tmp, pictures: o.pictures, grains: grains}
 					p.c.again = n
-					if err := p.play(ctx, o.file(name)); err != nil {
+					if err := p.play(ctx, files[name]); err != nil {
 						return fmt.Errorf("%s: %w", name, err)
 					}
 					if p.c.unexplained == 0 || n == o.retries {
@@ -79,15 +84,15 @@ func (o *options) browse(ctx context.Context, start func(context.Context, *errgr
 // A player plays one recording.
 type player struct {
 	c         *tally
-	site      *site
-	sets      *textSets
+	site      *recordings.Site
+	sets      *recordings.Texts
 	pace      browsergym.Pace
 	name      string
 	browser   *cdp.Browser
 	downloads string
 	pictures  string // folder for all of ours; "": none is kept
 
-	h      *header
+	h      *recordings.Header
 	env    *browsergym.Env
 	over   bool
 	known  map[string]*bitmap // pictures of this episode, by their digests
@@ -101,10 +106,10 @@ func (p *player) play(ctx context.Context, file string) error {
 			p.env.Close(context.WithoutCancel(ctx))
 		}
 	}()
-	return read(file, func(h *header) error {
+	return recordings.Read(file, func(h *recordings.Header) error {
 		p.h = h
 		return ctx.Err()
-	}, func(want *recorded) error {
+	}, func(want *recordings.Observation) error {
 		if p.over {
 			return fmt.Errorf("observation %d follows one that ended the episode", want.Index)
 		}
@@ -112,20 +117,34 @@ func (p *player) play(ctx context.Context, file string) error {
 	})
 }
 
+// environment are the options of one that plays a recording.
+func environment(h *recordings.Header) (browsergym.Options, error) {
+	slow := ms(h.SlowMo)
+	o := browsergym.Options{AllTags: h.Tags == "all", Native: true, SlowMo: &slow, Delay: ms(h.Delay * 1000), GoOn: h.GiveUp != nil && !*h.GiveUp}
+	o.Context.Width, o.Context.Height, o.Context.Timeout = h.Viewport.Width, h.Viewport.Height, ms(h.Timeout)
+	o.Context.Locale, o.Context.TimeZone = h.Locale, h.TimeZone
+	var err error
+	o.Actions, err = action.New(action.Options{Subsets: strings.Fields("chat infeas bid coord nav tab"),
+		Single: h.Set.Multi != nil && !*h.Set.Multi, Strict: h.Set.Strict, Retry: h.Set.Force})
+	return o, err
+}
+
+func ms(f float64) time.Duration { return time.Duration(f * float64(time.Millisecond)) }
+
 // task is the recording's; goal is what it was told.
 func (p *player) task(goal []browsergym.Item, seed uint32) (browsergym.Task, error) {
 	if name, ok := strings.CutPrefix(p.h.Task, "miniwob."); ok {
-		return &browsergym.MiniWoB{Name: name, Base: p.site.ours(p.h.Base), Seed: seed, Limit: ms(p.h.Limit)}, nil
+		return &browsergym.MiniWoB{Name: name, Base: p.site.Ours(p.h.Base), Seed: seed, Limit: ms(p.h.Limit)}, nil
 	}
-	return &browsergym.Openended{URL: p.site.ours(p.h.Start), Goal: goal}, nil
+	return &browsergym.Openended{URL: p.site.Ours(p.h.Start), Goal: goal}, nil
 }
 
-func (p *player) step(ctx context.Context, want *recorded) error {
+func (p *player) step(ctx context.Context, want *recordings.Observation) error {
 	r := &browsergym.Result{}
 	var err error
 	if p.env == nil {
 		var o browsergym.Options
-		if o, err = p.h.options(); err != nil {
+		if o, err = environment(p.h); err != nil {
 			return err
 		}
 		o.Browser, o.Pace, o.Context.Downloads = p.browser, p.pace, p.downloads
@@ -135,7 +154,7 @@ func (p *player) step(ctx context.Context, want *recorded) error {
 		}
 		r.Observation, r.Info, err = p.env.Reset(ctx, p.h.Seed)
 	} else {
-		r, err = p.env.Step(ctx, p.site.ours(want.Action))
+		r, err = p.env.Step(ctx, p.site.Ours(want.Action))
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()

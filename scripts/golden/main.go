@@ -12,6 +12,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/signal"
 	"regexp"
@@ -19,6 +20,7 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/browsergym"
+	"github.com/evalrun/evalrun/browsergym/recordings"
 )
 
 func main() {
@@ -90,4 +92,17 @@ func (o *options) run(ctx context.Context, what string) (*tally, error) {
 		return c, o.random(ctx, c)
 	}
 	return nil, fmt.Errorf("%q cannot be compared; offline, fast, reference and random can", what)
+}
+
+// recordings are those in a folder's subfolders whose names are wanted: name to file.
+func (o *options) recordings(folders ...string) (map[string]string, error) {
+	all, err := recordings.Files(o.dir, folders...)
+	if err != nil {
+		return nil, err
+	}
+	maps.DeleteFunc(all, func(name, _ string) bool { return !o.only.MatchString(name) })
+	if len(all) == 0 {
+		return nil, fmt.Errorf("none of the recordings in %s is wanted", o.dir)
+	}
+	return all, nil
 }

@@ -2,21 +2,23 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/evalrun/evalrun/browsergym/obs"
+	"github.com/evalrun/evalrun/browsergym/recordings"
 	"golang.org/x/sync/errgroup"
 )
 
 // offline makes the texts of all observations again from the browser's recorded answers. Where an observation has none, its pruned texts are made
 // from its DOM texts.
 func (o *options) offline(ctx context.Context, c *tally) error {
-	sets, err := readSets(o.dir)
+	sets, err := recordings.ReadTexts(o.dir)
 	if err != nil {
 		return err
 	}
-	names, err := o.recordings("miniwob", "recordings")
+	files, err := o.recordings("miniwob", "recordings")
 	if err != nil {
 		return err
 	}
@@ -25,9 +27,9 @@ func (o *options) offline(ctx context.Context, c *tally) error {
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(o.jobs)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(files)) {
 		g.Go(func() error {
-			return read(o.file(name), func(*header) error { return ctx.Err() }, func(r *recorded) error {
+			return recordings.Read(files[name], func(*recordings.Header) error { return ctx.Err() }, func(r *recordings.Observation) error {
 				if err := ctx.Err(); err != nil {
 					return err
 				}
@@ -42,9 +44,9 @@ func (o *options) offline(ctx context.Context, c *tally) error {
 }
 
 // again makes the texts of one observation.
-func again(c *tally, sets *textSets, name string, r *recorded) error {
+func again(c *tally, sets *recordings.Texts, name string, r *recordings.Observation) error {
 	where := fmt.Sprintf("%s %d", name, r.Index)
-	if len(r.Raw) == 0 || string(r.Raw) == "null" {
+	if !r.Answered() {
 		for text, want := range r.Texts {
 			if dom, ok := r.Texts[sets.Prune[text]]; ok {
 				c.add(where, difference{"text prune", obs.PruneHTML(dom), want}, unexcused)
@@ -52,22 +54,15 @@ func again(c *tally, sets *textSets, name string, r *recorded) error {
 		}
 		return nil
 	}
-	var a answers
-	if err := json.Unmarshal(r.Raw, &a); err != nil {
+	v, err := r.View()
+	if err != nil {
 		return err
 	}
-	a.Snapshot.Clean()
-	p, _ := obs.PropertiesOf(&a.Snapshot, r.Scale)
-	frames := map[int]string{}
-	for _, d := range a.Describe {
-		frames[d.Backend] = d.Frame
-	}
-	v := view{&a.Snapshot, obs.Merge(a.AXTrees, func(backend int) string { return frames[backend] }), p}
-	for _, d := range properties(p, &r.Properties) {
+	for _, d := range properties(v.Properties, &r.Properties) {
 		c.add(where, d, unexcused)
 	}
 	for text, want := range r.Texts {
-		kind, got, err := sets.render(text, v)
+		kind, got, err := sets.Render(text, v)
 		if err != nil {
 			return err
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/evalrun/evalrun/browsergym"
 	"github.com/evalrun/evalrun/browsergym/obs"
+	"github.com/evalrun/evalrun/browsergym/recordings"
 )
 
 // A picture that differs is taken again for so long, and so often, to see whether another moment explains it: carets blink once a second.
@@ -23,7 +24,7 @@ const (
 )
 
 // picture compares the screenshot, pixel by pixel.
-func (p *player) picture(ctx context.Context, where string, o *browsergym.Observation, want *recorded) error {
+func (p *player) picture(ctx context.Context, where string, o *browsergym.Observation, want *recordings.Observation) error {
 	got, err := decode(o.Screenshot)
 	if err != nil {
 		return err
@@ -52,7 +53,7 @@ func unexcused(difference) string { return "" }
 
 // why is why a picture differs: it shows what is never the same twice; or it is the recorded one, to the last bit, at another moment, or with grains put
 // in their places, or both.
-func (p *player) why(ctx context.Context, o *browsergym.Observation, got *bitmap, want *recorded) string {
+func (p *player) why(ctx context.Context, o *browsergym.Observation, got *bitmap, want *recordings.Observation) string {
 	const grain = "2: a pixel rounded otherwise"
 	if shows := p.moves(); shows != "" {
 		return shows
@@ -95,7 +96,7 @@ func (p *player) why(ctx context.Context, o *browsergym.Observation, got *bitmap
 
 // grained reports whether a picture is the recorded one but for grains: those that pictures of this page were seen to have and, when elements are
 // given, one in a corner of theirs.
-func (p *player) grained(b *bitmap, want *recorded, elements *obs.Properties) bool {
+func (p *player) grained(b *bitmap, want *recordings.Observation, elements *obs.Properties) bool {
 	var fresh []grain
 	if elements != nil {
 		fresh = b.corners(elements)
@@ -117,7 +118,7 @@ func (p *player) know(b *bitmap) {
 
 // moves is the row that says that something on the page moves, or comes and goes, all the time.
 func (p *player) moves() string {
-	switch name := p.h.called(); {
+	switch name := p.h.Called(); {
 	case strings.HasPrefix(name, "errors"):
 		return "README: errors"
 	case strings.HasPrefix(name, "graphics"):

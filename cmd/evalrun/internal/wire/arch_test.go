@@ -80,6 +80,7 @@ var table = []struct {
 	{"agent/script", "agent agent/event agent/model", "github.com/goccy/go-yaml"},
 	{"agent/*", "agent agent/event agent/model runtime/sandbox", ""},
 	{"browsergym", "browsergym/action browsergym/cdp browsergym/obs browsergym/py browsergym/rng", ""},
+	{"browsergym/recordings", "browsergym browsergym/obs", ""},
 	{"browsergym/pool", "browsergym/cdp runtime/egress runtime/executor/embed runtime/executor/isolate runtime/sandbox", "golang.org/x/sys"},
 	{"runtime/workspace", "agent agent/event runtime/sandbox runtime/executor", ""},
 	{"benchmarks", "agent agent/event agent/model datasets harness/record runtime/sandbox", ""},

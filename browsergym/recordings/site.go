@@ -1,4 +1,4 @@
-package main
+package recordings
 
 import (
 	"fmt"
@@ -8,13 +8,14 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// site serves the recordings' pages as their README says: on the recorded ports, when they are free, since addresses that are shown take up room.
-type site struct {
+// A Site serves the recordings' pages as their README says: on the recorded ports, when they are free, since addresses that are shown take up room.
+type Site struct {
 	dir          string
 	first, other string // ports
 	miniwob      string // address of MiniWoB++'s folder; "": it is not there
@@ -24,8 +25,9 @@ type site struct {
 // recordedMiniWoB is where it was when recorded.
 const recordedMiniWoB = "file:///tmp/miniwob/html/"
 
-func newSite(dir, miniwob string) (*site, error) {
-	s := &site{dir: dir}
+// NewSite starts a site. miniwob is MiniWoB++'s folder html, or "".
+func NewSite(dir, miniwob string) (*Site, error) {
+	s := &Site{dir: dir}
 	for _, at := range []struct {
 		port string
 		to   *string
@@ -35,7 +37,7 @@ func newSite(dir, miniwob string) (*site, error) {
 			l, err = net.Listen("tcp", "127.0.0.1:0")
 		}
 		if err != nil {
-			s.close()
+			s.Close()
 			return nil, err
 		}
 		srv := &http.Server{Handler: s}
@@ -53,27 +55,31 @@ func newSite(dir, miniwob string) (*site, error) {
 	return s, nil
 }
 
-func (s *site) close() {
+// Close ends it.
+func (s *Site) Close() {
 	for _, srv := range s.servers {
 		srv.Close()
 	}
 }
 
-// ours puts our addresses in the place of the recorded ones.
-func (s *site) ours(text string) string {
+// Ours puts our addresses in the place of the recorded ones.
+func (s *Site) Ours(text string) string {
 	return strings.NewReplacer(":8931", ":"+s.first, ":8932", ":"+s.other, recordedMiniWoB, s.miniwob).Replace(text)
 }
 
-// theirs is the other way round.
-func (s *site) theirs(text string) string {
+// Theirs is the other way round. Names of blobs, which are random, are left out.
+func (s *Site) Theirs(text string) string {
 	pairs := []string{":" + s.first, ":8931", ":" + s.other, ":8932"}
 	if s.miniwob != "" {
 		pairs = append(pairs, s.miniwob, recordedMiniWoB)
 	}
-	return strings.NewReplacer(pairs...).Replace(text)
+	return blob.ReplaceAllString(strings.NewReplacer(pairs...).Replace(text), "blob:")
 }
 
-func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+var blob = regexp.MustCompile(`blob:[^'" ]*`)
+
+// ServeHTTP answers for a page.
+func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
@@ -110,11 +116,11 @@ func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, "<title>404</title>not found")
 		return
 	}
-	io.WriteString(w, s.ours(string(raw)))
+	io.WriteString(w, s.Ours(string(raw)))
 }
 
-// uploads makes the files that recorded uploads use.
-func uploads() error {
+// Uploads makes the files that recorded uploads use.
+func Uploads() error {
 	const dir = "/tmp/golden-upload"
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

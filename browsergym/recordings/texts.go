@@ -1,4 +1,4 @@
-package main
+package recordings
 
 import (
 	"encoding/json"
@@ -9,8 +9,8 @@ import (
 	"github.com/evalrun/evalrun/browsergym/obs"
 )
 
-// textSets are the options behind the names of texts, as options.json tells them.
-type textSets struct {
+// Texts are the options behind the names of texts, as options.json tells them.
+type Texts struct {
 	AX    map[string]textOptions `json:"axtree"`
 	DOM   map[string]textOptions `json:"dom"`
 	Prune map[string]string      `json:"prune"`
@@ -35,7 +35,8 @@ type textOptions struct {
 	Properties    *[]string `json:"ignored_properties"`
 }
 
-func readSets(dir string) (s textSets, err error) {
+// ReadTexts reads a folder's options.json.
+func ReadTexts(dir string) (s Texts, err error) {
 	raw, err := os.ReadFile(filepath.Join(dir, "options.json"))
 	if err != nil {
 		return s, err
@@ -69,25 +70,25 @@ func (o textOptions) ax() obs.AXOptions {
 	return x
 }
 
-// A view is what texts are made of.
-type view struct {
-	dom        *obs.Snapshot
-	ax         *obs.AXTree
-	properties *obs.Properties
+// A View is what texts are made of.
+type View struct {
+	DOM        *obs.Snapshot
+	AX         *obs.AXTree
+	Properties *obs.Properties
 }
 
-// render is the text of a name, and its kind: ax, dom or prune.
-func (s *textSets) render(name string, v view) (kind, text string, err error) {
+// Render is the text of a name, and its kind: ax, dom or prune.
+func (s *Texts) Render(name string, v View) (kind, text string, err error) {
 	if x, ok := s.AX[name]; ok {
-		text, err = obs.AXText(v.ax, v.properties, x.ax())
+		text, err = obs.AXText(v.AX, v.Properties, x.ax())
 		return "ax", text, err
 	}
 	if x, ok := s.DOM[name]; ok {
-		text, err = obs.DOMText(v.dom, v.properties, x.dom())
+		text, err = obs.DOMText(v.DOM, v.Properties, x.dom())
 		return "dom", text, err
 	}
 	if of, ok := s.Prune[name]; ok {
-		_, text, err = s.render(of, v)
+		_, text, err = s.Render(of, v)
 		return "prune", obs.PruneHTML(text), err
 	}
 	return "", "", fmt.Errorf("options.json does not say what the text %q is", name)

@@ -1,4 +1,6 @@
-package main
+// Package recordings reads recordings of the reference, in the format that their README describes, serves the pages that they were made on, and makes the
+// texts that they hold. It is for tests and for scripts/golden: both read recordings in this one way.
+package recordings
 
 import (
 	"bufio"
@@ -8,15 +10,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
+	"testing"
 
 	"github.com/evalrun/evalrun/browsergym"
-	"github.com/evalrun/evalrun/browsergym/action"
 	"github.com/evalrun/evalrun/browsergym/obs"
 )
 
-// header is the first line of a recording.
-type header struct {
+// A Header is the first line of a recording.
+type Header struct {
 	Name     string                      `json:"name"`
 	Task     string                      `json:"task"` // of MiniWoB++: "miniwob.click-test"
 	Start    string                      `json:"start_url"`
@@ -38,25 +39,11 @@ type header struct {
 	} `json:"action_set"`
 }
 
-// called is the page's name in the recordings' README: "nav-errors", "click-pie".
-func (h *header) called() string { return h.Name + strings.TrimPrefix(h.Task, "miniwob.") }
+// Called is the page's name in the recordings' README: "nav-errors", "click-pie".
+func (h *Header) Called() string { return h.Name + strings.TrimPrefix(h.Task, "miniwob.") }
 
-func ms(f float64) time.Duration { return time.Duration(f * float64(time.Millisecond)) }
-
-// options are those of an environment that plays the recording.
-func (h *header) options() (browsergym.Options, error) {
-	slow := ms(h.SlowMo)
-	o := browsergym.Options{AllTags: h.Tags == "all", Native: true, SlowMo: &slow, Delay: ms(h.Delay * 1000), GoOn: h.GiveUp != nil && !*h.GiveUp}
-	o.Context.Width, o.Context.Height, o.Context.Timeout = h.Viewport.Width, h.Viewport.Height, ms(h.Timeout)
-	o.Context.Locale, o.Context.TimeZone = h.Locale, h.TimeZone
-	var err error
-	o.Actions, err = action.New(action.Options{Subsets: strings.Fields("chat infeas bid coord nav tab"),
-		Single: h.Set.Multi != nil && !*h.Set.Multi, Strict: h.Set.Strict, Retry: h.Set.Force})
-	return o, err
-}
-
-// recorded is an observation.
-type recorded struct {
+// An Observation is each further line.
+type Observation struct {
 	Kind       string               `json:"kind"`
 	Index      int                  `json:"index"`
 	Action     string               `json:"action"`
@@ -84,21 +71,36 @@ type recorded struct {
 	Scale      float64           `json:"scale_factor"`
 	Properties obs.Properties    `json:"extra_element_properties"`
 	Texts      map[string]string `json:"texts"`
-	Raw        json.RawMessage   `json:"raw"` // see answers
+	Raw        json.RawMessage   `json:"raw"` // see View
 }
 
-// answers are the browser's own, behind an observation.
-type answers struct {
-	Snapshot obs.Snapshot `json:"snapshot"`
-	AXTrees  []obs.AXTree `json:"axtrees"`
-	Describe []struct {
-		Backend int    `json:"backendNodeId"`
-		Frame   string `json:"frameId"`
-	} `json:"describe_node"`
+// Answered reports whether the browser's own answers behind the observation were recorded.
+func (o *Observation) Answered() bool { return len(o.Raw) > 0 && string(o.Raw) != "null" }
+
+// View is what the observation's texts are made of, made anew from the browser's answers.
+func (o *Observation) View() (v View, err error) {
+	var a struct {
+		Snapshot obs.Snapshot `json:"snapshot"`
+		AXTrees  []obs.AXTree `json:"axtrees"`
+		Describe []struct {
+			Backend int    `json:"backendNodeId"`
+			Frame   string `json:"frameId"`
+		} `json:"describe_node"`
+	}
+	if err := json.Unmarshal(o.Raw, &a); err != nil {
+		return v, err
+	}
+	a.Snapshot.Clean()
+	p, _ := obs.PropertiesOf(&a.Snapshot, o.Scale)
+	frames := map[int]string{}
+	for _, d := range a.Describe {
+		frames[d.Backend] = d.Frame
+	}
+	return View{DOM: &a.Snapshot, AX: obs.Merge(a.AXTrees, func(backend int) string { return frames[backend] }), Properties: p}, nil
 }
 
-// read reads a recording, observation by observation.
-func read(file string, first func(*header) error, each func(*recorded) error) error {
+// Read reads a recording, observation by observation.
+func Read(file string, first func(*Header) error, each func(*Observation) error) error {
 	f, err := os.Open(file)
 	if err != nil {
 		return err
@@ -109,7 +111,7 @@ func read(file string, first func(*header) error, each func(*recorded) error) er
 		return fmt.Errorf("%s: %w", file, err)
 	}
 	d := json.NewDecoder(bufio.NewReaderSize(z, 1<<20))
-	var h header
+	var h Header
 	if err := d.Decode(&h); err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
@@ -117,7 +119,7 @@ func read(file string, first func(*header) error, each func(*recorded) error) er
 		return err
 	}
 	for d.More() {
-		var o recorded
+		var o Observation
 		if err := d.Decode(&o); err != nil {
 			return fmt.Errorf("%s: %w", file, err)
 		}
@@ -128,23 +130,30 @@ func read(file string, first func(*header) error, each func(*recorded) error) er
 	return nil
 }
 
-// recordings are the files in a folder's subfolders whose names are wanted: name to file.
-func (o *options) recordings(folders ...string) (names []string, err error) {
+// Files are the recordings in subfolders of a folder, by name: "recordings/nav".
+func Files(dir string, folders ...string) (map[string]string, error) {
+	all := map[string]string{}
 	for _, sub := range folders {
-		all, err := filepath.Glob(filepath.Join(o.dir, sub, "*.jsonl.gz"))
+		files, err := filepath.Glob(filepath.Join(dir, sub, "*.jsonl.gz"))
 		if err != nil {
 			return nil, err
 		}
-		for _, file := range all {
-			if name := sub + "/" + strings.TrimSuffix(filepath.Base(file), ".jsonl.gz"); o.only.MatchString(name) {
-				names = append(names, name)
-			}
+		for _, file := range files {
+			all[sub+"/"+strings.TrimSuffix(filepath.Base(file), ".jsonl.gz")] = file
 		}
 	}
-	if len(names) == 0 {
-		return nil, fmt.Errorf("no recordings in %s, or none that is wanted", o.dir)
+	if len(all) == 0 {
+		return nil, fmt.Errorf("no recordings in %s", dir)
 	}
-	return names, nil
+	return all, nil
 }
 
-func (o *options) file(name string) string { return filepath.Join(o.dir, name+".jsonl.gz") }
+// Dir is the folder of recordings that EVALRUN_GOLDEN names; without one the test is skipped.
+func Dir(t testing.TB) string {
+	t.Helper()
+	dir := os.Getenv("EVALRUN_GOLDEN")
+	if dir == "" {
+		t.Skip("recordings of the reference are not there; name their folder by EVALRUN_GOLDEN")
+	}
+	return dir
+}
