@@ -57,9 +57,11 @@ func (e *Element) fill(ctx context.Context, api, value string, force bool) error
 				if !force {
 					pr.say("  waiting for element to be visible, enabled and editable")
 				}
+				h := e.hears(pr, a)
+				defer h.end()
 				out, err := e.p.verdict(pr, a.tools, "fill", value, force)
 				if err == nil && out.kind == "selected" {
-					out.kind, err = "input", e.selected(pr, a)
+					out.kind, err = "input", e.selected(pr, a, h)
 				}
 				if err != nil || out.kind != "input" {
 					return out, err

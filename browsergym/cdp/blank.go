@@ -49,7 +49,8 @@ func (k *Blank) open(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	_, err := k.b.Call(ctx, k.session, "Inspector.enable", nil) // its process answers, and says when it dies
+	k.b.Send(k.session, "Inspector.enable", nil)           // says when its process dies
+	_, err := k.b.Call(ctx, k.session, "Page.enable", nil) // is answered by its process, once that is there
 	return err
 }
 
