@@ -44,6 +44,17 @@ const setupLimit = 30 * time.Second
 const miniwobInfo = `() => ({REWARD_GLOBAL: WOB_REWARD_GLOBAL ?? null, RAW_REWARD_GLOBAL: WOB_RAW_REWARD_GLOBAL ?? null, REWARD_REASON: WOB_REWARD_REASON ?? null,
 	DONE_GLOBAL: WOB_DONE_GLOBAL ?? null, EPISODE_ID: WOB_EPISODE_ID ?? null, TASK_READY: WOB_TASK_READY ?? null})`
 
+// miniwobStart begins an episode, and tells of it once it is ready.
+const miniwobStart = `async (seed, limit) => {
+	core[Symbol.for("evalrun")] = true;
+	Math.seedrandom(seed);
+	core.EPISODE_MAX_TIME = limit;
+	core.startEpisodeReal();
+	while (WOB_TASK_READY !== true) await new Promise(done => setTimeout(done, 10));
+	const u = core.getUtterance();
+	return {goal: typeof u === "object" && u ? u.utterance : u, info: (` + miniwobInfo + `)()};
+}`
+
 func (m *MiniWoB) Settings() Settings {
 	return Settings{Width: 332, Height: 214, SlowMo: 100 * time.Millisecond, Timeout: 5 * time.Second}
 }
@@ -84,24 +95,14 @@ func (m *MiniWoB) setup(ctx context.Context, page *cdp.Page) (s Start, err error
 		limit = 1000 * time.Second
 	}
 	seed := rng.NewRandomState(m.Seed).Randint(0, 1_000_000)
-	err = page.Call(ctx, `(seed, limit) => { core[Symbol.for("evalrun")] = true; Math.seedrandom(seed); core.EPISODE_MAX_TIME = limit; core.startEpisodeReal(); }`, nil,
-		seed, float64(limit)/float64(time.Millisecond))
-	if err != nil {
-		return s, err
-	}
-	const never = "the page did not get ready"
-	short, cancel := context.WithTimeoutCause(ctx, setupLimit, errors.New(never))
+	short, cancel := context.WithTimeoutCause(ctx, setupLimit, errors.New("the page did not get ready"))
 	defer cancel()
-	const ready = `() => new Promise(done => { const look = () => WOB_TASK_READY === true ? done() : setTimeout(look, 10); look(); })`
-	if err := page.Call(short, ready, nil); err != nil {
-		return s, err
+	var begun struct {
+		Goal string
+		Info map[string]any
 	}
-	var goal string
-	if err := page.Call(ctx, `() => { const u = core.getUtterance(); return typeof u === "object" && u ? u.utterance : u; }`, &goal); err != nil {
-		return s, err
-	}
-	s = Start{Goal: Text(goal), Scale: 1.5}
-	return s, page.Call(ctx, miniwobInfo, &s.Info)
+	err = page.Call(short, miniwobStart, &begun, seed, float64(limit)/float64(time.Millisecond))
+	return Start{Goal: Text(begun.Goal), Scale: 1.5, Info: begun.Info}, err
 }
 
 func (m *MiniWoB) Validate(ctx context.Context, page *cdp.Page, _ []Message) (v Verdict, err error) {
