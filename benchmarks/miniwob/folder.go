@@ -53,7 +53,7 @@ func findDir(named string) (string, error) {
 		}
 	}
 	if _, err := os.Stat(named); err != nil {
-		return "", fmt.Errorf("miniwob: %w", err)
+		return "", fmt.Errorf("miniwob: %w; name the folder with the pages of MiniWoB++, or leave it out and get them by: %s", err, howToFetch)
 	}
 	return "", fmt.Errorf("miniwob: %s has no pages of MiniWoB++: neither it nor its folder html has %s; name the package's folder html, or leave the folder out and get the pages by: %s", named, sample, howToFetch)
 }
