@@ -55,10 +55,11 @@ func unexcused(difference) string { return "" }
 // in their places, or both.
 func (p *player) why(ctx context.Context, o *browsergym.Observation, got *bitmap, want *recordings.Observation) string {
 	const grain = "2: a pixel rounded otherwise"
-	if shows := p.moves(); shows != "" {
+	shows, always := p.moves()
+	if shows != "" && !always {
 		return shows
 	}
-	if p.grained(got, want, nil) {
+	if !always && p.grained(got, want, nil) {
 		return grain
 	}
 	moments := map[string]*bitmap{got.sum(): got}
@@ -74,6 +75,9 @@ func (p *player) why(ctx context.Context, o *browsergym.Observation, got *bitmap
 		sum := now.sum()
 		if sum == want.Screenshot.Sum {
 			return "README: screenshot, as it is at another moment"
+		}
+		if always && sum != got.sum() { // it does move
+			return shows
 		}
 		if moments[sum] == nil && len(moments) < 8 {
 			moments[sum] = now
@@ -116,17 +120,17 @@ func (p *player) know(b *bitmap) {
 	p.known[sum] = b
 }
 
-// moves is the row that says that something on the page moves, or comes and goes, all the time.
-func (p *player) moves() string {
+// moves is the row that says that something on the page moves, or comes and goes, all the time; and whether any two pictures of it show that.
+func (p *player) moves() (row string, always bool) {
 	switch name := p.h.Called(); {
 	case strings.HasPrefix(name, "errors"):
-		return "README: errors"
+		return "README: errors", true
 	case strings.HasPrefix(name, "graphics"):
-		return "README: graphics"
+		return "README: graphics", false
 	case name == "terminal", name == "stock-market", name == "click-pie":
-		return "README: " + name
+		return "README: " + name, false
 	}
-	return ""
+	return "", false
 }
 
 // A bitmap is a picture's red, green and blue bytes, row by row.
