@@ -166,7 +166,8 @@ waits 50 ms for each of its 20 replies, so 1.0 s is the ideal. Of sandboxes the 
 set size of its processes among 200. The floor of HumanEval is the same 164 programs under bare python3, as many at a time. A full step of the browser is an action, the reward, marks,
 accessibility tree, DOM snapshot, properties, screenshot and three texts on MiniWoB++'s login-user; bare calls are the DevTools calls that it
 needs at least, one after the other, their answers thrown away; medians of 31, steps in turn with bare calls. BrowserGym's are medians of 11. A reset finds its page opened ahead, as that
-of an episode does which begins half a second after another; bare calls open theirs.
+of an episode does which begins half a second after another; bare calls open theirs. A step with a screenshot takes whole frames of the browser, of which there
+are 60 a second: one until elements are seen, and two or three for the picture, by bare calls as well.
 `)
 	return s.String()
 }
