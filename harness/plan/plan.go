@@ -38,6 +38,7 @@ type Spec struct {
 	Shard     Shard
 	Config    json.RawMessage
 	Near      func(word string, names []string) []string // names that are like a word, for hints; nil: there are none
+	Note      func(text string)                          // is told what the selections name and no task has; nil: nobody asks
 }
 
 // Build reads the tasks once and makes the plan. A task that cannot be read is part of it (its trials will be skipped, with the reason);
@@ -60,6 +61,7 @@ func Build(ctx context.Context, s Spec) (*record.Plan, error) {
 	}
 	names := map[string]bool{}
 	var order [][]task // all tasks of the benchmarks that have one
+	var known [][]task // all tasks
 	for _, b := range s.Benches {
 		name := b.Benchmark.Name()
 		if names[name] {
@@ -70,6 +72,7 @@ func Build(ctx context.Context, s Spec) (*record.Plan, error) {
 		if err != nil {
 			return nil, fmt.Errorf("benchmark %s: %w", b.Spec, err)
 		}
+		known = append(known, all)
 		tasks, err := b.Select.apply(all, s.Seed)
 		if err != nil {
 			return nil, fmt.Errorf("benchmark %s: %w", b.Spec, err)
@@ -97,6 +100,7 @@ func Build(ctx context.Context, s Spec) (*record.Plan, error) {
 	if len(p.Tasks) == 0 {
 		return nil, fmt.Errorf("plan: shard %s is empty: there are fewer tasks than shards", s.Shard)
 	}
+	s.unmet(known)
 	return p, nil
 }
 

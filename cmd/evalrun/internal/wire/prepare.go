@@ -99,8 +99,8 @@ func Prepare(ctx context.Context, eff *config.Effective, planned *record.Plan, o
 		if !o.Grade {
 			err = r.same(planned)
 		}
-	} else if err = r.plan(ctx); err == nil {
-		r.noteUnmet(ctx)
+	} else {
+		err = r.plan(ctx)
 	}
 	if err != nil {
 		return nil, err
@@ -292,7 +292,8 @@ func (r *Ready) plan(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	spec := plan.Spec{Run: rundir.RunID(now), Name: runName(eff), Created: now, Seed: *eff.Seed, Repeats: eff.Repeats, Arms: eff.Records, Config: raw, Near: config.Near}
+	spec := plan.Spec{Run: rundir.RunID(now), Name: runName(eff), Created: now, Seed: *eff.Seed, Repeats: eff.Repeats, Arms: eff.Records, Config: raw, Near: config.Near,
+		Note: func(text string) { r.Notes = append(r.Notes, text) }}
 	if eff.Shard != nil {
 		spec.Shard = plan.Shard{I: eff.Shard.I, N: eff.Shard.N}
 	}

@@ -1,0 +1,31 @@
+package plan
+
+import (
+	"slices"
+	"testing"
+)
+
+// What no task has is told, also where it was to leave tasks out, and where another benchmark's tasks have none of it.
+func TestUnmet(t *testing.T) {
+	s := spec(numbered("b", 12), Selection{
+		IDs: []string{"b/1*", "b/13", "!z*"}, Tags: []string{"hard", "hrad", "!slow"}, Filter: []string{"level!=medium", "lvel!=easy", "level=hard"},
+	}, "a")
+	second := numbered("c", 3)
+	s.Benches = append(s.Benches, Bench{Benchmark: second, Spec: "c", Select: Selection{Tags: []string{"hard", "hrad"}}})
+	s.Near = func(word string, names []string) []string {
+		if word == "hrad" && slices.Contains(names, "hard") {
+			return []string{"hard"}
+		}
+		return nil
+	}
+	var got []string
+	s.Note = func(text string) { got = append(got, text) }
+	if _, err := Build(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{`there is no task "b/13"`, `there is no task "z*"`, `no task has the tag "hrad"; did you mean "hard"?`, `no task has the tag "slow"`,
+		`no task has the level "medium"`, `no task has the field "lvel"`}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+}
