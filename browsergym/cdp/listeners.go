@@ -10,10 +10,14 @@ import (
 // selected waits until the page has been told that the element's text is selected, if it listens: browsers tell it with the next frame, and what is
 // put in the text's place has to come after that. Pages that do not listen have nothing to wait for.
 func (e *Element) selected(ctx context.Context, a *aim, h *hearing) error {
-	if heard, err := h.of(ctx, "select", "selectionchange"); err == nil && !heard {
-		return nil
+	heard, err := h.of(ctx, "select", "selectionchange")
+	switch {
+	case err != nil: // not known
+		return e.p.ask(ctx, a.tools, "drawn", nil, 50)
+	case heard:
+		return e.p.ask(ctx, a.tools, "drawn", nil, 1000)
 	}
-	return e.p.ask(ctx, a.tools, "drawn", nil)
+	return nil
 }
 
 // A hearing is a look at who listens where the events of an element pass.

@@ -131,10 +131,10 @@
     else next();
   });
 
-  // The next frame; a page that draws none is not waited for.
-  const drawn = () => new Promise(resolve => {
+  // The next frame; a page that draws none is not waited for longer than so many milliseconds.
+  const drawn = ms => new Promise(resolve => {
     requestAnimationFrame(resolve);
-    setTimeout(resolve, 50);
+    setTimeout(resolve, ms);
   });
 
   const missing = state => ({missing: state});
