@@ -34,7 +34,7 @@ func Find(path string) (string, error) {
 			return p, nil
 		}
 	}
-	return "", errors.New("no browser was found; install chromium-headless-shell, or name one")
+	return "", errors.New("no browser was found; install chromium-headless-shell, or name one (browser.path)")
 }
 
 // unwrap is the program behind a distribution's script, which would stay as a process between us and the browser.
@@ -176,7 +176,8 @@ func Launch(ctx context.Context, o Options) (_ *Browser, err error) {
 	if err := b.greet(ctx); err != nil {
 		select {
 		case <-b.exited: // of itself
-		case <-time.After(100 * time.Millisecond):
+			err = fmt.Errorf("%w: it ended as it began (%s)", err, b.how)
+		case <-time.After(time.Second):
 			b.Kill()
 		}
 		b.Close()
