@@ -40,7 +40,8 @@ func (a *app) values(cmd *cli.Command, flag string) func() []word {
 		return func() []word { return plainWords(render.TrialStatuses...) }
 	case flag == "--status":
 		return func() []word { return plainWords("infra", "provider", "grader", "canceled", "skipped", "scored") }
-	case cmd.Name == "show" && slices.Contains([]string{"--arm", "--task", "--trial"}, flag):
+	case cmd.Name == "show" && slices.Contains([]string{"--arm", "--task", "--trial"}, flag),
+		cmd.Name == "compare" && slices.Contains([]string{"--a", "--b"}, flag):
 		return func() []word { return a.planWords(flag) }
 	case slices.Contains([]string{"--ids", "--tag"}, flag):
 		return func() []word { return a.taskWords(flag) }
@@ -73,7 +74,7 @@ func (a *app) planWords(flag string) (out []word) {
 		if err != nil {
 			continue
 		}
-		if flag == "--arm" {
+		if slices.Contains([]string{"--arm", "--a", "--b"}, flag) {
 			for _, x := range d.Plan().Arms {
 				out = append(out, word{x.Name, ""})
 			}
