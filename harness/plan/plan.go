@@ -72,6 +72,9 @@ func Build(ctx context.Context, s Spec) (*record.Plan, error) {
 		if err != nil {
 			return nil, fmt.Errorf("benchmark %s: %w", b.Spec, err)
 		}
+		if len(all) == 0 {
+			return nil, fmt.Errorf("benchmark %s: it has no tasks, or its options leave none", b.Spec)
+		}
 		known = append(known, all)
 		tasks, err := b.Select.apply(all, s.Seed)
 		if err != nil {

@@ -105,6 +105,12 @@ func TestSelect(t *testing.T) {
 	}
 }
 
+func TestNoTasks(t *testing.T) {
+	if _, err := Build(t.Context(), spec(numbered("b", 0), Selection{}, "a")); err == nil || !strings.Contains(err.Error(), "its options leave none") {
+		t.Error(err)
+	}
+}
+
 func TestNearIDs(t *testing.T) {
 	s := spec(numbered("b", 12), Selection{IDs: []string{"b/13", "z*"}}, "a")
 	s.Near = func(word string, names []string) []string { return []string{word + " of", names[11]} }
