@@ -69,8 +69,8 @@ func New(address string, raw json.RawMessage, br web.Browsers) (*Benchmark, erro
 	if len(b.opts.Actions) == 0 {
 		b.opts.Actions = []string{"chat", "infeas", "bid", "nav", "tab"}
 	}
-	if _, err := action.New(b.actions()); err != nil {
-		return nil, fmt.Errorf("options of openended: %w", err)
+	if err := action.Known(b.opts.Actions); err != nil {
+		return nil, fmt.Errorf("options of openended: actions: %w", err)
 	}
 	d, err := json.Marshal(data{u.String(), b.opts})
 	if err != nil {

@@ -144,7 +144,7 @@ func (b *Browser) validate(t *Task) (errs []error) {
 	if _, err := time.LoadLocation(b.TimeZone); err != nil || b.TimeZone == "Local" {
 		bad("timezone %q is none; want one such as Europe/Berlin", b.TimeZone)
 	}
-	if _, err := action.New(action.Options{Subsets: b.subsets()}); err != nil {
+	if err := action.Known(b.subsets()); err != nil {
 		bad("actions: %w", err)
 	}
 	policy, err := egress.Parse(t.network())

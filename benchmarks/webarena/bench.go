@@ -65,6 +65,9 @@ func New(d Dialect, path string, raw json.RawMessage, br web.Browsers, getenv fu
 		b.images = path
 	}
 	b.acts = action.Options{Subsets: o.Actions, Retry: true, Single: true}
+	if err := action.Known(o.Actions); err != nil {
+		return nil, fmt.Errorf("options of %s: actions: %w", d, err)
+	}
 	if _, err := action.New(b.acts); err != nil {
 		return nil, fmt.Errorf("options of %s: actions: %w", d, err)
 	}

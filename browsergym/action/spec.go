@@ -1,6 +1,7 @@
 package action
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -60,6 +61,16 @@ var subsets = map[string]string{
 
 // Subsets are the names that [Options].Subsets may hold.
 func Subsets() []string { return slices.Sorted(maps.Keys(subsets)) }
+
+// Known says which of names, as somebody has written them, is no subset.
+func Known(names []string) error {
+	for _, n := range names {
+		if _, ok := subsets[n]; !ok {
+			return fmt.Errorf("there is no subset %q; there are %s", n, strings.Join(Subsets(), ", "))
+		}
+	}
+	return nil
+}
 
 const (
 	buttons   = "Literal['left', 'middle', 'right']"
