@@ -78,7 +78,7 @@ func (p *Pool) start(ctx context.Context) (_ *unit, err error) {
 		u.b.Close()
 		return nil, err
 	}
-	u.vital = u.vitals()
+	u.vital = u.vitals(ctx)
 	return u, nil
 }
 

@@ -139,14 +139,25 @@ func (u *unit) count(procs map[int][]int) {
 	}
 }
 
+// vitalsLimit is how long a browser's networking is waited for. It comes a moment after the browser has begun to answer, and nothing tells when.
+const vitalsLimit = 2 * time.Second
+
 // vitals are the processes of a browser that has just started which it cannot do without.
-func (u *unit) vitals() (pids []int) {
-	for _, pid := range family(u.b.PID(), processes()) {
-		if isKind(pid, "--type=zygote") || isKind(pid, "network.mojom.NetworkService") {
-			pids = append(pids, pid)
+func (u *unit) vitals(ctx context.Context) (pids []int) {
+	for begun := time.Now(); ; time.Sleep(2 * time.Millisecond) {
+		pids = nil
+		networking := false
+		for _, pid := range family(u.b.PID(), processes()) {
+			net := isKind(pid, "network.mojom.NetworkService")
+			if net || isKind(pid, "--type=zygote") {
+				pids = append(pids, pid)
+			}
+			networking = networking || net
+		}
+		if networking || ctx.Err() != nil || time.Since(begun) > vitalsLimit {
+			return pids
 		}
 	}
-	return pids
 }
 
 // processes lists the children of each process.
