@@ -116,12 +116,16 @@ func (l *layout) options(k *Kind, what, arg string, rawOpts *json.RawMessage, n 
 		}
 		before := len(l.errs.list)
 		v := reflect.New(k.Options)
-		d := &decoder{reg: l.reg, errs: l.errs, root: ""}
+		d := &decoder{reg: l.reg, errs: l.errs, root: "", rewrite: true}
 		d.decode(on, v.Elem(), "options")
 		if len(l.errs.list) > before {
 			return
 		}
-		if err := absolutePaths(rawOpts, k.Paths, l.dir); err != nil {
+		b, err := on.json()
+		if *rawOpts = b; err == nil {
+			err = absolutePaths(rawOpts, k.Paths, l.dir)
+		}
+		if err != nil {
 			l.fail(on, "options", what+": "+err.Error(), "")
 			return
 		}

@@ -11,9 +11,10 @@ import (
 
 // A decoder fills structs from a tree, guided by the tags of their fields. It goes on after an error.
 type decoder struct {
-	reg  *Registry
-	errs *errorList
-	root string // put before every path
+	reg     *Registry
+	errs    *errorList
+	root    string // put before every path
+	rewrite bool   // what is decoded becomes what its type has: a list for a value alone, text for a number where text is meant
 }
 
 // field is what the tags of a struct's field say.
@@ -81,6 +82,11 @@ func join(path, key string) string {
 	return path + "." + key
 }
 
+// single reports whether one value may stand for a list of such.
+func single(t reflect.Type) bool {
+	return slices.Contains([]reflect.Kind{reflect.String, reflect.Int, reflect.Int64}, t.Kind())
+}
+
 // decode fills v from n. A null is as if the key were not there.
 func (d *decoder) decode(n *node, v reflect.Value, path string) {
 	if n.kind == kindNull {
@@ -126,8 +132,13 @@ func (d *decoder) decode(n *node, v reflect.Value, path string) {
 		d.structure(n, v, path)
 	case reflect.Slice:
 		if n.kind != kindList {
-			if t.Elem().Kind() == reflect.String && n.kind != kindMap { // one value where a list is meant
-				n = &node{kind: kindList, list: []*node{n}, at: n.at}
+			if single(t.Elem()) && n.kind != kindMap { // one value where a list is meant
+				one := *n
+				list := node{kind: kindList, list: []*node{&one}, at: n.at}
+				if d.rewrite {
+					*n = list
+				}
+				n = &list
 			} else {
 				d.wrong(n, path, "a list")
 				return
@@ -158,6 +169,9 @@ func (d *decoder) decode(n *node, v reflect.Value, path string) {
 		if secretForm.MatchString(n.text) {
 			d.fail(n, path, fmt.Sprintf("%s is not replaced here", n.text), "variables are read only where a value is a secret: key, secrets")
 			return
+		}
+		if d.rewrite {
+			n.kind = kindString
 		}
 		v.SetString(n.text)
 	case reflect.Bool:

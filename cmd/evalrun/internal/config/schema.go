@@ -88,8 +88,8 @@ func (g *schemaGen) value(t reflect.Type) obj {
 		return obj{"$ref": "#/$defs/" + name}
 	case reflect.Slice:
 		list := obj{"type": "array", "items": g.value(t.Elem())}
-		if t.Elem().Kind() == reflect.String {
-			return obj{"anyOf": []any{obj{"type": []string{"string", "number"}}, list}}
+		if single(t.Elem()) {
+			return obj{"anyOf": []any{g.value(t.Elem()), list}}
 		}
 		return list
 	case reflect.Map:
