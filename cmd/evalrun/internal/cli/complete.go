@@ -105,7 +105,7 @@ func (a *app) taskWords(flag string) (out []word) {
 				words = t.Tags
 			}
 			for _, x := range words {
-				if !seen[x] {
+				if !seen[x] && !strings.ContainsAny(x, " \t") { // shells would offer its first word alone
 					seen[x] = true
 					out = append(out, word{x, ""})
 				}
