@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/urfave/cli/v3"
 
@@ -139,13 +141,28 @@ func (a *app) completes(c *cli.Command, words func(*cli.Command) []word) {
 		default:
 			out = words(cmd)
 		}
-		for _, w := range out {
+		for n := 0; n < len(out) && n < maxWords; n++ {
+			w := out[n]
+			if !tame(w.text) {
+				continue
+			}
 			if w.doc != "" {
 				w.doc = ":" + w.doc
 			}
 			fmt.Fprintln(a.Stdout, w.text+w.doc)
 		}
 	}
+}
+
+// maxWords is how many words a shell is given to choose from; it takes a while for each.
+const maxWords = 10_000
+
+// tame reports whether a word means itself in every shell. Ids, tags and names of folders were written by others, the library's script has bash expand
+// what it is given, commands within included, and what was completed stands in the line as it is: other words are left to be typed.
+func tame(text string) bool {
+	return text != "" && text[0] != '-' && text[0] != '=' && utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsNumber(r) && !unicode.IsMark(r) && !strings.ContainsRune("_-./:,+=@%", r)
+	})
 }
 
 // flagCalled is the flag of a command that a word is; nil: it is none, or not written out yet.
