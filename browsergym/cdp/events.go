@@ -175,6 +175,7 @@ var pageEvents = map[string]func(*Page, *pageEvent){
 		switch e.Type {
 		case "Document", "Media", "EventSource", "WebSocket", "Ping", "Prefetch": // waited for otherwise, or without an end
 		default:
+			p.asked++
 			if p.requests == nil {
 				p.requests = map[string]bool{}
 			}

@@ -106,7 +106,8 @@ var flags = strings.Fields(`
 	--disable-extensions --disable-component-update --disable-background-networking --disable-client-side-phishing-detection --disable-default-apps
 	--disable-field-trial-config --disable-breakpad --allow-pre-commit-input --enable-automation --no-first-run --no-default-browser-check
 	--password-store=basic --use-mock-keychain --no-service-autorun --export-tagged-pdf --disable-search-engine-choice-screen
-	--disable-site-isolation-trials --disable-sync --disable-quic --disable-gpu --no-startup-window --remote-debugging-pipe`)
+	--disable-site-isolation-trials --disable-sync --disable-quic --disable-gpu --no-startup-window --remote-debugging-pipe
+	--disable-checker-imaging`) // the last one: a picture never lacks an image that is still being decoded
 
 // startLimit is how long a browser may take to say its first word.
 const startLimit = 30 * time.Second

@@ -87,7 +87,8 @@ func (p *Page) Calm(ctx context.Context, limit time.Duration, opened bool, o *Ob
 	return nil
 }
 
-// lateFrames is how many frames a page has to be calm for after input that browsers act on by themselves, some frames later: scrolling, dragging.
+// lateFrames is how many frames a page has to be calm for after what browsers act on by themselves, some frames later: scrolling, dragging, pictures
+// that have come.
 const lateFrames = 3
 
 func (p *Page) calm(ctx context.Context, limit time.Duration, opened bool, o *ObserveOptions) error {
@@ -108,6 +109,19 @@ func (p *Page) calm(ctx context.Context, limit time.Duration, opened bool, o *Ob
 	}
 	end := time.Now().Add(limit)
 	for {
+		asked := 0
+		if !opened {
+			err := p.c.wait(ctx, func() (bool, error) {
+				asked = p.asked
+				return len(p.requests) == 0 || p.closed || p.crashed, nil
+			})
+			if err != nil {
+				return err
+			}
+			if asked > 0 { // what came may have moved what is under the mouse, which the browser sees with the next frame
+				frames = lateFrames
+			}
+		}
 		var b batch
 		q := b.object(p, main, "calm", true, time.Until(end).Milliseconds(), opened, marks, frames)
 		if b.err != nil {
@@ -116,17 +130,16 @@ func (p *Page) calm(ctx context.Context, limit time.Duration, opened bool, o *Ob
 		if err := q.value(ctx, nil); err != nil || opened {
 			return err
 		}
-		// What it has asked for on the way (a picture of a style, an answer to a click) was told before the answer, and may change it once it comes.
-		waited := false
-		err := p.c.wait(ctx, func() (bool, error) {
-			waited = waited || len(p.requests) > 0
-			return len(p.requests) == 0 || p.closed || p.crashed, nil
-		})
-		if err != nil && marks != nil {
-			b.object(p, main, "unmark", false)
+		// What it has asked for on the way (a picture of a style, an answer to a click) was told before the answer. It changes the page when it comes,
+		// or has done so already, in the middle of being marked.
+		p.c.mu.Lock()
+		same := p.asked == asked
+		p.c.mu.Unlock()
+		if same {
+			return nil
 		}
-		if err != nil || !waited {
-			return err
+		if marks != nil {
+			b.object(p, main, "unmark", false)
 		}
 	}
 }
@@ -135,7 +148,7 @@ func (p *Page) calm(ctx context.Context, limit time.Duration, opened bool, o *Ob
 func (p *Page) forgive() {
 	p.c.mu.Lock()
 	defer p.c.mu.Unlock()
-	p.requests = nil
+	p.requests, p.asked = nil, 0
 }
 
 // Unmark takes the marks' traces out of the page, as [Page.Observe] does in the end.

@@ -28,6 +28,7 @@ type Page struct {
 	why        error           // it was given up, in place of errCrashed
 	navigating map[string]bool // navigations of the main frame under way: loaders, "" when not known yet
 	requests   map[string]bool // of its documents under way, of those begun since the last observation
+	asked      int             // how many of these were begun
 	loaders    []string        // of the main frame's last documents
 	within     int             // navigations within its document so far
 	features   [][2]int        // sizes of the popups that it opens next
