@@ -207,6 +207,9 @@ func (s *Store) Open(_ context.Context, sum string) (io.ReadCloser, error) {
 				return s.verified(f, sum), nil
 			} // moved since: it has its own name now
 		}
+		if fi, err := os.Stat(s.path(sum)); err == nil && !fi.Mode().IsRegular() { // before it is opened: a pipe would wait
+			return nil, fmt.Errorf("blobs: %s is not a regular file", sum)
+		}
 		f, err := os.Open(s.path(sum))
 		if err == nil {
 			return s.verified(f, sum), nil

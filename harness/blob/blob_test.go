@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 )
 
@@ -119,6 +120,24 @@ func TestNotThere(t *testing.T) {
 	ro := open(t, t.TempDir(), Options{ReadOnly: true})
 	if _, _, err := ro.Put(t.Context(), strings.NewReader("x")); err == nil {
 		t.Error("a store that is only read took content")
+	}
+}
+
+// A pipe in a blob's place is said, and not waited for.
+func TestNoFile(t *testing.T) {
+	dir, sum := t.TempDir(), strings.Repeat("ab", 32)
+	if err := os.MkdirAll(filepath.Join(dir, sum[:2]), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(filepath.Join(dir, sum[:2], sum[2:]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(dir, Options{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Open(t.Context(), sum); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+		t.Error(err)
 	}
 }
 

@@ -95,7 +95,7 @@ func (t *TrialRow) is(status string) bool {
 // patterns are names as expressions; * stands for anything.
 func patterns(names []string) (out []*regexp.Regexp) {
 	for _, n := range names {
-		out = append(out, regexp.MustCompile("^"+strings.ReplaceAll(regexp.QuoteMeta(n), `\*`, ".*")+"$"))
+		out = append(out, regexp.MustCompile("(?s)^"+strings.ReplaceAll(regexp.QuoteMeta(strings.ToValidUTF8(n, "\ufffd")), `\*`, ".*")+"$"))
 	}
 	return out
 }

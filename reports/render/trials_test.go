@@ -2,11 +2,14 @@ package render
 
 import (
 	"bytes"
+	"encoding/json"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
 
 	"github.com/evalrun/evalrun/agent/event"
+	"github.com/evalrun/evalrun/harness/record"
 )
 
 func TestFilters(t *testing.T) {
@@ -30,7 +33,7 @@ func TestFilters(t *testing.T) {
 	for _, c := range []struct {
 		pattern, name string
 		want          bool
-	}{{"web-*", "web-form", true}, {"web", "web-form", false}, {"*/a", "b/c/a", true}, {"a.c", "abc", false}, {"", "x", false}} {
+	}{{"web-*", "web-form", true}, {"web", "web-form", false}, {"*/a", "b/c/a", true}, {"a.c", "abc", false}, {"a*", "a\nb", true}, {"\xff*", "x", false}, {"", "x", false}} {
 		if got := fits(patterns([]string{c.pattern}), c.name); got != c.want {
 			t.Errorf("%q fits %q: %v", c.pattern, c.name, got)
 		}
@@ -42,28 +45,65 @@ func TestFilters(t *testing.T) {
 
 // What cannot be shown is told in the picture's place.
 func TestPicture(t *testing.T) {
+	const png = "\x89PNG\r\n\x1a\n"
 	open := func(sum string) (io.ReadCloser, error) {
 		if sum == "gone" {
 			return nil, io.ErrUnexpectedEOF
 		}
-		return io.NopCloser(strings.NewReader("png")), nil
+		if sum == "svg" {
+			return io.NopCloser(strings.NewReader("<svg onload=alert(1)>")), nil
+		}
+		if sum == "endless" {
+			return io.NopCloser(io.MultiReader(strings.NewReader(png), endless{})), nil
+		}
+		return io.NopCloser(strings.NewReader(png)), nil
 	}
 	for _, c := range []struct {
 		blob         event.Blob
 		source, gone string
 	}{
-		{event.Blob{SHA256: "a", Type: "image/png"}, "data:image/png;base64,cG5n", ""},
+		{event.Blob{SHA256: "a", Type: "image/png"}, "data:image/png;base64,iVBORw0KGgo=", ""},
+		{event.Blob{SHA256: "a", Type: "image/jpeg"}, "", "not what was noted"},
+		{event.Blob{SHA256: "svg", Type: "image/png"}, "", "not what was noted"},
+		{event.Blob{SHA256: "endless", Type: "image/png"}, "", "not what was noted"},
 		{event.Blob{SHA256: "gone", Type: "image/png"}, "", "unexpected EOF"},
 		{event.Blob{SHA256: "a", Type: "image/svg+xml"}, "", "not shown"},
 		{event.Blob{SHA256: "a", Type: "image/png", Size: 1 << 30}, "", "not shown"},
 	} {
-		p := picture("screenshot", &c.blob, open)
+		p := (&album{open, 1}).picture("screenshot", &c.blob)
 		if len(p) != 1 || string(p[0].Source) != c.source || !strings.Contains(p[0].Gone, c.gone) {
 			t.Errorf("%+v: %+v", c.blob, p)
 		}
 	}
-	if picture("marks", nil, open) != nil {
+	full := &album{open, 1}
+	full.picture("screenshot", &event.Blob{SHA256: "a", Type: "image/png"})
+	if p := full.picture("screenshot", &event.Blob{SHA256: "a", Type: "image/png"}); p[0].Source != "" || !strings.Contains(p[0].Gone, "as many pictures") {
+		t.Errorf("one picture too many: %+v", p)
+	}
+	if (&album{open, 1}).picture("marks", nil) != nil {
 		t.Error("a picture that was never taken")
+	}
+}
+
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }
+
+// A page is bounded, whatever the journal of a run from somebody else holds.
+func TestStoryPageBounded(t *testing.T) {
+	text, _ := json.Marshal(map[string]any{"text": strings.Repeat("\n<b>\x1b[2J"+strings.Repeat("x", 100), 12<<10)})
+	entries := func(yield func(record.Entry, error) bool) {
+		for i := range 80 {
+			raw := fmt.Sprintf(`{"id":%d,"time":"2026-11-21T20:46:18Z","mono_us":1,"source":"agent","class":"note","kind":"info","body":%s}`, i, text)
+			if !yield(record.Entry{Trial: "t", Kind: record.KindEvent, Data: []byte(raw)}, nil) {
+				return
+			}
+		}
+	}
+	var b bytes.Buffer
+	err := StoryPage(&b, &record.Plan{}, "t", entries, func(string) (io.ReadCloser, error) { return nil, io.ErrUnexpectedEOF })
+	if err != nil || b.Len() > 4*maxParts || strings.Contains(b.String(), "<b>") || strings.Contains(b.String(), "\x1b") || !strings.Contains(b.String(), "more than a page takes") {
+		t.Errorf("%v, %d bytes", err, b.Len())
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
+	"github.com/evalrun/evalrun/reports/render"
 )
 
 // A System is the outside world.
@@ -100,6 +101,12 @@ func (a *app) say(format string, args ...any) { a.tell("note", nil, format, args
 func (a *app) tell(what string, facts map[string]any, format string, args ...any) {
 	if a.quiet {
 		return
+	}
+	args = slices.Clone(args)
+	for i, x := range args {
+		if err, ok := x.(error); ok { // what others wrote may be in it
+			args[i] = render.Clean(err.Error())
+		}
 	}
 	text := fmt.Sprintf(format, args...)
 	if !a.lines {
