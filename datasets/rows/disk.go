@@ -14,6 +14,9 @@ import (
 	"github.com/evalrun/evalrun/datasets"
 )
 
+// What a packed file may become: so much, and so many times its size. Text packs to a tenth, a twentieth; what was made to fill a disk, to a thousandth.
+var unpacksTo, unpacksBy int64 = 1 << 30, 50
+
 // A Disk is a file on disk, unpacked when its name ends in .gz: into a temporary file without a name, so that rows can be
 // read again from any place without unpacking all before them, and nothing is left behind.
 type Disk struct {
@@ -68,7 +71,15 @@ func (d *Disk) unpacked() (*os.File, error) {
 		return nil, err
 	}
 	os.Remove(tmp.Name())
-	if _, err := io.Copy(tmp, z); err != nil {
+	limit := unpacksTo
+	if info, err := f.Stat(); err == nil {
+		limit += unpacksBy * info.Size()
+	}
+	n, err := io.Copy(tmp, io.LimitReader(z, limit+1))
+	if err == nil && n > limit {
+		err = fmt.Errorf("it is more than %d MiB, far more than the file's size lets expect, and it may have no end; if it is right, unpack it with gunzip first", limit>>20)
+	}
+	if err != nil {
 		tmp.Close()
 		if errors.Is(err, io.ErrUnexpectedEOF) {
 			err = errors.New("the file is cut short; fetch it again")

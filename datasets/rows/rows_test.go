@@ -139,6 +139,24 @@ func TestRead(t *testing.T) {
 	}
 }
 
+// A small file that unpacks without end does not fill the disk.
+func TestUnpacksWithoutEnd(t *testing.T) {
+	defer rows.UnpacksTo(rows.UnpacksTo(1 << 20))
+	for name, c := range map[string]struct {
+		text string
+		want string
+	}{
+		"t.jsonl.gz": {strings.Repeat("\n", 8<<20), "t.jsonl.gz: unpacking: it is more than 1 MiB"},
+		"t.csv.gz":   {"id\n" + strings.Repeat("\n", 8<<20), "t.csv.gz: unpacking: it is more than 1 MiB"},
+		"s.jsonl.gz": {`{"id":"a","x":"` + strings.Repeat("y", 1<<19) + `"}`, "a"},
+	} {
+		got := read(t, source(t, write(t, name, pack([]byte(c.text)))))
+		if len(got) != 1 || !strings.Contains(got[0], c.want) {
+			t.Errorf("%s: %.300q", name, got)
+		}
+	}
+}
+
 // A line of 100 MB is passed over; it costs no more memory than the longest that is read.
 func TestLongLine(t *testing.T) {
 	p := filepath.Join(t.TempDir(), "t.jsonl")
