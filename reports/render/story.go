@@ -246,6 +246,15 @@ func (t *teller) body(s string, lines int) {
 	print(ls[len(ls)-tail:])
 }
 
+// top is the first line of what an agent does, which is told beside the time, and what is below it.
+func (t *teller) top(s string) (first, rest string, more bool) {
+	first, rest, more = strings.Cut(Clean(s), "\n")
+	if !t.st.Full {
+		first = cut(first, 500)
+	}
+	return first, rest, more
+}
+
 func (t *teller) call(e *record.Entry, c *record.Call) {
 	if c.Error == "" && c.Try == 1 && c.From == "" {
 		return // the reply, an event, has all that matters

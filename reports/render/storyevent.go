@@ -40,7 +40,7 @@ func (t *teller) event(e *event.Event) {
 		} else if n > 0 {
 			cmd = shellWords(b.Args)
 		}
-		first, rest, more := strings.Cut(Clean(cmd), "\n")
+		first, rest, more := t.top(cmd)
 		show("run", strings.TrimSpace(t.st.bold("$ "+first)+" "+t.st.dim(strings.Join(words("in", b.Dir, "as", b.User), ", "))), plain)
 		if more {
 			t.body(rest, manyLines)
@@ -118,7 +118,7 @@ func (t *teller) event(e *event.Event) {
 			show("browse", t.st.dim("look"), plain)
 			break
 		}
-		first, rest, more := strings.Cut(Clean(b.Code), "\n")
+		first, rest, more := t.top(b.Code)
 		show("browse", t.st.bold(first), plain)
 		if more {
 			t.body(rest, manyLines)
