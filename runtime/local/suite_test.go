@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -170,7 +171,7 @@ func left(t *testing.T) []string {
 		}
 	}
 	b, _ := os.ReadFile("/proc/self/mountinfo")
-	for line := range strings.Lines(string(b)) { // those of others may go, too: what is removed elsewhere is mounted nowhere any more
+	for line := range strings.Lines(string(b)) {
 		if !strings.Contains(line, "docker") && !strings.Contains(line, "containerd") { // an engine beside us comes and goes as it likes
 			out = append(out, "mount "+strings.TrimSpace(line))
 		}
@@ -186,4 +187,10 @@ func left(t *testing.T) []string {
 	out = append(out, fs...)
 	ds, _ := filepath.Glob(filepath.Join(os.TempDir(), tmpPrefix+ownPrefix()+"*"))
 	return append(out, ds...)
+}
+
+// more is what is left that was not there before. What was there may have gone: of other tests' mounts, which were copied to us at our start, each goes
+// when its folder does.
+func more(t *testing.T, before []string) []string {
+	return slices.DeleteFunc(left(t), func(s string) bool { return slices.Contains(before, s) })
 }
