@@ -57,12 +57,19 @@ func TestPagesThatHang(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, h := range hanging {
-		if testing.Short() && i%5 != 0 {
-			continue // each takes several seconds, whatever the machine
+	t.Run("pages", func(t *testing.T) {
+		for i, h := range hanging {
+			if testing.Short() && i%5 != 0 {
+				continue // each takes several seconds, whatever the machine
+			}
+			t.Run(h.name, func(t *testing.T) {
+				if h.act != "STOP" { // which looks for the one that is busy
+					t.Parallel()
+				}
+				hang(t, p, neighbour.Browser().PID(), h.script, h.act)
+			})
 		}
-		t.Run(h.name, func(t *testing.T) { hang(t, p, neighbour.Browser().PID(), h.script, h.act) })
-	}
+	})
 	if title := ""; page.Evaluate(t.Context(), "String(6 * 7)", &title) != nil || title != "42" {
 		t.Errorf("the neighbour: %q", title)
 	}

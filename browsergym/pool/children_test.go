@@ -66,7 +66,10 @@ func TestChildrenAreKilled(t *testing.T) {
 		}
 		return err
 	}
-	for _, kind := range kinds {
+	for i, kind := range kinds {
+		if testing.Short() && i%4 != 0 {
+			continue // the pool looks only every two seconds
+		}
 		t.Run(strings.TrimPrefix(kind, "--type="), func(t *testing.T) {
 			c, page := open(t, a, cdp.ContextOptions{Timeout: 20 * time.Second})
 			defer c.Close(context.Background())

@@ -28,6 +28,9 @@ var ways = map[string]string{
 
 // Downloads stay within their bounds whatever they come from, and are gone with their context.
 func TestWaysToDownload(t *testing.T) {
+	if testing.Short() {
+		t.Skip("each way is watched for seconds")
+	}
 	const one, all = 2 << 20, 4 << 20
 	dir, err := os.MkdirTemp("", "pool-test-")
 	if err != nil {
@@ -57,7 +60,7 @@ func TestWaysToDownload(t *testing.T) {
 				t.Error(err)
 			}
 			most := int64(0)
-			for range 30 {
+			for range 15 {
 				most = max(most, taken(dir))
 				time.Sleep(100 * time.Millisecond)
 			}
