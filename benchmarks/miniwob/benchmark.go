@@ -130,10 +130,6 @@ func (o *Options) complete() error {
 	return errors.Join(errs...)
 }
 
-func (o *Options) actions() action.Options {
-	return action.Options{Subsets: o.Actions, Single: !o.Multi, Retry: true}
-}
-
 // data is a task as it is played. What is in it makes its identity.
 type data struct {
 	Page    string   `json:"page"`
