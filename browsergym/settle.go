@@ -28,11 +28,9 @@ var timers string
 
 // settle waits for what an action has begun; opened, for what the set-up has.
 func (e *Env) settle(ctx context.Context, opened bool) error {
-	if e.o.Pace == Reference {
-		if !opened { // then the reference does not wait
-			if err := sleep(ctx, e.o.Delay); err != nil {
-				return err
-			}
+	if e.o.Pace == Reference && !opened {
+		if err := sleep(ctx, e.o.Delay); err != nil {
+			return err
 		}
 		return e.loaded(ctx)
 	}
@@ -44,10 +42,11 @@ func (e *Env) settle(ctx context.Context, opened bool) error {
 		return nil
 	}
 	var marks *cdp.ObserveOptions
-	if e.early(opened) {
+	if e.o.Pace == Fast && e.early(opened) {
 		o := e.look(page)
 		marks, e.marked = &o, page
 	}
+	// The reference does not wait for an opened page, but gets to it some frames later: fields that focus themselves have done so by then.
 	if err := page.Calm(ctx, e.o.Delay+e.slow, opened, marks); err != nil {
 		return err
 	}

@@ -154,6 +154,9 @@ func TestGoldenFirstObservations(t *testing.T) {
 			if err := p.Goto(t.Context(), s.Ours(h.Start)); err != nil {
 				t.Fatal(err)
 			}
+			if err := p.Calm(t.Context(), time.Second, true, nil); err != nil { // elements that focus themselves do so, and are scrolled to, in the first frame
+				t.Fatal(err)
+			}
 			o, err := p.Observe(t.Context(), cdp.ObserveOptions{AllTags: h.Tags == "all"})
 			if all[0].Error != "" {
 				want, _, _ := strings.Cut(all[0].Error, "\n")
