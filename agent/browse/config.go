@@ -69,10 +69,8 @@ func (c Config) Check() error {
 	one("html", c.HTML, "auto", "none", "pruned", "full")
 	one("screenshot", c.Screenshot, "none", "plain", "marks")
 	one("coords", c.Coords, "none", "center", "box")
-	for _, name := range c.Subsets {
-		if !slices.Contains(action.Subsets(), name) {
-			bad("actions: there is no set %q; the sets are %s", name, strings.Join(action.Subsets(), ", "))
-		}
+	if err := action.Known(c.Subsets); err != nil {
+		bad("actions: %w", err)
 	}
 	if n := c.MaxPromptTokens; n != 0 && (n < minPromptTokens || n > maxPromptTokens) {
 		bad("max_prompt_tokens: want a number from %d to %d, not %d; leave it out for %d", minPromptTokens, maxPromptTokens, n, promptTokens)

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"iter"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -122,10 +121,8 @@ func (o *Options) complete() error {
 	if len(o.Actions) == 0 {
 		o.Actions = []string{Actions}
 	}
-	for _, name := range o.Actions {
-		if !slices.Contains(action.Subsets(), name) {
-			bad("actions: there is no subset %q; there are %s", name, strings.Join(action.Subsets(), ", "))
-		}
+	if err := action.Known(o.Actions); err != nil {
+		bad("actions: %w", err)
 	}
 	return errors.Join(errs...)
 }
