@@ -25,7 +25,7 @@ import (
 // Every phase has a limit and runs under the run's context; what must happen after its end (closing, writing) does not.
 type attempt struct {
 	*runner
-	job   Job
+	job   *Job
 	arm   *Arm
 	bench *Bench
 	task  datasets.Task
@@ -38,6 +38,7 @@ type attempt struct {
 	replay  *replay
 	lease   sandbox.Lease
 	needs   benchmarks.Needs
+	verdict record.Verdict // its substance, from play on; the rest when the attempt is over
 
 	mu        sync.Mutex
 	cur       *env
@@ -67,34 +68,46 @@ type attempt struct {
 }
 
 // run makes the attempt. The error is a failure of the journal: the run ends.
-func (a *attempt) run(ctx context.Context) (v record.Verdict, again bool, err error) {
+func (a *attempt) run(ctx context.Context) (again bool, err error) {
 	keep := context.WithoutCancel(ctx)
 	a.seed = seed(a.Seed, a.job.Trial, a.job.Attempt)
 	if a.job.Interrupted > 0 {
 		if err := a.takeUp(keep); err != nil {
-			return v, false, err
+			return false, err
 		}
 	}
 	a.log = newLog(a)
-	if err := a.write(keep, record.KindAttempt, record.Attempt{
+	if err := a.begin(keep); err != nil {
+		return false, err
+	}
+	c := a.play(ctx)
+	if err := a.log.close("the attempt ended"); err != nil && c.Storage == nil {
+		c.Storage = err
+	}
+	a.sum()
+	a.lasting = c.Lasting
+	return c.Again, c.Storage
+}
+
+// begin writes the attempt's first entry.
+func (a *attempt) begin(ctx context.Context) error {
+	return a.write(ctx, record.KindAttempt, record.Attempt{
 		Arm: a.arm.ID, ArmName: a.arm.Name, Agent: a.arm.Arm.Agent, Model: a.arm.Arm.Model, Prompt: a.arm.Prompt, Axes: a.arm.Axes,
 		Benchmark: a.job.Task.Benchmark, Task: a.job.Task.ID, Digest: a.job.Task.Digest, Cluster: a.job.Task.Cluster,
 		Repeat: a.job.Repeat, Attempt: a.job.Attempt, Seed: a.seed, Why: a.job.Why, Driver: a.Driver,
 		Regrade: len(a.job.Evidence) > 0, Queued: a.began.Sub(a.job.Ready),
-	}); err != nil {
-		return v, false, err
-	}
-	v, c := a.play(ctx)
-	if err := a.log.close("the attempt ended"); err != nil && c.Storage == nil {
-		c.Storage = err
-	}
+	})
+}
+
+// sum adds to the verdict what was counted and timed.
+func (a *attempt) sum() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	v := &a.verdict
 	a.t.Wall = time.Since(a.began)
 	v.Steps, v.Turns, v.BadCalls, v.Usage, v.Times, v.Left, v.Abandoned = a.steps, a.turns, a.bad, a.used, a.t, a.left, a.abandoned
 	v.MaxMemory, v.OOMs = a.maxMemory, a.ooms
 	v.Driver, v.Images, v.Network, v.Refused = a.driver, a.made, a.Mask.String(a.network()), a.nrefused
-	a.lasting = c.Lasting
 	v.Spent = a.paidFor
 	if a.others.Calls > 0 {
 		v.Other = &a.others
@@ -102,77 +115,87 @@ func (a *attempt) run(ctx context.Context) (v record.Verdict, again bool, err er
 	if v.Error != nil {
 		v.Error.Text = a.Mask.String(v.Error.Text)
 	}
-	return v, c.Again, c.Storage
 }
 
-// play returns the verdict's substance, and the cause it comes from.
-func (a *attempt) play(ctx context.Context) (v record.Verdict, c cause) {
-	none := func(c cause) (record.Verdict, cause) {
-		return record.Verdict{Status: c.Fault.Status, Error: c.Fault}, c
-	}
-	defer func() { // a benchmark's own panic: ours
-		if p := recover(); p != nil {
+// play makes the verdict's substance, and returns the cause it comes from.
+func (a *attempt) play(ctx context.Context) (c cause) {
+	defer func() {
+		if p := recover(); p != nil { // a benchmark's own: ours
 			a.Slog.Error("panic in a benchmark", "trial", a.job.Trial, "panic", p, "stack", string(debug.Stack()))
-			v, c = none(cause{Fault: &record.Fault{Status: record.Infra, Phase: "session", Class: "panic", Text: panicked(p).Error()}, Again: true})
+			c = cause{Fault: &record.Fault{Status: record.Infra, Phase: "session", Class: "panic", Text: panicked(p).Error()}, Again: true}
+		}
+		if c.Fault != nil {
+			a.verdict = record.Verdict{Status: c.Fault.Status, Error: c.Fault}
 		}
 	}()
-	if a.job.Task.Bad != "" {
-		return none(skip("task", a.job.Task.Bad))
-	}
-	var err error
-	if a.task, err = a.bench.Source().Task(ctx, a.job.Task.ID); err != nil {
-		var bad *datasets.BadTask
-		if errors.As(err, &bad) || errors.Is(err, datasets.ErrNoTask) {
-			return none(skip("task", err.Error()))
-		}
-		return none(phaseFault(ctx, "setup", err))
-	}
-	if a.task.Digest != a.job.Task.Digest && (a.regrading == nil || !a.regrading.Changed) {
-		if a.regrading != nil {
-			return none(skip("task", "the task's content is no longer what was played"))
-		}
-		return none(skip("task", "the task's content is not what it was when the run was planned; start a new run"))
-	}
-	needs, err := a.bench.Needs(a.task, a.bench.Options)
-	if err != nil {
-		return none(phaseFault(ctx, "setup", err))
-	}
-	if needs.Skip != "" {
-		return none(skip("needs", needs.Skip))
-	}
-	a.needs = needs
-	a.machines(needs)
-	if len(a.job.Evidence) == 0 {
-		if err := a.images(ctx, "agent", needs.Agent); err != nil {
-			return none(a.imageFault(ctx, err))
-		}
-	}
-	if err := a.images(ctx, "grader", needs.Grader); err != nil {
-		a.regrade = a.job.Evidence
-		return none(a.imageFault(ctx, err))
+	if c = a.prepare(ctx); c.Fault != nil {
+		return c
 	}
 	evidence := a.job.Evidence
 	var results []benchmarks.Result
 	if len(evidence) == 0 {
-		if evidence, results, c = a.session(ctx, needs); c.Fault != nil {
-			return none(c)
+		if evidence, results, c = a.session(ctx); c.Fault != nil {
+			return c
 		}
 	}
-	if !needs.GradeLive || len(a.job.Evidence) > 0 {
+	if !a.needs.GradeLive || len(a.job.Evidence) > 0 {
 		// From here on only the grading can fail, and it can be done again without the agent.
 		a.regrade = evidence
-		if results, c = a.gradeAll(ctx, needs, evidence); c.Fault != nil {
+		if results, c = a.gradeAll(ctx, evidence); c.Fault != nil {
 			if c.Fault.Class == classNeedsLive {
 				a.regrade = nil
 			}
-			return none(c)
+			return c
 		}
 	}
 	return a.reduce(evidence, results)
 }
 
-func skip(class, why string) cause {
-	return cause{Fault: &record.Fault{Status: record.Skipped, Phase: "setup", Class: class, Text: why}}
+// prepare reads the task, asks what it needs, and makes its images ready.
+func (a *attempt) prepare(ctx context.Context) cause {
+	var task datasets.Task
+	var needs benchmarks.Needs
+	err := a.phase(ctx, "setup", a.Phases.Start, func(ctx context.Context) (err error) {
+		if task, err = a.read(ctx); err == nil {
+			needs, err = a.bench.Needs(task, a.bench.Options)
+		}
+		return err
+	})
+	if err == nil && needs.Skip != "" {
+		err = &errSkip{"needs", needs.Skip}
+	}
+	if err != nil {
+		return phaseFault(ctx, "setup", err)
+	}
+	a.task, a.needs = task, needs
+	a.machines()
+	if len(a.job.Evidence) == 0 {
+		if err := a.images(ctx, "agent", needs.Agent); err != nil {
+			return a.imageFault(ctx, err)
+		}
+	}
+	if err := a.images(ctx, "grader", needs.Grader); err != nil {
+		a.regrade = a.job.Evidence
+		return a.imageFault(ctx, err)
+	}
+	return cause{}
+}
+
+// read is the task as it is now, which has to be the one that was planned.
+func (a *attempt) read(ctx context.Context) (task datasets.Task, err error) {
+	if a.job.Task.Bad != "" {
+		return task, &errSkip{"task", a.job.Task.Bad}
+	}
+	var bad *datasets.BadTask
+	switch task, err = a.bench.Source().Task(ctx, a.job.Task.ID); {
+	case errors.As(err, &bad), errors.Is(err, datasets.ErrNoTask):
+		return task, &errSkip{"task", err.Error()}
+	case err != nil, task.Digest == a.job.Task.Digest, a.regrading != nil && a.regrading.Changed:
+		return task, err
+	case a.regrading != nil:
+		return task, &errSkip{"task", "the task's content is no longer what was played"}
+	}
+	return task, &errSkip{"task", "the task's content is not what it was when the run was planned; start a new run"}
 }
 
 func (a *attempt) owner(role string) sandbox.Owner {

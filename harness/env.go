@@ -137,8 +137,36 @@ func (e *env) Step(ctx context.Context, ev event.Event) (event.Event, error) {
 	return e.execute(ctx, act)
 }
 
-// execute has the episode play act under a watchdog. Every way out of it leaves exactly one observation.
+// execute has the episode play act and records what comes of it. Every way out of it leaves exactly one observation.
 func (e *env) execute(ctx context.Context, act event.Event) (event.Event, error) {
+	turn, err := e.watched(ctx, &act)
+	if err == nil && turn.Obs == nil {
+		err = fmt.Errorf("the environment gave no observation")
+	}
+	if err != nil {
+		return event.Event{}, e.fail(ctx, &act, err)
+	}
+	keep := context.WithoutCancel(ctx)
+	if turn.Reward != nil || len(turn.Info) > 0 {
+		if err := e.reward(keep, act.ID, &turn); err != nil {
+			return event.Event{}, e.stick(&errStorage{err})
+		}
+	}
+	obs, err := e.end(keep, act, turn.Obs)
+	if err != nil {
+		return obs, err
+	}
+	if err := e.output(obs.Body); err != nil {
+		return obs, e.stick(err)
+	}
+	if turn.Done {
+		return obs, e.stick(agent.ErrDone)
+	}
+	return obs, nil
+}
+
+// watched has the episode play act under a watchdog.
+func (e *env) watched(ctx context.Context, act *event.Event) (benchmarks.Turn, error) {
 	limit := act.Timeout
 	if limit <= 0 || limit > e.a.Phases.Command {
 		limit = e.a.Phases.Command
@@ -154,7 +182,7 @@ func (e *env) execute(ctx context.Context, act event.Event) (event.Event, error)
 		err  error
 	}
 	done := make(chan result, 1)
-	began := time.Now()
+	began, ev := time.Now(), *act
 	go func() {
 		var res result
 		defer func() {
@@ -163,7 +191,7 @@ func (e *env) execute(ctx context.Context, act event.Event) (event.Event, error)
 			}
 			done <- res
 		}()
-		res.turn, res.err = e.ep.Step(sctx, act)
+		res.turn, res.err = e.ep.Step(sctx, ev)
 	}()
 	var res result
 	select {
@@ -172,53 +200,42 @@ func (e *env) execute(ctx context.Context, act event.Event) (event.Event, error)
 		select { // ended, but perhaps on its way out: let it say what it did
 		case res = <-done:
 		case <-time.After(e.a.Phases.Grace):
-			go func() { e.late(act, (<-done).turn.Obs) }()
+			go func() { e.late(ev, (<-done).turn.Obs) }()
 			res.err = slow
 		}
 	}
 	e.a.times(func(t *record.Times) { t.Tool += time.Since(began) })
+	return res.turn, res.err
+}
+
+// fail records that act was not played, and returns why, as it stays.
+func (e *env) fail(ctx context.Context, act *event.Event, err error) error {
 	keep := context.WithoutCancel(ctx)
-	if res.err == nil && res.turn.Obs == nil {
-		res.err = fmt.Errorf("the environment gave no observation")
-	}
-	if res.err != nil {
-		if ctx.Err() != nil {
-			if _, err := e.end(keep, act, event.Error{Code: "stopped", Text: context.Cause(ctx).Error()}); err != nil {
-				return event.Event{}, err
-			}
-			return event.Event{}, context.Cause(ctx)
+	if ctx.Err() != nil {
+		if _, err := e.end(keep, *act, event.Error{Code: "stopped", Text: context.Cause(ctx).Error()}); err != nil {
+			return err
 		}
-		if _, err := e.end(keep, act, event.Error{Code: "internal", Text: res.err.Error()}); err != nil {
-			return event.Event{}, err
-		}
-		if _, known := ours("agent", res.err); !known {
-			res.err = &errEnv{res.err}
-		}
-		return event.Event{}, e.stick(res.err)
+		return context.Cause(ctx)
 	}
-	if res.turn.Reward != nil || len(res.turn.Info) > 0 {
-		r := record.Reward{Action: act.ID, Reward: res.turn.Reward, Info: e.a.Mask.Bytes(res.turn.Info)}
-		if r.Reward != nil && (math.IsNaN(*r.Reward) || math.IsInf(*r.Reward, 0)) {
-			r.Reward = nil // no opinion: such a number cannot be written
-		}
-		if !json.Valid(r.Info) {
-			r.Info = nil
-		}
-		if err := e.a.write(keep, record.KindReward, r); err != nil {
-			return event.Event{}, e.stick(&errStorage{err})
-		}
+	if _, err := e.end(keep, *act, event.Error{Code: "internal", Text: err.Error()}); err != nil {
+		return err
 	}
-	obs, err := e.end(keep, act, res.turn.Obs)
-	if err != nil {
-		return obs, err
+	if _, known := ours("agent", err); !known {
+		err = &errEnv{err}
 	}
-	if err := e.output(obs.Body); err != nil {
-		return obs, e.stick(err)
+	return e.stick(err)
+}
+
+// reward records what an action was worth.
+func (e *env) reward(ctx context.Context, action int64, turn *benchmarks.Turn) error {
+	r := record.Reward{Action: action, Reward: turn.Reward, Info: e.a.Mask.Bytes(turn.Info)}
+	if r.Reward != nil && (math.IsNaN(*r.Reward) || math.IsInf(*r.Reward, 0)) {
+		r.Reward = nil // no opinion: such a number cannot be written
 	}
-	if res.turn.Done {
-		return obs, e.stick(agent.ErrDone)
+	if !json.Valid(r.Info) {
+		r.Info = nil
 	}
-	return obs, nil
+	return e.a.write(ctx, record.KindReward, r)
 }
 
 // late keeps a result that came after its action had been answered.

@@ -31,6 +31,11 @@ type errTooSlow struct{ phase, max string }
 
 func (e *errTooSlow) Error() string { return fmt.Sprintf("%s took longer than %s", e.phase, e.max) }
 
+// errSkip says that a trial cannot be played here, whoever the agent is.
+type errSkip struct{ class, why string }
+
+func (e *errSkip) Error() string { return e.why }
+
 // errStorage marks failures of the journal or the blobs.
 type errStorage struct{ err error }
 
@@ -74,6 +79,7 @@ func ours(phase string, err error) (cause, bool) {
 	}
 	var (
 		storage *errStorage
+		skipped *errSkip
 		slow    *errTooSlow
 		env     *errEnv
 		sb      *sandbox.Error
@@ -92,6 +98,8 @@ func ours(phase string, err error) (cause, bool) {
 		return c, true
 	case errors.Is(err, record.ErrFenced):
 		return fault(record.Canceled, "fenced", false)
+	case errors.As(err, &skipped):
+		return fault(record.Skipped, skipped.class, false)
 	case errors.As(err, &uns):
 		return fault(record.Skipped, "unsupported", false)
 	case errors.Is(err, sandbox.ErrNeverFits):

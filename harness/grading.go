@@ -14,8 +14,8 @@ import (
 )
 
 // gradeAll grades every stage from its evidence alone, the agent's machines being closed.
-func (a *attempt) gradeAll(ctx context.Context, needs benchmarks.Needs, evs []record.Evidence) ([]benchmarks.Result, cause) {
-	if err := a.acquire(ctx, needs.GraderRoom()); err != nil {
+func (a *attempt) gradeAll(ctx context.Context, evs []record.Evidence) ([]benchmarks.Result, cause) {
+	if err := a.acquire(ctx, a.needs.GraderRoom()); err != nil {
 		return nil, phaseFault(ctx, "grade", err)
 	}
 	defer a.release()
@@ -94,23 +94,22 @@ func valid(r benchmarks.Result) error {
 }
 
 // reduce makes the verdict of the stages' results.
-func (a *attempt) reduce(evs []record.Evidence, results []benchmarks.Result) (record.Verdict, cause) {
+func (a *attempt) reduce(evs []record.Evidence, results []benchmarks.Result) cause {
 	if len(evs) == 0 {
-		c := cause{Fault: &record.Fault{Status: record.Infra, Phase: "session", Class: "internal", Text: "the episode had no stage"}}
-		return record.Verdict{Status: record.Infra, Error: c.Fault}, c
+		return cause{Fault: &record.Fault{Status: record.Infra, Phase: "session", Class: "internal", Text: "the episode had no stage"}}
 	}
 	res := results[0]
 	if red, ok := a.bench.Benchmark.(benchmarks.Reducer); ok {
 		var err error
 		if res, err = red.Reduce(a.task, results); err != nil {
-			c := cause{Fault: &record.Fault{Status: record.Grader, Phase: "grade", Class: "internal", Text: err.Error()}}
-			return record.Verdict{Status: record.Grader, Error: c.Fault}, c
+			return cause{Fault: &record.Fault{Status: record.Grader, Phase: "grade", Class: "internal", Text: err.Error()}}
 		}
 	} else if len(results) > 1 {
 		res = mean(results)
 	}
 	last := evs[len(evs)-1]
-	v := record.Verdict{Status: record.Scored, End: last.End, Limit: last.Limit, Scores: res.Scores, Flags: res.Flags, Stages: len(evs)}
+	a.verdict = record.Verdict{Status: record.Scored, End: last.End, Limit: last.Limit, Scores: res.Scores, Flags: res.Flags, Stages: len(evs)}
+	v := &a.verdict
 	if p := res.Primary(); p != nil {
 		v.Reward = p.Value
 	}
@@ -121,7 +120,7 @@ func (a *attempt) reduce(evs []record.Evidence, results []benchmarks.Result) (re
 	if err := json.Unmarshal(last.Data, &ev); err == nil {
 		v.Answer = cut(ev.Answer.Text(), 4<<10)
 	}
-	return v, cause{End: last.End}
+	return cause{End: last.End}
 }
 
 // mean is the mean of the primary scores; a stage without an opinion counts as 0.

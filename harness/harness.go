@@ -115,22 +115,8 @@ type runner struct {
 
 func (r *runner) work(ctx context.Context) {
 	for {
-		if r.Room != nil {
-			if err := r.Room(); err != nil {
-				r.end("disk")
-				r.note(err.Error())
-				return
-			}
-		}
-		job, err := r.queue.Take(ctx)
-		if err != nil {
-			if !errors.Is(err, io.EOF) && ctx.Err() == nil {
-				r.fail(fmt.Errorf("taking work: %w", err))
-			}
-			return
-		}
-		if ctx.Err() != nil { // a ready job and an ended context at once: the context wins
-			r.queue.Done(context.WithoutCancel(ctx), job)
+		job := r.take(ctx)
+		if job == nil {
 			return
 		}
 		if err := r.play(ctx, job); err != nil {
@@ -140,26 +126,64 @@ func (r *runner) work(ctx context.Context) {
 	}
 }
 
-// play makes one attempt, writes its verdict, and says what becomes of the job.
-func (r *runner) play(ctx context.Context, job Job) error {
-	arm := &r.Arms[job.Arm]
-	r.observe(Progress{Kind: "started", Job: job, Arm: arm})
-	a := &attempt{runner: r, job: job, arm: arm, bench: &r.Benchmarks[job.Benchmark], began: time.Now()}
-	v, again, err := a.run(ctx)
-	if err != nil {
-		return fmt.Errorf("trial %s: %w", job.Trial, err)
+// take waits for a job; nil: there is none for this worker any more.
+func (r *runner) take(ctx context.Context) *Job {
+	if r.Room != nil {
+		if err := r.Room(); err != nil {
+			r.end("disk")
+			r.note(err.Error())
+			return nil
+		}
 	}
-	after := context.WithoutCancel(ctx)
+	job, err := r.queue.Take(ctx)
+	switch {
+	case err == nil && ctx.Err() != nil: // a ready job and an ended context at once: the context wins
+		r.queue.Done(context.WithoutCancel(ctx), job)
+	case err == nil:
+		return &job
+	case !errors.Is(err, io.EOF) && ctx.Err() == nil:
+		r.fail(fmt.Errorf("taking work: %w", err))
+	}
+	return nil
+}
+
+// play makes one attempt, writes its verdict, and says what becomes of the job. It and what it calls until the agent is done stand on the stack of each
+// session that is open: what they need for a moment only is done in functions of its own.
+func (r *runner) play(ctx context.Context, job *Job) error {
+	a := r.attempt(job)
+	a.tell("started", nil)
+	again, err := a.run(ctx)
+	if err == nil {
+		err = a.decide(context.WithoutCancel(ctx), again)
+	}
+	if err != nil {
+		return fmt.Errorf("trial %s: %w", a.job.Trial, err)
+	}
+	return nil
+}
+
+func (r *runner) attempt(job *Job) *attempt {
+	return &attempt{runner: r, job: job, arm: &r.Arms[job.Arm], bench: &r.Benchmarks[job.Benchmark], began: time.Now()}
+}
+
+// tell says how the attempt is getting on.
+func (a *attempt) tell(kind string, v *record.Verdict) {
+	a.observe(Progress{Kind: kind, Job: *a.job, Arm: a.arm, Verdict: v})
+}
+
+// decide writes the verdict and gives the job back: done, or to be tried again.
+func (a *attempt) decide(ctx context.Context, again bool) error {
+	v := a.verdict
 	if v.Status == record.Canceled {
 		// No verdict: a stop leaves an attempt open just as a crash does, and a resume takes both up in one way.
-		if err := r.journal.Sync(after); err != nil {
+		if err := a.journal.Sync(ctx); err != nil {
 			return err
 		}
-		r.observe(Progress{Kind: "canceled", Job: job, Arm: arm, Verdict: &v})
-		return r.queue.Done(after, job)
+		a.tell("canceled", &v)
+		return a.queue.Done(ctx, *a.job)
 	}
-	next := job
-	v.Final = !(again && r.mayRetry(job))
+	next := *a.job
+	v.Final = !(again && a.mayRetry(a.job))
 	if !v.Final {
 		next.Failed++
 		next.Why = "retry"
@@ -167,23 +191,23 @@ func (r *runner) play(ctx context.Context, job Job) error {
 		next.Evidence = a.regrade
 		next.Attempt++
 	}
-	if err := a.write(after, record.KindVerdict, v); err != nil {
+	if err := a.write(ctx, record.KindVerdict, v); err != nil {
 		return err
 	}
-	if err := r.journal.Sync(after); err != nil {
+	if err := a.journal.Sync(ctx); err != nil {
 		return err
 	}
-	r.count(job, v, a.lasting)
-	r.observe(Progress{Kind: "verdict", Job: job, Arm: arm, Verdict: &v})
+	a.count(a.job, &v, a.lasting)
+	a.tell("verdict", &v)
 	if !v.Final {
-		delay := r.Retry.Delay << min(next.Failed-1, 10)
-		return r.queue.Again(after, next, delay)
+		delay := a.Retry.Delay << min(next.Failed-1, 10)
+		return a.queue.Again(ctx, next, delay)
 	}
-	return r.queue.Done(after, job)
+	return a.queue.Done(ctx, *a.job)
 }
 
 // mayRetry takes one retry out of the run's budget.
-func (r *runner) mayRetry(job Job) bool {
+func (r *runner) mayRetry(job *Job) bool {
 	if job.Failed+1 >= r.Retry.Attempts {
 		return false
 	}
@@ -199,7 +223,7 @@ func (r *runner) mayRetry(job Job) bool {
 	return true
 }
 
-func (r *runner) count(job Job, v record.Verdict, lasting bool) {
+func (r *runner) count(job *Job, v *record.Verdict, lasting bool) {
 	r.mu.Lock()
 	r.sum.Attempts++
 	if v.Abandoned {
@@ -226,7 +250,7 @@ func (r *runner) count(job Job, v record.Verdict, lasting bool) {
 	r.mu.Unlock()
 	if pause {
 		r.queue.Pause(job.Arm)
-		r.observe(Progress{Kind: "paused", Job: job, Arm: &r.Arms[job.Arm], Verdict: &v,
+		r.observe(Progress{Kind: "paused", Job: *job, Arm: &r.Arms[job.Arm], Verdict: v,
 			Text: fmt.Sprintf("%d failures in a row that were not the agent's; no more trials of this arm are begun", r.Retry.Pause)})
 	}
 }

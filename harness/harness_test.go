@@ -149,6 +149,7 @@ func TestWhoseFault(t *testing.T) {
 			return benchmarks.Turn{}, &sandbox.Error{Op: "exec", Err: sandbox.ErrGone}
 		}}, agent: says("right", 1), status: record.Infra, class: "sandbox"},
 		{name: "open panics", toy: &toy{open: func() error { panic("boom") }}, agent: says("right", 1), status: record.Infra, class: "internal"},
+		{name: "needs panics", toy: &toy{needs: func(int) benchmarks.Needs { panic("boom") }}, agent: says("right", 1), status: record.Infra, class: "internal"},
 		{name: "unsupported", toy: &toy{open: func() error { return &sandbox.Unsupported{Driver: "toy", What: "flying"} }}, agent: says("right", 1), status: record.Skipped, class: "unsupported"},
 		{name: "steps", limits: harness.Limits{Steps: 2}, agent: says("right", 5), status: record.Scored, end: record.Limit},
 		{name: "time", limits: harness.Limits{Time: time.Minute}, agent: agent.Func(func(ctx context.Context, _ *agent.Session) (agent.Answer, error) {
@@ -240,6 +241,29 @@ func TestActionWatchdog(t *testing.T) {
 			t.Fatalf("%+v %+v", v, v.Error)
 		}
 		b.checkLog(t)
+		close(hang)
+		synctest.Wait()
+	})
+}
+
+// A benchmark that never says what its task needs holds up no worker.
+func TestNeedsWatchdog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hang := make(chan struct{})
+		b := newBed(t, &toy{tasks: 2, needs: func(i int) benchmarks.Needs {
+			if i == 0 {
+				<-hang
+			}
+			return benchmarks.Needs{}
+		}}, says("right", 1))
+		b.cfg.Workers, b.cfg.Retry.Attempts = 1, 1
+		b.run(t, t.Context())
+		if v := b.verdicts(t)["arm0/t0"]; v.Status != record.Infra || v.Error.Class != "timeout" || v.Error.Phase != "setup" {
+			t.Errorf("%+v %+v", v, v.Error)
+		}
+		if v := b.verdicts(t)["arm0/t1"]; v.Status != record.Scored {
+			t.Errorf("%+v %+v", v, v.Error)
+		}
 		close(hang)
 		synctest.Wait()
 	})

@@ -92,10 +92,12 @@ func (r *runner) regrade(ctx context.Context, job Job, o Regrading) (Regraded, e
 	var a *attempt
 	var c cause
 	for n := 1; ; n++ {
-		a = &attempt{runner: r, job: job, arm: &r.Arms[job.Arm], bench: &r.Benchmarks[job.Benchmark], began: time.Now(), regrading: &o}
+		a = r.attempt(&job)
+		a.regrading = &o
 		a.seed = seed(a.Seed, job.Trial, job.Attempt)
 		a.log = newLog(a)
-		res.Verdict, c = a.play(ctx)
+		c = a.play(ctx)
+		res.Verdict = a.verdict
 		if c.Storage != nil {
 			return res, c.Storage
 		}

@@ -16,7 +16,7 @@ import (
 // it asks the same, so that at most the calls in flight are paid twice.
 func (a *attempt) takeUp(ctx context.Context) error {
 	n := a.job.Interrupted
-	calls, replies, open, next, err := a.read(ctx, n)
+	calls, replies, open, next, err := a.entries(ctx, n)
 	if err != nil && !errors.Is(err, record.ErrNotOpen) {
 		return fmt.Errorf("reading the attempt that was cut off: %w", err)
 	}
@@ -24,7 +24,7 @@ func (a *attempt) takeUp(ctx context.Context) error {
 		a.replay = &replay{replies: map[replayKey]replayed{}}
 		a.replay.load(calls, replies)
 		for _, p := range a.job.Prior {
-			calls, replies, _, _, err := a.read(ctx, p)
+			calls, replies, _, _, err := a.entries(ctx, p)
 			if errors.Is(err, record.ErrNotOpen) {
 				continue
 			}
@@ -70,8 +70,8 @@ func (a *attempt) takeUp(ctx context.Context) error {
 	return a.journal.Append(ctx, old)
 }
 
-// read goes through one attempt's entries.
-func (a *attempt) read(ctx context.Context, n int) (calls []record.Call, replies map[string]event.Reply, open []event.Event, next int64, err error) {
+// entries goes through one attempt's entries.
+func (a *attempt) entries(ctx context.Context, n int) (calls []record.Call, replies map[string]event.Reply, open []event.Event, next int64, err error) {
 	replies = map[string]event.Reply{}
 	for entry, err := range a.journal.Attempt(ctx, a.job.Trial, n) {
 		if err != nil {

@@ -18,50 +18,19 @@ import (
 )
 
 // session plays all stages and returns their evidence and, when grading is live, their results.
-func (a *attempt) session(ctx context.Context, needs benchmarks.Needs) (evs []record.Evidence, results []benchmarks.Result, c cause) {
-	specs := needs.Agent
-	if needs.GradeLive {
-		specs = append(slices.Clone(specs), needs.GraderRoom()...)
-	}
-	if needs.Browser {
-		done, err := a.browser(ctx)
-		if err != nil {
-			return nil, nil, phaseFault(ctx, "start", err)
-		}
-		defer done()
-	}
-	if err := a.acquire(ctx, specs); err != nil {
-		return nil, nil, phaseFault(ctx, "start", err)
-	}
-	defer func() {
-		if f := a.release(); f != nil && c.Fault == nil {
-			a.Slog.Warn("closing a session's machines", "trial", a.job.Trial, "err", f)
-		}
-	}()
-	var ep benchmarks.Episode
+func (a *attempt) session(ctx context.Context) (evs []record.Evidence, results []benchmarks.Result, c cause) {
 	h := &host{a: a, role: "agent"}
-	starting := func(t *record.Times) *time.Duration { return &t.Start }
-	err := a.phase(ctx, "start", max(a.Phases.Start, needs.Setup), func(ctx context.Context) (err error) {
-		defer h.within(starting)()
-		o := a.bench.Options
-		o.Repeat, o.Round = a.job.Repeat, a.job.Round
-		ep, err = a.bench.Open(ctx, h, a.task, o)
-		return err
-	})
+	var held undo
+	defer held.all()
+	ep, err := a.enter(ctx, h, &held)
 	if err != nil {
 		return nil, nil, phaseFault(ctx, "start", err)
 	}
-	defer func() {
-		if err := a.closeEpisode(ctx, ep); err != nil {
-			a.Slog.Warn("closing an episode", "trial", a.job.Trial, "err", err)
-		}
-	}()
-
 	var ag agent.Agent
 	var prev *benchmarks.Result
 	for i := 0; ; i++ {
 		var stage *benchmarks.Stage
-		err := a.phase(ctx, "setup", max(a.Phases.Start, needs.Setup), func(ctx context.Context) (err error) {
+		err := a.phase(ctx, "setup", max(a.Phases.Start, a.needs.Setup), func(ctx context.Context) (err error) {
 			defer h.within(starting)()
 			stage, err = ep.Next(ctx, prev)
 			return err
@@ -74,7 +43,7 @@ func (a *attempt) session(ctx context.Context, needs benchmarks.Needs) (evs []re
 		}
 		if ag == nil { // after Open, so that an agent that cannot be made costs no more than that
 			if ag, err = a.arm.Agent(a.bench.Benchmark, a.task); err != nil {
-				return nil, nil, skip("agent", err.Error())
+				return nil, nil, phaseFault(ctx, "setup", &errSkip{"agent", err.Error()})
 			}
 		}
 		rec, ev, c := a.stage(ctx, ep, ag, stage, i)
@@ -83,7 +52,7 @@ func (a *attempt) session(ctx context.Context, needs benchmarks.Needs) (evs []re
 		}
 		evs = append(evs, rec)
 		ended := rec.End != record.Answered && rec.End != record.GaveUp
-		if needs.GradeLive {
+		if a.needs.GradeLive {
 			res, c := a.grade(ctx, ev, ep)
 			if c.Fault != nil {
 				return nil, nil, c
@@ -96,6 +65,59 @@ func (a *attempt) session(ctx context.Context, needs benchmarks.Needs) (evs []re
 		}
 	}
 	return evs, results, cause{}
+}
+
+// starting is the time that a session takes to become ready.
+func starting(t *record.Times) *time.Duration { return &t.Start }
+
+// An undo is how to give back what was taken, the last first.
+type undo []func()
+
+func (u *undo) add(f func()) { *u = append(*u, f) }
+
+func (u *undo) all() {
+	for _, f := range slices.Backward(*u) {
+		f()
+	}
+}
+
+// enter takes the room that a session needs and opens its episode; held gets what gives all of it back.
+func (a *attempt) enter(ctx context.Context, h *host, held *undo) (ep benchmarks.Episode, err error) {
+	specs := a.needs.Agent
+	if a.needs.GradeLive {
+		specs = append(slices.Clone(specs), a.needs.GraderRoom()...)
+	}
+	if a.needs.Browser {
+		done, err := a.browser(ctx)
+		if err != nil {
+			return nil, err
+		}
+		held.add(done)
+	}
+	if err := a.acquire(ctx, specs); err != nil {
+		return nil, err
+	}
+	held.add(func() {
+		if err := a.release(); err != nil {
+			a.Slog.Warn("closing a session's machines", "trial", a.job.Trial, "err", err)
+		}
+	})
+	err = a.phase(ctx, "start", max(a.Phases.Start, a.needs.Setup), func(ctx context.Context) (err error) {
+		defer h.within(starting)()
+		o := a.bench.Options
+		o.Repeat, o.Round = a.job.Repeat, a.job.Round
+		ep, err = a.bench.Open(ctx, h, a.task, o)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	held.add(func() {
+		if err := a.closeEpisode(ctx, ep); err != nil {
+			a.Slog.Warn("closing an episode", "trial", a.job.Trial, "err", err)
+		}
+	})
+	return ep, nil
 }
 
 // stage lets the agent play one stage and makes its evidence durable.

@@ -62,9 +62,9 @@ func (a *attempt) watch(role string, spec sandbox.Spec, sb sandbox.Sandbox) sand
 }
 
 // machines notes what an attempt's machines are: which drivers make them, and under which network policy the agent's begins.
-func (a *attempt) machines(needs benchmarks.Needs) {
+func (a *attempt) machines() {
 	var names []string
-	for _, s := range slices.Concat(needs.Agent, needs.Grader) {
+	for _, s := range slices.Concat(a.needs.Agent, a.needs.Grader) {
 		name := a.Driver
 		if a.DriverOf != nil {
 			name = a.DriverOf(s)
@@ -76,8 +76,8 @@ func (a *attempt) machines(needs benchmarks.Needs) {
 	a.mu.Lock()
 	a.driver = strings.Join(names, "+")
 	a.mu.Unlock()
-	if len(needs.Agent) > 0 {
-		a.policy("agent", needs.Agent[0].Network)
+	if len(a.needs.Agent) > 0 {
+		a.policy("agent", a.needs.Agent[0].Network)
 	}
 }
 
