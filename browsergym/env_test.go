@@ -278,7 +278,7 @@ func TestBrowserDies(t *testing.T) {
 	e := play(t, browsergym.Options{Browser: b}, func(uint32) browsergym.Task { return &browsergym.Openended{URL: "about:blank"} })
 	reset(t, e, 0)
 	b.Kill()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	if r, err := e.Step(ctx, "goto('data:text/html,x')"); !errors.Is(err, cdp.ErrClosed) {
 		t.Errorf("%v, %v", r, err)

@@ -144,32 +144,53 @@ func TestActionability(t *testing.T) {
 			t.Fatalf("no %s in\n%s", id, text(t, o))
 			return ""
 		}
+		// click is done again where a busy machine has not brought it that far in the time that an action has.
+		click := func(bid string, ok func(error string) bool) string {
+			got := ""
+			for range 10 {
+				if got = step(t, e, fmt.Sprintf("click('%s')", bid)).Observation.LastError; ok(got) {
+					break
+				}
+			}
+			return got
+		}
 		want := "TimeoutError: Locator.click: Timeout 500ms exceeded."
 		covered := want
 		if retry {
 			covered = ""
 		}
-		r := step(t, e, fmt.Sprintf("click('%s')", bid(`id="c"`)))
-		if got := r.Observation.LastError; firstLine(got) != covered || !retry && !strings.Contains(got, "intercepts pointer events") {
+		is := func(got string) bool { return firstLine(got) == covered && (retry || strings.Contains(got, "intercepts pointer events")) }
+		if got := click(bid(`id="c"`), is); !is(got) {
 			t.Errorf("retry %v, covered: %q", retry, got)
 		}
-		if r := step(t, e, fmt.Sprintf("click('%s')", bid(`disabled`))); !retry && (firstLine(r.Observation.LastError) != want || !strings.Contains(r.Observation.LastError, "element is not enabled")) {
-			t.Errorf("disabled: %q", r.Observation.LastError)
+		is = func(got string) bool {
+			return retry || firstLine(got) == want && strings.Contains(got, "element is not enabled")
 		}
-		if r := step(t, e, fmt.Sprintf("click('%s')", bid(`display: none`))); retry && firstLine(r.Observation.LastError) != "Error: Locator.click: Element is not visible" ||
-			!retry && !strings.Contains(r.Observation.LastError, "element is not visible") {
-			t.Errorf("retry %v, hidden: %q", retry, r.Observation.LastError)
+		if got := click(bid(`disabled`), is); !is(got) {
+			t.Errorf("disabled: %q", got)
 		}
-		if r := step(t, e, fmt.Sprintf("click('%s')", bidOf(t, o, "far"))); r.Observation.LastError != "" || r.Observation.Titles[0] != "far" {
-			t.Errorf("off the screen: %q", r.Observation.LastError)
+		is = func(got string) bool {
+			return retry && firstLine(got) == "Error: Locator.click: Element is not visible" || !retry && strings.Contains(got, "element is not visible")
+		}
+		if got := click(bid(`display: none`), is); !is(got) {
+			t.Errorf("retry %v, hidden: %q", retry, got)
+		}
+		if got := click(bidOf(t, o, "far"), func(got string) bool { return got == "" }); got != "" || step(t, e, "noop(0)").Observation.Titles[0] != "far" {
+			t.Errorf("off the screen: %q", got)
 		}
 		if !retry { // the click has been done though it is told to have taken too long
 			r := step(t, e, fmt.Sprintf("click('%s')", bid(`href="/slow"`)))
 			if firstLine(r.Observation.LastError) != want {
 				t.Errorf("slow: %q", r.Observation.LastError)
 			}
-			if r := step(t, e, "noop(2000)"); r.Observation.Titles[0] != "slow" {
-				t.Errorf("the click has led to %q", r.Observation.Titles[0])
+			title := ""
+			for range 20 {
+				if title = step(t, e, "noop(1000)").Observation.Titles[0]; title == "slow" {
+					break
+				}
+			}
+			if title != "slow" {
+				t.Errorf("the click has led to %q", title)
 			}
 		}
 	}
