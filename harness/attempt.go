@@ -109,12 +109,19 @@ func (a *attempt) sum() {
 	v.MaxMemory, v.OOMs = a.maxMemory, a.ooms
 	v.Driver, v.Images, v.Network, v.Refused = a.driver, a.made, a.Mask.String(a.network()), a.nrefused
 	v.Spent = a.paidFor
-	if a.others.Calls > 0 {
-		v.Other = &a.others
-	}
+	v.Other = a.othersUsage()
 	if v.Error != nil {
 		v.Error.Text = a.Mask.String(v.Error.Text)
 	}
+}
+
+// othersUsage is what the models beside the arm's took so far, nil if nothing. The caller holds the lock: a grading that was left behind may go on.
+func (a *attempt) othersUsage() *record.Usage {
+	if a.others.Calls == 0 {
+		return nil
+	}
+	u := a.others
+	return &u
 }
 
 // play makes the verdict's substance, and returns the cause it comes from.

@@ -50,10 +50,11 @@ func (a *attempt) grade(ctx context.Context, ev benchmarks.Evidence, live benchm
 			return res, canceled("grade", context.Cause(ctx))
 		}
 	}
+	var given benchmarks.Result // one that comes too late is nobody's
 	err := a.phase(ctx, "grade", max(a.Phases.Grade, a.needs.Grade), func(ctx context.Context) (err error) {
 		h := &host{a: a, role: "grader"}
 		defer h.within(func(t *record.Times) *time.Duration { return &t.Grade })()
-		res, err = a.bench.Grade(ctx, h, a.task, ev, live)
+		given, err = a.bench.Grade(ctx, h, a.task, ev, live)
 		return err
 	})
 	a.refusals(live)
@@ -63,6 +64,7 @@ func (a *attempt) grade(ctx context.Context, ev benchmarks.Evidence, live benchm
 	if err != nil {
 		return res, phaseFault(ctx, "grade", err)
 	}
+	res = given
 	if err := valid(res); err != nil {
 		return res, phaseFault(ctx, "grade", err)
 	}

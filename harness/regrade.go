@@ -124,9 +124,9 @@ func (r *runner) regrade(ctx context.Context, job Job, o Regrading) (Regraded, e
 	if a.task.Digest != job.Task.Digest {
 		amend.Task = a.task.Digest
 	}
-	if a.others.Calls > 0 {
-		amend.Other = &a.others
-	}
+	a.mu.Lock()
+	amend.Other = a.othersUsage()
+	a.mu.Unlock()
 	data, err := json.Marshal(amend)
 	if err != nil {
 		return res, fmt.Errorf("amendment of trial %s: %w", job.Trial, err)

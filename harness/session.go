@@ -8,6 +8,7 @@ import (
 	"io"
 	"runtime/debug"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/evalrun/evalrun/agent"
@@ -75,9 +76,10 @@ type undo []func()
 
 func (u *undo) add(f func()) { *u = append(*u, f) }
 
+// all gives everything back, also when giving back one of them panics.
 func (u *undo) all() {
-	for _, f := range slices.Backward(*u) {
-		f()
+	for _, f := range *u {
+		defer f()
 	}
 }
 
@@ -102,14 +104,7 @@ func (a *attempt) enter(ctx context.Context, h *host, held *undo) (ep benchmarks
 			a.Slog.Warn("closing a session's machines", "trial", a.job.Trial, "err", err)
 		}
 	})
-	err = a.phase(ctx, "start", max(a.Phases.Start, a.needs.Setup), func(ctx context.Context) (err error) {
-		defer h.within(starting)()
-		o := a.bench.Options
-		o.Repeat, o.Round = a.job.Repeat, a.job.Round
-		ep, err = a.bench.Open(ctx, h, a.task, o)
-		return err
-	})
-	if err != nil {
+	if ep, err = a.openEpisode(ctx, h); err != nil {
 		return nil, err
 	}
 	held.add(func() {
@@ -118,6 +113,28 @@ func (a *attempt) enter(ctx context.Context, h *host, held *undo) (ep benchmarks
 		}
 	})
 	return ep, nil
+}
+
+// openEpisode opens the session's episode. One that is ready only when nobody waits for it any more is closed where it was made.
+func (a *attempt) openEpisode(ctx context.Context, h *host) (benchmarks.Episode, error) {
+	var ep benchmarks.Episode
+	var settled atomic.Bool // by the first of the two: the episode is made, or given up
+	err := a.phase(ctx, "start", max(a.Phases.Start, a.needs.Setup), func(ctx context.Context) (err error) {
+		defer h.within(starting)()
+		o := a.bench.Options
+		o.Repeat, o.Round = a.job.Repeat, a.job.Round
+		if ep, err = a.bench.Open(ctx, h, a.task, o); err == nil && settled.Swap(true) {
+			err = ep.Close()
+		}
+		return err
+	})
+	if err == nil {
+		return ep, nil
+	}
+	if settled.Swap(true) { // made at the last moment
+		a.closeEpisode(ctx, ep)
+	}
+	return nil, err
 }
 
 // stage lets the agent play one stage and makes its evidence durable.
@@ -151,10 +168,7 @@ func (a *attempt) stage(ctx context.Context, ep benchmarks.Episode, ag agent.Age
 			}
 		}
 	}
-	err := a.phase(ctx, "collect", max(a.Phases.Collect, a.needs.Collect), func(ctx context.Context) (err error) {
-		ev, err = ep.Collect(ctx, ans)
-		return err
-	})
+	ev, err := a.collect(ctx, ep, ans)
 	if err != nil {
 		return rec, ev, phaseFault(ctx, "collect", err)
 	}
@@ -176,6 +190,19 @@ func (a *attempt) stage(ctx context.Context, ep benchmarks.Episode, ag agent.Age
 		return rec, ev, storage(err)
 	}
 	return rec, ev, cause{End: end.End}
+}
+
+// collect asks the episode for a stage's evidence. What comes too late is nobody's.
+func (a *attempt) collect(ctx context.Context, ep benchmarks.Episode, ans agent.Answer) (benchmarks.Evidence, error) {
+	var ev benchmarks.Evidence
+	err := a.phase(ctx, "collect", max(a.Phases.Collect, a.needs.Collect), func(ctx context.Context) (err error) {
+		ev, err = ep.Collect(ctx, ans)
+		return err
+	})
+	if err != nil {
+		return benchmarks.Evidence{}, err
+	}
+	return ev, nil
 }
 
 // agent runs the agent's loop under its clock, and abandons it when it does not return.
