@@ -106,7 +106,7 @@ func hang(t *testing.T, p *pool.Pool, browser int, script, code string) {
 	}
 	defer func() {
 		begun := time.Now()
-		if err := e.Close(); err != nil || time.Since(begun) > 10*time.Second {
+		if err := e.Close(); err != nil || time.Since(begun) > 30*time.Second {
 			t.Errorf("closing, for %v: %v", time.Since(begun), err)
 		}
 	}()

@@ -24,7 +24,7 @@ func TestNetworkingIsKilled(t *testing.T) {
 		url, host := site(t, map[string]string{"/": "<title>here</title>"})
 		other, _ := site(t, map[string]string{"/": "<title>another's</title>"})
 		a := p.For(pool.Wish{Hosts: []string{host}})
-		c, page := open(t, a, cdp.ContextOptions{Timeout: 5 * time.Second})
+		c, page := open(t, a, cdp.ContextOptions{Timeout: 20 * time.Second})
 		if err := page.Goto(t.Context(), url); err != nil {
 			t.Fatal(err)
 		}
@@ -89,13 +89,17 @@ func TestChildrenAreKilled(t *testing.T) {
 				t.Errorf("closing: %v", err)
 			}
 			time.Sleep(3 * time.Second) // the pool looks after its browsers every two
-			next, page := open(t, a, cdp.ContextOptions{Timeout: 20 * time.Second})
-			for range 3 {
-				if err := step(ctx, page); err != nil {
-					t.Errorf("the next context: %v", err)
+			until(t, "a new context is well", func() bool {
+				next, page := open(t, a, cdp.ContextOptions{Timeout: 20 * time.Second})
+				defer next.Close(context.Background())
+				for range 3 {
+					if err := step(t.Context(), page); err != nil {
+						t.Logf("a new context: %v", err)
+						return false
+					}
 				}
-			}
-			next.Close(t.Context())
+				return true
+			})
 		})
 	}
 }

@@ -28,7 +28,8 @@ type unit struct {
 	once sync.Once
 	err  error
 
-	vital []int // processes that it cannot do without, as they were at its start
+	vital     []int // processes that it cannot do without, as they were at its start
+	networked bool  // that which does its networking is among them
 
 	// Below belongs to the pool's lock.
 	taken   int // places, of contexts that are being opened too
@@ -78,7 +79,7 @@ func (p *Pool) start(ctx context.Context) (_ *unit, err error) {
 		u.b.Close()
 		return nil, err
 	}
-	u.vital = u.vitals(ctx)
+	u.waitVitals(ctx)
 	return u, nil
 }
 
@@ -107,7 +108,7 @@ func (u *unit) attend() {
 	if !asked {
 		p.count.Lost++
 	}
-	n := len(u.leases)
+	n, memory := len(u.leases), u.memory
 	p.mu.Unlock()
 	if err := u.end(); err != nil {
 		p.o.Say(err.Error())
@@ -117,7 +118,7 @@ func (u *unit) attend() {
 	case hung:
 		p.o.Say(fmt.Sprintf("a browser with %d contexts did not answer for %v and was ended", n, p.o.Hang))
 	case large:
-		p.o.Say(fmt.Sprintf("a browser with %d contexts had %d MiB and was ended", n, u.memory>>20))
+		p.o.Say(fmt.Sprintf("a browser with %d contexts had %d MiB and was ended", n, memory>>20))
 	case broken:
 		p.o.Say(fmt.Sprintf("a browser with %d contexts had lost one of its own processes and was ended", n))
 	default:

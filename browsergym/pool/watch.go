@@ -128,6 +128,9 @@ func (u *unit) weigh(procs map[int][]int) {
 // does its networking is started again, but knows no context's proxy.
 func (u *unit) count(procs map[int][]int) {
 	all := family(u.b.PID(), procs)
+	if !u.networked { // on a busy machine it may come later than it was waited for
+		u.vital = append(u.vital, u.networking(all)...)
+	}
 	for _, pid := range u.vital {
 		if s := stat(pid); !slices.Contains(all, pid) || s == nil || s[0] == "Z" {
 			u.p.mu.Lock()
@@ -142,22 +145,30 @@ func (u *unit) count(procs map[int][]int) {
 // vitalsLimit is how long a browser's networking is waited for. It comes a moment after the browser has begun to answer, and nothing tells when.
 const vitalsLimit = 2 * time.Second
 
-// vitals are the processes of a browser that has just started which it cannot do without.
-func (u *unit) vitals(ctx context.Context) (pids []int) {
+// waitVitals waits for the processes that a browser which has just started cannot do without.
+func (u *unit) waitVitals(ctx context.Context) {
 	for begun := time.Now(); ; time.Sleep(2 * time.Millisecond) {
-		pids = nil
-		networking := false
-		for _, pid := range family(u.b.PID(), processes()) {
-			net := isKind(pid, "network.mojom.NetworkService")
-			if net || isKind(pid, "--type=zygote") {
-				pids = append(pids, pid)
+		all := family(u.b.PID(), processes())
+		u.vital = u.networking(all)
+		for _, pid := range all { // now, while there are no pages: theirs bear that name, too, for a moment
+			if isKind(pid, "--type=zygote") {
+				u.vital = append(u.vital, pid)
 			}
-			networking = networking || net
 		}
-		if networking || ctx.Err() != nil || time.Since(begun) > vitalsLimit {
-			return pids
+		if u.networked || ctx.Err() != nil || time.Since(begun) > vitalsLimit {
+			return
 		}
 	}
+}
+
+// networking finds the process that does a browser's networking among all of its own.
+func (u *unit) networking(all []int) (pids []int) {
+	for _, pid := range all {
+		if isKind(pid, "network.mojom.NetworkService") {
+			pids, u.networked = append(pids, pid), true
+		}
+	}
+	return pids
 }
 
 // processes lists the children of each process.
