@@ -12,11 +12,11 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 
 	"github.com/evalrun/evalrun/agent/event"
+	"github.com/evalrun/evalrun/datasets/nesting"
 )
 
 // Load reads and parses a file.
@@ -96,7 +96,7 @@ func (p *parse) jsonl(data []byte) {
 }
 
 func (p *parse) yaml(data []byte) {
-	if line := deep(data); line > 0 {
+	if line, _ := nesting.Deep(data, maxDepth); line > 0 {
 		p.fail(line, "nested deeper than %d", maxDepth)
 		return
 	}
@@ -131,32 +131,8 @@ func (p *parse) yaml(data []byte) {
 	}
 }
 
-// maxDepth of brackets within brackets, or of dashes on one line: the library's time and memory grow with the square of it.
+// maxDepth of values within values on one line.
 const maxDepth = 100
-
-// deep is the line where that is exceeded; 0: nowhere.
-func deep(data []byte) int {
-	open, row, line := 0, 0, 0
-	for _, t := range lexer.Tokenize(string(data)) {
-		switch t.Type {
-		case token.SequenceStartType, token.MappingStartType:
-			open++
-		case token.SequenceEndType, token.MappingEndType:
-			open--
-		case token.SequenceEntryType:
-			if t.Position.Line != line {
-				row, line = 0, t.Position.Line
-			}
-			row++
-		default:
-			row = 0
-		}
-		if open+row > maxDepth {
-			return t.Position.Line
-		}
-	}
-	return 0
-}
 
 func (p *parse) rule(n node) {
 	before := len(p.errs)

@@ -1,7 +1,6 @@
 package tasks
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,11 +9,10 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
-	"github.com/goccy/go-yaml/token"
 
 	"github.com/evalrun/evalrun/datasets"
+	"github.com/evalrun/evalrun/datasets/nesting"
 )
 
 // maxNodes bounds what aliases may blow a file up to.
@@ -31,8 +29,8 @@ type decoder struct {
 
 // parse parses a file's first document.
 func parse(file string, text []byte) (*decoder, ast.Node, error) {
-	if deep(text) {
-		return nil, nil, &placed{file, fmt.Sprintf("nested deeper than %d", maxDepth)}
+	if line, column := nesting.Deep(text, maxDepth); line > 0 {
+		return nil, nil, &placed{fmt.Sprintf("%s:%d:%d", file, line, column), fmt.Sprintf("nested deeper than %d", maxDepth)}
 	}
 	f, err := parser.ParseBytes(text, 0)
 	if err != nil {
@@ -52,26 +50,8 @@ func parse(file string, text []byte) (*decoder, ast.Node, error) {
 	return d, nil, nil
 }
 
-// maxDepth of brackets within brackets: the library's time and memory grow with the square of it.
+// maxDepth of values within values on one line.
 const maxDepth = 500
-
-func deep(text []byte) bool {
-	if bytes.Count(text, []byte("["))+bytes.Count(text, []byte("{")) <= maxDepth {
-		return false
-	}
-	depth := 0
-	for _, t := range lexer.Tokenize(string(text)) {
-		switch t.Type {
-		case token.SequenceStartType, token.MappingStartType:
-			if depth++; depth > maxDepth {
-				return true
-			}
-		case token.SequenceEndType, token.MappingEndType:
-			depth--
-		}
-	}
-	return false
-}
 
 // placed is an error at a place of the file.
 type placed struct{ place, what string }

@@ -13,3 +13,12 @@ func TestDeep(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Neither does a line that nests without brackets take the machine.
+func TestDeepDashes(t *testing.T) {
+	for _, s := range []string{"- ", "- ? ", "a: ", "&a ", "!!seq ", "- a: "} {
+		if _, _, err := parse("f", []byte("tasks:\n  "+strings.Repeat(s, 200_000))); err == nil || !strings.HasPrefix(err.Error(), "f:2:") || !strings.Contains(err.Error(), "nested deeper") {
+			t.Errorf("%q: %.100v", s, err)
+		}
+	}
+}

@@ -8,9 +8,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
-	"github.com/goccy/go-yaml/token"
+
+	"github.com/evalrun/evalrun/datasets/nesting"
 )
 
 // Bounds of a file.
@@ -84,8 +84,9 @@ func parse(file string, text []byte, expand func(place, text string) (string, er
 		return nil, fmt.Errorf("%s: larger than %d KiB", file, maxSize>>10)
 	case !utf8.Valid(text):
 		return nil, fmt.Errorf("%s: not UTF-8; convert the file, with iconv say", file)
-	case deep(string(text)):
-		return nil, fmt.Errorf("%s: nested deeper than %d", file, maxDepth)
+	}
+	if line, column := nesting.Deep(text, maxDepth); line > 0 {
+		return nil, fmt.Errorf("%s:%d:%d: nested deeper than %d", file, line, column, maxDepth)
 	}
 	f, err := parser.ParseBytes(text, 0)
 	if err != nil {
@@ -111,36 +112,6 @@ func parse(file string, text []byte, expand func(place, text string) (string, er
 	r := &yamlReader{file: file, anchors: map[string]ast.Node{}, open: map[ast.Node]bool{}, expand: expand}
 	n = r.node(body, 0)
 	return n, errors.Join(r.errs...)
-}
-
-// deep reports whether the text is nested so deep that parsing it would cost too much.
-func deep(text string) bool {
-	for line := range strings.Lines(text) {
-		n := 0
-		for i := 0; i < len(line) && strings.IndexByte("-? \t", line[i]) >= 0; i++ {
-			if line[i] == '-' || line[i] == '?' {
-				n++
-			}
-		}
-		if n > maxDepth && strings.Contains(line[:min(len(line), 4)], " ") {
-			return true
-		}
-	}
-	if strings.Count(text, "[")+strings.Count(text, "{") <= maxDepth {
-		return false
-	}
-	depth := 0
-	for _, t := range lexer.Tokenize(text) {
-		switch t.Type {
-		case token.SequenceStartType, token.MappingStartType:
-			if depth++; depth > maxDepth {
-				return true
-			}
-		case token.SequenceEndType, token.MappingEndType:
-			depth--
-		}
-	}
-	return false
 }
 
 func place(file string, n ast.Node) string {

@@ -9,9 +9,10 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
+
+	"github.com/evalrun/evalrun/datasets/nesting"
 )
 
 // pos is where a value was written. A value from the command line has its flag as file and no line.
@@ -218,9 +219,8 @@ func parse(name string, data []byte, errs *errorList) *node {
 		errs.add(pos{file: name}, "", "this is not a text file", "")
 		return nil
 	}
-	if at, is := deep(data); is {
-		at.file = name
-		errs.add(at, "", fmt.Sprintf("nested deeper than %d", maxDepth), "")
+	if line, col := nesting.Deep(data, maxDepth); line > 0 {
+		errs.add(pos{name, line, col}, "", fmt.Sprintf("nested deeper than %d", maxDepth), "")
 		return nil
 	}
 	f, err := parser.ParseBytes(data, 0, parser.AllowDuplicateMapKey())
@@ -257,31 +257,6 @@ const (
 	maxDepth = 64
 	maxNodes = 1 << 20 // aliases of aliases grow without an end ("billion laughs")
 )
-
-// deep finds brackets, or dashes on one line, that are nested beyond reason, before they are parsed: the library's time and memory
-// grow with the square of their depth. What is nested by indentation is as long as that by itself.
-func deep(data []byte) (at pos, is bool) {
-	open, row, line := 0, 0, 0
-	for _, t := range lexer.Tokenize(string(data)) {
-		switch t.Type {
-		case token.SequenceStartType, token.MappingStartType:
-			open++
-		case token.SequenceEndType, token.MappingEndType:
-			open--
-		case token.SequenceEntryType:
-			if t.Position.Line != line {
-				row, line = 0, t.Position.Line
-			}
-			row++
-		default:
-			row = 0
-		}
-		if open+row > maxDepth {
-			return pos{line: t.Position.Line, col: t.Position.Column}, true
-		}
-	}
-	return pos{}, false
-}
 
 func (p *treeParser) syntax(err error) {
 	at := pos{file: p.name}

@@ -31,6 +31,7 @@ var table = []struct {
 	{"datasets/rows", "datasets", ""},
 	{"datasets/parquet", "datasets datasets/rows", "github.com/parquet-go/parquet-go"},
 	{"datasets/files", "datasets datasets/*", ""},
+	{"datasets/nesting", "", "github.com/goccy/go-yaml"},
 	{"datasets/*", "datasets datasets/rows", ""},
 
 	// L1: models over events, drivers over the sandbox's contract, storage over the record.
@@ -77,7 +78,7 @@ var table = []struct {
 	{"agent/browse", "agent agent/event agent/model agent/controller agent/browser browsergym/obs browsergym/action browsergym/py", ""},
 	{"agent/command", "agent agent/browser agent/event agent/model runtime/sandbox", ""},
 	{"agent/browser", "agent agent/event browsergym/obs browsergym/action browsergym/htmltext", ""},
-	{"agent/script", "agent agent/event agent/model", "github.com/goccy/go-yaml"},
+	{"agent/script", "agent agent/event agent/model datasets/nesting", "github.com/goccy/go-yaml"},
 	{"agent/*", "agent agent/event agent/model runtime/sandbox", ""},
 	{"browsergym", "browsergym/action browsergym/cdp browsergym/obs browsergym/py browsergym/rng", ""},
 	{"browsergym/recordings", "browsergym browsergym/obs", ""},
@@ -96,7 +97,7 @@ var table = []struct {
 	{"benchmarks/openended", benchmark + " benchmarks/web browsergym browsergym/*", ""},
 	{"benchmarks/assistantbench", benchmark + " benchmarks/web browsergym browsergym/* runtime/egress", ""},
 	{"benchmarks/webarena", benchmark + " benchmarks/web browsergym browsergym/* runtime/egress", "golang.org/x/image"},
-	{"benchmarks/harbor/compose", "runtime/sandbox", "github.com/goccy/go-yaml"},
+	{"benchmarks/harbor/compose", "datasets/nesting runtime/sandbox", "github.com/goccy/go-yaml"},
 	{"benchmarks/harbor", benchmark + " benchmarks/harbor/compose runtime/executor runtime/egress", "github.com/pelletier/go-toml/v2"},
 	{"benchmarks/terminalbench", benchmark + " benchmarks/harbor benchmarks/harbor/compose", ""},
 	{"benchmarks/*", benchmark + " benchmarks/tasks benchmarks/web", ""},
@@ -111,7 +112,7 @@ var table = []struct {
 	{"harness/queue", "harness", ""},
 
 	// L6: the program. Only wire knows implementations.
-	{"cmd/evalrun/internal/config", "agent/model harness/plan harness/record runtime/egress runtime/sandbox", "github.com/goccy/go-yaml"},
+	{"cmd/evalrun/internal/config", "agent/model datasets/nesting harness/plan harness/record runtime/egress runtime/sandbox", "github.com/goccy/go-yaml"},
 	{"cmd/evalrun/internal/progress", "harness harness/record", "github.com/schollz/progressbar/v3"},
 	{"cmd/evalrun/internal/wire", "agent agent/* agent/model/* benchmarks benchmarks/* browsergym browsergym/pool browsergym/cdp datasets harness harness/* runtime/* reports/* cmd/evalrun/internal/config", ""},
 	{"cmd/evalrun/internal/cli", "datasets harness harness/* reports/* runtime/image runtime/sandbox cmd/evalrun/internal/*", "github.com/urfave/cli/v3 golang.org/x/term"},
