@@ -17,6 +17,7 @@ type lease struct {
 	driver sandbox.Driver
 	ctx    context.Context // ends with the lease
 	cancel context.CancelCauseFunc
+	guess  int64 // memory of a machine of which nobody says what it needs
 
 	starting sync.WaitGroup // calls of Sandbox that are under way
 
@@ -53,10 +54,11 @@ func (l *lease) Sandbox(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox
 		l.mu.Unlock()
 		return fail(errReturned)
 	}
-	i := l.choose(key, l.pool.size(spec))
+	need := l.pool.size(spec, l.guess)
+	i := l.choose(key, need)
 	if i < 0 {
 		l.mu.Unlock()
-		return fail(fmt.Errorf("the lease has no room left for %v; ask for it when the lease is acquired", l.pool.size(spec)))
+		return fail(fmt.Errorf("the lease has no room left for %v; ask for it when the lease is acquired", need))
 	}
 	ready := l.slots[i].ready
 	l.slots[i].taken, l.slots[i].ready = true, nil

@@ -18,6 +18,7 @@ import (
 	"math"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -29,7 +30,8 @@ type Options struct {
 	CPUs      float64 // budget: what the sandboxes that are out may sum up to
 	Memory    int64
 	Sandboxes int
-	// Default is what a sandbox without Reserve and without limits of its own is counted at.
+	// Default is what a sandbox without Reserve and without limits of its own is counted at. Its memory is a guess, and makes no request
+	// impossible: where what is known of a request fits, guesses share what is left.
 	Default sandbox.Reserve
 	// Starts is how many sandboxes may be starting at once; 0: twice the cores.
 	Starts int
@@ -85,11 +87,20 @@ func (s size) within(max size) bool {
 }
 
 func (s size) String() string {
-	memory := fmt.Sprintf("%d MiB", s.mem>>20)
-	if s.mem >= 1<<30 {
-		memory = fmt.Sprintf("%.1f GiB", float64(s.mem)/(1<<30))
+	var parts []string // without what is not limited, or not asked for
+	if s.n > 0 {
+		parts = append(parts, fmt.Sprintf("%d sandboxes", s.n))
 	}
-	return fmt.Sprintf("%d sandboxes, %g CPUs, %s", s.n, float64(s.cpu)/1000, memory)
+	if s.cpu > 0 {
+		parts = append(parts, fmt.Sprintf("%g CPUs", float64(s.cpu)/1000))
+	}
+	switch {
+	case s.mem >= 1<<30:
+		parts = append(parts, fmt.Sprintf("%.1f GiB", float64(s.mem)/(1<<30)))
+	case s.mem > 0:
+		parts = append(parts, fmt.Sprintf("%d MiB", s.mem>>20))
+	}
+	return strings.Join(parts, ", ")
 }
 
 // add keeps absurd wishes from turning around into small ones.
@@ -159,18 +170,35 @@ func (p *Pool) Acquire(ctx context.Context, specs []sandbox.Spec) (sandbox.Lease
 
 // Fits says at once whether a request could ever be granted: nil, or [sandbox.ErrNeverFits] with both sizes. For preflight.
 func (p *Pool) Fits(specs []sandbox.Spec) error {
-	var need size
-	for _, s := range specs {
-		need = need.plus(p.size(s))
-	}
-	if !need.within(p.budget) {
-		return fmt.Errorf("%w: %v; the budget is %v", sandbox.ErrNeverFits, need, p.budget)
+	if need := p.sum(specs, p.guess(specs)); !need.within(p.budget) {
+		return fmt.Errorf("%w: %v; the budget is %v (the configuration's pools)", sandbox.ErrNeverFits, need, p.budget)
 	}
 	return nil
 }
 
-// size is what a spec is counted at, its services with it.
-func (p *Pool) size(s sandbox.Spec) size {
+// guess is the memory that a machine of a request is counted at when nobody says what it needs.
+func (p *Pool) guess(specs []sandbox.Spec) int64 {
+	guess := max(p.options.Default.Memory, 0)
+	if p.budget.mem == 0 {
+		return guess
+	}
+	known := p.sum(specs, 0).mem
+	guessed := p.sum(specs, 1).mem - known // machines
+	if guessed == 0 {
+		return guess
+	}
+	return min(guess, max(p.budget.mem-known, 0)/guessed)
+}
+
+func (p *Pool) sum(specs []sandbox.Spec, guess int64) (all size) {
+	for _, s := range specs {
+		all = all.plus(p.size(s, guess))
+	}
+	return all
+}
+
+// size is what a spec is counted at, its services with it. See guess.
+func (p *Pool) size(s sandbox.Spec, guess int64) size {
 	pick := func(reserve, limit, fallback int64) int64 {
 		switch {
 		case reserve > 0:
@@ -183,10 +211,10 @@ func (p *Pool) size(s sandbox.Spec) size {
 	z := size{
 		n:   1,
 		cpu: pick(milli(s.Reserve.CPUs), milli(s.CPUs), milli(p.options.Default.CPUs)),
-		mem: pick(s.Reserve.Memory, s.Memory, p.options.Default.Memory),
+		mem: pick(s.Reserve.Memory, s.Memory, guess),
 	}
 	for _, side := range s.Services {
-		sz := p.size(side)
+		sz := p.size(side, guess)
 		sz.n = 0 // a sidecar belongs to its machine
 		z = z.plus(sz)
 	}
@@ -207,10 +235,10 @@ func (p *Pool) acquire(ctx context.Context, d sandbox.Driver, specs []sandbox.Sp
 	if err := p.Fits(specs); err != nil {
 		return nil, err
 	}
-	l := &lease{pool: p, driver: d, slots: make([]slot, len(specs))}
+	l := &lease{pool: p, driver: d, slots: make([]slot, len(specs)), guess: p.guess(specs)}
 	r := &request{lease: l, granted: make(chan struct{})}
 	for i, s := range specs {
-		l.slots[i] = slot{size: p.size(s), key: p.key(d, s)}
+		l.slots[i] = slot{size: p.size(s, l.guess), key: p.key(d, s)}
 		r.need = r.need.plus(l.slots[i].size)
 	}
 	l.ctx, l.cancel = context.WithCancelCause(p.ctx)

@@ -248,6 +248,34 @@ func TestGivingUp(t *testing.T) {
 	})
 }
 
+// A machine of which nobody says what it needs is counted at a guess, and on a small host the guess gives way.
+func TestGuess(t *testing.T) {
+	p := pool.New(pool.Options{Memory: 100, Default: sandbox.Reserve{Memory: 60}}, fake.New())
+	defer p.Close()
+	specs := []sandbox.Spec{{}, {}, mem(40)}
+	l := acquire(t, p, specs...)
+	for _, s := range specs {
+		create(t, l, s)
+	}
+	if n := p.Stats().Memory; n != 100 {
+		t.Errorf("%d of 100 bytes are taken, want all", n)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	l = acquire(t, p, sandbox.Spec{Services: map[string]sandbox.Spec{"db": {}}}) // two, too
+	if n := p.Stats().Memory; n != 100 {
+		t.Errorf("with a service %d of 100 bytes are taken, want all", n)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	acquire(t, p, sandbox.Spec{}) // where there is room, a guess counts whole
+	if n := p.Stats().Memory; n != 60 {
+		t.Errorf("%d bytes are taken, want 60", n)
+	}
+}
+
 func TestNeverFits(t *testing.T) {
 	p := pool.New(pool.Options{Memory: 100, CPUs: 2, Sandboxes: 3, Default: sandbox.Reserve{Memory: 10}}, fake.New())
 	defer p.Close()
@@ -257,7 +285,7 @@ func TestNeverFits(t *testing.T) {
 		"sandboxes":     {{}, {}, {}, {}},
 		"service":       {{Memory: 60, Services: map[string]sandbox.Spec{"db": {Memory: 50}}}},
 		"absurd":        {mem(1 << 62), mem(1 << 62), mem(1 << 62)},
-		"default":       {mem(90), {}, {}},
+		"known":         {mem(101), {}},
 		"tiny fraction": {{CPUs: 2.0001}},
 	} {
 		_, err := p.Acquire(t.Context(), specs)
@@ -266,6 +294,9 @@ func TestNeverFits(t *testing.T) {
 		} else if !strings.Contains(err.Error(), "the budget is 3 sandboxes") {
 			t.Errorf("%s: the message lacks the budget: %v", name, err)
 		}
+	}
+	if err := pool.New(pool.Options{Memory: 1 << 30}, fake.New()).Fits([]sandbox.Spec{mem(2 << 30)}); !strings.Contains(err.Error(), ": 1 sandboxes, 2.0 GiB; the budget is 1.0 GiB (") {
+		t.Errorf("what is not limited is told: %v", err)
 	}
 	// What is reserved counts, not the limit; exactly the budget fits; nothing always fits.
 	acquire(t, p, sandbox.Spec{Memory: 1000, CPUs: 8, Reserve: sandbox.Reserve{Memory: 100, CPUs: 2}})
