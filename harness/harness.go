@@ -130,8 +130,9 @@ func (r *runner) work(ctx context.Context) {
 func (r *runner) take(ctx context.Context) *Job {
 	if r.Room != nil {
 		if err := r.Room(); err != nil {
-			r.end("disk")
-			r.note(err.Error())
+			if r.end("disk") { // said once, not by each worker
+				r.note(err.Error())
+			}
 			return nil
 		}
 	}
@@ -269,10 +270,10 @@ func (r *runner) spend(u event.Usage) {
 	}
 }
 
-// end hands out no more work; the first reason stays.
-func (r *runner) end(reason string) {
+// end hands out no more work; the first reason stays, and the one who gives it is told so.
+func (r *runner) end(reason string) (first bool) {
 	r.mu.Lock()
-	first := r.sum.Reason == ""
+	first = r.sum.Reason == ""
 	if first {
 		r.sum.Reason = reason
 	}
@@ -280,6 +281,7 @@ func (r *runner) end(reason string) {
 	if first && r.queue != nil {
 		r.queue.Drain()
 	}
+	return first
 }
 
 // fail ends the run for a failure of its own storage.

@@ -2,14 +2,20 @@ package harness_test
 
 import (
 	"context"
+	"io/fs"
 	"sync/atomic"
 	"testing"
+	"testing/fstest"
+	"testing/synctest"
 	"time"
 
 	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/harness"
+	"github.com/evalrun/evalrun/harness/blob"
 	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
 // lateEpisode does parts of its work only after the harness has given them up.
@@ -89,4 +95,81 @@ func TestLatePhases(t *testing.T) {
 			}
 		})
 	}
+}
+
+// stuckMachine is an episode with a machine into which nothing gets.
+type stuckMachine struct{ benchmarks.Episode }
+
+func (s stuckMachine) Machine(context.Context) (sandbox.Sandbox, error) { return stuckSandbox{}, nil }
+func (s stuckMachine) Started() sandbox.Sandbox                         { return nil }
+func (s stuckMachine) Dir() string                                      { return "/" }
+
+type stuckSandbox struct{ sandbox.Sandbox }
+
+func (stuckSandbox) Put(ctx context.Context, _ string, _ fs.FS) error {
+	<-ctx.Done()
+	return &sandbox.Error{Op: "put", Err: context.Cause(ctx)}
+}
+
+// What the end of a phase or of the agent's time breaks off has not failed by itself: it is neither the machine's fault nor the disk's.
+func TestBrokenOff(t *testing.T) {
+	put := agent.Func(func(ctx context.Context, s *agent.Session) (agent.Answer, error) {
+		m, ok := agent.As[agent.Machine](s.Env)
+		if !ok {
+			t.Fatal("no machine")
+		}
+		return agent.Answer{}, m.Put(ctx, "/", fstest.MapFS{})
+	})
+	run := func(t *testing.T, ctx context.Context, wrap func(benchmarks.Episode) benchmarks.Episode, ag agent.Agent) (harness.Summary, record.Verdict) {
+		b := newBed(t, &toy{tasks: 1, wrap: wrap}, ag)
+		b.cfg.Arms[0].Limits, b.cfg.Retry.Attempts = harness.Limits{Time: time.Minute}, 1
+		b.cfg.Phases.Command = 10 * time.Second
+		store, err := blob.Open(t.TempDir(), blob.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.cfg.Blobs = store
+		sum := b.run(t, ctx)
+		return sum, b.verdicts(t)["arm0/t0"]
+	}
+	stuck := func(e benchmarks.Episode) benchmarks.Episode { return stuckMachine{e} }
+	t.Run("limit", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			if _, v := run(t, t.Context(), stuck, put); v.Status != record.Scored || v.End != record.Limit {
+				t.Errorf("%+v %+v", v, v.Error)
+			}
+		})
+	})
+	t.Run("stop", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			time.AfterFunc(time.Second, func() { cancel(harness.ErrStopped) })
+			if sum, v := run(t, ctx, stuck, put); sum.Reason != "stopped" || sum.Final != 0 {
+				t.Errorf("%+v %+v %+v", sum, v, v.Error)
+			}
+		})
+	})
+	t.Run("blob", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			sum, v := run(t, t.Context(), func(e benchmarks.Episode) benchmarks.Episode { return &endlessEpisode{e.(*toyEpisode)} }, says("right", 1))
+			if v.Status != record.Infra || v.Error.Class != "timeout" || sum.Reason != "done" {
+				t.Errorf("%+v %+v %+v", sum, v, v.Error)
+			}
+		})
+	})
+}
+
+// endlessEpisode never gets to the end of what it keeps of an action.
+type endlessEpisode struct{ *toyEpisode }
+
+func (e *endlessEpisode) Step(ctx context.Context, _ event.Event) (benchmarks.Turn, error) {
+	_, err := e.host.Log().PutBlob(ctx, "text/plain", slowly{})
+	return benchmarks.Turn{}, err
+}
+
+type slowly struct{}
+
+func (slowly) Read(p []byte) (int, error) {
+	time.Sleep(time.Millisecond)
+	return copy(p, "more\n"), nil
 }

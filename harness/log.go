@@ -271,6 +271,9 @@ func (l *sessionLog) putBlob(ctx context.Context, mediaType string, r io.Reader)
 		if src.err != nil { // the fault of who sends, not of the disk
 			return event.Blob{}, src.err
 		}
+		if ctx.Err() != nil { // nor is it the disk's that nobody waits any longer
+			return event.Blob{}, fmt.Errorf("keeping content: %w", context.Cause(ctx))
+		}
 		return event.Blob{}, &errStorage{err}
 	}
 	return event.Blob{SHA256: sum, Type: mediaType, Size: size}, nil

@@ -69,10 +69,7 @@ func (e *machineEnv) Exec(ctx context.Context, c sandbox.Command) (sandbox.Exit,
 		if _, e2 := e.end(keep, act, event.Error{Code: code, Text: err.Error()}); e2 != nil {
 			return exit, e2
 		}
-		if ctx.Err() != nil {
-			return exit, context.Cause(ctx)
-		}
-		return exit, e.stick(err)
+		return exit, e.failed(ctx, err)
 	}
 	res := event.RunResult{
 		Code: exit.Code, Signal: exit.Signal, TimedOut: exit.TimedOut, OOM: exit.OOM, Output: out.text(), OutBytes: exit.Out, ErrBytes: exit.Err,
@@ -97,7 +94,7 @@ func (e *machineEnv) Put(ctx context.Context, dir string, src fs.FS) error {
 	}
 	sb, err := e.m.Machine(ctx)
 	if err != nil {
-		return e.stick(err)
+		return e.failed(ctx, err)
 	}
 	note := event.Put{Dir: dir}
 	if err := fs.WalkDir(src, ".", func(_ string, d fs.DirEntry, err error) error {
@@ -113,12 +110,20 @@ func (e *machineEnv) Put(ctx context.Context, dir string, src fs.FS) error {
 		return fmt.Errorf("put %s: %w", dir, err)
 	}
 	if err := sb.Put(ctx, dir, src); err != nil {
-		return e.stick(err)
+		return e.failed(ctx, err)
 	}
 	if _, err := e.a.log.Append(ctx, event.New(event.FromAgent, note)); err != nil {
 		return e.stick(err)
 	}
 	return nil
+}
+
+// failed is what a failure of the machine's means: it sticks, unless the agent's time was up, which breaks off whatever is under way.
+func (e *machineEnv) failed(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return e.stick(err)
 }
 
 func (e *machineEnv) Get(ctx context.Context, name string) (io.ReadCloser, error) {
@@ -127,7 +132,7 @@ func (e *machineEnv) Get(ctx context.Context, name string) (io.ReadCloser, error
 	}
 	sb, err := e.m.Machine(ctx)
 	if err != nil {
-		return nil, e.stick(err)
+		return nil, e.failed(ctx, err)
 	}
 	return sb.Get(ctx, name)
 }
@@ -138,7 +143,7 @@ func (e *machineEnv) Listen(ctx context.Context, port int) (net.Listener, error)
 	}
 	sb, err := e.m.Machine(ctx)
 	if err != nil {
-		return nil, e.stick(err)
+		return nil, e.failed(ctx, err)
 	}
 	l, ok := sandbox.As[sandbox.Listener](sb)
 	if !ok {
