@@ -159,7 +159,9 @@ func TestActionability(t *testing.T) {
 		if retry {
 			covered = ""
 		}
-		is := func(got string) bool { return firstLine(got) == covered && (retry || strings.Contains(got, "intercepts pointer events")) }
+		is := func(got string) bool {
+			return firstLine(got) == covered && (retry || strings.Contains(got, "intercepts pointer events"))
+		}
 		if got := click(bid(`id="c"`), is); !is(got) {
 			t.Errorf("retry %v, covered: %q", retry, got)
 		}

@@ -77,7 +77,7 @@ func (o *Options) defaults() {
 		o.Dir = os.TempDir()
 	}
 	if o.Owner == (sandbox.Owner{}) {
-		o.Owner = self()
+		o.Owner = sandbox.Self()
 	}
 	if o.Say == nil {
 		o.Say = func(string) {}

@@ -11,8 +11,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
 // watchEvery is how often browsers are looked at.
@@ -242,15 +240,4 @@ func isRenderer(pid int) bool { return isKind(pid, "--type=renderer") }
 func isKind(pid int, kind string) bool {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
 	return err == nil && bytes.Contains(b, []byte(kind))
-}
-
-// self is the owner that this process is.
-func self() sandbox.Owner {
-	host, _ := os.Hostname()
-	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	o := sandbox.Owner{Host: host, Boot: strings.TrimSpace(string(boot)), PID: os.Getpid()}
-	if s := stat(o.PID); s != nil {
-		o.Start, _ = strconv.ParseUint(s[19], 10, 64)
-	}
-	return o
 }

@@ -35,7 +35,7 @@ func TestAccounts(t *testing.T) {
 		}
 		io.Copy(io.Discard, r)
 		r.Close()
-		_, err = d.Create(t.Context(), sandbox.Spec{Owner: self(), Image: sandbox.Image{Ref: ref}})
+		_, err = d.Create(t.Context(), sandbox.Spec{Owner: sandbox.Self(), Image: sandbox.Image{Ref: ref}})
 		if !errors.As(err, new(*sandbox.Unsupported)) {
 			t.Errorf("%s: error %v", ref, err)
 		}

@@ -30,7 +30,7 @@ func benchDriver(b *testing.B) *Driver {
 }
 
 func benchSpec() sandbox.Spec {
-	return sandbox.Spec{Owner: self(), Image: sandbox.Image{Ref: benchImage}, Memory: 512 << 20, Pids: 256}
+	return sandbox.Spec{Owner: sandbox.Self(), Image: sandbox.Image{Ref: benchImage}, Memory: 512 << 20, Pids: 256}
 }
 
 // atOnce runs f b.N times, n at once, and reports our own processor time for each.
@@ -221,7 +221,7 @@ func BenchmarkMemory(b *testing.B) {
 func open(t testing.TB, d *Driver, spec sandbox.Spec) sandbox.Sandbox {
 	t.Helper()
 	if spec.Owner.PID == 0 {
-		spec.Owner = self()
+		spec.Owner = sandbox.Self()
 	}
 	sb, err := d.Create(context.Background(), spec)
 	if err != nil {

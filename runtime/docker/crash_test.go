@@ -23,7 +23,7 @@ func crasher(ref, host, real, state, run string) error {
 	d := New(Options{Host: host, State: state})
 	d.engine.client()
 	d.engine.host = real // as its file names it
-	owner := self()
+	owner := sandbox.Self()
 	owner.Run = run
 	vol := []sandbox.Volume{{Name: "v", Path: "/shared"}}
 	side := sandbox.Spec{Image: sandbox.Image{Ref: ref}, Entrypoint: []string{helperPath, "sleep", "1000h"}, Volumes: vol}

@@ -61,7 +61,7 @@ func TestNetwork(t *testing.T) {
 	t.Run("not from here", func(t *testing.T) {
 		d := require(t)
 		d.tuns.pid = os.Getpid()
-		sb := open(t, d, sandbox.Spec{Image: sandbox.Image{Ref: "evalrun-test/bookworm:1"}, Network: sandbox.Network{Mode: "public"}, Owner: self()})
+		sb := open(t, d, sandbox.Spec{Image: sandbox.Image{Ref: "evalrun-test/bookworm:1"}, Network: sandbox.Network{Mode: "public"}, Owner: sandbox.Self()})
 		if ok, why := sb.(*box).Transparent(); !ok || sb.(*box).here {
 			t.Errorf("%v %s", ok, why)
 		}
@@ -88,7 +88,7 @@ func testNetwork(t *testing.T, d *Driver) {
 	w.Name("two.example", w.Addr(2))
 	w.Name("three.example", w.Addr(3))
 	sb, err := d.Create(t.Context(), sandbox.Spec{
-		Owner: self(), Image: sandbox.Image{Ref: "evalrun-test/bookworm:1"}, Rewire: true,
+		Owner: sandbox.Self(), Image: sandbox.Image{Ref: "evalrun-test/bookworm:1"}, Rewire: true,
 		Network:  sandbox.Network{Mode: "allow", Allow: []string{"two.example"}},
 		Services: map[string]sandbox.Spec{"side": {Image: sandbox.Image{Ref: "evalrun-test/bookworm:1"}, Cmd: []string{"python3", "-m", "http.server", "8080"}}},
 	})

@@ -75,7 +75,7 @@ func TestLabelsOfImage(t *testing.T) {
 func TestImageRemovedBeforeStart(t *testing.T) {
 	d := requireWith(t, Options{Images: image.Options{Dir: t.TempDir()}})
 	cli := api(t, d)
-	spec := sandbox.Spec{Owner: self(), Memory: 64 << 20, Image: sandbox.Image{
+	spec := sandbox.Spec{Owner: sandbox.Self(), Memory: 64 << 20, Image: sandbox.Image{
 		Name: "gone", Dockerfile: "FROM " + emptyImage + "\nCOPY mark /mark\n", Context: fstest.MapFS{"mark": {Data: []byte(random(8))}},
 	}}
 	remove := func(ref string) {

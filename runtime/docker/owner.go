@@ -3,9 +3,7 @@ package docker
 import (
 	"crypto/rand"
 	"encoding/hex"
-	"os"
 	"strconv"
-	"strings"
 	"sync"
 
 	"github.com/evalrun/evalrun/runtime/image"
@@ -59,28 +57,6 @@ func ownerOf(m map[string]string) sandbox.Owner {
 	o.PID, _ = strconv.Atoi(m[labelPID])
 	o.Start, _ = strconv.ParseUint(m[labelStart], 10, 64)
 	return o
-}
-
-// self is the owner that we are.
-func self() sandbox.Owner {
-	host, _ := os.Hostname()
-	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	return sandbox.Owner{Host: host, Boot: strings.TrimSpace(string(boot)), PID: os.Getpid(), Start: startOf(os.Getpid())}
-}
-
-// startOf is when a process was started, or 0.
-func startOf(pid int) uint64 {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return 0
-	}
-	s := string(b)
-	f := strings.Fields(s[strings.LastIndexByte(s, ')')+1:])
-	if len(f) < 20 {
-		return 0
-	}
-	n, _ := strconv.ParseUint(f[19], 10, 64)
-	return n
 }
 
 // known are the sandboxes of this process, of all of its drivers, from before their first container until nothing of them is left.

@@ -62,7 +62,7 @@ func BenchmarkBare(b *testing.B) {
 func BenchmarkStart(b *testing.B) {
 	drivers(b, func(b *testing.B, d *Driver) {
 		for b.Loop() {
-			sb, err := d.Create(context.Background(), sandbox.Spec{Owner: self()})
+			sb, err := d.Create(context.Background(), sandbox.Spec{Owner: sandbox.Self()})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -125,7 +125,7 @@ func BenchmarkTrial(b *testing.B) {
 			b.Skip(err)
 		}
 		both(b, func() {
-			sb, err := d.Create(context.Background(), sandbox.Spec{Owner: self()})
+			sb, err := d.Create(context.Background(), sandbox.Spec{Owner: sandbox.Self()})
 			if err != nil {
 				b.Fatal(err)
 			}

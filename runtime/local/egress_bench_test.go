@@ -83,7 +83,7 @@ func BenchmarkNetworkStart(b *testing.B) {
 	for _, n := range []sandbox.Network{{}, {Mode: "public"}} {
 		b.Run(n.Mode, func(b *testing.B) {
 			for b.Loop() {
-				sb, err := d.Create(b.Context(), sandbox.Spec{Owner: self(), Network: n})
+				sb, err := d.Create(b.Context(), sandbox.Spec{Owner: sandbox.Self(), Network: n})
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -48,7 +48,7 @@ func wiredBox(t testing.TB, n sandbox.Network) sandbox.Sandbox {
 	t.Helper()
 	d := New()
 	t.Cleanup(func() { d.Close() })
-	sb, err := d.Create(t.Context(), sandbox.Spec{Owner: self(), Network: n, Rewire: true})
+	sb, err := d.Create(t.Context(), sandbox.Spec{Owner: sandbox.Self(), Network: n, Rewire: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func TestNoNetwork(t *testing.T) {
 	world(t)
 	d := New()
 	defer d.Close()
-	sb, err := d.Create(t.Context(), sandbox.Spec{Owner: self()})
+	sb, err := d.Create(t.Context(), sandbox.Spec{Owner: sandbox.Self()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func TestNoNetwork(t *testing.T) {
 		t.Error(err)
 	}
 	for _, n := range []sandbox.Network{{Mode: "allow", Allow: []string{"http://x"}}, {Mode: "some"}} {
-		if sb, err := d.Create(t.Context(), sandbox.Spec{Owner: self(), Network: n}); err == nil {
+		if sb, err := d.Create(t.Context(), sandbox.Spec{Owner: sandbox.Self(), Network: n}); err == nil {
 			sb.Close()
 			t.Errorf("%+v is taken", n)
 		}

@@ -17,7 +17,7 @@ func TestEntry(t *testing.T) {
 		t.Run(d.Name(), func(t *testing.T) {
 			before := left(t)
 			spec := sandbox.Spec{
-				Owner: self(), Dir: "/work", Env: map[string]string{"WHO": "me"},
+				Owner: sandbox.Self(), Dir: "/work", Env: map[string]string{"WHO": "me"},
 				Entrypoint: []string{"/bin/sh", "-c", `echo "$WHO in $(pwd): $0"; sleep 0.2; touch ready; exec sleep 1000`}, Cmd: []string{"well"},
 				Health: &sandbox.Health{Test: []string{"CMD-SHELL", "test -e ready"}, Interval: 20 * time.Millisecond, Retries: 1000},
 			}
@@ -64,7 +64,7 @@ func TestUnhealthy(t *testing.T) {
 		{Health: &sandbox.Health{Test: []string{"CMD-SHELL", "echo no port; exit 1"}, Interval: time.Millisecond, Retries: 2}},
 		{Cmd: []string{"/bin/false"}, Health: &sandbox.Health{Test: []string{"CMD-SHELL", "echo no port; exit 1"}, Interval: time.Hour}},
 	} {
-		spec.Owner = self()
+		spec.Owner = sandbox.Self()
 		_, err := d.Create(context.Background(), spec)
 		var u *executor.Unhealthy
 		var e *sandbox.Error

@@ -20,7 +20,7 @@ func TestProcess1IsNotInTheMemoryGroup(t *testing.T) {
 	d := New()
 	t.Cleanup(func() { d.Close() })
 	for range 30 {
-		sb, err := d.Create(t.Context(), sandbox.Spec{Owner: self(), Memory: 64 << 20})
+		sb, err := d.Create(t.Context(), sandbox.Spec{Owner: sandbox.Self(), Memory: 64 << 20})
 		if err != nil {
 			t.Fatal(err)
 		}

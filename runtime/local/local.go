@@ -129,7 +129,7 @@ func (d *Driver) Probe(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	sb, err := d.Create(ctx, sandbox.Spec{Owner: self()})
+	sb, err := d.Create(ctx, sandbox.Spec{Owner: sandbox.Self()})
 	if err == nil {
 		var x sandbox.Exit
 		x, err = sb.Exec(ctx, sandbox.Command{Args: []string{"/bin/true"}})

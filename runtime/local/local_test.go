@@ -38,7 +38,7 @@ func require(t testing.TB) *Driver {
 func create(t testing.TB, d *Driver, spec sandbox.Spec) sandbox.Sandbox {
 	t.Helper()
 	if spec.Owner.PID == 0 {
-		spec.Owner = self()
+		spec.Owner = sandbox.Self()
 	}
 	sb, err := d.Create(context.Background(), spec)
 	if err != nil {

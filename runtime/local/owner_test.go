@@ -24,7 +24,7 @@ func asOwner() {
 	if dir := os.Getenv("EVALRUN_TEST_STATE"); dir != "" {
 		d.state = dir
 	}
-	sb, err := d.Create(context.Background(), sandbox.Spec{Owner: self()})
+	sb, err := d.Create(context.Background(), sandbox.Spec{Owner: sandbox.Self()})
 	if err != nil {
 		fmt.Println("error", err)
 		os.Exit(1)

@@ -57,28 +57,6 @@ func (b *box) remember(groups []string) {
 	}
 }
 
-// startOf is when a process was started, or 0.
-func startOf(pid int) uint64 {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return 0
-	}
-	s := string(b)
-	f := strings.Fields(s[strings.LastIndexByte(s, ')')+1:])
-	if len(f) < 20 {
-		return 0
-	}
-	n, _ := strconv.ParseUint(f[19], 10, 64)
-	return n
-}
-
-// self is the owner that we are.
-func self() sandbox.Owner {
-	host, _ := os.Hostname()
-	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	return sandbox.Owner{Host: host, Boot: strings.TrimSpace(string(boot)), PID: os.Getpid(), Start: startOf(os.Getpid())}
-}
-
 // Reap removes what belongs to owners that are not alive: of this process, and of others before it.
 func (d *Driver) Reap(ctx context.Context, alive func(sandbox.Owner) bool) (int, error) {
 	n := 0

@@ -145,9 +145,9 @@ func build(t *testing.T) []byte {
 
 // owner is somebody who is alive: this process.
 func owner(run string) sandbox.Owner {
-	host, _ := os.Hostname()
-	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	return sandbox.Owner{Run: run, Trial: "t1", Attempt: 1, Role: "agent", Host: host, Boot: strings.TrimSpace(string(boot)), PID: os.Getpid()}
+	o := sandbox.Self()
+	o.Run, o.Trial, o.Attempt, o.Role = run, "t1", 1, "agent"
+	return o
 }
 
 // A box is the fixture of one test: its driver, and the sandboxes that it made.

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"io"
 	"os"
 	"runtime"
@@ -18,28 +17,7 @@ import (
 )
 
 // self is the owner of what this process starts.
-var self = sync.OnceValue(func() sandbox.Owner {
-	host, _ := os.Hostname()
-	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	start, _ := startOf(os.Getpid())
-	return sandbox.Owner{Host: host, Boot: strings.TrimSpace(string(boot)), PID: os.Getpid(), Start: start}
-})
-
-// startOf is a process's start time in clock ticks since boot; false: there is no such process.
-func startOf(pid int) (uint64, bool) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, false
-	}
-	// The name, in parentheses, may hold anything; fields are counted from its end.
-	i := bytes.LastIndexByte(b, ')')
-	f := bytes.Fields(b[i+1:])
-	if i < 0 || len(f) < 20 {
-		return 0, false
-	}
-	n, err := strconv.ParseUint(string(f[19]), 10, 64)
-	return n, err == nil
-}
+var self = sync.OnceValue(sandbox.Self)
 
 // Alive reports whether the owner of a machine still runs. Of another host nothing is known, so it counts as alive.
 func Alive(o sandbox.Owner) bool {
@@ -53,7 +31,7 @@ func Alive(o sandbox.Owner) bool {
 	if err := syscall.Kill(o.PID, 0); err == syscall.ESRCH {
 		return false
 	}
-	start, ok := startOf(o.PID)
+	start, ok := sandbox.Started(o.PID)
 	return ok && (o.Start == 0 || start == o.Start)
 }
 

@@ -1,0 +1,31 @@
+package sandbox
+
+import (
+	"bytes"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// Self is the owner that this process is, of no run yet.
+func Self() Owner {
+	host, _ := os.Hostname()
+	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	start, _ := Started(os.Getpid())
+	return Owner{Host: host, Boot: strings.TrimSpace(string(boot)), PID: os.Getpid(), Start: start}
+}
+
+// Started is when a process of this machine began, as [Owner].Start counts it; false: there is no such process.
+func Started(pid int) (ticks uint64, ok bool) {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return 0, false
+	}
+	// The name, in parentheses, may hold anything; fields are counted from its end.
+	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
+	if len(f) < 20 {
+		return 0, false
+	}
+	ticks, err = strconv.ParseUint(string(f[19]), 10, 64)
+	return ticks, err == nil
+}
