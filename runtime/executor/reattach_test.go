@@ -97,6 +97,7 @@ func TestReattach(t *testing.T) {
 	e = two.Start(entry("echo never"))
 	sh(t, two, "sleep 0.05; touch /tmp/go")
 	eventually(t, "the entry prints", func() bool { return strings.Contains(string(e.Logs()), "second\n") })
+	eventually(t, "the entry goes on", func() bool { return lives(t, two, "sleep 1001") == "1" })
 	if err := two.KillAll(t.Context()); err != nil || lives(t, two, "sleep 1001") != "1" {
 		t.Errorf("KillAll of the next host: %v", err)
 	}
