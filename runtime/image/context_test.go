@@ -217,6 +217,7 @@ func TestChangedWhileSent(t *testing.T) {
 func TestRemembered(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "a")
+	made := time.Now()
 	os.WriteFile(name, []byte("1"), 0o600)
 	r, err := os.OpenRoot(dir)
 	if err != nil {
@@ -232,7 +233,7 @@ func TestRemembered(t *testing.T) {
 		return list[0]
 	}
 	first := scan()
-	if len(known.m) != 0 {
+	if len(known.m) != 0 && time.Since(made) < 2*time.Second { // which a busy machine may have taken for it
 		t.Error("a file that was just made is believed to stay as it is")
 	}
 	time.Sleep(2100 * time.Millisecond) // the time of change cannot be set
