@@ -178,9 +178,13 @@ func TestContainerReattach(t *testing.T) {
 	c, ch := box.start(Config{Key: key, Orphan: patience})
 	e := c.Start(entry("echo up; sleep 1001"))
 	eventually(t, "the entry prints", func() bool { return string(e.Logs()) == "up\n" })
-	go c.Exec(context.Background(), sandbox.Command{ID: "a", Args: []string{"sh", "-c", "sleep 1; exit 7"}})
+	go c.Exec(context.Background(), sandbox.Command{ID: "a", Args: []string{"sh", "-c", "mkfifo /tmp/go; read x </tmp/go; exit 7"}})
 	go c.Exec(context.Background(), sandbox.Command{Args: []string{"cat", "/dev/zero"}, Stdout: io.Discard})
-	eventually(t, "all runs", func() bool { st, err := c.Stats(t.Context()); return err == nil && *st.Pids == 3 })
+	eventually(t, "all runs", func() bool {
+		out, _ := sh(t, c, "ls /tmp/go 2>/dev/null; true")
+		st, err := c.Stats(t.Context())
+		return err == nil && *st.Pids == 2 && out != ""
+	})
 	for round := range 5 {
 		if round%2 == 1 {
 			go c.Exec(context.Background(), sandbox.Command{Args: []string{"cat", "/dev/zero"}, Stdout: io.Discard})
@@ -199,6 +203,7 @@ func TestContainerReattach(t *testing.T) {
 			t.Errorf("got %q", out)
 		}
 	}
+	sh(t, c, "echo >/tmp/go")
 	if x, known, err := c.Exit(t.Context(), "a"); x.Code != 7 || !known || err != nil {
 		t.Errorf("%+v, %v, %v", x, known, err)
 	}
