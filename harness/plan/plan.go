@@ -192,6 +192,7 @@ func read(ctx context.Context, bench Bench) (tasks []task, digest, rounds string
 
 // A Past is what a journal knows of a trial.
 type Past struct {
+	Trial       string // its ID; Jobs sets it
 	Decided     bool
 	Status      record.Status // of the current verdict
 	Attempts    int           // the highest number so far
@@ -230,7 +231,12 @@ func Jobs(p *record.Plan, past func(trial string) Past, again func(Past) bool) i
 			for _, k := range before[ti] {
 				j.After = append(j.After, record.TrialID(arm.ID, p.Tasks[k].Digest, rep))
 			}
-			return j, past == nil || takeUp(&j, past(j.Trial), again)
+			if past == nil {
+				return j, true
+			}
+			was := past(j.Trial)
+			was.Trial = j.Trial
+			return j, takeUp(&j, was, again)
 		}
 		for rep := 1; rep <= p.Repeats; rep++ {
 			for _, ti := range order {

@@ -16,6 +16,7 @@ import (
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/progress"
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/wire"
 	"github.com/evalrun/evalrun/harness/rundir"
+	"github.com/evalrun/evalrun/reports/convert"
 	"github.com/evalrun/evalrun/reports/render"
 )
 
@@ -41,10 +42,14 @@ func (a *app) values(cmd *cli.Command, flag string) func() []word {
 	case flag == "--status" && cmd.Name == "show":
 		return func() []word { return plainWords(render.TrialStatuses...) }
 	case flag == "--status":
-		return func() []word { return plainWords("infra", "provider", "grader", "canceled", "skipped", "scored") }
-	case cmd.Name == "show" && slices.Contains([]string{"--arm", "--task", "--trial"}, flag),
-		cmd.Name == "compare" && slices.Contains([]string{"--a", "--b"}, flag):
+		return func() []word { return plainWords(rerunStatuses...) }
+	case slices.Contains([]string{"show", "rerun", "regrade"}, cmd.Name) && slices.Contains([]string{"--arm", "--task", "--trial"}, flag),
+		cmd.Name == "compare" && slices.Contains([]string{"-a", "-b", "--a", "--b"}, flag):
 		return func() []word { return a.planWords(flag) }
+	case cmd.Name == "export" && flag == "--format":
+		return func() []word { return plainWords(formats...) }
+	case cmd.Name == "export" && flag == "--tables":
+		return func() []word { return plainWords(convert.Tables...) }
 	case slices.Contains([]string{"--ids", "--tag"}, flag):
 		return func() []word { return a.taskWords(flag) }
 	}
@@ -76,7 +81,7 @@ func (a *app) planWords(flag string) (out []word) {
 		if err != nil {
 			continue
 		}
-		if slices.Contains([]string{"--arm", "--a", "--b"}, flag) {
+		if slices.Contains([]string{"--arm", "-a", "-b", "--a", "--b"}, flag) {
 			for _, x := range d.Plan().Arms {
 				out = append(out, word{x.Name, ""})
 			}
@@ -90,10 +95,10 @@ func (a *app) planWords(flag string) (out []word) {
 	return nil
 }
 
-// taskWords are the tasks' ids, or their tags, of the benchmark that the line names.
+// taskWords are the tasks' ids, or their tags, of the benchmark or the configuration that the line names.
 func (a *app) taskWords(flag string) (out []word) {
 	for _, w := range a.Args {
-		if name, _, _ := strings.Cut(w, ":"); wire.Registry().Benchmark(name) == nil {
+		if name, _, _ := strings.Cut(w, ":"); wire.Registry().Benchmark(name) == nil && !isFile(w) {
 			continue
 		}
 		p, err := a.planOf(context.Background(), []string{w}, &configOptions{})

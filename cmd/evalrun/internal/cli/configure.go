@@ -180,8 +180,15 @@ func isFile(arg string) bool {
 
 func (a *app) notBenchmark(reg *config.Registry, arg, name string) error {
 	hint := "benchmarks: " + strings.Join(kindNames(reg.Benchmarks), ", ") + "; a configuration file ends in .yaml"
-	if near := config.Near(name, kindNames(reg.Benchmarks)); near != nil {
-		hint = fmt.Sprintf("did you mean %q?", near[0])
+	var names []string
+	for _, k := range reg.Benchmarks {
+		names = append(names, k.Name)
+	}
+	if near := config.Near(name, names); near != nil {
+		hint = fmt.Sprintf("did you mean %q?", near[0]+strings.TrimPrefix(arg, name))
+	}
+	if isFile(arg) {
+		return usage("name what it is to run in it, under benchmarks", "configuration %s: a configuration is given alone", arg)
 	}
 	return usage(hint, "unknown benchmark %q", arg)
 }

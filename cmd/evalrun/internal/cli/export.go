@@ -15,9 +15,11 @@ import (
 	"github.com/evalrun/evalrun/reports/convert"
 )
 
+// formats are what tables are written as.
+var formats = []string{convert.JSONL, convert.CSV}
+
 func (a *app) exportCommand() *cli.Command {
 	var format, out, tables string
-	formats := []string{convert.JSONL, convert.CSV}
 	return &cli.Command{
 		Name:      "export",
 		Usage:     "write a run's tables as JSON lines or CSV",

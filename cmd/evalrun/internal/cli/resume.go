@@ -6,10 +6,8 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/wire"
 	"github.com/evalrun/evalrun/harness/plan"
-	"github.com/evalrun/evalrun/harness/record"
 	"github.com/evalrun/evalrun/harness/rundir"
 )
 
@@ -39,53 +37,37 @@ func workersFlag(dst *string) cli.Flag {
 
 func (a *app) rerunCommand() *cli.Command {
 	var o playOptions
-	var workers, status string
+	var workers string
+	var pick rerunPick
 	return &cli.Command{
 		Name:      "rerun",
 		Usage:     "try decided trials once more; the old attempts are kept",
 		ArgsUsage: "RUN",
-		Description: `Takes the trials whose verdict is of one of the statuses, and also what is not decided yet.
+		Description: `Takes the decided trials for which all of --status, --trial, --task, --arm and --flag hold, and also what is not decided yet.
+Without any of them it takes those that are no evidence: infra, provider, grader. In names, * stands for anything.
 
 Examples:
    evalrun rerun runs/2026-11-21T093000Z-nightly
-   evalrun rerun out --status infra,grader,provider`,
+   evalrun rerun out --status infra,skipped
+   evalrun rerun out --status failed --arm codeact-small
+   evalrun rerun out --trial 3f2a`,
 		Flags: append(o.flags(), workersFlag(&workers),
-			&cli.StringFlag{Name: "status", Usage: "trials of these `STATUSES`: scored, infra, provider, grader, canceled, skipped", Value: "infra,provider,grader", Destination: &status}),
+			&cli.StringSliceFlag{Name: "status", Usage: "trials that are `STATUS`: " + strings.Join(rerunStatuses, ", "), Destination: &pick.status},
+			&cli.StringSliceFlag{Name: "trial", Usage: "trial `ID`, or what its id begins with; may be repeated", Destination: &pick.trials},
+			&cli.StringSliceFlag{Name: "task", Usage: "trials of `TASK`; may be repeated", Destination: &pick.tasks},
+			&cli.StringSliceFlag{Name: "arm", Usage: "trials of `ARM`; may be repeated", Destination: &pick.arms},
+			&cli.StringFlag{Name: "flag", Usage: "trials that have flag `NAME`, such as no_reward", Destination: &pick.flag}),
 		Action: func(ctx context.Context, cmd *cli.Command) error {
-			again, err := statuses(status)
-			if err != nil {
+			if err := pick.check(); err != nil {
 				return err
 			}
-			return a.goOn(ctx, cmd, &o, workers, func(p plan.Past) bool { return again[p.Status] })
+			return a.goOn(ctx, cmd, &o, workers, &pick)
 		},
 	}
 }
 
-func statuses(list string) (map[record.Status]bool, error) {
-	known := []record.Status{record.Scored, record.Infra, record.Provider, record.Grader, record.Canceled, record.Skipped}
-	out := map[record.Status]bool{}
-	for word := range strings.SplitSeq(list, ",") {
-		word = strings.TrimSpace(word)
-		found := false
-		var names []string
-		for _, k := range known {
-			found = found || string(k) == word
-			names = append(names, string(k))
-		}
-		if !found {
-			hint := "statuses: " + strings.Join(names, ", ")
-			if near := config.Near(word, names); near != nil {
-				hint = "did you mean " + near[0] + "?"
-			}
-			return nil, usage(hint, "unknown status %q", word)
-		}
-		out[record.Status(word)] = true
-	}
-	return out, nil
-}
-
-// goOn plays what is left of a run.
-func (a *app) goOn(ctx context.Context, cmd *cli.Command, o *playOptions, workers string, again func(plan.Past) bool) (err error) {
+// goOn plays what is left of a run, and what is picked of the decided trials; nil: none of them.
+func (a *app) goOn(ctx context.Context, cmd *cli.Command, o *playOptions, workers string, pick *rerunPick) (err error) {
 	path, err := one(cmd, "run folder")
 	if err != nil {
 		return err
@@ -98,6 +80,12 @@ func (a *app) goOn(ctx context.Context, cmd *cli.Command, o *playOptions, worker
 		return folderError(err)
 	}
 	defer closing(d, &err)
+	var again func(plan.Past) bool
+	if pick != nil {
+		if again, err = a.picked(d, pick); err != nil {
+			return err
+		}
+	}
 	opts := a.options()
 	opts.Workers = workers
 	ready, err := wire.Restore(ctx, d.Plan(), opts)

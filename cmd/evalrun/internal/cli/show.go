@@ -9,7 +9,6 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/wire"
 	"github.com/evalrun/evalrun/harness/journal"
 	"github.com/evalrun/evalrun/harness/rundir"
@@ -108,14 +107,27 @@ func (a *app) show(path string, o *showOptions) error {
 	case o.markup:
 		return sum.Markdown(a.Stdout)
 	}
-	if who, busy := rundir.Holder(path); busy {
+	who, busy := rundir.Holder(path)
+	if busy {
 		a.say("process %d works in it: this is a picture of the moment", who.PID)
 	}
-	return sum.Text(a.Stdout, style)
+	err = sum.Text(a.Stdout, style)
+	if n := len(res.Trials(render.TrialFilter{Status: []string{"pending"}})); n > 0 && !busy {
+		a.say("nobody works in it, and %s not decided. Go on with: evalrun resume %s", trialsAre(n), path)
+	}
+	return err
+}
+
+func trialsAre(n int) string {
+	if n == 1 {
+		return "1 trial is"
+	}
+	return fmt.Sprintf("%d trials are", n)
 }
 
 // showTrials lists the trials that are asked for.
 func (a *app) showTrials(res *render.Results, path string, o *showOptions) error {
+	o.status = split(o.status)
 	for _, s := range o.status {
 		if !slices.Contains(render.TrialStatuses, s) {
 			return usage("there are "+strings.Join(render.TrialStatuses, ", "), "--status %q is none that a trial can have", s)
@@ -123,32 +135,8 @@ func (a *app) showTrials(res *render.Results, path string, o *showOptions) error
 	}
 	f := render.TrialFilter{Status: o.status, Arms: o.arms, Tasks: o.tasks, Flag: o.flag}
 	rows := res.Trials(f)
-	if rows == nil && o.flag != "" && !slices.Contains(res.Flags(), o.flag) {
-		hint := "no trial of this run has a flag"
-		if known := res.Flags(); len(known) > 0 {
-			hint = "flags: " + strings.Join(known, ", ")
-		}
-		return usage(hint, "no trial of %s has the flag %q", path, o.flag)
-	}
-	var arms, tasks []string
-	for _, x := range res.Plan.Arms {
-		arms = append(arms, x.Name)
-	}
-	for _, x := range res.Plan.Tasks {
-		tasks = append(tasks, x.ID)
-	}
-	for _, x := range []struct {
-		what         string
-		asked, known []string
-		alone        render.TrialFilter
-	}{{"arm", o.arms, arms, render.TrialFilter{Arms: o.arms}}, {"task", o.tasks, tasks, render.TrialFilter{Tasks: o.tasks}}} {
-		if rows == nil && len(x.asked) > 0 && res.Trials(x.alone) == nil {
-			hint := "see evalrun show " + path + " --trials"
-			if near := config.Near(x.asked[0], x.known); near != nil {
-				hint = fmt.Sprintf("did you mean %q?", near[0])
-			}
-			return usage(hint, "%s has no %s %q", path, x.what, strings.Join(x.asked, ", "))
-		}
+	if err := nobody(res, path, rows, f); err != nil {
+		return err
 	}
 	if o.json {
 		return render.TrialsJSON(a.Stdout, rows)
