@@ -384,6 +384,14 @@ func TestStory(t *testing.T) {
 	if err := Story(&b, Style{}, plan, kinds["broke"], func(func(record.Entry, error) bool) {}); err != nil || !strings.Contains(b.String(), "no attempt has begun") {
 		t.Errorf("%v\n%s", err, b.String())
 	}
+	// Of an attempt that was cut off nobody counted anything.
+	b.Reset()
+	verdict, _ := json.Marshal(record.Verdict{Status: record.Canceled, Error: &record.Fault{Status: record.Canceled, Phase: "session", Class: "interrupted", Text: "it was cut off"}})
+	cut := record.Entry{Kind: record.KindVerdict, Trial: kinds["broke"], Attempt: 1, Data: verdict}
+	err := Story(&b, Style{}, plan, kinds["broke"], func(yield func(record.Entry, error) bool) { yield(cut, nil) })
+	if s := b.String(); err != nil || !strings.Contains(s, "it was cut off") || strings.Contains(s, "0 steps") || strings.Contains(s, "  \n") {
+		t.Errorf("%v\n%s", err, s)
+	}
 	b.Reset()
 	if err := StoryJSON(&b, kinds["broke"], reporttest.Entries(o)); err != nil || strings.Count(b.String(), "\n") < 10 {
 		t.Errorf("%v\n%s", err, b.String())

@@ -154,7 +154,7 @@ func (t *teller) entry(e *record.Entry) {
 		})
 	case record.KindStage:
 		err = tell(e, func(_ *record.Entry, s *record.Stage) {
-			t.mark(e.Time, fmt.Sprintf("stage %d", s.Index), line(s.Name), t.st.bold)
+			t.mark(e.Time, fmt.Sprintf("stage %d", s.Index+1), line(s.Name), t.st.bold)
 			t.body(s.Goal, 20)
 		})
 	case record.KindEvidence:
@@ -412,7 +412,10 @@ func (t *teller) verdict(e *record.Entry, v *record.Verdict) {
 			t.f("  %s\n", t.st.dim("[the whole output: blobs/"+blobPath(v.Error.Detail)+"]"))
 		}
 	}
-	facts := []string{plural(int(v.Steps), "step")}
+	var facts []string
+	if v.Error == nil || v.Error.Class != "interrupted" { // else nobody counted them
+		facts = append(facts, plural(int(v.Steps), "step"))
+	}
 	if v.Turns > 0 || v.Usage.Calls > 0 {
 		facts = append(facts, plural(int(v.Turns), "model reply"),
 			fmt.Sprintf("%s tokens in (%s cached), %s out", count(v.Usage.In), count(v.Usage.Cached), count(v.Usage.Out)), "cost "+dollars(v.Usage.Cost))
@@ -434,7 +437,9 @@ func (t *teller) verdict(e *record.Entry, v *record.Verdict) {
 	if v.Refused > 0 {
 		facts = append(facts, plural(int(v.Refused), "connection")+" refused by the network policy")
 	}
-	t.f("  %s\n", strings.Join(facts, " · "))
+	if len(facts) > 0 {
+		t.f("  %s\n", strings.Join(facts, " · "))
+	}
 	for _, i := range v.Images {
 		text := strings.Join(words("image of the "+i.Role, i.Name, "", cut(i.Digest, 19)), " · ")
 		if i.Log != "" {
@@ -454,7 +459,9 @@ func (t *teller) verdict(e *record.Entry, v *record.Verdict) {
 			times = append(times, x.name+" "+duration(x.d))
 		}
 	}
-	t.f("  %s\n", t.st.dim(strings.Join(times, " · ")))
+	if len(times) > 0 {
+		t.f("  %s\n", t.st.dim(strings.Join(times, " · ")))
+	}
 	if !slices.EqualFunc(v.Scores, t.graded, sameScore) { // of one stage they have just been shown
 		t.scores(v.Scores)
 	}

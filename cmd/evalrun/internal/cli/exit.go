@@ -98,9 +98,12 @@ func (a *app) report(err error) {
 		a.line(line)
 		return
 	}
-	if strings.Contains(msg, "\n") {
+	switch head, rest, more := strings.Cut(msg, "\n"); {
+	case more && strings.HasSuffix(head, ":"): // what follows is its list
+		fmt.Fprintf(w, "evalrun: %s\n%s\n", head, rest)
+	case more:
 		fmt.Fprintf(w, "evalrun:\n  %s\n", strings.ReplaceAll(msg, "\n", "\n  "))
-	} else {
+	default:
 		fmt.Fprintf(w, "evalrun: %s\n", msg)
 	}
 	if x != nil && x.hint != "" {

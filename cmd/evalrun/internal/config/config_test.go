@@ -89,6 +89,8 @@ func TestBadInput(t *testing.T) {
 		{"key twice", head + "agent: oracle\n", []string{`run.yaml:3:1: key "agent" is there twice; the first is at line 2`}},
 		{"no benchmark", "agent: nop\n", []string{`run.yaml: no benchmark is named; add a line such as: benchmark: quickstart`}},
 		{"unknown benchmark", "benchmark: quickstrat\n", []string{`run.yaml:1:12: unknown benchmark "quickstrat"; did you mean "quickstart"?`}},
+		{"several agents", "benchmark: quickstart\nagent: [oracle, nop]\n", []string{`run.yaml:2:8: agent: expected a mapping, found a list; each is an arm of its own: name them under arms, or as an axis of matrix`}},
+		{"several benchmarks", "benchmark: [quickstart]\n", []string{`run.yaml:1:12: benchmark: expected a mapping, found a list; several are named under benchmarks`}},
 		{"benchmark without its file", "benchmark: humaneval\n", []string{`run.yaml:1:12: benchmark humaneval needs its FILE; write humaneval:FILE`}},
 		{"benchmark with too much", "benchmark: quickstart:x\n", []string{`run.yaml:1:12: benchmark quickstart takes nothing after its name, found "x"`}},
 		{"unknown option", "benchmark:\n  name: qa\n  path: q.csv\n  options:\n    qestion: q\n", []string{`run.yaml:5:5: unknown key "qestion" in options; did you mean "question"?`}},

@@ -221,6 +221,14 @@ func numeric(n *node, kinds ...kind) bool {
 	return slices.Contains(kinds, n.kind) || n.kind == kindString && n.at.line == 0
 }
 
+// oneOfMany says where several are named, of keys that take one.
+var oneOfMany = map[string]string{
+	"benchmark": "several are named under benchmarks",
+	"agent":     "each is an arm of its own: name them under arms, or as an axis of matrix",
+	"model":     "each is an arm of its own: name them under arms, or as an axis of matrix",
+	"prompt":    "each is an arm of its own: name them under arms, or as an axis of matrix",
+}
+
 func (d *decoder) wrong(n *node, path, want string) {
 	got := n.kind.String()
 	if n.kind == kindString && len(n.text) < 40 || n.kind == kindInt || n.kind == kindFloat || n.kind == kindBool {
@@ -230,8 +238,11 @@ func (d *decoder) wrong(n *node, path, want string) {
 		}
 	}
 	hint := ""
-	if want == "text" && n.kind == kindBool {
+	switch {
+	case want == "text" && n.kind == kindBool:
 		hint = "put it in quotes"
+	case n.kind == kindList:
+		hint = oneOfMany[path]
 	}
 	d.fail(n, path, fmt.Sprintf("%s: expected %s, found %s", last(path), want, got), hint)
 }
