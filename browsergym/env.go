@@ -24,7 +24,7 @@ type Options struct {
 	Actions *action.Set                           // nil: chat, infeas, bid, nav and tab, several calls an action
 	Context cdp.ContextOptions                    // what is set here goes before the task's own settings; SlowMo and FixedPauses are the pace's business
 	SlowMo  *time.Duration                        // goes before the task's own
-	Pace    Pace                                  //
+	Pace    Pace                                  // how long it waits for pages after an action
 	Delay   time.Duration                         // between an action and the observation, at most in pace Fast; 0: 500 ms, below 0: none
 	Steps   int                                   // after so many the episode is truncated; 0: never
 	Ask     func(context.Context) (string, error) // waits for the user's next message whenever it is the user's turn; nil: nobody waits

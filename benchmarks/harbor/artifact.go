@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/agent/event"
+	"github.com/evalrun/evalrun/benchmarks/episode"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -312,27 +313,11 @@ func spool(r io.Reader) (at io.ReaderAt, size int64, done func(), err error) {
 var programs = []string{"/usr", "/bin", "/sbin", "/lib", "/lib64", "/opt"}
 
 // stays reports whether a link at the path at, which the agent has made, leads to an artifact or to programs. Any other would show the
-// verifier to itself: its tests hold what is right, /proc and /dev its own files. No ".." may follow a name, which may be another link's.
+// verifier to itself: its tests hold what is right, /proc and /dev its own files.
 func stays(at, link string, roots []string) bool {
-	to := path.Dir(at)
-	if path.IsAbs(link) {
-		to = "/"
-	}
-	named := false
-	for p := range strings.SplitSeq(link, "/") {
-		switch p {
-		case "", ".":
-		case "..":
-			if named {
-				return false
-			}
-			to = path.Dir(to)
-		default:
-			to, named = path.Join(to, p), true
-		}
-	}
-	below := func(dir string) bool { return to == dir || strings.HasPrefix(to, strings.TrimSuffix(dir, "/")+"/") }
-	return !slices.ContainsFunc([]string{"/proc", "/dev", "/tests", "/logs/verifier"}, below) && (slices.ContainsFunc(programs, below) || slices.ContainsFunc(roots, below))
+	to, ok := episode.Leads(at, link)
+	below := func(dir string) bool { return episode.Within(to, dir) }
+	return ok && !slices.ContainsFunc([]string{"/proc", "/dev", "/tests", "/logs/verifier"}, below) && (slices.ContainsFunc(programs, below) || slices.ContainsFunc(roots, below))
 }
 
 // inner is an error without the machine's name, which differs from one grading to the next.

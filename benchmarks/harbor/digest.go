@@ -151,7 +151,10 @@ func (w *walker) copy(h io.Writer, name string) (int64, error) {
 }
 
 // readText reads a regular file that is small enough to be read whole.
-func readText(fsys fs.FS, name string) ([]byte, error) {
+func readText(fsys fs.FS, name string) ([]byte, error) { return ReadText(fsys, name, maxText) }
+
+// ReadText reads a regular file of at most max bytes.
+func ReadText(fsys fs.FS, name string, max int64) ([]byte, error) {
 	info, err := fs.Stat(fsys, name)
 	if err != nil {
 		return nil, err
@@ -164,9 +167,9 @@ func readText(fsys fs.FS, name string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxText+1))
-	if err == nil && len(b) > maxText {
-		err = fmt.Errorf("%s is larger than %d MiB", name, maxText>>20)
+	b, err := io.ReadAll(io.LimitReader(f, max+1))
+	if err == nil && int64(len(b)) > max {
+		err = fmt.Errorf("%s is larger than %d MiB", name, max>>20)
 	}
 	return b, err
 }

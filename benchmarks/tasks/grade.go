@@ -164,7 +164,7 @@ func (x *grading) script(ctx context.Context) (benchmarks.Result, error) {
 	names := sorted(x.ev.Files) // none when the machine is shared
 	roots := append(slices.Clone(names), x.task.dir())
 	for _, name := range names {
-		if slices.ContainsFunc(names, func(n string) bool { return n != name && within(name, n) }) {
+		if slices.ContainsFunc(names, func(n string) bool { return n != name && episode.Within(name, n) }) {
 			continue // it came with that folder
 		}
 		r, err := x.h.Log().OpenBlob(ctx, x.ev.Files[name])

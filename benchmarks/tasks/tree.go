@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing/fstest"
 
+	"github.com/evalrun/evalrun/benchmarks/episode"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -171,33 +172,11 @@ func unpack(r io.Reader, dir string, roots []string) (fs.FS, error) {
 var system = []string{"/usr", "/bin", "/sbin", "/lib", "/lib64"}
 
 // stays reports whether a link at the path at, which the agent has made, leads to something of the agent's or to programs. In the grader's
-// machine any other would show the grader to itself: /dev/stdin, /proc/self/cmdline and /proc/self/fd hold what is right. No ".."
-// may follow a name in it, for the name may be that of another link.
+// machine any other would show the grader to itself: /dev/stdin, /proc/self/cmdline and /proc/self/fd hold what is right.
 func stays(at, link string, roots []string) bool {
-	parts, to := strings.Split(link, "/"), path.Dir(at)
-	if path.IsAbs(link) {
-		to = "/"
-	}
-	named := false
-	for _, p := range parts {
-		switch p {
-		case "", ".":
-		case "..":
-			if named {
-				return false
-			}
-			to = path.Dir(to)
-		default:
-			to, named = path.Join(to, p), true
-		}
-	}
-	below := func(dir string) bool { return within(to, dir) }
-	return !slices.ContainsFunc([]string{"/proc", "/dev"}, below) && (slices.ContainsFunc(system, below) || slices.ContainsFunc(roots, below))
-}
-
-// within reports whether the absolute path p is dir or lies below it.
-func within(p, dir string) bool {
-	return p == dir || strings.HasPrefix(p, strings.TrimSuffix(dir, "/")+"/")
+	to, ok := episode.Leads(at, link)
+	below := func(dir string) bool { return episode.Within(to, dir) }
+	return ok && !slices.ContainsFunc([]string{"/proc", "/dev"}, below) && (slices.ContainsFunc(system, below) || slices.ContainsFunc(roots, below))
 }
 
 // shadowed reports whether a part of the name is there and not a folder.

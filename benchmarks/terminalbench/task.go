@@ -4,11 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"strings"
 	"time"
 
+	"github.com/evalrun/evalrun/benchmarks/harbor"
 	"github.com/evalrun/evalrun/benchmarks/harbor/compose"
 )
 
@@ -179,25 +179,7 @@ const usual = `services:
 `
 
 // readText reads a regular file that is small enough to be read whole.
-func readText(fsys fs.FS, name string) ([]byte, error) {
-	info, err := fs.Stat(fsys, name)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is no file", name)
-	}
-	f, err := fsys.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxText+1))
-	if err == nil && len(b) > maxText {
-		err = fmt.Errorf("%s is larger than %d MiB", name, maxText>>20)
-	}
-	return b, err
-}
+func readText(fsys fs.FS, name string) ([]byte, error) { return harbor.ReadText(fsys, name, maxText) }
 
 func decode(raw json.RawMessage) (*Task, error) {
 	var t Task

@@ -240,7 +240,7 @@ func (b *Browser) Close() error {
 			b.group(syscall.SIGKILL)
 			<-b.exited
 		}
-		for range 50 { // its last processes may still write there
+		for range 500 { // its last processes may still write there, and a busy machine lets them end late
 			if os.RemoveAll(b.profile) == nil {
 				return
 			}

@@ -211,10 +211,7 @@ func (r *Ready) config(state *journal.State, d *rundir.Dir) (harness.Config, err
 		}
 	}
 	if state.Len() > 0 && (cfg.Whole.Cost > 0 || cfg.Whole.Tokens > 0) {
-		var err error
-		if cfg.Whole.SpentCost, cfg.Whole.SpentTokens, err = spent(d.Journal()); err != nil {
-			return cfg, err
-		}
+		cfg.Whole.SpentCost, cfg.Whole.SpentTokens = spent(d.Journal())
 	}
 	return cfg, nil
 }
@@ -229,7 +226,7 @@ func (r *Ready) retry() harness.Retry {
 }
 
 // spent sums up what earlier processes of the run paid for.
-func spent(dir string) (usd float64, tokens int64, err error) {
+func spent(dir string) (usd float64, tokens int64) {
 	for e, err := range journal.Control(dir) {
 		if err != nil || e.Kind != record.KindVerdict {
 			continue // a damaged line was reported when the journal was opened
@@ -243,7 +240,7 @@ func spent(dir string) (usd float64, tokens int64, err error) {
 			usd += *v.Spent.Cost
 		}
 	}
-	return usd, tokens, nil
+	return usd, tokens
 }
 
 // past tells the plan what the journal knows of a trial. Evidence is read from the disk, so only where it is wanted.
