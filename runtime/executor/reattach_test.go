@@ -205,21 +205,21 @@ func TestImpostors(t *testing.T) {
 // A machine of which nobody hears or reads anything ends itself; each host's word counts.
 func TestOrphan(t *testing.T) {
 	m := boot(t)
-	const orphan = 600 * time.Millisecond
+	const orphan = 2 * time.Second // a busy machine lets its host speak late
 	c, end := m.first(Config{Orphan: orphan})
-	sh(t, c, "sleep 1") // its host tells that it lives
+	sh(t, c, "sleep 2.5") // its host tells that it lives
 	end.Close()
-	time.Sleep(orphan / 2)
+	time.Sleep(orphan / 4)
 	c, end = m.next()
-	sh(t, c, "sleep 1")
+	sh(t, c, "sleep 2.5")
 	go c.Exec(context.Background(), sandbox.Command{ID: "spam", Args: []string{"cat", "/dev/zero"}, Stdout: io.Discard})
-	sh(t, c, "sleep 0.1")
-	end.deafen() // nobody reads, and the pipe fills
 	last := time.Now()
+	sh(t, c, "sleep 0.1") // the last word that it hears, unless its host lives a little longer
+	end.deafen()           // nobody reads, and the pipe fills
 	end.Close()
 	select {
 	case <-m.ended:
-		if d := time.Since(last); d < orphan/2 {
+		if d := time.Since(last); d < orphan {
 			t.Errorf("ended after %v already", d)
 		}
 	case <-time.After(patience):
