@@ -215,7 +215,7 @@ func TestOrphan(t *testing.T) {
 	go c.Exec(context.Background(), sandbox.Command{ID: "spam", Args: []string{"cat", "/dev/zero"}, Stdout: io.Discard})
 	last := time.Now()
 	sh(t, c, "sleep 0.1") // the last word that it hears, unless its host lives a little longer
-	end.deafen()           // nobody reads, and the pipe fills
+	end.deafen()          // nobody reads, and the pipe fills
 	end.Close()
 	select {
 	case <-m.ended:
