@@ -104,7 +104,7 @@ func (e *engine) Inspect(ctx context.Context, ref string) (image.Info, error) {
 	}
 	if c := r.Config; c != nil {
 		i.Labels = c.Labels
-		i.Config = image.Config{User: c.User, Dir: c.WorkingDir, Env: c.Env, Entrypoint: c.Entrypoint, Cmd: c.Cmd, Shell: c.Shell, Health: health(c.Healthcheck)}
+		i.Config = image.Config{User: c.User, Dir: c.WorkingDir, Env: c.Env, Entrypoint: c.Entrypoint, Cmd: c.Cmd, Shell: c.Shell, Health: health(c.Healthcheck), OnBuild: c.OnBuild}
 		for p := range c.ExposedPorts {
 			i.Config.Ports = append(i.Config.Ports, p)
 		}

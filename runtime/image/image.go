@@ -48,6 +48,7 @@ type Config struct {
 	Shell           []string
 	Health          *sandbox.Health // nil: none, or switched off
 	Ports           []string        // "80/tcp"
+	OnBuild         []string        // steps of builds that begin with it
 }
 
 // About is what an engine is.

@@ -4,9 +4,6 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
-	"net/netip"
-	"net/url"
-	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -272,66 +269,4 @@ func (j *judge) base(ref, platform string, line int) {
 		return
 	}
 	j.out.bases = append(j.out.bases, base{ref, platform, line})
-}
-
-// remoteStart is what a remote source may begin with, before a variable.
-var remoteStart = regexp.MustCompile(`^(?:$|ht?t?p?s?$|https?:|git|ssh|[^/]*@)`)
-
-// remote judges sources of ADD that the engine itself would fetch, on its own network.
-func (j *judge) remote(s *step) error {
-	if s.name != "ADD" {
-		return nil
-	}
-	sources, _ := s.paths()
-	for _, src := range sources {
-		v, known := j.expand(unquote(src), j.vars)
-		if !known {
-			if j.offline {
-				return wrong(s.line, "ADD %s: the build has no network, and the variable may name something remote", src)
-			}
-			if before, _, _ := strings.Cut(unquote(src), "$"); remoteStart.MatchString(before) {
-				// The base image's variables are not known here, and the engine would fetch whatever they say.
-				return wrong(s.line, "ADD %s: the variable may name the engine's own machine or a private network; give it its value in the Dockerfile, or use COPY", src)
-			}
-			continue
-		}
-		host, is := remoteHost(v)
-		switch {
-		case !is:
-		case j.offline:
-			return wrong(s.line, "ADD %s: the build has no network", v)
-		case inward(host):
-			return wrong(s.line, "ADD %s: the engine would fetch it from its own machine or a private network", v)
-		}
-	}
-	return nil
-}
-
-// remoteHost says whether ADD would fetch a source, and where from.
-func remoteHost(src string) (host string, is bool) {
-	if u, err := url.Parse(src); err == nil && u.Scheme != "" && strings.Contains(src, "://") {
-		return u.Hostname(), true
-	}
-	if strings.Contains(src, "://") {
-		return "", true
-	}
-	if user, rest, ok := strings.Cut(src, "@"); ok && !strings.Contains(user, "/") {
-		if host, _, ok := strings.Cut(rest, ":"); ok {
-			return host, true
-		}
-	}
-	return "", false
-}
-
-func inward(host string) bool {
-	host = strings.ToLower(strings.TrimSuffix(host, "."))
-	if a, err := netip.ParseAddr(host); err == nil {
-		a = a.Unmap()
-		return !a.IsGlobalUnicast() || a.IsPrivate()
-	}
-	last := host[strings.LastIndexByte(host, '.')+1:]
-	if last != "" && last[0] >= '0' && last[0] <= '9' {
-		return true // an address in one of its odd forms: 2130706433, 127.1, 0x7f.1
-	}
-	return host == "" || !strings.Contains(host, ".") || slices.Contains([]string{".localhost", ".local", ".internal"}, path.Ext(host))
 }

@@ -199,15 +199,24 @@ func own(info Info) int64 {
 	return max(0, info.Size-max(0, under))
 }
 
-// ground makes a build's bases ready, so that they have progress, credentials and errors of their own, and the builder asks no registry.
+// ground makes a build's bases ready, so that they have progress, credentials and errors of their own, and the builder asks no registry. What they
+// would have the builder do is judged like the Dockerfile itself.
 func (s *Store) ground(ctx context.Context, r *recipe) error {
+	about, err := s.engine(ctx)
+	if err != nil {
+		return err
+	}
 	for _, b := range r.bases {
 		img := sandbox.Image{Ref: b.ref, Platform: b.platform, Timeout: r.img.Timeout}
 		if img.Platform == "" {
 			img.Platform = r.img.Platform
 		}
-		if _, err := s.pulled(ctx, img); err != nil {
+		info, err := s.pulled(ctx, img)
+		if err != nil {
 			return fmt.Errorf("its base %s (Dockerfile line %d): %w", b.ref, b.line, err)
+		}
+		if err := r.triggers(about, b, info.Config.OnBuild); err != nil {
+			return err
 		}
 	}
 	return nil

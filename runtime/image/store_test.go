@@ -150,6 +150,38 @@ func TestRefusedIsUnsupported(t *testing.T) {
 	}
 }
 
+// triggering is an engine whose images have steps for those who build upon them.
+type triggering struct {
+	*imagetest.Engine
+	steps map[string][]string
+}
+
+func (e triggering) Inspect(ctx context.Context, ref string) (image.Info, error) {
+	info, err := e.Engine.Inspect(ctx, ref)
+	info.Config.OnBuild = e.steps[ref]
+	return info, err
+}
+
+// What a base image adds to a build is judged as if it stood in the Dockerfile.
+func TestOnBuild(t *testing.T) {
+	e := triggering{&imagetest.Engine{}, map[string][]string{
+		"harmless:1": {"RUN id", "COPY . /app"},
+		"fetches:1":  {"RUN id", "ADD http://169.254.169.254/latest /app/"},
+		"leaves:1":   {"RUN --network=host id"},
+	}}
+	for ref := range e.steps {
+		e.Add(ref, 1)
+	}
+	s := image.New(e, image.Options{Dir: t.TempDir()})
+	for ref, want := range map[string]string{"harmless:1": "", "fetches:1": "line 1: the base fetches:1 adds steps of its own (ONBUILD): ADD http://169.254", "leaves:1": "RUN --network=host"} {
+		_, err := s.Prepare(t.Context(), sandbox.Image{Name: "task", Dockerfile: "FROM " + ref + "\n"})
+		var refused *sandbox.Unsupported
+		if want == "" && err != nil || want != "" && (!errors.As(err, &refused) || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %q", ref, err, want)
+		}
+	}
+}
+
 func TestDiskFull(t *testing.T) {
 	e := &imagetest.Engine{}
 	s := image.New(e, image.Options{Dir: t.TempDir()})

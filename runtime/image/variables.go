@@ -15,7 +15,7 @@ func (j *judge) arg(rest string) {
 		}
 		if v, ok := j.args[name]; ok {
 			scope[name] = v
-		} else if v, ok := j.expand(unquote(def), scope); has && ok {
+		} else if v, ok := j.expand(j.unquote(def), scope); has && ok {
 			scope[name] = v
 		} else if v, ok := j.global[name]; ok && !has {
 			scope[name] = v
@@ -33,7 +33,7 @@ func (j *judge) env(rest string) {
 	}
 	for _, w := range words {
 		name, v, _ := strings.Cut(w, "=")
-		if v, ok := j.expand(unquote(v), j.vars); ok {
+		if v, ok := j.expand(j.unquote(v), j.vars); ok {
 			j.vars[name] = v
 		} else {
 			delete(j.vars, name)
@@ -42,6 +42,11 @@ func (j *judge) env(rest string) {
 }
 
 func unquote(s string) string { return strings.NewReplacer(`"`, "", "'", "").Replace(s) }
+
+// unquote takes out escapes too, more of them than a builder does: what is judged is what a text may become.
+func (j *judge) unquote(s string) string {
+	return strings.ReplaceAll(unquote(s), string(j.out.d.escape), "")
+}
 
 var variable = regexp.MustCompile(`\$(?:([A-Za-z_][A-Za-z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*)(?::([-+])([^{}$]*))?\})`)
 
@@ -71,6 +76,7 @@ func (j *judge) expand(s string, vars map[string]string) (string, bool) {
 			all = all && (ok || complete)
 			return p[4]
 		case p[3] == "+":
+			all = all && (ok || complete)
 			if v != "" {
 				return p[4]
 			}
