@@ -38,7 +38,7 @@ type Benchmark interface {
 }
 
 // ErrNeedsLive: grading this evidence needs the live session.
-var ErrNeedsLive = errors.New("grading needs the live session")
+var ErrNeedsLive = errors.New("it is graded in the agent's own machine, which is gone")
 
 // A TaskError says that the task itself is at fault (its set-up script fails, say): its trials are skipped with the reason… once
 // it is known; the fault is the grader's side, never the agent's.

@@ -33,7 +33,7 @@ func (a *app) regradeCommand() *cli.Command {
 		Usage:     "grade what was kept of decided trials again, without their agents",
 		ArgsUsage: "RUN",
 		Description: `Takes the evidence that each trial left and grades it anew. The newest grade is the trial's; the old ones are kept in the journal.
-Trials whose grading needs the agent's live machine are listed, and stay as they are. Without a flag all decided trials are meant.
+Trials that are graded in the agent's own machine, which is gone, are listed, and stay as they are. Without a flag all decided trials are meant.
 The exit code is 3 where a grading failed, else that of the gates.
 
 Examples:
@@ -181,7 +181,7 @@ func (a *app) printRegraded(out wire.RegradeOutcome) {
 	for _, x := range []struct {
 		n    int
 		what string
-	}{{out.Live, "cannot be graded again without a live machine (evalrun rerun plays them again)"}, {out.Bare, "kept no evidence"}, {out.Failed, "could not be graded"}} {
+	}{{out.Live, "cannot be graded again, as their machines are gone (evalrun rerun with --task, --arm or --trial plays them again)"}, {out.Bare, "kept no evidence"}, {out.Failed, "could not be graded"}} {
 		if x.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", x.n, x.what))
 		}

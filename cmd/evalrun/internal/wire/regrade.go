@@ -8,6 +8,7 @@ import (
 	"iter"
 	"slices"
 
+	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/harness"
 	"github.com/evalrun/evalrun/harness/journal"
 	"github.com/evalrun/evalrun/harness/plan"
@@ -220,7 +221,7 @@ func (r *Ready) Regrade(ctx context.Context, d *rundir.Dir, p Pick, c Control) (
 			}
 		case g.Live:
 			out.Live++
-			x := r.regraded(g.Job, was, nil, "its grading needs the live session")
+			x := r.regraded(g.Job, was, nil, benchmarks.ErrNeedsLive.Error())
 			x.Live = true
 			out.Trials = append(out.Trials, x)
 		case v.Status == record.Canceled:
