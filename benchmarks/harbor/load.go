@@ -145,6 +145,9 @@ func (l *loader) instruction(name string) string {
 	if !valid {
 		l.warn("%s: not UTF-8; what cannot be read is replaced", name)
 	}
+	if strings.TrimSpace(text) == "" {
+		l.warn("%s: empty; it tells the agent nothing", name)
+	}
 	return text
 }
 

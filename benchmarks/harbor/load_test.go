@@ -202,6 +202,9 @@ func TestInstruction(t *testing.T) {
 	if got := load(t, "# x", map[string]string{"instruction.md": "a\xffb"}); got.Steps[0].Instruction != "a\ufffdb" || len(got.Warnings) != 1 {
 		t.Errorf("%+v", got)
 	}
+	if got := load(t, "# x", map[string]string{"instruction.md": "# canary\n \n"}); len(got.Warnings) != 1 || got.Warnings[0] != "instruction.md: empty; it tells the agent nothing" {
+		t.Errorf("%+v", got)
+	}
 	extra := filepath.Join(t.TempDir(), "extra.md")
 	os.WriteFile(extra, []byte("# canary\nBe brief."), 0o600)
 	dir := writeTask(t, t.TempDir(), "one", "# x", nil)
