@@ -163,9 +163,7 @@ func (g *game) healthy(ctx context.Context, h *sandbox.Health) (why string, err 
 	if h == nil {
 		return "", nil
 	}
-	scaled, times := *h, g.b.o.Times()
-	scaled.Timeout, scaled.StartPeriod = times.Setup(h.Timeout), times.Setup(h.StartPeriod)
-	err = executor.WaitHealthy(ctx, g.sb, scaled, nil)
+	err = executor.WaitHealthy(ctx, g.sb, *g.b.o.Times().Health(h), nil)
 	if u := (*executor.Unhealthy)(nil); errors.As(err, &u) && ctx.Err() == nil {
 		return "HealthcheckError: " + u.Error(), nil
 	}

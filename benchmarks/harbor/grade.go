@@ -111,7 +111,7 @@ func (v *verification) separate(ctx context.Context, o benchmarks.Options, ev be
 	if err := upload(ctx, v.sb, m, v.files, v.dir); err != nil {
 		return benchmarks.Result{}, err
 	}
-	if h := m.Env.Health; h != nil {
+	if h := v.b.o.Times().Health(m.Env.Health); h != nil {
 		if err := executor.WaitHealthy(ctx, v.sb, *h, nil); err != nil {
 			if errors.As(err, new(*executor.Unhealthy)) && ctx.Err() == nil {
 				err = &benchmarks.TaskError{Task: v.id, Err: fmt.Errorf("the verifier's machine: HealthcheckError: %w", err)}
@@ -129,7 +129,7 @@ func (v *verification) separate(ctx context.Context, o benchmarks.Options, ev be
 	if _, err := clearDirs(ctx, v.sb, v.step.Verifier.User, verifierLogs); err != nil {
 		return benchmarks.Result{}, err
 	}
-	if p := v.b.Policies(v.task, v.i, o).Verifier; differs(p, m.Spec.Network) {
+	if p := v.b.Policies(v.task, v.i, o).Verifier; !samePolicy(p, m.Spec.Network) {
 		r, ok := sandbox.As[sandbox.Rewirer](v.sb)
 		if !ok {
 			return benchmarks.Result{}, &sandbox.Unsupported{Driver: "of this run", What: "another network policy for the verifier"}

@@ -53,7 +53,7 @@ func (b *Benchmark) Main(t *Task, files fs.FS, o benchmarks.Options, env Lookup)
 	}
 	for i := range t.Steps {
 		p := b.Policies(t, i, o)
-		m.Spec.Rewire = m.Spec.Rewire || differs(p.Agent, p.Start) || !t.Steps[i].Verifier.Separate && differs(p.Verifier, p.Start)
+		m.Spec.Rewire = m.Spec.Rewire || !samePolicy(p.Agent, p.Start) || !t.Steps[i].Verifier.Separate && !samePolicy(p.Verifier, p.Start)
 	}
 	m.Spec.Network = b.Policies(t, 0, o).Start
 	if internal && o.Sandbox.Network.Mode == "" {
@@ -94,14 +94,10 @@ func (b *Benchmark) Grader(t *Task, step int, files fs.FS, o benchmarks.Options,
 	if internal {
 		m.Spec.Network = sandbox.Network{Mode: "none"}
 	}
-	m.Spec.Rewire = differs(p.Verifier, m.Spec.Network)
+	m.Spec.Rewire = !samePolicy(p.Verifier, m.Spec.Network)
 	m.Dirs = append(m.Dirs, verifierLogs)
 	m.still()
 	return m, nil
-}
-
-func differs(a, b sandbox.Network) bool {
-	return a.Mode != b.Mode || !slices.Equal(a.Allow, b.Allow)
 }
 
 // Policies of a step. A policy that the run's own configuration sets holds in all phases of the agent's machine.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -149,6 +150,17 @@ func TestOptions(t *testing.T) {
 	x := o.Times()
 	if x.Agent(100) != 200 || x.Verifier(100) != 50 || x.Build(100) != 200 || x.Setup(0) != 0 || x.Agent(longest) != longest {
 		t.Error("multipliers")
+	}
+	check := &sandbox.Health{Timeout: time.Minute, StartPeriod: time.Hour, Interval: time.Second, Retries: 2}
+	if h := x.Health(check); h.Timeout != 2*time.Minute || h.StartPeriod != 2*time.Hour || h.Interval != time.Second || check.Timeout != time.Minute || x.Health(nil) != nil {
+		t.Errorf("a health check: %+v", h)
+	}
+	var n benchmarks.Needs
+	(&Benchmark{o: o}).times(&Task{Steps: []Step{{Health: check, Verifier: Verifier{
+		Timeout: time.Hour, Separate: true, Environment: &Environment{Health: check}, Collect: []Hook{{Timeout: 10 * time.Minute}},
+	}}}}, &n)
+	if patient := 2*time.Hour + 3*(2*time.Minute+time.Second); n.Setup != around+patient || n.Collect != around+5*time.Minute || n.Grade != around+time.Hour/2+patient {
+		t.Errorf("phases: %v, %v, %v", n.Setup, n.Collect, n.Grade)
 	}
 	_, err = parseOptions(json.RawMessage(`{"timeout_multiplier": -1, "build_timeout_multiplier": 0, "env": ["a b"], "allow_hosts": ["http://x"], "gpus": "yes", "integrity": "no", "n_tasks": -1}`))
 	has(t, err.Error(), "timeout_multiplier: -1", "build_timeout_multiplier: 0", `"a b" is no name`, `"http://x" is a URL`, "want skip or ignore", "want warn or fail", "must not be negative")

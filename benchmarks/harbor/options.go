@@ -8,6 +8,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
 // Options of the benchmark.
@@ -101,6 +103,16 @@ func (t Times) Agent(d time.Duration) time.Duration    { return t.o.scale(d, t.o
 func (t Times) Verifier(d time.Duration) time.Duration { return t.o.scale(d, t.o.VerifierTimeout) }
 func (t Times) Build(d time.Duration) time.Duration    { return t.o.scale(d, t.o.BuildTimeout) }
 func (t Times) Setup(d time.Duration) time.Duration    { return t.o.scale(d, t.o.SetupTimeout) }
+
+// Health scales a check's own limits, as those of setting up. None stays none.
+func (t Times) Health(h *sandbox.Health) *sandbox.Health {
+	if h == nil {
+		return nil
+	}
+	scaled := *h
+	scaled.Timeout, scaled.StartPeriod = t.Setup(h.Timeout), t.Setup(h.StartPeriod)
+	return &scaled
+}
 
 // Times of the run.
 func (o *Options) Times() Times { return Times{o} }

@@ -15,19 +15,22 @@ func (b *Benchmark) times(t *Task, n *benchmarks.Needs) {
 	by := b.o.Times()
 	for i := range t.Steps {
 		s := &t.Steps[i]
-		setup := around + patience(s.Health)
+		setup := around + patience(by.Health(s.Health))
 		if i == 0 {
-			setup += patience(t.Environment.Health)
+			setup += patience(by.Health(t.Environment.Health))
 		}
 		if s.Setup {
 			setup += by.Setup(setupTime)
 		}
 		collect := around
 		for _, h := range s.Verifier.Collect {
-			collect += h.Timeout
+			collect += by.Verifier(h.Timeout)
 		}
-		n.Setup, n.Collect = max(n.Setup, setup), max(n.Collect, collect)
-		n.Grade = max(n.Grade, around+by.Verifier(s.Verifier.Timeout))
+		grade := around + by.Verifier(s.Verifier.Timeout)
+		if s.Verifier.Separate {
+			grade += patience(by.Health(s.Verifier.Environment.Health))
+		}
+		n.Setup, n.Collect, n.Grade = max(n.Setup, setup), max(n.Collect, collect), max(n.Grade, grade)
 	}
 }
 
