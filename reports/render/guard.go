@@ -36,6 +36,14 @@ func (c *Comparison) guard(a, b Side, changed int) {
 	if x, y := p.repeats(), q.repeats(); x != y {
 		c.warn("repeats differ: %d and %d; the first %d are compared", x, y, min(x, y))
 	}
+	for _, x := range []struct {
+		name string
+		side Side
+	}{{"A", a}, {"B", b}} {
+		if n := x.side.replayed(); n > 0 {
+			c.warn("%s: %s", x.name, replayed(n))
+		}
+	}
 	c.guardRuns(p.Run, q.Run)
 	for _, d := range differences(a.arm(), b.arm()) {
 		c.Differs = append(c.Differs, d)
@@ -43,6 +51,16 @@ func (c *Comparison) guard(a, b Side, changed int) {
 			c.warn("the arms run under other conditions: %s", d)
 		}
 	}
+}
+
+// replayed is how many of the side's trials had a score and were played again.
+func (s Side) replayed() (n int) {
+	for i := range s.Results.slots {
+		if arm, _, _ := s.Results.where(i); arm == s.Arm && s.Results.slots[i].replayed {
+			n++
+		}
+	}
+	return n
 }
 
 func (c *Comparison) warn(format string, args ...any) {

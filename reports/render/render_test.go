@@ -276,6 +276,57 @@ func TestCompareGuard(t *testing.T) {
 	}
 }
 
+// A score that was got by playing a trial again is told: it may have been played again for its score.
+func TestReplayed(t *testing.T) {
+	plan := reporttest.Plan(reporttest.Options{Plain: true, Tasks: 4})
+	data := func(v any) json.RawMessage {
+		raw, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return raw
+	}
+	one := 1.0
+	play := func(yield func(record.Entry, error) bool, arm, task, attempt int, status record.Status) {
+		a, x := plan.Arms[arm], plan.Tasks[task]
+		id := record.TrialID(a.ID, x.Digest, 1)
+		v := record.Verdict{Final: true, Status: status}
+		if status == record.Scored {
+			v.Reward = &one
+		}
+		yield(record.Entry{Kind: record.KindAttempt, Trial: id, Attempt: attempt, Data: data(record.Attempt{Arm: a.ID, Benchmark: x.Benchmark, Task: x.ID, Digest: x.Digest, Repeat: 1, Attempt: attempt})}, nil)
+		yield(record.Entry{Kind: record.KindVerdict, Trial: id, Attempt: attempt, Data: data(v)}, nil)
+	}
+	r, err := Collect(plan, nil, func(yield func(record.Entry, error) bool) {
+		play(yield, 0, 0, 1, record.Scored)
+		play(yield, 0, 0, 2, record.Infra) // and so it stays one that had a score
+		play(yield, 0, 0, 3, record.Scored)
+		play(yield, 0, 1, 1, record.Infra)
+		play(yield, 0, 1, 2, record.Scored)
+		play(yield, 1, 0, 1, record.Scored)
+		play(yield, 1, 1, 1, record.Scored)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "1 trial with a score was played again"
+	told := func(ws []string) int {
+		n := 0
+		for _, w := range ws {
+			if strings.Contains(w, want) {
+				n++
+			}
+		}
+		return n
+	}
+	if s := r.Summary(""); s.Replayed != 1 || told(s.Warnings) != 1 {
+		t.Errorf("%d were played again, warnings %q", s.Replayed, s.Warnings)
+	}
+	if c := Compare(Side{r, 0, "a"}, Side{r, 1, "b"}); told(c.Warnings) != 1 || !strings.Contains(strings.Join(c.Warnings, "\n"), "A: "+want) {
+		t.Errorf("warnings %q", c.Warnings)
+	}
+}
+
 func TestSides(t *testing.T) {
 	o := reporttest.Options{Plain: true, Tasks: 4}
 	one := func(names ...string) *Results {

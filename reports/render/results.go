@@ -56,6 +56,7 @@ type slot struct {
 	gone     bool // abandoned
 	amended  bool // and not only confirmed
 	refused  bool // something was refused by its network policy
+	replayed bool // it had a score and was played again
 }
 
 type (
@@ -260,6 +261,7 @@ func (r *Results) decide(i int, v *verdict) {
 		flags: r.flagBits(v.Flags), attempts: s.attempts, steps: small(v.Steps), turns: small(v.Turns), bad: small(v.BadCalls),
 		wall: small(v.Times.Wall.Milliseconds()), active: small(v.Times.Working.Milliseconds()),
 		left: v.Left != nil && *v.Left > 0, gone: v.Abandoned, refused: v.Refused > 0, driver: r.driverPlace(v.Driver),
+		replayed: s.replayed || statuses[s.status] == record.Scored,
 	}
 	if s.status != 1 {
 		s.reward = math.NaN()

@@ -38,6 +38,7 @@ type Summary struct {
 	Skipped  int            `json:"skipped"`
 	Coverage *float64       `json:"coverage"` // scored / (planned − skipped); null where that is 0/0
 	Amended  int            `json:"amended,omitempty"`
+	Replayed int            `json:"replayed,omitempty"` // had a score, and were played again
 
 	Arms       []ArmSummary `json:"arms"`
 	Benchmarks []ArmSummary `json:"benchmarks,omitempty"` // arm by benchmark, where there are several
@@ -144,6 +145,9 @@ func (r *Results) Summary(path string) *Summary {
 		s.Decided++
 		if r.slots[i].amended {
 			s.Amended++
+		}
+		if r.slots[i].replayed {
+			s.Replayed++
 		}
 		if d := r.slots[i].driver; d > 0 {
 			if s.Drivers == nil {
@@ -399,10 +403,22 @@ func (r *Results) warnings(s *Summary) (ws []string) {
 	if s.Amended > 0 {
 		ws = append(ws, plural(s.Amended, "grade")+" amended after the fact")
 	}
+	if s.Replayed > 0 {
+		ws = append(ws, replayed(s.Replayed))
+	}
 	if len(r.errs) > 0 {
 		ws = append(ws, "the journal has entries that cannot be read; the numbers are without them")
 	}
 	return ws
+}
+
+// replayed says of how many trials the first score does not count.
+func replayed(n int) string {
+	were := "were"
+	if n == 1 {
+		were = "was"
+	}
+	return plural(n, "trial") + " with a score " + were + " played again by rerun: the last score counts, and means are not fair where trials were picked by theirs"
 }
 
 func ratio(a, b int) *float64 {

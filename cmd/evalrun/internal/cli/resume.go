@@ -45,6 +45,7 @@ func (a *app) rerunCommand() *cli.Command {
 		ArgsUsage: "RUN",
 		Description: `Takes the decided trials for which all of --status, --trial, --task, --arm and --flag hold, and also what is not decided yet.
 Without any of them it takes those that are no evidence: infra, provider, grader. In names, * stands for anything.
+A trial that had a score gets another one; the summary and comparisons say of how many that is so.
 
 Examples:
    evalrun rerun runs/2026-11-21T093000Z-nightly
