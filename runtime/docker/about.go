@@ -3,6 +3,7 @@ package docker
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -173,13 +174,10 @@ func (b *box) watchDisk() {
 func (w *diskWatch) run() {
 	for {
 		time.Sleep(diskPause)
+		w.mu.Lock() // a box that comes meanwhile begins a watch of its own, if this one is the last look
 		w.d.mu.Lock()
-		boxes := map[string]*box{}
-		for id, b := range w.d.live {
-			boxes[id] = b
-		}
+		boxes := maps.Clone(w.d.live)
 		w.d.mu.Unlock()
-		w.mu.Lock()
 		if len(boxes) == 0 {
 			w.on = false
 			w.mu.Unlock()
@@ -213,7 +211,7 @@ func (w *diskWatch) look(boxes map[string]*box) {
 				continue
 			}
 			m.written.Store(size)
-			if limit > 0 && size > limit && m.c != nil && b.handed.Load() {
+			if limit > 0 && size > limit && b.handed.Load() && m.c != nil {
 				m.c.KillAll(ctx)
 			}
 		}
