@@ -345,6 +345,7 @@ func TestAttacksLocal(t *testing.T) {
 	d := local(t)
 	for _, a := range attacks {
 		t.Run(strings.ReplaceAll(a.name, "/", "∕"), func(t *testing.T) {
+			t.Parallel() // there is much to wait for
 			for _, mode := range []string{"shared", "separate"} {
 				o := a.play(t, d, mode, "")
 				if o.err != nil {
