@@ -102,6 +102,7 @@ type teller struct {
 	// graded are the scores of the last stage.
 	graded []record.Score
 	answer string // of the last stage's evidence
+	driver string // of the run, as the attempt began
 	page   bool   // it is told in a page, which shows the pictures themselves
 }
 
@@ -189,8 +190,8 @@ func tell[T any](e *record.Entry, f func(*record.Entry, *T)) error {
 }
 
 func (t *teller) attempt(e *record.Entry, a *record.Attempt) {
-	t.seen, t.start, t.answer, t.rewards = true, e.Time, "", nil
-	parts := words("", a.Why, "sandbox", a.Driver)
+	t.seen, t.start, t.answer, t.rewards, t.driver = true, e.Time, "", nil, a.Driver
+	parts := words("", a.Why)
 	if a.Regrade {
 		parts = append(parts, "grades earlier evidence")
 	}
@@ -433,7 +434,11 @@ func (t *teller) verdict(e *record.Entry, v *record.Verdict) {
 		facts = append(facts, fmt.Sprintf("at most %d MiB of memory", *v.MaxMemory>>20))
 	}
 	facts = append(facts, words("flags", strings.Join(v.Flags, ", "))...)
-	facts = append(facts, words("sandbox", v.Driver, "network", v.Network)...)
+	driver := v.Driver
+	if driver == "" && v.Status != record.Scored { // it failed before it had a machine
+		driver = t.driver
+	}
+	facts = append(facts, words("sandbox", driver, "network", v.Network)...)
 	if v.Refused > 0 {
 		facts = append(facts, plural(int(v.Refused), "connection")+" refused by the network policy")
 	}

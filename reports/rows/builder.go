@@ -195,7 +195,7 @@ func (a *Attempt) conclude(v *record.Verdict, end time.Time) {
 		a.ErrorPhase, a.ErrorClass, a.Error = clean(v.Error.Phase), clean(v.Error.Class), clean(v.Error.Text)
 	}
 	t := &v.Times
-	if v.Driver != "" {
+	if v.Driver != "" || v.Status == record.Scored { // an attempt that failed before it had a machine keeps the run's
 		a.Driver = clean(v.Driver)
 	}
 	for _, x := range v.Images { // the agent's comes first

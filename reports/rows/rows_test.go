@@ -285,3 +285,30 @@ func TestReward(t *testing.T) {
 		t.Errorf("%+v", out.Trials)
 	}
 }
+
+// The driver is the one that made the machines. A task without a machine has none, whatever the run's is; of what failed earlier it is the run's.
+func TestDriver(t *testing.T) {
+	for _, x := range []struct {
+		v    record.Verdict
+		want string
+	}{
+		{record.Verdict{Final: true, Status: record.Scored, Driver: "local"}, "local"},
+		{record.Verdict{Final: true, Status: record.Scored}, ""},
+		{record.Verdict{Final: true, Status: record.Infra}, "docker"},
+	} {
+		b := NewBuilder("run")
+		var out Batch
+		for i, e := range []record.Entry{{Kind: record.KindAttempt}, {Kind: record.KindVerdict}} {
+			e.V, e.Seq, e.Time, e.Trial, e.Attempt = 1, int64(i+1), when, "a", 1
+			if e.Data, _ = json.Marshal(x.v); i == 0 {
+				e.Data, _ = json.Marshal(record.Attempt{Attempt: 1, Driver: "docker"})
+			}
+			if err := b.Add(&e, &out); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(out.Trials) != 1 || out.Trials[0].Driver != x.want || out.Attempts[0].Driver != x.want {
+			t.Errorf("%+v: %+v", x.v, out.Trials)
+		}
+	}
+}
