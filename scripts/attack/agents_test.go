@@ -13,18 +13,24 @@ import (
 func taskRows() []row {
 	tasks := func(name, text, task string, exit int, want, fault string) row {
 		return row{group: "tasks", name: name, files: map[string]string{"tasks.yaml": one + text},
-			args: []string{"run", "tasks:tasks.yaml", "--agent", "command:echo yes", "--sandbox", "local", "--set", "phases.start=3s", "--set", "retries.attempts=1"}, exit: exit,
+			args: []string{"run", "tasks:tasks.yaml", "--agent", "command:echo yes", "--sandbox", "local", "--set", "retries.attempts=1"}, exit: exit,
 			trials: map[string]string{"bystander": "scored answered 1", task: want}, errors: map[string]string{task: fault}}
 	}
 	grade := func(name, script, want string) row {
-		return tasks("grader "+name, "  - id: t\n    instruction: say yes\n    grade:\n      partial: true\n      timeout: 4s\n      script: |\n        "+
+		limit := "1m"
+		if strings.HasPrefix(name, "hangs") {
+			limit = "4s"
+		}
+		return tasks("grader "+name, "  - id: t\n    instruction: say yes\n    grade:\n      partial: true\n      timeout: "+limit+"\n      script: |\n        "+
 			strings.ReplaceAll(script, "\n", "\n        ")+"\n", "t", 0, want, "")
 	}
+	hangs := tasks("set-up hangs", "  - {id: t, instruction: say yes, answer: yes, setup: 'sleep 1000000'}\n", "t", 3, "infra", "")
+	hangs.args = append(hangs.args, "--set", "phases.start=10s")
 	return []row{
 		tasks("no instruction", "  - {id: t, answer: yes}\n", "t", 0, "skipped", "instruction"),
 		tasks("no grade", "  - {id: t, instruction: say yes}\n", "t", 0, "skipped", ""),
 		tasks("set-up fails", "  - {id: t, instruction: say yes, answer: yes, setup: 'echo cannot >&2; exit 3'}\n", "t", 3, "infra task", "3"),
-		tasks("set-up hangs", "  - {id: t, instruction: say yes, answer: yes, setup: 'sleep 1000000'}\n", "t", 3, "infra", ""),
+		hangs,
 		grade("is fine", `echo 1 > "$REWARD"`, "scored answered 1"),
 		grade("hangs", "sleep 1000000", "scored answered 0 no_reward"),
 		grade("hangs and ignores signals", "trap '' TERM INT HUP\nwhile :; do sleep 1; done", "scored answered 0 no_reward"),
@@ -100,7 +106,7 @@ func agentRows() []row {
 		{"host-no-program", "host", `exec /no/such/program`, "scored broke 0", "127"},
 	}
 	var conf strings.Builder
-	conf.WriteString("benchmark: tasks:tasks.yaml\nsandbox: {driver: local, memory: 256MB, pids: 64}\nlimits: {time: 6s}\narms:\n")
+	conf.WriteString("benchmark: tasks:tasks.yaml\nsandbox: {driver: local, memory: 256MB, pids: 64}\nlimits: {time: 15s}\narms:\n")
 	command := row{group: "agents", name: "command", files: map[string]string{"tasks.yaml": one}, args: []string{"run", "c.yaml"},
 		trials: map[string]string{}, errors: map[string]string{}, check: tellsPlainly}
 	for _, a := range arms {
