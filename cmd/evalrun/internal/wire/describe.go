@@ -47,8 +47,8 @@ func (r *Ready) Limits() []Limit {
 			memory, why := r.budget()
 			add("memory of all machines", why, "%s", size(memory))
 			if r.Needs.Memory > 0 && memory > 0 {
-				if n := memory / r.Needs.Memory; n < int64(r.Workers) {
-					add("machines at once", "memory lets no more of the largest run", "%d sessions", n)
+				if n := max(memory/r.Needs.Memory, 1); n < int64(r.Workers) { // one runs, or is skipped
+					add("machines at once", "memory lets no more of the largest run", "%s", count(int(n), "session"))
 				}
 			}
 		}
