@@ -94,7 +94,7 @@ func TestInsideStopped(t *testing.T) {
 		t.Errorf("Run: %v, want the context's cause", err)
 	}
 
-	slow := config(t, m{"run": "echo begun; sleep 1000", "timeout": "300ms"})
+	slow := config(t, m{"run": "echo begun; sleep 1000", "timeout": "2s"})
 	ans, err := slow.Agent(nil).Run(t.Context(), agenttest.NewSession(agenttest.Setup{Sandbox: newBox(t)}))
 	if !errors.As(err, new(*agent.LimitError)) || ans.Text() != "begun" {
 		t.Errorf("Run: %+v, %v, want what it printed and a limit", ans, err)
