@@ -210,7 +210,7 @@ func TestBrowserEnvEvaluation(t *testing.T) {
 // An action that takes too long is told to the agent; the environment goes on.
 func TestBrowserEnvTimeout(t *testing.T) {
 	access, _ := served(t)
-	b := open(t, web.BrowserEnvConfig{Browser: access(), Timeout: time.Second})
+	b := open(t, web.BrowserEnvConfig{Browser: access(), Timeout: 5 * time.Second}) // which a busy machine may need for the second
 	if o := step(t, b, "noop(20000)"); !o.Error || o.Content != "TimeoutError: Browser environment took too long to respond." || o.Screenshot != "" {
 		t.Errorf("%+v", o)
 	}
