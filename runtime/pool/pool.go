@@ -27,8 +27,11 @@ import (
 
 // Options of a pool. Zero budgets are no limit.
 type Options struct {
-	CPUs      float64 // budget: what the sandboxes that are out may sum up to
-	Memory    int64
+	CPUs   float64 // budget: what the sandboxes that are out may sum up to
+	Memory int64
+	// Alone is the memory that one request may be granted when nothing else is out, where Memory is a guess that is to keep no request from
+	// being played; less than Memory: Memory.
+	Alone     int64
 	Sandboxes int
 	// Default is what a sandbox without Reserve and without limits of its own is counted at. Its memory is a guess, and makes no request
 	// impossible: where what is known of a request fits, guesses share what is left.
@@ -54,6 +57,7 @@ var ErrClosed = errors.New("the sandbox pool is closed")
 type Pool struct {
 	options Options
 	budget  size
+	alone   size // the budget of a request when nothing else is out
 	drivers []sandbox.Driver
 	starts  chan struct{} // a token for each sandbox that is starting
 	ctx     context.Context
@@ -89,7 +93,7 @@ func (s size) within(max size) bool {
 func (s size) String() string {
 	var parts []string // without what is not limited, or not asked for
 	if s.n > 0 {
-		parts = append(parts, fmt.Sprintf("%d sandboxes", s.n))
+		parts = append(parts, sandboxes(s.n))
 	}
 	if s.cpu > 0 {
 		parts = append(parts, fmt.Sprintf("%g CPUs", float64(s.cpu)/1000))
@@ -101,6 +105,13 @@ func (s size) String() string {
 		parts = append(parts, fmt.Sprintf("%d MiB", s.mem>>20))
 	}
 	return strings.Join(parts, ", ")
+}
+
+func sandboxes(n int) string {
+	if n == 1 {
+		return "1 sandbox"
+	}
+	return fmt.Sprintf("%d sandboxes", n)
 }
 
 // add keeps absurd wishes from turning around into small ones.
@@ -129,6 +140,10 @@ func New(o Options, drivers ...sandbox.Driver) *Pool {
 		starts:  make(chan struct{}, o.Starts),
 		leases:  map[*lease]bool{},
 		coming:  map[string]int{},
+	}
+	p.alone = p.budget
+	if p.budget.mem > 0 {
+		p.alone.mem = max(p.budget.mem, o.Alone)
 	}
 	p.ctx, p.end = context.WithCancelCause(context.Background())
 	return p
@@ -170,8 +185,8 @@ func (p *Pool) Acquire(ctx context.Context, specs []sandbox.Spec) (sandbox.Lease
 
 // Fits says at once whether a request could ever be granted: nil, or [sandbox.ErrNeverFits] with both sizes. For preflight.
 func (p *Pool) Fits(specs []sandbox.Spec) error {
-	if need := p.sum(specs, p.guess(specs)); !need.within(p.budget) {
-		return fmt.Errorf("%w: %v; the budget is %v (the configuration's pools)", sandbox.ErrNeverFits, need, p.budget)
+	if need := p.sum(specs, p.guess(specs)); !need.within(p.alone) {
+		return fmt.Errorf("%w: %v; the budget is %v (the configuration's pools)", sandbox.ErrNeverFits, need, p.alone)
 	}
 	return nil
 }
@@ -306,7 +321,11 @@ func (p *Pool) grant() {
 		for _, f := range mine {
 			rest = rest.minus(f.size)
 		}
-		if !p.used.plus(rest).within(p.budget) {
+		room := p.budget
+		if p.used == r.need.minus(rest) {
+			room = p.alone
+		}
+		if !p.used.plus(rest).within(room) {
 			p.makeRoom(rest, mine)
 			return
 		}

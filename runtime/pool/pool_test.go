@@ -100,6 +100,7 @@ func TestStorm(t *testing.T) {
 			seed    = rapid.Uint64().Draw(r, "seed")
 			maxN    = rapid.IntRange(0, 6).Draw(r, "max sandboxes")
 			maxMem  = rapid.Int64Range(0, 40).Draw(r, "max memory")
+			alone   = rapid.Int64Range(0, 40).Draw(r, "alone")
 			starts  = rapid.IntRange(1, 5).Draw(r, "starts")
 			warm    = rapid.IntRange(0, 3).Draw(r, "warm")
 			fails   = rapid.IntRange(0, 5).Draw(r, "failures")
@@ -109,7 +110,7 @@ func TestStorm(t *testing.T) {
 		)
 		synctest.Test(t, func(t *testing.T) {
 			d := &scale{Driver: fake.New(fake.FailCreate(fails), fake.SlowCreate(time.Duration(slow)*time.Second), fake.SlowClose(time.Duration(slow)*time.Second))}
-			p := pool.New(pool.Options{Sandboxes: maxN, Memory: maxMem, Starts: starts, Warm: pool.Warm{Each: warm, Idle: 20 * time.Second}}, d)
+			p := pool.New(pool.Options{Sandboxes: maxN, Memory: maxMem, Alone: alone, Starts: starts, Warm: pool.Warm{Each: warm, Idle: 20 * time.Second}}, d)
 			var wg sync.WaitGroup
 			for w := range workers {
 				rnd := rand.New(rand.NewPCG(seed, uint64(w)))
@@ -128,7 +129,7 @@ func TestStorm(t *testing.T) {
 			if d.n != 0 || d.mem != 0 {
 				t.Errorf("%d sandboxes, %d bytes are left", d.n, d.mem)
 			}
-			if maxN > 0 && d.mostN > maxN || maxMem > 0 && d.mostMem > maxMem || d.mostStarting > starts {
+			if maxN > 0 && d.mostN > maxN || maxMem > 0 && d.mostMem > max(maxMem, alone) || d.mostStarting > starts {
 				t.Errorf("at most %d sandboxes, %d bytes, %d starting; the budget was %d, %d, %d", d.mostN, d.mostMem, d.mostStarting, maxN, maxMem, starts)
 			}
 		})
@@ -216,6 +217,40 @@ func TestOrder(t *testing.T) {
 	})
 }
 
+// One that is larger than the budget is granted when nothing else is out, in its turn, and what is ready for others gives way.
+func TestAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := fake.New()
+		p := pool.New(pool.Options{Memory: 10, Alone: 30, Warm: pool.Warm{Each: 1}}, d)
+		first := acquire(t, p, mem(4))
+		create(t, first, mem(4)) // and one like it is made ahead
+		synctest.Wait()
+		if s := p.Stats(); s.Memory != 8 {
+			t.Fatalf("%d bytes are taken, want 8", s.Memory)
+		}
+		large, small := make(chan sandbox.Lease, 1), make(chan sandbox.Lease, 1)
+		go func() { large <- acquire(t, p, mem(25)) }()
+		synctest.Wait()
+		go func() { small <- acquire(t, p, mem(1)) }()
+		synctest.Wait()
+		if len(large)+len(small) > 0 {
+			t.Fatal("somebody was granted room beside the one who has it, or before the one who asked first")
+		}
+		first.Close()
+		synctest.Wait()
+		if s := p.Stats(); len(large) != 1 || len(small) != 0 || s.Memory != 25 {
+			t.Fatalf("the large one is not alone: %+v", s)
+		}
+		(<-large).Close()
+		synctest.Wait()
+		(<-small).Close()
+		if _, err := p.Acquire(t.Context(), []sandbox.Spec{mem(31)}); !errors.Is(err, sandbox.ErrNeverFits) {
+			t.Errorf("more than there is at all: %v", err)
+		}
+		closeAll(t, p, d)
+	})
+}
+
 // One who gives up lets those behind him pass.
 func TestGivingUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -295,7 +330,7 @@ func TestNeverFits(t *testing.T) {
 			t.Errorf("%s: the message lacks the budget: %v", name, err)
 		}
 	}
-	if err := pool.New(pool.Options{Memory: 1 << 30}, fake.New()).Fits([]sandbox.Spec{mem(2 << 30)}); !strings.Contains(err.Error(), ": 1 sandboxes, 2.0 GiB; the budget is 1.0 GiB (") {
+	if err := pool.New(pool.Options{Memory: 1 << 30}, fake.New()).Fits([]sandbox.Spec{mem(2 << 30)}); !strings.Contains(err.Error(), ": 1 sandbox, 2.0 GiB; the budget is 1.0 GiB (") {
 		t.Errorf("what is not limited is told: %v", err)
 	}
 	// What is reserved counts, not the limit; exactly the budget fits; nothing always fits.

@@ -163,6 +163,16 @@ func (r *Ready) budget() (memory int64, why string) {
 	return int64(float64(free) * memoryShare), "80 % of what is free"
 }
 
+// most is what one session's machines may take when no other's are there: all that this machine has, where the budget is only what was free.
+func (r *Ready) most() int64 {
+	memory, _ := r.budget()
+	if p := r.Eff.Pools; p != nil && p.Memory > 0 {
+		return memory
+	}
+	total, _ := MemoryTotal()
+	return max(memory, total)
+}
+
 // prepareImages makes the images that the configuration names ready, so that a missing one is told before the run and not by each trial.
 func (r *Ready) prepareImages(ctx context.Context) error {
 	for _, b := range r.benches {
@@ -193,7 +203,7 @@ func (r *Ready) image(ctx context.Context, img sandbox.Image) (string, error) {
 
 func (r *Ready) openPool() {
 	memory, _ := r.budget()
-	o := pool.Options{Memory: memory, Default: sandbox.Reserve{Memory: local.DefaultMemory}}
+	o := pool.Options{Memory: memory, Alone: r.most(), Default: sandbox.Reserve{Memory: local.DefaultMemory}}
 	if p := r.Eff.Pools; p != nil {
 		o.Starts, o.Sandboxes = p.Starts, p.Sandboxes
 	}

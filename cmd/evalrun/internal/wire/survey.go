@@ -202,21 +202,29 @@ func (r *Ready) noteSkipped(why map[string]string) {
 	}
 }
 
-// fits refuses a machine that the configuration makes larger than all of them may be together: each of its trials would be skipped.
+// fits refuses a machine that the configuration makes larger than one may ever be: each of its trials would be skipped.
 func (r *Ready) fits() error {
 	memory, why := r.budget()
 	if r.Driver == nil || r.Driver.Name() == "fake" || memory == 0 {
 		return nil
 	}
+	most := r.most()
+	if most > memory {
+		why = "what this computer has"
+	}
 	for _, a := range r.Eff.Arms {
-		if s := a.Sandbox; s != nil && int64(s.Memory) > memory {
+		if s := a.Sandbox; s != nil && int64(s.Memory) > most {
 			return fmt.Errorf("arm %s: sandbox.memory: %s for one machine is more than there is for all of them together, %s (%s); lower it, or raise pools.memory",
-				a.Name, size(int64(s.Memory)), size(memory), why)
+				a.Name, size(int64(s.Memory)), size(most), why)
 		}
 	}
-	if r.Needs.Memory > memory {
+	switch need := r.Needs.Memory; {
+	case need > most:
 		r.Notes = append(r.Notes, fmt.Sprintf("the largest task asks for %s of memory, and all machines together may have %s (%s): what does not fit is skipped; sandbox.memory sets another size, pools.memory another budget",
-			size(r.Needs.Memory), size(memory), why))
+			size(need), size(most), why))
+	case need > memory:
+		r.Notes = append(r.Notes, fmt.Sprintf("the largest task asks for %s of memory, which is more than all machines together may have (%s, 80 %% of what is free): such a task is played while no other is",
+			size(need), size(memory)))
 	}
 	return nil
 }
