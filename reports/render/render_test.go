@@ -290,7 +290,7 @@ func TestReplayed(t *testing.T) {
 	play := func(yield func(record.Entry, error) bool, arm, task, attempt int, status record.Status) {
 		a, x := plan.Arms[arm], plan.Tasks[task]
 		id := record.TrialID(a.ID, x.Digest, 1)
-		v := record.Verdict{Final: true, Status: status}
+		v := record.Verdict{Final: true, Status: status, OOMs: int64(attempt - 1)}
 		if status == record.Scored {
 			v.Reward = &one
 		}
@@ -321,6 +321,8 @@ func TestReplayed(t *testing.T) {
 	}
 	if s := r.Summary(""); s.Replayed != 1 || told(s.Warnings) != 1 {
 		t.Errorf("%d were played again, warnings %q", s.Replayed, s.Warnings)
+	} else if s.OOM != 2 || !strings.Contains(strings.Join(s.Warnings, "\n"), "2 trials with a score ran into the memory limit") {
+		t.Errorf("%d ran into a limit, warnings %q", s.OOM, s.Warnings)
 	}
 	if c := Compare(Side{r, 0, "a"}, Side{r, 1, "b"}); told(c.Warnings) != 1 || !strings.Contains(strings.Join(c.Warnings, "\n"), "A: "+want) {
 		t.Errorf("warnings %q", c.Warnings)

@@ -57,6 +57,7 @@ type slot struct {
 	amended  bool // and not only confirmed
 	refused  bool // something was refused by its network policy
 	replayed bool // it had a score and was played again
+	oom      bool // its machine's memory limit ended a process
 }
 
 type (
@@ -192,6 +193,7 @@ type verdict struct {
 	Abandoned bool          `json:"abandoned"`
 	Driver    string        `json:"driver"`
 	Refused   int64         `json:"refused"`
+	OOMs      int64         `json:"ooms"`
 }
 
 func (r *Results) add(e *record.Entry) error {
@@ -261,7 +263,7 @@ func (r *Results) decide(i int, v *verdict) {
 		flags: r.flagBits(v.Flags), attempts: s.attempts, steps: small(v.Steps), turns: small(v.Turns), bad: small(v.BadCalls),
 		wall: small(v.Times.Wall.Milliseconds()), active: small(v.Times.Working.Milliseconds()),
 		left: v.Left != nil && *v.Left > 0, gone: v.Abandoned, refused: v.Refused > 0, driver: r.driverPlace(v.Driver),
-		replayed: s.replayed || statuses[s.status] == record.Scored,
+		oom: v.OOMs > 0, replayed: s.replayed || statuses[s.status] == record.Scored,
 	}
 	if s.status != 1 {
 		s.reward = math.NaN()

@@ -39,6 +39,7 @@ type Summary struct {
 	Coverage *float64       `json:"coverage"` // scored / (planned − skipped); null where that is 0/0
 	Amended  int            `json:"amended,omitempty"`
 	Replayed int            `json:"replayed,omitempty"` // had a score, and were played again
+	OOM      int            `json:"oom,omitempty"`      // have a score, and a process that their machine's memory limit ended
 
 	Arms       []ArmSummary `json:"arms"`
 	Benchmarks []ArmSummary `json:"benchmarks,omitempty"` // arm by benchmark, where there are several
@@ -148,6 +149,9 @@ func (r *Results) Summary(path string) *Summary {
 		}
 		if r.slots[i].replayed {
 			s.Replayed++
+		}
+		if r.slots[i].oom && statuses[r.slots[i].status] == record.Scored {
+			s.OOM++
 		}
 		if d := r.slots[i].driver; d > 0 {
 			if s.Drivers == nil {
@@ -402,6 +406,9 @@ func (r *Results) warnings(s *Summary) (ws []string) {
 	}
 	if s.Amended > 0 {
 		ws = append(ws, plural(s.Amended, "grade")+" amended after the fact")
+	}
+	if s.OOM > 0 {
+		ws = append(ws, plural(s.OOM, "trial")+" with a score ran into the memory limit of the machine, which is 2 GiB where neither the task nor sandbox.memory sets one")
 	}
 	if s.Replayed > 0 {
 		ws = append(ws, replayed(s.Replayed))
