@@ -57,6 +57,9 @@ func play(t testing.TB, o browsergym.Options, task func(uint32) browsergym.Task)
 	if o.Context.ActionTimeout == 0 {
 		o.Context.ActionTimeout = 20 * time.Second // half a second is nothing on a machine that runs all tests
 	}
+	if o.Context.Timeout == 0 {
+		o.Context.Timeout = time.Minute // nor are a few, for a page to load
+	}
 	o.Task = func(seed uint32) (browsergym.Task, error) { return task(seed), nil }
 	e, err := browsergym.New(o)
 	if err != nil {
