@@ -329,7 +329,7 @@ func TestRefuses(t *testing.T) {
 		"html: want one of":                   {HTML: "some"},
 		"screenshot: want one of":             {Screenshot: "yes"},
 		"coords: want one of":                 {Coords: "all"},
-		`actions: there is no subset "all"`:      {Subsets: []string{"bid", "all"}},
+		`actions: there is no subset "all"`:   {Subsets: []string{"bid", "all"}},
 		"max_prompt_tokens: want a number":    {MaxPromptTokens: -1},
 		"from 1000 to 10000000, not 20":       {MaxPromptTokens: 20},
 		"not 1000000000":                      {MaxPromptTokens: 1e9},
