@@ -188,6 +188,10 @@ func (r *reader) project(root *node) {
 		r.bad(root.place, "the file has no services")
 		return
 	}
+	if n := len(r.services.keys); n > maxServices {
+		r.refuse(r.services.place, "%d services are too many; a task may have %d", n, maxServices)
+		return
+	}
 	for _, f := range r.services.keys {
 		if f.name == "" || strings.ContainsAny(f.name, " /\\:\x00") {
 			r.bad(f.place, "%q is no name of a service", f.name)

@@ -334,6 +334,24 @@ func TestWrong(t *testing.T) {
 }
 
 // Aliases of aliases do not blow a file up.
+func TestManyServices(t *testing.T) {
+	text := func(n int) string {
+		s := "services:\n  main: {image: a}\n"
+		for i := range n - 1 {
+			s += fmt.Sprintf("  s%d: {image: a}\n", i)
+		}
+		return s
+	}
+	if p := read(t, text(maxServices)); len(p.Warnings) > 0 {
+		t.Errorf("%q", p.Warnings)
+	}
+	var refused *Refused
+	_, err := Read(files(text(maxServices+1)), "env/docker-compose.yaml", options)
+	if !errors.As(err, &refused) || !strings.Contains(err.Error(), ":2:3: 65 services are too many; a task may have 64") {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestBomb(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("x-a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n")

@@ -18,6 +18,8 @@ const (
 	maxSize  = 256 << 10
 	maxDepth = 40
 	maxNodes = 50_000 // after aliases
+
+	maxServices = 64 // each is a container, and they start together
 )
 
 // A node is a value with its place. Aliases and merge keys are resolved, variables filled in.
