@@ -334,7 +334,7 @@ func TestTOMLErrors(t *testing.T) {
 func TestUnknownKeys(t *testing.T) {
 	got := load(t, "new = 1\n[agent]\ntimeout = 5\n[environment]\ncpu = 1\n[[environment.mcp_servers]]\nname = 'a'\nurl = 'u'\nretry = 1\n[other]\nx = 1\n", nil)
 	want := []string{
-		`task.toml:3:1: agent.timeout: unknown key, ignored`,
+		`task.toml:3:1: agent.timeout: unknown key, ignored; is it "timeout_sec"?`,
 		`task.toml:9:1: environment.mcp_servers[0].retry: unknown key, ignored`,
 		`task.toml:5:1: environment.cpu: unknown key, ignored; is it "cpus"?`,
 		`task.toml:1:1: new: unknown key, ignored`,

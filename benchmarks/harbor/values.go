@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/evalrun/evalrun/datasets/near"
 )
 
 func (t *table) text(key string) string {
@@ -170,37 +172,8 @@ func (t *table) tables(key string) ([]*table, bool) {
 
 // nearest suggests the known key that is meant, if one is near.
 func nearest(key string, known []string) string {
-	best, at := 3, ""
-	for _, k := range known {
-		if d := distance(strings.ToLower(key), k); d < best {
-			best, at = d, k
-		}
+	if meant := near.Names(key, known); meant != nil {
+		return fmt.Sprintf("; is it %q?", meant[0])
 	}
-	if at == "" {
-		return ""
-	}
-	return fmt.Sprintf("; is it %q?", at)
-}
-
-// distance is Levenshtein's.
-func distance(a, b string) int {
-	if len(a) > 64 {
-		return len(a)
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		prev := slices.Clone(row)
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			row[j+1] = min(prev[j]+cost, prev[j+1]+1, row[j]+1)
-		}
-	}
-	return row[len(b)]
+	return ""
 }

@@ -30,8 +30,8 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// maxYAML is the largest tasks.yaml: it is read whole. A JSONL file may be of any size.
-const maxYAML = 64 << 20
+// maxYAML is the largest tasks.yaml: it is read whole, and what the parser makes of it is a hundred times as large. A JSONL file may be of any size.
+const maxYAML = 8 << 20
 
 // Names of the file that is looked for in a folder.
 var fileNames = []string{"tasks.yaml", "tasks.yml", "tasks.jsonl", "tasks.jsonl.gz"}

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
 
 	"github.com/evalrun/evalrun/datasets"
+	"github.com/evalrun/evalrun/datasets/near"
 	"github.com/evalrun/evalrun/datasets/nesting"
 )
 
@@ -291,34 +291,8 @@ func (d *decoder) text(n ast.Node) (string, bool) {
 
 // nearest suggests the known key that is meant, if one is near.
 func nearest(key string, known []string) string {
-	best, at := 3, ""
-	for _, k := range known {
-		if n := distance(strings.ToLower(key), k); n < best {
-			best, at = n, k
-		}
+	if meant := near.Names(key, known); meant != nil {
+		return fmt.Sprintf("; is it %q?", meant[0])
 	}
-	if at == "" {
-		return "; known are " + strings.Join(known, ", ")
-	}
-	return fmt.Sprintf("; is it %q?", at)
-}
-
-// distance is Levenshtein's.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		prev := slices.Clone(row)
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			row[j+1] = min(prev[j]+cost, prev[j+1]+1, row[j]+1)
-		}
-	}
-	return row[len(b)]
+	return "; known are " + strings.Join(known, ", ")
 }

@@ -37,8 +37,7 @@ type Spec struct {
 	Benches   []Bench
 	Shard     Shard
 	Config    json.RawMessage
-	Near      func(word string, names []string) []string // names that are like a word, for hints; nil: there are none
-	Note      func(text string)                          // is told what the selections name and no task has; nil: nobody asks
+	Note      func(text string) // is told what the selections name and no task has; nil: nobody asks
 }
 
 // Build reads the tasks once and makes the plan. A task that cannot be read is part of it (its trials will be skipped, with the reason);
@@ -81,7 +80,7 @@ func Build(ctx context.Context, s Spec) (*record.Plan, error) {
 			return nil, fmt.Errorf("benchmark %s: %w", b.Spec, err)
 		}
 		if len(tasks) == 0 {
-			return nil, fmt.Errorf("benchmark %s: the selection leaves none of its %d tasks%s", b.Spec, len(all), b.Select.hint(all, s.Near))
+			return nil, fmt.Errorf("benchmark %s: the selection leaves none of its %d tasks%s", b.Spec, len(all), b.Select.hint(all))
 		}
 		p.Benchmarks = append(p.Benchmarks, record.Benchmark{Name: name, Spec: b.Spec, Digest: digest, Opts: b.Options, Rounds: rounds})
 		for _, t := range tasks {

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/evalrun/evalrun/datasets/near"
 	"github.com/evalrun/evalrun/harness/record"
 )
 
@@ -110,7 +111,7 @@ func (s Selection) fits(t task) bool {
 }
 
 // hint says what could have been selected.
-func (s Selection) hint(all []task, near func(string, []string) []string) string {
+func (s Selection) hint(all []task) string {
 	if len(all) == 0 {
 		return ""
 	}
@@ -119,7 +120,7 @@ func (s Selection) hint(all []task, near func(string, []string) []string) string
 		ids = append(ids, t.ID)
 	}
 	h := fmt.Sprintf("; their ids begin with %s", strings.Join(ids, ", "))
-	if meant := s.meant(all, near); meant != nil {
+	if meant := s.meant(all); meant != nil {
 		h = fmt.Sprintf("; did you mean %s?", strings.Join(meant, " or "))
 	}
 	if slices.ContainsFunc(s.IDs, func(p string) bool { return strings.Contains(p, ",") }) {
@@ -147,10 +148,7 @@ func (s Selection) hint(all []task, near func(string, []string) []string) string
 }
 
 // meant are the ids that are like those that were asked for.
-func (s Selection) meant(all []task, near func(string, []string) []string) (out []string) {
-	if near == nil {
-		return nil
-	}
+func (s Selection) meant(all []task) (out []string) {
 	ids := make([]string, len(all))
 	for i, t := range all {
 		ids[i] = t.ID
@@ -159,7 +157,7 @@ func (s Selection) meant(all []task, near func(string, []string) []string) (out 
 		if strings.ContainsAny(p, "*?[!,") {
 			continue
 		}
-		for _, id := range near(p, ids) {
+		for _, id := range near.Names(p, ids) {
 			out = append(out, strconv.Quote(id))
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/evalrun/evalrun/datasets/near"
 )
 
 // unmet tells of what the selections name and no task of any benchmark has, where tasks are left: a word that was mistyped would else be missed only by
@@ -24,10 +26,8 @@ func (s Spec) unmet(read [][]task) {
 	told := map[string]bool{}
 	note := func(what, word string, known []string) {
 		text := fmt.Sprintf("%s %q", what, word)
-		if s.Near != nil {
-			if near := s.Near(word, distinct(known)); near != nil {
-				text += fmt.Sprintf("; did you mean %q?", near[0])
-			}
+		if meant := near.Names(word, distinct(known)); meant != nil {
+			text += fmt.Sprintf("; did you mean %q?", meant[0])
 		}
 		if !told[text] {
 			told[text] = true

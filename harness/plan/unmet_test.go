@@ -12,19 +12,13 @@ func TestUnmet(t *testing.T) {
 	}, "a")
 	second := numbered("c", 3)
 	s.Benches = append(s.Benches, Bench{Benchmark: second, Spec: "c", Select: Selection{Tags: []string{"hard", "hrad"}}})
-	s.Near = func(word string, names []string) []string {
-		if word == "hrad" && slices.Contains(names, "hard") {
-			return []string{"hard"}
-		}
-		return nil
-	}
 	var got []string
 	s.Note = func(text string) { got = append(got, text) }
 	if _, err := Build(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{`there is no task "b/13"`, `there is no task "z*"`, `no task has the tag "hrad"; did you mean "hard"?`, `no task has the tag "slow"`,
-		`no task has the level "medium"`, `no task has the field "lvel"`}
+	want := []string{`there is no task "b/13"; did you mean "b/1"?`, `there is no task "z*"`, `no task has the tag "hrad"; did you mean "hard"?`, `no task has the tag "slow"`,
+		`no task has the level "medium"`, `no task has the field "lvel"; did you mean "level"?`}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}

@@ -18,7 +18,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
+	"github.com/evalrun/evalrun/datasets/near"
 	"github.com/evalrun/evalrun/reports/render"
 )
 
@@ -254,7 +254,7 @@ func (a *app) unknownCommand(cmd *cli.Command, name string) error {
 		}
 	}
 	hint := "see " + cmd.FullName() + " --help"
-	if near := config.Near(name, names); near != nil {
+	if near := near.Names(name, names); near != nil {
 		hint = fmt.Sprintf("did you mean %q?", cmd.FullName()+" "+near[0])
 	}
 	return usage(hint, "unknown command %q", cmd.FullName()+" "+name)
@@ -272,7 +272,7 @@ func (a *app) badFlag(cmd *cli.Command, err error) error {
 				names = append(names, f.Names()...)
 			}
 		}
-		if near := config.Near(word, slices.DeleteFunc(names, func(n string) bool { return len(n) == 1 })); near != nil {
+		if near := near.Names(word, slices.DeleteFunc(names, func(n string) bool { return len(n) == 1 })); near != nil {
 			hint = "did you mean --" + near[0] + "?"
 		}
 		dashes := "--"

@@ -13,6 +13,7 @@ import (
 
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/wire"
+	"github.com/evalrun/evalrun/datasets/near"
 )
 
 // configOptions are the flags that shape a configuration. Each sets one key, so a flag and a file are checked by the same rules.
@@ -184,7 +185,7 @@ func (a *app) notBenchmark(reg *config.Registry, arg, name string) error {
 	for _, k := range reg.Benchmarks {
 		names = append(names, k.Name)
 	}
-	if near := config.Near(name, names); near != nil {
+	if near := near.Names(name, names); near != nil {
 		hint = fmt.Sprintf("did you mean %q?", near[0]+strings.TrimPrefix(arg, name))
 	}
 	if isFile(arg) {
@@ -234,7 +235,7 @@ func hintFor(err error, name string) string {
 		for _, e := range entries {
 			names = append(names, e.Name())
 		}
-		if near := config.Near(filepath.Base(name), names); near != nil {
+		if near := near.Names(filepath.Base(name), names); near != nil {
 			return fmt.Sprintf("did you mean %q?", filepath.Join(dir, near[0]))
 		}
 	}

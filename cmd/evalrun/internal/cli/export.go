@@ -9,7 +9,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
+	"github.com/evalrun/evalrun/datasets/near"
 	"github.com/evalrun/evalrun/harness/journal"
 	"github.com/evalrun/evalrun/harness/rundir"
 	"github.com/evalrun/evalrun/reports/convert"
@@ -53,7 +53,7 @@ Examples:
 				}
 				if !slices.Contains(convert.Tables, t) {
 					hint := "tables: " + strings.Join(convert.Tables, ", ")
-					if near := config.Near(t, convert.Tables); near != nil {
+					if near := near.Names(t, convert.Tables); near != nil {
 						hint = fmt.Sprintf("did you mean %q?", near[0])
 					}
 					return usage(hint, "unknown table %q", t)

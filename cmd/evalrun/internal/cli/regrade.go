@@ -10,9 +10,9 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/progress"
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/wire"
+	"github.com/evalrun/evalrun/datasets/near"
 	"github.com/evalrun/evalrun/harness/rundir"
 	"github.com/evalrun/evalrun/reports/render"
 )
@@ -82,7 +82,7 @@ func (a *app) regrade(ctx context.Context, path string, o *regradeOptions) (err 
 	for _, name := range pick.Arms {
 		if !slices.Contains(arms, name) {
 			hint := "arms: " + strings.Join(arms, ", ")
-			if near := config.Near(name, arms); near != nil {
+			if near := near.Names(name, arms); near != nil {
 				hint = fmt.Sprintf("did you mean %q?", near[0])
 			}
 			return usage(hint, "no arm is called %q", name)

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/wire"
+	"github.com/evalrun/evalrun/datasets/near"
 	"github.com/evalrun/evalrun/harness/plan"
 	"github.com/evalrun/evalrun/harness/record"
 	"github.com/evalrun/evalrun/harness/rundir"
@@ -32,7 +32,7 @@ func (p *rerunPick) check() error {
 	for _, s := range p.status {
 		if !slices.Contains(rerunStatuses, s) {
 			hint := "statuses: " + strings.Join(rerunStatuses, ", ")
-			if near := config.Near(s, rerunStatuses); near != nil {
+			if near := near.Names(s, rerunStatuses); near != nil {
 				hint = "did you mean " + near[0] + "?"
 			}
 			return usage(hint, "unknown status %q", s)
@@ -115,7 +115,7 @@ func nobody(res *render.Results, path string, rows []render.TrialRow, f render.T
 	}{{"arm", f.Arms, arms, render.TrialFilter{Arms: f.Arms}}, {"task", f.Tasks, tasks, render.TrialFilter{Tasks: f.Tasks}}} {
 		if len(x.asked) > 0 && res.Trials(x.alone) == nil {
 			hint := "see evalrun show " + path + " --trials"
-			if near := config.Near(x.asked[0], x.known); near != nil {
+			if near := near.Names(x.asked[0], x.known); near != nil {
 				hint = fmt.Sprintf("did you mean %q?", near[0])
 			}
 			return usage(hint, "%s has no %s %q", path, x.what, strings.Join(x.asked, ", "))

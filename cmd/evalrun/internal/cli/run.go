@@ -13,9 +13,9 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/progress"
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/wire"
+	"github.com/evalrun/evalrun/datasets/near"
 	"github.com/evalrun/evalrun/harness/journal"
 	"github.com/evalrun/evalrun/harness/plan"
 	"github.com/evalrun/evalrun/harness/rundir"
@@ -41,7 +41,7 @@ func (a *app) checkPlay(o *playOptions) error {
 	}
 	if !slices.Contains(progress.Modes, o.progress) {
 		hint := "modes: " + strings.Join(progress.Modes, ", ")
-		if near := config.Near(o.progress, progress.Modes); near != nil {
+		if near := near.Names(o.progress, progress.Modes); near != nil {
 			hint = fmt.Sprintf("did you mean %q?", near[0])
 		}
 		return usage(hint, "--progress %q is unknown", o.progress)

@@ -11,10 +11,10 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/progress"
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/wire"
 	"github.com/evalrun/evalrun/datasets"
+	"github.com/evalrun/evalrun/datasets/near"
 	"github.com/evalrun/evalrun/harness/record"
 )
 
@@ -160,7 +160,7 @@ func (a *app) noTask(ctx context.Context, bench, id string) error {
 		for _, t := range p.Tasks {
 			ids = append(ids, t.ID)
 		}
-		if near := config.Near(id, ids); near != nil {
+		if near := near.Names(id, ids); near != nil {
 			hint = fmt.Sprintf("did you mean %q?", near[0])
 		}
 	}

@@ -382,15 +382,6 @@ func TestEnvFile(t *testing.T) {
 	}
 }
 
-func TestNear(t *testing.T) {
-	names := []string{"workers", "sandbox", "seed", "select", "repeats"}
-	for word, want := range map[string]string{"worker": "workers", "sandobx": "sandbox", "Seed": "seed", "xyzzy": ""} {
-		if got := strings.Join(Near(word, names), ","); got != want {
-			t.Errorf("Near(%s) = %s", word, got)
-		}
-	}
-}
-
 func TestHuman(t *testing.T) {
 	for n, want := range map[Size]string{0: "0 B", 1023: "1023 B", 1 << 20: "1 MiB", 18503 << 20: "18.1 GiB", 1 << 50: "1024 TiB"} {
 		if got := n.Human(); got != want {

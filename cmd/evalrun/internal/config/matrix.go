@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/evalrun/evalrun/datasets/near"
 )
 
 // A value is one value of an axis.
@@ -119,7 +121,7 @@ func (l *layout) axis(e entry) []value {
 	case !settable(e.key):
 		names := append(slices.Clone(armKeys[:3]), "params.temperature", "limits.turns", "sandbox.memory")
 		hint := "an axis of one's own is a mapping: each value with what it sets"
-		if near := Near(e.key, names); near != nil {
+		if near := near.Names(e.key, names); near != nil {
 			hint = fmt.Sprintf("did you mean %q?", near[0])
 		}
 		l.errs.add(e.at, key, fmt.Sprintf("axis %q sets nothing", e.key), hint)

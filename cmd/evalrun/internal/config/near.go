@@ -2,74 +2,22 @@ package config
 
 import (
 	"fmt"
-	"slices"
 	"strings"
-)
 
-// Near returns the names that somebody who wrote word may have meant, the nearest first, at most three.
-func Near(word string, names []string) []string {
-	type hit struct {
-		name string
-		d    int
-	}
-	var hits []hit
-	w := strings.ToLower(word)
-	for _, n := range names {
-		l := strings.ToLower(n)
-		d := distance(w, l)
-		most := max(1, len(l)/3)
-		if d > most && len(w) >= 3 && (strings.HasPrefix(l, w) || strings.HasPrefix(w, l) && len(l) >= 3) {
-			d = most
-		}
-		if d <= most {
-			hits = append(hits, hit{n, d})
-		}
-	}
-	slices.SortStableFunc(hits, func(a, b hit) int { return a.d - b.d })
-	var out []string
-	for _, h := range hits[:min(3, len(hits))] {
-		out = append(out, h.name)
-	}
-	return out
-}
+	"github.com/evalrun/evalrun/datasets/near"
+)
 
 // didYouMean says which names are near, or, when none is and there are few, which there are.
 func didYouMean(word string, names []string) string {
-	near := Near(word, names)
-	if len(near) == 0 {
+	meant := near.Names(word, names)
+	if len(meant) == 0 {
 		if len(names) == 0 || len(names) > 12 {
 			return ""
 		}
 		return "known: " + strings.Join(names, ", ")
 	}
-	for i, n := range near {
-		near[i] = fmt.Sprintf("%q", n)
+	for i, n := range meant {
+		meant[i] = fmt.Sprintf("%q", n)
 	}
-	return "did you mean " + strings.Join(near, " or ") + "?"
-}
-
-// distance counts the edits between a and b: letters added, left out, changed, and neighbours swapped.
-func distance(a, b string) int {
-	x, y := []rune(a), []rune(b)
-	var before []int
-	prev := make([]int, len(y)+1)
-	for j := range prev {
-		prev[j] = j
-	}
-	for i := 1; i <= len(x); i++ {
-		cur := make([]int, len(y)+1)
-		cur[0] = i
-		for j := 1; j <= len(y); j++ {
-			cost := 1
-			if x[i-1] == y[j-1] {
-				cost = 0
-			}
-			cur[j] = min(prev[j]+1, cur[j-1]+1, prev[j-1]+cost)
-			if i > 1 && j > 1 && x[i-1] == y[j-2] && x[i-2] == y[j-1] {
-				cur[j] = min(cur[j], before[j-2]+1)
-			}
-		}
-		before, prev = prev, cur
-	}
-	return prev[len(y)]
+	return "did you mean " + strings.Join(meant, " or ") + "?"
 }

@@ -32,6 +32,7 @@ var table = []struct {
 	{"datasets/parquet", "datasets datasets/rows", "github.com/parquet-go/parquet-go"},
 	{"datasets/files", "datasets datasets/*", ""},
 	{"datasets/nesting", "", "github.com/goccy/go-yaml"},
+	{"datasets/near", "", ""},
 	{"datasets/*", "datasets datasets/rows", ""},
 
 	// L1: models over events, drivers over the sandbox's contract, storage over the record.
@@ -108,14 +109,14 @@ var table = []struct {
 	{"reports/*", "agent/event harness/record harness/journal reports/stats reports/rows", ""},
 
 	// L5
-	{"harness/plan", "benchmarks datasets harness harness/record", ""},
+	{"harness/plan", "benchmarks datasets datasets/near harness harness/record", ""},
 	{"harness/queue", "harness", ""},
 
 	// L6: the program. Only wire knows implementations.
-	{"cmd/evalrun/internal/config", "agent/model datasets/nesting harness/plan harness/record runtime/egress runtime/sandbox", "github.com/goccy/go-yaml"},
+	{"cmd/evalrun/internal/config", "agent/model datasets/near datasets/nesting harness/plan harness/record runtime/egress runtime/sandbox", "github.com/goccy/go-yaml"},
 	{"cmd/evalrun/internal/progress", "harness harness/record", "github.com/schollz/progressbar/v3"},
 	{"cmd/evalrun/internal/wire", "agent agent/* agent/model/* benchmarks benchmarks/* browsergym browsergym/pool browsergym/cdp datasets harness harness/* runtime/* reports/* cmd/evalrun/internal/config", ""},
-	{"cmd/evalrun/internal/cli", "datasets harness harness/* reports/* runtime/image runtime/sandbox cmd/evalrun/internal/*", "github.com/urfave/cli/v3 golang.org/x/term"},
+	{"cmd/evalrun/internal/cli", "datasets datasets/near harness harness/* reports/* runtime/image runtime/sandbox cmd/evalrun/internal/*", "github.com/urfave/cli/v3 golang.org/x/term"},
 	{"cmd/evalrun", "cmd/evalrun/internal/*", "golang.org/x/term"},
 	{"scripts/*", "scripts/leftovers agent agent/* agent/model/* benchmarks/* browsergym browsergym/* harness harness/* runtime/* reports/* datasets", "github.com/goccy/go-yaml github.com/parquet-go/parquet-go golang.org/x/sync golang.org/x/sys"},
 }

@@ -292,7 +292,7 @@ func (r *Ready) plan(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	spec := plan.Spec{Run: rundir.RunID(now), Name: runName(eff), Created: now, Seed: *eff.Seed, Repeats: eff.Repeats, Arms: eff.Records, Config: raw, Near: config.Near,
+	spec := plan.Spec{Run: rundir.RunID(now), Name: runName(eff), Created: now, Seed: *eff.Seed, Repeats: eff.Repeats, Arms: eff.Records, Config: raw,
 		Note: func(text string) { r.Notes = append(r.Notes, text) }}
 	if eff.Shard != nil {
 		spec.Shard = plan.Shard{I: eff.Shard.I, N: eff.Shard.N}
