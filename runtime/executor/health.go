@@ -68,7 +68,12 @@ func WaitHealthy(ctx context.Context, m Execer, h sandbox.Health, ended <-chan s
 		starting := time.Since(begun) < h.StartPeriod
 		var out bytes.Buffer
 		x, err := m.Exec(ctx, sandbox.Command{Args: args, Timeout: or(h.Timeout, healthTimeout), Stdout: &out, Limit: healthOutput, FullLimit: -1})
-		if err != nil {
+		switch {
+		case err != nil && ctx.Err() != nil:
+			u.Tries++
+			u.Why = "the check had not ended"
+			return u.brokenOff(ctx)
+		case err != nil:
 			return err
 		}
 		if x.Code == 0 && !x.TimedOut {
@@ -100,13 +105,18 @@ func WaitHealthy(ctx context.Context, m Execer, h sandbox.Health, ended <-chan s
 			return u.error()
 		case <-ctx.Done():
 			timer.Stop()
-			return &sandbox.Error{Op: "health check", Err: fmt.Errorf("%w (%w)", context.Cause(ctx), u), Detail: u.Output}
+			return u.brokenOff(ctx)
 		}
 	}
 }
 
 func (u *Unhealthy) error() error {
 	return &sandbox.Error{Op: "health check", Err: u, Detail: u.Output}
+}
+
+// brokenOff is why the wait ended, with what it was waiting for.
+func (u *Unhealthy) brokenOff(ctx context.Context) error {
+	return &sandbox.Error{Op: "health check", Err: fmt.Errorf("%w (%w)", context.Cause(ctx), u), Detail: u.Output}
 }
 
 func or(d, otherwise time.Duration) time.Duration {

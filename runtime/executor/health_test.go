@@ -95,6 +95,10 @@ func TestWaitHealthyEnds(t *testing.T) {
 		if err := WaitHealthy(ctx, &checks{run: fail}, h, nil); !errors.Is(err, cause) {
 			t.Errorf("an ended context: %v", err)
 		}
+		hangs := &checks{run: func(int, sandbox.Command) (sandbox.Exit, error) { <-ctx.Done(); return sandbox.Exit{}, ctx.Err() }}
+		if err := WaitHealthy(ctx, hangs, h, nil); !errors.Is(err, cause) || !strings.Contains(err.Error(), "not healthy after 1 check: the check had not ended") {
+			t.Errorf("an ended context while a check hangs: %v", err)
+		}
 		ended := make(chan struct{})
 		time.AfterFunc(time.Minute, func() { close(ended) })
 		begun := time.Now()
