@@ -74,20 +74,27 @@ func TestRandom(t *testing.T) {
 }
 
 func TestCauses(t *testing.T) {
-	h := &recordings.Header{Name: "errors"}
+	errors, term := &recordings.Header{Name: "errors"}, &recordings.Header{Task: "miniwob.terminal"}
 	for _, x := range []struct {
+		h    *recordings.Header
 		d    difference
 		want string
 	}{
-		{difference{"boxes", "1 [0]\n27 [1]\n", "1 [0]\n27 [2]\n"}, "README: errors"},
-		{difference{"boxes", "1 [0]\n27 [1]\n", "1 [3]\n27 [2]\n"}, ""},
-		{difference{"call log", "a\n  waiting 20ms\nb\nb", "a\n  waiting 100ms\nb"}, "README: call logs"},
-		{difference{"call log", "a\nb", "a\nc"}, ""},
-		{difference{"error", "a", "b"}, ""},
-		{difference{"bids", "a", "b"}, ""},
-		{difference{"text ax", "a\n\t[27] button 'x', focused\nb", "a\n\t[27] button 'x'\nb"}, "README: errors"},
+		{errors, difference{"boxes", "1 [0]\n27 [1]\n", "1 [0]\n27 [2]\n"}, "README: errors"},
+		{errors, difference{"boxes", "1 [0]\n27 [1]\n", "1 [3]\n27 [2]\n"}, ""},
+		{errors, difference{"call log", "a\n  waiting 20ms\nb\nb", "a\n  waiting 100ms\nb"}, "README: call logs"},
+		{errors, difference{"call log", "a\nb", "a\nc"}, ""},
+		{errors, difference{"error", "a", "b"}, ""},
+		{errors, difference{"bids", "a", "b"}, ""},
+		{errors, difference{"text ax", "a\n\t[27] button 'x', focused\nb", "a\n\t[27] button 'x'\nb"}, "README: errors"},
+		{term, difference{"text ax", "StaticText 'Last login: Sun Nov 22 2026'\nb", "StaticText 'Last login: Sat Nov 21 2026'\nb"}, "3: the day on which it is played"},
+		{term, difference{"text ax", "StaticText 'Last login: Sun Nov 22 2026'\nb", "StaticText 'Last login: Sat Nov 21 2026'\nc"}, ""},
+		{term, difference{"text dom", `<span bid="20" box="(1,2,4,4)">Last login: Sun Nov 22 2026`, `<span bid="20" box="(1,2,3,4)">Last login: Sat Nov 21 2026`}, "3: the day on which it is played"},
+		{term, difference{"boxes", "19 [1]\n20 [2]\n", "19 [1]\n20 [3]\n"}, "3: the day on which it is played"},
+		{term, difference{"boxes", "19 [1]\n20 [2]\n", "19 [2]\n20 [3]\n"}, ""},
+		{errors, difference{"text ax", "Last login: Sun Nov 22 2026", "Last login: Sat Nov 21 2026"}, ""},
 	} {
-		if got := cause(h, &recordings.Observation{Index: 1}, x.d); got != x.want {
+		if got := cause(x.h, &recordings.Observation{Index: 1}, x.d); got != x.want {
 			t.Errorf("%+v: %q, want %q", x.d, got, x.want)
 		}
 	}
