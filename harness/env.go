@@ -139,12 +139,12 @@ func (e *env) Step(ctx context.Context, ev event.Event) (event.Event, error) {
 
 // execute has the episode play act and records what comes of it. Every way out of it leaves exactly one observation.
 func (e *env) execute(ctx context.Context, act event.Event) (event.Event, error) {
-	turn, err := e.watched(ctx, &act)
+	turn, err := e.perform(ctx, act)
 	if err == nil && turn.Obs == nil {
 		err = fmt.Errorf("the environment gave no observation")
 	}
 	if err != nil {
-		return event.Event{}, e.fail(ctx, &act, err)
+		return event.Event{}, e.unplayed(ctx, act, err)
 	}
 	keep := context.WithoutCancel(ctx)
 	if turn.Reward != nil || len(turn.Info) > 0 {
@@ -165,8 +165,8 @@ func (e *env) execute(ctx context.Context, act event.Event) (event.Event, error)
 	return obs, nil
 }
 
-// watched has the episode play act under a watchdog.
-func (e *env) watched(ctx context.Context, act *event.Event) (benchmarks.Turn, error) {
+// perform has the episode play act under a watchdog.
+func (e *env) perform(ctx context.Context, act event.Event) (benchmarks.Turn, error) {
 	limit := act.Timeout
 	if limit <= 0 || limit > e.a.Phases.Command {
 		limit = e.a.Phases.Command
@@ -182,7 +182,7 @@ func (e *env) watched(ctx context.Context, act *event.Event) (benchmarks.Turn, e
 		err  error
 	}
 	done := make(chan result, 1)
-	began, ev := time.Now(), *act
+	began := time.Now()
 	go func() {
 		var res result
 		defer func() {
@@ -191,7 +191,7 @@ func (e *env) watched(ctx context.Context, act *event.Event) (benchmarks.Turn, e
 			}
 			done <- res
 		}()
-		res.turn, res.err = e.ep.Step(sctx, ev)
+		res.turn, res.err = e.ep.Step(sctx, act)
 	}()
 	var res result
 	select {
@@ -200,7 +200,7 @@ func (e *env) watched(ctx context.Context, act *event.Event) (benchmarks.Turn, e
 		select { // ended, but perhaps on its way out: let it say what it did
 		case res = <-done:
 		case <-time.After(e.a.Phases.Grace):
-			go func() { e.late(ev, (<-done).turn.Obs) }()
+			go func() { e.late(act, (<-done).turn.Obs) }()
 			res.err = slow
 		}
 	}
@@ -208,16 +208,16 @@ func (e *env) watched(ctx context.Context, act *event.Event) (benchmarks.Turn, e
 	return res.turn, res.err
 }
 
-// fail records that act was not played, and returns why, as it stays.
-func (e *env) fail(ctx context.Context, act *event.Event, err error) error {
+// unplayed records that act was not played, and returns why, as it stays.
+func (e *env) unplayed(ctx context.Context, act event.Event, err error) error {
 	keep := context.WithoutCancel(ctx)
 	if ctx.Err() != nil {
-		if _, err := e.end(keep, *act, event.Error{Code: "stopped", Text: context.Cause(ctx).Error()}); err != nil {
+		if _, err := e.end(keep, act, event.Error{Code: "stopped", Text: context.Cause(ctx).Error()}); err != nil {
 			return err
 		}
 		return context.Cause(ctx)
 	}
-	if _, err := e.end(keep, *act, event.Error{Code: "internal", Text: err.Error()}); err != nil {
+	if _, err := e.end(keep, act, event.Error{Code: "internal", Text: err.Error()}); err != nil {
 		return err
 	}
 	if _, known := ours("agent", err); !known {

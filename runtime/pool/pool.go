@@ -124,6 +124,7 @@ func add(a, b int64) int64 {
 
 // New makes a pool over drivers. The first is the one that the pool itself lends of; see [Pool.Of] for the others.
 func New(o Options, drivers ...sandbox.Driver) *Pool {
+	o.Default.Memory = max(o.Default.Memory, 0)
 	if o.Starts <= 0 {
 		o.Starts = 2 * runtime.GOMAXPROCS(0)
 	}
@@ -193,7 +194,7 @@ func (p *Pool) Fits(specs []sandbox.Spec) error {
 
 // guess is the memory that a machine of a request is counted at when nobody says what it needs.
 func (p *Pool) guess(specs []sandbox.Spec) int64 {
-	guess := max(p.options.Default.Memory, 0)
+	guess := p.options.Default.Memory
 	if p.budget.mem == 0 {
 		return guess
 	}
@@ -221,7 +222,7 @@ func (p *Pool) size(s sandbox.Spec, guess int64) size {
 		case limit > 0:
 			return limit
 		}
-		return max(fallback, 0)
+		return fallback
 	}
 	z := size{
 		n:   1,

@@ -106,7 +106,7 @@ func (p *Pool) refill(d sandbox.Driver, key string, spec sandbox.Spec) {
 	if key == "" {
 		return
 	}
-	size := p.size(spec, max(p.options.Default.Memory, 0))
+	size := p.size(spec, p.options.Default.Memory)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for {

@@ -254,8 +254,8 @@ func (a *app) unknownCommand(cmd *cli.Command, name string) error {
 		}
 	}
 	hint := "see " + cmd.FullName() + " --help"
-	if near := near.Names(name, names); near != nil {
-		hint = fmt.Sprintf("did you mean %q?", cmd.FullName()+" "+near[0])
+	if meant := near.Names(name, names); meant != nil {
+		hint = fmt.Sprintf("did you mean %q?", cmd.FullName()+" "+meant[0])
 	}
 	return usage(hint, "unknown command %q", cmd.FullName()+" "+name)
 }
@@ -272,8 +272,8 @@ func (a *app) badFlag(cmd *cli.Command, err error) error {
 				names = append(names, f.Names()...)
 			}
 		}
-		if near := near.Names(word, slices.DeleteFunc(names, func(n string) bool { return len(n) == 1 })); near != nil {
-			hint = "did you mean --" + near[0] + "?"
+		if meant := near.Names(word, slices.DeleteFunc(names, func(n string) bool { return len(n) == 1 })); meant != nil {
+			hint = "did you mean --" + meant[0] + "?"
 		}
 		dashes := "--"
 		if len(word) == 1 {

@@ -185,8 +185,8 @@ func (a *app) notBenchmark(reg *config.Registry, arg, name string) error {
 	for _, k := range reg.Benchmarks {
 		names = append(names, k.Name)
 	}
-	if near := near.Names(name, names); near != nil {
-		hint = fmt.Sprintf("did you mean %q?", near[0]+strings.TrimPrefix(arg, name))
+	if meant := near.Names(name, names); meant != nil {
+		hint = fmt.Sprintf("did you mean %q?", meant[0]+strings.TrimPrefix(arg, name))
 	}
 	if isFile(arg) {
 		return usage("name what it is to run in it, under benchmarks", "configuration %s: a configuration is given alone", arg)
@@ -235,8 +235,8 @@ func hintFor(err error, name string) string {
 		for _, e := range entries {
 			names = append(names, e.Name())
 		}
-		if near := near.Names(filepath.Base(name), names); near != nil {
-			return fmt.Sprintf("did you mean %q?", filepath.Join(dir, near[0]))
+		if meant := near.Names(filepath.Base(name), names); meant != nil {
+			return fmt.Sprintf("did you mean %q?", filepath.Join(dir, meant[0]))
 		}
 	}
 	return ""

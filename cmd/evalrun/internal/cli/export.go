@@ -53,8 +53,8 @@ Examples:
 				}
 				if !slices.Contains(convert.Tables, t) {
 					hint := "tables: " + strings.Join(convert.Tables, ", ")
-					if near := near.Names(t, convert.Tables); near != nil {
-						hint = fmt.Sprintf("did you mean %q?", near[0])
+					if meant := near.Names(t, convert.Tables); meant != nil {
+						hint = fmt.Sprintf("did you mean %q?", meant[0])
 					}
 					return usage(hint, "unknown table %q", t)
 				}

@@ -82,8 +82,8 @@ func (a *app) regrade(ctx context.Context, path string, o *regradeOptions) (err 
 	for _, name := range pick.Arms {
 		if !slices.Contains(arms, name) {
 			hint := "arms: " + strings.Join(arms, ", ")
-			if near := near.Names(name, arms); near != nil {
-				hint = fmt.Sprintf("did you mean %q?", near[0])
+			if meant := near.Names(name, arms); meant != nil {
+				hint = fmt.Sprintf("did you mean %q?", meant[0])
 			}
 			return usage(hint, "no arm is called %q", name)
 		}

@@ -32,8 +32,8 @@ func (p *rerunPick) check() error {
 	for _, s := range p.status {
 		if !slices.Contains(rerunStatuses, s) {
 			hint := "statuses: " + strings.Join(rerunStatuses, ", ")
-			if near := near.Names(s, rerunStatuses); near != nil {
-				hint = "did you mean " + near[0] + "?"
+			if meant := near.Names(s, rerunStatuses); meant != nil {
+				hint = "did you mean " + meant[0] + "?"
 			}
 			return usage(hint, "unknown status %q", s)
 		}
@@ -115,8 +115,8 @@ func nobody(res *render.Results, path string, rows []render.TrialRow, f render.T
 	}{{"arm", f.Arms, arms, render.TrialFilter{Arms: f.Arms}}, {"task", f.Tasks, tasks, render.TrialFilter{Tasks: f.Tasks}}} {
 		if len(x.asked) > 0 && res.Trials(x.alone) == nil {
 			hint := "see evalrun show " + path + " --trials"
-			if near := near.Names(x.asked[0], x.known); near != nil {
-				hint = fmt.Sprintf("did you mean %q?", near[0])
+			if meant := near.Names(x.asked[0], x.known); meant != nil {
+				hint = fmt.Sprintf("did you mean %q?", meant[0])
 			}
 			return usage(hint, "%s has no %s %q", path, x.what, strings.Join(x.asked, ", "))
 		}

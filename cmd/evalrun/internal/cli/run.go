@@ -41,8 +41,8 @@ func (a *app) checkPlay(o *playOptions) error {
 	}
 	if !slices.Contains(progress.Modes, o.progress) {
 		hint := "modes: " + strings.Join(progress.Modes, ", ")
-		if near := near.Names(o.progress, progress.Modes); near != nil {
-			hint = fmt.Sprintf("did you mean %q?", near[0])
+		if meant := near.Names(o.progress, progress.Modes); meant != nil {
+			hint = fmt.Sprintf("did you mean %q?", meant[0])
 		}
 		return usage(hint, "--progress %q is unknown", o.progress)
 	}

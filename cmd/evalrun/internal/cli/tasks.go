@@ -160,8 +160,8 @@ func (a *app) noTask(ctx context.Context, bench, id string) error {
 		for _, t := range p.Tasks {
 			ids = append(ids, t.ID)
 		}
-		if near := near.Names(id, ids); near != nil {
-			hint = fmt.Sprintf("did you mean %q?", near[0])
+		if meant := near.Names(id, ids); meant != nil {
+			hint = fmt.Sprintf("did you mean %q?", meant[0])
 		}
 	}
 	return usage(hint, "benchmark %s has no task %q", bench, id)

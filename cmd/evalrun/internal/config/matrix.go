@@ -121,8 +121,8 @@ func (l *layout) axis(e entry) []value {
 	case !settable(e.key):
 		names := append(slices.Clone(armKeys[:3]), "params.temperature", "limits.turns", "sandbox.memory")
 		hint := "an axis of one's own is a mapping: each value with what it sets"
-		if near := near.Names(e.key, names); near != nil {
-			hint = fmt.Sprintf("did you mean %q?", near[0])
+		if meant := near.Names(e.key, names); meant != nil {
+			hint = fmt.Sprintf("did you mean %q?", meant[0])
 		}
 		l.errs.add(e.at, key, fmt.Sprintf("axis %q sets nothing", e.key), hint)
 		return nil

@@ -44,7 +44,7 @@ func (r *Ready) Limits() []Limit {
 			add("network", "what tasks and configuration say together", "%s", r.Needs.networks())
 		}
 		if r.Driver.Name() != "fake" {
-			memory, why := r.budget()
+			memory, _, why := r.budget()
 			add("memory of all machines", why, "%s", size(memory))
 			if r.Needs.Memory > 0 && memory > 0 {
 				if n := max(memory/r.Needs.Memory, 1); n < int64(r.Workers) { // one runs, or is skipped

@@ -151,26 +151,19 @@ func Init() { local.Init() }
 // memoryShare is how much of the free memory machines may take together, where the configuration does not say.
 const memoryShare = 0.8
 
-// budget is what machines may take together, and how it came to be.
-func (r *Ready) budget() (memory int64, why string) {
+// budget is what machines may take together, and how that came to be; most is what one session's may take when no other's are there: all that this
+// computer has, where memory is only a share of what was free.
+func (r *Ready) budget() (memory, most int64, why string) {
 	if p := r.Eff.Pools; p != nil && p.Memory > 0 {
-		return int64(p.Memory), "pools.memory"
+		return int64(p.Memory), int64(p.Memory), "pools.memory"
 	}
 	free, ok := MemoryFree()
 	if !ok {
-		return 0, "unknown"
+		return 0, 0, "unknown"
 	}
-	return int64(float64(free) * memoryShare), "80 % of what is free"
-}
-
-// most is what one session's machines may take when no other's are there: all that this machine has, where the budget is only what was free.
-func (r *Ready) most() int64 {
-	memory, _ := r.budget()
-	if p := r.Eff.Pools; p != nil && p.Memory > 0 {
-		return memory
-	}
+	memory = int64(float64(free) * memoryShare)
 	total, _ := MemoryTotal()
-	return max(memory, total)
+	return memory, max(memory, total), "80 % of what is free"
 }
 
 // prepareImages makes the images that the configuration names ready, so that a missing one is told before the run and not by each trial.
@@ -202,8 +195,8 @@ func (r *Ready) image(ctx context.Context, img sandbox.Image) (string, error) {
 }
 
 func (r *Ready) openPool() {
-	memory, _ := r.budget()
-	o := pool.Options{Memory: memory, Alone: r.most(), Default: sandbox.Reserve{Memory: local.DefaultMemory}}
+	memory, most, _ := r.budget()
+	o := pool.Options{Memory: memory, Alone: most, Default: sandbox.Reserve{Memory: local.DefaultMemory}}
 	if p := r.Eff.Pools; p != nil {
 		o.Starts, o.Sandboxes = p.Starts, p.Sandboxes
 	}

@@ -204,27 +204,27 @@ func (r *Ready) noteSkipped(why map[string]string) {
 
 // fits refuses a machine that the configuration makes larger than one may ever be: each of its trials would be skipped.
 func (r *Ready) fits() error {
-	memory, why := r.budget()
+	memory, most, why := r.budget()
 	if r.Driver == nil || r.Driver.Name() == "fake" || memory == 0 {
 		return nil
 	}
-	most := r.most()
+	bound := why // of most
 	if most > memory {
-		why = "what this computer has"
+		bound = "what this computer has"
 	}
 	for _, a := range r.Eff.Arms {
 		if s := a.Sandbox; s != nil && int64(s.Memory) > most {
 			return fmt.Errorf("arm %s: sandbox.memory: %s for one machine is more than there is for all of them together, %s (%s); lower it, or raise pools.memory",
-				a.Name, size(int64(s.Memory)), size(most), why)
+				a.Name, size(int64(s.Memory)), size(most), bound)
 		}
 	}
 	switch need := r.Needs.Memory; {
 	case need > most:
 		r.Notes = append(r.Notes, fmt.Sprintf("the largest task asks for %s of memory, and all machines together may have %s (%s): what does not fit is skipped; sandbox.memory sets another size, pools.memory another budget",
-			size(need), size(most), why))
+			size(need), size(most), bound))
 	case need > memory:
-		r.Notes = append(r.Notes, fmt.Sprintf("the largest task asks for %s of memory, which is more than all machines together may have (%s, 80 %% of what is free): such a task is played while no other is",
-			size(need), size(memory)))
+		r.Notes = append(r.Notes, fmt.Sprintf("the largest task asks for %s of memory, which is more than all machines together may have (%s, %s): such a task is played while no other is",
+			size(need), size(memory), why))
 	}
 	return nil
 }
