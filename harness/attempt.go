@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -36,6 +37,7 @@ type attempt struct {
 	// regrade is set when all evidence is durable and only the grading failed: the next attempt needs no agent.
 	regrade []record.Evidence
 	replay  *replay
+	clients map[roleKey]*recorder
 	lease   sandbox.Lease
 	needs   benchmarks.Needs
 	verdict record.Verdict // its substance, from play on; the rest when the attempt is over
@@ -64,6 +66,7 @@ type attempt struct {
 	regrading *Regrading      // only an amendment will be written
 	results   []record.Result // of a regrading
 	lasting   bool            // another attempt would soon fail in the same way, through no fault of the arm's
+	undecided bool            // the attempt ends, and a resume goes on with the trial
 	t         record.Times
 }
 
@@ -76,6 +79,11 @@ func (a *attempt) run(ctx context.Context) (again bool, err error) {
 			return false, err
 		}
 	}
+	if len(a.job.Evidence) == 0 {
+		if err := a.remember(keep); err != nil {
+			return false, err
+		}
+	}
 	a.log = newLog(a)
 	if err := a.begin(keep); err != nil {
 		return false, err
@@ -85,7 +93,7 @@ func (a *attempt) run(ctx context.Context) (again bool, err error) {
 		c.Storage = err
 	}
 	a.sum()
-	a.lasting = c.Lasting
+	a.lasting, a.undecided = c.Lasting, c.Open
 	return c.Again, c.Storage
 }
 
@@ -155,7 +163,7 @@ func (a *attempt) play(ctx context.Context) (c cause) {
 			return c
 		}
 	}
-	return a.reduce(evidence, results)
+	return a.reduce(ctx, evidence, results)
 }
 
 // prepare reads the task, asks what it needs, and makes its images ready.
@@ -202,7 +210,7 @@ func (a *attempt) read(ctx context.Context) (task datasets.Task, err error) {
 	case a.regrading != nil:
 		return task, &errSkip{"task", "the task's content is no longer what was played"}
 	}
-	return task, &errSkip{"task", "the task's content is not what it was when the run was planned; start a new run"}
+	return task, &errChanged{}
 }
 
 func (a *attempt) owner(role string) sandbox.Owner {
@@ -219,12 +227,36 @@ func (a *attempt) append(ctx context.Context, kind string, data []byte) error {
 	return a.journal.Append(ctx, record.Entry{Trial: a.job.Trial, Attempt: a.job.Attempt, Fence: a.job.Fence, Kind: kind, Data: data})
 }
 
+// write encodes and appends one entry. What cannot be encoded, or is too large, is the fault of what the trial made; any other error is
+// the journal's, and marked as such.
 func (a *attempt) write(ctx context.Context, kind string, v any) error {
-	data, err := json.Marshal(v)
+	data, err := encode(v)
 	if err != nil {
 		return fmt.Errorf("%s entry: %w", kind, err)
 	}
-	return a.append(ctx, kind, data)
+	if len(data) > maxEntry {
+		return fmt.Errorf("%s entry: it has %d bytes, more than %d", kind, len(data), maxEntry)
+	}
+	if err := a.append(ctx, kind, data); err != nil && !errors.Is(err, record.ErrFenced) {
+		return &errStorage{err}
+	} else if err != nil {
+		return err
+	}
+	return nil
+}
+
+// maxEntry bounds what a trial may put into one entry.
+const maxEntry = 32 << 20
+
+// encode is JSON as short as it can be: a text of "<" takes no more room than it has.
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
 func (a *attempt) sync(ctx context.Context) error { return a.journal.Sync(ctx) }

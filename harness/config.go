@@ -31,7 +31,8 @@ type Job struct {
 	// Interrupted is the attempt that a crash or a stop of ours left open, 0 if none. It is closed before the new one begins,
 	// its durable evidence is graded, and replies that it paid for are not paid again.
 	Interrupted int
-	// Prior are attempts before Interrupted that were cut off likewise, the newest first.
+	// Prior are earlier attempts that did not decide the trial, the newest first. The replies that they paid for are not
+	// paid again.
 	Prior []int
 	// Evidence, when set, is all that is needed: the attempt only grades.
 	Evidence []record.Evidence
@@ -109,6 +110,7 @@ type Retry struct {
 	Attempts int           // in all, for a trial; default 3
 	Delay    time.Duration // before the second; doubled for each further one; default 2 s
 	Budget   int           // retries of the whole run; 0: none
+	Used     int           // of Budget, by earlier processes of the run
 	Pause    int           // failures in a row after which an arm is paused; 0: never
 }
 

@@ -228,7 +228,7 @@ func (e *env) unplayed(ctx context.Context, act event.Event, err error) error {
 
 // reward records what an action was worth.
 func (e *env) reward(ctx context.Context, action int64, turn *benchmarks.Turn) error {
-	r := record.Reward{Action: action, Reward: turn.Reward, Info: e.a.Mask.Bytes(turn.Info)}
+	r := record.Reward{Action: action, Reward: turn.Reward, Info: e.a.Mask.JSON(turn.Info)}
 	if r.Reward != nil && (math.IsNaN(*r.Reward) || math.IsInf(*r.Reward, 0)) {
 		r.Reward = nil // no opinion: such a number cannot be written
 	}

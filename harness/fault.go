@@ -20,6 +20,8 @@ type cause struct {
 	Fault *record.Fault // set: the attempt is no evidence
 	// Again: another attempt may do better.
 	Again bool
+	// Open: the trial is left undecided until a person has looked; a resume goes on with it.
+	Open bool
 	// Lasting: attempts that were begun soon would fail in the same way, and say nothing about the arm.
 	Lasting bool
 	// Storage is a failure of the run's own records: the run ends.
@@ -35,6 +37,13 @@ func (e *errTooSlow) Error() string { return fmt.Sprintf("%s took longer than %s
 type errSkip struct{ class, why string }
 
 func (e *errSkip) Error() string { return e.why }
+
+// errChanged says that a task is no longer what was planned.
+type errChanged struct{}
+
+func (*errChanged) Error() string {
+	return "the task's content is not what it was when the run was planned; put it back and resume the run"
+}
 
 // errStorage marks failures of the journal or the blobs.
 type errStorage struct{ err error }
@@ -80,6 +89,7 @@ func ours(phase string, err error) (cause, bool) {
 	var (
 		storage *errStorage
 		skipped *errSkip
+		changed *errChanged
 		slow    *errTooSlow
 		env     *errEnv
 		sb      *sandbox.Error
@@ -92,12 +102,16 @@ func ours(phase string, err error) (cause, bool) {
 		return cause{Fault: &record.Fault{Status: s, Phase: phase, Class: class, Text: err.Error()}, Again: again}, true
 	}
 	switch {
+	case errors.Is(err, record.ErrFenced): // somebody else has the trial: nothing is wrong with the journal
+		return fault(record.Canceled, "fenced", false)
 	case errors.As(err, &storage):
 		c, _ := fault(record.Infra, "storage", false)
 		c.Storage = storage.err
 		return c, true
-	case errors.Is(err, record.ErrFenced):
-		return fault(record.Canceled, "fenced", false)
+	case errors.As(err, &changed):
+		c, _ := fault(record.Infra, "task", false)
+		c.Open = true
+		return c, true
 	case errors.As(err, &skipped):
 		return fault(record.Skipped, skipped.class, false)
 	case errors.As(err, &uns):

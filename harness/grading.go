@@ -2,7 +2,6 @@ package harness
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -18,12 +17,16 @@ func (a *attempt) gradeAll(ctx context.Context, evs []record.Evidence) ([]benchm
 	if err := a.acquire(ctx, a.needs.GraderRoom()); err != nil {
 		return nil, phaseFault(ctx, "grade", err)
 	}
+	if ctx.Err() != nil { // nothing of it has begun
+		a.release()
+		return nil, canceled("grade", context.Cause(ctx))
+	}
 	defer a.release()
 	var out []benchmarks.Result
 	for _, rec := range evs {
-		var ev benchmarks.Evidence
-		if err := json.Unmarshal(rec.Data, &ev); err != nil {
-			return nil, phaseFault(ctx, "grade", fmt.Errorf("reading the evidence: %w", err))
+		ev, err := a.evidence(ctx, &rec)
+		if err != nil {
+			return nil, phaseFault(ctx, "grade", err)
 		}
 		if rec.Left != nil && a.left == nil {
 			a.left = rec.Left
@@ -50,6 +53,9 @@ func (a *attempt) grade(ctx context.Context, ev benchmarks.Evidence, live benchm
 			return res, canceled("grade", context.Cause(ctx))
 		}
 	}
+	// The evidence is there and was paid for: a grading that has begun outlives a stop of the run.
+	ctx, cancel := a.outlive(ctx)
+	defer cancel()
 	var given benchmarks.Result // one that comes too late is nobody's
 	err := a.phase(ctx, "grade", max(a.Phases.Grade, a.needs.Grade), func(ctx context.Context) (err error) {
 		h := &host{a: a, role: "grader"}
@@ -68,14 +74,30 @@ func (a *attempt) grade(ctx context.Context, ev benchmarks.Evidence, live benchm
 	if err := valid(res); err != nil {
 		return res, phaseFault(ctx, "grade", err)
 	}
+	a.tidy(&res)
 	rec := record.Result{Stage: ev.Stage, Scores: res.Scores, Tests: res.Tests, Flags: res.Flags}
 	if a.regrading != nil {
 		a.keepResult(rec)
 	}
-	if err := a.write(context.WithoutCancel(ctx), record.KindResult, rec); err != nil {
-		return res, storage(err)
+	if err := a.writeResult(context.WithoutCancel(ctx), rec); err != nil {
+		return res, phaseFault(ctx, "grade", err)
 	}
 	return res, cause{}
+}
+
+// outlive is a context that outlives a stop of the run, but not a failure of its journal: there would be nowhere to write
+// the grade.
+func (r *runner) outlive(ctx context.Context) (context.Context, context.CancelFunc) {
+	out, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		r.mu.Lock()
+		err := r.err
+		r.mu.Unlock()
+		if err != nil {
+			cancel(err)
+		}
+	})
+	return out, func() { stop(); cancel(nil) }
 }
 
 // valid checks what a grader returned: exactly one primary score, and numbers.
@@ -92,11 +114,14 @@ func valid(r benchmarks.Result) error {
 	if primary != 1 {
 		return fmt.Errorf("the grader gave %d primary scores, not one", primary)
 	}
+	if len(r.Scores) > maxScores || len(r.Flags) > maxFlags {
+		return fmt.Errorf("the grader gave %d scores and %d flags, more than %d and %d", len(r.Scores), len(r.Flags), maxScores, maxFlags)
+	}
 	return nil
 }
 
 // reduce makes the verdict of the stages' results.
-func (a *attempt) reduce(evs []record.Evidence, results []benchmarks.Result) cause {
+func (a *attempt) reduce(ctx context.Context, evs []record.Evidence, results []benchmarks.Result) cause {
 	if len(evs) == 0 {
 		return cause{Fault: &record.Fault{Status: record.Infra, Phase: "session", Class: "internal", Text: "the episode had no stage"}}
 	}
@@ -106,11 +131,15 @@ func (a *attempt) reduce(evs []record.Evidence, results []benchmarks.Result) cau
 		if res, err = red.Reduce(a.task, results); err != nil {
 			return cause{Fault: &record.Fault{Status: record.Grader, Phase: "grade", Class: "internal", Text: err.Error()}}
 		}
+		if err := valid(res); err != nil {
+			return cause{Fault: &record.Fault{Status: record.Grader, Phase: "grade", Class: "internal", Text: "all stages together: " + err.Error()}}
+		}
+		a.tidy(&res)
 	} else if len(results) > 1 {
 		res = mean(results)
 	}
 	last := evs[len(evs)-1]
-	a.verdict = record.Verdict{Status: record.Scored, End: last.End, Limit: last.Limit, Scores: res.Scores, Flags: res.Flags, Stages: len(evs)}
+	a.verdict = record.Verdict{Status: record.Scored, End: last.End, Limit: last.Limit, Scores: brief(res.Scores), Flags: res.Flags, Stages: len(evs)}
 	v := &a.verdict
 	if p := res.Primary(); p != nil {
 		v.Reward = p.Value
@@ -118,11 +147,22 @@ func (a *attempt) reduce(evs []record.Evidence, results []benchmarks.Result) cau
 	if last.Error != "" {
 		v.Error = &record.Fault{Status: record.Scored, Phase: "agent", Class: "broke", Text: last.Error}
 	}
-	var ev benchmarks.Evidence
-	if err := json.Unmarshal(last.Data, &ev); err == nil {
-		v.Answer = cut(ev.Answer.Text(), 4<<10)
+	ev, err := a.evidence(context.WithoutCancel(ctx), &last)
+	if err != nil {
+		return phaseFault(ctx, "grade", err)
 	}
+	v.Answer = cut(ev.Answer.Text(), 4<<10)
 	return cause{End: last.End}
+}
+
+// brief are scores as a verdict has them; the results have their texts whole.
+func brief(scores []record.Score) []record.Score {
+	out := slices.Clone(scores)
+	for i := range out {
+		s := &out[i]
+		s.Name, s.Text, s.Why = cut(s.Name, 1<<10), cut(s.Text, 4<<10), cut(s.Why, 4<<10)
+	}
+	return out
 }
 
 // mean is the mean of the primary scores; a stage without an opinion counts as 0.

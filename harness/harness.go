@@ -157,6 +157,12 @@ func (r *runner) play(ctx context.Context, job *Job) error {
 	if err == nil {
 		err = a.decide(context.WithoutCancel(ctx), again)
 	}
+	if errors.Is(err, record.ErrFenced) {
+		// Somebody else has the trial now, or it is decided: this attempt is nobody's.
+		a.Slog.Warn("the lease on a trial was lost", "trial", job.Trial, "attempt", job.Attempt, "err", err)
+		a.tell("canceled", &record.Verdict{Status: record.Canceled})
+		return a.queue.Done(context.WithoutCancel(ctx), *job)
+	}
 	if err != nil {
 		return fmt.Errorf("trial %s: %w", a.job.Trial, err)
 	}
@@ -183,14 +189,11 @@ func (a *attempt) decide(ctx context.Context, again bool) error {
 		a.tell("canceled", &v)
 		return a.queue.Done(ctx, *a.job)
 	}
-	next := *a.job
-	v.Final = !(again && a.mayRetry(a.job))
-	if !v.Final {
-		next.Failed++
-		next.Why = "retry"
-		next.Interrupted, next.Prior = 0, nil
-		next.Evidence = a.regrade
-		next.Attempt++
+	next := a.next(again)
+	v.Final = next == final
+	// All that the verdict and its attempt name is durable before the verdict is.
+	if err := a.log.Sync(ctx); err != nil {
+		return err
 	}
 	if err := a.write(ctx, record.KindVerdict, v); err != nil {
 		return err
@@ -200,28 +203,50 @@ func (a *attempt) decide(ctx context.Context, again bool) error {
 	}
 	a.count(a.job, &v, a.lasting)
 	a.tell("verdict", &v)
-	if !v.Final {
-		delay := a.Retry.Delay << min(next.Failed-1, 10)
-		return a.queue.Again(ctx, next, delay)
+	if next != retry {
+		return a.queue.Done(ctx, *a.job)
 	}
-	return a.queue.Done(ctx, *a.job)
+	job := *a.job
+	job.Failed++
+	job.Why = "retry"
+	if job.Interrupted > 0 {
+		job.Prior = append([]int{job.Interrupted}, job.Prior...)
+	}
+	job.Interrupted, job.Prior = 0, append([]int{job.Attempt}, job.Prior...)
+	job.Evidence = a.regrade
+	job.Attempt++
+	return a.queue.Again(ctx, job, a.Retry.Delay<<min(job.Failed-1, 10))
 }
 
-// mayRetry takes one retry out of the run's budget.
-func (r *runner) mayRetry(job *Job) bool {
-	if job.Failed+1 >= r.Retry.Attempts {
-		return false
+// A fate is what becomes of a trial after an attempt's verdict.
+type fate uint8
+
+const (
+	final fate = iota // the verdict decides it
+	retry             // another attempt follows
+	open              // it stays undecided: a resume goes on with it
+)
+
+// next says what follows an attempt; a retry is taken out of the run's budget. What only the end of the run keeps from
+// being tried again is left open.
+func (a *attempt) next(again bool) fate {
+	switch {
+	case a.undecided:
+		return open
+	case !again, a.job.Failed+1 >= a.Retry.Attempts:
+		return final
 	}
+	r := a.runner
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.sum.Retries >= r.Retry.Budget {
-		return false
-	}
-	if r.sum.Reason != "" { // the run is ending: a resume will try again
-		return false
+	switch {
+	case r.sum.Reason != "":
+		return open
+	case r.Retry.Used+r.sum.Retries >= r.Retry.Budget:
+		return final
 	}
 	r.sum.Retries++
-	return true
+	return retry
 }
 
 func (r *runner) count(job *Job, v *record.Verdict, lasting bool) {

@@ -55,7 +55,7 @@ func (h *host) Model(role string) (model.Client, error) {
 	if f == nil {
 		return nil, fmt.Errorf("no model is configured for the role %q of benchmark %s", role, h.a.bench.Name())
 	}
-	return h.a.bind(f, "", role, true)
+	return h.a.client(f, "", role, true)
 }
 
 func (h *host) Secret(name string) (string, error) {

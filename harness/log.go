@@ -23,10 +23,14 @@ type sessionLog struct {
 	next    int64
 	open    map[int64]struct{} // actions without their observation
 	closed  bool
-	dirty   bool // appended since the last Sync
-	blobs   bool // put since the last Sync
+	events  barrier
+	blobs   barrier
 	readers []*reader
 }
+
+// A barrier counts what was written and how much of it is known to be durable. Two actors may sync
+// at the same time: neither goes on before what it wrote is durable, whoever began first.
+type barrier struct{ written, durable int64 }
 
 func newLog(a *attempt) *sessionLog {
 	return &sessionLog{a: a, start: a.began, open: map[int64]struct{}{}}
@@ -61,9 +65,8 @@ func (l *sessionLog) Append(ctx context.Context, e event.Event) (event.Event, er
 	}
 	*buf = data
 	data = bytes.Clone(data) // the journal keeps it: exactly as large as it is
-	if masked := l.a.Mask.Bytes(data); len(masked) != len(data) || l.a.Mask.Has(data) {
-		data = masked
-		if e, err = l.a.Codec.Decode(data); err != nil {
+	if l.a.Mask.Has(data) {
+		if e, data, err = l.a.masked(e, data); err != nil {
 			return e, fmt.Errorf("masking: %w", err)
 		}
 	}
@@ -77,7 +80,7 @@ func (l *sessionLog) Append(ctx context.Context, e event.Event) (event.Event, er
 		return e, &errStorage{err}
 	}
 	l.next++
-	l.dirty = true
+	l.events.written++
 	switch class {
 	case event.Action:
 		l.open[e.ID] = struct{}{}
@@ -88,6 +91,22 @@ func (l *sessionLog) Append(ctx context.Context, e event.Event) (event.Event, er
 		r.offer(e)
 	}
 	return e, nil
+}
+
+// masked is an event without secrets, and its record. A body whose own type cannot hold what stands in a secret's place (a
+// number was one) is kept in a form that can.
+func (a *attempt) masked(e event.Event, data []byte) (event.Event, []byte, error) {
+	data = a.Mask.JSON(data)
+	if m, err := a.Codec.Decode(data); err == nil {
+		return m, data, nil
+	}
+	body, err := json.Marshal(e.Body)
+	if err != nil {
+		return e, nil, err
+	}
+	e.Body = event.Unknown{K: e.Body.Kind(), C: e.Body.Class(), Raw: a.Mask.JSON(body)}
+	data, err = a.Codec.Append(nil, e)
+	return e, data, err
 }
 
 var encoding = sync.Pool{New: func() any { return new([]byte) }}
@@ -103,22 +122,21 @@ func (l *sessionLog) store(ctx context.Context, e event.Event) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.blobs = true // Append holds the lock
+	l.blobs.written++ // Append holds the lock
 	e.Body = event.Stored{K: e.Body.Kind(), C: e.Body.Class(), Blob: b}
 	return l.a.Codec.Append(nil, e)
 }
 
 func (l *sessionLog) Sync(ctx context.Context) error {
 	l.mu.Lock()
-	dirty, blobs := l.dirty, l.blobs
-	l.dirty, l.blobs = false, false
+	events, blobs := l.events, l.blobs
 	l.mu.Unlock()
-	if !dirty && !blobs {
+	if events.written == events.durable && blobs.written == blobs.durable {
 		return nil
 	}
 	defer l.a.waiting()()
 	ctx = context.WithoutCancel(ctx)
-	if blobs {
+	if blobs.written > blobs.durable {
 		if err := l.a.Blobs.Sync(ctx); err != nil {
 			return &errStorage{err}
 		}
@@ -126,6 +144,10 @@ func (l *sessionLog) Sync(ctx context.Context) error {
 	if err := l.a.journal.Sync(ctx); err != nil {
 		return &errStorage{err}
 	}
+	l.mu.Lock()
+	l.events.durable = max(l.events.durable, events.written)
+	l.blobs.durable = max(l.blobs.durable, blobs.written)
+	l.mu.Unlock()
 	return nil
 }
 
@@ -256,7 +278,7 @@ func (l *sessionLog) PutBlob(ctx context.Context, mediaType string, r io.Reader)
 		return b, err
 	}
 	l.mu.Lock()
-	l.blobs = true
+	l.blobs.written++
 	l.mu.Unlock()
 	return b, nil
 }

@@ -82,6 +82,52 @@ func (m *Masker) Bytes(b []byte) []byte {
 	return []byte(m.replacer.Replace(string(b)))
 }
 
+// JSON returns a JSON text without secrets, which is JSON again; b itself when it has none. A number or a name in which
+// a secret stands becomes a string.
+func (m *Masker) JSON(b []byte) []byte {
+	if !m.Has(b) {
+		return b
+	}
+	if masked := m.Bytes(b); json.Valid(masked) {
+		return masked
+	}
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.UseNumber()
+	var x any
+	if dec.Decode(&x) != nil {
+		return []byte(`"` + Masked + `"`) // not JSON: nothing of it can be trusted to be clean
+	}
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false)
+	if enc.Encode(m.value(x)) != nil {
+		return []byte(`"` + Masked + `"`)
+	}
+	return bytes.TrimSpace(out.Bytes())
+}
+
+func (m *Masker) value(x any) any {
+	switch x := x.(type) {
+	case string:
+		return m.String(x)
+	case json.Number:
+		if m.Has([]byte(x)) {
+			return m.String(string(x))
+		}
+	case []any:
+		for i := range x {
+			x[i] = m.value(x[i])
+		}
+	case map[string]any:
+		out := make(map[string]any, len(x))
+		for k, v := range x {
+			out[m.String(k)] = m.value(v)
+		}
+		return out
+	}
+	return x
+}
+
 // String returns s without secrets.
 func (m *Masker) String(s string) string {
 	if m == nil {

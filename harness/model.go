@@ -18,7 +18,8 @@ import (
 )
 
 // A recorder is the outermost layer of a client: it keeps the limits, appends the reply to the log and every try to the
-// journal, and makes a provider's failure stick.
+// journal, and makes a provider's failure stick. There is one for each actor and role of an attempt, so that its calls are
+// numbered through all stages, and it makes one call at a time.
 type recorder struct {
 	a     *attempt
 	next  model.Client
@@ -26,14 +27,47 @@ type recorder struct {
 	role  string
 	other bool // a model of the benchmark's: other account, no limits of the arm, no log of the agent's
 
+	calling chan struct{} // holds one token while a call is made
+
 	mu    sync.Mutex
-	n     int
+	n     int // of the call that is being made, or of the next one
 	tries []model.Try
 }
 
-// bind makes the client of an actor and role over a factory.
-func (a *attempt) bind(f model.Factory, actor, role string, other bool) (model.Client, error) {
-	rec := &recorder{a: a, actor: actor, role: role, other: other}
+// A roleKey names a recorder.
+type roleKey struct {
+	actor, role string
+	other       bool
+}
+
+// client is the client of an actor and role over a factory, the same whenever it is asked for.
+func (a *attempt) client(f model.Factory, actor, role string, other bool) (model.Client, error) {
+	k := roleKey{actor, role, other}
+	a.mu.Lock()
+	rec := a.clients[k]
+	a.mu.Unlock()
+	if rec != nil {
+		return rec, nil
+	}
+	rec, err := a.bind(f, k)
+	if err != nil {
+		return nil, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if was := a.clients[k]; was != nil {
+		return was, nil
+	}
+	if a.clients == nil {
+		a.clients = map[roleKey]*recorder{}
+	}
+	a.clients[k] = rec
+	return rec, nil
+}
+
+func (a *attempt) bind(f model.Factory, k roleKey) (*recorder, error) {
+	actor, role := k.actor, k.role
+	rec := &recorder{a: a, actor: actor, role: role, other: k.other, calling: make(chan struct{}, 1)}
 	b := model.Binding{
 		Trial: a.job.Trial, Benchmark: a.job.Task.Benchmark, Task: a.job.Task.ID, Repeat: a.job.Repeat, Attempt: a.job.Attempt,
 		Arm: a.arm.Name, Actor: actor, Role: role, Seed: a.seed,
@@ -68,6 +102,11 @@ func (r *recorder) Generate(ctx context.Context, req *model.Request) (*model.Res
 		if err := r.a.allow(); err != nil {
 			return nil, r.a.env().stick(err)
 		}
+	}
+	select {
+	case r.calling <- struct{}{}:
+		defer func() { <-r.calling }()
+	case <-ctx.Done():
 	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -199,7 +238,7 @@ func (r *recorder) journal(ctx context.Context, n int, t model.Try, reply string
 
 // raw keeps the provider's own words.
 func (r *recorder) raw(ctx context.Context, resp *model.Response, c *record.Call) error {
-	if raw := r.a.Mask.Bytes(resp.Raw); len(raw) > 0 {
+	if raw := r.a.Mask.JSON(resp.Raw); len(raw) > 0 {
 		if len(raw) <= event.MaxInline && json.Valid(raw) {
 			c.Raw = bytes.TrimSpace(raw)
 		} else {
@@ -283,7 +322,7 @@ func (a *attempt) paid(resp *model.Response, other bool) {
 	}
 }
 
-// A replay holds the replies that earlier, interrupted attempts of a trial paid for.
+// A replay holds the replies that earlier attempts of a trial paid for.
 type replay struct {
 	replies map[replayKey]replayed
 }
@@ -308,14 +347,10 @@ func (p *replay) find(actor, role string, n int, request string) *model.Response
 	return &resp
 }
 
-// load adds what one attempt's entries hold; attempts given first win.
-func (p *replay) load(calls []record.Call, replies map[string]event.Reply) {
+// load adds the calls of one attempt that have a reply; attempts given first win.
+func (p *replay) load(calls []paidCall) {
 	for _, c := range calls {
-		if c.Reply == "" || c.Error != "" {
-			continue
-		}
-		note, ok := replies[c.Reply]
-		if !ok {
+		if c.note == nil || c.Error != "" {
 			continue
 		}
 		k := replayKey{c.Actor, c.Role, c.N}
@@ -323,7 +358,8 @@ func (p *replay) load(calls []record.Call, replies map[string]event.Reply) {
 			continue
 		}
 		p.replies[k] = replayed{request: c.Request, resp: model.Response{
-			ID: c.ID, Model: note.Model, Parts: note.Parts, Reasoning: note.Reasoning, Calls: note.Calls, Stop: note.Stop, Usage: note.Usage, Opaque: note.Opaque,
+			ID: c.ID, Model: c.note.Model, Parts: c.note.Parts, Reasoning: c.note.Reasoning, Calls: c.note.Calls, Stop: c.note.Stop,
+			Usage: c.note.Usage, Opaque: c.note.Opaque,
 		}}
 	}
 }

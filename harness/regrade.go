@@ -2,7 +2,6 @@ package harness
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"iter"
 	"slices"
@@ -127,12 +126,19 @@ func (r *runner) regrade(ctx context.Context, job Job, o Regrading) (Regraded, e
 	a.mu.Lock()
 	amend.Other = a.othersUsage()
 	a.mu.Unlock()
-	data, err := json.Marshal(amend)
+	data, err := encode(amend)
+	if err == nil && len(data) > maxEntry {
+		abridge(amend.Results)
+		data, err = encode(amend)
+	}
 	if err != nil {
 		return res, fmt.Errorf("amendment of trial %s: %w", job.Trial, err)
 	}
 	after := context.WithoutCancel(ctx)
-	entry := record.Entry{Trial: job.Trial, Attempt: job.Attempt, Fence: job.Fence, Kind: record.KindAmend, Data: a.Mask.Bytes(data)}
+	if err := a.log.Sync(after); err != nil { // what its graders' models said is durable before the grade
+		return res, err
+	}
+	entry := record.Entry{Trial: job.Trial, Attempt: job.Attempt, Fence: job.Fence, Kind: record.KindAmend, Data: data}
 	if err := r.journal.Append(after, entry); err != nil {
 		return res, fmt.Errorf("trial %s: %w", job.Trial, err)
 	}
@@ -140,6 +146,20 @@ func (r *runner) regrade(ctx context.Context, job Job, o Regrading) (Regraded, e
 		return res, err
 	}
 	return res, nil
+}
+
+// abridge shortens results that are too large for one entry: an amendment is one, so that it is written whole or not at all.
+func abridge(results []record.Result) {
+	const most = 10_000
+	for i := range results {
+		r := &results[i]
+		if n := len(r.Tests) - most; n > 0 {
+			r.Tests = append(r.Tests[:most:most], record.Test{Name: "…", Status: "skipped", Message: fmt.Sprintf("%d more tests are not kept", n)})
+		}
+		for j := range r.Tests {
+			r.Tests[j].Name, r.Tests[j].Message = cut(r.Tests[j].Name, 512), cut(r.Tests[j].Message, 512)
+		}
+	}
 }
 
 // keepResult is what a grading of a stage leaves for the amendment.

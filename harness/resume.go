@@ -5,41 +5,27 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// takeUp closes the attempt that a crash or a stop left open: its open actions are answered "lost", a verdict says that it was
-// cut off. The replies that it and cut-off attempts before it paid for are kept for this attempt, which gets them again where
-// it asks the same, so that at most the calls in flight are paid twice.
+// takeUp closes the attempt that a crash or a stop left open: its open actions are answered "lost", and a verdict says that it
+// was cut off. Its amounts are in that verdict.
 func (a *attempt) takeUp(ctx context.Context) error {
 	n := a.job.Interrupted
-	calls, replies, open, next, err := a.entries(ctx, n)
+	was, err := a.past(ctx, n)
 	if err != nil && !errors.Is(err, record.ErrNotOpen) {
 		return fmt.Errorf("reading the attempt that was cut off: %w", err)
 	}
-	if len(a.job.Evidence) == 0 {
-		a.replay = &replay{replies: map[replayKey]replayed{}}
-		a.replay.load(calls, replies)
-		for _, p := range a.job.Prior {
-			calls, replies, _, _, err := a.entries(ctx, p)
-			if errors.Is(err, record.ErrNotOpen) {
-				continue
-			}
-			if err != nil {
-				return fmt.Errorf("reading an attempt that was cut off: %w", err)
-			}
-			a.replay.load(calls, replies)
-		}
-	}
 	old := record.Entry{Trial: a.job.Trial, Attempt: n, Fence: a.job.Fence}
-	for _, id := range open {
+	for _, id := range was.open {
 		e := event.New(event.FromEnvironment, event.Lost{Why: "the run was cut off"})
-		e.ID, e.Cause, e.Time, e.Mono = next, id.ID, a.began.UTC(), id.Mono
+		e.ID, e.Cause, e.Time, e.Mono = was.next, id.ID, a.began.UTC(), id.Mono
 		e.Actor, e.Call = id.Actor, id.Call
-		next++
+		was.next++
 		data, err := a.Codec.Append(nil, e)
 		if err != nil {
 			return err
@@ -51,7 +37,7 @@ func (a *attempt) takeUp(ctx context.Context) error {
 	}
 	v := record.Verdict{Status: record.Canceled, Error: &record.Fault{
 		Status: record.Canceled, Phase: "session", Class: "interrupted", Text: "the run was cut off during this attempt"}}
-	for _, c := range calls {
+	for _, c := range was.calls {
 		if c.Error != "" {
 			continue
 		}
@@ -70,42 +56,103 @@ func (a *attempt) takeUp(ctx context.Context) error {
 	return a.journal.Append(ctx, old)
 }
 
-// entries goes through one attempt's entries.
-func (a *attempt) entries(ctx context.Context, n int) (calls []record.Call, replies map[string]event.Reply, open []event.Event, next int64, err error) {
-	replies = map[string]event.Reply{}
+// remember loads the replies that earlier attempts paid for. This attempt gets them again where it asks the same, so that at
+// most the calls in flight are paid twice.
+func (a *attempt) remember(ctx context.Context) error {
+	attempts := a.job.Prior
+	if a.job.Interrupted > 0 {
+		attempts = append([]int{a.job.Interrupted}, attempts...)
+	}
+	if len(attempts) == 0 {
+		return nil
+	}
+	a.replay = &replay{replies: map[replayKey]replayed{}}
+	for _, n := range attempts {
+		was, err := a.past(ctx, n)
+		if errors.Is(err, record.ErrNotOpen) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("reading attempt %d: %w", n, err)
+		}
+		a.replay.load(was.calls)
+	}
+	return nil
+}
+
+// An ended attempt is what the journal has of one that is over.
+type ended struct {
+	calls []paidCall
+	open  []event.Event // actions without their observation
+	next  int64         // ID of the next event
+}
+
+// A paidCall is a try of a call, with its reply if it had one.
+type paidCall struct {
+	record.Call
+	note *event.Reply
+}
+
+// past goes through one attempt's entries. A call belongs to the reply that was recorded last before it: before calls were
+// numbered through all stages several replies of an attempt had one ID, and several calls one number. The numbers that
+// past gives are unique.
+func (a *attempt) past(ctx context.Context, n int) (was ended, err error) {
+	replies := map[string]*event.Reply{}
+	numbers := map[roleKey]*numbering{}
 	for entry, err := range a.journal.Attempt(ctx, a.job.Trial, n) {
 		if err != nil {
-			return nil, nil, nil, 0, err
+			return ended{}, err
 		}
 		switch entry.Kind {
 		case record.KindCall:
 			var c record.Call
 			if err := json.Unmarshal(entry.Data, &c); err != nil {
-				return nil, nil, nil, 0, err
+				return ended{}, err
 			}
-			calls = append(calls, c)
+			k := roleKey{actor: c.Actor, role: c.Role}
+			if numbers[k] == nil {
+				numbers[k] = &numbering{last: -1}
+			}
+			c.N = numbers[k].of(&c)
+			was.calls = append(was.calls, paidCall{c, replies[c.Reply]})
 		case record.KindEvent:
 			e, err := a.Codec.Decode(entry.Data)
 			if err != nil {
-				return nil, nil, nil, 0, err
+				return ended{}, err
 			}
-			next = e.ID + 1
+			was.next = e.ID + 1
 			switch e.Body.Class() {
 			case event.Action:
 				e.Body = nil
-				open = append(open, e)
+				was.open = append(was.open, e)
 			case event.Observation:
-				open = slices.DeleteFunc(open, func(o event.Event) bool { return o.ID == e.Cause })
+				was.open = slices.DeleteFunc(was.open, func(o event.Event) bool { return o.ID == e.Cause })
 			}
 			if st, ok := e.Body.(event.Stored); ok && st.K == "reply" {
-				if e.Body, err = (&sessionLog{a: a}).load(ctx, st); err != nil {
-					continue // a reply that is lost is asked for again
+				e.Body, err = (&sessionLog{a: a}).load(ctx, st)
+				if errors.Is(err, fs.ErrNotExist) { // a reply that is lost is asked for again
+					clear(replies)
+					continue
+				}
+				if err != nil {
+					return ended{}, err
 				}
 			}
 			if r, ok := e.Body.(event.Reply); ok {
-				replies[r.ID] = r
+				replies[r.ID] = &r
 			}
 		}
 	}
-	return calls, replies, open, next, nil
+	return was, nil
+}
+
+// A numbering gives the calls of one actor and role numbers that never begin anew.
+type numbering struct{ last, shift int }
+
+func (n *numbering) of(c *record.Call) int {
+	if c.Try <= 1 && c.N+n.shift <= n.last { // its recorder began at 0 once more
+		n.shift = n.last + 1 - c.N
+	}
+	n.last = c.N + n.shift
+	return n.last
 }

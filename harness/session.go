@@ -140,8 +140,8 @@ func (a *attempt) openEpisode(ctx context.Context, h *host) (benchmarks.Episode,
 // stage lets the agent play one stage and makes its evidence durable.
 func (a *attempt) stage(ctx context.Context, ep benchmarks.Episode, ag agent.Agent, stage *benchmarks.Stage, i int) (rec record.Evidence, ev benchmarks.Evidence, c cause) {
 	keep := context.WithoutCancel(ctx)
-	if err := a.write(keep, record.KindStage, record.Stage{Index: i, Name: stage.Name, Goal: cut(a.Mask.String(stage.Goal.Text()), 64<<10), Events: a.log.count()}); err != nil {
-		return rec, ev, storage(err)
+	if err := a.beginStage(keep, stage, i); err != nil {
+		return rec, ev, phaseFault(ctx, "setup", err)
 	}
 	e := &env{a: a, stage: stage, ep: ep}
 	a.setEnv(e)
@@ -153,6 +153,12 @@ func (a *attempt) stage(ctx context.Context, ep benchmarks.Episode, ag agent.Age
 	ans, end := agent.Answer{}, cause{End: record.Broke, Text: stage.Broken}
 	if stage.Broken == "" {
 		ans, end = a.agent(ctx, ag, env, e, stage)
+	}
+	if len(ans.Outputs) > 0 && !json.Valid(ans.Outputs) {
+		ans.Outputs = nil
+		if end.Fault == nil {
+			end = cause{End: record.Broke, Text: "the outputs of the agent's answer are not JSON"}
+		}
 	}
 	e.close()
 	a.refusals(ep)
@@ -173,18 +179,17 @@ func (a *attempt) stage(ctx context.Context, ep benchmarks.Episode, ag agent.Age
 		return rec, ev, phaseFault(ctx, "collect", err)
 	}
 	ev.Stage = i
-	data, err := json.Marshal(ev)
-	if err != nil {
+	rec = record.Evidence{Stage: i, End: end.End, Limit: end.Limit, Error: cut(a.Mask.String(end.Text), maxText), Left: a.left,
+		Last: stage.Last || end.End == record.Broke || end.End == record.Limit}
+	if rec.Data, rec.Blob, err = a.keepEvidence(keep, ev); err != nil {
 		return rec, ev, phaseFault(ctx, "collect", err)
 	}
-	rec = record.Evidence{Stage: i, End: end.End, Limit: end.Limit, Error: cut(a.Mask.String(end.Text), 16<<10), Data: a.Mask.Bytes(data), Left: a.left,
-		Last: stage.Last || end.End == record.Broke || end.End == record.Limit}
 	// The log's blobs first: evidence that is durable has all that it points to.
 	if err := a.log.Sync(keep); err != nil {
 		return rec, ev, storage(err)
 	}
 	if err := a.write(keep, record.KindEvidence, rec); err != nil {
-		return rec, ev, storage(err)
+		return rec, ev, phaseFault(ctx, "collect", err)
 	}
 	if err := a.sync(keep); err != nil {
 		return rec, ev, storage(err)
@@ -220,7 +225,7 @@ func (a *attempt) agent(ctx context.Context, ag agent.Agent, env agent.Env, e *e
 			if a.arm.Model == nil {
 				return nil, fmt.Errorf("arm %s has no model; name one in its configuration", a.arm.Name)
 			}
-			return a.bind(a.arm.Model, actor, role, false)
+			return a.client(a.arm.Model, actor, role, false)
 		},
 	}
 	type result struct {

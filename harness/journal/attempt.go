@@ -11,8 +11,9 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// Attempt implements record.Journal: it reads the entries from the files. An attempt that was cut off (by a verdict "canceled"
-// that is not final, or by the next attempt) can be read until its trial is decided; any other is record.ErrNotOpen after its verdict.
+// Attempt implements record.Journal: it reads the entries from the files. An attempt can be read
+// until its trial is decided. Of a trial that was decided when the journal was opened, and may be
+// tried again (ledger.Reopens), the entries of the events files are yielded.
 func (j *Journal) Attempt(ctx context.Context, trial string, number int) iter.Seq2[record.Entry, error] {
 	return func(yield func(record.Entry, error) bool) {
 		if err := j.attempt(ctx, trial, number, yield); err != nil {
@@ -26,7 +27,7 @@ func (j *Journal) attempt(ctx context.Context, trial string, number int, yield f
 	a := j.index.find(trial, number)
 	if a == nil {
 		j.mu.Unlock()
-		return record.ErrNotOpen
+		return j.past(ctx, trial, number, yield)
 	}
 	count, target := a.count, j.seq
 	if len(a.at) < count {

@@ -5,6 +5,7 @@ import (
 	"hash/maphash"
 	"iter"
 
+	"github.com/evalrun/evalrun/harness/ledger"
 	"github.com/evalrun/evalrun/harness/record"
 )
 
@@ -20,6 +21,8 @@ type index struct {
 	open    map[string]*trial
 	decided map[uint64]int64
 	seed    maphash.Seed
+	// spans are ended attempts, found when the journal was opened, of trials that are not closed.
+	spans map[string][]span
 }
 
 // A trial that is not decided.
@@ -27,12 +30,12 @@ type trial struct {
 	fence int64
 	last  int      // its newest attempt
 	now   *attempt // nil between two attempts
-	// cut are earlier attempts that were cut off (no verdict, or "canceled"): an attempt that takes the trial up asks
-	// for what they had, so they can be read until the trial is decided.
+	// cut are earlier attempts that did not decide the trial: the next attempt asks for the replies
+	// that they paid for, so they can be read until the trial is decided.
 	cut []*attempt
 }
 
-// An attempt that has no verdict yet, or was cut off.
+// An attempt that has no verdict yet, or did not decide its trial.
 type attempt struct {
 	number int
 	count  int   // entries taken
@@ -78,7 +81,7 @@ func (x *index) admit(e *record.Entry) (*attempt, error) {
 	a := t.now
 	a.count++
 	if e.Kind == record.KindVerdict {
-		x.end(e.Trial, t, readVerdict(e.Data))
+		x.end(e.Trial, t, ledger.ReadOutcome(e.Data))
 	}
 	return a, nil
 }
@@ -113,16 +116,15 @@ func (x *index) begin(t *trial, e *record.Entry) (*attempt, error) {
 	return t.now, nil
 }
 
-func (x *index) end(id string, t *trial, v verdict) {
-	if v.cutOff() {
-		t.cut = append(t.cut, t.now)
-	} else {
-		t.now.drop()
-	}
+func (x *index) end(id string, t *trial, v ledger.Outcome) {
+	t.cut = append(t.cut, t.now)
 	t.now = nil
 	if v.Final {
 		for _, a := range t.cut {
 			a.drop()
+		}
+		if v.Closes() {
+			delete(x.spans, id)
 		}
 		delete(x.open, id)
 		x.decided[x.hash(id)] = t.fence
@@ -143,7 +145,7 @@ func (t *trial) attempts() iter.Seq[*attempt] {
 	}
 }
 
-// find returns an attempt that is open or was cut off.
+// find returns an attempt that is open, or ended without deciding its trial.
 func (x *index) find(id string, number int) *attempt {
 	if t := x.open[id]; t != nil {
 		for a := range t.attempts() {

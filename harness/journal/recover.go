@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -264,6 +265,7 @@ func (s *survey) result() *found {
 		}
 		f.index.open[id] = t
 	}
+	f.index.spans = maps.Clone(s.state.spans)
 	f.State, f.Seq = s.state, f.seq
 	return f
 }

@@ -124,7 +124,7 @@ func TestFlipEveryByte(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, touched := range rec.Touched() {
-				if s, ok := st.Trial(touched.Trial); ok && s.Last == touched.Attempt && !s.Damaged {
+				if s, ok := st.Trial(touched.Trial); ok && int(s.Last) == touched.Attempt && !s.Damaged {
 					t.Fatalf("%s byte %d: the state says nothing of %v: %+v", name, off, touched, s)
 				}
 			}
@@ -279,7 +279,7 @@ func TestSegmentGone(t *testing.T) {
 	if d := cmp.Diff([]journal.Touched{{Trial: "o", Attempt: 1}}, rec.Touched()); d != "" {
 		t.Errorf("touched: %s", d)
 	}
-	if s, _ := rec.State.Trial("d"); !s.Decided || s.Status != record.Scored || s.Damaged {
+	if s, _ := rec.State.Trial("d"); !s.Decided || s.Status() != record.Scored || s.Damaged {
 		t.Errorf("d: %+v", s)
 	}
 	if s, _ := rec.State.Trial("o"); s.Decided || s.Open != 1 || !s.Damaged {
@@ -297,14 +297,21 @@ func TestState(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]journal.TrialState{
+	type standing struct {
+		Decided              bool
+		Status               record.Status
+		End                  record.End
+		Last, Open, Evidence int32
+		Fence                int64
+	}
+	want := map[string]standing{
 		"d": {Decided: true, Status: record.Scored, End: record.Answered, Last: 1, Fence: 1},
 		"o": {Last: 1, Open: 1, Fence: 1, Evidence: 1},
 		"r": {Status: record.Infra, Last: 1, Fence: 1},
 	}
-	got := map[string]journal.TrialState{}
+	got := map[string]standing{}
 	for id, s := range st.All() {
-		got[id] = s
+		got[id] = standing{s.Decided, s.Status(), s.End(), s.Last, s.Open, s.Evidence, s.Fence}
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)

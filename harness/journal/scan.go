@@ -186,6 +186,8 @@ type cursor struct {
 	head    record.Entry
 	has     bool // head is there
 	raw     raw
+	only    []byte // when set, lines without it are passed over
+	until   int64  // with only: lines above this number end the stream
 }
 
 func controlCursor(dir string) *cursor { return &cursor{dir: dir, names: names{}} }
@@ -247,6 +249,12 @@ func (c *cursor) next() (record.Entry, error) {
 			return record.Entry{}, fmt.Errorf("journal: reading %s: %w", c.name, err)
 		}
 		r := &c.raw
+		if c.only != nil && !bytes.Contains(line, c.only) {
+			if seq, ok := lineSeq(line); ok && seq > c.until {
+				return record.Entry{}, io.EOF
+			}
+			continue
+		}
 		if err := r.parse(line); err != nil {
 			return record.Entry{}, &BadLine{File: c.name, Off: off, Err: err}
 		}
@@ -255,6 +263,16 @@ func (c *cursor) next() (record.Entry, error) {
 		}
 		return r.toEntry(c.names), nil
 	}
+}
+
+// lineSeq reads a line's number and nothing else of it.
+func lineSeq(line []byte) (int64, bool) {
+	s, ok := bytes.CutPrefix(line, []byte(`{"seq":`))
+	if !ok {
+		return 0, false
+	}
+	seq, _, ok := cutInt(s)
+	return seq, ok
 }
 
 // open opens the current file; io.EOF when it is not there yet.

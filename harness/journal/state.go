@@ -1,9 +1,7 @@
 package journal
 
 import (
-	"bytes"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,22 +9,14 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
-	"slices"
 
+	"github.com/evalrun/evalrun/harness/ledger"
 	"github.com/evalrun/evalrun/harness/record"
 )
 
 // A TrialState is where a trial stands.
 type TrialState struct {
-	Decided bool          // the newest attempt has a final verdict
-	Status  record.Status // of the newest verdict; "" before the first
-	End     record.End    // of the newest verdict
-	Last    int           // number of the newest attempt; 0: none yet
-	Open    int           // the attempt that began and has no verdict; 0: none
-	Fence   int64         // the newest seen
-	// Evidence is the attempt whose evidence can be graded (again): the open one, or one whose trial was not scored.
-	// 0: none. State.Evidence reads it.
-	Evidence int
+	ledger.Trial
 	// Damaged says that a part of the newest attempt's record was found damaged and was quarantined, so that the trial has to be
 	// attempted once more, whatever its verdict.
 	Damaged bool
@@ -36,27 +26,25 @@ type TrialState struct {
 // for changes while it is read: it is a picture of the moment.
 type State struct {
 	dir      string
-	hex      map[[10]byte]standing // the trials, by ID; this form is a quarter of the size
-	other    map[string]standing   // IDs that are not 20 hexadecimal digits
-	evidence map[string][]int64    // where in control.jsonl, of trials that are not scored
+	hex      map[[10]byte]TrialState // the trials, by ID; this form is a quarter of the size
+	other    map[string]TrialState   // IDs that are not 20 hexadecimal digits
+	evidence map[string][]int64      // where in control.jsonl, of trials that are not scored
+	began    map[string]int64        // the entry that began a trial's open attempt
+	spans    map[string][]span       // of trials that are not closed: their ended attempts
 	fence    int64
 	seq      int64
+	retries  int
 }
 
-type standing struct {
-	fence                int64
-	last, open, evidence int32
-	status, end          uint8
-	decided, damaged     bool
+// A span is where the entries of an ended attempt are.
+type span struct {
+	attempt  int
+	from, to int64 // numbers of its first entry and of its verdict
 }
-
-var (
-	statuses = []record.Status{"", record.Scored, record.Infra, record.Provider, record.Grader, record.Canceled, record.Skipped}
-	ends     = []record.End{"", record.Answered, record.GaveUp, record.Limit, record.Broke}
-)
 
 func newState(dir string) *State {
-	return &State{dir: dir, hex: map[[10]byte]standing{}, other: map[string]standing{}, evidence: map[string][]int64{}}
+	return &State{dir: dir, hex: map[[10]byte]TrialState{}, other: map[string]TrialState{}, evidence: map[string][]int64{},
+		began: map[string]int64{}, spans: map[string][]span{}}
 }
 
 // ReadState reads the state of the journal in dir. Another process may be writing: it is then a moment of its. Lines that cannot
@@ -99,20 +87,19 @@ func ReadState(dir string) (*State, error) {
 
 // Trial returns where a trial stands; false when nothing is known of it.
 func (s *State) Trial(id string) (TrialState, bool) {
-	st, ok := s.get([]byte(id))
-	return st.public(), ok
+	return s.get([]byte(id))
 }
 
 // All yields every trial that was begun, in no order.
 func (s *State) All() iter.Seq2[string, TrialState] {
 	return func(yield func(string, TrialState) bool) {
 		for k, st := range s.hex {
-			if !yield(hex.EncodeToString(k[:]), st.public()) {
+			if !yield(hex.EncodeToString(k[:]), st) {
 				return
 			}
 		}
 		for k, st := range s.other {
-			if !yield(k, st.public()) {
+			if !yield(k, st) {
 				return
 			}
 		}
@@ -124,6 +111,9 @@ func (s *State) Len() int { return len(s.hex) + len(s.other) }
 
 // Fence is the newest fence of all trials; leases handed out from now on begin above it.
 func (s *State) Fence() int64 { return s.fence }
+
+// Retries is how many attempts were retries of a failed one: they are taken from the run's budget of retries.
+func (s *State) Retries() int { return s.retries }
 
 // Seq is the last entry that the state knows of.
 func (s *State) Seq() int64 { return s.seq }
@@ -155,14 +145,7 @@ func (s *State) Evidence(trial string) ([]record.Entry, error) {
 	return out, nil
 }
 
-func (st standing) public() TrialState {
-	return TrialState{
-		Decided: st.decided, Status: statuses[st.status], End: ends[st.end], Last: int(st.last), Open: int(st.open),
-		Fence: st.fence, Evidence: int(st.evidence), Damaged: st.damaged,
-	}
-}
-
-func (s *State) get(id []byte) (standing, bool) {
+func (s *State) get(id []byte) (TrialState, bool) {
 	if k, ok := hexKey(id); ok {
 		st, ok := s.hex[k]
 		return st, ok
@@ -171,7 +154,7 @@ func (s *State) get(id []byte) (standing, bool) {
 	return st, ok
 }
 
-func (s *State) set(id []byte, st standing) {
+func (s *State) set(id []byte, st TrialState) {
 	if k, ok := hexKey(id); ok {
 		s.hex[k] = st
 		return
@@ -203,38 +186,50 @@ func (s *State) apply(r *raw, off int64) {
 	s.seq = max(s.seq, r.seq)
 	s.fence = max(s.fence, r.fence)
 	st, _ := s.get(r.trial)
-	st.fence = max(st.fence, r.fence)
-	st.last = max(st.last, int32(r.attempt)) // also where the entry that began it was lost
-	switch string(r.kind) {
-	case record.KindAttempt:
-		st.open = int32(r.attempt)
-		st.decided, st.damaged = false, false
-	case record.KindEvidence:
+	had := st.Evidence
+	first := st.First
+	l := r.ledger()
+	switch st.Apply(&l) {
+	case ledger.Began:
+		st.Damaged = false
 		id := string(r.trial)
-		if st.evidence != int32(r.attempt) {
+		s.began[id] = r.seq
+		if st.First != first {
+			delete(s.spans, id)
+		}
+		if ledger.Retries(r.data) {
+			s.retries++
+		}
+	case ledger.Judged, ledger.Decided:
+		id := string(r.trial)
+		if st.Decided && !ledger.Reopens(st.Status()) {
+			delete(s.spans, id)
+		} else if from, ok := s.began[id]; ok {
+			s.spans[id] = append(s.spans[id], span{r.attempt, from, r.seq})
+		}
+		delete(s.began, id)
+	case ledger.Kept:
+		id := string(r.trial)
+		if st.Evidence != had {
 			delete(s.evidence, id)
 		}
-		st.evidence = int32(r.attempt)
 		s.evidence[id] = append(s.evidence[id], off)
-	case record.KindVerdict:
-		v := readVerdict(r.data)
-		if st.open == int32(r.attempt) {
-			st.open = 0
-		}
-		st.decided = v.Final
-		st.status = uint8(max(0, slices.Index(statuses, v.Status)))
-		st.end = uint8(max(0, slices.Index(ends, v.End)))
-		if v.Final && v.Status == record.Scored {
-			delete(s.evidence, string(r.trial))
-			st.evidence = 0
-		}
 	}
-	if string(r.kind) == record.KindAmend && bytes.Contains(r.data, []byte(`"status"`)) {
-		if v := slowVerdict(r.data); v.Status != "" && st.decided {
-			st.status, st.end = uint8(max(0, slices.Index(statuses, v.Status))), uint8(max(0, slices.Index(ends, v.End)))
-		}
+	if had != 0 && st.Evidence == 0 {
+		delete(s.evidence, string(r.trial))
 	}
 	s.set(r.trial, st)
+}
+
+// ledger is the line as the fold of entries sees it.
+func (r *raw) ledger() ledger.Line {
+	return ledger.Line{Attempt: r.attempt, Fence: r.fence, Kind: kinds[string(r.kind)], Data: r.data}
+}
+
+// kinds saves a string a line.
+var kinds = map[string]string{
+	record.KindAttempt: record.KindAttempt, record.KindStage: record.KindStage, record.KindEvidence: record.KindEvidence,
+	record.KindResult: record.KindResult, record.KindVerdict: record.KindVerdict, record.KindAmend: record.KindAmend,
 }
 
 // damage marks the trials whose newest attempt was touched.
@@ -242,58 +237,10 @@ func (s *State) damage(ds []Damage) {
 	for _, d := range ds {
 		for _, t := range d.Touched {
 			// Of a trial that is not known all of control.jsonl may be lost, but not its events: its number is used up.
-			if st, _ := s.get([]byte(t.Trial)); int(st.last) <= t.Attempt {
-				st.last, st.damaged = int32(t.Attempt), true
+			if st, _ := s.get([]byte(t.Trial)); int(st.Last) <= t.Attempt {
+				st.Last, st.Damaged = int32(t.Attempt), true
 				s.set([]byte(t.Trial), st)
 			}
 		}
 	}
-}
-
-// A verdict is what the journal itself looks at of a record.Verdict.
-type verdict struct {
-	Final  bool          `json:"final"`
-	Status record.Status `json:"status"`
-	End    record.End    `json:"end"`
-}
-
-// cutOff says that an attempt ended for no reason of its own: what it had may be taken over.
-func (v verdict) cutOff() bool { return !v.Final && v.Status == record.Canceled }
-
-// readVerdict tries the form in which a record.Verdict is encoded before it asks encoding/json: a resume reads 100,000.
-func readVerdict(data []byte) (v verdict) {
-	s, ok := bytes.CutPrefix(data, []byte(`{"final":true,"status":"`))
-	if ok {
-		v.Final = true
-	} else if s, ok = bytes.CutPrefix(data, []byte(`{"final":false,"status":"`)); !ok {
-		return slowVerdict(data)
-	}
-	status, s, ok := cutString(s)
-	if !ok {
-		return slowVerdict(data)
-	}
-	for _, x := range statuses {
-		if string(status) == string(x) {
-			v.Status = x
-		}
-	}
-	if s, ok = bytes.CutPrefix(s, []byte(`,"end":"`)); ok {
-		end, _, ok := cutString(s)
-		if !ok {
-			return slowVerdict(data)
-		}
-		for _, x := range ends {
-			if string(end) == string(x) {
-				v.End = x
-			}
-		}
-	} else if bytes.Contains(data, []byte(`"end"`)) { // in another order, or inside a text
-		return slowVerdict(data)
-	}
-	return v
-}
-
-func slowVerdict(data []byte) (v verdict) {
-	_ = json.Unmarshal(data, &v) // what does not fit stays empty: not final
-	return v
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/evalrun/evalrun/harness/ledger"
 	"github.com/evalrun/evalrun/harness/record"
 )
 
@@ -33,7 +34,7 @@ type opened struct {
 	fence int64
 	last  int
 	now   *begun   // nil between two attempts
-	cut   []*begun // attempts that were cut off
+	cut   []*begun // attempts that did not decide it
 }
 
 // begun is an attempt whose entries can be asked for.
@@ -189,11 +190,9 @@ func (s *survey) track(r *raw, off int64) {
 		}
 	}
 	if string(r.kind) == record.KindVerdict {
-		v := readVerdict(r.data)
+		v := ledger.ReadOutcome(r.data)
 		if o != nil && o.now != nil && o.now.number == r.attempt {
-			if v.cutOff() {
-				o.cut = append(o.cut, o.now)
-			}
+			o.cut = append(o.cut, o.now)
 			o.now = nil
 		}
 		if v.Final {

@@ -195,10 +195,10 @@ type Past struct {
 	Decided     bool
 	Status      record.Status // of the current verdict
 	Attempts    int           // the highest number so far
-	Failed      int           // attempts that ended for infra, provider or grader
+	Failed      int           // tries that infra and grader failures have used up
 	Fence       int64         // the highest so far
 	Interrupted int           // the attempt that is still open; 0: none
-	Prior       []int         // attempts before it that were cut off, the newest first
+	Prior       []int         // attempts whose paid replies may be used again, the newest first
 	Evidence    []record.Evidence
 }
 

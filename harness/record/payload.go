@@ -48,12 +48,20 @@ type Attempt struct {
 	Queued    time.Duration     `json:"queued_ns,omitempty"` // from ready to begun
 }
 
+// Longer texts stand in blobs, so that control.jsonl stays small.
+const (
+	MaxGoal     = 4 << 10
+	MaxEvidence = 64 << 10
+)
+
 // Stage begins a stage.
 type Stage struct {
 	Index  int    `json:"index"` // from 0
 	Name   string `json:"name,omitempty"`
-	Goal   string `json:"goal,omitempty"` // the goal's text, cut at 64 KiB
-	Events int64  `json:"events"`         // ID of the first event of the stage
+	// Goal is the goal's text, cut at [MaxGoal]; GoalBlob is the SHA-256 in blobs of a longer one.
+	Goal     string `json:"goal,omitempty"`
+	GoalBlob string `json:"goal_blob,omitempty"`
+	Events   int64  `json:"events"` // ID of the first event of the stage
 }
 
 // Reward is what one action brought. It never reaches the agent, so it is kept beside the log, right before the action's observation: who reads
@@ -71,7 +79,9 @@ type Evidence struct {
 	End   End             `json:"end"`
 	Limit string          `json:"limit,omitempty"` // which one
 	Error string          `json:"error,omitempty"` // of an agent that broke
-	Data  json.RawMessage `json:"data"`
+	Data  json.RawMessage `json:"data,omitempty"`
+	// Blob is the SHA-256 in blobs of data above [MaxEvidence]; Data is then absent.
+	Blob string `json:"blob,omitempty"`
 	Last  bool            `json:"last,omitempty"` // no stage follows, whatever the grade
 	// Left counts processes that the agent left running; nil: not known.
 	Left *int `json:"left,omitempty"`
@@ -93,7 +103,8 @@ type Test struct {
 	Message string `json:"message,omitempty"`
 }
 
-// Result is a stage's grade.
+// Result is a stage's grade. One with many tests comes as several entries: the tests of all belong to the stage, and the
+// last entry has the scores.
 type Result struct {
 	Stage  int      `json:"stage"`
 	Scores []Score  `json:"scores"`

@@ -13,7 +13,11 @@ import (
 )
 
 // Version of the journal's form. A reader refuses entries with a newer V.
-const Version = 1
+//
+//	1  the first form
+//	2  what is large stands in blobs (Stage.GoalBlob, Evidence.Blob); a stage may have several results;
+//	   calls are numbered through all stages of an attempt
+const Version = 2
 
 // Kinds of entries, with the type of their Data.
 const (
@@ -48,9 +52,10 @@ type Journal interface {
 	Append(ctx context.Context, e Entry) error
 	// Sync returns when everything appended before it is durable. The first failed write or fsync is final. With nothing new it is free.
 	Sync(ctx context.Context) error
-	// Attempt yields the entries of one attempt, in order, up to the last one appended when it was called. It may be asked for
-	// while the attempt is open and, when it was cut off (a verdict "canceled" that is not final), until the trial is decided; then it
-	// is ErrNotOpen.
+	// Attempt yields the entries of one attempt, in order, up to the last one appended when it was
+	// called. It may be asked for until the attempt's trial is decided. Of a trial that was decided
+	// in an earlier process for a failure that was not the agent's, events, rewards and calls are
+	// yielded. Anything else is ErrNotOpen.
 	Attempt(ctx context.Context, trial string, attempt int) iter.Seq2[Entry, error]
 }
 

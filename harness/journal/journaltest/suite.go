@@ -221,7 +221,8 @@ func (s Suite) attempts(t *testing.T) {
 	refused(t, j, record.ErrNotOpen, Begin("t", 1, 1)) // begun already
 	put(t, j, Verdict("t", 1, 1, false, record.Infra))
 	refused(t, j, record.ErrNotOpen, event("t", 1, 1, 1)) // this attempt is over
-	notOpen(t, j, "t", 1)
+	failed := []record.Entry{Begin("t", 1, 1), event("t", 1, 1, 0), Verdict("t", 1, 1, false, record.Infra)}
+	same(t, "attempt 1, which failed", read(t, j, "t", 1), failed)
 	put(t, j, Begin("t", 2, 1), event("t", 2, 1, 0)) // under the same lease
 	put(t, j, Begin("t", 3, 2))                      // another lease takes its place
 	refused(t, j, record.ErrFenced, event("t", 2, 1, 1))
@@ -233,7 +234,7 @@ func (s Suite) attempts(t *testing.T) {
 	cut := Verdict("t", 3, 3, false, record.Canceled)
 	put(t, j, cut, Begin("t", 4, 4))
 	same(t, "attempt 3, canceled", read(t, j, "t", 3), []record.Entry{Begin("t", 3, 2), event("t", 3, 2, 0), Begin("t", 3, 3), event("t", 3, 3, 1), cut})
-	notOpen(t, j, "t", 1)
+	same(t, "attempt 1, which failed", read(t, j, "t", 1), failed)
 	put(t, j, Verdict("t", 4, 4, true, record.Scored))
 	for n := range 4 {
 		notOpen(t, j, "t", n+1)
@@ -368,7 +369,11 @@ func (s Suite) reopen(t *testing.T) {
 	one := []record.Entry{Begin("t", 1, 3), event("t", 1, 3, 0), Entry(record.KindStage, "t", 1, 3, `{"index":0}`), event("t", 1, 3, 1)}
 	put(t, j, Begin("d", 1, 4), event("d", 1, 4, 0))
 	put(t, j, one...)
-	put(t, j, Verdict("d", 1, 4, true, record.Scored), Begin("r", 1, 5), Verdict("r", 1, 5, false, record.Provider))
+	put(t, j, Verdict("d", 1, 4, true, record.Scored))
+	failed := []record.Entry{Begin("r", 1, 5), Verdict("r", 1, 5, false, record.Provider)}
+	put(t, j, failed...)
+	// p was decided for a failure that was not the agent's: it may be tried again.
+	put(t, j, Begin("p", 1, 5), event("p", 1, 5, 0), event("p", 1, 5, 1), Verdict("p", 1, 5, true, record.Provider))
 	before := s.All(t, j)
 	j = s.Reopen(t, j)
 	if d := cmp.Diff(before, s.All(t, j)); d != "" {
@@ -378,7 +383,8 @@ func (s Suite) reopen(t *testing.T) {
 	refused(t, j, record.ErrFenced, event("t", 1, 2, 2))
 	refused(t, j, record.ErrFenced, Begin("d", 1, 4))
 	refused(t, j, record.ErrFenced, Begin("r", 2, 4))
-	notOpen(t, j, "r", 1)
+	same(t, "a failed attempt", read(t, j, "r", 1), failed)
+	same(t, "the attempt of a failed trial", read(t, j, "p", 1), []record.Entry{event("p", 1, 5, 0), event("p", 1, 5, 1)})
 	put(t, j, event("t", 1, 6, 2), Begin("r", 2, 7), event("r", 2, 7, 0))
 	same(t, "and on", read(t, j, "t", 1), append(one, event("t", 1, 6, 2)))
 	durable(t, j)

@@ -99,7 +99,7 @@ func (a *app) check(ctx context.Context, args []string, o *checkOptions) (err er
 			err = os.RemoveAll(out)
 		}
 	}()
-	outcome, err := a.begin(ctx, ready, d, &o.playOptions, nil)
+	outcome, err := a.begin(ctx, ready, d, &o.playOptions, wire.Control{})
 	if err != nil {
 		return err
 	}

@@ -7,26 +7,32 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/wire"
-	"github.com/evalrun/evalrun/harness/plan"
 	"github.com/evalrun/evalrun/harness/rundir"
 )
 
 func (a *app) resumeCommand() *cli.Command {
 	var o playOptions
 	var workers string
+	var c wire.Control
 	return &cli.Command{
 		Name:      "resume",
 		Usage:     "go on with a run that was interrupted",
 		ArgsUsage: "RUN",
 		Description: `Trials that have their verdict are not done again. Replies that a model has given are not paid for again, as far as they
-were received.
+were received. Trials that failed because of the model's service are tried again, with all their tries; --failed does the
+same for those that failed because of the sandboxes (infra) or the grader.
+
+A task whose content has changed since the run was planned stops the resume. Put the content back, or leave its trials
+undecided with --leave-changed; they then count as planned and not as evidence.
 
 Examples:
    evalrun resume runs/2026-11-21T093000Z-nightly
-   evalrun resume out -n 2`,
-		Flags: append(o.flags(), workersFlag(&workers)),
+   evalrun resume out -n 2 --failed`,
+		Flags: append(o.flags(), workersFlag(&workers),
+			&cli.BoolFlag{Name: "failed", Usage: "also try trials again that were decided infra or grader", Destination: &c.Failed},
+			&cli.BoolFlag{Name: "leave-changed", Usage: "leave trials undecided whose task has changed", Destination: &c.LeaveChanged}),
 		Action: func(ctx context.Context, cmd *cli.Command) error {
-			return a.goOn(ctx, cmd, &o, workers, nil)
+			return a.goOn(ctx, cmd, &o, workers, c, nil)
 		},
 	}
 }
@@ -62,13 +68,13 @@ Examples:
 			if err := pick.check(); err != nil {
 				return err
 			}
-			return a.goOn(ctx, cmd, &o, workers, &pick)
+			return a.goOn(ctx, cmd, &o, workers, wire.Control{}, &pick)
 		},
 	}
 }
 
 // goOn plays what is left of a run, and what is picked of the decided trials; nil: none of them.
-func (a *app) goOn(ctx context.Context, cmd *cli.Command, o *playOptions, workers string, pick *rerunPick) (err error) {
+func (a *app) goOn(ctx context.Context, cmd *cli.Command, o *playOptions, workers string, c wire.Control, pick *rerunPick) (err error) {
 	path, err := one(cmd, "run folder")
 	if err != nil {
 		return err
@@ -81,9 +87,8 @@ func (a *app) goOn(ctx context.Context, cmd *cli.Command, o *playOptions, worker
 		return folderError(err)
 	}
 	defer closing(d, &err)
-	var again func(plan.Past) bool
 	if pick != nil {
-		if again, err = a.picked(d, pick); err != nil {
+		if c.Again, err = a.picked(d, pick); err != nil {
 			return err
 		}
 	}
@@ -94,5 +99,5 @@ func (a *app) goOn(ctx context.Context, cmd *cli.Command, o *playOptions, worker
 		return &exitError{ExitUsage, err, ""}
 	}
 	defer closing(ready, &err)
-	return a.play(ctx, ready, d, o, again)
+	return a.play(ctx, ready, d, o, c)
 }

@@ -111,7 +111,7 @@ func (a *app) run(ctx context.Context, args []string, o *runOptions) (err error)
 		return newFolderError(err)
 	}
 	defer closing(d, &err)
-	return a.play(ctx, ready, d, &o.playOptions, nil)
+	return a.play(ctx, ready, d, &o.playOptions, wire.Control{})
 }
 
 func (a *app) options() wire.Options {
@@ -119,33 +119,33 @@ func (a *app) options() wire.Options {
 }
 
 // play runs what is left of a plan and reports.
-func (a *app) play(ctx context.Context, ready *wire.Ready, d *rundir.Dir, o *playOptions, again func(plan.Past) bool) error {
-	out, err := a.begin(ctx, ready, d, o, again)
+func (a *app) play(ctx context.Context, ready *wire.Ready, d *rundir.Dir, o *playOptions, c wire.Control) error {
+	out, err := a.begin(ctx, ready, d, o, c)
 	if err != nil {
 		return err
 	}
 	return a.conclude(ready, d, out, o)
 }
 
-// begin runs what is left of a plan.
-func (a *app) begin(ctx context.Context, ready *wire.Ready, d *rundir.Dir, o *playOptions, again func(plan.Past) bool) (wire.Outcome, error) {
+// begin runs what is left of a plan; c says which trials that are.
+func (a *app) begin(ctx context.Context, ready *wire.Ready, d *rundir.Dir, o *playOptions, c wire.Control) (wire.Outcome, error) {
 	a.header(ready, d)
 	p := a.progress
 	stop := a.stopper(ctx, p)
 	defer stop.close()
-	out, err := ready.Run(stop.ctx, d, wire.Control{
-		Drain:   stop.drain,
-		Observe: p.observe,
-		Again:   again,
-		Begun: func(decided int) {
-			all := plan.Trials(ready.Plan)
-			if decided > 0 {
-				a.say("%d of %d trials are left", all-decided, all)
-			}
-			p.shows(o.progress, "trials", all, decided)
-		},
-	})
+	c.Drain, c.Observe = stop.drain, p.observe
+	c.Begun = func(decided int) {
+		all := plan.Trials(ready.Plan)
+		if decided > 0 {
+			a.say("%d of %d trials are left", all-decided, all)
+		}
+		p.shows(o.progress, "trials", all, decided)
+	}
+	out, err := ready.Run(stop.ctx, d, c)
 	p.close()
+	if changed := new(wire.ChangedError); errors.As(err, &changed) {
+		return out, usage("put their content back, or play the others with: evalrun resume "+rel(d.Path())+" --leave-changed", "%w", err)
+	}
 	if errors.Is(err, journal.ErrNewer) || errors.Is(err, rundir.ErrReadOnly) {
 		return out, &exitError{ExitUsage, err, ""}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/evalrun/evalrun/browsergym/pool"
 	"github.com/evalrun/evalrun/harness"
 	"github.com/evalrun/evalrun/harness/journal"
+	"github.com/evalrun/evalrun/harness/ledger"
 	"github.com/evalrun/evalrun/harness/plan"
 	"github.com/evalrun/evalrun/harness/queue"
 	"github.com/evalrun/evalrun/harness/record"
@@ -27,6 +28,12 @@ type Control struct {
 	Observe func(harness.Progress)
 	// Again says which decided trials are tried once more; nil: none.
 	Again func(plan.Past) bool
+	// Failed also goes on with trials that were decided infra or grader, with all their tries. Those that were decided
+	// provider are always gone on with.
+	Failed bool
+	// LeaveChanged leaves the trials of tasks whose content has changed undecided and plays the others; otherwise such
+	// tasks are a *ChangedError.
+	LeaveChanged bool
 	// Begun is told, before the first trial begins, how many trials are decided already.
 	Begun func(decided int)
 }
@@ -43,9 +50,21 @@ type Outcome struct {
 
 // Run plays what is left of the plan in d, which is open and locked.
 func (r *Ready) Run(ctx context.Context, d *rundir.Dir, c Control) (out Outcome, err error) {
-	run, err := r.begin(d)
+	st, err := r.openStore(d)
 	if err != nil {
 		return out, err
+	}
+	reopen := reopening(c)
+	was := past(st.state, reopen, false)
+	left, err := r.changed(ctx, was, c)
+	if err != nil {
+		_, jerr := st.Close()
+		return out, errors.Join(err, jerr)
+	}
+	run, err := r.begin(d)
+	if err != nil {
+		_, jerr := st.Close()
+		return out, errors.Join(err, jerr)
 	}
 	defer func() {
 		r.noteImages(run)
@@ -53,11 +72,6 @@ func (r *Ready) Run(ctx context.Context, d *rundir.Dir, c Control) (out Outcome,
 			err = e
 		}
 	}()
-
-	st, err := r.openStore(d)
-	if err != nil {
-		return out, err
-	}
 	defer func() {
 		perr, jerr := st.Close()
 		out.Parquet, err = errors.Join(out.Parquet, perr), errors.Join(err, jerr)
@@ -86,11 +100,11 @@ func (r *Ready) Run(ctx context.Context, d *rundir.Dir, c Control) (out Outcome,
 			r.o.Log.Warn("clearing what browsers of dead runs left", "err", err)
 		}
 	}
-	before := decided(r.Plan, state, c.Again)
+	before := decided(r.Plan, was, c.Again)
 	if c.Begun != nil {
 		c.Begun(before)
 	}
-	q := queue.New(r.jobs(state, c.Again))
+	q := queue.New(without(left, r.jobs(past(state, reopen, true), c.Again)))
 	defer q.Close()
 	if cfg.Workers > crowd {
 		// Thousands of sessions are thousands of stacks, which the collector counts as if they would double.
@@ -201,6 +215,7 @@ func (r *Ready) config(state *journal.State, d *rundir.Dir) (harness.Config, err
 		cfg.Browsers = b.Contexts
 	}
 	cfg.Retry = r.retry()
+	cfg.Retry.Used = state.Retries()
 	if b := eff.Budget; b != nil {
 		cfg.Whole = harness.Whole{Cost: b.Cost, Tokens: int64(b.Tokens)}
 		if b.Deadline != "" {
@@ -243,16 +258,27 @@ func spent(dir string) (usd float64, tokens int64) {
 	return usd, tokens
 }
 
+// reopening says with which decided trials a resume goes on: those whose failure was the model's service's, and, where asked
+// for, the harness's or the grader's, since a person has looked. A rerun plays what it picks.
+func reopening(c Control) func(record.Status) bool {
+	return func(s record.Status) bool {
+		return c.Again == nil && (s == record.Provider || c.Failed && ledger.Reopens(s))
+	}
+}
+
 // past tells the plan what the journal knows of a trial. Evidence is read from the disk, so only where it is wanted.
-func past(state *journal.State, withEvidence bool) func(string) plan.Past {
+func past(state *journal.State, reopen func(record.Status) bool, withEvidence bool) func(string) plan.Past {
 	return func(trial string) plan.Past {
 		t, ok := state.Trial(trial)
 		if !ok {
 			return plan.Past{}
 		}
-		p := plan.Past{Decided: t.Decided && !t.Damaged, Status: t.Status, Attempts: t.Last, Fence: t.Fence, Interrupted: t.Open}
-		for n := t.Open - 1; n > 0; n-- {
-			p.Prior = append(p.Prior, n)
+		p := plan.Past{
+			Decided: t.Decided && !t.Damaged, Status: t.Status(), Attempts: int(t.Last), Failed: int(t.Failed), Fence: t.Fence,
+			Interrupted: int(t.Open), Prior: t.Prior(),
+		}
+		if p.Decided && reopen(p.Status) {
+			p.Decided, p.Failed = false, 0
 		}
 		if withEvidence && !p.Decided && t.Evidence > 0 {
 			p.Evidence = evidence(state, trial)
@@ -278,8 +304,8 @@ func evidence(state *journal.State, trial string) []record.Evidence {
 }
 
 // jobs are the plan's, with the benchmark that suits the arm.
-func (r *Ready) jobs(state *journal.State, again func(plan.Past) bool) iter.Seq[harness.Job] {
-	return r.ahead(r.named(r.variants(plan.Jobs(r.Plan, past(state, true), again))))
+func (r *Ready) jobs(was func(string) plan.Past, again func(plan.Past) bool) iter.Seq[harness.Job] {
+	return r.ahead(r.named(r.variants(plan.Jobs(r.Plan, was, again))))
 }
 
 func (r *Ready) variants(all iter.Seq[harness.Job]) iter.Seq[harness.Job] {
@@ -295,12 +321,9 @@ func (r *Ready) variants(all iter.Seq[harness.Job]) iter.Seq[harness.Job] {
 	}
 }
 
-func decided(p *record.Plan, state *journal.State, again func(plan.Past) bool) int {
-	if state.Len() == 0 {
-		return 0
-	}
+func decided(p *record.Plan, was func(string) plan.Past, again func(plan.Past) bool) int {
 	n := plan.Trials(p)
-	for range plan.Jobs(p, past(state, false), again) {
+	for range plan.Jobs(p, was, again) {
 		n--
 	}
 	return n

@@ -1,0 +1,41 @@
+package ledger
+
+import (
+	"slices"
+
+	"github.com/evalrun/evalrun/harness/record"
+)
+
+// A Grade is what a trial came to: its final verdict with the amendments after it.
+type Grade struct {
+	Status record.Status
+	End    record.End
+	Limit  string
+	Reward *float64
+	Scores []record.Score
+	Flags  []string
+}
+
+// GradeOf is the grade of a verdict. Only a scored trial has a reward.
+func GradeOf(v *record.Verdict) Grade {
+	g := Grade{Status: v.Status, End: v.End, Limit: v.Limit, Reward: v.Reward, Scores: v.Scores, Flags: v.Flags}
+	if v.Status != record.Scored {
+		g.Reward = nil
+	}
+	return g
+}
+
+// Amend replaces the grade by an amendment's. One without a status corrects the score only. An
+// agent that broke stays broken.
+func (g *Grade) Amend(a *record.Amend) {
+	g.Reward, g.Scores, g.Flags = a.Reward, a.Scores, a.Flags
+	if a.Status != "" {
+		g.Status, g.End, g.Limit = a.Status, a.End, a.Limit
+	}
+}
+
+// Same reports whether two grades say the same of a trial.
+func (g Grade) Same(o Grade) bool {
+	return g.Status == o.Status && slices.Equal(g.Flags, o.Flags) &&
+		(g.Reward == nil) == (o.Reward == nil) && (g.Reward == nil || *g.Reward == *o.Reward)
+}
