@@ -19,6 +19,7 @@ import (
 	"github.com/evalrun/evalrun/datasets"
 	"github.com/evalrun/evalrun/harness"
 	"github.com/evalrun/evalrun/harness/journal"
+	"github.com/evalrun/evalrun/harness/ledger"
 	"github.com/evalrun/evalrun/harness/plan"
 	"github.com/evalrun/evalrun/harness/queue"
 	"github.com/evalrun/evalrun/harness/record"
@@ -202,31 +203,29 @@ func newBed(t testing.TB, b *toy, agents ...agent.Agent) *bed {
 
 // past reads the journal as a resume does.
 func (b *bed) past() map[string]plan.Past {
-	out := map[string]plan.Past{}
+	trials, kept := map[string]ledger.Trial{}, map[string][]record.Evidence{}
 	for _, e := range b.j.Entries() {
-		p := out[e.Trial]
-		p.Fence = max(p.Fence, e.Fence)
-		switch e.Kind {
-		case record.KindAttempt:
-			p.Attempts, p.Interrupted, p.Evidence, p.Decided = e.Attempt, e.Attempt, nil, false
-			p.Prior = nil
-			for n := e.Attempt - 1; n > 0; n-- {
-				p.Prior = append(p.Prior, n)
-			}
-		case record.KindEvidence:
+		t, l := trials[e.Trial], ledger.Of(&e)
+		had := t.Evidence
+		if t.Apply(&l) == ledger.Kept {
 			var ev record.Evidence
 			if err := json.Unmarshal(e.Data, &ev); err != nil {
 				panic(err)
 			}
-			p.Evidence = append(p.Evidence, ev)
-		case record.KindVerdict:
-			var v record.Verdict
-			if err := json.Unmarshal(e.Data, &v); err != nil {
-				panic(err)
+			if had != t.Evidence {
+				kept[e.Trial] = nil
 			}
-			p.Interrupted, p.Decided, p.Status = 0, v.Final, v.Status
+			kept[e.Trial] = append(kept[e.Trial], ev)
 		}
-		out[e.Trial] = p
+		trials[e.Trial] = t
+	}
+	out := map[string]plan.Past{}
+	for id, t := range trials {
+		p := plan.PastOf(t, func(s record.Status) bool { return s == record.Provider })
+		if t.Evidence > 0 || t.Decided {
+			p.Evidence = kept[id]
+		}
+		out[id] = p
 	}
 	return out
 }
@@ -324,3 +323,33 @@ func (f clientFunc) Generate(ctx context.Context, r *model.Request) (*model.Resp
 	return f(ctx, r)
 }
 func (f clientFunc) Info() model.Info { return model.Info{Vendor: "toy", Name: "toy"} }
+
+type (
+	evidenceOf = benchmarks.Evidence
+	episodeOf  = benchmarks.Episode
+	resultOf   = benchmarks.Result
+)
+
+// scored is a result of one score.
+func scored(v float64) benchmarks.Result {
+	return benchmarks.Result{Scores: []record.Score{{Name: "toy", Primary: true, Value: &v}}}
+}
+
+// agents makes every session's agent this one.
+func agents(ag agent.Agent) func(benchmarks.Benchmark, datasets.Task) (agent.Agent, error) {
+	return func(benchmarks.Benchmark, datasets.Task) (agent.Agent, error) { return ag, nil }
+}
+
+// jobsOf is a queue of all trials of a bed, whatever its journal says.
+func jobsOf(b *bed) harness.Queue { return queue.New(plan.Jobs(b.plan, nil, nil)) }
+
+// rerun tries decided trials once more.
+func (b *bed) rerun(t testing.TB, ctx context.Context) {
+	t.Helper()
+	past := b.past()
+	q := queue.New(plan.Jobs(b.plan, func(id string) plan.Past { return past[id] }, func(plan.Past) bool { return true }))
+	defer q.Close()
+	if _, err := harness.Run(ctx, b.cfg, q, b.j); err != nil {
+		t.Fatal(err)
+	}
+}

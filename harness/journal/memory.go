@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/evalrun/evalrun/harness/ledger"
 	"github.com/evalrun/evalrun/harness/record"
 )
 
@@ -57,6 +58,20 @@ func (m *Memory) Attempt(_ context.Context, trial string, number int) iter.Seq2[
 		open := m.index != nil && m.index.find(trial, number) != nil
 		entries := m.entries
 		m.mu.Unlock()
+		past := false
+		for _, e := range entries {
+			if v := ledger.ReadOutcome(e.Data); e.Trial == trial && e.Kind == record.KindVerdict {
+				past = v.Final && !v.Closes()
+			}
+		}
+		if !open && past {
+			for _, e := range entries {
+				if e.Trial == trial && e.Attempt == number && !isControl(e.Kind) && !yield(e, nil) {
+					return
+				}
+			}
+			return
+		}
 		if !open {
 			yield(record.Entry{}, fmt.Errorf("journal: reading attempt %d of trial %s: %w", number, trial, record.ErrNotOpen))
 			return

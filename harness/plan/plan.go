@@ -16,6 +16,7 @@ import (
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/datasets"
 	"github.com/evalrun/evalrun/harness"
+	"github.com/evalrun/evalrun/harness/ledger"
 	"github.com/evalrun/evalrun/harness/record"
 )
 
@@ -200,6 +201,19 @@ type Past struct {
 	Interrupted int           // the attempt that is still open; 0: none
 	Prior       []int         // attempts whose paid replies may be used again, the newest first
 	Evidence    []record.Evidence
+}
+
+// PastOf is what the fold of a trial's entries says of it, but for its evidence. reopen says with which failed trials a resume
+// goes on, with all their tries, although they were decided; nil: none.
+func PastOf(t ledger.Trial, reopen func(record.Status) bool) Past {
+	p := Past{
+		Decided: t.Decided, Status: t.Status(), Attempts: int(t.Last), Failed: int(t.Failed), Fence: t.Fence,
+		Interrupted: int(t.Open), Prior: t.Prior(),
+	}
+	if p.Decided && reopen != nil && ledger.Reopens(p.Status) && reopen(p.Status) {
+		p.Decided, p.Failed = false, 0
+	}
+	return p
 }
 
 // Trials is how many the plan has.

@@ -56,8 +56,8 @@ const (
 
 // Stage begins a stage.
 type Stage struct {
-	Index  int    `json:"index"` // from 0
-	Name   string `json:"name,omitempty"`
+	Index int    `json:"index"` // from 0
+	Name  string `json:"name,omitempty"`
 	// Goal is the goal's text, cut at [MaxGoal]; GoalBlob is the SHA-256 in blobs of a longer one.
 	Goal     string `json:"goal,omitempty"`
 	GoalBlob string `json:"goal_blob,omitempty"`
@@ -82,7 +82,7 @@ type Evidence struct {
 	Data  json.RawMessage `json:"data,omitempty"`
 	// Blob is the SHA-256 in blobs of data above [MaxEvidence]; Data is then absent.
 	Blob string `json:"blob,omitempty"`
-	Last  bool            `json:"last,omitempty"` // no stage follows, whatever the grade
+	Last bool   `json:"last,omitempty"` // no stage follows, whatever the grade
 	// Left counts processes that the agent left running; nil: not known.
 	Left *int `json:"left,omitempty"`
 }

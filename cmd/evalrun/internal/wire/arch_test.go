@@ -110,7 +110,7 @@ var table = []struct {
 	{"reports/*", "agent/event harness/record harness/journal reports/stats reports/rows", ""},
 
 	// L5
-	{"harness/plan", "benchmarks datasets datasets/near harness harness/record", ""},
+	{"harness/plan", "benchmarks datasets datasets/near harness harness/ledger harness/record", ""},
 	{"harness/queue", "harness", ""},
 
 	// L6: the program. Only wire knows implementations.

@@ -13,7 +13,6 @@ import (
 	"github.com/evalrun/evalrun/browsergym/pool"
 	"github.com/evalrun/evalrun/harness"
 	"github.com/evalrun/evalrun/harness/journal"
-	"github.com/evalrun/evalrun/harness/ledger"
 	"github.com/evalrun/evalrun/harness/plan"
 	"github.com/evalrun/evalrun/harness/queue"
 	"github.com/evalrun/evalrun/harness/record"
@@ -262,7 +261,7 @@ func spent(dir string) (usd float64, tokens int64) {
 // for, the harness's or the grader's, since a person has looked. A rerun plays what it picks.
 func reopening(c Control) func(record.Status) bool {
 	return func(s record.Status) bool {
-		return c.Again == nil && (s == record.Provider || c.Failed && ledger.Reopens(s))
+		return c.Again == nil && (c.Failed || s == record.Provider)
 	}
 }
 
@@ -273,13 +272,8 @@ func past(state *journal.State, reopen func(record.Status) bool, withEvidence bo
 		if !ok {
 			return plan.Past{}
 		}
-		p := plan.Past{
-			Decided: t.Decided && !t.Damaged, Status: t.Status(), Attempts: int(t.Last), Failed: int(t.Failed), Fence: t.Fence,
-			Interrupted: int(t.Open), Prior: t.Prior(),
-		}
-		if p.Decided && reopen(p.Status) {
-			p.Decided, p.Failed = false, 0
-		}
+		p := plan.PastOf(t.Trial, reopen)
+		p.Decided = p.Decided && !t.Damaged
 		if withEvidence && !p.Decided && t.Evidence > 0 {
 			p.Evidence = evidence(state, trial)
 		}
