@@ -140,7 +140,7 @@ func (a *attempt) play(ctx context.Context) (c cause) {
 			c = cause{Fault: &record.Fault{Status: record.Infra, Phase: "session", Class: "panic", Text: panicked(p).Error()}, Again: true}
 		}
 		if c.Fault != nil {
-			a.verdict = record.Verdict{Status: c.Fault.Status, Error: c.Fault}
+			a.verdict = record.Verdict{Status: c.Fault.Status, Error: c.Fault, Stages: len(a.regrade)}
 		}
 	}()
 	if c = a.prepare(ctx); c.Fault != nil {

@@ -204,6 +204,7 @@ func (s *State) apply(r *raw, off int64) {
 		id := string(r.trial)
 		if st.Decided && !ledger.Reopens(st.Status()) {
 			delete(s.spans, id)
+			delete(s.evidence, id)
 		} else if from, ok := s.began[id]; ok {
 			s.spans[id] = append(s.spans[id], span{r.attempt, from, r.seq})
 		}

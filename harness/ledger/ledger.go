@@ -33,8 +33,7 @@ func Of(e *record.Entry) Line {
 //	attempt                   attempt   no       none, or kept (1)  see (2)             see (2)
 //	evidence                  -         -        its attempt        -                   -
 //	verdict, not final        none      no       -                  -                   +1 of infra, grader
-//	verdict, final, scored    none      yes      none (3)           -                   -
-//	verdict, final, others    none      yes      -                  -                   +1 of infra, grader
+//	verdict, final            none      yes      -                  -                   +1 of infra, grader
 //	amend                     -         -        -                  -                   -
 //
 // (1) An attempt that only grades keeps the evidence of the attempt before it. Any other attempt
@@ -42,13 +41,12 @@ func Of(e *record.Entry) Line {
 // (2) An attempt after a score or a skip begins a new series of tries, and so does a rerun. An
 // attempt after a failure that was not the agent's goes on with the series, and may use its
 // replies. Failed is 0 again after every final verdict.
-// (3) It has been graded; a regrading finds it through its verdict.
 type Trial struct {
 	Fence    int64 // the newest seen
 	Last     int32 // the newest attempt; 0: none
 	First    int32 // the first attempt of the current series of tries
 	Open     int32 // the attempt that began and has no verdict; 0: none
-	Evidence int32 // the attempt whose evidence waits for its grade; 0: none
+	Evidence int32 // the attempt whose evidence is, or will be, graded; 0: none
 	Failed   int32 // attempts of the series that ended infra or grader
 	status   uint8
 	end      uint8
@@ -111,9 +109,6 @@ func (t *Trial) Apply(l *Line) Change {
 		}
 		if t.Decided = v.Final; !v.Final {
 			return Judged
-		}
-		if v.Status == record.Scored {
-			t.Evidence = 0
 		}
 		return Decided
 	case record.KindAmend:

@@ -50,7 +50,7 @@ func TestTrial(t *testing.T) {
 	}{
 		{"begun", []step{{play, 1}}, Trial{Fence: 1, Last: 1, First: 1, Open: 1}, nil},
 		{"scored", []step{{play, 1}, {evidence, 1}, {verdict(true, record.Scored, record.Answered), 1}},
-			Trial{Fence: 1, Last: 1, First: 1, Decided: true, status: 1, end: 1}, []int{1}},
+			Trial{Fence: 1, Last: 1, First: 1, Evidence: 1, Decided: true, status: 1, end: 1}, []int{1}},
 		{"retried after infra", []step{{play, 1}, {verdict(false, record.Infra, ""), 1}, {retry, 2}},
 			Trial{Fence: 2, Last: 2, First: 1, Open: 2, Failed: 1, status: 2}, []int{1}},
 		{"a provider's failures use up no tries", []step{{play, 1}, {verdict(false, record.Provider, ""), 1}, {retry, 2}, {verdict(true, record.Provider, ""), 2}},

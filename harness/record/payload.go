@@ -133,7 +133,7 @@ type Verdict struct {
 	Answer string   `json:"answer,omitempty"` // cut at 4 KiB; whole in the evidence
 	Error  *Fault   `json:"error,omitempty"`
 
-	Stages    int    `json:"stages"`
+	Stages    int    `json:"stages"`          // that are graded, or can be: all of them have their evidence
 	Steps     int64  `json:"steps"`           // actions of all actors
 	Turns     int64  `json:"turns"`           // model replies
 	BadCalls  int64  `json:"bad_calls"`       // calls that named no tool or did not parse

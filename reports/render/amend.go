@@ -4,20 +4,21 @@ import (
 	"math"
 	"slices"
 
+	"github.com/evalrun/evalrun/harness/ledger"
 	"github.com/evalrun/evalrun/harness/record"
 )
 
 // amend takes a later grade for a trial's. One that says the same changes nothing.
 func (r *Results) amend(s *slot, a *record.Amend) {
-	reward, flags := value(a.Reward), r.flagBits(a.Flags)
+	g := ledger.Grade{Status: statuses[s.status], End: ends[s.end]}
+	g.Amend(a)
+	reward, flags := value(g.Reward), r.flagBits(g.Flags)
 	same := s.reward == reward || math.IsNaN(s.reward) && math.IsNaN(reward)
-	s.amended = s.amended || !same || s.flags != flags || a.Status != "" && a.Status != statuses[s.status]
+	s.amended = s.amended || !same || s.flags != flags || g.Status != statuses[s.status]
 	s.reward, s.flags = reward, flags
-	if a.Status != "" {
-		s.status, s.end = status(place(statuses, a.Status)), end(place(ends, a.End))
-		if a.Status == record.Scored && a.End != record.Broke {
-			s.fault = 0
-		}
+	s.status, s.end = status(place(statuses, g.Status)), end(place(ends, g.End))
+	if a.Status == record.Scored && a.End != record.Broke {
+		s.fault = 0
 	}
 }
 

@@ -86,9 +86,9 @@ func (a *app) show(path string, o *showOptions) error {
 		case o.html != "":
 			return a.storyPage(d, id, o.html)
 		case o.json:
-			return render.StoryJSON(a.Stdout, id, journal.Scan(d.Journal()))
+			return render.StoryJSON(a.Stdout, id, journal.Trial(d.Journal(), id))
 		}
-		return render.Story(a.Stdout, style, d.Plan(), id, journal.Scan(d.Journal()))
+		return render.Story(a.Stdout, style, d.Plan(), id, wire.Trial(d, id))
 	}
 	res, err := wire.Results(d)
 	if res == nil {
@@ -169,7 +169,7 @@ func (a *app) storyPage(d *rundir.Dir, id, file string) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := render.StoryPage(w, d.Plan(), id, journal.Scan(d.Journal()), pictures); err != nil {
+	if err := render.StoryPage(w, d.Plan(), id, wire.Trial(d, id), pictures); err != nil {
 		return err
 	}
 	if file != "-" {

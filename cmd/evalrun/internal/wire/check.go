@@ -12,6 +12,7 @@ import (
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
 	"github.com/evalrun/evalrun/harness"
 	"github.com/evalrun/evalrun/harness/journal"
+	"github.com/evalrun/evalrun/harness/ledger"
 	"github.com/evalrun/evalrun/harness/record"
 	"github.com/evalrun/evalrun/harness/rundir"
 )
@@ -169,36 +170,44 @@ func Check(d *rundir.Dir) (CheckResult, error) {
 
 // finals are the deciding verdicts of a run, by trial.
 func finals(d *rundir.Dir) (map[string]*judged, error) {
-	out, open := map[string]*judged{}, map[string]*judged{}
+	type standing struct {
+		ledger.Trial
+		judged
+	}
+	trials := map[string]*standing{}
 	for e, err := range journal.Control(d.Journal()) {
 		if err != nil {
 			return nil, err
 		}
-		v := open[e.Trial]
-		switch e.Kind {
-		case record.KindAttempt:
-			open[e.Trial] = &judged{}
-		case record.KindResult:
-			var r record.Result
-			if err := json.Unmarshal(e.Data, &r); err != nil || v == nil {
-				continue // the verdict will be judged without it
-			}
-			v.tests += len(r.Tests)
-			for _, t := range r.Tests {
-				if t.Status != "passed" && t.Status != "skipped" {
-					v.failed = append(v.failed, t.Name)
-				}
-			}
-		case record.KindVerdict:
-			if v == nil {
-				continue
-			}
-			if err := json.Unmarshal(e.Data, &v.Verdict); err != nil {
+		t := trials[e.Trial]
+		if t == nil {
+			t = &standing{}
+			trials[e.Trial] = t
+		}
+		l := ledger.Of(&e)
+		switch t.Apply(&l) {
+		case ledger.Began:
+			t.judged = judged{}
+		case ledger.Judged, ledger.Decided:
+			if err := json.Unmarshal(e.Data, &t.Verdict); err != nil {
 				return nil, fmt.Errorf("verdict of trial %s: %w", e.Trial, err)
 			}
-			if delete(open, e.Trial); v.Final {
-				out[e.Trial] = v
+		}
+		var r record.Result
+		if e.Kind != record.KindResult || json.Unmarshal(e.Data, &r) != nil {
+			continue // the verdict will be judged without it
+		}
+		t.tests += len(r.Tests)
+		for _, x := range r.Tests {
+			if x.Status != "passed" && x.Status != "skipped" {
+				t.failed = append(t.failed, x.Name)
 			}
+		}
+	}
+	out := map[string]*judged{}
+	for id, t := range trials {
+		if t.Decided {
+			out[id] = &t.judged
 		}
 	}
 	return out, nil

@@ -11,6 +11,7 @@ import (
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/harness"
 	"github.com/evalrun/evalrun/harness/journal"
+	"github.com/evalrun/evalrun/harness/ledger"
 	"github.com/evalrun/evalrun/harness/plan"
 	"github.com/evalrun/evalrun/harness/record"
 	"github.com/evalrun/evalrun/harness/rundir"
@@ -33,9 +34,7 @@ type Grade struct {
 	Flags  []string      `json:"flags,omitempty"`
 }
 
-func (g Grade) same(o Grade) bool {
-	return g.Status == o.Status && slices.Equal(g.Flags, o.Flags) && (g.Reward == nil) == (o.Reward == nil) && (g.Reward == nil || *g.Reward == *o.Reward)
-}
+func gradeOf(g ledger.Grade) Grade { return Grade{g.Status, g.Reward, g.Flags} }
 
 // A Regraded is one trial that was to be graded again.
 type Regraded struct {
@@ -66,45 +65,63 @@ type RegradeOutcome struct {
 
 // decision is what the journal says of a decided trial.
 type decision struct {
-	attempt int
-	fence   int64
-	seq     int64 // of the verdict
-	grade   Grade
-	kept    bool // has evidence
+	attempt  int
+	fence    int64
+	seq      int64 // of the verdict
+	grade    ledger.Grade
+	evidence int // the attempt whose evidence was graded; 0: that of all stages was not kept
 }
 
 // decisions reads where the decided trials stand, amendments included.
 func decisions(dir string) map[string]*decision {
-	out := map[string]*decision{}
-	kept := map[string]bool{}
+	type standing struct {
+		ledger.Trial
+		kept []record.Evidence // without their data
+		*decision
+	}
+	trials := map[string]*standing{}
 	for e, err := range journal.Control(dir) {
 		if err != nil { // a damaged line was told when the journal was opened
 			continue
 		}
-		switch e.Kind {
-		case record.KindEvidence:
-			kept[e.Trial] = true
-		case record.KindVerdict:
-			var v struct {
-				Final  bool
-				Status record.Status
-				Reward *float64
-				Flags  []string
+		t := trials[e.Trial]
+		if t == nil {
+			t = &standing{}
+			trials[e.Trial] = t
+		}
+		had, l := t.Evidence, ledger.Of(&e)
+		switch t.Apply(&l) {
+		case ledger.Began:
+			t.decision = nil
+		case ledger.Kept:
+			var ev struct{ Last bool }
+			if json.Unmarshal(e.Data, &ev) != nil {
+				continue
 			}
-			if json.Unmarshal(e.Data, &v) == nil && v.Final {
-				out[e.Trial] = &decision{e.Attempt, e.Fence, e.Seq, Grade{v.Status, v.Reward, v.Flags}, kept[e.Trial]}
-				delete(kept, e.Trial)
+			if had != t.Evidence {
+				t.kept = nil
 			}
-		case record.KindAttempt:
-			delete(out, e.Trial) // it is played once more
-		case record.KindAmend:
+			t.kept = append(t.kept, record.Evidence{Last: ev.Last})
+		case ledger.Decided:
+			var v record.Verdict
+			if json.Unmarshal(e.Data, &v) != nil {
+				continue
+			}
+			t.decision = &decision{attempt: e.Attempt, fence: e.Fence, seq: e.Seq, grade: ledger.GradeOf(&v)}
+			if t.Evidence > 0 && ledger.Complete(&v, t.kept) {
+				t.evidence = int(t.Evidence)
+			}
+		case ledger.Amended:
 			var a record.Amend
-			if d := out[e.Trial]; d != nil && json.Unmarshal(e.Data, &a) == nil {
-				d.grade.Reward, d.grade.Flags = a.Reward, a.Flags
-				if a.Status != "" {
-					d.grade.Status = a.Status
-				}
+			if t.decision != nil && json.Unmarshal(e.Data, &a) == nil {
+				t.grade.Amend(&a)
 			}
+		}
+	}
+	out := map[string]*decision{}
+	for id, t := range trials {
+		if t.decision != nil {
+			out[id] = t.decision
 		}
 	}
 	return out
@@ -113,11 +130,7 @@ func decisions(dir string) map[string]*decision {
 // gradings are the picked trials with their evidence, which is read when it is their turn.
 func (r *Ready) gradings(dir string, of map[string]*decision, jobs map[string]harness.Job) iter.Seq[harness.Job] {
 	return func(yield func(harness.Job) bool) {
-		type kept struct {
-			attempt int
-			ev      []record.Evidence
-		}
-		open := map[string]*kept{}
+		open := map[string][]record.Evidence{}
 		for e, err := range journal.Control(dir) {
 			d := of[e.Trial]
 			if err != nil || d == nil || e.Seq > d.seq {
@@ -128,19 +141,13 @@ func (r *Ready) gradings(dir string, of map[string]*decision, jobs map[string]ha
 				continue
 			}
 			switch {
-			case e.Kind == record.KindEvidence:
+			case e.Kind == record.KindEvidence && e.Attempt == d.evidence:
 				var ev record.Evidence
-				if json.Unmarshal(e.Data, &ev) != nil {
-					continue
+				if json.Unmarshal(e.Data, &ev) == nil {
+					open[e.Trial] = append(open[e.Trial], ev)
 				}
-				k := open[e.Trial]
-				if k == nil || k.attempt != e.Attempt { // a newer attempt's
-					k = &kept{attempt: e.Attempt}
-					open[e.Trial] = k
-				}
-				k.ev = append(k.ev, ev)
 			case e.Seq == d.seq && open[e.Trial] != nil:
-				job.Evidence, job.Attempt, job.Fence = open[e.Trial].ev, d.attempt, d.fence
+				job.Evidence, job.Attempt, job.Fence = open[e.Trial], d.attempt, d.fence
 				delete(open, e.Trial)
 				if !yield(job) {
 					return
@@ -195,11 +202,11 @@ func (r *Ready) Regrade(ctx context.Context, d *rundir.Dir, p Pick, c Control) (
 	jobs := r.picked(p, of)
 	out.Picked = len(jobs)
 	for id, j := range jobs {
-		if !of[id].kept {
+		if of[id].evidence == 0 {
 			delete(jobs, id)
 			out.Bare++
 			if len(p.Trials) > 0 { // it was asked for by name
-				out.Trials = append(out.Trials, r.regraded(j, of[id], nil, "no evidence was kept: "+string(of[id].grade.Status)))
+				out.Trials = append(out.Trials, r.regraded(j, of[id], nil, "its evidence was not kept, or not of all its stages: "+string(of[id].grade.Status)))
 			}
 		}
 	}
@@ -213,7 +220,7 @@ func (r *Ready) Regrade(ctx context.Context, d *rundir.Dir, p Pick, c Control) (
 		v := g.Verdict
 		switch {
 		case v.Status == record.Scored:
-			is := Grade{v.Status, v.Reward, v.Flags}
+			is := ledger.GradeOf(&v)
 			out.Graded++
 			if x := r.regraded(g.Job, was, &is, ""); x.Changed {
 				out.Changed++
@@ -252,8 +259,11 @@ func (r *Ready) Regrade(ctx context.Context, d *rundir.Dir, p Pick, c Control) (
 	return out, err
 }
 
-func (r *Ready) regraded(j harness.Job, was *decision, is *Grade, why string) Regraded {
-	x := Regraded{Trial: j.Trial, Arm: r.Plan.Arms[j.Arm].Name, Benchmark: j.Task.Benchmark, Task: j.Task.ID, Repeat: j.Repeat, Was: was.grade, Is: is, Why: why}
-	x.Changed = is != nil && !is.same(was.grade)
+func (r *Ready) regraded(j harness.Job, was *decision, is *ledger.Grade, why string) Regraded {
+	x := Regraded{Trial: j.Trial, Arm: r.Plan.Arms[j.Arm].Name, Benchmark: j.Task.Benchmark, Task: j.Task.ID, Repeat: j.Repeat, Was: gradeOf(was.grade), Why: why}
+	if is != nil {
+		g := gradeOf(*is)
+		x.Is, x.Changed = &g, !is.Same(was.grade)
+	}
 	return x
 }

@@ -3,12 +3,16 @@ package wire
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"fmt"
 	"io"
+	"iter"
 	"os"
 
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
 	"github.com/evalrun/evalrun/harness/blob"
 	"github.com/evalrun/evalrun/harness/journal"
+	"github.com/evalrun/evalrun/harness/record"
 	"github.com/evalrun/evalrun/harness/rundir"
 	"github.com/evalrun/evalrun/reports/render"
 )
@@ -20,6 +24,64 @@ func Results(d *rundir.Dir) (*render.Results, error) {
 		return nil, err
 	}
 	return render.Collect(d.Plan(), run, journal.Control(d.Journal()))
+}
+
+// Trial reads the entries of one trial. The goals and evidence that stand in blobs are put into their places; one that is missing or
+// damaged is an error beside the entry.
+func Trial(d *rundir.Dir, id string) iter.Seq2[record.Entry, error] {
+	return func(yield func(record.Entry, error) bool) {
+		open, err := Blobs(d)
+		if err != nil {
+			yield(record.Entry{}, err)
+			return
+		}
+		for e, err := range journal.Trial(d.Journal(), id) {
+			if err == nil {
+				var missing error
+				if e.Data, missing = whole(&e, open); missing != nil && !yield(record.Entry{}, missing) {
+					return
+				}
+			}
+			if !yield(e, err) {
+				return
+			}
+		}
+	}
+}
+
+// whole is an entry's data with what it keeps in a blob.
+func whole(e *record.Entry, open func(sum string) (io.ReadCloser, error)) (json.RawMessage, error) {
+	read := func(sum string) ([]byte, error) {
+		r, err := open(sum)
+		if err != nil {
+			return nil, fmt.Errorf("journal entry %d: %w", e.Seq, err)
+		}
+		defer r.Close()
+		b, err := io.ReadAll(r)
+		if err != nil {
+			return nil, fmt.Errorf("journal entry %d: %w", e.Seq, err)
+		}
+		return b, nil
+	}
+	var st record.Stage
+	var ev record.Evidence
+	switch {
+	case e.Kind == record.KindStage && json.Unmarshal(e.Data, &st) == nil && st.GoalBlob != "":
+		b, err := read(st.GoalBlob)
+		if err != nil {
+			return e.Data, err
+		}
+		st.Goal, st.GoalBlob = string(b), ""
+		return json.Marshal(st)
+	case e.Kind == record.KindEvidence && json.Unmarshal(e.Data, &ev) == nil && ev.Blob != "":
+		b, err := read(ev.Blob)
+		if err != nil {
+			return e.Data, err
+		}
+		ev.Data, ev.Blob = b, ""
+		return json.Marshal(ev)
+	}
+	return e.Data, nil
 }
 
 // Gates are a configuration's gates as the reports judge them.
