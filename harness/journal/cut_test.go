@@ -2,6 +2,8 @@ package journal
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -114,6 +116,71 @@ func TestScanFrom(t *testing.T) {
 		}
 		if next != 141 {
 			t.Fatalf("from %d: ended at %d", from, next)
+		}
+	}
+}
+
+// Trial yields what a scan of everything has of one trial, whatever the segments are, packed or not.
+func TestTrialIsThePartOfAScan(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, size := range []int64{4 << 10, 40 << 10, 0} {
+		dir := t.TempDir()
+		opts := Options{Ballast: -1, LowWater: -1, SegmentBytes: size, NoSync: true}
+		j, err := Open(dir, opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids := []string{"t1", "t2", "00000000000000000003", `odd "id"`}
+		attempt := map[string]int{}
+		add := func(e record.Entry) {
+			if err := j.Append(t.Context(), e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, id := range ids {
+			attempt[id] = 1
+			add(journaltest.Begin(id, 1, 1))
+		}
+		for range 600 {
+			id := ids[rng.IntN(len(ids))]
+			n := attempt[id]
+			switch rng.IntN(20) {
+			case 0: // its process died, or its attempt failed
+				if rng.IntN(2) == 0 {
+					add(journaltest.Verdict(id, n, int64(n), false, record.Infra))
+				}
+				attempt[id]++
+				add(journaltest.Begin(id, n+1, int64(n+1)))
+			case 1:
+				add(journaltest.Entry(record.KindStage, id, n, int64(n), `{"index":0}`))
+			default:
+				add(journaltest.Entry(record.KindEvent, id, n, int64(n), fmt.Sprintf(`{"trial":"t1","pad":"%0*d"}`, rng.IntN(300), 7)))
+			}
+		}
+		n := attempt["t2"]
+		add(journaltest.Verdict("t2", n, int64(n), true, record.Scored))
+		add(journaltest.Entry(record.KindAmend, "t2", n, int64(n), `{"why":"x"}`))
+		if err := j.Close(); err != nil {
+			t.Fatal(err)
+		}
+		want := map[string][]record.Entry{}
+		for e, err := range Scan(dir) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			want[e.Trial] = append(want[e.Trial], e)
+		}
+		for _, id := range append(ids, "none") {
+			var got []record.Entry
+			for e, err := range Trial(dir, id) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, e)
+			}
+			if !reflect.DeepEqual(got, want[id]) {
+				t.Errorf("segments of %d bytes, trial %s: %d entries, want %d", size, id, len(got), len(want[id]))
+			}
 		}
 	}
 }

@@ -35,8 +35,9 @@ const (
 	lockFile = "lock"
 )
 
-// Version of plan.json and run.json. A folder with a newer one is refused.
-const Version = 1
+// Version of plan.json and run.json. A folder with a newer one is refused, before anything in it is touched. It rises with the
+// journal's, so that an older evalrun looks no further.
+const Version = record.Version
 
 var (
 	// ErrNotARun: the folder has no plan.json.

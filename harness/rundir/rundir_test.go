@@ -133,7 +133,7 @@ func TestRefused(t *testing.T) {
 		{dir, ErrNotARun, "plan.json"},
 		{file, ErrNotARun, "evalrun run"},
 		{filepath.Join(dir, "none"), ErrNotARun, "no such folder"},
-		{make("newer", `{"v":2,"run":[1,2]}`), ErrNewer, "form 2, this program reads up to 1"},
+		{make("newer", `{"v":99,"run":[1,2]}`), ErrNewer, "form 99, this program reads up to 2"},
 		{make("torn", `{"v":1,"run":`), nil, "damaged"},
 		{make("other", `{"name":"npm package"}`), nil, "no version"},
 	} {
