@@ -7,10 +7,13 @@ import (
 	"strings"
 )
 
+// workers of a run: so many calls are in flight at most when it is killed.
+const workers = 8
+
 // writeBenchmark writes a benchmark, an agent and a configuration whose verdicts are known: three arms that solve a task, fail it
-// by the kind of its number, break, give up, and take a second stage.
-func writeBenchmark(dir string, trials int) (config string, err error) {
-	const arms, repeats = 3, 2
+// by the kind of its number, break, give up, and take a second stage, and two that ask a model: codeact, and a program over the protocol.
+func writeBenchmark(dir string, trials int, model string) (config string, err error) {
+	const arms, repeats = 5, 2
 	if trials%(arms*repeats) != 0 {
 		return "", fmt.Errorf("-trials %d: want a multiple of %d", trials, arms*repeats)
 	}
@@ -19,7 +22,7 @@ func writeBenchmark(dir string, trials int) (config string, err error) {
 	for i := range trials / arms / repeats {
 		switch {
 		case i%5 == 4: // two stages
-			fmt.Fprintf(&tasks, "  - id: t%d-stages\n    stages:\n      - {instruction: say yes, answer: yes}\n      - {instruction: say yes again, answer: yes}\n", i)
+			fmt.Fprintf(&tasks, "  - id: t%d-stages\n    stages:\n      - {instruction: say yes, answer: yes}\n      - {instruction: say no, answer: no}\n", i)
 		default:
 			fmt.Fprintf(&tasks, "  - id: t%d-k%d\n    instruction: say yes\n    answer: yes\n", i, i%5)
 		}
@@ -37,17 +40,25 @@ func writeBenchmark(dir string, trials int) (config string, err error) {
   do: [{run: "echo first > stage"}, {finish: "yes"}]
 - task: "*-stages"
   stage: 2
-  do: [{run: "cat stage"}, {sleep: 2ms}, {finish: "yes"}]
+  do: [{run: "cat stage"}, {sleep: 2ms}, {finish: "no"}]
 `
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
 	conf := fmt.Sprintf(`name: crash
 benchmark: tasks:tasks.yaml
 repeats: %d
-workers: 8
+workers: %d
+models:
+  crash: {name: openai/crash, base_url: %q, price: {in: 1, out: 1, cached: 1}}
 arms:
   - {name: script, agent: "script:agent.yaml"}
   - {name: same, agent: "script:same.yaml"}
   - {name: nop, agent: nop}
-`, repeats)
+  - {name: codeact, agent: codeact, model: crash}
+  - {name: protocol, model: crash, agent: {name: command, options: {where: host, run: [%q, -agent]}}}
+`, repeats, workers, model, self)
 	for name, text := range map[string]string{
 		"tasks.yaml": tasks.String(), "agent.yaml": script, "same.yaml": "# the same, another arm\n" + script, "crash.yaml": conf,
 	} {

@@ -2,6 +2,8 @@
 // of it with a run that nobody disturbed:
 //
 //   - every trial has the same verdict;
+//   - models: each reply comes to its request, through stages and agents of the protocol, and at most the calls in
+//     flight are paid twice;
 //   - no trial has anything but amendments after its final verdict, and none has two of them;
 //   - nothing is left over: processes, files in the temporary folder, state files, control groups, mounts.
 //
@@ -26,6 +28,13 @@ import (
 )
 
 func main() {
+	if len(os.Args) == 2 && os.Args[1] == "-agent" {
+		if err := protocolAgent(os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	leftovers.OwnMounts()
 	n := flag.Int("n", 200, "kills in all")
 	trials := flag.Int("trials", 300, "trials of a run")
@@ -60,7 +69,10 @@ type crash struct {
 	binary  string
 	verbose bool
 	work    string
+	calls   int64 // recorded as paid, in all rounds
+	lost    int64 // answered, and not recorded: they were in flight at a kill
 	config  string
+	model   *service
 }
 
 func (c *crash) main(n int, drivers []string) (err error) {
@@ -79,7 +91,11 @@ func (c *crash) main(n int, drivers []string) (err error) {
 			return fmt.Errorf("building evalrun: %w", err)
 		}
 	}
-	if c.config, err = writeBenchmark(c.work, c.trials); err != nil {
+	if c.model, err = newService(); err != nil {
+		return err
+	}
+	defer c.model.server.Close()
+	if c.config, err = writeBenchmark(c.work, c.trials, c.model.addr); err != nil {
 		return err
 	}
 	if err := os.Mkdir(c.tmp(), 0o755); err != nil {
@@ -103,6 +119,7 @@ func (c *crash) main(n int, drivers []string) (err error) {
 		}
 		fmt.Printf("%s: %d kills in %d runs, every verdict as undisturbed, nothing left over\n", driver, kills-before, rounds)
 	}
+	fmt.Printf("%d model calls paid, %d of them lost in flight\n", c.calls+c.lost, c.lost)
 	fmt.Printf("%d passed, 0 failed\n", kills)
 	if c.verbose {
 		fmt.Printf("in %v\n", time.Since(begun).Round(time.Second))
@@ -136,6 +153,15 @@ func (c *crash) undisturbed(driver string) (verdicts, time.Duration, error) {
 	if err == nil && len(v) != c.trials {
 		err = fmt.Errorf("%d final verdicts, want %d", len(v), c.trials)
 	}
+	right := 0
+	for _, x := range v {
+		if x == "scored answered 1" {
+			right++
+		}
+	}
+	if least := c.trials * 2 / 5; err == nil && right < least { // all of the two arms that ask a model
+		err = fmt.Errorf("%d trials are right, want %d at least", right, least)
+	}
 	return v, took, errors.Join(err, clean(c.tmp(), before))
 }
 
@@ -143,6 +169,7 @@ func (c *crash) undisturbed(driver string) (verdicts, time.Duration, error) {
 func (c *crash) round(driver string, took time.Duration, want verdicts, round, max int) (kills int, err error) {
 	out := filepath.Join(c.work, fmt.Sprintf("%s-%d", driver, round))
 	before := leftovers.Now(c.tmp())
+	served := c.model.served.Load()
 	cmd := c.command(c.runArgs(driver, out)...)
 	left := 1.0 // of the trials
 	for kills < max && (kills == 0 || c.rng.IntN(3) > 0) {
@@ -185,6 +212,17 @@ func (c *crash) round(driver string, took time.Duration, want verdicts, round, m
 	}
 	if err := clean(c.tmp(), before); err != nil {
 		return kills, err
+	}
+	recorded, err := paid(out)
+	if err != nil {
+		return kills, err
+	}
+	c.calls += recorded
+	lost := c.model.served.Load() - served - recorded
+	c.lost += lost
+	if lost < 0 || lost > int64(kills*workers) {
+		return kills, fmt.Errorf("%d calls are recorded as paid and %d were answered besides; after %d kills with %d workers at most %d may be",
+			recorded, lost, kills, workers, kills*workers)
 	}
 	return kills, os.RemoveAll(out)
 }
