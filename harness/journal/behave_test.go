@@ -412,12 +412,18 @@ func TestLarge(t *testing.T) {
 	}
 }
 
-// The journal in testdata/v1 was written by the first version, and is read by every later one.
+// The journals in testdata were written in the form that their folder names, and are read by every later version.
 func TestGolden(t *testing.T) {
-	const dir = "testdata/v1"
+	newest := fmt.Sprint("testdata/v", record.Version)
 	if *update {
-		writeGolden(t, dir)
+		writeGolden(t, newest)
 	}
+	for v := 1; v <= record.Version; v++ {
+		t.Run(fmt.Sprint("form ", v), func(t *testing.T) { golden(t, fmt.Sprint("testdata/v", v)) })
+	}
+}
+
+func golden(t *testing.T, dir string) {
 	data, err := os.ReadFile(filepath.Join(dir, "entries.json"))
 	if err != nil {
 		t.Fatal(err)
@@ -482,7 +488,7 @@ func writeGolden(t *testing.T, dir string) {
 	step(journaltest.Verdict(one, 1, 1, true, record.Scored))
 	step(journaltest.Entry(record.KindAmend, one, 1, 0, `{"why":"another scorer","reward":0.5}`))
 	step(journaltest.Begin(two, 1, 2))
-	step(journaltest.Entry(record.KindStage, two, 1, 2, `{"index":0,"name":"é"}`))
+	step(journaltest.Entry(record.KindStage, two, 1, 2, `{"index":0,"name":"é","goal":"the beginning","goal_blob":"`+strings.Repeat("ab", 32)+`"}`))
 	step(journaltest.Begin(three, 1, 3))
 	step(journaltest.Verdict(three, 1, 3, false, record.Infra))
 	e := event(two, 0)
