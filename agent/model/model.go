@@ -5,6 +5,12 @@
 //
 // Each wrapper is a [Client] around a Client. Whoever runs sessions puts a recorder around the whole stack, which
 // appends the reply to the session's log, so that clients themselves know no log.
+//
+// # Waiting
+//
+// A call is either out (a request is at the service) or it waits: in a limiter's queue, or in a back-off between two
+// tries. Each wait is announced by [Binding].Waiting and ends before the next request goes out, so a scheduler may use
+// the session's worker for other work meanwhile. A request that is out and not answered is no wait.
 package model
 
 import (
@@ -48,8 +54,10 @@ type Binding struct {
 
 	// Try is told of every try of every call, failed ones too, before Generate returns. May be nil.
 	Try func(Try)
-	// Waiting is told when a call begins to wait for the service (back-off, a rate limit) and, by the function that it returns,
-	// when that ends: such time is not the agent's. May be nil.
+	// Waiting is called when a call begins to wait for its turn at the service: in a limiter's queue or in a back-off. It
+	// returns a function that is called once, when that wait ends, also where the call's context has ended. The waits of
+	// one call do not overlap; those of several calls of a session may. Neither function may block: when done is called,
+	// the call may hold a place in the limiter. Such time is not the agent's. May be nil.
 	Waiting func() (done func())
 	// N is the number of the call that is being made, from 0. It may run ahead of the calls that a client sees, since replies that
 	// an earlier attempt paid for are not asked for again. Nil: the client counts for itself.
