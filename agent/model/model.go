@@ -18,7 +18,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"io"
 	"reflect"
 	"strconv"
@@ -70,11 +69,11 @@ type Binding struct {
 type Try struct {
 	N, Try   int // n counts the calls of this binding from 0, Try those of the call from 1
 	Model    string
-	Request  string // Request.Hash
-	From     string // "": the provider; "tape"; "attempt"
-	Start    time.Time
-	Latency  time.Duration
-	Waited   time.Duration // before this try
+	Request  string        // Request.Hash
+	From     string        // "": the provider; "tape"; "attempt"
+	Start    time.Time     // when the request went out; of one that never did, when it was given up
+	Latency  time.Duration // from Start to the reply or the error
+	Waited   time.Duration // before Start, and Latency too where the service is to blame for Err: what is not the agent's time
 	HTTP     int
 	ID       string // the provider's request id
 	Err      error
@@ -206,53 +205,4 @@ type Response struct {
 	Raw       []byte // as it came; nil from a tape
 	RawReq    []byte // as it went out, without headers
 	From      string // "": the provider; "tape"; "attempt": paid for before
-}
-
-// Classes of errors.
-const (
-	Rate     = "rate"     // too many requests; retried
-	Overload = "overload" // the service is busy or broken; retried
-	Network  = "network"  // no whole answer came; retried
-	Auth     = "auth"     // key missing, wrong or not allowed
-	Quota    = "quota"    // money or allowance is used up
-	Refused  = "refused"  // the service will not answer this content
-	Context  = "context"  // the conversation is too long
-	Invalid  = "request"  // the request was malformed: ours, or a parameter that the model does not take
-)
-
-// An Error says what went wrong with a call and, by its class, whose fault it was: rate, overload, network, auth and quota
-// are the provider's (the trial is no evidence); refused and context are the arm's; request is ours.
-type Error struct {
-	Class string
-	After time.Duration // the service asked to wait so long; 0: it did not say
-	HTTP  int
-	ID    string // the provider's request id
-	Err   error  // never holds a key
-}
-
-func (e *Error) Error() string {
-	if e.HTTP != 0 {
-		return fmt.Sprintf("model: %s (HTTP %d): %v", e.Class, e.HTTP, e.Err)
-	}
-	return fmt.Sprintf("model: %s: %v", e.Class, e.Err)
-}
-
-func (e *Error) Unwrap() error { return e.Err }
-
-// Provider reports whether the service is to blame.
-func (e *Error) Provider() bool {
-	switch e.Class {
-	case Rate, Overload, Network, Auth, Quota:
-		return true
-	}
-	return false
-}
-
-// Retry reports whether the same call may work later.
-func (e *Error) Retry() bool {
-	switch e.Class {
-	case Rate, Overload, Network:
-		return true
-	}
-	return false
 }
