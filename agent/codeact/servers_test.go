@@ -177,7 +177,7 @@ func servers(t *testing.T, url string) {
 			if tt.tries == 0 {
 				policy.Patience = 3 * time.Second
 			}
-			stack := rec.Wrap(count.New(retry.New(limit.New(limit.Config{}).Wrap(m.Client), policy), price.Default()))
+			stack := rec.Wrap(count.New(retry.New(limit.New(limit.Config{}).Wrap(m.Client), policy), price.Default()), model.Params{})
 			tries, ans, err := trial(t, stack, name)
 			if n := len(tries); tt.tries == 0 && n < 2 || tt.tries > 0 && n != tt.tries {
 				t.Errorf("%d tries, want %d: %+v", len(tries), tt.tries, tries)
@@ -222,7 +222,7 @@ func servers(t *testing.T, url string) {
 				continue
 			}
 			wg.Go(func() {
-				tries, ans, err := trial(t, tp.Factory("gpt-4o"), name)
+				tries, ans, err := trial(t, tp.Factory("gpt-4o", model.Params{}), name)
 				if err != nil || ans.Text() != "42" || len(tries) != 2 {
 					t.Errorf("%s: answer %q, %d tries, %v", name, ans.Text(), len(tries), err)
 				}

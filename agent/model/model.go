@@ -19,6 +19,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"io"
+	"maps"
 	"reflect"
 	"strconv"
 	"sync"
@@ -138,6 +139,40 @@ type Params struct {
 	Effort      string                     `json:"reasoning_effort,omitempty" yaml:"reasoning_effort,omitempty"`
 	Parallel    *bool                      `json:"parallel_tool_calls,omitempty" yaml:"parallel_tool_calls,omitempty"`
 	Extra       map[string]json.RawMessage `json:"extra,omitempty" yaml:"extra,omitempty"` // sent as they are
+}
+
+// Over returns p, with what under says where p says nothing. Extra is merged by key.
+func (p Params) Over(under Params) Params {
+	out := under
+	if p.Temperature != nil {
+		out.Temperature = p.Temperature
+	}
+	if p.TopP != nil {
+		out.TopP = p.TopP
+	}
+	if p.MaxTokens != nil {
+		out.MaxTokens = p.MaxTokens
+	}
+	if p.Seed != nil {
+		out.Seed = p.Seed
+	}
+	if p.Stop != nil {
+		out.Stop = p.Stop
+	}
+	if p.Effort != "" {
+		out.Effort = p.Effort
+	}
+	if p.Parallel != nil {
+		out.Parallel = p.Parallel
+	}
+	if len(p.Extra) > 0 {
+		out.Extra = maps.Clone(under.Extra)
+		if out.Extra == nil {
+			out.Extra = map[string]json.RawMessage{}
+		}
+		maps.Copy(out.Extra, p.Extra)
+	}
+	return out
 }
 
 // Hash identifies a request: SHA-256 over its messages, tools, choice and parameters. Tool call ids are left out, since servers make them
