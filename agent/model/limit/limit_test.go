@@ -248,21 +248,21 @@ func (s *perMinute) generate(context.Context, model.Binding, int, *model.Request
 func TestRateBelowOneConnection(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
-		s        perMinute
+		s        *perMinute
 		sessions int
 		calls    int
 	}{
-		{"64 sessions", perMinute{n: 10, took: 2 * time.Second}, 64, 3},
-		{"16 sessions", perMinute{n: 10, took: 2 * time.Second}, 16, 6},
-		{"1 session", perMinute{n: 10, took: time.Second}, 1, 40},
-		{"slow replies", perMinute{n: 10, took: 90 * time.Second}, 64, 3},
-		{"refusals count", perMinute{n: 10, strict: true, took: 2 * time.Second}, 64, 3},
-		{"one a minute", perMinute{n: 1, took: time.Second}, 16, 2},
+		{"64 sessions", &perMinute{n: 10, took: 2 * time.Second}, 64, 3},
+		{"16 sessions", &perMinute{n: 10, took: 2 * time.Second}, 16, 6},
+		{"1 session", &perMinute{n: 10, took: time.Second}, 1, 40},
+		{"slow replies", &perMinute{n: 10, took: 90 * time.Second}, 64, 3},
+		{"refusals count", &perMinute{n: 10, strict: true, took: 2 * time.Second}, 64, 3},
+		{"one a minute", &perMinute{n: 1, took: time.Second}, 16, 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := limit.New(limit.Config{})
-				s := &tt.s
+				s := tt.s
 				f := retry.New(l.Wrap(modeltest.Func(s.generate).Factory(0)), retry.Policy{Answered: l.Answered})
 				begun := time.Now()
 				var lost atomic.Int64
