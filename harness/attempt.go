@@ -66,6 +66,7 @@ type attempt struct {
 	regrading *Regrading      // only an amendment will be written
 	results   []record.Result // of a regrading
 	lasting   bool            // another attempt would soon fail in the same way, through no fault of the arm's
+	pausing   bool            // so would the arm's other trials, until somebody acts
 	undecided bool            // the attempt ends, and a resume goes on with the trial
 	t         record.Times
 }
@@ -93,7 +94,7 @@ func (a *attempt) run(ctx context.Context) (again bool, err error) {
 		c.Storage = err
 	}
 	a.sum()
-	a.lasting, a.undecided = c.Lasting, c.Open
+	a.lasting, a.pausing, a.undecided = c.Lasting, c.Pause, c.Open
 	return c.Again, c.Storage
 }
 

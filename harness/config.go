@@ -163,7 +163,8 @@ type Progress struct {
 	Kind    string // started, verdict, canceled, paused, note
 	Job     Job
 	Arm     *Arm
-	Verdict *record.Verdict // of "verdict"; a retry follows unless Verdict.Final
+	Verdict *record.Verdict // of "verdict"; a retry follows unless Verdict.Final or Open
+	Open    bool            // of "verdict": the trial is left undecided
 	Text    string
 }
 

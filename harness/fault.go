@@ -20,10 +20,12 @@ type cause struct {
 	Fault *record.Fault // set: the attempt is no evidence
 	// Again: another attempt may do better.
 	Again bool
-	// Open: the trial is left undecided until a person has looked; a resume goes on with it.
+	// Open: the trial is left undecided until a person has looked, or the service may be asked again; a resume goes on with it.
 	Open bool
 	// Lasting: attempts that were begun soon would fail in the same way, and say nothing about the arm.
 	Lasting bool
+	// Pause: the arm's other trials would fail in the same way until somebody acts, so none is begun.
+	Pause bool
 	// Storage is a failure of the run's own records: the run ends.
 	Storage error
 }
@@ -121,7 +123,9 @@ func ours(phase string, err error) (cause, bool) {
 	case errors.As(err, &mod):
 		switch {
 		case mod.Provider():
-			return fault(record.Provider, mod.Class, mod.Retry()) // a wrong key stays wrong
+			c, _ := fault(record.Provider, mod.Class, mod.Retry() && !mod.Open)
+			c.Pause, c.Open = mod.Pause(), mod.Open
+			return c, true
 		case mod.Class == model.Invalid:
 			return fault(record.Infra, mod.Class, false)
 		}

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -175,7 +176,7 @@ func (r *runner) attempt(job *Job) *attempt {
 
 // tell says how the attempt is getting on.
 func (a *attempt) tell(kind string, v *record.Verdict) {
-	a.observe(Progress{Kind: kind, Job: *a.job, Arm: a.arm, Verdict: v})
+	a.observe(Progress{Kind: kind, Job: *a.job, Arm: a.arm, Verdict: v, Open: v != nil && a.undecided})
 }
 
 // decide writes the verdict and gives the job back: done, or to be tried again.
@@ -190,7 +191,7 @@ func (a *attempt) decide(ctx context.Context, again bool) error {
 		return a.queue.Done(ctx, *a.job)
 	}
 	next := a.next(again)
-	v.Final = next == final
+	v.Final, a.undecided = next == final, next == open
 	// All that the verdict and its attempt name is durable before the verdict is.
 	if err := a.log.Sync(ctx); err != nil {
 		return err
@@ -201,7 +202,7 @@ func (a *attempt) decide(ctx context.Context, again bool) error {
 	if err := a.journal.Sync(ctx); err != nil {
 		return err
 	}
-	a.count(a.job, &v, a.lasting)
+	a.count(a.job, &v, a.lasting, a.pausing)
 	a.tell("verdict", &v)
 	if next != retry {
 		return a.queue.Done(ctx, *a.job)
@@ -249,7 +250,7 @@ func (a *attempt) next(again bool) fate {
 	return retry
 }
 
-func (r *runner) count(job *Job, v *record.Verdict, lasting bool) {
+func (r *runner) count(job *Job, v *record.Verdict, lasting, pausing bool) {
 	r.mu.Lock()
 	r.sum.Attempts++
 	if v.Abandoned {
@@ -266,18 +267,23 @@ func (r *runner) count(job *Job, v *record.Verdict, lasting bool) {
 			break
 		}
 		r.inRow[job.Arm]++
-		pause = r.Retry.Pause > 0 && r.inRow[job.Arm] == r.Retry.Pause
+		pause = pausing || r.Retry.Pause > 0 && r.inRow[job.Arm] == r.Retry.Pause
 	case record.Scored:
 		r.inRow[job.Arm] = 0
 	}
+	name := r.Arms[job.Arm].Name
+	pause = pause && !slices.Contains(r.sum.Paused, name)
 	if pause {
-		r.sum.Paused = append(r.sum.Paused, r.Arms[job.Arm].Name)
+		r.sum.Paused = append(r.sum.Paused, name)
 	}
 	r.mu.Unlock()
 	if pause {
+		why := fmt.Sprintf("%d failures in a row that were not the agent's", r.Retry.Pause)
+		if pausing {
+			why = "its model cannot be called: " + v.Error.Text
+		}
 		r.queue.Pause(job.Arm)
-		r.observe(Progress{Kind: "paused", Job: *job, Arm: &r.Arms[job.Arm], Verdict: v,
-			Text: fmt.Sprintf("%d failures in a row that were not the agent's; no more trials of this arm are begun", r.Retry.Pause)})
+		r.observe(Progress{Kind: "paused", Job: *job, Arm: &r.Arms[job.Arm], Verdict: v, Text: why + "; no more trials of this arm are begun"})
 	}
 }
 

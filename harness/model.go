@@ -32,6 +32,7 @@ type recorder struct {
 	mu    sync.Mutex
 	n     int // of the call that is being made, or of the next one
 	tries []model.Try
+	out   *flight // of the call that is out; nil: none, or no clock runs
 }
 
 // A roleKey names a recorder.
@@ -74,7 +75,11 @@ func (a *attempt) bind(f model.Factory, k roleKey) (*recorder, error) {
 		Try: func(t model.Try) {
 			rec.mu.Lock()
 			rec.tries = append(rec.tries, t)
+			out := rec.out
 			rec.mu.Unlock()
+			if out != nil {
+				out.tried(lost(t.Err))
+			}
 		},
 		Waiting: a.waiting,
 		N: func() int {
@@ -127,6 +132,9 @@ func (r *recorder) Generate(ctx context.Context, req *model.Request) (*model.Res
 	for _, t := range tries {
 		waited += t.Waited
 	}
+	if len(tries) == 0 && lost(err) {
+		waited = time.Since(began)
+	}
 	r.a.times(func(t *record.Times) { t.Model += time.Since(began) - waited; t.Backoff += waited })
 
 	keep := context.WithoutCancel(ctx)
@@ -143,7 +151,7 @@ func (r *recorder) Generate(ctx context.Context, req *model.Request) (*model.Res
 		}
 	}
 	if len(tries) == 0 { // a client without a retry wrapper reports nothing by itself
-		t := model.Try{N: n, Try: 1, Model: r.next.Info().Name, Request: req.Hash(), Start: began, Latency: time.Since(began), Err: err, Response: resp}
+		t := model.Try{N: n, Try: 1, Model: r.next.Info().Name, Request: req.Hash(), Start: began, Latency: time.Since(began), Waited: waited, Err: err, Response: resp}
 		if resp != nil {
 			t.From = resp.From
 		}
@@ -183,8 +191,32 @@ func (r *recorder) again(req *model.Request) *model.Response {
 	return r.a.replay.find(r.actor, r.role, n, req.Hash())
 }
 
+// lost reports whether the time of a try that ended with err is the service's and not the agent's.
+func lost(err error) bool {
+	var e *model.Error
+	return errors.As(err, &e) && e.Provider()
+}
+
 // generate calls the client; a panic in it is ours.
 func (r *recorder) generate(ctx context.Context, req *model.Request) (resp *model.Response, err error) {
+	r.a.mu.Lock()
+	clock := r.a.clock
+	r.a.mu.Unlock()
+	if clock != nil {
+		out := clock.call()
+		r.mu.Lock()
+		r.out = out
+		r.mu.Unlock()
+		defer func() {
+			r.mu.Lock()
+			told := len(r.tries) > 0
+			r.mu.Unlock()
+			if !told { // a client without a retry wrapper
+				out.tried(lost(err))
+			}
+			out.land()
+		}()
+	}
 	defer func() {
 		if p := recover(); p != nil {
 			resp, err = nil, &model.Error{Class: model.Invalid, Err: panicked(p)}

@@ -5,6 +5,12 @@
 //
 // Each wrapper is a [Client] around a Client. Whoever runs sessions puts a recorder around the whole stack, which
 // appends the reply to the session's log, so that clients themselves know no log.
+//
+// # Waiting
+//
+// A call is either out (a request is at the service) or it waits: in a limiter's queue, or in a back-off between two
+// tries. Each wait is announced by [Binding].Waiting and ends before the next request goes out, so a scheduler may use
+// the session's worker for other work meanwhile. A request that is out and not answered is no wait.
 package model
 
 import (
@@ -12,8 +18,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"io"
+	"maps"
 	"reflect"
 	"strconv"
 	"sync"
@@ -48,8 +54,10 @@ type Binding struct {
 
 	// Try is told of every try of every call, failed ones too, before Generate returns. May be nil.
 	Try func(Try)
-	// Waiting is told when a call begins to wait for the service (back-off, a rate limit) and, by the function that it returns,
-	// when that ends: such time is not the agent's. May be nil.
+	// Waiting is called when a call begins to wait for its turn at the service: in a limiter's queue or in a back-off. It
+	// returns a function that is called once, when that wait ends, also where the call's context has ended. The waits of
+	// one call do not overlap; those of several calls of a session may. Neither function may block: when done is called,
+	// the call may hold a place in the limiter. Such time is not the agent's. May be nil.
 	Waiting func() (done func())
 	// N is the number of the call that is being made, from 0. It may run ahead of the calls that a client sees, since replies that
 	// an earlier attempt paid for are not asked for again. Nil: the client counts for itself.
@@ -62,11 +70,11 @@ type Binding struct {
 type Try struct {
 	N, Try   int // n counts the calls of this binding from 0, Try those of the call from 1
 	Model    string
-	Request  string // Request.Hash
-	From     string // "": the provider; "tape"; "attempt"
-	Start    time.Time
-	Latency  time.Duration
-	Waited   time.Duration // before this try
+	Request  string        // Request.Hash
+	From     string        // "": the provider; "tape"; "attempt"
+	Start    time.Time     // when the request went out; of one that never did, when it was given up
+	Latency  time.Duration // from Start to the reply or the error
+	Waited   time.Duration // before Start, and Latency too where the service is to blame for Err: what is not the agent's time
 	HTTP     int
 	ID       string // the provider's request id
 	Err      error
@@ -131,6 +139,40 @@ type Params struct {
 	Effort      string                     `json:"reasoning_effort,omitempty" yaml:"reasoning_effort,omitempty"`
 	Parallel    *bool                      `json:"parallel_tool_calls,omitempty" yaml:"parallel_tool_calls,omitempty"`
 	Extra       map[string]json.RawMessage `json:"extra,omitempty" yaml:"extra,omitempty"` // sent as they are
+}
+
+// Over returns p, with what under says where p says nothing. Extra is merged by key.
+func (p Params) Over(under Params) Params {
+	out := under
+	if p.Temperature != nil {
+		out.Temperature = p.Temperature
+	}
+	if p.TopP != nil {
+		out.TopP = p.TopP
+	}
+	if p.MaxTokens != nil {
+		out.MaxTokens = p.MaxTokens
+	}
+	if p.Seed != nil {
+		out.Seed = p.Seed
+	}
+	if p.Stop != nil {
+		out.Stop = p.Stop
+	}
+	if p.Effort != "" {
+		out.Effort = p.Effort
+	}
+	if p.Parallel != nil {
+		out.Parallel = p.Parallel
+	}
+	if len(p.Extra) > 0 {
+		out.Extra = maps.Clone(under.Extra)
+		if out.Extra == nil {
+			out.Extra = map[string]json.RawMessage{}
+		}
+		maps.Copy(out.Extra, p.Extra)
+	}
+	return out
 }
 
 // Hash identifies a request: SHA-256 over its messages, tools, choice and parameters. Tool call ids are left out, since servers make them
@@ -198,53 +240,4 @@ type Response struct {
 	Raw       []byte // as it came; nil from a tape
 	RawReq    []byte // as it went out, without headers
 	From      string // "": the provider; "tape"; "attempt": paid for before
-}
-
-// Classes of errors.
-const (
-	Rate     = "rate"     // too many requests; retried
-	Overload = "overload" // the service is busy or broken; retried
-	Network  = "network"  // no whole answer came; retried
-	Auth     = "auth"     // key missing, wrong or not allowed
-	Quota    = "quota"    // money or allowance is used up
-	Refused  = "refused"  // the service will not answer this content
-	Context  = "context"  // the conversation is too long
-	Invalid  = "request"  // the request was malformed: ours, or a parameter that the model does not take
-)
-
-// An Error says what went wrong with a call and, by its class, whose fault it was: rate, overload, network, auth and quota
-// are the provider's (the trial is no evidence); refused and context are the arm's; request is ours.
-type Error struct {
-	Class string
-	After time.Duration // the service asked to wait so long; 0: it did not say
-	HTTP  int
-	ID    string // the provider's request id
-	Err   error  // never holds a key
-}
-
-func (e *Error) Error() string {
-	if e.HTTP != 0 {
-		return fmt.Sprintf("model: %s (HTTP %d): %v", e.Class, e.HTTP, e.Err)
-	}
-	return fmt.Sprintf("model: %s: %v", e.Class, e.Err)
-}
-
-func (e *Error) Unwrap() error { return e.Err }
-
-// Provider reports whether the service is to blame.
-func (e *Error) Provider() bool {
-	switch e.Class {
-	case Rate, Overload, Network, Auth, Quota:
-		return true
-	}
-	return false
-}
-
-// Retry reports whether the same call may work later.
-func (e *Error) Retry() bool {
-	switch e.Class {
-	case Rate, Overload, Network:
-		return true
-	}
-	return false
 }

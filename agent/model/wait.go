@@ -8,31 +8,45 @@ import (
 
 type waitKey struct{}
 
-// waits adds up the waits of one call.
-type waits struct {
+// Waits adds up the waits of one try, begun by [Wait].
+type Waits struct {
 	mu    sync.Mutex
 	open  int
 	since time.Time
 	total time.Duration
+	ended time.Time
 }
 
-// WithWait returns a context whose waits, begun by [Wait], add up in the function's result, one that goes on included. The wrapper that times
-// a try uses it to keep the time in a limiter's queue apart from the service's own.
-func WithWait(ctx context.Context) (context.Context, func() time.Duration) {
-	w := new(waits)
-	return context.WithValue(ctx, waitKey{}, w), func() time.Duration {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if w.open > 0 {
-			return w.total + time.Since(w.since)
-		}
-		return w.total
+// WithWait returns a context that counts the waits of a try. The wrapper that times a try uses it to keep the time in a limiter's
+// queue apart from the service's own.
+func WithWait(ctx context.Context) (context.Context, *Waits) {
+	w := new(Waits)
+	return context.WithValue(ctx, waitKey{}, w), w
+}
+
+// Total is the time waited so far, one that goes on included.
+func (w *Waits) Total() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.open > 0 {
+		return w.total + time.Since(w.since)
 	}
+	return w.total
+}
+
+// Ended is when the last wait ended: when the request went out. Zero: there was none, or one goes on.
+func (w *Waits) Ended() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.open > 0 {
+		return time.Time{}
+	}
+	return w.ended
 }
 
 // Wait says that the call of ctx waits from now on, until done is called.
 func Wait(ctx context.Context) (done func()) {
-	w, ok := ctx.Value(waitKey{}).(*waits)
+	w, ok := ctx.Value(waitKey{}).(*Waits)
 	if !ok {
 		return func() {}
 	}
@@ -46,7 +60,8 @@ func Wait(ctx context.Context) (done func()) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if w.open--; w.open == 0 {
-			w.total += time.Since(w.since)
+			w.ended = time.Now()
+			w.total += w.ended.Sub(w.since)
 		}
 	}
 }

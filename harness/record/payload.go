@@ -179,8 +179,8 @@ type Times struct {
 	Start   time.Duration `json:"start_ns,omitempty"` // making machines, setting up
 	Agent   time.Duration `json:"agent_ns,omitempty"`
 	Working time.Duration `json:"working_ns,omitempty"`
-	Model   time.Duration `json:"model_ns,omitempty"`   // in model calls, back-off apart
-	Backoff time.Duration `json:"backoff_ns,omitempty"` // waiting to call a model again
+	Model   time.Duration `json:"model_ns,omitempty"`   // in model calls, apart from Backoff
+	Backoff time.Duration `json:"backoff_ns,omitempty"` // waiting for a model's service: in a queue, in back-offs, and in tries that the service failed
 	Tool    time.Duration `json:"tool_ns,omitempty"`    // in the environment's steps
 	Grade   time.Duration `json:"grade_ns,omitempty"`
 	Close   time.Duration `json:"close_ns,omitempty"`
@@ -198,12 +198,12 @@ type Call struct {
 	From    string          `json:"from,omitempty"`  // "": the provider; "tape"; "attempt N": taken over, not paid again
 	Stop    string          `json:"stop,omitempty"`
 	Usage   Usage           `json:"usage"`
-	Start   time.Time       `json:"start"`
+	Start   time.Time       `json:"start"` // the request went out
 	Latency time.Duration   `json:"latency_ns"`
-	Waited  time.Duration   `json:"waited_ns,omitempty"` // back-off before this try
+	Waited  time.Duration   `json:"waited_ns,omitempty"` // back-off and queue before this try, and its Latency where the provider failed it
 	HTTP    int             `json:"http,omitempty"`      // status code
 	Error   string          `json:"error,omitempty"`     // masked
-	Class   string          `json:"class,omitempty"`     // of the error: rate, overload, network, auth, quota, refused, context, request
+	Class   string          `json:"class,omitempty"`     // of the error: rate, overload, network, auth, quota, missing, refused, context, request
 	ID      string          `json:"id,omitempty"`        // the provider's request id
 	Raw     json.RawMessage `json:"raw,omitempty"`       // the provider's reply as it came, when it is JSON of at most 256 KiB
 	RawBlob string          `json:"raw_blob,omitempty"`  // SHA-256 of a larger one, in blobs

@@ -141,7 +141,7 @@ func TestCallSaidOnce(t *testing.T) {
 		want string
 	}{
 		{record.Call{Role: "main", Try: 1, Class: "rate", HTTP: 429, Error: "model: rate (HTTP 429): slow down (HTTP 429)"}, "main call 0, try 1: rate limit (HTTP 429): slow down\n"},
-		{record.Call{Role: "main", Try: 2, Class: "network", Error: "model: network: connection refused"}, "main call 0, try 2: no connection: connection refused\n"},
+		{record.Call{Role: "main", Try: 2, Class: "network", Error: "model: network: connection refused"}, "main call 0, try 2: no answer: connection refused\n"},
 	} {
 		data, _ := json.Marshal(c.call)
 		var b bytes.Buffer

@@ -1,11 +1,17 @@
-// Package limit keeps the calls to one account within what its service takes.
+// Package limit keeps the calls to one service within what it takes.
 //
-// A [Limiter] belongs to one provider and key, and is shared by all arms, sessions and roles that use it. It lets a number of calls be in
-// flight that adapts itself: it grows while the service answers, and halves when the service says that it is too much.
+// A [Limiter] belongs to one model at one address with one key, and is shared by all arms and sessions that use it. It lets a number of calls
+// be in flight that adapts itself: it grows while the service answers, and halves when the service says that it is too much. Where one call at
+// a time is still too much, it learns a rate: the gap between the starts of two calls.
 //
 //	grow    +1 a reply until the first cut (so it doubles each round trip), then +1 a window, but only while the window is used
 //	cut     to half of what was in flight, once an episode: a refusal of a call that went out before the last cut is old news
+//	gap     a cut at one call begins with a second; a further one makes it half as long again, and one without a reply since the last, twice
+//	        as long, up to two minutes. Each reply shortens it: by half while it is longer than the first that was not refused can be, then by
+//	        a 32nd. Below 50 ms it is over.
 //	pause   where the service names a time (Retry-After), nobody goes out before, up to a minute
+//	old     a call that is out for longer than a minute, and than twice the slowest of late, counts only against Max: it may never be
+//	        answered, and does not hold up the others meanwhile
 //
 // Requests and tokens a minute can be bounded besides.
 package limit
@@ -16,7 +22,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net/http"
 	"sync"
 	"time"
 
@@ -29,6 +34,9 @@ type Config struct {
 	Max      int     // calls in flight at most: no bound
 	Requests float64 // a minute: no bound
 	Tokens   float64 // a minute, in and out together: no bound
+	// Patience: where the service has answered nobody for so long, a refusal is one of all calls in the queue too, which
+	// would wait for a turn that helps nobody. 30 min.
+	Patience time.Duration
 }
 
 // A Limiter is safe for several goroutines.
@@ -36,18 +44,42 @@ type Limiter struct {
 	mu       sync.Mutex
 	max      int
 	window   float64
-	slow     bool // growing by doubling: nothing has been refused yet
-	inflight int
+	slow     bool      // growing by doubling: nothing has been refused yet
+	out      list.List // of *flight, the oldest first
+	slowest  time.Duration
 	epoch    int       // counts cuts
 	until    time.Time // nobody goes out before
-	cuts     int
-	queue    list.List // of chan struct{}, closed when its turn has come
-	waking   bool      // a timer will look at the queue
+	queue    list.List // of *waiter
+	alarm    *time.Timer
 	requests bucket
 	tokens   bucket
+	patience time.Duration
+
+	gap      time.Duration // between the starts of two calls; 0: the window bounds them
+	floor    time.Duration // replies halve a gap down to here, and shorten it slowly below
+	before   time.Duration // the floor after the first cut of this run
+	run      int           // cuts of the gap since the last reply
+	last     time.Time     // a call went out
+	answered time.Time     // a call was answered
+	refusing time.Time     // the first refusal since; zero: none
+	back     time.Time     // a call came back, whatever it brought
 }
 
-// New makes a limiter for one account.
+// A flight is a call that is out.
+type flight struct {
+	epoch int
+	start time.Time
+}
+
+const (
+	firstGap = time.Second
+	maxGap   = 2 * time.Minute
+	leastGap = 50 * time.Millisecond
+	oldAge   = time.Minute
+	outage   = 6 // cuts in a row, so that the gap has grown by the factor 32
+)
+
+// New makes a limiter.
 func New(cfg Config) *Limiter {
 	if cfg.Max <= 0 {
 		cfg.Max = math.MaxInt32
@@ -55,20 +87,45 @@ func New(cfg Config) *Limiter {
 	if cfg.Start <= 0 {
 		cfg.Start = 64
 	}
+	if cfg.Patience <= 0 {
+		cfg.Patience = 30 * time.Minute
+	}
 	return &Limiter{
-		max: cfg.Max, window: float64(min(cfg.Start, cfg.Max)), slow: true,
+		patience: cfg.Patience, max: cfg.Max, window: float64(min(cfg.Start, cfg.Max)), slow: true,
 		requests: bucket{perMinute: cfg.Requests}, tokens: bucket{perMinute: cfg.Tokens},
 	}
 }
 
 // Stats are for progress and tests.
-type Stats struct{ Window, InFlight, Queued, Cuts int }
+type Stats struct {
+	Window, InFlight, Queued, Cuts int
+
+	Gap    time.Duration // between the starts of two calls; 0: no rate is kept but the configured one
+	Pause  time.Duration // so long nobody goes out, as the service has asked
+	Silent time.Duration // since anything came back, or the oldest call in flight went out, if that was later; 0: none is in flight
+}
 
 // Stats of now.
 func (l *Limiter) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return Stats{Window: int(l.window), InFlight: l.inflight, Queued: l.queue.Len(), Cuts: l.cuts}
+	now := time.Now()
+	s := Stats{Window: int(l.window), InFlight: l.out.Len(), Queued: l.queue.Len(), Cuts: l.epoch, Gap: l.gap, Pause: max(l.until.Sub(now), 0)}
+	if e := l.out.Front(); e != nil {
+		since := e.Value.(*flight).start
+		if l.back.After(since) {
+			since = l.back
+		}
+		s.Silent = now.Sub(since)
+	}
+	return s
+}
+
+// Answered is when the service last answered a call; zero: never.
+func (l *Limiter) Answered() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.answered
 }
 
 // Wrap makes each call of next wait for its turn, first come, first served. The wait is told to Binding.Waiting and counted by
@@ -96,7 +153,7 @@ func (c *client) Generate(ctx context.Context, req *model.Request) (*model.Respo
 	if c.l.tokens.perMinute > 0 {
 		guess = estimate(req)
 	}
-	epoch, err := c.l.acquire(ctx, guess, c.waiting)
+	place, err := c.l.acquire(ctx, guess, c.waiting)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +164,7 @@ func (c *client) Generate(ctx context.Context, req *model.Request) (*model.Respo
 		if !done {
 			back = errors.New("panic")
 		}
-		c.l.release(epoch, used-guess, back)
+		c.l.release(place, used-guess, back)
 	}()
 	resp, err := c.next.Generate(ctx, req)
 	done, back = true, err
@@ -117,18 +174,18 @@ func (c *client) Generate(ctx context.Context, req *model.Request) (*model.Respo
 	return resp, err
 }
 
-// acquire waits for a turn and returns the epoch it was given in.
-func (l *Limiter) acquire(ctx context.Context, tokens float64, waiting func() func()) (int, error) {
+// acquire waits for a turn and returns the call's place among those that are out.
+func (l *Limiter) acquire(ctx context.Context, tokens float64, waiting func() func()) (*list.Element, error) {
 	if err := context.Cause(ctx); err != nil {
-		return 0, err
+		return nil, err
 	}
 	l.mu.Lock()
-	if l.queue.Len() == 0 && l.ready(time.Now()) <= 0 {
+	if now := time.Now(); l.queue.Len() == 0 && l.ready(now) <= 0 {
 		defer l.mu.Unlock()
-		return l.take(tokens), nil
+		return l.take(now, tokens), nil
 	}
-	turn := make(chan struct{})
-	place := l.queue.PushBack(&waiter{turn: turn, tokens: tokens})
+	w := &waiter{turn: make(chan struct{}), tokens: tokens}
+	place := l.queue.PushBack(w)
 	l.wake()
 	l.mu.Unlock()
 	if waiting != nil {
@@ -136,113 +193,193 @@ func (l *Limiter) acquire(ctx context.Context, tokens float64, waiting func() fu
 	}
 	defer model.Wait(ctx)()
 	select {
-	case <-turn:
-		return place.Value.(*waiter).epoch, nil
+	case <-w.turn:
+		return w.place, w.err
 	case <-ctx.Done():
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	select {
-	case <-turn: // it came at the same moment: hand it on
-		l.inflight--
-		l.requests.add(1)
-		l.tokens.add(tokens)
-		l.wake()
+	case <-w.turn: // it came at the same moment: hand it on
+		if w.err == nil {
+			l.out.Remove(w.place)
+			l.requests.add(1)
+			l.tokens.add(tokens)
+		}
 	default:
 		l.queue.Remove(place)
-		l.wake()
 	}
-	return 0, fmt.Errorf("waiting for the model's turn: %w", context.Cause(ctx))
+	l.wake()
+	return nil, fmt.Errorf("waiting for the model's turn: %w", context.Cause(ctx))
 }
 
 type waiter struct {
-	turn   chan struct{}
+	turn   chan struct{} // closed when its turn has come
 	tokens float64
-	epoch  int
-}
-
-// ready is how long the next call has to wait; 0: not at all; negative never comes.
-func (l *Limiter) ready(now time.Time) time.Duration {
-	if l.inflight >= max(int(l.window), 1) {
-		return forever
-	}
-	return max(l.until.Sub(now), l.requests.wait(now), l.tokens.wait(now), 0)
+	place  *list.Element
+	err    error // in place of a turn
 }
 
 const forever = time.Duration(math.MaxInt64)
 
-func (l *Limiter) take(tokens float64) int {
-	l.inflight++
+// ready is how long the next call has to wait; 0: not at all; forever: until one comes back.
+func (l *Limiter) ready(now time.Time) time.Duration {
+	if l.out.Len() >= l.max {
+		return forever
+	}
+	wait := max(l.until.Sub(now), l.requests.wait(now), l.tokens.wait(now), 0)
+	if l.gap > 0 {
+		return max(wait, l.last.Add(l.gap).Sub(now))
+	}
+	return max(wait, l.room(now))
+}
+
+// room is how long it takes until the window has room by itself, as calls grow old.
+func (l *Limiter) room(now time.Time) time.Duration {
+	over := l.out.Len() - max(int(l.window), 1)
+	if over < 0 {
+		return 0
+	}
+	e := l.out.Front()
+	for ; over > 0; over-- {
+		e = e.Next()
+	}
+	return e.Value.(*flight).start.Add(max(oldAge, 2*l.slowest)).Sub(now)
+}
+
+func (l *Limiter) take(now time.Time, tokens float64) *list.Element {
 	l.requests.add(-1)
 	l.tokens.add(-tokens)
-	return l.epoch
+	l.last = now
+	return l.out.PushBack(&flight{epoch: l.epoch, start: now})
 }
 
 // wake gives turns to those who can have one, and sees to it that somebody looks again when time alone will help.
 func (l *Limiter) wake() {
 	for l.queue.Len() > 0 {
-		wait := l.ready(time.Now())
+		now := time.Now()
+		wait := l.ready(now)
 		if wait == forever {
 			return // the next release looks again
 		}
 		if wait > 0 {
-			if !l.waking {
-				l.waking = true
-				time.AfterFunc(wait, func() {
-					l.mu.Lock()
-					defer l.mu.Unlock()
-					l.waking = false
-					l.wake()
-				})
-			}
+			l.look(wait)
 			return
 		}
 		w := l.queue.Remove(l.queue.Front()).(*waiter)
-		w.epoch = l.take(w.tokens)
+		w.place = l.take(now, w.tokens)
 		close(w.turn)
 	}
+}
+
+// look lets wake be called after wait, in place of what was set before.
+func (l *Limiter) look(wait time.Duration) {
+	if l.alarm != nil {
+		l.alarm.Reset(wait)
+		return
+	}
+	l.alarm = time.AfterFunc(wait, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.wake()
+	})
 }
 
 // maxPause bounds what one refusal can do to all.
 const maxPause = time.Minute
 
 // release takes a turn back and learns from how the call ended.
-func (l *Limiter) release(epoch int, moreTokens float64, err error) {
+func (l *Limiter) release(place *list.Element, moreTokens float64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	full := l.inflight >= int(l.window)
+	now := time.Now()
+	f := place.Value.(*flight)
+	full := l.out.Len() >= int(l.window)
+	l.out.Remove(place)
 	l.tokens.add(-moreTokens)
+	l.back = now
 	var e *model.Error
 	switch {
 	case err == nil:
-		if full && l.window < float64(l.max) { // a window that nobody fills is no evidence that more would do
-			if l.slow {
-				l.window++
-			} else {
-				l.window += 1 / l.window
-			}
+		l.answered, l.refusing = now, time.Time{}
+		l.grow(now.Sub(f.start), full)
+	case !errors.As(err, &e):
+	case e.Refusal():
+		if f.epoch == l.epoch {
+			l.cut()
 		}
-	case errors.As(err, &e) && congested(e):
-		if epoch == l.epoch {
-			l.window = max(math.Floor(min(l.window, float64(l.inflight))/2), 1)
-			l.slow = false
-			l.epoch++
-			l.cuts++
+		if l.refusing.IsZero() {
+			l.refusing = now
+		}
+		if now.Sub(l.refusing) > l.patience {
+			l.refuse(e)
 		}
 		if e.After > 0 {
-			if until := time.Now().Add(min(e.After, maxPause)); until.After(l.until) {
+			if until := now.Add(min(e.After, maxPause)); until.After(l.until) {
 				l.until = until
 			}
 		}
+	case !e.Provider():
+		l.answered, l.refusing = now, time.Time{}
 	}
-	l.inflight--
 	l.wake()
 }
 
-// congested: the service says that it gets too much.
-func congested(e *model.Error) bool {
-	return e.Class == model.Rate ||
-		e.Class == model.Overload && (e.HTTP == http.StatusServiceUnavailable || e.HTTP == 529)
+// refuse ends the wait of all calls in the queue.
+func (l *Limiter) refuse(e *model.Error) {
+	for l.queue.Len() > 0 {
+		w := l.queue.Remove(l.queue.Front()).(*waiter)
+		w.err = &model.Error{Class: e.Class, HTTP: e.HTTP, Err: fmt.Errorf("the service has refused every call for %v: %w", l.patience, e.Err)}
+		close(w.turn)
+	}
+}
+
+// grow learns from a reply.
+func (l *Limiter) grow(took time.Duration, full bool) {
+	l.slowest = max(took, l.slowest-l.slowest/64)
+	l.run = 0
+	switch {
+	case l.gap > 0:
+		if l.gap > l.floor {
+			l.gap = max(l.gap/2, l.floor)
+		} else {
+			l.gap -= l.gap / 32
+		}
+		if l.gap < leastGap {
+			l.gap, l.window = 0, float64(min(l.out.Len()+1, l.max))
+		}
+	case !full || l.window >= float64(l.max): // a window that nobody fills is no evidence that more would do
+	case l.slow:
+		l.window++
+	default:
+		l.window += 1 / l.window
+	}
+}
+
+// cut learns from a refusal. The call that was refused is no longer among those that are out.
+func (l *Limiter) cut() {
+	l.epoch++
+	l.slow = false
+	if l.gap == 0 {
+		l.window = math.Floor(min(l.window, float64(l.out.Len()+1)) / 2)
+		if l.window < 1 {
+			l.window, l.gap, l.run = 1, firstGap, 1
+			l.floor, l.before = l.gap, l.gap
+		}
+		return
+	}
+	l.run++
+	longer := min(l.gap*3/2, maxGap)
+	switch {
+	case l.run == 1:
+		l.gap, l.floor, l.before = longer, longer, longer
+		return
+	case l.run <= outage:
+		l.floor = longer
+	default: // whatever the gap: it is no rate that is kept, and what was known of one still holds
+		l.floor = l.before
+	}
+	l.gap = min(l.gap*2, maxGap)
 }
 
 // estimate is what a request is reckoned with until its usage is known: about four bytes a token, and some for the reply.

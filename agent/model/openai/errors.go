@@ -39,7 +39,7 @@ func (m *Model) refusedBy(got *exchange) error {
 		message = http.StatusText(got.status)
 	}
 	return &model.Error{
-		Class: classify(got.status, code, message), After: got.after, HTTP: got.status, ID: got.id,
+		Class: model.Classify(got.status, said(code, message)), After: got.after, HTTP: got.status, ID: got.id,
 		Err: errors.New(m.clean(message)),
 	}
 }
@@ -98,51 +98,20 @@ var noMoney = []string{
 	"exceeded your current quota", "credit balance", "insufficient credits",
 }
 
-// classify turns a status, a code and a message into a class of [model.Error].
-func classify(status int, code, message string) string {
+// said is the class that a code and a message name, for [model.Classify].
+func said(code, message string) string {
 	text := code + " " + strings.ToLower(message)
-	has := func(marks []string) bool {
-		for _, m := range marks {
+	for _, x := range []struct {
+		class string
+		marks []string
+	}{{model.Context, tooLong}, {model.Refused, unwanted}, {model.Quota, noMoney}} {
+		for _, m := range x.marks {
 			if strings.Contains(text, m) {
-				return true
+				return x.class
 			}
 		}
-		return false
 	}
-	switch status {
-	case http.StatusPaymentRequired:
-		return model.Quota
-	case http.StatusTooManyRequests:
-		if has(noMoney) {
-			return model.Quota
-		}
-		return model.Rate
-	case http.StatusUnauthorized:
-		return model.Auth
-	case http.StatusForbidden:
-		switch {
-		case has(noMoney):
-			return model.Quota
-		case has(unwanted):
-			return model.Refused
-		}
-		return model.Auth
-	case http.StatusRequestEntityTooLarge:
-		return model.Context
-	case http.StatusRequestTimeout, http.StatusConflict, http.StatusTooEarly:
-		return model.Overload
-	}
-	switch {
-	case has(tooLong): // llama.cpp says so with a 500, too
-		return model.Context
-	case status >= 500:
-		return model.Overload
-	case has(unwanted):
-		return model.Refused
-	case has(noMoney):
-		return model.Quota
-	}
-	return model.Invalid
+	return ""
 }
 
 // clean cuts a message to a line's length and takes out what must not be shown.

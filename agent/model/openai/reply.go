@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 
 	sdk "github.com/openai/openai-go/v3"
@@ -16,13 +17,13 @@ func (m *Model) response(c *sdk.ChatCompletion, got *exchange) (*model.Response,
 	if c == nil || len(c.Choices) == 0 { // nil: the reply was "null"
 		// Some routers send their upstream's error with a 200.
 		if code, message := readError(got.reply); message != "" {
-			status := 500
+			status, shown := http.StatusInternalServerError, got.status
 			var n int
 			if _, err := fmt.Sscanf(code, "%d", &n); err == nil && n >= 400 && n < 600 {
-				status = n
+				status, shown = n, n
 			}
 			return nil, &model.Error{
-				Class: classify(status, code, message), After: got.after, HTTP: got.status, ID: got.id, Err: errors.New(m.clean(message)),
+				Class: model.Classify(status, said(code, message)), After: got.after, HTTP: shown, ID: got.id, Err: errors.New(m.clean(message)),
 			}
 		}
 		return nil, &model.Error{

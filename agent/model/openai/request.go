@@ -48,44 +48,8 @@ func (m *Model) params(ctx context.Context, req *model.Request) (sdk.ChatComplet
 			Function: sdk.ChatCompletionNamedToolChoiceFunctionParam{Name: req.Choice},
 		}
 	}
-	m.sampling(&p, merge(m.cfg.Params, req.Params), len(req.Tools) > 0)
+	m.sampling(&p, req.Params.Over(m.cfg.Params), len(req.Tools) > 0)
 	return p, nil
-}
-
-// merge returns over where it says something, else under. Extra is merged by key.
-func merge(under, over model.Params) model.Params {
-	out := under
-	if over.Temperature != nil {
-		out.Temperature = over.Temperature
-	}
-	if over.TopP != nil {
-		out.TopP = over.TopP
-	}
-	if over.MaxTokens != nil {
-		out.MaxTokens = over.MaxTokens
-	}
-	if over.Seed != nil {
-		out.Seed = over.Seed
-	}
-	if over.Stop != nil {
-		out.Stop = over.Stop
-	}
-	if over.Effort != "" {
-		out.Effort = over.Effort
-	}
-	if over.Parallel != nil {
-		out.Parallel = over.Parallel
-	}
-	if len(over.Extra) > 0 {
-		out.Extra = map[string]json.RawMessage{}
-		for k, v := range under.Extra {
-			out.Extra[k] = v
-		}
-		for k, v := range over.Extra {
-			out.Extra[k] = v
-		}
-	}
-	return out
 }
 
 func (m *Model) sampling(p *sdk.ChatCompletionNewParams, in model.Params, tools bool) {

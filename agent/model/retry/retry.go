@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/evalrun/evalrun/agent/model"
@@ -15,12 +14,18 @@ import (
 
 // A Policy bounds a call. Zero fields have the defaults given.
 type Policy struct {
-	Tries int           // 10
+	// Tries bounds the tries of a call that fail. A refusal ([model.Error.Refusal]) is none of them: it uses up time, of
+	// which Patience is the bound. Default 10.
+	Tries int
 	First time.Duration // the first back-off's upper bound, doubled with each try: 1 s
 	Max   time.Duration // the largest upper bound: 60 s
 	After time.Duration // the longest Retry-After that is waited for; a longer one ends the call: 5 min
-	Wait  time.Duration // all waits of a call between its tries together: 15 min
-	Call  time.Duration // the whole call, tries and waits, without its time in a limiter's queue: 30 min
+	// Patience bounds the time of a call in tries and back-offs, without its time in a limiter's queue: after it no other
+	// try is begun. A call that is refused also ends when nobody who uses the account was answered for so long.
+	// Default 30 min.
+	Patience time.Duration
+	// Answered is when the account last answered anybody. Nil: other calls are not known of.
+	Answered func() time.Time
 }
 
 func (p Policy) withDefaults() Policy {
@@ -35,14 +40,17 @@ func (p Policy) withDefaults() Policy {
 	set(&p.First, time.Second)
 	set(&p.Max, time.Minute)
 	set(&p.After, 5*time.Minute)
-	set(&p.Wait, 15*time.Minute)
-	set(&p.Call, 30*time.Minute)
+	set(&p.Patience, 30*time.Minute)
+	if p.Answered == nil {
+		p.Answered = func() time.Time { return time.Time{} }
+	}
 	return p
 }
 
 // New wraps next. Errors of the classes rate, overload and network are tried again: after Retry-After and up to one back-off more
 // where the service named a time, else after a random part of the back-off (full jitter), so that a thousand sessions do not come back at
-// once. What comes back in the end is the last try's error, of the same class.
+// once. What comes back in the end is the last try's error, of the same class; it is [model.Error.Open] where the service asks to come
+// back later than Policy.After allows. How long one try may take is the vendor's client's business.
 func New(next model.Factory, p Policy) model.Factory {
 	p = p.withDefaults()
 	return func(b model.Binding) (model.Client, error) {
@@ -67,13 +75,16 @@ func (c *client) Generate(ctx context.Context, req *model.Request) (*model.Respo
 	n := c.n()
 	hash := req.Hash()
 	name := c.next.Info().Name
-	var waited, spent time.Duration // between tries; in the service's hands
-	var pause time.Duration
+	began := time.Now()
+	var used, pause time.Duration // used: in tries and between them
+	failed := 0
 	for try := 1; ; try++ {
-		t := model.Try{N: n, Try: try, Model: name, Request: hash, Waited: pause, Start: time.Now()}
-		resp, err := c.once(ctx, req, &t, c.p.Call-waited-spent)
-		spent += t.Latency
-		c.tell(t)
+		t := model.Try{N: n, Try: try, Model: name, Request: hash, Waited: pause}
+		resp, err := c.once(ctx, req, &t)
+		used += t.Latency
+		if c.b.Try != nil {
+			c.b.Try(t)
+		}
 		if err == nil {
 			return resp, nil
 		}
@@ -81,67 +92,66 @@ func (c *client) Generate(ctx context.Context, req *model.Request) (*model.Respo
 		if !errors.As(err, &e) || context.Cause(ctx) != nil || !e.Retry() {
 			return nil, err
 		}
+		if !e.Refusal() {
+			failed++
+		}
 		pause = c.pause(try, e)
-		switch {
-		case e.After > c.p.After:
-			return nil, final(e, fmt.Errorf("the service asks to wait %v, more than %v: %w", e.After, c.p.After, e.Err))
-		case try >= c.p.Tries:
-			return nil, final(e, fmt.Errorf("%d tries in %v: %w", try, (waited+spent).Round(time.Millisecond), e.Err))
-		case waited+pause > c.p.Wait, waited+spent+pause >= c.p.Call:
-			return nil, final(e, fmt.Errorf("%d tries, and no time for another: %w", try, e.Err))
+		if err := c.over(try, failed, used+pause, began, e); err != nil {
+			return nil, err
 		}
 		if err := c.sleep(ctx, pause); err != nil {
 			return nil, err
 		}
-		waited += pause
+		used += pause
 	}
+}
+
+// over is the error of a call that is not tried again, or nil. used includes the back-off that would come next.
+func (c *client) over(try, failed int, used time.Duration, began time.Time, e *model.Error) error {
+	end := func(open bool, format string, args ...any) error {
+		return &model.Error{Class: e.Class, After: e.After, HTTP: e.HTTP, ID: e.ID, Open: open, Err: fmt.Errorf(format+": %w", append(args, e.Err)...)}
+	}
+	answered := c.p.Answered()
+	if began.After(answered) {
+		answered = began
+	}
+	switch silent := time.Since(answered); {
+	case e.After > c.p.After:
+		return end(true, "the service asks to wait %v, more than %v", e.After, c.p.After)
+	case failed >= c.p.Tries:
+		return end(false, "%d tries failed", failed)
+	case used > c.p.Patience:
+		return end(false, "no answer in %d tries, and the %v for them are over", try, c.p.Patience)
+	case e.Refusal() && silent > c.p.Patience:
+		return end(false, "the service has refused every call for %v", silent.Round(time.Second))
+	}
+	return nil
 }
 
 // once makes a try and fills t in.
-func (c *client) once(ctx context.Context, req *model.Request, t *model.Try, left time.Duration) (*model.Response, error) {
-	over := fmt.Errorf("no answer within the %v of a whole call", c.p.Call)
-	ctx2, queued := model.WithWait(ctx)
-	ctx2, cancel := context.WithCancelCause(ctx2)
-	defer cancel(nil)
-	// The clock runs on in a limiter's queue, so what it was there for is given back before the call is called off.
-	clock := watch(left, queued, func() { cancel(over) })
-	resp, err := c.next.Generate(ctx2, req)
-	clock.Stop()
-	q := queued()
-	t.Waited += q
-	t.Latency = max(time.Since(t.Start)-q, 0)
-	var e *model.Error
-	switch {
-	case err == nil:
+func (c *client) once(ctx context.Context, req *model.Request, t *model.Try) (*model.Response, error) {
+	ctx, waits := model.WithWait(ctx)
+	begun := time.Now()
+	resp, err := c.next.Generate(ctx, req)
+	queued := waits.Total()
+	t.Start, t.Waited = begun, t.Waited+queued
+	if out := waits.Ended(); !out.IsZero() {
+		t.Start = out
+	}
+	t.Latency = max(time.Since(begun)-queued, 0)
+	if err == nil {
 		t.HTTP, t.ID, t.Response = 200, resp.RequestID, resp
 		return resp, nil
-	case context.Cause(ctx) == nil && errors.Is(err, over):
-		err = &model.Error{Class: model.Network, Err: over}
-	case errors.As(err, &e):
-		t.HTTP, t.ID = e.HTTP, e.ID
 	}
 	t.Err = err
-	return nil, err
-}
-
-// watch calls end after left, and what queued tells by then is not counted.
-func watch(left time.Duration, queued func() time.Duration, end func()) *time.Timer {
-	var mu sync.Mutex // the function may run before t is set
-	var given time.Duration
-	var t *time.Timer
-	mu.Lock()
-	defer mu.Unlock()
-	t = time.AfterFunc(left, func() {
-		mu.Lock()
-		defer mu.Unlock()
-		if q := queued(); q > given {
-			t.Reset(q - given)
-			given = q
-			return
+	var e *model.Error
+	if errors.As(err, &e) {
+		t.HTTP, t.ID = e.HTTP, e.ID
+		if e.Provider() {
+			t.Waited += t.Latency
 		}
-		end()
-	})
-	return t
+	}
+	return nil, err
 }
 
 // pause is how long to wait before try+1.
@@ -168,14 +178,4 @@ func (c *client) sleep(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return fmt.Errorf("waiting to try again: %w", context.Cause(ctx))
 	}
-}
-
-func (c *client) tell(t model.Try) {
-	if c.b.Try != nil {
-		c.b.Try(t)
-	}
-}
-
-func final(e *model.Error, err error) error {
-	return &model.Error{Class: e.Class, After: e.After, HTTP: e.HTTP, ID: e.ID, Err: err}
 }

@@ -59,14 +59,14 @@ func TestRetries(t *testing.T) {
 	if len(tries) != 3 {
 		t.Fatalf("%d tries, want 3", len(tries))
 	}
-	if w := tries[1].Waited; w < 20*time.Second || w > 21*time.Second {
-		t.Errorf("waited %v, want Retry-After and at most a second", w)
+	if w := tries[1].Waited; w < 21*time.Second || w > 22*time.Second {
+		t.Errorf("waited %v, want Retry-After, at most a second, and the second of the try that failed", w)
 	}
 	if w := tries[2].Waited; w < 0 || w > 2*time.Second {
 		t.Errorf("waited %v, want at most 2s", w)
 	}
 	for i, x := range tries {
-		if x.N != 0 || x.Try != i+1 || x.Latency != time.Second || x.Request == "" {
+		if x.N != 0 || x.Try != i+1 || x.Start.IsZero() || x.Latency != time.Second || x.Request == "" {
 			t.Errorf("try %d: %+v", i, x)
 		}
 	}
@@ -79,10 +79,10 @@ func TestRetries(t *testing.T) {
 }
 
 func TestGivesUp(t *testing.T) {
-	many := func(c string, after time.Duration) modeltest.Func {
+	many := func(status int, c string, after time.Duration) modeltest.Func {
 		errs := make([]error, 1000)
 		for i := range errs {
-			errs[i] = class(c, after)
+			errs[i] = &model.Error{Class: c, After: after, HTTP: status, Err: errors.New("no")}
 		}
 		return failing(errs...)
 	}
@@ -90,19 +90,26 @@ func TestGivesUp(t *testing.T) {
 		f     modeltest.Func
 		p     retry.Policy
 		class string
-		tries int
+		least int // tries
+		most  int
 		text  string
+		open  bool
 	}{
-		"tries":            {many(model.Overload, 0), retry.Policy{Tries: 4}, model.Overload, 4, "4 tries"},
-		"waits together":   {many(model.Rate, time.Minute), retry.Policy{Wait: 150 * time.Second}, model.Rate, 3, "no time for another"},
-		"asks too much":    {many(model.Rate, time.Hour), retry.Policy{}, model.Rate, 1, "asks to wait 1h"},
-		"auth":             {many(model.Auth, 0), retry.Policy{}, model.Auth, 1, ""},
-		"quota":            {many(model.Quota, time.Second), retry.Policy{}, model.Quota, 1, ""},
-		"refused":          {many(model.Refused, 0), retry.Policy{}, model.Refused, 1, ""},
-		"context":          {many(model.Context, 0), retry.Policy{}, model.Context, 1, ""},
-		"request":          {many(model.Invalid, 0), retry.Policy{}, model.Invalid, 1, ""},
-		"whole call":       {modeltest.Func(hang), retry.Policy{Call: time.Minute}, model.Network, 1, "1m0s of a whole call"},
-		"whole call, busy": {many(model.Rate, 10*time.Second), retry.Policy{Call: 20 * time.Second}, model.Rate, 2, ""},
+		"tries":          {many(500, model.Overload, 0), retry.Policy{Tries: 4}, model.Overload, 4, 4, "4 tries failed", false},
+		"timeouts":       {many(0, model.Network, 0), retry.Policy{Tries: 3}, model.Network, 3, 3, "3 tries failed", false},
+		"refused":        {many(429, model.Rate, time.Minute), retry.Policy{Tries: 1}, model.Rate, 20, 40, "the 30m0s for them are over", false},
+		"overloaded":     {many(529, model.Overload, 0), retry.Policy{Tries: 1}, model.Overload, 30, 200, "the 30m0s for them are over", false},
+		"patience":       {many(429, model.Rate, 10*time.Second), retry.Policy{Patience: 20 * time.Second}, model.Rate, 1, 2, "", false},
+		"asks too much":  {many(429, model.Rate, time.Hour), retry.Policy{}, model.Rate, 1, 1, "asks to wait 1h", true},
+		"auth":           {many(401, model.Auth, 0), retry.Policy{}, model.Auth, 1, 1, "", false},
+		"quota":          {many(429, model.Quota, time.Second), retry.Policy{}, model.Quota, 1, 1, "", false},
+		"missing":        {many(404, model.Missing, 0), retry.Policy{}, model.Missing, 1, 1, "", false},
+		"filtered":       {many(400, model.Refused, 0), retry.Policy{}, model.Refused, 1, 1, "", false},
+		"context":        {many(400, model.Context, 0), retry.Policy{}, model.Context, 1, 1, "", false},
+		"request":        {many(400, model.Invalid, 0), retry.Policy{}, model.Invalid, 1, 1, "", false},
+		"slow time-outs": {modeltest.Func(timeout), retry.Policy{}, model.Network, 3, 3, "the 30m0s for them are over", false},
+		"nobody answered": {many(429, model.Rate, 0), retry.Policy{Patience: 5 * time.Minute, Answered: func() time.Time { return time.Now().Add(-6 * time.Minute) }},
+			model.Rate, 5, 100, "", false},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -111,11 +118,20 @@ func TestGivesUp(t *testing.T) {
 			if !errors.As(err, &e) || e.Class != tt.class || !strings.Contains(err.Error(), tt.text) {
 				t.Errorf("err = %v, want class %s and %q", err, tt.class, tt.text)
 			}
-			if len(tries) != tt.tries {
-				t.Errorf("%d tries, want %d", len(tries), tt.tries)
+			if e != nil && e.Open != tt.open {
+				t.Errorf("open %v", e.Open)
+			}
+			if n := len(tries); n < tt.least || n > tt.most {
+				t.Errorf("%d tries, want %d to %d", n, tt.least, tt.most)
 			}
 		})
 	}
+}
+
+// timeout is a try that the vendor's client gives up after its time.
+func timeout(context.Context, model.Binding, int, *model.Request) (*model.Response, error) {
+	time.Sleep(10 * time.Minute)
+	return nil, &model.Error{Class: model.Network, Err: errors.New("no whole answer in time")}
 }
 
 func hang(ctx context.Context, _ model.Binding, _ int, _ *model.Request) (*model.Response, error) {
@@ -144,25 +160,46 @@ func TestContextEnds(t *testing.T) {
 	}
 }
 
-// The queue of a limiter is no time of the service, and does not use up the call.
+// The queue of a limiter is no time of the service, and does not use up the call. A try begins when its request goes out.
 func TestQueueIsWaiting(t *testing.T) {
-	f := modeltest.Func(func(ctx context.Context, _ model.Binding, _ int, _ *model.Request) (*model.Response, error) {
+	var out time.Time
+	f := modeltest.Func(func(ctx context.Context, _ model.Binding, n int, _ *model.Request) (*model.Response, error) {
 		done := model.Wait(ctx)
-		time.Sleep(10 * time.Minute)
+		time.Sleep(2 * time.Hour)
 		done()
+		out = time.Now()
 		time.Sleep(2 * time.Second)
-		if err := context.Cause(ctx); err != nil {
-			return nil, err
-		}
 		r := modeltest.Text("hello")
 		return &r, nil
 	})
-	tries, _, _, err := call(t, f, retry.Policy{Call: time.Minute})
+	tries, _, _, err := call(t, f, retry.Policy{Patience: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if x := tries[0]; x.Waited != 10*time.Minute || x.Latency != 3*time.Second { // the factory's own second
-		t.Errorf("waited %v, latency %v", x.Waited, x.Latency)
+	if x := tries[0]; x.Waited != 2*time.Hour || x.Latency != 3*time.Second || !x.Start.Equal(out) { // the factory's own second
+		t.Errorf("waited %v, latency %v, started %v; it went out at %v", x.Waited, x.Latency, x.Start, out)
+	}
+}
+
+// What a try took that the service failed is waiting, too: it is no time of the agent's.
+func TestFailedTryIsWaiting(t *testing.T) {
+	n := 0
+	f := modeltest.Func(func(ctx context.Context, b model.Binding, i int, r *model.Request) (*model.Response, error) {
+		if n++; n == 1 {
+			return timeout(ctx, b, i, r)
+		}
+		x := modeltest.Text("hello")
+		return &x, nil
+	})
+	tries, took, waiting, err := call(t, f, retry.Policy{})
+	if err != nil || len(tries) != 2 {
+		t.Fatal(tries, err)
+	}
+	if x := tries[0]; x.Waited != x.Latency || x.Latency != 10*time.Minute+time.Second {
+		t.Errorf("the try that failed: waited %v, latency %v", x.Waited, x.Latency)
+	}
+	if x := tries[1]; x.Waited != waiting || took != tries[0].Waited+x.Waited+x.Latency {
+		t.Errorf("the other: waited %v (told %v), latency %v, in %v", x.Waited, waiting, x.Latency, took)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"sync"
 
@@ -21,18 +20,16 @@ type Recorder struct {
 	err error // the first failure; later replies are refused, since a tape with holes misleads
 }
 
-// Create opens a tape to be written at its end; it is made when missing. A line that a crash has torn is cut off.
+// Create opens a tape to be written at its end; it is made when missing. A line that a crash has torn is cut off. A tape has one recorder at a
+// time: while another one is open, here or in another process, Create fails.
 func Create(path string) (*Recorder, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("tape: %w", err)
 	}
-	end, err := wholeLines(f)
+	err = lock(f)
 	if err == nil {
-		err = f.Truncate(end)
-	}
-	if err == nil {
-		_, err = f.Seek(end, io.SeekStart)
+		err = cutTorn(f)
 	}
 	if err != nil {
 		f.Close()
@@ -41,12 +38,21 @@ func Create(path string) (*Recorder, error) {
 	return &Recorder{f: f}, nil
 }
 
-// wholeLines is the offset behind the last line break.
-func wholeLines(f *os.File) (int64, error) {
-	end, err := f.Seek(0, io.SeekEnd)
+// cutTorn cuts off what stands behind the last line break.
+func cutTorn(f *os.File) error {
+	st, err := f.Stat()
 	if err != nil {
-		return 0, err
+		return err
 	}
+	end, err := wholeLines(f, st.Size())
+	if err != nil || end == st.Size() {
+		return err
+	}
+	return f.Truncate(end)
+}
+
+// wholeLines is the offset behind the last line break before end.
+func wholeLines(f *os.File, end int64) (int64, error) {
 	buf := make([]byte, 64<<10)
 	for end > 0 {
 		n := min(end, int64(len(buf)))
@@ -76,34 +82,40 @@ func (r *Recorder) Close() error {
 	return nil
 }
 
-// Wrap records every reply of next's clients before it is returned. Calls that failed are not recorded.
-func (r *Recorder) Wrap(next model.Factory) model.Factory {
+// Wrap records every reply of next's clients before it is returned. Calls that failed are not recorded. params are those that next uses where
+// a request says nothing.
+func (r *Recorder) Wrap(next model.Factory, params model.Params) model.Factory {
 	return func(b model.Binding) (model.Client, error) {
 		c, err := next(b)
 		if err != nil {
 			return nil, err
 		}
-		return &recording{r: r, next: c, b: b, n: b.Counter()}, nil
+		return &recording{r: r, next: c, b: b, n: b.Counter(), params: params}, nil
 	}
 }
 
 type recording struct {
-	r    *Recorder
-	next model.Client
-	b    model.Binding
-	n    func() int
+	r      *Recorder
+	next   model.Client
+	b      model.Binding
+	n      func() int
+	params model.Params
 }
 
 func (c *recording) Info() model.Info { return c.next.Info() }
 
 func (c *recording) Generate(ctx context.Context, req *model.Request) (*model.Response, error) {
 	n := c.n()
+	params, err := sampling(req.Params.Over(c.params))
+	if err != nil {
+		return nil, &model.Error{Class: model.Invalid, Err: fmt.Errorf("sampling parameters: %w", err)}
+	}
 	resp, err := c.next.Generate(ctx, req)
 	if err != nil {
 		return nil, err
 	}
 	l := line{
-		V: version, key: keyOf(c.b, c.next.Info().Name, n), Attempt: c.b.Attempt, Arm: c.b.Arm, Request: req.Hash(),
+		V: version, key: keyOf(c.b, c.next.Info().Name, n), Attempt: c.b.Attempt, Arm: c.b.Arm, Request: req.Hash(), Params: json.RawMessage(params),
 		Reply: event.Reply{
 			ID: resp.ID, Role: c.b.Role, Model: resp.Model, Parts: resp.Parts, Reasoning: resp.Reasoning, Calls: resp.Calls,
 			Stop: resp.Stop, Usage: resp.Usage, Opaque: resp.Opaque,

@@ -14,8 +14,8 @@ import (
 
 // Options of replaying.
 type Options struct {
-	// Strict: a reply is given only to the very request it was recorded for. Otherwise the place of the call is enough, as when a
-	// prompt has changed a little since.
+	// Strict: a reply is given only to the very request it was recorded for, with the same sampling parameters. Otherwise the place of
+	// the call is enough, as when a prompt has changed a little since.
 	Strict bool
 	// Delay of each reply, as if a model thought.
 	Delay time.Duration
@@ -28,6 +28,7 @@ type Tape struct {
 	f     *os.File
 	index map[key][]place
 	names map[string]bool
+	old   bool
 }
 
 // A place is where one line is. Several attempts and arms may have answered under one key.
@@ -37,6 +38,7 @@ type place struct {
 	attempt int32
 	arm     string
 	request [8]byte // the hash's beginning
+	params  *string // nil: the line does not say
 }
 
 // Open reads a tape's index. A last line that was torn by a crash is left out; any other line that is not right is an error that names it.
@@ -56,6 +58,7 @@ func Open(path string, opt Options) (*Tape, error) {
 func (t *Tape) read() error {
 	r := bufio.NewReaderSize(t.f, 1<<20)
 	intern := map[string]string{} // a tape names the same few things over and over
+	params := map[string]*string{}
 	in := func(s *string) {
 		if have, ok := intern[*s]; ok {
 			*s = have
@@ -75,9 +78,10 @@ func (t *Tape) read() error {
 		var l struct {
 			V int `json:"v"`
 			key
-			Attempt int    `json:"attempt"`
-			Arm     string `json:"arm"`
-			Request string `json:"request"`
+			Attempt int          `json:"attempt"`
+			Arm     string       `json:"arm"`
+			Request string       `json:"request"`
+			Params  model.Params `json:"params"`
 		}
 		if err := json.Unmarshal(raw, &l); err != nil {
 			return fmt.Errorf("tape %s:%d: %w", t.path, n, err)
@@ -91,6 +95,18 @@ func (t *Tape) read() error {
 		t.names[l.Model] = true
 		p := place{off: off, size: int32(len(raw)), attempt: int32(l.Attempt), arm: l.Arm}
 		copy(p.request[:], l.Request)
+		if l.V == 1 {
+			t.old = true
+		} else {
+			text, err := sampling(l.Params)
+			if err != nil {
+				return fmt.Errorf("tape %s:%d: params: %w", t.path, n, err)
+			}
+			if params[text] == nil {
+				params[text] = &text
+			}
+			p.params = params[text]
+		}
 		t.index[l.key] = append(t.index[l.key], p)
 		off += int64(len(raw))
 	}
@@ -108,19 +124,22 @@ func (t *Tape) Models() []string {
 	return out
 }
 
-// Factory makes clients that play the replies of one model. Each call is told to Binding.Try, From "tape". Where the tape has several
+// Old reports whether the tape has replies of version 1, of which the sampling parameters are not known and not compared.
+func (t *Tape) Old() bool { return t.old }
+
+// Factory makes clients that play the replies of one model, called with params where a request says nothing. Each call is told to Binding.Try, From "tape". Where the tape has several
 // replies under one key (arms that differ in their prompt, attempts that were repeated), the first of these is taken, and among equals that
 // of the latest attempt:
 //
-//  1. of this arm, for this very request
-//  2. of another arm, for this very request
+//  1. of this arm, for this very request with these sampling parameters
+//  2. of another arm, for this very request with these sampling parameters
 //  3. not strict: of this arm
 //  4. not strict: of any arm
 //
 // A call without a reply fails with a *[Missing] in a *[model.Error] of class request: ours, and not the agent's.
-func (t *Tape) Factory(name string) model.Factory {
+func (t *Tape) Factory(name string, params model.Params) model.Factory {
 	return func(b model.Binding) (model.Client, error) {
-		return &playing{t: t, name: name, b: b, n: b.Counter()}, nil
+		return &playing{t: t, name: name, b: b, n: b.Counter(), params: params}, nil
 	}
 }
 
@@ -129,21 +148,33 @@ type Missing struct {
 	Tape, Benchmark, Task, Role, Model string
 	Repeat, N                          int
 	Other                              bool // it has one there, for another request
+	// Recorded and Params are sampling parameters as JSON, where it has one there for this request with others.
+	Recorded, Params string
 }
 
 func (m *Missing) Error() string {
 	s := fmt.Sprintf("the tape %s has no reply of %q for call %d (%s) of %s/%s, repeat %d", m.Tape, m.Model, m.N+1, m.Role, m.Benchmark, m.Task, m.Repeat)
-	if m.Other {
+	none := func(params string) string {
+		if params == "" {
+			return "none"
+		}
+		return params
+	}
+	switch {
+	case m.Recorded != m.Params:
+		return fmt.Sprintf("%s, with the sampling parameters of now: %s; recorded were: %s; record it again, or replay without strict", s, none(m.Params), none(m.Recorded))
+	case m.Other:
 		return s + ", to this request: prompt, tools or what the sandbox printed have changed since; record it again, or replay without strict"
 	}
 	return s + ": record it again"
 }
 
 type playing struct {
-	t    *Tape
-	name string
-	b    model.Binding
-	n    func() int
+	t      *Tape
+	name   string
+	b      model.Binding
+	n      func() int
+	params model.Params
 }
 
 func (c *playing) Info() model.Info {
@@ -157,7 +188,11 @@ func (c *playing) Generate(ctx context.Context, req *model.Request) (*model.Resp
 	begun := time.Now()
 	n := c.n()
 	hash := req.Hash()
-	resp, err := c.find(n, hash)
+	params, err := sampling(req.Params.Over(c.params))
+	if err != nil {
+		return nil, &model.Error{Class: model.Invalid, Err: fmt.Errorf("sampling parameters: %w", err)}
+	}
+	resp, err := c.find(n, hash, params)
 	if err == nil && c.t.opt.Delay > 0 {
 		timer := time.NewTimer(c.t.opt.Delay)
 		select {
@@ -174,17 +209,24 @@ func (c *playing) Generate(ctx context.Context, req *model.Request) (*model.Resp
 	return resp, err
 }
 
-func (c *playing) find(n int, hash string) (*model.Response, error) {
+func (c *playing) find(n int, hash, params string) (*model.Response, error) {
 	k := keyOf(c.b, c.name, n)
 	best, rank := place{}, 0
+	recorded := params
 	for _, p := range c.t.index[k] {
 		r := 1
 		if p.arm == c.b.Arm {
 			r = 2
 		}
-		if string(p.request[:]) == hash[:len(p.request)] {
+		asked := string(p.request[:]) == hash[:len(p.request)]
+		same := p.params == nil || *p.params == params
+		switch {
+		case asked && same:
 			r += 2
-		} else if c.t.opt.Strict {
+		case c.t.opt.Strict:
+			if asked {
+				recorded = *p.params
+			}
 			continue
 		}
 		if r > rank || r == rank && p.attempt >= best.attempt {
@@ -195,7 +237,7 @@ func (c *playing) find(n int, hash string) (*model.Response, error) {
 	if rank == 0 {
 		return fail(&Missing{
 			Tape: c.t.path, Benchmark: k.Benchmark, Task: k.Task, Role: k.Role, Model: k.Model, Repeat: k.Repeat, N: n,
-			Other: len(c.t.index[k]) > 0,
+			Other: len(c.t.index[k]) > 0, Recorded: recorded, Params: params,
 		})
 	}
 	raw := make([]byte, best.size)

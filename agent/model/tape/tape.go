@@ -5,29 +5,33 @@
 //	benchmark, task, repeat, actor, role, model, n
 //
 // where n numbers the calls of that trial's actor and role from 0, so that concurrent trials and repeats replay right whatever their order.
-// The line also has the arm, the attempt and the hash of the request:
+// The line also has the arm, the attempt, the hash of the request and the sampling parameters that were in force:
 //
-//	{"v":1,"benchmark":"qa","task":"q1","repeat":1,"attempt":1,"arm":"a","actor":"","role":"main","model":"m","n":0,
-//	 "request":"9f…","reply":{"id":"…","role":"main","model":"m-1","parts":[…],"calls":[…],"usage":{…}}}
+//	{"v":2,"benchmark":"qa","task":"q1","repeat":1,"actor":"","role":"main","model":"m","n":0,"attempt":1,"arm":"a",
+//	 "request":"9f…","params":{"temperature":0.2},"reply":{"id":"…","role":"main","model":"m-1","parts":[…],"usage":{…}}}
 //
-// There are no raw bodies, no keys and no times in it. [Create] and [Recorder.Wrap] record, [Open] and [Tape.Factory] replay.
+// Lines of version 1 say no sampling parameters. There are no raw bodies, no keys and no times on a tape. [Create] and [Recorder.Wrap]
+// record, [Open] and [Tape.Factory] replay.
 package tape
 
 import (
+	"encoding/json"
+
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/agent/model"
 )
 
 // version of the lines that are written. A tape with a newer one is refused.
-const version = 1
+const version = 2
 
 type line struct {
 	V int `json:"v"`
 	key
-	Attempt int         `json:"attempt,omitempty"`
-	Arm     string      `json:"arm,omitempty"`
-	Request string      `json:"request"`
-	Reply   event.Reply `json:"reply"`
+	Attempt int             `json:"attempt,omitempty"`
+	Arm     string          `json:"arm,omitempty"`
+	Request string          `json:"request"`
+	Params  json.RawMessage `json:"params,omitempty"` // [sampling]
+	Reply   event.Reply     `json:"reply"`
 }
 
 type key struct {
@@ -42,4 +46,16 @@ type key struct {
 
 func keyOf(b model.Binding, name string, n int) key {
 	return key{Benchmark: b.Benchmark, Task: b.Task, Repeat: b.Repeat, Actor: b.Actor, Role: b.Role, Model: name, N: n}
+}
+
+// sampling is the one text for parameters; "" for none.
+func sampling(p model.Params) (string, error) {
+	b, err := json.Marshal(p) // with sorted keys
+	if err != nil {
+		return "", err
+	}
+	if string(b) == "{}" {
+		return "", nil
+	}
+	return string(b), nil
 }

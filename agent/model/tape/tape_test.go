@@ -43,7 +43,7 @@ func record(t *testing.T, path string, f model.Factory, play func(f model.Factor
 	if err != nil {
 		t.Fatal(err)
 	}
-	play(rec.Wrap(f))
+	play(rec.Wrap(f, model.Params{}))
 	if err := rec.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func TestConcurrent(t *testing.T) {
 	var want map[string][]string
 	record(t, path, modeltest.Func(echo).Factory(0), func(f model.Factory) { want = all(f) })
 	tp := open(t, path, tape.Options{Strict: true})
-	if d := cmp.Diff(want, all(tp.Factory("func"))); d != "" {
+	if d := cmp.Diff(want, all(tp.Factory("func", model.Params{}))); d != "" {
 		t.Errorf("replayed (-want +got):\n%s", d)
 	}
 	if st, err := os.Stat(path); err != nil || st.Size() > 180*600 {
@@ -128,7 +128,7 @@ func TestReplayIsWhole(t *testing.T) {
 	var tries []model.Try
 	b := binding("t", 1)
 	b.Try = func(x model.Try) { tries = append(tries, x) }
-	c, err := open(t, path, tape.Options{}).Factory("func")(b)
+	c, err := open(t, path, tape.Options{}).Factory("func", model.Params{})(b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func TestWhichReply(t *testing.T) {
 	} {
 		b := binding("t", 1)
 		b.Arm = tt.arm
-		got := generate(t, open(t, path, tape.Options{Strict: tt.strict}).Factory("func"), b, tt.prompt)[0]
+		got := generate(t, open(t, path, tape.Options{Strict: tt.strict}).Factory("func", model.Params{}), b, tt.prompt)[0]
 		if got != tt.want && !strings.Contains(got, "no reply") || !strings.Contains(got, tt.want) {
 			t.Errorf("arm %s, %q, strict %v: %q, want %q", tt.arm, tt.prompt, tt.strict, got, tt.want)
 		}
@@ -188,7 +188,7 @@ func TestMissing(t *testing.T) {
 		"task": binding("u", 1), "repeat": binding("t", 2),
 		"actor": {Benchmark: "qa", Task: "t", Repeat: 1, Role: "main", Actor: "1"}, "role": {Benchmark: "qa", Task: "t", Repeat: 1, Role: "grader"},
 	} {
-		c, err := tp.Factory("func")(b)
+		c, err := tp.Factory("func", model.Params{})(b)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -199,10 +199,10 @@ func TestMissing(t *testing.T) {
 			t.Errorf("another %s: %v", name, err)
 		}
 	}
-	if got := generate(t, tp.Factory("func"), binding("t", 1), "one", "two"); !strings.Contains(got[1], "call 2 (main) of qa/t, repeat 1") {
+	if got := generate(t, tp.Factory("func", model.Params{}), binding("t", 1), "one", "two"); !strings.Contains(got[1], "call 2 (main) of qa/t, repeat 1") {
 		t.Errorf("the second call: %v", got)
 	}
-	if got := generate(t, tp.Factory("other"), binding("t", 1), "one"); !strings.Contains(got[0], "no reply") {
+	if got := generate(t, tp.Factory("other", model.Params{}), binding("t", 1), "one"); !strings.Contains(got[0], "no reply") {
 		t.Errorf("another model: %v", got)
 	}
 	if d := cmp.Diff([]string{"func"}, tp.Models()); d != "" {
@@ -222,7 +222,7 @@ func TestBadTapes(t *testing.T) {
 		"torn end":   {string(data) + `{"v":1,"bench`, ""},
 		"torn after": {string(data[:len(data)-1]), ""},
 		"bad middle": {"{\n" + string(data), "bad.jsonl:1: "},
-		"newer":      {strings.Replace(string(data), `"v":1`, `"v":2`, 1), "version 2"},
+		"newer":      {strings.Replace(string(data), `"v":2`, `"v":3`, 1), "version 3"},
 		"not a tape": {"{}\n", "version 0"},
 		"empty":      {"", ""},
 	} {
@@ -246,7 +246,7 @@ func TestBadTapes(t *testing.T) {
 	record(t, path, modeltest.Func(echo).Factory(0), func(f model.Factory) { generate(t, f, binding("u", 1), "one") })
 	tp := open(t, path, tape.Options{})
 	for _, task := range []string{"t", "u"} {
-		if got := generate(t, tp.Factory("func"), binding(task, 1), "one"); !strings.Contains(got[0], task+"/1") {
+		if got := generate(t, tp.Factory("func", model.Params{}), binding(task, 1), "one"); !strings.Contains(got[0], task+"/1") {
 			t.Errorf("%s: %v", task, got)
 		}
 	}
@@ -261,12 +261,12 @@ func TestDelay(t *testing.T) {
 	tp := open(t, path, tape.Options{Delay: time.Hour})
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
-		if got := generate(t, tp.Factory("func"), binding("t", 1), "one"); time.Since(begun) != time.Hour {
+		if got := generate(t, tp.Factory("func", model.Params{}), binding("t", 1), "one"); time.Since(begun) != time.Hour {
 			t.Errorf("%v after %v", got, time.Since(begun))
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		c, err := tp.Factory("func")(binding("t", 1))
+		c, err := tp.Factory("func", model.Params{})(binding("t", 1))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -274,4 +274,86 @@ func TestDelay(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	})
+}
+
+// A strict replay is refused with other sampling parameters, wherever they are said; a loose one is not.
+func TestSampling(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "t.jsonl")
+	temperature := func(x float64) model.Params { return model.Params{Temperature: &x} }
+	rec, err := tape.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	generate(t, rec.Wrap(modeltest.Func(echo).Factory(0), temperature(0.2)), binding("t", 1), "one")
+	generate(t, rec.Wrap(modeltest.Func(echo).Factory(0), model.Params{}), binding("none", 1), "one")
+	if err := rec.Close(); err != nil {
+		t.Fatal(err)
+	}
+	strict, loose := open(t, path, tape.Options{Strict: true}), open(t, path, tape.Options{})
+	if got := generate(t, strict.Factory("func", temperature(0.2)), binding("t", 1), "one"); !strings.Contains(got[0], "t/1") {
+		t.Errorf("the same: %v", got)
+	}
+	for _, tt := range []struct {
+		task   string
+		params model.Params
+		want   string
+	}{
+		{"t", temperature(0.7), `{"temperature":0.7}; recorded were: {"temperature":0.2}`},
+		{"t", temperature(0), `{"temperature":0}; recorded were: {"temperature":0.2}`},
+		{"t", model.Params{}, `none; recorded were: {"temperature":0.2}`},
+		{"none", temperature(0.2), `{"temperature":0.2}; recorded were: none`},
+	} {
+		if got := generate(t, strict.Factory("func", tt.params), binding(tt.task, 1), "one"); !strings.Contains(got[0], tt.want) {
+			t.Errorf("%s: %v, want %s", tt.task, got, tt.want)
+		}
+		if got := generate(t, loose.Factory("func", tt.params), binding(tt.task, 1), "one"); !strings.Contains(got[0], tt.task+"/1") {
+			t.Errorf("%s, loose: %v", tt.task, got)
+		}
+	}
+	// A request's own parameters count in place of the arm's.
+	c, err := strict.Factory("func", temperature(0.7))(binding("t", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := request("one")
+	req.Params = temperature(0.2)
+	if _, err := c.Generate(t.Context(), req); err == nil || !strings.Contains(err.Error(), "have changed") {
+		t.Errorf("a request that says its parameters is another request: %v", err)
+	}
+	// Tapes of before do not say.
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := strings.ReplaceAll(strings.ReplaceAll(string(data), `"v":2`, `"v":1`), `"params":{"temperature":0.2},`, "")
+	if err := os.WriteFile(path, []byte(old), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	tp := open(t, path, tape.Options{Strict: true})
+	if got := generate(t, tp.Factory("func", temperature(0.7)), binding("t", 1), "one"); !tp.Old() || strict.Old() || !strings.Contains(got[0], "t/1") {
+		t.Errorf("version 1: %v", got)
+	}
+}
+
+// Recorders of one tape do not write over each other: the second is refused while the first is open, and goes on behind it later.
+func TestOneRecorder(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "t.jsonl")
+	first, err := tape.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tape.Create(path); err == nil || !strings.Contains(err.Error(), "another process") {
+		t.Errorf("a second recorder: %v", err)
+	}
+	generate(t, first.Wrap(modeltest.Func(echo).Factory(0), model.Params{}), binding("t", 1), "one")
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	record(t, path, modeltest.Func(echo).Factory(0), func(f model.Factory) { generate(t, f, binding("u", 1), "one") })
+	tp := open(t, path, tape.Options{Strict: true})
+	for _, task := range []string{"t", "u"} {
+		if got := generate(t, tp.Factory("func", model.Params{}), binding(task, 1), "one"); !strings.Contains(got[0], task+"/1") {
+			t.Errorf("%s: %v", task, got)
+		}
+	}
 }

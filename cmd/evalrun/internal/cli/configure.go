@@ -137,7 +137,7 @@ func (a *app) configure(args []string, o *configOptions) (*config.Effective, err
 	if err != nil {
 		return nil, err
 	}
-	src := config.Source{Dir: dir, Over: over}
+	src := config.Source{Dir: dir, Over: over, Env: a.Env}
 	if len(args) == 1 && isFile(args[0]) {
 		b, err := os.ReadFile(args[0])
 		if err != nil {

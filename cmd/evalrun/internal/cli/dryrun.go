@@ -16,7 +16,7 @@ func (a *app) describe(r *wire.Ready, asJSON bool) error {
 	cost := r.Cost()
 	if asJSON {
 		b, err := json.MarshalIndent(map[string]any{"arms": r.Plan.Arms, "benchmarks": r.Plan.Benchmarks, "tasks": len(r.Plan.Tasks),
-			"limits": r.Limits(), "cost": cost, "notes": r.Notes}, "", "  ")
+			"limits": r.Limits(), "models": r.Endpoints(), "cost": cost, "notes": r.Notes}, "", "  ")
 		if err != nil {
 			return err
 		}
@@ -47,6 +47,16 @@ func (a *app) describe(r *wire.Ready, asJSON bool) error {
 			note = fmt.Sprintf(", %d of them cannot be read and will be skipped", bad)
 		}
 		fmt.Fprintf(w, "benchmark %s: %d %s%s (digest %s)\n", progress.Clean(b.Spec), n, map[bool]string{true: "task", false: "tasks"}[n == 1], note, b.Digest)
+	}
+	for _, e := range r.Endpoints() {
+		switch {
+		case e.Tape != "":
+			fmt.Fprintf(w, "model %s: replies of the tape %s; nothing is called\n", progress.Clean(e.Model), progress.Clean(e.Tape))
+		case e.Key == "":
+			fmt.Fprintf(w, "model %s: requests go to %s (%s), without a key\n", progress.Clean(e.Model), progress.Clean(e.URL), e.Why)
+		default:
+			fmt.Fprintf(w, "model %s: requests go to %s (%s), with the key in %s\n", progress.Clean(e.Model), progress.Clean(e.URL), e.Why, e.Key)
+		}
 	}
 	fmt.Fprintln(w, "\neffective limits:")
 	for _, l := range r.Limits() {

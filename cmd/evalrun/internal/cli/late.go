@@ -16,6 +16,8 @@ import (
 type late struct {
 	a *app
 	r atomic.Pointer[progress.Reporter]
+	// waiting is progress.Options.Waiting of a run.
+	waiting func() string
 
 	mu   sync.Mutex
 	told map[string]time.Time // images on their way before there is a reporter
@@ -26,7 +28,7 @@ func (l *late) shows(mode, what string, total, done int) {
 	if l.a.quiet {
 		mode = progress.None
 	}
-	l.r.Store(progress.New(progress.Options{Mode: mode, Terminal: l.a.ErrTTY, Color: l.a.color, What: what, Total: total, Done: done, W: l.a.Stderr}))
+	l.r.Store(progress.New(progress.Options{Mode: mode, Terminal: l.a.ErrTTY, Color: l.a.color, What: what, Total: total, Done: done, W: l.a.Stderr, Waiting: l.waiting}))
 }
 
 func (l *late) observe(p harness.Progress) {

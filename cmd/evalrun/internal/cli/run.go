@@ -131,6 +131,7 @@ func (a *app) play(ctx context.Context, ready *wire.Ready, d *rundir.Dir, o *pla
 func (a *app) begin(ctx context.Context, ready *wire.Ready, d *rundir.Dir, o *playOptions, c wire.Control) (wire.Outcome, error) {
 	a.header(ready, d)
 	p := a.progress
+	p.waiting = ready.Waiting
 	stop := a.stopper(ctx, p)
 	defer stop.close()
 	c.Drain, c.Observe = stop.drain, p.observe
@@ -173,7 +174,7 @@ func (a *app) header(r *wire.Ready, d *rundir.Dir) {
 			if what, ok := strings.CutSuffix(l.Name, " limit"); ok {
 				s = what + ": " + l.Value
 			}
-			if l.Name == "sandbox" && l.Why != "" {
+			if (l.Name == "sandbox" || l.Name == "workers" && strings.Contains(l.Why, ";")) && l.Why != "" {
 				s += " (" + l.Why + ")"
 			}
 			parts = append(parts, s)

@@ -102,16 +102,18 @@ type Agent struct {
 // A Model is which model answers, and how it is reached. Short form: vendor/NAME, or a name from models.
 type Model struct {
 	Name    string `json:"name,omitempty" required:"true" doc:"vendor/NAME, such as openai/gpt-4o-mini."`
-	BaseURL string `json:"base_url,omitempty" doc:"Where the service is, for any server that speaks the vendor's protocol."`
+	BaseURL string `json:"base_url,omitempty" doc:"Where the service is, for any server that speaks the vendor's protocol. Default: the vendor's usual variable (OPENAI_BASE_URL), else its own address."`
 	Key     Secret `json:"key,omitempty" doc:"The service's key, as a reference ${NAME}. Default: the vendor's usual variable."`
 	Window  int64  `json:"window,omitempty" min:"1" doc:"Context window in tokens, where it is not known."`
 	Images  *bool  `json:"images,omitempty" doc:"Whether it takes images. Where it does not, they are left out of requests, and agents that must show some refuse to begin. Default true."`
 	Price   *Price `json:"price,omitempty" doc:"US dollars for a million tokens, over the built-in table."`
 	Tape    *Tape  `json:"tape,omitempty" doc:"Replies are recorded to a file, or come from one."`
 
-	Connections int     `json:"connections,omitempty" min:"1" doc:"Calls at once, for all arms that share service and key. Default: pools.connections."`
-	PerMinute   float64 `json:"per_minute,omitempty" min:"0" doc:"Calls a minute at most."`
-	Tries       int     `json:"tries,omitempty" min:"1" doc:"Tries of one call before its trial fails for the provider. Default 10."`
+	Connections int      `json:"connections,omitempty" min:"1" doc:"Calls of this model at once, for all arms that call it at one address with one key. Default: pools.connections."`
+	PerMinute   float64  `json:"per_minute,omitempty" min:"0" doc:"Calls of this model a minute at most, likewise."`
+	Tries       int      `json:"tries,omitempty" min:"1" doc:"Tries of one call that may fail before its trial fails for the provider. Being refused (429, 503, 529) is no such failure. Default 10."`
+	Timeout     Duration `json:"timeout,omitempty" doc:"The longest that one whole try of a call may take. Default 10m."`
+	Patience    Duration `json:"patience,omitempty" doc:"How long a call is tried again while the service fails or refuses it, without its time in the queue. Default 30m."`
 }
 
 // A Price is in US dollars for a million tokens. What is not set is not known.
@@ -194,7 +196,7 @@ type Pools struct {
 	Starts      int  `json:"starts,omitempty" min:"1" doc:"Machines starting at once. Default 2 for each core."`
 	Sandboxes   int  `json:"sandboxes,omitempty" min:"1" doc:"Machines alive at once. Default: as many as fit into memory."`
 	Memory      Size `json:"memory,omitempty" doc:"Memory for all machines together. Default 80 % of what is free."`
-	Connections int  `json:"connections,omitempty" min:"1" doc:"Model calls at once for each provider and key. Default 64."`
+	Connections int  `json:"connections,omitempty" min:"1" doc:"Calls at once of each model that says nothing itself. Default 64."`
 	Grading     int  `json:"grading,omitempty" min:"1" doc:"Gradings at once. Default 2 for each core."`
 	Builds      int  `json:"builds,omitempty" min:"1" doc:"Images built at once. Default half of the cores."`
 	Pulls       int  `json:"pulls,omitempty" min:"1" doc:"Images pulled at once. Default 4."`

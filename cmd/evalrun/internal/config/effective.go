@@ -40,6 +40,8 @@ type Source struct {
 	Data []byte
 	Dir  string     // paths in Data are relative to it
 	Over []Override // what the command line says; it wins
+	// Env looks up the variables that vendors' addresses usually are in; nil: they are not looked at.
+	Env func(name string) (string, bool)
 }
 
 // An Override sets one key from the command line.
@@ -89,7 +91,7 @@ func Parse(src Source, reg *Registry) (*Effective, error) {
 	}
 	tree = override(tree, src.Over, errs)
 
-	l := &layout{reg: reg, errs: errs, dir: src.Dir, out: &Effective{tree: tree}}
+	l := &layout{reg: reg, errs: errs, dir: src.Dir, out: &Effective{tree: tree}, lookup: src.Env}
 	l.run(tree)
 	if err := errs.err(); err != nil {
 		return nil, err
@@ -153,6 +155,26 @@ type layout struct {
 	out  *Effective
 
 	models *node // where models by name are written
+	lookup func(string) (string, bool)
+	vars   *Env // nil: not read yet
+}
+
+// env is the value of a variable in the environment, or in env_file.
+func (l *layout) env(name string) (string, bool) {
+	if l.lookup == nil || name == "" {
+		return "", false
+	}
+	if l.vars == nil {
+		file := l.out.File.EnvFile
+		if file != "" {
+			file = abs(l.dir, file)
+		}
+		var err error
+		if l.vars, err = NewEnv(l.lookup, file); err != nil { // which is told when the run is made ready
+			l.vars, _ = NewEnv(l.lookup, "")
+		}
+	}
+	return l.vars.Lookup(name)
 }
 
 func (l *layout) decode(n *node, v any, root string) {

@@ -35,9 +35,15 @@ func (l *layout) model(m *Model, n *node, key string) {
 		l.fail(at, key, fmt.Sprintf("unknown vendor %q of model %q", vendor, m.Name), orKnown(vendor, l.reg.names("vendor")))
 		return
 	}
-	if m.Key == "" && m.BaseURL == "" {
-		if v := l.reg.Vendor(vendor).KeyVar; v != "" {
-			m.Key = Secret("${" + v + "}")
+	if m.BaseURL == "" {
+		l.usual(m, l.reg.Vendor(vendor), at, key)
+	}
+	for _, d := range []struct {
+		name string
+		d    Duration
+	}{{"timeout", m.Timeout}, {"patience", m.Patience}} {
+		if at := n.get(d.name); at != nil && at.kind != kindNull && d.d == 0 {
+			l.fail(at, key+"."+d.name, fmt.Sprintf("%s: nothing can be answered in no time", d.name), "leave it out for the default")
 		}
 	}
 	if m.BaseURL != "" && !strings.HasPrefix(m.BaseURL, "http://") && !strings.HasPrefix(m.BaseURL, "https://") {
@@ -45,6 +51,20 @@ func (l *layout) model(m *Model, n *node, key string) {
 	}
 	if m.Tape != nil {
 		m.Tape.File = abs(l.dir, m.Tape.File)
+	}
+}
+
+// usual fills in the address and the key of a model that names no address: those of the vendor's usual variables, as its own clients read
+// them. The address is kept with the run, so that a resume does not go elsewhere.
+func (l *layout) usual(m *Model, k *Kind, at *node, key string) {
+	url, _ := l.env(k.URLVar)
+	if url != "" && !strings.HasPrefix(url, "http://") && !strings.HasPrefix(url, "https://") {
+		l.fail(at, key, fmt.Sprintf("the variable %s, where %s is called, is not an address", k.URLVar, m.Name), "it begins with http:// or https://; or say base_url")
+		return
+	}
+	m.BaseURL = url
+	if _, have := l.env(k.KeyVar); m.Key == "" && k.KeyVar != "" && (url == "" || have) { // a server of one's own may need none
+		m.Key = Secret("${" + k.KeyVar + "}")
 	}
 }
 

@@ -27,8 +27,8 @@ type Kind struct {
 	Paths   []string
 	// Model and Prompt: an agent uses one. NeedsModel: it cannot do without. What an agent does not use is no part of its arm.
 	Model, NeedsModel, Prompt bool
-	// KeyVar is the variable that a vendor's key usually is in.
-	KeyVar string
+	// KeyVar and URLVar are the variables that a vendor's key and the address of its service usually are in.
+	KeyVar, URLVar string
 	// Define returns what else defines an arm with this agent: the digest of a script, say. Nil: nothing.
 	Define func(arg string, options json.RawMessage) (any, error)
 	// Check looks at an argument and options together; nil: nothing to look at.

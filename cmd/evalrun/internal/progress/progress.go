@@ -38,6 +38,8 @@ type Options struct {
 	Total    int    // of the plan
 	Done     int    // of them already decided, when a run is resumed
 	W        io.Writer
+	// Waiting says why the run is slowed down or stands still, through no fault of its own; "": it is not. It is asked at each drawing.
+	Waiting func() string
 }
 
 // A Reporter shows progress. Observe may be called from several goroutines, the other methods from one.
@@ -67,10 +69,12 @@ type counts struct {
 	sum             float64
 	failed          map[record.Status]int
 	retries         int
+	open            int // ended and left undecided
 	cost            float64
 	costed, unknown bool
 	ebb             bool // no more trials are begun
 	making          []string
+	waiting         string
 }
 
 // New begins to show. Close ends it.
@@ -152,7 +156,10 @@ func (r *Reporter) Observe(p harness.Progress) {
 		if v.Error != nil && failing[v.Status] && !r.told[string(v.Status)+v.Error.Class] { // once of each kind: the reason is worth more than the count
 			r.told[string(v.Status)+v.Error.Class] = true
 			again := ""
-			if !v.Final {
+			switch {
+			case p.Open:
+				again = "; the trial stays open"
+			case !v.Final:
 				again = "; it is tried again"
 			}
 			text := []rune(v.Error.Text)
@@ -161,7 +168,11 @@ func (r *Reporter) Observe(p harness.Progress) {
 			}
 			r.say(fmt.Sprintf("first failure of its kind (%s, %s): %s%s", v.Status, v.Error.Class, string(text), again))
 		}
-		if !v.Final {
+		switch {
+		case p.Open:
+			c.open++
+			return
+		case !v.Final:
 			c.retries++
 			return
 		}
@@ -217,6 +228,9 @@ func (r *Reporter) draw(last bool) {
 	news := r.news
 	r.news = nil
 	r.mu.Unlock()
+	if r.Waiting != nil && !last {
+		c.waiting = Clean(r.Waiting())
+	}
 
 	switch r.Mode {
 	case Bar:
@@ -316,6 +330,9 @@ func (r *Reporter) line(c counts, count bool) string {
 	if c.retries > 0 {
 		parts = append(parts, fmt.Sprintf("retried %d", c.retries))
 	}
+	if c.open > 0 {
+		parts = append(parts, fmt.Sprintf("left open %d", c.open))
+	}
 	if rate := r.rate(c); rate >= 1 {
 		parts = append(parts, fmt.Sprintf("%.1f/s", rate))
 	} else if rate > 0 {
@@ -339,6 +356,9 @@ func (r *Reporter) line(c counts, count bool) string {
 		}
 		parts = append(parts, text)
 	}
+	if c.waiting != "" {
+		parts = append(parts, c.waiting)
+	}
 	return strings.Join(parts, "  ")
 }
 
@@ -351,8 +371,14 @@ func (r *Reporter) object(c counts) map[string]any {
 	if c.costed {
 		o["cost_usd"] = c.cost
 	}
+	if c.open > 0 {
+		o["open"] = c.open
+	}
 	if len(c.making) > 0 {
 		o["making"] = c.making
+	}
+	if c.waiting != "" {
+		o["waiting"] = c.waiting
 	}
 	if d, ok := r.eta(c); ok {
 		o["eta_seconds"] = int64(d.Seconds())

@@ -35,7 +35,18 @@ func (r *Ready) Limits() []Limit {
 			why = fmt.Sprintf("%d asked for, but there are no more trials", eff.Workers)
 		}
 	}
+	n, each := r.calls()
+	if n > 0 && n < r.Workers {
+		why += fmt.Sprintf("; %d of them can call a model at a time", n)
+	}
 	add("workers", why, "%d", r.Workers)
+	if n > 0 {
+		why = "what the service allows may be less"
+		if n < r.Workers {
+			why = "raise connections of the model, or pools.connections, if the service allows more"
+		}
+		add("model calls at once", why, "%s", each)
+	}
 	if r.Driver == nil {
 		add("sandbox", "no task needs a machine", "none needed")
 	} else {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -96,6 +97,14 @@ func Examine(ctx context.Context, env func(string) (string, bool), envFile strin
 	}
 	add(Good, "cpus", "", "%d (GOMAXPROCS %d)", runtime.NumCPU(), runtime.GOMAXPROCS(0))
 	for _, v := range vendorKinds() {
+		if to, ok := e.Lookup(v.URLVar); ok {
+			add(Good, "requests "+v.Name, "", "go to %s (%s), where a model has no base_url", withoutUser(to), v.URLVar)
+		} else {
+			add(Good, "requests "+v.Name, "", "go to %s, where a model has no base_url (%s is not set)", v.url, v.URLVar)
+		}
+		if _, err := v.headers(e); err != nil {
+			add(Bad, "headers "+v.Name, "a line for each header, such as X-Team: evals", "%v", err)
+		}
 		if _, ok := e.Lookup(v.KeyVar); ok {
 			add(Good, "key "+v.KeyVar, "", "set")
 		} else {
@@ -103,6 +112,15 @@ func Examine(ctx context.Context, env func(string) (string, bool), envFile strin
 		}
 	}
 	return out, nil
+}
+
+// withoutUser is an address without the user and the password in it.
+func withoutUser(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return "an address that cannot be read"
+	}
+	return u.Redacted()
 }
 
 func size(n int64) string { return config.Size(n).Human() }

@@ -233,10 +233,6 @@ func (r *Ready) Close() error {
 	if r.browsers.Pool != nil {
 		errs = append(errs, r.browsers.Pool.Close())
 	}
-	for _, m := range []*models{r.models, r.roles} {
-		if m != nil {
-			errs = append(errs, m.close())
-		}
-	}
+	errs = append(errs, r.tapes.Close())
 	return errors.Join(errs...)
 }

@@ -68,7 +68,9 @@ func ImageNeeds(ctx context.Context, eff *config.Effective, o Options) (images [
 	if err := r.openEnv(); err != nil {
 		return nil, nil, err
 	}
-	r.models, r.roles = newModels(r.env, eff.Pools, true), newModels(r.env, eff.Pools, true)
+	if err := r.openModels(); err != nil {
+		return nil, nil, err
+	}
 	if err := r.openBenchmarks(); err != nil {
 		return nil, nil, err
 	}

@@ -4,12 +4,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
+	"unicode"
 
 	"github.com/evalrun/evalrun/agent/model"
-	"github.com/evalrun/evalrun/agent/model/limit"
 	"github.com/evalrun/evalrun/agent/model/meter"
 	"github.com/evalrun/evalrun/agent/model/openai"
 	"github.com/evalrun/evalrun/agent/model/price"
@@ -21,7 +23,9 @@ import (
 // vendorKind is a vendor whose models can be named.
 type vendorKind struct {
 	config.Kind
-	open func(o vendorOptions) (model.Factory, error)
+	open    func(o vendorOptions) (model.Factory, error)
+	url     string // of its own service
+	headers func(env *config.Env) (map[string]string, error)
 }
 
 type vendorOptions struct {
@@ -29,20 +33,46 @@ type vendorOptions struct {
 	m         *config.Model
 	params    model.Params
 	http      *http.Client
+	headers   map[string]string
 }
 
 func vendorKinds() []vendorKind {
 	return []vendorKind{
-		{config.Kind{Name: "openai", KeyVar: "OPENAI_API_KEY", Doc: "OpenAI, and every server that speaks its chat completions (base_url)"}, openOpenAI},
+		{config.Kind{Name: "openai", KeyVar: "OPENAI_API_KEY", URLVar: "OPENAI_BASE_URL",
+			Doc: "OpenAI, and every server that speaks its chat completions (base_url)"}, openOpenAI, openai.DefaultURL, openAIHeaders},
 	}
 }
 
 func openOpenAI(o vendorOptions) (model.Factory, error) {
-	m, err := openai.New(openai.Config{Model: o.name, BaseURL: o.m.BaseURL, Key: o.key, Params: o.params, Window: o.m.Window, NoImages: o.m.Images != nil && !*o.m.Images, HTTP: o.http})
+	m, err := openai.New(openai.Config{Model: o.name, BaseURL: o.m.BaseURL, Key: o.key, Headers: o.headers, Params: o.params, Window: o.m.Window,
+		NoImages: o.m.Images != nil && !*o.m.Images, Timeout: o.m.Timeout.D(), HTTP: o.http})
 	if err != nil {
 		return nil, err
 	}
 	return m.Client, nil
+}
+
+// openAIHeaders are what the vendor's own clients take from variables beside the key.
+func openAIHeaders(env *config.Env) (map[string]string, error) {
+	out := map[string]string{}
+	for name, header := range map[string]string{"OPENAI_ORG_ID": "OpenAI-Organization", "OPENAI_PROJECT_ID": "OpenAI-Project"} {
+		if v, ok := env.Lookup(name); ok {
+			out[header] = v
+		}
+	}
+	lines, _ := env.Lookup("OPENAI_CUSTOM_HEADERS")
+	for line := range strings.Lines(lines) {
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		name, value, ok := strings.Cut(line, ":")
+		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
+		if !ok || name == "" || strings.ContainsAny(name, " \t") || strings.ContainsFunc(line, unicode.IsControl) {
+			return nil, errors.New("the variable OPENAI_CUSTOM_HEADERS has a line that is not NAME: VALUE") // which may hold a secret
+		}
+		out[name] = value
+	}
+	return out, nil
 }
 
 // models makes the factories of a run. What arms share (connections, limiters, tapes) it keeps.
@@ -50,21 +80,23 @@ type models struct {
 	env   *config.Env
 	pools *config.Pools
 	dry   bool // nothing is called, so nothing is recorded
+	log   *slog.Logger
+	tapes *tapes
 
 	meter meter.Meter
 
 	mu       sync.Mutex
 	https    map[string]*http.Client // by base URL
-	limiters map[string]*limit.Limiter
-	tapes    map[config.Tape]*tape.Tape
-	records  map[string]*tape.Recorder
+	services map[serviceKey]*service
+	order    []*service
 	say      func(string)    // to the user, while it runs; may be nil
 	said     map[string]bool // by base URL: that it cannot be reached
+	notes    []string
 }
 
-func newModels(env *config.Env, pools *config.Pools, dry bool) *models {
-	return &models{env: env, pools: pools, dry: dry, https: map[string]*http.Client{}, said: map[string]bool{}, limiters: map[string]*limit.Limiter{},
-		tapes: map[config.Tape]*tape.Tape{}, records: map[string]*tape.Recorder{}}
+func newModels(env *config.Env, pools *config.Pools, dry bool, log *slog.Logger, t *tapes) *models {
+	return &models{env: env, pools: pools, dry: dry, log: log, tapes: t,
+		https: map[string]*http.Client{}, said: map[string]bool{}, services: map[serviceKey]*service{}}
 }
 
 func (s *models) http(url string) *http.Client {
@@ -78,38 +110,31 @@ func (s *models) http(url string) *http.Client {
 	return c
 }
 
-// limiter is the one of an account: vendor, address and key together.
-func (s *models) limiter(m *config.Model, vendor string) *limit.Limiter {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	account := vendor + " " + m.BaseURL + " " + m.Key.Var()
-	l := s.limiters[account]
-	if l == nil {
-		most := m.Connections
-		if most == 0 {
-			most = s.pools.Connections
-		}
-		l = limit.New(limit.Config{Start: most, Max: most, Requests: m.PerMinute})
-		s.limiters[account] = l
-	}
-	return l
+// tapes are those of a run, shared by the models of arms and of roles.
+type tapes struct {
+	mu      sync.Mutex
+	plays   map[config.Tape]*tape.Tape
+	records map[string]*tape.Recorder
 }
 
-func (s *models) tape(c *config.Tape) (*tape.Tape, error) {
+func (s *tapes) tape(c *config.Tape) (*tape.Tape, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t := s.tapes[*c]
+	t := s.plays[*c]
 	if t == nil {
 		var err error
 		if t, err = tape.Open(c.File, tape.Options{Strict: !c.Loose}); err != nil {
 			return nil, err
 		}
-		s.tapes[*c] = t
+		if s.plays == nil {
+			s.plays = map[config.Tape]*tape.Tape{}
+		}
+		s.plays[*c] = t
 	}
 	return t, nil
 }
 
-func (s *models) recorder(file string) (*tape.Recorder, error) {
+func (s *tapes) recorder(file string) (*tape.Recorder, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.records[file]
@@ -118,15 +143,18 @@ func (s *models) recorder(file string) (*tape.Recorder, error) {
 		if r, err = tape.Create(file); err != nil {
 			return nil, err
 		}
+		if s.records == nil {
+			s.records = map[string]*tape.Recorder{}
+		}
 		s.records[file] = r
 	}
 	return r, nil
 }
 
-// close ends tapes.
-func (s *models) close() error {
+// Close ends tapes.
+func (s *tapes) Close() error {
 	var errs []error
-	for _, t := range s.tapes {
+	for _, t := range s.plays {
 		errs = append(errs, t.Close())
 	}
 	for _, r := range s.records {
@@ -135,40 +163,56 @@ func (s *models) close() error {
 	return errors.Join(errs...)
 }
 
-// factory stacks the policies of a model: tape → meter → retry → limit → vendor.
-func (s *models) factory(m *config.Model, params *model.Params) (model.Factory, error) {
+func vendorOf(m *config.Model) (kind *vendorKind, name string, err error) {
 	vendor, name, _ := strings.Cut(m.Name, "/")
-	var kind *vendorKind
 	for _, k := range vendorKinds() {
 		if k.Name == vendor {
-			kind = &k
+			return &k, name, nil
 		}
 	}
-	if kind == nil {
-		return nil, fmt.Errorf("unknown vendor %q", vendor)
-	}
-	replay := m.Tape != nil && m.Tape.Mode != "record"
-	if replay { // needs neither key nor service
-		t, err := s.tape(m.Tape)
-		if err != nil {
-			return nil, fmt.Errorf("model %s: %w", m.Name, err)
-		}
-		return t.Factory(name), nil
+	return nil, "", fmt.Errorf("unknown vendor %q", vendor)
+}
+
+func replayed(m *config.Model) bool { return m.Tape != nil && m.Tape.Mode != "record" }
+
+// factory stacks the policies of a model: tape → meter → retry → limit → vendor.
+func (s *models) factory(m *config.Model, params *model.Params) (model.Factory, error) {
+	kind, name, err := vendorOf(m)
+	if err != nil {
+		return nil, err
 	}
 	o := vendorOptions{name: name, m: m, http: s.http(m.BaseURL)}
 	if params != nil {
 		o.params = *params
 	}
-	var err error
+	if replayed(m) { // needs neither key nor service
+		t, err := s.tapes.tape(m.Tape)
+		if err != nil {
+			return nil, fmt.Errorf("model %s: %w", m.Name, err)
+		}
+		if note := fmt.Sprintf("tape %s was recorded by an older evalrun and does not say sampling parameters: they are not compared", m.Tape.File); t.Old() && !m.Tape.Loose && !slices.Contains(s.notes, note) {
+			s.notes = append(s.notes, note)
+		}
+		return t.Factory(name, o.params), nil
+	}
 	if o.key, err = s.env.Secret(m.Key); err != nil {
 		return nil, fmt.Errorf("model %s: %w", m.Name, err)
+	}
+	if m.Key.Var() == kind.KeyVar { // they belong to the key
+		if o.headers, err = kind.headers(s.env); err != nil {
+			return nil, fmt.Errorf("model %s: %w", m.Name, err)
+		}
 	}
 	f, err := kind.open(o)
 	if err != nil {
 		return nil, fmt.Errorf("model %s: %w", m.Name, err)
 	}
-	f = s.limiter(m, vendor).Wrap(f)
-	f = s.early(m, retry.New(f, retry.Policy{Tries: m.Tries}))
+	svc, err := s.service(m)
+	if err != nil {
+		return nil, err
+	}
+	f = retry.New(svc.limiter.Wrap(f), retry.Policy{Tries: m.Tries, Patience: m.Patience.D(), Answered: svc.limiter.Answered})
+	f = s.early(m, svc.watch(f, s.log))
 	prices, err := priceTable(m, name)
 	if err != nil {
 		return nil, err
@@ -177,11 +221,11 @@ func (s *models) factory(m *config.Model, params *model.Params) (model.Factory, 
 	if m.Tape == nil || s.dry {
 		return f, nil
 	}
-	rec, err := s.recorder(m.Tape.File)
+	rec, err := s.tapes.recorder(m.Tape.File)
 	if err != nil {
 		return nil, fmt.Errorf("model %s: %w", m.Name, err)
 	}
-	return rec.Wrap(f), nil
+	return rec.Wrap(f, o.params), nil
 }
 
 // early tells the user, once, that a service cannot be reached: all tries of a call take minutes.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"runtime"
 	"slices"
 	"strings"
@@ -55,7 +56,8 @@ type Ready struct {
 	env     *config.Env
 	pool    *pool.Pool
 	models  *models
-	roles   *models        // limiters of their own, so that graders do not queue behind agents
+	roles   *models // limiters of their own, so that graders do not queue behind agents
+	tapes   tapes
 	plain   sandbox.Driver // of programs beside evalrun; nil: none was needed
 	plainMu sync.Mutex
 	images  *harness.Images
@@ -82,7 +84,9 @@ func Prepare(ctx context.Context, eff *config.Effective, planned *record.Plan, o
 			r.Close()
 		}
 	}()
-	r.models, r.roles = newModels(r.env, eff.Pools, o.Dry || o.Grade), newModels(r.env, eff.Pools, o.Dry)
+	if err := r.openModels(); err != nil {
+		return nil, err
+	}
 	if err := r.lookForBrowser(); err != nil {
 		return nil, err
 	}
@@ -105,6 +109,7 @@ func Prepare(ctx context.Context, eff *config.Effective, planned *record.Plan, o
 	if err != nil {
 		return nil, err
 	}
+	r.Notes = append(r.Notes, append(r.models.notes, r.roles.notes...)...)
 	if !o.Grade {
 		r.noteBad()
 		r.noteUnset()
@@ -156,6 +161,17 @@ func (r *Ready) noteUnset() {
 	for _, name := range r.env.Unset() {
 		r.Notes = append(r.Notes, "the variable "+name+" is not set; a real run needs it")
 	}
+}
+
+// openModels sets up what models share.
+func (r *Ready) openModels() error {
+	r.models = newModels(r.env, r.Eff.Pools, r.o.Dry || r.o.Grade, r.o.Log, &r.tapes)
+	r.roles = newModels(r.env, r.Eff.Pools, r.o.Dry, r.o.Log, &r.tapes)
+	var arms []*config.Model
+	for i := range r.Eff.Arms {
+		arms = append(arms, r.Eff.Arms[i].Model)
+	}
+	return errors.Join(r.models.agree(arms), r.roles.agree(slices.Collect(maps.Values(r.Eff.Roles))))
 }
 
 func (r *Ready) openBenchmarks() error {
