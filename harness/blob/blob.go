@@ -5,7 +5,7 @@
 // next Sync has to make durable.
 //
 // Disks lose bits, and files are copied badly, so a blob that is there is never believed by its name: each read compares
-// the content with the digest and ends with [ErrDamaged], and Put writes a damaged blob again.
+// the content with the digest and ends with [record.ErrDamaged], and Put writes a damaged blob again.
 package blob
 
 import (
@@ -34,9 +34,6 @@ type Options struct {
 
 	syncFile func(name string) error // for tests
 }
-
-// ErrDamaged: the content of a blob is not what its name says. The error that wraps it names the file.
-var ErrDamaged = errors.New("the blob is damaged: its content is not what its name says")
 
 // A Store is a folder of blobs. It is a record.Blobs, and is safe for several goroutines; one process at a time may write.
 type Store struct {
@@ -207,7 +204,7 @@ func (s *Store) Open(_ context.Context, sum string) (io.ReadCloser, error) {
 			return nil, fmt.Errorf("blobs: %w", err)
 		}
 	}
-	return nil, fmt.Errorf("blobs: there is no blob %s: %w", sum, fs.ErrNotExist)
+	return nil, fmt.Errorf("blobs: %s: %w", s.path(sum), fs.ErrNotExist)
 }
 
 // Stats are counted since the store was opened.

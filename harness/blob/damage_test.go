@@ -8,6 +8,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/evalrun/evalrun/harness/record"
 )
 
 // damage flips one bit in the middle of a durable blob.
@@ -70,7 +72,7 @@ func TestDamagedRead(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if err := read(r); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), s.path(sum)) {
+				if err := read(r); !errors.Is(err, record.ErrDamaged) || !strings.Contains(err.Error(), s.path(sum)) {
 					t.Errorf("%d bytes, %s: %v, want ErrDamaged with the file's name", size, name, err)
 				}
 				r.Close()

@@ -9,6 +9,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
+
+	"github.com/evalrun/evalrun/harness/record"
 )
 
 // verified wraps an open blob so that reading it ends with ErrDamaged where its content is not what sum says.
@@ -49,7 +51,7 @@ func (v *verifier) Read(p []byte) (int, error) {
 func (v *verifier) Close() error { return v.f.Close() }
 
 func damaged(name string) error {
-	return fmt.Errorf("blobs: %s: %w; put a copy in its place", name, ErrDamaged)
+	return fmt.Errorf("blobs: %s: %w; put a copy in its place", name, record.ErrDamaged)
 }
 
 // whole says whether the store has a blob with the content that its name says. It reads a file that it has not written itself, once.
