@@ -254,6 +254,13 @@ func (j *Journal) Recovered() Recovery {
 	return rec
 }
 
+// Seq is the last number that was given.
+func (j *Journal) Seq() int64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.seq
+}
+
 // Metrics returns the counters as they are now.
 func (j *Journal) Metrics() Metrics {
 	j.mu.Lock()
