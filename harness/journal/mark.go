@@ -99,6 +99,9 @@ func readMark(dir string) *mark {
 	return &m
 }
 
+// HasMark says whether the journal in dir has a mark.
+func HasMark(dir string) bool { return readMark(dir) != nil }
+
 // dropMark removes the mark before what it speaks of is rewritten.
 func dropMark(dir string) error {
 	if err := os.Remove(filepath.Join(dir, markFile)); err != nil {

@@ -76,6 +76,8 @@ var (
 	ErrNotOpen = errors.New("the attempt is not open")
 	// ErrDamaged: the content of a blob is not what its name says. The error that wraps it names the file.
 	ErrDamaged = errors.New("the blob is damaged: its content is not what its name says")
+	// ErrMissing: a blob that evidence names is not there.
+	ErrMissing = errors.New("kept content is missing")
 	// ErrLowSpace: the disk is nearly full; nothing was lost, and no new work may begin.
 	ErrLowSpace = errors.New("too little free disk space")
 )

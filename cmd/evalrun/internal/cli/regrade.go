@@ -106,7 +106,7 @@ func (a *app) regrade(ctx context.Context, path string, o *regradeOptions) (err 
 		p.shows(o.progress, "trials", n, 0)
 	}})
 	p.close()
-	if errors.Is(err, journal.ErrLost) || errors.Is(err, record.ErrDamaged) {
+	if lost(err) {
 		return lossError(err, rel(path))
 	}
 	if err != nil {

@@ -150,7 +150,7 @@ func (a *app) begin(ctx context.Context, ready *wire.Ready, d *rundir.Dir, o *pl
 	if errors.Is(err, journal.ErrNewer) || errors.Is(err, rundir.ErrReadOnly) {
 		return out, &exitError{ExitUsage, err, ""}
 	}
-	if errors.Is(err, journal.ErrLost) || errors.Is(err, record.ErrDamaged) {
+	if lost(err) {
 		return out, lossError(err, rel(d.Path()))
 	}
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/evalrun/evalrun/harness"
 	"github.com/evalrun/evalrun/harness/blob"
 	"github.com/evalrun/evalrun/harness/journal"
+	"github.com/evalrun/evalrun/harness/plan"
 	"github.com/evalrun/evalrun/harness/record"
 	"github.com/evalrun/evalrun/harness/rundir"
 	"github.com/evalrun/evalrun/reports/parquetlog"
@@ -28,10 +29,31 @@ func Whole(d *rundir.Dir) error {
 		return err
 	}
 	losses, err := journal.Verify(d.Journal(), d.Plan().Run, witnesses(d, run)...)
+	if err == nil && len(losses) == 0 && !journal.HasMark(d.Journal()) {
+		losses, err = strangers(d)
+	}
 	if err != nil || len(losses) == 0 || busy(d) { // one that has begun meanwhile
 		return err
 	}
 	return &journal.LossError{Losses: losses}
+}
+
+// strangers looks for trials that the run's plan does not have: the journal of an older form does not say whose it is.
+func strangers(d *rundir.Dir) ([]journal.Loss, error) {
+	st, err := journal.ReadState(d.Journal())
+	if err != nil || st.Len() == 0 {
+		return nil, err
+	}
+	planned := map[string]bool{}
+	for j := range plan.Jobs(d.Plan(), nil, nil) {
+		planned[j.Trial] = true
+	}
+	for id := range st.All() {
+		if !planned[id] {
+			return []journal.Loss{{File: "control.jsonl", Text: "has the trial " + id + ", which is not in plan.json: one of the two is of another run"}}, nil
+		}
+	}
+	return nil, nil
 }
 
 func busy(d *rundir.Dir) bool {
