@@ -65,6 +65,7 @@ type attempt struct {
 	nrefused  int64
 	regrading *Regrading      // only an amendment will be written
 	results   []record.Result // of a regrading
+	damaged   error           // the first blob that could not be read as it was put
 	lasting   bool            // another attempt would soon fail in the same way, through no fault of the arm's
 	pausing   bool            // so would the arm's other trials, until somebody acts
 	undecided bool            // the attempt ends, and a resume goes on with the trial
@@ -139,6 +140,9 @@ func (a *attempt) play(ctx context.Context) (c cause) {
 		if p := recover(); p != nil { // a benchmark's own: ours
 			a.Slog.Error("panic in a benchmark", "trial", a.job.Trial, "panic", p, "stack", string(debug.Stack()))
 			c = cause{Fault: &record.Fault{Status: record.Infra, Phase: "session", Class: "panic", Text: panicked(p).Error()}, Again: true}
+		}
+		if err := a.damage(); err != nil && c.Storage == nil { // whatever an agent or a grader made of it
+			c = storage(err)
 		}
 		if c.Fault != nil {
 			a.verdict = record.Verdict{Status: c.Fault.Status, Error: c.Fault, Stages: len(a.regrade)}

@@ -138,17 +138,19 @@ type Config struct {
 	// DriverOf says which of several drivers makes a machine; nil: Driver does.
 	DriverOf func(sandbox.Spec) string
 	// Images makes the images of machines ready before room for them is taken; nil: the driver does when it makes one.
-	Images   *Images
-	Owner    sandbox.Owner
-	Blobs    record.Blobs
-	Codec    *event.Codec // nil: event.Default
-	Seed     uint64
-	Phases   Phases
-	Retry    Retry
-	Whole    Whole
-	Mask     *Masker
-	Secret   func(name string) (string, error) // what benchmarks may ask for; nil: nothing
-	KeepSent bool                              // keep raw requests as blobs
+	Images *Images
+	Owner  sandbox.Owner
+	Blobs  record.Blobs
+	Codec  *event.Codec // nil: event.Default
+	Seed   uint64
+	Phases Phases
+	Retry  Retry
+	Whole  Whole
+	Mask   *Masker
+	Secret func(name string) (string, error) // what benchmarks may ask for; nil: nothing
+	// AcceptLoss goes on where a paid reply can no longer be read: the model is asked again.
+	AcceptLoss bool
+	KeepSent   bool // keep raw requests as blobs
 	// Drain, when closed, means: finish what runs, hand out no more.
 	Drain <-chan struct{}
 	// Room says that no new work may begin (too little disk), by an error.

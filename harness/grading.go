@@ -28,6 +28,11 @@ func (a *attempt) gradeAll(ctx context.Context, evs []record.Evidence) ([]benchm
 		if err != nil {
 			return nil, phaseFault(ctx, "grade", err)
 		}
+		if len(a.job.Evidence) > 0 {
+			if err := a.kept(ctx, ev); err != nil {
+				return nil, storage(err)
+			}
+		}
 		if rec.Left != nil && a.left == nil {
 			a.left = rec.Left
 		}

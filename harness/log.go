@@ -319,7 +319,11 @@ func (l *sessionLog) OpenBlob(ctx context.Context, b event.Blob) (io.ReadCloser,
 	if l.a.Blobs == nil {
 		return nil, fmt.Errorf("this run keeps no blobs")
 	}
-	return l.a.Blobs.Open(ctx, b.SHA256)
+	r, err := l.a.Blobs.Open(ctx, b.SHA256)
+	if err != nil {
+		return nil, l.a.unreadable(err)
+	}
+	return &blobReader{r, l.a}, nil
 }
 
 // close refuses further events; open actions are answered "lost" first.

@@ -129,13 +129,14 @@ func (a *attempt) past(ctx context.Context, n int) (was ended, err error) {
 				was.open = slices.DeleteFunc(was.open, func(o event.Event) bool { return o.ID == e.Cause })
 			}
 			if st, ok := e.Body.(event.Stored); ok && st.K == "reply" {
-				e.Body, err = (&sessionLog{a: a}).load(ctx, st)
-				if errors.Is(err, fs.ErrNotExist) { // a reply that is lost is asked for again
+				if e.Body, err = (&sessionLog{a: a}).load(ctx, st); err != nil {
+					// Of a reply that nobody waited for, a crash may leave the event without its blob.
+					if !errors.Is(err, fs.ErrNotExist) && !a.AcceptLoss {
+						return ended{}, err
+					}
+					a.Slog.Warn("a model's reply is lost and is asked for again", "trial", a.job.Trial, "attempt", n, "err", err)
 					clear(replies)
 					continue
-				}
-				if err != nil {
-					return ended{}, err
 				}
 			}
 			if r, ok := e.Body.(event.Reply); ok {

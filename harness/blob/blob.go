@@ -3,6 +3,9 @@
 // A blob has its final name only once its content is durable, so a crash leaves whole blobs and, in tmp/, rests that the next Open
 // for writing sweeps away. Equal content is kept once. A [Store] holds nothing in memory but the names of what the
 // next Sync has to make durable.
+//
+// Disks lose bits, and files are copied badly, so a blob that is there is never believed by its name: each read compares
+// the content with the digest and ends with [record.ErrDamaged], and Put writes a damaged blob again.
 package blob
 
 import (
@@ -27,14 +30,10 @@ import (
 // Options of a store. The zero value is right for a run.
 type Options struct {
 	ReadOnly bool // Put is refused, and nothing is swept
-	Verify   bool // Open's reader ends with ErrDamaged where the content is not what its name says
 	NoSync   bool // leaves out every fsync: for tests and measurements only
 
 	syncFile func(name string) error // for tests
 }
-
-// ErrDamaged: the content of a blob is not what its name says.
-var ErrDamaged = errors.New("the blob is damaged")
 
 // A Store is a folder of blobs. It is a record.Blobs, and is safe for several goroutines; one process at a time may write.
 type Store struct {
@@ -47,6 +46,7 @@ type Store struct {
 	err     error             // first failed fsync or rename; final
 	syncing chan struct{}     // one place: who holds it syncs
 	dirs    map[string]bool   // folders that are known to be there
+	sound   sound
 	known   int64
 	bytes   int64
 }
@@ -111,7 +111,7 @@ func (s *Store) put(ctx context.Context, r io.Reader) (string, int64, error) {
 	h.Write(buf.Bytes())
 	if n < small {
 		sum := hexSum(h)
-		if s.has(sum) {
+		if s.whole(sum) {
 			return sum, n, nil
 		}
 		name, err := s.write(buf.Bytes(), nil)
@@ -126,7 +126,7 @@ func (s *Store) put(ctx context.Context, r io.Reader) (string, int64, error) {
 		return "", 0, err
 	}
 	sum := hexSum(h)
-	if s.has(sum) {
+	if s.whole(sum) {
 		os.Remove(name)
 		return sum, n + rest.n, nil
 	}
@@ -172,20 +172,6 @@ func (s *Store) add(sum, name string, size int64) error {
 	return nil
 }
 
-// Has says whether the store has a blob, durable or not.
-func (s *Store) Has(sum string) bool { return valid(sum) && s.has(sum) }
-
-func (s *Store) has(sum string) bool {
-	s.mu.Lock()
-	pending := s.pendingLocked(sum) != ""
-	s.mu.Unlock()
-	if pending {
-		return true
-	}
-	_, err := os.Lstat(s.path(sum))
-	return err == nil
-}
-
 func (s *Store) pendingLocked(sum string) string {
 	if name := s.fresh[sum]; name != "" {
 		return name
@@ -204,7 +190,7 @@ func (s *Store) Open(_ context.Context, sum string) (io.ReadCloser, error) {
 		s.mu.Unlock()
 		if name != "" {
 			if f, err := os.Open(name); err == nil {
-				return s.verified(f, sum), nil
+				return verified(f, sum)
 			} // moved since: it has its own name now
 		}
 		if fi, err := os.Stat(s.path(sum)); err == nil && !fi.Mode().IsRegular() { // before it is opened: a pipe would wait
@@ -212,13 +198,13 @@ func (s *Store) Open(_ context.Context, sum string) (io.ReadCloser, error) {
 		}
 		f, err := os.Open(s.path(sum))
 		if err == nil {
-			return s.verified(f, sum), nil
+			return verified(f, sum)
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("blobs: %w", err)
 		}
 	}
-	return nil, fmt.Errorf("blobs: there is no blob %s: %w", sum, fs.ErrNotExist)
+	return nil, fmt.Errorf("blobs: %s: %w", s.path(sum), fs.ErrNotExist)
 }
 
 // Stats are counted since the store was opened.
@@ -245,34 +231,6 @@ func valid(sum string) bool {
 }
 
 func hexSum(h hash.Hash) string { return hex.EncodeToString(h.Sum(nil)) }
-
-// verified wraps a reader so that it ends with ErrDamaged where that is asked for and true.
-func (s *Store) verified(f *os.File, sum string) io.ReadCloser {
-	if !s.opts.Verify {
-		return f
-	}
-	return &verifier{File: f, h: sha256.New(), sum: sum}
-}
-
-type verifier struct {
-	*os.File
-	h   hash.Hash
-	sum string
-}
-
-func (v *verifier) Read(p []byte) (int, error) {
-	n, err := v.File.Read(p)
-	v.h.Write(p[:n])
-	if err == io.EOF && hexSum(v.h) != v.sum {
-		return n, fmt.Errorf("blobs: %s: %w", v.sum, ErrDamaged)
-	}
-	return n, err
-}
-
-// WriteTo hides the file's own, which would pass the check by.
-func (v *verifier) WriteTo(w io.Writer) (int64, error) {
-	return io.Copy(w, struct{ io.Reader }{v})
-}
 
 // reader stops with its context.
 type reader struct {

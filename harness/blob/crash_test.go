@@ -95,7 +95,7 @@ func TestKill(t *testing.T) {
 		}
 		cmd.Wait()
 	}
-	s := open(t, dir, Options{Verify: true})
+	s := open(t, dir, Options{})
 	for sum := range acked {
 		get(t, s, sum)
 	}

@@ -46,6 +46,9 @@ func (s *Store) Sync(ctx context.Context) error {
 		s.err = fmt.Errorf("blobs: making content durable: %w; look after the disk of %s and run `evalrun resume`", err, filepath.Dir(s.dir))
 		return s.err // moving stays, so that what is there can still be read
 	}
+	for sum := range batch {
+		s.sound.add(sum)
+	}
 	s.moving = nil
 	return nil
 }

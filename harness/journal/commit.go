@@ -30,6 +30,9 @@ type writer struct {
 	tee                   []record.Entry // written, not durable
 	undurable             int            // bytes written and not synced
 	spare                 []item
+	mark                  marker
+	lastEvent             place // of what is encoded, as lastControl
+	lastControl           place
 }
 
 // chunk is how much is encoded before it is written.
@@ -46,6 +49,20 @@ func (w *writer) open(j *Journal, found *found) error {
 		return fmt.Errorf("journal: %w", err)
 	}
 	w.eventsOff = found.segmentSize
+	w.lastControl, w.lastEvent = found.lastControl, found.lastEvent
+	for _, f := range []file{w.control, w.events} { // a process that was killed may have left what is not durable yet
+		if j.opts.NoSync {
+			break
+		}
+		if err := f.Sync(); err != nil {
+			w.close()
+			return fmt.Errorf("journal: %w", err)
+		}
+	}
+	if err := w.mark.open(j.dir, j.opts.Run, found, !j.opts.NoSync); err != nil {
+		w.close()
+		return err
+	}
 	for _, dir := range []string{filepath.Join(j.dir, eventsDir), j.dir, filepath.Dir(j.dir)} {
 		if j.opts.NoSync {
 			break
@@ -163,6 +180,7 @@ func (j *Journal) commit(batch []item, sync bool) (bool, error) {
 			n := len(w.ctlBuf)
 			w.ctlBuf = appendLine(w.ctlBuf, e)
 			total += len(w.ctlBuf) - n
+			w.lastControl = placeOf(0, e.Seq, w.controlOff+int64(n), w.ctlBuf[n:len(w.ctlBuf)-1])
 		} else {
 			n, err := j.event(e)
 			if err != nil {
@@ -208,6 +226,10 @@ func (j *Journal) commit(batch []item, sync bool) (bool, error) {
 		return false, nil
 	}
 	w.undurable = 0
+	if w.mark.now.Control != w.lastControl || w.mark.now.Events != w.lastEvent {
+		w.mark.now.Control, w.mark.now.Events = w.lastControl, w.lastEvent
+		_ = w.mark.write() // else it is behind, which does no harm
+	}
 	return true, nil
 }
 
@@ -228,6 +250,7 @@ func (j *Journal) event(e *record.Entry) (int, error) {
 		off = 0
 	}
 	w.locs = append(w.locs, at(j.active, off)) // only this goroutine changes active
+	w.lastEvent = placeOf(j.active, e.Seq, off, w.evBuf[len(w.evBuf)-size:len(w.evBuf)-1])
 	if len(w.evBuf) >= chunk {
 		return size, j.flushEvents()
 	}
@@ -271,6 +294,7 @@ func (j *Journal) rotate() error {
 	}
 	w.events.Close()
 	w.events, w.eventsOff, w.evStart, w.eventsDirty = next, 0, 0, false
+	w.lastEvent = place{Segment: j.active + 1}
 	j.mu.Lock()
 	j.active++
 	j.metrics.Segments++

@@ -524,6 +524,7 @@ func TestOrderOfWriting(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer j.Close()
+	disk.take() // what was there is made durable first
 	for _, c := range []struct {
 		entries []record.Entry
 		sync    bool

@@ -50,6 +50,14 @@ type segment struct {
 	packed bool
 }
 
+// file is the segment's name in the journal's folder.
+func (s segment) file() string {
+	if s.packed {
+		return segmentFile(s.n) + packed
+	}
+	return segmentFile(s.n)
+}
+
 // segments lists what there is, in order. Of a segment that is there in both forms the packed one counts.
 func segments(dir string) ([]segment, error) {
 	list, err := os.ReadDir(filepath.Join(dir, eventsDir))

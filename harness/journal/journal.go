@@ -3,6 +3,7 @@
 //
 //	control.jsonl         attempts, stages, evidence, results, verdicts, amendments: all that a resume reads
 //	events/0001.jsonl     events and model calls; a new segment every 256 MiB, finished ones compressed to .jsonl.zst
+//	mark                  how far both are durable
 //	quarantine/           what a recovery set apart, and manifest.jsonl, which names it
 //	ballast               room on the disk for the last entries; only while the journal is open
 //
@@ -36,6 +37,8 @@ type Options struct {
 	Buffer       int   // bytes waiting to be written before Append waits; default 8 MiB
 	LowWater     int64 // free disk below which Room says no; default 256 MiB or 1 % of the disk, the larger; negative: none
 	Ballast      int64 // bytes set aside for the last entries; default 16 MiB; negative: none
+	// Run is the run's ID. It tells the journal from one of another run that was put in its place.
+	Run string
 	// NoSync leaves out every fsync: for tests and measurements only.
 	NoSync bool
 	// Tee gets every entry that is appended, once, in order, after it has become durable. A slow one slows the journal. The
@@ -108,7 +111,7 @@ const (
 )
 
 // Open opens the journal in dir for writing, makes it when there is none, and recovers it after a crash: see Recovered. The caller holds
-// the lock of the run's folder.
+// the lock of the run's folder. Where something that was durable is lost it changes nothing, and the error is ErrLost: see Repair.
 func Open(dir string, opts Options) (*Journal, error) {
 	if opts.SegmentBytes <= 0 {
 		opts.SegmentBytes = 256 << 20
@@ -125,7 +128,13 @@ func Open(dir string, opts Options) (*Journal, error) {
 	if err := os.MkdirAll(filepath.Join(dir, eventsDir), 0o755); err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
 	}
-	found, err := recoverDir(dir)
+	switch losses, err := Verify(dir, opts.Run); {
+	case err != nil:
+		return nil, err
+	case len(losses) > 0:
+		return nil, &LossError{losses}
+	}
+	found, err := recoverDir(dir, false)
 	if err != nil {
 		return nil, err
 	}
@@ -245,6 +254,13 @@ func (j *Journal) Recovered() Recovery {
 	return rec
 }
 
+// Seq is the last number that was given.
+func (j *Journal) Seq() int64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.seq
+}
+
 // Metrics returns the counters as they are now.
 func (j *Journal) Metrics() Metrics {
 	j.mu.Lock()
@@ -263,6 +279,7 @@ func (j *Journal) Close() error {
 		<-j.stopped
 		<-j.packing
 		j.timer.Stop()
+		j.out.mark.close(!j.opts.NoSync)
 		j.out.close()
 		os.Remove(filepath.Join(j.dir, ballastFile))
 	})

@@ -104,6 +104,7 @@ type raw struct {
 var (
 	errForm     = errors.New("not a journal line")
 	errChecksum = errors.New("wrong checksum")
+	errOrder    = errors.New("an entry whose number was there before")
 )
 
 // parse takes a line without its line break apart.

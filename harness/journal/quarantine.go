@@ -13,7 +13,6 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/evalrun/evalrun/harness/durable"
@@ -44,6 +43,9 @@ func readManifest(dir string) ([]Damage, error) {
 }
 
 func addManifest(dir string, ds []Damage) error {
+	if len(ds) == 0 {
+		return nil
+	}
 	old, err := readManifest(dir)
 	if err != nil {
 		return err
@@ -70,17 +72,56 @@ func addManifest(dir string, ds []Damage) error {
 	return nil
 }
 
-// setApart moves the lines of f that are not understood to the quarantine. A tail without a whole line is not meant: it
-// is cut.
-func (s *survey) setApart(f *fileSurvey) ([]Damage, error) {
-	var ranges []badRange
+// ranges are the damaged parts of a file. A tail without a whole line is none: it is cut.
+func (s *survey) ranges(f *fileSurvey) (out []badRange) {
 	for _, b := range f.bad {
 		tail := b.until == 0
 		if tail && !b.whole && (f.n == 0 || f.n == s.active.n) {
 			continue
 		}
-		ranges = append(ranges, b)
+		out = append(out, b)
 	}
+	return out
+}
+
+// setTailApart moves the events of f from off on, and all segments after it, to the quarantine.
+func (s *survey) setTailApart(f *fileSurvey, off int64) (ds []Damage, err error) {
+	for _, g := range s.events {
+		from := int64(0)
+		switch {
+		case g.n < f.n:
+			continue
+		case g.n == f.n:
+			from = off
+		}
+		d := Damage{File: g.name, Off: from, Bytes: g.size - from, To: g.last, Saved: savedAs(g.name, from)}
+		for _, r := range g.runs {
+			if r.off >= from && d.From == 0 {
+				d.From = r.from
+			}
+		}
+		ds = append(ds, d)
+	}
+	if err := addManifest(s.dir, ds); err != nil {
+		return nil, err
+	}
+	for _, d := range slices.Backward(ds) {
+		if d.Off == 0 {
+			err = toQuarantine(s.dir, d.File, d.Saved)
+		} else {
+			err = moveTail(s.dir, d.File, d.Off, d.Saved)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return ds, nil
+}
+
+// setApart moves the lines of f that are not understood to the quarantine. A tail without a whole line is not meant: it
+// is cut.
+func (s *survey) setApart(f *fileSurvey) ([]Damage, error) {
+	ranges := s.ranges(f)
 	if len(ranges) == 0 {
 		return nil, nil
 	}
@@ -103,8 +144,7 @@ func (s *survey) setApart(f *fileSurvey) ([]Damage, error) {
 		if b.until == 0 { // nothing follows in this file; what the other one has after it is to stay
 			d.To = max(b.after, s.last())
 		}
-		base := strings.TrimSuffix(filepath.Base(f.name), ".jsonl")
-		d.Saved = fmt.Sprintf("%s-%d-%s.bad", base, b.from, time.Now().UTC().Format("20060102T150405"))
+		d.Saved = savedAs(f.name, b.from)
 		if err := durable.WriteFile(filepath.Join(s.dir, quarantineDir, d.Saved), data); err != nil {
 			return nil, fmt.Errorf("journal: %w", err)
 		}

@@ -23,6 +23,9 @@ import (
 //	entries missing in some other way               named in quarantine/manifest.jsonl, open attempts are reported
 //	an entry of a newer form                        nothing is touched; ErrNewer
 //
+// The third and the fourth lose what was durable, as far as the mark says so. Open then changes nothing and returns an error that is
+// ErrLost; [Repair] does them.
+//
 // Control entries are in the file only after the events before them are durable, so all numbers up to the last control
 // entry must be there. Only what a resume needs is read: control.jsonl, the last segment, and those before it that hold entries of
 // attempts that are still open.
@@ -64,9 +67,12 @@ type found struct {
 	segment     int // to write to
 	segmentSize int64
 	controlSize int64
+	lastControl place
+	lastEvent   place // in the segment to write to
 }
 
-func recoverDir(dir string) (*found, error) {
+// recoverDir makes a journal fit to be written. Only with accept it does so where that loses what was durable.
+func recoverDir(dir string, accept bool) (*found, error) {
 	if err := tidy(dir); err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
 	}
@@ -77,7 +83,7 @@ func recoverDir(dir string) (*found, error) {
 	earlier := len(known)
 	cut := int64(0)
 	for range 10 { // each round repairs the first trouble it meets; two are enough for nearly all
-		s := survey{dir: dir, known: known}
+		s := survey{dir: dir, known: known, mark: readMark(dir), accept: accept}
 		if err := s.read(); err != nil {
 			return nil, err
 		}
@@ -120,6 +126,9 @@ func tidy(dir string) error {
 // repair cuts or sets apart, and says what it did. When it did anything the survey is no longer true.
 func (s *survey) repair() (cut int64, damages []Damage, err error) {
 	files := append([]*fileSurvey{&s.control}, s.events...)
+	if losses := s.losses(); len(losses) > 0 && !s.accept {
+		return 0, nil, &LossError{losses}
+	}
 	for _, f := range files {
 		ds, err := s.setApart(f)
 		if err != nil {
@@ -160,6 +169,7 @@ func (s *survey) gaps() (cut int64, damages []Damage, err error) {
 		nextControl()
 	}
 	var lost Damage
+	file := controlFile // where the first gap ends
 	expect := s.base
 	see := func(seq int64) bool { // false: seq belongs to a commit that did not end
 		from, to, gap := missing(expect, seq-1, s.known)
@@ -168,7 +178,7 @@ func (s *survey) gaps() (cut int64, damages []Damage, err error) {
 		}
 		if gap {
 			if lost.From == 0 {
-				lost.From = from
+				lost.From, lost.File = from, file
 			}
 			lost.To = to
 		}
@@ -179,6 +189,7 @@ func (s *survey) gaps() (cut int64, damages []Damage, err error) {
 			if r.to < s.base {
 				continue
 			}
+			file = f.name
 			for ctl != 0 && ctl < r.from {
 				see(ctl)
 				expect = ctl + 1
@@ -198,6 +209,10 @@ func (s *survey) gaps() (cut int64, damages []Damage, err error) {
 	if lost.From == 0 {
 		return 0, nil, nil
 	}
+	if !s.accept {
+		return 0, nil, &LossError{[]Loss{{lost.File, "or a file before it lacks " + numbers(lost.From, lost.To)}}}
+	}
+	lost.File = ""
 	for id, o := range s.open {
 		if o.now != nil && o.now.first <= lost.To {
 			lost.Touched = append(lost.Touched, Touched{id, o.now.number})
@@ -208,8 +223,13 @@ func (s *survey) gaps() (cut int64, damages []Damage, err error) {
 	return 0, ds, addManifest(s.dir, ds)
 }
 
-// cutFrom removes the events of f from off on, and all segments after it.
+// cutFrom removes the events of f from off on, and all segments after it. With accept they are moved to the quarantine, as it is not certain
+// then that nobody was told of them.
 func (s *survey) cutFrom(f *fileSurvey, off int64) (cut int64, _ []Damage, err error) {
+	if s.accept {
+		ds, err := s.setTailApart(f, off)
+		return 0, ds, err
+	}
 	for _, g := range slices.Backward(s.events) {
 		if g.n <= f.n {
 			break
@@ -244,9 +264,11 @@ func truncate(name string, size int64) error {
 func (s *survey) result() *found {
 	f := &found{index: newIndex(), segment: s.active.n, controlSize: s.control.good}
 	f.seq = s.last()
+	f.lastControl, f.lastEvent = s.control.tail, place{Segment: s.active.n}
 	for _, e := range s.events {
 		if e.n == s.active.n {
-			f.segmentSize = e.good
+			f.segmentSize, f.lastEvent = e.good, e.tail
+			f.lastEvent.Segment = e.n
 		}
 	}
 	for _, d := range s.known { // a number is given once, also when its entry is lost

@@ -64,6 +64,23 @@ func seqs(es []record.Entry) []int64 {
 	return out
 }
 
+// repaired repairs a journal that lost something of a file, after looking that Open names that file and changes nothing.
+func repaired(t *testing.T, dir, file string) journal.Recovery {
+	t.Helper()
+	before := tree(t, dir)
+	if _, err := journal.Open(dir, journal.Options{}); !errors.Is(err, journal.ErrLost) || !strings.Contains(err.Error(), "journal/"+file) {
+		t.Fatalf("open: %v, want that %s has lost something", err, file)
+	}
+	if d := cmp.Diff(before, tree(t, dir)); d != "" {
+		t.Fatalf("a refused journal was changed:\n%s", d)
+	}
+	ds, err := journal.Repair(dir, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return journal.Recovery{Damages: ds}
+}
+
 // Every single damaged byte costs at most the lines that it is in, these are named, and their attempts are too.
 func TestFlipEveryByte(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "journal")
@@ -98,12 +115,12 @@ func TestFlipEveryByte(t *testing.T) {
 			if orig[off] == '\n' && line+1 < len(entries) {
 				hurt = entries[line : line+2]
 			}
+			rec := repaired(t, dir, name)
 			torn := off == len(orig)-1
 			if torn && name == "control.jsonl" {
-				continue // cannot be told from a commit that did not end: see TestCutEverywhere
+				continue // what is left is as after a cut: see TestCutEverywhere
 			}
 			j := open(t, dir, opts)
-			rec := j.Recovered()
 			if !torn && len(rec.Damages) == 0 {
 				t.Fatalf("%s byte %d: nothing found", name, off)
 			}
@@ -187,6 +204,23 @@ func TestCutEverywhere(t *testing.T) {
 				if !gap {
 					want = append(want, e.Seq)
 				}
+			}
+			if ls, err := journal.Verify(dir, ""); err != nil || len(ls) == 0 || ls[0].File != name {
+				t.Fatalf("%s cut to %d bytes: %v, %v", name, size, ls, err)
+			}
+			bare := copyTree(t, dir) // as after a crash that left what is there, or of an older form: nobody knows what there was
+			os.Remove(filepath.Join(bare, "mark"))
+			if _, err := journal.Repair(bare, 0); err != nil {
+				t.Fatal(err)
+			}
+			if got := seqs(scan(t, bare)); !slices.Equal(got, want) {
+				t.Fatalf("%s cut to %d bytes, without a mark: left %v, want %v", name, size, got, want)
+			}
+			if rec := repaired(t, dir, name); len(rec.Damages) == 0 {
+				t.Fatalf("%s cut to %d bytes: nothing found", name, size)
+			}
+			if ls, err := journal.Verify(dir, ""); err != nil || len(ls) > 0 {
+				t.Fatalf("%s cut to %d bytes: found after the repair: %v, %v", name, size, ls, err)
 			}
 			j := open(t, dir, opts)
 			if got := seqs(scan(t, dir)); !slices.Equal(got, want) {
@@ -274,11 +308,12 @@ func TestSegmentGone(t *testing.T) {
 	if n != 6 || missing == nil {
 		t.Errorf("%d entries, %v", n, missing)
 	}
+	rec := repaired(t, dir, "events/0001.jsonl")
 	j := open(t, dir, journal.Options{NoSync: true})
-	rec := j.Recovered()
 	if d := cmp.Diff([]journal.Touched{{Trial: "o", Attempt: 1}}, rec.Touched()); d != "" {
 		t.Errorf("touched: %s", d)
 	}
+	rec.State = j.Recovered().State
 	if s, _ := rec.State.Trial("d"); !s.Decided || s.Status() != record.Scored || s.Damaged {
 		t.Errorf("d: %+v", s)
 	}

@@ -31,10 +31,19 @@ func (e *BadLine) Unwrap() error { return e.Err }
 
 // A Missing is a gap among the sequence numbers that no recovery has accounted for. It is an error value in a scan, which
 // goes on after it.
-type Missing struct{ From, To int64 }
+type Missing struct {
+	From, To int64
+	File     string // the one that follows the gap, in the journal's folder
+}
 
 func (e *Missing) Error() string {
-	return fmt.Sprintf("journal: entries %d to %d are missing", e.From, e.To)
+	files := e.File
+	if files != controlFile {
+		files = controlFile + " nor in " + files
+	} else {
+		files += " nor in " + eventsDir + "/"
+	}
+	return fmt.Sprintf("journal: %s missing: neither in %s", numbers(e.From, e.To), files)
 }
 
 // Scan yields all entries of the journal in dir, in order. Another process may be writing: it then ends at a moment of its. An
@@ -112,7 +121,7 @@ type merge struct {
 }
 
 func (m *merge) run() {
-	last := m.from - 1
+	last, twice := m.from-1, false
 	for {
 		if !m.peek(m.ev) || !m.peek(m.ctl) {
 			return
@@ -134,13 +143,19 @@ func (m *merge) run() {
 			if c == m.ev && !m.ctl.has {
 				return
 			}
-			if !m.yield(record.Entry{}, &Missing{from, to}) {
+			if !m.yield(record.Entry{}, &Missing{from, to, c.headFile}) {
 				return
 			}
 		}
-		if c.head.Seq > last { // a number twice: the first counts
+		if c.head.Seq > last {
 			last = c.head.Seq
+			twice = false
 			if !m.yield(c.head, nil) {
+				return
+			}
+		} else if !twice { // the first counts; of a stretch of such entries one is named
+			twice = true
+			if !m.yield(record.Entry{}, &BadLine{File: c.headFile, Off: c.headOff, Err: errOrder}) {
 				return
 			}
 		}
@@ -157,6 +172,7 @@ func (m *merge) peek(c *cursor) bool {
 			return true
 		case err == nil:
 			c.head, c.has = e, e.Seq >= m.from
+			c.headFile, c.headOff = c.name, c.off
 		case !m.yield(record.Entry{}, err) || fatal(err):
 			return false
 		}
@@ -188,6 +204,12 @@ type cursor struct {
 	raw     raw
 	only    []byte // when set, lines without it are passed over
 	until   int64  // with only: lines above this number end the stream
+
+	seq, off int64 // of the last entry
+	old      bool  // in a stretch of entries whose numbers do not ascend
+
+	headFile string
+	headOff  int64
 }
 
 func controlCursor(dir string) *cursor { return &cursor{dir: dir, names: names{}} }
@@ -205,6 +227,9 @@ func (c *cursor) next() (record.Entry, error) {
 		if err == io.EOF {
 			if c.segment == 0 {
 				return record.Entry{}, io.EOF
+			}
+			if filepath.Ext(c.name) == packed && (off == 0 || c.in.rest() > 0) { // a packed segment has whole lines, one at least
+				return record.Entry{}, c.damaged(off, io.ErrUnexpectedEOF)
 			}
 			// Is there a later segment? Then this one is complete: what was written since is read first.
 			if !c.last {
@@ -233,17 +258,7 @@ func (c *cursor) next() (record.Entry, error) {
 		}
 		if err != nil && filepath.Ext(c.name) == packed {
 			// A damaged archive ends here; the segments after it can still be read.
-			bad := &BadLine{File: c.name, Off: off, Err: err}
-			n, err := nextSegment(c.dir, c.segment)
-			if err != nil {
-				return record.Entry{}, err
-			}
-			c.close()
-			if n == 0 {
-				n = c.segment + 1
-			}
-			c.segment, c.last = n, false
-			return record.Entry{}, bad
+			return record.Entry{}, c.damaged(off, err)
 		}
 		if err != nil {
 			return record.Entry{}, fmt.Errorf("journal: reading %s: %w", c.name, err)
@@ -261,6 +276,14 @@ func (c *cursor) next() (record.Entry, error) {
 		if err := newer(r.v); err != nil {
 			return record.Entry{}, err
 		}
+		if r.seq <= c.seq {
+			if c.old {
+				continue
+			}
+			c.old = true
+			return record.Entry{}, &BadLine{File: c.name, Off: off, Err: errOrder}
+		}
+		c.seq, c.off, c.old = r.seq, off, false
 		return r.toEntry(c.names), nil
 	}
 }
@@ -273,6 +296,21 @@ func lineSeq(line []byte) (int64, bool) {
 	}
 	seq, _, ok := cutInt(s)
 	return seq, ok
+}
+
+// damaged passes over the rest of a packed segment that cannot be read.
+func (c *cursor) damaged(off int64, why error) error {
+	bad := &BadLine{File: c.name, Off: off, Err: why}
+	n, err := nextSegment(c.dir, c.segment)
+	if err != nil {
+		return err
+	}
+	c.close()
+	if n == 0 {
+		n = c.segment + 1
+	}
+	c.segment, c.last = n, false
+	return bad
 }
 
 // open opens the current file; io.EOF when it is not there yet.
@@ -305,8 +343,7 @@ func (c *cursor) open() error {
 	if filepath.Ext(c.name) == packed {
 		z, err := zstd.NewReader(f, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true))
 		if err != nil {
-			c.close()
-			return fmt.Errorf("journal: %s: %w", c.name, err)
+			return c.damaged(0, err)
 		}
 		c.closers = append(c.closers, z.IOReadCloser())
 		r = z
@@ -324,15 +361,15 @@ func (c *cursor) close() {
 
 // missing says which part of from…to no damage accounts for.
 func missing(from, to int64, known []Damage) (int64, int64, bool) {
-	for _, d := range known { // in order
-		if from > to {
-			break
-		}
-		if d.From <= from && from <= d.To {
-			from = d.To + 1
-		}
-		if d.From <= to && to <= d.To {
-			to = d.From - 1
+	for again := true; again && from <= to; {
+		again = false
+		for _, d := range known {
+			if d.From <= from && from <= d.To {
+				from, again = d.To+1, true
+			}
+			if from <= to && d.From <= to && to <= d.To {
+				to, again = d.From-1, true
+			}
 		}
 	}
 	return from, to, from <= to
@@ -391,14 +428,23 @@ type Touched struct {
 	Attempt int    `json:"attempt"`
 }
 
-func (d Damage) String() string {
-	what := fmt.Sprintf("entries %d to %d", d.From, d.To)
-	if d.From == d.To {
-		what = fmt.Sprintf("entry %d", d.From)
-	} else if d.From > d.To {
-		what = "no entry"
+// numbers says which entries are meant.
+func numbers(from, to int64) string {
+	switch {
+	case from == to:
+		return fmt.Sprintf("entry %d", from)
+	case from > to:
+		return "no entry"
 	}
+	return fmt.Sprintf("entries %d to %d", from, to)
+}
+
+func (d Damage) String() string {
+	what := numbers(d.From, d.To)
 	if d.Saved == "" {
+		if d.File != "" {
+			what += " of " + d.File
+		}
 		return fmt.Sprintf("journal: %s missing; %d attempts touched", what, len(d.Touched))
 	}
 	return fmt.Sprintf("journal: %d bytes of %s at byte %d were damaged (%s lost) and are now in quarantine/%s; %d attempts touched",

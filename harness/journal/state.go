@@ -60,6 +60,7 @@ func ReadState(dir string) (*State, error) {
 	}
 	defer f.Close()
 	in := newLines(f, 0)
+	last := int64(0)
 	for {
 		line, off, err := in.next()
 		if err == io.EOF {
@@ -69,9 +70,10 @@ func ReadState(dir string) (*State, error) {
 			return nil, fmt.Errorf("journal: %w", err)
 		}
 		var r raw
-		if r.parse(line) != nil {
+		if r.parse(line) != nil || r.seq <= last {
 			continue
 		}
+		last = r.seq
 		if err := newer(r.v); err != nil {
 			return nil, err
 		}

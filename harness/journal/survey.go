@@ -16,8 +16,10 @@ import (
 
 // A survey looks at what is there.
 type survey struct {
-	dir   string
-	known []Damage
+	dir    string
+	known  []Damage
+	mark   *mark // nil: none
+	accept bool  // what was durable may be given up
 
 	state   *State
 	open    map[string]*opened
@@ -78,6 +80,7 @@ type fileSurvey struct {
 	first int64
 	last  int64
 	good  int64 // the end of the last good line
+	tail  place // of that line
 	size  int64
 	runs  []run
 	bad   []badRange
@@ -249,6 +252,7 @@ func (f *fileSurvey) read(dir string, good func(r *raw, off int64)) error {
 		if f.first == 0 {
 			f.first = r.seq
 		}
-		f.last, f.good = r.seq, off+int64(len(line))+1
+		f.tail = placeOf(f.n, r.seq, off, line)
+		f.last, f.good = r.seq, f.tail.End
 	}
 }

@@ -63,7 +63,8 @@ type Journal interface {
 type Blobs interface {
 	// Put stores what r has and returns its SHA-256 (lower-case hexadecimal) and size. It is durable after the next Sync.
 	Put(ctx context.Context, r io.Reader) (sum string, size int64, err error)
-	// Open returns the content; fs.ErrNotExist when there is none.
+	// Open returns the content; fs.ErrNotExist when there is none. Reading ends with ErrDamaged, at the latest with the last byte, where
+	// it is not the content that was put.
 	Open(ctx context.Context, sum string) (io.ReadCloser, error)
 	Sync(ctx context.Context) error
 }
@@ -73,6 +74,10 @@ var (
 	ErrFenced = errors.New("the lease on this trial is no longer held")
 	// ErrNotOpen: the journal no longer indexes this attempt.
 	ErrNotOpen = errors.New("the attempt is not open")
+	// ErrDamaged: the content of a blob is not what its name says. The error that wraps it names the file.
+	ErrDamaged = errors.New("the blob is damaged: its content is not what its name says")
+	// ErrMissing: a blob that evidence names is not there.
+	ErrMissing = errors.New("kept content is missing")
 	// ErrLowSpace: the disk is nearly full; nothing was lost, and no new work may begin.
 	ErrLowSpace = errors.New("too little free disk space")
 )

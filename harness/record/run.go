@@ -74,9 +74,11 @@ type Run struct {
 	Ended   *time.Time        `json:"ended,omitempty"`
 	Resumed int               `json:"resumed,omitempty"` // how often
 	Work    []Span            `json:"work,omitempty"`    // of each process that has worked on the run
+	Plan    string            `json:"plan,omitempty"`    // SHA-256 of plan.json, which never changes
+	Seq     int64             `json:"seq,omitempty"`     // last entry of the journal when a process ended in order
 	Exit    *int              `json:"exit,omitempty"`
 	Reason  string            `json:"reason,omitempty"` // done, stopped, budget, deadline, storage …
-	Version string            `json:"version"`
+	Version string            `json:"version"`          // of the last process, like the next ones; Work has those before
 	Binary  string            `json:"binary,omitempty"` // SHA-256
 	Host    map[string]string `json:"host,omitempty"`   // os, kernel, cpus, memory; no name of the machine
 	Driver  string            `json:"driver,omitempty"`
@@ -86,8 +88,11 @@ type Run struct {
 
 // A Span is one process's time at work. Ended is absent while it works, and for ever when it was killed.
 type Span struct {
-	Began time.Time  `json:"began"`
-	Ended *time.Time `json:"ended,omitempty"`
+	Began   time.Time         `json:"began"`
+	Ended   *time.Time        `json:"ended,omitempty"`
+	Version string            `json:"version,omitempty"`
+	Binary  string            `json:"binary,omitempty"`
+	Host    map[string]string `json:"host,omitempty"`
 }
 
 // ArmID is the identity of an arm: a hash of its canonical definition.

@@ -1,6 +1,8 @@
 package rundir
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -11,30 +13,36 @@ import (
 
 const partial = durable.Partial
 
-// readJSON reads a file with a version in it. The version is looked at first, as a newer form may not fit.
-func readJSON(name string, version *int, v any) error {
+// readJSON reads a file with a version in it, and returns its SHA-256. The version is looked at first, as a newer form may not fit.
+func readJSON(name string, version *int, v any) (sum string, err error) {
 	data, err := os.ReadFile(name)
 	if err != nil {
-		return err
+		return "", err
 	}
 	var head struct{ V int }
 	if err := json.Unmarshal(data, &head); err == nil && head.V > Version {
-		return fmt.Errorf("%s was %w (form %d, this program reads up to %d): use that one", filepath.Base(name), ErrNewer, head.V, Version)
+		return "", fmt.Errorf("%s was %w (form %d, this program reads up to %d): use that one", filepath.Base(name), ErrNewer, head.V, Version)
 	}
 	if err := json.Unmarshal(data, v); err != nil {
-		return fmt.Errorf("%s is damaged: %w; put a copy in its place", filepath.Base(name), err)
+		return "", fmt.Errorf("%s is damaged: %w; put a copy in its place", filepath.Base(name), err)
 	}
 	if *version == 0 {
-		return fmt.Errorf("%s is damaged: it says no version; put a copy in its place", filepath.Base(name))
+		return "", fmt.Errorf("%s is damaged: it says no version; put a copy in its place", filepath.Base(name))
 	}
-	return nil
+	return digest(data), nil
 }
 
-// writeJSON writes a file in one step: a reader, and a crash, see the old one or the new one.
-func writeJSON(name string, v any) error {
+// writeJSON writes a file in one step, and returns its SHA-256: a reader, and a crash, see the old one or the new one.
+func writeJSON(name string, v any) (sum string, err error) {
 	data, err := json.MarshalIndent(v, "", " ")
 	if err != nil {
-		return err
+		return "", err
 	}
-	return durable.WriteFile(name, append(data, '\n'))
+	data = append(data, '\n')
+	return digest(data), durable.WriteFile(name, data)
+}
+
+func digest(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
 }

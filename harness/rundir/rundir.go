@@ -56,7 +56,8 @@ var (
 type Dir struct {
 	path     string
 	plan     *record.Plan
-	lock     *lock // nil: a View
+	sum      string // SHA-256 of plan.json
+	lock     *lock  // nil: a View
 	previous *Owner
 }
 
@@ -94,7 +95,7 @@ func Create(path string, plan *record.Plan) (*Dir, error) {
 	if plan.V == 0 {
 		plan.V = Version
 	}
-	if err := writeJSON(d.file(planFile), plan); err != nil {
+	if d.sum, err = writeJSON(d.file(planFile), plan); err != nil {
 		d.Close()
 		return nil, unwritable(path, err)
 	}
@@ -138,7 +139,7 @@ func Open(path string) (*Dir, error) {
 		return nil, err
 	}
 	// The plan once more: what was read before the lock may have changed.
-	if d.plan, err = readPlan(d.path); err != nil {
+	if err := d.readPlan(); err != nil {
 		d.Close()
 		return nil, err
 	}
@@ -154,26 +155,43 @@ func View(path string) (*Dir, error) {
 	if err := genuine(path); err != nil {
 		return nil, fmt.Errorf("run folder: %w", err)
 	}
-	plan, err := readPlan(path)
-	if err != nil {
-		return nil, err
-	}
-	return &Dir{path: path, plan: plan}, nil
+	d := &Dir{path: path}
+	return d, d.readPlan()
 }
 
-func readPlan(path string) (*record.Plan, error) {
+// readPlan reads plan.json, which has to be what the run began with: trials are known by what it says.
+func (d *Dir) readPlan() error {
+	plan, sum, err := readPlan(d.path)
+	if err != nil {
+		return err
+	}
+	d.plan, d.sum = plan, sum
+	var run record.Run
+	if _, err := readJSON(d.file(runFile), &run.V, &run); err != nil {
+		return nil // who needs it says so
+	}
+	if run.Run != plan.Run || run.Plan != "" && run.Plan != sum {
+		return fmt.Errorf("run folder %s: %s is damaged, or %s is: the one is not what the other says of it; put a copy in its place", d.path, planFile, runFile)
+	}
+	return nil
+}
+
+func readPlan(path string) (_ *record.Plan, sum string, err error) {
 	var plan record.Plan
-	err := readJSON(filepath.Join(path, planFile), &plan.V, &plan)
+	sum, err = readJSON(filepath.Join(path, planFile), &plan.V, &plan)
+	if err == nil && (plan.Run == "" || plan.Created.IsZero()) {
+		err = fmt.Errorf("%s is damaged: it is no plan; put a copy in its place", planFile)
+	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
 		if _, err := os.Stat(path); err != nil {
-			return nil, fmt.Errorf("%s is %w: there is no such folder; give one that `evalrun run` made, such as runs/2026-11-21T093000Z-nightly", path, ErrNotARun)
+			return nil, "", fmt.Errorf("%s is %w: there is no such folder; give one that `evalrun run` made, such as runs/2026-11-21T093000Z-nightly", path, ErrNotARun)
 		}
-		return nil, fmt.Errorf("%s is %w (it has no %s): give one that `evalrun run` made, such as runs/2026-11-21T093000Z-nightly", path, ErrNotARun, planFile)
+		return nil, "", fmt.Errorf("%s is %w (it has no %s): give one that `evalrun run` made, such as runs/2026-11-21T093000Z-nightly", path, ErrNotARun, planFile)
 	case err != nil:
-		return nil, fmt.Errorf("run folder %s: %w", path, err)
+		return nil, "", fmt.Errorf("run folder %s: %w", path, err)
 	}
-	return &plan, nil
+	return &plan, sum, nil
 }
 
 // Path is the folder itself, absolute.
@@ -181,6 +199,9 @@ func (d *Dir) Path() string { return d.path }
 
 // Plan is plan.json, as it was when the folder was opened.
 func (d *Dir) Plan() *record.Plan { return d.plan }
+
+// Locked says whether this process works in the folder.
+func (d *Dir) Locked() bool { return d.lock != nil }
 
 // Previous is who worked here before and did not end in order; nil: nobody. What it started may still be there.
 func (d *Dir) Previous() *Owner { return d.previous }
@@ -201,7 +222,13 @@ func (d *Dir) file(name string) string { return filepath.Join(d.path, name) }
 // Run reads run.json; an empty Run when there is none yet.
 func (d *Dir) Run() (*record.Run, error) {
 	var run record.Run
-	if err := readJSON(d.file(runFile), &run.V, &run); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	_, err := readJSON(d.file(runFile), &run.V, &run)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err == nil && (run.Run == "" || run.Started.IsZero()):
+		err = fmt.Errorf("%s is damaged: it is no record of a run; put a copy in its place", runFile)
+		fallthrough
+	case err != nil:
 		return nil, fmt.Errorf("run folder %s: %w", d.path, err)
 	}
 	return &run, nil
@@ -215,7 +242,8 @@ func (d *Dir) WriteRun(run *record.Run) error {
 	if run.V == 0 {
 		run.V = Version
 	}
-	if err := writeJSON(d.file(runFile), run); err != nil {
+	run.Plan = d.sum
+	if _, err := writeJSON(d.file(runFile), run); err != nil {
 		return unwritable(d.path, err)
 	}
 	return nil

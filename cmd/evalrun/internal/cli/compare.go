@@ -38,46 +38,61 @@ Examples:
 				return usage("see evalrun compare --help", "evalrun compare needs a run folder")
 			}
 			var runs []*render.Results
+			var damaged findings
+			path := ""
 			for _, p := range paths {
 				d, err := rundir.View(p)
 				if err != nil {
 					return folderError(err)
+				}
+				if err := wire.Whole(d); err != nil {
+					damaged.add(fmt.Errorf("%s: %w", p, err))
+					path = p
 				}
 				res, err := wire.Results(d)
 				if res == nil {
 					return err
 				}
 				if err != nil {
-					a.say("warning: %s: %v", p, err)
+					if err = fmt.Errorf("%s: %w", p, err); damaged.add(err) {
+						path = p
+					} else {
+						a.say("warning: %v", err)
+					}
 				}
 				runs = append(runs, res)
 			}
-			pairs, err := render.Sides(runs, paths, x, y)
-			if err != nil {
-				return &exitError{ExitUsage, err, ""}
-			}
-			cs := render.CompareAll(pairs)
-			if !slices.ContainsFunc(cs, func(c render.Comparison) bool { return c.Pairs > 0 }) {
-				return usage("compare runs of the same benchmark and selection; evalrun show RUN says what a run has played",
-					"the arms have no task in common, so there is nothing to compare")
-			}
-			if asJSON {
-				return render.ComparisonsJSON(a.Stdout, cs)
-			}
-			for i := range cs {
-				if i > 0 {
-					fmt.Fprintln(a.Stdout)
-				}
-				if markup {
-					err = cs[i].Markdown(a.Stdout)
-				} else {
-					err = cs[i].Text(a.Stdout, a.style())
-				}
-				if err != nil {
-					return err
-				}
-			}
-			return nil
+			return damaged.after(a.compareRuns(runs, paths, x, y, asJSON, markup), path)
 		},
 	}
+}
+
+// compareRuns prints how the arms of runs compare.
+func (a *app) compareRuns(runs []*render.Results, paths []string, x, y string, asJSON, markup bool) error {
+	pairs, err := render.Sides(runs, paths, x, y)
+	if err != nil {
+		return &exitError{ExitUsage, err, ""}
+	}
+	cs := render.CompareAll(pairs)
+	if !slices.ContainsFunc(cs, func(c render.Comparison) bool { return c.Pairs > 0 }) {
+		return usage("compare runs of the same benchmark and selection; evalrun show RUN says what a run has played",
+			"the arms have no task in common, so there is nothing to compare")
+	}
+	if asJSON {
+		return render.ComparisonsJSON(a.Stdout, cs)
+	}
+	for i := range cs {
+		if i > 0 {
+			fmt.Fprintln(a.Stdout)
+		}
+		if markup {
+			err = cs[i].Markdown(a.Stdout)
+		} else {
+			err = cs[i].Text(a.Stdout, a.style())
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/evalrun/evalrun/cmd/evalrun/internal/wire"
 	"github.com/evalrun/evalrun/datasets/near"
 	"github.com/evalrun/evalrun/harness/journal"
 	"github.com/evalrun/evalrun/harness/rundir"
@@ -64,7 +65,11 @@ Examples:
 			if err != nil {
 				return folderError(err)
 			}
-			if err := convert.Export(out, format, only, d.Plan(), journal.Scan(d.Journal())); err != nil {
+			var f findings
+			f.add(wire.Whole(d))
+			err = convert.Export(out, format, only, d.Plan(), journal.Scan(d.Journal()))
+			f.add(err)
+			if err := f.after(err, path); err != nil {
 				return err
 			}
 			if only == nil {

@@ -66,6 +66,9 @@ func (a *app) regrade(ctx context.Context, path string, o *regradeOptions) (err 
 		return folderError(err)
 	}
 	defer closing(d, &err)
+	if err := a.whole(d); err != nil {
+		return err
+	}
 	pick := o.pick
 	pick.Trials = nil
 	for _, word := range o.pick.Trials {
@@ -103,6 +106,9 @@ func (a *app) regrade(ctx context.Context, path string, o *regradeOptions) (err 
 		p.shows(o.progress, "trials", n, 0)
 	}})
 	p.close()
+	if lost(err) {
+		return lossError(err, rel(path))
+	}
 	if err != nil {
 		return &exitError{ExitInternal, err, "grades given so far are kept; the command may be given again"}
 	}

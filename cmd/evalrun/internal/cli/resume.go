@@ -25,12 +25,17 @@ same for those that failed because of the sandboxes (infra) or the grader.
 A task whose content has changed since the run was planned stops the resume. Put the content back, or leave its trials
 undecided with --leave-changed; they then count as planned and not as evidence.
 
+Where a part of the run's records is damaged or missing, the command names it and changes nothing; --accept-loss goes on without it.
+Trials whose verdict is lost are then played again. What is left of damaged files is kept in journal/quarantine/.
+
 Examples:
    evalrun resume runs/2026-11-21T093000Z-nightly
-   evalrun resume out -n 2 --failed`,
+   evalrun resume out -n 2 --failed
+   evalrun resume out --accept-loss`,
 		Flags: append(o.flags(), workersFlag(&workers),
 			&cli.BoolFlag{Name: "failed", Usage: "also try trials again that were decided infra or grader", Destination: &c.Failed},
-			&cli.BoolFlag{Name: "leave-changed", Usage: "leave trials undecided whose task has changed", Destination: &c.LeaveChanged}),
+			&cli.BoolFlag{Name: "leave-changed", Usage: "leave trials undecided whose task has changed", Destination: &c.LeaveChanged},
+			&cli.BoolFlag{Name: "accept-loss", Usage: "go on without what is damaged or missing", Destination: &o.acceptLoss}),
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			return a.goOn(ctx, cmd, &o, workers, c, nil)
 		},
@@ -87,13 +92,18 @@ func (a *app) goOn(ctx context.Context, cmd *cli.Command, o *playOptions, worker
 		return folderError(err)
 	}
 	defer closing(d, &err)
+	if !o.acceptLoss {
+		if err := a.whole(d); err != nil {
+			return err
+		}
+	}
 	if pick != nil {
 		if c.Again, err = a.picked(d, pick); err != nil {
 			return err
 		}
 	}
 	opts := a.options()
-	opts.Workers = workers
+	opts.Workers, opts.AcceptLoss = workers, o.acceptLoss
 	ready, err := wire.Restore(ctx, d.Plan(), opts)
 	if err != nil {
 		return &exitError{ExitUsage, err, ""}

@@ -23,8 +23,9 @@ import (
 
 // playOptions are what run, resume and rerun have in common.
 type playOptions struct {
-	progress string
-	json     bool
+	progress   string
+	json       bool
+	acceptLoss bool // of resume
 }
 
 func (o *playOptions) flags() []cli.Flag {
@@ -149,6 +150,9 @@ func (a *app) begin(ctx context.Context, ready *wire.Ready, d *rundir.Dir, o *pl
 	}
 	if errors.Is(err, journal.ErrNewer) || errors.Is(err, rundir.ErrReadOnly) {
 		return out, &exitError{ExitUsage, err, ""}
+	}
+	if lost(err) {
+		return out, lossError(err, rel(d.Path()))
 	}
 	if err != nil {
 		return out, &exitError{ExitInternal, err, "what is in " + rel(d.Path()) + " is kept; go on with: evalrun resume " + rel(d.Path())}

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -75,6 +76,14 @@ func (a *app) show(path string, o *showOptions) error {
 	if err != nil {
 		return folderError(err)
 	}
+	var f findings
+	f.add(wire.Whole(d))
+	err = a.showRun(d, path, o, &f)
+	return f.after(err, path)
+}
+
+// showRun shows what there is; damage that it meets is noted in f.
+func (a *app) showRun(d *rundir.Dir, path string, o *showOptions, f *findings) error {
 	style := a.style()
 	style.Full = o.full
 	if o.trial != "" {
@@ -84,17 +93,17 @@ func (a *app) show(path string, o *showOptions) error {
 		}
 		switch {
 		case o.html != "":
-			return a.storyPage(d, id, o.html)
+			return a.storyPage(d, id, o.html, f)
 		case o.json:
-			return render.StoryJSON(a.Stdout, id, journal.Trial(d.Journal(), id))
+			return render.StoryJSON(a.Stdout, id, f.of(journal.Trial(d.Journal(), id)))
 		}
-		return render.Story(a.Stdout, style, d.Plan(), id, wire.Trial(d, id))
+		return render.Story(a.Stdout, style, d.Plan(), id, f.of(wire.Trial(d, id)))
 	}
 	res, err := wire.Results(d)
 	if res == nil {
 		return err
 	}
-	if err != nil {
+	if err != nil && !f.add(err) {
 		a.say("warning: %v", err)
 	}
 	if o.lists() {
@@ -112,7 +121,7 @@ func (a *app) show(path string, o *showOptions) error {
 		a.say("process %d works in it: this is a picture of the moment", who.PID)
 	}
 	err = sum.Text(a.Stdout, style)
-	if n := len(res.Trials(render.TrialFilter{Status: []string{"pending"}})); n > 0 && !busy {
+	if n := len(res.Trials(render.TrialFilter{Status: []string{"pending"}})); n > 0 && !busy && f.err == nil {
 		a.say("nobody works in it, and %s not decided. Go on with: evalrun resume %s", trialsAre(n), path)
 	}
 	return err
@@ -155,7 +164,7 @@ func (a *app) showTrials(res *render.Results, path string, o *showOptions) error
 }
 
 // storyPage writes one trial as a page.
-func (a *app) storyPage(d *rundir.Dir, id, file string) (err error) {
+func (a *app) storyPage(d *rundir.Dir, id, file string, found *findings) (err error) {
 	w := a.Stdout
 	if file != "-" {
 		f, err := os.Create(file)
@@ -169,7 +178,14 @@ func (a *app) storyPage(d *rundir.Dir, id, file string) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := render.StoryPage(w, d.Plan(), id, wire.Trial(d, id), pictures); err != nil {
+	open := func(sum string) (io.ReadCloser, error) {
+		r, err := pictures(sum)
+		if err != nil {
+			return nil, err
+		}
+		return noting{r, found}, nil
+	}
+	if err := render.StoryPage(w, d.Plan(), id, found.of(wire.Trial(d, id)), open); err != nil {
 		return err
 	}
 	if file != "-" {

@@ -38,6 +38,8 @@ type Options struct {
 	Dry bool
 	// Grade: only grading is wanted, so agents' machines, keys and files need not be there.
 	Grade bool
+	// AcceptLoss: a run goes on without what its folder has lost. Else a loss is an error.
+	AcceptLoss bool
 	// Making is told which images are being pulled and built; it must not wait. Nil: nobody is.
 	Making func(image.Progress)
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"iter"
 	"runtime/debug"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/evalrun/evalrun/agent/model/price"
@@ -49,6 +51,11 @@ type Outcome struct {
 
 // Run plays what is left of the plan in d, which is open and locked.
 func (r *Ready) Run(ctx context.Context, d *rundir.Dir, c Control) (out Outcome, err error) {
+	if r.o.AcceptLoss {
+		if err := r.repair(d); err != nil {
+			return out, err
+		}
+	}
 	st, err := r.openStore(d)
 	if err != nil {
 		return out, err
@@ -65,7 +72,9 @@ func (r *Ready) Run(ctx context.Context, d *rundir.Dir, c Control) (out Outcome,
 		_, jerr := st.Close()
 		return out, errors.Join(err, jerr)
 	}
+	binary := noteBinary(d, run)
 	defer func() {
+		binary()
 		r.noteImages(run)
 		if e := finish(d, run, out, err); err == nil {
 			err = e
@@ -73,6 +82,9 @@ func (r *Ready) Run(ctx context.Context, d *rundir.Dir, c Control) (out Outcome,
 	}()
 	defer func() {
 		perr, jerr := st.Close()
+		if run.Seq = st.journal.Seq(); jerr != nil {
+			run.Seq = 0 // not known
+		}
 		out.Parquet, err = errors.Join(out.Parquet, perr), errors.Join(err, jerr)
 	}()
 	j, state := st.journal, st.state
@@ -103,7 +115,7 @@ func (r *Ready) Run(ctx context.Context, d *rundir.Dir, c Control) (out Outcome,
 	if c.Begun != nil {
 		c.Begun(before)
 	}
-	q := queue.New(without(left, r.jobs(past(state, reopen, true), c.Again)))
+	q := queue.New(r.readable(without(left, r.jobs(past(state, reopen, true), c.Again)), st.blobs))
 	defer q.Close()
 	if cfg.Workers > crowd {
 		// Thousands of sessions are thousands of stacks, which the collector counts as if they would double.
@@ -139,8 +151,8 @@ func (r *Ready) begin(d *rundir.Dir) (*record.Run, error) {
 		run.Resumed++
 	}
 	run.Ended, run.Exit, run.Reason = nil, nil, ""
-	run.Work = append(run.Work, record.Span{Began: time.Now().UTC()})
-	run.Version, run.Host = r.o.Version, hostFacts()
+	run.Version, run.Host, run.Binary = r.o.Version, hostFacts(), ""
+	run.Work = append(run.Work, record.Span{Began: time.Now().UTC(), Version: run.Version, Host: run.Host})
 	if r.Driver != nil {
 		run.Driver = r.Sandbox
 	}
@@ -173,15 +185,32 @@ func finish(d *rundir.Dir, run *record.Run, out Outcome, err error) error {
 	if err != nil {
 		run.Reason = "storage"
 	}
-	run.Binary = binaryDigest()
 	return d.WriteRun(run)
+}
+
+// noteBinary puts the digest of this program into run.json while the run goes on, as it takes a while, and returns what waits for it. Nobody
+// else may write run.json meanwhile, nor change the maps of run.
+func noteBinary(d *rundir.Dir, run *record.Run) (wait func()) {
+	now := *run
+	now.Work = slices.Clone(run.Work)
+	var digest string
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		digest = binaryDigest()
+		now.Binary, now.Work[len(now.Work)-1].Binary = digest, digest
+		_ = d.WriteRun(&now) // the end writes it again, and tells the error
+	})
+	return func() {
+		wg.Wait()
+		run.Binary, run.Work[len(run.Work)-1].Binary = digest, digest
+	}
 }
 
 // config is the harness's configuration.
 func (r *Ready) config(state *journal.State, d *rundir.Dir) (harness.Config, error) {
 	eff := r.Eff
 	cfg := harness.Config{
-		Run: r.Plan.Run, Workers: max(1, r.Workers), Arms: r.arms, Benchmarks: r.benches, Seed: r.Plan.Seed, KeepSent: eff.KeepRequests, Slog: r.o.Log,
+		Run: r.Plan.Run, Workers: max(1, r.Workers), Arms: r.arms, Benchmarks: r.benches, Seed: r.Plan.Seed, KeepSent: eff.KeepRequests, AcceptLoss: r.o.AcceptLoss, Slog: r.o.Log,
 		Owner: self(),
 		Secret: func(name string) (string, error) {
 			ref, ok := eff.Secrets[name]

@@ -42,7 +42,7 @@ func (r *Ready) openStore(d *rundir.Dir) (_ *store, err error) {
 			s.Close()
 		}
 	}()
-	if s.journal, err = journal.Open(d.Journal(), journal.Options{Tee: func(es []record.Entry) { <-caught; tables.Add(es) }}); err != nil {
+	if s.journal, err = journal.Open(d.Journal(), journal.Options{Run: r.Plan.Run, Tee: func(es []record.Entry) { <-caught; tables.Add(es) }}); err != nil {
 		return nil, err
 	}
 	recovered := s.journal.Recovered()

@@ -1,0 +1,189 @@
+package journal
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/evalrun/evalrun/harness/durable"
+)
+
+// The mark says how far the journal is durable, so that a file that was cut, exchanged or removed later is noticed: the files of
+// the journal cannot say by themselves how long they were. It is written in place after each commit, without an fsync, so after a
+// power failure it may be behind the journal. It is never ahead of it. A mark that is missing or not understood says nothing.
+
+const markFile = "mark"
+
+// markSize is what the file always has, so that it can be written in place.
+const markSize = 512
+
+type mark struct {
+	V       int    `json:"v"`
+	Run     string `json:"run,omitempty"` // whose journal it is
+	Control place  `json:"control"`
+	Events  place  `json:"events"`
+}
+
+// A place is that of the last durable line of a file. Seq 0: the file had none.
+type place struct {
+	Segment int    `json:"segment,omitempty"` // 0: control.jsonl
+	Seq     int64  `json:"seq"`
+	Off     int64  `json:"off"` // where the line begins …
+	End     int64  `json:"end"` // … and the next one
+	CRC     string `json:"crc"` // as the line has it
+}
+
+func (p place) file() string {
+	if p.Segment == 0 {
+		return controlFile
+	}
+	return segmentFile(p.Segment)
+}
+
+// placeOf is where a line lies, line break not included.
+func placeOf(segment int, seq, off int64, line []byte) place {
+	p := place{Segment: segment, Seq: seq, Off: off, End: off + int64(len(line)) + 1}
+	if _, rest, ok := bytes.Cut(line, []byte(`"crc":"`)); ok && len(rest) >= 8 {
+		p.CRC = string(rest[:8])
+	}
+	return p
+}
+
+// seq is the last number that the mark knows of.
+func (m *mark) seq() int64 { return max(m.Control.Seq, m.Events.Seq) }
+
+// covers says whether what begins at off in a file was durable.
+func (m *mark) covers(segment int, off int64) bool {
+	switch {
+	case segment == 0:
+		return off < m.Control.End
+	case segment == m.Events.Segment:
+		return off < m.Events.End
+	}
+	return segment < m.Events.Segment
+}
+
+// append encodes the mark: JSON, filled up with blanks to its size, and a checksum at the end.
+func (m *mark) append(dst []byte) ([]byte, error) {
+	body, err := json.Marshal(m)
+	if err != nil {
+		return dst, err
+	}
+	const tail = len(" 01234567\n")
+	if len(body) > markSize-tail {
+		return dst, fmt.Errorf("a mark of %d bytes", len(body))
+	}
+	start := len(dst)
+	dst = append(dst, body...)
+	for len(dst) < start+markSize-tail {
+		dst = append(dst, ' ')
+	}
+	return fmt.Appendf(dst, " %08x\n", crc32.Checksum(dst[start:], castagnoli)), nil
+}
+
+// readMark returns nil where there is no mark, or none that is understood.
+func readMark(dir string) *mark {
+	data, err := os.ReadFile(filepath.Join(dir, markFile))
+	if err != nil || len(data) != markSize {
+		return nil
+	}
+	body, sum := data[:markSize-10], data[markSize-9:markSize-1]
+	var m mark
+	if crc, ok := hex32(sum); !ok || crc != crc32.Checksum(body, castagnoli) || json.Unmarshal(body, &m) != nil || m.V != 1 {
+		return nil
+	}
+	return &m
+}
+
+// HasMark says whether the journal in dir has a mark.
+func HasMark(dir string) bool { return readMark(dir) != nil }
+
+// dropMark removes the mark before what it speaks of is rewritten.
+func dropMark(dir string) error {
+	if err := os.Remove(filepath.Join(dir, markFile)); err != nil {
+		if os.IsNotExist(err) {
+			return nil
+		}
+		return fmt.Errorf("journal: %w", err)
+	}
+	if err := durable.SyncDir(dir); err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	return nil
+}
+
+// A marker writes the mark.
+type marker struct {
+	f   *os.File
+	now mark
+	buf []byte
+}
+
+func (w *marker) open(dir, run string, found *found, sync bool) error {
+	w.now = mark{V: 1, Run: run, Control: found.lastControl, Events: found.lastEvent}
+	f, err := os.OpenFile(filepath.Join(dir, markFile), os.O_WRONLY|os.O_CREATE, 0o644)
+	if err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	w.f = f
+	if err = w.write(); err == nil && sync {
+		err = f.Sync()
+	}
+	if err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	return nil
+}
+
+// write brings the file up to date. A failure leaves a mark that is behind, which does no harm.
+func (w *marker) write() (err error) {
+	if w.buf, err = w.now.append(w.buf[:0]); err == nil {
+		_, err = w.f.WriteAt(w.buf, 0)
+	}
+	return err
+}
+
+func (w *marker) close(sync bool) {
+	if w.f == nil {
+		return
+	}
+	if sync {
+		_ = w.f.Sync() // else it is behind
+	}
+	w.f.Close()
+}
+
+// there says whether the line that a place speaks of is still in its file; "" or what is wrong.
+func (p place) there(dir string) (string, error) {
+	f, err := os.Open(filepath.Join(dir, p.file()))
+	if os.IsNotExist(err) {
+		return "is missing", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("journal: %w", err)
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return "", fmt.Errorf("journal: %w", err)
+	}
+	if st.Size() < p.End {
+		return fmt.Sprintf("is cut: it has %d bytes, and had %d or more", st.Size(), p.End), nil
+	}
+	if p.Seq == 0 {
+		return "", nil
+	}
+	line := make([]byte, p.End-p.Off)
+	if _, err := f.ReadAt(line, p.Off); err != nil && err != io.EOF {
+		return "", fmt.Errorf("journal: reading %s: %w", p.file(), err)
+	}
+	var r raw
+	if n := len(line); line[n-1] != '\n' || r.parse(line[:n-1]) != nil || r.seq != p.Seq || placeOf(p.Segment, p.Seq, p.Off, line[:n-1]) != p {
+		return fmt.Sprintf("is not the file that was written, or is damaged: entry %d is not at byte %d", p.Seq, p.Off), nil
+	}
+	return "", nil
+}

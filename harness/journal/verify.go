@@ -1,0 +1,239 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// ErrLost: entries that were durable are no longer there, or no longer understood. The error is a *LossError.
+var ErrLost = errors.New("a part of the journal is lost")
+
+// A LossError names what is lost. Nothing was changed; [Repair] goes on without it.
+type LossError struct{ Losses []Loss }
+
+func (e *LossError) Error() string {
+	var b strings.Builder
+	b.WriteString(ErrLost.Error() + ":")
+	for _, l := range e.Losses {
+		b.WriteString("\n  " + l.String())
+	}
+	return b.String()
+}
+
+func (e *LossError) Is(target error) bool { return target == ErrLost }
+
+// A Loss is a file of the journal that no longer holds what it held.
+type Loss struct {
+	File string // in the journal's folder
+	Text string
+}
+
+func (l Loss) String() string { return "journal/" + filepath.ToSlash(l.File) + " " + l.Text }
+
+// A Witness is what another file of the run's folder knows of the journal.
+type Witness struct {
+	File   string // in the run's folder
+	Seq    int64  // this entry was durable; 0: it does not say
+	Trials int    // so many trials had begun
+}
+
+// Verify compares the journal in dir with its own mark and with what other files of the run know of it. run is the run's ID.
+// It looks at the ends of files and at their numbers only, so it costs little; damage within the files is told by whoever reads them. No
+// process may be writing. The error is that of reading; a journal from which nothing is missing has no losses.
+func Verify(dir, run string, witnesses ...Witness) ([]Loss, error) {
+	known, err := readManifest(dir)
+	if err != nil {
+		return nil, err
+	}
+	m := readMark(dir)
+	losses, err := verifySegments(dir, m, known)
+	if err != nil {
+		return nil, err
+	}
+	if m != nil {
+		if m.Run != "" && run != "" && m.Run != run {
+			losses = append(losses, Loss{markFile, fmt.Sprintf("is of the run %s: this is the journal of another run", m.Run)})
+		}
+		if m.Control.Seq > 0 {
+			why, err := m.Control.there(dir)
+			if err != nil {
+				return nil, err
+			}
+			if why != "" {
+				losses = append(losses, Loss{controlFile, why + lostFrom(dir, m.Control.Seq)})
+			}
+		}
+	}
+	more, err := hear(dir, m, known, witnesses)
+	return append(losses, more...), err
+}
+
+// verifySegments looks for segments that are missing, and whether the last one is as long as it was.
+func verifySegments(dir string, m *mark, known []Damage) (losses []Loss, err error) {
+	segs, err := segments(dir)
+	if err != nil {
+		return nil, err
+	}
+	missing := func(from, to int) {
+		for n := from; n < to; n++ {
+			if !accounted(known, segmentFile(n)) {
+				losses = append(losses, Loss{segmentFile(n), "is missing"})
+			}
+		}
+	}
+	want := 1
+	for _, s := range segs {
+		missing(want, s.n)
+		want = s.n + 1
+	}
+	if m == nil {
+		return losses, nil
+	}
+	missing(want, m.Events.Segment+1)
+	for _, s := range segs {
+		if s.n == m.Events.Segment && !s.packed {
+			why, err := m.Events.there(dir)
+			if err != nil {
+				return nil, err
+			}
+			if why != "" {
+				losses = append(losses, Loss{s.file(), why})
+			}
+		}
+	}
+	return losses, nil
+}
+
+// accounted says whether an earlier repair has named a whole file as lost.
+func accounted(known []Damage, file string) bool {
+	for _, d := range known {
+		if d.File == file && d.Bytes == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// lostFrom says which entries a control.jsonl that is cut has lost at its end.
+func lostFrom(dir string, to int64) string {
+	last, err := lastControl(dir)
+	if err != nil || last >= to {
+		return ""
+	}
+	return "; it ends at entry " + strconv.FormatInt(last, 10) + ", and had entry " + strconv.FormatInt(to, 10)
+}
+
+// hear compares the journal with what other files say of it.
+func hear(dir string, m *mark, known []Damage, ws []Witness) (losses []Loss, err error) {
+	var farthest Witness
+	for _, w := range ws {
+		if w.Seq > farthest.Seq {
+			farthest = w
+		}
+	}
+	last, err := lastControl(dir)
+	if err != nil {
+		return nil, err
+	}
+	if farthest.Seq > last {
+		from, to, err := absent(dir, last+1, farthest.Seq, known)
+		if err != nil {
+			return nil, err
+		}
+		if from > 0 {
+			losses = append(losses, Loss{controlFile, fmt.Sprintf("ends at entry %d, but %s knows of entry %d: of %s some are neither there nor in events/", last, farthest.File, farthest.Seq, numbers(from, to))})
+		}
+	}
+	for _, w := range ws {
+		if w.Trials == 0 || m != nil { // which knows better, and without reading all of control.jsonl
+			continue
+		}
+		st, err := ReadState(dir)
+		if err != nil {
+			return nil, err
+		}
+		if n := st.Len(); n < w.Trials {
+			losses = append(losses, Loss{controlFile, fmt.Sprintf("has %d trials that have begun, but %s has %d that are decided", n, w.File, w.Trials)})
+		}
+	}
+	return losses, nil
+}
+
+// absent returns the first and the last number in from…to that no event and no earlier damage accounts for; 0: none.
+func absent(dir string, from, to int64, known []Damage) (first, last int64, err error) {
+	note := func(from, to int64) {
+		if a, b, gap := missing(from, to, known); gap {
+			if first == 0 {
+				first = a
+			}
+			last = b
+		}
+	}
+	c := eventsCursor(dir)
+	defer c.close()
+	if c.segment, err = segmentOf(dir, from); err != nil {
+		return 0, 0, err
+	}
+	next := from
+	for next <= to {
+		e, err := c.next()
+		if err == io.EOF {
+			break
+		}
+		if fatal(err) {
+			return 0, 0, err
+		}
+		if err != nil || e.Seq < next {
+			continue
+		}
+		note(next, min(e.Seq-1, to))
+		next = e.Seq + 1
+	}
+	note(next, to)
+	return first, last, nil
+}
+
+// lastControl is the number of the last entry of control.jsonl; 0: none.
+func lastControl(dir string) (int64, error) {
+	f, err := os.Open(filepath.Join(dir, controlFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("journal: %w", err)
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return 0, fmt.Errorf("journal: %w", err)
+	}
+	// The last whole line is nearly always in the last 64 KiB; else the file is read.
+	off := max(0, st.Size()-64<<10)
+	last := int64(0)
+	in := newLines(io.NewSectionReader(f, off, st.Size()-off), off)
+	for {
+		line, _, err := in.next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return 0, fmt.Errorf("journal: reading %s: %w", controlFile, err)
+		}
+		var r raw
+		if r.parse(line) == nil {
+			last = r.seq
+		}
+	}
+	if last > 0 || off == 0 {
+		return last, nil
+	}
+	s := &fileSurvey{name: controlFile}
+	err = s.read(dir, func(*raw, int64) {})
+	return s.last, err
+}
