@@ -51,8 +51,6 @@ type models struct {
 	pools *config.Pools
 	dry   bool // nothing is called, so nothing is recorded
 
-	meter meter.Meter
-
 	mu       sync.Mutex
 	https    map[string]*http.Client // by base URL
 	limiters map[string]*limit.Limiter
@@ -135,7 +133,7 @@ func (s *models) close() error {
 	return errors.Join(errs...)
 }
 
-// factory stacks the policies of a model: tape → meter → retry → limit → vendor.
+// factory stacks the policies of a model: tape → meter → retry → limit → gate → vendor.
 func (s *models) factory(m *config.Model, params *model.Params) (model.Factory, error) {
 	vendor, name, _ := strings.Cut(m.Name, "/")
 	var kind *vendorKind
@@ -147,8 +145,7 @@ func (s *models) factory(m *config.Model, params *model.Params) (model.Factory, 
 	if kind == nil {
 		return nil, fmt.Errorf("unknown vendor %q", vendor)
 	}
-	replay := m.Tape != nil && m.Tape.Mode != "record"
-	if replay { // needs neither key nor service
+	if replays(m) { // needs neither key nor service
 		t, err := s.tape(m.Tape)
 		if err != nil {
 			return nil, fmt.Errorf("model %s: %w", m.Name, err)
@@ -167,13 +164,13 @@ func (s *models) factory(m *config.Model, params *model.Params) (model.Factory, 
 	if err != nil {
 		return nil, fmt.Errorf("model %s: %w", m.Name, err)
 	}
-	f = s.limiter(m, vendor).Wrap(f)
+	f = s.limiter(m, vendor).Wrap(meter.Gate(f))
 	f = s.early(m, retry.New(f, retry.Policy{Tries: m.Tries}))
 	prices, err := priceTable(m, name)
 	if err != nil {
 		return nil, err
 	}
-	f = s.meter.New(f, prices)
+	f = meter.New(f, prices)
 	if m.Tape == nil || s.dry {
 		return f, nil
 	}
@@ -183,6 +180,9 @@ func (s *models) factory(m *config.Model, params *model.Params) (model.Factory, 
 	}
 	return rec.Wrap(f), nil
 }
+
+// replays reports whether all replies of a model come from a tape.
+func replays(m *config.Model) bool { return m.Tape != nil && m.Tape.Mode != "record" }
 
 // early tells the user, once, that a service cannot be reached: all tries of a call take minutes.
 func (s *models) early(m *config.Model, f model.Factory) model.Factory {
