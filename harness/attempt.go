@@ -48,10 +48,12 @@ type attempt struct {
 	steps     int64
 	turns     int64
 	bad       int64
-	used      record.Usage
+	used      record.Usage // of the arm's models, but for what is in taken
+	taken     record.Usage // of replies that were taken over from earlier attempts
 	others    record.Usage
 	paidFor   record.Usage
-	spent     float64
+	spent     float64 // of limits.cost
+	cut       error   // why it ends without a verdict
 	left      *int
 	maxMemory *int64
 	ooms      int64
@@ -120,6 +122,10 @@ func (a *attempt) sum() {
 	v.Driver, v.Images, v.Network, v.Refused = a.driver, a.made, a.Mask.String(a.network()), a.nrefused
 	v.Spent = a.paidFor
 	v.Other = a.othersUsage()
+	if !a.taken.None() {
+		t := a.taken
+		v.Taken = &t
+	}
 	if v.Error != nil {
 		v.Error.Text = a.Mask.String(v.Error.Text)
 	}
@@ -312,7 +318,7 @@ func (a *attempt) budget() agent.Budget {
 		b.Turns = max(0, l.Turns-a.turns)
 	}
 	if l.Tokens > 0 {
-		b.Tokens = max(0, l.Tokens-a.used.In-a.used.Out)
+		b.Tokens = max(0, l.Tokens-a.gave())
 	}
 	if l.Cost > 0 {
 		b.USD = max(0, l.Cost-a.spent)

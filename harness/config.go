@@ -114,15 +114,16 @@ type Retry struct {
 	Pause    int           // failures in a row after which an arm is paused; 0: never
 }
 
-// Whole are limits of the whole run. When one is reached no new work is handed out; what runs is finished, but at the
-// deadline it is stopped, and can be resumed.
+// Whole are limits of the whole run. When one is reached no new work is handed out. At the deadline what runs is stopped; when money or
+// tokens are used up it may go on, but not to another model call. What is cut off has no verdict, and can be resumed.
 type Whole struct {
 	Cost     float64
 	Tokens   int64
 	Deadline time.Time
 	// Spent before this process took the run up.
-	SpentCost   float64
-	SpentTokens int64
+	SpentCost      float64
+	SpentEstimated float64 // part of SpentCost that is an upper estimate
+	SpentTokens    int64
 }
 
 // Config of a run.
@@ -176,17 +177,19 @@ type Summary struct {
 	By                 map[record.Status]int // final verdicts
 	Retries, Abandoned int
 	Browsers           int // sessions that had a browser at the same time, at most
-	Cost               float64
-	Tokens             int64
-	Reason             string // done, drained, stopped, budget, deadline, storage, disk
-	Paused             []string
+	// Cost is what budgets count of this process and those before it, upper estimates included where a price is not known.
+	Cost      float64
+	Estimated float64 // part of Cost
+	Tokens    int64
+	Reason    string // done, drained, stopped, budget, usage, deadline, storage, disk
+	Why       string // more about the reason, if there is more
+	Paused    []string
 }
 
 // Causes with which a run's context may be ended.
 var (
 	ErrStopped  = errors.New("stopped by the user")
 	ErrDeadline = errors.New("the run's deadline has come")
-	ErrBudget   = errors.New("the run's budget is used up")
 )
 
 func (p Phases) defaults() Phases {

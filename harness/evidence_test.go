@@ -286,7 +286,7 @@ func TestBlobsAreDurableBeforeTheVerdict(t *testing.T) {
 		t.Fatal(err)
 	}
 	past := b.past()
-	err := harness.Regrade(t.Context(), b.cfg, harness.Regrading{Why: "test"}, func(yield func(harness.Job) bool) {
+	_, err := harness.Regrade(t.Context(), b.cfg, harness.Regrading{Why: "test"}, func(yield func(harness.Job) bool) {
 		for job := range plan.Jobs(b.plan, nil, nil) {
 			p := past[job.Trial]
 			job.Evidence, job.Attempt, job.Fence = p.Evidence, p.Attempts, p.Fence

@@ -110,6 +110,8 @@ func ours(phase string, err error) (cause, bool) {
 		c, _ := fault(record.Infra, "storage", false)
 		c.Storage = storage.err
 		return c, true
+	case errors.Is(err, ErrBudget), errors.Is(err, ErrUsage):
+		return fault(record.Canceled, "canceled", false)
 	case errors.As(err, &changed):
 		c, _ := fault(record.Infra, "task", false)
 		c.Open = true

@@ -69,6 +69,9 @@ func (a *attempt) grade(ctx context.Context, ev benchmarks.Evidence, live benchm
 		return err
 	})
 	a.refusals(live)
+	if cut := a.wasCut(); cut != nil { // a grade that was given without its model is none
+		return res, canceled("grade", cut)
+	}
 	if errors.Is(err, benchmarks.ErrNeedsLive) {
 		return res, cause{Fault: &record.Fault{Status: record.Grader, Phase: "grade", Class: classNeedsLive, Text: err.Error()}, Again: true}
 	}

@@ -49,6 +49,8 @@ func Run(ctx context.Context, cfg Config, q Queue, j record.Journal) (Summary, e
 		}
 	})
 
+	r.may() // earlier processes may have used the budget up
+
 	var workers sync.WaitGroup
 	for range cfg.Workers {
 		workers.Go(func() { r.work(ctx) })
@@ -69,8 +71,13 @@ func Run(ctx context.Context, cfg Config, q Queue, j record.Journal) (Summary, e
 	default:
 		r.sum.Reason = "done"
 	}
-	r.sum.Cost, r.sum.Tokens = r.cost, r.tokens
-	return r.sum, r.err
+	return r.total(), r.err
+}
+
+// total is the summary with what was spent. The caller holds the lock.
+func (r *runner) total() Summary {
+	r.sum.Cost, r.sum.Estimated, r.sum.Tokens = r.cost, r.estimated, r.tokens
+	return r.sum
 }
 
 func newRunner(cfg Config, j record.Journal) (*runner, error) {
@@ -86,7 +93,7 @@ func newRunner(cfg Config, j record.Journal) (*runner, error) {
 	cfg.Phases = cfg.Phases.defaults()
 	cfg.Retry = cfg.Retry.defaults()
 	r := &runner{Config: cfg, journal: j, sum: Summary{By: map[record.Status]int{}}, inRow: make([]int, len(cfg.Arms))}
-	r.cost, r.tokens = cfg.Whole.SpentCost, cfg.Whole.SpentTokens
+	r.cost, r.estimated, r.tokens = cfg.Whole.SpentCost, cfg.Whole.SpentEstimated, cfg.Whole.SpentTokens
 	if cfg.Graders > 0 {
 		r.grading = make(chan struct{}, cfg.Graders)
 	}
@@ -105,13 +112,15 @@ type runner struct {
 	// browsing has room for the sessions that may hold a browser.
 	browsing chan struct{}
 
-	mu     sync.Mutex
-	open   int // sessions with a browser
-	sum    Summary
-	err    error
-	inRow  []int // failures of an arm in a row
-	cost   float64
-	tokens int64
+	mu    sync.Mutex
+	open  int // sessions with a browser
+	sum   Summary
+	err   error
+	inRow []int // failures of an arm in a row
+	cost  float64
+
+	estimated float64 // part of cost: upper estimates, where it is not known
+	tokens    int64
 }
 
 func (r *runner) work(ctx context.Context) {
@@ -184,6 +193,9 @@ func (a *attempt) decide(ctx context.Context, again bool) error {
 	v := a.verdict
 	if v.Status == record.Canceled {
 		// No verdict: a stop leaves an attempt open just as a crash does, and a resume takes both up in one way.
+		if err := a.leave(ctx); err != nil {
+			return err
+		}
 		if err := a.journal.Sync(ctx); err != nil {
 			return err
 		}
@@ -284,20 +296,6 @@ func (r *runner) count(job *Job, v *record.Verdict, lasting, pausing bool) {
 		}
 		r.queue.Pause(job.Arm)
 		r.observe(Progress{Kind: "paused", Job: *job, Arm: &r.Arms[job.Arm], Verdict: v, Text: why + "; no more trials of this arm are begun"})
-	}
-}
-
-// spend counts what was paid for and ends the run when its budget is used up.
-func (r *runner) spend(u event.Usage) {
-	r.mu.Lock()
-	r.tokens += u.In + u.Out
-	if u.Cost != nil {
-		r.cost += *u.Cost
-	}
-	over := r.Whole.Cost > 0 && r.cost >= r.Whole.Cost || r.Whole.Tokens > 0 && r.tokens >= r.Whole.Tokens
-	r.mu.Unlock()
-	if over {
-		r.end("budget")
 	}
 }
 

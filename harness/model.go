@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/agent/model"
 	"github.com/evalrun/evalrun/harness/record"
@@ -82,6 +81,12 @@ func (a *attempt) bind(f model.Factory, k roleKey) (*recorder, error) {
 			}
 		},
 		Waiting: a.waiting,
+		May: func() error {
+			if err := a.may(); err != nil {
+				return a.cutOff(err)
+			}
+			return nil
+		},
 		N: func() int {
 			rec.mu.Lock()
 			defer rec.mu.Unlock()
@@ -176,7 +181,9 @@ func (r *recorder) Generate(ctx context.Context, req *model.Request) (*model.Res
 		return nil, err
 	}
 	resp.ID = id
-	r.a.paid(resp, r.other)
+	if err := r.a.paid(resp, r.other); err != nil {
+		return nil, err
+	}
 	return resp, nil
 }
 
@@ -248,7 +255,7 @@ func (r *recorder) reply(ctx context.Context, id string, resp *model.Response) e
 
 func (r *recorder) journal(ctx context.Context, n int, t model.Try, reply string) error {
 	c := record.Call{
-		Actor: r.actor, Role: r.role, N: n, Try: t.Try, Model: r.a.Mask.String(t.Model), Request: t.Request, Reply: reply, From: t.From, Start: t.Start.UTC(),
+		Actor: r.actor, Role: r.role, Other: r.other, N: n, Try: t.Try, Model: r.a.Mask.String(t.Model), Request: t.Request, Reply: reply, From: t.From, Start: t.Start.UTC(),
 		Latency: t.Latency, Waited: t.Waited, HTTP: t.HTTP, ID: r.a.Mask.String(t.ID),
 	}
 	if t.Err != nil {
@@ -289,69 +296,6 @@ func (r *recorder) raw(ctx context.Context, resp *model.Response, c *record.Call
 		c.Sent = b.SHA256
 	}
 	return nil
-}
-
-func usage(u event.Usage) record.Usage {
-	return record.Usage{Calls: 1, In: u.In, Out: u.Out, Cached: u.Cached, CacheWrite: u.CacheWrite, Reasoning: u.Reasoning, Cost: u.Cost}
-}
-
-// add sums usage; a cost that is not known makes the sum not known.
-func add(dst *record.Usage, u event.Usage) {
-	first := dst.Calls == 0
-	dst.Calls++
-	dst.In += u.In
-	dst.Out += u.Out
-	dst.Cached += u.Cached
-	dst.CacheWrite += u.CacheWrite
-	dst.Reasoning += u.Reasoning
-	switch {
-	case u.Cost == nil:
-		dst.Cost = nil
-	case first:
-		c := *u.Cost
-		dst.Cost = &c
-	case dst.Cost != nil:
-		c := *dst.Cost + *u.Cost
-		dst.Cost = &c
-	}
-}
-
-// allow says whether the arm may make one more call.
-func (a *attempt) allow() error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	l := a.arm.Limits
-	switch {
-	case l.Turns > 0 && a.turns >= l.Turns:
-		return &agent.LimitError{Kind: agent.LimitTurns, Max: fmt.Sprint(l.Turns)}
-	case l.Tokens > 0 && a.used.In+a.used.Out >= l.Tokens:
-		return &agent.LimitError{Kind: agent.LimitTokens, Max: fmt.Sprint(l.Tokens)}
-	case l.Cost > 0 && a.spent >= l.Cost:
-		return &agent.LimitError{Kind: agent.LimitCost, Max: fmt.Sprintf("$%g", l.Cost)}
-	}
-	return nil
-}
-
-// paid counts a reply. What an earlier attempt or a tape had is counted in the trial's usage, since the arm used it, but not in what
-// the run spends.
-func (a *attempt) paid(resp *model.Response, other bool) {
-	a.mu.Lock()
-	if other {
-		add(&a.others, resp.Usage)
-	} else {
-		a.turns++
-		add(&a.used, resp.Usage)
-		if resp.Usage.Cost != nil {
-			a.spent += *resp.Usage.Cost
-		}
-	}
-	if resp.From == "" {
-		add(&a.paidFor, resp.Usage)
-	}
-	a.mu.Unlock()
-	if resp.From == "" {
-		a.spend(resp.Usage)
-	}
 }
 
 // A replay holds the replies that earlier attempts of a trial paid for.

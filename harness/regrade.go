@@ -29,11 +29,12 @@ type Regraded struct {
 // Regrade grades the evidence of decided trials again, without their agents. Each grade is one amendment in the journal, durable before
 // report is told of it, so that a run that is killed in between has some trials graded again, and none in part. A grading that
 // fails leaves the old grade. It works until jobs are through, Config.Drain is closed or ctx ends. report is never called twice at once.
-// The error is the journal's.
-func Regrade(ctx context.Context, cfg Config, o Regrading, jobs iter.Seq[Job], j record.Journal, report func(Regraded)) error {
+// What graders cost counts for the run's budget; once it is used up no more is begun, and what needs a model is canceled. The error is the
+// journal's.
+func Regrade(ctx context.Context, cfg Config, o Regrading, jobs iter.Seq[Job], j record.Journal, report func(Regraded)) (Summary, error) {
 	r, err := newRunner(cfg, j)
 	if err != nil {
-		return err
+		return Summary{}, err
 	}
 	ctx, r.stop = context.WithCancelCause(ctx)
 	defer r.stop(nil)
@@ -58,6 +59,9 @@ func Regrade(ctx context.Context, cfg Config, o Regrading, jobs iter.Seq[Job], j
 		})
 	}
 	send := func(job Job) bool {
+		if r.ended() {
+			return false
+		}
 		select { // both may be ready: no more work then
 		case <-cfg.Drain:
 			return false
@@ -82,7 +86,14 @@ func Regrade(ctx context.Context, cfg Config, o Regrading, jobs iter.Seq[Job], j
 	workers.Wait()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.err
+	return r.total(), r.err
+}
+
+// ended reports whether the run has a reason to begin nothing more.
+func (r *runner) ended() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.sum.Reason != ""
 }
 
 // regrade grades one trial again.
@@ -90,6 +101,7 @@ func (r *runner) regrade(ctx context.Context, job Job, o Regrading) (Regraded, e
 	res := Regraded{Job: job}
 	var a *attempt
 	var c cause
+	var took record.Spent // in all tries
 	for n := 1; ; n++ {
 		a = r.attempt(&job)
 		a.regrading = &o
@@ -97,6 +109,15 @@ func (r *runner) regrade(ctx context.Context, job Job, o Regrading) (Regraded, e
 		a.log = newLog(a)
 		c = a.play(ctx)
 		res.Verdict = a.verdict
+		a.mu.Lock()
+		if o := a.othersUsage(); o != nil {
+			if took.Other == nil {
+				took.Other = new(record.Usage)
+			}
+			took.Other.Add(*o)
+		}
+		took.Spent.Add(a.paidFor)
+		a.mu.Unlock()
 		if c.Storage != nil {
 			return res, c.Storage
 		}
@@ -115,17 +136,22 @@ func (r *runner) regrade(ctx context.Context, job Job, o Regrading) (Regraded, e
 		e.Text = a.Mask.String(e.Text)
 		res.Live = e.Class == classNeedsLive
 	}
+	after := context.WithoutCancel(ctx)
+	entry := record.Entry{Trial: job.Trial, Attempt: job.Attempt, Fence: job.Fence}
 	if res.Verdict.Status != record.Scored {
-		return res, nil
+		if err := tell(after, r.journal, entry, took); err != nil {
+			return res, fmt.Errorf("trial %s: %w", job.Trial, err)
+		}
+		return res, r.journal.Sync(after)
 	}
 	v := res.Verdict
 	amend := record.Amend{Why: o.Why, Reward: v.Reward, Scores: v.Scores, Flags: v.Flags, Status: v.Status, End: v.End, Limit: v.Limit, Results: a.results}
 	if a.task.Digest != job.Task.Digest {
 		amend.Task = a.task.Digest
 	}
-	a.mu.Lock()
-	amend.Other = a.othersUsage()
-	a.mu.Unlock()
+	if amend.Other = took.Other; !took.Spent.None() {
+		amend.Spent = &took.Spent
+	}
 	data, err := encode(amend)
 	if err == nil && len(data) > maxEntry {
 		abridge(amend.Results)
@@ -134,11 +160,10 @@ func (r *runner) regrade(ctx context.Context, job Job, o Regrading) (Regraded, e
 	if err != nil {
 		return res, fmt.Errorf("amendment of trial %s: %w", job.Trial, err)
 	}
-	after := context.WithoutCancel(ctx)
 	if err := a.log.Sync(after); err != nil { // what its graders' models said is durable before the grade
 		return res, err
 	}
-	entry := record.Entry{Trial: job.Trial, Attempt: job.Attempt, Fence: job.Fence, Kind: record.KindAmend, Data: data}
+	entry.Kind, entry.Data = record.KindAmend, data
 	if err := r.journal.Append(after, entry); err != nil {
 		return res, fmt.Errorf("trial %s: %w", job.Trial, err)
 	}

@@ -31,7 +31,7 @@ func (b *bed) regrade(t *testing.T, o harness.Regrading) map[string]harness.Regr
 		}
 	}
 	out := map[string]harness.Regraded{}
-	if err := harness.Regrade(t.Context(), b.cfg, o, jobs, b.j, func(r harness.Regraded) { out[b.plan.Arms[r.Job.Arm].Name+"/"+r.Job.Task.ID] = r }); err != nil {
+	if _, err := harness.Regrade(t.Context(), b.cfg, o, jobs, b.j, func(r harness.Regraded) { out[b.plan.Arms[r.Job.Arm].Name+"/"+r.Job.Task.ID] = r }); err != nil {
 		t.Fatal(err)
 	}
 	return out

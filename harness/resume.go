@@ -37,17 +37,13 @@ func (a *attempt) takeUp(ctx context.Context) error {
 	}
 	v := record.Verdict{Status: record.Canceled, Error: &record.Fault{
 		Status: record.Canceled, Phase: "session", Class: "interrupted", Text: "the run was cut off during this attempt"}}
-	for _, c := range was.calls {
-		if c.Error != "" {
-			continue
-		}
-		u := event.Usage{In: c.Usage.In, Out: c.Usage.Out, Cached: c.Usage.Cached, CacheWrite: c.Usage.CacheWrite, Reasoning: c.Usage.Reasoning, Cost: c.Usage.Cost}
-		if c.Reply != "" {
-			v.Turns++ // its tokens count where the reply is used in the end: in the attempt that takes it over
-		}
-		if c.From == "" {
-			add(&v.Spent, u)
-		}
+	took, turns, told, err := took(a.journal.Attempt(ctx, a.job.Trial, n))
+	if err != nil && !errors.Is(err, record.ErrNotOpen) {
+		return fmt.Errorf("reading the attempt that was cut off: %w", err)
+	}
+	v.Turns = turns
+	if !told {
+		v.Usage, v.Other, v.Spent = took.Usage, took.Other, took.Spent
 	}
 	old.Kind = record.KindVerdict
 	if old.Data, err = json.Marshal(v); err != nil {

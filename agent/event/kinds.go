@@ -146,8 +146,9 @@ type (
 	}
 )
 
-// Usage counts tokens. Cached and CacheWrite are parts of In, Reasoning is a part of Out. Cost is nil when the price
-// is not known.
+// Usage counts tokens. Cached and CacheWrite are parts of In, Reasoning is a part of Out. Cost is nil when it is not known; then
+// Counted is what limits and budgets count in its place, an upper estimate, nil where there is none either, and Unpriced says why:
+// "usage" where the service does not say what the reply took, else the missing keys of the model's price.
 type Usage struct {
 	In         int64    `json:"in,omitempty"`
 	Out        int64    `json:"out,omitempty"`
@@ -155,6 +156,19 @@ type Usage struct {
 	CacheWrite int64    `json:"cache_write,omitempty"`
 	Reasoning  int64    `json:"reasoning,omitempty"`
 	Cost       *float64 `json:"cost,omitempty"` // US dollars
+	Counted    *float64 `json:"counted,omitempty"`
+	Unpriced   string   `json:"unpriced,omitempty"` // "cached", "in,out"
+}
+
+// USD is what limits and budgets count; false: nobody knows.
+func (u Usage) USD() (float64, bool) {
+	switch {
+	case u.Cost != nil:
+		return *u.Cost, true
+	case u.Counted != nil:
+		return *u.Counted, true
+	}
+	return 0, false
 }
 
 func (Run) Kind() string            { return "run" }

@@ -1,7 +1,7 @@
 // Package model is the contract of model clients: what a request and a reply are, whose fault an error is, and to whom a client
 // is bound. Vendors live in folders below it; policy is wrapped around them, outermost first:
 //
-//	tape → meter → retry → limit → vendor
+//	tape → meter → retry → limit → gate → vendor
 //
 // Each wrapper is a [Client] around a Client. Whoever runs sessions puts a recorder around the whole stack, which
 // appends the reply to the session's log, so that clients themselves know no log.
@@ -59,6 +59,8 @@ type Binding struct {
 	// one call do not overlap; those of several calls of a session may. Neither function may block: when done is called,
 	// the call may hold a place in the limiter. Such time is not the agent's. May be nil.
 	Waiting func() (done func())
+	// May is asked right before each request to the service; its error ends the call. May be nil. See meter.Gate.
+	May func() error
 	// N is the number of the call that is being made, from 0. It may run ahead of the calls that a client sees, since replies that
 	// an earlier attempt paid for are not asked for again. Nil: the client counts for itself.
 	N func() int

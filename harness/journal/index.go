@@ -15,6 +15,7 @@ import (
 //	                 trial not known   open, older fence   open, this attempt   open, other attempt   decided
 //	attempt          opens             ErrFenced           newer fence: goes on higher: opens         newer fence: opens
 //	amend            ErrNotOpen        ErrNotOpen          ErrNotOpen           ErrNotOpen            taken, unless fenced
+//	spent            ErrNotOpen        ErrFenced           taken                ErrNotOpen            taken, unless fenced
 //	verdict, final   ErrFenced         ErrFenced           decides              ErrNotOpen            ErrFenced
 //	anything else    ErrFenced         ErrFenced           taken                ErrNotOpen            ErrFenced
 type index struct {
@@ -49,17 +50,17 @@ func newIndex() *index {
 
 func (x *index) hash(id string) uint64 { return maphash.String(x.seed, id) }
 
-// admit takes e in, or says why not. A nil attempt means that the entry belongs to none (amend).
+// admit takes e in, or says why not. A nil attempt means that the entry belongs to none (amend, spent of a decided trial).
 func (x *index) admit(e *record.Entry) (*attempt, error) {
 	if e.Kind == "" || e.Trial == "" || e.Attempt < 0 {
 		return nil, fmt.Errorf("journal: an entry needs a kind and a trial (kind %q, trial %q, attempt %d)", e.Kind, e.Trial, e.Attempt)
 	}
 	t := x.open[e.Trial]
-	if e.Kind == record.KindAmend {
+	if e.Kind == record.KindAmend || e.Kind == record.KindSpent && t == nil {
 		fence, ok := x.decided[x.hash(e.Trial)]
 		switch {
 		case !ok:
-			return nil, refuse(record.ErrNotOpen, e, "only a decided trial can be amended")
+			return nil, refuse(record.ErrNotOpen, e, "the trial is not decided")
 		case e.Fence != 0 && e.Fence < fence:
 			return nil, refuse(record.ErrFenced, e, "")
 		}
@@ -177,7 +178,7 @@ func (l loc) off() int64   { return int64(l & (1<<40 - 1)) }
 // isControl reports whether entries of a kind go to control.jsonl: what a resume needs, and nothing large.
 func isControl(kind string) bool {
 	switch kind {
-	case record.KindAttempt, record.KindStage, record.KindEvidence, record.KindResult, record.KindVerdict, record.KindAmend:
+	case record.KindAttempt, record.KindStage, record.KindEvidence, record.KindResult, record.KindVerdict, record.KindAmend, record.KindSpent:
 		return true
 	}
 	return false

@@ -1,7 +1,7 @@
 // Package journal is the truth of a run: everything that happens is a line in one of two kinds of files, and what a
 // Sync has acknowledged survives any crash.
 //
-//	control.jsonl         attempts, stages, evidence, results, verdicts, amendments: all that a resume reads
+//	control.jsonl         attempts, stages, evidence, results, verdicts, amendments, money: all that a resume reads
 //	events/0001.jsonl     events and model calls; a new segment every 256 MiB, finished ones compressed to .jsonl.zst
 //	mark                  how far both are durable
 //	quarantine/           what a recovery set apart, and manifest.jsonl, which names it

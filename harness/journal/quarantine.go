@@ -236,7 +236,7 @@ func (s *survey) openBetween(after, until int64, set map[Touched]bool) error {
 		t := Touched{string(r.trial), r.attempt}
 		from, begun := open[t]
 		switch string(r.kind) {
-		case record.KindAmend:
+		case record.KindAmend, record.KindSpent:
 		case record.KindAttempt:
 			if !begun {
 				open[t] = r.seq

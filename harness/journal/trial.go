@@ -94,17 +94,19 @@ func needle(trial string) []byte { return appendString([]byte(`"trial":`), trial
 // last attempt of a trial may be open: it has no end.
 func attemptSpans(control []record.Entry) []span {
 	var out []span
+	open := false
 	for _, e := range control {
-		if e.Kind == record.KindAmend {
+		if e.Kind == record.KindAmend || e.Kind == record.KindSpent { // of a decided trial too
 			continue
 		}
+		open = e.Kind != record.KindVerdict
 		if n := len(out); n > 0 && out[n-1].attempt == e.Attempt {
 			out[n-1].to = e.Seq
 			continue
 		}
 		out = append(out, span{e.Attempt, e.Seq, e.Seq})
 	}
-	if n := len(control); n > 0 && control[n-1].Kind != record.KindVerdict && control[n-1].Kind != record.KindAmend {
+	if open {
 		out[len(out)-1].to = 1<<63 - 1
 	}
 	for i := range out[:max(0, len(out)-1)] { // one whose process died has events behind its last control entry

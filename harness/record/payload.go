@@ -137,7 +137,8 @@ type Verdict struct {
 	Steps     int64  `json:"steps"`           // actions of all actors
 	Turns     int64  `json:"turns"`           // model replies
 	BadCalls  int64  `json:"bad_calls"`       // calls that named no tool or did not parse
-	Usage     Usage  `json:"usage"`           // of the arm's own models
+	Usage     Usage  `json:"usage"`           // of the arm's own models, without what was taken over
+	Taken     *Usage `json:"taken,omitempty"` // of replies that an earlier attempt got and this one took over; in its record they are Usage
 	Other     *Usage `json:"other,omitempty"` // of the benchmark's models (grader, user)
 	Spent     Usage  `json:"spent"`           // what was paid for, by all models: no replies of a tape or of an earlier attempt
 	Times     Times  `json:"times"`
@@ -152,6 +153,23 @@ type Verdict struct {
 	Refused int64   `json:"refused,omitempty"` // what network policies refused: connections, and names that were not resolved
 }
 
+// Used is what the arm's models gave for this verdict, replies that were taken over from earlier attempts included.
+func (v *Verdict) Used() Usage {
+	u := v.Usage
+	if v.Taken != nil {
+		u.Add(*v.Taken)
+	}
+	return u
+}
+
+// Spent is what models took without a verdict or an amendment to say so: in an attempt whose process ended first, or in grading again
+// without a grade. What a run has used and paid for is the sum over its verdicts, amendments and these; none repeats another.
+type Spent struct {
+	Usage Usage  `json:"usage"`           // as in Verdict, as are the others
+	Other *Usage `json:"other,omitempty"` //
+	Spent Usage  `json:"spent"`
+}
+
 // An Image is what a machine was made of.
 type Image struct {
 	Role   string `json:"role"`             // agent, grader
@@ -160,7 +178,8 @@ type Image struct {
 	Log    string `json:"log,omitempty"`    // SHA-256 in blobs: what its build printed, where this run has built it
 }
 
-// Usage counts tokens as agent/event.Usage does, and the calls.
+// Usage counts tokens as agent/event.Usage does, and the calls. In a sum of calls Cost is nil when that of one of them is not known.
+// Then Counted is what limits and budgets count for all of them together, and Unpriced says why the first cost is not known.
 type Usage struct {
 	Calls      int64    `json:"calls,omitempty"`
 	In         int64    `json:"in,omitempty"`
@@ -169,6 +188,44 @@ type Usage struct {
 	CacheWrite int64    `json:"cache_write,omitempty"`
 	Reasoning  int64    `json:"reasoning,omitempty"`
 	Cost       *float64 `json:"cost"` // US dollars; nil when some price is not known
+	Counted    *float64 `json:"counted,omitempty"`
+	Unpriced   string   `json:"unpriced,omitempty"`
+}
+
+// USD is what limits and budgets count. Calls of which nothing is known count nothing.
+func (u Usage) USD() float64 {
+	switch {
+	case u.Cost != nil:
+		return *u.Cost
+	case u.Counted != nil:
+		return *u.Counted
+	}
+	return 0
+}
+
+// None reports that u counts nothing.
+func (u Usage) None() bool { return u.Calls == 0 && u.In == 0 && u.Out == 0 && u.Cost == nil }
+
+// Add adds v to the sum u.
+func (u *Usage) Add(v Usage) {
+	if v.None() {
+		return
+	}
+	usd := u.USD() + v.USD()
+	known := (u.None() || u.Cost != nil) && v.Cost != nil
+	u.Calls += v.Calls
+	u.In += v.In
+	u.Out += v.Out
+	u.Cached += v.Cached
+	u.CacheWrite += v.CacheWrite
+	u.Reasoning += v.Reasoning
+	if u.Unpriced == "" {
+		u.Unpriced = v.Unpriced
+	}
+	u.Cost, u.Counted = &usd, nil
+	if !known {
+		u.Cost, u.Counted = nil, &usd
+	}
 }
 
 // Times of an attempt. Working is Agent less waiting for the journal, for a provider's back-off and for machines.
@@ -189,9 +246,10 @@ type Times struct {
 // A Call is one try of one model call. The last try of a call holds the reply, or the error that was given up on.
 type Call struct {
 	Actor   string          `json:"actor,omitempty"`
-	Role    string          `json:"role"` // main, condenser, grader …
-	N       int             `json:"n"`    // which call of this actor and role in the attempt, from 0
-	Try     int             `json:"try"`  // from 1
+	Role    string          `json:"role"`            // main, condenser, grader …
+	Other   bool            `json:"other,omitempty"` // of the benchmark's models
+	N       int             `json:"n"`               // which call of this actor and role in the attempt, from 0
+	Try     int             `json:"try"`             // from 1
 	Model   string          `json:"model"`
 	Request string          `json:"request"`         // SHA-256 of the canonical request
 	Reply   string          `json:"reply,omitempty"` // Reply.ID of the note in the log
@@ -225,4 +283,5 @@ type Amend struct {
 	// Task is the digest of the task as it was graded, where that is no longer what was played.
 	Task  string `json:"task_digest,omitempty"`
 	Other *Usage `json:"other,omitempty"` // of the grader's models
+	Spent *Usage `json:"spent,omitempty"` // what of it was paid for
 }

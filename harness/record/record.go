@@ -30,6 +30,7 @@ const (
 	KindResult   = "result"   // Result: a stage's grade
 	KindVerdict  = "verdict"  // Verdict: what became of an attempt; Final ends the trial
 	KindAmend    = "amend"    // Amend: a later correction of a verdict (a re-score, say)
+	KindSpent    = "spent"    // Spent: what models took, where no verdict and no amendment says so
 )
 
 // An Entry is one line of the journal.

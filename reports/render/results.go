@@ -102,8 +102,16 @@ const (
 type paid struct {
 	attempts     int64
 	use, other   record.Usage
-	unknown      bool // the price of some call is not known
+	unknown      bool // the cost of some call is not known
 	otherUnknown bool
+}
+
+// add counts what models took.
+func (p *paid) add(use, other *record.Usage) {
+	spend(&p.use, use, &p.unknown)
+	if other != nil {
+		spend(&p.other, other, &p.otherUnknown)
+	}
 }
 
 // Collect reads results from the journal's entries; control entries suffice. Damaged entries are passed over and
@@ -226,11 +234,7 @@ func (r *Results) add(e *record.Entry) error {
 			return fmt.Errorf("journal entry %d: a verdict of trial %s, of which no attempt is open", e.Seq, e.Trial)
 		}
 		delete(r.open, e.Trial)
-		p := &r.paid[r.purse(i)]
-		spend(&p.use, &v.Usage, &p.unknown)
-		if v.Other != nil {
-			spend(&p.other, v.Other, &p.otherUnknown)
-		}
+		r.paid[r.purse(i)].add(&v.Usage, v.Other)
 		if v.Final {
 			r.decide(i, &v)
 		}
@@ -244,10 +248,17 @@ func (r *Results) add(e *record.Entry) error {
 			return fmt.Errorf("journal entry %d: trial %s is not in the plan", e.Seq, e.Trial)
 		}
 		r.amend(&r.slots[i], &a)
-		if a.Other != nil {
-			p := &r.paid[r.purse(i)]
-			spend(&p.other, a.Other, &p.otherUnknown)
+		r.paid[r.purse(i)].add(&record.Usage{}, a.Other)
+	case record.KindSpent:
+		var s record.Spent
+		if err := json.Unmarshal(e.Data, &s); err != nil {
+			return fmt.Errorf("journal entry %d (what trial %s took): %w", e.Seq, e.Trial, err)
 		}
+		i, ok := r.find(e.Trial)
+		if !ok {
+			return fmt.Errorf("journal entry %d: trial %s is not in the plan", e.Seq, e.Trial)
+		}
+		r.paid[r.purse(i)].add(&s.Usage, s.Other)
 	}
 	return nil
 }
@@ -388,6 +399,9 @@ func spend(sum, u *record.Usage, unknown *bool) {
 	sum.Cached += u.Cached
 	sum.CacheWrite += u.CacheWrite
 	sum.Reasoning += u.Reasoning
+	if sum.Unpriced == "" {
+		sum.Unpriced = u.Unpriced
+	}
 	switch {
 	case u.Cost != nil:
 		c := *u.Cost

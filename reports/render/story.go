@@ -417,9 +417,9 @@ func (t *teller) verdict(e *record.Entry, v *record.Verdict) {
 	if v.Error == nil || v.Error.Class != "interrupted" { // else nobody counted them
 		facts = append(facts, plural(int(v.Steps), "step"))
 	}
-	if v.Turns > 0 || v.Usage.Calls > 0 {
+	if u := v.Used(); v.Turns > 0 || u.Calls > 0 {
 		facts = append(facts, plural(int(v.Turns), "model reply"),
-			fmt.Sprintf("%s tokens in (%s cached), %s out", count(v.Usage.In), count(v.Usage.Cached), count(v.Usage.Out)), "cost "+dollars(v.Usage.Cost))
+			fmt.Sprintf("%s tokens in (%s cached), %s out", count(u.In), count(u.Cached), count(u.Out)), "cost "+dollars(u.Cost))
 	}
 	if v.BadCalls > 0 {
 		facts = append(facts, plural(int(v.BadCalls), "bad call"))

@@ -88,8 +88,10 @@ type ArmSummary struct {
 	TokensIn     int64    `json:"tokens_in"`
 	TokensOut    int64    `json:"tokens_out"`
 	TokensCached int64    `json:"tokens_cached"`
-	Cost         *float64 `json:"cost_usd"`       // of the arm's models; null where some price is not known
-	OtherCost    *float64 `json:"other_cost_usd"` // of the benchmark's models
+	Cost         *float64 `json:"cost_usd"`           // of the arm's models; null where some price is not known
+	CostWhy      string   `json:"cost_why,omitempty"` // why Cost is null
+	OtherCost    *float64 `json:"other_cost_usd"`     // of the benchmark's models
+	OtherCostWhy string   `json:"other_cost_why,omitempty"`
 }
 
 // A Problem is a kind of failure, with one example and, where there are several, the messages that it came with.
@@ -300,6 +302,7 @@ func (r *Results) pass(a, b int, out *ArmSummary) {
 func (r *Results) spent(a, b int, out *ArmSummary) {
 	var cost, other float64
 	known, knownOther := true, true
+	var why, whyOther string
 	for j := range r.names {
 		if b >= 0 && j != b {
 			continue
@@ -317,13 +320,35 @@ func (r *Results) spent(a, b int, out *ArmSummary) {
 			other += *p.other.Cost
 		}
 		known, knownOther = known && !p.unknown, knownOther && !p.otherUnknown
+		why, whyOther = cmp.Or(why, p.use.Unpriced), cmp.Or(whyOther, p.other.Unpriced)
 	}
 	if known {
 		out.Cost = &cost
+	} else {
+		out.CostWhy = unpriced(why)
 	}
 	if knownOther {
 		out.OtherCost = &other
+	} else {
+		out.OtherCostWhy = unpriced(whyOther)
 	}
+}
+
+// unpriced says why a cost is not known, and which key helps; "" where the run's record does not say.
+func unpriced(missing string) string {
+	switch missing {
+	case "":
+		return ""
+	case "usage":
+		return "the service does not say how many tokens a reply took"
+	}
+	keys := strings.Split(missing, ",")
+	words := make([]string, len(keys))
+	for i, k := range keys {
+		words[i] = map[string]string{"in": "input", "out": "output", "cached": "cached input", "cache_write": "cache writes"}[k]
+		keys[i] = "price." + k
+	}
+	return "no price is known of " + strings.Join(words, ", ") + ": set " + strings.Join(keys, ", ") + " under the model"
 }
 
 // problems are the kinds of failure, the most frequent first.
@@ -400,6 +425,12 @@ func (r *Results) warnings(s *Summary) (ws []string) {
 		}
 	}
 	for _, a := range s.Arms {
+		if a.CostWhy != "" {
+			ws = append(ws, "the cost of "+a.Arm+" ("+a.Model+") is not known: "+a.CostWhy)
+		}
+		if a.OtherCostWhy != "" {
+			ws = append(ws, "the cost of the benchmark's models beside "+a.Arm+" is not known: "+a.OtherCostWhy)
+		}
 		if n := a.Flags["no_reward"]; n > 0 {
 			ws = append(ws, plural(n, "trial")+" of "+a.Arm+" counted as 0 because the grader, which still worked, gave no reward (no_reward)")
 		}

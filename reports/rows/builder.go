@@ -70,6 +70,7 @@ type opened struct {
 	goal    string
 	sum     float64         // of the rewards so far
 	rewards []record.Reward // whose observations have not come yet: one of each actor at most
+	spent   *record.Spent   // of an attempt that was cut off
 }
 
 // maxGoal bounds the goals of all stages of an attempt together.
@@ -108,6 +109,8 @@ func (b *Builder) Add(e *record.Entry, out *Batch) error {
 		err = b.verdict(e, out)
 	case record.KindAmend:
 		err = b.amend(e, out)
+	case record.KindSpent:
+		err = b.spent(e)
 	}
 	if err != nil {
 		return fmt.Errorf("journal entry %d (%s of trial %s): %w", e.Seq, e.Kind, e.Trial, err)
@@ -144,6 +147,7 @@ func (b *Builder) verdict(e *record.Entry, out *Batch) error {
 	delete(b.open, e.Trial)
 	a := b.attemptRow(e.Trial, e.Seq, o)
 	a.conclude(&v, e.Time)
+	a.took(o.spent)
 	out.Attempts = append(out.Attempts, a)
 	for i := range v.Scores {
 		out.Scores = append(out.Scores, b.score(e, OfTrial, nil, &v.Scores[i]))
@@ -156,6 +160,11 @@ func (b *Builder) verdict(e *record.Entry, out *Batch) error {
 		Digest: clean(o.Digest), Cluster: clean(o.Cluster), Attempts: a.Attempt, Seed: o.Seed,
 	}
 	share(&t, &a)
+	if v.Taken != nil {
+		u := v.Used()
+		t.Calls, t.TokensIn, t.TokensOut, t.TokensCached = ptr(u.Calls), ptr(u.In), ptr(u.Out), ptr(u.Cached)
+		t.TokensWrite, t.TokensReason, t.Cost = ptr(u.CacheWrite), ptr(u.Reasoning), u.Cost
+	}
 	out.Trials = append(out.Trials, t)
 	return nil
 }
@@ -180,10 +189,40 @@ var shared = func() (fs [][2]int) {
 }()
 
 func (b *Builder) attemptRow(trial string, seq int64, o *opened) Attempt {
-	return Attempt{
+	a := Attempt{
 		Run: b.run, Trial: clean(trial), Attempt: int32(o.Attempt.Attempt), Why: clean(o.Why), Regrade: o.Regrade,
 		Arm: clean(o.ArmName), Benchmark: clean(o.Benchmark), Task: clean(o.Task), Repeat: int32(o.Repeat), Driver: clean(o.Driver),
 		Goal: o.goal, QueuedMS: o.Queued.Milliseconds(), StartedAt: o.start.UTC(), Seq: seq,
+	}
+	a.took(o.spent)
+	return a
+}
+
+// spent remembers what an attempt took that was cut off. What a decided trial's graders took is in no row.
+func (b *Builder) spent(e *record.Entry) error {
+	var s record.Spent
+	if err := json.Unmarshal(e.Data, &s); err != nil {
+		return err
+	}
+	if o := b.attemptOf(e); o != nil {
+		o.spent = &s
+	}
+	return nil
+}
+
+// took fills in what an attempt took that was cut off.
+func (a *Attempt) took(s *record.Spent) {
+	if s != nil {
+		a.used(&s.Usage, s.Other)
+	}
+}
+
+// used fills in what models took.
+func (a *Attempt) used(u, other *record.Usage) {
+	a.Calls, a.TokensIn, a.TokensOut, a.TokensCached = ptr(u.Calls), ptr(u.In), ptr(u.Out), ptr(u.Cached)
+	a.TokensWrite, a.TokensReason, a.Cost = ptr(u.CacheWrite), ptr(u.Reasoning), u.Cost
+	if u := other; u != nil {
+		a.OtherCalls, a.OtherIn, a.OtherOut, a.OtherCost = ptr(u.Calls), ptr(u.In), ptr(u.Out), u.Cost
 	}
 }
 
@@ -206,12 +245,7 @@ func (a *Attempt) conclude(v *record.Verdict, end time.Time) {
 	a.WallMS, a.QueueMS, a.StartMS, a.AgentMS, a.WorkingMS = ms(t.Wall), ms(t.Queue), ms(t.Start), ms(t.Agent), ms(t.Working)
 	a.ModelMS, a.BackoffMS, a.ToolMS, a.GradeMS, a.CloseMS = ms(t.Model), ms(t.Backoff), ms(t.Tool), ms(t.Grade), ms(t.Close)
 	a.Stages, a.Steps, a.Turns, a.BadCalls = ptr(int32(v.Stages)), ptr(v.Steps), ptr(v.Turns), ptr(v.BadCalls)
-	u := &v.Usage
-	a.Calls, a.TokensIn, a.TokensOut, a.TokensCached = ptr(u.Calls), ptr(u.In), ptr(u.Out), ptr(u.Cached)
-	a.TokensWrite, a.TokensReason, a.Cost = ptr(u.CacheWrite), ptr(u.Reasoning), u.Cost
-	if u := v.Other; u != nil {
-		a.OtherCalls, a.OtherIn, a.OtherOut, a.OtherCost = ptr(u.Calls), ptr(u.In), ptr(u.Out), u.Cost
-	}
+	a.used(&v.Usage, v.Other)
 	if v.Left != nil {
 		a.LeftProcesses = ptr(int32(*v.Left))
 	}

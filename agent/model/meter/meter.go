@@ -1,67 +1,20 @@
-// Package meter counts tokens and money. See [New].
+// Package meter says what replies cost, and keeps calls from being made that nobody wants to pay for. See [New] and [Gate].
 package meter
 
 import (
 	"context"
-	"sync"
+	"strings"
 
-	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/agent/model"
 	"github.com/evalrun/evalrun/agent/model/price"
 )
 
-// A Meter adds up what all clients of a run have used. It is safe for several goroutines.
-type Meter struct {
-	mu    sync.Mutex
-	total Total
-}
-
-// A Total of calls. Usage.Cost is the sum of what is known.
-type Total struct {
-	Calls    int64
-	Unpriced int64 // calls whose cost is not known
-	Usage    event.Usage
-}
-
-// Total so far.
-func (m *Meter) Total() Total {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	t := m.total
-	if t.Usage.Cost != nil {
-		c := *t.Usage.Cost
-		t.Usage.Cost = &c
-	}
-	return t
-}
-
-func (m *Meter) add(u event.Usage) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	t := &m.total
-	t.Calls++
-	t.Usage.In += u.In
-	t.Usage.Out += u.Out
-	t.Usage.Cached += u.Cached
-	t.Usage.CacheWrite += u.CacheWrite
-	t.Usage.Reasoning += u.Reasoning
-	if u.Cost == nil {
-		t.Unpriced++
-		return
-	}
-	sum := *u.Cost
-	if t.Usage.Cost != nil {
-		sum += *t.Usage.Cost
-	}
-	t.Usage.Cost = &sum
-}
-
 // New wraps next. Each reply's Usage.Cost is set: as the provider said, else by the price of the client's Info, else by table (which may be
-// nil); where none knows, it stays nil. The price goes in before Binding.Try is told. Total counts replies; tries that failed are not billed
-// by providers and count nothing.
-func (m *Meter) New(next model.Factory, table *price.Table) model.Factory {
+// nil). Where none knows, it stays nil, Usage.Unpriced says what is missing, and Usage.Counted is what limits and budgets count. All of it
+// is set before Binding.Try is told. Tries that failed are not billed by providers and cost nothing.
+func New(next model.Factory, table *price.Table) model.Factory {
 	return func(b model.Binding) (model.Client, error) {
-		c := &client{meter: m}
+		c := new(client)
 		if told := b.Try; told != nil {
 			b.Try = func(t model.Try) {
 				if t.Response != nil {
@@ -79,22 +32,35 @@ func (m *Meter) New(next model.Factory, table *price.Table) model.Factory {
 		if c.info.Price == nil && table != nil {
 			c.info.Price = table.Lookup(c.info.Name)
 		}
+		if p := c.info.Price; p != nil && p.In != nil && p.Out != nil {
+			c.free = *price.Dearest(p) == 0
+		}
 		return c, nil
 	}
 }
 
 type client struct {
-	meter *Meter
-	next  model.Client
-	info  model.Info
+	next model.Client
+	info model.Info
+	free bool // whatever a reply takes
 }
 
 // Info has the price that is reckoned with.
 func (c *client) Info() model.Info { return c.info }
 
 func (c *client) price(r *model.Response) {
-	if u := &r.Usage; u.Cost == nil && r.From == "" {
-		u.Cost = price.Cost(c.info.Price, u.In, u.Out, u.Cached, u.CacheWrite)
+	u := &r.Usage
+	if u.Cost != nil || r.From != "" {
+		return
+	}
+	if c.free {
+		u.Cost = new(float64)
+		return
+	}
+	cost, missing := price.Cost(c.info.Price, *u)
+	if u.Cost = cost; cost == nil {
+		u.Counted, _ = price.Cost(price.Counted(c.info.Price), *u)
+		u.Unpriced = strings.Join(missing, ",")
 	}
 }
 
@@ -104,6 +70,29 @@ func (c *client) Generate(ctx context.Context, req *model.Request) (*model.Respo
 		return nil, err
 	}
 	c.price(r)
-	c.meter.add(r.Usage)
 	return r, nil
+}
+
+// Gate wraps a vendor's factory: each of its requests is made only if Binding.May allows it. So a call that waited for its turn, or for
+// another try, is not made when the money is used up meanwhile.
+func Gate(next model.Factory) model.Factory {
+	return func(b model.Binding) (model.Client, error) {
+		c, err := next(b)
+		if err != nil || b.May == nil {
+			return c, err
+		}
+		return &gated{c, b.May}, nil
+	}
+}
+
+type gated struct {
+	model.Client
+	may func() error
+}
+
+func (g *gated) Generate(ctx context.Context, req *model.Request) (*model.Response, error) {
+	if err := g.may(); err != nil {
+		return nil, err
+	}
+	return g.Client.Generate(ctx, req)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"sync"
 	"testing"
 
 	"github.com/evalrun/evalrun/agent/event"
@@ -39,19 +38,25 @@ func TestCosts(t *testing.T) {
 		}).Factory(0)
 	}
 	table := price.Default()
-	var m meter.Meter
 	for _, tt := range []struct {
-		f    model.Factory
-		cost float64 // negative: unknown
+		f        model.Factory
+		cost     float64 // negative: unknown
+		counted  float64 // likewise
+		unpriced string
 	}{
-		{name(reply(usage), "gpt-4o", nil), (600*2.5 + 400*1.25 + 100*10) / 1e6},
-		{name(reply(usage), "mine", nil), -1},
-		{name(reply(usage), "gpt-4o", &model.Price{In: &free, Out: &free, Cached: &free}), 0},
-		{name(reply(event.Usage{In: 1, Cost: &said}), "gpt-4o", nil), 0.5},
-		{name(reply(event.Usage{}), "gpt-4o", nil), -1},
+		{name(reply(usage), "gpt-4o", nil), (600*2.5 + 400*1.25 + 100*10) / 1e6, -1, ""},
+		{name(reply(usage), "gpt-4-turbo", nil), -1, (600*10 + 400*30 + 100*30) / 1e6, "cached"},
+		{name(reply(event.Usage{In: 10, CacheWrite: 10}), "gpt-4o", nil), -1, 10 * 5 / 1e6, "cache_write"},
+		{name(reply(usage), "mine", nil), -1, -1, "in,out,cached"},
+		{name(reply(usage), "gpt-4o", &model.Price{In: &free, Out: &free}), 0, -1, ""},
+		{name(reply(event.Usage{}), "gpt-4o", &model.Price{In: &free, Out: &free}), 0, -1, ""},
+		{name(reply(event.Usage{}), "gpt-4o", &model.Price{In: &free}), -1, -1, "usage"},
+		{name(reply(event.Usage{In: 1, Cost: &said}), "gpt-4o", nil), 0.5, -1, ""},
+		{name(reply(event.Usage{}), "gpt-4o", nil), -1, -1, "usage"},
+		{name(reply(event.Usage{}), "gpt-4o", &model.Price{}), -1, -1, "usage"},
 	} {
-		var told *float64
-		c, err := m.New(retry.New(tt.f, retry.Policy{}), table)(model.Binding{Try: func(x model.Try) { told = x.Response.Usage.Cost }})
+		var told event.Usage
+		c, err := meter.New(retry.New(tt.f, retry.Policy{}), table)(model.Binding{Try: func(x model.Try) { told = x.Response.Usage }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -59,34 +64,40 @@ func TestCosts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, got := range []*float64{r.Usage.Cost, told} {
-			if tt.cost < 0 != (got == nil) || got != nil && math.Abs(*got-tt.cost) > 1e-12 {
-				t.Errorf("cost %v, want %v", got, tt.cost)
+		for _, u := range []event.Usage{r.Usage, told} {
+			for _, x := range []struct {
+				got  *float64
+				want float64
+			}{{u.Cost, tt.cost}, {u.Counted, tt.counted}} {
+				if x.want < 0 != (x.got == nil) || x.got != nil && math.Abs(*x.got-x.want) > 1e-12 {
+					t.Errorf("%+v: %v, want %v", tt, x.got, x.want)
+				}
+			}
+			if u.Unpriced != tt.unpriced {
+				t.Errorf("unpriced %q, want %q", u.Unpriced, tt.unpriced)
 			}
 		}
 	}
-	got := m.Total()
-	if got.Calls != 5 || got.Unpriced != 2 || got.Usage.In != 3001 || math.Abs(*got.Usage.Cost-(0.003+0.5)) > 1e-12 {
-		t.Errorf("total %+v, cost %v", got, *got.Usage.Cost)
-	}
 }
 
-func TestFailuresCountNothing(t *testing.T) {
-	var m meter.Meter
-	c, err := m.New(modeltest.Fail(model.Auth).Factory(0), nil)(model.Binding{})
+// A call that waited for another try is not made when the money is used up meanwhile.
+func TestGate(t *testing.T) {
+	calls, asked := 0, 0
+	gone := errors.New("the money is gone")
+	vendor := modeltest.Func(func(context.Context, model.Binding, int, *model.Request) (*model.Response, error) {
+		calls++
+		return nil, &model.Error{Class: model.Overload, Err: errors.New("busy")}
+	}).Factory(0)
+	c, err := retry.New(meter.Gate(vendor), retry.Policy{First: 1})(model.Binding{May: func() error {
+		if asked++; asked > 2 {
+			return gone
+		}
+		return nil
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var wg sync.WaitGroup
-	for range 8 {
-		wg.Go(func() {
-			if _, err := c.Generate(t.Context(), &model.Request{}); !errors.As(err, new(*model.Error)) {
-				t.Errorf("%v", err)
-			}
-		})
-	}
-	wg.Wait()
-	if got := m.Total(); got != (meter.Total{}) {
-		t.Errorf("total %+v", got)
+	if _, err := c.Generate(t.Context(), &model.Request{}); !errors.Is(err, gone) || calls != 2 {
+		t.Errorf("%d calls, then %v", calls, err)
 	}
 }

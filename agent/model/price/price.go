@@ -15,6 +15,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
+	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/agent/model"
 )
 
@@ -122,23 +123,82 @@ func (t *Table) Lookup(name string) *model.Price {
 
 func normal(name string) string { return strings.ToLower(strings.TrimSpace(name)) }
 
-// Cost of a reply, or nil where a price that it takes is not known, or the usage is not.
-func Cost(p *model.Price, in, out, cached, cacheWrite int64) *float64 {
-	if p == nil || in <= 0 && out <= 0 {
-		return nil
+// What is missing to know the cost of a reply: a class of tokens without a price, named by its key, or the usage.
+const (
+	In         = "in"
+	Out        = "out"
+	Cached     = "cached"
+	CacheWrite = "cache_write"
+	Usage      = "usage" // the service does not say what the reply took
+)
+
+// Cost returns what a reply costs at p, or what is missing to know it. A reply without input tokens has no usage: there is no
+// empty prompt.
+func Cost(p *model.Price, u event.Usage) (usd *float64, missing []string) {
+	if p == nil {
+		p = &model.Price{}
+	}
+	if u.In <= 0 {
+		return nil, []string{Usage}
+	}
+	in := u.In - u.Cached - u.CacheWrite
+	if in < 0 { // not parts of In after all
+		in = u.In
 	}
 	var sum float64
 	for _, x := range []struct {
+		key   string
 		n     int64
 		price *float64
-	}{{max(in-cached-cacheWrite, 0), p.In}, {out, p.Out}, {cached, p.Cached}, {cacheWrite, p.CacheWrite}} {
-		if x.n == 0 {
-			continue
+	}{{In, in, p.In}, {Out, u.Out, p.Out}, {Cached, u.Cached, p.Cached}, {CacheWrite, u.CacheWrite, p.CacheWrite}} {
+		switch {
+		case x.n == 0:
+		case x.price == nil:
+			missing = append(missing, x.key)
+		default:
+			sum += float64(x.n) * *x.price / 1e6
 		}
-		if x.price == nil {
-			return nil
-		}
-		sum += float64(x.n) * *x.price / 1e6
 	}
-	return &sum
+	if missing != nil {
+		return nil, missing
+	}
+	return &sum, nil
+}
+
+// Counted returns the prices that limits and budgets count with: p, where what is not known is the dearest price that is, and for
+// cache writes twice the price of input. Nil where no price is known. It is the only place of this rule.
+func Counted(p *model.Price) *model.Price {
+	if p == nil {
+		return nil
+	}
+	out := *p
+	var dearest *float64
+	for _, v := range []*float64{p.In, p.Out, p.Cached, p.CacheWrite} {
+		if v != nil && (dearest == nil || *v > *dearest) {
+			dearest = v
+		}
+	}
+	if dearest == nil {
+		return nil
+	}
+	for _, v := range []**float64{&out.In, &out.Out, &out.Cached} {
+		if *v == nil {
+			*v = dearest
+		}
+	}
+	if out.CacheWrite == nil {
+		twice := 2 * *out.In
+		out.CacheWrite = &twice
+	}
+	return &out
+}
+
+// Dearest is the highest of the prices that limits and budgets count with; nil where none is known.
+func Dearest(p *model.Price) *float64 {
+	c := Counted(p)
+	if c == nil {
+		return nil
+	}
+	most := max(*c.In, *c.Out, *c.Cached, *c.CacheWrite)
+	return &most
 }

@@ -1,9 +1,12 @@
 package price_test
 
 import (
+	"math"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/agent/model"
 	"github.com/evalrun/evalrun/agent/model/price"
 )
@@ -31,21 +34,52 @@ func TestLookup(t *testing.T) {
 func TestCost(t *testing.T) {
 	v := func(f float64) *float64 { return &f }
 	p := &model.Price{In: v(2), Out: v(10), Cached: v(1)}
-	check := func(got *float64, want float64) {
-		t.Helper()
-		if want < 0 && got != nil {
-			t.Errorf("%v, want unknown", *got)
-		}
-		if want >= 0 && (got == nil || *got < want-1e-12 || *got > want+1e-12) {
-			t.Errorf("%v, want %v", got, want)
+	for _, c := range []struct {
+		p       *model.Price
+		u       event.Usage
+		want    float64
+		missing string
+	}{
+		{p, event.Usage{In: 1_000_000, Out: 100_000}, 3, ""},
+		{p, event.Usage{In: 1_000_000, Out: 100_000, Cached: 400_000}, 1.2 + 1 + 0.4, ""},
+		{p, event.Usage{In: 100_000, Cached: 400_000}, 0.2 + 0.4, ""}, // cached cannot be a part of in
+		{p, event.Usage{In: 10, Out: 10, CacheWrite: 1}, 0, "cache_write"},
+		{p, event.Usage{}, 0, "usage"},
+		{p, event.Usage{Out: 10}, 0, "usage"},
+		{nil, event.Usage{In: 10, Out: 10}, 0, "in,out"},
+		{&model.Price{In: v(0), Out: v(0)}, event.Usage{In: 10, Out: 10}, 0, ""}, // free is a price
+	} {
+		got, missing := price.Cost(c.p, c.u)
+		if strings.Join(missing, ",") != c.missing || (got == nil) != (c.missing != "") || got != nil && math.Abs(*got-c.want) > 1e-12 {
+			t.Errorf("%+v: %v, missing %q; want %v, %q", c.u, got, missing, c.want, c.missing)
 		}
 	}
-	check(price.Cost(p, 1_000_000, 100_000, 0, 0), 3)
-	check(price.Cost(p, 1_000_000, 100_000, 400_000, 0), 1.2+1+0.4)
-	check(price.Cost(p, 10, 10, 0, 1), -1) // writing to the cache has no price
-	check(price.Cost(p, 0, 0, 0, 0), -1)   // the service did not say
-	check(price.Cost(nil, 10, 10, 0, 0), -1)
-	check(price.Cost(&model.Price{In: v(0), Out: v(0)}, 10, 10, 0, 0), 0) // free is a price
+}
+
+// What limits count with is known where any price is, and never below a price that is known for the same tokens.
+func TestCounted(t *testing.T) {
+	v := func(f float64) *float64 { return &f }
+	for _, c := range []struct {
+		p    model.Price
+		want [4]float64
+	}{
+		{model.Price{In: v(2), Out: v(10)}, [4]float64{2, 10, 10, 4}},
+		{model.Price{In: v(2), Out: v(10), Cached: v(1), CacheWrite: v(3)}, [4]float64{2, 10, 1, 3}},
+		{model.Price{In: v(30), Out: v(10)}, [4]float64{30, 10, 30, 60}},
+		{model.Price{Out: v(10)}, [4]float64{10, 10, 10, 20}},
+		{model.Price{In: v(0), Out: v(0)}, [4]float64{}},
+	} {
+		got := price.Counted(&c.p)
+		if is := [4]float64{*got.In, *got.Out, *got.Cached, *got.CacheWrite}; is != c.want {
+			t.Errorf("%v, want %v", is, c.want)
+		}
+		if d := price.Dearest(&c.p); *d != slices.Max(c.want[:]) {
+			t.Errorf("dearest %v of %v", *d, c.want)
+		}
+	}
+	if price.Counted(nil) != nil || price.Counted(&model.Price{}) != nil || price.Dearest(nil) != nil {
+		t.Error("a price out of nothing")
+	}
 }
 
 func TestOverride(t *testing.T) {

@@ -2,10 +2,14 @@ package cli
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 
 	"golang.org/x/term"
 
+	"github.com/evalrun/evalrun/cmd/evalrun/internal/progress"
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/wire"
+	"github.com/evalrun/evalrun/harness"
 	"github.com/evalrun/evalrun/harness/rundir"
 	"github.com/evalrun/evalrun/reports/render"
 )
@@ -57,7 +61,7 @@ func verdict(ready *wire.Ready, sum *render.Summary, gates []render.GateResult, 
 		return ExitInternal
 	case "stopped":
 		return ExitStopped
-	case "budget", "deadline":
+	case "budget", "usage", "deadline":
 		return ExitBudget
 	}
 	for _, g := range gates {
@@ -81,7 +85,7 @@ func (a *app) farewell(code int, sum *render.Summary, out wire.Outcome, path str
 	case ExitStopped:
 		a.say("stopped. Go on with: evalrun resume %s", path)
 	case ExitBudget:
-		a.say("the run's %s was reached. Go on with: evalrun resume %s", out.Reason, path)
+		a.say("%s. Go on with: evalrun resume %s", ended(out.Summary), path)
 	case ExitInternal:
 		a.say("there is too little free disk space; nothing was lost. Make room, then: evalrun resume %s", path)
 	case ExitCoverage:
@@ -92,6 +96,25 @@ func (a *app) farewell(code int, sum *render.Summary, out wire.Outcome, path str
 		a.say("coverage is below min_coverage. Try what is no evidence once more with: evalrun rerun %s", path)
 	}
 	a.tell("end", map[string]any{"exit": code, "reason": out.Reason, "path": path}, "results: %s (summary.md, parquet/, journal/); its trials: evalrun show %s --trials", path, path)
+}
+
+// ended says which limit ended a run.
+func ended(s harness.Summary) string {
+	switch s.Reason {
+	case "usage":
+		text := progress.Clean(s.Why)
+		if strings.Contains(text, "budget.cost") {
+			text += "; --budget 0 lifts it"
+		}
+		return text
+	case "budget":
+		spent := fmt.Sprintf("$%.2f and %d tokens were spent", s.Cost, s.Tokens)
+		if s.Estimated > 0 {
+			spent += fmt.Sprintf(", $%.2f of it by an upper estimate, as a price is not known", s.Estimated)
+		}
+		return "the run's budget was reached: " + spent + "; --budget USD raises it"
+	}
+	return "the run's " + s.Reason + " was reached"
 }
 
 // style is how text for stdout is laid out.

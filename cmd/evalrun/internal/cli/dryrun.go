@@ -68,7 +68,7 @@ func (a *app) describe(r *wire.Ready, asJSON bool) error {
 	}
 	t.Flush()
 	if cost.USD != nil {
-		fmt.Fprintf(w, "\ncost: at most $%.2f (%s)\n", *cost.USD, cost.Why)
+		fmt.Fprintf(w, "\ncost: about $%.2f at the limits (%s)\n", *cost.USD, cost.Why)
 	} else {
 		fmt.Fprintf(w, "\ncost: unknown; %s\n", cost.Why)
 	}

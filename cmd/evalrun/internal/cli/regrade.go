@@ -19,8 +19,8 @@ import (
 
 type regradeOptions struct {
 	playOptions
-	workers string
-	pick    wire.Pick
+	over overrides
+	pick wire.Pick
 }
 
 func (a *app) regradeCommand() *cli.Command {
@@ -41,7 +41,7 @@ Examples:
    evalrun regrade out --task 'web-*' --arm codeact-small
    evalrun regrade out --flag no_reward
    evalrun regrade out --task fizzbuzz --changed    after its expected answer was mended`,
-		Flags: append(o.flags(), workersFlag(&o.workers),
+		Flags: append(append(o.flags(), o.over.flags()...),
 			list(&o.pick.Trials, "trial", "only trial `ID`, or what its id begins with; may be repeated"),
 			list(&o.pick.Tasks, "task", "only tasks whose id fits `PATTERN`; may be repeated"),
 			list(&o.pick.Arms, "arm", "only trials of arm `NAME`; may be repeated"),
@@ -92,7 +92,7 @@ func (a *app) regrade(ctx context.Context, path string, o *regradeOptions) (err 
 		}
 	}
 	opts := a.options()
-	opts.Workers, opts.Grade = o.workers, true
+	opts.Workers, opts.Budget, opts.Grade = o.over.workers, o.over.budget, true
 	ready, err := wire.Restore(ctx, d.Plan(), opts)
 	if err != nil {
 		return &exitError{ExitUsage, err, ""}
@@ -156,6 +156,9 @@ func (a *app) regraded(ready *wire.Ready, d *rundir.Dir, out wire.RegradeOutcome
 		a.tell("gate", map[string]any{"passed": g.Passed}, "%s", g.Text(a.errStyle()))
 	}
 	switch {
+	case out.Reason != "":
+		a.say("%s", ended(out.Ended))
+		return ExitBudget, nil
 	case out.Stopped:
 		return ExitStopped, nil
 	case !passed:

@@ -12,7 +12,7 @@ import (
 
 func (a *app) resumeCommand() *cli.Command {
 	var o playOptions
-	var workers string
+	var over overrides
 	var c wire.Control
 	return &cli.Command{
 		Name:      "resume",
@@ -31,24 +31,31 @@ Trials whose verdict is lost are then played again. What is left of damaged file
 Examples:
    evalrun resume runs/2026-11-21T093000Z-nightly
    evalrun resume out -n 2 --failed
-   evalrun resume out --accept-loss`,
-		Flags: append(o.flags(), workersFlag(&workers),
+   evalrun resume out --accept-loss
+   evalrun resume out --budget 50                 after its budget was reached`,
+		Flags: append(append(o.flags(), over.flags()...),
 			&cli.BoolFlag{Name: "failed", Usage: "also try trials again that were decided infra or grader", Destination: &c.Failed},
 			&cli.BoolFlag{Name: "leave-changed", Usage: "leave trials undecided whose task has changed", Destination: &c.LeaveChanged},
 			&cli.BoolFlag{Name: "accept-loss", Usage: "go on without what is damaged or missing", Destination: &o.acceptLoss}),
 		Action: func(ctx context.Context, cmd *cli.Command) error {
-			return a.goOn(ctx, cmd, &o, workers, c, nil)
+			return a.goOn(ctx, cmd, &o, over, c, nil)
 		},
 	}
 }
 
-func workersFlag(dst *string) cli.Flag {
-	return &cli.StringFlag{Name: "workers", Aliases: []string{"n"}, Usage: "`N` trials at once", Destination: dst}
+// overrides are what a run that goes on may have otherwise than its configuration says.
+type overrides struct{ workers, budget string }
+
+func (o *overrides) flags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "workers", Aliases: []string{"n"}, Usage: "`N` trials at once", Destination: &o.workers},
+		&cli.StringFlag{Name: "budget", Usage: "`USD` that the whole run may cost, with what was spent so far; 0: no limit", Destination: &o.budget},
+	}
 }
 
 func (a *app) rerunCommand() *cli.Command {
 	var o playOptions
-	var workers string
+	var over overrides
 	var pick rerunPick
 	return &cli.Command{
 		Name:      "rerun",
@@ -63,7 +70,7 @@ Examples:
    evalrun rerun out --status infra,skipped
    evalrun rerun out --status failed --arm codeact-small
    evalrun rerun out --trial 3f2a`,
-		Flags: append(o.flags(), workersFlag(&workers),
+		Flags: append(append(o.flags(), over.flags()...),
 			&cli.StringSliceFlag{Name: "status", Usage: "trials that are `STATUS`: " + strings.Join(rerunStatuses, ", "), Destination: &pick.status},
 			&cli.StringSliceFlag{Name: "trial", Usage: "trial `ID`, or what its id begins with; may be repeated", Destination: &pick.trials},
 			&cli.StringSliceFlag{Name: "task", Usage: "trials of `TASK`; may be repeated", Destination: &pick.tasks},
@@ -73,13 +80,13 @@ Examples:
 			if err := pick.check(); err != nil {
 				return err
 			}
-			return a.goOn(ctx, cmd, &o, workers, wire.Control{}, &pick)
+			return a.goOn(ctx, cmd, &o, over, wire.Control{}, &pick)
 		},
 	}
 }
 
 // goOn plays what is left of a run, and what is picked of the decided trials; nil: none of them.
-func (a *app) goOn(ctx context.Context, cmd *cli.Command, o *playOptions, workers string, c wire.Control, pick *rerunPick) (err error) {
+func (a *app) goOn(ctx context.Context, cmd *cli.Command, o *playOptions, over overrides, c wire.Control, pick *rerunPick) (err error) {
 	path, err := one(cmd, "run folder")
 	if err != nil {
 		return err
@@ -103,7 +110,7 @@ func (a *app) goOn(ctx context.Context, cmd *cli.Command, o *playOptions, worker
 		}
 	}
 	opts := a.options()
-	opts.Workers, opts.AcceptLoss = workers, o.acceptLoss
+	opts.Workers, opts.Budget, opts.AcceptLoss = over.workers, over.budget, o.acceptLoss
 	ready, err := wire.Restore(ctx, d.Plan(), opts)
 	if err != nil {
 		return &exitError{ExitUsage, err, ""}

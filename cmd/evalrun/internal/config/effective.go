@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"encoding/json"
 	"reflect"
 	"slices"
@@ -32,6 +33,26 @@ func (e *Effective) Wrong(key, msg, hint string) error {
 		}
 	}
 	return &Error{Place: at.String(), Key: key, Msg: msg, Hint: hint, at: at}
+}
+
+// ModelKey is where the model NAME is described: "models.small", or as it is given where models has no single entry for it.
+func (e *Effective) ModelKey(name, as string) string {
+	found := ""
+	if models := e.tree.get("models"); models != nil {
+		for _, m := range models.entries {
+			n := m.val
+			if inner := n.get("name"); inner != nil {
+				n = inner
+			}
+			if n.text == name {
+				if found != "" {
+					return as
+				}
+				found = "models." + m.key
+			}
+		}
+	}
+	return cmp.Or(found, as)
 }
 
 // A Source is where a configuration comes from.

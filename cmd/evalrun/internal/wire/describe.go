@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evalrun/evalrun/agent/model"
-	"github.com/evalrun/evalrun/agent/model/price"
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
 	"github.com/evalrun/evalrun/harness/plan"
 )
@@ -121,77 +119,6 @@ func (r *Ready) sandboxWhy() string {
 		return "what each task needs: " + strings.Join(parts, ", ")
 	}
 	return ""
-}
-
-// An Estimate is what a run may cost.
-type Estimate struct {
-	Trials int      `json:"trials"`
-	USD    *float64 `json:"at_most_usd"` // nil: not known
-	Why    string   `json:"why"`
-}
-
-// Cost estimates from above, by limits and prices: what it really costs is not known before.
-func (r *Ready) Cost() Estimate {
-	e := Estimate{Trials: plan.Trials(r.Plan)}
-	perArm := len(r.Plan.Tasks) * r.Plan.Repeats
-	sum := 0.0
-	var unknown []string
-	models := 0
-	for _, a := range r.Eff.Arms {
-		if a.Model == nil {
-			continue
-		}
-		models++
-		c, ok := most(a)
-		if !ok {
-			unknown = append(unknown, a.Name)
-			continue
-		}
-		sum += c * float64(perArm)
-	}
-	budget := 0.0
-	if r.Eff.Budget != nil {
-		budget = r.Eff.Budget.Cost
-	}
-	switch {
-	case models == 0:
-		zero := 0.0
-		e.USD, e.Why = &zero, "no arm has a model"
-	case budget > 0 && (len(unknown) > 0 || budget < sum):
-		e.USD, e.Why = &budget, "budget.cost"
-	case len(unknown) > 0:
-		e.Why = "not bounded for " + strings.Join(unknown, ", ") + ": set limits.cost, or limits.tokens with a known price, or budget.cost"
-	default:
-		e.USD, e.Why = &sum, "limits × prices"
-	}
-	return e
-}
-
-// most is the most that a trial of an arm can cost.
-func most(a config.Arm) (float64, bool) {
-	if a.Model.Tape != nil && a.Model.Tape.Mode != "record" {
-		return 0, true
-	}
-	if a.Limits == nil {
-		return 0, false
-	}
-	bound, ok := a.Limits.Cost, a.Limits.Cost > 0
-	if p := priceOf(a.Model); p != nil && p.In != nil && p.Out != nil && a.Limits.Tokens > 0 {
-		c := float64(a.Limits.Tokens) * max(*p.In, *p.Out) / 1e6
-		if !ok || c < bound {
-			bound, ok = c, true
-		}
-	}
-	return bound, ok
-}
-
-func priceOf(m *config.Model) *model.Price {
-	_, name, _ := strings.Cut(m.Name, "/")
-	t, err := priceTable(m, name)
-	if err != nil {
-		t = price.Default()
-	}
-	return t.Lookup(name)
 }
 
 // Trials of the run, and how they come about: "3 arms × 24 tasks × 2 repeats = 144".

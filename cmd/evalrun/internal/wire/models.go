@@ -83,8 +83,6 @@ type models struct {
 	log   *slog.Logger
 	tapes *tapes
 
-	meter meter.Meter
-
 	mu       sync.Mutex
 	https    map[string]*http.Client // by base URL
 	services map[serviceKey]*service
@@ -173,9 +171,7 @@ func vendorOf(m *config.Model) (kind *vendorKind, name string, err error) {
 	return nil, "", fmt.Errorf("unknown vendor %q", vendor)
 }
 
-func replayed(m *config.Model) bool { return m.Tape != nil && m.Tape.Mode != "record" }
-
-// factory stacks the policies of a model: tape → meter → retry → limit → vendor.
+// factory stacks the policies of a model: tape → meter → retry → limit → gate → vendor.
 func (s *models) factory(m *config.Model, params *model.Params) (model.Factory, error) {
 	kind, name, err := vendorOf(m)
 	if err != nil {
@@ -185,7 +181,7 @@ func (s *models) factory(m *config.Model, params *model.Params) (model.Factory, 
 	if params != nil {
 		o.params = *params
 	}
-	if replayed(m) { // needs neither key nor service
+	if replays(m) { // needs neither key nor service
 		t, err := s.tapes.tape(m.Tape)
 		if err != nil {
 			return nil, fmt.Errorf("model %s: %w", m.Name, err)
@@ -211,13 +207,13 @@ func (s *models) factory(m *config.Model, params *model.Params) (model.Factory, 
 	if err != nil {
 		return nil, err
 	}
-	f = retry.New(svc.limiter.Wrap(f), retry.Policy{Tries: m.Tries, Patience: m.Patience.D(), Answered: svc.limiter.Answered})
+	f = retry.New(svc.limiter.Wrap(meter.Gate(f)), retry.Policy{Tries: m.Tries, Patience: m.Patience.D(), Answered: svc.limiter.Answered})
 	f = s.early(m, svc.watch(f, s.log))
 	prices, err := priceTable(m, name)
 	if err != nil {
 		return nil, err
 	}
-	f = s.meter.New(f, prices)
+	f = meter.New(f, prices)
 	if m.Tape == nil || s.dry {
 		return f, nil
 	}
@@ -227,6 +223,9 @@ func (s *models) factory(m *config.Model, params *model.Params) (model.Factory, 
 	}
 	return rec.Wrap(f, o.params), nil
 }
+
+// replays reports whether all replies of a model come from a tape.
+func replays(m *config.Model) bool { return m.Tape != nil && m.Tape.Mode != "record" }
 
 // early tells the user, once, that a service cannot be reached: all tries of a call take minutes.
 func (s *models) early(m *config.Model, f model.Factory) model.Factory {

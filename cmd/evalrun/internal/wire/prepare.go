@@ -33,7 +33,8 @@ type Options struct {
 	Env     func(string) (string, bool)
 	Version string
 	Log     *slog.Logger
-	Workers string // of a run that goes on, in place of its configuration's; "": as configured
+	// Of a run that goes on, in place of its configuration's; "": as configured.
+	Workers, Budget string
 	// Dry: the run is looked at and will not begin, so secrets need not be there and no tape is made.
 	Dry bool
 	// Grade: only grading is wanted, so agents' machines, keys and files need not be there.
@@ -94,6 +95,9 @@ func Prepare(ctx context.Context, eff *config.Effective, planned *record.Plan, o
 	}
 	r.browsers = openBrowsers(eff.Browser)
 	r.browsers.Getenv = func(name string) string { v, _ := r.env.Lookup(name); return v }
+	if err := r.priced(); err != nil {
+		return nil, err
+	}
 	if err := r.openBenchmarks(); err != nil {
 		return nil, err
 	}
@@ -234,10 +238,6 @@ func (r *Ready) openArms() error {
 			continue
 		}
 		if c.Model != nil {
-			if err := r.priced(c); err != nil {
-				errs = append(errs, err)
-				continue
-			}
 			if a.Model, err = r.models.factory(c.Model, c.Params); err != nil {
 				errs = append(errs, fmt.Errorf("arm %s: %w", c.Name, err))
 				continue
@@ -276,23 +276,6 @@ func (r *Ready) openArms() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// priced refuses a limit on money that could not be kept, since nobody knows what the model costs.
-func (r *Ready) priced(a *config.Arm) error {
-	what := ""
-	switch {
-	case a.Limits != nil && a.Limits.Cost > 0:
-		what = "limits.cost"
-	case r.Eff.Budget != nil && r.Eff.Budget.Cost > 0:
-		what = "budget.cost"
-	}
-	replay := a.Model.Tape != nil && a.Model.Tape.Mode != "record"
-	if what == "" || replay || priceOf(a.Model) != nil {
-		return nil
-	}
-	return fmt.Errorf("arm %s: %s cannot be kept: the price of model %s is not known; give it under the model as price: {in: USD, out: USD} for a million tokens, 0 where it is free",
-		a.Name, what, a.Model.Name)
 }
 
 func wishes(s *config.Sandbox) sandbox.Spec {
@@ -359,8 +342,10 @@ func Restore(ctx context.Context, p *record.Plan, o Options) (*Ready, error) {
 		return nil, errors.New("plan.json holds no configuration, so the run cannot go on")
 	}
 	src := config.Source{Name: "plan.json", Data: raw, Dir: "/"}
-	if o.Workers != "" {
-		src.Over = []config.Override{{Flag: "--workers", Path: "workers", Values: []string{o.Workers}}}
+	for _, x := range []config.Override{{Flag: "--workers", Path: "workers", Values: []string{o.Workers}}, {Flag: "--budget", Path: "budget.cost", Values: []string{o.Budget}}} {
+		if x.Values[0] != "" {
+			src.Over = append(src.Over, x)
+		}
 	}
 	eff, err := config.Parse(src, Registry())
 	if err != nil {

@@ -52,15 +52,17 @@ type Regraded struct {
 
 // A RegradeOutcome is what came of grading again.
 type RegradeOutcome struct {
-	Picked  int        `json:"picked"`  // decided trials that were meant
-	Graded  int        `json:"graded"`  // have a new grade
-	Changed int        `json:"changed"` // and another one
-	Live    int        `json:"live"`    // cannot be graded again
-	Bare    int        `json:"bare"`    // kept no evidence
-	Failed  int        `json:"failed"`  // their grading failed
-	Stopped bool       `json:"stopped"` // before all were through
-	Trials  []Regraded `json:"trials"`  // those that have something to tell
-	Parquet error      `json:"-"`
+	Picked  int             `json:"picked"`           // decided trials that were meant
+	Graded  int             `json:"graded"`           // have a new grade
+	Changed int             `json:"changed"`          // and another one
+	Live    int             `json:"live"`             // cannot be graded again
+	Bare    int             `json:"bare"`             // kept no evidence
+	Failed  int             `json:"failed"`           // their grading failed
+	Stopped bool            `json:"stopped"`          // before all were through
+	Reason  string          `json:"reason,omitempty"` // budget, usage: why it was stopped, where nobody asked for it
+	Ended   harness.Summary `json:"-"`                // what Reason is about
+	Trials  []Regraded      `json:"trials"`           // those that have something to tell
+	Parquet error           `json:"-"`
 }
 
 // decision is what the journal says of a decided trial.
@@ -214,7 +216,7 @@ func (r *Ready) Regrade(ctx context.Context, d *rundir.Dir, p Pick, c Control) (
 		c.Begun(len(jobs))
 	}
 	seen := 0
-	err = harness.Regrade(ctx, cfg, harness.Regrading{Why: "graded again by evalrun " + r.o.Version, Changed: p.Changed}, r.gradings(d.Journal(), of, jobs), st.journal, func(g harness.Regraded) {
+	sum, err := harness.Regrade(ctx, cfg, harness.Regrading{Why: "graded again by evalrun " + r.o.Version, Changed: p.Changed}, r.gradings(d.Journal(), of, jobs), st.journal, func(g harness.Regraded) {
 		seen++
 		was := of[g.Job.Trial]
 		v := g.Verdict
@@ -247,6 +249,9 @@ func (r *Ready) Regrade(ctx context.Context, d *rundir.Dir, p Pick, c Control) (
 		}
 	})
 	out.Stopped = seen < len(jobs)
+	if out.Stopped {
+		out.Reason, out.Ended = sum.Reason, sum
+	}
 	if r.Driver != nil {
 		me := self()
 		if _, rerr := r.Driver.Reap(context.WithoutCancel(ctx), func(o sandbox.Owner) bool { return !(o.Host == me.Host && o.PID == me.PID) && Alive(o) }); rerr != nil {

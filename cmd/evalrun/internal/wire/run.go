@@ -89,6 +89,9 @@ func (r *Ready) Run(ctx context.Context, d *rundir.Dir, c Control) (out Outcome,
 	}()
 	j, state := st.journal, st.state
 
+	if err := settle(ctx, j, state); err != nil {
+		return out, err
+	}
 	cfg, err := r.config(state, d)
 	if err != nil {
 		return out, err
@@ -122,8 +125,11 @@ func (r *Ready) Run(ctx context.Context, d *rundir.Dir, c Control) (out Outcome,
 		defer debug.SetGCPercent(debug.SetGCPercent(50))
 	}
 	out.Summary, err = harness.Run(ctx, cfg, q, j)
-	if out.Reason == "drained" || out.Reason == "stopped" { // how it was stopped matters to nobody afterwards, only whether it was too late to
+	if out.Reason == "drained" {
 		out.Reason = "stopped"
+	}
+	switch out.Reason {
+	case "stopped", "budget": // matters only where it was not too late
 		if before+out.Final >= plan.Trials(r.Plan) {
 			out.Reason = "done"
 		}
@@ -254,7 +260,7 @@ func (r *Ready) config(state *journal.State, d *rundir.Dir) (harness.Config, err
 		}
 	}
 	if state.Len() > 0 && (cfg.Whole.Cost > 0 || cfg.Whole.Tokens > 0) {
-		cfg.Whole.SpentCost, cfg.Whole.SpentTokens = spent(d.Journal())
+		spent(d.Journal(), &cfg.Whole, r.dearest())
 	}
 	return cfg, nil
 }
@@ -266,24 +272,6 @@ func (r *Ready) retry() harness.Retry {
 		x.Budget = int(*c.Budget)
 	}
 	return x
-}
-
-// spent sums up what earlier processes of the run paid for.
-func spent(dir string) (usd float64, tokens int64) {
-	for e, err := range journal.Control(dir) {
-		if err != nil || e.Kind != record.KindVerdict {
-			continue // a damaged line was reported when the journal was opened
-		}
-		var v struct{ Spent record.Usage }
-		if err := json.Unmarshal(e.Data, &v); err != nil {
-			continue
-		}
-		tokens += v.Spent.In + v.Spent.Out
-		if v.Spent.Cost != nil {
-			usd += *v.Spent.Cost
-		}
-	}
-	return usd, tokens
 }
 
 // reopening says with which decided trials a resume goes on: those whose failure was the model's service's, and, where asked

@@ -42,7 +42,7 @@ func (s *models) agree(all []*config.Model) error {
 	}
 	said := map[serviceKey]asked{}
 	for _, m := range all {
-		if m == nil || replayed(m) {
+		if m == nil || replays(m) {
 			continue
 		}
 		k := keyOfService(m)
@@ -63,7 +63,7 @@ func (s *models) agree(all []*config.Model) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, m := range all {
-		if m == nil || replayed(m) || s.services[keyOfService(m)] != nil {
+		if m == nil || replays(m) || s.services[keyOfService(m)] != nil {
 			continue
 		}
 		a := said[keyOfService(m)]
@@ -238,7 +238,7 @@ func (r *Ready) Endpoints() []Endpoint {
 			return
 		}
 		e := Endpoint{Model: m.Name}
-		if replayed(m) {
+		if replays(m) {
 			e.Tape = m.Tape.File
 		} else if kind, _, err := vendorOf(m); err == nil {
 			e.URL, e.Why, e.Key = m.BaseURL, "base_url", m.Key.Var()

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/evalrun/evalrun/agent/event"
+	"github.com/evalrun/evalrun/agent/model/modeltest"
+)
+
+// TestMoney runs scripts beside a server whose models never finish a task, and say in different ways what a reply took. Each of its
+// replies is a line in the file calls, so that a script can count them.
+func TestMoney(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/money", UpdateScripts: *update, RequireExplicitExec: true, RequireUniqueNames: true,
+		Setup: func(env *testscript.Env) error {
+			var mu sync.Mutex
+			calls := filepath.Join(env.WorkDir, "calls")
+			if err := os.WriteFile(calls, nil, 0o644); err != nil {
+				return err
+			}
+			s := modeltest.NewServer(t, func(c modeltest.Call) modeltest.Reply {
+				mu.Lock()
+				defer mu.Unlock()
+				f, err := os.OpenFile(calls, os.O_WRONLY|os.O_APPEND, 0o644)
+				if err == nil {
+					fmt.Fprintln(f, c.Body.Model)
+					err = f.Close()
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				r := modeltest.Reply{Calls: []event.ReplyCall{{ID: fmt.Sprint("c", c.N), Name: "execute_bash", Args: fmt.Sprintf(`{"command": "echo %d"}`, c.N)}}}
+				switch c.Body.Model {
+				case "cached": // by the rule $0.10 each, at in 1, out 10
+					r.Usage = event.Usage{In: 10_000, Cached: 10_000}
+				case "plain": // $0.01 each, at in 1, out 10
+					r.Usage = event.Usage{In: 10_000}
+				case "mute":
+				}
+				return r
+			})
+			env.Setenv("SERVICE", s.URL)
+			env.Setenv("OPENAI_API_KEY", "")
+			env.Setenv("HOME", env.WorkDir)
+			return nil
+		},
+	})
+}

@@ -1,0 +1,245 @@
+package harness
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+
+	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/agent/event"
+	"github.com/evalrun/evalrun/agent/model"
+	"github.com/evalrun/evalrun/harness/record"
+)
+
+// ErrBudget is why a call is not made any more. ErrUsage ends the run: what a model took cannot be counted, though a limit counts it. Both
+// leave attempts open, for a resume to go on with.
+var (
+	ErrBudget = errors.New("the run's budget is used up")
+	ErrUsage  = errors.New("what a model took cannot be counted")
+)
+
+// spend counts what was paid for and ends the run when its budget is used up.
+func (r *runner) spend(u record.Usage) {
+	r.mu.Lock()
+	r.tokens += u.In + u.Out
+	r.cost += u.USD()
+	if u.Cost == nil {
+		r.estimated += u.USD()
+	}
+	over := r.over()
+	r.mu.Unlock()
+	if over {
+		r.end("budget")
+	}
+}
+
+// over reports whether the budget is used up. The caller holds the lock.
+func (r *runner) over() bool {
+	w := r.Whole
+	return w.Cost > 0 && reached(r.cost, w.Cost) || w.Tokens > 0 && r.tokens >= w.Tokens
+}
+
+// reached compares dollars. A sum of ten times 0.1 is a little below 1.
+func reached(usd, limit float64) bool { return usd >= limit*(1-1e-9) }
+
+// may is asked right before a request goes to a service: once the budget is used up only the calls in flight are paid for.
+func (r *runner) may() error {
+	r.mu.Lock()
+	over := r.over()
+	r.mu.Unlock()
+	if !over {
+		return nil
+	}
+	r.end("budget")
+	return ErrBudget
+}
+
+// cutOff ends the attempt without a verdict, whatever the agent or the grader makes of the error.
+func (a *attempt) cutOff(err error) error {
+	a.mu.Lock()
+	if a.cut == nil {
+		a.cut = err
+	}
+	e := a.cur
+	a.mu.Unlock()
+	if e != nil {
+		e.stick(err)
+	}
+	return err
+}
+
+// wasCut returns what the attempt was cut off by; nil: it was not.
+func (a *attempt) wasCut() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.cut
+}
+
+// allow says whether the arm may make one more call.
+func (a *attempt) allow() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	l := a.arm.Limits
+	switch {
+	case l.Turns > 0 && a.turns >= l.Turns:
+		return &agent.LimitError{Kind: agent.LimitTurns, Max: fmt.Sprint(l.Turns)}
+	case l.Tokens > 0 && a.gave() >= l.Tokens:
+		return &agent.LimitError{Kind: agent.LimitTokens, Max: fmt.Sprint(l.Tokens)}
+	case l.Cost > 0 && reached(a.spent, l.Cost):
+		return &agent.LimitError{Kind: agent.LimitCost, Max: fmt.Sprintf("$%g", l.Cost)}
+	}
+	return nil
+}
+
+// gave counts the tokens of the arm's models in this trial. The caller holds the lock.
+func (a *attempt) gave() int64 { return a.used.In + a.used.Out + a.taken.In + a.taken.Out }
+
+// paid counts a reply. What an earlier attempt or a tape had counts for the trial's limits, but not in what the run spends. The error says
+// that a limit cannot be kept; the run has been ended then.
+func (a *attempt) paid(resp *model.Response, other bool) error {
+	u := usage(resp.Usage)
+	a.mu.Lock()
+	switch {
+	case other && resp.From != "attempt":
+		a.others.Add(u)
+	case other: // is in the record of the attempt that paid for it
+	case resp.From == "attempt":
+		a.taken.Add(u)
+	default:
+		a.used.Add(u)
+	}
+	if !other {
+		a.turns++
+		a.spent += u.USD()
+	}
+	if resp.From == "" {
+		a.paidFor.Add(u)
+	}
+	a.mu.Unlock()
+	if resp.From != "" {
+		return nil
+	}
+	a.spend(u)
+	return a.countable(resp, other)
+}
+
+// countable sees that a limit on money or tokens can be kept, and ends the run where it cannot.
+func (a *attempt) countable(resp *model.Response, other bool) error {
+	var keys []string
+	limits := a.arm.Limits
+	if other {
+		limits = Limits{}
+	}
+	if _, ok := resp.Usage.USD(); !ok {
+		keys = kept(keys, "limits.cost", limits.Cost > 0)
+		keys = kept(keys, "budget.cost", a.Whole.Cost > 0)
+	}
+	if resp.Usage.In <= 0 {
+		keys = kept(keys, "limits.tokens", limits.Tokens > 0)
+		keys = kept(keys, "budget.tokens", a.Whole.Tokens > 0)
+	}
+	if keys == nil {
+		return nil
+	}
+	why := "its service does not say how many tokens a reply took"
+	if resp.Usage.In > 0 {
+		why = "its price is not known"
+	}
+	err := fmt.Errorf("%w: %s cannot be kept for model %s: %s", ErrUsage, keys[0], resp.Model, why)
+	if a.end("usage") {
+		r := a.runner
+		r.mu.Lock()
+		r.sum.Why = a.Mask.String(err.Error())
+		r.mu.Unlock()
+	}
+	a.stop(err)
+	return a.cutOff(err)
+}
+
+func kept(keys []string, key string, asked bool) []string {
+	if asked {
+		keys = append(keys, key)
+	}
+	return keys
+}
+
+func usage(u event.Usage) record.Usage {
+	return record.Usage{Calls: 1, In: u.In, Out: u.Out, Cached: u.Cached, CacheWrite: u.CacheWrite, Reasoning: u.Reasoning,
+		Cost: u.Cost, Counted: u.Counted, Unpriced: u.Unpriced}
+}
+
+// took sums up an attempt's calls. told says that its journal has the sum already.
+func took(entries iter.Seq2[record.Entry, error]) (s record.Spent, turns int64, told bool, err error) {
+	for e, err := range entries {
+		if err != nil {
+			return s, turns, told, err
+		}
+		if e.Kind == record.KindSpent {
+			told = true
+		}
+		if e.Kind != record.KindCall {
+			continue
+		}
+		var c record.Call
+		if err := json.Unmarshal(e.Data, &c); err != nil {
+			return s, turns, told, err
+		}
+		if c.Error != "" {
+			continue
+		}
+		if c.Reply != "" && !c.Other {
+			turns++
+		}
+		switch {
+		case c.From == "attempt": // in the record of the attempt that got it
+		case c.Other && s.Other == nil:
+			s.Other = new(record.Usage)
+			fallthrough
+		case c.Other:
+			s.Other.Add(c.Usage)
+		default:
+			s.Usage.Add(c.Usage)
+		}
+		if c.From == "" {
+			s.Spent.Add(c.Usage)
+		}
+	}
+	return s, turns, told, nil
+}
+
+// Settle writes down what an attempt took whose process was killed, unless that has been done, so that a run's record holds all that was
+// paid for before anything more is. It is durable after the journal's next Sync.
+func Settle(ctx context.Context, j record.Journal, trial string, attempt int, fence int64) error {
+	s, _, told, err := took(j.Attempt(ctx, trial, attempt))
+	if errors.Is(err, record.ErrNotOpen) || told {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("what trial %s took before it was cut off: %w", trial, err)
+	}
+	return tell(ctx, j, record.Entry{Trial: trial, Attempt: attempt, Fence: fence}, s)
+}
+
+// tell appends what was taken, if anything was.
+func tell(ctx context.Context, j record.Journal, e record.Entry, s record.Spent) (err error) {
+	if s.Usage.None() && s.Other == nil && s.Spent.None() {
+		return nil
+	}
+	e.Kind = record.KindSpent
+	if e.Data, err = json.Marshal(s); err != nil {
+		return err
+	}
+	return j.Append(ctx, e)
+}
+
+// leave writes down what an attempt took that ends without a verdict.
+func (a *attempt) leave(ctx context.Context) error {
+	v := &a.verdict
+	err := tell(ctx, a.journal, record.Entry{Trial: a.job.Trial, Attempt: a.job.Attempt, Fence: a.job.Fence}, record.Spent{Usage: v.Usage, Other: v.Other, Spent: v.Spent})
+	if errors.Is(err, record.ErrFenced) || errors.Is(err, record.ErrNotOpen) { // somebody else has the trial now
+		return nil
+	}
+	return err
+}

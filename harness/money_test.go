@@ -1,0 +1,277 @@
+package harness_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/agent/event"
+	"github.com/evalrun/evalrun/agent/model"
+	"github.com/evalrun/evalrun/agent/model/meter"
+	"github.com/evalrun/evalrun/agent/model/price"
+	"github.com/evalrun/evalrun/benchmarks"
+	"github.com/evalrun/evalrun/harness"
+	"github.com/evalrun/evalrun/harness/journal"
+	"github.com/evalrun/evalrun/harness/record"
+)
+
+// priced stacks over f what a run does, at 1 dollar in and 10 out for a million tokens.
+func priced(f model.Factory) model.Factory {
+	table, err := price.Parse([]byte("models: {toy: {in: 1, out: 10}}"))
+	if err != nil {
+		panic(err)
+	}
+	return meter.New(meter.Gate(f), table)
+}
+
+// billed answers after a second and counts the calls.
+func billed(n *atomic.Int64, u event.Usage) model.Factory {
+	return priced(replies(func(model.Binding, *model.Request) (*model.Response, error) {
+		n.Add(1)
+		time.Sleep(time.Second)
+		return &model.Response{Model: "toy", Parts: event.Text("more"), Usage: u}, nil
+	}))
+}
+
+// swallows makes calls whatever they say, and then is right.
+func swallows(calls int) agent.Agent {
+	return agent.Func(func(ctx context.Context, s *agent.Session) (agent.Answer, error) {
+		m, err := s.Model("main")
+		if err != nil {
+			return agent.Answer{}, err
+		}
+		for i := range calls {
+			m.Generate(ctx, &model.Request{Messages: []model.Message{{Role: model.User, Parts: event.Text(fmt.Sprint(i))}}})
+		}
+		return agent.Answer{Parts: event.Text("right")}, nil
+	})
+}
+
+// money is what a bed's journal says was used and paid for, each entry taken once.
+func (b *bed) money(t *testing.T) (all record.Spent) {
+	t.Helper()
+	all.Other = new(record.Usage)
+	for _, e := range b.j.Entries() {
+		switch e.Kind {
+		case record.KindVerdict, record.KindSpent, record.KindAmend:
+			var s record.Spent
+			if err := json.Unmarshal(e.Data, &s); err != nil {
+				t.Fatal(err)
+			}
+			all.Usage.Add(s.Usage)
+			all.Spent.Add(s.Spent)
+			if s.Other != nil {
+				all.Other.Add(*s.Other)
+			}
+		}
+	}
+	return all
+}
+
+// resumeWith goes on with a bed as a resume does, after so much was spent.
+func (b *bed) resumeWith(t *testing.T, budget float64) harness.Summary {
+	t.Helper()
+	for id, p := range b.past() {
+		if p.Interrupted > 0 {
+			if err := harness.Settle(t.Context(), b.j, id, p.Interrupted, p.Fence); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	b.cfg.Whole = harness.Whole{Cost: budget, SpentCost: b.money(t).Spent.USD()}
+	return b.run(t, t.Context())
+}
+
+// Cached tokens whose price is not known count at the dearest price. When the budget is reached only the calls in flight are still paid for,
+// what needs another is cut off and not scored, and a resume with a larger budget ends where an undisturbed run does.
+func TestBudgetIsKeptWithinTheCallsInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls atomic.Int64
+		b := newBed(t, &toy{tasks: 20}, swallows(10))
+		b.cfg.Workers, b.cfg.Whole.Cost = 8, 1
+		b.cfg.Arms[0].Model = billed(&calls, event.Usage{In: 10_000, Cached: 10_000}) // $0.10
+		sum := b.run(t, t.Context())
+		if n := calls.Load(); n < 10 || n > 17 {
+			t.Errorf("%d calls of $0.10 with a budget of $1 and 8 workers", n)
+		}
+		if sum.Reason != "budget" || math.Abs(sum.Cost-0.1*float64(calls.Load())) > 1e-9 || sum.Estimated != sum.Cost {
+			t.Errorf("%+v after %d calls", sum, calls.Load())
+		}
+		if got := b.money(t); math.Abs(got.Spent.USD()-sum.Cost) > 1e-9 || got.Spent.Cost != nil || got.Usage.Calls != calls.Load() {
+			t.Errorf("the journal holds %+v, the run spent %v", got, sum.Cost)
+		}
+		for k, v := range b.verdicts(t) {
+			t.Errorf("%s has a verdict: %+v", k, v)
+		}
+		before := calls.Load()
+		if sum := b.resumeWith(t, 1); sum.Reason != "budget" || calls.Load() != before || sum.Attempts != 0 {
+			t.Errorf("a resume with nothing left: %+v, %d more calls", sum, calls.Load()-before)
+		}
+		if sum := b.resumeWith(t, 0); sum.Reason != "done" || sum.By[record.Scored] != 20 {
+			t.Errorf("%+v", sum)
+		}
+		if calls.Load() != 200 { // replies that were paid for are taken over
+			t.Errorf("%d calls in all", calls.Load())
+		}
+		if got := b.money(t); got.Usage.Calls != 200 || got.Spent.Calls != 200 {
+			t.Errorf("%+v", got)
+		}
+		for k, v := range b.verdicts(t) {
+			if u := v.Used(); *v.Reward != 1 || u.Calls != 10 || v.Turns != 10 {
+				t.Errorf("%s: %+v", k, v)
+			}
+		}
+		b.checkLog(t)
+	})
+}
+
+// A limit of a trial counts by the same rule.
+func TestCostLimitCountsUnknownPrices(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls atomic.Int64
+		b := newBed(t, &toy{tasks: 1}, swallows(10))
+		b.cfg.Arms[0].Model = billed(&calls, event.Usage{In: 10_000, Cached: 10_000})
+		b.cfg.Arms[0].Limits.Cost = 0.3
+		b.run(t, t.Context())
+		if v := b.verdicts(t)["arm0/t0"]; calls.Load() != 3 || v.Limit != agent.LimitCost || v.Usage.Cost != nil || v.Usage.Unpriced != "cached" {
+			t.Errorf("%d calls, %+v", calls.Load(), v)
+		}
+	})
+}
+
+// A reply that does not say what it took ends the run at once where a limit counts it, and nothing is scored.
+func TestReplyWithoutUsageEndsTheRun(t *testing.T) {
+	for name, set := range map[string]func(*harness.Config){
+		"limits.cost":   func(c *harness.Config) { c.Arms[0].Limits.Cost = 1 },
+		"limits.tokens": func(c *harness.Config) { c.Arms[0].Limits.Tokens = 1000 },
+		"budget.cost":   func(c *harness.Config) { c.Whole.Cost = 1 },
+		"budget.tokens": func(c *harness.Config) { c.Whole.Tokens = 1000 },
+		"":              func(*harness.Config) {},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var calls atomic.Int64
+			b := newBed(t, &toy{tasks: 5}, swallows(5))
+			b.cfg.Workers = 2
+			b.cfg.Arms[0].Model = billed(&calls, event.Usage{})
+			set(&b.cfg)
+			sum := b.run(t, t.Context())
+			if name == "" {
+				if sum.Reason != "done" || calls.Load() != 25 {
+					t.Errorf("without a limit: %+v", sum)
+				}
+				return
+			}
+			if sum.Reason != "usage" || !strings.Contains(sum.Why, name+" cannot be kept for model toy: its service does not say") || calls.Load() > 2 {
+				t.Errorf("%s: %+v after %d calls", name, sum, calls.Load())
+			}
+			if got := b.verdicts(t); len(got) != 0 {
+				t.Errorf("%s: %+v", name, got)
+			}
+		})
+	}
+}
+
+// asks is a grader that asks its model once a grading and makes the best of a failure, as an agent must not profit from.
+func asks(host *benchmarks.Host, fail func() error) func(context.Context, benchmarks.Evidence, benchmarks.Episode) (benchmarks.Result, error) {
+	return func(ctx context.Context, _ benchmarks.Evidence, _ benchmarks.Episode) (benchmarks.Result, error) {
+		m, err := (*host).Model("grader")
+		if err != nil {
+			return benchmarks.Result{}, err
+		}
+		v := 1.0
+		if _, err := m.Generate(ctx, &model.Request{}); err != nil {
+			v = 0
+		}
+		if err := fail(); err != nil {
+			return benchmarks.Result{}, err
+		}
+		return benchmarks.Result{Scores: []record.Score{{Name: "toy", Primary: true, Value: &v}}}, nil
+	}
+}
+
+// What graders take is in the budget, in a first grading and in later ones, also where there is no grade in the end. A grader without
+// its model gives none.
+func TestGradersAreInTheBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls atomic.Int64
+		var host benchmarks.Host
+		b := newBed(t, &toy{tasks: 5}, says("right", 0))
+		b.toy.hosts = func(h benchmarks.Host) { host = h }
+		b.toy.grade = asks(&host, func() error { return nil })
+		b.cfg.Workers, b.cfg.Whole.Cost = 1, 0.03
+		b.cfg.Benchmarks[0].Roles = map[string]model.Factory{"grader": billed(&calls, event.Usage{In: 10_000})} // $0.01
+		if sum := b.run(t, t.Context()); sum.Reason != "budget" || calls.Load() != 3 || sum.By[record.Scored] != 3 {
+			t.Fatalf("%+v after %d calls", sum, calls.Load())
+		}
+		if sum := b.resumeWith(t, 0); sum.By[record.Scored] != 2 || calls.Load() != 5 {
+			t.Fatalf("%+v after %d calls", sum, calls.Load())
+		}
+		for k, v := range b.verdicts(t) {
+			if *v.Reward != 1 {
+				t.Errorf("%s: %v", k, *v.Reward)
+			}
+		}
+
+		b.cfg.Whole = harness.Whole{Cost: 0.07, SpentCost: b.money(t).Spent.USD()}
+		b.cfg.Retry = harness.Retry{Attempts: 1}
+		tried := 0
+		b.toy.grade = asks(&host, func() error {
+			if tried++; tried == 1 {
+				return errors.New("the grader is confused")
+			}
+			return nil
+		})
+		got := b.regrade(t, harness.Regrading{Why: "again"})
+		all := b.money(t)
+		if calls.Load() != 7 || len(b.amends(t)) != 1 || all.Spent.Calls != 7 || all.Other.Calls != 7 || math.Abs(all.Spent.USD()-0.07) > 1e-9 {
+			t.Errorf("%d calls, %d amendments, %+v", calls.Load(), len(b.amends(t)), all)
+		}
+		for k, r := range got {
+			if r.Verdict.Status == record.Scored && *r.Verdict.Reward != 1 {
+				t.Errorf("%s: graded without its model: %+v", k, r.Verdict)
+			}
+		}
+	})
+}
+
+// A process that is killed leaves its calls in the journal, and a resume begins at what they cost.
+func TestKilledAttemptIsInTheBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls atomic.Int64
+		b := newBed(t, &toy{tasks: 1}, swallows(10))
+		b.cfg.Arms[0].Model = billed(&calls, event.Usage{In: 10_000}) // $0.01
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(4500*time.Millisecond, cancel)
+		b.run(t, ctx)
+		killed := new(journal.Memory)
+		for _, e := range b.j.Entries() { // what a process writes that comes to its end is not there
+			if e.Kind != record.KindSpent {
+				if err := killed.Append(t.Context(), e); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		b.j = killed
+		paid := calls.Load()
+		if paid < 3 {
+			t.Fatalf("%d calls", paid)
+		}
+		if sum := b.resumeWith(t, 0.01); sum.Reason != "budget" || math.Abs(sum.Cost-0.01*float64(paid)) > 1e-9 || calls.Load() != paid {
+			t.Errorf("%+v after %d calls", sum, calls.Load())
+		}
+		if sum := b.resumeWith(t, 0); sum.By[record.Scored] != 1 {
+			t.Errorf("%+v", sum)
+		}
+		if all := b.money(t); all.Spent.Calls != 10 || all.Usage.Calls != 10 {
+			t.Errorf("%+v after %d calls", all, calls.Load())
+		}
+	})
+}
