@@ -61,7 +61,7 @@ func (a *app) regrade(ctx context.Context, path string, o *regradeOptions) (err 
 	if err := a.checkPlay(&o.playOptions); err != nil {
 		return err
 	}
-	d, err := rundir.Open(path)
+	d, err := wire.Open(path)
 	if err != nil {
 		return folderError(err)
 	}

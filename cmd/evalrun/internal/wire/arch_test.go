@@ -106,7 +106,7 @@ var table = []struct {
 	{"harness", "agent agent/event agent/model benchmarks datasets harness/record runtime/sandbox", ""},
 	{"reports/stats", "", "gonum.org/v1/gonum"},
 	{"reports/rows", "agent/event harness/ledger harness/record", ""},
-	{"reports/parquetlog", "agent/event harness/record harness/journal reports/rows", "github.com/parquet-go/parquet-go github.com/klauspost/compress/zstd"},
+	{"reports/parquetlog", "agent/event harness/record harness/durable harness/journal reports/rows", "github.com/parquet-go/parquet-go github.com/klauspost/compress/zstd"},
 	{"reports/*", "agent/event harness/record harness/ledger harness/journal reports/stats reports/rows", ""},
 
 	// L5

@@ -6,11 +6,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+<<<<<<< HEAD
 	"iter"
 	"os"
+=======
+>>>>>>> 10fa9f0 (parquetlog, wire: tables that do not fit the journal are made anew; a folder of a later version is refused untouched; summaries are durable)
 
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
 	"github.com/evalrun/evalrun/harness/blob"
+	"github.com/evalrun/evalrun/harness/durable"
 	"github.com/evalrun/evalrun/harness/journal"
 	"github.com/evalrun/evalrun/harness/record"
 	"github.com/evalrun/evalrun/harness/rundir"
@@ -112,11 +116,7 @@ func Store(d *rundir.Dir, s *render.Summary) error {
 		return err
 	}
 	for name, b := range map[string][]byte{"summary.json": j.Bytes(), "summary.md": m.Bytes()} {
-		tmp := d.File(name) + ".tmp"
-		if err := os.WriteFile(tmp, b, 0o644); err != nil {
-			return err
-		}
-		if err := os.Rename(tmp, d.File(name)); err != nil {
+		if err := durable.WriteFile(d.File(name), b); err != nil {
 			return err
 		}
 	}
