@@ -51,7 +51,7 @@ func Build(ctx context.Context, s Spec) (*record.Plan, error) {
 	if len(s.Arms) == 0 {
 		return nil, errors.New("plan: no arms")
 	}
-	p := &record.Plan{V: record.Version, Run: s.Run, Name: s.Name, Created: s.Created.UTC(), Seed: s.Seed, Repeats: s.Repeats, Arms: s.Arms,
+	p := &record.Plan{Run: s.Run, Name: s.Name, Created: s.Created.UTC(), Seed: s.Seed, Repeats: s.Repeats, Arms: s.Arms,
 		Shard: s.Shard.String(), Config: s.Config}
 	seen := map[string]bool{}
 	for _, a := range s.Arms {
