@@ -100,7 +100,10 @@ func (a *app) show(path string, o *showOptions) error {
 	if o.lists() {
 		return a.showTrials(res, path, o)
 	}
-	sum := res.Summary(path)
+	sum, err := wire.Summary(res, path)
+	if err != nil {
+		return err
+	}
 	switch {
 	case o.json:
 		return sum.JSON(a.Stdout)
