@@ -31,10 +31,17 @@ func (e *BadLine) Unwrap() error { return e.Err }
 
 // A Missing is a gap among the sequence numbers that no recovery has accounted for. It is an error value in a scan, which
 // goes on after it.
-type Missing struct{ From, To int64 }
+type Missing struct {
+	From, To int64
+	File     string // in the journal's folder: it has the next entry
+}
 
 func (e *Missing) Error() string {
-	return fmt.Sprintf("journal: entries %d to %d are missing", e.From, e.To)
+	what := fmt.Sprintf("entries %d to %d are", e.From, e.To)
+	if e.From == e.To {
+		what = fmt.Sprintf("entry %d is", e.From)
+	}
+	return fmt.Sprintf("journal: %s missing; the next one is in %s", what, e.File)
 }
 
 // Scan yields all entries of the journal in dir, in order. Another process may be writing: it then ends at a moment of its. An
@@ -134,7 +141,7 @@ func (m *merge) run() {
 			if c == m.ev && !m.ctl.has {
 				return
 			}
-			if !m.yield(record.Entry{}, &Missing{from, to}) {
+			if !m.yield(record.Entry{}, &Missing{from, to, c.name}) {
 				return
 			}
 		}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -64,7 +65,9 @@ Examples:
 			if err != nil {
 				return folderError(err)
 			}
-			if err := convert.Export(out, format, only, d.Plan(), journal.Scan(d.Journal())); err != nil {
+			err = convert.Export(out, format, only, d.Plan(), journal.Scan(d.Journal()))
+			var some *convert.Incomplete
+			if err != nil && !errors.As(err, &some) {
 				return err
 			}
 			if only == nil {
@@ -72,6 +75,9 @@ Examples:
 			}
 			for _, t := range only {
 				fmt.Fprintln(a.Stdout, filepath.Join(out, t+"."+format))
+			}
+			if some != nil {
+				return fmt.Errorf("the files are without what %s does not have:\n%w", rel(d.Journal()), some)
 			}
 			return nil
 		},
