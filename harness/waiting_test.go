@@ -17,7 +17,7 @@ import (
 )
 
 // asks is an agent that asks its model n times and answers "right".
-func asks(n int) agent.Agent {
+func askTimes(n int) agent.Agent {
 	return agent.Func(func(ctx context.Context, s *agent.Session) (agent.Answer, error) {
 		m, err := s.Model("main")
 		for i := 0; err == nil && i < n; i++ {
@@ -47,7 +47,7 @@ func failure(class string, status int, after time.Duration) error {
 // where it takes longer than the agent has.
 func TestHungCallIsNotTheAgentsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBed(t, &toy{tasks: 1}, asks(3))
+		b := newBed(t, &toy{tasks: 1}, askTimes(3))
 		b.cfg.Workers = 1
 		b.cfg.Arms[0].Limits.Time = 5 * time.Minute
 		b.cfg.Arms[0].Model = service(func(_ context.Context, n int) (*model.Response, error) {
@@ -72,7 +72,7 @@ func TestHungCallIsNotTheAgentsTime(t *testing.T) {
 // What the model takes for an answer is the agent's time: the limit ends the trial when the answer is there.
 func TestSlowAnswerIsTheAgentsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBed(t, &toy{tasks: 1}, asks(3))
+		b := newBed(t, &toy{tasks: 1}, askTimes(3))
 		b.cfg.Workers = 1
 		b.cfg.Arms[0].Limits.Time = 5 * time.Minute
 		b.cfg.Arms[0].Model = service(func(context.Context, int) (*model.Response, error) {
@@ -91,7 +91,7 @@ func TestPausedAtOnce(t *testing.T) {
 	for class, status := range map[string]int{model.Missing: 404, model.Auth: 401, model.Quota: 402} {
 		t.Run(class, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := newBed(t, &toy{tasks: 20}, asks(1), says("right", 1))
+				b := newBed(t, &toy{tasks: 20}, askTimes(1), says("right", 1))
 				b.cfg.Workers, b.cfg.Retry.Pause = 1, 10
 				b.cfg.Arms[0].Model = service(func(context.Context, int) (*model.Response, error) { return nil, failure(class, status, 0) })
 				sum := b.run(t, t.Context())
@@ -106,7 +106,7 @@ func TestPausedAtOnce(t *testing.T) {
 // A service that asks to come back in three hours leaves the trials of its arm undecided; a resume plays them.
 func TestComeBackLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBed(t, &toy{tasks: 20}, asks(2))
+		b := newBed(t, &toy{tasks: 20}, askTimes(2))
 		b.cfg.Workers, b.cfg.Retry.Pause = 1, 10
 		well := false
 		calls := 0

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"time"
 
 	"github.com/evalrun/evalrun/benchmarks"
@@ -50,7 +51,7 @@ func Build(ctx context.Context, s Spec) (*record.Plan, error) {
 	if len(s.Arms) == 0 {
 		return nil, errors.New("plan: no arms")
 	}
-	p := &record.Plan{V: record.Version, Run: s.Run, Name: s.Name, Created: s.Created.UTC(), Seed: s.Seed, Repeats: s.Repeats, Arms: s.Arms,
+	p := &record.Plan{Run: s.Run, Name: s.Name, Created: s.Created.UTC(), Seed: s.Seed, Repeats: s.Repeats, Arms: s.Arms,
 		Shard: s.Shard.String(), Config: s.Config}
 	seen := map[string]bool{}
 	for _, a := range s.Arms {
@@ -149,7 +150,7 @@ func read(ctx context.Context, bench Bench) (tasks []task, digest, rounds string
 	ids := map[string]bool{}
 	shared := false
 	for t, err := range b.Source().Tasks(ctx) {
-		pt := task{Task: record.Task{Benchmark: b.Name(), ID: t.ID, Digest: t.Digest, Cluster: t.Cluster, Tags: t.Tags, Warnings: t.Warnings}, fields: t.Fields, after: t.After}
+		pt := task{Task: record.Task{Benchmark: b.Name(), ID: t.ID, Digest: t.Digest, Cluster: t.Cluster, Tags: t.Tags, Fields: short(t.Fields), Warnings: t.Warnings}, fields: t.Fields, after: t.After}
 		var bad *datasets.BadTask
 		switch {
 		case errors.As(err, &bad):
@@ -188,6 +189,13 @@ func read(ctx context.Context, bench Bench) (tasks []task, digest, rounds string
 		rounds = record.RoundsOfArms
 	}
 	return tasks, hex.EncodeToString(h.Sum(nil))[:20], rounds, ctx.Err()
+}
+
+// short are the fields that a plan keeps.
+func short(fields map[string]string) map[string]string {
+	out := maps.Clone(fields)
+	maps.DeleteFunc(out, func(_, text string) bool { return text == "" || len(text) > record.MaxField })
+	return out
 }
 
 // A Past is what a journal knows of a trial.

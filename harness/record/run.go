@@ -60,11 +60,16 @@ type Task struct {
 	Digest    string   `json:"digest"`
 	Cluster   string   `json:"cluster,omitempty"`
 	Tags      []string `json:"tags,omitempty"`
-	Bad       string   `json:"bad,omitempty"` // why the task cannot be read; its trials are skipped
-	Warnings  []string `json:"warnings,omitempty"`
+	// Fields are what selections filter by, such as difficulty. A text above [MaxField] bytes is left out.
+	Fields   map[string]string `json:"fields,omitempty"`
+	Bad      string            `json:"bad,omitempty"` // why the task cannot be read; its trials are skipped
+	Warnings []string          `json:"warnings,omitempty"`
 	// After are tasks of its benchmark in this plan that have to be decided before it, in the same arm and repeat.
 	After []string `json:"after,omitempty"`
 }
+
+// MaxField bounds the text of a task's field in a plan: a column of a data set may hold a whole document.
+const MaxField = 1 << 10
 
 // A Run is what is found out while running: run.json.
 type Run struct {

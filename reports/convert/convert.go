@@ -26,8 +26,27 @@ const (
 // Tables that Export writes, in this order.
 var Tables = []string{"trials", "attempts", "events", "model_calls", "scores", "tests", "tasks", "arms"}
 
+// An Incomplete says which entries of the journal have no row in an export that is otherwise complete.
+type Incomplete struct {
+	Errs []error // the first of them
+	More int     // so many others
+}
+
+func (e *Incomplete) Error() string {
+	text := errors.Join(e.Errs...).Error()
+	if e.More > 0 {
+		text += fmt.Sprintf("\nand %d more", e.More)
+	}
+	return text
+}
+
+func (e *Incomplete) Unwrap() []error { return e.Errs }
+
+// told is how many entries without a row are named.
+const told = 20
+
 // Export writes tables of a run into the folder dir, each into a file <table>.<format>; no tables means all. entries is gone
-// through twice. Damaged entries make no row; they are the error, after everything else has been written.
+// through twice. Damaged entries make no row; they are the error, an [*Incomplete], after everything else has been written.
 func Export(dir, format string, tables []string, plan *record.Plan, entries iter.Seq2[record.Entry, error]) (err error) {
 	if format != JSONL && format != CSV {
 		return fmt.Errorf("export: there is no format %q; there are jsonl and csv", format)
@@ -56,11 +75,12 @@ func Export(dir, format string, tables []string, plan *record.Plan, entries iter
 	write(x, "arms", arms)
 	write(x, "tasks", tasks)
 
-	var damaged error
-	count := 0
+	var damaged Incomplete
 	bad := func(err error) {
-		if count++; count <= 20 {
-			damaged = errors.Join(damaged, err)
+		if len(damaged.Errs) < told {
+			damaged.Errs = append(damaged.Errs, err)
+		} else {
+			damaged.More++
 		}
 	}
 	later := changed(entries)
@@ -85,7 +105,10 @@ func Export(dir, format string, tables []string, plan *record.Plan, entries iter
 			return fmt.Errorf("export: %w", x.err)
 		}
 	}
-	return damaged
+	if damaged.Errs != nil {
+		return &damaged
+	}
+	return nil
 }
 
 // A change is what becomes of a trial's row later in the journal.

@@ -121,8 +121,8 @@ func TestExportRefuses(t *testing.T) {
 
 // Only in CSV, and only texts.
 func TestFormulas(t *testing.T) {
-	neg := -1.5
-	row := rows.Score{Run: "r", Name: "=cmd|' /C calc'!A0", Text: "  @SUM(1)", Why: "\tx", Value: &neg}
+	neg, text, why := -1.5, "  @SUM(1)", "\tx"
+	row := rows.Score{Run: "r", Name: "=cmd|' /C calc'!A0", Text: &text, Why: &why, Value: &neg}
 	fs := fieldsOf[rows.Score]()
 	c := string(appendCSV(nil, fs, &row))
 	for _, want := range []string{`,'=cmd|' /C calc'!A0,`, `,-1.5,`, `,'  @SUM(1),`, `,"'	x"`} {

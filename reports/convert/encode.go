@@ -18,9 +18,8 @@ import (
 
 // A field is a column of a row type.
 type field struct {
-	name     string
-	index    int
-	optional bool // the zero value means null
+	name  string
+	index int
 }
 
 var fieldCache sync.Map // reflect.Type → []field
@@ -33,8 +32,8 @@ func fields(t reflect.Type) []field {
 	}
 	var fs []field
 	for i := range t.NumField() {
-		name, opts, _ := strings.Cut(t.Field(i).Tag.Get("parquet"), ",")
-		fs = append(fs, field{name, i, slices.Contains(strings.Split(opts, ","), "optional")})
+		name, _, _ := strings.Cut(t.Field(i).Tag.Get("parquet"), ",")
+		fs = append(fs, field{name, i})
 	}
 	fieldCache.Store(t, fs)
 	return fs
@@ -55,14 +54,14 @@ func header(table string) string {
 }
 
 // null reports whether v is no value; what it points to otherwise.
-func null(v reflect.Value, optional bool) (reflect.Value, bool) {
-	switch {
-	case v.Kind() == reflect.Pointer:
+func null(v reflect.Value) (reflect.Value, bool) {
+	switch v.Kind() {
+	case reflect.Pointer:
 		return v.Elem(), v.IsNil()
-	case v.Kind() == reflect.Slice || v.Kind() == reflect.Map:
+	case reflect.Slice, reflect.Map:
 		return v, v.Len() == 0
 	}
-	return v, optional && v.IsZero()
+	return v, false
 }
 
 func appendJSON(dst []byte, fs []field, row any) []byte {
@@ -70,7 +69,7 @@ func appendJSON(dst []byte, fs []field, row any) []byte {
 	dst = append(dst, '{')
 	first := true
 	for _, f := range fs {
-		x, no := null(v.Field(f.index), f.optional)
+		x, no := null(v.Field(f.index))
 		if no {
 			continue
 		}
@@ -146,7 +145,7 @@ func appendCSV(dst []byte, fs []field, row any) []byte {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		x, no := null(v.Field(f.index), f.optional)
+		x, no := null(v.Field(f.index))
 		if no {
 			continue
 		}

@@ -7,14 +7,16 @@ import (
 	"path/filepath"
 
 	"github.com/parquet-go/parquet-go"
+
+	"github.com/evalrun/evalrun/harness/durable"
 )
 
 // tmpPrefix begins the names of files that are being written. DuckDB, pandas and polars do not see them: their names do not end in
 // .parquet either.
 const tmpPrefix = ".new-"
 
-// replace writes a file beside path and renames it, so that a reader sees the old one or the new one, whole. With sync, it is
-// on the disk first: a part that will not be written again is. The open part is not: after a power failure it may be empty, is
+// replace writes a file beside path and renames it, so that a reader sees the old one or the new one, whole. With sync, it and
+// its name are on the disk then: a part that will not be written again is. The open part is not: after a power failure it may be empty, is
 // then found to be, and made again from the journal.
 func replace(path string, sync bool, write func(*os.File) error) (size int64, err error) {
 	tmp := filepath.Join(filepath.Dir(path), tmpPrefix+filepath.Base(path)+".tmp")
@@ -43,7 +45,13 @@ func replace(path string, sync bool, write func(*os.File) error) (size int64, er
 	if err := f.Close(); err != nil {
 		return 0, err
 	}
-	return st.Size(), os.Rename(tmp, path)
+	if err := os.Rename(tmp, path); err != nil {
+		return 0, err
+	}
+	if sync {
+		err = durable.SyncDir(filepath.Dir(path))
+	}
+	return st.Size(), err
 }
 
 // A file is an open Parquet file.

@@ -213,7 +213,8 @@ assert str(t.started_at.dtype).startswith("datetime64[us, UTC"), t.started_at.dt
 assert t[t.model == "acme/small"].cost_usd.isna().all() and t[(t.model != "acme/small") & (t.status == "scored")].cost_usd.notna().all()
 assert t.amended_at.notna().sum() == 1
 m = pq.ParquetFile(sorted(glob.glob("parquet/trials/*.parquet"))[0])
-assert m.metadata.metadata[b"evalrun.schema"] == b"1" and m.schema_arrow.field("axes").type.key_type == "string"
+assert m.metadata.metadata[b"evalrun.schema"] == b"2" and m.schema_arrow.field("arm_axes").type.key_type == "string"
+assert duckdb.sql("select count(*) from 'parquet/tasks/*.parquet' where fields['difficulty'] = 'hard'").fetchall()[0][0] == 20
 `)
 	python(t, dir, program.String())
 }

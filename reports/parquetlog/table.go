@@ -70,6 +70,8 @@ type table[T any] struct {
 	dirty  bool  // rows have come or changed since the last version
 	exists bool  // there is a part to be read
 	size   int64 // of the last version, in bytes
+	shown  int64 // the last entry that the last part names
+	count  int   // parts
 }
 
 // An encoder is what parquet.GenericWriter is.
@@ -124,13 +126,21 @@ func (t *table[T]) resume(st state) (bool, error) {
 	if err := t.load(names[len(names)-1]); err != nil {
 		return false, t.clear()
 	}
-	t.exists = true
+	t.exists, t.shown, t.count = true, t.last, len(names)
 	if t.complete(len(t.rows) == 0) {
 		t.next()
 	}
 	t.last = max(t.last, st.Last)
 	return true, nil
 }
+
+func (t *table[T]) title() string { return t.name }
+
+// state is what a later writer has to find at least.
+func (t *table[T]) state() tableState { return tableState{Parts: t.count, Last: t.shown} }
+
+// behind reports whether the files are older than a state that was written after them.
+func (t *table[T]) behind(st tableState) bool { return t.count < st.Parts || t.shown < st.Last }
 
 // complete reports whether the part takes no more rows: for its full row groups, or its size where there is nothing behind them.
 func (t *table[T]) complete(whole bool) bool {
@@ -298,7 +308,10 @@ func (t *table[T]) publish(last int64, whole, sync bool) error {
 	if err != nil {
 		return fmt.Errorf("parquet: writing %s: %w", filepath.Join(t.name, filepath.Base(t.path())), err)
 	}
-	t.last, t.size, t.dirty, t.exists = last, size, false, true
+	if t.size == 0 {
+		t.count++
+	}
+	t.last, t.size, t.dirty, t.exists, t.shown = last, size, false, true, last
 	if whole {
 		t.drop()
 	}

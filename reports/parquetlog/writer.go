@@ -15,6 +15,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -28,6 +30,10 @@ type Options struct {
 	// twentieth of the time. 0 means 2 s.
 	Every time.Duration
 	Log   *slog.Logger // entries that make no row; nil: nobody is told
+	// Journal reads the journal from an entry on, and Last is its last entry. Tables that are not of this journal, or of another
+	// state of it than they say (somebody has copied parts of a folder), are made anew. With a nil Journal they are trusted.
+	Journal func(from int64) iter.Seq2[record.Entry, error]
+	Last    int64
 }
 
 // A Writer writes the tables of one run. Its methods may be called from several goroutines.
@@ -54,9 +60,10 @@ type Writer struct {
 type tables struct {
 	build    *rows.Builder
 	batch    rows.Batch
-	seen     int64 // the last entry that was added
-	last     int64 // the last entry whose rows are taken: ahead of seen where files were there before
-	saved    int64 // the last entry that all files hold
+	seen     int64  // the last entry that was added
+	last     int64  // the last entry whose rows are taken: ahead of seen where files were there before
+	mark     string // of it
+	saved    int64  // the last entry that all files hold
 	trials   trials
 	attempts *table[rows.Attempt]
 	events   *table[rows.Event]
@@ -93,10 +100,11 @@ func Open(dir string, plan *record.Plan, o Options) (*Writer, error) {
 		tests:    newTable(w.dir, "tests", plan.Run, axes[rows.Test]{}),
 	}
 	w.plan = func() error { return writePlan(w.dir, plan, names) }
-	st, err := w.open()
+	st, err := w.open(o)
 	if err != nil {
 		return nil, fmt.Errorf("parquet: %w", err)
 	}
+	w.mark = st.Mark
 	w.last, w.saved, w.from, w.seen = st.Last, st.Last, st.Low, st.Low-1
 	go w.run()
 	return w, nil
@@ -238,7 +246,9 @@ func (w *Writer) take(es []record.Entry) error {
 		if err := w.put(e); err != nil {
 			return err
 		}
-		w.last = max(w.last, e.Seq)
+		if e.Seq > w.last {
+			w.last, w.mark = e.Seq, mark(e)
+		}
 	}
 	return nil
 }
@@ -288,13 +298,45 @@ func (w *Writer) publish(final bool) error {
 		return nil
 	}
 	w.saved = w.last
-	return w.save(state{Last: w.last, Low: w.build.Low(w.last + 1)}, final)
+	st := state{Last: w.last, Low: w.build.Low(w.last + 1), Mark: w.mark, Tables: map[string]tableState{}}
+	for _, t := range w.all() {
+		st.Tables[t.title()] = t.state()
+	}
+	return w.save(st, final)
+}
+
+// all are the tables that grow.
+func (t *tables) all() []grown {
+	return []grown{t.events, t.calls, t.tests, t.scores, t.attempts, t.trials}
+}
+
+// A grown is what a table is to its writer.
+type grown interface {
+	title() string
+	resume(state) (bool, error)
+	clear() error
+	state() tableState
+	behind(tableState) bool
 }
 
 // A state says how far all files are. It is written after them.
 type state struct {
 	Last int64 `json:"last"` // they hold every entry up to this one
 	Low  int64 `json:"low"`  // a later writer has to see the entries from here on: an attempt that was open began here
+	// Mark tells entry Last from that of another journal.
+	Mark   string                `json:"mark,omitempty"`
+	Tables map[string]tableState `json:"tables,omitempty"`
+}
+
+// A tableState is what was there of a table when the state was written. Later there may be more, never less.
+type tableState struct {
+	Parts int   `json:"parts"`
+	Last  int64 `json:"last"` // the last entry that the last part names
+}
+
+// mark is what an entry is told by. Data is not in it: its form may change with the version that reads it.
+func mark(e *record.Entry) string {
+	return e.Time.UTC().Format("2006-01-02T15:04:05.000000Z") + " " + e.Kind + " " + e.Trial
 }
 
 // stateName begins with a dot, so that no reader takes it for a part.
@@ -306,25 +348,92 @@ func (w *Writer) save(s state, sync bool) error {
 }
 
 // open opens all tables. A table that cannot be trusted begins anew, and the writer then wants the whole journal.
-func (w *Writer) open() (state, error) {
+func (w *Writer) open(o Options) (state, error) {
 	begin := state{Last: 0, Low: 1}
 	st := begin
 	if data, err := os.ReadFile(filepath.Join(w.dir, stateName)); err != nil || json.Unmarshal(data, &st) != nil || st.Low < 1 || st.Last < 0 {
 		st = begin
 	}
-	for _, f := range []func(state) (bool, error){w.events.resume, w.calls.resume, w.tests.resume, w.scores.resume, w.attempts.resume, w.trials.resume} {
-		ok, err := f(st)
+	var found []grown
+	for _, t := range w.all() {
+		ok, err := t.resume(st)
 		if err != nil {
 			return state{}, err
 		}
-		if !ok {
-			begin.Last = -1
+		if ok {
+			found = append(found, t)
 		}
 	}
-	if begin.Last < 0 {
-		return state{Last: 0, Low: 1}, nil
+	if o.Journal != nil {
+		if why := strange(found, st, o); why != "" {
+			w.log.Warn("the tables are made anew from the journal", "why", why)
+			for _, t := range found {
+				if err := t.clear(); err != nil {
+					return state{}, err
+				}
+			}
+			return begin, nil
+		}
+	}
+	if len(found) < len(w.all()) {
+		return begin, nil
 	}
 	return st, nil
+}
+
+// strange says why tables are not what the journal and their state say; "": they are.
+func strange(found []grown, st state, o Options) string {
+	for _, t := range found {
+		switch n := t.state().Last; {
+		case n > o.Last:
+			return fmt.Sprintf("%s holds entries up to %d of the journal, which ends at %d", t.title(), n, o.Last)
+		case t.behind(st.Tables[t.title()]):
+			return t.title() + " is older than the other tables"
+		}
+	}
+	if st.Last == 0 || len(found) == 0 {
+		return ""
+	}
+	if st.Last > o.Last {
+		return fmt.Sprintf("they hold entries up to %d of the journal, which ends at %d", st.Last, o.Last)
+	}
+	for e, err := range o.Journal(st.Last) {
+		if err == nil && e.Seq == st.Last && mark(&e) == st.Mark {
+			return ""
+		}
+		break
+	}
+	return fmt.Sprintf("entry %d of the journal is not the one that they are of", st.Last)
+}
+
+// Version is the newest evalrun.schema of the tables of the run in dir; 0: there are none, or none that can be read.
+func Version(dir string) int {
+	newest := 0
+	dir = filepath.Join(dir, "parquet")
+	tables, _ := os.ReadDir(dir)
+	for _, table := range tables {
+		parts, _ := os.ReadDir(filepath.Join(dir, table.Name()))
+		for _, part := range slices.Backward(parts) {
+			if strings.HasSuffix(part.Name(), ".parquet") { // the last part: all have its version
+				newest = max(newest, versionOf(filepath.Join(dir, table.Name(), part.Name())))
+				break
+			}
+		}
+	}
+	return newest
+}
+
+func versionOf(path string) int {
+	f, err := openFile(path)
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	m := meta{f: f.File}
+	if v := m.int(keySchema); m.err == nil {
+		return int(v)
+	}
+	return 0
 }
 
 // Rebuild makes all tables of the run in dir again from the whole journal. The old ones stay until the new ones are complete.

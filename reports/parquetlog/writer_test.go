@@ -161,6 +161,18 @@ func same(t *testing.T, what string, got, want map[string][]string) {
 
 func write(t *testing.T, dir string, p *record.Plan, entries []record.Entry, o Options) {
 	t.Helper()
+	o.Journal = func(from int64) iter.Seq2[record.Entry, error] {
+		return func(yield func(record.Entry, error) bool) {
+			for _, e := range after(entries, from) {
+				if !yield(e, nil) {
+					return
+				}
+			}
+		}
+	}
+	if n := len(entries); n > 0 {
+		o.Last = entries[n-1].Seq
+	}
 	w, err := Open(dir, p, o)
 	if err != nil {
 		t.Fatal(err)
@@ -237,6 +249,10 @@ func TestResume(t *testing.T) {
 				if err := w.Flush(); err != nil {
 					t.Fatal(err)
 				}
+				st, err := os.ReadFile(filepath.Join(dir, "parquet", stateName))
+				if err != nil && n/2 > 0 {
+					t.Fatal(err)
+				}
 				w.Add(entries[n/2 : n])
 				if kill {
 					// What is on the disk when the process dies: some tables ahead of the state, and a file half written.
@@ -245,8 +261,7 @@ func TestResume(t *testing.T) {
 					w.Close()
 					dir += "-killed"
 					t.Cleanup(func() { os.RemoveAll(dir) })
-					st := filepath.Join(dir, "parquet", stateName)
-					if err := os.WriteFile(st, fmt.Appendf(nil, `{"last":%d,"low":%d}`, n/2, low(entries[:n/2])), 0o666); err != nil {
+					if err := os.WriteFile(filepath.Join(dir, "parquet", stateName), st, 0o666); err != nil {
 						t.Fatal(err)
 					}
 					if err := os.WriteFile(filepath.Join(dir, "parquet", "events", tmpPrefix+"x.tmp"), []byte("half"), 0o666); err != nil {
@@ -255,9 +270,13 @@ func TestResume(t *testing.T) {
 				} else if err := w.Close(); err != nil {
 					t.Fatal(err)
 				}
-				write(t, dir, plan, entries, Options{})
+				var said bytes.Buffer
+				write(t, dir, plan, entries, Options{Log: slog.New(slog.NewTextHandler(&said, nil))})
 				same(t, "resumed", everything(t, dir), want)
 				noLeftovers(t, dir)
+				if said.Len() > 0 {
+					t.Errorf("it warns: %s", &said)
+				}
 			})
 		}
 	}
@@ -320,15 +339,6 @@ func TestCrashWhileReplacing(t *testing.T) {
 	same(t, "after the crash", everything(t, dir), want)
 }
 
-func low(entries []record.Entry) int64 {
-	b := rows.NewBuilder("")
-	var out rows.Batch
-	for i := range entries {
-		b.Add(&entries[i], &out)
-	}
-	return b.Low(int64(len(entries)) + 1)
-}
-
 func copyTree(t *testing.T, from, to string) {
 	t.Helper()
 	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
@@ -367,6 +377,87 @@ func TestDamage(t *testing.T) {
 			noLeftovers(t, dir)
 		})
 	}
+}
+
+// A folder that was copied piece by piece, while a process wrote it or from two places: tables that are older or newer than the others or than
+// the journal, or of another one, are noticed and made anew. None of the rows is lost, and none is there that the journal has not.
+func TestCopied(t *testing.T) {
+	small(t)
+	o := reporttest.Options{Tasks: 8}
+	plan, entries, want := reporttest.Plan(o), reporttest.All(o), expected(t, o)
+	half := slices.IndexFunc(entries, func(e record.Entry) bool { return e.Kind == record.KindVerdict && e.Seq > int64(len(entries)/2) }) + 1
+	other := reporttest.All(reporttest.Options{Tasks: 8, Seed: 9}) // the same run, which went on elsewhere
+	copied := slices.Concat(entries[:half], other[half:half+50])
+	old, full, strange := t.TempDir(), t.TempDir(), t.TempDir()
+	write(t, old, plan, entries[:half], Options{})
+	write(t, full, plan, entries, Options{})
+	write(t, strange, plan, copied, Options{})
+	in := func(dir string, name ...string) string {
+		return filepath.Join(append([]string{dir, "parquet"}, name...)...)
+	}
+	put := func(t *testing.T, dir, from, name string) {
+		t.Helper()
+		if err := os.RemoveAll(in(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+		st, err := os.Stat(in(from, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if st.IsDir() {
+			copyTree(t, in(from, name), in(dir, name))
+			return
+		}
+		data, err := os.ReadFile(in(from, name))
+		if err == nil {
+			err = os.WriteFile(in(dir, name), data, 0o666)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, x := range []struct {
+		name    string
+		from    string // all tables but those of with
+		with    string // whence …
+		tables  []string
+		journal []record.Entry // as it is when the folder is opened
+		says    string
+	}{
+		{"all older", old, "", nil, entries, ""},
+		{"all newer", full, "", nil, entries[:half], "which ends at"},
+		{"of another journal", strange, "", nil, entries, "not the one that they are of"},
+		{"events older", full, old, []string{"events"}, entries, "events is older than the other tables"},
+		{"trials and attempts older", full, old, []string{"trials", "attempts"}, entries, "is older than the other tables"},
+		{"a newer state", old, full, []string{stateName}, entries, "is older than the other tables"},
+		{"an older state, tables beyond the journal", full, old, []string{stateName}, entries[:half+20], "which ends at"},
+		{"an older state", full, old, []string{stateName}, entries, ""},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			dir := t.TempDir()
+			copyTree(t, x.from, dir)
+			for _, n := range x.tables {
+				put(t, dir, x.with, n)
+			}
+			var said bytes.Buffer
+			log := Options{Log: slog.New(slog.NewTextHandler(&said, nil))}
+			write(t, dir, plan, x.journal, log)
+			write(t, dir, plan, entries, Options{}) // the run goes on
+			same(t, "taken up", everything(t, dir), want)
+			if (said.Len() > 0) != (x.says != "") || !strings.Contains(said.String(), x.says) {
+				t.Errorf("it says %q, want %q", &said, x.says)
+			}
+		})
+	}
+	t.Run("a part is missing", func(t *testing.T) {
+		dir := t.TempDir()
+		copyTree(t, full, dir)
+		if err := os.Remove(in(dir, "events", "000000000001.parquet")); err != nil {
+			t.Fatal(err)
+		}
+		write(t, dir, plan, entries, Options{})
+		same(t, "taken up", everything(t, dir), want)
+	})
 }
 
 func TestRebuild(t *testing.T) {
@@ -531,5 +622,56 @@ func TestMetadata(t *testing.T) {
 			t.Errorf("%s has an axis: %v, want %v", table, ok, want)
 		}
 		f.Close()
+	}
+}
+
+// Tables of an older version are made anew, also those of the plan.
+func TestOlderSchema(t *testing.T) {
+	small(t)
+	dir := t.TempDir()
+	o := reporttest.Options{}
+	plan, entries := reporttest.Plan(o), reporttest.All(o)
+	write(t, dir, plan, entries[:len(entries)/2], Options{})
+	names, _ := filepath.Glob(filepath.Join(dir, "parquet", "*", "*.parquet"))
+	for _, n := range names {
+		var p part
+		m, _, err := p.load(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range m.KeyValueMetadata {
+			if m.KeyValueMetadata[i].Key == keySchema {
+				m.KeyValueMetadata[i].Value = "1"
+			}
+		}
+		for i := range m.Schema {
+			switch c := &m.Schema[i]; c.Name {
+			case "arm_axes":
+				c.Name = "axes"
+			case "outcome":
+				c.Name = "end"
+			}
+		}
+		if _, err := p.write(n, false, m, grow(n, p.end)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if v := Version(dir); v != 1 {
+		t.Fatalf("version %d: the test tests nothing", v)
+	}
+	var said bytes.Buffer
+	write(t, dir, plan, entries, Options{Log: slog.New(slog.NewTextHandler(&said, nil))})
+	same(t, "made anew", everything(t, dir), expected(t, o))
+	if said.Len() > 0 {
+		t.Errorf("it warns: %s", &said)
+	}
+	names, _ = filepath.Glob(filepath.Join(dir, "parquet", "*", "*.parquet"))
+	for _, n := range names {
+		if v := versionOf(n); v != rows.Schema {
+			t.Errorf("%s is of version %d", n, v)
+		}
+	}
+	if v := Version(dir); v != rows.Schema {
+		t.Errorf("version %d", v)
 	}
 }

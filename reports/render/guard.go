@@ -55,8 +55,8 @@ func (c *Comparison) guard(a, b Side, changed int) {
 
 // replayed is how many of the side's trials had a score and were played again.
 func (s Side) replayed() (n int) {
-	for i := range s.Results.slots {
-		if arm, _, _ := s.Results.where(i); arm == s.Arm && s.Results.slots[i].replayed {
+	for _, i := range s.Results.of(s.Arm, -1) {
+		if s.Results.slots[i].replayed {
 			n++
 		}
 	}

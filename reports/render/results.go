@@ -22,6 +22,8 @@ import (
 type Results struct {
 	Plan *record.Plan
 	Run  *record.Run // may be nil
+	// Success is the least reward that is a success; nil: only the full score is, and only 0 is a failure.
+	Success *float64
 
 	slots   []slot // arms × tasks × repeats
 	arms    map[string]int
@@ -372,12 +374,23 @@ func (r *Results) find(id string) (int, bool) {
 	return i, ok
 }
 
-// values are the scores of the trials that hold, ready for the statistics: repeats of a task are one cluster, and so are tasks
-// that say that they are.
-func (r *Results) values(holds func(i int) bool) []stats.Value {
+// of are the places of an arm's trials of one benchmark; -1: of all.
+func (r *Results) of(arm, bench int) []int {
+	var in []int
+	for i := r.at(arm, 0, 1); i < r.at(arm+1, 0, 1); i++ {
+		if _, task, _ := r.where(i); bench < 0 || r.bench[task] == bench {
+			in = append(in, i)
+		}
+	}
+	return in
+}
+
+// values are the scores of trials, ready for the statistics: repeats of a task are one cluster, and so are tasks that say that
+// they are.
+func (r *Results) values(in []int) []stats.Value {
 	var vs []stats.Value
-	for i := range r.slots {
-		if s := &r.slots[i]; s.status == 1 && !math.IsNaN(s.reward) && holds(i) {
+	for _, i := range in {
+		if s := &r.slots[i]; s.status == 1 && !math.IsNaN(s.reward) {
 			_, task, _ := r.where(i)
 			vs = append(vs, stats.Value{X: s.reward, Cluster: cluster(&r.Plan.Tasks[task])})
 		}

@@ -2,6 +2,7 @@ package render
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -32,6 +33,7 @@ type Summary struct {
 	WorkedMS *int64         `json:"worked_ms,omitempty"` // from start to end, less the pauses before it was resumed
 	Reason   string         `json:"reason,omitempty"`    // why it ended: done, stopped, budget …
 	Repeats  int            `json:"repeats"`
+	Success  *float64       `json:"success,omitempty"` // the least reward that is a success, where the configuration says so
 	Planned  int            `json:"planned"`
 	Decided  int            `json:"decided"`
 	Scored   int            `json:"scored"`
@@ -45,6 +47,7 @@ type Summary struct {
 	Benchmarks []ArmSummary `json:"benchmarks,omitempty"` // arm by benchmark, where there are several
 	Problems   []Problem    `json:"problems"`
 	Slowest    []TrialRef   `json:"slowest"`
+	Gates      []GateResult `json:"gates,omitempty"`
 	Warnings   []string     `json:"warnings,omitempty"`
 }
 
@@ -69,8 +72,9 @@ type ArmSummary struct {
 	Method      string          `json:"method,omitempty"`
 	Clusters    int             `json:"clusters"`             // independent units behind Mean
 	MeanPlanned *float64        `json:"mean_planned"`         // of all planned, excluded ones as 0
-	PassAtK     *float64        `json:"pass_at_k,omitempty"`  // k = repeats: at least one right; scores of 0 and 1 only
+	PassAtK     *float64        `json:"pass_at_k,omitempty"`  // k = repeats: at least one right
 	PassHatK    *float64        `json:"pass_hat_k,omitempty"` // all right
+	PassWhy     string          `json:"pass_why,omitempty"`   // why the two are not known, where there are repeats
 
 	Ends      map[string]int `json:"ends"` // of the evidence
 	Flags     map[string]int `json:"flags,omitempty"`
@@ -126,7 +130,7 @@ type TrialRef struct {
 
 // Summary sums up. path is how commands name the run folder.
 func (r *Results) Summary(path string) *Summary {
-	s := &Summary{V: Version, Run: r.Plan.Run, Name: r.Plan.Name, Path: path, Planned: len(r.slots), Repeats: r.repeats(), Problems: []Problem{}, Slowest: []TrialRef{}, Arms: []ArmSummary{}}
+	s := &Summary{V: Version, Run: r.Plan.Run, Name: r.Plan.Name, Path: path, Planned: len(r.slots), Repeats: r.repeats(), Success: r.Success, Problems: []Problem{}, Slowest: []TrialRef{}, Arms: []ArmSummary{}}
 	if r.Run != nil {
 		s.Version, s.Driver, s.Ended, s.Reason = r.Run.Version, r.Run.Driver, r.Run.Ended, r.Run.Reason
 		if !r.Run.Started.IsZero() {
@@ -186,16 +190,10 @@ func (r *Results) arm(a, b int) ArmSummary {
 	if b >= 0 {
 		out.Benchmark = r.names[b]
 	}
-	in := func(i int) bool {
-		x, task, _ := r.where(i)
-		return x == a && (b < 0 || r.bench[task] == b)
-	}
+	in := r.of(a, b)
 	var steps, turns, wall, active, sum float64
 	skipped := 0
-	for i := r.at(a, 0, 1); i < r.at(a+1, 0, 1); i++ {
-		if !in(i) {
-			continue
-		}
+	for _, i := range in {
 		out.Planned++
 		sl := &r.slots[i]
 		switch st := statuses[sl.status]; st {
@@ -276,16 +274,17 @@ func (r *Results) pass(a, b int, out *ArmSummary) {
 		right, scored := 0, 0
 		for rep := 1; rep <= k; rep++ {
 			s := &r.slots[r.at(a, t, rep)]
-			switch s.reward {
-			case 0:
-				scored++
-			case 1:
-				scored++
+			if math.IsNaN(s.reward) {
+				continue
+			}
+			ok, known := r.success(s.reward)
+			if !known {
+				out.PassWhy = fmt.Sprintf("a reward of %.4g is neither right nor wrong; where the configuration says success: 0.5, say, rewards from 0.5 on are right", s.reward)
+				return
+			}
+			scored++
+			if ok {
 				right++
-			default:
-				if s.status == 1 && !math.IsNaN(s.reward) {
-					return // not right or wrong
-				}
 			}
 		}
 		if scored == k {
@@ -294,9 +293,19 @@ func (r *Results) pass(a, b int, out *ArmSummary) {
 			all += stats.PassHatK(k, right, k)
 		}
 	}
-	if n > 0 {
-		out.PassAtK, out.PassHatK = ptr(any/float64(n)), ptr(all/float64(n))
+	if n == 0 {
+		out.PassWhy = fmt.Sprintf("there is no task of which all %d repeats are evidence", k)
+		return
 	}
+	out.PassAtK, out.PassHatK = ptr(any/float64(n)), ptr(all/float64(n))
+}
+
+// success reports whether a reward counts as right; without a threshold only 0 and 1 are known.
+func (r *Results) success(reward float64) (ok, known bool) {
+	if r.Success != nil {
+		return reward >= *r.Success-1e-9, true
+	}
+	return reward == 1, reward == 0 || reward == 1
 }
 
 func (r *Results) spent(a, b int, out *ArmSummary) {

@@ -40,7 +40,7 @@ func (s *Summary) Text(w io.Writer, st Style) error {
 	}
 	p.f("\n")
 	for _, a := range s.Arms {
-		t := a.remarks(s.Repeats)
+		t := a.remarks(s)
 		if slices.Contains(dropped, "excluded") && len(a.Excluded) > 0 {
 			t = strings.TrimSuffix("excluded "+a.excluded()+" · "+t, " · ")
 		}
@@ -49,6 +49,9 @@ func (s *Summary) Text(w io.Writer, st Style) error {
 		}
 	}
 	p.f("%s\n", st.dim(legend(s)))
+	for _, g := range s.Gates {
+		p.f("%s\n", g.Text(st))
+	}
 	for _, x := range s.Warnings {
 		p.f("%s %s\n", st.warn("warning:"), line(x))
 	}
@@ -131,7 +134,7 @@ func (a *ArmSummary) excluded() string {
 }
 
 // remarks is what the table does not say.
-func (a *ArmSummary) remarks(repeats int) string {
+func (a *ArmSummary) remarks(s *Summary) string {
 	var parts []string
 	for _, e := range ends[1:] {
 		if n := a.Ends[string(e)]; n > 0 && (e != record.Answered || len(a.Ends) > 1) {
@@ -163,7 +166,13 @@ func (a *ArmSummary) remarks(repeats int) string {
 		parts = append(parts, plural(int(n), "more attempt"))
 	}
 	if a.PassAtK != nil {
-		parts = append(parts, fmt.Sprintf("pass@%d %.3f, pass^%d %.3f", repeats, *a.PassAtK, repeats, *a.PassHatK))
+		t := fmt.Sprintf("pass@%d %.3f, pass^%d %.3f", s.Repeats, *a.PassAtK, s.Repeats, *a.PassHatK)
+		if s.Success != nil {
+			t += fmt.Sprintf(" (right: reward ≥ %.4g)", *s.Success)
+		}
+		parts = append(parts, t)
+	} else if a.PassWhy != "" {
+		parts = append(parts, fmt.Sprintf("no pass@%d: %s", s.Repeats, a.PassWhy))
 	}
 	if a.OtherCost != nil && *a.OtherCost > 0 {
 		parts = append(parts, "benchmark's models "+dollars(a.OtherCost))
@@ -248,11 +257,21 @@ func (s *Summary) Markdown(w io.Writer) error {
 	}
 	p.f("\n")
 	for _, a := range s.Arms {
-		if t := a.remarks(s.Repeats); t != "" {
+		if t := a.remarks(s); t != "" {
 			p.f("- %s: %s\n", md(a.Arm), md(t))
 		}
 	}
 	p.f("\n<sub>%s</sub>\n", md(legend(s)))
+	for i, g := range s.Gates {
+		if i == 0 {
+			p.f("\n| gate | | |\n|---|---|---|\n")
+		}
+		word := "**failed**"
+		if g.Passed {
+			word = "passed"
+		}
+		p.f("| %s | %s | %s |\n", md(g.Arm), word, md(g.Why))
+	}
 	for _, x := range s.Warnings {
 		p.f("\n> **warning:** %s\n", md(x))
 	}

@@ -20,7 +20,8 @@ type TrialFilter struct {
 	Flag   string
 }
 
-// TrialStatuses are the words that a filter takes: statuses of trials, pending, and of scored ones passed (the full score) and failed (less).
+// TrialStatuses are the words that a filter takes: statuses of trials, pending, and of scored ones passed (the full
+// score, or [Results.Success]) and failed (less).
 var TrialStatuses = append([]string{"passed", "failed", string(record.Scored)}, classes...)
 
 // A TrialRow is what became of a trial, in a line.
@@ -33,7 +34,8 @@ type TrialRow struct {
 	Turns    int32    `json:"turns"`
 	Attempts uint16   `json:"attempts"`
 	Flags    []string `json:"flags,omitempty"`
-	Why      string   `json:"why,omitempty"` // what went wrong; texts that differ in numbers only are told as the first of them
+	passed   bool
+	Why      string `json:"why,omitempty"` // what went wrong; texts that differ in numbers only are told as the first of them
 }
 
 // Trials are the trials that a filter means, in the order of arms, tasks and repeats.
@@ -67,7 +69,10 @@ func (r *Results) row(i int) TrialRow {
 		row.Status = "pending"
 	}
 	if !math.IsNaN(s.reward) {
-		row.Reward = &s.reward
+		row.Reward, row.passed = &s.reward, s.reward >= 1-1e-9
+		if r.Success != nil {
+			row.passed, _ = r.success(s.reward)
+		}
 	}
 	for j, name := range r.flags {
 		if s.flags&(1<<j) != 0 {
@@ -82,12 +87,11 @@ func (r *Results) row(i int) TrialRow {
 
 // is reports whether the trial has a status, in the words of a filter.
 func (t *TrialRow) is(status string) bool {
-	full := t.Reward != nil && *t.Reward >= 1-1e-9
 	switch status {
 	case "passed":
-		return full
+		return t.passed
 	case "failed":
-		return t.Status == string(record.Scored) && !full
+		return t.Status == string(record.Scored) && !t.passed
 	}
 	return t.Status == status
 }

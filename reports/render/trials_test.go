@@ -19,7 +19,7 @@ func TestFilters(t *testing.T) {
 		one, half := 1.0, 0.5
 		var got []string
 		for _, row := range []TrialRow{
-			{TrialRef: TrialRef{ID: "a"}, Status: "scored", Reward: &one}, {TrialRef: TrialRef{ID: "b"}, Status: "scored", Reward: &half},
+			{TrialRef: TrialRef{ID: "a"}, Status: "scored", Reward: &one, passed: true}, {TrialRef: TrialRef{ID: "b"}, Status: "scored", Reward: &half},
 			{TrialRef: TrialRef{ID: "c"}, Status: "infra"}, {TrialRef: TrialRef{ID: "d"}, Status: "pending"},
 		} {
 			if row.is(status) {

@@ -45,6 +45,7 @@ func Plan(o Options) *record.Plan {
 	}
 	for i := range o.Tasks {
 		t := record.Task{Benchmark: "toy", ID: fmt.Sprintf("task-%02d", i), Tags: []string{[]string{"easy", "hard"}[i%2]}}
+		t.Fields = map[string]string{"difficulty": t.Tags[0], "n": fmt.Sprint(i)}
 		if i%4 == 0 {
 			t.Cluster = "repo-a"
 		}

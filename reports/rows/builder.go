@@ -47,13 +47,13 @@ type Amend struct {
 func (a Amend) Apply(t *Trial) {
 	t.Reward = a.Reward
 	if a.Status != "" {
-		t.Status, t.End, t.LimitHit = ptr(clean(string(a.Status))), clean(string(a.End)), clean(a.Limit)
+		t.Status, t.Outcome, t.LimitHit = ptr(clean(string(a.Status))), optional(string(a.End)), optional(a.Limit)
 		if a.Status == record.Scored && a.End != record.Broke {
-			t.ErrorPhase, t.ErrorClass, t.Error = "", "", ""
+			t.ErrorPhase, t.ErrorClass, t.Error = nil, nil, nil
 		}
 	}
 	t.Flags = cleanAll(a.Flags)
-	t.AmendedAt, t.AmendedWhy = ptr(a.Time.UTC()), clean(a.Why)
+	t.AmendedAt, t.AmendedWhy = ptr(a.Time.UTC()), optional(a.Why)
 }
 
 // A Builder makes rows of entries, which it is given in the order of the journal. It remembers the attempts that are open and
@@ -156,8 +156,8 @@ func (b *Builder) verdict(e *record.Entry, out *Batch) error {
 		return nil
 	}
 	t := Trial{
-		ArmID: clean(o.Arm), Agent: clean(o.Agent), Model: clean(o.Model), Prompt: clean(o.Prompt), Axes: cleanMap(o.Axes),
-		Digest: clean(o.Digest), Cluster: clean(o.Cluster), Attempts: a.Attempt, Seed: o.Seed,
+		ArmID: clean(o.Arm), Agent: clean(o.Agent), Model: optional(o.Model), Prompt: optional(o.Prompt), Axes: cleanMap(o.Axes),
+		Digest: clean(o.Digest), Cluster: optional(o.Cluster), Attempts: a.Attempt, Seed: o.Seed,
 	}
 	share(&t, &a)
 	if v.Taken != nil {
@@ -190,9 +190,9 @@ var shared = func() (fs [][2]int) {
 
 func (b *Builder) attemptRow(trial string, seq int64, o *opened) Attempt {
 	a := Attempt{
-		Run: b.run, Trial: clean(trial), Attempt: int32(o.Attempt.Attempt), Why: clean(o.Why), Regrade: o.Regrade,
-		Arm: clean(o.ArmName), Benchmark: clean(o.Benchmark), Task: clean(o.Task), Repeat: int32(o.Repeat), Driver: clean(o.Driver),
-		Goal: o.goal, QueuedMS: o.Queued.Milliseconds(), StartedAt: o.start.UTC(), Seq: seq,
+		Run: b.run, Trial: clean(trial), Attempt: int32(o.Attempt.Attempt), Why: optional(o.Why), Regrade: o.Regrade,
+		Arm: clean(o.ArmName), Benchmark: clean(o.Benchmark), Task: clean(o.Task), Repeat: int32(o.Repeat), Driver: optional(o.Driver),
+		Goal: optional(o.goal), QueuedMS: o.Queued.Milliseconds(), StartedAt: o.start.UTC(), Seq: seq,
 	}
 	a.took(o.spent)
 	return a
@@ -228,20 +228,20 @@ func (a *Attempt) used(u, other *record.Usage) {
 
 // conclude fills in what the verdict says.
 func (a *Attempt) conclude(v *record.Verdict, end time.Time) {
-	a.Final, a.Status, a.End, a.LimitHit = v.Final, ptr(clean(string(v.Status))), clean(string(v.End)), clean(v.Limit)
+	a.Final, a.Status, a.Outcome, a.LimitHit = v.Final, ptr(clean(string(v.Status))), optional(string(v.End)), optional(v.Limit)
 	a.Reward, a.Flags, a.Answer, a.EndedAt = v.Reward, cleanAll(v.Flags), optional(v.Answer), ptr(end.UTC())
 	if v.Error != nil {
-		a.ErrorPhase, a.ErrorClass, a.Error = clean(v.Error.Phase), clean(v.Error.Class), clean(v.Error.Text)
+		a.ErrorPhase, a.ErrorClass, a.Error = optional(v.Error.Phase), optional(v.Error.Class), optional(v.Error.Text)
 	}
 	t := &v.Times
 	if v.Driver != "" || v.Status == record.Scored { // an attempt that failed before it had a machine keeps the run's
-		a.Driver = clean(v.Driver)
+		a.Driver = optional(v.Driver)
 	}
 	for _, x := range v.Images { // the agent's comes first
-		a.Image, a.ImageDigest = clean(x.Name), clean(x.Digest)
+		a.Image, a.ImageDigest = optional(x.Name), optional(x.Digest)
 		break
 	}
-	a.Network, a.Refused, a.ImageMS = clean(v.Network), ptr(v.Refused), ms(t.Image)
+	a.Network, a.Refused, a.ImageMS = optional(v.Network), ptr(v.Refused), ms(t.Image)
 	a.WallMS, a.QueueMS, a.StartMS, a.AgentMS, a.WorkingMS = ms(t.Wall), ms(t.Queue), ms(t.Start), ms(t.Agent), ms(t.Working)
 	a.ModelMS, a.BackoffMS, a.ToolMS, a.GradeMS, a.CloseMS = ms(t.Model), ms(t.Backoff), ms(t.Tool), ms(t.Grade), ms(t.Close)
 	a.Stages, a.Steps, a.Turns, a.BadCalls = ptr(int32(v.Stages)), ptr(v.Steps), ptr(v.Turns), ptr(v.BadCalls)
@@ -268,7 +268,7 @@ func (b *Builder) tests(e *record.Entry, r *record.Result, out *Batch) {
 	for _, t := range r.Tests {
 		out.Tests = append(out.Tests, Test{
 			Run: b.run, Trial: clean(e.Trial), Attempt: int32(e.Attempt), Stage: int32(r.Stage),
-			Name: clean(t.Name), Status: clean(t.Status), Message: clean(t.Message), Seq: e.Seq,
+			Name: clean(t.Name), Status: clean(t.Status), Message: optional(t.Message), Seq: e.Seq,
 		})
 	}
 }
@@ -291,7 +291,7 @@ func (b *Builder) amend(e *record.Entry, out *Batch) error {
 func (b *Builder) score(e *record.Entry, scope string, stage *int32, s *record.Score) Score {
 	row := Score{
 		Run: b.run, Trial: clean(e.Trial), Scope: scope, Stage: stage, Name: clean(s.Name), Primary: s.Primary, Value: s.Value,
-		Text: clean(s.Text), Why: clean(s.Why), Time: e.Time.UTC(), Seq: e.Seq,
+		Text: optional(s.Text), Why: optional(s.Why), Time: e.Time.UTC(), Seq: e.Seq,
 	}
 	if e.Attempt > 0 {
 		row.Attempt = ptr(int32(e.Attempt))
@@ -381,11 +381,11 @@ func (b *Builder) call(e *record.Entry, out *Batch) error {
 	}
 	row := ModelCall{
 		Run: b.run, Trial: clean(e.Trial), Attempt: int32(e.Attempt), Actor: c.Actor, Role: c.Role, N: int32(c.N), Try: int32(c.Try),
-		Model: clean(c.Model), Reply: c.Reply, TakenFrom: c.From, Stop: c.Stop,
+		Model: clean(c.Model), Reply: optional(c.Reply), TakenFrom: optional(c.From), Stop: optional(c.Stop),
 		TokensIn: c.Usage.In, TokensOut: c.Usage.Out, TokensCached: c.Usage.Cached, TokensWrite: c.Usage.CacheWrite, TokensReason: c.Usage.Reasoning,
 		Cost: c.Usage.Cost, StartedAt: c.Start.UTC(), LatencyUS: c.Latency.Microseconds(), WaitedUS: c.Waited.Microseconds(),
-		ErrorClass: c.Class, Error: clean(c.Error), ProviderID: clean(c.ID), Request: c.Request, Sent: c.Sent,
-		RawReply: optional(string(c.Raw)), RawBlob: c.RawBlob, Seq: e.Seq,
+		ErrorClass: optional(c.Class), Error: optional(c.Error), ProviderID: optional(c.ID), Request: optional(c.Request), Sent: optional(c.Sent),
+		RawReply: optional(string(c.Raw)), RawBlob: optional(c.RawBlob), Seq: e.Seq,
 	}
 	if c.HTTP != 0 {
 		row.HTTP = ptr(int32(c.HTTP))
@@ -399,14 +399,14 @@ func OfPlan(p *record.Plan) (arms []Arm, tasks []Task) {
 	run := clean(p.Run)
 	for _, a := range p.Arms {
 		arms = append(arms, Arm{
-			Run: run, Arm: clean(a.Name), ArmID: clean(a.ID), Agent: clean(a.Agent), Model: clean(a.Model), Prompt: clean(a.Prompt),
+			Run: run, Arm: clean(a.Name), ArmID: clean(a.ID), Agent: clean(a.Agent), Model: optional(a.Model), Prompt: optional(a.Prompt),
 			Axes: cleanMap(a.Axes), Definition: optional(string(a.Def)), Planned: int64(len(p.Tasks)) * int64(max(1, p.Repeats)),
 		})
 	}
 	for _, t := range p.Tasks {
 		tasks = append(tasks, Task{
-			Run: run, Benchmark: clean(t.Benchmark), Task: clean(t.ID), Digest: clean(t.Digest), Cluster: clean(t.Cluster),
-			Tags: cleanAll(t.Tags), Bad: clean(t.Bad),
+			Run: run, Benchmark: clean(t.Benchmark), Task: clean(t.ID), Digest: clean(t.Digest), Cluster: optional(t.Cluster),
+			Tags: cleanAll(t.Tags), Fields: cleanMap(t.Fields), Bad: optional(t.Bad),
 		})
 	}
 	return arms, tasks

@@ -41,7 +41,7 @@ func (b *Builder) event(e *record.Entry, out *Batch) error {
 	})
 	r := &out.Events[len(out.Events)-1]
 	if c := w.Call; c != nil {
-		r.Reply, r.CallID, r.Name = c.Reply, clean(c.ID), clean(c.Name)
+		r.Reply, r.CallID, r.Name = optional(c.Reply), optional(c.ID), optional(c.Name)
 		r.CallIndex, r.CallOf = ptr(int32(c.Index)), ptr(int32(c.Of))
 	}
 	if w.TimeoutMS > 0 {
@@ -75,18 +75,18 @@ func class(s string) event.Class {
 func (r *Event) fill(body event.Body) {
 	switch b := body.(type) {
 	case event.Run:
-		r.Command, r.Args, r.Dir, r.User = clean(b.Command), cleanAll(b.Args), clean(b.Dir), clean(b.User)
+		r.Command, r.Args, r.Dir, r.User = optional(b.Command), cleanAll(b.Args), optional(b.Dir), optional(b.User)
 	case event.RunResult:
-		r.ExitCode, r.Signal, r.TimedOut, r.OOM = ptr(int32(b.Code)), clean(b.Signal), &b.TimedOut, &b.OOM
+		r.ExitCode, r.Signal, r.TimedOut, r.OOM = ptr(int32(b.Code)), optional(b.Signal), &b.TimedOut, &b.OOM
 		r.Output, r.Stderr = ptr(clean(b.Output)), optional(b.Stderr)
 		r.OutBytes, r.ErrBytes, r.Truncated = &b.OutBytes, &b.ErrBytes, &b.Truncated
-		r.Dir, r.WallMS = clean(b.Dir), &b.WallMS
+		r.Dir, r.WallMS = optional(b.Dir), &b.WallMS
 		r.blob(RoleOutput, b.Blob)
 	case event.ToolCall:
-		r.Name, r.Arguments = clean(b.Name), optional(string(b.Args))
+		r.Name, r.Arguments = optional(b.Name), optional(string(b.Args))
 	case event.ToolResult:
 		if b.Name != "" {
-			r.Name = clean(b.Name)
+			r.Name = optional(b.Name)
 		}
 		r.parts(b.Parts)
 		r.Failed, r.Data = &b.Error, optional(string(b.Data))
@@ -95,14 +95,14 @@ func (r *Event) fill(body event.Body) {
 	case event.Finish:
 		r.Text, r.Data = ptr(clean(b.Message)), optional(string(b.Outputs))
 		if b.GaveUp {
-			r.Code = "gave_up"
+			r.Code = ptr("gave_up")
 		}
 	case event.Invalid:
-		r.Name, r.Arguments, r.Text = clean(b.Name), optional(b.Args), ptr(clean(b.Why))
+		r.Name, r.Arguments, r.Text = optional(b.Name), optional(b.Args), ptr(clean(b.Why))
 	case event.Ack:
 		r.Text = optional(b.Text)
 	case event.Error:
-		r.Code, r.Text, r.Failed = clean(b.Code), ptr(clean(b.Text)), ptr(true)
+		r.Code, r.Text, r.Failed = optional(b.Code), ptr(clean(b.Text)), ptr(true)
 	case event.Lost:
 		r.Text = ptr(clean(b.Why))
 	case event.Message:
@@ -110,28 +110,28 @@ func (r *Event) fill(body event.Body) {
 	case event.System:
 		r.Text, r.Args = ptr(clean(b.Text)), cleanAll(b.Tools)
 	case event.Reply:
-		r.Reply, r.Role, r.Model, r.Stop = clean(b.ID), clean(b.Role), clean(b.Model), clean(b.Stop)
+		r.Reply, r.Role, r.Model, r.Stop = optional(b.ID), optional(b.Role), optional(b.Model), optional(b.Stop)
 		r.parts(b.Parts)
-		r.Reasoning = clean(b.Reasoning)
+		r.Reasoning = optional(b.Reasoning)
 		for _, c := range b.Calls {
 			r.Calls = append(r.Calls, EventCall{clean(c.ID), clean(c.Name), clean(c.Args)})
 		}
 		r.TokensIn, r.TokensOut, r.Cost = ptr(b.Usage.In), ptr(b.Usage.Out), b.Usage.Cost
 	case event.Put:
-		r.Dir, r.OutBytes = clean(b.Dir), &b.Bytes
+		r.Dir, r.OutBytes = optional(b.Dir), &b.Bytes
 	case event.NetworkRefused:
-		r.Role, r.Host, r.Code, r.Count = clean(b.Role), clean(b.Host), clean(b.Why), &b.Count
+		r.Role, r.Host, r.Code, r.Count = optional(b.Role), optional(b.Host), optional(b.Why), &b.Count
 		if b.Port != 0 {
 			r.Port = ptr(int32(b.Port))
 		}
 	case event.Late:
-		r.Code, r.Data = clean(b.Was), optional(string(b.Body))
+		r.Code, r.Data = optional(b.Was), optional(string(b.Body))
 	case event.Info:
-		r.Code, r.Text, r.Data = clean(b.What), optional(b.Text), optional(string(b.Data))
+		r.Code, r.Text, r.Data = optional(b.What), optional(b.Text), optional(string(b.Data))
 	case event.Browse:
-		r.Command = clean(b.Code)
+		r.Command = optional(b.Code)
 	case event.BrowseURL:
-		r.URL = clean(b.URL)
+		r.URL = optional(b.URL)
 	case event.Browsed:
 		r.browsed(&b)
 	case event.Unknown:
@@ -158,7 +158,7 @@ func (r *Event) blob(role string, b *event.Blob) {
 
 // browsed is what there was to see in a browser. The columns have what one asks for; the rest is in data.
 func (r *Event) browsed(b *event.Browsed) {
-	r.Command, r.URL, r.Focused = clean(b.Action), clean(b.URL), clean(b.Focused)
+	r.Command, r.URL, r.Focused = optional(b.Action), optional(b.URL), optional(b.Focused)
 	r.Error, r.Failed = optional(b.Error), ptr(b.Error != "")
 	for i, p := range b.Pages {
 		r.Pages = append(r.Pages, Page{clean(p.URL), clean(p.Title)})

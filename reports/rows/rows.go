@@ -3,7 +3,10 @@
 //
 // Structs are flat, though trials and attempts have much in common: parquet-go reads a null in an embedded struct as a zero.
 //
-// Begin with [Builder]. What a journal does not know is null: a nil pointer, or the zero value where the tag says optional.
+// A column that may be null is a pointer. parquet-go 0.32 cannot be trusted with a plain field whose tag says optional: where few of
+// 64 rows in a row are set, it writes the zero value in the place of the nulls after them (column_buffer_write.go, writeRowsFuncOfOptional).
+//
+// Begin with [Builder]. What a journal does not know is null.
 package rows
 
 import (
@@ -12,9 +15,12 @@ import (
 	"unicode/utf8"
 )
 
-// Schema is the version of the tables, kept in the metadata of every file. It grows when a column changes its meaning or goes away; a new
-// column does not change it.
-const Schema = 1
+// Schema is the version of the tables, kept in the metadata of every file. It grows when a column changes its name or its meaning or goes
+// away; a new column does not change it.
+//
+//	1: the first
+//	2: axes → arm_axes (pandas has an attribute of that name), end → outcome (a reserved word in SQL)
+const Schema = 2
 
 // MaxText bounds one text; what is longer is cut at the border of a character, and says so.
 const MaxText = 1 << 20
@@ -26,29 +32,29 @@ type Trial struct {
 	Arm       string            `parquet:"arm,dict"`
 	ArmID     string            `parquet:"arm_id,dict"`
 	Agent     string            `parquet:"agent,dict"`
-	Model     string            `parquet:"model,dict,optional"`
-	Prompt    string            `parquet:"prompt,dict,optional"`
-	Axes      map[string]string `parquet:"axes" parquet-key:",dict" parquet-value:",dict"`
+	Model     *string           `parquet:"model,dict,optional"`
+	Prompt    *string           `parquet:"prompt,dict,optional"`
+	Axes      map[string]string `parquet:"arm_axes" parquet-key:",dict" parquet-value:",dict"`
 	Benchmark string            `parquet:"benchmark,dict"`
 	Task      string            `parquet:"task_id,dict"`
 	Digest    string            `parquet:"task_digest,dict"`
-	Cluster   string            `parquet:"cluster,dict,optional"`
+	Cluster   *string           `parquet:"cluster,dict,optional"`
 	Repeat    int32             `parquet:"repeat"`
 	Attempts  int32             `parquet:"attempts"`
 	Seed      uint64            `parquet:"seed"`
-	Driver    string            `parquet:"driver,dict,optional"`
+	Driver    *string           `parquet:"driver,dict,optional"`
 
 	// As of the attempt that decided it.
 	Status        *string    `parquet:"status,dict,optional"`
-	End           string     `parquet:"end,dict,optional"`
-	LimitHit      string     `parquet:"limit_hit,dict,optional"`
+	Outcome       *string    `parquet:"outcome,dict,optional"`
+	LimitHit      *string    `parquet:"limit_hit,dict,optional"`
 	Reward        *float64   `parquet:"reward,optional"`
 	Flags         []string   `parquet:"flags,list" parquet-element:",dict"`
-	Goal          string     `parquet:"goal,optional"`
+	Goal          *string    `parquet:"goal,optional"`
 	Answer        *string    `parquet:"answer,optional"`
-	ErrorPhase    string     `parquet:"error_phase,dict,optional"`
-	ErrorClass    string     `parquet:"error_class,dict,optional"`
-	Error         string     `parquet:"error,optional"`
+	ErrorPhase    *string    `parquet:"error_phase,dict,optional"`
+	ErrorClass    *string    `parquet:"error_class,dict,optional"`
+	Error         *string    `parquet:"error,optional"`
 	StartedAt     time.Time  `parquet:"started_at,timestamp(microsecond)"`
 	EndedAt       *time.Time `parquet:"ended_at,optional,timestamp(microsecond)"`
 	WallMS        *int64     `parquet:"wall_ms,optional"`
@@ -81,42 +87,42 @@ type Trial struct {
 	MaxMemory     *int64     `parquet:"max_memory,optional"`
 	OOMs          *int64     `parquet:"ooms,optional"`
 	Abandoned     *bool      `parquet:"abandoned,optional"`
-	Image         string     `parquet:"image,dict,optional"`
-	ImageDigest   string     `parquet:"image_digest,dict,optional"`
-	Network       string     `parquet:"network,dict,optional"`
+	Image         *string    `parquet:"image,dict,optional"`
+	ImageDigest   *string    `parquet:"image_digest,dict,optional"`
+	Network       *string    `parquet:"network,dict,optional"`
 	Refused       *int64     `parquet:"refused,optional"`
 
 	AmendedAt  *time.Time `parquet:"amended_at,optional,timestamp(microsecond)"`
-	AmendedWhy string     `parquet:"amended_why,optional"`
+	AmendedWhy *string    `parquet:"amended_why,optional"`
 	Seq        int64      `parquet:"seq"`
 }
 
 // An Attempt is a row a try; one that never got a verdict (its process was killed) has a null status.
 type Attempt struct {
-	Run       string `parquet:"run_id,dict"`
-	Trial     string `parquet:"trial_id"`
-	Attempt   int32  `parquet:"attempt"`
-	Final     bool   `parquet:"final"`
-	Why       string `parquet:"why,dict,optional"`
-	Regrade   bool   `parquet:"regrade"`
-	Arm       string `parquet:"arm,dict"`
-	Benchmark string `parquet:"benchmark,dict"`
-	Task      string `parquet:"task_id,dict"`
-	Repeat    int32  `parquet:"repeat"`
-	Driver    string `parquet:"driver,dict,optional"`
-	QueuedMS  int64  `parquet:"queued_ms"`
+	Run       string  `parquet:"run_id,dict"`
+	Trial     string  `parquet:"trial_id"`
+	Attempt   int32   `parquet:"attempt"`
+	Final     bool    `parquet:"final"`
+	Why       *string `parquet:"why,dict,optional"`
+	Regrade   bool    `parquet:"regrade"`
+	Arm       string  `parquet:"arm,dict"`
+	Benchmark string  `parquet:"benchmark,dict"`
+	Task      string  `parquet:"task_id,dict"`
+	Repeat    int32   `parquet:"repeat"`
+	Driver    *string `parquet:"driver,dict,optional"`
+	QueuedMS  int64   `parquet:"queued_ms"`
 
 	// Null without a verdict, but for StartedAt.
 	Status        *string    `parquet:"status,dict,optional"`
-	End           string     `parquet:"end,dict,optional"`
-	LimitHit      string     `parquet:"limit_hit,dict,optional"`
+	Outcome       *string    `parquet:"outcome,dict,optional"`
+	LimitHit      *string    `parquet:"limit_hit,dict,optional"`
 	Reward        *float64   `parquet:"reward,optional"`
 	Flags         []string   `parquet:"flags,list" parquet-element:",dict"`
-	Goal          string     `parquet:"goal,optional"`
+	Goal          *string    `parquet:"goal,optional"`
 	Answer        *string    `parquet:"answer,optional"`
-	ErrorPhase    string     `parquet:"error_phase,dict,optional"`
-	ErrorClass    string     `parquet:"error_class,dict,optional"`
-	Error         string     `parquet:"error,optional"`
+	ErrorPhase    *string    `parquet:"error_phase,dict,optional"`
+	ErrorClass    *string    `parquet:"error_class,dict,optional"`
+	Error         *string    `parquet:"error,optional"`
 	StartedAt     time.Time  `parquet:"started_at,timestamp(microsecond)"`
 	EndedAt       *time.Time `parquet:"ended_at,optional,timestamp(microsecond)"`
 	WallMS        *int64     `parquet:"wall_ms,optional"`
@@ -149,9 +155,9 @@ type Attempt struct {
 	MaxMemory     *int64     `parquet:"max_memory,optional"`
 	OOMs          *int64     `parquet:"ooms,optional"`
 	Abandoned     *bool      `parquet:"abandoned,optional"`
-	Image         string     `parquet:"image,dict,optional"`
-	ImageDigest   string     `parquet:"image_digest,dict,optional"`
-	Network       string     `parquet:"network,dict,optional"`
+	Image         *string    `parquet:"image,dict,optional"`
+	ImageDigest   *string    `parquet:"image_digest,dict,optional"`
+	Network       *string    `parquet:"network,dict,optional"`
 	Refused       *int64     `parquet:"refused,optional"`
 
 	Seq int64 `parquet:"seq"`
@@ -170,18 +176,18 @@ type Event struct {
 	Class     string      `parquet:"class,dict"`
 	Kind      string      `parquet:"kind,dict"`
 	Cause     *int64      `parquet:"cause,optional"`
-	Reply     string      `parquet:"reply_id,optional"`
-	CallID    string      `parquet:"call_id,optional"`
+	Reply     *string     `parquet:"reply_id,optional"`
+	CallID    *string     `parquet:"call_id,optional"`
 	CallIndex *int32      `parquet:"call_index,optional"`
 	CallOf    *int32      `parquet:"call_of,optional"`
-	Name      string      `parquet:"name,dict,optional"`
+	Name      *string     `parquet:"name,dict,optional"`
 	TimeoutMS *int64      `parquet:"timeout_ms,optional"`
-	Command   string      `parquet:"command,optional"`
+	Command   *string     `parquet:"command,optional"`
 	Args      []string    `parquet:"args,list"`
-	Dir       string      `parquet:"dir,dict,optional"`
-	User      string      `parquet:"user,dict,optional"`
+	Dir       *string     `parquet:"dir,dict,optional"`
+	User      *string     `parquet:"user,dict,optional"`
 	ExitCode  *int32      `parquet:"exit_code,optional"`
-	Signal    string      `parquet:"signal,dict,optional"`
+	Signal    *string     `parquet:"signal,dict,optional"`
 	TimedOut  *bool       `parquet:"timed_out,optional"`
 	OOM       *bool       `parquet:"oom,optional"`
 	Output    *string     `parquet:"output,optional"`
@@ -193,25 +199,25 @@ type Event struct {
 	Text      *string     `parquet:"text,optional"`
 	Arguments *string     `parquet:"arguments,optional"`
 	Failed    *bool       `parquet:"failed,optional"`
-	Code      string      `parquet:"code,dict,optional"`
-	Role      string      `parquet:"role,dict,optional"`
-	Host      string      `parquet:"host,dict,optional"`
+	Code      *string     `parquet:"code,dict,optional"`
+	Role      *string     `parquet:"role,dict,optional"`
+	Host      *string     `parquet:"host,dict,optional"`
 	Port      *int32      `parquet:"port,optional"`
 	Count     *int64      `parquet:"count,optional"`
-	Model     string      `parquet:"model,dict,optional"`
-	Reasoning string      `parquet:"reasoning,optional"`
+	Model     *string     `parquet:"model,dict,optional"`
+	Reasoning *string     `parquet:"reasoning,optional"`
 	Calls     []EventCall `parquet:"calls,list"`
-	Stop      string      `parquet:"stop,dict,optional"`
+	Stop      *string     `parquet:"stop,dict,optional"`
 	TokensIn  *int64      `parquet:"tokens_in,optional"`
 	TokensOut *int64      `parquet:"tokens_out,optional"`
 	Cost      *float64    `parquet:"cost_usd,optional"`
 	Reward    *float64    `parquet:"reward,optional"`
 	Sum       *float64    `parquet:"cumulative_reward,optional"`
 	RawReward *float64    `parquet:"raw_reward,optional"`
-	URL       string      `parquet:"url,dict,optional"`
+	URL       *string     `parquet:"url,dict,optional"`
 	Title     *string     `parquet:"title,dict,optional"`
 	Pages     []Page      `parquet:"pages,list"`
-	Focused   string      `parquet:"focused,dict,optional"`
+	Focused   *string     `parquet:"focused,dict,optional"`
 	Error     *string     `parquet:"error,optional"`
 	Blobs     []Blob      `parquet:"blobs,list"`
 	Data      *string     `parquet:"data,optional"`
@@ -262,9 +268,9 @@ type ModelCall struct {
 	N            int32     `parquet:"call_n"`
 	Try          int32     `parquet:"call_try"`
 	Model        string    `parquet:"model,dict"`
-	Reply        string    `parquet:"reply_id,optional"`
-	TakenFrom    string    `parquet:"taken_from,dict,optional"`
-	Stop         string    `parquet:"stop,dict,optional"`
+	Reply        *string   `parquet:"reply_id,optional"`
+	TakenFrom    *string   `parquet:"taken_from,dict,optional"`
+	Stop         *string   `parquet:"stop,dict,optional"`
 	TokensIn     int64     `parquet:"tokens_in"`
 	TokensOut    int64     `parquet:"tokens_out"`
 	TokensCached int64     `parquet:"tokens_cached"`
@@ -275,13 +281,13 @@ type ModelCall struct {
 	LatencyUS    int64     `parquet:"latency_us"`
 	WaitedUS     int64     `parquet:"waited_us"`
 	HTTP         *int32    `parquet:"http_status,optional"`
-	ErrorClass   string    `parquet:"error_class,dict,optional"`
-	Error        string    `parquet:"error,optional"`
-	ProviderID   string    `parquet:"provider_id,optional"`
-	Request      string    `parquet:"request_sha256,optional"`
-	Sent         string    `parquet:"sent_sha256,optional"`
+	ErrorClass   *string   `parquet:"error_class,dict,optional"`
+	Error        *string   `parquet:"error,optional"`
+	ProviderID   *string   `parquet:"provider_id,optional"`
+	Request      *string   `parquet:"request_sha256,optional"`
+	Sent         *string   `parquet:"sent_sha256,optional"`
 	RawReply     *string   `parquet:"raw_reply,optional"`
-	RawBlob      string    `parquet:"raw_reply_sha256,optional"`
+	RawBlob      *string   `parquet:"raw_reply_sha256,optional"`
 	Seq          int64     `parquet:"seq"`
 }
 
@@ -304,33 +310,34 @@ type Score struct {
 	Name    string    `parquet:"name,dict"`
 	Primary bool      `parquet:"is_primary"`
 	Value   *float64  `parquet:"value,optional"`
-	Text    string    `parquet:"text,optional"`
-	Why     string    `parquet:"why,optional"`
+	Text    *string   `parquet:"text,optional"`
+	Why     *string   `parquet:"why,optional"`
 	Time    time.Time `parquet:"time,timestamp(microsecond)"`
 	Seq     int64     `parquet:"seq"`
 }
 
 // A Test is one named test of a grader.
 type Test struct {
-	Run     string `parquet:"run_id,dict"`
-	Trial   string `parquet:"trial_id,dict"`
-	Attempt int32  `parquet:"attempt"`
-	Stage   int32  `parquet:"stage"`
-	Name    string `parquet:"name,dict"`
-	Status  string `parquet:"status,dict"`
-	Message string `parquet:"message,optional"`
-	Seq     int64  `parquet:"seq"`
+	Run     string  `parquet:"run_id,dict"`
+	Trial   string  `parquet:"trial_id,dict"`
+	Attempt int32   `parquet:"attempt"`
+	Stage   int32   `parquet:"stage"`
+	Name    string  `parquet:"name,dict"`
+	Status  string  `parquet:"status,dict"`
+	Message *string `parquet:"message,optional"`
+	Seq     int64   `parquet:"seq"`
 }
 
 // A Task of the plan.
 type Task struct {
-	Run       string   `parquet:"run_id,dict"`
-	Benchmark string   `parquet:"benchmark,dict"`
-	Task      string   `parquet:"task_id"`
-	Digest    string   `parquet:"task_digest"`
-	Cluster   string   `parquet:"cluster,dict,optional"`
-	Tags      []string `parquet:"tags,list" parquet-element:",dict"`
-	Bad       string   `parquet:"bad,optional"`
+	Run       string            `parquet:"run_id,dict"`
+	Benchmark string            `parquet:"benchmark,dict"`
+	Task      string            `parquet:"task_id"`
+	Digest    string            `parquet:"task_digest"`
+	Cluster   *string           `parquet:"cluster,dict,optional"`
+	Tags      []string          `parquet:"tags,list" parquet-element:",dict"`
+	Fields    map[string]string `parquet:"fields" parquet-key:",dict" parquet-value:",dict"`
+	Bad       *string           `parquet:"bad,optional"`
 }
 
 // An Arm of the plan.
@@ -339,9 +346,9 @@ type Arm struct {
 	Arm        string            `parquet:"arm"`
 	ArmID      string            `parquet:"arm_id"`
 	Agent      string            `parquet:"agent,dict"`
-	Model      string            `parquet:"model,dict,optional"`
-	Prompt     string            `parquet:"prompt,dict,optional"`
-	Axes       map[string]string `parquet:"axes"`
+	Model      *string           `parquet:"model,dict,optional"`
+	Prompt     *string           `parquet:"prompt,dict,optional"`
+	Axes       map[string]string `parquet:"arm_axes"`
 	Definition *string           `parquet:"definition,optional"`
 	Planned    int64             `parquet:"planned"`
 }

@@ -131,6 +131,14 @@ func FuzzByHand(f *testing.F) {
 	})
 }
 
+// value is a text, or "" where it is null.
+func value(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
 func add(t *testing.T, b *Builder, e *record.Entry) *Batch {
 	t.Helper()
 	var out Batch
@@ -156,7 +164,7 @@ func TestEventColumns(t *testing.T) {
 	if r := row(event.RunResult{}); *r.ExitCode != 0 || *r.Output != "" || r.Stderr != nil || *r.TimedOut {
 		t.Errorf("a result of nothing is not unknown: %+v", r)
 	}
-	if r := row(event.Error{Code: "c", Text: "t"}); r.Code != "c" || *r.Text != "t" || !*r.Failed || *r.Cause != 1 {
+	if r := row(event.Error{Code: "c", Text: "t"}); *r.Code != "c" || *r.Text != "t" || !*r.Failed || *r.Cause != 1 {
 		t.Errorf("error: %+v", r)
 	}
 }
@@ -268,11 +276,7 @@ func TestReward(t *testing.T) {
 		if e.Class != "observation" {
 			continue
 		}
-		g := got{e.Trial, e.ID, e.Reward, e.Sum, e.RawReward, e.Command, e.URL, ""}
-		if e.Error != nil {
-			g.Err = *e.Error
-		}
-		have = append(have, g)
+		have = append(have, got{e.Trial, e.ID, e.Reward, e.Sum, e.RawReward, value(e.Command), value(e.URL), value(e.Error)})
 	}
 	want := []got{{"a", 2, ptr(1.0), ptr(1.0), nil, `click("1")`, "u", "Error: no"}, {"b", 2, ptr(0.5), ptr(3.0), ptr(-1.0), "", "", ""}, {"a", 3, ptr(0.25), ptr(1.25), nil, "", "", ""}}
 	if d := cmp.Diff(want, have); d != "" {
@@ -281,7 +285,7 @@ func TestReward(t *testing.T) {
 	if len(out.Scores) != 4 || *out.Scores[0].Event != 2 || *out.Scores[1].Event != 2 || *out.Scores[2].Event != 3 || *out.Scores[3].Event != 3 {
 		t.Errorf("%+v", out.Scores)
 	}
-	if len(out.Trials) != 1 || out.Trials[0].Goal != "buy a" {
+	if len(out.Trials) != 1 || value(out.Trials[0].Goal) != "buy a" {
 		t.Errorf("%+v", out.Trials)
 	}
 }
@@ -307,7 +311,7 @@ func TestDriver(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if len(out.Trials) != 1 || out.Trials[0].Driver != x.want || out.Attempts[0].Driver != x.want {
+		if len(out.Trials) != 1 || value(out.Trials[0].Driver) != x.want || value(out.Attempts[0].Driver) != x.want {
 			t.Errorf("%+v: %+v", x.v, out.Trials)
 		}
 	}

@@ -133,7 +133,7 @@ func (a *app) check(ctx context.Context, args []string, o *checkOptions) (err er
 
 // sameCheck opens the folder of a check that was stopped, if it is of the same tasks.
 func (a *app) sameCheck(out string, ready *wire.Ready) (*rundir.Dir, error) {
-	d, err := rundir.Open(out)
+	d, err := wire.Open(out)
 	if err != nil {
 		return nil, err
 	}

@@ -24,9 +24,11 @@ func (a *app) conclude(ready *wire.Ready, d *rundir.Dir, out wire.Outcome, o *pl
 		a.say("warning: %v", err)
 	}
 	path := rel(d.Path())
-	sum := res.Summary(path)
-	gates := res.Gates(wire.Gates(ready.Eff.Gates))
-	code := verdict(ready, sum, gates, out)
+	sum, err := wire.Summary(res, path)
+	if err != nil {
+		return err
+	}
+	code := verdict(ready, sum, out)
 	if err := errors.Join(wire.Store(d, sum), wire.Finish(d, code)); err != nil {
 		return err
 	}
@@ -38,9 +40,7 @@ func (a *app) conclude(ready *wire.Ready, d *rundir.Dir, out wire.Outcome, o *pl
 	if err != nil {
 		return err
 	}
-	for _, g := range gates {
-		a.tell("gate", map[string]any{"passed": g.Passed}, "%s", g.Text(a.errStyle()))
-	}
+	a.tellGates(sum, o.json)
 	if out.Left > 0 {
 		a.say("%d machines had to be removed after the end", out.Left)
 	}
@@ -54,8 +54,18 @@ func (a *app) conclude(ready *wire.Ready, d *rundir.Dir, out wire.Outcome, o *pl
 	return nil
 }
 
+// tellGates tells how the gates judge, where the summary as text has not been printed.
+func (a *app) tellGates(sum *render.Summary, noText bool) {
+	if !noText && !a.lines {
+		return
+	}
+	for _, g := range sum.Gates {
+		a.tell("gate", map[string]any{"passed": g.Passed}, "%s", g.Text(a.errStyle()))
+	}
+}
+
 // verdict is the exit code of a run that ended in order.
-func verdict(ready *wire.Ready, sum *render.Summary, gates []render.GateResult, out wire.Outcome) int {
+func verdict(ready *wire.Ready, sum *render.Summary, out wire.Outcome) int {
 	switch out.Reason {
 	case "disk", "storage":
 		return ExitInternal
@@ -64,7 +74,7 @@ func verdict(ready *wire.Ready, sum *render.Summary, gates []render.GateResult, 
 	case "budget", "usage", "deadline":
 		return ExitBudget
 	}
-	for _, g := range gates {
+	for _, g := range sum.Gates {
 		if !g.Passed {
 			return ExitGate
 		}

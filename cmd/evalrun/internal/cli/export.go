@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -68,8 +69,15 @@ Examples:
 			var f findings
 			f.add(wire.Whole(d))
 			err = convert.Export(out, format, only, d.Plan(), journal.Scan(d.Journal()))
-			f.add(err)
-			if err := f.after(err, path); err != nil {
+			var some *convert.Incomplete
+			if err != nil && !errors.As(err, &some) {
+				return f.after(err, path)
+			}
+			if some != nil {
+				f.add(fmt.Errorf("the files are without what %s does not have:\n%w", rel(d.Journal()), some))
+			}
+			err = f.after(err, path)
+			if err != nil && some == nil {
 				return err
 			}
 			if only == nil {
@@ -78,7 +86,7 @@ Examples:
 			for _, t := range only {
 				fmt.Fprintln(a.Stdout, filepath.Join(out, t+"."+format))
 			}
-			return nil
+			return err
 		},
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/term"
+
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/progress"
 	"github.com/evalrun/evalrun/harness"
 	"github.com/evalrun/evalrun/runtime/image"
@@ -28,7 +30,16 @@ func (l *late) shows(mode, what string, total, done int) {
 	if l.a.quiet {
 		mode = progress.None
 	}
-	l.r.Store(progress.New(progress.Options{Mode: mode, Terminal: l.a.ErrTTY, Color: l.a.color, What: what, Total: total, Done: done, W: l.a.Stderr, Waiting: l.waiting}))
+	l.r.Store(progress.New(progress.Options{Mode: mode, Terminal: l.a.ErrTTY, Color: l.a.color, What: what, Total: total, Done: done, W: l.a.Stderr, Width: errColumns, Waiting: l.waiting}))
+}
+
+// errColumns is the width of the terminal that stderr is; 0: it is none.
+func errColumns() int {
+	w, _, err := term.GetSize(2)
+	if err != nil {
+		return 0
+	}
+	return w
 }
 
 func (l *late) observe(p harness.Progress) {

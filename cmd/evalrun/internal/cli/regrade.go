@@ -61,7 +61,7 @@ func (a *app) regrade(ctx context.Context, path string, o *regradeOptions) (err 
 	if err := a.checkPlay(&o.playOptions); err != nil {
 		return err
 	}
-	d, err := rundir.Open(path)
+	d, err := wire.Open(path)
 	if err != nil {
 		return folderError(err)
 	}
@@ -115,7 +115,7 @@ func (a *app) regrade(ctx context.Context, path string, o *regradeOptions) (err 
 	if out.Picked == 0 {
 		return usage("see what there is with: evalrun show "+rel(path), "no decided trial fits")
 	}
-	code, err := a.regraded(ready, d, out, o)
+	code, err := a.regraded(d, out, o)
 	if err != nil {
 		return err
 	}
@@ -126,12 +126,15 @@ func (a *app) regrade(ctx context.Context, path string, o *regradeOptions) (err 
 }
 
 // regraded prints what changed, writes the summary anew, and judges it by the gates.
-func (a *app) regraded(ready *wire.Ready, d *rundir.Dir, out wire.RegradeOutcome, o *regradeOptions) (int, error) {
+func (a *app) regraded(d *rundir.Dir, out wire.RegradeOutcome, o *regradeOptions) (int, error) {
 	res, err := wire.Results(d)
 	if res == nil {
 		return 0, err
 	}
-	sum := res.Summary(rel(d.Path()))
+	sum, err := wire.Summary(res, rel(d.Path()))
+	if err != nil {
+		return 0, err
+	}
 	if err := wire.Store(d, sum); err != nil {
 		return 0, err
 	}
@@ -150,18 +153,14 @@ func (a *app) regraded(ready *wire.Ready, d *rundir.Dir, out wire.RegradeOutcome
 	if out.Parquet != nil {
 		a.say("warning: parquet: %v; the journal is whole: evalrun resume %s makes the files again", out.Parquet, rel(d.Path()))
 	}
-	passed := true
-	for _, g := range res.Gates(wire.Gates(ready.Eff.Gates)) {
-		passed = passed && g.Passed
-		a.tell("gate", map[string]any{"passed": g.Passed}, "%s", g.Text(a.errStyle()))
-	}
+	a.tellGates(sum, true)
 	switch {
 	case out.Reason != "":
 		a.say("%s", ended(out.Ended))
 		return ExitBudget, nil
 	case out.Stopped:
 		return ExitStopped, nil
-	case !passed:
+	case slices.ContainsFunc(sum.Gates, func(g render.GateResult) bool { return !g.Passed }):
 		return ExitGate, nil
 	case out.Failed > 0:
 		return ExitCoverage, nil

@@ -7,7 +7,6 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/wire"
-	"github.com/evalrun/evalrun/harness/rundir"
 )
 
 func (a *app) resumeCommand() *cli.Command {
@@ -94,7 +93,7 @@ func (a *app) goOn(ctx context.Context, cmd *cli.Command, o *playOptions, over o
 	if err := a.checkPlay(o); err != nil {
 		return err
 	}
-	d, err := rundir.Open(path)
+	d, err := wire.Open(path)
 	if err != nil {
 		return folderError(err)
 	}

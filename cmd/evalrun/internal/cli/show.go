@@ -109,7 +109,10 @@ func (a *app) showRun(d *rundir.Dir, path string, o *showOptions, f *findings) e
 	if o.lists() {
 		return a.showTrials(res, path, o)
 	}
-	sum := res.Summary(path)
+	sum, err := wire.Summary(res, path)
+	if err != nil {
+		return err
+	}
 	switch {
 	case o.json:
 		return sum.JSON(a.Stdout)

@@ -52,6 +52,7 @@ type File struct {
 	Budget  *Budget  `json:"budget,omitempty" doc:"Limits of the whole run. One that is reached ends it, resumable, with exit code 5."`
 
 	Gates       []Gate   `json:"gates,omitempty" doc:"Thresholds that fail the run with exit code 4."`
+	Success     *float64 `json:"success,omitempty" doc:"Least reward that is a success: what pass@k, pass^k and the lists of passed and failed trials go by. Default: the full score, 1; pass@k then needs rewards of 0 and 1 alone."`
 	MinCoverage *float64 `json:"min_coverage,omitempty" min:"0" max:"1" doc:"Least share of planned trials that must be evidence, else exit code 3. Default 1."`
 
 	Integrity string `json:"integrity,omitempty" enum:"warn,fail" doc:"What becomes of a trial whose grader found that the agent tampered with the grading: warn marks it with a flag, fail marks it and counts it 0. Default warn."`

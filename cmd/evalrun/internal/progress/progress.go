@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rivo/uniseg"
 	"github.com/schollz/progressbar/v3"
 
 	"github.com/evalrun/evalrun/harness"
@@ -40,6 +41,9 @@ type Options struct {
 	W        io.Writer
 	// Waiting says why the run is slowed down or stands still, through no fault of its own; "": it is not. It is asked at each drawing.
 	Waiting func() string
+	// Width is that of the terminal, which a bar has to fit into: what goes on in a second line stays there. It is asked for each
+	// drawing; 0, and nil: not known.
+	Width func() int
 }
 
 // A Reporter shows progress. Observe may be called from several goroutines, the other methods from one.
@@ -56,6 +60,7 @@ type Reporter struct {
 	now  []making        // images, the longest under way first
 
 	bar       *progressbar.ProgressBar
+	wide      int // of the bar
 	lastLine  time.Time
 	lastShare int // of 5 % steps
 	lastDone  int
@@ -81,7 +86,7 @@ type counts struct {
 func New(o Options) *Reporter {
 	if o.Mode == Auto || o.Mode == "" {
 		o.Mode = Plain
-		if o.Terminal {
+		if o.Terminal && (o.Width == nil || o.Width() == 0 || o.Width() >= leastColumns) {
 			o.Mode = Bar
 		}
 	}
@@ -97,8 +102,12 @@ func New(o Options) *Reporter {
 		r.lastShare = o.Done * 20 / o.Total
 	}
 	if o.Mode == Bar {
+		r.wide = wideBar
+		if n := r.columns(); n > 0 && n < 80 {
+			r.wide = narrowBar
+		}
 		r.bar = progressbar.NewOptions(o.Total,
-			progressbar.OptionSetWriter(o.W), progressbar.OptionSetWidth(24), progressbar.OptionShowCount(),
+			progressbar.OptionSetWriter(o.W), progressbar.OptionSetWidth(r.wide), progressbar.OptionShowCount(),
 			progressbar.OptionSetPredictTime(false), progressbar.OptionSetElapsedTime(false), progressbar.OptionEnableColorCodes(o.Color),
 			progressbar.OptionSetRenderBlankState(true), progressbar.OptionSpinnerType(14))
 	}
@@ -240,7 +249,7 @@ func (r *Reporter) draw(last bool) {
 				fmt.Fprintln(r.W, n)
 			}
 		}
-		r.bar.Describe(r.line(c, false))
+		r.bar.Describe(r.fit(r.line(c, false)))
 		r.bar.Set(c.done)
 		if last {
 			r.bar.Exit()
@@ -261,6 +270,46 @@ func (r *Reporter) draw(last bool) {
 			r.encode(r.object(c))
 		}
 	}
+}
+
+// The bar itself takes so many columns, fewer on a narrow terminal; on a still narrower one there are lines in its place.
+const (
+	wideBar      = 24
+	narrowBar    = 8
+	leastColumns = 40
+)
+
+func (r *Reporter) columns() int {
+	if r.Width == nil {
+		return 0
+	}
+	return r.Width()
+}
+
+// fit cuts the text before a bar, so that all of the line fits into the terminal.
+func (r *Reporter) fit(text string) string {
+	n := r.columns()
+	if n <= 0 {
+		return text
+	}
+	rest := fmt.Sprintf(" 100%% |%*s| (%d/%d) ", r.wide, "", r.Total, r.Total)
+	return cutColumns(text, max(0, n-1-len(rest)))
+}
+
+// cutColumns shortens text to n columns of a terminal.
+func cutColumns(text string, n int) string {
+	if uniseg.StringWidth(text) <= n {
+		return text
+	}
+	var b strings.Builder
+	w := 0
+	for g := uniseg.NewGraphemes(text); g.Next() && w+g.Width() < n; w += g.Width() {
+		b.WriteString(g.Str())
+	}
+	if n > 0 {
+		b.WriteString("…")
+	}
+	return b.String()
 }
 
 // due says whether a line is due: 10 s after the last one, at each 5 %, and at the end.

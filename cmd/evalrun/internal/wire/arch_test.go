@@ -106,7 +106,7 @@ var table = []struct {
 	{"harness", "agent agent/event agent/model benchmarks datasets harness/record runtime/sandbox", ""},
 	{"reports/stats", "", "gonum.org/v1/gonum"},
 	{"reports/rows", "agent/event harness/ledger harness/record", ""},
-	{"reports/parquetlog", "agent/event harness/record harness/journal reports/rows", "github.com/parquet-go/parquet-go github.com/klauspost/compress/zstd"},
+	{"reports/parquetlog", "agent/event harness/record harness/durable harness/journal reports/rows", "github.com/parquet-go/parquet-go github.com/klauspost/compress/zstd"},
 	{"reports/*", "agent/event harness/record harness/ledger harness/journal reports/stats reports/rows", ""},
 
 	// L5
@@ -115,7 +115,7 @@ var table = []struct {
 
 	// L6: the program. Only wire knows implementations.
 	{"cmd/evalrun/internal/config", "agent/model datasets/near datasets/nesting harness/plan harness/record runtime/egress runtime/sandbox", "github.com/goccy/go-yaml"},
-	{"cmd/evalrun/internal/progress", "harness harness/record", "github.com/schollz/progressbar/v3"},
+	{"cmd/evalrun/internal/progress", "harness harness/record", "github.com/schollz/progressbar/v3 github.com/rivo/uniseg"},
 	{"cmd/evalrun/internal/wire", "agent agent/* agent/model/* benchmarks benchmarks/* browsergym browsergym/pool browsergym/cdp datasets harness harness/* runtime/* reports/* cmd/evalrun/internal/config", ""},
 	{"cmd/evalrun/internal/cli", "datasets datasets/near harness harness/* reports/* runtime/image runtime/sandbox cmd/evalrun/internal/*", "github.com/urfave/cli/v3 golang.org/x/term"},
 	{"cmd/evalrun", "cmd/evalrun/internal/*", "golang.org/x/term"},

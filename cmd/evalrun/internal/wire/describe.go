@@ -15,8 +15,9 @@ import (
 
 // A Limit is an effective limit, as it is printed and recorded.
 type Limit struct {
-	Name, Value string
-	Why         string `json:",omitempty"` // where it comes from, or what it means here
+	Name  string `json:"name"`
+	Value string `json:"value"`
+	Why   string `json:"why,omitempty"` // where it comes from, or what it means here
 }
 
 // Limits are what will hold in this run on this machine.

@@ -218,7 +218,7 @@ func Sweep(ctx context.Context, runs []string) ([]Swept, error) {
 	}
 	out = append(out, Swept{"browsers", "profiles", n})
 	for _, path := range runs {
-		d, err := rundir.Open(path)
+		d, err := Open(path)
 		if errors.Is(err, rundir.ErrInUse) {
 			out = append(out, Swept{path, "temporary files: a process works in it", 0})
 			continue

@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"os"
 
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
 	"github.com/evalrun/evalrun/harness/blob"
+	"github.com/evalrun/evalrun/harness/durable"
 	"github.com/evalrun/evalrun/harness/journal"
 	"github.com/evalrun/evalrun/harness/record"
 	"github.com/evalrun/evalrun/harness/rundir"
@@ -23,7 +23,13 @@ func Results(d *rundir.Dir) (*render.Results, error) {
 	if err != nil {
 		return nil, err
 	}
-	return render.Collect(d.Plan(), run, journal.Control(d.Journal()))
+	c, err := judgingOf(d.Plan())
+	if err != nil {
+		return nil, err
+	}
+	res, err := render.Collect(d.Plan(), run, journal.Control(d.Journal()))
+	res.Success = c.Success
+	return res, err
 }
 
 // Trial reads the entries of one trial. The goals and evidence that stand in blobs are put into their places; one that is missing or
@@ -84,13 +90,34 @@ func whole(e *record.Entry, open func(sum string) (io.ReadCloser, error)) (json.
 	return e.Data, nil
 }
 
-// Gates are a configuration's gates as the reports judge them.
-func Gates(gs []config.Gate) []render.Gate {
-	out := make([]render.Gate, len(gs))
-	for i, g := range gs {
-		out[i] = render.Gate{Arm: g.Arm, Metric: g.Metric, Than: g.Than, Min: g.Min, Max: g.Max}
+// Summary sums results up and judges them by the gates of the run's configuration. path is the run's folder, as commands may name it.
+func Summary(res *render.Results, path string) (*render.Summary, error) {
+	c, err := judgingOf(res.Plan)
+	if err != nil {
+		return nil, err
 	}
-	return out
+	var gates []render.Gate
+	for _, g := range c.Gates {
+		gates = append(gates, render.Gate{Arm: g.Arm, Metric: g.Metric, Than: g.Than, Min: g.Min, Max: g.Max})
+	}
+	s := res.Summary(path)
+	s.Gates = res.Gates(gates)
+	return s, nil
+}
+
+// judging is what a configuration says of how results are judged.
+type judging struct {
+	Success *float64      `json:"success"`
+	Gates   []config.Gate `json:"gates"`
+}
+
+func judgingOf(p *record.Plan) (c judging, err error) {
+	if len(p.Config) > 0 { // a plan that was made by a program may have none
+		if err = json.Unmarshal(p.Config, &c); err != nil {
+			err = fmt.Errorf("plan.json: its configuration: %w", err)
+		}
+	}
+	return c, err
 }
 
 // Blobs opens what a run has kept, by its SHA-256, for reading.
@@ -112,11 +139,7 @@ func Store(d *rundir.Dir, s *render.Summary) error {
 		return err
 	}
 	for name, b := range map[string][]byte{"summary.json": j.Bytes(), "summary.md": m.Bytes()} {
-		tmp := d.File(name) + ".tmp"
-		if err := os.WriteFile(tmp, b, 0o644); err != nil {
-			return err
-		}
-		if err := os.Rename(tmp, d.File(name)); err != nil {
+		if err := durable.WriteFile(d.File(name), b); err != nil {
 			return err
 		}
 	}

@@ -22,18 +22,7 @@ type store struct {
 
 // openStore opens d's, repairs what a crash left, and lets Parquet catch up with the journal.
 func (r *Ready) openStore(d *rundir.Dir) (_ *store, err error) {
-	// Parquet first, since it is told of what the journal's own recovery writes.
-	tables, err := parquetlog.Open(d.Path(), r.Plan, parquetlog.Options{Log: r.o.Log})
-	if err != nil { // from a newer version, say, or damaged: derived, so made anew
-		r.o.Log.Warn("parquet is made anew", "err", err)
-		if err = parquetlog.Rebuild(d.Path(), r.Plan, journal.Scan(d.Journal()), parquetlog.Options{Log: r.o.Log}); err == nil {
-			tables, err = parquetlog.Open(d.Path(), r.Plan, parquetlog.Options{Log: r.o.Log})
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	s := &store{tables: tables}
+	s := &store{}
 	caught := make(chan struct{}) // until it is closed, new entries wait behind those of the past
 	catchUp := sync.OnceFunc(func() { close(caught) })
 	defer func() {
@@ -42,7 +31,13 @@ func (r *Ready) openStore(d *rundir.Dir) (_ *store, err error) {
 			s.Close()
 		}
 	}()
-	if s.journal, err = journal.Open(d.Journal(), journal.Options{Run: r.Plan.Run, Tee: func(es []record.Entry) { <-caught; tables.Add(es) }}); err != nil {
+	// The tables are told of what the journal's own recovery writes, as soon as they are open.
+	tee := func(es []record.Entry) {
+		if <-caught; s.tables != nil {
+			s.tables.Add(es)
+		}
+	}
+	if s.journal, err = journal.Open(d.Journal(), journal.Options{Run: r.Plan.Run, Tee: tee}); err != nil {
 		return nil, err
 	}
 	recovered := s.journal.Recovered()
@@ -50,8 +45,11 @@ func (r *Ready) openStore(d *rundir.Dir) (_ *store, err error) {
 		r.o.Log.Warn("the journal was damaged", "what", w)
 	}
 	s.state = recovered.State
-	if from := tables.From(); from <= recovered.Seq {
-		if err := feed(tables, journal.ScanFrom(d.Journal(), from)); err != nil {
+	if s.tables, err = r.openTables(d, recovered.Seq); err != nil {
+		return nil, err
+	}
+	if from := s.tables.From(); from <= recovered.Seq {
+		if err := feed(s.tables, journal.ScanFrom(d.Journal(), from)); err != nil {
 			return nil, err
 		}
 	}
@@ -62,12 +60,30 @@ func (r *Ready) openStore(d *rundir.Dir) (_ *store, err error) {
 	return s, nil
 }
 
+// openTables opens the tables of d, whose journal ends with entry last.
+func (r *Ready) openTables(d *rundir.Dir, last int64) (*parquetlog.Writer, error) {
+	scan := func(from int64) iter.Seq2[record.Entry, error] { return journal.ScanFrom(d.Journal(), from) }
+	o := parquetlog.Options{Log: r.o.Log, Journal: scan, Last: last}
+	tables, err := parquetlog.Open(d.Path(), r.Plan, o)
+	if err == nil {
+		return tables, nil
+	}
+	r.o.Log.Warn("the tables are made anew from the journal", "err", err)
+	if err := parquetlog.Rebuild(d.Path(), r.Plan, scan(1), parquetlog.Options{Log: r.o.Log}); err != nil {
+		return nil, err
+	}
+	return parquetlog.Open(d.Path(), r.Plan, o)
+}
+
 // Close ends the journal, then Parquet, which is derived and whose error is its own.
 func (s *store) Close() (parquet, journal error) {
 	if s.journal != nil {
 		journal = s.journal.Close()
 	}
-	return s.tables.Close(), journal
+	if s.tables != nil {
+		parquet = s.tables.Close()
+	}
+	return parquet, journal
 }
 
 // feed gives the tables what the journal has and they have not.
