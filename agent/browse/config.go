@@ -42,7 +42,7 @@ type Config struct {
 	Abstract  *bool `json:"abstract_example,omitempty" doc:"An example of the answer's form. Default true."`
 	Concrete  *bool `json:"concrete_example,omitempty" doc:"An example of an answer. Default true."`
 
-	Subsets      []string `json:"actions,omitempty" doc:"Sets of actions that are offered in place of all that the benchmark takes: bid, coord, nav, tab, chat, infeas, miniwob_all …"`
+	Subsets      []string `json:"actions,omitempty" min:"1" doc:"Sets of actions that are offered in place of all that the benchmark takes: bid, coord, nav, tab, chat, infeas, miniwob_all …"`
 	Descriptions bool     `json:"descriptions,omitempty" doc:"Describe each action in a paragraph, not only by its signature."`
 	Examples     bool     `json:"action_examples,omitempty" doc:"Examples of each action."`
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/benchmarks/episode"
+	"github.com/evalrun/evalrun/benchmarks/filetree"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -268,8 +269,8 @@ func restoreOne(ctx context.Context, sb sandbox.Sandbox, log event.Log, blob eve
 	}
 	defer done()
 	dir := path.Dir(k.Source)
-	t := newTree()
-	err = t.untar(at, size, func(h *tar.Header) bool {
+	t := filetree.New()
+	err = t.Untar(at, size, func(h *tar.Header) bool {
 		return h.Typeflag != tar.TypeSymlink || stays(path.Join(dir, path.Clean(h.Name)), h.Linkname, roots)
 	})
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/benchmarks/episode"
+	"github.com/evalrun/evalrun/benchmarks/filetree"
 	"github.com/evalrun/evalrun/datasets"
 	"github.com/evalrun/evalrun/runtime/executor"
 	"github.com/evalrun/evalrun/runtime/sandbox"
@@ -116,13 +117,13 @@ func (g *game) ready(ctx context.Context) error {
 
 // open777 makes folders that everybody may write to, as Harbor's mounts are.
 func open777(ctx context.Context, sb sandbox.Sandbox, dirs ...string) error {
-	trees := map[string]*tree{} // by parent, whose own mode is not ours to change
+	trees := map[string]*filetree.Tree{} // by parent, whose own mode is not ours to change
 	for _, d := range dirs {
 		parent, base := path.Split(path.Clean(d))
 		if trees[parent] == nil {
-			trees[parent] = newTree()
+			trees[parent] = filetree.New()
 		}
-		trees[parent].add(base, &node{mode: fs.ModeDir | 0o777})
+		trees[parent].Add(base, &filetree.Node{Mode: fs.ModeDir | 0o777})
 	}
 	for _, parent := range slices.Sorted(maps.Keys(trees)) {
 		if err := sb.Put(ctx, parent, trees[parent]); err != nil {
@@ -138,8 +139,8 @@ func upload(ctx context.Context, sb sandbox.Sandbox, m *Machine, files fs.FS, di
 	if err != nil || src == nil {
 		return err
 	}
-	t := newTree()
-	if err := t.overlay(src, "."); err != nil {
+	t := filetree.New()
+	if err := t.Overlay(src, "."); err != nil {
 		return err
 	}
 	return sb.Put(ctx, dir, t)

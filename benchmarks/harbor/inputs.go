@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/evalrun/evalrun/benchmarks/filetree"
 )
 
 // inputs are what can be told of a verifier by reading its scripts: a superset, for a word in a comment counts as well.
@@ -31,18 +33,18 @@ var (
 
 // readInputs reads the folders that go to /tests.
 func readInputs(files fs.FS, dirs []string) (*inputs, error) {
-	t := newTree()
+	t := filetree.New()
 	for _, d := range dirs {
-		if err := t.overlay(files, d); err != nil {
+		if err := t.Overlay(files, d); err != nil {
 			return nil, err
 		}
 	}
 	in := &inputs{words: map[string]bool{}}
 	n := 0
-	for name, f := range t.nodes {
+	for name, f := range t.All() {
 		ext := path.Ext(name)
 		in.python = in.python || ext == ".py"
-		if !f.mode.IsRegular() || f.size > 256<<10 || ext != ".sh" && ext != ".py" && ext != "" {
+		if !f.Mode.IsRegular() || f.Size > 256<<10 || ext != ".sh" && ext != ".py" && ext != "" {
 			continue
 		}
 		if n++; n > maxInputs {

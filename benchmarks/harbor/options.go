@@ -14,7 +14,7 @@ import (
 
 // Options of the benchmark.
 type Options struct {
-	TaskNames    []string `json:"task_names,omitempty" doc:"Only tasks whose name one of these patterns fits, such as 'acme/*'."`
+	TaskNames    []string `json:"task_names,omitempty" min:"1" doc:"Only tasks whose name one of these patterns fits, such as 'acme/*'."`
 	ExcludeNames []string `json:"exclude_task_names,omitempty" doc:"No task whose name one of these patterns fits."`
 	NTasks       int      `json:"n_tasks,omitempty" min:"1" doc:"The first so many of the tasks that are left."`
 

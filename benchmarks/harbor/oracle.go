@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/benchmarks/filetree"
 	"github.com/evalrun/evalrun/datasets"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
@@ -62,8 +63,8 @@ func solve(ctx context.Context, s *agent.Session, t datasets.Task, step *Step, e
 	if err != nil {
 		return err
 	}
-	logs := newTree()
-	logs.text("oracle.txt", out.Bytes(), 0o644)
-	logs.text("exit-code.txt", []byte(strconv.Itoa(x.Code)), 0o644)
+	logs := filetree.New()
+	logs.Text("oracle.txt", out.Bytes(), 0o644)
+	logs.Text("exit-code.txt", []byte(strconv.Itoa(x.Code)), 0o644)
 	return m.Put(ctx, agentLogs, logs)
 }

@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"path"
 	"strings"
+
+	"github.com/evalrun/evalrun/benchmarks/filetree"
 )
 
 // maxScript is how large a script may be whose line ends are looked at.
@@ -13,32 +15,32 @@ const maxScript = 4 << 20
 
 // scripts is what lies in folders of a task, later ones over earlier, as it is put into a machine: shell scripts can be executed whatever
 // their mode was, and those with a "#!" line that ends as on Windows get line ends that a kernel understands.
-func scripts(files fs.FS, dirs ...string) (*tree, error) {
-	t := newTree()
+func scripts(files fs.FS, dirs ...string) (*filetree.Tree, error) {
+	t := filetree.New()
 	for _, d := range dirs {
-		if err := t.overlay(files, d); err != nil {
+		if err := t.Overlay(files, d); err != nil {
 			return nil, err
 		}
 	}
-	for name, n := range t.nodes {
-		if !n.mode.IsRegular() || path.Ext(name) != ".sh" {
+	for name, n := range t.All() {
+		if !n.Mode.IsRegular() || path.Ext(name) != ".sh" {
 			continue
 		}
-		n.mode |= 0o111
+		n.Mode |= 0o111
 		text, err := read(n)
 		if err != nil {
 			return nil, err
 		}
 		if first, _, _ := bytes.Cut(text, []byte("\n")); bytes.HasPrefix(first, []byte("#!")) && bytes.HasSuffix(first, []byte("\r")) {
-			t.text(name, bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n")), n.mode)
+			t.Text(name, bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n")), n.Mode)
 		}
 	}
 	return t, nil
 }
 
 // read is a small file's content; of a large one the beginning.
-func read(n *node) ([]byte, error) {
-	r, err := n.open()
+func read(n *filetree.Node) ([]byte, error) {
+	r, err := n.Open()
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/benchmarks"
+	"github.com/evalrun/evalrun/benchmarks/filetree"
 	"github.com/evalrun/evalrun/runtime/executor"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
@@ -23,7 +24,7 @@ import (
 //	Apply   what was found goes into the result
 type Shared struct {
 	sb    sandbox.Sandbox
-	tests *tree
+	tests *filetree.Tree
 	guard *guard // nil: the machine has no executor to remember anything
 	v     verification
 }
@@ -31,7 +32,7 @@ type Shared struct {
 // Tests is what goes to /tests: what lies in a folder of a task, and beside it single files of the task, by their last name. Shell scripts
 // can be executed and have line ends that shells understand.
 func Tests(files fs.FS, folder string, beside ...string) (fs.FS, error) {
-	t := newTree()
+	t := filetree.New()
 	if info, err := fs.Stat(files, folder); err == nil && info.IsDir() {
 		if t, err = scripts(files, folder); err != nil {
 			return nil, err
@@ -43,14 +44,14 @@ func Tests(files fs.FS, folder string, beside ...string) (fs.FS, error) {
 			return nil, err
 		}
 		base := name[strings.LastIndexByte(name, '/')+1:]
-		t.text(base, bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n")), 0o755)
+		t.Text(base, bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n")), 0o755)
 	}
 	return t, nil
 }
 
 // Watch has the machine remember what tests (of [Tests]) depend on. dir is where they will run.
 func Watch(ctx context.Context, sb sandbox.Sandbox, dir string, tests fs.FS) (*Shared, error) {
-	t, ok := tests.(*tree)
+	t, ok := tests.(*filetree.Tree)
 	if !ok {
 		return nil, errors.New("harbor: these tests are not from harbor.Tests")
 	}

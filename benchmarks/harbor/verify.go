@@ -13,6 +13,7 @@ import (
 
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/benchmarks"
+	"github.com/evalrun/evalrun/benchmarks/filetree"
 	"github.com/evalrun/evalrun/benchmarks/score"
 	"github.com/evalrun/evalrun/harness/record"
 	"github.com/evalrun/evalrun/runtime/executor"
@@ -143,8 +144,8 @@ const baited = 150 * time.Millisecond
 // out, and does not run beside the verifier.
 func (v *verification) bait(ctx context.Context) error {
 	const text = "0\n"
-	t := newTree()
-	t.text("reward.txt", []byte(text), 0o644)
+	t := filetree.New()
+	t.Text("reward.txt", []byte(text), 0o644)
 	if err := v.sb.Put(ctx, verifierLogs, t); err != nil {
 		return err
 	}
@@ -172,7 +173,7 @@ func (v *verification) bait(ctx context.Context) error {
 }
 
 // strangers looks for files between the tests that are none of them.
-func (v *verification) strangers(ctx context.Context, tests *tree) error {
+func (v *verification) strangers(ctx context.Context, tests *filetree.Tree) error {
 	if !v.left {
 		return nil
 	}
@@ -186,7 +187,7 @@ func (v *verification) strangers(ctx context.Context, tests *tree) error {
 			return err
 		}
 		name := strings.TrimPrefix(strings.TrimPrefix(f.Name, path.Base(testsDir)), "/")
-		if n := tests.nodes[name]; name != "" && (n == nil || n.mode.Type() != f.Mode.Type()) {
+		if n := tests.Get(name); name != "" && (n == nil || n.Mode.Type() != f.Mode.Type()) {
 			v.found.add(FlagTests, testsDir+"/"+name+" is none of the tests")
 		}
 	}

@@ -24,12 +24,12 @@ import (
 
 // Options of the benchmark.
 type Options struct {
-	Goal    string   `json:"goal,omitempty"`      // what the agent is asked to do
-	Steps   int      `json:"max_steps,omitempty"` // of an episode; default 30
-	Actions []string `json:"actions,omitempty"`   // subsets of actions; default chat, infeas, bid, nav and tab
-	Multi   bool     `json:"multi,omitempty"`     // several calls a step
-	Width   int      `json:"width,omitempty"`     // of the viewport; default 1280
-	Height  int      `json:"height,omitempty"`    // default 720
+	Goal    string   `json:"goal,omitempty"`            // what the agent is asked to do
+	Steps   int      `json:"max_steps,omitempty"`       // of an episode; default 30
+	Actions []string `json:"actions,omitempty" min:"1"` // subsets of actions; default chat, infeas, bid, nav and tab
+	Multi   bool     `json:"multi,omitempty"`           // several calls a step
+	Width   int      `json:"width,omitempty"`           // of the viewport; default 1280
+	Height  int      `json:"height,omitempty"`          // default 720
 }
 
 // Benchmark has one task: its page.

@@ -144,6 +144,9 @@ func (b *Browser) validate(t *Task) (errs []error) {
 	if _, err := time.LoadLocation(b.TimeZone); err != nil || b.TimeZone == "Local" {
 		bad("timezone %q is none; want one such as Europe/Berlin", b.TimeZone)
 	}
+	if b.Actions != nil && len(b.Actions) == 0 {
+		bad("actions: the list is empty; leave the key out for the default")
+	}
 	if err := action.Known(b.subsets()); err != nil {
 		bad("actions: %w", err)
 	}

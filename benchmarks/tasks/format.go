@@ -64,7 +64,7 @@ type Grade struct {
 
 	Script  string          `json:"script,omitempty"`
 	Files   map[string]Item `json:"files,omitempty"`   // enter at grading only
-	Collect []string        `json:"collect,omitempty"` // what the grader gets to see; default: the working directory
+	Collect []string        `json:"collect,omitzero"`  // what the grader gets to see; default: the working directory
 	Partial bool            `json:"partial,omitempty"` // the script writes a number from 0 to 1 to $REWARD
 	Shared  bool            `json:"shared,omitempty"`  // grade in the agent's machine
 	Timeout Duration        `json:"timeout,omitempty"` // default: 1m, of a function 10s

@@ -222,6 +222,7 @@ func TestRewards(t *testing.T) {
 		"python fails":     {`{script: "#!/usr/bin/python3\n\nassert False, 'third line'"}`, 0, false, "third line"},
 		"not in env":       {`{script: "env | grep -q eval- && exit 1; exit 0", partial: false}`, 1, false, ""},
 		"collects nothing": {`{script: "[ -z \"$(ls -A)\" ]", collect: [other]}`, 1, false, ""},
+		"an empty list":    {`{script: "[ -z \"$(ls -A)\" ]", collect: []}`, 1, false, ""},
 		"nothing of agent": {`{script: "[ ! -e /tmp/mark ] && [ -e mine ] && ! pgrep sleep"}`, 1, false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

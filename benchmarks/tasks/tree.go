@@ -11,15 +11,15 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"testing/fstest"
 
 	"github.com/evalrun/evalrun/benchmarks/episode"
+	"github.com/evalrun/evalrun/benchmarks/filetree"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
 // tree is a task's files as they are put into a machine.
 func tree(files map[string]Item, beside fs.FS) (fs.FS, error) {
-	out := fstest.MapFS{}
+	out := filetree.New()
 	for _, name := range sorted(files) {
 		i := files[name]
 		to := path.Clean(name)
@@ -34,20 +34,20 @@ func tree(files map[string]Item, beside fs.FS) (fs.FS, error) {
 			mode = 0o644
 		}
 		if strings.HasSuffix(name, "/") {
-			out[to] = &fstest.MapFile{Mode: fs.ModeDir | 0o755}
+			out.Add(to, &filetree.Node{Mode: fs.ModeDir | 0o755})
 			continue
 		}
 		data := i.Base64
 		if data == nil {
 			data = []byte(i.Text)
 		}
-		out[to] = &fstest.MapFile{Data: data, Mode: mode}
+		out.Text(to, data, mode)
 	}
 	return out, nil
 }
 
 // copyTree copies a file or a folder from beside the tasks. Its size was checked when its digest was made.
-func copyTree(out fstest.MapFS, to string, beside fs.FS, from string, mode fs.FileMode) error {
+func copyTree(out *filetree.Tree, to string, beside fs.FS, from string, mode fs.FileMode) error {
 	if beside == nil {
 		return errors.New("these tasks have no folder of their own")
 	}
@@ -60,28 +60,29 @@ func copyTree(out fstest.MapFS, to string, beside fs.FS, from string, mode fs.Fi
 			return err
 		}
 		name := path.Join(to, strings.TrimPrefix(strings.TrimPrefix(p, from), "/"))
-		f := &fstest.MapFile{Mode: info.Mode().Perm()}
+		perm := info.Mode().Perm()
 		switch {
 		case e.IsDir():
-			f.Mode |= fs.ModeDir | 0o700
+			if name != "." {
+				out.Add(name, &filetree.Node{Mode: fs.ModeDir | perm | 0o700})
+			}
 		case info.Mode()&fs.ModeSymlink != 0:
 			l, err := fs.ReadLink(beside, p)
 			if err != nil {
 				return err
 			}
-			f.Mode, f.Data = fs.ModeSymlink|0o777, []byte(l)
+			out.Add(name, &filetree.Node{Mode: fs.ModeSymlink | 0o777, Link: l})
 		default:
-			if f.Data, err = fs.ReadFile(beside, p); err != nil {
+			data, err := fs.ReadFile(beside, p)
+			if err != nil {
 				return err
 			}
 			if mode != 0 {
-				f.Mode = mode
+				perm = mode
 			} else {
-				f.Mode |= 0o444 // embedded files say 0444, checkouts may say less
+				perm |= 0o444 // embedded files say 0444, checkouts may say less
 			}
-		}
-		if name != "." {
-			out[name] = f
+			out.Text(name, data, perm)
 		}
 		return nil
 	})
@@ -138,7 +139,7 @@ func (e *tooMuch) Error() string {
 // unpack makes a file system of a collected tar, which will be put into dir. An entry below a link is left out: nothing is written
 // through links. So is a link that leads out of roots, the collected paths and the working directory.
 func unpack(r io.Reader, dir string, roots []string) (fs.FS, error) {
-	out := fstest.MapFS{}
+	out := filetree.New()
 	for f, err := range sandbox.Files(r, sandbox.Limits{Files: maxFiles, Bytes: maxBytes}) {
 		if errors.As(err, new(*sandbox.FileError)) && !errors.Is(err, sandbox.ErrTooLarge) {
 			continue
@@ -146,24 +147,23 @@ func unpack(r io.Reader, dir string, roots []string) (fs.FS, error) {
 		if err != nil {
 			return nil, err
 		}
-		if f.Name == "." || shadowed(out, f.Name) {
+		if f.Name == "." || out.Shadowed(f.Name) {
 			continue
 		}
-		m := &fstest.MapFile{Mode: f.Mode}
 		switch {
 		case f.Mode.IsDir():
-			m.Mode |= 0o700
+			out.Add(f.Name, &filetree.Node{Mode: f.Mode | 0o700})
 		case f.Mode&fs.ModeSymlink != 0:
-			if !stays(path.Join(dir, f.Name), f.Link, roots) {
-				continue
+			if stays(path.Join(dir, f.Name), f.Link, roots) {
+				out.Add(f.Name, &filetree.Node{Mode: f.Mode, Link: f.Link})
 			}
-			m.Data = []byte(f.Link)
 		default:
-			if m.Data, err = io.ReadAll(f); err != nil {
+			data, err := io.ReadAll(f)
+			if err != nil {
 				return nil, err
 			}
+			out.Text(f.Name, data, f.Mode)
 		}
-		out[f.Name] = m
 	}
 	return out, nil
 }
@@ -177,14 +177,4 @@ func stays(at, link string, roots []string) bool {
 	to, ok := episode.Leads(at, link)
 	below := func(dir string) bool { return episode.Within(to, dir) }
 	return ok && !slices.ContainsFunc([]string{"/proc", "/dev"}, below) && (slices.ContainsFunc(system, below) || slices.ContainsFunc(roots, below))
-}
-
-// shadowed reports whether a part of the name is there and not a folder.
-func shadowed(m fstest.MapFS, name string) bool {
-	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
-		if f := m[dir]; f != nil && !f.Mode.IsDir() {
-			return true
-		}
-	}
-	return false
 }

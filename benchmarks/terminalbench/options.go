@@ -12,7 +12,7 @@ import (
 
 // Options of the benchmark.
 type Options struct {
-	TaskIDs    []string `json:"task_ids,omitempty" doc:"Only tasks whose name one of these patterns fits, such as 'fix-*'."`
+	TaskIDs    []string `json:"task_ids,omitempty" min:"1" doc:"Only tasks whose name one of these patterns fits, such as 'fix-*'."`
 	ExcludeIDs []string `json:"exclude_task_ids,omitempty" doc:"No task whose name one of these patterns fits."`
 	NTasks     int      `json:"n_tasks,omitempty" min:"1" doc:"The first so many of the tasks that are left."`
 

@@ -30,7 +30,7 @@ type Options struct {
 	NAHint       bool     `json:"na_hint,omitempty" doc:"The goal says that N/A is the answer to what cannot be done."`
 	HomepageHint bool     `json:"homepage_hint,omitempty" doc:"The goal says where the list of sites is."`
 	Steps        int      `json:"max_steps,omitempty" min:"1" doc:"Steps of an episode at most. Default 30."`
-	Actions      []string `json:"actions,omitempty" doc:"Subsets of actions. Default: the published one."`
+	Actions      []string `json:"actions,omitempty" min:"1" doc:"Subsets of actions. Default: the published one."`
 	Images       string   `json:"images,omitempty" doc:"Folder in which pictures of tasks lie that are no addresses. Default: that of the tasks' file."`
 }
 

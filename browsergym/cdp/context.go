@@ -25,7 +25,7 @@ type ContextOptions struct {
 	DownloadLimit  int64                   // bytes that one download may have; 0: 100 MB
 	DownloadTotal  int64                   // bytes that all of them may have; 0: five times as much as one
 	Uploads        string                  // folder to which files are copied before a page gets them, for a browser that sees no others; "": none is needed
-	UploadFrom     []string                // folders whose files pages may get, beside Downloads; nil: all
+	UploadFrom     []string                // folders whose files pages may get, beside Downloads; empty: none. "/" allows every file
 	Scripts        []string                // run in each document before its own
 	Timeout        time.Duration           // of a navigation; 0: 5 s
 	ActionTimeout  time.Duration           // of an action on an element; 0: 500 ms

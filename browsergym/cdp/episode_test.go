@@ -334,7 +334,7 @@ func TestGoldenEpisodes(t *testing.T) {
 				t.SkipNow()
 			}
 			o := contextOptions(h)
-			o.Downloads = t.TempDir()
+			o.Downloads, o.UploadFrom = t.TempDir(), []string{recordings.UploadFolder}
 			c, err := b.NewContext(t.Context(), o)
 			if err != nil {
 				t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 // chooser is a wait for a page that asks for files.
@@ -184,7 +185,8 @@ func (b *Browser) CancelUntold() {
 	}
 }
 
-// uploadable is the path by which the browser finds a file that a page is to get.
+// uploadable is the path by which the browser finds a file that a page is to get. Only files below UploadFrom and Downloads may be given,
+// judged after links are followed; any other file is reported as missing, so that an agent learns nothing about it.
 func (c *Context) uploadable(name string) (string, error) {
 	if name == "" { // no name is no file, and not the working directory
 		return "", os.ErrNotExist
@@ -193,22 +195,19 @@ func (c *Context) uploadable(name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if c.opts.UploadFrom != nil {
-		real, err := filepath.EvalSymlinks(path)
-		if err != nil {
-			return "", err
-		}
-		if !slices.ContainsFunc(append(slices.Clone(c.opts.UploadFrom), c.opts.Downloads), func(dir string) bool { return below(dir, real) }) {
-			return "", os.ErrNotExist
-		}
-		path = real
+	if path, err = filepath.EvalSymlinks(path); err != nil {
+		return "", err
 	}
-	in, err := os.Open(path)
+	given := func(dir string) bool { return below(dir, path) }
+	if !slices.ContainsFunc(c.opts.UploadFrom, given) && !given(c.opts.Downloads) {
+		return "", os.ErrNotExist
+	}
+	in, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a named pipe must not block
 	if err != nil {
 		return "", err
 	}
 	defer in.Close()
-	if c.opts.Uploads == "" || below(c.opts.Uploads, path) || below(c.opts.Downloads, path) {
+	if c.opts.Uploads == "" || given(c.opts.Uploads) || given(c.opts.Downloads) {
 		return path, nil
 	}
 	fi, err := in.Stat()

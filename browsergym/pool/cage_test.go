@@ -204,3 +204,30 @@ func TestUploads(t *testing.T) {
 	}
 	until(t, "the page has read the file", func() bool { return text(t, page, "document.title") == "given.txt given" })
 }
+
+// A context whose wish names no folders gives its pages no file at all.
+func TestUploadsWithoutFolders(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "secret.txt")
+	if err := os.WriteFile(file, []byte("secret"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p := newPool(t, pool.Options{})
+	url, host := site(t, map[string]string{"/": `<input type=file id=f onchange="f.files[0].text().then(s => document.title = f.files[0].name + ' ' + s)">`})
+	for name, w := range map[string]pool.Wish{
+		"nil":   {Hosts: []string{host}},
+		"empty": {Hosts: []string{host}, Files: []string{}, Uploads: []string{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, page := open(t, p.For(w), cdp.ContextOptions{Timeout: 20 * time.Second})
+			if err := page.Goto(t.Context(), url); err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range []string{file, "/etc/passwd", "/proc/self/environ"} {
+				err := page.Upload(t.Context(), []string{f}, func(ctx context.Context) error { return page.MouseClick(ctx, 40, 20, "left", false) })
+				if err == nil || !strings.Contains(err.Error(), "ENOENT") {
+					t.Errorf("%s was given to the page: %v", f, err)
+				}
+			}
+		})
+	}
+}

@@ -31,8 +31,10 @@ type Wish struct {
 	// Dial, when set, is asked first for addresses of the loopback: a machine's own services, say. Nil: the loopback but Hosts is out of reach.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Files are folders whose files pages may load by file: addresses and be given for upload. Each lies in one of [Options].Files.
+	// Empty: no file: address is loaded.
 	Files []string
-	// Uploads are folders whose files pages may be given for upload, and no more: each is copied first.
+	// Uploads are folders whose files pages may be given for upload, and no more: each is copied first. Where Files is empty too, no
+	// file can be uploaded but what the context has downloaded.
 	Uploads []string
 }
 
@@ -168,7 +170,7 @@ func (l *lease) prepare(name string, o *cdp.ContextOptions, s *spare) (err error
 
 	l.files = filepath.Join(l.u.dir, "files", name)
 	rel := filepath.Join("files", name)
-	o.Uploads, o.UploadFrom = filepath.Join(l.files, "given"), slices.Concat([]string{}, w.Files, w.Uploads)
+	o.Uploads, o.UploadFrom = filepath.Join(l.files, "given"), slices.Concat(w.Files, w.Uploads)
 	dirs := []string{rel, filepath.Join(rel, "given")}
 	if o.Downloads != "" {
 		o.Downloads = filepath.Join(l.files, "taken")

@@ -119,14 +119,16 @@ func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	io.WriteString(w, s.Ours(string(raw)))
 }
 
-// Uploads makes the files that recorded uploads use.
+// UploadFolder holds the files that recorded uploads use.
+const UploadFolder = "/tmp/golden-upload"
+
+// Uploads makes the files in [UploadFolder].
 func Uploads() error {
-	const dir = "/tmp/golden-upload"
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(UploadFolder, 0o755); err != nil {
 		return err
 	}
 	for name, text := range map[string]string{"a.txt": "file a\n", "b.txt": "file b, longer\n"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(UploadFolder, name), []byte(text), 0o644); err != nil {
 			return err
 		}
 	}

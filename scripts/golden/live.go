@@ -148,6 +148,7 @@ func (p *player) step(ctx context.Context, want *recordings.Observation) error {
 			return err
 		}
 		o.Browser, o.Pace, o.Context.Downloads = p.browser, p.pace, p.downloads
+		o.Context.UploadFrom = []string{recordings.UploadFolder}
 		o.Task = func(seed uint32) (browsergym.Task, error) { return p.task(want.GoalObject, seed) }
 		if p.env, err = browsergym.New(o); err != nil {
 			return err

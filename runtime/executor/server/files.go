@@ -26,8 +26,9 @@ func (sv *server) put(st *wire.Stream, dir string) error {
 	if err != nil {
 		return &fs.PathError{Op: "open", Path: dir, Err: err}
 	}
-	w := &putter{root: root, fd: root, at: "."}
-	defer w.close()
+	w := &putter{root: root}
+	defer w.leave(0)
+	defer unix.Close(root)
 	tr := tar.NewReader(st)
 	for {
 		h, err := tr.Next()
@@ -47,45 +48,50 @@ func (sv *server) put(st *wire.Stream, dir string) error {
 	return err
 }
 
-// A putter writes entries; it keeps the folder of the last one open.
+// A putter writes entries. It keeps the folder of the last one open, with those above it: the next entry mostly lies beside it, below it or
+// a few folders up, so that a deep tree is not opened from its root for each entry.
 type putter struct {
-	root, fd int
-	at       string // which folder fd is
-	dirs     []*tar.Header
+	root int
+	open []level // each within the one before
+	dirs []*tar.Header
 }
 
-func (w *putter) close() {
-	if w.fd != w.root {
-		unix.Close(w.fd)
+type level struct {
+	name string
+	fd   int
+}
+
+// leave closes the folders below the first n.
+func (w *putter) leave(n int) {
+	for _, l := range w.open[n:] {
+		unix.Close(l.fd)
 	}
-	unix.Close(w.root)
+	w.open = w.open[:n]
 }
 
 // enter opens a folder below the root, and makes what is missing of it.
-func (w *putter) enter(dir string) error {
-	if dir == w.at {
-		return nil
-	}
-	if w.fd != w.root {
-		unix.Close(w.fd)
-	}
-	w.fd, w.at = w.root, "."
-	if dir == "." {
-		return nil
-	}
-	fd := w.root
-	for name := range strings.SplitSeq(dir, "/") {
-		next, err := step(fd, name, 0o755)
-		if fd != w.root {
-			unix.Close(fd)
+func (w *putter) enter(dir string) (fd int, err error) {
+	n, fd := 0, w.root
+	if dir != "." {
+		for name := range strings.SplitSeq(dir, "/") {
+			if n < len(w.open) && w.open[n].name == name {
+				fd = w.open[n].fd
+				n++
+				continue
+			}
+			w.leave(n)
+			if n == maxDepth {
+				return -1, errors.New("folders nested too deep")
+			}
+			if fd, err = step(fd, name, 0o755); err != nil {
+				return -1, err
+			}
+			w.open = append(w.open, level{name, fd})
+			n++
 		}
-		if err != nil {
-			return err
-		}
-		fd = next
 	}
-	w.fd, w.at = fd, dir
-	return nil
+	w.leave(n)
+	return fd, nil
 }
 
 // step opens the folder name in the folder fd, without following a link, and makes it where it is missing or not a folder.
@@ -123,13 +129,14 @@ func (w *putter) entry(h *tar.Header, r io.Reader) error {
 	if dir == "" {
 		dir = "."
 	}
-	if err := w.enter(path.Clean(dir)); err != nil {
+	at, err := w.enter(path.Clean(dir))
+	if err != nil {
 		return err
 	}
 	mode := uint32(h.Mode & 0o777)
 	switch h.Typeflag {
 	case tar.TypeDir:
-		fd, err := step(w.fd, base, 0o755)
+		fd, err := step(at, base, 0o755)
 		if err != nil {
 			return err
 		}
@@ -140,15 +147,15 @@ func (w *putter) entry(h *tar.Header, r io.Reader) error {
 		// isolation its owner may still add what is needed.
 		return unix.Fchmod(fd, mode|0o700)
 	case tar.TypeSymlink:
-		if err := remove(w.fd, base); err != nil {
+		if err := remove(at, base); err != nil {
 			return err
 		}
-		return unix.Symlinkat(h.Linkname, w.fd, base)
+		return unix.Symlinkat(h.Linkname, at, base)
 	case tar.TypeReg:
-		if err := remove(w.fd, base); err != nil {
+		if err := remove(at, base); err != nil {
 			return err
 		}
-		fd, err := unix.Openat(w.fd, base, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+		fd, err := unix.Openat(at, base, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 		if err != nil {
 			return err
 		}
@@ -159,7 +166,7 @@ func (w *putter) entry(h *tar.Header, r io.Reader) error {
 		}
 		if err == nil && !h.ModTime.IsZero() {
 			ts := unix.NsecToTimespec(h.ModTime.UnixNano())
-			unix.UtimesNanoAt(w.fd, base, []unix.Timespec{ts, ts}, unix.AT_SYMLINK_NOFOLLOW)
+			unix.UtimesNanoAt(at, base, []unix.Timespec{ts, ts}, unix.AT_SYMLINK_NOFOLLOW)
 		}
 		if cerr := f.Close(); err == nil {
 			err = cerr
@@ -188,11 +195,15 @@ func (w *putter) times() {
 		if dir == "" {
 			dir = "."
 		}
-		if h.ModTime.IsZero() || w.enter(path.Clean(dir)) != nil {
+		if h.ModTime.IsZero() {
+			continue
+		}
+		at, err := w.enter(path.Clean(dir))
+		if err != nil {
 			continue
 		}
 		ts := unix.NsecToTimespec(h.ModTime.UnixNano())
-		unix.UtimesNanoAt(w.fd, base, []unix.Timespec{ts, ts}, unix.AT_SYMLINK_NOFOLLOW)
+		unix.UtimesNanoAt(at, base, []unix.Timespec{ts, ts}, unix.AT_SYMLINK_NOFOLLOW)
 	}
 }
 

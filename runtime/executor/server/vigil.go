@@ -22,6 +22,8 @@ var vigil struct {
 	entry    bool // an ENTRYPOINT ran when it began
 }
 
+const vigilEvents = unix.IN_CREATE | unix.IN_OPEN | unix.IN_MODIFY | unix.IN_CLOSE_WRITE | unix.IN_MOVED_TO | unix.IN_ONLYDIR | unix.IN_DONT_FOLLOW
+
 // vigil begins to see what is written into a folder. With "" it ends, and a [wire.Vigil] is returned.
 func (sv *server) vigil(dir string) (wire.Enc, error) {
 	vigil.Lock()
@@ -39,7 +41,7 @@ func (sv *server) vigil(dir string) (wire.Enc, error) {
 		var s unix.Stat_t
 		err = unix.Lstat(vigil.dir, &s)
 		if err == nil {
-			_, err = unix.InotifyAddWatch(fd, vigil.dir, unix.IN_CREATE|unix.IN_CLOSE_WRITE|unix.IN_MODIFY|unix.IN_MOVED_TO|unix.IN_ONLYDIR|unix.IN_DONT_FOLLOW)
+			_, err = unix.InotifyAddWatch(fd, vigil.dir, vigilEvents)
 		}
 		if err != nil {
 			unix.Close(fd)
@@ -64,8 +66,11 @@ func (sv *server) vigil(dir string) (wire.Enc, error) {
 
 // readVigil makes a story of the events: a file is made, written and closed, or moved here. What is made without being closed is another
 // name of a file elsewhere.
+//
+// A file that is opened once more between its first write and its close counts as written again: the kernel joins equal events that follow
+// each other, so two writers that close one after the other leave a single close event.
 func readVigil(fd int) (v wire.Vigil) {
-	made, done, again := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	made, begun, done, again := map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
 	note := func(m map[string]bool, s string) {
 		if len(m) < 100 {
 			m[s] = true
@@ -89,6 +94,10 @@ func readVigil(fd int) (v wire.Vigil) {
 			case mask&unix.IN_Q_OVERFLOW != 0:
 				v.Cut = true
 			case mask&unix.IN_ISDIR != 0:
+			case mask&unix.IN_OPEN != 0:
+				if begun[s] && !done[s] { // after the close it may be a reader
+					note(again, s)
+				}
 			case done[s]: // whatever it is
 				note(again, s)
 				if mask&unix.IN_CREATE != 0 {
@@ -101,6 +110,8 @@ func readVigil(fd int) (v wire.Vigil) {
 			case mask&(unix.IN_CLOSE_WRITE|unix.IN_MOVED_TO) != 0:
 				note(done, s)
 				delete(made, s)
+			case mask&unix.IN_MODIFY != 0:
+				note(begun, s)
 			}
 		}
 	}

@@ -73,8 +73,8 @@ type Benchmark struct {
 
 // Select says which tasks are run. What is left after ids, tags and filter is sampled, then limited.
 type Select struct {
-	IDs    []string `json:"ids,omitempty" doc:"Patterns of task ids, such as 'web*'; one must match. A leading ! leaves out."`
-	Tags   []string `json:"tags,omitempty" doc:"Tags; a task needs one of them. A leading ! leaves out."`
+	IDs    []string `json:"ids,omitempty" min:"1" doc:"Patterns of task ids, such as 'web*'; one must match. A leading ! leaves out."`
+	Tags   []string `json:"tags,omitempty" min:"1" doc:"Tags; a task needs one of them. A leading ! leaves out."`
 	Filter []string `json:"filter,omitempty" doc:"Conditions on task fields, such as difficulty=hard or lang!=c; all must hold."`
 	Sample int      `json:"sample,omitempty" min:"1" doc:"So many tasks, drawn by the run's seed."`
 	Limit  int      `json:"limit,omitempty" min:"1" doc:"The first so many tasks."`

@@ -126,6 +126,7 @@ func TestBadInput(t *testing.T) {
 		{"deep dashes", strings.Repeat("- ", 1<<18) + "\n", []string{"run.yaml:1:129: nested deeper than 64"}},
 		{"address of a model by name", "benchmark: quickstart\nmodels:\n  m: {name: openai/x, base_url: here}\nmatrix: {model: [m]}\n", []string{
 			`run.yaml:3:33: base_url: "here" is not an address; it begins with http:// or https://`}},
+		{"no ids", head + "select: {ids: [], tags: []}\n", []string{"run.yaml:3:15: ids: the list is empty; leave the key out for the default", "run.yaml:3:25: tags: the list is empty; leave the key out for the default"}},
 		{"negative sample", head + "select: {sample: -3}\n", []string{"run.yaml:3:18: sample: -3 is too small; the least is 1"}},
 		{"broken YAML", "a: [1, 2\nb: 3\n", []string{"run.yaml:"}},
 	} {

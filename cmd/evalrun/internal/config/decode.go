@@ -342,6 +342,11 @@ func (d *decoder) check(f field, n *node, v reflect.Value, path string) {
 	}
 	var x float64
 	switch {
+	case v.Kind() == reflect.Slice:
+		if f.min != nil && float64(v.Len()) < *f.min {
+			d.fail(n, path, f.name+": the list is empty", "leave the key out for the default")
+		}
+		return
 	case v.CanInt():
 		x = float64(v.Int())
 	case v.CanFloat():

@@ -37,7 +37,11 @@ func (g *schemaGen) object(t reflect.Type) obj {
 		if f.names != "" {
 			s["enum"] = g.reg.names(f.names)
 		}
-		if f.min != nil {
+		switch {
+		case f.min == nil:
+		case f.typ.Kind() == reflect.Slice:
+			s["minItems"] = *f.min // says nothing of a single value
+		default:
 			s["minimum"] = *f.min
 		}
 		if f.max != nil {

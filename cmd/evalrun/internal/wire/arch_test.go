@@ -90,6 +90,7 @@ var table = []struct {
 
 	// L4: benchmarks, the harness, the reports.
 	{"benchmarks/score", "", ""},
+	{"benchmarks/filetree", "", ""},
 	{"benchmarks/benchtest", "agent agent/event agent/model agent/agenttest benchmarks datasets harness/record runtime/sandbox runtime/local runtime/docker", ""},
 	{"benchmarks/benchtest/*", "agent agent/* benchmarks datasets harness/record runtime/sandbox runtime/local runtime/fake", ""},
 	{"benchmarks/tasks", benchmark + " benchmarks/web browsergym browsergym/* runtime/egress", "github.com/goccy/go-yaml"},
@@ -122,7 +123,7 @@ var table = []struct {
 	{"scripts/*", "scripts/leftovers agent agent/* agent/model/* benchmarks/* browsergym browsergym/* harness harness/* runtime/* reports/* datasets", "github.com/goccy/go-yaml github.com/klauspost/compress github.com/parquet-go/parquet-go golang.org/x/sync golang.org/x/sys"},
 }
 
-const benchmark = "agent agent/browser agent/event agent/model benchmarks benchmarks/score benchmarks/episode benchmarks/pycheck datasets datasets/* harness/record runtime/sandbox runtime/workspace"
+const benchmark = "agent agent/browser agent/event agent/model benchmarks benchmarks/filetree benchmarks/score benchmarks/episode benchmarks/pycheck datasets datasets/* harness/record runtime/sandbox runtime/workspace"
 
 func TestImports(t *testing.T) {
 	cmd := exec.Command("go", "list", "-e", "-json=ImportPath,Imports,Standard", module+"...")
