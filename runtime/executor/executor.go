@@ -56,7 +56,7 @@ type Options struct {
 	// Hung ends a machine whose executor does not answer, and returns what can be learned of the reason: the executor's
 	// stacks, the states of its threads. It is called at most once and returns soon after ctx ends.
 	Hung func(ctx context.Context) string
-	// Grace is how long the executor may take to answer a ping once the limit of a call has passed; 0: 8 s.
+	// Grace is how long the executor may take to answer a ping once the limit of a call has passed; 0: 6 s.
 	Grace time.Duration
 	// Start limits how long a fresh executor may take to set up the machine; 0: 1 min.
 	Start time.Duration

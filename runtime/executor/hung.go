@@ -22,9 +22,9 @@ import (
 const (
 	// grace is for the answer to a ping. Under twenty times the load that a machine can bear it
 	// takes about a second.
-	grace = 8 * time.Second
+	grace = 6 * time.Second
 	// stacksLimit is for what Options.Hung does.
-	stacksLimit = 1500 * time.Millisecond
+	stacksLimit = 2 * time.Second
 	// startLimit is for a fresh executor to set up its machine.
 	startLimit = time.Minute
 )
