@@ -47,7 +47,7 @@ func (a *attempt) hungWithAgent(v *record.Verdict) {
 	zero := 0.0
 	fault := *v.Error
 	fault.Status = record.Scored
-	v.Status, v.End, v.Reward, v.Error = record.Scored, record.Broke, &zero, &fault
+	v.Status, v.End, v.Reward, v.Error, v.Stages = record.Scored, record.Broke, &zero, &fault, 0
 	v.Scores = []record.Score{{Name: "reward", Primary: true, Value: &zero, Why: "the machine stopped answering with the agent's processes in it: " + cut(fault.Text, 2<<10)}}
 	v.Flags = append(v.Flags, benchmarks.FlagNoReward)
 }
