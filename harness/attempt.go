@@ -58,6 +58,9 @@ type attempt struct {
 	maxMemory *int64
 	ooms      int64
 	abandoned bool
+	inside    bool     // the agent has acted since its machines were last found without processes
+	theirs    []string // IDs of the agent's machines
+	hung      bool     // such a machine was given up while the agent's processes were in it
 	driver    string
 	made      []record.Image
 	networks  []string // policies of the agent's machine, in order
@@ -151,6 +154,7 @@ func (a *attempt) play(ctx context.Context) (c cause) {
 			c = storage(err)
 		}
 		if c.Fault != nil {
+			a.explain(ctx, &c)
 			a.verdict = record.Verdict{Status: c.Fault.Status, Error: c.Fault, Stages: len(a.regrade)}
 		}
 	}()

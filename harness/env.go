@@ -88,6 +88,7 @@ func (e *env) begin(ctx context.Context, ev event.Event) (event.Event, error) {
 	if ev.Source == "" {
 		ev.Source = event.FromAgent
 	}
+	e.a.entered(true)
 	ev, err := e.a.log.Append(ctx, ev)
 	if err != nil {
 		return ev, e.stick(err)

@@ -28,6 +28,8 @@ type cause struct {
 	Pause bool
 	// Storage is a failure of the run's own records: the run ends.
 	Storage error
+	// Err is what the fault was made of, if it was an error.
+	Err error
 }
 
 // errTooSlow says that a phase of ours passed its limit.
@@ -101,7 +103,7 @@ func ours(phase string, err error) (cause, bool) {
 		lent    *agent.Fault
 	)
 	fault := func(s record.Status, class string, again bool) (cause, bool) {
-		return cause{Fault: &record.Fault{Status: s, Phase: phase, Class: class, Text: err.Error()}, Again: again}, true
+		return cause{Fault: &record.Fault{Status: s, Phase: phase, Class: class, Text: err.Error()}, Again: again, Err: err}, true
 	}
 	switch {
 	case errors.Is(err, record.ErrFenced): // somebody else has the trial: nothing is wrong with the journal

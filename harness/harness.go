@@ -204,6 +204,9 @@ func (a *attempt) decide(ctx context.Context, again bool) error {
 	}
 	next := a.next(again)
 	v.Final, a.undecided = next == final, next == open
+	if v.Final {
+		a.hungWithAgent(&v)
+	}
 	// All that the verdict and its attempt name is durable before the verdict is.
 	if err := a.log.Sync(ctx); err != nil {
 		return err

@@ -175,7 +175,7 @@ func (a *attempt) keep(ctx context.Context, text string) string {
 		err = a.Blobs.Sync(ctx)
 	}
 	if err != nil {
-		a.Slog.Warn("a build's output is not kept", "trial", a.job.Trial, "err", err)
+		a.Slog.Warn("the details of an error are not kept", "trial", a.job.Trial, "err", err)
 		return ""
 	}
 	return b.SHA256

@@ -299,12 +299,17 @@ func (a *attempt) settle(ctx context.Context, sb sandbox.Sandbox, leave bool) er
 		}
 		a.mu.Unlock()
 	}
-	if leave || left != nil && *left == 0 {
+	if left != nil && *left == 0 {
+		a.entered(false)
+		return nil
+	}
+	if leave {
 		return nil
 	}
 	if err := sb.KillAll(ctx); err != nil {
 		return err
 	}
+	a.entered(false)
 	zero := 0
 	a.mu.Lock()
 	a.left = &zero

@@ -49,6 +49,9 @@ func (a *attempt) watch(role string, spec sandbox.Spec, sb sandbox.Sandbox) sand
 	w := &watched{Sandbox: sb, a: a, role: role}
 	a.mu.Lock()
 	a.open = append(a.open, w)
+	if role == "agent" {
+		a.theirs = append(a.theirs, sb.ID())
+	}
 	a.mu.Unlock()
 	if t, ok := sandbox.As[sandbox.Transparent](sb); ok && (spec.Rewire || !spec.Network.None()) {
 		if ok, why := t.Transparent(); !ok {

@@ -136,3 +136,24 @@ func TestGrade(t *testing.T) {
 		t.Error("an amendment that says the same changed something: " + fmt.Sprint(g))
 	}
 }
+
+func TestComplete(t *testing.T) {
+	first, last := record.Evidence{}, record.Evidence{Last: true}
+	for _, tt := range []struct {
+		name   string
+		v      record.Verdict
+		stages []record.Evidence
+		want   bool
+	}{
+		{"scored", record.Verdict{Status: record.Scored, Stages: 1}, []record.Evidence{first}, true},
+		{"nothing kept", record.Verdict{Status: record.Scored, Stages: 1}, nil, false},
+		{"the agent took its machine down in its second stage", record.Verdict{Status: record.Scored}, []record.Evidence{first}, false},
+		{"not graded", record.Verdict{Status: record.Grader, Stages: 1}, []record.Evidence{first}, true},
+		{"not played to the end", record.Verdict{Status: record.Infra}, []record.Evidence{first}, false},
+		{"an old form", record.Verdict{Status: record.Grader}, []record.Evidence{last}, true},
+	} {
+		if got := Complete(&tt.v, tt.stages); got != tt.want {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}

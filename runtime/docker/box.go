@@ -104,7 +104,8 @@ func (b *box) said() string {
 	if b.main.ch == nil {
 		return ""
 	}
-	return strings.TrimSpace(b.main.ch.errs.String())
+	s := b.main.ch.errs.String()
+	return strings.TrimSpace(s[max(0, len(s)-tailSize):])
 }
 
 func (b *box) isClosed() bool {

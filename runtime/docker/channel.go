@@ -36,7 +36,7 @@ func attach(ctx context.Context, cli *client.Client, name string) (*channel, err
 			done <- result{nil, err}
 			return
 		}
-		done <- result{&channel{conn: h.Conn, r: bufio.NewReaderSize(h.Reader, 32<<10)}, nil}
+		done <- result{&channel{conn: h.Conn, r: bufio.NewReaderSize(h.Reader, 32<<10), errs: tail{max: stackSize}}, nil}
 	}()
 	select {
 	case r := <-done:

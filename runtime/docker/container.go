@@ -51,7 +51,7 @@ func (p *plan) config() *container.Config {
 	c := &container.Config{
 		Image: p.info.ID, User: "0:0", WorkingDir: "/", Entrypoint: []string{toolPath, executor.Container}, Labels: p.labels,
 		// The image's variables are there too, and some of them would mean something to a Go program.
-		Env:         []string{"GODEBUG=", "GOGC=", "GOMAXPROCS=2", "GOMEMLIMIT=", "GOTRACEBACK=single"},
+		Env:         []string{"GODEBUG=", "GOGC=", "GOMAXPROCS=2", "GOMEMLIMIT=", "GOTRACEBACK=crash"},
 		OpenStdin:   true, // and StdinOnce is not: its owner may come back
 		AttachStdin: true, AttachStdout: true, AttachStderr: true,
 		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},

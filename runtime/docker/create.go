@@ -20,8 +20,6 @@ import (
 )
 
 const (
-	// helloLimit is how long a fresh executor may take to answer.
-	helloLimit = time.Minute
 	// lateLimit is how long Create waits for the engine once nobody wants the sandbox any more. What is later is cleared away in the background.
 	lateLimit = 5 * time.Second
 )
@@ -179,10 +177,10 @@ func (m *machine) startOnce(ctx context.Context, cli *client.Client, p *plan) er
 	if cfg.User == "" {
 		cfg.User = p.info.Config.User
 	}
-	hello, cancel := context.WithTimeoutCause(ctx, helloLimit, errors.New("its executor does not answer"))
-	defer cancel()
 	var err error
-	m.c, err = executor.New(hello, m.ch, executor.Options{Driver: d.Name(), ID: m.name, Config: cfg, Gone: m.gone})
+	m.c, err = executor.New(ctx, m.ch, executor.Options{
+		Driver: d.Name(), ID: m.name, Config: cfg, Gone: m.gone, Hung: m.hung, Grace: d.grace, Start: d.first,
+	})
 	if errors.Is(err, io.EOF) && ctx.Err() == nil {
 		// Not as an error that wraps ErrGone: there never was a sandbox.
 		return fmt.Errorf("its executor has ended at once: %v", m.gone())

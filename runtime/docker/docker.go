@@ -45,6 +45,8 @@ type Driver struct {
 	engine *engine
 	images *image.Store
 	state  string
+	grace  time.Duration // see executor.Options; of tests
+	first  time.Duration // its Start
 	starts chan struct{} // a token for each container that is starting
 	ends   chan struct{} // and for each that is being removed
 	tool   tool

@@ -144,7 +144,7 @@ func (m *machine) reattach(ctx context.Context, cli *client.Client) error {
 		}
 		return m.engineError(ctx, "attaching to the container", err)
 	}
-	m.c, err = executor.Reattach(ctx, m.ch, executor.Options{Driver: m.b.d.Name(), ID: m.name, Config: executor.Config{Key: m.key}, Gone: m.gone})
+	m.c, err = executor.Reattach(ctx, m.ch, executor.Options{Driver: m.b.d.Name(), ID: m.name, Config: executor.Config{Key: m.key}, Gone: m.gone, Hung: m.hung, Grace: m.b.d.grace})
 	if err == nil && len(m.args) > 0 {
 		m.entry = m.c.Start(sandbox.Command{Args: m.args}) // the one that runs, or what became of it
 	}

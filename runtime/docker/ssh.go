@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -106,17 +107,23 @@ func (a sshAddr) String() string  { return string(a) }
 
 // A tail keeps the last bytes written to it. It is safe for several goroutines.
 type tail struct {
-	mu sync.Mutex
-	b  []byte
+	max int // bytes to keep; 0: tailSize
+	mu  sync.Mutex
+	b   []byte
+	n   int64 // written in all
 }
 
-const tailSize = 8 << 10
+const (
+	tailSize  = 8 << 10
+	stackSize = 256 << 10 // of an executor's stacks
+)
 
 func (t *tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.b = append(t.b, p...)
-	if n := len(t.b) - tailSize; n > 0 {
+	t.n += int64(len(p))
+	if n := len(t.b) - cmp.Or(t.max, tailSize); n > 0 {
 		t.b = append(t.b[:0], t.b[n:]...)
 	}
 	return len(p), nil
@@ -126,4 +133,17 @@ func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return string(t.b)
+}
+
+// since is what was written after the first n bytes, as far as it is kept.
+func (t *tail) since(n int64) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(t.b[len(t.b)-int(min(t.n-n, int64(len(t.b)))):])
+}
+
+func (t *tail) written() int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.n
 }

@@ -36,10 +36,15 @@ type Client struct {
 	id   string // of the sandbox, for errors
 	name string // of the driver, for errors
 
+	gone  func() error                     // what is known of the executor's end
+	stuck func(ctx context.Context) string // see Options.Hung
+	grace time.Duration
+	once  sync.Once // of hang
+
 	mu        sync.Mutex
 	running   map[string]*wire.Stream // by the command's ID
 	listeners map[uint32]*listener
-	gone      func() error // what is known of the executor's end
+	hung      *hung // set once, when the executor was given up
 }
 
 // Options of a client.
@@ -48,6 +53,13 @@ type Options struct {
 	Config     Config
 	// Gone says more about an executor that has ended, or returns nil. It is called after the channel broke.
 	Gone func() error
+	// Hung ends a machine whose executor does not answer, and returns what can be learned of the reason: the executor's
+	// stacks, the states of its threads. It is called at most once and returns soon after ctx ends.
+	Hung func(ctx context.Context) string
+	// Grace is how long the executor may take to answer a ping once the limit of a call has passed; 0: 6 s.
+	Grace time.Duration
+	// Start limits how long a fresh executor may take to set up the machine; 0: 1 min.
+	Start time.Duration
 }
 
 // Container is the argument with which a driver starts the executor as process 1 of a container; its channel is the container's
@@ -62,8 +74,13 @@ const OwnPids = 40
 func New(ctx context.Context, rw io.ReadWriteCloser, o Options) (*Client, error) {
 	c := newClient(rw, o, 0)
 	o.Config.Version = wire.Version
-	if _, err := c.ask(ctx, wire.KindHello, o.Config.Encode()); err != nil {
+	hello, cancel := context.WithTimeoutCause(ctx, or(o.Start, startLimit), errNoAnswer)
+	defer cancel()
+	if _, err := c.ask(hello, wire.KindHello, o.Config.Encode()); err != nil {
 		c.Close()
+		if h := c.givenUp(); h != nil { // not as an error that wraps ErrGone: there never was a sandbox
+			return nil, &sandbox.Error{Op: "create", ID: c.id, Err: fmt.Errorf("%w: %s", context.Cause(hello), h.why), Detail: h.detail}
+		}
 		return nil, err
 	}
 	if o.Config.Orphan > 0 {
@@ -73,7 +90,10 @@ func New(ctx context.Context, rw io.ReadWriteCloser, o Options) (*Client, error)
 }
 
 func newClient(rw io.ReadWriteCloser, o Options, end byte) *Client {
-	c := &Client{id: o.ID, name: o.Driver, running: map[string]*wire.Stream{}, listeners: map[uint32]*listener{}, gone: o.Gone}
+	c := &Client{
+		id: o.ID, name: o.Driver, gone: o.Gone, stuck: o.Hung, grace: or(o.Grace, grace),
+		running: map[string]*wire.Stream{}, listeners: map[uint32]*listener{},
+	}
 	c.s = wire.NewSession(rw, wire.Options{Host: true, MaxFrame: wire.MaxReply, End: end, Accept: c.accept})
 	go c.s.Serve()
 	return c
@@ -123,6 +143,13 @@ func (c *Client) Ping(ctx context.Context) error {
 
 // wrap says whose fault an error is: the context's, the other side's report, or the channel's.
 func (c *Client) wrap(ctx context.Context, op string, err error) error {
+	if h := c.givenUp(); h != nil {
+		err = h
+		if ctx.Err() != nil {
+			err = fmt.Errorf("%w: %w", context.Cause(ctx), h)
+		}
+		return &sandbox.Error{Op: op, ID: c.id, Err: err, Detail: h.detail}
+	}
 	if ctx.Err() != nil {
 		err = fmt.Errorf("%w", context.Cause(ctx))
 		return &sandbox.Error{Op: op, ID: c.id, Err: err}
@@ -153,11 +180,10 @@ func (c *Client) ask(ctx context.Context, kind byte, body []byte) (*wire.Dec, er
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	st, err := c.s.Open(kind, body)
+	st, stop, err := c.open(ctx, kind, body)
 	if err != nil {
 		return nil, err
 	}
-	stop := context.AfterFunc(ctx, func() { st.Interrupt(context.Cause(ctx)) })
 	defer stop()
 	d, err := result(st)
 	if err != nil && ctx.Err() != nil {
@@ -207,6 +233,8 @@ func (c *Client) exec(ctx context.Context, cmd sandbox.Command, entry bool) (san
 		Stdin: cmd.Stdin != nil, Merge: cmd.Stderr == nil, Discard: cmd.Stdout == nil,
 		Limit: cmd.Limit, FullLimit: cmd.FullLimit, Timeout: cmd.Timeout, Entry: entry,
 	}
+	over := c.bound(ctx, cmd.Timeout)
+	defer over()
 	st, err := c.s.Open(wire.KindExec, req.Encode())
 	if err != nil {
 		return sandbox.Exit{}, c.wrap(ctx, "exec", err)
@@ -224,10 +252,15 @@ func (c *Client) exec(ctx context.Context, cmd sandbox.Command, entry bool) (san
 		}()
 	}
 	// When the context ends, the executor kills the tree and says so; if it does not, we no longer wait.
+	late := func() {
+		if c.alive() {
+			st.Interrupt(errNoEnd)
+		}
+	}
 	var mu sync.Mutex
 	var backup *time.Timer
 	if cmd.Timeout > 0 {
-		backup = time.AfterFunc(cmd.Timeout+graceKill, func() { st.Interrupt(errNoEnd) })
+		backup = time.AfterFunc(cmd.Timeout+graceKill, late)
 	}
 	stop := context.AfterFunc(ctx, func() {
 		var e wire.Enc
@@ -238,7 +271,7 @@ func (c *Client) exec(ctx context.Context, cmd sandbox.Command, entry bool) (san
 		if backup != nil {
 			backup.Stop()
 		}
-		backup = time.AfterFunc(graceKill, func() { st.Interrupt(errNoEnd) })
+		backup = time.AfterFunc(graceKill, late)
 	})
 	defer func() {
 		stop()

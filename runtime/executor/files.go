@@ -24,11 +24,10 @@ func (c *Client) Put(ctx context.Context, dir string, src fs.FS) error {
 	}
 	var e wire.Enc
 	e.String(dir)
-	st, err := c.s.Open(wire.KindPut, e)
+	st, stop, err := c.open(ctx, wire.KindPut, e)
 	if err != nil {
 		return c.wrap(ctx, "put", err)
 	}
-	stop := context.AfterFunc(ctx, func() { st.Interrupt(context.Cause(ctx)) })
 	defer stop()
 	// The result may come before all is sent: an error. Then sending stops.
 	res := make(chan error, 1)
@@ -162,12 +161,11 @@ func (c *Client) Get(ctx context.Context, name string) (io.ReadCloser, error) {
 	}
 	var e wire.Enc
 	e.String(name)
-	st, err := c.s.Open(wire.KindGet, e)
+	st, stop, err := c.open(ctx, wire.KindGet, e)
 	if err != nil {
 		return nil, c.wrap(ctx, "get", err)
 	}
-	r := &getReader{c: c, ctx: ctx, st: st}
-	r.stop = context.AfterFunc(ctx, func() { st.Interrupt(context.Cause(ctx)) })
+	r := &getReader{c: c, ctx: ctx, st: st, stop: stop}
 	// The first bytes tell whether there is anything.
 	r.first = make([]byte, 512)
 	n, err := io.ReadFull(st, r.first)

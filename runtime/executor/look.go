@@ -118,11 +118,10 @@ func (c *Client) pull(ctx context.Context, op string, kind byte, body []byte, fr
 	if ctx.Err() != nil {
 		return c.wrap(ctx, op, context.Cause(ctx))
 	}
-	st, err := c.s.Open(kind, body)
+	st, stop, err := c.open(ctx, kind, body)
 	if err != nil {
 		return c.wrap(ctx, op, err)
 	}
-	stop := context.AfterFunc(ctx, func() { st.Interrupt(context.Cause(ctx)) })
 	defer stop()
 	for {
 		m, err := st.Recv()

@@ -21,11 +21,10 @@ func (c *Client) Dial(ctx context.Context, port int) (net.Conn, error) {
 	}
 	var e wire.Enc
 	e.Uint(uint64(port))
-	st, err := c.s.Open(wire.KindDial, e)
+	st, stop, err := c.open(ctx, wire.KindDial, e)
 	if err != nil {
 		return nil, c.wrap(ctx, "dial", err)
 	}
-	stop := context.AfterFunc(ctx, func() { st.Interrupt(context.Cause(ctx)) })
 	_, err = result(st)
 	if !stop() && err == nil {
 		err = context.Cause(ctx)
@@ -108,7 +107,7 @@ func (c *Client) Listen(ctx context.Context, port int) (net.Listener, error) {
 	}
 	var e wire.Enc
 	e.Uint(uint64(port))
-	st, err := c.s.Open(wire.KindListen, e)
+	st, stop, err := c.open(ctx, wire.KindListen, e)
 	if err != nil {
 		return nil, c.wrap(ctx, "listen", err)
 	}
@@ -116,7 +115,6 @@ func (c *Client) Listen(ctx context.Context, port int) (net.Listener, error) {
 	c.mu.Lock()
 	c.listeners[st.ID()] = l
 	c.mu.Unlock()
-	stop := context.AfterFunc(ctx, func() { st.Interrupt(context.Cause(ctx)) })
 	d, err := result(st)
 	if !stop() && err == nil {
 		err = context.Cause(ctx)

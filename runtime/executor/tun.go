@@ -22,11 +22,10 @@ func (c *Client) Tun(ctx context.Context) (*Tun, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, c.wrap(ctx, "network", err)
 	}
-	st, err := c.s.Open(wire.KindTun, nil)
+	st, stop, err := c.open(ctx, wire.KindTun, nil)
 	if err != nil {
 		return nil, c.wrap(ctx, "network", err)
 	}
-	stop := context.AfterFunc(ctx, func() { st.Interrupt(context.Cause(ctx)) })
 	d, err := result(st)
 	if !stop() && err == nil {
 		err = context.Cause(ctx)

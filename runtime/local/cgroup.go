@@ -237,8 +237,11 @@ func writeFile(p, s string) error {
 		return err
 	}
 	defer unix.Close(fd)
-	_, err = unix.Write(fd, []byte(s))
-	return err
+	for { // these files answer EINTR for signals that the Go runtime sends its threads
+		if _, err = unix.Write(fd, []byte(s)); err != unix.EINTR {
+			return err
+		}
+	}
 }
 
 // close gives the descriptors back that were needed for the start.

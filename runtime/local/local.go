@@ -58,6 +58,8 @@ var manyUsers = sync.OnceValue(func() bool {
 type Driver struct {
 	plain bool // no isolation
 	state string
+	grace time.Duration // see executor.Options; of tests
+	first time.Duration // its Start
 	sp    spawners
 
 	mu   sync.Mutex

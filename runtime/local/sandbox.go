@@ -108,7 +108,9 @@ func (b *box) connect(ctx context.Context, req isolate.Start, extra []int, cfg e
 		ours.Close()
 		return fmt.Errorf("starting its first process: %w", err)
 	}
-	b.c, err = executor.New(ctx, ours, executor.Options{Driver: b.d.Name(), ID: b.id, Config: cfg, Gone: b.gone})
+	b.c, err = executor.New(ctx, ours, executor.Options{
+		Driver: b.d.Name(), ID: b.id, Config: cfg, Gone: b.gone, Hung: b.hung, Grace: b.d.grace, Start: b.d.first,
+	})
 	return err
 }
 
@@ -160,7 +162,7 @@ func (b *box) Exec(ctx context.Context, cmd sandbox.Command) (sandbox.Exit, erro
 		x.OOM = oom && (x.Code != 0 || x.Signal != "")
 		return x, nil
 	}
-	if oom && errors.Is(err, sandbox.ErrGone) {
+	if oom && errors.Is(err, sandbox.ErrGone) && !errors.Is(err, sandbox.ErrHung) {
 		// Its own limit hit even our process 1: that is the end of the command, and not the fault of this machine.
 		return sandbox.Exit{Code: -1, Signal: "SIGKILL", OOM: true}, nil
 	}

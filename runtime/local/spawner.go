@@ -28,6 +28,11 @@ var initBinary = sync.OnceValues(func() (*os.File, error) {
 			return nil, fmt.Errorf("reading our own program: %w", err)
 		}
 	}
+	return inMemory(b)
+})
+
+// inMemory makes a sealed file of a program.
+func inMemory(b []byte) (*os.File, error) {
 	const mfdExec = 0x10 // Linux 6.3: executable whatever vm.memfd_noexec says, unless it says never
 	fd, err := unix.MemfdCreate(isolate.Name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|mfdExec)
 	if err == unix.EINVAL {
@@ -53,7 +58,7 @@ var initBinary = sync.OnceValues(func() (*os.File, error) {
 		return nil, fmt.Errorf("sealing the executor: %w", err)
 	}
 	return f, nil
-})
+}
 
 // useSelf lets tests take the test binary even where there is a slim build.
 var useSelf = os.Getenv("EVALRUN_EXECUTOR") == "self"
@@ -63,6 +68,7 @@ type spawner struct {
 	conn *net.UnixConn
 	cmd  *exec.Cmd
 	errs *tailBuffer
+	asks chan struct{} // held by who waits for a process's stacks: all write to errs
 	done chan struct{}
 
 	mu    sync.Mutex
@@ -98,7 +104,7 @@ func newSpawner() (*spawner, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &spawner{conn: c.(*net.UnixConn), procs: map[uint64]*process{}, errs: &tailBuffer{}, done: make(chan struct{})}
+	s := &spawner{conn: c.(*net.UnixConn), procs: map[uint64]*process{}, errs: &tailBuffer{}, asks: make(chan struct{}, 1), done: make(chan struct{})}
 	s.cmd = &exec.Cmd{
 		Path: fmt.Sprintf("/proc/self/fd/%d", bin.Fd()),
 		Args: []string{isolate.Name, "spawn"},
@@ -199,9 +205,14 @@ func (s *spawner) start(ctx context.Context, req isolate.Start, fds []int) (*pro
 	}
 }
 
-func (p *process) kill() {
+func (p *process) kill() { p.ask(isolate.OpKill) }
+
+// quit asks for its stacks, which are written to the spawner's errs; it ends with that.
+func (p *process) quit() { p.ask(isolate.OpQuit) }
+
+func (p *process) ask(op uint64) {
 	var e wire.Enc
-	e.Uint(isolate.OpKill)
+	e.Uint(op)
 	e.Uint(p.id)
 	p.sp.conn.Write(e)
 }
@@ -230,13 +241,20 @@ func (s *spawner) close() {
 type tailBuffer struct {
 	mu sync.Mutex
 	b  []byte
+	n  int64 // written in all
 }
+
+const (
+	tailKept  = 256 << 10 // the stacks of an executor
+	tailShown = 8 << 10
+)
 
 func (t *tailBuffer) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.b = append(t.b, p...)
-	if n := len(t.b) - 8<<10; n > 0 {
+	t.n += int64(len(p))
+	if n := len(t.b) - tailKept; n > 0 {
 		t.b = append(t.b[:0], t.b[n:]...)
 	}
 	return len(p), nil
@@ -248,8 +266,22 @@ func (t *tailBuffer) String() string {
 	return string(t.b)
 }
 
+// since is what was written after the first n bytes, as far as it is kept.
+func (t *tailBuffer) since(n int64) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(t.b[len(t.b)-int(min(t.n-n, int64(len(t.b)))):])
+}
+
+func (t *tailBuffer) written() int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.n
+}
+
 func (t *tailBuffer) suffix() string {
-	if s := strings.TrimSpace(t.String()); s != "" {
+	s := t.String()
+	if s = strings.TrimSpace(s[max(0, len(s)-tailShown):]); s != "" {
 		return ": " + s
 	}
 	return ""

@@ -91,6 +91,8 @@ type Describer interface {
 var (
 	// ErrGone: the sandbox does not exist any more; definite.
 	ErrGone = errors.New("sandbox is gone")
+	// ErrHung: the sandbox stopped answering and was ended by its driver. Such an error is also ErrGone.
+	ErrHung = fmt.Errorf("%w: it stopped answering and was ended", ErrGone)
 	// ErrNeverFits: more was asked for than the whole budget.
 	ErrNeverFits = errors.New("needs more than this run's whole sandbox budget")
 	// ErrHostMemory: the machine itself (not the sandbox's own limit) ran out of memory.

@@ -23,6 +23,7 @@ import (
 //	start  id and all of Start; descriptors: the channel, then those of control groups
 //	       → started id, pid, error
 //	kill   id
+//	quit   id; it asks for the stacks of a process that is to end, stopped or not
 //	       → ended id, once the process has been reaped and the paths are removed
 //
 // The end of the socket ends it, and everything that it has started.
@@ -43,6 +44,7 @@ type Start struct {
 const (
 	OpStart = iota + 1
 	OpKill
+	OpQuit
 	OpStarted
 	OpEnded
 )
@@ -107,12 +109,13 @@ func Spawn(fd int) int {
 			st := Start{ID: d.Uint(), Plain: d.Bool(), Base: d.Uint(), Size: d.Uint(), Group: d.Bool(), Tasks: d.Uint(), Image: d.Bool(), Name: d.String(), Remove: d.Strings()}
 			s.start(st, fds)
 		case OpKill:
-			id := d.Uint()
-			s.mu.Lock()
-			c := s.pids[id]
-			s.mu.Unlock()
-			if c != nil {
+			if c := s.child(d.Uint()); c != nil {
 				c.p.Kill()
+			}
+		case OpQuit:
+			if c := s.child(d.Uint()); c != nil {
+				c.p.Signal(unix.SIGQUIT)
+				c.p.Signal(unix.SIGCONT)
 			}
 		}
 	}
@@ -122,6 +125,12 @@ func Spawn(fd int) int {
 	defer timer.Stop()
 	s.wg.Wait()
 	return 0
+}
+
+func (s *spawner) child(id uint64) *child {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pids[id]
 }
 
 // plainLimit is how long an executor without isolation may take to end what it started.
@@ -170,7 +179,7 @@ func (s *spawner) start(st Start, fds []int) {
 	}
 	argv := []string{Name, "serve", itoa(st.Tasks), st.Name}
 	pid, _, err := syscall.StartProcess("/proc/self/exe", argv, &syscall.ProcAttr{
-		Env:   []string{"GOMAXPROCS=1", "GOGC=50", "GOTRACEBACK=single"},
+		Env:   []string{"GOMAXPROCS=1", "GOGC=50", "GOTRACEBACK=crash"},
 		Files: files,
 		Sys:   attr,
 	})
@@ -192,6 +201,9 @@ func (s *spawner) start(st Start, fds []int) {
 	s.mu.Lock()
 	s.pids[st.ID] = c
 	s.mu.Unlock()
+	e.Uint(uint64(pid))
+	e.String("")
+	s.say(e) // before its end can be said
 	s.wg.Add(1)
 	go func() {
 		defer s.wg.Done()
@@ -210,15 +222,14 @@ func (s *spawner) start(st Start, fds []int) {
 		e.String(how)
 		s.say(e)
 	}()
-	e.Uint(uint64(pid))
-	e.String("")
-	s.say(e)
 }
 
 func (s *spawner) say(b []byte) {
 	s.wmu.Lock()
 	defer s.wmu.Unlock()
-	unix.Sendmsg(s.sock, b, nil, nil, unix.MSG_NOSIGNAL)
+	// A word that is lost is a Create or a Close that waits for it in vain.
+	for unix.Sendmsg(s.sock, b, nil, nil, unix.MSG_NOSIGNAL) == unix.EINTR {
+	}
 }
 
 // remove takes away what the sandbox has left outside: its control groups and its entry in the state folder. A path that

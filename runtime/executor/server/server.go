@@ -70,11 +70,12 @@ const maxRemembered = 4096
 // ignoreSignals makes process 1 deaf to what is inside: whoever is root there may send it any signal, and Go's runtime would
 // end us on most of them. Ignored, not default: the kernel drops a signal to process 1 that has no handler, but not while one of
 // several threads has it blocked, as Go's do for moments. fork gives commands the defaults back. SIGURG stays, by which the
-// runtime interrupts its own threads.
+// runtime interrupts its own threads, and SIGQUIT for the host, see guardQuit.
 func ignoreSignals() {
+	guardQuit()
 	act := [4]uint64{1 /* SIG_IGN */}
 	for n := uintptr(1); n <= 64; n++ {
-		if n != uintptr(syscall.SIGURG) && n != uintptr(syscall.SIGCHLD) {
+		if n != uintptr(syscall.SIGURG) && n != uintptr(syscall.SIGCHLD) && n != uintptr(syscall.SIGQUIT) {
 			syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, n, uintptr(unsafe.Pointer(&act)), 0, 8, 0, 0)
 		}
 	}
@@ -180,7 +181,11 @@ func (sv *server) hello(body []byte, extra []int) error {
 	}
 	sv.fork, err = newForker(func() error {
 		for _, fd := range extra {
-			if _, err := unix.Write(fd, []byte{'0'}); err != nil {
+			_, err := unix.Write(fd, []byte{'0'})
+			for err == unix.EINTR {
+				_, err = unix.Write(fd, []byte{'0'})
+			}
+			if err != nil {
 				return errors.New("entering a control group: " + err.Error())
 			}
 			unix.Close(fd)

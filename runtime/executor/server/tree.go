@@ -46,6 +46,9 @@ func readProc(pid int, buf []byte) (proc, bool) {
 		return proc{}, false
 	}
 	n, err := syscall.Read(fd, buf)
+	for err == syscall.EINTR {
+		n, err = syscall.Read(fd, buf)
+	}
 	syscall.Close(fd)
 	if err != nil {
 		return proc{}, false

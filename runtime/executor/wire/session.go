@@ -128,6 +128,10 @@ func (s *Session) Close() error {
 	return nil
 }
 
+// Abort ends the session and all its streams with err. It also wakes who is blocked in a write
+// because the other side does not read.
+func (s *Session) Abort(err error) { s.fail(err) }
+
 func (s *Session) fail(err error) {
 	s.mu.Lock()
 	if s.err != nil {

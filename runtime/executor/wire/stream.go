@@ -213,6 +213,9 @@ func (st *Stream) Read(p []byte) (int, error) {
 			return 0, io.EOF
 		}
 		m, err := st.Recv()
+		if err == io.EOF { // of the channel: what was read so far is not all
+			err = ErrClosed
+		}
 		if err != nil {
 			return 0, err
 		}

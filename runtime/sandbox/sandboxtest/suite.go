@@ -80,9 +80,14 @@ const canary = "EVALRUN_SANDBOXTEST_CANARY"
 // Run runs the whole suite, as subtests by name.
 func Run(t *testing.T, s Suite) {
 	t.Helper()
+	run(t, s, tests())
+}
+
+func run(t *testing.T, s Suite, list []test) {
+	t.Helper()
 	secret := fmt.Sprintf("canary-%d-%d", os.Getpid(), time.Now().UnixNano())
 	// Like no other, so that suites which run beside this one are left alone.
-	run := fmt.Sprintf("suite-%d-%d", os.Getpid(), time.Now().UnixNano())
+	name := fmt.Sprintf("suite-%d-%d", os.Getpid(), time.Now().UnixNano())
 	t.Setenv(canary, secret)
 	s.Secrets = append(slices.Clone(s.Secrets), secret)
 	if wd, err := os.Getwd(); err == nil {
@@ -92,7 +97,7 @@ func Run(t *testing.T, s Suite) {
 	if s.Helper == "" {
 		helper = build(t)
 	}
-	for _, tt := range tests() {
+	for _, tt := range list {
 		t.Run(tt.name, func(t *testing.T) {
 			if why, ok := s.Skip[tt.name]; ok {
 				t.Skip(why)
@@ -105,7 +110,7 @@ func Run(t *testing.T, s Suite) {
 				before = s.Left(t)
 			}
 			b := &box{t: t, suite: s, driver: s.Driver(t), binary: helper, spec: s.Spec}
-			b.spec.Owner = owner(run)
+			b.spec.Owner = owner(name)
 			if tt.spec != nil {
 				tt.spec(&b.spec)
 			}

@@ -50,6 +50,7 @@ var table = []struct {
 	{"runtime/executor/isolate", "runtime/executor/wire", "golang.org/x/sys"},
 	{"runtime/executor/server", "runtime/executor/isolate runtime/executor/wire", "golang.org/x/sys"},
 	{"runtime/executor/evalrun-init", "runtime/executor/server", ""},
+	{"runtime/executor/sick", "runtime/executor/server", ""},
 	{"runtime/egress", "runtime/sandbox runtime/executor runtime/executor/wire", "gvisor.dev/gvisor golang.org/x/net"},
 	{"runtime/egress/egresstest", "", "golang.org/x/sys"},
 	{"runtime/local", "runtime/sandbox runtime/executor runtime/executor/* runtime/egress", "golang.org/x/sys"},

@@ -1,0 +1,63 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/evalrun/evalrun/runtime/sandbox"
+	"github.com/evalrun/evalrun/runtime/sandbox/sandboxtest"
+)
+
+// sick makes a driver's executors those of sandboxtest.Sick.
+func sick(d *Driver, data []byte) {
+	d.tool.mu.Lock()
+	defer d.tool.mu.Unlock()
+	d.tool.byArch, d.tool.copied = map[string]*program{runtime.GOARCH: {data: data}}, true
+}
+
+func TestHung(t *testing.T) {
+	first := require(t)
+	suite := func(change func(d *Driver)) sandboxtest.Suite {
+		return sandboxtest.Suite{
+			Driver: func(t *testing.T) sandbox.Driver {
+				d := requireWith(t, Options{State: first.state})
+				d.grace = 500 * time.Millisecond
+				change(d)
+				return d
+			},
+			Spec: sandbox.Spec{Image: sandbox.Image{Ref: emptyImage}, Memory: 512 << 20, Pids: 256},
+			Left: func(t *testing.T) []string { return mine(t, first) },
+		}
+	}
+	t.Run("stopped", func(t *testing.T) {
+		sandboxtest.Hang(t, suite(func(*Driver) {}), func(t *testing.T, sb sandbox.Sandbox) {
+			if err := api(t, first).ContainerKill(t.Context(), sb.ID(), "STOP"); err != nil {
+				t.Fatal(err)
+			}
+		})
+	})
+	t.Run("busy", func(t *testing.T) {
+		program := sandboxtest.Sick(t, false)
+		sandboxtest.Hang(t, suite(func(d *Driver) { sick(d, program) }), sandboxtest.HangSick)
+	})
+}
+
+// An executor that never begins ends Create, with its stacks.
+func TestHungAtStart(t *testing.T) {
+	d := require(t)
+	d.grace, d.first = 500*time.Millisecond, time.Millisecond
+	spec := helped(t, d)
+	sick(d, sandboxtest.Sick(t, true))
+	_, err := d.Create(context.Background(), spec)
+	var e *sandbox.Error
+	if !errors.As(err, &e) || errors.Is(err, sandbox.ErrGone) || !strings.Contains(err.Error(), "its executor does not answer") || !strings.Contains(e.Detail, "goroutine ") {
+		t.Errorf("error %v: %+v", err, e)
+	}
+	if got := mine(t, d); len(got) != 0 {
+		t.Errorf("left: %q", got)
+	}
+}

@@ -1,0 +1,43 @@
+// Command sick is an executor for tests that ceases to answer: at its start, or when a file is there.
+// Its only thread that may run Go code is then busy for ever, and cannot be interrupted.
+package main
+
+import (
+	"os"
+	"runtime"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"github.com/evalrun/evalrun/runtime/executor/server"
+)
+
+// Set by the linker.
+var (
+	file  string // whose presence is the end
+	start string // not "": it does not even begin
+)
+
+func main() {
+	if len(os.Args) > 1 && (os.Args[1] == "serve" || os.Args[1] == server.Container) {
+		runtime.GOMAXPROCS(1)
+		if start != "" {
+			busy()
+		}
+		go func() {
+			for ; ; time.Sleep(time.Millisecond) {
+				if _, err := os.Lstat(file); err == nil {
+					busy()
+				}
+			}
+		}()
+	}
+	server.Main()
+}
+
+func busy() {
+	all := ^uint64(0)
+	syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, 2 /* SIG_SETMASK */, uintptr(unsafe.Pointer(&all)), 0, 8, 0, 0)
+	for {
+	}
+}

@@ -1,0 +1,142 @@
+package sandboxtest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+const hangFile = "/tmp/evalrun-hang"
+
+// Sick builds an executor that ceases to answer: at its start, or when [HangSick] says so.
+func Sick(t *testing.T, atStart bool) []byte {
+	t.Helper()
+	flags := "-s -w -X main.file=" + hangFile
+	if atStart {
+		flags = "-s -w -X main.start=1"
+	}
+	out := filepath.Join(t.TempDir(), "sick")
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-ldflags="+flags, "-o", out, "github.com/evalrun/evalrun/runtime/executor/sick")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOOS=linux")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("building the executor: %v\n%s", err, text)
+	}
+	b, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// HangSick is for [Hang], where the driver's executors are those of [Sick].
+func HangSick(t *testing.T, sb sandbox.Sandbox) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	// It may see the file before it answers.
+	if err := sb.Put(ctx, filepath.Dir(hangFile), fstest.MapFS{filepath.Base(hangFile): {}}); err != nil && !errors.Is(err, sandbox.ErrHung) {
+		t.Fatal(err)
+	}
+}
+
+// Hang tests what the host does with a sandbox whose executor answers nothing more: in every phase
+// of an attempt the limit is kept, the error is [sandbox.ErrHung] and has the executor's stacks, and
+// nothing is left. hang makes a sandbox so, at once or soon. Suite.Driver has to make drivers that
+// wait for an answer for a short time only.
+func Hang(t *testing.T, s Suite, hang func(t *testing.T, sb sandbox.Sandbox)) {
+	t.Helper()
+	phase := func(name string, call func(ctx context.Context, m machine) error) test {
+		return test{name: name, run: func(t *testing.T, b *box) {
+			m := b.open()
+			m.start("double", "drop", "/tmp/service", "ignore") // something of the agent's is inside
+			hang(t, m.Sandbox)
+			err := untilHung(t, m, call)
+			var e *sandbox.Error
+			if !errors.As(err, &e) || !strings.Contains(e.Detail, "goroutine ") {
+				t.Errorf("error %v, want one with the executor's stacks: %+v", err, e)
+			}
+			if _, err := m.try(b.ctx(), m.command("echo")); !errors.Is(err, sandbox.ErrGone) {
+				t.Errorf("afterwards: %v, want %v", err, sandbox.ErrGone)
+			}
+			if err := m.Close(); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+		}}
+	}
+	run(t, s, []test{
+		phase("exec", func(ctx context.Context, m machine) error {
+			_, err := m.try(ctx, m.command("ignore", ",", "hold", "/tmp/held"))
+			return err
+		}),
+		phase("timeout", func(_ context.Context, m machine) error {
+			c := m.command("ignore", ",", "hold", "/tmp/held")
+			c.Timeout = 100 * time.Millisecond
+			_, err := m.try(context.Background(), c)
+			return err
+		}),
+		phase("kill-all", func(ctx context.Context, m machine) error { return m.KillAll(ctx) }),
+		phase("collect", func(ctx context.Context, m machine) error {
+			r, err := m.Get(ctx, "/tmp")
+			if err == nil {
+				_, err = io.Copy(io.Discard, r)
+				r.Close()
+			}
+			return err
+		}),
+		phase("put", func(ctx context.Context, m machine) error {
+			return m.Put(ctx, "/tmp", fstest.MapFS{"f": {Data: make([]byte, 1<<20)}})
+		}),
+		phase("stats", func(ctx context.Context, m machine) error {
+			s, ok := sandbox.As[sandbox.Stater](m.Sandbox)
+			if !ok {
+				t.Skip("no Stater")
+			}
+			_, err := s.Stats(ctx)
+			return err
+		}),
+		{name: "close", run: func(t *testing.T, b *box) {
+			m := b.open()
+			m.start("double", "drop", "/tmp/service", "ignore")
+			hang(t, m.Sandbox)
+			if err := m.Close(); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+		}},
+	})
+}
+
+// untilHung makes a call again and again, each time with a limit, until it fails.
+func untilHung(t *testing.T, m machine, call func(ctx context.Context, m machine) error) error {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() {
+		for {
+			ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+			err := call(ctx, m)
+			cancel()
+			if errors.Is(err, sandbox.ErrGone) {
+				done <- err
+				return
+			}
+		}
+	}()
+	select {
+	case err := <-done:
+		if !errors.Is(err, sandbox.ErrHung) {
+			t.Errorf("error %v, want %v", err, sandbox.ErrHung)
+		}
+		return err
+	case <-time.After(patience):
+		t.Fatal("the call does not return, or nobody notices that the executor hangs")
+		return nil
+	}
+}
