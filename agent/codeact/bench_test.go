@@ -20,7 +20,6 @@ import (
 func BenchmarkSession(b *testing.B) {
 	for _, calls := range []int{1, 20, 200} {
 		b.Run(fmt.Sprintf("calls=%d", calls), func(b *testing.B) {
-			var m meter.Meter
 			f := modeltest.Func(func(_ context.Context, _ model.Binding, n int, _ *model.Request) (*model.Response, error) {
 				r := modeltest.Calls("execute_bash", fmt.Sprintf(`{"command":"step %d"}`, n))
 				if n == calls-1 {
@@ -28,7 +27,7 @@ func BenchmarkSession(b *testing.B) {
 				}
 				return &r, nil
 			})
-			stack := m.New(retry.New(limit.New(limit.Config{}).Wrap(f.Factory(0)), retry.Policy{}), price.Default())
+			stack := meter.New(retry.New(limit.New(limit.Config{}).Wrap(f.Factory(0)), retry.Policy{}), price.Default())
 			a := codeact.New(codeact.Config{})
 			b.ReportAllocs()
 			for b.Loop() {

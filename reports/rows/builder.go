@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/agent/event"
+	"github.com/evalrun/evalrun/harness/ledger"
 	"github.com/evalrun/evalrun/harness/record"
 )
 
@@ -45,14 +46,22 @@ type Amend struct {
 
 // Apply corrects t.
 func (a Amend) Apply(t *Trial) {
-	t.Reward = a.Reward
-	if a.Status != "" {
-		t.Status, t.Outcome, t.LimitHit = ptr(clean(string(a.Status))), optional(string(a.End)), optional(a.Limit)
-		if a.Status == record.Scored && a.End != record.Broke {
-			t.ErrorPhase, t.ErrorClass, t.Error = nil, nil, nil
-		}
+	var g ledger.Grade
+	if t.Status != nil {
+		g.Status = record.Status(*t.Status)
 	}
-	t.Flags = cleanAll(a.Flags)
+	if t.Outcome != nil {
+		g.End = record.End(*t.Outcome)
+	}
+	if t.LimitHit != nil {
+		g.Limit = *t.LimitHit
+	}
+	g.Amend(&a.Amend)
+	t.Status, t.Outcome, t.LimitHit = ptr(clean(string(g.Status))), optional(string(g.End)), optional(g.Limit)
+	t.Reward, t.Flags = g.Reward, cleanAll(g.Flags)
+	if a.Status == record.Scored && a.End != record.Broke {
+		t.ErrorPhase, t.ErrorClass, t.Error = nil, nil, nil
+	}
 	t.AmendedAt, t.AmendedWhy = ptr(a.Time.UTC()), optional(a.Why)
 }
 
@@ -68,6 +77,7 @@ type opened struct {
 	seq     int64
 	start   time.Time
 	goal    string
+	blob    string          // of the last goal that is longer than its text here
 	sum     float64         // of the rewards so far
 	rewards []record.Reward // whose observations have not come yet: one of each actor at most
 	spent   *record.Spent   // of an attempt that was cut off
@@ -192,7 +202,7 @@ func (b *Builder) attemptRow(trial string, seq int64, o *opened) Attempt {
 	a := Attempt{
 		Run: b.run, Trial: clean(trial), Attempt: int32(o.Attempt.Attempt), Why: optional(o.Why), Regrade: o.Regrade,
 		Arm: clean(o.ArmName), Benchmark: clean(o.Benchmark), Task: clean(o.Task), Repeat: int32(o.Repeat), Driver: optional(o.Driver),
-		Goal: optional(o.goal), QueuedMS: o.Queued.Milliseconds(), StartedAt: o.start.UTC(), Seq: seq,
+		Goal: optional(o.goal), GoalBlob: optional(o.blob), QueuedMS: o.Queued.Milliseconds(), StartedAt: o.start.UTC(), Seq: seq,
 	}
 	a.took(o.spent)
 	return a
@@ -310,6 +320,9 @@ func (b *Builder) stage(e *record.Entry) error {
 			o.goal += "\n\n"
 		}
 		o.goal = cutAt(o.goal+clean(st.Goal), maxGoal)
+		if st.GoalBlob != "" {
+			o.blob = st.GoalBlob
+		}
 	}
 	return nil
 }

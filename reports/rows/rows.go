@@ -51,6 +51,7 @@ type Trial struct {
 	Reward        *float64   `parquet:"reward,optional"`
 	Flags         []string   `parquet:"flags,list" parquet-element:",dict"`
 	Goal          *string    `parquet:"goal,optional"`
+	GoalBlob      *string    `parquet:"goal_blob,optional"`
 	Answer        *string    `parquet:"answer,optional"`
 	ErrorPhase    *string    `parquet:"error_phase,dict,optional"`
 	ErrorClass    *string    `parquet:"error_class,dict,optional"`
@@ -119,6 +120,7 @@ type Attempt struct {
 	Reward        *float64   `parquet:"reward,optional"`
 	Flags         []string   `parquet:"flags,list" parquet-element:",dict"`
 	Goal          *string    `parquet:"goal,optional"`
+	GoalBlob      *string    `parquet:"goal_blob,optional"`
 	Answer        *string    `parquet:"answer,optional"`
 	ErrorPhase    *string    `parquet:"error_phase,dict,optional"`
 	ErrorClass    *string    `parquet:"error_class,dict,optional"`

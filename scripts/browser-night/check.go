@@ -127,13 +127,13 @@ func (n *night) check(took time.Duration) error {
 		if e.Error != nil {
 			errs++
 		}
-		if e.Command != "" {
+		if e.Command != nil {
 			s.steps++
 		}
 		if e.Reward != nil && e.Sum != nil && e.RawReward != nil {
 			s.rewards++
 		}
-		if e.URL == "" || e.Title == nil {
+		if e.URL == nil || e.Title == nil {
 			return fmt.Errorf("event %d of trial %s has no address or no title", e.ID, e.Trial)
 		}
 		for _, b := range e.Blobs {
@@ -154,7 +154,7 @@ func (n *night) check(took time.Duration) error {
 		}
 		by[*t.Status]++
 		if v.Status != record.Scored {
-			fmt.Printf("  %s %s of %s: %s\n", t.Trial, *t.Status, t.Task, t.Error)
+			fmt.Printf("  %s %s of %s: %s\n", t.Trial, *t.Status, t.Task, or(t.Error))
 			continue
 		}
 		if t.Reward == nil || *t.Reward != *v.Reward {
@@ -163,7 +163,7 @@ func (n *night) check(took time.Duration) error {
 		scored[t.Arm]++
 		sum[t.Arm] += *t.Reward
 		played := t.Attempts
-		if t.Goal == "" { // killed before it was graded: the last attempt only graded what the one before it had left
+		if t.Goal == nil { // killed before it was graded: the last attempt only graded what the one before it had left
 			played--
 			graded++
 		}
@@ -171,7 +171,7 @@ func (n *night) check(took time.Duration) error {
 		if s == nil || s.steps == 0 || s.rewards != s.steps || s.shots < s.steps {
 			return fmt.Errorf("trial %s (%s, arm %s): %+v: each step has an action, a reward and a screenshot", t.Trial, t.Task, t.Arm, s)
 		}
-		if t.Goal == "" {
+		if t.Goal == nil {
 			continue // the query of the tables joins by the last attempt
 		}
 		total.steps, total.rewards, total.shots = total.steps+s.steps, total.rewards+s.rewards, total.shots+s.shots
@@ -293,4 +293,12 @@ func (n *night) compare() error {
 	}
 	fmt.Printf("compare: %d pairs, model − script = %+.3f\n", c.Comparisons[0].Pairs, c.Comparisons[0].Evidence.Difference)
 	return nil
+}
+
+// or is a text that may be missing.
+func or(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
 }
