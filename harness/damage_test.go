@@ -78,7 +78,7 @@ func TestDamagedEvidence(t *testing.T) {
 				yield(j)
 			}
 		}
-		err = harness.Regrade(t.Context(), b.cfg, harness.Regrading{Why: "again"}, jobs, b.j, func(r harness.Regraded) {
+		_, err = harness.Regrade(t.Context(), b.cfg, harness.Regrading{Why: "again"}, jobs, b.j, func(r harness.Regraded) {
 			t.Errorf("%s: graded: %+v", what, r.Verdict)
 		})
 		if err == nil || !strings.Contains(err.Error(), names[0]) || !errors.Is(err, record.ErrDamaged) && !errors.Is(err, fs.ErrNotExist) {
