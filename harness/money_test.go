@@ -179,8 +179,8 @@ func TestReplyWithoutUsageEndsTheRun(t *testing.T) {
 	}
 }
 
-// asks is a grader that asks its model once a grading and makes the best of a failure, as an agent must not profit from.
-func asks(host *benchmarks.Host, fail func() error) func(context.Context, benchmarks.Evidence, benchmarks.Episode) (benchmarks.Result, error) {
+// judges is a grader that asks its model once a grading and makes the best of a failure, as an agent must not profit from.
+func judges(host *benchmarks.Host, fail func() error) func(context.Context, benchmarks.Evidence, benchmarks.Episode) (benchmarks.Result, error) {
 	return func(ctx context.Context, _ benchmarks.Evidence, _ benchmarks.Episode) (benchmarks.Result, error) {
 		m, err := (*host).Model("grader")
 		if err != nil {
@@ -205,7 +205,7 @@ func TestGradersAreInTheBudget(t *testing.T) {
 		var host benchmarks.Host
 		b := newBed(t, &toy{tasks: 5}, says("right", 0))
 		b.toy.hosts = func(h benchmarks.Host) { host = h }
-		b.toy.grade = asks(&host, func() error { return nil })
+		b.toy.grade = judges(&host, func() error { return nil })
 		b.cfg.Workers, b.cfg.Whole.Cost = 1, 0.03
 		b.cfg.Benchmarks[0].Roles = map[string]model.Factory{"grader": billed(&calls, event.Usage{In: 10_000})} // $0.01
 		if sum := b.run(t, t.Context()); sum.Reason != "budget" || calls.Load() != 3 || sum.By[record.Scored] != 3 {
@@ -223,7 +223,7 @@ func TestGradersAreInTheBudget(t *testing.T) {
 		b.cfg.Whole = harness.Whole{Cost: 0.07, SpentCost: b.money(t).Spent.USD()}
 		b.cfg.Retry = harness.Retry{Attempts: 1}
 		tried := 0
-		b.toy.grade = asks(&host, func() error {
+		b.toy.grade = judges(&host, func() error {
 			if tried++; tried == 1 {
 				return errors.New("the grader is confused")
 			}

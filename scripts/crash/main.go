@@ -217,6 +217,9 @@ func (c *crash) round(driver string, took time.Duration, want verdicts, round, m
 	if err != nil {
 		return kills, err
 	}
+	if err := charged(out, recorded); err != nil {
+		return kills, err
+	}
 	c.calls += recorded
 	lost := c.model.served.Load() - served - recorded
 	c.lost += lost

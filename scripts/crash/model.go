@@ -178,3 +178,27 @@ func paid(run string) (int64, error) {
 	}
 	return n, nil
 }
+
+// charged sees that the summary counts each call once that was paid for, those of attempts that were killed included.
+func charged(run string, paid int64) error {
+	b, err := os.ReadFile(filepath.Join(run, "summary.json"))
+	if err != nil {
+		return err
+	}
+	var s struct {
+		Arms []struct {
+			Calls int64 `json:"model_calls"`
+		}
+	}
+	if err := json.Unmarshal(b, &s); err != nil {
+		return err
+	}
+	n := int64(0)
+	for _, a := range s.Arms {
+		n += a.Calls
+	}
+	if n != paid {
+		return fmt.Errorf("the summary counts %d model calls, the journal has %d that were paid for", n, paid)
+	}
+	return nil
+}

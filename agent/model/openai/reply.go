@@ -112,6 +112,9 @@ func usage(u sdk.CompletionUsage) event.Usage {
 	if f, ok := u.JSON.ExtraFields["prompt_cache_hit_tokens"]; ok && out.Cached == 0 { // DeepSeek
 		_ = json.Unmarshal([]byte(f.Raw()), &out.Cached)
 	}
+	if r := out.Reasoning; r > 0 && u.TotalTokens == out.In+out.Out+r { // xAI, Gemini: reasoning is billed, and not a part of the output
+		out.Out += r
+	}
 	if f, ok := u.JSON.ExtraFields["cost"]; ok { // OpenRouter
 		var usd float64
 		if json.Unmarshal([]byte(f.Raw()), &usd) == nil && usd >= 0 && usd < maxCost {

@@ -148,7 +148,7 @@ type Limits struct {
 	Turns  Count     `json:"turns" doc:"Model replies. Default 100."`
 	Steps  Count     `json:"steps" doc:"Actions. Default 500."`
 	Tokens Count     `json:"tokens,omitempty" doc:"Tokens in and out."`
-	Cost   float64   `json:"cost,omitempty" min:"0" doc:"US dollars. Needs a known price."`
+	Cost   float64   `json:"cost,omitempty" min:"0" doc:"US dollars. Needs known prices."`
 	Output Size      `json:"output" doc:"Bytes of output that a trial may bring forth. Default 64MiB."`
 }
 
@@ -213,7 +213,7 @@ type Retries struct {
 
 // A Budget is for the whole run.
 type Budget struct {
-	Cost     float64 `json:"cost,omitempty" min:"0" doc:"US dollars."`
+	Cost     float64 `json:"cost,omitempty" min:"0" doc:"US dollars, all models together. Needs known prices."`
 	Tokens   Count   `json:"tokens,omitempty" doc:"Tokens in and out."`
 	Deadline Clock   `json:"deadline,omitempty" doc:"When the run ends: a time of day such as 06:00, or a moment."`
 }
