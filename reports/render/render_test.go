@@ -222,7 +222,7 @@ func TestCompare(t *testing.T) {
 	if err != nil || len(pairs) != 2 {
 		t.Fatal(len(pairs), err)
 	}
-	cs := CompareAll(pairs)
+	cs := Compare(pairs)
 	var b bytes.Buffer
 	for i := range cs {
 		if err := cs[i].Text(&b, Style{Width: 100}); err != nil {
@@ -247,7 +247,7 @@ func TestCompare(t *testing.T) {
 func TestCompareGuard(t *testing.T) {
 	o := reporttest.Options{Plain: true, Tasks: 10}
 	a, b := sample(t, o), sample(t, o)
-	if c := Compare(Side{a, 0, "a"}, Side{b, 0, "b"}); c.Warnings != nil || len(c.Flipped) != 0 || c.Evidence.Diff != 0 {
+	if c := Compare([][2]Side{{{a, 0, "a"}, {b, 0, "b"}}})[0]; c.Warnings != nil || len(c.Flipped) != 0 || c.Evidence.Diff != 0 {
 		t.Errorf("a run against itself: %+v", c)
 	}
 	p := b.Plan
@@ -260,7 +260,7 @@ func TestCompareGuard(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := Compare(Side{a, 0, "a"}, Side{b, 0, "b"})
+	c := Compare([][2]Side{{{a, 0, "a"}, {b, 0, "b"}}})[0]
 	all := strings.Join(c.Warnings, "\n")
 	for _, want := range []string{"1 task of other content", "the digest of benchmark toy", "11 trials planned by one side only", "B for 9", "repeats differ", "the sandbox driver differs: fake and local", "v0.1.0 and v0.2.0", "the limit memory", "the digest of prices", "limits.steps: none and 10", "limits.time: none and 1m30s"} {
 		if !strings.Contains(all, want) {
@@ -324,7 +324,7 @@ func TestReplayed(t *testing.T) {
 	} else if s.OOM != 2 || !strings.Contains(strings.Join(s.Warnings, "\n"), "2 trials with a score ran into the memory limit") {
 		t.Errorf("%d ran into a limit, warnings %q", s.OOM, s.Warnings)
 	}
-	if c := Compare(Side{r, 0, "a"}, Side{r, 1, "b"}); told(c.Warnings) != 1 || !strings.Contains(strings.Join(c.Warnings, "\n"), "A: "+want) {
+	if c := Compare([][2]Side{{{r, 0, "a"}, {r, 1, "b"}}})[0]; told(c.Warnings) != 1 || !strings.Contains(strings.Join(c.Warnings, "\n"), "A: "+want) {
 		t.Errorf("warnings %q", c.Warnings)
 	}
 }
@@ -534,7 +534,7 @@ func TestHostileNames(t *testing.T) {
 	s.Text(&text, Style{})
 	s.Markdown(&md)
 	pairs, _ := Sides([]*Results{r}, []string{evil}, "", "")
-	for _, c := range CompareAll(pairs) {
+	for _, c := range Compare(pairs) {
 		c.Text(&text, Style{})
 		c.Markdown(&md)
 	}
