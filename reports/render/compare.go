@@ -116,10 +116,9 @@ type Comparison struct {
 	LostA int `json:"lost_a"`
 	LostB int `json:"lost_b"`
 
-	Evidence *stats.Paired `json:"evidence"`               // over the pairs that are evidence on both sides; null: there are none
-	Planned  *stats.Paired `json:"planned"`                // over all pairs, what is no evidence as 0
-	Holm     *float64      `json:"mcnemar_holm,omitempty"` // of several comparisons made together
-	FDR      *float64      `json:"mcnemar_bh,omitempty"`
+	// Compared together with the other comparisons that were made, by stats.Compare; null: there are no pairs.
+	Evidence *stats.Paired `json:"evidence"` // over the pairs that are evidence on both sides
+	Planned  *stats.Paired `json:"planned"`  // over all pairs, what is no evidence as 0
 
 	Flipped  []Flip   `json:"flipped"`
 	Differs  []string `json:"differs,omitempty"`  // in what the arms are defined to differ
@@ -146,38 +145,34 @@ type Flip struct {
 	TrialB    string  `json:"trial_b"`
 }
 
-// CompareAll compares pairs that were chosen together, and corrects their p-values for being several.
-func CompareAll(pairs [][2]Side) []Comparison {
-	var cs []Comparison
-	var ps []float64
-	var of []int
-	for _, p := range pairs {
-		c := Compare(p[0], p[1])
-		if c.Evidence != nil && c.Evidence.P != nil {
-			ps = append(ps, *c.Evidence.P)
-			of = append(of, len(cs))
-		}
-		cs = append(cs, c)
+// ComparisonVersion is that of the JSON of a comparison. It grows when a member changes its meaning or goes away.
+const ComparisonVersion = 2
+
+// Compare compares pairs that were chosen together: what is said about them all is corrected for their number.
+func Compare(pairs [][2]Side) []Comparison {
+	cs := make([]Comparison, len(pairs))
+	evidence, planned := make([][]stats.Pairing, len(pairs)), make([][]stats.Pairing, len(pairs))
+	for i, p := range pairs {
+		cs[i], evidence[i], planned[i] = match(p[0], p[1])
 	}
-	if len(ps) > 1 {
-		holm, bh := stats.Holm(ps), stats.BenjaminiHochberg(ps)
-		for i, j := range of {
-			cs[j].Holm, cs[j].FDR = &holm[i], &bh[i]
-		}
+	for i, p := range stats.Compare(evidence, Level) {
+		cs[i].Evidence = p
+	}
+	for i, p := range stats.Compare(planned, Level) {
+		cs[i].Planned = p
 	}
 	return cs
 }
 
-// Compare pairs two arms by benchmark, task and repeat.
-func Compare(a, b Side) Comparison {
-	c := Comparison{V: Version, A: a.compared(), B: b.compared(), Flipped: []Flip{}}
+// match pairs two arms by benchmark, task and repeat.
+func match(a, b Side) (c Comparison, evidence, planned []stats.Pairing) {
+	c = Comparison{V: ComparisonVersion, A: a.compared(), B: b.compared(), Flipped: []Flip{}}
 	type key struct{ bench, task string }
 	other := map[key]int{}
 	for i, t := range b.Results.Plan.Tasks {
 		other[key{t.Benchmark, t.ID}] = i
 	}
 	reps := min(a.Results.repeats(), b.Results.repeats())
-	var evidence, planned []stats.Pairing
 	changed := 0
 	for i := range a.Results.Plan.Tasks {
 		t := &a.Results.Plan.Tasks[i]
@@ -223,15 +218,8 @@ func Compare(a, b Side) Comparison {
 		return cmp.Or(cmp.Compare(x.B-x.A, y.B-y.A), cmp.Compare(x.Benchmark, y.Benchmark), cmp.Compare(x.Task, y.Task))
 	})
 	c.Unpaired = c.A.Planned + c.B.Planned - 2*c.Pairs
-	seed := a.Results.Plan.Seed
-	if p, ok := stats.Pair(evidence, Level, seed); ok {
-		c.Evidence = &p
-	}
-	if p, ok := stats.Pair(planned, Level, seed); ok {
-		c.Planned = &p
-	}
 	c.guard(a, b, changed)
-	return c
+	return c, evidence, planned
 }
 
 func (s Side) compared() ComparedSide {

@@ -3,6 +3,7 @@ package render
 import (
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 
 	"github.com/evalrun/evalrun/reports/stats"
@@ -13,7 +14,7 @@ func ComparisonsJSON(w io.Writer, cs []Comparison) error {
 	return encode(w, struct {
 		V           int          `json:"v"`
 		Comparisons []Comparison `json:"comparisons"`
-	}{Version, cs})
+	}{ComparisonVersion, cs})
 }
 
 // flipsShown is how many flipped tasks a terminal gets to see each way.
@@ -53,7 +54,7 @@ func (s ComparedSide) String() string {
 func (c *Comparison) columns() []*column {
 	cols := []*column{
 		{head: "over"}, {head: "pairs", right: true}, {head: "A", right: true}, {head: "B", right: true}, {head: "B − A", right: true},
-		{head: "95 % interval"}, {head: "SE", right: true, drop: 2}, {head: "correlation", right: true, drop: 1},
+		{head: percentLevel(c.Evidence) + " interval"}, {head: "SE", right: true, drop: 2}, {head: "correlation", right: true, drop: 1},
 	}
 	for _, r := range []struct {
 		name string
@@ -62,9 +63,17 @@ func (c *Comparison) columns() []*column {
 		if r.p == nil {
 			continue
 		}
+		iv := unknown
+		if r.p.Interval != nil {
+			low, high := bounds(r.p, signed, ">0", "<0")
+			iv = low + " … " + high
+			if percentLevel(r.p) != percentLevel(c.Evidence) {
+				iv += " (" + percentLevel(r.p) + ")"
+			}
+		}
 		for i, x := range []string{
 			r.name, fmt.Sprint(r.p.N), fmt.Sprintf("%.3f", r.p.MeanA), fmt.Sprintf("%.3f", r.p.MeanB), signed(r.p.Diff),
-			signed(r.p.Interval.Low) + " … " + signed(r.p.Interval.High), score(r.p.SE), score(r.p.Corr),
+			iv, score(r.p.SE), score(r.p.Corr),
 		} {
 			cols[i].cells = append(cols[i].cells, x)
 		}
@@ -79,50 +88,85 @@ func signed(x float64) string {
 	return strings.Replace(fmt.Sprintf("%+.3f", x), "-", "−", 1)
 }
 
+// bounds are the ends of the interval, of which one that would read as 0 is said to be above or below it where a difference is shown.
+func bounds(p *stats.Paired, show func(float64) string, above, below string) (low, high string) {
+	low, high = show(p.Interval.Low), show(p.Interval.High)
+	if p.Verdict == stats.BBetter && low == show(0) {
+		low = above
+	}
+	if p.Verdict == stats.ABetter && high == show(0) {
+		high = below
+	}
+	return low, high
+}
+
+// percentLevel is the confidence of an interval with as many digits as tell it from 100 %.
+func percentLevel(p *stats.Paired) string {
+	level := Level
+	if p.Interval != nil {
+		level = p.Interval.Level
+	}
+	for digits := 1; ; digits++ {
+		s := strconv.FormatFloat(100*level, 'f', digits, 64)
+		if digits > 9 || !strings.HasPrefix(s, "100") {
+			return strings.TrimSuffix(s, ".0") + " %"
+		}
+	}
+}
+
 // Verdict is the comparison in one sentence.
 func (c *Comparison) Verdict() string {
-	e := c.Evidence
-	switch {
-	case e == nil:
+	if c.Evidence == nil {
 		return "nothing to compare"
-	case e.Interval.Low > 0:
-		return fmt.Sprintf("B is better by %.1f points (95 %% interval %.1f to %.1f)", e.Diff*100, e.Interval.Low*100, e.Interval.High*100)
-	case e.Interval.High < 0:
-		return fmt.Sprintf("A is better by %.1f points (95 %% interval %.1f to %.1f)", -e.Diff*100, -e.Interval.High*100, -e.Interval.Low*100)
+	}
+	return headline(c.Evidence)
+}
+
+func headline(p *stats.Paired) string {
+	points := func(x float64) string { return strconv.FormatFloat(100*x, 'f', 1, 64) }
+	switch p.Verdict {
+	case stats.BBetter:
+		low, high := bounds(p, points, "above 0", "")
+		return fmt.Sprintf("B is better by %s points (%s interval %s to %s)", points(p.Diff), percentLevel(p), low, high)
+	case stats.ABetter:
+		low, high := bounds(p, func(x float64) string { return points(-x + 0) }, "", "above 0")
+		return fmt.Sprintf("A is better by %s points (%s interval %s to %s)", points(-p.Diff), percentLevel(p), high, low)
+	case stats.TooFew:
+		return fmt.Sprintf("too few tasks to tell: %d, and a difference can show from %d on", p.Clusters, p.Needed)
 	}
 	return "no difference is shown"
+}
+
+// tests are how the text calls what decides.
+var tests = map[string]string{
+	stats.McNemarTest: "McNemar mid-p", stats.ScoreTest: "score test over tasks, p", stats.TTest: "t test over tasks, p",
 }
 
 func (c *Comparison) notes() (ns []string) {
 	e := c.Evidence
 	if e.P != nil {
-		ns = append(ns, fmt.Sprintf("McNemar mid-p %s (only A right: %d, only B: %d)", pvalue(*e.P), e.OnlyA, e.OnlyB))
+		n := tests[e.Test] + " " + pvalue(*e.P)
+		if e.Test == stats.McNemarTest {
+			n += fmt.Sprintf(" (only A right: %d, only B: %d)", e.OnlyA, e.OnlyB)
+		}
+		if e.Together > 1 {
+			n += fmt.Sprintf("; Holm's, for %d comparisons made together: %s", e.Together, pvalue(*e.Holm))
+		}
+		ns = append(ns, n)
 	}
-	if c.Holm != nil {
-		ns = append(ns, fmt.Sprintf("corrected for several comparisons: Holm %s, Benjamini–Hochberg %s", pvalue(*c.Holm), pvalue(*c.FDR)))
-	}
-	if e.Detectable != nil {
+	switch {
+	case e.Detectable != nil:
 		ns = append(ns, fmt.Sprintf("smallest difference that would be seen (80 %% power): %.1f points", *e.Detectable*100))
-	} else {
-		ns = append(ns, "smallest difference that would be seen: not known, since all pairs differ by the same")
+	case e.Verdict != stats.TooFew:
+		ns = append(ns, "smallest difference that would be seen: not known, since all tasks differ by the same")
 	}
 	if e.Clusters < e.N {
 		ns = append(ns, fmt.Sprintf("%d pairs in %d clusters: repeats of a task, and tasks about one thing, are not independent", e.N, e.Clusters))
 	}
-	if c.Planned != nil && direction(e) != direction(c.Planned) {
+	if c.Planned != nil && e.Verdict != c.Planned.Verdict && e.Verdict != stats.TooFew {
 		ns = append(ns, "the two denominators disagree: what is no evidence decides")
 	}
 	return ns
-}
-
-func direction(p *stats.Paired) int {
-	switch {
-	case p.Interval.Low > 0:
-		return 1
-	case p.Interval.High < 0:
-		return -1
-	}
-	return 0
 }
 
 func pvalue(p float64) string {

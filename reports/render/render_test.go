@@ -222,7 +222,7 @@ func TestCompare(t *testing.T) {
 	if err != nil || len(pairs) != 2 {
 		t.Fatal(len(pairs), err)
 	}
-	cs := CompareAll(pairs)
+	cs := Compare(pairs)
 	var b bytes.Buffer
 	for i := range cs {
 		if err := cs[i].Text(&b, Style{Width: 100}); err != nil {
@@ -247,7 +247,7 @@ func TestCompare(t *testing.T) {
 func TestCompareGuard(t *testing.T) {
 	o := reporttest.Options{Plain: true, Tasks: 10}
 	a, b := sample(t, o), sample(t, o)
-	if c := Compare(Side{a, 0, "a"}, Side{b, 0, "b"}); c.Warnings != nil || len(c.Flipped) != 0 || c.Evidence.Diff != 0 {
+	if c := Compare([][2]Side{{{a, 0, "a"}, {b, 0, "b"}}})[0]; c.Warnings != nil || len(c.Flipped) != 0 || c.Evidence.Diff != 0 {
 		t.Errorf("a run against itself: %+v", c)
 	}
 	p := b.Plan
@@ -260,7 +260,7 @@ func TestCompareGuard(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := Compare(Side{a, 0, "a"}, Side{b, 0, "b"})
+	c := Compare([][2]Side{{{a, 0, "a"}, {b, 0, "b"}}})[0]
 	all := strings.Join(c.Warnings, "\n")
 	for _, want := range []string{"1 task of other content", "the digest of benchmark toy", "11 trials planned by one side only", "B for 9", "repeats differ", "the sandbox driver differs: fake and local", "v0.1.0 and v0.2.0", "the limit memory", "the digest of prices", "limits.steps: none and 10", "limits.time: none and 1m30s"} {
 		if !strings.Contains(all, want) {
@@ -324,7 +324,7 @@ func TestReplayed(t *testing.T) {
 	} else if s.OOM != 2 || !strings.Contains(strings.Join(s.Warnings, "\n"), "2 trials with a score ran into the memory limit") {
 		t.Errorf("%d ran into a limit, warnings %q", s.OOM, s.Warnings)
 	}
-	if c := Compare(Side{r, 0, "a"}, Side{r, 1, "b"}); told(c.Warnings) != 1 || !strings.Contains(strings.Join(c.Warnings, "\n"), "A: "+want) {
+	if c := Compare([][2]Side{{{r, 0, "a"}, {r, 1, "b"}}})[0]; told(c.Warnings) != 1 || !strings.Contains(strings.Join(c.Warnings, "\n"), "A: "+want) {
 		t.Errorf("warnings %q", c.Warnings)
 	}
 }
@@ -534,7 +534,7 @@ func TestHostileNames(t *testing.T) {
 	s.Text(&text, Style{})
 	s.Markdown(&md)
 	pairs, _ := Sides([]*Results{r}, []string{evil}, "", "")
-	for _, c := range CompareAll(pairs) {
+	for _, c := range Compare(pairs) {
 		c.Text(&text, Style{})
 		c.Markdown(&md)
 	}
@@ -563,5 +563,76 @@ func TestAmend(t *testing.T) {
 	r.amend(&s, &record.Amend{Reward: num(0.5), Status: record.Scored, End: record.Limit})
 	if !s.amended || statuses[s.status] != record.Scored || ends[s.end] != record.Limit || s.fault != 0 || s.reward != 0.5 {
 		t.Errorf("a grading that had failed: %+v", s)
+	}
+}
+
+// played are results of so many tasks of which the first arm got a right and the second b, counted from both ends of the list.
+func played(t *testing.T, tasks, a, b int) *Results {
+	t.Helper()
+	plan := reporttest.Plan(reporttest.Options{Plain: true, Tasks: tasks, Repeats: 1})
+	for i := range plan.Tasks {
+		plan.Tasks[i].Cluster = ""
+	}
+	plan.Repeats = 1
+	r, err := Collect(plan, nil, func(yield func(record.Entry, error) bool) {
+		for arm := range 2 {
+			for i := range plan.Tasks {
+				reward := 0.0
+				if arm == 0 && i < a || arm == 1 && i >= tasks-b {
+					reward = 1
+				}
+				x, task := plan.Arms[arm], plan.Tasks[i]
+				id := record.TrialID(x.ID, task.Digest, 1)
+				attempt, _ := json.Marshal(record.Attempt{Arm: x.ID, Benchmark: task.Benchmark, Task: task.ID, Digest: task.Digest, Repeat: 1, Attempt: 1})
+				verdict, _ := json.Marshal(record.Verdict{Final: true, Status: record.Scored, End: record.Answered, Reward: &reward})
+				yield(record.Entry{Kind: record.KindAttempt, Trial: id, Attempt: 1, Data: attempt}, nil)
+				yield(record.Entry{Kind: record.KindVerdict, Trial: id, Attempt: 1, Data: verdict}, nil)
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// Headlines, and the gates that decide with them.
+func TestHeadlines(t *testing.T) {
+	for _, c := range []struct {
+		tasks, a, b int
+		headline    string
+		passed      bool // the gate "difference at least 0"
+		why         string
+	}{
+		{4, 4, 0, "too few tasks to tell: 4, and a difference can show from 5 on", false, "too few tasks to tell"},
+		{6, 6, 0, "A is better by 100.0 points (95 % interval 21.9 to 100.0)", false, "is below 0"},
+		{6, 0, 6, "B is better by 100.0 points (95 % interval 21.9 to 100.0)", true, "difference to small-terse +1.000"},
+		{20, 3, 1, "no difference is shown", true, "is not shown to be below 0"},
+		{20, 12, 1, "A is better by 55.0 points (95 % interval 22.7 to 75.7)", false, "is below 0"},
+	} {
+		r := played(t, c.tasks, c.a, c.b)
+		got := Compare([][2]Side{{{r, 0, "a"}, {r, 1, "b"}}})[0]
+		if h := got.Verdict(); h != c.headline {
+			t.Errorf("%d of %d and %d: %q, want %q", c.a, c.tasks, c.b, h, c.headline)
+		}
+		zero := 0.0
+		g := r.Gates([]Gate{{Arm: r.Plan.Arms[1].Name, Metric: "difference", Than: r.Plan.Arms[0].Name, Min: &zero}})[0]
+		if g.Passed != c.passed || !strings.Contains(g.Why, c.why) {
+			t.Errorf("%d of %d and %d: gate %+v, want %v and %q", c.a, c.tasks, c.b, g, c.passed, c.why)
+		}
+	}
+	// Of several comparisons each has the level at which they hold together.
+	r := played(t, 20, 12, 1)
+	sides := [2]Side{{r, 0, "a"}, {r, 1, "b"}}
+	cs := Compare([][2]Side{sides, sides, sides})
+	if h := cs[2].Verdict(); !strings.HasPrefix(h, "A is better by 55.0 points (98.3 % interval ") {
+		t.Error(h)
+	}
+	for level, want := range map[float64]string{0.95: "95 %", 0.975: "97.5 %", 1 - 0.05/100: "99.95 %", 1 - 0.05/1000: "99.995 %"} {
+		got := cs[0].Evidence
+		got.Interval.Level = level
+		if s := percentLevel(got); s != want {
+			t.Errorf("%v: %s, want %s", level, s, want)
+		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/evalrun/evalrun/reports/stats"
 )
 
-// Version of summary.json and of the JSON of a comparison. It grows when a member changes its meaning or goes away.
+// Version of summary.json. It grows when a member changes its meaning or goes away.
 const Version = 1
 
 // Level is the confidence of all intervals.
@@ -238,14 +238,8 @@ func (r *Results) arm(a, b int) ArmSummary {
 		}
 	}
 	out.Coverage = ratio(out.Scored, out.Planned-skipped)
-	if vs := r.values(in); len(vs) > 0 {
-		xs := make([]float64, len(vs))
-		for i, v := range vs {
-			xs[i] = v.X
-		}
-		m := stats.Mean(xs)
-		iv, how := stats.Mean01(vs, Level, r.Plan.Seed)
-		out.Mean, out.Interval, out.Method, out.Clusters = &m, &iv, how, stats.Clusters(vs)
+	if e, ok := stats.Estimate(r.values(in), Level); ok {
+		out.Mean, out.Interval, out.Method, out.Clusters = &e.Mean, e.Interval, e.Method, e.Clusters
 	}
 	if out.Planned > 0 {
 		m := sum / float64(out.Planned)

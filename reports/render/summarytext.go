@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/reports/stats"
 )
 
 // JSON writes summary.json.
@@ -188,7 +189,8 @@ func legend(s *Summary) string {
 	}
 	var methods []string
 	for _, m := range []struct{ name, text string }{
-		{"wilson", "Wilson"}, {"bootstrap", "bootstrap over tasks"}, {"wilson over clusters", "Wilson over tasks, since all agree"},
+		{stats.ByMidP, "mid-p"}, {stats.ByEffective, "mid-p over tasks"}, {stats.ByT, "t over tasks"},
+		{stats.ByWilson, "Wilson over tasks where all trials agree"},
 	} {
 		if how[m.name] {
 			methods = append(methods, m.text)

@@ -7,17 +7,16 @@ import (
 )
 
 // Wilson is the score interval for k of n independent successes, without correction for continuity. It stays inside
-// [0, 1] and is honest for few and for extreme values. Nothing is known of n = 0: the interval is [0, 1].
-func Wilson(k, n int, level float64) Interval {
+// [0, 1]. Nothing is known of n = 0: the interval is [0, 1]. k and n need not be whole.
+func Wilson(k, n, level float64) Interval {
 	if n <= 0 {
 		return Interval{0, 1, level}
 	}
 	z := quantile(level)
-	nf := float64(n)
-	p := float64(k) / nf
-	d := 1 + float64(z*z)/nf
-	mid := (p + float64(z*z)/(2*nf)) / d
-	half := z / d * math.Sqrt(float64(p*(1-p))/nf+float64(z*z)/(4*nf*nf))
+	p := k / n
+	d := 1 + float64(z*z)/n
+	mid := (p + float64(z*z)/(2*n)) / d
+	half := z / d * math.Sqrt(float64(p*(1-p))/n+float64(z*z)/(4*n*n))
 	iv := Interval{max(0, mid-half), min(1, mid+half), level}
 	if k == 0 {
 		iv.Low = 0 // exactly, whatever the rounding
@@ -28,26 +27,52 @@ func Wilson(k, n int, level float64) Interval {
 	return iv
 }
 
-// ClopperPearson is the exact interval for k of n independent successes: it never covers less than level, and is wider
-// than [Wilson] for that.
-func ClopperPearson(k, n int, level float64) Interval {
+// MidP is the mid-p interval for k of n independent successes: the exact one of Clopper and Pearson, in which what was observed counts
+// half (Lancaster 1961; Agresti and Gottard 2005). Unlike [Wilson] it covers well for small shares of few tasks, too. k and n
+// need not be whole: an effective size of a sample is not.
+func MidP(k, n, level float64) Interval {
 	if n <= 0 {
 		return Interval{0, 1, level}
+	}
+	k = min(max(k, 0), n)
+	// above is the chance of more than k successes and half of that of k, which grows with p.
+	above := func(p float64) float64 {
+		more, least := 0.0, 1.0
+		if k < n {
+			more = mathext.RegIncBeta(k+1, n-k, p)
+		}
+		if k > 0 {
+			least = mathext.RegIncBeta(k, n-k+1, p)
+		}
+		return (more + least) / 2
 	}
 	a := (1 - level) / 2
 	iv := Interval{0, 1, level}
 	if k > 0 {
-		iv.Low = mathext.InvRegIncBeta(float64(k), float64(n-k+1), a)
+		iv.Low = crossing(0, k/n, func(p float64) bool { return above(p) < a })
 	}
 	if k < n {
-		iv.High = mathext.InvRegIncBeta(float64(k+1), float64(n-k), 1-a)
+		iv.High = crossing(k/n, 1, func(p float64) bool { return above(p) < 1-a })
 	}
 	return iv
 }
 
-// McNemar tests whether two arms differ on the tasks that both have played right or wrong. b counts the tasks that only the first got
-// right, c those that only the second did; tasks on which they agree say nothing. The mid-p version is returned: the
-// exact one is conservative, and so is a correction for continuity (Fagerland, Lydersen, Laake 2013). No disagreement at all: 1.
+// crossing is where below, true from low on, becomes false on the way to high.
+func crossing(low, high float64, below func(float64) bool) float64 {
+	for range 60 {
+		if mid := low + (high-low)/2; below(mid) {
+			low = mid
+		} else {
+			high = mid
+		}
+	}
+	return low + (high-low)/2
+}
+
+// McNemar tests whether two arms differ on the tasks that both have played right or wrong. b counts the tasks that only the
+// first got right, c those that only the second did; tasks on which they agree say nothing. It returns the mid-p version: the
+// exact one is conservative, and so is a correction for continuity (Fagerland, Lydersen, Laake 2013). Without any
+// disagreement it is 1.
 func McNemar(b, c int) float64 {
 	n := b + c
 	if n == 0 {
@@ -59,14 +84,6 @@ func McNemar(b, c int) float64 {
 		return 1 - f/2
 	}
 	return min(1, 2*binomialCDF(k, n)-f)
-}
-
-// McNemarExact is the exact conditional version.
-func McNemarExact(b, c int) float64 {
-	if b == c {
-		return 1
-	}
-	return min(1, 2*binomialCDF(min(b, c), b+c))
 }
 
 // binomial is the chance of k heads in n throws of a fair coin.
@@ -115,3 +132,20 @@ func PassHatK(n, c, k int) float64 {
 
 // quantile is z with the given two-sided confidence.
 func quantile(level float64) float64 { return mathext.NormalQuantile(1 - (1-level)/2) }
+
+// tQuantile is Student's t with the given two-sided confidence; z where df is infinite.
+func tQuantile(level, df float64) float64 {
+	if math.IsInf(df, 1) {
+		return quantile(level)
+	}
+	x := mathext.InvRegIncBeta(df/2, 0.5, 1-level)
+	return math.Sqrt(df * (1 - x) / x)
+}
+
+// tTest is the two-sided p-value of Student's t; of z where df is infinite.
+func tTest(t, df float64) float64 {
+	if math.IsInf(df, 1) {
+		return math.Erfc(math.Abs(t) / math.Sqrt2)
+	}
+	return mathext.RegIncBeta(df/2, 0.5, df/(df+t*t))
+}

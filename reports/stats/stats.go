@@ -1,10 +1,9 @@
-// Package stats is the arithmetic of evaluations: means with honest errors, intervals for few tasks, differences of
-// arms that played the same tasks. It is pure: no I/O, no clock, no global state. What is random is seeded, and the same
-// input with the same seed gives the same bytes, whatever the order of the input.
+// Package stats is the arithmetic of evaluations: means with honest intervals, also of few tasks, and differences of arms that
+// played the same tasks. It is pure: no I/O, no clock, no chance, and the order of the input does not matter.
 //
-// Begin with [Wilson] for right-or-wrong scores of independent tasks, [Bootstrap] for everything else, and [Pair] for
-// two arms. The methods follow Miller, "Adding Error Bars to Evals" (arXiv 2411.00640), and Bowyer et al.,
-// "Don't use the CLT in LLM evals with fewer than a few hundred datapoints" (arXiv 2503.01747).
+// Begin with [Estimate] for the mean of an arm, and with [Compare] for arms against each other: these two hold the rule which
+// method is used when, and everything that prints an interval asks them. docs/statistics.md explains the rule and has the
+// measured coverage; scripts/coverage measures it.
 package stats
 
 import (
@@ -30,48 +29,8 @@ type Interval struct {
 // Mean is the arithmetic mean; NaN of nothing.
 func Mean(xs []float64) float64 { return sum(xs) / float64(len(xs)) }
 
-// Variance is the unbiased sample variance; NaN of fewer than two values.
-func Variance(xs []float64) float64 {
-	if len(xs) < 2 {
-		return math.NaN()
-	}
-	m := Mean(xs)
-	sq := make([]float64, len(xs))
-	for i, x := range xs {
-		sq[i] = (x - m) * (x - m)
-	}
-	return sum(sq) / float64(len(xs)-1)
-}
-
-// SE is the standard error of the mean of independent values, √(s²/n); NaN of fewer than two.
-func SE(xs []float64) float64 { return math.Sqrt(Variance(xs) / float64(len(xs))) }
-
-// ClusteredSE is the standard error of the mean of values of which those in one cluster are not independent (Miller,
-// equation 4): SE² + (1/n²) Σ over clusters Σ over pairs i≠j of (xᵢ−x̄)(xⱼ−x̄). Where every value stands alone it is
-// [SE]. NaN of fewer than two values or of a single cluster: one cluster says nothing about the next.
-func ClusteredSE(vs []Value) float64 {
-	gs := group(vs)
-	if len(vs) < 2 || len(gs) < 2 {
-		return math.NaN()
-	}
-	xs := values(vs)
-	n, m := float64(len(xs)), Mean(xs)
-	var cross float64
-	for _, g := range gs {
-		var s, sq float64
-		for _, x := range g.xs {
-			d := x - m
-			s += d
-			sq += float64(d * d)
-		}
-		cross += float64(s*s) - sq // Σ_{i≠j} dᵢdⱼ = (Σd)² − Σd²
-	}
-	v := Variance(xs)/n + cross/(n*n)
-	return math.Sqrt(max(v, 0)) // clusters that balance out within can push it below zero by rounding
-}
-
-// Correlation is Pearson's; NaN where one side does not vary.
-func Correlation(xs, ys []float64) float64 {
+// correlation is Pearson's; NaN where one side does not vary.
+func correlation(xs, ys []float64) float64 {
 	if len(xs) != len(ys) || len(xs) < 2 {
 		return math.NaN()
 	}
@@ -89,11 +48,17 @@ func Correlation(xs, ys []float64) float64 {
 	return sxy / math.Sqrt(float64(sxx*syy))
 }
 
-// Clusters is the number of clusters; each value that stands alone is one.
-func Clusters(vs []Value) int { return len(group(vs)) }
-
-// sum adds the small values first, so that the order of the input does not show in the last bits.
+// sum adds the small values first, so that the order of the input does not show in the last bits. Whole numbers have none to lose.
 func sum(xs []float64) float64 {
+	var whole float64
+	for i, x := range xs {
+		if x != math.Trunc(x) || math.Abs(x) > 1e6 {
+			break
+		}
+		if whole += x; i == len(xs)-1 {
+			return whole
+		}
+	}
 	s := slices.Clone(xs)
 	slices.SortFunc(s, func(a, b float64) int {
 		return cmp.Or(cmp.Compare(math.Abs(a), math.Abs(b)), cmp.Compare(a, b))
@@ -125,18 +90,22 @@ func group(vs []Value) []cluster {
 	at := map[string]int{}
 	var gs []cluster
 	var alone []float64
+	last := -1
 	for _, v := range vs {
 		if v.Cluster == "" {
 			alone = append(alone, v.X)
 			continue
 		}
-		i, ok := at[v.Cluster]
-		if !ok {
-			i = len(gs)
-			at[v.Cluster] = i
-			gs = append(gs, cluster{name: v.Cluster})
+		if last < 0 || gs[last].name != v.Cluster { // as a rule a cluster's values stand together
+			i, ok := at[v.Cluster]
+			if !ok {
+				i = len(gs)
+				at[v.Cluster] = i
+				gs = append(gs, cluster{name: v.Cluster})
+			}
+			last = i
 		}
-		gs[i].xs = append(gs[i].xs, v.X)
+		gs[last].xs = append(gs[last].xs, v.X)
 	}
 	slices.SortFunc(gs, func(a, b cluster) int { return cmp.Compare(a.name, b.name) })
 	slices.Sort(alone)

@@ -73,7 +73,7 @@ func (a *app) compareRuns(runs []*render.Results, paths []string, x, y string, a
 	if err != nil {
 		return &exitError{ExitUsage, err, ""}
 	}
-	cs := render.CompareAll(pairs)
+	cs := render.Compare(pairs)
 	if !slices.ContainsFunc(cs, func(c render.Comparison) bool { return c.Pairs > 0 }) {
 		return usage("compare runs of the same benchmark and selection; evalrun show RUN says what a run has played",
 			"the arms have no task in common, so there is nothing to compare")

@@ -107,6 +107,7 @@ var table = []struct {
 	{"benchmarks/*", benchmark + " benchmarks/tasks benchmarks/web", ""},
 	{"harness", "agent agent/event agent/model benchmarks datasets harness/record runtime/sandbox", ""},
 	{"reports/stats", "", "gonum.org/v1/gonum"},
+	{"reports/stats/statstest", "reports/stats", "gonum.org/v1/gonum"},
 	{"reports/rows", "agent/event harness/ledger harness/record", ""},
 	{"reports/parquetlog", "agent/event harness/record harness/durable harness/journal reports/rows", "github.com/parquet-go/parquet-go github.com/klauspost/compress/zstd"},
 	{"reports/*", "agent/event harness/record harness/ledger harness/journal reports/stats reports/rows", ""},
@@ -121,6 +122,7 @@ var table = []struct {
 	{"cmd/evalrun/internal/wire", "agent agent/* agent/model/* benchmarks benchmarks/* browsergym browsergym/pool browsergym/cdp datasets harness harness/* runtime/* reports/* cmd/evalrun/internal/config", ""},
 	{"cmd/evalrun/internal/cli", "datasets datasets/near harness harness/* reports/* runtime/image runtime/sandbox cmd/evalrun/internal/*", "github.com/urfave/cli/v3 golang.org/x/term"},
 	{"cmd/evalrun", "cmd/evalrun/internal/*", "golang.org/x/term"},
+	{"scripts/coverage", "reports/stats reports/stats/statstest", ""},
 	{"scripts/*", "scripts/leftovers agent agent/* agent/model/* benchmarks/* browsergym browsergym/* harness harness/* runtime/* reports/* datasets", "github.com/goccy/go-yaml github.com/klauspost/compress github.com/parquet-go/parquet-go golang.org/x/sync golang.org/x/sys"},
 }
 
