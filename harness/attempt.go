@@ -45,6 +45,7 @@ type attempt struct {
 	mu        sync.Mutex
 	cur       *env
 	clock     *clock
+	inPhase   *clock // of the phase that is on; nil: none is
 	steps     int64
 	turns     int64
 	bad       int64

@@ -83,7 +83,7 @@ func TestRetriesEnd(t *testing.T) {
 func TestArmIsPaused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := replies(func(model.Binding, *model.Request) (*model.Response, error) {
-			return nil, &model.Error{Class: model.Overload, HTTP: 503, Err: errors.New("busy")}
+			return nil, &model.Error{Class: model.Network, Err: errors.New("nobody answers")}
 		})
 		ask := agent.Func(func(ctx context.Context, s *agent.Session) (agent.Answer, error) {
 			m, err := s.Model("main")

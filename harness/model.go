@@ -80,7 +80,7 @@ func (a *attempt) bind(f model.Factory, k roleKey) (*recorder, error) {
 				out.tried(lost(t.Err))
 			}
 		},
-		Waiting: a.waiting,
+		Waiting: a.forModel,
 		May: func() error {
 			if err := a.may(); err != nil {
 				return a.cutOff(err)
@@ -207,7 +207,10 @@ func lost(err error) bool {
 // generate calls the client; a panic in it is ours.
 func (r *recorder) generate(ctx context.Context, req *model.Request) (resp *model.Response, err error) {
 	r.a.mu.Lock()
-	clock := r.a.clock
+	clock := r.a.inPhase
+	if clock == nil {
+		clock = r.a.clock
+	}
 	r.a.mu.Unlock()
 	if clock != nil {
 		out := clock.call()

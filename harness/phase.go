@@ -12,11 +12,16 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// phase runs f under a limit of its own. A phase that neither ends nor heeds its context is left behind after the grace.
+// phase runs f under a limit of its own, in which waiting for a model's service does not count. A phase that neither ends nor heeds its
+// context is left behind after the grace.
 func (a *attempt) phase(ctx context.Context, name string, limit time.Duration, f func(context.Context) error) error {
 	slow := &errTooSlow{name, limit.String()}
-	pctx, cancel := context.WithTimeoutCause(ctx, limit, slow)
-	defer cancel()
+	pctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	ck := newClock(limit, func() { cancel(slow) })
+	defer ck.stop()
+	a.setPhase(ck)
+	defer a.setPhase(nil)
 	done := make(chan error, 1)
 	go func() {
 		var err error
@@ -117,6 +122,28 @@ func (a *attempt) release() error {
 func (a *attempt) closeEpisode(ctx context.Context, ep benchmarks.Episode) error {
 	defer a.since(func(t *record.Times) *time.Duration { return &t.Close })()
 	return a.phase(context.WithoutCancel(ctx), "close", a.Phases.Close, func(context.Context) error { return ep.Close() })
+}
+
+func (a *attempt) setPhase(ck *clock) {
+	a.mu.Lock()
+	a.inPhase = ck
+	a.mu.Unlock()
+}
+
+// forModel is waiting for a model's service: the limit of a phase stands still as well.
+func (a *attempt) forModel() func() {
+	agent := a.waiting()
+	a.mu.Lock()
+	ck := a.inPhase
+	a.mu.Unlock()
+	if ck == nil {
+		return agent
+	}
+	phase := ck.wait()
+	return func() {
+		phase()
+		agent()
+	}
 }
 
 // waiting stops the agent's clock until the returned function is called.

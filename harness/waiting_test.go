@@ -12,6 +12,7 @@ import (
 	"github.com/evalrun/evalrun/agent/model"
 	"github.com/evalrun/evalrun/agent/model/limit"
 	"github.com/evalrun/evalrun/agent/model/retry"
+	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/harness"
 	"github.com/evalrun/evalrun/harness/record"
 )
@@ -134,4 +135,48 @@ func TestComeBackLater(t *testing.T) {
 			t.Errorf("resumed: %+v", sum)
 		}
 	})
+}
+
+// A grader whose model is throttled, or loses a call, is not ended by the limit of its phase; one whose model is slow is.
+func TestGradersWait(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		took   time.Duration
+		status record.Status
+	}{
+		{"throttled", 20 * time.Second, record.Scored},
+		{"slow", 45 * time.Second, record.Grader},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var host benchmarks.Host
+				tb := &toy{tasks: 1, hosts: func(h benchmarks.Host) { host = h }}
+				tb.grade = func(ctx context.Context, _ benchmarks.Evidence, _ benchmarks.Episode) (benchmarks.Result, error) {
+					m, err := host.Model("grader")
+					for i := 0; err == nil && i < 3; i++ {
+						_, err = m.Generate(ctx, &model.Request{})
+					}
+					v := 1.0
+					return benchmarks.Result{Scores: []record.Score{{Name: "s", Primary: true, Value: &v}}}, err
+				}
+				b := newBed(t, tb, says("right", 1))
+				b.cfg.Workers, b.cfg.Retry.Attempts, b.cfg.Phases.Grade = 1, 1, 80*time.Second
+				b.cfg.Benchmarks[0].Roles = map[string]model.Factory{"grader": service(func(_ context.Context, n int) (*model.Response, error) {
+					switch n {
+					case 1:
+						return nil, failure(model.Rate, 429, 4*time.Minute)
+					case 2:
+						time.Sleep(10 * time.Minute)
+						return nil, failure(model.Network, 0, 0)
+					}
+					time.Sleep(tt.took)
+					return &model.Response{}, nil
+				})}
+				b.run(t, t.Context())
+				if v := b.verdicts(t)["arm0/t0"]; v.Status != tt.status {
+					t.Errorf("%s: %+v", v.Status, v.Error)
+				}
+			})
+		})
+	}
 }

@@ -34,8 +34,6 @@ func modelRows(t *testing.T) []row {
 		{name: "quota", faults: []modeltest.Fault{modeltest.Quota}, all: true, want: "provider quota"},
 		{name: "500-once", faults: []modeltest.Fault{modeltest.ServerError}, want: "scored answered 1"},
 		{name: "500-always", faults: []modeltest.Fault{modeltest.ServerError}, all: true, want: "provider overload"},
-		{name: "404", faults: []modeltest.Fault{modeltest.Status(404, "model_not_found", "The model does not exist")}, all: true, want: "provider missing"},
-		{name: "413", faults: []modeltest.Fault{modeltest.Status(413, "", "")}, all: true, want: "infra request"},
 		{name: "401", faults: []modeltest.Fault{modeltest.BadKey}, all: true, want: "provider auth"},
 		{name: "cut-once", faults: []modeltest.Fault{modeltest.Cut(true)}, want: "scored answered 1"},
 		{name: "cut-always", faults: []modeltest.Fault{modeltest.Cut(false)}, all: true, want: "provider network"},

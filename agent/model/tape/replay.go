@@ -59,6 +59,7 @@ func (t *Tape) read() error {
 	r := bufio.NewReaderSize(t.f, 1<<20)
 	intern := map[string]string{} // a tape names the same few things over and over
 	params := map[string]*string{}
+	stages := stages{}
 	in := func(s *string) {
 		if have, ok := intern[*s]; ok {
 			*s = have
@@ -97,6 +98,7 @@ func (t *Tape) read() error {
 		copy(p.request[:], l.Request)
 		if l.V == 1 {
 			t.old = true
+			l.N = stages.number(l.key, l.Arm, l.Attempt)
 		} else {
 			text, err := sampling(l.Params)
 			if err != nil {
@@ -110,6 +112,34 @@ func (t *Tape) read() error {
 		t.index[l.key] = append(t.index[l.key], p)
 		off += int64(len(raw))
 	}
+}
+
+// stages number the calls of version 1 through all stages of a trial: there each stage began again at 0.
+type stages map[series]*stage
+
+type series struct {
+	key     // with N 0
+	arm     string
+	attempt int
+}
+
+type stage struct{ first, last int }
+
+// number is the call's number in the trial. Lines of a trial are in the order of its calls.
+func (s stages) number(k key, arm string, attempt int) int {
+	n := k.N
+	k.N = 0
+	id := series{k, arm, attempt}
+	st := s[id]
+	switch {
+	case st == nil:
+		st = &stage{}
+		s[id] = st
+	case n <= st.last:
+		st.first += st.last + 1
+	}
+	st.last = n
+	return st.first + n
 }
 
 // Close closes the file.

@@ -10,7 +10,7 @@
 //	{"v":2,"benchmark":"qa","task":"q1","repeat":1,"actor":"","role":"main","model":"m","n":0,"attempt":1,"arm":"a",
 //	 "request":"9f…","params":{"temperature":0.2},"reply":{"id":"…","role":"main","model":"m-1","parts":[…],"usage":{…}}}
 //
-// Lines of version 1 say no sampling parameters. There are no raw bodies, no keys and no times on a tape. [Create] and [Recorder.Wrap]
+// Lines of version 1 say no sampling parameters, and their n begins at 0 in each stage of a trial; [Open] numbers them anew. There are no raw bodies, no keys and no times on a tape. [Create] and [Recorder.Wrap]
 // record, [Open] and [Tape.Factory] replay.
 package tape
 

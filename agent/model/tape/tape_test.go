@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -354,6 +355,30 @@ func TestOneRecorder(t *testing.T) {
 	for _, task := range []string{"t", "u"} {
 		if got := generate(t, tp.Factory("func", model.Params{}), binding(task, 1), "one"); !strings.Contains(got[0], task+"/1") {
 			t.Errorf("%s: %v", task, got)
+		}
+	}
+}
+
+// On tapes of version 1 each stage of a trial began at call 0.
+func TestOldStages(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "t.jsonl")
+	var lines strings.Builder
+	for i, n := range []int{0, 1, 0, 0, 1, 2} { // three stages
+		for _, arm := range []string{"a", "b"} {
+			fmt.Fprintf(&lines, `{"v":1,"benchmark":"qa","task":"t","repeat":1,"actor":"","role":"main","model":"func","n":%d,"attempt":1,"arm":%q,"request":%q,"reply":{"id":"","calls":[{"name":"x","args":"%s%d"}]}}`+"\n",
+				n, arm, request(fmt.Sprint(i)).Hash(), arm, i)
+		}
+	}
+	if err := os.WriteFile(path, []byte(lines.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	tp := open(t, path, tape.Options{Strict: true})
+	for _, arm := range []string{"a", "b"} {
+		b := binding("t", 1)
+		b.Arm = arm
+		got := generate(t, tp.Factory("func", model.Params{}), b, "0", "1", "2", "3", "4", "5")
+		if want := strings.Fields(strings.ReplaceAll("x0 x1 x2 x3 x4 x5", "x", arm)); !slices.Equal(got, want) {
+			t.Errorf("%v, want %v", got, want)
 		}
 	}
 }

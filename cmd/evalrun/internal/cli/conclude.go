@@ -103,6 +103,10 @@ func (a *app) farewell(code int, sum *render.Summary, out wire.Outcome, path str
 			a.say("no task could be played. See why with: evalrun show %s", path)
 			break
 		}
+		if left := sum.Planned - sum.Decided; left > 0 {
+			a.say("coverage is below min_coverage: %d of %d trials are undecided. When what kept them back is mended, go on with: evalrun resume %s", left, sum.Planned, path)
+			break
+		}
 		a.say("coverage is below min_coverage. Try what is no evidence once more with: evalrun rerun %s", path)
 	}
 	a.tell("end", map[string]any{"exit": code, "reason": out.Reason, "path": path}, "results: %s (summary.md, parquet/, journal/); its trials: evalrun show %s --trials", path, path)

@@ -144,7 +144,7 @@ const DefaultTime = Duration(30 * time.Minute)
 
 // Limits of one trial. Zero means none.
 type Limits struct {
-	Time   *Duration `json:"time,omitempty" doc:"The agent's time in a trial, all stages together; waiting for our machinery or a provider's back-off is not counted. A stage whose task sets a shorter time gets that. Default: the task's own, else 30m."`
+	Time   *Duration `json:"time,omitempty" doc:"The agent's time in a trial, all stages together; waiting for our machinery or for the model's service, and calls that the service failed, are not counted. A stage whose task sets a shorter time gets that. Default: the task's own, else 30m."`
 	Turns  Count     `json:"turns" doc:"Model replies. Default 100."`
 	Steps  Count     `json:"steps" doc:"Actions. Default 500."`
 	Tokens Count     `json:"tokens,omitempty" doc:"Tokens in and out."`

@@ -26,7 +26,7 @@ func testRegistry() *Registry {
 			{Name: "qa", Arg: "FILE", IsPath: true, Options: reflect.TypeFor[qaOptions]()}},
 		Agents: []Kind{{Name: "oracle"}, {Name: "nop"}, {Name: "script", Arg: "FILE", IsPath: true},
 			{Name: "command", Arg: "LINE", Optional: true}, {Name: "codeact", Model: true, NeedsModel: true, Prompt: true}},
-		Vendors: []Kind{{Name: "openai", KeyVar: "OPENAI_API_KEY"}},
+		Vendors: []Kind{{Name: "openai", KeyVar: "OPENAI_API_KEY", URLVar: "OPENAI_BASE_URL"}},
 		Drivers: []Kind{{Name: "local"}, {Name: "none"}, {Name: "fake"}},
 	}
 }
@@ -421,6 +421,62 @@ func TestNetworkList(t *testing.T) {
 		_, err := parseText(t, "benchmark: quickstart\nagent: nop\nsandbox: {network: ["+entry+"]}\n")
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", entry, err)
+		}
+	}
+}
+
+// A model without an address gets that of the vendor's usual variable, from the environment or from env_file, which is stored with the run.
+func TestUsualAddress(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, ".env"), []byte("OPENAI_BASE_URL=http://file.example/v1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name, more string
+		env        map[string]string
+		url, key   string
+	}{
+		{"unset", "", map[string]string{}, "", "${OPENAI_API_KEY}"},
+		{"set", "", map[string]string{"OPENAI_BASE_URL": "http://a.example/v1", "OPENAI_API_KEY": "k"}, "http://a.example/v1", "${OPENAI_API_KEY}"},
+		{"set, no key", "", map[string]string{"OPENAI_BASE_URL": "http://a.example/v1"}, "http://a.example/v1", ""},
+		{"file", "env_file: .env", map[string]string{}, "http://file.example/v1", ""},
+		{"both", "env_file: .env", map[string]string{"OPENAI_BASE_URL": "http://a.example/v1"}, "http://a.example/v1", ""},
+		{"said", "models: {m: {name: openai/m, base_url: 'http://said.example/v1'}}\nmodel: m", map[string]string{"OPENAI_BASE_URL": "http://a.example/v1"}, "http://said.example/v1", ""},
+	} {
+		more := tt.more
+		if !strings.Contains(more, "model: m") {
+			more += "\nmodel: openai/m"
+		}
+		look := func(name string) (string, bool) { v, ok := tt.env[name]; return v, ok }
+		src := Source{Name: "run.yaml", Data: []byte("benchmark: quickstart\nroles: {grader: openai/g}\n" + more + "\n"), Dir: dir, Env: look}
+		e, err := Parse(src, testRegistry())
+		if err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+			continue
+		}
+		if m := e.Arms[0].Model; m.BaseURL != tt.url || string(m.Key) != tt.key {
+			t.Errorf("%s: %q with the key %q", tt.name, m.BaseURL, m.Key)
+		}
+		if m := e.Roles["grader"]; tt.name != "said" && m.BaseURL != tt.url {
+			t.Errorf("%s: the grader is at %q", tt.name, m.BaseURL)
+		}
+		stored, err := e.JSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := Parse(Source{Name: "plan.json", Data: stored, Dir: "/"}, testRegistry())
+		if err != nil || again.Records[0].ID != e.Records[0].ID || again.Arms[0].Model.BaseURL != tt.url || again.Arms[0].Model.Key != e.Arms[0].Model.Key {
+			t.Errorf("%s, read back: %+v, %v", tt.name, again.Arms[0].Model, err)
+		}
+	}
+	for text, want := range map[string]string{
+		"benchmark: quickstart\nmodel: {name: openai/m, timeout: 0s}\n":  "run.yaml:2:34: timeout: nothing can be answered in no time",
+		"benchmark: quickstart\nmodel: {name: openai/m, patience: 0s}\n": "patience: nothing can be answered",
+		"benchmark: quickstart\nmodel: {name: openai/m, timeout: 600}\n": "timeout",
+		"benchmark: quickstart\nmodel: {name: openai/m, timeout: -1s}\n": "negative",
+	} {
+		if _, err := parseText(t, text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", text, err, want)
 		}
 	}
 }

@@ -173,6 +173,34 @@ func TestMaking(t *testing.T) {
 	}
 }
 
+// Why the run waits stands on the line as long as it does, and trials that were left open are counted apart from retries.
+func TestWaiting(t *testing.T) {
+	for _, mode := range []string{Plain, JSON} {
+		synctest.Test(t, func(t *testing.T) {
+			var buf buffer
+			why := "openai/m throttles:\x1b[2J 3 calls wait"
+			r := New(Options{Mode: mode, Total: 9, W: &buf, Waiting: func() string { return why }})
+			r.Observe(started)
+			open := failed(record.Provider, false)
+			open.Open = true
+			r.Observe(open)
+			time.Sleep(11 * time.Second)
+			synctest.Wait()
+			if got := buf.String(); !strings.Contains(got, "openai/m throttles:[2J 3 calls wait") || !strings.Contains(got, "left open 1") && !strings.Contains(got, `"open":1`) || strings.Contains(got, "retried") {
+				t.Errorf("%s", got)
+			}
+			why = ""
+			buf.Reset()
+			time.Sleep(11 * time.Second)
+			synctest.Wait()
+			if got := buf.String(); got == "" || strings.Contains(got, "throttles") || strings.Contains(got, "waiting") {
+				t.Errorf("nothing waits: %s", got)
+			}
+			r.Close()
+		})
+	}
+}
+
 func TestDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var buf buffer

@@ -130,7 +130,10 @@ func (v *service) tried(t model.Try) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	var e *model.Error
-	if errors.As(t.Err, &e) && e.Provider() {
+	switch {
+	case t.Err == nil:
+		v.trouble = nil
+	case errors.As(t.Err, &e) && e.Provider():
 		v.trouble, v.last = e, time.Now()
 	}
 }
@@ -161,26 +164,26 @@ func (v *service) state() string {
 	if waiting == 1 {
 		wait += "s"
 	}
-	why := ""
+	verb, why := "", []string{}
 	if trouble != nil {
-		why = trouble.Class
+		verb = "fails"
+		why = append(why, trouble.Class)
 		if trouble.HTTP != 0 {
-			why = fmt.Sprintf("%s, HTTP %d", why, trouble.HTTP)
-		}
-		switch {
-		case st.Pause > 0:
-			why += ", as long as it asked for"
-		case st.Gap > 0:
-			why += ", slowed to " + rate(st.Gap)
+			why = append(why, fmt.Sprintf("HTTP %d", trouble.HTTP))
 		}
 	}
+	if st.Pause > 0 {
+		why = append(why, "for the time it asked for")
+	}
+	if st.Gap > 0 {
+		why = append(why, "slowed to "+rate(st.Gap))
+	}
+	if st.Pause > 0 || st.Gap > 0 || trouble != nil && trouble.Refusal() {
+		verb = "throttles"
+	}
 	switch {
-	case trouble != nil && trouble.Refusal():
-		parts = append(parts, fmt.Sprintf("%s throttles: %s (%s)", v.name, wait, why))
-	case trouble != nil:
-		parts = append(parts, fmt.Sprintf("%s fails: %s (%s)", v.name, wait, why))
-	case st.Gap > 0:
-		parts = append(parts, fmt.Sprintf("%s throttles: %s (slowed to %s)", v.name, wait, rate(st.Gap)))
+	case verb != "":
+		parts = append(parts, fmt.Sprintf("%s %s: %s (%s)", v.name, verb, wait, strings.Join(why, ", ")))
 	case st.Queued > 0 && st.InFlight >= st.Window:
 		parts = append(parts, fmt.Sprintf("%s: %s for one of %s", v.name, wait, count(st.Window, "connection")))
 	case st.Queued > 0:
