@@ -218,3 +218,35 @@ assert duckdb.sql("select count(*) from 'parquet/tasks/*.parquet' where fields['
 `)
 	python(t, dir, program.String())
 }
+
+// The line of the page that reads both versions of the tables finds the rows of both, and of one alone.
+func TestBothVersions(t *testing.T) {
+	readers(t)
+	doc, err := os.ReadFile(schemaDoc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile("(?s)\\*\\*Versions\\.\\*\\* .*?```sql\n(.*?)```").FindSubmatch(doc)
+	if m == nil {
+		t.Fatal("the page has no such line")
+	}
+	dir := t.TempDir()
+	o := reporttest.Options{}
+	write(t, filepath.Join(dir, "runs", "new"), reporttest.Plan(o), reporttest.All(o), Options{})
+	python(t, dir, fmt.Sprintf(`
+import duckdb, os, shutil
+new, old = "runs/new/parquet/trials/", "runs/old/parquet/trials/"
+os.makedirs(old)
+duckdb.sql(f"copy (select * rename (arm_axes as axes, outcome as \"end\") from '{new}*.parquet') to '{old}1.parquet' (format parquet)")
+n, ended, axes = duckdb.sql(f"select count(*), count(outcome), count(*) filter (arm_axes['prompt'] = 'full') from '{new}*.parquet'").fetchall()[0]
+assert n and ended and axes
+def look(runs):
+    found = duckdb.sql(%q)
+    assert not {"axes", "end"} & set(found.columns) and "reward" in found.columns, found.columns
+    got = duckdb.sql("select count(*), count(outcome), count(*) filter (arm_axes['prompt'] = 'full') from found").fetchall()[0]
+    assert got == (runs * n, runs * ended, runs * axes), got
+look(2)
+shutil.rmtree("runs/new")
+look(1)
+`, strings.TrimSpace(string(m[1]))))
+}
