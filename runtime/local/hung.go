@@ -2,8 +2,14 @@ package local
 
 import (
 	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/evalrun/evalrun/runtime/executor"
 )
@@ -13,6 +19,9 @@ import (
 // killed.
 func (b *box) hung(ctx context.Context) string {
 	defer b.p.kill()
+	if b.d.plain {
+		killBelow(b.p.pid)
+	}
 	var s strings.Builder
 	s.WriteString(executor.Threads(b.p.pid))
 	select { // one after the other: where many hang at once, the last have no stacks
@@ -37,4 +46,41 @@ func (b *box) hung(ctx context.Context) string {
 	}
 	s.WriteString(errs.since(from))
 	return s.String()
+}
+
+// killBelow ends all that an executor without namespaces has started, while it cannot do that itself.
+// It is their subreaper, so that they are its descendants until it ends.
+func killBelow(root int) {
+	for range 100 {
+		parents := map[int]int{}
+		files, _ := filepath.Glob("/proc/[0-9]*/stat")
+		for _, f := range files {
+			b, err := os.ReadFile(f)
+			if err != nil {
+				continue
+			}
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(f)))
+			stat := string(b)
+			if w := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:]); len(w) > 1 && w[0] != "Z" {
+				parents[pid], _ = strconv.Atoi(w[1])
+			}
+		}
+		var found []int
+		for pid := range parents {
+			for p, n := parents[pid], 0; p > 1 && n < 1000; p, n = parents[p], n+1 {
+				if p == root {
+					found = append(found, pid)
+					break
+				}
+			}
+		}
+		if len(found) == 0 {
+			return
+		}
+		slices.Sort(found)
+		for _, pid := range found {
+			unix.Kill(pid, unix.SIGKILL)
+		}
+		time.Sleep(time.Millisecond)
+	}
 }

@@ -215,8 +215,15 @@ func (b *box) destroy() error {
 		select {
 		case <-b.p.ended:
 		case <-time.After(closeLimit):
+			if b.d.plain { // it was to end what it has started, and hangs
+				killBelow(b.p.pid)
+			}
 			b.p.kill()
-			return &sandbox.Error{Op: "close", ID: b.id, Err: errors.New("its first process does not end")}
+			select {
+			case <-b.p.ended:
+			case <-time.After(closeLimit / 5):
+				return &sandbox.Error{Op: "close", ID: b.id, Err: errors.New("its first process does not end")}
+			}
 		}
 	}
 	if b.cg != nil {
