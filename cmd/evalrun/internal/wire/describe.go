@@ -75,10 +75,7 @@ func (r *Ready) Limits() []Limit {
 		}
 	}
 	if r.Needs.Browsers {
-		n, why := r.Workers, "one for each worker"
-		if b := eff.Browser; b != nil && b.Contexts > 0 {
-			n, why = min(n, b.Contexts), "as asked for"
-		}
+		n, why := r.browserSessions()
 		add("sessions in browsers at once", why, "%d", n)
 	}
 	p := eff.Phases
@@ -105,6 +102,15 @@ func (r *Ready) Limits() []Limit {
 		}
 	}
 	return out
+}
+
+// browserSessions is how many sessions may hold a browser at once, and why.
+func (r *Ready) browserSessions() (int, string) {
+	n := max(1, r.Workers)
+	if b := r.Eff.Browser; b != nil && b.Contexts > 0 {
+		return min(n, b.Contexts), "as asked for"
+	}
+	return n, "one for each worker"
 }
 
 // sandboxWhy says what a driver's name does not.
