@@ -133,7 +133,7 @@ type Whole struct {
 type Config struct {
 	Run        string
 	Workers    int // gradings of Regrade at once; how many trials Run plays at once is up to its queue
-	Graders    int // gradings at once; 0: no limit of their own
+	Graders    int // gradings at once that use a machine or the live session; 0: no limit of their own
 	Browsers   int // sessions with a browser at once; 0: no limit of their own
 	Arms       []Arm
 	Benchmarks []Bench

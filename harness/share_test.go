@@ -311,3 +311,23 @@ func TestDrainInBackoff(t *testing.T) {
 		})
 	}
 }
+
+// As many gradings use the machines of their sessions at once as the run allows; others are not counted.
+func TestGradings(t *testing.T) {
+	for _, live := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			var open, most atomic.Int32
+			b := newBed(t, &toy{tasks: 12, live: live, grade: func(context.Context, benchmarks.Evidence, benchmarks.Episode) (benchmarks.Result, error) {
+				most.Store(max(most.Load(), open.Add(1)))
+				time.Sleep(time.Second)
+				open.Add(-1)
+				return scored(1), nil
+			}}, says("right", 0))
+			b.cfg.Workers, b.cfg.Graders = 12, 2
+			b.run(t, t.Context())
+			if want := map[bool]int32{true: 2, false: 12}[live]; most.Load() != want {
+				t.Errorf("live %v: %d gradings at once, want %d", live, most.Load(), want)
+			}
+		})
+	}
+}

@@ -352,7 +352,9 @@ func agents(ag agent.Agent) func(benchmarks.Benchmark, datasets.Task) (agent.Age
 }
 
 // jobsOf is a queue of all trials of a bed, whatever its journal says.
-func jobsOf(b *bed) harness.Queue { return queue.New(b.cfg.Workers, queue.Stream{Jobs: plan.Jobs(b.plan, nil, nil)}) }
+func jobsOf(b *bed) harness.Queue {
+	return queue.New(b.cfg.Workers, queue.Stream{Jobs: plan.Jobs(b.plan, nil, nil)})
+}
 
 // rerun tries decided trials once more.
 func (b *bed) rerun(t testing.TB, ctx context.Context) {

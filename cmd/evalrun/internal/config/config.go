@@ -198,7 +198,7 @@ type Pools struct {
 	Sandboxes   int  `json:"sandboxes,omitempty" min:"1" doc:"Machines alive at once. Default: as many as fit into memory."`
 	Memory      Size `json:"memory,omitempty" doc:"Memory for all machines together. Default 80 % of what is free."`
 	Connections int  `json:"connections,omitempty" min:"1" doc:"Calls at once of each model that says nothing itself. Default 64."`
-	Grading     int  `json:"grading,omitempty" min:"1" doc:"Gradings at once. Default 2 for each core."`
+	Grading     int  `json:"grading,omitempty" min:"1" doc:"Gradings at once that run in a machine or a browser. Default 2 for each core."`
 	Builds      int  `json:"builds,omitempty" min:"1" doc:"Images built at once. Default half of the cores."`
 	Pulls       int  `json:"pulls,omitempty" min:"1" doc:"Images pulled at once. Default 4."`
 }

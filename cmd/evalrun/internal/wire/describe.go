@@ -67,6 +67,7 @@ func (r *Ready) Limits() []Limit {
 			starts = eff.Pools.Starts
 		}
 		add("machines starting at once", "", "%d", starts)
+		add("gradings at once", "", "%d", r.gradings())
 		if d, ok := r.Driver.(interface{ Describe() map[string]string }); ok {
 			m := d.Describe()
 			for _, k := range slices.Sorted(maps.Keys(m)) {
@@ -102,6 +103,14 @@ func (r *Ready) Limits() []Limit {
 		}
 	}
 	return out
+}
+
+// gradings is how many gradings may run in machines and browsers at once.
+func (r *Ready) gradings() int {
+	if p := r.Eff.Pools; p != nil && p.Grading > 0 {
+		return p.Grading
+	}
+	return 2 * runtime.NumCPU()
 }
 
 // browserSessions is how many sessions may hold a browser at once, and why.
