@@ -51,6 +51,9 @@ func (r *Ready) Limits() []Limit {
 	} else {
 		add("sandbox", r.sandboxWhy(), "%s", r.Sandbox)
 		if r.Driver.Name() != "none" {
+			if len(r.Needs.Sizes) > 0 {
+				add("a machine", "what tasks and configuration say together", "%s", byTasks(r.Needs.Sizes))
+			}
 			add("network", "what tasks and configuration say together", "%s", r.Needs.networks())
 		}
 		if r.Driver.Name() != "fake" {
@@ -67,7 +70,7 @@ func (r *Ready) Limits() []Limit {
 			starts = eff.Pools.Starts
 		}
 		add("machines starting at once", "", "%d", starts)
-		add("gradings at once", "", "%d", r.gradings())
+		add("gradings at once", "", "%d", r.gradingsAtOnce())
 		if d, ok := r.Driver.(interface{ Describe() map[string]string }); ok {
 			m := d.Describe()
 			for _, k := range slices.Sorted(maps.Keys(m)) {
@@ -105,8 +108,8 @@ func (r *Ready) Limits() []Limit {
 	return out
 }
 
-// gradings is how many gradings may run in machines and browsers at once.
-func (r *Ready) gradings() int {
+// gradingsAtOnce is how many gradings may run in machines and browsers at once.
+func (r *Ready) gradingsAtOnce() int {
 	if p := r.Eff.Pools; p != nil && p.Grading > 0 {
 		return p.Grading
 	}

@@ -246,7 +246,7 @@ func (r *Ready) config(state *journal.State, d *rundir.Dir) (harness.Config, err
 	if p := eff.Phases; p != nil {
 		cfg.Phases = harness.Phases{Start: p.Start.D(), Command: p.Command.D(), Collect: p.Collect.D(), Grade: p.Grade.D(), Close: p.Close.D(), Grace: p.Grace.D()}
 	}
-	cfg.Graders = r.gradings()
+	cfg.Graders = r.gradingsAtOnce()
 	if r.Needs.Browsers { // also where sessions that wait for a model leave their workers to others
 		cfg.Browsers, _ = r.browserSessions()
 	}
