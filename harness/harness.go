@@ -108,7 +108,7 @@ func newRunner(cfg Config, j record.Journal) (*runner, error) {
 	if cfg.Browsers > 0 {
 		r.browsing = make(chan struct{}, cfg.Browsers)
 	}
-	r.ending, r.ended = context.WithCancel(context.Background())
+	r.ending, r.drained = context.WithCancel(context.Background())
 	return r, nil
 }
 
@@ -120,9 +120,9 @@ type runner struct {
 	grading chan struct{}
 	// browsing has room for the sessions that may hold a browser.
 	browsing chan struct{}
-	// ending is over when no more work is handed out; ended makes it so.
-	ending context.Context
-	ended  context.CancelFunc
+	// ending is over when no more work is handed out; drained makes it so.
+	ending  context.Context
+	drained context.CancelFunc
 
 	mu    sync.Mutex
 	open  int // sessions with a browser
@@ -312,7 +312,7 @@ func (r *runner) end(reason string) (first bool) {
 	if first && r.queue != nil {
 		r.queue.Drain()
 	}
-	r.ended()
+	r.drained()
 	return first
 }
 
@@ -327,7 +327,7 @@ func (r *runner) fail(err error) {
 	if r.queue != nil {
 		r.queue.Drain()
 	}
-	r.ended()
+	r.drained()
 	r.stop(err)
 }
 

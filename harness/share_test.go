@@ -32,8 +32,8 @@ func takes(d time.Duration) agent.Agent {
 	})
 }
 
-// asks is an agent that calls its model and answers.
-func asks() agent.Agent {
+// asksOnce is an agent that calls its model and answers.
+func asksOnce() agent.Agent {
 	return agent.Func(func(ctx context.Context, s *agent.Session) (agent.Answer, error) {
 		m, err := s.Model("main")
 		if err == nil {
@@ -141,7 +141,7 @@ func TestThrottledAccount(t *testing.T) {
 				}
 				next(p)
 			}
-		}, takes(time.Second), asks())
+		}, takes(time.Second), asksOnce())
 		want := alone * 9 / 10
 		if after < time.Hour { // a minute with all of the workers, then with half of them
 			want = alone/3 + alone/3*9/10
@@ -158,7 +158,7 @@ func TestThrottledAccount(t *testing.T) {
 // Sessions that wait for their own service bring no more of their kind.
 func TestThrottledAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		bed := newBed(t, &toy{tasks: 100}, asks(), asks())
+		bed := newBed(t, &toy{tasks: 100}, asksOnce(), asksOnce())
 		bed.cfg.Workers = 8
 		bed.cfg.Arms[0].Model = limit.New(limit.Config{Start: 1, Max: 1}).Wrap(replies(func(model.Binding, *model.Request) (*model.Response, error) {
 			time.Sleep(time.Minute)
