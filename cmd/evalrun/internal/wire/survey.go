@@ -135,7 +135,8 @@ func sizes(s sandbox.Spec) string {
 		}
 	}
 	add(s.Memory > 0, "memory %s", size(s.Memory))
-	add(s.CPUs > 0, "%g CPUs", s.CPUs)
+	add(s.CPUs > 0 && s.CPUs != 1, "%g CPUs", s.CPUs)
+	add(s.CPUs == 1, "%g CPU", s.CPUs)
 	add(s.Pids > 0, "%d processes", s.Pids)
 	add(s.Disk > 0, "disk %s", size(s.Disk))
 	if len(out) == 0 {
