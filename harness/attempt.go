@@ -76,6 +76,7 @@ type attempt struct {
 	pausing   bool            // so would the arm's other trials, until somebody acts
 	undecided bool            // the attempt ends, and a resume goes on with the trial
 	t         record.Times
+	life      life
 }
 
 // run makes the attempt. The error is a failure of the journal: the run ends.
@@ -159,6 +160,8 @@ func (a *attempt) play(ctx context.Context) (c cause) {
 			a.verdict = record.Verdict{Status: c.Fault.Status, Error: c.Fault, Stages: len(a.regrade)}
 		}
 	}()
+	ctx, done := a.live(ctx)
+	defer done()
 	if c = a.prepare(ctx); c.Fault != nil {
 		return c
 	}
@@ -172,6 +175,7 @@ func (a *attempt) play(ctx context.Context) (c cause) {
 	if !a.needs.GradeLive || len(a.job.Evidence) > 0 {
 		// From here on only the grading can fail, and it can be done again without the agent.
 		a.regrade = evidence
+		a.beginWork()
 		if results, c = a.gradeAll(ctx, evidence); c.Fault != nil {
 			if c.Fault.Class == classNeedsLive {
 				a.regrade = nil

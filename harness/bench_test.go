@@ -65,7 +65,7 @@ func benchSessions(b *testing.B, calls, workers int, reply time.Duration) {
 		return &model.Response{Parts: event.Text("I will look for the needle."), Stop: "tool_calls",
 			Calls: []event.ReplyCall{{ID: "c", Name: "execute_bash", Args: `{"command":"grep -rn needle ."}`}}, Usage: event.Usage{In: 900, Out: 30}}, nil
 	})
-	q := queue.New(plan.Jobs(bed.plan, nil, nil))
+	q := queue.New(workers, queue.Stream{Jobs: plan.Jobs(bed.plan, nil, nil)})
 	defer q.Close()
 	b.ResetTimer()
 	sum, err := harness.Run(context.Background(), bed.cfg, q, j)

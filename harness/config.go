@@ -47,10 +47,13 @@ type Job struct {
 	After []string
 }
 
-// A Queue hands out jobs. Its methods may be called from several goroutines.
+// A Queue hands out jobs, and says how many are in flight at once. Its methods may be called from several goroutines.
 type Queue interface {
-	// Take waits for a job that is ready. io.EOF: the plan is through, or no more work is handed out.
+	// Take waits for a job that is ready and may begin. io.EOF: the plan is through, or no more work is handed out.
 	Take(ctx context.Context) (Job, error)
+	// Waits says that the session of a job waits for a model's service, for its turn or to ask again, until done is called: it needs no worker
+	// meanwhile. Neither blocks. Waits of one job may overlap.
+	Waits(j Job) (done func())
 	// Keep says that the job is still being worked on; an error means that the lease is lost.
 	Keep(ctx context.Context, j Job) error
 	// Done ends a job whose trial is decided, or that nobody is to take up again in this process.
@@ -129,8 +132,8 @@ type Whole struct {
 // Config of a run.
 type Config struct {
 	Run        string
-	Workers    int
-	Graders    int // gradings at once; 0: no limit of their own
+	Workers    int // gradings of Regrade at once; how many trials Run plays at once is up to its queue
+	Graders    int // gradings at once that use a machine or the live session; 0: no limit of their own
 	Browsers   int // sessions with a browser at once; 0: no limit of their own
 	Arms       []Arm
 	Benchmarks []Bench

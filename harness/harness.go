@@ -51,11 +51,19 @@ func Run(ctx context.Context, cfg Config, q Queue, j record.Journal) (Summary, e
 
 	r.may() // earlier processes may have used the budget up
 
-	var workers sync.WaitGroup
-	for range cfg.Workers {
-		workers.Go(func() { r.work(ctx) })
+	var sessions sync.WaitGroup
+	for {
+		job := r.take(ctx)
+		if job == nil {
+			break
+		}
+		sessions.Go(func() {
+			if err := r.play(ctx, job); err != nil {
+				r.fail(err)
+			}
+		})
 	}
-	workers.Wait()
+	sessions.Wait()
 	close(over)
 	watch.Wait()
 
@@ -100,6 +108,7 @@ func newRunner(cfg Config, j record.Journal) (*runner, error) {
 	if cfg.Browsers > 0 {
 		r.browsing = make(chan struct{}, cfg.Browsers)
 	}
+	r.ending, r.drained = context.WithCancel(context.Background())
 	return r, nil
 }
 
@@ -111,6 +120,9 @@ type runner struct {
 	grading chan struct{}
 	// browsing has room for the sessions that may hold a browser.
 	browsing chan struct{}
+	// ending is over when no more work is handed out; drained makes it so.
+	ending  context.Context
+	drained context.CancelFunc
 
 	mu    sync.Mutex
 	open  int // sessions with a browser
@@ -123,24 +135,11 @@ type runner struct {
 	tokens    int64
 }
 
-func (r *runner) work(ctx context.Context) {
-	for {
-		job := r.take(ctx)
-		if job == nil {
-			return
-		}
-		if err := r.play(ctx, job); err != nil {
-			r.fail(err)
-			return
-		}
-	}
-}
-
-// take waits for a job; nil: there is none for this worker any more.
+// take waits for a job; nil: there is none any more.
 func (r *runner) take(ctx context.Context) *Job {
 	if r.Room != nil {
 		if err := r.Room(); err != nil {
-			if r.end("disk") { // said once, not by each worker
+			if r.end("disk") {
 				r.note(err.Error())
 			}
 			return nil
@@ -313,6 +312,7 @@ func (r *runner) end(reason string) (first bool) {
 	if first && r.queue != nil {
 		r.queue.Drain()
 	}
+	r.drained()
 	return first
 }
 
@@ -327,6 +327,7 @@ func (r *runner) fail(err error) {
 	if r.queue != nil {
 		r.queue.Drain()
 	}
+	r.drained()
 	r.stop(err)
 }
 

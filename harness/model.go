@@ -80,7 +80,7 @@ func (a *attempt) bind(f model.Factory, k roleKey) (*recorder, error) {
 				out.tried(lost(t.Err))
 			}
 		},
-		Waiting: a.forModel,
+		Waiting: a.awaits(k.other),
 		May: func() error {
 			if err := a.may(); err != nil {
 				return a.cutOff(err)
@@ -120,6 +120,9 @@ func (r *recorder) Generate(ctx context.Context, req *model.Request) (*model.Res
 	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
+	}
+	if !r.other {
+		defer r.a.calling()()
 	}
 	began := time.Now()
 	resp, err := r.again(req), error(nil)

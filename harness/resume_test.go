@@ -13,6 +13,7 @@ import (
 	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/agent/model"
+	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/harness"
 	"github.com/evalrun/evalrun/harness/record"
 	"github.com/evalrun/evalrun/runtime/sandbox"
@@ -169,11 +170,12 @@ func TestStoppedTrialsStayOpen(t *testing.T) {
 				works := false
 				switch status {
 				case record.Infra:
-					b.toy.open = func() error {
+					b.cfg.Arms[0].Agent = agents(says("right", 1)) // one that has begun
+					b.toy.step = func(context.Context, event.Event) (benchmarks.Turn, error) {
 						if works {
-							return nil
+							return benchmarks.Turn{Obs: event.RunResult{}}, nil
 						}
-						return fail()
+						return benchmarks.Turn{}, fail()
 					}
 				case record.Grader:
 					b.toy.grade = func(ctx context.Context, ev evidenceOf, live episodeOf) (resultOf, error) {

@@ -47,10 +47,12 @@ func (a *attempt) session(ctx context.Context) (evs []record.Evidence, results [
 				return nil, nil, phaseFault(ctx, "setup", &errSkip{"agent", err.Error()})
 			}
 		}
+		a.beginWork()
 		rec, ev, c := a.stage(ctx, ep, ag, stage, i)
 		if c.Fault != nil {
 			return nil, nil, c
 		}
+		a.stagePlayed()
 		evs = append(evs, rec)
 		ended := rec.End != record.Answered && rec.End != record.GaveUp
 		if a.needs.GradeLive {

@@ -172,6 +172,9 @@ type bed struct {
 	toy  *toy
 	j    *journal.Memory
 	plan *record.Plan
+	// accounts of the arms' models, by the arms' names
+	accounts map[string]string
+
 	seen []harness.Progress
 	mu   sync.Mutex
 }
@@ -233,7 +236,15 @@ func (b *bed) past() map[string]plan.Past {
 func (b *bed) run(t testing.TB, ctx context.Context) harness.Summary {
 	t.Helper()
 	past := b.past()
-	q := queue.New(plan.Jobs(b.plan, func(id string) plan.Past { return past[id] }, nil))
+	var streams []queue.Stream
+	for _, s := range plan.Streams(b.plan, func(id string) plan.Past { return past[id] }, nil) {
+		account := ""
+		if s.Arm >= 0 {
+			account = b.accounts[b.plan.Arms[s.Arm].Name]
+		}
+		streams = append(streams, queue.Stream{Account: account, Jobs: s.Jobs})
+	}
+	q := queue.New(b.cfg.Workers, streams...)
 	defer q.Close()
 	sum, err := harness.Run(ctx, b.cfg, q, b.j)
 	if err != nil {
@@ -341,13 +352,15 @@ func agents(ag agent.Agent) func(benchmarks.Benchmark, datasets.Task) (agent.Age
 }
 
 // jobsOf is a queue of all trials of a bed, whatever its journal says.
-func jobsOf(b *bed) harness.Queue { return queue.New(plan.Jobs(b.plan, nil, nil)) }
+func jobsOf(b *bed) harness.Queue {
+	return queue.New(b.cfg.Workers, queue.Stream{Jobs: plan.Jobs(b.plan, nil, nil)})
+}
 
 // rerun tries decided trials once more.
 func (b *bed) rerun(t testing.TB, ctx context.Context) {
 	t.Helper()
 	past := b.past()
-	q := queue.New(plan.Jobs(b.plan, func(id string) plan.Past { return past[id] }, func(plan.Past) bool { return true }))
+	q := queue.New(b.cfg.Workers, queue.Stream{Jobs: plan.Jobs(b.plan, func(id string) plan.Past { return past[id] }, func(plan.Past) bool { return true })})
 	defer q.Close()
 	if _, err := harness.Run(ctx, b.cfg, q, b.j); err != nil {
 		t.Fatal(err)

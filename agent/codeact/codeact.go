@@ -52,6 +52,11 @@ You act only through tool calls. How to work:
 
 When the task is done, call finish. If the task asks for an answer, give it in finish's message, complete and in the form that the task asks for. If the task cannot be done, say why in the message and set gave_up.`
 
+// PlainPrompt is the system prompt where none is configured and there is neither a sandbox nor a browser.
+const PlainPrompt = `You carry out a task by yourself: nobody can answer questions or do anything for you while you work.
+
+You act only through tool calls; what your tools are is all that there is to act on. When the task is done, call finish. If the task asks for an answer, give it in finish's message, complete and in the form that the task asks for: only the message is read. If the task cannot be done, say why in the message and set gave_up.`
+
 // DefaultGoOn is what a reply without a tool call is answered with.
 const DefaultGoOn = `Your reply had no tool call, so nothing was done. Go on with the task by calling a tool. If it is done, call finish, with the answer as its message.`
 
@@ -93,10 +98,12 @@ func (a codeact) Run(ctx context.Context, s *agent.Session) (agent.Answer, error
 	system := &event.System{Text: a.cfg.Prompt, Tools: st.tools.names()}
 	switch {
 	case system.Text != "":
-	case web && !s.Can("run"):
+	case s.Can("run"):
+		system.Text = DefaultPrompt
+	case web:
 		system.Text = BrowserPrompt
 	default:
-		system.Text = DefaultPrompt
+		system.Text = PlainPrompt
 	}
 	return (&controller.Controller{Stepper: st, System: system, Stuck: a.cfg.Stuck}).Run(ctx, s)
 }

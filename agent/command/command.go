@@ -48,12 +48,14 @@ const (
 //	{stage} {seed}      the stage's number from 1; the session's seed
 //	{skills}            the task's folders of skills, joined by colons; sandbox only
 //	{mcp_config}        a file with the task's tool servers, empty where there are none; sandbox only
+//	{prompt_file}       a file with the arm's prompt, empty where it has none; sandbox only
 //
 // In the sandbox EVALRUN_INSTRUCTION (where it fits into a variable), EVALRUN_INSTRUCTION_FILE, EVALRUN_STAGE and EVALRUN_SEED are set, and
-// EVALRUN_SKILLS and EVALRUN_MCP_CONFIG where the task offers such.
+// EVALRUN_SKILLS and EVALRUN_MCP_CONFIG where the task offers such. Where the arm has a prompt, EVALRUN_PROMPT (where it fits) and
+// EVALRUN_PROMPT_FILE are set.
 type Config struct {
 	Where string `json:"where" enum:"sandbox,host" doc:"Where the program runs: inside the task's sandbox, or beside evalrun, speaking docs/protocol.md. Default sandbox."`
-	Run   Line   `json:"run" doc:"The program and its arguments; one text is a command for /bin/sh. {files}, {instruction_file}, {instruction}, {dir}, {stage}, {seed}, {skills} and {mcp_config} stand for what they name."`
+	Run   Line   `json:"run" doc:"The program and its arguments; one text is a command for /bin/sh. {files}, {instruction_file}, {instruction}, {dir}, {stage}, {seed}, {skills}, {mcp_config} and {prompt_file} stand for what they name."`
 
 	// Files is a file or folder of this machine that belongs to the program: {files}.
 	Files string            `json:"files" doc:"A file or folder that belongs to the program, copied into the sandbox: {files}."`
@@ -70,6 +72,9 @@ type Config struct {
 
 	Timeout string `json:"timeout" doc:"Sandbox only: how long the program may run in a stage, such as 10m. Default: the trial's limit alone."`
 	Start   string `json:"start" doc:"Host only: how soon the program must say start. Default 60s."`
+
+	// Prompt is the arm's; a program on the host gets it in its start message.
+	Prompt string `json:"-"`
 
 	timeout, start time.Duration
 }
@@ -100,7 +105,7 @@ const (
 	taskDir  = "/opt/evalrun-task"
 )
 
-var placeholder = regexp.MustCompile(`\{(files|instruction_file|instruction|dir|stage|seed|skills|mcp_config)\}`)
+var placeholder = regexp.MustCompile(`\{(files|instruction_file|instruction|dir|stage|seed|skills|mcp_config|prompt_file)\}`)
 
 // Parse reads a configuration strictly and checks it. Files, and a program on the host that is named by a path, are below base
 // where they are not absolute.
@@ -191,9 +196,9 @@ func (c *Config) check() error {
 			bad("start: is for where: host")
 		}
 	case OnHost:
-		for _, name := range []string{"instruction", "instruction_file", "dir", "skills", "mcp_config"} {
+		for _, name := range []string{"instruction", "instruction_file", "dir", "skills", "mcp_config", "prompt_file"} {
 			if used[name] {
-				bad("run: {%s} is for where: sandbox; a program on the host gets its goal in the start message", name)
+				bad("run: {%s} is for where: sandbox; a program on the host gets its goal and its prompt in the start message", name)
 			}
 		}
 		for _, name := range c.PassEnv {

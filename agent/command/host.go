@@ -57,7 +57,7 @@ func (a *host) Run(ctx context.Context, s *agent.Session) (ans agent.Answer, err
 		}
 	}()
 	p := start(ctx, sb, a.command(stage, s.Seed))
-	t := &talk{p: p, s: s, stage: stage, options: a.Options, startTime: a.start}
+	t := &talk{p: p, s: s, stage: stage, prompt: a.Prompt, options: a.Options, startTime: a.start}
 	ans, err = t.run(ctx)
 	p.stop()
 	if text, cut := p.stderr.text(); text != "" {
@@ -138,6 +138,7 @@ type talk struct {
 	p         *program
 	s         *agent.Session
 	stage     int64
+	prompt    string
 	options   json.RawMessage
 	startTime time.Duration
 	stays     error // a limit or the end of the episode: only finish may follow
@@ -226,7 +227,7 @@ func (t *talk) run(ctx context.Context) (agent.Answer, error) {
 
 func (t *talk) hello(ctx context.Context) ([]byte, error) {
 	m := startMsg{
-		Type: typeStart, Protocol: Version, Goal: t.s.Goal, Stage: t.stage, Actor: t.s.Actor, Seed: t.s.Seed,
+		Type: typeStart, Protocol: Version, Goal: t.s.Goal, Prompt: t.prompt, Stage: t.stage, Actor: t.s.Actor, Seed: t.s.Seed,
 		Kinds: kinds(t.s), Tools: []model.Tool{}, Left: budget(t.s), Options: t.options, History: []json.RawMessage{},
 	}
 	for _, tool := range t.s.Tools() {

@@ -143,6 +143,18 @@ func TestHost(t *testing.T) {
 	}
 }
 
+// The arm's prompt comes with start, and is absent where there is none.
+func TestHostPrompt(t *testing.T) {
+	for prompt, want := range map[string]string{"Be <terse>.": `"prompt":"Be <terse>.","stage":1`, "": `"parts":[{"text":"say \"hi\""}]},"stage":1`} {
+		c := config(t, m{"where": "host", "run": []string{"/bin/sh", "-c", prelude + `hello; L=$START; has '` + want + `'; bye`}})
+		c.Prompt = prompt
+		ag := c.Agent(func(context.Context) (sandbox.Sandbox, error) { return newBox(t), nil })
+		if ans, err := ag.Run(t.Context(), agenttest.NewSession(setup)); err != nil || ans.Text() != "42" {
+			t.Errorf("prompt %q: %+v, %v", prompt, ans, err)
+		}
+	}
+}
+
 // What becomes of a program that does not do its part: whose fault it is, and what is said.
 func TestHostFailures(t *testing.T) {
 	for name, c := range map[string]struct{ script, want string }{

@@ -22,6 +22,9 @@ import (
 // maxArg is the longest argument or variable that Linux takes (MAX_ARG_STRLEN), its end included.
 const maxArg = 128 << 10
 
+// promptFile is where the prompt of a program in the sandbox is.
+const promptFile = taskDir + "/prompt.md"
+
 // maxAnswer bounds an answer, maxOutput what is taken of each stream of a program.
 const (
 	maxAnswer = event.MaxInline
@@ -61,6 +64,11 @@ func (a *inside) Run(ctx context.Context, s *agent.Session) (agent.Answer, error
 			return agent.Answer{}, err
 		}
 	}
+	if a.Prompt != "" {
+		if err := m.Put(ctx, taskDir, oneFile{path.Base(promptFile), a.Prompt}); err != nil {
+			return agent.Answer{}, err
+		}
+	}
 	c, err := a.command(goal, offered, m.Dir(), stage, s.Seed)
 	if err != nil {
 		return agent.Answer{}, err
@@ -96,10 +104,13 @@ func (a *inside) command(goal string, o offered, dir string, stage int64, seed u
 	file := path.Join(taskDir, "instruction.md")
 	values := map[string]string{
 		"files": FilesDir, "instruction": goal, "instruction_file": file, "dir": dir,
-		"stage": strconv.FormatInt(stage, 10), "seed": strconv.FormatUint(seed, 10), "skills": o.skills, "mcp_config": "",
+		"stage": strconv.FormatInt(stage, 10), "seed": strconv.FormatUint(seed, 10), "skills": o.skills, "mcp_config": "", "prompt_file": "",
 	}
 	if o.servers != "" {
 		values["mcp_config"] = serversFile
+	}
+	if a.Prompt != "" {
+		values["prompt_file"] = promptFile
 	}
 	if fi, err := os.Stat(a.Files); a.Files != "" && err == nil && !fi.IsDir() {
 		values["files"] = path.Join(FilesDir, filepath.Base(a.Files))
@@ -107,8 +118,15 @@ func (a *inside) command(goal string, o offered, dir string, stage int64, seed u
 	c := sandbox.Command{Dir: dir, Timeout: a.timeout, Limit: maxOutput, Env: map[string]string{
 		"EVALRUN_INSTRUCTION_FILE": file, "EVALRUN_STAGE": values["stage"], "EVALRUN_SEED": values["seed"],
 	}}
-	if len(goal) < maxArg-len("EVALRUN_INSTRUCTION=") && !strings.Contains(goal, "\x00") {
-		c.Env["EVALRUN_INSTRUCTION"] = goal
+	variable := func(name, v string) {
+		if len(v) < maxArg-len(name)-1 && !strings.Contains(v, "\x00") {
+			c.Env[name] = v
+		}
+	}
+	variable("EVALRUN_INSTRUCTION", goal)
+	if a.Prompt != "" {
+		c.Env["EVALRUN_PROMPT_FILE"] = promptFile
+		variable("EVALRUN_PROMPT", a.Prompt)
 	}
 	if o.skills != "" {
 		c.Env["EVALRUN_SKILLS"] = o.skills

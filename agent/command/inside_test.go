@@ -207,8 +207,14 @@ func TestOffered(t *testing.T) {
 		t.Errorf("files: %v", x)
 	}
 
+	c = config(t, m{"run": `echo "$EVALRUN_PROMPT"; cat "$ROOT$EVALRUN_PROMPT_FILE"; cmp "$ROOT$EVALRUN_PROMPT_FILE" "$ROOT{prompt_file}"`})
+	c.Prompt = "Be <terse>."
+	if ans, err = c.Agent(nil).Run(t.Context(), s); err != nil || ans.Text() != "Be <terse>.\nBe <terse>." {
+		t.Errorf("prompt: %q, %v", ans.Text(), err)
+	}
+
 	// Where nothing is offered, nothing is set.
-	ans, err = config(t, m{"run": `echo "${EVALRUN_SKILLS-unset} ${EVALRUN_MCP_CONFIG-unset}{mcp_config}"; ls $ROOT/opt/evalrun-task`}).Agent(nil).
+	ans, err = config(t, m{"run": `echo "${EVALRUN_SKILLS-unset} ${EVALRUN_MCP_CONFIG-unset}{mcp_config}{prompt_file}${EVALRUN_PROMPT_FILE-}"; ls $ROOT/opt/evalrun-task`}).Agent(nil).
 		Run(t.Context(), agenttest.NewSession(agenttest.Setup{Goal: "g", Sandbox: newBox(t)}))
 	if err != nil || ans.Text() != "unset unset\ninstruction.md" {
 		t.Errorf("%q, %v", ans.Text(), err)

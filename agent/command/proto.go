@@ -84,6 +84,7 @@ type (
 		Type     string          `json:"type"`
 		Protocol int             `json:"protocol"`
 		Goal     agent.Goal      `json:"goal"`
+		Prompt   string          `json:"prompt,omitempty"`
 		Stage    int64           `json:"stage"`
 		Actor    string          `json:"actor"`
 		Seed     uint64          `json:"seed"`

@@ -144,3 +144,43 @@ func TestOrderOfJobs(t *testing.T) {
 		}
 	}
 }
+
+// Streams hold what Jobs yields, each trial once, and each stream is in the plan's order.
+func TestStreams(t *testing.T) {
+	for n := range 12 {
+		c := chain(map[int][]int{1: {0}, 4: {1, 2}}, 6)
+		if n%2 == 1 {
+			c.exclusive = []string{"site"}
+		}
+		s := spec(c, Selection{}, "x", "y", "z")
+		s.Repeats, s.Seed = 2, uint64(n)
+		s.Benches = append(s.Benches, Bench{Benchmark: numbered("free", 5), Spec: "free"})
+		p, err := Build(t.Context(), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		past := func(trial string) Past { return Past{Decided: trial[0]%3 == 0 && n > 5} }
+		place := map[string]int{}
+		for j := range Jobs(p, past, nil) {
+			place[j.Trial] = len(place)
+		}
+		count := 0
+		for _, s := range Streams(p, past, nil) {
+			last := -1
+			for j := range s.Jobs {
+				at, ok := place[j.Trial]
+				if !ok || at <= last {
+					t.Fatalf("%s is out of order", j.Trial)
+				}
+				if s.Arm != j.Arm && (s.Arm >= 0 || j.World != s.World) {
+					t.Errorf("stream of arm %d, world %q: a trial of arm %d, world %q", s.Arm, s.World, j.Arm, j.World)
+				}
+				last = at
+				count++
+			}
+		}
+		if count != len(place) {
+			t.Errorf("%d trials in streams, %d in the plan", count, len(place))
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"sync"
 	"time"
 
 	"github.com/evalrun/evalrun/benchmarks"
@@ -231,57 +232,136 @@ func Trials(p *record.Plan) int { return len(p.Arms) * len(p.Tasks) * p.Repeats 
 // after, the arms of a task side by side, so that a run that ends early still has pairs to compare. Where arms share a state of the world they
 // come one after another. past may be nil. Again says which decided trials are to be tried once more (a rerun); it may be nil.
 func Jobs(p *record.Plan, past func(trial string) Past, again func(Past) bool) iter.Seq[harness.Job] {
-	bench := map[string]int{}
-	apart := false
-	for i, b := range p.Benchmarks {
-		bench[b.Name] = i
-		apart = apart || b.Rounds == record.RoundsOfArms
-	}
 	return func(yield func(harness.Job) bool) {
-		before := before(p)
-		order := shuffled(p, before)
-		job := func(rep, ti, ai int) (harness.Job, bool) {
-			t, arm := p.Tasks[ti], p.Arms[ai]
-			j := harness.Job{Trial: record.TrialID(arm.ID, t.Digest, rep), Arm: ai, Benchmark: bench[t.Benchmark], Task: t, Repeat: rep, Attempt: 1, Fence: 1}
-			switch b := p.Benchmarks[j.Benchmark]; b.Rounds {
-			case record.RoundsOfRepeats:
-				j.World, j.Round = b.Name+"/"+arm.ID, rep
-			case record.RoundsOfArms:
-				j.World, j.Round = b.Name, (rep-1)*len(p.Arms)+ai+1
-			}
-			for _, k := range before[ti] {
-				j.After = append(j.After, record.TrialID(arm.ID, p.Tasks[k].Digest, rep))
-			}
-			if past == nil {
-				return j, true
-			}
-			was := past(j.Trial)
-			was.Trial = j.Trial
-			return j, takeUp(&j, was, again)
-		}
+		x := expand(p, past, again)
 		for rep := 1; rep <= p.Repeats; rep++ {
-			for _, ti := range order {
+			for _, ti := range x.order() {
 				for ai := range p.Arms {
-					if ai > 0 && p.Benchmarks[bench[p.Tasks[ti].Benchmark]].Rounds == record.RoundsOfArms {
+					if ai > 0 && x.apart(ti) {
 						break
 					}
-					if j, ok := job(rep, ti, ai); ok && !yield(j) {
+					if j, ok := x.job(rep, ti, ai); ok && !yield(j) {
 						return
 					}
 				}
 			}
-			for ai := 1; apart && ai < len(p.Arms); ai++ {
-				for _, ti := range order {
-					if p.Benchmarks[bench[p.Tasks[ti].Benchmark]].Rounds != record.RoundsOfArms {
+			for ai := 1; x.anyApart && ai < len(p.Arms); ai++ {
+				for _, ti := range x.order() {
+					if !x.apart(ti) {
 						continue
 					}
-					if j, ok := job(rep, ti, ai); ok && !yield(j) {
+					if j, ok := x.job(rep, ti, ai); ok && !yield(j) {
 						return
 					}
 				}
 			}
 		}
 	}
+}
+
+// A Stream is a part of a plan's trials that no other stream has to wait for.
+type Stream struct {
+	Arm   int    // whose trials they are; -1: those of all arms, which share a state of the world
+	World string // of which benchmark, where Arm is -1
+	Jobs  iter.Seq[harness.Job]
+}
+
+// Streams are the trials that [Jobs] yields, apart by arm, each stream in the plan's order: one of them can be read on while another is not.
+// Trials of a benchmark whose arms share a state of the world are one stream. The arguments are those of Jobs.
+func Streams(p *record.Plan, past func(trial string) Past, again func(Past) bool) []Stream {
+	x := expand(p, past, again)
+	var out []Stream
+	for ai := range p.Arms {
+		out = append(out, Stream{Arm: ai, Jobs: func(yield func(harness.Job) bool) {
+			for rep := 1; rep <= p.Repeats; rep++ {
+				for _, ti := range x.order() {
+					if x.apart(ti) {
+						continue
+					}
+					if j, ok := x.job(rep, ti, ai); ok && !yield(j) {
+						return
+					}
+				}
+			}
+		}})
+	}
+	for _, b := range p.Benchmarks {
+		if b.Rounds != record.RoundsOfArms {
+			continue
+		}
+		out = append(out, Stream{Arm: -1, World: b.Name, Jobs: func(yield func(harness.Job) bool) {
+			for rep := 1; rep <= p.Repeats; rep++ {
+				for ai := range p.Arms {
+					for _, ti := range x.order() {
+						if p.Tasks[ti].Benchmark != b.Name {
+							continue
+						}
+						if j, ok := x.job(rep, ti, ai); ok && !yield(j) {
+							return
+						}
+					}
+				}
+			}
+		}})
+	}
+	return out
+}
+
+// An expansion makes the jobs of a plan.
+type expansion struct {
+	p        *record.Plan
+	past     func(trial string) Past
+	again    func(Past) bool
+	bench    map[string]int
+	anyApart bool // some benchmark's arms share a state of the world
+	once     sync.Once
+	before   [][]int
+	shuffled []int
+}
+
+func expand(p *record.Plan, past func(trial string) Past, again func(Past) bool) *expansion {
+	x := &expansion{p: p, past: past, again: again, bench: map[string]int{}}
+	for i, b := range p.Benchmarks {
+		x.bench[b.Name] = i
+		x.anyApart = x.anyApart || b.Rounds == record.RoundsOfArms
+	}
+	return x
+}
+
+// order is the order in which the tasks are played.
+func (x *expansion) order() []int {
+	x.once.Do(func() {
+		x.before = before(x.p)
+		x.shuffled = shuffled(x.p, x.before)
+	})
+	return x.shuffled
+}
+
+// apart reports whether a task's arms come one after another.
+func (x *expansion) apart(ti int) bool {
+	return x.anyApart && x.p.Benchmarks[x.bench[x.p.Tasks[ti].Benchmark]].Rounds == record.RoundsOfArms
+}
+
+// job makes the job of a trial; false: there is nothing left to do. The order must have been asked for.
+func (x *expansion) job(rep, ti, ai int) (harness.Job, bool) {
+	p := x.p
+	t, arm := p.Tasks[ti], p.Arms[ai]
+	j := harness.Job{Trial: record.TrialID(arm.ID, t.Digest, rep), Arm: ai, Benchmark: x.bench[t.Benchmark], Task: t, Repeat: rep, Attempt: 1, Fence: 1}
+	switch b := p.Benchmarks[j.Benchmark]; b.Rounds {
+	case record.RoundsOfRepeats:
+		j.World, j.Round = b.Name+"/"+arm.ID, rep
+	case record.RoundsOfArms:
+		j.World, j.Round = b.Name, (rep-1)*len(p.Arms)+ai+1
+	}
+	for _, k := range x.before[ti] {
+		j.After = append(j.After, record.TrialID(arm.ID, p.Tasks[k].Digest, rep))
+	}
+	if x.past == nil {
+		return j, true
+	}
+	was := x.past(j.Trial)
+	was.Trial = j.Trial
+	return j, takeUp(&j, was, x.again)
 }
 
 // takeUp says whether a trial is left to be played, given what is known of it, and goes on with it.

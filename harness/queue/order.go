@@ -46,7 +46,7 @@ func (o *order) waits(j harness.Job) bool {
 
 // decided takes a job out that needs not be waited for any more: whatever became of it. After the last one of a round comes the next, of which
 // some may be among the parked.
-func (o *order) decided(j harness.Job, parked []harness.Job) {
+func (o *order) decided(j harness.Job, parked []parked) {
 	if j.World == "" || !o.pending[j.Trial] {
 		return
 	}

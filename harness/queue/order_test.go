@@ -3,7 +3,6 @@ package queue
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -41,7 +40,16 @@ func TestOrder(t *testing.T) {
 					}
 				}
 			}
-			q := New(slices.Values(all))
+			part := func(arm int) Stream {
+				return Stream{Jobs: func(yield func(harness.Job) bool) {
+					for _, j := range all {
+						if j.Arm == arm && !yield(j) {
+							return
+						}
+					}
+				}}
+			}
+			q := New(1+rng.IntN(8), part(0), part(1))
 			defer q.Close()
 			var mu sync.Mutex
 			decided := map[string]bool{"decided before": true}

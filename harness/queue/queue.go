@@ -2,6 +2,7 @@
 package queue
 
 import (
+	"cmp"
 	"container/heap"
 	"context"
 	"io"
@@ -13,32 +14,87 @@ import (
 	"github.com/evalrun/evalrun/harness"
 )
 
-// Memory hands out jobs of one process: first retries that are ready, then the plan's next. It holds the jobs in flight and the retries, not the
-// plan.
+// A Stream is a part of a plan: jobs that are read in their order, while those of other streams need not be. Jobs that wait for each other
+// (Job.World) are in one stream.
+type Stream struct {
+	// Account names the service that the stream's sessions wait for, "" if there is none.
+	Account string
+	Jobs    iter.Seq[harness.Job]
+}
+
+// Memory hands out the jobs of one process and shares its workers among the streams that have work.
+//
+// The next job is of the account with the fewest jobs in flight, and there of the stream with the fewest, so that one with long trials leaves
+// the others their part. In a stream come first jobs that waited for others, then retries that are ready, then the plan's next.
+//
+// A job whose session waits for a model's service ([Memory.Waits]) has no worker. Another job is handed out in its place, until twice as many
+// jobs are in flight as there are workers. It is of an account none of whose jobs wait, as more jobs would only wait too, or of one that has
+// less than its part. When those that waited go on, more jobs are busy than there are workers. Until they are through, an account that has less
+// than its part is still given jobs, so that no account is without any.
+//
+// It holds the jobs in flight and the retries, not the plan.
 type Memory struct {
-	mu      sync.Mutex
+	mu       sync.Mutex
+	workers  int
+	streams  []*stream
+	accounts map[string]*account
+	drained  bool
+	paused   map[int]bool
+	flying   map[string]*flight // by trial
+	waiting  int                // of those in flight
+	lent     int                // of those in flight: handed out when as many jobs as workers were in flight
+	held     map[string]bool    // names of Job.Exclusive
+	parked   []parked           // wait for such names, or for trials before them, the first come first
+	order    order
+	wake     chan struct{} // closed and replaced at every change that may let a Take go on
+}
+
+type stream struct {
+	*account
 	next    func() (harness.Job, bool)
 	stop    func()
 	ended   bool // the plan has no more
-	drained bool
-	paused  map[int]bool
+	begun   int  // jobs of the plan that were handed out
 	flying  int
+	parked  int
 	retries retries
-	held    map[string]bool // names of Job.Exclusive
-	parked  []harness.Job   // wait for such names, or for trials before them, the first come first
-	order   order
-	wake    chan struct{} // closed and replaced at every change that may let a Take go on
+}
+
+// An account is what some streams share.
+type account struct{ flying, waiting int }
+
+// A flight is a job that was handed out.
+type flight struct {
+	*stream
+	waits int // Waits that are not over
+	lent  bool
+}
+
+// A parked job cannot be handed out now.
+type parked struct {
+	harness.Job
+	stream *stream
 }
 
 var _ harness.Queue = (*Memory)(nil)
 
-// maxParked bounds how many jobs wait for names or for others; the plan is not read any further then.
+// maxParked bounds how many jobs wait for names or for others; a stream that has its part of them is not read any further.
 const maxParked = 1000
 
-// New makes a queue of jobs. Close it at the end.
-func New(jobs iter.Seq[harness.Job]) *Memory {
-	m := &Memory{paused: map[int]bool{}, held: map[string]bool{}, order: newOrder(), wake: make(chan struct{})}
-	m.next, m.stop = iter.Pull(jobs)
+// New makes a queue. Close it at the end.
+func New(workers int, streams ...Stream) *Memory {
+	m := &Memory{workers: workers, accounts: map[string]*account{}, paused: map[int]bool{}, flying: map[string]*flight{}, held: map[string]bool{},
+		order: newOrder(), wake: make(chan struct{})}
+	for _, s := range streams {
+		a := m.accounts[s.Account]
+		if a == nil {
+			a = &account{}
+			m.accounts[s.Account] = a
+		}
+		q := &stream{account: a}
+		q.next, q.stop = iter.Pull(s.Jobs)
+		m.streams = append(m.streams, q)
+	}
 	return m
 }
 
@@ -46,7 +102,9 @@ func New(jobs iter.Seq[harness.Job]) *Memory {
 func (m *Memory) Close() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.stop()
+	for _, s := range m.streams {
+		s.stop()
+	}
 }
 
 func (m *Memory) Take(ctx context.Context) (harness.Job, error) {
@@ -58,19 +116,27 @@ func (m *Memory) Take(ctx context.Context) (harness.Job, error) {
 		if err != nil || wait == 0 {
 			return j, err
 		}
-		var timer <-chan time.Time
-		if wait > 0 {
-			t := time.NewTimer(wait)
-			defer t.Stop()
-			timer = t.C
-		}
-		select {
-		case <-wake:
-		case <-timer:
-		case <-ctx.Done():
-			return harness.Job{}, context.Cause(ctx)
+		if err := until(ctx, wake, wait); err != nil {
+			return harness.Job{}, err
 		}
 	}
+}
+
+// until waits for wake and, unless it is negative, for wait.
+func until(ctx context.Context, wake <-chan struct{}, wait time.Duration) error {
+	var timer <-chan time.Time
+	if wait > 0 {
+		t := time.NewTimer(wait)
+		defer t.Stop()
+		timer = t.C
+	}
+	select {
+	case <-wake:
+	case <-timer:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return nil
 }
 
 // pick returns a job (wait 0), how long to wait for the next retry, or a negative wait: until something changes.
@@ -78,20 +144,100 @@ func (m *Memory) pick() (harness.Job, time.Duration, error) {
 	if m.drained {
 		return harness.Job{}, 0, io.EOF
 	}
-	now := time.Now()
-	if j, ok := m.unpark(); ok {
-		return m.take(j), 0, nil
+	may := m.open()
+	if may == nil {
+		return harness.Job{}, -1, nil
 	}
-	for len(m.retries) > 0 && !m.retries[0].Ready.After(now) {
-		j := heap.Pop(&m.retries).(harness.Job)
-		if m.may(j) {
-			return m.take(j), 0, nil
+	now := time.Now()
+	var tried []*stream
+	for {
+		s := m.turn(may, tried)
+		if s == nil {
+			break
+		}
+		if j, ok := m.from(s, now); ok {
+			return m.take(j, s), 0, nil
+		}
+		if tried = append(tried, s); len(tried) == 2 { // that seldom happens, and then often to many
+			rest := slices.DeleteFunc(slices.Clone(m.streams), func(s *stream) bool { return s.over() || slices.Contains(tried, s) || !may(s) })
+			slices.SortStableFunc(rest, before)
+			for _, s := range rest {
+				if j, ok := m.from(s, now); ok {
+					return m.take(j, s), 0, nil
+				}
+			}
+			break
 		}
 	}
-	for !m.ended && len(m.parked) < maxParked {
-		j, ok := m.next()
+	wait := time.Duration(-1)
+	for _, s := range m.streams {
+		if len(s.retries) > 0 && s.retries[0].Ready.After(now) {
+			if d := s.retries[0].Ready.Sub(now); wait < 0 || d < wait {
+				wait = d
+			}
+		}
+	}
+	if wait < 0 && len(m.flying) == 0 {
+		return harness.Job{}, 0, io.EOF
+	}
+	return harness.Job{}, wait, nil // one in flight may come again, or holds what others wait for
+}
+
+// open says which streams may have another job in flight; nil: none.
+func (m *Memory) open() func(*stream) bool {
+	n := len(m.flying)
+	free := n-m.waiting < m.workers
+	switch {
+	case n < m.workers:
+		return func(*stream) bool { return true }
+	case n >= 2*m.workers, !free && m.lent == 0:
+		return nil
+	}
+	with := map[*account]bool{}
+	for _, s := range m.streams {
+		if s.flying > 0 || !s.over() {
+			with[s.account] = true
+		}
+	}
+	return func(s *stream) bool {
+		return free && s.account.waiting == 0 || (s.account.flying+1)*len(with) <= m.workers
+	}
+}
+
+// over reports whether nothing of a stream is left to hand out, but for what is in flight.
+func (s *stream) over() bool { return s.ended && s.parked == 0 && len(s.retries) == 0 }
+
+// turn is the stream whose turn it is.
+func (m *Memory) turn(may func(*stream) bool, but []*stream) (first *stream) {
+	for _, s := range m.streams {
+		if !s.over() && (first == nil || before(s, first) < 0) && may(s) && !slices.Contains(but, s) {
+			first = s
+		}
+	}
+	return first
+}
+
+// before orders streams by their turns. Of equal ones the first of the plan comes first.
+func before(a, b *stream) int {
+	return cmp.Or(cmp.Compare(a.account.flying, b.account.flying), cmp.Compare(a.flying, b.flying), cmp.Compare(a.begun, b.begun))
+}
+
+// from takes the next job out of a stream.
+func (m *Memory) from(s *stream, now time.Time) (harness.Job, bool) {
+	if s.parked > 0 {
+		if j, ok := m.unpark(s); ok {
+			return j, true
+		}
+	}
+	for len(s.retries) > 0 && !s.retries[0].Ready.After(now) {
+		if j := heap.Pop(&s.retries).(harness.Job); m.may(j, s) {
+			return j, true
+		}
+	}
+	for !s.ended && s.parked < max(1, maxParked/len(m.streams)) {
+		j, ok := s.next()
 		if !ok {
-			m.ended = true
+			s.ended = true
 			break
 		}
 		j.Ready = now
@@ -99,74 +245,56 @@ func (m *Memory) pick() (harness.Job, time.Duration, error) {
 			continue
 		}
 		m.order.read(j)
-		if m.may(j) {
-			return m.take(j), 0, nil
-		}
-	}
-	for len(m.retries) > 0 && m.paused[m.retries[0].Arm] {
-		m.order.decided(heap.Pop(&m.retries).(harness.Job), m.parked)
-	}
-	switch {
-	case len(m.retries) > 0 && m.retries[0].Ready.After(now):
-		return harness.Job{}, m.retries[0].Ready.Sub(now), nil
-	case m.flying > 0: // one of them may come again, or holds what others wait for
-		return harness.Job{}, -1, nil
-	}
-	return harness.Job{}, 0, io.EOF
-}
-
-// may reports whether a job can be handed out now. Of a paused arm it is forgotten; where a name that it needs is held, or wanted by one that
-// came before it, or a trial before it is not decided, it is parked.
-func (m *Memory) may(j harness.Job) bool {
-	if m.paused[j.Arm] {
-		m.order.decided(j, m.parked)
-		return false
-	}
-	if m.order.waits(j) {
-		m.parked = append(m.parked, j)
-		return false
-	}
-	free := func(name string) bool {
-		return !m.held[name] && !slices.ContainsFunc(m.parked, func(p harness.Job) bool { return slices.Contains(p.Exclusive, name) && !m.order.waits(p) })
-	}
-	for _, name := range j.Exclusive {
-		if !free(name) {
-			m.parked = append(m.parked, j)
-			return false
-		}
-	}
-	return true
-}
-
-// unpark takes out the first that no longer has to wait. One that waits for several names is not overtaken by those that want some of them.
-func (m *Memory) unpark() (harness.Job, bool) {
-	for i := 0; i < len(m.parked); {
-		j := m.parked[i]
-		if !m.paused[j.Arm] {
-			i++
-			continue
-		}
-		m.parked = slices.Delete(m.parked, i, i+1)
-		m.order.decided(j, m.parked)
-	}
-	wanted := map[string]bool{}
-	for i, j := range m.parked {
-		if m.order.waits(j) { // and keeps nobody from a name meanwhile: perhaps the one that it waits for needs it
-			continue
-		}
-		if !slices.ContainsFunc(j.Exclusive, func(name string) bool { return m.held[name] || wanted[name] }) {
-			m.parked = slices.Delete(m.parked, i, i+1)
+		if m.may(j, s) {
+			s.begun++
 			return j, true
 		}
-		for _, name := range j.Exclusive {
+	}
+	return harness.Job{}, false
+}
+
+// may reports whether a job can be handed out now. Where a name that it needs is held, or wanted by one that came before it, or a trial before it
+// is not decided, it is parked.
+func (m *Memory) may(j harness.Job, s *stream) bool {
+	free := func(name string) bool {
+		return !m.held[name] && !slices.ContainsFunc(m.parked, func(p parked) bool { return slices.Contains(p.Exclusive, name) && !m.order.waits(p.Job) })
+	}
+	if !m.order.waits(j) && !slices.ContainsFunc(j.Exclusive, func(name string) bool { return !free(name) }) {
+		return true
+	}
+	m.parked = append(m.parked, parked{j, s})
+	s.parked++
+	return false
+}
+
+// unpark takes out the first of a stream's that no longer has to wait. One that waits for several names is not overtaken by those that want some
+// of them.
+func (m *Memory) unpark(s *stream) (harness.Job, bool) {
+	wanted := map[string]bool{}
+	for i, p := range m.parked {
+		if m.order.waits(p.Job) { // and keeps nobody from a name meanwhile: perhaps the one that it waits for needs it
+			continue
+		}
+		if p.stream == s && !slices.ContainsFunc(p.Exclusive, func(name string) bool { return m.held[name] || wanted[name] }) {
+			m.parked = slices.Delete(m.parked, i, i+1)
+			s.parked--
+			return p.Job, true
+		}
+		for _, name := range p.Exclusive {
 			wanted[name] = true
 		}
 	}
 	return harness.Job{}, false
 }
 
-func (m *Memory) take(j harness.Job) harness.Job {
-	m.flying++
+func (m *Memory) take(j harness.Job, s *stream) harness.Job {
+	f := &flight{stream: s, lent: len(m.flying) >= m.workers}
+	m.flying[j.Trial] = f
+	s.flying++
+	s.account.flying++
+	if f.lent {
+		m.lent++
+	}
 	for _, name := range j.Exclusive {
 		m.held[name] = true
 	}
@@ -174,17 +302,51 @@ func (m *Memory) take(j harness.Job) harness.Job {
 }
 
 // land takes back a job, and what it held.
-func (m *Memory) land(j harness.Job) {
-	m.flying--
+func (m *Memory) land(j harness.Job) *stream {
+	f := m.flying[j.Trial]
+	delete(m.flying, j.Trial)
+	f.stream.flying--
+	f.account.flying--
+	if f.lent {
+		m.lent--
+	}
+	if f.waits > 0 {
+		m.waiting--
+		f.account.waiting--
+	}
 	for _, name := range j.Exclusive {
 		delete(m.held, name)
 	}
+	return f.stream
 }
 
 // changed lets waiting Takes look again.
 func (m *Memory) changed() {
 	close(m.wake)
 	m.wake = make(chan struct{})
+}
+
+func (m *Memory) Waits(j harness.Job) (done func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f := m.flying[j.Trial]
+	if f == nil { // what is left of a session that was abandoned
+		return func() {}
+	}
+	if f.waits++; f.waits == 1 {
+		m.waiting++
+		f.account.waiting++
+		m.changed()
+	}
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if f.waits--; f.waits == 0 && m.flying[j.Trial] == f {
+			m.waiting--
+			f.account.waiting--
+			m.changed()
+		}
+	}
 }
 
 // Keep does nothing: within one process nobody else can take a job.
@@ -195,19 +357,21 @@ func (m *Memory) Done(_ context.Context, j harness.Job) error {
 	defer m.mu.Unlock()
 	m.land(j)
 	m.order.decided(j, m.parked)
-	if m.flying == 0 && m.ended || (len(j.Exclusive) > 0 || j.World != "") && len(m.parked) > 0 {
-		m.changed()
-	}
+	m.changed()
 	return nil
 }
 
 func (m *Memory) Again(_ context.Context, j harness.Job, after time.Duration) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.land(j)
-	j.Fence++
-	j.Ready = time.Now().Add(after)
-	heap.Push(&m.retries, j)
+	s := m.land(j)
+	if m.paused[j.Arm] {
+		m.order.decided(j, m.parked)
+	} else {
+		j.Fence++
+		j.Ready = time.Now().Add(after)
+		heap.Push(&s.retries, j)
+	}
 	m.changed()
 	return nil
 }
@@ -225,6 +389,27 @@ func (m *Memory) Pause(arm int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.paused[arm] = true
+	var dropped []harness.Job
+	m.parked = slices.DeleteFunc(m.parked, func(p parked) bool {
+		if p.Arm != arm {
+			return false
+		}
+		p.stream.parked--
+		dropped = append(dropped, p.Job)
+		return true
+	})
+	for _, s := range m.streams {
+		s.retries = slices.DeleteFunc(s.retries, func(j harness.Job) bool {
+			if j.Arm == arm {
+				dropped = append(dropped, j)
+			}
+			return j.Arm == arm
+		})
+		heap.Init(&s.retries)
+	}
+	for _, j := range dropped {
+		m.order.decided(j, m.parked)
+	}
 	m.changed()
 }
 

@@ -3,7 +3,10 @@ package queue
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"iter"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -24,7 +27,7 @@ func jobs(arms ...int) []harness.Job {
 
 func TestOrderAndEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := New(slices.Values(jobs(0, 0, 0)))
+		q := New(100, Stream{Jobs: slices.Values(jobs(0, 0, 0))})
 		defer q.Close()
 		ctx := t.Context()
 		a, _ := q.Take(ctx)
@@ -61,7 +64,7 @@ func TestOrderAndEnd(t *testing.T) {
 func TestDrainAndCancelWakeTakers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, how := range []string{"drain", "cancel"} {
-			q := New(slices.Values(jobs(0)))
+			q := New(100, Stream{Jobs: slices.Values(jobs(0))})
 			if _, err := q.Take(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -97,7 +100,7 @@ func TestDrainAndCancelWakeTakers(t *testing.T) {
 }
 
 func TestPause(t *testing.T) {
-	q := New(slices.Values(jobs(0, 1, 0, 1, 0)))
+	q := New(100, Stream{Jobs: slices.Values(jobs(0, 1, 0, 1, 0))})
 	defer q.Close()
 	ctx := t.Context()
 	first, err := q.Take(ctx)
@@ -133,7 +136,7 @@ func TestExclusive(t *testing.T) {
 		for i, ex := range names {
 			all = append(all, harness.Job{Trial: string(rune('a' + i)), Attempt: 1, Fence: 1, Exclusive: ex})
 		}
-		q := New(slices.Values(all))
+		q := New(100, Stream{Jobs: slices.Values(all)})
 		defer q.Close()
 		var mu sync.Mutex
 		held := map[string]string{}
@@ -195,13 +198,13 @@ func TestExclusive(t *testing.T) {
 // Many jobs for one name hold no more than a bounded part of the plan, and a pause lets those of other arms go on.
 func TestExclusiveBounded(t *testing.T) {
 	n := 0
-	q := New(func(yield func(harness.Job) bool) {
+	q := New(100, Stream{Jobs: func(yield func(harness.Job) bool) {
 		for ; n < 10_000; n++ {
 			if !yield(harness.Job{Trial: "x", Arm: n % 2, Exclusive: []string{"one"}}) {
 				return
 			}
 		}
-	})
+	}})
 	defer q.Close()
 	j, err := q.Take(t.Context())
 	if err != nil {
@@ -220,4 +223,170 @@ func TestExclusiveBounded(t *testing.T) {
 	if j, err = q.Take(t.Context()); err != nil || j.Arm != 1 {
 		t.Errorf("%+v, %v", j, err)
 	}
+}
+
+// many are n jobs of an arm.
+func many(arm, n int) iter.Seq[harness.Job] {
+	return func(yield func(harness.Job) bool) {
+		for i := range n {
+			if !yield(harness.Job{Trial: fmt.Sprintf("%d/%d", arm, i), Arm: arm, Attempt: 1, Fence: 1}) {
+				return
+			}
+		}
+	}
+}
+
+// playing hands jobs of a queue to players until a time is over, and counts what was done of each arm. play says how long a job takes.
+func playing(t *testing.T, q *Memory, whole time.Duration, play func(harness.Job)) map[int]int {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), whole)
+	defer cancel()
+	var mu sync.Mutex
+	done := map[int]int{}
+	var wg sync.WaitGroup
+	for {
+		j, err := q.Take(ctx)
+		if err != nil {
+			break
+		}
+		wg.Go(func() {
+			play(j)
+			q.Done(ctx, j)
+			if ctx.Err() == nil {
+				mu.Lock()
+				done[j.Arm]++
+				mu.Unlock()
+			}
+		})
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	out := maps.Clone(done)
+	go wg.Wait()
+	return out
+}
+
+// A slow arm has its part of the workers, and no more while others have work; the plan is read no further than it is played.
+func TestSharedAmongArms(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		accounts []string
+		slow     int // arms, the last ones
+		part     float64
+	}{
+		{"two arms", []string{"", ""}, 1, 0.5},
+		{"two accounts", []string{"x", "y"}, 1, 0.5},
+		{"three slow arms of an account", []string{"x", "y", "y", "y"}, 3, 0.5},
+		{"four arms of an account", []string{"x", "x", "x", "x"}, 3, 0.25},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				fast := len(c.accounts) - c.slow
+				read := make([]atomic.Int32, len(c.accounts))
+				var streams []Stream
+				for arm, account := range c.accounts {
+					streams = append(streams, Stream{account, func(yield func(harness.Job) bool) {
+						for j := range many(arm, 1_000_000) {
+							read[arm].Add(1)
+							if !yield(j) {
+								return
+							}
+						}
+					}})
+				}
+				q := New(16, streams...)
+				const hours = 2*time.Hour + time.Second/2
+				got := playing(t, q, hours, func(j harness.Job) {
+					if j.Arm < fast {
+						time.Sleep(time.Second)
+					} else {
+						time.Sleep(20 * time.Minute)
+					}
+				})
+				if alone := 16 * hours.Seconds(); float64(got[0]) < c.part*alone*0.999 {
+					t.Errorf("%d trials of the fast arm in %v: %.0f %% of what it has alone", got[0], hours, 100*float64(got[0])/alone)
+				}
+				for arm := range read {
+					if n := int(read[arm].Load()) - got[arm]; n > 17 {
+						t.Errorf("%d trials of arm %d were read ahead", n, arm)
+					}
+				}
+				time.Sleep(time.Hour)
+				q.Close()
+			})
+		})
+	}
+}
+
+// Whoever waits has no worker; those that go on again may be more than there are workers, never more than twice as many, and nobody is without.
+func TestWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(12, Stream{"a", many(0, 1000)}, Stream{"b", many(1, 1000)}, Stream{"slow", many(2, 1000)}, Stream{"fast", many(3, 1_000_000)})
+		calm := make(chan struct{})
+		time.AfterFunc(10*time.Minute, func() { close(calm) })
+		var mu sync.Mutex
+		alive, most := map[int]int{}, 0
+		got := playing(t, q, time.Hour, func(j harness.Job) {
+			mu.Lock()
+			alive[j.Arm]++
+			sum := 0
+			for _, n := range alive {
+				sum += n
+			}
+			most = max(most, sum)
+			mu.Unlock()
+			switch j.Arm {
+			case 0, 1:
+				select {
+				case <-calm:
+				default:
+					done := q.Waits(j)
+					inner := q.Waits(j) // of another actor
+					<-calm
+					inner()
+					done()
+				}
+				time.Sleep(3 * time.Hour)
+			case 2:
+				time.Sleep(3 * time.Hour)
+			case 3:
+				time.Sleep(time.Second)
+			}
+			mu.Lock()
+			alive[j.Arm]--
+			mu.Unlock()
+		})
+		mu.Lock()
+		defer mu.Unlock()
+		if most <= 12 || most > 24 {
+			t.Errorf("%d jobs were in flight at once", most)
+		}
+		if got[3] < 3*3600 {
+			t.Errorf("the fast arm had %d trials, fewer than its part of the workers plays", got[3])
+		}
+		mu.Unlock()
+		time.Sleep(4 * time.Hour) // the players end
+		mu.Lock()
+		q.Close()
+	})
+}
+
+// Of one account no more jobs are in flight than there are workers, whoever waits.
+func TestWaitsAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(4, Stream{"a", many(0, 100)}, Stream{"a", many(1, 100)})
+		defer q.Close()
+		for range 4 {
+			j, err := q.Take(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			q.Waits(j)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if j, err := q.Take(ctx); err == nil {
+			t.Errorf("%s was handed out", j.Trial)
+		}
+	})
 }

@@ -114,10 +114,16 @@ func said(code, message string) string {
 	return ""
 }
 
+// minSecret is the shortest key that is taken out of messages: servers of one's own are given keys such as "x", and a message without that letter
+// says nothing.
+const minSecret = 8
+
 // clean cuts a message to a line's length and takes out what must not be shown.
 func (m *Model) clean(s string) string {
 	for _, secret := range m.secrets {
-		s = strings.ReplaceAll(s, secret, "[secret]")
+		if len(secret) >= minSecret {
+			s = strings.ReplaceAll(s, secret, "[secret]")
+		}
 	}
 	s = strings.Join(strings.Fields(strings.ToValidUTF8(s, "\uFFFD")), " ")
 	const limit = 500

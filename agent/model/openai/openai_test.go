@@ -246,6 +246,20 @@ func TestReplies(t *testing.T) {
 	}
 }
 
+// Messages are shown without the key, but a key of a letter, as servers of one's own are given, leaves them whole.
+func TestKeyInMessages(t *testing.T) {
+	for key, want := range map[string]string{"e": "the key e is never right", "sk-0123456789": "the key [secret] is never right"} {
+		srv := modeltest.NewServer(t, modeltest.Replies(modeltest.Reply{Fault: modeltest.Status(400, "x", "the key "+key+" is never right")}))
+		m, err := openai.New(openai.Config{Model: "m", BaseURL: srv.URL, Key: key})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := m.Generate(t.Context(), hello()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("key %q: %v", key, err)
+		}
+	}
+}
+
 func TestConfig(t *testing.T) {
 	for _, cfg := range []openai.Config{
 		{}, {Model: "m", BaseURL: "localhost:8000"}, {Model: "m", BaseURL: "http://user:secret@host/v1"}, {Model: "m", BaseURL: "ftp://x"},

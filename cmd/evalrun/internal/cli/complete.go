@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -142,7 +143,7 @@ func (a *app) completes(c *cli.Command, words func(*cli.Command) []word) {
 		case flag != nil && !alone:
 			out = values()
 		case flag == nil && strings.HasPrefix(last, "-"), words == nil:
-			cli.DefaultCompleteWithFlags(ctx, cmd)
+			a.completeNames(ctx, cmd)
 		default:
 			out = words(cmd)
 		}
@@ -157,6 +158,17 @@ func (a *app) completes(c *cli.Command, words func(*cli.Command) []word) {
 			fmt.Fprintln(a.Stdout, w.text+w.doc)
 		}
 	}
+}
+
+// completeNames offers flags and commands. The library takes their help as it is written, with the name of a flag's value in backticks.
+func (a *app) completeNames(ctx context.Context, cmd *cli.Command) {
+	var b bytes.Buffer
+	root := cmd.Root()
+	was := root.Writer
+	root.Writer = &b
+	cli.DefaultCompleteWithFlags(ctx, cmd)
+	root.Writer = was
+	a.Stdout.Write(bytes.ReplaceAll(b.Bytes(), []byte("`"), nil))
 }
 
 // maxWords is how many words a shell is given to choose from; it takes a while for each.

@@ -40,7 +40,7 @@ Examples:
    evalrun regrade runs/2026-11-21T093000Z-nightly
    evalrun regrade out --task 'web-*' --arm codeact-small
    evalrun regrade out --flag no_reward
-   evalrun regrade out --task fizzbuzz --changed    after its expected answer was mended`,
+   evalrun regrade out --task roman --changed    after its expected answer was mended`,
 		Flags: append(append(o.flags(), o.over.flags()...),
 			list(&o.pick.Trials, "trial", "only trial `ID`, or what its id begins with; may be repeated"),
 			list(&o.pick.Tasks, "task", "only tasks whose id fits `PATTERN`; may be repeated"),

@@ -100,7 +100,7 @@ func (a *app) tasksShow() *cli.Command {
 		Usage:     "print one task as its benchmark reads it, solution and grader included",
 		ArgsUsage: "BENCHMARK TASK",
 		Description: `Examples:
-   evalrun tasks show quickstart fizzbuzz
+   evalrun tasks show quickstart roman
    evalrun tasks show humaneval:HumanEval.jsonl.gz HumanEval/3 | jq -r .data.prompt`,
 		Flags: []cli.Flag{&cli.StringSliceFlag{Name: "set", Usage: "`KEY=VALUE` of the configuration", Destination: &o.set}},
 		Action: func(ctx context.Context, cmd *cli.Command) error {

@@ -13,6 +13,7 @@ import (
 )
 
 func (l *layout) arms(tree *node) {
+	l.prompts = tree.get("prompt")
 	base := &node{kind: kindMap, at: tree.at}
 	for _, k := range armKeys {
 		if v := tree.get(k); v != nil {
@@ -81,7 +82,32 @@ func (l *layout) arms(tree *node) {
 		f.Arms = append(f.Arms, a)
 		l.out.Records = append(l.out.Records, rec)
 	}
+	if len(l.errs.list) == failed {
+		l.unused(tree)
+	}
 	l.gates(tree, len(l.errs.list) == failed)
+}
+
+// unused tells of what is said of arms and makes no difference to any: a prompt, and axes.
+func (l *layout) unused(tree *node) {
+	arms := l.out.File.Arms
+	if p := tree.get("prompt"); p != nil && p.kind != kindNull && !slices.ContainsFunc(arms, func(a Arm) bool { return a.Prompt != nil }) &&
+		slices.ContainsFunc(arms, func(a Arm) bool { return l.reg.Agent(a.Agent.Name).Model }) {
+		l.fail(p, "prompt", "no arm's agent takes a prompt", "leave it out, or take another agent: "+strings.Join(l.reg.prompted(), ", "))
+	}
+	for _, axis := range []string{"model", "prompt"} {
+		n := tree.get("matrix").get(axis)
+		if n == nil || slices.ContainsFunc(arms, func(a Arm) bool { return a.Axes[axis] != "" }) {
+			continue
+		}
+		var names []string
+		for _, a := range arms {
+			if !slices.Contains(names, a.Agent.Name) {
+				names = append(names, a.Agent.Name)
+			}
+		}
+		l.out.Notes = append(l.out.Notes, fmt.Sprintf("the axis %s makes no difference, since %s takes no %s: its cells are one arm", axis, strings.Join(names, ", "), axis))
+	}
 }
 
 // plain makes the arms of a configuration that lists none: with a model codeact, with nothing at all oracle and nop, which
@@ -135,6 +161,12 @@ func (l *layout) arm(a *Arm, t *node, root string, tape *node) (record.Arm, bool
 	if k.Prompt && a.Prompt != nil {
 		l.prompt(a.Prompt, cmpNode(t.get("prompt"), t), root+"prompt")
 	} else {
+		// An arm of its own, or of an axis, is asked for by name; a prompt of all arms is for those that take one. Agents that only show what a
+		// benchmark is worth play whatever the others are told.
+		own := t.get("prompt")
+		if a.Prompt != nil && k.Model && own != l.prompts {
+			l.fail(own, root+"prompt", fmt.Sprintf("agent %s takes no prompt", k.Name), "leave the prompt out, or take another agent: "+strings.Join(l.reg.prompted(), ", "))
+		}
 		a.Prompt = nil
 		delete(a.Axes, "prompt")
 	}

@@ -46,7 +46,7 @@ type File struct {
 	Repeats int     `json:"repeats,omitempty" min:"1" doc:"How often each task is played in each arm. Default 1."`
 	Seed    *uint64 `json:"seed,omitempty" doc:"Seed of everything that is drawn. Default 1."`
 
-	Workers int      `json:"workers,omitempty" min:"1" doc:"Trials at once. Default: what the pools and the memory allow, at most 4 for each core."`
+	Workers int      `json:"workers,omitempty" min:"1" doc:"Trials at once, shared fairly among accounts and arms; one that waits for its model's turn does not count, but at most twice as many are alive. Default: 4 for each core, 64 where trials need no machine and no browser."`
 	Pools   *Pools   `json:"pools,omitempty" doc:"Bounds of what trials share."`
 	Retries *Retries `json:"retries,omitempty" doc:"New attempts after failures that are not the agent's."`
 	Budget  *Budget  `json:"budget,omitempty" doc:"Limits of the whole run. One that is reached ends it, resumable, with exit code 5."`
@@ -198,7 +198,7 @@ type Pools struct {
 	Sandboxes   int  `json:"sandboxes,omitempty" min:"1" doc:"Machines alive at once. Default: as many as fit into memory."`
 	Memory      Size `json:"memory,omitempty" doc:"Memory for all machines together. Default 80 % of what is free."`
 	Connections int  `json:"connections,omitempty" min:"1" doc:"Calls at once of each model that says nothing itself. Default 64."`
-	Grading     int  `json:"grading,omitempty" min:"1" doc:"Gradings at once. Default 2 for each core."`
+	Grading     int  `json:"grading,omitempty" min:"1" doc:"Gradings at once that run in a machine or a browser. Default 2 for each core."`
 	Builds      int  `json:"builds,omitempty" min:"1" doc:"Images built at once. Default half of the cores."`
 	Pulls       int  `json:"pulls,omitempty" min:"1" doc:"Images pulled at once. Default 4."`
 }

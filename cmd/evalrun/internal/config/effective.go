@@ -175,9 +175,10 @@ type layout struct {
 	dir  string
 	out  *Effective
 
-	models *node // where models by name are written
-	lookup func(string) (string, bool)
-	vars   *Env // nil: not read yet
+	models  *node // where models by name are written
+	prompts *node // the prompt of all arms
+	lookup  func(string) (string, bool)
+	vars    *Env // nil: not read yet
 }
 
 // env is the value of a variable in the environment, or in env_file.

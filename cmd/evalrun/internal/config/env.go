@@ -32,7 +32,7 @@ func NewEnv(lookup func(string) (string, bool), file string) (*Env, error) {
 	if err != nil {
 		return nil, fmt.Errorf("env_file: %w", err)
 	}
-	sc := bufio.NewScanner(bytes.NewReader(b))
+	sc := bufio.NewScanner(bytes.NewReader(bytes.TrimPrefix(b, []byte("\ufeff"))))
 	sc.Buffer(nil, 1<<20)
 	for line := 1; sc.Scan(); line++ {
 		s := strings.TrimSpace(sc.Text())

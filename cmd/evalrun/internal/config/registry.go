@@ -50,6 +50,16 @@ func (r *Registry) Benchmark(name string) *Kind { return find(r.Benchmarks, name
 // Agent returns the agent of a name, or nil.
 func (r *Registry) Agent(name string) *Kind { return find(r.Agents, name) }
 
+// prompted are the agents that take a prompt.
+func (r *Registry) prompted() (names []string) {
+	for _, k := range r.Agents {
+		if k.Prompt {
+			names = append(names, k.Name)
+		}
+	}
+	return names
+}
+
 // Vendor returns the vendor of a name, or nil.
 func (r *Registry) Vendor(name string) *Kind { return find(r.Vendors, name) }
 

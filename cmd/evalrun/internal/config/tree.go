@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
@@ -212,11 +213,34 @@ func number(n *node) (string, error) {
 	return string(b), err
 }
 
+// notUTF8 is where data ceases to be UTF-8, the line from 1 and the column from 1 in characters; 0: nowhere.
+func notUTF8(data []byte) (line, col int) {
+	line, col = 1, 1
+	for i := 0; i < len(data); {
+		r, n := utf8.DecodeRune(data[i:])
+		switch {
+		case r == utf8.RuneError && n == 1:
+			return line, col
+		case r == '\n':
+			line, col = line+1, 1
+		default:
+			col++
+		}
+		i += n
+	}
+	return 0, 0
+}
+
 // parse reads YAML (and so JSON) into a tree. It reports what it can and returns nil when there is nothing to go on with.
 func parse(name string, data []byte, errs *errorList) *node {
 	p := &treeParser{name: name, errs: errs, anchors: map[string]ast.Node{}}
+	data = bytes.TrimPrefix(data, []byte("\ufeff")) // as some editors begin a file
 	if bytes.IndexByte(data, 0) >= 0 {
 		errs.add(pos{file: name}, "", "this is not a text file", "")
+		return nil
+	}
+	if line, col := notUTF8(data); line > 0 {
+		errs.add(pos{name, line, col}, "", "this is not UTF-8", "convert the file: iconv -f latin1 -t utf8, say")
 		return nil
 	}
 	if line, col := nesting.Deep(data, maxDepth); line > 0 {

@@ -26,7 +26,7 @@ func agentKinds() []agentKind {
 		{config.Kind{Name: "nop", Doc: "does nothing; what it earns is given away"}, openNop},
 		{config.Kind{Name: "script", Arg: "FILE", IsPath: true, Model: true, Doc: "fixed actions from a file",
 			Define: digestOfFile, Check: checkScript}, openScript},
-		{config.Kind{Name: "command", Arg: "LINE", Optional: true, Model: true, Options: optionsOf[command.Config](), Paths: []string{"files"},
+		{config.Kind{Name: "command", Arg: "LINE", Optional: true, Model: true, Prompt: true, Options: optionsOf[command.Config](), Paths: []string{"files"},
 			Doc: "an external program, inside the sandbox or beside evalrun", Define: digestOfFiles, Check: checkCommand}, openCommand},
 		{config.Kind{Name: "codeact", Model: true, NeedsModel: true, Prompt: true, Options: optionsOf[codeactOptions](),
 			Doc: "a model with a shell, or a browser"}, openCodeact},
@@ -128,6 +128,7 @@ func openCommand(a *armContext) (maker, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.Prompt = a.prompt
 	if len(a.secrets) > 0 && c.Env == nil {
 		c.Env = map[string]string{}
 	}

@@ -34,52 +34,66 @@ type expected struct {
 
 // ahead makes the images of the trials that come next ready in the background, so that a trial seldom waits for a build: those of as many
 // trials as there are workers, for what is made far ahead would be pushed out of the disk's budget before it is used. Of these it hands out first
-// whose images are ready; where none is, the next of the plan, whose worker waits for them.
-func (r *Ready) ahead(jobs iter.Seq[harness.Job]) iter.Seq[harness.Job] {
+// whose images are ready; where none is, the next of the plan, whose worker waits for them. What is returned does so for one of a run's streams;
+// close ends it, when no stream is read any more.
+func (r *Ready) ahead(streams int) (of func(iter.Seq[harness.Job]) iter.Seq[harness.Job], close func()) {
 	if r.images == nil || len(r.Needs.Drivers["docker"]) == 0 {
-		return jobs
+		return func(jobs iter.Seq[harness.Job]) iter.Seq[harness.Job] { return jobs }, func() {}
 	}
-	return func(yield func(harness.Job) bool) {
-		window := max(1, r.Workers)
-		ctx, cancel := context.WithCancel(context.Background())
-		// As many as are looked ahead: the queue never waits for a build.
-		toMake, toFind := make(chan *expected, window+1), make(chan *expected, window+1)
-		var workers sync.WaitGroup
-		for range aheadMakers {
-			workers.Go(func() {
-				for j := range toMake {
-					r.makeImages(ctx, j.Job)
+	window := max(1, r.Workers/max(1, streams))
+	// As many as are looked ahead: the queue never waits for a build.
+	a := &lookahead{window: window, toMake: make(chan *expected, (window+1)*streams), toFind: make(chan *expected, (window+1)*streams)}
+	ctx, cancel := context.WithCancel(context.Background())
+	for range aheadMakers {
+		a.workers.Go(func() {
+			for j := range a.toMake {
+				r.makeImages(ctx, j.Job)
+				j.seen.Store(true)
+			}
+		})
+	}
+	for range aheadFinders {
+		a.workers.Go(func() {
+			for j := range a.toFind {
+				if r.imagesThere(ctx, j.Job) {
 					j.seen.Store(true)
 				}
-			})
-		}
-		for range aheadFinders {
-			workers.Go(func() {
-				for j := range toFind {
-					if r.imagesThere(ctx, j.Job) {
-						j.seen.Store(true)
-					}
-				}
-			})
-		}
+			}
+		})
+	}
+	return a.stream, func() {
+		cancel()
+		a.close()
+	}
+}
+
+// A lookahead looks after the images of trials that have not begun.
+type lookahead struct {
+	window         int // of a stream
+	toMake, toFind chan *expected
+	workers        sync.WaitGroup
+}
+
+func (a *lookahead) close() {
+	close(a.toMake)
+	close(a.toFind)
+	a.workers.Wait()
+}
+
+func (a *lookahead) stream(jobs iter.Seq[harness.Job]) iter.Seq[harness.Job] {
+	return func(yield func(harness.Job) bool) {
 		next, stop := iter.Pull(jobs)
-		defer func() {
-			stop()
-			close(toMake)
-			close(toFind)
-			cancel()
-			workers.Wait()
-		}()
+		defer stop()
 		var waiting []*expected
 		for {
-			for len(waiting) <= window {
+			for len(waiting) <= a.window {
 				j, ok := next()
 				if !ok {
 					break
 				}
 				x := &expected{Job: j}
 				waiting = append(waiting, x)
-				for _, c := range []chan *expected{toFind, toMake} {
+				for _, c := range []chan *expected{a.toFind, a.toMake} {
 					select {
 					case c <- x:
 					default: // they are behind: the trial looks after its images itself

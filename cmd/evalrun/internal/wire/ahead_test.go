@@ -61,7 +61,9 @@ func TestAhead(t *testing.T) {
 				}
 			}
 		}
-		next, stop := iter.Pull(r.ahead(jobs))
+		of, end := r.ahead(1)
+		defer end()
+		next, stop := iter.Pull(of(jobs))
 		defer stop()
 		var got []string
 		take := func() {

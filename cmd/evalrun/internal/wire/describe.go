@@ -51,6 +51,9 @@ func (r *Ready) Limits() []Limit {
 	} else {
 		add("sandbox", r.sandboxWhy(), "%s", r.Sandbox)
 		if r.Driver.Name() != "none" {
+			if len(r.Needs.Sizes) > 0 {
+				add("a machine", "what tasks and configuration say together", "%s", byTasks(r.Needs.Sizes))
+			}
 			add("network", "what tasks and configuration say together", "%s", r.Needs.networks())
 		}
 		if r.Driver.Name() != "fake" {
@@ -67,6 +70,7 @@ func (r *Ready) Limits() []Limit {
 			starts = eff.Pools.Starts
 		}
 		add("machines starting at once", "", "%d", starts)
+		add("gradings at once", "", "%d", r.gradingsAtOnce())
 		if d, ok := r.Driver.(interface{ Describe() map[string]string }); ok {
 			m := d.Describe()
 			for _, k := range slices.Sorted(maps.Keys(m)) {
@@ -75,10 +79,7 @@ func (r *Ready) Limits() []Limit {
 		}
 	}
 	if r.Needs.Browsers {
-		n, why := r.Workers, "one for each worker"
-		if b := eff.Browser; b != nil && b.Contexts > 0 {
-			n, why = min(n, b.Contexts), "as asked for"
-		}
+		n, why := r.browserSessions()
 		add("sessions in browsers at once", why, "%d", n)
 	}
 	p := eff.Phases
@@ -105,6 +106,23 @@ func (r *Ready) Limits() []Limit {
 		}
 	}
 	return out
+}
+
+// gradingsAtOnce is how many gradings may run in machines and browsers at once.
+func (r *Ready) gradingsAtOnce() int {
+	if p := r.Eff.Pools; p != nil && p.Grading > 0 {
+		return p.Grading
+	}
+	return 2 * runtime.NumCPU()
+}
+
+// browserSessions is how many sessions may hold a browser at once, and why.
+func (r *Ready) browserSessions() (int, string) {
+	n := max(1, r.Workers)
+	if b := r.Eff.Browser; b != nil && b.Contexts > 0 {
+		return min(n, b.Contexts), "as asked for"
+	}
+	return n, "one for each worker"
 }
 
 // sandboxWhy says what a driver's name does not.

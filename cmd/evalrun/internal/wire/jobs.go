@@ -6,8 +6,18 @@ import (
 	"slices"
 
 	"github.com/evalrun/evalrun/benchmarks"
+	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
 	"github.com/evalrun/evalrun/harness"
 )
+
+// accountOf names the service that a model's calls wait for; "": there is none, or its replies come from a tape.
+func accountOf(m *config.Model) string {
+	if m == nil || replays(m) {
+		return ""
+	}
+	k := keyOfService(m)
+	return k.model + " " + k.url + " " + k.key
+}
 
 // needsOf asks what a job's task needs; false: its trial will say why there is no telling.
 func (r *Ready) needsOf(ctx context.Context, j harness.Job) (benchmarks.Needs, bool) {

@@ -118,6 +118,7 @@ func Prepare(ctx context.Context, eff *config.Effective, planned *record.Plan, o
 	r.Notes = append(r.Notes, append(r.models.notes, r.roles.notes...)...)
 	if !o.Grade {
 		r.noteBad()
+		r.noteOdd()
 		r.noteUnset()
 	}
 	if !o.Grade && !o.Dry {
@@ -126,6 +127,14 @@ func Prepare(ctx context.Context, eff *config.Effective, planned *record.Plan, o
 		}
 	}
 	if err := r.survey(ctx); err != nil {
+		return nil, err
+	}
+	if planned == nil {
+		if err := r.noteUnused(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if err := openFiles(); err != nil {
 		return nil, err
 	}
 	if err := r.openDriver(ctx); err != nil {

@@ -118,7 +118,11 @@ func (r *Ready) Run(ctx context.Context, d *rundir.Dir, c Control) (out Outcome,
 	if c.Begun != nil {
 		c.Begun(before)
 	}
-	q := queue.New(r.readable(without(left, r.jobs(past(state, reopen, true), c.Again)), st.blobs))
+	streams, close := r.streams(past(state, reopen, true), c.Again, func(jobs iter.Seq[harness.Job]) iter.Seq[harness.Job] {
+		return r.readable(without(left, jobs), st.blobs)
+	})
+	defer close()
+	q := queue.New(cfg.Workers, streams...)
 	defer q.Close()
 	if cfg.Workers > crowd {
 		// Thousands of sessions are thousands of stacks, which the collector counts as if they would double.
@@ -242,11 +246,9 @@ func (r *Ready) config(state *journal.State, d *rundir.Dir) (harness.Config, err
 	if p := eff.Phases; p != nil {
 		cfg.Phases = harness.Phases{Start: p.Start.D(), Command: p.Command.D(), Collect: p.Collect.D(), Grade: p.Grade.D(), Close: p.Close.D(), Grace: p.Grace.D()}
 	}
-	if p := eff.Pools; p != nil {
-		cfg.Graders = p.Grading
-	}
-	if b := eff.Browser; b != nil {
-		cfg.Browsers = b.Contexts
+	cfg.Graders = r.gradingsAtOnce()
+	if r.Needs.Browsers { // also where sessions that wait for a model leave their workers to others
+		cfg.Browsers, _ = r.browserSessions()
 	}
 	cfg.Retry = r.retry()
 	cfg.Retry.Used = state.Retries()
@@ -314,9 +316,21 @@ func evidence(state *journal.State, trial string) []record.Evidence {
 	return out
 }
 
-// jobs are the plan's, with the benchmark that suits the arm.
-func (r *Ready) jobs(was func(string) plan.Past, again func(plan.Past) bool) iter.Seq[harness.Job] {
-	return r.ahead(r.named(r.variants(plan.Jobs(r.Plan, was, again))))
+// streams are the plan's trials by arm, with the benchmark that suits the arm. close ends what looks after their images, when they are not read any
+// more. left takes out what is not to be played.
+func (r *Ready) streams(was func(string) plan.Past, again func(plan.Past) bool, left func(iter.Seq[harness.Job]) iter.Seq[harness.Job]) (streams []queue.Stream, close func()) {
+	parts := plan.Streams(r.Plan, was, again)
+	ahead, close := r.ahead(len(parts))
+	for _, s := range parts {
+		x := queue.Stream{Jobs: ahead(r.named(r.variants(left(s.Jobs))))}
+		if s.Arm >= 0 {
+			x.Account = accountOf(r.Eff.Arms[s.Arm].Model)
+		} else {
+			x.Account = "benchmark " + s.World // its arms play one after another
+		}
+		streams = append(streams, x)
+	}
+	return streams, close
 }
 
 func (r *Ready) variants(all iter.Seq[harness.Job]) iter.Seq[harness.Job] {

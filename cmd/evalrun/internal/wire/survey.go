@@ -20,6 +20,7 @@ type Needs struct {
 	Roles     []string
 	Drivers   map[string][]string // tasks by the driver that auto would take for their machines
 	Bare      []string            // tasks with a machine that has no image of its own
+	Sizes     map[string]int      // tasks by what the agent's machine may use
 	Networks  map[string]int      // tasks by the network policy of the agent's machine
 	Exclusive bool                // some must not be played at once
 	Browsers  bool                // some are played in a browser
@@ -39,7 +40,7 @@ func (r *Ready) survey(ctx context.Context) error {
 		}
 		planned[t.Benchmark][t.ID] = true
 	}
-	r.Needs.Drivers, r.Needs.Networks = map[string][]string{}, map[string]int{}
+	r.Needs.Drivers, r.Needs.Networks, r.Needs.Sizes = map[string][]string{}, map[string]int{}, map[string]int{}
 	skipped := map[string]string{}
 	for _, i := range r.played() {
 		b := r.benches[i]
@@ -121,12 +122,89 @@ func (r *Ready) wants(task string, needs benchmarks.Needs) {
 	}
 	if len(needs.Agent) > 0 {
 		n.Networks[egress.Text(needs.Agent[0].Network)]++
+		n.Sizes[sizes(needs.Agent[0])]++
+	}
+}
+
+// sizes says what a machine may use, as far as its spec does: what it leaves out is up to the driver.
+func sizes(s sandbox.Spec) string {
+	var out []string
+	add := func(set bool, format string, v any) {
+		if set {
+			out = append(out, fmt.Sprintf(format, v))
+		}
+	}
+	add(s.Memory > 0, "memory %s", size(s.Memory))
+	add(s.CPUs > 0 && s.CPUs != 1, "%g CPUs", s.CPUs)
+	add(s.CPUs == 1, "%g CPU", s.CPUs)
+	add(s.Pids > 0, "%d processes", s.Pids)
+	add(s.Disk > 0, "disk %s", size(s.Disk))
+	if len(out) == 0 {
+		return "the driver's defaults"
+	}
+	return strings.Join(out, ", ")
+}
+
+// noteUnused finds roles that no task of the benchmarks asks for, whichever are selected.
+func (r *Ready) noteUnused(ctx context.Context) error {
+	left := map[string]bool{}
+	for name := range r.Eff.Roles {
+		left[name] = !slices.Contains(r.Needs.Roles, name)
+	}
+	maps.DeleteFunc(left, func(_ string, unused bool) bool { return !unused })
+	if len(left) == 0 {
+		return nil
+	}
+	for _, i := range r.played() {
+		b := r.benches[i]
+		for t, err := range b.Source().Tasks(ctx) {
+			if err != nil {
+				continue
+			}
+			needs, err := b.Needs(t, b.Options)
+			if err != nil || needs.Skip != "" { // it might ask for any
+				return nil
+			}
+			for _, role := range needs.Roles {
+				delete(left, role)
+			}
+			if len(left) == 0 {
+				return nil
+			}
+		}
+	}
+	name := slices.Sorted(maps.Keys(left))[0]
+	return r.Eff.Wrong("roles."+name, fmt.Sprintf("roles.%s: no task asks for a model in this role", name), "leave it out; it is for benchmarks that grade or play with a model of their own")
+}
+
+// noteOdd tells what is odd about tasks that can be played all the same.
+func (r *Ready) noteOdd() {
+	var texts []string
+	of := map[string][]string{}
+	for _, t := range r.Plan.Tasks {
+		for _, w := range t.Warnings {
+			if of[w] == nil {
+				texts = append(texts, w)
+			}
+			of[w] = append(of[w], t.ID)
+		}
+	}
+	const most = 10
+	for i, text := range texts {
+		if i == most {
+			r.Notes = append(r.Notes, fmt.Sprintf("%d more of this kind: see evalrun tasks check", len(texts)-most))
+			break
+		}
+		r.Notes = append(r.Notes, some(of[text])+": "+text)
 	}
 }
 
 // networks says which policies are in force: "none", or "none for 12 tasks, public for 3".
-func (n *Needs) networks() string {
-	names := slices.SortedFunc(maps.Keys(n.Networks), func(a, b string) int { return cmp.Or(cmp.Compare(n.Networks[b], n.Networks[a]), cmp.Compare(a, b)) })
+func (n *Needs) networks() string { return byTasks(n.Networks) }
+
+// byTasks says what there is, by how many tasks have it, the most first.
+func byTasks(of map[string]int) string {
+	names := slices.SortedFunc(maps.Keys(of), func(a, b string) int { return cmp.Or(cmp.Compare(of[b], of[a]), cmp.Compare(a, b)) })
 	if len(names) == 1 {
 		return short(names[0])
 	}
@@ -134,10 +212,10 @@ func (n *Needs) networks() string {
 	rest := 0
 	for i, name := range names {
 		if i >= most {
-			rest += n.Networks[name]
+			rest += of[name]
 			continue
 		}
-		names[i] = short(name) + " for " + count(n.Networks[name], "task")
+		names[i] = short(name) + " for " + count(of[name], "task")
 	}
 	if rest > 0 {
 		names = append(names[:most], fmt.Sprintf("%d others for %s", len(names)-most, count(rest, "task")))
