@@ -238,8 +238,8 @@ func TestCutEverywhere(t *testing.T) {
 
 func TestNewerForm(t *testing.T) {
 	for _, line := range []string{
-		`{"v":2,"seq":14,"time":"2026-11-21T10:00:00.000000Z","trial":"o","attempt":1,"kind":"stage","data":{}}`,
-		`{"v":2,"seq":14,"time":[2026],"subject":{"trial":"o"}}`,
+		`{"v":3,"seq":14,"time":"2026-11-21T10:00:00.000000Z","trial":"o","attempt":1,"kind":"stage","data":{}}`,
+		`{"v":3,"seq":14,"time":[2026],"subject":{"trial":"o"}}`,
 	} {
 		for _, name := range []string{"control.jsonl", "events/0001.jsonl"} {
 			dir := filepath.Join(t.TempDir(), "journal")
@@ -252,7 +252,7 @@ func TestNewerForm(t *testing.T) {
 			f.WriteString(`{"torn`)
 			f.Close()
 			before := tree(t, dir)
-			if _, err := journal.Open(dir, journal.Options{}); !errors.Is(err, journal.ErrNewer) || !strings.Contains(err.Error(), "form 2") {
+			if _, err := journal.Open(dir, journal.Options{}); !errors.Is(err, journal.ErrNewer) || !strings.Contains(err.Error(), "form 3") {
 				t.Errorf("open: %v", err)
 			}
 			if d := cmp.Diff(before, tree(t, dir)); d != "" {
