@@ -35,12 +35,13 @@ func main() {
 	only := flag.Int("only", -1, "only the damage with this number, counted from 0")
 	driver := flag.String("sandbox", "fake", "sandbox driver of the runs")
 	binary := flag.String("evalrun", "", "the program; empty: it is built")
+	jobs := flag.Int("j", 4, "folders at once")
 	keep := flag.Bool("keep", false, "keep the work folder also when all is well")
 	verbose := flag.Bool("v", false, "tell of every damage")
 	flag.Parse()
 	d := &damager{trials: *trials, seed: *seed, driver: *driver, binary: *binary, verbose: *verbose, counts: map[string]int{}}
 	fmt.Printf("seed %d\n", *seed)
-	err := d.main(*n, *controls, *only)
+	err := d.main(*n, *controls, *only, max(1, *jobs))
 	if d.work != "" && err == nil && !*keep {
 		os.RemoveAll(d.work)
 	} else if d.work != "" {
@@ -76,7 +77,7 @@ type base struct {
 	exports map[string]string
 }
 
-func (d *damager) main(n, controls, only int) (err error) {
+func (d *damager) main(n, controls, only, jobs int) (err error) {
 	if d.work, err = os.MkdirTemp("", "evalrun-damage-"); err != nil {
 		return err
 	}
@@ -97,37 +98,31 @@ func (d *damager) main(n, controls, only int) (err error) {
 		return err
 	}
 	var failures []error
-	for i := range controls {
-		if only >= 0 {
-			break
-		}
-		if err := d.control(i); err != nil {
-			failures = append(failures, fmt.Errorf("control %d: %w", i, err))
-		}
-	}
-	if only < 0 {
-		fmt.Printf("%d undamaged copies: %d failed\n", controls, len(failures))
-	}
-	var wg sync.WaitGroup
-	next := make(chan int)
-	for range 2 {
-		wg.Go(func() {
-			for i := range next {
-				if err := d.one(i); err != nil {
-					d.mu.Lock()
-					failures = append(failures, fmt.Errorf("damage %d: %w", i, err))
-					d.mu.Unlock()
+	each := func(n int, what string, f func(i int) error) {
+		var wg sync.WaitGroup
+		next := make(chan int)
+		for range jobs {
+			wg.Go(func() {
+				for i := range next {
+					if err := f(i); err != nil {
+						d.mu.Lock()
+						failures = append(failures, fmt.Errorf("%s %d: %w", what, i, err))
+						d.mu.Unlock()
+					}
 				}
-			}
-		})
-	}
-	for i := range n {
-		if only < 0 || only == i {
-			next <- i
+			})
 		}
+		for i := range n {
+			if only < 0 || what == "damage" && only == i {
+				next <- i
+			}
+		}
+		close(next)
+		wg.Wait()
 	}
-	close(next)
-	wg.Wait()
+	each(controls, "control", d.control)
+	fmt.Printf("%d undamaged copies: %d failed\n", controls, len(failures))
+	each(n, "damage", d.one)
 	d.report()
 	fmt.Printf("%d passed, %d failed\n", n+controls-len(failures), len(failures))
 	return errors.Join(failures...)
