@@ -15,6 +15,8 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -172,11 +174,13 @@ func (d *damager) makeBases() error {
 	if err := os.MkdirAll(filepath.Dir(finished), 0o755); err != nil {
 		return err
 	}
-	began := time.Now()
 	if a, err := d.ask(filepath.Dir(finished), d.runArgs()...); err != nil || a.code != 0 {
 		return fmt.Errorf("the undisturbed run: %w, exit code %d\n%s", err, a.code, a.err)
 	}
-	took := time.Since(began)
+	whole, err := os.Stat(filepath.Join(finished, "journal", "control.jsonl"))
+	if err != nil {
+		return err
+	}
 	d.bases = append(d.bases, &base{name: "finished", dir: finished})
 	rng := d.random(0, 0)
 	for i := 0; i < 3; {
@@ -189,11 +193,10 @@ func (d *damager) makeBases() error {
 		if err := cmd.Start(); err != nil {
 			return err
 		}
-		time.Sleep(time.Duration((0.3 + 0.6*rng.Float64()) * float64(took)))
-		cmd.Process.Kill()
-		killed := cmd.Wait() != nil
+		killed := killAt(cmd, filepath.Join(half, "journal", "control.jsonl"), int64((0.1+0.8*rng.Float64())*float64(whole.Size())))
 		b := &base{name: fmt.Sprintf("half %d", i), dir: half}
-		if _, err := os.Stat(filepath.Join(half, "journal", "control.jsonl")); killed && err == nil {
+		// Killed between a write and its sync, it has lines that nobody was told of: to lose these is no damage.
+		if killed && promised(half) {
 			if err := d.learn(b); err != nil {
 				return err
 			}
@@ -201,10 +204,6 @@ func (d *damager) makeBases() error {
 		if len(b.decided) == 0 || len(b.decided) == d.trials { // too early, or too late
 			if err := os.RemoveAll(half); err != nil {
 				return err
-			}
-			took = took * 9 / 10
-			if len(b.decided) == 0 {
-				took = took * 12 / 9
 			}
 			continue
 		}
@@ -229,6 +228,39 @@ func (d *damager) makeBases() error {
 		fmt.Printf("%s: %d of %d trials decided\n", b.name, len(b.decided), d.trials)
 	}
 	return nil
+}
+
+// killAt kills a command once a file has so many bytes; false: the command ended before.
+func killAt(cmd *exec.Cmd, file string, size int64) bool {
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	for {
+		select {
+		case <-done:
+			return false
+		case <-time.After(time.Millisecond):
+		}
+		if st, err := os.Stat(file); err == nil && st.Size() >= size {
+			time.Sleep(time.Duration(st.Size()%20) * time.Millisecond)
+			cmd.Process.Kill()
+			return <-done != nil
+		}
+	}
+}
+
+// promised says whether a journal's mark covers all that is in its files.
+func promised(run string) bool {
+	var m struct{ Control, Events struct{ End int64 } }
+	data, err := os.ReadFile(filepath.Join(run, "journal", "mark"))
+	if err != nil || json.NewDecoder(bytes.NewReader(data)).Decode(&m) != nil {
+		return false
+	}
+	for name, end := range map[string]int64{"control.jsonl": m.Control.End, "events/0001.jsonl": m.Events.End} {
+		if st, err := os.Stat(filepath.Join(run, "journal", name)); err != nil || st.Size() != end {
+			return false
+		}
+	}
+	return true
 }
 
 func (d *damager) runArgs() []string {
