@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strconv"
 	"time"
@@ -25,6 +26,9 @@ func (a *attempt) gradeAll(ctx context.Context, evs []record.Evidence) ([]benchm
 	var out []benchmarks.Result
 	for _, rec := range evs {
 		ev, err := a.evidence(ctx, &rec)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, storage(fmt.Errorf("%w: evidence of trial %s: %w", record.ErrMissing, a.job.Trial, err))
+		}
 		if err != nil {
 			return nil, phaseFault(ctx, "grade", err)
 		}

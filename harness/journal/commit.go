@@ -30,10 +30,26 @@ type writer struct {
 	tee                   []record.Entry // written, not durable
 	undurable             int            // bytes written and not synced
 	spare                 []item
+	evKept, ctlKept       kept
 	mark                  marker
 	lastEvent             place // of what is encoded, as lastControl
 	lastControl           place
 }
+
+// kept is what a file was given since its last sync.
+type kept struct {
+	data []byte
+	off  int64
+}
+
+func (k *kept) add(data []byte, off int64) {
+	if len(k.data) == 0 {
+		k.off = off
+	}
+	k.data = append(k.data, data...)
+}
+
+func (k *kept) clear() { k.data = shrink(k.data)[:0] }
 
 // chunk is how much is encoded before it is written.
 const chunk = 1 << 20
@@ -200,7 +216,7 @@ func (j *Journal) commit(batch []item, sync bool) (bool, error) {
 		return false, err
 	}
 	if w.eventsDirty && (sync || len(w.ctlBuf) > 0) {
-		if err := j.sync(w.events); err != nil {
+		if err := j.sync(w.events, &w.evKept); err != nil {
 			return false, err
 		}
 		w.eventsDirty = false
@@ -209,11 +225,12 @@ func (j *Journal) commit(batch []item, sync bool) (bool, error) {
 		if err := j.write(w.control, w.ctlBuf, w.controlOff); err != nil {
 			return false, err
 		}
+		w.ctlKept.add(w.ctlBuf, w.controlOff)
 		w.controlOff += int64(len(w.ctlBuf))
 		w.controlDirty = true
 	}
 	if w.controlDirty && sync {
-		if err := j.sync(w.control); err != nil {
+		if err := j.sync(w.control, &w.ctlKept); err != nil {
 			return false, err
 		}
 		w.controlDirty = false
@@ -266,6 +283,7 @@ func (j *Journal) flushEvents() error {
 	if err := j.write(w.events, w.evBuf, w.evStart); err != nil {
 		return err
 	}
+	w.evKept.add(w.evBuf, w.evStart)
 	w.eventsOff = w.evStart + int64(len(w.evBuf))
 	w.evStart = w.eventsOff
 	w.evBuf = w.evBuf[:0]
@@ -279,7 +297,7 @@ func (j *Journal) rotate() error {
 	if err := j.flushEvents(); err != nil {
 		return err
 	}
-	if err := j.sync(w.events); err != nil {
+	if err := j.sync(w.events, &w.evKept); err != nil {
 		return err
 	}
 	next, err := j.opts.open(filepath.Join(j.dir, segmentFile(j.active+1)))
@@ -302,13 +320,22 @@ func (j *Journal) rotate() error {
 	return nil
 }
 
-func (j *Journal) sync(f file) error {
+func (j *Journal) sync(f file, kept *kept) error {
+	defer kept.clear()
 	if j.opts.NoSync {
 		return nil
 	}
 	t := time.Now()
-	if err := f.Sync(); err != nil {
-		return j.explain(err) // never tried again: the kernel may have forgotten the pages
+	err := f.Sync()
+	if full(err) && j.dropBallast() {
+		// Many disks find out only now that there is no room. The kernel may have forgotten the pages, so all of them are written again.
+		if err := j.write(f, kept.data, kept.off); err != nil {
+			return err
+		}
+		err = f.Sync()
+	}
+	if err != nil {
+		return j.explain(err) // never just tried again: a second sync knows nothing of what the first one lost
 	}
 	d := time.Since(t)
 	j.mu.Lock()

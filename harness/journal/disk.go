@@ -12,8 +12,8 @@ import (
 )
 
 // The disk. Above the low-water mark all is well. Below it Room says no, so that no work begins, while what runs may
-// finish. When a write meets the end of the disk, the ballast file gives back its room for the entries in flight; the next such
-// write is final.
+// finish. When a write or a sync meets the end of the disk or of a quota, the ballast file gives back its room for the entries in
+// flight; the next such failure is final.
 
 // Room says whether new work may begin: nil, or an error that is record.ErrLowSpace, or what the journal ended with. It looks at
 // the disk at most once a second.
@@ -38,15 +38,20 @@ func (j *Journal) lookLocked() error {
 	if !ok || j.opts.LowWater < 0 {
 		return nil
 	}
-	mark := uint64(j.opts.LowWater)
-	if mark == 0 {
-		mark = max(256<<20, total/100)
-	}
+	mark := lowWater(j.opts.LowWater, total)
 	if free >= mark {
 		return nil
 	}
 	return fmt.Errorf("%w for %s: %d MiB are left, and work begins above %d MiB; free some, and run `evalrun resume`",
 		record.ErrLowSpace, run, free>>20, mark>>20)
+}
+
+// lowWater is the low-water mark of a disk. A share of it alone would make much of a large one useless.
+func lowWater(configured int64, total uint64) uint64 {
+	if configured > 0 {
+		return uint64(configured)
+	}
+	return max(256<<20, min(total/100, 5<<30))
 }
 
 // layBallast takes room on the disk. That there is none is no error: Room says so.
@@ -62,9 +67,12 @@ func (j *Journal) layBallast() {
 	}
 	if err != nil {
 		os.Remove(name)
-		j.noBallast = errors.Is(err, syscall.ENOSPC)
+		j.noBallast = full(err)
 	}
 }
+
+// full says whether an error means that the disk or a quota has no room left.
+func full(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
 // dropBallast gives its room back; false when it is gone already.
 func (j *Journal) dropBallast() bool {
@@ -84,7 +92,7 @@ func (j *Journal) write(f file, p []byte, off int64) error {
 		switch {
 		case err == nil && n == 0:
 			return errors.New("journal: a write took nothing")
-		case errors.Is(err, syscall.ENOSPC) && j.dropBallast():
+		case full(err) && j.dropBallast():
 		case err != nil:
 			return j.explain(err)
 		}
@@ -95,7 +103,7 @@ func (j *Journal) write(f file, p []byte, off int64) error {
 // explain says what to do about a failed write.
 func (j *Journal) explain(err error) error {
 	run := filepath.Dir(j.dir)
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+	if full(err) {
 		return fmt.Errorf("journal: disk full: %w; free space for %s and run `evalrun resume`", err, run)
 	}
 	return fmt.Errorf("journal: writing failed, and nothing after the last sync is certain: %w; look after the disk of %s and run `evalrun resume`", err, run)

@@ -209,7 +209,11 @@ func TestBallastPays(t *testing.T) {
 }
 
 // A shortDisk is full while the ballast is there.
-type shortDisk struct{ dir string }
+type shortDisk struct {
+	dir string
+	err error // nil: ENOSPC
+}
+
 type shortFile struct {
 	file
 	d *shortDisk
@@ -223,6 +227,9 @@ func (d *shortDisk) open(name string) (file, error) {
 func (f shortFile) WriteAt(p []byte, off int64) (int, error) {
 	if _, err := os.Stat(filepath.Join(f.d.dir, ballastFile)); err == nil {
 		n, _ := f.file.WriteAt(p[:len(p)/3], off)
+		if f.d.err != nil {
+			return n, f.d.err
+		}
 		return n, syscall.ENOSPC
 	}
 	if len(p) > 10 { // short without an error is legal for nobody, but costs nothing to stand

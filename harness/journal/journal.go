@@ -35,7 +35,7 @@ var (
 type Options struct {
 	SegmentBytes int64 // when a segment of events is full; default 256 MiB
 	Buffer       int   // bytes waiting to be written before Append waits; default 8 MiB
-	LowWater     int64 // free disk below which Room says no; default 256 MiB or 1 % of the disk, the larger; negative: none
+	LowWater     int64 // free disk below which Room says no; default 1 % of the disk, at least 256 MiB and at most 5 GiB; negative: none
 	Ballast      int64 // bytes set aside for the last entries; default 16 MiB; negative: none
 	// Run is the run's ID. It tells the journal from one of another run that was put in its place.
 	Run string

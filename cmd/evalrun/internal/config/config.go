@@ -49,6 +49,7 @@ type File struct {
 	Workers int      `json:"workers,omitempty" min:"1" doc:"Trials at once, shared fairly among accounts and arms; one that waits for its model's turn does not count, but at most twice as many are alive. Default: 4 for each core, 64 where trials need no machine and no browser."`
 	Pools   *Pools   `json:"pools,omitempty" doc:"Bounds of what trials share."`
 	Retries *Retries `json:"retries,omitempty" doc:"New attempts after failures that are not the agent's."`
+	Storage *Storage `json:"storage,omitempty" doc:"The disk of the run folder."`
 	Budget  *Budget  `json:"budget,omitempty" doc:"Limits of the whole run. One that is reached ends it, resumable, with exit code 5."`
 
 	Gates       []Gate   `json:"gates,omitempty" doc:"Thresholds that fail the run with exit code 4."`
@@ -201,6 +202,11 @@ type Pools struct {
 	Grading     int  `json:"grading,omitempty" min:"1" doc:"Gradings at once that run in a machine or a browser. Default 2 for each core."`
 	Builds      int  `json:"builds,omitempty" min:"1" doc:"Images built at once. Default half of the cores."`
 	Pulls       int  `json:"pulls,omitempty" min:"1" doc:"Images pulled at once. Default 4."`
+}
+
+// Storage is the disk that the run folder lies on.
+type Storage struct {
+	Free Size `json:"free,omitempty" doc:"Free space below which no further trial begins: the run ends, resumable, with exit code 1. Default: 1 % of the disk, at least 256MiB and at most 5GiB."`
 }
 
 // Retries are new attempts after failures that are not the agent's.

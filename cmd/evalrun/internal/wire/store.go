@@ -31,13 +31,17 @@ func (r *Ready) openStore(d *rundir.Dir) (_ *store, err error) {
 			s.Close()
 		}
 	}()
+	lowWater := int64(0)
+	if x := r.Eff.Storage; x != nil {
+		lowWater = int64(x.Free)
+	}
 	// The tables are told of what the journal's own recovery writes, as soon as they are open.
 	tee := func(es []record.Entry) {
 		if <-caught; s.tables != nil {
 			s.tables.Add(es)
 		}
 	}
-	if s.journal, err = journal.Open(d.Journal(), journal.Options{Run: r.Plan.Run, Tee: tee}); err != nil {
+	if s.journal, err = journal.Open(d.Journal(), journal.Options{Run: r.Plan.Run, LowWater: lowWater, Tee: tee}); err != nil {
 		return nil, err
 	}
 	recovered := s.journal.Recovered()

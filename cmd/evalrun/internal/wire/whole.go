@@ -1,8 +1,10 @@
 package wire
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"iter"
 	"maps"
 	"os"
@@ -124,8 +126,20 @@ func (r *Ready) readable(jobs iter.Seq[harness.Job], blobs *blob.Store) iter.Seq
 // kept reads the blobs that evidence names.
 func kept(evs []record.Evidence, blobs *blob.Store) error {
 	for _, rec := range evs {
+		data := []byte(rec.Data)
+		if rec.Blob != "" {
+			r, err := blobs.Open(context.Background(), rec.Blob)
+			if err != nil {
+				return err
+			}
+			data, err = io.ReadAll(r)
+			r.Close()
+			if err != nil {
+				return err
+			}
+		}
 		var ev benchmarks.Evidence
-		if err := json.Unmarshal(rec.Data, &ev); err != nil {
+		if err := json.Unmarshal(data, &ev); err != nil {
 			return fmt.Errorf("evidence of stage %d: %w", rec.Stage, err)
 		}
 		for _, name := range slices.Sorted(maps.Keys(ev.Files)) {
