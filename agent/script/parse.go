@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -17,11 +16,12 @@ import (
 
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/datasets/nesting"
+	"github.com/evalrun/evalrun/datasets/plain"
 )
 
 // Load reads and parses a file.
 func Load(name string) (*Script, error) {
-	data, err := os.ReadFile(name)
+	data, err := plain.ReadFile(name, 0)
 	if err != nil {
 		return nil, fmt.Errorf("script: %w", err)
 	}

@@ -1,8 +1,11 @@
 package harbor
 
 import (
+	"io"
 	"io/fs"
 	"os"
+
+	"github.com/evalrun/evalrun/datasets/plain"
 )
 
 // folder is the content of a task's folder, which links do not lead out of. It holds no descriptor between calls, so that a thousand of
@@ -23,7 +26,7 @@ func within[T any](f *folder, do func(fs.FS) (T, error)) (T, error) {
 }
 
 func (f *folder) Open(name string) (fs.File, error) {
-	return within(f, func(fsys fs.FS) (fs.File, error) { return fsys.Open(name) })
+	return within(f, func(fsys fs.FS) (fs.File, error) { return plain.OpenIn(fsys, name) })
 }
 
 func (f *folder) ReadDir(name string) ([]fs.DirEntry, error) {
@@ -31,7 +34,14 @@ func (f *folder) ReadDir(name string) ([]fs.DirEntry, error) {
 }
 
 func (f *folder) ReadFile(name string) ([]byte, error) {
-	return within(f, func(fsys fs.FS) ([]byte, error) { return fs.ReadFile(fsys, name) })
+	return within(f, func(fsys fs.FS) ([]byte, error) {
+		file, err := plain.OpenIn(fsys, name)
+		if err != nil {
+			return nil, err
+		}
+		defer file.Close()
+		return io.ReadAll(file)
+	})
 }
 
 func (f *folder) Stat(name string) (fs.FileInfo, error) {

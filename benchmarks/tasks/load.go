@@ -26,6 +26,7 @@ import (
 	"github.com/evalrun/evalrun/benchmarks/web"
 	"github.com/evalrun/evalrun/datasets"
 	"github.com/evalrun/evalrun/datasets/jsonl"
+	"github.com/evalrun/evalrun/datasets/plain"
 	"github.com/evalrun/evalrun/datasets/rows"
 	"github.com/evalrun/evalrun/harness/record"
 )
@@ -126,7 +127,7 @@ func (s *yamlSource) load() {
 
 // text is the file's content.
 func (s *yamlSource) text() ([]byte, error) {
-	f, err := s.fsys.Open(s.file)
+	f, err := plain.OpenIn(s.fsys, s.file)
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/evalrun/evalrun/benchmarks/web"
 	"github.com/evalrun/evalrun/datasets"
+	"github.com/evalrun/evalrun/datasets/plain"
 	"github.com/evalrun/evalrun/harness/record"
 )
 
@@ -84,7 +85,7 @@ func read(name string, fi os.FileInfo) ([]byte, error) {
 	case fi.Size() > maxFile:
 		return nil, fmt.Errorf("%s has %d MiB, which is more than a file of tasks may have (%d)", filepath.Base(name), fi.Size()>>20, maxFile>>20)
 	}
-	return os.ReadFile(name)
+	return plain.ReadFile(name, maxFile)
 }
 
 // Read is [Open] of what is in memory; place names it in errors.

@@ -20,17 +20,22 @@ func main() {
 	wire.Init()
 	signals := make(chan os.Signal, 3)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	os.Exit(cli.Main(cli.System{
+	talk := cli.NewTalk(os.Stderr)
+	exit := func(code int) {
+		talk.Flush()
+		os.Exit(code)
+	}
+	exit(cli.Main(cli.System{
 		Args:   os.Args[1:],
 		Env:    os.LookupEnv,
 		Stdin:  os.Stdin,
 		Stdout: os.Stdout,
-		Stderr: os.Stderr,
+		Stderr: talk,
 		OutTTY: term.IsTerminal(int(os.Stdout.Fd())),
 		ErrTTY: term.IsTerminal(int(os.Stderr.Fd())),
 
 		Signals: signals,
-		Exit:    os.Exit,
+		Exit:    exit,
 		Version: buildVersion(),
 	}))
 }

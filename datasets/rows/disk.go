@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/evalrun/evalrun/datasets"
+	"github.com/evalrun/evalrun/datasets/plain"
 )
 
 // What a packed file may become: so much, and so many times its size. Text packs to a tenth, a twentieth; what was made to fill a disk, to a thousandth.
@@ -38,10 +39,7 @@ func (d *Disk) Reader() (r io.ReaderAt, size int64, err error) {
 	f, err := d.unpacked()
 	if err == nil {
 		var info fs.FileInfo
-		if info, err = f.Stat(); err == nil && !info.Mode().IsRegular() {
-			err = errors.New("not a regular file")
-		}
-		if err == nil {
+		if info, err = f.Stat(); err == nil {
 			d.open, d.size = f, info.Size()
 			return f, d.size, nil
 		}
@@ -54,10 +52,7 @@ func (d *Disk) Reader() (r io.ReaderAt, size int64, err error) {
 }
 
 func (d *Disk) unpacked() (*os.File, error) {
-	if info, err := os.Stat(d.Name); err == nil && !info.Mode().IsRegular() { // before it is opened: a pipe would wait
-		return nil, errors.New("not a regular file")
-	}
-	f, err := os.Open(d.Name)
+	f, err := plain.Open(d.Name)
 	if err != nil || !strings.HasSuffix(d.Name, ".gz") {
 		return f, err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/agent/model"
+	"github.com/evalrun/evalrun/datasets/plain"
 )
 
 // A Recorder writes a tape. It is safe for several goroutines: a line is one write.
@@ -23,7 +24,7 @@ type Recorder struct {
 // Create opens a tape to be written at its end; it is made when missing. A line that a crash has torn is cut off. A tape has one recorder at a
 // time: while another one is open, here or in another process, Create fails.
 func Create(path string) (*Recorder, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o644)
+	f, err := plain.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("tape: %w", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/agent/model"
+	"github.com/evalrun/evalrun/datasets/plain"
 )
 
 // Options of replaying.
@@ -43,7 +44,7 @@ type place struct {
 
 // Open reads a tape's index. A last line that was torn by a crash is left out; any other line that is not right is an error that names it.
 func Open(path string, opt Options) (*Tape, error) {
-	f, err := os.Open(path)
+	f, err := plain.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("tape: %w", err)
 	}

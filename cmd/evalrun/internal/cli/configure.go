@@ -14,6 +14,7 @@ import (
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/wire"
 	"github.com/evalrun/evalrun/datasets/near"
+	"github.com/evalrun/evalrun/datasets/plain"
 )
 
 // configOptions are the flags that shape a configuration. Each sets one key, so a flag and a file are checked by the same rules.
@@ -139,7 +140,7 @@ func (a *app) configure(args []string, o *configOptions) (*config.Effective, err
 	}
 	src := config.Source{Dir: dir, Over: over, Env: a.Env}
 	if len(args) == 1 && isFile(args[0]) {
-		b, err := os.ReadFile(args[0])
+		b, err := plain.ReadFile(args[0], 0)
 		if err != nil {
 			return nil, usage(hintFor(err, args[0]), "configuration: %w", err)
 		}

@@ -15,12 +15,17 @@ func (a *app) watch(over <-chan struct{}) {
 	for {
 		select {
 		case sig := <-a.Signals:
-			if s := a.stop.Load(); s != nil {
-				s.signal(sig)
-				continue
+			s := a.stop.Load()
+			switch {
+			case s == nil:
+				a.say("%s", signalName(sig))
+				a.Exit(ExitStopped)
+			case s.n == cap(s.todo): // whatever the others wait for
+				a.Exit(ExitStopped)
+			default:
+				s.n++
+				s.todo <- sig
 			}
-			a.say("%s", signalName(sig))
-			a.Exit(ExitStopped)
 		case <-over:
 			return
 		}
@@ -35,24 +40,38 @@ type stopper struct {
 	drain  chan struct{}
 	ctx    context.Context
 	cancel context.CancelCauseFunc
+	todo   chan os.Signal // the first two
+	over   chan struct{}
 	n      int // signals so far
 }
 
 // stopper makes signals the run's, until its close.
 func (a *app) stopper(ctx context.Context, p *late) *stopper {
-	s := &stopper{a: a, p: p, drain: make(chan struct{})}
+	s := &stopper{a: a, p: p, drain: make(chan struct{}), todo: make(chan os.Signal, 2), over: make(chan struct{})}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	a.stop.Store(s)
+	go s.work()
 	return s
 }
 
-// signal is called by one goroutine only.
-func (s *stopper) signal(sig os.Signal) {
+// work does what the first two signals mean, apart from the goroutine that waits for the third.
+func (s *stopper) work() {
+	for n := 1; n <= cap(s.todo); n++ {
+		select {
+		case sig := <-s.todo:
+			s.signal(n, sig)
+		case <-s.over:
+			return
+		}
+	}
+}
+
+func (s *stopper) signal(n int, sig os.Signal) {
 	again := "press Ctrl-C again"
 	if sig != os.Interrupt {
 		again = "signal again"
 	}
-	switch s.n++; s.n {
+	switch n {
 	case 1:
 		close(s.drain)
 		what := "no more trials are begun"
@@ -67,14 +86,13 @@ func (s *stopper) signal(sig os.Signal) {
 	case 2:
 		s.cancel(harness.ErrStopped)
 		s.a.between(s.p, "stopping now; "+again+" to end the program at once")
-	default:
-		s.a.Exit(ExitStopped)
 	}
 }
 
 // close gives the signals back.
 func (s *stopper) close() {
 	s.a.stop.Store(nil)
+	close(s.over)
 	s.cancel(nil)
 }
 

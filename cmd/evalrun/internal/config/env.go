@@ -5,10 +5,11 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/evalrun/evalrun/datasets/plain"
 )
 
 // Env looks variables up: in the environment, then in a .env file.
@@ -28,7 +29,7 @@ func NewEnv(lookup func(string) (string, bool), file string) (*Env, error) {
 	if file == "" {
 		return e, nil
 	}
-	b, err := os.ReadFile(file)
+	b, err := plain.ReadFile(file, 0)
 	if err != nil {
 		return nil, fmt.Errorf("env_file: %w", err)
 	}

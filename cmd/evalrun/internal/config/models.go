@@ -5,11 +5,12 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/evalrun/evalrun/datasets/plain"
 )
 
 func (l *layout) model(m *Model, n *node, key string) {
@@ -80,7 +81,7 @@ func (l *layout) prompt(p *Prompt, n *node, key string) {
 		return
 	case p.File != "":
 		path := abs(l.dir, p.File)
-		b, err := os.ReadFile(path)
+		b, err := plain.ReadFile(path, 0)
 		switch {
 		case err != nil:
 			l.fail(cmpNode(n.get("file"), n), key, "prompt: "+err.Error(), "paths are relative to the configuration's folder")

@@ -18,6 +18,7 @@ import (
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
 	"github.com/evalrun/evalrun/datasets"
+	"github.com/evalrun/evalrun/datasets/plain"
 )
 
 func agentKinds() []agentKind {
@@ -53,7 +54,7 @@ func openOracle(*armContext) (maker, error) {
 }
 
 func digestOfFile(path string, _ json.RawMessage) (any, error) {
-	b, err := os.ReadFile(path)
+	b, err := plain.ReadFile(path, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,8 @@ var table = []struct {
 	{"datasets", "", ""},
 
 	// Datasets: readers.
-	{"datasets/rows", "datasets", ""},
+	{"datasets/plain", "", ""},
+	{"datasets/rows", "datasets datasets/plain", ""},
 	{"datasets/parquet", "datasets datasets/rows", "github.com/parquet-go/parquet-go"},
 	{"datasets/files", "datasets datasets/*", ""},
 	{"datasets/nesting", "", "github.com/goccy/go-yaml"},
@@ -40,7 +41,7 @@ var table = []struct {
 	{"agent/model/openai", "agent/event agent/model", "github.com/openai/openai-go/v3"},
 	{"agent/model/price", "agent/event agent/model", "github.com/goccy/go-yaml"},
 	{"agent/model/meter", "agent/model agent/model/price", ""},
-	{"agent/model/*", "agent/event agent/model", ""},
+	{"agent/model/*", "agent/event agent/model datasets/plain", ""},
 	{"runtime/sandbox/sandboxtest", "runtime/sandbox runtime/sandbox/sandboxtest/verb", ""},
 	{"runtime/sandbox/sandboxtest/helper", "runtime/sandbox/sandboxtest/verb", ""},
 	{"runtime/sandbox/sandboxtest/verb", "", ""},
@@ -81,7 +82,7 @@ var table = []struct {
 	{"agent/browse", "agent agent/event agent/model agent/controller agent/browser browsergym/obs browsergym/action browsergym/py", ""},
 	{"agent/command", "agent agent/browser agent/event agent/model runtime/sandbox", ""},
 	{"agent/browser", "agent agent/event browsergym/obs browsergym/action browsergym/htmltext", ""},
-	{"agent/script", "agent agent/event agent/model datasets/nesting", "github.com/goccy/go-yaml"},
+	{"agent/script", "agent agent/event agent/model datasets/nesting datasets/plain", "github.com/goccy/go-yaml"},
 	{"agent/*", "agent agent/event agent/model runtime/sandbox", ""},
 	{"browsergym", "browsergym/action browsergym/cdp browsergym/obs browsergym/py browsergym/rng", ""},
 	{"browsergym/recordings", "browsergym browsergym/obs", ""},
@@ -117,10 +118,10 @@ var table = []struct {
 	{"harness/queue", "harness", ""},
 
 	// L6: the program. Only wire knows implementations.
-	{"cmd/evalrun/internal/config", "agent/model datasets/near datasets/nesting harness/plan harness/record runtime/egress runtime/sandbox", "github.com/goccy/go-yaml"},
+	{"cmd/evalrun/internal/config", "agent/model datasets/near datasets/nesting datasets/plain harness/plan harness/record runtime/egress runtime/sandbox", "github.com/goccy/go-yaml"},
 	{"cmd/evalrun/internal/progress", "harness harness/record", "github.com/schollz/progressbar/v3 github.com/rivo/uniseg"},
-	{"cmd/evalrun/internal/wire", "agent agent/* agent/model/* benchmarks benchmarks/* browsergym browsergym/pool browsergym/cdp datasets harness harness/* runtime/* reports/* cmd/evalrun/internal/config", ""},
-	{"cmd/evalrun/internal/cli", "datasets datasets/near harness harness/* reports/* runtime/image runtime/sandbox cmd/evalrun/internal/*", "github.com/urfave/cli/v3 golang.org/x/term"},
+	{"cmd/evalrun/internal/wire", "agent agent/* agent/model/* benchmarks benchmarks/* browsergym browsergym/pool browsergym/cdp datasets datasets/plain harness harness/* runtime/* reports/* cmd/evalrun/internal/config", ""},
+	{"cmd/evalrun/internal/cli", "cmd/evalrun/internal/* datasets datasets/near datasets/plain harness harness/* reports/* runtime/image runtime/sandbox", "github.com/urfave/cli/v3 golang.org/x/term"},
 	{"cmd/evalrun", "cmd/evalrun/internal/*", "golang.org/x/term"},
 	{"scripts/coverage", "reports/stats reports/stats/statstest", ""},
 	{"scripts/*", "scripts/leftovers agent agent/* agent/model/* benchmarks/* browsergym browsergym/* harness harness/* runtime/* reports/* datasets", "github.com/goccy/go-yaml github.com/klauspost/compress github.com/parquet-go/parquet-go golang.org/x/sync golang.org/x/sys"},

@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/evalrun/evalrun/datasets/plain"
 )
 
 // depth is how many folders down tasks are looked for.
@@ -96,7 +98,7 @@ func kindOfFile(dir, base string) string {
 	case base == "task.yaml":
 		return "terminalbench"
 	case strings.HasSuffix(base, ".yaml"), strings.HasSuffix(base, ".yml"):
-		if f, err := os.Open(filepath.Join(dir, base)); err == nil {
+		if f, err := plain.Open(filepath.Join(dir, base)); err == nil {
 			defer f.Close()
 			b := make([]byte, 64<<10)
 			n, _ := f.Read(b)

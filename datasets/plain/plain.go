@@ -1,0 +1,79 @@
+// Package plain opens files that users name. What is no file (a named pipe, a device, a socket) is an error at once: opening or reading it
+// could wait for ever.
+package plain
+
+import (
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// Open opens a regular file for reading.
+func Open(name string) (*os.File, error) { return OpenFile(name, os.O_RDONLY, 0) }
+
+// OpenFile is [os.OpenFile] for regular files.
+func OpenFile(name string, flag int, perm fs.FileMode) (*os.File, error) {
+	// Judged after it is opened, so that nothing can take its place in between; without blocking, as pipes would.
+	f, err := os.OpenFile(name, flag|syscall.O_NONBLOCK, perm)
+	if err != nil {
+		if info, serr := os.Stat(name); serr == nil && irregular(info) {
+			err = wrong(name, info) // a socket, or a pipe that nobody reads
+		}
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = wrong(name, info)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// ReadFile reads a regular file; a limit above 0 bounds it.
+func ReadFile(name string, limit int64) ([]byte, error) {
+	f, err := Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if limit <= 0 {
+		return io.ReadAll(f)
+	}
+	b, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(b)) > limit {
+		err = &fs.PathError{Op: "read", Path: name, Err: fmt.Errorf("larger than %d bytes", limit)}
+	}
+	return b, err
+}
+
+// OpenIn opens a regular file or a folder of a file system.
+func OpenIn(fsys fs.FS, name string) (fs.File, error) {
+	info, err := fs.Stat(fsys, name)
+	if err != nil {
+		return nil, err
+	}
+	if irregular(info) {
+		return nil, wrong(name, info)
+	}
+	return fsys.Open(name)
+}
+
+func irregular(info fs.FileInfo) bool { return !info.IsDir() && !info.Mode().IsRegular() }
+
+func wrong(name string, info fs.FileInfo) error {
+	what := "a device"
+	switch m := info.Mode(); {
+	case m.IsDir():
+		what = "a folder"
+	case m&fs.ModeNamedPipe != 0:
+		what = "a named pipe"
+	case m&fs.ModeSocket != 0:
+		what = "a socket"
+	}
+	return &fs.PathError{Op: "open", Path: name, Err: fmt.Errorf("not a regular file: it is %s", what)}
+}
