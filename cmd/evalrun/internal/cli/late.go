@@ -10,6 +10,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/progress"
+	"github.com/evalrun/evalrun/cmd/evalrun/internal/wire"
 	"github.com/evalrun/evalrun/harness"
 	"github.com/evalrun/evalrun/runtime/image"
 )
@@ -31,6 +32,13 @@ func (l *late) shows(mode, what string, total, done int) {
 		mode = progress.None
 	}
 	l.r.Store(progress.New(progress.Options{Mode: mode, Terminal: l.a.ErrTTY, Color: l.a.color, What: what, Total: total, Done: done, W: l.a.Stderr, Width: errColumns, Waiting: l.waiting}))
+}
+
+// earlier adds what earlier processes of the run have come to.
+func (l *late) earlier(e wire.Earlier) {
+	if r := l.r.Load(); r != nil {
+		r.Earlier(e.Scored, e.Sum, e.Cost, e.Known, e.Hidden)
+	}
 }
 
 // errColumns is the width of the terminal that stderr is; 0: it is none.

@@ -135,7 +135,7 @@ func (a *app) begin(ctx context.Context, ready *wire.Ready, d *rundir.Dir, o *pl
 	p.waiting = ready.Waiting
 	stop := a.stopper(ctx, p)
 	defer stop.close()
-	c.Drain, c.Observe = stop.drain, p.observe
+	c.Drain, c.Observe, c.Earlier = stop.drain, p.observe, p.earlier
 	c.Begun = func(decided int) {
 		all := plan.Trials(ready.Plan)
 		if decided > 0 {

@@ -202,6 +202,18 @@ func (r *Reporter) Observe(p harness.Progress) {
 	}
 }
 
+// Earlier adds what earlier processes of the run have come to: trials with a score, the sum of their rewards, and what attempts cost, where
+// some of it is known, or is not. It may be called while the reporter draws.
+func (r *Reporter) Earlier(scored int, sum, cost float64, known, hidden bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := &r.c
+	c.scored += scored
+	c.sum += sum
+	c.cost += cost
+	c.costed, c.unknown = c.costed || known, c.unknown || hidden
+}
+
 // Drain notes that no more trials are begun, and returns how many still run.
 func (r *Reporter) Drain() int {
 	r.mu.Lock()

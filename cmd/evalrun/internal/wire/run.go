@@ -37,6 +37,8 @@ type Control struct {
 	LeaveChanged bool
 	// Begun is told, before the first trial begins, how many trials are decided already.
 	Begun func(decided int)
+	// Earlier is told, while the first trials begin, what earlier processes of the run have come to.
+	Earlier func(Earlier)
 }
 
 // crowd is how many sessions at once make memory dearer than the collector's time.
@@ -117,6 +119,12 @@ func (r *Ready) Run(ctx context.Context, d *rundir.Dir, c Control) (out Outcome,
 	before := decided(r.Plan, was, c.Again)
 	if c.Begun != nil {
 		c.Begun(before)
+	}
+	if c.Earlier != nil && state.Len() > 0 {
+		var reading sync.WaitGroup
+		last := state.Seq()
+		reading.Go(func() { c.Earlier(earlier(d.Journal(), last)) })
+		defer reading.Wait()
 	}
 	streams, close := r.streams(past(state, reopen, true), c.Again, func(jobs iter.Seq[harness.Job]) iter.Seq[harness.Job] {
 		return r.readable(without(left, jobs), st.blobs)
