@@ -7,6 +7,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/benchmarks"
@@ -61,6 +63,9 @@ func New(path string, raw json.RawMessage) (*Benchmark, error) {
 		if err := dec.Decode(&b.opts); err != nil {
 			return nil, fmt.Errorf("options of qa: %w", err)
 		}
+	}
+	if s := b.opts.Scorer; s != "" && !slices.Contains(score.Names, s) {
+		return nil, fmt.Errorf("options of qa: unknown scorer %q; known are %s", s, strings.Join(score.Names, ", "))
 	}
 	f, err := files.Open(path)
 	if err != nil {

@@ -68,8 +68,8 @@ func (c *Comparison) warn(format string, args ...any) {
 }
 
 func (c *Comparison) same(what, x, y string) {
-	if x != y {
-		c.warn("%s differs: %s and %s", what, orNone(x), orNone(y))
+	if x, y = orNone(x), orNone(y); x != y { // what is not stated and what is stated as none are the same
+		c.warn("%s differs: %s and %s", what, x, y)
 	}
 }
 

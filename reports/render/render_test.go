@@ -256,7 +256,7 @@ func TestCompareGuard(t *testing.T) {
 	p.Benchmarks[0].Digest = "sha256:other"
 	p.Repeats = 1
 	p.Arms[0].Def = json.RawMessage(`{"agent":"codeact","model":"acme/small","prompt":"terse","limits":{"steps":10,"time_ns":90000000000}}`)
-	b, err := Collect(p, &record.Run{Version: "v0.2.0", Driver: "local", Limits: map[string]string{"memory": "512MiB"}, Digests: map[string]string{"prices": "x"}}, func(func(record.Entry, error) bool) {})
+	b, err := Collect(p, &record.Run{Version: "v0.2.0", Driver: "local", Limits: map[string]string{"memory": "512MiB", "network": "none"}, Digests: map[string]string{"prices": "x"}}, func(func(record.Entry, error) bool) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,6 +266,9 @@ func TestCompareGuard(t *testing.T) {
 		if !strings.Contains(all, want) {
 			t.Errorf("no warning %q in\n%s", want, all)
 		}
+	}
+	if strings.Contains(all, "network") {
+		t.Errorf("a network of none differs from none:\n%s", all)
 	}
 	var buf bytes.Buffer
 	if err := c.Text(&buf, Style{}); err != nil || !strings.Contains(buf.String(), "nothing to compare") {
