@@ -9,12 +9,13 @@ SOURCES := $(shell git ls-files '*.go' 2>/dev/null) go.mod go.sum
 
 export CGO_ENABLED = 0
 
-.PHONY: help build executor demo setup test real-tasks browser-night bench check fmt clean
+.PHONY: help build executor demo setup test test-long real-tasks browser-night bench check fmt clean
 
 help:
 	@echo "make build   bin/evalrun, static"
 	@echo "make demo    build, run the embedded tasks with four agents, compare two of them"
-	@echo "make test    all tests, setting up what they need"
+	@echo "make test    the tests of all packages, setting up what they need"
+	@echo "make test-long   the race detector, an ordinary user, kills at random moments, damaged run folders"
 	@echo "make real-tasks   public tasks by oracle and nop, then a run of them killed and resumed (scripts/real-tasks)"
 	@echo "make browser-night   MiniWoB++ with two arms, killed and resumed (scripts/browser-night)"
 	@echo "make check   formatting, vet, import table, tests with -race: what a change has to pass"
@@ -37,9 +38,12 @@ demo: build
 setup: executor
 	scripts/setup-test
 
-# The whole of the tests, as CI runs them.
+# CI runs both.
 test: setup build
 	scripts/test
+
+test-long: setup build
+	scripts/test long
 
 real-tasks: setup build
 	scripts/real-tasks/check
