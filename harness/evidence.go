@@ -83,6 +83,29 @@ const (
 	maxResult = 256 << 10
 )
 
+// maxDepth bounds how deep JSON that others made may be nested where it becomes a part of ours: readers of JSON have limits.
+const maxDepth = 1000
+
+// depth is how deep a valid JSON text is nested.
+func depth(text []byte) (most int) {
+	in, now := false, 0
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case in && c == '\\':
+			i++
+		case c == '"':
+			in = !in
+		case in:
+		case c == '[' || c == '{':
+			now++
+			most = max(most, now)
+		case c == ']' || c == '}':
+			now--
+		}
+	}
+	return most
+}
+
 // tidy masks a result's texts and cuts the long ones.
 func (a *attempt) tidy(res *benchmarks.Result) {
 	text := func(s *string) { *s = cut(a.Mask.String(*s), maxText) }

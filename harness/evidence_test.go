@@ -15,6 +15,7 @@ import (
 
 	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/agent/event"
+	"github.com/evalrun/evalrun/agent/model"
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/datasets"
 	"github.com/evalrun/evalrun/harness"
@@ -359,4 +360,83 @@ func (s *slowJournal) durable(id int64) bool {
 		}
 	}
 	return false
+}
+
+// JSON of others that is nested deeper than readers can follow does not make the record unreadable.
+func TestDeepJSON(t *testing.T) {
+	deep := json.RawMessage(strings.Repeat("[", 9000) + strings.Repeat("]", 9000))
+	ctx, stop := context.WithCancel(t.Context())
+	b := newBed(t, &toy{tasks: 2}, nil)
+	withBlobs(t, b)
+	n := 0
+	b.cfg.Arms[0].Agent = agents(agent.Func(func(ctx context.Context, s *agent.Session) (agent.Answer, error) {
+		ans, err := asker(1, func(int) {}).Run(ctx, s)
+		if n++; n == 2 {
+			stop()
+		}
+		ans.Outputs = deep
+		return ans, err
+	}))
+	b.cfg.Workers = 1
+	b.cfg.Arms[0].Model = replies(func(model.Binding, *model.Request) (*model.Response, error) {
+		return &model.Response{Parts: event.Text("right"), Opaque: deep, Raw: []byte(`{"x":` + string(deep) + `}`)}, nil
+	})
+	b.run(t, ctx)
+	b.run(t, t.Context())
+	for name, v := range b.verdicts(t) {
+		if v.Status != record.Scored || v.End != record.Broke || v.Error == nil || !strings.Contains(v.Error.Text, "nested deeper") {
+			t.Errorf("%s: %+v", name, v)
+		}
+	}
+	for _, e := range b.j.Entries() {
+		var x any
+		if err := json.Unmarshal(e.Data, &x); err != nil {
+			t.Errorf("%s: %v", e.Kind, err)
+		}
+	}
+}
+
+// A reply is durable before the next question is asked, whatever lies between.
+func TestReplyIsDurableBeforeTheNextCall(t *testing.T) {
+	b := newBed(t, &toy{tasks: 1}, nil)
+	b.cfg.Arms[0].Agent = agents(asker(5, func(int) {}))
+	calls := 0
+	b.cfg.Arms[0].Model = replies(func(model.Binding, *model.Request) (*model.Response, error) {
+		kept := 0
+		for _, e := range b.j.Synced() {
+			if e.Kind == record.KindCall {
+				kept++
+			}
+		}
+		if kept != calls {
+			t.Errorf("call %d is made while %d of the calls before it are durable", calls, kept)
+		}
+		calls++
+		return &model.Response{Parts: event.Text("x")}, nil
+	})
+	b.run(t, t.Context())
+	if calls != 5 {
+		t.Errorf("%d calls", calls)
+	}
+}
+
+// A record that cannot be read, of whatever origin, does not end the run that takes it up.
+func TestUnreadableRecordIsTakenUp(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	b := newBed(t, &toy{tasks: 1}, says("right", 0))
+	b.run(t, t.Context())
+	id := b.j.Entries()[0].Trial
+	put := func(kind, data string) {
+		t.Helper()
+		if err := b.j.Append(ctx, record.Entry{Trial: id, Attempt: 2, Fence: 9, Kind: kind, Data: json.RawMessage(data)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(record.KindAttempt, `{"attempt":2,"why":"rerun"}`)
+	put(record.KindEvent, `{"id":0,"time":"2026-11-21T10:00:07.120000Z","mono_us":1,"source":"agent","class":"note","kind":"reply","body":{"usage":{"in":"<secret>"}}}`)
+	put(record.KindCall, `{"role":"main","n":"<secret>"}`)
+	if sum := b.run(t, t.Context()); sum.Final != 1 {
+		t.Errorf("%+v", sum)
+	}
 }

@@ -25,6 +25,7 @@ type sessionLog struct {
 	closed  bool
 	events  barrier
 	blobs   barrier
+	replied int64 // how much was written when the newest reply had been
 	readers []*reader
 }
 
@@ -81,6 +82,9 @@ func (l *sessionLog) Append(ctx context.Context, e event.Event) (event.Event, er
 	}
 	l.next++
 	l.events.written++
+	if _, ok := e.Body.(event.Reply); ok {
+		l.replied = l.events.written
+	}
 	switch class {
 	case event.Action:
 		l.open[e.ID] = struct{}{}
@@ -93,8 +97,19 @@ func (l *sessionLog) Append(ctx context.Context, e event.Event) (event.Event, er
 	return e, nil
 }
 
+// settled makes the newest reply durable. A step between has done so already, so that a step has one barrier.
+func (l *sessionLog) settled(ctx context.Context) error {
+	l.mu.Lock()
+	late := l.replied > l.events.durable
+	l.mu.Unlock()
+	if !late {
+		return nil
+	}
+	return l.Sync(ctx)
+}
+
 // masked is an event without secrets, and its record. A body whose own type cannot hold what stands in a secret's place (a
-// number was one) is kept in a form that can.
+// number was one) is kept as another kind, "masked." and its own, which no reader takes for the typed one.
 func (a *attempt) masked(e event.Event, data []byte) (event.Event, []byte, error) {
 	data = a.Mask.JSON(data)
 	if m, err := a.Codec.Decode(data); err == nil {
@@ -104,7 +119,7 @@ func (a *attempt) masked(e event.Event, data []byte) (event.Event, []byte, error
 	if err != nil {
 		return e, nil, err
 	}
-	e.Body = event.Unknown{K: e.Body.Kind(), C: e.Body.Class(), Raw: a.Mask.JSON(body)}
+	e.Body = event.Unknown{K: "masked." + e.Body.Kind(), C: e.Body.Class(), Raw: a.Mask.JSON(body)}
 	data, err = a.Codec.Append(nil, e)
 	return e, data, err
 }

@@ -121,6 +121,9 @@ func (r *recorder) Generate(ctx context.Context, req *model.Request) (*model.Res
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
+	if err := r.settle(ctx); err != nil {
+		return nil, r.stick(err)
+	}
 	if !r.other {
 		defer r.a.calling()()
 	}
@@ -190,6 +193,24 @@ func (r *recorder) Generate(ctx context.Context, req *model.Request) (*model.Res
 	return resp, nil
 }
 
+// settle makes what the last call brought durable before the next one is paid for: a process that is killed then loses the calls
+// in flight and no other.
+func (r *recorder) settle(ctx context.Context) error {
+	if !r.other {
+		return r.a.log.settled(ctx)
+	}
+	r.mu.Lock()
+	first := r.n == 0
+	r.mu.Unlock()
+	if first || r.a.regrading != nil {
+		return nil
+	}
+	if err := r.a.sync(context.WithoutCancel(ctx)); err != nil {
+		return &errStorage{err}
+	}
+	return nil
+}
+
 // again is the reply that an interrupted attempt paid for, if it was asked the same.
 func (r *recorder) again(req *model.Request) *model.Response {
 	if r.other || r.a.replay == nil {
@@ -250,6 +271,10 @@ func (r *recorder) reply(ctx context.Context, id string, resp *model.Response) e
 	if r.other {
 		return nil // what a grader is told is not in the log that an agent can read; the call's record has it
 	}
+	if depth(resp.Opaque) > maxDepth { // it could not be read again
+		r.a.Slog.Warn("a part of a model's reply is nested too deep to be kept", "trial", r.a.job.Trial, "reply", id)
+		resp.Opaque = nil
+	}
 	note := event.New(event.FromAgent, event.Reply{
 		ID: id, Role: r.role, Model: resp.Model, Parts: resp.Parts, Reasoning: resp.Reasoning, Calls: resp.Calls, Stop: resp.Stop,
 		Usage: resp.Usage, Opaque: resp.Opaque,
@@ -284,7 +309,7 @@ func (r *recorder) journal(ctx context.Context, n int, t model.Try, reply string
 // raw keeps the provider's own words.
 func (r *recorder) raw(ctx context.Context, resp *model.Response, c *record.Call) error {
 	if raw := r.a.Mask.JSON(resp.Raw); len(raw) > 0 {
-		if len(raw) <= event.MaxInline && json.Valid(raw) {
+		if len(raw) <= event.MaxInline && json.Valid(raw) && depth(raw) <= maxDepth {
 			c.Raw = bytes.TrimSpace(raw)
 		} else {
 			b, err := r.a.log.PutBlob(ctx, "application/json", bytes.NewReader(raw))

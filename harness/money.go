@@ -183,8 +183,8 @@ func took(entries iter.Seq2[record.Entry, error]) (s record.Spent, turns int64, 
 			continue
 		}
 		var c record.Call
-		if err := json.Unmarshal(e.Data, &c); err != nil {
-			return s, turns, told, err
+		if json.Unmarshal(e.Data, &c) != nil { // a record that cannot be read must not end the run
+			continue
 		}
 		if c.Error != "" {
 			continue

@@ -102,8 +102,8 @@ func (a *attempt) past(ctx context.Context, n int) (was ended, err error) {
 		switch entry.Kind {
 		case record.KindCall:
 			var c record.Call
-			if err := json.Unmarshal(entry.Data, &c); err != nil {
-				return ended{}, err
+			if json.Unmarshal(entry.Data, &c) != nil { // a record that cannot be read must not end the run: the call is made again
+				continue
 			}
 			k := roleKey{actor: c.Actor, role: c.Role}
 			if numbers[k] == nil {
@@ -113,8 +113,13 @@ func (a *attempt) past(ctx context.Context, n int) (was ended, err error) {
 			was.calls = append(was.calls, paidCall{c, replies[c.Reply]})
 		case record.KindEvent:
 			e, err := a.Codec.Decode(entry.Data)
-			if err != nil {
-				return ended{}, err
+			if err != nil { // its number is used up, and it may have answered an action
+				var head struct{ ID, Cause *int64 }
+				if json.Unmarshal(entry.Data, &head) == nil && head.ID != nil {
+					was.next = *head.ID + 1
+					was.open = slices.DeleteFunc(was.open, func(o event.Event) bool { return head.Cause != nil && o.ID == *head.Cause })
+				}
+				continue
 			}
 			was.next = e.ID + 1
 			switch e.Body.Class() {

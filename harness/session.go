@@ -156,10 +156,10 @@ func (a *attempt) stage(ctx context.Context, ep benchmarks.Episode, ag agent.Age
 	if stage.Broken == "" {
 		ans, end = a.agent(ctx, ag, env, e, stage)
 	}
-	if len(ans.Outputs) > 0 && !json.Valid(ans.Outputs) {
+	if why := odd(ans.Outputs); why != "" {
 		ans.Outputs = nil
 		if end.Fault == nil {
-			end = cause{End: record.Broke, Text: "the outputs of the agent's answer are not JSON"}
+			end = cause{End: record.Broke, Text: "the outputs of the agent's answer are " + why}
 		}
 	}
 	e.close()
@@ -197,6 +197,18 @@ func (a *attempt) stage(ctx context.Context, ep benchmarks.Episode, ag agent.Age
 		return rec, ev, storage(err)
 	}
 	return rec, ev, cause{End: end.End}
+}
+
+// odd says what keeps an answer's outputs from being recorded; "": nothing.
+func odd(outputs json.RawMessage) string {
+	switch {
+	case len(outputs) == 0:
+	case !json.Valid(outputs):
+		return "not JSON"
+	case depth(outputs) > maxDepth:
+		return fmt.Sprintf("nested deeper than %d levels", maxDepth)
+	}
+	return ""
 }
 
 // collect asks the episode for a stage's evidence. What comes too late is nobody's.

@@ -14,6 +14,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/harness/rundir"
 )
 
 // folderRows are run folders that are not what they should be.
@@ -62,15 +65,15 @@ func folderRows() []row {
 		folder("not a run, show", show, 2, nil, empty, "run"),
 		folder("no such folder", []string{"resume", "nowhere"}, 2, nil, nothing, "nowhere"),
 		folder("newer plan", resume, 2, nil, edit("plan.json", func(b []byte) []byte {
-			return bytes.Replace(bytes.Replace(b, []byte(`"v": 1,`), []byte(`"v": 99,`), 1), []byte(`"v":1,`), []byte(`"v":99,`), 1)
-		}), "99", "newer"),
-		folder("newer journal", resume, 2, nil, newerJournal, "99", "newer"),
-		folder("torn last line", resume, 0, well, edit(journal, func(b []byte) []byte { return b[:len(b)-20] })),
+			return bytes.Replace(b, fmt.Appendf(nil, `"v": %d,`, rundir.Version), []byte(`"v": 99,`), 1)
+		}), "form 99"),
+		folder("newer journal", resume, 2, nil, newerJournal, "form 9", "newer"),
+		folder("finished, last line torn", resume, 1, nil, edit(journal, func(b []byte) []byte { return b[:len(b)-20] }), "journal/control.jsonl", "--accept-loss"),
 		folder("half a line more", resume, 0, well, edit(journal, func(b []byte) []byte { return append(b, `{"seq":9,"crc":"0`...) })),
 		folder("zeros at the end", resume, 0, well, edit(journal, func(b []byte) []byte { return append(b, make([]byte, 4096)...) })),
-		folder("bad line in the middle", resume, 0, well, edit(journal, func(b []byte) []byte {
+		folder("bad line in the middle", resume, 1, nil, edit(journal, func(b []byte) []byte {
 			return bytes.Replace(b, []byte(`"answered"`), []byte(`"answerde"`), 1)
-		})),
+		}), "journal/control.jsonl", "--accept-loss"),
 		folder("plan cut short", resume, 1, nil, edit("plan.json", func(b []byte) []byte { return b[:len(b)/2] }), "plan.json"),
 		folder("run into a folder in use", []string{"run", "tasks:tasks.yaml", "--agent", "nop"}, 2, well, nothing, "resume"),
 		{group: "folder", name: "read-only, show", prepare: done(nothing), run: readOnly("show", "run"), trials: well},
@@ -98,7 +101,8 @@ func newerJournal(t *testing.T, run string) {
 	if err := json.Unmarshal(line, &l); err != nil {
 		t.Fatal(err)
 	}
-	e := bytes.Replace(l.E, []byte(`"v":1,`), []byte(`"v":99,`), 1)
+	// As long as the line was, or the journal would be seen to be damaged first.
+	e := bytes.Replace(l.E, fmt.Appendf(nil, `"v":%d,`, record.Version), []byte(`"v":9,`), 1)
 	crc := crc32.Checksum(e, crc32.MakeTable(crc32.Castagnoli))
 	line = fmt.Appendf(nil, `{"seq":%d,"crc":"%08x","e":%s}`+"\n", l.Seq, crc, e)
 	if err := os.WriteFile(p, append(line, rest...), 0o644); err != nil {

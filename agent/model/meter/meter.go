@@ -50,7 +50,13 @@ func (c *client) Info() model.Info { return c.info }
 
 func (c *client) price(r *model.Response) {
 	u := &r.Usage
-	if u.Cost != nil || r.From != "" {
+	if u.Cost != nil && *u.Cost > 0 || r.From != "" {
+		return
+	}
+	if u.Cost != nil { // a router that does not bill by itself says 0: the price that is known counts
+		if cost, _ := price.Cost(c.info.Price, *u); cost != nil {
+			u.Cost = cost
+		}
 		return
 	}
 	if c.free {

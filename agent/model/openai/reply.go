@@ -112,7 +112,12 @@ func usage(u sdk.CompletionUsage) event.Usage {
 	if f, ok := u.JSON.ExtraFields["prompt_cache_hit_tokens"]; ok && out.Cached == 0 { // DeepSeek
 		_ = json.Unmarshal([]byte(f.Raw()), &out.Cached)
 	}
-	if r := out.Reasoning; r > 0 && u.TotalTokens == out.In+out.Out+r { // xAI, Gemini: reasoning is billed, and not a part of the output
+	// Reasoning is billed, and with some services (xAI, Gemini) not a part of the output. What a service says of the total shows it, also
+	// where it says nothing of reasoning.
+	switch r := out.Reasoning; {
+	case u.TotalTokens-max(out.In, 0) > max(out.Out, 0):
+		out.Out = u.TotalTokens - max(out.In, 0)
+	case r > out.Out:
 		out.Out += r
 	}
 	if f, ok := u.JSON.ExtraFields["cost"]; ok { // OpenRouter
