@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
 
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/benchmarks"
@@ -106,8 +107,9 @@ func depth(text []byte) (most int) {
 	return most
 }
 
-// tidy masks a result's texts and cuts the long ones.
+// tidy masks a result's texts and cuts the long ones. What the grader holds of it stays as it is.
 func (a *attempt) tidy(res *benchmarks.Result) {
+	res.Scores, res.Tests, res.Flags = slices.Clone(res.Scores), slices.Clone(res.Tests), slices.Clone(res.Flags)
 	text := func(s *string) { *s = cut(a.Mask.String(*s), maxText) }
 	for i := range res.Scores {
 		s := &res.Scores[i]

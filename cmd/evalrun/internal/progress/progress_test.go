@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -178,8 +179,9 @@ func TestWaiting(t *testing.T) {
 	for _, mode := range []string{Plain, JSON} {
 		synctest.Test(t, func(t *testing.T) {
 			var buf buffer
-			why := "openai/m throttles:\x1b[2J 3 calls wait"
-			r := New(Options{Mode: mode, Total: 9, W: &buf, Waiting: func() string { return why }})
+			var why atomic.Value // the reporter asks from a goroutine of its own
+			why.Store("openai/m throttles:\x1b[2J 3 calls wait")
+			r := New(Options{Mode: mode, Total: 9, W: &buf, Waiting: func() string { return why.Load().(string) }})
 			r.Observe(started)
 			open := failed(record.Provider, false)
 			open.Open = true
@@ -189,7 +191,7 @@ func TestWaiting(t *testing.T) {
 			if got := buf.String(); !strings.Contains(got, "openai/m throttles:[2J 3 calls wait") || !strings.Contains(got, "left open 1") && !strings.Contains(got, `"open":1`) || strings.Contains(got, "retried") {
 				t.Errorf("%s", got)
 			}
-			why = ""
+			why.Store("")
 			buf.Reset()
 			time.Sleep(11 * time.Second)
 			synctest.Wait()
