@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,26 +13,15 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-const hangFile = "/tmp/evalrun-hang"
+const hangFile = "/tmp/evalrun-hang" // as in runtime/executor/sick
 
-// Sick builds an executor that ceases to answer: at its start, or when [HangSick] says so.
+// Sick returns an executor that ceases to answer: at its start, or when [HangSick] says so.
 func Sick(t *testing.T, atStart bool) []byte {
 	t.Helper()
-	flags := "-s -w -X main.file=" + hangFile
 	if atStart {
-		flags = "-s -w -X main.start=1"
+		return program(t, "sick-at-start")
 	}
-	out := filepath.Join(t.TempDir(), "sick")
-	cmd := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-ldflags="+flags, "-o", out, "github.com/evalrun/evalrun/runtime/executor/sick")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOOS=linux")
-	if text, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("building the executor: %v\n%s", err, text)
-	}
-	b, err := os.ReadFile(out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
+	return program(t, "sick")
 }
 
 // HangSick is for [Hang], where the driver's executors are those of [Sick].

@@ -22,8 +22,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -95,7 +93,7 @@ func run(t *testing.T, s Suite, list []test) {
 	}
 	var helper []byte
 	if s.Helper == "" {
-		helper = build(t)
+		helper = program(t, "helper")
 	}
 	for _, tt := range list {
 		t.Run(tt.name, func(t *testing.T) {
@@ -122,30 +120,6 @@ func run(t *testing.T, s Suite, list []test) {
 
 func tests() []test {
 	return slices.Concat(execTests, outputTests, killTests, fileTests, lifeTests, limitTests, abilityTests, groupTests)
-}
-
-// build makes the helper for the machine that the tests run on.
-func build(t *testing.T) []byte {
-	t.Helper()
-	if name := os.Getenv("EVALRUN_TEST_HELPER"); name != "" { // built before, for a user who cannot build
-		b, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return b
-	}
-	out := filepath.Join(t.TempDir(), "helper")
-	cmd := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-ldflags=-s -w", "-o", out,
-		"github.com/evalrun/evalrun/runtime/sandbox/sandboxtest/helper")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOOS=linux")
-	if text, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("building the helper: %v\n%s", err, text)
-	}
-	b, err := os.ReadFile(out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
 }
 
 // owner is somebody who is alive: this process.
