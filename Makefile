@@ -14,8 +14,8 @@ export CGO_ENABLED = 0
 help:
 	@echo "make build   bin/evalrun, static"
 	@echo "make demo    build, run the embedded tasks with four agents, compare two of them"
-	@echo "make test    the tests of all packages, setting up what they need"
-	@echo "make test-long   the race detector, an ordinary user, kills at random moments, damaged run folders"
+	@echo "make test    the tests of all packages, a sample of the long ones, setting up what they need"
+	@echo "make test-long   the long tests whole, the race detector, an ordinary user, kills at random moments, damaged run folders"
 	@echo "make real-tasks   public tasks by oracle and nop, then a run of them killed and resumed (scripts/real-tasks)"
 	@echo "make browser-night   MiniWoB++ with two arms, killed and resumed (scripts/browser-night)"
 	@echo "make check   formatting, vet, import table, tests with -race: what a change has to pass"

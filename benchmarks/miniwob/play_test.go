@@ -29,9 +29,6 @@ func open(t testing.TB, options string) *miniwob.Benchmark {
 	if os.Getenv("EVALRUN_TEST_BROWSER") != "1" {
 		t.Skip("no browser for tests (EVALRUN_TEST_BROWSER=1)")
 	}
-	if testing.Short() {
-		t.Skip("hundreds of episodes are not short")
-	}
 	p := pool.New(pool.Options{Contexts: 4})
 	t.Cleanup(func() {
 		if err := p.Close(); err != nil {

@@ -42,8 +42,11 @@ func ended(t *testing.T, b *miniwob.Benchmark, p *benchtest.Played) (end web.End
 // thorough tests play everything; else a part of it, which is enough to see that what was right still is.
 var thorough = os.Getenv("EVALRUN_TEST_THOROUGH") == "1"
 
-// some are all names, or every nth.
+// some are all names, or every nth, or few.
 func some(names []string, nth int) (out []string) {
+	if testing.Short() {
+		nth *= 6
+	}
 	for i, n := range names {
 		if thorough || i%nth == 0 {
 			out = append(out, n)
@@ -68,7 +71,11 @@ func each(t *testing.T, names []string, play func(t *testing.T, task string)) {
 // Each scripted solution earns 1 on three seeds (one of three, where the test is not thorough, for all but 30 tasks).
 func TestSolutions(t *testing.T) {
 	b := open(t, seeds)
-	each(t, solve.Names(), func(t *testing.T, task string) {
+	names := solve.Names()
+	if testing.Short() {
+		names = some(names, 1)
+	}
+	each(t, names, func(t *testing.T, task string) {
 		for repeat := 1; repeat <= 3; repeat++ {
 			if i := slices.Index(solve.Names(), task); !thorough && i >= 30 && repeat != 1+i%3 {
 				continue

@@ -78,19 +78,19 @@ func TestMain(m *testing.M) {
 }
 
 func TestAttacks(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes a minute or two")
-	}
 	if evalrun == "" {
 		t.Skip("set EVALRUN_TEST_LOCAL=1 to attack evalrun on this machine; needs what the driver local needs, and a few minutes")
 	}
 	var table strings.Builder
 	for _, group := range [][]row{configRows(), dataRows(), taskRows(), agentRows(), modelRows(t), folderRows()} {
-		for _, r := range group {
+		for i, r := range group {
+			if testing.Short() && i%5 != 0 {
+				continue
+			}
 			t.Run(r.group+"/"+r.name, func(t *testing.T) { r.play(t, &table) })
 		}
 	}
-	if *update {
+	if *update && !testing.Short() {
 		page := "# Attacks\n\nBad input and hostile agents, played end to end by `scripts/attack` (EVALRUN_TEST_LOCAL=1 go test ./scripts/attack -update).\n" +
 			"Beside each a bystander's trial had to be scored, and afterwards nothing may be left: no process, file, control group or mount.\n\n" +
 			"| group | attack | wanted | got |\n|---|---|---|---|\n" + table.String()

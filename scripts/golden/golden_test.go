@@ -43,11 +43,10 @@ func golden(t *testing.T, what, only string) *tally {
 
 // A sample, so that it does not take minutes; the whole is for `go run ./scripts/golden`. EVALRUN_TEST_EPISODES is another pattern.
 func TestLive(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes a minute")
-	}
 	only := os.Getenv("EVALRUN_TEST_EPISODES")
-	if only == "" {
+	if only == "" && testing.Short() {
+		only = `^recordings/(aria|tabs)$|^miniwob/use-autocomplete.*\.1$`
+	} else if only == "" {
 		only = `^recordings/(aria|chat|dialogs|dnd|dynamic|editable|frames|popups|shadow|tabs|text)$|^miniwob/(a|b|use-).*\.1$`
 	}
 	golden(t, "fast", only)
@@ -65,7 +64,7 @@ func TestRandom(t *testing.T) {
 		t.Skip("MiniWoB++'s pages are not there; name their folder html by EVALRUN_TEST_MINIWOB")
 	}
 	if testing.Short() {
-		t.Skip("takes a minute")
+		t.Skip("TestLive plays some")
 	}
 	c := golden(t, "random", `^miniwob/(click-(button|checkboxes|color|dialog-2|link|tab-2|test-2|pie)|choose-list|enter-text|login-user|use-slider|[dfhrt]\w+-\w+|terminal)$`)
 	if r := c.rows["published goals"]; r == nil || r.n != 30 || r.equal != 30 {
