@@ -138,7 +138,7 @@ func (a *attempt) sum() {
 
 // othersUsage is what the models beside the arm's took so far, nil if nothing. The caller holds the lock: a grading that was left behind may go on.
 func (a *attempt) othersUsage() *record.Usage {
-	if a.others.Calls == 0 {
+	if a.others.None() {
 		return nil
 	}
 	u := a.others

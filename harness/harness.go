@@ -35,6 +35,7 @@ func Run(ctx context.Context, cfg Config, q Queue, j record.Journal) (Summary, e
 	r.queue = q
 	ctx, r.stop = context.WithCancelCause(ctx)
 	defer r.stop(nil)
+	r.stopped = func() bool { return ctx.Err() != nil }
 	if !cfg.Whole.Deadline.IsZero() {
 		t := time.AfterFunc(time.Until(cfg.Whole.Deadline), func() { r.end("deadline"); r.stop(ErrDeadline) })
 		defer t.Stop()
@@ -117,6 +118,7 @@ type runner struct {
 	queue   Queue
 	journal record.Journal
 	stop    context.CancelCauseFunc
+	stopped func() bool // all that runs is being cut off
 	grading chan struct{}
 	// browsing has room for the sessions that may hold a browser.
 	browsing chan struct{}

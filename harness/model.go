@@ -29,9 +29,10 @@ type recorder struct {
 	calling chan struct{} // holds one token while a call is made
 
 	mu    sync.Mutex
-	n     int // of the call that is being made, or of the next one
-	tries []model.Try
-	out   *flight // of the call that is out; nil: none, or no clock runs
+	n     int         // of the call that is being made, or of the next one
+	tries []model.Try // of that call; those that failed are in the journal
+	jerr  error       // a failure of the journal
+	out   *flight     // of the call that is out; nil: none, or no clock runs
 }
 
 // A roleKey names a recorder.
@@ -74,16 +75,25 @@ func (a *attempt) bind(f model.Factory, k roleKey) (*recorder, error) {
 		Try: func(t model.Try) {
 			rec.mu.Lock()
 			rec.tries = append(rec.tries, t)
-			out := rec.out
+			n, out := rec.n, rec.out
 			rec.mu.Unlock()
 			if out != nil {
 				out.tried(lost(t.Err))
+			}
+			if t.Err != nil {
+				rec.failed(n, &t)
 			}
 		},
 		Waiting: a.awaits(k.other),
 		May: func() error {
 			if err := a.may(); err != nil {
 				return a.cutOff(err)
+			}
+			if k.other {
+				return nil
+			}
+			if err := a.allow(); err != nil { // tries that failed may have used a limit up
+				return rec.stick(err)
 			}
 			return nil
 		},
@@ -167,15 +177,27 @@ func (r *recorder) Generate(ctx context.Context, req *model.Request) (*model.Res
 			t.From = resp.From
 		}
 		tries = []model.Try{t}
+		if err != nil {
+			r.failed(n, &t)
+		}
 	}
 	for i, t := range tries {
+		if t.Err != nil {
+			continue
+		}
 		last := ""
 		if err == nil && i == len(tries)-1 {
 			last = id
 		}
-		if jerr := r.journal(keep, n, t, last); jerr != nil {
+		if jerr := r.journal(keep, n, t, last, record.Usage{}); jerr != nil {
 			return nil, r.stick(&errStorage{jerr})
 		}
+	}
+	r.mu.Lock()
+	jerr := r.jerr
+	r.mu.Unlock()
+	if jerr != nil {
+		return nil, r.stick(&errStorage{jerr})
 	}
 	if err != nil {
 		if ctx.Err() != nil {
@@ -259,6 +281,17 @@ func (r *recorder) generate(ctx context.Context, req *model.Request) (resp *mode
 	return r.next.Generate(ctx, req)
 }
 
+// failed counts and records a try that failed, before the next one is made: a process that is killed while a call is tried
+// again has the tries before in its record.
+func (r *recorder) failed(n int, t *model.Try) {
+	u := r.a.charged(t, r.other)
+	if err := r.journal(context.Background(), n, *t, "", u); err != nil {
+		r.mu.Lock()
+		r.jerr = errors.Join(r.jerr, err)
+		r.mu.Unlock()
+	}
+}
+
 func (r *recorder) stick(err error) error {
 	if r.other {
 		return err
@@ -284,10 +317,10 @@ func (r *recorder) reply(ctx context.Context, id string, resp *model.Response) e
 	return err
 }
 
-func (r *recorder) journal(ctx context.Context, n int, t model.Try, reply string) error {
+func (r *recorder) journal(ctx context.Context, n int, t model.Try, reply string, took record.Usage) error {
 	c := record.Call{
 		Actor: r.actor, Role: r.role, Other: r.other, N: n, Try: t.Try, Model: r.a.Mask.String(t.Model), Request: t.Request, Reply: reply, From: t.From, Start: t.Start.UTC(),
-		Latency: t.Latency, Waited: t.Waited, HTTP: t.HTTP, ID: r.a.Mask.String(t.ID),
+		Latency: t.Latency, Waited: t.Waited, HTTP: t.HTTP, ID: r.a.Mask.String(t.ID), Usage: took,
 	}
 	if t.Err != nil {
 		c.Error = r.a.Mask.String(t.Err.Error())
@@ -298,7 +331,7 @@ func (r *recorder) journal(ctx context.Context, n int, t model.Try, reply string
 	}
 	if resp := t.Response; resp != nil {
 		c.Stop = r.a.Mask.String(resp.Stop)
-		c.Usage = usage(resp.Usage)
+		c.Usage = usage(resp)
 		if err := r.raw(ctx, resp, &c); err != nil {
 			return err
 		}

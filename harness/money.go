@@ -23,11 +23,9 @@ var (
 // spend counts what was paid for and ends the run when its budget is used up.
 func (r *runner) spend(u record.Usage) {
 	r.mu.Lock()
-	r.tokens += u.In + u.Out
+	r.tokens += u.Tokens()
 	r.cost += u.USD()
-	if u.Cost == nil {
-		r.estimated += u.USD()
-	}
+	r.estimated += u.Estimated()
 	over := r.over()
 	r.mu.Unlock()
 	if over {
@@ -94,12 +92,12 @@ func (a *attempt) allow() error {
 }
 
 // gave counts the tokens of the arm's models in this trial. The caller holds the lock.
-func (a *attempt) gave() int64 { return a.used.In + a.used.Out + a.taken.In + a.taken.Out }
+func (a *attempt) gave() int64 { return a.used.Tokens() + a.taken.Tokens() }
 
 // paid counts a reply. What an earlier attempt or a tape had counts for the trial's limits, but not in what the run spends. The error says
 // that a limit cannot be kept; the run has been ended then.
 func (a *attempt) paid(resp *model.Response, other bool) error {
-	u := usage(resp.Usage)
+	u := usage(resp)
 	a.mu.Lock()
 	switch {
 	case other && resp.From != "attempt":
@@ -122,21 +120,50 @@ func (a *attempt) paid(resp *model.Response, other bool) error {
 		return nil
 	}
 	a.spend(u)
-	return a.countable(resp, other)
+	return a.countable(resp.Usage, resp.Silent(), resp.Model, other)
+}
+
+// charged counts a try that brought no reply, and returns what it took: what the service says or, where it has not said it,
+// the most that it can be. So a budget is exceeded by no more than the calls in flight. A call that the end of the run cuts
+// off is one of these, as it is when the process is killed: it is not counted.
+func (a *attempt) charged(t *model.Try, other bool) (u record.Usage) {
+	var c *model.Charge
+	if !errors.As(t.Err, &c) || c.Bound && a.stopped() {
+		return u
+	}
+	if c.Bound {
+		usd, _ := c.Usage.USD()
+		u.Lost = &record.Lost{Tries: 1, Tokens: c.Usage.In + c.Usage.Out, USD: usd}
+	} else {
+		u = usage(&model.Response{Usage: c.Usage})
+		u.Calls, u.Silent = 0, 0
+	}
+	a.mu.Lock()
+	if other {
+		a.others.Add(u)
+	} else {
+		a.used.Add(u)
+		a.spent += u.USD()
+	}
+	a.paidFor.Add(u)
+	a.mu.Unlock()
+	a.spend(u)
+	_ = a.countable(c.Usage, c.Usage.In <= 0, t.Model, other) // it has ended the run; the next request is not made
+	return u
 }
 
 // countable sees that a limit on money or tokens can be kept, and ends the run where it cannot.
-func (a *attempt) countable(resp *model.Response, other bool) error {
+func (a *attempt) countable(u event.Usage, silent bool, name string, other bool) error {
 	var keys []string
 	limits := a.arm.Limits
 	if other {
 		limits = Limits{}
 	}
-	if _, ok := resp.Usage.USD(); !ok {
+	if _, ok := u.USD(); !ok {
 		keys = kept(keys, "limits.cost", limits.Cost > 0)
 		keys = kept(keys, "budget.cost", a.Whole.Cost > 0)
 	}
-	if resp.Usage.In <= 0 {
+	if silent {
 		keys = kept(keys, "limits.tokens", limits.Tokens > 0)
 		keys = kept(keys, "budget.tokens", a.Whole.Tokens > 0)
 	}
@@ -144,10 +171,10 @@ func (a *attempt) countable(resp *model.Response, other bool) error {
 		return nil
 	}
 	why := "its service does not say how many tokens a reply took"
-	if resp.Usage.In > 0 {
+	if !silent {
 		why = "its price is not known"
 	}
-	err := fmt.Errorf("%w: %s cannot be kept for model %s: %s", ErrUsage, keys[0], resp.Model, why)
+	err := fmt.Errorf("%w: %s cannot be kept for model %s: %s", ErrUsage, keys[0], name, why)
 	if a.end("usage") {
 		r := a.runner
 		r.mu.Lock()
@@ -165,9 +192,14 @@ func kept(keys []string, key string, asked bool) []string {
 	return keys
 }
 
-func usage(u event.Usage) record.Usage {
-	return record.Usage{Calls: 1, In: u.In, Out: u.Out, Cached: u.Cached, CacheWrite: u.CacheWrite, Reasoning: u.Reasoning,
+func usage(resp *model.Response) record.Usage {
+	u := &resp.Usage
+	out := record.Usage{Calls: 1, In: u.In, Out: u.Out, Cached: u.Cached, CacheWrite: u.CacheWrite, Reasoning: u.Reasoning,
 		Cost: u.Cost, Counted: u.Counted, Unpriced: u.Unpriced}
+	if resp.Silent() {
+		out.Silent = 1
+	}
+	return out
 }
 
 // took sums up an attempt's calls. told says that its journal has the sum already.
@@ -186,7 +218,7 @@ func took(entries iter.Seq2[record.Entry, error]) (s record.Spent, turns int64, 
 		if json.Unmarshal(e.Data, &c) != nil { // a record that cannot be read must not end the run
 			continue
 		}
-		if c.Error != "" {
+		if c.Error != "" && c.Usage.None() {
 			continue
 		}
 		if c.Reply != "" && !c.Other {

@@ -17,6 +17,7 @@ import (
 	"github.com/evalrun/evalrun/agent/model"
 	"github.com/evalrun/evalrun/agent/model/meter"
 	"github.com/evalrun/evalrun/agent/model/price"
+	"github.com/evalrun/evalrun/agent/model/retry"
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/harness"
 	"github.com/evalrun/evalrun/harness/journal"
@@ -97,7 +98,7 @@ func TestBudgetIsKeptWithinTheCallsInFlight(t *testing.T) {
 		var calls atomic.Int64
 		b := newBed(t, &toy{tasks: 20}, swallows(10))
 		b.cfg.Workers, b.cfg.Whole.Cost = 8, 1
-		b.cfg.Arms[0].Model = billed(&calls, event.Usage{In: 10_000, Cached: 10_000}) // $0.10
+		b.cfg.Arms[0].Model = billed(&calls, event.Usage{In: 9_990, Cached: 9_990, Out: 10}) // $0.10
 		sum := b.run(t, t.Context())
 		if n := calls.Load(); n < 10 || n > 17 {
 			t.Errorf("%d calls of $0.10 with a budget of $1 and 8 workers", n)
@@ -138,7 +139,7 @@ func TestCostLimitCountsUnknownPrices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int64
 		b := newBed(t, &toy{tasks: 1}, swallows(10))
-		b.cfg.Arms[0].Model = billed(&calls, event.Usage{In: 10_000, Cached: 10_000})
+		b.cfg.Arms[0].Model = billed(&calls, event.Usage{In: 9_990, Cached: 9_990, Out: 10})
 		b.cfg.Arms[0].Limits.Cost = 0.3
 		b.run(t, t.Context())
 		if v := b.verdicts(t)["arm0/t0"]; calls.Load() != 3 || v.Limit != agent.LimitCost || v.Usage.Cost != nil || v.Usage.Unpriced != "cached" {
@@ -207,7 +208,7 @@ func TestGradersAreInTheBudget(t *testing.T) {
 		b.toy.hosts = func(h benchmarks.Host) { host = h }
 		b.toy.grade = judges(&host, func() error { return nil })
 		b.cfg.Workers, b.cfg.Whole.Cost = 1, 0.03
-		b.cfg.Benchmarks[0].Roles = map[string]model.Factory{"grader": billed(&calls, event.Usage{In: 10_000})} // $0.01
+		b.cfg.Benchmarks[0].Roles = map[string]model.Factory{"grader": billed(&calls, event.Usage{In: 9_990, Out: 1})} // $0.01
 		if sum := b.run(t, t.Context()); sum.Reason != "budget" || calls.Load() != 3 || sum.By[record.Scored] != 3 {
 			t.Fatalf("%+v after %d calls", sum, calls.Load())
 		}
@@ -247,7 +248,7 @@ func TestKilledAttemptIsInTheBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int64
 		b := newBed(t, &toy{tasks: 1}, swallows(10))
-		b.cfg.Arms[0].Model = billed(&calls, event.Usage{In: 10_000}) // $0.01
+		b.cfg.Arms[0].Model = billed(&calls, event.Usage{In: 9_990, Out: 1}) // $0.01
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(4500*time.Millisecond, cancel)
 		b.run(t, ctx)
@@ -272,6 +273,70 @@ func TestKilledAttemptIsInTheBudget(t *testing.T) {
 		}
 		if all := b.money(t); all.Spent.Calls != 10 || all.Usage.Calls != 10 {
 			t.Errorf("%+v after %d calls", all, calls.Load())
+		}
+	})
+}
+
+// Tries that failed count for limits and budgets by what the service bills, and are in the journal before the next try. What
+// a stop of the run cuts off is a call in flight.
+func TestFailedTriesAreCounted(t *testing.T) {
+	said := event.Usage{In: 9_990, Out: 1} // $0.01
+	refused := &model.Error{Class: model.Refused, Err: errors.New("no")}
+	for name, tt := range map[string]struct {
+		charge  model.Charge
+		budget  float64
+		counted float64 // dollars a try
+		lost    int64
+	}{
+		"said":  {model.Charge{Usage: said, Err: refused}, 0.03, 0.01, 0},
+		"bound": {model.Charge{Usage: said, Bound: true, Err: refused}, 0.05, (2*9_990 + 10) / 1e6, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var calls atomic.Int64
+				b := newBed(t, &toy{tasks: 1}, swallows(10))
+				b.cfg.Workers, b.cfg.Whole.Cost = 1, tt.budget
+				b.cfg.Arms[0].Model = priced(replies(func(model.Binding, *model.Request) (*model.Response, error) {
+					calls.Add(1)
+					c := tt.charge
+					return nil, &c
+				}))
+				sum := b.run(t, t.Context())
+				got := b.money(t).Spent
+				if sum.Reason != "budget" || calls.Load() != 3 || math.Abs(sum.Cost-3*tt.counted) > 1e-9 || math.Abs(got.USD()-sum.Cost) > 1e-9 || sum.Tokens != 3*9_991 {
+					t.Errorf("%+v, %+v after %d calls", sum, got, calls.Load())
+				}
+				if got.Calls != 0 || (got.Lost != nil) != (tt.lost > 0) || got.Lost != nil && (got.Lost.Tries != tt.lost || sum.Estimated != sum.Cost) {
+					t.Errorf("%+v", got)
+				}
+			})
+		})
+	}
+
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, &toy{tasks: 1}, swallows(10))
+		b.cfg.Whole.Cost = 10
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		tries := 0
+		b.cfg.Arms[0].Model = retry.New(priced(replies(func(model.Binding, *model.Request) (*model.Response, error) {
+			if tries++; tries == 3 {
+				n := 0
+				for _, e := range b.j.Entries() {
+					if e.Kind == record.KindCall && strings.Contains(string(e.Data), `"lost":{"tries":1`) {
+						n++
+					}
+				}
+				if n != 2 {
+					t.Errorf("%d of 2 tries are in the journal", n)
+				}
+				cancel()
+			}
+			return nil, &model.Charge{Usage: said, Bound: true, Err: &model.Error{Class: model.Network, Err: errors.New("cut")}}
+		})), retry.Policy{})
+		b.run(t, ctx)
+		if got := b.money(t).Spent; tries != 3 || got.Lost == nil || got.Lost.Tries != 2 {
+			t.Errorf("%+v after %d tries", got, tries)
 		}
 	})
 }

@@ -38,6 +38,7 @@ func Regrade(ctx context.Context, cfg Config, o Regrading, jobs iter.Seq[Job], j
 	}
 	ctx, r.stop = context.WithCancelCause(ctx)
 	defer r.stop(nil)
+	r.stopped = func() bool { return ctx.Err() != nil }
 	feed := make(chan Job)
 	var workers sync.WaitGroup
 	var mu sync.Mutex

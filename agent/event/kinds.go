@@ -160,6 +160,10 @@ type Usage struct {
 	Unpriced   string   `json:"unpriced,omitempty"` // "cached", "in,out"
 }
 
+// Silent reports whether the service does not say what a reply took, which is empty or not: there is no empty prompt, and no
+// reply that holds something without output tokens.
+func (u Usage) Silent(empty bool) bool { return u.In <= 0 || u.Out <= 0 && !empty }
+
 // USD is what limits and budgets count; false: nobody knows.
 func (u Usage) USD() (float64, bool) {
 	switch {

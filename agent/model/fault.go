@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"slices"
 	"time"
+
+	"github.com/evalrun/evalrun/agent/event"
 )
 
 // Classes of errors.
@@ -118,3 +120,16 @@ func (e *Error) Refusal() bool {
 }
 
 const statusOverloaded = 529 // Anthropic's
+
+// A Charge is the error of a try that brought no reply although the service bills it, or may. It wraps the error that says
+// what went wrong.
+type Charge struct {
+	// Usage is what the service says that the try took or, with Bound, the most that it can have taken.
+	Usage event.Usage
+	// Bound is set where the request was sent and the service has not said what it took.
+	Bound bool
+	Err   error
+}
+
+func (c *Charge) Error() string { return c.Err.Error() }
+func (c *Charge) Unwrap() error { return c.Err }

@@ -31,8 +31,8 @@ import (
 // A Client calls one model for one session, actor and role. It may be used by several goroutines, but an actor makes one
 // call at a time.
 type Client interface {
-	// Generate returns one reply. Its error is an *[Error] that says whose fault it was, or wraps ctx's cause. The request
-	// is not kept and not changed.
+	// Generate returns one reply. Its error is an *[Error] that says whose fault it was, or wraps ctx's cause. Either is
+	// wrapped in a *[Charge] where the service bills the try all the same. The request is not kept and not changed.
 	Generate(ctx context.Context, req *Request) (*Response, error)
 	Info() Info
 }
@@ -242,4 +242,9 @@ type Response struct {
 	Raw       []byte // as it came; nil from a tape
 	RawReq    []byte // as it went out, without headers
 	From      string // "": the provider; "tape"; "attempt": paid for before
+}
+
+// Silent reports whether the service does not say what the reply took.
+func (r *Response) Silent() bool {
+	return r.Usage.Silent(len(r.Parts) == 0 && len(r.Calls) == 0 && r.Reasoning == "")
 }

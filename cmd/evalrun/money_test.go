@@ -6,12 +6,26 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/agent/model/modeltest"
 )
+
+// spoilt are replies that nobody can use. The service says what they took: $0.02 each, at in 1, out 10.
+var spoilt = map[string]modeltest.Fault{
+	"nochoices": modeltest.Body("application/json", `{"id":"x","object":"chat.completion","created":1,"model":"m","choices":[],`+took+`}`),
+	"nomessage": modeltest.Body("application/json", `{"id":"x","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"finish_reason":"stop"}],`+took+`}`),
+	"filtered": modeltest.Body("application/json",
+		`{"id":"x","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"finish_reason":"content_filter","message":{"role":"assistant","content":null}}],`+took+`}`),
+	"cut":    modeltest.Body("application/json", `{"id":"x","object":"chat.completion",`+took+`,"choices":[{"index":0,"mess`),
+	"failed": modeltest.RawStatus(500, `{"error":{"message":"it broke"},`+took+`}`),
+	"stream": modeltest.Body("text/event-stream", `data: {"choices":[{"delta":{"content":"hel"}}],"usage":null}`+"\n\n"+`data: {"choices":[],`+took+"}\n\n"),
+}
+
+const took = `"usage":{"prompt_tokens":10000,"completion_tokens":1000,"total_tokens":11000}`
 
 // TestMoney runs scripts beside a server whose models never finish a task, and say in different ways what a reply took. Each of its
 // replies is a line in the file calls, so that a script can count them.
@@ -38,10 +52,18 @@ func TestMoney(t *testing.T) {
 				r := modeltest.Reply{Calls: []event.ReplyCall{{ID: fmt.Sprint("c", c.N), Name: "execute_bash", Args: fmt.Sprintf(`{"command": "echo %d"}`, c.N)}}}
 				switch c.Body.Model {
 				case "cached": // by the rule $0.10 each, at in 1, out 10
-					r.Usage = event.Usage{In: 10_000, Cached: 10_000}
+					r.Usage = event.Usage{In: 9_990, Cached: 9_990, Out: 10}
 				case "plain": // $0.01 each, at in 1, out 10
-					r.Usage = event.Usage{In: 10_000}
+					r.Usage = event.Usage{In: 9_990, Out: 1}
 				case "mute":
+				case "inputs":
+					r.Usage = event.Usage{In: 10_000}
+				case "slow":
+					r.Fault = modeltest.Slow(time.Hour)
+				case "locked":
+					r.Fault = modeltest.BadKey
+				default:
+					r.Fault = spoilt[c.Body.Model]
 				}
 				return r
 			})

@@ -180,8 +180,10 @@ type Image struct {
 
 // Usage counts tokens as agent/event.Usage does, and the calls. In a sum of calls Cost is nil when that of one of them is not known.
 // Then Counted is what limits and budgets count for all of them together, and Unpriced says why the first cost is not known.
+// Tokens and cost include those of tries that brought no reply; Calls does not.
 type Usage struct {
 	Calls      int64    `json:"calls,omitempty"`
+	Silent     int64    `json:"silent,omitempty"` // calls whose service did not say what they took: the counts lack it`
 	In         int64    `json:"in,omitempty"`
 	Out        int64    `json:"out,omitempty"`
 	Cached     int64    `json:"cached,omitempty"`
@@ -190,10 +192,49 @@ type Usage struct {
 	Cost       *float64 `json:"cost"` // US dollars; nil when some price is not known
 	Counted    *float64 `json:"counted,omitempty"`
 	Unpriced   string   `json:"unpriced,omitempty"`
+	Lost       *Lost    `json:"lost,omitempty"`
+}
+
+// Lost is what tries can have taken at most that were sent, and of which the service has not said what it bills: it did not
+// answer in time, or the connection broke. Limits and budgets count it; costs and counts of tokens do not.
+type Lost struct {
+	Tries  int64   `json:"tries"`
+	Tokens int64   `json:"tokens"`
+	USD    float64 `json:"usd"`
 }
 
 // USD is what limits and budgets count. Calls of which nothing is known count nothing.
 func (u Usage) USD() float64 {
+	if u.Lost != nil {
+		return u.known() + u.Lost.USD
+	}
+	return u.known()
+}
+
+// Estimated is the part of USD that is an upper estimate.
+func (u Usage) Estimated() float64 {
+	switch {
+	case u.Cost == nil:
+		return u.USD()
+	case u.Lost != nil:
+		return u.Lost.USD
+	}
+	return 0
+}
+
+// Tokens is what limits and budgets count.
+func (u Usage) Tokens() int64 {
+	if u.Lost != nil {
+		return u.In + u.Out + u.Lost.Tokens
+	}
+	return u.In + u.Out
+}
+
+// Told reports whether the counts of tokens are those of all calls. Journals of older versions do not count silent calls,
+// but a call without any input was one.
+func (u Usage) Told() bool { return u.Silent == 0 && (u.Calls == 0 || u.In > 0) }
+
+func (u Usage) known() float64 {
 	switch {
 	case u.Cost != nil:
 		return *u.Cost
@@ -204,16 +245,26 @@ func (u Usage) USD() float64 {
 }
 
 // None reports that u counts nothing.
-func (u Usage) None() bool { return u.Calls == 0 && u.In == 0 && u.Out == 0 && u.Cost == nil }
+func (u Usage) None() bool { return u.empty() && u.Lost == nil }
+
+func (u Usage) empty() bool { return u.Calls == 0 && u.In == 0 && u.Out == 0 && u.Cost == nil }
 
 // Add adds v to the sum u.
 func (u *Usage) Add(v Usage) {
-	if v.None() {
+	if l := v.Lost; l != nil {
+		sum := *l
+		if u.Lost != nil {
+			sum = Lost{sum.Tries + u.Lost.Tries, sum.Tokens + u.Lost.Tokens, sum.USD + u.Lost.USD}
+		}
+		u.Lost = &sum
+	}
+	if v.empty() {
 		return
 	}
-	usd := u.USD() + v.USD()
-	known := (u.None() || u.Cost != nil) && v.Cost != nil
+	usd := u.known() + v.known()
+	known := (u.empty() || u.Cost != nil) && v.Cost != nil
 	u.Calls += v.Calls
+	u.Silent += v.Silent
 	u.In += v.In
 	u.Out += v.Out
 	u.Cached += v.Cached
@@ -243,7 +294,8 @@ type Times struct {
 	Close   time.Duration `json:"close_ns,omitempty"`
 }
 
-// A Call is one try of one model call. The last try of a call holds the reply, or the error that was given up on.
+// A Call is one try of one model call. The last try of a call holds the reply, or the error that was given up on. The usage of
+// a try that failed is what the service bills for it.
 type Call struct {
 	Actor   string          `json:"actor,omitempty"`
 	Role    string          `json:"role"`            // main, condenser, grader …

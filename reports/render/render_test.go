@@ -127,7 +127,7 @@ func TestSummaryCounts(t *testing.T) {
 				sum += *x.v.Reward
 			}
 		}
-		if a.Planned != 90 || a.Decided != n || a.Scored != scored || a.TokensIn+a.TokensOut != tokens[a.Arm] {
+		if a.Planned != 90 || a.Decided != n || a.Scored != scored || *a.TokensIn+*a.TokensOut != tokens[a.Arm] {
 			t.Errorf("%s: %+v, want %d decided, %d scored, %d tokens", a.Arm, a, n, scored, tokens[a.Arm])
 		}
 		if d := *a.Mean - sum/float64(scored); d > 1e-12 || d < -1e-12 {

@@ -407,6 +407,10 @@ func cluster(t *record.Task) string {
 
 func spend(sum, u *record.Usage, unknown *bool) {
 	sum.Calls += u.Calls
+	if !u.Told() {
+		sum.Silent += max(u.Silent, 1)
+	}
+	sum.Add(record.Usage{Lost: u.Lost})
 	sum.In += u.In
 	sum.Out += u.Out
 	sum.Cached += u.Cached

@@ -89,13 +89,15 @@ type ArmSummary struct {
 
 	Attempts     int64    `json:"attempts"` // what they used is counted below, also where they did not count
 	ModelCalls   int64    `json:"model_calls"`
-	TokensIn     int64    `json:"tokens_in"`
-	TokensOut    int64    `json:"tokens_out"`
-	TokensCached int64    `json:"tokens_cached"`
+	TokensIn     *int64   `json:"tokens_in"` // null, as the next two, where the service did not say what some call took
+	TokensOut    *int64   `json:"tokens_out"`
+	TokensCached *int64   `json:"tokens_cached"`
 	Cost         *float64 `json:"cost_usd"`           // of the arm's models; null where some price is not known
 	CostWhy      string   `json:"cost_why,omitempty"` // why Cost is null
 	OtherCost    *float64 `json:"other_cost_usd"`     // of the benchmark's models
 	OtherCostWhy string   `json:"other_cost_why,omitempty"`
+	LostTries    int64    `json:"lost_tries,omitempty"`    // calls without an answer, which may be billed
+	LostCost     float64  `json:"lost_cost_usd,omitempty"` // at most, beside the costs
 }
 
 // A Problem is a kind of failure, with one example and, where there are several, the messages that it came with.
@@ -306,6 +308,7 @@ func (r *Results) spent(a, b int, out *ArmSummary) {
 	var cost, other float64
 	known, knownOther := true, true
 	var why, whyOther string
+	var use record.Usage
 	for j := range r.names {
 		if b >= 0 && j != b {
 			continue
@@ -313,9 +316,16 @@ func (r *Results) spent(a, b int, out *ArmSummary) {
 		p := &r.paid[a*len(r.names)+j]
 		out.Attempts += p.attempts
 		out.ModelCalls += p.use.Calls
-		out.TokensIn += p.use.In
-		out.TokensOut += p.use.Out
-		out.TokensCached += p.use.Cached
+		use.Silent += p.use.Silent
+		use.In += p.use.In
+		use.Out += p.use.Out
+		use.Cached += p.use.Cached
+		for _, l := range []*record.Lost{p.use.Lost, p.other.Lost} {
+			if l != nil {
+				out.LostTries += l.Tries
+				out.LostCost += l.USD
+			}
+		}
 		if p.use.Cost != nil {
 			cost += *p.use.Cost
 		}
@@ -324,6 +334,9 @@ func (r *Results) spent(a, b int, out *ArmSummary) {
 		}
 		known, knownOther = known && !p.unknown, knownOther && !p.otherUnknown
 		why, whyOther = cmp.Or(why, p.use.Unpriced), cmp.Or(whyOther, p.other.Unpriced)
+	}
+	if use.Silent == 0 {
+		out.TokensIn, out.TokensOut, out.TokensCached = &use.In, &use.Out, &use.Cached
 	}
 	if known {
 		out.Cost = &cost
@@ -430,6 +443,9 @@ func (r *Results) warnings(s *Summary) (ws []string) {
 	for _, a := range s.Arms {
 		if a.CostWhy != "" {
 			ws = append(ws, "the cost of "+a.Arm+" ("+a.Model+") is not known: "+a.CostWhy)
+		}
+		if a.LostTries > 0 {
+			ws = append(ws, fmt.Sprintf("%s of %s brought no answer and may be billed, for up to $%.2f beside the cost", plural(int(a.LostTries), "call"), a.Arm, a.LostCost))
 		}
 		if a.OtherCostWhy != "" {
 			ws = append(ws, "the cost of the benchmark's models beside "+a.Arm+" is not known: "+a.OtherCostWhy)

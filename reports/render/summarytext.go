@@ -110,7 +110,7 @@ func (s *Summary) columns(rows []ArmSummary) []*column {
 		}
 		for i, x := range []string{
 			line(a.Arm), line(a.Benchmark), fmt.Sprint(a.Planned), fmt.Sprint(a.Scored), a.excluded(), score(a.Mean), iv, score(a.MeanPlanned),
-			one(a.Steps), count(a.TokensIn + a.TokensOut), dollars(a.Cost), millis(a.WallMS), millis(a.ActiveMS),
+			one(a.Steps), a.tokens(), dollars(a.Cost), millis(a.WallMS), millis(a.ActiveMS),
 		} {
 			cols[i].cells = append(cols[i].cells, x)
 		}
@@ -255,7 +255,7 @@ func (s *Summary) Markdown(w io.Writer) error {
 			iv = fmt.Sprintf("%.3f – %.3f", a.Interval.Low, a.Interval.High)
 		}
 		p.f("| %s | %d | %d | %s | **%s** | %s | %s | %s | %s | %s | %s | %s |\n", name, a.Planned, a.Scored, a.excluded(), score(a.Mean), iv,
-			score(a.MeanPlanned), one(a.Steps), count(a.TokensIn+a.TokensOut), dollars(a.Cost), millis(a.WallMS), millis(a.ActiveMS))
+			score(a.MeanPlanned), one(a.Steps), a.tokens(), dollars(a.Cost), millis(a.WallMS), millis(a.ActiveMS))
 	}
 	p.f("\n")
 	for _, a := range s.Arms {
@@ -293,4 +293,12 @@ func (s *Summary) Markdown(w io.Writer) error {
 		}
 	}
 	return p.err
+}
+
+// tokens is what the arm's models took, in and out.
+func (a *ArmSummary) tokens() string {
+	if a.TokensIn == nil {
+		return unknown
+	}
+	return count(*a.TokensIn + *a.TokensOut)
 }

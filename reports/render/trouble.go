@@ -71,7 +71,7 @@ func faultWords(status record.Status, phase, class string) string {
 // modelWords are the classes of a model's errors in words.
 func modelWords(class string) string {
 	if w := map[string]string{
-		"rate": "rate limit", "overload": "overloaded", "network": "no answer", "auth": "key refused", "quota": "quota used up", "missing": "no such model",
+		"rate": "rate limit", "overload": "overloaded", "network": "no answer", "auth": "not authorized", "quota": "quota used up", "missing": "no such model",
 		"refused": "content refused", "context": "conversation too long", "request": "request refused",
 	}[class]; w != "" {
 		return w

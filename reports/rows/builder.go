@@ -172,8 +172,8 @@ func (b *Builder) verdict(e *record.Entry, out *Batch) error {
 	share(&t, &a)
 	if v.Taken != nil {
 		u := v.Used()
-		t.Calls, t.TokensIn, t.TokensOut, t.TokensCached = ptr(u.Calls), ptr(u.In), ptr(u.Out), ptr(u.Cached)
-		t.TokensWrite, t.TokensReason, t.Cost = ptr(u.CacheWrite), ptr(u.Reasoning), u.Cost
+		t.Calls, t.Cost = ptr(u.Calls), u.Cost
+		t.TokensIn, t.TokensOut, t.TokensCached, t.TokensWrite, t.TokensReason = tokens(&u)
 	}
 	out.Trials = append(out.Trials, t)
 	return nil
@@ -229,11 +229,20 @@ func (a *Attempt) took(s *record.Spent) {
 
 // used fills in what models took.
 func (a *Attempt) used(u, other *record.Usage) {
-	a.Calls, a.TokensIn, a.TokensOut, a.TokensCached = ptr(u.Calls), ptr(u.In), ptr(u.Out), ptr(u.Cached)
-	a.TokensWrite, a.TokensReason, a.Cost = ptr(u.CacheWrite), ptr(u.Reasoning), u.Cost
+	a.Calls, a.Cost = ptr(u.Calls), u.Cost
+	a.TokensIn, a.TokensOut, a.TokensCached, a.TokensWrite, a.TokensReason = tokens(u)
 	if u := other; u != nil {
-		a.OtherCalls, a.OtherIn, a.OtherOut, a.OtherCost = ptr(u.Calls), ptr(u.In), ptr(u.Out), u.Cost
+		a.OtherCalls, a.OtherCost = ptr(u.Calls), u.Cost
+		a.OtherIn, a.OtherOut, _, _, _ = tokens(u)
 	}
+}
+
+// tokens are the counts of u; all are nil where a service did not say what a call took.
+func tokens(u *record.Usage) (in, out, cached, write, reasoning *int64) {
+	if !u.Told() {
+		return nil, nil, nil, nil, nil
+	}
+	return ptr(u.In), ptr(u.Out), ptr(u.Cached), ptr(u.CacheWrite), ptr(u.Reasoning)
 }
 
 // conclude fills in what the verdict says.
@@ -395,10 +404,12 @@ func (b *Builder) call(e *record.Entry, out *Batch) error {
 	row := ModelCall{
 		Run: b.run, Trial: clean(e.Trial), Attempt: int32(e.Attempt), Actor: c.Actor, Role: c.Role, N: int32(c.N), Try: int32(c.Try),
 		Model: clean(c.Model), Reply: optional(c.Reply), TakenFrom: optional(c.From), Stop: optional(c.Stop),
-		TokensIn: c.Usage.In, TokensOut: c.Usage.Out, TokensCached: c.Usage.Cached, TokensWrite: c.Usage.CacheWrite, TokensReason: c.Usage.Reasoning,
 		Cost: c.Usage.Cost, StartedAt: c.Start.UTC(), LatencyUS: c.Latency.Microseconds(), WaitedUS: c.Waited.Microseconds(),
 		ErrorClass: optional(c.Class), Error: optional(c.Error), ProviderID: optional(c.ID), Request: optional(c.Request), Sent: optional(c.Sent),
 		RawReply: optional(string(c.Raw)), RawBlob: optional(c.RawBlob), Seq: e.Seq,
+	}
+	if c.Error == "" || c.Usage.In > 0 || c.Usage.Out > 0 {
+		row.TokensIn, row.TokensOut, row.TokensCached, row.TokensWrite, row.TokensReason = tokens(&c.Usage)
 	}
 	if c.HTTP != 0 {
 		row.HTTP = ptr(int32(c.HTTP))

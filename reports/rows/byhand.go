@@ -250,6 +250,8 @@ func scanModelCall(data []byte, c *record.Call) bool {
 				switch string(key) {
 				case "calls":
 					return integer(v, &u.Calls)
+				case "silent":
+					return integer(v, &u.Silent)
 				case "in":
 					return integer(v, &u.In)
 				case "out":

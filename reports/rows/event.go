@@ -116,7 +116,10 @@ func (r *Event) fill(body event.Body) {
 		for _, c := range b.Calls {
 			r.Calls = append(r.Calls, EventCall{clean(c.ID), clean(c.Name), clean(c.Args)})
 		}
-		r.TokensIn, r.TokensOut, r.Cost = ptr(b.Usage.In), ptr(b.Usage.Out), b.Usage.Cost
+		if !b.Usage.Silent(len(b.Parts) == 0 && len(b.Calls) == 0 && b.Reasoning == "") {
+			r.TokensIn, r.TokensOut = ptr(b.Usage.In), ptr(b.Usage.Out)
+		}
+		r.Cost = b.Usage.Cost
 	case event.Put:
 		r.Dir, r.OutBytes = optional(b.Dir), &b.Bytes
 	case event.NetworkRefused:

@@ -273,11 +273,11 @@ type ModelCall struct {
 	Reply        *string   `parquet:"reply_id,optional"`
 	TakenFrom    *string   `parquet:"taken_from,dict,optional"`
 	Stop         *string   `parquet:"stop,dict,optional"`
-	TokensIn     int64     `parquet:"tokens_in"`
-	TokensOut    int64     `parquet:"tokens_out"`
-	TokensCached int64     `parquet:"tokens_cached"`
-	TokensWrite  int64     `parquet:"tokens_cache_write"`
-	TokensReason int64     `parquet:"tokens_reasoning"`
+	TokensIn     *int64    `parquet:"tokens_in,optional"`
+	TokensOut    *int64    `parquet:"tokens_out,optional"`
+	TokensCached *int64    `parquet:"tokens_cached,optional"`
+	TokensWrite  *int64    `parquet:"tokens_cache_write,optional"`
+	TokensReason *int64    `parquet:"tokens_reasoning,optional"`
 	Cost         *float64  `parquet:"cost_usd,optional"`
 	StartedAt    time.Time `parquet:"started_at,timestamp(microsecond)"`
 	LatencyUS    int64     `parquet:"latency_us"`

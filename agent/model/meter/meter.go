@@ -3,15 +3,17 @@ package meter
 
 import (
 	"context"
+	"errors"
 	"strings"
 
+	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/agent/model"
 	"github.com/evalrun/evalrun/agent/model/price"
 )
 
 // New wraps next. Each reply's Usage.Cost is set: as the provider said, else by the price of the client's Info, else by table (which may be
 // nil). Where none knows, it stays nil, Usage.Unpriced says what is missing, and Usage.Counted is what limits and budgets count. All of it
-// is set before Binding.Try is told. Tries that failed are not billed by providers and cost nothing.
+// is set before Binding.Try is told. A try that failed costs what its [model.Charge] says; without one it is not billed.
 func New(next model.Factory, table *price.Table) model.Factory {
 	return func(b model.Binding) (model.Client, error) {
 		c := new(client)
@@ -20,6 +22,7 @@ func New(next model.Factory, table *price.Table) model.Factory {
 				if t.Response != nil {
 					c.price(t.Response)
 				}
+				c.charge(t.Err)
 				told(t)
 			}
 		}
@@ -53,6 +56,14 @@ func (c *client) price(r *model.Response) {
 	if u.Cost != nil && *u.Cost > 0 || r.From != "" {
 		return
 	}
+	if r.Silent() && !c.free && (u.Cost == nil || c.info.Price != nil) {
+		u.Cost, u.Counted, u.Unpriced = nil, nil, price.Usage
+		return
+	}
+	c.cost(u)
+}
+
+func (c *client) cost(u *event.Usage) {
 	if u.Cost != nil { // a router that does not bill by itself says 0: the price that is known counts
 		if cost, _ := price.Cost(c.info.Price, *u); cost != nil {
 			u.Cost = cost
@@ -70,9 +81,22 @@ func (c *client) price(r *model.Response) {
 	}
 }
 
+// charge says what a try cost that failed. What is only bounded is never a cost.
+func (c *client) charge(err error) {
+	var x *model.Charge
+	switch {
+	case !errors.As(err, &x):
+	case x.Bound:
+		x.Usage.Counted = price.Most(c.info.Price, x.Usage)
+	case x.Usage.Cost == nil || *x.Usage.Cost == 0:
+		c.cost(&x.Usage)
+	}
+}
+
 func (c *client) Generate(ctx context.Context, req *model.Request) (*model.Response, error) {
 	r, err := c.next.Generate(ctx, req)
 	if err != nil {
+		c.charge(err)
 		return nil, err
 	}
 	c.price(r)

@@ -14,8 +14,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	sdk "github.com/openai/openai-go/v3"
@@ -36,6 +38,7 @@ type Config struct {
 	Headers map[string]string // sent besides; may hold secrets (api-key)
 	Vendor  string            // of Info; "": "openai"
 	Params  model.Params      // used where a request leaves a field out
+	NoKey   string            // what to write so that a key is sent; told when the service asks for one and none was
 	Timeout time.Duration     // of one try, body included; 0: 10 min
 	MaxBody int64             // bytes of a reply; 0: 64 MiB
 
@@ -161,20 +164,25 @@ func (m *Model) Generate(ctx context.Context, req *model.Request) (*model.Respon
 	defer cancel()
 	reply, err := m.service.New(try, params)
 	if cause := context.Cause(ctx); cause != nil {
-		return nil, fmt.Errorf("calling %s: %w", m.cfg.Model, cause)
+		return nil, m.charge(&got, fmt.Errorf("calling %s: %w", m.cfg.Model, cause))
 	}
 	if got.status >= 400 {
-		return nil, m.refusedBy(&got)
+		return nil, m.charge(&got, m.refusedBy(&got))
 	}
 	if err != nil {
-		return nil, m.failed(try, &got, err)
+		return nil, m.charge(&got, m.failed(try, &got, err))
 	}
-	return m.response(reply, &got)
+	resp, err := m.response(reply, &got)
+	if err != nil {
+		return nil, m.charge(&got, err)
+	}
+	return resp, nil
 }
 
 // exchange is what went over the wire in one try, without headers.
 type exchange struct {
 	request, reply []byte
+	sent           atomic.Bool // the whole request was written
 	status         int
 	id             string
 	after          time.Duration
@@ -193,7 +201,13 @@ func (m *Model) keep(req *http.Request, next option.MiddlewareNext) (*http.Respo
 			got.request, _ = io.ReadAll(body)
 		}
 	}
-	res, err := next(req)
+	res, err := next(req.WithContext(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
+		WroteRequest: func(info httptrace.WroteRequestInfo) {
+			if info.Err == nil {
+				got.sent.Store(true)
+			}
+		},
+	})))
 	if err != nil {
 		return res, err
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	sdk "github.com/openai/openai-go/v3"
+	"github.com/openai/openai-go/v3/packages/respjson"
 
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/agent/model"
@@ -109,8 +110,18 @@ func usage(u sdk.CompletionUsage) event.Usage {
 		Cached: u.PromptTokensDetails.CachedTokens, CacheWrite: u.PromptTokensDetails.CacheWriteTokens,
 		Reasoning: u.CompletionTokensDetails.ReasoningTokens,
 	}
-	if f, ok := u.JSON.ExtraFields["prompt_cache_hit_tokens"]; ok && out.Cached == 0 { // DeepSeek
-		_ = json.Unmarshal([]byte(f.Raw()), &out.Cached)
+	for _, name := range []string{"prompt_cache_hit_tokens", "cached_tokens", "cache_read_input_tokens"} {
+		if out.Cached <= 0 {
+			out.Cached = extra(u.JSON.ExtraFields, name)
+		}
+	}
+	if out.CacheWrite <= 0 {
+		out.CacheWrite = max(extra(u.JSON.ExtraFields, "cache_creation_input_tokens"),
+			extra(u.PromptTokensDetails.JSON.ExtraFields, "cache_creation_input_tokens"))
+	}
+	// They are parts of the prompt's tokens. Where they are more, as with gateways that pass Anthropic's counts on, they are not.
+	if cache := min(max(out.Cached, 0), maxTokens) + min(max(out.CacheWrite, 0), maxTokens); out.In >= 0 && cache > out.In {
+		out.In += cache
 	}
 	// Reasoning is billed, and with some services (xAI, Gemini) not a part of the output. What a service says of the total shows it, also
 	// where it says nothing of reasoning.
@@ -131,6 +142,14 @@ func usage(u sdk.CompletionUsage) event.Usage {
 		*n = min(max(*n, 0), maxTokens)
 	}
 	return out
+}
+
+// extra is a count that the SDK has no field for; 0 where it is absent.
+func extra(fields map[string]respjson.Field, name string) (n int64) {
+	if f, ok := fields[name]; ok && json.Unmarshal([]byte(f.Raw()), &n) == nil {
+		return n
+	}
+	return 0
 }
 
 // What a call may be said to have taken; nothing real comes near.

@@ -25,3 +25,26 @@ func TestReasoningIsOutput(t *testing.T) {
 		}
 	}
 }
+
+// Services name what came from a cache and went into it in several ways. It is a part of the input, or is made one.
+func TestCacheFields(t *testing.T) {
+	for raw, want := range map[string]event.Usage{
+		`{"prompt_tokens":30,"completion_tokens":1,"prompt_cache_hit_tokens":20,"prompt_cache_miss_tokens":10}`:                                 {In: 30, Out: 1, Cached: 20},
+		`{"prompt_tokens":30,"completion_tokens":1,"cached_tokens":20}`:                                                                         {In: 30, Out: 1, Cached: 20},
+		`{"prompt_tokens":30,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":20},"cached_tokens":20}`:                            {In: 30, Out: 1, Cached: 20},
+		`{"prompt_tokens":30,"completion_tokens":1,"cache_read_input_tokens":20,"cache_creation_input_tokens":5}`:                               {In: 30, Out: 1, Cached: 20, CacheWrite: 5},
+		`{"prompt_tokens":30,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":0,"cache_creation_input_tokens":25}}`:               {In: 30, Out: 1, CacheWrite: 25},
+		`{"prompt_tokens":31,"completion_tokens":467,"total_tokens":498,"cache_creation_input_tokens":1253,"cache_read_input_tokens":0}`:        {In: 1284, Out: 467, CacheWrite: 1253},
+		`{"prompt_tokens":4,"completion_tokens":1,"total_tokens":505,"cache_creation_input_tokens":200,"cache_read_input_tokens":300}`:          {In: 504, Out: 1, Cached: 300, CacheWrite: 200},
+		`{"prompt_tokens":30,"completion_tokens":1,"cache_read_input_tokens":-20,"cache_creation_input_tokens":"x","cached_tokens":null}`:       {In: 30, Out: 1},
+		`{"prompt_tokens":30,"completion_tokens":-1,"cache_read_input_tokens":9000000000000000000,"cache_creation_input_tokens":9000000000000}`: {In: 1 << 40, Cached: 1 << 40, CacheWrite: 1 << 40},
+	} {
+		var u sdk.CompletionUsage
+		if err := json.Unmarshal([]byte(raw), &u); err != nil {
+			t.Fatal(err)
+		}
+		if got := usage(u); got != want {
+			t.Errorf("%s: %+v, want %+v", raw, got, want)
+		}
+	}
+}

@@ -193,6 +193,22 @@ func Counted(p *model.Price) *model.Price {
 	return &out
 }
 
+// Most is what a try costs at most that took no more than u, by the prices that limits and budgets count with; nil where
+// none is known. Input counts as if all of it was written to a cache, where that is dearer; no vendor asks more for a cache hit
+// than for input.
+func Most(p *model.Price, u event.Usage) *float64 {
+	c := Counted(p)
+	if c == nil {
+		return nil
+	}
+	in := max(*c.In, *c.CacheWrite)
+	if p.Cached != nil {
+		in = max(in, *p.Cached)
+	}
+	usd := (float64(u.In)*in + float64(u.Out)**c.Out) / 1e6
+	return &usd
+}
+
 // Dearest is the highest of the prices that limits and budgets count with; nil where none is known.
 func Dearest(p *model.Price) *float64 {
 	c := Counted(p)

@@ -124,7 +124,7 @@ func ended(s harness.Summary) string {
 	case "budget":
 		spent := fmt.Sprintf("$%.2f and %d tokens were spent", s.Cost, s.Tokens)
 		if s.Estimated > 0 {
-			spent += fmt.Sprintf(", $%.2f of it by an upper estimate, as a price is not known", s.Estimated)
+			spent += fmt.Sprintf(", $%.2f of it by an upper estimate, as a price or what a call took is not known", s.Estimated)
 		}
 		return "the run's budget was reached: " + spent + "; --budget USD raises it"
 	}

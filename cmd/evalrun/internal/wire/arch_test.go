@@ -40,7 +40,7 @@ var table = []struct {
 	{"agent/model", "agent/event", ""},
 	{"agent/model/openai", "agent/event agent/model", "github.com/openai/openai-go/v3"},
 	{"agent/model/price", "agent/event agent/model", "github.com/goccy/go-yaml"},
-	{"agent/model/meter", "agent/model agent/model/price", ""},
+	{"agent/model/meter", "agent/event agent/model agent/model/price", ""},
 	{"agent/model/*", "agent/event agent/model datasets/plain", ""},
 	{"runtime/sandbox/sandboxtest", "runtime/sandbox runtime/sandbox/sandboxtest/verb", ""},
 	{"runtime/sandbox/sandboxtest/helper", "runtime/sandbox/sandboxtest/verb", ""},

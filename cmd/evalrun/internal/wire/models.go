@@ -30,6 +30,7 @@ type vendorKind struct {
 
 type vendorOptions struct {
 	name, key string
+	noKey     string // what to write so that a key is sent
 	m         *config.Model
 	params    model.Params
 	http      *http.Client
@@ -44,7 +45,7 @@ func vendorKinds() []vendorKind {
 }
 
 func openOpenAI(o vendorOptions) (model.Factory, error) {
-	m, err := openai.New(openai.Config{Model: o.name, BaseURL: o.m.BaseURL, Key: o.key, Headers: o.headers, Params: o.params, Window: o.m.Window,
+	m, err := openai.New(openai.Config{Model: o.name, BaseURL: o.m.BaseURL, Key: o.key, NoKey: o.noKey, Headers: o.headers, Params: o.params, Window: o.m.Window,
 		NoImages: o.m.Images != nil && !*o.m.Images, Timeout: o.m.Timeout.D(), HTTP: o.http})
 	if err != nil {
 		return nil, err
@@ -177,7 +178,8 @@ func (s *models) factory(m *config.Model, params *model.Params) (model.Factory, 
 	if err != nil {
 		return nil, err
 	}
-	o := vendorOptions{name: name, m: m, http: s.http(m.BaseURL)}
+	o := vendorOptions{name: name, m: m, http: s.http(m.BaseURL),
+		noKey: fmt.Sprintf("the key of a model with a base_url is set with key: ${%s}", kind.KeyVar)}
 	if params != nil {
 		o.params = *params
 	}

@@ -102,15 +102,13 @@ func spent(dir string, w *harness.Whole, dearest float64) {
 		if u == nil {
 			continue
 		}
-		usd := u.USD()
 		if u.Cost == nil && u.Counted == nil {
-			usd = float64(u.In+u.Out) * dearest / 1e6
+			usd := float64(u.In+u.Out) * dearest / 1e6
+			u.Counted = &usd
 		}
-		w.SpentTokens += u.In + u.Out
-		w.SpentCost += usd
-		if u.Cost == nil {
-			w.SpentEstimated += usd
-		}
+		w.SpentTokens += u.Tokens()
+		w.SpentCost += u.USD()
+		w.SpentEstimated += u.Estimated()
 	}
 }
 
