@@ -88,6 +88,7 @@ type Run struct {
 	Host    map[string]string `json:"host,omitempty"`   // os, kernel, cpus, memory; no name of the machine
 	Driver  string            `json:"driver,omitempty"`
 	Limits  map[string]string `json:"limits,omitempty"`  // effective
+	Budget  *float64          `json:"budget,omitempty"`  // US dollars, in place of the configuration's budget.cost; 0: no limit
 	Digests map[string]string `json:"digests,omitempty"` // images, prices …
 }
 

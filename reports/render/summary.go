@@ -168,6 +168,12 @@ func (r *Results) Summary(path string) *Summary {
 			s.Drivers[r.drivers[d-1]]++
 		}
 	}
+	switch s.Reason {
+	case "budget", "usage", "deadline", "stopped": // of a process that tried decided trials once more
+		if s.Decided == s.Planned {
+			s.Reason = "done"
+		}
+	}
 	s.Coverage = ratio(s.Scored, s.Planned-s.Skipped)
 	for a := range r.Plan.Arms {
 		s.Arms = append(s.Arms, r.arm(a, -1))

@@ -93,7 +93,7 @@ func (a *app) regrade(ctx context.Context, path string, o *regradeOptions) (err 
 	}
 	opts := a.options()
 	opts.Workers, opts.Budget, opts.Grade = o.over.workers, o.over.budget, true
-	ready, err := wire.Restore(ctx, d.Plan(), opts)
+	ready, err := wire.Restore(ctx, d, opts)
 	if err != nil {
 		return &exitError{ExitUsage, err, ""}
 	}

@@ -110,7 +110,7 @@ func (a *app) goOn(ctx context.Context, cmd *cli.Command, o *playOptions, over o
 	}
 	opts := a.options()
 	opts.Workers, opts.Budget, opts.AcceptLoss = over.workers, over.budget, o.acceptLoss
-	ready, err := wire.Restore(ctx, d.Plan(), opts)
+	ready, err := wire.Restore(ctx, d, opts)
 	if err != nil {
 		return &exitError{ExitUsage, err, ""}
 	}

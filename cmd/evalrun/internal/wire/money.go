@@ -130,6 +130,18 @@ func (r *Ready) dearest() (usd float64) {
 	return usd
 }
 
+// keepBudget makes the budget that a command was given the run's own, in place of the configuration's, for all commands after it.
+func (r *Ready) keepBudget(run *record.Run) {
+	if r.o.Budget == "" {
+		return
+	}
+	usd := 0.0
+	if b := r.Eff.Budget; b != nil {
+		usd = b.Cost
+	}
+	run.Budget = &usd
+}
+
 // An Estimate is what a run may cost. It is no bound: a limit is looked at before each call, and a call in flight may pass it.
 type Estimate struct {
 	Trials int      `json:"trials"`

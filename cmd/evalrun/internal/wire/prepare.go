@@ -11,6 +11,7 @@ import (
 	"maps"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -344,14 +345,23 @@ func (r *Ready) same(p *record.Plan) error {
 	return nil
 }
 
-// Restore makes a run ready again from its plan.
-func Restore(ctx context.Context, p *record.Plan, o Options) (*Ready, error) {
+// Restore makes a run ready again from its folder: its plan, with the budget that a command was given since.
+func Restore(ctx context.Context, d *rundir.Dir, o Options) (*Ready, error) {
+	p := d.Plan()
+	run, err := d.Run()
+	if err != nil {
+		return nil, err
+	}
+	budget := o.Budget
+	if budget == "" && run.Budget != nil {
+		budget = strconv.FormatFloat(*run.Budget, 'f', -1, 64)
+	}
 	raw := p.Config
 	if len(bytes.TrimSpace(raw)) == 0 {
 		return nil, errors.New("plan.json holds no configuration, so the run cannot go on")
 	}
 	src := config.Source{Name: "plan.json", Data: raw, Dir: "/"}
-	for _, x := range []config.Override{{Flag: "--workers", Path: "workers", Values: []string{o.Workers}}, {Flag: "--budget", Path: "budget.cost", Values: []string{o.Budget}}} {
+	for _, x := range []config.Override{{Flag: "--workers", Path: "workers", Values: []string{o.Workers}}, {Flag: "--budget", Path: "budget.cost", Values: []string{budget}}} {
 		if x.Values[0] != "" {
 			src.Over = append(src.Over, x)
 		}

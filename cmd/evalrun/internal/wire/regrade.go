@@ -194,6 +194,16 @@ func (r *Ready) Regrade(ctx context.Context, d *rundir.Dir, p Pick, c Control) (
 	if err != nil {
 		return out, err
 	}
+	if r.o.Budget != "" {
+		run, err := d.Run()
+		if err != nil {
+			return out, err
+		}
+		r.keepBudget(run)
+		if err := d.WriteRun(run); err != nil {
+			return out, err
+		}
+	}
 	cfg.Blobs, cfg.Drain = st.blobs, c.Drain
 	if r.Driver != nil {
 		if _, err := r.Driver.Reap(ctx, Alive); err != nil {

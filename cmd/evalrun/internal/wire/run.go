@@ -141,7 +141,7 @@ func (r *Ready) Run(ctx context.Context, d *rundir.Dir, c Control) (out Outcome,
 		out.Reason = "stopped"
 	}
 	switch out.Reason {
-	case "stopped", "budget": // matters only where it was not too late
+	case "stopped", "budget", "deadline": // matters only where it was not too late
 		if before+out.Final >= plan.Trials(r.Plan) {
 			out.Reason = "done"
 		}
@@ -174,6 +174,7 @@ func (r *Ready) begin(d *rundir.Dir) (*record.Run, error) {
 	if r.Driver != nil {
 		run.Driver = r.Sandbox
 	}
+	r.keepBudget(run)
 	run.Limits = map[string]string{}
 	for _, l := range r.Limits() {
 		run.Limits[l.Name] = l.Value
