@@ -58,7 +58,7 @@ func TestServiceState(t *testing.T) {
 					r := modeltest.Text("hello")
 					return &r, nil
 				})
-				made := v.watch(retry.New(v.limiter.Wrap(f.Factory(0)), retry.Policy{Answered: v.limiter.Answered, First: time.Minute}),
+				made := v.watch(retry.New(v.limiter.Wrap(f.Factory(0)), retry.Policy{Answered: v.limiter.Answered, First: time.Minute, Held: limit.MaxPause}),
 					slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 				ctx, cancel := context.WithCancel(t.Context())
 				var all sync.WaitGroup
