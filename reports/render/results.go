@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"time"
 
+	"github.com/evalrun/evalrun/harness/ledger"
 	"github.com/evalrun/evalrun/harness/record"
 	"github.com/evalrun/evalrun/reports/stats"
 )
@@ -103,6 +104,7 @@ const (
 // paid is what attempts have used, the ones that do not count included.
 type paid struct {
 	attempts     int64
+	further      int64 // of them, that played a trial once more
 	use, other   record.Usage
 	unknown      bool // the cost of some call is not known
 	otherUnknown bool
@@ -224,8 +226,16 @@ func (r *Results) add(e *record.Entry) error {
 		}
 		i := r.at(arm, task, a.Repeat)
 		r.open[e.Trial] = i
-		r.slots[i].attempts = uint16(min(e.Attempt, math.MaxUint16))
-		r.paid[r.purse(i)].attempts++
+		n := uint16(min(e.Attempt, math.MaxUint16))
+		if n <= r.slots[i].attempts { // the same attempt, taken up again
+			break
+		}
+		r.slots[i].attempts = n
+		p := &r.paid[r.purse(i)]
+		p.attempts++
+		if e.Attempt > 1 && !ledger.Regrades(e.Data) {
+			p.further++
+		}
 	case record.KindVerdict:
 		var v verdict
 		if err := json.Unmarshal(e.Data, &v); err != nil {

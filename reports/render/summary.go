@@ -87,7 +87,8 @@ type ArmSummary struct {
 	Left      int            `json:"left_processes"` // trials that left processes behind
 	Refused   int            `json:"refused"`        // trials that were refused something by their network policy
 
-	Attempts     int64    `json:"attempts"` // what they used is counted below, also where they did not count
+	Attempts     int64    `json:"attempts"`         // what they used is counted below, also where they did not count
+	Further      int64    `json:"further_attempts"` // of them, those that played a trial once more
 	ModelCalls   int64    `json:"model_calls"`
 	TokensIn     int64    `json:"tokens_in"`
 	TokensOut    int64    `json:"tokens_out"`
@@ -312,6 +313,7 @@ func (r *Results) spent(a, b int, out *ArmSummary) {
 		}
 		p := &r.paid[a*len(r.names)+j]
 		out.Attempts += p.attempts
+		out.Further += p.further
 		out.ModelCalls += p.use.Calls
 		out.TokensIn += p.use.In
 		out.TokensOut += p.use.Out

@@ -163,8 +163,8 @@ func (a *ArmSummary) remarks(s *Summary) string {
 	if flags != nil {
 		parts = append(parts, "flags: "+strings.Join(flags, ", "))
 	}
-	if n := a.Attempts - int64(a.Decided); n > 0 {
-		parts = append(parts, plural(int(n), "more attempt"))
+	if a.Further > 0 {
+		parts = append(parts, plural(int(a.Further), "more attempt"))
 	}
 	if a.PassAtK != nil {
 		t := fmt.Sprintf("pass@%d %.3f, pass^%d %.3f", s.Repeats, *a.PassAtK, s.Repeats, *a.PassHatK)
