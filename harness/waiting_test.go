@@ -37,7 +37,7 @@ func service(f func(ctx context.Context, n int) (*model.Response, error)) model.
 			n++
 			return f(ctx, n)
 		}), nil
-	}), retry.Policy{Answered: l.Answered})
+	}), retry.Policy{Answered: l.Answered, Held: limit.MaxPause})
 }
 
 func failure(class string, status int, after time.Duration) error {

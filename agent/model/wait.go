@@ -65,3 +65,17 @@ func Wait(ctx context.Context) (done func()) {
 		}
 	}
 }
+
+type placeKey struct{}
+
+// WithPlace returns a context for all tries of one call, one after the other. A limiter keeps the call's place in its queue
+// there, so that a call that was refused does not line up behind those that came later.
+func WithPlace(ctx context.Context) context.Context {
+	return context.WithValue(ctx, placeKey{}, new(uint64))
+}
+
+// Place is where the limiter keeps the place of the call of ctx, 0 at first. Nil: each try is a call of its own.
+func Place(ctx context.Context) *uint64 {
+	p, _ := ctx.Value(placeKey{}).(*uint64)
+	return p
+}

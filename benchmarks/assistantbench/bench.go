@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -95,29 +96,48 @@ func (b *Benchmark) Prepare(ctx context.Context) ([]string, error) {
 }
 
 // Needs is a browser.
-func (b *Benchmark) Needs(datasets.Task, benchmarks.Options) (benchmarks.Needs, error) {
+func (b *Benchmark) Needs(_ datasets.Task, o benchmarks.Options) (benchmarks.Needs, error) {
 	n := benchmarks.Needs{Browser: true}
-	if why := b.away.Load(); why != nil {
+	if _, why := b.network(o); why != "" {
+		n.Skip = why
+	} else if why := b.away.Load(); why != nil {
 		n.Skip = *why
 	}
 	return n, nil
 }
 
+// network is what pages reach: what both the run (sandbox.network) and the option allow let them, the whole web where neither says
+// anything. why is why tasks cannot be played so.
+func (b *Benchmark) network(o benchmarks.Options) (n sandbox.Network, why string) {
+	run := o.Sandbox.Network
+	switch own := len(b.o.Allow) > 0; {
+	case run.Mode == "none", run.Mode == "allow" && len(run.Allow) == 0:
+		return run, "its pages are on the web, and the run's sandbox.network is none"
+	case run.Mode == "allow" && own:
+		return run, "sandbox.network and the option allow both name hosts: name them in one of them"
+	case own:
+		return sandbox.Network{Mode: "allow", Allow: b.o.Allow}, ""
+	case run.Mode != "":
+		return run, ""
+	}
+	return sandbox.Network{Mode: "public"}, ""
+}
+
 // Open begins at the search engine.
-func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task, _ benchmarks.Options) (benchmarks.Episode, error) {
+func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task, o benchmarks.Options) (benchmarks.Episode, error) {
 	q, err := decode(t)
 	if err != nil {
 		return nil, err
+	}
+	net, why := b.network(o)
+	if why != "" {
+		return nil, errors.New("assistantbench: " + why)
 	}
 	c := web.Config{
 		Host: h, Task: func(uint32) (browsergym.Task, error) { return &hunt{q: q, start: b.o.Start}, nil },
 		Actions: b.acts, Seed: uint32(h.Seed()), Steps: b.o.Steps, Answer: true,
 	}
-	w := pool.Wish{Network: sandbox.Network{Mode: "public"}}
-	if len(b.o.Allow) > 0 {
-		w.Network = sandbox.Network{Mode: "allow", Allow: b.o.Allow}
-	}
-	if err := b.br.Give(&c, w); err != nil {
+	if err := b.br.Give(&c, pool.Wish{Network: net}); err != nil {
 		return nil, err
 	}
 	return web.Open(ctx, c)

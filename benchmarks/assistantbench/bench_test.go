@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/benchmarks/web"
 	"github.com/evalrun/evalrun/browsergym/pool"
+	"github.com/evalrun/evalrun/datasets"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -145,5 +147,42 @@ func TestSessions(t *testing.T) {
 		if got < 0 && r.Primary().Text != "blue" {
 			t.Errorf("the answer is not kept: %+v", r)
 		}
+	}
+}
+
+// The run's sandbox.network holds for its pages; the option allow only narrows it.
+func TestNetwork(t *testing.T) {
+	list := func(hosts ...string) sandbox.Network { return sandbox.Network{Mode: "allow", Allow: hosts} }
+	for name, tt := range map[string]struct {
+		run   sandbox.Network
+		allow []string
+		want  sandbox.Network
+		skip  string
+	}{
+		"nothing said": {want: sandbox.Network{Mode: "public"}},
+		"run public":   {run: sandbox.Network{Mode: "public"}, want: sandbox.Network{Mode: "public"}},
+		"run none":     {run: sandbox.Network{Mode: "none"}, skip: "sandbox.network is none"},
+		"none, allow":  {run: sandbox.Network{Mode: "none"}, allow: []string{"a.example"}, skip: "sandbox.network is none"},
+		"run lists":    {run: list("b.example"), want: list("b.example")},
+		"run no host":  {run: list(), skip: "sandbox.network is none"},
+		"allow":        {allow: []string{"a.example"}, want: list("a.example")},
+		"narrowed":     {run: sandbox.Network{Mode: "public"}, allow: []string{"a.example"}, want: list("a.example")},
+		"both list":    {run: list("b.example"), allow: []string{"a.example"}, skip: "both name hosts"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			options := map[string]any{}
+			if tt.allow != nil {
+				options["allow"] = tt.allow
+			}
+			b := bench(t, web.Browsers{}, options)
+			o := benchmarks.Options{Sandbox: sandbox.Spec{Network: tt.run}}
+			n, err := b.Needs(datasets.Task{}, o)
+			if err != nil || (n.Skip == "") != (tt.skip == "") || !strings.Contains(n.Skip, tt.skip) {
+				t.Errorf("skip %q, %v; want %q", n.Skip, err, tt.skip)
+			}
+			if got, _ := b.network(o); tt.skip == "" && (got.Mode != tt.want.Mode || !slices.Equal(got.Allow, tt.want.Allow)) {
+				t.Errorf("%+v, want %+v", got, tt.want)
+			}
+		})
 	}
 }

@@ -142,12 +142,12 @@ var (
 
 // watches are what is remembered beside $PATH.
 func (x *guard) watches() (ws []executor.Watch) {
-	only := append(slices.Collect(maps.Keys(x.in.words)), machinery...)
+	packages := append(slices.Collect(maps.Keys(x.in.words)), machinery...)
 	add := func(depth int, names ...string) {
 		for _, n := range names {
 			w := executor.Watch{Path: n, Depth: depth}
 			if depth < 0 { // Python's
-				w.Only = only
+				w.Python, w.Packages = true, packages
 			}
 			ws = append(ws, w)
 		}

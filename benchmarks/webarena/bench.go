@@ -92,12 +92,15 @@ func (b *Benchmark) Prepare(context.Context) ([]string, error) {
 }
 
 // Needs says that each site that a task may change is its own while it lasts, and which models grade it.
-func (b *Benchmark) Needs(t datasets.Task, _ benchmarks.Options) (benchmarks.Needs, error) {
+func (b *Benchmark) Needs(t datasets.Task, o benchmarks.Options) (benchmarks.Needs, error) {
 	c, err := Parse(b.d, t.Data)
 	if err != nil {
 		return benchmarks.Needs{}, err
 	}
 	n := benchmarks.Needs{Browser: true, Roles: c.roles(b.d), Skip: b.missing(c)}
+	if n.Skip == "" && o.Sandbox.Network.Mode == "allow" && len(b.o.Allow) > 0 {
+		n.Skip = "sandbox.network and the option allow both name hosts: name them in one of them"
+	}
 	for _, role := range n.Roles {
 		if n.Skip == "" && slices.Contains(b.o.Without, role) {
 			n.Skip = "it is graded by a model, and this run does without the " + role
@@ -187,7 +190,7 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task
 		Host: h, Task: func(uint32) (browsergym.Task, error) { return p, nil }, Actions: b.acts, Seed: uint32(h.Seed()), Steps: b.o.Steps, Answer: true,
 		Context: cdp.ContextOptions{Headers: b.o.Headers}, Close: func() error { return os.RemoveAll(dir) },
 	}
-	if err := b.br.Give(&w, b.wish(dir)); err != nil {
+	if err := b.br.Give(&w, b.wish(dir, o)); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	if w.Pace == browsergym.Reference {
@@ -257,9 +260,10 @@ func (b *Benchmark) problem(ctx context.Context, h benchmarks.Host, c *Config, d
 	return p, err
 }
 
-// wish: pages reach the sites, and what the user allows beside them; the files of a folder, if there is one, are there to be uploaded.
-func (b *Benchmark) wish(dir string) pool.Wish {
-	var w pool.Wish
+// wish: pages reach the sites, and beside them what the run (sandbox.network) and the option allow both let them; the files of a folder,
+// if there is one, are there to be uploaded.
+func (b *Benchmark) wish(dir string, o benchmarks.Options) pool.Wish {
+	w := pool.Wish{Network: o.Sandbox.Network}
 	if dir != "" {
 		w.Uploads = []string{dir}
 	}
@@ -277,7 +281,7 @@ func (b *Benchmark) wish(dir string) pool.Wish {
 	}
 	slices.Sort(w.Hosts)
 	w.Hosts = slices.Compact(w.Hosts)
-	if len(b.o.Allow) > 0 {
+	if len(b.o.Allow) > 0 && w.Network.Mode != "none" {
 		w.Network = sandbox.Network{Mode: "allow", Allow: b.o.Allow}
 	}
 	return w

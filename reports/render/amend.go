@@ -16,10 +16,36 @@ func (r *Results) amend(s *slot, a *record.Amend) {
 	same := s.reward == reward || math.IsNaN(s.reward) && math.IsNaN(reward)
 	s.amended = s.amended || !same || s.flags != flags || g.Status != statuses[s.status]
 	s.reward, s.flags = reward, flags
+	s.graded = r.versionPlace(a.Task)
 	s.status, s.end = status(place(statuses, g.Status)), end(place(ends, g.End))
 	if a.Status == record.Scored && a.End != record.Broke {
 		s.fault = 0
 	}
+}
+
+// versionPlace is the place of a task's digest, from 1; 0: it is the planned one.
+func (r *Results) versionPlace(digest string) uint32 {
+	if digest == "" {
+		return 0
+	}
+	i, ok := r.version[digest]
+	if !ok {
+		r.versions = append(r.versions, digest)
+		i = uint32(len(r.versions))
+		if r.version == nil {
+			r.version = map[string]uint32{}
+		}
+		r.version[digest] = i
+	}
+	return i
+}
+
+// gradedBy is the digest of the task by which a trial was graded; "": it has the grade of its attempt.
+func (r *Results) gradedBy(s *slot) string {
+	if s.graded == 0 {
+		return ""
+	}
+	return r.versions[s.graded-1]
 }
 
 // driverPlace is the place of a driver's name, from 1; 0: none.

@@ -83,7 +83,7 @@ func Sides(runs []*Results, paths []string, a, b string) (pairs [][2]Side, err e
 		}
 	}
 	if pairs == nil {
-		return nil, fmt.Errorf("compare: the runs have no arm in common; name two with --a and --b: there are %s", armNames(runs))
+		return nil, fmt.Errorf("compare: the runs have no arm in common; name two with -a and -b: there are %s", armNames(runs))
 	}
 	return pairs, nil
 }
@@ -112,6 +112,9 @@ type Comparison struct {
 	// Pairs are (task, repeat) that both have planned.
 	Pairs    int `json:"pairs"`
 	Unpaired int `json:"unpaired"` // planned by one side only
+	// LeftOut are (task, repeat) that both have planned and that are no pairs, since a side was graded again by a version of
+	// the task that the other side was not graded by.
+	LeftOut int `json:"left_out"`
 	// Lost are pairs of which a side is no evidence.
 	LostA int `json:"lost_a"`
 	LostB int `json:"lost_b"`
@@ -174,6 +177,7 @@ func match(a, b Side) (c Comparison, evidence, planned []stats.Pairing) {
 	}
 	reps := min(a.Results.repeats(), b.Results.repeats())
 	changed := 0
+	var apart []string // tasks of which something is left out
 	for i := range a.Results.Plan.Tasks {
 		t := &a.Results.Plan.Tasks[i]
 		j, ok := other[key{t.Benchmark, t.ID}]
@@ -184,9 +188,14 @@ func match(a, b Side) (c Comparison, evidence, planned []stats.Pairing) {
 			changed++
 		}
 		f := Flip{Benchmark: t.Benchmark, Task: t.ID}
-		n := 0
+		n, left := 0, c.LeftOut
 		for rep := 1; rep <= reps; rep++ {
 			x, y := a.Results.at(a.Arm, i, rep), b.Results.at(b.Arm, j, rep)
+			byx, byy := a.Results.gradedBy(&a.Results.slots[x]), b.Results.gradedBy(&b.Results.slots[y])
+			if (byx != "" || byy != "") && cmp.Or(byx, t.Digest) != cmp.Or(byy, b.Results.Plan.Tasks[j].Digest) {
+				c.LeftOut++
+				continue
+			}
 			rx, ry := a.Results.slots[x].reward, b.Results.slots[y].reward
 			okx, oky := !math.IsNaN(rx), !math.IsNaN(ry)
 			c.Pairs++
@@ -209,6 +218,9 @@ func match(a, b Side) (c Comparison, evidence, planned []stats.Pairing) {
 				f.TrialA, f.TrialB = a.Results.id(x), b.Results.id(y)
 			}
 		}
+		if c.LeftOut > left {
+			apart = append(apart, t.Benchmark+"/"+t.ID)
+		}
 		if n > 0 && f.A != f.B {
 			f.A, f.B = f.A/float64(n), f.B/float64(n)
 			c.Flipped = append(c.Flipped, f)
@@ -217,8 +229,8 @@ func match(a, b Side) (c Comparison, evidence, planned []stats.Pairing) {
 	slices.SortFunc(c.Flipped, func(x, y Flip) int {
 		return cmp.Or(cmp.Compare(x.B-x.A, y.B-y.A), cmp.Compare(x.Benchmark, y.Benchmark), cmp.Compare(x.Task, y.Task))
 	})
-	c.Unpaired = c.A.Planned + c.B.Planned - 2*c.Pairs
-	c.guard(a, b, changed)
+	c.Unpaired = c.A.Planned + c.B.Planned - 2*(c.Pairs+c.LeftOut)
+	c.guard(a, b, changed, apart)
 	return c, evidence, planned
 }
 

@@ -139,18 +139,19 @@ func headline(p *stats.Paired) string {
 
 // tests are how the text calls what decides.
 var tests = map[string]string{
-	stats.McNemarTest: "McNemar mid-p", stats.ScoreTest: "score test over tasks, p", stats.TTest: "t test over tasks, p",
+	stats.McNemarTest: "McNemar's test, mid-p", stats.ScoreTest: "score test over tasks", stats.TTest: "t test over tasks",
 }
 
 func (c *Comparison) notes() (ns []string) {
 	e := c.Evidence
 	if e.P != nil {
-		n := tests[e.Test] + " " + pvalue(*e.P)
+		n := fmt.Sprintf("%s (%s", pvalue(*e.P), tests[e.Test])
 		if e.Test == stats.McNemarTest {
-			n += fmt.Sprintf(" (only A right: %d, only B: %d)", e.OnlyA, e.OnlyB)
+			n += fmt.Sprintf("; only A right: %d, only B right: %d", e.OnlyA, e.OnlyB)
 		}
+		n += ")"
 		if e.Together > 1 {
-			n += fmt.Sprintf("; Holm's, for %d comparisons made together: %s", e.Together, pvalue(*e.Holm))
+			n += fmt.Sprintf("; corrected for %d comparisons made together (Holm): %s", e.Together, pvalue(*e.Holm))
 		}
 		ns = append(ns, n)
 	}
@@ -171,9 +172,9 @@ func (c *Comparison) notes() (ns []string) {
 
 func pvalue(p float64) string {
 	if p < 0.001 {
-		return "< 0.001"
+		return "p < 0.001"
 	}
-	return fmt.Sprintf("%.3f", p)
+	return fmt.Sprintf("p = %.3f", p)
 }
 
 func (c *Comparison) flips(p *printer, st Style) {

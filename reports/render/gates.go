@@ -47,9 +47,9 @@ func (r *Results) Gates(gs []Gate) []GateResult {
 }
 
 // differences compares each two arms that a gate names, together.
-func (r *Results) differences(gs []Gate) map[[2]int]*stats.Paired {
+func (r *Results) differences(gs []Gate) map[[2]int]*Comparison {
 	var pairs [][2]Side
-	out := map[[2]int]*stats.Paired{}
+	out := map[[2]int]*Comparison{}
 	for _, g := range gs {
 		than, arm := r.armNamed(g.Than), r.armNamed(g.Arm)
 		if _, seen := out[[2]int{than, arm}]; g.Metric != "difference" || than < 0 || arm < 0 || seen {
@@ -59,12 +59,12 @@ func (r *Results) differences(gs []Gate) map[[2]int]*stats.Paired {
 		pairs = append(pairs, [2]Side{{Results: r, Arm: than}, {Results: r, Arm: arm}})
 	}
 	for i, c := range Compare(pairs) {
-		out[[2]int{pairs[i][0].Arm, pairs[i][1].Arm}] = c.Evidence
+		out[[2]int{pairs[i][0].Arm, pairs[i][1].Arm}] = &c
 	}
 	return out
 }
 
-func (r *Results) gate(g Gate, arm int, differences map[[2]int]*stats.Paired) GateResult {
+func (r *Results) gate(g Gate, arm int, differences map[[2]int]*Comparison) GateResult {
 	res := GateResult{Arm: g.Arm, Metric: g.Metric, Than: g.Than}
 	if arm < 0 {
 		res.Why = fmt.Sprintf("no arm is called %q", g.Arm)
@@ -99,8 +99,15 @@ func (r *Results) gate(g Gate, arm int, differences map[[2]int]*stats.Paired) Ga
 	return res
 }
 
-func (res GateResult) difference(g Gate, p *stats.Paired) GateResult {
+func (res GateResult) difference(g Gate, c *Comparison) GateResult {
 	name := "difference to " + g.Than
+	var p *stats.Paired
+	if c != nil {
+		p = c.Evidence
+		if c.LeftOut > 0 {
+			name += fmt.Sprintf(" (without %s graded by different versions of their task)", plural(c.LeftOut, "pair"))
+		}
+	}
 	if p == nil || p.Interval == nil {
 		res.Why = name + " is not known"
 		return res

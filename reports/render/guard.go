@@ -13,8 +13,16 @@ import (
 )
 
 // guard says what else differs between the sides, so that nobody takes it for the difference of the arms.
-func (c *Comparison) guard(a, b Side, changed int) {
+func (c *Comparison) guard(a, b Side, changed int, apart []string) {
 	p, q := a.Results, b.Results
+	if c.LeftOut > 0 {
+		are := "are"
+		if c.LeftOut == 1 {
+			are = "is"
+		}
+		c.warn("%s %s left out, since the two sides were graded by different versions of the task: %s. To grade both sides alike: evalrun regrade RUN --changed",
+			plural(c.LeftOut, "pair"), are, someOf(apart, 10))
+	}
 	if changed > 0 {
 		c.warn("%s of other content in the two runs: their digests differ", plural(changed, "task"))
 	}
@@ -99,12 +107,16 @@ func (c *Comparison) guardRuns(x, y *record.Run) {
 		}
 	}
 	if n := len(images); n > 0 {
-		shown := strings.Join(images[:min(n, 3)], ", ")
-		if n > 3 {
-			shown += fmt.Sprintf(" and %d more", n-3)
-		}
-		c.warn("%s of other content in the two runs: their digests differ (%s)", plural(n, "image"), shown)
+		c.warn("%s of other content in the two runs: their digests differ (%s)", plural(n, "image"), someOf(images, 3))
 	}
+}
+
+// someOf names the first n of what is there, and says how many more there are.
+func someOf(names []string, n int) string {
+	if len(names) <= n {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:n], ", "), len(names)-n)
 }
 
 // keys are those of both maps, in order.

@@ -358,7 +358,7 @@ func TestSides(t *testing.T) {
 		{[]*Results{one("x"), one("x", "z")}, "x", "z", "x>z"},
 		{[]*Results{one("x")}, "", "", `compare: the run has one arm only ("x"); name a second run`},
 		{[]*Results{one("x", "y")}, "q", "", `compare: no arm is called "q"; there are "x", "y"`},
-		{[]*Results{one("x", "y"), one("p", "q")}, "", "", `compare: the runs have no arm in common; name two with --a and --b: there are "p", "q", "x", "y"`},
+		{[]*Results{one("x", "y"), one("p", "q")}, "", "", `compare: the runs have no arm in common; name two with -a and -b: there are "p", "q", "x", "y"`},
 		{nil, "", "", "compare: no run given"},
 	} {
 		pairs, err := Sides(c.runs, make([]string, len(c.runs)), c.a, c.b)
@@ -371,7 +371,7 @@ func TestSides(t *testing.T) {
 			text = err.Error()
 		}
 		if text != c.want {
-			t.Errorf("--a %q --b %q: %s, want %s", c.a, c.b, text, c.want)
+			t.Errorf("-a %q -b %q: %s, want %s", c.a, c.b, text, c.want)
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"time"
 
+	"github.com/evalrun/evalrun/harness/ledger"
 	"github.com/evalrun/evalrun/harness/record"
 	"github.com/evalrun/evalrun/reports/stats"
 )
@@ -25,19 +26,22 @@ type Results struct {
 	// Success is the least reward that is a success; nil: only the full score is, and only 0 is a failure.
 	Success *float64
 
-	slots   []slot // arms × tasks × repeats
-	arms    map[string]int
-	tasks   map[string]int // by digest
-	open    map[string]int // trials with an open attempt → slot
-	faults  []fault
-	flags   []string
-	drivers []string
-	paid    []paid // by arm and benchmark
-	bench   []int  // of a task: place in Plan.Benchmarks, or behind them
-	names   []string
-	byID    map[string]int // made when an amendment asks for it
-	errs    []error
-	seen    []time.Time // by process: its last entry
+	slots  []slot // arms × tasks × repeats
+	arms   map[string]int
+	tasks  map[string]int // by digest
+	open   map[string]int // trials with an open attempt → slot
+	faults []fault
+	// versions are digests of tasks by which trials were graded again, where they are not the planned ones.
+	versions []string
+	version  map[string]uint32 // their places
+	flags    []string
+	drivers  []string
+	paid     []paid // by arm and benchmark
+	bench    []int  // of a task: place in Plan.Benchmarks, or behind them
+	names    []string
+	byID     map[string]int // made when an amendment asks for it
+	errs     []error
+	seen     []time.Time // by process: its last entry
 }
 
 // A slot is a trial. Sums of what was paid are not in it, since an attempt that did not count was paid as well.
@@ -47,6 +51,7 @@ type slot struct {
 	end      end
 	fault    uint16 // place in faults, from 1
 	flags    uint32 // bits, places in Results.flags
+	graded   uint32 // by which version of its task: place in Results.versions, from 1; 0: by the planned one
 	attempts uint16
 	driver   uint8 // place in Results.drivers, from 1
 	steps    int32
@@ -103,6 +108,7 @@ const (
 // paid is what attempts have used, the ones that do not count included.
 type paid struct {
 	attempts     int64
+	further      int64 // of them, that played a trial once more
 	use, other   record.Usage
 	unknown      bool // the cost of some call is not known
 	otherUnknown bool
@@ -224,8 +230,16 @@ func (r *Results) add(e *record.Entry) error {
 		}
 		i := r.at(arm, task, a.Repeat)
 		r.open[e.Trial] = i
-		r.slots[i].attempts = uint16(min(e.Attempt, math.MaxUint16))
-		r.paid[r.purse(i)].attempts++
+		n := uint16(min(e.Attempt, math.MaxUint16))
+		if n <= r.slots[i].attempts { // the same attempt, taken up again
+			break
+		}
+		r.slots[i].attempts = n
+		p := &r.paid[r.purse(i)]
+		p.attempts++
+		if e.Attempt > 1 && !ledger.Regrades(e.Data) {
+			p.further++
+		}
 	case record.KindVerdict:
 		var v verdict
 		if err := json.Unmarshal(e.Data, &v); err != nil {

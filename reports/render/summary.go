@@ -87,7 +87,8 @@ type ArmSummary struct {
 	Left      int            `json:"left_processes"` // trials that left processes behind
 	Refused   int            `json:"refused"`        // trials that were refused something by their network policy
 
-	Attempts     int64    `json:"attempts"` // what they used is counted below, also where they did not count
+	Attempts     int64    `json:"attempts"`         // what they used is counted below, also where they did not count
+	Further      int64    `json:"further_attempts"` // of them, those that played a trial once more
 	ModelCalls   int64    `json:"model_calls"`
 	TokensIn     *int64   `json:"tokens_in"` // null, as the next two, where the service did not say what some call took
 	TokensOut    *int64   `json:"tokens_out"`
@@ -321,6 +322,7 @@ func (r *Results) spent(a, b int, out *ArmSummary) {
 		}
 		p := &r.paid[a*len(r.names)+j]
 		out.Attempts += p.attempts
+		out.Further += p.further
 		out.ModelCalls += p.use.Calls
 		use.Silent += p.use.Silent
 		use.In += p.use.In
@@ -469,10 +471,36 @@ func (r *Results) warnings(s *Summary) (ws []string) {
 	if s.Replayed > 0 {
 		ws = append(ws, replayed(s.Replayed))
 	}
+	if names := r.mixed(); names != nil {
+		ws = append(ws, fmt.Sprintf("%s graded by different versions in different trials: %s. To grade all trials alike: evalrun regrade RUN --changed",
+			plural(len(names), "task"), someOf(names, 10)))
+	}
 	if len(r.errs) > 0 {
 		ws = append(ws, "the journal has entries that cannot be read; the numbers are without them")
 	}
 	return ws
+}
+
+// mixed are the tasks of which some trials were graded by another version than others.
+func (r *Results) mixed() (names []string) {
+	if r.versions == nil {
+		return nil
+	}
+	for i := range r.Plan.Tasks {
+		t := &r.Plan.Tasks[i]
+		by := map[string]bool{}
+		for arm := range r.Plan.Arms {
+			for rep := 1; rep <= r.repeats(); rep++ {
+				if s := &r.slots[r.at(arm, i, rep)]; statuses[s.status] == record.Scored {
+					by[cmp.Or(r.gradedBy(s), t.Digest)] = true
+				}
+			}
+		}
+		if len(by) > 1 {
+			names = append(names, t.Benchmark+"/"+t.ID)
+		}
+	}
+	return names
 }
 
 // replayed says of how many trials the first score does not count.

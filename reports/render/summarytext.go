@@ -49,7 +49,9 @@ func (s *Summary) Text(w io.Writer, st Style) error {
 			p.f("%s: %s\n", line(a.Arm), t)
 		}
 	}
-	p.f("%s\n", st.dim(legend(s)))
+	for _, sentence := range legend(s) {
+		p.f("%s\n", st.dim(sentence))
+	}
 	for _, g := range s.Gates {
 		p.f("%s\n", g.Text(st))
 	}
@@ -163,8 +165,8 @@ func (a *ArmSummary) remarks(s *Summary) string {
 	if flags != nil {
 		parts = append(parts, "flags: "+strings.Join(flags, ", "))
 	}
-	if n := a.Attempts - int64(a.Decided); n > 0 {
-		parts = append(parts, plural(int(n), "more attempt"))
+	if a.Further > 0 {
+		parts = append(parts, plural(int(a.Further), "more attempt"))
 	}
 	if a.PassAtK != nil {
 		t := fmt.Sprintf("pass@%d %.3f, pass^%d %.3f", s.Repeats, *a.PassAtK, s.Repeats, *a.PassHatK)
@@ -181,26 +183,32 @@ func (a *ArmSummary) remarks(s *Summary) string {
 	return strings.Join(parts, " · ")
 }
 
-// legend says what the numbers are.
-func legend(s *Summary) string {
+// legend says what the numbers are, a sentence each.
+func legend(s *Summary) []string {
 	how := map[string]bool{}
 	for _, a := range s.Arms {
 		how[a.Method] = true
 	}
-	var methods []string
+	out := []string{
+		`"mean" is over the trials that are evidence; "mean (all)" is over all planned trials, and those without evidence count 0.`,
+		`Steps and times are means of the trials that are evidence; tokens and cost are sums over all attempts.`,
+	}
+	var from []string
 	for _, m := range []struct{ name, text string }{
-		{stats.ByMidP, "mid-p"}, {stats.ByEffective, "mid-p over tasks"}, {stats.ByT, "t over tasks"},
-		{stats.ByWilson, "Wilson over tasks where all trials agree"},
+		{stats.ByMidP, "from how many trials have the score 1"},
+		{stats.ByEffective, "from the scores, where repeats of a task do not count as so many tasks"},
+		{stats.ByT, "from how far the scores of tasks are apart"},
+		{stats.ByWilson, "from the number of tasks alone where all scores are the same"},
 	} {
 		if how[m.name] {
-			methods = append(methods, m.text)
+			from = append(from, m.text)
 		}
 	}
-	t := "mean: of the evidence; mean (all): of all planned, excluded ones as 0; tokens and cost: of all attempts; steps and times: mean of the evidence"
-	if methods != nil {
-		t += "; interval: " + strings.Join(methods, ", ")
+	if from != nil {
+		out = append(out, fmt.Sprintf("The interval says where the mean over all tasks like these lies, with %.0f %% confidence. It is computed %s (docs/statistics.md).",
+			100*Level, strings.Join(from, ", or ")))
 	}
-	return t
+	return out
 }
 
 func (s *Summary) problemsText(p *printer, st Style) {
@@ -263,7 +271,7 @@ func (s *Summary) Markdown(w io.Writer) error {
 			p.f("- %s: %s\n", md(a.Arm), md(t))
 		}
 	}
-	p.f("\n<sub>%s</sub>\n", md(legend(s)))
+	p.f("\n<sub>%s</sub>\n", md(strings.Join(legend(s), " ")))
 	for i, g := range s.Gates {
 		if i == 0 {
 			p.f("\n| gate | | |\n|---|---|---|\n")

@@ -8,8 +8,11 @@
 //	cut     to half of what was in flight, once an episode: a refusal of a call that went out before the last cut is old news
 //	gap     a cut at one call begins with a second; a further one makes it half as long again, and one without a reply since the last, twice
 //	        as long, up to two minutes. Each reply shortens it: by half while it is longer than the first that was not refused can be, then by
-//	        a 32nd. Below 50 ms it is over.
-//	pause   where the service names a time (Retry-After), nobody goes out before, up to a minute
+//	        a 32nd, and by more after 16 replies without a refusal. Below 50 ms it is over.
+//	pause   where the service names a time (Retry-After), nobody goes out before, up to a minute. It is believed: a refusal that
+//	        names one lengthens the gap only to what it implies, and the gap stays within 8 times the named times, or 10 s if that
+//	        is more, unless six calls in a row are refused all the same.
+//	order   first come, first served. A refused call keeps its place: it goes out again before all that came later.
 //	old     a call that is out for longer than a minute, and than twice the slowest of late, counts only against Max: it may never be
 //	        answered, and does not hold up the others meanwhile
 //
@@ -60,9 +63,14 @@ type Limiter struct {
 	before   time.Duration // the floor after the first cut of this run
 	run      int           // cuts of the gap since the last reply
 	last     time.Time     // a call went out
-	answered time.Time     // a call was answered
-	refusing time.Time     // the first refusal since; zero: none
-	back     time.Time     // a call came back, whatever it brought
+	streak   int           // replies since the last refusal
+	hint     time.Duration // the longest Retry-After of late; 0: the service names none
+	accepted time.Time     // the last call that was answered went out
+	tickets  uint64        // calls that have come so far
+
+	answered time.Time // a call was answered
+	refusing time.Time // the first refusal since; zero: none
+	back     time.Time // a call came back, whatever it brought
 }
 
 // A flight is a call that is out.
@@ -76,7 +84,10 @@ const (
 	maxGap   = 2 * time.Minute
 	leastGap = 50 * time.Millisecond
 	oldAge   = time.Minute
-	outage   = 6 // cuts in a row, so that the gap has grown by the factor 32
+
+	hintFactor = 8                // a gap may be so many times as long as what the service asks to wait
+	hintedGap  = 10 * time.Second // or so long, if that is more
+	outage     = 6                // cuts in a row, so that the gap has grown by the factor 32
 )
 
 // New makes a limiter.
@@ -128,8 +139,8 @@ func (l *Limiter) Answered() time.Time {
 	return l.answered
 }
 
-// Wrap makes each call of next wait for its turn, first come, first served. The wait is told to Binding.Waiting and counted by
-// [model.Wait].
+// Wrap makes each call of next wait for its turn, first come, first served: the further tries of a call keep its place where
+// their context has one ([model.WithPlace]). The wait is told to Binding.Waiting and counted by [model.Wait].
 func (l *Limiter) Wrap(next model.Factory) model.Factory {
 	return func(b model.Binding) (model.Client, error) {
 		c, err := next(b)
@@ -182,10 +193,11 @@ func (l *Limiter) acquire(ctx context.Context, tokens float64, waiting func() fu
 	l.mu.Lock()
 	if now := time.Now(); l.queue.Len() == 0 && l.ready(now) <= 0 {
 		defer l.mu.Unlock()
+		l.ticket(ctx)
 		return l.take(now, tokens), nil
 	}
-	w := &waiter{turn: make(chan struct{}), tokens: tokens}
-	place := l.queue.PushBack(w)
+	w := &waiter{turn: make(chan struct{}), tokens: tokens, ticket: l.ticket(ctx)}
+	place := l.line(w)
 	l.wake()
 	l.mu.Unlock()
 	if waiting != nil {
@@ -213,7 +225,33 @@ func (l *Limiter) acquire(ctx context.Context, tokens float64, waiting func() fu
 	return nil, fmt.Errorf("waiting for the model's turn: %w", context.Cause(ctx))
 }
 
+// ticket is the number of the call of ctx, in the order in which calls came. The tries of a call have the same.
+func (l *Limiter) ticket(ctx context.Context) uint64 {
+	place := model.Place(ctx)
+	if place != nil && *place > 0 {
+		return *place
+	}
+	l.tickets++
+	if place != nil {
+		*place = l.tickets
+	}
+	return l.tickets
+}
+
+// line puts w into the queue, before all that came later.
+func (l *Limiter) line(w *waiter) *list.Element {
+	if e := l.queue.Back(); e == nil || e.Value.(*waiter).ticket < w.ticket {
+		return l.queue.PushBack(w)
+	}
+	e := l.queue.Front() // a refused call is among the first
+	for e.Value.(*waiter).ticket < w.ticket {
+		e = e.Next()
+	}
+	return l.queue.InsertBefore(w, e)
+}
+
 type waiter struct {
+	ticket uint64
 	turn   chan struct{} // closed when its turn has come
 	tokens float64
 	place  *list.Element
@@ -285,8 +323,8 @@ func (l *Limiter) look(wait time.Duration) {
 	})
 }
 
-// maxPause bounds what one refusal can do to all.
-const maxPause = time.Minute
+// MaxPause bounds how long one refusal with a Retry-After keeps all calls back.
+const MaxPause = time.Minute
 
 // release takes a turn back and learns from how the call ended.
 func (l *Limiter) release(place *list.Element, moreTokens float64, err error) {
@@ -302,11 +340,14 @@ func (l *Limiter) release(place *list.Element, moreTokens float64, err error) {
 	switch {
 	case err == nil:
 		l.answered, l.refusing = now, time.Time{}
+		if f.start.After(l.accepted) {
+			l.accepted = f.start
+		}
 		l.grow(now.Sub(f.start), full)
 	case !errors.As(err, &e):
 	case e.Refusal():
 		if f.epoch == l.epoch {
-			l.cut()
+			l.cut(now, e.After)
 		}
 		if l.refusing.IsZero() {
 			l.refusing = now
@@ -315,7 +356,7 @@ func (l *Limiter) release(place *list.Element, moreTokens float64, err error) {
 			l.refuse(e)
 		}
 		if e.After > 0 {
-			if until := now.Add(min(e.After, maxPause)); until.After(l.until) {
+			if until := now.Add(min(e.After, MaxPause)); until.After(l.until) {
 				l.until = until
 			}
 		}
@@ -338,12 +379,14 @@ func (l *Limiter) refuse(e *model.Error) {
 func (l *Limiter) grow(took time.Duration, full bool) {
 	l.slowest = max(took, l.slowest-l.slowest/64)
 	l.run = 0
+	l.streak++
 	switch {
 	case l.gap > 0:
+		l.gap, l.floor = min(l.gap, l.longest()), min(l.floor, l.longest())
 		if l.gap > l.floor {
 			l.gap = max(l.gap/2, l.floor)
 		} else {
-			l.gap -= l.gap / 32
+			l.gap -= l.gap / 32 << min(l.streak/16, 3)
 		}
 		if l.gap < leastGap {
 			l.gap, l.window = 0, float64(min(l.out.Len()+1, l.max))
@@ -356,21 +399,35 @@ func (l *Limiter) grow(took time.Duration, full bool) {
 	}
 }
 
-// cut learns from a refusal. The call that was refused is no longer among those that are out.
-func (l *Limiter) cut() {
+// cut learns from a refusal that asks to wait for after. The call that was refused is no longer among those that are out.
+func (l *Limiter) cut(now time.Time, after time.Duration) {
 	l.epoch++
 	l.slow = false
+	l.streak = 0
+	if after > 0 {
+		l.hint = max(after, l.hint-l.hint/8)
+	}
 	if l.gap == 0 {
 		l.window = math.Floor(min(l.window, float64(l.out.Len()+1)) / 2)
-		if l.window < 1 {
+		// To wait for longer than a call takes is less than one call at a time.
+		if l.window < 1 || l.window == 1 && after > l.slowest {
 			l.window, l.gap, l.run = 1, firstGap, 1
 			l.floor, l.before = l.gap, l.gap
 		}
 		return
 	}
 	l.run++
-	longer := min(l.gap*3/2, maxGap)
+	longer := min(l.gap*3/2, l.longest())
 	switch {
+	case l.hint > 0 && l.run <= outage: // the time between two calls that the service takes, by its own word (0 s: less than one)
+		implied := now.Add(after).Sub(l.accepted)
+		l.gap = min(max(implied, l.gap*9/8), longer)
+		l.floor = l.gap
+		if l.run == 1 {
+			l.before = l.gap
+			l.last = l.accepted // the next goes out when the service has asked for it, not a gap after the one that it refused
+		}
+		return
 	case l.run == 1:
 		l.gap, l.floor, l.before = longer, longer, longer
 		return
@@ -379,7 +436,15 @@ func (l *Limiter) cut() {
 	default: // whatever the gap: it is no rate that is kept, and what was known of one still holds
 		l.floor = l.before
 	}
-	l.gap = min(l.gap*2, maxGap)
+	l.gap = min(l.gap*2, l.longest())
+}
+
+// longest is the longest gap. What the service has named bounds it, unless that has proved too short.
+func (l *Limiter) longest() time.Duration {
+	if l.hint == 0 || l.run > outage {
+		return maxGap
+	}
+	return min(max(hintFactor*l.hint, hintedGap), maxGap)
 }
 
 // estimate is what a request is reckoned with until its usage is known: about four bytes a token, and some for the reply.

@@ -263,7 +263,7 @@ func TestRateBelowOneConnection(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := limit.New(limit.Config{})
 				s := tt.s
-				f := retry.New(l.Wrap(modeltest.Func(s.generate).Factory(0)), retry.Policy{Answered: l.Answered})
+				f := retry.New(l.Wrap(modeltest.Func(s.generate).Factory(0)), retry.Policy{Answered: l.Answered, Held: limit.MaxPause})
 				begun := time.Now()
 				var lost atomic.Int64
 				var all sync.WaitGroup
@@ -311,7 +311,7 @@ func TestRecovers(t *testing.T) {
 				return nil, &model.Error{Class: model.Overload, HTTP: 503, Err: errors.New("down")}
 			}
 			return s.generate(ctx, b, n, req)
-		}).Factory(0)), retry.Policy{Answered: l.Answered})
+		}).Factory(0)), retry.Policy{Answered: l.Answered, Held: limit.MaxPause})
 		var all sync.WaitGroup
 		for range 64 {
 			c, err := f(model.Binding{})
@@ -340,7 +340,7 @@ func TestRecovers(t *testing.T) {
 func TestDeadAccount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limit.New(limit.Config{})
-		f := retry.New(l.Wrap(modeltest.Fail(model.Rate).Factory(0)), retry.Policy{Answered: l.Answered})
+		f := retry.New(l.Wrap(modeltest.Fail(model.Rate).Factory(0)), retry.Policy{Answered: l.Answered, Held: limit.MaxPause})
 		begun := time.Now()
 		var all sync.WaitGroup
 		for range 64 {

@@ -26,6 +26,10 @@ type Policy struct {
 	Patience time.Duration
 	// Answered is when the account last answered anybody. Nil: other calls are not known of.
 	Answered func() time.Time
+	// Held is how long a Retry-After the limiter below keeps all calls back for. A refusal that asks for no more is not
+	// backed off here: the call lines up again at once, in its old place, and goes out when the limiter lets it. 0: there
+	// is no limiter.
+	Held time.Duration
 }
 
 func (p Policy) withDefaults() Policy {
@@ -49,7 +53,7 @@ func (p Policy) withDefaults() Policy {
 
 // New wraps next. Errors of the classes rate, overload and network are tried again: after Retry-After and up to one back-off more
 // where the service named a time, else after a random part of the back-off (full jitter), so that a thousand sessions do not come back at
-// once. What comes back in the end is the last try's error, of the same class; it is [model.Error.Open] where the service asks to come
+// once. A refused call waits in the limiter instead, where there is one (Policy.Held). What comes back in the end is the last try's error, of the same class; it is [model.Error.Open] where the service asks to come
 // back later than Policy.After allows. How long one try may take is the vendor's client's business.
 func New(next model.Factory, p Policy) model.Factory {
 	p = p.withDefaults()
@@ -76,6 +80,7 @@ func (c *client) Generate(ctx context.Context, req *model.Request) (*model.Respo
 	hash := req.Hash()
 	name := c.next.Info().Name
 	began := time.Now()
+	ctx = model.WithPlace(ctx)
 	var used, pause time.Duration // used: in tries and between them
 	failed := 0
 	for try := 1; ; try++ {
@@ -156,6 +161,12 @@ func (c *client) once(ctx context.Context, req *model.Request, t *model.Try) (*m
 
 // pause is how long to wait before try+1.
 func (c *client) pause(try int, e *model.Error) time.Duration {
+	if e.Refusal() && c.p.Held > 0 {
+		if e.After <= c.p.Held {
+			return 0
+		}
+		return e.After
+	}
 	bound := c.p.Max
 	if try < 32 {
 		bound = min(c.p.First<<(try-1), c.p.Max)
@@ -167,6 +178,9 @@ func (c *client) pause(try int, e *model.Error) time.Duration {
 }
 
 func (c *client) sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
 	if c.b.Waiting != nil {
 		defer c.b.Waiting()()
 	}

@@ -267,11 +267,12 @@ var system = []string{"bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "lib
 
 // A looker walks watches. It reports names as the host says them.
 type looker struct {
-	sv    *server
-	left  int
-	see   func(name string, s *unix.Stat_t)
-	known func(name string) bool // whether it was there before
-	only  map[string]bool        // see wire.Watch
+	sv       *server
+	left     int
+	see      func(name string, s *unix.Stat_t)
+	known    func(name string) bool // whether it was there before
+	python   bool                   // see wire.Watch, also of the next one
+	packages map[string]bool
 }
 
 // aside are parts of Python that nothing imports but its own tests and tools.
@@ -279,24 +280,21 @@ var aside = []string{"test", "tests", "idlelib", "lib2to3", "tkinter", "turtlede
 
 // into reports whether the folder n in dir is entered.
 func (l *looker) into(dir, n, full string) bool {
-	if l.only == nil {
+	if !l.python {
 		return true
 	}
 	switch path.Base(dir) {
 	case "site-packages", "dist-packages":
 		// What describes a package matters when it is new.
-		return l.only[n] || n == "__pycache__" || strings.HasSuffix(n, "-info") && !l.known(full)
+		return l.packages[n] || n == "__pycache__" || strings.HasSuffix(n, "-info") && !l.known(full)
 	}
 	return !slices.Contains(aside, n)
 }
 
 func (l *looker) watch(w wire.Watch) {
-	l.only = nil
-	if w.Only != nil {
-		l.only = make(map[string]bool, len(w.Only))
-		for _, n := range w.Only {
-			l.only[n] = true
-		}
+	l.python, l.packages = w.Python, make(map[string]bool, len(w.Packages))
+	for _, n := range w.Packages {
+		l.packages[n] = true
 	}
 	names := []string{clean(w.Path)}
 	if strings.ContainsAny(w.Path, "*?[") {

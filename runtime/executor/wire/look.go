@@ -15,9 +15,11 @@ const (
 type Watch struct {
 	Path  string
 	Depth int // folders are entered so deep: 0 not at all, 1 their entries; -1 all
-	// Only names the packages to be entered where Python keeps those of others (site-packages, dist-packages); the rest is looked at
-	// by name alone, and so are the parts of Python that serve only its own tests and tools. Nil: all are entered.
-	Only []string
+	// Python says that the path is Python's own. Of the packages of others that it keeps (site-packages, dist-packages) only Packages
+	// are entered then; the rest is looked at by name alone, and so are the parts of Python that serve only its own tests and
+	// tools. Without Python everything is entered, and Packages means nothing.
+	Python   bool
+	Packages []string
 }
 
 // EncodeWatches makes the body of a KindMark: what is remembered under a name, in place of what was, or beside it.
@@ -29,7 +31,8 @@ func EncodeWatches(set string, add bool, ws []Watch) []byte {
 	for _, w := range ws {
 		e.String(w.Path)
 		e.Int(int64(w.Depth))
-		e.Strings(w.Only)
+		e.Bool(w.Python)
+		e.Strings(w.Packages)
 	}
 	return e
 }
@@ -43,7 +46,7 @@ func DecodeWatches(b []byte) (set string, add bool, ws []Watch, err error) {
 		return "", false, nil, ErrMalformed
 	}
 	for range n {
-		ws = append(ws, Watch{d.String(), int(d.Int()), d.Strings()})
+		ws = append(ws, Watch{d.String(), int(d.Int()), d.Bool(), d.Strings()})
 	}
 	return set, add, ws, d.Err()
 }

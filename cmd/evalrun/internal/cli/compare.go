@@ -24,7 +24,7 @@ in the others. It warns when data or limits differ.
 
 Examples:
    evalrun compare out
-   evalrun compare out --a small --b large
+   evalrun compare out -a small -b large
    evalrun compare runs/last-night runs/tonight --json`,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "a", Usage: "`ARM` that is compared with", Destination: &x},
@@ -74,7 +74,7 @@ func (a *app) compareRuns(runs []*render.Results, paths []string, x, y string, a
 		return &exitError{ExitUsage, err, ""}
 	}
 	cs := render.Compare(pairs)
-	if !slices.ContainsFunc(cs, func(c render.Comparison) bool { return c.Pairs > 0 }) {
+	if !slices.ContainsFunc(cs, func(c render.Comparison) bool { return c.Pairs+c.LeftOut > 0 }) {
 		return usage("compare runs of the same benchmark and selection; evalrun show RUN says what a run has played",
 			"the arms have no task in common, so there is nothing to compare")
 	}

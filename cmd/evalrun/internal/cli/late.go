@@ -21,6 +21,8 @@ type late struct {
 	r atomic.Pointer[progress.Reporter]
 	// waiting is progress.Options.Waiting of a run.
 	waiting func() string
+	// finishing says what the trials that run wait for; nil: not known.
+	finishing func() string
 
 	mu   sync.Mutex
 	told map[string]time.Time // images on their way before there is a reporter

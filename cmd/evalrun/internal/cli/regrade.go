@@ -100,7 +100,7 @@ func (a *app) regrade(ctx context.Context, path string, o *regradeOptions) (err 
 	defer closing(ready, &err)
 
 	p := a.progress
-	p.waiting = ready.Waiting
+	p.waiting, p.finishing = ready.Waiting, ready.Finishing
 	stop := a.stopper(ctx, p)
 	defer stop.close()
 	out, err := ready.Regrade(stop.ctx, d, pick, wire.Control{Drain: stop.drain, Observe: p.observe, Begun: func(n int) {

@@ -132,7 +132,7 @@ func (a *app) play(ctx context.Context, ready *wire.Ready, d *rundir.Dir, o *pla
 func (a *app) begin(ctx context.Context, ready *wire.Ready, d *rundir.Dir, o *playOptions, c wire.Control) (wire.Outcome, error) {
 	a.header(ready, d)
 	p := a.progress
-	p.waiting = ready.Waiting
+	p.waiting, p.finishing = ready.Waiting, ready.Finishing
 	stop := a.stopper(ctx, p)
 	defer stop.close()
 	c.Drain, c.Observe, c.Earlier = stop.drain, p.observe, p.earlier

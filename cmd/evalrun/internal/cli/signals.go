@@ -74,15 +74,20 @@ func (s *stopper) signal(n int, sig os.Signal) {
 	switch n {
 	case 1:
 		close(s.drain)
-		what := "no more trials are begun"
+		what, cut := "no more trials are begun", "to stop now"
 		switch n := s.p.drain(); n {
 		case 0:
 		case 1:
-			what = "1 trial is being finished"
+			what, cut = "1 trial is being finished", "to cut it off now"
 		default:
-			what = fmt.Sprintf("%d trials are being finished", n)
+			what, cut = fmt.Sprintf("%d trials are being finished", n), "to cut them off now"
 		}
-		s.a.between(s.p, fmt.Sprintf("stopping: %s; %s to stop now", what, again))
+		if f := s.p.finishing; f != nil {
+			if why := f(); why != "" {
+				what += " (" + why + ")"
+			}
+		}
+		s.a.between(s.p, fmt.Sprintf("stopping: %s; %s %s", what, again, cut))
 	case 2:
 		s.cancel(harness.ErrStopped)
 		s.a.between(s.p, "stopping now; "+again+" to end the program at once")

@@ -91,7 +91,7 @@ func (l *layout) arms(tree *node) {
 // unused tells of what is said of arms and makes no difference to any: a prompt, and axes.
 func (l *layout) unused(tree *node) {
 	arms := l.out.File.Arms
-	if p := tree.get("prompt"); p != nil && p.kind != kindNull && !slices.ContainsFunc(arms, func(a Arm) bool { return a.Prompt != nil }) &&
+	if p := tree.get("prompt"); p != nil && !slices.ContainsFunc(arms, func(a Arm) bool { return a.Prompt != nil }) &&
 		slices.ContainsFunc(arms, func(a Arm) bool { return l.reg.Agent(a.Agent.Name).Model }) {
 		l.fail(p, "prompt", "no arm's agent takes a prompt", "leave it out, or take another agent: "+strings.Join(l.reg.prompted(), ", "))
 	}

@@ -14,7 +14,7 @@ func (l *layout) benchmarks(tree *node) {
 	nodes := []*node{}
 	if b := tree.get("benchmarks"); b != nil && b.kind == kindList {
 		nodes = b.list
-	} else if b != nil && b.kind != kindNull {
+	} else if b != nil {
 		nodes = []*node{b}
 	}
 	if f.Benchmark != nil {
@@ -109,7 +109,7 @@ func (l *layout) selects(s *Select, n *node) {
 // options decodes a kind's own options strictly.
 func (l *layout) options(k *Kind, what, arg string, rawOpts *json.RawMessage, n *node) {
 	on := n.get("options")
-	if on != nil && on.kind != kindNull {
+	if on != nil {
 		if k.Options == nil {
 			l.fail(on, "options", what+" has no options", "")
 			return

@@ -146,7 +146,12 @@ func (d *decoder) decode(n *node, v reflect.Value, path string) {
 		}
 		s := reflect.MakeSlice(t, len(n.list), len(n.list))
 		for i, x := range n.list {
-			d.decode(x, s.Index(i), fmt.Sprintf("%s[%d]", path, i))
+			at := fmt.Sprintf("%s[%d]", path, i)
+			if x.kind == kindNull {
+				d.wrong(x, at, "a value")
+				continue
+			}
+			d.decode(x, s.Index(i), at)
 		}
 		v.Set(s)
 	case reflect.Map:
@@ -156,6 +161,9 @@ func (d *decoder) decode(n *node, v reflect.Value, path string) {
 		}
 		m := reflect.MakeMapWithSize(t, len(n.entries))
 		for _, e := range n.entries {
+			if e.val.kind == kindNull {
+				continue
+			}
 			x := reflect.New(t.Elem()).Elem()
 			d.decode(e.val, x, join(path, e.key))
 			m.SetMapIndex(reflect.ValueOf(e.key), x)

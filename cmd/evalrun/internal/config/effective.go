@@ -105,6 +105,10 @@ func Parse(src Source, reg *Registry) (*Effective, error) {
 		if tree = parse(src.Name, src.Data, errs); tree == nil {
 			return nil, errs.err()
 		}
+		if tree.kind == kindNull {
+			errs.add(pos{file: src.Name}, "", "the configuration is empty", "the least one is a line such as: benchmark: quickstart")
+			return nil, errs.err()
+		}
 		if tree.kind != kindMap {
 			errs.add(tree.at, "", "a configuration is a mapping of keys to values, found "+tree.kind.String(), "")
 			return nil, errs.err()
@@ -159,7 +163,7 @@ func override(tree *node, over []Override, errs *errorList) *node {
 			}
 			continue
 		}
-		if len(items) == 1 && !strings.HasPrefix(o.Path, "select.") {
+		if len(items) == 1 && (!strings.HasPrefix(o.Path, "select.") || items[0].kind == kindNull) {
 			v = items[0]
 		} else if len(items) == 1 && slices.Contains([]string{"select.sample", "select.limit"}, o.Path) {
 			v = items[0]
@@ -260,7 +264,7 @@ func merge(over, base *node, deep ...string) *node {
 	for _, e := range base.entries {
 		v := over.get(e.key)
 		switch {
-		case v == nil || v.kind == kindNull:
+		case v == nil:
 			out = out.with(e.key, e.val)
 		case slices.Contains(deep, e.key) && v.kind == kindMap && e.val.kind == kindMap:
 			out = out.with(e.key, merge(v, e.val))

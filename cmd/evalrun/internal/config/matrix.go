@@ -168,7 +168,10 @@ func (l *layout) extend(c cell, name string, v value) cell {
 	for k, x := range c.labels {
 		labels[k] = x
 	}
-	if settable(name) {
+	switch {
+	case v.node.kind == kindNull: // as it is without the axis
+		return cell{c.tree, labels}
+	case settable(name):
 		return cell{c.tree.put(name, v.node), labels}
 	}
 	return cell{merge(v.node, c.tree, mergeKeys...), labels}

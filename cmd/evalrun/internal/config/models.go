@@ -43,7 +43,7 @@ func (l *layout) model(m *Model, n *node, key string) {
 		name string
 		d    Duration
 	}{{"timeout", m.Timeout}, {"patience", m.Patience}} {
-		if at := n.get(d.name); at != nil && at.kind != kindNull && d.d == 0 {
+		if at := n.get(d.name); at != nil && d.d == 0 {
 			l.fail(at, key+"."+d.name, fmt.Sprintf("%s: nothing can be answered in no time", d.name), "leave it out for the default")
 		}
 	}

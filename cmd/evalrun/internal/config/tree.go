@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -61,12 +62,13 @@ type entry struct {
 	val *node
 }
 
+// get is the value of key. A null is as if the key were not there.
 func (n *node) get(key string) *node {
 	if n == nil || n.kind != kindMap {
 		return nil
 	}
 	for _, e := range n.entries {
-		if e.key == key {
+		if e.key == key && e.val.kind != kindNull {
 			return e.val
 		}
 	}
@@ -231,7 +233,8 @@ func notUTF8(data []byte) (line, col int) {
 	return 0, 0
 }
 
-// parse reads YAML (and so JSON) into a tree. It reports what it can and returns nil when there is nothing to go on with.
+// parse reads YAML (and so JSON) into a tree, a null where there is none. It reports what it can and returns nil when there is
+// nothing to go on with.
 func parse(name string, data []byte, errs *errorList) *node {
 	p := &treeParser{name: name, errs: errs, anchors: map[string]ast.Node{}}
 	data = bytes.TrimPrefix(data, []byte("\ufeff")) // as some editors begin a file
@@ -263,9 +266,8 @@ func parse(name string, data []byte, errs *errorList) *node {
 		}
 		body = d.Body
 	}
-	if body == nil || body.Type() == ast.NullType {
-		errs.add(pos{file: name}, "", "the configuration is empty", "the least one is a line such as: benchmark: quickstart")
-		return nil
+	if body == nil {
+		return &node{at: pos{name, 1, 1}}
 	}
 	return p.node(body, 0)
 }
@@ -386,7 +388,7 @@ func (p *treeParser) entry(m *node, v *ast.MappingValueNode, depth int) {
 			return
 		}
 		for _, e := range from.entries {
-			if m.get(e.key) == nil {
+			if !slices.ContainsFunc(m.entries, func(own entry) bool { return own.key == e.key }) {
 				m.entries = append(m.entries, e)
 			}
 		}

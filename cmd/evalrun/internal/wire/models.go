@@ -12,6 +12,7 @@ import (
 	"unicode"
 
 	"github.com/evalrun/evalrun/agent/model"
+	"github.com/evalrun/evalrun/agent/model/limit"
 	"github.com/evalrun/evalrun/agent/model/meter"
 	"github.com/evalrun/evalrun/agent/model/openai"
 	"github.com/evalrun/evalrun/agent/model/price"
@@ -209,7 +210,7 @@ func (s *models) factory(m *config.Model, params *model.Params) (model.Factory, 
 	if err != nil {
 		return nil, err
 	}
-	f = retry.New(svc.limiter.Wrap(meter.Gate(f)), retry.Policy{Tries: m.Tries, Patience: m.Patience.D(), Answered: svc.limiter.Answered})
+	f = retry.New(svc.limiter.Wrap(meter.Gate(f)), retry.Policy{Tries: m.Tries, Patience: m.Patience.D(), Answered: svc.limiter.Answered, Held: limit.MaxPause})
 	f = s.early(m, svc.watch(f, s.log))
 	prices, err := priceTable(m, name)
 	if err != nil {

@@ -149,8 +149,15 @@ func (v *service) state() string {
 	st := v.limiter.Stats()
 	v.mu.Lock()
 	waiting, trouble := v.waiting, v.trouble
-	if time.Since(v.last) > max(news, 2*st.Gap) {
-		trouble = nil
+	now := time.Now()
+	until := now.Add(st.Pause)
+	if trouble != nil {
+		if after := v.last.Add(trouble.After); trouble.Refusal() && after.After(until) { // longer than all have to wait
+			until = after
+		}
+		if now.Sub(v.last) > max(news, 2*st.Gap, trouble.After) {
+			trouble = nil
+		}
 	}
 	v.mu.Unlock()
 	var parts []string
@@ -172,13 +179,13 @@ func (v *service) state() string {
 			why = append(why, fmt.Sprintf("HTTP %d", trouble.HTTP))
 		}
 	}
-	if st.Pause > 0 {
-		why = append(why, "for the time it asked for")
+	if until.After(now) {
+		why = append(why, "until "+until.Format("15:04:05")+" as it asked")
 	}
 	if st.Gap > 0 {
 		why = append(why, "slowed to "+rate(st.Gap))
 	}
-	if st.Pause > 0 || st.Gap > 0 || trouble != nil && trouble.Refusal() {
+	if until.After(now) || st.Gap > 0 || trouble != nil && trouble.Refusal() {
 		verb = "throttles"
 	}
 	switch {
@@ -195,6 +202,22 @@ func (v *service) state() string {
 func rate(gap time.Duration) string {
 	n := time.Minute.Seconds() / gap.Seconds()
 	return fmt.Sprintf("%g calls a minute", math.Round(n*10)/10)
+}
+
+// Finishing says what keeps the trials that run from their end, as far as models do: calls in flight, and what Waiting says.
+func (r *Ready) Finishing() string {
+	var parts []string
+	for _, m := range []*models{r.models, r.roles} {
+		for _, v := range m.order {
+			if st := v.limiter.Stats(); st.InFlight > 0 && st.Silent < silence {
+				parts = append(parts, fmt.Sprintf("%s to %s in flight", count(st.InFlight, "call"), v.name))
+			}
+		}
+	}
+	if text := r.Waiting(); text != "" {
+		parts = append(parts, text)
+	}
+	return strings.Join(parts, "; ")
 }
 
 // Waiting says which models keep the run waiting, and why; "": none does.

@@ -35,7 +35,7 @@ func TestServiceState(t *testing.T) {
 		"refused":     {limit.Config{}, 1, func(int) error { return rate }, 20 * time.Second, "openai/m throttles: 1 call waits (rate, HTTP 429, slowed to "},
 		"asked for": {limit.Config{}, 2, func(int) error {
 			return &model.Error{Class: model.Overload, HTTP: 503, After: 50 * time.Second, Err: errors.New("later")}
-		}, time.Second, "openai/m throttles: 2 calls wait (overload, HTTP 503, for the time it asked for, slowed to 60 calls a minute)"},
+		}, time.Second, "openai/m throttles: 2 calls wait (overload, HTTP 503, until UNTIL as it asked, slowed to 60 calls a minute)"},
 		"unreachable": {limit.Config{}, 4, func(int) error { return broken }, 20 * time.Second, "openai/m fails: 4 calls wait (network)"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -43,6 +43,7 @@ func TestServiceState(t *testing.T) {
 				var log bytes.Buffer
 				var mu sync.Mutex
 				n := 0
+				want := strings.ReplaceAll(tt.want, "UNTIL", time.Now().Add(50*time.Second).Format("15:04:05"))
 				v := &service{name: "openai/m", limiter: limit.New(tt.cfg)}
 				f := modeltest.Func(func(context.Context, model.Binding, int, *model.Request) (*model.Response, error) {
 					mu.Lock()
@@ -58,7 +59,7 @@ func TestServiceState(t *testing.T) {
 					r := modeltest.Text("hello")
 					return &r, nil
 				})
-				made := v.watch(retry.New(v.limiter.Wrap(f.Factory(0)), retry.Policy{Answered: v.limiter.Answered, First: time.Minute}),
+				made := v.watch(retry.New(v.limiter.Wrap(f.Factory(0)), retry.Policy{Answered: v.limiter.Answered, First: time.Minute, Held: limit.MaxPause}),
 					slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 				ctx, cancel := context.WithCancel(t.Context())
 				var all sync.WaitGroup
@@ -72,8 +73,8 @@ func TestServiceState(t *testing.T) {
 				time.Sleep(tt.after)
 				synctest.Wait()
 				got := v.state()
-				if tt.want == "" && got != "" || !strings.HasPrefix(got, tt.want) {
-					t.Errorf("%q, want %q", got, tt.want)
+				if want == "" && got != "" || !strings.HasPrefix(got, want) {
+					t.Errorf("%q, want %q", got, want)
 				}
 				cancel()
 				all.Wait()

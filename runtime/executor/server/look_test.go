@@ -1,0 +1,38 @@
+package server
+
+import (
+	"testing"
+
+	"github.com/evalrun/evalrun/runtime/executor/wire"
+)
+
+// A list of packages that is empty enters none of them, also after its way over the wire; what is not Python's is entered whole.
+func TestNoPackages(t *testing.T) {
+	for name, tt := range map[string]struct {
+		w         wire.Watch
+		pkg, test bool // are entered
+	}{
+		"not Python's": {wire.Watch{Path: "/none", Depth: -1}, true, true},
+		"none":         {wire.Watch{Path: "/none", Depth: -1, Python: true}, false, false},
+		"empty":        {wire.Watch{Path: "/none", Depth: -1, Python: true, Packages: []string{}}, false, false},
+		"another":      {wire.Watch{Path: "/none", Depth: -1, Python: true, Packages: []string{"pytest"}}, false, false},
+		"named":        {wire.Watch{Path: "/none", Depth: -1, Python: true, Packages: []string{"numpy"}}, true, false},
+		"ignored":      {wire.Watch{Path: "/none", Depth: -1, Packages: []string{"pytest"}}, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, _, ws, err := wire.DecodeWatches(wire.EncodeWatches("set", false, []wire.Watch{tt.w}))
+			if err != nil || len(ws) != 1 {
+				t.Fatal(ws, err)
+			}
+			l := &looker{sv: &server{}, left: 10, known: func(string) bool { return false }}
+			l.watch(ws[0])
+			const lib = "/none/python3/site-packages"
+			if got := l.into(lib, "numpy", lib+"/numpy"); got != tt.pkg {
+				t.Errorf("the package is entered: %v", got)
+			}
+			if got := l.into("/none/python3", "test", "/none/python3/test"); got != tt.test {
+				t.Errorf("Python's own tests are entered: %v", got)
+			}
+		})
+	}
+}
