@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"maps"
 	"sync"
 	"time"
 
@@ -41,10 +40,15 @@ type Spec struct {
 	Shard     Shard
 	Config    json.RawMessage
 	Note      func(text string) // is told what the selections name and no task has; nil: nobody asks
+	// First stops reading a benchmark when its selection has its Limit of tasks. What the rest would have told stays unknown: the benchmark's
+	// digest, which is then empty, two tasks of one ID, and what Note is told.
+	First bool
 }
 
 // Build reads the tasks once and makes the plan. A task that cannot be read is part of it (its trials will be skipped, with the reason);
 // a source that cannot be used as a whole is an error, and so are two tasks of one ID, and a selection that leaves nothing.
+//
+// Memory is that of the tasks that are selected, some 250 bytes each without their fields, and some 40 bytes for each task that is read.
 func Build(ctx context.Context, s Spec) (*record.Plan, error) {
 	if s.Repeats < 1 {
 		return nil, fmt.Errorf("plan: %d repeats", s.Repeats)
@@ -62,44 +66,48 @@ func Build(ctx context.Context, s Spec) (*record.Plan, error) {
 		seen[a.ID] = true
 	}
 	names := map[string]bool{}
-	var order [][]task // all tasks of the benchmarks that have one
-	var known [][]task // all tasks
+	words := s.words()
+	var order []*reading // of the benchmarks whose tasks have one
+	var known []*reading
 	for _, b := range s.Benches {
 		name := b.Benchmark.Name()
 		if names[name] {
 			return nil, fmt.Errorf("plan: two benchmarks are called %q; give one of them another name", name)
 		}
 		names[name] = true
-		all, digest, rounds, err := read(ctx, b)
-		if err != nil {
+		if err := b.Select.Check(); err != nil {
 			return nil, fmt.Errorf("benchmark %s: %w", b.Spec, err)
 		}
-		if len(all) == 0 {
+		r := &reading{words: words, first: s.First}
+		if err := r.read(ctx, b); err != nil {
+			return nil, fmt.Errorf("benchmark %s: %w", b.Spec, err)
+		}
+		if r.n == 0 {
 			return nil, fmt.Errorf("benchmark %s: it has no tasks, or its options leave none", b.Spec)
 		}
-		known = append(known, all)
-		tasks, err := b.Select.apply(all, s.Seed)
-		if err != nil {
-			return nil, fmt.Errorf("benchmark %s: %w", b.Spec, err)
-		}
+		known = append(known, r)
+		tasks := b.Select.cut(r.tasks, s.Seed)
 		if len(tasks) == 0 {
-			return nil, fmt.Errorf("benchmark %s: the selection leaves none of its %d tasks%s", b.Spec, len(all), b.Select.hint(all))
+			return nil, fmt.Errorf("benchmark %s: the selection leaves none of its %d tasks%s", b.Spec, r.n, b.Select.hint(r))
 		}
-		p.Benchmarks = append(p.Benchmarks, record.Benchmark{Name: name, Spec: b.Spec, Digest: digest, Opts: b.Options, Rounds: rounds})
-		for _, t := range tasks {
-			p.Tasks = append(p.Tasks, t.Task)
+		p.Benchmarks = append(p.Benchmarks, record.Benchmark{Name: name, Spec: b.Spec, Digest: r.digest, Opts: b.Options, Rounds: r.rounds})
+		if p.Tasks == nil {
+			p.Tasks = tasks
+		} else {
+			p.Tasks = append(p.Tasks, tasks...)
 		}
-		if rounds != "" {
-			order = append(order, all)
+		r.tasks = nil
+		if r.rounds != "" {
+			order = append(order, r)
 		}
 	}
 	if len(p.Benchmarks) == 0 {
 		return nil, errors.New("plan: no benchmark")
 	}
 	p.Tasks = s.Shard.apply(p.Tasks)
-	for _, all := range order {
-		if err := follow(p, all); err != nil {
-			return nil, fmt.Errorf("benchmark %s: %w", all[0].Benchmark, err)
+	for _, r := range order {
+		if err := r.follow(p); err != nil {
+			return nil, fmt.Errorf("benchmark %s: %w", r.name, err)
 		}
 	}
 	if len(p.Tasks) == 0 {
@@ -109,33 +117,52 @@ func Build(ctx context.Context, s Spec) (*record.Plan, error) {
 	return p, nil
 }
 
-// task is a planned task with what selections ask for.
-type task struct {
-	record.Task
-	fields map[string]string
-	after  []string // as the source says
+// A reading is what is kept of a benchmark's tasks.
+type reading struct {
+	words words
+	first bool
+
+	name   string
+	n      int           // tasks that were read
+	tasks  []record.Task // that the selection's words leave, until its limit
+	digest string
+	rounds string // record.Benchmark.Rounds
+	chain  []link // the tasks that come after others, selected or not
+	known
 }
 
-// follow says of p's tasks which of them they come after, where all are those of their benchmark. Which others a shard plays is not known to
-// it, as little as when.
-func follow(p *record.Plan, all []task) error {
-	ids, after := make([]string, len(all)), make([][]string, len(all))
+// A link is a task that comes after others, as its source says.
+type link struct {
+	id    string
+	after []string
+}
+
+// follow says of p's tasks which of them they come after. Which others a shard plays is not known to it, as little as when.
+func (r *reading) follow(p *record.Plan) error {
+	var ids []string
+	var after [][]string
 	at := map[string]int{}
-	for i, t := range all {
-		ids[i], after[i], at[t.ID] = t.ID, t.after, i
+	for _, l := range r.chain {
+		at[l.id] = len(ids)
+		ids, after = append(ids, l.id), append(after, l.after)
 	}
 	kept := map[int]bool{}
 	for _, t := range p.Tasks {
-		if t.Benchmark == all[0].Benchmark {
-			kept[at[t.ID]] = true
+		if t.Benchmark != r.name {
+			continue
 		}
+		if _, ok := at[t.ID]; !ok { // it comes after none, but others may come after it
+			at[t.ID] = len(ids)
+			ids, after = append(ids, t.ID), append(after, nil)
+		}
+		kept[at[t.ID]] = true
 	}
 	order, err := contract(ids, after, func(i int) bool { return kept[i] })
 	if err != nil {
 		return err
 	}
 	for i := range p.Tasks {
-		if t := &p.Tasks[i]; t.Benchmark == all[0].Benchmark {
+		if t := &p.Tasks[i]; t.Benchmark == r.name {
 			for _, j := range order[at[t.ID]] {
 				t.After = append(t.After, ids[j])
 			}
@@ -144,14 +171,15 @@ func follow(p *record.Plan, all []task) error {
 	return nil
 }
 
-// read reads all tasks of a benchmark. rounds is its record.Benchmark.Rounds.
-func read(ctx context.Context, bench Bench) (tasks []task, digest, rounds string, err error) {
+// read reads the tasks of a benchmark.
+func (r *reading) read(ctx context.Context, bench Bench) error {
 	b := bench.Benchmark
+	r.name = b.Name()
 	h := sha256.New()
-	ids := map[string]bool{}
+	ids := map[[16]byte]struct{}{} // hashes: IDs may be long
 	shared := false
 	for t, err := range b.Source().Tasks(ctx) {
-		pt := task{Task: record.Task{Benchmark: b.Name(), ID: t.ID, Digest: t.Digest, Cluster: t.Cluster, Tags: t.Tags, Fields: short(t.Fields), Warnings: t.Warnings}, fields: t.Fields, after: t.After}
+		pt := record.Task{Benchmark: r.name, ID: t.ID, Digest: t.Digest, Cluster: t.Cluster, Tags: t.Tags, Warnings: t.Warnings}
 		var bad *datasets.BadTask
 		switch {
 		case errors.As(err, &bad):
@@ -161,41 +189,61 @@ func read(ctx context.Context, bench Bench) (tasks []task, digest, rounds string
 			}
 			pt.Digest = ""
 		case err != nil:
-			return nil, "", "", err
+			return err
 		}
 		if len(t.After) > 0 {
-			rounds = record.RoundsOfRepeats
+			r.rounds = record.RoundsOfRepeats
+			r.chain = append(r.chain, link{pt.ID, t.After})
 			if !shared {
 				needs, err := b.Needs(t, benchmarks.Options{Raw: bench.Options})
 				shared = err == nil && len(needs.Exclusive) > 0
 			}
 		}
-		if ids[pt.ID] {
-			return nil, "", "", fmt.Errorf("two tasks are called %q; every task needs an id of its own", pt.ID)
+		sum := sha256.Sum256([]byte(pt.ID))
+		key := [16]byte(sum[:])
+		if _, twice := ids[key]; twice {
+			return fmt.Errorf("two tasks are called %q; every task needs an id of its own", pt.ID)
 		}
-		ids[pt.ID] = true
+		ids[key] = struct{}{}
 		if pt.Digest == "" {
 			var content any = t.Data
 			if pt.Bad != "" {
 				content = pt.Bad
 			}
-			if pt.Digest, err = record.TaskDigest(b.Name(), pt.ID, content); err != nil {
-				return nil, "", "", err
+			if pt.Digest, err = record.TaskDigest(r.name, pt.ID, content); err != nil {
+				return err
 			}
 		}
 		fmt.Fprintf(h, "%s\n", pt.Digest)
-		tasks = append(tasks, pt)
+		r.n++
+		r.note(r.words, pt, t.Fields)
+		if sel := bench.Select; !sel.full(r.tasks) && sel.takes(pt, t.Fields) {
+			pt.Fields = short(t.Fields)
+			r.tasks = append(r.tasks, pt)
+			if r.first && sel.full(r.tasks) && r.rounds == "" {
+				return ctx.Err()
+			}
+		}
 	}
 	if shared {
-		rounds = record.RoundsOfArms
+		r.rounds = record.RoundsOfArms
 	}
-	return tasks, hex.EncodeToString(h.Sum(nil))[:20], rounds, ctx.Err()
+	r.digest = hex.EncodeToString(h.Sum(nil))[:20]
+	return ctx.Err()
 }
 
 // short are the fields that a plan keeps.
 func short(fields map[string]string) map[string]string {
-	out := maps.Clone(fields)
-	maps.DeleteFunc(out, func(_, text string) bool { return text == "" || len(text) > record.MaxField })
+	var out map[string]string // of the common case, that there are none, nothing is kept
+	for k, text := range fields {
+		if text == "" || len(text) > record.MaxField {
+			continue
+		}
+		if out == nil {
+			out = make(map[string]string, len(fields))
+		}
+		out[k] = text
+	}
 	return out
 }
 

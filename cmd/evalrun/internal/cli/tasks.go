@@ -1,13 +1,14 @@
 package cli
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
 	"strings"
-	"text/tabwriter"
+	"unicode/utf8"
 
 	"github.com/urfave/cli/v3"
 
@@ -52,22 +53,27 @@ Examples:
 				return err
 			}
 			if asJSON {
-				enc := json.NewEncoder(a.Stdout)
+				w := bufio.NewWriter(a.Stdout)
+				enc := json.NewEncoder(w)
 				for _, t := range p.Tasks {
 					if err := enc.Encode(t); err != nil {
 						return err
 					}
 				}
-				return nil
+				return w.Flush()
 			}
-			w := tabwriter.NewWriter(a.Stdout, 0, 0, 2, ' ', 0)
-			fmt.Fprintln(w, "TASK\tDIGEST\tTAGS")
+			w := bufio.NewWriter(a.Stdout)
+			ids, digests := len("TASK"), len("DIGEST") // widths; a tabwriter would hold all cells of a long list
+			for _, t := range p.Tasks {
+				ids, digests = max(ids, utf8.RuneCountInString(progress.Clean(t.ID))), max(digests, utf8.RuneCountInString(t.Digest))
+			}
+			fmt.Fprintf(w, "%-*s  %-*s  TAGS\n", ids, "TASK", digests, "DIGEST")
 			for _, t := range p.Tasks {
 				note := strings.Join(t.Tags, ",")
 				if t.Bad != "" {
 					note = "cannot be read: " + strings.ReplaceAll(t.Bad, "\n", "; ")
 				}
-				fmt.Fprintf(w, "%s\t%s\t%s\n", progress.Clean(t.ID), t.Digest, progress.Clean(note))
+				fmt.Fprintf(w, "%-*s  %-*s  %s\n", ids, progress.Clean(t.ID), digests, t.Digest, progress.Clean(note))
 			}
 			for _, t := range p.Tasks {
 				for _, warning := range t.Warnings {

@@ -13,11 +13,12 @@ import (
 	"github.com/evalrun/evalrun/harness"
 	"github.com/evalrun/evalrun/harness/journal"
 	"github.com/evalrun/evalrun/harness/ledger"
+	"github.com/evalrun/evalrun/harness/plan"
 	"github.com/evalrun/evalrun/harness/record"
 	"github.com/evalrun/evalrun/harness/rundir"
 )
 
-// Tasks plans a configuration without opening anything but its benchmarks: for looking at tasks.
+// Tasks plans a configuration without opening anything but its benchmarks, and without reading on once a limit is reached: for looking at tasks.
 func Tasks(ctx context.Context, eff *config.Effective) (*record.Plan, error) {
 	r := &Ready{Eff: eff}
 	for _, c := range eff.Benchmarks {
@@ -27,10 +28,12 @@ func Tasks(ctx context.Context, eff *config.Effective) (*record.Plan, error) {
 		}
 		r.benches = append(r.benches, harness.Bench{Benchmark: b})
 	}
-	if err := r.plan(ctx); err != nil {
+	spec, err := r.spec()
+	if err != nil {
 		return nil, err
 	}
-	return r.Plan, nil
+	spec.First, spec.Note = true, nil
+	return plan.Build(ctx, spec)
 }
 
 // A CheckResult says whether a benchmark's tasks are sound here.
