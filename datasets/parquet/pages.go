@@ -23,6 +23,7 @@ type guard struct {
 	limit    int64 // of unpacked and of values; 0: none
 	unpacked int64 // bytes of pages so far
 	values   int64 // bytes that the values so far amount to, and one for each value
+	text     int64 // bytes that the rows so far are as lines of JSON
 	held     int64 // bytes of pages and dictionaries that are in memory now
 }
 
@@ -36,6 +37,13 @@ func (g *guard) unpack(n int64) error {
 func (g *guard) value(n int) error {
 	if g.values += int64(n) + 1; g.limit > 0 && g.values > g.limit {
 		return fmt.Errorf("its values: %w", rows.TooLarge(g.limit))
+	}
+	return nil
+}
+
+func (g *guard) row(n int) error {
+	if g.text += int64(n) + 1; g.limit > 0 && g.text > g.limit {
+		return fmt.Errorf("its rows as text: %w", rows.TooLarge(g.limit))
 	}
 	return nil
 }

@@ -65,7 +65,7 @@ func (f *file) Columns(context.Context) ([]string, error) {
 	return names, nil
 }
 
-func (f *file) place(n int64) string { return fmt.Sprintf("%s: row %d", f.disk.Name, n+1) }
+func (f *file) place(n int64) string { return f.disk.Name + ": row " + strconv.FormatInt(n+1, 10) }
 
 func (f *file) Rows(ctx context.Context) iter.Seq2[rows.Row, error] {
 	return func(yield func(rows.Row, error) bool) {
@@ -150,13 +150,14 @@ func (e *rowError) Error() string { return e.err.Error() }
 type cursor struct {
 	footer *footer
 	group  int
-	row    int64     // of the group, the next
+	row    int64 // of the group, the next
+	guard  *guard
 	cols   []*reader // of the footer's members; nil: null
 	buf    []byte
 }
 
 func newCursor(f io.ReaderAt, ft *footer, group int, g *guard) *cursor {
-	c := &cursor{footer: ft, group: group}
+	c := &cursor{footer: ft, group: group, guard: g}
 	c.cols = make([]*reader, len(ft.members))
 	for i, m := range ft.members {
 		if m.col >= 0 {
@@ -252,10 +253,14 @@ func (c *cursor) next() (json.RawMessage, error) {
 	if cap(c.buf) > 1<<20 {
 		c.buf = nil
 	}
+	b = append(b, '}')
+	if err := c.guard.row(len(b)); err != nil {
+		return nil, err
+	}
 	if bad != nil {
 		return nil, &rowError{bad}
 	}
-	return append(json.RawMessage(nil), append(b, '}')...), nil
+	return append(json.RawMessage(nil), b...), nil
 }
 
 // scalar appends v as JSON knows it. some is false for a number that JSON has not, which is null; ok is false for bytes that are no text.
