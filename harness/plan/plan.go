@@ -40,9 +40,6 @@ type Spec struct {
 	Shard     Shard
 	Config    json.RawMessage
 	Note      func(text string) // is told what the selections name and no task has; nil: nobody asks
-	// First stops reading a benchmark when its selection has its Limit of tasks. What the rest would have told stays unknown: the benchmark's
-	// digest, which is then empty, two tasks of one ID, and what Note is told.
-	First bool
 }
 
 // Build reads the tasks once and makes the plan. A task that cannot be read is part of it (its trials will be skipped, with the reason);
@@ -75,28 +72,18 @@ func Build(ctx context.Context, s Spec) (*record.Plan, error) {
 			return nil, fmt.Errorf("plan: two benchmarks are called %q; give one of them another name", name)
 		}
 		names[name] = true
-		if err := b.Select.Check(); err != nil {
+		r := &reading{words: words}
+		tasks, err := r.selected(ctx, b, s.Seed)
+		if err != nil {
 			return nil, fmt.Errorf("benchmark %s: %w", b.Spec, err)
-		}
-		r := &reading{words: words, first: s.First}
-		if err := r.read(ctx, b); err != nil {
-			return nil, fmt.Errorf("benchmark %s: %w", b.Spec, err)
-		}
-		if r.n == 0 {
-			return nil, fmt.Errorf("benchmark %s: it has no tasks, or its options leave none", b.Spec)
 		}
 		known = append(known, r)
-		tasks := b.Select.cut(r.tasks, s.Seed)
-		if len(tasks) == 0 {
-			return nil, fmt.Errorf("benchmark %s: the selection leaves none of its %d tasks%s", b.Spec, r.n, b.Select.hint(r))
-		}
 		p.Benchmarks = append(p.Benchmarks, record.Benchmark{Name: name, Spec: b.Spec, Digest: r.digest, Opts: b.Options, Rounds: r.rounds})
 		if p.Tasks == nil {
 			p.Tasks = tasks
 		} else {
 			p.Tasks = append(p.Tasks, tasks...)
 		}
-		r.tasks = nil
 		if r.rounds != "" {
 			order = append(order, r)
 		}
@@ -120,11 +107,13 @@ func Build(ctx context.Context, s Spec) (*record.Plan, error) {
 // A reading is what is kept of a benchmark's tasks.
 type reading struct {
 	words words
-	first bool
+	each  func(record.Task) (bool, error) // is given the tasks that are taken, as early as can be, and says whether it is of the plan's shard; nil: they are kept
 
 	name   string
-	n      int           // tasks that were read
-	tasks  []record.Task // that the selection's words leave, until its limit
+	n      int               // tasks that were read
+	taken  int               // of them, those that the selection's words leave, until its limit
+	ids    map[[16]byte]bool // by a hash of the ID, as IDs may be long: whether the task was given to each
+	tasks  []record.Task     // that were taken and not given to each
 	digest string
 	rounds string // record.Benchmark.Rounds
 	chain  []link // the tasks that come after others, selected or not
@@ -147,6 +136,14 @@ func (r *reading) follow(p *record.Plan) error {
 		ids, after = append(ids, l.id), append(after, l.after)
 	}
 	kept := map[int]bool{}
+	for _, l := range r.chain {
+		for _, id := range l.after { // what was given to each comes after none
+			if _, ok := at[id]; !ok && r.ids[hash(id)] {
+				at[id], kept[len(ids)] = len(ids), true
+				ids, after = append(ids, id), append(after, nil)
+			}
+		}
+	}
 	for _, t := range p.Tasks {
 		if t.Benchmark != r.name {
 			continue
@@ -171,12 +168,35 @@ func (r *reading) follow(p *record.Plan) error {
 	return nil
 }
 
+// selected reads a benchmark and returns the tasks that its selection leaves.
+func (r *reading) selected(ctx context.Context, b Bench, seed uint64) ([]record.Task, error) {
+	if err := b.Select.Check(); err != nil {
+		return nil, err
+	}
+	if err := r.read(ctx, b); err != nil {
+		return nil, err
+	}
+	if r.n == 0 {
+		return nil, errors.New("it has no tasks, or its options leave none")
+	}
+	tasks := b.Select.cut(r.tasks, seed)
+	if r.taken == 0 {
+		return nil, fmt.Errorf("the selection leaves none of its %d tasks%s", r.n, b.Select.hint(r))
+	}
+	r.tasks = nil
+	return tasks, nil
+}
+
+func hash(id string) [16]byte {
+	sum := sha256.Sum256([]byte(id))
+	return [16]byte(sum[:])
+}
+
 // read reads the tasks of a benchmark.
 func (r *reading) read(ctx context.Context, bench Bench) error {
 	b := bench.Benchmark
-	r.name = b.Name()
+	r.name, r.ids = b.Name(), map[[16]byte]bool{}
 	h := sha256.New()
-	ids := map[[16]byte]struct{}{} // hashes: IDs may be long
 	shared := false
 	for t, err := range b.Source().Tasks(ctx) {
 		pt := record.Task{Benchmark: r.name, ID: t.ID, Digest: t.Digest, Cluster: t.Cluster, Tags: t.Tags, Warnings: t.Warnings}
@@ -199,12 +219,11 @@ func (r *reading) read(ctx context.Context, bench Bench) error {
 				shared = err == nil && len(needs.Exclusive) > 0
 			}
 		}
-		sum := sha256.Sum256([]byte(pt.ID))
-		key := [16]byte(sum[:])
-		if _, twice := ids[key]; twice {
+		key := hash(pt.ID)
+		if _, twice := r.ids[key]; twice {
 			return fmt.Errorf("two tasks are called %q; every task needs an id of its own", pt.ID)
 		}
-		ids[key] = struct{}{}
+		r.ids[key] = false
 		if pt.Digest == "" {
 			var content any = t.Data
 			if pt.Bad != "" {
@@ -217,12 +236,18 @@ func (r *reading) read(ctx context.Context, bench Bench) error {
 		fmt.Fprintf(h, "%s\n", pt.Digest)
 		r.n++
 		r.note(r.words, pt, t.Fields)
-		if sel := bench.Select; !sel.full(r.tasks) && sel.takes(pt, t.Fields) {
-			pt.Fields = short(t.Fields)
+		sel := bench.Select
+		if sel.full(r.taken) || !sel.takes(pt, t.Fields) {
+			continue
+		}
+		r.taken++
+		pt.Fields = short(t.Fields)
+		if r.each == nil || sel.Sample > 0 || r.rounds != "" {
 			r.tasks = append(r.tasks, pt)
-			if r.first && sel.full(r.tasks) && r.rounds == "" {
-				return ctx.Err()
-			}
+			continue
+		}
+		if r.ids[key], err = r.each(pt); err != nil || sel.full(r.taken) {
+			return err
 		}
 	}
 	if shared {

@@ -49,9 +49,9 @@ func (s Selection) takes(t record.Task, fields map[string]string) bool {
 		anyOf(s.Tags, func(tag string) bool { return slices.Contains(t.Tags, tag) }) && s.fits(fields)
 }
 
-// full reports whether the tasks that were taken are all that are wanted, whatever is taken after them.
-func (s Selection) full(taken []record.Task) bool {
-	return s.Limit > 0 && s.Sample == 0 && len(taken) >= s.Limit
+// full reports whether so many tasks are all that are wanted, whatever comes after them.
+func (s Selection) full(taken int) bool {
+	return s.Limit > 0 && s.Sample == 0 && taken >= s.Limit
 }
 
 // cut draws the sample of the tasks that were taken, and leaves the first ones.
@@ -115,7 +115,7 @@ func (s Selection) fits(fields map[string]string) bool {
 // hint says what could have been selected.
 func (s Selection) hint(r *reading) string {
 	h := fmt.Sprintf("; their ids begin with %s", strings.Join(r.begin, ", "))
-	if meant := s.meant(r.ids); meant != nil {
+	if meant := s.meant(r.names); meant != nil {
 		h = fmt.Sprintf("; did you mean %s?", strings.Join(meant, " or "))
 	}
 	if slices.ContainsFunc(s.IDs, func(p string) bool { return strings.Contains(p, ",") }) {
@@ -188,9 +188,12 @@ func (s Shard) apply(tasks []record.Task) []record.Task {
 	}
 	var out []record.Task
 	for i, t := range tasks {
-		if i%s.N == s.I-1 {
+		if s.has(i) {
 			out = append(out, t)
 		}
 	}
 	return out
 }
+
+// has reports whether the task in place i, from 0, is of the shard.
+func (s Shard) has(i int) bool { return s.N <= 1 || i%s.N == s.I-1 }

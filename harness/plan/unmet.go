@@ -34,7 +34,7 @@ func (s Spec) words() words {
 // known is what there is to be selected, as far as some selection asks for it.
 type known struct {
 	begin  []string // the first IDs
-	ids    []string
+	names  []string // the IDs
 	tags   map[string]bool
 	fields map[string]map[string]bool // their values, as far as they are asked for
 	partly bool                       // some tasks could not be read, and may have any tag and field
@@ -45,7 +45,7 @@ func (k *known) note(w words, t record.Task, fields map[string]string) {
 		k.begin = append(k.begin, t.ID)
 	}
 	if w.ids {
-		k.ids = append(k.ids, t.ID)
+		k.names = append(k.names, t.ID)
 	}
 	if w.tags {
 		if k.tags == nil {
@@ -74,14 +74,14 @@ func (k *known) note(w words, t record.Task, fields map[string]string) {
 // unmet tells of what the selections name and no task of any benchmark has, where tasks are left: a word that was mistyped would else be missed only by
 // the number of tasks, and one that is to leave some out not even by that.
 func (s Spec) unmet(read []*reading) {
-	if s.Note == nil || s.First {
+	if s.Note == nil {
 		return
 	}
 	var ids []string
 	tags, values := map[string]bool{}, map[string]map[string]bool{}
 	partly := false
 	for _, r := range read {
-		ids, partly = append(ids, r.ids...), partly || r.partly
+		ids, partly = append(ids, r.names...), partly || r.partly
 		maps.Copy(tags, r.tags)
 		for k, v := range r.fields {
 			if values[k] == nil {
