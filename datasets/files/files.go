@@ -3,6 +3,7 @@ package files
 
 import (
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/evalrun/evalrun/datasets/csv"
@@ -11,8 +12,11 @@ import (
 	"github.com/evalrun/evalrun/datasets/rows"
 )
 
-// Open returns the rows of a file named .jsonl, .ndjson, .csv, .tsv (each with or without .gz) or .parquet.
+// Open returns the rows of a file named .jsonl, .ndjson, .csv, .tsv (each with or without .gz) or .parquet, or of a folder of Parquet files.
 func Open(path string) (rows.File, error) {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return parquet.OpenFolder(path), nil
+	}
 	name := strings.TrimSuffix(path, ".gz")
 	switch {
 	case strings.HasSuffix(name, ".jsonl"), strings.HasSuffix(name, ".ndjson"):
@@ -22,5 +26,5 @@ func Open(path string) (rows.File, error) {
 	case strings.HasSuffix(path, ".parquet"):
 		return parquet.Open(path), nil
 	}
-	return nil, fmt.Errorf("%s: cannot tell its format by its name; known are .jsonl, .ndjson, .csv, .tsv, each with or without .gz, and .parquet", path)
+	return nil, fmt.Errorf("%s: cannot tell its format by its name; known are .jsonl, .ndjson, .csv, .tsv, each with or without .gz, and .parquet, and a folder of .parquet files", path)
 }

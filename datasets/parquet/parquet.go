@@ -1,5 +1,9 @@
-// Package parquet reads Parquet files as rows. A column of lists is a list; members of a group are columns of their own, named
-// "group.member". What is neither text nor number (bytes of an image, say) is left out.
+// Package parquet reads Parquet files as rows, and folders of them. A column of lists is a list; members of a group are columns of their own,
+// named "group.member". What is neither text nor number (bytes of an image, say) is left out.
+//
+// Files are hostile: they may come from anywhere. A pass over a file holds one page of each column in memory, with the column's dictionary, at
+// most [MaxHeld] in all, and decodes values one at a time. No size that a file states is relied upon before it is compared with a limit,
+// and no page unpacks to more than it states. All together a file unpacks to no more than a packed text file may ([rows.MaxUnpacked]).
 package parquet
 
 import (
@@ -10,225 +14,295 @@ import (
 	"io"
 	"iter"
 	"math"
-	"strings"
+	"strconv"
+	"sync"
 	"unicode/utf8"
-
-	"github.com/parquet-go/parquet-go"
-	"github.com/parquet-go/parquet-go/format"
 
 	"github.com/evalrun/evalrun/datasets"
 	"github.com/evalrun/evalrun/datasets/rows"
 )
 
 // Open returns the file's rows. Nothing is read before it is asked for.
-func Open(path string) rows.File { return &file{disk: rows.Disk{Name: path}} }
+func Open(path string) rows.File { return &file{disk: &rows.Disk{Name: path}} }
 
-type file struct{ disk rows.Disk }
+type file struct {
+	disk *rows.Disk
+
+	mu     sync.Mutex
+	footer *footer // read once
+	at     *cursor // of At, kept for the rows after it
+}
 
 func (f *file) Path() string { return f.disk.Name }
 
-// guard turns the library's panics over damaged files into errors.
-func guard(err *error) {
-	if p := recover(); p != nil {
-		*err = fmt.Errorf("the file is damaged: %v", p)
-	}
-}
-
-type column struct {
-	name string
-	list bool
-	text bool
-}
-
-func (f *file) open() (p *parquet.File, cols []column, err error) {
-	defer func() {
-		if err != nil {
-			err = &datasets.Fatal{Place: f.disk.Name, Err: err}
-		}
-	}()
-	defer guard(&err)
+// open reads the file's metadata, the first time.
+func (f *file) open() (io.ReaderAt, *footer, error) {
 	r, size, err := f.disk.Reader()
-	if fatal := (*datasets.Fatal)(nil); errors.As(err, &fatal) {
-		return nil, nil, fatal.Err
-	}
-	p, err = parquet.OpenFile(r, size, parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true))
 	if err != nil {
-		return nil, nil, fmt.Errorf("not a Parquet file, or a damaged one: %w", err)
+		return nil, nil, err
 	}
-	s := p.Schema()
-	for _, path := range s.Columns() {
-		leaf, _ := s.Lookup(path...)
-		c := column{list: leaf.MaxRepetitionLevel > 0}
-		if t := leaf.Node.Type().LogicalType(); t != nil {
-			switch t.Value.(type) {
-			case *format.StringType, *format.JsonType, *format.EnumType:
-				c.text = true
-			}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.footer == nil {
+		ft, err := readFooter(r, size)
+		if err != nil {
+			return nil, nil, &datasets.Fatal{Place: f.disk.Name, Err: err}
 		}
-		c.name = strings.Join(plain(path), ".")
-		cols = append(cols, c)
+		f.footer = ft
 	}
-	return p, cols, nil
-}
-
-// plain takes the inner names that writers give to lists out of a path.
-func plain(path []string) []string {
-	n := len(path)
-	if n > 2 {
-		switch path[n-2] + "." + path[n-1] {
-		case "list.element", "list.item", "list.array", "bag.array_element", "bag.array", "array.array_element":
-			return path[:n-2]
-		}
-	}
-	return path
+	return r, f.footer, nil
 }
 
 func (f *file) Columns(context.Context) ([]string, error) {
-	_, cols, err := f.open()
+	_, ft, err := f.open()
+	if err != nil {
+		return nil, err
+	}
 	var names []string
-	for _, c := range cols {
+	for _, c := range ft.cols {
 		names = append(names, c.name)
 	}
-	return names, err
+	return names, nil
 }
 
-func (f *file) place(n int64) string { return fmt.Sprintf("%s: row %d", f.disk.Name, n+1) }
+func (f *file) place(n int64) string { return f.disk.Name + ": row " + strconv.FormatInt(n+1, 10) }
 
 func (f *file) Rows(ctx context.Context) iter.Seq2[rows.Row, error] {
 	return func(yield func(rows.Row, error) bool) {
-		p, cols, err := f.open()
+		r, ft, err := f.open()
 		if err != nil {
 			yield(rows.Row{}, err)
 			return
 		}
 		n := int64(0)
-		for _, g := range p.RowGroups() {
-			r := g.Rows()
-			buf := make([]parquet.Row, 64)
-			for ctx.Err() == nil {
-				k, err := read(r, buf)
-				for _, v := range buf[:k] {
-					row := rows.Row{Number: n, Pos: n, Place: f.place(n)}
-					n++
-					var err error
-					row.Data, err = object(cols, v)
-					if err != nil {
-						err = &datasets.BadTask{Place: row.Place, Err: err}
-					}
-					if !yield(row, err) {
-						r.Close()
-						return
-					}
+		g := &guard{limit: ft.limit}
+		for i, group := range ft.groups {
+			c := newCursor(r, ft, i, g)
+			for range group.rows {
+				if ctx.Err() != nil {
+					return
 				}
-				if err == io.EOF {
-					break
+				row := rows.Row{Number: n, Pos: n, Place: f.place(n)}
+				n++
+				row.Data, err = c.next()
+				var bad *rowError
+				switch {
+				case errors.As(err, &bad):
+					err = &datasets.BadTask{Place: row.Place, Err: bad.err}
+				case err != nil:
+					err = &datasets.Fatal{Place: row.Place, Err: err}
 				}
-				if err != nil {
-					r.Close()
-					yield(rows.Row{}, &datasets.Fatal{Place: f.place(n), Err: err})
+				if !yield(row, err) || err != nil && bad == nil {
 					return
 				}
 			}
-			r.Close()
+			c.close()
 		}
 	}
 }
 
-func read(r parquet.Rows, buf []parquet.Row) (n int, err error) {
-	defer guard(&err)
-	return r.ReadRows(buf)
-}
-
-func (f *file) At(ctx context.Context, at rows.Row) (row rows.Row, err error) {
+// At reads one row again. Rows that are asked for in their order cost no more than they do in [file.Rows]; for others the pages before them in
+// their row group are passed over.
+func (f *file) At(_ context.Context, at rows.Row) (rows.Row, error) {
 	at.Place = f.place(at.Pos)
-	p, cols, err := f.open()
+	r, ft, err := f.open()
 	if err != nil {
 		return at, err
 	}
-	defer guard(&err)
-	left := at.Pos
-	for _, g := range p.RowGroups() {
-		if left >= g.NumRows() {
-			left -= g.NumRows()
+	i, left := 0, at.Pos
+	for i < len(ft.groups) && left >= ft.groups[i].rows {
+		left -= ft.groups[i].rows
+		i++
+	}
+	if left < 0 || i == len(ft.groups) {
+		return at, &datasets.BadTask{Place: at.Place, Err: errors.New("no such row")}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := f.at
+	if c == nil || c.group != i || c.row > left {
+		c = newCursor(r, ft, i, &guard{})
+	}
+	f.at = nil
+	if err = c.skip(left - c.row); err == nil {
+		at.Data, err = c.next()
+	}
+	var bad *rowError
+	if errors.As(err, &bad) {
+		err = bad.err
+	}
+	if err != nil {
+		if bad == nil {
+			c = nil
+		}
+		err = &datasets.BadTask{Place: at.Place, Err: err}
+	}
+	f.at = c
+	return at, err
+}
+
+// A rowError is the fault of one row; those after it can be read.
+type rowError struct{ err error }
+
+func (e *rowError) Error() string { return e.err.Error() }
+
+// A cursor goes through the rows of a row group.
+type cursor struct {
+	footer *footer
+	group  int
+	row    int64 // of the group, the next
+	guard  *guard
+	cols   []*reader // of the footer's members; nil: null
+	buf    []byte
+}
+
+func newCursor(f io.ReaderAt, ft *footer, group int, g *guard) *cursor {
+	c := &cursor{footer: ft, group: group, guard: g}
+	c.cols = make([]*reader, len(ft.members))
+	for i, m := range ft.members {
+		if m.col >= 0 {
+			c.cols[i] = newReader(f, ft, m.col, ft.groups[group].chunks[m.col], g)
+		}
+	}
+	return c
+}
+
+func (c *cursor) close() {
+	for _, r := range c.cols {
+		if r != nil {
+			r.close()
+		}
+	}
+}
+
+// fault says where an error lies.
+func (c *cursor) fault(r *reader, err error) error {
+	if err == io.EOF || err == io.ErrUnexpectedEOF {
+		err = errors.New("it ends before its rows do")
+	}
+	return fmt.Errorf("column %q of row group %d: %w", r.col.name, c.group+1, err)
+}
+
+func (c *cursor) skip(n int64) error {
+	if n == 0 {
+		return nil
+	}
+	for _, r := range c.cols {
+		if r == nil {
 			continue
 		}
-		r := g.Rows()
-		defer r.Close()
-		if err := r.SeekToRow(left); err != nil {
-			return at, &datasets.BadTask{Place: at.Place, Err: err}
+		if err := r.skip(n); err != nil {
+			return c.fault(r, err)
 		}
-		buf := make([]parquet.Row, 1)
-		if n, err := r.ReadRows(buf); n == 0 {
-			return at, &datasets.BadTask{Place: at.Place, Err: fmt.Errorf("reading: %w", err)}
-		}
-		at.Data, err = object(cols, buf[0])
-		return at, err
 	}
-	return at, &datasets.BadTask{Place: at.Place, Err: errors.New("no such row")}
+	c.row += n
+	return nil
 }
 
-// object makes a JSON object of a row's values.
-func object(cols []column, row parquet.Row) (json.RawMessage, error) {
-	m := make(map[string]any, len(cols))
+// next reads the next row as a JSON object, its members in the order of their names.
+func (c *cursor) next() (json.RawMessage, error) {
 	var bad error
-	row.Range(func(i int, values []parquet.Value) bool {
-		if i >= len(cols) {
-			return false
+	b := append(c.buf[:0], '{')
+	for i, r := range c.cols {
+		begin := len(b)
+		if begin > 1 {
+			b = append(b, ',')
 		}
-		c := cols[i]
-		var list []any
-		for _, v := range values {
-			x, ok := scalar(v)
-			if !ok && c.text {
-				bad = fmt.Errorf("column %q is not UTF-8", c.name)
+		b = append(text(b, []byte(c.footer.members[i].name)), ':')
+		if r == nil {
+			b = append(b, "null"...)
+			continue
+		}
+		if r.col.list() {
+			b = append(b, '[')
+		}
+		first, none, left := len(b), true, false
+		err := r.row(func(v *value) error {
+			if len(b) > MaxRow || len(v.b) > MaxRow {
+				bad = fmt.Errorf("the row is longer than %d MiB, the most that is read", MaxRow>>20)
+				return nil
 			}
-			if ok && (x != nil || !c.list) {
-				list = append(list, x)
+			last := len(b)
+			if last > first {
+				b = append(b, ',')
 			}
+			some, ok := false, false
+			if b, some, ok = scalar(b, r.col, v); !some {
+				b = b[:last]
+			}
+			if !ok && r.col.text {
+				bad = fmt.Errorf("column %q is not UTF-8", r.col.name)
+			}
+			none, left = none && !some, left || !ok
+			return nil
+		})
+		if err != nil {
+			return nil, c.fault(r, err)
 		}
 		switch {
-		case c.list:
-			m[c.name] = append([]any{}, list...)
-		case len(list) == 1:
-			m[c.name] = list[0]
+		case r.col.list():
+			b = append(b, ']')
+		case left:
+			b = b[:begin]
+		case none:
+			b = append(b, "null"...)
 		}
-		return true
-	})
+	}
+	c.row++
+	c.buf = b[:0]
+	if cap(c.buf) > 1<<20 {
+		c.buf = nil
+	}
+	b = append(b, '}')
+	if err := c.guard.row(len(b)); err != nil {
+		return nil, err
+	}
 	if bad != nil {
-		return nil, bad
+		return nil, &rowError{bad}
 	}
-	return json.Marshal(m)
+	return append(json.RawMessage(nil), b...), nil
 }
 
-// scalar is v as JSON knows it; false for bytes that are no text.
-func scalar(v parquet.Value) (any, bool) {
-	if v.IsNull() {
-		return nil, true
+// scalar appends v as JSON knows it. some is false for a number that JSON has not, which is null; ok is false for bytes that are no text.
+func scalar(b []byte, c *column, v *value) (_ []byte, some, ok bool) {
+	switch c.kind {
+	case kindBool:
+		return strconv.AppendBool(b, v.num != 0), true, true
+	case kindInt32:
+		return strconv.AppendInt(b, int64(int32(v.num)), 10), true, true
+	case kindInt64:
+		return strconv.AppendInt(b, int64(v.num), 10), true, true
+	case kindFloat:
+		x := math.Float32frombits(uint32(v.num))
+		return number32or64(b, float64(x), x)
+	case kindDouble:
+		x := math.Float64frombits(v.num)
+		return number32or64(b, x, x)
+	case kindBytes, kindFixed:
+		if utf8.Valid(v.b) {
+			return text(b, v.b), true, true
+		}
 	}
-	switch v.Kind() {
-	case parquet.Boolean:
-		return v.Boolean(), true
-	case parquet.Int32:
-		return v.Int32(), true
-	case parquet.Int64:
-		return v.Int64(), true
-	case parquet.Float:
-		return float(float64(v.Float()), 32)
-	case parquet.Double:
-		return float(v.Double(), 64)
-	case parquet.ByteArray, parquet.FixedLenByteArray:
-		b := v.ByteArray()
-		return string(b), utf8.Valid(b)
-	}
-	return nil, false
+	return b, false, false
 }
 
-func float(x float64, bits int) (any, bool) {
-	if math.IsNaN(x) || math.IsInf(x, 0) {
-		return nil, true // JSON has no such number
+// number32or64 appends x, a float32 or a float64.
+func number32or64(b []byte, size float64, x any) (_ []byte, some, ok bool) {
+	if math.IsNaN(size) || math.IsInf(size, 0) {
+		return b, false, true
 	}
-	if bits == 32 {
-		return float32(x), true
+	t, err := json.Marshal(x)
+	return append(b, t...), err == nil, true
+}
+
+// text appends a JSON string.
+func text(b, s []byte) []byte {
+	for _, c := range s {
+		if c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			t, _ := json.Marshal(string(s))
+			return append(b, t...)
+		}
 	}
-	return x, true
+	b = append(append(b, '"'), s...)
+	return append(b, '"')
 }

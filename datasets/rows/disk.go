@@ -18,6 +18,14 @@ import (
 // What a packed file may become: so much, and so many times its size. Text packs to a tenth, a twentieth; what was made to fill a disk, to a thousandth.
 var unpacksTo, unpacksBy int64 = 1 << 30, 50
 
+// MaxUnpacked is how many bytes a packed file of a size may become: 1 GiB and 50 times its size. It holds for all formats.
+func MaxUnpacked(size int64) int64 { return unpacksTo + unpacksBy*size }
+
+// TooLarge is the error for more than MaxUnpacked.
+func TooLarge(limit int64) error {
+	return fmt.Errorf("it is more than %d MiB, far more than the file's size lets expect", limit>>20)
+}
+
 // A Disk is a file on disk, unpacked when its name ends in .gz: into a temporary file without a name, so that rows can be
 // read again from any place without unpacking all before them, and nothing is left behind.
 type Disk struct {
@@ -26,6 +34,7 @@ type Disk struct {
 	mu   sync.Mutex
 	open *os.File
 	size int64
+	was  fs.FileInfo // of the file on disk when it was first opened
 }
 
 // Reader gives the whole content for reading at any place. It opens the file once and keeps it, so that a file replaced
@@ -51,10 +60,41 @@ func (d *Disk) Reader() (r io.ReaderAt, size int64, err error) {
 	return nil, 0, &datasets.Fatal{Place: d.Name, Err: err}
 }
 
+// Close closes the file, as far as it is open. Reader opens it again, and then fails where the file was replaced or written to.
+func (d *Disk) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.open == nil {
+		return nil
+	}
+	f := d.open
+	d.open = nil
+	return f.Close()
+}
+
+// Again is the same file once more, to be opened and closed on its own.
+func (d *Disk) Again() *Disk {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return &Disk{Name: d.Name, was: d.was}
+}
+
 func (d *Disk) unpacked() (*os.File, error) {
 	f, err := plain.Open(d.Name)
-	if err != nil || !strings.HasSuffix(d.Name, ".gz") {
-		return f, err
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && d.was != nil && !(os.SameFile(info, d.was) && info.Size() == d.was.Size() && info.ModTime().Equal(d.was.ModTime())) {
+		err = errors.New("the file has changed since it was first read")
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	d.was = info
+	if !strings.HasSuffix(d.Name, ".gz") {
+		return f, nil
 	}
 	defer f.Close()
 	z, err := gzip.NewReader(bufio.NewReaderSize(f, 1<<18))
@@ -66,13 +106,10 @@ func (d *Disk) unpacked() (*os.File, error) {
 		return nil, err
 	}
 	os.Remove(tmp.Name())
-	limit := unpacksTo
-	if info, err := f.Stat(); err == nil {
-		limit += unpacksBy * info.Size()
-	}
+	limit := MaxUnpacked(info.Size())
 	n, err := io.Copy(tmp, io.LimitReader(z, limit+1))
 	if err == nil && n > limit {
-		err = fmt.Errorf("it is more than %d MiB, far more than the file's size lets expect, and it may have no end; if it is right, unpack it with gunzip first", limit>>20)
+		err = fmt.Errorf("%w, and it may have no end; if it is right, unpack it with gunzip first", TooLarge(limit))
 	}
 	if err != nil {
 		tmp.Close()

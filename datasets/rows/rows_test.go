@@ -108,15 +108,11 @@ func TestRead(t *testing.T) {
 		"csv empty":      {"t.csv", nil, []string{"fatal t.csv:1: the file is empty; its first line has to name the columns"}},
 		"csv twice":      {"t.csv", []byte("id,id\n"), []string{"fatal t.csv:1: column \"id\" is named twice"}},
 		"csv not UTF-8":  {"t.csv", []byte("id\n\xff\n1\n"), []string{"bad t.csv:2: column \"id\" is not UTF-8; convert the file, with iconv say", "1"}},
-		"not parquet":    {"t.parquet", []byte("hello"), []string{"fatal t.parquet: not a Parquet file, or a damaged one: reading magic footer of parquet file: EOF"}},
+		"not parquet":    {"t.parquet", []byte("hello"), []string{"fatal t.parquet: not a Parquet file: it is too short"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := source(t, write(t, c.file, c.text))
 			got := read(t, s)
-			if len(got) > 0 && name == "not parquet" {
-				got[0] = got[0][:min(len(got[0]), 50)]
-				c.want[0] = c.want[0][:50]
-			}
 			if fmt.Sprint(got) != fmt.Sprint(c.want) {
 				t.Errorf("have %q\nwant %q", got, c.want)
 			}

@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"maps"
 	"sync"
 	"time"
 
@@ -45,6 +44,8 @@ type Spec struct {
 
 // Build reads the tasks once and makes the plan. A task that cannot be read is part of it (its trials will be skipped, with the reason);
 // a source that cannot be used as a whole is an error, and so are two tasks of one ID, and a selection that leaves nothing.
+//
+// Memory is that of the tasks that are selected, some 250 bytes each without their fields, and some 40 bytes for each task that is read.
 func Build(ctx context.Context, s Spec) (*record.Plan, error) {
 	if s.Repeats < 1 {
 		return nil, fmt.Errorf("plan: %d repeats", s.Repeats)
@@ -62,44 +63,38 @@ func Build(ctx context.Context, s Spec) (*record.Plan, error) {
 		seen[a.ID] = true
 	}
 	names := map[string]bool{}
-	var order [][]task // all tasks of the benchmarks that have one
-	var known [][]task // all tasks
+	words := s.words()
+	var order []*reading // of the benchmarks whose tasks have one
+	var known []*reading
 	for _, b := range s.Benches {
 		name := b.Benchmark.Name()
 		if names[name] {
 			return nil, fmt.Errorf("plan: two benchmarks are called %q; give one of them another name", name)
 		}
 		names[name] = true
-		all, digest, rounds, err := read(ctx, b)
+		r := &reading{words: words}
+		tasks, err := r.selected(ctx, b, s.Seed)
 		if err != nil {
 			return nil, fmt.Errorf("benchmark %s: %w", b.Spec, err)
 		}
-		if len(all) == 0 {
-			return nil, fmt.Errorf("benchmark %s: it has no tasks, or its options leave none", b.Spec)
+		known = append(known, r)
+		p.Benchmarks = append(p.Benchmarks, record.Benchmark{Name: name, Spec: b.Spec, Digest: r.digest, Opts: b.Options, Rounds: r.rounds})
+		if p.Tasks == nil {
+			p.Tasks = tasks
+		} else {
+			p.Tasks = append(p.Tasks, tasks...)
 		}
-		known = append(known, all)
-		tasks, err := b.Select.apply(all, s.Seed)
-		if err != nil {
-			return nil, fmt.Errorf("benchmark %s: %w", b.Spec, err)
-		}
-		if len(tasks) == 0 {
-			return nil, fmt.Errorf("benchmark %s: the selection leaves none of its %d tasks%s", b.Spec, len(all), b.Select.hint(all))
-		}
-		p.Benchmarks = append(p.Benchmarks, record.Benchmark{Name: name, Spec: b.Spec, Digest: digest, Opts: b.Options, Rounds: rounds})
-		for _, t := range tasks {
-			p.Tasks = append(p.Tasks, t.Task)
-		}
-		if rounds != "" {
-			order = append(order, all)
+		if r.rounds != "" {
+			order = append(order, r)
 		}
 	}
 	if len(p.Benchmarks) == 0 {
 		return nil, errors.New("plan: no benchmark")
 	}
 	p.Tasks = s.Shard.apply(p.Tasks)
-	for _, all := range order {
-		if err := follow(p, all); err != nil {
-			return nil, fmt.Errorf("benchmark %s: %w", all[0].Benchmark, err)
+	for _, r := range order {
+		if err := r.follow(p); err != nil {
+			return nil, fmt.Errorf("benchmark %s: %w", r.name, err)
 		}
 	}
 	if len(p.Tasks) == 0 {
@@ -109,33 +104,62 @@ func Build(ctx context.Context, s Spec) (*record.Plan, error) {
 	return p, nil
 }
 
-// task is a planned task with what selections ask for.
-type task struct {
-	record.Task
-	fields map[string]string
-	after  []string // as the source says
+// A reading is what is kept of a benchmark's tasks.
+type reading struct {
+	words words
+	each  func(record.Task) (bool, error) // is given the tasks that are taken, as early as can be, and says whether it is of the plan's shard; nil: they are kept
+
+	name   string
+	n      int               // tasks that were read
+	taken  int               // of them, those that the selection's words leave, until its limit
+	ids    map[[16]byte]bool // by a hash of the ID, as IDs may be long: whether the task was given to each
+	tasks  []record.Task     // that were taken and not given to each
+	digest string
+	rounds string // record.Benchmark.Rounds
+	chain  []link // the tasks that come after others, selected or not
+	known
 }
 
-// follow says of p's tasks which of them they come after, where all are those of their benchmark. Which others a shard plays is not known to
-// it, as little as when.
-func follow(p *record.Plan, all []task) error {
-	ids, after := make([]string, len(all)), make([][]string, len(all))
+// A link is a task that comes after others, as its source says.
+type link struct {
+	id    string
+	after []string
+}
+
+// follow says of p's tasks which of them they come after. Which others a shard plays is not known to it, as little as when.
+func (r *reading) follow(p *record.Plan) error {
+	var ids []string
+	var after [][]string
 	at := map[string]int{}
-	for i, t := range all {
-		ids[i], after[i], at[t.ID] = t.ID, t.after, i
+	for _, l := range r.chain {
+		at[l.id] = len(ids)
+		ids, after = append(ids, l.id), append(after, l.after)
 	}
 	kept := map[int]bool{}
-	for _, t := range p.Tasks {
-		if t.Benchmark == all[0].Benchmark {
-			kept[at[t.ID]] = true
+	for _, l := range r.chain {
+		for _, id := range l.after { // what was given to each comes after none
+			if _, ok := at[id]; !ok && r.ids[hash(id)] {
+				at[id], kept[len(ids)] = len(ids), true
+				ids, after = append(ids, id), append(after, nil)
+			}
 		}
+	}
+	for _, t := range p.Tasks {
+		if t.Benchmark != r.name {
+			continue
+		}
+		if _, ok := at[t.ID]; !ok { // it comes after none, but others may come after it
+			at[t.ID] = len(ids)
+			ids, after = append(ids, t.ID), append(after, nil)
+		}
+		kept[at[t.ID]] = true
 	}
 	order, err := contract(ids, after, func(i int) bool { return kept[i] })
 	if err != nil {
 		return err
 	}
 	for i := range p.Tasks {
-		if t := &p.Tasks[i]; t.Benchmark == all[0].Benchmark {
+		if t := &p.Tasks[i]; t.Benchmark == r.name {
 			for _, j := range order[at[t.ID]] {
 				t.After = append(t.After, ids[j])
 			}
@@ -144,14 +168,38 @@ func follow(p *record.Plan, all []task) error {
 	return nil
 }
 
-// read reads all tasks of a benchmark. rounds is its record.Benchmark.Rounds.
-func read(ctx context.Context, bench Bench) (tasks []task, digest, rounds string, err error) {
+// selected reads a benchmark and returns the tasks that its selection leaves.
+func (r *reading) selected(ctx context.Context, b Bench, seed uint64) ([]record.Task, error) {
+	if err := b.Select.Check(); err != nil {
+		return nil, err
+	}
+	if err := r.read(ctx, b); err != nil {
+		return nil, err
+	}
+	if r.n == 0 {
+		return nil, errors.New("it has no tasks, or its options leave none")
+	}
+	tasks := b.Select.cut(r.tasks, seed)
+	if r.taken == 0 {
+		return nil, fmt.Errorf("the selection leaves none of its %d tasks%s", r.n, b.Select.hint(r))
+	}
+	r.tasks = nil
+	return tasks, nil
+}
+
+func hash(id string) [16]byte {
+	sum := sha256.Sum256([]byte(id))
+	return [16]byte(sum[:])
+}
+
+// read reads the tasks of a benchmark.
+func (r *reading) read(ctx context.Context, bench Bench) error {
 	b := bench.Benchmark
+	r.name, r.ids = b.Name(), map[[16]byte]bool{}
 	h := sha256.New()
-	ids := map[string]bool{}
 	shared := false
 	for t, err := range b.Source().Tasks(ctx) {
-		pt := task{Task: record.Task{Benchmark: b.Name(), ID: t.ID, Digest: t.Digest, Cluster: t.Cluster, Tags: t.Tags, Fields: short(t.Fields), Warnings: t.Warnings}, fields: t.Fields, after: t.After}
+		pt := record.Task{Benchmark: r.name, ID: t.ID, Digest: t.Digest, Cluster: t.Cluster, Tags: t.Tags, Warnings: t.Warnings}
 		var bad *datasets.BadTask
 		switch {
 		case errors.As(err, &bad):
@@ -161,41 +209,66 @@ func read(ctx context.Context, bench Bench) (tasks []task, digest, rounds string
 			}
 			pt.Digest = ""
 		case err != nil:
-			return nil, "", "", err
+			return err
 		}
 		if len(t.After) > 0 {
-			rounds = record.RoundsOfRepeats
+			r.rounds = record.RoundsOfRepeats
+			r.chain = append(r.chain, link{pt.ID, t.After})
 			if !shared {
 				needs, err := b.Needs(t, benchmarks.Options{Raw: bench.Options})
 				shared = err == nil && len(needs.Exclusive) > 0
 			}
 		}
-		if ids[pt.ID] {
-			return nil, "", "", fmt.Errorf("two tasks are called %q; every task needs an id of its own", pt.ID)
+		key := hash(pt.ID)
+		if _, twice := r.ids[key]; twice {
+			return fmt.Errorf("two tasks are called %q; every task needs an id of its own", pt.ID)
 		}
-		ids[pt.ID] = true
+		r.ids[key] = false
 		if pt.Digest == "" {
 			var content any = t.Data
 			if pt.Bad != "" {
 				content = pt.Bad
 			}
-			if pt.Digest, err = record.TaskDigest(b.Name(), pt.ID, content); err != nil {
-				return nil, "", "", err
+			if pt.Digest, err = record.TaskDigest(r.name, pt.ID, content); err != nil {
+				return err
 			}
 		}
 		fmt.Fprintf(h, "%s\n", pt.Digest)
-		tasks = append(tasks, pt)
+		r.n++
+		r.note(r.words, pt, t.Fields)
+		sel := bench.Select
+		if sel.full(r.taken) || !sel.takes(pt, t.Fields) {
+			continue
+		}
+		r.taken++
+		pt.Fields = short(t.Fields)
+		if r.each == nil || sel.Sample > 0 || r.rounds != "" {
+			r.tasks = append(r.tasks, pt)
+			continue
+		}
+		if r.ids[key], err = r.each(pt); err != nil || sel.full(r.taken) {
+			return err
+		}
 	}
 	if shared {
-		rounds = record.RoundsOfArms
+		r.rounds = record.RoundsOfArms
 	}
-	return tasks, hex.EncodeToString(h.Sum(nil))[:20], rounds, ctx.Err()
+	r.digest = hex.EncodeToString(h.Sum(nil))[:20]
+	return ctx.Err()
 }
 
 // short are the fields that a plan keeps.
 func short(fields map[string]string) map[string]string {
-	out := maps.Clone(fields)
-	maps.DeleteFunc(out, func(_, text string) bool { return text == "" || len(text) > record.MaxField })
+	var out map[string]string // of the common case, that there are none, nothing is kept
+	for k, text := range fields {
+		if text == "" || len(text) > record.MaxField {
+			continue
+		}
+		if out == nil {
+			out = make(map[string]string, len(fields))
+		}
+		out[k] = text
+	}
 	return out
 }
 

@@ -43,24 +43,26 @@ func (s Selection) Check() error {
 	return nil
 }
 
-func (s Selection) apply(all []task, seed uint64) ([]task, error) {
-	if err := s.Check(); err != nil {
-		return nil, err
-	}
-	var out []task
-	for _, t := range all {
-		if anyOf(s.IDs, func(g string) bool { return glob(g, t.ID) }) &&
-			anyOf(s.Tags, func(tag string) bool { return slices.Contains(t.Tags, tag) }) && s.fits(t) {
-			out = append(out, t)
-		}
-	}
+// takes reports whether the selection's words leave a task.
+func (s Selection) takes(t record.Task, fields map[string]string) bool {
+	return anyOf(s.IDs, func(g string) bool { return glob(g, t.ID) }) &&
+		anyOf(s.Tags, func(tag string) bool { return slices.Contains(t.Tags, tag) }) && s.fits(fields)
+}
+
+// full reports whether so many tasks are all that are wanted, whatever comes after them.
+func (s Selection) full(taken int) bool {
+	return s.Limit > 0 && s.Sample == 0 && taken >= s.Limit
+}
+
+// cut draws the sample of the tasks that were taken, and leaves the first ones.
+func (s Selection) cut(out []record.Task, seed uint64) []record.Task {
 	if s.Sample > 0 && s.Sample < len(out) {
 		if s.Seed != nil {
 			seed = *s.Seed
 		}
 		pick := rand.New(rand.NewPCG(seed, 0x73616d706c65)).Perm(len(out))[:s.Sample]
 		slices.Sort(pick)
-		drawn := make([]task, len(pick))
+		drawn := make([]record.Task, len(pick))
 		for i, k := range pick {
 			drawn[i] = out[k]
 		}
@@ -69,7 +71,7 @@ func (s Selection) apply(all []task, seed uint64) ([]task, error) {
 	if s.Limit > 0 && s.Limit < len(out) {
 		out = out[:s.Limit]
 	}
-	return out, nil
+	return out
 }
 
 // anyOf reports whether one of words holds and none of those with a leading ! does. No positive words: all pass.
@@ -98,11 +100,11 @@ func glob(pattern, id string) bool {
 	return err == nil && ok
 }
 
-func (s Selection) fits(t task) bool {
+func (s Selection) fits(fields map[string]string) bool {
 	for _, f := range s.Filter {
 		k, want, _ := strings.Cut(f, "=")
 		k, not := strings.CutSuffix(k, "!")
-		got, has := t.fields[k]
+		got, has := fields[k]
 		if (has && got == want) == not {
 			return false
 		}
@@ -111,48 +113,25 @@ func (s Selection) fits(t task) bool {
 }
 
 // hint says what could have been selected.
-func (s Selection) hint(all []task) string {
-	if len(all) == 0 {
-		return ""
-	}
-	ids := make([]string, 0, 3)
-	for _, t := range all[:min(3, len(all))] {
-		ids = append(ids, t.ID)
-	}
-	h := fmt.Sprintf("; their ids begin with %s", strings.Join(ids, ", "))
-	if meant := s.meant(all); meant != nil {
+func (s Selection) hint(r *reading) string {
+	h := fmt.Sprintf("; their ids begin with %s", strings.Join(r.begin, ", "))
+	if meant := s.meant(r.names); meant != nil {
 		h = fmt.Sprintf("; did you mean %s?", strings.Join(meant, " or "))
 	}
 	if slices.ContainsFunc(s.IDs, func(p string) bool { return strings.Contains(p, ",") }) {
 		h += "; a comma is part of a pattern: give several one by one"
 	}
 	if len(s.Tags) > 0 {
-		tags := map[string]bool{}
-		for _, t := range all {
-			for _, g := range t.Tags {
-				tags[g] = true
-			}
-		}
-		h += "; their tags are " + join(tags)
+		h += "; their tags are " + join(r.tags)
 	}
 	if len(s.Filter) > 0 {
-		fields := map[string]bool{}
-		for _, t := range all {
-			for k := range t.fields {
-				fields[k] = true
-			}
-		}
-		h += "; their fields are " + join(fields)
+		h += "; their fields are " + join(r.fields)
 	}
 	return h
 }
 
 // meant are the ids that are like those that were asked for.
-func (s Selection) meant(all []task) (out []string) {
-	ids := make([]string, len(all))
-	for i, t := range all {
-		ids[i] = t.ID
-	}
+func (s Selection) meant(ids []string) (out []string) {
 	for _, p := range s.IDs {
 		if strings.ContainsAny(p, "*?[!,") {
 			continue
@@ -164,7 +143,7 @@ func (s Selection) meant(all []task) (out []string) {
 	return out[:min(len(out), 3)]
 }
 
-func join(set map[string]bool) string {
+func join[T any](set map[string]T) string {
 	if len(set) == 0 {
 		return "none"
 	}
@@ -209,9 +188,12 @@ func (s Shard) apply(tasks []record.Task) []record.Task {
 	}
 	var out []record.Task
 	for i, t := range tasks {
-		if i%s.N == s.I-1 {
+		if s.has(i) {
 			out = append(out, t)
 		}
 	}
 	return out
 }
+
+// has reports whether the task in place i, from 0, is of the shard.
+func (s Shard) has(i int) bool { return s.N <= 1 || i%s.N == s.I-1 }

@@ -2,25 +2,92 @@ package plan
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/evalrun/evalrun/datasets/near"
+	"github.com/evalrun/evalrun/harness/record"
 )
 
+// words are what the selections of a spec name: what is kept of the tasks beside the plan serves to tell which of it there is not.
+type words struct {
+	ids, tags bool
+	fields    map[string]bool // whose values are asked for; nil: no fields are
+}
+
+func (s Spec) words() words {
+	var w words
+	for _, b := range s.Benches {
+		w.ids, w.tags = w.ids || len(b.Select.IDs) > 0, w.tags || len(b.Select.Tags) > 0
+		for _, f := range b.Select.Filter {
+			if w.fields == nil {
+				w.fields = map[string]bool{}
+			}
+			k, _, _ := strings.Cut(f, "=")
+			w.fields[strings.TrimSuffix(k, "!")] = true
+		}
+	}
+	return w
+}
+
+// known is what there is to be selected, as far as some selection asks for it.
+type known struct {
+	begin  []string // the first IDs
+	names  []string // the IDs
+	tags   map[string]bool
+	fields map[string]map[string]bool // their values, as far as they are asked for
+	partly bool                       // some tasks could not be read, and may have any tag and field
+}
+
+func (k *known) note(w words, t record.Task, fields map[string]string) {
+	if len(k.begin) < 3 {
+		k.begin = append(k.begin, t.ID)
+	}
+	if w.ids {
+		k.names = append(k.names, t.ID)
+	}
+	if w.tags {
+		if k.tags == nil {
+			k.tags = map[string]bool{}
+		}
+		for _, tag := range t.Tags {
+			k.tags[tag] = true
+		}
+	}
+	if w.fields != nil {
+		if k.fields == nil {
+			k.fields = map[string]map[string]bool{}
+		}
+		for name, text := range fields {
+			if k.fields[name] == nil {
+				k.fields[name] = map[string]bool{}
+			}
+			if w.fields[name] {
+				k.fields[name][text] = true
+			}
+		}
+	}
+	k.partly = k.partly || t.Bad != ""
+}
+
 // unmet tells of what the selections name and no task of any benchmark has, where tasks are left: a word that was mistyped would else be missed only by
-// the number of tasks, and one that is to leave some out not even by that. read are the tasks of each benchmark.
-func (s Spec) unmet(read [][]task) {
+// the number of tasks, and one that is to leave some out not even by that.
+func (s Spec) unmet(read []*reading) {
 	if s.Note == nil {
 		return
 	}
-	var ids, tags []string
-	values := map[string][]string{} // of the fields
-	partly := false                 // some tasks could not be read, and may have any tag and field
-	for _, t := range slices.Concat(read...) {
-		ids, tags, partly = append(ids, t.ID), append(tags, t.Tags...), partly || t.Bad != ""
-		for k, v := range t.fields {
-			values[k] = append(values[k], v)
+	var ids []string
+	tags, values := map[string]bool{}, map[string]map[string]bool{}
+	partly := false
+	for _, r := range read {
+		ids, partly = append(ids, r.names...), partly || r.partly
+		maps.Copy(tags, r.tags)
+		for k, v := range r.fields {
+			if values[k] == nil {
+				values[k] = map[string]bool{}
+			}
+			maps.Copy(values[k], v)
 		}
 	}
 	told := map[string]bool{}
@@ -44,8 +111,8 @@ func (s Spec) unmet(read [][]task) {
 			continue
 		}
 		for _, g := range b.Select.Tags {
-			if g = strings.TrimPrefix(g, "!"); !slices.Contains(tags, g) {
-				note("no task has the tag", g, tags)
+			if g = strings.TrimPrefix(g, "!"); !tags[g] {
+				note("no task has the tag", g, keys(tags))
 			}
 		}
 		for _, f := range b.Select.Filter {
@@ -53,8 +120,8 @@ func (s Spec) unmet(read [][]task) {
 			k = strings.TrimSuffix(k, "!")
 			if have, ok := values[k]; !ok {
 				note("no task has the field", k, keys(values))
-			} else if !slices.Contains(have, want) {
-				note("no task has the "+k, want, have)
+			} else if !have[want] {
+				note("no task has the "+k, want, keys(have))
 			}
 		}
 	}
@@ -67,7 +134,7 @@ func distinct(words []string) []string {
 	return slices.Compact(words)
 }
 
-func keys(m map[string][]string) (out []string) {
+func keys[T any](m map[string]T) (out []string) {
 	for k := range m {
 		out = append(out, k)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/progress"
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/wire"
+	"github.com/evalrun/evalrun/harness/record"
 	"github.com/evalrun/evalrun/harness/rundir"
 	"github.com/evalrun/evalrun/reports/convert"
 	"github.com/evalrun/evalrun/reports/render"
@@ -102,12 +103,9 @@ func (a *app) taskWords(flag string) (out []word) {
 		if name, _, _ := strings.Cut(w, ":"); wire.Registry().Benchmark(name) == nil && !isFile(w) {
 			continue
 		}
-		p, err := a.planOf(context.Background(), []string{w}, &configOptions{})
-		if err != nil { // the command tasks is called as a benchmark is
-			continue
-		}
+		out = nil
 		seen := map[string]bool{}
-		for _, t := range p.Tasks {
+		err := a.eachTask(context.Background(), []string{w}, &configOptions{}, func(t record.Task) error {
 			words := []string{t.ID}
 			if flag == "--tag" {
 				words = t.Tags
@@ -118,6 +116,10 @@ func (a *app) taskWords(flag string) (out []word) {
 					out = append(out, word{x, ""})
 				}
 			}
+			return nil
+		})
+		if err != nil { // the command tasks is called as a benchmark is
+			continue
 		}
 		return out
 	}

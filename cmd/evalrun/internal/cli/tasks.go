@@ -1,13 +1,14 @@
 package cli
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
 	"strings"
-	"text/tabwriter"
+	"unicode/utf8"
 
 	"github.com/urfave/cli/v3"
 
@@ -47,50 +48,80 @@ Examples:
 			if _, err := one(cmd, "benchmark"); err != nil {
 				return err
 			}
-			p, err := a.planOf(ctx, cmd.Args().Slice(), &o)
-			if err != nil {
-				return err
-			}
+			w := bufio.NewWriter(a.Stdout)
 			if asJSON {
-				enc := json.NewEncoder(a.Stdout)
-				for _, t := range p.Tasks {
-					if err := enc.Encode(t); err != nil {
-						return err
-					}
-				}
-				return nil
+				enc := json.NewEncoder(w)
+				err := a.eachTask(ctx, cmd.Args().Slice(), &o, func(t record.Task) error { return enc.Encode(t) })
+				return errors.Join(err, w.Flush())
 			}
-			w := tabwriter.NewWriter(a.Stdout, 0, 0, 2, ' ', 0)
-			fmt.Fprintln(w, "TASK\tDIGEST\tTAGS")
-			for _, t := range p.Tasks {
-				note := strings.Join(t.Tags, ",")
-				if t.Bad != "" {
-					note = "cannot be read: " + strings.ReplaceAll(t.Bad, "\n", "; ")
-				}
-				fmt.Fprintf(w, "%s\t%s\t%s\n", progress.Clean(t.ID), t.Digest, progress.Clean(note))
+			l := taskList{a: a, w: w}
+			if err := a.eachTask(ctx, cmd.Args().Slice(), &o, l.add); err != nil {
+				return errors.Join(err, l.flush())
 			}
-			for _, t := range p.Tasks {
-				for _, warning := range t.Warnings {
-					fmt.Fprintf(a.Stderr, "%s: %s\n", progress.Clean(t.ID), progress.Clean(warning))
-				}
-			}
-			return w.Flush()
+			return l.flush()
 		},
 	}
 }
 
-// planOf plans a benchmark with the agent that needs nothing.
-func (a *app) planOf(ctx context.Context, args []string, o *configOptions) (*record.Plan, error) {
+// A taskList prints tasks in columns. Those of many tasks are as wide as the tasks so far want: no more than a block of lines is kept.
+type taskList struct {
+	a           *app
+	w           *bufio.Writer
+	tasks       []record.Task
+	ids, digest int // widths
+}
+
+func (l *taskList) add(t record.Task) error {
+	if l.tasks = append(l.tasks, t); len(l.tasks) < 1000 {
+		return nil
+	}
+	return l.flush()
+}
+
+func (l *taskList) flush() error {
+	if len(l.tasks) == 0 {
+		return l.w.Flush()
+	}
+	head := l.ids == 0
+	l.ids, l.digest = max(l.ids, len("TASK")), max(l.digest, len("DIGEST"))
+	for _, t := range l.tasks {
+		l.ids, l.digest = max(l.ids, utf8.RuneCountInString(progress.Clean(t.ID))), max(l.digest, utf8.RuneCountInString(t.Digest))
+	}
+	if head {
+		fmt.Fprintf(l.w, "%-*s  %-*s  TAGS\n", l.ids, "TASK", l.digest, "DIGEST")
+	}
+	for _, t := range l.tasks {
+		note := strings.Join(t.Tags, ",")
+		if t.Bad != "" {
+			note = "cannot be read: " + strings.ReplaceAll(t.Bad, "\n", "; ")
+		}
+		fmt.Fprintf(l.w, "%-*s  %-*s  %s\n", l.ids, progress.Clean(t.ID), l.digest, t.Digest, progress.Clean(note))
+	}
+	for _, t := range l.tasks {
+		for _, warning := range t.Warnings {
+			fmt.Fprintf(l.a.Stderr, "%s: %s\n", progress.Clean(t.ID), progress.Clean(warning))
+		}
+	}
+	l.tasks = l.tasks[:0]
+	return l.w.Flush()
+}
+
+// eachTask gives each task of a benchmark, which is planned with the agent that needs nothing.
+func (a *app) eachTask(ctx context.Context, args []string, o *configOptions, each func(record.Task) error) error {
 	o.agents, o.models = []string{"nop"}, nil
 	eff, err := a.configure(args, o)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	p, err := wire.Tasks(ctx, eff)
-	if err != nil {
-		return nil, &exitError{ExitUsage, err, ""}
+	var failed error // to be told apart from what is wrong with the tasks
+	err = wire.Tasks(ctx, eff, func(t record.Task) error {
+		failed = each(t)
+		return failed
+	})
+	if err != nil && failed == nil {
+		return &exitError{ExitUsage, err, ""}
 	}
-	return p, nil
+	return err
 }
 
 func (a *app) tasksShow() *cli.Command {
@@ -155,11 +186,8 @@ func readable(raw json.RawMessage) json.RawMessage {
 
 func (a *app) noTask(ctx context.Context, bench, id string) error {
 	hint := "see evalrun tasks list " + bench
-	if p, err := a.planOf(ctx, []string{bench}, &configOptions{}); err == nil {
-		var ids []string
-		for _, t := range p.Tasks {
-			ids = append(ids, t.ID)
-		}
+	var ids []string
+	if err := a.eachTask(ctx, []string{bench}, &configOptions{}, func(t record.Task) error { ids = append(ids, t.ID); return nil }); err == nil {
 		if meant := near.Names(id, ids); meant != nil {
 			hint = fmt.Sprintf("did you mean %q?", meant[0])
 		}

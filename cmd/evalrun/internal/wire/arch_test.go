@@ -30,7 +30,7 @@ var table = []struct {
 	// Datasets: readers.
 	{"datasets/plain", "", ""},
 	{"datasets/rows", "datasets datasets/plain", ""},
-	{"datasets/parquet", "datasets datasets/rows", "github.com/parquet-go/parquet-go"},
+	{"datasets/parquet", "datasets datasets/rows", "github.com/klauspost/compress github.com/andybalholm/brotli github.com/pierrec/lz4/v4"},
 	{"datasets/files", "datasets datasets/*", ""},
 	{"datasets/nesting", "", "github.com/goccy/go-yaml"},
 	{"datasets/near", "", ""},

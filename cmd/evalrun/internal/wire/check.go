@@ -13,24 +13,27 @@ import (
 	"github.com/evalrun/evalrun/harness"
 	"github.com/evalrun/evalrun/harness/journal"
 	"github.com/evalrun/evalrun/harness/ledger"
+	"github.com/evalrun/evalrun/harness/plan"
 	"github.com/evalrun/evalrun/harness/record"
 	"github.com/evalrun/evalrun/harness/rundir"
 )
 
-// Tasks plans a configuration without opening anything but its benchmarks: for looking at tasks.
-func Tasks(ctx context.Context, eff *config.Effective) (*record.Plan, error) {
+// Tasks gives the tasks that a configuration plans to each, without opening anything but its benchmarks, and without reading on once a limit is
+// reached: for looking at tasks.
+func Tasks(ctx context.Context, eff *config.Effective, each func(record.Task) error) error {
 	r := &Ready{Eff: eff}
 	for _, c := range eff.Benchmarks {
 		b, err := OpenBenchmark(c)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		r.benches = append(r.benches, harness.Bench{Benchmark: b})
 	}
-	if err := r.plan(ctx); err != nil {
-		return nil, err
+	spec, err := r.spec()
+	if err != nil {
+		return err
 	}
-	return r.Plan, nil
+	return plan.List(ctx, spec, each)
 }
 
 // A CheckResult says whether a benchmark's tasks are sound here.

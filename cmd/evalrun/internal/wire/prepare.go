@@ -297,11 +297,20 @@ func wishes(s *config.Sandbox) sandbox.Spec {
 }
 
 func (r *Ready) plan(ctx context.Context) error {
+	spec, err := r.spec()
+	if err == nil {
+		r.Plan, err = plan.Build(ctx, spec)
+	}
+	return err
+}
+
+// spec is what the configuration wants to be planned.
+func (r *Ready) spec() (plan.Spec, error) {
 	eff := r.Eff
 	now := time.Now()
 	raw, err := eff.JSON()
 	if err != nil {
-		return err
+		return plan.Spec{}, err
 	}
 	spec := plan.Spec{Run: rundir.RunID(now), Name: runName(eff), Created: now, Seed: *eff.Seed, Repeats: eff.Repeats, Arms: eff.Records, Config: raw,
 		Note: func(text string) { r.Notes = append(r.Notes, text) }}
@@ -315,8 +324,7 @@ func (r *Ready) plan(ctx context.Context) error {
 		}
 		spec.Benches = append(spec.Benches, plan.Bench{Benchmark: r.benches[i].Benchmark, Spec: name, Options: b.Options, Select: b.Select.Selection()})
 	}
-	r.Plan, err = plan.Build(ctx, spec)
-	return err
+	return spec, nil
 }
 
 func runName(eff *config.Effective) string {

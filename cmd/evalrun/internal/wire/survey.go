@@ -47,12 +47,13 @@ func (r *Ready) survey(ctx context.Context) error {
 		ids := planned[b.Name()]
 		n := 0
 		for t, err := range b.Source().Tasks(ctx) {
+			if n == min(surveyed, len(ids)) {
+				break
+			}
 			if err != nil || !ids[t.ID] {
 				continue
 			}
-			if n++; n > min(surveyed, len(ids)) {
-				break
-			}
+			n++
 			needs, err := b.Needs(t, b.Options)
 			if err != nil { // the trial itself will say so
 				continue

@@ -1,0 +1,206 @@
+package parquet
+
+import (
+	"encoding/binary"
+	"errors"
+)
+
+// Types of Thrift's compact protocol.
+const (
+	tTrue = iota + 1
+	tFalse
+	tI8
+	tI16
+	tI32
+	tI64
+	tDouble
+	tBinary
+	tList
+	tSet
+	tMap
+	tStruct
+	tUUID
+)
+
+// maxNesting bounds how deep structures stand in each other. The format itself needs 6 levels.
+const maxNesting = 32
+
+var errShort = errors.New("its metadata end in the middle")
+
+// A thrift reads Thrift's compact protocol, in which a Parquet file describes itself. It allocates nothing by the sizes that the
+// input states: whatever is stated has to be there. The first error is kept and ends all reading.
+type thrift struct {
+	b     []byte
+	depth int
+	err   error
+}
+
+func (t *thrift) fail(err error) {
+	if t.err == nil {
+		t.err = err
+	}
+	t.b = nil
+}
+
+func (t *thrift) byte() byte {
+	if len(t.b) == 0 {
+		t.fail(errShort)
+		return 0
+	}
+	c := t.b[0]
+	t.b = t.b[1:]
+	return c
+}
+
+func (t *thrift) uvarint() uint64 {
+	x, n := binary.Uvarint(t.b)
+	if n <= 0 {
+		t.fail(errShort)
+		return 0
+	}
+	t.b = t.b[n:]
+	return x
+}
+
+// int reads a number of a field or an element of type typ.
+func (t *thrift) int(typ byte) int64 {
+	switch typ {
+	case tI8:
+		return int64(int8(t.byte()))
+	case tI16, tI32, tI64:
+		x := t.uvarint()
+		return int64(x>>1) ^ -int64(x&1)
+	}
+	t.fail(errors.New("its metadata hold something else where a number is due"))
+	return 0
+}
+
+// bytes reads a text or bytes. They stay part of the input.
+func (t *thrift) bytes(typ byte) []byte {
+	if typ != tBinary {
+		t.fail(errors.New("its metadata hold something else where a text is due"))
+		return nil
+	}
+	n := t.uvarint()
+	if n > uint64(len(t.b)) {
+		t.fail(errShort)
+		return nil
+	}
+	b := t.b[:n]
+	t.b = t.b[n:]
+	return b
+}
+
+// fields calls f for each field of a structure of type typ. f reads the field's value, or skips it.
+func (t *thrift) fields(typ byte, f func(id int, typ byte)) {
+	if typ != tStruct {
+		t.fail(errors.New("its metadata hold something else where a structure is due"))
+		return
+	}
+	if t.depth++; t.depth > maxNesting {
+		t.fail(errors.New("its metadata are nested too deep"))
+	}
+	defer func() { t.depth-- }()
+	id := 0
+	for t.err == nil {
+		c := t.byte()
+		if c == 0 {
+			return
+		}
+		if delta := int(c >> 4); delta > 0 {
+			id += delta
+		} else {
+			id = int(int16(t.int(tI16)))
+		}
+		if t.err == nil {
+			f(id, c&15)
+		}
+	}
+}
+
+// list calls f for each element of a list of type typ. f reads the element, or skips it. It returns how many there are.
+func (t *thrift) list(typ byte, f func(typ byte)) int {
+	if typ != tList && typ != tSet {
+		t.fail(errors.New("its metadata hold something else where a list is due"))
+		return 0
+	}
+	c := t.byte()
+	n := uint64(c >> 4)
+	if n == 15 {
+		n = t.uvarint()
+	}
+	if n > uint64(len(t.b)) { // an element takes a byte at least
+		t.fail(errShort)
+		return 0
+	}
+	for range n {
+		if t.err != nil {
+			return 0
+		}
+		f(c & 15)
+	}
+	return int(n)
+}
+
+// skip passes over the value of a field.
+func (t *thrift) skip(typ byte) {
+	if typ == tTrue || typ == tFalse {
+		return // a field's type is its value
+	}
+	t.skipElement(typ)
+}
+
+func (t *thrift) skipElement(typ byte) {
+	switch typ {
+	case tTrue, tFalse:
+		t.byte()
+	case tI8, tI16, tI32, tI64:
+		t.int(typ)
+	case tDouble:
+		t.pass(8)
+	case tUUID:
+		t.pass(16)
+	case tBinary:
+		t.bytes(typ)
+	case tStruct:
+		t.fields(typ, func(_ int, typ byte) { t.skip(typ) })
+	case tList, tSet, tMap:
+		if t.depth++; t.depth > maxNesting {
+			t.fail(errors.New("its metadata are nested too deep"))
+		}
+		if typ == tMap {
+			t.skipMap()
+		} else {
+			t.list(typ, t.skipElement)
+		}
+		t.depth--
+	default:
+		t.fail(errors.New("its metadata hold a value of an unknown type"))
+	}
+}
+
+func (t *thrift) skipMap() {
+	n := t.uvarint()
+	if n == 0 {
+		return
+	}
+	types := t.byte()
+	if n > uint64(len(t.b)) {
+		t.fail(errShort)
+	}
+	for range n {
+		if t.err != nil {
+			return
+		}
+		t.skipElement(types >> 4)
+		t.skipElement(types & 15)
+	}
+}
+
+func (t *thrift) pass(n int) {
+	if n > len(t.b) {
+		t.fail(errShort)
+		return
+	}
+	t.b = t.b[n:]
+}
