@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -65,6 +66,9 @@ func (a *attempt) readBlob(ctx context.Context, sum string) ([]byte, error) {
 		return nil, &errStorage{fmt.Errorf("blob %s: %w", sum, fs.ErrNotExist)}
 	}
 	r, err := a.log.OpenBlob(ctx, event.Blob{SHA256: sum})
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w: %w", record.ErrMissing, err)
+	}
 	if err != nil {
 		return nil, &errStorage{err}
 	}

@@ -2,6 +2,7 @@ package harness
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -24,11 +25,12 @@ type Regraded struct {
 	Job     Job
 	Verdict record.Verdict // with status "scored": the trial's grade from now on; else why there is none, and the old one stays
 	Live    bool           // its grading needs the live session: it cannot be done again
+	Lost    error          // its evidence is damaged or missing: the error names the file
 }
 
 // Regrade grades the evidence of decided trials again, without their agents. Each grade is one amendment in the journal, durable before
 // report is told of it, so that a run that is killed in between has some trials graded again, and none in part. A grading that
-// fails leaves the old grade. It works until jobs are through, Config.Drain is closed or ctx ends. report is never called twice at once.
+// fails leaves the old grade, and so does evidence that is damaged. It works until jobs are through, Config.Drain is closed or ctx ends. report is never called twice at once.
 // What graders cost counts for the run's budget; once it is used up no more is begun, and what needs a model is canceled. The error is the
 // journal's.
 func Regrade(ctx context.Context, cfg Config, o Regrading, jobs iter.Seq[Job], j record.Journal, report func(Regraded)) (Summary, error) {
@@ -119,6 +121,10 @@ func (r *runner) regrade(ctx context.Context, job Job, o Regrading) (Regraded, e
 		}
 		took.Spent.Add(a.paidFor)
 		a.mu.Unlock()
+		if errors.Is(c.Storage, record.ErrDamaged) || errors.Is(c.Storage, record.ErrMissing) {
+			res.Lost = c.Storage
+			break
+		}
 		if c.Storage != nil {
 			return res, c.Storage
 		}
@@ -133,13 +139,13 @@ func (r *runner) regrade(ctx context.Context, job Job, o Regrading) (Regraded, e
 			break
 		}
 	}
-	if e := res.Verdict.Error; e != nil {
+	if e := res.Verdict.Error; e != nil && res.Lost == nil {
 		e.Text = a.Mask.String(e.Text)
 		res.Live = e.Class == classNeedsLive
 	}
 	after := context.WithoutCancel(ctx)
 	entry := record.Entry{Trial: job.Trial, Attempt: job.Attempt, Fence: job.Fence}
-	if res.Verdict.Status != record.Scored {
+	if res.Verdict.Status != record.Scored || res.Lost != nil {
 		if err := tell(after, r.journal, entry, took); err != nil {
 			return res, fmt.Errorf("trial %s: %w", job.Trial, err)
 		}

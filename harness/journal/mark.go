@@ -102,6 +102,16 @@ func readMark(dir string) *mark {
 // HasMark says whether the journal in dir has a mark.
 func HasMark(dir string) bool { return readMark(dir) != nil }
 
+// Begun says whether the journal in dir has entries.
+func Begun(dir string) bool {
+	for _, name := range []string{controlFile, segmentFile(1), segmentFile(1) + packed} {
+		if st, err := os.Stat(filepath.Join(dir, name)); err == nil && st.Size() > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // dropMark removes the mark before what it speaks of is rewritten.
 func dropMark(dir string) error {
 	if err := os.Remove(filepath.Join(dir, markFile)); err != nil {

@@ -90,8 +90,21 @@ func packFile(ctx context.Context, name string) error {
 		return err
 	}
 	defer in.Close()
+	st, err := in.Stat()
+	if err != nil {
+		return err
+	}
+	x, err := plainExtent(in, st.Size())
+	if err != nil {
+		return err
+	}
+	what := about{First: x.first, Last: x.last}
 	out, err := os.OpenFile(name+packed+partial, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
+		return err
+	}
+	if _, err := out.Seek(aboutSize, io.SeekStart); err != nil {
+		out.Close()
 		return err
 	}
 	z, err := zstd.NewWriter(out, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithLowerEncoderMem(true))
@@ -99,6 +112,15 @@ func packFile(ctx context.Context, name string) error {
 		_, err = io.Copy(z, &stoppable{ctx, in})
 		if cerr := z.Close(); err == nil {
 			err = cerr
+		}
+	}
+	if err == nil {
+		what.Size, err = out.Seek(0, io.SeekEnd)
+	}
+	if err == nil {
+		var frame []byte
+		if frame, err = what.frame(); err == nil {
+			_, err = out.WriteAt(frame, 0)
 		}
 	}
 	if err == nil {

@@ -100,6 +100,9 @@ func (s *survey) setTailApart(f *fileSurvey, off int64) (ds []Damage, err error)
 				d.From = r.from
 			}
 		}
+		if d.Touched, err = undecided(s.dir, g.n, from, s.state); err != nil {
+			return nil, err
+		}
 		ds = append(ds, d)
 	}
 	if err := addManifest(s.dir, ds); err != nil {
@@ -116,6 +119,32 @@ func (s *survey) setTailApart(f *fileSurvey, off int64) (ds []Damage, err error)
 		}
 	}
 	return ds, nil
+}
+
+// undecided are the attempts that a segment names from off on and that control.jsonl does not know, or not the end of.
+func undecided(dir string, segment int, off int64, known *State) ([]Touched, error) {
+	named := map[Touched]bool{}
+	c := &cursor{dir: dir, segment: segment, names: names{}}
+	defer c.close()
+	for {
+		e, err := c.next()
+		if err == io.EOF || c.segment != segment {
+			break
+		}
+		if fatal(err) {
+			return nil, err
+		}
+		if err != nil || c.off < off || e.Trial == "" {
+			continue
+		}
+		st, _ := known.get([]byte(e.Trial))
+		if e.Attempt > int(st.Last) || e.Attempt == int(st.Open) {
+			named[Touched{e.Trial, e.Attempt}] = true
+		}
+	}
+	out := slices.Collect(maps.Keys(named))
+	sortTouched(out)
+	return out, nil
 }
 
 // setApart moves the lines of f that are not understood to the quarantine. A tail without a whole line is not meant: it

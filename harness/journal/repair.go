@@ -43,14 +43,23 @@ func Repair(dir string, upTo int64) ([]Damage, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := addManifest(dir, append(gone, orphans...)); err != nil {
+	broken, err := openArchives(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := addManifest(dir, slices.Concat(gone, orphans, broken)); err != nil {
 		return nil, err
 	}
 	found, err := recoverDir(dir, true)
 	if err != nil {
 		return nil, err
 	}
-	out := slices.Concat(gone, orphans, found.Damages)
+	out := slices.Concat(gone, orphans, broken, found.Damages)
+	between, err := closeHoles(dir)
+	if err != nil {
+		return nil, err
+	}
+	out = append(out, between...)
 	// What control.jsonl had after its end is known by its numbers only.
 	if known, err = readManifest(dir); err != nil {
 		return nil, err
@@ -165,6 +174,10 @@ func orphaned(dir string, lastControl int64) (out []Damage, err error) {
 	if err != nil {
 		return nil, err
 	}
+	known, err := ReadState(dir)
+	if err != nil {
+		return nil, err
+	}
 	for _, s := range slices.Backward(segs) {
 		if !s.packed {
 			continue
@@ -187,6 +200,9 @@ func orphaned(dir string, lastControl int64) (out []Damage, err error) {
 			return nil, fmt.Errorf("journal: %w", err)
 		}
 		d := Damage{File: s.file(), Bytes: st.Size(), From: first, To: last, Saved: savedAs(s.file(), 0)}
+		if d.Touched, err = undecided(dir, s.n, 0, known); err != nil {
+			return nil, err
+		}
 		if err := toQuarantine(dir, s.file(), d.Saved); err != nil {
 			return nil, err
 		}
@@ -194,6 +210,68 @@ func orphaned(dir string, lastControl int64) (out []Damage, err error) {
 	}
 	slices.Reverse(out)
 	return out, nil
+}
+
+// openArchives puts plain files, as far as they can be read, in the place of archives that are damaged, so that recovery can look
+// at their lines. The archives are kept in quarantine/.
+func openArchives(dir string) (out []Damage, err error) {
+	segs, err := segments(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range segs {
+		if !s.packed {
+			continue
+		}
+		if ok, err := intact(dir, s); err != nil {
+			return nil, err
+		} else if ok {
+			continue
+		}
+		st, err := os.Stat(filepath.Join(dir, s.file()))
+		if err != nil {
+			return nil, fmt.Errorf("journal: %w", err)
+		}
+		d := Damage{File: s.file(), Bytes: st.Size(), Saved: savedAs(s.file(), 0), From: 1} // From…To is empty: what is missing is found later
+		if err := unpackTo(filepath.Join(dir, segmentFile(s.n))); err != nil {
+			return nil, fmt.Errorf("journal: unpacking %s: %w", s.file(), err)
+		}
+		if err := toQuarantine(dir, s.file(), d.Saved); err != nil {
+			return nil, err
+		}
+		out = append(out, d)
+	}
+	return out, nil
+}
+
+// closeHoles names what is missing between segments.
+func closeHoles(dir string) (out []Damage, err error) {
+	known, err := readManifest(dir)
+	if err != nil {
+		return nil, err
+	}
+	segs, err := segments(dir)
+	if err != nil {
+		return nil, err
+	}
+	extents := make([]extent, len(segs))
+	for i, s := range segs {
+		if extents[i], err = extentOf(dir, s); err != nil {
+			return nil, err
+		}
+	}
+	lack, err := holes(dir, segs, extents, known)
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range lack {
+		d := Damage{File: h.file, From: h.from, To: h.to}
+		if d.Touched, err = unfinished(dir, h.to); err != nil {
+			return nil, err
+		}
+		out = append(out, d)
+	}
+	return out, addManifest(dir, out)
 }
 
 // savedAs is the name of what is set apart of a file.
@@ -230,6 +308,14 @@ func toQuarantine(dir, file, name string) error {
 
 // unpackFile puts name in the place of name.zst. What a damaged archive still gives is kept.
 func unpackFile(name string) error {
+	if err := unpackTo(name); err != nil {
+		return err
+	}
+	return os.Remove(name + packed)
+}
+
+// unpackTo makes name from name.zst, which stays.
+func unpackTo(name string) error {
 	in, err := os.Open(name + packed)
 	if err != nil {
 		return err
@@ -259,10 +345,7 @@ func unpackFile(name string) error {
 		os.Remove(name + partial)
 		return err
 	}
-	if err := durable.SyncDir(filepath.Dir(name)); err != nil {
-		return err
-	}
-	return os.Remove(name + packed)
+	return durable.SyncDir(filepath.Dir(name))
 }
 
 // failing remembers an error of writing, to tell it from one of reading.

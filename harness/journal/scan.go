@@ -108,6 +108,20 @@ func Control(dir string) iter.Seq2[record.Entry, error] {
 	}
 }
 
+// Events yields the entries of the first segments of events, or of all where most is 0, whatever control.jsonl says of them.
+func Events(dir string, most int) iter.Seq2[record.Entry, error] {
+	return func(yield func(record.Entry, error) bool) {
+		c := eventsCursor(dir)
+		defer c.close()
+		for {
+			e, err := c.next()
+			if err == io.EOF || most > 0 && c.segment > most || !yield(e, err) || fatal(err) {
+				return
+			}
+		}
+	}
+}
+
 // fatal says whether a scan ends with err.
 func fatal(err error) bool {
 	return err != nil && !errors.As(err, new(*BadLine)) && !errors.As(err, new(*Missing))
@@ -439,14 +453,25 @@ func numbers(from, to int64) string {
 	return fmt.Sprintf("entries %d to %d", from, to)
 }
 
+// touchedText says nothing where nobody knows which attempts were touched: control.jsonl, which would tell, may be what is lost.
+func touchedText(ts []Touched) string {
+	switch len(ts) {
+	case 0:
+		return ""
+	case 1:
+		return "; 1 attempt is to be played again"
+	}
+	return fmt.Sprintf("; %d attempts are to be played again", len(ts))
+}
+
 func (d Damage) String() string {
 	what := numbers(d.From, d.To)
 	if d.Saved == "" {
 		if d.File != "" {
 			what += " of " + d.File
 		}
-		return fmt.Sprintf("journal: %s missing; %d attempts touched", what, len(d.Touched))
+		return fmt.Sprintf("journal: %s missing%s", what, touchedText(d.Touched))
 	}
-	return fmt.Sprintf("journal: %d bytes of %s at byte %d were damaged (%s lost) and are now in quarantine/%s; %d attempts touched",
-		d.Bytes, d.File, d.Off, what, d.Saved, len(d.Touched))
+	return fmt.Sprintf("journal: %d bytes of %s at byte %d were damaged (%s lost) and are now in quarantine/%s%s",
+		d.Bytes, d.File, d.Off, what, d.Saved, touchedText(d.Touched))
 }

@@ -154,7 +154,7 @@ func (s *survey) read() error {
 		if dense && f.first > 0 {
 			s.base = f.first
 		}
-		if f.first > 0 && f.first <= need {
+		if f.first > 0 && f.first <= need && !s.accept { // with accept all that is damaged is to be named
 			break
 		}
 	}

@@ -6,13 +6,14 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
 )
 
 // ErrLost: entries that were durable are no longer there, or no longer understood. The error is a *LossError.
-var ErrLost = errors.New("a part of the journal is lost")
+var ErrLost = errors.New("a part of the run's records is lost")
 
 // A LossError names what is lost. Nothing was changed; [Repair] goes on without it.
 type LossError struct{ Losses []Loss }
@@ -28,13 +29,16 @@ func (e *LossError) Error() string {
 
 func (e *LossError) Is(target error) bool { return target == ErrLost }
 
-// A Loss is a file of the journal that no longer holds what it held.
+// A Loss is a file that no longer holds what it held.
 type Loss struct {
-	File string // in the journal's folder
+	File string // as seen from the journal's folder
 	Text string
 }
 
-func (l Loss) String() string { return "journal/" + filepath.ToSlash(l.File) + " " + l.Text }
+// Path is the file as seen from the run's folder.
+func (l Loss) Path() string { return path.Join("journal", filepath.ToSlash(l.File)) }
+
+func (l Loss) String() string { return l.Path() + " " + l.Text }
 
 // A Witness is what another file of the run's folder knows of the journal.
 type Witness struct {
@@ -44,7 +48,7 @@ type Witness struct {
 }
 
 // Verify compares the journal in dir with its own mark and with what other files of the run know of it. run is the run's ID.
-// It looks at the ends of files and at their numbers only, so it costs little; damage within the files is told by whoever reads them. No
+// It looks at the ends of files and at their numbers only, so it costs little; damage within the files is told by whoever reads them ([Scan]). No
 // process may be writing. The error is that of reading; a journal from which nothing is missing has no losses.
 func Verify(dir, run string, witnesses ...Witness) ([]Loss, error) {
 	known, err := readManifest(dir)
@@ -91,6 +95,25 @@ func verifySegments(dir string, m *mark, known []Damage) (losses []Loss, err err
 	for _, s := range segs {
 		missing(want, s.n)
 		want = s.n + 1
+	}
+	finished, extents := segs, make([]extent, len(segs))
+	if n := len(segs); n > 0 && !segs[n-1].packed { // that of the last one is the mark's
+		finished = segs[:n-1]
+	}
+	for i, s := range segs {
+		if extents[i], err = extentOf(dir, s); err != nil {
+			return nil, err
+		}
+		if why := extents[i].why; why != "" && i < len(finished) {
+			losses = append(losses, Loss{s.file(), why})
+		}
+	}
+	lack, err := holes(dir, segs, extents, known)
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range lack {
+		losses = append(losses, Loss{h.file, "or the file after it lacks " + numbers(h.from, h.to)})
 	}
 	if m == nil {
 		return losses, nil

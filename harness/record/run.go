@@ -90,6 +90,27 @@ type Run struct {
 	Limits  map[string]string `json:"limits,omitempty"`  // effective
 	Budget  *float64          `json:"budget,omitempty"`  // US dollars, in place of the configuration's budget.cost; 0: no limit
 	Digests map[string]string `json:"digests,omitempty"` // images, prices …
+	Losses  []Loss            `json:"losses,omitempty"`  // records that the run has gone on without
+}
+
+// A Loss is what a run has gone on without: records that were damaged or missing (resume --accept-loss).
+type Loss struct {
+	Time  time.Time `json:"time"`
+	Files []string  `json:"files"` // of the run's folder
+	// Verdicts is how many are lost, as far as other files of the folder tell.
+	Verdicts int `json:"verdicts"`
+	// Known is what the run had spent by then, as far as any of its files told.
+	Known Paid `json:"known"`
+	// Spent is the part of it that is in no record any more; budgets count it. It is absent until the records that are left have
+	// been summed up.
+	Spent *Paid `json:"spent,omitempty"`
+}
+
+// Paid is what models took and what it cost.
+type Paid struct {
+	Tokens    int64   `json:"tokens"`
+	USD       float64 `json:"usd"`
+	Estimated float64 `json:"estimated_usd,omitempty"` // the part of USD whose price is not known: an upper estimate
 }
 
 // A Span is one process's time at work. Ended is absent while it works, and for ever when it was killed.

@@ -51,6 +51,9 @@ func (c *Comparison) guard(a, b Side, changed int, apart []string) {
 		if n := x.side.replayed(); n > 0 {
 			c.warn("%s: %s", x.name, replayed(n))
 		}
+		if run := x.side.Results.Run; run != nil && len(run.Losses) > 0 && (x.name == "A" || p != q) {
+			c.warn("%s: %s", x.name, LossText(run.Losses))
+		}
 	}
 	c.guardRuns(p.Run, q.Run)
 	for _, d := range differences(a.arm(), b.arm()) {

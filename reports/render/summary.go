@@ -43,12 +43,13 @@ type Summary struct {
 	Replayed int            `json:"replayed,omitempty"` // had a score, and were played again
 	OOM      int            `json:"oom,omitempty"`      // have a score, and a process that their machine's memory limit ended
 
-	Arms       []ArmSummary `json:"arms"`
-	Benchmarks []ArmSummary `json:"benchmarks,omitempty"` // arm by benchmark, where there are several
-	Problems   []Problem    `json:"problems"`
-	Slowest    []TrialRef   `json:"slowest"`
-	Gates      []GateResult `json:"gates,omitempty"`
-	Warnings   []string     `json:"warnings,omitempty"`
+	Arms       []ArmSummary  `json:"arms"`
+	Benchmarks []ArmSummary  `json:"benchmarks,omitempty"` // arm by benchmark, where there are several
+	Problems   []Problem     `json:"problems"`
+	Slowest    []TrialRef    `json:"slowest"`
+	Gates      []GateResult  `json:"gates,omitempty"`
+	Losses     []record.Loss `json:"losses,omitempty"` // records that the run has gone on without
+	Warnings   []string      `json:"warnings,omitempty"`
 }
 
 // An ArmSummary is an arm's row.
@@ -185,6 +186,9 @@ func (r *Results) Summary(path string) *Summary {
 		}
 	}
 	s.Problems, s.Slowest = r.problems(), r.slowest(5)
+	if r.Run != nil {
+		s.Losses = r.Run.Losses
+	}
 	s.Warnings = r.warnings(s)
 	return s
 }
@@ -475,6 +479,9 @@ func (r *Results) warnings(s *Summary) (ws []string) {
 		ws = append(ws, fmt.Sprintf("%s graded by different versions in different trials: %s. To grade all trials alike: evalrun regrade RUN --changed",
 			plural(len(names), "task"), someOf(names, 10)))
 	}
+	if len(s.Losses) > 0 {
+		ws = append(ws, LossText(s.Losses))
+	}
 	if len(r.errs) > 0 {
 		ws = append(ws, "the journal has entries that cannot be read; the numbers are without them")
 	}
@@ -501,6 +508,42 @@ func (r *Results) mixed() (names []string) {
 		}
 	}
 	return names
+}
+
+// LossText says in one line what losses have cost.
+func LossText(ls []record.Loss) string {
+	var files, days []string
+	var p record.Paid
+	verdicts := 0
+	for _, l := range ls {
+		if day := l.Time.Format(time.DateOnly); !slices.Contains(days, day) {
+			days = append(days, day)
+		}
+		for _, f := range l.Files {
+			if !slices.Contains(files, f) {
+				files = append(files, f)
+			}
+		}
+		verdicts += l.Verdicts
+		if l.Spent != nil {
+			p.Tokens, p.USD, p.Estimated = p.Tokens+l.Spent.Tokens, p.USD+l.Spent.USD, p.Estimated+l.Spent.Estimated
+		}
+	}
+	const most = 3
+	if n := len(files) - most; n > 0 {
+		files = append(files[:most:most], fmt.Sprintf("%d more", n))
+	}
+	text := "the run has gone on without records that were damaged or missing (" + strings.Join(files, ", ") + "; " + strings.Join(days, ", ") + "): "
+	text += plural(verdicts, "verdict") + " lost"
+	switch {
+	case p.USD > 0 && p.Estimated > 0:
+		text += fmt.Sprintf(", $%.2f and %d tokens ($%.2f by an upper estimate) were spent on what is lost and count for the budget only", p.USD, p.Tokens, p.Estimated)
+	case p.USD > 0 || p.Tokens > 0:
+		text += fmt.Sprintf(", $%.2f and %d tokens were spent on what is lost and count for the budget only", p.USD, p.Tokens)
+	default:
+		text += ", and nothing that was spent"
+	}
+	return text
 }
 
 // replayed says of how many trials the first score does not count.

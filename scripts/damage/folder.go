@@ -161,6 +161,9 @@ func pick(dir string, rng *rand.Rand) (wound, error) {
 			}
 		}
 	}
+	if rng.IntN(5) == 0 { // several files at once
+		return pickLoss(dir, all, rng)
+	}
 	w := wound{op: ops[rng.IntN(len(ops))], files: []string{some()}, at: rng.Float64(), bit: 1 << rng.IntN(8)}
 	for w.op == "swap" && len(w.files) == 1 {
 		if n := some(); n != w.files[0] {
@@ -170,8 +173,77 @@ func pick(dir string, rng *rand.Rand) (wound, error) {
 	return w, nil
 }
 
+// losses are what is lost together, as patterns of files. Those of "roll back" go back to what they were earlier in the run.
+var losses = []struct {
+	op    string
+	globs []string
+}{
+	{"delete all of", []string{"blobs/*/*"}},
+	{"delete all of", []string{"journal/mark", "run.json"}},
+	{"delete all of", []string{"journal/control.jsonl", "journal/mark"}},
+	{"delete all of", []string{"journal/*", "journal/*/*"}},
+	{"delete all of", []string{"journal/events/*"}},
+	{"delete all of", []string{"summary.json", "summary.md"}},
+	{"delete all of", []string{"parquet/*/*", "parquet/.state.json"}},
+	{"roll back", []string{"journal/control.jsonl"}},
+	{"roll back", []string{"journal/control.jsonl", "journal/mark"}},
+}
+
+// pickLoss chooses several files that are lost together.
+func pickLoss(dir string, all []string, rng *rand.Rand) (wound, error) {
+	for {
+		l := losses[rng.IntN(len(losses))]
+		w := wound{op: l.op, at: rng.Float64()}
+		for _, n := range all {
+			if slices.ContainsFunc(l.globs, func(g string) bool { ok, _ := filepath.Match(g, n); return ok }) {
+				w.files = append(w.files, n)
+			}
+		}
+		if len(w.files) == 0 { // a half-finished run has no summary
+			continue
+		}
+		if w.op == "roll back" { // to a state that the journal had: at the end of a line
+			data, err := os.ReadFile(filepath.Join(dir, "journal", "control.jsonl"))
+			if err != nil {
+				return w, err
+			}
+			cut := bytes.LastIndexByte(data[:int(w.at*float64(len(data)))], '\n') + 1
+			w.at = float64(cut)
+		}
+		return w, nil
+	}
+}
+
+// several does what is done to several files.
+func (w wound) several(dir string) error {
+	for _, n := range w.files {
+		if w.op == "roll back" && filepath.Base(n) == "control.jsonl" {
+			if err := os.Truncate(filepath.Join(dir, n), int64(w.at)); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := os.Remove(filepath.Join(dir, n)); err != nil {
+			return err
+		}
+		// What is empty then goes, too.
+		for p := filepath.Dir(n); p != "."; p = filepath.Dir(p) {
+			if list, err := os.ReadDir(filepath.Join(dir, p)); err != nil || len(list) > 0 {
+				break
+			}
+			if err := os.Remove(filepath.Join(dir, p)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // do damages the folder.
 func (w wound) do(dir string) error {
+	if w.op == "delete all of" || w.op == "roll back" {
+		return w.several(dir)
+	}
 	name := filepath.Join(dir, w.files[0])
 	if w.op == "delete" {
 		return os.Remove(name)

@@ -2,12 +2,20 @@
 // twin of a folder is the truth:
 //
 //   - no command panics or hangs;
+//
 //   - where a command says something else than of the twin, it says so: it names a file that was damaged, and its exit code is 1;
+//
 //   - a resume that refuses goes on with --accept-loss, and ends with the verdicts of the undisturbed run, or names what has no way on;
+//
+//   - what a resume went on without is said by every later show;
+//
+//   - a flipped bit in the events or blobs of a finished run is found by show --verify;
+//
 //   - of undamaged copies no command says anything.
 //
-// Each damage is one file of a finished or half-finished run: one flipped bit, a cut, zeros, a deletion, its content twice, or an exchange with
-// another file of the run.
+// Most damages are of one file of a finished or half-finished run: one flipped bit, a cut, zeros, a deletion, its content twice, or an exchange
+// with another file of the run. Some are of several: a folder, the mark and run.json, the summaries or tables are gone, or
+// control.jsonl is what it was earlier, with its mark or without one.
 //
 // Usage: go run ./scripts/damage -n 300
 //
@@ -74,6 +82,7 @@ type damager struct {
 type base struct {
 	name    string
 	dir     string
+	whole   bool // all trials are decided
 	decided verdicts
 	compare string
 	exports map[string]string
@@ -225,6 +234,7 @@ func (d *damager) makeBases() error {
 	}
 	d.bases = append(d.bases, packed)
 	for _, b := range d.bases {
+		b.whole = len(b.decided) == d.trials
 		fmt.Printf("%s: %d of %d trials decided\n", b.name, len(b.decided), d.trials)
 	}
 	return nil

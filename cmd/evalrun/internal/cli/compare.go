@@ -49,6 +49,7 @@ Examples:
 					damaged.add(fmt.Errorf("%s: %w", p, err))
 					path = p
 				}
+				a.derived(d, p)
 				res, err := wire.Results(d)
 				if res == nil {
 					return err

@@ -68,6 +68,7 @@ Examples:
 			}
 			var f findings
 			f.add(wire.Whole(d))
+			a.derived(d, path)
 			err = convert.Export(out, format, only, d.Plan(), journal.Scan(d.Journal()))
 			var some *convert.Incomplete
 			if err != nil && !errors.As(err, &some) {

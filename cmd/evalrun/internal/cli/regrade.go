@@ -34,7 +34,8 @@ func (a *app) regradeCommand() *cli.Command {
 		ArgsUsage: "RUN",
 		Description: `Takes the evidence that each trial left and grades it anew. The newest grade is the trial's; the old ones are kept in the journal.
 Trials that are graded in the agent's own machine, which is gone, are listed, and stay as they are. Without a flag all decided trials are meant.
-The exit code is 3 where a grading failed, else that of the gates.
+The exit code is 1 where evidence is damaged or missing (all other trials are graded, and these are named), 3 where a grading failed,
+else that of the gates.
 
 Examples:
    evalrun regrade runs/2026-11-21T093000Z-nightly
@@ -69,6 +70,7 @@ func (a *app) regrade(ctx context.Context, path string, o *regradeOptions) (err 
 	if err := a.whole(d); err != nil {
 		return err
 	}
+	a.remade(d)
 	pick := o.pick
 	pick.Trials = nil
 	for _, word := range o.pick.Trials {
@@ -120,6 +122,9 @@ func (a *app) regrade(ctx context.Context, path string, o *regradeOptions) (err 
 	if err != nil {
 		return err
 	}
+	if out.Lost > 0 {
+		return evidenceLost(out, rel(path))
+	}
 	if code != ExitDone {
 		return &exitError{code, nil, ""}
 	}
@@ -169,14 +174,38 @@ func (a *app) regraded(d *rundir.Dir, out wire.RegradeOutcome, o *regradeOptions
 	return ExitDone, nil
 }
 
+// evidenceLost names the trials that could not be graded again as their evidence is damaged or missing.
+func evidenceLost(out wire.RegradeOutcome, path string) error {
+	const most = 20
+	var b, again strings.Builder
+	n := 0
+	for _, t := range out.Trials {
+		if !t.Lost {
+			continue
+		}
+		if n++; n <= most {
+			fmt.Fprintf(&b, "\n  trial %s (%s, %s): %s", t.Trial, t.Task, t.Arm, t.Why)
+			again.WriteString(" --trial " + t.Trial)
+		}
+	}
+	if n > most {
+		fmt.Fprintf(&b, "\n  and %d more: --json lists all", n-most)
+	}
+	return &exitError{ExitInternal, fmt.Errorf("evidence of %d of %d trials is damaged or missing, and their grades stay as they are:%s", n, out.Picked, b.String()),
+		"put a copy in its place, or play these trials again: evalrun rerun " + path + again.String()}
+}
+
 func (a *app) printRegraded(out wire.RegradeOutcome) {
 	if len(out.Trials) > 0 {
 		w := tabwriter.NewWriter(a.Stdout, 0, 0, 2, ' ', 0)
 		fmt.Fprintln(w, "TASK\tARM\tWAS\tIS\tTRIAL")
 		for _, t := range out.Trials {
 			is := "as before: " + progress.Clean(t.Why)
-			if t.Is != nil {
+			switch {
+			case t.Is != nil:
 				is = gradeText(*t.Is)
+			case t.Lost: // the error at the end says which file
+				is = "as before: its evidence is damaged or missing"
 			}
 			task := progress.Clean(t.Task)
 			if t.Repeat > 1 {
@@ -190,7 +219,8 @@ func (a *app) printRegraded(out wire.RegradeOutcome) {
 	for _, x := range []struct {
 		n    int
 		what string
-	}{{out.Live, "cannot be graded again, as their machines are gone (evalrun rerun with --task, --arm or --trial plays them again)"}, {out.Bare, "kept no evidence"}, {out.Failed, "could not be graded"}} {
+	}{{out.Live, "cannot be graded again, as their machines are gone (evalrun rerun with --task, --arm or --trial plays them again)"}, {out.Bare, "kept no evidence"}, {out.Failed, "could not be graded"},
+		{out.Lost, "have evidence that is damaged or missing"}} {
 		if x.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", x.n, x.what))
 		}

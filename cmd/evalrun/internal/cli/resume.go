@@ -25,7 +25,8 @@ A task whose content has changed since the run was planned stops the resume. Put
 undecided with --leave-changed; they then count as planned and not as evidence.
 
 Where a part of the run's records is damaged or missing, the command names it and changes nothing; --accept-loss goes on without it.
-Trials whose verdict is lost are then played again. What is left of damaged files is kept in journal/quarantine/.
+Trials whose verdict is lost are then played again. What the run had spent counts for its budget still, as far as any file of its folder
+knows of it. What is left of damaged files is kept in journal/quarantine/, and run.json and the summary say what was lost.
 
 Examples:
    evalrun resume runs/2026-11-21T093000Z-nightly
@@ -103,6 +104,7 @@ func (a *app) goOn(ctx context.Context, cmd *cli.Command, o *playOptions, over o
 			return err
 		}
 	}
+	a.remade(d)
 	if pick != nil {
 		if c.Again, err = a.picked(d, pick); err != nil {
 			return err

@@ -20,6 +20,7 @@ type showOptions struct {
 	trial, flag, html          string
 	status, arms, tasks        []string
 	trials, json, full, markup bool
+	verify                     bool
 }
 
 // lists reports whether trials are to be listed.
@@ -42,6 +43,7 @@ Examples:
    evalrun show out --status failed --arm 'codeact*' --json | jq -r .trial
    evalrun show out --trial 3f2a --full
    evalrun show out --trial 3f2a --html trial.html     with its screenshots, for a browser
+   evalrun show out --verify                           reads all of it for damage
    evalrun show out --json | jq '.arms[] | {arm, mean}'`,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "trials", Usage: "a line for each trial", Destination: &o.trials},
@@ -53,6 +55,7 @@ Examples:
 			&cli.StringFlag{Name: "html", Usage: "the story of --trial as a page, with its pictures, into `FILE`; - is standard output", Destination: &o.html},
 			&cli.BoolFlag{Name: "full", Usage: "cut nothing", Destination: &o.full},
 			&cli.BoolFlag{Name: "json", Usage: "the summary as JSON; of a list, an object a line; of a trial, its journal entries, one a line", Destination: &o.json},
+			&cli.BoolFlag{Name: "verify", Usage: "show nothing, and read the journal and all kept content through for damage", Destination: &o.verify},
 			&cli.BoolFlag{Name: "markdown", Usage: "the summary as Markdown", Destination: &o.markup},
 		},
 		Action: func(_ context.Context, cmd *cli.Command) error {
@@ -63,6 +66,8 @@ Examples:
 			switch {
 			case o.trial != "" && o.lists():
 				return usage("--trial tells one trial's story; leave it out to list trials", "--trial does not go with --trials, --status, --arm, --task and --flag")
+			case o.verify && (o.trial != "" || o.lists() || o.json || o.markup || o.html != "" || o.full):
+				return usage("it reads the whole run and shows nothing", "--verify goes with no other flag")
 			case o.html != "" && o.trial == "":
 				return usage("find one by: evalrun show "+path+" --trials", "--html shows one trial; add --trial ID")
 			}
@@ -78,8 +83,30 @@ func (a *app) show(path string, o *showOptions) error {
 	}
 	var f findings
 	f.add(wire.Whole(d))
-	err = a.showRun(d, path, o, &f)
+	a.derived(d, path)
+	if o.verify {
+		f.again = "ID"
+		err = a.verify(d, &f)
+	} else {
+		err = a.showRun(d, path, o, &f)
+	}
 	return f.after(err, path)
+}
+
+// verify reads all that a run keeps. A run in which a process works is at a different moment in each of its files.
+func (a *app) verify(d *rundir.Dir, f *findings) error {
+	if who, busy := rundir.Holder(d.Path()); busy {
+		return usage("wait for its end", "process %d works in the run, so its files cannot be verified", who.PID)
+	}
+	for err := range wire.Verify(d) {
+		if !f.add(err) {
+			return err
+		}
+	}
+	if f.err == nil {
+		a.say("the journal and all content that it names are whole")
+	}
+	return nil
 }
 
 // showRun shows what there is; damage that it meets is noted in f.
@@ -91,6 +118,7 @@ func (a *app) showRun(d *rundir.Dir, path string, o *showOptions, f *findings) e
 		if err != nil {
 			return &exitError{ExitUsage, err, ""}
 		}
+		f.again = id
 		switch {
 		case o.html != "":
 			return a.storyPage(d, id, o.html, f)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"iter"
+	"strings"
 
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/wire"
 	"github.com/evalrun/evalrun/harness/journal"
@@ -14,10 +15,25 @@ import (
 // whole is an error where something is missing from a run's folder that other files of it know of.
 func (a *app) whole(d *rundir.Dir) error { return lossError(wire.Whole(d), rel(d.Path())) }
 
+// derived names what is missing and can be made again, for a command that makes nothing.
+func (a *app) derived(d *rundir.Dir, path string) {
+	if names := wire.Missing(d); len(names) > 0 {
+		a.say("missing: %s; nothing is lost by that: evalrun resume %s makes it again from the journal", strings.Join(names, ", "), path)
+	}
+}
+
+// remade names what is missing, for a command that makes it again.
+func (a *app) remade(d *rundir.Dir) {
+	if names := wire.Missing(d); len(names) > 0 {
+		a.say("missing, and made again from the journal: %s", strings.Join(names, ", "))
+	}
+}
+
 // findings are the damages that a command which only reads has met. It shows what there is, and fails at its end.
 type findings struct {
-	err error
-	n   int
+	err   error
+	n     int
+	again string // what plays again those whose kept content is damaged, for the hint; "": nothing is known of them
 }
 
 // add notes an error, and says whether it was one of damage.
@@ -60,13 +76,22 @@ func (f *findings) after(err error, path string) error {
 	if f.err == nil || err != nil && !lost(err) && codeOf(err) == ExitInternal {
 		return err
 	}
-	return lossError(f.err, path)
+	err = lossError(f.err, path)
+	var x *exitError
+	if f.again != "" && !inJournal(f.err) && errors.As(err, &x) {
+		x.hint = "put a copy in its place, or play again what is lost: evalrun rerun " + path + " --trial " + f.again
+	}
+	return err
+}
+
+// inJournal says whether an error is about the journal, and not about blobs alone.
+func inJournal(err error) bool {
+	return errors.Is(err, journal.ErrLost) || errors.As(err, new(*journal.BadLine)) || errors.As(err, new(*journal.Missing))
 }
 
 // lost says whether an error is about parts of a run that are damaged or missing.
 func lost(err error) bool {
-	return errors.Is(err, journal.ErrLost) || errors.Is(err, record.ErrDamaged) || errors.Is(err, record.ErrMissing) ||
-		errors.As(err, new(*journal.BadLine)) || errors.As(err, new(*journal.Missing))
+	return inJournal(err) || errors.Is(err, record.ErrDamaged) || errors.Is(err, record.ErrMissing)
 }
 
 // lossError says what can be done about lost or damaged parts of a run; other errors stay as they are.

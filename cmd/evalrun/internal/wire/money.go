@@ -2,7 +2,6 @@ package wire
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -79,37 +78,15 @@ func settle(ctx context.Context, j *journal.Journal, state *journal.State) error
 	return j.Sync(ctx)
 }
 
-// spent sums up into w what earlier processes of the run paid for, once it is settled. Journals of older versions say nothing of tokens whose
-// price was not known: they count at dearest, in US dollars for a million.
-func spent(dir string, w *harness.Whole, dearest float64) {
-	for e, err := range journal.Control(dir) {
-		if err != nil {
-			continue // a damaged line was reported when the journal was opened
+// spent sums up into w what earlier processes of the run paid for, once it is settled, with what is in no record any more.
+func spent(dir string, losses []record.Loss, w *harness.Whole, dearest float64) {
+	p := plus(accounted(dir, dearest), notedIn(losses))
+	for _, l := range losses {
+		if l.Spent == nil { // what it is will be known when somebody goes on with the run
+			p = larger(p, l.Known)
 		}
-		switch e.Kind {
-		case record.KindVerdict, record.KindSpent, record.KindAmend:
-		default:
-			continue
-		}
-		var v struct{ Spent, Other *record.Usage }
-		if err := json.Unmarshal(e.Data, &v); err != nil {
-			continue
-		}
-		u := v.Spent
-		if u == nil && e.Kind == record.KindAmend {
-			u = v.Other
-		}
-		if u == nil {
-			continue
-		}
-		if u.Cost == nil && u.Counted == nil {
-			usd := float64(u.In+u.Out) * dearest / 1e6
-			u.Counted = &usd
-		}
-		w.SpentTokens += u.Tokens()
-		w.SpentCost += u.USD()
-		w.SpentEstimated += u.Estimated()
 	}
+	w.SpentTokens, w.SpentCost, w.SpentEstimated = p.Tokens, p.USD, p.Estimated
 }
 
 // dearest is the highest price that limits and budgets count with, of all models of the run.

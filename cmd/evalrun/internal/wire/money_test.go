@@ -38,7 +38,7 @@ func TestSpent(t *testing.T) {
 		t.Fatal(err)
 	}
 	var w harness.Whole
-	spent(dir, &w, 10)
+	spent(dir, nil, &w, 10)
 	if math.Abs(w.SpentCost-(0.5+0.25+0.125+0.5+1)) > 1e-9 || math.Abs(w.SpentEstimated-1.5) > 1e-9 || w.SpentTokens != 110+100+100+100+100_000 {
 		t.Errorf("%+v", w)
 	}

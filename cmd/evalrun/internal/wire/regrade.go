@@ -47,6 +47,7 @@ type Regraded struct {
 	Is        *Grade `json:"is,omitempty"`   // nil: the old grade stays
 	Changed   bool   `json:"changed"`        // Is says something else than Was
 	Live      bool   `json:"live,omitempty"` // its grading needs the live session
+	Lost      bool   `json:"lost,omitempty"` // its evidence is damaged or missing
 	Why       string `json:"why,omitempty"`  // there is no new grade
 }
 
@@ -58,6 +59,7 @@ type RegradeOutcome struct {
 	Live    int             `json:"live"`             // cannot be graded again
 	Bare    int             `json:"bare"`             // kept no evidence
 	Failed  int             `json:"failed"`           // their grading failed
+	Lost    int             `json:"lost,omitempty"`   // their evidence is damaged or missing
 	Stopped bool            `json:"stopped"`          // before all were through
 	Reason  string          `json:"reason,omitempty"` // budget, usage: why it was stopped, where nobody asked for it
 	Ended   harness.Summary `json:"-"`                // what Reason is about
@@ -231,6 +233,12 @@ func (r *Ready) Regrade(ctx context.Context, d *rundir.Dir, p Pick, c Control) (
 		was := of[g.Job.Trial]
 		v := g.Verdict
 		switch {
+		case g.Lost != nil:
+			out.Lost++
+			x := r.regraded(g.Job, was, nil, g.Lost.Error())
+			x.Lost = true
+			out.Trials = append(out.Trials, x)
+			v.Status = record.Infra
 		case v.Status == record.Scored:
 			is := ledger.GradeOf(&v)
 			out.Graded++

@@ -74,7 +74,7 @@ func (r *Ready) Run(ctx context.Context, d *rundir.Dir, c Control) (out Outcome,
 		_, jerr := st.Close()
 		return out, errors.Join(err, jerr)
 	}
-	binary := noteBinary(d, run)
+	binary := func() {}
 	defer func() {
 		binary()
 		r.noteImages(run)
@@ -94,6 +94,10 @@ func (r *Ready) Run(ctx context.Context, d *rundir.Dir, c Control) (out Outcome,
 	if err := settle(ctx, j, state); err != nil {
 		return out, err
 	}
+	if err := r.settleLosses(d, run); err != nil {
+		return out, err
+	}
+	binary = noteBinary(d, run)
 	cfg, err := r.config(state, d)
 	if err != nil {
 		return out, err
@@ -120,10 +124,14 @@ func (r *Ready) Run(ctx context.Context, d *rundir.Dir, c Control) (out Outcome,
 	if c.Begun != nil {
 		c.Begun(before)
 	}
-	if c.Earlier != nil && state.Len() > 0 {
+	if lost := notedIn(run.Losses); c.Earlier != nil && (state.Len() > 0 || lost.USD > 0) {
 		var reading sync.WaitGroup
 		last := state.Seq()
-		reading.Go(func() { c.Earlier(earlier(d.Journal(), last)) })
+		reading.Go(func() {
+			x := earlier(d.Journal(), last)
+			x.Cost, x.Known = x.Cost+lost.USD, x.Known || lost.USD > 0
+			c.Earlier(x)
+		})
 		defer reading.Wait()
 	}
 	streams, close := r.streams(past(state, reopen, true), c.Again, func(jobs iter.Seq[harness.Job]) iter.Seq[harness.Job] {
@@ -270,8 +278,12 @@ func (r *Ready) config(state *journal.State, d *rundir.Dir) (harness.Config, err
 			}
 		}
 	}
-	if state.Len() > 0 && (cfg.Whole.Cost > 0 || cfg.Whole.Tokens > 0) {
-		spent(d.Journal(), &cfg.Whole, r.dearest())
+	if cfg.Whole.Cost > 0 || cfg.Whole.Tokens > 0 {
+		run, err := d.Run()
+		if err != nil {
+			return cfg, err
+		}
+		spent(d.Journal(), run.Losses, &cfg.Whole, r.dearest())
 	}
 	return cfg, nil
 }

@@ -31,6 +31,9 @@ func Whole(d *rundir.Dir) error {
 		return err
 	}
 	losses, err := journal.Verify(d.Journal(), d.Plan().Run, witnesses(d, run)...)
+	if err == nil {
+		losses = append(losses, gone(d, run)...)
+	}
 	if err == nil && len(losses) == 0 && !journal.HasMark(d.Journal()) {
 		losses, err = strangers(d)
 	}
@@ -38,6 +41,26 @@ func Whole(d *rundir.Dir) error {
 		return err
 	}
 	return &journal.LossError{Losses: losses}
+}
+
+// gone are the files and folders of a run that are not there, and that no other file can take the place of.
+func gone(d *rundir.Dir, run *record.Run) (out []journal.Loss) {
+	seq, _ := parquetlog.Last(d.Path())
+	begun := seq > 0 || journal.Begun(d.Journal())
+	if run.Run == "" && begun { // it is written before the first entry
+		out = append(out, journal.Loss{File: "../run.json", Text: "is missing"})
+	}
+	// The mark is there before run.json is. A journal of an older form has none, and its run.json no digest of the plan.
+	if (run.Run == "" && begun || run.Plan != "") && !journal.HasMark(d.Journal()) {
+		out = append(out, journal.Loss{File: "mark", Text: "is missing or damaged, so nothing says how far the journal had come"})
+	}
+	if _, err := os.Stat(d.Blobs()); os.IsNotExist(err) && begun {
+		// A copy may be without an empty folder.
+		if by := named(d); by != "" {
+			out = append(out, journal.Loss{File: "../blobs", Text: "is missing, and " + by + " names content in it"})
+		}
+	}
+	return out
 }
 
 // strangers looks for trials that the run's plan does not have: the journal of an older form does not say whose it is.
@@ -72,37 +95,10 @@ func witnesses(d *rundir.Dir, run *record.Run) []journal.Witness {
 	if seq, file := parquetlog.Last(d.Path()); seq > 0 {
 		ws = append(ws, journal.Witness{File: file, Seq: seq})
 	}
-	var sum struct {
-		Run     string
-		Decided int
-	}
-	if data, err := os.ReadFile(d.File("summary.json")); err == nil && json.Unmarshal(data, &sum) == nil && sum.Run == run.Run {
+	if sum := summarized(d); sum != nil {
 		ws = append(ws, journal.Witness{File: "summary.json", Trials: sum.Decided})
 	}
 	return ws
-}
-
-// repair goes on without what the journal of d has lost, and makes the tables anew.
-func (r *Ready) repair(d *rundir.Dir) error {
-	run, err := d.Run()
-	if err != nil {
-		return err
-	}
-	upTo := int64(0)
-	for _, w := range witnesses(d, run) {
-		upTo = max(upTo, w.Seq)
-	}
-	damages, err := journal.Repair(d.Journal(), upTo)
-	if err != nil {
-		return err
-	}
-	for _, x := range damages {
-		r.o.Log.Warn("going on without what is lost", "what", x.String())
-	}
-	if len(damages) == 0 {
-		return nil
-	}
-	return parquetlog.Rebuild(d.Path(), r.Plan, journal.Scan(d.Journal()), parquetlog.Options{Log: r.o.Log})
 }
 
 // readable leaves out evidence whose blobs are damaged or missing, where that is accepted: its trial is played again.
