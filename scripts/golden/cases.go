@@ -16,7 +16,7 @@ import (
 )
 
 // Kinds of pages, with how many of each there are for one of the sample.
-var sampleEvery = map[string]int{"corners": 1, "references": 40, "numbers": 2, "pairs": 700, "random": 500, "shops": 20}
+var sampleEvery = map[string]int{"corners": 1, "references": 80, "numbers": 20, "pairs": 700, "random": 500, "shops": 40}
 
 // all compares every kind of page.
 func (d *differ) all(ctx context.Context) error {
@@ -151,7 +151,7 @@ func corners(yield func(string) bool) {
 		"<noscript><p>x</noscript>", "<head><noscript><p>x", "<template><p>x</template>", "<svg><path d=''/><a>x</a></svg>", "<b><p>x</b>y</p>", "<a>x<table>y", "<p><table><tr><td>x<p>y</table>z", "<table><td>x<tr><th>y<tbody>z", "<ul><li>a<li>b<ul><li>c</ul><li>d</ul>",
 		"<dl><dt>a<dd>b<dt>c", "<select><option>a<option>b<optgroup><option>c</select>", "<form><form>x</form>y", "<h1><h2>x</h1>y", "<div><p>x</div>y</p>", "<table></div></table>x", "<div><table><tr><td></div>x", "<p><div></p>x", "<td></tr>x", "<b><i>x</b>y</i>z",
 		"<html> <p>x", "<html>" + blanks + "<p>x", "<html>" + blanks + "x", blanks + "<p>x", "<html><head>" + blanks + "</head>x", "<html>" + blanks + "&amp;", "<html> &amp;", "<html>\x00 <p>", "<html>" + blanks + "\x00<p>", "<head>x", "<html>x", "<html><!--a-->x",
-		"<head> x</head>", "<html> \x01 <p>", "<html>\x01<p>", "<frameset><frame></frameset>x", "<noframes>x", "<p>a\x00b", "<p>\x00ab", "<p>&amp;\x00b", "<p>a\x01b\x0cc\u0085d", "<p>a\r\nb\rc", "<p>\ufeff", "\ufeffx", "\ufeff\ufeffx", "<p>\ufffe\uffff\ufffd",
+		"<head> x</head>", "<html> \x01 <p>", "<html>\x01<p>", "\x01\x00", "></body>&#\x00", "<frameset><frame></frameset>x", "<noframes>x", "<p>a\x00b", "<p>\x00ab", "<p>&amp;\x00b", "<p>a\x01b\x0cc\u0085d", "<p>a\r\nb\rc", "<p>\ufeff", "\ufeffx", "\ufeff\ufeffx", "<p>\ufffe\uffff\ufffd",
 		"<pre>\n a <b> c </b>\n</pre> d", "<pre></pre>", "<pre><pre>a</pre> b </pre> c", "<div bid=1></div>", "<div bid=1> </div>", "<div bid=1><span bid=2></span></div>", "<div bid=1 a=2></div>", "<p bid=1>x<i bid=2>y</i>z</p>", "<i bid=1><script>x</script></i>",
 		"<p bid=1><br></p>", "<div bid=1><!-- a --!></div>", "<a title='\"'>", "<a title=\"'\">", "<a title='\"&#39;'>", "<p>&lt;b&gt;&amp;amp;</p>", "<::marker></::marker>x", "<p>a<::before></::before>b", "<p>x\u00a0\u3000</p>", "<p>\x1c\x1dx\x1e</p>",
 		strings.Repeat("<b>", 400) + "x" + strings.Repeat("</b>", 400), strings.Repeat("<div><p>", 300) + "x", "<p>" + strings.Repeat("x", 3000) + "\x01" + strings.Repeat("é", 3000), "<p " + manyAttrs(100) + manyAttrs(60) + ">x",
@@ -341,24 +341,29 @@ func (o *options) shopPages(yield func(string) bool) {
 // chunkPages have something odd where one chunk of what lxml hands over ends and the next begins.
 func (o *options) chunkPages(yield func(string) bool) {
 	const chunk = 1 << 19
-	for i, s := range []string{"<p title='a b'>x</p>y", "&amp;&region;", "<!-- a -- b -->c", "<!--!>b-->c", "<script>a</b>c</script>d", "<script>var a = 1</script>", "</p>x</b>", "<!doctype html>x", "<?a b?>c", "é日😀", "</html> x", "</html>\n<!--a-->\n<!--b-->\nc",
-		"<p a=\"x>y\" b='>'>z", "<p a='", "<![CDATA[a]]>b", "text without tags"} {
+	for i, s := range []string{"<p title='a b'>x</p>y", "&amp;&region;", "<!-- a -- b -->c", "<!--!>b-->c", "<script>a</b>c</script>d", "</p>x</b>", "<!doctype html>x", "<?a b?>c", "é日😀", "</html> x",
+		"</html>\n<!--a-->\n<!--b-->\nc", "<p a=\"x>y\" b='>'>z", "<p a='", "<![CDATA[a]]>b", "text without tags"} {
 		for cut := range 1 + len(s) {
-			if i > 3 && cut%3 != 0 && len(s) > 12 {
+			if len(s) > 12 && (cut+i)%3 != 0 {
 				continue
 			}
-			for _, fill := range []string{"x", "é", "<b>y</b>"} {
-				if (cut+i)%3 != len(fill)%3 {
-					continue
-				}
-				runes := len([]rune(fill))
-				n := (chunk - len("<html><body>") - cut) / runes
-				if !yield("<html><body>" + strings.Repeat(" ", chunk-len("<html><body>")-cut-n*runes) + strings.Repeat(fill, n) + s + "<u>end</u>") {
-					return
-				}
+			fill := "x"
+			if (cut+i)%2 == 0 {
+				fill = "é"
+			}
+			if !yield("<html><body>" + strings.Repeat(fill, chunk-len("<html><body>")-cut) + s + "<u>end</u>") {
+				return
 			}
 		}
 	}
+	for _, s := range []string{`<p a="%s">y<p b=c>z`, "<p><!--%s-->y", "<p><?a %s>y"} { // longer than libxml2 takes
+		for _, fill := range []string{"x", "é"} {
+			if !yield(fmt.Sprintf(s, strings.Repeat(fill, 10_000_010/len(fill)))) {
+				return
+			}
+		}
+	}
+	yield(strings.Repeat("x", chunk-999) + strings.Repeat("<b title='é'>y</b>", 500))
 }
 
 const wantPages = 500

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"compress/gzip"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -288,6 +289,9 @@ func (c *tally) count(field string, equal bool) {
 	}
 }
 
+// longest bounds the characters of a page that is made smaller.
+const longest = 50_000
+
 // show tells the smallest part of a page that still differs.
 func (d *differ) show(p page) error {
 	differs := func(html string) (int, texts, texts, error) {
@@ -301,7 +305,11 @@ func (d *differ) show(p page) error {
 		return -1, got, want, err
 	}
 	html := []rune(p.html)
-	for size := len(html) / 2; size > 0; {
+	size := len(html) / 2
+	if len(html) > longest {
+		size = 0
+	}
+	for size > 0 {
 		cut := false
 		for at := 0; at < len(html); {
 			try := append(append([]rune{}, html[:at]...), html[min(len(html), at+size):]...)
@@ -326,17 +334,21 @@ func (d *differ) show(p page) error {
 	if i < 0 {
 		return errors.New("a difference does not come again: " + strconv.Quote(p.html))
 	}
-	fmt.Fprintf(d.c.out, "%s: of\n  %q\n%s\n", p.kind+", "+textKinds[i], string(html), firstDifference(got[i], want[i]))
+	page := strconv.Quote(string(html[max(0, len(html)-longest/50):]))
+	if len(html) > longest/50 {
+		page = fmt.Sprintf("%d characters that end with %s", len(html), page)
+	}
+	fmt.Fprintf(d.c.out, "%s, %s: of\n  %s\n%s\n", p.kind, textKinds[i], page, firstDifference(got[i], want[i]))
 	return nil
 }
 
-// keep takes a page into the sample: every nth of its kind that is short.
+// keep takes a page into the sample: every nth of those of its kind that are short.
 func (d *differ) keep(p page, want texts) {
 	if d.nth == nil {
 		d.nth = map[string]int{}
 	}
 	n := sampleEvery[p.kind]
-	if n == 0 || len(p.html)+len(want[0]) > 4000 && n > 1 {
+	if n == 0 || len(p.html)+len(want[0]) > 8000 {
 		return
 	}
 	if d.nth[p.kind]++; (d.nth[p.kind]-1)%n == 0 {
@@ -346,12 +358,16 @@ func (d *differ) keep(p page, want texts) {
 
 func (d *differ) writeSample() error {
 	var b bytes.Buffer
-	e := json.NewEncoder(&b)
+	z := gzip.NewWriter(&b)
+	e := json.NewEncoder(z)
 	e.SetEscapeHTML(false)
 	for _, s := range d.samples {
 		if err := e.Encode(s); err != nil {
 			return err
 		}
+	}
+	if err := z.Close(); err != nil {
+		return err
 	}
 	return os.WriteFile(d.o.sample, b.Bytes(), 0o644)
 }

@@ -35,7 +35,7 @@ func main() {
 	flag.StringVar(&o.pictures, "pictures", "", "keep all our pictures in `FOLDER`, to be looked at")
 	flag.StringVar(&o.venv, "venv", ".cache/lxml-venv", "`FOLDER` of the reference's Python; made when it is not there")
 	flag.StringVar(&o.pages, "pages", ".cache/lxml-pages", "`FOLDER` of real pages; filled from Debian's packages of documentation when it is not there")
-	flag.StringVar(&o.sample, "sample", "", "write pages with the reference's texts of them to `FILE`, for tests without Python")
+	flag.StringVar(&o.sample, "sample", "", "write some pages with the reference's texts of them to `FILE` (browsergym/obs/testdata/html.jsonl.gz is of the default pages and seed)")
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of random pages")
 	flag.IntVar(&o.trees, "trees", 50_000, "how many random pages")
 	flag.Parse()

@@ -49,8 +49,8 @@ type parser struct {
 
 	// Searches go on where the last one ended, so that none reads a part of the page twice.
 	lt, gt, slash, special int
-	comment                struct{ at, from int }
-	quotes                 []uint64 // places from which an unquoted > was reached, a bit each
+	sought                 struct{ at, from int } // the end of the comment at at
+	quotes                 []uint64               // places from which an unquoted > was reached, a bit each
 
 	work int // bytes and elements looked at in searches
 }
@@ -179,7 +179,7 @@ func (p *parser) beforeContent() bool {
 	}
 	switch {
 	case p.has("<!--"):
-		return p.commentThen(p.state)
+		return p.comment()
 	case p.has("<?"):
 		return p.instruction()
 	case p.state == misc && p.isDoctype():
@@ -208,7 +208,7 @@ func (p *parser) afterContent() bool {
 	case n < 2:
 		return false
 	case p.has("<!--"):
-		return p.commentThen(epilog)
+		return p.comment()
 	case p.has("<?"):
 		return p.instruction()
 	case p.has("<!") && n < 4:
@@ -254,7 +254,7 @@ func (p *parser) content() bool {
 			}
 			p.doctype()
 		case p.has("<!--"):
-			return p.commentThen(content)
+			return p.comment()
 		default: // a CDATA section is such a one, too
 			if !p.last && !p.next(&p.gt, '>') {
 				return false
@@ -285,16 +285,12 @@ func (p *parser) content() bool {
 	return true
 }
 
-// commentThen reads a comment when it is whole. One that does not end ends the document. (htmlParseComment leaves the parser in a state that
-// it does not know.)
-func (p *parser) commentThen(s state) bool {
+// comment reads one when it is whole.
+func (p *parser) comment() bool {
 	if !p.last && !p.commentEnds() {
 		return false
 	}
-	p.state = stopped
-	if p.readComment() {
-		p.state = s
-	}
+	p.readComment()
 	return true
 }
 
@@ -678,7 +674,7 @@ func (p *parser) text() {
 			l := utf8Len(c)
 			if isChar(p.s[p.i : p.i+l]) {
 				n += l
-				blank = blank && isBlank(c)
+				blank = blank && (isBlank(c) || c == 0)
 			}
 			p.i += l
 		}
@@ -855,15 +851,15 @@ func cutAt(s string) int {
 	return len(s)
 }
 
-// readComment reads a comment, or reports that it has no end. (htmlParseComment)
-func (p *parser) readComment() bool {
+// readComment reads a comment. One that does not end vanishes with all that is there. (htmlParseComment)
+func (p *parser) readComment() {
 	p.i += 4
 	from := p.i
 	for _, abrupt := range []string{">", "->"} {
 		if p.has(abrupt) {
 			p.i += len(abrupt)
 			p.soup.special(Comment, "")
-			return true
+			return
 		}
 	}
 	for i := p.i; ; i++ {
@@ -884,18 +880,17 @@ func (p *parser) readComment() bool {
 		s := clean(p.s[from:i])
 		if len(s) > maxText {
 			p.cutComment(i)
-			return true
+			return
 		}
 		p.i = i + n
 		p.soup.special(Comment, s)
-		return true
+		return
 	}
 	if p.end-from > maxText {
 		p.cutComment(p.end)
-		return p.i < p.end
+		return
 	}
 	p.i = p.end
-	return false
 }
 
 // cutComment reads a comment that is too long to where the original, which reads three characters ahead, gives it up.
@@ -1088,7 +1083,7 @@ func (p *parser) tagEnds() bool {
 		}
 		// From this quote on, the way is the same for whoever comes here.
 		w, bit := i/64, uint64(1)<<(i%64)
-		if p.quotes[w]&bit != 0 {
+		if false {
 			return true
 		}
 		p.quotes[w] |= bit
@@ -1119,7 +1114,7 @@ func (p *parser) nextSpecial(i int) int {
 
 // commentEnds looks for the end of a comment, which may be one that the comment then is not ended by. (htmlParseLookupCommentEnd)
 func (p *parser) commentEnds() bool {
-	l := &p.comment
+	l := &p.sought
 	if l.at != p.i || l.from < p.i {
 		l.at, l.from = p.i, p.i
 	}
