@@ -285,6 +285,28 @@ func (s *scribe) nodes(n int) {
 	}
 }
 
+// salad is bits of markup without any order.
+func (s *scribe) salad() {
+	for range 1 + s.IntN(40) {
+		switch s.IntN(9) {
+		case 0:
+			s.b.WriteString(s.pick(words))
+		case 1, 2:
+			s.b.WriteString("<" + s.pick(elements))
+		case 3:
+			s.b.WriteString("</" + s.pick(elements))
+		case 4, 5:
+			s.b.WriteString(">")
+		case 6:
+			s.b.WriteString(s.pick(attrs) + s.pick([]string{"", "=", "='", "=\"", " = "}))
+		case 7:
+			s.b.WriteString(s.pick(odd))
+		default:
+			s.b.WriteString(s.pick([]string{" ", "\n", "/", "-", "!", "?", ";", "doctype", "<!DOCTYPE ", "PUBLIC ", "SYSTEM ", "script", "<script>", "</script>", "<body>", "</body>", "</html>", "<head>", "<html>", "é", "1"}))
+		}
+	}
+}
+
 // randomPages writes well-nested pages, misnested and broken ones; some as text with bids, as texts of observations are.
 func (o *options) randomPages(yield func(string) bool) {
 	for i := range o.trees {
@@ -292,7 +314,11 @@ func (o *options) randomPages(yield func(string) bool) {
 		if i%5 == 0 {
 			s.b.WriteString(s.pick([]string{"<!DOCTYPE html>", "<html><head>", "<html>\n<body>", " ", "\n<html>", "<?xml version=\"1.0\"?>", "<!-- x -->", "\ufeff"}))
 		}
-		s.nodes(1 + s.IntN(8))
+		if i%4 == 3 {
+			s.salad()
+		} else {
+			s.nodes(1 + s.IntN(8))
+		}
 		if i%7 == 0 {
 			s.b.WriteString(s.pick([]string{"</body></html>", "</html>\n", "</html>\n<!-- x -->\n<p>y", "</body>x</html>y"}))
 		}

@@ -1083,7 +1083,7 @@ func (p *parser) tagEnds() bool {
 		}
 		// From this quote on, the way is the same for whoever comes here.
 		w, bit := i/64, uint64(1)<<(i%64)
-		if false {
+		if p.quotes[w]&bit != 0 {
 			return true
 		}
 		p.quotes[w] |= bit
