@@ -34,6 +34,7 @@ type shop struct {
 	log   *agenttest.Log
 	steps int
 	chat  []event.BrowserChat
+	dom   string // the page; "" is dom
 }
 
 func (s *shop) put(t *testing.T, kind, content string) *event.Blob {
@@ -66,6 +67,9 @@ func (s *shop) step(t *testing.T) func(context.Context, event.Event) (event.Body
 		}
 		if s.log != nil {
 			o.AX, o.Properties, o.DOM = s.put(t, "application/json", tree), s.put(t, "application/json", props), s.put(t, "application/json", dom)
+			if s.dom != "" {
+				o.DOM = s.put(t, "application/json", s.dom)
+			}
 			o.Screenshot = s.put(t, "image/png", picture(t))
 		}
 		if b.Code != "" {
@@ -322,6 +326,23 @@ func TestOptions(t *testing.T) {
 		r := ask(t, browse.Config{OnlyVisible: true, OnlyMarked: true}, multi)
 		has(t, said(r[0]), "[12] button 'Buy'", "Only what is visible")
 	})
+}
+
+// Addresses are shown as BrowserGym shows them: what follows an & in a query is no character, whatever it is called.
+func TestAddresses(t *testing.T) {
+	const page = `{"documents":[{"frameId":-1,"nodes":{"parentIndex":[-1,0,1,2],"nodeType":[9,1,1,3],"nodeName":[0,1,2,7],"nodeValue":[-1,-1,-1,8],"backendNodeId":[1,2,3,4],` +
+		`"attributes":[[],[],[3,4,5,6],[]],"contentDocumentIndex":{"index":[],"value":[]},"isClickable":{"index":[]}},"layout":{"nodeIndex":[],"bounds":[],"clientRects":[]}}],` +
+		`"strings":["#document","HTML","A","bid","12","href","/list?page=2&region=us&order=asc&section=4","#text","Next"]}`
+	for _, kind := range []string{"full", "pruned"} {
+		set, shop := setup(t, action.Options{Subsets: []string{"bid"}})
+		shop.dom = page
+		off := false
+		reqs, _, err := play(t, browse.Config{HTML: kind, Visible: &off, Clickable: &off}, set, "<action>click('12')</action>")
+		if err != nil || len(reqs) != 1 {
+			t.Fatalf("%d requests, %v", len(reqs), err)
+		}
+		has(t, said(reqs[0]), `<a bid="12" href="/list?page=2&amp;region=us&amp;order=asc&amp;section=4">`)
+	}
 }
 
 func TestRefuses(t *testing.T) {

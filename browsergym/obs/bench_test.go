@@ -1,7 +1,9 @@
 package obs_test
 
 import (
+	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/evalrun/evalrun/browsergym/obs"
@@ -45,5 +47,20 @@ func BenchmarkTexts(b *testing.B) {
 				obs.PruneHTML(dom)
 			}
 		})
+	}
+}
+
+// BenchmarkHTML reads and prints a page of lists, tables and addresses.
+func BenchmarkHTML(b *testing.B) {
+	var page strings.Builder
+	page.WriteString("<html bid=\"0\"><body bid=\"1\">")
+	for i := range 2000 {
+		fmt.Fprintf(&page, "<div bid=\"%d\" class=\"item  product\"><a href=\"/list?page=%[1]d&region=us&amp;order=asc\">Pear &amp; apple %[1]d</a><ul><li>one<li>two</ul>"+
+			"<table><tr><td>%[1]d<td>3.50 €</table><input type=\"text\" value=\"x\"><p>text <b>bold</b> text\n</div>\n", i)
+	}
+	b.SetBytes(int64(page.Len()))
+	b.ReportAllocs()
+	for b.Loop() {
+		obs.PruneHTML(page.String())
 	}
 }

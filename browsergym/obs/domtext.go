@@ -3,6 +3,7 @@ package obs
 import (
 	"strings"
 
+	"github.com/evalrun/evalrun/browsergym/obs/internal/libxml"
 	"github.com/evalrun/evalrun/browsergym/py"
 )
 
@@ -121,5 +122,5 @@ func (w *domWriter) document(d int) string {
 	if n > 0 {
 		node(0, 0, false)
 	}
-	return prettify(parseHTML(string(b)))
+	return libxml.Parse(string(b)).Prettify()
 }

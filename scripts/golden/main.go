@@ -1,9 +1,10 @@
 // Command golden compares browsergym with recordings of the reference, field by field. docs/fidelity.md says what comes of it and why.
 //
-// Usage: go run ./scripts/golden [-do offline,fast,reference,random] [-only REGEXP] [-miniwob FOLDER] [-v] [RECORDINGS]
+// Usage: go run ./scripts/golden [-do offline,fast,reference,random,differential] [-only REGEXP] [-miniwob FOLDER] [-v] [RECORDINGS]
 //
 // RECORDINGS, or EVALRUN_GOLDEN, is a folder of recordings; those of pages need pages/ in it, those of MiniWoB++ its folder html, by -miniwob or
-// EVALRUN_TEST_MINIWOB. Every difference is put to a cause that docs/fidelity.md explains; one without a cause makes the exit status 1.
+// EVALRUN_TEST_MINIWOB. The comparison differential needs none of these: it makes a Python with the reference in it. Every difference is put to a
+// cause that docs/fidelity.md explains; one without a cause makes the exit status 1.
 package main
 
 import (
@@ -25,7 +26,7 @@ import (
 
 func main() {
 	var o options
-	do := flag.String("do", "offline,fast", "what to compare: `LIST` of offline (texts, from recorded answers of the browser), fast and reference (the episodes, live), random (all tasks of MiniWoB++, with random actions)")
+	do := flag.String("do", "offline,fast", "what to compare: `LIST` of offline (texts, from recorded answers of the browser), fast and reference (the episodes, live), random (all tasks of MiniWoB++, with random actions), differential (texts of many pages beside the reference itself, in a Python made for it)")
 	only := flag.String("only", "", "recordings or tasks whose names (recordings/nav, miniwob/click-test.1) match `REGEXP`")
 	flag.StringVar(&o.miniwob, "miniwob", os.Getenv("EVALRUN_TEST_MINIWOB"), "`FOLDER` html of MiniWoB++")
 	flag.IntVar(&o.jobs, "jobs", runtime.GOMAXPROCS(0), "episodes at a time")
@@ -33,6 +34,11 @@ func main() {
 	flag.IntVar(&o.retries, "retries", 2, "how often an episode with a difference that has no cause is played again: calls have half a second, which may be too little on a busy machine")
 	flag.BoolVar(&o.verbose, "v", false, "show every difference, not only those without a cause")
 	flag.StringVar(&o.pictures, "pictures", "", "keep all our pictures in `FOLDER`, to be looked at")
+	flag.StringVar(&o.venv, "venv", ".cache/lxml-venv", "`FOLDER` of the reference's Python; made when it is not there")
+	flag.StringVar(&o.pages, "pages", ".cache/lxml-pages", "`FOLDER` of real pages; filled from Debian's packages of documentation when it is not there")
+	flag.StringVar(&o.sample, "sample", "", "write some pages with the reference's texts of them to `FILE` (browsergym/obs/testdata/html.jsonl.gz is of the default pages and seed)")
+	flag.Uint64Var(&o.seed, "seed", 1, "seed of random pages")
+	flag.IntVar(&o.trees, "trees", 50_000, "how many random pages")
 	flag.Parse()
 	o.dir = os.Getenv("EVALRUN_GOLDEN")
 	if flag.NArg() > 0 {
@@ -72,12 +78,16 @@ type options struct {
 	jobs, steps  int
 	retries      int
 	verbose      bool
+	venv, pages  string
+	sample       string
+	seed         uint64
+	trees        int
 	out          io.Writer // differences; nil: standard output
 }
 
 // run makes one comparison.
 func (o *options) run(ctx context.Context, what string) (*tally, error) {
-	if o.dir == "" && what != "random" {
+	if o.dir == "" && what != "random" && what != "differential" {
 		return nil, errors.New("which recordings? name their folder, or set EVALRUN_GOLDEN")
 	}
 	c := newTally(o.verbose, o.out)
@@ -90,8 +100,10 @@ func (o *options) run(ctx context.Context, what string) (*tally, error) {
 		return c, o.live(ctx, c, browsergym.Reference)
 	case "random":
 		return c, o.random(ctx, c)
+	case "differential":
+		return c, o.differential(ctx, c)
 	}
-	return nil, fmt.Errorf("%q cannot be compared; offline, fast, reference and random can", what)
+	return nil, fmt.Errorf("%q cannot be compared; offline, fast, reference, random and differential can", what)
 }
 
 // recordings are those in a folder's subfolders whose names are wanted: name to file.
