@@ -30,21 +30,26 @@ func (imagedSource) Task(_ context.Context, id string) (datasets.Task, error) {
 	return datasets.Task{ID: id}, nil
 }
 
-// knows is a driver whose images are there, but for slow ones.
-type knows struct{ sandbox.Driver }
+// knows is a driver whose images are there, but for slow ones. It answers when asked is closed.
+type knows struct {
+	sandbox.Driver
+	asked chan struct{}
+}
 
-func (knows) There(_ context.Context, img sandbox.Image) bool {
+func (d knows) There(_ context.Context, img sandbox.Image) bool {
+	<-d.asked
 	return !strings.HasPrefix(img.Ref, "slow")
 }
 
 // Trials whose images are there overtake those whose images are being made, within a window, and nobody waits for images that are not their own.
 func TestAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		release := make(chan struct{})
+		release, asked := make(chan struct{}), make(chan struct{})
 		r := &Ready{Workers: 3, Needs: Needs{Drivers: map[string][]string{"docker": {"x"}}}, benches: []harness.Bench{{Benchmark: imaged{}}}}
-		r.Driver = knows{fake.New()}
+		r.Driver = knows{fake.New(), asked}
 		r.images = &harness.Images{Get: func(ctx context.Context, img sandbox.Image) (string, error) {
 			if !strings.HasPrefix(img.Ref, "slow") {
+				<-asked
 				return img.Ref, nil
 			}
 			select {
@@ -72,7 +77,10 @@ func TestAhead(t *testing.T) {
 			}
 			synctest.Wait()
 		}
-		for range 4 { // a worker takes slow1 and waits for it
+		take() // nothing is known of any image: a worker takes slow1 and waits for it
+		close(asked)
+		synctest.Wait()
+		for range 3 {
 			take()
 		}
 		if want := []string{"slow1", "a", "b", "c"}; !slices.Equal(got, want) {
