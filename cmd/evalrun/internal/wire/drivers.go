@@ -208,15 +208,47 @@ func (r *Ready) openPool() {
 
 // beside is the machine of a program that runs on this host, next to evalrun: the user's own program, which needs no walls.
 func (r *Ready) beside(ctx context.Context) (sandbox.Sandbox, error) {
-	r.plainMu.Lock()
-	if r.plain == nil {
-		r.plain = local.NewUnisolated()
-	}
-	d := r.plain
-	r.plainMu.Unlock()
+	d := r.programs()
 	spec := sandbox.Spec{Owner: self()}
 	spec.Owner.Run, spec.Owner.Role = r.Plan.Run, "program"
 	return d.Create(ctx, spec)
+}
+
+// programs is the driver of the machines of [Ready.beside].
+func (r *Ready) programs() sandbox.Driver {
+	r.plainMu.Lock()
+	defer r.plainMu.Unlock()
+	if r.plain == nil {
+		r.plain = local.NewUnisolated()
+	}
+	return r.plain
+}
+
+// reapDead removes what dead processes have left: machines of the run's driver, and those of programs on this host.
+func (r *Ready) reapDead(ctx context.Context) {
+	if _, err := r.reap(ctx, Alive); err != nil {
+		r.o.Log.Warn("clearing what dead runs left", "err", err)
+	}
+}
+
+// reapOwn removes what is still there of this process after everything was closed, and returns how many machines were missed.
+func (r *Ready) reapOwn(ctx context.Context) int {
+	me := self()
+	n, err := r.reap(context.WithoutCancel(ctx), func(o sandbox.Owner) bool { return !(o.Host == me.Host && o.PID == me.PID) && Alive(o) })
+	if err != nil {
+		r.o.Log.Warn("clearing what is left", "err", err)
+	}
+	return n
+}
+
+func (r *Ready) reap(ctx context.Context, alive func(sandbox.Owner) bool) (n int, err error) {
+	for _, d := range []sandbox.Driver{r.Driver, r.programs()} {
+		if d != nil {
+			m, rerr := d.Reap(ctx, alive)
+			n, err = n+m, errors.Join(err, rerr)
+		}
+	}
+	return n, err
 }
 
 // Close ends what Prepare opened.

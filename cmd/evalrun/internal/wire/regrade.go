@@ -15,7 +15,6 @@ import (
 	"github.com/evalrun/evalrun/harness/plan"
 	"github.com/evalrun/evalrun/harness/record"
 	"github.com/evalrun/evalrun/harness/rundir"
-	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
 // A Pick says which decided trials are graded again; empty parts leave none out.
@@ -207,11 +206,7 @@ func (r *Ready) Regrade(ctx context.Context, d *rundir.Dir, p Pick, c Control) (
 		}
 	}
 	cfg.Blobs, cfg.Drain = st.blobs, c.Drain
-	if r.Driver != nil {
-		if _, err := r.Driver.Reap(ctx, Alive); err != nil {
-			r.o.Log.Warn("clearing what dead runs left", "err", err)
-		}
-	}
+	r.reapDead(ctx)
 	of := decisions(d.Journal())
 	jobs := r.picked(p, of)
 	out.Picked = len(jobs)
@@ -270,12 +265,7 @@ func (r *Ready) Regrade(ctx context.Context, d *rundir.Dir, p Pick, c Control) (
 	if out.Stopped {
 		out.Reason, out.Ended = sum.Reason, sum
 	}
-	if r.Driver != nil {
-		me := self()
-		if _, rerr := r.Driver.Reap(context.WithoutCancel(ctx), func(o sandbox.Owner) bool { return !(o.Host == me.Host && o.PID == me.PID) && Alive(o) }); rerr != nil {
-			r.o.Log.Warn("clearing what is left", "err", rerr)
-		}
-	}
+	r.reapOwn(ctx)
 	slices.SortFunc(out.Trials, func(a, b Regraded) int {
 		return slices.Compare([]string{a.Task, a.Arm, fmt.Sprintf("%06d", a.Repeat)}, []string{b.Task, b.Arm, fmt.Sprintf("%06d", b.Repeat)})
 	})

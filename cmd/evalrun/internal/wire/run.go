@@ -19,7 +19,6 @@ import (
 	"github.com/evalrun/evalrun/harness/queue"
 	"github.com/evalrun/evalrun/harness/record"
 	"github.com/evalrun/evalrun/harness/rundir"
-	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
 // Control is how a run is watched and ended. Its context's end stops it at once, in order; Drain, when closed, lets what runs
@@ -110,11 +109,7 @@ func (r *Ready) Run(ctx context.Context, d *rundir.Dir, c Control) (out Outcome,
 			m.mu.Unlock()
 		}
 	}
-	if r.Driver != nil {
-		if _, err := r.Driver.Reap(ctx, Alive); err != nil {
-			r.o.Log.Warn("clearing what dead runs left", "err", err)
-		}
-	}
+	r.reapDead(ctx)
 	if r.Needs.Browsers {
 		if _, err := pool.Sweep(ctx, "", Alive); err != nil {
 			r.o.Log.Warn("clearing what browsers of dead runs left", "err", err)
@@ -154,15 +149,7 @@ func (r *Ready) Run(ctx context.Context, d *rundir.Dir, c Control) (out Outcome,
 			out.Reason = "done"
 		}
 	}
-	if r.Driver != nil {
-		// Everything was closed; what is still there was missed.
-		me := self()
-		n, rerr := r.Driver.Reap(context.WithoutCancel(ctx), func(o sandbox.Owner) bool { return !(o.Host == me.Host && o.PID == me.PID) && Alive(o) })
-		out.Left = n
-		if rerr != nil {
-			r.o.Log.Warn("clearing what is left", "err", rerr)
-		}
-	}
+	out.Left = r.reapOwn(ctx)
 	return out, err
 }
 
