@@ -102,8 +102,8 @@ func TestReattach(t *testing.T) {
 		t.Errorf("KillAll of the next host: %v", err)
 	}
 	e.Kill()
-	if lives(t, two, "sleep 1001") != "0" {
-		t.Error("the next host cannot kill the entry")
+	if n := lives(t, two, "sleep 1001"); n != "0" {
+		t.Errorf("the next host cannot kill the entry: %q live", n)
 	}
 	// One that still lives loses the machine.
 	end.deafen() // of two that attach to a container, both hear all; of two that read from one pipe, one
