@@ -100,8 +100,28 @@ func Build(ctx context.Context, s Spec) (*record.Plan, error) {
 	if len(p.Tasks) == 0 {
 		return nil, fmt.Errorf("plan: shard %s is empty: there are fewer tasks than shards", s.Shard)
 	}
+	if err := Distinct(p); err != nil {
+		return nil, err
+	}
 	s.unmet(known)
 	return p, nil
+}
+
+// Distinct returns an error if two tasks of a plan have the same digest: their trials would have the
+// same IDs.
+func Distinct(p *record.Plan) error {
+	if len(p.Benchmarks) < 2 {
+		return nil // tasks of one benchmark differ at least in their IDs
+	}
+	seen := make(map[string]int, len(p.Tasks))
+	for i, t := range p.Tasks {
+		if k, twice := seen[t.Digest]; twice {
+			return fmt.Errorf("plan: the benchmarks %q and %q both have the task %q, with the same content, so that their trials could not be told apart: "+
+				"leave it out of one of them (select), or make a run of each", p.Tasks[k].Benchmark, t.Benchmark, t.ID)
+		}
+		seen[t.Digest] = i
+	}
+	return nil
 }
 
 // A reading is what is kept of a benchmark's tasks.

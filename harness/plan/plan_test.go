@@ -170,6 +170,14 @@ func TestBadSources(t *testing.T) {
 	if _, err := Build(t.Context(), spec(twice, Selection{}, "a")); err == nil || !strings.Contains(err.Error(), "two tasks") {
 		t.Errorf("two tasks of one id: %v", err)
 	}
+	one, other := numbered("b", 2), numbered("c", 2)
+	one.tasks[0].Digest, other.tasks[1] = "d", one.tasks[0]
+	other.tasks[1].Digest = "d"
+	shared := spec(one, Selection{}, "a")
+	shared.Benches = append(shared.Benches, Bench{Benchmark: other, Spec: "c"})
+	if _, err := Build(t.Context(), shared); err == nil || !strings.Contains(err.Error(), `both have the task "b/0"`) {
+		t.Errorf("one task in two benchmarks: %v", err)
+	}
 	if _, err := Build(t.Context(), spec(numbered("b", 2), Selection{}, "a", "a")); err == nil || !strings.Contains(err.Error(), "the same") {
 		t.Errorf("two equal arms: %v", err)
 	}

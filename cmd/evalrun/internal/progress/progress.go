@@ -57,6 +57,7 @@ type Reporter struct {
 	c    counts
 	news []string        // lines to be printed before the next drawing
 	told map[string]bool // kinds of failure
+	ends []time.Time     // of the latest trials that were decided
 	now  []making        // images, the longest under way first
 
 	bar       *progressbar.ProgressBar
@@ -77,7 +78,8 @@ type counts struct {
 	open            int // ended and left undecided
 	cost            float64
 	costed, unknown bool
-	ebb             bool // no more trials are begun
+	ebb             bool    // no more trials are begun
+	rate            float64 // of decisions a second, of late; 0: not known
 	making          []string
 	waiting         string
 }
@@ -187,6 +189,10 @@ func (r *Reporter) Observe(p harness.Progress) {
 		}
 		c.done++
 		c.fresh++
+		r.ends = append(r.ends, time.Now())
+		if n := len(r.ends) - max(leastEnds, 2*c.running); n > 0 {
+			r.ends = slices.Delete(r.ends, 0, n)
+		}
 		if v.Status == record.Scored {
 			c.scored++
 			if v.Reward != nil {
@@ -242,7 +248,7 @@ func (r *Reporter) draw(last bool) {
 	for k, v := range c.failed {
 		failed[k] = v
 	}
-	c.failed = failed
+	c.failed, c.rate = failed, r.rate()
 	for _, m := range r.now {
 		c.making = append(c.making, m.text)
 	}
@@ -352,16 +358,27 @@ func (r *Reporter) encode(v any) {
 	}
 }
 
-func (r *Reporter) rate(c counts) float64 {
-	s := time.Since(r.began).Seconds()
-	if c.fresh == 0 || s < 0.2 {
+// leastEnds is how many of the latest decisions say how fast the run is. More count while many
+// trials run, which may end together; older ones may be of arms that are much faster and done.
+const leastEnds = 16
+
+// rate is how many trials are decided in a second, of late.
+func (r *Reporter) rate() float64 {
+	since := r.began
+	n := len(r.ends)
+	if n > 0 && n < r.c.fresh {
+		since = r.ends[0]
+		n--
+	}
+	s := time.Since(since).Seconds()
+	if n == 0 || s < 0.2 {
 		return 0
 	}
-	return float64(c.fresh) / s
+	return float64(n) / s
 }
 
 func (r *Reporter) eta(c counts) (time.Duration, bool) {
-	rate := r.rate(c)
+	rate := c.rate
 	if rate == 0 || r.Total <= c.done || c.ebb { // what is not begun will not be done
 		return 0, false
 	}
@@ -394,7 +411,7 @@ func (r *Reporter) line(c counts, count bool) string {
 	if c.open > 0 {
 		parts = append(parts, fmt.Sprintf("left open %d", c.open))
 	}
-	if rate := r.rate(c); rate >= 1 {
+	if rate := c.rate; rate >= 1 {
 		parts = append(parts, fmt.Sprintf("%.1f/s", rate))
 	} else if rate > 0 {
 		parts = append(parts, fmt.Sprintf("%.1f/min", rate*60))
@@ -425,7 +442,7 @@ func (r *Reporter) line(c counts, count bool) string {
 
 func (r *Reporter) object(c counts) map[string]any {
 	o := map[string]any{"type": "progress", "time": time.Now().UTC().Format(time.RFC3339), "done": c.done, "total": r.Total, "running": c.running,
-		"scored": c.scored, "retries": c.retries, "failed": c.failed, "per_second": r.rate(c)}
+		"scored": c.scored, "retries": c.retries, "failed": c.failed, "per_second": c.rate}
 	if c.scored > 0 {
 		o["mean"] = c.sum / float64(c.scored)
 	}

@@ -16,8 +16,9 @@ type Earlier struct {
 	Known, Hidden bool    // some cost is known; some is not
 }
 
-// earlier reads the journal in dir up to the entry numbered last.
-func earlier(dir string, last int64) (x Earlier) {
+// earlier reads the journal in dir up to the entry numbered last. The scores of trials that are
+// played again do not count; again says which these are.
+func earlier(dir string, last int64, again func(trial string, t ledger.Trial) bool) (x Earlier) {
 	type standing struct {
 		ledger.Trial
 		grade ledger.Grade
@@ -52,8 +53,8 @@ func earlier(dir string, last int64) (x Earlier) {
 			}
 		}
 	}
-	for _, t := range trials {
-		if t.Decided && t.grade.Status == record.Scored {
+	for id, t := range trials {
+		if t.Decided && t.grade.Status == record.Scored && !again(id, t.Trial) {
 			x.Scored++
 			if t.grade.Reward != nil {
 				x.Sum += *t.grade.Reward

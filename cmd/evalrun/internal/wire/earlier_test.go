@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/evalrun/evalrun/harness/journal"
+	"github.com/evalrun/evalrun/harness/ledger"
 	"github.com/evalrun/evalrun/harness/record"
 )
 
@@ -47,7 +48,15 @@ func TestEarlier(t *testing.T) {
 	if err := j.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := earlier(dir, last), (Earlier{Scored: 2, Sum: 1.25, Cost: 7, Known: true, Hidden: true}); got != want {
-		t.Errorf("%+v, want %+v", got, want)
+	for _, tt := range []struct {
+		again string
+		want  Earlier
+	}{
+		{"", Earlier{Scored: 2, Sum: 1.25, Cost: 7, Known: true, Hidden: true}},
+		{"b", Earlier{Scored: 1, Sum: 0.25, Cost: 7, Known: true, Hidden: true}},
+	} {
+		if got := earlier(dir, last, func(trial string, _ ledger.Trial) bool { return trial == tt.again }); got != tt.want {
+			t.Errorf("%q again: %+v, want %+v", tt.again, got, tt.want)
+		}
 	}
 }

@@ -356,6 +356,9 @@ func (r *Ready) same(p *record.Plan) error {
 // Restore makes a run ready again from its folder: its plan, with the budget that a command was given since.
 func Restore(ctx context.Context, d *rundir.Dir, o Options) (*Ready, error) {
 	p := d.Plan()
+	if err := plan.Distinct(p); err != nil {
+		return nil, err
+	}
 	run, err := d.Run()
 	if err != nil {
 		return nil, err

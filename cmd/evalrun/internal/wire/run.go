@@ -15,6 +15,7 @@ import (
 	"github.com/evalrun/evalrun/browsergym/pool"
 	"github.com/evalrun/evalrun/harness"
 	"github.com/evalrun/evalrun/harness/journal"
+	"github.com/evalrun/evalrun/harness/ledger"
 	"github.com/evalrun/evalrun/harness/plan"
 	"github.com/evalrun/evalrun/harness/queue"
 	"github.com/evalrun/evalrun/harness/record"
@@ -123,7 +124,11 @@ func (r *Ready) Run(ctx context.Context, d *rundir.Dir, c Control) (out Outcome,
 		var reading sync.WaitGroup
 		last := state.Seq()
 		reading.Go(func() {
-			x := earlier(d.Journal(), last)
+			x := earlier(d.Journal(), last, func(trial string, t ledger.Trial) bool {
+				p := plan.PastOf(t, reopen)
+				p.Trial = trial
+				return c.Again != nil && c.Again(p)
+			})
 			x.Cost, x.Known = x.Cost+lost.USD, x.Known || lost.USD > 0
 			c.Earlier(x)
 		})
