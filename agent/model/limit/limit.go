@@ -8,10 +8,14 @@
 //	cut     to half of what was in flight, once an episode: a refusal of a call that went out before the last cut is old news
 //	gap     a cut at one call begins with a second; a further one makes it half as long again, and one without a reply since the last, twice
 //	        as long, up to two minutes. Each reply shortens it: by half while it is longer than the first that was not refused can be, then by
-//	        a 32nd, and by more after 16 replies without a refusal. Below 50 ms it is over.
-//	pause   where the service names a time (Retry-After), nobody goes out before, up to a minute. It is believed: a refusal that
-//	        names one lengthens the gap only to what it implies, and the gap stays within 8 times the named times, or 10 s if that
-//	        is more, unless six calls in a row are refused all the same.
+//	        a 32nd, and by more after 16 replies without a cut. Below 50 ms it is over.
+//	hint    a refusal may name a time (Retry-After). The call that was refused waits so long. The refusal is no proof that the rate of
+//	        the calls is too high: some services refuse a share of them whatever the rate. So it cuts only where at least half of the
+//	        last 64 calls were refused, or a quarter while there is a gap. What was refused in an outage is not counted any more
+//	        when the service answers again.
+//	pause   nobody goes out before the named time, up to a minute, while there is a gap or at least half of the last 64 calls (or of
+//	        all, while they are fewer) were refused. The time is believed: the refusal lengthens the gap only to what it implies, and
+//	        the gap stays within 8 times the named times, or 10 s if that is more, unless six calls in a row are refused all the same.
 //	order   first come, first served. A refused call keeps its place: it goes out again before all that came later.
 //	old     a call that is out for longer than a minute, and than twice the slowest of late, counts only against Max: it may never be
 //	        answered, and does not hold up the others meanwhile
@@ -25,6 +29,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"sync"
 	"time"
 
@@ -63,10 +68,12 @@ type Limiter struct {
 	before   time.Duration // the floor after the first cut of this run
 	run      int           // cuts of the gap since the last reply
 	last     time.Time     // a call went out
-	streak   int           // replies since the last refusal
+	streak   int           // replies since the last cut
 	hint     time.Duration // the longest Retry-After of late; 0: the service names none
 	accepted time.Time     // the last call that was answered went out
 	tickets  uint64        // calls that have come so far
+	sent     int           // calls that have gone out so far
+	recent   uint64        // which of the last 64 of them were refused, a bit each; the lowest is the latest
 
 	answered time.Time // a call was answered
 	refusing time.Time // the first refusal since; zero: none
@@ -75,8 +82,9 @@ type Limiter struct {
 
 // A flight is a call that is out.
 type flight struct {
-	epoch int
-	start time.Time
+	epoch  int
+	number int // in the order in which calls went out
+	start  time.Time
 }
 
 const (
@@ -88,6 +96,13 @@ const (
 	hintFactor = 8                // a gap may be so many times as long as what the service asks to wait
 	hintedGap  = 10 * time.Second // or so long, if that is more
 	outage     = 6                // cuts in a row, so that the gap has grown by the factor 32
+)
+
+// A refusal that names a time is judged by how many of the last calls were refused.
+const (
+	recentCalls  = 64
+	tooMany      = recentCalls / 2 // the rate of the calls is to blame
+	tooManyStill = recentCalls / 4 // the same while there is a gap. A service that counts refusals, too, needs few of them.
 )
 
 // New makes a limiter.
@@ -289,7 +304,9 @@ func (l *Limiter) take(now time.Time, tokens float64) *list.Element {
 	l.requests.add(-1)
 	l.tokens.add(-tokens)
 	l.last = now
-	return l.out.PushBack(&flight{epoch: l.epoch, start: now})
+	l.sent++
+	l.recent <<= 1
+	return l.out.PushBack(&flight{epoch: l.epoch, number: l.sent, start: now})
 }
 
 // wake gives turns to those who can have one, and sees to it that somebody looks again when time alone will help.
@@ -346,7 +363,11 @@ func (l *Limiter) release(place *list.Element, moreTokens float64, err error) {
 		l.grow(now.Sub(f.start), full)
 	case !errors.As(err, &e):
 	case e.Refusal():
-		if f.epoch == l.epoch {
+		// By the order in which calls go out: refusals come back sooner than replies.
+		if age := l.sent - f.number; age < recentCalls {
+			l.recent |= 1 << age
+		}
+		if f.epoch == l.epoch && (e.After <= 0 || l.toBlame()) {
 			l.cut(now, e.After)
 		}
 		if l.refusing.IsZero() {
@@ -355,7 +376,7 @@ func (l *Limiter) release(place *list.Element, moreTokens float64, err error) {
 		if now.Sub(l.refusing) > l.patience {
 			l.refuse(e)
 		}
-		if e.After > 0 {
+		if e.After > 0 && l.pauses() {
 			if until := now.Add(min(e.After, MaxPause)); until.After(l.until) {
 				l.until = until
 			}
@@ -364,6 +385,17 @@ func (l *Limiter) release(place *list.Element, moreTokens float64, err error) {
 		l.answered, l.refusing = now, time.Time{}
 	}
 	l.wake()
+}
+
+// toBlame reports whether so many calls are refused that their rate must be the cause.
+func (l *Limiter) toBlame() bool {
+	n := bits.OnesCount64(l.recent)
+	return n >= tooMany || n >= tooManyStill && l.gap > 0
+}
+
+// pauses reports whether what a refusal asks for holds for all calls.
+func (l *Limiter) pauses() bool {
+	return l.gap > 0 || 2*bits.OnesCount64(l.recent) >= min(l.sent, recentCalls)
 }
 
 // refuse ends the wait of all calls in the queue.
@@ -378,6 +410,9 @@ func (l *Limiter) refuse(e *model.Error) {
 // grow learns from a reply.
 func (l *Limiter) grow(took time.Duration, full bool) {
 	l.slowest = max(took, l.slowest-l.slowest/64)
+	if l.run > outage { // what it refused says nothing of a rate
+		l.recent = 0
+	}
 	l.run = 0
 	l.streak++
 	switch {
@@ -412,6 +447,7 @@ func (l *Limiter) cut(now time.Time, after time.Duration) {
 		// To wait for longer than a call takes is less than one call at a time.
 		if l.window < 1 || l.window == 1 && after > l.slowest {
 			l.window, l.gap, l.run = 1, firstGap, 1
+			l.recent = 0 // what was refused before there was a gap says nothing of the gap
 			l.floor, l.before = l.gap, l.gap
 		}
 		return

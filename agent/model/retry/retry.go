@@ -26,9 +26,9 @@ type Policy struct {
 	Patience time.Duration
 	// Answered is when the account last answered anybody. Nil: other calls are not known of.
 	Answered func() time.Time
-	// Held is how long a Retry-After the limiter below keeps all calls back for. A refusal that asks for no more is not
-	// backed off here: the call lines up again at once, in its old place, and goes out when the limiter lets it. 0: there
-	// is no limiter.
+	// Held is how long a Retry-After the limiter below may keep all calls back for. A refused call waits for its Retry-After
+	// without a back-off of its own, then lines up again in its old place, and goes out when the limiter lets it. A wait of
+	// no more than Held does not count against Patience, as time in the queue does not. 0: there is no limiter.
 	Held time.Duration
 }
 
@@ -101,13 +101,17 @@ func (c *client) Generate(ctx context.Context, req *model.Request) (*model.Respo
 			failed++
 		}
 		pause = c.pause(try, e)
-		if err := c.over(try, failed, used+pause, began, e); err != nil {
+		counted := pause
+		if e.Refusal() && pause <= c.p.Held {
+			counted = 0
+		}
+		if err := c.over(try, failed, used+counted, began, e); err != nil {
 			return nil, err
 		}
 		if err := c.sleep(ctx, pause); err != nil {
 			return nil, err
 		}
-		used += pause
+		used += counted
 	}
 }
 
@@ -162,9 +166,6 @@ func (c *client) once(ctx context.Context, req *model.Request, t *model.Try) (*m
 // pause is how long to wait before try+1.
 func (c *client) pause(try int, e *model.Error) time.Duration {
 	if e.Refusal() && c.p.Held > 0 {
-		if e.After <= c.p.Held {
-			return 0
-		}
 		return e.After
 	}
 	bound := c.p.Max

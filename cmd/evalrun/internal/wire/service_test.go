@@ -35,7 +35,7 @@ func TestServiceState(t *testing.T) {
 		"refused":     {limit.Config{}, 1, func(int) error { return rate }, 20 * time.Second, "openai/m throttles: 1 call waits (rate, HTTP 429, slowed to "},
 		"asked for": {limit.Config{}, 2, func(int) error {
 			return &model.Error{Class: model.Overload, HTTP: 503, After: 50 * time.Second, Err: errors.New("later")}
-		}, time.Second, "openai/m throttles: 2 calls wait (overload, HTTP 503, until UNTIL as it asked, slowed to 60 calls a minute)"},
+		}, time.Second, "openai/m throttles: 2 calls wait (overload, HTTP 503, until UNTIL as it asked)"},
 		"unreachable": {limit.Config{}, 4, func(int) error { return broken }, 20 * time.Second, "openai/m fails: 4 calls wait (network)"},
 	} {
 		t.Run(name, func(t *testing.T) {
