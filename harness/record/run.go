@@ -87,10 +87,12 @@ type Run struct {
 	Binary  string            `json:"binary,omitempty"` // SHA-256
 	Host    map[string]string `json:"host,omitempty"`   // os, kernel, cpus, memory; no name of the machine
 	Driver  string            `json:"driver,omitempty"`
-	Limits  map[string]string `json:"limits,omitempty"`  // effective
-	Budget  *float64          `json:"budget,omitempty"`  // US dollars, in place of the configuration's budget.cost; 0: no limit
-	Digests map[string]string `json:"digests,omitempty"` // images, prices …
-	Losses  []Loss            `json:"losses,omitempty"`  // records that the run has gone on without
+	Limits  map[string]string `json:"limits,omitempty"` // effective
+	Budget  *float64          `json:"budget,omitempty"` // US dollars, in place of the configuration's budget.cost; 0: no limit
+	// Deadline is in place of the configuration's budget.deadline: a moment, a time of day, or none.
+	Deadline string            `json:"deadline,omitempty"`
+	Digests  map[string]string `json:"digests,omitempty"` // images, prices …
+	Losses   []Loss            `json:"losses,omitempty"`  // records that the run has gone on without
 }
 
 // A Loss is what a run has gone on without: records that were damaged or missing (resume --accept-loss).

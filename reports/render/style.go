@@ -138,6 +138,9 @@ func one(x *float64) string {
 	return fmt.Sprintf("%.1f", *x)
 }
 
+// USD are dollars with as many digits as tell something.
+func USD(x float64) string { return dollars(&x) }
+
 func dollars(x *float64) string {
 	switch {
 	case x == nil:

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/progress"
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/wire"
 	"github.com/evalrun/evalrun/harness"
@@ -47,7 +48,7 @@ func (a *app) conclude(ready *wire.Ready, d *rundir.Dir, out wire.Outcome, o *pl
 	if out.Parquet != nil {
 		a.say("warning: parquet: %v; the journal is whole: evalrun resume %s makes the files again", out.Parquet, path)
 	}
-	a.farewell(code, sum, out, path)
+	a.farewell(ready, code, sum, out, path)
 	if code != ExitDone {
 		return &exitError{code, nil, ""}
 	}
@@ -90,12 +91,12 @@ func verdict(ready *wire.Ready, sum *render.Summary, out wire.Outcome) int {
 }
 
 // farewell says why the run ended as it did, where everything lies, and what one can do next.
-func (a *app) farewell(code int, sum *render.Summary, out wire.Outcome, path string) {
+func (a *app) farewell(ready *wire.Ready, code int, sum *render.Summary, out wire.Outcome, path string) {
 	switch code {
 	case ExitStopped:
 		a.say("stopped. Go on with: evalrun resume %s", path)
 	case ExitBudget:
-		a.say("%s. Go on with: evalrun resume %s", ended(out.Summary), path)
+		a.say("%s", ended(out.Summary, ready.Eff.Budget, "evalrun resume "+path))
 	case ExitInternal:
 		a.say("there is too little free disk space; nothing was lost. Make room, then: evalrun resume %s", path)
 	case ExitCoverage:
@@ -112,23 +113,34 @@ func (a *app) farewell(code int, sum *render.Summary, out wire.Outcome, path str
 	a.tell("end", map[string]any{"exit": code, "reason": out.Reason, "path": path}, "results: %s (summary.md, parquet/, journal/); its trials: evalrun show %s --trials", path, path)
 }
 
-// ended says which limit ended a run.
-func ended(s harness.Summary) string {
+// ended says which limit ended a run, and the command that goes on. again is that command without the flag that lifts the limit.
+func ended(s harness.Summary, b *config.Budget, again string) string {
+	if b == nil {
+		b = new(config.Budget)
+	}
 	switch s.Reason {
 	case "usage":
 		text := progress.Clean(s.Why)
 		if strings.Contains(text, "budget.cost") {
-			text += "; --budget 0 lifts it"
+			again += " --budget 0"
 		}
-		return text
+		return text + ". Go on with: " + again
 	case "budget":
-		spent := fmt.Sprintf("$%.2f and %d tokens were spent", s.Cost, s.Tokens)
+		spent := fmt.Sprintf("%s and %d tokens were spent", render.USD(s.Cost), s.Tokens)
 		if s.Estimated > 0 {
-			spent += fmt.Sprintf(", $%.2f of it by an upper estimate, as a price or what a call took is not known", s.Estimated)
+			spent += fmt.Sprintf(", %s of it by an upper estimate, as a price or what a call took is not known", render.USD(s.Estimated))
 		}
-		return "the run's budget was reached: " + spent + "; --budget USD raises it"
+		if b.Tokens > 0 && s.Tokens >= int64(b.Tokens) {
+			return fmt.Sprintf("the run's budget of %d tokens was reached: %s. budget.tokens is fixed in this run: begin a new one with more", b.Tokens, spent)
+		}
+		return fmt.Sprintf("the run's budget of %s was reached: %s. Go on with: %s --budget USD", render.USD(b.Cost), spent, again)
+	case "deadline":
+		if _, ok := b.Deadline.Moment(); ok {
+			return fmt.Sprintf("the deadline %s has passed; lift it with: %s --deadline none", b.Deadline, again)
+		}
+		return fmt.Sprintf("the deadline %s has passed. Go on until it comes again with: %s; without it: %s --deadline none", b.Deadline, again, again)
 	}
-	return "the run's " + s.Reason + " was reached"
+	return "the run's " + s.Reason + " was reached. Go on with: " + again
 }
 
 // style is how text for stdout is laid out.

@@ -118,7 +118,7 @@ func (a *app) regrade(ctx context.Context, path string, o *regradeOptions) (err 
 	if out.Picked == 0 {
 		return usage("see what there is with: evalrun show "+rel(path), "no decided trial fits")
 	}
-	code, err := a.regraded(d, out, o)
+	code, err := a.regraded(ready, d, out, o)
 	if err != nil {
 		return err
 	}
@@ -132,7 +132,7 @@ func (a *app) regrade(ctx context.Context, path string, o *regradeOptions) (err 
 }
 
 // regraded prints what changed, writes the summary anew, and judges it by the gates.
-func (a *app) regraded(d *rundir.Dir, out wire.RegradeOutcome, o *regradeOptions) (int, error) {
+func (a *app) regraded(ready *wire.Ready, d *rundir.Dir, out wire.RegradeOutcome, o *regradeOptions) (int, error) {
 	res, err := wire.Results(d)
 	if res == nil {
 		return 0, err
@@ -162,7 +162,7 @@ func (a *app) regraded(d *rundir.Dir, out wire.RegradeOutcome, o *regradeOptions
 	a.tellGates(sum, true)
 	switch {
 	case out.Reason != "":
-		a.say("%s", ended(out.Ended))
+		a.say("%s", ended(out.Ended, ready.Eff.Budget, "evalrun regrade "+rel(d.Path())))
 		return ExitBudget, nil
 	case out.Stopped:
 		return ExitStopped, nil

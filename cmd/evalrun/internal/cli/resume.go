@@ -32,8 +32,9 @@ Examples:
    evalrun resume runs/2026-11-21T093000Z-nightly
    evalrun resume out -n 2 --failed
    evalrun resume out --accept-loss
-   evalrun resume out --budget 50                 after its budget was reached`,
-		Flags: append(append(o.flags(), over.flags()...),
+   evalrun resume out --budget 50                 after its budget was reached
+   evalrun resume out --deadline none             after its deadline has passed`,
+		Flags: append(append(o.flags(), over.playFlags()...),
 			&cli.BoolFlag{Name: "failed", Usage: "also try trials again that were decided infra or grader", Destination: &c.Failed},
 			&cli.BoolFlag{Name: "leave-changed", Usage: "leave trials undecided whose task has changed", Destination: &c.LeaveChanged},
 			&cli.BoolFlag{Name: "accept-loss", Usage: "go on without what is damaged or missing", Destination: &o.acceptLoss}),
@@ -44,13 +45,18 @@ Examples:
 }
 
 // overrides are what a run that goes on may have otherwise than its configuration says.
-type overrides struct{ workers, budget string }
+type overrides struct{ workers, budget, deadline string }
 
 func (o *overrides) flags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "workers", Aliases: []string{"n"}, Usage: "`N` trials at once", Destination: &o.workers},
 		&cli.StringFlag{Name: "budget", Usage: "`USD` that the whole run may cost, with what was spent so far; 0: no limit", Destination: &o.budget},
 	}
+}
+
+// playFlags are those of commands that play trials.
+func (o *overrides) playFlags() []cli.Flag {
+	return append(o.flags(), &cli.StringFlag{Name: "deadline", Usage: "`TIME` at which the run ends, such as 06:00, a duration from now on, or none", Destination: &o.deadline})
 }
 
 func (a *app) rerunCommand() *cli.Command {
@@ -70,7 +76,7 @@ Examples:
    evalrun rerun out --status infra,skipped
    evalrun rerun out --status failed --arm codeact-small
    evalrun rerun out --trial 3f2a`,
-		Flags: append(append(o.flags(), over.flags()...),
+		Flags: append(append(o.flags(), over.playFlags()...),
 			&cli.StringSliceFlag{Name: "status", Usage: "trials that are `STATUS`: " + strings.Join(rerunStatuses, ", "), Destination: &pick.status},
 			&cli.StringSliceFlag{Name: "trial", Usage: "trial `ID`, or what its id begins with; may be repeated", Destination: &pick.trials},
 			&cli.StringSliceFlag{Name: "task", Usage: "trials of `TASK`; may be repeated", Destination: &pick.tasks},
@@ -111,7 +117,7 @@ func (a *app) goOn(ctx context.Context, cmd *cli.Command, o *playOptions, over o
 		}
 	}
 	opts := a.options()
-	opts.Workers, opts.Budget, opts.AcceptLoss = over.workers, over.budget, o.acceptLoss
+	opts.Workers, opts.Budget, opts.Deadline, opts.AcceptLoss = over.workers, over.budget, over.deadline, o.acceptLoss
 	ready, err := wire.Restore(ctx, d, opts)
 	if err != nil {
 		return &exitError{ExitUsage, err, ""}

@@ -149,9 +149,22 @@ type Clock string
 
 var clockForm = regexp.MustCompile(`^([01]?[0-9]|2[0-3]):[0-5][0-9]$`)
 
+// ParseClock reads a time of day or a moment.
+func ParseClock(text string) (Clock, error) {
+	var c Clock
+	err := c.set(text)
+	return c, err
+}
+
+// Moment is the moment that is meant; of a time of day, which means one of each day, there is none.
+func (c Clock) Moment() (t time.Time, ok bool) {
+	t, err := time.Parse(time.RFC3339, string(c))
+	return t, err == nil
+}
+
 // Next is the moment that is meant, seen from now.
 func (c Clock) Next(now time.Time) (time.Time, error) {
-	if t, err := time.Parse(time.RFC3339, string(c)); err == nil {
+	if t, ok := c.Moment(); ok {
 		return t, nil
 	}
 	t, err := time.Parse("15:04", string(c))

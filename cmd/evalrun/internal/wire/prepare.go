@@ -35,7 +35,7 @@ type Options struct {
 	Version string
 	Log     *slog.Logger
 	// Of a run that goes on, in place of its configuration's; "": as configured.
-	Workers, Budget string
+	Workers, Budget, Deadline string
 	// Dry: the run is looked at and will not begin, so secrets need not be there and no tape is made.
 	Dry bool
 	// Grade: only grading is wanted, so agents' machines, keys and files need not be there.
@@ -104,6 +104,11 @@ func Prepare(ctx context.Context, eff *config.Effective, planned *record.Plan, o
 	}
 	if err := r.openArms(); err != nil {
 		return nil, err
+	}
+	if planned == nil {
+		if err := r.deadlineAhead(); err != nil {
+			return nil, err
+		}
 	}
 	if planned != nil {
 		r.Plan = planned
@@ -353,7 +358,7 @@ func (r *Ready) same(p *record.Plan) error {
 	return nil
 }
 
-// Restore makes a run ready again from its folder: its plan, with the budget that a command was given since.
+// Restore makes a run ready again from its folder: its plan, with the budget and the deadline that a command was given since.
 func Restore(ctx context.Context, d *rundir.Dir, o Options) (*Ready, error) {
 	p := d.Plan()
 	if err := plan.Distinct(p); err != nil {
@@ -379,6 +384,9 @@ func Restore(ctx context.Context, d *rundir.Dir, o Options) (*Ready, error) {
 	}
 	eff, err := config.Parse(src, Registry())
 	if err != nil {
+		return nil, err
+	}
+	if err := restoreDeadline(eff, run, o.Deadline); err != nil {
 		return nil, err
 	}
 	return Prepare(ctx, eff, p, o)

@@ -175,6 +175,7 @@ func (r *Ready) begin(d *rundir.Dir) (*record.Run, error) {
 		run.Driver = r.Sandbox
 	}
 	r.keepBudget(run)
+	r.keepDeadline(run)
 	run.Limits = map[string]string{}
 	for _, l := range r.Limits() {
 		run.Limits[l.Name] = l.Value
