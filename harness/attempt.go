@@ -228,7 +228,7 @@ func (a *attempt) read(ctx context.Context) (task datasets.Task, err error) {
 	case err != nil, task.Digest == a.job.Task.Digest, a.regrading != nil && a.regrading.Changed:
 		return task, err
 	case a.regrading != nil:
-		return task, &errSkip{"task", "the task's content is no longer what was played"}
+		return task, &errSkip{"task", TaskChanged}
 	}
 	return task, &errChanged{}
 }

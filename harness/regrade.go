@@ -12,6 +12,9 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
+// TaskChanged is why a trial is not graded again whose task has changed, unless [Regrading.Changed] is set.
+const TaskChanged = "the task's content is no longer what was played"
+
 // A Regrading says how kept evidence is graded again.
 type Regrading struct {
 	// Why stands in the amendments.

@@ -90,9 +90,11 @@ type Run struct {
 	Limits  map[string]string `json:"limits,omitempty"` // effective
 	Budget  *float64          `json:"budget,omitempty"` // US dollars, in place of the configuration's budget.cost; 0: no limit
 	// Deadline is in place of the configuration's budget.deadline: a moment, a time of day, or none.
-	Deadline string            `json:"deadline,omitempty"`
-	Digests  map[string]string `json:"digests,omitempty"` // images, prices …
-	Losses   []Loss            `json:"losses,omitempty"`  // records that the run has gone on without
+	Deadline string `json:"deadline,omitempty"`
+	// Changed are tasks ("benchmark/task") whose trials the last process left undecided, as their content had changed.
+	Changed []string          `json:"changed,omitempty"`
+	Digests map[string]string `json:"digests,omitempty"` // images, prices …
+	Losses  []Loss            `json:"losses,omitempty"`  // records that the run has gone on without
 }
 
 // A Loss is what a run has gone on without: records that were damaged or missing (resume --accept-loss).

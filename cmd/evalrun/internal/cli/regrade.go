@@ -13,6 +13,7 @@ import (
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/progress"
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/wire"
 	"github.com/evalrun/evalrun/datasets/near"
+	"github.com/evalrun/evalrun/harness"
 	"github.com/evalrun/evalrun/harness/rundir"
 	"github.com/evalrun/evalrun/reports/render"
 )
@@ -154,7 +155,7 @@ func (a *app) regraded(ready *wire.Ready, d *rundir.Dir, out wire.RegradeOutcome
 		}
 		a.Stdout.Write(append(b, '\n'))
 	} else {
-		a.printRegraded(out)
+		a.printRegraded(out, rel(d.Path()))
 	}
 	if out.Parquet != nil {
 		a.say("warning: parquet: %v; the journal is whole: evalrun resume %s makes the files again", out.Parquet, rel(d.Path()))
@@ -195,7 +196,7 @@ func evidenceLost(out wire.RegradeOutcome, path string) error {
 		"put a copy in its place, or play these trials again: evalrun rerun " + path + again.String()}
 }
 
-func (a *app) printRegraded(out wire.RegradeOutcome) {
+func (a *app) printRegraded(out wire.RegradeOutcome, path string) {
 	if len(out.Trials) > 0 {
 		w := tabwriter.NewWriter(a.Stdout, 0, 0, 2, ' ', 0)
 		fmt.Fprintln(w, "TASK\tARM\tWAS\tIS\tTRIAL")
@@ -224,6 +225,9 @@ func (a *app) printRegraded(out wire.RegradeOutcome) {
 		if x.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", x.n, x.what))
 		}
+	}
+	if slices.ContainsFunc(out.Trials, func(t wire.Regraded) bool { return strings.Contains(t.Why, harness.TaskChanged) }) {
+		a.say("grade by the tasks as they are now with: evalrun regrade %s --changed", path)
 	}
 	if out.Stopped {
 		parts = append(parts, "stopped before the rest")

@@ -41,7 +41,7 @@ func (p *rerunPick) check() error {
 	return nil
 }
 
-// picked says of each decided trial of a run whether it is meant. That none is, is an error where something was asked for.
+// picked says of each trial of a run whether it is meant; what is not decided is played in any case. That none is, is an error where something was asked for.
 func (a *app) picked(d *rundir.Dir, p *rerunPick) (func(plan.Past) bool, error) {
 	f := render.TrialFilter{Status: p.status, Arms: p.arms, Tasks: p.tasks, Flag: p.flag}
 	if p.empty() {
@@ -66,13 +66,13 @@ func (a *app) picked(d *rundir.Dir, p *rerunPick) (func(plan.Past) bool, error) 
 	}
 	meant := map[string]bool{}
 	for _, r := range rows {
-		if r.Status != "pending" && (ids == nil || slices.Contains(ids, r.ID)) {
+		if ids == nil || slices.Contains(ids, r.ID) {
 			meant[r.ID] = true
 		}
 	}
 	if len(meant) == 0 {
 		if !p.empty() {
-			return nil, usage("see what there is with: evalrun show "+path+" --trials", "no decided trial fits")
+			return nil, usage("see what there is with: evalrun show "+path+" --trials", "no trial fits")
 		}
 		a.say("no trial is %s: to play others again name them by --status, --trial, --task, --arm or --flag", strings.Join(f.Status, ", "))
 	}

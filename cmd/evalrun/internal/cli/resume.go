@@ -67,7 +67,8 @@ func (a *app) rerunCommand() *cli.Command {
 		Name:      "rerun",
 		Usage:     "try decided trials once more; the old attempts are kept",
 		ArgsUsage: "RUN",
-		Description: `Takes the decided trials for which all of --status, --trial, --task, --arm and --flag hold, and also what is not decided yet.
+		Description: `Takes the decided trials for which all of --status, --trial, --task, --arm and --flag hold, and also what is not decided yet,
+but for tasks whose content has changed, which are left alone unless they are picked.
 Without any of them it takes those that are no evidence: infra, provider, grader. In names, * stands for anything.
 A trial that had a score gets another one; the summary and comparisons say of how many that is so.
 

@@ -146,6 +146,9 @@ func (a *app) begin(ctx context.Context, ready *wire.Ready, d *rundir.Dir, o *pl
 	out, err := ready.Run(stop.ctx, d, c)
 	p.close()
 	if changed := new(wire.ChangedError); errors.As(err, &changed) {
+		if c.Again != nil {
+			return out, usage("put their content back, or pick other trials", "%w", err)
+		}
 		return out, usage("put their content back, or play the others with: evalrun resume "+rel(d.Path())+" --leave-changed", "%w", err)
 	}
 	if errors.Is(err, journal.ErrNewer) || errors.Is(err, rundir.ErrReadOnly) {

@@ -153,9 +153,23 @@ func (a *app) showRun(d *rundir.Dir, path string, o *showOptions, f *findings) e
 	}
 	err = sum.Text(a.Stdout, style)
 	if n := len(res.Trials(render.TrialFilter{Status: []string{"pending"}})); n > 0 && !busy && f.err == nil {
+		if run, e := d.Run(); e == nil && len(run.Changed) > 0 {
+			a.say("nobody works in it, and %s not decided. The content of tasks has changed: %s. Put it back, then: evalrun resume %s; without these tasks: evalrun resume %s --leave-changed",
+				trialsAre(n), someOf(run.Changed), path, path)
+			return err
+		}
 		a.say("nobody works in it, and %s not decided. Go on with: evalrun resume %s", trialsAre(n), path)
 	}
 	return err
+}
+
+// someOf names the first of many.
+func someOf(names []string) string {
+	const most = 3
+	if n := len(names) - most; n > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), n)
+	}
+	return strings.Join(names, ", ")
 }
 
 func trialsAre(n int) string {

@@ -67,6 +67,10 @@ func (l *layout) arms(tree *node) {
 				l.out.Notes = append(l.out.Notes, fmt.Sprintf("arm %q is the same as %q and is left out", a.Name, first))
 				continue
 			}
+			if a.Name == first { // names that were not given tell nothing
+				l.fail(at, root+"name", fmt.Sprintf("arms[%d] and arms[%d] are the same: nothing that is compared differs", slices.IndexFunc(l.out.Records, func(r record.Arm) bool { return r.ID == rec.ID }), i), "")
+				continue
+			}
 			l.fail(at, root+"name", fmt.Sprintf("arm %q is the same as arm %q: nothing that is compared differs", a.Name, first), "")
 			continue
 		}

@@ -64,12 +64,12 @@ func (r *Ready) Run(ctx context.Context, d *rundir.Dir, c Control) (out Outcome,
 	}
 	reopen := reopening(c)
 	was := past(st.state, reopen, false)
-	left, err := r.changed(ctx, was, c)
+	left, changed, err := r.changed(ctx, was, c)
 	if err != nil {
 		_, jerr := st.Close()
 		return out, errors.Join(err, jerr)
 	}
-	run, err := r.begin(d)
+	run, err := r.begin(d, changed)
 	if err != nil {
 		_, jerr := st.Close()
 		return out, errors.Join(err, jerr)
@@ -158,7 +158,7 @@ func (r *Ready) Run(ctx context.Context, d *rundir.Dir, c Control) (out Outcome,
 	return out, err
 }
 
-func (r *Ready) begin(d *rundir.Dir) (*record.Run, error) {
+func (r *Ready) begin(d *rundir.Dir, changed []string) (*record.Run, error) {
 	run, err := d.Run()
 	if err != nil {
 		return nil, err
@@ -176,6 +176,7 @@ func (r *Ready) begin(d *rundir.Dir) (*record.Run, error) {
 	}
 	r.keepBudget(run)
 	r.keepDeadline(run)
+	run.Changed = changed
 	run.Limits = map[string]string{}
 	for _, l := range r.Limits() {
 		run.Limits[l.Name] = l.Value
