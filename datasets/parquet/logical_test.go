@@ -15,6 +15,7 @@ import (
 	"github.com/parquet-go/parquet-go/format"
 
 	"github.com/evalrun/evalrun/datasets"
+	"github.com/evalrun/evalrun/datasets/rows"
 )
 
 func int32s(list ...int32) (out []pq.Value) {
@@ -242,6 +243,44 @@ func TestVariantRefused(t *testing.T) {
 	}}.bytes(t))
 	if _, err, _ := count(t, f); err == nil || !strings.Contains(err.Error(), `column "v" is VARIANT, which cannot be read`) {
 		t.Error(err)
+	}
+}
+
+// Whoever needs a column is told that it holds bytes. A list that holds some is left out as a whole, not shortened.
+func TestBytesLeftOut(t *testing.T) {
+	var buf bytes.Buffer
+	w := pq.NewGenericWriter[struct {
+		A []byte   `parquet:"a"`
+		B [][]byte `parquet:"b,list"`
+		C string   `parquet:"c"`
+	}](&buf)
+	if _, err := w.Write([]struct {
+		A []byte   `parquet:"a"`
+		B [][]byte `parquet:"b,list"`
+		C string   `parquet:"c"`
+	}{{[]byte("x"), [][]byte{[]byte("x"), []byte("y")}, "x"}, {[]byte("\xff"), [][]byte{[]byte("x"), []byte("\xff")}, "x"}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	source := rows.New(save(t, buf.Bytes()), func(r rows.Row) (datasets.Task, error) {
+		f, err := r.Fields()
+		if err == nil && !f.Has("a") {
+			err = f.Missing("a")
+		}
+		return datasets.Task{ID: "x", Data: r.Data}, err
+	})
+	var got []string
+	for task, err := range source.Tasks(t.Context()) {
+		got = append(got, string(task.Data))
+		if err != nil {
+			got[len(got)-1] = err.Error()
+		}
+	}
+	const data, missing = `{"a":"x","b":["x","y"],"c":"x"}`, `row 2: task "x": no column named a; the columns are c; left out, as they hold bytes that are not UTF-8: a, b`
+	if len(got) != 2 || got[0] != data || !strings.HasSuffix(got[1], missing) {
+		t.Errorf("%q", got)
 	}
 }
 

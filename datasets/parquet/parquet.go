@@ -86,6 +86,7 @@ func (f *file) Rows(ctx context.Context) iter.Seq2[rows.Row, error] {
 				row := rows.Row{Number: n, Pos: n, Place: f.place(n)}
 				n++
 				row.Data, err = c.next()
+				row.Left = c.left
 				var bad *rowError
 				switch {
 				case errors.As(err, &bad):
@@ -127,6 +128,7 @@ func (f *file) At(_ context.Context, at rows.Row) (rows.Row, error) {
 	f.at = nil
 	if err = c.skip(left - c.row); err == nil {
 		at.Data, err = c.next()
+		at.Left = c.left
 	}
 	var bad *rowError
 	if errors.As(err, &bad) {
@@ -155,6 +157,7 @@ type cursor struct {
 	guard  *guard
 	cols   []*reader // of the footer's members; nil: null
 	buf    []byte
+	left   []string // columns that the row lacks because they hold bytes that are no text
 }
 
 func newCursor(f io.ReaderAt, ft *footer, group int, g *guard) *cursor {
@@ -203,6 +206,7 @@ func (c *cursor) skip(n int64) error {
 // next reads the next row as a JSON object, its members in the order of their names.
 func (c *cursor) next() (json.RawMessage, error) {
 	var bad error
+	c.left = nil
 	b := append(c.buf[:0], '{')
 	for i, r := range c.cols {
 		begin := len(b)
@@ -245,6 +249,7 @@ func (c *cursor) next() (json.RawMessage, error) {
 		switch {
 		case left:
 			b = b[:begin]
+			c.left = append(c.left, r.col.name)
 		case r.col.list():
 			b = append(b, ']')
 		case none:
