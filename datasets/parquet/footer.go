@@ -41,7 +41,13 @@ type column struct {
 	width  int // bytes of a value; 0: each says its own
 	maxRep int
 	maxDef int
-	text   bool
+
+	logical logical
+}
+
+// text reports whether the column is said to hold text.
+func (c *column) text() bool {
+	return c.logical.id == logicalString || c.logical.id == logicalEnum || c.logical.id == logicalJSON
 }
 
 func (c *column) list() bool { return c.maxRep > 0 }
@@ -49,8 +55,13 @@ func (c *column) list() bool { return c.maxRep > 0 }
 // what is the column's type, for people and to compare files by.
 func (c *column) what() string {
 	s := kindNames[c.kind]
-	if c.text {
+	switch id := c.logical.id; {
+	case c.text():
 		s = "text"
+	case id == logicalTimestamp && c.logical.utc:
+		s = "TIMESTAMP in UTC"
+	case id != 0 && id != logicalInt && id != logicalUnknown: // units and digits may differ: values are exact
+		s = logicalNames[id]
 	}
 	if c.list() {
 		s = "list of " + s
@@ -78,9 +89,10 @@ type footer struct {
 	members []member // of a row, in the order of their names
 	groups  []group
 	rows    int64
-	leaves  int   // columns of the schema, also where they are too many to be read
-	end     int64 // where the pages end at the latest
-	limit   int64 // of what is unpacked and of what the values amount to
+	leaves  int    // columns of the schema, also where they are too many to be read
+	end     int64  // where the pages end at the latest
+	limit   int64  // of what is unpacked and of what the values amount to
+	variant string // a column of this type; "": there is none
 }
 
 // A member of a row is a column, or null in all rows.
@@ -139,7 +151,13 @@ func (f *footer) check() error {
 	if len(f.cols) == 0 {
 		return errors.New("it has no columns")
 	}
+	if f.variant != "" {
+		return (&column{name: f.variant, logical: logical{id: logicalVariant}}).readable()
+	}
 	for i, c := range f.cols {
+		if err := c.readable(); err != nil {
+			return err
+		}
 		f.members = append(f.members, member{c.name, i})
 	}
 	f.sort()
@@ -189,7 +207,7 @@ type node struct {
 	width    int64
 	repeat   int64
 	children int64
-	text     bool
+	logical  logical
 }
 
 func (f *footer) parse(b []byte) error {
@@ -252,7 +270,7 @@ func (f *footer) descend(schema []node, next *int, path []string, rep, def int) 
 		}
 	}
 	if n.kind >= 0 {
-		c := column{name: strings.Join(plain(path), "."), kind: n.kind, maxRep: rep, maxDef: def, text: n.text}
+		c := column{name: strings.Join(plain(path), "."), kind: n.kind, maxRep: rep, maxDef: def, logical: n.logical}
 		switch n.kind {
 		case kindInt32, kindFloat:
 			c.width = 4
@@ -268,6 +286,9 @@ func (f *footer) descend(schema []node, next *int, path []string, rep, def int) 
 		}
 		f.cols = append(f.cols, c)
 		return nil
+	}
+	if n.logical.id == logicalVariant && f.variant == "" {
+		f.variant = strings.Join(path, ".")
 	}
 	for range n.children {
 		if *next == len(schema) {
@@ -294,6 +315,7 @@ func plain(path []string) []string {
 
 func (t *thrift) node(typ byte) node {
 	n := node{kind: -1}
+	old, scale, precision := int64(-1), int64(0), int64(0) // the older way to say what values mean
 	t.fields(typ, func(id int, typ byte) {
 		switch id {
 		case 1:
@@ -312,22 +334,20 @@ func (t *thrift) node(typ byte) node {
 		case 5:
 			n.children = t.int(typ)
 		case 6:
-			switch t.int(typ) {
-			case 0, 4, 19: // UTF8, ENUM, JSON
-				n.text = true
-			}
+			old = t.int(typ)
+		case 7:
+			scale = t.int(typ)
+		case 8:
+			precision = t.int(typ)
 		case 10:
-			t.fields(typ, func(id int, typ byte) {
-				switch id {
-				case 1, 4, 12: // STRING, ENUM, JSON
-					n.text = true
-				}
-				t.skip(typ)
-			})
+			n.logical = t.logical(typ)
 		default:
 			t.skip(typ)
 		}
 	})
+	if n.logical.id == 0 && old >= 0 {
+		n.logical = converted(old, scale, precision)
+	}
 	return n
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	pq "github.com/parquet-go/parquet-go"
 
@@ -49,7 +50,20 @@ func samples(t testing.TB) (out [][]byte) {
 			out = append(out, encode(t, list, pq.Compression(codecs[name]), pq.DataPageVersion(version), pq.PageBufferSize(100), pq.MaxRowsPerRowGroup(25)))
 		}
 	}
-	return out
+	type typed struct {
+		Date  int32     `parquet:"date,date"`
+		Dec   int64     `parquet:"dec,decimal(2:18)"`
+		Fixed [9]byte   `parquet:"fixed,decimal(3:20)"`
+		UUID  [16]byte  `parquet:"uuid,uuid"`
+		Day   int64     `parquet:"day,timestamp(microsecond)"`
+		U8    uint8     `parquet:"u8"`
+		Time  time.Time `parquet:"time"`
+	}
+	types := make([]typed, 30)
+	for i := range types {
+		types[i] = typed{Date: int32(i * 1000), Dec: r.Int64N(1e18), Fixed: [9]byte{8: byte(i)}, UUID: [16]byte{byte(i)}, Day: r.Int64N(1e16), U8: uint8(i), Time: time.Unix(int64(i), 0)}
+	}
+	return append(out, encode(t, types), encode(t, types, pq.DataPageVersion(2), pq.Compression(&pq.Zstd)))
 }
 
 func FuzzRows(f *testing.F) {

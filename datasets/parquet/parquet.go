@@ -1,5 +1,6 @@
 // Package parquet reads Parquet files as rows, and folders of them. A column of lists is a list; members of a group are columns of their own,
-// named "group.member". What is neither text nor number (bytes of an image, say) is left out.
+// named "group.member". Values are what their column's logical type says; a file with a type that is not known here is refused. Bytes that
+// have no such type and are no text (those of an image, say) are left out, as is a list that has some.
 //
 // Files are hostile: they may come from anywhere. A pass over a file holds one page of each column in memory, with the column's dictionary, at
 // most [MaxHeld] in all, and decodes values one at a time. No size that a file states is relied upon before it is compared with a limit,
@@ -85,6 +86,7 @@ func (f *file) Rows(ctx context.Context) iter.Seq2[rows.Row, error] {
 				row := rows.Row{Number: n, Pos: n, Place: f.place(n)}
 				n++
 				row.Data, err = c.next()
+				row.Left = c.left
 				var bad *rowError
 				switch {
 				case errors.As(err, &bad):
@@ -126,6 +128,7 @@ func (f *file) At(_ context.Context, at rows.Row) (rows.Row, error) {
 	f.at = nil
 	if err = c.skip(left - c.row); err == nil {
 		at.Data, err = c.next()
+		at.Left = c.left
 	}
 	var bad *rowError
 	if errors.As(err, &bad) {
@@ -154,6 +157,7 @@ type cursor struct {
 	guard  *guard
 	cols   []*reader // of the footer's members; nil: null
 	buf    []byte
+	left   []string // columns that the row lacks because they hold bytes that are no text
 }
 
 func newCursor(f io.ReaderAt, ft *footer, group int, g *guard) *cursor {
@@ -202,6 +206,7 @@ func (c *cursor) skip(n int64) error {
 // next reads the next row as a JSON object, its members in the order of their names.
 func (c *cursor) next() (json.RawMessage, error) {
 	var bad error
+	c.left = nil
 	b := append(c.buf[:0], '{')
 	for i, r := range c.cols {
 		begin := len(b)
@@ -226,24 +231,27 @@ func (c *cursor) next() (json.RawMessage, error) {
 			if last > first {
 				b = append(b, ',')
 			}
-			some, ok := false, false
-			if b, some, ok = scalar(b, r.col, v); !some {
+			switch x, err := scalar(b, r.col, v); {
+			case err == nil:
+				b, none = x, false
+			case err == errNone:
 				b = b[:last]
+			case err == errBytes && !r.col.text():
+				b, left = b[:last], true
+			default:
+				b, bad = b[:last], fmt.Errorf("column %q: %w", r.col.name, err)
 			}
-			if !ok && r.col.text {
-				bad = fmt.Errorf("column %q is not UTF-8", r.col.name)
-			}
-			none, left = none && !some, left || !ok
 			return nil
 		})
 		if err != nil {
 			return nil, c.fault(r, err)
 		}
 		switch {
-		case r.col.list():
-			b = append(b, ']')
 		case left:
 			b = b[:begin]
+			c.left = append(c.left, r.col.name)
+		case r.col.list():
+			b = append(b, ']')
 		case none:
 			b = append(b, "null"...)
 		}
@@ -263,36 +271,40 @@ func (c *cursor) next() (json.RawMessage, error) {
 	return append(json.RawMessage(nil), b...), nil
 }
 
-// scalar appends v as JSON knows it. some is false for a number that JSON has not, which is null; ok is false for bytes that are no text.
-func scalar(b []byte, c *column, v *value) (_ []byte, some, ok bool) {
+// scalar appends v as JSON knows it.
+func scalar(b []byte, c *column, v *value) ([]byte, error) {
+	if id := c.logical.id; id != 0 && id != logicalUnknown && !c.text() {
+		return meant(b, c, v)
+	}
 	switch c.kind {
 	case kindBool:
-		return strconv.AppendBool(b, v.num != 0), true, true
+		return strconv.AppendBool(b, v.num != 0), nil
 	case kindInt32:
-		return strconv.AppendInt(b, int64(int32(v.num)), 10), true, true
+		return strconv.AppendInt(b, int64(int32(v.num)), 10), nil
 	case kindInt64:
-		return strconv.AppendInt(b, int64(v.num), 10), true, true
+		return strconv.AppendInt(b, int64(v.num), 10), nil
+	case kindInt96:
+		return moment(b, int96(v.b), "2006-01-02T15:04:05.999999999")
 	case kindFloat:
 		x := math.Float32frombits(uint32(v.num))
 		return number32or64(b, float64(x), x)
 	case kindDouble:
 		x := math.Float64frombits(v.num)
 		return number32or64(b, x, x)
-	case kindBytes, kindFixed:
-		if utf8.Valid(v.b) {
-			return text(b, v.b), true, true
-		}
 	}
-	return b, false, false
+	if !utf8.Valid(v.b) {
+		return b, errBytes
+	}
+	return text(b, v.b), nil
 }
 
 // number32or64 appends x, a float32 or a float64.
-func number32or64(b []byte, size float64, x any) (_ []byte, some, ok bool) {
+func number32or64(b []byte, size float64, x any) ([]byte, error) {
 	if math.IsNaN(size) || math.IsInf(size, 0) {
-		return b, false, true
+		return b, errNone
 	}
 	t, err := json.Marshal(x)
-	return append(b, t...), err == nil, true
+	return append(b, t...), err
 }
 
 // text appends a JSON string.

@@ -53,7 +53,7 @@ func some[T any](r *rand.Rand, x T) *T {
 func makeRecord(r *rand.Rand, i int) (x record) {
 	word := func() string { return strings.Repeat(string(rune('a'+r.IntN(26))), r.IntN(9)) + "<é&\">"[:r.IntN(2)] }
 	x.Bool, x.MayBool = i/70%2 == 0, some(r, r.IntN(2) == 0)
-	x.I32, x.I64, x.May64, x.U32 = int32(r.Uint32()), int64(r.Uint64()), some(r, int64(r.IntN(5))), r.Uint32()>>1
+	x.I32, x.I64, x.May64, x.U32 = int32(r.Uint32()), int64(r.Uint64()), some(r, int64(r.IntN(5))), r.Uint32()
 	x.F32, x.F64 = r.Float32(), r.NormFloat64()
 	copy(x.Fixed[:], fmt.Sprintf("%04d", r.IntN(10000)))
 	x.Plain, x.Dict, x.Lengths, x.MayText = word(), fmt.Sprint("d", r.IntN(40)), word(), some(r, word())
@@ -183,7 +183,9 @@ func TestOtherWriters(t *testing.T) {
 
 func normal(t *testing.T, b []byte) string {
 	var x any
-	if err := json.Unmarshal(b, &x); err != nil {
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.UseNumber() // 1.10 is not 1.1, and 64 bits are more than a float has
+	if err := d.Decode(&x); err != nil {
 		t.Fatalf("%s: %v", b, err)
 	}
 	b, err := json.Marshal(x)
@@ -194,7 +196,7 @@ func normal(t *testing.T, b []byte) string {
 }
 
 const writers = `
-import sys, json, random, pyarrow as pa, pyarrow.parquet as pq, duckdb
+import sys, json, random, datetime, decimal, uuid, re, numpy as np, pyarrow as pa, pyarrow.parquet as pq, duckdb
 random.seed(5)
 n = 2000
 def word(): return "".join(random.choice("abcdé<") for _ in range(random.randrange(12)))
@@ -212,9 +214,15 @@ def want(r):
     out["list"] = [x for x in r["list"] if x is not None]
     out["deep.a"], out["deep.n"] = deep["a"], deep["n"]
     return out
+def written(x): # numbers as digits, marked
+    if isinstance(x, dict): return {k: written(v) for k, v in x.items()}
+    if isinstance(x, list): return [written(v) for v in x]
+    if isinstance(x, decimal.Decimal): return "#" + format(x, "f")
+    if isinstance(x, (float, np.float16)): return "#" + (str(int(x)) if x == int(x) else np.format_float_positional(x, trim="-"))
+    return x
 def expect(name, list):
     with open(name + ".jsonl", "w") as f:
-        for r in list: f.write(json.dumps(r) + "\n")
+        for r in list: f.write(re.sub(r'"#([-0-9.]+)"', r"\1", json.dumps(written(r))) + "\n")
 k = 0
 def write(table=table, rows=rows, **o):
     global k
@@ -232,6 +240,28 @@ write(use_dictionary=False, data_page_size=200, column_encoding={"id": "BYTE_STR
 write(table=table.slice(0, 0), rows=[])
 write(table=table.slice(0, 1), rows=[want(rows[0])])
 write(version="1.0", store_schema=False)
+utc = datetime.timezone.utc
+def iso(x): return re.sub(r"(\.\d*?)0+$", r"\1", x.isoformat()).rstrip(".")
+def isoz(x): return iso(x.replace(tzinfo=None)) + "Z"
+def moment(): return datetime.datetime(random.randrange(1, 9999), 3, 1, 12, 30, 5, random.choice([0, 500000, 123456]))
+def dec(digits, scale): return decimal.Decimal(random.randrange(-10**digits, 10**digits)).scaleb(-scale, decimal.Context(prec=80))
+def same(x): return x
+types = {"d3": (pa.decimal128(3, 2), lambda: dec(3, 2), same), "d18": (pa.decimal128(18, 4), lambda: dec(18, 4), same), "d38": (pa.decimal128(38, 30), lambda: dec(38, 30), same),
+    "d76": (pa.decimal256(76, 5), lambda: dec(76, 5), same), "u8": (pa.uint8(), lambda: random.randrange(2**8), int), "u16": (pa.uint16(), lambda: random.randrange(2**16), int),
+    "u32": (pa.uint32(), lambda: random.randrange(2**32), int), "u64": (pa.uint64(), lambda: random.randrange(2**64), int), "i8": (pa.int8(), lambda: random.randrange(-128, 128), int),
+    "i16": (pa.int16(), lambda: random.randrange(-2**15, 2**15), int), "f16": (pa.float16(), lambda: np.float16(random.choice([random.random(), 65504, 1e-7, -3])), same),
+    "date": (pa.date32(), lambda: moment().date(), lambda x: x.isoformat()), "ms": (pa.time32("ms"), lambda: datetime.time(12, 30, 5, random.choice([0, 5000])), iso),
+    "us": (pa.time64("us"), lambda: moment().time(), iso), "ns": (pa.time64("ns"), lambda: moment().time(), iso), "ts": (pa.timestamp("us"), moment, iso),
+    "tsz": (pa.timestamp("us", "UTC"), lambda: moment().replace(tzinfo=utc), isoz), "tsms": (pa.timestamp("ms", "Europe/Berlin"), lambda: moment().replace(year=2000, microsecond=0, tzinfo=utc), isoz),
+    "tsns": (pa.timestamp("ns"), lambda: moment().replace(year=1999), iso), "uuid": (pa.uuid(), lambda: uuid.UUID(int=random.randrange(2**128)), str)}
+typed = [{k: some(make()) for k, (_, make, _) in types.items()} for _ in range(500)]
+text = [{k: None if v is None else types[k][2](v) for k, v in r.items()} for r in typed]
+def column(k): return pa.array([r[k] for r in typed], types[k][0]) if k != "uuid" else pa.ExtensionArray.from_storage(pa.uuid(), pa.array([r[k] and r[k].bytes for r in typed], pa.binary(16)))
+typedtable = pa.table({k: column(k) for k in types})
+for o in [dict(), dict(use_dictionary=False), dict(store_decimal_as_integer=True), dict(version="2.4", coerce_timestamps="us"), dict(data_page_version="2.0", compression="zstd")]:
+    write(typedtable, text, **o)
+few = ["date", "ts", "tsns"]
+write(typedtable.select(few), [{k: r[k] for k in few} for r in text], use_deprecated_int96_timestamps=True)
 con = duckdb.connect()
 flat = table.drop_columns(["deep", "nothing", "list"])
 def duck(options, query="select * from flat"):
@@ -244,5 +274,14 @@ def duck(options, query="select * from flat"):
     expect(name, [dict(zip(names, r)) for r in res.fetchall()])
 for o in ["", ", compression zstd", ", compression gzip, row_group_size 2048", ", compression lz4_raw", ", parquet_version v2", ", parquet_version v2, compression brotli"]:
     duck(o)
+duck("", "select i as id, [i::decimal(9, 2)] as l from range(-200, 200) r(i)")
+few = ["d3", "d18", "d38", "u8", "u16", "u32", "u64", "i8", "i16", "date", "us", "ts", "uuid", "tsz"]
+con.execute("set timezone = 'UTC'")
+ducktable = typedtable.select([k for k in few if k != "uuid"]).append_column("uuid", pa.array([r["uuid"] for r in text]))
+for o in ["", ", parquet_version v2"]:
+    name = "%s/%02d" % (sys.argv[1], k)
+    k += 1
+    con.execute("copy (select * replace (uuid::uuid as uuid) from ducktable) to '%s.parquet' (format parquet%s)" % (name, o))
+    expect(name, [{k: r[k] for k in few} for r in text])
 duck("", "select i as id, 'x' || (i % 7) as t, [i, i + 1] as l from range(30000) r(i)")
 `

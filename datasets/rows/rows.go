@@ -24,6 +24,7 @@ type Row struct {
 	Line   int64  // of a text file, from 1; else 0
 	Place  string // "questions.jsonl:17", for people
 	Data   json.RawMessage
+	Left   []string // columns that Data lacks because they hold bytes that are no text
 }
 
 // A File is a sequence of rows.
@@ -109,11 +110,16 @@ func text(name string, v json.RawMessage) (string, error) {
 type MissingColumn struct {
 	Want string   // as people say it: "question", "answer or target"
 	Have []string // columns that are there
+	Left []string // columns that hold bytes that are no text
 }
 
 func (e *MissingColumn) Error() string {
 	have := slices.Sorted(slices.Values(e.Have))
-	return fmt.Sprintf("no column named %s; the columns are %s", e.Want, strings.Join(have, ", "))
+	s := fmt.Sprintf("no column named %s; the columns are %s", e.Want, strings.Join(have, ", "))
+	if len(e.Left) > 0 {
+		s += "; left out, as they hold bytes that are not UTF-8: " + strings.Join(e.Left, ", ")
+	}
+	return s
 }
 
 // Missing makes a MissingColumn of a row's members.

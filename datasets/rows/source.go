@@ -58,7 +58,7 @@ func (s *source) read(ctx context.Context, index map[key]at) iter.Seq2[datasets.
 				}
 				continue
 			}
-			t, err := s.make(r)
+			t, err := s.task(r)
 			if missing := (*MissingColumn)(nil); errors.As(err, &missing) && !good {
 				yield(datasets.Task{}, &datasets.Fatal{Place: r.Place, Err: missing})
 				return
@@ -91,6 +91,14 @@ func (s *source) read(ctx context.Context, index map[key]at) iter.Seq2[datasets.
 	}
 }
 
+func (s *source) task(r Row) (datasets.Task, error) {
+	t, err := s.make(r)
+	if missing := (*MissingColumn)(nil); errors.As(err, &missing) {
+		missing.Left = r.Left
+	}
+	return t, err
+}
+
 func isFatal(err error) bool {
 	var bad *datasets.BadTask
 	return !errors.As(err, &bad)
@@ -115,7 +123,7 @@ func (s *source) Task(ctx context.Context, id string) (datasets.Task, error) {
 	if err != nil {
 		return datasets.Task{}, broken(r, id, err)
 	}
-	t, err := s.make(r)
+	t, err := s.task(r)
 	if err != nil {
 		return datasets.Task{}, broken(r, id, err)
 	}
