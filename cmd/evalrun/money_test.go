@@ -25,6 +25,22 @@ var spoilt = map[string]modeltest.Fault{
 	"stream": modeltest.Body("text/event-stream", `data: {"choices":[{"delta":{"content":"hel"}}],"usage":null}`+"\n\n"+`data: {"choices":[],`+took+"}\n\n"),
 }
 
+// odd are replies that a service would not give.
+var odd = map[string]modeltest.Fault{
+	"list":        modeltest.Body("application/json", `[{"choices":[]}]`),
+	"text-cost":   answered(`"2"`, `{"prompt_tokens":1,"completion_tokens":1,"cost":"0.02"}`),
+	"no-cost":     answered(`"2"`, `{"prompt_tokens":1,"completion_tokens":1,"cost":{"usd":5}}`),
+	"parts":       answered(`[{"type":"thinking","thinking":[{"type":"text","text":"3?"}]},{"type":"text","text":"2"}]`, `{"prompt_tokens":1,"completion_tokens":1}`),
+	"number":      answered(`2`, `{"prompt_tokens":1,"completion_tokens":1}`),
+	"minus-total": answered(`"2"`, `{"prompt_tokens":100,"completion_tokens":10,"total_tokens":-9223372036854775808}`),
+}
+
+func answered(content, usage string) modeltest.Fault {
+	return modeltest.Body("application/json",
+		`{"id":"x","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"finish_reason":"stop","message":{"role":"assistant","content":`+
+			content+`}}],"usage":`+usage+`}`)
+}
+
 const took = `"usage":{"prompt_tokens":10000,"completion_tokens":1000,"total_tokens":11000}`
 
 // TestMoney runs scripts beside a server whose models never finish a task, and say in different ways what a reply took. Each of its
@@ -63,7 +79,9 @@ func TestMoney(t *testing.T) {
 				case "locked":
 					r.Fault = modeltest.BadKey
 				default:
-					r.Fault = spoilt[c.Body.Model]
+					if r.Fault = spoilt[c.Body.Model]; r.Fault == nil {
+						r.Fault = odd[c.Body.Model]
+					}
 				}
 				return r
 			})

@@ -18,16 +18,29 @@ const maxOutput = 128 << 10
 // request that was sent and has no such answer counts at the most that it can have taken. An error status is not billed
 // unless it says so, nor is an error that a router sends with status 200.
 func (m *Model) charge(got *exchange, err error) error {
-	if u := findUsage(got.reply); u.In > 0 || u.Out > 0 || u.Cost != nil {
+	said := findUsage(got.reply)
+	if u := usage(said); u.In > 0 || u.Out > 0 || u.Cost != nil {
 		return &model.Charge{Usage: u, Err: err}
 	}
-	if !got.sent.Load() || got.status >= 400 {
-		return err
-	}
-	if _, message := readError(got.reply); message != "" && json.Valid(got.reply) {
+	// A cost that cannot be read is billed all the same.
+	if _, ok := cost(said); ok && (!got.sent.Load() || got.status >= 400 || isError(got.reply)) {
 		return err
 	}
 	return &model.Charge{Usage: m.most(got.request), Bound: true, Err: err}
+}
+
+// isError reports whether a reply with a status of success is an error that a router sends in place of a reply. Nothing else
+// is: what a service has answered in some other way, it may bill.
+func isError(reply []byte) bool {
+	var r struct {
+		Error   json.RawMessage   `json:"error"`
+		Choices []json.RawMessage `json:"choices"`
+	}
+	if json.Unmarshal(reply, &r) != nil || len(r.Choices) > 0 || len(r.Error) == 0 || r.Error[0] != '{' && r.Error[0] != '"' {
+		return false
+	}
+	_, message := readError(reply)
+	return message != ""
 }
 
 // most is the most that a request can have taken: a token is at least one byte, and the request or the model's window
@@ -51,19 +64,19 @@ func (m *Model) most(request []byte) event.Usage {
 
 // findUsage reads the usage out of a reply that may be cut, or be a stream of events. The last one counts, as a stream sums
 // up. The key cannot occur inside of a text: there its quotes would be escaped.
-func findUsage(reply []byte) event.Usage {
+func findUsage(reply []byte) sdk.CompletionUsage {
 	key := []byte(`"usage"`)
 	for {
 		i := bytes.LastIndex(reply, key)
 		if i < 0 {
-			return event.Usage{}
+			return sdk.CompletionUsage{}
 		}
 		rest := bytes.TrimLeft(reply[i+len(key):], " \t\r\n")
 		if len(rest) > 0 && rest[0] == ':' {
 			var raw json.RawMessage
 			var u sdk.CompletionUsage
 			if json.NewDecoder(bytes.NewReader(rest[1:])).Decode(&raw) == nil && raw[0] == '{' && json.Unmarshal(raw, &u) == nil {
-				return usage(u)
+				return u
 			}
 		}
 		reply = reply[:i]

@@ -42,6 +42,21 @@ func TestCharges(t *testing.T) {
 		"empty":                 {modeltest.EmptyBody, bound},
 		"dropped":               {modeltest.Drop, bound},
 		"too late":              {modeltest.Slow(time.Hour), bound},
+		"a list":                {body(`[{"choices":[]}]`), bound},
+		"an empty list":         {body(`[]`), bound},
+		"a number":              {body(`3`), bound},
+		"a string":              {body(`"busy"`), bound},
+		"null":                  {body(`null`), bound},
+		"a message, no error":   {body(`{"choices":[],"message":"well"}`), bound},
+		"a message of a number": {body(`{"choices":[],"message":5}`), bound},
+		"detail, no error":      {body(`{"detail":"well"}`), bound},
+		"error false":           {body(`{"error":false,"message":"well"}`), bound},
+		"error and choices":     {body(`{"error":"broke","choices":[{"message":{"content":5}}]}`), bound},
+		"error as text":         {body(`{"error":"broke","choices":[]}`), nil},
+		"error, choices null":   {body(`{"error":{"message":"broke"},"choices":null}`), nil},
+		"no content":            {body(`{"choices":[{"message":{"content":5}}],` + usage + `}`), said},
+		"no cost that is one":   {body(`{"choices":[],"usage":{"prompt_tokens":100,"completion_tokens":20,"cost":"much"}}`), bound},
+		"the same, status 500":  {modeltest.RawStatus(500, `{"error":{"message":"broke"},"usage":{"prompt_tokens":1,"cost":{}}}`), bound},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := modeltest.NewServer(t, modeltest.Replies(modeltest.Reply{Fault: tt.fault}))

@@ -216,8 +216,8 @@ func TestReplies(t *testing.T) {
 	if r.Reasoning != "because" || r.Usage.Cached != 4 || r.Usage.Cost == nil || *r.Usage.Cost != 0.25 {
 		t.Errorf("other servers' fields: %+v", r)
 	}
-	r = one(`{"choices":[{"message":{"content":"x"}}],"usage":{"prompt_tokens":-9,"completion_tokens":9223372036854775807,"prompt_cache_hit_tokens":-1,"cost":1e308}}`)
-	if r.Usage.In != 0 || r.Usage.Out != 1<<40 || r.Usage.Cached != 0 || r.Usage.Cost != nil {
+	r = one(`{"choices":[{"message":{"content":"x"}}],"usage":{"prompt_tokens":-9,"completion_tokens":9223372036854775807,"prompt_cache_hit_tokens":-1}}`)
+	if r.Usage.In != 0 || r.Usage.Out != 1<<40 || r.Usage.Cached != 0 {
 		t.Errorf("numbers that nobody believes: %+v", r.Usage)
 	}
 	for _, body := range []string{`{"choices":[null]}`, `{"choices":[{"message":null}]}`, `{"choices":[{}]}`} {
@@ -243,6 +243,51 @@ func TestReplies(t *testing.T) {
 	sent := string(srv.Calls()[0].Raw)
 	if !strings.Contains(sent, `"sig":"s"`) || !strings.Contains(sent, `"reasoning_details":[{"type":"x"}]`) {
 		t.Errorf("lost on the way back: %s", sent)
+	}
+}
+
+// A message's content is a string or a list of parts. What is something else is not graded as its own JSON.
+func TestContent(t *testing.T) {
+	for message, want := range map[string]struct{ text, reasoning, err string }{
+		`{"content":"hello"}`: {text: "hello"},
+		`{"content":[]}`:      {},
+		`{"content":[{"type":"text","text":"hello "},{"type":"text","text":"world","annotations":[]}]}`: {text: "hello world"},
+		`{"content":[{"type":"thinking","thinking":[{"type":"text","text":"hm"},{"type":"text","text":"m"}]},{"type":"text","text":"2"}]}`: {
+			text: "2", reasoning: "hmm"},
+		`{"content":[{"type":"thinking","thinking":"hm","signature":"x"},{"type":"reasoning","text":"m"},{"type":"text","text":"2"}]}`: {
+			text: "2", reasoning: "hmm"},
+		`{"content":[{"type":"thinking"},{"type":"thinking","thinking":3},{"type":"text","text":"2"}]}`:      {text: "2"},
+		`{"content":[{"type":"thinking","thinking":"hm"},{"type":"text","text":"2"}],"reasoning":"because"}`: {text: "2", reasoning: "because"},
+		`{"content":5}`:    {err: "content"},
+		`{"content":true}`: {err: "content"},
+		`{"content":{"type":"text","text":"hello"}}`:       {err: "content"},
+		`{"content":["hello"]}`:                            {err: "content"},
+		`{"content":[null]}`:                               {err: "content"},
+		`{"content":[{"type":"text"}]}`:                    {err: "content"},
+		`{"content":[{"type":"text","text":5}]}`:           {err: "content"},
+		`{"content":[{"type":"image_url","image_url":1}]}`: {err: "content"},
+		`{"content":"hello","refusal":false}`:              {err: "refusal"},
+		`{"content":"hello","refusal":[]}`:                 {err: "refusal"},
+		`{"content":"hello","refusal":null}`:               {text: "hello"},
+		`{"content":"hello","tool_calls":{"id":"1"}}`:      {err: "tool_calls"},
+		`{"content":"hello","tool_calls":[5]}`:             {err: "tool_calls"},
+		`{"content":"hello","tool_calls":[]}`:              {text: "hello"},
+		`{"content":"hello","tool_calls":null}`:            {text: "hello"},
+	} {
+		srv := modeltest.NewServer(t, modeltest.Replies(modeltest.Reply{
+			Fault: modeltest.Body("application/json", `{"choices":[{"finish_reason":"stop","message":`+message+`}]}`),
+		}))
+		r, err := client(t, openai.Config{BaseURL: srv.URL}).Generate(t.Context(), hello())
+		switch e := (*model.Error)(nil); {
+		case want.err != "":
+			if !errors.As(err, &e) || e.Class != model.Network || !strings.Contains(err.Error(), "a message whose "+want.err+" cannot be read") {
+				t.Errorf("%s: %+v, %v", message, r, err)
+			}
+		case err != nil:
+			t.Errorf("%s: %v", message, err)
+		case event.PlainText(r.Parts) != want.text || r.Reasoning != want.reasoning:
+			t.Errorf("%s: %q, reasoning %q; want %q, %q", message, event.PlainText(r.Parts), r.Reasoning, want.text, want.reasoning)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	sdk "github.com/openai/openai-go/v3"
 
 	"github.com/evalrun/evalrun/agent/event"
@@ -45,6 +46,61 @@ func TestCacheFields(t *testing.T) {
 		}
 		if got := usage(u); got != want {
 			t.Errorf("%s: %+v, want %+v", raw, got, want)
+		}
+	}
+}
+
+// Counts that nobody believes neither overflow nor turn around.
+func TestHugeUsage(t *testing.T) {
+	const most = 1 << 40
+	for raw, want := range map[string]event.Usage{
+		`{"prompt_tokens":100,"completion_tokens":10,"total_tokens":-9223372036854775808}`: {In: 100, Out: 10},
+		`{"prompt_tokens":100,"completion_tokens":10,"total_tokens":-1e30}`:                {In: 100, Out: 10},
+		`{"prompt_tokens":100,"completion_tokens":10,"total_tokens":9223372036854775807}`:  {In: 100, Out: most - 100},
+		`{"prompt_tokens":100,"completion_tokens":10,"completion_tokens_details":{"reasoning_tokens":9223372036854775807}}`: {
+			In: 100, Out: most, Reasoning: most},
+		`{"prompt_tokens":100,"completion_tokens":-9223372036854775808,"completion_tokens_details":{"reasoning_tokens":-1}}`: {In: 100},
+		`{"prompt_tokens":-9223372036854775808,"completion_tokens":10,"total_tokens":9223372036854775807}`:                   {Out: most},
+		`{"prompt_tokens":9223372036854775807,"completion_tokens":9223372036854775807,"total_tokens":9223372036854775807}`:   {In: most, Out: most},
+	} {
+		var u sdk.CompletionUsage
+		if err := json.Unmarshal([]byte(raw), &u); err != nil {
+			t.Fatal(err)
+		}
+		if got := usage(u); got != want {
+			t.Errorf("%s: %+v, want %+v", raw, got, want)
+		}
+	}
+}
+
+// A cost is a number, or one in a string. With any other, nothing is told, so that no lower price takes its place.
+func TestCostField(t *testing.T) {
+	is := func(usd float64) *float64 { return &usd }
+	for raw, want := range map[string]*event.Usage{
+		`0.25`:             {In: 100, Out: 10, Cost: is(0.25)},
+		`"5.0"`:            {In: 100, Out: 10, Cost: is(5)},
+		`" 2.5e-3 "`:       {In: 100, Out: 10, Cost: is(0.0025)},
+		`0`:                {In: 100, Out: 10, Cost: is(0)},
+		`null`:             {In: 100, Out: 10},
+		`1e9`:              {},
+		`"1e9"`:            {},
+		`1e400`:            {},
+		`-5`:               {},
+		`""`:               {},
+		`"null"`:           {},
+		`"NaN"`:            {},
+		`"Inf"`:            {},
+		`"$5"`:             {},
+		`true`:             {},
+		`{"total_cost":3}`: {},
+		`[5]`:              {},
+	} {
+		var u sdk.CompletionUsage
+		if err := json.Unmarshal([]byte(`{"prompt_tokens":100,"completion_tokens":10,"cost":`+raw+`}`), &u); err != nil {
+			t.Fatal(err)
+		}
+		if got := usage(u); !cmp.Equal(got, *want) {
+			t.Errorf("cost %s: %+v, want %+v", raw, got, *want)
 		}
 	}
 }

@@ -120,10 +120,10 @@ type Model struct {
 
 // A Price is in US dollars for a million tokens. What is not set is not known.
 type Price struct {
-	In         *float64 `json:"in,omitempty" min:"0" doc:"Input."`
-	Out        *float64 `json:"out,omitempty" min:"0" doc:"Output."`
-	Cached     *float64 `json:"cached,omitempty" min:"0" doc:"Input that the provider had cached."`
-	CacheWrite *float64 `json:"cache_write,omitempty" min:"0" doc:"Input that the provider cached anew."`
+	In         *float64 `json:"in,omitempty" min:"0" max:"1000000" doc:"Input."`
+	Out        *float64 `json:"out,omitempty" min:"0" max:"1000000" doc:"Output."`
+	Cached     *float64 `json:"cached,omitempty" min:"0" max:"1000000" doc:"Input that the provider had cached."`
+	CacheWrite *float64 `json:"cache_write,omitempty" min:"0" max:"1000000" doc:"Input that the provider cached anew."`
 }
 
 // A Tape keeps model replies. Short form: the file, to replay.

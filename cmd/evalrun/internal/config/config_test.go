@@ -109,6 +109,10 @@ func TestBadInput(t *testing.T) {
 		{"gate of no arm", head + "gates: [{arm: npo, min: 1}]\n", []string{`run.yaml:3:15: no arm is called "npo"; did you mean "nop"?`}},
 		{"gate that cannot pass", head + "gates: [{min: 2, max: 1}]\n", []string{`run.yaml:3:9: a gate whose min is above its max can never pass`}},
 		{"coverage", head + "min_coverage: 98\n", []string{`run.yaml:3:15: min_coverage: 98 is too large; the most is 1`}},
+		{"prices that overflow", "benchmark: quickstart\nmodel: {name: openai/x, price: {in: 1.0e308, cache_write: 1000001, cached: 1000000, out: -1}}\n", []string{
+			`run.yaml:2:37: in: 1.0e308 is too large; the most is 1000000`,
+			`run.yaml:2:59: cache_write: 1000001 is too large; the most is 1000000`,
+			`run.yaml:2:90: out: -1 is too small; the least is 0`}},
 		{"machines that never fit", head + "sandbox: {memory: 4GiB}\npools: {memory: 2GiB}\n", []string{
 			`run.yaml:4:17: pools.memory 2GiB is less than one machine of arm "nop", 4GiB: no trial could start; raise pools.memory or lower sandbox.memory`}},
 		{"memory too small", head + "sandbox: {memory: 1KiB}\n", []string{`run.yaml:3:19: memory 1KiB is less than a machine needs to start; the least is 16MiB`}},

@@ -366,7 +366,7 @@ func (d *decoder) check(f field, n *node, v reflect.Value, path string) {
 		d.fail(n, path, fmt.Sprintf("%s: %s is too small; the least is %g", f.name, n.text, *f.min), "")
 	}
 	if f.max != nil && x > *f.max {
-		d.fail(n, path, fmt.Sprintf("%s: %s is too large; the most is %g", f.name, n.text, *f.max), "")
+		d.fail(n, path, fmt.Sprintf("%s: %s is too large; the most is %s", f.name, n.text, strconv.FormatFloat(*f.max, 'f', -1, 64)), "")
 	}
 }
 
