@@ -16,15 +16,29 @@ import (
 // that reads swallows the error: a grade of damaged content would be no grade.
 type blobReader struct {
 	io.ReadCloser
-	a *attempt
+	ctx  context.Context
+	a    *attempt
+	done bool // it was read to the end, or to an error
 }
 
 func (r *blobReader) Read(p []byte) (int, error) {
 	n, err := r.ReadCloser.Read(p)
+	r.done = r.done || err != nil
 	if err != nil && err != io.EOF {
 		err = r.a.unreadable(err)
 	}
 	return n, err
+}
+
+// Close reads the rest: the digest is known at the end only, and who stops before may have done so because of what is damaged.
+func (r *blobReader) Close() error {
+	for p := []byte(nil); !r.done && r.ctx.Err() == nil; {
+		if p == nil {
+			p = make([]byte, 32<<10)
+		}
+		r.Read(p) // damage is remembered
+	}
+	return r.ReadCloser.Close()
 }
 
 // unreadable remembers the first damaged blob, and marks the error as one of storage.

@@ -19,6 +19,7 @@ import (
 	"github.com/evalrun/evalrun/harness/blob"
 	"github.com/evalrun/evalrun/harness/plan"
 	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
 // filingEpisode keeps a file as evidence.
@@ -35,9 +36,13 @@ func (e *filingEpisode) Collect(ctx context.Context, ans agent.Answer) (benchmar
 }
 
 // A damaged or missing blob ends a grading as a failure of storage that names the file, whatever the grader makes of it.
-func TestDamagedEvidence(t *testing.T) {
+func TestDamagedEvidence(t *testing.T)       { testDamagedEvidence(t, false) }
+func TestDamagedEvidenceInPart(t *testing.T) { testDamagedEvidence(t, true) }
+
+func testDamagedEvidence(t *testing.T, parses bool) {
 	for what, spoil := range map[string]func(name string){
 		"flipped": func(name string) { os.WriteFile(name, []byte("the wrong content"), 0o644) },
+		"mangled": func(name string) { os.WriteFile(name, []byte("THE right content"), 0o644) },
 		"cut":     func(name string) { os.Truncate(name, 3) },
 		"emptied": func(name string) { os.Truncate(name, 0) },
 		"deleted": func(name string) { os.Remove(name) },
@@ -65,6 +70,13 @@ func TestDamagedEvidence(t *testing.T) {
 			v := 0.0
 			if r, err := h.Log().OpenBlob(ctx, ev.Files["out.txt"]); err == nil {
 				defer r.Close()
+				if parses { // it gives up where it does not understand what it reads
+					head := make([]byte, 5)
+					if _, err := io.ReadFull(r, head); err == nil && string(head) != "the w" {
+						return benchmarks.Result{}, &sandbox.Error{Op: "put", Err: errors.New("not an archive")}
+					}
+					return benchmarks.Result{Scores: []record.Score{{Name: "toy", Primary: true, Value: &v}}}, nil
+				}
 				if text, _ := io.ReadAll(r); bytes.Equal(text, []byte("the right content")) {
 					v = 1
 				}

@@ -338,7 +338,7 @@ func (l *sessionLog) OpenBlob(ctx context.Context, b event.Blob) (io.ReadCloser,
 	if err != nil {
 		return nil, l.a.unreadable(err)
 	}
-	return &blobReader{r, l.a}, nil
+	return &blobReader{ReadCloser: r, ctx: ctx, a: l.a}, nil
 }
 
 // close refuses further events; open actions are answered "lost" first.

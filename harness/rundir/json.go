@@ -24,10 +24,10 @@ func readJSON(name string, version *int, v any) (sum string, err error) {
 		return "", fmt.Errorf("%s was %w (form %d, this program reads up to %d): use that one", filepath.Base(name), ErrNewer, head.V, Version)
 	}
 	if err := json.Unmarshal(data, v); err != nil {
-		return "", fmt.Errorf("%s is damaged: %w; put a copy in its place", filepath.Base(name), err)
+		return "", fmt.Errorf("%s %w: %w", filepath.Base(name), ErrDamaged, err)
 	}
 	if *version == 0 {
-		return "", fmt.Errorf("%s is damaged: it says no version; put a copy in its place", filepath.Base(name))
+		return "", fmt.Errorf("%s %w: it says no version", filepath.Base(name), ErrDamaged)
 	}
 	return digest(data), nil
 }

@@ -44,6 +44,8 @@ var (
 	ErrNotARun = errors.New("not a run folder")
 	// ErrNewer: a later version of evalrun made the folder.
 	ErrNewer = errors.New("written by a later version of evalrun")
+	// ErrDamaged: plan.json or run.json is not what was written.
+	ErrDamaged = errors.New("is damaged")
 	// ErrReadOnly: the folder cannot be written.
 	ErrReadOnly = errors.New("the run folder cannot be written")
 	// ErrInUse: another process works in the folder; the error is an *InUse.
@@ -167,7 +169,7 @@ func (d *Dir) readPlan() error {
 	}
 	d.plan, d.sum = plan, sum
 	var run record.Run
-	if _, err := readJSON(d.file(runFile), &run.V, &run); err != nil {
+	if _, err := readJSON(d.file(runFile), &run.V, &run); err != nil || run.Run == "" {
 		return nil // who needs it says so
 	}
 	if run.Run != plan.Run || run.Plan != "" && run.Plan != sum {
@@ -180,7 +182,7 @@ func readPlan(path string) (_ *record.Plan, sum string, err error) {
 	var plan record.Plan
 	sum, err = readJSON(filepath.Join(path, planFile), &plan.V, &plan)
 	if err == nil && (plan.Run == "" || plan.Created.IsZero()) {
-		err = fmt.Errorf("%s is damaged: it is no plan; put a copy in its place", planFile)
+		err = fmt.Errorf("%s %w: it is no plan", planFile, ErrDamaged)
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
@@ -188,6 +190,8 @@ func readPlan(path string) (_ *record.Plan, sum string, err error) {
 			return nil, "", fmt.Errorf("%s is %w: there is no such folder; give one that `evalrun run` made, such as runs/2026-11-21T093000Z-nightly", path, ErrNotARun)
 		}
 		return nil, "", fmt.Errorf("%s is %w (it has no %s): give one that `evalrun run` made, such as runs/2026-11-21T093000Z-nightly", path, ErrNotARun, planFile)
+	case errors.Is(err, ErrDamaged):
+		return nil, "", fmt.Errorf("run folder %s: %w; put a copy in its place", path, err)
 	case err != nil:
 		return nil, "", fmt.Errorf("run folder %s: %w", path, err)
 	}
@@ -219,19 +223,40 @@ func (d *Dir) File(name string) string { return d.file(Safe(name)) }
 
 func (d *Dir) file(name string) string { return filepath.Join(d.path, name) }
 
-// Run reads run.json; an empty Run when there is none yet.
+// Run reads run.json; an empty Run when there is none yet. The error is ErrDamaged where it cannot be understood.
 func (d *Dir) Run() (*record.Run, error) {
 	var run record.Run
 	_, err := readJSON(d.file(runFile), &run.V, &run)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 	case err == nil && (run.Run == "" || run.Started.IsZero()):
-		err = fmt.Errorf("%s is damaged: it is no record of a run; put a copy in its place", runFile)
+		err = fmt.Errorf("%s %w: it is no record of a run", runFile, ErrDamaged)
 		fallthrough
 	case err != nil:
 		return nil, fmt.Errorf("run folder %s: %w", d.path, err)
 	}
 	return &run, nil
+}
+
+// SetRunAside moves run.json into the folder to, which is made, under a name that is free there.
+func (d *Dir) SetRunAside(to string) error {
+	if d.lock == nil {
+		return fmt.Errorf("run folder %s: open for reading only", d.path)
+	}
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		return unwritable(d.path, err)
+	}
+	name := filepath.Join(to, runFile)
+	for i := 2; ; i++ {
+		if _, err := os.Lstat(name); errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		name = filepath.Join(to, fmt.Sprintf("%s.%d", runFile, i))
+	}
+	if err := os.Rename(d.file(runFile), name); err != nil {
+		return unwritable(d.path, err)
+	}
+	return errors.Join(durable.SyncDir(to), durable.SyncDir(d.path))
 }
 
 // WriteRun writes run.json in one step: a reader sees the old one or the new one.

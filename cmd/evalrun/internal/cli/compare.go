@@ -46,13 +46,15 @@ Examples:
 					return folderError(err)
 				}
 				if err := wire.Whole(d); err != nil {
-					damaged.add(fmt.Errorf("%s: %w", p, err))
+					if err = fmt.Errorf("%s: %w", p, err); !damaged.add(err) {
+						return folderError(err)
+					}
 					path = p
 				}
 				a.derived(d, p)
 				res, err := wire.Results(d)
 				if res == nil {
-					return err
+					return damaged.after(err, path)
 				}
 				if err != nil {
 					if err = fmt.Errorf("%s: %w", p, err); damaged.add(err) {

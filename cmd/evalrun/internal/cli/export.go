@@ -10,7 +10,6 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/evalrun/evalrun/cmd/evalrun/internal/wire"
 	"github.com/evalrun/evalrun/datasets/near"
 	"github.com/evalrun/evalrun/harness/journal"
 	"github.com/evalrun/evalrun/harness/rundir"
@@ -67,7 +66,9 @@ Examples:
 				return folderError(err)
 			}
 			var f findings
-			f.add(wire.Whole(d))
+			if err := f.whole(d); err != nil {
+				return err
+			}
 			a.derived(d, path)
 			err = convert.Export(out, format, only, d.Plan(), journal.Scan(d.Journal()))
 			var some *convert.Incomplete

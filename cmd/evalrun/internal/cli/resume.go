@@ -106,10 +106,13 @@ func (a *app) goOn(ctx context.Context, cmd *cli.Command, o *playOptions, over o
 		return folderError(err)
 	}
 	defer closing(d, &err)
-	if !o.acceptLoss {
-		if err := a.whole(d); err != nil {
-			return err
-		}
+	if o.acceptLoss {
+		err = wire.SetAside(d)
+	} else {
+		err = a.whole(d)
+	}
+	if err != nil {
+		return err
 	}
 	a.remade(d)
 	if pick != nil {

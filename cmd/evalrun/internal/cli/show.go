@@ -82,7 +82,9 @@ func (a *app) show(path string, o *showOptions) error {
 		return folderError(err)
 	}
 	var f findings
-	f.add(wire.Whole(d))
+	if err := f.whole(d); err != nil {
+		return err
+	}
 	a.derived(d, path)
 	if o.verify {
 		f.again = "ID"

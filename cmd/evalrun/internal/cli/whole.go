@@ -47,6 +47,14 @@ func (f *findings) add(err error) bool {
 	return true
 }
 
+// whole notes what is missing from a run's folder that other files of it know of. The error is one of another kind.
+func (f *findings) whole(d *rundir.Dir) error {
+	if err := wire.Whole(d); err != nil && !f.add(err) {
+		return folderError(err)
+	}
+	return nil
+}
+
 // of notes the damages among entries.
 func (f *findings) of(entries iter.Seq2[record.Entry, error]) iter.Seq2[record.Entry, error] {
 	return func(yield func(record.Entry, error) bool) {
@@ -78,7 +86,7 @@ func (f *findings) after(err error, path string) error {
 	}
 	err = lossError(f.err, path)
 	var x *exitError
-	if f.again != "" && !inJournal(f.err) && errors.As(err, &x) {
+	if f.again != "" && !inJournal(f.err) && !errors.Is(f.err, rundir.ErrDamaged) && errors.As(err, &x) {
 		x.hint = "put a copy in its place, or play again what is lost: evalrun rerun " + path + " --trial " + f.again
 	}
 	return err
@@ -91,7 +99,7 @@ func inJournal(err error) bool {
 
 // lost says whether an error is about parts of a run that are damaged or missing.
 func lost(err error) bool {
-	return inJournal(err) || errors.Is(err, record.ErrDamaged) || errors.Is(err, record.ErrMissing)
+	return inJournal(err) || errors.Is(err, rundir.ErrDamaged) || errors.Is(err, record.ErrDamaged) || errors.Is(err, record.ErrMissing)
 }
 
 // lossError says what can be done about lost or damaged parts of a run; other errors stay as they are.

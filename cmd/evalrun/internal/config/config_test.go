@@ -272,7 +272,8 @@ select: {ids: ['a*', 7], sample: 9}
 models: {m: {name: openai/x, key: '${K}', price: {in: 1, out: 0}}}
 matrix: {model: [m], prompt: [terse.md, {name: c, text: "line one\nline two: {x}"}]}
 arms: [{agent: nop, sandbox: {network: [example.com], memory: 64MiB}}]
-limits: {turns: 0, cost: 0.5}
+limits: {turns: 0, cost: 0.0000005}
+params: {temperature: 1e-7, extra: {a: 1e-9, b: 1e3, c: "1e-9", d: '1E3', e: "0o17", f: ".5", g: "08", h: 1e25, i: '100000000000000000000', j: "+1e5", k: 12345678901234567890123}}
 budget: {cost: 10, deadline: 06:00, tokens: 2M}
 gates: [{arm: nop, max: 0.1}]
 min_coverage: 0.5

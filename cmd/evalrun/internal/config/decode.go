@@ -14,6 +14,7 @@ type decoder struct {
 	reg     *Registry
 	errs    *errorList
 	root    string // put before every path
+	failed  int    // errors that it has met, those that were known before counted
 	rewrite bool   // what is decoded becomes what its type has: a list for a value alone, text for a number where text is meant
 }
 
@@ -73,7 +74,10 @@ type shorter interface {
 	short(text string, reg *Registry) error
 }
 
-func (d *decoder) fail(n *node, path, msg, hint string) { d.errs.add(n.at, d.root+path, msg, hint) }
+func (d *decoder) fail(n *node, path, msg, hint string) {
+	d.failed++
+	d.errs.add(n.at, d.root+path, msg, hint)
+}
 
 func join(path, key string) string {
 	if path == "" {
@@ -189,21 +193,21 @@ func (d *decoder) decode(n *node, v reflect.Value, path string) {
 		}
 		v.SetBool(n.text == "true")
 	case reflect.Int, reflect.Int64:
-		i, err := strconv.ParseInt(strings.ReplaceAll(n.text, "_", ""), 10, 64)
+		i, err := strconv.ParseInt(n.digits(), 10, 64)
 		if !numeric(n, kindInt) || err != nil {
 			d.wrong(n, path, "a whole number")
 			return
 		}
 		v.SetInt(i)
 	case reflect.Uint64:
-		i, err := strconv.ParseUint(strings.ReplaceAll(n.text, "_", ""), 10, 64)
+		i, err := strconv.ParseUint(n.digits(), 10, 64)
 		if !numeric(n, kindInt) || err != nil {
 			d.wrong(n, path, "a whole number from 0 on")
 			return
 		}
 		v.SetUint(i)
 	case reflect.Float64:
-		f, err := strconv.ParseFloat(n.text, 64)
+		f, err := strconv.ParseFloat(n.digits(), 64)
 		if !numeric(n, kindInt, kindFloat) || err != nil || f-f != 0 {
 			d.wrong(n, path, "a number")
 			return
@@ -310,14 +314,15 @@ func (d *decoder) structure(n *node, v reflect.Value, path string) {
 			if path != "" {
 				where = " in " + path
 			}
+			d.failed++
 			d.errs.add(e.at, d.root+join(path, e.key), fmt.Sprintf("unknown key %q%s", e.key, where), didYouMean(e.key, names))
 			continue
 		}
 		f := fields[i]
-		before := len(d.errs.list)
+		before := d.failed
 		x := v.Field(f.index)
 		d.decode(e.val, x, join(path, f.name))
-		if len(d.errs.list) == before && e.val.kind != kindNull {
+		if d.failed == before && e.val.kind != kindNull {
 			d.check(f, e.val, x, join(path, f.name))
 		}
 	}

@@ -282,5 +282,10 @@ func (e *Effective) YAML() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return yaml.JSONToYAML(b)
+	errs := new(errorList)
+	n := parse("the effective configuration", b, errs)
+	if err := errs.err(); err != nil {
+		return nil, err
+	}
+	return yaml.Marshal(n.written())
 }

@@ -152,13 +152,9 @@ func (n *node) appendJSON(buf *bytes.Buffer) error {
 	case kindNull:
 		buf.WriteString("null")
 	case kindBool, kindInt, kindFloat:
-		t := n.text
-		if !json.Valid([]byte(t)) { // YAML's own spellings: 0x1f, 1_000, +1, .5
-			v, err := number(n)
-			if err != nil {
-				return err
-			}
-			t = v
+		t, err := n.literal()
+		if err != nil {
+			return err
 		}
 		buf.WriteString(t)
 	case kindString:
@@ -197,22 +193,6 @@ func (n *node) appendJSON(buf *bytes.Buffer) error {
 		buf.WriteByte('}')
 	}
 	return nil
-}
-
-func number(n *node) (string, error) {
-	if n.kind == kindInt {
-		i, err := strconv.ParseInt(n.text, 0, 64)
-		if err != nil {
-			return "", fmt.Errorf("%q is not a whole number", n.text)
-		}
-		return strconv.FormatInt(i, 10), nil
-	}
-	f, err := strconv.ParseFloat(n.text, 64)
-	if err != nil {
-		return "", fmt.Errorf("%q is not a number", n.text)
-	}
-	b, err := json.Marshal(f)
-	return string(b), err
 }
 
 // notUTF8 is where data ceases to be UTF-8, the line from 1 and the column from 1 in characters; 0: nowhere.
@@ -342,6 +322,9 @@ func (p *treeParser) node(n ast.Node, depth int) *node {
 		}
 		return l
 	case *ast.StringNode:
+		if n.Token.Type == token.StringType { // plain, without quotes
+			return &node{kind: plainKind(n.Value), text: n.Value, at: at}
+		}
 		return &node{kind: kindString, text: n.Value, at: at}
 	case *ast.LiteralNode:
 		return &node{kind: kindString, text: n.Value.Value, at: at}

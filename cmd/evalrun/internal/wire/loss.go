@@ -40,6 +40,14 @@ func summarized(d *rundir.Dir) *told {
 	return &s
 }
 
+// SetAside moves a run.json that is damaged to the journal's quarantine: the run in d then goes on as where it is missing.
+func SetAside(d *rundir.Dir) error {
+	if _, err := d.Run(); !errors.Is(err, rundir.ErrDamaged) {
+		return nil // other errors are told by who reads it
+	}
+	return d.SetRunAside(filepath.Join(d.Journal(), "quarantine"))
+}
+
 // repair goes on without what the run in d has lost, and makes the tables anew. Before anything is changed run.json gets a note of what
 // the run had spent, as the files that know of it may be changed.
 func (r *Ready) repair(d *rundir.Dir) error {

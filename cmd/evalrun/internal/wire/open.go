@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/evalrun/evalrun/harness/journal"
@@ -16,7 +17,7 @@ func Open(path string) (*rundir.Dir, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := d.Run(); err != nil {
+	if _, err := d.Run(); err != nil && !errors.Is(err, rundir.ErrDamaged) { // Whole tells of damage
 		return nil, err
 	}
 	if err := journal.CheckVersion(d.Journal()); err != nil {
