@@ -372,21 +372,32 @@ func Restore(ctx context.Context, d *rundir.Dir, o Options) (*Ready, error) {
 	if budget == "" && run.Budget != nil {
 		budget = strconv.FormatFloat(*run.Budget, 'f', -1, 64)
 	}
+	deadline := run.Deadline
+	if o.Deadline != "" {
+		if deadline, err = newDeadline(o.Deadline, time.Now()); err != nil {
+			return nil, err
+		}
+	}
+	lifted := deadline == noDeadline
+	if lifted {
+		deadline = "null" // takes the key back
+	}
 	raw := p.Config
 	if len(bytes.TrimSpace(raw)) == 0 {
 		return nil, errors.New("plan.json holds no configuration, so the run cannot go on")
 	}
 	src := config.Source{Name: "plan.json", Data: raw, Dir: "/"}
-	for _, x := range []config.Override{{Flag: "--workers", Path: "workers", Values: []string{o.Workers}}, {Flag: "--budget", Path: "budget.cost", Values: []string{budget}}} {
+	for _, x := range []config.Override{
+		{Flag: "--workers", Path: "workers", Values: []string{o.Workers}},
+		{Flag: "--budget", Path: "budget.cost", Values: []string{budget}},
+		{Flag: "--deadline", Path: "budget.deadline", Values: []string{deadline}, YAML: lifted},
+	} {
 		if x.Values[0] != "" {
 			src.Over = append(src.Over, x)
 		}
 	}
 	eff, err := config.Parse(src, Registry())
 	if err != nil {
-		return nil, err
-	}
-	if err := restoreDeadline(eff, run, o.Deadline); err != nil {
 		return nil, err
 	}
 	return Prepare(ctx, eff, p, o)
