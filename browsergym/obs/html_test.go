@@ -12,8 +12,9 @@ import (
 	"github.com/evalrun/evalrun/browsergym/obs"
 )
 
-// TestReferenceHTML compares texts of pages with those that BrowserGym's own functions made over lxml 5.4.0, libxml2 2.13.8 and bs4 4.15.0. The file is
-// a sample of what `go run ./scripts/golden -do differential -sample browsergym/obs/testdata/html.jsonl.gz` compares.
+// TestReferenceHTML compares texts of pages with those that BrowserGym's own functions made over
+// lxml 5.4.0, libxml2 2.13.8 and bs4 4.15.0. The file is a sample of what `go run ./scripts/golden
+// -do differential -sample browsergym/obs/testdata/html.jsonl.gz` compares.
 func TestReferenceHTML(t *testing.T) {
 	f, err := os.Open("testdata/html.jsonl.gz")
 	if err != nil {

@@ -6,7 +6,8 @@ import (
 	"github.com/evalrun/evalrun/browsergym/obs/internal/libxml"
 )
 
-// PruneHTML takes out of a page's text what tells an agent little: scripts, styles, comments, and wrappers that have nothing but a bid.
+// PruneHTML takes out of a page's text what tells an agent little: scripts, styles, comments, and
+// wrappers that have nothing but a bid.
 func PruneHTML(s string) string {
 	s = strings.ReplaceAll(s, "\n", " ")
 	root := libxml.Parse(withoutComments(s))

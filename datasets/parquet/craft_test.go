@@ -22,7 +22,8 @@ import (
 	"github.com/evalrun/evalrun/datasets/rows"
 )
 
-// crafted is a file whose every byte a test decides: one row group with one column of required texts for each list of pages.
+// crafted is a file whose every byte a test decides: one row group with one column of required
+// texts for each list of pages.
 type crafted struct {
 	rows    int64
 	columns []craftedColumn
@@ -105,7 +106,8 @@ func save(t testing.TB, b []byte) *file {
 	return Open(p).(*file)
 }
 
-// count reads all rows and returns how many there are, the first fatal error, and how much the heap held at most.
+// count reads all rows and returns how many there are, the first fatal error, and how much the heap
+// held at most.
 func count(t testing.TB, f rows.File) (n int, fatal error, heap uint64) {
 	var m runtime.MemStats
 	look := func() {
@@ -125,7 +127,8 @@ func count(t testing.TB, f rows.File) (n int, fatal error, heap uint64) {
 	return n, nil, heap
 }
 
-// Three million short rows in one page are read one by one, as are those of a column that is one run.
+// Three million short rows in one page are read one by one, as are those of a column that is one
+// run.
 func TestManyShortRows(t *testing.T) {
 	const n = 3_000_000
 	r := rand.NewChaCha8([32]byte{})

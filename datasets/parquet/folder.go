@@ -18,8 +18,9 @@ import (
 	"github.com/evalrun/evalrun/datasets/rows"
 )
 
-// OpenFolder returns the rows of all files named *.parquet in a folder, joined in the order of their names, as if they were one file: rows are counted
-// on from file to file. A column that a file lacks is null in its rows; one that has another type in another file is an error. Nothing is
+// OpenFolder returns the rows of all files named *.parquet in a folder, joined in the order of
+// their names, as if they were one file: rows are counted on from file to file. A column that a
+// file lacks is null in its rows; one that has another type in another file is an error. Nothing is
 // read before it is asked for.
 func OpenFolder(path string) rows.File { return &folder{path: path} }
 
@@ -32,7 +33,8 @@ type folder struct {
 	at     *shard   // the one that At has open
 }
 
-// A shard is one file of a folder. It is open only while it is read: a folder may hold more files than a process may have open.
+// A shard is one file of a folder. It is open only while it is read: a folder may hold more files
+// than a process may have open.
 type shard struct {
 	file
 	first int64 // number of its first row in the folder

@@ -42,7 +42,8 @@ func put(t *testing.T, name string, b []byte) {
 	}
 }
 
-// The files of a folder are read in the order of their names, whatever their number, and rows are counted on.
+// The files of a folder are read in the order of their names, whatever their number, and rows are
+// counted on.
 func TestFolder(t *testing.T) {
 	dir := t.TempDir()
 	const shards, each = 60, 7

@@ -16,7 +16,8 @@ const (
 	MaxColumns = 1000     // of a file
 	MaxFooter  = 64 << 20 // bytes of the metadata at a file's end
 	MaxRow     = 64 << 20 // bytes of a row as JSON; a longer one is a broken row
-	// MaxHeld is how many bytes of pages and dictionaries, packed and unpacked, are in memory at once, for all columns together.
+	// MaxHeld is how many bytes of pages and dictionaries, packed and unpacked, are in memory at
+	// once, for all columns together.
 	MaxHeld = 512 << 20
 )
 
@@ -83,7 +84,8 @@ type chunk struct {
 	unpacked int64 // bytes of its pages, as the file says
 }
 
-// A footer is what a file says of itself, as far as it is needed here: some 32 bytes for each column of each row group.
+// A footer is what a file says of itself, as far as it is needed here: some 32 bytes for each
+// column of each row group.
 type footer struct {
 	cols    []column
 	members []member // of a row, in the order of their names

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// Logical types of the format, by the number of their field in LogicalType. INTERVAL has none there; its number is reserved.
+// Logical types of the format, by the number of their field in LogicalType. INTERVAL has none
+// there; its number is reserved.
 const (
 	logicalString    = 1
 	logicalEnum      = 4
@@ -115,7 +116,8 @@ func (t *thrift) logical(typ byte) logical {
 	return l
 }
 
-// converted is the logical type that a ConvertedType stands for. The format's documents say that its times are in UTC.
+// converted is the logical type that a ConvertedType stands for. The format's documents say that
+// its times are in UTC.
 func converted(n, scale, precision int64) logical {
 	switch {
 	case n == 0:
@@ -294,7 +296,8 @@ func decimal(b []byte, digits string, scale int) []byte {
 
 func since(n, unit int64) time.Time { return time.Unix(n/unit, n%unit*(1e9/unit)) }
 
-// int96 is the time that Impala and Spark store in 12 bytes: nanoseconds of the day, and the Julian day.
+// int96 is the time that Impala and Spark store in 12 bytes: nanoseconds of the day, and the Julian
+// day.
 func int96(b []byte) time.Time {
 	const epoch = 2440588 // the Julian day of 1970-01-01
 	day := int64(int32(binary.LittleEndian.Uint32(b[8:])))
@@ -310,7 +313,8 @@ func moment(b []byte, t time.Time, layout string) ([]byte, error) {
 	return append(t.AppendFormat(append(b, '"'), layout), '"'), nil
 }
 
-// float16 appends a whole number as it is, another as the shortest one that is this one when it is rounded to 16 bits.
+// float16 appends a whole number as it is, another as the shortest one that is this one when it is
+// rounded to 16 bits.
 func float16(b []byte, bits uint16) ([]byte, error) {
 	size := bits &^ 0x8000
 	if size >= 0x7c00 {

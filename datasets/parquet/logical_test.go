@@ -173,7 +173,8 @@ func TestConvertedTypes(t *testing.T) {
 	}), `"2020-01-01T00:00:00"`)
 }
 
-// What is not known is refused with the column's name and its type; a value that its type has not breaks its row.
+// What is not known is refused with the column's name and its type; a value that its type has not
+// breaks its row.
 func TestTypesRefused(t *testing.T) {
 	converted := func(c deprecated.ConvertedType) func(*format.SchemaElement) {
 		return func(e *format.SchemaElement) { e.ConvertedType = pqthrift.New(c) }
@@ -246,7 +247,8 @@ func TestVariantRefused(t *testing.T) {
 	}
 }
 
-// Whoever needs a column is told that it holds bytes. A list that holds some is left out as a whole, not shortened.
+// Whoever needs a column is told that it holds bytes. A list that holds some is left out as a
+// whole, not shortened.
 func TestBytesLeftOut(t *testing.T) {
 	var buf bytes.Buffer
 	w := pq.NewGenericWriter[struct {

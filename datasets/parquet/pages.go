@@ -79,7 +79,8 @@ type header struct {
 	plain    bool     // the values are not packed
 }
 
-// maxHeader is the longest header of a page that is read; it may hold the least and the greatest value.
+// maxHeader is the longest header of a page that is read; it may hold the least and the greatest
+// value.
 const maxHeader = 1 << 20
 
 // A reader goes through the values of one column of one row group.
@@ -312,7 +313,8 @@ func (r *reader) read(buf []byte, h *header) ([]byte, error) {
 	return buf, nil
 }
 
-// unpack makes exactly size bytes of b, as the page's header says. It never makes more, whatever b holds.
+// unpack makes exactly size bytes of b, as the page's header says. It never makes more, whatever b
+// holds.
 func (r *reader) unpack(buf, b []byte, size int64, plain bool) (out []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil { // of a decoder's
@@ -482,7 +484,8 @@ func (r *reader) peek() (err error) {
 	return err
 }
 
-// skip passes over rows; pages that hold no others are not unpacked, where they say how many rows they have.
+// skip passes over rows; pages that hold no others are not unpacked, where they say how many rows
+// they have.
 func (r *reader) skip(rows int64) error {
 	if r.col.maxRep > 0 {
 		return r.skipLists(rows)

@@ -105,7 +105,8 @@ func encode[T any](t testing.TB, list []T, o ...pq.WriterOption) []byte {
 
 var codecs = map[string]compress.Codec{"none": &pq.Uncompressed, "snappy": &pq.Snappy, "gzip": &pq.Gzip, "brotli": &pq.Brotli, "zstd": &pq.Zstd, "lz4": &pq.Lz4Raw}
 
-// What a writer wrote is read, whatever the encodings, the packing, and the sizes of pages and row groups are; forwards, and row by row in any order.
+// What a writer wrote is read, whatever the encodings, the packing, and the sizes of pages and row
+// groups are; forwards, and row by row in any order.
 func TestRead(t *testing.T) {
 	for name, codec := range codecs {
 		for version := 1; version <= 2; version++ {

@@ -27,8 +27,9 @@ const maxNesting = 32
 
 var errShort = errors.New("its metadata end in the middle")
 
-// A thrift reads Thrift's compact protocol, in which a Parquet file describes itself. It allocates nothing by the sizes that the
-// input states: whatever is stated has to be there. The first error is kept and ends all reading.
+// A thrift reads Thrift's compact protocol, in which a Parquet file describes itself. It allocates
+// nothing by the sizes that the input states: whatever is stated has to be there. The first error
+// is kept and ends all reading.
 type thrift struct {
 	b     []byte
 	depth int
@@ -118,7 +119,8 @@ func (t *thrift) fields(typ byte, f func(id int, typ byte)) {
 	}
 }
 
-// list calls f for each element of a list of type typ. f reads the element, or skips it. It returns how many there are.
+// list calls f for each element of a list of type typ. f reads the element, or skips it. It returns
+// how many there are.
 func (t *thrift) list(typ byte, f func(typ byte)) int {
 	if typ != tList && typ != tSet {
 		t.fail(errors.New("its metadata hold something else where a list is due"))

@@ -19,7 +19,8 @@ type value struct {
 	b   []byte
 }
 
-// values are a page's, nulls left out, decoded one at a time: what a page amounts to is never in memory as a whole.
+// values are a page's, nulls left out, decoded one at a time: what a page amounts to is never in
+// memory as a whole.
 type values interface {
 	next(v *value) error
 	skip(n int) error
@@ -36,7 +37,8 @@ func skipEach(v values, n int) error {
 	return nil
 }
 
-// A hybrid decodes numbers of a fixed number of bits that stand in runs of one value and in packed groups of eight.
+// A hybrid decodes numbers of a fixed number of bits that stand in runs of one value and in packed
+// groups of eight.
 type hybrid struct {
 	b      []byte
 	width  uint
@@ -294,7 +296,8 @@ func (p *indexed) next(v *value) error {
 
 func (p *indexed) skip(n int) error { _, err := p.h.skip(n, 0); return err }
 
-// A delta decodes whole numbers that are stored as differences: blocks of miniblocks, each with a bit width of its own.
+// A delta decodes whole numbers that are stored as differences: blocks of miniblocks, each with a
+// bit width of its own.
 type delta struct {
 	b      []byte
 	block  int    // values of a miniblock

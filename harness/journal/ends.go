@@ -13,8 +13,9 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// What can be seen of finished segments without reading them: that a plain one ends with a whole line, that an archive is as long as
-// it was, and that no numbers are missing between one segment and the next.
+// What can be seen of finished segments without reading them: that a plain one ends with a whole
+// line, that an archive is as long as it was, and that no numbers are missing between one segment
+// and the next.
 
 // extent is what the ends of a segment say of it.
 type extent struct {
@@ -121,14 +122,15 @@ func packedExtent(f *os.File, size int64) (x extent, err error) {
 	return extent{first: a.First, last: a.Last}, nil
 }
 
-// A hole is a stretch of numbers between two segments that are neither in control.jsonl nor accounted for.
+// A hole is a stretch of numbers between two segments that are neither in control.jsonl nor
+// accounted for.
 type hole struct {
 	file     string // the segment before it
 	from, to int64
 }
 
-// holes looks for numbers that are missing between segments whose extents are known. Where control.jsonl is damaged or ends before, it
-// may be what had them, and its readers say so.
+// holes looks for numbers that are missing between segments whose extents are known. Where
+// control.jsonl is damaged or ends before, it may be what had them, and its readers say so.
 func holes(dir string, segs []segment, extents []extent, known []Damage) (out []hole, err error) {
 	var between []hole
 	last, file := int64(-1), ""

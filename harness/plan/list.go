@@ -7,8 +7,9 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// List gives the tasks of the plan that [Build] makes of a spec to each, in the plan's order. It reads no benchmark beyond its selection's Limit, and
-// keeps no tasks but a sample and those behind the first one that comes after others; what remains of each other task that is read is some 40
+// List gives the tasks of the plan that [Build] makes of a spec to each, in the plan's order. It
+// reads no benchmark beyond its selection's Limit, and keeps no tasks but a sample and those behind
+// the first one that comes after others; what remains of each other task that is read is some 40
 // bytes, which serve to tell two of one ID. An error may come after tasks were given.
 func List(ctx context.Context, s Spec, each func(record.Task) error) error {
 	n, given := 0, 0

@@ -15,7 +15,8 @@ type Remains struct {
 	Unpriced int64   // tokens of the others
 }
 
-// Remain reads what the tables of the run in dir still tell. Parts that cannot be read tell nothing.
+// Remain reads what the tables of the run in dir still tell. Parts that cannot be read tell
+// nothing.
 func Remain(dir string) (r Remains) {
 	type verdict struct {
 		Seq int64 `parquet:"seq"`

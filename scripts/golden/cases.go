@@ -60,7 +60,8 @@ func (r *reference) names() ([]string, error) {
 
 var followers = []string{"", " ", "x", "=", "1", "&", ";x", "é", "<", "\"", "'", "-", ".", "\x00", "\n", "/", ">"}
 
-// references has each name in text and in attributes, with and without its semicolon, and with what may come behind it.
+// references has each name in text and in attributes, with and without its semicolon, and with what
+// may come behind it.
 func references(names []string, yield func(string) bool) {
 	names = append(slices.Clone(names), "nope", "AMP", "Lt", "é", "amp5", "a-b", "a.b", "a:b", "_a", ":", "-", "x"+strings.Repeat("y", 200))
 	for _, n := range names {
@@ -307,7 +308,8 @@ func (s *scribe) salad() {
 	}
 }
 
-// randomPages writes well-nested pages, misnested and broken ones; some as text with bids, as texts of observations are.
+// randomPages writes well-nested pages, misnested and broken ones; some as text with bids, as texts
+// of observations are.
 func (o *options) randomPages(yield func(string) bool) {
 	for i := range o.trees {
 		s := &scribe{Rand: rand.New(rand.NewPCG(o.seed, uint64(i))), broken: i%4 != 0}
@@ -332,7 +334,8 @@ func (o *options) randomPages(yield func(string) bool) {
 	}
 }
 
-// shopPages are like those of shops and forums: lists of products and of comments, with addresses that have queries.
+// shopPages are like those of shops and forums: lists of products and of comments, with addresses
+// that have queries.
 func (o *options) shopPages(yield func(string) bool) {
 	for i := range 200 {
 		r := &scribe{Rand: rand.New(rand.NewPCG(o.seed, uint64(i)))}
@@ -397,7 +400,8 @@ const wantPages = 500
 // docPackages are Debian's packages of documentation from which real pages come.
 var docPackages = strings.Fields("git-doc bash-doc sqlite3-doc apache2-doc debian-handbook python3.11-doc")
 
-// realPages are pages of the folder, of MiniWoB++ and of the recordings, of which at most wantPages from the folder, evenly.
+// realPages are pages of the folder, of MiniWoB++ and of the recordings, of which at most wantPages
+// from the folder, evenly.
 func (o *options) realPages(ctx context.Context) (func(yield func(string) bool), error) {
 	if !o.only.MatchString("real") {
 		return nil, nil

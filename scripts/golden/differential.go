@@ -21,7 +21,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// What the reference's texts are made with. BrowserGym takes any lxml below 6; this is the last, with libxml2 2.13.
+// What the reference's texts are made with. BrowserGym takes any lxml below 6; this is the last,
+// with libxml2 2.13.
 var pythonPackages = []string{"lxml==5.4.0", "beautifulsoup4"}
 
 const referencePackage = "browsergym-core==0.14.3" // without what it needs for browsers
@@ -37,7 +38,8 @@ type sample struct {
 	Prune string `json:"prune"`
 }
 
-// differential makes the texts of many pages beside the reference, which runs in a Python of its own.
+// differential makes the texts of many pages beside the reference, which runs in a Python of its
+// own.
 func (o *options) differential(ctx context.Context, c *tally) error {
 	python, err := o.python(ctx)
 	if err != nil {
@@ -153,7 +155,8 @@ func (r *reference) read() (string, error) {
 // A page is one case.
 type page struct{ kind, html string }
 
-// texts are what comes of one page: the DOM text and the pruned one, "=" before each, or "!" and the name of an error.
+// texts are what comes of one page: the DOM text and the pruned one, "=" before each, or "!" and
+// the name of an error.
 type texts [2]string
 
 var textKinds = [2]string{"dom", "prune"}

@@ -16,8 +16,9 @@ import (
 	"github.com/evalrun/evalrun/agent/model/retry"
 )
 
-// tokenBucket is a service that fills a bucket of burst requests with perMinute a minute and refuses what finds it empty,
-// with the Retry-After that hint makes of the time until the next request would be taken.
+// tokenBucket is a service that fills a bucket of burst requests with perMinute a minute and
+// refuses what finds it empty, with the Retry-After that hint makes of the time until the next
+// request would be taken.
 type tokenBucket struct {
 	perMinute float64
 	burst     float64
@@ -73,8 +74,8 @@ func always(d time.Duration) func(time.Duration) time.Duration {
 	return func(time.Duration) time.Duration { return d }
 }
 
-// Many sessions share a service of ten requests a minute: none is lost, nobody waits much longer than the others, and what
-// the service gives is used.
+// Many sessions share a service of ten requests a minute: none is lost, nobody waits much longer
+// than the others, and what the service gives is used.
 func TestTokenBucket(t *testing.T) {
 	base := tokenBucket{perMinute: 10, burst: 10, took: 2 * time.Second, hint: up}
 	with := func(change func(*tokenBucket)) *tokenBucket {

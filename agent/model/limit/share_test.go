@@ -16,8 +16,9 @@ import (
 	"github.com/evalrun/evalrun/agent/model/retry"
 )
 
-// A service that refuses a constant share of the calls, whatever their rate, is used about as if each refused call had
-// waited for what the service asks, and the others had not. After an outage it takes a few minutes more.
+// A service that refuses a constant share of the calls, whatever their rate, is used about as if
+// each refused call had waited for what the service asks, and the others had not. After an outage
+// it takes a few minutes more.
 func TestConstantShare(t *testing.T) {
 	const learn = 6 * time.Minute // after an outage
 	for _, down := range []time.Duration{0, 5 * time.Minute} {

@@ -10,13 +10,14 @@ import (
 	"github.com/evalrun/evalrun/agent/model"
 )
 
-// maxOutput bounds the output of a reply where neither the request nor the configuration does: no model of the price list
-// gives more.
+// maxOutput bounds the output of a reply where neither the request nor the configuration does: no
+// model of the price list gives more.
 const maxOutput = 128 << 10
 
-// charge adds to the error of a try what the service bills for it. What the service says counts, whatever else it says. A
-// request that was sent and has no such answer counts at the most that it can have taken. An error status is not billed
-// unless it says so, nor is an error that a router sends with status 200.
+// charge adds to the error of a try what the service bills for it. What the service says counts,
+// whatever else it says. A request that was sent and has no such answer counts at the most that it
+// can have taken. An error status is not billed unless it says so, nor is an error that a router
+// sends with status 200.
 func (m *Model) charge(got *exchange, err error) error {
 	said := findUsage(got.reply)
 	if u := usage(said); u.In > 0 || u.Out > 0 || u.Cost != nil {
@@ -29,8 +30,8 @@ func (m *Model) charge(got *exchange, err error) error {
 	return &model.Charge{Usage: m.most(got.request), Bound: true, Err: err}
 }
 
-// isError reports whether a reply with a status of success is an error that a router sends in place of a reply. Nothing else
-// is: what a service has answered in some other way, it may bill.
+// isError reports whether a reply with a status of success is an error that a router sends in place
+// of a reply. Nothing else is: what a service has answered in some other way, it may bill.
 func isError(reply []byte) bool {
 	var r struct {
 		Error   json.RawMessage   `json:"error"`
@@ -43,8 +44,8 @@ func isError(reply []byte) bool {
 	return message != ""
 }
 
-// most is the most that a request can have taken: a token is at least one byte, and the request or the model's window
-// bounds the output.
+// most is the most that a request can have taken: a token is at least one byte, and the request or
+// the model's window bounds the output.
 func (m *Model) most(request []byte) event.Usage {
 	var p struct {
 		MaxTokens     int64 `json:"max_tokens"`
@@ -62,8 +63,9 @@ func (m *Model) most(request []byte) event.Usage {
 	return event.Usage{In: min(in, maxTokens), Out: min(out, maxTokens/16) * min(max(p.N, 1), 16)}
 }
 
-// findUsage reads the usage out of a reply that may be cut, or be a stream of events. The last one counts, as a stream sums
-// up. The key cannot occur inside of a text: there its quotes would be escaped.
+// findUsage reads the usage out of a reply that may be cut, or be a stream of events. The last one
+// counts, as a stream sums up. The key cannot occur inside of a text: there its quotes would be
+// escaped.
 func findUsage(reply []byte) sdk.CompletionUsage {
 	key := []byte(`"usage"`)
 	for {

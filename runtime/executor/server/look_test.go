@@ -6,7 +6,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/executor/wire"
 )
 
-// A list of packages that is empty enters none of them, also after its way over the wire; what is not Python's is entered whole.
+// A list of packages that is empty enters none of them, also after its way over the wire; what is
+// not Python's is entered whole.
 func TestNoPackages(t *testing.T) {
 	for name, tt := range map[string]struct {
 		w         wire.Watch

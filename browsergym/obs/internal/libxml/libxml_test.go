@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// hostile are pages that take time or memory which grow faster than they do, where a rule is followed as it is written.
+// hostile are pages that take time or memory which grow faster than they do, where a rule is
+// followed as it is written.
 var hostile = map[string]func(n int) string{
 	"deep":                   func(n int) string { return strings.Repeat("<b><i>", n) },
 	"deep, ended":            func(n int) string { return strings.Repeat("<b>", n) + strings.Repeat("</b>", n) },

@@ -14,7 +14,8 @@ func (p *parser) comment() bool {
 	return true
 }
 
-// instruction reads a processing instruction, which ends with the first >. One without a name is none: its <? vanishes. (htmlParsePI)
+// instruction reads a processing instruction, which ends with the first >. One without a name is
+// none: its <? vanishes. (htmlParsePI)
 func (p *parser) instruction() bool {
 	if !p.last && !p.next(&p.gt, '>') {
 		return false
@@ -50,7 +51,8 @@ func (p *parser) instruction() bool {
 	return true
 }
 
-// cutAt is where reading stops in a text that is too long: at the first character with which more than maxText bytes of it are kept.
+// cutAt is where reading stops in a text that is too long: at the first character with which more
+// than maxText bytes of it are kept.
 func cutAt(s string) int {
 	kept := 0
 	for i, r := range s {
@@ -64,7 +66,8 @@ func cutAt(s string) int {
 	return len(s)
 }
 
-// readComment reads a comment. One that does not end vanishes with all that is there. (htmlParseComment)
+// readComment reads a comment. One that does not end vanishes with all that is there.
+// (htmlParseComment)
 func (p *parser) readComment() {
 	p.i += 4
 	from := p.i
@@ -106,7 +109,8 @@ func (p *parser) readComment() {
 	p.i = p.end
 }
 
-// cutComment reads a comment that is too long to where the original, which reads three characters ahead, gives it up.
+// cutComment reads a comment that is too long to where the original, which reads three characters
+// ahead, gives it up.
 func (p *parser) cutComment(end int) {
 	p.i += cutAt(p.s[p.i:end])
 	for range 3 {
@@ -158,8 +162,9 @@ func (p *parser) doctype() {
 	p.soup.special(Doctype, text)
 }
 
-// literal reads a quoted identifier. Its length is counted in characters and taken in bytes; one that this cuts within a character is refused by
-// the original with the whole page. (htmlParseSystemLiteral, htmlParsePubidLiteral)
+// literal reads a quoted identifier. Its length is counted in characters and taken in bytes; one
+// that this cuts within a character is refused by the original with the whole page.
+// (htmlParseSystemLiteral, htmlParsePubidLiteral)
 func (p *parser) literal(good func(byte) bool) (s string, ok bool) {
 	q := p.cur()
 	if q != '"' && q != '\'' {

@@ -28,7 +28,8 @@ const (
 	chunkRunes = 1 << 19    // characters that lxml gives to the parser at a time (_FeedParser.feed)
 )
 
-// A parser reads s[:end], of which it has read s[:i]. Where the original sees a NUL byte behind its buffer's end, at is 0.
+// A parser reads s[:end], of which it has read s[:i]. Where the original sees a NUL byte behind its
+// buffer's end, at is 0.
 type parser struct {
 	soup soup
 	s    string
@@ -121,8 +122,9 @@ func (p *parser) at(i int) byte {
 
 func (p *parser) cur() byte { return p.at(p.i) }
 
-// run reads what is there. Before the last call it leaves alone what has not arrived as a whole. (htmlParseTryOrFinish. Elements that are open
-// at the end are not ended here: the tree has no need of it.)
+// run reads what is there. Before the last call it leaves alone what has not arrived as a whole.
+// (htmlParseTryOrFinish. Elements that are open at the end are not ended here: the tree has no need
+// of it.)
 func (p *parser) run() {
 	for p.i < p.end && p.state != stopped {
 		if p.s[p.i] == 0 {
@@ -196,8 +198,9 @@ func (p *parser) beforeContent() bool {
 	return true
 }
 
-// afterContent reads what follows the end of the outermost element. White space, and text that follows it, is the last thing that is read of
-// what is there; anything but comments and instructions ends the document.
+// afterContent reads what follows the end of the outermost element. White space, and text that
+// follows it, is the last thing that is read of what is there; anything but comments and
+// instructions ends the document.
 func (p *parser) afterContent() bool {
 	if isBlank(p.cur()) {
 		p.text()
@@ -285,7 +288,8 @@ func (p *parser) content() bool {
 	return true
 }
 
-// startTagState reads a start tag and what follows from it (XML_PARSER_START_TAG in htmlParseTryOrFinish).
+// startTagState reads a start tag and what follows from it (XML_PARSER_START_TAG in
+// htmlParseTryOrFinish).
 func (p *parser) startTagState() bool {
 	c, d := p.cur(), p.at(p.i+1)
 	if p.end-p.i < 2 {

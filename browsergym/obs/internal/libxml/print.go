@@ -7,11 +7,13 @@ import (
 	"github.com/evalrun/evalrun/browsergym/py"
 )
 
-// maxIndent bounds the bytes of indentation of a print, which otherwise grow with the square of a page's depth. Lines behind that are not
-// indented. (The reference prints on, to the end of its memory.)
+// maxIndent bounds the bytes of indentation of a print, which otherwise grow with the square of a
+// page's depth. Lines behind that are not indented. (The reference prints on, to the end of its
+// memory.)
 const maxIndent = 64 << 20
 
-// Prettify prints what is below a root: a node a line, indented by its depth. (Tag.decode with indentation, and the formatter "minimal")
+// Prettify prints what is below a root: a node a line, indented by its depth. (Tag.decode with
+// indentation, and the formatter "minimal")
 func (n *Node) Prettify() string {
 	p := printer{left: maxIndent}
 	p.print(n)
@@ -162,7 +164,8 @@ func appendText(b []byte, s string) []byte {
 	return append(b, s[from:]...)
 }
 
-// appendValue writes a value in quotes that it does not have. (EntitySubstitution.quoted_attribute_value)
+// appendValue writes a value in quotes that it does not have.
+// (EntitySubstitution.quoted_attribute_value)
 func appendValue(b []byte, s string) []byte {
 	quote := byte('"')
 	if strings.IndexByte(s, '"') >= 0 {

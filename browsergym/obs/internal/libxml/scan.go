@@ -27,7 +27,8 @@ func (p *parser) hasFold(s string) bool {
 	return p.end-p.i >= len(s) && strings.EqualFold(p.s[p.i:p.i+len(s)], s)
 }
 
-// lowerName reads the name of an element or attribute, in small letters. What is longer than maxTag is left. (htmlParseHTMLName)
+// lowerName reads the name of an element or attribute, in small letters. What is longer than maxTag
+// is left. (htmlParseHTMLName)
 func (p *parser) lowerName() (string, bool) {
 	c := p.cur()
 	if !isLetter(c) && c != '_' && c != ':' && c != '.' {
@@ -105,7 +106,8 @@ func (p *parser) nextEnd() bool {
 	return true
 }
 
-// tagEnds looks for a > that is in no quotes, as the parser does before it reads a tag (in which it then may find another end).
+// tagEnds looks for a > that is in no quotes, as the parser does before it reads a tag (in which it
+// then may find another end).
 func (p *parser) tagEnds() bool {
 	p.special = max(p.special, p.i)
 	p.special = p.nextSpecial(p.special)
@@ -147,7 +149,8 @@ func (p *parser) nextSpecial(i int) int {
 	return i
 }
 
-// commentEnds looks for the end of a comment, which may be one that the comment then is not ended by. (htmlParseLookupCommentEnd)
+// commentEnds looks for the end of a comment, which may be one that the comment then is not ended
+// by. (htmlParseLookupCommentEnd)
 func (p *parser) commentEnds() bool {
 	l := &p.sought
 	if l.at != p.i || l.from < p.i {

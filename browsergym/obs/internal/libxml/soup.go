@@ -18,7 +18,8 @@ const (
 	Doctype
 )
 
-// A Node is part of a page. Data is the name of an element, else the text; the root is an element without a name.
+// A Node is part of a page. Data is the name of an element, else the text; the root is an element
+// without a name.
 type Node struct {
 	Kind  Kind
 	Data  string
@@ -29,7 +30,8 @@ type Node struct {
 // An Attr is an attribute of an element.
 type Attr struct{ Name, Value string }
 
-// A soup makes the tree of the parser's events, as Beautiful Soup does: it has its own stack, since the parser does not tell of every end.
+// A soup makes the tree of the parser's events, as Beautiful Soup does: it has its own stack, since
+// the parser does not tell of every end.
 type soup struct {
 	root     *Node
 	names    []string // of elements that the tables do not have
@@ -83,7 +85,8 @@ func (b *soup) data(s string) {
 	}
 }
 
-// flush makes a node of the text. (BeautifulSoup.endData, which also makes one character of white space: that is not seen in print)
+// flush makes a node of the text. (BeautifulSoup.endData, which also makes one character of white
+// space: that is not seen in print)
 func (b *soup) flush() {
 	if len(b.more) > 0 {
 		b.text = string(b.more)
@@ -95,7 +98,8 @@ func (b *soup) flush() {
 	}
 }
 
-// special adds a comment, an instruction or a document type. White space alone becomes one character. (BeautifulSoup.endData)
+// special adds a comment, an instruction or a document type. White space alone becomes one
+// character. (BeautifulSoup.endData)
 func (b *soup) special(k Kind, s string) {
 	b.flush()
 	if b.verbatim == 0 && strings.Trim(s, " \n\t\f\r") == "" {
@@ -124,7 +128,8 @@ func (b *soup) start(id tagID, name string, attrs []Attr) {
 	}
 }
 
-// finish ends the uppermost open element of a name and all that are open in it. (BeautifulSoup._popToTag)
+// finish ends the uppermost open element of a name and all that are open in it.
+// (BeautifulSoup._popToTag)
 func (b *soup) finish(id tagID) {
 	b.flush()
 	if int(id) >= len(b.count) || b.count[id] == 0 {
@@ -144,7 +149,8 @@ func (b *soup) finish(id tagID) {
 	}
 }
 
-// lists are attributes whose values are lists of words, in the elements named, or in all. (HTMLTreeBuilder.DEFAULT_CDATA_LIST_ATTRIBUTES)
+// lists are attributes whose values are lists of words, in the elements named, or in all.
+// (HTMLTreeBuilder.DEFAULT_CDATA_LIST_ATTRIBUTES)
 var lists = map[string][]string{
 	"class": nil, "accesskey": nil, "dropzone": nil,
 	"rel": {"a", "link", "area"}, "rev": {"a", "link"}, "headers": {"td", "th"}, "accept-charset": {"form"}, "archive": {"object"},
@@ -154,8 +160,9 @@ var lists = map[string][]string{
 // charset is the encoding that a meta element declares. (ContentMetaAttributeValue)
 var charset = regexp.MustCompile(`(?m)((?:^|;)[\t-\r\x1c-\x20\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]*charset=)[^;]*`)
 
-// substitute writes values of attributes as they are printed: words with single spaces between them, and the encoding that the print is in.
-// (TreeBuilder._replace_cdata_list_attribute_values, HTMLTreeBuilder.set_up_substitutions)
+// substitute writes values of attributes as they are printed: words with single spaces between
+// them, and the encoding that the print is in. (TreeBuilder._replace_cdata_list_attribute_values,
+// HTMLTreeBuilder.set_up_substitutions)
 func substitute(n *Node) {
 	for i := range n.Attrs {
 		a := &n.Attrs[i]

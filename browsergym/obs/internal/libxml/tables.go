@@ -9,7 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// A tagID is the name of an element: those below len(tags) are in the tables, others are numbered as they come.
+// A tagID is the name of an element: those below len(tags) are in the tables, others are numbered
+// as they come.
 type tagID int32
 
 // A tagInfo is what is known of a name.
@@ -184,8 +185,8 @@ func hex(s string) uint64 {
 	return n
 }
 
-// letters begin a name and more may follow in one (XML 1.0, fourth edition, appendix B: BaseChar and Ideographic; Digit, CombiningChar and
-// Extender).
+// letters begin a name and more may follow in one (XML 1.0, fourth edition, appendix B: BaseChar
+// and Ideographic; Digit, CombiningChar and Extender).
 var letters, more = ranges(`
 	41-5a 61-7a c0-d6 d8-f6 f8-131 134-13e 141-148 14a-17e 180-1c3 1cd-1f0 1f4-1f5 1fa-217 250-2a8 2bb-2c1 386
 	388-38a 38c 38e-3a1 3a3-3ce 3d0-3d6 3da 3dc 3de 3e0 3e2-3f3 401-40c 40e-44f 451-45c 45e-481 490-4c4 4c7-4c8
@@ -245,7 +246,8 @@ func isChar(s string) bool {
 	return c != 0xef || len(s) < 3 || s[1] != 0xbf || s[2] < 0xbe // U+FFFE and U+FFFF
 }
 
-// clean is a text without the characters that are not of XML, and with spaces for NUL. (htmlCurrentChar)
+// clean is a text without the characters that are not of XML, and with spaces for NUL.
+// (htmlCurrentChar)
 func clean(s string) string {
 	for i := 0; i < len(s); i++ {
 		if c := s[i]; (c < 0x20 || c == 0xef) && (c == 0 || !isChar(s[i:])) {

@@ -34,7 +34,8 @@ func (p *parser) startTag() bool {
 	return true
 }
 
-// readAttrs reads attributes up to > or />. Of those that have one name the first counts. What is no attribute is skipped up to white space.
+// readAttrs reads attributes up to > or />. Of those that have one name the first counts. What is
+// no attribute is skipped up to white space.
 func (p *parser) readAttrs() {
 	p.attrs = p.attrs[:0]
 	clear(p.attrNames)
@@ -100,8 +101,8 @@ func (p *parser) attrValue() string {
 	return v
 }
 
-// attrText reads a value up to its quote, or up to white space or > if it has none. A reference to no character ends what is kept of it.
-// (htmlParseHTMLAttribute; its result ends at a NUL byte)
+// attrText reads a value up to its quote, or up to white space or > if it has none. A reference to
+// no character ends what is kept of it. (htmlParseHTMLAttribute; its result ends at a NUL byte)
 func (p *parser) attrText(quote byte) string {
 	var b []byte
 	size, cut, from := 0, -1, p.i
@@ -238,7 +239,8 @@ func (p *parser) implied(id tagID) {
 	}
 }
 
-// paragraph starts one for text that is directly in html or head, or in nothing. (htmlCheckParagraph)
+// paragraph starts one for text that is directly in html or head, or in nothing.
+// (htmlCheckParagraph)
 func (p *parser) paragraph() {
 	if p.needsParagraph() {
 		p.autoClose(tagP)

@@ -14,7 +14,8 @@ func (p *parser) inRaw() bool {
 	return id == tagScript || id == tagStyle
 }
 
-// raw reads the content of a script or style up to an end tag whose name begins with its own. (htmlParseScript)
+// raw reads the content of a script or style up to an end tag whose name begins with its own.
+// (htmlParseScript)
 func (p *parser) raw() {
 	name := p.name(p.open[len(p.open)-1].id)
 	from := p.i
@@ -71,7 +72,8 @@ func (p *parser) text() {
 	}
 }
 
-// blankIsIgnored tells whether white space before this place is none that text would need a paragraph for. (areBlanks, without a tree)
+// blankIsIgnored tells whether white space before this place is none that text would need a
+// paragraph for. (areBlanks, without a tree)
 func (p *parser) blankIsIgnored() bool { return p.cur() == 0 || p.cur() == '<' }
 
 // reference reads a reference in text. One to no character vanishes. (htmlParseReference)
@@ -96,7 +98,8 @@ func (p *parser) reference() {
 	}
 }
 
-// charRef reads a numeric reference, with or without its semicolon; 0 is one to no character of XML. (htmlParseCharRef)
+// charRef reads a numeric reference, with or without its semicolon; 0 is one to no character of
+// XML. (htmlParseCharRef)
 func (p *parser) charRef() rune {
 	p.i += 2
 	base := rune(10)
@@ -134,8 +137,9 @@ func digit(c byte) rune {
 	return 99
 }
 
-// entityRef reads a named reference, which counts only with its semicolon and only if HTML 4 has it. Otherwise r is 0, and name is what is
-// kept behind the &; the semicolon is not read. (htmlParseEntityRef)
+// entityRef reads a named reference, which counts only with its semicolon and only if HTML 4 has
+// it. Otherwise r is 0, and name is what is kept behind the &; the semicolon is not read.
+// (htmlParseEntityRef)
 func (p *parser) entityRef() (r rune, name string) {
 	p.i++
 	if name = p.anyName(); name == "" {
@@ -149,7 +153,8 @@ func (p *parser) entityRef() (r rune, name string) {
 	return r, name
 }
 
-// anyName reads a name that may have other letters than those of ASCII. (htmlParseName, htmlParseNameComplex)
+// anyName reads a name that may have other letters than those of ASCII. (htmlParseName,
+// htmlParseNameComplex)
 func (p *parser) anyName() string {
 	from, i := p.i, p.i
 	if c := p.at(i); isLetter(c) || c == '_' || c == ':' {

@@ -52,7 +52,8 @@ func TestStopSaysWhy(t *testing.T) {
 	}
 }
 
-// heard is a stream that does something when what was written, or the world, is as somebody waits for.
+// heard is a stream that does something when what was written, or the world, is as somebody waits
+// for.
 type heard struct {
 	mu    sync.Mutex
 	b     strings.Builder
@@ -97,7 +98,8 @@ func (h *heard) listen() (stop func()) {
 	return func() { close(end); wg.Wait() }
 }
 
-// The third signal ends the program at once, whatever else goes on: here a terminal that never takes what is written to it.
+// The third signal ends the program at once, whatever else goes on: here a terminal that never
+// takes what is written to it.
 func TestThirdSignal(t *testing.T) {
 	signals, exit := make(chan os.Signal, 3), make(chan int, 1)
 	end := make(chan struct{})

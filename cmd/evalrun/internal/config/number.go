@@ -29,8 +29,8 @@ func plainKind(text string) kind {
 	return kindString
 }
 
-// digits is a number in a notation that strconv reads in base 10: YAML has +1, 1_000, 0x1f and 0o17, too. Text that is no
-// whole number stays as it is.
+// digits is a number in a notation that strconv reads in base 10: YAML has +1, 1_000, 0x1f and
+// 0o17, too. Text that is no whole number stays as it is.
 func (n *node) digits() string {
 	t := strings.ReplaceAll(n.text, "_", "")
 	if n.kind != kindInt {
@@ -75,8 +75,8 @@ type verbatim string
 
 func (v verbatim) MarshalYAML() ([]byte, error) { return []byte(v), nil }
 
-// written is a value for the YAML writer, which knows as little of numbers such as 1e-7 as the reader: it would write the text
-// "1e-7" without quotes.
+// written is a value for the YAML writer, which knows as little of numbers such as 1e-7 as the
+// reader: it would write the text "1e-7" without quotes.
 func (n *node) written() any {
 	switch n.kind {
 	case kindMap:

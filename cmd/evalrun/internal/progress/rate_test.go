@@ -11,7 +11,8 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// The time that is left is told by the latest trials: those of a fast arm, which are done, say nothing of a slow one.
+// The time that is left is told by the latest trials: those of a fast arm, which are done, say
+// nothing of a slow one.
 func TestRateIsOfLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer

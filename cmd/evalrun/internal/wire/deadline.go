@@ -11,7 +11,8 @@ import (
 // noDeadline is what commands and run.json call a deadline that was lifted.
 const noDeadline = "none"
 
-// newDeadline reads the deadline that a command was given for a run that goes on, and returns what run.json says of it.
+// newDeadline reads the deadline that a command was given for a run that goes on, and returns what
+// run.json says of it.
 func newDeadline(text string, now time.Time) (string, error) {
 	if text == noDeadline {
 		return text, nil
@@ -43,7 +44,8 @@ func (r *Ready) deadlineAhead() error {
 	return nil
 }
 
-// keepDeadline makes the deadline that a command was given the run's own, for all commands after it.
+// keepDeadline makes the deadline that a command was given the run's own, for all commands after
+// it.
 func (r *Ready) keepDeadline(run *record.Run) {
 	if r.o.Deadline == "" {
 		return

@@ -9,7 +9,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// What a killed run's programs on this host have left is removed, whatever the driver of the run is.
+// What a killed run's programs on this host have left is removed, whatever the driver of the run
+// is.
 func TestReapPrograms(t *testing.T) {
 	dead := exec.Command("true")
 	if err := dead.Run(); err != nil {

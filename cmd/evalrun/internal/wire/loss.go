@@ -40,7 +40,8 @@ func summarized(d *rundir.Dir) *told {
 	return &s
 }
 
-// SetAside moves a run.json that is damaged to the journal's quarantine: the run in d then goes on as where it is missing.
+// SetAside moves a run.json that is damaged to the journal's quarantine: the run in d then goes on
+// as where it is missing.
 func SetAside(d *rundir.Dir) error {
 	if _, err := d.Run(); !errors.Is(err, rundir.ErrDamaged) {
 		return nil // other errors are told by who reads it
@@ -48,8 +49,9 @@ func SetAside(d *rundir.Dir) error {
 	return d.SetRunAside(filepath.Join(d.Journal(), "quarantine"))
 }
 
-// repair goes on without what the run in d has lost, and makes the tables anew. Before anything is changed run.json gets a note of what
-// the run had spent, as the files that know of it may be changed.
+// repair goes on without what the run in d has lost, and makes the tables anew. Before anything is
+// changed run.json gets a note of what the run had spent, as the files that know of it may be
+// changed.
 func (r *Ready) repair(d *rundir.Dir) error {
 	var lost *journal.LossError
 	if err := Whole(d); err != nil && !errors.As(err, &lost) {
@@ -143,7 +145,8 @@ func (r *Ready) assess(d *rundir.Dir, run *record.Run) record.Loss {
 	return record.Loss{Time: time.Now().UTC().Truncate(time.Second), Verdicts: max(0, verdicts), Known: known}
 }
 
-// settleLosses says what part of what was spent is in no record any more, once the records that are left are complete.
+// settleLosses says what part of what was spent is in no record any more, once the records that are
+// left are complete.
 func (r *Ready) settleLosses(d *rundir.Dir, run *record.Run) error {
 	changed := false
 	for i := range run.Losses {
@@ -178,8 +181,8 @@ func (r *Ready) replaying() bool {
 
 type decisionsLeft struct{ trials, lost int }
 
-// decidedIn counts the trials that the journal in dir has a deciding verdict of, and those of the verdicts with the numbers seqs that it
-// has not.
+// decidedIn counts the trials that the journal in dir has a deciding verdict of, and those of the
+// verdicts with the numbers seqs that it has not.
 func decidedIn(dir string, seqs []int64) (x decisionsLeft) {
 	slices.Sort(seqs)
 	found := make([]bool, len(seqs))
@@ -202,8 +205,9 @@ func decidedIn(dir string, seqs []int64) (x decisionsLeft) {
 	return x
 }
 
-// accounted is what the verdicts, amendments and notes of the journal in dir say was paid for. Journals of older versions say nothing of
-// tokens whose price was not known: they count at dearest, in US dollars for a million.
+// accounted is what the verdicts, amendments and notes of the journal in dir say was paid for.
+// Journals of older versions say nothing of tokens whose price was not known: they count at
+// dearest, in US dollars for a million.
 func accounted(dir string, dearest float64) (sum record.Paid) {
 	for e, err := range journal.Control(dir) {
 		if err != nil {
@@ -277,7 +281,8 @@ func plus(a, b record.Paid) record.Paid {
 	return record.Paid{Tokens: a.Tokens + b.Tokens, USD: a.USD + b.USD, Estimated: a.Estimated + b.Estimated}
 }
 
-// minus leaves nothing below 0. Less than a hundredth of a cent is what sums in another order differ by.
+// minus leaves nothing below 0. Less than a hundredth of a cent is what sums in another order
+// differ by.
 func minus(a, b record.Paid) record.Paid {
 	x := record.Paid{Tokens: max(0, a.Tokens-b.Tokens), USD: a.USD - b.USD}
 	if x.USD < 1e-4 {
@@ -295,8 +300,9 @@ func larger(a, b record.Paid) record.Paid {
 	return a
 }
 
-// Missing are the derived files that a run had when a process last ended its work in order, and that are not there. They hold nothing
-// that the journal does not have, and every command that works on the run makes them again.
+// Missing are the derived files that a run had when a process last ended its work in order, and
+// that are not there. They hold nothing that the journal does not have, and every command that
+// works on the run makes them again.
 func Missing(d *rundir.Dir) []string {
 	run, err := d.Run()
 	if err != nil || busy(d) || !slices.ContainsFunc(run.Work, func(s record.Span) bool { return s.Ended != nil }) {
