@@ -183,7 +183,7 @@ type Image struct {
 // Tokens and cost include those of tries that brought no reply; Calls does not.
 type Usage struct {
 	Calls      int64    `json:"calls,omitempty"`
-	Silent     int64    `json:"silent,omitempty"` // calls whose service did not say what they took: the counts lack it`
+	Silent     int64    `json:"silent,omitempty"` // calls whose service did not say what they took: the counts lack them
 	In         int64    `json:"in,omitempty"`
 	Out        int64    `json:"out,omitempty"`
 	Cached     int64    `json:"cached,omitempty"`
