@@ -24,7 +24,7 @@ type attack struct {
 	script      string
 	separate    bool         // the script means the verifier's own machine, too: it works on the artifact /app
 	wishes      sandbox.Spec // of the run
-	timeout     string       // of the verifier, in seconds
+	timeout     string       // of the verifier that shares the machine, in seconds
 	entry       bool         // the machine has a command of its own, as services have
 	race        []string     // it has to meet a moment of the shared verification: what it comes to if it does; else the score is the honest 0
 }
@@ -60,12 +60,10 @@ def test_answer():
 	f := folder{}
 	for _, mode := range []string{"shared", "separate"} {
 		task := name + "-" + mode
-		more := "[verifier]\ntimeout_sec = " + timeout + "\n"
-		if mode == "separate" {
-			more = "artifacts = [\"/app\"]\n" + toml("") + more + "environment_mode = \"separate\"\n[verifier.environment]\nnetwork_mode = \"no-network\"\n"
+		more := toml("[verifier]\ntimeout_sec = " + timeout + "\n")
+		if mode == "separate" { // nobody can make the verifier wait there
+			more = "artifacts = [\"/app\"]\n" + toml("") + "[verifier]\ntimeout_sec = 60\nenvironment_mode = \"separate\"\n[verifier.environment]\nnetwork_mode = \"no-network\"\n"
 			f[task+"/tests/Dockerfile"] = "FROM " + image + "\nCOPY . /tests/\nRUN chmod +x /tests/test.sh && mkdir -p /app\n"
-		} else {
-			more = toml(more)
 		}
 		f[task+"/task.toml"] = more
 		f[task+"/tests/test.sh"] = test

@@ -99,9 +99,15 @@ func (r *running) runOnce() (wire.Exit, error) {
 	m := sv.byID[r.req.ID]
 	if m != nil {
 		sv.mu.Unlock()
-		if r.req.Entry && m.run.req.Entry {
+		if r.req.Entry && m.run.req.Entry { // the next host asks for the same ENTRYPOINT, and may end it
 			m.run.to.Store(r.st) // what it prints from now on
-			r.follow(m.run)
+			select {
+			case <-r.kill:
+				m.run.end()
+				<-m.done // only then is nothing of it left
+			case <-m.done:
+			}
+			return m.exit, m.err
 		}
 		select {
 		case <-m.done:
@@ -130,17 +136,6 @@ func (r *running) runOnce() (wire.Exit, error) {
 	m.exit, m.err = r.run()
 	close(m.done)
 	return m.exit, m.err
-}
-
-// follow lets this request act on a command that another one has started: it is the same ENTRYPOINT, asked for by the next host.
-func (r *running) follow(first *running) {
-	go func() {
-		select {
-		case <-r.kill:
-			first.end()
-		case <-first.over:
-		}
-	}()
 }
 
 func (r *running) run() (wire.Exit, error) {

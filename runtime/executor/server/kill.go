@@ -48,21 +48,16 @@ func (sv *server) killStrays() {
 
 // killTree ends one command with all that came of it.
 func (sv *server) killTree(t *tree, limit time.Duration) bool {
-	alone := false
 	if sv.init {
 		sv.mu.Lock()
-		alone = len(sv.trees) == 1 && sv.trees[t.pid] != nil
+		alone := len(sv.trees) == 1 && sv.trees[t.pid] != nil
 		if alone {
 			// Nothing else runs here: one call, which no fork can outrun, ends it all.
 			syscall.Kill(-1, syscall.SIGKILL)
 		}
 		sv.mu.Unlock()
 	}
-	gone := sv.killTrees([]*tree{t}, limit)
-	if alone {
-		sv.killStrays() // the supervisor was killed as well, so it did not wait for the others
-	}
-	return gone
+	return sv.killTrees([]*tree{t}, limit)
 }
 
 var errAlive = errors.New("some processes do not die")
