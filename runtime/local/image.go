@@ -15,9 +15,9 @@ import (
 // Root inside is not root outside, so an unpacked image whose files belong to root would be a stranger's to it. A mount can
 // shift owners, and only who is root outside may make one: so it is made here and handed in.
 
-// shifted opens a detached mount of dir in which the owners 0 … Count-1 are those that a sandbox has.
-func shifted(dir string) (*os.File, error) {
-	ns, err := mappedNamespace()
+// shifted opens a detached mount of dir in which the owners 0 … Count-1 are those of a sandbox.
+func shifted(dir string, base int) (*os.File, error) {
+	ns, err := mappedNamespace(base)
 	if err != nil {
 		return nil, err
 	}
@@ -36,8 +36,27 @@ func shifted(dir string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "image"), nil
 }
 
-// mappedNamespace is a user namespace like those of sandboxes, without anybody in it.
-var mappedNamespace = sync.OnceValues(func() (*os.File, error) {
+// mapped are user namespaces like those of sandboxes, without anybody in them: by first outer user, which there are few of, as the next
+// sandbox takes what the last has given back.
+var mapped = struct {
+	sync.Mutex
+	files map[int]*os.File
+}{files: map[int]*os.File{}}
+
+func mappedNamespace(base int) (*os.File, error) {
+	mapped.Lock()
+	defer mapped.Unlock()
+	if f := mapped.files[base]; f != nil {
+		return f, nil
+	}
+	f, err := newMapped(base)
+	if err == nil {
+		mapped.files[base] = f
+	}
+	return f, err
+}
+
+func newMapped(base int) (*os.File, error) {
 	bin, err := initBinary()
 	if err != nil {
 		return nil, err
@@ -47,7 +66,7 @@ var mappedNamespace = sync.OnceValues(func() (*os.File, error) {
 		return nil, err
 	}
 	theirs := os.NewFile(uintptr(fds[1]), "")
-	m := []syscall.SysProcIDMap{{ContainerID: 0, HostID: Base, Size: Count}}
+	m := []syscall.SysProcIDMap{{ContainerID: 0, HostID: base, Size: Count}}
 	cmd := &exec.Cmd{
 		Path: fmt.Sprintf("/proc/self/fd/%d", bin.Fd()), Args: []string{isolate.Name, "serve", "0"}, ExtraFiles: []*os.File{theirs}, Dir: "/",
 		Env:         []string{"GOMAXPROCS=1"},
@@ -63,4 +82,4 @@ var mappedNamespace = sync.OnceValues(func() (*os.File, error) {
 	unix.Close(fds[0]) // it ends
 	cmd.Wait()
 	return f, err
-})
+}

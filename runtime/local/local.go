@@ -30,30 +30,6 @@ const (
 // Hostname inside.
 const Hostname = "sandbox"
 
-// Base and Count are the outer uids that root maps into a sandbox: the range that distributions give out first.
-const (
-	Base  = 100000
-	Count = 65536
-)
-
-// manyUsers reports whether we can map the whole range: as root, and not as the root of a container that has less.
-var manyUsers = sync.OnceValue(func() bool {
-	if os.Geteuid() != 0 {
-		return false
-	}
-	b, err := os.ReadFile("/proc/self/uid_map")
-	if err != nil {
-		return false
-	}
-	for line := range strings.Lines(string(b)) {
-		var inside, outside, n uint64
-		if c, _ := fmt.Sscan(line, &inside, &outside, &n); c == 3 && inside <= Base && Base+Count <= inside+n {
-			return true
-		}
-	}
-	return false
-})
-
 // A Driver makes local sandboxes. Several may live in one process.
 type Driver struct {
 	plain bool // no isolation

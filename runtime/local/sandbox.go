@@ -32,11 +32,15 @@ type box struct {
 	gate  *egress.Gate    // nil: no network
 	cg    *group
 	tmp   string // without isolation: its folder
+	base  int    // the first of its outer users; 0: it has none of its own
 
 	once   sync.Once
 	closed chan struct{}
 	err    error
 }
+
+// share: where all sandboxes have the same outer user, one gets a part in so many of what the kernel counts for that user.
+const share = 8
 
 // start makes an isolated box.
 func (b *box) start(ctx context.Context, spec sandbox.Spec, image string) (err error) {
@@ -51,7 +55,8 @@ func (b *box) start(ctx context.Context, spec sandbox.Spec, image string) (err e
 	req := isolate.Start{Name: b.id, Base: uint64(os.Geteuid()), Size: 1, Remove: append(slices.Clone(b.cg.dirs), b.entry()), Tasks: uint64(len(b.cg.tasks))}
 	root := manyUsers()
 	if root {
-		req.Base, req.Size = Base, Count
+		b.base = outerUsers().take()
+		req.Base, req.Size = uint64(b.base), Count
 	}
 	cfg := executor.Config{
 		Env: environ(spec.Env), Dir: spec.Dir, User: spec.User, OnlyUID: !root, Orphan: spec.Orphan, Drop: true,
@@ -64,12 +69,22 @@ func (b *box) start(ctx context.Context, spec sandbox.Spec, image string) (err e
 		cfg.Limits["as"] = uint64(spec.Memory)
 	}
 	l := layoutOf(&spec, image)
+	if !root {
+		l.Share = share
+		for name, res := range map[string]int{"msgqueue": unix.RLIMIT_MSGQUEUE, "sigpending": unix.RLIMIT_SIGPENDING} {
+			var have unix.Rlimit
+			if err := unix.Getrlimit(res, &have); err != nil {
+				return fmt.Errorf("reading the limit %s: %w", name, err)
+			}
+			cfg.Limits[name] = have.Cur / share
+		}
+	}
 	var extra []int
 	for _, f := range b.cg.tasks {
 		extra = append(extra, int(f.Fd()))
 	}
 	if image != "" && root {
-		f, err := shifted(image)
+		f, err := shifted(image, b.base)
 		if err != nil {
 			return err
 		}
@@ -240,6 +255,9 @@ func (b *box) destroy() error {
 			removeAll(b.tmp)
 		}
 		os.Remove(b.entry())
+	}
+	if b.base != 0 {
+		outerUsers().give(b.base)
 	}
 	b.d.mu.Lock()
 	delete(b.d.live, b.id)

@@ -32,6 +32,7 @@ type Layout struct {
 	ImageFD  int    // of a detached mount of Image, taken instead of the path; 0: none
 	Disk     int64  // size of what can be written
 	Nest     bool   // processes may make user namespaces of their own, as a browser's sandbox does
+	Share    uint64 // what the kernel counts for a user is shared with others: only one part in so many is ours; 0: all of it
 	Entries  []Entry
 }
 
@@ -43,6 +44,7 @@ func (l *Layout) Encode() []byte {
 	e.Int(int64(l.ImageFD))
 	e.Int(l.Disk)
 	e.Bool(l.Nest)
+	e.Uint(l.Share)
 	e.Uint(uint64(len(l.Entries)))
 	for _, x := range l.Entries {
 		e.Uint(uint64(x.Kind))
@@ -61,6 +63,7 @@ func decodeLayout(b []byte) (l Layout, err error) {
 	l.ImageFD = int(d.Int())
 	l.Disk = d.Int()
 	l.Nest = d.Bool()
+	l.Share = d.Uint()
 	n := d.Uint()
 	for ; n > 0 && n <= uint64(len(b)); n-- {
 		l.Entries = append(l.Entries, Entry{Kind: byte(d.Uint()), Path: d.String(), Data: d.String(), Mode: uint32(d.Uint()), Size: d.Int()})

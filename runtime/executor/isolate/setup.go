@@ -1,6 +1,7 @@
 package isolate
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"strconv"
@@ -256,6 +257,19 @@ func makeProc(root string, l *Layout) error {
 	} else if err == nil {
 		unix.Write(fd, []byte{'0'})
 		unix.Close(fd)
+	}
+	if l.Share > 1 {
+		for _, n := range []string{"instances", "watches"} {
+			all, err := os.ReadFile(p + "/sys/fs/inotify/max_user_" + n)
+			if err != nil {
+				continue // a kernel without
+			}
+			limit, _ := strconv.ParseUint(string(bytes.TrimSpace(all)), 10, 64)
+			err = os.WriteFile(p+"/sys/user/max_inotify_"+n, []byte(strconv.FormatUint(max(1, limit/l.Share), 10)), 0)
+			if err != nil {
+				return failed("limiting inotify "+n, err)
+			}
+		}
 	}
 	// System V segments outlive their processes and lie in no file system of ours: as much as may be written, at the most. (Linux before
 	// 5.19 leaves this to its own root.)

@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -178,11 +179,26 @@ func (s *spawner) start(st Start, fds []int) {
 		attr.UseCgroupFD, attr.CgroupFD = true, group
 	}
 	argv := []string{Name, "serve", itoa(st.Tasks), st.Name}
-	pid, _, err := syscall.StartProcess("/proc/self/exe", argv, &syscall.ProcAttr{
-		Env:   []string{"GOMAXPROCS=1", "GOGC=50", "GOTRACEBACK=crash"},
-		Files: files,
-		Sys:   attr,
-	})
+	start := func() (pid int, err error) {
+		if !st.Plain && st.Size > 1 {
+			// What is counted inside is counted for the namespace's owner as well, which is who makes it.
+			defer func() {
+				if become(0) != nil {
+					os.Exit(4) // as nobody it can start nothing more
+				}
+			}()
+			if err := become(int(st.Base)); err != nil {
+				return 0, err
+			}
+		}
+		pid, _, err = syscall.StartProcess("/proc/self/exe", argv, &syscall.ProcAttr{
+			Env:   []string{"GOMAXPROCS=1", "GOGC=50", "GOTRACEBACK=crash"},
+			Files: files,
+			Sys:   attr,
+		})
+		return pid, err
+	}
+	pid, err := start()
 	for _, f := range fds {
 		unix.Close(f)
 	}
@@ -222,6 +238,26 @@ func (s *spawner) start(st Start, fds []int) {
 		e.String(how)
 		s.say(e)
 	}()
+}
+
+// become changes the effective user of this thread alone, with all capabilities kept.
+func become(uid int) error {
+	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&hdr, &data[0]); err != nil {
+		return failed("reading capabilities", err)
+	}
+	if _, _, e := syscall.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), uintptr(uid), ^uintptr(0)); e != 0 {
+		return failed("becoming user "+strconv.Itoa(uid), e)
+	}
+	for i := range data {
+		data[i].Effective = data[i].Permitted
+	}
+	if err := unix.Capset(&hdr, &data[0]); err != nil {
+		return failed("keeping capabilities", err)
+	}
+	unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0) // a change of user ends it
+	return nil
 }
 
 func (s *spawner) say(b []byte) {

@@ -90,6 +90,7 @@ func (sv *server) prepare(req *wire.Exec) (*launch, error) {
 
 var resources = map[string]uintptr{
 	"nproc": unix.RLIMIT_NPROC, "as": unix.RLIMIT_AS, "nofile": unix.RLIMIT_NOFILE,
+	"msgqueue": unix.RLIMIT_MSGQUEUE, "sigpending": unix.RLIMIT_SIGPENDING,
 	"core": unix.RLIMIT_CORE, "fsize": unix.RLIMIT_FSIZE, "data": unix.RLIMIT_DATA,
 }
 

@@ -1,0 +1,129 @@
+package local
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// As root, each sandbox has outer users of its own: the kernel counts many things for a user (inotify instances, message
+// queues, pending signals, pipes, descriptors on their way), wherever that user's processes are. One sandbox that takes all
+// of them takes nothing from the others then, nor from this machine.
+
+// Count is how many users a sandbox has: as many as images know.
+const Count = 65536
+
+// Where ranges of users may lie: where systemd looks for those of containers, or, in a container with fewer users, where
+// distributions begin to give them out.
+const (
+	firstRange = 524288
+	endRange   = 1879048192
+	fewRange   = 100000
+)
+
+// block is how many ranges a process claims at once.
+const block = 256
+
+// A users gives ranges of outer users to sandboxes. Processes share them by blocks: each holds the lock of a file for those
+// that are its own.
+type users struct {
+	first, n int // the first user, and how many ranges there are; n is 0 where we may not map any
+	dir      string
+
+	mu     sync.Mutex
+	locks  []*os.File
+	blocks []int
+	taken  map[int]int // range → sandboxes of ours that have it
+}
+
+var outerUsers = sync.OnceValue(func() *users {
+	u := &users{dir: filepath.Join(stateDir(), "users"), taken: map[int]int{}}
+	if os.Geteuid() != 0 {
+		return u
+	}
+	b, err := os.ReadFile("/proc/self/uid_map")
+	if err != nil {
+		return u
+	}
+	for line := range strings.Lines(string(b)) {
+		var inside, outside, n int
+		if c, _ := fmt.Sscan(line, &inside, &outside, &n); c != 3 {
+			continue
+		}
+		for _, first := range []int{firstRange, fewRange} {
+			if end := min(inside+n, endRange); inside <= first && first+Count <= end && u.n == 0 {
+				u.first, u.n = first, (end-first)/Count
+			}
+		}
+	}
+	return u
+})
+
+// manyUsers reports whether we can map a whole range: as root, and not as the root of a container that has less.
+func manyUsers() bool { return outerUsers().n > 0 }
+
+// take gives the first user of a range that no other sandbox of this machine has. Where there are not
+// enough, or their locks cannot be held, some share one: they see no more of each other for that, but
+// what is counted for a user adds up.
+func (u *users) take() (base int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	r := u.free()
+	u.taken[r]++
+	return u.first + r*Count
+}
+
+func (u *users) free() int {
+	for {
+		for _, b := range u.blocks {
+			for r := b * block; r < min((b+1)*block, u.n); r++ {
+				if u.taken[r] == 0 {
+					return r
+				}
+			}
+		}
+		if !u.claim() {
+			break
+		}
+	}
+	for r := range u.n {
+		if u.taken[r] == 0 {
+			return r
+		}
+	}
+	return rand.IntN(u.n)
+}
+
+// claim adds a block that no other process holds.
+func (u *users) claim() bool {
+	if os.MkdirAll(u.dir, 0o700) != nil {
+		return false
+	}
+	for b := 0; b*block < u.n; b++ {
+		f, err := os.OpenFile(filepath.Join(u.dir, fmt.Sprint(b)), os.O_RDWR|os.O_CREATE, 0o600)
+		if err != nil {
+			return false
+		}
+		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+			u.locks, u.blocks = append(u.locks, f), append(u.blocks, b)
+			return true
+		}
+		f.Close()
+	}
+	return false
+}
+
+// give takes a range back that take gave.
+func (u *users) give(base int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	r := (base - u.first) / Count
+	if u.taken[r]--; u.taken[r] == 0 {
+		delete(u.taken, r)
+	}
+}
