@@ -91,7 +91,7 @@ func skeleton(hostname string) []isolate.Entry {
 				es = append(es, isolate.Entry{Kind: isolate.Link, Path: d, Data: target})
 			}
 		} else if fi.IsDir() {
-			es = append(es, isolate.Entry{Kind: isolate.Bind, Path: d, Data: d})
+			es = append(es, isolate.Entry{Kind: isolate.Over, Path: d, Data: d})
 		}
 	}
 	made := map[string]bool{"/etc": true}

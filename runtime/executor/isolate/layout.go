@@ -11,6 +11,7 @@ const (
 	File  = 'f' // a file with Data as content
 	Link  = 'l' // a symbolic link to Data
 	Bind  = 'b' // Data of the host, read-only, with all that is mounted below it
+	Over  = 'o' // as Bind of a folder, through an overlay where that can be had: locks and watches inside are not seen outside, nor theirs inside
 	Write = 'w' // as Bind, but it can be written
 	Mount = 'm' // a detached mount, of which Size is the descriptor; read-only where Mode has no bit for writing
 	Tmpfs = 't' // an empty file system of Size bytes

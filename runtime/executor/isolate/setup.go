@@ -155,6 +155,12 @@ func makeEntry(root string, e Entry) error {
 		if err := unix.Symlink(e.Data, p); err != nil && err != unix.EEXIST {
 			return failed("linking "+e.Path, err)
 		}
+	case Over:
+		if err := over("/old"+e.Data, p); err == nil {
+			return nil
+		}
+		// An old kernel, a stack of overlays that is too deep already, or another mount below.
+		return bind("/old"+e.Data, p, true)
 	case Bind:
 		return bind("/old"+e.Data, p, true)
 	case Write:
@@ -183,6 +189,16 @@ func makeEntry(root string, e Entry) error {
 		}
 	}
 	return nil
+}
+
+// over shows the folder src at dst, which is made, by an overlay of it alone: what is read are the same pages, but the
+// files are others to whoever locks or watches them.
+func over(src, dst string) error {
+	if err := unix.Mkdir(dst, 0o755); err != nil && err != unix.EEXIST {
+		return err
+	}
+	// An overlay that cannot be written wants two layers: the second is the empty folder that it covers.
+	return unix.Mount("overlay", dst, "overlay", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, "lowerdir="+src+":"+dst)
 }
 
 // bind shows src at dst, which is made.
@@ -282,6 +298,11 @@ func makeProc(root string, l *Layout) error {
 		if err != nil && err != unix.ENOENT {
 			return failed("covering /proc/"+n, err)
 		}
+	}
+	// How busy this machine is, to the microsecond.
+	err := unix.Mount("tmpfs", p+"/pressure", "tmpfs", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "size=4k,mode=555")
+	if err != nil && err != unix.ENOENT {
+		return failed("covering /proc/pressure", err)
 	}
 	if err := unix.Mount(p+"/sys", p+"/sys", "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return failed("binding /proc/sys", err)

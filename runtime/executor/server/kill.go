@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// killStrays kills what fell to us because its supervisor was killed.
+// killStrays kills what fell to us because its supervisor was killed, and returns when it is reaped: until then it
+// takes room among the machine's processes.
 func (sv *server) killStrays() {
 	self := os.Getpid()
 	for range 1000 {
@@ -15,7 +16,7 @@ func (sv *server) killStrays() {
 		var strays []int
 		ps := procs()
 		for _, p := range ps {
-			if p.ppid == self && !p.zombie && sv.trees[p.pid] == nil {
+			if p.ppid == self && sv.trees[p.pid] == nil {
 				strays = append(strays, p.pid)
 				strays = append(strays, below(ps, p.pid)...)
 			}
