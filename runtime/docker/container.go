@@ -73,7 +73,7 @@ func (p *plan) hostConfig() *container.HostConfig {
 		Init:    &no,
 		ShmSize: s.Shm,
 		Resources: container.Resources{
-			Memory: s.Memory, MemorySwap: s.Memory, PidsLimit: &pids, NanoCPUs: int64(s.CPUs * 1e9),
+			Memory: s.Memory, MemorySwap: s.Memory, PidsLimit: &pids, NanoCPUs: int64(s.CPUs * 1e9), CPUShares: sandbox.CPUShare,
 		},
 	}
 	if p.tun && !p.here {

@@ -1,7 +1,6 @@
 package local
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -19,8 +18,9 @@ import (
 
 // groups says where we may make control groups: a folder for each controller (v1), or one for all (v2).
 type groups struct {
-	v2  string            // folder, or ""
-	own map[string]string // v1: controller → folder
+	v2   string            // folder, or ""
+	cpu2 bool              // v2: processors can be limited as well
+	own  map[string]string // v1: controller → folder
 }
 
 // prefix of the names of control groups, so that a later start recognizes ours.
@@ -61,21 +61,22 @@ var findGroups = sync.OnceValue(func() groups {
 				}
 			}
 		case "cgroup2":
-			// Groups with processes of their own cannot have limited children, so ours is of use only when it is set up for
-			// that already; else, as root, a group at the top, as container engines do it.
-			for _, dir := range []string{filepath.Join(f[1], own[""]), filepath.Join(f[1], "evalrun")} {
-				if dir == filepath.Join(f[1], "evalrun") && (os.Geteuid() != 0 || os.Mkdir(dir, 0o755) != nil && !isDir(dir)) {
+			// As root, where our own group cannot be divided, a group at the top, as container engines do it.
+			dirs := []string{filepath.Join(f[1], own[""])}
+			if os.Geteuid() == 0 {
+				dirs = append(dirs, filepath.Join(f[1], "evalrun"))
+			} else if filepath.Base(dirs[0]) == mainGroup {
+				dirs[0] = filepath.Dir(dirs[0])
+			}
+			for i, dir := range dirs {
+				if i > 0 && os.Mkdir(dir, 0o755) != nil && !isDir(dir) {
 					continue
 				}
-				for _, c := range []string{"+memory", "+pids", "+cpu"} {
-					os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte(c), 0)
-				}
-				b, _ := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control"))
-				if bytes.Contains(b, []byte("memory")) && bytes.Contains(b, []byte("pids")) && mayMake(dir) {
-					g.v2 = dir
+				if divide(dir, "memory", "pids") && mayMake(dir) {
+					g.v2, g.cpu2 = dir, divide(dir, "cpu")
 					break
 				}
-				if filepath.Base(dir) == "evalrun" {
+				if i > 0 {
 					os.Remove(dir)
 				}
 			}
@@ -86,6 +87,33 @@ var findGroups = sync.OnceValue(func() groups {
 	}
 	return g
 })
+
+// mainGroup is where the processes of a divided group go.
+const mainGroup = prefix + "main"
+
+// divide lets a group (v2) have children with limits, and reports whether it may. One that has processes cannot: where it was
+// given to an ordinary user (systemd-run --user --scope -p Delegate=yes), they move to a child of their own first.
+func divide(dir string, controllers ...string) bool {
+	control := filepath.Join(dir, "cgroup.subtree_control")
+	all := "+" + strings.Join(controllers, " +")
+	err := writeFile(control, all)
+	if err == unix.EBUSY && os.Geteuid() != 0 {
+		into := filepath.Join(dir, mainGroup)
+		if err := os.Mkdir(into, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+			return false
+		}
+		for range 10 { // what is moved may have started more
+			b, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+			for pid := range strings.FieldsSeq(string(b)) {
+				writeFile(filepath.Join(into, "cgroup.procs"), pid)
+			}
+			if err = writeFile(control, all); err != unix.EBUSY {
+				break
+			}
+		}
+	}
+	return err == nil
+}
 
 func isDir(p string) bool {
 	fi, err := os.Stat(p)
@@ -116,7 +144,12 @@ func mayMake(dir string) bool {
 	return true
 }
 
-func (g groups) has(controller string) bool { return g.v2 != "" || g.own[controller] != "" }
+func (g groups) has(controller string) bool {
+	if g.v2 != "" {
+		return controller != "cpu" || g.cpu2
+	}
+	return g.own[controller] != ""
+}
 
 // A group is the control groups of one sandbox.
 type group struct {
@@ -138,7 +171,7 @@ func (g groups) dirs(id string, spec *sandbox.Spec) []string {
 		return []string{filepath.Join(g.v2, prefix+id)}
 	}
 	var dirs []string
-	for c, wanted := range map[string]bool{"memory": spec.Memory > 0, "pids": spec.Pids > 0, "cpu": spec.CPUs > 0} {
+	for c, wanted := range map[string]bool{"memory": spec.Memory > 0, "pids": spec.Pids > 0, "cpu": true} {
 		if base := g.own[c]; base != "" && wanted {
 			dirs = append(dirs, filepath.Join(base, prefix+id))
 		}
@@ -158,8 +191,8 @@ func (g groups) make(id string, spec *sandbox.Spec) (cg *group, err error) {
 	if g.v2 != "" {
 		cg.v2 = true
 		d := filepath.Join(g.v2, prefix+id)
-		files := [][2]string{{"pids.max", strconv.Itoa(spec.Pids + executor.OwnPids)}, {"memory.max", strconv.FormatInt(spec.Memory, 10)}, {"memory.swap.max", "0"}, {"memory.oom.group", "0"}}
-		if spec.CPUs > 0 {
+		files := [][2]string{{"pids.max", strconv.Itoa(spec.Pids + executor.OwnPids)}, {"memory.max", strconv.FormatInt(spec.Memory, 10)}, {"memory.swap.max", "0"}, {"memory.oom.group", "0"}, {"cpu.weight", strconv.Itoa(sandbox.CPUShare * 100 / 1024)}}
+		if spec.CPUs > 0 && g.cpu2 {
 			files = append(files, [2]string{"cpu.max", fmt.Sprintf("%d 100000", int64(spec.CPUs*100000))})
 		}
 		if err := cg.dir(d, files); err != nil {
@@ -200,9 +233,13 @@ func (g groups) make(id string, spec *sandbox.Spec) (cg *group, err error) {
 			return cg, err
 		}
 	}
-	if base := g.own["cpu"]; base != "" && spec.CPUs > 0 {
+	if base := g.own["cpu"]; base != "" {
 		d := filepath.Join(base, prefix+id)
-		if err := cg.dir(d, [][2]string{{"cpu.cfs_period_us", "100000"}, {"cpu.cfs_quota_us", strconv.FormatInt(int64(spec.CPUs*100000), 10)}}); err != nil {
+		files := [][2]string{{"cpu.shares", strconv.Itoa(sandbox.CPUShare)}}
+		if spec.CPUs > 0 {
+			files = append(files, [2]string{"cpu.cfs_period_us", "100000"}, [2]string{"cpu.cfs_quota_us", strconv.FormatInt(int64(spec.CPUs*100000), 10)})
+		}
+		if err := cg.dir(d, files); err != nil {
 			return cg, err
 		}
 		cg.cpu = d

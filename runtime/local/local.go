@@ -63,7 +63,7 @@ func (d *Driver) Describe() map[string]string {
 	m := map[string]string{}
 	g := findGroups()
 	if !g.has("memory") {
-		m["memory"] = "per process"
+		m["memory"] = "per process" + delegated()
 	}
 	if !g.has("pids") {
 		m["pids"] = "per user"
@@ -78,6 +78,14 @@ func (d *Driver) Describe() map[string]string {
 		m["network"] = "through the proxy only: " + err.Error()
 	}
 	return m
+}
+
+// delegated says how an ordinary user gets control groups, where systemd gives them.
+func delegated() string {
+	if os.Geteuid() == 0 || !isDir("/run/systemd/system") {
+		return ""
+	}
+	return "; as a whole when evalrun is started by: systemd-run --user --scope -p Delegate=yes evalrun …"
 }
 
 // Close ends the spawner at once and with it every sandbox that is still open. The driver may be used again.

@@ -124,6 +124,10 @@ func (i Image) IsZero() bool {
 // Built reports whether the image is built from a Dockerfile, and not known by a name.
 func (i Image) Built() bool { return i.Dockerfile != "" || i.Context != nil }
 
+// CPUShare is what a machine, with all that runs in it, gets of a busy processor where one process of the host, as evalrun
+// itself, gets 1024. It is no limit: what nobody else wants may be used.
+const CPUShare = 128
+
 // A Spec describes a sandbox to be made. Zero limits mean the driver's defaults, which are printed in the plan.
 type Spec struct {
 	Owner    Owner
