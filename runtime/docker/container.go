@@ -23,8 +23,8 @@ var capabilities = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL",
 // slackPids is what our own process 1 and its supervisors may take beside a spec's Pids.
 const slackPids = 40
 
-// defaults fills in a spec's zero limits.
-func defaults(s *sandbox.Spec) {
+// Defaults fills in a spec's zero limits.
+func Defaults(s *sandbox.Spec) {
 	s.Memory = cmp.Or(s.Memory, DefaultMemory)
 	s.Pids = cmp.Or(s.Pids, DefaultPids)
 	s.Orphan = cmp.Or(s.Orphan, DefaultOrphan)

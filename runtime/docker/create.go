@@ -35,7 +35,7 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox
 	if err := d.check(&spec); err != nil {
 		return nil, d.failed(err, "")
 	}
-	defaults(&spec)
+	Defaults(&spec)
 	b := d.newBox(spec)
 	// The engine finishes what it has begun, also for those who no longer listen. So the start has a goroutine of its own, which looks at
 	// ctx between two calls and leaves nothing behind, and we need not wait for a slow engine.

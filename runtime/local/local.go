@@ -209,7 +209,8 @@ func (d *Driver) check(spec *sandbox.Spec) error {
 	return d.checkNetwork(spec)
 }
 
-func defaults(spec *sandbox.Spec) {
+// Defaults fills in a spec's zero limits. Memory has no default where it would be each process's.
+func Defaults(spec *sandbox.Spec) {
 	if spec.Disk == 0 {
 		spec.Disk = DefaultDisk
 	}
@@ -248,7 +249,7 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox
 	if d.plain {
 		err = b.startPlain(ctx, spec)
 	} else {
-		defaults(&spec)
+		Defaults(&spec)
 		err = b.start(ctx, spec, dir)
 	}
 	if err == nil {

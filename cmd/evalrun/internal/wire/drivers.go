@@ -21,16 +21,17 @@ import (
 
 type driverKind struct {
 	config.Kind
-	auto bool // may be chosen without being asked for
-	open func(image.Options) (sandbox.Driver, error)
+	auto     bool // may be chosen without being asked for
+	open     func(image.Options) (sandbox.Driver, error)
+	defaults func(*sandbox.Spec) // fills in what a spec leaves to the driver; nil: no limits
 }
 
 func driverKinds() []driverKind {
 	return []driverKind{
-		{config.Kind{Name: "local", Doc: "Linux namespaces: isolated, ready in milliseconds, needs no daemon"}, true, func(image.Options) (sandbox.Driver, error) { return local.New(), nil }},
-		{config.Kind{Name: "docker", Doc: "containers of a Docker engine: for tasks that bring an image"}, true, func(o image.Options) (sandbox.Driver, error) { return docker.New(docker.Options{Images: o}), nil }},
-		{config.Kind{Name: "none", Doc: "no isolation at all: plain processes of this machine, for what one trusts"}, false, func(image.Options) (sandbox.Driver, error) { return local.NewUnisolated(), nil }},
-		{config.Kind{Name: "fake", Doc: "machines in memory, for tests"}, false, func(image.Options) (sandbox.Driver, error) { return fake.New(), nil }},
+		{config.Kind{Name: "local", Doc: "Linux namespaces: isolated, ready in milliseconds, needs no daemon"}, true, func(image.Options) (sandbox.Driver, error) { return local.New(), nil }, local.Defaults},
+		{config.Kind{Name: "docker", Doc: "containers of a Docker engine: for tasks that bring an image"}, true, func(o image.Options) (sandbox.Driver, error) { return docker.New(docker.Options{Images: o}), nil }, docker.Defaults},
+		{config.Kind{Name: "none", Doc: "no isolation at all: plain processes of this machine, for what one trusts"}, false, func(image.Options) (sandbox.Driver, error) { return local.NewUnisolated(), nil }, nil},
+		{config.Kind{Name: "fake", Doc: "machines in memory, for tests"}, false, func(image.Options) (sandbox.Driver, error) { return fake.New(), nil }, nil},
 	}
 }
 

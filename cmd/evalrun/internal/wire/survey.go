@@ -123,12 +123,21 @@ func (r *Ready) wants(task string, needs benchmarks.Needs) {
 	}
 	if len(needs.Agent) > 0 {
 		n.Networks[egress.Text(needs.Agent[0].Network)]++
-		n.Sizes[sizes(needs.Agent[0])]++
+		n.Sizes[r.sizes(needs.Agent[0])]++
 	}
 }
 
-// sizes says what a machine may use, as far as its spec does: what it leaves out is up to the driver.
-func sizes(s sandbox.Spec) string {
+// sizes says what a machine may use: what its spec leaves out is the driver's default.
+func (r *Ready) sizes(s sandbox.Spec) string {
+	name := r.Eff.Sandbox.Driver
+	if name == "auto" {
+		name = driverFor(s)
+	}
+	for _, k := range driverKinds() {
+		if k.Name == name && k.defaults != nil {
+			k.defaults(&s)
+		}
+	}
 	var out []string
 	add := func(set bool, format string, v any) {
 		if set {
@@ -136,13 +145,13 @@ func sizes(s sandbox.Spec) string {
 		}
 	}
 	add(s.Memory > 0, "memory %s", size(s.Memory))
+	add(s.Memory == 0, "%s", "memory without a limit")
 	add(s.CPUs > 0 && s.CPUs != 1, "%g CPUs", s.CPUs)
 	add(s.CPUs == 1, "%g CPU", s.CPUs)
+	add(s.CPUs == 0, "%s", "all CPUs")
 	add(s.Pids > 0, "%d processes", s.Pids)
 	add(s.Disk > 0, "disk %s", size(s.Disk))
-	if len(out) == 0 {
-		return "the driver's defaults"
-	}
+	add(s.Disk == 0, "%s", "disk without a limit")
 	return strings.Join(out, ", ")
 }
 
