@@ -56,7 +56,7 @@ func create(t testing.TB, d *Driver, spec sandbox.Spec) sandbox.Sandbox {
 func sh(t testing.TB, sb sandbox.Sandbox, script string) (string, sandbox.Exit) {
 	t.Helper()
 	var out bytes.Buffer
-	x, err := sb.Exec(context.Background(), sandbox.Command{Args: []string{"/bin/sh", "-c", script}, Stdout: &out, Timeout: 20 * time.Second})
+	x, err := sb.Exec(context.Background(), sandbox.Command{Args: []string{"/bin/sh", "-c", script}, Stdout: &out, Timeout: 2 * time.Minute})
 	if err != nil {
 		t.Fatalf("%s: %v", script, err)
 	}
