@@ -47,7 +47,7 @@ func asInit(path string) {
 	must(syscall.Exec(fmt.Sprintf("/proc/self/fd/%d", fd), []string{path, Container}, []string{"GOMAXPROCS=1"}))
 }
 
-const patience = time.Minute
+const patience = 5 * time.Minute
 
 // A machine is an executor over two pipes, as in a container, in namespaces of its own. Hosts come and go.
 type machine struct {

@@ -93,9 +93,9 @@ func remains(id string) []string {
 
 func eventually(t *testing.T, what string, f func() bool) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); !f(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(5 * time.Minute); !f(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%s: not after a minute", what)
+			t.Fatalf("%s: not after minutes", what)
 		}
 	}
 }

@@ -140,7 +140,7 @@ type box struct {
 }
 
 // patience is how long something may take that has to happen.
-const patience = time.Minute
+const patience = 5 * time.Minute
 
 func (b *box) ctx() context.Context {
 	ctx, cancel := context.WithTimeout(b.t.Context(), patience)
