@@ -237,7 +237,7 @@ func (g *game) goal(s *Step) agent.Goal {
 // setup readies the machine for a step of a multi-step task. why says what the machine would not do.
 func (g *game) setup(ctx context.Context, s *Step, i int) (why string, err error) {
 	if i > 0 {
-		if _, err := clearDirs(ctx, g.sb, "", agentLogs); err != nil {
+		if _, err := clearDirs(ctx, g.sb, superuser, agentLogs); err != nil {
 			return g.theirs(ctx, "emptying /logs/agent", err)
 		}
 		if err := open777(ctx, g.sb, agentLogs); err != nil {

@@ -1,0 +1,119 @@
+package harbor_test
+
+import (
+	"context"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/benchmarks/benchtest"
+)
+
+// An odd task is made as Harbor's users make them and as its documents do not mention. Oracle and nop say what becomes of it.
+type odd struct {
+	name        string
+	toml        string // in place of the usual one
+	dockerfile  string // after FROM
+	compose     string
+	test, solve string
+	files       map[string]string
+	want        string // oracle / nop; "": 1 / 0
+}
+
+const (
+	answered = `[ "$(cat answer.txt)" = right ]`
+	answer   = "echo right > answer.txt\n"
+	// account is an image that works as somebody.
+	account = "RUN useradd -m agent && mkdir /app && chown agent /app\nUSER agent\nWORKDIR /app\n"
+	// server is an image whose ENTRYPOINT serves what is asked for.
+	server  = "WORKDIR /app\nENTRYPOINT [\"sh\", \"-c\", \"exec python3 -m http.server 8000\"]\n"
+	reward  = "if " + answered + "; then echo 1; else echo 0; fi > /logs/verifier/reward.txt\n"
+	offline = "[environment]\nnetwork_mode = \"no-network\"\n"
+)
+
+var oddities = []odd{
+	{name: "an image with a USER", dockerfile: account, test: reward},
+	{name: "an image with a USER by number", dockerfile: "RUN mkdir /app && chown 4321 /app\nUSER 4321:4322\nWORKDIR /app\n", test: reward},
+	{name: "a compose file with a user", dockerfile: "RUN useradd -m agent && mkdir /app && chown agent /app\nWORKDIR /app\n",
+		compose: "services: {main: {build: {context: .}, user: agent}}\n", test: reward},
+	{name: "an image with a USER, and a verifier that is root", toml: offline + "[verifier]\nuser = \"root\"\n", dockerfile: account, test: reward},
+	{name: "a separate verifier with a USER", toml: "artifacts = [\"/app\"]\n" + offline + "[verifier]\nenvironment_mode = \"separate\"\n", dockerfile: account, test: reward,
+		files: map[string]string{"tests/Dockerfile": "FROM " + image + "\n" + "COPY . /tests/\n" + account}},
+
+	{name: "reward.json that says less than reward.txt", dockerfile: server,
+		test: "if " + answered + `; then echo '{"reward": 1, "style": 0.5}'; else echo '{"reward": 0, "style": 0}'; fi > /logs/verifier/reward.json` + "\n" +
+			"if " + answered + "; then echo 100; else echo 0; fi > /logs/verifier/reward.txt\n"},
+	{name: "a reward that is moved into its place", dockerfile: server, test: "cd /tmp\nif [ \"$(cat /app/answer.txt)\" = right ]; then echo 1; else echo 0; fi > /logs/verifier/new\nmv /logs/verifier/new /logs/verifier/reward.txt\n"},
+	{name: "a reward in two pieces by one program", dockerfile: server, test: "{ if " + answered + "; then printf 1; else printf 0; fi; sleep 0.1; echo; } > /logs/verifier/reward.txt\n"},
+
+	// What these verifiers do, a process beside them could do as well (each is a row of the attacks), and by looking at places it cannot be told who did it.
+	{name: "a reward of 0 that is written first", dockerfile: server, test: "echo 0 > /logs/verifier/reward.txt\n" + answered + " && echo 1 > /logs/verifier/reward.txt\n", want: "1 rewritten_reward / 0"},
+	{name: "a reward in two writes", dockerfile: server, test: "if " + answered + "; then printf 1; else printf 0; fi > /logs/verifier/reward.txt\necho >> /logs/verifier/reward.txt\n",
+		want: "1 rewritten_reward / 0 rewritten_reward"},
+	{name: "reward.json that says more than reward.txt", dockerfile: server,
+		test: "if " + answered + `; then echo '{"reward": 1}'; else echo '{"reward": 0}'; fi > /logs/verifier/reward.json; echo 0 > /logs/verifier/reward.txt` + "\n", want: "1 rewritten_reward / 0"},
+	{name: "tests that make modules", dockerfile: server, test: "echo 'def right(x): return x == \"right\"' > /tests/made.py\nif python3 -c 'import sys; sys.path.insert(0, \"/tests\"); import made; sys.exit(not made.right(open(\"answer.txt\").read().strip()))'; then echo 1; else echo 0; fi > /logs/verifier/reward.txt\n",
+		want: "1 tampered_tests / 0 tampered_tests"},
+	// Where nobody is beside the verifier, nothing of this is odd.
+	{name: "all of this without a server", dockerfile: "WORKDIR /app\n", test: "echo 0 > /logs/verifier/reward.txt; echo 'x = 1' > /tests/made.py\n" + answered + ` && { printf 1 > /logs/verifier/reward.txt; echo >> /logs/verifier/reward.txt; echo '{"reward": 1, "style": 2}' > /logs/verifier/reward.json; }` + "\n"},
+
+	{name: "a VOLUME on /tests", dockerfile: "VOLUME /tests\nWORKDIR /app\n", test: reward},
+	{name: "a VOLUME on /logs", dockerfile: "VOLUME /logs\nWORKDIR /app\n", test: reward},
+	{name: "a VOLUME on /logs/verifier", dockerfile: "VOLUME [\"/logs/verifier\", \"/logs/agent\", \"/logs/artifacts\"]\nWORKDIR /app\n", test: reward},
+	{name: "a named volume on /logs/verifier", dockerfile: "WORKDIR /app\n", compose: "services: {main: {build: {context: .}, volumes: [\"v:/logs/verifier\"]}}\nvolumes: {v: {}}\n", test: reward},
+}
+
+func (o odd) folder() folder {
+	f := folder{
+		"t/tests/test.sh": "#!/bin/bash\n" + o.test, "t/solution/solve.sh": "#!/bin/bash\n" + answer + o.solve,
+		"t/environment/Dockerfile": "FROM " + image + "\n" + o.dockerfile, "t/task.toml": offline,
+	}
+	if o.toml != "" {
+		f["t/task.toml"] = o.toml
+	}
+	if o.compose != "" {
+		f["t/environment/docker-compose.yaml"] = o.compose
+	}
+	for name, text := range o.files {
+		f["t/"+name] = text
+	}
+	return maps.Clone(f)
+}
+
+// nop does nothing.
+var nop = agent.Func(func(context.Context, *agent.Session) (agent.Answer, error) { return agent.Answer{}, nil })
+
+func TestOddities(t *testing.T) {
+	d := inDocker(t)
+	for _, o := range oddities {
+		t.Run(strings.ReplaceAll(o.name, "/", "∕"), func(t *testing.T) {
+			t.Parallel()
+			b := open(t, o.folder(), "")
+			x := task(t, b, "")
+			oracle, err := b.Solve(x)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var said, why []string
+			for _, a := range []agent.Agent{oracle, nop} {
+				p, err := benchtest.Play(t.Context(), benchtest.Session{Benchmark: b, Driver: d, Task: x, Agent: a})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, s := range p.Strays {
+					t.Error(s)
+				}
+				said = append(said, say(p.Results[0]))
+				why = append(why, p.Results[0].Primary().Why)
+			}
+			want := o.want
+			if want == "" {
+				want = "1 / 0"
+			}
+			if got := strings.Join(said, " / "); got != want {
+				t.Errorf("%s, want %s: %q", got, want, why)
+			}
+		})
+	}
+}
