@@ -2,12 +2,14 @@ package harbor_test
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"strings"
 	"testing"
 
 	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/benchmarks/benchtest"
+	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
 // An odd task is made as Harbor's users make them and as its documents do not mention. Oracle and nop say what becomes of it.
@@ -113,6 +115,48 @@ func TestOddities(t *testing.T) {
 			}
 			if got := strings.Join(said, " / "); got != want {
 				t.Errorf("%s, want %s: %q", got, want, why)
+			}
+		})
+	}
+}
+
+// What a task asks for and no machine can do is the task's fault, says whose check or file it is, and is not tried again.
+func TestTaskAtFault(t *testing.T) {
+	d := inDocker(t)
+	const slow = "HEALTHCHECK --interval=10ms --timeout=20s --retries=2 CMD "
+	for name, o := range map[string]struct {
+		odd
+		want []string
+	}{
+		"HEALTHCHECK of the image": {odd{dockerfile: slow + "echo nobody listens; exit 3\n"},
+			[]string{"the agent's machine: HealthcheckError: the HEALTHCHECK of its image: not healthy after 2 checks (echo nobody listens; exit 3): the check ended with code 3: nobody listens"}},
+		"HEALTHCHECK without a shell": {odd{dockerfile: slow + "[\"false\", \"--really\"]\n"},
+			[]string{"the HEALTHCHECK of its image: not healthy after 2 checks (false --really)"}},
+		"healthcheck of task.toml": {odd{toml: offline + "[environment.healthcheck]\ncommand = \"echo no; exit 4\"\ninterval_sec = 0.01\nretries = 2\n"},
+			[]string{"environment.healthcheck: HealthcheckError: not healthy after 2 checks (echo no; exit 4): the check ended with code 4: no"}},
+		"healthcheck of a service": {odd{compose: "services:\n  main: {build: {context: .}}\n  db: {image: \"" + image + "\", command: [sleep, \"1000\"], healthcheck: {test: [CMD, cat, /ready], interval: 10ms, timeout: 20s, retries: 2}}\n"},
+			[]string{"HealthcheckError: service db: ", "its health check: not healthy after ", " (cat /ready): the check ended with code 1: cat: /ready: No such file or directory"}},
+		"a service that ends": {odd{compose: "services:\n  main: {build: {context: .}}\n  db: {image: \"" + image + "\", command: [sh, -c, \"echo no data; exit 5\"], healthcheck: {test: [CMD, cat, /ready], interval: 100s}}\n"},
+			[]string{"HealthcheckError: service db: ", "it ended with code 5; its last word: no data (its health check: not healthy after 1 check (cat /ready)"}},
+		"healthcheck of the separate verifier": {odd{toml: "artifacts = [\"/app\"]\n" + offline + "[verifier]\nenvironment_mode = \"separate\"\n[verifier.environment]\nnetwork_mode = \"no-network\"\n[verifier.environment.healthcheck]\ncommand = \"exit 6\"\ninterval_sec = 0.01\nretries = 2\n",
+			files: map[string]string{"tests/Dockerfile": "FROM " + image + "\nCOPY . /tests/\n"}}, []string{"verifier.environment.healthcheck: HealthcheckError: not healthy after 2 checks (exit 6)"}},
+		"a COPY of what is not there": {odd{dockerfile: "COPY missing.py /app/\n"}, []string{"missing.py", "building t"}},
+		"a COPY that .dockerignore leaves nothing to": {odd{dockerfile: "COPY data /app/\n", files: map[string]string{"environment/data": "x", "environment/.dockerignore": "data\n"}},
+			[]string{"data", "building t"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o.test = "true\n"
+			b := open(t, o.folder(), "")
+			_, err := benchtest.Play(t.Context(), benchtest.Session{Benchmark: b, Driver: d, Task: task(t, b, ""), Agent: nop})
+			var sb *sandbox.Error
+			if !errors.As(err, &sb) || !sb.Asked || !sb.Lasting {
+				t.Fatalf("%v: %+v", err, sb)
+			}
+			for _, w := range o.want {
+				if !strings.Contains(err.Error(), w) {
+					t.Errorf("%v; want %q in it", err, w)
+				}
 			}
 		})
 	}
