@@ -122,6 +122,9 @@ func (v *verification) separate(ctx context.Context, o benchmarks.Options, ev be
 	if _, err := clearDirs(ctx, v.sb, v.step.Verifier.User, verifierLogs); err != nil {
 		return benchmarks.Result{}, err
 	}
+	if err := open777(ctx, v.sb, verifierLogs); err != nil {
+		return benchmarks.Result{}, err
+	}
 	if p := v.b.Policies(v.task, v.i, o).Verifier; !samePolicy(p, m.Spec.Network) {
 		r, ok := sandbox.As[sandbox.Rewirer](v.sb)
 		if !ok {

@@ -36,7 +36,7 @@ type minder interface {
 	Changes(ctx context.Context, set string) ([]executor.Change, bool, error)
 	Clear(ctx context.Context, owner string, dirs ...string) ([]string, error)
 	Remove(ctx context.Context, files ...string) error
-	Vigil(ctx context.Context, dir string) error
+	Vigil(ctx context.Context, dir string) (entry bool, err error)
 	VigilEnd(ctx context.Context) (executor.Vigil, error)
 	KillEverything(ctx context.Context) error
 	Links(ctx context.Context, root string, into ...string) ([]string, error)

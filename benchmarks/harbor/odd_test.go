@@ -40,6 +40,10 @@ var oddities = []odd{
 	{name: "a compose file with a user", dockerfile: "RUN useradd -m agent && mkdir /app && chown agent /app\nWORKDIR /app\n",
 		compose: "services: {main: {build: {context: .}, user: agent}}\n", test: reward},
 	{name: "an image with a USER, and a verifier that is root", toml: offline + "[verifier]\nuser = \"root\"\n", dockerfile: account, test: reward},
+	{name: "a verifier that gives up being root", toml: offline + "[verifier]\nuser = \"root\"\n", dockerfile: account,
+		test: "su agent -s /bin/bash -c " + quoted("cd /app; "+strings.TrimSpace(reward)) + "\n"},
+	{name: "a separate verifier that gives up being root", toml: "artifacts = [\"/app\"]\n" + offline + "[verifier]\nenvironment_mode = \"separate\"\nuser = 0\n", dockerfile: account,
+		test: "su agent -s /bin/bash -c " + quoted("cd /app; "+strings.TrimSpace(reward)) + "\n", files: map[string]string{"tests/Dockerfile": "FROM " + image + "\n" + "COPY . /tests/\n" + account}},
 	{name: "a separate verifier with a USER", toml: "artifacts = [\"/app\"]\n" + offline + "[verifier]\nenvironment_mode = \"separate\"\n", dockerfile: account, test: reward,
 		files: map[string]string{"tests/Dockerfile": "FROM " + image + "\n" + "COPY . /tests/\n" + account}},
 

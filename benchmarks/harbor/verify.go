@@ -91,8 +91,15 @@ func (v *verification) onShared(ctx context.Context, g *game) (res benchmarks.Re
 		}
 	}
 	if m, ok := minderOf(v.sb); ok {
-		v.vigil = m.Vigil(ctx, verifierLogs) == nil
-		if !v.vigil && v.left { // whoever has used up the kernel's watches: nobody is left alone with the reward
+		entry, err := m.Vigil(ctx, verifierLogs)
+		v.vigil = err == nil
+		v.beside = v.vigil && (v.left || entry)
+		switch {
+		case v.vigil && !v.beside: // as in Harbor everybody may write there, a test that has dropped its privileges say
+			if err := open777(ctx, v.sb, verifierLogs); err != nil {
+				return res, err
+			}
+		case !v.vigil && v.left: // whoever has used up the kernel's watches: nobody is left alone with the reward
 			if err := v.sb.KillAll(ctx); err != nil {
 				return res, err
 			}
@@ -287,7 +294,7 @@ func (v *verification) after(ctx context.Context) error {
 
 // watched judges what became of the reward's folder.
 func (v *verification) watched(seen executor.Vigil) {
-	if v.beside = v.left || seen.Entry; !v.beside {
+	if !v.beside {
 		return // there was nobody but the verifier
 	}
 	isReward := func(name string) bool { return name == "reward.txt" || name == "reward.json" }

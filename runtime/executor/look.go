@@ -90,14 +90,18 @@ func (c *Client) Links(ctx context.Context, root string, into ...string) ([]stri
 }
 
 // Vigil begins to see what is written into a folder, until VigilEnd. A kernel watches for a limited number of programs at a time, so it may
-// fail for reasons that are not the machine's.
-func (c *Client) Vigil(ctx context.Context, dir string) error {
+// fail for reasons that are not the machine's. entry says that the machine's ENTRYPOINT runs.
+func (c *Client) Vigil(ctx context.Context, dir string) (entry bool, err error) {
 	var e wire.Enc
 	e.String(dir)
-	if _, err := c.ask(ctx, wire.KindVigil, e); err != nil {
-		return c.wrap(ctx, "vigil", err)
+	d, err := c.ask(ctx, wire.KindVigil, e)
+	if err == nil {
+		entry, err = d.Bool(), d.Err()
 	}
-	return nil
+	if err != nil {
+		return false, c.wrap(ctx, "vigil", err)
+	}
+	return entry, nil
 }
 
 // VigilEnd tells what became of the folder.
