@@ -53,6 +53,22 @@ var oddities = []odd{
 	{name: "a reward that is moved into its place", dockerfile: server, test: "cd /tmp\nif [ \"$(cat /app/answer.txt)\" = right ]; then echo 1; else echo 0; fi > /logs/verifier/new\nmv /logs/verifier/new /logs/verifier/reward.txt\n"},
 	{name: "a reward in two pieces by one program", dockerfile: server, test: "{ if " + answered + "; then printf 1; else printf 0; fi; sleep 0.1; echo; } > /logs/verifier/reward.txt\n"},
 
+	{name: "scripts in Python", dockerfile: "WORKDIR /app\n", files: map[string]string{
+		"tests/test.sh":     "#!/usr/bin/env python3\nimport os\nok = os.path.exists('answer.txt')\nopen('/logs/verifier/reward.txt', 'w').write(f'{float(ok)}\\n')\n",
+		"solution/solve.sh": "#!/usr/bin/env python3\nopen('answer.txt', 'w').write('right')\n"}},
+	{name: "line ends and marks of Windows", dockerfile: "WORKDIR /app\n", toml: "\ufeff" + strings.ReplaceAll(offline, "\n", "\r\n"), files: map[string]string{
+		"instruction.md": "\ufeffDo it.\r\n", "tests/test.sh": "#!/bin/bash\r\n" + strings.ReplaceAll(reward, "\n", "\r\n"), "solution/solve.sh": "#!/bin/bash\r\necho right > answer.txt\r\n"}},
+	{name: "scripts without a first line", dockerfile: "WORKDIR /app\n", files: map[string]string{"tests/test.sh": reward, "solution/solve.sh": answer}},
+	{name: "tests that remove themselves and fail", dockerfile: "WORKDIR /app\n", test: reward + "rm -rf /tests\nexit 9\n"},
+	{name: "tests that make their folder of logs anew", dockerfile: "WORKDIR /app\n", test: "rm -rf /logs/verifier; mkdir -p /logs/verifier\n" + reward},
+	{name: "a solution that leaves a server", dockerfile: "WORKDIR /app\n", solve: "(python3 -m http.server 8000 >/dev/null 2>&1 &)\nuntil python3 -c 'import socket; socket.create_connection((\"localhost\", 8000))'; do sleep 0.1; done\n",
+		test: "if [ \"$(python3 -c 'import urllib.request as u; print(u.urlopen(\"http://localhost:8000/answer.txt\").read().decode().strip())')\" = right ]; then echo 1; else echo 0; fi > /logs/verifier/reward.txt\n"},
+	{name: "an ENTRYPOINT that cannot run what it is given", dockerfile: "WORKDIR /app\nENTRYPOINT [\"python3\"]\nCMD [\"-m\", \"http.server\"]\n", test: reward},
+	{name: "no working directory", test: reward},
+	{name: "an image with a USER and its group, and steps", toml: "multi_step_reward_strategy = \"final\"\n" + offline + "[[steps]]\nname = \"1. first step\"\nmin_reward = 1\n[[steps]]\nname = \"zwei-ü\"\n",
+		dockerfile: "RUN groupadd team && useradd -m -g team bob && mkdir /app && chown bob:team /app\nUSER bob:team\nWORKDIR /app\n", test: "[ -e note.txt ] && " + reward,
+		files: map[string]string{"steps/1. first step/instruction.md": "one", "steps/1. first step/workdir/setup.sh": "echo hi > note.txt\n", "steps/zwei-ü/instruction.md": "two"}, want: "1 1 / 0"},
+
 	// What these verifiers do, a process beside them could do as well (each is a row of the attacks), and by looking at places it cannot be told who did it.
 	{name: "a reward of 0 that is written first", dockerfile: server, test: "echo 0 > /logs/verifier/reward.txt\n" + answered + " && echo 1 > /logs/verifier/reward.txt\n", want: "1 rewritten_reward / 0"},
 	{name: "a reward in two writes", dockerfile: server, test: "if " + answered + "; then printf 1; else printf 0; fi > /logs/verifier/reward.txt\necho >> /logs/verifier/reward.txt\n",
@@ -67,6 +83,7 @@ var oddities = []odd{
 	{name: "a VOLUME on /tests", dockerfile: "VOLUME /tests\nWORKDIR /app\n", test: reward},
 	{name: "a VOLUME on /logs", dockerfile: "VOLUME /logs\nWORKDIR /app\n", test: reward},
 	{name: "a VOLUME on /logs/verifier", dockerfile: "VOLUME [\"/logs/verifier\", \"/logs/agent\", \"/logs/artifacts\"]\nWORKDIR /app\n", test: reward},
+	{name: "a tmpfs on /logs and /tests", dockerfile: "WORKDIR /app\n", compose: "services: {main: {build: {context: .}, tmpfs: [/logs, /tests]}}\n", test: reward},
 	{name: "a named volume on /logs/verifier", dockerfile: "WORKDIR /app\n", compose: "services: {main: {build: {context: .}, volumes: [\"v:/logs/verifier\"]}}\nvolumes: {v: {}}\n", test: reward},
 }
 
@@ -110,8 +127,12 @@ func TestOddities(t *testing.T) {
 				for _, s := range p.Strays {
 					t.Error(s)
 				}
-				said = append(said, say(p.Results[0]))
-				why = append(why, p.Results[0].Primary().Why)
+				var steps []string
+				for _, r := range p.Results {
+					steps = append(steps, say(r))
+					why = append(why, r.Primary().Why)
+				}
+				said = append(said, strings.Join(steps, " "))
 			}
 			want := o.want
 			if want == "" {
