@@ -135,8 +135,11 @@ func ours(phase string, err error) (cause, bool) {
 		}
 		return cause{}, false // refused, context: the arm's
 	case errors.As(err, &task):
-		return fault(record.Infra, "task", true)
+		return fault(record.Infra, "task", !lasting(err))
 	case errors.As(err, &sb):
+		if sb.Asked { // whatever asked for it is the task's
+			return fault(record.Infra, "task", !sb.Lasting)
+		}
 		return fault(record.Infra, "sandbox", true)
 	case errors.As(err, &slow):
 		return fault(record.Infra, "timeout", true)

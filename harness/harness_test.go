@@ -80,6 +80,25 @@ func TestRetriesEnd(t *testing.T) {
 	})
 }
 
+// What a task asks for and nobody could do is the task's fault, and not tried again.
+func TestAskedIsTheTasksFault(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, &toy{tasks: 3, open: func() error {
+			return &sandbox.Error{Op: "create", Err: errors.New("never healthy"), Asked: true, Lasting: true}
+		}}, says("right", 0))
+		b.cfg.Retry = harness.Retry{Attempts: 3, Budget: 9, Delay: time.Minute, Pause: 1}
+		sum := b.run(t, t.Context())
+		if sum.By[record.Infra] != 3 || sum.Attempts != 3 || len(sum.Paused) > 0 {
+			t.Fatalf("summary %+v", sum)
+		}
+		for k, v := range b.verdicts(t) {
+			if v.Error == nil || v.Error.Phase != "start" || v.Error.Class != "task" {
+				t.Errorf("%s: %+v", k, v)
+			}
+		}
+	})
+}
+
 func TestArmIsPaused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := replies(func(model.Binding, *model.Request) (*model.Response, error) {

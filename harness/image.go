@@ -213,12 +213,14 @@ func (a *attempt) imageFault(ctx context.Context, err error) cause {
 	if c.Fault.Status != record.Infra || c.Storage != nil {
 		return c
 	}
-	c.Fault.Class = "image"
+	var sb *sandbox.Error
+	if !errors.As(err, &sb) || !sb.Asked {
+		c.Fault.Class = "image"
+	}
 	if lasting(err) {
 		c.Again, c.Lasting = false, true
 	}
-	var sb *sandbox.Error
-	if !errors.As(err, &sb) || sb.Detail == "" {
+	if sb == nil || sb.Detail == "" {
 		return c
 	}
 	if end := lastLines(sb.Detail, 12, 2<<10); !strings.Contains(c.Fault.Text, strings.TrimSpace(end)) {

@@ -117,6 +117,23 @@ func TestImages(t *testing.T) {
 	}
 }
 
+// A build that copies what is not there is its task's fault.
+func TestImageOfATaskAtFault(t *testing.T) {
+	b := newBed(t, imaged(1), says("right", 1))
+	p := pool.New(pool.Options{}, fake.New())
+	defer p.Close()
+	b.cfg.Provider = p
+	b.cfg.Images = &harness.Images{Get: func(context.Context, sandbox.Image) (string, error) {
+		return "", &sandbox.Error{Op: "prepare", Err: errors.New("building good: COPY failed"), Lasting: true, Asked: true}
+	}}
+	b.run(t, t.Context())
+	for k, v := range b.verdicts(t) {
+		if v.Status != record.Infra || v.Error == nil || v.Error.Phase != "image" || v.Error.Class != "task" {
+			t.Errorf("%s: %+v", k, v.Error)
+		}
+	}
+}
+
 // A failure that lasts is forgotten after a while, and one of a context that ended was none.
 func TestImagesForget(t *testing.T) {
 	n := 0

@@ -70,7 +70,7 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task
 	}
 	g.policy, g.dir = g.main.Spec.Network, g.main.Spec.Dir
 	if g.sb, err = h.Sandbox(ctx, g.main.Spec); err != nil {
-		return nil, err
+		return nil, sickness(ctx, t.ID, "the agent's machine", err)
 	}
 	if err := g.ready(ctx); err != nil {
 		g.sb.Close()
@@ -107,12 +107,7 @@ func (g *game) ready(ctx context.Context) error {
 	if err := upload(ctx, g.sb, g.main, g.files, g.dir); err != nil {
 		return err
 	}
-	if why, err := g.healthy(ctx, g.main.Env.Health); err != nil {
-		return err
-	} else if why != "" {
-		return g.taskError("the machine: %s", why)
-	}
-	return nil
+	return healthy(ctx, g.b, g.sb, g.id, "environment.healthcheck", g.main.Env.Health)
 }
 
 // open777 makes folders that everybody may write to, as Harbor's mounts are.
@@ -159,16 +154,29 @@ func workingDir(ctx context.Context, sb sandbox.Sandbox) (string, error) {
 	return "/", nil
 }
 
-// healthy waits for a health check; why says that it never succeeded.
-func (g *game) healthy(ctx context.Context, h *sandbox.Health) (why string, err error) {
+// A sick machine is one with a health check that never succeeded.
+type sick struct {
+	whose string // "environment.healthcheck"
+	err   error
+}
+
+func (s *sick) Error() string { return s.whose + ": HealthcheckError: " + inner(s.err).Error() }
+func (s *sick) Unwrap() error { return s.err }
+
+// healthy waits for a health check of task.toml. One that never succeeds is the task's fault, and a *[sick].
+func healthy(ctx context.Context, b *Benchmark, sb sandbox.Sandbox, task, whose string, h *sandbox.Health) error {
 	if h == nil {
-		return "", nil
+		return nil
 	}
-	err = executor.WaitHealthy(ctx, g.sb, *g.b.o.Times().Health(h), nil)
-	if u := (*executor.Unhealthy)(nil); errors.As(err, &u) && ctx.Err() == nil {
-		return "HealthcheckError: " + u.Error(), nil
+	return sickness(ctx, task, whose, executor.WaitHealthy(ctx, sb, *b.o.Times().Health(h), nil))
+}
+
+// sickness is the error of a machine that is started or waited for, with whose health check it was that never succeeded, if that is it.
+func sickness(ctx context.Context, task, whose string, err error) error {
+	if ctx.Err() != nil || !errors.As(err, new(*executor.Unhealthy)) {
+		return err
 	}
-	return "", err
+	return &benchmarks.TaskError{Task: task, Err: &sick{whose, err}}
 }
 
 // Next readies the next step. A step that cannot be readied is the task's fault when it is the first; later the agent may have done it.
@@ -237,7 +245,7 @@ func (g *game) goal(s *Step) agent.Goal {
 // setup readies the machine for a step of a multi-step task. why says what the machine would not do.
 func (g *game) setup(ctx context.Context, s *Step, i int) (why string, err error) {
 	if i > 0 {
-		if _, err := clearDirs(ctx, g.sb, "", agentLogs); err != nil {
+		if _, err := clearDirs(ctx, g.sb, superuser, agentLogs); err != nil {
 			return g.theirs(ctx, "emptying /logs/agent", err)
 		}
 		if err := open777(ctx, g.sb, agentLogs); err != nil {
@@ -271,7 +279,11 @@ func (g *game) setup(ctx context.Context, s *Step, i int) (why string, err error
 	if !g.task.Multi {
 		return "", nil
 	}
-	return g.healthy(ctx, s.Health)
+	err = healthy(ctx, g.b, g.sb, g.id, fmt.Sprintf("healthcheck of step %s", s.Name), s.Health)
+	if ill := (*sick)(nil); i > 0 && errors.As(err, &ill) { // the agent may have done it
+		return ill.Error(), nil
+	}
+	return "", err
 }
 
 // theirs tells apart what a machine that still answers would not do, which is the doing of what runs in it, and our own failures.

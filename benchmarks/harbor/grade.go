@@ -3,7 +3,6 @@ package harbor
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -11,7 +10,6 @@ import (
 	"github.com/evalrun/evalrun/benchmarks/episode"
 	"github.com/evalrun/evalrun/benchmarks/score"
 	"github.com/evalrun/evalrun/datasets"
-	"github.com/evalrun/evalrun/runtime/executor"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -96,7 +94,7 @@ func (v *verification) separate(ctx context.Context, o benchmarks.Options, ev be
 		return benchmarks.Result{}, &benchmarks.TaskError{Task: v.id, Err: err}
 	}
 	if v.sb, err = v.h.Sandbox(ctx, m.Spec); err != nil {
-		return benchmarks.Result{}, err
+		return benchmarks.Result{}, sickness(ctx, v.id, "the verifier's machine", err)
 	}
 	defer v.sb.Close()
 	v.last = true
@@ -111,13 +109,8 @@ func (v *verification) separate(ctx context.Context, o benchmarks.Options, ev be
 	if err := upload(ctx, v.sb, m, v.files, v.dir); err != nil {
 		return benchmarks.Result{}, err
 	}
-	if h := v.b.o.Times().Health(m.Env.Health); h != nil {
-		if err := executor.WaitHealthy(ctx, v.sb, *h, nil); err != nil {
-			if errors.As(err, new(*executor.Unhealthy)) && ctx.Err() == nil {
-				err = &benchmarks.TaskError{Task: v.id, Err: fmt.Errorf("the verifier's machine: HealthcheckError: %w", err)}
-			}
-			return benchmarks.Result{}, err
-		}
+	if err := healthy(ctx, v.b, v.sb, v.id, "verifier.environment.healthcheck", m.Env.Health); err != nil {
+		return benchmarks.Result{}, err
 	}
 	why, err := restore(ctx, v.sb, v.h.Log(), ev.Files, list)
 	if err != nil {
@@ -127,6 +120,9 @@ func (v *verification) separate(ctx context.Context, o benchmarks.Options, ev be
 		return noReward(why), nil
 	}
 	if _, err := clearDirs(ctx, v.sb, v.step.Verifier.User, verifierLogs); err != nil {
+		return benchmarks.Result{}, err
+	}
+	if err := open777(ctx, v.sb, verifierLogs); err != nil {
 		return benchmarks.Result{}, err
 	}
 	if p := v.b.Policies(v.task, v.i, o).Verifier; !samePolicy(p, m.Spec.Network) {

@@ -36,7 +36,7 @@ type minder interface {
 	Changes(ctx context.Context, set string) ([]executor.Change, bool, error)
 	Clear(ctx context.Context, owner string, dirs ...string) ([]string, error)
 	Remove(ctx context.Context, files ...string) error
-	Vigil(ctx context.Context, dir string) error
+	Vigil(ctx context.Context, dir string) (entry bool, err error)
 	VigilEnd(ctx context.Context) (executor.Vigil, error)
 	KillEverything(ctx context.Context) error
 	Links(ctx context.Context, root string, into ...string) ([]string, error)
@@ -59,12 +59,16 @@ func EndAll(ctx context.Context, sb sandbox.Sandbox) error {
 	return sb.KillAll(ctx)
 }
 
-// clearDirs makes folders new and empty, whatever is there, and returns what was not a plain folder.
+// superuser owns what the harness puts into a machine, whatever its list of accounts says.
+const superuser = "0"
+
+// clearDirs makes folders new and empty, of owner ("": who the machine's commands run as), whatever is there, and returns what was not a plain
+// folder.
 func clearDirs(ctx context.Context, sb sandbox.Sandbox, owner string, dirs ...string) (remarks []string, err error) {
 	m, ok := minderOf(sb)
 	if !ok {
 		args := append([]string{"sh", "-c", `for d; do rm -rf "$d" && mkdir -p "$d" || exit 1; done`, "sh"}, dirs...)
-		x, err := sb.Exec(ctx, sandbox.Command{Args: args, User: "root"})
+		x, err := sb.Exec(ctx, sandbox.Command{Args: args, User: superuser})
 		if err == nil && x.Code != 0 {
 			err = &sandbox.Error{Op: "clear", ID: sb.ID(), Err: fmt.Errorf("emptying %s left with status %d", strings.Join(dirs, " "), x.Code)}
 		}

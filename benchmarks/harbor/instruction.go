@@ -2,19 +2,30 @@ package harbor
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"regexp"
 	"strings"
+	"unicode/utf8"
 )
 
 var canary = regexp.MustCompile(`(?i)^(<!--.*canary.*-->|#.*canary.*)$`)
 
 // instruction is the text of an instruction.md as the agent gets it: without byte-order mark, carriage returns, the leading lines that are
-// canaries, and the blank lines after them. What is not UTF-8 is replaced, and valid tells so.
-func instruction(b []byte) (text string, valid bool) {
-	s := string(bytes.TrimPrefix(b, []byte("\xef\xbb\xbf")))
-	text = strings.ToValidUTF8(s, "\ufffd")
-	valid = text == s
-	text = strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(text)
+// canaries, and the blank lines after them. What an agent could not read is an error: another encoding than UTF-8, and nothing at all.
+func instruction(b []byte) (text string, err error) {
+	switch {
+	case bytes.HasPrefix(b, []byte("\xff\xfe")) || bytes.HasPrefix(b, []byte("\xfe\xff")):
+		return "", errors.New("UTF-16; convert the file: iconv -f utf16 -t utf8, say")
+	case bytes.IndexByte(b, 0) >= 0:
+		return "", errors.New("it holds bytes of 0, as UTF-16 does; convert the file: iconv -f utf16 -t utf8, say")
+	}
+	for i, line := range bytes.Split(b, []byte("\n")) {
+		if !utf8.Valid(line) {
+			return "", fmt.Errorf("not UTF-8 (line %d); convert the file: iconv -f latin1 -t utf8, say", i+1)
+		}
+	}
+	text = strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(string(bytes.TrimPrefix(b, []byte("\xef\xbb\xbf"))))
 	for text != "" {
 		line, rest, _ := strings.Cut(text, "\n")
 		if !canary.MatchString(strings.TrimSpace(line)) {
@@ -29,5 +40,8 @@ func instruction(b []byte) (text string, valid bool) {
 		}
 		text = rest
 	}
-	return text, valid
+	if strings.TrimSpace(text) == "" {
+		return "", errors.New("blank; it tells the agent nothing")
+	}
+	return text, nil
 }

@@ -141,12 +141,9 @@ func (l *loader) instruction(name string) string {
 		l.errs = append(l.errs, err)
 		return ""
 	}
-	text, valid := instruction(b)
-	if !valid {
-		l.warn("%s: not UTF-8; what cannot be read is replaced", name)
-	}
-	if strings.TrimSpace(text) == "" {
-		l.warn("%s: empty; it tells the agent nothing", name)
+	text, err := instruction(b)
+	if err != nil {
+		l.bad("%s: %v", name, err)
 	}
 	return text
 }

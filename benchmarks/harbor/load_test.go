@@ -193,17 +193,24 @@ func TestInstruction(t *testing.T) {
 		"Do\n# canary\n":   "Do\n# canary\n",
 		"# Title\n":        "# Title\n",
 		"\ufeffDo\r\nit\r": "Do\nit\n",
-		"# canary":         "",
 	} {
-		if got, valid := instruction([]byte(text)); got != want || !valid {
-			t.Errorf("%q: %q", text, got)
+		if got, err := instruction([]byte(text)); got != want || err != nil {
+			t.Errorf("%q: %q, %v", text, got, err)
 		}
 	}
-	if got := load(t, "# x", map[string]string{"instruction.md": "a\xffb"}); got.Steps[0].Instruction != "a\ufffdb" || len(got.Warnings) != 1 {
-		t.Errorf("%+v", got)
-	}
-	if got := load(t, "# x", map[string]string{"instruction.md": "# canary\n \n"}); len(got.Warnings) != 1 || got.Warnings[0] != "instruction.md: empty; it tells the agent nothing" {
-		t.Errorf("%+v", got)
+	// What an agent could not read is refused.
+	for text, want := range map[string]string{
+		"caf\xe9\n":          "instruction.md: not UTF-8 (line 1); convert the file: iconv -f latin1 -t utf8, say",
+		"Do\nit \xff\n":      "instruction.md: not UTF-8 (line 2); convert the file: iconv -f latin1 -t utf8, say",
+		"\xff\xfeD\x00o\x00": "instruction.md: UTF-16; convert the file: iconv -f utf16 -t utf8, say",
+		"\xfe\xff\x00D\x00o": "instruction.md: UTF-16; convert the file: iconv -f utf16 -t utf8, say",
+		"D\x00o\x00":         "instruction.md: it holds bytes of 0, as UTF-16 does; convert the file: iconv -f utf16 -t utf8, say",
+		"# canary\n \n":      "instruction.md: blank; it tells the agent nothing",
+		" \r\n\t\u00a0\n":    "instruction.md: blank; it tells the agent nothing",
+		"\ufeff":             "instruction.md: blank; it tells the agent nothing",
+	} {
+		has(t, loadError(t, "# x", map[string]string{"instruction.md": text}), want)
+		has(t, loadError(t, "[[steps]]\nname = 'a'\n", map[string]string{"steps/a/instruction.md": text}), "steps/a/"+want)
 	}
 	extra := filepath.Join(t.TempDir(), "extra.md")
 	os.WriteFile(extra, []byte("# canary\nBe brief."), 0o600)

@@ -97,7 +97,7 @@ func (s *Shared) begin(ctx context.Context) error {
 		}
 		s.v.left = stats.Pids != nil && *stats.Pids > 0
 	}
-	odd, err := clearDirs(ctx, s.sb, "", testsDir)
+	odd, err := clearDirs(ctx, s.sb, superuser, testsDir)
 	if err != nil {
 		return err
 	}

@@ -326,9 +326,9 @@ func readExtra(names []string) (out []string, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("extra instructions: %w", err)
 		}
-		text, valid := instruction(b)
-		if !valid {
-			return nil, fmt.Errorf("extra instructions: %s: not UTF-8", n)
+		text, err := instruction(b)
+		if err != nil {
+			return nil, fmt.Errorf("extra instructions: %s: %w", n, err)
 		}
 		out = append(out, text)
 	}

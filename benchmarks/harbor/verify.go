@@ -91,8 +91,15 @@ func (v *verification) onShared(ctx context.Context, g *game) (res benchmarks.Re
 		}
 	}
 	if m, ok := minderOf(v.sb); ok {
-		v.vigil = m.Vigil(ctx, verifierLogs) == nil
-		if !v.vigil && v.left { // whoever has used up the kernel's watches: nobody is left alone with the reward
+		entry, err := m.Vigil(ctx, verifierLogs)
+		v.vigil = err == nil
+		v.beside = v.vigil && (v.left || entry)
+		switch {
+		case v.vigil && !v.beside: // as in Harbor everybody may write there, a test that has dropped its privileges say
+			if err := open777(ctx, v.sb, verifierLogs); err != nil {
+				return res, err
+			}
+		case !v.vigil && v.left: // whoever has used up the kernel's watches: nobody is left alone with the reward
 			if err := v.sb.KillAll(ctx); err != nil {
 				return res, err
 			}
@@ -124,7 +131,7 @@ func (v *verification) clear(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	more, err := clearDirs(ctx, v.sb, "", testsDir)
+	more, err := clearDirs(ctx, v.sb, superuser, testsDir)
 	if err != nil {
 		return err
 	}
@@ -267,6 +274,8 @@ func (v *verification) after(ctx context.Context) error {
 	}
 	for _, c := range list {
 		switch {
+		case c.Path == testsDir && c.What == executor.Gone && !v.left && !v.beside && len(v.found.flags) == 0:
+			// Tests may clear away what they brought.
 		case c.Path == "/logs" || c.Path == verifierLogs || c.Path == testsDir:
 			if c.What == executor.Gone || c.Mode&0o170000 != 0o040000 {
 				v.found.add(FlagForged, c.Path+" was replaced while the verifier ran")
@@ -287,7 +296,7 @@ func (v *verification) after(ctx context.Context) error {
 
 // watched judges what became of the reward's folder.
 func (v *verification) watched(seen executor.Vigil) {
-	if v.beside = v.left || seen.Entry; !v.beside {
+	if !v.beside {
 		return // there was nobody but the verifier
 	}
 	isReward := func(name string) bool { return name == "reward.txt" || name == "reward.json" }
@@ -310,18 +319,19 @@ func (v *verification) watched(seen executor.Vigil) {
 	v.both = slices.Contains(seen.Written, "reward.txt") && slices.Contains(seen.Written, "reward.json")
 }
 
-// agree reports whether two reward files say the same.
-func agree(js, txt file) bool {
+// gains reports whether reward.json, which counts, may be there to say more than reward.txt. Who lays it beside the verifier's own to say less, or
+// a reward.txt beside the verifier's reward.json, has gained nothing.
+func gains(js, txt file) bool {
 	if js.text == nil || txt.text == nil {
-		return false
+		return true
 	}
 	a, _, err := Rewards(js.text, nil)
 	b, _, err2 := Rewards(nil, txt.text)
 	if err != nil || err2 != nil {
-		return false
+		return true
 	}
 	x, y := (&benchmarks.Result{Scores: a}).Primary(), (&benchmarks.Result{Scores: b}).Primary()
-	return *x.Value == *y.Value
+	return *x.Value > *y.Value
 }
 
 func btoi(b bool) int {
@@ -347,8 +357,8 @@ func (v *verification) reward(ctx context.Context, x sandbox.Exit, limit time.Du
 		tests = Pytest(out)
 	}
 	scores, flags, err := v.scores(files[0], files[1])
-	if v.both && !agree(files[0], files[1]) {
-		v.found.add(FlagRewritten, "reward.json and reward.txt were both written, and do not say the same")
+	if v.both && gains(files[0], files[1]) {
+		v.found.add(FlagRewritten, "reward.json and reward.txt were both written, and reward.json, which counts, says more")
 	}
 	if v.beside && x.Signal != "" && !x.TimedOut && err == nil {
 		v.found.add(FlagForged, "there is a reward, and the verifier was ended by "+x.Signal+" beside other processes")

@@ -79,8 +79,10 @@ func (d *Driver) failed(err error, detail string) error {
 	if u := (*sandbox.Unsupported)(nil); errors.As(err, &u) {
 		return err
 	}
+	out := &sandbox.Error{Op: "create"}
 	var e *sandbox.Error
 	if errors.As(err, &e) {
+		out.Log, out.Lasting, out.Asked = e.Log, e.Lasting, e.Asked
 		if e.Detail != "" {
 			detail = e.Detail
 		}
@@ -91,7 +93,8 @@ func (d *Driver) failed(err error, detail string) error {
 	if errors.Is(err, syscall.ENOMEM) || strings.Contains(err.Error(), "cannot allocate memory") {
 		err = fmt.Errorf("%w: %w", sandbox.ErrHostMemory, err)
 	}
-	return &sandbox.Error{Op: "create", Err: err, Detail: detail}
+	out.Err, out.Detail = err, detail
+	return out
 }
 
 // prepare makes an image ready.

@@ -286,3 +286,25 @@ func TestImageHugeContext(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// A step that copies what is not there is told apart from a command that fails: it is the fault of who wrote it.
+func TestImageSource(t *testing.T) {
+	e := imageEngine(t)
+	builders(t, func(t *testing.T, o image.Options) {
+		for step, asked := range map[string]bool{
+			"COPY missing /x":                                 true,
+			"COPY a missing /x/":                              true,
+			"ADD missing /x":                                  true,
+			"COPY --from=" + testBase + " /missing /x":        true,
+			"RUN cat /missing":                                false,
+			`RUN echo 'COPY failed: "/x": not found'; exit 1`: false,
+			`RUN echo 'failed to compute cache key: "/x" not found'; exit 1`: false,
+		} {
+			_, err := image.New(e, o).Prepare(t.Context(), sandbox.Image{Dockerfile: "FROM " + testBase + "\n" + step + "\n", Context: fstest.MapFS{"a": {}}})
+			var se *sandbox.Error
+			if !errors.As(err, &se) || se.Asked != asked || !se.Lasting {
+				t.Errorf("%s: %v (%+v); want Asked %v", step, err, se, asked)
+			}
+		}
+	})
+}

@@ -17,6 +17,9 @@ import (
 // command is how builders say that a step's command failed; they quote it, so it may contain anything.
 var command = regexp.MustCompile(`executor failed running|did not complete successfully|returned a non-zero code`)
 
+// source is how builders say that what COPY or ADD names is not there.
+var source = regexp.MustCompile(`^(COPY|ADD) failed: |failed to (compute cache key|calculate checksum of ref)[^\n]*not found|lstat [^\n]*no such file or directory`)
+
 // stopped is how an engine that is being shut down ends what it does. Who asked has not given up.
 var stopped = regexp.MustCompile(`context canceled|code = (Canceled|Unavailable)|transport is closing|shutting down`)
 
@@ -25,6 +28,11 @@ type awayError struct{ error }
 
 func (e awayError) Unwrap() error      { return e.error }
 func (awayError) Is(target error) bool { return target == image.ErrAway }
+
+// A sourceError says that a build copies what is not there, in the engine's words.
+type sourceError struct{ error }
+
+func (sourceError) Is(target error) bool { return target == image.ErrSource }
 
 // follow reads the messages of a pull or build to their end. The engine's error is one of them.
 func (e *engine) follow(ctx context.Context, body io.Reader, each func(report)) error {
@@ -46,6 +54,8 @@ func (e *engine) follow(ctx context.Context, body io.Reader, each func(report)) 
 			return fmt.Errorf("%w: %s", image.ErrDiskFull, m.Error)
 		case m.Error != "" && stopped.MatchString(m.Error) && !command.MatchString(m.Error):
 			return awayError{fmt.Errorf("the docker engine at %s gave up: %s", e.name(), m.Error)}
+		case m.Error != "" && source.MatchString(m.Error) && !command.MatchString(m.Error):
+			return sourceError{errors.New(m.Error)}
 		case m.Error != "":
 			return errors.New(m.Error)
 		}

@@ -38,12 +38,7 @@ func (b *box) startServices(ctx context.Context, cli *client.Client, infos map[s
 				}
 			}
 			if err := b.startService(ctx, cli, name, m, spec, infos[name]); err != nil {
-				var e *sandbox.Error
-				detail := ""
-				if errors.As(err, &e) {
-					detail = e.Detail
-				}
-				fail(&sandbox.Error{Op: "create", ID: b.id, Err: fmt.Errorf("service %s: %w", name, err), Detail: detail})
+				fail(fmt.Errorf("service %s: %w", name, err))
 				return
 			}
 			close(healthy[name])
@@ -87,16 +82,22 @@ func (m *machine) enter(ctx context.Context, p *plan, service bool) error {
 		ended = nil // a check of main may be of what commands will start
 	}
 	err := executor.WaitHealthy(ctx, m, *h, ended)
-	if err == nil || ctx.Err() != nil {
+	var u *executor.Unhealthy
+	if ctx.Err() != nil || !errors.As(err, &u) {
 		return err
 	}
-	return m.lastWords(err)
+	whose := "its health check"
+	if p.spec.Health == nil {
+		whose = "the HEALTHCHECK of its image"
+	}
+	return m.lastWords(fmt.Errorf("%s: %w", whose, u), u.Output)
 }
 
-// lastWords adds what ENTRYPOINT said.
-func (m *machine) lastWords(err error) error {
+// lastWords is the error of a health check with what ENTRYPOINT said.
+func (m *machine) lastWords(err error, output string) error {
+	e := &sandbox.Error{Op: "health check", ID: m.name, Err: err, Detail: output, Asked: true, Lasting: true}
 	if m.entry == nil {
-		return err
+		return e
 	}
 	logs := strings.TrimSpace(strings.ToValidUTF8(string(m.entry.Logs()), "\ufffd"))
 	last := logs[strings.LastIndexByte(logs, '\n')+1:]
@@ -116,8 +117,9 @@ func (m *machine) lastWords(err error) error {
 		if last != "" {
 			how += "; its last word: " + last
 		}
-		err = fmt.Errorf("%s (%w)", how, err)
+		e.Err = fmt.Errorf("%s (%w)", how, err)
 	default:
 	}
-	return &sandbox.Error{Op: "health check", ID: m.name, Err: err, Detail: logs}
+	e.Detail = logs
+	return e
 }

@@ -27,15 +27,16 @@ const (
 
 // Unhealthy says that a machine's health check never succeeded.
 type Unhealthy struct {
+	Check  string // its command
 	Tries  int    // how often it was checked
 	Why    string // "the check ended with code 1", "the process that is checked has ended" …
 	Output string // the end of what the last check printed; hostile
 }
 
 func (u *Unhealthy) Error() string {
-	s := fmt.Sprintf("not healthy after %d checks: %s", u.Tries, u.Why)
+	s := fmt.Sprintf("not healthy after %d checks (%s): %s", u.Tries, u.Check, u.Why)
 	if u.Tries == 1 {
-		s = "not healthy after 1 check: " + u.Why
+		s = fmt.Sprintf("not healthy after 1 check (%s): %s", u.Check, u.Why)
 	}
 	if out := strings.TrimSpace(u.Output); out != "" {
 		if i := strings.LastIndexByte(out, '\n'); i >= 0 {
@@ -63,7 +64,7 @@ func WaitHealthy(ctx context.Context, m Execer, h sandbox.Health, ended <-chan s
 		retries = healthRetries
 	}
 	begun := time.Now()
-	u := &Unhealthy{}
+	u := &Unhealthy{Check: checkName(args)}
 	for failures := 0; ; {
 		starting := time.Since(begun) < h.StartPeriod
 		var out bytes.Buffer
@@ -111,7 +112,15 @@ func WaitHealthy(ctx context.Context, m Execer, h sandbox.Health, ended <-chan s
 }
 
 func (u *Unhealthy) error() error {
-	return &sandbox.Error{Op: "health check", Err: u, Detail: u.Output}
+	return &sandbox.Error{Op: "health check", Err: u, Detail: u.Output, Asked: true, Lasting: true}
+}
+
+// checkName is a check's command for people: of one that a shell runs the script.
+func checkName(args []string) string {
+	if len(args) == 3 && args[1] == "-c" {
+		args = args[2:]
+	}
+	return short(strings.Join(strings.Fields(strings.Join(args, " ")), " "), 200)
 }
 
 // brokenOff is why the wait ended, with what it was waiting for.

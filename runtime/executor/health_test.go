@@ -56,9 +56,9 @@ func TestWaitHealthy(t *testing.T) {
 		err  string // "": healthy
 	}{
 		{"at once", sandbox.Health{Test: test}, from(1), secs(0), 0, ""},
-		{"what engines do", sandbox.Health{Test: test}, fail, secs(0, 30, 60), 60 * s, "not healthy after 3 checks: the check ended with code 1"},
+		{"what engines do", sandbox.Health{Test: test}, fail, secs(0, 30, 60), 60 * s, "not healthy after 3 checks (true): the check ended with code 1"},
 		{"the second", sandbox.Health{Test: test, Interval: 5 * s}, from(2), secs(0, 5), 5 * s, ""},
-		{"one try", sandbox.Health{Test: test, Retries: 1}, from(2), secs(0), 0, "not healthy after 1 check: the check ended with code 7: still none"},
+		{"one try", sandbox.Health{Test: test, Retries: 1}, from(2), secs(0), 0, "not healthy after 1 check (true): the check ended with code 7: still none"},
 		{"a start period that helps", sandbox.Health{Test: test, Interval: 60 * s, StartPeriod: 10 * s, StartInterval: 2 * s, Retries: 1}, from(5), secs(0, 2, 4, 6, 8), 8 * s, ""},
 		{"a start period that does not", sandbox.Health{Test: test, Interval: 60 * s, StartPeriod: 5 * s, StartInterval: 2 * s, Retries: 2}, fail, secs(0, 2, 4, 6, 66), 66 * s, "not healthy after 5 checks"},
 		{"start interval by default", sandbox.Health{Test: test, StartPeriod: 12 * s, Retries: 1}, fail, secs(0, 5, 10, 15), 15 * s, "not healthy after 4 checks"},
@@ -96,7 +96,7 @@ func TestWaitHealthyEnds(t *testing.T) {
 			t.Errorf("an ended context: %v", err)
 		}
 		hangs := &checks{run: func(int, sandbox.Command) (sandbox.Exit, error) { <-ctx.Done(); return sandbox.Exit{}, ctx.Err() }}
-		if err := WaitHealthy(ctx, hangs, h, nil); !errors.Is(err, cause) || !strings.Contains(err.Error(), "not healthy after 1 check: the check had not ended") {
+		if err := WaitHealthy(ctx, hangs, h, nil); !errors.Is(err, cause) || !strings.Contains(err.Error(), "not healthy after 1 check (true): the check had not ended") {
 			t.Errorf("an ended context while a check hangs: %v", err)
 		}
 		ended := make(chan struct{})

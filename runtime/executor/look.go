@@ -50,7 +50,8 @@ func (c *Client) Changes(ctx context.Context, set string) (list []Change, cut bo
 }
 
 // Clear makes each of the folders new and empty, whatever is in its place now: links are not followed, neither there nor on the
-// way. They belong to owner ("": root), and nobody else can write there. It returns a remark for each that was not a plain folder ("it was a link").
+// way. They belong to owner ("": who commands run as unless they say otherwise), and nobody else can write there. It returns a remark for each
+// that was not a plain folder ("it was a link"); what was a mount from the beginning is emptied, and no remark.
 func (c *Client) Clear(ctx context.Context, owner string, dirs ...string) (remarks []string, err error) {
 	var e wire.Enc
 	e.String(owner)
@@ -89,14 +90,18 @@ func (c *Client) Links(ctx context.Context, root string, into ...string) ([]stri
 }
 
 // Vigil begins to see what is written into a folder, until VigilEnd. A kernel watches for a limited number of programs at a time, so it may
-// fail for reasons that are not the machine's.
-func (c *Client) Vigil(ctx context.Context, dir string) error {
+// fail for reasons that are not the machine's. entry says that the machine's ENTRYPOINT runs.
+func (c *Client) Vigil(ctx context.Context, dir string) (entry bool, err error) {
 	var e wire.Enc
 	e.String(dir)
-	if _, err := c.ask(ctx, wire.KindVigil, e); err != nil {
-		return c.wrap(ctx, "vigil", err)
+	d, err := c.ask(ctx, wire.KindVigil, e)
+	if err == nil {
+		entry, err = d.Bool(), d.Err()
 	}
-	return nil
+	if err != nil {
+		return false, c.wrap(ctx, "vigil", err)
+	}
+	return entry, nil
 }
 
 // VigilEnd tells what became of the folder.

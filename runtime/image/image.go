@@ -23,6 +23,8 @@ var (
 	ErrInUse = errors.New("image is in use")
 	// ErrDiskFull: the engine's disk is full.
 	ErrDiskFull = errors.New("the engine's disk is full")
+	// ErrSource: a step of a build copies what is not there.
+	ErrSource = errors.New("a COPY or ADD whose source is not there")
 	// ErrAway: the engine went away, or is not there. It says nothing about the image.
 	ErrAway = errors.New("the engine went away")
 )

@@ -135,7 +135,7 @@ func (s *Store) built(ctx context.Context, r *recipe) (Info, error) {
 		s.finished(Outcome{Name: name(r.img), Ref: r.tag, Key: r.key, Doing: "build", Digest: info.Digest, Took: time.Since(began), Log: log, Err: err})
 		if err != nil {
 			s.clear(context.WithoutCancel(ctx), err)
-			return Info{}, &sandbox.Error{Op: "prepare", Err: fmt.Errorf("building %s: %w", title(r.img), err), Detail: untold(out.tail(), err), Log: string(log), Lasting: s.lasts(ctx, err)}
+			return Info{}, &sandbox.Error{Op: "prepare", Err: fmt.Errorf("building %s: %w", title(r.img), err), Detail: untold(out.tail(), err), Log: string(log), Lasting: s.lasts(ctx, err), Asked: errors.Is(err, ErrSource)}
 		}
 		return info, nil
 	})

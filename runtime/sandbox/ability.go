@@ -110,6 +110,9 @@ type Error struct {
 	Log string
 	// Lasting: asked again soon, it would fail in the same way (a build whose command fails, an image that its registry does not have).
 	Lasting bool
+	// Asked: what was asked for is at fault, and not who was to do it (a build that copies a file which is not there, a health check that never
+	// succeeds).
+	Asked bool
 }
 
 func (e *Error) Error() string {

@@ -13,10 +13,13 @@ import (
 	"github.com/evalrun/evalrun/runtime/executor/wire"
 )
 
-// clearDirs makes each folder new and empty, of owner and writable by nobody else, whatever is there now. It returns one remark for each:
-// "" for what was a plain folder or nothing.
+// clearDirs makes each folder new and empty, of owner ("": who commands run as unless they say otherwise) and writable by nobody
+// else, whatever is there now. It returns one remark for each: "" for what was a plain folder, a mount from the beginning, or nothing.
 func (sv *server) clearDirs(owner string, dirs []string) (wire.Enc, error) {
 	var of account
+	if owner == "" {
+		owner = sv.cfg.User
+	}
 	if owner != "" {
 		var err error
 		if of, err = lookup(owner); err != nil {
@@ -92,8 +95,26 @@ func (sv *server) clearDir(dir string, of account) (remark string, err error) {
 	if n, err := count(sub); err != nil || n > 0 {
 		return "", errors.New("it cannot be emptied")
 	}
-	return "it was a mount", owned(sub, of)
+	if at := sv.path(dir); remark == "" && (sv.mounted[at] == "" || sv.mounted[at] != mounts()[at]) {
+		remark = "it was a mount"
+	}
+	return remark, owned(sub, of)
 }
+
+// mounts are the numbers of all mounts, by where they are seen: of several in one place the uppermost.
+func mounts() map[string]string {
+	all := map[string]string{}
+	text, _ := os.ReadFile("/proc/self/mountinfo")
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); len(f) > 4 {
+			all[octal.Replace(f[4])] = f[0]
+		}
+	}
+	return all
+}
+
+// octal is how the kernel writes what separates its fields and lines.
+var octal = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
 // newDir makes a folder that nobody but its owner can write to.
 func newDir(fd int, name string, of account) error {

@@ -32,7 +32,8 @@ type server struct {
 	fork      *forker
 	born      chan struct{}
 	usage     *usage
-	alone     *time.Timer // ends a container that no host speaks to
+	mounted   map[string]string // mounts of the beginning, see mounts
+	alone     *time.Timer       // ends a container that no host speaks to
 
 	heard atomic.Int64 // when a host last spoke, in unix nanoseconds
 
@@ -176,6 +177,7 @@ func (sv *server) hello(body []byte, extra []int) error {
 	if sv.cfg.Root == "/" {
 		sv.cfg.Root = ""
 	}
+	sv.mounted = mounts()
 	if !sv.init {
 		unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 	}

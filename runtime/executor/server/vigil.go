@@ -19,7 +19,6 @@ var vigil struct {
 	fd       int // of inotify; 0: there is none
 	dir      string
 	dev, ino uint64
-	entry    bool // an ENTRYPOINT ran when it began
 }
 
 const vigilEvents = unix.IN_CREATE | unix.IN_OPEN | unix.IN_MODIFY | unix.IN_CLOSE_WRITE | unix.IN_MOVED_TO | unix.IN_ONLYDIR | unix.IN_DONT_FOLLOW
@@ -48,8 +47,9 @@ func (sv *server) vigil(dir string) (wire.Enc, error) {
 			return nil, errors.New("inotify: " + err.Error())
 		}
 		vigil.fd, vigil.dev, vigil.ino = fd, uint64(s.Dev), s.Ino
-		vigil.entry = len(sv.commands(false)) > len(sv.commands(true))
-		return wire.OK(), nil
+		e := wire.OK()
+		e.Bool(len(sv.commands(false)) > len(sv.commands(true)))
+		return e, nil
 	}
 	if vigil.fd == 0 {
 		return nil, errors.New("there is no vigil to end")
@@ -58,7 +58,6 @@ func (sv *server) vigil(dir string) (wire.Enc, error) {
 	v := readVigil(vigil.fd)
 	var s unix.Stat_t
 	v.Replaced = unix.Lstat(vigil.dir, &s) != nil || uint64(s.Dev) != vigil.dev || s.Ino != vigil.ino
-	v.Entry = vigil.entry
 	e := wire.OK()
 	v.Encode(&e)
 	return e, nil

@@ -6,7 +6,7 @@ const (
 	KindChanges               // String, the set → data, each frame some Changes; then Result, body: Bool cut
 	KindClear                 // String owner, Strings of folders → Result, body: Strings, one remark for each folder ("": it was a plain one)
 	KindRemove                // Strings of files → Result
-	KindVigil                 // String folder; "": the end of it → Result, body: a Vigil
+	KindVigil                 // String folder → Result, body: Bool, ENTRYPOINT runs; "": the end of it → Result, body: a Vigil
 	KindLinks                 // String folder, Strings of folders → Result, body: Strings
 )
 
@@ -90,7 +90,6 @@ type Vigil struct {
 	Linked   []string // another name of a file elsewhere, or no plain file: nobody wrote it here
 	Replaced bool     // another folder is there now, or none
 	Cut      bool     // there was more than could be kept
-	Entry    bool     // an ENTRYPOINT ran when it began
 }
 
 func (v *Vigil) Encode(e *Enc) {
@@ -99,12 +98,11 @@ func (v *Vigil) Encode(e *Enc) {
 	e.Strings(v.Linked)
 	e.Bool(v.Replaced)
 	e.Bool(v.Cut)
-	e.Bool(v.Entry)
 }
 
 // Vigil reads a Vigil.
 func (d *Dec) Vigil() Vigil {
-	return Vigil{d.Strings(), d.Strings(), d.Strings(), d.Bool(), d.Bool(), d.Bool()}
+	return Vigil{d.Strings(), d.Strings(), d.Strings(), d.Bool(), d.Bool()}
 }
 
 // More reports whether something is left to read.

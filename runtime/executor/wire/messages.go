@@ -7,7 +7,7 @@ import (
 )
 
 // Version of the protocol. Both sides must have the same: the executor comes out of the host's own binary.
-const Version = 3
+const Version = 4
 
 // Kinds that open a stream, with the body they carry and what comes back.
 const (

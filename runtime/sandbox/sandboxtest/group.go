@@ -128,7 +128,10 @@ var groupTests = []test{
 		spec := with(b.helped(), "echo", "I shall not listen", ",", "sleep", "1000h")
 		spec.Health = check("echo", "nobody is there", ",", "exit", "9")
 		spec.Health.Retries = 3
-		b.fails(spec, "code 9", "nobody is there")
+		// The error names the check, and says that it is the spec's fault.
+		if e := b.fails(spec, "code 9", "nobody is there", "echo nobody is there , exit 9)"); !e.Asked || !e.Lasting {
+			t.Errorf("a check that never succeeds: %+v", e)
+		}
 	}},
 	{name: "services/names", need: services, run: func(t *testing.T, b *box) {
 		spec := b.helped()
@@ -222,7 +225,9 @@ var groupTests = []test{
 		bad.Health = check("dial", "4334", "x")
 		good := b.side("listen", "4335")
 		spec.Services = map[string]sandbox.Spec{"bad": bad, "good": good}
-		b.fails(spec, "bad", "cannot find my data", "7")
+		if e := b.fails(spec, "bad", "cannot find my data", "7"); !e.Asked || !e.Lasting {
+			t.Errorf("a service that ends: %+v", e)
+		}
 		// So is what can never start.
 		for what, change := range map[string]func(s *sandbox.Spec){
 			"circle":  func(s *sandbox.Spec) { s.After = []string{"one"} },
@@ -297,18 +302,19 @@ func (b *box) side(args ...string) sandbox.Spec {
 }
 
 // fails wants Create to fail, with all of the words in its message or its detail.
-func (b *box) fails(spec sandbox.Spec, words ...string) {
+func (b *box) fails(spec sandbox.Spec, words ...string) *sandbox.Error {
 	b.t.Helper()
 	sb, err := b.driver.Create(b.ctx(), spec)
 	if err == nil {
 		b.made = append(b.made, sb)
 		sb.Close()
 		b.t.Errorf("Create: no error, want one with %q", words)
-		return
+		return &sandbox.Error{}
 	}
 	var text bytes.Buffer
 	fmt.Fprintln(&text, err)
-	if e := (*sandbox.Error)(nil); errors.As(err, &e) {
+	e := &sandbox.Error{}
+	if errors.As(err, &e) {
 		fmt.Fprintln(&text, e.Detail)
 	}
 	for _, w := range words {
@@ -316,4 +322,5 @@ func (b *box) fails(spec sandbox.Spec, words ...string) {
 			b.t.Errorf("Create: %s; want %q in it", &text, w)
 		}
 	}
+	return e
 }
