@@ -1,11 +1,12 @@
-"""Leaves hostile things behind, as an agent could: leave.py "WAY KIND SEED COUNT".
+"""Leaves hostile things behind, as an agent could: leave.py FILE, where the file says "WAY KIND SEED COUNT".
 
 KIND files makes COUNT cases below the working directory, each in a folder of its own; the other kinds make one case
 of what is collected itself: root (what is there instead, or far too much of it), processes, answer.
 What cannot be made here (devices, owners, attributes) is left out. Standard output is the answer."""
-import ctypes, fcntl, os, random, signal, socket, stat, struct, sys, time
+import ctypes, fcntl, os, random, re, signal, socket, stat, struct, sys, time
 
-way, kind, seed, count = sys.argv[1].split()
+with open(sys.argv[1]) as task:
+    way, kind, seed, count = re.search(r"(\w+) (files|root|processes|answer) (\d+) (\d+)", task.read()).groups()
 here = os.getcwdb()
 out = b""
 

@@ -76,13 +76,11 @@ const (
 // A way of grading: a task but for its instruction, which says what is left behind.
 type way struct {
 	name      string
-	benchmark string   // tasks, qa, harbor
+	benchmark string   // tasks, qa, humaneval, harbor, terminalbench
 	task      string   // of the benchmark tasks: keys of the task
 	kinds     []string // of cases that reach it
 	toml      string   // of harbor: the end of task.toml
 }
-
-const image = "evalrun-test/bookworm:1"
 
 const look = `script: 'find . | wc -l; find . -type f -exec cat {} + | wc -c; true'`
 
@@ -99,9 +97,16 @@ var ways = []way{
 	{name: "regex", benchmark: "tasks", task: "grade: {scorer: regex, answer: ['(a*)*b$']}", kinds: []string{answer}},
 	{name: "includes", benchmark: "tasks", task: "grade: {scorer: includes, ignore_case: true, ignore_punctuation: true, ignore_articles: true, answer: [yes]}", kinds: []string{answer}},
 	{name: "qa", benchmark: "qa", kinds: []string{answer}},
+	{name: "humaneval", benchmark: "humaneval", kinds: []string{files, root, answer}},
 	{name: "hshared", benchmark: "harbor", kinds: []string{files, root, processes}},
 	{name: "hseparate", benchmark: "harbor", toml: "environment_mode = \"separate\"\n", kinds: []string{files, root, processes}},
+	{name: "hhook", benchmark: "harbor", toml: "[[verifier.collect]]\ncommand = \"find /app | wc -l; cp -a /app/. /logs/artifacts\"\n", kinds: []string{files, root, processes}},
+	{name: "hsteps", benchmark: "harbor", toml: "[[steps]]\nname = \"a\"\n[[steps]]\nname = \"b\"\n", kinds: []string{files, root, processes}},
+	{name: "terminal", benchmark: "terminalbench", kinds: []string{files, root, processes}},
 }
+
+// image is what containers are made of; scripts/test-images makes it.
+const image = "evalrun-test/bookworm:1"
 
 // A trial plays some cases.
 type trial struct {
@@ -119,7 +124,7 @@ func draw(o options, driver string, cases int) (out []trial) {
 	r := rand.New(rand.NewPCG(uint64(o.seed), uint64(len(driver))))
 	var open []way
 	for _, w := range ways {
-		if w.benchmark != "harbor" || driver == "docker" {
+		if w.benchmark != "harbor" && w.benchmark != "terminalbench" || driver == "docker" { // whose tasks have images
 			open = append(open, w)
 		}
 	}
@@ -164,7 +169,7 @@ func fuzz(ctx context.Context, o options, say func(format string, args ...any)) 
 			}
 			list = []trial{t}
 		}
-		for _, b := range []string{"tasks", "qa", "harbor"} {
+		for _, b := range []string{"tasks", "qa", "humaneval", "harbor", "terminalbench"} {
 			var some []trial
 			for _, t := range list {
 				if t.way.benchmark == b {
@@ -262,7 +267,7 @@ func (o *options) play(ctx context.Context, driver, benchmark string, list []tri
 	for _, f := range []string{"jsonl", "csv"} {
 		ask("export", "run", "--format", f, "-o", "table."+f)
 	}
-	if out := ask("regrade", "run", "-q", "--json"); benchmark != "harbor" {
+	if out := ask("regrade", "run", "-q", "--json"); len(out) > 0 {
 		var sum struct{ Failed int }
 		if err := json.Unmarshal(out, &sum); err == nil && sum.Failed > 0 {
 			errs = append(errs, fmt.Errorf("%d trials could not be graded again", sum.Failed))
@@ -275,10 +280,10 @@ func (o *options) play(ctx context.Context, driver, benchmark string, list []tri
 func write(dir, driver, benchmark string, list []trial, workers int) error {
 	out := map[string]string{"leave.py": leave}
 	machine := driver + ", memory: 512MB, disk: 256MB"
-	if driver == "docker" && benchmark != "harbor" {
+	if driver == "docker" && benchmark != "harbor" && benchmark != "terminalbench" {
 		machine += ", image: '" + image + "'"
 	}
-	conf := fmt.Sprintf("workers: %d\nagent: {name: command, options: {files: leave.py, run: [python3, '{files}', '{instruction}']}}\n"+
+	conf := fmt.Sprintf("workers: %d\nagent: {name: command, options: {files: leave.py, run: [python3, '{files}', '{instruction_file}']}}\n"+
 		"limits: {time: 1m}\nsandbox: {driver: %s}\n", workers, machine)
 	switch benchmark {
 	case "tasks":
@@ -288,8 +293,8 @@ func write(dir, driver, benchmark string, list []trial, workers int) error {
 		for _, t := range list {
 			fmt.Fprintf(&b, "  - id: %s\n", t.id())
 			if t.way.name == "stages" {
-				fmt.Fprintf(&b, "    stages:\n      - {instruction: '%s', grade: {%s}}\n      - {instruction: '%s %s %d %d', files: {out/deep/a.txt: x, b.txt: y}, setup: 'echo > c.txt', grade: {%s}}\n",
-					t, look, t.way.name, t.kind, t.seed+1, t.n, look)
+				fmt.Fprintf(&b, "    stages:\n      - {instruction: '%s', grade: {%s}}\n      - {instruction: '%s', files: {out/deep/a.txt: x, b.txt: y}, setup: 'echo > c.txt', grade: {%s}}\n",
+					t, look, trial{t.way, t.kind, t.seed + 1, t.n}, look)
 				continue
 			}
 			fmt.Fprintf(&b, "    instruction: %s\n    %s\n", t, t.way.task)
@@ -302,6 +307,22 @@ func write(dir, driver, benchmark string, list []trial, workers int) error {
 			fmt.Fprintf(&b, "{\"id\": %q, \"question\": %q, \"answer\": \"#### 42\"}\n", t.id(), t)
 		}
 		out["qa.jsonl"] = b.String()
+	case "humaneval":
+		conf += "benchmark: humaneval:humaneval.jsonl\n"
+		var b strings.Builder
+		for _, t := range list {
+			fmt.Fprintf(&b, `{"task_id": %q, "prompt": "def f():\n    \"\"\" %s \"\"\"\n", "canonical_solution": "    return 1\n", "test": "def check(f):\n    assert f() == 1\n", "entry_point": "f"}`+"\n", t.id(), t)
+		}
+		out["humaneval.jsonl"] = b.String()
+	case "terminalbench":
+		conf += "benchmark: terminalbench:tasks\n"
+		for _, t := range list {
+			at := "tasks/" + t.id() + "/"
+			out[at+"task.yaml"] = "instruction: " + t.String() + "\ndifficulty: easy\nparser_name: swebench\n"
+			out[at+"Dockerfile"] = "FROM " + image + "\nWORKDIR /app\n"
+			out[at+"run-tests.sh"] = "#!/bin/bash\nfind /app | wc -l\necho 'SWEBench results starts here'\necho PASSED\necho 'SWEBench results ends here'\n"
+			out[at+"tests/want.txt"] = "x\n"
+		}
 	case "harbor":
 		conf += "benchmark: harbor:tasks\n"
 		const test = "#!/bin/bash\nfind /app /logs/artifacts | wc -l\necho 1 > /logs/verifier/reward.txt\n"
@@ -311,7 +332,13 @@ func write(dir, driver, benchmark string, list []trial, workers int) error {
 			out[at+"environment/Dockerfile"] = "FROM " + image + "\nWORKDIR /app\n"
 			out[at+"instruction.md"] = t.String()
 			out[at+"tests/test.sh"] = test
-			if t.way.toml != "" {
+			if t.way.name == "hsteps" {
+				out[at+"steps/a/instruction.md"] = t.String()
+				out[at+"steps/b/instruction.md"] = trial{t.way, t.kind, t.seed + 1, t.n}.String()
+				out[at+"steps/b/workdir/out/deep/a.txt"] = "x"
+				out[at+"steps/b/workdir/setup.sh"] = "#!/bin/bash\necho > c.txt\n"
+			}
+			if t.way.name == "hseparate" {
 				out[at+"tests/Dockerfile"] = "FROM " + image + "\nCOPY --chmod=755 test.sh /tests/test.sh\n"
 			}
 		}
