@@ -1,5 +1,7 @@
 """Leaves hostile things behind, as an agent could: leave.py FILE, where the file says "WAY KIND SEED COUNT".
 
+It removes and replaces what it meets, /tmp for one: run it in a sandbox only.
+
 KIND files makes COUNT cases below the working directory, each in a folder of its own; the other kinds make one case
 of what is collected itself: root (what is there instead, or far too much of it), processes, answer.
 What cannot be made here (devices, owners, attributes) is left out. Standard output is the answer."""

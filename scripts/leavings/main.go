@@ -152,6 +152,11 @@ func fuzz(ctx context.Context, o options, say func(format string, args ...any)) 
 			return fmt.Errorf("building evalrun: %w\n%s", err, out)
 		}
 	}
+	for _, d := range o.drivers {
+		if d != "local" && d != "docker" { // leave.py removes what it meets, so it needs a sandbox that isolates
+			return fmt.Errorf("driver %q: want local or docker", d)
+		}
+	}
 	var errs []error
 	for i, driver := range o.drivers {
 		cases := o.cases
