@@ -12,7 +12,7 @@ func TestSample(t *testing.T) {
 	}
 	o := options{cases: 1000, batch: 25, seed: 1, drivers: []string{"local"}, workers: 4, dir: t.TempDir()}
 	if testing.Short() {
-		o.cases = 200
+		o.cases = 120
 	}
 	if os.Getenv("EVALRUN_TEST_DOCKER") == "1" {
 		o.drivers = append(o.drivers, "docker")
