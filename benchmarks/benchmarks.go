@@ -50,6 +50,27 @@ type TaskError struct {
 func (e *TaskError) Error() string { return "task " + e.Task + ": " + e.Err.Error() }
 func (e *TaskError) Unwrap() error { return e.Err }
 
+// A LeftError says that what an agent left behind cannot be collected or graded. It is the agent's doing: the stage scores 0,
+// with [FlagNoReward].
+type LeftError struct{ Err error }
+
+func (e *LeftError) Error() string { return "what the agent left behind was refused: " + e.Err.Error() }
+func (e *LeftError) Unwrap() error { return e.Err }
+
+// Left marks the error of an operation on what an agent left behind, such as putting it into a grader's machine. Where the
+// machine is well it is a [*LeftError]; any other error stays as it is.
+func Left(err error) error {
+	var file *sandbox.FileError
+	var sb *sandbox.Error
+	switch {
+	case errors.As(err, &file):
+		return &LeftError{file}
+	case errors.As(err, &sb) && sb.Inside:
+		return &LeftError{sb.Err} // without the machine's name, which differs from one grading to the next
+	}
+	return err
+}
+
 // Options of one trial, as the run's configuration gives them.
 type Options struct {
 	// Sandbox holds the run's wishes for machines (limits, image, network); zero fields are left to the task.
@@ -195,6 +216,10 @@ func (r Result) Primary() *record.Score {
 
 // FlagNoReward marks a score of 0 that stands for a grader without a verdict on a machine that still answers.
 const FlagNoReward = "no_reward"
+
+// FlagLeftOut marks a grade for which not all that the agent left behind could be collected: folders were nested too deep,
+// paths too long, or a file could not be read. The rest was graded.
+const FlagLeftOut = "left_out"
 
 // FlagThrew marks a score that an expression of the task's had no part in, as it failed by itself.
 const FlagThrew = "expression_threw"

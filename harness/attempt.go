@@ -61,7 +61,8 @@ type attempt struct {
 	abandoned bool
 	inside    bool     // the agent has acted since its machines were last found without processes
 	theirs    []string // IDs of the agent's machines
-	hung      bool     // such a machine was given up while the agent's processes were in it
+	acted     bool     // an action of the agent was executed
+	lost      bool     // such a machine was given up while the agent's processes were in it
 	driver    string
 	made      []record.Image
 	networks  []string // policies of the agent's machine, in order

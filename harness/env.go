@@ -141,6 +141,7 @@ func (e *env) Step(ctx context.Context, ev event.Event) (event.Event, error) {
 // execute has the episode play act and records what comes of it. Every way out of it leaves exactly one observation.
 func (e *env) execute(ctx context.Context, act event.Event) (event.Event, error) {
 	turn, err := e.perform(ctx, act)
+	e.a.ran(err)
 	if err == nil && turn.Obs == nil {
 		err = fmt.Errorf("the environment gave no observation")
 	}

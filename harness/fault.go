@@ -57,7 +57,10 @@ func (e *errStorage) Unwrap() error { return e.err }
 
 // agentEnd says what an agent's return means. sticky is the first failure that an environment or model reported during the
 // loop, if any: an agent cannot turn a failure of ours into an answer by swallowing it.
-func agentEnd(ctx context.Context, ans agent.Answer, err, sticky error) cause {
+func (a *attempt) agentEnd(ctx context.Context, ans agent.Answer, err, sticky error) cause {
+	if why := a.leavings(sticky); why != "" && ctx.Err() == nil {
+		return cause{End: record.Broke, Text: why}
+	}
 	if c, ok := ours("agent", sticky); ok {
 		return c
 	}
@@ -71,6 +74,9 @@ func agentEnd(ctx context.Context, ans agent.Answer, err, sticky error) cause {
 	// A limit ends a trial as "limit" also when the agent made an answer of it: the limit shaped what it says.
 	if errors.As(sticky, &limit) || errors.As(err, &limit) {
 		return cause{End: record.Limit, Limit: limit.Kind}
+	}
+	if why := a.leavings(err); why != "" {
+		return cause{End: record.Broke, Text: why}
 	}
 	switch {
 	case err == nil || errors.Is(err, agent.ErrDone):

@@ -40,7 +40,7 @@ func (a *attempt) gradeAll(ctx context.Context, evs []record.Evidence) ([]benchm
 		if rec.Left != nil && a.left == nil {
 			a.left = rec.Left
 		}
-		res, c := a.grade(ctx, ev, nil)
+		res, c := a.grade(ctx, &rec, ev, nil)
 		if c.Fault != nil {
 			return nil, c
 		}
@@ -53,7 +53,7 @@ func (a *attempt) gradeAll(ctx context.Context, evs []record.Evidence) ([]benchm
 const classNeedsLive = "needs_live"
 
 // grade grades one stage and records the result.
-func (a *attempt) grade(ctx context.Context, ev benchmarks.Evidence, live benchmarks.Episode) (res benchmarks.Result, c cause) {
+func (a *attempt) grade(ctx context.Context, kept *record.Evidence, ev benchmarks.Evidence, live benchmarks.Episode) (res benchmarks.Result, c cause) {
 	if a.grading != nil && (live != nil || len(a.needs.Grader) > 0) {
 		select {
 		case a.grading <- struct{}{}:
@@ -67,6 +67,10 @@ func (a *attempt) grade(ctx context.Context, ev benchmarks.Evidence, live benchm
 	defer cancel()
 	var given benchmarks.Result // one that comes too late is nobody's
 	err := a.phase(ctx, "grade", max(a.Phases.Grade, a.needs.Grade), func(ctx context.Context) (err error) {
+		if kept.Refused != "" {
+			given = refusedResult(kept.Refused)
+			return nil
+		}
 		h := &host{a: a, role: "grader"}
 		defer h.within(func(t *record.Times) *time.Duration { return &t.Grade })()
 		given, err = a.bench.Grade(ctx, h, a.task, ev, live)
@@ -78,6 +82,9 @@ func (a *attempt) grade(ctx context.Context, ev benchmarks.Evidence, live benchm
 	}
 	if errors.Is(err, benchmarks.ErrNeedsLive) {
 		return res, cause{Fault: &record.Fault{Status: record.Grader, Phase: "grade", Class: classNeedsLive, Text: err.Error()}, Again: true}
+	}
+	if why := a.leavings(err); why != "" {
+		given, err = refusedResult(why), nil
 	}
 	if err != nil {
 		return res, phaseFault(ctx, "grade", err)

@@ -206,7 +206,7 @@ func (a *attempt) decide(ctx context.Context, again bool) error {
 	next := a.next(again)
 	v.Final, a.undecided = next == final, next == open
 	if v.Final {
-		a.hungWithAgent(&v)
+		a.lostWithAgent(&v)
 	}
 	// All that the verdict and its attempt name is durable before the verdict is.
 	if err := a.log.Sync(ctx); err != nil {

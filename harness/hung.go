@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"slices"
-	"strings"
 
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/harness/record"
@@ -22,11 +20,10 @@ func (a *attempt) explain(ctx context.Context, c *cause) {
 	if c.Fault.Detail == "" && sb.Detail != "" {
 		c.Fault.Detail = a.keep(ctx, cmp.Or(sb.Log, sb.Detail))
 	}
-	if errors.Is(c.Err, sandbox.ErrHung) {
+	if errors.Is(c.Err, sandbox.ErrHung) || sb.Inside && sb.Op == opKillAll {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		// A service is named after its machine.
-		a.hung = a.inside && slices.ContainsFunc(a.theirs, func(id string) bool { return sb.ID == id || strings.HasPrefix(sb.ID, id+"-") })
+		a.lost = a.inside && a.isTheirs(sb.ID)
 	}
 }
 
@@ -37,17 +34,17 @@ func (a *attempt) entered(inside bool) {
 	a.inside = inside
 }
 
-// hungWithAgent makes 0 of a trial whose last attempt ended because the agent's machine stopped
-// answering while the agent's processes were in it: what an agent does to its machine must not take
-// the trial out of the score.
-func (a *attempt) hungWithAgent(v *record.Verdict) {
-	if !a.hung || v.Status != record.Infra && v.Status != record.Grader {
+// lostWithAgent makes 0 of a trial whose last attempt ended because the agent's machine stopped
+// answering, or did not let its processes be ended, while the agent's processes were in it: what an
+// agent does to its machine must not take the trial out of the score.
+func (a *attempt) lostWithAgent(v *record.Verdict) {
+	if !a.lost || v.Status != record.Infra && v.Status != record.Grader {
 		return
 	}
 	zero := 0.0
 	fault := *v.Error
 	fault.Status = record.Scored
 	v.Status, v.End, v.Reward, v.Error, v.Stages = record.Scored, record.Broke, &zero, &fault, 0
-	v.Scores = []record.Score{{Name: "reward", Primary: true, Value: &zero, Why: "the machine stopped answering with the agent's processes in it: " + cut(fault.Text, 2<<10)}}
+	v.Scores = []record.Score{{Name: "reward", Primary: true, Value: &zero, Why: "the machine was lost with the agent's processes in it: " + cut(fault.Text, 2<<10)}}
 	v.Flags = append(v.Flags, benchmarks.FlagNoReward)
 }

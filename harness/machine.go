@@ -51,6 +51,7 @@ func (e *machineEnv) Exec(ctx context.Context, c sandbox.Command) (sandbox.Exit,
 			c.Stderr = errw
 		}
 		exit, err = sb.Exec(ctx, c)
+		e.a.ran(err)
 	}
 	e.a.times(func(t *record.Times) { t.Tool += time.Since(began) })
 	blob, berr := out.close()

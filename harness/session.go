@@ -54,9 +54,9 @@ func (a *attempt) session(ctx context.Context) (evs []record.Evidence, results [
 		}
 		a.stagePlayed()
 		evs = append(evs, rec)
-		ended := rec.End != record.Answered && rec.End != record.GaveUp
+		ended := rec.End != record.Answered && rec.End != record.GaveUp || rec.Refused != ""
 		if a.needs.GradeLive {
-			res, c := a.grade(ctx, ev, ep)
+			res, c := a.grade(ctx, &rec, ev, ep)
 			if c.Fault != nil {
 				return nil, nil, c
 			}
@@ -168,21 +168,25 @@ func (a *attempt) stage(ctx context.Context, ep benchmarks.Episode, ag agent.Age
 		return rec, ev, end
 	}
 	// The agent no longer runs; what it left in its machine ends now, unless the stage says that it is part of the answer.
+	var err error
 	if hasMachine {
 		if sb := m.Started(); sb != nil {
-			err := a.phase(ctx, "collect", a.Phases.Collect, func(ctx context.Context) error { return a.settle(ctx, sb, stage.Leave) })
-			if err != nil {
-				return rec, ev, phaseFault(ctx, "collect", err)
-			}
+			err = a.phase(ctx, "collect", a.Phases.Collect, func(ctx context.Context) error { return a.settle(ctx, sb, stage.Leave) })
 		}
 	}
-	ev, err := a.collect(ctx, ep, ans)
-	if err != nil {
+	if err == nil {
+		ev, err = a.collect(ctx, ep, ans)
+	}
+	refused := a.leavings(err)
+	switch {
+	case refused != "":
+		ev = benchmarks.Evidence{Answer: ans}
+	case err != nil:
 		return rec, ev, phaseFault(ctx, "collect", err)
 	}
 	ev.Stage = i
 	rec = record.Evidence{Stage: i, End: end.End, Limit: end.Limit, Error: cut(a.Mask.String(end.Text), maxText), Left: a.left,
-		Last: stage.Last || end.End == record.Broke || end.End == record.Limit}
+		Refused: cut(a.Mask.String(refused), maxText), Last: stage.Last || refused != "" || end.End == record.Broke || end.End == record.Limit}
 	if rec.Data, rec.Blob, err = a.keepEvidence(keep, ev); err != nil {
 		return rec, ev, phaseFault(ctx, "collect", err)
 	}
@@ -274,7 +278,7 @@ func (a *attempt) agent(ctx context.Context, ag agent.Agent, env agent.Env, e *e
 	}
 	working := ck.stop()
 	a.times(func(t *record.Times) { t.Agent += time.Since(began); t.Working += working })
-	return res.ans, agentEnd(actx, res.ans, res.err, e.failure())
+	return res.ans, a.agentEnd(actx, res.ans, res.err, e.failure())
 }
 
 // agentTime is what the agent has for a stage, and how people call that limit.

@@ -13,10 +13,9 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 )
 
-// A Tree is a file system whose content is read when it is asked for. Each operation takes time with what it yields, not with the size of
+// A Tree is a file system whose content is read when it is asked for. Its names need not be UTF-8: they are what agents make. Each operation takes time with what it yields, not with the size of
 // the tree: agents decide how many folders there are and how deep they are nested.
 type Tree struct {
 	nodes map[string]*Node            // by clean relative name, folders on the way included; "." is always there
@@ -123,9 +122,6 @@ func (t *Tree) Untar(r io.ReaderAt, size int64, keep func(h *tar.Header) bool) e
 			return fmt.Errorf("reading kept files: %w", err)
 		}
 		name := path.Clean(strings.TrimSuffix(h.Name, "/"))
-		if !utf8.ValidString(name) { // no fs.FS has such names; the kept tar does
-			continue
-		}
 		if name == "." || path.IsAbs(name) || name == ".." || strings.HasPrefix(name, "../") || t.Shadowed(name) || keep != nil && !keep(h) {
 			continue
 		}

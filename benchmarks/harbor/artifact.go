@@ -35,6 +35,8 @@ type Kept struct {
 	Status      string `json:"status"`         // "ok", "failed", "empty", "skipped"
 	Service     string `json:"service"`
 	Why         string `json:"why,omitempty"`
+	// Out: something that the agent left there could not be kept.
+	Out bool `json:"left_out,omitempty"`
 }
 
 // key names an artifact's tar among an evidence's files.
@@ -87,10 +89,10 @@ func (c *collector) collect(ctx context.Context, sb sandbox.Sandbox, dir string,
 	var much *sandbox.FileError
 	switch {
 	case errors.As(err, &much):
-		k.Status, k.Why = "failed", clean(much.Error())
+		k.Status, k.Why, k.Out = "failed", clean(much.Error()), true
 		return nil
 	case err != nil && answers(ctx, sb) && p.theirs:
-		k.Status, k.Why = "failed", clean(inner(err).Error())
+		k.Status, k.Why, k.Out = "failed", clean(inner(err).Error()), true
 		return nil
 	case err != nil:
 		return err
@@ -105,7 +107,8 @@ func (c *collector) collect(ctx context.Context, sb sandbox.Sandbox, dir string,
 		return nil
 	}
 	if p.refused > 0 {
-		k.Why = fmt.Sprintf("%d entries were left out: devices, pipes, sockets, or names that no archive takes", p.refused)
+		k.Why = fmt.Sprintf("%d entries were left out: folders nested too deep, paths too long, or files that cannot be read", p.refused)
+		k.Out = true
 	}
 	if c.files == nil {
 		c.files = map[string]event.Blob{}

@@ -40,6 +40,9 @@ func (b *Benchmark) Grade(ctx context.Context, h benchmarks.Host, t datasets.Tas
 	var res benchmarks.Result
 	if v.step.Verifier.Separate {
 		res, err = v.separate(ctx, o, ev, d.Artifacts)
+		if slices.ContainsFunc(d.Artifacts, func(k Kept) bool { return k.Out }) {
+			res.Flags = addFlags(res.Flags, benchmarks.FlagLeftOut)
+		}
 	} else {
 		g, ok := live.(*game)
 		if !ok || g == nil || g.sb == nil {

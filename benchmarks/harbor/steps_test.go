@@ -166,7 +166,7 @@ network_mode = "no-network"
 		"s/tests/Dockerfile":  "FROM " + image + "\nCOPY . /tests/\nRUN chmod 644 /tests/test.sh\n",
 		"s/tests/test.sh": `#!/bin/bash
 { [ "$(cat /app/out/link)" = right ] && [ "$(cat /app/out/hook.txt)" = collected ] && [ "$(stat -c %s /data/x.bin)" = 3000000 ] && [ -e /app/logs/a ] &&
-[ ! -e /app/logs/a.tmp ] && [ ! -e /app/logs/cache ] && [ ! -L /app/out/bad ] && [ ! -e /app/out/pipe ] && [ ! -e $'/app/out/\xff\n' ] && [ -e $'/app/out/a\nb' ] && [ "$(cat /logs/artifacts/z)" = art ] &&
+[ ! -e /app/logs/a.tmp ] && [ ! -e /app/logs/cache ] && [ ! -L /app/out/bad ] && [ ! -e /app/out/pipe ] && [ -e $'/app/out/\xff\n' ] && [ -e $'/app/out/a\nb' ] && [ "$(cat /logs/artifacts/z)" = art ] &&
 [ ! -e /solution ] && [ -z "$(ls -A /logs/verifier)" ]; } && echo 1 > /logs/verifier/reward.txt || echo 0 > /logs/verifier/reward.txt
 `,
 	}

@@ -180,6 +180,16 @@ func TestLimits(t *testing.T) {
 			t.Errorf("tests at fault (%s): %+v", name, o)
 		}
 	}
+	// What the tests hand back to the function is the function's own doing.
+	const twice = "def check(candidate):\n    assert candidate(candidate(2)) == 16"
+	for _, gives := range []string{"object()", "[object()]", "{1: object()}", "print", "(lambda: 1)"} {
+		if o := run(t, d, pycheck.Program{Source: "def square(x): return " + gives, Test: twice}, 20*time.Second); o.Task || o.Passed || o.Why == "" {
+			t.Errorf("gives %s: %+v", gives, o)
+		}
+	}
+	if o := run(t, d, pycheck.Program{Source: "def square(x): return x*x", Test: "def check(candidate):\n    candidate(print)"}, 20*time.Second); !o.Task {
+		t.Errorf("tests that hand over a function: %+v", o)
+	}
 	if o := run(t, d, pycheck.Program{Source: "def square(x): return x*x"}, 20*time.Second); !o.Passed {
 		t.Errorf("a right function: %+v", o)
 	}

@@ -78,7 +78,14 @@ func (b *Benchmark) Grade(ctx context.Context, h benchmarks.Host, t datasets.Tas
 		return benchmarks.Result{}, err
 	}
 	defer x.sb.Close()
-	return x.script(ctx)
+	res, err := x.script(ctx)
+	if d.Out != "" && err == nil {
+		res.Flags = append(res.Flags, benchmarks.FlagLeftOut)
+		if p := res.Primary(); p.Why == "" {
+			p.Why = score.Clip("graded without a part of what the agent left behind: "+d.Out, 2500)
+		}
+	}
+	return res, err
 }
 
 func verdict(v float64, text, why string, flags ...string) benchmarks.Result {
@@ -176,7 +183,7 @@ func (x *grading) script(ctx context.Context) (benchmarks.Result, error) {
 		if err != nil {
 			return benchmarks.Result{}, err
 		}
-		if err := x.sb.Put(ctx, path.Dir(name), files); err != nil {
+		if err := benchmarks.Left(x.sb.Put(ctx, path.Dir(name), files)); err != nil {
 			return benchmarks.Result{}, err
 		}
 	}

@@ -2,6 +2,7 @@ package tasks
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -96,7 +97,10 @@ func (g *game) ready(ctx context.Context, sb sandbox.Sandbox, s Stage) (why stri
 		if err != nil {
 			return err.Error(), nil
 		}
-		if err := sb.Put(ctx, g.Dir(), files); err != nil {
+		if err := benchmarks.Left(sb.Put(ctx, g.Dir(), files)); err != nil {
+			if errors.As(err, new(*benchmarks.LeftError)) {
+				return err.Error(), nil
+			}
 			return "", err
 		}
 	}
@@ -118,6 +122,8 @@ type data struct {
 	Wishes json.RawMessage `json:"wishes,omitempty"`
 	// Failed says why there is nothing to grade, although the machine answered; it scores 0.
 	Failed string `json:"failed,omitempty"`
+	// Out says why something of what the agent left is not among the files.
+	Out string `json:"out,omitempty"`
 }
 
 // Collect keeps what the stage's grader is to see.
@@ -125,20 +131,20 @@ func (g *game) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Eviden
 	ev := benchmarks.Evidence{Stage: g.Index(), Answer: ans}
 	d := data{Wishes: g.wishes, Failed: g.broken}
 	grade := g.stages[g.Index()].Grade
-	err := g.collect(ctx, grade, &ev)
-	if much := (*tooMuch)(nil); errors.As(err, &much) {
-		d.Failed, ev.Files, err = much.Error(), nil, nil
+	err := g.collect(ctx, grade, &ev, &d)
+	if left := (*benchmarks.LeftError)(nil); errors.As(err, &left) {
+		d.Failed, ev.Files, err = left.Error(), nil, nil
 	}
 	if err != nil {
 		return ev, err
 	}
-	if d.Wishes != nil || d.Failed != "" {
+	if d.Wishes != nil || d.Failed != "" || d.Out != "" {
 		ev.Data, err = json.Marshal(d)
 	}
 	return ev, err
 }
 
-func (g *game) collect(ctx context.Context, grade *Grade, ev *benchmarks.Evidence) error {
+func (g *game) collect(ctx context.Context, grade *Grade, ev *benchmarks.Evidence, d *data) error {
 	sb := g.Started()
 	if sb == nil {
 		return nil
@@ -164,10 +170,11 @@ func (g *game) collect(ctx context.Context, grade *Grade, ev *benchmarks.Evidenc
 		return keep(name, "text/x-python", code)
 	case grade.Script != "" && !grade.Shared:
 		for _, p := range grade.paths(g.Dir()) {
-			content, err := collect(ctx, sb, p)
+			content, out, err := collect(ctx, sb, p)
 			if err != nil {
 				return err
 			}
+			d.Out = cmp.Or(d.Out, out)
 			if content != nil {
 				if err := keep(p, "application/x-tar", content); err != nil {
 					return err

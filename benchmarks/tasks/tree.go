@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/benchmarks/episode"
 	"github.com/evalrun/evalrun/benchmarks/filetree"
 	"github.com/evalrun/evalrun/runtime/sandbox"
@@ -89,26 +90,27 @@ func copyTree(out *filetree.Tree, to string, beside fs.FS, from string, mode fs.
 }
 
 // collect reads a file or folder of a machine into a clean tar: only files, folders and links, within bounds, with nothing that tells
-// of times or owners. Nothing there: nil. What the agent made too large is an error of its own, *tooMuch.
-func collect(ctx context.Context, sb sandbox.Sandbox, name string) ([]byte, error) {
+// of times or owners. Nothing there: nil. out is why something was left out. What the agent made too large is a *[benchmarks.LeftError].
+func collect(ctx context.Context, sb sandbox.Sandbox, name string) (content []byte, out string, err error) {
 	r, err := sb.Get(ctx, name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return nil, "", nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	defer r.Close()
-	var out bytes.Buffer
-	w := tar.NewWriter(&out)
+	var buf bytes.Buffer
+	w := tar.NewWriter(&buf)
 	for f, err := range sandbox.Files(r, sandbox.Limits{Files: maxFiles, Bytes: maxBytes}) {
 		switch {
 		case errors.Is(err, sandbox.ErrTooLarge):
-			return nil, &tooMuch{name}
+			return nil, "", &benchmarks.LeftError{Err: fmt.Errorf("%s holds more than %d files or %d MiB", name, maxFiles, maxBytes>>20)}
 		case errors.As(err, new(*sandbox.FileError)):
-			continue // a device, a socket: nothing that a grader needs
+			out = err.Error()
+			continue
 		case err != nil:
-			return nil, &sandbox.Error{Op: "get", ID: sb.ID(), Err: err}
+			return nil, "", &sandbox.Error{Op: "get", ID: sb.ID(), Err: err}
 		}
 		h := &tar.Header{Name: f.Name, Mode: int64(f.Mode.Perm()), Typeflag: tar.TypeReg, Size: f.Size, Format: tar.FormatPAX}
 		switch {
@@ -118,22 +120,16 @@ func collect(ctx context.Context, sb sandbox.Sandbox, name string) ([]byte, erro
 			h.Typeflag, h.Linkname, h.Size = tar.TypeSymlink, f.Link, 0
 		}
 		if err := w.WriteHeader(h); err != nil {
-			continue // a name that no tar can hold
+			out = err.Error() // a name that no tar can hold
+			continue
 		}
 		if f.Mode.IsRegular() {
 			if _, err := io.Copy(w, f); err != nil {
-				return nil, &sandbox.Error{Op: "get", ID: sb.ID(), Err: err}
+				return nil, "", &sandbox.Error{Op: "get", ID: sb.ID(), Err: err}
 			}
 		}
 	}
-	return out.Bytes(), w.Close()
-}
-
-// tooMuch says that the agent left more than a grader is given.
-type tooMuch struct{ name string }
-
-func (e *tooMuch) Error() string {
-	return fmt.Sprintf("%s holds more than %d files or %d MiB", e.name, maxFiles, maxBytes>>20)
+	return buf.Bytes(), out, w.Close()
 }
 
 // unpack makes a file system of a collected tar, which will be put into dir. An entry below a link is left out: nothing is written

@@ -172,11 +172,11 @@ func (e *Episode) look() event.Browsed {
 func (e *Episode) act(ctx context.Context, code string) (benchmarks.Turn, error) {
 	e.steps++
 	r, err := e.env.Step(ctx, code)
+	if err == nil && (math.IsNaN(r.Reward) || math.IsInf(r.Reward, 0)) {
+		err = fmt.Errorf("%w: %v", errReward, r.Reward)
+	}
 	if err != nil {
 		return e.failed(ctx, code, err)
-	}
-	if math.IsNaN(r.Reward) || math.IsInf(r.Reward, 0) {
-		return benchmarks.Turn{}, fmt.Errorf("the task gives %v as its reward", r.Reward)
 	}
 	e.rewards = append(e.rewards, r.Reward)
 	e.end.step(r)
@@ -195,11 +195,15 @@ func (e *Episode) act(ctx context.Context, code string) (benchmarks.Turn, error)
 	return benchmarks.Turn{Obs: e.last, Reward: &r.Reward, Done: e.last.Done, Info: e.info(r)}, nil
 }
 
-// errLate: a step took longer than the harness lets it.
-var errLate = errors.New("an action in the browser took too long")
+var (
+	// errLate: a step took longer than the harness lets it.
+	errLate = errors.New("an action in the browser took too long")
+	// errReward: what an agent does to a page may show in what the page rewards.
+	errReward = errors.New("the task gives a reward that is no number")
+)
 
-// failed says what an error of the environment means: a browser that is gone or hangs is our trouble; a page that can no longer be looked at, since it
-// has crashed or hangs, is the episode's end. Were that infra, too, an agent could have another try whenever it wants one.
+// failed says what an error of the environment means: a browser that is gone or hangs is our trouble; a page that can no longer be looked at or judged,
+// since it has crashed, hangs or throws, is the episode's end. Were that infra, too, an agent could have another try whenever it wants one.
 func (e *Episode) failed(ctx context.Context, code string, err error) (benchmarks.Turn, error) {
 	late := errors.Is(context.Cause(ctx), errLate)
 	switch {
@@ -207,7 +211,7 @@ func (e *Episode) failed(ctx context.Context, code string, err error) (benchmark
 		return benchmarks.Turn{}, err
 	case late && !e.answers():
 		return benchmarks.Turn{}, err
-	case !late && !errors.Is(err, cdp.ErrGone) && !errors.As(err, new(*cdp.Failure)):
+	case !late && !errors.Is(err, cdp.ErrGone) && !errors.Is(err, errReward) && !errors.As(err, new(*cdp.Failure)) && !errors.As(err, new(*cdp.Thrown)):
 		return benchmarks.Turn{}, err
 	}
 	e.end.Failed, e.end.Terminated = err.Error(), true

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"image/png"
 	"io"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -58,9 +59,15 @@ func (task) Setup(ctx context.Context, p *cdp.Page) (browsergym.Start, error) {
 func (task) Teardown(context.Context) error { return nil }
 func (task) Validate(ctx context.Context, p *cdp.Page, chat []browsergym.Message) (browsergym.Verdict, error) {
 	v := browsergym.Verdict{Info: map[string]any{"RAW_REWARD_GLOBAL": 0.25}}
-	title, _ := p.Title(ctx)
-	if title == "pressed" {
+	switch title, _ := p.Title(ctx); title {
+	case "pressed":
 		v.Reward, v.Done = 1, true
+	case "throws":
+		if err := p.Call(ctx, "() => { throw new Error('no reward for you') }", nil); err != nil {
+			return v, fmt.Errorf("reading the reward: %w", err)
+		}
+	case "nan":
+		v.Reward = math.NaN()
 	}
 	if last := chat[len(chat)-1]; last.Role == browsergym.Assistant {
 		v.Done = true
@@ -324,8 +331,10 @@ func TestDeath(t *testing.T) {
 		}
 	})
 	for name, page := range map[string]string{
-		"page that hangs":   "data:text/html,<script>setTimeout(() => { while (true); }, 50)</script>",
-		"page that crashes": "data:text/html,<script>const a = []; while (true) a.push(new Array(1e6).fill(a.length));</script>",
+		"page that throws when it is judged": "data:text/html,<title>throws</title>",
+		"page whose reward is no number":     "data:text/html,<title>nan</title>",
+		"page that hangs":                    "data:text/html,<script>setTimeout(() => { while (true); }, 50)</script>",
+		"page that crashes":                  "data:text/html,<script>const a = []; while (true) a.push(new Array(1e6).fill(a.length));</script>",
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, _, _, _ := begin(t, nil)

@@ -85,6 +85,8 @@ type Evidence struct {
 	Last bool   `json:"last,omitempty"` // no stage follows, whatever the grade
 	// Left counts processes that the agent left running; nil: not known.
 	Left *int `json:"left,omitempty"`
+	// Refused says why what the agent left behind could not be collected; the stage scores 0.
+	Refused string `json:"refused,omitempty"`
 }
 
 // A Score is a grade. Value nil means no opinion.

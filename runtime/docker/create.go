@@ -182,7 +182,7 @@ func (m *machine) startOnce(ctx context.Context, cli *client.Client, p *plan) er
 	}
 	var err error
 	m.c, err = executor.New(ctx, m.ch, executor.Options{
-		Driver: d.Name(), ID: m.name, Config: cfg, Gone: m.gone, Hung: m.hung, Grace: d.grace, Start: d.first,
+		Driver: d.Name(), ID: m.name, Config: cfg, Disk: p.quota && s.Disk > 0, Gone: m.gone, Hung: m.hung, Grace: d.grace, Start: d.first,
 	})
 	if errors.Is(err, io.EOF) && ctx.Err() == nil {
 		// Not as an error that wraps ErrGone: there never was a sandbox.

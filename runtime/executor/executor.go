@@ -39,6 +39,7 @@ type Client struct {
 	gone  func() error                     // what is known of the executor's end
 	stuck func(ctx context.Context) string // see Options.Hung
 	grace time.Duration
+	disk  bool
 	once  sync.Once // of hang
 
 	mu        sync.Mutex
@@ -51,6 +52,8 @@ type Client struct {
 type Options struct {
 	Driver, ID string // for errors
 	Config     Config
+	// Disk: the machine's disk has a limit of its own. Where it has none, a full disk is the host's.
+	Disk bool
 	// Gone says more about an executor that has ended, or returns nil. It is called after the channel broke.
 	Gone func() error
 	// Hung ends a machine whose executor does not answer, and returns what can be learned of the reason: the executor's
@@ -91,7 +94,7 @@ func New(ctx context.Context, rw io.ReadWriteCloser, o Options) (*Client, error)
 
 func newClient(rw io.ReadWriteCloser, o Options, end byte) *Client {
 	c := &Client{
-		id: o.ID, name: o.Driver, gone: o.Gone, stuck: o.Hung, grace: or(o.Grace, grace),
+		id: o.ID, name: o.Driver, gone: o.Gone, stuck: o.Hung, grace: or(o.Grace, grace), disk: o.Disk,
 		running: map[string]*wire.Stream{}, listeners: map[uint32]*listener{},
 	}
 	c.s = wire.NewSession(rw, wire.Options{Host: true, MaxFrame: wire.MaxReply, End: end, Accept: c.accept})
@@ -168,7 +171,8 @@ func (c *Client) wrap(ctx context.Context, op string, err error) error {
 		}
 		return &sandbox.Error{Op: op, ID: c.id, Err: sandbox.ErrGone}
 	}
-	return &sandbox.Error{Op: op, ID: c.id, Err: err}
+	inside := errors.As(err, new(*wire.Failure)) && (c.disk || !errors.Is(err, syscall.ENOSPC))
+	return &sandbox.Error{Op: op, ID: c.id, Err: err, Inside: inside}
 }
 
 func (c *Client) broken(err error) bool {

@@ -287,6 +287,9 @@ func (f *filesystem) place(dir *node, rel string, made *node) error {
 				n.mode = made.mode
 				return nil
 			}
+			if n != nil && n.mode.IsDir() {
+				return syscall.EISDIR
+			}
 			size := int64(len(made.data))
 			if n != nil {
 				size -= n.size()

@@ -2,12 +2,14 @@ package fake
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"path"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/evalrun/evalrun/runtime/sandbox"
@@ -64,7 +66,7 @@ func (s *Sandbox) ID() string { return s.id }
 func (s *Sandbox) Spec() sandbox.Spec { return s.spec }
 
 func (s *Sandbox) err(op string, err error) error {
-	return &sandbox.Error{Op: op, ID: s.id, Err: err}
+	return &sandbox.Error{Op: op, ID: s.id, Err: err, Inside: errors.As(err, new(syscall.Errno))}
 }
 
 // check says why nothing can be done any more.

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"path"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -44,7 +45,7 @@ func (s *Sandbox) put(ctx context.Context, dir string, src fs.FS) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if !fs.ValidPath(name) {
+		if !fs.ValidPath(strings.ToValidUTF8(name, "?")) { // names are bytes
 			return fmt.Errorf("%q is no name for a file", name)
 		}
 		n, err := load(src, name, e)

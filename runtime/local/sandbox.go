@@ -124,7 +124,7 @@ func (b *box) connect(ctx context.Context, req isolate.Start, extra []int, cfg e
 		return fmt.Errorf("starting its first process: %w", err)
 	}
 	b.c, err = executor.New(ctx, ours, executor.Options{
-		Driver: b.d.Name(), ID: b.id, Config: cfg, Gone: b.gone, Hung: b.hung, Grace: b.d.grace, Start: b.d.first,
+		Driver: b.d.Name(), ID: b.id, Config: cfg, Disk: !b.d.plain, Gone: b.gone, Hung: b.hung, Grace: b.d.grace, Start: b.d.first,
 	})
 	return err
 }

@@ -61,7 +61,8 @@ type Sandbox interface {
 	Put(ctx context.Context, dir string, src fs.FS) error
 
 	// Get reads a file or a whole folder as a tar stream, names relative to the parent of name. A missing name is
-	// fs.ErrNotExist. The stream's content is hostile: read it with [Files] or with equal care. The caller closes.
+	// fs.ErrNotExist, and so is one below what is no folder. Names are bytes. What cannot be sent is an entry that [Files]
+	// refuses; devices, pipes and sockets may be missing. The stream's content is hostile: read it with [Files] or with equal care. The caller closes.
 	Get(ctx context.Context, name string) (io.ReadCloser, error)
 
 	// KillAll ends all that Exec ever started, daemons too; when it returns nil, none of it runs. Sidecars stay.

@@ -122,7 +122,7 @@ func (w *putter) entry(h *tar.Header, r io.Reader) error {
 	if name == "." && h.Typeflag == tar.TypeDir {
 		return nil
 	}
-	if !fs.ValidPath(name) || name == "." {
+	if name == "." || path.IsAbs(name) || name == ".." || strings.HasPrefix(name, "../") {
 		return errors.New("not a path below the folder")
 	}
 	dir, base := path.Split(name)
@@ -208,7 +208,7 @@ func (w *putter) times() {
 }
 
 // get sends name as a tar stream. The last element of name is not followed when it is a link; devices, pipes and
-// sockets are left out.
+// sockets are left out. Of what cannot be sent, an entry says why.
 func (sv *server) get(st *wire.Stream, name string) error {
 	p := sv.path(clean(name))
 	parent, base := path.Split(p)
@@ -216,6 +216,9 @@ func (sv *server) get(st *wire.Stream, name string) error {
 		base = "."
 	}
 	dir, err := unix.Open(parent, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err == unix.ENOTDIR || err == unix.ELOOP {
+		err = unix.ENOENT // there can be no such name
+	}
 	if err != nil {
 		return &fs.PathError{Op: "get", Path: name, Err: err}
 	}
@@ -272,32 +275,49 @@ func (g *getter) flush(w io.Writer) error {
 	return err
 }
 
-const maxDepth = 1000 // folders in folders; each holds a descriptor while it is walked
+const (
+	maxDepth = 1000 // folders in folders; each holds a descriptor while it is walked
+	maxName  = 4096 // bytes of a path
+)
 
+// leave says of an entry that it is not sent, with all that is in it. Whoever made it did so; the rest is sent.
+func (g *getter) leave(name string, why error) error {
+	return g.tw.WriteHeader(&tar.Header{
+		Typeflag: tar.TypeDir, Name: name[:min(len(name), maxName)] + "/", Format: tar.FormatPAX,
+		PAXRecords: map[string]string{wire.LeftOut: why.Error()},
+	})
+}
+
+var (
+	errDeep = errors.New("folders nested too deep")
+	errLong = errors.New("a path that is too long")
+)
+
+// walk sends an entry with all that is in it. An error is the stream's.
 func (g *getter) walk(dir int, base, name string, depth int) error {
+	if len(name) > maxName {
+		return g.leave(name, errLong)
+	}
 	var s unix.Stat_t
 	if err := unix.Fstatat(dir, base, &s, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		if err == unix.ENOENT {
-			return nil // gone while we walk
-		}
-		return &fs.PathError{Op: "get", Path: name, Err: err}
+		return g.failed(name, err)
 	}
 	h := &tar.Header{Name: name, Mode: int64(s.Mode & 0o777), Uid: int(s.Uid), Gid: int(s.Gid), Format: tar.FormatPAX, ModTime: modTime(&s)}
 	switch s.Mode & unix.S_IFMT {
 	case unix.S_IFDIR:
+		if depth == maxDepth {
+			return g.leave(name, errDeep)
+		}
+		fd, err := unix.Openat(dir, base, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return g.failed(name, err)
+		}
+		f := os.NewFile(uintptr(fd), base)
+		defer f.Close()
 		h.Typeflag, h.Name = tar.TypeDir, name+"/"
 		if err := g.tw.WriteHeader(h); err != nil {
 			return err
 		}
-		if depth == maxDepth {
-			return errors.New("get " + name[:min(len(name), 200)] + ": folders nested too deep")
-		}
-		fd, err := unix.Openat(dir, base, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-		if err != nil {
-			return &fs.PathError{Op: "get", Path: name, Err: err}
-		}
-		f := os.NewFile(uintptr(fd), base)
-		defer f.Close()
 		for {
 			names, err := f.Readdirnames(1000)
 			for _, n := range names {
@@ -305,7 +325,10 @@ func (g *getter) walk(dir int, base, name string, depth int) error {
 					return err
 				}
 			}
-			if err != nil || len(names) == 0 {
+			switch {
+			case err != nil && err != io.EOF:
+				return g.failed(name, err)
+			case err != nil || len(names) == 0:
 				return nil
 			}
 		}
@@ -313,7 +336,7 @@ func (g *getter) walk(dir int, base, name string, depth int) error {
 		target := make([]byte, 4096)
 		n, err := unix.Readlinkat(dir, base, target)
 		if err != nil {
-			return nil
+			return g.failed(name, err)
 		}
 		h.Typeflag, h.Linkname = tar.TypeSymlink, string(target[:n])
 		return g.tw.WriteHeader(h)
@@ -321,10 +344,7 @@ func (g *getter) walk(dir int, base, name string, depth int) error {
 		// O_NONBLOCK: it may have become a pipe since.
 		fd, err := unix.Openat(dir, base, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 		if err != nil {
-			if err == unix.ENOENT || err == unix.ELOOP {
-				return nil
-			}
-			return &fs.PathError{Op: "get", Path: name, Err: err}
+			return g.failed(name, err)
 		}
 		defer unix.Close(fd)
 		if err := unix.Fstat(fd, &s); err != nil || s.Mode&unix.S_IFMT != unix.S_IFREG {
@@ -337,6 +357,14 @@ func (g *getter) walk(dir int, base, name string, depth int) error {
 		return g.copy(fd, s.Size)
 	}
 	return nil
+}
+
+// failed leaves an entry out that cannot be read. One that is gone, or has become something else, while we walk, is none.
+func (g *getter) failed(name string, err error) error {
+	if errors.Is(err, unix.ENOENT) || err == unix.ELOOP || err == unix.ENOTDIR || err == unix.EINVAL {
+		return nil
+	}
+	return g.leave(name, err)
 }
 
 // copy sends size bytes of a file that may change meanwhile: what it has lost is sent as zeros.

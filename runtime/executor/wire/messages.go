@@ -3,6 +3,7 @@ package wire
 import (
 	"errors"
 	"io/fs"
+	"syscall"
 	"time"
 )
 
@@ -218,6 +219,10 @@ func (d *Dec) Stats() (s Stats) {
 	return s
 }
 
+// LeftOut is the PAX record of an entry in a tar stream that stands for what is not sent; its value says why.
+// Package sandbox, which reads such streams, has the same.
+const LeftOut = "EVALRUN.left_out"
+
 // Failures that a Result can name, beside the text.
 const (
 	failNone = iota
@@ -225,6 +230,7 @@ const (
 	failNotExist
 	failUnsupported
 	failPermission
+	failNoSpace
 )
 
 // An Unsupported error crosses the wire as such.
@@ -244,6 +250,8 @@ func Fail(err error) Enc {
 		code = failNotExist
 	case errors.Is(err, fs.ErrPermission):
 		code = failPermission
+	case errors.Is(err, syscall.ENOSPC):
+		code = failNoSpace
 	case errors.As(err, &u):
 		code = failUnsupported
 	}
@@ -284,6 +292,8 @@ func (d *Dec) Result() error {
 		return &Failure{text, fs.ErrNotExist}
 	case failPermission:
 		return &Failure{text, fs.ErrPermission}
+	case failNoSpace:
+		return &Failure{text, syscall.ENOSPC}
 	case failUnsupported:
 		return &Unsupported{text}
 	}

@@ -86,6 +86,72 @@ var fileTests = []test{
 			t.Errorf("one folder: got %v", f)
 		}
 	}},
+	{name: "files/bytes", run: func(t *testing.T, b *box) {
+		// Names need not be UTF-8; they come out and go in as they are.
+		m := b.open()
+		const odd = "caf\xe9\n\xff"
+		m.ok("mkdir", "/odd", ",", "write", "/odd/"+odd, "evil", ",", "symlink", odd, "/odd/l")
+		if f := b.get(m, "/odd"); f["odd/"+odd].Data != "evil" || f["odd/l"].Data != odd {
+			t.Errorf("got %q", f)
+		}
+		if err := m.Put(b.ctx(), "/again", oddFS{odd}); err != nil {
+			t.Fatalf("Put: %v", err)
+		}
+		if f := b.get(m, "/again"); f["again/"+odd].Data != "evil" {
+			t.Errorf("put, got %q", f)
+		}
+	}},
+	{name: "files/deep", run: func(t *testing.T, b *box) {
+		// However deep folders are nested: what lies beside them comes, and what does not is said to be left out.
+		m := b.open()
+		m.ok("mkdir", "/deep", ",", "write", "/deep/beside", "x")
+		dir := "/deep"
+		for range 11 {
+			args := []string{}
+			for range 100 {
+				dir += "/d"
+				args = append(args, "mkdir", dir, ",")
+			}
+			m.ok(args[:len(args)-1]...)
+		}
+		m.ok("write", dir+"/bottom", "x")
+		r, err := m.Get(b.ctx(), "/deep")
+		if err != nil {
+			t.Fatalf("Get: %v", err)
+		}
+		defer r.Close()
+		bottom, beside, out := false, false, 0
+		for f, err := range sandbox.Files(r, sandbox.Limits{}) {
+			switch {
+			case errors.As(err, new(*sandbox.FileError)):
+				out++
+			case err != nil:
+				t.Fatalf("reading: %v", err)
+			}
+			bottom = bottom || strings.HasSuffix(f.Name, "/bottom")
+			beside = beside || f.Name == "deep/beside"
+		}
+		if !beside || bottom == (out > 0) {
+			t.Errorf("beside %v, bottom %v, %d left out", beside, bottom, out)
+		}
+		// A name below a file is missing, as any other.
+		_, err = m.Get(b.ctx(), "/deep/beside/below")
+		wantIs(t, "Get of a name below a file", err, fs.ErrNotExist)
+	}},
+	{name: "files/in-the-way", run: func(t *testing.T, b *box) {
+		// What is in a machine may prevent an operation, and then it is not the machine's failure.
+		m := b.open()
+		m.ok("mkdir", "/way", ",", "mkdir", "/way/x")
+		m.ok("mkdir", "/way/x/y")
+		err := m.Put(b.ctx(), "/way", fstest.MapFS{"x": {Data: []byte("x"), Mode: 0o644}})
+		var e *sandbox.Error
+		if !errors.As(err, &e) || !e.Inside {
+			t.Errorf("a file where a folder is: %v, want an error that is of the inside", err)
+		}
+		if got := m.ok("echo", "fine"); got != "fine\n" {
+			t.Errorf("afterwards: %q", got)
+		}
+	}},
 	{name: "files/again", run: func(t *testing.T, b *box) {
 		// A second Put replaces files, keeps what it does not name, and makes parents.
 		m := b.open()
@@ -313,7 +379,8 @@ func (b *box) get(m machine, name string) map[string]got {
 		if err != nil {
 			b.t.Fatalf("Get %s: archive/tar: %v", short(name), err)
 		}
-		if clean := path.Clean(h.Name); !fs.ValidPath(clean) || clean != path.Base(name) && !strings.HasPrefix(clean, path.Base(name)+"/") {
+		// Names are bytes, which fs.ValidPath is not content with.
+		if clean := path.Clean(h.Name); !fs.ValidPath(strings.ToValidUTF8(clean, "?")) || clean != path.Base(name) && !strings.HasPrefix(clean, path.Base(name)+"/") {
 			b.t.Errorf("Get %s: an entry is called %q, want it below %q", short(name), h.Name, path.Base(name))
 		}
 	}

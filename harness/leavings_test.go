@@ -1,0 +1,179 @@
+package harness_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/agent/event"
+	"github.com/evalrun/evalrun/benchmarks"
+	"github.com/evalrun/evalrun/harness/blob"
+	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// A leaver is a provider whose machines refuse one operation with an error.
+type leaver struct {
+	op  string // exec, get, kill all
+	err error
+}
+
+func (l *leaver) Acquire(context.Context, []sandbox.Spec) (sandbox.Lease, error) {
+	return leaverLease{l}, nil
+}
+
+type leaverLease struct{ l *leaver }
+
+func (l leaverLease) Close() error { return nil }
+func (l leaverLease) Sandbox(context.Context, sandbox.Spec) (sandbox.Sandbox, error) {
+	return &leaverMachine{l: l.l}, nil
+}
+
+type leaverMachine struct {
+	sandbox.Sandbox
+	l *leaver
+	n int // commands
+}
+
+func (m *leaverMachine) call(op string) error {
+	if op != m.l.op {
+		return nil
+	}
+	return m.l.err
+}
+
+func (m *leaverMachine) ID() string { return "m1" }
+func (m *leaverMachine) Exec(context.Context, sandbox.Command) (sandbox.Exit, error) {
+	if m.n++; m.n == 1 && m.l.op == "second" { // the agent did this
+		m.l.op = "exec"
+		return sandbox.Exit{}, nil
+	}
+	return sandbox.Exit{}, m.call("exec")
+}
+func (m *leaverMachine) Get(context.Context, string) (io.ReadCloser, error) {
+	return nil, m.call("get")
+}
+func (m *leaverMachine) KillAll(context.Context) error { return m.call("kill all") }
+func (m *leaverMachine) Close() error                  { return nil }
+
+// What an agent left behind scores 0 with a flag, whatever cannot be done with it; a failure of ours does not.
+func TestLeavings(t *testing.T) {
+	inside := func(op string) error {
+		return &sandbox.Error{Op: op, ID: "m1", Err: errors.New("folders nested too deep"), Inside: true}
+	}
+	ours := &sandbox.Error{Op: "get", ID: "m1", Err: errors.New("the engine is gone")}
+	tampered := &sandbox.FileError{Name: "a", Err: errors.New("a hostile name")}
+	for _, tt := range []struct {
+		name  string
+		op    string // which fails in the agent's machine
+		err   error
+		grade error // of the benchmark
+		live  bool
+		idle  bool
+		want  record.Status
+		tries int
+	}{
+		{"nothing", "", nil, nil, false, false, record.Scored, 1},
+		{"collecting", "get", inside("get"), nil, false, false, record.Scored, 1},
+		{"collecting for a live grade", "get", inside("get"), nil, true, false, record.Scored, 1},
+		{"collecting, by the engine", "get", ours, nil, false, false, record.Infra, 2},
+		{"collecting without an agent that acts", "get", inside("get"), nil, false, true, record.Infra, 2},
+		{"a hostile file", "get", tampered, nil, false, false, record.Scored, 1},
+		{"processes that do not die", "kill all", inside("kill all"), nil, false, false, record.Scored, 2},
+		{"the first action", "exec", inside("exec"), nil, false, false, record.Infra, 2},
+		{"a later action", "second", inside("exec"), nil, false, false, record.Scored, 1},
+		{"putting it into a grader's machine", "", nil, benchmarks.Left(&sandbox.Error{Op: "put", ID: "g1", Err: errors.New("is a directory"), Inside: true}), false, false, record.Scored, 1},
+		{"a grader's machine that is lost", "", nil, benchmarks.Left(&sandbox.Error{Op: "put", ID: "g1", Err: sandbox.ErrGone}), false, false, record.Grader, 2},
+		{"a grader's machine that refuses something else", "", nil, &sandbox.Error{Op: "exec", ID: "g1", Err: errors.New("no bash"), Inside: true}, false, false, record.Grader, 2},
+		{"grading in the agent's machine", "", nil, inside("exec"), true, false, record.Scored, 1},
+		{"the task", "", nil, &benchmarks.TaskError{Task: "t", Err: benchmarks.Left(inside("put"))}, false, false, record.Grader, 2},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			acts := agent.Func(func(ctx context.Context, s *agent.Session) (agent.Answer, error) {
+				m, ok := agent.As[agent.Machine](s.Env)
+				if !ok {
+					return agent.Answer{}, errors.New("no machine")
+				}
+				for range 2 {
+					if tt.idle {
+						break
+					}
+					if _, err := m.Exec(ctx, sandbox.Command{Args: []string{"true"}}); err != nil {
+						return agent.Answer{}, err
+					}
+				}
+				return agent.Answer{Parts: event.Text("right")}, nil
+			})
+			var sb sandbox.Sandbox
+			spec := sandbox.Spec{}
+			b := &toy{tasks: 1,
+				needs: func(int) benchmarks.Needs {
+					return benchmarks.Needs{Agent: []sandbox.Spec{spec}, GradeLive: tt.live}
+				},
+				opens: func(h benchmarks.Host) (err error) { sb, err = h.Sandbox(context.Background(), spec); return err },
+				wrap:  func(e benchmarks.Episode) benchmarks.Episode { return &leaverEpisode{e, sb} },
+				grade: func(context.Context, benchmarks.Evidence, benchmarks.Episode) (benchmarks.Result, error) {
+					v := 1.0
+					return benchmarks.Result{Scores: []record.Score{{Name: "x", Primary: true, Value: &v}}}, tt.grade
+				},
+			}
+			bed := newBed(t, b, acts)
+			store, err := blob.Open(t.TempDir(), blob.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			l := &leaver{tt.op, tt.err}
+			bed.cfg.Provider, bed.cfg.Blobs = l, store
+			bed.cfg.Retry.Attempts = 2
+			bed.run(t, t.Context())
+			var all []record.Verdict
+			for _, p := range bed.seen {
+				if p.Kind == "verdict" {
+					all = append(all, *p.Verdict)
+				}
+			}
+			if len(all) != tt.tries {
+				t.Fatalf("%d attempts, want %d: %+v", len(all), tt.tries, all)
+			}
+			last := all[len(all)-1]
+			if last.Status != tt.want {
+				t.Fatalf("%+v, want %s", last, tt.want)
+			}
+			if tt.want != record.Scored || tt.err == nil && tt.grade == nil {
+				return
+			}
+			if last.Reward == nil {
+				t.Fatalf("no reward: %+v", last)
+			}
+			if tt.name == "a later action" { // the agent broke its machine, and is graded with what is there
+				if last.End != record.Broke || !strings.Contains(last.Error.Text, "nested too deep") {
+					t.Errorf("%+v", last)
+				}
+				return
+			}
+			if *last.Reward != 0 || !slices.Contains(last.Flags, benchmarks.FlagNoReward) || len(last.Scores) != 1 || last.Scores[0].Why == "" {
+				t.Errorf("%+v, want 0 with a flag and the reason", last)
+			}
+		})
+	}
+}
+
+// leaverEpisode is an episode in such a machine.
+type leaverEpisode struct {
+	benchmarks.Episode
+	sb sandbox.Sandbox
+}
+
+func (e *leaverEpisode) Machine(context.Context) (sandbox.Sandbox, error) { return e.sb, nil }
+func (e *leaverEpisode) Started() sandbox.Sandbox                         { return e.sb }
+func (e *leaverEpisode) Dir() string                                      { return "/" }
+func (e *leaverEpisode) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Evidence, error) {
+	if _, err := e.sb.Get(ctx, "/"); err != nil {
+		return benchmarks.Evidence{}, err
+	}
+	return e.Episode.Collect(ctx, ans)
+}
