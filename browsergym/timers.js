@@ -4,7 +4,7 @@
 (() => {
 	const {apply} = Reflect, none = [], number = Number, {max} = Math, far = 60000, most = 1000;
 	const now = performance.now.bind(performance), yes = Event.prototype.preventDefault;
-	const within = Object.getOwnPropertyDescriptor(MouseEvent.prototype, 'screenX').get;
+	const within = Object.getOwnPropertyDescriptor(UIEvent.prototype, 'detail').get;
 	const listen = (what, answer) => visualViewport.addEventListener('evalrun.' + what, event => {
 		if (answer(event)) apply(yes, event, none);
 	});

@@ -26,7 +26,7 @@
 
   // Asks page.js or timers.js, which are in the page's world, and reports whether they say yes. In shadow trees, too, an event of the window's
   // own viewport hands over the element as it is, and document.open() does not end who listens to it.
-  const ask = (what, e) => !visualViewport.dispatchEvent(new MouseEvent('evalrun.' + what, {cancelable: true, relatedTarget: e}));
+  const ask = (what, e) => !visualViewport.dispatchEvent(new FocusEvent('evalrun.' + what, {cancelable: true, relatedTarget: e}));
 
   let numbers = 0, letters = 0, first = true, pass = null, changed = false;
 
@@ -228,7 +228,7 @@
   // Whether a timer is due within a time, here or in a frame.
   const waits = (w, within) => {
     try {
-      if (!w.visualViewport.dispatchEvent(new MouseEvent('evalrun.busy', {cancelable: true, screenX: within}))) return true;
+      if (!w.visualViewport.dispatchEvent(new UIEvent('evalrun.busy', {cancelable: true, detail: within}))) return true;
       for (let i = 0; i < w.length && i < 50; i++) if (waits(w[i], within)) return true;
     } catch {
       // Of another origin, which says nothing.

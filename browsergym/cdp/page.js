@@ -3,7 +3,7 @@
 (() => {
   'use strict';
   const {apply} = Reflect, none = [], string = String, own = (type, name) => Object.getOwnPropertyDescriptor(type.prototype, name).get;
-  const related = own(MouseEvent, 'relatedTarget'), tag = own(Element, 'localName'), yes = Event.prototype.preventDefault;
+  const related = own(FocusEvent, 'relatedTarget'), tag = own(Element, 'localName'), yes = Event.prototype.preventDefault;
   const {getAttribute, setAttribute, removeAttribute, hasAttribute} = Element.prototype;
   const html = own(HTMLElement, 'onclick'), others = {svg: own(SVGElement, 'onclick'), math: own(MathMLElement, 'onclick')};
   const values = {__proto__: null, button: own(HTMLButtonElement, 'value'), data: own(HTMLDataElement, 'value'), input: own(HTMLInputElement, 'value'),

@@ -343,12 +343,6 @@
       return next === 'input' && !empty ? 'selected' : next;
     },
     drawn,
-    // What an event of the element goes through, up to its document.
-    path() {
-      const all = [];
-      for (let n = labelled(target); n; n = n.assignedSlot || n.parentNode || n.host) all.push(n);
-      return all;
-    },
     async choose(wanted, force) {
       const wrong = force ? '' : await states(['visible', 'enabled']);
       return wrong || choose(wanted);
