@@ -71,6 +71,16 @@ func Left(err error) error {
 	return err
 }
 
+// A BrowserLost says that the browser of an episode has ended or no longer answers: by the hands of whoever played in it.
+type BrowserLost struct{ Err error }
+
+func (e *BrowserLost) Error() string { return e.Err.Error() }
+func (e *BrowserLost) Unwrap() error { return e.Err }
+
+// A Loner is a [Host] that may want its episode to have a browser of its own: that of an earlier attempt was lost, and it may not
+// have been this trial that brought it down.
+type Loner interface{ Alone() bool }
+
 // Options of one trial, as the run's configuration gives them.
 type Options struct {
 	// Sandbox holds the run's wishes for machines (limits, image, network); zero fields are left to the task.

@@ -1,39 +1,51 @@
 // Notes when timers of this document are due, of those that go on only the first time, so that the environment can wait for them and for nothing else.
-// Pages do not see a difference: a proxy of a native function prints as one, and what they pass goes through untouched.
+// Pages do not see a difference: a proxy of a native function prints as one, and what they pass goes through untouched. All that is used later was
+// taken before the page could replace it.
 (() => {
-	if (window[Symbol.for('evalrun.busy')]) return; // a popup's first page is given the window of the empty one before it
-	const due = new Map(), far = 60000, most = 1000, intervals = new Set();
-	const now = performance.now.bind(performance), frame = window.requestAnimationFrame.bind(window);
+	const {apply} = Reflect, none = [], number = Number, {max} = Math, far = 60000, most = 1000;
+	const now = performance.now.bind(performance), yes = Event.prototype.preventDefault;
+	const within = Object.getOwnPropertyDescriptor(UIEvent.prototype, 'detail').get;
+	const listen = (what, answer) => visualViewport.addEventListener('evalrun.' + what, event => {
+		if (answer(event)) apply(yes, event, none);
+	});
+	const there = new Event('evalrun.timers', {cancelable: true});
+	if (!visualViewport.dispatchEvent(there)) return; // a popup's first page is given the window of the empty one before it
+	listen('timers', () => true);
+	let due = {__proto__: null}, count = 0, intervals = {__proto__: null}, lasting = 0; // by their numbers
 	let asked = -Infinity; // when a frame was asked for last
-	for (const name of ['setTimeout', 'setInterval']) window[name] = new Proxy(window[name], {apply(f, self, args) {
-		const id = Reflect.apply(f, self, args), ms = Math.max(0, Number(args[1]) || 0);
+	const forget = id => {
+		if (id in due) delete due[id], count--;
+		if (id in intervals) delete intervals[id], lasting--;
+	};
+	const wrap = (name, call) => window[name] = new Proxy(window[name], {__proto__: null, apply: call});
+	for (const name of ['setTimeout', 'setInterval']) wrap(name, (f, self, args) => {
+		const id = apply(f, self, args), ms = args.length > 1 ? max(0, number(args[1]) || 0) : 0;
 		if (ms <= far) {
-			if (due.size >= most) due.clear();
-			due.set(id, now() + ms);
+			if (count >= most) due = {__proto__: null}, count = 0;
+			due[id] = now() + ms;
+			count++;
 		}
-		if (name === 'setInterval' && intervals.size < most) intervals.add(id);
+		if (name === 'setInterval' && lasting < most) intervals[id] = true, lasting++;
 		return id;
-	}});
-	for (const name of ['clearTimeout', 'clearInterval']) window[name] = new Proxy(window[name], {apply(f, self, args) {
-		due.delete(args[0]);
-		intervals.delete(args[0]);
-		return Reflect.apply(f, self, args);
-	}});
-	window.requestAnimationFrame = new Proxy(window.requestAnimationFrame, {apply(f, self, args) {
+	});
+	for (const name of ['clearTimeout', 'clearInterval']) wrap(name, (f, self, args) => {
+		if (args.length && typeof args[0] === 'number') forget(args[0]);
+		return apply(f, self, args);
+	});
+	wrap('requestAnimationFrame', (f, self, args) => {
 		asked = now();
-		return Reflect.apply(f, self, args);
-	}});
+		return apply(f, self, args);
+	});
 	// Whether a timer is due within a time.
-	const busy = within => {
+	const busy = ms => {
 		const t = now();
 		let any = false;
-		for (const [id, at] of due) {
-			if (at < t - 4) due.delete(id); else if (at <= t + within) any = true;
+		for (const id in due) {
+			if (due[id] < t - 4) delete due[id], count--; else if (due[id] <= t + ms) any = true;
 		}
 		return any;
 	};
+	listen('busy', event => busy(apply(within, event, none)));
 	// Whether no script of the page can move anything by itself just now.
-	busy.still = () => !intervals.size && now() - asked > 50 && !busy(20);
-	busy.frame = frame; // the page's own asking is told from ours
-	Object.defineProperty(window, Symbol.for('evalrun.busy'), {value: busy});
+	listen('still', () => !lasting && now() - asked > 50 && !busy(20));
 })();

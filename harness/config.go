@@ -24,9 +24,10 @@ type Job struct {
 	Repeat    int // from 1
 	Attempt   int // from 1
 	Fence     int64
-	Why       string    // "", retry, resume, rerun
+	Why       string    // "", retry, browser, resume, rerun
 	Ready     time.Time // when it could have begun
 	Failed    int       // attempts of this trial so far that count against Retry.Attempts
+	Alone     bool      // an attempt has lost its browser, which others had, too: from now on it has one of its own
 
 	// Interrupted is the attempt that a crash or a stop of ours left open, 0 if none. It is closed before the new one begins,
 	// its durable evidence is graded, and replies that it paid for are not paid again.

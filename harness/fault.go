@@ -107,6 +107,7 @@ func ours(phase string, err error) (cause, bool) {
 		mod     *model.Error
 		task    *benchmarks.TaskError
 		lent    *agent.Fault
+		lost    *benchmarks.BrowserLost
 	)
 	fault := func(s record.Status, class string, again bool) (cause, bool) {
 		return cause{Fault: &record.Fault{Status: s, Phase: phase, Class: class, Text: err.Error()}, Again: again, Err: err}, true
@@ -147,6 +148,8 @@ func ours(phase string, err error) (cause, bool) {
 			return fault(record.Infra, "task", !sb.Lasting)
 		}
 		return fault(record.Infra, "sandbox", true)
+	case errors.As(err, &lost):
+		return fault(record.Infra, record.ClassBrowser, true)
 	case errors.As(err, &slow):
 		return fault(record.Infra, "timeout", true)
 	case errors.As(err, &env), errors.As(err, &lent):

@@ -203,10 +203,12 @@ func (a *attempt) decide(ctx context.Context, again bool) error {
 		a.tell("canceled", &v)
 		return a.queue.Done(ctx, *a.job)
 	}
-	next := a.next(again)
+	a.lostBrowser(&v)
+	shared := a.sharedBrowser(&v)
+	next := a.next(again && v.Status != record.Scored, shared)
 	v.Final, a.undecided = next == final, next == open
 	if v.Final {
-		a.lostWithAgent(&v)
+		a.lostMachine(&v)
 	}
 	// All that the verdict and its attempt name is durable before the verdict is.
 	if err := a.log.Sync(ctx); err != nil {
@@ -224,15 +226,19 @@ func (a *attempt) decide(ctx context.Context, again bool) error {
 		return a.queue.Done(ctx, *a.job)
 	}
 	job := *a.job
-	job.Failed++
-	job.Why = "retry"
+	job.Why, job.Alone = "retry", job.Alone || shared
+	if shared {
+		job.Why = "browser"
+	} else {
+		job.Failed++
+	}
 	if job.Interrupted > 0 {
 		job.Prior = append([]int{job.Interrupted}, job.Prior...)
 	}
 	job.Interrupted, job.Prior = 0, append([]int{job.Attempt}, job.Prior...)
 	job.Evidence = a.regrade
 	job.Attempt++
-	return a.queue.Again(ctx, job, a.Retry.Delay<<min(job.Failed-1, 10))
+	return a.queue.Again(ctx, job, a.Retry.Delay<<min(max(job.Failed-1, 0), 10))
 }
 
 // A fate is what becomes of a trial after an attempt's verdict.
@@ -245,11 +251,12 @@ const (
 )
 
 // next says what follows an attempt; a retry is taken out of the run's budget. What only the end of the run keeps from
-// being tried again is left open.
-func (a *attempt) next(again bool) fate {
+// being tried again is left open. An attempt that lost a browser which it shared uses up nothing: there is one such of each trial.
+func (a *attempt) next(again, shared bool) fate {
 	switch {
 	case a.undecided:
 		return open
+	case shared && a.Retry.Attempts > 1:
 	case !again, a.job.Failed+1 >= a.Retry.Attempts:
 		return final
 	}
@@ -259,6 +266,8 @@ func (a *attempt) next(again bool) fate {
 	switch {
 	case r.sum.Reason != "":
 		return open
+	case shared:
+		return retry
 	case r.Retry.Used+r.sum.Retries >= r.Retry.Budget:
 		return final
 	}
@@ -279,7 +288,8 @@ func (r *runner) count(job *Job, v *record.Verdict, lasting, pausing bool) {
 	pause := false
 	switch v.Status {
 	case record.Infra, record.Provider:
-		if lasting || v.Error != nil && v.Error.Class == "task" { // the task's own trouble, which says nothing about the arm's next trial
+		// The task's own trouble, or that of who shared a browser, says nothing about the arm's next trial.
+		if lasting || v.Error != nil && (v.Error.Class == "task" || v.Error.Class == record.ClassBrowser && !job.Alone) {
 			break
 		}
 		r.inRow[job.Arm]++

@@ -67,3 +67,6 @@ func (h *host) Secret(name string) (string, error) {
 
 func (h *host) Log() event.Log { return h.a.log }
 func (h *host) Seed() uint64   { return h.a.seed }
+
+// Alone: see [benchmarks.Loner].
+func (h *host) Alone() bool { return h.a.job.Alone }

@@ -34,17 +34,34 @@ func (a *attempt) entered(inside bool) {
 	a.inside = inside
 }
 
-// lostWithAgent makes 0 of a trial whose last attempt ended because the agent's machine stopped
+// sharedBrowser reports whether a verdict is that of an attempt whose browser, which others used as well, was lost.
+func (a *attempt) sharedBrowser(v *record.Verdict) bool {
+	return v.Status == record.Infra && v.Error.Class == record.ClassBrowser && !a.job.Alone
+}
+
+// lostBrowser makes 0 of an attempt that lost a browser which nobody else used while the agent acted in it.
+func (a *attempt) lostBrowser(v *record.Verdict) {
+	if v.Status == record.Infra && v.Error.Class == record.ClassBrowser && a.job.Alone && a.inside {
+		a.broke(v, "the browser, which nobody else used, was lost under the agent's hands: ")
+	}
+}
+
+// lostMachine makes 0 of a trial whose last attempt ended because the agent's machine stopped
 // answering, or did not let its processes be ended, while the agent's processes were in it: what an
 // agent does to its machine must not take the trial out of the score.
-func (a *attempt) lostWithAgent(v *record.Verdict) {
+func (a *attempt) lostMachine(v *record.Verdict) {
 	if !a.lost || v.Status != record.Infra && v.Status != record.Grader {
 		return
 	}
+	a.broke(v, "the machine was lost with the agent's processes in it: ")
+}
+
+// broke makes 0 of a verdict that has a fault.
+func (a *attempt) broke(v *record.Verdict, why string) {
 	zero := 0.0
 	fault := *v.Error
 	fault.Status = record.Scored
 	v.Status, v.End, v.Reward, v.Error, v.Stages = record.Scored, record.Broke, &zero, &fault, 0
-	v.Scores = []record.Score{{Name: "reward", Primary: true, Value: &zero, Why: "the machine was lost with the agent's processes in it: " + cut(fault.Text, 2<<10)}}
+	v.Scores = []record.Score{{Name: "reward", Primary: true, Value: &zero, Why: why + cut(fault.Text, 2<<10)}}
 	v.Flags = append(v.Flags, benchmarks.FlagNoReward)
 }

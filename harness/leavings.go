@@ -20,7 +20,7 @@ import (
 //	              agent has acted, as before that it is the image's or the task's
 //
 // Two kinds are ambiguous, as a slow host looks the same: a machine that stopped answering, and one
-// whose processes do not die. These are tried again first; see [attempt.lostWithAgent].
+// whose processes do not die. These are tried again first; see [attempt.lostMachine].
 func (a *attempt) leavings(err error) (why string) {
 	var left *benchmarks.LeftError
 	var sb *sandbox.Error

@@ -74,6 +74,7 @@ type Episode struct {
 	rewards []float64
 	end     End
 	closed  bool
+	left    <-chan struct{} // a step that was given up and has not come to its end; nil: none
 }
 
 // Open begins an episode: the page is at its start, and the goal is known. Its error is of the browser or of the task's set-up.
@@ -88,6 +89,12 @@ func Open(ctx context.Context, c Config) (_ *Episode, err error) {
 		}
 	}()
 	e.files = newDownloads(c.Record)
+	if l, ok := c.Host.(benchmarks.Loner); ok && l.Alone() {
+		if a, ok := c.Browser.(*pool.Access); ok {
+			c.Browser = a.Alone()
+			e.c.Browser = c.Browser
+		}
+	}
 	if len(c.Actions.Subsets) == 0 {
 		e.c.Actions.Subsets = []string{"chat", "infeas", "bid", "nav", "tab"}
 	}
@@ -109,7 +116,7 @@ func Open(ctx context.Context, c Config) (_ *Episode, err error) {
 	}
 	first, info, err := e.env.Reset(ctx, c.Seed)
 	if err != nil {
-		return nil, err
+		return nil, lost(err)
 	}
 	e.end.Task = info.Task
 	if e.goal, err = e.goalOf(ctx, first.GoalObject); err != nil {
@@ -150,12 +157,7 @@ func (e *Episode) Step(ctx context.Context, a event.Event) (benchmarks.Turn, err
 	if strings.TrimSpace(code) == "" || e.last.Done {
 		return benchmarks.Turn{Obs: e.look(), Done: e.last.Done}, nil
 	}
-	if a.Timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, a.Timeout, fmt.Errorf("%w: longer than %v", errLate, a.Timeout))
-		defer cancel()
-	}
-	return e.act(ctx, code)
+	return e.act(ctx, code, a.Timeout)
 }
 
 // look is the last observation once more, without what was told with it. The first look shows all.
@@ -168,10 +170,15 @@ func (e *Episode) look() event.Browsed {
 	return o
 }
 
-// act makes a step. The lock is held.
-func (e *Episode) act(ctx context.Context, code string) (benchmarks.Turn, error) {
+// act makes a step within a limit; 0: [stepLimit]. The lock is held.
+func (e *Episode) act(ctx context.Context, code string, limit time.Duration) (benchmarks.Turn, error) {
+	if limit <= 0 {
+		limit = stepLimit
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%w: longer than %v", errLate, limit))
+	defer cancel()
 	e.steps++
-	r, err := e.env.Step(ctx, code)
+	r, err := e.play(ctx, code)
 	if err == nil && (math.IsNaN(r.Reward) || math.IsInf(r.Reward, 0)) {
 		err = fmt.Errorf("%w: %v", errReward, r.Reward)
 	}
@@ -195,6 +202,33 @@ func (e *Episode) act(ctx context.Context, code string) (benchmarks.Turn, error)
 	return benchmarks.Turn{Obs: e.last, Reward: &r.Reward, Done: e.last.Done, Info: e.info(r)}, nil
 }
 
+// play makes a step of the environment. One that does not end with its context is given up, and its browser's context, for whose end it then waits, is
+// closed.
+func (e *Episode) play(ctx context.Context, code string) (*browsergym.Result, error) {
+	var r *browsergym.Result
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r, err = e.env.Step(ctx, code)
+	}()
+	select {
+	case <-done:
+		return r, err
+	case <-ctx.Done():
+	}
+	select {
+	case <-done:
+		return r, err
+	case <-time.After(lateLimit):
+	}
+	e.left = done
+	if c := e.env.Context(); c != nil {
+		go c.Close(context.Background())
+	}
+	return nil, context.Cause(ctx)
+}
+
 var (
 	// errLate: a step took longer than the harness lets it.
 	errLate = errors.New("an action in the browser took too long")
@@ -208,9 +242,9 @@ func (e *Episode) failed(ctx context.Context, code string, err error) (benchmark
 	late := errors.Is(context.Cause(ctx), errLate)
 	switch {
 	case ctx.Err() != nil && !late, pool.Infra(err):
-		return benchmarks.Turn{}, err
+		return benchmarks.Turn{}, lost(err)
 	case late && !e.answers():
-		return benchmarks.Turn{}, err
+		return benchmarks.Turn{}, &benchmarks.BrowserLost{Err: err}
 	case !late && !errors.Is(err, cdp.ErrGone) && !errors.Is(err, errReward) && !errors.As(err, new(*cdp.Failure)) && !errors.As(err, new(*cdp.Thrown)):
 		return benchmarks.Turn{}, err
 	}
@@ -222,8 +256,20 @@ func (e *Episode) failed(ctx context.Context, code string, err error) (benchmark
 	return benchmarks.Turn{Obs: e.last, Reward: &zero, Done: true, Info: e.info(&browsergym.Result{Terminated: true})}, nil
 }
 
-// answerLimit is how long a browser may take to say that it is well, though a page of it is not.
-const answerLimit = 10 * time.Second
+// lost marks an error that means that the browser is gone.
+func lost(err error) error {
+	if pool.Lost(err) {
+		return &benchmarks.BrowserLost{Err: err}
+	}
+	return err
+}
+
+// Limits of a step.
+const (
+	stepLimit   = 30 * time.Second // of one whose action names none
+	lateLimit   = 5 * time.Second  // how long it may take to end when its time is up
+	answerLimit = 4 * time.Second  // how long a browser may then take to say that it is well, though a page of it is not
+)
 
 // answers reports whether the browser itself is well.
 func (e *Episode) answers() bool {
@@ -250,14 +296,14 @@ func (e *Episode) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Evi
 			code = "send_msg_to_user(" + py.Repr(py.Str(text)) + ")"
 		}
 		if _, err := e.set.Parse(code); err == nil {
-			if _, err := e.act(ctx, code); err != nil {
+			if _, err := e.act(ctx, code, 0); err != nil {
 				return benchmarks.Evidence{}, err
 			}
 			e.end.Sent = true
 		}
 	}
 	if e.steps == 0 && !e.last.Done { // judged as it stands, so that a task that is done from its start on is seen
-		if _, err := e.act(ctx, "noop(0)"); err != nil {
+		if _, err := e.act(ctx, "noop(0)", 0); err != nil {
 			return benchmarks.Evidence{}, err
 		}
 		e.steps, e.end.Idle, e.end.Truncated = 0, true, false
@@ -298,7 +344,20 @@ func (e *Episode) Close() error {
 	if e.env != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), closing)
 		defer cancel()
-		errs = append(errs, e.env.Close(ctx))
+		if e.left != nil {
+			select {
+			case <-e.left:
+			case <-ctx.Done():
+				go func(env *browsergym.Env) { // which only one may use
+					<-e.left
+					env.Close(context.Background())
+				}(e.env)
+				e.env = nil
+			}
+		}
+		if e.env != nil {
+			errs = append(errs, e.env.Close(ctx))
+		}
 	}
 	if e.c.Close != nil {
 		errs = append(errs, e.c.Close())

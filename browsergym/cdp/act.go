@@ -46,6 +46,10 @@ func (e *Element) Fill(ctx context.Context, value string, force bool) error {
 	return e.fill(ctx, "Locator.fill", value, force)
 }
 
+// selectedLimit is how long the next frame may take, with which pages are told that the text of an element is selected: what is put in the text's
+// place has to come after that. Whether a page listens is not asked, since that question has ended its process.
+const selectedLimit = time.Second
+
 // Clear empties an input, a text area or an editable element.
 func (e *Element) Clear(ctx context.Context) error { return e.fill(ctx, "Locator.clear", "", false) }
 
@@ -57,11 +61,9 @@ func (e *Element) fill(ctx context.Context, api, value string, force bool) error
 				if !force {
 					pr.say("  waiting for element to be visible, enabled and editable")
 				}
-				h := e.hears(pr, a)
-				defer h.end()
 				out, err := e.p.verdict(pr, a.tools, "fill", value, force)
 				if err == nil && out.kind == "selected" {
-					out.kind, err = "input", e.selected(pr, a, h)
+					out.kind, err = "input", e.p.ask(pr, a.tools, "drawn", nil, selectedLimit.Milliseconds())
 				}
 				if err != nil || out.kind != "input" {
 					return out, err

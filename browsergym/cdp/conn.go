@@ -66,6 +66,7 @@ type Conn struct {
 
 type call struct {
 	session string
+	method  string
 	done    chan answer // of one
 	trace   *Traced     // nil: nobody measures
 }
@@ -213,7 +214,7 @@ func (c *Conn) send(session, method string, params any, done chan answer) (int64
 	}
 	c.id++
 	if done != nil {
-		k := &call{session: session, done: done}
+		k := &call{session: session, method: method, done: done}
 		if c.trace != nil {
 			k.trace = &Traced{Method: method, Sent: time.Now()}
 		}

@@ -42,15 +42,6 @@ func returned(raw []byte) (remote, error) {
 	return a.Result, nil
 }
 
-// remote waits for an evaluation whose result stays in the page.
-func (q *Pending) remote(ctx context.Context) (remote, error) {
-	raw, err := q.Wait(ctx)
-	if err != nil {
-		return remote{}, err
-	}
-	return returned(raw)
-}
-
 // value waits for an evaluation and decodes its value into out, which may be nil.
 func (q *Pending) value(ctx context.Context, out any) error {
 	raw, err := q.Wait(ctx)
@@ -115,7 +106,6 @@ type evaluate struct {
 	ByValue    bool   `json:"returnByValue,omitempty"`
 	Await      bool   `json:"awaitPromise,omitempty"`
 	Gesture    bool   `json:"userGesture,omitempty"`
-	Group      string `json:"objectGroup,omitempty"`
 }
 
 type invoke struct {
@@ -126,7 +116,6 @@ type invoke struct {
 	ByValue   bool       `json:"returnByValue,omitempty"`
 	Await     bool       `json:"awaitPromise,omitempty"`
 	Gesture   bool       `json:"userGesture,omitempty"`
-	Group     string     `json:"objectGroup,omitempty"`
 }
 
 type argument struct {

@@ -148,18 +148,18 @@ var pageEvents = map[string]func(*Page, *pageEvent){
 		switch {
 		case f == nil:
 		case e.Context.Aux.Default:
-			f.world, f.marks = e.Context.ID, ""
+			f.world = e.Context.ID
 		case e.Context.Name == world:
-			f.own, f.tools = e.Context.ID, ""
+			f.own, f.marks, f.tools = e.Context.ID, "", ""
 		}
 	},
 	"Runtime.executionContextDestroyed": func(p *Page, e *pageEvent) {
 		for _, f := range p.frames {
 			if f.world == e.World {
-				f.world, f.marks = 0, ""
+				f.world = 0
 			}
 			if f.own == e.World {
-				f.own, f.tools = 0, ""
+				f.own, f.marks, f.tools = 0, "", ""
 			}
 		}
 	},

@@ -24,8 +24,8 @@ type frame struct {
 	fired    int    // domReady, loaded
 	world    int    // id of the page's own script context; 0: there is none just now
 	own      int    // id of ours, which the page does not see
-	marks    string // our object in the page's world
-	tools    string // our object in our own world
+	marks    string // our objects in our own world
+	tools    string
 	owner    int    // backend node id of the element that holds it; 0: not asked for
 	bid      string // of that element, as it was marked last
 	gone     bool

@@ -12,7 +12,7 @@ import (
 // errNoBid: the element that holds a frame has none, so the frame's elements could not be named.
 var errNoBid = &Failure{"MarkingError", "Cannot mark a child frame without a bid."}
 
-// prepare makes our object in the page's world of frames that have none yet.
+// prepare makes our object in our own world of frames that have none yet.
 func (p *Page) prepare(ctx context.Context, frames []*frame) error {
 	type made struct {
 		f *frame
@@ -21,7 +21,7 @@ func (p *Page) prepare(ctx context.Context, frames []*frame) error {
 	}
 	var all []made
 	for _, f := range frames {
-		w, err := p.context(ctx, f, func(f *frame) int { return f.world })
+		w, err := p.context(ctx, f, func(f *frame) int { return f.own })
 		if errors.Is(err, errNoFrame) {
 			continue
 		}
@@ -50,7 +50,7 @@ func (p *Page) prepare(ctx context.Context, frames []*frame) error {
 			return err
 		}
 		p.c.mu.Lock()
-		if m.f.world == m.w {
+		if m.f.own == m.w {
 			m.f.marks = r.Object
 		}
 		p.c.mu.Unlock()

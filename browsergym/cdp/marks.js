@@ -1,4 +1,4 @@
-// Our object in the page's own world of a frame. The page does not see it, and its counters live as long as the frame's window does.
+// Our object in our own world of a frame: nothing that the page replaces is seen there. Its counters live as long as the frame's window does.
 (() => {
   'use strict';
   const standard = new Set(('a abbr acronym address applet area article aside audio b base basefont bdi bdo big blockquote body br button canvas ' +
@@ -11,6 +11,23 @@
   const buttons = 'button, a, input[type="button"], div[role="button"]';
   const visibility = 'browsergym_visibility_ratio', som = 'browsergym_set_of_marks';
   const thresholds = [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1];
+  // Methods and getters as functions of their element: an input that is named after one hides it from its form, and an image from the document.
+  const own = (type, name) => {
+    const d = Object.getOwnPropertyDescriptor(type.prototype, name);
+    return Function.prototype.call.bind(d.get || d.value);
+  };
+  const [tagOf, shadowOf, boxOf, getAttribute, setAttribute, removeAttribute, hasAttribute, matches, outerHTML] =
+    ['tagName', 'shadowRoot', 'getBoundingClientRect', 'getAttribute', 'setAttribute', 'removeAttribute', 'hasAttribute', 'matches', 'outerHTML']
+      .map(name => own(Element, name));
+  const [parentOf, contains] = ['parentElement', 'contains'].map(name => own(Node, name));
+  const [queryAll, query, fromPoint, activeElement, animations, readyState, images] =
+    ['querySelectorAll', 'querySelector', 'elementFromPoint', 'activeElement', 'getAnimations', 'readyState', 'images'].map(name => own(Document, name));
+  const [listen, unlisten] = ['addEventListener', 'removeEventListener'].map(name => own(EventTarget, name));
+
+  // Asks page.js or timers.js, which are in the page's world, and reports whether they say yes. In shadow trees, too, an event of the window's
+  // own viewport hands over the element as it is, and document.open() does not end who listens to it.
+  const ask = (what, e) => !visualViewport.dispatchEvent(new FocusEvent('evalrun.' + what, {cancelable: true, relatedTarget: e}));
+
   let numbers = 0, letters = 0, first = true, pass = null, changed = false;
 
   // Others' changes of the document are noted; ours, made in between, are not.
@@ -33,7 +50,7 @@
 
   // All elements, those of an open shadow root right after its host.
   const walk = visit => {
-    const stack = [{list: document.querySelectorAll('*'), i: 0}];
+    const stack = [{list: queryAll(document, '*'), i: 0}];
     while (stack.length) {
       const top = stack[stack.length - 1];
       if (top.i >= top.list.length) {
@@ -41,7 +58,8 @@
         continue;
       }
       const e = top.list[top.i++];
-      if (e.shadowRoot) stack.push({list: e.shadowRoot.querySelectorAll('*'), i: 0});
+      const shadow = shadowOf(e);
+      if (shadow) stack.push({list: shadow.querySelectorAll('*'), i: 0});
       visit(e);
     }
   };
@@ -66,21 +84,21 @@
     let root = document, last = null, e = null;
     do {
       last = e;
-      e = root.elementFromPoint(x, y);
-      root = e && e.shadowRoot;
+      e = root === document ? fromPoint(document, x, y) : root.elementFromPoint(x, y);
+      root = e && shadowOf(e);
     } while (root && e !== last);
     return e;
   };
 
-  const belongs = (e, tag, accepted) => {
-    const r = e.getBoundingClientRect();
+  const belongs = (e, tag, accepted, clickable) => {
+    const r = boxOf(e);
     const hit = atPoint((r.left + r.right) / 2, (r.top + r.bottom) / 2);
-    if (!hit || hit !== e && !e.contains(hit)) return false;
-    if (!interactive.has(tag) && e.onclick == null && getComputedStyle(e).cursor !== 'pointer') return false;
+    if (!hit || hit !== e && !contains(e, hit)) return false;
+    if (!interactive.has(tag) && !clickable && getComputedStyle(e).cursor !== 'pointer') return false;
     if (r.width * r.height < 20) return false;
-    for (let up = e; up; up = up.parentElement) if (accepted.has(up)) return false;
-    const parent = e.parentElement;
-    return !(parent && parent.tagName.toLowerCase() === 'span' && parent.children.length === 1 && parent.getAttribute('role') &&
+    for (let up = e; up; up = parentOf(up)) if (accepted.has(up)) return false;
+    const parent = parentOf(e);
+    return !(parent && tagOf(parent).toLowerCase() === 'span' && parent.children.length === 1 && parent.getAttribute('role') &&
       parent.getAttribute(som) === '1');
   };
 
@@ -90,7 +108,7 @@
   const note = entries => {
     if (pass.early) rest();
     for (const entry of entries) {
-      entry.target.setAttribute(visibility, String(Math.round(entry.intersectionRatio * 100) / 100));
+      setAttribute(entry.target, visibility, String(Math.round(entry.intersectionRatio * 100) / 100));
       pass.missing.delete(entry.target);
     }
     if (pass.early) watchSoon();
@@ -105,35 +123,31 @@
     const used = new Set(), accepted = new Set(), initial = first;
     first = false;
     walk(e => {
-      const tag = e.tagName && e.tagName.toLowerCase();
+      const tag = tagOf(e).toLowerCase();
       if (!all && !standard.has(tag)) return;
-      e.setAttribute(visibility, '0');
+      setAttribute(e, visibility, '0');
       pass.missing.add(e);
       pass.observer.observe(e);
-      if (e.value !== undefined) e.setAttribute('value', e.value);
-      if (e.checked !== undefined) {
-        if (e.checked === true) e.setAttribute('checked', '');
-        else e.removeAttribute('checked');
-      }
-      let bid = e.getAttribute('bid');
-      if (e.hasAttribute('bid')) {
-        if (initial) throw new Error('Attribute bid already used in element ' + e.outerHTML);
+      const clickable = ask('note', e);
+      let bid = getAttribute(e, 'bid');
+      if (hasAttribute(e, 'bid')) {
+        if (initial) throw new Error('Attribute bid already used in element ' + outerHTML(e));
         if (used.has(bid)) bid = null;
       }
       if (bid === null) {
         bid = prefix + (tag === 'iframe' || tag === 'frame' ? letter(letters++) : numbers++);
-        pass.fresh.push([e, e.getAttribute('bid')]);
-        e.setAttribute('bid', bid);
+        pass.fresh.push([e, getAttribute(e, 'bid')]);
+        setAttribute(e, 'bid', bid);
       }
       used.add(bid);
       for (const name of ['aria-roledescription', 'aria-description']) {
-        e.setAttribute(name, 'browsergym_id_' + bid + ' ' + (e.getAttribute(name) || ''));
+        setAttribute(e, name, 'browsergym_id_' + bid + ' ' + (getAttribute(e, name) || ''));
       }
-      e.setAttribute(som, '0');
-      if (belongs(e, tag, accepted)) {
-        e.setAttribute(som, '1');
-        if (e.matches(buttons)) accepted.add(e);
-        for (let up = e.parentElement; up; up = up.parentElement) if (up.getAttribute(som) === '1') up.setAttribute(som, '0');
+      setAttribute(e, som, '0');
+      if (belongs(e, tag, accepted, clickable)) {
+        setAttribute(e, som, '1');
+        if (matches(e, buttons)) accepted.add(e);
+        for (let up = parentOf(e); up; up = parentOf(up)) if (getAttribute(up, som) === '1') setAttribute(up, som, '0');
       }
     });
   };
@@ -159,11 +173,11 @@
     if (pass) pass.early = false;
     walk(e => {
       for (const name of ['aria-description', 'aria-roledescription']) {
-        const text = e.getAttribute(name);
+        const text = getAttribute(e, name);
         if (text === null) continue;
-        const own = text.replace(/^browsergym_id[^\s]*\s/, '');
-        if (own) e.setAttribute(name, own);
-        else e.removeAttribute(name);
+        const before = text.replace(/^browsergym_id[^\s]*\s/, '');
+        if (before) setAttribute(e, name, before);
+        else removeAttribute(e, name);
       }
     });
   };
@@ -185,8 +199,8 @@
     unmark();
     pass.observer.disconnect();
     for (const [e, bid] of pass.fresh) {
-      if (bid === null) e.removeAttribute('bid');
-      else e.setAttribute('bid', bid);
+      if (bid === null) removeAttribute(e, 'bid');
+      else setAttribute(e, 'bid', bid);
     }
     ({numbers, letters, first} = pass.before);
     pass = null;
@@ -205,27 +219,24 @@
   const holds = () => {
     let same = true;
     walk(e => {
-      if (e.value !== undefined && e.hasAttribute('value') && String(e.value) !== e.getAttribute('value') ||
-        e.checked !== undefined && (e.checked === true) !== e.hasAttribute('checked')) same = false;
+      if (ask('changed', e)) same = false;
     });
     return same;
   };
 
   let turn = 0; // of calm(): whoever asked may no longer wait when a busy machine gets to it, and then it must not mark
-  const timers = Symbol.for('evalrun.busy');
-  const frame = f => window[timers] ? window[timers].frame(f) : requestAnimationFrame(f);
   // Whether a timer is due within a time, here or in a frame.
   const waits = (w, within) => {
     try {
-      if (w[timers] && w[timers](within)) return true;
+      if (!w.visualViewport.dispatchEvent(new UIEvent('evalrun.busy', {cancelable: true, detail: within}))) return true;
       for (let i = 0; i < w.length && i < 50; i++) if (waits(w[i], within)) return true;
     } catch {
       // Of another origin, which says nothing.
     }
     return false;
   };
-  const moves = () => document.getAnimations().some(a => a.playState === 'running' && a.effect.getComputedTiming().endTime < Infinity);
-  const loads = () => document.readyState !== 'complete' || Array.prototype.some.call(document.images, i => !i.complete && i.loading !== 'lazy');
+  const moves = () => animations(document).some(a => a.playState === 'running' && a.effect.getComputedTiming().endTime < Infinity);
+  const loads = () => readyState(document) !== 'complete' || Array.prototype.some.call(images(document), i => !i.complete && i.loading !== 'lazy');
 
   return {
     // Waits until the document and its images are loaded and, unless it is only opened, nothing of it goes on: no timer is due within the time that
@@ -242,10 +253,10 @@
       const scrolled = () => {
         changed = true;
       };
-      document.addEventListener('scroll', scrolled, {capture: true, passive: true});
+      listen(document, 'scroll', scrolled, {capture: true, passive: true});
       return new Promise(resolve => {
         const done = calm => {
-          document.removeEventListener('scroll', scrolled, {capture: true});
+          unlisten(document, 'scroll', scrolled, {capture: true});
           if (turn === mine && (!pass || !pass.early)) rest();
           resolve(calm);
         };
@@ -259,9 +270,9 @@
           if (now || --left > 0) {
             if (now) left = frames;
             changed = false;
-            return frame(look);
+            return requestAnimationFrame(look);
           }
-          if (marks !== null && document.querySelector('iframe, frame') === null) early(marks);
+          if (marks !== null && query(document, 'iframe, frame') === null) early(marks);
           const after = () => {
             if (turn !== mine) return done(false);
             if (!busy()) return done(true);
@@ -269,17 +280,17 @@
             changed = false;
             left = frames;
             watch();
-            frame(look);
+            requestAnimationFrame(look);
           };
           if (pass && pass.early) settled(end - performance.now()).then(after);
           else task(after);
         };
-        frame(look);
+        requestAnimationFrame(look);
       });
     },
 
     // Whether nothing here can move by itself just now, so that an element is where it is.
-    still: () => !!window[timers] && window[timers].still() && !document.getAnimations().length && !loads(),
+    still: () => ask('still') && !animations(document).length && !loads(),
 
     // Marks all elements whose tags are standard, or all. Visibility is known when settled() is. What calm() has marked stands if nothing has changed.
     mark(prefix, all) {
@@ -298,9 +309,9 @@
 
     // The bid of the element that has the focus, and whether it holds a frame.
     focused() {
-      let e = document.activeElement;
-      while (e && e.shadowRoot) e = e.shadowRoot.activeElement;
-      return e ? {bid: e.getAttribute('bid') || '', frame: 'contentWindow' in e} : null;
+      let e = activeElement(document);
+      while (e && shadowOf(e)) e = shadowOf(e).activeElement;
+      return e ? {bid: getAttribute(e, 'bid') || '', frame: 'contentWindow' in e} : null;
     },
   };
 })()

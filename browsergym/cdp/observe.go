@@ -346,7 +346,7 @@ func (b *batch) start(p *Page, method string, params any) *Pending {
 	return q
 }
 
-// object calls a method of our object in the page's world of a frame.
+// object calls a method of our object for marks in a frame.
 func (b *batch) object(p *Page, f *frame, method string, await bool, args ...any) *Pending {
 	p.c.mu.Lock()
 	on := f.marks

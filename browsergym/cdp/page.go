@@ -50,6 +50,9 @@ const (
 //go:embed activity.js
 var activityScript string
 
+//go:embed page.js
+var pageScript string
+
 // event takes the browser's own events.
 func (b *Browser) event(method string, params []byte) {
 	switch method {
@@ -201,7 +204,7 @@ func (p *Page) setUp() (frames *Pending, err error) {
 	}
 	send("Runtime.addBinding", map[string]any{"name": binding, "executionContextName": world})
 	send("Page.addScriptToEvaluateOnNewDocument", map[string]any{"source": activityScript, "worldName": world, "runImmediately": true})
-	for _, s := range o.Scripts {
+	for _, s := range append([]string{pageScript}, o.Scripts...) {
 		send("Page.addScriptToEvaluateOnNewDocument", map[string]any{"source": s, "runImmediately": true})
 	}
 	frames, err = p.c.b.Start(p.session, "Page.getFrameTree", nil)

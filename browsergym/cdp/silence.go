@@ -2,6 +2,7 @@ package cdp
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -21,32 +22,47 @@ type silence struct {
 // that a script waits for and nobody answers, a process that was stopped. Their calls, those that wait and all that come, fail with an error that is
 // [ErrGone]. A page that only takes its time with one answer is asked something else meanwhile, and is well when it answers that. It is to be called
 // again and again, several times within limit.
+//
+// While a navigation waits for its server the browser holds back what a page is asked. One that goes on for so long that the page would be asked
+// whether it is there is stopped; that of [Page.Goto] has its own limit.
 func (b *Browser) EndSilent(limit time.Duration) {
 	ask, end := b.silent(time.Now(), limit)
 	for _, s := range ask {
 		b.Start(s, "Runtime.evaluate", evaluate{Expression: "0"}) // whose answer ends the silence, and is of no other use
 	}
-	if len(end) == 0 {
+	if len(ask)+len(end) == 0 {
 		return
 	}
 	for _, c := range b.all() {
 		for _, p := range c.Pages() {
-			for _, s := range end {
-				if p.session == s {
-					p.giveUp(errHung{limit})
-				}
+			switch {
+			case slices.Contains(end, p.session):
+				p.giveUp(errHung{limit})
+			case slices.Contains(ask, p.session) && p.leaving():
+				b.Send(p.session, "Page.stopLoading", nil)
 			}
 		}
 	}
+}
+
+// leaving reports whether the page is on its way to another document.
+func (p *Page) leaving() bool {
+	p.c.mu.Lock()
+	defer p.c.mu.Unlock()
+	return len(p.navigating) > 0
 }
 
 // silent lists the sessions that are to be asked whether they are there, and those that are not.
 func (c *Conn) silent(now time.Time, limit time.Duration) (ask, end []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	going := map[string]bool{}
+	for _, p := range c.pending {
+		going[p.session] = going[p.session] || p.method == "Page.navigate"
+	}
 	owing := map[string]*silence{}
 	owe := func(session string) {
-		if session == "" || owing[session] != nil {
+		if session == "" || owing[session] != nil || going[session] {
 			return
 		}
 		s := c.owing[session]

@@ -18,6 +18,8 @@
   const tagRoles = {BUTTON: 'button', TEXTAREA: 'textbox', SELECT: 'combobox', OPTION: 'option', OPTGROUP: 'group', FIELDSET: 'group',
     DETAILS: 'group', TR: 'row', TH: 'columnheader', HR: 'separator'};
   const gone = 'error:notconnected';
+  // A property of the document itself: a picture that is named after it hides it.
+  const own = name => (Object.getOwnPropertyDescriptor(Document.prototype, name) || Object.getOwnPropertyDescriptor(Node.prototype, name)).get.call(document);
 
   let target = null; // the element in question
   let guard = null;  // what looks at the events of an action
@@ -266,8 +268,8 @@
   };
 
   return {
-    title: () => document.title,
-    html: () => (document.doctype ? new XMLSerializer().serializeToString(document.doctype) : '') + (document.documentElement ? document.documentElement.outerHTML : ''),
+    title: () => own('title'),
+    html: () => (own('doctype') ? new XMLSerializer().serializeToString(own('doctype')) : '') + (own('documentElement') ? own('documentElement').outerHTML : ''),
     size: () => ({width: innerWidth, height: innerHeight}),
 
     // Finds an element and remembers it: how many there are, and how the first ones are shown.
@@ -341,12 +343,6 @@
       return next === 'input' && !empty ? 'selected' : next;
     },
     drawn,
-    // What an event of the element goes through, up to its document.
-    path() {
-      const all = [];
-      for (let n = labelled(target); n; n = n.assignedSlot || n.parentNode || n.host) all.push(n);
-      return all;
-    },
     async choose(wanted, force) {
       const wrong = force ? '' : await states(['visible', 'enabled']);
       return wrong || choose(wanted);

@@ -36,6 +36,8 @@ type Wish struct {
 	// Uploads are folders whose files pages may be given for upload, and no more: each is copied first. Where Files is empty too, no
 	// file can be uploaded but what the context has downloaded.
 	Uploads []string
+	// Alone: the context's browser is for no other.
+	Alone bool
 }
 
 func (w *Wish) check(files []string) error {

@@ -96,6 +96,9 @@ type Error struct {
 func (e *Error) Error() string { return e.Op + ": " + e.Err.Error() }
 func (e *Error) Unwrap() error { return e.Err }
 
+// Lost reports whether an error means that a browser has ended or no longer answers.
+func Lost(err error) bool { return errors.Is(err, cdp.ErrClosed) || errors.Is(err, errSlow) }
+
 // Infra reports whether an error means that a browser has failed its episode, which may be tried again.
 func Infra(err error) bool {
 	return errors.As(err, new(*Error)) || errors.Is(err, cdp.ErrClosed) || errors.Is(err, ErrClosed)
@@ -190,7 +193,7 @@ func (a *Access) NewContext(ctx context.Context, o cdp.ContextOptions) (*cdp.Con
 	var err error
 	for range 3 { // a browser may die just as it is chosen
 		var u *unit
-		if u, err = p.take(ctx); err != nil {
+		if u, err = p.take(ctx, a.w.Alone); err != nil {
 			break
 		}
 		var c *cdp.Context
@@ -210,6 +213,13 @@ func (a *Access) NewContext(ctx context.Context, o cdp.ContextOptions) (*cdp.Con
 		return nil, err
 	}
 	return nil, &Error{"opening a browser context", err}
+}
+
+// Alone is the same way to contexts that each have a browser of their own.
+func (a *Access) Alone() *Access {
+	w := a.w
+	w.Alone = true
+	return a.p.For(w)
 }
 
 // Refused lists what the contexts' network policies and forbidden addresses have refused so far, each host and port once for each context.
@@ -248,8 +258,8 @@ func (p *Pool) leave() {
 }
 
 // take finds a browser with a free place, which is then taken, or starts one. Browsers are started one after another: who waits for one may find
-// room in it.
-func (p *Pool) take(ctx context.Context) (*unit, error) {
+// room in it. Who wants to be alone gets one that was not there before, and will have no other.
+func (p *Pool) take(ctx context.Context, alone bool) (*unit, error) {
 	for {
 		p.mu.Lock()
 		if p.closed {
@@ -258,7 +268,7 @@ func (p *Pool) take(ctx context.Context) (*unit, error) {
 		}
 		var best *unit // that with the spare, or the fullest, so that others can end
 		for _, u := range p.units {
-			if !u.retired && u.taken < p.o.PerBrowser && (best == nil || u.spare != nil || best.spare == nil && u.taken > best.taken) {
+			if !alone && !u.retired && u.taken < p.o.PerBrowser && (best == nil || u.spare != nil || best.spare == nil && u.taken > best.taken) {
 				best = u
 			}
 		}
@@ -300,6 +310,9 @@ func (p *Pool) take(ctx context.Context) (*unit, error) {
 			return nil, ErrClosed
 		}
 		if err == nil {
+			if alone {
+				u.taken, u.made, u.retired = 1, 1, true
+			}
 			p.units = append(p.units, u)
 			p.count.Started++
 			p.wg.Go(u.attend)
@@ -310,8 +323,8 @@ func (p *Pool) take(ctx context.Context) (*unit, error) {
 		}
 		p.mu.Unlock()
 		p.wg.Done()
-		if err != nil {
-			return nil, err
+		if err != nil || alone {
+			return u, err
 		}
 	}
 }

@@ -32,7 +32,7 @@ func Of(e *record.Entry) Line {
 //	entry                     Open      Decided  Evidence           First               Failed
 //	attempt                   attempt   no       none, or kept (1)  see (2)             see (2)
 //	evidence                  -         -        its attempt        -                   -
-//	verdict, not final        none      no       -                  -                   +1 of infra, grader
+//	verdict, not final        none      no       -                  -                   +1 of infra, grader (3)
 //	verdict, final            none      yes      -                  -                   +1 of infra, grader
 //	amend                     -         -        -                  -                   -
 //
@@ -41,6 +41,7 @@ func Of(e *record.Entry) Line {
 // (2) An attempt after a score or a skip begins a new series of tries, and so does a rerun. An
 // attempt after a failure that was not the agent's goes on with the series, and may use its
 // replies. Failed is 0 again after every final verdict.
+// (3) The first of a series that lost its browser uses up no try: from then on the trial is Alone.
 type Trial struct {
 	Fence    int64 // the newest seen
 	Last     int32 // the newest attempt; 0: none
@@ -51,6 +52,7 @@ type Trial struct {
 	status   uint8
 	end      uint8
 	Decided  bool // the newest attempt has a final verdict
+	Alone    bool // an attempt of the series lost a browser that it shared: the next has one of its own
 }
 
 // Status is that of the newest verdict, amendments included; "" before the first.
@@ -85,7 +87,7 @@ func (t *Trial) Apply(l *Line) Change {
 			return Rejoined
 		}
 		if t.Decided { // somebody has looked: it has all its tries again
-			t.Failed = 0
+			t.Failed, t.Alone = 0, false
 		}
 		if t.First == 0 || t.Decided && !Reopens(t.Status()) || Reruns(l.Data) {
 			t.First = n
@@ -104,7 +106,10 @@ func (t *Trial) Apply(l *Line) Change {
 			t.Open = 0
 		}
 		t.set(v.Status, v.End)
-		if v.Status == record.Infra || v.Status == record.Grader {
+		switch lost := v.Status == record.Infra && bytes.Contains(l.Data, []byte(`"class":"`+record.ClassBrowser+`"`)); {
+		case lost && !t.Alone:
+			t.Alone = true
+		case v.Status == record.Infra, v.Status == record.Grader:
 			t.Failed++
 		}
 		if t.Decided = v.Final; !v.Final {

@@ -299,6 +299,7 @@ type Past struct {
 	Status      record.Status // of the current verdict
 	Attempts    int           // the highest number so far
 	Failed      int           // tries that infra and grader failures have used up
+	Alone       bool          // it has lost a browser that it shared
 	Fence       int64         // the highest so far
 	Interrupted int           // the attempt that is still open; 0: none
 	Prior       []int         // attempts whose paid replies may be used again, the newest first
@@ -309,11 +310,11 @@ type Past struct {
 // goes on, with all their tries, although they were decided; nil: none.
 func PastOf(t ledger.Trial, reopen func(record.Status) bool) Past {
 	p := Past{
-		Decided: t.Decided, Status: t.Status(), Attempts: int(t.Last), Failed: int(t.Failed), Fence: t.Fence,
+		Decided: t.Decided, Status: t.Status(), Attempts: int(t.Last), Failed: int(t.Failed), Alone: t.Alone, Fence: t.Fence,
 		Interrupted: int(t.Open), Prior: t.Prior(),
 	}
 	if p.Decided && reopen != nil && ledger.Reopens(p.Status) && reopen(p.Status) {
-		p.Decided, p.Failed = false, 0
+		p.Decided, p.Failed, p.Alone = false, 0, false
 	}
 	return p
 }
@@ -468,7 +469,7 @@ func takeUp(j *harness.Job, was Past, again func(Past) bool) bool {
 		j.Why = "rerun"
 	case was.Attempts > 0:
 		j.Why = "resume"
-		j.Failed = was.Failed
+		j.Failed, j.Alone = was.Failed, was.Alone
 		j.Interrupted, j.Prior = was.Interrupted, was.Prior
 		if n := len(was.Evidence); n > 0 && was.Evidence[n-1].Last {
 			j.Evidence = was.Evidence

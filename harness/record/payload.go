@@ -42,7 +42,7 @@ type Attempt struct {
 	Repeat    int               `json:"repeat"`            // from 1
 	Attempt   int               `json:"attempt"`           // from 1
 	Seed      uint64            `json:"seed"`
-	Why       string            `json:"why,omitempty"`       // "", "retry", "resume", "rerun"
+	Why       string            `json:"why,omitempty"`       // "", "retry", "browser", "resume", "rerun"
 	Driver    string            `json:"driver,omitempty"`    // the run's; the verdict says which one the machines had
 	Regrade   bool              `json:"regrade,omitempty"`   // only grades evidence that an earlier attempt left
 	Queued    time.Duration     `json:"queued_ns,omitempty"` // from ready to begun
@@ -113,6 +113,10 @@ type Result struct {
 	Tests  []Test   `json:"tests,omitempty"`
 	Flags  []string `json:"flags,omitempty"` // no_reward …
 }
+
+// ClassBrowser is of the fault of an attempt that lost its browser. Unless it had the browser for itself, that uses up no try: whoever
+// shared it may have brought it down.
+const ClassBrowser = "browser"
 
 // A Fault names what went wrong, where, and whose it was.
 type Fault struct {
