@@ -99,11 +99,18 @@ func (v *verification) onShared(ctx context.Context, g *game) (res benchmarks.Re
 			if err := open777(ctx, v.sb, verifierLogs); err != nil {
 				return res, err
 			}
-		case !v.vigil && v.left: // whoever has used up the kernel's watches: nobody is left alone with the reward
+		case !v.vigil && v.left: // whoever has used up the kernel's watches, or put a link there: nobody is left alone with the reward
 			if err := v.sb.KillAll(ctx); err != nil {
 				return res, err
 			}
 			v.left = false
+			odd, err := clearDirs(ctx, v.sb, v.step.Verifier.User, verifierLogs)
+			if err != nil {
+				return res, err
+			}
+			for _, o := range odd {
+				v.found.add(FlagForged, o)
+			}
 		}
 	}
 	if err := v.strangers(ctx, tests); err != nil {
