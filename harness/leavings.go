@@ -25,7 +25,8 @@ func (a *attempt) leavings(err error) (why string) {
 	var left *benchmarks.LeftError
 	var sb *sandbox.Error
 	switch {
-	case err == nil, errors.As(err, new(*errStorage)), errors.As(err, new(*errTooSlow)), errors.As(err, new(*benchmarks.TaskError)):
+	case err == nil, errors.As(err, new(*errStorage)), errors.As(err, new(*errTooSlow)),
+		errors.As(err, new(*benchmarks.TaskError)):
 		return ""
 	case errors.As(err, &sb) && sb.Inside && (sb.Op == opKillAll || !a.hasActed(sb.ID)):
 		return ""

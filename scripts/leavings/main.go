@@ -1,7 +1,8 @@
-// Command leavings has an agent leave hostile things behind (leave.py makes them at random: names, depth, counts, kinds, sizes,
-// modes, holes, loops, times, owners, attributes, processes, answers) and asserts that no trial is taken out of the score by
-// it: each one's status is "scored", over the drivers local and docker and each way of grading. Afterwards the run is shown,
-// exported, verified and graded again, and trials are rendered as pages.
+// Command leavings has an agent leave hostile things behind (leave.py makes them at random: names,
+// depth, counts, kinds, sizes, modes, holes, loops, times, owners, attributes, processes, answers)
+// and asserts that no trial is taken out of the score by it: each one's status is "scored", over the
+// drivers local and docker and each way of grading. Afterwards the run is shown, exported, verified
+// and graded again, and trials are rendered as pages.
 //
 // Usage: go run ./scripts/leavings -cases 10000
 //
@@ -85,23 +86,71 @@ type way struct {
 const look = `script: 'find . | wc -l; find . -type f -exec cat {} + | wc -c; true'`
 
 var ways = []way{
-	{name: "script", benchmark: "tasks", task: "grade: {" + look + "}", kinds: []string{files, root, processes}},
-	{name: "collect", benchmark: "tasks", task: "grade: {collect: [out, out/deep/a.txt, ., /tmp/out, reward], " + look + "}", kinds: []string{files, root, processes}},
-	{name: "partial", benchmark: "tasks", task: `grade: {partial: true, script: 'cat reward > "$REWARD"; cat "$ANSWER" >> "$REWARD"'}`, kinds: []string{files, root, answer}},
-	{name: "shared", benchmark: "tasks", task: "leave: true\n    grade: {shared: true, timeout: 20s, " + look + "}", kinds: []string{files, root, processes}},
-	{name: "function", benchmark: "tasks", task: "grade: {function: {name: f, check: 'def check(f): assert f() == 1'}}", kinds: []string{files, root, answer}},
+	{
+		name: "script", benchmark: "tasks",
+		task:  "grade: {" + look + "}",
+		kinds: []string{files, root, processes},
+	},
+	{
+		name: "collect", benchmark: "tasks",
+		task:  "grade: {collect: [out, out/deep/a.txt, ., /tmp/out, reward], " + look + "}",
+		kinds: []string{files, root, processes},
+	},
+	{
+		name: "partial", benchmark: "tasks",
+		task:  `grade: {partial: true, script: 'cat reward > "$REWARD"; cat "$ANSWER" >> "$REWARD"'}`,
+		kinds: []string{files, root, answer},
+	},
+	{
+		name: "shared", benchmark: "tasks",
+		task:  "leave: true\n    grade: {shared: true, timeout: 20s, " + look + "}",
+		kinds: []string{files, root, processes},
+	},
+	{
+		name: "function", benchmark: "tasks",
+		task:  "grade: {function: {name: f, check: 'def check(f): assert f() == 1'}}",
+		kinds: []string{files, root, answer},
+	},
 	{name: "stages", benchmark: "tasks", kinds: []string{files, root, processes}},
 	{name: "exact", benchmark: "tasks", task: "answer: [yes, 42]", kinds: []string{answer}},
-	{name: "numeric", benchmark: "tasks", task: "grade: {scorer: numeric, answer: ['42'], tolerance: 0.1}", kinds: []string{answer}},
-	{name: "choice", benchmark: "tasks", task: "grade: {scorer: choice, answer: [B]}", kinds: []string{answer}},
-	{name: "regex", benchmark: "tasks", task: "grade: {scorer: regex, answer: ['(a*)*b$']}", kinds: []string{answer}},
-	{name: "includes", benchmark: "tasks", task: "grade: {scorer: includes, ignore_case: true, ignore_punctuation: true, ignore_articles: true, answer: [yes]}", kinds: []string{answer}},
+	{
+		name: "numeric", benchmark: "tasks",
+		task:  "grade: {scorer: numeric, answer: ['42'], tolerance: 0.1}",
+		kinds: []string{answer},
+	},
+	{
+		name: "choice", benchmark: "tasks",
+		task:  "grade: {scorer: choice, answer: [B]}",
+		kinds: []string{answer},
+	},
+	{
+		name: "regex", benchmark: "tasks",
+		task:  "grade: {scorer: regex, answer: ['(a*)*b$']}",
+		kinds: []string{answer},
+	},
+	{
+		name: "includes", benchmark: "tasks",
+		task:  "grade: {scorer: includes, ignore_case: true, ignore_punctuation: true, ignore_articles: true, answer: [yes]}",
+		kinds: []string{answer},
+	},
 	{name: "qa", benchmark: "qa", kinds: []string{answer}},
 	{name: "humaneval", benchmark: "humaneval", kinds: []string{files, root, answer}},
 	{name: "hshared", benchmark: "harbor", kinds: []string{files, root, processes}},
-	{name: "hseparate", benchmark: "harbor", toml: "environment_mode = \"separate\"\n", kinds: []string{files, root, processes}},
-	{name: "hhook", benchmark: "harbor", toml: "[[verifier.collect]]\ncommand = \"find /app | wc -l; cp -a /app/. /logs/artifacts\"\n", kinds: []string{files, root, processes}},
-	{name: "hsteps", benchmark: "harbor", toml: "[[steps]]\nname = \"a\"\n[[steps]]\nname = \"b\"\n", kinds: []string{files, root, processes}},
+	{
+		name: "hseparate", benchmark: "harbor",
+		toml:  "environment_mode = \"separate\"\n",
+		kinds: []string{files, root, processes},
+	},
+	{
+		name: "hhook", benchmark: "harbor",
+		toml:  "[[verifier.collect]]\ncommand = \"find /app | wc -l; cp -a /app/. /logs/artifacts\"\n",
+		kinds: []string{files, root, processes},
+	},
+	{
+		name: "hsteps", benchmark: "harbor",
+		toml:  "[[steps]]\nname = \"a\"\n[[steps]]\nname = \"b\"\n",
+		kinds: []string{files, root, processes},
+	},
 	{name: "terminal", benchmark: "terminalbench", kinds: []string{files, root, processes}},
 }
 
@@ -119,7 +168,8 @@ type trial struct {
 func (t trial) String() string { return fmt.Sprintf("%s %s %d %d", t.way.name, t.kind, t.seed, t.n) }
 func (t trial) id() string     { return strings.ReplaceAll(t.String(), " ", "-") }
 
-// draw deals the cases out over the ways: one in twenty replaces what is collected or leaves processes, which takes a trial of its own.
+// draw deals the cases out over the ways. Where files are collected, half of the trials have many
+// cases of them; the others replace what is collected, leave processes or answer, in one case each.
 func draw(o options, driver string, cases int) (out []trial) {
 	r := rand.New(rand.NewPCG(uint64(o.seed), uint64(len(driver))))
 	var open []way
@@ -143,7 +193,8 @@ func draw(o options, driver string, cases int) (out []trial) {
 	return out
 }
 
-// fuzz plays all cases. The last driver has a tenth of them where there are several: a container takes much longer.
+// fuzz plays all cases. Where there are several drivers the last has a tenth of them: a container
+// takes much longer.
 func fuzz(ctx context.Context, o options, say func(format string, args ...any)) error {
 	say("seed %d", o.seed)
 	if o.binary == "" {
