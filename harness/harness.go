@@ -256,7 +256,7 @@ func (a *attempt) next(again, shared bool) fate {
 	switch {
 	case a.undecided:
 		return open
-	case shared && a.Retry.Attempts > 1:
+	case shared:
 	case !again, a.job.Failed+1 >= a.Retry.Attempts:
 		return final
 	}

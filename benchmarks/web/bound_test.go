@@ -4,16 +4,19 @@ import (
 	"context"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
 	"time"
 
+	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/agent/agenttest"
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/benchmarks/web"
 	"github.com/evalrun/evalrun/browsergym"
 	"github.com/evalrun/evalrun/browsergym/action"
+	"github.com/evalrun/evalrun/browsergym/cdp"
 	"github.com/evalrun/evalrun/browsergym/pool"
 )
 
@@ -29,7 +32,9 @@ func visit(t *testing.T, p *pool.Pool, c web.Config, files fstest.MapFS) *web.Ep
 	if c.Host == nil {
 		c.Host = host{&agenttest.Log{}}
 	}
-	c.Task = func(uint32) (browsergym.Task, error) { return at{web.SiteURL}, nil }
+	if c.Task == nil {
+		c.Task = func(uint32) (browsergym.Task, error) { return at{web.SiteURL}, nil }
+	}
 	if err := (web.Browsers{Pool: p}).Give(&c, w); err != nil {
 		t.Fatal(err)
 	}
@@ -64,5 +69,47 @@ func TestAddressThatNeverAnswers(t *testing.T) {
 		if r.Done || strings.Contains(code, "goto") != strings.Contains(o.Error, "TimeoutError: Page.goto: Timeout 10000ms exceeded.") {
 			t.Fatalf("%s: done %v, error %q", code, r.Done, o.Error)
 		}
+	}
+}
+
+// stuck is a task whose judge hears of nothing, until it is told to end.
+type stuck struct {
+	at
+	end chan struct{}
+}
+
+func (s stuck) Validate(context.Context, *cdp.Page, []browsergym.Message) (browsergym.Verdict, error) {
+	<-s.end
+	return browsergym.Verdict{Info: map[string]any{}}, nil
+}
+
+// A step that does not end with its time is given up, with the episode and its browser's context; what is left of it comes to its end.
+func TestStepThatDoesNotEnd(t *testing.T) {
+	if os.Getenv("EVALRUN_TEST_BROWSER") != "1" {
+		t.Skip("no browser for tests (EVALRUN_TEST_BROWSER=1)")
+	}
+	p := pool.New(pool.Options{})
+	defer p.Close()
+	task := stuck{at{web.SiteURL}, make(chan struct{})}
+	e := visit(t, p, web.Config{Task: func(uint32) (browsergym.Task, error) { return task, nil }}, fstest.MapFS{"index.html": {Data: []byte(`<title>Start</title>`)}})
+	a := event.New(event.FromAgent, event.Browse{Code: "noop(1)"})
+	a.Timeout = time.Second
+	r, err := e.Step(t.Context(), a)
+	if err != nil || !r.Done || r.Reward == nil || *r.Reward != 0 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	ev, err := e.Collect(t.Context(), agent.Answer{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g, err := web.Grade(ev); err != nil || !slices.Contains(g.Flags, web.FlagPage) {
+		t.Errorf("%+v, %v", g, err)
+	}
+	close(task.end)
+	if err := e.Close(); err != nil {
+		t.Error(err)
+	}
+	if s := p.Stats(); s.Contexts != 0 || s.Lost != 0 {
+		t.Errorf("%+v", s)
 	}
 }

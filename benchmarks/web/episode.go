@@ -202,8 +202,7 @@ func (e *Episode) act(ctx context.Context, code string, limit time.Duration) (be
 	return benchmarks.Turn{Obs: e.last, Reward: &r.Reward, Done: e.last.Done, Info: e.info(r)}, nil
 }
 
-// play makes a step of the environment. One that does not end with its context is given up, and its browser's context, for whose end it then waits, is
-// closed.
+// play makes a step of the environment. One that does not end with its time is given up, and its browser's context closed; see left.
 func (e *Episode) play(ctx context.Context, code string) (*browsergym.Result, error) {
 	var r *browsergym.Result
 	var err error
@@ -222,10 +221,15 @@ func (e *Episode) play(ctx context.Context, code string) (*browsergym.Result, er
 		return r, err
 	case <-time.After(lateLimit):
 	}
-	e.left = done
-	if c := e.env.Context(); c != nil {
-		go c.Close(context.Background())
-	}
+	left, c := make(chan struct{}), e.env.Context()
+	e.left = left
+	go func() {
+		defer close(left)
+		if c != nil {
+			c.Close(context.Background()) // which ends what the step waits for; an error is the pool's to see
+		}
+		<-done
+	}()
 	return nil, context.Cause(ctx)
 }
 

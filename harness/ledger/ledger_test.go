@@ -32,6 +32,10 @@ func TestTrial(t *testing.T) {
 		}
 	}
 	play, retry, rerun, regrade := begin("", false), begin("retry", false), begin("rerun", false), begin("resume", true)
+	lost := func(n int) Line {
+		v := record.Verdict{Status: record.Infra, Error: &record.Fault{Status: record.Infra, Class: record.ClassBrowser}}
+		return Line{Attempt: n, Fence: int64(n), Kind: record.KindVerdict, Data: data(t, v)}
+	}
 	evidence := func(n int) Line {
 		return Line{Attempt: n, Fence: int64(n), Kind: record.KindEvidence, Data: []byte(`{}`)}
 	}
@@ -53,6 +57,8 @@ func TestTrial(t *testing.T) {
 			Trial{Fence: 1, Last: 1, First: 1, Evidence: 1, Decided: true, status: 1, end: 1}, []int{1}},
 		{"retried after infra", []step{{play, 1}, {verdict(false, record.Infra, ""), 1}, {retry, 2}},
 			Trial{Fence: 2, Last: 2, First: 1, Open: 2, Failed: 1, status: 2}, []int{1}},
+		{"the first lost browser uses up no try", []step{{play, 1}, {lost, 1}, {retry, 2}}, Trial{Fence: 2, Last: 2, First: 1, Open: 2, Alone: true, status: 2}, []int{1}},
+		{"the second does", []step{{play, 1}, {lost, 1}, {retry, 2}, {lost, 2}}, Trial{Fence: 2, Last: 2, First: 1, Failed: 1, Alone: true, status: 2}, []int{2, 1}},
 		{"a provider's failures use up no tries", []step{{play, 1}, {verdict(false, record.Provider, ""), 1}, {retry, 2}, {verdict(true, record.Provider, ""), 2}},
 			Trial{Fence: 2, Last: 2, First: 1, Decided: true, status: 3}, []int{2, 1}},
 		{"tried again after a provider's failure", []step{{play, 1}, {verdict(true, record.Provider, ""), 1}, {play, 2}},

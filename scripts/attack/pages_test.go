@@ -20,10 +20,10 @@ type page struct{ name, load, click, act string }
 // hostilePages are played side by side. Most wait for a click, so that it is the agent under whose hands they break.
 var hostilePages = []page{
 	{name: "loop", click: `for (;;);`},
-	{name: "loop in a timer", load: `setTimeout(() => { for (;;); }, 300)`},
+	{name: "loop in a timer", click: `setTimeout(() => { for (;;); }, 300)`},
 	{name: "loop of microtasks", click: `const f = () => Promise.resolve().then(f); f()`},
 	{name: "loop of frames", load: `const f = () => { const t = Date.now(); while (Date.now() < t + 500); requestAnimationFrame(f) }; f()`},
-	{name: "loop when the mouse moves", load: `onmousemove = () => { for (;;); }`},
+	{name: "loop when the mouse moves", click: `onmousemove = () => { for (;;); }`},
 	{name: "loop of mutations", click: `new MutationObserver(() => document.body.append('x')).observe(document, {subtree: true, childList: true}); document.body.append('x')`},
 	{name: "regular expression", click: `/(a+)+$/.test('a'.repeat(40) + 'b')`},
 	{name: "recursion", click: `(function f() { try { f() } finally { f() } })()`},
@@ -84,10 +84,10 @@ var hostilePages = []page{
 	{name: "animations", click: `for (let i = 0; i < 5000; i++) { const e = document.createElement('div'); e.textContent = 'x'; document.body.append(e); e.animate([{filter: 'blur(0)'}, {filter: 'blur(50px)'}], {duration: 100, iterations: Infinity}) }`},
 	{name: "large picture", click: `document.body.insertAdjacentHTML('beforeend', '<svg width="30000" height="30000"><filter id="f"><feTurbulence baseFrequency="0.01" numOctaves="50"/></filter><rect width="30000" height="30000" filter="url(#f)"/></svg>')`},
 	{name: "scrolls", load: `document.body.style.height = '1e6px'; setInterval(() => scrollBy(0, Math.random() * 1000 - 500), 1)`},
-	{name: "goes in a circle", load: `setTimeout(() => location = '/?' + Math.random(), 30)`},
+	{name: "goes in a circle", click: `setTimeout(() => location = '/?' + Math.random(), 30)`},
 	{name: "is written anew", load: `setTimeout(() => setInterval(() => { document.open(); document.write('<p>x'); document.close() }, 5), 300)`},
-	{name: "bids of its own", load: `document.body.insertAdjacentHTML('beforeend', '<p bid="0">x')`},
-	{name: "copies bids", load: `setInterval(() => { const e = document.querySelector('[bid]'); if (e && document.all.length < 500) document.body.append(e.cloneNode()) }, 1)`},
+	{name: "bids of its own", click: `document.body.insertAdjacentHTML('beforeend', '<p bid="0">x')`},
+	{name: "copies bids", click: `setInterval(() => { const e = document.querySelector('[bid]'); if (e && document.all.length < 500) document.body.append(e.cloneNode()) }, 1)`},
 	{name: "replaces observers", load: `window.MutationObserver = window.IntersectionObserver = class { observe() {} disconnect() {} }`},
 	{name: "replaces all", load: `for (const n of Object.getOwnPropertyNames(window)) { try { const p = window[n].prototype; for (const k of Object.getOwnPropertyNames(p)) try { p[k] = () => { throw 1 } } catch {} } catch {} }`},
 	{name: "downloads", click: `setInterval(() => { const a = document.createElement('a'); a.download = 'x'; a.href = URL.createObjectURL(new Blob(['x'.repeat(1 << 20)])); a.click() }, 5)`},
@@ -190,7 +190,7 @@ func TestHostilePages(t *testing.T) {
 		}
 	}
 	t.Logf("\n%s", rows.String())
-	if *update && !testing.Short() && !t.Failed() {
+	if *update && !testing.Short() {
 		text := "# Hostile pages\n\nPages that do their worst, played four at a time with innocent ones between them, by `scripts/attack`\n" +
 			"(EVALRUN_TEST_LOCAL=1 EVALRUN_TEST_BROWSER=1 go test ./scripts/attack -run TestHostilePages -update). An action may take 30 s. Each page has to get a\n" +
 			"score, whatever it is, and each innocent one the full score. What is kept from pages, and by what, is in [browser-safety.md](browser-safety.md).\n\n" +
