@@ -117,7 +117,7 @@ var killTests = []test{
 		}
 		m.start("double", "drop", "/tmp/service")
 		c := m.command("kill", "-1", "9")
-		c.Timeout = patience / 4
+		c.Timeout = 15 * time.Second // where it may not, it waits for its end
 		if r, err := m.try(b.ctx(), c); err != nil {
 			t.Errorf("kill -9 -1: %v", err)
 		} else if r.Code == 0 {
