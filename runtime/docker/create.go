@@ -36,6 +36,7 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox
 		return nil, d.failed(err, "")
 	}
 	Defaults(&spec)
+	spec.Owner = spec.Owner.OrSelf()
 	b := d.newBox(spec)
 	// The engine finishes what it has begun, also for those who no longer listen. So the start has a goroutine of its own, which looks at
 	// ctx between two calls and leaves nothing behind, and we need not wait for a slow engine.

@@ -170,6 +170,7 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox
 	if err := d.supports(spec); err != nil {
 		return nil, err
 	}
+	spec.Owner = spec.Owner.OrSelf()
 	if err := wait(ctx, d.slowCreate); err != nil {
 		return fail(err)
 	}

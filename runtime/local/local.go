@@ -115,7 +115,7 @@ func (d *Driver) Probe(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	sb, err := d.Create(ctx, sandbox.Spec{Owner: sandbox.Self()})
+	sb, err := d.Create(ctx, sandbox.Spec{})
 	if err == nil {
 		var x sandbox.Exit
 		x, err = sb.Exec(ctx, sandbox.Command{Args: []string{"/bin/true"}})
@@ -245,7 +245,7 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox
 	if err != nil {
 		return nil, err
 	}
-	b := &box{d: d, id: newID(), owner: spec.Owner, closed: make(chan struct{})}
+	b := &box{d: d, id: newID(), owner: spec.Owner.OrSelf(), closed: make(chan struct{})}
 	if d.plain {
 		err = b.startPlain(ctx, spec)
 	} else {

@@ -15,6 +15,15 @@ func Self() Owner {
 	return Owner{Host: host, Boot: strings.TrimSpace(string(boot)), PID: os.Getpid(), Start: start}
 }
 
+// OrSelf is o; where it names no process, with this one.
+func (o Owner) OrSelf() Owner {
+	if o.PID == 0 {
+		self := Self()
+		o.Host, o.Boot, o.PID, o.Start = self.Host, self.Boot, self.PID, self.Start
+	}
+	return o
+}
+
 // Started is when a process of this machine began, as [Owner].Start counts it; false: there is no such process.
 func Started(pid int) (ticks uint64, ok bool) {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")

@@ -91,7 +91,8 @@ type Lease interface {
 	Close() error
 }
 
-// An Owner says to whom a sandbox belongs. Run, Host, Boot and PID tell whether that somebody is still alive.
+// An Owner says to whom a sandbox belongs. Run, Host, Boot and PID tell whether that somebody is still alive. A driver takes
+// an Owner without a PID to be the process that asks.
 type Owner struct {
 	Run     string `json:"run"`
 	Trial   string `json:"trial,omitempty"`
