@@ -50,15 +50,15 @@ type TaskError struct {
 func (e *TaskError) Error() string { return "task " + e.Task + ": " + e.Err.Error() }
 func (e *TaskError) Unwrap() error { return e.Err }
 
-// A LeftError says that what an agent left behind cannot be collected or graded. It is the agent's doing: the stage scores 0,
-// with [FlagNoReward].
+// A LeftError says that what an agent left behind cannot be collected or graded. It is the agent's
+// doing: the stage scores 0, with [FlagNoReward].
 type LeftError struct{ Err error }
 
 func (e *LeftError) Error() string { return "what the agent left behind was refused: " + e.Err.Error() }
 func (e *LeftError) Unwrap() error { return e.Err }
 
-// Left marks the error of an operation on what an agent left behind, such as putting it into a grader's machine. Where the
-// machine is well it is a [*LeftError]; any other error stays as it is.
+// Left marks the error of an operation on what an agent left behind, such as putting it into a
+// grader's machine. Where the machine is well it is a [*LeftError]; any other error stays as it is.
 func Left(err error) error {
 	var file *sandbox.FileError
 	var sb *sandbox.Error
@@ -71,14 +71,15 @@ func Left(err error) error {
 	return err
 }
 
-// A BrowserLost says that the browser of an episode has ended or no longer answers: by the hands of whoever played in it.
+// A BrowserLost says that an episode's browser has ended or no longer answers. Any episode that
+// used the browser may have caused it.
 type BrowserLost struct{ Err error }
 
 func (e *BrowserLost) Error() string { return e.Err.Error() }
 func (e *BrowserLost) Unwrap() error { return e.Err }
 
-// A Loner is a [Host] that may want its episode to have a browser of its own: that of an earlier attempt was lost, and it may not
-// have been this trial that brought it down.
+// A Loner is a [Host] that may ask for a browser that no other episode uses. It does so after an
+// earlier attempt of the trial has lost a shared one.
 type Loner interface{ Alone() bool }
 
 // Options of one trial, as the run's configuration gives them.
@@ -227,8 +228,8 @@ func (r Result) Primary() *record.Score {
 // FlagNoReward marks a score of 0 that stands for a grader without a verdict on a machine that still answers.
 const FlagNoReward = "no_reward"
 
-// FlagLeftOut marks a grade for which not all that the agent left behind could be collected: folders were nested too deep,
-// paths too long, or a file could not be read. The rest was graded.
+// FlagLeftOut marks a grade for which not all that the agent left behind could be collected:
+// folders were nested too deep, paths too long, or a file could not be read. The rest was graded.
 const FlagLeftOut = "left_out"
 
 // FlagThrew marks a score that an expression of the task's had no part in, as it failed by itself.

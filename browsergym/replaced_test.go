@@ -17,7 +17,8 @@ import (
 	"github.com/evalrun/evalrun/browsergym/cdp"
 )
 
-// A page that has replaced what it can of the browser's own functions is seen, and acted on, as one that has not.
+// A page that has replaced what it can of the browser's own functions is seen, and acted on, as one
+// that has not.
 func TestReplacedFunctions(t *testing.T) {
 	b := launch(t)
 	script, err := os.ReadFile("testdata/replace.js")
@@ -48,7 +49,8 @@ func TestReplacedFunctions(t *testing.T) {
 	}
 }
 
-// replaced plays a page that runs a script, which has to replace at least so many properties in the page and in its frame, and returns what was seen.
+// replaced plays a page that runs a script, which has to replace at least so many properties in the
+// page and in its frame, and returns what was seen.
 func replaced(t *testing.T, b *cdp.Browser, script string, least int) (seen []string) {
 	t.Helper()
 	var mu sync.Mutex

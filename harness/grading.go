@@ -40,7 +40,7 @@ func (a *attempt) gradeAll(ctx context.Context, evs []record.Evidence) ([]benchm
 		if rec.Left != nil && a.left == nil {
 			a.left = rec.Left
 		}
-		res, c := a.grade(ctx, &rec, ev, nil)
+		res, c := a.grade(ctx, rec.Refused, ev, nil)
 		if c.Fault != nil {
 			return nil, c
 		}
@@ -52,8 +52,11 @@ func (a *attempt) gradeAll(ctx context.Context, evs []record.Evidence) ([]benchm
 // classNeedsLive is of a grading that cannot be done from the evidence alone.
 const classNeedsLive = "needs_live"
 
-// grade grades one stage and records the result.
-func (a *attempt) grade(ctx context.Context, kept *record.Evidence, ev benchmarks.Evidence, live benchmarks.Episode) (res benchmarks.Result, c cause) {
+// grade grades one stage and records the result. refused: why what the agent left behind could not be
+// collected, "" if it was.
+func (a *attempt) grade(
+	ctx context.Context, refused string, ev benchmarks.Evidence, live benchmarks.Episode,
+) (res benchmarks.Result, c cause) {
 	if a.grading != nil && (live != nil || len(a.needs.Grader) > 0) {
 		select {
 		case a.grading <- struct{}{}:
@@ -67,8 +70,8 @@ func (a *attempt) grade(ctx context.Context, kept *record.Evidence, ev benchmark
 	defer cancel()
 	var given benchmarks.Result // one that comes too late is nobody's
 	err := a.phase(ctx, "grade", max(a.Phases.Grade, a.needs.Grade), func(ctx context.Context) (err error) {
-		if kept.Refused != "" {
-			given = refusedResult(kept.Refused)
+		if refused != "" {
+			given = refusedResult(refused)
 			return nil
 		}
 		h := &host{a: a, role: "grader"}

@@ -251,7 +251,8 @@ const (
 )
 
 // next says what follows an attempt; a retry is taken out of the run's budget. What only the end of the run keeps from
-// being tried again is left open. An attempt that lost a browser which it shared uses up nothing: there is one such of each trial.
+// being tried again is left open. An attempt that lost a browser which it shared uses up nothing:
+// there is one such of each trial.
 func (a *attempt) next(again, shared bool) fate {
 	switch {
 	case a.undecided:
@@ -288,7 +289,8 @@ func (r *runner) count(job *Job, v *record.Verdict, lasting, pausing bool) {
 	pause := false
 	switch v.Status {
 	case record.Infra, record.Provider:
-		// The task's own trouble, or that of who shared a browser, says nothing about the arm's next trial.
+		// The task's own trouble, or that of who shared a browser, says nothing about the arm's
+		// next trial.
 		if lasting || v.Error != nil && (v.Error.Class == "task" || v.Error.Class == record.ClassBrowser && !job.Alone) {
 			break
 		}

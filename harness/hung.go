@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 
-	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/harness/record"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
@@ -34,15 +33,15 @@ func (a *attempt) entered(inside bool) {
 	a.inside = inside
 }
 
-// sharedBrowser reports whether a verdict is that of an attempt whose browser, which others used as well, was lost.
+// sharedBrowser reports whether the attempt lost a browser that other trials could use as well.
 func (a *attempt) sharedBrowser(v *record.Verdict) bool {
 	return v.Status == record.Infra && v.Error.Class == record.ClassBrowser && !a.job.Alone
 }
 
-// lostBrowser makes 0 of an attempt that lost a browser which nobody else used while the agent acted in it.
+// lostBrowser scores an attempt 0 if it lost a browser of its own while the agent acted in it.
 func (a *attempt) lostBrowser(v *record.Verdict) {
 	if v.Status == record.Infra && v.Error.Class == record.ClassBrowser && a.job.Alone && a.inside {
-		a.broke(v, "the browser, which nobody else used, was lost under the agent's hands: ")
+		broke(v, "the browser, which nobody else used, was lost under the agent's hands: ")
 	}
 }
 
@@ -53,15 +52,15 @@ func (a *attempt) lostMachine(v *record.Verdict) {
 	if !a.lost || v.Status != record.Infra && v.Status != record.Grader {
 		return
 	}
-	a.broke(v, "the machine was lost with the agent's processes in it: ")
+	broke(v, "the machine was lost with the agent's processes in it: ")
 }
 
 // broke makes 0 of a verdict that has a fault.
-func (a *attempt) broke(v *record.Verdict, why string) {
-	zero := 0.0
+func broke(v *record.Verdict, why string) {
 	fault := *v.Error
 	fault.Status = record.Scored
-	v.Status, v.End, v.Reward, v.Error, v.Stages = record.Scored, record.Broke, &zero, &fault, 0
-	v.Scores = []record.Score{{Name: "reward", Primary: true, Value: &zero, Why: why + cut(fault.Text, 2<<10)}}
-	v.Flags = append(v.Flags, benchmarks.FlagNoReward)
+	grade := refusedResult(why + cut(fault.Text, 2<<10))
+	v.Status, v.End, v.Error, v.Stages = record.Scored, record.Broke, &fault, 0
+	v.Scores, v.Reward = grade.Scores, grade.Scores[0].Value
+	v.Flags = append(v.Flags, grade.Flags...)
 }

@@ -17,9 +17,11 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// hangs is a provider whose machines stop answering in one of their calls. They are called m1, m2 …
+// hangs is a provider whose machines stop answering in one of their calls, or fail as fail says.
+// They are called m1, m2 …
 type hangs struct {
-	in   string // the call: create, exec, kill, collect, grade
+	in   string                           // the call: create, exec, kill, collect, grade
+	fail func(call, machine string) error // if not nil, in place of that
 	made atomic.Int32
 }
 
@@ -42,6 +44,9 @@ type hangMachine struct {
 }
 
 func (m *hangMachine) call(name string) error {
+	if m.h.fail != nil {
+		return m.h.fail(name, m.id)
+	}
 	if name != m.h.in {
 		return nil
 	}

@@ -50,7 +50,8 @@ func (a *attempt) ran(err error) {
 	a.acted = true
 }
 
-// hasActed reports whether the agent has acted, and id is a machine of its own. A service is named after its machine.
+// hasActed reports whether the agent has acted, and id is a machine of its own. A service is named
+// after its machine.
 func (a *attempt) hasActed(id string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -62,7 +63,7 @@ func (a *attempt) isTheirs(id string) bool {
 	return slices.ContainsFunc(a.theirs, func(own string) bool { return id == own || strings.HasPrefix(id, own+"-") })
 }
 
-// refusedResult is the grade of what an agent left behind that cannot be graded.
+// refusedResult is the grade of an agent after which nothing can be graded: 0, with the reason.
 func refusedResult(why string) benchmarks.Result {
 	zero := 0.0
 	return benchmarks.Result{

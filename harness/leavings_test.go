@@ -3,7 +3,6 @@ package harness_test
 import (
 	"context"
 	"errors"
-	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -16,51 +15,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// A leaver is a provider whose machines refuse one operation with an error.
-type leaver struct {
-	op  string // exec, get, kill all
-	err error
-}
-
-func (l *leaver) Acquire(context.Context, []sandbox.Spec) (sandbox.Lease, error) {
-	return leaverLease{l}, nil
-}
-
-type leaverLease struct{ l *leaver }
-
-func (l leaverLease) Close() error { return nil }
-func (l leaverLease) Sandbox(context.Context, sandbox.Spec) (sandbox.Sandbox, error) {
-	return &leaverMachine{l: l.l}, nil
-}
-
-type leaverMachine struct {
-	sandbox.Sandbox
-	l *leaver
-	n int // commands
-}
-
-func (m *leaverMachine) call(op string) error {
-	if op != m.l.op {
-		return nil
-	}
-	return m.l.err
-}
-
-func (m *leaverMachine) ID() string { return "m1" }
-func (m *leaverMachine) Exec(context.Context, sandbox.Command) (sandbox.Exit, error) {
-	if m.n++; m.n == 1 && m.l.op == "second" { // the agent did this
-		m.l.op = "exec"
-		return sandbox.Exit{}, nil
-	}
-	return sandbox.Exit{}, m.call("exec")
-}
-func (m *leaverMachine) Get(context.Context, string) (io.ReadCloser, error) {
-	return nil, m.call("get")
-}
-func (m *leaverMachine) KillAll(context.Context) error { return m.call("kill all") }
-func (m *leaverMachine) Close() error                  { return nil }
-
-// What an agent left behind scores 0 with a flag, whatever cannot be done with it; a failure of ours does not.
+// What an agent left behind scores 0 with a flag, whatever cannot be done with it; a failure of
+// ours does not.
 func TestLeavings(t *testing.T) {
 	inside := func(op string) error {
 		return &sandbox.Error{Op: op, ID: "m1", Err: errors.New("folders nested too deep"), Inside: true}
@@ -78,12 +34,12 @@ func TestLeavings(t *testing.T) {
 		tries int
 	}{
 		{"nothing", "", nil, nil, false, false, record.Scored, 1},
-		{"collecting", "get", inside("get"), nil, false, false, record.Scored, 1},
-		{"collecting for a live grade", "get", inside("get"), nil, true, false, record.Scored, 1},
-		{"collecting, by the engine", "get", ours, nil, false, false, record.Infra, 2},
-		{"collecting without an agent that acts", "get", inside("get"), nil, false, true, record.Infra, 2},
-		{"a hostile file", "get", tampered, nil, false, false, record.Scored, 1},
-		{"processes that do not die", "kill all", inside("kill all"), nil, false, false, record.Scored, 2},
+		{"collecting", "collect", inside("get"), nil, false, false, record.Scored, 1},
+		{"collecting for a live grade", "collect", inside("get"), nil, true, false, record.Scored, 1},
+		{"collecting, by the engine", "collect", ours, nil, false, false, record.Infra, 2},
+		{"collecting without an agent that acts", "collect", inside("get"), nil, false, true, record.Infra, 2},
+		{"a hostile file", "collect", tampered, nil, false, false, record.Scored, 1},
+		{"processes that do not die", "kill", inside("kill all"), nil, false, false, record.Scored, 2},
 		{"the first action", "exec", inside("exec"), nil, false, false, record.Infra, 2},
 		{"a later action", "second", inside("exec"), nil, false, false, record.Scored, 1},
 		{"putting it into a grader's machine", "", nil, benchmarks.Left(&sandbox.Error{Op: "put", ID: "g1", Err: errors.New("is a directory"), Inside: true}), false, false, record.Scored, 1},
@@ -115,7 +71,7 @@ func TestLeavings(t *testing.T) {
 					return benchmarks.Needs{Agent: []sandbox.Spec{spec}, GradeLive: tt.live}
 				},
 				opens: func(h benchmarks.Host) (err error) { sb, err = h.Sandbox(context.Background(), spec); return err },
-				wrap:  func(e benchmarks.Episode) benchmarks.Episode { return &leaverEpisode{e, sb} },
+				wrap:  func(e benchmarks.Episode) benchmarks.Episode { return &hangEpisode{e, sb} },
 				grade: func(context.Context, benchmarks.Evidence, benchmarks.Episode) (benchmarks.Result, error) {
 					v := 1.0
 					return benchmarks.Result{Scores: []record.Score{{Name: "x", Primary: true, Value: &v}}}, tt.grade
@@ -126,8 +82,22 @@ func TestLeavings(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			l := &leaver{tt.op, tt.err}
-			bed.cfg.Provider, bed.cfg.Blobs = l, store
+			commands := 0
+			fail := func(call, machine string) error {
+				if call == "exec" {
+					commands++
+				}
+				if call != tt.op && !(tt.op == "second" && commands > 1) { // the agent did the first
+					return nil
+				}
+				if e, ok := tt.err.(*sandbox.Error); ok {
+					of := *e
+					of.ID = machine
+					return &of
+				}
+				return tt.err
+			}
+			bed.cfg.Provider, bed.cfg.Blobs = &hangs{fail: fail}, store
 			bed.cfg.Retry.Attempts = 2
 			bed.run(t, t.Context())
 			var all []record.Verdict
@@ -160,20 +130,4 @@ func TestLeavings(t *testing.T) {
 			}
 		})
 	}
-}
-
-// leaverEpisode is an episode in such a machine.
-type leaverEpisode struct {
-	benchmarks.Episode
-	sb sandbox.Sandbox
-}
-
-func (e *leaverEpisode) Machine(context.Context) (sandbox.Sandbox, error) { return e.sb, nil }
-func (e *leaverEpisode) Started() sandbox.Sandbox                         { return e.sb }
-func (e *leaverEpisode) Dir() string                                      { return "/" }
-func (e *leaverEpisode) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Evidence, error) {
-	if _, err := e.sb.Get(ctx, "/"); err != nil {
-		return benchmarks.Evidence{}, err
-	}
-	return e.Episode.Collect(ctx, ans)
 }

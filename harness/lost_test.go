@@ -10,7 +10,8 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// A trial whose browser is lost is played again with one of its own, though it has no other try; who loses that one, too, broke.
+// A trial whose browser is lost is played again with one of its own, though it has no other try;
+// who loses that one, too, broke.
 func TestLostBrowsers(t *testing.T) {
 	for name, c := range map[string]struct {
 		lost   int // how many attempts lose their browser

@@ -56,7 +56,7 @@ func (a *attempt) session(ctx context.Context) (evs []record.Evidence, results [
 		evs = append(evs, rec)
 		ended := rec.End != record.Answered && rec.End != record.GaveUp || rec.Refused != ""
 		if a.needs.GradeLive {
-			res, c := a.grade(ctx, &rec, ev, ep)
+			res, c := a.grade(ctx, rec.Refused, ev, ep)
 			if c.Fault != nil {
 				return nil, nil, c
 			}
@@ -171,7 +171,9 @@ func (a *attempt) stage(ctx context.Context, ep benchmarks.Episode, ag agent.Age
 	var err error
 	if hasMachine {
 		if sb := m.Started(); sb != nil {
-			err = a.phase(ctx, "collect", a.Phases.Collect, func(ctx context.Context) error { return a.settle(ctx, sb, stage.Leave) })
+			err = a.phase(ctx, "collect", a.Phases.Collect, func(ctx context.Context) error {
+				return a.settle(ctx, sb, stage.Leave)
+			})
 		}
 	}
 	if err == nil {
@@ -186,7 +188,8 @@ func (a *attempt) stage(ctx context.Context, ep benchmarks.Episode, ag agent.Age
 	}
 	ev.Stage = i
 	rec = record.Evidence{Stage: i, End: end.End, Limit: end.Limit, Error: cut(a.Mask.String(end.Text), maxText), Left: a.left,
-		Refused: cut(a.Mask.String(refused), maxText), Last: stage.Last || refused != "" || end.End == record.Broke || end.End == record.Limit}
+		Refused: cut(a.Mask.String(refused), maxText),
+		Last:    stage.Last || refused != "" || end.End == record.Broke || end.End == record.Limit}
 	if rec.Data, rec.Blob, err = a.keepEvidence(keep, ev); err != nil {
 		return rec, ev, phaseFault(ctx, "collect", err)
 	}

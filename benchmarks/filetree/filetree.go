@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// A Tree is a file system whose content is read when it is asked for. Its names need not be UTF-8: they are what agents make. Each operation takes time with what it yields, not with the size of
+// A Tree is a file system whose content is read when it is asked for. Its names need not be UTF-8:
+// they are what agents make. Each operation takes time with what it yields, not with the size of
 // the tree: agents decide how many folders there are and how deep they are nested.
 type Tree struct {
 	nodes map[string]*Node            // by clean relative name, folders on the way included; "." is always there

@@ -163,7 +163,8 @@ type sick struct {
 func (s *sick) Error() string { return s.whose + ": HealthcheckError: " + inner(s.err).Error() }
 func (s *sick) Unwrap() error { return s.err }
 
-// healthy waits for a health check of task.toml. One that never succeeds is the task's fault, and a *[sick].
+// healthy waits for a health check of task.toml. One that never succeeds is the task's fault, and a
+// *[sick].
 func healthy(ctx context.Context, b *Benchmark, sb sandbox.Sandbox, task, whose string, h *sandbox.Health) error {
 	if h == nil {
 		return nil
@@ -171,7 +172,8 @@ func healthy(ctx context.Context, b *Benchmark, sb sandbox.Sandbox, task, whose 
 	return sickness(ctx, task, whose, executor.WaitHealthy(ctx, sb, *b.o.Times().Health(h), nil))
 }
 
-// sickness is the error of a machine that is started or waited for, with whose health check it was that never succeeded, if that is it.
+// sickness returns err, the error of starting a machine or of waiting for it. If a health check never
+// succeeded, it is the task's fault, and whose names the check.
 func sickness(ctx context.Context, task, whose string, err error) error {
 	if ctx.Err() != nil || !errors.As(err, new(*executor.Unhealthy)) {
 		return err

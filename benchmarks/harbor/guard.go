@@ -62,8 +62,8 @@ func EndAll(ctx context.Context, sb sandbox.Sandbox) error {
 // superuser owns what the harness puts into a machine, whatever its list of accounts says.
 const superuser = "0"
 
-// clearDirs makes folders new and empty, of owner ("": who the machine's commands run as), whatever is there, and returns what was not a plain
-// folder.
+// clearDirs makes folders new and empty, of owner ("": who the machine's commands run as), whatever
+// is there, and returns what was not a plain folder.
 func clearDirs(ctx context.Context, sb sandbox.Sandbox, owner string, dirs ...string) (remarks []string, err error) {
 	m, ok := minderOf(sb)
 	if !ok {

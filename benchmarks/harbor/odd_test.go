@@ -12,7 +12,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// An odd task is made as Harbor's users make them and as its documents do not mention. Oracle and nop say what becomes of it.
+// An odd task is made as Harbor's users make them and as its documents do not mention. Oracle and
+// nop say what becomes of it.
 type odd struct {
 	name        string
 	toml        string // in place of the usual one
@@ -69,7 +70,8 @@ var oddities = []odd{
 		dockerfile: "RUN groupadd team && useradd -m -g team bob && mkdir /app && chown bob:team /app\nUSER bob:team\nWORKDIR /app\n", test: "[ -e note.txt ] && " + reward,
 		files: map[string]string{"steps/1. first step/instruction.md": "one", "steps/1. first step/workdir/setup.sh": "echo hi > note.txt\n", "steps/zwei-ü/instruction.md": "two"}, want: "1 1 / 0"},
 
-	// What these verifiers do, a process beside them could do as well (each is a row of the attacks), and by looking at places it cannot be told who did it.
+	// What these verifiers do, a process beside them could do as well (each is a row of the
+	// attacks), and by looking at places it cannot be told who did it.
 	{name: "a reward of 0 that is written first", dockerfile: server, test: "echo 0 > /logs/verifier/reward.txt\n" + answered + " && echo 1 > /logs/verifier/reward.txt\n", want: "1 rewritten_reward / 0"},
 	{name: "a reward in two writes", dockerfile: server, test: "if " + answered + "; then printf 1; else printf 0; fi > /logs/verifier/reward.txt\necho >> /logs/verifier/reward.txt\n",
 		want: "1 rewritten_reward / 0 rewritten_reward"},
@@ -145,7 +147,8 @@ func TestOddities(t *testing.T) {
 	}
 }
 
-// What a task asks for and no machine can do is the task's fault, says whose check or file it is, and is not tried again.
+// What a task asks for and no machine can do is the task's fault, says whose check or file it is,
+// and is not tried again.
 func TestTaskAtFault(t *testing.T) {
 	d := inDocker(t)
 	const slow = "HEALTHCHECK --interval=10ms --timeout=20s --retries=2 CMD "

@@ -326,8 +326,9 @@ func (v *verification) watched(seen executor.Vigil) {
 	v.both = slices.Contains(seen.Written, "reward.txt") && slices.Contains(seen.Written, "reward.json")
 }
 
-// gains reports whether reward.json, which counts, may be there to say more than reward.txt. Who lays it beside the verifier's own to say less, or
-// a reward.txt beside the verifier's reward.json, has gained nothing.
+// gains reports whether reward.json, which counts, may be there to say more than reward.txt. Who
+// lays it beside the verifier's own to say less, or a reward.txt beside the verifier's reward.json,
+// has gained nothing.
 func gains(js, txt file) bool {
 	if js.text == nil || txt.text == nil {
 		return true

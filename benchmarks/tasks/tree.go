@@ -90,7 +90,8 @@ func copyTree(out *filetree.Tree, to string, beside fs.FS, from string, mode fs.
 }
 
 // collect reads a file or folder of a machine into a clean tar: only files, folders and links, within bounds, with nothing that tells
-// of times or owners. Nothing there: nil. out is why something was left out. What the agent made too large is a *[benchmarks.LeftError].
+// of times or owners. Nothing there: nil. out is why something was left out. What the agent made
+// too large is a *[benchmarks.LeftError].
 func collect(ctx context.Context, sb sandbox.Sandbox, name string) (content []byte, out string, err error) {
 	r, err := sb.Get(ctx, name)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -2,7 +2,6 @@ package web_test
 
 import (
 	"context"
-	"net"
 	"os"
 	"slices"
 	"strings"
@@ -11,34 +10,17 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/agent"
-	"github.com/evalrun/evalrun/agent/agenttest"
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/benchmarks/web"
 	"github.com/evalrun/evalrun/browsergym"
-	"github.com/evalrun/evalrun/browsergym/action"
 	"github.com/evalrun/evalrun/browsergym/cdp"
 	"github.com/evalrun/evalrun/browsergym/pool"
 )
 
-// visit opens an episode on pages of ours, where "/never" is not answered.
+// visit opens an episode on pages of ours.
 func visit(t *testing.T, p *pool.Pool, c web.Config, files fstest.MapFS) *web.Episode {
 	t.Helper()
-	s := web.Serve(files)
-	w := pool.Wish{Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
-		c, err := s.Dial(ctx, network, addr)
-		return &mute{Conn: c, never: make(chan struct{})}, err
-	}}
-	c.Close, c.Actions = s.Close, action.Options{Subsets: []string{"bid", "coord", "nav", "tab"}}
-	if c.Host == nil {
-		c.Host = host{&agenttest.Log{}}
-	}
-	if c.Task == nil {
-		c.Task = func(uint32) (browsergym.Task, error) { return at{web.SiteURL}, nil }
-	}
-	if err := (web.Browsers{Pool: p}).Give(&c, w); err != nil {
-		t.Fatal(err)
-	}
-	e, err := web.Open(t.Context(), c)
+	e, err := web.Open(t.Context(), onPages(t, p, c, files))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +32,8 @@ func visit(t *testing.T, p *pool.Pool, c web.Config, files fstest.MapFS) *web.Ep
 	return e
 }
 
-// An address that never answers is an error of the action that goes there, also when that waits longer than a silent page may be silent.
+// An address that never answers is an error of the action that goes there, also when that waits
+// longer than a silent page may be silent.
 func TestAddressThatNeverAnswers(t *testing.T) {
 	if os.Getenv("EVALRUN_TEST_BROWSER") != "1" {
 		t.Skip("no browser for tests (EVALRUN_TEST_BROWSER=1)")
@@ -83,7 +66,8 @@ func (s stuck) Validate(context.Context, *cdp.Page, []browsergym.Message) (brows
 	return browsergym.Verdict{Info: map[string]any{}}, nil
 }
 
-// A step that does not end with its time is given up, with the episode and its browser's context; what is left of it comes to its end.
+// A step that does not end with its time is given up, with the episode and its browser's context;
+// what is left of it comes to its end.
 func TestStepThatDoesNotEnd(t *testing.T) {
 	if os.Getenv("EVALRUN_TEST_BROWSER") != "1" {
 		t.Skip("no browser for tests (EVALRUN_TEST_BROWSER=1)")

@@ -202,7 +202,8 @@ func (e *Episode) act(ctx context.Context, code string, limit time.Duration) (be
 	return benchmarks.Turn{Obs: e.last, Reward: &r.Reward, Done: e.last.Done, Info: e.info(r)}, nil
 }
 
-// play makes a step of the environment. One that does not end with its time is given up, and its browser's context closed; see left.
+// play makes a step of the environment. One that does not end with its time is given up, and its
+// browser's context closed; see left.
 func (e *Episode) play(ctx context.Context, code string) (*browsergym.Result, error) {
 	var r *browsergym.Result
 	var err error
@@ -240,8 +241,10 @@ var (
 	errReward = errors.New("the task gives a reward that is no number")
 )
 
-// failed says what an error of the environment means: a browser that is gone or hangs is our trouble; a page that can no longer be looked at or judged,
-// since it has crashed, hangs or throws, is the episode's end. Were that infra, too, an agent could have another try whenever it wants one.
+// failed says what an error of the environment means: a browser that is gone or hangs is our
+// trouble; a page that can no longer be looked at or judged, since it has crashed, hangs or throws,
+// is the episode's end. Were that infra, too, an agent could have another try whenever it wants
+// one.
 func (e *Episode) failed(ctx context.Context, code string, err error) (benchmarks.Turn, error) {
 	late := errors.Is(context.Cause(ctx), errLate)
 	switch {
@@ -249,7 +252,7 @@ func (e *Episode) failed(ctx context.Context, code string, err error) (benchmark
 		return benchmarks.Turn{}, lost(err)
 	case late && !e.answers():
 		return benchmarks.Turn{}, &benchmarks.BrowserLost{Err: err}
-	case !late && !errors.Is(err, cdp.ErrGone) && !errors.Is(err, errReward) && !errors.As(err, new(*cdp.Failure)) && !errors.As(err, new(*cdp.Thrown)):
+	case !late && !ofThePage(err):
 		return benchmarks.Turn{}, err
 	}
 	e.end.Failed, e.end.Terminated = err.Error(), true
@@ -258,6 +261,12 @@ func (e *Episode) failed(ctx context.Context, code string, err error) (benchmark
 	e.last.Action, e.last.Error, e.last.Step, e.last.Done = cut(code, maxAction), "Error: "+err.Error(), e.steps, true
 	e.last.Chat, e.last.Log, e.last.Downloads = nil, nil, nil
 	return benchmarks.Turn{Obs: e.last, Reward: &zero, Done: true, Info: e.info(&browsergym.Result{Terminated: true})}, nil
+}
+
+// ofThePage reports whether an error is the doing of the page, or of who acts on it.
+func ofThePage(err error) bool {
+	return errors.Is(err, cdp.ErrGone) || errors.Is(err, errReward) ||
+		errors.As(err, new(*cdp.Failure)) || errors.As(err, new(*cdp.Thrown))
 }
 
 // lost marks an error that means that the browser is gone.

@@ -83,19 +83,30 @@ func TestPagesThatHang(t *testing.T) {
 	}
 }
 
-func hang(t *testing.T, p *pool.Pool, browser int, script, code string) {
-	s := web.Serve(fstest.MapFS{
-		"index.html": {Data: []byte(`<title>Start</title><body><p>text<script>` + script + `</script>`)},
-		"next.html":  {Data: []byte(`<title>Next</title>next`)},
-	})
+// onPages completes the configuration of an episode on pages of ours, where "/never" is not answered.
+func onPages(t *testing.T, p *pool.Pool, c web.Config, files fstest.MapFS) web.Config {
+	t.Helper()
+	s := web.Serve(files)
 	w := pool.Wish{Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := s.Dial(ctx, network, addr)
 		return &mute{Conn: c, never: make(chan struct{})}, err
 	}}
-	c := web.Config{Host: host{&agenttest.Log{}}, Close: s.Close, Actions: action.Options{Subsets: []string{"bid", "coord", "nav", "tab"}}, Task: func(uint32) (browsergym.Task, error) { return at{web.SiteURL}, nil }}
+	c.Host, c.Close = host{&agenttest.Log{}}, s.Close
+	c.Actions = action.Options{Subsets: []string{"bid", "coord", "nav", "tab"}}
+	if c.Task == nil {
+		c.Task = func(uint32) (browsergym.Task, error) { return at{web.SiteURL}, nil }
+	}
 	if err := (web.Browsers{Pool: p}).Give(&c, w); err != nil {
 		t.Fatal(err)
 	}
+	return c
+}
+
+func hang(t *testing.T, p *pool.Pool, browser int, script, code string) {
+	c := onPages(t, p, web.Config{}, fstest.MapFS{
+		"index.html": {Data: []byte(`<title>Start</title><body><p>text<script>` + script + `</script>`)},
+		"next.html":  {Data: []byte(`<title>Next</title>next`)},
+	})
 	begun := time.Now()
 	e, err := web.Open(t.Context(), c)
 	if err != nil { // it hangs before the agent has begun

@@ -46,8 +46,9 @@ func (e *Element) Fill(ctx context.Context, value string, force bool) error {
 	return e.fill(ctx, "Locator.fill", value, force)
 }
 
-// selectedLimit is how long the next frame may take, with which pages are told that the text of an element is selected: what is put in the text's
-// place has to come after that. Whether a page listens is not asked, since that question has ended its process.
+// selectedLimit bounds the wait for the next frame after an element's text is selected. Chromium
+// sends the selection events with that frame, and the text must be replaced after them. We wait
+// whether or not the page listens: DOMDebugger.getEventListeners has crashed renderers.
 const selectedLimit = time.Second
 
 // Clear empties an input, a text area or an editable element.

@@ -23,8 +23,9 @@ type silence struct {
 // [ErrGone]. A page that only takes its time with one answer is asked something else meanwhile, and is well when it answers that. It is to be called
 // again and again, several times within limit.
 //
-// While a navigation waits for its server the browser holds back what a page is asked. One that goes on for so long that the page would be asked
-// whether it is there is stopped; that of [Page.Goto] has its own limit.
+// While a navigation waits for its server, the browser delays all calls to the page. A navigation
+// that lasts until the page would be probed is therefore stopped. Those of [Page.Goto] are not:
+// they have their own timeout.
 func (b *Browser) EndSilent(limit time.Duration) {
 	ask, end := b.silent(time.Now(), limit)
 	for _, s := range ask {

@@ -114,8 +114,8 @@ type Result struct {
 	Flags  []string `json:"flags,omitempty"` // no_reward …
 }
 
-// ClassBrowser is of the fault of an attempt that lost its browser. Unless it had the browser for itself, that uses up no try: whoever
-// shared it may have brought it down.
+// ClassBrowser is the class of a fault in which the attempt lost its browser. If the browser was
+// shared, the attempt does not count as a try, since another trial may have caused the loss.
 const ClassBrowser = "browser"
 
 // A Fault names what went wrong, where, and whose it was.

@@ -287,7 +287,8 @@ func TestImageHugeContext(t *testing.T) {
 	}
 }
 
-// A step that copies what is not there is told apart from a command that fails: it is the fault of who wrote it.
+// A step that copies what is not there is told apart from a command that fails: it is the fault of
+// who wrote it.
 func TestImageSource(t *testing.T) {
 	e := imageEngine(t)
 	builders(t, func(t *testing.T, o image.Options) {

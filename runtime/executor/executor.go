@@ -52,7 +52,8 @@ type Client struct {
 type Options struct {
 	Driver, ID string // for errors
 	Config     Config
-	// Disk: the machine's disk has a limit of its own. Where it has none, a full disk is the host's.
+	// Disk: the machine's disk has a limit of its own. Where it has none, a full disk is the
+	// host's.
 	Disk bool
 	// Gone says more about an executor that has ended, or returns nil. It is called after the channel broke.
 	Gone func() error

@@ -50,8 +50,9 @@ func (c *Client) Changes(ctx context.Context, set string) (list []Change, cut bo
 }
 
 // Clear makes each of the folders new and empty, whatever is in its place now: links are not followed, neither there nor on the
-// way. They belong to owner ("": who commands run as unless they say otherwise), and nobody else can write there. It returns a remark for each
-// that was not a plain folder ("it was a link"); what was a mount from the beginning is emptied, and no remark.
+// way. They belong to owner ("": who commands run as unless they say otherwise), and nobody else
+// can write there. It returns a remark for each that was not a plain folder ("it was a link"); what
+// was a mount from the beginning is emptied, and no remark.
 func (c *Client) Clear(ctx context.Context, owner string, dirs ...string) (remarks []string, err error) {
 	var e wire.Enc
 	e.String(owner)

@@ -12,8 +12,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// The system's files are shared to be read: a lock on one of them inside is none outside, and who watches it inside does
-// not see who opens it outside.
+// The system's files are shared to be read: a lock on one of them inside is none outside, and who
+// watches it inside does not see who opens it outside.
 func TestSystemFilesApart(t *testing.T) {
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip(err)

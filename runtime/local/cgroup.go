@@ -61,7 +61,8 @@ var findGroups = sync.OnceValue(func() groups {
 				}
 			}
 		case "cgroup2":
-			// As root, where our own group cannot be divided, a group at the top, as container engines do it.
+			// As root, where our own group cannot be divided, a group at the top, as container
+			// engines do it.
 			dirs := []string{filepath.Join(f[1], own[""])}
 			if os.Geteuid() == 0 {
 				dirs = append(dirs, filepath.Join(f[1], "evalrun"))
@@ -91,8 +92,9 @@ var findGroups = sync.OnceValue(func() groups {
 // mainGroup is where the processes of a divided group go.
 const mainGroup = prefix + "main"
 
-// divide lets a group (v2) have children with limits, and reports whether it may. One that has processes cannot: where it was
-// given to an ordinary user (systemd-run --user --scope -p Delegate=yes), they move to a child of their own first.
+// divide lets a group (v2) have children with limits, and reports whether it may. One that has
+// processes cannot: where it was given to an ordinary user (systemd-run --user --scope -p
+// Delegate=yes), they move to a child of their own first.
 func divide(dir string, controllers ...string) bool {
 	control := filepath.Join(dir, "cgroup.subtree_control")
 	all := "+" + strings.Join(controllers, " +")
@@ -191,7 +193,11 @@ func (g groups) make(id string, spec *sandbox.Spec) (cg *group, err error) {
 	if g.v2 != "" {
 		cg.v2 = true
 		d := filepath.Join(g.v2, prefix+id)
-		files := [][2]string{{"pids.max", strconv.Itoa(spec.Pids + executor.OwnPids)}, {"memory.max", strconv.FormatInt(spec.Memory, 10)}, {"memory.swap.max", "0"}, {"memory.oom.group", "0"}, {"cpu.weight", strconv.Itoa(sandbox.CPUShare * 100 / 1024)}}
+		files := [][2]string{
+			{"pids.max", strconv.Itoa(spec.Pids + executor.OwnPids)},
+			{"memory.max", strconv.FormatInt(spec.Memory, 10)}, {"memory.swap.max", "0"}, {"memory.oom.group", "0"},
+			{"cpu.weight", strconv.Itoa(sandbox.CPUShare * 100 / 1024)},
+		}
 		if spec.CPUs > 0 && g.cpu2 {
 			files = append(files, [2]string{"cpu.max", fmt.Sprintf("%d 100000", int64(spec.CPUs*100000))})
 		}
@@ -237,7 +243,8 @@ func (g groups) make(id string, spec *sandbox.Spec) (cg *group, err error) {
 		d := filepath.Join(base, prefix+id)
 		files := [][2]string{{"cpu.shares", strconv.Itoa(sandbox.CPUShare)}}
 		if spec.CPUs > 0 {
-			files = append(files, [2]string{"cpu.cfs_period_us", "100000"}, [2]string{"cpu.cfs_quota_us", strconv.FormatInt(int64(spec.CPUs*100000), 10)})
+			quota := strconv.FormatInt(int64(spec.CPUs*100000), 10)
+			files = append(files, [2]string{"cpu.cfs_period_us", "100000"}, [2]string{"cpu.cfs_quota_us", quota})
 		}
 		if err := cg.dir(d, files); err != nil {
 			return cg, err

@@ -36,8 +36,8 @@ func shifted(dir string, base int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "image"), nil
 }
 
-// mapped are user namespaces like those of sandboxes, without anybody in them: by first outer user, which there are few of, as the next
-// sandbox takes what the last has given back.
+// mapped caches empty user namespaces with the mapping of a sandbox, by first outer user. Ranges are
+// reused, so it holds at most one for each sandbox that was open at the same time.
 var mapped = struct {
 	sync.Mutex
 	files map[int]*os.File

@@ -39,7 +39,8 @@ type box struct {
 	err    error
 }
 
-// share: where all sandboxes have the same outer user, one gets a part in so many of what the kernel counts for that user.
+// share divides the kernel's limits for a user where all sandboxes run as the same outer user: each
+// sandbox gets 1/share of them.
 const share = 8
 
 // start makes an isolated box.

@@ -11,15 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// As root, each sandbox has outer users of its own: the kernel counts many things for a user (inotify instances, message
-// queues, pending signals, pipes, descriptors on their way), wherever that user's processes are. One sandbox that takes all
-// of them takes nothing from the others then, nor from this machine.
+// As root, each sandbox has outer users of its own: the kernel counts many things for a user
+// (inotify instances, message queues, pending signals, pipes, descriptors on their way), wherever
+// that user's processes are. One sandbox that takes all of them takes nothing from the others then,
+// nor from this machine.
 
 // Count is how many users a sandbox has: as many as images know.
 const Count = 65536
 
-// Where ranges of users may lie: where systemd looks for those of containers, or, in a container with fewer users, where
-// distributions begin to give them out.
+// Where ranges of users may lie: where systemd looks for those of containers, or, in a container
+// with fewer users, where distributions begin to give them out.
 const (
 	firstRange = 524288
 	endRange   = 1879048192
@@ -29,14 +30,14 @@ const (
 // block is how many ranges a process claims at once.
 const block = 256
 
-// A users gives ranges of outer users to sandboxes. Processes share them by blocks: each holds the lock of a file for those
-// that are its own.
+// A users allocates ranges of outer users to sandboxes. A process claims them in blocks, by locking a
+// file for each block.
 type users struct {
 	first, n int // the first user, and how many ranges there are; n is 0 where we may not map any
 	dir      string
 
 	mu     sync.Mutex
-	locks  []*os.File
+	locks  []*os.File // of the blocks; the locks end when they are closed
 	blocks []int
 	taken  map[int]int // range → sandboxes of ours that have it
 }
@@ -64,12 +65,13 @@ var outerUsers = sync.OnceValue(func() *users {
 	return u
 })
 
-// manyUsers reports whether we can map a whole range: as root, and not as the root of a container that has less.
+// manyUsers reports whether we can map a whole range. That needs root, and in a container enough
+// users.
 func manyUsers() bool { return outerUsers().n > 0 }
 
-// take gives the first user of a range that no other sandbox of this machine has. Where there are not
-// enough, or their locks cannot be held, some share one: they see no more of each other for that, but
-// what is counted for a user adds up.
+// take returns the first user of a range that no other sandbox of this machine has. If there are not
+// enough ranges, or their files cannot be locked, sandboxes share one: they stay isolated, but the
+// kernel's counts for a user add up.
 func (u *users) take() (base int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -99,14 +99,15 @@ var (
 	ErrHostMemory = errors.New("the host is out of memory")
 )
 
-// An Error says that an operation on a sandbox failed. Unless Inside is set, the infrastructure failed and not what ran
-// inside: that is never evidence about an agent.
+// An Error says that an operation on a sandbox failed. Unless Inside is set, the infrastructure
+// failed and not what ran inside: that is never evidence about an agent.
 type Error struct {
 	Op  string // "create", "exec", "put" …
 	ID  string // of the sandbox, if there is one
 	Err error
-	// Inside: the sandbox is well and answered; what is in it prevents the operation (a folder where a file is to be
-	// written, a disk of its own that is full). It is the doing of whoever was inside.
+	// Inside: the sandbox is well and answered; what is in it prevents the operation (a folder
+	// where a file is to be written, a disk of its own that is full). It is the doing of whoever
+	// was inside.
 	Inside bool
 	// Detail is longer text for people (the tail of a build's output, say), kept out of the message.
 	Detail string
@@ -114,8 +115,8 @@ type Error struct {
 	Log string
 	// Lasting: asked again soon, it would fail in the same way (a build whose command fails, an image that its registry does not have).
 	Lasting bool
-	// Asked: what was asked for is at fault, and not who was to do it (a build that copies a file which is not there, a health check that never
-	// succeeds).
+	// Asked: what was asked for is at fault, and not who was to do it (a build that copies a file
+	// which is not there, a health check that never succeeds).
 	Asked bool
 }
 

@@ -69,14 +69,14 @@ func (f *File) Read(p []byte) (int, error) {
 	return f.r.Read(p)
 }
 
-// LeftOut is the PAX record of an entry that stands for what Get could not send (folders nested too deep, a path that is too
-// long); its value says why.
+// LeftOut is the PAX record of an entry that stands for what Get could not send (folders nested too
+// deep, a path that is too long); its value says why.
 const LeftOut = "EVALRUN.left_out"
 
 // Files reads a tar stream that a stranger wrote. It never panics, never reads more than the limits, and yields no name
-// that leaves its folder. An entry that is refused (a device, a pipe, a hard link, a hostile name, one that Get has
-// left out) is yielded as a *[FileError] with the name alone, and reading goes on. Any other error is the last: the stream is broken, or a *FileError
-// that is [ErrTooLarge].
+// that leaves its folder. An entry that is refused (a device, a pipe, a hard link, a hostile name,
+// one that Get has left out) is yielded as a *[FileError] with the name alone, and reading goes on.
+// Any other error is the last: the stream is broken, or a *FileError that is [ErrTooLarge].
 func Files(r io.Reader, limits Limits) iter.Seq2[*File, error] {
 	limits = limits.orDefaults()
 	return func(yield func(*File, error) bool) {

@@ -61,8 +61,9 @@ type Sandbox interface {
 	Put(ctx context.Context, dir string, src fs.FS) error
 
 	// Get reads a file or a whole folder as a tar stream, names relative to the parent of name. A missing name is
-	// fs.ErrNotExist, and so is one below what is no folder. Names are bytes. What cannot be sent is an entry that [Files]
-	// refuses; devices, pipes and sockets may be missing. The stream's content is hostile: read it with [Files] or with equal care. The caller closes.
+	// fs.ErrNotExist, and so is one below what is no folder. Names are bytes. What cannot be sent
+	// is an entry that [Files] refuses; devices, pipes and sockets may be missing. The stream's
+	// content is hostile: read it with [Files] or with equal care. The caller closes.
 	Get(ctx context.Context, name string) (io.ReadCloser, error)
 
 	// KillAll ends all that Exec ever started, daemons too; when it returns nil, none of it runs. Sidecars stay.
@@ -91,8 +92,8 @@ type Lease interface {
 	Close() error
 }
 
-// An Owner says to whom a sandbox belongs. Run, Host, Boot and PID tell whether that somebody is still alive. A driver takes
-// an Owner without a PID to be the process that asks.
+// An Owner says to whom a sandbox belongs. Run, Host, Boot and PID tell whether that somebody is
+// still alive. A driver takes an Owner without a PID to be the process that asks.
 type Owner struct {
 	Run     string `json:"run"`
 	Trial   string `json:"trial,omitempty"`
@@ -126,8 +127,8 @@ func (i Image) IsZero() bool {
 // Built reports whether the image is built from a Dockerfile, and not known by a name.
 func (i Image) Built() bool { return i.Dockerfile != "" || i.Context != nil }
 
-// CPUShare is what a machine, with all that runs in it, gets of a busy processor where one process of the host, as evalrun
-// itself, gets 1024. It is no limit: what nobody else wants may be used.
+// CPUShare is the scheduler weight of a whole sandbox, where one process of the host, such as
+// evalrun, has 1024. It is not a limit: idle processor time may be used.
 const CPUShare = 128
 
 // A Spec describes a sandbox to be made. Zero limits mean the driver's defaults, which are printed in the plan.

@@ -14,10 +14,12 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// A page is a hostile one: what its script does on load, or when it is clicked, and what the agent does there.
+// A page is a hostile one: what its script does on load, or when it is clicked, and what the agent
+// does there.
 type page struct{ name, load, click, act string }
 
-// hostilePages are played side by side. Most wait for a click, so that it is the agent under whose hands they break.
+// hostilePages are played side by side. Most wait for a click, so that it is the agent under whose
+// hands they break.
 var hostilePages = []page{
 	{name: "loop", click: `for (;;);`},
 	{name: "loop in a timer", click: `setTimeout(() => { for (;;); }, 300)`},
@@ -97,8 +99,9 @@ var hostilePages = []page{
 // stepTime is what an action on a hostile page may take.
 const stepTime = 30 * time.Second
 
-// TestHostilePages plays hostile pages four at a time with innocent ones between them: each gets a score, no innocent one a lower one, and no step lasts
-// much longer than it may. The table is docs/hostile-pages.md.
+// TestHostilePages plays hostile pages four at a time with innocent ones between them: each gets a
+// score, no innocent one a lower one, and no step lasts much longer than it may. The table is
+// docs/hostile-pages.md.
 func TestHostilePages(t *testing.T) {
 	if evalrun == "" || os.Getenv("EVALRUN_TEST_BROWSER") != "1" {
 		t.Skip("needs a browser and what the driver local needs; set EVALRUN_TEST_BROWSER=1 and EVALRUN_TEST_LOCAL=1")

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// A sample of the fuzz. Its cases are the same each time; the program is for other seeds, and more of them.
+// A sample of the fuzz. Its cases are the same each time; the program is for other seeds, and more
+// of them.
 func TestSample(t *testing.T) {
 	if os.Getenv("EVALRUN_TEST_LOCAL") == "" {
 		t.Skip("set EVALRUN_TEST_LOCAL=1 to leave hostile things behind in sandboxes of this machine")

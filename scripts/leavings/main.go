@@ -1,12 +1,13 @@
 // Command leavings has an agent leave hostile things behind (leave.py makes them at random: names,
 // depth, counts, kinds, sizes, modes, holes, loops, times, owners, attributes, processes, answers)
-// and asserts that no trial is taken out of the score by it: each one's status is "scored", over the
-// drivers local and docker and each way of grading. Afterwards the run is shown, exported, verified
-// and graded again, and trials are rendered as pages.
+// and asserts that no trial is taken out of the score by it: each one's status is "scored", over
+// the drivers local and docker and each way of grading. Afterwards the run is shown, exported,
+// verified and graded again, and trials are rendered as pages.
 //
 // Usage: go run ./scripts/leavings -cases 10000
 //
-// The seed is printed. A trial is named by what it did, "WAY KIND SEED COUNT"; -only plays such a trial again.
+// The seed is printed. A trial is named by what it did, "WAY KIND SEED COUNT"; -only plays such a
+// trial again.
 package main
 
 import (

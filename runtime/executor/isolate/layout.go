@@ -11,7 +11,7 @@ const (
 	File  = 'f' // a file with Data as content
 	Link  = 'l' // a symbolic link to Data
 	Bind  = 'b' // Data of the host, read-only, with all that is mounted below it
-	Over  = 'o' // as Bind of a folder, through an overlay where that can be had: locks and watches inside are not seen outside, nor theirs inside
+	Over  = 'o' // as Bind of a folder, if possible through an overlay, so that locks and watches are not shared with the host
 	Write = 'w' // as Bind, but it can be written
 	Mount = 'm' // a detached mount, of which Size is the descriptor; read-only where Mode has no bit for writing
 	Tmpfs = 't' // an empty file system of Size bytes
@@ -33,7 +33,7 @@ type Layout struct {
 	ImageFD  int    // of a detached mount of Image, taken instead of the path; 0: none
 	Disk     int64  // size of what can be written
 	Nest     bool   // processes may make user namespaces of their own, as a browser's sandbox does
-	Share    uint64 // what the kernel counts for a user is shared with others: only one part in so many is ours; 0: all of it
+	Share    uint64 // divides the kernel's limits for the user, who has other sandboxes; 0: they are not divided
 	Entries  []Entry
 }
 

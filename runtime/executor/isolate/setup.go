@@ -191,13 +191,14 @@ func makeEntry(root string, e Entry) error {
 	return nil
 }
 
-// over shows the folder src at dst, which is made, by an overlay of it alone: what is read are the same pages, but the
-// files are others to whoever locks or watches them.
+// over shows the folder src at dst, which is made, by an overlay of it alone: what is read are the
+// same pages, but the files are others to whoever locks or watches them.
 func over(src, dst string) error {
 	if err := unix.Mkdir(dst, 0o755); err != nil && err != unix.EEXIST {
 		return err
 	}
-	// An overlay that cannot be written wants two layers: the second is the empty folder that it covers.
+	// An overlay that cannot be written wants two layers: the second is the empty folder that it
+	// covers.
 	return unix.Mount("overlay", dst, "overlay", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, "lowerdir="+src+":"+dst)
 }
 

@@ -181,7 +181,8 @@ func (s *spawner) start(st Start, fds []int) {
 	argv := []string{Name, "serve", itoa(st.Tasks), st.Name}
 	start := func() (pid int, err error) {
 		if !st.Plain && st.Size > 1 {
-			// What is counted inside is counted for the namespace's owner as well, which is who makes it.
+			// What is counted inside is counted for the namespace's owner as well, which is who
+			// makes it.
 			defer func() {
 				if become(0) != nil {
 					os.Exit(4) // as nobody it can start nothing more

@@ -13,8 +13,9 @@ import (
 	"github.com/evalrun/evalrun/runtime/executor/wire"
 )
 
-// clearDirs makes each folder new and empty, of owner ("": who commands run as unless they say otherwise) and writable by nobody
-// else, whatever is there now. It returns one remark for each: "" for what was a plain folder, a mount from the beginning, or nothing.
+// clearDirs makes each folder new and empty, of owner ("": who commands run as unless they say
+// otherwise) and writable by nobody else, whatever is there now. It returns one remark for each: ""
+// for what was a plain folder, a mount from the beginning, or nothing.
 func (sv *server) clearDirs(owner string, dirs []string) (wire.Enc, error) {
 	var of account
 	if owner == "" {
@@ -101,7 +102,8 @@ func (sv *server) clearDir(dir string, of account) (remark string, err error) {
 	return remark, owned(sub, of)
 }
 
-// mounts are the numbers of all mounts, by where they are seen: of several in one place the uppermost.
+// mounts are the numbers of all mounts, by where they are seen: of several in one place the
+// uppermost.
 func mounts() map[string]string {
 	all := map[string]string{}
 	text, _ := os.ReadFile("/proc/self/mountinfo")

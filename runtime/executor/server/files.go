@@ -280,7 +280,7 @@ const (
 	maxName  = 4096 // bytes of a path
 )
 
-// leave says of an entry that it is not sent, with all that is in it. Whoever made it did so; the rest is sent.
+// leave writes an entry that stands for one that is not sent, with its content, and says why.
 func (g *getter) leave(name string, why error) error {
 	return g.tw.WriteHeader(&tar.Header{
 		Typeflag: tar.TypeDir, Name: name[:min(len(name), maxName)] + "/", Format: tar.FormatPAX,
@@ -359,7 +359,8 @@ func (g *getter) walk(dir int, base, name string, depth int) error {
 	return nil
 }
 
-// failed leaves an entry out that cannot be read. One that is gone, or has become something else, while we walk, is none.
+// failed leaves out an entry that cannot be read. An entry that was removed or replaced during the
+// walk is skipped without a word.
 func (g *getter) failed(name string, err error) error {
 	if errors.Is(err, unix.ENOENT) || err == unix.ELOOP || err == unix.ENOTDIR || err == unix.EINVAL {
 		return nil

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// killStrays kills what fell to us because its supervisor was killed, and returns when it is reaped: until then it
-// takes room among the machine's processes.
+// killStrays kills what fell to us because its supervisor was killed, and returns when it is
+// reaped: until then it takes room among the machine's processes.
 func (sv *server) killStrays() {
 	self := os.Getpid()
 	for range 1000 {

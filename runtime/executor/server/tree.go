@@ -113,8 +113,9 @@ func below(ps []proc, root int) []int {
 	return out
 }
 
-// alone reports whether there is no process beside this one, not even a dead one: until it is reaped it takes room among
-// the machine's processes. Unlike below it does not go by parents, which may end while the table is being read.
+// alone reports whether there is no process beside this one, not even a dead one: until it is
+// reaped it takes room among the machine's processes. Unlike below it does not go by parents, which
+// may end while the table is being read.
 func alone() bool {
 	self := os.Getpid()
 	for _, p := range procs() {

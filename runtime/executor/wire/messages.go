@@ -219,8 +219,8 @@ func (d *Dec) Stats() (s Stats) {
 	return s
 }
 
-// LeftOut is the PAX record of an entry in a tar stream that stands for what is not sent; its value says why.
-// Package sandbox, which reads such streams, has the same.
+// LeftOut is the PAX record of an entry in a tar stream that stands for what is not sent; its value
+// says why. Package sandbox, which reads such streams, has the same.
 const LeftOut = "EVALRUN.left_out"
 
 // Failures that a Result can name, beside the text.

@@ -102,7 +102,8 @@ var fileTests = []test{
 		}
 	}},
 	{name: "files/deep", run: func(t *testing.T, b *box) {
-		// However deep folders are nested: what lies beside them comes, and what does not is said to be left out.
+		// However deep folders are nested: what lies beside them comes, and what does not is said
+		// to be left out.
 		m := b.open()
 		m.ok("mkdir", "/deep", ",", "write", "/deep/beside", "x")
 		dir := "/deep"

@@ -28,10 +28,24 @@ type driverKind struct {
 
 func driverKinds() []driverKind {
 	return []driverKind{
-		{config.Kind{Name: "local", Doc: "Linux namespaces: isolated, ready in milliseconds, needs no daemon"}, true, func(image.Options) (sandbox.Driver, error) { return local.New(), nil }, local.Defaults},
-		{config.Kind{Name: "docker", Doc: "containers of a Docker engine: for tasks that bring an image"}, true, func(o image.Options) (sandbox.Driver, error) { return docker.New(docker.Options{Images: o}), nil }, docker.Defaults},
-		{config.Kind{Name: "none", Doc: "no isolation at all: plain processes of this machine, for what one trusts"}, false, func(image.Options) (sandbox.Driver, error) { return local.NewUnisolated(), nil }, nil},
-		{config.Kind{Name: "fake", Doc: "machines in memory, for tests"}, false, func(image.Options) (sandbox.Driver, error) { return fake.New(), nil }, nil},
+		{
+			Kind: config.Kind{Name: "local", Doc: "Linux namespaces: isolated, ready in milliseconds, needs no daemon"},
+			auto: true, defaults: local.Defaults,
+			open: func(image.Options) (sandbox.Driver, error) { return local.New(), nil },
+		},
+		{
+			Kind: config.Kind{Name: "docker", Doc: "containers of a Docker engine: for tasks that bring an image"},
+			auto: true, defaults: docker.Defaults,
+			open: func(o image.Options) (sandbox.Driver, error) { return docker.New(docker.Options{Images: o}), nil },
+		},
+		{
+			Kind: config.Kind{Name: "none", Doc: "no isolation at all: plain processes of this machine, for what one trusts"},
+			open: func(image.Options) (sandbox.Driver, error) { return local.NewUnisolated(), nil },
+		},
+		{
+			Kind: config.Kind{Name: "fake", Doc: "machines in memory, for tests"},
+			open: func(image.Options) (sandbox.Driver, error) { return fake.New(), nil },
+		},
 	}
 }
 
