@@ -255,10 +255,14 @@ func (e *engine) Remove(ctx context.Context, ref string) error {
 	if err != nil {
 		return err
 	}
-	if _, err = cli.ImageRemove(ctx, ref, dockerimage.RemoveOptions{PruneChildren: true}); err != nil {
-		return e.imageError("", err)
+	if _, err = cli.ImageRemove(ctx, ref, dockerimage.RemoveOptions{PruneChildren: true}); err == nil {
+		return nil
 	}
-	return nil
+	// Where somebody else removes it at the same time, the engine's answer depends on how far that came.
+	if _, gone := e.Inspect(ctx, ref); errors.Is(gone, image.ErrMissing) {
+		return gone
+	}
+	return e.imageError("", err)
 }
 
 // Containers implements [image.Engine].

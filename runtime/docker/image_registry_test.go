@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -152,7 +153,7 @@ func (r *registry) push(t *testing.T, e *engine, name string) (ref string) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{ref, built.Ref} {
-		if err := e.Remove(t.Context(), name); err != nil {
+		if err := e.Remove(t.Context(), name); err != nil && !errors.Is(err, image.ErrMissing) {
 			t.Fatal(err)
 		}
 	}

@@ -3,6 +3,7 @@ package docker
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -308,4 +309,28 @@ func TestImageSource(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Of several that remove one image at a time, each finds it removed, missing or in use: two runs may share an engine,
+// and both keep to a disk budget.
+func TestImageRemovedTwice(t *testing.T) {
+	e := imageEngine(t)
+	for range 5 {
+		data := make([]byte, 1<<20)
+		rand.Read(data)
+		info := makeImage(t, e, image.Options{Dir: t.TempDir(), Classic: true}, sandbox.Image{
+			Dockerfile: "FROM scratch\nCOPY f /f\n", Context: fstest.MapFS{"f": {Data: data}}})
+		errs := make(chan error)
+		for range 8 {
+			go func() { errs <- e.Remove(t.Context(), info.Ref) }()
+		}
+		for range 8 {
+			if err := <-errs; err != nil && !errors.Is(err, image.ErrMissing) && !errors.Is(err, image.ErrInUse) {
+				t.Error(err)
+			}
+		}
+		if _, err := e.Inspect(t.Context(), info.Ref); !errors.Is(err, image.ErrMissing) {
+			t.Errorf("after that: %v", err)
+		}
+	}
 }
