@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 
-	sdk "github.com/openai/openai-go/v3"
-
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/agent/model"
 )
@@ -66,18 +64,18 @@ func (m *Model) most(request []byte) event.Usage {
 // findUsage reads the usage out of a reply that may be cut, or be a stream of events. The last one
 // counts, as a stream sums up. The key cannot occur inside of a text: there its quotes would be
 // escaped.
-func findUsage(reply []byte) sdk.CompletionUsage {
+func findUsage(reply []byte) spent {
 	key := []byte(`"usage"`)
 	for {
 		i := bytes.LastIndex(reply, key)
 		if i < 0 {
-			return sdk.CompletionUsage{}
+			return spent{}
 		}
 		rest := bytes.TrimLeft(reply[i+len(key):], " \t\r\n")
 		if len(rest) > 0 && rest[0] == ':' {
 			var raw json.RawMessage
-			var u sdk.CompletionUsage
-			if json.NewDecoder(bytes.NewReader(rest[1:])).Decode(&raw) == nil && raw[0] == '{' && json.Unmarshal(raw, &u) == nil {
+			var u spent
+			if json.NewDecoder(bytes.NewReader(rest[1:])).Decode(&raw) == nil && raw[0] == '{' && decode(raw, &u) == nil {
 				return u
 			}
 		}

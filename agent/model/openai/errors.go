@@ -24,8 +24,6 @@ func (m *Model) failed(try context.Context, got *exchange, err error) error {
 	case errors.As(err, &ue):
 		// The URL may hold a key; the host is enough.
 		out.Err = fmt.Errorf("calling %s: %s", m.host, m.clean(ue.Err.Error()))
-	case got.status != 0 && !json.Valid(got.reply):
-		out.Err = fmt.Errorf("the reply of %s is not JSON (%d bytes): %s", m.host, len(got.reply), m.clean(err.Error()))
 	default:
 		out.Err = fmt.Errorf("calling %s: %s", m.host, m.clean(err.Error()))
 	}

@@ -1,14 +1,15 @@
 // Package openai calls OpenAI and every server that speaks its chat completions: vLLM, llama.cpp, Ollama, SGLang, OpenRouter, Azure's and
 // Google's compatible end points. Start with [New] and [Config].
 //
-// It makes one try a call and waits for nothing: retry and limit are wrapped around it. It uses the vendor's own SDK with the SDK's retries
-// and its reading of the environment off.
+// It makes one try a call and waits for nothing: retry and limit are wrapped around it. It reads nothing from the
+// environment. docs/decisions/model-clients.md says why it does not use the vendor's library.
 //
 // A reply is asked for whole, not streamed: nothing here shows half a reply, and a whole body is one thing to check, keep and replay. A dead
 // connection shows itself by the time-out of a try; a body cut in the middle by its length, or by JSON that does not end.
 package openai
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -16,12 +17,8 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
-	"strings"
 	"sync/atomic"
 	"time"
-
-	sdk "github.com/openai/openai-go/v3"
-	"github.com/openai/openai-go/v3/option"
 
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/agent/model"
@@ -61,8 +58,8 @@ type Config struct {
 // A Model makes the clients of sessions; it holds connections, and clients are free. It is safe for several goroutines.
 type Model struct {
 	cfg     Config
-	host    string
-	service sdk.ChatCompletionService
+	host    string // for messages
+	url     string
 	secrets []string
 }
 
@@ -111,22 +108,15 @@ func New(cfg Config) (*Model, error) {
 	if cfg.HTTP == nil {
 		cfg.HTTP = Transport()
 	}
-	m := &Model{cfg: cfg, host: u.Host}
-	opts := []option.RequestOption{
-		option.WithBaseURL(cfg.BaseURL), option.WithHTTPClient(cfg.HTTP), option.WithMaxRetries(0), option.WithMiddleware(m.keep),
-	}
+	m := &Model{cfg: cfg, host: u.Host, url: u.JoinPath("chat/completions").String()}
 	if cfg.Key != "" {
-		opts = append(opts, option.WithAPIKey(cfg.Key))
 		m.secrets = append(m.secrets, cfg.Key)
 	}
-	for k, v := range cfg.Headers {
-		opts = append(opts, option.WithHeader(k, v))
-		if len(v) >= 8 { // shorter ones are no secrets, and would blot out half of a message
+	for _, v := range cfg.Headers {
+		if len(v) >= minSecret { // shorter ones are no secrets, and would blot out half of a message
 			m.secrets = append(m.secrets, v)
 		}
 	}
-	// A service by itself: sdk.NewClient would read keys and URLs from the environment.
-	m.service = sdk.NewChatCompletionService(opts...)
 	return m, nil
 }
 
@@ -155,14 +145,14 @@ func (m *Model) Generate(ctx context.Context, req *model.Request) (*model.Respon
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
-	params, err := m.params(ctx, req)
+	body, err := m.body(ctx, req)
 	if err != nil {
 		return nil, &model.Error{Class: model.Invalid, Err: err}
 	}
-	var got exchange
-	try, cancel := context.WithTimeoutCause(context.WithValue(ctx, exchangeKey{}, &got), m.cfg.Timeout, errTry)
+	try, cancel := context.WithTimeoutCause(ctx, m.cfg.Timeout, errTry)
 	defer cancel()
-	reply, err := m.service.New(try, params)
+	got := exchange{request: body}
+	err = m.post(try, &got)
 	if cause := context.Cause(ctx); cause != nil {
 		return nil, m.charge(&got, fmt.Errorf("calling %s: %w", m.cfg.Model, cause))
 	}
@@ -172,7 +162,7 @@ func (m *Model) Generate(ctx context.Context, req *model.Request) (*model.Respon
 	if err != nil {
 		return nil, m.charge(&got, m.failed(try, &got, err))
 	}
-	resp, err := m.response(reply, &got)
+	resp, err := m.response(&got)
 	if err != nil {
 		return nil, m.charge(&got, err)
 	}
@@ -188,53 +178,42 @@ type exchange struct {
 	after          time.Duration
 }
 
-type exchangeKey struct{}
-
-// keep is the SDK's middleware that keeps both bodies. It reads the reply whole, so that a cut body is noticed here.
-func (m *Model) keep(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
-	got, _ := req.Context().Value(exchangeKey{}).(*exchange)
-	if got == nil {
-		return next(req)
-	}
-	if req.GetBody != nil {
-		if body, err := req.GetBody(); err == nil {
-			got.request, _ = io.ReadAll(body)
-		}
-	}
-	res, err := next(req.WithContext(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
+// post sends a request and reads the reply whole, so that a cut one is noticed here.
+func (m *Model) post(ctx context.Context, got *exchange) error {
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		WroteRequest: func(info httptrace.WroteRequestInfo) {
 			if info.Err == nil {
 				got.sent.Store(true)
 			}
 		},
-	})))
+	})
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, m.url, bytes.NewReader(got.request))
 	if err != nil {
-		return res, err
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json")
+	req.Header.Set("User-Agent", "evalrun")
+	if m.cfg.Key != "" {
+		req.Header.Set("Authorization", "Bearer "+m.cfg.Key)
+	}
+	for k, v := range m.cfg.Headers {
+		req.Header.Set(k, v)
+	}
+	res, err := m.cfg.HTTP.Do(req)
+	if err != nil {
+		return err
 	}
 	defer res.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(res.Body, m.cfg.MaxBody+1))
-	got.status, got.reply = res.StatusCode, body
+	got.reply, err = io.ReadAll(io.LimitReader(res.Body, m.cfg.MaxBody+1))
+	got.status = res.StatusCode
 	got.id = requestID(res.Header)
 	got.after = retryAfter(res.Header, time.Now())
 	if err != nil && res.StatusCode < 400 { // half an error page is still an error
-		return nil, fmt.Errorf("the reply was cut after %d bytes: %w", len(body), err)
+		return fmt.Errorf("the reply was cut after %d bytes: %w", len(got.reply), err)
 	}
-	if int64(len(body)) > m.cfg.MaxBody {
-		return nil, fmt.Errorf("the reply is larger than %d bytes", m.cfg.MaxBody)
+	if int64(len(got.reply)) > m.cfg.MaxBody {
+		return fmt.Errorf("the reply is larger than %d bytes", m.cfg.MaxBody)
 	}
-	res.Body = io.NopCloser(strings.NewReader(string(body)))
-	// Some servers call their JSON text/plain; the SDK would not read it.
-	if len(body) > 0 && firstByte(body) == '{' {
-		res.Header.Set("Content-Type", "application/json")
-	}
-	return res, nil
-}
-
-func firstByte(b []byte) byte {
-	for _, c := range b {
-		if c != ' ' && c != '\n' && c != '\r' && c != '\t' {
-			return c
-		}
-	}
-	return 0
+	return nil
 }

@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,15 +9,19 @@ import (
 	"strconv"
 	"strings"
 
-	sdk "github.com/openai/openai-go/v3"
-	"github.com/openai/openai-go/v3/packages/respjson"
-
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/agent/model"
 )
 
-func (m *Model) response(c *sdk.ChatCompletion, got *exchange) (*model.Response, error) {
-	if c == nil || len(c.Choices) == 0 { // nil: the reply was "null"
+func (m *Model) response(got *exchange) (*model.Response, error) {
+	network := func(format string, args ...any) error {
+		return &model.Error{Class: model.Network, HTTP: got.status, ID: got.id, Err: fmt.Errorf(format, args...)}
+	}
+	var c chatReply
+	if err := decode(got.reply, &c); err != nil {
+		return nil, network("the reply of %s is not JSON (%d bytes): %s", m.host, len(got.reply), m.clean(err.Error()))
+	}
+	if len(c.Choices) == 0 {
 		// Some routers send their upstream's error with a 200.
 		if code, message := readError(got.reply); message != "" {
 			status, shown := http.StatusInternalServerError, got.status
@@ -28,32 +33,27 @@ func (m *Model) response(c *sdk.ChatCompletion, got *exchange) (*model.Response,
 				Class: model.Classify(status, said(code, message)), After: got.after, HTTP: shown, ID: got.id, Err: errors.New(m.clean(message)),
 			}
 		}
-		return nil, &model.Error{
-			Class: model.Network, HTTP: got.status, ID: got.id,
-			Err: fmt.Errorf("the reply of %s has no choices", m.host),
-		}
+		return nil, network("the reply of %s has no choices", m.host)
 	}
 	choice := c.Choices[0]
-	msg := choice.Message
-	if !choice.JSON.Message.Valid() {
-		return nil, &model.Error{Class: model.Network, HTTP: got.status, ID: got.id, Err: fmt.Errorf("the reply of %s has no message", m.host)}
+	var msg replyMessage
+	if absent(choice.Message) || choice.Message[0] != '{' || decode(choice.Message, &msg) != nil {
+		return nil, network("the reply of %s has no message", m.host)
 	}
-	// The SDK takes what is no string for one, and leaves out calls that are no list.
-	content, thinking, ok := readContent(msg.JSON.Content.Raw())
-	refusal, plain := readText(msg.JSON.Refusal.Raw())
+	content, thinking, ok := readContent(msg.Content)
+	refusal, plain := readText(msg.Refusal)
+	var calls []replyCall
+	listed := absent(msg.ToolCalls) || json.Unmarshal(msg.ToolCalls, &calls) == nil
 	for _, x := range []struct {
 		field string
 		ok    bool
-	}{{"content", ok}, {"refusal", plain}, {"tool_calls", msg.JSON.ToolCalls.Valid() || absent(msg.JSON.ToolCalls.Raw())}} {
-		if !x.ok {
-			return nil, &model.Error{
-				Class: model.Network, HTTP: got.status, ID: got.id,
-				Err: fmt.Errorf("the reply of %s has a message whose %s cannot be read", m.host, x.field),
-			}
+	}{{"content", ok}, {"refusal", plain}, {"tool_calls", listed}} {
+		if !x.ok { // half an answer must not be taken for the whole
+			return nil, network("the reply of %s has a message whose %s cannot be read", m.host, x.field)
 		}
 	}
 	out := &model.Response{
-		ID: c.ID, RequestID: got.id, Model: c.Model, Stop: choice.FinishReason, Raw: got.reply, RawReq: got.request,
+		ID: string(c.ID), RequestID: got.id, Model: string(c.Model), Stop: string(choice.FinishReason), Raw: got.reply, RawReq: got.request,
 		Usage: usage(c.Usage), Reasoning: thinking,
 	}
 	if content != "" {
@@ -63,39 +63,30 @@ func (m *Model) response(c *sdk.ChatCompletion, got *exchange) (*model.Response,
 		out.Parts = append(out.Parts, event.Part{Text: refusal})
 		out.Stop = "refusal"
 	}
-	for _, field := range []string{"reasoning_content", "reasoning"} {
-		var text string
-		if f, ok := msg.JSON.ExtraFields[field]; ok && json.Unmarshal([]byte(f.Raw()), &text) == nil && text != "" {
-			out.Reasoning = text
-			break
-		}
+	if r := cmp.Or(msg.ReasoningContent, msg.Reasoning); r != "" {
+		out.Reasoning = string(r)
 	}
 	var keep opaque
-	if f, ok := msg.JSON.ExtraFields["reasoning_details"]; ok && f.Raw() != "null" && f.Raw() != "[]" {
-		keep.Details = json.RawMessage(f.Raw())
+	if d := msg.ReasoningDetails; !absent(d) && string(d) != "[]" {
+		keep.Details = d
 	}
 	ids := map[string]bool{}
-	for i, tc := range msg.ToolCalls {
-		call := event.ReplyCall{ID: tc.ID, Name: tc.Function.Name, Args: tc.Function.Arguments}
-		var raw struct { // where servers differ from the SDK's types
-			Function struct {
-				Arguments json.RawMessage `json:"arguments"`
-			} `json:"function"`
-			Extra json.RawMessage `json:"extra_content"`
-		}
-		_ = json.Unmarshal([]byte(tc.RawJSON()), &raw)
-		if a := raw.Function.Arguments; len(a) > 0 && a[0] == '{' {
-			call.Args = string(a) // an object where a string belongs
+	for i, tc := range calls {
+		call := event.ReplyCall{ID: string(tc.ID), Name: string(tc.Function.Name)}
+		if a := tc.Function.Arguments; len(a) > 0 && a[0] == '{' {
+			call.Args = string(a)
+		} else {
+			call.Args, _ = readText(a)
 		}
 		if call.ID == "" || ids[call.ID] { // each answer must find its call
-			call.ID = fmt.Sprintf("call_%s_%d", strings.TrimPrefix(c.ID, "chatcmpl-"), i)
+			call.ID = fmt.Sprintf("call_%s_%d", strings.TrimPrefix(string(c.ID), "chatcmpl-"), i)
 		}
 		ids[call.ID] = true
-		if len(raw.Extra) > 0 {
+		if len(tc.Extra) > 0 {
 			if keep.Calls == nil {
 				keep.Calls = map[string]json.RawMessage{}
 			}
-			keep.Calls[call.ID] = raw.Extra
+			keep.Calls[call.ID] = tc.Extra
 		}
 		out.Calls = append(out.Calls, call)
 	}
@@ -119,18 +110,10 @@ func (m *Model) response(c *sdk.ChatCompletion, got *exchange) (*model.Response,
 	return out, nil
 }
 
-// absent reports whether a field is not there, or null.
-func absent(raw string) bool { return raw == "" || raw == "null" }
-
-// readText reads a field that is a string or absent.
-func readText(raw string) (text string, ok bool) {
-	return text, absent(raw) || json.Unmarshal([]byte(raw), &text) == nil
-}
-
 // readContent reads a message's content: a string, or a list of parts with text and, as with Mistral, the model's thinking.
 // It is false for anything else, since half an answer must not be taken for the whole.
-func readContent(raw string) (text, thinking string, ok bool) {
-	if !strings.HasPrefix(raw, "[") {
+func readContent(raw json.RawMessage) (text, thinking string, ok bool) {
+	if len(raw) == 0 || raw[0] != '[' {
 		text, ok = readText(raw)
 		return text, "", ok
 	}
@@ -139,7 +122,7 @@ func readContent(raw string) (text, thinking string, ok bool) {
 		Text     *string         `json:"text"`
 		Thinking json.RawMessage `json:"thinking"`
 	}
-	if json.Unmarshal([]byte(raw), &parts) != nil {
+	if json.Unmarshal(raw, &parts) != nil {
 		return "", "", false
 	}
 	var said, thought strings.Builder
@@ -156,7 +139,7 @@ func readContent(raw string) (text, thinking string, ok bool) {
 				for _, t := range texts {
 					thought.WriteString(t.Text)
 				}
-			} else if t, ok := readText(string(p.Thinking)); ok {
+			} else if t, ok := readText(p.Thinking); ok {
 				thought.WriteString(t)
 			}
 		case p.Type == "reasoning":
@@ -172,7 +155,7 @@ func readContent(raw string) (text, thinking string, ok bool) {
 
 // usage is what a service says that a reply took. Nothing of it counts as told where the cost cannot be read: the price list
 // may name less than the service bills.
-func usage(u sdk.CompletionUsage) event.Usage {
+func usage(u spent) event.Usage {
 	usd, ok := cost(u)
 	if !ok {
 		return event.Usage{}
@@ -180,17 +163,9 @@ func usage(u sdk.CompletionUsage) event.Usage {
 	// Sums of what a service says must neither fall nor overflow: limits and budgets rest on them.
 	out := event.Usage{
 		In: tokens(u.PromptTokens), Out: tokens(u.CompletionTokens),
-		Cached: tokens(u.PromptTokensDetails.CachedTokens), CacheWrite: tokens(u.PromptTokensDetails.CacheWriteTokens),
-		Reasoning: tokens(u.CompletionTokensDetails.ReasoningTokens), Cost: usd,
-	}
-	for _, name := range []string{"prompt_cache_hit_tokens", "cached_tokens", "cache_read_input_tokens"} {
-		if out.Cached == 0 {
-			out.Cached = extra(u.JSON.ExtraFields, name)
-		}
-	}
-	if out.CacheWrite == 0 {
-		out.CacheWrite = max(extra(u.JSON.ExtraFields, "cache_creation_input_tokens"),
-			extra(u.PromptTokensDetails.JSON.ExtraFields, "cache_creation_input_tokens"))
+		Cached:     cmp.Or(tokens(u.PromptDetails.Cached), tokens(u.CacheHit), tokens(u.Cached), tokens(u.CacheRead)),
+		CacheWrite: cmp.Or(tokens(u.PromptDetails.CacheWrite), max(tokens(u.CacheCreation), tokens(u.PromptDetails.CacheCreation))),
+		Reasoning:  tokens(u.CompletionDetails.Reasoning), Cost: usd,
 	}
 	// They are parts of the prompt's tokens. Where they are more, as with gateways that pass Anthropic's counts on, they are not.
 	if cache := out.Cached + out.CacheWrite; u.PromptTokens >= 0 && cache > out.In {
@@ -204,19 +179,18 @@ func usage(u sdk.CompletionUsage) event.Usage {
 	case out.Reasoning > out.Out:
 		out.Out += out.Reasoning
 	}
-	out.In, out.Out = tokens(out.In), tokens(out.Out)
+	out.In, out.Out = min(out.In, maxTokens), min(out.Out, maxTokens)
 	return out
 }
 
 // cost is what a service says that it bills, as OpenRouter does: a number, or one in a string; nil where it says nothing. It
 // is false where that is no cost that can be believed.
-func cost(u sdk.CompletionUsage) (*float64, bool) {
-	raw := u.JSON.ExtraFields["cost"].Raw()
-	if absent(raw) {
+func cost(u spent) (*float64, bool) {
+	if absent(u.Cost) {
 		return nil, true
 	}
-	text := raw
-	if s, ok := readText(raw); ok {
+	text := string(u.Cost)
+	if s, ok := readText(u.Cost); ok {
 		text = strings.TrimSpace(s)
 	}
 	usd, err := strconv.ParseFloat(text, 64)
@@ -227,15 +201,7 @@ func cost(u sdk.CompletionUsage) (*float64, bool) {
 }
 
 // tokens bounds a count.
-func tokens(n int64) int64 { return min(max(n, 0), maxTokens) }
-
-// extra is a count that the SDK has no field for; 0 where it is absent.
-func extra(fields map[string]respjson.Field, name string) (n int64) {
-	if f, ok := fields[name]; ok && json.Unmarshal([]byte(f.Raw()), &n) == nil {
-		return tokens(n)
-	}
-	return 0
-}
+func tokens(n count) int64 { return int64(min(max(n, 0), maxTokens)) }
 
 // What a call may be said to have taken; nothing real comes near.
 const (

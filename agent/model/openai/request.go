@@ -7,11 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"strconv"
 	"strings"
-
-	sdk "github.com/openai/openai-go/v3"
-	"github.com/openai/openai-go/v3/packages/param"
-	"github.com/openai/openai-go/v3/shared"
 
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/agent/model"
@@ -20,109 +18,90 @@ import (
 // maxImage is the largest image that is sent; services refuse larger ones.
 const maxImage = 20 << 20
 
-func (m *Model) params(ctx context.Context, req *model.Request) (sdk.ChatCompletionNewParams, error) {
-	p := sdk.ChatCompletionNewParams{Model: m.cfg.Model}
-	msgs, err := m.messages(ctx, req.Messages)
-	if err != nil {
-		return p, err
+// body is a request as it is sent.
+func (m *Model) body(ctx context.Context, req *model.Request) ([]byte, error) {
+	r := chatRequest{Model: m.cfg.Model}
+	var err error
+	if r.Messages, err = m.messages(ctx, req.Messages); err != nil {
+		return nil, err
 	}
-	p.Messages = msgs
 	for _, t := range req.Tools {
-		f := shared.FunctionDefinitionParam{Name: t.Name}
-		if t.Description != "" {
-			f.Description = param.NewOpt(t.Description)
-		}
+		f := function{Name: t.Name, Description: t.Description}
 		if len(t.Schema) > 0 {
 			if err := json.Unmarshal(t.Schema, &f.Parameters); err != nil {
-				return p, fmt.Errorf("the schema of the tool %q is no JSON object: %w", t.Name, err)
+				return nil, fmt.Errorf("the schema of the tool %q is no JSON object: %w", t.Name, err)
 			}
 		}
-		p.Tools = append(p.Tools, sdk.ChatCompletionFunctionTool(f))
+		r.Tools = append(r.Tools, tool{Function: f, Type: "function"})
 	}
 	switch req.Choice {
 	case "":
 	case "auto", "none", "required":
-		p.ToolChoice.OfAuto = param.NewOpt(req.Choice)
+		r.ToolChoice = req.Choice
 	default:
-		p.ToolChoice.OfFunctionToolChoice = &sdk.ChatCompletionNamedToolChoiceParam{
-			Function: sdk.ChatCompletionNamedToolChoiceFunctionParam{Name: req.Choice},
-		}
+		r.ToolChoice = tool{Function: function{Name: req.Choice}, Type: "function"}
 	}
-	m.sampling(&p, req.Params.Over(m.cfg.Params), len(req.Tools) > 0)
-	return p, nil
+	return encode(&r, m.sampling(&r, req.Params.Over(m.cfg.Params)))
 }
 
-func (m *Model) sampling(p *sdk.ChatCompletionNewParams, in model.Params, tools bool) {
-	if in.Temperature != nil {
-		p.Temperature = param.NewOpt(*in.Temperature)
+// sampling sets the parameters of a request, and returns those that it has no field for.
+func (m *Model) sampling(r *chatRequest, in model.Params) map[string]json.RawMessage {
+	r.Temperature, r.TopP, r.Seed, r.Stop, r.ReasoningEffort = in.Temperature, in.TopP, in.Seed, in.Stop, in.Effort
+	if len(r.Tools) > 0 { // refused without tools
+		r.ParallelToolCalls = in.Parallel
 	}
-	if in.TopP != nil {
-		p.TopP = param.NewOpt(*in.TopP)
-	}
-	if in.Seed != nil {
-		p.Seed = param.NewOpt(*in.Seed)
-	}
-	if len(in.Stop) > 0 {
-		p.Stop.OfStringArray = in.Stop
-	}
-	if in.Effort != "" {
-		p.ReasoningEffort = shared.ReasoningEffort(in.Effort)
-	}
-	if in.Parallel != nil && tools { // refused without tools
-		p.ParallelToolCalls = param.NewOpt(*in.Parallel)
-	}
-	extra := map[string]any{}
-	if in.MaxTokens != nil {
+	further := map[string]json.RawMessage{}
+	if n := in.MaxTokens; n != nil {
 		switch m.cfg.MaxTokens {
 		case "max_tokens":
-			p.MaxTokens = param.NewOpt(*in.MaxTokens)
+			r.MaxTokens = n
 		case "max_completion_tokens":
-			p.MaxCompletionTokens = param.NewOpt(*in.MaxTokens)
+			r.MaxCompletionTokens = n
 		default:
-			extra[m.cfg.MaxTokens] = *in.MaxTokens
+			further[m.cfg.MaxTokens] = strconv.AppendInt(nil, *n, 10)
 		}
 	}
-	for k, v := range in.Extra {
-		extra[k] = v
-	}
-	if len(extra) > 0 {
-		p.SetExtraFields(extra)
-	}
+	maps.Copy(further, in.Extra)
+	return further
 }
 
-func (m *Model) messages(ctx context.Context, in []model.Message) ([]sdk.ChatCompletionMessageParamUnion, error) {
-	out := make([]sdk.ChatCompletionMessageParamUnion, 0, len(in))
+func (m *Model) messages(ctx context.Context, in []model.Message) ([]json.RawMessage, error) {
+	out := make([]json.RawMessage, 0, len(in))
+	add := func(msg message, further map[string]json.RawMessage) error {
+		b, err := encode(&msg, further)
+		out = append(out, b)
+		return err
+	}
 	// A tool message holds text only. Its images follow in a user message, after all answers to one reply: nothing may stand between those.
-	var images []sdk.ChatCompletionContentPartUnionParam
-	flush := func() {
+	var images []part
+	flush := func() (err error) {
 		if len(images) > 0 {
-			out = append(out, sdk.UserMessage(images))
+			err = add(message{Content: images, Role: "user"}, nil)
 			images = nil
 		}
+		return err
 	}
-	for i, msg := range in {
-		if msg.Role != model.ToolRole {
-			flush()
-		}
+	one := func(msg model.Message) error {
 		switch msg.Role {
 		case model.System:
-			out = append(out, sdk.SystemMessage(event.PlainText(msg.Parts)))
+			return add(message{Content: event.PlainText(msg.Parts), Role: "system"}, nil)
 		case model.User:
 			parts, err := m.parts(ctx, msg.Parts)
-			if err != nil {
-				return nil, fmt.Errorf("message %d: %w", i, err)
+			switch {
+			case err != nil:
+				return err
+			case len(parts) == 0: // an empty list is refused
+				return add(message{Content: "", Role: "user"}, nil)
+			case len(parts) == 1 && parts[0].Text != nil:
+				return add(message{Content: *parts[0].Text, Role: "user"}, nil)
 			}
-			if len(parts) == 1 && parts[0].OfText != nil {
-				out = append(out, sdk.UserMessage(parts[0].OfText.Text))
-				continue
-			}
-			if len(parts) == 0 { // an empty list is refused
-				out = append(out, sdk.UserMessage(""))
-				continue
-			}
-			out = append(out, sdk.UserMessage(parts))
+			return add(message{Content: parts, Role: "user"}, nil)
 		case model.Assistant:
-			out = append(out, m.assistant(msg))
+			a, further, err := m.assistant(msg)
+			if err != nil {
+				return err
+			}
+			return add(a, further)
 		case model.ToolRole:
 			var text, blobs []event.Part
 			for _, p := range msg.Parts {
@@ -136,20 +115,30 @@ func (m *Model) messages(ctx context.Context, in []model.Message) ([]sdk.ChatCom
 			if len(blobs) > 0 && !m.cfg.NoImages {
 				parts, err := m.parts(ctx, blobs)
 				if err != nil {
-					return nil, fmt.Errorf("message %d: %w", i, err)
+					return err
 				}
 				if said == "" {
 					said = "(the images follow)"
 				}
-				images = append(images, sdk.TextContentPart("Images of "+name(msg.Name)+":"))
-				images = append(images, parts...)
+				images = append(append(images, textPart("Images of "+name(msg.Name)+":")), parts...)
 			}
-			out = append(out, sdk.ToolMessage(said, msg.CallID))
-		default:
-			return nil, fmt.Errorf("message %d: unknown role %q", i, msg.Role)
+			return add(message{Content: said, ToolCallID: msg.CallID, Role: "tool"}, nil)
+		}
+		return fmt.Errorf("unknown role %q", msg.Role)
+	}
+	for i, msg := range in {
+		if msg.Role != model.ToolRole {
+			if err := flush(); err != nil {
+				return nil, err
+			}
+		}
+		if err := one(msg); err != nil {
+			return nil, fmt.Errorf("message %d: %w", i, err)
 		}
 	}
-	flush()
+	if err := flush(); err != nil {
+		return nil, err
+	}
 	if len(out) == 0 {
 		return nil, errors.New("a request without messages")
 	}
@@ -162,39 +151,43 @@ type opaque struct {
 	Calls   map[string]json.RawMessage `json:"extra_content,omitempty"` // by the call's id
 }
 
-func (m *Model) assistant(msg model.Message) sdk.ChatCompletionMessageParamUnion {
-	var a sdk.ChatCompletionAssistantMessageParam
+func (m *Model) assistant(msg model.Message) (a message, further map[string]json.RawMessage, err error) {
+	a.Role = "assistant"
 	if text := event.PlainText(msg.Parts); text != "" || len(msg.Calls) == 0 {
-		a.Content.OfString = param.NewOpt(text)
+		a.Content = text
 	}
 	var seen opaque
 	if len(msg.Opaque) > 0 {
 		_ = json.Unmarshal(msg.Opaque, &seen) // another vendor's: nothing of ours in it
 	}
 	for _, c := range msg.Calls {
-		call := &sdk.ChatCompletionMessageFunctionToolCallParam{ID: c.ID}
+		call := toolCall{ID: c.ID, Type: "function"}
 		call.Function.Name = name(c.Name)
 		call.Function.Arguments = c.Args
 		if !json.Valid([]byte(c.Args)) {
 			// Several servers parse it again and fail the request for ever. What the model wrote is quoted in the answer to the call.
 			call.Function.Arguments = "{}"
 		}
+		var further map[string]json.RawMessage
 		if x := seen.Calls[c.ID]; len(x) > 0 {
-			call.SetExtraFields(map[string]any{"extra_content": x})
+			further = map[string]json.RawMessage{"extra_content": x}
 		}
-		a.ToolCalls = append(a.ToolCalls, sdk.ChatCompletionMessageToolCallUnionParam{OfFunction: call})
+		b, err := encode(&call, further)
+		if err != nil {
+			return a, nil, err
+		}
+		a.ToolCalls = append(a.ToolCalls, b)
 	}
-	extra := map[string]any{}
+	further = map[string]json.RawMessage{}
 	if m.cfg.Reasoning != "" && msg.Reasoning != "" {
-		extra[m.cfg.Reasoning] = msg.Reasoning
+		if further[m.cfg.Reasoning], err = encode(msg.Reasoning, nil); err != nil {
+			return a, nil, err
+		}
 	}
 	if len(seen.Details) > 0 {
-		extra["reasoning_details"] = seen.Details
+		further["reasoning_details"] = seen.Details
 	}
-	if len(extra) > 0 {
-		a.SetExtraFields(extra)
-	}
-	return sdk.ChatCompletionMessageParamUnion{OfAssistant: &a}
+	return a, further, nil
 }
 
 // name makes what a model wrote as a tool's name fit to be sent back: services refuse a request over it.
@@ -215,25 +208,27 @@ func name(s string) string {
 	return out
 }
 
-func (m *Model) parts(ctx context.Context, in []event.Part) ([]sdk.ChatCompletionContentPartUnionParam, error) {
-	out := make([]sdk.ChatCompletionContentPartUnionParam, 0, len(in))
+func (m *Model) parts(ctx context.Context, in []event.Part) ([]part, error) {
+	out := make([]part, 0, len(in))
 	for _, p := range in {
 		if p.Blob == nil {
-			out = append(out, sdk.TextContentPart(p.Text))
+			out = append(out, textPart(p.Text))
 			continue
 		}
 		if m.cfg.NoImages || !strings.HasPrefix(p.Blob.Type, "image/") {
-			out = append(out, sdk.TextContentPart(fmt.Sprintf("[%s of %d bytes left out]", orFile(p.Blob.Type), p.Blob.Size)))
+			out = append(out, textPart(fmt.Sprintf("[%s of %d bytes left out]", orFile(p.Blob.Type), p.Blob.Size)))
 			continue
 		}
 		data, err := m.image(ctx, *p.Blob)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, sdk.ImageContentPart(sdk.ChatCompletionContentPartImageImageURLParam{URL: data}))
+		out = append(out, part{Image: &imageURL{URL: data}, Type: "image_url"})
 	}
 	return out, nil
 }
+
+func textPart(s string) part { return part{Text: &s, Type: "text"} }
 
 func orFile(t string) string {
 	if t == "" {

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	sdk "github.com/openai/openai-go/v3"
 
 	"github.com/evalrun/evalrun/agent/event"
 )
@@ -17,7 +16,7 @@ func TestReasoningIsOutput(t *testing.T) {
 		`{"prompt_tokens":30,"completion_tokens":10,"total_tokens":130,"completion_tokens_details":{"reasoning_tokens":90}}`:  {In: 30, Out: 100, Reasoning: 90},
 		`{"prompt_tokens":30,"completion_tokens":10,"total_tokens":40}`:                                                       {In: 30, Out: 10},
 	} {
-		var u sdk.CompletionUsage
+		var u spent
 		if err := json.Unmarshal([]byte(raw), &u); err != nil {
 			t.Fatal(err)
 		}
@@ -40,7 +39,7 @@ func TestCacheFields(t *testing.T) {
 		`{"prompt_tokens":30,"completion_tokens":1,"cache_read_input_tokens":-20,"cache_creation_input_tokens":"x","cached_tokens":null}`:       {In: 30, Out: 1},
 		`{"prompt_tokens":30,"completion_tokens":-1,"cache_read_input_tokens":9000000000000000000,"cache_creation_input_tokens":9000000000000}`: {In: 1 << 40, Cached: 1 << 40, CacheWrite: 1 << 40},
 	} {
-		var u sdk.CompletionUsage
+		var u spent
 		if err := json.Unmarshal([]byte(raw), &u); err != nil {
 			t.Fatal(err)
 		}
@@ -63,7 +62,7 @@ func TestHugeUsage(t *testing.T) {
 		`{"prompt_tokens":-9223372036854775808,"completion_tokens":10,"total_tokens":9223372036854775807}`:                   {Out: most},
 		`{"prompt_tokens":9223372036854775807,"completion_tokens":9223372036854775807,"total_tokens":9223372036854775807}`:   {In: most, Out: most},
 	} {
-		var u sdk.CompletionUsage
+		var u spent
 		if err := json.Unmarshal([]byte(raw), &u); err != nil {
 			t.Fatal(err)
 		}
@@ -95,7 +94,7 @@ func TestCostField(t *testing.T) {
 		`{"total_cost":3}`: {},
 		`[5]`:              {},
 	} {
-		var u sdk.CompletionUsage
+		var u spent
 		if err := json.Unmarshal([]byte(`{"prompt_tokens":100,"completion_tokens":10,"cost":`+raw+`}`), &u); err != nil {
 			t.Fatal(err)
 		}

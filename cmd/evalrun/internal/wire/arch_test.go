@@ -38,7 +38,6 @@ var table = []struct {
 
 	// L1: models over events, drivers over the sandbox's contract, storage over the record.
 	{"agent/model", "agent/event", ""},
-	{"agent/model/openai", "agent/event agent/model", "github.com/openai/openai-go/v3"},
 	{"agent/model/price", "agent/event agent/model", "github.com/goccy/go-yaml"},
 	{"agent/model/meter", "agent/event agent/model agent/model/price", ""},
 	{"agent/model/*", "agent/event agent/model datasets/plain", ""},
