@@ -144,7 +144,7 @@ func ours(phase string, err error) (cause, bool) {
 	case errors.As(err, &task):
 		return fault(record.Infra, "task", !lasting(err))
 	case errors.As(err, &sb):
-		if sb.Asked { // whatever asked for it is the task's
+		if sb.Asked || sb.Inside && sb.Op != opKillAll { // what the agent has done is not here, see leavings
 			return fault(record.Infra, "task", !sb.Lasting)
 		}
 		return fault(record.Infra, "sandbox", true)

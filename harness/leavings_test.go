@@ -41,6 +41,7 @@ func TestLeavings(t *testing.T) {
 		{"a hostile file", "collect", tampered, nil, false, false, record.Scored, 1},
 		{"processes that do not die", "kill", inside("kill all"), nil, false, false, record.Scored, 2},
 		{"the first action", "exec", inside("exec"), nil, false, false, record.Infra, 2},
+		{"the first action, by a user that the image does not have", "exec", &sandbox.Error{Op: "exec", ID: "m1", Err: errors.New("no user"), Inside: true, Lasting: true}, nil, false, false, record.Infra, 1},
 		{"a later action", "second", inside("exec"), nil, false, false, record.Scored, 1},
 		{"putting it into a grader's machine", "", nil, benchmarks.Left(&sandbox.Error{Op: "put", ID: "g1", Err: errors.New("is a directory"), Inside: true}), false, false, record.Scored, 1},
 		{"a grader's machine that is lost", "", nil, benchmarks.Left(&sandbox.Error{Op: "put", ID: "g1", Err: sandbox.ErrGone}), false, false, record.Grader, 2},

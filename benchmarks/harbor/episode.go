@@ -244,7 +244,7 @@ func (g *game) goal(s *Step) agent.Goal {
 	return goal
 }
 
-// setup readies the machine for a step of a multi-step task. why says what the machine would not do.
+// setup readies the machine for a step. why says what the machine would not do.
 func (g *game) setup(ctx context.Context, s *Step, i int) (why string, err error) {
 	if i > 0 {
 		if _, err := clearDirs(ctx, g.sb, superuser, agentLogs); err != nil {
@@ -252,6 +252,15 @@ func (g *game) setup(ctx context.Context, s *Step, i int) (why string, err error
 		}
 		if err := open777(ctx, g.sb, agentLogs); err != nil {
 			return g.theirs(ctx, "making /logs/agent", err)
+		}
+	}
+	if s.User != "" {
+		_, err := g.sb.Exec(ctx, sandbox.Command{Args: []string{"true"}, User: s.User})
+		if sb := (*sandbox.Error)(nil); i == 0 && errors.As(err, &sb) && sb.Inside {
+			return "", g.taskError("agent.user: %w", err)
+		}
+		if err != nil {
+			return g.theirs(ctx, "running a command as "+s.User, err)
 		}
 	}
 	if s.Workdir != "" {

@@ -17,13 +17,13 @@ var canary = regexp.MustCompile(`(?i)^(<!--.*canary.*-->|#.*canary.*)$`)
 func instruction(b []byte) (text string, err error) {
 	switch {
 	case bytes.HasPrefix(b, []byte("\xff\xfe")) || bytes.HasPrefix(b, []byte("\xfe\xff")):
-		return "", errors.New("UTF-16; convert the file: iconv -f utf16 -t utf8, say")
+		return "", errors.New("UTF-16; convert the file, for example by: iconv -f utf16 -t utf8")
 	case bytes.IndexByte(b, 0) >= 0:
-		return "", errors.New("it holds bytes of 0, as UTF-16 does; convert the file: iconv -f utf16 -t utf8, say")
+		return "", errors.New("it holds bytes of 0, as UTF-16 does; convert the file, for example by: iconv -f utf16 -t utf8")
 	}
 	for i, line := range bytes.Split(b, []byte("\n")) {
 		if !utf8.Valid(line) {
-			return "", fmt.Errorf("not UTF-8 (line %d); convert the file: iconv -f latin1 -t utf8, say", i+1)
+			return "", fmt.Errorf("not UTF-8 (line %d); convert the file, for example by: iconv -f latin1 -t utf8", i+1)
 		}
 	}
 	text = strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(string(bytes.TrimPrefix(b, []byte("\xef\xbb\xbf"))))

@@ -200,11 +200,11 @@ func TestInstruction(t *testing.T) {
 	}
 	// What an agent could not read is refused.
 	for text, want := range map[string]string{
-		"caf\xe9\n":          "instruction.md: not UTF-8 (line 1); convert the file: iconv -f latin1 -t utf8, say",
-		"Do\nit \xff\n":      "instruction.md: not UTF-8 (line 2); convert the file: iconv -f latin1 -t utf8, say",
-		"\xff\xfeD\x00o\x00": "instruction.md: UTF-16; convert the file: iconv -f utf16 -t utf8, say",
-		"\xfe\xff\x00D\x00o": "instruction.md: UTF-16; convert the file: iconv -f utf16 -t utf8, say",
-		"D\x00o\x00":         "instruction.md: it holds bytes of 0, as UTF-16 does; convert the file: iconv -f utf16 -t utf8, say",
+		"caf\xe9\n":          "instruction.md: not UTF-8 (line 1); convert the file, for example by: iconv -f latin1 -t utf8",
+		"Do\nit \xff\n":      "instruction.md: not UTF-8 (line 2); convert the file, for example by: iconv -f latin1 -t utf8",
+		"\xff\xfeD\x00o\x00": "instruction.md: UTF-16; convert the file, for example by: iconv -f utf16 -t utf8",
+		"\xfe\xff\x00D\x00o": "instruction.md: UTF-16; convert the file, for example by: iconv -f utf16 -t utf8",
+		"D\x00o\x00":         "instruction.md: it holds bytes of 0, as UTF-16 does; convert the file, for example by: iconv -f utf16 -t utf8",
 		"# canary\n \n":      "instruction.md: blank; it tells the agent nothing",
 		" \r\n\t\u00a0\n":    "instruction.md: blank; it tells the agent nothing",
 		"\ufeff":             "instruction.md: blank; it tells the agent nothing",

@@ -46,7 +46,7 @@ func (s *Site) Wish() pool.Wish { return pool.Wish{Dial: s.Dial} }
 // Dial connects to the site at its address, and to no other.
 func (s *Site) Dial(ctx context.Context, _, address string) (net.Conn, error) {
 	if address != siteAddress && address != "localhost:80" {
-		return nil, errors.New("nothing is there")
+		return nil, pool.ErrElsewhere
 	}
 	here, there := net.Pipe()
 	select {

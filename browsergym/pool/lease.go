@@ -28,7 +28,8 @@ type Wish struct {
 	Network sandbox.Network // the zero value: nothing but Hosts
 	// Hosts are sites of ours ("127.0.0.1:40123") that are reached whatever the policy says: those that the task is served from.
 	Hosts []string
-	// Dial, when set, is asked first for addresses of the loopback: a machine's own services, say. Nil: the loopback but Hosts is out of reach.
+	// Dial, when set, is asked first for addresses of the loopback: a machine's own services, say. Where it is nil, or says
+	// ErrElsewhere, the loopback is reached as far as Hosts and Network name it.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Files are folders whose files pages may load by file: addresses and be given for upload. Each lies in one of [Options].Files.
 	// Empty: no file: address is loaded.
@@ -60,6 +61,9 @@ func (w *Wish) check(files []string) error {
 	return nil
 }
 
+// ErrElsewhere is the error of a [Wish]'s Dial for an address that is none of its own.
+var ErrElsewhere = errors.New("nothing of the task's own is there")
+
 // own reaches what is the wish's own.
 func (w *Wish) own(ctx context.Context, host string, port uint16) (net.Conn, bool, error) {
 	addr := net.JoinHostPort(host, strconv.Itoa(int(port)))
@@ -72,7 +76,7 @@ func (w *Wish) own(ctx context.Context, host string, port uint16) (net.Conn, boo
 	}
 	if w.Dial != nil && local(host) {
 		c, err := w.Dial(ctx, "tcp", addr)
-		return c, true, err
+		return c, !errors.Is(err, ErrElsewhere), err
 	}
 	return nil, false, nil
 }

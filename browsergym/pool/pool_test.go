@@ -208,3 +208,17 @@ func TestDial(t *testing.T) {
 		t.Errorf("title %q of %v", s, asked.Load())
 	}
 }
+
+// What is not at a place of the context's own is reached where its policy names it, and not otherwise.
+func TestDialElsewhere(t *testing.T) {
+	p := newPool(t, pool.Options{})
+	_, host := site(t, map[string]string{"/": "<title>beside</title>"})
+	elsewhere := func(context.Context, string, string) (net.Conn, error) { return nil, pool.ErrElsewhere }
+	for allow, reached := range map[string]bool{"127.0.0.1": true, "192.0.2.1": false} {
+		a := p.For(pool.Wish{Dial: elsewhere, Network: sandbox.Network{Mode: "allow", Allow: []string{allow}}})
+		_, page := open(t, a, cdp.ContextOptions{})
+		if err := page.Goto(t.Context(), "http://"+host+"/"); (err == nil) != reached {
+			t.Errorf("with %s allowed: %v", allow, err)
+		}
+	}
+}

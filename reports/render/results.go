@@ -12,6 +12,7 @@ import (
 	"iter"
 	"math"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/evalrun/evalrun/harness/ledger"
@@ -252,6 +253,9 @@ func (r *Results) add(e *record.Entry) error {
 		delete(r.open, e.Trial)
 		r.paid[r.purse(i)].add(&v.Usage, v.Other)
 		if v.Final {
+			if v.Error == nil && slices.Contains(v.Flags, noReward) {
+				v.Error = unrewarded(e.Data)
+			}
 			r.decide(i, &v)
 		}
 	case record.KindAmend:
@@ -279,6 +283,25 @@ func (r *Results) add(e *record.Entry) error {
 	return nil
 }
 
+// noReward is the flag of a trial whose grader gave no reward, and the class of why it gave none.
+const noReward = "no_reward"
+
+// unrewarded says why a verdict's grader gave no reward; nil: it does not say.
+func unrewarded(data []byte) *record.Fault {
+	var v struct {
+		Scores []record.Score `json:"scores"`
+	}
+	if json.Unmarshal(data, &v) != nil {
+		return nil
+	}
+	for _, s := range v.Scores {
+		if s.Primary && s.Why != "" {
+			return &record.Fault{Phase: "grade", Class: noReward, Text: s.Why}
+		}
+	}
+	return nil
+}
+
 func (r *Results) decide(i int, v *verdict) {
 	f := 0
 	if v.Error != nil || v.Status != record.Scored {
@@ -302,6 +325,9 @@ func (r *Results) fault(v *verdict) int {
 	if v.Error != nil {
 		f.phase, f.class, f.text = v.Error.Phase, v.Error.Class, v.Error.Text
 		f.form = numbers.ReplaceAllString(f.text, "#")
+		if f.class == noReward {
+			f.end = "" // however it ended
+		}
 	}
 	place, kind, messages := r.known(&f)
 	if place < 0 && messages >= maxMessages {

@@ -27,6 +27,9 @@ func (x *Problem) kind() string { return faultWords(record.Status(x.Status), x.P
 func faultWords(status record.Status, phase, class string) string {
 	switch status {
 	case record.Scored:
+		if class == noReward {
+			return "no reward"
+		}
 		return "agent broke"
 	case record.Provider:
 		return "model service: " + modelWords(class)

@@ -41,6 +41,7 @@ type plan struct {
 	volumes map[string]string // the engine's names of the session's volumes
 	mount   string            // where the executor is mounted from; "": it is copied
 	quota   bool              // the engine can limit the disk
+	cpus    int               // of the engine, which refuses a higher limit; 0: not known
 	tun     bool              // it has a network interface
 	here    bool              // which is opened from here, not by process 1
 	env     map[string]string // known to all of a session's machines, before what the spec says
@@ -65,6 +66,10 @@ func (p *plan) config() *container.Config {
 func (p *plan) hostConfig() *container.HostConfig {
 	s := p.spec
 	no, pids := false, int64(s.Pids+slackPids)
+	cpus := s.CPUs
+	if p.cpus > 0 {
+		cpus = min(cpus, float64(p.cpus))
+	}
 	h := &container.HostConfig{
 		NetworkMode: "none",
 		LogConfig:   container.LogConfig{Type: "none"}, // the channel is stdout
@@ -73,7 +78,7 @@ func (p *plan) hostConfig() *container.HostConfig {
 		Init:    &no,
 		ShmSize: s.Shm,
 		Resources: container.Resources{
-			Memory: s.Memory, MemorySwap: s.Memory, PidsLimit: &pids, NanoCPUs: int64(s.CPUs * 1e9), CPUShares: sandbox.CPUShare,
+			Memory: s.Memory, MemorySwap: s.Memory, PidsLimit: &pids, NanoCPUs: int64(cpus * 1e9), CPUShares: sandbox.CPUShare,
 		},
 	}
 	if p.tun && !p.here {

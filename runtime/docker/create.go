@@ -266,6 +266,11 @@ func (m *machine) run(ctx context.Context, cli *client.Client, p *plan, tool *pr
 			l.containers = append(l.containers, m.name)
 		}
 	})
+	about, err := m.b.d.info(call)
+	if err != nil {
+		return m.engineError(call, "asking the engine for its processors", err)
+	}
+	p.cpus = about.NCPU
 	if _, err := cli.ContainerCreate(call, p.config(), p.hostConfig(), p.networking(m.b, m.name), platform, m.name); err != nil {
 		return m.engineError(call, "creating the container", err)
 	}
@@ -280,7 +285,6 @@ func (m *machine) run(ctx context.Context, cli *client.Client, p *plan, tool *pr
 			return m.engineError(call, "copying the executor into the container", err)
 		}
 	}
-	var err error
 	if m.ch, err = attach(ctx, cli, m.name); err != nil {
 		return m.engineError(call, "attaching to the container", err)
 	}

@@ -72,7 +72,7 @@ func (d *Driver) Describe() map[string]string {
 		m["cpus"] = "not limited"
 	}
 	if !manyUsers() {
-		m["users"] = "root only"
+		m["users"] = "only root: tasks that name another user are skipped"
 	}
 	if err := noTun(); err != nil {
 		m["network"] = "through the proxy only: " + err.Error()

@@ -2,12 +2,18 @@ package server
 
 import (
 	"bufio"
-	"errors"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
 	"syscall"
 )
+
+// unlisted says that there is no such account.
+type unlisted string
+
+func (u unlisted) Error() string { return string(u) }
+func (u unlisted) Unwrap() error { return fs.ErrNotExist }
 
 type account struct {
 	uid, gid int
@@ -39,7 +45,7 @@ func lookup(spec string) (account, error) {
 		a.uid, a.home = 0, "/root"
 	}
 	if a.uid < 0 {
-		return a, errors.New("no user " + strconv.Quote(name) + " in /etc/passwd")
+		return a, unlisted("no user " + strconv.Quote(name) + " in /etc/passwd")
 	}
 	gid := -1
 	if hasGroup {
@@ -67,7 +73,7 @@ func lookup(spec string) (account, error) {
 	})
 	if hasGroup {
 		if gid < 0 {
-			return a, errors.New("no group " + strconv.Quote(group) + " in /etc/group")
+			return a, unlisted("no group " + strconv.Quote(group) + " in /etc/group")
 		}
 		a.gid = gid
 	}

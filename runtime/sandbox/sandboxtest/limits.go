@@ -10,6 +10,11 @@ import (
 
 var limitTests = []test{
 	{
+		name: "limits/more processors than there are",
+		spec: func(s *sandbox.Spec) { s.CPUs = 4096 },
+		run:  func(t *testing.T, b *box) { b.open().ok("echo", "fine") },
+	},
+	{
 		name: "limits/memory",
 		need: func(c Claims) bool { return c.Memory },
 		spec: func(s *sandbox.Spec) { s.Memory = 128 << 20 },

@@ -132,7 +132,7 @@ func TestBadInput(t *testing.T) {
 			`run.yaml:3:33: base_url: "here" is not an address; it begins with http:// or https://`}},
 		{"no ids", head + "select: {ids: [], tags: []}\n", []string{"run.yaml:3:15: ids: the list is empty; leave the key out for the default", "run.yaml:3:25: tags: the list is empty; leave the key out for the default"}},
 		{"negative sample", head + "select: {sample: -3}\n", []string{"run.yaml:3:18: sample: -3 is too small; the least is 1"}},
-		{"Latin-1", head + "name: caf\xe9\n", []string{"run.yaml:3:10: this is not UTF-8; convert the file: iconv -f latin1 -t utf8, say"}},
+		{"Latin-1", head + "name: caf\xe9\n", []string{"run.yaml:3:10: this is not UTF-8; convert the file, for example by: iconv -f latin1 -t utf8"}},
 		{"broken YAML", "a: [1, 2\nb: 3\n", []string{"run.yaml:"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -223,7 +223,7 @@ func parse(name string, data []byte, errs *errorList) *node {
 		return nil
 	}
 	if line, col := notUTF8(data); line > 0 {
-		errs.add(pos{name, line, col}, "", "this is not UTF-8", "convert the file: iconv -f latin1 -t utf8, say")
+		errs.add(pos{name, line, col}, "", "this is not UTF-8", "convert the file, for example by: iconv -f latin1 -t utf8")
 		return nil
 	}
 	if line, col := nesting.Deep(data, maxDepth); line > 0 {

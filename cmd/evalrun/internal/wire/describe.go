@@ -57,10 +57,10 @@ func (r *Ready) Limits() []Limit {
 			add("network", "what tasks and configuration say together", "%s", r.Needs.networks())
 		}
 		if r.Driver.Name() != "fake" {
-			memory, _, why := r.budget()
+			memory, most, why := r.budget()
 			add("memory of all machines", why, "%s", size(memory))
-			if r.Needs.Memory > 0 && memory > 0 {
-				if n := max(memory/r.Needs.Memory, 1); n < int64(r.Workers) { // one runs, or is skipped
+			if r.Needs.Memory > 0 && r.Needs.Memory <= most { // who asks for more is skipped, as a note says
+				if n := max(memory/r.Needs.Memory, 1); n < int64(r.Workers) {
 					add("machines at once", "memory lets no more of the largest run", "%s", count(int(n), "session"))
 				}
 			}

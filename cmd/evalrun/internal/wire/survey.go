@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -16,7 +17,8 @@ import (
 // Needs is what tasks ask for, as far as they were looked at.
 type Needs struct {
 	Machines  bool
-	Memory    int64 // of the largest session
+	Memory    int64   // of the largest session
+	CPUs      float64 // of the largest machine
 	Roles     []string
 	Drivers   map[string][]string // tasks by the driver that auto would take for their machines
 	Bare      []string            // tasks with a machine that has no image of its own
@@ -110,6 +112,7 @@ func (r *Ready) wants(task string, needs benchmarks.Needs) {
 	drivers := map[string]bool{}
 	for _, s := range slices.Concat(needs.Agent, needs.Grader) {
 		n.Machines = true
+		n.CPUs = max(n.CPUs, s.CPUs)
 		drivers[driverFor(s)] = true
 		bare = bare || !needsEngine(s.Image)
 	}
@@ -269,12 +272,11 @@ func (r *Ready) noteBad() {
 			first = strings.ReplaceAll(t.Bad, "\n", "; ")
 		}
 	}
-	verb := "are"
-	if n == 1 {
-		verb = "is"
-	}
-	if n > 0 {
-		r.Notes = append(r.Notes, fmt.Sprintf("%d of %d tasks cannot be read and %s skipped; the first: %s", n, len(r.Plan.Tasks), verb, first))
+	switch {
+	case n == 1:
+		r.Notes = append(r.Notes, fmt.Sprintf("1 of %s cannot be read and is skipped: %s", count(len(r.Plan.Tasks), "task"), first))
+	case n > 1:
+		r.Notes = append(r.Notes, fmt.Sprintf("%d of %d tasks cannot be read and are skipped (evalrun tasks list names them); the first: %s", n, len(r.Plan.Tasks), first))
 	}
 }
 
@@ -305,6 +307,9 @@ func (r *Ready) fits() error {
 			return fmt.Errorf("arm %s: sandbox.memory: %s for one machine is more than there is for all of them together, %s (%s); lower it, or raise pools.memory",
 				a.Name, size(int64(s.Memory)), size(most), bound)
 		}
+	}
+	if have := runtime.NumCPU(); r.Needs.CPUs > float64(have) {
+		r.Notes = append(r.Notes, fmt.Sprintf("the largest task may use %g CPUs, and this computer has %d: it is played with those, and may need more time", r.Needs.CPUs, have))
 	}
 	switch need := r.Needs.Memory; {
 	case need > most:
