@@ -52,6 +52,8 @@ func TestLeavings(t *testing.T) {
 		{"its end for no known reason", "collect", &sandbox.Error{Op: "get", Err: sandbox.ErrGone}, nil, false, false, record.Infra, 2},
 		{"a grader's machine that outgrows its memory", "", nil, &sandbox.Error{Op: "kill all", ID: "g1", Err: sandbox.ErrOutgrown}, false, false, record.Scored, 1},
 		{"putting more into a grader's machine than it takes", "", nil, benchmarks.Left(&sandbox.Error{Op: "put", ID: "g1", Err: sandbox.ErrOutgrown}), false, false, record.Scored, 1},
+		{"a grader's machine that hangs in what it runs", "", nil, &sandbox.Error{Op: "exec", ID: "g1", Err: sandbox.ErrHung}, false, false, record.Scored, 2},
+		{"a grader's machine that hangs as it starts", "", nil, &sandbox.Error{Op: "create", ID: "g1", Err: sandbox.ErrHung}, false, false, record.Grader, 2},
 		{"the task", "", nil, &benchmarks.TaskError{Task: "t", Err: benchmarks.Left(inside("put"))}, false, false, record.Grader, 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
