@@ -57,15 +57,19 @@ type LeftError struct{ Err error }
 func (e *LeftError) Error() string { return "what the agent left behind was refused: " + e.Err.Error() }
 func (e *LeftError) Unwrap() error { return e.Err }
 
+// Inside reports whether an operation failed by what is in a machine, which is well, or was until it
+// took more memory than it may.
+func Inside(e *sandbox.Error) bool { return e.Inside || errors.Is(e.Err, sandbox.ErrOutgrown) }
+
 // Left marks the error of an operation on what an agent left behind, such as putting it into a
-// grader's machine. Where the machine is well it is a [*LeftError]; any other error stays as it is.
+// grader's machine. Where that is what failed it is a [*LeftError]; any other error stays as it is.
 func Left(err error) error {
 	var file *sandbox.FileError
 	var sb *sandbox.Error
 	switch {
 	case errors.As(err, &file):
 		return &LeftError{file}
-	case errors.As(err, &sb) && sb.Inside:
+	case errors.As(err, &sb) && Inside(sb):
 		return &LeftError{sb.Err} // without the machine's name, which differs from one grading to the next
 	}
 	return err
@@ -207,6 +211,12 @@ type Evidence struct {
 	Rewards []float64             `json:"rewards,omitempty"`
 	Data    json.RawMessage       `json:"data,omitempty"`
 }
+
+// Bounds of a [Result]. A score beyond MaxScore is none: reports take sums of third powers of scores.
+const (
+	MaxScores = 1000
+	MaxScore  = 1e50
+)
 
 // A Result is a stage's grade. Exactly one score is primary.
 type Result struct {

@@ -82,8 +82,7 @@ func (a *attempt) readBlob(ctx context.Context, sum string) ([]byte, error) {
 
 // Bounds of what a grader may return.
 const (
-	maxScores = 1000
-	maxFlags  = 100
+	maxFlags = 100
 	// maxResult is about how large one entry of results is.
 	maxResult = 256 << 10
 )

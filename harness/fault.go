@@ -143,6 +143,8 @@ func ours(phase string, err error) (cause, bool) {
 		return cause{}, false // refused, context: the arm's
 	case errors.As(err, &task):
 		return fault(record.Infra, "task", !lasting(err))
+	case errors.As(err, &slow): // whatever was cut off by it
+		return fault(record.Infra, "timeout", true)
 	case errors.As(err, &sb):
 		if sb.Asked || sb.Inside && sb.Op != opKillAll { // what the agent has done is not here, see leavings
 			return fault(record.Infra, "task", !sb.Lasting)
@@ -150,8 +152,6 @@ func ours(phase string, err error) (cause, bool) {
 		return fault(record.Infra, "sandbox", true)
 	case errors.As(err, &lost):
 		return fault(record.Infra, record.ClassBrowser, true)
-	case errors.As(err, &slow):
-		return fault(record.Infra, "timeout", true)
 	case errors.As(err, &env), errors.As(err, &lent):
 		return fault(record.Infra, "internal", true)
 	}

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
 // gradeAll grades every stage from its evidence alone, the agent's machines being closed.
@@ -86,7 +88,11 @@ func (a *attempt) grade(
 	if errors.Is(err, benchmarks.ErrNeedsLive) {
 		return res, cause{Fault: &record.Fault{Status: record.Grader, Phase: "grade", Class: classNeedsLive, Text: err.Error()}, Again: true}
 	}
-	if why := a.leavings(err); why != "" {
+	why := a.leavings(err)
+	if why == "" && errors.Is(err, sandbox.ErrOutgrown) { // the grader's machine, by what it ran
+		why = "the grader's machine ran out of memory"
+	}
+	if why != "" {
 		given, err = refusedResult(why), nil
 	}
 	if err != nil {
@@ -129,15 +135,15 @@ func valid(r benchmarks.Result) error {
 		if s.Primary {
 			primary++
 		}
-		if s.Value != nil && (*s.Value != *s.Value || *s.Value > 1e300 || *s.Value < -1e300) {
-			return fmt.Errorf("the grader's score %q is not a number", s.Name)
+		if s.Value != nil && !(math.Abs(*s.Value) <= benchmarks.MaxScore) { // so is NaN
+			return fmt.Errorf("the grader's score %q is not a number up to %g", s.Name, benchmarks.MaxScore)
 		}
 	}
 	if primary != 1 {
 		return fmt.Errorf("the grader gave %d primary scores, not one", primary)
 	}
-	if len(r.Scores) > maxScores || len(r.Flags) > maxFlags {
-		return fmt.Errorf("the grader gave %d scores and %d flags, more than %d and %d", len(r.Scores), len(r.Flags), maxScores, maxFlags)
+	if len(r.Scores) > benchmarks.MaxScores || len(r.Flags) > maxFlags {
+		return fmt.Errorf("the grader gave %d scores and %d flags, more than %d and %d", len(r.Scores), len(r.Flags), benchmarks.MaxScores, maxFlags)
 	}
 	return nil
 }

@@ -10,19 +10,24 @@ import (
 )
 
 // explain keeps what is known of a fault beyond its text, such as the stacks of an executor that
-// stopped answering, and notes whether that happened while the agent's processes were inside.
+// stopped answering, and notes whether the agent's machine was given up, or took too long, while the
+// agent's processes were inside.
 func (a *attempt) explain(ctx context.Context, c *cause) {
 	var sb *sandbox.Error
-	if !errors.As(c.Err, &sb) {
-		return
-	}
-	if c.Fault.Detail == "" && sb.Detail != "" {
+	named := errors.As(c.Err, &sb)
+	if named && c.Fault.Detail == "" && sb.Detail != "" {
 		c.Fault.Detail = a.keep(ctx, cmp.Or(sb.Log, sb.Detail))
 	}
-	if errors.Is(c.Err, sandbox.ErrHung) || sb.Inside && sb.Op == opKillAll {
-		a.mu.Lock()
-		defer a.mu.Unlock()
+	slow := errors.As(c.Err, new(*errTooSlow))
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case named && errors.Is(c.Err, sandbox.ErrHung) && c.Fault.Phase == "grade" && sb.Op == "exec" && !a.isTheirs(sb.ID):
+		a.lost = true // the grader's machine, which runs what the agent left behind
+	case named && (slow || errors.Is(c.Err, sandbox.ErrHung) || sb.Inside && sb.Op == opKillAll):
 		a.lost = a.inside && a.isTheirs(sb.ID)
+	case slow && c.Fault.Phase != "grade" && len(a.theirs) > 0: // the grade may need other machines
+		a.lost = a.inside
 	}
 }
 
@@ -46,13 +51,14 @@ func (a *attempt) lostBrowser(v *record.Verdict) {
 }
 
 // lostMachine makes 0 of a trial whose last attempt ended because the agent's machine stopped
-// answering, or did not let its processes be ended, while the agent's processes were in it: what an
-// agent does to its machine must not take the trial out of the score.
+// answering, took too long or did not let its processes be ended, while the agent's processes were
+// in it, or because the grader's machine stopped answering in what it ran: what an agent does to its
+// machine, or leaves for the grader to run, must not take the trial out of the score.
 func (a *attempt) lostMachine(v *record.Verdict) {
 	if !a.lost || v.Status != record.Infra && v.Status != record.Grader {
 		return
 	}
-	broke(v, "the machine was lost with the agent's processes in it: ")
+	broke(v, "the machine was lost with the agent's processes, or what it left behind, in it: ")
 }
 
 // broke makes 0 of a verdict that has a fault.

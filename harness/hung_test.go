@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/agent/event"
@@ -178,3 +179,109 @@ func TestHung(t *testing.T) {
 		})
 	}
 }
+
+// What takes too long while the agent's processes are in the machine is tried again, and the last
+// try counts 0; where nothing of the agent runs any more it is a failure of ours.
+func TestTooSlow(t *testing.T) {
+	for _, tt := range []struct {
+		in   string
+		live bool
+		idle bool
+		last record.Status
+	}{
+		{"kill", false, false, record.Scored},
+		{"kill", false, true, record.Infra},
+		{"collect", false, false, record.Infra}, // all was killed before
+		{"collect", true, false, record.Scored},
+		{"grade", true, false, record.Scored},
+		{"grade", true, true, record.Grader},
+	} {
+		t.Run(fmt.Sprintf("%s, live %v, idle %v", tt.in, tt.live, tt.idle), func(t *testing.T) {
+			spec := sandbox.Spec{}
+			var sb sandbox.Sandbox
+			b := &toy{tasks: 1,
+				needs: func(int) benchmarks.Needs {
+					return benchmarks.Needs{Agent: []sandbox.Spec{spec}, GradeLive: tt.live}
+				},
+				opens: func(h benchmarks.Host) (err error) { sb, err = h.Sandbox(context.Background(), spec); return err },
+				wrap: func(e benchmarks.Episode) benchmarks.Episode {
+					return &slowEpisode{hangEpisode: &hangEpisode{e, sb}, in: tt.in, leave: tt.live}
+				},
+			}
+			b.grade = func(ctx context.Context, _ benchmarks.Evidence, _ benchmarks.Episode) (benchmarks.Result, error) {
+				v := 1.0
+				return benchmarks.Result{Scores: []record.Score{{Name: "x", Primary: true, Value: &v}}}, late(ctx, tt.in == "grade", sb)
+			}
+			bed := newBed(t, b, agent.Func(func(ctx context.Context, s *agent.Session) (agent.Answer, error) {
+				m, ok := agent.As[agent.Machine](s.Env)
+				if !ok {
+					return agent.Answer{}, errors.New("no machine")
+				}
+				if !tt.idle {
+					if _, err := m.Exec(ctx, sandbox.Command{Args: []string{"true"}}); err != nil {
+						return agent.Answer{}, err
+					}
+				}
+				return agent.Answer{Parts: event.Text("right")}, nil
+			}))
+			store, err := blob.Open(t.TempDir(), blob.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			bed.cfg.Provider, bed.cfg.Blobs = &hangs{}, store
+			bed.cfg.Retry.Attempts = 2
+			bed.cfg.Phases.Collect, bed.cfg.Phases.Grade = 10*time.Millisecond, 10*time.Millisecond
+			bed.run(t, t.Context())
+			var all []record.Verdict
+			for _, p := range bed.seen {
+				if p.Kind == "verdict" {
+					all = append(all, *p.Verdict)
+				}
+			}
+			if len(all) != 2 || all[0].Status == record.Scored || all[1].Status != tt.last {
+				t.Fatalf("%+v", all)
+			}
+			if last := all[1]; tt.last == record.Scored && (last.End != record.Broke || last.Reward == nil || *last.Reward != 0) {
+				t.Errorf("%+v", last)
+			}
+		})
+	}
+}
+
+// late is the error of an operation that its context has ended.
+func late(ctx context.Context, yes bool, sb sandbox.Sandbox) error {
+	if !yes {
+		return nil
+	}
+	<-ctx.Done()
+	return &sandbox.Error{Op: "get", ID: sb.ID(), Err: context.Cause(ctx)}
+}
+
+// A slowEpisode takes all the time that it has in one of its calls.
+type slowEpisode struct {
+	*hangEpisode
+	in    string
+	leave bool
+}
+
+func (e *slowEpisode) Started() sandbox.Sandbox { return &slowMachine{e.sb, e.in == "kill"} }
+func (e *slowEpisode) Next(ctx context.Context, prev *benchmarks.Result) (*benchmarks.Stage, error) {
+	s, err := e.Episode.Next(ctx, prev)
+	if s != nil {
+		s.Leave = e.leave
+	}
+	return s, err
+}
+func (e *slowEpisode) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Evidence, error) {
+	if err := late(ctx, e.in == "collect", e.sb); err != nil {
+		return benchmarks.Evidence{}, err
+	}
+	return e.Episode.Collect(ctx, ans)
+}
+
+type slowMachine struct {
+	sandbox.Sandbox
+	slow bool
+}
+
+func (m *slowMachine) KillAll(ctx context.Context) error { return late(ctx, m.slow, m) }

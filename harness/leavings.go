@@ -18,9 +18,11 @@ import (
 //	FileError     what was read from a machine is not as it should be
 //	Error.Inside  the agent's machine is well, and what is in it prevents the operation; only after the
 //	              agent has acted, as before that it is the image's or the task's
+//	ErrOutgrown   the agent's machine has ended by its own memory limit; after it has acted, as above
 //
-// Two kinds are ambiguous, as a slow host looks the same: a machine that stopped answering, and one
-// whose processes do not die. These are tried again first; see [attempt.lostMachine].
+// Three kinds are ambiguous, as a slow host looks the same: a machine that stopped answering, one
+// whose processes do not die, and one in which something takes too long. These are tried again
+// first; see [attempt.lostMachine].
 func (a *attempt) leavings(err error) (why string) {
 	var left *benchmarks.LeftError
 	var sb *sandbox.Error
@@ -28,7 +30,7 @@ func (a *attempt) leavings(err error) (why string) {
 	case err == nil, errors.As(err, new(*errStorage)), errors.As(err, new(*errTooSlow)),
 		errors.As(err, new(*benchmarks.TaskError)):
 		return ""
-	case errors.As(err, &sb) && sb.Inside && (sb.Op == opKillAll || !a.hasActed(sb.ID)):
+	case errors.As(err, &sb) && benchmarks.Inside(sb) && (sb.Inside && sb.Op == opKillAll || !a.hasActed(sb.ID)):
 		return ""
 	case errors.As(benchmarks.Left(err), &left):
 		return left.Error()

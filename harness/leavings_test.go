@@ -47,6 +47,14 @@ func TestLeavings(t *testing.T) {
 		{"a grader's machine that is lost", "", nil, benchmarks.Left(&sandbox.Error{Op: "put", ID: "g1", Err: sandbox.ErrGone}), false, false, record.Grader, 2},
 		{"a grader's machine that refuses something else", "", nil, &sandbox.Error{Op: "exec", ID: "g1", Err: errors.New("no bash"), Inside: true}, false, false, record.Grader, 2},
 		{"grading in the agent's machine", "", nil, inside("exec"), true, false, record.Scored, 1},
+		{"its memory limit, while it is collected", "collect", &sandbox.Error{Op: "get", Err: sandbox.ErrOutgrown}, nil, false, false, record.Scored, 1},
+		{"its memory limit, while processes are ended", "kill", &sandbox.Error{Op: "kill all", Err: sandbox.ErrOutgrown}, nil, false, false, record.Scored, 1},
+		{"its memory limit, before it acts", "collect", &sandbox.Error{Op: "get", Err: sandbox.ErrOutgrown}, nil, false, true, record.Infra, 2},
+		{"its end for no known reason", "collect", &sandbox.Error{Op: "get", Err: sandbox.ErrGone}, nil, false, false, record.Infra, 2},
+		{"a grader's machine that outgrows its memory", "", nil, &sandbox.Error{Op: "kill all", ID: "g1", Err: sandbox.ErrOutgrown}, false, false, record.Scored, 1},
+		{"putting more into a grader's machine than it takes", "", nil, benchmarks.Left(&sandbox.Error{Op: "put", ID: "g1", Err: sandbox.ErrOutgrown}), false, false, record.Scored, 1},
+		{"a grader's machine that hangs in what it runs", "", nil, &sandbox.Error{Op: "exec", ID: "g1", Err: sandbox.ErrHung}, false, false, record.Scored, 2},
+		{"a grader's machine that hangs as it starts", "", nil, &sandbox.Error{Op: "create", ID: "g1", Err: sandbox.ErrHung}, false, false, record.Grader, 2},
 		{"the task", "", nil, &benchmarks.TaskError{Task: "t", Err: benchmarks.Left(inside("put"))}, false, false, record.Grader, 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -42,15 +42,19 @@ func (a *attempt) phase(ctx context.Context, name string, limit time.Duration, f
 		return err
 	case <-pctx.Done():
 	}
+	var err error
 	select {
-	case err := <-done:
+	case err = <-done:
 		if err == nil {
 			return nil
 		}
 	case <-time.After(a.Phases.Grace):
 	}
-	if ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil:
 		return context.Cause(ctx)
+	case err != nil:
+		return fmt.Errorf("%w: %w", slow, err)
 	}
 	return slow
 }

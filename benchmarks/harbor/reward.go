@@ -36,8 +36,8 @@ const (
 const rewardKey = "reward"
 
 const (
-	maxReward = 1 << 20 // bytes of a reward file
-	maxKeys   = 1000
+	maxReward = 1 << 20                  // bytes of a reward file
+	maxKeys   = benchmarks.MaxScores - 1 // their mean may be added
 )
 
 // A RewardError says why there is no reward, with the name that Harbor has for it.
@@ -103,7 +103,7 @@ func withPrimary(scores []record.Score) []record.Score {
 		scores[first].Primary = true
 		return scores
 	}
-	mean := sum / float64(n)
+	mean := bounded(sum / float64(n))
 	return append([]record.Score{{Name: "mean", Primary: true, Value: &mean, Why: fmt.Sprintf("of %d rewards, none of which is called %s", n, rewardKey)}}, scores...)
 }
 
@@ -175,7 +175,10 @@ func rewardJSON(raw []byte) (scores []record.Score, numbers int, err error) {
 }
 
 // usable: neither NaN nor infinite, and something to reckon with.
-func usable(f float64) bool { return !math.IsNaN(f) && math.Abs(f) <= 1e300 }
+func usable(f float64) bool { return math.Abs(f) <= benchmarks.MaxScore }
+
+// bounded is a mean of usable numbers, which rounding may take beyond what is usable.
+func bounded(mean float64) float64 { return min(max(mean, -benchmarks.MaxScore), benchmarks.MaxScore) }
 
 // pythonFloat is what Python's float takes, but for nan and inf.
 var pythonFloat = regexp.MustCompile(`^[+-]?(\d+(_\d+)*\.?(\d+(_\d+)*)?|\.\d+(_\d+)*)([eE][+-]?\d+(_\d+)*)?$`)
@@ -263,9 +266,16 @@ func reduce(strategy string, stages []benchmarks.Result) (benchmarks.Result, err
 	}
 	var scores []record.Score
 	for _, name := range names {
-		v := sums[name] / float64(len(stages))
+		v := bounded(sums[name] / float64(len(stages)))
 		scores = append(scores, record.Score{Name: name, Value: &v, Why: fmt.Sprintf("the mean of %d steps", len(stages)) + whys[name]})
 	}
-	out.Scores = withPrimary(scores)
+	scores = withPrimary(scores)
+	if more := len(scores) - benchmarks.MaxScores; more > 0 { // each step may have keys of its own
+		primary := slices.IndexFunc(scores, func(s record.Score) bool { return s.Primary })
+		scores[0], scores[primary] = scores[primary], scores[0]
+		scores = scores[:benchmarks.MaxScores]
+		scores[0].Why += fmt.Sprintf("; %d more keys were left out", more)
+	}
+	out.Scores = scores
 	return out, nil
 }

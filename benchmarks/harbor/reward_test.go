@@ -3,6 +3,7 @@ package harbor
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -105,6 +106,57 @@ func TestRewards(t *testing.T) {
 	}
 	if _, _, err := Rewards([]byte(many+"}"), nil); err == nil {
 		t.Error("any number of keys is taken")
+	}
+}
+
+// Whatever a verifier writes, its scores are such as the harness takes: an agent may be who wrote it.
+func TestRewardsFit(t *testing.T) {
+	object := func(name string, n int, value string) []byte {
+		var keys []string
+		for i := range n {
+			keys = append(keys, fmt.Sprintf("%q:%s", fmt.Sprint(name, i), value))
+		}
+		return []byte("{" + strings.Join(keys, ",") + "}")
+	}
+	for _, c := range []struct {
+		name string
+		n    int
+		js   string
+		txt  string
+	}{
+		{"as many keys as may be", maxKeys, "0", ""},
+		{"no numbers", maxKeys, `"x"`, "1"},
+		{"large numbers", 7, "1e50", ""},
+		{"numbers whose squares are infinite", 7, "1e300", "1"},
+		{"one too many", maxKeys + 1, "0", ""},
+	} {
+		var stages []benchmarks.Result
+		for step := range 3 {
+			var r benchmarks.Result
+			scores, flags, err := Rewards(object(fmt.Sprintf("step%d-", step), c.n, c.js), []byte(c.txt))
+			r = benchmarks.Result{Scores: scores, Flags: flags}
+			if err != nil {
+				r = noReward(err.Error())
+			}
+			stages = append(stages, r)
+		}
+		all, err := reduce("mean", stages)
+		if err != nil {
+			t.Error(err)
+		}
+		for _, r := range append(stages, all) {
+			if n := len(r.Scores); n > benchmarks.MaxScores {
+				t.Errorf("%s: %d scores", c.name, n)
+			}
+			if r.Primary() == nil {
+				t.Errorf("%s: no primary score", c.name)
+			}
+			for _, s := range r.Scores {
+				if s.Value != nil && math.Abs(*s.Value) > benchmarks.MaxScore {
+					t.Errorf("%s: %v", c.name, *s.Value)
+				}
+			}
+		}
 	}
 }
 

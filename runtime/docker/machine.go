@@ -34,7 +34,6 @@ type machine struct {
 	asked bool  // the engine was given time for its end already
 	over  bool  // it has ended
 	fate  error // why it is gone, once that is definite
-	oom   bool  // its end was its own memory limit
 }
 
 // ID is the container's name, which is the sandbox's ID for main.
@@ -46,13 +45,8 @@ func (m *machine) Executor() *executor.Client { return m.c }
 // Exec runs a command. When the memory limit has ended even process 1, that is the end of the command, and not the fault of this machine.
 func (m *machine) Exec(ctx context.Context, cmd sandbox.Command) (sandbox.Exit, error) {
 	x, err := m.c.Exec(ctx, cmd)
-	if err != nil && errors.Is(err, sandbox.ErrGone) && ctx.Err() == nil {
-		m.mu.Lock()
-		oom := m.oom
-		m.mu.Unlock()
-		if oom {
-			return sandbox.Exit{Code: -1, Signal: "SIGKILL", OOM: true}, nil
-		}
+	if errors.Is(err, sandbox.ErrOutgrown) && ctx.Err() == nil {
+		return sandbox.Exit{Code: -1, Signal: "SIGKILL", OOM: true}, nil
 	}
 	return x, err
 }
@@ -156,8 +150,7 @@ func (m *machine) ask(ctx context.Context) (why error, definite bool) {
 		return fmt.Errorf("%w: somebody has started its container again", sandbox.ErrGone), true
 	}
 	if s.OOMKilled && s.ExitCode == 137 {
-		m.oom = true
-		return fmt.Errorf("%w: its memory limit has ended it as a whole", sandbox.ErrGone), true
+		return sandbox.ErrOutgrown, true
 	}
 	how := fmt.Sprintf("exit code %d", s.ExitCode)
 	if s.ExitCode == 137 {

@@ -12,7 +12,7 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// counted takes what the kernel counts for a user: one of each, or with the argument "all" as much
+// counted takes what the kernel counts for a user, or for all of them: one of each, or with the argument "all" as much
 // as it gets, which it then holds. It prints what was refused.
 const counted = `
 import array, ctypes, errno, fcntl, os, signal, socket, sys, time
@@ -55,11 +55,13 @@ def send():
     fds = array.array("i", [0] * (200 if every else 1))
     a.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
     held.extend((a, b))
+def terminal():
+    held.extend(os.openpty())
 every = sys.argv[1:] == ["all"]
 import resource
 soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-for f in inotify, queue, timer, pipe, send:
+for f in terminal, inotify, queue, timer, pipe, send:
     try:
         f()
         while every: f()
@@ -70,7 +72,7 @@ print("done", flush=True)
 if every: time.sleep(1000)
 `
 
-// What the kernel counts for a user is no way out of a sandbox: while one holds all that it can get
+// What the kernel counts for a user, or for all of them, is no way out of a sandbox: while one holds all that it can get
 // of it, the others and this machine have what they need.
 func TestCounted(t *testing.T) {
 	if _, err := exec.LookPath("python3"); err != nil {

@@ -37,7 +37,13 @@ type box struct {
 	once   sync.Once
 	closed chan struct{}
 	err    error
+
+	died     sync.Once
+	outgrown bool // it was its own memory limit
 }
+
+// killed is how Go describes the end of a process that was killed.
+const killed = "signal: killed"
 
 // share divides the kernel's limits for a user where all sandboxes run as the same outer user: each
 // sandbox gets 1/share of them.
@@ -162,6 +168,10 @@ func (b *box) gone() error {
 		return fmt.Errorf("%w: it was closed", sandbox.ErrGone)
 	default:
 	}
+	b.died.Do(func() { b.outgrown = b.cg != nil && b.p.how == killed && b.cg.oomSince() })
+	if b.outgrown {
+		return sandbox.ErrOutgrown
+	}
 	return fmt.Errorf("%w: its executor has ended (%s)%s", sandbox.ErrGone, b.p.how, b.sp.errs.suffix())
 }
 
@@ -173,14 +183,12 @@ func (b *box) Exec(ctx context.Context, cmd sandbox.Command) (sandbox.Exit, erro
 	if b.cg == nil {
 		return x, err
 	}
-	oom := b.cg.oomSince()
-	if err == nil {
-		x.OOM = oom && (x.Code != 0 || x.Signal != "")
-		return x, nil
-	}
-	if oom && errors.Is(err, sandbox.ErrGone) && !errors.Is(err, sandbox.ErrHung) {
+	if errors.Is(err, sandbox.ErrOutgrown) && ctx.Err() == nil {
 		// Its own limit hit even our process 1: that is the end of the command, and not the fault of this machine.
 		return sandbox.Exit{Code: -1, Signal: "SIGKILL", OOM: true}, nil
+	}
+	if err == nil {
+		x.OOM = b.cg.oomSince() && (x.Code != 0 || x.Signal != "")
 	}
 	return x, err
 }

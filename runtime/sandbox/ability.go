@@ -93,6 +93,9 @@ var (
 	ErrGone = errors.New("sandbox is gone")
 	// ErrHung: the sandbox stopped answering and was ended by its driver. Such an error is also ErrGone.
 	ErrHung = fmt.Errorf("%w: it stopped answering and was ended", ErrGone)
+	// ErrOutgrown: the sandbox's own memory limit has ended it as a whole: what was in it took all of
+	// the memory. Such an error is also ErrGone.
+	ErrOutgrown = fmt.Errorf("%w: its memory limit has ended it as a whole", ErrGone)
 	// ErrNeverFits: more was asked for than the whole budget.
 	ErrNeverFits = errors.New("needs more than this run's whole sandbox budget")
 	// ErrHostMemory: the machine itself (not the sandbox's own limit) ran out of memory.

@@ -26,6 +26,7 @@ func TestRealShells(t *testing.T) {
 						t.Skip("needs the sandbox driver: ", err)
 					}
 					real(t, d, shell)
+					users(t, d)
 				})
 			}
 		})
@@ -85,4 +86,15 @@ func real(t *testing.T, d sandbox.Driver, shell string) {
 		t.Errorf("arguments: %+v", r)
 	}
 	one("rm -r \"$PWD\" && cd / && rm -rf " + "\"$OLDPWD\"")
+}
+
+// A user that the machine does not have is a mistake of the action's, also in the first one.
+func users(t *testing.T, d sandbox.Driver) {
+	for _, user := range []string{"nosuch", "root:nosuch", "\x00", strings.Repeat("x", 1<<16)} {
+		w := open(t, d, sandbox.Spec{Dir: "/workspace"}, workspace.Options{Dir: "/workspace"})
+		got, err := w.Step(t.Context(), event.New(event.FromAgent, event.Run{Command: "true", User: user}))
+		if e, ok := got.(event.Error); err != nil || !ok || e.Text == "" || len(e.Text) > 1000 {
+			t.Errorf("user %.20q: %#v, %v", user, got, err)
+		}
+	}
 }

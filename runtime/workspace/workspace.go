@@ -6,6 +6,7 @@ package workspace
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -86,7 +87,23 @@ func (w *Workspace) Step(ctx context.Context, a event.Event) (event.Body, error)
 	if a.ID >= 0 {
 		j.id = fmt.Sprintf("step-%d", a.ID) // asked again after a resume, it does not run twice
 	}
-	return j.do(ctx)
+	res, err := j.do(ctx)
+	var failed *sandbox.Error
+	var no *sandbox.Unsupported
+	switch {
+	case run.User == "": // it runs as who the task says
+	case errors.As(err, &failed) && failed.Inside: // a user that the machine does not have, say
+		return event.Error{Code: "invalid_call", Text: brief(failed.Err)}, nil
+	case errors.As(err, &no):
+		return event.Error{Code: "unsupported", Text: brief(no)}, nil
+	}
+	return res, err
+}
+
+// brief is the text of an error that may quote what an action said.
+func brief(err error) string {
+	text := err.Error()
+	return clean([]byte(text[:min(len(text), 300)]))
 }
 
 func asRun(b event.Body) (event.Run, bool) {

@@ -140,15 +140,17 @@ func TestHostilePages(t *testing.T) {
 			fmt.Fprintf(&agent, "    - browse: {code: %q, timeout: %v}\n", a, stepTime)
 		}
 	}
+	// A hostile page is pressed twice: an episode is over with its success, and the first press begins
+	// what the page and the agent do.
 	const press = "document.querySelector('button').dataset.pressed === 'yes'"
 	for i, p := range pages {
 		if p.act == "" {
 			p.act = "noop(500)"
 		}
 		html := fmt.Sprintf("<!DOCTYPE html><title>%s</title><body style='margin: 0'><button id='go' style='width: 100px; height: 40px'>press</button>\n"+
-			"<script>go.addEventListener('click', () => { go.dataset.pressed = 'yes'; setTimeout(() => { %s }, 10) });\n%s</script>", p.name, p.click, p.load)
+			"<script>go.addEventListener('click', () => { go.dataset.pressed = go.dataset.pressed ? 'yes' : 'once'; setTimeout(() => { %s }, 10) });\n%s</script>", p.name, p.click, p.load)
 		add(fmt.Sprintf("h%02d", i), html, "onfetch = e => { if (e.request.url.endsWith('never')) e.respondWith(new Promise(() => {})) }; onactivate = e => e.waitUntil(clients.claim())",
-			press, "noop(50)", "mouse_click(20, 20)", p.act, "noop(500)")
+			press, "noop(50)", "mouse_click(20, 20)", p.act, "noop(500)", "mouse_click(20, 20)", "noop(100)")
 		if i%3 == 0 {
 			add(fmt.Sprintf("n%02d", i), "<!DOCTYPE html><title>innocent</title><body style='margin: 0'><button style='width: 100px; height: 40px' "+
 				"onclick=\"this.dataset.pressed = 'yes'\">press</button>", "", press, "noop(3000)", "mouse_click(20, 20)", "noop(100)")

@@ -339,7 +339,8 @@ func makeDev(root string) error {
 			return failed("making /dev/"+d.name, err)
 		}
 	}
-	if err := unix.Mount("devpts", p+"/pts", "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620"); err != nil {
+	// The kernel has 4096 terminals for all machines together, and gives them to whoever asks first.
+	if err := unix.Mount("devpts", p+"/pts", "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620,max=128"); err != nil {
 		return failed("mounting /dev/pts", err)
 	}
 	for _, l := range [][2]string{{"pts/ptmx", "ptmx"}, {"/proc/self/fd", "fd"}, {"fd/0", "stdin"}, {"fd/1", "stdout"}, {"fd/2", "stderr"}} {
