@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/evalrun/evalrun/browsergym/cdp"
-	"github.com/evalrun/evalrun/browsergym/py"
+	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
 // An actor does the calls of one action, back to back. What it returns as *cdp.Failure or *action.Error is the agent's to read; all else ends the episode.
@@ -33,10 +33,10 @@ func each(do ...func() error) error {
 func (a *actor) scale() float64 { return a.e.scale(a.page) }
 
 // tell says something in the chat.
-func (a *actor) tell(role string, v py.Value) error {
-	s, ok := v.(py.Str)
+func (a *actor) tell(role string, v pyrepr.Value) error {
+	s, ok := v.(pyrepr.Str)
 	if !ok {
-		return failure("ValueError", "Forbidden value: %s is not a string", py.Repr(v))
+		return failure("ValueError", "Forbidden value: %s is not a string", pyrepr.Repr(v))
 	}
 	a.e.chat.say(role, string(s))
 	return nil
@@ -45,9 +45,9 @@ func (a *actor) tell(role string, v py.Value) error {
 // maxNoop bounds a wait that an agent asks for.
 const maxNoop = time.Hour
 
-func (a *actor) noop(ctx context.Context, args []py.Value) error {
+func (a *actor) noop(ctx context.Context, args []pyrepr.Value) error {
 	ms, ok := number(args[0])
-	if _, isBool := args[0].(py.Bool); !ok || isBool {
+	if _, isBool := args[0].(pyrepr.Bool); !ok || isBool {
 		return failure("Error", "Page.wait_for_timeout: timeout: expected number, got %s", given(args[0]))
 	}
 	d := maxNoop
@@ -58,10 +58,10 @@ func (a *actor) noop(ctx context.Context, args []py.Value) error {
 }
 
 // on finds the element of a bid and does something with it.
-func (a *actor) on(ctx context.Context, bid py.Value, do func(*cdp.Element) error) error {
-	s, ok := bid.(py.Str)
+func (a *actor) on(ctx context.Context, bid pyrepr.Value, do func(*cdp.Element) error) error {
+	s, ok := bid.(pyrepr.Str)
 	if !ok {
-		return failure("ValueError", "expected a string, got %s", py.Repr(bid))
+		return failure("ValueError", "expected a string, got %s", pyrepr.Repr(bid))
 	}
 	e, err := a.page.Find(ctx, string(s))
 	if err != nil {
@@ -90,7 +90,7 @@ func (a *actor) forced(try func(force bool) error) error {
 	return err
 }
 
-func (a *actor) click(ctx context.Context, args []py.Value, double bool) error {
+func (a *actor) click(ctx context.Context, args []pyrepr.Value, double bool) error {
 	api := "Locator.click"
 	if double {
 		api = "Locator.dblclick"
@@ -110,10 +110,10 @@ func (a *actor) click(ctx context.Context, args []py.Value, double bool) error {
 	})
 }
 
-func (a *actor) fill(ctx context.Context, args []py.Value) error {
+func (a *actor) fill(ctx context.Context, args []pyrepr.Value) error {
 	return a.on(ctx, args[0], func(e *cdp.Element) error {
 		const api = "Locator.fill"
-		if s, ok := args[1].(py.Str); ok && a.e.o.Actions.Demo() != "" {
+		if s, ok := args[1].(pyrepr.Str); ok && a.e.o.Actions.Demo() != "" {
 			return each(
 				func() error { return e.Clear(ctx) },
 				func() error { return slowly(ctx, string(s), func(r string) error { return e.Type(ctx, r) }) })
@@ -129,7 +129,7 @@ func (a *actor) fill(ctx context.Context, args []py.Value) error {
 			if err := e.Clear(ctx); err != nil {
 				return err
 			}
-			s, ok := args[1].(py.Str)
+			s, ok := args[1].(pyrepr.Str)
 			if list, isList := items(args[1]); isList && len(list) == 0 {
 				return nil
 			} else if !ok && !isList {
@@ -152,7 +152,7 @@ func (a *actor) fill(ctx context.Context, args []py.Value) error {
 	})
 }
 
-func (a *actor) selectOption(ctx context.Context, args []py.Value) error {
+func (a *actor) selectOption(ctx context.Context, args []pyrepr.Value) error {
 	return a.on(ctx, args[0], func(e *cdp.Element) error {
 		wanted, err := options(args[1])
 		if err != nil {
@@ -162,7 +162,7 @@ func (a *actor) selectOption(ctx context.Context, args []py.Value) error {
 	})
 }
 
-func (a *actor) dragAndDrop(ctx context.Context, args []py.Value) error {
+func (a *actor) dragAndDrop(ctx context.Context, args []pyrepr.Value) error {
 	hover := func(e *cdp.Element) error { return e.Hover(ctx, false) }
 	return each(
 		func() error { return a.on(ctx, args[0], hover) },
@@ -171,7 +171,7 @@ func (a *actor) dragAndDrop(ctx context.Context, args []py.Value) error {
 		func() error { return a.page.MouseUp(ctx, "left") })
 }
 
-func (a *actor) upload(ctx context.Context, v py.Value, trigger func(context.Context) error) error {
+func (a *actor) upload(ctx context.Context, v pyrepr.Value, trigger func(context.Context) error) error {
 	paths, wrong := files(v)
 	if wrong == nil {
 		return a.page.Upload(ctx, paths, trigger)
@@ -186,7 +186,7 @@ func (a *actor) upload(ctx context.Context, v py.Value, trigger func(context.Con
 }
 
 // mouse moves to a place and does something with a button there.
-func (a *actor) mouse(ctx context.Context, args []py.Value, api string, do func(*cdp.Page, context.Context, string) error) error {
+func (a *actor) mouse(ctx context.Context, args []pyrepr.Value, api string, do func(*cdp.Page, context.Context, string) error) error {
 	d, err := scaled(args[:2], a.scale())
 	if err != nil {
 		return err
@@ -201,7 +201,7 @@ func (a *actor) mouse(ctx context.Context, args []py.Value, api string, do func(
 	return do(a.page, ctx, b)
 }
 
-func (a *actor) mouseClick(ctx context.Context, args []py.Value, api string, double bool) error {
+func (a *actor) mouseClick(ctx context.Context, args []pyrepr.Value, api string, double bool) error {
 	d, err := scaled(args[:2], a.scale())
 	if err != nil {
 		return err
@@ -218,7 +218,7 @@ func (a *actor) mouseClick(ctx context.Context, args []py.Value, api string, dou
 
 // typing is a call with a text for the keyboard.
 func typing(api, param string, do func(*cdp.Page, context.Context, string) error) deed {
-	return func(a *actor, ctx context.Context, args []py.Value) error {
+	return func(a *actor, ctx context.Context, args []pyrepr.Value) error {
 		s, err := text(args[0], api, param)
 		if err != nil {
 			return err
@@ -236,7 +236,7 @@ func (a *actor) turn(ctx context.Context, p *cdp.Page) error {
 	return p.Report(ctx)
 }
 
-func (a *actor) tabClose(ctx context.Context, _ []py.Value) error {
+func (a *actor) tabClose(ctx context.Context, _ []pyrepr.Value) error {
 	if err := a.page.Close(ctx); err != nil {
 		return err
 	}
@@ -250,7 +250,7 @@ func (a *actor) tabClose(ctx context.Context, _ []py.Value) error {
 	return a.turn(ctx, p)
 }
 
-func (a *actor) tabFocus(ctx context.Context, args []py.Value) error {
+func (a *actor) tabFocus(ctx context.Context, args []pyrepr.Value) error {
 	all := a.e.context.Pages()
 	i, err := index(args[0], len(all))
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"strconv"
 
 	"github.com/evalrun/evalrun/browsergym/cdp"
-	"github.com/evalrun/evalrun/browsergym/py"
+	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
 // An agent's arguments may be of any type. What is wrong with them is said as the reference says it, whose layers each look at them in their own way:
@@ -16,51 +16,51 @@ func failure(kind, format string, a ...any) error {
 }
 
 // jsType is what the driver calls a value's type.
-func jsType(v py.Value) string {
+func jsType(v pyrepr.Value) string {
 	switch v.(type) {
-	case py.Str:
+	case pyrepr.Str:
 		return "string"
-	case py.Int, py.Float:
+	case pyrepr.Int, pyrepr.Float:
 		return "number"
-	case py.Bool:
+	case pyrepr.Bool:
 		return "boolean"
 	}
 	return "object"
 }
 
 // given is as jsType, of an argument that the client leaves out when it is None.
-func given(v py.Value) string {
-	if _, none := v.(py.None); none {
+func given(v pyrepr.Value) string {
+	if _, none := v.(pyrepr.None); none {
 		return "undefined"
 	}
 	return jsType(v)
 }
 
 // text is an argument that has to be a text, for a call of the driver: api and param are its names there.
-func text(v py.Value, api, param string) (string, error) {
-	if s, ok := v.(py.Str); ok {
+func text(v pyrepr.Value, api, param string) (string, error) {
+	if s, ok := v.(pyrepr.Str); ok {
 		return string(s), nil
 	}
 	return "", failure("Error", "%s: %s: expected string, got %s", api, param, given(v))
 }
 
 // textOf is as text, for those calls whose client wants the argument itself.
-func textOf(v py.Value, api, param, method string) (string, error) {
-	if _, none := v.(py.None); none {
+func textOf(v pyrepr.Value, api, param, method string) (string, error) {
+	if _, none := v.(pyrepr.None); none {
 		return "", failure("TypeError", "%s() missing 1 required positional argument: '%s'", method, param)
 	}
 	return text(v, api, param)
 }
 
 // number is what arithmetic takes for a number.
-func number(v py.Value) (float64, bool) {
+func number(v pyrepr.Value) (float64, bool) {
 	switch v := v.(type) {
-	case py.Int:
+	case pyrepr.Int:
 		f, _ := strconv.ParseFloat(string(v), 64) // beyond the range: infinite
 		return f, true
-	case py.Float:
+	case pyrepr.Float:
 		return float64(v), true
-	case py.Bool:
+	case pyrepr.Bool:
 		if v {
 			return 1, true
 		}
@@ -70,7 +70,7 @@ func number(v py.Value) (float64, bool) {
 }
 
 // scaled are coordinates, divided by the page's scale.
-func scaled(vs []py.Value, scale float64) ([]float64, error) {
+func scaled(vs []pyrepr.Value, scale float64) ([]float64, error) {
 	out := make([]float64, len(vs))
 	for i, v := range vs {
 		f, ok := number(v)
@@ -83,11 +83,11 @@ func scaled(vs []py.Value, scale float64) ([]float64, error) {
 }
 
 // button is a mouse button.
-func button(v py.Value, api string) (string, error) {
+func button(v pyrepr.Value, api string) (string, error) {
 	switch v := v.(type) {
-	case py.None:
+	case pyrepr.None:
 		return "left", nil
-	case py.Str:
+	case pyrepr.Str:
 		if v == "left" || v == "right" || v == "middle" {
 			return string(v), nil
 		}
@@ -96,19 +96,19 @@ func button(v py.Value, api string) (string, error) {
 }
 
 // items are those of a list or a tuple.
-func items(v py.Value) ([]py.Value, bool) {
+func items(v pyrepr.Value) ([]pyrepr.Value, bool) {
 	switch v := v.(type) {
-	case py.List:
+	case pyrepr.List:
 		return v, true
-	case py.Tuple:
+	case pyrepr.Tuple:
 		return v, true
 	}
 	return nil, false
 }
 
 // modifiers are keys that are held while clicking.
-func modifiers(v py.Value, api string) ([]string, error) {
-	if _, none := v.(py.None); none {
+func modifiers(v pyrepr.Value, api string) ([]string, error) {
+	if _, none := v.(pyrepr.None); none {
 		return nil, nil
 	}
 	list, ok := items(v)
@@ -117,7 +117,7 @@ func modifiers(v py.Value, api string) ([]string, error) {
 	}
 	out := []string{}
 	for i, v := range list {
-		s, _ := v.(py.Str)
+		s, _ := v.(pyrepr.Str)
 		switch s {
 		case "Alt", "Control", "ControlOrMeta", "Meta", "Shift":
 			out = append(out, string(s))
@@ -129,24 +129,24 @@ func modifiers(v py.Value, api string) ([]string, error) {
 }
 
 // options are what is to be selected.
-func options(v py.Value) ([]string, error) {
-	var list []py.Value
+func options(v pyrepr.Value) ([]string, error) {
+	var list []pyrepr.Value
 	switch v := v.(type) {
-	case py.Str:
-		list = []py.Value{v}
-	case py.List, py.Tuple:
+	case pyrepr.Str:
+		list = []pyrepr.Value{v}
+	case pyrepr.List, pyrepr.Tuple:
 		list, _ = items(v)
-	case py.Dict:
+	case pyrepr.Dict:
 		for _, p := range v {
-			list = append(list, py.Str(p.Key))
+			list = append(list, pyrepr.Str(p.Key))
 		}
-	case py.None:
+	case pyrepr.None:
 	default:
 		return nil, failure("TypeError", "'%s' object is not iterable", v.Type())
 	}
 	out := []string{}
 	for i, v := range list {
-		s, ok := v.(py.Str)
+		s, ok := v.(pyrepr.Str)
 		if !ok {
 			return nil, failure("Error", "Locator.select_option: options[%d].valueOrLabel: expected string, got %s", i, jsType(v))
 		}
@@ -156,14 +156,14 @@ func options(v py.Value) ([]string, error) {
 }
 
 // files are paths to upload. What is wrong with them shows only once a file chooser is open.
-func files(v py.Value) ([]string, error) {
-	list := []py.Value{v}
-	if l, ok := v.(py.List); ok {
+func files(v pyrepr.Value) ([]string, error) {
+	list := []pyrepr.Value{v}
+	if l, ok := v.(pyrepr.List); ok {
 		list = l
 	}
-	out, strange := []string{}, py.Value(nil)
+	out, strange := []string{}, pyrepr.Value(nil)
 	for _, v := range list {
-		if s, ok := v.(py.Str); ok {
+		if s, ok := v.(pyrepr.Str); ok {
 			out = append(out, string(s))
 		} else if strange == nil {
 			strange = v
@@ -179,16 +179,16 @@ func files(v py.Value) ([]string, error) {
 }
 
 // index is the place that an index of Python means in a list of n.
-func index(v py.Value, n int) (int, error) {
+func index(v pyrepr.Value, n int) (int, error) {
 	var i int
 	switch v := v.(type) {
-	case py.Int:
+	case pyrepr.Int:
 		k, err := strconv.Atoi(string(v))
 		if err != nil {
 			return 0, failure("IndexError", "cannot fit 'int' into an index-sized integer")
 		}
 		i = k
-	case py.Bool:
+	case pyrepr.Bool:
 		if v {
 			i = 1
 		}
@@ -205,17 +205,17 @@ func index(v py.Value, n int) (int, error) {
 }
 
 // truth is what Python takes for true.
-func truth(v py.Value) bool {
+func truth(v pyrepr.Value) bool {
 	switch v := v.(type) {
-	case py.Str:
+	case pyrepr.Str:
 		return v != ""
-	case py.None:
+	case pyrepr.None:
 		return false
-	case py.List:
+	case pyrepr.List:
 		return len(v) > 0
-	case py.Tuple:
+	case pyrepr.Tuple:
 		return len(v) > 0
-	case py.Dict:
+	case pyrepr.Dict:
 		return len(v) > 0
 	}
 	f, _ := number(v)

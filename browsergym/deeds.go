@@ -4,26 +4,26 @@ import (
 	"context"
 
 	"github.com/evalrun/evalrun/browsergym/cdp"
-	"github.com/evalrun/evalrun/browsergym/py"
+	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
 // A deed does a call whose arguments are those of its signature.
-type deed func(a *actor, ctx context.Context, args []py.Value) error
+type deed func(a *actor, ctx context.Context, args []pyrepr.Value) error
 
 var deeds map[string]deed
 
 func init() { // not a literal: deeds use each other
 	deeds = map[string]deed{
 		"noop": (*actor).noop,
-		"send_msg_to_user": func(a *actor, _ context.Context, args []py.Value) error {
+		"send_msg_to_user": func(a *actor, _ context.Context, args []pyrepr.Value) error {
 			return a.tell(Assistant, args[0])
 		},
-		"report_infeasible": func(a *actor, _ context.Context, args []py.Value) error {
+		"report_infeasible": func(a *actor, _ context.Context, args []pyrepr.Value) error {
 			err := a.tell(Infeasible, args[0])
 			a.e.infeasible = a.e.infeasible || err == nil
 			return err
 		},
-		"scroll": func(a *actor, ctx context.Context, args []py.Value) error {
+		"scroll": func(a *actor, ctx context.Context, args []pyrepr.Value) error {
 			d, err := scaled(args, a.scale())
 			if err != nil {
 				return err
@@ -32,14 +32,14 @@ func init() { // not a literal: deeds use each other
 		},
 		"fill":          (*actor).fill,
 		"select_option": (*actor).selectOption,
-		"click":         func(a *actor, ctx context.Context, args []py.Value) error { return a.click(ctx, args, false) },
-		"dblclick":      func(a *actor, ctx context.Context, args []py.Value) error { return a.click(ctx, args, true) },
-		"hover": func(a *actor, ctx context.Context, args []py.Value) error {
+		"click":         func(a *actor, ctx context.Context, args []pyrepr.Value) error { return a.click(ctx, args, false) },
+		"dblclick":      func(a *actor, ctx context.Context, args []pyrepr.Value) error { return a.click(ctx, args, true) },
+		"hover": func(a *actor, ctx context.Context, args []pyrepr.Value) error {
 			return a.on(ctx, args[0], func(e *cdp.Element) error {
 				return a.forced(func(force bool) error { return e.Hover(ctx, force) })
 			})
 		},
-		"press": func(a *actor, ctx context.Context, args []py.Value) error {
+		"press": func(a *actor, ctx context.Context, args []pyrepr.Value) error {
 			return a.on(ctx, args[0], func(e *cdp.Element) error {
 				keys, err := textOf(args[1], "Locator.press", "key", "Frame.press")
 				if err != nil {
@@ -48,19 +48,19 @@ func init() { // not a literal: deeds use each other
 				return e.Press(ctx, keys)
 			})
 		},
-		"focus": func(a *actor, ctx context.Context, args []py.Value) error {
+		"focus": func(a *actor, ctx context.Context, args []pyrepr.Value) error {
 			return a.on(ctx, args[0], func(e *cdp.Element) error { return e.Focus(ctx) })
 		},
-		"clear": func(a *actor, ctx context.Context, args []py.Value) error {
+		"clear": func(a *actor, ctx context.Context, args []pyrepr.Value) error {
 			return a.on(ctx, args[0], func(e *cdp.Element) error { return e.Clear(ctx) })
 		},
 		"drag_and_drop": (*actor).dragAndDrop,
-		"upload_file": func(a *actor, ctx context.Context, args []py.Value) error {
+		"upload_file": func(a *actor, ctx context.Context, args []pyrepr.Value) error {
 			return a.on(ctx, args[0], func(e *cdp.Element) error {
 				return a.upload(ctx, args[1], func(ctx context.Context) error { return e.Click(ctx, cdp.Click{}) })
 			})
 		},
-		"scroll_at": func(a *actor, ctx context.Context, args []py.Value) error {
+		"scroll_at": func(a *actor, ctx context.Context, args []pyrepr.Value) error {
 			d, err := scaled(args, a.scale())
 			if err != nil {
 				return err
@@ -69,26 +69,26 @@ func init() { // not a literal: deeds use each other
 				func() error { return a.page.MouseMove(ctx, d[0], d[1]) },
 				func() error { return a.page.Wheel(ctx, d[2], d[3]) })
 		},
-		"mouse_move": func(a *actor, ctx context.Context, args []py.Value) error {
+		"mouse_move": func(a *actor, ctx context.Context, args []pyrepr.Value) error {
 			d, err := scaled(args, a.scale())
 			if err != nil {
 				return err
 			}
 			return a.at(ctx, d[0], d[1])
 		},
-		"mouse_down": func(a *actor, ctx context.Context, args []py.Value) error {
+		"mouse_down": func(a *actor, ctx context.Context, args []pyrepr.Value) error {
 			return a.mouse(ctx, args, "Mouse.down", (*cdp.Page).MouseDown)
 		},
-		"mouse_up": func(a *actor, ctx context.Context, args []py.Value) error {
+		"mouse_up": func(a *actor, ctx context.Context, args []pyrepr.Value) error {
 			return a.mouse(ctx, args, "Mouse.up", (*cdp.Page).MouseUp)
 		},
-		"mouse_click": func(a *actor, ctx context.Context, args []py.Value) error {
+		"mouse_click": func(a *actor, ctx context.Context, args []pyrepr.Value) error {
 			return a.mouseClick(ctx, args, "Mouse.click", false)
 		},
-		"mouse_dblclick": func(a *actor, ctx context.Context, args []py.Value) error {
+		"mouse_dblclick": func(a *actor, ctx context.Context, args []pyrepr.Value) error {
 			return a.mouseClick(ctx, args, "Mouse.dblclick", true)
 		},
-		"mouse_drag_and_drop": func(a *actor, ctx context.Context, args []py.Value) error {
+		"mouse_drag_and_drop": func(a *actor, ctx context.Context, args []pyrepr.Value) error {
 			d, err := scaled(args, a.scale())
 			if err != nil {
 				return err
@@ -99,7 +99,7 @@ func init() { // not a literal: deeds use each other
 				func() error { return a.at(ctx, d[2], d[3]) },
 				func() error { return a.page.MouseUp(ctx, "left") })
 		},
-		"mouse_upload_file": func(a *actor, ctx context.Context, args []py.Value) error {
+		"mouse_upload_file": func(a *actor, ctx context.Context, args []pyrepr.Value) error {
 			d, err := scaled(args[:2], a.scale())
 			if err != nil {
 				return err
@@ -114,16 +114,16 @@ func init() { // not a literal: deeds use each other
 		"keyboard_up":          typing("Keyboard.up", "key", (*cdp.Page).KeyUp),
 		"keyboard_type":        typing("Keyboard.type", "text", (*cdp.Page).TypeText),
 		"keyboard_insert_text": typing("Keyboard.insert_text", "text", (*cdp.Page).InsertText),
-		"goto": func(a *actor, ctx context.Context, args []py.Value) error {
+		"goto": func(a *actor, ctx context.Context, args []pyrepr.Value) error {
 			url, err := textOf(args[0], "Page.goto", "url", "Frame.goto")
 			if err != nil {
 				return err
 			}
 			return a.page.Goto(ctx, url)
 		},
-		"go_back":    func(a *actor, ctx context.Context, _ []py.Value) error { return a.page.Back(ctx) },
-		"go_forward": func(a *actor, ctx context.Context, _ []py.Value) error { return a.page.Forward(ctx) },
-		"new_tab": func(a *actor, ctx context.Context, _ []py.Value) error {
+		"go_back":    func(a *actor, ctx context.Context, _ []pyrepr.Value) error { return a.page.Back(ctx) },
+		"go_forward": func(a *actor, ctx context.Context, _ []pyrepr.Value) error { return a.page.Forward(ctx) },
+		"new_tab": func(a *actor, ctx context.Context, _ []pyrepr.Value) error {
 			p, err := a.e.context.NewPage(ctx)
 			if err != nil {
 				return err

@@ -9,7 +9,7 @@ import (
 
 	"github.com/evalrun/evalrun/browsergym/action"
 	"github.com/evalrun/evalrun/browsergym/cdp"
-	"github.com/evalrun/evalrun/browsergym/py"
+	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
 // An Opener gives contexts, as a browser does.
@@ -31,7 +31,7 @@ type Options struct {
 
 	// Custom does the actions of [action.Options].Custom, by their names: on the page that is the active one, with an argument for each parameter.
 	// What an agent is to read of a failure is a *cdp.Failure or an *action.Error.
-	Custom map[string]func(context.Context, *cdp.Page, []py.Value) error
+	Custom map[string]func(context.Context, *cdp.Page, []pyrepr.Value) error
 
 	GoOn         bool // report_infeasible does not end the episode
 	AllTags      bool // mark elements of any tag, not only those of standard HTML

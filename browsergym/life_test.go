@@ -17,7 +17,7 @@ import (
 	"github.com/evalrun/evalrun/browsergym/action"
 	"github.com/evalrun/evalrun/browsergym/cdp"
 	"github.com/evalrun/evalrun/browsergym/obs"
-	"github.com/evalrun/evalrun/browsergym/py"
+	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
 // open plays a page of some HTML.
@@ -297,8 +297,8 @@ func TestCustomActions(t *testing.T) {
 		t.Errorf("an action that nobody does: %v", err)
 	}
 	o.Browser = nil
-	o.Custom = map[string]func(context.Context, *cdp.Page, []py.Value) error{"rename": func(ctx context.Context, p *cdp.Page, args []py.Value) error {
-		s, ok := args[0].(py.Str)
+	o.Custom = map[string]func(context.Context, *cdp.Page, []pyrepr.Value) error{"rename": func(ctx context.Context, p *cdp.Page, args []pyrepr.Value) error {
+		s, ok := args[0].(pyrepr.Str)
 		if !ok {
 			return &cdp.Failure{Kind: "ValueError", Text: "a title is a text"}
 		}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/evalrun/evalrun/browsergym/action"
 	"github.com/evalrun/evalrun/browsergym/cdp"
-	"github.com/evalrun/evalrun/browsergym/py"
+	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
 // perform does the calls of an action. What the agent is to know of is kept; the error is the environment's.
@@ -70,7 +70,7 @@ func inVain(text string) float64 {
 // deed is what an action does: the caller's, or ours.
 func (e *Env) deed(name string) deed {
 	if do := e.o.Custom[name]; do != nil {
-		return func(a *actor, ctx context.Context, args []py.Value) error { return do(ctx, a.page, args) }
+		return func(a *actor, ctx context.Context, args []pyrepr.Value) error { return do(ctx, a.page, args) }
 	}
 	return deeds[name]
 }

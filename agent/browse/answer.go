@@ -3,7 +3,7 @@ package browse
 import (
 	"strings"
 
-	"github.com/evalrun/evalrun/browsergym/py"
+	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
 // An answer is what a model wrote, by its tags.
@@ -97,9 +97,9 @@ func fenced(s string) string {
 }
 
 // text of a value, as print shows it.
-func text(v py.Value) string {
-	if s, ok := v.(py.Str); ok {
+func text(v pyrepr.Value) string {
+	if s, ok := v.(pyrepr.Str); ok {
 		return string(s)
 	}
-	return py.Repr(v)
+	return pyrepr.Repr(v)
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/evalrun/evalrun/benchmarks/benchtest"
 	"github.com/evalrun/evalrun/benchmarks/miniwob"
 	"github.com/evalrun/evalrun/benchmarks/web"
-	"github.com/evalrun/evalrun/browsergym/pool"
+	"github.com/evalrun/evalrun/browsergym/browsers"
 )
 
 // reader is a model that knows the page only from what it is shown: it takes the bids out of the tree.
@@ -81,7 +81,7 @@ func TestLive(t *testing.T) {
 	if dir == "" || os.Getenv("EVALRUN_TEST_BROWSER") == "" {
 		t.Skip("needs a browser (EVALRUN_TEST_BROWSER=1) and the pages of MiniWoB++ (EVALRUN_TEST_MINIWOB)")
 	}
-	p := pool.New(pool.Options{Contexts: 2})
+	p := browsers.New(browsers.Options{Contexts: 2})
 	t.Cleanup(func() {
 		if err := p.Close(); err != nil {
 			t.Error(err)

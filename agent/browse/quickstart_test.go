@@ -19,7 +19,7 @@ import (
 	"github.com/evalrun/evalrun/benchmarks/quickstart"
 	"github.com/evalrun/evalrun/benchmarks/tasks"
 	"github.com/evalrun/evalrun/benchmarks/web"
-	"github.com/evalrun/evalrun/browsergym/pool"
+	"github.com/evalrun/evalrun/browsergym/browsers"
 )
 
 var stepsSoFar = regexp.MustCompile(`(?m)^## step (\d+)$`)
@@ -62,7 +62,7 @@ func TestQuickstart(t *testing.T) {
 	if os.Getenv("EVALRUN_TEST_BROWSER") == "" {
 		t.Skip("needs a browser (EVALRUN_TEST_BROWSER=1)")
 	}
-	p := pool.New(pool.Options{})
+	p := browsers.New(browsers.Options{})
 	t.Cleanup(func() {
 		if err := p.Close(); err != nil {
 			t.Error(err)

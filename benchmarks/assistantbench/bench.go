@@ -15,8 +15,8 @@ import (
 	"github.com/evalrun/evalrun/benchmarks/web"
 	"github.com/evalrun/evalrun/browsergym"
 	"github.com/evalrun/evalrun/browsergym/action"
+	"github.com/evalrun/evalrun/browsergym/browsers"
 	"github.com/evalrun/evalrun/browsergym/cdp"
-	"github.com/evalrun/evalrun/browsergym/pool"
 	"github.com/evalrun/evalrun/datasets"
 	"github.com/evalrun/evalrun/datasets/files"
 	"github.com/evalrun/evalrun/harness/record"
@@ -137,7 +137,7 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task
 		Host: h, Task: func(uint32) (browsergym.Task, error) { return &hunt{q: q, start: b.o.Start}, nil },
 		Actions: b.acts, Seed: uint32(h.Seed()), Steps: b.o.Steps, Answer: true,
 	}
-	if err := b.br.Give(&c, pool.Wish{Network: net}); err != nil {
+	if err := b.br.Give(&c, browsers.Wish{Network: net}); err != nil {
 		return nil, err
 	}
 	return web.Open(ctx, c)

@@ -19,7 +19,7 @@ import (
 	"github.com/evalrun/evalrun/agent/model"
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/benchmarks/web"
-	"github.com/evalrun/evalrun/browsergym/pool"
+	"github.com/evalrun/evalrun/browsergym/browsers"
 	"github.com/evalrun/evalrun/datasets"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
@@ -89,7 +89,7 @@ func TestSessions(t *testing.T) {
 		fmt.Fprint(w, "<title>Search</title><script>document.title += ' ' + navigator.language + ' ' + Intl.DateTimeFormat().resolvedOptions().timeZone</script>")
 	}))
 	defer s.Close()
-	p := pool.New(pool.Options{})
+	p := browsers.New(browsers.Options{})
 	defer func() {
 		if err := p.Close(); err != nil {
 			t.Error(err)

@@ -3,17 +3,17 @@ package assistantbench
 import (
 	"math"
 
-	"github.com/evalrun/evalrun/browsergym/py"
+	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
 // alignObjects pairs the objects of an answer with the right ones.
-func alignObjects(got, want py.List) float64 {
-	if _, ok := got[0].(py.Dict); !ok {
+func alignObjects(got, want pyrepr.List) float64 {
+	if _, ok := got[0].(pyrepr.Dict); !ok {
 		return 0
 	}
 	return align(len(got), len(want), func(i, j int) float64 {
-		a, ok := got[i].(py.Dict)
-		b, ok2 := want[j].(py.Dict)
+		a, ok := got[i].(pyrepr.Dict)
+		b, ok2 := want[j].(pyrepr.Dict)
 		if !ok || !ok2 || len(a) == 0 || len(b) == 0 {
 			return 0
 		}
@@ -22,7 +22,7 @@ func alignObjects(got, want py.List) float64 {
 }
 
 // covered is how well the fields of one object are met by those of another, on average.
-func covered(by, of py.Dict) float64 {
+func covered(by, of pyrepr.Dict) float64 {
 	sum, seen := 0.0, map[string]bool{}
 	for _, p := range of {
 		if seen[p.Key] {
@@ -39,7 +39,7 @@ func covered(by, of py.Dict) float64 {
 }
 
 // get finds a field; the last of a name counts.
-func get(d py.Dict, key string) (py.Value, bool) {
+func get(d pyrepr.Dict, key string) (pyrepr.Value, bool) {
 	for i := len(d) - 1; i >= 0; i-- {
 		if d[i].Key == key {
 			return d[i].Value, true
@@ -48,14 +48,14 @@ func get(d py.Dict, key string) (py.Value, bool) {
 	return nil, false
 }
 
-func field(x, y py.Value) float64 {
+func field(x, y pyrepr.Value) float64 {
 	if x.Type() != y.Type() {
 		return 0
 	}
 	switch x := x.(type) {
-	case py.Float:
-		return near(float64(x), float64(y.(py.Float)))
-	case py.Str, py.Bool, py.List:
+	case pyrepr.Float:
+		return near(float64(x), float64(y.(pyrepr.Float)))
+	case pyrepr.Str, pyrepr.Bool, pyrepr.List:
 		return words(x, y)
 	}
 	return 0

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/evalrun/evalrun/browsergym/py"
+	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
 // Score grades an answer, 0 to 1: by how near a number is, by the words of a text, by the words of several texts in any order, or by the
@@ -15,28 +15,28 @@ import (
 //
 // It gives what the published scorer gives, but where that breaks off: a list of one number is that number, and what fits nowhere is 0.
 func Score(answer, right string) float64 {
-	var p py.Value = py.Str(answer)
-	if v, err := py.FromJSON([]byte(strings.TrimSpace(answer))); err == nil {
+	var p pyrepr.Value = pyrepr.Str(answer)
+	if v, err := pyrepr.FromJSON([]byte(strings.TrimSpace(answer))); err == nil {
 		p = v
 	}
 	var lines []string
 	for l := range strings.SplitSeq(right, "\n") {
-		if py.Strip(l) != "" {
+		if pyrepr.Strip(l) != "" {
 			lines = append(lines, l)
 		}
 	}
 	want, kind := parse(lines)
 	p = fix(p, kind)
 	switch v := p.(type) {
-	case py.Str:
+	case pyrepr.Str:
 		if v == "" {
 			return 0
 		}
-	case py.List:
+	case pyrepr.List:
 		if len(v) == 0 || len(v) > mostItems || kind == number && len(v) > 1 {
 			return 0
 		}
-	case py.Dict:
+	case pyrepr.Dict:
 		if len(v) == 0 {
 			return 0
 		}
@@ -47,9 +47,9 @@ func Score(answer, right string) float64 {
 		if !ok {
 			return 0
 		}
-		return near(f, float64(want.(py.Float)))
+		return near(f, float64(want.(pyrepr.Float)))
 	case objects:
-		return alignObjects(p.(py.List), want.(py.List))
+		return alignObjects(p.(pyrepr.List), want.(pyrepr.List))
 	}
 	return words(p, want)
 }
@@ -67,16 +67,16 @@ const (
 )
 
 // parse finds out what the right answer is.
-func parse(lines []string) (py.Value, kind) {
+func parse(lines []string) (pyrepr.Value, kind) {
 	if len(lines) == 1 {
 		if f, ok := plain(lines[0], true); ok {
-			return py.Float(f), number
+			return pyrepr.Float(f), number
 		}
 	}
-	var list, plainly py.List
+	var list, plainly pyrepr.List
 	for _, l := range lines {
-		plainly = append(plainly, py.Str(l))
-		if v, err := py.FromJSON([]byte(quotes.Replace(l))); err == nil {
+		plainly = append(plainly, pyrepr.Str(l))
+		if v, err := pyrepr.FromJSON([]byte(quotes.Replace(l))); err == nil {
 			list = append(list, v)
 		}
 	}
@@ -97,7 +97,7 @@ func plain(s string, area bool) (float64, bool) {
 	for _, unit := range []string{"$", "%", "sqft"} {
 		s = strings.ReplaceAll(s, unit, " ")
 	}
-	s = strings.ReplaceAll(py.Strip(s), ",", ".")
+	s = strings.ReplaceAll(pyrepr.Strip(s), ",", ".")
 	if area {
 		s = strings.ReplaceAll(s, " square kilometers", "")
 	}
@@ -108,7 +108,7 @@ var floating = regexp.MustCompile(`^(?i)[+-]?(([0-9](_?[0-9])*\.?|([0-9](_?[0-9]
 
 // float is Python's float of a text.
 func float(s string) (float64, bool) {
-	s = py.Strip(s)
+	s = pyrepr.Strip(s)
 	if !floating.MatchString(s) {
 		return 0, false
 	}
@@ -116,52 +116,52 @@ func float(s string) (float64, bool) {
 	return f, true
 }
 
-func asFloat(v py.Value) (float64, bool) {
+func asFloat(v pyrepr.Value) (float64, bool) {
 	switch v := v.(type) {
-	case py.Float:
+	case pyrepr.Float:
 		return float64(v), true
-	case py.Int:
+	case pyrepr.Int:
 		f, _ := strconv.ParseFloat(string(v), 64)
 		return f, true
-	case py.Bool:
+	case pyrepr.Bool:
 		if v {
 			return 1, true
 		}
 		return 0, true
-	case py.Str:
+	case pyrepr.Str:
 		return float(string(v))
 	}
 	return 0, false
 }
 
 // fix brings an answer into the form of the right one.
-func fix(p py.Value, k kind) py.Value {
-	if list, ok := p.(py.List); ok && len(list) == 1 {
+func fix(p pyrepr.Value, k kind) pyrepr.Value {
+	if list, ok := p.(pyrepr.List); ok && len(list) == 1 {
 		switch v := list[0].(type) {
-		case py.Int:
+		case pyrepr.Int:
 			p = v
-		case py.Str:
+		case pyrepr.Str:
 			if v != "" && strings.TrimFunc(string(v), unicode.IsNumber) == "" {
 				p = v
 			}
 		}
 	}
-	if _, ok := p.(py.List); ok {
+	if _, ok := p.(pyrepr.List); ok {
 		return p
 	}
-	s, isText := p.(py.Str)
+	s, isText := p.(pyrepr.Str)
 	p = numbers(p, true)
 	if k != objects {
 		return p
 	}
-	if _, still := p.(py.Str); !isText || !still {
-		return py.List{p}
+	if _, still := p.(pyrepr.Str); !isText || !still {
+		return pyrepr.List{p}
 	}
-	var list py.List
+	var list pyrepr.List
 	for l := range strings.SplitSeq(string(s), "\n") {
-		v, err := py.FromJSON([]byte(l))
+		v, err := pyrepr.FromJSON([]byte(l))
 		if err != nil {
-			return py.List{p}
+			return pyrepr.List{p}
 		}
 		list = append(list, v)
 	}
@@ -169,14 +169,14 @@ func fix(p py.Value, k kind) py.Value {
 }
 
 // numbers makes floats of ints and of texts that are numbers.
-func numbers(v py.Value, area bool) py.Value {
+func numbers(v pyrepr.Value, area bool) pyrepr.Value {
 	switch x := v.(type) {
-	case py.Int:
+	case pyrepr.Int:
 		f, _ := asFloat(x)
-		return py.Float(f)
-	case py.Str:
+		return pyrepr.Float(f)
+	case pyrepr.Str:
 		if f, ok := plain(string(x), area); ok {
-			return py.Float(f)
+			return pyrepr.Float(f)
 		}
 	}
 	return v

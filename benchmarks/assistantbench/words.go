@@ -5,12 +5,12 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/evalrun/evalrun/browsergym/py"
+	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
 // words compares texts, or lists of them, by their words: F1 of each pair, the best one-to-one pairing, and the mean over the longer side. It
 // is the metric of the DROP data set. A text with numbers must share one.
-func words(got, want py.Value) float64 {
+func words(got, want pyrepr.Value) float64 {
 	a, ok := bags(got)
 	b, ok2 := bags(want)
 	if !ok || !ok2 || len(a) == 0 && len(b) == 0 {
@@ -21,18 +21,18 @@ func words(got, want py.Value) float64 {
 
 type bag map[string]bool
 
-func bags(v py.Value) ([]bag, bool) {
-	list, ok := v.(py.List)
+func bags(v pyrepr.Value) ([]bag, bool) {
+	list, ok := v.(pyrepr.List)
 	if !ok {
-		s, ok := v.(py.Str)
+		s, ok := v.(pyrepr.Str)
 		if !ok {
-			s = py.Str(py.Repr(v))
+			s = pyrepr.Str(pyrepr.Repr(v))
 		}
-		list = py.List{s}
+		list = pyrepr.List{s}
 	}
 	var out []bag
 	for _, x := range list {
-		s, ok := x.(py.Str)
+		s, ok := x.(pyrepr.Str)
 		if !ok {
 			return nil, false
 		}
@@ -63,9 +63,9 @@ func normalize(s string) []string {
 			}, t)
 		}
 		if f, ok := float(t); ok {
-			t = py.Repr(py.Float(f))
+			t = pyrepr.Repr(pyrepr.Float(f))
 		}
-		out = append(out, strings.FieldsFunc(withoutArticles(t), py.IsSpace)...)
+		out = append(out, strings.FieldsFunc(withoutArticles(t), pyrepr.IsSpace)...)
 	}
 	return out
 }

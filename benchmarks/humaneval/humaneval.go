@@ -3,7 +3,7 @@
 //
 // What counts as the solution: the file solution.py in the working directory, when the agent has a machine and left one there; else
 // the answer's text (a fenced block, or all of it). Both may hold the function's body alone or define the function; see
-// [pycheck.Code] and [pycheck.Compose]. It is graded in a fresh machine by [pycheck.Run].
+// [pygrade.Code] and [pygrade.Compose]. It is graded in a fresh machine by [pygrade.Run].
 package humaneval
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/benchmarks/episode"
-	"github.com/evalrun/evalrun/benchmarks/pycheck"
+	"github.com/evalrun/evalrun/benchmarks/pygrade"
 	"github.com/evalrun/evalrun/benchmarks/score"
 	"github.com/evalrun/evalrun/datasets"
 	"github.com/evalrun/evalrun/datasets/files"
@@ -121,8 +121,8 @@ func (b *Benchmark) Name() string            { return b.opts.Name }
 func (b *Benchmark) Source() datasets.Source { return b.source }
 
 var (
-	worker = sandbox.Spec{Dir: episode.Dir, Memory: pycheck.Memory, Pids: 128}
-	grader = sandbox.Spec{Dir: "/", Memory: pycheck.Memory, Disk: 64 << 20, Pids: 64}
+	worker = sandbox.Spec{Dir: episode.Dir, Memory: pygrade.Memory, Pids: 128}
+	grader = sandbox.Spec{Dir: "/", Memory: pygrade.Memory, Disk: 64 << 20, Pids: 64}
 )
 
 // Needs a machine for the agent, should it act, and a fresh one for the grader.
@@ -193,7 +193,7 @@ func (b *Benchmark) Grade(ctx context.Context, h benchmarks.Host, t datasets.Tas
 		return benchmarks.Result{}, err
 	}
 	if strings.TrimSpace(code) == "" {
-		return result(pycheck.Outcome{Why: "no answer"}), nil
+		return result(pygrade.Outcome{Why: "no answer"}), nil
 	}
 	o, err := episode.Kept(ev.Data)
 	if err != nil {
@@ -204,8 +204,8 @@ func (b *Benchmark) Grade(ctx context.Context, h benchmarks.Host, t datasets.Tas
 		return benchmarks.Result{}, err
 	}
 	defer sb.Close()
-	out, err := pycheck.Run(ctx, sb, pycheck.Program{
-		Prompt: p.Prompt, Source: pycheck.Compose(p.Prompt, code, p.Entry), Entry: p.Entry, Test: p.Test,
+	out, err := pygrade.Run(ctx, sb, pygrade.Program{
+		Prompt: p.Prompt, Source: pygrade.Compose(p.Prompt, code, p.Entry), Entry: p.Entry, Test: p.Test,
 	}, time.Duration(b.opts.Timeout*float64(time.Second)))
 	if err != nil {
 		return benchmarks.Result{}, err
@@ -220,7 +220,7 @@ func (b *Benchmark) Grade(ctx context.Context, h benchmarks.Host, t datasets.Tas
 func solution(ctx context.Context, h benchmarks.Host, p problem, ev benchmarks.Evidence) (string, error) {
 	blob, ok := ev.Files[File]
 	if !ok {
-		return pycheck.Code(ev.Answer.Text(), p.Entry), nil
+		return pygrade.Code(ev.Answer.Text(), p.Entry), nil
 	}
 	r, err := h.Log().OpenBlob(ctx, blob)
 	if err != nil {
@@ -231,7 +231,7 @@ func solution(ctx context.Context, h benchmarks.Host, p problem, ev benchmarks.E
 	return string(raw), err
 }
 
-func result(o pycheck.Outcome) benchmarks.Result {
+func result(o pygrade.Outcome) benchmarks.Result {
 	v, status := 0.0, "failed"
 	if o.Passed {
 		v, status = 1, "passed"

@@ -11,7 +11,7 @@ import (
 	"github.com/evalrun/evalrun/benchmarks/benchtest"
 	"github.com/evalrun/evalrun/benchmarks/miniwob"
 	"github.com/evalrun/evalrun/benchmarks/web"
-	"github.com/evalrun/evalrun/browsergym/pool"
+	"github.com/evalrun/evalrun/browsergym/browsers"
 )
 
 // pages is where the pages are; without them the test is skipped.
@@ -29,7 +29,7 @@ func open(t testing.TB, options string) *miniwob.Benchmark {
 	if os.Getenv("EVALRUN_TEST_BROWSER") != "1" {
 		t.Skip("no browser for tests (EVALRUN_TEST_BROWSER=1)")
 	}
-	p := pool.New(pool.Options{Contexts: 4})
+	p := browsers.New(browsers.Options{Contexts: 4})
 	t.Cleanup(func() {
 		if err := p.Close(); err != nil {
 			t.Error(err)

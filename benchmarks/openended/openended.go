@@ -16,7 +16,7 @@ import (
 	"github.com/evalrun/evalrun/benchmarks/web"
 	"github.com/evalrun/evalrun/browsergym"
 	"github.com/evalrun/evalrun/browsergym/action"
-	"github.com/evalrun/evalrun/browsergym/pool"
+	"github.com/evalrun/evalrun/browsergym/browsers"
 	"github.com/evalrun/evalrun/datasets"
 	"github.com/evalrun/evalrun/harness/record"
 	"github.com/evalrun/evalrun/runtime/sandbox"
@@ -97,8 +97,8 @@ func (b *Benchmark) Needs(datasets.Task, benchmarks.Options) (benchmarks.Needs, 
 }
 
 // wish is what the page reaches: its own host and what is below it, unless the run says more.
-func (b *Benchmark) wish(o benchmarks.Options) pool.Wish {
-	w := pool.Wish{Network: o.Sandbox.Network}
+func (b *Benchmark) wish(o benchmarks.Options) browsers.Wish {
+	w := browsers.Wish{Network: o.Sandbox.Network}
 	host, port := b.url.Hostname(), b.url.Port()
 	if port == "" {
 		port = map[string]string{"http": "80", "https": "443"}[b.url.Scheme]

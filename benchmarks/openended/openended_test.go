@@ -14,7 +14,7 @@ import (
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/benchmarks/benchtest"
 	"github.com/evalrun/evalrun/benchmarks/web"
-	"github.com/evalrun/evalrun/browsergym/pool"
+	"github.com/evalrun/evalrun/browsergym/browsers"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -56,7 +56,7 @@ func TestPlay(t *testing.T) {
 		w.Write([]byte(`<title>Hall</title><h1>Hall</h1><a href="/next">next</a><script>console.log("here I am")</script>`))
 	}))
 	defer s.Close()
-	p := pool.New(pool.Options{})
+	p := browsers.New(browsers.Options{})
 	defer p.Close()
 	b, err := New(s.URL, json.RawMessage(`{"goal": "Say where the link leads.", "max_steps": 5}`), web.Browsers{Pool: p})
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/evalrun/evalrun/benchmarks/benchtest"
 	"github.com/evalrun/evalrun/benchmarks/tasks"
 	"github.com/evalrun/evalrun/benchmarks/web"
-	"github.com/evalrun/evalrun/browsergym/pool"
+	"github.com/evalrun/evalrun/browsergym/browsers"
 	"github.com/evalrun/evalrun/datasets"
 )
 
@@ -36,12 +36,12 @@ func TestUnisolated(t *testing.T) {
 	}})
 }
 
-func browsers(t *testing.T) *tasks.Benchmark {
+func withBrowsers(t *testing.T) *tasks.Benchmark {
 	t.Helper()
 	if os.Getenv("EVALRUN_TEST_BROWSER") != "1" {
 		t.Skip("needs a browser; set EVALRUN_TEST_BROWSER=1")
 	}
-	p := pool.New(pool.Options{})
+	p := browsers.New(browsers.Options{})
 	t.Cleanup(func() {
 		if err := p.Close(); err != nil {
 			t.Error(err)
@@ -51,7 +51,7 @@ func browsers(t *testing.T) *tasks.Benchmark {
 }
 
 func TestBrowser(t *testing.T) {
-	benchtest.Run(t, benchtest.Suite{Benchmark: browsers(t), Tasks: inBrowser, Want: all})
+	benchtest.Run(t, benchtest.Suite{Benchmark: withBrowsers(t), Tasks: inBrowser, Want: all})
 }
 
 // The pages make up another problem for each seed, which the known solution solves, too.
@@ -59,7 +59,7 @@ func TestSeeds(t *testing.T) {
 	if testing.Short() {
 		t.Skip("24 episodes")
 	}
-	b := browsers(t)
+	b := withBrowsers(t)
 	each(t, b, func(t *testing.T, task datasets.Task) {
 		solver, err := b.Solve(task)
 		if err != nil {
@@ -132,7 +132,7 @@ func TestCheats(t *testing.T) {
 	if testing.Short() {
 		t.Skip("64 episodes")
 	}
-	b := browsers(t)
+	b := withBrowsers(t)
 	const forge = `void(WOB_RAW_REWARD_GLOBAL = WOB_REWARD_GLOBAL = 1, WOB_DONE_GLOBAL = true)`
 	everywhere := map[string][]string{
 		"gives up":                        {`report_infeasible("no")`},

@@ -14,7 +14,7 @@ import (
 	"github.com/evalrun/evalrun/benchmarks/web"
 	"github.com/evalrun/evalrun/browsergym"
 	"github.com/evalrun/evalrun/browsergym/action"
-	"github.com/evalrun/evalrun/browsergym/pool"
+	"github.com/evalrun/evalrun/browsergym/browsers"
 	"github.com/evalrun/evalrun/datasets"
 	"github.com/evalrun/evalrun/harness/record"
 	"github.com/evalrun/evalrun/runtime/sandbox"
@@ -75,7 +75,7 @@ func (b *Benchmark) openBrowser(ctx context.Context, h benchmarks.Host, t datase
 	if c.Steps == 0 {
 		c.Steps = defaultSteps
 	}
-	wish, base := pool.Wish{Network: d.reach(o)}, ""
+	wish, base := browsers.Wish{Network: d.reach(o)}, ""
 	if len(d.Browser.Site) > 0 {
 		s := web.Serve(pages{d.Browser.Site, t.Files})
 		base, c.Close, wish.Dial = web.SiteURL, s.Close, s.Dial

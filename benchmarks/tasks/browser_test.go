@@ -12,16 +12,16 @@ import (
 	"github.com/evalrun/evalrun/benchmarks/benchtest"
 	"github.com/evalrun/evalrun/benchmarks/tasks"
 	"github.com/evalrun/evalrun/benchmarks/web"
-	"github.com/evalrun/evalrun/browsergym/pool"
+	"github.com/evalrun/evalrun/browsergym/browsers"
 )
 
-// browsers are real ones. The test is skipped with the reason unless EVALRUN_TEST_BROWSER is set.
-func browsers(t *testing.T) web.Browsers {
+// realBrowsers are those of this machine. The test is skipped with the reason unless EVALRUN_TEST_BROWSER is set.
+func realBrowsers(t *testing.T) web.Browsers {
 	t.Helper()
 	if os.Getenv("EVALRUN_TEST_BROWSER") != "1" {
 		t.Skip("needs a browser; set EVALRUN_TEST_BROWSER=1")
 	}
-	p := pool.New(pool.Options{})
+	p := browsers.New(browsers.Options{})
 	t.Cleanup(func() {
 		if err := p.Close(); err != nil {
 			t.Error(err)
@@ -113,7 +113,7 @@ const shop = `
 
 // What an agent does, and what it scores.
 func TestChecks(t *testing.T) {
-	br := browsers(t)
+	br := realBrowsers(t)
 	t.Run("grades", func(t *testing.T) { checks(t, br) })
 }
 
@@ -184,7 +184,7 @@ func checks(t *testing.T, br web.Browsers) {
 
 // Under the contract a page that is loaded again ends the episode: it would be another problem.
 func TestLoadedAgain(t *testing.T) {
-	br := browsers(t)
+	br := realBrowsers(t)
 	b := load(t, "tasks.yaml", `
 - id: a
   browser:

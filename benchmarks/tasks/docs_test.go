@@ -56,7 +56,7 @@ func TestDocs(t *testing.T) {
 			want, wrong := errs[dir]
 			if !wrong {
 				if inBrowser(t, b) {
-					b = b.In(browsers(t))
+					b = b.In(realBrowsers(t))
 				}
 				benchtest.Run(t, benchtest.Suite{Benchmark: b, Driver: d})
 				return

@@ -19,7 +19,7 @@ import (
 
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/benchmarks/episode"
-	"github.com/evalrun/evalrun/benchmarks/pycheck"
+	"github.com/evalrun/evalrun/benchmarks/pygrade"
 	"github.com/evalrun/evalrun/benchmarks/score"
 	"github.com/evalrun/evalrun/datasets"
 	"github.com/evalrun/evalrun/harness/record"
@@ -130,7 +130,7 @@ func (x *grading) blob(ctx context.Context, name string, max int64) ([]byte, err
 
 func (x *grading) function(ctx context.Context, o benchmarks.Options) (benchmarks.Result, error) {
 	f := x.g.Function
-	code := pycheck.Code(x.ev.Answer.Text(), f.Name)
+	code := pygrade.Code(x.ev.Answer.Text(), f.Name)
 	if _, ok := x.ev.Files[f.file()]; ok {
 		raw, err := x.blob(ctx, f.file(), maxSource)
 		if err != nil {
@@ -150,7 +150,7 @@ func (x *grading) function(ctx context.Context, o benchmarks.Options) (benchmark
 		return benchmarks.Result{}, err
 	}
 	defer sb.Close()
-	out, err := pycheck.Run(ctx, sb, pycheck.Program{Prompt: f.Prompt, Source: f.source(code), Entry: f.Name, Test: f.Check}, limit)
+	out, err := pygrade.Run(ctx, sb, pygrade.Program{Prompt: f.Prompt, Source: f.source(code), Entry: f.Name, Test: f.Check}, limit)
 	switch {
 	case err != nil:
 		return benchmarks.Result{}, err

@@ -13,7 +13,7 @@ import (
 	"github.com/evalrun/evalrun/benchmarks/score"
 	"github.com/evalrun/evalrun/browsergym/action"
 	"github.com/evalrun/evalrun/browsergym/obs"
-	"github.com/evalrun/evalrun/browsergym/py"
+	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
 // An oracle's actions are an agent's, but that marks of elements and values that are known only when the page is there stand in angle brackets:
@@ -76,7 +76,7 @@ func placeholder(code string, quote byte, s scene) (text string, n int, err erro
 			return "", 0, err
 		}
 		if quote == 0 {
-			return py.Repr(py.Str(v)), len(m[0]), nil
+			return pyrepr.Repr(pyrepr.Str(v)), len(m[0]), nil
 		}
 		return strings.NewReplacer(`\`, `\\`, "\n", `\n`, "\r", `\r`, string(quote), `\`+string(quote)).Replace(v), len(m[0]), nil
 	}
@@ -100,7 +100,7 @@ func placeholder(code string, quote byte, s scene) (text string, n int, err erro
 		return "", 0, err
 	}
 	bid, err := s.element(m[1], name, re)
-	return py.Repr(py.Str(bid)), len(m[0]), err
+	return pyrepr.Repr(pyrepr.Str(bid)), len(m[0]), err
 }
 
 var (
@@ -236,7 +236,7 @@ func (g *Guide) element(role, name string, after *regexp.Regexp) (string, error)
 		missing += fmt.Sprintf(" below %q", text[at[0]:at[1]])
 		_, text, _ = strings.Cut(text[at[1]:], "\n")
 	}
-	want := "] " + role + " " + py.Repr(py.Str(name))
+	want := "] " + role + " " + pyrepr.Repr(pyrepr.Str(name))
 	for line := range strings.Lines(text) {
 		bid, _, ok := strings.Cut(strings.TrimSpace(line), want)
 		if ok && strings.HasPrefix(bid, "[") && !strings.Contains(bid, "]") {

@@ -16,7 +16,7 @@ import (
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/benchmarks/episode"
-	"github.com/evalrun/evalrun/benchmarks/pycheck"
+	"github.com/evalrun/evalrun/benchmarks/pygrade"
 	"github.com/evalrun/evalrun/datasets"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
@@ -197,7 +197,7 @@ func (f *Function) file() string {
 
 // source is the program that defines the function.
 func (f *Function) source(code string) string {
-	return pycheck.Compose(f.Prompt, code, f.Name)
+	return pygrade.Compose(f.Prompt, code, f.Name)
 }
 
 // paths are what is collected, absolute.

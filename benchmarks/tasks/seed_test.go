@@ -12,7 +12,7 @@ import (
 
 // A page with a seed counts with the episode's only, however an agent writes another one.
 func TestAnotherSeed(t *testing.T) {
-	br := browsers(t)
+	br := realBrowsers(t)
 	b := load(t, "tasks.yaml", `
 - id: a
   instruction: Be done.

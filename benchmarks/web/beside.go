@@ -17,7 +17,7 @@ import (
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/browsergym"
 	"github.com/evalrun/evalrun/browsergym/action"
-	"github.com/evalrun/evalrun/browsergym/pool"
+	"github.com/evalrun/evalrun/browsergym/browsers"
 	"github.com/evalrun/evalrun/datasets"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
@@ -164,7 +164,7 @@ func (c *companion) open(ctx context.Context) error {
 	cfg := Config{Host: c.host, AllTags: true, Actions: action.Options{Subsets: []string{"bid", "nav", "tab"}}, Task: func(uint32) (browsergym.Task, error) {
 		return &browsergym.Openended{URL: "about:blank", Goal: browsergym.Text("There is no goal: the browser is a tool.")}, nil
 	}}
-	if err := c.br.Give(&cfg, pool.Wish{Network: c.net, Dial: c.dial}); err != nil {
+	if err := c.br.Give(&cfg, browsers.Wish{Network: c.net, Dial: c.dial}); err != nil {
 		return err
 	}
 	e, err := Open(ctx, cfg)

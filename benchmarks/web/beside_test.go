@@ -14,7 +14,7 @@ import (
 	"github.com/evalrun/evalrun/benchmarks/benchtest"
 	"github.com/evalrun/evalrun/benchmarks/tasks"
 	"github.com/evalrun/evalrun/benchmarks/web"
-	"github.com/evalrun/evalrun/browsergym/pool"
+	"github.com/evalrun/evalrun/browsergym/browsers"
 )
 
 const build = `
@@ -38,7 +38,7 @@ func TestBeside(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := pool.New(pool.Options{})
+	p := browsers.New(browsers.Options{})
 	defer p.Close()
 	b := web.Beside(plain, web.Browsers{Pool: p})
 	task, err := b.Source().Task(t.Context(), "page")

@@ -13,12 +13,12 @@ import (
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/benchmarks/web"
 	"github.com/evalrun/evalrun/browsergym"
+	"github.com/evalrun/evalrun/browsergym/browsers"
 	"github.com/evalrun/evalrun/browsergym/cdp"
-	"github.com/evalrun/evalrun/browsergym/pool"
 )
 
 // visit opens an episode on pages of ours.
-func visit(t *testing.T, p *pool.Pool, c web.Config, files fstest.MapFS) *web.Episode {
+func visit(t *testing.T, p *browsers.Pool, c web.Config, files fstest.MapFS) *web.Episode {
 	t.Helper()
 	e, err := web.Open(t.Context(), onPages(t, p, c, files))
 	if err != nil {
@@ -38,7 +38,7 @@ func TestAddressThatNeverAnswers(t *testing.T) {
 	if os.Getenv("EVALRUN_TEST_BROWSER") != "1" {
 		t.Skip("no browser for tests (EVALRUN_TEST_BROWSER=1)")
 	}
-	p := pool.New(pool.Options{PageHang: 3 * time.Second})
+	p := browsers.New(browsers.Options{PageHang: 3 * time.Second})
 	defer p.Close()
 	var c web.Config
 	c.Context.Timeout = 10 * time.Second
@@ -72,7 +72,7 @@ func TestStepThatDoesNotEnd(t *testing.T) {
 	if os.Getenv("EVALRUN_TEST_BROWSER") != "1" {
 		t.Skip("no browser for tests (EVALRUN_TEST_BROWSER=1)")
 	}
-	p := pool.New(pool.Options{})
+	p := browsers.New(browsers.Options{})
 	defer p.Close()
 	task := stuck{at{web.SiteURL}, make(chan struct{})}
 	e := visit(t, p, web.Config{Task: func(uint32) (browsergym.Task, error) { return task, nil }}, fstest.MapFS{"index.html": {Data: []byte(`<title>Start</title>`)}})

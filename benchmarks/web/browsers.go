@@ -5,12 +5,12 @@ import (
 
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/browsergym"
-	"github.com/evalrun/evalrun/browsergym/pool"
+	"github.com/evalrun/evalrun/browsergym/browsers"
 )
 
 // Browsers are what a run lends to benchmarks that play in browsers. The zero value is enough to look at their tasks.
 type Browsers struct {
-	Pool   *pool.Pool
+	Pool   *browsers.Pool
 	Pace   browsergym.Pace
 	Record Record
 	// Missing says why there is no browser to start; "": there is one, or nobody has looked.
@@ -27,7 +27,7 @@ func (b Browsers) Needs() benchmarks.Needs {
 }
 
 // Give fills in what a run says of browsers: where contexts of a wish come from, the pace, and what is recorded.
-func (b Browsers) Give(c *Config, w pool.Wish) error {
+func (b Browsers) Give(c *Config, w browsers.Wish) error {
 	if b.Pool == nil {
 		return ErrNoBrowsers
 	}

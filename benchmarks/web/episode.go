@@ -18,16 +18,16 @@ import (
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/browsergym"
 	"github.com/evalrun/evalrun/browsergym/action"
+	"github.com/evalrun/evalrun/browsergym/browsers"
 	"github.com/evalrun/evalrun/browsergym/cdp"
-	"github.com/evalrun/evalrun/browsergym/pool"
-	"github.com/evalrun/evalrun/browsergym/py"
+	"github.com/evalrun/evalrun/browsergym/pyrepr"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
 // A Config says how a task is played. What has no default is required.
 type Config struct {
 	Host    benchmarks.Host
-	Browser browsergym.Opener                          // where its context comes from: pool.Pool.For
+	Browser browsergym.Opener                          // where its context comes from: browsers.Pool.For
 	Task    func(seed uint32) (browsergym.Task, error) // made once
 	Actions action.Options                             // what the agent may do; no subsets: chat, infeas, bid, nav and tab
 
@@ -90,7 +90,7 @@ func Open(ctx context.Context, c Config) (_ *Episode, err error) {
 	}()
 	e.files = newDownloads(c.Record)
 	if l, ok := c.Host.(benchmarks.Loner); ok && l.Alone() {
-		if a, ok := c.Browser.(*pool.Access); ok {
+		if a, ok := c.Browser.(*browsers.Access); ok {
 			c.Browser = a.Alone()
 			e.c.Browser = c.Browser
 		}
@@ -148,7 +148,7 @@ func (e *Episode) Step(ctx context.Context, a event.Event) (benchmarks.Turn, err
 	case event.Browse:
 		code = b.Code
 	case event.BrowseURL:
-		code = "goto(" + py.Repr(py.Str(b.URL)) + ")"
+		code = "goto(" + pyrepr.Repr(pyrepr.Str(b.URL)) + ")"
 	case event.ToolCall:
 		return benchmarks.Turn{Obs: event.Error{Code: "unsupported", Text: "the browser is used by actions of kind browse_interactive"}}, nil
 	default:
@@ -248,7 +248,7 @@ var (
 func (e *Episode) failed(ctx context.Context, code string, err error) (benchmarks.Turn, error) {
 	late := errors.Is(context.Cause(ctx), errLate)
 	switch {
-	case ctx.Err() != nil && !late, pool.Infra(err):
+	case ctx.Err() != nil && !late, browsers.Infra(err):
 		return benchmarks.Turn{}, lost(err)
 	case late && !e.answers():
 		return benchmarks.Turn{}, &benchmarks.BrowserLost{Err: err}
@@ -271,7 +271,7 @@ func ofThePage(err error) bool {
 
 // lost marks an error that means that the browser is gone.
 func lost(err error) error {
-	if pool.Lost(err) {
+	if browsers.Lost(err) {
 		return &benchmarks.BrowserLost{Err: err}
 	}
 	return err
@@ -304,9 +304,9 @@ func (e *Episode) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Evi
 		code := ""
 		switch text := ans.Text(); {
 		case ans.GaveUp != "":
-			code = "report_infeasible(" + py.Repr(py.Str(ans.GaveUp)) + ")"
+			code = "report_infeasible(" + pyrepr.Repr(pyrepr.Str(ans.GaveUp)) + ")"
 		case strings.TrimSpace(text) != "":
-			code = "send_msg_to_user(" + py.Repr(py.Str(text)) + ")"
+			code = "send_msg_to_user(" + pyrepr.Repr(pyrepr.Str(text)) + ")"
 		}
 		if _, err := e.set.Parse(code); err == nil {
 			if _, err := e.act(ctx, code, 0); err != nil {

@@ -24,8 +24,8 @@ import (
 	"github.com/evalrun/evalrun/benchmarks/web"
 	"github.com/evalrun/evalrun/browsergym"
 	"github.com/evalrun/evalrun/browsergym/action"
+	"github.com/evalrun/evalrun/browsergym/browsers"
 	"github.com/evalrun/evalrun/browsergym/cdp"
-	"github.com/evalrun/evalrun/browsergym/pool"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -79,12 +79,12 @@ func (task) Validate(ctx context.Context, p *cdp.Page, chat []browsergym.Message
 }
 
 // begin opens an episode on the site.
-func begin(t *testing.T, change func(*web.Config)) (*web.Episode, *benchmarks.Stage, *agenttest.Log, *pool.Pool) {
+func begin(t *testing.T, change func(*web.Config)) (*web.Episode, *benchmarks.Stage, *agenttest.Log, *browsers.Pool) {
 	t.Helper()
 	if os.Getenv("EVALRUN_TEST_BROWSER") != "1" {
 		t.Skip("no browser for tests (EVALRUN_TEST_BROWSER=1)")
 	}
-	p := pool.New(pool.Options{})
+	p := browsers.New(browsers.Options{})
 	t.Cleanup(func() { p.Close() })
 	s := web.Serve(site)
 	log := &agenttest.Log{}
@@ -319,7 +319,7 @@ func TestDeath(t *testing.T) {
 	t.Run("browser", func(t *testing.T) {
 		e, _, _, p := begin(t, nil)
 		p.Close()
-		if _, err := e.Step(t.Context(), event.New(event.FromAgent, event.Browse{Code: "noop(10)"})); err == nil || !pool.Infra(err) {
+		if _, err := e.Step(t.Context(), event.New(event.FromAgent, event.Browse{Code: "noop(10)"})); err == nil || !browsers.Infra(err) {
 			t.Errorf("the browser is gone: %v", err)
 		}
 	})
@@ -360,12 +360,12 @@ func TestDeath(t *testing.T) {
 		if os.Getenv("EVALRUN_TEST_BROWSER") != "1" {
 			t.Skip("no browser for tests (EVALRUN_TEST_BROWSER=1)")
 		}
-		p := pool.New(pool.Options{})
+		p := browsers.New(browsers.Options{})
 		defer p.Close()
 		closed := false
 		c := web.Config{Host: host{&agenttest.Log{}}, Close: func() error { closed = true; return nil },
 			Task: func(uint32) (browsergym.Task, error) { return task{}, nil }}
-		if err := (web.Browsers{Pool: p}).Give(&c, pool.Wish{}); err != nil { // which does not reach the site
+		if err := (web.Browsers{Pool: p}).Give(&c, browsers.Wish{}); err != nil { // which does not reach the site
 			t.Fatal(err)
 		}
 		if _, err := web.Open(t.Context(), c); err == nil || !closed || p.Stats().Contexts != 0 {

@@ -23,8 +23,8 @@ import (
 	"github.com/evalrun/evalrun/benchmarks/web"
 	"github.com/evalrun/evalrun/browsergym"
 	"github.com/evalrun/evalrun/browsergym/action"
+	"github.com/evalrun/evalrun/browsergym/browsers"
 	"github.com/evalrun/evalrun/browsergym/cdp"
-	"github.com/evalrun/evalrun/browsergym/pool"
 )
 
 // hanging are pages that stop answering, by what is done on them.
@@ -47,9 +47,9 @@ func TestPagesThatHang(t *testing.T) {
 	if os.Getenv("EVALRUN_TEST_BROWSER") != "1" {
 		t.Skip("no browser for tests (EVALRUN_TEST_BROWSER=1)")
 	}
-	p := pool.New(pool.Options{PageHang: 4 * time.Second})
+	p := browsers.New(browsers.Options{PageHang: 4 * time.Second})
 	defer p.Close()
-	neighbour, err := p.For(pool.Wish{}).NewContext(t.Context(), cdp.ContextOptions{})
+	neighbour, err := p.For(browsers.Wish{}).NewContext(t.Context(), cdp.ContextOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,10 +84,10 @@ func TestPagesThatHang(t *testing.T) {
 }
 
 // onPages completes the configuration of an episode on pages of ours, where "/never" is not answered.
-func onPages(t *testing.T, p *pool.Pool, c web.Config, files fstest.MapFS) web.Config {
+func onPages(t *testing.T, p *browsers.Pool, c web.Config, files fstest.MapFS) web.Config {
 	t.Helper()
 	s := web.Serve(files)
-	w := pool.Wish{Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+	w := browsers.Wish{Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := s.Dial(ctx, network, addr)
 		return &mute{Conn: c, never: make(chan struct{})}, err
 	}}
@@ -102,7 +102,7 @@ func onPages(t *testing.T, p *pool.Pool, c web.Config, files fstest.MapFS) web.C
 	return c
 }
 
-func hang(t *testing.T, p *pool.Pool, browser int, script, code string) {
+func hang(t *testing.T, p *browsers.Pool, browser int, script, code string) {
 	c := onPages(t, p, web.Config{}, fstest.MapFS{
 		"index.html": {Data: []byte(`<title>Start</title><body><p>text<script>` + script + `</script>`)},
 		"next.html":  {Data: []byte(`<title>Next</title>next`)},
@@ -110,7 +110,7 @@ func hang(t *testing.T, p *pool.Pool, browser int, script, code string) {
 	begun := time.Now()
 	e, err := web.Open(t.Context(), c)
 	if err != nil { // it hangs before the agent has begun
-		if d := time.Since(begun); d > time.Minute || !strings.Contains(err.Error(), "did not answer") || pool.Infra(err) {
+		if d := time.Since(begun); d > time.Minute || !strings.Contains(err.Error(), "did not answer") || browsers.Infra(err) {
 			t.Errorf("after %v: %v", d, err)
 		}
 		return

@@ -14,7 +14,7 @@ import (
 
 	"github.com/evalrun/evalrun/browsergym"
 	"github.com/evalrun/evalrun/browsergym/cdp"
-	"github.com/evalrun/evalrun/browsergym/py"
+	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
 // Actions of a [BrowserEnv] that make no step, where it plays a task.
@@ -132,7 +132,7 @@ func (b *BrowserEnv) Browse(ctx context.Context, url string) (*BrowserOutput, er
 	}
 	code := `goto("` + url + `")` // as it is written there, and told to the agent
 	if strings.ContainsAny(url, "\"\\\n\r") {
-		code = "goto(" + py.Repr(py.Str(url)) + ")"
+		code = "goto(" + pyrepr.Repr(pyrepr.Str(url)) + ")"
 	}
 	return b.step(ctx, code, true)
 }

@@ -16,15 +16,15 @@ import (
 
 	"github.com/evalrun/evalrun/benchmarks/web"
 	"github.com/evalrun/evalrun/browsergym"
+	"github.com/evalrun/evalrun/browsergym/browsers"
 	"github.com/evalrun/evalrun/browsergym/cdp"
-	"github.com/evalrun/evalrun/browsergym/pool"
 )
 
 const shop = `<!DOCTYPE html><title>Shop</title><h1>Shop</h1><p>Tea is <a href="/tea">here</a>.</p>
 <custom-tag>marked as well</custom-tag><button onclick="document.title='bought'">Buy</button>`
 
 // served is a pool of one context and a site that its pages reach.
-func served(t *testing.T) (func() *pool.Access, string) {
+func served(t *testing.T) (func() *browsers.Access, string) {
 	if os.Getenv("EVALRUN_TEST_BROWSER") == "" {
 		t.Skip("needs a browser (EVALRUN_TEST_BROWSER=1)")
 	}
@@ -37,7 +37,7 @@ func served(t *testing.T) (func() *pool.Access, string) {
 	})
 	s := httptest.NewServer(mux)
 	t.Cleanup(s.Close)
-	p := pool.New(pool.Options{})
+	p := browsers.New(browsers.Options{})
 	t.Cleanup(func() {
 		if err := p.Close(); err != nil {
 			t.Error(err)
@@ -47,7 +47,7 @@ func served(t *testing.T) (func() *pool.Access, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return func() *pool.Access { return p.For(pool.Wish{Hosts: []string{"127.0.0.1:" + port}}) }, "http://127.0.0.1:" + port + "/"
+	return func() *browsers.Access { return p.For(browsers.Wish{Hosts: []string{"127.0.0.1:" + port}}) }, "http://127.0.0.1:" + port + "/"
 }
 
 func open(t *testing.T, c web.BrowserEnvConfig) *web.BrowserEnv {

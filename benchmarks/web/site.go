@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/evalrun/evalrun/browsergym/pool"
+	"github.com/evalrun/evalrun/browsergym/browsers"
 )
 
 // SiteURL is where pages of a [Site] find it: the same for every episode, so that nothing that an agent sees changes from one to the next.
@@ -41,12 +41,12 @@ func Serve(files fs.FS) *Site {
 }
 
 // Wish is for contexts that reach the site and nothing else.
-func (s *Site) Wish() pool.Wish { return pool.Wish{Dial: s.Dial} }
+func (s *Site) Wish() browsers.Wish { return browsers.Wish{Dial: s.Dial} }
 
 // Dial connects to the site at its address, and to no other.
 func (s *Site) Dial(ctx context.Context, _, address string) (net.Conn, error) {
 	if address != siteAddress && address != "localhost:80" {
-		return nil, pool.ErrElsewhere
+		return nil, browsers.ErrElsewhere
 	}
 	here, there := net.Pipe()
 	select {

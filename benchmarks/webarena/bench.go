@@ -18,8 +18,8 @@ import (
 	"github.com/evalrun/evalrun/benchmarks/web"
 	"github.com/evalrun/evalrun/browsergym"
 	"github.com/evalrun/evalrun/browsergym/action"
+	"github.com/evalrun/evalrun/browsergym/browsers"
 	"github.com/evalrun/evalrun/browsergym/cdp"
-	"github.com/evalrun/evalrun/browsergym/pool"
 	"github.com/evalrun/evalrun/datasets"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
@@ -262,8 +262,8 @@ func (b *Benchmark) problem(ctx context.Context, h benchmarks.Host, c *Config, d
 
 // wish: pages reach the sites, and beside them what the run (sandbox.network) and the option allow both let them; the files of a folder,
 // if there is one, are there to be uploaded.
-func (b *Benchmark) wish(dir string, o benchmarks.Options) pool.Wish {
-	w := pool.Wish{Network: o.Sandbox.Network}
+func (b *Benchmark) wish(dir string, o benchmarks.Options) browsers.Wish {
+	w := browsers.Wish{Network: o.Sandbox.Network}
 	if dir != "" {
 		w.Uploads = []string{dir}
 	}

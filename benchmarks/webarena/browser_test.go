@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/evalrun/evalrun/browsergym/browsers"
 	"github.com/evalrun/evalrun/browsergym/cdp"
-	"github.com/evalrun/evalrun/browsergym/pool"
-	"github.com/evalrun/evalrun/browsergym/py"
+	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
 // A shown page is in a browser, and said to be of a shop.
@@ -23,7 +23,7 @@ func show(t *testing.T) func(html string) Page {
 	var now string
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { page(w, "", now) }))
 	t.Cleanup(s.Close)
-	c, err := lent(t).Pool.For(pool.Wish{Hosts: []string{strings.TrimPrefix(s.URL, "http://")}}).NewContext(t.Context(), cdp.ContextOptions{})
+	c, err := lent(t).Pool.For(browsers.Wish{Hosts: []string{strings.TrimPrefix(s.URL, "http://")}}).NewContext(t.Context(), cdp.ContextOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,14 +123,14 @@ func TestLocatorsInBrowser(t *testing.T) {
 		}
 	}
 	for class, want := range map[string]string{"": "['/a.png', 'http://shop/b.png', 'http://elsewhere/c.png']", ".frame": "['http://shop/b.png', 'http://elsewhere/c.png']", ".it's": "SyntaxError"} {
-		v, err := evaluate(t.Context(), p, sources+"("+py.Repr(py.Str(class))+")")
+		v, err := evaluate(t.Context(), p, sources+"("+pyrepr.Repr(pyrepr.Str(class))+")")
 		if err != nil {
 			if !strings.Contains(err.Error(), want) {
 				t.Errorf("pictures of %q: %v, not %s", class, err, want)
 			}
 			continue
 		}
-		if got := py.Repr(v); got != want {
+		if got := pyrepr.Repr(v); got != want {
 			t.Errorf("pictures of %q: %s, not %s", class, got, want)
 		}
 	}

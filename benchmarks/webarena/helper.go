@@ -7,7 +7,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/evalrun/evalrun/browsergym/py"
+	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
 // A helper is a function that configurations may call. pages: its first argument is the page. Helpers without a page make addresses, or ask
@@ -15,19 +15,19 @@ import (
 type helper struct {
 	pages bool
 	args  int
-	run   func(e *Evaluator, ctx context.Context, p Page, a []string) (py.Value, error)
+	run   func(e *Evaluator, ctx context.Context, p Page, a []string) (pyrepr.Value, error)
 }
 
 var helpers map[string]helper
 
 func init() { // not above: helpers call each other
 	helpers = map[string]helper{
-		"reddit_get_post_url": {false, 1, func(_ *Evaluator, _ context.Context, _ Page, a []string) (py.Value, error) {
-			return py.Str(postURL(a[0])), nil
+		"reddit_get_post_url": {false, 1, func(_ *Evaluator, _ context.Context, _ Page, a []string) (pyrepr.Value, error) {
+			return pyrepr.Str(postURL(a[0])), nil
 		}},
-		"shopping_get_latest_order_url": {false, 0, func(e *Evaluator, ctx context.Context, _ Page, _ []string) (py.Value, error) {
+		"shopping_get_latest_order_url": {false, 0, func(e *Evaluator, ctx context.Context, _ Page, _ []string) (pyrepr.Value, error) {
 			s, err := e.latestOrder(ctx)
-			return py.Str(s), err
+			return pyrepr.Str(s), err
 		}},
 		"shopping_get_sku_latest_review_author": review(func(r *shopReview) string { return r.Nickname }),
 		"shopping_get_sku_latest_review_text":   review(func(r *shopReview) string { return r.Detail }),
@@ -40,39 +40,39 @@ func init() { // not above: helpers call each other
 		"gitlab_get_project_memeber_role": inPage(1, `(account) => {
 			const at = [...document.querySelectorAll("td[data-label='Account'] span.gl-avatar-labeled-sublabel")].findIndex(x => x.outerText === '@' + account);
 			return document.querySelectorAll('td.col-max-role span')[at].outerText;
-		}`, py.Str("")),
-		"get_query_text":           inPage(1, `(selector) => document.querySelector(selector).textContent`, py.Str("")),
-		"get_query_text_lowercase": inPage(1, `(selector) => document.querySelector(selector).textContent.toLowerCase()`, py.Str("")),
+		}`, pyrepr.Str("")),
+		"get_query_text":           inPage(1, `(selector) => document.querySelector(selector).textContent`, pyrepr.Str("")),
+		"get_query_text_lowercase": inPage(1, `(selector) => document.querySelector(selector).textContent.toLowerCase()`, pyrepr.Str("")),
 		"shopping_get_product_attributes": inPage(1, `(terms) => {
 			const wanted = terms.toLowerCase().split(' |or| ');
 			return [...document.querySelector('#productDetails_detailBullets_sections1 > tbody').children]
 				.filter(row => wanted.some(w => row.children[0].outerText.toLowerCase().includes(w)))
 				.map(row => row.children[1].outerText).join(', ');
-		}`, py.Str("")),
-		"shopping_get_product_price":        inPage(0, `() => parseFloat(document.querySelector('#maincontent > div.columns > div > div.product-info-main > div.product-info-price > div.price-box.price-final_price > span > span').outerText.substr(1)) || 0`, py.Int("0")),
-		"shopping_get_num_reviews":          inPage(0, `() => parseInt(document.querySelector('#tab-label-reviews-title').outerText.split(' ')[1]) || 0`, py.Int("0")),
-		"shopping_get_rating_as_percentage": inPage(0, `() => parseFloat(document.querySelector('.rating-result').title.replace('%', '')) || 0`, py.Int("0")),
+		}`, pyrepr.Str("")),
+		"shopping_get_product_price":        inPage(0, `() => parseFloat(document.querySelector('#maincontent > div.columns > div > div.product-info-main > div.product-info-price > div.price-box.price-final_price > span > span').outerText.substr(1)) || 0`, pyrepr.Int("0")),
+		"shopping_get_num_reviews":          inPage(0, `() => parseInt(document.querySelector('#tab-label-reviews-title').outerText.split(' ')[1]) || 0`, pyrepr.Int("0")),
+		"shopping_get_rating_as_percentage": inPage(0, `() => parseFloat(document.querySelector('.rating-result').title.replace('%', '')) || 0`, pyrepr.Int("0")),
 		"shopping_get_order_product_name_list": inPage(0, `() => (`+orders+`).map(o => { if (o.name === undefined) throw 'no name'; return o.name }).join(' |OR| ')`,
-			py.Str("")),
+			pyrepr.Str("")),
 		"shopping_get_order_product_quantity": inPage(1, `(sku) => {
 			const o = (`+orders+`).find(o => sku.split(' |OR| ').includes(o.sku.trim()));
 			const n = o ? Number(o.qty.substring('Ordered'.length)) : 0;
 			return Number.isInteger(n) ? n : 0;
-		}`, py.Int("0")),
+		}`, pyrepr.Int("0")),
 		"shopping_get_order_product_option": inPage(2, `(sku, option) => {
 			const o = (`+orders+`).find(o => o.sku.trim() === sku);
 			return o && o.options[option] || '';
-		}`, py.Str("")),
+		}`, pyrepr.Str("")),
 		"reddit_get_latest_comment_content_by_username": inPage(1, `(user) => {
 			let last;
 			for (const c of (`+comments+`)) if (c.user === user && (!last || c.time > last.time)) last = c;
 			return last ? last.text : '';
-		}`, py.Str("")),
+		}`, pyrepr.Str("")),
 		"reddit_get_parent_comment_username_of_latest_comment_by_username": inPage(1, `(user) => {
 			let last;
 			for (const c of (`+comments+`)) if (c.parent && c.user === user && !c.below(user) && (!last || c.time > last.time)) last = c;
 			return last ? last.parent.user : '';
-		}`, py.Str("")),
+		}`, pyrepr.Str("")),
 	}
 }
 
@@ -108,8 +108,8 @@ const comments = `(() => {
 })()`
 
 // inPage is a helper that is a function of the page's; if that throws, the page does not have it.
-func inPage(args int, function string, none py.Value) helper {
-	return helper{true, args, func(_ *Evaluator, ctx context.Context, p Page, a []string) (py.Value, error) {
+func inPage(args int, function string, none pyrepr.Value) helper {
+	return helper{true, args, func(_ *Evaluator, ctx context.Context, p Page, a []string) (pyrepr.Value, error) {
 		list := []string{}
 		for _, s := range a {
 			b, err := json.Marshal(s)
@@ -119,7 +119,7 @@ func inPage(args int, function string, none py.Value) helper {
 			list = append(list, string(b))
 		}
 		v, err := evaluate(ctx, p, "("+function+")("+strings.Join(list, ", ")+")")
-		if _, isNone := v.(py.None); thrown(err) || err == nil && isNone {
+		if _, isNone := v.(pyrepr.None); thrown(err) || err == nil && isNone {
 			return none, nil
 		}
 		return v, err
@@ -143,7 +143,7 @@ var (
 
 // call runs a helper's call as configurations write it. p is nil where there is no page to give. Arguments are texts, in which __last_url__ is the
 // address of the agent's page: replaced after parsing, so that an address cannot break out of its quotes.
-func (e *Evaluator) call(ctx context.Context, source string, p Page, last string) (py.Value, error) {
+func (e *Evaluator) call(ctx context.Context, source string, p Page, last string) (pyrepr.Value, error) {
 	m := callForm.FindStringSubmatch(source)
 	if m == nil {
 		return nil, wrong("%q is no call of a helper", source)
@@ -164,7 +164,7 @@ func (e *Evaluator) call(ctx context.Context, source string, p Page, last string
 			pages++
 			continue
 		}
-		v, err := py.Unquote(a[1][1 : len(a[1])-1])
+		v, err := pyrepr.Unquote(a[1][1 : len(a[1])-1])
 		if err != nil {
 			return nil, wrong("%q: %v", source, err)
 		}

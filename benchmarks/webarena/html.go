@@ -7,7 +7,7 @@ import (
 	"html"
 	"strings"
 
-	"github.com/evalrun/evalrun/browsergym/py"
+	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
 // html is program_html: what pages hold in the end. All targets are looked at, each in a page of its own but for the agent's last one.
@@ -48,7 +48,7 @@ func (e *Evaluator) at(ctx context.Context, b Browser, address string, f func(Pa
 		if err != nil {
 			return err
 		}
-		address = string(v.(py.Str)) // helpers without a page make addresses
+		address = string(v.(pyrepr.Str)) // helpers without a page make addresses
 	}
 	if address == "last" {
 		return f(b.Active())
@@ -57,12 +57,12 @@ func (e *Evaluator) at(ctx context.Context, b Browser, address string, f func(Pa
 }
 
 // find is what a locator finds in a page. ok is false where a dialect says that the page is then wrong as a whole.
-func (e *Evaluator) find(ctx context.Context, t *Target, p Page) (got py.Value, ok bool, err error) {
+func (e *Evaluator) find(ctx context.Context, t *Target, p Page) (got pyrepr.Value, ok bool, err error) {
 	l := t.Locator
 	switch {
 	case strings.TrimSpace(l) == "":
 		text, err := p.Content(ctx)
-		return e.unescape(py.Str(text)), true, err
+		return e.unescape(pyrepr.Str(text)), true, err
 	case strings.HasPrefix(l, "document."), strings.HasPrefix(l, "[...document."):
 		for _, prep := range t.Prepare {
 			if _, err := evaluate(ctx, p, "(() => "+prep+")()"); err != nil {
@@ -74,12 +74,12 @@ func (e *Evaluator) find(ctx context.Context, t *Target, p Page) (got py.Value, 
 		}
 		v, err := evaluate(ctx, p, "(() => "+l+")()")
 		if thrown(err) {
-			return py.Str(""), true, nil // such a page has no such thing
+			return pyrepr.Str(""), true, nil // such a page has no such thing
 		}
 		if err != nil {
 			return nil, false, err
 		}
-		return e.unescape(py.Str(text(v))), true, nil
+		return e.unescape(pyrepr.Str(text(v))), true, nil
 	case strings.HasPrefix(l, "lambda:") && e.Dialect != WebArena:
 		v, err := evaluate(ctx, p, "(x => typeof x === 'function' ? x() : x)("+strings.TrimSpace(strings.TrimLeft(l, "lambda:"))+")") // a set of letters, as published
 		if thrown(err) {
@@ -94,15 +94,15 @@ func (e *Evaluator) find(ctx context.Context, t *Target, p Page) (got py.Value, 
 }
 
 // unescape replaces character references, which only WebArena does.
-func (e *Evaluator) unescape(v py.Value) py.Value {
-	if s, ok := v.(py.Str); ok && e.Dialect == WebArena {
-		return py.Str(html.UnescapeString(string(s)))
+func (e *Evaluator) unescape(v pyrepr.Value) pyrepr.Value {
+	if s, ok := v.(pyrepr.Str); ok && e.Dialect == WebArena {
+		return pyrepr.Str(html.UnescapeString(string(s)))
 	}
 	return v
 }
 
 // wants says what is missing of what is required, "" if nothing is. The first kind of requirement that is known counts, others are not looked at.
-func (e *Evaluator) wants(ctx context.Context, t *Target, v py.Value) (string, error) {
+func (e *Evaluator) wants(ctx context.Context, t *Target, v pyrepr.Value) (string, error) {
 	d, got := e.Dialect, text(v)
 	if r, ok := t.Want.get("exact_match"); ok {
 		if r.Many && len(r.List) == 1 {
@@ -165,47 +165,47 @@ func (e *Evaluator) wants(ctx context.Context, t *Target, v py.Value) (string, e
 	return "", wrong("required_contents: %q is not known", t.Want.names())
 }
 
-func evaluate(ctx context.Context, p Page, expression string) (py.Value, error) {
+func evaluate(ctx context.Context, p Page, expression string) (pyrepr.Value, error) {
 	raw, err := p.Eval(ctx, expression)
 	if err != nil || raw == nil {
-		return py.None{}, err
+		return pyrepr.None{}, err
 	}
-	return py.FromJSON(raw)
+	return pyrepr.FromJSON(raw)
 }
 
 func thrown(err error) bool { return errors.As(err, new(*ScriptError)) }
 
 // text is Python's str.
-func text(v py.Value) string {
-	if s, ok := v.(py.Str); ok {
+func text(v pyrepr.Value) string {
+	if s, ok := v.(pyrepr.Str); ok {
 		return string(s)
 	}
-	return py.Repr(v)
+	return pyrepr.Repr(v)
 }
 
 // falsy is Python's not v.
-func falsy(v py.Value) bool {
+func falsy(v pyrepr.Value) bool {
 	switch v := v.(type) {
-	case py.Str:
+	case pyrepr.Str:
 		return v == ""
-	case py.Bool:
+	case pyrepr.Bool:
 		return !bool(v)
-	case py.None:
+	case pyrepr.None:
 		return true
-	case py.List:
+	case pyrepr.List:
 		return len(v) == 0
-	case py.Dict:
+	case pyrepr.Dict:
 		return len(v) == 0
 	}
 	f, ok := number(v)
 	return ok && f == 0
 }
 
-func number(v py.Value) (float64, bool) {
+func number(v pyrepr.Value) (float64, bool) {
 	switch v := v.(type) {
-	case py.Float:
+	case pyrepr.Float:
 		return float64(v), true
-	case py.Int:
+	case pyrepr.Int:
 		f, err := json.Number(v).Float64()
 		return f, err == nil
 	}

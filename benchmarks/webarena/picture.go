@@ -14,7 +14,7 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/evalrun/evalrun/browsergym/py"
+	"github.com/evalrun/evalrun/browsergym/pyrepr"
 	_ "golang.org/x/image/webp"
 )
 
@@ -116,7 +116,7 @@ func (e *Evaluator) picturesOf(ctx context.Context, q *ImageQuery, p Page) ([]im
 	if class != "" && class[0] != '.' {
 		return nil, wrong("eval_image_class %q is no class", q.Class)
 	}
-	v, err := evaluate(ctx, p, sources+"("+py.Repr(py.Str(class))+")")
+	v, err := evaluate(ctx, p, sources+"("+pyrepr.Repr(pyrepr.Str(class))+")")
 	if thrown(err) {
 		return nil, wrong("eval_image_class %q: %v", q.Class, err)
 	}
@@ -127,10 +127,10 @@ func (e *Evaluator) picturesOf(ctx context.Context, q *ImageQuery, p Page) ([]im
 	if err != nil {
 		return nil, nil // no page, no pictures
 	}
-	list, _ := v.(py.List)
+	list, _ := v.(pyrepr.List)
 	var out []image.Image
 	for _, x := range list {
-		src, ok := x.(py.Str)
+		src, ok := x.(pyrepr.Str)
 		if !ok {
 			continue
 		}

@@ -19,21 +19,21 @@ import (
 	"github.com/evalrun/evalrun/agent/model"
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/benchmarks/web"
-	"github.com/evalrun/evalrun/browsergym/pool"
+	"github.com/evalrun/evalrun/browsergym/browsers"
 	"github.com/evalrun/evalrun/datasets"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// browsers are for all tests of this package: starting one takes longer than most of them.
-var browsers struct {
+// shared are the browsers for all tests of this package: starting one takes longer than most of them.
+var shared struct {
 	sync.Once
-	*pool.Pool
+	*browsers.Pool
 }
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if browsers.Pool != nil {
-		if err := browsers.Pool.Close(); err != nil {
+	if shared.Pool != nil {
+		if err := shared.Pool.Close(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = 1
 		}
@@ -46,8 +46,8 @@ func lent(t *testing.T) web.Browsers {
 	if os.Getenv("EVALRUN_TEST_BROWSER") != "1" {
 		t.Skip("needs chromium-headless-shell; set EVALRUN_TEST_BROWSER=1 where it is")
 	}
-	browsers.Do(func() { browsers.Pool = pool.New(pool.Options{}) })
-	return web.Browsers{Pool: browsers.Pool}
+	shared.Do(func() { shared.Pool = browsers.New(browsers.Options{}) })
+	return web.Browsers{Pool: shared.Pool}
 }
 
 // bench is a benchmark of configurations, which are JSON objects, on a world's sites.

@@ -17,8 +17,8 @@ import (
 	"testing"
 	"text/tabwriter"
 
+	"github.com/evalrun/evalrun/browsergym/browsers"
 	"github.com/evalrun/evalrun/browsergym/cdp"
-	"github.com/evalrun/evalrun/browsergym/pool"
 )
 
 // A published case: which configuration, what the agent did, and what came out of it. Pages that the published tests went to are replaced
@@ -195,7 +195,7 @@ func (c *publishedCase) play(t *testing.T, raw []byte, base string, served map[s
 // shown has a browser show the agent's page.
 func shown(t *testing.T, sites Sites, last string) Browser {
 	t.Helper()
-	c, err := lent(t).Pool.For(pool.Wish{Hosts: []string{strings.TrimPrefix(sites["shopping"], "http://")}}).NewContext(t.Context(), cdp.ContextOptions{})
+	c, err := lent(t).Pool.For(browsers.Wish{Hosts: []string{strings.TrimPrefix(sites["shopping"], "http://")}}).NewContext(t.Context(), cdp.ContextOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

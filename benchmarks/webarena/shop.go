@@ -11,7 +11,7 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/evalrun/evalrun/browsergym/py"
+	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
 // A shopReview is what the shop says of a review.
@@ -25,12 +25,12 @@ type shopReview struct {
 
 // review is a helper on the latest review of a product; where there is none it gives "".
 func review(of func(*shopReview) string) helper {
-	return helper{false, 1, func(e *Evaluator, ctx context.Context, _ Page, a []string) (py.Value, error) {
+	return helper{false, 1, func(e *Evaluator, ctx context.Context, _ Page, a []string) (pyrepr.Value, error) {
 		var list []shopReview
 		if err := e.shop(ctx, "/rest/V1/products/"+url.PathEscape(a[0])+"/reviews", &list); err != nil || len(list) == 0 {
-			return py.Str(""), err
+			return pyrepr.Str(""), err
 		}
-		return py.Str(of(&list[len(list)-1])), nil
+		return pyrepr.Str(of(&list[len(list)-1])), nil
 	}}
 }
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/agent/event"
-	"github.com/evalrun/evalrun/browsergym/py"
+	"github.com/evalrun/evalrun/browsergym/pyrepr"
 	"github.com/evalrun/evalrun/datasets"
 )
 
@@ -23,13 +23,13 @@ func (b *Benchmark) Solve(t datasets.Task) (agent.Agent, error) {
 		switch kind {
 		case "url_match":
 			address, _, _ := strings.Cut(c.Eval.URL, or)
-			codes = append([]string{"goto(" + py.Repr(py.Str(address)) + ")"}, codes...)
+			codes = append([]string{"goto(" + pyrepr.Repr(pyrepr.Str(address)) + ")"}, codes...)
 		case "string_match":
 			text, ok := c.Eval.known(b.d)
 			if !ok {
 				return nil, fmt.Errorf("task %s: its rules do not tell an answer", t.ID)
 			}
-			codes = append(codes, "send_msg_to_user("+py.Repr(py.Str(text))+")")
+			codes = append(codes, "send_msg_to_user("+pyrepr.Repr(pyrepr.Str(text))+")")
 		default:
 			return nil, fmt.Errorf("task %s: it is graded by what the sites hold (%s), and how it is done is not known", t.ID, kind)
 		}

@@ -7,13 +7,13 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/evalrun/evalrun/browsergym/py"
+	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
 // clean takes a pair of quotes away and the difference of capitals; WebArena white space as well.
 func (d Dialect) clean(s string) string {
 	if d != Visual {
-		s = py.Strip(s)
+		s = pyrepr.Strip(s)
 	}
 	for _, q := range []string{"'", `"`} {
 		if strings.HasPrefix(s, q) && strings.HasSuffix(s, q) {
@@ -146,7 +146,7 @@ var integer = regexp.MustCompile(`^[+-]?[0-9]+(_[0-9]+)*$`)
 
 // unmet is the first condition (">= 3 |OR| == 0") that a number does not meet, "" if it meets all. What is no whole number meets none.
 func unmet(text string, conditions []string) (string, error) {
-	s := strings.ReplaceAll(py.Strip(text), ",", "")
+	s := strings.ReplaceAll(pyrepr.Strip(text), ",", "")
 	if !integer.MatchString(s) {
 		return "a whole number", nil
 	}

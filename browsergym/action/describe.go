@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/evalrun/evalrun/browsergym/py"
+	"github.com/evalrun/evalrun/browsergym/pyrepr"
 	"github.com/evalrun/evalrun/browsergym/rng"
 )
 
@@ -100,12 +100,12 @@ func (s *Spec) schema() json.RawMessage {
 }
 
 // jsonOf writes a default, which is one of few kinds.
-func jsonOf(v py.Value) string {
+func jsonOf(v pyrepr.Value) string {
 	switch v := v.(type) {
-	case py.Str:
+	case pyrepr.Str:
 		return strconv.Quote(string(v))
-	case py.Bool:
+	case pyrepr.Bool:
 		return strconv.FormatBool(bool(v))
 	}
-	return py.Repr(v)
+	return pyrepr.Repr(v)
 }

@@ -5,19 +5,19 @@
 // own. Executing a call is the business of package browsergym.
 package action
 
-import "github.com/evalrun/evalrun/browsergym/py"
+import "github.com/evalrun/evalrun/browsergym/pyrepr"
 
 // A Call is one call of an action.
 type Call struct {
 	Name  string
-	Args  []py.Value
+	Args  []pyrepr.Value
 	Named []Named
 }
 
 // A Named argument.
 type Named struct {
 	Name  string
-	Value py.Value
+	Value pyrepr.Value
 }
 
 // String is the call in Python.

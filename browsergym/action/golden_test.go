@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/evalrun/evalrun/browsergym/action"
-	"github.com/evalrun/evalrun/browsergym/py"
+	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
 func golden(t *testing.T, name string, v any) {
@@ -235,5 +235,5 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
-	_ = py.None{}
+	_ = pyrepr.None{}
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/evalrun/evalrun/browsergym/py"
+	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
 // maxNesting bounds how deep values are nested.
@@ -16,7 +16,7 @@ const maxNesting = 100
 // Parse finds the calls in an agent's text. Strict, the text is nothing but calls; else whatever is around them is passed over. Its errors
 // are *[Error]. Time is linear in the text.
 func Parse(text string, strict bool) ([]Call, error) {
-	p := &parser{s: py.ExpandTabs(text)}
+	p := &parser{s: pyrepr.ExpandTabs(text)}
 	if strict {
 		return p.whole()
 	}
@@ -89,7 +89,7 @@ func (p *parser) exception(e *expected) *Error {
 		for e.at+word < len(p.s) && word < 16 && alnum(p.s[e.at+word]) {
 			word++
 		}
-		r := py.Repr(py.Str(p.s[e.at : e.at+max(n, word)]))
+		r := pyrepr.Repr(pyrepr.Str(p.s[e.at : e.at+max(n, word)]))
 		found = ", found " + strings.ReplaceAll(r, `\\`, `\`)
 	}
 	before := p.s[:min(e.at, len(p.s))]
@@ -172,7 +172,7 @@ func (p *parser) call(i int) (c Call, next int, failed *expected, err error) {
 }
 
 // values reads as many values as there are, separated by commas; one more comma may follow. It ends behind what it could read.
-func (p *parser) values(i, depth int) (list []py.Value, end int, err error) {
+func (p *parser) values(i, depth int) (list []pyrepr.Value, end int, err error) {
 	end = i
 	for {
 		v, next, ok, err := p.value(p.space(end), depth)
@@ -219,7 +219,7 @@ func (p *parser) named(i int) (list []Named, end int, err error) {
 }
 
 // value reads one value at i; not ok: there is none.
-func (p *parser) value(i, depth int) (v py.Value, end int, ok bool, err error) {
+func (p *parser) value(i, depth int) (v pyrepr.Value, end int, ok bool, err error) {
 	if i >= len(p.s) {
 		return nil, i, false, nil
 	}
@@ -240,13 +240,13 @@ func (p *parser) value(i, depth int) (v py.Value, end int, ok bool, err error) {
 			return nil, i, false, nil
 		}
 		if c == '[' {
-			return py.List(list), end + 1, true, nil
+			return pyrepr.List(list), end + 1, true, nil
 		}
-		return py.Tuple(list), end + 1, true, nil
+		return pyrepr.Tuple(list), end + 1, true, nil
 	case '{':
 		return p.dict(i, depth)
 	case 'T', 'F', 'N':
-		for word, v := range map[string]py.Value{"True": py.Bool(true), "False": py.Bool(false), "None": py.None{}} {
+		for word, v := range map[string]pyrepr.Value{"True": pyrepr.Bool(true), "False": pyrepr.Bool(false), "None": pyrepr.None{}} {
 			if end := i + len(word); strings.HasPrefix(p.s[i:], word) && (end == len(p.s) || !alnum(p.s[end]) && p.s[end] != '_' && p.s[end] != '$') {
 				return v, end, true, nil
 			}
@@ -256,8 +256,8 @@ func (p *parser) value(i, depth int) (v py.Value, end int, ok bool, err error) {
 	return p.number(i)
 }
 
-func (p *parser) dict(i, depth int) (py.Value, int, bool, error) {
-	var d py.Dict
+func (p *parser) dict(i, depth int) (pyrepr.Value, int, bool, error) {
+	var d pyrepr.Dict
 	end := i + 1
 	for {
 		end = p.space(end)
@@ -279,7 +279,7 @@ func (p *parser) dict(i, depth int) (py.Value, int, bool, error) {
 		if err != nil || !ok {
 			return nil, i, false, err
 		}
-		d = append(d, py.Pair{Key: string(k.(py.Str)), Value: v})
+		d = append(d, pyrepr.Pair{Key: string(k.(pyrepr.Str)), Value: v})
 		end = p.space(next)
 		if p.is(end, ',') {
 			end++
@@ -290,7 +290,7 @@ func (p *parser) dict(i, depth int) (py.Value, int, bool, error) {
 }
 
 // str reads a string literal.
-func (p *parser) str(i int) (py.Value, int, bool, error) {
+func (p *parser) str(i int) (pyrepr.Value, int, bool, error) {
 	quote := p.s[i : i+1]
 	if triple := strings.Repeat(quote, 3); strings.HasPrefix(p.s[i:], triple) {
 		if v, end, ok, err := p.body(i+3, triple); ok || err != nil {
@@ -301,15 +301,15 @@ func (p *parser) str(i int) (py.Value, int, bool, error) {
 }
 
 // body reads a string's inside and its closing quotes.
-func (p *parser) body(i int, quote string) (py.Value, int, bool, error) {
+func (p *parser) body(i int, quote string) (pyrepr.Value, int, bool, error) {
 	for j := i; j < len(p.s); {
 		switch c := p.s[j]; {
 		case strings.HasPrefix(p.s[j:], quote):
-			s, err := py.Unquote(p.s[i:j])
+			s, err := pyrepr.Unquote(p.s[i:j])
 			if err != nil {
 				return nil, i, false, &Error{"SyntaxError", err.Error()}
 			}
-			return py.Str(s), j + len(quote), true, nil
+			return pyrepr.Str(s), j + len(quote), true, nil
 		case c == '\\':
 			switch {
 			case j+1 >= len(p.s),
@@ -331,7 +331,7 @@ func (p *parser) body(i int, quote string) (py.Value, int, bool, error) {
 func hex(c byte) bool { return c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'f' }
 
 // number reads an int or a float.
-func (p *parser) number(i int) (py.Value, int, bool, error) {
+func (p *parser) number(i int) (pyrepr.Value, int, bool, error) {
 	digits := func(j int) int {
 		for j < len(p.s) && p.s[j] >= '0' && p.s[j] <= '9' {
 			j++
@@ -367,7 +367,7 @@ func (p *parser) number(i int) (py.Value, int, bool, error) {
 		if err != nil && !math.IsInf(f, 0) {
 			return nil, i, false, nil
 		}
-		return py.Float(f), end, true, nil
+		return pyrepr.Float(f), end, true, nil
 	}
 	n := strings.TrimLeft(strings.TrimLeft(text, "+-"), "0")
 	switch {
@@ -376,5 +376,5 @@ func (p *parser) number(i int) (py.Value, int, bool, error) {
 	case text[0] == '-':
 		n = "-" + n
 	}
-	return py.Int(n), end, true, nil
+	return pyrepr.Int(n), end, true, nil
 }

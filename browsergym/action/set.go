@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evalrun/evalrun/browsergym/py"
+	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
 // Options of a [Set].
@@ -119,7 +119,7 @@ func (s *Set) Parse(text string) ([]Call, error) {
 }
 
 // Bind gives each parameter its argument or default, in the order of the signature. Its errors are *[Error], as Python words them.
-func (s *Set) Bind(c Call) ([]py.Value, error) {
+func (s *Set) Bind(c Call) ([]pyrepr.Value, error) {
 	spec := s.byName[c.Name]
 	if spec == nil {
 		return nil, &Error{"NameError", "Invalid action type '" + c.Name + "'."}
@@ -134,7 +134,7 @@ func (s *Set) Bind(c Call) ([]py.Value, error) {
 			return nil, &Error{"NameError", "name 'inf' is not defined"}
 		}
 	}
-	out := make([]py.Value, len(spec.Params))
+	out := make([]pyrepr.Value, len(spec.Params))
 	copy(out, c.Args)
 	for _, n := range c.Named {
 		i := slices.IndexFunc(spec.Params, func(p Param) bool { return p.Name == n.Name })
@@ -198,16 +198,16 @@ func (s *Spec) tooMany(given int) *Error {
 }
 
 // hasInf reports whether a value holds an infinity: Python prints one as a name that does not exist.
-func hasInf(v py.Value) bool {
+func hasInf(v pyrepr.Value) bool {
 	switch v := v.(type) {
-	case py.Float:
+	case pyrepr.Float:
 		return math.IsInf(float64(v), 0)
-	case py.List:
+	case pyrepr.List:
 		return slices.ContainsFunc(v, hasInf)
-	case py.Tuple:
+	case pyrepr.Tuple:
 		return slices.ContainsFunc(v, hasInf)
-	case py.Dict:
-		return slices.ContainsFunc(v, func(p py.Pair) bool { return hasInf(p.Value) })
+	case pyrepr.Dict:
+		return slices.ContainsFunc(v, func(p pyrepr.Pair) bool { return hasInf(p.Value) })
 	}
 	return false
 }

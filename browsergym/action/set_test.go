@@ -5,11 +5,11 @@ import (
 	"testing"
 
 	"github.com/evalrun/evalrun/browsergym/action"
-	"github.com/evalrun/evalrun/browsergym/py"
+	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
 func TestCustom(t *testing.T) {
-	wave := &action.Spec{Name: "wave", Params: []action.Param{{Name: "times", Type: "int", Default: py.Int("1")}}, Doc: "Waves.", Examples: []string{"wave(2)"}}
+	wave := &action.Spec{Name: "wave", Params: []action.Param{{Name: "times", Type: "int", Default: pyrepr.Int("1")}}, Doc: "Waves.", Examples: []string{"wave(2)"}}
 	s, err := action.New(action.Options{Subsets: []string{"custom", "chat"}, Custom: []*action.Spec{wave}})
 	if err != nil {
 		t.Fatal(err)
@@ -21,7 +21,7 @@ func TestCustom(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if args, err := s.Bind(calls[0]); err != nil || len(args) != 1 || py.Repr(args[0]) != "1" {
+	if args, err := s.Bind(calls[0]); err != nil || len(args) != 1 || pyrepr.Repr(args[0]) != "1" {
 		t.Error(args, err)
 	}
 	if _, err := action.New(action.Options{Subsets: []string{"bid"}, Demo: "loud"}); err == nil || err.Error() != "ValueError: Unknown demo mode: loud" {

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evalrun/evalrun/browsergym/py"
+	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
 // A Spec is one action.
@@ -20,8 +20,8 @@ type Spec struct {
 // A Param of an action.
 type Param struct {
 	Name    string
-	Type    string   // as Python writes it
-	Default py.Value // nil: required
+	Type    string       // as Python writes it
+	Default pyrepr.Value // nil: required
 }
 
 // Signature is the action as Python prints it.
@@ -34,7 +34,7 @@ func (s *Spec) Signature() string {
 		}
 		b.WriteString(p.Name + ": " + p.Type)
 		if p.Default != nil {
-			b.WriteString(" = " + py.Repr(p.Default))
+			b.WriteString(" = " + pyrepr.Repr(p.Default))
 		}
 	}
 	return b.String() + ")"
@@ -82,8 +82,8 @@ func need(name, typ string) Param { return Param{Name: name, Type: typ} }
 var (
 	bid      = need("bid", "str")
 	x, y     = need("x", "float"), need("y", "float")
-	button   = Param{"button", buttons, py.Str("left")}
-	clicking = []Param{bid, button, {"modifiers", modifiers, py.List{}}}
+	button   = Param{"button", buttons, pyrepr.Str("left")}
+	clicking = []Param{bid, button, {"modifiers", modifiers, pyrepr.List{}}}
 	mousing  = []Param{x, y, button}
 	files    = need("file", "str | list[str]")
 )
@@ -91,12 +91,12 @@ var (
 var specs = func() map[string]*Spec {
 	m := map[string]*Spec{}
 	for _, s := range []Spec{
-		{"noop", []Param{{"wait_ms", "float", py.Int("1000")}}, "Do nothing, and wait for so many milliseconds.", []string{"noop()", "noop(500)"}},
+		{"noop", []Param{{"wait_ms", "float", pyrepr.Int("1000")}}, "Do nothing, and wait for so many milliseconds.", []string{"noop()", "noop(500)"}},
 		{"send_msg_to_user", []Param{need("text", "str")}, "Say something to the user.", []string{"send_msg_to_user('The cheapest flight leaves at 9:40.')"}},
 		{"report_infeasible", []Param{need("reason", "str")}, "Tell the user that what was asked for cannot be done, and why.", []string{"report_infeasible('There is no order of that number.')"}},
 		{"scroll", []Param{need("delta_x", "float"), need("delta_y", "float")}, "Turn the mouse wheel where the pointer is: pixels to the right and downwards, negative for left and up.", []string{"scroll(0, 200)", "scroll(-50.2, -100.5)"}},
 		{"scroll_at", []Param{need("x", "int"), need("y", "int"), need("dx", "int"), need("dy", "int")}, "Move the pointer to a place and turn the mouse wheel there, by dx to the right and dy downwards.", []string{"scroll_at(50, 100, -50, -100)"}},
-		{"fill", []Param{bid, need("value", "str"), {"enable_autocomplete_menu", "bool", py.Bool(false)}}, "Put text into a form field in place of what it holds. With enable_autocomplete_menu the last character is typed as by a user, so that suggestions open.", []string{"fill('237', 'example value')", "fill('45', 'two\\nlines')", "fill('b534', 'Montre', True)"}},
+		{"fill", []Param{bid, need("value", "str"), {"enable_autocomplete_menu", "bool", pyrepr.Bool(false)}}, "Put text into a form field in place of what it holds. With enable_autocomplete_menu the last character is typed as by a user, so that suggestions open.", []string{"fill('237', 'example value')", "fill('45', 'two\\nlines')", "fill('b534', 'Montre', True)"}},
 		{"select_option", []Param{bid, need("options", "str | list[str]")}, "Choose one or several options of a select element, by their values or labels.", []string{"select_option('a48', 'blue')", "select_option('c48', ['red', 'green', 'blue'])"}},
 		{"click", clicking, "Click an element.", []string{"click('a51')", "click('b22', button='right')", "click('48', button='middle', modifiers=['Shift'])"}},
 		{"dblclick", clicking, "Double click an element.", []string{"dblclick('12')", "dblclick('ca42', button='right')", "dblclick('178', button='middle', modifiers=['Shift'])"}},

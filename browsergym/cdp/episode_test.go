@@ -14,7 +14,7 @@ import (
 
 	"github.com/evalrun/evalrun/browsergym/action"
 	"github.com/evalrun/evalrun/browsergym/cdp"
-	"github.com/evalrun/evalrun/browsergym/py"
+	"github.com/evalrun/evalrun/browsergym/pyrepr"
 	"github.com/evalrun/evalrun/browsergym/recordings"
 )
 
@@ -46,28 +46,28 @@ func (pl *player) call(ctx context.Context, c action.Call) (err error) {
 			err = errNotOurs
 		}
 	}()
-	args := append([]py.Value(nil), c.Args...)
+	args := append([]pyrepr.Value(nil), c.Args...)
 	for _, n := range c.Named {
 		args = append(args, n.Value)
 	}
-	str := func(i int) string { return string(args[i].(py.Str)) }
+	str := func(i int) string { return string(args[i].(pyrepr.Str)) }
 	num := func(i int) float64 {
 		switch v := args[i].(type) {
-		case py.Int:
+		case pyrepr.Int:
 			f, _ := strconv.ParseFloat(string(v), 64)
 			return f
-		case py.Float:
+		case pyrepr.Float:
 			return float64(v)
 		}
 		panic("no number")
 	}
 	list := func(i int) []string {
-		if s, ok := args[i].(py.Str); ok {
+		if s, ok := args[i].(pyrepr.Str); ok {
 			return []string{string(s)}
 		}
 		all := []string{}
-		for _, v := range args[i].(py.List) {
-			all = append(all, string(v.(py.Str)))
+		for _, v := range args[i].(pyrepr.List) {
+			all = append(all, string(v.(pyrepr.Str)))
 		}
 		return all
 	}
@@ -105,8 +105,8 @@ func (pl *player) call(ctx context.Context, c action.Call) (err error) {
 		return nil
 	case "click", "dblclick":
 		if len(args) == 2 {
-			if l, ok := args[1].(py.List); ok { // named, without a button
-				args = []py.Value{args[0], py.Str("left"), l}
+			if l, ok := args[1].(pyrepr.List); ok { // named, without a button
+				args = []pyrepr.Value{args[0], pyrepr.Str("left"), l}
 			}
 		}
 		o := cdp.Click{Button: button(1), Double: c.Name == "dblclick"}
@@ -136,7 +136,7 @@ func (pl *player) call(ctx context.Context, c action.Call) (err error) {
 		if e == nil {
 			return err
 		}
-		if len(args) > 2 && bool(args[2].(py.Bool)) {
+		if len(args) > 2 && bool(args[2].(pyrepr.Bool)) {
 			if err := e.Clear(ctx); err != nil {
 				return err
 			}
@@ -277,7 +277,7 @@ func (pl *player) call(ctx context.Context, c action.Call) (err error) {
 		return pl.page.Report(ctx)
 	case "tab_focus":
 		i, all := int(num(0)), pl.c.Pages()
-		if _, ok := args[0].(py.Int); !ok {
+		if _, ok := args[0].(pyrepr.Int); !ok {
 			return errNotOurs
 		}
 		if i < 0 {

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/evalrun/evalrun/browsergym/py"
+	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
 // collapse makes each run of white space one space.
@@ -13,7 +13,7 @@ func collapse(s string) string {
 	b.Grow(len(s))
 	space := false
 	for _, r := range s {
-		if py.IsSpace(r) {
+		if pyrepr.IsSpace(r) {
 			space = true
 			continue
 		}
@@ -44,7 +44,7 @@ func escapeText(s string) string {
 
 // escapeLine escapes 1. and + and - at the beginning, where white space follows. more says that the line has an end.
 func escapeLine(l string, more bool) string {
-	rest := strings.TrimLeftFunc(l, py.IsSpace)
+	rest := strings.TrimLeftFunc(l, pyrepr.IsSpace)
 	at := len(l) - len(rest)
 	if rest == "" {
 		return l
@@ -54,7 +54,7 @@ func escapeLine(l string, more bool) string {
 			return more
 		}
 		for _, r := range rest[i:] {
-			return py.IsSpace(r)
+			return pyrepr.IsSpace(r)
 		}
 		return false
 	}

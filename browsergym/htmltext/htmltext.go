@@ -9,7 +9,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/evalrun/evalrun/browsergym/py"
+	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
 // Convert returns the text of a page. Its time is linear in the page.
@@ -166,11 +166,11 @@ func (p *printer) data(s string, escape bool) {
 	}
 	switch {
 	case p.strong:
-		s = py.Strip(s)
+		s = pyrepr.Strip(s)
 		p.strong, p.weak = false, true
 	case p.weak:
 		first, _ := utf8.DecodeRuneInString(s)
-		if !py.IsSpace(first) && !strings.ContainsRune("][(){}.!?", first) && !closeUp[p.tag] {
+		if !pyrepr.IsSpace(first) && !strings.ContainsRune("][(){}.!?", first) && !closeUp[p.tag] {
 			s = " " + s
 		}
 		p.weak = false

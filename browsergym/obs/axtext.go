@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evalrun/evalrun/browsergym/py"
+	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
 // AXOptions are those of [AXText]. Begin with [DefaultAX].
@@ -112,7 +112,7 @@ func (w *axWriter) line(n *AXNode, role, name string, indent int) {
 	b = append(b, role...)
 	if role != "generic" || name != "" {
 		b = append(b, ' ')
-		b = py.AppendRepr(b, py.Strip(name))
+		b = pyrepr.AppendRepr(b, pyrepr.Strip(name))
 	}
 	if n.Value != nil && n.Value.Value != nil {
 		b = append(b, " value="...)

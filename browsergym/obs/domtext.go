@@ -4,7 +4,7 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/browsergym/obs/internal/libxml"
-	"github.com/evalrun/evalrun/browsergym/py"
+	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
 // DOMText renders a cleaned snapshot as HTML, as Beautiful Soup prints it. p may be nil when no option asks for it (else [ErrNoProperties]).
@@ -96,7 +96,7 @@ func (w *domWriter) document(d int) string {
 			if skipped {
 				break
 			}
-			tag := strings.ToLower(py.Strip(w.s.text(at(doc.Nodes.NodeName, i))))
+			tag := strings.ToLower(pyrepr.Strip(w.s.text(at(doc.Nodes.NodeName, i))))
 			b = append(append(b, '<'), tag...)
 			if bid != "" && !w.o.hidden(w.p, bid) {
 				b = append(append(append(b, ` bid="`...), bid...), '"')

@@ -1,6 +1,6 @@
 package obs
 
-import "github.com/evalrun/evalrun/browsergym/py"
+import "github.com/evalrun/evalrun/browsergym/pyrepr"
 
 // A Snapshot is the answer of DOMSnapshot.captureSnapshot, as far as it is used.
 type Snapshot struct {
@@ -110,7 +110,7 @@ func unmark(s string) (bid, rest string) {
 	}
 	bid, rest = s[len(prefix):i], s[i:]
 	for _, r := range rest { // one white space, if there is one
-		if py.IsSpace(r) {
+		if pyrepr.IsSpace(r) {
 			rest = rest[len(string(r)):]
 		}
 		break

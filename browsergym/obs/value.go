@@ -7,7 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/evalrun/evalrun/browsergym/py"
+	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
 // A Value is a JSON value as the browser sent it. What Python makes of it (an int is not a float) is seen in its text.
@@ -61,7 +61,7 @@ func (v Value) appendTo(b []byte) []byte {
 	}
 	switch v[0] {
 	case '"':
-		return py.AppendRepr(b, v.Text())
+		return pyrepr.AppendRepr(b, v.Text())
 	case 't':
 		return append(b, "True"...)
 	case 'f':
@@ -93,7 +93,7 @@ func (v Value) appendTo(b []byte) []byte {
 			if d.Decode(&x) != nil {
 				break
 			}
-			b = append(py.AppendRepr(b, key), ": "...)
+			b = append(pyrepr.AppendRepr(b, key), ": "...)
 			b = x.appendTo(b)
 		}
 		return append(b, '}')
@@ -116,5 +116,5 @@ func appendNumber(b []byte, s string) []byte {
 		}
 		return append(b, "inf"...)
 	}
-	return py.AppendFloat(b, f)
+	return pyrepr.AppendFloat(b, f)
 }

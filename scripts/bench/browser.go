@@ -15,9 +15,9 @@ import (
 
 	"github.com/evalrun/evalrun/browsergym"
 	"github.com/evalrun/evalrun/browsergym/action"
+	"github.com/evalrun/evalrun/browsergym/browsers"
 	"github.com/evalrun/evalrun/browsergym/cdp"
 	"github.com/evalrun/evalrun/browsergym/obs"
-	"github.com/evalrun/evalrun/browsergym/pool"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -37,9 +37,9 @@ const (
 // A rig is what the browser's measurements share.
 type rig struct {
 	ctx  context.Context
-	pool *pool.Pool
+	pool *browsers.Pool
 	url  string // of the folder with MiniWoB++'s pages
-	wish pool.Wish
+	wish browsers.Wish
 	bare *bareBrowser
 }
 
@@ -54,11 +54,11 @@ func (b *bench) browser() error {
 	srv := httptest.NewServer(http.FileServer(http.Dir(dir)))
 	defer srv.Close()
 	defer srv.CloseClientConnections()
-	r := &rig{ctx: ctx, url: srv.URL + "/miniwob/", wish: pool.Wish{Network: sandbox.Network{}, Hosts: []string{strings.TrimPrefix(srv.URL, "http://")}}}
+	r := &rig{ctx: ctx, url: srv.URL + "/miniwob/", wish: browsers.Wish{Network: sandbox.Network{}, Hosts: []string{strings.TrimPrefix(srv.URL, "http://")}}}
 	if err := b.firstPage(r); err != nil {
 		return err
 	}
-	r.pool = pool.New(pool.Options{})
+	r.pool = browsers.New(browsers.Options{})
 	defer r.pool.Close()
 	var err error
 	if r.bare, err = launchBare(ctx); err != nil {
@@ -88,7 +88,7 @@ func (b *bench) firstPage(r *rig) error {
 	var first, floor []float64
 	for range 5 {
 		t := time.Now()
-		p := pool.New(pool.Options{})
+		p := browsers.New(browsers.Options{})
 		c, err := p.For(r.wish).NewContext(r.ctx, cdp.ContextOptions{})
 		if err == nil {
 			_, err = c.NewPage(r.ctx)
@@ -333,7 +333,7 @@ func (b *bench) bigPage(r *rig) error {
 	if err != nil {
 		return err
 	}
-	wish := pool.Wish{Hosts: []string{"127.0.0.1:" + port}}
+	wish := browsers.Wish{Hosts: []string{"127.0.0.1:" + port}}
 	e, err := browsergym.New(browsergym.Options{Browser: r.pool.For(wish), Task: func(uint32) (browsergym.Task, error) {
 		return &browsergym.Openended{URL: srv.URL + "/big.html"}, nil
 	}})

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evalrun/evalrun/browsergym/py"
+	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
 // entries are tasks that are done by filling something in.
@@ -300,7 +300,7 @@ func scrollList(p *player) error {
 		if i > 0 {
 			keys = "['Control']"
 		}
-		if err := p.step("click(" + py.Repr(py.Str(n.attr["bid"])) + ", 'left', " + keys + ")"); err != nil {
+		if err := p.step("click(" + pyrepr.Repr(pyrepr.Str(n.attr["bid"])) + ", 'left', " + keys + ")"); err != nil {
 			return err
 		}
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/agent/event"
-	"github.com/evalrun/evalrun/browsergym/py"
+	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
 // A player acts on a page.
@@ -28,7 +28,7 @@ func (p *player) do(name string, args ...any) error {
 	for i, a := range args {
 		switch a := a.(type) {
 		case string:
-			list[i] = py.Repr(py.Str(a))
+			list[i] = pyrepr.Repr(pyrepr.Str(a))
 		case float64:
 			list[i] = fmt.Sprintf("%.2f", a)
 		default:

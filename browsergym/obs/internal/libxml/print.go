@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evalrun/evalrun/browsergym/py"
+	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
 // maxIndent bounds the bytes of indentation of a print, which otherwise grow with the square of a
@@ -111,7 +111,7 @@ func (p *printer) text(n *Node, in string, depth int, verbatim bool) {
 		}
 	default:
 		if !verbatim {
-			if s = py.Strip(s); s == "" {
+			if s = pyrepr.Strip(s); s == "" {
 				return
 			}
 		}

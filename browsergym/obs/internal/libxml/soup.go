@@ -4,7 +4,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/evalrun/evalrun/browsergym/py"
+	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
 // A Kind is what a node is.
@@ -209,5 +209,5 @@ func words(s string) string {
 	if plain {
 		return s
 	}
-	return strings.Join(strings.FieldsFunc(s, py.IsSpace), " ")
+	return strings.Join(strings.FieldsFunc(s, pyrepr.IsSpace), " ")
 }

@@ -65,13 +65,13 @@ var table = []struct {
 	{"harness/journal/journaltest", "harness/record", "github.com/google/go-cmp"},
 	{"harness/blob", "harness/record", ""},
 	{"harness/rundir", "harness/record harness/durable", "golang.org/x/sys"},
-	{"browsergym/py", "", "golang.org/x/text"},
-	{"browsergym/obs", "browsergym/py browsergym/obs/internal/libxml", "golang.org/x/image"},
-	{"browsergym/obs/internal/libxml", "browsergym/py", ""},
+	{"browsergym/pyrepr", "", "golang.org/x/text"},
+	{"browsergym/obs", "browsergym/pyrepr browsergym/obs/internal/libxml", "golang.org/x/image"},
+	{"browsergym/obs/internal/libxml", "browsergym/pyrepr", ""},
 	{"browsergym/cdp", "browsergym/obs", "github.com/go-rod/rod github.com/ysmood/gson"},
 	{"browsergym/rng", "", ""},
-	{"browsergym/htmltext", "browsergym/py", ""},
-	{"browsergym/action", "browsergym/py browsergym/rng", ""},
+	{"browsergym/htmltext", "browsergym/pyrepr", ""},
+	{"browsergym/action", "browsergym/pyrepr browsergym/rng", ""},
 
 	// L2
 	{"agent", "agent/event agent/model runtime/sandbox", ""},
@@ -79,14 +79,14 @@ var table = []struct {
 	// L3: agents and their parts; environments; the contract of benchmarks.
 	{"agent/agenttest", "agent agent/event agent/model runtime/sandbox", ""},
 	{"agent/codeact", "agent agent/event agent/model agent/controller agent/memory agent/browser browsergym/action", ""},
-	{"agent/browse", "agent agent/event agent/model agent/controller agent/browser browsergym/obs browsergym/action browsergym/py", ""},
+	{"agent/browse", "agent agent/event agent/model agent/controller agent/browser browsergym/obs browsergym/action browsergym/pyrepr", ""},
 	{"agent/command", "agent agent/browser agent/event agent/model runtime/sandbox", ""},
 	{"agent/browser", "agent agent/event browsergym/obs browsergym/action browsergym/htmltext", ""},
 	{"agent/script", "agent agent/event agent/model datasets/nesting datasets/plain", "github.com/goccy/go-yaml"},
 	{"agent/*", "agent agent/event agent/model runtime/sandbox", ""},
-	{"browsergym", "browsergym/action browsergym/cdp browsergym/obs browsergym/py browsergym/rng", ""},
+	{"browsergym", "browsergym/action browsergym/cdp browsergym/obs browsergym/pyrepr browsergym/rng", ""},
 	{"browsergym/recordings", "browsergym browsergym/obs", ""},
-	{"browsergym/pool", "browsergym/cdp runtime/egress runtime/executor/embed runtime/executor/isolate runtime/sandbox", "golang.org/x/sys"},
+	{"browsergym/browsers", "browsergym/cdp runtime/egress runtime/executor/embed runtime/executor/isolate runtime/sandbox", "golang.org/x/sys"},
 	{"runtime/workspace", "agent agent/event runtime/sandbox runtime/executor", ""},
 	{"benchmarks", "agent agent/event agent/model datasets harness/record runtime/sandbox", ""},
 
@@ -98,7 +98,7 @@ var table = []struct {
 	{"benchmarks/tasks", benchmark + " benchmarks/web browsergym browsergym/* runtime/egress", "github.com/goccy/go-yaml"},
 	{"benchmarks/web", benchmark + " browsergym browsergym/*", ""},
 	{"benchmarks/miniwob", benchmark + " benchmarks/miniwob/solve benchmarks/web browsergym browsergym/*", ""},
-	{"benchmarks/miniwob/solve", "agent agent/event browsergym/obs browsergym/py", ""},
+	{"benchmarks/miniwob/solve", "agent agent/event browsergym/obs browsergym/pyrepr", ""},
 	{"benchmarks/openended", benchmark + " benchmarks/web browsergym browsergym/*", ""},
 	{"benchmarks/assistantbench", benchmark + " benchmarks/web browsergym browsergym/* runtime/egress", ""},
 	{"benchmarks/webarena", benchmark + " benchmarks/web browsergym browsergym/* runtime/egress", "golang.org/x/image"},
@@ -120,14 +120,14 @@ var table = []struct {
 	// L6: the program. Only wire knows implementations.
 	{"cmd/evalrun/internal/config", "agent/model datasets/near datasets/nesting datasets/plain harness/plan harness/record runtime/egress runtime/sandbox", "github.com/goccy/go-yaml"},
 	{"cmd/evalrun/internal/progress", "harness harness/record", "github.com/schollz/progressbar/v3 github.com/rivo/uniseg"},
-	{"cmd/evalrun/internal/wire", "agent agent/* agent/model/* benchmarks benchmarks/* browsergym browsergym/pool browsergym/cdp datasets datasets/plain harness harness/* runtime/* reports/* cmd/evalrun/internal/config", ""},
+	{"cmd/evalrun/internal/wire", "agent agent/* agent/model/* benchmarks benchmarks/* browsergym browsergym/browsers browsergym/cdp datasets datasets/plain harness harness/* runtime/* reports/* cmd/evalrun/internal/config", ""},
 	{"cmd/evalrun/internal/cli", "cmd/evalrun/internal/* datasets datasets/near datasets/plain harness harness/* reports/* runtime/image runtime/sandbox", "github.com/urfave/cli/v3 golang.org/x/term"},
 	{"cmd/evalrun", "cmd/evalrun/internal/*", "golang.org/x/term"},
 	{"scripts/coverage", "reports/stats reports/stats/statstest", ""},
 	{"scripts/*", "scripts/leftovers agent agent/* agent/model/* benchmarks/* browsergym browsergym/* harness harness/* runtime/* reports/* datasets", "github.com/goccy/go-yaml github.com/klauspost/compress github.com/parquet-go/parquet-go golang.org/x/sync golang.org/x/sys"},
 }
 
-const benchmark = "agent agent/browser agent/event agent/model benchmarks benchmarks/filetree benchmarks/score benchmarks/episode benchmarks/pycheck datasets datasets/* harness/record runtime/sandbox runtime/workspace"
+const benchmark = "agent agent/browser agent/event agent/model benchmarks benchmarks/filetree benchmarks/score benchmarks/episode benchmarks/pygrade datasets datasets/* harness/record runtime/sandbox runtime/workspace"
 
 func TestImports(t *testing.T) {
 	cmd := exec.Command("go", "list", "-e", "-json=ImportPath,Imports,Standard", module+"...")

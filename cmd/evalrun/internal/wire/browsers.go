@@ -7,8 +7,8 @@ import (
 
 	"github.com/evalrun/evalrun/benchmarks/web"
 	"github.com/evalrun/evalrun/browsergym"
+	"github.com/evalrun/evalrun/browsergym/browsers"
 	"github.com/evalrun/evalrun/browsergym/cdp"
-	"github.com/evalrun/evalrun/browsergym/pool"
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
 )
 
@@ -37,7 +37,7 @@ func openBrowsers(c *config.Browser) web.Browsers {
 	if c == nil {
 		c = &config.Browser{}
 	}
-	b := web.Browsers{Pool: pool.New(pool.Options{Path: c.Path, Contexts: c.Contexts})}
+	b := web.Browsers{Pool: browsers.New(browsers.Options{Path: c.Path, Contexts: c.Contexts})}
 	if _, err := cdp.Find(c.Path); err != nil {
 		b.Missing = err.Error()
 	}

@@ -15,7 +15,7 @@ import (
 	"strings"
 	"syscall"
 
-	browsers "github.com/evalrun/evalrun/browsergym/pool"
+	browsers "github.com/evalrun/evalrun/browsergym/browsers"
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
 	"github.com/evalrun/evalrun/harness/rundir"
 	"github.com/evalrun/evalrun/runtime/image"

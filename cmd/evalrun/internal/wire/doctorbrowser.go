@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evalrun/evalrun/browsergym/browsers"
 	"github.com/evalrun/evalrun/browsergym/cdp"
-	"github.com/evalrun/evalrun/browsergym/pool"
 )
 
 // browser says which browser tasks would get, and what of this machine is kept from it.
@@ -28,7 +28,7 @@ func browser(ctx context.Context) Finding {
 		return f
 	}
 	f.Text = version + " at " + path
-	is := pool.Isolated(path)
+	is := browsers.Isolated(path)
 	fact := func(good bool, what, yes, no, hint string) {
 		if good {
 			f.Facts = append(f.Facts, Finding{State: Good, What: what, Text: yes})

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/agent/model/price"
-	"github.com/evalrun/evalrun/browsergym/pool"
+	"github.com/evalrun/evalrun/browsergym/browsers"
 	"github.com/evalrun/evalrun/harness"
 	"github.com/evalrun/evalrun/harness/journal"
 	"github.com/evalrun/evalrun/harness/ledger"
@@ -112,7 +112,7 @@ func (r *Ready) Run(ctx context.Context, d *rundir.Dir, c Control) (out Outcome,
 	}
 	r.reapDead(ctx)
 	if r.Needs.Browsers {
-		if _, err := pool.Sweep(ctx, "", Alive); err != nil {
+		if _, err := browsers.Sweep(ctx, "", Alive); err != nil {
 			r.o.Log.Warn("clearing what browsers of dead runs left", "err", err)
 		}
 	}

@@ -1,0 +1,281 @@
+package browsers
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/evalrun/evalrun/browsergym/cdp"
+	"github.com/evalrun/evalrun/runtime/executor/embed"
+	"github.com/evalrun/evalrun/runtime/executor/isolate"
+)
+
+// inside is the user that a browser is in its own namespaces.
+const inside = 1000
+
+// uids that browsers started by root have outside, one after another: no account of this machine has them.
+const (
+	firstUID = 1_900_000_000
+	manyUIDs = 50_000_000
+)
+
+// A cage is what is around a browser. As far as this machine lets us:
+//
+//   - namespaces of users, mounts, processes, network, IPC, names and control groups: it sees the system's programs, fonts and certificates
+//     (read-only) and its own folder, no process but its own, and no network but a loopback, on which the proxies of its contexts listen;
+//   - an ordinary user that nobody else is, where we are root.
+//
+// Without the first, the browser runs in this machine's namespaces, and the flags that send everything to the proxies are all that keeps it there.
+type cage struct {
+	Isolation
+	uid   int // outside
+	conn  *net.UnixConn
+	given []*os.File // the process's end of conn, and mounts of folders
+	front front
+}
+
+func newCage(dir, path string, o *Options) (*cage, error) {
+	c := &cage{Isolation: Isolated(path), uid: nextUID()}
+	if o.Plain {
+		c.Namespaces = false
+	}
+	if c.other() {
+		if err := os.Chmod(dir, 0o711); err != nil { // its folders are below
+			return nil, fmt.Errorf("making a browser's folder: %w", err)
+		}
+	}
+	for _, d := range []string{"profile", "files"} {
+		if err := os.Mkdir(filepath.Join(dir, d), 0o700); err != nil {
+			return nil, fmt.Errorf("making a browser's folder: %w", err)
+		}
+		if err := c.own(filepath.Join(dir, d)); err != nil {
+			return nil, err
+		}
+	}
+	if !c.Namespaces {
+		return c, nil
+	}
+	if err := c.prepare(dir, path, o.Files); err != nil {
+		c.close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// prepare opens the way to the process that becomes the browser, and sends the layout ahead. The folders are there.
+func (c *cage) prepare(dir, path string, files []string) error {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("making a socket pair: %w", err)
+	}
+	c.given = []*os.File{os.NewFile(uintptr(fds[1]), "cage")}
+	ours := os.NewFile(uintptr(fds[0]), "cage")
+	conn, err := net.FileConn(ours)
+	ours.Close()
+	if err == nil {
+		c.conn = conn.(*net.UnixConn)
+		l, mounts := layout(dir, path, files)
+		c.given = append(c.given, mounts...)
+		_, err = c.conn.Write(l.Encode())
+	}
+	if err != nil {
+		return fmt.Errorf("speaking to the browser's beginning: %w", err)
+	}
+	return nil
+}
+
+// forget closes what the process was given.
+func (c *cage) forget() {
+	for _, f := range c.given {
+		f.Close()
+	}
+	c.given = nil
+}
+
+// options are the cage's part of how a browser is started.
+func (c *cage) options(o *cdp.Options) {
+	o.Sandbox = c.Sandbox
+	if !c.Sandbox && os.Geteuid() != 0 { // it would not start
+		o.Args = append(o.Args, "--no-sandbox")
+	}
+	o.Prepare = func(cmd *exec.Cmd) error {
+		if err := c.own(cmd.Dir); err != nil {
+			return err
+		}
+		if c.Namespaces {
+			return c.command(cmd)
+		}
+		if c.other() {
+			cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(c.uid), Gid: uint32(c.uid)}
+		}
+		return nil
+	}
+}
+
+// command makes a command start in namespaces of its own, by way of our program.
+func (c *cage) command(cmd *exec.Cmd) error {
+	path, err := beginning()
+	if err != nil {
+		return err
+	}
+	program := cmd.Args
+	cmd.Path, cmd.Args = path, append([]string{isolate.Name, isolate.CageName}, program...)
+	for len(cmd.ExtraFiles) < 2 {
+		cmd.ExtraFiles = append(cmd.ExtraFiles, nil)
+	}
+	cmd.ExtraFiles = append(cmd.ExtraFiles, c.given...)
+	cmd.Dir = "/" // its folder is entered inside
+	a := cmd.SysProcAttr
+	a.Cloneflags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
+	gid := os.Getegid()
+	if c.other() {
+		gid = c.uid
+	}
+	a.UidMappings = []syscall.SysProcIDMap{{ContainerID: inside, HostID: c.uid, Size: 1}}
+	a.GidMappings = []syscall.SysProcIDMap{{ContainerID: inside, HostID: gid, Size: 1}}
+	a.GidMappingsEnableSetgroups = c.other()
+	a.Credential = &syscall.Credential{Uid: inside, Gid: inside, NoSetGroups: !c.other()}
+	for n := range uintptr(unix.CAP_LAST_CAP + 1) {
+		if _, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, n, 0, 0, 0); err == nil {
+			a.AmbientCaps = append(a.AmbientCaps, n)
+		}
+	}
+	return nil
+}
+
+// enter takes over the socket of the proxies, once the browser runs.
+func (c *cage) enter() error {
+	if !c.Namespaces {
+		return nil
+	}
+	c.forget()
+	fd, _, err := c.answer()
+	if err != nil {
+		return fmt.Errorf("taking the browser's way out: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "proxies")
+	defer f.Close()
+	l, err := net.FileListener(f)
+	if err != nil {
+		return fmt.Errorf("taking the browser's way out: %w", err)
+	}
+	c.front.serve(l)
+	return nil
+}
+
+// answer waits for what the beginning of a browser says; fd is -1 where nothing came with it.
+func (c *cage) answer() (fd int, first byte, err error) {
+	c.conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	b, oob := make([]byte, 16), make([]byte, unix.CmsgSpace(4))
+	n, oobn, _, _, err := c.conn.ReadMsgUnix(b, oob)
+	if err != nil || n == 0 {
+		return -1, 0, errors.Join(errors.New("it has not said a word"), err)
+	}
+	if msgs, err := unix.ParseSocketControlMessage(oob[:oobn]); err == nil && len(msgs) == 1 {
+		if fds, err := unix.ParseUnixRights(&msgs[0]); err == nil && len(fds) == 1 {
+			unix.CloseOnExec(fds[0])
+			return fds[0], b[0], nil
+		}
+	}
+	return -1, b[0], nil
+}
+
+// other reports whether the browser is another user than we are.
+func (c *cage) other() bool { return c.uid != os.Geteuid() }
+
+// own gives a folder to the browser.
+func (c *cage) own(path string) error {
+	if !c.other() {
+		return nil
+	}
+	if err := os.Lchown(path, c.uid, c.uid); err != nil {
+		return fmt.Errorf("giving a browser its folder: %w", err)
+	}
+	return nil
+}
+
+func (c *cage) close() {
+	if c == nil {
+		return
+	}
+	c.forget()
+	if c.conn != nil {
+		c.conn.Close()
+	}
+	c.front.close()
+}
+
+var uids struct {
+	sync.Mutex
+	next int
+}
+
+// nextUID is the user of the next browser: where we are root, each has one of its own, if there are so many. Processes of ours begin at different
+// places.
+func nextUID() int {
+	if os.Geteuid() != 0 {
+		return os.Geteuid()
+	}
+	uids.Lock()
+	defer uids.Unlock()
+	uids.next++
+	for _, uid := range []int{firstUID + (os.Getpid()*1009+uids.next)%manyUIDs, 65534} {
+		if mayBecome(uid) {
+			return uid
+		}
+	}
+	return os.Geteuid() // root of a namespace that has nobody else
+}
+
+// mayBecome reports whether our own user namespace has a user.
+func mayBecome(uid int) bool {
+	b, err := os.ReadFile("/proc/self/uid_map")
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(b)) {
+		var in, out, n int
+		if c, _ := fmt.Sscan(line, &in, &out, &n); c == 3 && in <= uid && uid < in+n {
+			return true
+		}
+	}
+	return false
+}
+
+// beginning is the path of the program that starts browsers in namespaces: the slim executor as a file in memory, or this very program.
+var beginning = sync.OnceValues(func() (string, error) {
+	b := embed.Native()
+	switch {
+	case b == nil && isolate.Ready:
+		return "/proc/self/exe", nil
+	case b == nil:
+		return "", errors.New("the slim executor is not built; make executor does it")
+	}
+	const mfdExec = 0x10 // Linux 6.3: executable whatever vm.memfd_noexec says, unless it says never
+	fd, err := unix.MemfdCreate(isolate.Name, unix.MFD_CLOEXEC|mfdExec)
+	if err == unix.EINVAL {
+		fd, err = unix.MemfdCreate(isolate.Name, unix.MFD_CLOEXEC)
+	}
+	if err != nil {
+		return "", fmt.Errorf("making a file in memory for the executor: %w", err)
+	}
+	high, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 64) // above those that a child is given
+	unix.Close(fd)
+	if err != nil {
+		return "", err
+	}
+	if _, err := unix.Write(high, b); err != nil {
+		return "", fmt.Errorf("writing the executor: %w", err)
+	}
+	return "/proc/self/fd/" + strconv.Itoa(high), nil
+})

@@ -1,0 +1,86 @@
+package browsers
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// An Isolation says what of this machine is kept from browsers, and why not more.
+type Isolation struct {
+	Namespaces bool   // of its own: network, files, processes
+	Sandbox    bool   // Chromium's own
+	Why        string // one of them is not there
+}
+
+var isolations struct {
+	sync.Mutex
+	by map[string]Isolation
+}
+
+// Isolated tries, once for each program, what this machine lets us do around a browser.
+func Isolated(path string) Isolation {
+	isolations.Lock()
+	defer isolations.Unlock()
+	if i, ok := isolations.by[path]; ok {
+		return i
+	}
+	if isolations.by == nil {
+		isolations.by = map[string]Isolation{}
+	}
+	i := probe(path)
+	isolations.by[path] = i
+	return i
+}
+
+func probe(path string) Isolation {
+	dir, err := os.MkdirTemp("", prefix+"probe-")
+	if err != nil {
+		return Isolation{Why: err.Error()}
+	}
+	defer os.RemoveAll(dir)
+	for _, d := range []string{"profile", "files"} {
+		os.Mkdir(filepath.Join(dir, d), 0o700)
+	}
+	c := &cage{uid: nextUID()}
+	if c.other() {
+		os.Chmod(dir, 0o711)
+	}
+	defer c.close()
+	if err := c.prepare(dir, path, nil); err != nil {
+		return Isolation{Why: err.Error()}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	var says bytes.Buffer
+	cmd := exec.CommandContext(ctx, "/")
+	cmd.Args, cmd.Stderr, cmd.Env, cmd.WaitDelay = nil, &says, []string{"HOME=/"}, time.Second
+	cmd.SysProcAttr = &syscall.SysProcAttr{}
+	if err = c.command(cmd); err == nil {
+		cmd.Err = nil
+		err = cmd.Run()
+	}
+	c.forget()
+	var i Isolation
+	switch _, first, aerr := c.answer(); {
+	case err != nil:
+		i.Why = err.Error()
+	case aerr != nil || says.Len() > 0:
+		if i.Why = strings.TrimSpace(says.String()); i.Why == "" {
+			i.Why = aerr.Error()
+		}
+	default:
+		i.Namespaces, i.Sandbox = true, first == 1
+		if !i.Sandbox {
+			i.Why = "no user namespace within a user namespace"
+		}
+		return i
+	}
+	return i
+}

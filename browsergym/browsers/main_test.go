@@ -1,0 +1,13 @@
+package browsers_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/evalrun/evalrun/runtime/executor/server"
+)
+
+func TestMain(m *testing.M) {
+	server.Main() // where there is no slim executor, this program is one
+	os.Exit(m.Run())
+}
