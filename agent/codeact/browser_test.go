@@ -12,11 +12,11 @@ import (
 
 	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/agent/agenttest"
-	"github.com/evalrun/evalrun/agent/browser"
 	"github.com/evalrun/evalrun/agent/codeact"
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/agent/model"
 	"github.com/evalrun/evalrun/agent/model/modeltest"
+	"github.com/evalrun/evalrun/agent/webtext"
 	"github.com/evalrun/evalrun/browsergym/action"
 )
 
@@ -109,7 +109,7 @@ func TestBrowser(t *testing.T) {
 // A task that begins in a browser is looked at first, and its own tool is what the model gets.
 func TestBrowserTask(t *testing.T) {
 	setup, _ := site(t, "browse_interactive")
-	tool, err := browser.Tool(action.Options{Subsets: []string{"miniwob_liu18"}, Single: true})
+	tool, err := webtext.Tool(action.Options{Subsets: []string{"miniwob_liu18"}, Single: true})
 	if err != nil {
 		t.Fatal(err)
 	}

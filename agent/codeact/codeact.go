@@ -7,11 +7,11 @@ import (
 	"fmt"
 
 	"github.com/evalrun/evalrun/agent"
-	"github.com/evalrun/evalrun/agent/browser"
 	"github.com/evalrun/evalrun/agent/controller"
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/agent/memory"
 	"github.com/evalrun/evalrun/agent/model"
+	"github.com/evalrun/evalrun/agent/webtext"
 )
 
 // Config of an agent. The zero value is the default agent.
@@ -93,7 +93,7 @@ func (a codeact) Run(ctx context.Context, s *agent.Session) (agent.Answer, error
 	if st.tools, err = newTools(s); err != nil {
 		return agent.Answer{}, fmt.Errorf("codeact: %w", err)
 	}
-	_, task, web := browser.Actions(s)
+	_, task, web := webtext.Actions(s)
 	st.look = task
 	system := &event.System{Text: a.cfg.Prompt, Tools: st.tools.names()}
 	switch {
@@ -128,7 +128,7 @@ func (s *stepper) Add(e event.Event) {
 // show is what the model is told of a page.
 func (s *stepper) show(ctx context.Context) func(event.Body, event.Browsed) ([]event.Part, error) {
 	return func(action event.Body, b event.Browsed) ([]event.Part, error) {
-		return browser.Look(s.log, b).Parts(ctx, action, s.cfg.Picture, browser.TextOptions{OnlyVisible: s.cfg.Visible})
+		return webtext.Look(s.log, b).Parts(ctx, action, s.cfg.Picture, webtext.TextOptions{OnlyVisible: s.cfg.Visible})
 	}
 }
 

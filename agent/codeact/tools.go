@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/agent"
-	"github.com/evalrun/evalrun/agent/browser"
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/agent/model"
+	"github.com/evalrun/evalrun/agent/webtext"
 	"github.com/evalrun/evalrun/browsergym/action"
 )
 
@@ -47,7 +47,7 @@ func newTools(s *agent.Session) (tools, error) {
 		ours(bashTool, parseBash)
 	}
 	if s.Can(event.Browse{}.Kind()) {
-		tool, err := browser.Tool(action.Options{Subsets: []string{"bid", "nav"}})
+		tool, err := webtext.Tool(action.Options{Subsets: []string{"bid", "nav"}})
 		if err != nil {
 			return t, err
 		}
@@ -146,7 +146,7 @@ func parseBash(args json.RawMessage) (event.Event, error) {
 }
 
 func parseBrowser(args json.RawMessage) (event.Event, error) {
-	b, err := browser.Parse(args)
+	b, err := webtext.Parse(args)
 	return event.New(event.FromAgent, b), err
 }
 

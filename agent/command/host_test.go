@@ -17,9 +17,9 @@ import (
 
 	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/agent/agenttest"
-	"github.com/evalrun/evalrun/agent/browser"
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/agent/model"
+	"github.com/evalrun/evalrun/agent/webtext"
 	actions "github.com/evalrun/evalrun/browsergym/action"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
@@ -306,7 +306,7 @@ func TestHostBrowser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tool, err := browser.Tool(actions.Options{Subsets: []string{"bid"}})
+	tool, err := webtext.Tool(actions.Options{Subsets: []string{"bid"}})
 	if err != nil {
 		t.Fatal(err)
 	}

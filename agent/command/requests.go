@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/agent"
-	"github.com/evalrun/evalrun/agent/browser"
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/agent/model"
+	"github.com/evalrun/evalrun/agent/webtext"
 )
 
 // answer carries one request out. Its error ends the stage; what the program did wrong in a request is told to it.
@@ -117,7 +117,7 @@ func (t *talk) step(ctx context.Context, m message) (res resultMsg, err error) {
 		return res, fmt.Errorf("encoding an observation: %w", err)
 	}
 	if b, ok := obs.Body.(event.Browsed); ok { // of the page itself the event only says where it is kept
-		if res.Text, err = browser.Look(t.s.Log, b).Text(ctx, browser.TextOptions{}); err != nil {
+		if res.Text, err = webtext.Look(t.s.Log, b).Text(ctx, webtext.TextOptions{}); err != nil {
 			return res, err
 		}
 		if len(res.Text) > maxText {

@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/agent"
-	"github.com/evalrun/evalrun/agent/browser"
 	"github.com/evalrun/evalrun/agent/event"
+	"github.com/evalrun/evalrun/agent/webtext"
 	"github.com/evalrun/evalrun/benchmarks/score"
 	"github.com/evalrun/evalrun/browsergym/action"
 	"github.com/evalrun/evalrun/browsergym/obs"
@@ -302,7 +302,7 @@ func (g *Guide) step(ctx context.Context, s *agent.Session, code string) error {
 	case b.Error != "":
 		return fmt.Errorf("%s: %s", code, b.Error)
 	}
-	text, _, err := browser.Look(s.Log, b).AX(ctx, obs.DefaultAX())
+	text, _, err := webtext.Look(s.Log, b).AX(ctx, obs.DefaultAX())
 	if err != nil {
 		return err
 	}

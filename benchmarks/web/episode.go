@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/agent"
-	"github.com/evalrun/evalrun/agent/browser"
 	"github.com/evalrun/evalrun/agent/event"
+	"github.com/evalrun/evalrun/agent/webtext"
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/browsergym"
 	"github.com/evalrun/evalrun/browsergym/action"
@@ -131,7 +131,7 @@ func (e *Episode) Next(context.Context, *benchmarks.Result) (*benchmarks.Stage, 
 	if e.begun {
 		return nil, io.EOF
 	}
-	tool, err := browser.Tool(e.c.Actions)
+	tool, err := webtext.Tool(e.c.Actions)
 	if err != nil {
 		return nil, err
 	}

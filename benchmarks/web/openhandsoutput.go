@@ -9,8 +9,8 @@ import (
 	"os"
 	"strings"
 
-	"github.com/evalrun/evalrun/agent/browser"
 	"github.com/evalrun/evalrun/agent/event"
+	"github.com/evalrun/evalrun/agent/webtext"
 	"github.com/evalrun/evalrun/browsergym"
 	"github.com/evalrun/evalrun/browsergym/obs"
 )
@@ -67,14 +67,14 @@ func (b *BrowserEnv) output(ctx context.Context, o *browsergym.Observation, plai
 		}
 		out.Marks = pngURL(marked)
 	}
-	v := browser.Of(event.Browsed{URL: o.URL, Focused: o.Focused, Action: o.LastAction, Error: o.LastError, Active: o.Active}, o.AX, o.DOM, o.Properties)
+	v := webtext.Of(event.Browsed{URL: o.URL, Focused: o.Focused, Action: o.LastAction, Error: o.LastError, Active: o.Active}, o.AX, o.DOM, o.Properties)
 	if out.Text, err = v.Content(ctx); err != nil {
 		return nil, err
 	}
 	if plain {
 		out.Content, err = v.PageText(ctx)
 	} else {
-		out.Content, err = v.Text(ctx, browser.TextOptions{Saved: out.Saved})
+		out.Content, err = v.Text(ctx, webtext.TextOptions{Saved: out.Saved})
 	}
 	if err != nil {
 		return nil, err

@@ -13,7 +13,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/evalrun/evalrun/harness/record"
-	"github.com/evalrun/evalrun/reports/rows"
+	"github.com/evalrun/evalrun/reports/schema"
 )
 
 // tablesCommand is "tables RUN": it prints for each table of a run its rows and its version.
@@ -74,7 +74,7 @@ func newerCommand(ts *testscript.TestScript, neg bool, args []string) {
 		f, err := os.Create(filepath.Join(dir, "parquet", "scores", "000000999999.parquet"))
 		ts.Check(err)
 		defer f.Close()
-		w := parquet.NewGenericWriter[struct{ X int64 }](f, parquet.KeyValueMetadata("evalrun.schema", strconv.Itoa(rows.Schema+1)))
+		w := parquet.NewGenericWriter[struct{ X int64 }](f, parquet.KeyValueMetadata("evalrun.schema", strconv.Itoa(schema.Schema+1)))
 		ts.Check(w.Close())
 	default:
 		ts.Fatalf("newer what? %s", strings.Join(args, " "))

@@ -17,7 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/evalrun/evalrun/reports/reporttest"
-	"github.com/evalrun/evalrun/reports/rows"
+	"github.com/evalrun/evalrun/reports/schema"
 )
 
 // A nullTable writes a table whose optional columns are null where a pattern says so, and knows what a reader has to find.
@@ -31,14 +31,14 @@ const nullText = "\x00null"
 
 // nullTables are all tables, those with columns of axes in both forms.
 func nullTables() []nullTable {
-	byTrial := func(t *rows.Trial) map[string]string { return t.Axes }
-	byArm := func(a *rows.Arm) map[string]string { return a.Axes }
+	byTrial := func(t *schema.Trial) map[string]string { return t.Axes }
+	byArm := func(a *schema.Arm) map[string]string { return a.Axes }
 	names := []string{"model", "prompt"}
 	return []nullTable{
-		nullTableOf("trials", axes[rows.Trial]{}), nullTableOf("trials", axes[rows.Trial]{names, byTrial}),
-		nullTableOf("attempts", axes[rows.Attempt]{}), nullTableOf("events", axes[rows.Event]{}), nullTableOf("model_calls", axes[rows.ModelCall]{}),
-		nullTableOf("scores", axes[rows.Score]{}), nullTableOf("tests", axes[rows.Test]{}), nullTableOf("tasks", axes[rows.Task]{}),
-		nullTableOf("arms", axes[rows.Arm]{}), nullTableOf("arms", axes[rows.Arm]{names, byArm}),
+		nullTableOf("trials", axes[schema.Trial]{}), nullTableOf("trials", axes[schema.Trial]{names, byTrial}),
+		nullTableOf("attempts", axes[schema.Attempt]{}), nullTableOf("events", axes[schema.Event]{}), nullTableOf("model_calls", axes[schema.ModelCall]{}),
+		nullTableOf("scores", axes[schema.Score]{}), nullTableOf("tests", axes[schema.Test]{}), nullTableOf("tasks", axes[schema.Task]{}),
+		nullTableOf("arms", axes[schema.Arm]{}), nullTableOf("arms", axes[schema.Arm]{names, byArm}),
 	}
 }
 
@@ -250,9 +250,9 @@ for f in json.loads(%q):
 // value with the tag optional.
 func TestOptionalIsPointer(t *testing.T) {
 	for _, x := range []reflect.Type{
-		reflect.TypeFor[rows.Trial](), reflect.TypeFor[rows.Attempt](), reflect.TypeFor[rows.Event](), reflect.TypeFor[rows.ModelCall](),
-		reflect.TypeFor[rows.Score](), reflect.TypeFor[rows.Test](), reflect.TypeFor[rows.Task](), reflect.TypeFor[rows.Arm](),
-		reflect.TypeFor[rows.EventCall](), reflect.TypeFor[rows.Page](), reflect.TypeFor[rows.Blob](),
+		reflect.TypeFor[schema.Trial](), reflect.TypeFor[schema.Attempt](), reflect.TypeFor[schema.Event](), reflect.TypeFor[schema.ModelCall](),
+		reflect.TypeFor[schema.Score](), reflect.TypeFor[schema.Test](), reflect.TypeFor[schema.Task](), reflect.TypeFor[schema.Arm](),
+		reflect.TypeFor[schema.EventCall](), reflect.TypeFor[schema.Page](), reflect.TypeFor[schema.Blob](),
 	} {
 		for i := range x.NumField() {
 			f := x.Field(i)

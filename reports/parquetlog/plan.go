@@ -9,15 +9,15 @@ import (
 	"path/filepath"
 
 	"github.com/evalrun/evalrun/harness/record"
-	"github.com/evalrun/evalrun/reports/rows"
+	"github.com/evalrun/evalrun/reports/schema"
 )
 
 // writePlan writes the tables that are known before anything runs.
 func writePlan(root string, p *record.Plan, names []string) error {
-	arms, tasks := rows.OfPlan(p)
+	arms, tasks := schema.OfPlan(p)
 	return errors.Join(
-		writeAll(newTable(root, "arms", p.Run, axes[rows.Arm]{names, func(a *rows.Arm) map[string]string { return a.Axes }}), arms),
-		writeAll(newTable(root, "tasks", p.Run, axes[rows.Task]{}), tasks),
+		writeAll(newTable(root, "arms", p.Run, axes[schema.Arm]{names, func(a *schema.Arm) map[string]string { return a.Axes }}), arms),
+		writeAll(newTable(root, "tasks", p.Run, axes[schema.Task]{}), tasks),
 	)
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/parquet-go/parquet-go"
 	"github.com/parquet-go/parquet-go/format"
 
-	"github.com/evalrun/evalrun/reports/rows"
+	"github.com/evalrun/evalrun/reports/schema"
 )
 
 // limits say where a part is cut. All count rows and bytes of the journal, never time, so that the same journal gives the same parts.
@@ -100,7 +100,7 @@ func (t *table[T]) encoder() encoder[T] {
 func (t *table[T]) newEncoder() encoder[T] {
 	opts := []parquet.WriterOption{
 		parquet.Compression(codec),
-		parquet.CreatedBy("evalrun", strconv.Itoa(rows.Schema), ""),
+		parquet.CreatedBy("evalrun", strconv.Itoa(schema.Schema), ""),
 		parquet.DictionaryMaxBytes(1 << 20),
 		parquet.WriteBufferSize(64 << 10),
 		parquet.PageBufferSize(256 << 10),
@@ -197,7 +197,7 @@ func (t *table[T]) load(name string) error {
 	}
 	defer f.Close()
 	m := meta{f: f.File}
-	if m.int(keySchema) != rows.Schema || m.text(keyRun) != t.run || m.text(keyTable) != t.name {
+	if m.int(keySchema) != schema.Schema || m.text(keyRun) != t.run || m.text(keyTable) != t.name {
 		return fmt.Errorf("%s: of another run or version", name)
 	}
 	t.first, t.last, t.full = m.int(keyFirst), m.int(keyLast), int(m.int(keyGroups))
@@ -337,7 +337,7 @@ func (t *table[T]) about(last int64, groups int, whole bool) []format.KeyValue {
 		taken, tail = 0, 0
 	}
 	return []format.KeyValue{
-		{Key: keySchema, Value: strconv.Itoa(rows.Schema)},
+		{Key: keySchema, Value: strconv.Itoa(schema.Schema)},
 		{Key: keyRun, Value: t.run},
 		{Key: keyTable, Value: t.name},
 		{Key: keyFirst, Value: strconv.FormatInt(t.first, 10)},

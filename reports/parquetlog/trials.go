@@ -11,22 +11,22 @@ import (
 	"github.com/parquet-go/parquet-go"
 
 	"github.com/evalrun/evalrun/harness/record"
-	"github.com/evalrun/evalrun/reports/rows"
+	"github.com/evalrun/evalrun/reports/schema"
 )
 
 // trials is the table with one current row a trial. It grows like the others, but when a trial is decided once more (a rerun)
 // its earlier row is taken out of the part where it is, and an amendment changes the row where it is. Both happen rarely, and
 // only the row groups concerned are encoded again; no reader ever sees a trial twice.
 type trials struct {
-	*table[rows.Trial]
-	again  map[string]int64        // trial → the entry that decided it anew; earlier rows may be in the files
-	amends map[string][]rows.Amend // of rows that are in the files
+	*table[schema.Trial]
+	again  map[string]int64          // trial → the entry that decided it anew; earlier rows may be in the files
+	amends map[string][]schema.Amend // of rows that are in the files
 }
 
 // pendingMax bounds what is remembered before the files are gone through.
 const pendingMax = 4096
 
-func (t *trials) put(b *rows.Batch, e *record.Entry) error {
+func (t *trials) put(b *schema.Batch, e *record.Entry) error {
 	if len(b.Trials)+len(b.Amends) == 0 || e.Seq <= t.last {
 		return nil
 	}
@@ -53,7 +53,7 @@ func (t *trials) put(b *rows.Batch, e *record.Entry) error {
 
 func (t *trials) replace(trial string, seq int64) {
 	n := len(t.rows)
-	t.rows = slices.DeleteFunc(t.rows, func(r rows.Trial) bool { return r.Trial == trial })
+	t.rows = slices.DeleteFunc(t.rows, func(r schema.Trial) bool { return r.Trial == trial })
 	delete(t.amends, trial)
 	if len(t.rows) < n {
 		t.changed()
@@ -65,7 +65,7 @@ func (t *trials) replace(trial string, seq int64) {
 	t.again[trial] = seq
 }
 
-func (t *trials) amend(a rows.Amend) {
+func (t *trials) amend(a schema.Amend) {
 	for i := range t.rows {
 		if t.rows[i].Trial == a.Trial {
 			a.Apply(&t.rows[i])
@@ -74,7 +74,7 @@ func (t *trials) amend(a rows.Amend) {
 		}
 	}
 	if t.amends == nil {
-		t.amends = map[string][]rows.Amend{}
+		t.amends = map[string][]schema.Amend{}
 	}
 	t.amends[a.Trial] = append(t.amends[a.Trial], a)
 }
@@ -205,9 +205,9 @@ func (t *trials) concerns(g parquet.RowGroup) (bool, error) {
 
 // corrected is g without the rows that have been replaced and with those that have been amended.
 func (t *trials) corrected(g parquet.RowGroup) (block, error) {
-	var all []rows.Trial
-	err := readRows(g, func(rs []rows.Trial) error {
-		rs = slices.DeleteFunc(rs, func(r rows.Trial) bool { return r.Seq < t.again[r.Trial] })
+	var all []schema.Trial
+	err := readRows(g, func(rs []schema.Trial) error {
+		rs = slices.DeleteFunc(rs, func(r schema.Trial) bool { return r.Seq < t.again[r.Trial] })
 		for i := range rs {
 			for _, a := range t.amends[rs[i].Trial] {
 				if rs[i].Seq < a.Seq {

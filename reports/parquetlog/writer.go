@@ -21,7 +21,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/harness/record"
-	"github.com/evalrun/evalrun/reports/rows"
+	"github.com/evalrun/evalrun/reports/schema"
 )
 
 // Options of a Writer. The zero value is good.
@@ -58,18 +58,18 @@ type Writer struct {
 
 // tables belong to the writer's goroutine.
 type tables struct {
-	build    *rows.Builder
-	batch    rows.Batch
+	build    *schema.Builder
+	batch    schema.Batch
 	seen     int64  // the last entry that was added
 	last     int64  // the last entry whose rows are taken: ahead of seen where files were there before
 	mark     string // of it
 	saved    int64  // the last entry that all files hold
 	trials   trials
-	attempts *table[rows.Attempt]
-	events   *table[rows.Event]
-	calls    *table[rows.ModelCall]
-	scores   *table[rows.Score]
-	tests    *table[rows.Test]
+	attempts *table[schema.Attempt]
+	events   *table[schema.Event]
+	calls    *table[schema.ModelCall]
+	scores   *table[schema.Score]
+	tests    *table[schema.Test]
 	plan     func() error // writes arms and tasks; nil when done
 }
 
@@ -91,13 +91,13 @@ func Open(dir string, plan *record.Plan, o Options) (*Writer, error) {
 	}
 	names := axisNames(plan)
 	w.tables = tables{
-		build:    rows.NewBuilder(plan.Run),
-		trials:   trials{table: newTable(w.dir, "trials", plan.Run, axes[rows.Trial]{names, func(t *rows.Trial) map[string]string { return t.Axes }})},
-		attempts: newTable(w.dir, "attempts", plan.Run, axes[rows.Attempt]{}),
-		events:   newTable(w.dir, "events", plan.Run, axes[rows.Event]{}),
-		calls:    newTable(w.dir, "model_calls", plan.Run, axes[rows.ModelCall]{}),
-		scores:   newTable(w.dir, "scores", plan.Run, axes[rows.Score]{}),
-		tests:    newTable(w.dir, "tests", plan.Run, axes[rows.Test]{}),
+		build:    schema.NewBuilder(plan.Run),
+		trials:   trials{table: newTable(w.dir, "trials", plan.Run, axes[schema.Trial]{names, func(t *schema.Trial) map[string]string { return t.Axes }})},
+		attempts: newTable(w.dir, "attempts", plan.Run, axes[schema.Attempt]{}),
+		events:   newTable(w.dir, "events", plan.Run, axes[schema.Event]{}),
+		calls:    newTable(w.dir, "model_calls", plan.Run, axes[schema.ModelCall]{}),
+		scores:   newTable(w.dir, "scores", plan.Run, axes[schema.Score]{}),
+		tests:    newTable(w.dir, "tests", plan.Run, axes[schema.Test]{}),
 	}
 	w.plan = func() error { return writePlan(w.dir, plan, names) }
 	st, err := w.open(o)

@@ -19,7 +19,7 @@ import (
 
 	"github.com/evalrun/evalrun/harness/record"
 	"github.com/evalrun/evalrun/reports/reporttest"
-	"github.com/evalrun/evalrun/reports/rows"
+	"github.com/evalrun/evalrun/reports/schema"
 )
 
 // tableRows reads a table back, part by part.
@@ -65,29 +65,29 @@ func text[T any](row T) string {
 func everything(t *testing.T, dir string) map[string][]string {
 	t.Helper()
 	m := map[string][]string{}
-	for _, r := range tableRows[rows.Trial](t, dir, "trials") {
+	for _, r := range tableRows[schema.Trial](t, dir, "trials") {
 		m["trials"] = append(m["trials"], text(r))
 	}
 	slices.Sort(m["trials"]) // a trial that is decided again moves to the end
-	for _, r := range tableRows[rows.Attempt](t, dir, "attempts") {
+	for _, r := range tableRows[schema.Attempt](t, dir, "attempts") {
 		m["attempts"] = append(m["attempts"], text(r))
 	}
-	for _, r := range tableRows[rows.Event](t, dir, "events") {
+	for _, r := range tableRows[schema.Event](t, dir, "events") {
 		m["events"] = append(m["events"], text(r))
 	}
-	for _, r := range tableRows[rows.ModelCall](t, dir, "model_calls") {
+	for _, r := range tableRows[schema.ModelCall](t, dir, "model_calls") {
 		m["model_calls"] = append(m["model_calls"], text(r))
 	}
-	for _, r := range tableRows[rows.Score](t, dir, "scores") {
+	for _, r := range tableRows[schema.Score](t, dir, "scores") {
 		m["scores"] = append(m["scores"], text(r))
 	}
-	for _, r := range tableRows[rows.Test](t, dir, "tests") {
+	for _, r := range tableRows[schema.Test](t, dir, "tests") {
 		m["tests"] = append(m["tests"], text(r))
 	}
-	for _, r := range tableRows[rows.Arm](t, dir, "arms") {
+	for _, r := range tableRows[schema.Arm](t, dir, "arms") {
 		m["arms"] = append(m["arms"], text(r))
 	}
-	for _, r := range tableRows[rows.Task](t, dir, "tasks") {
+	for _, r := range tableRows[schema.Task](t, dir, "tasks") {
 		m["tasks"] = append(m["tasks"], text(r))
 	}
 	return m
@@ -96,9 +96,9 @@ func everything(t *testing.T, dir string) map[string][]string {
 // expected is what the builder says, by itself.
 func expected(t *testing.T, o reporttest.Options) map[string][]string {
 	t.Helper()
-	b := rows.NewBuilder(reporttest.Plan(o).Run)
-	var out rows.Batch
-	trials := map[string]rows.Trial{}
+	b := schema.NewBuilder(reporttest.Plan(o).Run)
+	var out schema.Batch
+	trials := map[string]schema.Trial{}
 	m := map[string][]string{}
 	for e := range reporttest.Entries(o) {
 		out.Reset()
@@ -133,7 +133,7 @@ func expected(t *testing.T, o reporttest.Options) map[string][]string {
 		m["trials"] = append(m["trials"], text(r))
 	}
 	slices.Sort(m["trials"])
-	arms, tasks := rows.OfPlan(reporttest.Plan(o))
+	arms, tasks := schema.OfPlan(reporttest.Plan(o))
 	for _, r := range arms {
 		m["arms"] = append(m["arms"], text(r))
 	}
@@ -306,7 +306,7 @@ func TestResumeBehindVerdict(t *testing.T) {
 	if said.Len() > 0 {
 		t.Errorf("it warns: %s", &said)
 	}
-	if n := len(tableRows[rows.Trial](t, dir, "trials")); n != 2 {
+	if n := len(tableRows[schema.Trial](t, dir, "trials")); n != 2 {
 		t.Errorf("%d trials, want 2", n)
 	}
 }
@@ -319,11 +319,11 @@ func TestCrashWhileReplacing(t *testing.T) {
 	first := slices.IndexFunc(entries, func(e record.Entry) bool { return strings.Contains(string(e.Data), `"why":"rerun"`) })
 	dir := t.TempDir()
 	write(t, dir, plan, entries[:first], Options{})
-	tr := trials{table: newTable(filepath.Join(dir, "parquet"), "trials", plan.Run, axes[rows.Trial]{axisNames(plan), func(t *rows.Trial) map[string]string { return t.Axes }})}
+	tr := trials{table: newTable(filepath.Join(dir, "parquet"), "trials", plan.Run, axes[schema.Trial]{axisNames(plan), func(t *schema.Trial) map[string]string { return t.Axes }})}
 	if ok, err := tr.resume(state{}); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
-	before := len(tableRows[rows.Trial](t, dir, "trials"))
+	before := len(tableRows[schema.Trial](t, dir, "trials"))
 	for _, e := range entries[first:] {
 		if e.Attempt > 1 {
 			tr.replace(e.Trial, e.Seq)
@@ -332,7 +332,7 @@ func TestCrashWhileReplacing(t *testing.T) {
 	if err := tr.settle(); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(tableRows[rows.Trial](t, dir, "trials")); n >= before {
+	if n := len(tableRows[schema.Trial](t, dir, "trials")); n >= before {
 		t.Errorf("%d rows of %d are left: the test tests nothing", n, before)
 	}
 	write(t, dir, plan, entries, Options{})
@@ -524,14 +524,14 @@ func TestLive(t *testing.T) {
 		default:
 		}
 		seen := map[int64]bool{}
-		for _, e := range tableRows[rows.Event](t, dir, "events") {
+		for _, e := range tableRows[schema.Event](t, dir, "events") {
 			if seen[e.Seq] {
 				t.Fatalf("event of entry %d is there twice", e.Seq)
 			}
 			seen[e.Seq] = true
 		}
 		trials := map[string]bool{}
-		for _, r := range tableRows[rows.Trial](t, dir, "trials") {
+		for _, r := range tableRows[schema.Trial](t, dir, "trials") {
 			if trials[r.Trial] {
 				t.Fatalf("trial %s is there twice", r.Trial)
 			}
@@ -614,7 +614,7 @@ func TestMetadata(t *testing.T) {
 			t.Fatal(err)
 		}
 		m := meta{f: f.File}
-		if m.int(keySchema) != rows.Schema || m.text(keyRun) != reporttest.Plan(o).Run || m.text(keyTable) != table || m.err != nil {
+		if m.int(keySchema) != schema.Schema || m.text(keyRun) != reporttest.Plan(o).Run || m.text(keyTable) != table || m.err != nil {
 			t.Errorf("%s: %v", table, f.Metadata().KeyValueMetadata)
 		}
 		_, ok := f.Schema().Lookup("axis_model")
@@ -667,11 +667,11 @@ func TestOlderSchema(t *testing.T) {
 	}
 	names, _ = filepath.Glob(filepath.Join(dir, "parquet", "*", "*.parquet"))
 	for _, n := range names {
-		if v := versionOf(n); v != rows.Schema {
+		if v := versionOf(n); v != schema.Schema {
 			t.Errorf("%s is of version %d", n, v)
 		}
 	}
-	if v := Version(dir); v != rows.Schema {
+	if v := Version(dir); v != schema.Schema {
 		t.Errorf("version %d", v)
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/parquet-go/parquet-go"
 
 	"github.com/evalrun/evalrun/harness/record"
-	"github.com/evalrun/evalrun/reports/rows"
+	"github.com/evalrun/evalrun/reports/schema"
 )
 
 // finals reads a run's control journal: the final verdict of each trial, and that nothing was done after it.
@@ -96,15 +96,15 @@ func (n *night) check(took time.Duration) error {
 	if err != nil {
 		return err
 	}
-	trials, err := table[rows.Trial](n.run, "trials")
+	trials, err := table[schema.Trial](n.run, "trials")
 	if err != nil {
 		return err
 	}
-	events, err := table[rows.Event](n.run, "events")
+	events, err := table[schema.Event](n.run, "events")
 	if err != nil {
 		return err
 	}
-	tasks, err := table[rows.Task](n.run, "tasks")
+	tasks, err := table[schema.Task](n.run, "tasks")
 	if err != nil {
 		return err
 	}
@@ -137,7 +137,7 @@ func (n *night) check(took time.Duration) error {
 			return fmt.Errorf("event %d of trial %s has no address or no title", e.ID, e.Trial)
 		}
 		for _, b := range e.Blobs {
-			if b.Role == rows.RoleScreenshot {
+			if b.Role == schema.RoleScreenshot {
 				s.shots++
 				shots[b.SHA256] = true
 			}

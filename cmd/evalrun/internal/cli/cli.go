@@ -19,7 +19,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/evalrun/evalrun/datasets/near"
-	"github.com/evalrun/evalrun/reports/render"
+	"github.com/evalrun/evalrun/reports/text"
 )
 
 // A System is the outside world.
@@ -105,7 +105,7 @@ func (a *app) tell(what string, facts map[string]any, format string, args ...any
 	args = slices.Clone(args)
 	for i, x := range args {
 		if err, ok := x.(error); ok { // what others wrote may be in it
-			args[i] = render.Clean(err.Error())
+			args[i] = text.Clean(err.Error())
 		}
 	}
 	text := fmt.Sprintf(format, args...)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/wire"
 	"github.com/evalrun/evalrun/harness/rundir"
-	"github.com/evalrun/evalrun/reports/render"
+	"github.com/evalrun/evalrun/reports/text"
 )
 
 func (a *app) compareCommand() *cli.Command {
@@ -37,7 +37,7 @@ Examples:
 			if len(paths) == 0 {
 				return usage("see evalrun compare --help", "evalrun compare needs a run folder")
 			}
-			var runs []*render.Results
+			var runs []*text.Results
 			var damaged findings
 			path := ""
 			for _, p := range paths {
@@ -71,18 +71,18 @@ Examples:
 }
 
 // compareRuns prints how the arms of runs compare.
-func (a *app) compareRuns(runs []*render.Results, paths []string, x, y string, asJSON, markup bool) error {
-	pairs, err := render.Sides(runs, paths, x, y)
+func (a *app) compareRuns(runs []*text.Results, paths []string, x, y string, asJSON, markup bool) error {
+	pairs, err := text.Sides(runs, paths, x, y)
 	if err != nil {
 		return &exitError{ExitUsage, err, ""}
 	}
-	cs := render.Compare(pairs)
-	if !slices.ContainsFunc(cs, func(c render.Comparison) bool { return c.Pairs+c.LeftOut > 0 }) {
+	cs := text.Compare(pairs)
+	if !slices.ContainsFunc(cs, func(c text.Comparison) bool { return c.Pairs+c.LeftOut > 0 }) {
 		return usage("compare runs of the same benchmark and selection; evalrun show RUN says what a run has played",
 			"the arms have no task in common, so there is nothing to compare")
 	}
 	if asJSON {
-		return render.ComparisonsJSON(a.Stdout, cs)
+		return text.ComparisonsJSON(a.Stdout, cs)
 	}
 	for i := range cs {
 		if i > 0 {

@@ -18,8 +18,8 @@ import (
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/wire"
 	"github.com/evalrun/evalrun/harness/record"
 	"github.com/evalrun/evalrun/harness/rundir"
-	"github.com/evalrun/evalrun/reports/convert"
-	"github.com/evalrun/evalrun/reports/render"
+	"github.com/evalrun/evalrun/reports/export"
+	"github.com/evalrun/evalrun/reports/text"
 )
 
 // A word is what a shell may complete to, with what it means.
@@ -42,7 +42,7 @@ func (a *app) values(cmd *cli.Command, flag string) func() []word {
 	case flag == "--set":
 		return a.setWords
 	case flag == "--status" && cmd.Name == "show":
-		return func() []word { return plainWords(render.TrialStatuses...) }
+		return func() []word { return plainWords(text.TrialStatuses...) }
 	case flag == "--status":
 		return func() []word { return plainWords(rerunStatuses...) }
 	case slices.Contains([]string{"show", "rerun", "regrade"}, cmd.Name) && slices.Contains([]string{"--arm", "--task", "--trial"}, flag),
@@ -51,7 +51,7 @@ func (a *app) values(cmd *cli.Command, flag string) func() []word {
 	case cmd.Name == "export" && flag == "--format":
 		return func() []word { return plainWords(formats...) }
 	case cmd.Name == "export" && flag == "--tables":
-		return func() []word { return plainWords(convert.Tables...) }
+		return func() []word { return plainWords(export.Tables...) }
 	case slices.Contains([]string{"--ids", "--tag"}, flag):
 		return func() []word { return a.taskWords(flag) }
 	}

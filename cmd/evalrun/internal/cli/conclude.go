@@ -12,7 +12,7 @@ import (
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/wire"
 	"github.com/evalrun/evalrun/harness"
 	"github.com/evalrun/evalrun/harness/rundir"
-	"github.com/evalrun/evalrun/reports/render"
+	"github.com/evalrun/evalrun/reports/text"
 )
 
 // conclude prints the summary of a run, judges it, and says how it ended.
@@ -56,7 +56,7 @@ func (a *app) conclude(ready *wire.Ready, d *rundir.Dir, out wire.Outcome, o *pl
 }
 
 // tellGates tells how the gates judge, where the summary as text has not been printed.
-func (a *app) tellGates(sum *render.Summary, noText bool) {
+func (a *app) tellGates(sum *text.Summary, noText bool) {
 	if !noText && !a.lines {
 		return
 	}
@@ -66,7 +66,7 @@ func (a *app) tellGates(sum *render.Summary, noText bool) {
 }
 
 // verdict is the exit code of a run that ended in order.
-func verdict(ready *wire.Ready, sum *render.Summary, out wire.Outcome) int {
+func verdict(ready *wire.Ready, sum *text.Summary, out wire.Outcome) int {
 	switch out.Reason {
 	case "disk", "storage":
 		return ExitInternal
@@ -91,7 +91,7 @@ func verdict(ready *wire.Ready, sum *render.Summary, out wire.Outcome) int {
 }
 
 // farewell says why the run ended as it did, where everything lies, and what one can do next.
-func (a *app) farewell(ready *wire.Ready, code int, sum *render.Summary, out wire.Outcome, path string) {
+func (a *app) farewell(ready *wire.Ready, code int, sum *text.Summary, out wire.Outcome, path string) {
 	switch code {
 	case ExitStopped:
 		a.say("stopped. Go on with: evalrun resume %s", path)
@@ -126,14 +126,14 @@ func ended(s harness.Summary, b *config.Budget, again string) string {
 		}
 		return text + ". Go on with: " + again
 	case "budget":
-		spent := fmt.Sprintf("%s and %d tokens were spent", render.USD(s.Cost), s.Tokens)
+		spent := fmt.Sprintf("%s and %d tokens were spent", text.USD(s.Cost), s.Tokens)
 		if s.Estimated > 0 {
-			spent += fmt.Sprintf(", %s of it by an upper estimate, as a price or what a call took is not known", render.USD(s.Estimated))
+			spent += fmt.Sprintf(", %s of it by an upper estimate, as a price or what a call took is not known", text.USD(s.Estimated))
 		}
 		if b.Tokens > 0 && s.Tokens >= int64(b.Tokens) {
 			return fmt.Sprintf("the run's budget of %d tokens was reached: %s. budget.tokens is fixed in this run: begin a new one with more", b.Tokens, spent)
 		}
-		return fmt.Sprintf("the run's budget of %s was reached: %s. Go on with: %s --budget USD", render.USD(b.Cost), spent, again)
+		return fmt.Sprintf("the run's budget of %s was reached: %s. Go on with: %s --budget USD", text.USD(b.Cost), spent, again)
 	case "deadline":
 		if _, ok := b.Deadline.Moment(); ok {
 			return fmt.Sprintf("the deadline %s has passed; lift it with: %s --deadline none", b.Deadline, again)
@@ -144,8 +144,8 @@ func ended(s harness.Summary, b *config.Budget, again string) string {
 }
 
 // style is how text for stdout is laid out.
-func (a *app) style() render.Style {
-	s := render.Style{Color: a.color && a.OutTTY}
+func (a *app) style() text.Style {
+	s := text.Style{Color: a.color && a.OutTTY}
 	if a.OutTTY {
 		if w, _, err := term.GetSize(1); err == nil {
 			s.Width = w
@@ -154,4 +154,4 @@ func (a *app) style() render.Style {
 	return s
 }
 
-func (a *app) errStyle() render.Style { return render.Style{Color: a.color && a.ErrTTY} }
+func (a *app) errStyle() text.Style { return text.Style{Color: a.color && a.ErrTTY} }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
 	"github.com/evalrun/evalrun/harness/journal"
-	"github.com/evalrun/evalrun/reports/render"
+	"github.com/evalrun/evalrun/reports/text"
 )
 
 // Exit codes. Where several apply, the first of 1, 2, 130, 5, 4, 3 is taken.
@@ -89,7 +89,7 @@ func (a *app) report(err error) {
 	if x != nil && x.err == nil {
 		return
 	}
-	w, msg := a.Stderr, render.Clean(err.Error()) // what others wrote may be in it
+	w, msg := a.Stderr, text.Clean(err.Error()) // what others wrote may be in it
 	if a.json {
 		line := map[string]any{"type": "error", "code": codeOf(err), "error": msg}
 		if x != nil && x.hint != "" {
@@ -107,6 +107,6 @@ func (a *app) report(err error) {
 		fmt.Fprintf(w, "evalrun: %s\n", msg)
 	}
 	if x != nil && x.hint != "" {
-		fmt.Fprintf(w, "hint: %s\n", render.Clean(x.hint))
+		fmt.Fprintf(w, "hint: %s\n", text.Clean(x.hint))
 	}
 }

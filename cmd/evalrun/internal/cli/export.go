@@ -13,11 +13,11 @@ import (
 	"github.com/evalrun/evalrun/datasets/near"
 	"github.com/evalrun/evalrun/harness/journal"
 	"github.com/evalrun/evalrun/harness/rundir"
-	"github.com/evalrun/evalrun/reports/convert"
+	"github.com/evalrun/evalrun/reports/export"
 )
 
 // formats are what tables are written as.
-var formats = []string{convert.JSONL, convert.CSV}
+var formats = []string{export.JSONL, export.CSV}
 
 func (a *app) exportCommand() *cli.Command {
 	var format, out, tables string
@@ -25,14 +25,14 @@ func (a *app) exportCommand() *cli.Command {
 		Name:      "export",
 		Usage:     "write a run's tables as JSON lines or CSV",
 		ArgsUsage: "RUN",
-		Description: `Tables: ` + strings.Join(convert.Tables, ", ") + `; their columns are in docs/schema.md. The same tables lie in
+		Description: `Tables: ` + strings.Join(export.Tables, ", ") + `; their columns are in docs/schema.md. The same tables lie in
 the run folder as Parquet.
 
 Examples:
    evalrun export out --format csv -o tables
    evalrun export out --format jsonl --tables trials,events -o tables`,
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "format", Usage: "`FORMAT`: " + strings.Join(formats, ", "), Value: convert.JSONL, Destination: &format},
+			&cli.StringFlag{Name: "format", Usage: "`FORMAT`: " + strings.Join(formats, ", "), Value: export.JSONL, Destination: &format},
 			&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Usage: "`FOLDER` for the files", Destination: &out},
 			&cli.StringFlag{Name: "tables", Usage: "only these `TABLES`", Destination: &tables},
 		},
@@ -52,9 +52,9 @@ Examples:
 				if t = strings.TrimSpace(t); t == "" {
 					continue
 				}
-				if !slices.Contains(convert.Tables, t) {
-					hint := "tables: " + strings.Join(convert.Tables, ", ")
-					if meant := near.Names(t, convert.Tables); meant != nil {
+				if !slices.Contains(export.Tables, t) {
+					hint := "tables: " + strings.Join(export.Tables, ", ")
+					if meant := near.Names(t, export.Tables); meant != nil {
 						hint = fmt.Sprintf("did you mean %q?", meant[0])
 					}
 					return usage(hint, "unknown table %q", t)
@@ -70,8 +70,8 @@ Examples:
 				return err
 			}
 			a.derived(d, path)
-			err = convert.Export(out, format, only, d.Plan(), journal.Scan(d.Journal()))
-			var some *convert.Incomplete
+			err = export.Export(out, format, only, d.Plan(), journal.Scan(d.Journal()))
+			var some *export.Incomplete
 			if err != nil && !errors.As(err, &some) {
 				return f.after(err, path)
 			}
@@ -83,7 +83,7 @@ Examples:
 				return err
 			}
 			if only == nil {
-				only = convert.Tables
+				only = export.Tables
 			}
 			for _, t := range only {
 				fmt.Fprintln(a.Stdout, filepath.Join(out, t+"."+format))

@@ -15,7 +15,7 @@ import (
 	"github.com/evalrun/evalrun/datasets/near"
 	"github.com/evalrun/evalrun/harness"
 	"github.com/evalrun/evalrun/harness/rundir"
-	"github.com/evalrun/evalrun/reports/render"
+	"github.com/evalrun/evalrun/reports/text"
 )
 
 type regradeOptions struct {
@@ -75,7 +75,7 @@ func (a *app) regrade(ctx context.Context, path string, o *regradeOptions) (err 
 	pick := o.pick
 	pick.Trials = nil
 	for _, word := range o.pick.Trials {
-		id, err := render.Find(d.Plan(), word)
+		id, err := text.Find(d.Plan(), word)
 		if err != nil {
 			return &exitError{ExitUsage, err, ""}
 		}
@@ -148,7 +148,7 @@ func (a *app) regraded(ready *wire.Ready, d *rundir.Dir, out wire.RegradeOutcome
 	if o.json {
 		b, err := json.MarshalIndent(struct {
 			wire.RegradeOutcome
-			Summary *render.Summary `json:"summary"`
+			Summary *text.Summary `json:"summary"`
 		}{out, sum}, "", "  ")
 		if err != nil {
 			return 0, err
@@ -167,7 +167,7 @@ func (a *app) regraded(ready *wire.Ready, d *rundir.Dir, out wire.RegradeOutcome
 		return ExitBudget, nil
 	case out.Stopped:
 		return ExitStopped, nil
-	case slices.ContainsFunc(sum.Gates, func(g render.GateResult) bool { return !g.Passed }):
+	case slices.ContainsFunc(sum.Gates, func(g text.GateResult) bool { return !g.Passed }):
 		return ExitGate, nil
 	case out.Failed > 0:
 		return ExitCoverage, nil

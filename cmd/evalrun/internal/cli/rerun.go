@@ -10,7 +10,7 @@ import (
 	"github.com/evalrun/evalrun/harness/plan"
 	"github.com/evalrun/evalrun/harness/record"
 	"github.com/evalrun/evalrun/harness/rundir"
-	"github.com/evalrun/evalrun/reports/render"
+	"github.com/evalrun/evalrun/reports/text"
 )
 
 // A rerunPick says which decided trials are played once more; without anything said those that are no evidence by somebody else's fault.
@@ -20,7 +20,7 @@ type rerunPick struct {
 }
 
 // rerunStatuses are what a decided trial can be.
-var rerunStatuses = slices.DeleteFunc(slices.Clone(render.TrialStatuses), func(s string) bool { return s == "pending" })
+var rerunStatuses = slices.DeleteFunc(slices.Clone(text.TrialStatuses), func(s string) bool { return s == "pending" })
 
 func (p *rerunPick) empty() bool {
 	return p.flag == "" && len(p.status)+len(p.trials)+len(p.tasks)+len(p.arms) == 0
@@ -43,13 +43,13 @@ func (p *rerunPick) check() error {
 
 // picked says of each trial of a run whether it is meant; what is not decided is played in any case. That none is, is an error where something was asked for.
 func (a *app) picked(d *rundir.Dir, p *rerunPick) (func(plan.Past) bool, error) {
-	f := render.TrialFilter{Status: p.status, Arms: p.arms, Tasks: p.tasks, Flag: p.flag}
+	f := text.TrialFilter{Status: p.status, Arms: p.arms, Tasks: p.tasks, Flag: p.flag}
 	if p.empty() {
 		f.Status = []string{string(record.Infra), string(record.Provider), string(record.Grader)}
 	}
 	var ids []string
 	for _, word := range p.trials {
-		id, err := render.Find(d.Plan(), word)
+		id, err := text.Find(d.Plan(), word)
 		if err != nil {
 			return nil, &exitError{ExitUsage, err, ""}
 		}
@@ -90,7 +90,7 @@ func split(values []string) (out []string) {
 }
 
 // nobody says why a filter leaves no trial, where it names a flag, an arm or a task that the run has not.
-func nobody(res *render.Results, path string, rows []render.TrialRow, f render.TrialFilter) error {
+func nobody(res *text.Results, path string, rows []text.TrialRow, f text.TrialFilter) error {
 	if rows != nil {
 		return nil
 	}
@@ -111,8 +111,8 @@ func nobody(res *render.Results, path string, rows []render.TrialRow, f render.T
 	for _, x := range []struct {
 		what         string
 		asked, known []string
-		alone        render.TrialFilter
-	}{{"arm", f.Arms, arms, render.TrialFilter{Arms: f.Arms}}, {"task", f.Tasks, tasks, render.TrialFilter{Tasks: f.Tasks}}} {
+		alone        text.TrialFilter
+	}{{"arm", f.Arms, arms, text.TrialFilter{Arms: f.Arms}}, {"task", f.Tasks, tasks, text.TrialFilter{Tasks: f.Tasks}}} {
 		if len(x.asked) > 0 && res.Trials(x.alone) == nil {
 			hint := "see evalrun show " + path + " --trials"
 			if meant := near.Names(x.asked[0], x.known); meant != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/wire"
 	"github.com/evalrun/evalrun/harness/journal"
 	"github.com/evalrun/evalrun/harness/rundir"
-	"github.com/evalrun/evalrun/reports/render"
+	"github.com/evalrun/evalrun/reports/text"
 )
 
 type showOptions struct {
@@ -47,7 +47,7 @@ Examples:
    evalrun show out --json | jq '.arms[] | {arm, mean}'`,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "trials", Usage: "a line for each trial", Destination: &o.trials},
-			&cli.StringSliceFlag{Name: "status", Usage: "the trials that are `STATUS`: " + strings.Join(render.TrialStatuses, ", "), Destination: &o.status},
+			&cli.StringSliceFlag{Name: "status", Usage: "the trials that are `STATUS`: " + strings.Join(text.TrialStatuses, ", "), Destination: &o.status},
 			&cli.StringSliceFlag{Name: "arm", Usage: "the trials of `ARM`", Destination: &o.arms},
 			&cli.StringSliceFlag{Name: "task", Usage: "the trials of `TASK`", Destination: &o.tasks},
 			&cli.StringFlag{Name: "flag", Usage: "the trials that have flag `NAME`, such as no_reward", Destination: &o.flag},
@@ -116,7 +116,7 @@ func (a *app) showRun(d *rundir.Dir, path string, o *showOptions, f *findings) e
 	style := a.style()
 	style.Full = o.full
 	if o.trial != "" {
-		id, err := render.Find(d.Plan(), o.trial)
+		id, err := text.Find(d.Plan(), o.trial)
 		if err != nil {
 			return &exitError{ExitUsage, err, ""}
 		}
@@ -125,9 +125,9 @@ func (a *app) showRun(d *rundir.Dir, path string, o *showOptions, f *findings) e
 		case o.html != "":
 			return a.storyPage(d, id, o.html, f)
 		case o.json:
-			return render.StoryJSON(a.Stdout, id, f.of(journal.Trial(d.Journal(), id)))
+			return text.StoryJSON(a.Stdout, id, f.of(journal.Trial(d.Journal(), id)))
 		}
-		return render.Story(a.Stdout, style, d.Plan(), id, f.of(wire.Trial(d, id)))
+		return text.Story(a.Stdout, style, d.Plan(), id, f.of(wire.Trial(d, id)))
 	}
 	res, err := wire.Results(d)
 	if res == nil {
@@ -154,7 +154,7 @@ func (a *app) showRun(d *rundir.Dir, path string, o *showOptions, f *findings) e
 		a.say("process %d works in it: this is a picture of the moment", who.PID)
 	}
 	err = sum.Text(a.Stdout, style)
-	if n := len(res.Trials(render.TrialFilter{Status: []string{"pending"}})); n > 0 && !busy && f.err == nil {
+	if n := len(res.Trials(text.TrialFilter{Status: []string{"pending"}})); n > 0 && !busy && f.err == nil {
 		if run, e := d.Run(); e == nil && len(run.Changed) > 0 {
 			a.say("nobody works in it, and %s not decided. The content of tasks has changed: %s. Put it back, then: evalrun resume %s; without these tasks: evalrun resume %s --leave-changed",
 				trialsAre(n), someOf(run.Changed), path, path)
@@ -182,28 +182,28 @@ func trialsAre(n int) string {
 }
 
 // showTrials lists the trials that are asked for.
-func (a *app) showTrials(res *render.Results, path string, o *showOptions) error {
+func (a *app) showTrials(res *text.Results, path string, o *showOptions) error {
 	o.status = split(o.status)
 	for _, s := range o.status {
-		if !slices.Contains(render.TrialStatuses, s) {
-			return usage("there are "+strings.Join(render.TrialStatuses, ", "), "--status %q is none that a trial can have", s)
+		if !slices.Contains(text.TrialStatuses, s) {
+			return usage("there are "+strings.Join(text.TrialStatuses, ", "), "--status %q is none that a trial can have", s)
 		}
 	}
-	f := render.TrialFilter{Status: o.status, Arms: o.arms, Tasks: o.tasks, Flag: o.flag}
+	f := text.TrialFilter{Status: o.status, Arms: o.arms, Tasks: o.tasks, Flag: o.flag}
 	rows := res.Trials(f)
 	if err := nobody(res, path, rows, f); err != nil {
 		return err
 	}
 	if o.json {
-		return render.TrialsJSON(a.Stdout, rows)
+		return text.TrialsJSON(a.Stdout, rows)
 	}
 	if len(rows) == 0 { // as it can be; a program sees an empty list
-		a.say("none of %d trials is so", len(res.Trials(render.TrialFilter{})))
+		a.say("none of %d trials is so", len(res.Trials(text.TrialFilter{})))
 		return nil
 	}
 	style := a.style()
 	style.Full = o.full
-	if err := render.TrialsText(a.Stdout, style, rows); err != nil {
+	if err := text.TrialsText(a.Stdout, style, rows); err != nil {
 		return err
 	}
 	a.say("look at one with: evalrun show %s --trial %s", path, rows[0].ID)
@@ -232,7 +232,7 @@ func (a *app) storyPage(d *rundir.Dir, id, file string, found *findings) (err er
 		}
 		return noting{r, found}, nil
 	}
-	if err := render.StoryPage(w, d.Plan(), id, found.of(wire.Trial(d, id)), open); err != nil {
+	if err := text.StoryPage(w, d.Plan(), id, found.of(wire.Trial(d, id)), open); err != nil {
 		return err
 	}
 	if file != "-" {

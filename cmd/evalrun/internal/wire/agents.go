@@ -10,11 +10,11 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/agent"
-	"github.com/evalrun/evalrun/agent/browse"
 	"github.com/evalrun/evalrun/agent/codeact"
 	"github.com/evalrun/evalrun/agent/command"
 	"github.com/evalrun/evalrun/agent/nop"
 	"github.com/evalrun/evalrun/agent/script"
+	"github.com/evalrun/evalrun/agent/webagent"
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
 	"github.com/evalrun/evalrun/datasets"
@@ -31,7 +31,7 @@ func agentKinds() []agentKind {
 			Doc: "an external program, inside the sandbox or beside evalrun", Define: digestOfFiles, Check: checkCommand}, openCommand},
 		{config.Kind{Name: "codeact", Model: true, NeedsModel: true, Prompt: true, Options: optionsOf[codeactOptions](),
 			Doc: "a model with a shell, or a browser"}, openCodeact},
-		{config.Kind{Name: "browse", Model: true, NeedsModel: true, Prompt: true, Options: optionsOf[browse.Config](),
+		{config.Kind{Name: "browse", Model: true, NeedsModel: true, Prompt: true, Options: optionsOf[webagent.Config](),
 			Doc: "a model with a browser", Check: checkBrowse}, openBrowse},
 	}
 }
@@ -191,7 +191,7 @@ func openCodeact(a *armContext) (maker, error) {
 		Picture: o.Screenshot, Pages: o.Pages, Visible: o.OnlyVisible})), nil
 }
 
-func browseConfig(options json.RawMessage) (c browse.Config, err error) {
+func browseConfig(options json.RawMessage) (c webagent.Config, err error) {
 	if len(options) > 0 {
 		err = json.Unmarshal(options, &c)
 	}
@@ -215,7 +215,7 @@ func openBrowse(a *armContext) (maker, error) {
 		return nil, err
 	}
 	c.System = a.prompt
-	made, err := browse.New(c)
+	made, err := webagent.New(c)
 	if err != nil {
 		return nil, err
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evalrun/evalrun/agent/browse"
+	"github.com/evalrun/evalrun/agent/webagent"
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
 )
 
@@ -16,7 +16,7 @@ func TestAgentOptionsInDoc(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, typ := range map[string]reflect.Type{"codeact": reflect.TypeFor[codeactOptions](), "browse": reflect.TypeFor[browse.Config]()} {
+	for name, typ := range map[string]reflect.Type{"codeact": reflect.TypeFor[codeactOptions](), "browse": reflect.TypeFor[webagent.Config]()} {
 		_, section, ok := strings.Cut(string(text), "\n## "+name+"\n")
 		if !ok {
 			t.Errorf("no section on %s", name)

@@ -70,7 +70,7 @@ var table = []struct {
 	{"browsergym/obs/internal/libxml", "browsergym/pyrepr", ""},
 	{"browsergym/cdp", "browsergym/obs", "github.com/go-rod/rod github.com/ysmood/gson"},
 	{"browsergym/rng", "", ""},
-	{"browsergym/htmltext", "browsergym/pyrepr", ""},
+	{"agent/webtext/html2text", "browsergym/pyrepr", ""},
 	{"browsergym/action", "browsergym/pyrepr browsergym/rng", ""},
 
 	// L2
@@ -78,10 +78,10 @@ var table = []struct {
 
 	// L3: agents and their parts; environments; the contract of benchmarks.
 	{"agent/agenttest", "agent agent/event agent/model runtime/sandbox", ""},
-	{"agent/codeact", "agent agent/event agent/model agent/controller agent/memory agent/browser browsergym/action", ""},
-	{"agent/browse", "agent agent/event agent/model agent/controller agent/browser browsergym/obs browsergym/action browsergym/pyrepr", ""},
-	{"agent/command", "agent agent/browser agent/event agent/model runtime/sandbox", ""},
-	{"agent/browser", "agent agent/event browsergym/obs browsergym/action browsergym/htmltext", ""},
+	{"agent/codeact", "agent agent/event agent/model agent/controller agent/memory agent/webtext browsergym/action", ""},
+	{"agent/webagent", "agent agent/event agent/model agent/controller agent/webtext browsergym/obs browsergym/action browsergym/pyrepr", ""},
+	{"agent/command", "agent agent/webtext agent/event agent/model runtime/sandbox", ""},
+	{"agent/webtext", "agent agent/event browsergym/obs browsergym/action agent/webtext/html2text", ""},
 	{"agent/script", "agent agent/event agent/model datasets/nesting datasets/plain", "github.com/goccy/go-yaml"},
 	{"agent/*", "agent agent/event agent/model runtime/sandbox", ""},
 	{"browsergym", "browsergym/action browsergym/cdp browsergym/obs browsergym/pyrepr browsergym/rng", ""},
@@ -109,9 +109,9 @@ var table = []struct {
 	{"harness", "agent agent/event agent/model benchmarks datasets harness/record runtime/sandbox", ""},
 	{"reports/stats", "", "gonum.org/v1/gonum"},
 	{"reports/stats/statstest", "reports/stats", "gonum.org/v1/gonum"},
-	{"reports/rows", "agent/event harness/ledger harness/record", ""},
-	{"reports/parquetlog", "agent/event harness/record harness/durable harness/journal reports/rows", "github.com/parquet-go/parquet-go github.com/klauspost/compress/zstd"},
-	{"reports/*", "agent/event harness/record harness/ledger harness/journal reports/stats reports/rows", ""},
+	{"reports/schema", "agent/event harness/ledger harness/record", ""},
+	{"reports/parquetlog", "agent/event harness/record harness/durable harness/journal reports/schema", "github.com/parquet-go/parquet-go github.com/klauspost/compress/zstd"},
+	{"reports/*", "agent/event harness/record harness/ledger harness/journal reports/stats reports/schema", ""},
 
 	// L5
 	{"harness/plan", "benchmarks datasets datasets/near harness harness/ledger harness/record", ""},
@@ -127,7 +127,7 @@ var table = []struct {
 	{"scripts/*", "scripts/leftovers agent agent/* agent/model/* benchmarks/* browsergym browsergym/* harness harness/* runtime/* reports/* datasets", "github.com/goccy/go-yaml github.com/klauspost/compress github.com/parquet-go/parquet-go golang.org/x/sync golang.org/x/sys"},
 }
 
-const benchmark = "agent agent/browser agent/event agent/model benchmarks benchmarks/filetree benchmarks/score benchmarks/episode benchmarks/pygrade datasets datasets/* harness/record runtime/sandbox runtime/workspace"
+const benchmark = "agent agent/webtext agent/event agent/model benchmarks benchmarks/filetree benchmarks/score benchmarks/episode benchmarks/pygrade datasets datasets/* harness/record runtime/sandbox runtime/workspace"
 
 func TestImports(t *testing.T) {
 	cmd := exec.Command("go", "list", "-e", "-json=ImportPath,Imports,Standard", module+"...")

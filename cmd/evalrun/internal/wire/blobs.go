@@ -14,14 +14,14 @@ import (
 	"github.com/evalrun/evalrun/harness/journal"
 	"github.com/evalrun/evalrun/harness/record"
 	"github.com/evalrun/evalrun/harness/rundir"
-	"github.com/evalrun/evalrun/reports/rows"
+	"github.com/evalrun/evalrun/reports/schema"
 )
 
 // sums are the blobs that entries name, each with the entry that does.
 func sums(run string, entries iter.Seq2[record.Entry, error]) iter.Seq2[string, *record.Entry] {
 	return func(yield func(string, *record.Entry) bool) {
-		build := rows.NewBuilder(run)
-		var b rows.Batch
+		build := schema.NewBuilder(run)
+		var b schema.Batch
 		for e, err := range entries {
 			if err != nil {
 				continue
@@ -37,7 +37,7 @@ func sums(run string, entries iter.Seq2[record.Entry, error]) iter.Seq2[string, 
 	}
 }
 
-func inEntry(e *record.Entry, b *rows.Batch) (out []string) {
+func inEntry(e *record.Entry, b *schema.Batch) (out []string) {
 	add := func(sum string) {
 		if sum != "" {
 			out = append(out, sum)

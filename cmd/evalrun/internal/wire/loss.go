@@ -12,9 +12,9 @@ import (
 	"github.com/evalrun/evalrun/harness/ledger"
 	"github.com/evalrun/evalrun/harness/record"
 	"github.com/evalrun/evalrun/harness/rundir"
-	"github.com/evalrun/evalrun/reports/convert"
+	"github.com/evalrun/evalrun/reports/export"
 	"github.com/evalrun/evalrun/reports/parquetlog"
-	"github.com/evalrun/evalrun/reports/render"
+	"github.com/evalrun/evalrun/reports/text"
 )
 
 // A told summary is what summary.json says of what is in the journal, too.
@@ -156,7 +156,7 @@ func (r *Ready) settleLosses(d *rundir.Dir, run *record.Run) error {
 		}
 		p := minus(minus(l.Known, accounted(d.Journal(), r.dearest())), notedIn(run.Losses))
 		l.Spent, changed = &p, true
-		r.o.Log.Warn(render.LossText([]record.Loss{*l}))
+		r.o.Log.Warn(text.LossText([]record.Loss{*l}))
 	}
 	if !changed {
 		return nil
@@ -312,7 +312,7 @@ func Missing(d *rundir.Dir) []string {
 	if run.Exit != nil { // written after the summary
 		names = append(names, "summary.json", "summary.md")
 	}
-	for _, t := range convert.Tables {
+	for _, t := range export.Tables {
 		names = append(names, filepath.Join("parquet", t))
 	}
 	_, state := parquetlog.Last(d.Path())
@@ -324,7 +324,7 @@ func Missing(d *rundir.Dir) []string {
 		_, err = os.Stat(filepath.Join(d.Path(), name))
 		return err == nil
 	})
-	if all := len(convert.Tables) + 1; len(names) >= all { // as one
+	if all := len(export.Tables) + 1; len(names) >= all { // as one
 		return append(names[:len(names)-all], "parquet")
 	}
 	return names

@@ -7,7 +7,7 @@ import (
 	"github.com/evalrun/evalrun/harness/journal"
 	"github.com/evalrun/evalrun/harness/rundir"
 	"github.com/evalrun/evalrun/reports/parquetlog"
-	"github.com/evalrun/evalrun/reports/rows"
+	"github.com/evalrun/evalrun/reports/schema"
 )
 
 // Open opens a run's folder to work in it, and locks it. One that a later version of evalrun has written to is refused before anything
@@ -23,8 +23,8 @@ func Open(path string) (*rundir.Dir, error) {
 	if err := journal.CheckVersion(d.Journal()); err != nil {
 		return nil, fmt.Errorf("run folder %s: %w", d.Path(), err)
 	}
-	if v := parquetlog.Version(d.Path()); v > rows.Schema {
-		return nil, fmt.Errorf("run folder %s: its tables were %w (evalrun.schema %d, this program writes %d): use that one", d.Path(), rundir.ErrNewer, v, rows.Schema)
+	if v := parquetlog.Version(d.Path()); v > schema.Schema {
+		return nil, fmt.Errorf("run folder %s: its tables were %w (evalrun.schema %d, this program writes %d): use that one", d.Path(), rundir.ErrNewer, v, schema.Schema)
 	}
 	return rundir.Open(path)
 }

@@ -14,11 +14,11 @@ import (
 	"github.com/evalrun/evalrun/harness/journal"
 	"github.com/evalrun/evalrun/harness/record"
 	"github.com/evalrun/evalrun/harness/rundir"
-	"github.com/evalrun/evalrun/reports/render"
+	"github.com/evalrun/evalrun/reports/text"
 )
 
 // Results reads what came of a run. Its error is about damaged entries, and comes beside the results of the rest.
-func Results(d *rundir.Dir) (*render.Results, error) {
+func Results(d *rundir.Dir) (*text.Results, error) {
 	run, err := d.Run()
 	if err != nil {
 		return nil, err
@@ -27,7 +27,7 @@ func Results(d *rundir.Dir) (*render.Results, error) {
 	if err != nil {
 		return nil, err
 	}
-	res, err := render.Collect(d.Plan(), run, journal.Control(d.Journal()))
+	res, err := text.Collect(d.Plan(), run, journal.Control(d.Journal()))
 	res.Success = c.Success
 	return res, err
 }
@@ -91,14 +91,14 @@ func whole(e *record.Entry, open func(sum string) (io.ReadCloser, error)) (json.
 }
 
 // Summary sums results up and judges them by the gates of the run's configuration. path is the run's folder, as commands may name it.
-func Summary(res *render.Results, path string) (*render.Summary, error) {
+func Summary(res *text.Results, path string) (*text.Summary, error) {
 	c, err := judgingOf(res.Plan)
 	if err != nil {
 		return nil, err
 	}
-	var gates []render.Gate
+	var gates []text.Gate
 	for _, g := range c.Gates {
-		gates = append(gates, render.Gate{Arm: g.Arm, Metric: g.Metric, Than: g.Than, Min: g.Min, Max: g.Max})
+		gates = append(gates, text.Gate{Arm: g.Arm, Metric: g.Metric, Than: g.Than, Min: g.Min, Max: g.Max})
 	}
 	s := res.Summary(path)
 	s.Gates = res.Gates(gates)
@@ -130,7 +130,7 @@ func Blobs(d *rundir.Dir) (func(sum string) (io.ReadCloser, error), error) {
 }
 
 // Store writes summary.json and summary.md into a run's folder.
-func Store(d *rundir.Dir, s *render.Summary) error {
+func Store(d *rundir.Dir, s *text.Summary) error {
 	var j, m bytes.Buffer
 	if err := s.JSON(&j); err != nil {
 		return err

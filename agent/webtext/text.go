@@ -1,0 +1,141 @@
+package webtext
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/evalrun/evalrun/agent/event"
+	"github.com/evalrun/evalrun/agent/webtext/html2text"
+	"github.com/evalrun/evalrun/browsergym/obs"
+)
+
+// TextOptions say how [View.Text] tells a model of a page.
+type TextOptions struct {
+	OnlyVisible bool   // of the page
+	Saved       string // a file where the model finds the screenshot; "": none
+}
+
+// Text is what an agent that works by tools is told after an action in the browser: where it is, whether the action worked, and the page as an
+// accessibility tree with bids. Its form is that of OpenHands' BrowserEnv.
+func (v *View) Text(ctx context.Context, o TextOptions) (string, error) {
+	var w strings.Builder
+	fmt.Fprintf(&w, "[Current URL: %s]\n[Focused element bid: %s]\n", line(v.URL), line(v.Focused))
+	if o.Saved != "" {
+		fmt.Fprintf(&w, "[Screenshot saved to: %s]\n", o.Saved)
+	}
+	w.WriteString("\n")
+	v.tabs(&w)
+	if v.Error == "" {
+		w.WriteString("[Action executed successfully.]\n")
+	} else {
+		v.failure(&w)
+	}
+	v.downloads(&w)
+	if err := v.properties(ctx); err != nil {
+		return "", err
+	}
+	ax := obs.DefaultAX()
+	ax.SkipGeneric = false
+	ax.Clickable, ax.OnlyVisible = v.props != nil, o.OnlyVisible && v.props != nil
+	tree, ok, err := v.AX(ctx, ax)
+	if err != nil {
+		return "", err
+	}
+	switch {
+	case !ok:
+		w.WriteString("The environment gives no accessibility tree of the page.\n")
+		return w.String(), nil
+	case ax.OnlyVisible:
+		w.WriteString("Accessibility tree of what is visible of the page now; scroll to see more.\n")
+	default:
+		w.WriteString("Accessibility tree of the whole page; some of it may have to be scrolled to.\n")
+	}
+	fmt.Fprintf(&w, "A bid in square brackets names an element in the calls that act on it, and holds until the page changes.\n"+
+		"============== BEGIN accessibility tree ==============\n%s\n============== END accessibility tree ==============\n", tree)
+	return w.String(), nil
+}
+
+// PageText is what such an agent is told after it has opened an address: the page's text, with links, and no bids.
+func (v *View) PageText(ctx context.Context) (string, error) {
+	var w strings.Builder
+	fmt.Fprintf(&w, "[Current URL: %s]\n", line(v.URL))
+	if v.Error != "" {
+		v.failure(&w)
+	}
+	v.downloads(&w)
+	text, err := v.Content(ctx)
+	if err != nil {
+		return "", err
+	}
+	fmt.Fprintf(&w, "============== BEGIN webpage content ==============\n%s\n============== END webpage content ==============\n", text)
+	return w.String(), nil
+}
+
+// Content is the page's text as Markdown, links included.
+func (v *View) Content(ctx context.Context) (string, error) {
+	html, ok, err := v.HTML(ctx, obs.Options{})
+	if err != nil || !ok {
+		return "", err
+	}
+	return html2text.Convert(html), nil
+}
+
+func (v *View) failure(w *strings.Builder) {
+	fmt.Fprintf(w, "================ BEGIN error message ===============\nThe action failed:\n%s\n================ END error message ===============\n", v.Error)
+}
+
+// tabs are told where there are several: an agent may have to go to another.
+func (v *View) tabs(w *strings.Builder) {
+	if len(v.Pages) < 2 {
+		return
+	}
+	for i, p := range v.Pages {
+		active := ""
+		if i == v.Active {
+			active = ", active"
+		}
+		fmt.Fprintf(w, "[Tab %d%s: %s, %s]\n", i, active, line(p.Title), line(p.URL))
+	}
+}
+
+func (v *View) downloads(w *strings.Builder) {
+	for _, d := range v.Downloads {
+		fmt.Fprintf(w, "[Download %s: %s, %d bytes", line(d.State), line(d.Name), d.Size)
+		if d.Path != "" {
+			fmt.Fprintf(w, ", saved to %s", line(d.Path))
+		}
+		w.WriteString("]\n")
+	}
+}
+
+// line keeps what a page says from looking like lines of ours.
+func line(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+// Parts is an observation for a model that works by tools, as text and, if it is to have one, with a picture: "plain", "marks" or none.
+func (v *View) Parts(ctx context.Context, action event.Body, picture string, o TextOptions) ([]event.Part, error) {
+	var text string
+	var err error
+	if _, ok := action.(event.BrowseURL); ok {
+		text, err = v.PageText(ctx)
+	} else {
+		text, err = v.Text(ctx, o)
+	}
+	if err != nil {
+		return nil, err
+	}
+	parts := event.Text(text)
+	var shot *event.Blob
+	switch picture {
+	case "plain":
+		shot = v.Screenshot
+	case "marks":
+		if shot, err = v.SetOfMarks(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if shot != nil {
+		parts = append(parts, event.Part{Blob: shot})
+	}
+	return parts, nil
+}

@@ -1,0 +1,81 @@
+package text
+
+import (
+	"math"
+	"slices"
+
+	"github.com/evalrun/evalrun/harness/ledger"
+	"github.com/evalrun/evalrun/harness/record"
+)
+
+// amend takes a later grade for a trial's. One that says the same changes nothing.
+func (r *Results) amend(s *slot, a *record.Amend) {
+	g := ledger.Grade{Status: statuses[s.status], End: ends[s.end]}
+	g.Amend(a)
+	reward, flags := value(g.Reward), r.flagBits(g.Flags)
+	same := s.reward == reward || math.IsNaN(s.reward) && math.IsNaN(reward)
+	s.amended = s.amended || !same || s.flags != flags || g.Status != statuses[s.status]
+	s.reward, s.flags = reward, flags
+	s.graded = r.versionPlace(a.Task)
+	s.status, s.end = status(place(statuses, g.Status)), end(place(ends, g.End))
+	if a.Status == record.Scored && a.End != record.Broke {
+		s.fault = 0
+	}
+}
+
+// versionPlace is the place of a task's digest, from 1; 0: it is the planned one.
+func (r *Results) versionPlace(digest string) uint32 {
+	if digest == "" {
+		return 0
+	}
+	i, ok := r.version[digest]
+	if !ok {
+		r.versions = append(r.versions, digest)
+		i = uint32(len(r.versions))
+		if r.version == nil {
+			r.version = map[string]uint32{}
+		}
+		r.version[digest] = i
+	}
+	return i
+}
+
+// gradedBy is the digest of the task by which a trial was graded; "": it has the grade of its attempt.
+func (r *Results) gradedBy(s *slot) string {
+	if s.graded == 0 {
+		return ""
+	}
+	return r.versions[s.graded-1]
+}
+
+// driverPlace is the place of a driver's name, from 1; 0: none.
+func (r *Results) driverPlace(name string) uint8 {
+	if name == "" {
+		return 0
+	}
+	i := slices.Index(r.drivers, name)
+	if i < 0 && len(r.drivers) < math.MaxUint8 {
+		i = len(r.drivers)
+		r.drivers = append(r.drivers, name)
+	}
+	return uint8(i + 1)
+}
+
+func (r *Results) flagBits(names []string) (bits uint32) {
+	for _, n := range names {
+		i := -1
+		for j, f := range r.flags {
+			if f == n {
+				i = j
+			}
+		}
+		if i < 0 && len(r.flags) < 32 {
+			i = len(r.flags)
+			r.flags = append(r.flags, n)
+		}
+		if i >= 0 {
+			bits |= 1 << i
+		}
+	}
+	return bits
+}

@@ -1,0 +1,484 @@
+// Package text shows what a run's journal says: the summary of a run ([Results.Summary]), the comparison of arms
+// ([Compare]), one trial's whole story ([Story]), the gates of a configuration ([Results.Gates]). Each is plain data first, with
+// a form for terminals, for Markdown and for programs (JSON).
+//
+// Begin with [Collect], which reads a plan and the journal's control entries into [Results].
+package text
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/evalrun/evalrun/harness/ledger"
+	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/reports/stats"
+)
+
+// Results is what became of each planned trial, in a few bytes a trial. What an attempt says is not kept.
+type Results struct {
+	Plan *record.Plan
+	Run  *record.Run // may be nil
+	// Success is the least reward that is a success; nil: only the full score is, and only 0 is a failure.
+	Success *float64
+
+	slots  []slot // arms × tasks × repeats
+	arms   map[string]int
+	tasks  map[string]int // by digest
+	open   map[string]int // trials with an open attempt → slot
+	faults []fault
+	// versions are digests of tasks by which trials were graded again, where they are not the planned ones.
+	versions []string
+	version  map[string]uint32 // their places
+	flags    []string
+	drivers  []string
+	paid     []paid // by arm and benchmark
+	bench    []int  // of a task: place in Plan.Benchmarks, or behind them
+	names    []string
+	byID     map[string]int // made when an amendment asks for it
+	errs     []error
+	seen     []time.Time // by process: its last entry
+}
+
+// A slot is a trial. Sums of what was paid are not in it, since an attempt that did not count was paid as well.
+type slot struct {
+	reward   float64 // NaN: none
+	status   status
+	end      end
+	fault    uint16 // place in faults, from 1
+	flags    uint32 // bits, places in Results.flags
+	graded   uint32 // by which version of its task: place in Results.versions, from 1; 0: by the planned one
+	attempts uint16
+	driver   uint8 // place in Results.drivers, from 1
+	steps    int32
+	turns    int32
+	bad      int32
+	wall     int32 // ms
+	active   int32 // ms
+	left     bool
+	gone     bool // abandoned
+	amended  bool // and not only confirmed
+	refused  bool // something was refused by its network policy
+	replayed bool // it had a score and was played again
+	oom      bool // its machine's memory limit ended a process
+}
+
+type (
+	status uint8
+	end    uint8
+)
+
+const undecided status = 0
+
+var (
+	statuses = []record.Status{"", record.Scored, record.Infra, record.Provider, record.Grader, record.Canceled, record.Skipped}
+	ends     = []record.End{"", record.Answered, record.GaveUp, record.Limit, record.Broke}
+)
+
+func place[T comparable](in []T, x T) int {
+	for i, y := range in {
+		if x == y {
+			return i
+		}
+	}
+	return 0
+}
+
+// A fault is what went wrong. Texts that differ in numbers only count as one, and the first one stands for them.
+type fault struct {
+	kind         int // place of the first fault of this kind in faults
+	status       record.Status
+	end          record.End
+	phase, class string
+	text         string
+	form         string // the text without its numbers
+}
+
+// So many faults, and messages of one kind of fault, are told apart.
+const (
+	maxFaults     = 1000
+	maxMessages   = 20
+	otherMessages = "(other messages)"
+)
+
+// paid is what attempts have used, the ones that do not count included.
+type paid struct {
+	attempts     int64
+	further      int64 // of them, that played a trial once more
+	use, other   record.Usage
+	unknown      bool // the cost of some call is not known
+	otherUnknown bool
+}
+
+// add counts what models took.
+func (p *paid) add(use, other *record.Usage) {
+	spend(&p.use, use, &p.unknown)
+	if other != nil {
+		spend(&p.other, other, &p.otherUnknown)
+	}
+}
+
+// Collect reads results from the journal's entries; control entries suffice. Damaged entries are passed over and
+// reported as one error beside the results of the rest.
+func Collect(plan *record.Plan, run *record.Run, entries iter.Seq2[record.Entry, error]) (*Results, error) {
+	r := newResults(plan, run)
+	for e, err := range entries {
+		if err == nil {
+			r.saw(e.Time)
+			err = r.add(&e)
+		}
+		if err != nil && len(r.errs) < 20 {
+			r.errs = append(r.errs, err)
+		}
+	}
+	return r, errors.Join(r.errs...)
+}
+
+func newResults(plan *record.Plan, run *record.Run) *Results {
+	r := &Results{Plan: plan, Run: run, arms: map[string]int{}, tasks: map[string]int{}, open: map[string]int{}}
+	if run != nil {
+		r.seen = make([]time.Time, len(run.Work))
+	}
+	for i, a := range plan.Arms {
+		r.arms[a.ID] = i
+	}
+	for _, b := range plan.Benchmarks {
+		r.names = append(r.names, b.Name)
+	}
+	r.bench = make([]int, len(plan.Tasks))
+	for i := range plan.Tasks {
+		t := &plan.Tasks[i]
+		r.tasks[t.Digest] = i
+		b := -1
+		for j, n := range r.names {
+			if n == t.Benchmark {
+				b = j
+			}
+		}
+		if b < 0 {
+			b = len(r.names)
+			r.names = append(r.names, t.Benchmark)
+		}
+		r.bench[i] = b
+	}
+	r.slots = make([]slot, len(plan.Arms)*len(plan.Tasks)*r.repeats())
+	for i := range r.slots {
+		r.slots[i].reward = math.NaN()
+	}
+	r.paid = make([]paid, len(plan.Arms)*max(1, len(r.names)))
+	return r
+}
+
+func (r *Results) repeats() int { return max(1, r.Plan.Repeats) }
+
+func (r *Results) at(arm, task, repeat int) int {
+	return (arm*len(r.Plan.Tasks)+task)*r.repeats() + repeat - 1
+}
+
+// where is the inverse of at.
+func (r *Results) where(i int) (arm, task, repeat int) {
+	n := r.repeats()
+	return i / n / len(r.Plan.Tasks), i / n % len(r.Plan.Tasks), i%n + 1
+}
+
+// id is the trial's ID.
+func (r *Results) id(i int) string {
+	arm, task, rep := r.where(i)
+	return record.TrialID(r.Plan.Arms[arm].ID, r.Plan.Tasks[task].Digest, rep)
+}
+
+// verdict is what is read of a record.Verdict: decoding the rest would cost as much again.
+type verdict struct {
+	Final     bool          `json:"final"`
+	Status    record.Status `json:"status"`
+	End       record.End    `json:"end"`
+	Reward    *float64      `json:"reward"`
+	Flags     []string      `json:"flags"`
+	Error     *record.Fault `json:"error"`
+	Steps     int64         `json:"steps"`
+	Turns     int64         `json:"turns"`
+	BadCalls  int64         `json:"bad_calls"`
+	Usage     record.Usage  `json:"usage"`
+	Other     *record.Usage `json:"other"`
+	Times     record.Times  `json:"times"`
+	Left      *int          `json:"left_processes"`
+	Abandoned bool          `json:"abandoned"`
+	Driver    string        `json:"driver"`
+	Refused   int64         `json:"refused"`
+	OOMs      int64         `json:"ooms"`
+}
+
+func (r *Results) add(e *record.Entry) error {
+	switch e.Kind {
+	case record.KindAttempt:
+		var a struct {
+			Arm    string `json:"arm"`
+			Digest string `json:"task_digest"`
+			Repeat int    `json:"repeat"`
+		}
+		if err := json.Unmarshal(e.Data, &a); err != nil {
+			return fmt.Errorf("journal entry %d (attempt of trial %s): %w", e.Seq, e.Trial, err)
+		}
+		arm, ok := r.arms[a.Arm]
+		task, ok2 := r.tasks[a.Digest]
+		if !ok || !ok2 || a.Repeat < 1 || a.Repeat > r.repeats() {
+			return fmt.Errorf("journal entry %d: trial %s is not in the plan", e.Seq, e.Trial)
+		}
+		i := r.at(arm, task, a.Repeat)
+		r.open[e.Trial] = i
+		n := uint16(min(e.Attempt, math.MaxUint16))
+		if n <= r.slots[i].attempts { // the same attempt, taken up again
+			break
+		}
+		r.slots[i].attempts = n
+		p := &r.paid[r.purse(i)]
+		p.attempts++
+		if e.Attempt > 1 && !ledger.Regrades(e.Data) {
+			p.further++
+		}
+	case record.KindVerdict:
+		var v verdict
+		if err := json.Unmarshal(e.Data, &v); err != nil {
+			return fmt.Errorf("journal entry %d (verdict of trial %s): %w", e.Seq, e.Trial, err)
+		}
+		i, ok := r.open[e.Trial]
+		if !ok {
+			return fmt.Errorf("journal entry %d: a verdict of trial %s, of which no attempt is open", e.Seq, e.Trial)
+		}
+		delete(r.open, e.Trial)
+		r.paid[r.purse(i)].add(&v.Usage, v.Other)
+		if v.Final {
+			if v.Error == nil && slices.Contains(v.Flags, noReward) {
+				v.Error = unrewarded(e.Data)
+			}
+			r.decide(i, &v)
+		}
+	case record.KindAmend:
+		var a record.Amend
+		if err := json.Unmarshal(e.Data, &a); err != nil {
+			return fmt.Errorf("journal entry %d (amendment of trial %s): %w", e.Seq, e.Trial, err)
+		}
+		i, ok := r.find(e.Trial)
+		if !ok {
+			return fmt.Errorf("journal entry %d: trial %s is not in the plan", e.Seq, e.Trial)
+		}
+		r.amend(&r.slots[i], &a)
+		r.paid[r.purse(i)].add(&record.Usage{}, a.Other)
+	case record.KindSpent:
+		var s record.Spent
+		if err := json.Unmarshal(e.Data, &s); err != nil {
+			return fmt.Errorf("journal entry %d (what trial %s took): %w", e.Seq, e.Trial, err)
+		}
+		i, ok := r.find(e.Trial)
+		if !ok {
+			return fmt.Errorf("journal entry %d: trial %s is not in the plan", e.Seq, e.Trial)
+		}
+		r.paid[r.purse(i)].add(&s.Usage, s.Other)
+	}
+	return nil
+}
+
+// noReward is the flag of a trial whose grader gave no reward, and the class of why it gave none.
+const noReward = "no_reward"
+
+// unrewarded says why a verdict's grader gave no reward; nil: it does not say.
+func unrewarded(data []byte) *record.Fault {
+	var v struct {
+		Scores []record.Score `json:"scores"`
+	}
+	if json.Unmarshal(data, &v) != nil {
+		return nil
+	}
+	for _, s := range v.Scores {
+		if s.Primary && s.Why != "" {
+			return &record.Fault{Phase: "grade", Class: noReward, Text: s.Why}
+		}
+	}
+	return nil
+}
+
+func (r *Results) decide(i int, v *verdict) {
+	f := 0
+	if v.Error != nil || v.Status != record.Scored {
+		f = r.fault(v)
+	}
+	s := &r.slots[i]
+	*s = slot{
+		reward: value(v.Reward), status: status(place(statuses, v.Status)), end: end(place(ends, v.End)), fault: uint16(f),
+		flags: r.flagBits(v.Flags), attempts: s.attempts, steps: small(v.Steps), turns: small(v.Turns), bad: small(v.BadCalls),
+		wall: small(v.Times.Wall.Milliseconds()), active: small(v.Times.Working.Milliseconds()),
+		left: v.Left != nil && *v.Left > 0, gone: v.Abandoned, refused: v.Refused > 0, driver: r.driverPlace(v.Driver),
+		oom: v.OOMs > 0, replayed: s.replayed || statuses[s.status] == record.Scored,
+	}
+	if s.status != 1 {
+		s.reward = math.NaN()
+	}
+}
+
+func (r *Results) fault(v *verdict) int {
+	f := fault{status: v.Status, end: v.End}
+	if v.Error != nil {
+		f.phase, f.class, f.text = v.Error.Phase, v.Error.Class, v.Error.Text
+		f.form = numbers.ReplaceAllString(f.text, "#")
+		if f.class == noReward {
+			f.end = "" // however it ended
+		}
+	}
+	place, kind, messages := r.known(&f)
+	if place < 0 && messages >= maxMessages {
+		f.text, f.form = otherMessages, otherMessages
+		place, kind, _ = r.known(&f)
+	}
+	switch {
+	case place >= 0:
+		return place + 1
+	case len(r.faults) == maxFaults:
+		return max(kind, 0) + 1
+	}
+	if f.kind = kind; kind < 0 {
+		f.kind = len(r.faults)
+	}
+	r.faults = append(r.faults, f)
+	return len(r.faults)
+}
+
+// known looks for f among the faults: its place, the place of the first of its kind (-1: none), and how many of its kind there are.
+func (r *Results) known(f *fault) (place, kind, messages int) {
+	place, kind = -1, -1
+	for i := range r.faults {
+		g := &r.faults[i]
+		if g.status != f.status || g.end != f.end || g.phase != f.phase || g.class != f.class {
+			continue
+		}
+		messages, kind = messages+1, g.kind
+		if g.form == f.form {
+			place = i
+		}
+	}
+	return place, kind, messages
+}
+
+// numbers are what messages of one cause differ in: counts, ports, process IDs, hashes.
+var numbers = regexp.MustCompile(`[0-9a-f]*[0-9][0-9a-f]*`)
+
+// worked is the time that processes were at work on the run: a pause before it was resumed is none. Of a process that was killed, the last
+// entry in the journal says how long it lived.
+func (r *Results) worked() (d time.Duration) {
+	for i, s := range r.Run.Work {
+		end := r.seen[i]
+		if s.Ended != nil {
+			end = *s.Ended
+		}
+		d += max(0, end.Sub(s.Began))
+	}
+	if len(r.Run.Work) == 0 && r.Run.Ended != nil {
+		d = r.Run.Ended.Sub(r.Run.Started)
+	}
+	return d
+}
+
+// saw notes which process was alive at an entry's time.
+func (r *Results) saw(t time.Time) {
+	for i := len(r.seen) - 1; i >= 0; i-- {
+		if !t.Before(r.Run.Work[i].Began) {
+			if t.After(r.seen[i]) {
+				r.seen[i] = t
+			}
+			return
+		}
+	}
+}
+
+func (r *Results) purse(i int) int {
+	arm, task, _ := r.where(i)
+	return arm*len(r.names) + r.bench[task]
+}
+
+// find is the place of a trial.
+func (r *Results) find(id string) (int, bool) {
+	if i, ok := r.open[id]; ok {
+		return i, true
+	}
+	if r.byID == nil {
+		r.byID = make(map[string]int, len(r.slots))
+		for i := range r.slots {
+			r.byID[r.id(i)] = i
+		}
+	}
+	i, ok := r.byID[id]
+	return i, ok
+}
+
+// of are the places of an arm's trials of one benchmark; -1: of all.
+func (r *Results) of(arm, bench int) []int {
+	var in []int
+	for i := r.at(arm, 0, 1); i < r.at(arm+1, 0, 1); i++ {
+		if _, task, _ := r.where(i); bench < 0 || r.bench[task] == bench {
+			in = append(in, i)
+		}
+	}
+	return in
+}
+
+// values are the scores of trials, ready for the statistics: repeats of a task are one cluster, and so are tasks that say that
+// they are.
+func (r *Results) values(in []int) []stats.Value {
+	var vs []stats.Value
+	for _, i := range in {
+		if s := &r.slots[i]; s.status == 1 && !math.IsNaN(s.reward) {
+			_, task, _ := r.where(i)
+			vs = append(vs, stats.Value{X: s.reward, Cluster: cluster(&r.Plan.Tasks[task])})
+		}
+	}
+	return vs
+}
+
+func cluster(t *record.Task) string {
+	if t.Cluster != "" {
+		return "c\x00" + t.Benchmark + "\x00" + t.Cluster
+	}
+	return "t\x00" + t.Benchmark + "\x00" + t.ID
+}
+
+func spend(sum, u *record.Usage, unknown *bool) {
+	sum.Calls += u.Calls
+	if !u.Told() {
+		sum.Silent += max(u.Silent, 1)
+	}
+	sum.Add(record.Usage{Lost: u.Lost})
+	sum.In += u.In
+	sum.Out += u.Out
+	sum.Cached += u.Cached
+	sum.CacheWrite += u.CacheWrite
+	sum.Reasoning += u.Reasoning
+	if sum.Unpriced == "" {
+		sum.Unpriced = u.Unpriced
+	}
+	switch {
+	case u.Cost != nil:
+		c := *u.Cost
+		if sum.Cost != nil {
+			c += *sum.Cost
+		}
+		sum.Cost = &c
+	case u.Calls > 0 || u.In > 0 || u.Out > 0:
+		*unknown = true
+	}
+}
+
+// value is NaN where there is none, and where it is no number: JSON cannot say it, so a report would fail.
+func value(x *float64) float64 {
+	if x == nil || math.IsInf(*x, 0) {
+		return math.NaN()
+	}
+	return *x
+}
+
+func small(n int64) int32 { return int32(max(0, min(n, math.MaxInt32))) }
+
+func ms(n float64) time.Duration { return time.Duration(n * float64(time.Millisecond)) }

@@ -1,0 +1,233 @@
+package text
+
+import (
+	"bytes"
+	_ "embed"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html/template"
+	"io"
+	"iter"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/evalrun/evalrun/agent/event"
+	"github.com/evalrun/evalrun/harness/record"
+)
+
+//go:embed storypage.html
+var storyPageText string
+
+var storyPage = template.Must(template.New("story").Parse(storyPageText))
+
+// What of a picture, of all of them, of one entry's text and of all texts is taken into a page.
+const (
+	maxPicture  = 16 << 20
+	maxPictures = 512 << 20
+	maxPart     = 1 << 20
+	maxParts    = 64 << 20
+)
+
+// A pageStep is an action in a browser, in the page's table.
+type pageStep struct {
+	Anchor                  string
+	Attempt                 int
+	N                       int
+	Action, Reward, SoFar   string
+	URL, Error              string
+	Good, Failed, Over, New bool
+}
+
+// A pagePart is what one entry of the journal says.
+type pagePart struct {
+	Anchor, Kind, Text string
+
+	seen  *event.Browsed
+	album *album
+}
+
+// Pictures reads them, as the page is written: they are never all in memory.
+func (p pagePart) Pictures() []pagePicture {
+	if p.seen == nil {
+		return nil
+	}
+	return append(p.album.picture("screenshot", p.seen.Screenshot), p.album.picture("marks", p.seen.Marks)...)
+}
+
+type pagePicture struct {
+	What, Gone string
+	Source     template.URL
+}
+
+// StoryPage writes what [Story] tells as one HTML page that needs nothing else: goal, steps with their rewards, and each observation of a browser with
+// its pictures, which open gives by their SHA-256. The page runs no script and loads nothing, and what pages and models have said is text in it.
+func StoryPage(w io.Writer, plan *record.Plan, trial string, entries iter.Seq2[record.Entry, error], open func(sum string) (io.ReadCloser, error)) error {
+	var buf firstBytes
+	t := &teller{printer: printer{w: &buf}, st: Style{Full: true}, trial: trial, page: true}
+	t.head(plan)
+	title, about, _ := strings.Cut(strings.TrimSpace(buf.String()), "\n")
+	data := struct {
+		Title, About, Goal, Verdict string
+		Good                        bool
+		Steps                       []pageStep
+		Parts                       []pagePart
+	}{Title: title, About: about}
+	pictures := &album{open: open, left: maxPictures}
+	left, untold := maxParts, 0
+	var damaged error
+	for e, err := range entries {
+		if err != nil {
+			damaged = errors.Join(damaged, err)
+			continue
+		}
+		if e.Trial != trial {
+			continue
+		}
+		if left <= 0 && e.Kind == record.KindEvent {
+			untold++
+			continue
+		}
+		part := pagePart{Kind: e.Kind}
+		switch e.Kind {
+		case record.KindEvent:
+			if ev, err := event.Default.Decode(e.Data); err == nil {
+				if b, ok := ev.Body.(event.Browsed); ok {
+					part.Kind, part.Anchor = "seen", fmt.Sprintf("a%d-e%d", e.Attempt, ev.ID)
+					if b.Screenshot != nil || b.Marks != nil {
+						part.seen, part.album = &event.Browsed{Screenshot: b.Screenshot, Marks: b.Marks}, pictures
+					}
+					if b.Step > 0 {
+						step := t.pageStep(&ev, &b)
+						step.Anchor, step.Attempt = part.Anchor, e.Attempt
+						step.New = len(data.Steps) > 0 && data.Steps[len(data.Steps)-1].Attempt != e.Attempt
+						data.Steps = append(data.Steps, step)
+					}
+				}
+			}
+		case record.KindStage:
+			var s record.Stage
+			if json.Unmarshal(e.Data, &s) == nil && s.Goal != "" {
+				data.Goal = cut(Clean(s.Goal), maxPart)
+			}
+		case record.KindVerdict:
+			var v record.Verdict
+			if json.Unmarshal(e.Data, &v) == nil && v.Final {
+				data.Verdict, data.Good = verdictWords(&v), v.Reward != nil && *v.Reward > 0
+			}
+		}
+		buf.Reset()
+		t.entry(&e)
+		if part.Text = strings.Trim(buf.String(), "\n"); part.Text == "" && part.seen == nil {
+			continue
+		}
+		if left <= 0 {
+			untold++
+			continue
+		}
+		left -= len(part.Text) + 200
+		data.Parts = append(data.Parts, part)
+	}
+	switch {
+	case !t.seen:
+		data.Parts = append(data.Parts, pagePart{Text: "no attempt has begun yet"})
+	case damaged != nil:
+		data.Parts = append(data.Parts, pagePart{Text: "warning: " + line(damaged.Error())})
+	}
+	if untold > 0 {
+		data.Parts = append(data.Parts, pagePart{Text: fmt.Sprintf("… and %s: more than a page takes; evalrun show --trial %s --full tells all", plural(untold, "more part"), trial)})
+	}
+	return storyPage.Execute(w, data)
+}
+
+func verdictWords(v *record.Verdict) string {
+	words := string(v.Status)
+	if v.End != "" {
+		words += " · " + strings.ReplaceAll(string(v.End), "_", " ")
+	}
+	if v.Status == record.Scored {
+		words += " · reward " + number(v.Reward)
+	}
+	return line(words)
+}
+
+// pageStep is a step by what was seen after it, and by its reward, which was written before.
+func (t *teller) pageStep(e *event.Event, b *event.Browsed) pageStep {
+	first, _, _ := strings.Cut(b.Error, "\n")
+	s := pageStep{N: b.Step, Action: cut(Clean(b.Action), 2000), URL: line(cut(b.URL, 200)), Error: line(cut(first, 300)), Failed: b.Error != "", Over: b.Done}
+	i := slices.IndexFunc(t.rewards, func(r record.Reward) bool { return r.Action == e.Cause })
+	if i < 0 {
+		return s
+	}
+	r := t.rewards[i]
+	var info struct {
+		Cumulative *float64 `json:"cumulative"`
+	}
+	s.Reward, s.Good = number(r.Reward), r.Reward != nil && *r.Reward > 0
+	if json.Unmarshal(r.Info, &info) == nil && info.Cumulative != nil {
+		s.SoFar = number(info.Cumulative)
+	}
+	return s
+}
+
+// firstBytes keeps the beginning of what is written, and counts the rest.
+type firstBytes struct {
+	bytes.Buffer
+	more int
+}
+
+func (b *firstBytes) Write(p []byte) (int, error) {
+	n := min(len(p), max(0, maxPart-b.Len()))
+	b.Buffer.Write(p[:n])
+	b.more += len(p) - n
+	return len(p), nil
+}
+
+func (b *firstBytes) Reset() {
+	b.Buffer.Reset()
+	b.more = 0
+}
+
+func (b *firstBytes) String() string {
+	s := b.Buffer.String()
+	if b.more > 0 {
+		s = strings.ToValidUTF8(s, "") + fmt.Sprintf("\n… %s more", bytesOf(int64(b.more)))
+	}
+	return s
+}
+
+// An album opens kept pictures for a page, by their SHA-256, as long as it may take more.
+type album struct {
+	open func(sum string) (io.ReadCloser, error)
+	left int64
+}
+
+// picture is a kept picture as a part of the page.
+func (a *album) picture(what string, b *event.Blob) []pagePicture {
+	if b == nil {
+		return nil
+	}
+	gone := func(why string) []pagePicture { return []pagePicture{{What: what, Gone: why}} }
+	switch {
+	case !slices.Contains([]string{"image/png", "image/jpeg", "image/webp"}, b.Type) || b.Size > maxPicture:
+		return gone(fmt.Sprintf("%s of type %s is not shown", bytesOf(b.Size), line(cut(b.Type, 100))))
+	case a.left <= 0:
+		return gone("the page has as many pictures as it takes; this one is blobs/" + blobPath(cut(b.SHA256, 64)))
+	}
+	r, err := a.open(b.SHA256)
+	if err != nil {
+		return gone(line(err.Error()))
+	}
+	defer r.Close()
+	raw, err := io.ReadAll(io.LimitReader(r, maxPicture+1))
+	switch {
+	case err != nil:
+		return gone(line(err.Error()))
+	case len(raw) > maxPicture, http.DetectContentType(raw) != b.Type:
+		return gone("what is kept is not what was noted: not shown")
+	}
+	a.left -= int64(len(raw))
+	return []pagePicture{{What: what, Source: template.URL("data:" + b.Type + ";base64," + base64.StdEncoding.EncodeToString(raw))}}
+}

@@ -1,0 +1,83 @@
+package text
+
+import "github.com/evalrun/evalrun/harness/record"
+
+// messagesShown is how many messages of one kind of failure people get to see.
+const messagesShown = 3
+
+// shown are the messages to be shown, and how many trials have others.
+func (x *Problem) shown() (ms []ProblemMessage, more int) {
+	ms = x.Messages
+	if ms == nil {
+		return []ProblemMessage{{Text: x.Text, Count: x.Count, Trial: x.Trial}}, 0
+	}
+	if len(ms) > messagesShown {
+		for _, m := range ms[messagesShown:] {
+			more += m.Count
+		}
+		ms = ms[:messagesShown]
+	}
+	return ms, more
+}
+
+// kind says in words what failed.
+func (x *Problem) kind() string { return faultWords(record.Status(x.Status), x.Phase, x.Class) }
+
+// faultWords says whose fault it was and what failed, as people would: "model service: rate limit".
+func faultWords(status record.Status, phase, class string) string {
+	switch status {
+	case record.Scored:
+		if class == noReward {
+			return "no reward"
+		}
+		return "agent broke"
+	case record.Provider:
+		return "model service: " + modelWords(class)
+	case record.Skipped:
+		return "skipped"
+	case record.Canceled:
+		switch class {
+		case "interrupted":
+			return "cut off"
+		case "fenced":
+			return "taken over by another process"
+		}
+		return "stopped"
+	case record.Infra:
+		switch class {
+		case "request": // of a model
+			return "model service: " + modelWords(class)
+		case "storage":
+			return "storage failed"
+		case "task":
+			return "task cannot be played"
+		case "panic":
+			return "evalrun panicked"
+		}
+	}
+	what := map[string]string{
+		"image": "image", "start": "sandbox start", "setup": "set-up", "agent": "sandbox", "collect": "collecting evidence",
+		"grade": "grading", "close": "sandbox close", "session": "session",
+	}[phase]
+	if what == "" {
+		what = string(status)
+		if phase != "" {
+			what += " (" + phase + ")"
+		}
+	}
+	if class == "timeout" {
+		return what + " took too long"
+	}
+	return what + " failed"
+}
+
+// modelWords are the classes of a model's errors in words.
+func modelWords(class string) string {
+	if w := map[string]string{
+		"rate": "rate limit", "overload": "overloaded", "network": "no answer", "auth": "not authorized", "quota": "quota used up", "missing": "no such model",
+		"refused": "content refused", "context": "conversation too long", "request": "request refused",
+	}[class]; w != "" {
+		return w
+	}
+	return class
+}
