@@ -9,7 +9,7 @@ import (
 
 	"github.com/evalrun/evalrun/benchmarks/web"
 	"github.com/evalrun/evalrun/datasets"
-	"github.com/evalrun/evalrun/datasets/rows"
+	"github.com/evalrun/evalrun/datasets/table"
 	"github.com/evalrun/evalrun/harness/record"
 )
 
@@ -31,8 +31,8 @@ type Question struct {
 
 // Source reads the rows of a file: task, answer, id, and difficulty where it is there. split is "validation" or "test"; IDs are the split and
 // the row's number.
-func Source(f rows.File, split string) datasets.Source {
-	return rows.New(f, func(r rows.Row) (datasets.Task, error) {
+func Source(f table.File, split string) datasets.Source {
+	return table.New(f, func(r table.Row) (datasets.Task, error) {
 		fields, err := r.Fields()
 		if err != nil {
 			return datasets.Task{}, err

@@ -18,7 +18,7 @@ import (
 	"github.com/evalrun/evalrun/browsergym/browsers"
 	"github.com/evalrun/evalrun/browsergym/cdp"
 	"github.com/evalrun/evalrun/datasets"
-	"github.com/evalrun/evalrun/datasets/files"
+	"github.com/evalrun/evalrun/datasets/formats"
 	"github.com/evalrun/evalrun/harness/record"
 	"github.com/evalrun/evalrun/runtime/egress"
 	"github.com/evalrun/evalrun/runtime/sandbox"
@@ -63,7 +63,7 @@ func New(path string, raw json.RawMessage, br web.Browsers) (*Benchmark, error) 
 			return nil, fmt.Errorf("options of assistantbench: allow: %w", err)
 		}
 	}
-	f, err := files.Open(path)
+	f, err := formats.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("assistantbench: %w", err)
 	}

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evalrun/evalrun/datasets/near"
+	"github.com/evalrun/evalrun/internal/suggest"
 )
 
 func (t *table) text(key string) string {
@@ -172,7 +172,7 @@ func (t *table) tables(key string) ([]*table, bool) {
 
 // nearest suggests the known key that is meant, if one is near.
 func nearest(key string, known []string) string {
-	if meant := near.Names(key, known); meant != nil {
+	if meant := suggest.Names(key, known); meant != nil {
 		return fmt.Sprintf("; is it %q?", meant[0])
 	}
 	return ""

@@ -25,8 +25,8 @@ import (
 	"github.com/evalrun/evalrun/benchmarks/pygrade"
 	"github.com/evalrun/evalrun/benchmarks/score"
 	"github.com/evalrun/evalrun/datasets"
-	"github.com/evalrun/evalrun/datasets/files"
-	"github.com/evalrun/evalrun/datasets/rows"
+	"github.com/evalrun/evalrun/datasets/formats"
+	"github.com/evalrun/evalrun/datasets/table"
 	"github.com/evalrun/evalrun/harness/record"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
@@ -64,11 +64,11 @@ func New(file string, raw json.RawMessage) (*Benchmark, error) {
 	if b.opts.Timeout <= 0 || b.opts.Timeout > 3600 {
 		return nil, fmt.Errorf("options of humaneval: a timeout of %v seconds; want more than 0 and at most 3600", b.opts.Timeout)
 	}
-	f, err := files.Open(file)
+	f, err := formats.Open(file)
 	if err != nil {
 		return nil, fmt.Errorf("humaneval: %w", err)
 	}
-	b.source = rows.New(f, makeTask)
+	b.source = table.New(f, makeTask)
 	return b, nil
 }
 
@@ -80,7 +80,7 @@ type problem struct {
 	Test     string `json:"test"`
 }
 
-func makeTask(r rows.Row) (datasets.Task, error) {
+func makeTask(r table.Row) (datasets.Task, error) {
 	f, err := r.Fields()
 	if err != nil {
 		return datasets.Task{}, err

@@ -15,8 +15,8 @@ import (
 	"github.com/evalrun/evalrun/benchmarks/episode"
 	"github.com/evalrun/evalrun/benchmarks/score"
 	"github.com/evalrun/evalrun/datasets"
-	"github.com/evalrun/evalrun/datasets/files"
-	"github.com/evalrun/evalrun/datasets/rows"
+	"github.com/evalrun/evalrun/datasets/formats"
+	"github.com/evalrun/evalrun/datasets/table"
 	"github.com/evalrun/evalrun/harness/record"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
@@ -67,11 +67,11 @@ func New(path string, raw json.RawMessage) (*Benchmark, error) {
 	if s := b.opts.Scorer; s != "" && !slices.Contains(score.Names, s) {
 		return nil, fmt.Errorf("options of qa: unknown scorer %q; known are %s", s, strings.Join(score.Names, ", "))
 	}
-	f, err := files.Open(path)
+	f, err := formats.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("qa: %w", err)
 	}
-	b.source = rows.New(f, b.task)
+	b.source = table.New(f, b.task)
 	return b, nil
 }
 

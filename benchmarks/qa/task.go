@@ -12,7 +12,7 @@ import (
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/benchmarks/score"
 	"github.com/evalrun/evalrun/datasets"
-	"github.com/evalrun/evalrun/datasets/rows"
+	"github.com/evalrun/evalrun/datasets/table"
 	"github.com/evalrun/evalrun/harness/record"
 )
 
@@ -44,7 +44,7 @@ var usual = map[string][]string{
 }
 
 // column finds the name of a column: the wanted one, else the first usual one that is there. "" when there is none.
-func column(f rows.Fields, what, want string, needed bool) (string, error) {
+func column(f table.Fields, what, want string, needed bool) (string, error) {
 	names := usual[what]
 	if want != "" {
 		names = []string{want}
@@ -64,7 +64,7 @@ func column(f rows.Fields, what, want string, needed bool) (string, error) {
 	return "", f.Missing(list)
 }
 
-func (b *Benchmark) task(r rows.Row) (datasets.Task, error) {
+func (b *Benchmark) task(r table.Row) (datasets.Task, error) {
 	f, err := r.Fields()
 	if err != nil {
 		return datasets.Task{}, err
@@ -123,7 +123,7 @@ func (b *Benchmark) task(r rows.Row) (datasets.Task, error) {
 }
 
 // others are the short scalar columns that are not the question's own: filters select by them.
-func others(f rows.Fields, names map[string]string) map[string]string {
+func others(f table.Fields, names map[string]string) map[string]string {
 	m := map[string]string{}
 	for k, v := range f {
 		if len(v) > 200 || slices.Contains([]string{names["question"], names["answer"], names["context"], names["id"]}, k) {

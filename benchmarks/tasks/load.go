@@ -27,7 +27,7 @@ import (
 	"github.com/evalrun/evalrun/datasets"
 	"github.com/evalrun/evalrun/datasets/jsonl"
 	"github.com/evalrun/evalrun/datasets/plain"
-	"github.com/evalrun/evalrun/datasets/rows"
+	"github.com/evalrun/evalrun/datasets/table"
 	"github.com/evalrun/evalrun/harness/record"
 )
 
@@ -271,7 +271,7 @@ func withDefaults(task, defaults map[string]any) map[string]any {
 
 // newRows is a source of a JSONL file, a task a line.
 func newRows(p place, onDisk string) datasets.Source {
-	return rows.New(jsonl.Open(onDisk), func(r rows.Row) (datasets.Task, error) {
+	return table.New(jsonl.Open(onDisk), func(r table.Row) (datasets.Task, error) {
 		var t Task
 		err := strict(r.Data, &t)
 		if err == nil {

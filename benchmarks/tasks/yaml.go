@@ -11,8 +11,8 @@ import (
 	"github.com/goccy/go-yaml/parser"
 
 	"github.com/evalrun/evalrun/datasets"
-	"github.com/evalrun/evalrun/datasets/near"
 	"github.com/evalrun/evalrun/datasets/nesting"
+	"github.com/evalrun/evalrun/internal/suggest"
 )
 
 // maxNodes bounds what aliases may blow a file up to.
@@ -291,7 +291,7 @@ func (d *decoder) text(n ast.Node) (string, bool) {
 
 // nearest suggests the known key that is meant, if one is near.
 func nearest(key string, known []string) string {
-	if meant := near.Names(key, known); meant != nil {
+	if meant := suggest.Names(key, known); meant != nil {
 		return fmt.Sprintf("; is it %q?", meant[0])
 	}
 	return "; known are " + strings.Join(known, ", ")

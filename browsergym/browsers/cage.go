@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/evalrun/evalrun/browsergym/cdp"
+	"github.com/evalrun/evalrun/internal/isolate"
 	"github.com/evalrun/evalrun/runtime/executor/embed"
-	"github.com/evalrun/evalrun/runtime/executor/isolate"
 )
 
 // inside is the user that a browser is in its own namespaces.

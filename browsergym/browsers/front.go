@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/evalrun/evalrun/runtime/executor/isolate"
+	"github.com/evalrun/evalrun/internal/isolate"
 )
 
 // A front is the port of a browser's own loopback on which the proxies of its contexts are. It listens on the whole of 127.0.0.0/8, and tells

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/evalrun/evalrun/runtime/executor/isolate"
+	"github.com/evalrun/evalrun/internal/isolate"
 )
 
 // What a browser sees of this machine, read-only. From /etc an allow-list: fonts, certificates, time, libraries.

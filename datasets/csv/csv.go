@@ -14,15 +14,15 @@ import (
 	"unicode/utf8"
 
 	"github.com/evalrun/evalrun/datasets"
-	"github.com/evalrun/evalrun/datasets/rows"
+	"github.com/evalrun/evalrun/datasets/table"
 )
 
 // MaxRecord is the longest record that is read, in bytes. A longer one (a quote that is never closed, mostly) ends the reading.
 const MaxRecord = 64 << 20
 
 // Open returns the file's rows. Values are separated by tabs when the name says tsv, else by commas. Nothing is read before it is asked for.
-func Open(path string) rows.File {
-	f := &file{disk: rows.Disk{Name: path}, comma: ','}
+func Open(path string) table.File {
+	f := &file{disk: table.Disk{Name: path}, comma: ','}
 	if strings.HasSuffix(strings.TrimSuffix(path, ".gz"), ".tsv") {
 		f.comma = '\t'
 	}
@@ -30,7 +30,7 @@ func Open(path string) rows.File {
 }
 
 type file struct {
-	disk  rows.Disk
+	disk  table.Disk
 	comma rune
 }
 
@@ -44,11 +44,11 @@ func (f *file) Columns(context.Context) ([]string, error) {
 	return c.header, nil
 }
 
-func (f *file) Rows(ctx context.Context) iter.Seq2[rows.Row, error] {
-	return func(yield func(rows.Row, error) bool) {
+func (f *file) Rows(ctx context.Context) iter.Seq2[table.Row, error] {
+	return func(yield func(table.Row, error) bool) {
 		c, err := f.begin()
 		if err != nil {
-			yield(rows.Row{}, err)
+			yield(table.Row{}, err)
 			return
 		}
 		for n := int64(0); ctx.Err() == nil; n++ {
@@ -57,7 +57,7 @@ func (f *file) Rows(ctx context.Context) iter.Seq2[rows.Row, error] {
 			if err == io.EOF {
 				return
 			}
-			row := rows.Row{Number: n, Pos: pos, Line: line}
+			row := table.Row{Number: n, Pos: pos, Line: line}
 			row.Place = f.place(c.at)
 			if err == nil {
 				row.Data, err = c.object(record)
@@ -76,7 +76,7 @@ func (f *file) Rows(ctx context.Context) iter.Seq2[rows.Row, error] {
 	}
 }
 
-func (f *file) At(ctx context.Context, at rows.Row) (rows.Row, error) {
+func (f *file) At(ctx context.Context, at table.Row) (table.Row, error) {
 	head, err := f.begin()
 	if err != nil {
 		return at, err

@@ -14,31 +14,31 @@ import (
 	"unicode/utf8"
 
 	"github.com/evalrun/evalrun/datasets"
-	"github.com/evalrun/evalrun/datasets/rows"
+	"github.com/evalrun/evalrun/datasets/table"
 )
 
 // MaxLine is the longest line that is read, in bytes. A longer one is a broken row; the rows after it are read.
 const MaxLine = 64 << 20
 
 // Open returns the file's rows. Nothing is read before it is asked for.
-func Open(path string) rows.File { return &file{disk: rows.Disk{Name: path}} }
+func Open(path string) table.File { return &file{disk: table.Disk{Name: path}} }
 
-type file struct{ disk rows.Disk }
+type file struct{ disk table.Disk }
 
 func (f *file) Path() string { return f.disk.Name }
 
 func (f *file) Columns(context.Context) ([]string, error) { return nil, nil }
 
-func (f *file) Rows(ctx context.Context) iter.Seq2[rows.Row, error] {
-	return func(yield func(rows.Row, error) bool) {
+func (f *file) Rows(ctx context.Context) iter.Seq2[table.Row, error] {
+	return func(yield func(table.Row, error) bool) {
 		r, size, err := f.disk.Reader()
 		if err != nil {
-			yield(rows.Row{}, err)
+			yield(table.Row{}, err)
 			return
 		}
 		l := lines{r: bufio.NewReaderSize(io.NewSectionReader(r, 0, size), 1<<16)}
 		if err := l.begin(); err != nil {
-			yield(rows.Row{}, &datasets.Fatal{Place: f.disk.Name, Err: err})
+			yield(table.Row{}, &datasets.Fatal{Place: f.disk.Name, Err: err})
 			return
 		}
 		for n := int64(0); ctx.Err() == nil; {
@@ -46,7 +46,7 @@ func (f *file) Rows(ctx context.Context) iter.Seq2[rows.Row, error] {
 			if err == io.EOF {
 				return
 			}
-			row := rows.Row{Number: n, Pos: pos, Line: l.line, Place: f.place(l.line)}
+			row := table.Row{Number: n, Pos: pos, Line: l.line, Place: f.place(l.line)}
 			switch {
 			case errors.Is(err, errLong):
 				err = f.bad(row, err)
@@ -66,7 +66,7 @@ func (f *file) Rows(ctx context.Context) iter.Seq2[rows.Row, error] {
 	}
 }
 
-func (f *file) At(ctx context.Context, at rows.Row) (rows.Row, error) {
+func (f *file) At(ctx context.Context, at table.Row) (table.Row, error) {
 	at.Place = f.place(at.Line)
 	r, size, err := f.disk.Reader()
 	if err != nil {
@@ -82,7 +82,7 @@ func (f *file) At(ctx context.Context, at rows.Row) (rows.Row, error) {
 }
 
 // object checks a line and copies it.
-func (f *file) object(row rows.Row, line []byte) (json.RawMessage, error) {
+func (f *file) object(row table.Row, line []byte) (json.RawMessage, error) {
 	if i := badUTF8(line); i >= 0 {
 		return nil, f.bad(row, fmt.Errorf("byte %d of the line is not UTF-8; convert the file, with iconv say", i+1))
 	}
@@ -95,7 +95,7 @@ func (f *file) object(row rows.Row, line []byte) (json.RawMessage, error) {
 	return bytes.Clone(line), nil
 }
 
-func (f *file) bad(row rows.Row, err error) error {
+func (f *file) bad(row table.Row, err error) error {
 	return &datasets.BadTask{Place: row.Place, Err: err}
 }
 

@@ -19,7 +19,7 @@ import (
 	"github.com/parquet-go/parquet-go/format"
 
 	"github.com/evalrun/evalrun/datasets"
-	"github.com/evalrun/evalrun/datasets/rows"
+	"github.com/evalrun/evalrun/datasets/table"
 )
 
 // crafted is a file whose every byte a test decides: one row group with one column of required
@@ -108,7 +108,7 @@ func save(t testing.TB, b []byte) *file {
 
 // count reads all rows and returns how many there are, the first fatal error, and how much the heap
 // held at most.
-func count(t testing.TB, f rows.File) (n int, fatal error, heap uint64) {
+func count(t testing.TB, f table.File) (n int, fatal error, heap uint64) {
 	var m runtime.MemStats
 	look := func() {
 		runtime.ReadMemStats(&m)
@@ -148,7 +148,7 @@ func TestManyShortRows(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for _, i := range []int64{n - 1, 5, 6, 7, n / 2} {
-		row, err := f.At(t.Context(), rows.Row{Pos: i})
+		row, err := f.At(t.Context(), table.Row{Pos: i})
 		bit := int(i) * 3
 		want := (int(packed[bit/8]) | int(append(packed, 0)[bit/8+1])<<8) >> (bit % 8) & 7
 		if string(row.Data) != fmt.Sprintf(`{"a":"q%d","b":"q7"}`, want) {

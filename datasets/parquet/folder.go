@@ -15,14 +15,14 @@ import (
 	"syscall"
 
 	"github.com/evalrun/evalrun/datasets"
-	"github.com/evalrun/evalrun/datasets/rows"
+	"github.com/evalrun/evalrun/datasets/table"
 )
 
 // OpenFolder returns the rows of all files named *.parquet in a folder, joined in the order of
 // their names, as if they were one file: rows are counted on from file to file. A column that a
 // file lacks is null in its rows; one that has another type in another file is an error. Nothing is
 // read before it is asked for.
-func OpenFolder(path string) rows.File { return &folder{path: path} }
+func OpenFolder(path string) table.File { return &folder{path: path} }
 
 type folder struct {
 	path string
@@ -64,7 +64,7 @@ func (d *folder) open() ([]*shard, error) {
 	var order []string
 	next := int64(0)
 	for _, name := range names {
-		s := &shard{file: file{disk: &rows.Disk{Name: filepath.Join(d.path, name)}}, first: next}
+		s := &shard{file: file{disk: &table.Disk{Name: filepath.Join(d.path, name)}}, first: next}
 		_, ft, err := s.open()
 		s.disk.Close()
 		if err != nil {
@@ -191,11 +191,11 @@ func (d *folder) Columns(context.Context) ([]string, error) {
 	return d.names, nil
 }
 
-func (d *folder) Rows(ctx context.Context) iter.Seq2[rows.Row, error] {
-	return func(yield func(rows.Row, error) bool) {
+func (d *folder) Rows(ctx context.Context) iter.Seq2[table.Row, error] {
+	return func(yield func(table.Row, error) bool) {
 		shards, err := d.open()
 		if err != nil {
-			yield(rows.Row{}, err)
+			yield(table.Row{}, err)
 			return
 		}
 		for _, s := range shards {
@@ -207,7 +207,7 @@ func (d *folder) Rows(ctx context.Context) iter.Seq2[rows.Row, error] {
 }
 
 // pass yields the rows of a shard, and reports whether those of the next one are wanted.
-func (s *shard) pass(ctx context.Context, yield func(rows.Row, error) bool) bool {
+func (s *shard) pass(ctx context.Context, yield func(table.Row, error) bool) bool {
 	f := &file{disk: s.disk.Again(), footer: s.footer} // of its own: others may read the shard, and end, meanwhile
 	defer f.disk.Close()
 	for row, err := range f.Rows(ctx) {
@@ -220,7 +220,7 @@ func (s *shard) pass(ctx context.Context, yield func(rows.Row, error) bool) bool
 	return ctx.Err() == nil
 }
 
-func (d *folder) At(ctx context.Context, at rows.Row) (rows.Row, error) {
+func (d *folder) At(ctx context.Context, at table.Row) (table.Row, error) {
 	shards, err := d.open()
 	if err != nil {
 		return at, err

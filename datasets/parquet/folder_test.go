@@ -13,9 +13,9 @@ import (
 	pq "github.com/parquet-go/parquet-go"
 
 	"github.com/evalrun/evalrun/datasets"
-	"github.com/evalrun/evalrun/datasets/files"
+	"github.com/evalrun/evalrun/datasets/formats"
 	"github.com/evalrun/evalrun/datasets/parquet"
-	"github.com/evalrun/evalrun/datasets/rows"
+	"github.com/evalrun/evalrun/datasets/table"
 )
 
 type short struct {
@@ -52,7 +52,7 @@ func TestFolder(t *testing.T) {
 	}
 	put(t, filepath.Join(dir, "README.md"), nil)
 	put(t, filepath.Join(dir, ".cache", "x.parquet"), nil)
-	f, err := files.Open(dir)
+	f, err := formats.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestFolder(t *testing.T) {
 		if want := fmt.Sprintf(`{"n":%d,"q":"q%d"}`, n, n); string(row.Data) != want || row.Number != n || row.Place != place {
 			t.Fatalf("row %d: %d, %s, %s", n, row.Number, row.Data, row.Place)
 		}
-		again, err := f.At(t.Context(), rows.Row{Number: row.Number, Pos: (row.Pos*37 + 5) % (shards * each)})
+		again, err := f.At(t.Context(), table.Row{Number: row.Number, Pos: (row.Pos*37 + 5) % (shards * each)})
 		if want := fmt.Sprintf(`{"n":%d,"q":"q%[1]d"}`, again.Pos); err != nil || string(again.Data) != want {
 			t.Fatalf("row %d again: %s, %v", again.Pos, again.Data, err)
 		}
@@ -85,7 +85,7 @@ func TestFolder(t *testing.T) {
 	if most > before+3 {
 		t.Errorf("%d files were open at once", most-before)
 	}
-	if _, err := f.At(t.Context(), rows.Row{Pos: shards * each}); err == nil {
+	if _, err := f.At(t.Context(), table.Row{Pos: shards * each}); err == nil {
 		t.Error("a row behind the last one was found")
 	}
 }
@@ -169,7 +169,7 @@ func TestFolderRefused(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			f, err := files.Open(dir)
+			f, err := formats.Open(dir)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -193,14 +193,14 @@ func TestFolderChanged(t *testing.T) {
 	shard(t, filepath.Join(dir, "a.parquet"), 0, 5)
 	shard(t, filepath.Join(dir, "b.parquet"), 5, 5)
 	f := parquet.OpenFolder(dir)
-	if _, err := f.At(t.Context(), rows.Row{Pos: 1}); err != nil {
+	if _, err := f.At(t.Context(), table.Row{Pos: 1}); err != nil {
 		t.Fatal(err)
 	}
 	shard(t, filepath.Join(dir, "c.tmp"), 100, 5)
 	if err := os.Rename(filepath.Join(dir, "c.tmp"), filepath.Join(dir, "b.parquet")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.At(t.Context(), rows.Row{Pos: 7}); err == nil || !strings.Contains(err.Error(), "the file has changed") {
+	if _, err := f.At(t.Context(), table.Row{Pos: 7}); err == nil || !strings.Contains(err.Error(), "the file has changed") {
 		t.Errorf("%v", err)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evalrun/evalrun/datasets/rows"
+	"github.com/evalrun/evalrun/datasets/table"
 )
 
 // What is read at most. A table of tasks is far below all of it.
@@ -138,7 +138,7 @@ func readFooter(r io.ReaderAt, size int64) (*footer, error) {
 	if _, err := r.ReadAt(b, size-8-n); err != nil {
 		return nil, err
 	}
-	f := &footer{end: size - 8 - n, limit: rows.MaxUnpacked(size)}
+	f := &footer{end: size - 8 - n, limit: table.MaxUnpacked(size)}
 	if err := f.parse(b); err != nil {
 		return nil, fmt.Errorf("damaged: %w", err)
 	}
@@ -191,7 +191,7 @@ func (f *footer) check() error {
 			total, values = min(total, f.limit)+min(c.unpacked, f.limit), min(values, f.limit)+min(c.values, f.limit)
 			if total > f.limit {
 				k = slices.Index(unpacked, slices.Max(unpacked))
-				return fmt.Errorf("unpacking: %w; most of it is column %q", rows.TooLarge(f.limit), f.cols[k].name)
+				return fmt.Errorf("unpacking: %w; most of it is column %q", table.TooLarge(f.limit), f.cols[k].name)
 			}
 			if values > f.limit {
 				return fmt.Errorf("it is said to have more than %d values, far more than the file's size lets expect", f.limit)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/evalrun/evalrun/datasets"
 	"github.com/evalrun/evalrun/datasets/parquet"
-	"github.com/evalrun/evalrun/datasets/rows"
+	"github.com/evalrun/evalrun/datasets/table"
 )
 
 // look reads a file that may hold anything: nothing may panic, and what is told to be a row is one.
@@ -32,7 +32,7 @@ func look(t *testing.T, b []byte) {
 		}
 	}
 	for _, i := range []int64{0, int64(n) - 1, int64(n) / 2, -1, 1 << 60} {
-		if row, err := f.At(t.Context(), rows.Row{Pos: i}); err == nil && !json.Valid(row.Data) {
+		if row, err := f.At(t.Context(), table.Row{Pos: i}); err == nil && !json.Valid(row.Data) {
 			t.Fatalf("a row is %q", row.Data)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/parquet-go/parquet-go/format"
 
 	"github.com/evalrun/evalrun/datasets"
-	"github.com/evalrun/evalrun/datasets/rows"
+	"github.com/evalrun/evalrun/datasets/table"
 )
 
 func int32s(list ...int32) (out []pq.Value) {
@@ -266,7 +266,7 @@ func TestBytesLeftOut(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	source := rows.New(save(t, buf.Bytes()), func(r rows.Row) (datasets.Task, error) {
+	source := table.New(save(t, buf.Bytes()), func(r table.Row) (datasets.Task, error) {
 		f, err := r.Fields()
 		if err == nil && !f.Has("a") {
 			err = f.Missing("a")

@@ -15,7 +15,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"github.com/pierrec/lz4/v4"
 
-	"github.com/evalrun/evalrun/datasets/rows"
+	"github.com/evalrun/evalrun/datasets/table"
 )
 
 // A guard bounds what one pass over a file costs.
@@ -29,21 +29,21 @@ type guard struct {
 
 func (g *guard) unpack(n int64) error {
 	if g.unpacked += n; g.limit > 0 && g.unpacked > g.limit {
-		return fmt.Errorf("unpacking: %w", rows.TooLarge(g.limit))
+		return fmt.Errorf("unpacking: %w", table.TooLarge(g.limit))
 	}
 	return nil
 }
 
 func (g *guard) value(n int) error {
 	if g.values += int64(n) + 1; g.limit > 0 && g.values > g.limit {
-		return fmt.Errorf("its values: %w", rows.TooLarge(g.limit))
+		return fmt.Errorf("its values: %w", table.TooLarge(g.limit))
 	}
 	return nil
 }
 
 func (g *guard) row(n int) error {
 	if g.text += int64(n) + 1; g.limit > 0 && g.text > g.limit {
-		return fmt.Errorf("its rows as text: %w", rows.TooLarge(g.limit))
+		return fmt.Errorf("its rows as text: %w", table.TooLarge(g.limit))
 	}
 	return nil
 }

@@ -4,7 +4,7 @@
 //
 // Files are hostile: they may come from anywhere. A pass over a file holds one page of each column in memory, with the column's dictionary, at
 // most [MaxHeld] in all, and decodes values one at a time. No size that a file states is relied upon before it is compared with a limit,
-// and no page unpacks to more than it states. All together a file unpacks to no more than a packed text file may ([rows.MaxUnpacked]).
+// and no page unpacks to more than it states. All together a file unpacks to no more than a packed text file may ([table.MaxUnpacked]).
 package parquet
 
 import (
@@ -20,14 +20,14 @@ import (
 	"unicode/utf8"
 
 	"github.com/evalrun/evalrun/datasets"
-	"github.com/evalrun/evalrun/datasets/rows"
+	"github.com/evalrun/evalrun/datasets/table"
 )
 
 // Open returns the file's rows. Nothing is read before it is asked for.
-func Open(path string) rows.File { return &file{disk: &rows.Disk{Name: path}} }
+func Open(path string) table.File { return &file{disk: &table.Disk{Name: path}} }
 
 type file struct {
-	disk *rows.Disk
+	disk *table.Disk
 
 	mu     sync.Mutex
 	footer *footer // read once
@@ -68,11 +68,11 @@ func (f *file) Columns(context.Context) ([]string, error) {
 
 func (f *file) place(n int64) string { return f.disk.Name + ": row " + strconv.FormatInt(n+1, 10) }
 
-func (f *file) Rows(ctx context.Context) iter.Seq2[rows.Row, error] {
-	return func(yield func(rows.Row, error) bool) {
+func (f *file) Rows(ctx context.Context) iter.Seq2[table.Row, error] {
+	return func(yield func(table.Row, error) bool) {
 		r, ft, err := f.open()
 		if err != nil {
-			yield(rows.Row{}, err)
+			yield(table.Row{}, err)
 			return
 		}
 		n := int64(0)
@@ -83,7 +83,7 @@ func (f *file) Rows(ctx context.Context) iter.Seq2[rows.Row, error] {
 				if ctx.Err() != nil {
 					return
 				}
-				row := rows.Row{Number: n, Pos: n, Place: f.place(n)}
+				row := table.Row{Number: n, Pos: n, Place: f.place(n)}
 				n++
 				row.Data, err = c.next()
 				row.Left = c.left
@@ -105,7 +105,7 @@ func (f *file) Rows(ctx context.Context) iter.Seq2[rows.Row, error] {
 
 // At reads one row again. Rows that are asked for in their order cost no more than they do in [file.Rows]; for others the pages before them in
 // their row group are passed over.
-func (f *file) At(_ context.Context, at rows.Row) (rows.Row, error) {
+func (f *file) At(_ context.Context, at table.Row) (table.Row, error) {
 	at.Place = f.place(at.Pos)
 	r, ft, err := f.open()
 	if err != nil {

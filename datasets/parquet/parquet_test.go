@@ -16,7 +16,7 @@ import (
 	"github.com/parquet-go/parquet-go/compress"
 
 	"github.com/evalrun/evalrun/datasets/parquet"
-	"github.com/evalrun/evalrun/datasets/rows"
+	"github.com/evalrun/evalrun/datasets/table"
 )
 
 // A record has all kinds of columns in all encodings that the writer has.
@@ -133,7 +133,7 @@ func TestRead(t *testing.T) {
 				}
 				for range 300 {
 					i := r.IntN(len(list))
-					if row, err := f.At(t.Context(), rows.Row{Pos: int64(i)}); err != nil || string(row.Data) != list[i].want(t) {
+					if row, err := f.At(t.Context(), table.Row{Pos: int64(i)}); err != nil || string(row.Data) != list[i].want(t) {
 						t.Fatalf("row %d again: %s, %v", i, row.Data, err)
 					}
 				}

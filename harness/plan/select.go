@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/evalrun/evalrun/datasets/near"
 	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/internal/suggest"
 )
 
 // A Selection says which tasks of a benchmark take part. The zero value: all. The parts are applied in the order of the fields.
@@ -136,7 +136,7 @@ func (s Selection) meant(ids []string) (out []string) {
 		if strings.ContainsAny(p, "*?[!,") {
 			continue
 		}
-		for _, id := range near.Names(p, ids) {
+		for _, id := range suggest.Names(p, ids) {
 			out = append(out, strconv.Quote(id))
 		}
 	}

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evalrun/evalrun/datasets/near"
 	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/internal/suggest"
 )
 
 // words are what the selections of a spec name: what is kept of the tasks beside the plan serves to tell which of it there is not.
@@ -93,7 +93,7 @@ func (s Spec) unmet(read []*reading) {
 	told := map[string]bool{}
 	note := func(what, word string, known []string) {
 		text := fmt.Sprintf("%s %q", what, word)
-		if meant := near.Names(word, distinct(known)); meant != nil {
+		if meant := suggest.Names(word, distinct(known)); meant != nil {
 			text += fmt.Sprintf("; did you mean %q?", meant[0])
 		}
 		if !told[text] {

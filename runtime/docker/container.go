@@ -11,8 +11,8 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/mount"
 
+	"github.com/evalrun/evalrun/internal/execproto"
 	"github.com/evalrun/evalrun/runtime/executor"
-	"github.com/evalrun/evalrun/runtime/executor/wire"
 	"github.com/evalrun/evalrun/runtime/image"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
@@ -103,7 +103,7 @@ func (p *plan) hostConfig() *container.HostConfig {
 		// Else the engine copies the host's own.
 		h.DNS, h.DNSSearch, h.DNSOptions = []string{"127.0.0.1"}, []string{"."}, []string{}
 		if p.here {
-			h.DNS = []string{wire.TunServer4}
+			h.DNS = []string{execproto.TunServer4}
 		}
 	}
 	if len(s.Tmpfs) > 0 {

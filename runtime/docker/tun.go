@@ -12,8 +12,8 @@ import (
 
 	"github.com/docker/docker/client"
 
+	"github.com/evalrun/evalrun/internal/isolate"
 	"github.com/evalrun/evalrun/runtime/egress"
-	"github.com/evalrun/evalrun/runtime/executor/isolate"
 )
 
 // A machine's network interface is opened by its own process 1, whose packets then go through the engine's streams. Root of the engine's

@@ -7,13 +7,13 @@ import (
 	"os"
 	"sync"
 
+	"github.com/evalrun/evalrun/internal/execproto"
 	"github.com/evalrun/evalrun/runtime/executor"
-	"github.com/evalrun/evalrun/runtime/executor/wire"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
 // ResolvConf is the /etc/resolv.conf of a machine whose link the driver opens itself. An executor writes it by itself.
-const ResolvConf = wire.ResolvConf
+const ResolvConf = execproto.ResolvConf
 
 // A Link is the packets of a machine's network interface, made as package isolate's OpenTun does. ReadPacket is called by one
 // goroutine, Put and Flush by one at a time, Close at any time.
@@ -39,7 +39,7 @@ func openLink(ctx context.Context, c *executor.Client) (Link, error) {
 
 // FileLink is the link over a TUN device that this process has opened. It owns f.
 func FileLink(f *os.File) Link {
-	return &fileLink{f: f, in: make([]byte, wire.TunMTU), out: make([]byte, 0, wire.TunMTU)}
+	return &fileLink{f: f, in: make([]byte, execproto.TunMTU), out: make([]byte, 0, execproto.TunMTU)}
 }
 
 type fileLink struct {

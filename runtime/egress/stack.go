@@ -18,7 +18,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
 	"gvisor.dev/gvisor/pkg/waiter"
 
-	"github.com/evalrun/evalrun/runtime/executor/wire"
+	"github.com/evalrun/evalrun/internal/execproto"
 )
 
 const (
@@ -127,7 +127,7 @@ func (t *transparent) make() (*stack.Stack, error) {
 		return fail(e)
 	}
 	s.SetRouteTable([]tcpip.Route{{Destination: header.IPv4EmptySubnet, NIC: nic}, {Destination: header.IPv6EmptySubnet, NIC: nic}})
-	for _, a := range []string{wire.TunServer4, wire.TunServer6} {
+	for _, a := range []string{execproto.TunServer4, execproto.TunServer6} {
 		if e := t.serveNames(s, netip.MustParseAddr(a)); e != nil {
 			return fail(e)
 		}
@@ -311,7 +311,7 @@ func (e *endpoint) IsAttached() bool {
 	return e.disp != nil
 }
 
-func (e *endpoint) MTU() uint32                             { return wire.TunMTU }
+func (e *endpoint) MTU() uint32                             { return execproto.TunMTU }
 func (e *endpoint) SetMTU(uint32)                           {}
 func (e *endpoint) MaxHeaderLength() uint16                 { return 0 }
 func (e *endpoint) LinkAddress() tcpip.LinkAddress          { return "" }

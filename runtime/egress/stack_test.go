@@ -29,7 +29,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
 
-	"github.com/evalrun/evalrun/runtime/executor/wire"
+	"github.com/evalrun/evalrun/internal/execproto"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -44,7 +44,7 @@ type guest struct {
 }
 
 func newGuest(t testing.TB) *guest {
-	m := &guest{t: t, ep: channel.New(4096, wire.TunMTU, "")}
+	m := &guest{t: t, ep: channel.New(4096, execproto.TunMTU, "")}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.s = stack.New(stack.Options{
 		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol, ipv6.NewProtocol},
@@ -53,7 +53,7 @@ func newGuest(t testing.TB) *guest {
 	if e := m.s.CreateNIC(1, m.ep); e != nil {
 		t.Fatal(e)
 	}
-	for _, a := range []string{wire.TunAddr4, wire.TunAddr6} {
+	for _, a := range []string{execproto.TunAddr4, execproto.TunAddr6} {
 		full, proto := m.full(netip.AddrPortFrom(netip.MustParseAddr(a), 0))
 		if e := m.s.AddProtocolAddress(1, tcpip.ProtocolAddress{Protocol: proto, AddressWithPrefix: full.Addr.WithPrefix()}, stack.AddressProperties{}); e != nil {
 			t.Fatal(e)
@@ -136,9 +136,9 @@ func (m *guest) ask(name string, kind dnsmessage.Type, overTCP bool) string {
 		m.t.Fatal(err)
 	}
 	answer := make([]byte, 1500)
-	server := wire.TunServer4 + ":53"
+	server := execproto.TunServer4 + ":53"
 	if overTCP {
-		c, err := m.tcp("[" + wire.TunServer6 + "]:53")
+		c, err := m.tcp("[" + execproto.TunServer6 + "]:53")
 		if err != nil {
 			m.t.Fatal(err)
 		}
@@ -259,7 +259,7 @@ func TestConnections(t *testing.T) {
 	}
 	for _, to := range []string{
 		"93.184.216.66:443", "10.0.0.1:443", "169.254.169.254:80", "[fe80::1]:443", "[fd00:ec2::254]:80", "0.0.0.1:443", "[64:ff9b::7f00:1]:443",
-		wire.TunServer4 + ":443", wire.TunServer4 + ":61080", "[" + wire.TunServer6 + "]:22",
+		execproto.TunServer4 + ":443", execproto.TunServer4 + ":61080", "[" + execproto.TunServer6 + "]:22",
 		"8.8.8.8:53", // allowed, and nobody is there
 	} {
 		refused(to)

@@ -18,8 +18,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/execproto"
 	"github.com/evalrun/evalrun/runtime/executor/server"
-	"github.com/evalrun/evalrun/runtime/executor/wire"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -27,12 +27,12 @@ import (
 // never does. Call it first in main, and in TestMain of packages that use real sandboxes.
 func Main() { server.Main() }
 
-// Config is what an executor is told at its start. See [wire.Config].
-type Config = wire.Config
+// Config is what an executor is told at its start. See [execproto.Config].
+type Config = execproto.Config
 
 // A Client speaks to one executor. Its methods may be called from several goroutines.
 type Client struct {
-	s    *wire.Session
+	s    *execproto.Session
 	id   string // of the sandbox, for errors
 	name string // of the driver, for errors
 
@@ -43,7 +43,7 @@ type Client struct {
 	once  sync.Once // of hang
 
 	mu        sync.Mutex
-	running   map[string]*wire.Stream // by the command's ID
+	running   map[string]*execproto.Stream // by the command's ID
 	listeners map[uint32]*listener
 	hung      *hung // set once, when the executor was given up
 }
@@ -77,10 +77,10 @@ const OwnPids = 40
 // New starts to speak over rw and tells the executor its configuration. The client owns rw from now on, also on error.
 func New(ctx context.Context, rw io.ReadWriteCloser, o Options) (*Client, error) {
 	c := newClient(rw, o, 0)
-	o.Config.Version = wire.Version
+	o.Config.Version = execproto.Version
 	hello, cancel := context.WithTimeoutCause(ctx, or(o.Start, startLimit), errNoAnswer)
 	defer cancel()
-	if _, err := c.ask(hello, wire.KindHello, o.Config.Encode()); err != nil {
+	if _, err := c.ask(hello, execproto.KindHello, o.Config.Encode()); err != nil {
 		c.Close()
 		if h := c.givenUp(); h != nil { // not as an error that wraps ErrGone: there never was a sandbox
 			return nil, &sandbox.Error{Op: "create", ID: c.id, Err: fmt.Errorf("%w: %s", context.Cause(hello), h.why), Detail: h.detail}
@@ -96,9 +96,9 @@ func New(ctx context.Context, rw io.ReadWriteCloser, o Options) (*Client, error)
 func newClient(rw io.ReadWriteCloser, o Options, end byte) *Client {
 	c := &Client{
 		id: o.ID, name: o.Driver, gone: o.Gone, stuck: o.Hung, grace: or(o.Grace, grace), disk: o.Disk,
-		running: map[string]*wire.Stream{}, listeners: map[uint32]*listener{},
+		running: map[string]*execproto.Stream{}, listeners: map[uint32]*listener{},
 	}
-	c.s = wire.NewSession(rw, wire.Options{Host: true, MaxFrame: wire.MaxReply, End: end, Accept: c.accept})
+	c.s = execproto.NewSession(rw, execproto.Options{Host: true, MaxFrame: execproto.MaxReply, End: end, Accept: c.accept})
 	go c.s.Serve()
 	return c
 }
@@ -158,10 +158,10 @@ func (c *Client) wrap(ctx context.Context, op string, err error) error {
 		err = fmt.Errorf("%w", context.Cause(ctx))
 		return &sandbox.Error{Op: op, ID: c.id, Err: err}
 	}
-	if u := (*wire.Unsupported)(nil); errors.As(err, &u) {
+	if u := (*execproto.Unsupported)(nil); errors.As(err, &u) {
 		return &sandbox.Unsupported{Driver: c.name, What: u.What}
 	}
-	if errors.Is(err, wire.ErrProtocol) || errors.Is(err, wire.ErrMalformed) {
+	if errors.Is(err, execproto.ErrProtocol) || errors.Is(err, execproto.ErrMalformed) {
 		return &sandbox.Error{Op: op, ID: c.id, Err: fmt.Errorf("%w: its executor broke the protocol", sandbox.ErrGone)}
 	}
 	if c.broken(err) {
@@ -172,16 +172,16 @@ func (c *Client) wrap(ctx context.Context, op string, err error) error {
 		}
 		return &sandbox.Error{Op: op, ID: c.id, Err: sandbox.ErrGone}
 	}
-	inside := errors.As(err, new(*wire.Failure)) && (c.disk || !errors.Is(err, syscall.ENOSPC))
+	inside := errors.As(err, new(*execproto.Failure)) && (c.disk || !errors.Is(err, syscall.ENOSPC))
 	return &sandbox.Error{Op: op, ID: c.id, Err: err, Inside: inside, Lasting: inside && errors.Is(err, fs.ErrNotExist)}
 }
 
 func (c *Client) broken(err error) bool {
-	return errors.Is(err, wire.ErrClosed) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, fs.ErrClosed) || c.s.Err() != nil
+	return errors.Is(err, execproto.ErrClosed) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, fs.ErrClosed) || c.s.Err() != nil
 }
 
 // ask sends one request and returns the body of its result.
-func (c *Client) ask(ctx context.Context, kind byte, body []byte) (*wire.Dec, error) {
+func (c *Client) ask(ctx context.Context, kind byte, body []byte) (*execproto.Dec, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -200,14 +200,14 @@ func (c *Client) ask(ctx context.Context, kind byte, body []byte) (*wire.Dec, er
 }
 
 // result takes messages until the last.
-func result(st *wire.Stream) (*wire.Dec, error) {
+func result(st *execproto.Stream) (*execproto.Dec, error) {
 	for {
 		m, err := st.Recv()
 		if err != nil {
 			return nil, err
 		}
-		if m.Kind == wire.KindResult {
-			d := wire.NewDec(m.Body)
+		if m.Kind == execproto.KindResult {
+			d := execproto.NewDec(m.Body)
 			return d, d.Result()
 		}
 	}
@@ -233,14 +233,14 @@ func (c *Client) exec(ctx context.Context, cmd sandbox.Command, entry bool) (san
 	if err := ctx.Err(); err != nil {
 		return sandbox.Exit{}, c.wrap(ctx, "exec", err)
 	}
-	req := wire.Exec{
+	req := execproto.Exec{
 		ID: cmd.ID, Args: cmd.Args, Dir: cmd.Dir, User: cmd.User, Env: environ(cmd.Env),
 		Stdin: cmd.Stdin != nil, Merge: cmd.Stderr == nil, Discard: cmd.Stdout == nil,
 		Limit: cmd.Limit, FullLimit: cmd.FullLimit, Timeout: cmd.Timeout, Entry: entry,
 	}
 	over := c.bound(ctx, cmd.Timeout)
 	defer over()
-	st, err := c.s.Open(wire.KindExec, req.Encode())
+	st, err := c.s.Open(execproto.KindExec, req.Encode())
 	if err != nil {
 		return sandbox.Exit{}, c.wrap(ctx, "exec", err)
 	}
@@ -268,9 +268,9 @@ func (c *Client) exec(ctx context.Context, cmd sandbox.Command, entry bool) (san
 		backup = time.AfterFunc(cmd.Timeout+graceKill, late)
 	}
 	stop := context.AfterFunc(ctx, func() {
-		var e wire.Enc
+		var e execproto.Enc
 		e.Int(-1)
-		st.Send(wire.KindSignal, e)
+		st.Send(execproto.KindSignal, e)
 		mu.Lock()
 		defer mu.Unlock()
 		if backup != nil {
@@ -298,20 +298,20 @@ func (c *Client) exec(ctx context.Context, cmd sandbox.Command, entry bool) (san
 			return sandbox.Exit{}, c.wrap(ctx, "exec", err)
 		}
 		switch m.Kind {
-		case wire.KindData, wire.KindErr:
-			w := &out[m.Kind-wire.KindData]
+		case execproto.KindData, execproto.KindErr:
+			w := &out[m.Kind-execproto.KindData]
 			if *w == nil {
 				continue
 			}
 			if n, err := (*w).Write(m.Body); err != nil || n < len(m.Body) {
 				*w = nil
 				if out[0] == nil && out[1] == nil {
-					st.Send(wire.KindQuiet, nil)
+					st.Send(execproto.KindQuiet, nil)
 				}
 			}
-		case wire.KindResult:
+		case execproto.KindResult:
 			st.Finish()
-			d := wire.NewDec(m.Body)
+			d := execproto.NewDec(m.Body)
 			if err := d.Result(); err != nil {
 				return sandbox.Exit{}, c.wrap(ctx, "exec", err)
 			}
@@ -328,7 +328,7 @@ func (c *Client) exec(ctx context.Context, cmd sandbox.Command, entry bool) (san
 }
 
 // exit takes over what the executor says, as far as it is possible at all.
-func exit(x wire.Exit) sandbox.Exit {
+func exit(x execproto.Exit) sandbox.Exit {
 	return sandbox.Exit{
 		Code: min(max(x.Code, -1), 255), Signal: short(x.Signal, 32), Full: short(x.Full, 4096), TimedOut: x.TimedOut,
 		Out: max(x.Out, 0), Err: max(x.Err, 0), Wall: max(x.Wall, 0), CPU: max(x.CPU, 0), MaxRSS: max(x.MaxRSS, 0), OOM: x.OOM,
@@ -337,15 +337,15 @@ func exit(x wire.Exit) sandbox.Exit {
 
 func short(s string, n int) string { return s[:min(len(s), n)] }
 
-func feed(st *wire.Stream, r io.Reader) {
+func feed(st *execproto.Stream, r io.Reader) {
 	b := make([]byte, 16<<10)
 	for {
 		n, err := r.Read(b)
-		if n > 0 && st.Send(wire.KindData, b[:n]) != nil {
+		if n > 0 && st.Send(execproto.KindData, b[:n]) != nil {
 			return
 		}
 		if err != nil {
-			st.Send(wire.KindEOF, nil)
+			st.Send(execproto.KindEOF, nil)
 			return
 		}
 	}
@@ -371,17 +371,17 @@ func (c *Client) Signal(id string, sig syscall.Signal) error {
 	if st == nil {
 		return &sandbox.Error{Op: "signal", ID: c.id, Err: fmt.Errorf("no command %q is running", id)}
 	}
-	var e wire.Enc
+	var e execproto.Enc
 	e.Int(int64(sig))
-	return st.Send(wire.KindSignal, e)
+	return st.Send(execproto.KindSignal, e)
 }
 
 // Exit returns what became of the command with this ID, whichever host has started it: known is false if none was ever started (nor ever will
 // be by a host before this one). It waits for one that still runs. The last few thousand ends are remembered.
 func (c *Client) Exit(ctx context.Context, id string) (x sandbox.Exit, known bool, err error) {
-	var e wire.Enc
+	var e execproto.Enc
 	e.String(id)
-	d, err := c.ask(ctx, wire.KindRemember, e)
+	d, err := c.ask(ctx, execproto.KindRemember, e)
 	if err != nil {
 		return x, false, c.wrap(ctx, "exit", err)
 	}
@@ -394,7 +394,7 @@ func (c *Client) Exit(ctx context.Context, id string) (x sandbox.Exit, known boo
 // KillAll ends all that Exec ever started, with all that came of it, however it tried to stay; what [Client.Start] started is spared. When it
 // returns nil, nothing else runs inside.
 func (c *Client) KillAll(ctx context.Context) error {
-	if _, err := c.ask(ctx, wire.KindKillAll, nil); err != nil {
+	if _, err := c.ask(ctx, execproto.KindKillAll, nil); err != nil {
 		return c.wrap(ctx, "kill all", err)
 	}
 	return nil
@@ -403,9 +403,9 @@ func (c *Client) KillAll(ctx context.Context) error {
 // KillEverything ends what KillAll ends and ENTRYPOINT too, with all that came of it: for who has done with the machine but wants to read its
 // files, which may be those of a program that somebody has put into a process of ENTRYPOINT's.
 func (c *Client) KillEverything(ctx context.Context) error {
-	var e wire.Enc
+	var e execproto.Enc
 	e.Bool(true)
-	if _, err := c.ask(ctx, wire.KindKillAll, e); err != nil {
+	if _, err := c.ask(ctx, execproto.KindKillAll, e); err != nil {
 		return c.wrap(ctx, "kill all", err)
 	}
 	return nil
@@ -414,7 +414,7 @@ func (c *Client) KillEverything(ctx context.Context) error {
 // Stats is what the executor itself can see: in a container all but the disk, where its engine shows the control groups inside; elsewhere
 // processes, disk and the time of processes that have ended. Drivers add what their control groups say.
 func (c *Client) Stats(ctx context.Context) (sandbox.Stats, error) {
-	d, err := c.ask(ctx, wire.KindStats, nil)
+	d, err := c.ask(ctx, execproto.KindStats, nil)
 	if err != nil {
 		return sandbox.Stats{}, c.wrap(ctx, "stats", err)
 	}

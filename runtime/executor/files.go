@@ -10,7 +10,7 @@ import (
 	"path"
 	"sync"
 
-	"github.com/evalrun/evalrun/runtime/executor/wire"
+	"github.com/evalrun/evalrun/internal/execproto"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -22,9 +22,9 @@ func (c *Client) Put(ctx context.Context, dir string, src fs.FS) error {
 	if !path.IsAbs(dir) {
 		return c.wrap(ctx, "put", fmt.Errorf("%q is not an absolute path", dir))
 	}
-	var e wire.Enc
+	var e execproto.Enc
 	e.String(dir)
-	st, stop, err := c.open(ctx, wire.KindPut, e)
+	st, stop, err := c.open(ctx, execproto.KindPut, e)
 	if err != nil {
 		return c.wrap(ctx, "put", err)
 	}
@@ -33,14 +33,14 @@ func (c *Client) Put(ctx context.Context, dir string, src fs.FS) error {
 	res := make(chan error, 1)
 	go func() {
 		_, err := result(st)
-		st.Interrupt(wire.ErrClosed)
+		st.Interrupt(execproto.ErrClosed)
 		res <- err
 	}()
 	werr := pack(st, src)
 	if werr == nil {
-		werr = st.Send(wire.KindEOF, nil)
+		werr = st.Send(execproto.KindEOF, nil)
 	}
-	if werr != nil && !errors.Is(werr, wire.ErrClosed) && c.s.Err() == nil {
+	if werr != nil && !errors.Is(werr, execproto.ErrClosed) && c.s.Err() == nil {
 		st.Reset() // src failed, or ctx ended: what was written so far stays
 		<-res
 		return c.wrap(ctx, "put", fmt.Errorf("%s: %w", dir, werr))
@@ -130,10 +130,10 @@ type joined struct {
 func (j *joined) Write(p []byte) (int, error) {
 	n := len(p)
 	for len(p) > 0 {
-		m := min(len(p), wire.MaxData-len(j.buf))
+		m := min(len(p), execproto.MaxData-len(j.buf))
 		j.buf = append(j.buf, p[:m]...)
 		p = p[m:]
-		if len(j.buf) == wire.MaxData {
+		if len(j.buf) == execproto.MaxData {
 			if err := j.flush(); err != nil {
 				return 0, err
 			}
@@ -159,9 +159,9 @@ func (c *Client) Get(ctx context.Context, name string) (io.ReadCloser, error) {
 	if !path.IsAbs(name) {
 		return nil, c.wrap(ctx, "get", fmt.Errorf("%q is not an absolute path", name))
 	}
-	var e wire.Enc
+	var e execproto.Enc
 	e.String(name)
-	st, stop, err := c.open(ctx, wire.KindGet, e)
+	st, stop, err := c.open(ctx, execproto.KindGet, e)
 	if err != nil {
 		return nil, c.wrap(ctx, "get", err)
 	}
@@ -180,7 +180,7 @@ func (c *Client) Get(ctx context.Context, name string) (io.ReadCloser, error) {
 type getReader struct {
 	c     *Client
 	ctx   context.Context
-	st    *wire.Stream
+	st    *execproto.Stream
 	first []byte
 	stop  func() bool
 	once  sync.Once

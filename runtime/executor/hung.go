@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evalrun/evalrun/runtime/executor/wire"
+	"github.com/evalrun/evalrun/internal/execproto"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -106,7 +106,7 @@ func (c *Client) bound(ctx context.Context, limit time.Duration) (stop func()) {
 
 // open starts a stream that ends with ctx: at once if the executor is well, else when it is given
 // up. The caller calls stop when it needs the stream no more; it reports whether ctx came too late.
-func (c *Client) open(ctx context.Context, kind byte, body []byte) (st *wire.Stream, stop func() bool, err error) {
+func (c *Client) open(ctx context.Context, kind byte, body []byte) (st *execproto.Stream, stop func() bool, err error) {
 	opened := make(chan struct{})
 	stop = context.AfterFunc(ctx, func() {
 		for c.alive() {

@@ -14,7 +14,7 @@ import (
 	"testing/fstest"
 	"time"
 
-	"github.com/evalrun/evalrun/runtime/executor/wire"
+	"github.com/evalrun/evalrun/internal/execproto"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -147,9 +147,9 @@ func TestHungAtStart(t *testing.T) {
 func TestSlowIsNotHung(t *testing.T) {
 	ours, theirs := net.Pipe()
 	asked := make(chan struct{}, 1)
-	s := wire.NewSession(theirs, wire.Options{MaxFrame: wire.MaxOpen, Accept: func(st *wire.Stream, kind byte, _ []byte) {
-		if kind == wire.KindHello {
-			go func() { st.Send(wire.KindResult, wire.OK()); st.Finish() }()
+	s := execproto.NewSession(theirs, execproto.Options{MaxFrame: execproto.MaxOpen, Accept: func(st *execproto.Stream, kind byte, _ []byte) {
+		if kind == execproto.KindHello {
+			go func() { st.Send(execproto.KindResult, execproto.OK()); st.Finish() }()
 			return
 		}
 		asked <- struct{}{}
@@ -180,11 +180,11 @@ func TestSlowIsNotHung(t *testing.T) {
 // A machine that ends while a file is read is an error, not the file's end.
 func TestGetIsCutOff(t *testing.T) {
 	ours, theirs := net.Pipe()
-	var s *wire.Session
-	s = wire.NewSession(theirs, wire.Options{MaxFrame: wire.MaxOpen, Accept: func(st *wire.Stream, kind byte, _ []byte) {
+	var s *execproto.Session
+	s = execproto.NewSession(theirs, execproto.Options{MaxFrame: execproto.MaxOpen, Accept: func(st *execproto.Stream, kind byte, _ []byte) {
 		go func() {
-			if kind == wire.KindHello {
-				st.Send(wire.KindResult, wire.OK())
+			if kind == execproto.KindHello {
+				st.Send(execproto.KindResult, execproto.OK())
 				return
 			}
 			st.Write(make([]byte, 1024)) // a tar archive's end, as it happens

@@ -4,31 +4,31 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/evalrun/evalrun/runtime/executor/wire"
+	"github.com/evalrun/evalrun/internal/execproto"
 )
 
-// A Watch names files of a machine; see [wire.Watch].
-type Watch = wire.Watch
+// A Watch names files of a machine; see [execproto.Watch].
+type Watch = execproto.Watch
 
-// A Change is a difference between what was marked and what is there; see [wire.Change].
-type Change = wire.Change
+// A Change is a difference between what was marked and what is there; see [execproto.Change].
+type Change = execproto.Change
 
-// A Vigil is what became of a folder that was watched; see [wire.Vigil].
-type Vigil = wire.Vigil
+// A Vigil is what became of a folder that was watched; see [execproto.Vigil].
+type Vigil = execproto.Vigil
 
 // What a Change can be.
 const (
-	Added   = wire.Added
-	Shadows = wire.Shadows // added to a folder of $PATH, of which another had a program of this name
-	Altered = wire.Altered
-	Gone    = wire.Gone
+	Added   = execproto.Added
+	Shadows = execproto.Shadows // added to a folder of $PATH, of which another had a program of this name
+	Altered = execproto.Altered
+	Gone    = execproto.Gone
 )
 
 // Mark remembers, inside the executor and out of reach of what runs beside it, what the watched files are: kind, owner, size and times,
 // the time of the last change of any kind among them, which nothing inside can set. They are kept under
 // the name of a set, in place of what was kept there or, with add, beside it. It returns the folders that "$PATH" stood for, in their order.
 func (c *Client) Mark(ctx context.Context, set string, add bool, ws []Watch) (path []string, err error) {
-	err = c.pull(ctx, "mark", wire.KindMark, wire.EncodeWatches(set, add, ws), func(d *wire.Dec) error {
+	err = c.pull(ctx, "mark", execproto.KindMark, execproto.EncodeWatches(set, add, ws), func(d *execproto.Dec) error {
 		path = d.Strings()
 		return d.Err()
 	}, nil)
@@ -38,14 +38,14 @@ func (c *Client) Mark(ctx context.Context, set string, add bool, ws []Watch) (pa
 // Changes tells what of a set's files is no longer as it was, and what came beside them; cut says that it is not all. Paths come out of
 // the machine and are not to be trusted.
 func (c *Client) Changes(ctx context.Context, set string) (list []Change, cut bool, err error) {
-	var e wire.Enc
+	var e execproto.Enc
 	e.String(set)
-	err = c.pull(ctx, "changes", wire.KindChanges, e, func(d *wire.Dec) error {
+	err = c.pull(ctx, "changes", execproto.KindChanges, e, func(d *execproto.Dec) error {
 		for d.More() && len(list) < 20_000 {
 			list = append(list, d.Change())
 		}
 		return d.Err()
-	}, func(d *wire.Dec) { cut = d.Bool() })
+	}, func(d *execproto.Dec) { cut = d.Bool() })
 	return list, cut, err
 }
 
@@ -54,25 +54,25 @@ func (c *Client) Changes(ctx context.Context, set string) (list []Change, cut bo
 // can write there. It returns a remark for each that was not a plain folder ("it was a link"); what
 // was a mount from the beginning is emptied, and no remark.
 func (c *Client) Clear(ctx context.Context, owner string, dirs ...string) (remarks []string, err error) {
-	var e wire.Enc
+	var e execproto.Enc
 	e.String(owner)
 	e.Strings(dirs)
-	d, err := c.ask(ctx, wire.KindClear, e)
+	d, err := c.ask(ctx, execproto.KindClear, e)
 	if err != nil {
 		return nil, c.wrap(ctx, "clear", err)
 	}
 	remarks = d.Strings()
 	if d.Err() != nil || len(remarks) != len(dirs) {
-		return nil, c.wrap(ctx, "clear", wire.ErrMalformed)
+		return nil, c.wrap(ctx, "clear", execproto.ErrMalformed)
 	}
 	return remarks, nil
 }
 
 // Remove removes single files; one that is not there is no error.
 func (c *Client) Remove(ctx context.Context, files ...string) error {
-	var e wire.Enc
+	var e execproto.Enc
 	e.Strings(files)
-	if _, err := c.ask(ctx, wire.KindRemove, e); err != nil {
+	if _, err := c.ask(ctx, execproto.KindRemove, e); err != nil {
 		return c.wrap(ctx, "remove", err)
 	}
 	return nil
@@ -80,10 +80,10 @@ func (c *Client) Remove(ctx context.Context, files ...string) error {
 
 // Links finds symbolic links below root that lead, by what is written in them, below one of the folders into; at most some.
 func (c *Client) Links(ctx context.Context, root string, into ...string) ([]string, error) {
-	var e wire.Enc
+	var e execproto.Enc
 	e.String(root)
 	e.Strings(into)
-	d, err := c.ask(ctx, wire.KindLinks, e)
+	d, err := c.ask(ctx, execproto.KindLinks, e)
 	if err != nil {
 		return nil, c.wrap(ctx, "links", err)
 	}
@@ -93,9 +93,9 @@ func (c *Client) Links(ctx context.Context, root string, into ...string) ([]stri
 // Vigil begins to see what is written into a folder, until VigilEnd. A kernel watches for a limited number of programs at a time, so it may
 // fail for reasons that are not the machine's. entry says that the machine's ENTRYPOINT runs.
 func (c *Client) Vigil(ctx context.Context, dir string) (entry bool, err error) {
-	var e wire.Enc
+	var e execproto.Enc
 	e.String(dir)
-	d, err := c.ask(ctx, wire.KindVigil, e)
+	d, err := c.ask(ctx, execproto.KindVigil, e)
 	if err == nil {
 		entry, err = d.Bool(), d.Err()
 	}
@@ -107,9 +107,9 @@ func (c *Client) Vigil(ctx context.Context, dir string) (entry bool, err error) 
 
 // VigilEnd tells what became of the folder.
 func (c *Client) VigilEnd(ctx context.Context) (v Vigil, err error) {
-	var e wire.Enc
+	var e execproto.Enc
 	e.String("")
-	d, err := c.ask(ctx, wire.KindVigil, e)
+	d, err := c.ask(ctx, execproto.KindVigil, e)
 	if err == nil {
 		v, err = d.Vigil(), d.Err()
 	}
@@ -120,7 +120,7 @@ func (c *Client) VigilEnd(ctx context.Context) (v Vigil, err error) {
 }
 
 // pull sends a request and hands on the frames that answer it, then the result's body.
-func (c *Client) pull(ctx context.Context, op string, kind byte, body []byte, frame func(*wire.Dec) error, end func(*wire.Dec)) error {
+func (c *Client) pull(ctx context.Context, op string, kind byte, body []byte, frame func(*execproto.Dec) error, end func(*execproto.Dec)) error {
 	if ctx.Err() != nil {
 		return c.wrap(ctx, op, context.Cause(ctx))
 	}
@@ -131,18 +131,18 @@ func (c *Client) pull(ctx context.Context, op string, kind byte, body []byte, fr
 	defer stop()
 	for {
 		m, err := st.Recv()
-		if err == nil && m.Kind == wire.KindData {
-			err = frame(wire.NewDec(m.Body))
-		} else if err == nil && m.Kind != wire.KindResult {
-			err = fmt.Errorf("%w: an unexpected frame", wire.ErrProtocol)
+		if err == nil && m.Kind == execproto.KindData {
+			err = frame(execproto.NewDec(m.Body))
+		} else if err == nil && m.Kind != execproto.KindResult {
+			err = fmt.Errorf("%w: an unexpected frame", execproto.ErrProtocol)
 		}
 		if err != nil {
 			st.Reset()
 			return c.wrap(ctx, op, err)
 		}
-		if m.Kind == wire.KindResult {
+		if m.Kind == execproto.KindResult {
 			st.Finish()
-			d := wire.NewDec(m.Body)
+			d := execproto.NewDec(m.Body)
 			if err := d.Result(); err != nil {
 				return c.wrap(ctx, op, err)
 			}

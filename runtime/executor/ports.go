@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/evalrun/evalrun/runtime/executor/wire"
+	"github.com/evalrun/evalrun/internal/execproto"
 )
 
 // Dial connects to a TCP port on the sandbox's loopback.
@@ -19,9 +19,9 @@ func (c *Client) Dial(ctx context.Context, port int) (net.Conn, error) {
 	if port < 1 || port > 65535 {
 		return nil, c.wrap(ctx, "dial", fmt.Errorf("no such port: %d", port))
 	}
-	var e wire.Enc
+	var e execproto.Enc
 	e.Uint(uint64(port))
-	st, stop, err := c.open(ctx, wire.KindDial, e)
+	st, stop, err := c.open(ctx, execproto.KindDial, e)
 	if err != nil {
 		return nil, c.wrap(ctx, "dial", err)
 	}
@@ -37,7 +37,7 @@ func (c *Client) Dial(ctx context.Context, port int) (net.Conn, error) {
 }
 
 // bridge makes a connection of a stream. A pipe in memory lends its reads their deadlines; writes go to the stream itself.
-func bridge(st *wire.Stream, port int) net.Conn {
+func bridge(st *execproto.Stream, port int) net.Conn {
 	outer, inner := net.Pipe()
 	go func() {
 		defer inner.Close()
@@ -51,7 +51,7 @@ type onlyWriter struct{ io.Writer }
 // A conn ends one way at a time, as TCP does: after the peer's end it can still be written to, and after CloseWrite still be read.
 type conn struct {
 	net.Conn // what is read
-	st       *wire.Stream
+	st       *execproto.Stream
 	addr     addr
 
 	mu    sync.Mutex
@@ -61,7 +61,7 @@ type conn struct {
 func (c *conn) Write(p []byte) (int, error) { return c.st.Write(p) }
 
 // CloseWrite tells the peer that no more will come.
-func (c *conn) CloseWrite() error { return c.st.Send(wire.KindEOF, nil) }
+func (c *conn) CloseWrite() error { return c.st.Send(execproto.KindEOF, nil) }
 
 func (c *conn) Close() error {
 	c.SetWriteDeadline(time.Time{})
@@ -105,13 +105,13 @@ func (c *Client) Listen(ctx context.Context, port int) (net.Listener, error) {
 	if port < 0 || port > 65535 {
 		return nil, c.wrap(ctx, "listen", fmt.Errorf("no such port: %d", port))
 	}
-	var e wire.Enc
+	var e execproto.Enc
 	e.Uint(uint64(port))
-	st, stop, err := c.open(ctx, wire.KindListen, e)
+	st, stop, err := c.open(ctx, execproto.KindListen, e)
 	if err != nil {
 		return nil, c.wrap(ctx, "listen", err)
 	}
-	l := &listener{c: c, st: st, conns: make(chan *wire.Stream, 128), done: make(chan struct{})}
+	l := &listener{c: c, st: st, conns: make(chan *execproto.Stream, 128), done: make(chan struct{})}
 	c.mu.Lock()
 	c.listeners[st.ID()] = l
 	c.mu.Unlock()
@@ -136,21 +136,21 @@ func (c *Client) Listen(ctx context.Context, port int) (net.Listener, error) {
 
 type listener struct {
 	c     *Client
-	st    *wire.Stream
+	st    *execproto.Stream
 	port  int
-	conns chan *wire.Stream
+	conns chan *execproto.Stream
 	once  sync.Once
 	done  chan struct{}
 }
 
 // accept sees the streams that an executor opens. It is the session's reader, so it must not block.
-func (c *Client) accept(st *wire.Stream, kind byte, body []byte) {
-	d := wire.NewDec(body)
+func (c *Client) accept(st *execproto.Stream, kind byte, body []byte) {
+	d := execproto.NewDec(body)
 	id := d.Uint()
 	c.mu.Lock()
 	l := c.listeners[uint32(id)]
 	c.mu.Unlock()
-	if kind == wire.KindAccepted && l != nil && d.Err() == nil {
+	if kind == execproto.KindAccepted && l != nil && d.Err() == nil {
 		select {
 		case l.conns <- st:
 			return

@@ -8,13 +8,13 @@ import (
 	"io"
 	"time"
 
-	"github.com/evalrun/evalrun/runtime/executor/wire"
+	"github.com/evalrun/evalrun/internal/execproto"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
 // NewKey makes a key for Config.Key. Whoever holds it can take the machine up again, and nobody inside must come to know it.
 func NewKey() []byte {
-	k := make([]byte, wire.KeyLen)
+	k := make([]byte, execproto.KeyLen)
 	rand.Read(k)
 	return k
 }
@@ -40,12 +40,12 @@ func Reattach(ctx context.Context, rw io.ReadWriteCloser, o Options) (*Client, e
 		}
 		return nil, &sandbox.Error{Op: "reattach", ID: o.ID, Err: err}
 	}
-	if len(o.Config.Key) != wire.KeyLen {
+	if len(o.Config.Key) != execproto.KeyLen {
 		rw.Close()
 		return fail(errors.New("no key of its start"))
 	}
 	stop := context.AfterFunc(ctx, func() { rw.Close() })
-	nonce := make([]byte, wire.NonceLen)
+	nonce := make([]byte, execproto.NonceLen)
 	rand.Read(nonce)
 	rest, err := handshake(rw, o.Config.Key, nonce)
 	if !stop() && err == nil {
@@ -55,10 +55,10 @@ func Reattach(ctx context.Context, rw io.ReadWriteCloser, o Options) (*Client, e
 		rw.Close()
 		return fail(err)
 	}
-	c := newClient(&resumed{ReadWriteCloser: rw, rest: rest}, o, wire.SessionEnd(nonce))
-	var e wire.Enc
-	e.Uint(wire.Version)
-	d, err := c.ask(ctx, wire.KindResume, e)
+	c := newClient(&resumed{ReadWriteCloser: rw, rest: rest}, o, execproto.SessionEnd(nonce))
+	var e execproto.Enc
+	e.Uint(execproto.Version)
+	d, err := c.ask(ctx, execproto.KindResume, e)
 	if err != nil {
 		c.Close()
 		return nil, c.wrap(ctx, "reattach", err)
@@ -74,12 +74,12 @@ func handshake(rw io.ReadWriter, key, nonce []byte) (rest []byte, err error) {
 	sent := make(chan error, 1)
 	// Meanwhile we read: what is in our way may have to be taken out before anything can go in.
 	go func() {
-		_, err := rw.Write(wire.Token(key, wire.HostSpeaks, nonce))
+		_, err := rw.Write(execproto.Token(key, execproto.HostSpeaks, nonce))
 		sent <- err
 	}()
-	var scan wire.TokenScanner
-	want := string(wire.Token(key, wire.ExecutorSpeaks, nonce))
-	buf := make([]byte, wire.MaxData)
+	var scan execproto.TokenScanner
+	want := string(execproto.Token(key, execproto.ExecutorSpeaks, nonce))
+	buf := make([]byte, execproto.MaxData)
 	for {
 		n, err := rw.Read(buf)
 		if end := scan.Scan(buf[:n], func(token []byte) bool { return string(token) == want }); end >= 0 {

@@ -13,7 +13,7 @@ import (
 	"testing/fstest"
 	"time"
 
-	"github.com/evalrun/evalrun/runtime/executor/wire"
+	"github.com/evalrun/evalrun/internal/execproto"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -131,9 +131,9 @@ func TestTornFrames(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		end.Close()
-		harm := wire.Exec{ID: "harm", Args: []string{"sh", "-c", "echo harm >/tmp/harm #" + strings.Repeat("x", rand.IntN(200))}}
+		harm := execproto.Exec{ID: "harm", Args: []string{"sh", "-c", "echo harm >/tmp/harm #" + strings.Repeat("x", rand.IntN(200))}}
 		body := harm.Encode()
-		torn := append([]byte{0, 0, byte(len(body) >> 8), byte(len(body)), 0, 0, 255, 1, wire.KindExec}, body...)
+		torn := append([]byte{0, 0, byte(len(body) >> 8), byte(len(body)), 0, 0, 255, 1, execproto.KindExec}, body...)
 		m.in.Write(torn[:rand.IntN(len(torn)+1)])
 		c, end = m.next()
 		if x, known, err := c.Exit(t.Context(), id); err != nil || !known || x.Code != 0 {
@@ -165,9 +165,9 @@ func TestImpostors(t *testing.T) {
 		}
 	}
 	// An old token, word for word.
-	nonce := make([]byte, wire.NonceLen)
-	token := wire.Token(m.key, wire.HostSpeaks, nonce)
-	want := wire.Token(m.key, wire.ExecutorSpeaks, nonce)
+	nonce := make([]byte, execproto.NonceLen)
+	token := execproto.Token(m.key, execproto.HostSpeaks, nonce)
+	want := execproto.Token(m.key, execproto.ExecutorSpeaks, nonce)
 	m.in.Write(token)
 	got := make([]byte, 0, 4096)
 	for !bytes.Contains(got, want) {
@@ -179,7 +179,7 @@ func TestImpostors(t *testing.T) {
 		got = got[:len(got)+n]
 	}
 	m.in.Write(token)
-	m.in.Write(wire.Token(m.key, wire.ExecutorSpeaks, make([]byte, wire.NonceLen)))
+	m.in.Write(execproto.Token(m.key, execproto.ExecutorSpeaks, make([]byte, execproto.NonceLen)))
 	m.out.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
 	if n, err := m.out.Read(got); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("an old token is answered: %q, %v", got[:n], err)
@@ -187,7 +187,7 @@ func TestImpostors(t *testing.T) {
 	// An executor without the key is none.
 	a, b := io.Pipe()
 	go func() {
-		b.Write(wire.Token(NewKey(), wire.ExecutorSpeaks, nonce))
+		b.Write(execproto.Token(NewKey(), execproto.ExecutorSpeaks, nonce))
 		b.Close()
 	}()
 	if _, err := Reattach(short(), struct {

@@ -5,13 +5,13 @@ import (
 	"encoding/binary"
 	"errors"
 
-	"github.com/evalrun/evalrun/runtime/executor/wire"
+	"github.com/evalrun/evalrun/internal/execproto"
 )
 
 // A Tun is the packets of a machine's network interface. ReadPacket belongs to one goroutine; Put, Flush to one at a time.
 type Tun struct {
 	Note string // what does not work of it, for people; "": all does
-	st   *wire.Stream
+	st   *execproto.Stream
 	rest []byte // read, and not handed out yet
 	out  []byte
 }
@@ -22,7 +22,7 @@ func (c *Client) Tun(ctx context.Context) (*Tun, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, c.wrap(ctx, "network", err)
 	}
-	st, stop, err := c.open(ctx, wire.KindTun, nil)
+	st, stop, err := c.open(ctx, execproto.KindTun, nil)
 	if err != nil {
 		return nil, c.wrap(ctx, "network", err)
 	}
@@ -56,7 +56,7 @@ func (t *Tun) ReadPacket() ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if m.Kind != wire.KindData {
+		if m.Kind != execproto.KindData {
 			return nil, errors.New("the executor broke the protocol")
 		}
 		if len(t.rest) == 0 {
@@ -73,16 +73,16 @@ func (t *Tun) Put(parts ...[]byte) error {
 	for _, p := range parts {
 		n += len(p)
 	}
-	if n > wire.TunMTU {
+	if n > execproto.TunMTU {
 		return errors.New("packet too long")
 	}
-	if len(t.out)+2+n > wire.MaxData {
+	if len(t.out)+2+n > execproto.MaxData {
 		if err := t.Flush(); err != nil {
 			return err
 		}
 	}
 	if t.out == nil {
-		t.out = make([]byte, 0, wire.MaxData)
+		t.out = make([]byte, 0, execproto.MaxData)
 	}
 	t.out = binary.BigEndian.AppendUint16(t.out, uint16(n))
 	for _, p := range parts {
@@ -96,7 +96,7 @@ func (t *Tun) Flush() error {
 	if len(t.out) == 0 {
 		return nil
 	}
-	err := t.st.Send(wire.KindData, t.out)
+	err := t.st.Send(execproto.KindData, t.out)
 	t.out = t.out[:0]
 	return err
 }

@@ -7,9 +7,9 @@ import (
 	"os"
 	"sync"
 
+	"github.com/evalrun/evalrun/internal/isolate"
 	"github.com/evalrun/evalrun/runtime/egress"
 	"github.com/evalrun/evalrun/runtime/executor"
-	"github.com/evalrun/evalrun/runtime/executor/isolate"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/evalrun/evalrun/runtime/executor/isolate"
+	"github.com/evalrun/evalrun/internal/isolate"
 )
 
 // Root inside is not root outside, so an unpacked image whose files belong to root would be a stranger's to it. A mount can

@@ -15,8 +15,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/evalrun/evalrun/internal/isolate"
 	"github.com/evalrun/evalrun/runtime/executor"
-	"github.com/evalrun/evalrun/runtime/executor/isolate"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 

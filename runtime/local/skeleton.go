@@ -6,7 +6,7 @@ import (
 	"sort"
 	"strings"
 
-	"github.com/evalrun/evalrun/runtime/executor/isolate"
+	"github.com/evalrun/evalrun/internal/isolate"
 )
 
 // systemDirs of this machine that a sandbox sees, read-only: those that exist. One that is a link stays the same link.

@@ -13,9 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/evalrun/evalrun/internal/execproto"
+	"github.com/evalrun/evalrun/internal/isolate"
 	"github.com/evalrun/evalrun/runtime/executor/embed"
-	"github.com/evalrun/evalrun/runtime/executor/isolate"
-	"github.com/evalrun/evalrun/runtime/executor/wire"
 )
 
 // initBinary is the executor as a sealed file in memory: nobody can change it, it needs no place on a disk, and all
@@ -130,7 +130,7 @@ func (s *spawner) read() {
 		if err != nil || n == 0 {
 			break
 		}
-		d := wire.NewDec(b[:n])
+		d := execproto.NewDec(b[:n])
 		op, id := d.Uint(), d.Uint()
 		s.mu.Lock()
 		p := s.procs[id]
@@ -211,7 +211,7 @@ func (p *process) kill() { p.ask(isolate.OpKill) }
 func (p *process) quit() { p.ask(isolate.OpQuit) }
 
 func (p *process) ask(op uint64) {
-	var e wire.Enc
+	var e execproto.Enc
 	e.Uint(op)
 	e.Uint(p.id)
 	p.sp.conn.Write(e)

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/evalrun/evalrun/runtime/executor/isolate"
+	"github.com/evalrun/evalrun/internal/isolate"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 

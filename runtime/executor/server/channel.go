@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/evalrun/evalrun/runtime/executor/wire"
+	"github.com/evalrun/evalrun/internal/execproto"
 )
 
 // A channel is what we read from and write to, for as long as we live. Hosts come and go: each has a session of its own
@@ -21,7 +21,7 @@ type channel struct {
 
 	wmu sync.Mutex // of what is written; the lock of the leg that writes
 	// What follows belongs to the one goroutine that reads.
-	scan  wire.TokenScanner
+	scan  execproto.TokenScanner
 	valid func(token []byte) bool // nil: nobody can take the machine up again
 	rest  []byte                  // read beyond a token
 	found bool                    // a token was read, and not answered yet
@@ -126,7 +126,7 @@ func (c *channel) leg(first []byte) *leg {
 
 func (l *leg) Read(p []byte) (int, error) {
 	if l.closed.Load() {
-		return 0, wire.ErrClosed
+		return 0, execproto.ErrClosed
 	}
 	return l.c.read(p)
 }
@@ -151,7 +151,7 @@ func (l *leg) Write(p []byte) (int, error) {
 
 func (l *leg) write(p []byte) error {
 	if l.closed.Load() {
-		return wire.ErrClosed
+		return execproto.ErrClosed
 	}
 	_, err := l.c.out.Write(p)
 	if errors.Is(err, syscall.EPIPE) {

@@ -10,13 +10,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/evalrun/evalrun/runtime/executor/wire"
+	"github.com/evalrun/evalrun/internal/execproto"
 )
 
 // clearDirs makes each folder new and empty, of owner ("": who commands run as unless they say
 // otherwise) and writable by nobody else, whatever is there now. It returns one remark for each: ""
 // for what was a plain folder, a mount from the beginning, or nothing.
-func (sv *server) clearDirs(owner string, dirs []string) (wire.Enc, error) {
+func (sv *server) clearDirs(owner string, dirs []string) (execproto.Enc, error) {
 	var of account
 	if owner == "" {
 		owner = sv.cfg.User
@@ -35,7 +35,7 @@ func (sv *server) clearDirs(owner string, dirs []string) (wire.Enc, error) {
 		}
 		remarks = append(remarks, remark)
 	}
-	e := wire.OK()
+	e := execproto.OK()
 	e.Strings(remarks)
 	return e, nil
 }

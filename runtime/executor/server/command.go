@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/evalrun/evalrun/runtime/executor/wire"
+	"github.com/evalrun/evalrun/internal/execproto"
 )
 
 func ptr(b *byte) unsafe.Pointer { return unsafe.Pointer(b) }
@@ -23,36 +23,36 @@ const killLimit = 10 * time.Second
 // A running command as the host's control messages see it.
 type running struct {
 	sv    *server
-	st    *wire.Stream
-	req   wire.Exec
+	st    *execproto.Stream
+	req   execproto.Exec
 	once  sync.Once
 	kill  chan struct{} // closed when the tree has to die
 	over  chan struct{} // closed when the command's end is known
 	quiet atomic.Bool
-	child atomic.Int32                // pid of the supervisor
-	to    atomic.Pointer[wire.Stream] // where output goes: st, or for ENTRYPOINT that of the host which asked last
+	child atomic.Int32                     // pid of the supervisor
+	to    atomic.Pointer[execproto.Stream] // where output goes: st, or for ENTRYPOINT that of the host which asked last
 }
 
 func (r *running) end() { r.once.Do(func() { close(r.kill) }) }
 
 // exec is called by the session's reader: it must not block.
-func (sv *server) exec(st *wire.Stream, body []byte) {
-	req, err := wire.DecodeExec(body)
+func (sv *server) exec(st *execproto.Stream, body []byte) {
+	req, err := execproto.DecodeExec(body)
 	if err != nil || len(req.Args) == 0 {
-		go sv.answer(st, func() (wire.Enc, error) { return nil, errors.New("a command without a program") })
+		go sv.answer(st, func() (execproto.Enc, error) { return nil, errors.New("a command without a program") })
 		return
 	}
 	r := &running{sv: sv, st: st, req: req, kill: make(chan struct{}), over: make(chan struct{})}
 	r.to.Store(st)
 	st.Control = func(kind byte, b []byte) {
 		switch kind {
-		case wire.KindQuiet:
+		case execproto.KindQuiet:
 			r.quiet.Store(true)
-		case wire.KindReset:
+		case execproto.KindReset:
 			r.quiet.Store(true)
 			r.end()
-		case wire.KindSignal:
-			if sig := wire.NewDec(b).Int(); sig < 0 {
+		case execproto.KindSignal:
+			if sig := execproto.NewDec(b).Int(); sig < 0 {
 				r.end()
 			} else {
 				go r.signal(syscall.Signal(sig))
@@ -63,9 +63,9 @@ func (sv *server) exec(st *wire.Stream, body []byte) {
 	sv.running[r] = struct{}{}
 	sv.mu.Unlock()
 	go func() {
-		sv.answer(st, func() (wire.Enc, error) {
+		sv.answer(st, func() (execproto.Enc, error) {
 			exit, err := r.runOnce()
-			e := wire.OK()
+			e := execproto.OK()
 			exit.Encode(&e)
 			return e, err
 		})
@@ -90,7 +90,7 @@ func (r *running) signal(sig syscall.Signal) {
 }
 
 // runOnce runs the command, unless one with its ID was run before: then the end of that one is the answer.
-func (r *running) runOnce() (wire.Exit, error) {
+func (r *running) runOnce() (execproto.Exit, error) {
 	sv := r.sv
 	if r.req.ID == "" {
 		return r.run()
@@ -113,7 +113,7 @@ func (r *running) runOnce() (wire.Exit, error) {
 		case <-m.done:
 			return m.exit, m.err
 		case <-r.kill:
-			return wire.Exit{}, errors.New("given up while waiting for the first command with this id")
+			return execproto.Exit{}, errors.New("given up while waiting for the first command with this id")
 		}
 	}
 	m = &remembered{done: make(chan struct{}), run: r}
@@ -138,13 +138,13 @@ func (r *running) runOnce() (wire.Exit, error) {
 	return m.exit, m.err
 }
 
-func (r *running) run() (wire.Exit, error) {
+func (r *running) run() (execproto.Exit, error) {
 	defer close(r.over)
 	sv, req := r.sv, &r.req
 	begun := time.Now()
 	l, err := sv.prepare(req)
 	if err != nil {
-		return wire.Exit{}, err
+		return execproto.Exit{}, err
 	}
 	var theirs, ours []*os.File // the command's ends, our ends
 	defer func() {
@@ -152,11 +152,11 @@ func (r *running) run() (wire.Exit, error) {
 			f.Close()
 		}
 	}()
-	fail := func(err error) (wire.Exit, error) {
+	fail := func(err error) (execproto.Exit, error) {
 		for _, f := range ours {
 			f.Close()
 		}
-		return wire.Exit{}, err
+		return execproto.Exit{}, err
 	}
 	pipe := func(in bool) (*os.File, int, error) {
 		p, err := newPipe()
@@ -191,12 +191,12 @@ func (r *running) run() (wire.Exit, error) {
 		return fail(err)
 	}
 	l.stdout, l.stderr = fd, fd
-	pumps = append(pumps, out.pump(f, wire.KindData))
+	pumps = append(pumps, out.pump(f, execproto.KindData))
 	if !req.Merge {
 		if f, l.stderr, err = pipe(false); err != nil {
 			return fail(err)
 		}
-		pumps = append(pumps, out.pump(f, wire.KindErr))
+		pumps = append(pumps, out.pump(f, execproto.KindErr))
 	}
 	status, fd, err := pipe(false)
 	if err != nil {
@@ -257,7 +257,7 @@ func (r *running) run() (wire.Exit, error) {
 			if stdin != nil {
 				stdin.Close()
 			}
-			return wire.Exit{}, errAlive
+			return execproto.Exit{}, errAlive
 		}
 		rec = <-ended
 	}
@@ -272,7 +272,7 @@ func (r *running) run() (wire.Exit, error) {
 	if rec.failed != 0 {
 		return r.refused(out, rec, begun), nil
 	}
-	x := wire.Exit{TimedOut: timedOut, Wall: wall, CPU: time.Duration(rec.cpu) * time.Microsecond, MaxRSS: rec.maxRSS << 10}
+	x := execproto.Exit{TimedOut: timedOut, Wall: wall, CPU: time.Duration(rec.cpu) * time.Microsecond, MaxRSS: rec.maxRSS << 10}
 	ws := syscall.WaitStatus(rec.status)
 	if ws.Signaled() {
 		x.Code, x.Signal = -1, unix.SignalName(ws.Signal())
@@ -288,9 +288,9 @@ func (r *running) run() (wire.Exit, error) {
 }
 
 // refused is the end of a command that could not be started: like a shell's, with the reason as its output.
-func (r *running) refused(out *output, rec record, begun time.Time) wire.Exit {
+func (r *running) refused(out *output, rec record, begun time.Time) execproto.Exit {
 	errno := syscall.Errno(rec.failed)
-	x := wire.Exit{Code: 126, Wall: time.Since(begun)}
+	x := execproto.Exit{Code: 126, Wall: time.Since(begun)}
 	what := r.req.Args[0]
 	switch rec.step {
 	case stepDir:
@@ -306,9 +306,9 @@ func (r *running) refused(out *output, rec record, begun time.Time) wire.Exit {
 	if rec.step == stepExec && x.Code == 127 {
 		msg = "evalrun: " + what + ": command not found\n"
 	}
-	kind := byte(wire.KindErr)
+	kind := byte(execproto.KindErr)
 	if r.req.Merge {
-		kind = wire.KindData
+		kind = execproto.KindData
 	}
 	out.say(kind, []byte(msg))
 	out.finish(&x)
@@ -336,9 +336,9 @@ func (r *running) feed(w *os.File) {
 			r.end()
 			<-r.over
 			return
-		case err != nil || m.Kind == wire.KindEOF:
+		case err != nil || m.Kind == execproto.KindEOF:
 			return
-		case m.Kind == wire.KindData && !dry:
+		case m.Kind == execproto.KindData && !dry:
 			if _, err := w.Write(m.Body); err != nil {
 				// Nobody reads. The rest must still be taken, or a host that writes would wait.
 				dry = true

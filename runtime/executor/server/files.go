@@ -12,12 +12,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/evalrun/evalrun/runtime/executor/wire"
+	"github.com/evalrun/evalrun/internal/execproto"
 )
 
 // put writes a tar stream below dir. dir itself is found as any program would find it. Below it, no link is followed:
 // every folder on the way is opened from its parent, and whatever else stands in the way of an entry is removed first.
-func (sv *server) put(st *wire.Stream, dir string) error {
+func (sv *server) put(st *execproto.Stream, dir string) error {
 	dir = sv.path(clean(dir))
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -209,7 +209,7 @@ func (w *putter) times() {
 
 // get sends name as a tar stream. The last element of name is not followed when it is a link; devices, pipes and
 // sockets are left out. Of what cannot be sent, an entry says why.
-func (sv *server) get(st *wire.Stream, name string) error {
+func (sv *server) get(st *execproto.Stream, name string) error {
 	p := sv.path(clean(name))
 	parent, base := path.Split(p)
 	if base == "" {
@@ -228,7 +228,7 @@ func (sv *server) get(st *wire.Stream, name string) error {
 		return &fs.PathError{Op: "get", Path: name, Err: err}
 	}
 	out := &buffered{w: st}
-	g := &getter{buf: make([]byte, wire.MaxData), out: out, tw: tar.NewWriter(out)}
+	g := &getter{buf: make([]byte, execproto.MaxData), out: out, tw: tar.NewWriter(out)}
 	if err := g.walk(dir, base, base, 0); err != nil {
 		return err
 	}
@@ -246,14 +246,14 @@ type buffered struct {
 
 func (b *buffered) Write(p []byte) (int, error) {
 	n := len(p)
-	if len(b.buf)+len(p) > wire.MaxData {
+	if len(b.buf)+len(p) > execproto.MaxData {
 		if len(b.buf) > 0 {
 			if _, err := b.w.Write(b.buf); err != nil {
 				return 0, err
 			}
 			b.buf = b.buf[:0]
 		}
-		if len(p) >= wire.MaxData {
+		if len(p) >= execproto.MaxData {
 			return b.w.Write(p)
 		}
 	}
@@ -284,7 +284,7 @@ const (
 func (g *getter) leave(name string, why error) error {
 	return g.tw.WriteHeader(&tar.Header{
 		Typeflag: tar.TypeDir, Name: name[:min(len(name), maxName)] + "/", Format: tar.FormatPAX,
-		PAXRecords: map[string]string{wire.LeftOut: why.Error()},
+		PAXRecords: map[string]string{execproto.LeftOut: why.Error()},
 	})
 }
 

@@ -4,7 +4,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/evalrun/evalrun/runtime/executor/wire"
+	"github.com/evalrun/evalrun/internal/execproto"
 )
 
 // maxHosts may take a machine up again, one after the other.
@@ -36,9 +36,9 @@ func serve(c *channel, container bool, extra []int) int {
 	}
 	for {
 		l := c.leg(sv.greeting)
-		s := wire.NewSession(l, wire.Options{
-			MaxFrame: wire.MaxOpen, MaxStreams: 1 << 20, Heard: hear, End: sv.last,
-			Accept: func(st *wire.Stream, kind byte, body []byte) { sv.accept(st, kind, body, extra) },
+		s := execproto.NewSession(l, execproto.Options{
+			MaxFrame: execproto.MaxOpen, MaxStreams: 1 << 20, Heard: hear, End: sv.last,
+			Accept: func(st *execproto.Stream, kind byte, body []byte) { sv.accept(st, kind, body, extra) },
 		})
 		s.Serve()
 		l.Close()
@@ -54,7 +54,7 @@ func serve(c *channel, container bool, extra []int) int {
 
 // drop forgets a host that another one has followed. Its commands go on when they have an ID by which their end can be asked for;
 // all others are killed (those with a part of their input are already, see feed). ENTRYPOINT goes on.
-func (sv *server) drop(s *wire.Session) {
+func (sv *server) drop(s *execproto.Session) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
 	for r := range sv.running {
@@ -66,12 +66,12 @@ func (sv *server) drop(s *wire.Session) {
 
 // welcome reports whether a token is one of a new host, and keeps the answer to it.
 func (sv *server) welcome(token []byte) bool {
-	nonce, ok := wire.CheckToken(sv.cfg.Key, wire.HostSpeaks, token)
+	nonce, ok := execproto.CheckToken(sv.cfg.Key, execproto.HostSpeaks, token)
 	if !ok || sv.nonces[string(nonce)] || len(sv.nonces) >= maxHosts {
 		return false
 	}
 	sv.nonces[string(nonce)] = true
-	sv.last = wire.SessionEnd(nonce)
-	sv.greeting = wire.Token(sv.cfg.Key, wire.ExecutorSpeaks, nonce)
+	sv.last = execproto.SessionEnd(nonce)
+	sv.greeting = execproto.Token(sv.cfg.Key, execproto.ExecutorSpeaks, nonce)
 	return true
 }

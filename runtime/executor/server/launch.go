@@ -8,11 +8,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/evalrun/evalrun/runtime/executor/wire"
+	"github.com/evalrun/evalrun/internal/execproto"
 )
 
 // prepare brings a request into the kernel's form.
-func (sv *server) prepare(req *wire.Exec) (*launch, error) {
+func (sv *server) prepare(req *execproto.Exec) (*launch, error) {
 	l := &launch{oom: true}
 	env := map[string]int{}
 	var list []string
@@ -37,7 +37,7 @@ func (sv *server) prepare(req *wire.Exec) (*launch, error) {
 	}
 	if user != "" && user != "root" && user != "0" && user != "0:0" {
 		if sv.cfg.OnlyUID {
-			return nil, &wire.Unsupported{What: "run as user " + user + ": this machine maps only one user into the sandbox"}
+			return nil, &execproto.Unsupported{What: "run as user " + user + ": this machine maps only one user into the sandbox"}
 		}
 		a, err := lookup(user)
 		if err != nil {

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/evalrun/evalrun/runtime/executor/wire"
+	"github.com/evalrun/evalrun/internal/execproto"
 )
 
 // What a machine's files were is remembered here, in the memory of process 1, where nothing inside can reach it. What is kept of a file
@@ -38,7 +38,7 @@ func stampOf(s *unix.Stat_t) stamp {
 
 // marks is what was remembered under one name.
 type marks struct {
-	watches []wire.Watch
+	watches []execproto.Watch
 	path    []string // what "$PATH" stood for
 	files   map[string]stamp
 }
@@ -49,11 +49,11 @@ func (m *marks) added(name string) byte {
 	if slices.Contains(m.path, clean(dir)) {
 		for _, d := range m.path {
 			if _, known := m.files[d+"/"+base]; known {
-				return wire.Shadows
+				return execproto.Shadows
 			}
 		}
 	}
-	return wire.Added
+	return execproto.Added
 }
 
 // marked is all that was remembered. There is one machine to a process.
@@ -66,41 +66,41 @@ var marked struct {
 const maxSets = 16
 
 func init() {
-	answer := func(f func(sv *server, st *wire.Stream, d *wire.Dec, body []byte) (wire.Enc, error)) func(*server, *wire.Stream, []byte) {
-		return func(sv *server, st *wire.Stream, body []byte) {
-			go sv.answer(st, func() (wire.Enc, error) { return f(sv, st, wire.NewDec(body), body) })
+	answer := func(f func(sv *server, st *execproto.Stream, d *execproto.Dec, body []byte) (execproto.Enc, error)) func(*server, *execproto.Stream, []byte) {
+		return func(sv *server, st *execproto.Stream, body []byte) {
+			go sv.answer(st, func() (execproto.Enc, error) { return f(sv, st, execproto.NewDec(body), body) })
 		}
 	}
-	own[wire.KindMark] = answer(func(sv *server, st *wire.Stream, _ *wire.Dec, body []byte) (wire.Enc, error) {
-		return wire.OK(), sv.mark(st, body)
+	own[execproto.KindMark] = answer(func(sv *server, st *execproto.Stream, _ *execproto.Dec, body []byte) (execproto.Enc, error) {
+		return execproto.OK(), sv.mark(st, body)
 	})
-	own[wire.KindChanges] = answer(func(sv *server, st *wire.Stream, d *wire.Dec, _ []byte) (wire.Enc, error) {
+	own[execproto.KindChanges] = answer(func(sv *server, st *execproto.Stream, d *execproto.Dec, _ []byte) (execproto.Enc, error) {
 		return sv.changes(st, d.String())
 	})
-	own[wire.KindLinks] = answer(func(sv *server, _ *wire.Stream, d *wire.Dec, _ []byte) (wire.Enc, error) {
-		e := wire.OK()
+	own[execproto.KindLinks] = answer(func(sv *server, _ *execproto.Stream, d *execproto.Dec, _ []byte) (execproto.Enc, error) {
+		e := execproto.OK()
 		e.Strings(sv.links(clean(d.String()), d.Strings()))
 		return e, nil
 	})
-	own[wire.KindVigil] = answer(func(sv *server, _ *wire.Stream, d *wire.Dec, _ []byte) (wire.Enc, error) {
+	own[execproto.KindVigil] = answer(func(sv *server, _ *execproto.Stream, d *execproto.Dec, _ []byte) (execproto.Enc, error) {
 		return sv.vigil(d.String())
 	})
-	own[wire.KindClear] = answer(func(sv *server, _ *wire.Stream, d *wire.Dec, _ []byte) (wire.Enc, error) {
+	own[execproto.KindClear] = answer(func(sv *server, _ *execproto.Stream, d *execproto.Dec, _ []byte) (execproto.Enc, error) {
 		return sv.clearDirs(d.String(), d.Strings())
 	})
-	own[wire.KindRemove] = answer(func(sv *server, _ *wire.Stream, d *wire.Dec, _ []byte) (wire.Enc, error) {
-		return wire.OK(), sv.removeFiles(d.Strings())
+	own[execproto.KindRemove] = answer(func(sv *server, _ *execproto.Stream, d *execproto.Dec, _ []byte) (execproto.Enc, error) {
+		return execproto.OK(), sv.removeFiles(d.Strings())
 	})
 }
 
 // mark remembers what the watches name.
-func (sv *server) mark(st *wire.Stream, body []byte) error {
-	set, add, ws, err := wire.DecodeWatches(body)
+func (sv *server) mark(st *execproto.Stream, body []byte) error {
+	set, add, ws, err := execproto.DecodeWatches(body)
 	if err != nil {
 		return err
 	}
 	var paths []string
-	var all []wire.Watch
+	var all []execproto.Watch
 	for _, w := range ws {
 		if w.Path != "$PATH" {
 			all = append(all, w)
@@ -108,7 +108,7 @@ func (sv *server) mark(st *wire.Stream, body []byte) error {
 		}
 		for _, p := range sv.search() {
 			paths = append(paths, p)
-			all = append(all, wire.Watch{Path: p, Depth: w.Depth})
+			all = append(all, execproto.Watch{Path: p, Depth: w.Depth})
 		}
 	}
 	marked.Lock()
@@ -130,7 +130,7 @@ func (sv *server) mark(st *wire.Stream, body []byte) error {
 	for _, w := range all {
 		l.watch(w)
 	}
-	var e wire.Enc
+	var e execproto.Enc
 	e.Strings(paths)
 	_, err = st.Write(e)
 	return err
@@ -163,7 +163,7 @@ func (sv *server) search() (dirs []string) {
 func (sv *server) name(p string) string { return clean(strings.TrimPrefix(p, sv.cfg.Root)) }
 
 // changes tells what is no longer as it was marked.
-func (sv *server) changes(st *wire.Stream, set string) (wire.Enc, error) {
+func (sv *server) changes(st *execproto.Stream, set string) (execproto.Enc, error) {
 	marked.Lock()
 	defer marked.Unlock()
 	m := marked.sets[set]
@@ -171,15 +171,15 @@ func (sv *server) changes(st *wire.Stream, set string) (wire.Enc, error) {
 		return nil, errors.New("nothing was marked")
 	}
 	const most = 10_000
-	var frame wire.Enc
+	var frame execproto.Enc
 	var sent int
 	var err error
-	send := func(c wire.Change) {
+	send := func(c execproto.Change) {
 		if sent++; sent > most || err != nil {
 			return
 		}
 		c.Encode(&frame)
-		if len(frame) > wire.MaxData/2 {
+		if len(frame) > execproto.MaxData/2 {
 			_, err = st.Write(frame)
 			frame = frame[:0]
 		}
@@ -197,7 +197,7 @@ func (sv *server) changes(st *wire.Stream, set string) (wire.Enc, error) {
 		case !known:
 			send(change(name, m.added(name), s))
 		case old != now:
-			send(change(name, wire.Altered, s))
+			send(change(name, execproto.Altered, s))
 		}
 	}
 	for _, w := range m.watches {
@@ -205,7 +205,7 @@ func (sv *server) changes(st *wire.Stream, set string) (wire.Enc, error) {
 	}
 	for name := range m.files {
 		if !seen[name] && l.left > 0 { // cut short, we do not know
-			send(wire.Change{Path: name, What: wire.Gone})
+			send(execproto.Change{Path: name, What: execproto.Gone})
 		}
 	}
 	if err == nil && len(frame) > 0 {
@@ -214,13 +214,13 @@ func (sv *server) changes(st *wire.Stream, set string) (wire.Enc, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := wire.OK()
+	e := execproto.OK()
 	e.Bool(sent > most || l.left <= 0)
 	return e, nil
 }
 
-func change(name string, what byte, s *unix.Stat_t) wire.Change {
-	return wire.Change{Path: name, What: what, Mode: s.Mode, UID: s.Uid, Links: uint32(s.Nlink), Size: s.Size}
+func change(name string, what byte, s *unix.Stat_t) execproto.Change {
+	return execproto.Change{Path: name, What: what, Mode: s.Mode, UID: s.Uid, Links: uint32(s.Nlink), Size: s.Size}
 }
 
 // links finds the symbolic links below root that lead below one of the folders into, by what is written in them; at most some.
@@ -271,7 +271,7 @@ type looker struct {
 	left     int
 	see      func(name string, s *unix.Stat_t)
 	known    func(name string) bool // whether it was there before
-	python   bool                   // see wire.Watch, also of the next one
+	python   bool                   // see execproto.Watch, also of the next one
 	packages map[string]bool
 }
 
@@ -291,7 +291,7 @@ func (l *looker) into(dir, n, full string) bool {
 	return !slices.Contains(aside, n)
 }
 
-func (l *looker) watch(w wire.Watch) {
+func (l *looker) watch(w execproto.Watch) {
 	l.python, l.packages = w.Python, make(map[string]bool, len(w.Packages))
 	for _, n := range w.Packages {
 		l.packages[n] = true

@@ -3,25 +3,25 @@ package server
 import (
 	"testing"
 
-	"github.com/evalrun/evalrun/runtime/executor/wire"
+	"github.com/evalrun/evalrun/internal/execproto"
 )
 
 // A list of packages that is empty enters none of them, also after its way over the wire; what is
 // not Python's is entered whole.
 func TestNoPackages(t *testing.T) {
 	for name, tt := range map[string]struct {
-		w         wire.Watch
+		w         execproto.Watch
 		pkg, test bool // are entered
 	}{
-		"not Python's": {wire.Watch{Path: "/none", Depth: -1}, true, true},
-		"none":         {wire.Watch{Path: "/none", Depth: -1, Python: true}, false, false},
-		"empty":        {wire.Watch{Path: "/none", Depth: -1, Python: true, Packages: []string{}}, false, false},
-		"another":      {wire.Watch{Path: "/none", Depth: -1, Python: true, Packages: []string{"pytest"}}, false, false},
-		"named":        {wire.Watch{Path: "/none", Depth: -1, Python: true, Packages: []string{"numpy"}}, true, false},
-		"ignored":      {wire.Watch{Path: "/none", Depth: -1, Packages: []string{"pytest"}}, true, true},
+		"not Python's": {execproto.Watch{Path: "/none", Depth: -1}, true, true},
+		"none":         {execproto.Watch{Path: "/none", Depth: -1, Python: true}, false, false},
+		"empty":        {execproto.Watch{Path: "/none", Depth: -1, Python: true, Packages: []string{}}, false, false},
+		"another":      {execproto.Watch{Path: "/none", Depth: -1, Python: true, Packages: []string{"pytest"}}, false, false},
+		"named":        {execproto.Watch{Path: "/none", Depth: -1, Python: true, Packages: []string{"numpy"}}, true, false},
+		"ignored":      {execproto.Watch{Path: "/none", Depth: -1, Packages: []string{"pytest"}}, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, _, ws, err := wire.DecodeWatches(wire.EncodeWatches("set", false, []wire.Watch{tt.w}))
+			_, _, ws, err := execproto.DecodeWatches(execproto.EncodeWatches("set", false, []execproto.Watch{tt.w}))
 			if err != nil || len(ws) != 1 {
 				t.Fatal(ws, err)
 			}

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/evalrun/evalrun/runtime/executor/wire"
+	"github.com/evalrun/evalrun/internal/execproto"
 )
 
 const chunk = 32 << 10
@@ -53,7 +53,7 @@ func newOutput(r *running) *output {
 			o.max = defaultFull
 		}
 	}
-	for _, kind := range []byte{wire.KindData, wire.KindErr} {
+	for _, kind := range []byte{execproto.KindData, execproto.KindErr} {
 		l := &limited{head: -1}
 		if n := r.req.Limit; n > 0 {
 			l.head, l.size = n/2, int(n-n/2)
@@ -179,7 +179,7 @@ func (l *limited) hold(b []byte) {
 }
 
 func (o *output) send(kind byte, b []byte) {
-	if o.r.quiet.Load() || (o.r.req.Discard && (kind == wire.KindData)) {
+	if o.r.quiet.Load() || (o.r.req.Discard && (kind == execproto.KindData)) {
 		return
 	}
 	if o.r.to.Load().Send(kind, b) != nil && !o.r.quiet.Load() {
@@ -231,9 +231,9 @@ func (o *output) spill() bool {
 }
 
 // finish sends the tails, and says in x what was printed.
-func (o *output) finish(x *wire.Exit) {
+func (o *output) finish(x *execproto.Exit) {
 	cut := false
-	for _, kind := range []byte{wire.KindData, wire.KindErr} {
+	for _, kind := range []byte{execproto.KindData, execproto.KindErr} {
 		l := o.outs[kind]
 		if l.cut > 0 {
 			cut = true
@@ -242,7 +242,7 @@ func (o *output) finish(x *wire.Exit) {
 		o.send(kind, l.tail[l.at:])
 		o.send(kind, l.tail[:l.at])
 	}
-	x.Out, x.Err = o.outs[wire.KindData].count, o.outs[wire.KindErr].count
+	x.Out, x.Err = o.outs[execproto.KindData].count, o.outs[execproto.KindErr].count
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	cut = cut || o.lost.Load()

@@ -7,19 +7,19 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/evalrun/evalrun/runtime/executor/wire"
+	"github.com/evalrun/evalrun/internal/execproto"
 )
 
 // dial connects to a TCP port on our loopback and carries bytes both ways. Plain system calls, since the package
 // net would cost every sandbox its start.
-func (sv *server) dial(st *wire.Stream, port int) {
+func (sv *server) dial(st *execproto.Stream, port int) {
 	f, err := connect(port)
 	if err != nil {
-		st.Send(wire.KindResult, wire.Fail(err))
+		st.Send(execproto.KindResult, execproto.Fail(err))
 		st.Finish()
 		return
 	}
-	st.Send(wire.KindResult, wire.OK())
+	st.Send(execproto.KindResult, execproto.OK())
 	carry(st, f)
 }
 
@@ -79,7 +79,7 @@ func connectTo(family int, addr unix.Sockaddr) (*os.File, error) {
 }
 
 // carry copies between a stream and a socket until both directions have ended.
-func carry(st *wire.Stream, f *os.File) {
+func carry(st *execproto.Stream, f *os.File) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -88,13 +88,13 @@ func carry(st *wire.Stream, f *os.File) {
 		for {
 			n, err := f.Read(*b)
 			if n > 0 {
-				if st.Send(wire.KindData, (*b)[:n]) != nil {
+				if st.Send(execproto.KindData, (*b)[:n]) != nil {
 					f.Close()
 					return
 				}
 			}
 			if err != nil {
-				st.Send(wire.KindEOF, nil)
+				st.Send(execproto.KindEOF, nil)
 				return
 			}
 		}
@@ -105,13 +105,13 @@ func carry(st *wire.Stream, f *os.File) {
 			f.Close()
 			break
 		}
-		if m.Kind == wire.KindEOF {
+		if m.Kind == execproto.KindEOF {
 			if raw, err := f.SyscallConn(); err == nil {
 				raw.Control(func(fd uintptr) { unix.Shutdown(int(fd), unix.SHUT_WR) })
 			}
 			break
 		}
-		if m.Kind == wire.KindData {
+		if m.Kind == execproto.KindData {
 			if _, err := f.Write(m.Body); err != nil {
 				break
 			}
@@ -138,7 +138,7 @@ func carry(st *wire.Stream, f *os.File) {
 const maxAccepted = 256
 
 // listen opens a TCP port on our loopback; each connection becomes a stream that the host serves.
-func (sv *server) listen(st *wire.Stream, port int) {
+func (sv *server) listen(st *execproto.Stream, port int) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err == nil {
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
@@ -151,7 +151,7 @@ func (sv *server) listen(st *wire.Stream, port int) {
 		}
 	}
 	if err != nil {
-		st.Send(wire.KindResult, wire.Fail(errors.New("listen on port "+itoa(port)+": "+err.Error())))
+		st.Send(execproto.KindResult, execproto.Fail(errors.New("listen on port "+itoa(port)+": "+err.Error())))
 		st.Finish()
 		return
 	}
@@ -165,9 +165,9 @@ func (sv *server) listen(st *wire.Stream, port int) {
 		st.Recv()
 		f.Close()
 	}()
-	e := wire.OK()
+	e := execproto.OK()
 	e.Uint(uint64(port))
-	st.Send(wire.KindResult, e)
+	st.Send(execproto.KindResult, e)
 	// The host takes only so many streams, and more would end the whole channel: what is past that waits in the kernel.
 	slots := make(chan struct{}, maxAccepted)
 	for {
@@ -177,9 +177,9 @@ func (sv *server) listen(st *wire.Stream, port int) {
 			st.Reset()
 			return
 		}
-		var id wire.Enc
+		var id execproto.Enc
 		id.Uint(uint64(st.ID()))
-		s, err := st.Session().Open(wire.KindAccepted, id)
+		s, err := st.Session().Open(execproto.KindAccepted, id)
 		if err != nil {
 			c.Close()
 			return

@@ -20,13 +20,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/evalrun/evalrun/runtime/executor/isolate"
-	"github.com/evalrun/evalrun/runtime/executor/wire"
+	"github.com/evalrun/evalrun/internal/execproto"
+	"github.com/evalrun/evalrun/internal/isolate"
 )
 
 type server struct {
 	c         *channel
-	cfg       wire.Config
+	cfg       execproto.Config
 	init      bool // we are process 1
 	container bool // an engine has made the machine around us
 	fork      *forker
@@ -61,7 +61,7 @@ type tree struct {
 type remembered struct {
 	done chan struct{}
 	run  *running
-	exit wire.Exit
+	exit execproto.Exit
 	err  error
 }
 
@@ -92,12 +92,12 @@ func (sv *server) end() {
 
 // own are requests that parts with files of their own answer: their init functions add them. A handler is called by the session's
 // reader with a body that is its own: it must not block, nor write to the stream.
-var own = map[byte]func(sv *server, st *wire.Stream, body []byte){}
+var own = map[byte]func(sv *server, st *execproto.Stream, body []byte){}
 
-func (sv *server) accept(st *wire.Stream, kind byte, body []byte, extra []int) {
-	if kind == wire.KindHello {
+func (sv *server) accept(st *execproto.Stream, kind byte, body []byte, extra []int) {
+	if kind == execproto.KindHello {
 		err := sv.hello(body, extra)
-		go sv.answer(st, func() (wire.Enc, error) { return wire.OK(), err })
+		go sv.answer(st, func() (execproto.Enc, error) { return execproto.OK(), err })
 		return
 	}
 	if !sv.ready {
@@ -106,44 +106,44 @@ func (sv *server) accept(st *wire.Stream, kind byte, body []byte, extra []int) {
 	}
 	b := append([]byte(nil), body...)
 	switch kind {
-	case wire.KindExec:
+	case execproto.KindExec:
 		sv.exec(st, b)
-	case wire.KindPut:
-		go sv.answer(st, func() (wire.Enc, error) { return wire.OK(), sv.put(st, wire.NewDec(b).String()) })
-	case wire.KindGet:
-		go sv.answer(st, func() (wire.Enc, error) { return wire.OK(), sv.get(st, wire.NewDec(b).String()) })
-	case wire.KindDial:
-		go sv.dial(st, int(wire.NewDec(b).Uint()))
-	case wire.KindListen:
-		go sv.listen(st, int(wire.NewDec(b).Uint()))
-	case wire.KindStats:
+	case execproto.KindPut:
+		go sv.answer(st, func() (execproto.Enc, error) { return execproto.OK(), sv.put(st, execproto.NewDec(b).String()) })
+	case execproto.KindGet:
+		go sv.answer(st, func() (execproto.Enc, error) { return execproto.OK(), sv.get(st, execproto.NewDec(b).String()) })
+	case execproto.KindDial:
+		go sv.dial(st, int(execproto.NewDec(b).Uint()))
+	case execproto.KindListen:
+		go sv.listen(st, int(execproto.NewDec(b).Uint()))
+	case execproto.KindStats:
 		go sv.answer(st, sv.stats)
-	case wire.KindKillAll:
+	case execproto.KindKillAll:
 		entry := len(b) > 0 && b[0] != 0 // it too
-		go sv.answer(st, func() (wire.Enc, error) { return wire.OK(), sv.killBut(!entry) })
-	case wire.KindRemember:
-		go sv.answer(st, func() (wire.Enc, error) { return sv.remember(st, wire.NewDec(b).String()) })
-	case wire.KindResume:
-		go sv.answer(st, func() (wire.Enc, error) {
-			e := wire.OK()
+		go sv.answer(st, func() (execproto.Enc, error) { return execproto.OK(), sv.killBut(!entry) })
+	case execproto.KindRemember:
+		go sv.answer(st, func() (execproto.Enc, error) { return sv.remember(st, execproto.NewDec(b).String()) })
+	case execproto.KindResume:
+		go sv.answer(st, func() (execproto.Enc, error) {
+			e := execproto.OK()
 			e.Int(int64(sv.cfg.Orphan))
-			return e, wire.CheckVersion(wire.NewDec(b).Uint())
+			return e, execproto.CheckVersion(execproto.NewDec(b).Uint())
 		})
 	default:
 		if f := own[kind]; f != nil {
 			f(sv, st, b)
 			return
 		}
-		go sv.answer(st, func() (wire.Enc, error) { return nil, errors.New("the executor knows no such request") })
+		go sv.answer(st, func() (execproto.Enc, error) { return nil, errors.New("the executor knows no such request") })
 	}
 }
 
-func (sv *server) answer(st *wire.Stream, f func() (wire.Enc, error)) {
+func (sv *server) answer(st *execproto.Stream, f func() (execproto.Enc, error)) {
 	e, err := f()
 	if err != nil {
-		e = wire.Fail(err)
+		e = execproto.Fail(err)
 	}
-	st.Send(wire.KindResult, e)
+	st.Send(execproto.KindResult, e)
 	st.Finish()
 }
 
@@ -152,7 +152,7 @@ func (sv *server) hello(body []byte, extra []int) error {
 	if sv.ready {
 		return errors.New("a second hello")
 	}
-	cfg, err := wire.DecodeConfig(body)
+	cfg, err := execproto.DecodeConfig(body)
 	if err != nil {
 		return err
 	}
@@ -299,11 +299,11 @@ func (sv *server) reap() {
 }
 
 // remember answers a host that asks again for a command's end. It waits for one that still runs.
-func (sv *server) remember(st *wire.Stream, id string) (wire.Enc, error) {
+func (sv *server) remember(st *execproto.Stream, id string) (execproto.Enc, error) {
 	sv.mu.Lock()
 	r := sv.byID[id]
 	sv.mu.Unlock()
-	e := wire.OK()
+	e := execproto.OK()
 	if r == nil {
 		e.Bool(false)
 		return e, nil
@@ -320,7 +320,7 @@ func (sv *server) remember(st *wire.Stream, id string) (wire.Enc, error) {
 	select {
 	case <-r.done:
 	case <-gone:
-		return nil, wire.ErrClosed
+		return nil, execproto.ErrClosed
 	}
 	if r.err != nil {
 		return nil, r.err

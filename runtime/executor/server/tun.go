@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/evalrun/evalrun/runtime/executor/isolate"
-	"github.com/evalrun/evalrun/runtime/executor/wire"
+	"github.com/evalrun/evalrun/internal/execproto"
+	"github.com/evalrun/evalrun/internal/isolate"
 )
 
 // tun is the machine's network interface, if it was asked for. There is one machine to a process.
@@ -19,8 +19,8 @@ var tun struct {
 	note string // what does not work of it
 
 	mu   sync.Mutex
-	st   *wire.Stream  // who has it
-	done chan struct{} // closed when that one has let go
+	st   *execproto.Stream // who has it
+	done chan struct{}     // closed when that one has let go
 }
 
 // openTun makes the interface, while we still see the host's devices and before anything else runs. A machine without one has
@@ -37,22 +37,22 @@ func (sv *server) nameServer() {
 	if tun.f == nil {
 		return
 	}
-	if err := os.WriteFile(sv.path("/etc/resolv.conf"), []byte(wire.ResolvConf), 0o644); err != nil {
+	if err := os.WriteFile(sv.path("/etc/resolv.conf"), []byte(execproto.ResolvConf), 0o644); err != nil {
 		tun.note = "names are not resolved inside: " + err.Error()
 	}
 }
 
 func init() {
-	own[wire.KindTun] = func(sv *server, st *wire.Stream, _ []byte) { go carryPackets(sv, st) }
+	own[execproto.KindTun] = func(sv *server, st *execproto.Stream, _ []byte) { go carryPackets(sv, st) }
 }
 
-func carryPackets(sv *server, st *wire.Stream) {
+func carryPackets(sv *server, st *execproto.Stream) {
 	if tun.f == nil {
-		sv.answer(st, func() (wire.Enc, error) {
+		sv.answer(st, func() (execproto.Enc, error) {
 			if tun.err != nil {
-				return nil, &wire.Unsupported{What: "a network interface: " + tun.err.Error()}
+				return nil, &execproto.Unsupported{What: "a network interface: " + tun.err.Error()}
 			}
-			return nil, &wire.Unsupported{What: "a network interface: the machine was started without one"}
+			return nil, &execproto.Unsupported{What: "a network interface: the machine was started without one"}
 		})
 		return
 	}
@@ -66,9 +66,9 @@ func carryPackets(sv *server, st *wire.Stream) {
 		old.Reset()
 		<-oldDone
 	}
-	e := wire.OK()
+	e := execproto.OK()
 	e.String(tun.note)
-	if st.Send(wire.KindResult, e) != nil {
+	if st.Send(execproto.KindResult, e) != nil {
 		return
 	}
 	tun.f.SetReadDeadline(time.Time{})
@@ -84,17 +84,17 @@ func carryPackets(sv *server, st *wire.Stream) {
 }
 
 // packetsOut sends what programs send, as much at a time as is there.
-func packetsOut(st *wire.Stream) {
+func packetsOut(st *execproto.Stream) {
 	raw, err := tun.f.SyscallConn()
 	if err != nil {
 		return
 	}
-	b := make([]byte, 2*wire.MaxData)
+	b := make([]byte, 2*execproto.MaxData)
 	for {
 		n := 0
 		var rerr error
 		err := raw.Read(func(fd uintptr) bool {
-			for n < wire.MaxData {
+			for n < execproto.MaxData {
 				m, err := unix.Read(int(fd), b[n+2:])
 				if err == unix.EINTR {
 					continue
@@ -106,7 +106,7 @@ func packetsOut(st *wire.Stream) {
 					rerr = err
 					return true
 				}
-				if m > 0 && m <= wire.TunMTU {
+				if m > 0 && m <= execproto.TunMTU {
 					binary.BigEndian.PutUint16(b[n:], uint16(m))
 					n += 2 + m
 				}
@@ -117,7 +117,7 @@ func packetsOut(st *wire.Stream) {
 			err = rerr
 		}
 		if err == nil {
-			err = st.Send(wire.KindData, b[:n])
+			err = st.Send(execproto.KindData, b[:n])
 		}
 		if err != nil {
 			st.Interrupt(err) // packetsIn ends, too
@@ -127,14 +127,14 @@ func packetsOut(st *wire.Stream) {
 }
 
 // packetsIn hands on what the host answers. What the kernel does not take is lost, as on any wire.
-func packetsIn(st *wire.Stream) {
+func packetsIn(st *execproto.Stream) {
 	var rest []byte
 	for {
 		m, err := st.Recv()
 		if err != nil {
 			return
 		}
-		if m.Kind != wire.KindData {
+		if m.Kind != execproto.KindData {
 			continue
 		}
 		b := m.Body

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/evalrun/evalrun/runtime/executor/wire"
+	"github.com/evalrun/evalrun/internal/execproto"
 )
 
 // A usage reads what the machine uses from the control groups that its engine shows inside: at the root of what is mounted,
@@ -121,7 +121,7 @@ func groupFile(name string) []byte {
 }
 
 // read fills in what is shown.
-func (u *usage) read(st *wire.Stats) {
+func (u *usage) read(st *execproto.Stats) {
 	if u == nil {
 		return
 	}
@@ -154,8 +154,8 @@ func (u *usage) read(st *wire.Stats) {
 }
 
 // stats is what is known from inside.
-func (sv *server) stats() (wire.Enc, error) {
-	st := wire.Stats{Disk: -1, Memory: -1, MaxMemory: -1, OOMKills: -1, CPU: -1, Throttled: -1}
+func (sv *server) stats() (execproto.Enc, error) {
+	st := execproto.Stats{Disk: -1, Memory: -1, MaxMemory: -1, OOMKills: -1, CPU: -1, Throttled: -1}
 	ps := procs()
 	for _, t := range sv.commands(true) {
 		st.Pids += int64(len(below(ps, t.pid)))
@@ -169,7 +169,7 @@ func (sv *server) stats() (wire.Enc, error) {
 		st.CPU = ru.Utime.Nano() + ru.Stime.Nano()
 	}
 	sv.usage.read(&st)
-	e := wire.OK()
+	e := execproto.OK()
 	st.Encode(&e)
 	return e, nil
 }

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/evalrun/evalrun/runtime/executor/wire"
+	"github.com/evalrun/evalrun/internal/execproto"
 )
 
 // A vigil sees what becomes of a folder; the kernel keeps the events until it ends.
@@ -23,8 +23,8 @@ var vigil struct {
 
 const vigilEvents = unix.IN_CREATE | unix.IN_OPEN | unix.IN_MODIFY | unix.IN_CLOSE_WRITE | unix.IN_MOVED_TO | unix.IN_ONLYDIR | unix.IN_DONT_FOLLOW
 
-// vigil begins to see what is written into a folder. With "" it ends, and a [wire.Vigil] is returned.
-func (sv *server) vigil(dir string) (wire.Enc, error) {
+// vigil begins to see what is written into a folder. With "" it ends, and a [execproto.Vigil] is returned.
+func (sv *server) vigil(dir string) (execproto.Enc, error) {
 	vigil.Lock()
 	defer vigil.Unlock()
 	if dir != "" {
@@ -47,7 +47,7 @@ func (sv *server) vigil(dir string) (wire.Enc, error) {
 			return nil, errors.New("inotify: " + err.Error())
 		}
 		vigil.fd, vigil.dev, vigil.ino = fd, uint64(s.Dev), s.Ino
-		e := wire.OK()
+		e := execproto.OK()
 		e.Bool(len(sv.commands(false)) > len(sv.commands(true)))
 		return e, nil
 	}
@@ -58,7 +58,7 @@ func (sv *server) vigil(dir string) (wire.Enc, error) {
 	v := readVigil(vigil.fd)
 	var s unix.Stat_t
 	v.Replaced = unix.Lstat(vigil.dir, &s) != nil || uint64(s.Dev) != vigil.dev || s.Ino != vigil.ino
-	e := wire.OK()
+	e := execproto.OK()
 	v.Encode(&e)
 	return e, nil
 }
@@ -68,7 +68,7 @@ func (sv *server) vigil(dir string) (wire.Enc, error) {
 //
 // A file that is opened once more between its first write and its close counts as written again: the kernel joins equal events that follow
 // each other, so two writers that close one after the other leave a single close event.
-func readVigil(fd int) (v wire.Vigil) {
+func readVigil(fd int) (v execproto.Vigil) {
 	made, begun, done, again := map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
 	note := func(m map[string]bool, s string) {
 		if len(m) < 100 {

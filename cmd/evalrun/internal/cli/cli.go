@@ -18,7 +18,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/evalrun/evalrun/datasets/near"
+	"github.com/evalrun/evalrun/internal/suggest"
 	"github.com/evalrun/evalrun/reports/text"
 )
 
@@ -254,7 +254,7 @@ func (a *app) unknownCommand(cmd *cli.Command, name string) error {
 		}
 	}
 	hint := "see " + cmd.FullName() + " --help"
-	if meant := near.Names(name, names); meant != nil {
+	if meant := suggest.Names(name, names); meant != nil {
 		hint = fmt.Sprintf("did you mean %q?", cmd.FullName()+" "+meant[0])
 	}
 	return usage(hint, "unknown command %q", cmd.FullName()+" "+name)
@@ -272,7 +272,7 @@ func (a *app) badFlag(cmd *cli.Command, err error) error {
 				names = append(names, f.Names()...)
 			}
 		}
-		if meant := near.Names(word, slices.DeleteFunc(names, func(n string) bool { return len(n) == 1 })); meant != nil {
+		if meant := suggest.Names(word, slices.DeleteFunc(names, func(n string) bool { return len(n) == 1 })); meant != nil {
 			hint = "did you mean --" + meant[0] + "?"
 		}
 		dashes := "--"

@@ -13,8 +13,8 @@ import (
 
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/wire"
-	"github.com/evalrun/evalrun/datasets/near"
 	"github.com/evalrun/evalrun/datasets/plain"
+	"github.com/evalrun/evalrun/internal/suggest"
 )
 
 // configOptions are the flags that shape a configuration. Each sets one key, so a flag and a file are checked by the same rules.
@@ -186,7 +186,7 @@ func (a *app) notBenchmark(reg *config.Registry, arg, name string) error {
 	for _, k := range reg.Benchmarks {
 		names = append(names, k.Name)
 	}
-	if meant := near.Names(name, names); meant != nil {
+	if meant := suggest.Names(name, names); meant != nil {
 		hint = fmt.Sprintf("did you mean %q?", meant[0]+strings.TrimPrefix(arg, name))
 	}
 	if isFile(arg) {
@@ -236,7 +236,7 @@ func hintFor(err error, name string) string {
 		for _, e := range entries {
 			names = append(names, e.Name())
 		}
-		if meant := near.Names(filepath.Base(name), names); meant != nil {
+		if meant := suggest.Names(filepath.Base(name), names); meant != nil {
 			return fmt.Sprintf("did you mean %q?", filepath.Join(dir, meant[0]))
 		}
 	}

@@ -10,9 +10,9 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/evalrun/evalrun/datasets/near"
 	"github.com/evalrun/evalrun/harness/journal"
 	"github.com/evalrun/evalrun/harness/rundir"
+	"github.com/evalrun/evalrun/internal/suggest"
 	"github.com/evalrun/evalrun/reports/export"
 )
 
@@ -54,7 +54,7 @@ Examples:
 				}
 				if !slices.Contains(export.Tables, t) {
 					hint := "tables: " + strings.Join(export.Tables, ", ")
-					if meant := near.Names(t, export.Tables); meant != nil {
+					if meant := suggest.Names(t, export.Tables); meant != nil {
 						hint = fmt.Sprintf("did you mean %q?", meant[0])
 					}
 					return usage(hint, "unknown table %q", t)

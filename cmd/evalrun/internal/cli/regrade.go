@@ -12,9 +12,9 @@ import (
 
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/progress"
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/wire"
-	"github.com/evalrun/evalrun/datasets/near"
 	"github.com/evalrun/evalrun/harness"
 	"github.com/evalrun/evalrun/harness/rundir"
+	"github.com/evalrun/evalrun/internal/suggest"
 	"github.com/evalrun/evalrun/reports/text"
 )
 
@@ -88,7 +88,7 @@ func (a *app) regrade(ctx context.Context, path string, o *regradeOptions) (err 
 	for _, name := range pick.Arms {
 		if !slices.Contains(arms, name) {
 			hint := "arms: " + strings.Join(arms, ", ")
-			if meant := near.Names(name, arms); meant != nil {
+			if meant := suggest.Names(name, arms); meant != nil {
 				hint = fmt.Sprintf("did you mean %q?", meant[0])
 			}
 			return usage(hint, "no arm is called %q", name)

@@ -6,10 +6,10 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/wire"
-	"github.com/evalrun/evalrun/datasets/near"
 	"github.com/evalrun/evalrun/harness/plan"
 	"github.com/evalrun/evalrun/harness/record"
 	"github.com/evalrun/evalrun/harness/rundir"
+	"github.com/evalrun/evalrun/internal/suggest"
 	"github.com/evalrun/evalrun/reports/text"
 )
 
@@ -32,7 +32,7 @@ func (p *rerunPick) check() error {
 	for _, s := range p.status {
 		if !slices.Contains(rerunStatuses, s) {
 			hint := "statuses: " + strings.Join(rerunStatuses, ", ")
-			if meant := near.Names(s, rerunStatuses); meant != nil {
+			if meant := suggest.Names(s, rerunStatuses); meant != nil {
 				hint = "did you mean " + meant[0] + "?"
 			}
 			return usage(hint, "unknown status %q", s)
@@ -115,7 +115,7 @@ func nobody(res *text.Results, path string, rows []text.TrialRow, f text.TrialFi
 	}{{"arm", f.Arms, arms, text.TrialFilter{Arms: f.Arms}}, {"task", f.Tasks, tasks, text.TrialFilter{Tasks: f.Tasks}}} {
 		if len(x.asked) > 0 && res.Trials(x.alone) == nil {
 			hint := "see evalrun show " + path + " --trials"
-			if meant := near.Names(x.asked[0], x.known); meant != nil {
+			if meant := suggest.Names(x.asked[0], x.known); meant != nil {
 				hint = fmt.Sprintf("did you mean %q?", meant[0])
 			}
 			return usage(hint, "%s has no %s %q", path, x.what, strings.Join(x.asked, ", "))

@@ -15,10 +15,10 @@ import (
 
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/progress"
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/wire"
-	"github.com/evalrun/evalrun/datasets/near"
 	"github.com/evalrun/evalrun/harness/journal"
 	"github.com/evalrun/evalrun/harness/plan"
 	"github.com/evalrun/evalrun/harness/rundir"
+	"github.com/evalrun/evalrun/internal/suggest"
 )
 
 // playOptions are what run, resume and rerun have in common.
@@ -42,7 +42,7 @@ func (a *app) checkPlay(o *playOptions) error {
 	}
 	if !slices.Contains(progress.Modes, o.progress) {
 		hint := "modes: " + strings.Join(progress.Modes, ", ")
-		if meant := near.Names(o.progress, progress.Modes); meant != nil {
+		if meant := suggest.Names(o.progress, progress.Modes); meant != nil {
 			hint = fmt.Sprintf("did you mean %q?", meant[0])
 		}
 		return usage(hint, "--progress %q is unknown", o.progress)

@@ -15,8 +15,8 @@ import (
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/progress"
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/wire"
 	"github.com/evalrun/evalrun/datasets"
-	"github.com/evalrun/evalrun/datasets/near"
 	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/internal/suggest"
 )
 
 func (a *app) tasksCommand() *cli.Command {
@@ -188,7 +188,7 @@ func (a *app) noTask(ctx context.Context, bench, id string) error {
 	hint := "see evalrun tasks list " + bench
 	var ids []string
 	if err := a.eachTask(ctx, []string{bench}, &configOptions{}, func(t record.Task) error { ids = append(ids, t.ID); return nil }); err == nil {
-		if meant := near.Names(id, ids); meant != nil {
+		if meant := suggest.Names(id, ids); meant != nil {
 			hint = fmt.Sprintf("did you mean %q?", meant[0])
 		}
 	}

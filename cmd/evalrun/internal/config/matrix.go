@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evalrun/evalrun/datasets/near"
+	"github.com/evalrun/evalrun/internal/suggest"
 )
 
 // A value is one value of an axis.
@@ -121,7 +121,7 @@ func (l *layout) axis(e entry) []value {
 	case !settable(e.key):
 		names := append(slices.Clone(armKeys[:3]), "params.temperature", "limits.turns", "sandbox.memory")
 		hint := "an axis of one's own is a mapping: each value with what it sets"
-		if meant := near.Names(e.key, names); meant != nil {
+		if meant := suggest.Names(e.key, names); meant != nil {
 			hint = fmt.Sprintf("did you mean %q?", meant[0])
 		}
 		l.errs.add(e.at, key, fmt.Sprintf("axis %q sets nothing", e.key), hint)

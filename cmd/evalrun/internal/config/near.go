@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/evalrun/evalrun/datasets/near"
+	"github.com/evalrun/evalrun/internal/suggest"
 )
 
 // didYouMean says which names are near, or, when none is and there are few, which there are.
 func didYouMean(word string, names []string) string {
-	meant := near.Names(word, names)
+	meant := suggest.Names(word, names)
 	if len(meant) == 0 {
 		if len(names) == 0 || len(names) > 12 {
 			return ""

@@ -29,12 +29,12 @@ var table = []struct {
 
 	// Datasets: readers.
 	{"datasets/plain", "", ""},
-	{"datasets/rows", "datasets datasets/plain", ""},
-	{"datasets/parquet", "datasets datasets/rows", "github.com/klauspost/compress github.com/andybalholm/brotli github.com/pierrec/lz4/v4"},
-	{"datasets/files", "datasets datasets/*", ""},
+	{"datasets/table", "datasets datasets/plain", ""},
+	{"datasets/parquet", "datasets datasets/table", "github.com/klauspost/compress github.com/andybalholm/brotli github.com/pierrec/lz4/v4"},
+	{"datasets/formats", "datasets datasets/*", ""},
 	{"datasets/nesting", "", "github.com/goccy/go-yaml"},
-	{"datasets/near", "", ""},
-	{"datasets/*", "datasets datasets/rows", ""},
+	{"internal/suggest", "", ""},
+	{"datasets/*", "datasets datasets/table", ""},
 
 	// L1: models over events, drivers over the sandbox's contract, storage over the record.
 	{"agent/model", "agent/event", ""},
@@ -44,14 +44,14 @@ var table = []struct {
 	{"runtime/sandbox/sandboxtest", "runtime/sandbox runtime/sandbox/sandboxtest/verb", ""},
 	{"runtime/sandbox/sandboxtest/helper", "runtime/sandbox/sandboxtest/verb", ""},
 	{"runtime/sandbox/sandboxtest/verb", "", ""},
-	{"runtime/executor", "runtime/sandbox runtime/executor/server runtime/executor/wire", ""},
+	{"runtime/executor", "runtime/sandbox runtime/executor/server internal/execproto", ""},
 	{"runtime/executor/embed", "", ""},
-	{"runtime/executor/wire", "", ""},
-	{"runtime/executor/isolate", "runtime/executor/wire", "golang.org/x/sys"},
-	{"runtime/executor/server", "runtime/executor/isolate runtime/executor/wire", "golang.org/x/sys"},
+	{"internal/execproto", "", ""},
+	{"internal/isolate", "internal/execproto", "golang.org/x/sys"},
+	{"runtime/executor/server", "internal/isolate internal/execproto", "golang.org/x/sys"},
 	{"runtime/executor/evalrun-init", "runtime/executor/server", ""},
 	{"runtime/executor/sick", "runtime/executor/server", ""},
-	{"runtime/egress", "runtime/sandbox runtime/executor runtime/executor/wire", "gvisor.dev/gvisor golang.org/x/net"},
+	{"runtime/egress", "runtime/sandbox runtime/executor internal/execproto", "gvisor.dev/gvisor golang.org/x/net"},
 	{"runtime/egress/egresstest", "", "golang.org/x/sys"},
 	{"runtime/local", "runtime/sandbox runtime/executor runtime/executor/* runtime/egress", "golang.org/x/sys"},
 	{"runtime/docker", "runtime/sandbox runtime/executor runtime/executor/* runtime/image runtime/egress", "github.com/docker/docker github.com/docker/go-connections github.com/containerd/errdefs github.com/opencontainers/image-spec github.com/moby/docker-image-spec golang.org/x/sys"},
@@ -86,7 +86,7 @@ var table = []struct {
 	{"agent/*", "agent agent/event agent/model runtime/sandbox", ""},
 	{"browsergym", "browsergym/action browsergym/cdp browsergym/obs browsergym/pyrepr browsergym/rng", ""},
 	{"browsergym/recordings", "browsergym browsergym/obs", ""},
-	{"browsergym/browsers", "browsergym/cdp runtime/egress runtime/executor/embed runtime/executor/isolate runtime/sandbox", "golang.org/x/sys"},
+	{"browsergym/browsers", "browsergym/cdp runtime/egress runtime/executor/embed internal/isolate runtime/sandbox", "golang.org/x/sys"},
 	{"runtime/workspace", "agent agent/event runtime/sandbox runtime/executor", ""},
 	{"benchmarks", "agent agent/event agent/model datasets harness/record runtime/sandbox", ""},
 
@@ -114,14 +114,14 @@ var table = []struct {
 	{"reports/*", "agent/event harness/record harness/ledger harness/journal reports/stats reports/schema", ""},
 
 	// L5
-	{"harness/plan", "benchmarks datasets datasets/near harness harness/ledger harness/record", ""},
+	{"harness/plan", "benchmarks datasets internal/suggest harness harness/ledger harness/record", ""},
 	{"harness/queue", "harness", ""},
 
 	// L6: the program. Only wire knows implementations.
-	{"cmd/evalrun/internal/config", "agent/model datasets/near datasets/nesting datasets/plain harness/plan harness/record runtime/egress runtime/sandbox", "github.com/goccy/go-yaml"},
+	{"cmd/evalrun/internal/config", "agent/model internal/suggest datasets/nesting datasets/plain harness/plan harness/record runtime/egress runtime/sandbox", "github.com/goccy/go-yaml"},
 	{"cmd/evalrun/internal/progress", "harness harness/record", "github.com/schollz/progressbar/v3 github.com/rivo/uniseg"},
 	{"cmd/evalrun/internal/wire", "agent agent/* agent/model/* benchmarks benchmarks/* browsergym browsergym/browsers browsergym/cdp datasets datasets/plain harness harness/* runtime/* reports/* cmd/evalrun/internal/config", ""},
-	{"cmd/evalrun/internal/cli", "cmd/evalrun/internal/* datasets datasets/near datasets/plain harness harness/* reports/* runtime/image runtime/sandbox", "github.com/urfave/cli/v3 golang.org/x/term"},
+	{"cmd/evalrun/internal/cli", "cmd/evalrun/internal/* datasets internal/suggest datasets/plain harness harness/* reports/* runtime/image runtime/sandbox", "github.com/urfave/cli/v3 golang.org/x/term"},
 	{"cmd/evalrun", "cmd/evalrun/internal/*", "golang.org/x/term"},
 	{"scripts/coverage", "reports/stats reports/stats/statstest", ""},
 	{"scripts/*", "scripts/leftovers agent agent/* agent/model/* benchmarks/* browsergym browsergym/* harness harness/* runtime/* reports/* datasets", "github.com/goccy/go-yaml github.com/klauspost/compress github.com/parquet-go/parquet-go golang.org/x/sync golang.org/x/sys"},

@@ -1,4 +1,4 @@
-package wire
+package execproto
 
 // KindTun takes over the machine's network interface → Result, body: String, what does not work ("": all does); then packets both
 // ways as data: each is two bytes of length, big endian, and an IP packet. A later one ends the one before.

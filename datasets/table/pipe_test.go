@@ -1,4 +1,4 @@
-package rows_test
+package table_test
 
 import (
 	"path/filepath"
@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evalrun/evalrun/datasets/files"
+	"github.com/evalrun/evalrun/datasets/formats"
 )
 
 // A pipe or a device in a file's place is said, and not waited for.
@@ -19,7 +19,7 @@ func TestWhatIsNoFile(t *testing.T) {
 		}
 		done := make(chan error, 1)
 		go func() {
-			f, err := files.Open(path)
+			f, err := formats.Open(path)
 			if err == nil {
 				for _, err = range f.Rows(t.Context()) {
 					break

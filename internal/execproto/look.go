@@ -1,4 +1,4 @@
-package wire
+package execproto
 
 // Kinds that look after a machine's file system, with no program of the machine's own. They open streams as those of messages.go do.
 const (

@@ -3,7 +3,7 @@
 // that runs inside, and the spawner that starts such processes.
 package isolate
 
-import "github.com/evalrun/evalrun/runtime/executor/wire"
+import "github.com/evalrun/evalrun/internal/execproto"
 
 // Kinds of entries.
 const (
@@ -39,7 +39,7 @@ type Layout struct {
 
 // Encode is the form that Setup takes.
 func (l *Layout) Encode() []byte {
-	var e wire.Enc
+	var e execproto.Enc
 	e.String(l.Hostname)
 	e.String(l.Image)
 	e.Int(int64(l.ImageFD))
@@ -58,7 +58,7 @@ func (l *Layout) Encode() []byte {
 }
 
 func decodeLayout(b []byte) (l Layout, err error) {
-	d := wire.NewDec(b)
+	d := execproto.NewDec(b)
 	l.Hostname = d.String()
 	l.Image = d.String()
 	l.ImageFD = int(d.Int())

@@ -1,4 +1,4 @@
-package rows_test
+package table_test
 
 import (
 	"bytes"
@@ -16,12 +16,12 @@ import (
 	pq "github.com/parquet-go/parquet-go"
 
 	"github.com/evalrun/evalrun/datasets"
-	"github.com/evalrun/evalrun/datasets/files"
+	"github.com/evalrun/evalrun/datasets/formats"
 	"github.com/evalrun/evalrun/datasets/jsonl"
-	"github.com/evalrun/evalrun/datasets/rows"
+	"github.com/evalrun/evalrun/datasets/table"
 )
 
-func byID(r rows.Row) (datasets.Task, error) {
+func byID(r table.Row) (datasets.Task, error) {
 	f, err := r.Fields()
 	if err != nil {
 		return datasets.Task{}, err
@@ -35,11 +35,11 @@ func byID(r rows.Row) (datasets.Task, error) {
 
 func source(t *testing.T, path string) datasets.Source {
 	t.Helper()
-	f, err := files.Open(path)
+	f, err := formats.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return rows.New(f, byID)
+	return table.New(f, byID)
 }
 
 func write(t *testing.T, name string, b []byte) string {
@@ -130,14 +130,14 @@ func TestRead(t *testing.T) {
 	if got := read(t, source(t, "/no/such.jsonl")); fmt.Sprint(got) != "[fatal such.jsonl: no such file]" {
 		t.Errorf("a missing file: %q", got)
 	}
-	if _, err := files.Open("t.xlsx"); err == nil {
+	if _, err := formats.Open("t.xlsx"); err == nil {
 		t.Error("a format that nobody knows was opened")
 	}
 }
 
 // A small file that unpacks without end does not fill the disk.
 func TestUnpacksWithoutEnd(t *testing.T) {
-	defer rows.UnpacksTo(rows.UnpacksTo(1 << 20))
+	defer table.UnpacksTo(table.UnpacksTo(1 << 20))
 	for name, c := range map[string]struct {
 		text string
 		want string
@@ -169,7 +169,7 @@ func TestLongLine(t *testing.T) {
 	f.Close()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	got := read(t, rows.New(jsonl.Open(p), byID))
+	got := read(t, table.New(jsonl.Open(p), byID))
 	runtime.ReadMemStats(&after)
 	if want := "[a bad t.jsonl:2: the line is longer than 64 MiB, the most that is read b]"; fmt.Sprint(got) != want {
 		t.Errorf("have %q, want %s", got, want)

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/evalrun/evalrun/runtime/executor/wire"
+	"github.com/evalrun/evalrun/internal/execproto"
 )
 
 // OpenTun makes a network interface in the network namespace of the calling thread, which has CAP_NET_ADMIN over it, with an address and
@@ -35,7 +35,7 @@ type ifreq struct {
 
 func setUp(fd int) error {
 	var r ifreq
-	copy(r.name[:], wire.TunName)
+	copy(r.name[:], execproto.TunName)
 	r.value = unix.IFF_TUN | unix.IFF_NO_PI
 	if _, _, e := syscall.Syscall(syscall.SYS_IOCTL, uintptr(fd), unix.TUNSETIFF, uintptr(unsafe.Pointer(&r))); e != 0 {
 		return failed("making a network interface", e)
@@ -60,7 +60,7 @@ func setUp(fd int) error {
 	n.PutUint32(link[4:], index)
 	n.PutUint32(link[8:], unix.IFF_UP)
 	n.PutUint32(link[12:], unix.IFF_UP)
-	link = attr(link, unix.IFLA_MTU, n.AppendUint32(nil, wire.TunMTU))
+	link = attr(link, unix.IFLA_MTU, n.AppendUint32(nil, execproto.TunMTU))
 	if err := netlink(s, unix.RTM_NEWLINK, 0, link); err != nil {
 		return failed("bringing the network interface up", err)
 	}
@@ -69,8 +69,8 @@ func setUp(fd int) error {
 		bits       byte
 		addr, peer []byte
 	}{
-		{unix.AF_INET, 32, addr4(wire.TunAddr4), addr4(wire.TunServer4)},
-		{unix.AF_INET6, 128, addr6(wire.TunAddr6), addr6(wire.TunServer6)},
+		{unix.AF_INET, 32, addr4(execproto.TunAddr4), addr4(execproto.TunServer4)},
+		{unix.AF_INET6, 128, addr6(execproto.TunAddr6), addr6(execproto.TunServer6)},
 	} {
 		// Flags: no duplicates can be on a link of two.
 		a := []byte{family.af, family.bits, unix.IFA_F_NODAD, unix.RT_SCOPE_UNIVERSE}

@@ -1,5 +1,5 @@
-// Package files picks the reader of a file of rows by its name.
-package files
+// Package formats picks the reader of a file of rows by its name.
+package formats
 
 import (
 	"fmt"
@@ -9,11 +9,11 @@ import (
 	"github.com/evalrun/evalrun/datasets/csv"
 	"github.com/evalrun/evalrun/datasets/jsonl"
 	"github.com/evalrun/evalrun/datasets/parquet"
-	"github.com/evalrun/evalrun/datasets/rows"
+	"github.com/evalrun/evalrun/datasets/table"
 )
 
 // Open returns the rows of a file named .jsonl, .ndjson, .csv, .tsv (each with or without .gz) or .parquet, or of a folder of Parquet files.
-func Open(path string) (rows.File, error) {
+func Open(path string) (table.File, error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		return parquet.OpenFolder(path), nil
 	}

@@ -1,8 +1,8 @@
-// Package rows makes a [datasets.Source] of any file of rows: JSON lines, CSV, Parquet.
+// Package table makes a [datasets.Source] of any file of rows: JSON lines, CSV, Parquet.
 //
 // A reader of a format implements [File]; a benchmark says with a [Maker] how a row becomes a task; [Source] does the
 // rest: order, random access by task ID with a small index, tasks of one ID, missing columns.
-package rows
+package table
 
 import (
 	"bytes"

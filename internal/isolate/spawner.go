@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/evalrun/evalrun/runtime/executor/wire"
+	"github.com/evalrun/evalrun/internal/execproto"
 )
 
 // A spawner is a small process that starts sandboxes for a large one. A user namespace needs a real fork, not a
@@ -51,7 +51,7 @@ const (
 )
 
 func (s *Start) Encode() []byte {
-	var e wire.Enc
+	var e execproto.Enc
 	e.Uint(OpStart)
 	e.Uint(s.ID)
 	e.Bool(s.Plain)
@@ -104,7 +104,7 @@ func Spawn(fd int) int {
 				}
 			}
 		}
-		d := wire.NewDec(buf[:n])
+		d := execproto.NewDec(buf[:n])
 		switch d.Uint() {
 		case OpStart:
 			st := Start{ID: d.Uint(), Plain: d.Bool(), Base: d.Uint(), Size: d.Uint(), Group: d.Bool(), Tasks: d.Uint(), Image: d.Bool(), Name: d.String(), Remove: d.Strings()}
@@ -203,7 +203,7 @@ func (s *spawner) start(st Start, fds []int) {
 	for _, f := range fds {
 		unix.Close(f)
 	}
-	var e wire.Enc
+	var e execproto.Enc
 	e.Uint(OpStarted)
 	e.Uint(st.ID)
 	if err != nil {
@@ -229,7 +229,7 @@ func (s *spawner) start(st Start, fds []int) {
 		delete(s.pids, st.ID)
 		s.mu.Unlock()
 		remove(c.remove)
-		var e wire.Enc
+		var e execproto.Enc
 		e.Uint(OpEnded)
 		e.Uint(st.ID)
 		how := ""

@@ -1,4 +1,4 @@
-package wire
+package execproto
 
 import (
 	"encoding/binary"

@@ -1,4 +1,4 @@
-// Package wire is the protocol between evalrun and its executor inside a sandbox: frames over one byte channel,
+// Package execproto is the protocol between evalrun and its executor inside a sandbox: frames over one byte channel,
 // many streams in it, with credit.
 //
 // A frame is
@@ -19,7 +19,7 @@
 //
 // Either side may be hostile: a frame that is too long, data beyond the credit, or a flood of small frames ends the
 // session. The package imports little, because it is part of a program that starts for every sandbox.
-package wire
+package execproto
 
 import (
 	"encoding/binary"

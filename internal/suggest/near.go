@@ -1,5 +1,5 @@
-// Package near finds what somebody who mistyped a name may have meant, for all who read what people write.
-package near
+// Package suggest finds what somebody who mistyped a name may have meant, for all who read what people write.
+package suggest
 
 import (
 	"slices"
