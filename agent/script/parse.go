@@ -16,12 +16,12 @@ import (
 
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/datasets/nesting"
-	"github.com/evalrun/evalrun/datasets/plain"
+	"github.com/evalrun/evalrun/internal/fsutil"
 )
 
 // Load reads and parses a file.
 func Load(name string) (*Script, error) {
-	data, err := plain.ReadFile(name, 0)
+	data, err := fsutil.ReadFile(name, 0)
 	if err != nil {
 		return nil, fmt.Errorf("script: %w", err)
 	}

@@ -5,7 +5,7 @@ import (
 	"io/fs"
 	"os"
 
-	"github.com/evalrun/evalrun/datasets/plain"
+	"github.com/evalrun/evalrun/internal/fsutil"
 )
 
 // folder is the content of a task's folder, which links do not lead out of. It holds no descriptor between calls, so that a thousand of
@@ -26,7 +26,7 @@ func within[T any](f *folder, do func(fs.FS) (T, error)) (T, error) {
 }
 
 func (f *folder) Open(name string) (fs.File, error) {
-	return within(f, func(fsys fs.FS) (fs.File, error) { return plain.OpenIn(fsys, name) })
+	return within(f, func(fsys fs.FS) (fs.File, error) { return fsutil.OpenIn(fsys, name) })
 }
 
 func (f *folder) ReadDir(name string) ([]fs.DirEntry, error) {
@@ -35,7 +35,7 @@ func (f *folder) ReadDir(name string) ([]fs.DirEntry, error) {
 
 func (f *folder) ReadFile(name string) ([]byte, error) {
 	return within(f, func(fsys fs.FS) ([]byte, error) {
-		file, err := plain.OpenIn(fsys, name)
+		file, err := fsutil.OpenIn(fsys, name)
 		if err != nil {
 			return nil, err
 		}

@@ -26,9 +26,9 @@ import (
 	"github.com/evalrun/evalrun/benchmarks/web"
 	"github.com/evalrun/evalrun/datasets"
 	"github.com/evalrun/evalrun/datasets/jsonl"
-	"github.com/evalrun/evalrun/datasets/plain"
 	"github.com/evalrun/evalrun/datasets/table"
 	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/internal/fsutil"
 )
 
 // maxYAML is the largest tasks.yaml: it is read whole, and what the parser makes of it is a hundred times as large. A JSONL file may be of any size.
@@ -127,7 +127,7 @@ func (s *yamlSource) load() {
 
 // text is the file's content.
 func (s *yamlSource) text() ([]byte, error) {
-	f, err := plain.OpenIn(s.fsys, s.file)
+	f, err := fsutil.OpenIn(s.fsys, s.file)
 	if err != nil {
 		return nil, err
 	}

@@ -14,8 +14,8 @@ import (
 
 	"github.com/evalrun/evalrun/benchmarks/web"
 	"github.com/evalrun/evalrun/datasets"
-	"github.com/evalrun/evalrun/datasets/plain"
 	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/internal/fsutil"
 )
 
 // Open is the tasks of a published file: a JSON array of configurations. Their IDs are the numbers that published results call them by, and
@@ -85,7 +85,7 @@ func read(name string, fi os.FileInfo) ([]byte, error) {
 	case fi.Size() > maxFile:
 		return nil, fmt.Errorf("%s has %d MiB, which is more than a file of tasks may have (%d)", filepath.Base(name), fi.Size()>>20, maxFile>>20)
 	}
-	return plain.ReadFile(name, maxFile)
+	return fsutil.ReadFile(name, maxFile)
 }
 
 // Read is [Open] of what is in memory; place names it in errors.

@@ -12,7 +12,7 @@ import (
 	"sync"
 
 	"github.com/evalrun/evalrun/datasets"
-	"github.com/evalrun/evalrun/datasets/plain"
+	"github.com/evalrun/evalrun/internal/fsutil"
 )
 
 // What a packed file may become: so much, and so many times its size. Text packs to a tenth, a twentieth; what was made to fill a disk, to a thousandth.
@@ -80,7 +80,7 @@ func (d *Disk) Again() *Disk {
 }
 
 func (d *Disk) unpacked() (*os.File, error) {
-	f, err := plain.Open(d.Name)
+	f, err := fsutil.Open(d.Name)
 	if err != nil {
 		return nil, err
 	}

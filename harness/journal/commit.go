@@ -5,8 +5,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/evalrun/evalrun/harness/durable"
 	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/internal/fsutil"
 )
 
 // The order of writing. One goroutine takes all that is pending, and writes
@@ -83,7 +83,7 @@ func (w *writer) open(j *Journal, found *found) error {
 		if j.opts.NoSync {
 			break
 		}
-		if err := durable.SyncDir(dir); err != nil {
+		if err := fsutil.SyncDir(dir); err != nil {
 			w.close()
 			return fmt.Errorf("journal: %w", err)
 		}
@@ -305,7 +305,7 @@ func (j *Journal) rotate() error {
 		return j.explain(err)
 	}
 	if !j.opts.NoSync {
-		if err := durable.SyncDir(filepath.Join(j.dir, eventsDir)); err != nil {
+		if err := fsutil.SyncDir(filepath.Join(j.dir, eventsDir)); err != nil {
 			next.Close()
 			return j.explain(err)
 		}

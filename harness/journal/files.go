@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/evalrun/evalrun/harness/durable"
+	"github.com/evalrun/evalrun/internal/fsutil"
 )
 
 const (
@@ -19,7 +19,7 @@ const (
 	quarantineDir = "quarantine"
 	ballastFile   = "ballast"
 	packed        = ".zst"
-	partial       = durable.Partial
+	partial       = fsutil.Partial
 )
 
 // A file is what the journal writes to. Tests put files that fail in its place.

@@ -9,7 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/evalrun/evalrun/harness/durable"
+	"github.com/evalrun/evalrun/internal/fsutil"
 )
 
 // The mark says how far the journal is durable, so that a file that was cut, exchanged or removed later is noticed: the files of
@@ -120,7 +120,7 @@ func dropMark(dir string) error {
 		}
 		return fmt.Errorf("journal: %w", err)
 	}
-	if err := durable.SyncDir(dir); err != nil {
+	if err := fsutil.SyncDir(dir); err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
 	return nil

@@ -6,7 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/evalrun/evalrun/harness/durable"
+	"github.com/evalrun/evalrun/internal/fsutil"
 	"github.com/klauspost/compress/zstd"
 )
 
@@ -136,7 +136,7 @@ func packFile(ctx context.Context, name string) error {
 		os.Remove(name + packed + partial)
 		return err
 	}
-	if err := durable.SyncDir(filepath.Dir(name)); err != nil {
+	if err := fsutil.SyncDir(filepath.Dir(name)); err != nil {
 		return err
 	}
 	return os.Remove(name)

@@ -15,8 +15,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/evalrun/evalrun/harness/durable"
 	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/internal/fsutil"
 )
 
 const manifestFile = "manifest.jsonl"
@@ -66,7 +66,7 @@ func addManifest(dir string, ds []Damage) error {
 	if err := os.MkdirAll(filepath.Join(dir, quarantineDir), 0o755); err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
-	if err := durable.WriteFile(filepath.Join(dir, quarantineDir, manifestFile), buf.Bytes()); err != nil {
+	if err := fsutil.WriteFile(filepath.Join(dir, quarantineDir, manifestFile), buf.Bytes()); err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
 	return nil
@@ -174,7 +174,7 @@ func (s *survey) setApart(f *fileSurvey) ([]Damage, error) {
 			d.To = max(b.after, s.last())
 		}
 		d.Saved = savedAs(f.name, b.from)
-		if err := durable.WriteFile(filepath.Join(s.dir, quarantineDir, d.Saved), data); err != nil {
+		if err := fsutil.WriteFile(filepath.Join(s.dir, quarantineDir, d.Saved), data); err != nil {
 			return nil, fmt.Errorf("journal: %w", err)
 		}
 		if d.Touched, err = s.touched(data, b); err != nil {
@@ -212,7 +212,7 @@ func without(name string, in *os.File, size int64, ranges []badRange) error {
 		err = os.Rename(name+partial, name)
 	}
 	if err == nil {
-		err = durable.SyncDir(filepath.Dir(name))
+		err = fsutil.SyncDir(filepath.Dir(name))
 	}
 	if err != nil {
 		os.Remove(name + partial)

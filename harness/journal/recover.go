@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evalrun/evalrun/harness/durable"
+	"github.com/evalrun/evalrun/internal/fsutil"
 )
 
 // Recovery. What may be found, and what is done:
@@ -239,7 +239,7 @@ func (s *survey) cutFrom(f *fileSurvey, off int64) (cut int64, _ []Damage, err e
 			return 0, nil, fmt.Errorf("journal: %w", err)
 		}
 	}
-	if err := durable.SyncDir(filepath.Join(s.dir, eventsDir)); err != nil {
+	if err := fsutil.SyncDir(filepath.Join(s.dir, eventsDir)); err != nil {
 		return 0, nil, fmt.Errorf("journal: %w", err)
 	}
 	return cut + f.size - off, nil, truncate(filepath.Join(s.dir, f.name), off)

@@ -12,8 +12,8 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
-	"github.com/evalrun/evalrun/harness/durable"
 	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/internal/fsutil"
 )
 
 // Repair goes on without what Verify or Open have named as lost. What is left of it is moved to quarantine/, and all of it is named in
@@ -295,10 +295,10 @@ func toQuarantine(dir, file, name string) error {
 		err = os.Rename(filepath.Join(dir, file), filepath.Join(q, name))
 	}
 	if err == nil {
-		err = durable.SyncDir(q)
+		err = fsutil.SyncDir(q)
 	}
 	if err == nil {
-		err = durable.SyncDir(filepath.Dir(filepath.Join(dir, file)))
+		err = fsutil.SyncDir(filepath.Dir(filepath.Join(dir, file)))
 	}
 	if err != nil {
 		return fmt.Errorf("journal: %w", err)
@@ -345,7 +345,7 @@ func unpackTo(name string) error {
 		os.Remove(name + partial)
 		return err
 	}
-	return durable.SyncDir(filepath.Dir(name))
+	return fsutil.SyncDir(filepath.Dir(name))
 }
 
 // failing remembers an error of writing, to tell it from one of reading.

@@ -8,10 +8,10 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/evalrun/evalrun/harness/durable"
+	"github.com/evalrun/evalrun/internal/fsutil"
 )
 
-const partial = durable.Partial
+const partial = fsutil.Partial
 
 // readJSON reads a file with a version in it, and returns its SHA-256. The version is looked at first, as a newer form may not fit.
 func readJSON(name string, version *int, v any) (sum string, err error) {
@@ -39,7 +39,7 @@ func writeJSON(name string, v any) (sum string, err error) {
 		return "", err
 	}
 	data = append(data, '\n')
-	return digest(data), durable.WriteFile(name, data)
+	return digest(data), fsutil.WriteFile(name, data)
 }
 
 func digest(data []byte) string {

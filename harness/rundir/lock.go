@@ -7,7 +7,10 @@ import (
 	"io"
 	"os"
 	"strings"
+	"syscall"
 	"time"
+
+	"github.com/evalrun/evalrun/internal/fsutil"
 )
 
 // An Owner is a process that works in a run folder.
@@ -48,18 +51,18 @@ func (d *Dir) acquire() error {
 	if err != nil {
 		return unwritable(d.path, err)
 	}
-	err = flock(f)
+	err = fsutil.Lock(f)
 	owner, me := readOwner(f), self()
 	for range 20 {
 		// Holder takes the lock for a moment to try it, also where nobody holds it.
-		if !errors.Is(err, errHeld) || owner.PID > 0 && (owner.Host != me.Host || owner.Boot == me.Boot && alive(owner.PID)) {
+		if !errors.Is(err, fsutil.ErrLocked) || owner.PID > 0 && (owner.Host != me.Host || owner.Boot == me.Boot && alive(owner.PID)) {
 			break
 		}
 		time.Sleep(10 * time.Millisecond)
-		err, owner = flock(f), readOwner(f)
+		err, owner = fsutil.Lock(f), readOwner(f)
 	}
 	switch {
-	case errors.Is(err, errHeld):
+	case errors.Is(err, fsutil.ErrLocked):
 		f.Close()
 		return &InUse{d.path, owner}
 	case errors.Is(err, errors.ErrUnsupported):
@@ -115,10 +118,10 @@ func Holder(path string) (Owner, bool) {
 	if o.PID == 0 {
 		return o, false
 	}
-	switch err := flock(f); {
+	switch err := fsutil.Lock(f); {
 	case err == nil: // given back with f
 		return o, false
-	case errors.Is(err, errHeld):
+	case errors.Is(err, fsutil.ErrLocked):
 		return o, true
 	}
 	me := self()
@@ -137,4 +140,9 @@ func self() Owner {
 	host, _ := os.Hostname()
 	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return Owner{Host: host, Boot: strings.TrimSpace(string(boot)), PID: os.Getpid(), Since: time.Now().UTC().Truncate(time.Second)}
+}
+
+func alive(pid int) bool {
+	err := syscall.Kill(pid, 0)
+	return err == nil || err == syscall.EPERM
 }

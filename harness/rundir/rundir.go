@@ -25,8 +25,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/evalrun/evalrun/harness/durable"
 	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/internal/fsutil"
 )
 
 const (
@@ -101,7 +101,7 @@ func Create(path string, plan *record.Plan) (*Dir, error) {
 		d.Close()
 		return nil, unwritable(path, err)
 	}
-	if err := durable.SyncDir(filepath.Dir(path)); err != nil {
+	if err := fsutil.SyncDir(filepath.Dir(path)); err != nil {
 		d.Close()
 		return nil, fmt.Errorf("run folder: %w", err)
 	}
@@ -256,7 +256,7 @@ func (d *Dir) SetRunAside(to string) error {
 	if err := os.Rename(d.file(runFile), name); err != nil {
 		return unwritable(d.path, err)
 	}
-	return errors.Join(durable.SyncDir(to), durable.SyncDir(d.path))
+	return errors.Join(fsutil.SyncDir(to), fsutil.SyncDir(d.path))
 }
 
 // WriteRun writes run.json in one step: a reader sees the old one or the new one.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/parquet-go/parquet-go"
 
-	"github.com/evalrun/evalrun/harness/durable"
+	"github.com/evalrun/evalrun/internal/fsutil"
 )
 
 // tmpPrefix begins the names of files that are being written. DuckDB, pandas and polars do not see them: their names do not end in
@@ -49,7 +49,7 @@ func replace(path string, sync bool, write func(*os.File) error) (size int64, er
 		return 0, err
 	}
 	if sync {
-		err = durable.SyncDir(filepath.Dir(path))
+		err = fsutil.SyncDir(filepath.Dir(path))
 	}
 	return st.Size(), err
 }

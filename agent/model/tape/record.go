@@ -11,7 +11,7 @@ import (
 
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/agent/model"
-	"github.com/evalrun/evalrun/datasets/plain"
+	"github.com/evalrun/evalrun/internal/fsutil"
 )
 
 // A Recorder writes a tape. It is safe for several goroutines: a line is one write.
@@ -24,12 +24,14 @@ type Recorder struct {
 // Create opens a tape to be written at its end; it is made when missing. A line that a crash has torn is cut off. A tape has one recorder at a
 // time: while another one is open, here or in another process, Create fails.
 func Create(path string) (*Recorder, error) {
-	f, err := plain.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o644)
+	f, err := fsutil.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("tape: %w", err)
 	}
-	err = lock(f)
-	if err == nil {
+	switch err = fsutil.Lock(f); {
+	case errors.Is(err, fsutil.ErrLocked):
+		err = errors.New("it is being recorded by another process")
+	case err == nil, errors.Is(err, errors.ErrUnsupported): // a disk without locks has none to keep
 		err = cutTorn(f)
 	}
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/agent/model"
-	"github.com/evalrun/evalrun/datasets/plain"
+	"github.com/evalrun/evalrun/internal/fsutil"
 )
 
 // Options of replaying.
@@ -44,7 +44,7 @@ type place struct {
 
 // Open reads a tape's index. A last line that was torn by a crash is left out; any other line that is not right is an error that names it.
 func Open(path string, opt Options) (*Tape, error) {
-	f, err := plain.Open(path)
+	f, err := fsutil.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("tape: %w", err)
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/wire"
-	"github.com/evalrun/evalrun/datasets/plain"
+	"github.com/evalrun/evalrun/internal/fsutil"
 	"github.com/evalrun/evalrun/internal/suggest"
 )
 
@@ -140,7 +140,7 @@ func (a *app) configure(args []string, o *configOptions) (*config.Effective, err
 	}
 	src := config.Source{Dir: dir, Over: over, Env: a.Env}
 	if len(args) == 1 && isFile(args[0]) {
-		b, err := plain.ReadFile(args[0], 0)
+		b, err := fsutil.ReadFile(args[0], 0)
 		if err != nil {
 			return nil, usage(hintFor(err, args[0]), "configuration: %w", err)
 		}

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/evalrun/evalrun/datasets/plain"
+	"github.com/evalrun/evalrun/internal/fsutil"
 )
 
 // Env looks variables up: in the environment, then in a .env file.
@@ -29,7 +29,7 @@ func NewEnv(lookup func(string) (string, bool), file string) (*Env, error) {
 	if file == "" {
 		return e, nil
 	}
-	b, err := plain.ReadFile(file, 0)
+	b, err := fsutil.ReadFile(file, 0)
 	if err != nil {
 		return nil, fmt.Errorf("env_file: %w", err)
 	}

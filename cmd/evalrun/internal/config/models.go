@@ -10,7 +10,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/evalrun/evalrun/datasets/plain"
+	"github.com/evalrun/evalrun/internal/fsutil"
 )
 
 func (l *layout) model(m *Model, n *node, key string) {
@@ -81,7 +81,7 @@ func (l *layout) prompt(p *Prompt, n *node, key string) {
 		return
 	case p.File != "":
 		path := abs(l.dir, p.File)
-		b, err := plain.ReadFile(path, 0)
+		b, err := fsutil.ReadFile(path, 0)
 		switch {
 		case err != nil:
 			l.fail(cmpNode(n.get("file"), n), key, "prompt: "+err.Error(), "paths are relative to the configuration's folder")

@@ -18,7 +18,7 @@ import (
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
 	"github.com/evalrun/evalrun/datasets"
-	"github.com/evalrun/evalrun/datasets/plain"
+	"github.com/evalrun/evalrun/internal/fsutil"
 )
 
 func agentKinds() []agentKind {
@@ -54,7 +54,7 @@ func openOracle(*armContext) (maker, error) {
 }
 
 func digestOfFile(path string, _ json.RawMessage) (any, error) {
-	b, err := plain.ReadFile(path, 0)
+	b, err := fsutil.ReadFile(path, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -28,8 +28,8 @@ var table = []struct {
 	{"datasets", "", ""},
 
 	// Datasets: readers.
-	{"datasets/plain", "", ""},
-	{"datasets/table", "datasets datasets/plain", ""},
+	{"internal/fsutil", "", ""},
+	{"datasets/table", "datasets internal/fsutil", ""},
 	{"datasets/parquet", "datasets datasets/table", "github.com/klauspost/compress github.com/andybalholm/brotli github.com/pierrec/lz4/v4"},
 	{"datasets/formats", "datasets datasets/*", ""},
 	{"datasets/nesting", "", "github.com/goccy/go-yaml"},
@@ -40,7 +40,7 @@ var table = []struct {
 	{"agent/model", "agent/event", ""},
 	{"agent/model/price", "agent/event agent/model", "github.com/goccy/go-yaml"},
 	{"agent/model/meter", "agent/event agent/model agent/model/price", ""},
-	{"agent/model/*", "agent/event agent/model datasets/plain", ""},
+	{"agent/model/*", "agent/event agent/model internal/fsutil", ""},
 	{"runtime/sandbox/sandboxtest", "runtime/sandbox runtime/sandbox/sandboxtest/verb", ""},
 	{"runtime/sandbox/sandboxtest/helper", "runtime/sandbox/sandboxtest/verb", ""},
 	{"runtime/sandbox/sandboxtest/verb", "", ""},
@@ -53,18 +53,17 @@ var table = []struct {
 	{"runtime/executor/sick", "runtime/executor/server", ""},
 	{"runtime/egress", "runtime/sandbox runtime/executor internal/execproto", "gvisor.dev/gvisor golang.org/x/net"},
 	{"runtime/egress/egresstest", "", "golang.org/x/sys"},
-	{"runtime/local", "runtime/sandbox runtime/executor runtime/executor/* runtime/egress", "golang.org/x/sys"},
-	{"runtime/docker", "runtime/sandbox runtime/executor runtime/executor/* runtime/image runtime/egress", "github.com/docker/docker github.com/docker/go-connections github.com/containerd/errdefs github.com/opencontainers/image-spec github.com/moby/docker-image-spec golang.org/x/sys"},
+	{"runtime/local", "runtime/sandbox runtime/executor runtime/executor/* runtime/egress internal/execproto internal/isolate", "golang.org/x/sys"},
+	{"runtime/docker", "runtime/sandbox runtime/executor runtime/executor/* runtime/image runtime/egress internal/execproto internal/isolate", "github.com/docker/docker github.com/docker/go-connections github.com/containerd/errdefs github.com/opencontainers/image-spec github.com/moby/docker-image-spec golang.org/x/sys"},
 	{"runtime/fake", "runtime/sandbox", ""},
 	{"runtime/pool", "runtime/sandbox", ""},
 	{"runtime/image", "runtime/sandbox", "github.com/moby/patternmatcher golang.org/x/sys"},
 	{"runtime/image/imagetest", "runtime/sandbox runtime/image", ""},
-	{"harness/durable", "", ""},
 	{"harness/ledger", "harness/record", ""},
-	{"harness/journal", "harness/record harness/ledger harness/durable", "github.com/klauspost/compress golang.org/x/sys"},
+	{"harness/journal", "harness/record harness/ledger internal/fsutil", "github.com/klauspost/compress golang.org/x/sys"},
 	{"harness/journal/journaltest", "harness/record", "github.com/google/go-cmp"},
 	{"harness/blob", "harness/record", ""},
-	{"harness/rundir", "harness/record harness/durable", "golang.org/x/sys"},
+	{"harness/rundir", "harness/record internal/fsutil", "golang.org/x/sys"},
 	{"browsergym/pyrepr", "", "golang.org/x/text"},
 	{"browsergym/obs", "browsergym/pyrepr browsergym/obs/internal/libxml", "golang.org/x/image"},
 	{"browsergym/obs/internal/libxml", "browsergym/pyrepr", ""},
@@ -82,7 +81,7 @@ var table = []struct {
 	{"agent/webagent", "agent agent/event agent/model agent/controller agent/webtext browsergym/obs browsergym/action browsergym/pyrepr", ""},
 	{"agent/command", "agent agent/webtext agent/event agent/model runtime/sandbox", ""},
 	{"agent/webtext", "agent agent/event browsergym/obs browsergym/action agent/webtext/html2text", ""},
-	{"agent/script", "agent agent/event agent/model datasets/nesting datasets/plain", "github.com/goccy/go-yaml"},
+	{"agent/script", "agent agent/event agent/model datasets/nesting internal/fsutil", "github.com/goccy/go-yaml"},
 	{"agent/*", "agent agent/event agent/model runtime/sandbox", ""},
 	{"browsergym", "browsergym/action browsergym/cdp browsergym/obs browsergym/pyrepr browsergym/rng", ""},
 	{"browsergym/recordings", "browsergym browsergym/obs", ""},
@@ -110,7 +109,7 @@ var table = []struct {
 	{"reports/stats", "", "gonum.org/v1/gonum"},
 	{"reports/stats/statstest", "reports/stats", "gonum.org/v1/gonum"},
 	{"reports/schema", "agent/event harness/ledger harness/record", ""},
-	{"reports/parquetlog", "agent/event harness/record harness/durable harness/journal reports/schema", "github.com/parquet-go/parquet-go github.com/klauspost/compress/zstd"},
+	{"reports/parquetlog", "agent/event harness/record internal/fsutil harness/journal reports/schema", "github.com/parquet-go/parquet-go github.com/klauspost/compress/zstd"},
 	{"reports/*", "agent/event harness/record harness/ledger harness/journal reports/stats reports/schema", ""},
 
 	// L5
@@ -118,16 +117,16 @@ var table = []struct {
 	{"harness/queue", "harness", ""},
 
 	// L6: the program. Only wire knows implementations.
-	{"cmd/evalrun/internal/config", "agent/model internal/suggest datasets/nesting datasets/plain harness/plan harness/record runtime/egress runtime/sandbox", "github.com/goccy/go-yaml"},
+	{"cmd/evalrun/internal/config", "agent/model internal/suggest datasets/nesting internal/fsutil harness/plan harness/record runtime/egress runtime/sandbox", "github.com/goccy/go-yaml"},
 	{"cmd/evalrun/internal/progress", "harness harness/record", "github.com/schollz/progressbar/v3 github.com/rivo/uniseg"},
-	{"cmd/evalrun/internal/wire", "agent agent/* agent/model/* benchmarks benchmarks/* browsergym browsergym/browsers browsergym/cdp datasets datasets/plain harness harness/* runtime/* reports/* cmd/evalrun/internal/config", ""},
-	{"cmd/evalrun/internal/cli", "cmd/evalrun/internal/* datasets internal/suggest datasets/plain harness harness/* reports/* runtime/image runtime/sandbox", "github.com/urfave/cli/v3 golang.org/x/term"},
+	{"cmd/evalrun/internal/wire", "agent agent/* agent/model/* benchmarks benchmarks/* browsergym browsergym/browsers browsergym/cdp datasets internal/fsutil harness harness/* runtime/* reports/* cmd/evalrun/internal/config", ""},
+	{"cmd/evalrun/internal/cli", "cmd/evalrun/internal/* datasets internal/suggest internal/fsutil harness harness/* reports/* runtime/image runtime/sandbox", "github.com/urfave/cli/v3 golang.org/x/term"},
 	{"cmd/evalrun", "cmd/evalrun/internal/*", "golang.org/x/term"},
 	{"scripts/coverage", "reports/stats reports/stats/statstest", ""},
 	{"scripts/*", "scripts/leftovers agent agent/* agent/model/* benchmarks/* browsergym browsergym/* harness harness/* runtime/* reports/* datasets", "github.com/goccy/go-yaml github.com/klauspost/compress github.com/parquet-go/parquet-go golang.org/x/sync golang.org/x/sys"},
 }
 
-const benchmark = "agent agent/webtext agent/event agent/model benchmarks benchmarks/filetree benchmarks/score benchmarks/episode benchmarks/pygrade datasets datasets/* harness/record runtime/sandbox runtime/workspace"
+const benchmark = "agent agent/webtext agent/event agent/model benchmarks benchmarks/filetree benchmarks/score benchmarks/episode benchmarks/pygrade datasets datasets/* harness/record internal/fsutil internal/suggest runtime/sandbox runtime/workspace"
 
 func TestImports(t *testing.T) {
 	cmd := exec.Command("go", "list", "-e", "-json=ImportPath,Imports,Standard", module+"...")

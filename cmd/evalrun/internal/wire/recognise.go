@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evalrun/evalrun/datasets/plain"
+	"github.com/evalrun/evalrun/internal/fsutil"
 )
 
 // depth is how many folders down tasks are looked for.
@@ -98,7 +98,7 @@ func kindOfFile(dir, base string) string {
 	case base == "task.yaml":
 		return "terminalbench"
 	case strings.HasSuffix(base, ".yaml"), strings.HasSuffix(base, ".yml"):
-		if f, err := plain.Open(filepath.Join(dir, base)); err == nil {
+		if f, err := fsutil.Open(filepath.Join(dir, base)); err == nil {
 			defer f.Close()
 			b := make([]byte, 64<<10)
 			n, _ := f.Read(b)

@@ -10,10 +10,10 @@ import (
 
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/config"
 	"github.com/evalrun/evalrun/harness/blob"
-	"github.com/evalrun/evalrun/harness/durable"
 	"github.com/evalrun/evalrun/harness/journal"
 	"github.com/evalrun/evalrun/harness/record"
 	"github.com/evalrun/evalrun/harness/rundir"
+	"github.com/evalrun/evalrun/internal/fsutil"
 	"github.com/evalrun/evalrun/reports/text"
 )
 
@@ -139,7 +139,7 @@ func Store(d *rundir.Dir, s *text.Summary) error {
 		return err
 	}
 	for name, b := range map[string][]byte{"summary.json": j.Bytes(), "summary.md": m.Bytes()} {
-		if err := durable.WriteFile(d.File(name), b); err != nil {
+		if err := fsutil.WriteFile(d.File(name), b); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,4 @@
-// Package durable writes what has to survive a crash: a whole file in one step, and the names in a folder. It imports the standard
-// library only.
-package durable
+package fsutil
 
 import (
 	"os"

@@ -1,6 +1,6 @@
-// Package plain opens files that users name. What is no file (a named pipe, a device, a socket) is an error at once: opening or reading it
-// could wait for ever.
-package plain
+// Package fsutil opens, writes and locks files where the standard library leaves a gap. [Open] refuses what is no regular file, which could block
+// for ever; [WriteFile] replaces a whole file, durably and in one step; [Lock] is the kernel's lock of a file.
+package fsutil
 
 import (
 	"fmt"
