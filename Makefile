@@ -58,7 +58,7 @@ bench: build
 
 check: fmt executor
 	$(GO) vet ./...
-	$(GO) test ./cmd/evalrun/internal/wire -run TestImports -count=1
+	$(GO) test ./cmd/evalrun -run TestImports -count=1
 	CGO_ENABLED=1 $(GO) test -race ./...
 
 fmt:

@@ -9,15 +9,15 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/evalrun/evalrun/cmd/evalrun/internal/cli"
-	"github.com/evalrun/evalrun/cmd/evalrun/internal/wire"
+	"github.com/evalrun/evalrun/cmd/evalrun/cli"
+	"github.com/evalrun/evalrun/harness/launch"
 )
 
 // version is set by the build: -ldflags "-X main.version=v1.2.3".
 var version string
 
 func main() {
-	wire.Init()
+	launch.Init()
 	signals := make(chan os.Signal, 3)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	talk := cli.NewTalk(os.Stderr)

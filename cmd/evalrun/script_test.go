@@ -10,7 +10,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/evalrun/evalrun/browsergym/cdp"
-	"github.com/evalrun/evalrun/cmd/evalrun/internal/wire"
+	"github.com/evalrun/evalrun/harness/launch"
 	"github.com/evalrun/evalrun/runtime/image"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
@@ -18,7 +18,7 @@ import (
 var update = flag.Bool("update", false, "write the golden files of scripts anew")
 
 func TestMain(m *testing.M) {
-	wire.Init() // the test program is its own executor, as evalrun is
+	launch.Init() // the test program is its own executor, as evalrun is
 	testscript.Main(m, map[string]func(){"evalrun": main})
 }
 
@@ -27,7 +27,7 @@ var dockerHere = func(t *testing.T) (bool, error) {
 	if os.Getenv("EVALRUN_TEST_DOCKER") != "1" {
 		return false, nil
 	}
-	d, err := wire.OpenDriver(t.Context(), "docker", image.Options{})
+	d, err := launch.OpenDriver(t.Context(), "docker", image.Options{})
 	if err != nil {
 		return false, fmt.Errorf("EVALRUN_TEST_DOCKER is set, but: %w", err)
 	}
@@ -77,7 +77,7 @@ func TestScripts(t *testing.T) {
 			default:
 				return false, fmt.Errorf("unknown condition %q", cond)
 			}
-			_, err := wire.OpenDriver(t.Context(), "local", image.Options{})
+			_, err := launch.OpenDriver(t.Context(), "local", image.Options{})
 			if err != nil && os.Getenv("EVALRUN_TEST_LOCAL") != "" {
 				return false, fmt.Errorf("EVALRUN_TEST_LOCAL is set, but: %w", err)
 			}

@@ -1,0 +1,244 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/evalrun/evalrun/harness/config"
+	"github.com/evalrun/evalrun/harness/launch"
+	"github.com/evalrun/evalrun/internal/fsutil"
+	"github.com/evalrun/evalrun/internal/suggest"
+)
+
+// configOptions are the flags that shape a configuration. Each sets one key, so a flag and a file are checked by the same rules.
+type configOptions struct {
+	workers, repeats, seed, sample, limit, shard  string
+	driver, time, turns, cost, record, replay     string
+	agents, models, ids, tags, filter, set        []string
+	baseURL, prompt, budget, deadline, name, keep string
+}
+
+func (o *configOptions) flags() []cli.Flag {
+	s := func(dst *string, name, usage string, alias ...string) cli.Flag {
+		return &cli.StringFlag{Name: name, Aliases: alias, Usage: usage, Destination: dst}
+	}
+	l := func(dst *[]string, name, usage string, alias ...string) cli.Flag {
+		return &cli.StringSliceFlag{Name: name, Aliases: alias, Usage: usage, Destination: dst}
+	}
+	return []cli.Flag{
+		l(&o.agents, "agent", "`AGENT` that plays, such as oracle, nop, script:FILE; may be repeated, an arm each"),
+		l(&o.models, "model", "`MODEL` as vendor/NAME; may be repeated, an arm each", "m"),
+		s(&o.baseURL, "base-url", "`URL` of a service that speaks the vendor's protocol, with --model"),
+		s(&o.prompt, "prompt", "`FILE` with the system prompt"),
+		s(&o.workers, "workers", "`N` trials at once", "n"),
+		s(&o.repeats, "repeats", "play each task `N` times in each arm"),
+		s(&o.seed, "seed", "`N`, the seed of everything that is drawn"),
+		l(&o.ids, "ids", "only tasks whose id fits `PATTERN`; may be repeated"),
+		l(&o.tags, "tag", "only tasks with `TAG`, or without !TAG; may be repeated"),
+		l(&o.filter, "filter", "only tasks with `FIELD=VALUE` (or FIELD!=VALUE); may be repeated, all must hold"),
+		s(&o.sample, "sample", "`N` tasks, drawn by the seed"),
+		s(&o.limit, "limit", "the first `N` tasks"),
+		s(&o.shard, "shard", "part `I/N` of the tasks, for several machines"),
+		s(&o.driver, "sandbox", "`DRIVER` of machines: auto (what each task needs), local, docker, none (no isolation), fake"),
+		s(&o.time, "time", "the agent's `DURATION` for a trial, such as 10m"),
+		s(&o.turns, "turns", "`N` model replies for a trial at most"),
+		s(&o.budget, "budget", "`USD` that the whole run may cost"),
+		s(&o.deadline, "deadline", "`TIME` at which the run ends, such as 06:00"),
+		s(&o.record, "record", "keep model replies in tape `FILE`"),
+		s(&o.replay, "replay", "take model replies from tape `FILE`"),
+		l(&o.set, "set", "`KEY=VALUE` of the configuration, such as limits.steps=20; may be repeated"),
+	}
+}
+
+// eachAgent takes "oracle,nop" for the two agents. What follows an agent's name may hold commas of its own: such values stay as they are.
+func eachAgent(values []string) []string {
+	var out []string
+	for _, v := range values {
+		names := strings.Split(v, ",")
+		if slices.ContainsFunc(names, func(name string) bool { return launch.Registry().Agent(name) == nil }) {
+			names = []string{v}
+		}
+		out = append(out, names...)
+	}
+	return out
+}
+
+func (o *configOptions) overrides() ([]config.Override, error) {
+	var out []config.Override
+	add := func(flag, path string, values ...string) {
+		var given []string
+		for _, v := range values {
+			if v != "" {
+				given = append(given, v)
+			}
+		}
+		if given != nil {
+			out = append(out, config.Override{Flag: "--" + flag, Path: path, Values: given})
+		}
+	}
+	add("agent", "agent", eachAgent(o.agents)...)
+	add("model", "model", o.models...)
+	if o.baseURL != "" && len(o.models) != 1 {
+		return nil, usage("name the model's base_url in a configuration, under models", "--base-url needs exactly one --model")
+	}
+	add("base-url", "model.base_url", o.baseURL)
+	add("prompt", "prompt", o.prompt)
+	add("workers", "workers", o.workers)
+	add("repeats", "repeats", o.repeats)
+	add("seed", "seed", o.seed)
+	add("ids", "select.ids", o.ids...)
+	add("tag", "select.tags", o.tags...)
+	add("filter", "select.filter", o.filter...)
+	add("sample", "select.sample", o.sample)
+	add("limit", "select.limit", o.limit)
+	add("shard", "shard", o.shard)
+	add("sandbox", "sandbox.driver", o.driver)
+	add("time", "limits.time", o.time)
+	add("turns", "limits.turns", o.turns)
+	add("budget", "budget.cost", o.budget)
+	add("deadline", "budget.deadline", o.deadline)
+	if o.record != "" && o.replay != "" {
+		return nil, usage("", "--record and --replay cannot go together")
+	}
+	add("replay", "tape.file", o.replay)
+	if o.record != "" {
+		add("record", "tape.file", o.record)
+		add("record", "tape.mode", "record")
+	}
+	for _, s := range o.set {
+		key, val, ok := strings.Cut(s, "=")
+		if !ok || key == "" || strings.HasPrefix(key, ".") || strings.HasSuffix(key, ".") || strings.Contains(key, "..") {
+			return nil, usage("write --set limits.steps=20, say", "--set %q is not of the form KEY=VALUE", s)
+		}
+		out = append(out, config.Override{Flag: "--set " + key, Path: key, Values: []string{val}, YAML: true})
+	}
+	return out, nil
+}
+
+// configure makes the effective configuration of arguments (one file, or benchmarks by name) and flags.
+func (a *app) configure(args []string, o *configOptions) (*config.Effective, error) {
+	if len(args) == 0 {
+		return nil, usage("evalrun run quickstart needs nothing else; see evalrun run --help", "nothing to run: name a benchmark or a configuration file")
+	}
+	over, err := o.overrides()
+	if err != nil {
+		return nil, err
+	}
+	if args, err = recognised(args); err != nil {
+		return nil, err
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	src := config.Source{Dir: dir, Over: over, Env: a.Env}
+	if len(args) == 1 && isFile(args[0]) {
+		b, err := fsutil.ReadFile(args[0], 0)
+		if err != nil {
+			return nil, usage(hintFor(err, args[0]), "configuration: %w", err)
+		}
+		if len(b) > 4<<20 {
+			return nil, usage("a benchmark's data is named as NAME:FILE", "%s is too large for a configuration", args[0])
+		}
+		if b == nil {
+			b = []byte{}
+		}
+		// Paths of flags are meant from here, those of the file from its folder.
+		for i := range src.Over {
+			absolute(&src.Over[i], dir)
+		}
+		src.Name, src.Data, src.Dir = args[0], b, filepath.Dir(filepath.Join(dir, args[0]))
+		if filepath.IsAbs(args[0]) {
+			src.Dir = filepath.Dir(args[0])
+		}
+	} else {
+		reg := launch.Registry()
+		for _, arg := range args {
+			name, _, _ := strings.Cut(arg, ":")
+			if reg.Benchmark(name) == nil {
+				return nil, a.notBenchmark(reg, arg, name)
+			}
+		}
+		src.Over = append([]config.Override{{Flag: strings.Join(args, " "), Path: "benchmarks", Values: args}}, over...)
+	}
+	return config.Parse(src, launch.Registry())
+}
+
+// isFile reports whether an argument means a configuration: it looks like one.
+func isFile(arg string) bool {
+	switch filepath.Ext(arg) {
+	case ".yaml", ".yml", ".json":
+		return !strings.Contains(arg, ":")
+	}
+	return false
+}
+
+func (a *app) notBenchmark(reg *config.Registry, arg, name string) error {
+	hint := "benchmarks: " + strings.Join(kindNames(reg.Benchmarks), ", ") + "; a configuration file ends in .yaml"
+	var names []string
+	for _, k := range reg.Benchmarks {
+		names = append(names, k.Name)
+	}
+	if meant := suggest.Names(name, names); meant != nil {
+		hint = fmt.Sprintf("did you mean %q?", meant[0]+strings.TrimPrefix(arg, name))
+	}
+	if isFile(arg) {
+		return usage("name what it is to run in it, under benchmarks", "configuration %s: a configuration is given alone", arg)
+	}
+	return usage(hint, "unknown benchmark %q", arg)
+}
+
+func kindNames(kinds []config.Kind) []string {
+	var out []string
+	for _, k := range kinds {
+		name := k.Name
+		if k.Arg != "" {
+			name += ":" + k.Arg
+		}
+		out = append(out, name)
+	}
+	return out
+}
+
+// absolute turns the path that a flag names into one that does not depend on the configuration's folder.
+func absolute(o *config.Override, dir string) {
+	join := func(p string) string {
+		if filepath.IsAbs(p) {
+			return p
+		}
+		return filepath.Join(dir, p)
+	}
+	switch o.Path {
+	case "prompt", "tape.file":
+		o.Values[0] = join(o.Values[0])
+	case "agent":
+		for i, v := range o.Values {
+			name, arg, ok := strings.Cut(v, ":")
+			if k := launch.Registry().Agent(name); ok && k != nil && k.IsPath {
+				o.Values[i] = name + ":" + join(arg)
+			}
+		}
+	}
+}
+
+func hintFor(err error, name string) string {
+	if errors.Is(err, fs.ErrNotExist) {
+		dir := filepath.Dir(name)
+		entries, _ := os.ReadDir(dir)
+		var names []string
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+		if meant := suggest.Names(filepath.Base(name), names); meant != nil {
+			return fmt.Sprintf("did you mean %q?", filepath.Join(dir, meant[0]))
+		}
+	}
+	return ""
+}

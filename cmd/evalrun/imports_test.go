@@ -1,0 +1,182 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/evalrun/evalrun/"
+
+// table is who may import whom: for a package, which packages of ours, and which of others, its code (tests apart) imports at most. Names are patterns
+// of path.Match over whole paths; "…/*" is one level. A package that no line fits fails the test, so that nobody adds one
+// without saying where it belongs. The first line that fits counts. Levels are those of docs/architecture.md; arrows point down only.
+var table = []struct {
+	pkg   string
+	ours  string // besides what stands below: nothing
+	other string // modules; the standard library is free for all
+}{
+	// L0: the standard library only.
+	{"agent/event", "", ""},
+	{"runtime/sandbox", "", ""},
+	{"harness/record", "", ""},
+	{"datasets", "", ""},
+
+	// Datasets: readers.
+	{"internal/fsutil", "", ""},
+	{"datasets/table", "datasets internal/fsutil", ""},
+	{"datasets/parquet", "datasets datasets/table", "github.com/klauspost/compress github.com/andybalholm/brotli github.com/pierrec/lz4/v4"},
+	{"datasets/formats", "datasets datasets/*", ""},
+	{"datasets/nesting", "", "github.com/goccy/go-yaml"},
+	{"internal/suggest", "", ""},
+	{"datasets/*", "datasets datasets/table", ""},
+
+	// L1: models over events, drivers over the sandbox's contract, storage over the record.
+	{"agent/model", "agent/event", ""},
+	{"agent/model/price", "agent/event agent/model", "github.com/goccy/go-yaml"},
+	{"agent/model/meter", "agent/event agent/model agent/model/price", ""},
+	{"agent/model/*", "agent/event agent/model internal/fsutil", ""},
+	{"runtime/sandbox/sandboxtest", "runtime/sandbox runtime/sandbox/sandboxtest/verb", ""},
+	{"runtime/sandbox/sandboxtest/helper", "runtime/sandbox/sandboxtest/verb", ""},
+	{"runtime/sandbox/sandboxtest/verb", "", ""},
+	{"runtime/executor", "runtime/sandbox runtime/executor/server internal/execproto", ""},
+	{"runtime/executor/embed", "", ""},
+	{"internal/execproto", "", ""},
+	{"internal/isolate", "internal/execproto", "golang.org/x/sys"},
+	{"runtime/executor/server", "internal/isolate internal/execproto", "golang.org/x/sys"},
+	{"runtime/executor/evalrun-init", "runtime/executor/server", ""},
+	{"runtime/executor/sick", "runtime/executor/server", ""},
+	{"runtime/egress", "runtime/sandbox runtime/executor internal/execproto", "gvisor.dev/gvisor golang.org/x/net"},
+	{"runtime/egress/egresstest", "", "golang.org/x/sys"},
+	{"runtime/local", "runtime/sandbox runtime/executor runtime/executor/* runtime/egress internal/execproto internal/isolate", "golang.org/x/sys"},
+	{"runtime/docker", "runtime/sandbox runtime/executor runtime/executor/* runtime/image runtime/egress internal/execproto internal/isolate", "github.com/docker/docker github.com/docker/go-connections github.com/containerd/errdefs github.com/opencontainers/image-spec github.com/moby/docker-image-spec golang.org/x/sys"},
+	{"runtime/fake", "runtime/sandbox", ""},
+	{"runtime/pool", "runtime/sandbox", ""},
+	{"runtime/image", "runtime/sandbox", "github.com/moby/patternmatcher golang.org/x/sys"},
+	{"runtime/image/imagetest", "runtime/sandbox runtime/image", ""},
+	{"harness/ledger", "harness/record", ""},
+	{"harness/journal", "harness/record harness/ledger internal/fsutil", "github.com/klauspost/compress golang.org/x/sys"},
+	{"harness/journal/journaltest", "harness/record", "github.com/google/go-cmp"},
+	{"harness/blob", "harness/record", ""},
+	{"harness/rundir", "harness/record internal/fsutil", "golang.org/x/sys"},
+	{"browsergym/pyrepr", "", "golang.org/x/text"},
+	{"browsergym/obs", "browsergym/pyrepr browsergym/obs/internal/libxml", "golang.org/x/image"},
+	{"browsergym/obs/internal/libxml", "browsergym/pyrepr", ""},
+	{"browsergym/cdp", "browsergym/obs", "github.com/go-rod/rod github.com/ysmood/gson"},
+	{"browsergym/rng", "", ""},
+	{"agent/webtext/html2text", "browsergym/pyrepr", ""},
+	{"browsergym/action", "browsergym/pyrepr browsergym/rng", ""},
+
+	// L2
+	{"agent", "agent/event agent/model runtime/sandbox", ""},
+
+	// L3: agents and their parts; environments; the contract of benchmarks.
+	{"agent/agenttest", "agent agent/event agent/model runtime/sandbox", ""},
+	{"agent/codeact", "agent agent/event agent/model agent/controller agent/memory agent/webtext browsergym/action", ""},
+	{"agent/webagent", "agent agent/event agent/model agent/controller agent/webtext browsergym/obs browsergym/action browsergym/pyrepr", ""},
+	{"agent/command", "agent agent/webtext agent/event agent/model runtime/sandbox", ""},
+	{"agent/webtext", "agent agent/event browsergym/obs browsergym/action agent/webtext/html2text", ""},
+	{"agent/script", "agent agent/event agent/model datasets/nesting internal/fsutil", "github.com/goccy/go-yaml"},
+	{"agent/*", "agent agent/event agent/model runtime/sandbox", ""},
+	{"browsergym", "browsergym/action browsergym/cdp browsergym/obs browsergym/pyrepr browsergym/rng", ""},
+	{"browsergym/recordings", "browsergym browsergym/obs", ""},
+	{"browsergym/browsers", "browsergym/cdp runtime/egress runtime/executor/embed internal/isolate runtime/sandbox", "golang.org/x/sys"},
+	{"runtime/workspace", "agent agent/event runtime/sandbox runtime/executor", ""},
+	{"benchmarks", "agent agent/event agent/model datasets harness/record runtime/sandbox", ""},
+
+	// L4: benchmarks, the harness, the reports.
+	{"benchmarks/score", "", ""},
+	{"benchmarks/filetree", "", ""},
+	{"benchmarks/benchtest", "agent agent/event agent/model agent/agenttest benchmarks datasets harness/record runtime/sandbox runtime/local runtime/docker", ""},
+	{"benchmarks/benchtest/*", "agent agent/* benchmarks datasets harness/record runtime/sandbox runtime/local runtime/fake", ""},
+	{"benchmarks/tasks", benchmark + " benchmarks/web browsergym browsergym/* runtime/egress", "github.com/goccy/go-yaml"},
+	{"benchmarks/web", benchmark + " browsergym browsergym/*", ""},
+	{"benchmarks/miniwob", benchmark + " benchmarks/miniwob/solve benchmarks/web browsergym browsergym/*", ""},
+	{"benchmarks/miniwob/solve", "agent agent/event browsergym/obs browsergym/pyrepr", ""},
+	{"benchmarks/openended", benchmark + " benchmarks/web browsergym browsergym/*", ""},
+	{"benchmarks/assistantbench", benchmark + " benchmarks/web browsergym browsergym/* runtime/egress", ""},
+	{"benchmarks/webarena", benchmark + " benchmarks/web browsergym browsergym/* runtime/egress", "golang.org/x/image"},
+	{"benchmarks/harbor/compose", "datasets/nesting runtime/sandbox", "github.com/goccy/go-yaml"},
+	{"benchmarks/harbor", benchmark + " benchmarks/harbor/compose runtime/executor runtime/egress", "github.com/pelletier/go-toml/v2"},
+	{"benchmarks/terminalbench", benchmark + " benchmarks/harbor benchmarks/harbor/compose", ""},
+	{"benchmarks/*", benchmark + " benchmarks/tasks benchmarks/web", ""},
+	{"harness", "agent agent/event agent/model benchmarks datasets harness/record runtime/sandbox", ""},
+	{"reports/stats", "", "gonum.org/v1/gonum"},
+	{"reports/stats/statstest", "reports/stats", "gonum.org/v1/gonum"},
+	{"reports/schema", "agent/event harness/ledger harness/record", ""},
+	{"reports/parquetlog", "agent/event harness/record internal/fsutil harness/journal reports/schema", "github.com/parquet-go/parquet-go github.com/klauspost/compress/zstd"},
+	{"reports/*", "agent/event harness/record harness/ledger harness/journal reports/stats reports/schema", ""},
+
+	// L5
+	{"harness/plan", "benchmarks datasets internal/suggest harness harness/ledger harness/record", ""},
+	{"harness/queue", "harness", ""},
+
+	// L6: the program. Only wire knows implementations.
+	{"harness/config", "agent/model internal/suggest datasets/nesting internal/fsutil harness/plan harness/record runtime/egress runtime/sandbox", "github.com/goccy/go-yaml"},
+	{"cmd/evalrun/internal/progress", "harness harness/record", "github.com/schollz/progressbar/v3 github.com/rivo/uniseg"},
+	{"harness/launch", "agent agent/* agent/model/* benchmarks benchmarks/* browsergym browsergym/browsers browsergym/cdp datasets internal/fsutil harness harness/* runtime/* reports/* harness/config", ""},
+	{"cmd/evalrun/cli", "cmd/evalrun/internal/* datasets internal/suggest internal/fsutil harness harness/* reports/* runtime/image runtime/sandbox", "github.com/urfave/cli/v3 golang.org/x/term"},
+	{"cmd/evalrun", "cmd/evalrun/cli harness/launch", "golang.org/x/term"},
+	{"scripts/coverage", "reports/stats reports/stats/statstest", ""},
+	{"scripts/*", "scripts/leftovers agent agent/* agent/model/* benchmarks/* browsergym browsergym/* harness harness/* runtime/* reports/* datasets", "github.com/goccy/go-yaml github.com/klauspost/compress github.com/parquet-go/parquet-go golang.org/x/sync golang.org/x/sys"},
+}
+
+const benchmark = "agent agent/webtext agent/event agent/model benchmarks benchmarks/filetree benchmarks/score benchmarks/episode benchmarks/pygrade datasets datasets/* harness/record internal/fsutil internal/suggest runtime/sandbox runtime/workspace"
+
+func TestImports(t *testing.T) {
+	cmd := exec.Command("go", "list", "-e", "-json=ImportPath,Imports,Standard", module+"...")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	dec := json.NewDecoder(strings.NewReader(string(out)))
+	seen := 0
+	for {
+		var p struct {
+			ImportPath string
+			Imports    []string
+		}
+		err := dec.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen++
+		name := strings.TrimPrefix(p.ImportPath, module)
+		line := slices.IndexFunc(table, func(l struct{ pkg, ours, other string }) bool { return fits(l.pkg, name) })
+		if line < 0 {
+			t.Errorf("package %s is not in the table: add it, at the level where it belongs", name)
+			continue
+		}
+		rule := table[line]
+		for _, imp := range p.Imports {
+			if local, ok := strings.CutPrefix(imp, module); ok {
+				if !slices.ContainsFunc(strings.Fields(rule.ours), func(pattern string) bool { return fits(pattern, local) }) {
+					t.Errorf("%s imports %s, which the table does not allow", name, local)
+				}
+				continue
+			}
+			if first, _, _ := strings.Cut(imp, "/"); !strings.Contains(first, ".") {
+				continue // the standard library
+			}
+			if !slices.ContainsFunc(strings.Fields(rule.other), func(m string) bool { return imp == m || strings.HasPrefix(imp, m+"/") }) {
+				t.Errorf("%s imports %s, which the table does not allow", name, imp)
+			}
+		}
+	}
+	if seen < 20 {
+		t.Errorf("go list found %d packages", seen)
+	}
+}
+
+func fits(pattern, name string) bool {
+	ok, err := path.Match(pattern, name)
+	return err == nil && ok
+}

@@ -1,0 +1,166 @@
+package launch
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/evalrun/evalrun/harness"
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// How many trials that have not begun are looked after at once: by makers, which make their images ready in the plan's order, as many as may
+// compete with the trials that have begun; and by finders, which only look whether they are there.
+const (
+	aheadMakers  = 2
+	aheadFinders = 4
+)
+
+// there reports whether a driver knows an image to be ready.
+func there(ctx context.Context, d sandbox.Driver, img sandbox.Image) bool {
+	x, ok := d.(interface {
+		There(context.Context, sandbox.Image) bool
+	})
+	return ok && x.There(ctx, img)
+}
+
+// An expected job waits for a worker, and for its images.
+type expected struct {
+	harness.Job
+	seen atomic.Bool // its images are ready, or cannot be made, which the trial itself will say
+}
+
+// ahead makes the images of the trials that come next ready in the background, so that a trial seldom waits for a build: those of as many
+// trials as there are workers, for what is made far ahead would be pushed out of the disk's budget before it is used. Of these it hands out first
+// whose images are ready; where none is, the next of the plan, whose worker waits for them. What is returned does so for one of a run's streams;
+// close ends it, when no stream is read any more.
+func (r *Ready) ahead(streams int) (of func(iter.Seq[harness.Job]) iter.Seq[harness.Job], close func()) {
+	if r.images == nil || len(r.Needs.Drivers["docker"]) == 0 {
+		return func(jobs iter.Seq[harness.Job]) iter.Seq[harness.Job] { return jobs }, func() {}
+	}
+	window := max(1, r.Workers/max(1, streams))
+	// As many as are looked ahead: the queue never waits for a build.
+	a := &lookahead{window: window, toMake: make(chan *expected, (window+1)*streams), toFind: make(chan *expected, (window+1)*streams)}
+	ctx, cancel := context.WithCancel(context.Background())
+	for range aheadMakers {
+		a.workers.Go(func() {
+			for j := range a.toMake {
+				r.makeImages(ctx, j.Job)
+				j.seen.Store(true)
+			}
+		})
+	}
+	for range aheadFinders {
+		a.workers.Go(func() {
+			for j := range a.toFind {
+				if r.imagesThere(ctx, j.Job) {
+					j.seen.Store(true)
+				}
+			}
+		})
+	}
+	return a.stream, func() {
+		cancel()
+		a.close()
+	}
+}
+
+// A lookahead looks after the images of trials that have not begun.
+type lookahead struct {
+	window         int // of a stream
+	toMake, toFind chan *expected
+	workers        sync.WaitGroup
+}
+
+func (a *lookahead) close() {
+	close(a.toMake)
+	close(a.toFind)
+	a.workers.Wait()
+}
+
+func (a *lookahead) stream(jobs iter.Seq[harness.Job]) iter.Seq[harness.Job] {
+	return func(yield func(harness.Job) bool) {
+		next, stop := iter.Pull(jobs)
+		defer stop()
+		var waiting []*expected
+		for {
+			for len(waiting) <= a.window {
+				j, ok := next()
+				if !ok {
+					break
+				}
+				x := &expected{Job: j}
+				waiting = append(waiting, x)
+				for _, c := range []chan *expected{a.toFind, a.toMake} {
+					select {
+					case c <- x:
+					default: // they are behind: the trial looks after its images itself
+					}
+				}
+			}
+			if len(waiting) == 0 {
+				return
+			}
+			// Those that share a state of the world keep their order: the queue rests on it.
+			i := max(0, slices.IndexFunc(waiting, func(x *expected) bool { return x.World == "" && x.seen.Load() }))
+			x := waiting[i]
+			waiting = slices.Delete(waiting, i, i+1)
+			if !yield(x.Job) {
+				return
+			}
+		}
+	}
+}
+
+func (r *Ready) makeImages(ctx context.Context, j harness.Job) {
+	for _, img := range r.imagesFor(ctx, j) {
+		if _, err := r.images.Ready(ctx, j.Task.Digest, img); err != nil {
+			return
+		}
+	}
+}
+
+// imagesThere reports whether all images of a trial are ready.
+func (r *Ready) imagesThere(ctx context.Context, j harness.Job) bool {
+	for _, img := range r.imagesFor(ctx, j) {
+		if !there(ctx, r.Driver, img) {
+			return false
+		}
+	}
+	return ctx.Err() == nil
+}
+
+// imagesFor are the images that a trial will want, as far as can be told.
+func (r *Ready) imagesFor(ctx context.Context, j harness.Job) []sandbox.Image {
+	if ctx.Err() != nil {
+		return nil
+	}
+	needs, ok := r.needsOf(ctx, j)
+	if !ok {
+		return nil
+	}
+	specs := needs.Grader
+	if len(j.Evidence) == 0 {
+		specs = slices.Concat(needs.Agent, needs.Grader)
+	}
+	return imagesOf(specs)
+}
+
+// imagesOf are the images of machines, of their services too.
+func imagesOf(specs []sandbox.Spec) (out []sandbox.Image) {
+	for _, s := range specs {
+		img := s.Image
+		if img.Platform == "" {
+			img.Platform = s.Platform
+		}
+		if !img.IsZero() {
+			out = append(out, img)
+		}
+		for _, side := range s.Services {
+			out = append(out, imagesOf([]sandbox.Spec{side})...)
+		}
+	}
+	return out
+}

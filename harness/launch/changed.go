@@ -1,0 +1,130 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/evalrun/evalrun/datasets"
+	"github.com/evalrun/evalrun/harness"
+	"github.com/evalrun/evalrun/harness/plan"
+	"github.com/evalrun/evalrun/harness/record"
+)
+
+// A ChangedError says that tasks which still have to be played are not what they were when the run was planned.
+type ChangedError struct {
+	Tasks   []string // "benchmark/task", whose content is another
+	Missing []string // those that are no longer there
+}
+
+func (e *ChangedError) Error() string {
+	var parts []string
+	if n := len(e.Tasks); n > 0 {
+		parts = append(parts, fmt.Sprintf("the content of %s has changed since the run was planned: %s", count(n, "task"), listed(e.Tasks)))
+	}
+	if n := len(e.Missing); n > 0 {
+		verb := "are"
+		if n == 1 {
+			verb = "is"
+		}
+		parts = append(parts, fmt.Sprintf("%s %s no longer in the benchmark: %s", count(n, "task"), verb, listed(e.Missing)))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// listed names the first ten.
+func listed(names []string) string {
+	const most = 10
+	if n := len(names) - most; n > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), n)
+	}
+	return strings.Join(names, ", ")
+}
+
+// changed compares the tasks of all trials that are left with what was planned. It returns the digests and the names of the tasks that
+// are to be left alone, or a *ChangedError. A rerun leaves alone those of which it picks no trial.
+func (r *Ready) changed(ctx context.Context, was func(string) plan.Past, c Control) (map[string]bool, []string, error) {
+	picked := map[string]bool{}         // by digest
+	want := map[int]map[string]string{} // by place in benches: digest by task
+	for j := range r.variants(plan.Jobs(r.Plan, was, c.Again)) {
+		if j.Task.Bad != "" {
+			continue // its trials are skipped, with the reason
+		}
+		if want[j.Benchmark] == nil {
+			want[j.Benchmark] = map[string]string{}
+		}
+		want[j.Benchmark][j.Task.ID] = j.Task.Digest
+		past := was(j.Trial)
+		past.Trial = j.Trial
+		if c.Again == nil || c.Again(past) {
+			picked[j.Task.Digest] = true
+		}
+	}
+	left := map[string]bool{}
+	var names, missing, alone []string
+	for i, tasks := range want {
+		b := r.benches[i]
+		differs := func(id string, names *[]string) {
+			if !left[tasks[id]] {
+				left[tasks[id]] = true
+				if !picked[tasks[id]] {
+					names = &alone
+				}
+				*names = append(*names, b.Name()+"/"+id)
+			}
+			delete(tasks, id)
+		}
+		for t, err := range b.Source().Tasks(ctx) {
+			id, digest := t.ID, t.Digest
+			var bad *datasets.BadTask
+			if errors.As(err, &bad) {
+				id, digest = bad.ID, ""
+			} else if err != nil {
+				return nil, nil, fmt.Errorf("benchmark %s: %w", b.Name(), err)
+			}
+			if err == nil && digest == "" {
+				if digest, err = record.TaskDigest(b.Name(), id, t.Data); err != nil {
+					return nil, nil, err
+				}
+			}
+			switch planned, ok := tasks[id]; {
+			case !ok:
+			case digest != planned:
+				differs(id, &names)
+			default:
+				delete(tasks, id)
+			}
+			if len(tasks) == 0 {
+				break
+			}
+		}
+		for id := range tasks { // is no longer there
+			differs(id, &missing)
+		}
+	}
+	if len(names)+len(missing) == 0 || c.LeaveChanged {
+		alone = slices.Concat(alone, names, missing)
+		slices.Sort(alone)
+		return left, alone, ctx.Err()
+	}
+	slices.Sort(names)
+	slices.Sort(missing)
+	return nil, nil, &ChangedError{names, missing}
+}
+
+// without leaves out the trials of some tasks, named by their digests.
+func without(left map[string]bool, jobs iter.Seq[harness.Job]) iter.Seq[harness.Job] {
+	if len(left) == 0 {
+		return jobs
+	}
+	return func(yield func(harness.Job) bool) {
+		for j := range jobs {
+			if !left[j.Task.Digest] && !yield(j) {
+				return
+			}
+		}
+	}
+}

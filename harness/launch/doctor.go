@@ -1,0 +1,245 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+
+	browsers "github.com/evalrun/evalrun/browsergym/browsers"
+	"github.com/evalrun/evalrun/harness/config"
+	"github.com/evalrun/evalrun/harness/rundir"
+	"github.com/evalrun/evalrun/runtime/image"
+)
+
+// States of a finding.
+const (
+	Good = "ok"
+	Fair = "--" // not there, and not always needed
+	Bad  = "BAD"
+)
+
+// A Finding is one thing that doctor looked at.
+type Finding struct {
+	State string    `json:"state"`
+	What  string    `json:"what"`
+	Text  string    `json:"text"`
+	Hint  string    `json:"hint,omitempty"`
+	Facts []Finding `json:"facts,omitempty"` // what is to be known of it
+}
+
+// Examine says what works on this machine.
+func Examine(ctx context.Context, env func(string) (string, bool), envFile string) ([]Finding, error) {
+	e, err := config.NewEnv(env, envFile)
+	if err != nil {
+		return nil, err
+	}
+	var out []Finding
+	add := func(state, what, hint, format string, args ...any) {
+		out = append(out, Finding{State: state, What: what, Text: fmt.Sprintf(format, args...), Hint: hint})
+	}
+
+	isolated := false
+	for _, d := range Drivers(ctx) {
+		switch {
+		case d.Err == nil:
+			isolated = isolated || d.Auto
+			f := Finding{State: Good, What: "driver " + d.Name, Text: d.Doc}
+			for _, k := range slices.Sorted(maps.Keys(d.Limits)) {
+				fact := Finding{State: Good, What: k, Text: d.Limits[k]}
+				if d.Name == "docker" {
+					fact = dockerFact(fact)
+				}
+				f.Facts = append(f.Facts, fact)
+			}
+			out = append(out, f)
+		case d.Name == "docker":
+			add(Fair, "driver docker", "needed by tasks that bring an image; start the engine, or name another by DOCKER_HOST", "%s", d.OneLine())
+		default:
+			add(Fair, "driver "+d.Name, namespaceHint(), "%s", d.OneLine())
+		}
+	}
+	out = append(out, transparent())
+	if !isolated {
+		add(Bad, "isolation", "mend one of the drivers above, or, where what runs is trusted, ask for --sandbox none", "no driver with isolation works here")
+	}
+	out = append(out, cgroups())
+	out = append(out, python(ctx))
+	out = append(out, browser(ctx))
+
+	total, _ := MemoryTotal()
+	free, ok := MemoryFree()
+	switch {
+	case !ok:
+		add(Fair, "memory", "set pools.memory", "not known")
+	case free < 1<<30:
+		add(Fair, "memory", "machines wait for room; lower sandbox.memory or -n", "%s of %s free", size(free), size(total))
+	default:
+		add(Good, "memory", "", "%s of %s free", size(free), size(total))
+	}
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(".", &st); err == nil {
+		n := int64(st.Bavail) * st.Bsize
+		state, hint := Good, ""
+		if n < 1<<30 {
+			state, hint = Fair, "below a low-water mark no work is handed out; free some space, or name a folder on another disk by -o"
+		}
+		add(state, "disk", hint, "%s free here", size(n))
+	}
+	add(Good, "cpus", "", "%d (GOMAXPROCS %d)", runtime.NumCPU(), runtime.GOMAXPROCS(0))
+	for _, v := range vendorKinds() {
+		if to, ok := e.Lookup(v.URLVar); ok {
+			add(Good, "requests "+v.Name, "", "go to %s (%s), where a model has no base_url", withoutUser(to), v.URLVar)
+		} else {
+			add(Good, "requests "+v.Name, "", "go to %s, where a model has no base_url (%s is not set)", v.url, v.URLVar)
+		}
+		if _, err := v.headers(e); err != nil {
+			add(Bad, "headers "+v.Name, "a line for each header, such as X-Team: evals", "%v", err)
+		}
+		if _, ok := e.Lookup(v.KeyVar); ok {
+			add(Good, "key "+v.KeyVar, "", "set")
+		} else {
+			add(Fair, "key "+v.KeyVar, "export it, or put it into a file that env_file names", "not set: models of %s at its own address cannot be called", v.Name)
+		}
+	}
+	return out, nil
+}
+
+// withoutUser is an address without the user and the password in it.
+func withoutUser(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return "an address that cannot be read"
+	}
+	return u.Redacted()
+}
+
+func size(n int64) string { return config.Size(n).Human() }
+
+// python looks for python3 where the local sandbox has it too: it shows the system's own folders and nothing else.
+func python(ctx context.Context) Finding {
+	for _, dir := range []string{"/usr/local/bin", "/usr/bin", "/bin"} {
+		path := filepath.Join(dir, "python3")
+		if v, err := exec.CommandContext(ctx, path, "--version").Output(); err == nil {
+			return Finding{State: Good, What: "python3", Text: fmt.Sprintf("%s at %s", strings.TrimSpace(string(v)), path)}
+		}
+	}
+	f := Finding{State: Fair, What: "python3", Text: "not found: what is written in Python (humaneval, quickstart) cannot be graded in the local sandbox", Hint: "apt-get install python3"}
+	if path, err := exec.LookPath("python3"); err == nil {
+		f.Text = fmt.Sprintf("only at %s, which the local sandbox does not show", path)
+	}
+	return f
+}
+
+// namespaceHint says which setting of this machine forbids user namespaces.
+func namespaceHint() string {
+	read := func(name string) string {
+		b, _ := os.ReadFile(name)
+		return strings.TrimSpace(string(b))
+	}
+	switch {
+	case read("/proc/sys/user/max_user_namespaces") == "0":
+		return "user namespaces are off: sysctl -w user.max_user_namespaces=15000"
+	case read("/proc/sys/kernel/unprivileged_userns_clone") == "0":
+		return "user namespaces are for root only: sysctl -w kernel.unprivileged_userns_clone=1"
+	case read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1" && os.Geteuid() != 0:
+		return "AppArmor restricts user namespaces: sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"
+	}
+	return ""
+}
+
+func cgroups() Finding {
+	f := Finding{State: Fair, What: "cgroups"}
+	b, err := os.ReadFile("/sys/fs/cgroup/cgroup.controllers")
+	switch {
+	case err == nil:
+		f.Text = "v2 with " + strings.TrimSpace(string(b))
+		f.State = Good
+	case errors.Is(err, fs.ErrNotExist):
+		if _, err := os.Stat("/sys/fs/cgroup/memory"); err == nil {
+			f.Text, f.State = "v1", Good
+		} else {
+			f.Text, f.Hint = "none", "limits are kept a process, not a machine"
+		}
+	default:
+		f.Text = err.Error()
+	}
+	if f.State == Good && os.Geteuid() != 0 {
+		f.Text += "; as an ordinary user only those that were delegated to you can be used"
+	}
+	return f
+}
+
+// A Swept says what was removed somewhere.
+type Swept struct {
+	Where, What string
+	Removed     int
+}
+
+// Sweep removes machines and browsers that belong to nobody, and the temporary files of run folders that nobody works in.
+func Sweep(ctx context.Context, runs []string) ([]Swept, error) {
+	var out []Swept
+	var errs []error
+	for _, k := range driverKinds() {
+		d, err := k.open(image.Options{})
+		if err != nil {
+			continue
+		}
+		if k.Name == "docker" { // its machines outlive us where the engine is away; there is nothing to be done about that now
+			if err := d.Probe(ctx); err != nil {
+				out = append(out, Swept{"driver docker", "machines: no engine answers", 0})
+				continue
+			}
+		}
+		n, err := d.Reap(ctx, Alive)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("driver %s: %w", k.Name, err))
+		}
+		out = append(out, Swept{"driver " + k.Name, "machines", n})
+		if x, ok := d.(interface{ Images() *image.Store }); ok { // Reap has had it do so
+			out = append(out, Swept{"driver " + k.Name, "build leftovers", x.Images().Swept()})
+		}
+		if c, ok := d.(interface{ Close() error }); ok {
+			c.Close()
+		}
+	}
+	n, err := browsers.Sweep(ctx, "", Alive)
+	if err != nil {
+		errs = append(errs, err)
+	}
+	out = append(out, Swept{"browsers", "profiles", n})
+	for _, path := range runs {
+		d, err := Open(path)
+		if errors.Is(err, rundir.ErrInUse) {
+			out = append(out, Swept{path, "temporary files: a process works in it", 0})
+			continue
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		n := 0
+		for _, dir := range []string{d.Scratch(), filepath.Join(d.Blobs(), "tmp")} {
+			entries, _ := os.ReadDir(dir)
+			for _, e := range entries {
+				if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+					errs = append(errs, err)
+					continue
+				}
+				n++
+			}
+		}
+		out = append(out, Swept{path, "temporary files", n})
+		errs = append(errs, d.Close())
+	}
+	return out, errors.Join(errs...)
+}

@@ -1,0 +1,33 @@
+package launch
+
+import (
+	"os/exec"
+	"testing"
+
+	"github.com/evalrun/evalrun/runtime/fake"
+	"github.com/evalrun/evalrun/runtime/local"
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// What a killed run's programs on this host have left is removed, whatever the driver of the run
+// is.
+func TestReapPrograms(t *testing.T) {
+	dead := exec.Command("true")
+	if err := dead.Run(); err != nil {
+		t.Fatal(err)
+	}
+	d := local.NewUnisolated()
+	defer d.Close()
+	o := self()
+	o.PID, o.Start = dead.Process.Pid, 0
+	sb, err := d.Create(t.Context(), sandbox.Spec{Owner: o})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sb.Close()
+	r := &Ready{Driver: fake.New()}
+	defer r.Close()
+	if n, err := r.reap(t.Context(), func(o sandbox.Owner) bool { return o.PID != dead.Process.Pid || Alive(o) }); n != 1 || err != nil {
+		t.Errorf("%d machines were removed, %v; want 1", n, err)
+	}
+}

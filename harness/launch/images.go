@@ -1,0 +1,151 @@
+package launch
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/evalrun/evalrun/benchmarks"
+	"github.com/evalrun/evalrun/harness/config"
+	"github.com/evalrun/evalrun/runtime/docker"
+	"github.com/evalrun/evalrun/runtime/image"
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// ImageStore opens the images of the container engine, and checks that there is one.
+func ImageStore(ctx context.Context, o image.Options) (*image.Store, func() error, error) {
+	d := docker.New(docker.Options{Images: o})
+	if err := d.Probe(ctx); err != nil {
+		return nil, nil, fmt.Errorf("%w; see `evalrun doctor`", err)
+	}
+	return d.Images(), d.Close, nil
+}
+
+// ImageOptions are what a configuration says about images.
+func ImageOptions(eff *config.Effective) image.Options {
+	o := image.Options{LogBytes: 1 << 20} // it is kept with each run that builds
+	if i := eff.Images; i != nil {
+		o.Always, o.Budget, o.ContextBytes = i.Pull == "always", int64(i.Budget), int64(i.Context)
+	}
+	if p := eff.Pools; p != nil {
+		o.Builds, o.Pulls = p.Builds, p.Pulls
+	}
+	if p := eff.Phases; p != nil {
+		o.Timeout = p.Image.D()
+	}
+	return o
+}
+
+// imageOptions are those of a run.
+func (r *Ready) imageOptions() image.Options {
+	o := ImageOptions(r.Eff)
+	o.Progress = r.o.Making
+	o.Done = func(out image.Outcome) {
+		if out.Err == nil { // an error brings its log along
+			r.images.Built(out.Digest, out.Log)
+		}
+	}
+	return o
+}
+
+// A NeededImage is one that tasks need.
+type NeededImage struct {
+	Image sandbox.Image
+	Title string   // for people: the name, or whose Dockerfile it is
+	Tasks []string // that need it
+}
+
+// ImageNeeds lists the images that the tasks of a configuration need, each once, and the tasks that could not be asked, with the reason.
+func ImageNeeds(ctx context.Context, eff *config.Effective, o Options) (images []NeededImage, unasked map[string]string, err error) {
+	o.Dry = true // nothing is run, so secrets need not be there
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	r := &Ready{Eff: eff, o: o, variant: map[[2]int]int{}}
+	defer r.Close()
+	if err := r.openEnv(); err != nil {
+		return nil, nil, err
+	}
+	if err := r.openModels(); err != nil {
+		return nil, nil, err
+	}
+	if err := r.openBenchmarks(); err != nil {
+		return nil, nil, err
+	}
+	if err := r.openArms(); err != nil {
+		return nil, nil, err
+	}
+	if err := r.plan(ctx); err != nil {
+		return nil, nil, err
+	}
+	unasked = map[string]string{}
+	planned := map[string]bool{}
+	for _, t := range r.Plan.Tasks {
+		planned[t.Benchmark+"\x00"+t.ID] = t.Bad == ""
+		if t.Bad != "" {
+			unasked[t.ID] = "it cannot be read: " + t.Bad
+		}
+	}
+	g := gathering{known: map[string]int{}}
+	for _, i := range r.played() {
+		b := r.benches[i]
+		for t, err := range b.Source().Tasks(ctx) {
+			if err != nil || !planned[b.Name()+"\x00"+t.ID] {
+				continue
+			}
+			needs, err := b.Needs(t, b.Options)
+			if err == nil && needs.Skip != "" {
+				err = fmt.Errorf("it cannot be run here: %s", needs.Skip)
+			}
+			if err != nil {
+				unasked[t.ID] = err.Error()
+				continue
+			}
+			g.task(t.ID, needs)
+		}
+	}
+	return g.out, unasked, ctx.Err()
+}
+
+// gathering collects images. Two tasks share one that has a name; of Dockerfiles only the store can tell whether they are the same.
+type gathering struct {
+	known map[string]int
+	out   []NeededImage
+}
+
+func (g *gathering) task(id string, needs benchmarks.Needs) {
+	for _, s := range slices.Concat(needs.Agent, needs.Grader) {
+		g.spec(id, s)
+	}
+}
+
+func (g *gathering) spec(task string, s sandbox.Spec) {
+	for _, side := range s.Services {
+		g.spec(task, side)
+	}
+	img := s.Image
+	if !needsEngine(img) {
+		return
+	}
+	if img.Platform == "" {
+		img.Platform = s.Platform
+	}
+	key, title := "ref\x00"+img.Ref+"\x00"+img.Platform, img.Ref
+	if img.Built() {
+		key, title = strings.Join([]string{"built", task, img.Name, img.Dockerfile, img.Target, img.Platform}, "\x00"), img.Name
+		if title == "" {
+			title = task
+		}
+	}
+	i, ok := g.known[key]
+	if !ok {
+		i = len(g.out)
+		g.known[key] = i
+		g.out = append(g.out, NeededImage{Image: img, Title: title})
+	}
+	if !slices.Contains(g.out[i].Tasks, task) {
+		g.out[i].Tasks = append(g.out[i].Tasks, task)
+	}
+}

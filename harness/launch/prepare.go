@@ -1,0 +1,404 @@
+package launch
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/evalrun/evalrun/agent/model"
+	"github.com/evalrun/evalrun/benchmarks"
+	"github.com/evalrun/evalrun/benchmarks/web"
+	"github.com/evalrun/evalrun/harness"
+	"github.com/evalrun/evalrun/harness/config"
+	"github.com/evalrun/evalrun/harness/plan"
+	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/harness/rundir"
+	"github.com/evalrun/evalrun/runtime/image"
+	"github.com/evalrun/evalrun/runtime/pool"
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// Options of a run that its configuration does not say.
+type Options struct {
+	Env     func(string) (string, bool)
+	Version string
+	Log     *slog.Logger
+	// Of a run that goes on, in place of its configuration's; "": as configured.
+	Workers, Budget, Deadline string
+	// Dry: the run is looked at and will not begin, so secrets need not be there and no tape is made.
+	Dry bool
+	// Grade: only grading is wanted, so agents' machines, keys and files need not be there.
+	Grade bool
+	// AcceptLoss: a run goes on without what its folder has lost. Else a loss is an error.
+	AcceptLoss bool
+	// Making is told which images are being pulled and built; it must not wait. Nil: nobody is.
+	Making func(image.Progress)
+}
+
+// A Ready run has all that it needs, and has begun nothing.
+type Ready struct {
+	Eff     *config.Effective
+	Plan    *record.Plan
+	Driver  sandbox.Driver // nil: no task needs a machine
+	Sandbox string         // name of the driver, or of those that auto has chosen: "docker+local"
+	Workers int
+	Needs   Needs
+	Notes   []string // remarks for the user
+
+	o       Options
+	env     *config.Env
+	pool    *pool.Pool
+	models  *models
+	roles   *models // limiters of their own, so that graders do not queue behind agents
+	tapes   tapes
+	plain   sandbox.Driver // of programs beside evalrun; nil: none was needed
+	plainMu sync.Mutex
+	images  *harness.Images
+	// browsers are started by the first trial that wants one.
+	browsers web.Browsers
+	benches  []harness.Bench
+	// variant says which entry of benches an arm plays instead of the plan's benchmark: arms may have wishes of their own for machines.
+	variant map[[2]int]int
+	arms    []harness.Arm
+}
+
+// Prepare checks and opens all that a configuration names, before anything is spent. planned is the plan of a run that goes on, nil for
+// a new one. Its errors are the user's to mend.
+func Prepare(ctx context.Context, eff *config.Effective, planned *record.Plan, o Options) (_ *Ready, err error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	r := &Ready{Eff: eff, o: o, variant: map[[2]int]int{}, Notes: eff.Notes}
+	if err := r.openEnv(); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			r.Close()
+		}
+	}()
+	if err := r.openModels(); err != nil {
+		return nil, err
+	}
+	if err := r.lookForBrowser(); err != nil {
+		return nil, err
+	}
+	r.browsers = openBrowsers(eff.Browser)
+	r.browsers.Getenv = func(name string) string { v, _ := r.env.Lookup(name); return v }
+	if err := r.priced(); err != nil {
+		return nil, err
+	}
+	if err := r.openBenchmarks(); err != nil {
+		return nil, err
+	}
+	if err := r.openArms(); err != nil {
+		return nil, err
+	}
+	if planned == nil {
+		if err := r.deadlineAhead(); err != nil {
+			return nil, err
+		}
+	}
+	if planned != nil {
+		r.Plan = planned
+		if !o.Grade {
+			err = r.same(planned)
+		}
+	} else {
+		err = r.plan(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	r.Notes = append(r.Notes, append(r.models.notes, r.roles.notes...)...)
+	if !o.Grade {
+		r.noteBad()
+		r.noteOdd()
+		r.noteUnset()
+	}
+	if !o.Grade && !o.Dry {
+		if err := r.lookAhead(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if err := r.survey(ctx); err != nil {
+		return nil, err
+	}
+	if planned == nil {
+		if err := r.noteUnused(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if err := openFiles(); err != nil {
+		return nil, err
+	}
+	if err := r.openDriver(ctx); err != nil {
+		return nil, err
+	}
+	if err := r.fits(); err != nil {
+		return nil, err
+	}
+	r.Workers = eff.Workers
+	if r.Workers == 0 {
+		r.Workers = 4 * runtime.NumCPU()
+		if !r.Needs.Machines && !r.Needs.Browsers { // such sessions wait for models most of the time
+			r.Workers = 64
+		}
+	}
+	r.Workers = min(r.Workers, plan.Trials(r.Plan))
+	return r, nil
+}
+
+func (r *Ready) openEnv() (err error) {
+	r.env, err = config.NewEnv(r.o.Env, r.Eff.EnvFile)
+	if r.o.Dry && errors.Is(err, fs.ErrNotExist) {
+		r.Notes = append(r.Notes, "env_file "+r.Eff.EnvFile+" is not there; a real run needs it")
+		r.env, err = config.NewEnv(r.o.Env, "")
+	}
+	if err == nil && (r.o.Dry || r.o.Grade) {
+		r.env.Forgive()
+	}
+	if err == nil && r.o.Dry {
+		for _, ref := range r.Eff.Secrets { // which a run asks for when it begins
+			r.env.Secret(ref)
+		}
+	}
+	return err
+}
+
+// noteUnset tells, of a dry run, which secrets a real one would not find.
+func (r *Ready) noteUnset() {
+	for _, name := range r.env.Unset() {
+		r.Notes = append(r.Notes, "the variable "+name+" is not set; a real run needs it")
+	}
+}
+
+// openModels sets up what models share.
+func (r *Ready) openModels() error {
+	r.models = newModels(r.env, r.Eff.Pools, r.o.Dry || r.o.Grade, r.o.Log, &r.tapes)
+	r.roles = newModels(r.env, r.Eff.Pools, r.o.Dry, r.o.Log, &r.tapes)
+	var arms []*config.Model
+	for i := range r.Eff.Arms {
+		arms = append(arms, r.Eff.Arms[i].Model)
+	}
+	return errors.Join(r.models.agree(arms), r.roles.agree(slices.Collect(maps.Values(r.Eff.Roles))))
+}
+
+func (r *Ready) openBenchmarks() error {
+	roles := map[string]*config.Model{}
+	for name, m := range r.Eff.Roles {
+		roles[name] = m
+	}
+	var errs []error
+	for _, c := range r.Eff.Benchmarks {
+		b, err := openBenchmark(c, r.browsers)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		bench := harness.Bench{Benchmark: b, Options: benchmarks.Options{Raw: c.Options, Integrity: r.Eff.Integrity}, Roles: nil}
+		for name, m := range roles {
+			f, err := r.roles.factory(m, nil)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("role %s: %w", name, err))
+				continue
+			}
+			if bench.Roles == nil {
+				bench.Roles = map[string]model.Factory{}
+			}
+			bench.Roles[name] = f
+		}
+		r.benches = append(r.benches, bench)
+	}
+	return errors.Join(errs...)
+}
+
+// lookAhead lets benchmarks see whether what their tasks share is there.
+func (r *Ready) lookAhead(ctx context.Context) error {
+	for _, b := range r.benches[:len(r.Eff.Benchmarks)] {
+		p, ok := b.Benchmark.(benchmarks.Preparer)
+		if !ok {
+			continue
+		}
+		notes, err := p.Prepare(ctx)
+		if err != nil {
+			return fmt.Errorf("benchmark %s: %w", b.Name(), err)
+		}
+		r.Notes = append(r.Notes, notes...)
+	}
+	return nil
+}
+
+func (r *Ready) openArms() error {
+	plain := len(r.benches)
+	specs := map[string]int{} // canonical wishes → first of their benches
+	var errs []error
+	for i := range r.Eff.Arms {
+		c := &r.Eff.Arms[i]
+		a := harness.Arm{Arm: r.Eff.Records[i]}
+		var err error
+		if a.Agent, err = r.openAgent(c); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if c.Model != nil {
+			if a.Model, err = r.models.factory(c.Model, c.Params); err != nil {
+				errs = append(errs, fmt.Errorf("arm %s: %w", c.Name, err))
+				continue
+			}
+		}
+		if l := c.Limits; l != nil {
+			a.Limits = harness.Limits{Turns: int64(l.Turns), Steps: int64(l.Steps), Tokens: int64(l.Tokens), Cost: l.Cost, Output: int64(l.Output)}
+			if l.Time != nil {
+				if a.Limits.Time = l.Time.D(); a.Limits.Time == 0 {
+					a.Limits.Time = -1
+				}
+			}
+		}
+		r.arms = append(r.arms, a)
+		if c.Sandbox == nil {
+			continue
+		}
+		key, err := json.Marshal(c.Sandbox)
+		if err != nil {
+			return err
+		}
+		first, ok := specs[string(key)]
+		if !ok {
+			first = len(r.benches)
+			specs[string(key)] = first
+			for _, b := range r.benches[:plain] {
+				b.Options.Sandbox = wishes(c.Sandbox)
+				if c.Sandbox.Browser {
+					b.Benchmark = web.Beside(b.Benchmark, r.browsers)
+				}
+				r.benches = append(r.benches, b)
+			}
+		}
+		for b := range plain {
+			r.variant[[2]int{i, b}] = first + b
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func wishes(s *config.Sandbox) sandbox.Spec {
+	spec := sandbox.Spec{CPUs: s.CPU, Memory: int64(s.Memory), Pids: s.Pids, Disk: int64(s.Disk), Image: sandbox.Image{Ref: s.Image}}
+	if s.Network != nil {
+		spec.Network = sandbox.Network{Mode: s.Network.Mode, Allow: s.Network.Allow}
+	}
+	return spec
+}
+
+func (r *Ready) plan(ctx context.Context) error {
+	spec, err := r.spec()
+	if err == nil {
+		r.Plan, err = plan.Build(ctx, spec)
+	}
+	return err
+}
+
+// spec is what the configuration wants to be planned.
+func (r *Ready) spec() (plan.Spec, error) {
+	eff := r.Eff
+	now := time.Now()
+	raw, err := eff.JSON()
+	if err != nil {
+		return plan.Spec{}, err
+	}
+	spec := plan.Spec{Run: rundir.RunID(now), Name: runName(eff), Created: now, Seed: *eff.Seed, Repeats: eff.Repeats, Arms: eff.Records, Config: raw,
+		Note: func(text string) { r.Notes = append(r.Notes, text) }}
+	if eff.Shard != nil {
+		spec.Shard = plan.Shard{I: eff.Shard.I, N: eff.Shard.N}
+	}
+	for i, b := range eff.Benchmarks {
+		name := b.Name
+		if b.Path != "" {
+			name += ":" + b.Path
+		}
+		spec.Benches = append(spec.Benches, plan.Bench{Benchmark: r.benches[i].Benchmark, Spec: name, Options: b.Options, Select: b.Select.Selection()})
+	}
+	return spec, nil
+}
+
+func runName(eff *config.Effective) string {
+	if eff.Name != "" {
+		return eff.Name
+	}
+	var names []string
+	for _, b := range eff.Benchmarks {
+		if !slices.Contains(names, b.Name) {
+			names = append(names, b.Name)
+		}
+	}
+	return strings.Join(names, "-")
+}
+
+// same checks that what the configuration names is still what the run was planned with.
+func (r *Ready) same(p *record.Plan) error {
+	if len(p.Arms) != len(r.Eff.Records) {
+		return fmt.Errorf("the plan has %d arms, its configuration %d: plan.json was changed", len(p.Arms), len(r.Eff.Records))
+	}
+	for i, a := range p.Arms {
+		if b := r.Eff.Records[i]; a.ID != b.ID {
+			return fmt.Errorf("arm %q is no longer what it was when the run was planned (a script or program file has changed); put the old one back, or start a new run", a.Name)
+		}
+	}
+	return nil
+}
+
+// Restore makes a run ready again from its folder: its plan, with the budget and the deadline that a command was given since.
+func Restore(ctx context.Context, d *rundir.Dir, o Options) (*Ready, error) {
+	p := d.Plan()
+	if err := plan.Distinct(p); err != nil {
+		return nil, err
+	}
+	run, err := d.Run()
+	if err != nil {
+		return nil, err
+	}
+	budget := o.Budget
+	if budget == "" && run.Budget != nil {
+		budget = strconv.FormatFloat(*run.Budget, 'f', -1, 64)
+	}
+	deadline := run.Deadline
+	if o.Deadline != "" {
+		if deadline, err = newDeadline(o.Deadline, time.Now()); err != nil {
+			return nil, err
+		}
+	}
+	lifted := deadline == noDeadline
+	if lifted {
+		deadline = "null" // takes the key back
+	}
+	raw := p.Config
+	if len(bytes.TrimSpace(raw)) == 0 {
+		return nil, errors.New("plan.json holds no configuration, so the run cannot go on")
+	}
+	src := config.Source{Name: "plan.json", Data: raw, Dir: "/"}
+	for _, x := range []config.Override{
+		{Flag: "--workers", Path: "workers", Values: []string{o.Workers}},
+		{Flag: "--budget", Path: "budget.cost", Values: []string{budget}},
+		{Flag: "--deadline", Path: "budget.deadline", Values: []string{deadline}, YAML: lifted},
+	} {
+		if x.Values[0] != "" {
+			src.Over = append(src.Over, x)
+		}
+	}
+	eff, err := config.Parse(src, Registry())
+	if err != nil {
+		return nil, err
+	}
+	return Prepare(ctx, eff, p, o)
+}
