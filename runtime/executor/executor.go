@@ -2,7 +2,7 @@
 // their streams, moves files, connects to ports and kills, all over one byte channel (a socket pair, the streams of
 // a container). Drivers make a [Client] for each sandbox and forward the sandbox's methods to it; [Of] finds it again.
 //
-// The other side is package server; package wire is what both speak. What comes over the channel is taken as hostile:
+// The other side is package server; package execproto is what both speak. What comes over the channel is taken as hostile:
 // whoever has broken out of a command into the executor can lie about his own sandbox, and nothing else. Frames are
 // bounded, memory is bounded for each stream, and a peer that breaks the rules loses its channel.
 package executor

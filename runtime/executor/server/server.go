@@ -1,5 +1,5 @@
 // Package server is the executor inside a sandbox: it starts commands, carries their streams, moves files, dials and
-// listens on ports, and kills. It speaks the protocol of package wire on one channel that it inherits, and
+// listens on ports, and kills. It speaks the protocol of package execproto on one channel that it inherits, and
 // ends when the channel does.
 //
 // In a sandbox with a process namespace it is process 1. Elsewhere (no isolation) it is a subreaper, so that what it
