@@ -1,8 +1,9 @@
 // Package agent says what an agent is and what it may touch.
 //
-// An [Agent] plays one stage of a session: it reads the [Goal], acts through its [Env], asks its models, and returns an
-// [Answer]. Every field of its [Session] has been wrapped by the harness, which records, limits and masks; an agent needs no care
-// for any of that. Agents live in folders below this one; agenttest holds what every one of them must keep.
+// An [Agent] plays one stage of a session: it reads the [Goal], acts through its [Env], asks its
+// models, and returns an [Answer]. Every field of its [Session] has been wrapped by the harness,
+// which records, limits and masks; an agent needs no care for any of that. Agents live in folders
+// below this one; agenttest holds what every one of them must keep.
 package agent
 
 import (
@@ -22,9 +23,10 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// An Agent plays one stage. It may be called again for the next stage of the same session, with the same log. Its error is
-// what stopped it: a *[LimitError], the environment's or a model's error passed on, the context's cause, or its own failure (then
-// the trial "broke" and is graded with what is there). It returns soon after ctx ends.
+// An Agent plays one stage. It may be called again for the next stage of the same session, with the
+// same log. Its error is what stopped it: a *[LimitError], the environment's or a model's error
+// passed on, the context's cause, or its own failure (then the trial "broke" and is graded with
+// what is there). It returns soon after ctx ends.
 type Agent interface {
 	Run(ctx context.Context, s *Session) (Answer, error)
 }
@@ -50,7 +52,8 @@ type Session struct {
 // Model is this actor's client for a role.
 func (s *Session) Model(role string) (model.Client, error) { return s.Models(s.Actor, role) }
 
-// Child is a session for a delegate: same log, environment and limits, an actor of its own (s.Actor + "." + name).
+// Child is a session for a delegate: same log, environment and limits, an actor of its own (s.Actor
+// + "." + name).
 func (s *Session) Child(name string, g Goal) *Session {
 	c := *s
 	c.Goal = g
@@ -67,10 +70,11 @@ type Env interface {
 	Tools() []Tool
 	// Can reports whether Step executes actions of a kind: "run", "edit", "browse_interactive" …
 	Can(kind string) bool
-	// Step records a, makes it durable, executes it, records the observation that answers it and returns that. What
-	// goes wrong in the world is an observation. The error is ErrDone (with a valid observation), a *LimitError, the
-	// context's cause, or ours, and stays. One call at a time for an actor; a.Actor says whose. An action whose answer is
-	// the host's (think, finish, invalid) is answered by Step as well, so that an agent has one way to act.
+	// Step records a, makes it durable, executes it, records the observation that answers it and
+	// returns that. What goes wrong in the world is an observation. The error is ErrDone (with a
+	// valid observation), a *LimitError, the context's cause, or ours, and stays. One call at a
+	// time for an actor; a.Actor says whose. An action whose answer is the host's (think, finish,
+	// invalid) is answered by Step as well, so that an agent has one way to act.
 	Step(ctx context.Context, a event.Event) (event.Event, error)
 }
 
@@ -97,8 +101,9 @@ func As[T any](env Env) (T, bool) {
 	return zero, false
 }
 
-// Machine, asked for with As, is the sandbox itself: for agents that are programs inside it, and for oracles. The harness
-// records each Exec as a "run" action with one observation (output as blobs when large), each Put as a note.
+// Machine, asked for with As, is the sandbox itself: for agents that are programs inside it, and
+// for oracles. The harness records each Exec as a "run" action with one observation (output as
+// blobs when large), each Put as a note.
 type Machine interface {
 	Exec(ctx context.Context, c sandbox.Command) (sandbox.Exit, error)
 	Put(ctx context.Context, dir string, src fs.FS) error
@@ -113,18 +118,20 @@ type Tool struct {
 	Schema            json.RawMessage
 	// Parse turns arguments into an action; an error is told to the model. Nil: event.ToolCall.
 	Parse func(args json.RawMessage) (event.Body, error)
-	// Browser is set where the tool drives a browser, for agents that describe it to a model in a way of their own.
+	// Browser is set where the tool drives a browser, for agents that describe it to a model in a
+	// way of their own.
 	Browser *Browser
 }
 
-// A Browser says which calls a browser takes: the options of a set of actions (package browsergym/action).
+// A Browser says which calls a browser takes: the options of a set of actions (package
+// browsergym/action).
 type Browser struct {
 	Subsets        []string
 	Single, Strict bool
 }
 
-// A Fault is trouble with what an agent was lent, of which it is not the cause: a record that cannot be read, say. An agent that returns one has
-// not failed: the attempt is no evidence.
+// A Fault is trouble with what an agent was lent, of which it is not the cause: a record that
+// cannot be read, say. An agent that returns one has not failed: the attempt is no evidence.
 type Fault struct{ Err error }
 
 func (f *Fault) Error() string { return f.Err.Error() }
@@ -151,7 +158,8 @@ type MCPServer struct {
 // Text of the goal.
 func (g Goal) Text() string { return event.PlainText(g.Parts) }
 
-// An Answer is what the agent says at its end. Work that it left in the environment is not part of it.
+// An Answer is what the agent says at its end. Work that it left in the environment is not part of
+// it.
 type Answer struct {
 	Parts   []event.Part    `json:"parts,omitempty"`
 	Outputs json.RawMessage `json:"outputs,omitempty"`

@@ -12,7 +12,8 @@ import (
 	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
-// An actor does the calls of one action, back to back. What it returns as *cdp.Failure or *action.Error is the agent's to read; all else ends the episode.
+// An actor does the calls of one action, back to back. What it returns as *cdp.Failure or
+// *action.Error is the agent's to read; all else ends the episode.
 type actor struct {
 	e     *Env
 	page  *cdp.Page // the active one when the action began, or what tab calls have chosen since
@@ -176,7 +177,8 @@ func (a *actor) upload(ctx context.Context, v pyrepr.Value, trigger func(context
 	if wrong == nil {
 		return a.page.Upload(ctx, paths, trigger)
 	}
-	// The chooser has to open before anything is said of the files; a file that cannot be there leaves the page's choice alone.
+	// The chooser has to open before anything is said of the files; a file that cannot be there
+	// leaves the page's choice alone.
 	err := a.page.Upload(ctx, []string{""}, trigger)
 	var f *cdp.Failure
 	if errors.As(err, &f) && strings.HasPrefix(f.Text, "FileChooser.set_files: ") {

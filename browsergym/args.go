@@ -8,8 +8,9 @@ import (
 	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
-// An agent's arguments may be of any type. What is wrong with them is said as the reference says it, whose layers each look at them in their own way:
-// Python itself, the driver's client, and the driver, which speaks of JavaScript's types.
+// An agent's arguments may be of any type. What is wrong with them is said as the reference says
+// it, whose layers each look at them in their own way: Python itself, the driver's client, and the
+// driver, which speaks of JavaScript's types.
 
 func failure(kind, format string, a ...any) error {
 	return &cdp.Failure{Kind: kind, Text: fmt.Sprintf(format, a...)}
@@ -36,7 +37,8 @@ func given(v pyrepr.Value) string {
 	return jsType(v)
 }
 
-// text is an argument that has to be a text, for a call of the driver: api and param are its names there.
+// text is an argument that has to be a text, for a call of the driver: api and param are its names
+// there.
 func text(v pyrepr.Value, api, param string) (string, error) {
 	if s, ok := v.(pyrepr.Str); ok {
 		return string(s), nil

@@ -11,7 +11,8 @@ import (
 	"github.com/evalrun/evalrun/browsergym/cdp"
 )
 
-// BenchmarkStep does full steps on a small page. Beside the time it tells how many calls of the browser a step takes. scripts/bench sets them beside bare calls.
+// BenchmarkStep does full steps on a small page. Beside the time it tells how many calls of the
+// browser a step takes. scripts/bench sets them beside bare calls.
 func BenchmarkStep(b *testing.B) {
 	br, base := launch(b), pages(b)
 	for _, picture := range []bool{true, false} {

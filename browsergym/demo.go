@@ -12,7 +12,8 @@ import (
 	"github.com/evalrun/evalrun/browsergym/cdp"
 )
 
-// Demo mode is for people who look on: see [action.Options]. It costs seconds an action, and what it draws is part of the page while it is there.
+// Demo mode is for people who look on: see [action.Options]. It costs seconds an action, and what
+// it draws is part of the page while it is there.
 
 //go:embed demo.js
 var demoScript string

@@ -29,8 +29,9 @@ type Options struct {
 	Steps   int                                   // after so many the episode is truncated; 0: never
 	Ask     func(context.Context) (string, error) // waits for the user's next message whenever it is the user's turn; nil: nobody waits
 
-	// Custom does the actions of [action.Options].Custom, by their names: on the page that is the active one, with an argument for each parameter.
-	// What an agent is to read of a failure is a *cdp.Failure or an *action.Error.
+	// Custom does the actions of [action.Options].Custom, by their names: on the page that is the
+	// active one, with an argument for each parameter. What an agent is to read of a failure is a
+	// *cdp.Failure or an *action.Error.
 	Custom map[string]func(context.Context, *cdp.Page, []pyrepr.Value) error
 
 	GoOn         bool // report_infeasible does not end the episode
@@ -219,7 +220,8 @@ func (e *Env) listen(ctx context.Context) error {
 	return nil
 }
 
-// Step does an action: text with calls in it. What the agent did wrong is in the observation; an error is the environment's own, and ends the episode.
+// Step does an action: text with calls in it. What the agent did wrong is in the observation; an
+// error is the environment's own, and ends the episode.
 func (e *Env) Step(ctx context.Context, text string) (*Result, error) {
 	info, err := e.Begin(text)
 	if err != nil {
@@ -232,8 +234,9 @@ func (e *Env) Step(ctx context.Context, text string) (*Result, error) {
 	return e.Finish(ctx, info, true)
 }
 
-// Begin and Finish are a step whose action is done by somebody else in between, by means of their own. Finish without validate leaves the task alone:
-// there is no reward then, and no end but the agent's own.
+// Begin and Finish are a step whose action is done by somebody else in between, by means of their
+// own. Finish without validate leaves the task alone: there is no reward then, and no end but the
+// agent's own.
 func (e *Env) Begin(text string) (Info, error) {
 	if e.context == nil {
 		return Info{}, ErrNotReset

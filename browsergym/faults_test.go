@@ -16,7 +16,8 @@ import (
 	"github.com/evalrun/evalrun/browsergym/cdp"
 )
 
-// TestFaultyActions: whatever an agent writes, it reads what is wrong with it, soon, and the episode goes on.
+// TestFaultyActions: whatever an agent writes, it reads what is wrong with it, soon, and the
+// episode goes on.
 func TestFaultyActions(t *testing.T) {
 	e, _, _ := open(t, browsergym.Options{}, "<title>well</title><button>x</button>")
 	for name, text := range map[string]string{
@@ -52,7 +53,8 @@ func TestFaultyActions(t *testing.T) {
 	}
 }
 
-// TestFaultyTasks: what is wrong with a task's page is said at its set-up; a score that is no number is none.
+// TestFaultyTasks: what is wrong with a task's page is said at its set-up; a score that is no
+// number is none.
 func TestFaultyTasks(t *testing.T) {
 	b := launch(t)
 	well, err := os.ReadFile("testdata/press-it.html")
@@ -117,7 +119,8 @@ func (s *slowJudge) Validate(ctx context.Context, page *cdp.Page, _ []browsergym
 	return browsergym.Verdict{Info: map[string]any{}}, page.Evaluate(ctx, "new Promise(done => setTimeout(done, 3000))", nil)
 }
 
-// TestBrowserDiesInEachPhase: that a browser has died is told as such, whatever was under way, and never as what the agent did.
+// TestBrowserDiesInEachPhase: that a browser has died is told as such, whatever was under way, and
+// never as what the agent did.
 func TestBrowserDiesInEachPhase(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/slow" {

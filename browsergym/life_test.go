@@ -104,7 +104,8 @@ func TestInfeasible(t *testing.T) {
 	}
 }
 
-// Of several calls those before the one that fails have been done; an unknown name rejects all of them.
+// Of several calls those before the one that fails have been done; an unknown name rejects all of
+// them.
 func TestCallsInOrder(t *testing.T) {
 	e, o, _ := open(t, browsergym.Options{NoScreenshot: true}, `<title>t</title><input id=i><button onclick="document.title += '!'">go</button>`)
 	in, b := "4", bidOf(t, o, "go")
@@ -144,7 +145,8 @@ func TestActionability(t *testing.T) {
 			t.Fatalf("no %s in\n%s", id, text(t, o))
 			return ""
 		}
-		// click is done again where a busy machine has not brought it that far in the time that an action has.
+		// click is done again where a busy machine has not brought it that far in the time that an
+		// action has.
 		click := func(bid string, ok func(error string) bool) string {
 			got := ""
 			for range 10 {
@@ -239,7 +241,8 @@ func TestPages(t *testing.T) {
 	at(step(t, e, "go_forward()"), "[first] 0 1280x720")
 }
 
-// What is done to a page in order to see when it is calm is not heard on its console, however the page came to be.
+// What is done to a page in order to see when it is calm is not heard on its console, however the
+// page came to be.
 func TestNothingIsHeard(t *testing.T) {
 	e, first, _ := open(t, browsergym.Options{NoScreenshot: true}, `<title>t</title><a role="button" href="/other" target="_blank">link</a><a role="button" href="/other" target="_blank" rel="opener">friend</a>
 		<button onclick="window.open('/other')">script</button><button onclick="window.open().location = '/other'">late</button><iframe src="/other"></iframe>`)
@@ -345,7 +348,8 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// Without a viewport of its own a page is as large as its window, which scripts may make larger or smaller.
+// Without a viewport of its own a page is as large as its window, which scripts may make larger or
+// smaller.
 func TestWindow(t *testing.T) {
 	o := browsergym.Options{}
 	o.Context.NoViewport, o.Context.Width, o.Context.Height = true, 640, 480

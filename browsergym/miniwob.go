@@ -13,8 +13,8 @@ import (
 	"github.com/evalrun/evalrun/browsergym/rng"
 )
 
-// MiniWoB is a task of MiniWoB++: one small page that makes up its problem from a seed and rewards itself. Any page that keeps to the same contract
-// will do.
+// MiniWoB is a task of MiniWoB++: one small page that makes up its problem from a seed and rewards
+// itself. Any page that keeps to the same contract will do.
 type MiniWoB struct {
 	Name    string // "click-button"
 	Base    string // address of the folder with the pages, ended by a slash
@@ -27,8 +27,9 @@ type MiniWoB struct {
 	reloaded bool
 }
 
-// Reloaded, in what a step tells of its task: the page was loaded again by the agent, or by itself, and shows another problem than that of the seed. The
-// reference lets it count, and so does [MiniWoB].
+// Reloaded, in what a step tells of its task: the page was loaded again by the agent, or by itself,
+// and shows another problem than that of the seed. The reference lets it count, and so does
+// [MiniWoB].
 const Reloaded = "page_reloaded"
 
 // ErrNoPage: what is at the address of a task does not keep to the contract.
@@ -37,7 +38,8 @@ var ErrNoPage = errors.New("no page of MiniWoB++")
 //go:embed miniwob.js
 var miniwobScript string
 
-// setupLimit is how long a page may take to load and to get ready: longer than any action's, as it says nothing of the agent how busy a machine is.
+// setupLimit is how long a page may take to load and to get ready: longer than any action's, as it
+// says nothing of the agent how busy a machine is.
 const setupLimit = 30 * time.Second
 
 // miniwobInfo reads what a page tells of its episode.

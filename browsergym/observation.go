@@ -79,7 +79,8 @@ func (e *Env) look(page *cdp.Page) cdp.ObserveOptions {
 	return cdp.ObserveOptions{AllTags: e.o.AllTags, Scale: e.scale(page), NoAX: e.o.NoAX, Picture: !e.o.NoScreenshot}
 }
 
-// title is a page's; a page that is on its way elsewhere, or does not answer before short ends, has none.
+// title is a page's; a page that is on its way elsewhere, or does not answer before short ends, has
+// none.
 func (e *Env) title(ctx, short context.Context, p *cdp.Page) (string, error) {
 	for range 3 {
 		s, err := p.Title(short)

@@ -11,7 +11,8 @@ import (
 	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
-// perform does the calls of an action. What the agent is to know of is kept; the error is the environment's.
+// perform does the calls of an action. What the agent is to know of is kept; the error is the
+// environment's.
 func (e *Env) perform(ctx context.Context, text string) error {
 	err := e.do(ctx, text)
 	var f *cdp.Failure
@@ -53,7 +54,8 @@ func (e *Env) do(ctx context.Context, text string) error {
 	return nil
 }
 
-// inVain reads the seconds out of an error that says nothing but how long it took: that of a file chooser that did not open.
+// inVain reads the seconds out of an error that says nothing but how long it took: that of a file
+// chooser that did not open.
 func inVain(text string) float64 {
 	s, ok := strings.CutPrefix(text, "TimeoutError: Timeout ")
 	if !ok {

@@ -46,14 +46,16 @@ func (e *Env) settle(ctx context.Context, opened bool) error {
 		o := e.look(page)
 		marks, e.marked = &o, page
 	}
-	// The reference does not wait for an opened page, but gets to it some frames later: fields that focus themselves have done so by then.
+	// The reference does not wait for an opened page, but gets to it some frames later: fields that
+	// focus themselves have done so by then.
 	if err := page.Calm(ctx, e.o.Delay+e.slow, opened, marks); err != nil {
 		return err
 	}
 	return e.loaded(ctx) // the page may have gone elsewhere meanwhile
 }
 
-// early reports whether a page may be marked as soon as it is calm: when nobody looks at it any more before the observation but who only looks.
+// early reports whether a page may be marked as soon as it is calm: when nobody looks at it any
+// more before the observation but who only looks.
 func (e *Env) early(opened bool) bool {
 	_, looks := e.task.(Looker)
 	return !e.o.Raw && e.o.Ask == nil && (opened || looks)

@@ -15,16 +15,18 @@ import (
 type Task interface {
 	// Settings say what the episode's browser is like.
 	Settings() Settings
-	// Setup brings the page, which is empty, to where the episode begins. It may open more pages in the page's context.
+	// Setup brings the page, which is empty, to where the episode begins. It may open more pages in
+	// the page's context.
 	Setup(ctx context.Context, page *cdp.Page) (Start, error)
-	// Validate judges after each step. page is the active one; pages that Validate opens or chooses do not stay so for the agent.
+	// Validate judges after each step. page is the active one; pages that Validate opens or chooses
+	// do not stay so for the agent.
 	Validate(ctx context.Context, page *cdp.Page, chat []Message) (Verdict, error)
 	// Teardown ends the task, before its pages are closed.
 	Teardown(ctx context.Context) error
 }
 
-// A Looker is a [Task] whose Validate reads what pages and the chat say and changes nothing of them, so that a page may be prepared for its
-// observation before Validate is asked.
+// A Looker is a [Task] whose Validate reads what pages and the chat say and changes nothing of
+// them, so that a page may be prepared for its observation before Validate is asked.
 type Looker interface{ OnlyLooks() }
 
 // Settings of a task. Zero fields are the defaults.
@@ -62,7 +64,8 @@ type Item struct {
 // Text is a goal that is a text.
 func Text(s string) []Item { return []Item{{Type: "text", Text: s}} }
 
-// UnmarshalJSON reads an item as chat interfaces write it: {"type": "text", "text": …} or {"type": "image_url", "image_url": … or {"url": …}}.
+// UnmarshalJSON reads an item as chat interfaces write it: {"type": "text", "text": …} or {"type":
+// "image_url", "image_url": … or {"url": …}}.
 func (i *Item) UnmarshalJSON(b []byte) error {
 	var v struct {
 		Type  string          `json:"type"`
@@ -134,7 +137,8 @@ func checkGoal(goal []Item) error {
 	return nil
 }
 
-// Openended is the task of no end: a page to begin with, and a user who says "exit" when it is enough.
+// Openended is the task of no end: a page to begin with, and a user who says "exit" when it is
+// enough.
 type Openended struct {
 	URL     string // where it begins
 	Goal    []Item

@@ -1,5 +1,6 @@
-// Package datasets is where tasks come from: a [Source] yields [Task] values, a task that cannot be read being a value too,
-// so that the rest still runs. Readers of file formats live in folders below it. It imports the standard library only.
+// Package datasets is where tasks come from: a [Source] yields [Task] values, a task that cannot be
+// read being a value too, so that the rest still runs. Readers of file formats live in folders
+// below it. It imports the standard library only.
 package datasets
 
 import (
@@ -11,7 +12,8 @@ import (
 	"iter"
 )
 
-// A Task is one problem of a benchmark, with what its grader needs. It is not changed after it was yielded.
+// A Task is one problem of a benchmark, with what its grader needs. It is not changed after it was
+// yielded.
 type Task struct {
 	ID      string // unique in its source; hostile (may hold anything but NUL)
 	Digest  string // identity of the content (record.TaskDigest gives the usual form)
@@ -27,8 +29,9 @@ type Task struct {
 
 // A Source yields tasks in a fixed order.
 type Source interface {
-	// Tasks yields each task once. A task that cannot be read is yielded as an error, a *[BadTask] when it is known
-	// which one; the sequence goes on. An error of the whole source (no such file) is yielded and ends it.
+	// Tasks yields each task once. A task that cannot be read is yielded as an error, a *[BadTask]
+	// when it is known which one; the sequence goes on. An error of the whole source (no such file)
+	// is yielded and ends it.
 	Tasks(ctx context.Context) iter.Seq2[Task, error]
 	// Task reads one task again. It costs about one task's work, however large the source is.
 	Task(ctx context.Context, id string) (Task, error)
@@ -56,7 +59,8 @@ func (e *BadTask) Error() string {
 
 func (e *BadTask) Unwrap() error { return e.Err }
 
-// A Fatal error means that the source as a whole cannot be used (no such file, a missing column, two tasks of one ID): a run with it must not begin.
+// A Fatal error means that the source as a whole cannot be used (no such file, a missing column,
+// two tasks of one ID): a run with it must not begin.
 type Fatal struct {
 	Place string
 	Err   error

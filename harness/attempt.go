@@ -23,7 +23,8 @@ import (
 //
 //	close what was interrupted → needs → images → lease → open → (next → agent → collect → evidence)… → grade → reduce → verdict
 //
-// Every phase has a limit and runs under the run's context; what must happen after its end (closing, writing) does not.
+// Every phase has a limit and runs under the run's context; what must happen after its end
+// (closing, writing) does not.
 type attempt struct {
 	*runner
 	job   *Job
@@ -34,7 +35,8 @@ type attempt struct {
 	seed  uint64
 	began time.Time
 
-	// regrade is set when all evidence is durable and only the grading failed: the next attempt needs no agent.
+	// regrade is set when all evidence is durable and only the grading failed: the next attempt
+	// needs no agent.
 	regrade []record.Evidence
 	replay  *replay
 	clients map[roleKey]*recorder
@@ -137,7 +139,8 @@ func (a *attempt) sum() {
 	}
 }
 
-// othersUsage is what the models beside the arm's took so far, nil if nothing. The caller holds the lock: a grading that was left behind may go on.
+// othersUsage is what the models beside the arm's took so far, nil if nothing. The caller holds the
+// lock: a grading that was left behind may go on.
 func (a *attempt) othersUsage() *record.Usage {
 	if a.others.None() {
 		return nil
@@ -248,8 +251,8 @@ func (a *attempt) append(ctx context.Context, kind string, data []byte) error {
 	return a.journal.Append(ctx, record.Entry{Trial: a.job.Trial, Attempt: a.job.Attempt, Fence: a.job.Fence, Kind: kind, Data: data})
 }
 
-// write encodes and appends one entry. What cannot be encoded, or is too large, is the fault of what the trial made; any other error is
-// the journal's, and marked as such.
+// write encodes and appends one entry. What cannot be encoded, or is too large, is the fault of
+// what the trial made; any other error is the journal's, and marked as such.
 func (a *attempt) write(ctx context.Context, kind string, v any) error {
 	data, err := encode(v)
 	if err != nil {

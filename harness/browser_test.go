@@ -11,7 +11,8 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// No more sessions hold a browser than the run allows, those without one pass them, and waiting for one is not the agent's time.
+// No more sessions hold a browser than the run allows, those without one pass them, and waiting for
+// one is not the agent's time.
 func TestBrowsers(t *testing.T) {
 	var mu sync.Mutex
 	open, most, bare := 0, 0, 0

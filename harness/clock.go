@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// A clock measures the agent's time and ends it at a limit. It stands still while anyone waits for what is not the agent's doing (the
-// journal, a provider's back-off, a machine). While a model call is out the clock runs, but the limit is looked at only when the call is
-// back: then it is known whether that time was the agent's, or was lost by the service.
+// A clock measures the agent's time and ends it at a limit. It stands still while anyone waits for
+// what is not the agent's doing (the journal, a provider's back-off, a machine). While a model call
+// is out the clock runs, but the limit is looked at only when the call is back: then it is known
+// whether that time was the agent's, or was lost by the service.
 type clock struct {
 	mu      sync.Mutex
 	limit   time.Duration // ≤ 0: none
@@ -102,7 +103,8 @@ func (c *clock) call() *flight {
 	return f
 }
 
-// tried says that a try of the call has ended. What ran since the one before is given back when the service lost it.
+// tried says that a try of the call has ended. What ran since the one before is given back when the
+// service lost it.
 func (f *flight) tried(lost bool) {
 	c := f.c
 	c.mu.Lock()

@@ -29,31 +29,37 @@ type Job struct {
 	Failed    int       // attempts of this trial so far that count against Retry.Attempts
 	Alone     bool      // an attempt has lost its browser, which others had, too: from now on it has one of its own
 
-	// Interrupted is the attempt that a crash or a stop of ours left open, 0 if none. It is closed before the new one begins,
-	// its durable evidence is graded, and replies that it paid for are not paid again.
+	// Interrupted is the attempt that a crash or a stop of ours left open, 0 if none. It is closed
+	// before the new one begins, its durable evidence is graded, and replies that it paid for are
+	// not paid again.
 	Interrupted int
-	// Prior are earlier attempts that did not decide the trial, the newest first. The replies that they paid for are not
-	// paid again.
+	// Prior are earlier attempts that did not decide the trial, the newest first. The replies that
+	// they paid for are not paid again.
 	Prior []int
 	// Evidence, when set, is all that is needed: the attempt only grades.
 	Evidence []record.Evidence
-	// Exclusive are names of what only one job at a time may use. The queue hands a job out when nobody else holds any of them, and takes
-	// them back with Done or Again. They are held before a worker asks for machines, and whoever has machines asks for no name, so that
-	// neither waits for the other in a circle.
+	// Exclusive are names of what only one job at a time may use. The queue hands a job out when
+	// nobody else holds any of them, and takes them back with Done or Again. They are held before a
+	// worker asks for machines, and whoever has machines asks for no name, so that neither waits
+	// for the other in a circle.
 	Exclusive []string
-	// Trials of one World share a state of it. The queue hands one out when those of earlier rounds are decided, and of its own round the trials
-	// in After. A plan names each trial behind those that it waits for. "": the trial waits for no other.
+	// Trials of one World share a state of it. The queue hands one out when those of earlier rounds
+	// are decided, and of its own round the trials in After. A plan names each trial behind those
+	// that it waits for. "": the trial waits for no other.
 	World string
 	Round int // from 1
 	After []string
 }
 
-// A Queue hands out jobs, and says how many are in flight at once. Its methods may be called from several goroutines.
+// A Queue hands out jobs, and says how many are in flight at once. Its methods may be called from
+// several goroutines.
 type Queue interface {
-	// Take waits for a job that is ready and may begin. io.EOF: the plan is through, or no more work is handed out.
+	// Take waits for a job that is ready and may begin. io.EOF: the plan is through, or no more
+	// work is handed out.
 	Take(ctx context.Context) (Job, error)
-	// Waits says that the session of a job waits for a model's service, for its turn or to ask again, until done is called: it needs no worker
-	// meanwhile. Neither blocks. Waits of one job may overlap.
+	// Waits says that the session of a job waits for a model's service, for its turn or to ask
+	// again, until done is called: it needs no worker meanwhile. Neither blocks. Waits of one job
+	// may overlap.
 	Waits(j Job) (done func())
 	// Keep says that the job is still being worked on; an error means that the lease is lost.
 	Keep(ctx context.Context, j Job) error
@@ -86,8 +92,8 @@ type Bench struct {
 
 // Limits of a trial. Zero means no limit, but for times, where it means the default.
 type Limits struct {
-	// Time of the agent, all stages; waiting for our machinery or a provider's back-off is not counted. 0: the task's own, else [DefaultTime];
-	// negative: the task's own, else none.
+	// Time of the agent, all stages; waiting for our machinery or a provider's back-off is not
+	// counted. 0: the task's own, else [DefaultTime]; negative: the task's own, else none.
 	Time   time.Duration
 	Turns  int64   // model replies
 	Steps  int64   // actions
@@ -118,8 +124,9 @@ type Retry struct {
 	Pause    int           // failures in a row after which an arm is paused; 0: never
 }
 
-// Whole are limits of the whole run. When one is reached no new work is handed out. At the deadline what runs is stopped; when money or
-// tokens are used up it may go on, but not to another model call. What is cut off has no verdict, and can be resumed.
+// Whole are limits of the whole run. When one is reached no new work is handed out. At the deadline
+// what runs is stopped; when money or tokens are used up it may go on, but not to another model
+// call. What is cut off has no verdict, and can be resumed.
 type Whole struct {
 	Cost     float64
 	Tokens   int64
@@ -142,7 +149,8 @@ type Config struct {
 	Driver     string           // its name, for the record
 	// DriverOf says which of several drivers makes a machine; nil: Driver does.
 	DriverOf func(sandbox.Spec) string
-	// Images makes the images of machines ready before room for them is taken; nil: the driver does when it makes one.
+	// Images makes the images of machines ready before room for them is taken; nil: the driver does
+	// when it makes one.
 	Images *Images
 	Owner  sandbox.Owner
 	Blobs  record.Blobs
@@ -181,7 +189,8 @@ type Summary struct {
 	By                 map[record.Status]int // final verdicts
 	Retries, Abandoned int
 	Browsers           int // sessions that had a browser at the same time, at most
-	// Cost is what budgets count of this process and those before it, upper estimates included where a price is not known.
+	// Cost is what budgets count of this process and those before it, upper estimates included
+	// where a price is not known.
 	Cost      float64
 	Estimated float64 // part of Cost
 	Tokens    int64

@@ -12,8 +12,9 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// A blobReader reads what the run keeps. Damage that it meets is a failure of the run's storage, also where the agent or the grader
-// that reads swallows the error: a grade of damaged content would be no grade.
+// A blobReader reads what the run keeps. Damage that it meets is a failure of the run's storage,
+// also where the agent or the grader that reads swallows the error: a grade of damaged content
+// would be no grade.
 type blobReader struct {
 	io.ReadCloser
 	ctx  context.Context
@@ -30,7 +31,8 @@ func (r *blobReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close reads the rest: the digest is known at the end only, and who stops before may have done so because of what is damaged.
+// Close reads the rest: the digest is known at the end only, and who stops before may have done so
+// because of what is damaged.
 func (r *blobReader) Close() error {
 	for p := []byte(nil); !r.done && r.ctx.Err() == nil; {
 		if p == nil {
@@ -60,7 +62,8 @@ func (a *attempt) damage() error {
 	return a.damaged
 }
 
-// kept says whether the blobs of evidence that an earlier process left are there. Their content is checked as it is read.
+// kept says whether the blobs of evidence that an earlier process left are there. Their content is
+// checked as it is read.
 func (a *attempt) kept(ctx context.Context, ev benchmarks.Evidence) error {
 	for _, name := range slices.Sorted(maps.Keys(ev.Files)) {
 		if a.Blobs == nil {

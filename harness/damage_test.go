@@ -35,7 +35,8 @@ func (e *filingEpisode) Collect(ctx context.Context, ans agent.Answer) (benchmar
 	return ev, err
 }
 
-// A damaged or missing blob ends a grading as a failure of storage that names the file, whatever the grader makes of it.
+// A damaged or missing blob ends a grading as a failure of storage that names the file, whatever
+// the grader makes of it.
 func TestDamagedEvidence(t *testing.T)       { testDamagedEvidence(t, false) }
 func TestDamagedEvidenceInPart(t *testing.T) { testDamagedEvidence(t, true) }
 

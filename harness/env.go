@@ -138,7 +138,8 @@ func (e *env) Step(ctx context.Context, ev event.Event) (event.Event, error) {
 	return e.execute(ctx, act)
 }
 
-// execute has the episode play act and records what comes of it. Every way out of it leaves exactly one observation.
+// execute has the episode play act and records what comes of it. Every way out of it leaves exactly
+// one observation.
 func (e *env) execute(ctx context.Context, act event.Event) (event.Event, error) {
 	turn, err := e.perform(ctx, act)
 	e.a.ran(err)

@@ -87,7 +87,8 @@ const (
 	maxResult = 256 << 10
 )
 
-// maxDepth bounds how deep JSON that others made may be nested where it becomes a part of ours: readers of JSON have limits.
+// maxDepth bounds how deep JSON that others made may be nested where it becomes a part of ours:
+// readers of JSON have limits.
 const maxDepth = 1000
 
 // depth is how deep a valid JSON text is nested.

@@ -270,7 +270,8 @@ func (w *watchedJournal) Append(ctx context.Context, e record.Entry) error {
 	return w.Journal.Append(ctx, e)
 }
 
-// Everything that a verdict or its attempt names is durable before the verdict, the words of a grader too.
+// Everything that a verdict or its attempt names is durable before the verdict, the words of a
+// grader too.
 func TestBlobsAreDurableBeforeTheVerdict(t *testing.T) {
 	b := newBed(t, &toy{tasks: 1}, says("right", 1))
 	n := 0

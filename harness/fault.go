@@ -12,7 +12,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// A cause is what ended an agent's loop or an attempt: either evidence (End) or whose fault it was (Fault).
+// A cause is what ended an agent's loop or an attempt: either evidence (End) or whose fault it was
+// (Fault).
 type cause struct {
 	End   record.End
 	Limit string
@@ -20,11 +21,14 @@ type cause struct {
 	Fault *record.Fault // set: the attempt is no evidence
 	// Again: another attempt may do better.
 	Again bool
-	// Open: the trial is left undecided until a person has looked, or the service may be asked again; a resume goes on with it.
+	// Open: the trial is left undecided until a person has looked, or the service may be asked
+	// again; a resume goes on with it.
 	Open bool
-	// Lasting: attempts that were begun soon would fail in the same way, and say nothing about the arm.
+	// Lasting: attempts that were begun soon would fail in the same way, and say nothing about the
+	// arm.
 	Lasting bool
-	// Pause: the arm's other trials would fail in the same way until somebody acts, so none is begun.
+	// Pause: the arm's other trials would fail in the same way until somebody acts, so none is
+	// begun.
 	Pause bool
 	// Storage is a failure of the run's own records: the run ends.
 	Storage error
@@ -55,8 +59,9 @@ type errStorage struct{ err error }
 func (e *errStorage) Error() string { return e.err.Error() }
 func (e *errStorage) Unwrap() error { return e.err }
 
-// agentEnd says what an agent's return means. sticky is the first failure that an environment or model reported during the
-// loop, if any: an agent cannot turn a failure of ours into an answer by swallowing it.
+// agentEnd says what an agent's return means. sticky is the first failure that an environment or
+// model reported during the loop, if any: an agent cannot turn a failure of ours into an answer by
+// swallowing it.
 func (a *attempt) agentEnd(ctx context.Context, ans agent.Answer, err, sticky error) cause {
 	if why := a.leavings(sticky); why != "" && ctx.Err() == nil {
 		return cause{End: record.Broke, Text: why}
@@ -71,7 +76,8 @@ func (a *attempt) agentEnd(ctx context.Context, ans agent.Answer, err, sticky er
 	if ctx.Err() != nil {
 		return canceled("agent", context.Cause(ctx))
 	}
-	// A limit ends a trial as "limit" also when the agent made an answer of it: the limit shaped what it says.
+	// A limit ends a trial as "limit" also when the agent made an answer of it: the limit shaped
+	// what it says.
 	if errors.As(sticky, &limit) || errors.As(err, &limit) {
 		return cause{End: record.Limit, Limit: limit.Kind}
 	}
@@ -158,7 +164,8 @@ func ours(phase string, err error) (cause, bool) {
 	return cause{}, false
 }
 
-// phaseFault says what an error in a phase of ours means. In grading it is the grader's, else infra.
+// phaseFault says what an error in a phase of ours means. In grading it is the grader's, else
+// infra.
 func phaseFault(ctx context.Context, phase string, err error) cause {
 	if ctx.Err() != nil {
 		var slow *errTooSlow

@@ -54,8 +54,8 @@ func (a *attempt) gradeAll(ctx context.Context, evs []record.Evidence) ([]benchm
 // classNeedsLive is of a grading that cannot be done from the evidence alone.
 const classNeedsLive = "needs_live"
 
-// grade grades one stage and records the result. refused: why what the agent left behind could not be
-// collected, "" if it was.
+// grade grades one stage and records the result. refused: why what the agent left behind could not
+// be collected, "" if it was.
 func (a *attempt) grade(
 	ctx context.Context, refused string, ev benchmarks.Evidence, live benchmarks.Episode,
 ) (res benchmarks.Result, c cause) {
@@ -113,8 +113,8 @@ func (a *attempt) grade(
 	return res, cause{}
 }
 
-// outlive is a context that outlives a stop of the run, but not a failure of its journal: there would be nowhere to write
-// the grade.
+// outlive is a context that outlives a stop of the run, but not a failure of its journal: there
+// would be nowhere to write the grade.
 func (r *runner) outlive(ctx context.Context) (context.Context, context.CancelFunc) {
 	out, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {

@@ -1,14 +1,16 @@
-// Package harness runs a plan: workers take trials from a queue, play each in a session of its own, keep every event, grade
-// the evidence, and write a verdict.
+// Package harness runs a plan: workers take trials from a queue, play each in a session of its own,
+// keep every event, grade the evidence, and write a verdict.
 //
-// It knows agents, benchmarks and the journal by their contracts only; drivers, vendors and file formats are brought in by
-// the caller. Start with [Config] and [Run]; attempt.go, session.go and grading.go are the way of one attempt from lease to verdict; env.go, machine.go
-// and model.go are what an agent touches, wrapped so that it is recorded, limited and masked; fault.go says whose fault an
-// error is.
+// It knows agents, benchmarks and the journal by their contracts only; drivers, vendors and file
+// formats are brought in by the caller. Start with [Config] and [Run]; attempt.go, session.go and
+// grading.go are the way of one attempt from lease to verdict; env.go, machine.go and model.go are
+// what an agent touches, wrapped so that it is recorded, limited and masked; fault.go says whose
+// fault an error is.
 //
-// What holds (the tests show each): the first cause of a failure is the one that is recorded; a model's reply is durable
-// before anything acts on it, an action before it runs, evidence before it is graded, a verdict before its job is done; an
-// agent that ignores the end of its context is abandoned and counted; a panic becomes a verdict.
+// What holds (the tests show each): the first cause of a failure is the one that is recorded; a
+// model's reply is durable before anything acts on it, an action before it runs, evidence before it
+// is graded, a verdict before its job is done; an agent that ignores the end of its context is
+// abandoned and counted; a panic becomes a verdict.
 package harness
 
 import (
@@ -25,8 +27,9 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// Run works until the queue is through, a drain is done, or ctx ends. Ending ctx (with a cause) cancels what runs; every
-// session still ends in order. The error is a failure of the journal or the queue, after which nothing more was begun.
+// Run works until the queue is through, a drain is done, or ctx ends. Ending ctx (with a cause)
+// cancels what runs; every session still ends in order. The error is a failure of the journal or
+// the queue, after which nothing more was begun.
 func Run(ctx context.Context, cfg Config, q Queue, j record.Journal) (Summary, error) {
 	r, err := newRunner(cfg, j)
 	if err != nil {
@@ -159,8 +162,9 @@ func (r *runner) take(ctx context.Context) *Job {
 	return nil
 }
 
-// play makes one attempt, writes its verdict, and says what becomes of the job. It and what it calls until the agent is done stand on the stack of each
-// session that is open: what they need for a moment only is done in functions of its own.
+// play makes one attempt, writes its verdict, and says what becomes of the job. It and what it
+// calls until the agent is done stand on the stack of each session that is open: what they need for
+// a moment only is done in functions of its own.
 func (r *runner) play(ctx context.Context, job *Job) error {
 	a := r.attempt(job)
 	a.tell("started", nil)
@@ -193,7 +197,8 @@ func (a *attempt) tell(kind string, v *record.Verdict) {
 func (a *attempt) decide(ctx context.Context, again bool) error {
 	v := a.verdict
 	if v.Status == record.Canceled {
-		// No verdict: a stop leaves an attempt open just as a crash does, and a resume takes both up in one way.
+		// No verdict: a stop leaves an attempt open just as a crash does, and a resume takes both
+		// up in one way.
 		if err := a.leave(ctx); err != nil {
 			return err
 		}
@@ -250,9 +255,9 @@ const (
 	open              // it stays undecided: a resume goes on with it
 )
 
-// next says what follows an attempt; a retry is taken out of the run's budget. What only the end of the run keeps from
-// being tried again is left open. An attempt that lost a browser which it shared uses up nothing:
-// there is one such of each trial.
+// next says what follows an attempt; a retry is taken out of the run's budget. What only the end of
+// the run keeps from being tried again is left open. An attempt that lost a browser which it shared
+// uses up nothing: there is one such of each trial.
 func (a *attempt) next(again, shared bool) fate {
 	switch {
 	case a.undecided:

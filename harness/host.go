@@ -20,7 +20,8 @@ type host struct {
 	timed atomic.Bool // what it does now lies within a phase whose time is taken as a whole
 }
 
-// within times a phase in which h is used as one of an attempt's times, and what h does in it only there.
+// within times a phase in which h is used as one of an attempt's times, and what h does in it only
+// there.
 func (h *host) within(which func(*record.Times) *time.Duration) func() {
 	h.timed.Store(true)
 	stop := h.a.since(which)

@@ -10,8 +10,8 @@ import (
 )
 
 // explain keeps what is known of a fault beyond its text, such as the stacks of an executor that
-// stopped answering, and notes whether the agent's machine was given up, or took too long, while the
-// agent's processes were inside.
+// stopped answering, and notes whether the agent's machine was given up, or took too long, while
+// the agent's processes were inside.
 func (a *attempt) explain(ctx context.Context, c *cause) {
 	var sb *sandbox.Error
 	named := errors.As(c.Err, &sb)
@@ -52,8 +52,8 @@ func (a *attempt) lostBrowser(v *record.Verdict) {
 
 // lostMachine makes 0 of a trial whose last attempt ended because the agent's machine stopped
 // answering, took too long or did not let its processes be ended, while the agent's processes were
-// in it, or because the grader's machine stopped answering in what it ran: what an agent does to its
-// machine, or leaves for the grader to run, must not take the trial out of the score.
+// in it, or because the grader's machine stopped answering in what it ran: what an agent does to
+// its machine, or leaves for the grader to run, must not take the trial out of the score.
 func (a *attempt) lostMachine(v *record.Verdict) {
 	if !a.lost || v.Status != record.Infra && v.Status != record.Grader {
 		return

@@ -87,8 +87,8 @@ func (e *hangEpisode) Collect(ctx context.Context, ans agent.Answer) (benchmarks
 	return e.Episode.Collect(ctx, ans)
 }
 
-// A machine that stops answering is a fault of ours, which is tried again, with the stacks beside it. Where the agent's processes were in it, the last
-// try counts 0.
+// A machine that stops answering is a fault of ours, which is tried again, with the stacks beside
+// it. Where the agent's processes were in it, the last try counts 0.
 func TestHung(t *testing.T) {
 	acts := agent.Func(func(ctx context.Context, s *agent.Session) (agent.Answer, error) {
 		m, ok := agent.As[agent.Machine](s.Env)

@@ -14,11 +14,12 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// Images makes images ready before room for their machines is taken, for all trials of a run. What failed in a way that lasts is not tried
-// again for a while: each trial of a task that cannot be built says so, and the build runs once. Its exported fields are set before use.
+// Images makes images ready before room for their machines is taken, for all trials of a run. What
+// failed in a way that lasts is not tried again for a while: each trial of a task that cannot be
+// built says so, and the build runs once. Its exported fields are set before use.
 type Images struct {
-	// Get makes one image ready and returns its digest; it is sandbox.Driver.Prepare, and keeps Image.Timeout by itself, since waiting for
-	// somebody else's turn is not counted in that.
+	// Get makes one image ready and returns its digest; it is sandbox.Driver.Prepare, and keeps
+	// Image.Timeout by itself, since waiting for somebody else's turn is not counted in that.
 	Get func(ctx context.Context, img sandbox.Image) (string, error)
 	// Timeout is for images that do not say it; 0: the driver's.
 	Timeout time.Duration
@@ -43,7 +44,8 @@ type failedImage struct {
 	until time.Time
 }
 
-// Ready makes an image ready, on behalf of a task (its digest: two tasks may have builds of one name).
+// Ready makes an image ready, on behalf of a task (its digest: two tasks may have builds of one
+// name).
 func (m *Images) Ready(ctx context.Context, task string, img sandbox.Image) (digest string, err error) {
 	if img.IsZero() {
 		return "", nil
@@ -84,7 +86,8 @@ func (m *Images) Ready(ctx context.Context, task string, img sandbox.Image) (dig
 	return digest, err
 }
 
-// Built is told what the build of an image has printed. The first trial that uses the image keeps it.
+// Built is told what the build of an image has printed. The first trial that uses the image keeps
+// it.
 func (m *Images) Built(digest string, log []byte) {
 	if len(log) == 0 {
 		return
@@ -148,8 +151,8 @@ func (a *attempt) images(ctx context.Context, role string, specs []sandbox.Spec)
 	return nil
 }
 
-// imageLog keeps what the build of an image has printed and returns its place among the blobs; "" where this run has not built it, or it cannot be
-// kept: the image is as good without.
+// imageLog keeps what the build of an image has printed and returns its place among the blobs; ""
+// where this run has not built it, or it cannot be kept: the image is as good without.
 func (a *attempt) imageLog(ctx context.Context, digest string) string {
 	a.Images.mu.Lock()
 	l := a.Images.logs[digest]
@@ -206,8 +209,9 @@ func (e *errImage) Error() string {
 }
 func (e *errImage) Unwrap() error { return e.err }
 
-// imageFault says what an image that could not be made ready means. It is no evidence about an agent, whosever fault it is; and it is not
-// "skipped" either, which would take the trial out of the coverage as if nobody had wanted it. A failure that lasts is not tried again.
+// imageFault says what an image that could not be made ready means. It is no evidence about an
+// agent, whosever fault it is; and it is not "skipped" either, which would take the trial out of
+// the coverage as if nobody had wanted it. A failure that lasts is not tried again.
 func (a *attempt) imageFault(ctx context.Context, err error) cause {
 	c := phaseFault(ctx, "image", err)
 	if c.Fault.Status != record.Infra || c.Storage != nil {

@@ -39,7 +39,8 @@ func (l *lateEpisode) Close() error {
 	return l.Episode.Close()
 }
 
-// What comes out of a phase that was given up touches nothing any more (run it under -race), and an episode that is opened so late is closed.
+// What comes out of a phase that was given up touches nothing any more (run it under -race), and an
+// episode that is opened so late is closed.
 func TestLatePhases(t *testing.T) {
 	const limit = 400 * time.Millisecond
 	for _, part := range []string{"needs", "open", "next", "collect", "close", "grade"} {
@@ -111,7 +112,8 @@ func (stuckSandbox) Put(ctx context.Context, _ string, _ fs.FS) error {
 	return &sandbox.Error{Op: "put", Err: context.Cause(ctx)}
 }
 
-// What the end of a phase or of the agent's time breaks off has not failed by itself: it is neither the machine's fault nor the disk's.
+// What the end of a phase or of the agent's time breaks off has not failed by itself: it is neither
+// the machine's fault nor the disk's.
 func TestBrokenOff(t *testing.T) {
 	put := agent.Func(func(ctx context.Context, s *agent.Session) (agent.Answer, error) {
 		m, ok := agent.As[agent.Machine](s.Env)

@@ -5,10 +5,12 @@ import (
 	"errors"
 )
 
-// A life says how far an attempt has come, for the end of the run: when no more work is handed out, an attempt that would lose nothing ends at
-// once, and stays open for a resume. Such are an attempt whose agent has not begun, which waits for room, for its images or for its machine; and
-// one whose agent waits for its model's service and has neither a reply nor an action to its name. Any other is finished: to cut it off would be
-// to pay for its replies and to play its actions again, as the second stop does.
+// A life says how far an attempt has come, for the end of the run: when no more work is handed out,
+// an attempt that would lose nothing ends at once, and stays open for a resume. Such are an attempt
+// whose agent has not begun, which waits for room, for its images or for its machine; and one whose
+// agent waits for its model's service and has neither a reply nor an action to its name. Any other
+// is finished: to cut it off would be to pay for its replies and to play its actions again, as the
+// second stop does.
 type life struct {
 	end    context.CancelCauseFunc
 	begun  bool // the agent, or the grading of an attempt that has no agent
@@ -33,7 +35,8 @@ func (a *attempt) live(ctx context.Context) (context.Context, func()) {
 	return ctx, func() { stop(); end(nil) }
 }
 
-// endUnbegun ends an attempt that loses nothing by it, if the run is ending. The caller holds the lock.
+// endUnbegun ends an attempt that loses nothing by it, if the run is ending. The caller holds the
+// lock.
 func (a *attempt) endUnbegun() {
 	l := &a.life
 	idle := !l.played && a.turns == 0 && a.steps == 0 && l.waits > 0 && l.waits == l.calls
@@ -68,8 +71,8 @@ func (a *attempt) calling() (done func()) {
 	}
 }
 
-// awaits is a [model.Binding]'s Waiting: the clocks of agent and phase stand still, and the session's worker is free for another. other is of a model
-// beside the arm's.
+// awaits is a [model.Binding]'s Waiting: the clocks of agent and phase stand still, and the
+// session's worker is free for another. other is of a model beside the arm's.
 func (a *attempt) awaits(other bool) func() (done func()) {
 	return func() func() {
 		resume, back := a.forModel(), func() {}

@@ -13,7 +13,8 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// What a task says for itself holds where the run says nothing, and a shorter limit of the run's holds over it.
+// What a task says for itself holds where the run says nothing, and a shorter limit of the run's
+// holds over it.
 func TestAgentTime(t *testing.T) {
 	for _, tt := range []struct{ arm, task, want time.Duration }{
 		{0, 0, harness.DefaultTime}, {0, 2 * time.Hour, 2 * time.Hour}, {time.Minute, 2 * time.Hour, time.Minute},

@@ -14,7 +14,8 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// A sessionLog is an attempt's event.Log over the journal. It holds in memory only the actions that wait for an answer.
+// A sessionLog is an attempt's event.Log over the journal. It holds in memory only the actions that
+// wait for an answer.
 type sessionLog struct {
 	a     *attempt
 	start time.Time
@@ -76,7 +77,8 @@ func (l *sessionLog) Append(ctx context.Context, e event.Event) (event.Event, er
 			return e, err
 		}
 	}
-	// The journal's wait is not a reason to lose the event when ctx ends meanwhile: what happened has happened.
+	// The journal's wait is not a reason to lose the event when ctx ends meanwhile: what happened
+	// has happened.
 	if err := l.a.append(context.WithoutCancel(ctx), record.KindEvent, data); err != nil {
 		return e, &errStorage{err}
 	}
@@ -97,7 +99,8 @@ func (l *sessionLog) Append(ctx context.Context, e event.Event) (event.Event, er
 	return e, nil
 }
 
-// settled makes the newest reply durable. A step between has done so already, so that a step has one barrier.
+// settled makes the newest reply durable. A step between has done so already, so that a step has
+// one barrier.
 func (l *sessionLog) settled(ctx context.Context) error {
 	l.mu.Lock()
 	late := l.replied > l.events.durable
@@ -108,8 +111,9 @@ func (l *sessionLog) settled(ctx context.Context) error {
 	return l.Sync(ctx)
 }
 
-// masked is an event without secrets, and its record. A body whose own type cannot hold what stands in a secret's place (a
-// number was one) is kept as another kind, "masked." and its own, which no reader takes for the typed one.
+// masked is an event without secrets, and its record. A body whose own type cannot hold what stands
+// in a secret's place (a number was one) is kept as another kind, "masked." and its own, which no
+// reader takes for the typed one.
 func (a *attempt) masked(e event.Event, data []byte) (event.Event, []byte, error) {
 	data = a.Mask.JSON(data)
 	if m, err := a.Codec.Decode(data); err == nil {
@@ -126,8 +130,8 @@ func (a *attempt) masked(e event.Event, data []byte) (event.Event, []byte, error
 
 var encoding = sync.Pool{New: func() any { return new([]byte) }}
 
-// store puts a body that is too large into a blob and returns the event's record, which points to it. The reader of the log
-// sees the body.
+// store puts a body that is too large into a blob and returns the event's record, which points to
+// it. The reader of the log sees the body.
 func (l *sessionLog) store(ctx context.Context, e event.Event) ([]byte, error) {
 	body, err := json.Marshal(e.Body)
 	if err != nil {

@@ -16,7 +16,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// machineEnv is an env whose episode has a machine; it is the agent.Machine of agents that are programs, and of oracles.
+// machineEnv is an env whose episode has a machine; it is the agent.Machine of agents that are
+// programs, and of oracles.
 type machineEnv struct {
 	*env
 	m benchmarks.Machiner
@@ -24,8 +25,8 @@ type machineEnv struct {
 
 func (e *machineEnv) Dir() string { return e.m.Dir() }
 
-// What is kept of a command's output: small ones in the event, larger ones as a blob of at most maxKept bytes, the event
-// then holding the beginning.
+// What is kept of a command's output: small ones in the event, larger ones as a blob of at most
+// maxKept bytes, the event then holding the beginning.
 const (
 	maxShown = 32 << 10
 	maxKept  = 64 << 20
@@ -119,7 +120,8 @@ func (e *machineEnv) Put(ctx context.Context, dir string, src fs.FS) error {
 	return nil
 }
 
-// failed is what a failure of the machine's means: it sticks, unless the agent's time was up, which breaks off whatever is under way.
+// failed is what a failure of the machine's means: it sticks, unless the agent's time was up, which
+// breaks off whatever is under way.
 func (e *machineEnv) failed(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -153,7 +155,8 @@ func (e *machineEnv) Listen(ctx context.Context, port int) (net.Listener, error)
 	return l.Listen(ctx, port)
 }
 
-// A capture hands output on and keeps it: the beginning in memory and, when there is more, all of it in a blob.
+// A capture hands output on and keeps it: the beginning in memory and, when there is more, all of
+// it in a blob.
 type capture struct {
 	log  *sessionLog
 	ctx  context.Context

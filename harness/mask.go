@@ -15,8 +15,8 @@ const Masked = "<secret>"
 // MinSecret is the shortest value that is masked: a shorter one would shred the log.
 const MinSecret = 8
 
-// A Masker replaces secret values, in plain and JSON-escaped form and in base64, the longest first. The nil Masker masks nothing. It is safe for several
-// goroutines.
+// A Masker replaces secret values, in plain and JSON-escaped form and in base64, the longest first.
+// The nil Masker masks nothing. It is safe for several goroutines.
 type Masker struct {
 	values   [][]byte
 	replacer *strings.Replacer
@@ -82,8 +82,8 @@ func (m *Masker) Bytes(b []byte) []byte {
 	return []byte(m.replacer.Replace(string(b)))
 }
 
-// JSON returns a JSON text without secrets, which is JSON again; b itself when it has none. A number or a name in which
-// a secret stands becomes a string.
+// JSON returns a JSON text without secrets, which is JSON again; b itself when it has none. A
+// number or a name in which a secret stands becomes a string.
 func (m *Masker) JSON(b []byte) []byte {
 	if !m.Has(b) {
 		return b

@@ -16,9 +16,10 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// A recorder is the outermost layer of a client: it keeps the limits, appends the reply to the log and every try to the
-// journal, and makes a provider's failure stick. There is one for each actor and role of an attempt, so that its calls are
-// numbered through all stages, and it makes one call at a time.
+// A recorder is the outermost layer of a client: it keeps the limits, appends the reply to the log
+// and every try to the journal, and makes a provider's failure stick. There is one for each actor
+// and role of an attempt, so that its calls are numbered through all stages, and it makes one call
+// at a time.
 type recorder struct {
 	a     *attempt
 	next  model.Client
@@ -215,8 +216,8 @@ func (r *recorder) Generate(ctx context.Context, req *model.Request) (*model.Res
 	return resp, nil
 }
 
-// settle makes what the last call brought durable before the next one is paid for: a process that is killed then loses the calls
-// in flight and no other.
+// settle makes what the last call brought durable before the next one is paid for: a process that
+// is killed then loses the calls in flight and no other.
 func (r *recorder) settle(ctx context.Context) error {
 	if !r.other {
 		return r.a.log.settled(ctx)
@@ -281,8 +282,8 @@ func (r *recorder) generate(ctx context.Context, req *model.Request) (resp *mode
 	return r.next.Generate(ctx, req)
 }
 
-// failed counts and records a try that failed, before the next one is made: a process that is killed while a call is tried
-// again has the tries before in its record.
+// failed counts and records a try that failed, before the next one is made: a process that is
+// killed while a call is tried again has the tries before in its record.
 func (r *recorder) failed(n int, t *model.Try) {
 	u := r.a.charged(t, r.other)
 	if err := r.journal(context.Background(), n, *t, "", u); err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// ErrBudget is why a call is not made any more. ErrUsage ends the run: what a model took cannot be counted, though a limit counts it. Both
-// leave attempts open, for a resume to go on with.
+// ErrBudget is why a call is not made any more. ErrUsage ends the run: what a model took cannot be
+// counted, though a limit counts it. Both leave attempts open, for a resume to go on with.
 var (
 	ErrBudget = errors.New("the run's budget is used up")
 	ErrUsage  = errors.New("what a model took cannot be counted")
@@ -42,7 +42,8 @@ func (r *runner) over() bool {
 // reached compares dollars. A sum of ten times 0.1 is a little below 1.
 func reached(usd, limit float64) bool { return usd >= limit*(1-1e-9) }
 
-// may is asked right before a request goes to a service: once the budget is used up only the calls in flight are paid for.
+// may is asked right before a request goes to a service: once the budget is used up only the calls
+// in flight are paid for.
 func (r *runner) may() error {
 	r.mu.Lock()
 	over := r.over()
@@ -94,8 +95,8 @@ func (a *attempt) allow() error {
 // gave counts the tokens of the arm's models in this trial. The caller holds the lock.
 func (a *attempt) gave() int64 { return a.used.Tokens() + a.taken.Tokens() }
 
-// paid counts a reply. What an earlier attempt or a tape had counts for the trial's limits, but not in what the run spends. The error says
-// that a limit cannot be kept; the run has been ended then.
+// paid counts a reply. What an earlier attempt or a tape had counts for the trial's limits, but not
+// in what the run spends. The error says that a limit cannot be kept; the run has been ended then.
 func (a *attempt) paid(resp *model.Response, other bool) error {
 	u := usage(resp)
 	a.mu.Lock()
@@ -123,9 +124,10 @@ func (a *attempt) paid(resp *model.Response, other bool) error {
 	return a.countable(resp.Usage, resp.Silent(), resp.Model, other)
 }
 
-// charged counts a try that brought no reply, and returns what it took: what the service says or, where it has not said it,
-// the most that it can be. So a budget is exceeded by no more than the calls in flight. A call that the end of the run cuts
-// off is one of these, as it is when the process is killed: it is not counted.
+// charged counts a try that brought no reply, and returns what it took: what the service says or,
+// where it has not said it, the most that it can be. So a budget is exceeded by no more than the
+// calls in flight. A call that the end of the run cuts off is one of these, as it is when the
+// process is killed: it is not counted.
 func (a *attempt) charged(t *model.Try, other bool) (u record.Usage) {
 	var c *model.Charge
 	if !errors.As(t.Err, &c) || c.Bound && a.stopped() {
@@ -241,8 +243,9 @@ func took(entries iter.Seq2[record.Entry, error]) (s record.Spent, turns int64, 
 	return s, turns, told, nil
 }
 
-// Settle writes down what an attempt took whose process was killed, unless that has been done, so that a run's record holds all that was
-// paid for before anything more is. It is durable after the journal's next Sync.
+// Settle writes down what an attempt took whose process was killed, unless that has been done, so
+// that a run's record holds all that was paid for before anything more is. It is durable after the
+// journal's next Sync.
 func Settle(ctx context.Context, j record.Journal, trial string, attempt int, fence int64) error {
 	s, _, told, err := took(j.Attempt(ctx, trial, attempt))
 	if errors.Is(err, record.ErrNotOpen) || told {

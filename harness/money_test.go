@@ -91,8 +91,9 @@ func (b *bed) resumeWith(t *testing.T, budget float64) harness.Summary {
 	return b.run(t, t.Context())
 }
 
-// Cached tokens whose price is not known count at the dearest price. When the budget is reached only the calls in flight are still paid for,
-// what needs another is cut off and not scored, and a resume with a larger budget ends where an undisturbed run does.
+// Cached tokens whose price is not known count at the dearest price. When the budget is reached
+// only the calls in flight are still paid for, what needs another is cut off and not scored, and a
+// resume with a larger budget ends where an undisturbed run does.
 func TestBudgetIsKeptWithinTheCallsInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int64
@@ -148,7 +149,8 @@ func TestCostLimitCountsUnknownPrices(t *testing.T) {
 	})
 }
 
-// A reply that does not say what it took ends the run at once where a limit counts it, and nothing is scored.
+// A reply that does not say what it took ends the run at once where a limit counts it, and nothing
+// is scored.
 func TestReplyWithoutUsageEndsTheRun(t *testing.T) {
 	for name, set := range map[string]func(*harness.Config){
 		"limits.cost":   func(c *harness.Config) { c.Arms[0].Limits.Cost = 1 },
@@ -180,7 +182,8 @@ func TestReplyWithoutUsageEndsTheRun(t *testing.T) {
 	}
 }
 
-// judges is a grader that asks its model once a grading and makes the best of a failure, as an agent must not profit from.
+// judges is a grader that asks its model once a grading and makes the best of a failure, as an
+// agent must not profit from.
 func judges(host *benchmarks.Host, fail func() error) func(context.Context, benchmarks.Evidence, benchmarks.Episode) (benchmarks.Result, error) {
 	return func(ctx context.Context, _ benchmarks.Evidence, _ benchmarks.Episode) (benchmarks.Result, error) {
 		m, err := (*host).Model("grader")
@@ -198,8 +201,8 @@ func judges(host *benchmarks.Host, fail func() error) func(context.Context, benc
 	}
 }
 
-// What graders take is in the budget, in a first grading and in later ones, also where there is no grade in the end. A grader without
-// its model gives none.
+// What graders take is in the budget, in a first grading and in later ones, also where there is no
+// grade in the end. A grader without its model gives none.
 func TestGradersAreInTheBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int64
@@ -277,8 +280,8 @@ func TestKilledAttemptIsInTheBudget(t *testing.T) {
 	})
 }
 
-// Tries that failed count for limits and budgets by what the service bills, and are in the journal before the next try. What
-// a stop of the run cuts off is a call in flight.
+// Tries that failed count for limits and budgets by what the service bills, and are in the journal
+// before the next try. What a stop of the run cuts off is a call in flight.
 func TestFailedTriesAreCounted(t *testing.T) {
 	said := event.Usage{In: 9_990, Out: 1} // $0.01
 	refused := &model.Error{Class: model.Refused, Err: errors.New("no")}

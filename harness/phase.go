@@ -12,8 +12,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// phase runs f under a limit of its own, in which waiting for a model's service does not count. A phase that neither ends nor heeds its
-// context is left behind after the grace.
+// phase runs f under a limit of its own, in which waiting for a model's service does not count. A
+// phase that neither ends nor heeds its context is left behind after the grace.
 func (a *attempt) phase(ctx context.Context, name string, limit time.Duration, f func(context.Context) error) error {
 	slow := &errTooSlow{name, limit.String()}
 	pctx, cancel := context.WithCancelCause(ctx)
@@ -81,8 +81,9 @@ func (a *attempt) acquire(ctx context.Context, specs []sandbox.Spec) error {
 	return nil
 }
 
-// browser waits for the right to hold a browser. It is taken before machines are asked for, and whoever has machines asks for none, so that neither
-// waits for the other in a circle; the returned function gives it back, when all else is closed.
+// browser waits for the right to hold a browser. It is taken before machines are asked for, and
+// whoever has machines asks for none, so that neither waits for the other in a circle; the returned
+// function gives it back, when all else is closed.
 func (a *attempt) browser(ctx context.Context) (done func(), err error) {
 	if a.browsing != nil {
 		stop := a.since(func(t *record.Times) *time.Duration { return &t.Queue })

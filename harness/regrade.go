@@ -12,7 +12,8 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// TaskChanged is why a trial is not graded again whose task has changed, unless [Regrading.Changed] is set.
+// TaskChanged is why a trial is not graded again whose task has changed, unless [Regrading.Changed]
+// is set.
 const TaskChanged = "the task's content is no longer what was played"
 
 // A Regrading says how kept evidence is graded again.
@@ -31,10 +32,12 @@ type Regraded struct {
 	Lost    error          // its evidence is damaged or missing: the error names the file
 }
 
-// Regrade grades the evidence of decided trials again, without their agents. Each grade is one amendment in the journal, durable before
-// report is told of it, so that a run that is killed in between has some trials graded again, and none in part. A grading that
-// fails leaves the old grade, and so does evidence that is damaged. It works until jobs are through, Config.Drain is closed or ctx ends. report is never called twice at once.
-// What graders cost counts for the run's budget; once it is used up no more is begun, and what needs a model is canceled. The error is the
+// Regrade grades the evidence of decided trials again, without their agents. Each grade is one
+// amendment in the journal, durable before report is told of it, so that a run that is killed in
+// between has some trials graded again, and none in part. A grading that fails leaves the old
+// grade, and so does evidence that is damaged. It works until jobs are through, Config.Drain is
+// closed or ctx ends. report is never called twice at once. What graders cost counts for the run's
+// budget; once it is used up no more is begun, and what needs a model is canceled. The error is the
 // journal's.
 func Regrade(ctx context.Context, cfg Config, o Regrading, jobs iter.Seq[Job], j record.Journal, report func(Regraded)) (Summary, error) {
 	r, err := newRunner(cfg, j)
@@ -183,7 +186,8 @@ func (r *runner) regrade(ctx context.Context, job Job, o Regrading) (Regraded, e
 	return res, nil
 }
 
-// abridge shortens results that are too large for one entry: an amendment is one, so that it is written whole or not at all.
+// abridge shortens results that are too large for one entry: an amendment is one, so that it is
+// written whole or not at all.
 func abridge(results []record.Result) {
 	const most = 10_000
 	for i := range results {

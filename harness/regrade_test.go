@@ -72,7 +72,8 @@ func TestRegrade(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 
-	// A grading that fails leaves the old grade, one that fails for a moment is tried again, one that needs the session says so.
+	// A grading that fails leaves the old grade, one that fails for a moment is tried again, one
+	// that needs the session says so.
 	b.cfg.Workers = 1
 	b.toy.grade = func(_ context.Context, ev benchmarks.Evidence, _ benchmarks.Episode) (benchmarks.Result, error) {
 		tries++

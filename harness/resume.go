@@ -12,8 +12,8 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// takeUp closes the attempt that a crash or a stop left open: its open actions are answered "lost", and a verdict says that it
-// was cut off. Its amounts are in that verdict.
+// takeUp closes the attempt that a crash or a stop left open: its open actions are answered "lost",
+// and a verdict says that it was cut off. Its amounts are in that verdict.
 func (a *attempt) takeUp(ctx context.Context) error {
 	n := a.job.Interrupted
 	was, err := a.past(ctx, n)
@@ -52,8 +52,8 @@ func (a *attempt) takeUp(ctx context.Context) error {
 	return a.journal.Append(ctx, old)
 }
 
-// remember loads the replies that earlier attempts paid for. This attempt gets them again where it asks the same, so that at
-// most the calls in flight are paid twice.
+// remember loads the replies that earlier attempts paid for. This attempt gets them again where it
+// asks the same, so that at most the calls in flight are paid twice.
 func (a *attempt) remember(ctx context.Context) error {
 	attempts := a.job.Prior
 	if a.job.Interrupted > 0 {
@@ -89,9 +89,9 @@ type paidCall struct {
 	note *event.Reply
 }
 
-// past goes through one attempt's entries. A call belongs to the reply that was recorded last before it: before calls were
-// numbered through all stages several replies of an attempt had one ID, and several calls one number. The numbers that
-// past gives are unique.
+// past goes through one attempt's entries. A call belongs to the reply that was recorded last
+// before it: before calls were numbered through all stages several replies of an attempt had one
+// ID, and several calls one number. The numbers that past gives are unique.
 func (a *attempt) past(ctx context.Context, n int) (was ended, err error) {
 	replies := map[string]*event.Reply{}
 	numbers := map[roleKey]*numbering{}
@@ -131,7 +131,8 @@ func (a *attempt) past(ctx context.Context, n int) (was ended, err error) {
 			}
 			if st, ok := e.Body.(event.Stored); ok && st.K == "reply" {
 				if e.Body, err = (&sessionLog{a: a}).load(ctx, st); err != nil {
-					// Of a reply that nobody waited for, a crash may leave the event without its blob.
+					// Of a reply that nobody waited for, a crash may leave the event without its
+					// blob.
 					if !errors.Is(err, fs.ErrNotExist) && !a.AcceptLoss {
 						return ended{}, err
 					}

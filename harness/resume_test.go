@@ -19,8 +19,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// asker asks its model n questions, each by a client of its own as a protocol agent does, and answers with what it was told.
-// After a question it calls after, which may end the run.
+// asker asks its model n questions, each by a client of its own as a protocol agent does, and
+// answers with what it was told. After a question it calls after, which may end the run.
 func asker(n int, after func(q int)) agent.Agent {
 	return agent.Func(func(ctx context.Context, s *agent.Session) (agent.Answer, error) {
 		var told string
@@ -49,7 +49,8 @@ func echo(asked *[]string) model.Factory {
 	})
 }
 
-// A run that is stopped in the middle of an agent's questions goes on with the replies that were paid for, each to its question.
+// A run that is stopped in the middle of an agent's questions goes on with the replies that were
+// paid for, each to its question.
 func TestRepliesGoToTheirQuestions(t *testing.T) {
 	for _, stages := range []int{1, 2} {
 		t.Run(fmt.Sprint(stages, " stages"), func(t *testing.T) {
@@ -105,7 +106,8 @@ func TestRepliesGoToTheirQuestions(t *testing.T) {
 	}
 }
 
-// Attempts that failed for no fault of the agent's leave their replies to the next one, within a run and after it.
+// Attempts that failed for no fault of the agent's leave their replies to the next one, within a
+// run and after it.
 func TestFailedAttemptsLeaveTheirReplies(t *testing.T) {
 	for _, c := range []struct {
 		name  string

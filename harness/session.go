@@ -85,7 +85,8 @@ func (u *undo) all() {
 	}
 }
 
-// enter takes the room that a session needs and opens its episode; held gets what gives all of it back.
+// enter takes the room that a session needs and opens its episode; held gets what gives all of it
+// back.
 func (a *attempt) enter(ctx context.Context, h *host, held *undo) (ep benchmarks.Episode, err error) {
 	specs := a.needs.Agent
 	if a.needs.GradeLive {
@@ -117,7 +118,8 @@ func (a *attempt) enter(ctx context.Context, h *host, held *undo) (ep benchmarks
 	return ep, nil
 }
 
-// openEpisode opens the session's episode. One that is ready only when nobody waits for it any more is closed where it was made.
+// openEpisode opens the session's episode. One that is ready only when nobody waits for it any more
+// is closed where it was made.
 func (a *attempt) openEpisode(ctx context.Context, h *host) (benchmarks.Episode, error) {
 	var ep benchmarks.Episode
 	var settled atomic.Bool // by the first of the two: the episode is made, or given up
@@ -167,7 +169,8 @@ func (a *attempt) stage(ctx context.Context, ep benchmarks.Episode, ag agent.Age
 	if end.Fault != nil {
 		return rec, ev, end
 	}
-	// The agent no longer runs; what it left in its machine ends now, unless the stage says that it is part of the answer.
+	// The agent no longer runs; what it left in its machine ends now, unless the stage says that it
+	// is part of the answer.
 	var err error
 	if hasMachine {
 		if sb := m.Started(); sb != nil {

@@ -55,7 +55,8 @@ func (b *bed) told(kind, arm string) (n int) {
 	return n
 }
 
-// fast plays for a while and returns how many trials of the first arm were decided. set changes the bed; nil: nothing.
+// fast plays for a while and returns how many trials of the first arm were decided. set changes the
+// bed; nil: nothing.
 func fast(t *testing.T, workers int, whole time.Duration, set func(*bed), agents ...agent.Agent) (n int) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -95,7 +96,8 @@ func TestSlowAccount(t *testing.T) {
 	}
 }
 
-// Sessions that wait for a service keep no worker from others, and when they go on the others keep their part.
+// Sessions that wait for a service keep no worker from others, and when they go on the others keep
+// their part.
 func TestThrottledAccount(t *testing.T) {
 	alone := fast(t, 16, 3*time.Minute, nil, takes(time.Second))
 	for _, after := range []time.Duration{time.Hour, time.Minute} { // when the service answers again
@@ -177,8 +179,8 @@ func TestThrottledAlone(t *testing.T) {
 	})
 }
 
-// After a drain no agent begins, and who has neither a reply nor an action to its name does not keep the run waiting; the others are finished,
-// and a resume plays what is left.
+// After a drain no agent begins, and who has neither a reply nor an action to its name does not
+// keep the run waiting; the others are finished, and a resume plays what is left.
 func TestDrainEndsWhatHasNotBegun(t *testing.T) {
 	image := func(int) benchmarks.Needs {
 		return benchmarks.Needs{Agent: []sandbox.Spec{{Image: sandbox.Image{Ref: "i"}}}}
@@ -312,7 +314,8 @@ func TestDrainInBackoff(t *testing.T) {
 	}
 }
 
-// As many gradings use the machines of their sessions at once as the run allows; others are not counted.
+// As many gradings use the machines of their sessions at once as the run allows; others are not
+// counted.
 func TestGradings(t *testing.T) {
 	for _, live := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {

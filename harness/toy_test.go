@@ -25,7 +25,8 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// toy is a benchmark without machines: the answer "right" scores 1. Each part can be told to misbehave.
+// toy is a benchmark without machines: the answer "right" scores 1. Each part can be told to
+// misbehave.
 type toy struct {
 	tasks  int
 	stages int
@@ -282,7 +283,8 @@ func (b *bed) verdicts(t testing.TB) map[string]record.Verdict {
 	return out
 }
 
-// checkLog sees that every action of every attempt has exactly one observation and that IDs are dense.
+// checkLog sees that every action of every attempt has exactly one observation and that IDs are
+// dense.
 func (b *bed) checkLog(t testing.TB) {
 	t.Helper()
 	type key struct {

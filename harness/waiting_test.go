@@ -44,8 +44,8 @@ func failure(class string, status int, after time.Duration) error {
 	return &model.Error{Class: class, HTTP: status, After: after, Err: errors.New("says the service")}
 }
 
-// A call that the service never answers is given up by the client, tried again, and none of that is the agent's time, even
-// where it takes longer than the agent has.
+// A call that the service never answers is given up by the client, tried again, and none of that is
+// the agent's time, even where it takes longer than the agent has.
 func TestHungCallIsNotTheAgentsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, &toy{tasks: 1}, askTimes(3))
@@ -70,7 +70,8 @@ func TestHungCallIsNotTheAgentsTime(t *testing.T) {
 	})
 }
 
-// What the model takes for an answer is the agent's time: the limit ends the trial when the answer is there.
+// What the model takes for an answer is the agent's time: the limit ends the trial when the answer
+// is there.
 func TestSlowAnswerIsTheAgentsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, &toy{tasks: 1}, askTimes(3))
@@ -104,7 +105,8 @@ func TestPausedAtOnce(t *testing.T) {
 	}
 }
 
-// A service that asks to come back in three hours leaves the trials of its arm undecided; a resume plays them.
+// A service that asks to come back in three hours leaves the trials of its arm undecided; a resume
+// plays them.
 func TestComeBackLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, &toy{tasks: 20}, askTimes(2))
@@ -137,7 +139,8 @@ func TestComeBackLater(t *testing.T) {
 	})
 }
 
-// A grader whose model is throttled, or loses a call, is not ended by the limit of its phase; one whose model is slow is.
+// A grader whose model is throttled, or loses a call, is not ended by the limit of its phase; one
+// whose model is slow is.
 func TestGradersWait(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

@@ -64,7 +64,8 @@ func (a *attempt) watch(role string, spec sandbox.Spec, sb sandbox.Sandbox) sand
 	return w
 }
 
-// machines notes what an attempt's machines are: which drivers make them, and under which network policy the agent's begins.
+// machines notes what an attempt's machines are: which drivers make them, and under which network
+// policy the agent's begins.
 func (a *attempt) machines() {
 	var names []string
 	for _, s := range slices.Concat(a.needs.Agent, a.needs.Grader) {
@@ -133,7 +134,8 @@ type refusal struct {
 	why           string
 }
 
-// refusals notes what was refused to all machines that are open, and to the browser of an episode that has one: at the end of a stage, and of grading.
+// refusals notes what was refused to all machines that are open, and to the browser of an episode
+// that has one: at the end of a stage, and of grading.
 func (a *attempt) refusals(ep benchmarks.Episode) {
 	a.mu.Lock()
 	open := slices.Clone(a.open)

@@ -15,8 +15,8 @@ import (
 	"github.com/evalrun/evalrun/agent/event"
 )
 
-// A Log is an [event.Log] in memory. It keeps the contract's rules: dense IDs, one observation for an action, nothing after the
-// end. The zero value is ready.
+// A Log is an [event.Log] in memory. It keeps the contract's rules: dense IDs, one observation for
+// an action, nothing after the end. The zero value is ready.
 type Log struct {
 	mu     sync.Mutex
 	begun  time.Time

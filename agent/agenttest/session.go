@@ -1,8 +1,9 @@
-// Package agenttest holds what tests of agents need: a session in memory ([NewSession]) with a scripted environment and
-// scripted models, and the suite that every agent must keep ([Run]).
+// Package agenttest holds what tests of agents need: a session in memory ([NewSession]) with a
+// scripted environment and scripted models, and the suite that every agent must keep ([Run]).
 //
-// The session behaves as the harness's does, without its limits: replies are in the log before Generate returns, Step
-// records the action and the observation, and answers think, finish and invalid calls itself.
+// The session behaves as the harness's does, without its limits: replies are in the log before
+// Generate returns, Step records the action and the observation, and answers think, finish and
+// invalid calls itself.
 package agenttest
 
 import (
@@ -46,7 +47,8 @@ type Setup struct {
 	Seed     uint64
 }
 
-// NewSession makes a session. Its Log is a *[Log]; its Env is an *[Env], and an [agent.Machine] where Setup.Sandbox is set.
+// NewSession makes a session. Its Log is a *[Log]; its Env is an *[Env], and an [agent.Machine]
+// where Setup.Sandbox is set.
 func NewSession(s Setup) *agent.Session {
 	if s.Log == nil {
 		s.Log = &Log{}
@@ -108,7 +110,8 @@ func (e *Env) Steps() int64 {
 	return e.steps
 }
 
-// Step keeps the contract of [agent.Env]. Setup.Step's error stays; with ErrDone its body is the last observation.
+// Step keeps the contract of [agent.Env]. Setup.Step's error stays; with ErrDone its body is the
+// last observation.
 func (e *Env) Step(ctx context.Context, a event.Event) (event.Event, error) {
 	if err := context.Cause(ctx); err != nil {
 		return event.Event{}, err

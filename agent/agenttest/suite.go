@@ -16,12 +16,14 @@ import (
 type Suite struct {
 	// New makes the agent.
 	New func(t *testing.T) agent.Agent
-	// Setup makes a session in which the agent acts at least once through Step and comes to its end: its goal, model, outputs. It
-	// is called for each session. The suite replaces Step, and takes the log of an earlier stage over.
+	// Setup makes a session in which the agent acts at least once through Step and comes to its
+	// end: its goal, model, outputs. It is called for each session. The suite replaces Step, and
+	// takes the log of an earlier stage over.
 	Setup func(t *testing.T) Setup
 	// Grace is how soon Run must return after its context has ended; 0: 5 s.
 	Grace time.Duration
-	// NoSteps: the agent acts by other ways than Step (a program inside the sandbox); what needs Step is left out.
+	// NoSteps: the agent acts by other ways than Step (a program inside the sandbox); what needs
+	// Step is left out.
 	NoSteps bool
 }
 

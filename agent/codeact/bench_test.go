@@ -16,7 +16,8 @@ import (
 	"github.com/evalrun/evalrun/agent/model/retry"
 )
 
-// What a session costs beside its model, sandbox and journal: the agent, the conversation, and the wrappers.
+// What a session costs beside its model, sandbox and journal: the agent, the conversation, and the
+// wrappers.
 func BenchmarkSession(b *testing.B) {
 	for _, calls := range []int{1, 20, 200} {
 		b.Run(fmt.Sprintf("calls=%d", calls), func(b *testing.B) {

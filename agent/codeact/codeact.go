@@ -1,5 +1,6 @@
-// Package codeact is the agent that acts by code: a model is given a shell, a browser, the environment's own tools and a way to say that it is done, all as
-// native tool calls, and works until it says so. What the environment lacks is not offered. Start with [New].
+// Package codeact is the agent that acts by code: a model is given a shell, a browser, the
+// environment's own tools and a way to say that it is done, all as native tool calls, and works
+// until it says so. What the environment lacks is not offered. Start with [New].
 package codeact
 
 import (
@@ -42,7 +43,8 @@ How to work:
 
 When the task is done, call finish. If the task asks for an answer, give it in finish's message, complete and in the form that the task asks for: only the message is read. If the task cannot be done, say why in the message and set gave_up.`
 
-// BrowserPrompt is the system prompt where none is configured and there is a browser, but no sandbox.
+// BrowserPrompt is the system prompt where none is configured and there is a browser, but no
+// sandbox.
 const BrowserPrompt = `You carry out a task in a web browser, by yourself: nobody can answer questions or do anything for you while you work.
 
 You act only through tool calls. How to work:
@@ -52,7 +54,8 @@ You act only through tool calls. How to work:
 
 When the task is done, call finish. If the task asks for an answer, give it in finish's message, complete and in the form that the task asks for. If the task cannot be done, say why in the message and set gave_up.`
 
-// PlainPrompt is the system prompt where none is configured and there is neither a sandbox nor a browser.
+// PlainPrompt is the system prompt where none is configured and there is neither a sandbox nor a
+// browser.
 const PlainPrompt = `You carry out a task by yourself: nobody can answer questions or do anything for you while you work.
 
 You act only through tool calls; what your tools are is all that there is to act on. When the task is done, call finish. If the task asks for an answer, give it in finish's message, complete and in the form that the task asks for: only the message is read. If the task cannot be done, say why in the message and set gave_up.`
@@ -158,7 +161,8 @@ func (s *stepper) Step(ctx context.Context, st *controller.State) ([]event.Event
 	return events, nil
 }
 
-// idle answers a reply without a call. One that the model insists on, word for word, is what it has to say.
+// idle answers a reply without a call. One that the model insists on, word for word, is what it has
+// to say.
 func (s *stepper) idle(st *controller.State, r *event.Reply) event.Event {
 	text := event.PlainText(r.Parts)
 	if st.Idle > s.cfg.MaxIdle || st.Repeated {

@@ -238,7 +238,8 @@ func TestSecondStage(t *testing.T) {
 	}
 }
 
-// A log that ends in the middle of a reply is taken up where it ends: nothing is asked again, nothing is played twice.
+// A log that ends in the middle of a reply is taken up where it ends: nothing is asked again,
+// nothing is played twice.
 func TestTakenUp(t *testing.T) {
 	whole, _, _, err := play(t, codeact.Config{}, agenttest.Setup{Outputs: map[string]string{"a": "1", "b": "2"}},
 		modeltest.Calls("execute_bash", `{"command":"a"}`, "execute_bash", `{"command":"b"}`), modeltest.Text("hm"), modeltest.Calls("finish", `{"message":"3"}`))

@@ -8,8 +8,8 @@ import (
 	"github.com/evalrun/evalrun/agent/event"
 )
 
-// told is a goal with what the task offers besides in words, since a model knows only what it is told: folders of skills, and tool servers, which it
-// reaches by the shell.
+// told is a goal with what the task offers besides in words, since a model knows only what it is
+// told: folders of skills, and tool servers, which it reaches by the shell.
 func told(g agent.Goal) agent.Goal {
 	var b strings.Builder
 	if len(g.Skills) > 0 {

@@ -28,8 +28,9 @@ import (
 	"github.com/evalrun/evalrun/agent/model/tape"
 )
 
-// The agent over the whole stack, against two servers that know nothing of each other, behind a proxy with faults: our own always, npm's
-// openai-mock-api with EVALRUN_TEST_OPENAI_MOCK=1 (scripts/model-faults).
+// The agent over the whole stack, against two servers that know nothing of each other, behind a
+// proxy with faults: our own always, npm's openai-mock-api with EVALRUN_TEST_OPENAI_MOCK=1
+// (scripts/model-faults).
 func TestServers(t *testing.T) {
 	t.Run("ours", func(t *testing.T) {
 		srv := modeltest.NewServer(t, func(c modeltest.Call) modeltest.Reply {
@@ -204,7 +205,8 @@ func servers(t *testing.T, url string) {
 					continue
 				}
 				metered++
-				// A service that tells no output of a reply with a call does not tell what it costs.
+				// A service that tells no output of a reply with a call does not tell what it
+				// costs.
 				u := x.Response.Usage
 				if known := u.Cost != nil && *u.Cost > 0; u.In == 0 || known != (u.Out > 0) {
 					t.Errorf("metered %+v", u)

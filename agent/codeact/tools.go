@@ -16,7 +16,8 @@ import (
 	"github.com/evalrun/evalrun/browsergym/action"
 )
 
-// tools are what the model of one run is offered: ours, then the environment's, which come before ours of the same name.
+// tools are what the model of one run is offered: ours, then the environment's, which come before
+// ours of the same name.
 type tools struct {
 	offered []model.Tool
 	parse   map[string]func(args json.RawMessage) (event.Event, error)
@@ -68,7 +69,8 @@ func (t tools) names() []string {
 	return names
 }
 
-// action turns a reply's call i into an action. What cannot be understood becomes event.Invalid, whose answer tells the model why.
+// action turns a reply's call i into an action. What cannot be understood becomes event.Invalid,
+// whose answer tells the model why.
 func (t tools) action(r *event.Reply, i int) event.Event {
 	call := r.Calls[i]
 	e, err := t.understand(call)

@@ -1,13 +1,14 @@
 // Package command is an agent that is an external program, in any language.
 //
-// Where it is "sandbox", the program runs inside the task's own machine, as any command there, and acts by itself; its instruction
-// comes as a file, an argument or an environment variable ([Config] lists the placeholders), its answer is what it prints or
-// writes to a file. Where it is "host", the program runs beside evalrun and speaks JSON lines over its standard streams
-// (docs/protocol.md): it asks for steps and for model replies, and evalrun carries them out, so that the program needs neither
-// keys nor a machine of its own.
+// Where it is "sandbox", the program runs inside the task's own machine, as any command there, and
+// acts by itself; its instruction comes as a file, an argument or an environment variable ([Config]
+// lists the placeholders), its answer is what it prints or writes to a file. Where it is "host",
+// the program runs beside evalrun and speaks JSON lines over its standard streams
+// (docs/protocol.md): it asks for steps and for model replies, and evalrun carries them out, so
+// that the program needs neither keys nor a machine of its own.
 //
-// A program that does not do its part (a crash, an exit without an answer, a line that is no message) is a [Failure]: the
-// agent's fault, and the trial is graded with what is there.
+// A program that does not do its part (a crash, an exit without an answer, a line that is no
+// message) is a [Failure]: the agent's fault, and the trial is graded with what is there.
 package command
 
 import (
@@ -50,9 +51,10 @@ const (
 //	{mcp_config}        a file with the task's tool servers, empty where there are none; sandbox only
 //	{prompt_file}       a file with the arm's prompt, empty where it has none; sandbox only
 //
-// In the sandbox EVALRUN_INSTRUCTION (where it fits into a variable), EVALRUN_INSTRUCTION_FILE, EVALRUN_STAGE and EVALRUN_SEED are set, and
-// EVALRUN_SKILLS and EVALRUN_MCP_CONFIG where the task offers such. Where the arm has a prompt, EVALRUN_PROMPT (where it fits) and
-// EVALRUN_PROMPT_FILE are set.
+// In the sandbox EVALRUN_INSTRUCTION (where it fits into a variable), EVALRUN_INSTRUCTION_FILE,
+// EVALRUN_STAGE and EVALRUN_SEED are set, and EVALRUN_SKILLS and EVALRUN_MCP_CONFIG where the task
+// offers such. Where the arm has a prompt, EVALRUN_PROMPT (where it fits) and EVALRUN_PROMPT_FILE
+// are set.
 type Config struct {
 	Where string `json:"where" enum:"sandbox,host" doc:"Where the program runs: inside the task's sandbox, or beside evalrun, speaking docs/protocol.md. Default sandbox."`
 	Run   Line   `json:"run" doc:"The program and its arguments; one text is a command for /bin/sh. {files}, {instruction_file}, {instruction}, {dir}, {stage}, {seed}, {skills}, {mcp_config} and {prompt_file} stand for what they name."`
@@ -60,11 +62,13 @@ type Config struct {
 	// Files is a file or folder of this machine that belongs to the program: {files}.
 	Files string            `json:"files" doc:"A file or folder that belongs to the program, copied into the sandbox: {files}."`
 	Env   map[string]string `json:"env" doc:"Variables for the program; the same placeholders as in run."`
-	// PassEnv names variables of evalrun's own environment that a program on the host gets beside PATH, HOME and LANG.
+	// PassEnv names variables of evalrun's own environment that a program on the host gets beside
+	// PATH, HOME and LANG.
 	PassEnv []string `json:"pass_env" doc:"Host only: variables of evalrun's own environment that the program gets, beside PATH, HOME, TMPDIR and LANG."`
 
-	// Answer of a program in the sandbox: "stdout" (the default: all that it prints, at most the last 256 KiB), "none",
-	// or a file to be read afterwards, absolute or below the task's working directory.
+	// Answer of a program in the sandbox: "stdout" (the default: all that it prints, at most the
+	// last 256 KiB), "none", or a file to be read afterwards, absolute or below the task's working
+	// directory.
 	Answer string `json:"answer" doc:"Sandbox only: stdout (what it prints, the default), none, or a file that it writes."`
 
 	// Options are handed to a program on the host as they are.
@@ -107,8 +111,8 @@ const (
 
 var placeholder = regexp.MustCompile(`\{(files|instruction_file|instruction|dir|stage|seed|skills|mcp_config|prompt_file)\}`)
 
-// Parse reads a configuration strictly and checks it. Files, and a program on the host that is named by a path, are below base
-// where they are not absolute.
+// Parse reads a configuration strictly and checks it. Files, and a program on the host that is
+// named by a path, are below base where they are not absolute.
 func Parse(raw json.RawMessage, base string) (Config, error) {
 	var c Config
 	dec := json.NewDecoder(bytes.NewReader(raw))
@@ -218,7 +222,8 @@ func (c *Config) check() error {
 	return errors.Join(errs...)
 }
 
-// FilesDigest is a digest of the names and contents of Files, "" where there are none: it belongs to the arm's identity.
+// FilesDigest is a digest of the names and contents of Files, "" where there are none: it belongs
+// to the arm's identity.
 func (c Config) FilesDigest() (string, error) {
 	if c.Files == "" {
 		return "", nil
@@ -267,12 +272,13 @@ func (c Config) FilesDigest() (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// A Machine starts a machine for one program on the host: unisolated (the driver "none"), or isolated like any other. It has an
-// empty working directory, and HOME and TMPDIR of its own. The agent closes it.
+// A Machine starts a machine for one program on the host: unisolated (the driver "none"), or
+// isolated like any other. It has an empty working directory, and HOME and TMPDIR of its own. The
+// agent closes it.
 type Machine func(ctx context.Context) (sandbox.Sandbox, error)
 
-// Agent returns the agent of one session. Its first Run is stage 1, its second stage 2; each starts the program anew. m is asked only
-// where the program runs on the host.
+// Agent returns the agent of one session. Its first Run is stage 1, its second stage 2; each starts
+// the program anew. m is asked only where the program runs on the host.
 func (c Config) Agent(m Machine) agent.Agent {
 	if c.Where == OnHost {
 		return &host{Config: c, machine: m}

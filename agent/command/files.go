@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// files opens a file or folder of this machine as a file system of a program's files. os.Root keeps links in it from leading out.
+// files opens a file or folder of this machine as a file system of a program's files. os.Root keeps
+// links in it from leading out.
 func files(name string) (*hostFiles, error) {
 	fi, err := os.Stat(name)
 	if err != nil {

@@ -37,8 +37,8 @@ type host struct {
 	stages  atomic.Int64
 }
 
-// Run plays one stage with a program of its own. Whatever way it returns, the program's machine is closed, and with it all that
-// the program started.
+// Run plays one stage with a program of its own. Whatever way it returns, the program's machine is
+// closed, and with it all that the program started.
 func (a *host) Run(ctx context.Context, s *agent.Session) (ans agent.Answer, err error) {
 	if ctx.Err() != nil {
 		return agent.Answer{}, context.Cause(ctx)
@@ -73,7 +73,8 @@ func (a *host) Run(ctx context.Context, s *agent.Session) (ans agent.Answer, err
 	return ans, err
 }
 
-// command gives the program few variables: what it finds of evalrun's own environment is what the configuration names.
+// command gives the program few variables: what it finds of evalrun's own environment is what the
+// configuration names.
 func (a *host) command(stage int64, seed uint64) sandbox.Command {
 	values := map[string]string{"files": a.Files, "stage": strconv.FormatInt(stage, 10), "seed": strconv.FormatUint(seed, 10)}
 	c := sandbox.Command{Env: map[string]string{
@@ -156,8 +157,8 @@ func (t *talk) run(ctx context.Context) (agent.Answer, error) {
 	in := newInput(t.p.stdout)
 	go in.read()
 
-	// The first message goes out while the program may be on its way to an early end: what it says counts, not that it cannot
-	// be written to.
+	// The first message goes out while the program may be on its way to an early end: what it says
+	// counts, not that it cannot be written to.
 	hello, err := t.hello(ctx)
 	if err != nil {
 		return agent.Answer{}, err

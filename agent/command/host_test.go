@@ -24,7 +24,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// prelude are the words of the shell programs in these tests. hear puts the next line from evalrun into $L.
+// prelude are the words of the shell programs in these tests. hear puts the next line from evalrun
+// into $L.
 const prelude = `
 say() { printf '%s\n' "$1"; }
 hear() { IFS= read -r L; }

@@ -9,7 +9,8 @@ import (
 	"github.com/evalrun/evalrun/agent"
 )
 
-// serversFile describes the task's tool servers, in the form that most programs read: {"mcpServers": {NAME: {…}}}.
+// serversFile describes the task's tool servers, in the form that most programs read:
+// {"mcpServers": {NAME: {…}}}.
 var serversFile = path.Join(taskDir, "mcp.json")
 
 // An offered is what a task offers beside its instruction.

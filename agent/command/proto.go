@@ -93,8 +93,8 @@ type (
 		Model    *modelInfo      `json:"model"` // null: the arm has none
 		Left     left            `json:"left"`
 		Options  json.RawMessage `json:"options,omitempty"`
-		// History holds the events of earlier stages. HistoryFrom is the ID of the first: older ones are left out where
-		// they are many.
+		// History holds the events of earlier stages. HistoryFrom is the ID of the first: older
+		// ones are left out where they are many.
 		History     []json.RawMessage `json:"history"`
 		HistoryFrom int64             `json:"history_from"`
 	}
@@ -144,7 +144,8 @@ func refuse(format string, args ...any) *refusal {
 	return &refusal{errBody{Class: errRequest, Text: fmt.Sprintf(format, args...)}}
 }
 
-// strict decodes a message, and refuses what it does not know: a misspelt field would be silently without effect.
+// strict decodes a message, and refuses what it does not know: a misspelt field would be silently
+// without effect.
 func strict(line []byte, v any) *refusal {
 	dec := json.NewDecoder(bytes.NewReader(line))
 	dec.DisallowUnknownFields()
@@ -191,7 +192,8 @@ func budget(s *agent.Session) left {
 	return l
 }
 
-// encode is an event as the codec writes it. A body that came from elsewhere and is no JSON is left out.
+// encode is an event as the codec writes it. A body that came from elsewhere and is no JSON is left
+// out.
 func encode(e event.Event) (json.RawMessage, error) {
 	if u, ok := e.Body.(event.Unknown); ok && !json.Valid(u.Raw) {
 		u.Raw = json.RawMessage("{}")

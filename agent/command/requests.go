@@ -16,7 +16,8 @@ import (
 	"github.com/evalrun/evalrun/agent/webtext"
 )
 
-// answer carries one request out. Its error ends the stage; what the program did wrong in a request is told to it.
+// answer carries one request out. Its error ends the stage; what the program did wrong in a request
+// is told to it.
 func (t *talk) answer(ctx context.Context, m message) error {
 	if m.ID < 1 {
 		return &Failure{Text: fmt.Sprintf("line %d of its output: %q needs an id, a number from 1, and has none", m.n, m.Type)}
@@ -53,7 +54,8 @@ func (t *talk) answer(ctx context.Context, m message) error {
 	if err != nil {
 		return fmt.Errorf("encoding an answer to line %d: %w", m.n, err)
 	}
-	// An error of writing shows at the next read: the program has gone, or will be found hanging by its limit.
+	// An error of writing shows at the next read: the program has gone, or will be found hanging by
+	// its limit.
 	if _, err := t.p.stdin.Write(b); err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -156,7 +158,8 @@ func action(kind string, raw json.RawMessage) (event.Body, error) {
 	return event.Default.DecodeBody(event.Action, kind, raw)
 }
 
-// parseCall makes a call of a tool the action that the tool means by it, as an agent inside evalrun would.
+// parseCall makes a call of a tool the action that the tool means by it, as an agent inside evalrun
+// would.
 func parseCall(s *agent.Session, call event.ToolCall) (event.Body, error) {
 	for _, tool := range s.Tools() {
 		if tool.Name == call.Name {

@@ -17,7 +17,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// box is a sandbox without any isolation: absolute paths are below its folder, which commands know as $ROOT. It ends a process group, not a tree; the real drivers' suite is about that.
+// box is a sandbox without any isolation: absolute paths are below its folder, which commands know
+// as $ROOT. It ends a process group, not a tree; the real drivers' suite is about that.
 type box struct {
 	root string
 	pids chan int

@@ -53,7 +53,8 @@ func (t *tail) last() string {
 	return plain(strings.TrimSpace(s), 240) // no more: reports cut long texts behind, and the end is what matters
 }
 
-// plain makes one line of the last bytes of s, control characters replaced: what a program prints may end on a terminal.
+// plain makes one line of the last bytes of s, control characters replaced: what a program prints
+// may end on a terminal.
 func plain(s string, max int) string {
 	if len(s) > max {
 		s = s[len(s)-max:]

@@ -1,8 +1,9 @@
 // Package controller is the loop of an agent that thinks, acts and observes.
 //
-// A [Controller] is an [agent.Agent] around a [Stepper], which knows how to ask a model and how to read its replies. The controller plays
-// what the stepper returns, in order, and stops it when it goes in circles. Both keep what they know as folds over the log ([State],
-// [Stepper.Add]), so that a fresh start, the next stage and a log taken up again are one thing.
+// A [Controller] is an [agent.Agent] around a [Stepper], which knows how to ask a model and how to
+// read its replies. The controller plays what the stepper returns, in order, and stops it when it
+// goes in circles. Both keep what they know as folds over the log ([State], [Stepper.Add]), so that
+// a fresh start, the next stage and a log taken up again are one thing.
 //
 //	log ─┬─> State.add ──> State ──> Stepper.Step ──> actions, notes
 //	     └─> Stepper.Add                                  │
@@ -24,9 +25,10 @@ import (
 type Stepper interface {
 	// Add takes an event of the actor: those in the log at first, then each as it comes, in order.
 	Add(e event.Event)
-	// Step returns what to do next: actions to be played, notes to be recorded. If s has a pending reply ([State.Pending]), that is what is to
-	// be done; else it asks the model, gives the reply to s ([State.Replied]) and returns what follows from it. A call that cannot be
-	// understood is an event.Invalid action. The stage ends with an event.Finish.
+	// Step returns what to do next: actions to be played, notes to be recorded. If s has a pending
+	// reply ([State.Pending]), that is what is to be done; else it asks the model, gives the reply
+	// to s ([State.Replied]) and returns what follows from it. A call that cannot be understood is
+	// an event.Invalid action. The stage ends with an event.Finish.
 	Step(ctx context.Context, s *State) ([]event.Event, error)
 }
 
@@ -37,8 +39,9 @@ type Controller struct {
 	Stuck   Stuck
 }
 
-// Run implements [agent.Agent]. It records the goal unless the log shows that this very stage was broken off, and plays until the
-// stepper finishes, the environment's episode is over, or something fails. Actions after a finish in the same reply are not played.
+// Run implements [agent.Agent]. It records the goal unless the log shows that this very stage was
+// broken off, and plays until the stepper finishes, the environment's episode is over, or something
+// fails. Actions after a finish in the same reply are not played.
 func (c *Controller) Run(ctx context.Context, s *agent.Session) (agent.Answer, error) {
 	st := &State{Session: s, stuck: c.Stuck.withDefaults(), stepper: c.Stepper}
 	for e, err := range s.Log.Events(0) {

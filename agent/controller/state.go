@@ -26,8 +26,8 @@ type State struct {
 	loops   loops
 }
 
-// Pending is a reply that has not been acted on, or not to its end, and the first of its calls that is still to be played. Nil: the
-// model is to be asked.
+// Pending is a reply that has not been acted on, or not to its end, and the first of its calls that
+// is still to be played. Nil: the model is to be asked.
 func (s *State) Pending() (r *event.Reply, from int) { return s.reply, s.played }
 
 // Replied takes a reply of the session's main model. The session has recorded it already.

@@ -8,8 +8,9 @@ import (
 	"github.com/evalrun/evalrun/agent/event"
 )
 
-// Stuck says when an agent goes in circles. The patterns are OpenHands', with contents compared: a command that prints something new each
-// time is no circle. Zero fields have the defaults given; a negative one switches its pattern off.
+// Stuck says when an agent goes in circles. The patterns are OpenHands', with contents compared: a
+// command that prints something new each time is no circle. Zero fields have the defaults given; a
+// negative one switches its pattern off.
 type Stuck struct {
 	Repeat    int // the same action with the same observation so many times: 4
 	Errors    int // the same action answered with an error so many times: 3
@@ -48,7 +49,8 @@ func (e *StuckError) Error() string {
 	return "stuck: " + fmt.Sprintf(what, e.Times)
 }
 
-// loops counts, so that it need not keep what it compares: n[k] is how long the newest pairs have had period k.
+// loops counts, so that it need not keep what it compares: n[k] is how long the newest pairs have
+// had period k.
 type loops struct {
 	open   map[int64]pair // actions without their observation
 	last   [2]pair        // the newest first

@@ -12,8 +12,9 @@ type deaf struct{ Stepper }
 
 func (deaf) Add(event.Event) {}
 
-// feed folds actions and observations, and messages, given as short words: "a:x" is the action a answered with x, "a!x" answered with an
-// error, ":x" an empty command, "say x" a reply without a call, "user" a user's message.
+// feed folds actions and observations, and messages, given as short words: "a:x" is the action a
+// answered with x, "a!x" answered with an error, ":x" an empty command, "say x" a reply without a
+// call, "user" a user's message.
 func feed(stuck Stuck, words ...string) error {
 	s := &State{stuck: stuck.withDefaults(), stepper: deaf{}}
 	id := int64(0)

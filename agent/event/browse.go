@@ -11,14 +11,16 @@ type (
 	BrowseURL struct {
 		URL string `json:"url"`
 	}
-	// Browse is calls on a browser, in the notation of BrowserGym's actions: click("a51"). Without code nothing is done and no
-	// step is spent: the observation is of the page as it was seen last, which is how an agent gets its first one.
+	// Browse is calls on a browser, in the notation of BrowserGym's actions: click("a51"). Without
+	// code nothing is done and no step is spent: the observation is of the page as it was seen
+	// last, which is how an agent gets its first one.
 	Browse struct {
 		Code string `json:"code,omitempty"`
 	}
 
-	// Browsed is what there is to see in a browser after an action. Texts of the page are not in it: whoever wants them renders
-	// them from the blobs, with options of his own (package browsergym/obs). Everything in it may come from a hostile page.
+	// Browsed is what there is to see in a browser after an action. Texts of the page are not in
+	// it: whoever wants them renders them from the blobs, with options of his own (package
+	// browsergym/obs). Everything in it may come from a hostile page.
 	Browsed struct {
 		URL     string        `json:"url"`               // of the active page
 		Pages   []BrowserPage `json:"pages,omitempty"`   // open ones, oldest first
@@ -46,7 +48,8 @@ type (
 		URL   string `json:"url"`
 		Title string `json:"title,omitempty"`
 	}
-	// BrowserChat is a message between the simulated user and the agent. Role is "user", "user_image", "assistant" or "infeasible".
+	// BrowserChat is a message between the simulated user and the agent. Role is "user",
+	// "user_image", "assistant" or "infeasible".
 	BrowserChat struct {
 		Role string  `json:"role"`
 		Text string  `json:"text"`

@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// A Codec turns events into JSON and back. The zero value knows no kinds; use [Default] or [NewCodec]. It is safe for several
-// goroutines; register kinds before use.
+// A Codec turns events into JSON and back. The zero value knows no kinds; use [Default] or
+// [NewCodec]. It is safe for several goroutines; register kinds before use.
 //
 // The form of an event is one object, absent fields left out:
 //
@@ -98,8 +98,8 @@ func (c Class) String() string {
 	return "class(" + strconv.Itoa(int(c)) + ")"
 }
 
-// Stored is an event whose body is too large for the log: the blob holds the body's JSON. Logs store and resolve it; others meet it only
-// where they read a journal without its blobs.
+// Stored is an event whose body is too large for the log: the blob holds the body's JSON. Logs
+// store and resolve it; others meet it only where they read a journal without its blobs.
 type Stored struct {
 	K    string
 	C    Class
@@ -124,8 +124,9 @@ func ParseClass(s string) (Class, error) {
 
 const timeForm = "2006-01-02T15:04:05.000000Z"
 
-// Append appends the JSON of e to dst. It is written by hand but for the body: encoding it twice, once for the body and
-// once more to compact the raw value inside an envelope, is what costs most in a busy run.
+// Append appends the JSON of e to dst. It is written by hand but for the body: encoding it twice,
+// once for the body and once more to compact the raw value inside an envelope, is what costs most
+// in a busy run.
 func (c *Codec) Append(dst []byte, e Event) ([]byte, error) {
 	if e.Body == nil {
 		return nil, fmt.Errorf("event %d: no body", e.ID)
@@ -237,7 +238,8 @@ type wire struct {
 	Blob      *Blob           `json:"blob"`
 }
 
-// Decode reads one event. A kind that is not registered becomes [Unknown]; a body of a known kind that does not fit is an error.
+// Decode reads one event. A kind that is not registered becomes [Unknown]; a body of a known kind
+// that does not fit is an error.
 func (c *Codec) Decode(data []byte) (Event, error) {
 	var w wire
 	if err := json.Unmarshal(data, &w); err != nil {

@@ -1,8 +1,9 @@
 // Package event is what happens in a session: actions, observations and notes, numbered in one log.
 //
-// It holds the kinds of events that every environment shares, the [Codec] that turns events into JSON and back (open
-// to new kinds), and the contract of the [Log]. It imports the standard library only. Start with [Event], [Body] and
-// [Log]; the kinds are in kinds.go. The model of actions and observations follows OpenHands.
+// It holds the kinds of events that every environment shares, the [Codec] that turns events into
+// JSON and back (open to new kinds), and the contract of the [Log]. It imports the standard library
+// only. Start with [Event], [Body] and [Log]; the kinds are in kinds.go. The model of actions and
+// observations follows OpenHands.
 package event
 
 import (
@@ -94,22 +95,25 @@ type Blob struct {
 	Size   int64  `json:"size"`
 }
 
-// MaxInline is the largest text that belongs into an event itself. What is larger goes in as a blob.
+// MaxInline is the largest text that belongs into an event itself. What is larger goes in as a
+// blob.
 const MaxInline = 256 << 10
 
 // A Log is one session's stream, safe for several goroutines.
 type Log interface {
-	// Append masks secrets, gives e its ID, Time and Mono, and adds it; what comes back is the event as it is
-	// recorded. It waits while the journal is behind. A second observation for an action is refused with ErrAnswered,
-	// an observation without its action with ErrNoAction; after the session's end it is ErrClosed. Nothing is
-	// durable before the next Sync.
+	// Append masks secrets, gives e its ID, Time and Mono, and adds it; what comes back is the
+	// event as it is recorded. It waits while the journal is behind. A second observation for an
+	// action is refused with ErrAnswered, an observation without its action with ErrNoAction; after
+	// the session's end it is ErrClosed. Nothing is durable before the next Sync.
 	Append(ctx context.Context, e Event) (Event, error)
-	// Sync returns when all that was appended before, blobs included, is durable. Nothing new: it is free.
+	// Sync returns when all that was appended before, blobs included, is durable. Nothing new: it
+	// is free.
 	Sync(ctx context.Context) error
 	// Events yields the events from ID from on, up to the last one when it was called.
 	Events(from int64) iter.Seq2[Event, error]
-	// Watch yields events from ID from on as they come, until ctx ends or the log is closed. A reader that lags by more
-	// than buffer events gets one Lagged note for what it missed, never silence.
+	// Watch yields events from ID from on as they come, until ctx ends or the log is closed. A
+	// reader that lags by more than buffer events gets one Lagged note for what it missed, never
+	// silence.
 	Watch(ctx context.Context, from int64, buffer int) iter.Seq2[Event, error]
 	PutBlob(ctx context.Context, mediaType string, r io.Reader) (Blob, error)
 	OpenBlob(ctx context.Context, b Blob) (io.ReadCloser, error)

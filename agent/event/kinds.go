@@ -2,8 +2,8 @@ package event
 
 import "encoding/json"
 
-// The shared kinds. Wire names follow OpenHands where it has the kind; an action and the observation that answers it
-// may share a name, since the class is part of the key.
+// The shared kinds. Wire names follow OpenHands where it has the kind; an action and the
+// observation that answers it may share a name, since the class is part of the key.
 //
 //	class        kind      meaning
 //	action       run       a shell command
@@ -25,7 +25,8 @@ import "encoding/json"
 //	note         info      a remark of the harness (a retry, a phase, a warning)
 //	note         network_refused   a place that the network policy kept the machine from
 type (
-	// Run is a command line for the sandbox's shell, or, when Args is set, a program without a shell.
+	// Run is a command line for the sandbox's shell, or, when Args is set, a program without a
+	// shell.
 	Run struct {
 		Command string   `json:"command,omitempty"`
 		Args    []string `json:"args,omitempty"`
@@ -108,7 +109,8 @@ type (
 		// Opaque is what the vendor wants to see again in the next request (signed reasoning, say).
 		Opaque json.RawMessage `json:"opaque,omitempty"`
 	}
-	// A ReplyCall is a tool call inside a reply. Args is text as the model wrote it, perhaps not JSON.
+	// A ReplyCall is a tool call inside a reply. Args is text as the model wrote it, perhaps not
+	// JSON.
 	ReplyCall struct {
 		ID   string `json:"id"`
 		Name string `json:"name"`
@@ -120,8 +122,9 @@ type (
 		Files int    `json:"files"`
 		Bytes int64  `json:"bytes"`
 	}
-	// NetworkRefused is one place that a machine asked for and its network policy does not allow, told when a stage or
-	// its grading has ended, with how often it was asked for since it was told last.
+	// NetworkRefused is one place that a machine asked for and its network policy does not allow,
+	// told when a stage or its grading has ended, with how often it was asked for since it was told
+	// last.
 	NetworkRefused struct {
 		Role  string `json:"role"`           // of the machine: agent, grader
 		Host  string `json:"host"`           // as it was asked for; hostile
@@ -146,9 +149,10 @@ type (
 	}
 )
 
-// Usage counts tokens. Cached and CacheWrite are parts of In, Reasoning is a part of Out. Cost is nil when it is not known; then
-// Counted is what limits and budgets count in its place, an upper estimate, nil where there is none either, and Unpriced says why:
-// "usage" where the service does not say what the reply took, else the missing keys of the model's price.
+// Usage counts tokens. Cached and CacheWrite are parts of In, Reasoning is a part of Out. Cost is
+// nil when it is not known; then Counted is what limits and budgets count in its place, an upper
+// estimate, nil where there is none either, and Unpriced says why: "usage" where the service does
+// not say what the reply took, else the missing keys of the model's price.
 type Usage struct {
 	In         int64    `json:"in,omitempty"`
 	Out        int64    `json:"out,omitempty"`
@@ -160,8 +164,8 @@ type Usage struct {
 	Unpriced   string   `json:"unpriced,omitempty"` // "cached", "in,out"
 }
 
-// Silent reports whether the service does not say what a reply took, which is empty or not: there is no empty prompt, and no
-// reply that holds something without output tokens.
+// Silent reports whether the service does not say what a reply took, which is empty or not: there
+// is no empty prompt, and no reply that holds something without output tokens.
 func (u Usage) Silent(empty bool) bool { return u.In <= 0 || u.Out <= 0 && !empty }
 
 // USD is what limits and budgets count; false: nobody knows.

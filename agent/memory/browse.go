@@ -30,8 +30,9 @@ func (c *Conversation) see(b browsed) {
 	c.msgs[old.at].Parts = append(old.before[:len(old.before):len(old.before)], event.Part{Text: "Visited URL " + line(old.body.URL) + "\nContent omitted"})
 }
 
-// Render has show write what the model is told of a browser after an action, once for each observation that will be shown and was not yet. Without it, the model
-// is told only where the browser is.
+// Render has show write what the model is told of a browser after an action, once for each
+// observation that will be shown and was not yet. Without it, the model is told only where the
+// browser is.
 func (c *Conversation) Render(show func(action event.Body, b event.Browsed) ([]event.Part, error)) error {
 	for i := range c.seen {
 		b := &c.seen[i]

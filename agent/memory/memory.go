@@ -1,7 +1,8 @@
 // Package memory turns a session's events into the conversation that a model is shown.
 //
-// A [Conversation] is a fold: it takes the events of one actor in the log's order, and its messages are a function of those alone. A reply
-// is one assistant message, followed by exactly one tool message for each of its calls, in their order, whatever became of them.
+// A [Conversation] is a fold: it takes the events of one actor in the log's order, and its messages
+// are a function of those alone. A reply is one assistant message, followed by exactly one tool
+// message for each of its calls, in their order, whatever became of them.
 package memory
 
 import (
@@ -15,11 +16,13 @@ const DefaultMax = 30_000
 // notPlayed answers a call that never became an action: the stage ended before it.
 const notPlayed = "This call was not executed: the work had ended before its turn came."
 
-// A Conversation grows with [Conversation.Add]. The zero value is ready. It is not safe for several goroutines.
+// A Conversation grows with [Conversation.Add]. The zero value is ready. It is not safe for several
+// goroutines.
 type Conversation struct {
 	Role string // whose replies belong to it; "": "main"
 	Max  int    // characters of an observation; 0: DefaultMax
-	// Recent is how many observations of a browser are shown, the newest: older ones are replaced by where the browser was. 0: 1; negative: all.
+	// Recent is how many observations of a browser are shown, the newest: older ones are replaced
+	// by where the browser was. 0: 1; negative: all.
 	Recent int
 
 	msgs  []model.Message      // the first is the system's, empty while there is none
@@ -122,7 +125,8 @@ func (c *Conversation) max() int {
 	return DefaultMax
 }
 
-// Messages is the conversation so far, the system's first. It is good until the next Add, and not to be changed.
+// Messages is the conversation so far, the system's first. It is good until the next Add, and not
+// to be changed.
 func (c *Conversation) Messages() []model.Message {
 	if len(c.msgs) > 0 && c.msgs[0].Role == "" {
 		return c.msgs[1:]

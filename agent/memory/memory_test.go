@@ -56,7 +56,8 @@ func TestCut(t *testing.T) {
 	})
 }
 
-// However a log goes on, each call of a reply has exactly one tool message, right behind it and in order.
+// However a log goes on, each call of a reply has exactly one tool message, right behind it and in
+// order.
 func TestPairing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var c memory.Conversation

@@ -125,8 +125,8 @@ func or(s, other string) string {
 	return s
 }
 
-// Cut shortens a text to limit characters (as bytes, at rune borders), head and tail kept, and says how much is missing. It makes
-// the text valid UTF-8.
+// Cut shortens a text to limit characters (as bytes, at rune borders), head and tail kept, and says
+// how much is missing. It makes the text valid UTF-8.
 func Cut(s string, limit int) string {
 	if len(s) > limit {
 		head, tail := limit/2, len(s)-(limit-limit/2)

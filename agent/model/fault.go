@@ -29,7 +29,8 @@ type rule struct {
 	pause    bool // every call of this model fails in this way until somebody acts: the arm begins no more trials
 }
 
-// rules holds every class. An error that is neither the provider's nor request (which is ours) is the arm's, and is scored.
+// rules holds every class. An error that is neither the provider's nor request (which is ours) is
+// the arm's, and is scored.
 var rules = map[string]rule{
 	Rate:     {provider: true, retry: true},
 	Overload: {provider: true, retry: true},
@@ -42,8 +43,9 @@ var rules = map[string]rule{
 	Invalid:  {},
 }
 
-// Classify returns the class of an answer with an HTTP error status. said is what the service's own words name: [Context],
-// [Refused], [Quota], or "" for nothing that is known. It counts only under the statuses that services use for it.
+// Classify returns the class of an answer with an HTTP error status. said is what the service's own
+// words name: [Context], [Refused], [Quota], or "" for nothing that is known. It counts only under
+// the statuses that services use for it.
 func Classify(status int, said string) string {
 	may := func(classes ...string) bool { return slices.Contains(classes, said) }
 	switch {
@@ -87,8 +89,8 @@ type Error struct {
 	After time.Duration // the service asked to wait so long; 0: it did not say
 	HTTP  int           // the status that the answer had, or names where a router wraps one
 	ID    string        // the provider's request id
-	// Open is set where the service named a time that is too far away for a call to wait. The trial is not decided: a
-	// resume plays it when that time has come.
+	// Open is set where the service named a time that is too far away for a call to wait. The trial
+	// is not decided: a resume plays it when that time has come.
 	Open bool
 	Err  error // never holds a key
 }
@@ -108,12 +110,13 @@ func (e *Error) Provider() bool { return rules[e.Class].provider }
 // Retry reports whether the same call may work later.
 func (e *Error) Retry() bool { return rules[e.Class].retry }
 
-// Pause reports whether the arm should begin no more trials, since they would fail in the same way until somebody acts
-// or, with Open, until the time that the service has named.
+// Pause reports whether the arm should begin no more trials, since they would fail in the same way
+// until somebody acts or, with Open, until the time that the service has named.
 func (e *Error) Pause() bool { return rules[e.Class].pause || e.Open }
 
-// Refusal reports whether the service says that it gets too much: asking less often helps, and nothing is wrong with the
-// call. Other errors of the class overload (500, 502 …) say nothing about the rate.
+// Refusal reports whether the service says that it gets too much: asking less often helps, and
+// nothing is wrong with the call. Other errors of the class overload (500, 502 …) say nothing about
+// the rate.
 func (e *Error) Refusal() bool {
 	return e.Class == Rate ||
 		e.Class == Overload && (e.HTTP == http.StatusServiceUnavailable || e.HTTP == statusOverloaded)
@@ -121,10 +124,11 @@ func (e *Error) Refusal() bool {
 
 const statusOverloaded = 529 // Anthropic's
 
-// A Charge is the error of a try that brought no reply although the service bills it, or may. It wraps the error that says
-// what went wrong.
+// A Charge is the error of a try that brought no reply although the service bills it, or may. It
+// wraps the error that says what went wrong.
 type Charge struct {
-	// Usage is what the service says that the try took or, with Bound, the most that it can have taken.
+	// Usage is what the service says that the try took or, with Bound, the most that it can have
+	// taken.
 	Usage event.Usage
 	// Bound is set where the request was sent and the service has not said what it took.
 	Bound bool

@@ -1,16 +1,19 @@
-// Package model is the contract of model clients: what a request and a reply are, whose fault an error is, and to whom a client
-// is bound. Vendors live in folders below it; policy is wrapped around them, outermost first:
+// Package model is the contract of model clients: what a request and a reply are, whose fault an
+// error is, and to whom a client is bound. Vendors live in folders below it; policy is wrapped
+// around them, outermost first:
 //
 //	tape → meter → retry → limit → gate → vendor
 //
-// Each wrapper is a [Client] around a Client. Whoever runs sessions puts a recorder around the whole stack, which
-// appends the reply to the session's log, so that clients themselves know no log.
+// Each wrapper is a [Client] around a Client. Whoever runs sessions puts a recorder around the
+// whole stack, which appends the reply to the session's log, so that clients themselves know no
+// log.
 //
 // # Waiting
 //
-// A call is either out (a request is at the service) or it waits: in a limiter's queue, or in a back-off between two
-// tries. Each wait is announced by [Binding].Waiting and ends before the next request goes out, so a scheduler may use
-// the session's worker for other work meanwhile. A request that is out and not answered is no wait.
+// A call is either out (a request is at the service) or it waits: in a limiter's queue, or in a
+// back-off between two tries. Each wait is announced by [Binding].Waiting and ends before the next
+// request goes out, so a scheduler may use the session's worker for other work meanwhile. A request
+// that is out and not answered is no wait.
 package model
 
 import (
@@ -28,11 +31,12 @@ import (
 	"github.com/evalrun/evalrun/agent/event"
 )
 
-// A Client calls one model for one session, actor and role. It may be used by several goroutines, but an actor makes one
-// call at a time.
+// A Client calls one model for one session, actor and role. It may be used by several goroutines,
+// but an actor makes one call at a time.
 type Client interface {
-	// Generate returns one reply. Its error is an *[Error] that says whose fault it was, or wraps ctx's cause. Either is
-	// wrapped in a *[Charge] where the service bills the try all the same. The request is not kept and not changed.
+	// Generate returns one reply. Its error is an *[Error] that says whose fault it was, or wraps
+	// ctx's cause. Either is wrapped in a *[Charge] where the service bills the try all the same.
+	// The request is not kept and not changed.
 	Generate(ctx context.Context, req *Request) (*Response, error)
 	Info() Info
 }
@@ -54,15 +58,18 @@ type Binding struct {
 
 	// Try is told of every try of every call, failed ones too, before Generate returns. May be nil.
 	Try func(Try)
-	// Waiting is called when a call begins to wait for its turn at the service: in a limiter's queue or in a back-off. It
-	// returns a function that is called once, when that wait ends, also where the call's context has ended. The waits of
-	// one call do not overlap; those of several calls of a session may. Neither function may block: when done is called,
-	// the call may hold a place in the limiter. Such time is not the agent's. May be nil.
+	// Waiting is called when a call begins to wait for its turn at the service: in a limiter's
+	// queue or in a back-off. It returns a function that is called once, when that wait ends, also
+	// where the call's context has ended. The waits of one call do not overlap; those of several
+	// calls of a session may. Neither function may block: when done is called, the call may hold a
+	// place in the limiter. Such time is not the agent's. May be nil.
 	Waiting func() (done func())
-	// May is asked right before each request to the service; its error ends the call. May be nil. See meter.Gate.
+	// May is asked right before each request to the service; its error ends the call. May be nil.
+	// See meter.Gate.
 	May func() error
-	// N is the number of the call that is being made, from 0. It may run ahead of the calls that a client sees, since replies that
-	// an earlier attempt paid for are not asked for again. Nil: the client counts for itself.
+	// N is the number of the call that is being made, from 0. It may run ahead of the calls that a
+	// client sees, since replies that an earlier attempt paid for are not asked for again. Nil: the
+	// client counts for itself.
 	N func() int
 	// Blob opens what parts of messages point to. May be nil: then images cannot be sent.
 	Blob func(ctx context.Context, b event.Blob) (io.ReadCloser, error)
@@ -113,7 +120,8 @@ const (
 	ToolRole  = "tool"
 )
 
-// A Message of a conversation. Calls, Reasoning and Opaque belong to assistant messages, CallID to tool messages.
+// A Message of a conversation. Calls, Reasoning and Opaque belong to assistant messages, CallID to
+// tool messages.
 type Message struct {
 	Role      string            `json:"role"`
 	Parts     []event.Part      `json:"parts,omitempty"`
@@ -131,7 +139,8 @@ type Tool struct {
 	Schema      json.RawMessage `json:"schema,omitempty"`
 }
 
-// Params are sampling parameters. A nil field is left to the arm's configuration, then to the provider.
+// Params are sampling parameters. A nil field is left to the arm's configuration, then to the
+// provider.
 type Params struct {
 	Temperature *float64                   `json:"temperature,omitempty" yaml:"temperature,omitempty"`
 	TopP        *float64                   `json:"top_p,omitempty" yaml:"top_p,omitempty"`
@@ -177,8 +186,9 @@ func (p Params) Over(under Params) Params {
 	return out
 }
 
-// Hash identifies a request: SHA-256 over its messages, tools, choice and parameters. Tool call ids are left out, since servers make them
-// up, and so is what is opaque. It is asked for at every call, over the whole conversation: so it is written by hand.
+// Hash identifies a request: SHA-256 over its messages, tools, choice and parameters. Tool call ids
+// are left out, since servers make them up, and so is what is opaque. It is asked for at every
+// call, over the whole conversation: so it is written by hand.
 func (r *Request) Hash() string {
 	buf := hashing.Get().(*[]byte)
 	b := append((*buf)[:0], "evalrun/request/1\n"...)

@@ -17,8 +17,8 @@ type Waits struct {
 	ended time.Time
 }
 
-// WithWait returns a context that counts the waits of a try. The wrapper that times a try uses it to keep the time in a limiter's
-// queue apart from the service's own.
+// WithWait returns a context that counts the waits of a try. The wrapper that times a try uses it
+// to keep the time in a limiter's queue apart from the service's own.
 func WithWait(ctx context.Context) (context.Context, *Waits) {
 	w := new(Waits)
 	return context.WithValue(ctx, waitKey{}, w), w
@@ -34,7 +34,8 @@ func (w *Waits) Total() time.Duration {
 	return w.total
 }
 
-// Ended is when the last wait ended: when the request went out. Zero: there was none, or one goes on.
+// Ended is when the last wait ended: when the request went out. Zero: there was none, or one goes
+// on.
 func (w *Waits) Ended() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -68,13 +69,15 @@ func Wait(ctx context.Context) (done func()) {
 
 type placeKey struct{}
 
-// WithPlace returns a context for all tries of one call, one after the other. A limiter keeps the call's place in its queue
-// there, so that a call that was refused does not line up behind those that came later.
+// WithPlace returns a context for all tries of one call, one after the other. A limiter keeps the
+// call's place in its queue there, so that a call that was refused does not line up behind those
+// that came later.
 func WithPlace(ctx context.Context) context.Context {
 	return context.WithValue(ctx, placeKey{}, new(uint64))
 }
 
-// Place is where the limiter keeps the place of the call of ctx, 0 at first. Nil: each try is a call of its own.
+// Place is where the limiter keeps the place of the call of ctx, 0 at first. Nil: each try is a
+// call of its own.
 func Place(ctx context.Context) *uint64 {
 	p, _ := ctx.Value(placeKey{}).(*uint64)
 	return p

@@ -28,8 +28,8 @@ func Load(name string) (*Script, error) {
 	return Parse(name, data)
 }
 
-// Parse reads rules: a rule a line when name ends in .jsonl, else YAML. All mistakes are reported at once, each with
-// its place.
+// Parse reads rules: a rule a line when name ends in .jsonl, else YAML. All mistakes are reported
+// at once, each with its place.
 func Parse(name string, data []byte) (*Script, error) {
 	p := &parse{name: name}
 	if i := badUTF8(data); i >= 0 {
@@ -64,7 +64,8 @@ func (p *parse) fail(line int, format string, args ...any) {
 	p.errs = append(p.errs, fmt.Errorf("%s: %s", place, fmt.Sprintf(format, args...)))
 }
 
-// A node is a JSON value with the line where it begins. YAML becomes nodes too, so that both forms have one reader.
+// A node is a JSON value with the line where it begins. YAML becomes nodes too, so that both forms
+// have one reader.
 type node struct {
 	line int
 	keys []string        // of an object, in order
@@ -319,7 +320,8 @@ func jsonError(err error) string {
 	return strings.TrimPrefix(err.Error(), "json: ")
 }
 
-// match reports whether id fits a pattern of literal text, * and ?. Task IDs hold slashes and brackets, so path.Match will not do.
+// match reports whether id fits a pattern of literal text, * and ?. Task IDs hold slashes and
+// brackets, so path.Match will not do.
 func match(pat, id string) bool {
 	p, i, star, mark := 0, 0, -1, 0
 	for i < len(id) {

@@ -1,8 +1,8 @@
-// Package script is an agent that plays fixed actions from a file: for tests, for measuring what a run costs without any
-// model, and for attacks that must be the same every time.
+// Package script is an agent that plays fixed actions from a file: for tests, for measuring what a
+// run costs without any model, and for attacks that must be the same every time.
 //
-// A file holds rules; the first whose task pattern and stage fit is played. In YAML it is a list of rules, in JSONL (a name that
-// ends in .jsonl) a rule a line:
+// A file holds rules; the first whose task pattern and stage fit is played. In YAML it is a list of
+// rules, in JSONL (a name that ends in .jsonl) a rule a line:
 //
 //   - task: "greet-*"   # pattern of the task's ID, * and ?; absent: every task
 //     stage: 1          # from 1; absent: every stage
@@ -63,7 +63,8 @@ type step struct {
 
 type ask struct{ role, text string }
 
-// For returns the agent of one session of a task. Its first Run plays stage 1, its second stage 2, and so on.
+// For returns the agent of one session of a task. Its first Run plays stage 1, its second stage 2,
+// and so on.
 func (s *Script) For(task string) agent.Agent {
 	stage := 0
 	return agent.Func(func(ctx context.Context, ses *agent.Session) (agent.Answer, error) {

@@ -218,7 +218,8 @@ type nowhere struct{ agent.Env }
 
 func (nowhere) Step(_ context.Context, e event.Event) (event.Event, error) { return e, nil }
 
-// What is nested beyond reason is refused before the library's time and memory grow with the square of it.
+// What is nested beyond reason is refused before the library's time and memory grow with the square
+// of it.
 func TestDeep(t *testing.T) {
 	for _, text := range []string{"\n- " + strings.Repeat("[", 1<<18), "\n" + strings.Repeat("- ", 1<<18), "\n- " + strings.Repeat("{a: ", 1<<16)} {
 		if _, err := Parse("x.yaml", []byte(text)); err == nil || err.Error() != "x.yaml:2: nested deeper than 100" {

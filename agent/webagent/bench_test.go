@@ -57,7 +57,8 @@ func recorded(b *testing.B, name string) (*agenttest.Log, event.Browsed) {
 
 var pages = map[string]string{"small": "miniwob/enter-text.1.jsonl.gz", "big": "recordings/big.jsonl.gz"}
 
-// BenchmarkRequest is all that a step of the agent costs beside the model: blobs read, texts rendered, the prompt written.
+// BenchmarkRequest is all that a step of the agent costs beside the model: blobs read, texts
+// rendered, the prompt written.
 func BenchmarkRequest(b *testing.B) {
 	for size, name := range pages {
 		b.Run(size, func(b *testing.B) {

@@ -1,8 +1,10 @@
-// Package webagent is an agent that works a browser: in each step it renders what there is to see as text and images, asks its model for one
-// action, and plays it. It needs no tool calls, so any model will do, and keeps no conversation: each request holds the goal, the page as
-// it is now, and what was done so far.
+// Package webagent is an agent that works a browser: in each step it renders what there is to see
+// as text and images, asks its model for one action, and plays it. It needs no tool calls, so any
+// model will do, and keeps no conversation: each request holds the goal, the page as it is now, and
+// what was done so far.
 //
-// What is shown, and in which order, follows BrowserGym's GenericAgent, so that results compare; the words are our own. Start with [New].
+// What is shown, and in which order, follows BrowserGym's GenericAgent, so that results compare;
+// the words are our own. Start with [New].
 package webagent
 
 import (
@@ -44,7 +46,8 @@ type browse struct {
 	retry int
 }
 
-// never: the benchmark's own limit of steps ends an agent that goes in circles, as it does where published scores come from.
+// never: the benchmark's own limit of steps ends an agent that goes in circles, as it does where
+// published scores come from.
 var never = controller.Stuck{Repeat: -1, Errors: -1, Alternate: -1, Monologue: -1, Wait: -1}
 
 func (a browse) Run(ctx context.Context, s *agent.Session) (agent.Answer, error) {

@@ -230,7 +230,8 @@ func TestAsksAgain(t *testing.T) {
 	}
 }
 
-// What is told as the previous action's error is that, also where it was never executed, or the page was looked at since.
+// What is told as the previous action's error is that, also where it was never executed, or the
+// page was looked at since.
 func TestPreviousError(t *testing.T) {
 	set, _ := setup(t, action.Options{Subsets: []string{"bid"}})
 	step, n := set.Step, 0
@@ -328,7 +329,8 @@ func TestOptions(t *testing.T) {
 	})
 }
 
-// Addresses are shown as BrowserGym shows them: what follows an & in a query is no character, whatever it is called.
+// Addresses are shown as BrowserGym shows them: what follows an & in a query is no character,
+// whatever it is called.
 func TestAddresses(t *testing.T) {
 	const page = `{"documents":[{"frameId":-1,"nodes":{"parentIndex":[-1,0,1,2],"nodeType":[9,1,1,3],"nodeName":[0,1,2,7],"nodeValue":[-1,-1,-1,8],"backendNodeId":[1,2,3,4],` +
 		`"attributes":[[],[],[3,4,5,6],[]],"contentDocumentIndex":{"index":[],"value":[]},"isClickable":{"index":[]}},"layout":{"nodeIndex":[],"bounds":[],"clientRects":[]}}],` +

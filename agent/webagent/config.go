@@ -10,8 +10,9 @@ import (
 	"github.com/evalrun/evalrun/browsergym/action"
 )
 
-// Config of an agent: what of an observation its model is shown, and how it is asked. The zero value is the default agent, which
-// is BrowserGym's GenericAgent in its usual form. Its JSON form is the agent's options.
+// Config of an agent: what of an observation its model is shown, and how it is asked. The zero
+// value is the default agent, which is BrowserGym's GenericAgent in its usual form. Its JSON form
+// is the agent's options.
 type Config struct {
 	HTML       string `json:"html,omitempty" enum:"auto,none,pruned,full" doc:"The page as HTML: without scripts, styles and empty wrappers (pruned), or all of it (full). auto: pruned where the actions are MiniWoB's, else none. Default auto."`
 	AX         *bool  `json:"ax,omitempty" doc:"The accessibility tree. Default true."`
@@ -87,7 +88,8 @@ func (c Config) Check() error {
 	return errors.Join(errs...)
 }
 
-// Defaults, and bounds of what makes sense: below the least, not even the goal and the actions have room.
+// Defaults, and bounds of what makes sense: below the least, not even the goal and the actions have
+// room.
 const (
 	promptTokens, minPromptTokens, maxPromptTokens = 40_000, 1000, 10_000_000
 	retries, maxRetries                            = 4, 100

@@ -22,7 +22,8 @@ import (
 	"github.com/evalrun/evalrun/browsergym/browsers"
 )
 
-// reader is a model that knows the page only from what it is shown: it takes the bids out of the tree.
+// reader is a model that knows the page only from what it is shown: it takes the bids out of the
+// tree.
 func reader(req *model.Request) string {
 	all := ""
 	for _, m := range req.Messages {
@@ -75,7 +76,8 @@ func with(f modeltest.Func, a agent.Agent) agent.Agent {
 	})
 }
 
-// Tasks of MiniWoB++ in a real browser, by both agents, with a model that has only what they tell it.
+// Tasks of MiniWoB++ in a real browser, by both agents, with a model that has only what they tell
+// it.
 func TestLive(t *testing.T) {
 	dir := os.Getenv("EVALRUN_TEST_MINIWOB")
 	if dir == "" || os.Getenv("EVALRUN_TEST_BROWSER") == "" {

@@ -59,7 +59,8 @@ func (s *stepper) page(ctx context.Context) (*page, error) {
 	return p, nil
 }
 
-// texts are the options of both texts; what needs elements' properties is left out where the environment took none.
+// texts are the options of both texts; what needs elements' properties is left out where the
+// environment took none.
 func (s *stepper) texts(properties bool) obs.Options {
 	if !properties {
 		return obs.Options{}
@@ -99,8 +100,8 @@ const (
 	cutsAX   = 11 // from this round
 )
 
-// fit is the message about a page, shrunk to the limit: the end of the HTML goes first, then that of the tree as well, then the oldest of the
-// history, then the middles of what is left.
+// fit is the message about a page, shrunk to the limit: the end of the HTML goes first, then that
+// of the tree as well, then the oldest of the history, then the middles of what is left.
 func (s *stepper) fit(p *page) []event.Part {
 	fixed := *p
 	said := s.sections(&fixed, 0)

@@ -7,8 +7,9 @@ import (
 	"github.com/evalrun/evalrun/agent/event"
 )
 
-// sections are the message about a page, in the order of BrowserGym's GenericAgent: goal, observation, history, actions, the answer's form,
-// screenshot. The oldest turns of the history are left out, as many as skip says.
+// sections are the message about a page, in the order of BrowserGym's GenericAgent: goal,
+// observation, history, actions, the answer's form, screenshot. The oldest turns of the history are
+// left out, as many as skip says.
 func (s *stepper) sections(p *page, skip int) []event.Part {
 	var w writer
 	w.f("# Instructions\n\nLook at the page as it is now, and at all else that is told below. Choose the action that brings you nearest to the goal, " +

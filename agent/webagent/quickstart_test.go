@@ -24,7 +24,8 @@ import (
 
 var stepsSoFar = regexp.MustCompile(`(?m)^## step (\d+)$`)
 
-// guided is a model that knows a task's solution, but takes goal, page and what was done from what it is shown.
+// guided is a model that knows a task's solution, but takes goal, page and what was done from what
+// it is shown.
 func guided(t *testing.T, o tasks.Oracle) modeltest.Func {
 	var g *tasks.Guide
 	return func(_ context.Context, _ model.Binding, _ int, req *model.Request) (*model.Response, error) {

@@ -16,8 +16,9 @@ type TextOptions struct {
 	Saved       string // a file where the model finds the screenshot; "": none
 }
 
-// Text is what an agent that works by tools is told after an action in the browser: where it is, whether the action worked, and the page as an
-// accessibility tree with bids. Its form is that of OpenHands' BrowserEnv.
+// Text is what an agent that works by tools is told after an action in the browser: where it is,
+// whether the action worked, and the page as an accessibility tree with bids. Its form is that of
+// OpenHands' BrowserEnv.
 func (v *View) Text(ctx context.Context, o TextOptions) (string, error) {
 	var w strings.Builder
 	fmt.Fprintf(&w, "[Current URL: %s]\n[Focused element bid: %s]\n", line(v.URL), line(v.Focused))
@@ -56,7 +57,8 @@ func (v *View) Text(ctx context.Context, o TextOptions) (string, error) {
 	return w.String(), nil
 }
 
-// PageText is what such an agent is told after it has opened an address: the page's text, with links, and no bids.
+// PageText is what such an agent is told after it has opened an address: the page's text, with
+// links, and no bids.
 func (v *View) PageText(ctx context.Context) (string, error) {
 	var w strings.Builder
 	fmt.Fprintf(&w, "[Current URL: %s]\n", line(v.URL))
@@ -112,7 +114,8 @@ func (v *View) downloads(w *strings.Builder) {
 // line keeps what a page says from looking like lines of ours.
 func line(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// Parts is an observation for a model that works by tools, as text and, if it is to have one, with a picture: "plain", "marks" or none.
+// Parts is an observation for a model that works by tools, as text and, if it is to have one, with
+// a picture: "plain", "marks" or none.
 func (v *View) Parts(ctx context.Context, action event.Body, picture string, o TextOptions) ([]event.Part, error) {
 	var text string
 	var err error

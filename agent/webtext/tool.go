@@ -1,5 +1,6 @@
-// Package webtext is what agents that see a browser share: the tool that drives it ([Tool]), which actions an environment's browser takes
-// ([Actions]), and what there is to see after each ([View]). The browser itself is the environment's; nothing here knows one.
+// Package webtext is what agents that see a browser share: the tool that drives it ([Tool]), which
+// actions an environment's browser takes ([Actions]), and what there is to see after each ([View]).
+// The browser itself is the environment's; nothing here knows one.
 package webtext
 
 import (
@@ -16,8 +17,8 @@ import (
 // Name of the tool.
 const Name = "browser"
 
-// Tool is a set of actions as one tool whose argument is code: what an environment with a browser offers to models that call tools. Agents of
-// other kinds find the set in it ([Actions]).
+// Tool is a set of actions as one tool whose argument is code: what an environment with a browser
+// offers to models that call tools. Agents of other kinds find the set in it ([Actions]).
 func Tool(o action.Options) (agent.Tool, error) {
 	set, err := action.New(o)
 	if err != nil {
@@ -53,8 +54,9 @@ func Parse(args json.RawMessage) (event.Body, error) {
 	return event.Browse{Code: *a.Code}, nil
 }
 
-// Actions are what an environment's browser takes, as its tool says. Where no tool says anything, the browser is no part of the task, but there to be used: it
-// has no user to chat with. ok is false where there is no browser.
+// Actions are what an environment's browser takes, as its tool says. Where no tool says anything,
+// the browser is no part of the task, but there to be used: it has no user to chat with. ok is
+// false where there is no browser.
 func Actions(env agent.Env) (o action.Options, task, ok bool) {
 	if !env.Can(event.Browse{}.Kind()) {
 		return o, false, false

@@ -13,7 +13,8 @@ import (
 	"github.com/evalrun/evalrun/browsergym/obs"
 )
 
-// A View is an observation with what its blobs hold, which is read when it is first asked for. It is not safe for several goroutines.
+// A View is an observation with what its blobs hold, which is read when it is first asked for. It
+// is not safe for several goroutines.
 type View struct {
 	event.Browsed
 	log event.Log
@@ -75,8 +76,8 @@ func (v *View) HTML(ctx context.Context, o obs.Options) (text string, ok bool, e
 	return text, true, nil
 }
 
-// SetOfMarks is the screenshot with the bids of what can be acted on drawn over it: the environment's, or one that is drawn and kept
-// beside it. It is nil where there is no screenshot.
+// SetOfMarks is the screenshot with the bids of what can be acted on drawn over it: the
+// environment's, or one that is drawn and kept beside it. It is nil where there is no screenshot.
 func (v *View) SetOfMarks(ctx context.Context) (*event.Blob, error) {
 	if v.Marks != nil || v.Screenshot == nil {
 		return v.Marks, nil

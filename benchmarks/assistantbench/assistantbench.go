@@ -1,5 +1,5 @@
-// Package assistantbench is AssistantBench: questions whose answers have to be found on the open web, and its scorer. Questions come from the
-// user's copy of the published files.
+// Package assistantbench is AssistantBench: questions whose answers have to be found on the open
+// web, and its scorer. Questions come from the user's copy of the published files.
 package assistantbench
 
 import (
@@ -29,8 +29,8 @@ type Question struct {
 	Answer string `json:"answer"` // "" where it is not published
 }
 
-// Source reads the rows of a file: task, answer, id, and difficulty where it is there. split is "validation" or "test"; IDs are the split and
-// the row's number.
+// Source reads the rows of a file: task, answer, id, and difficulty where it is there. split is
+// "validation" or "test"; IDs are the split and the row's number.
 func Source(f table.File, split string) datasets.Source {
 	return table.New(f, func(r table.Row) (datasets.Task, error) {
 		fields, err := r.Fields()

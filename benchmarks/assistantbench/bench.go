@@ -42,7 +42,8 @@ type Benchmark struct {
 	away atomic.Pointer[string] // why the web is out of reach
 }
 
-// New makes the benchmark of a file of questions: JSONL, CSV or Parquet. Nothing is read before its tasks are asked for.
+// New makes the benchmark of a file of questions: JSONL, CSV or Parquet. Nothing is read before its
+// tasks are asked for.
 func New(path string, raw json.RawMessage, br web.Browsers) (*Benchmark, error) {
 	b := &Benchmark{o: Options{Name: "assistantbench", Split: "validation", Start: Start, Steps: MaxSteps}, br: br}
 	if len(raw) > 0 {
@@ -106,8 +107,8 @@ func (b *Benchmark) Needs(_ datasets.Task, o benchmarks.Options) (benchmarks.Nee
 	return n, nil
 }
 
-// network is what pages reach: what both the run (sandbox.network) and the option allow let them, the whole web where neither says
-// anything. why is why tasks cannot be played so.
+// network is what pages reach: what both the run (sandbox.network) and the option allow let them,
+// the whole web where neither says anything. why is why tasks cannot be played so.
 func (b *Benchmark) network(o benchmarks.Options) (n sandbox.Network, why string) {
 	run := o.Sandbox.Network
 	switch own := len(b.o.Allow) > 0; {
@@ -143,7 +144,8 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task
 	return web.Open(ctx, c)
 }
 
-// Grade is the last score. Where the right answer is not published there is none, and the answer is kept for whoever has it.
+// Grade is the last score. Where the right answer is not published there is none, and the answer is
+// kept for whoever has it.
 func (b *Benchmark) Grade(_ context.Context, _ benchmarks.Host, t datasets.Task, ev benchmarks.Evidence, _ benchmarks.Episode) (benchmarks.Result, error) {
 	q, err := decode(t)
 	if err != nil {

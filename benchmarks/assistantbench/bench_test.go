@@ -80,7 +80,8 @@ func TestOutOfReach(t *testing.T) {
 	}
 }
 
-// A right answer scores 1, a near one less, wherever it is given; one whose right answer is secret has no score.
+// A right answer scores 1, a near one less, wherever it is given; one whose right answer is secret
+// has no score.
 func TestSessions(t *testing.T) {
 	if os.Getenv("EVALRUN_TEST_BROWSER") != "1" {
 		t.Skip("needs chromium-headless-shell; set EVALRUN_TEST_BROWSER=1 where it is")

@@ -61,8 +61,8 @@ func field(x, y pyrepr.Value) float64 {
 	return 0
 }
 
-// align is the mean score of the one-to-one pairing of n answers with m right ones that has the largest sum, over the larger number of
-// the two.
+// align is the mean score of the one-to-one pairing of n answers with m right ones that has the
+// largest sum, over the larger number of the two.
 func align(n, m int, score func(i, j int) float64) float64 {
 	if n == 0 || m == 0 {
 		return 0
@@ -89,8 +89,8 @@ func align(n, m int, score func(i, j int) float64) float64 {
 	return sum / float64(cols)
 }
 
-// assign gives each column its row, or -1, so that every row has a column and the sum is the largest: the Hungarian method with potentials, for no
-// more rows than columns.
+// assign gives each column its row, or -1, so that every row has a column and the sum is the
+// largest: the Hungarian method with potentials, for no more rows than columns.
 func assign(scores [][]float64) []int {
 	rows, cols := len(scores), len(scores[0])
 	u, v := make([]float64, rows+1), make([]float64, cols+1)

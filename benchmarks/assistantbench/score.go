@@ -10,10 +10,12 @@ import (
 	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
-// Score grades an answer, 0 to 1: by how near a number is, by the words of a text, by the words of several texts in any order, or by the
-// fields of several objects in any order, as the right answer asks for. An answer may be JSON.
+// Score grades an answer, 0 to 1: by how near a number is, by the words of a text, by the words of
+// several texts in any order, or by the fields of several objects in any order, as the right answer
+// asks for. An answer may be JSON.
 //
-// It gives what the published scorer gives, but where that breaks off: a list of one number is that number, and what fits nowhere is 0.
+// It gives what the published scorer gives, but where that breaks off: a list of one number is that
+// number, and what fits nowhere is 0.
 func Score(answer, right string) float64 {
 	var p pyrepr.Value = pyrepr.Str(answer)
 	if v, err := pyrepr.FromJSON([]byte(strings.TrimSpace(answer))); err == nil {
@@ -92,7 +94,8 @@ func parse(lines []string) (pyrepr.Value, kind) {
 // quotes makes JSON of how Python prints objects.
 var quotes = strings.NewReplacer("{'", `{"`, "', '", `", "`, "': '", `": "`, "'}", `"}`, "': ", `": `)
 
-// plain reads a number as people write it: with a unit, a currency, a decimal comma. area: also with a unit of area written out.
+// plain reads a number as people write it: with a unit, a currency, a decimal comma. area: also
+// with a unit of area written out.
 func plain(s string, area bool) (float64, bool) {
 	for _, unit := range []string{"$", "%", "sqft"} {
 		s = strings.ReplaceAll(s, unit, " ")
@@ -182,7 +185,8 @@ func numbers(v pyrepr.Value, area bool) pyrepr.Value {
 	return v
 }
 
-// near is 1 for the same number, and falls with the logarithm of the ratio to 0 where one is e times the other.
+// near is 1 for the same number, and falls with the logarithm of the ratio to 0 where one is e
+// times the other.
 func near(a, b float64) float64 {
 	if a == 0 && b == 0 {
 		return 1

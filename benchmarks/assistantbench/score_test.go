@@ -13,8 +13,9 @@ import (
 	"github.com/evalrun/evalrun/datasets/jsonl"
 )
 
-// What the published scorer gives. 5,999 of 6,000 pairs made up at random agreed with it too; in the one that did not, and in 735 more where
-// it broke off, the answer was one that is treated in another way on purpose.
+// What the published scorer gives. 5,999 of 6,000 pairs made up at random agreed with it too; in
+// the one that did not, and in 735 more where it broke off, the answer was one that is treated in
+// another way on purpose.
 func TestScore(t *testing.T) {
 	for _, tt := range []struct {
 		answer, right string

@@ -8,8 +8,9 @@ import (
 	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
-// words compares texts, or lists of them, by their words: F1 of each pair, the best one-to-one pairing, and the mean over the longer side. It
-// is the metric of the DROP data set. A text with numbers must share one.
+// words compares texts, or lists of them, by their words: F1 of each pair, the best one-to-one
+// pairing, and the mean over the longer side. It is the metric of the DROP data set. A text with
+// numbers must share one.
 func words(got, want pyrepr.Value) float64 {
 	a, ok := bags(got)
 	b, ok2 := bags(want)

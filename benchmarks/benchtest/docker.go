@@ -9,10 +9,12 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// DockerImage is the image of tests that need a Debian with bash, Python and pytest; scripts/test-images makes it.
+// DockerImage is the image of tests that need a Debian with bash, Python and pytest;
+// scripts/test-images makes it.
 const DockerImage = "evalrun-test/bookworm:1"
 
-// Docker is the driver docker. The test is skipped with the reason unless EVALRUN_TEST_DOCKER is set; then there must be an engine.
+// Docker is the driver docker. The test is skipped with the reason unless EVALRUN_TEST_DOCKER is
+// set; then there must be an engine.
 func Docker(t *testing.T) sandbox.Driver {
 	t.Helper()
 	if os.Getenv("EVALRUN_TEST_DOCKER") == "" {

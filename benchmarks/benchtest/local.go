@@ -8,13 +8,15 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// Main is the TestMain of packages that use [Local]: the test binary is what runs inside its sandboxes.
+// Main is the TestMain of packages that use [Local]: the test binary is what runs inside its
+// sandboxes.
 func Main(m *testing.M) {
 	local.Init()
 	os.Exit(m.Run())
 }
 
-// Local is the driver local. Where it cannot work the test is skipped with the reason, or fails if EVALRUN_TEST_LOCAL is set.
+// Local is the driver local. Where it cannot work the test is skipped with the reason, or fails if
+// EVALRUN_TEST_LOCAL is set.
 func Local(t *testing.T) sandbox.Driver {
 	t.Helper()
 	d := local.New()
@@ -28,7 +30,8 @@ func Local(t *testing.T) sandbox.Driver {
 	return d
 }
 
-// Unisolated is the driver none, for tests that paths are found where the machine's root is not "/".
+// Unisolated is the driver none, for tests that paths are found where the machine's root is not
+// "/".
 func Unisolated(t *testing.T) sandbox.Driver {
 	t.Helper()
 	d := local.NewUnisolated()

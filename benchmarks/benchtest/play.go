@@ -1,5 +1,5 @@
-// Package benchtest holds what every benchmark must keep, as a suite over a real or fake driver ([Run]), and a small runner of
-// sessions for tests ([Play]): no plan, no journal, no limits.
+// Package benchtest holds what every benchmark must keep, as a suite over a real or fake driver
+// ([Run]), and a small runner of sessions for tests ([Play]): no plan, no journal, no limits.
 package benchtest
 
 import (
@@ -61,7 +61,8 @@ func (p *Played) Score(b benchmarks.Benchmark) (float64, error) {
 	return sum / float64(len(p.Results)), nil
 }
 
-// Play plays all stages and grades them, in the order that Needs.GradeLive asks for. An agent's own error ends its stage, not the session.
+// Play plays all stages and grades them, in the order that Needs.GradeLive asks for. An agent's own
+// error ends its stage, not the session.
 func Play(ctx context.Context, s Session) (*Played, error) {
 	needs, err := s.Benchmark.Needs(s.Task, s.Options)
 	if err != nil {

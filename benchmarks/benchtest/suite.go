@@ -26,9 +26,10 @@ type Suite struct {
 	NopScores map[string]bool
 }
 
-// Run tests that the tasks can be read, twice the same; that Needs is a function of its arguments; that the known solution scores full and an
-// agent that does nothing 0; that grading again, from stored evidence and without the session, says the same; that no machine
-// is left open; that a machine is none that Needs did not name.
+// Run tests that the tasks can be read, twice the same; that Needs is a function of its arguments;
+// that the known solution scores full and an agent that does nothing 0; that grading again, from
+// stored evidence and without the session, says the same; that no machine is left open; that a
+// machine is none that Needs did not name.
 func Run(t *testing.T, s Suite) {
 	if s.Parallel == 0 {
 		s.Parallel = 2

@@ -7,7 +7,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// kept is what of a run's wishes for machines shapes a grader's: a later grading of the same evidence has to use the same.
+// kept is what of a run's wishes for machines shapes a grader's: a later grading of the same
+// evidence has to use the same.
 type kept struct {
 	Image  string  `json:"image,omitempty"`
 	CPUs   float64 `json:"cpus,omitempty"`
@@ -18,7 +19,8 @@ type kept struct {
 	Integrity string `json:"integrity,omitempty"`
 }
 
-// Keep notes the run's wishes for an evidence's Data, from where [Kept] reads them when it is graded. Nothing wished: nil.
+// Keep notes the run's wishes for an evidence's Data, from where [Kept] reads them when it is
+// graded. Nothing wished: nil.
 func Keep(o benchmarks.Options) json.RawMessage {
 	s := o.Sandbox
 	k := kept{Image: s.Image.Ref, CPUs: s.CPUs, Memory: s.Memory, Disk: s.Disk, Pids: s.Pids}

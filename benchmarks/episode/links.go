@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Leads is where a link at the absolute path at leads to, by its text alone. ok is false where that cannot be told: no ".." may follow a name
-// in it, for the name may be that of another link.
+// Leads is where a link at the absolute path at leads to, by its text alone. ok is false where that
+// cannot be told: no ".." may follow a name in it, for the name may be that of another link.
 func Leads(at, link string) (to string, ok bool) {
 	to = path.Dir(at)
 	if path.IsAbs(link) {

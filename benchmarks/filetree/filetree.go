@@ -1,4 +1,5 @@
-// Package filetree is a file system in memory, made of files from elsewhere, that is put into machines.
+// Package filetree is a file system in memory, made of files from elsewhere, that is put into
+// machines.
 package filetree
 
 import (
@@ -42,7 +43,8 @@ func (t *Tree) All() iter.Seq2[string, *Node] { return maps.All(t.nodes) }
 // Get is the node of a clean relative name; nil: there is none.
 func (t *Tree) Get(name string) *Node { return t.nodes[name] }
 
-// Add puts a node in, with the folders on its way. What stands in the way is replaced, but a folder by a folder.
+// Add puts a node in, with the folders on its way. What stands in the way is replaced, but a folder
+// by a folder.
 func (t *Tree) Add(name string, n *Node) {
 	dir := path.Dir(name)
 	if dir != "." {
@@ -110,7 +112,8 @@ func (t *Tree) Overlay(fsys fs.FS, dir string) error {
 	})
 }
 
-// Untar adds what a tar holds whose reader at r stays open as long as the tree is used. keep may drop entries.
+// Untar adds what a tar holds whose reader at r stays open as long as the tree is used. keep may
+// drop entries.
 func (t *Tree) Untar(r io.ReaderAt, size int64, keep func(h *tar.Header) bool) error {
 	counted := &counter{r: io.NewSectionReader(r, 0, size)}
 	tr := tar.NewReader(counted)
@@ -143,7 +146,8 @@ func (t *Tree) Untar(r io.ReaderAt, size int64, keep func(h *tar.Header) bool) e
 	}
 }
 
-// Shadowed reports whether a part of the name on its way is there and not a folder: nothing is written through links.
+// Shadowed reports whether a part of the name on its way is there and not a folder: nothing is
+// written through links.
 func (t *Tree) Shadowed(name string) bool {
 	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
 		if n := t.nodes[dir]; n != nil { // what is above it are folders

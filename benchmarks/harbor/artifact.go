@@ -42,7 +42,8 @@ type Kept struct {
 // key names an artifact's tar among an evidence's files.
 func (k Kept) key() string { return "artifacts/" + k.Destination }
 
-// A collector keeps artifacts in a stage's evidence: each as a tar of files, folders and links, with modes and times but no owners.
+// A collector keeps artifacts in a stage's evidence: each as a tar of files, folders and links,
+// with modes and times but no owners.
 type collector struct {
 	log   event.Log
 	files map[string]event.Blob
@@ -50,7 +51,8 @@ type collector struct {
 	bytes int64
 }
 
-// collect keeps one artifact of a machine, as well as it can: what is wrong with it is written into the manifest. An error is ours.
+// collect keeps one artifact of a machine, as well as it can: what is wrong with it is written into
+// the manifest. An error is ours.
 func (c *collector) collect(ctx context.Context, sb sandbox.Sandbox, dir string, a Artifact) error {
 	k := Kept{Source: a.Source, Destination: a.Destination, Service: a.Service, Status: "ok"}
 	source := a.Source
@@ -200,8 +202,8 @@ func (p *packer) copy(w io.Writer) error {
 	return out.Close()
 }
 
-// excluder reports whether one of tar's exclude patterns fits a name: a pattern fits whole elements, from any of them on, and "*" also
-// passes slashes.
+// excluder reports whether one of tar's exclude patterns fits a name: a pattern fits whole
+// elements, from any of them on, and "*" also passes slashes.
 func excluder(patterns []string) func(string) bool {
 	var all []*regexp.Regexp
 	for _, p := range patterns {
@@ -239,8 +241,8 @@ func excluder(patterns []string) func(string) bool {
 	}
 }
 
-// restore puts artifacts where they came from, into a fresh machine, and leaves out links that lead elsewhere. why says what the
-// agent made impossible.
+// restore puts artifacts where they came from, into a fresh machine, and leaves out links that lead
+// elsewhere. why says what the agent made impossible.
 func restore(ctx context.Context, sb sandbox.Sandbox, log event.Log, ev map[string]event.Blob, list []Kept) (why string, err error) {
 	var roots []string
 	for _, k := range list {
@@ -288,7 +290,8 @@ func restoreOne(ctx context.Context, sb sandbox.Sandbox, log event.Log, blob eve
 	return "", nil
 }
 
-// spool makes a stream one that can be read anywhere: in memory when it is small, else by a file that nobody sees.
+// spool makes a stream one that can be read anywhere: in memory when it is small, else by a file
+// that nobody sees.
 func spool(r io.Reader) (at io.ReaderAt, size int64, done func(), err error) {
 	const small = 1 << 20
 	head, err := io.ReadAll(io.LimitReader(r, small))
@@ -316,8 +319,9 @@ func spool(r io.Reader) (at io.ReaderAt, size int64, done func(), err error) {
 // programs are folders that links may lead to from anywhere, as those of a virtual environment do.
 var programs = []string{"/usr", "/bin", "/sbin", "/lib", "/lib64", "/opt"}
 
-// stays reports whether a link at the path at, which the agent has made, leads to an artifact or to programs. Any other would show the
-// verifier to itself: its tests hold what is right, /proc and /dev its own files.
+// stays reports whether a link at the path at, which the agent has made, leads to an artifact or to
+// programs. Any other would show the verifier to itself: its tests hold what is right, /proc and
+// /dev its own files.
 func stays(at, link string, roots []string) bool {
 	to, ok := episode.Leads(at, link)
 	below := func(dir string) bool { return episode.Within(to, dir) }
@@ -332,7 +336,8 @@ func inner(err error) error {
 	return err
 }
 
-// answers reports whether a machine still does what it is told: then a failure is the doing of what runs in it.
+// answers reports whether a machine still does what it is told: then a failure is the doing of what
+// runs in it.
 func answers(ctx context.Context, sb sandbox.Sandbox) bool {
 	if ctx.Err() != nil {
 		return false

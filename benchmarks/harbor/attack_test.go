@@ -18,7 +18,8 @@ import (
 
 var update = flag.Bool("update", false, "write the table of attacks into docs/grading.md")
 
-// An attack is what an agent does as root in its machine instead of its work. The verifier says 0 of it unless it is deceived.
+// An attack is what an agent does as root in its machine instead of its work. The verifier says 0
+// of it unless it is deceived.
 type attack struct {
 	group, name string
 	script      string
@@ -79,7 +80,8 @@ func behind(script string) string {
 	return "setsid bash -c " + quoted(script) + " </dev/null >/dev/null 2>&1 &\nsleep 0.2\n"
 }
 
-// swap puts a folder with a reward, which is ready, in place of another one as soon as the verifier has written its own.
+// swap puts a folder with a reward, which is ready, in place of another one as soon as the verifier
+// has written its own.
 func swap(folder, ready string) string {
 	made := ready + strings.TrimPrefix("/logs/verifier", folder)
 	return "mkdir -m 755 -p " + ready + " " + made + "\necho 1 > " + made + "/reward.txt\n" + behind(`exec python3 -c "import os, time
@@ -350,7 +352,8 @@ func compareTable(t *testing.T, table string) {
 	}
 }
 
-// On this machine's own programs, which are read-only there, nothing that wins goes unmarked either.
+// On this machine's own programs, which are read-only there, nothing that wins goes unmarked
+// either.
 func TestAttacksLocal(t *testing.T) {
 	d := local(t)
 	for i, a := range attacks {

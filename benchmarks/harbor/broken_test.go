@@ -14,7 +14,8 @@ import (
 	"github.com/evalrun/evalrun/datasets"
 )
 
-// testdata/broken holds ten tasks that are broken, each in one way; its README says how. Here is what playing them says.
+// testdata/broken holds ten tasks that are broken, each in one way; its README says how. Here is
+// what playing them says.
 func TestBroken(t *testing.T) {
 	d := inDocker(t)
 	b, err := harbor.New("testdata/broken", json.RawMessage(`{"exclude_task_names": ["none"]}`))

@@ -23,8 +23,9 @@ type data struct {
 	Artifacts []Kept `json:"artifacts,omitempty"`
 }
 
-// Collect runs the hooks and keeps the artifacts: main's first, while what the agent left still runs there; then, where the verifier has a
-// machine of its own, main's processes end, so that the sidecars' evidence is out of the agent's reach.
+// Collect runs the hooks and keeps the artifacts: main's first, while what the agent left still
+// runs there; then, where the verifier has a machine of its own, main's processes end, so that the
+// sidecars' evidence is out of the agent's reach.
 func (g *game) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Evidence, error) {
 	i := max(g.next-1, 0)
 	s := &g.task.Steps[i]
@@ -105,7 +106,8 @@ func (g *game) artifacts(ctx context.Context, c *collector, s *Step, sb sandbox.
 	return nil
 }
 
-// hooks runs the hooks of one service. What they leave with is noted and decides nothing, as in Harbor.
+// hooks runs the hooks of one service. What they leave with is noted and decides nothing, as in
+// Harbor.
 func (g *game) hooks(ctx context.Context, s *Step, sb sandbox.Sandbox, service string) error {
 	shell := "bash"
 	if service != Main {

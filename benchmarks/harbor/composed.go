@@ -21,7 +21,8 @@ const (
 	testsDir     = "/tests"
 )
 
-// builtImage is what a compose file's ${MAIN_IMAGE_NAME} says: the image that the environment's own files make.
+// builtImage is what a compose file's ${MAIN_IMAGE_NAME} says: the image that the environment's own
+// files make.
 const builtImage = "hb__main"
 
 // folders are what a compose file of the old form mounts from the host.
@@ -31,7 +32,8 @@ var folders = map[string]string{
 	"/.evalrun/artifacts":     "harness-artifacts",
 }
 
-// composeVars are the variables of a compose file: Harbor's own, the task's, and of this machine those that the run allows.
+// composeVars are the variables of a compose file: Harbor's own, the task's, and of this machine
+// those that the run allows.
 func (e *Environment) composeVars(env map[string]string, get Lookup) compose.Vars {
 	own := map[string]string{
 		"MAIN_IMAGE_NAME": builtImage, "PREBUILT_IMAGE_NAME": e.Image, "CONTEXT_DIR": ".", "TEST_DIR": testsDir,
@@ -60,7 +62,8 @@ func (e *Environment) composeVars(env map[string]string, get Lookup) compose.Var
 	}
 }
 
-// project reads the environment's compose file; nil: it has none. env are the environment's own variables.
+// project reads the environment's compose file; nil: it has none. env are the environment's own
+// variables.
 func (e *Environment) project(fsys fs.FS, env map[string]string, get Lookup) (*compose.Project, error) {
 	if e.Compose == nil {
 		return nil, nil
@@ -77,7 +80,8 @@ func (e *Environment) kept() fs.FS {
 	return m
 }
 
-// compose reads a folder's compose file, to say what is wrong with it and to keep the texts that it needs.
+// compose reads a folder's compose file, to say what is wrong with it and to keep the texts that it
+// needs.
 func (l *loader) compose(e *Environment) {
 	if !l.isFile(path.Join(e.Dir, composeFile)) {
 		return

@@ -93,7 +93,8 @@ var (
 	counted = regexp.MustCompile(`^\[\d+\]\s+`)
 )
 
-// Pytest reads the tests of the last short test summary in what pytest -rA printed. A name is what follows the file ("test_a.py::").
+// Pytest reads the tests of the last short test summary in what pytest -rA printed. A name is what
+// follows the file ("test_a.py::").
 func Pytest(out []byte) []record.Test {
 	var tests []record.Test
 	at := map[string]int{}

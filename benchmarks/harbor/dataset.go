@@ -20,8 +20,8 @@ import (
 
 var digestForm = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
-// dataset lists the tasks of a dataset.toml: they lie below the folder given by the option root, else below the file's own, and must have
-// the names and digests that the file says.
+// dataset lists the tasks of a dataset.toml: they lie below the folder given by the option root,
+// else below the file's own, and must have the names and digests that the file says.
 func (s *source) dataset(dir, file string) func(context.Context) ([]entry, error) {
 	return func(context.Context) ([]entry, error) {
 		b, err := readText(os.DirFS(dir), file) // the user's own file
@@ -44,7 +44,8 @@ func (s *source) dataset(dir, file string) func(context.Context) ([]entry, error
 	}
 }
 
-// readDataset reads the tasks that a dataset.toml names. check looks at the files that belong to it.
+// readDataset reads the tasks that a dataset.toml names. check looks at the files that belong to
+// it.
 func readDataset(t *table, check func(name, digest string) error) (out []entry) {
 	defer t.end()
 	d := t.table("dataset")
@@ -102,8 +103,8 @@ func checkFile(dir, name, digest string) error {
 	return nil
 }
 
-// find gives tasks that are known by name their folders below dir. A folder is known by its own name; where that leaves more than one, or
-// none, the names in the task.toml files decide.
+// find gives tasks that are known by name their folders below dir. A folder is known by its own
+// name; where that leaves more than one, or none, the names in the task.toml files decide.
 func (s *source) find(dir string, list []entry) ([]entry, error) {
 	all, err := s.walk(dir)
 	if err != nil {
@@ -227,7 +228,8 @@ func choose(all []registered, want string) (*registered, error) {
 	return fits[0], nil
 }
 
-// registered finds the folder of a registry's task: below the option root, else beside the registry, else in the cache of fetched ones.
+// registered finds the folder of a registry's task: below the option root, else beside the
+// registry, else in the cache of fetched ones.
 func (s *source) registered(ctx context.Context, dir string, t registeredTask) entry {
 	p := path.Clean(filepath.ToSlash(t.Path))
 	e := entry{dir: dir, sub: p, name: path.Base(p)}

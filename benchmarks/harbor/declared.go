@@ -80,7 +80,8 @@ func (a Artifact) To() string {
 	return strings.TrimPrefix(a.Source, "/")
 }
 
-// overlaps notes artifacts of one machine of which one holds the other, or that would be kept in one place.
+// overlaps notes artifacts of one machine of which one holds the other, or that would be kept in
+// one place.
 func overlaps(t *table, list []Artifact) {
 	below := func(a, b string) bool { return a == b || strings.HasPrefix(a, b+"/") }
 	for i, a := range list {

@@ -28,8 +28,9 @@ var digested = []string{"task.toml", "instruction.md", "README.md", "environment
 // defaultIgnores count where a task has no .gitignore.
 const defaultIgnores = "__pycache__/\n*.pyc\n.DS_Store\n*.swp\n*.swo\n*~\n"
 
-// Digest is Harbor's task digest: SHA-256 over a line a file, in the order of their names, without what the folder's .gitignore leaves out. A
-// link that leads out of the folder is an error; one that leads nowhere is no file.
+// Digest is Harbor's task digest: SHA-256 over a line a file, in the order of their names, without
+// what the folder's .gitignore leaves out. A link that leads out of the folder is an error; one
+// that leads nowhere is no file.
 func Digest(fsys fs.FS) (string, error) {
 	rules := defaultIgnores
 	if b, err := readText(fsys, ".gitignore"); err == nil {
@@ -59,8 +60,9 @@ func Digest(fsys fs.FS) (string, error) {
 	return "sha256:" + hex.EncodeToString(all.Sum(nil)), nil
 }
 
-// EnvironmentHash is Harbor's hash of an environment's files: names and contents with their lengths, in the order of the names, cut to 32
-// digits. Without files it is of the image's name, and without that of the folder's.
+// EnvironmentHash is Harbor's hash of an environment's files: names and contents with their
+// lengths, in the order of the names, cut to 32 digits. Without files it is of the image's name,
+// and without that of the folder's.
 func EnvironmentHash(fsys fs.FS, dir, image string) (string, error) {
 	w := walker{fsys: fsys}
 	if err := w.walk(dir, false); err != nil {
@@ -105,7 +107,8 @@ type walker struct {
 	bytes int64
 }
 
-// walk lists the files at or below name; links to files too, if links is set. Links to folders are not followed.
+// walk lists the files at or below name; links to files too, if links is set. Links to folders are
+// not followed.
 func (w *walker) walk(name string, links bool) error {
 	if _, err := fs.Stat(w.fsys, name); errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -55,7 +55,8 @@ func TestDigest(t *testing.T) {
 	}
 }
 
-// Patterns (cut at |), a file, and whether it is left out: as Harbor's library (pathspec 1.1) says, of which 20,000 were compared.
+// Patterns (cut at |), a file, and whether it is left out: as Harbor's library (pathspec 1.1) says,
+// of which 20,000 were compared.
 func TestIgnore(t *testing.T) {
 	for _, c := range []struct {
 		patterns, file string

@@ -10,7 +10,8 @@ import (
 	"github.com/evalrun/evalrun/agent"
 )
 
-// Env are variables whose values may be templates: a whole value ${NAME} or ${NAME:-default}. Anything else is literal.
+// Env are variables whose values may be templates: a whole value ${NAME} or ${NAME:-default}.
+// Anything else is literal.
 type Env map[string]string
 
 var template = regexp.MustCompile(`^\$\{([A-Za-z_][A-Za-z0-9_.-]*)(?::-(.*))?\}$`)

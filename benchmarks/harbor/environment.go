@@ -31,7 +31,8 @@ func (t *table) health(key string) *sandbox.Health {
 	}
 }
 
-// readEnvironment reads [environment] or a verifier's. dir is where its files are, as far as that is known.
+// readEnvironment reads [environment] or a verifier's. dir is where its files are, as far as that
+// is known.
 func (w *written) readEnvironment(t *table, dir string) Environment {
 	e := Environment{Dir: dir, OS: "linux", BuildTimeout: defaultBuild, Network: sandbox.Network{Mode: "public"}}
 	if w.old {

@@ -56,7 +56,8 @@ type game struct {
 	closed bool
 }
 
-// Open starts the machine and readies it. What fails here is the task's or ours: no agent was there yet.
+// Open starts the machine and readies it. What fails here is the task's or ours: no agent was there
+// yet.
 func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task, o benchmarks.Options) (benchmarks.Episode, error) {
 	g, err := b.game(h, t, o)
 	if err != nil {
@@ -172,8 +173,8 @@ func healthy(ctx context.Context, b *Benchmark, sb sandbox.Sandbox, task, whose 
 	return sickness(ctx, task, whose, executor.WaitHealthy(ctx, sb, *b.o.Times().Health(h), nil))
 }
 
-// sickness returns err, the error of starting a machine or of waiting for it. If a health check never
-// succeeded, it is the task's fault, and whose names the check.
+// sickness returns err, the error of starting a machine or of waiting for it. If a health check
+// never succeeded, it is the task's fault, and whose names the check.
 func sickness(ctx context.Context, task, whose string, err error) error {
 	if ctx.Err() != nil || !errors.As(err, new(*executor.Unhealthy)) {
 		return err
@@ -181,7 +182,8 @@ func sickness(ctx context.Context, task, whose string, err error) error {
 	return &benchmarks.TaskError{Task: task, Err: &sick{whose, err}}
 }
 
-// Next readies the next step. A step that cannot be readied is the task's fault when it is the first; later the agent may have done it.
+// Next readies the next step. A step that cannot be readied is the task's fault when it is the
+// first; later the agent may have done it.
 func (g *game) Next(ctx context.Context, prev *benchmarks.Result) (*benchmarks.Stage, error) {
 	i := g.next
 	if i >= len(g.task.Steps) || i > 0 && prev != nil && !g.task.Steps[i-1].met(*prev) {
@@ -213,7 +215,8 @@ func (g *game) Next(ctx context.Context, prev *benchmarks.Result) (*benchmarks.S
 	return stage, g.rewire(ctx, g.b.Policies(g.task, i, g.o).Agent)
 }
 
-// leave: what the agent left running may be the answer, to a verifier on the same machine or to a hook that asks it.
+// leave: what the agent left running may be the answer, to a verifier on the same machine or to a
+// hook that asks it.
 func (s *Step) leave() bool {
 	return !s.Verifier.Separate || slices.ContainsFunc(s.Verifier.Collect, func(h Hook) bool { return h.Service == "" || h.Service == Main })
 }
@@ -297,7 +300,8 @@ func (g *game) setup(ctx context.Context, s *Step, i int) (why string, err error
 	return "", err
 }
 
-// theirs tells apart what a machine that still answers would not do, which is the doing of what runs in it, and our own failures.
+// theirs tells apart what a machine that still answers would not do, which is the doing of what
+// runs in it, and our own failures.
 func (g *game) theirs(ctx context.Context, what string, err error) (string, error) {
 	if g.next > 1 && answers(ctx, g.sb) {
 		return fmt.Sprintf("%s: %v", what, inner(err)), nil

@@ -129,7 +129,8 @@ func TestFieldMinReward(t *testing.T) {
 	}
 }
 
-// What was in /tests and /logs/verifier is gone; scripts with Windows line ends or without the right to run are run.
+// What was in /tests and /logs/verifier is gone; scripts with Windows line ends or without the
+// right to run are run.
 func TestFieldShared(t *testing.T) {
 	wants(t, checking("", `[ ! -e /tests/planted -a ! -e /logs/verifier/reward.json -a "$PWD" = /app ]`, nil), "",
 		bash(`mkdir -p /tests /logs/verifier; echo x > /tests/planted; echo '{"reward": 1}' > /logs/verifier/reward.json`), 1)

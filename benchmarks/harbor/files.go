@@ -8,8 +8,8 @@ import (
 	"github.com/evalrun/evalrun/internal/fsutil"
 )
 
-// folder is the content of a task's folder, which links do not lead out of. It holds no descriptor between calls, so that a thousand of
-// them cost nothing.
+// folder is the content of a task's folder, which links do not lead out of. It holds no descriptor
+// between calls, so that a thousand of them cost nothing.
 type folder struct {
 	root *os.Root // of the dataset
 	sub  string

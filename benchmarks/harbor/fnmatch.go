@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// fnmatch compiles a shell pattern of names: * is any text, a slash too, ? one character, [seq] and [!seq] one of a set.
+// fnmatch compiles a shell pattern of names: * is any text, a slash too, ? one character, [seq] and
+// [!seq] one of a set.
 func fnmatch(pattern string) (*regexp.Regexp, error) {
 	if len(pattern) > 1000 {
 		return nil, errors.New("longer than 1000 bytes")

@@ -17,7 +17,8 @@ import (
 	"time"
 )
 
-// A repository at a commit. What was fetched stays in the cache, where the commit's own hash says whether it is what was asked for.
+// A repository at a commit. What was fetched stays in the cache, where the commit's own hash says
+// whether it is what was asked for.
 type repository struct{ url, commit string }
 
 var (
@@ -38,13 +39,15 @@ func (r repository) check() error {
 // fetchLimit bounds one fetch.
 const fetchLimit = 10 * time.Minute
 
-// checked remembers which folders were verified by this process, and keeps two fetches of one from running at once.
+// checked remembers which folders were verified by this process, and keeps two fetches of one from
+// running at once.
 var checked = struct {
 	sync.Mutex
 	m map[string]error
 }{m: map[string]error{}}
 
-// get returns a folder that holds the repository at its commit. It is fetched only when fetch is set.
+// get returns a folder that holds the repository at its commit. It is fetched only when fetch is
+// set.
 func (r repository) get(ctx context.Context, cache string, fetch bool) (string, error) {
 	if cache == "" {
 		user, err := os.UserCacheDir()

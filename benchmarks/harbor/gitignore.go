@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// ignoring is a list of .gitignore patterns. As in Harbor the last one that fits a file's path decides, also for a file in a folder that an
-// earlier one left out (git itself would not look into it again).
+// ignoring is a list of .gitignore patterns. As in Harbor the last one that fits a file's path
+// decides, also for a file in a folder that an earlier one left out (git itself would not look into
+// it again).
 type ignoring []ignoreRule
 
 type ignoreRule struct {
@@ -38,7 +39,8 @@ func parseRule(line string) (r ignoreRule, ok bool) {
 	if r.keep = strings.HasPrefix(line, "!"); r.keep {
 		line = line[1:]
 	}
-	// A folder's pattern fits all that is below it; a file's fits what is below a folder of that name too, unless it ends in /*.
+	// A folder's pattern fits all that is below it; a file's fits what is below a folder of that
+	// name too, unless it ends in /*.
 	folder := strings.HasSuffix(line, "/")
 	line = strings.TrimSuffix(line, "/")
 	anchored := strings.Contains(line, "/")
@@ -113,7 +115,8 @@ func glob(p string) string {
 	return re.String()
 }
 
-// class is a bracket expression at the beginning of p, and its length. An unclosed one stands for itself.
+// class is a bracket expression at the beginning of p, and its length. An unclosed one stands for
+// itself.
 func class(p string) (string, int) {
 	j := 1
 	if j < len(p) && (p[j] == '!' || p[j] == '^') {

@@ -13,8 +13,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// Grade verifies one step: on the agent's machine where the task shares it, for which the session has to live, else on a fresh one
-// that gets the artifacts.
+// Grade verifies one step: on the agent's machine where the task shares it, for which the session
+// has to live, else on a fresh one that gets the artifacts.
 func (b *Benchmark) Grade(ctx context.Context, h benchmarks.Host, t datasets.Task, ev benchmarks.Evidence, live benchmarks.Episode) (benchmarks.Result, error) {
 	task, err := Decode(t)
 	if err != nil {

@@ -20,8 +20,8 @@ type Benchmark struct {
 	source datasets.Source
 }
 
-// New makes the benchmark of a task's folder, a folder of such, a dataset.toml or a registry.json. Tasks are read when they are
-// asked for.
+// New makes the benchmark of a task's folder, a folder of such, a dataset.toml or a registry.json.
+// Tasks are read when they are asked for.
 func New(path string, raw json.RawMessage) (*Benchmark, error) {
 	o, err := parseOptions(raw)
 	if err != nil {
@@ -52,8 +52,8 @@ func Decode(t datasets.Task) (*Task, error) {
 	return &d, nil
 }
 
-// Needs the agent's machine with its sidecars, and one for each environment that verifiers have of their own. What cannot be run here
-// is skipped with the reason.
+// Needs the agent's machine with its sidecars, and one for each environment that verifiers have of
+// their own. What cannot be run here is skipped with the reason.
 func (b *Benchmark) Needs(dt datasets.Task, o benchmarks.Options) (benchmarks.Needs, error) {
 	t, err := Decode(dt)
 	if err != nil {
@@ -122,7 +122,8 @@ func (b *Benchmark) Variables(h benchmarks.Host) Lookup {
 	}
 }
 
-// unable makes a reason to skip of what a task wants and this run does not give; any other error stays one.
+// unable makes a reason to skip of what a task wants and this run does not give; any other error
+// stays one.
 func unable(t *Task, err error) (benchmarks.Needs, error) {
 	if missing(err) || compose.OnlyRefused(err) {
 		return benchmarks.Needs{Skip: oneLine(err)}, nil

@@ -39,7 +39,8 @@ func TestHonest(t *testing.T) {
 	}
 }
 
-// A full disk and a machine without room for a process are the agent's doing: no reward, and no failure of ours.
+// A full disk and a machine without room for a process are the agent's doing: no reward, and no
+// failure of ours.
 func TestFullDisk(t *testing.T) {
 	b := open(t, hello("h", ""), "")
 	p, err := benchtest.Play(t.Context(), benchtest.Session{Benchmark: b, Driver: local(t), Task: task(t, b, ""),

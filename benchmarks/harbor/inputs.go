@@ -10,7 +10,8 @@ import (
 	"github.com/evalrun/evalrun/benchmarks/filetree"
 )
 
-// inputs are what can be told of a verifier by reading its scripts: a superset, for a word in a comment counts as well.
+// inputs are what can be told of a verifier by reading its scripts: a superset, for a word in a
+// comment counts as well.
 type inputs struct {
 	words  map[string]bool // that could be names of programs, or of modules
 	run    []string        // files outside of /tests that scripts execute or source; of a home with "~/"

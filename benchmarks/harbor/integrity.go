@@ -13,7 +13,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// findings are what was found of tampering: flags, and for each the paths or events that it stands for.
+// findings are what was found of tampering: flags, and for each the paths or events that it stands
+// for.
 type findings struct {
 	flags []string
 	notes []string // "planted: /app/conftest.py is new"
@@ -35,8 +36,9 @@ func (f *findings) why() string {
 	return strings.Join(f.notes[:most], "; ") + "; …"
 }
 
-// compare looks for changes that the verifier would meet, after the agent and before the verifier. What it can undo without harm it
-// undoes: compiled Python of the agent's making is removed, and the loader's cache made again.
+// compare looks for changes that the verifier would meet, after the agent and before the verifier.
+// What it can undo without harm it undoes: compiled Python of the agent's making is removed, and
+// the loader's cache made again.
 func (x *guard) compare(ctx context.Context, sb sandbox.Sandbox, f *findings) error {
 	m, ok := minderOf(sb)
 	if !ok {
@@ -272,7 +274,8 @@ var (
 	gitRuns = regexp.MustCompile(`(?i)hookspath|fsmonitor|\balias\b|\binclude|pager|editor|command|program|textconv|\[filter|\[diff|insteadof|helper`)
 )
 
-// harmless reads files of which most are innocent: paths for Python without code, packages without a plug-in, git's name and address.
+// harmless reads files of which most are innocent: paths for Python without code, packages without
+// a plug-in, git's name and address.
 func (x *guard) harmless(ctx context.Context, sb sandbox.Sandbox, c executor.Change) (bool, error) {
 	var guilty *regexp.Regexp
 	switch base := path.Base(c.Path); {

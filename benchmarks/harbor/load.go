@@ -10,8 +10,9 @@ import (
 	"strings"
 )
 
-// Load reads a task folder. name is the folder's; it is the task's where task.toml gives none. The error lists all that is wrong, with
-// places; a task with an error cannot be played. fsys must not lead out of the folder by links (os.Root's does not).
+// Load reads a task folder. name is the folder's; it is the task's where task.toml gives none. The
+// error lists all that is wrong, with places; a task with an error cannot be played. fsys must not
+// lead out of the folder by links (os.Root's does not).
 func Load(fsys fs.FS, name string) (*Task, error) {
 	text, err := readText(fsys, "task.toml")
 	if err != nil {
@@ -209,7 +210,8 @@ func (l *loader) verifier(s step, dir string) Verifier {
 		Timeout: or(first(own.timeout, task.timeout), defaultVerify),
 	}
 	if own.timeout == nil && s.name != "" {
-		// Harbor gives a step without a limit the default of 600 s whatever the task says. A task that says more means it.
+		// Harbor gives a step without a limit the default of 600 s whatever the task says. A task
+		// that says more means it.
 		v.Timeout = max(v.Timeout, defaultVerify)
 	}
 	mode := own.resolve()

@@ -20,7 +20,8 @@ type Machine struct {
 	Dirs []string // to be made before anything else, for anyone to write: /logs/… and what a compose file mounts from the harness
 }
 
-// Upload are the files that go to the working directory after the start, when nothing builds them in; nil: none.
+// Upload are the files that go to the working directory after the start, when nothing builds them
+// in; nil: none.
 func (m *Machine) Upload(files fs.FS) (fs.FS, error) {
 	if !m.Env.Upload {
 		return nil, nil
@@ -35,8 +36,9 @@ type Policies struct {
 	Verifier sandbox.Network // while the verifier runs, in its own machine or the agent's
 }
 
-// Main makes the agent's machine. files is the task's folder, env gives the variables of this machine that the run allows. Errors of what
-// is missing are *[Missing], of what is not done here *[compose.Refused]. It does no I/O.
+// Main makes the agent's machine. files is the task's folder, env gives the variables of this
+// machine that the run allows. Errors of what is missing are *[Missing], of what is not done here
+// *[compose.Refused]. It does no I/O.
 func (b *Benchmark) Main(t *Task, files fs.FS, o benchmarks.Options, env Lookup) (*Machine, error) {
 	m, internal, err := b.machine(t, &t.Environment, files, env)
 	if err != nil {
@@ -65,8 +67,8 @@ func (b *Benchmark) Main(t *Task, files fs.FS, o benchmarks.Options, env Lookup)
 	return m, nil
 }
 
-// still drops what a machine without an image of an engine (an unpacked folder, or the driver's own) does not have: an ENTRYPOINT to be
-// kept from ending, and setuid programs.
+// still drops what a machine without an image of an engine (an unpacked folder, or the driver's
+// own) does not have: an ENTRYPOINT to be kept from ending, and setuid programs.
 func (m *Machine) still() {
 	s := &m.Spec
 	if !s.Image.IsZero() && !strings.HasPrefix(s.Image.Ref, "dir:") {
@@ -78,8 +80,8 @@ func (m *Machine) still() {
 	}
 }
 
-// Grader makes the machine of a step's separate verifier. A run's wishes for the agent's machine do not hold for it, but for the driver's
-// sake those for its size do.
+// Grader makes the machine of a step's separate verifier. A run's wishes for the agent's machine do
+// not hold for it, but for the driver's sake those for its size do.
 func (b *Benchmark) Grader(t *Task, step int, files fs.FS, o benchmarks.Options, env Lookup) (*Machine, error) {
 	v := &t.Steps[step].Verifier
 	if !v.Separate {
@@ -100,7 +102,8 @@ func (b *Benchmark) Grader(t *Task, step int, files fs.FS, o benchmarks.Options,
 	return m, nil
 }
 
-// Policies of a step. A policy that the run's own configuration sets holds in all phases of the agent's machine.
+// Policies of a step. A policy that the run's own configuration sets holds in all phases of the
+// agent's machine.
 func (b *Benchmark) Policies(t *Task, step int, o benchmarks.Options) Policies {
 	s := &t.Steps[step]
 	base := widen(t.Environment.Network, b.o.AllowHosts)
@@ -195,8 +198,9 @@ func (b *Benchmark) machine(t *Task, e *Environment, files fs.FS, get Lookup) (m
 	return m, internal, nil
 }
 
-// image is the main machine's, by the order in which the format lays its parts over each other: an image that is named wins over a
-// Dockerfile unless the run forces a build, and what a compose file says of main over both.
+// image is the main machine's, by the order in which the format lays its parts over each other: an
+// image that is named wins over a Dockerfile unless the run forces a build, and what a compose file
+// says of main over both.
 func (b *Benchmark) image(e *Environment, main *compose.Service, files fs.FS) (sandbox.Image, error) {
 	s := *main
 	named := s.Image != "" && s.Image != builtImage && s.Image != e.Image

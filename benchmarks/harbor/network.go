@@ -66,8 +66,8 @@ func widen(n sandbox.Network, hosts []string) sandbox.Network {
 	return *allow(all)
 }
 
-// shut says which of the task's own lists would open what is not public, this host's services or its network, to its machines. Only the run's
-// configuration may open that. "": none would.
+// shut says which of the task's own lists would open what is not public, this host's services or
+// its network, to its machines. Only the run's configuration may open that. "": none would.
 func (b *Benchmark) shut(t *Task, o benchmarks.Options) string {
 	list := func(hosts ...string) egress.Policy {
 		p, _ := egress.Parse(sandbox.Network{Mode: "allow", Allow: hosts}) // what is wrong with it is told elsewhere
@@ -111,7 +111,8 @@ func (b *Benchmark) shut(t *Task, o benchmarks.Options) string {
 
 var label = regexp.MustCompile(`^[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?$`)
 
-// host checks an entry of allowed_hosts and brings it into its usual form: a name, *.suffix, an address, or a CIDR range.
+// host checks an entry of allowed_hosts and brings it into its usual form: a name, *.suffix, an
+// address, or a CIDR range.
 func host(entry string) (string, error) {
 	h := strings.TrimRight(strings.ToLower(strings.TrimSpace(entry)), ".")
 	bad := func(why string) (string, error) { return "", fmt.Errorf("%q %s", entry, why) }

@@ -17,8 +17,9 @@ import (
 // solutionDir is where the oracle puts a solution.
 const solutionDir = "/solution"
 
-// Solve plays each step's solution as Harbor's oracle does: solution/ goes to /solution, solve.sh runs from the working directory, and what
-// it leaves with is recorded and decides nothing. A step without a solution of its own takes the task's.
+// Solve plays each step's solution as Harbor's oracle does: solution/ goes to /solution, solve.sh
+// runs from the working directory, and what it leaves with is recorded and decides nothing. A step
+// without a solution of its own takes the task's.
 func (b *Benchmark) Solve(t datasets.Task) (agent.Agent, error) {
 	task, err := Decode(t)
 	if err != nil {

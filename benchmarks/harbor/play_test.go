@@ -96,7 +96,8 @@ func drivers(t *testing.T, f func(t *testing.T, d here)) {
 	t.Run("docker", func(t *testing.T) { f(t, inDocker(t)) })
 }
 
-// A folder of tasks: names below it, with their content. What a task needs and does not say is filled in.
+// A folder of tasks: names below it, with their content. What a task needs and does not say is
+// filled in.
 type folder map[string]string
 
 func (f folder) write(t *testing.T) string {

@@ -20,7 +20,8 @@ import (
 const (
 	// FlagTolerant: reward.json held something else than numbers, which Harbor refuses.
 	FlagTolerant = "tolerant_reward"
-	// FlagNotRegular: where a reward or a report belongs lay a link, a pipe, a folder, a device, or far too large a file.
+	// FlagNotRegular: where a reward or a report belongs lay a link, a pipe, a folder, a device, or
+	// far too large a file.
 	FlagNotRegular = "reward_not_regular"
 )
 
@@ -45,10 +46,12 @@ type RewardError struct{ Name, Text string }
 
 func (e *RewardError) Error() string { return e.Name + ": " + e.Text }
 
-// Rewards reads what a verifier wrote: reward.json, else reward.txt; nil is a file that is not there. The error is a *[RewardError].
+// Rewards reads what a verifier wrote: reward.json, else reward.txt; nil is a file that is not
+// there. The error is a *[RewardError].
 //
-// Each number becomes a score. The primary one is "reward"; a single other key; of several others the mean, added as "mean".
-// What is no number in reward.json becomes a score without a value, its text kept, and a flag; when there is no number at all, reward.txt decides.
+// Each number becomes a score. The primary one is "reward"; a single other key; of several others
+// the mean, added as "mean". What is no number in reward.json becomes a score without a value, its
+// text kept, and a flag; when there is no number at all, reward.txt decides.
 func Rewards(jsonFile, txtFile []byte) ([]record.Score, []string, error) {
 	if jsonFile == nil && txtFile == nil {
 		return nil, nil, &RewardError{errNotFound, "the verifier wrote neither reward.json nor reward.txt in /logs/verifier"}
@@ -220,9 +223,10 @@ func addFlags(list []string, flags ...string) []string {
 	return list
 }
 
-// reduce makes a trial's result of its stages'. By "mean" it is, for each key, the mean over the stages that were played, a missing key
-// counting 0; by "final" the last stage's. A stage whose verifier gave no reward counts 0 (Harbor leaves it out, which would make it
-// worth more to break a verifier than to fail).
+// reduce makes a trial's result of its stages'. By "mean" it is, for each key, the mean over the
+// stages that were played, a missing key counting 0; by "final" the last stage's. A stage whose
+// verifier gave no reward counts 0 (Harbor leaves it out, which would make it worth more to break a
+// verifier than to fail).
 func reduce(strategy string, stages []benchmarks.Result) (benchmarks.Result, error) {
 	if len(stages) == 0 {
 		return benchmarks.Result{}, errors.New("no stage was graded")

@@ -109,7 +109,8 @@ func TestRewards(t *testing.T) {
 	}
 }
 
-// Whatever a verifier writes, its scores are such as the harness takes: an agent may be who wrote it.
+// Whatever a verifier writes, its scores are such as the harness takes: an agent may be who wrote
+// it.
 func TestRewardsFit(t *testing.T) {
 	object := func(name string, n int, value string) []byte {
 		var keys []string

@@ -13,8 +13,9 @@ import (
 // maxScript is how large a script may be whose line ends are looked at.
 const maxScript = 4 << 20
 
-// scripts is what lies in folders of a task, later ones over earlier, as it is put into a machine: shell scripts can be executed whatever
-// their mode was, and those with a "#!" line that ends as on Windows get line ends that a kernel understands.
+// scripts is what lies in folders of a task, later ones over earlier, as it is put into a machine:
+// shell scripts can be executed whatever their mode was, and those with a "#!" line that ends as on
+// Windows get line ends that a kernel understands.
 func scripts(files fs.FS, dirs ...string) (*filetree.Tree, error) {
 	t := filetree.New()
 	for _, d := range dirs {
@@ -48,7 +49,8 @@ func read(n *filetree.Node) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(r, maxScript))
 }
 
-// start is the command that runs a task's script which was put at a path: by its "#!" line, else by bash.
+// start is the command that runs a task's script which was put at a path: by its "#!" line, else by
+// bash.
 func start(files fs.FS, name, at string) ([]string, error) {
 	f, err := files.Open(name)
 	if err != nil {

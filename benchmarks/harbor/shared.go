@@ -15,8 +15,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// A Shared verification is the care that grading on the agent's own machine takes, for formats that have their rewards elsewhere than
-// Harbor's:
+// A Shared verification is the care that grading on the agent's own machine takes, for formats that
+// have their rewards elsewhere than Harbor's:
 //
 //	Watch   before the agent begins: what the tests depend on is remembered
 //	Begin   after the agent: it is compared, /tests made new, the tests put there
@@ -29,8 +29,9 @@ type Shared struct {
 	v     verification
 }
 
-// Tests is what goes to /tests: what lies in a folder of a task, and beside it single files of the task, by their last name. Shell scripts
-// can be executed and have line ends that shells understand.
+// Tests is what goes to /tests: what lies in a folder of a task, and beside it single files of the
+// task, by their last name. Shell scripts can be executed and have line ends that shells
+// understand.
 func Tests(files fs.FS, folder string, beside ...string) (fs.FS, error) {
 	t := filetree.New()
 	if info, err := fs.Stat(files, folder); err == nil && info.IsDir() {
@@ -75,7 +76,8 @@ func Watch(ctx context.Context, sb sandbox.Sandbox, dir string, tests fs.FS) (*S
 	return s, nil
 }
 
-// Begin readies the machine for the tests. refused is why a machine that still answers does not let itself be readied: no reward.
+// Begin readies the machine for the tests. refused is why a machine that still answers does not let
+// itself be readied: no reward.
 func (s *Shared) Begin(ctx context.Context) (refused string, err error) {
 	err = s.begin(ctx)
 	if err == nil || errors.As(err, new(*sandbox.Unsupported)) || errors.As(err, new(*benchmarks.TaskError)) || !answers(ctx, s.sb) {
@@ -127,7 +129,8 @@ func (s *Shared) Remark(ctx context.Context, log event.Log, text string, x sandb
 	return remark(ctx, log, "verifier", text, verified{x.Code, x.TimedOut, blob, s.v.found.notes, s.v.left})
 }
 
-// Apply writes what was found into a result. more are flags of tampering of the format's own that it has already; with fail any makes the score 0.
+// Apply writes what was found into a result. more are flags of tampering of the format's own that
+// it has already; with fail any makes the score 0.
 func (s *Shared) Apply(res benchmarks.Result, fail bool, more ...string) benchmarks.Result {
 	for _, f := range more {
 		if slices.Contains(res.Flags, f) {

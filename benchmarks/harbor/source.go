@@ -207,8 +207,9 @@ func (t *Task) labels() (tags []string, fields map[string]string) {
 
 func short(name string) string { return name[strings.LastIndex(name, "/")+1:] }
 
-// Tasks yields the tasks in the order of their folders, or of the dataset. A folder that looks like a task and is none is a
-// *[datasets.BadTask]; so is the second of two tasks of one name or of the same content.
+// Tasks yields the tasks in the order of their folders, or of the dataset. A folder that looks like
+// a task and is none is a *[datasets.BadTask]; so is the second of two tasks of one name or of the
+// same content.
 func (s *source) Tasks(ctx context.Context) iter.Seq2[datasets.Task, error] {
 	return func(yield func(datasets.Task, error) bool) {
 		entries, err := s.all(ctx)
@@ -224,7 +225,8 @@ func (s *source) Tasks(ctx context.Context) iter.Seq2[datasets.Task, error] {
 				return
 			}
 			t, err := s.read(e)
-			// As in Harbor a pattern fits a whole name; the short one and the folder's are names too.
+			// As in Harbor a pattern fits a whole name; the short one and the folder's are names
+			// too.
 			if !s.choice.takes(t.ID, short(t.ID), e.want, short(e.want), e.name) {
 				continue
 			}
@@ -261,7 +263,8 @@ func (s *source) Tasks(ctx context.Context) iter.Seq2[datasets.Task, error] {
 	}
 }
 
-// Task reads one task: its folder is guessed from the name, and all are looked at only when that is wrong.
+// Task reads one task: its folder is guessed from the name, and all are looked at only when that is
+// wrong.
 func (s *source) Task(ctx context.Context, id string) (datasets.Task, error) {
 	s.mu.Lock()
 	e, known := s.index[id]
@@ -309,7 +312,8 @@ func (s *source) Task(ctx context.Context, id string) (datasets.Task, error) {
 	return datasets.Task{}, fmt.Errorf("%s: task %q: %w", s.shown, id, datasets.ErrNoTask)
 }
 
-// remember notes where a task is. Another folder of the same name would make it a bad task, but a listing has told that before.
+// remember notes where a task is. Another folder of the same name would make it a bad task, but a
+// listing has told that before.
 func (s *source) remember(id string, e entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -134,7 +134,8 @@ func TestFilters(t *testing.T) {
 	has(t, strings.Join(listing(t, open1(t, dir, `{"task_names": ["x"]}`)), ""), "there is no task in it, or none that task_names")
 }
 
-// Links that lead out of a task's folder are refused, also into a neighbour; links within it are files.
+// Links that lead out of a task's folder are refused, also into a neighbour; links within it are
+// files.
 func TestLinks(t *testing.T) {
 	dir := t.TempDir()
 	secret := filepath.Join(t.TempDir(), "secret")

@@ -8,8 +8,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// A Task is a task folder as it was read: defaults filled in, old names resolved, what steps inherit handed down to them. Names of
-// files are relative to the folder, with slashes.
+// A Task is a task folder as it was read: defaults filled in, old names resolved, what steps
+// inherit handed down to them. Names of files are relative to the folder, with slashes.
 type Task struct {
 	Name     string          `json:"name"`             // [task].name, else the folder's
 	Schema   string          `json:"schema,omitempty"` // as written; nothing depends on it
@@ -23,7 +23,8 @@ type Task struct {
 
 	Environment Environment `json:"environment"`
 	SolutionEnv Env         `json:"solution_env,omitempty"`
-	// Steps has one of no name when the task is not a multi-step task. Their fields hold what they inherit from the task.
+	// Steps has one of no name when the task is not a multi-step task. Their fields hold what they
+	// inherit from the task.
 	Steps    []Step `json:"steps"`
 	Multi    bool   `json:"multi,omitempty"`
 	Strategy string `json:"strategy,omitempty"` // of a multi-step task's reward: "mean" or "final"
@@ -48,7 +49,8 @@ type Environment struct {
 	Dir        string `json:"dir"`                  // its files: "environment", "tests", "steps/NAME/tests"
 	Image      string `json:"image,omitempty"`      // docker_image
 	Dockerfile string `json:"dockerfile,omitempty"` // text of DIR/Dockerfile; "": there is none
-	// Compose has the texts of DIR/docker-compose.yaml and of the files that it names, by their paths below the folder; nil: there is none.
+	// Compose has the texts of DIR/docker-compose.yaml and of the files that it names, by their
+	// paths below the folder; nil: there is none.
 	Compose map[string]string `json:"compose,omitempty"`
 	Refused string            `json:"refused,omitempty"` // why the compose file cannot be played here
 	Upload  bool              `json:"upload,omitempty"`  // Dir holds files and nothing that builds: they go to the working directory after the start
@@ -66,8 +68,8 @@ type Environment struct {
 	Workdir      string            `json:"workdir,omitempty"`    // "": the image's, else /
 	SkillsDir    string            `json:"skills_dir,omitempty"` // in the machine
 	MCP          []agent.MCPServer `json:"mcp,omitempty"`        // as written; see [Env.Servers]
-	// Health is [environment.healthcheck]. The player runs it after the start and the upload of files, before the agent; it is
-	// not in the machine's spec, which has the compose file's.
+	// Health is [environment.healthcheck]. The player runs it after the start and the upload of
+	// files, before the agent; it is not in the machine's spec, which has the compose file's.
 	Health *sandbox.Health `json:"health,omitempty"`
 }
 

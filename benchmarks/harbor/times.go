@@ -7,7 +7,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// around is what we may take around a task's own commands: files in and out, and, for a grader of its own, a machine's start.
+// around is what we may take around a task's own commands: files in and out, and, for a grader of
+// its own, a machine's start.
 const around = 5 * time.Minute
 
 // times notes what the task's own limits add up to, so that no phase of ours ends before they do.

@@ -19,8 +19,8 @@ const (
 	maxDepth = 64 // of tables within tables
 )
 
-// A tomlFile is a parsed file whose values are taken out by type. All that does not fit is noted with its place, so that one look shows
-// everything; keys that nobody asked for become warnings.
+// A tomlFile is a parsed file whose values are taken out by type. All that does not fit is noted
+// with its place, so that one look shows everything; keys that nobody asked for become warnings.
 type tomlFile struct {
 	name  string
 	lines []int          // offsets of line ends
@@ -66,7 +66,8 @@ func parseTOML(name string, text []byte) (*table, error) {
 	return &table{f: f, m: m, seen: map[string]bool{}}, nil
 }
 
-// index notes where keys are, and refuses a file that is nested too deep. Syntax errors are left to the decoder.
+// index notes where keys are, and refuses a file that is nested too deep. Syntax errors are left to
+// the decoder.
 func (f *tomlFile) index(text []byte) error {
 	var p unstable.Parser
 	p.Reset(text)

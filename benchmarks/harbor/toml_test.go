@@ -14,7 +14,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// taskFS is a sound single-step task with a task.toml, and other files over its own; "" removes one.
+// taskFS is a sound single-step task with a task.toml, and other files over its own; "" removes
+// one.
 func taskFS(toml string, over map[string]string) fstest.MapFS {
 	files := map[string]string{
 		"task.toml": toml, "instruction.md": "Do it.\n", "environment/Dockerfile": "FROM debian\n",

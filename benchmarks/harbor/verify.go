@@ -45,8 +45,9 @@ type verification struct {
 	beside bool // processes that may carry code of the agent's ran beside the verifier: what it left, or an ENTRYPOINT
 }
 
-// shared verifies on the agent's machine. Its files are first compared with what they were, then /logs/verifier and /tests are made new,
-// the tests put there, and test.sh run. A machine that answers and yet does not do its part was brought to that by the agent: no reward.
+// shared verifies on the agent's machine. Its files are first compared with what they were, then
+// /logs/verifier and /tests are made new, the tests put there, and test.sh run. A machine that
+// answers and yet does not do its part was brought to that by the agent: no reward.
 func (v *verification) shared(ctx context.Context, g *game) (benchmarks.Result, error) {
 	v.sb, v.dir, v.last = g.sb, g.dir, v.i == len(v.task.Steps)-1
 	res, err := v.onShared(ctx, g)
@@ -154,8 +155,8 @@ func (v *verification) clear(ctx context.Context) error {
 // baited is how long somebody may take to bite.
 const baited = 150 * time.Millisecond
 
-// bait looks whether a process that the agent left is after the reward: it lays one out before there is a verifier. Who touches it is found
-// out, and does not run beside the verifier.
+// bait looks whether a process that the agent left is after the reward: it lays one out before
+// there is a verifier. Who touches it is found out, and does not run beside the verifier.
 func (v *verification) bait(ctx context.Context) error {
 	const text = "0\n"
 	t := filetree.New()

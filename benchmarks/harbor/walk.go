@@ -57,7 +57,8 @@ func (s *source) walk(dir string) ([]entry, error) {
 	return out, err
 }
 
-// looksLike reports whether a folder is meant to be a task: by a task.toml, or by what tasks have beside one.
+// looksLike reports whether a folder is meant to be a task: by a task.toml, or by what tasks have
+// beside one.
 func looksLike(inside []fs.DirEntry) bool {
 	has := func(names ...string) bool {
 		for _, n := range names {

@@ -1,9 +1,10 @@
-// Package humaneval is the benchmark of files in the form of HumanEval: a function's head and docstring, to be completed in
-// Python, graded by hidden tests.
+// Package humaneval is the benchmark of files in the form of HumanEval: a function's head and
+// docstring, to be completed in Python, graded by hidden tests.
 //
-// What counts as the solution: the file solution.py in the working directory, when the agent has a machine and left one there; else
-// the answer's text (a fenced block, or all of it). Both may hold the function's body alone or define the function; see
-// [pygrade.Code] and [pygrade.Compose]. It is graded in a fresh machine by [pygrade.Run].
+// What counts as the solution: the file solution.py in the working directory, when the agent has a
+// machine and left one there; else the answer's text (a fenced block, or all of it). Both may hold
+// the function's body alone or define the function; see [pygrade.Code] and [pygrade.Compose]. It is
+// graded in a fresh machine by [pygrade.Run].
 package humaneval
 
 import (
@@ -40,8 +41,9 @@ const maxFile = 1 << 20
 // Options of the benchmark.
 type Options struct {
 	Name string `json:"name,omitempty"` // of the benchmark; default "humaneval"
-	// Timeout of a program in seconds, by the clock on the wall. The published harness takes 3; the default is 10, since a machine
-	// full of trials is slower, and no known solution needs even one.
+	// Timeout of a program in seconds, by the clock on the wall. The published harness takes 3; the
+	// default is 10, since a machine full of trials is slower, and no known solution needs even
+	// one.
 	Timeout float64 `json:"timeout,omitempty"`
 }
 

@@ -53,7 +53,8 @@ func TestSmall(t *testing.T) {
 	benchtest.Run(t, benchtest.Suite{Benchmark: b, Driver: benchtest.Local(t), Want: 1})
 }
 
-// The file counts before the answer; without a machine only the answer is there, and nothing at all starts no machine.
+// The file counts before the answer; without a machine only the answer is there, and nothing at all
+// starts no machine.
 func TestWhatCounts(t *testing.T) {
 	d := benchtest.Local(t)
 	b, err := New(file(t, small), []byte(`{"timeout": 3}`))

@@ -141,7 +141,8 @@ type data struct {
 	Shared  string   `json:"shared_sha256"` // of what pages have in common
 }
 
-// tasks are the benchmark's: their IDs are their names, similar ones share a cluster, and what is known of them can be selected by.
+// tasks are the benchmark's: their IDs are their names, similar ones share a cluster, and what is
+// known of them can be selected by.
 func (b *Benchmark) tasks() (datasets.Source, error) {
 	all := Tasks()
 	if b.opts.Subset == "tiny" {
@@ -241,7 +242,8 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task
 	return e, nil
 }
 
-// seed is that of a repeat, from 1; repeats beyond those with a seed begin with the first one again.
+// seed is that of a repeat, from 1; repeats beyond those with a seed begin with the first one
+// again.
 func (d *data) seed(repeat int) uint32 {
 	if len(d.Seeds) == 0 {
 		return 0

@@ -44,8 +44,9 @@ const (
 // parts are the folders that belong to the pages.
 var parts = []string{"core", "common", "miniwob", "flight"}
 
-// Fetch copies the pages from a folder, a ZIP or a wheel of the package miniwob to [Dir], in the place of what was there before. Nothing of the
-// archive is trusted: names stay below that folder, links and what is too large are refused, and a wheel's files are compared with its own list of
+// Fetch copies the pages from a folder, a ZIP or a wheel of the package miniwob to [Dir], in the
+// place of what was there before. Nothing of the archive is trusted: names stay below that folder,
+// links and what is too large are refused, and a wheel's files are compared with its own list of
 // digests. On error what was there before is untouched.
 func Fetch(ctx context.Context, from string) (f Fetched, err error) {
 	if f.Dir, err = Dir(); err != nil {

@@ -18,10 +18,12 @@ const sample = "miniwob/click-test.html"
 // howToFetch is what brings the pages, in the words of a shell.
 const howToFetch = "pip download --no-deps miniwob && evalrun tasks fetch miniwob --from miniwob-*.whl"
 
-// places are where, below a folder that somebody names, the pages may be: in the package's html folder, in the package, in the repository.
+// places are where, below a folder that somebody names, the pages may be: in the package's html
+// folder, in the package, in the repository.
 var places = []string{".", "html", "miniwob/html", "miniwob", "src/miniwob/html"}
 
-// Dir is where `evalrun tasks fetch miniwob` puts the pages: evalrun/miniwob in the user's folder for data.
+// Dir is where `evalrun tasks fetch miniwob` puts the pages: evalrun/miniwob in the user's folder
+// for data.
 func Dir() (string, error) {
 	base := os.Getenv("XDG_DATA_HOME")
 	if !filepath.IsAbs(base) {
@@ -34,7 +36,8 @@ func Dir() (string, error) {
 	return filepath.Join(base, "evalrun", "miniwob"), nil
 }
 
-// findDir is the folder that holds miniwob/ and core/. named is what the user says; "": that of [Dir].
+// findDir is the folder that holds miniwob/ and core/. named is what the user says; "": that of
+// [Dir].
 func findDir(named string) (string, error) {
 	if named == "" {
 		dir, err := Dir()
@@ -61,7 +64,8 @@ func findDir(named string) (string, error) {
 // shared are the folders that all pages use.
 var shared = []string{"core", "common"}
 
-// A folder is the pages as they lie on a disk. Nothing of it is read through a link that leads out of it.
+// A folder is the pages as they lie on a disk. Nothing of it is read through a link that leads out
+// of it.
 type folder struct {
 	root *os.Root
 	rest string // digest of what pages share

@@ -1,5 +1,6 @@
-// Package miniwob is MiniWoB++ as BrowserGym plays it: 125 small pages that make up a problem from a seed, and keep the score themselves. The
-// pages are not ours to give away; they come from a folder of the user's, see [Fetch].
+// Package miniwob is MiniWoB++ as BrowserGym plays it: 125 small pages that make up a problem from
+// a seed, and keep the score themselves. The pages are not ours to give away; they come from a
+// folder of the user's, see [Fetch].
 package miniwob
 
 import (
@@ -30,7 +31,8 @@ type Task struct {
 	Random   bool   // the seed does not settle what happens
 }
 
-// tasks.txt has a line a group: its split, and its tasks with the first letter of their category, w for WebGUM and ! for a delay.
+// tasks.txt has a line a group: its split, and its tasks with the first letter of their category, w
+// for WebGUM and ! for a delay.
 //
 //go:embed tasks.txt
 var table string
@@ -59,7 +61,8 @@ var all = sync.OnceValue(func() []Task {
 // Tasks are all tasks in order. The place in it decides on the default seeds: see [web.Seeds].
 func Tasks() []Task { return slices.Clone(all()) }
 
-// TinyTest are the tasks of BrowserGym's miniwob_tiny_test (2 repeats, 5 steps), in its order, which is that of its seeds.
+// TinyTest are the tasks of BrowserGym's miniwob_tiny_test (2 repeats, 5 steps), in its order,
+// which is that of its seeds.
 func TinyTest() []Task {
 	var out []Task
 	for _, name := range []string{"click-dialog", "click-checkboxes"} {

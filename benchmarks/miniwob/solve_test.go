@@ -39,7 +39,8 @@ func ended(t *testing.T, b *miniwob.Benchmark, p *benchtest.Played) (end web.End
 	return end, score
 }
 
-// thorough tests play everything; else a part of it, which is enough to see that what was right still is.
+// thorough tests play everything; else a part of it, which is enough to see that what was right
+// still is.
 var thorough = os.Getenv("EVALRUN_TEST_THOROUGH") == "1"
 
 // some are all names, or every nth, or few.
@@ -68,7 +69,8 @@ func each(t *testing.T, names []string, play func(t *testing.T, task string)) {
 	g.Wait()
 }
 
-// Each scripted solution earns 1 on three seeds (one of three, where the test is not thorough, for all but 30 tasks).
+// Each scripted solution earns 1 on three seeds (one of three, where the test is not thorough, for
+// all but 30 tasks).
 func TestSolutions(t *testing.T) {
 	b := open(t, seeds)
 	names := solve.Names()
@@ -95,8 +97,8 @@ func TestSolutions(t *testing.T) {
 	})
 }
 
-// What some of the published seeds ask for, and no other of these tests: a button that lies below another, the longest duration, a number that
-// takes as many steps as there are.
+// What some of the published seeds ask for, and no other of these tests: a button that lies below
+// another, the longest duration, a number that takes as many steps as there are.
 func TestPublishedSeeds(t *testing.T) {
 	b := open(t, `{}`)
 	each(t, []string{"click-button-sequence", "buy-ticket", "use-spinner"}, func(t *testing.T, task string) {
@@ -123,10 +125,12 @@ func solved(t *testing.T, b *miniwob.Benchmark, task string, repeat int) (end we
 	return end, score, err
 }
 
-// What is wrong earns 0: the solution of another seed's goal, or, where all goals are the same, keys that choose whatever comes first.
+// What is wrong earns 0: the solution of another seed's goal, or, where all goals are the same,
+// keys that choose whatever comes first.
 func TestWrong(t *testing.T) {
 	b := open(t, seeds)
-	// Of these, what is wrong may be right: there is but one thing to do, or doing half of it counts, as published scores have it.
+	// Of these, what is wrong may be right: there is but one thing to do, or doing half of it
+	// counts, as published scores have it.
 	lucky := []string{"click-test", "click-dialog", "focus-text", "click-collapsible", "click-collapsible-nodelay", "click-tab-2-medium",
 		"buy-ticket", "generate-number", "click-checkboxes", "click-checkboxes-transfer", "choose-list"}
 	names := slices.DeleteFunc(solve.Names(), func(s string) bool { return slices.Contains(lucky, s) })

@@ -1,5 +1,5 @@
-// Package openended is a page and a goal, and nobody who grades: for trying an agent, a model or a prompt on a site before there is a task. It is
-// BrowserGym's task of that name.
+// Package openended is a page and a goal, and nobody who grades: for trying an agent, a model or a
+// prompt on a site before there is a task. It is BrowserGym's task of that name.
 package openended
 
 import (

@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// Code finds the Python code in an answer. Of several fenced blocks (tagged as Python or not at all) the last that defines entry
-// counts, else the first; without any, the answer is code as a whole, its leading blanks kept.
+// Code finds the Python code in an answer. Of several fenced blocks (tagged as Python or not at
+// all) the last that defines entry counts, else the first; without any, the answer is code as a
+// whole, its leading blanks kept.
 func Code(answer, entry string) string {
 	var blocks []string
 	var block []string
@@ -47,9 +48,10 @@ func Code(answer, entry string) string {
 	return blocks[0]
 }
 
-// Compose makes a program of a prompt that ends in the head of entry, and code that is either the function's body or defines entry
-// itself; then what stands in the prompt before the function (imports, helpers) is put before it. A body whose lines lost
-// their common indentation, or only its first line's, gets it back.
+// Compose makes a program of a prompt that ends in the head of entry, and code that is either the
+// function's body or defines entry itself; then what stands in the prompt before the function
+// (imports, helpers) is put before it. A body whose lines lost their common indentation, or only
+// its first line's, gets it back.
 func Compose(prompt, code, entry string) string {
 	if at := definition(entry).FindStringIndex(prompt); defines(code, entry) {
 		if at == nil {

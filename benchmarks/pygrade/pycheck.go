@@ -1,16 +1,20 @@
-// Package pygrade grades a Python function by tests, so that what the function's author writes cannot make up the verdict.
+// Package pygrade grades a Python function by tests, so that what the function's author writes
+// cannot make up the verdict.
 //
-// Two processes do it. The trusted one holds the tests; the candidate's code runs in a fork of it, and the tests call it
-// through a pipe that carries nothing but values as JSON. Leaving with status 0, printing markers, replacing check, hooks at
-// exit, objects that are equal to everything: all that happens in the candidate's own process, where there is no verdict
-// to be made. The verdict carries a nonce, made up for each grading and handed to the trusted process after the fork; without it
-// there is no pass.
+// Two processes do it. The trusted one holds the tests; the candidate's code runs in a fork of it,
+// and the tests call it through a pipe that carries nothing but values as JSON. Leaving with status
+// 0, printing markers, replacing check, hooks at exit, objects that are equal to everything: all
+// that happens in the candidate's own process, where there is no verdict to be made. The verdict
+// carries a nonce, made up for each grading and handed to the trusted process after the fork;
+// without it there is no pass.
 //
-// The candidate's process gets a user of its own where the sandbox has one to give. Where it has not (one user mapped), the
-// trusted process makes itself undumpable, so that its memory and open files are closed to others of its user. What remains to
-// be doubted: a machine whose root keeps CAP_SYS_PTRACE (no driver of ours that isolates), and holes in the kernel or in Python's
-// JSON parser. A value that is neither a number, text, bytes, None nor made of lists, tuples, sets and dicts of such arrives as
-// an iterable, or as an object that is equal to nothing; subclasses arrive as their base.
+// The candidate's process gets a user of its own where the sandbox has one to give. Where it has
+// not (one user mapped), the trusted process makes itself undumpable, so that its memory and open
+// files are closed to others of its user. What remains to be doubted: a machine whose root keeps
+// CAP_SYS_PTRACE (no driver of ours that isolates), and holes in the kernel or in Python's JSON
+// parser. A value that is neither a number, text, bytes, None nor made of lists, tuples, sets and
+// dicts of such arrives as an iterable, or as an object that is equal to nothing; subclasses arrive
+// as their base.
 package pygrade
 
 import (
@@ -42,11 +46,13 @@ type Program struct {
 type Outcome struct {
 	Passed bool
 	Why    string // not passed: what was wrong
-	// NoVerdict: no verdict came, for the candidate ran too long, took too much memory, or broke the machine.
+	// NoVerdict: no verdict came, for the candidate ran too long, took too much memory, or broke
+	// the machine.
 	NoVerdict bool
 	// Task: the tests themselves are at fault; Why says how.
 	Task bool
-	// Shared: the two processes could not be kept apart, so that a pass is worth as much as the candidate's honesty.
+	// Shared: the two processes could not be kept apart, so that a pass is worth as much as the
+	// candidate's honesty.
 	Shared bool
 }
 
@@ -60,7 +66,8 @@ func Run(ctx context.Context, sb sandbox.Sandbox, p Program, timeout time.Durati
 	frame(&in, map[string]string{"prompt": p.Prompt, "source": p.Source, "entry": p.Entry})
 	frame(&in, map[string]string{"test": p.Test, "nonce": nonce})
 	exit, err := sb.Exec(ctx, sandbox.Command{
-		// -I: no PYTHON* variables, nothing from the working directory; -S: see Site in check.py; -B: no files written.
+		// -I: no PYTHON* variables, nothing from the working directory; -S: see Site in check.py;
+		// -B: no files written.
 		Args:  []string{"python3", "-I", "-S", "-B", "-c", script},
 		Stdin: &in, Stdout: &out, Stderr: &errs, Limit: 64 << 10, FullLimit: -1, Timeout: timeout,
 	})

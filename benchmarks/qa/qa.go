@@ -1,5 +1,6 @@
-// Package qa is the benchmark of questions and answers: one question a row of a JSONL, CSV or Parquet file, graded by comparing
-// texts. No machine is needed for that; the agent is offered one, which starts when it first acts.
+// Package qa is the benchmark of questions and answers: one question a row of a JSONL, CSV or
+// Parquet file, graded by comparing texts. No machine is needed for that; the agent is offered one,
+// which starts when it first acts.
 package qa
 
 import (
@@ -36,8 +37,8 @@ type Options struct {
 
 	// Instruction follows the question; the default asks for a last line "ANSWER: …".
 	Instruction string `json:"instruction,omitempty"`
-	// Scorer of all rows. Default: choice where there are choices, numeric where the right answers are numbers (or end in
-	// "#### 42"), else exact without regard to case.
+	// Scorer of all rows. Default: choice where there are choices, numeric where the right answers
+	// are numbers (or end in "#### 42"), else exact without regard to case.
 	Scorer            string  `json:"scorer,omitempty"`
 	IgnoreCase        *bool   `json:"ignore_case,omitempty"`
 	IgnorePunctuation bool    `json:"ignore_punctuation,omitempty"`

@@ -43,7 +43,8 @@ var usual = map[string][]string{
 	"tags":     {"tags"},
 }
 
-// column finds the name of a column: the wanted one, else the first usual one that is there. "" when there is none.
+// column finds the name of a column: the wanted one, else the first usual one that is there. ""
+// when there is none.
 func column(f table.Fields, what, want string, needed bool) (string, error) {
 	names := usual[what]
 	if want != "" {
@@ -192,7 +193,8 @@ func afterHashes(s string) string {
 	return strings.TrimSpace(s)
 }
 
-// letterOf is the letter of a right choice, given as a letter, an index from 0, or the choice's text.
+// letterOf is the letter of a right choice, given as a letter, an index from 0, or the choice's
+// text.
 func letterOf(choices []string, right string) (string, error) {
 	if len(choices) == 0 || len(choices) > 26 {
 		return "", fmt.Errorf("there are %d choices; 1 to 26 can be lettered", len(choices))

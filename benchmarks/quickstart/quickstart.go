@@ -1,6 +1,7 @@
-// Package quickstart is the benchmark that comes with evalrun: small but real tasks of four kinds (write a function, work in a
-// shell, answer a question, work in a browser), to see a run, to try an agent, and to test evalrun itself. It is written in the form of a
-// benchmark of one's own, and is its worked example: see suite/tasks.yaml.
+// Package quickstart is the benchmark that comes with evalrun: small but real tasks of four kinds
+// (write a function, work in a shell, answer a question, work in a browser), to see a run, to try
+// an agent, and to test evalrun itself. It is written in the form of a benchmark of one's own, and
+// is its worked example: see suite/tasks.yaml.
 package quickstart
 
 import (

@@ -24,8 +24,8 @@ var (
 	boxed  = regexp.MustCompile(`\\boxed\s*\{([^{}]*)\}`)
 )
 
-// ParseNumber reads a text that is one number and nothing else: 1,234.5 · $-3 · 50% · 2/3 · 1e6. The signs of currency and
-// percent are dropped. Numbers that no float64 holds are none.
+// ParseNumber reads a text that is one number and nothing else: 1,234.5 · $-3 · 50% · 2/3 · 1e6.
+// The signs of currency and percent are dropped. Numbers that no float64 holds are none.
 func ParseNumber(s string) (Number, bool) {
 	m := whole.FindStringSubmatch(strings.TrimSpace(minus.Replace(s)))
 	if m == nil {
@@ -34,8 +34,8 @@ func ParseNumber(s string) (Number, bool) {
 	return parse(m)
 }
 
-// FindNumber finds the number that an answer comes down to: the one behind the last "####", else in the last \boxed{},
-// else behind the last "ANSWER:", else the last in the text.
+// FindNumber finds the number that an answer comes down to: the one behind the last "####", else in
+// the last \boxed{}, else behind the last "ANSWER:", else the last in the text.
 func FindNumber(answer string) (Number, bool) {
 	answer = clip(answer)
 	if i := strings.LastIndex(answer, "####"); i >= 0 {

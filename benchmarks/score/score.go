@@ -1,5 +1,6 @@
-// Package score grades a text against what is right: [Exact], [Includes], [Regex], [Numeric] and [Choice], each with several
-// right answers where that makes sense. Answers are written by agents and specs by strangers: any text is safe in both.
+// Package score grades a text against what is right: [Exact], [Includes], [Regex], [Numeric] and
+// [Choice], each with several right answers where that makes sense. Answers are written by agents
+// and specs by strangers: any text is safe in both.
 package score
 
 import (
@@ -28,13 +29,15 @@ type Spec struct {
 	Scorer string   `json:"scorer"`
 	Right  []string `json:"right"` // texts, patterns (RE2), numbers, or letters
 
-	// Of exact and includes, and IgnoreCase also of regex. In any case (save by regex) white space is folded, and quotes,
-	// backticks and asterisks around the whole, and a full stop at its end, are dropped.
+	// Of exact and includes, and IgnoreCase also of regex. In any case (save by regex) white space
+	// is folded, and quotes, backticks and asterisks around the whole, and a full stop at its end,
+	// are dropped.
 	IgnoreCase        bool `json:"ignore_case,omitempty"`
 	IgnorePunctuation bool `json:"ignore_punctuation,omitempty"`
 	IgnoreArticles    bool `json:"ignore_articles,omitempty"` // a, an, the
 
-	// Of numeric: how far off is still right, as a number and as a part of the right one; the wider counts.
+	// Of numeric: how far off is still right, as a number and as a part of the right one; the wider
+	// counts.
 	Tolerance float64 `json:"tolerance,omitempty"`
 	Relative  float64 `json:"relative,omitempty"`
 }
@@ -69,7 +72,8 @@ func (s Spec) Compile() (Scorer, error) {
 	return nil, fmt.Errorf("unknown scorer %q; known are %s", s.Scorer, strings.Join(Names, ", "))
 }
 
-// MaxAnswer is how much of an answer is looked at, from its end: who has not come to the point by then never does.
+// MaxAnswer is how much of an answer is looked at, from its end: who has not come to the point by
+// then never does.
 const MaxAnswer = 1 << 20
 
 func clip(answer string) string {
@@ -81,7 +85,8 @@ func clip(answer string) string {
 
 var marker = regexp.MustCompile(`(?i)^[\s*_#>]*(?:final\s+)?answer[\s*_]*[:=]\s*(.*)$`)
 
-// Final is what an answer comes down to: what stands behind the last "ANSWER:" at the beginning of a line, or all of it.
+// Final is what an answer comes down to: what stands behind the last "ANSWER:" at the beginning of
+// a line, or all of it.
 func Final(answer string) string {
 	answer = clip(answer)
 	lines := strings.Split(answer, "\n")

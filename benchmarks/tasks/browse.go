@@ -38,8 +38,8 @@ func (t *Task) reach(o benchmarks.Options) sandbox.Network {
 	return t.network()
 }
 
-// seed is what the page makes its problem of: what the task says, else another one for each repeat. It does not depend on the arm: all meet the
-// same.
+// seed is what the page makes its problem of: what the task says, else another one for each repeat.
+// It does not depend on the arm: all meet the same.
 func (t *Task) seed(repeat int) uint32 {
 	if t.Browser.Seed != nil {
 		return *t.Browser.Seed
@@ -62,7 +62,8 @@ func Seeded(data json.RawMessage, seed uint32) (json.RawMessage, error) {
 	return json.Marshal(t)
 }
 
-// actionTime is how long an action waits for its element. BrowserGym's benchmarks have half a second, which on a busy machine decides scores.
+// actionTime is how long an action waits for its element. BrowserGym's benchmarks have half a
+// second, which on a busy machine decides scores.
 const actionTime = 3 * time.Second
 
 // openBrowser begins an episode in a browser.
@@ -139,7 +140,8 @@ func (t *Task) gradeBrowser(ev benchmarks.Evidence) (benchmarks.Result, error) {
 	return r, nil
 }
 
-// look says what is wrong with the site as it lies beside the tasks: links, and start pages that are not there.
+// look says what is wrong with the site as it lies beside the tasks: links, and start pages that
+// are not there.
 func (b *Browser) look(beside fs.FS) error {
 	for _, name := range sorted(b.Site) {
 		if from := b.Site[name].From; from != "" && beside != nil {

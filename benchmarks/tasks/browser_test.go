@@ -15,7 +15,8 @@ import (
 	"github.com/evalrun/evalrun/browsergym/browsers"
 )
 
-// realBrowsers are those of this machine. The test is skipped with the reason unless EVALRUN_TEST_BROWSER is set.
+// realBrowsers are those of this machine. The test is skipped with the reason unless
+// EVALRUN_TEST_BROWSER is set.
 func realBrowsers(t *testing.T) web.Browsers {
 	t.Helper()
 	if os.Getenv("EVALRUN_TEST_BROWSER") != "1" {

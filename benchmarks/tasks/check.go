@@ -12,7 +12,8 @@ import (
 // maxScript is the longest script: it is handed over as one argument, and Linux takes 128 KiB.
 const maxScript = 100 << 10
 
-// stages are the task's, each with its grade: a task without a list of them is one stage of its own keys.
+// stages are the task's, each with its grade: a task without a list of them is one stage of its own
+// keys.
 func (t *Task) stages() []Stage {
 	list := t.Stages
 	if len(list) == 0 {

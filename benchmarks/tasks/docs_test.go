@@ -15,7 +15,8 @@ import (
 
 var block = regexp.MustCompile("(?s)<!-- (file|errors): (\\S+) -->\n```\\w+\n(.*?)```\n")
 
-// Every example of docs/own-benchmark.md and docs/browser.md is what it says: the oracle scores full, an agent that does nothing does not.
+// Every example of docs/own-benchmark.md and docs/browser.md is what it says: the oracle scores
+// full, an agent that does nothing does not.
 func TestDocs(t *testing.T) {
 	var page []byte
 	for _, name := range []string{"own-benchmark.md", "browser.md"} {

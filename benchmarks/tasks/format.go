@@ -50,7 +50,8 @@ type Stage struct {
 	Oracle      *Oracle         `json:"oracle,omitempty"`
 }
 
-// A Grade says how a stage is graded: by exactly one of Answer, Function and Script; in a browser by Success, URL and Answer, of which all count.
+// A Grade says how a stage is graded: by exactly one of Answer, Function and Script; in a browser
+// by Success, URL and Answer, of which all count.
 type Grade struct {
 	Answer            Texts   `json:"answer,omitempty"` // right answers; one suffices
 	Scorer            string  `json:"scorer,omitempty"` // default: numeric where all are numbers, else exact without regard to case
@@ -81,7 +82,8 @@ type Function struct {
 	Check  string `json:"check"`            // defines check(candidate), which raises when something is wrong
 }
 
-// An Oracle knows a full solution: a script to run, or actions in a browser, an answer to give, or both. A plain text is a script.
+// An Oracle knows a full solution: a script to run, or actions in a browser, an answer to give, or
+// both. A plain text is a script.
 type Oracle struct {
 	Script string `json:"script,omitempty"`
 	Answer string `json:"answer,omitempty"`

@@ -166,7 +166,8 @@ func (x *grading) function(ctx context.Context, o benchmarks.Options) (benchmark
 	return verdict(0, "", out.Why), nil
 }
 
-// script grades by the task's script. It says 1 or 0 by its exit status; with partial, by the number in the file $REWARD.
+// script grades by the task's script. It says 1 or 0 by its exit status; with partial, by the
+// number in the file $REWARD.
 func (x *grading) script(ctx context.Context) (benchmarks.Result, error) {
 	names := sorted(x.ev.Files) // none when the machine is shared
 	roots := append(slices.Clone(names), x.task.dir())
@@ -187,7 +188,8 @@ func (x *grading) script(ctx context.Context) (benchmarks.Result, error) {
 			return benchmarks.Result{}, err
 		}
 	}
-	// The folder has a new name each time and is made after the agent's end: what lies in it is ours.
+	// The folder has a new name each time and is made after the agent's end: what lies in it is
+	// ours.
 	eval := "/eval-" + strings.ToLower(rand.Text())
 	hidden, err := tree(x.g.Files, x.beside)
 	if err != nil {

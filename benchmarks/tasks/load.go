@@ -31,7 +31,8 @@ import (
 	"github.com/evalrun/evalrun/internal/fsutil"
 )
 
-// maxYAML is the largest tasks.yaml: it is read whole, and what the parser makes of it is a hundred times as large. A JSONL file may be of any size.
+// maxYAML is the largest tasks.yaml: it is read whole, and what the parser makes of it is a hundred
+// times as large. A JSONL file may be of any size.
 const maxYAML = 8 << 20
 
 // Names of the file that is looked for in a folder.
@@ -87,7 +88,8 @@ type loaded struct {
 	err  error
 }
 
-// Tasks yields the tasks in the file's order. One with errors is a *[datasets.BadTask] that lists them all.
+// Tasks yields the tasks in the file's order. One with errors is a *[datasets.BadTask] that lists
+// them all.
 func (s *yamlSource) Tasks(ctx context.Context) iter.Seq2[datasets.Task, error] {
 	return func(yield func(datasets.Task, error) bool) {
 		s.once.Do(s.load)
@@ -252,7 +254,8 @@ func (s *yamlSource) task(d *decoder, n ast.Node, defaults map[string]any) loade
 	return loaded{task: out}
 }
 
-// withDefaults lays a task over the defaults, key by key; of limits, fields and browser, member by member.
+// withDefaults lays a task over the defaults, key by key; of limits, fields and browser, member by
+// member.
 func withDefaults(task, defaults map[string]any) map[string]any {
 	out := maps.Clone(defaults)
 	if out == nil {

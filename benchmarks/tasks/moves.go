@@ -16,14 +16,16 @@ import (
 	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
-// An oracle's actions are an agent's, but that marks of elements and values that are known only when the page is there stand in angle brackets:
+// An oracle's actions are an agent's, but that marks of elements and values that are known only
+// when the page is there stand in angle brackets:
 //
 //	click(<button "Send">)                           the first element of this role and name, as the accessibility tree has them
 //	click(<button "Buy" after "Watering can">)       the first below what fits that pattern (RE2)
 //	fill(<textbox "Code">, <code>)                   a value that take names; within quotes, too: 'room <code>'
 //
-// A value is taken from the goal, else from the first page that shows it. What patterns are matched against is the goal's text and the page's
-// accessibility tree as text, as agents see it; a value in a pattern stands for itself.
+// A value is taken from the goal, else from the first page that shows it. What patterns are matched
+// against is the goal's text and the page's accessibility tree as text, as agents see it; a value
+// in a pattern stands for itself.
 
 var (
 	valueForm   = regexp.MustCompile(`^<([A-Za-z_]\w*)>`)
@@ -182,8 +184,8 @@ func (o Oracle) Guide(goal string) *Guide {
 	return &Guide{take: o.Take, goal: goal, known: map[string]string{}}
 }
 
-// See takes what there is to take of a page: its accessibility tree as text. Patterns may hold values, so it goes on as long as there is something
-// new.
+// See takes what there is to take of a page: its accessibility tree as text. Patterns may hold
+// values, so it goes on as long as there is something new.
 func (g *Guide) See(page string) error {
 	g.page = page
 	for more := true; more; {
@@ -287,7 +289,8 @@ func (o Oracle) Play(ctx context.Context, s *agent.Session) error {
 	return nil
 }
 
-// step acts, or only looks, and reads what there is to see. An action that fails is the known solution's failure.
+// step acts, or only looks, and reads what there is to see. An action that fails is the known
+// solution's failure.
 func (g *Guide) step(ctx context.Context, s *agent.Session, code string) error {
 	e := event.New(event.FromAgent, event.Browse{Code: code})
 	e.Actor = s.Actor

@@ -17,7 +17,8 @@ import (
 	"github.com/evalrun/evalrun/browsergym/cdp"
 )
 
-// openTime is how long a page may take to load: a machine with many trials is busy, and that is to decide no score.
+// openTime is how long a page may take to load: a machine with many trials is busy, and that is to
+// decide no score.
 const openTime = 15 * time.Second
 
 // lookTime bounds one look at a page by an expression of the task's.
@@ -102,8 +103,8 @@ func (p *graded) Setup(ctx context.Context, page *cdp.Page) (browsergym.Start, e
 	return browsergym.Start{Goal: browsergym.Text(p.goal), Scale: p.b.Scale, Info: map[string]any{}}, nil
 }
 
-// Validate looks at the pages, the address and what was said. The task is done when all is as it should be, or when the agent has spoken to the user:
-// nobody would answer.
+// Validate looks at the pages, the address and what was said. The task is done when all is as it
+// should be, or when the agent has spoken to the user: nobody would answer.
 func (p *graded) Validate(ctx context.Context, page *cdp.Page, chat []browsergym.Message) (v browsergym.Verdict, err error) {
 	checks, err := p.look(ctx, page)
 	if err != nil {
@@ -157,9 +158,10 @@ func lastSaid(chat []browsergym.Message) (text string, ok bool) {
 	return "", false
 }
 
-// look evaluates the expressions in the pages of the task's own sites. An agent can open pages whose content it chooses, and in those nothing is asked.
-// Nor do its pages help each other: that nothing else was done is true in any page that was just opened. So the page that fulfils most counts, and only
-// where the task itself begins with several may each expression have its own.
+// look evaluates the expressions in the pages of the task's own sites. An agent can open pages
+// whose content it chooses, and in those nothing is asked. Nor do its pages help each other: that
+// nothing else was done is true in any page that was just opened. So the page that fulfils most
+// counts, and only where the task itself begins with several may each expression have its own.
 func (p *graded) look(ctx context.Context, active *cdp.Page) (best []check, err error) {
 	names := sorted(p.g.Success)
 	if len(names) == 0 {
@@ -204,12 +206,14 @@ func (p *graded) look(ctx context.Context, active *cdp.Page) (best []check, err 
 	return best, nil
 }
 
-// evaluate asks one page. What it answers, or that it does not, is a value; an error is the browser's.
+// evaluate asks one page. What it answers, or that it does not, is a value; an error is the
+// browser's.
 func evaluate(ctx context.Context, page *cdp.Page, expression string) (check, error) {
 	short, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
 	var got string
-	// As text, since JSON has no NaN. An expression can end the function around it, but its author gains nothing by that.
+	// As text, since JSON has no NaN. An expression can end the function around it, but its author
+	// gains nothing by that.
 	err := page.Evaluate(short, "(async () => { const v = await (\n"+expression+
 		"\n); return typeof v === 'boolean' || typeof v === 'number' ? String(v) : typeof v; })()", &got)
 	var threw *cdp.Thrown
@@ -243,8 +247,9 @@ func evaluate(ctx context.Context, page *cdp.Page, expression string) (check, er
 	return check{Value: 1}, nil
 }
 
-// contracted is a task whose page keeps MiniWoB++'s contract. Unlike the published tasks it may go on in other tabs: the page that it began with is
-// asked, whichever is in front. A page that defines core.message is told what the agent says.
+// contracted is a task whose page keeps MiniWoB++'s contract. Unlike the published tasks it may go
+// on in other tabs: the page that it began with is asked, whichever is in front. A page that
+// defines core.message is told what the agent says.
 type contracted struct {
 	*browsergym.MiniWoB
 	b     *Browser
@@ -303,8 +308,8 @@ func (p *contracted) Validate(ctx context.Context, _ *cdp.Page, chat []browsergy
 	return p.MiniWoB.Validate(ctx, p.first, chat)
 }
 
-// left reports whether the page shows another document than the one that the episode began in: loaded again, it would make up a problem that no seed
-// settles, as often as an agent likes.
+// left reports whether the page shows another document than the one that the episode began in:
+// loaded again, it would make up a problem that no seed settles, as often as an agent likes.
 func (p *contracted) left(ctx context.Context) (bool, error) {
 	if p.first.URL() != p.Base+p.Name+".html" { // which the contract itself ends
 		return false, nil

@@ -35,7 +35,8 @@ type game struct {
 	broken string // why the current stage could not be set up
 }
 
-// Open starts the machine at once when something is set up or collected on it, so that a fault of the task shows before the agent begins.
+// Open starts the machine at once when something is set up or collected on it, so that a fault of
+// the task shows before the agent begins.
 func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task, o benchmarks.Options) (benchmarks.Episode, error) {
 	d, err := decode(t)
 	if err != nil {
@@ -74,8 +75,8 @@ func (g *game) setup(ctx context.Context, sb sandbox.Sandbox) error {
 	return nil
 }
 
-// enter readies a later stage, on the machine as the agent left it. If that fails the agent may have done it, so the stage is played
-// and scores 0.
+// enter readies a later stage, on the machine as the agent left it. If that fails the agent may
+// have done it, so the stage is played and scores 0.
 func (g *game) enter(ctx context.Context, stage int) (err error) {
 	g.broken = ""
 	s := g.stages[stage]

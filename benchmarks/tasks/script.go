@@ -11,7 +11,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// interpreter says who runs a script: bash, or whom its first line names ("#!/usr/bin/env python3").
+// interpreter says who runs a script: bash, or whom its first line names ("#!/usr/bin/env
+// python3").
 func interpreter(script string) ([]string, error) {
 	first, _, _ := strings.Cut(script, "\n")
 	line, ok := strings.CutPrefix(first, "#!")
@@ -36,9 +37,10 @@ func interpreter(script string) ([]string, error) {
 	return nil, fmt.Errorf("its first line is %q; scripts run with bash, sh or python3", score.Clip(first, 100))
 }
 
-// A variable of a script that holds a path, set in its text and not in its environment: programs that it starts do not get it by
-// themselves. The path is given relative to the script's folder, and made absolute by the script: where nothing is isolated, the root
-// that we know is not the one that commands see.
+// A variable of a script that holds a path, set in its text and not in its environment: programs
+// that it starts do not get it by themselves. The path is given relative to the script's folder,
+// and made absolute by the script: where nothing is isolated, the root that we know is not the one
+// that commands see.
 type variable struct{ name, path string }
 
 // relative is the absolute path p as seen from the absolute folder dir.
@@ -61,7 +63,8 @@ func command(script, user string, vars []variable, dir string, timeout time.Dura
 		}
 	}
 	if len(set) > 0 {
-		// On the script's first line, so that line numbers in errors stay right; where that is "#!…", in its place.
+		// On the script's first line, so that line numbers in errors stay right; where that is
+		// "#!…", in its place.
 		end := "; "
 		if strings.HasPrefix(script, "#!") {
 			_, script, _ = strings.Cut(script, "\n")

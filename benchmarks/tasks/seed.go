@@ -9,8 +9,8 @@ import (
 	"github.com/evalrun/evalrun/browsergym/cdp"
 )
 
-// A seeded start page makes up its problem from a field of its address. An agent could open it with another seed, or with none, until the problem is an easy one;
-// such a page is no page of the task.
+// A seeded start page makes up its problem from a field of its address. An agent could open it with
+// another seed, or with none, until the problem is an easy one; such a page is no page of the task.
 type seeded struct {
 	path   string
 	fields []string // of the query, that hold the seed
@@ -50,7 +50,8 @@ func spot(u *url.URL) string {
 	return u.Host + p
 }
 
-// another reports whether an address is that of a start page with another seed than the episode's: of none of those that it could be.
+// another reports whether an address is that of a start page with another seed than the episode's:
+// of none of those that it could be.
 func another(all []seeded, address string) bool {
 	u, err := url.Parse(address)
 	if err != nil {

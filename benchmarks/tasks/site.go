@@ -16,7 +16,8 @@ var core []byte
 
 const corePath = "evalrun/core.js"
 
-// pages are a site's files as they are served. What lies in a folder may be hostile: nothing but plain files is opened, and no link is followed.
+// pages are a site's files as they are served. What lies in a folder may be hostile: nothing but
+// plain files is opened, and no link is followed.
 type pages struct {
 	items  Site
 	beside fs.FS

@@ -14,7 +14,8 @@ import (
 	"github.com/evalrun/evalrun/datasets/folders"
 )
 
-// A site gives out its own plain files and nothing else, whatever is asked and whatever lies in its folder.
+// A site gives out its own plain files and nothing else, whatever is asked and whatever lies in its
+// folder.
 func TestSite(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{

@@ -1,10 +1,12 @@
-// Package tasks is the benchmark of one's own: tasks written down in a tasks.yaml or in JSON lines, no Go needed. The form is in
-// format.go and, for people, in docs/own-benchmark.md.
+// Package tasks is the benchmark of one's own: tasks written down in a tasks.yaml or in JSON lines,
+// no Go needed. The form is in format.go and, for people, in docs/own-benchmark.md.
 //
-// A stage is graded by comparing its answer, by calling a Python function ([pycheck]), or by a script. The script runs in a fresh machine
-// that gets what the agent left (the working directory, unless the task names less) and the hidden files, so that nothing the
-// agent started, changed or prepared elsewhere is there. Only where the task says shared, for a service that is the answer, it
-// runs in the agent's own machine; hidden files then go to a folder with a name nobody could guess before.
+// A stage is graded by comparing its answer, by calling a Python function ([pycheck]), or by a
+// script. The script runs in a fresh machine that gets what the agent left (the working directory,
+// unless the task names less) and the hidden files, so that nothing the agent started, changed or
+// prepared elsewhere is there. Only where the task says shared, for a service that is the answer,
+// it runs in the agent's own machine; hidden files then go to a folder with a name nobody could
+// guess before.
 package tasks
 
 import (
@@ -38,7 +40,8 @@ type Benchmark struct {
 	browsers web.Browsers
 }
 
-// New makes the benchmark of a file, or of a folder that holds a tasks.yaml or tasks.jsonl. Tasks are read when they are asked for.
+// New makes the benchmark of a file, or of a folder that holds a tasks.yaml or tasks.jsonl. Tasks
+// are read when they are asked for.
 func New(path string, raw json.RawMessage) (*Benchmark, error) {
 	var o Options
 	if len(raw) > 0 {
@@ -136,7 +139,8 @@ func (t *Task) spec() sandbox.Spec {
 	return s
 }
 
-// shut says why the task's own list of hosts is not followed: a task must not open this host's services, or its network, by itself.
+// shut says why the task's own list of hosts is not followed: a task must not open this host's
+// services, or its network, by itself.
 func (t *Task) shut() string {
 	p, err := egress.Parse(t.spec().Network)
 	if err != nil {
@@ -149,7 +153,8 @@ func (t *Task) shut() string {
 	return ""
 }
 
-// grader is the grader's machine: as the agent's, without a network, and with room for what is put beside the agent's files.
+// grader is the grader's machine: as the agent's, without a network, and with room for what is put
+// beside the agent's files.
 func (t *Task) grader(o benchmarks.Options) sandbox.Spec {
 	s := o.Merge(t.spec())
 	s.Network, s.User, s.Reserve = sandbox.Network{}, "", sandbox.Reserve{}

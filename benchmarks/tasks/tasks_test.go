@@ -136,7 +136,8 @@ b`},
 	}
 }
 
-// Text stays as it is written; a link out of the folder is not followed; the digest is the content's.
+// Text stays as it is written; a link out of the folder is not followed; the digest is the
+// content's.
 func TestContent(t *testing.T) {
 	const text = "- {id: 007, instruction: x, answer: 1.10, tags: [t], files: {f: {from: data}}}\n"
 	b := load(t, "tasks.yaml", text, "data/a", "1")
@@ -283,7 +284,8 @@ func TestHostileAgents(t *testing.T) {
 	}
 }
 
-// A link to what the grader itself reads would be right whatever is right. Links among the agent's files stay.
+// A link to what the grader itself reads would be right whatever is right. Links among the agent's
+// files stay.
 func TestLinks(t *testing.T) {
 	d := benchtest.Local(t)
 	for name, c := range map[string]struct {
@@ -333,7 +335,8 @@ func TestShared(t *testing.T) {
 	}
 }
 
-// A task whose own set-up fails is the task's fault; a later stage's may be the agent's, and is a score.
+// A task whose own set-up fails is the task's fault; a later stage's may be the agent's, and is a
+// score.
 func TestSetup(t *testing.T) {
 	d := benchtest.Local(t)
 	_, _, err := play(t, d, "- {id: a, instruction: x, setup: 'echo broken; exit 3', answer: 1}\n", "", "1")

@@ -47,7 +47,8 @@ func tree(files map[string]Item, beside fs.FS) (fs.FS, error) {
 	return out, nil
 }
 
-// copyTree copies a file or a folder from beside the tasks. Its size was checked when its digest was made.
+// copyTree copies a file or a folder from beside the tasks. Its size was checked when its digest
+// was made.
 func copyTree(out *filetree.Tree, to string, beside fs.FS, from string, mode fs.FileMode) error {
 	if beside == nil {
 		return errors.New("these tasks have no folder of their own")
@@ -89,9 +90,9 @@ func copyTree(out *filetree.Tree, to string, beside fs.FS, from string, mode fs.
 	})
 }
 
-// collect reads a file or folder of a machine into a clean tar: only files, folders and links, within bounds, with nothing that tells
-// of times or owners. Nothing there: nil. out is why something was left out. What the agent made
-// too large is a *[benchmarks.LeftError].
+// collect reads a file or folder of a machine into a clean tar: only files, folders and links,
+// within bounds, with nothing that tells of times or owners. Nothing there: nil. out is why
+// something was left out. What the agent made too large is a *[benchmarks.LeftError].
 func collect(ctx context.Context, sb sandbox.Sandbox, name string) (content []byte, out string, err error) {
 	r, err := sb.Get(ctx, name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -133,8 +134,9 @@ func collect(ctx context.Context, sb sandbox.Sandbox, name string) (content []by
 	return buf.Bytes(), out, w.Close()
 }
 
-// unpack makes a file system of a collected tar, which will be put into dir. An entry below a link is left out: nothing is written
-// through links. So is a link that leads out of roots, the collected paths and the working directory.
+// unpack makes a file system of a collected tar, which will be put into dir. An entry below a link
+// is left out: nothing is written through links. So is a link that leads out of roots, the
+// collected paths and the working directory.
 func unpack(r io.Reader, dir string, roots []string) (fs.FS, error) {
 	out := filetree.New()
 	for f, err := range sandbox.Files(r, sandbox.Limits{Files: maxFiles, Bytes: maxBytes}) {
@@ -168,8 +170,9 @@ func unpack(r io.Reader, dir string, roots []string) (fs.FS, error) {
 // system are folders that links may lead to from anywhere, as those of a virtual environment do.
 var system = []string{"/usr", "/bin", "/sbin", "/lib", "/lib64"}
 
-// stays reports whether a link at the path at, which the agent has made, leads to something of the agent's or to programs. In the grader's
-// machine any other would show the grader to itself: /dev/stdin, /proc/self/cmdline and /proc/self/fd hold what is right.
+// stays reports whether a link at the path at, which the agent has made, leads to something of the
+// agent's or to programs. In the grader's machine any other would show the grader to itself:
+// /dev/stdin, /proc/self/cmdline and /proc/self/fd hold what is right.
 func stays(at, link string, roots []string) bool {
 	to, ok := episode.Leads(at, link)
 	below := func(dir string) bool { return episode.Within(to, dir) }

@@ -18,8 +18,9 @@ import (
 // maxNodes bounds what aliases may blow a file up to.
 const maxNodes = 1 << 20
 
-// A decoder turns YAML into JSON of a Go type, and lists everything that does not fit, with its place. Going by the type keeps texts as
-// they are written (an answer 007 stays 007, a version 1.10 stays 1.10).
+// A decoder turns YAML into JSON of a Go type, and lists everything that does not fit, with its
+// place. Going by the type keeps texts as they are written (an answer 007 stays 007, a version 1.10
+// stays 1.10).
 type decoder struct {
 	file    string
 	anchors map[string]ast.Node

@@ -15,8 +15,9 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// TestAttacks shows what becomes of forgeries: the score with integrity: warn and with fail, and the flags in the row. Each attack is what the
-// agent runs in a task that it cannot solve: greet, whose tests want a file that it does not write.
+// TestAttacks shows what becomes of forgeries: the score with integrity: warn and with fail, and
+// the flags in the row. Each attack is what the agent runs in a task that it cannot solve: greet,
+// whose tests want a file that it does not write.
 func TestAttacks(t *testing.T) {
 	driver := benchtest.Docker(t)
 	b, err := New("testdata/tasks/greet", nil)
@@ -72,7 +73,8 @@ func TestAttacks(t *testing.T) {
 
 func show(r benchmarks.Result) string { return r.Primary().Why }
 
-// A service that the agent leaves is there for the tests, and a process that wants to change them while they run is found out.
+// A service that the agent leaves is there for the tests, and a process that wants to change them
+// while they run is found out.
 func TestLeftProcesses(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "service")
 	for name, text := range map[string]string{

@@ -18,8 +18,9 @@ const (
 	maxBytes = 8 << 30
 )
 
-// digest identifies a task's content: SHA-256 over a line "path NUL sha256-of-file LF" for each file, in the order of the paths. It is formed
-// as Harbor's, over all files but those that editors and Python leave behind; v1 itself has none.
+// digest identifies a task's content: SHA-256 over a line "path NUL sha256-of-file LF" for each
+// file, in the order of the paths. It is formed as Harbor's, over all files but those that editors
+// and Python leave behind; v1 itself has none.
 func digest(fsys fs.FS) (string, error) {
 	var names []string
 	links := map[string]string{}

@@ -87,8 +87,9 @@ func (x *grading) run(ctx context.Context) (benchmarks.Result, error) {
 	return res, x.guard.Remark(ctx, x.h.Log(), "the tests ended with: "+ending(out.String()), exit, out.Bytes())
 }
 
-// scripts runs the test scripts, one after the other, as root or, for tasks that ask for the agent's shell, as the agent's user where the
-// agent was. Shells of actions do not outlive them, so there is no more of a shell to share.
+// scripts runs the test scripts, one after the other, as root or, for tasks that ask for the
+// agent's shell, as the agent's user where the agent was. Shells of actions do not outlive them, so
+// there is no more of a shell to share.
 func (x *grading) scripts(ctx context.Context, out *bytes.Buffer) (exit sandbox.Exit, err error) {
 	began := time.Now()
 	for _, name := range x.task.TestScripts {

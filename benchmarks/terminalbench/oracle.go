@@ -44,7 +44,8 @@ func (b *Benchmark) Solve(dt datasets.Task) (agent.Agent, error) {
 	}), nil
 }
 
-// script runs a solution.sh. As in v1 its exit code is not looked at: the tests say whether it solved the task.
+// script runs a solution.sh. As in v1 its exit code is not looked at: the tests say whether it
+// solved the task.
 func script(ctx context.Context, m agent.Machine, text []byte) error {
 	files := fstest.MapFS{"solution.sh": {Data: unix(text), Mode: 0o755}}
 	if err := m.Put(ctx, oracleDir, files); err != nil {

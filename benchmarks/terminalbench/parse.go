@@ -18,13 +18,15 @@ const (
 	FlagTimeout = "test_timeout"
 	// FlagNoTests: the output names no test at all, which v1 takes for success.
 	FlagNoTests = "no_tests"
-	// FlagSummaries: pytest's headline stands in the output more often than pytest and the test scripts print it.
+	// FlagSummaries: pytest's headline stands in the output more often than pytest and the test
+	// scripts print it.
 	FlagSummaries = "second_summary"
 	// FlagConflict: a test is told both to pass and to fail.
 	FlagConflict = "conflicting_results"
 )
 
-// A parser reads what the tests printed. ok is false where the output is not of its form, for the reason in why.
+// A parser reads what the tests printed. ok is false where the output is not of its form, for the
+// reason in why.
 type parser func(out string) (tests []record.Test, flags []string, why string, ok bool)
 
 // parsers are those of v1 whose form is known.
@@ -51,9 +53,11 @@ var (
 // maxTests bounds the rows of one trial.
 const maxTests = 5000
 
-// pytest reads the lines after the first headline "short test summary info". A name is what follows the first "::".
+// pytest reads the lines after the first headline "short test summary info". A name is what follows
+// the first "::".
 //
-// As in v1 every line counts, whoever printed it; but a test that is said to pass and to fail has failed, where v1 takes the last word.
+// As in v1 every line counts, whoever printed it; but a test that is said to pass and to fail has
+// failed, where v1 takes the last word.
 func pytest(out string) (tests []record.Test, flags []string, why string, ok bool) {
 	out = strings.ReplaceAll(ansi.ReplaceAllString(out, ""), "\r\n", "\n")
 	at := headline.FindStringIndex(out)
@@ -99,7 +103,8 @@ var statuses = map[string]string{"PASSED": "passed", "XFAIL": "passed", "SKIPPED
 // passed: a skipped test counts as passed, as in v1.
 func passed(t record.Test) bool { return t.Status == "passed" || t.Status == "skipped" }
 
-// marked is a parser of one verdict between two lines "NAME results starts here" and "NAME results ends here".
+// marked is a parser of one verdict between two lines "NAME results starts here" and "NAME results
+// ends here".
 func marked(name, success string) parser {
 	begin, end := name+" results starts here", name+" results ends here"
 	return func(out string) ([]record.Test, []string, string, bool) {

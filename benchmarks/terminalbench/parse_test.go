@@ -8,7 +8,8 @@ import (
 	"github.com/evalrun/evalrun/benchmarks"
 )
 
-// What v1 takes for success is none here: no test at all, a second word on a test, a summary that somebody else printed.
+// What v1 takes for success is none here: no test at all, a second word on a test, a summary that
+// somebody else printed.
 func TestJudge(t *testing.T) {
 	head := "======= short test summary info =======\n"
 	for name, c := range map[string]struct {

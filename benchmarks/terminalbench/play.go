@@ -24,7 +24,8 @@ type game struct {
 	guard *harbor.Shared
 }
 
-// Open starts the machine with its sidecars, so that a fault of the task shows before the agent begins.
+// Open starts the machine with its sidecars, so that a fault of the task shows before the agent
+// begins.
 func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, dt datasets.Task, o benchmarks.Options) (benchmarks.Episode, error) {
 	t, err := of(dt)
 	if err != nil {
@@ -42,7 +43,8 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, dt datasets.Tas
 	g.Stages = []benchmarks.Stage{{
 		Goal: episode.Say(t.Instruction),
 		Time: b.o.agentTime(t.AgentTime),
-		// The tests run on this machine, and a service that the agent left may be what they ask for.
+		// The tests run on this machine, and a service that the agent left may be what they ask
+		// for.
 		Leave: true,
 	}}
 	if _, err := g.Machine(ctx); err != nil {
@@ -51,8 +53,8 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, dt datasets.Tas
 	return g, nil
 }
 
-// ready makes the folders that v1 mounts from the host, for everybody to write to, asks where the image's commands begin, and has the
-// machine remember what the tests depend on.
+// ready makes the folders that v1 mounts from the host, for everybody to write to, asks where the
+// image's commands begin, and has the machine remember what the tests depend on.
 func (g *game) ready(ctx context.Context, sb sandbox.Sandbox) error {
 	if g.Spec.Dir == "" {
 		dir, err := harbor.WorkingDir(ctx, sb)

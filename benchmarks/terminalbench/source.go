@@ -22,8 +22,8 @@ import (
 // maxDepth is how deep below the source's folder tasks are looked for.
 const maxDepth = 4
 
-// A source is a task's folder, or a folder that holds tasks, in the order of their paths. A folder that looks like a task and has no
-// task.yaml is a bad task, so that nobody misses it.
+// A source is a task's folder, or a folder that holds tasks, in the order of their paths. A folder
+// that looks like a task and has no task.yaml is a bad task, so that nobody misses it.
 type source struct {
 	dir  string // for people
 	o    Options

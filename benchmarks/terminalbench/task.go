@@ -12,7 +12,8 @@ import (
 	"github.com/evalrun/evalrun/benchmarks/harbor/compose"
 )
 
-// A Task is a task folder as it was read, every default filled in. It is the Data of a datasets.Task.
+// A Task is a task folder as it was read, every default filled in. It is the Data of a
+// datasets.Task.
 type Task struct {
 	ID          string `json:"id"` // the folder's name
 	Instruction string `json:"instruction"`
@@ -63,8 +64,9 @@ const (
 	agentLogsDir = "/agent-logs"
 )
 
-// Load reads a task folder; id is its name. The error lists all that is wrong, with places; such a task cannot be played. What cannot be
-// played here although nothing is wrong with it has a Skip. fsys must not lead out of the folder by links (os.Root's does not).
+// Load reads a task folder; id is its name. The error lists all that is wrong, with places; such a
+// task cannot be played. What cannot be played here although nothing is wrong with it has a Skip.
+// fsys must not lead out of the folder by links (os.Root's does not).
 func Load(fsys fs.FS, id string) (*Task, error) {
 	text, err := readText(fsys, taskFile)
 	if err != nil {

@@ -22,7 +22,8 @@ type Benchmark struct {
 	source datasets.Source
 }
 
-// New makes the benchmark of a task's folder, or of a folder of such. Tasks are read when they are asked for.
+// New makes the benchmark of a task's folder, or of a folder of such. Tasks are read when they are
+// asked for.
 func New(dir string, raw json.RawMessage) (*Benchmark, error) {
 	o, err := parseOptions(raw)
 	if err != nil {

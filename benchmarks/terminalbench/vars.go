@@ -9,14 +9,15 @@ import (
 	"github.com/evalrun/evalrun/benchmarks/harbor/compose"
 )
 
-// Folders that v1 mounts from the host. Nothing of the host is mounted here: these names only say which folders to make.
+// Folders that v1 mounts from the host. Nothing of the host is mounted here: these names only say
+// which folders to make.
 const (
 	hostLogs      = "/.evalrun/logs"
 	hostAgentLogs = "/.evalrun/agent-logs"
 )
 
-// variables are those that v1 declares for a task's compose file. Names of images and containers are unique by other means here, so
-// they are the same in every trial.
+// variables are those that v1 declares for a task's compose file. Names of images and containers
+// are unique by other means here, so they are the same in every trial.
 func variables(id string) compose.Vars {
 	name := strings.Map(func(r rune) rune { // machines are known by it, so it is a name that a machine may have
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' {

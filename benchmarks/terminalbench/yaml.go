@@ -25,7 +25,8 @@ type taskYAML struct {
 	errs []error
 }
 
-// readYAML reads the text of a task.yaml. The error lists all that is wrong; the task is nil where the file cannot be parsed.
+// readYAML reads the text of a task.yaml. The error lists all that is wrong; the task is nil where
+// the file cannot be parsed.
 func readYAML(text []byte) (*Task, error) {
 	root, err := compose.Document(taskFile, text)
 	if err != nil {

@@ -9,8 +9,9 @@ import (
 	"unicode"
 )
 
-// Address reads the address of a page that a task begins with: one at http:// or https://, whose host is a name or an address in its usual form. Browsers
-// read 0x7f.1 and 2130706433 as 127.0.0.1, too, which who judges an address, by a policy for one, would take for names.
+// Address reads the address of a page that a task begins with: one at http:// or https://, whose
+// host is a name or an address in its usual form. Browsers read 0x7f.1 and 2130706433 as 127.0.0.1,
+// too, which who judges an address, by a policy for one, would take for names.
 func Address(address string) (*url.URL, error) {
 	u, err := url.Parse(address)
 	switch {

@@ -22,9 +22,10 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// Beside gives the agents of a benchmark a browser beside their machine: a tool to look at what they build there, and no part of the task. Its loopback is the machine's,
-// the rest of the network is what the machine may reach, and what it downloads comes into the machine. A task without a machine gets none, and one that is
-// played in a browser keeps its own.
+// Beside gives the agents of a benchmark a browser beside their machine: a tool to look at what
+// they build there, and no part of the task. Its loopback is the machine's, the rest of the network
+// is what the machine may reach, and what it downloads comes into the machine. A task without a
+// machine gets none, and one that is played in a browser keeps its own.
 func Beside(b benchmarks.Benchmark, br Browsers) benchmarks.Benchmark {
 	w := beside{b, br}
 	if r, ok := b.(benchmarks.Reducer); ok {
@@ -196,7 +197,8 @@ func (c *companion) dial(ctx context.Context, _, address string) (net.Conn, erro
 // maxBring is the largest download that comes into the machine.
 const maxBring = 32 << 20
 
-// bring puts what was downloaded into the machine, and says where it is. What does not fit stays outside.
+// bring puts what was downloaded into the machine, and says where it is. What does not fit stays
+// outside.
 func (c *companion) bring(ctx context.Context, b event.Browsed) event.Browsed {
 	for i := range b.Downloads {
 		d := &b.Downloads[i]

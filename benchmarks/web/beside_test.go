@@ -25,7 +25,8 @@ tasks:
     answer: Hello
 `
 
-// An agent looks at what it serves in its machine, and what it downloads from there comes back into it.
+// An agent looks at what it serves in its machine, and what it downloads from there comes back into
+// it.
 func TestBeside(t *testing.T) {
 	if os.Getenv("EVALRUN_TEST_BROWSER") == "" || os.Getenv("EVALRUN_TEST_LOCAL") == "" {
 		t.Skip("needs a browser (EVALRUN_TEST_BROWSER=1) and local sandboxes (EVALRUN_TEST_LOCAL=1)")

@@ -8,7 +8,8 @@ import (
 	"github.com/evalrun/evalrun/browsergym/browsers"
 )
 
-// Browsers are what a run lends to benchmarks that play in browsers. The zero value is enough to look at their tasks.
+// Browsers are what a run lends to benchmarks that play in browsers. The zero value is enough to
+// look at their tasks.
 type Browsers struct {
 	Pool   *browsers.Pool
 	Pace   browsergym.Pace
@@ -21,12 +22,14 @@ type Browsers struct {
 // ErrNoBrowsers: tasks are looked at, and none can be played.
 var ErrNoBrowsers = errors.New("there are no browsers to play in")
 
-// Needs are those of a task that is played in a browser and needs nothing else. Where there is no browser it is skipped.
+// Needs are those of a task that is played in a browser and needs nothing else. Where there is no
+// browser it is skipped.
 func (b Browsers) Needs() benchmarks.Needs {
 	return benchmarks.Needs{Browser: b.Missing == "", Skip: b.Missing}
 }
 
-// Give fills in what a run says of browsers: where contexts of a wish come from, the pace, and what is recorded.
+// Give fills in what a run says of browsers: where contexts of a wish come from, the pace, and what
+// is recorded.
 func (b Browsers) Give(c *Config, w browsers.Wish) error {
 	if b.Pool == nil {
 		return ErrNoBrowsers

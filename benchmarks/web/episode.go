@@ -39,16 +39,18 @@ type Config struct {
 	Pace    browsergym.Pace
 	GoOn    bool // report_infeasible does not end the episode
 	AllTags bool // mark elements of any tag, not only those of standard HTML
-	// Hide says which messages of pages are not for the agent: those that tell its reward. Nil: none.
+	// Hide says which messages of pages are not for the agent: those that tell its reward. Nil:
+	// none.
 	Hide   func(event.BrowserLog) bool
 	Record Record
 
-	// Close is called once, when the episode has ended: for what was opened for it alone. May be nil.
+	// Close is called once, when the episode has ended: for what was opened for it alone. May be
+	// nil.
 	Close func() error
 }
 
-// Record says what is kept of each observation. Zero fields are the defaults; the tree, the DOM and the properties are always kept, as agents
-// render their texts from them.
+// Record says what is kept of each observation. Zero fields are the defaults; the tree, the DOM and
+// the properties are always kept, as agents render their texts from them.
 type Record struct {
 	NoScreenshot  bool  // nor are there any for the agent
 	SOM           bool  // a second picture, with the marks of elements drawn over it
@@ -56,8 +58,9 @@ type Record struct {
 	DownloadLimit int64 // bytes that all downloads of an episode may have together; 0: 100 MB
 }
 
-// An Episode is a task of a browser as the harness plays it: one stage, actions browse and browse_interactive, an observation event.Browsed for
-// each. Rewards are in the turns and the evidence, never in an observation.
+// An Episode is a task of a browser as the harness plays it: one stage, actions browse and
+// browse_interactive, an observation event.Browsed for each. Rewards are in the turns and the
+// evidence, never in an observation.
 type Episode struct {
 	c     Config
 	set   *action.Set
@@ -77,7 +80,8 @@ type Episode struct {
 	left    <-chan struct{} // a step that was given up and has not come to its end; nil: none
 }
 
-// Open begins an episode: the page is at its start, and the goal is known. Its error is of the browser or of the task's set-up.
+// Open begins an episode: the page is at its start, and the goal is known. Its error is of the
+// browser or of the task's set-up.
 func Open(ctx context.Context, c Config) (_ *Episode, err error) {
 	if c.Host == nil || c.Browser == nil || c.Task == nil {
 		return nil, errors.New("an episode in a browser needs a host, a browser and a task")

@@ -90,7 +90,8 @@ func (e *Episode) info(r *browsergym.Result) json.RawMessage {
 	return raw
 }
 
-// Grade makes a result of an episode's evidence: one score, "reward", by the episode's rule. Where the agent made no step, it is what the page gives away.
+// Grade makes a result of an episode's evidence: one score, "reward", by the episode's rule. Where
+// the agent made no step, it is what the page gives away.
 func Grade(ev benchmarks.Evidence) (benchmarks.Result, error) {
 	var end End
 	if len(ev.Data) > 0 {

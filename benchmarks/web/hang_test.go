@@ -83,7 +83,8 @@ func TestPagesThatHang(t *testing.T) {
 	}
 }
 
-// onPages completes the configuration of an episode on pages of ours, where "/never" is not answered.
+// onPages completes the configuration of an episode on pages of ours, where "/never" is not
+// answered.
 func onPages(t *testing.T, p *browsers.Pool, c web.Config, files fstest.MapFS) web.Config {
 	t.Helper()
 	s := web.Serve(files)

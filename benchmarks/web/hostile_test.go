@@ -7,7 +7,8 @@ import (
 	"github.com/evalrun/evalrun/agent/event"
 )
 
-// What agents write is bounded in what is kept of it, is answered by an error they can read, and ends nothing.
+// What agents write is bounded in what is kept of it, is answered by an error they can read, and
+// ends nothing.
 func TestHostileActions(t *testing.T) {
 	e, _, _, _ := begin(t, nil)
 	act(t, e, event.Browse{})

@@ -16,7 +16,8 @@ import (
 	"github.com/evalrun/evalrun/browsergym/obs"
 )
 
-// Bounds of what a page can put into an event; all of it may be hostile. What agents read of a page is in the blobs.
+// Bounds of what a page can put into an event; all of it may be hostile. What agents read of a page
+// is in the blobs.
 const (
 	maxURL    = 8 << 10
 	maxTitle  = 1 << 10
@@ -124,7 +125,8 @@ func Marked(screenshot []byte, p *obs.Properties) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// goalOf is the goal as agents read it. Pictures that it carries within itself become blobs; of others the address stands there.
+// goalOf is the goal as agents read it. Pictures that it carries within itself become blobs; of
+// others the address stands there.
 func (e *Episode) goalOf(ctx context.Context, items []browsergym.Item) (agent.Goal, error) {
 	var g agent.Goal
 	for _, i := range items {

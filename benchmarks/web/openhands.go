@@ -33,15 +33,18 @@ type BrowserEnvConfig struct {
 
 	// Dir is where addresses begin that name no site: "" means the file system's root.
 	Dir string
-	// Screenshots is a folder that each observation's picture is saved in; "": none is. It is told to the agent as ScreenshotsAs.
+	// Screenshots is a folder that each observation's picture is saved in; "": none is. It is told
+	// to the agent as ScreenshotsAs.
 	Screenshots, ScreenshotsAs string
-	// Keep puts a file that a page has downloaded where the agent finds it, and says where that is. Nil: pages may not download.
+	// Keep puts a file that a page has downloaded where the agent finds it, and says where that is.
+	// Nil: pages may not download.
 	Keep func(ctx context.Context, name, file string) (path string, err error)
 }
 
-// A BrowserEnv is the browser that agents of OpenHands use: an environment of BrowserGym that marks elements of every tag, takes the default
-// actions, several a step, and tells of the page in its own way ([BrowserOutput]). With a task, it is that task's evaluation. It may be used by
-// several goroutines; steps are made one after another.
+// A BrowserEnv is the browser that agents of OpenHands use: an environment of BrowserGym that marks
+// elements of every tag, takes the default actions, several a step, and tells of the page in its
+// own way ([BrowserOutput]). With a task, it is that task's evaluation. It may be used by several
+// goroutines; steps are made one after another.
 type BrowserEnv struct {
 	c   BrowserEnvConfig
 	env *browsergym.Env
@@ -101,8 +104,8 @@ func OpenBrowserEnv(ctx context.Context, c BrowserEnvConfig) (_ *BrowserEnv, err
 	}
 }
 
-// Step plays an action. What goes wrong with the page or the action is in the output; an error says that the context has ended, or that the
-// environment was closed.
+// Step plays an action. What goes wrong with the page or the action is in the output; an error says
+// that the context has ended, or that the environment was closed.
 func (b *BrowserEnv) Step(ctx context.Context, code string) (*BrowserOutput, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

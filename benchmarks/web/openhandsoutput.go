@@ -93,7 +93,8 @@ func pngURL(png []byte) string {
 	return "data:image/png;base64," + base64.StdEncoding.EncodeToString(png)
 }
 
-// downloaded tells of a file that came instead of a page, where there is one: the action that fetched it has failed as a navigation.
+// downloaded tells of a file that came instead of a page, where there is one: the action that
+// fetched it has failed as a navigation.
 func (b *BrowserEnv) downloaded(ctx context.Context, out *BrowserOutput) (*BrowserOutput, error) {
 	if b.c.Keep == nil || b.env.Context() == nil {
 		return out, nil

@@ -16,13 +16,15 @@ import (
 	"github.com/evalrun/evalrun/browsergym/browsers"
 )
 
-// SiteURL is where pages of a [Site] find it: the same for every episode, so that nothing that an agent sees changes from one to the next.
+// SiteURL is where pages of a [Site] find it: the same for every episode, so that nothing that an
+// agent sees changes from one to the next.
 const SiteURL = "http://127.0.0.1/"
 
 const siteAddress = "127.0.0.1:80"
 
-// A Site serves files to the pages of one episode, and to nobody else: it listens on no port, but is what the episode's contexts find at [SiteURL],
-// see [Site.Wish]. It shows no lists, follows no link out of an os.Root's FS and tells nothing of where the files are.
+// A Site serves files to the pages of one episode, and to nobody else: it listens on no port, but
+// is what the episode's contexts find at [SiteURL], see [Site.Wish]. It shows no lists, follows no
+// link out of an os.Root's FS and tells nothing of where the files are.
 type Site struct {
 	srv  *http.Server
 	in   *inlet
@@ -90,7 +92,8 @@ func (i *inlet) Close() error {
 
 func (i *inlet) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80} }
 
-// kinds are the media types of files. A page's characters are as it says itself, as if it came from a disk.
+// kinds are the media types of files. A page's characters are as it says itself, as if it came from
+// a disk.
 var kinds = map[string]string{
 	".html": "text/html", ".htm": "text/html", ".css": "text/css", ".js": "text/javascript", ".mjs": "text/javascript", ".json": "application/json",
 	".txt": "text/plain; charset=utf-8", ".svg": "image/svg+xml", ".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif",

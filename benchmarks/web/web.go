@@ -1,5 +1,5 @@
-// Package web is what benchmarks in a browser share: the seeds and the order that published results were made with, and sources of tasks
-// that are a table.
+// Package web is what benchmarks in a browser share: the seeds and the order that published results
+// were made with, and sources of tasks that are a table.
 package web
 
 import (
@@ -10,12 +10,14 @@ import (
 	"github.com/evalrun/evalrun/datasets"
 )
 
-// Tag is on every task that is played in a browser, so that --tag browser (or --tag '!browser') selects the same in all benchmarks.
+// Tag is on every task that is played in a browser, so that --tag browser (or --tag '!browser')
+// selects the same in all benchmarks.
 const Tag = "browser"
 
-// Seeds are BrowserGym's default seeds: for each task of a benchmark, in the order of its list, one for each repeat. They depend on how many
-// tasks and repeats there are in the whole benchmark, not on how many of them are played. They are of 0 to 33, as a power was written there
-// as an exclusive or, and stay so for ever.
+// Seeds are BrowserGym's default seeds: for each task of a benchmark, in the order of its list, one
+// for each repeat. They depend on how many tasks and repeats there are in the whole benchmark, not
+// on how many of them are played. They are of 0 to 33, as a power was written there as an exclusive
+// or, and stay so for ever.
 func Seeds(tasks, repeats int) [][]int {
 	r := rng.NewRandomState(42)
 	out := make([][]int, tasks)
@@ -25,8 +27,9 @@ func Seeds(tasks, repeats int) [][]int {
 	return out
 }
 
-// Chain says which tasks come after which, by the rule of shared sites: each after the one before it on each of its sites, as that may have
-// changed them. sites are those of each task; the result holds indices, in the order of a task's sites, each once.
+// Chain says which tasks come after which, by the rule of shared sites: each after the one before
+// it on each of its sites, as that may have changed them. sites are those of each task; the result
+// holds indices, in the order of a task's sites, each once.
 func Chain(sites [][]string) [][]int {
 	last := map[string]int{}
 	out := make([][]int, len(sites))
@@ -43,8 +46,8 @@ func Chain(sites [][]string) [][]int {
 	return out
 }
 
-// Contract leaves the tasks out of an order that keep refuses: who came after such a one comes after those that it came after. A task never
-// comes after itself, also if the order has circles.
+// Contract leaves the tasks out of an order that keep refuses: who came after such a one comes
+// after those that it came after. A task never comes after itself, also if the order has circles.
 func Contract(after [][]int, keep func(i int) bool) [][]int {
 	out := make([][]int, len(after))
 	for i := range after {

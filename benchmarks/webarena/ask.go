@@ -20,8 +20,8 @@ const (
 	roleCaptioner = "captioner"
 )
 
-// asker asks a model of the run, which meters it. The same question is asked once in an episode: the score is wanted after every step, and most steps change
-// nothing of what is graded.
+// asker asks a model of the run, which meters it. The same question is asked once in an episode:
+// the score is wanted after every step, and most steps change nothing of what is graded.
 type asker struct {
 	h    benchmarks.Host
 	role string
@@ -57,8 +57,8 @@ func (a *asker) ask(ctx context.Context, messages []model.Message) (string, erro
 	return a.answers[key], nil
 }
 
-// blame makes every failure of a model that grades its provider's: what it refuses to read, or finds too long, is no fault of the agent's, whose
-// own model's such failures would be.
+// blame makes every failure of a model that grades its provider's: what it refuses to read, or
+// finds too long, is no fault of the agent's, whose own model's such failures would be.
 func (a *asker) blame(ctx context.Context, err error) error {
 	var e *model.Error
 	if ctx.Err() != nil || !errors.As(err, &e) || e.Class != model.Refused && e.Class != model.Context {

@@ -40,8 +40,9 @@ type Benchmark struct {
 	images string
 }
 
-// New makes the benchmark of a file of configurations, or of a folder of them (see [Open]). Nothing is asked of the sites before its tasks are
-// played or Prepare is called. getenv finds variables; nil: none.
+// New makes the benchmark of a file of configurations, or of a folder of them (see [Open]). Nothing
+// is asked of the sites before its tasks are played or Prepare is called. getenv finds variables;
+// nil: none.
 func New(d Dialect, path string, raw json.RawMessage, br web.Browsers, getenv func(string) string) (*Benchmark, error) {
 	if getenv == nil {
 		getenv = func(string) string { return "" }
@@ -85,13 +86,15 @@ func stay(r *http.Request, via []*http.Request) error {
 func (b *Benchmark) Name() string            { return b.o.Name }
 func (b *Benchmark) Source() datasets.Source { return b.src }
 
-// Prepare asks every site once whether it answers, so that Needs can say which tasks cannot be played.
+// Prepare asks every site once whether it answers, so that Needs can say which tasks cannot be
+// played.
 func (b *Benchmark) Prepare(context.Context) ([]string, error) {
 	b.census.all(b.sites)
 	return nil, nil
 }
 
-// Needs says that each site that a task may change is its own while it lasts, and which models grade it.
+// Needs says that each site that a task may change is its own while it lasts, and which models
+// grade it.
 func (b *Benchmark) Needs(t datasets.Task, o benchmarks.Options) (benchmarks.Needs, error) {
 	c, err := Parse(b.d, t.Data)
 	if err != nil {
@@ -121,7 +124,8 @@ func (b *Benchmark) Needs(t datasets.Task, o benchmarks.Options) (benchmarks.Nee
 // signingIn is how long a session may take to begin, beside a reset.
 const signingIn = 5 * time.Minute
 
-// site names a site for whoever must have it to himself; benchmarks that share one have the same name for it.
+// site names a site for whoever must have it to himself; benchmarks that share one have the same
+// name for it.
 func (b *Benchmark) site(name string) string {
 	if b.sites.There(name) {
 		return "site " + b.sites[name]
@@ -260,8 +264,8 @@ func (b *Benchmark) problem(ctx context.Context, h benchmarks.Host, c *Config, d
 	return p, err
 }
 
-// wish: pages reach the sites, and beside them what the run (sandbox.network) and the option allow both let them; the files of a folder,
-// if there is one, are there to be uploaded.
+// wish: pages reach the sites, and beside them what the run (sandbox.network) and the option allow
+// both let them; the files of a folder, if there is one, are there to be uploaded.
 func (b *Benchmark) wish(dir string, o benchmarks.Options) browsers.Wish {
 	w := browsers.Wish{Network: o.Sandbox.Network}
 	if dir != "" {
@@ -313,7 +317,8 @@ func (b *Benchmark) gone(ctx context.Context, c *Config) error {
 	return nil
 }
 
-// Collect gathers the rewards. An episode without success on a site that is away says nothing about the agent.
+// Collect gathers the rewards. An episode without success on a site that is away says nothing about
+// the agent.
 func (e *episode) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Evidence, error) {
 	ev, err := e.Episode.Collect(ctx, ans)
 	if err != nil {

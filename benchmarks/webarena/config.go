@@ -72,7 +72,8 @@ type Rule struct {
 	Many bool // the file has a list
 }
 
-// UnmarshalJSON reads an object. Anything else, as there is where nothing is asked for, is no rules.
+// UnmarshalJSON reads an object. Anything else, as there is where nothing is asked for, is no
+// rules.
 func (r *Rules) UnmarshalJSON(raw []byte) error {
 	*r = nil
 	d := json.NewDecoder(bytes.NewReader(raw))
@@ -133,7 +134,8 @@ func (t *Texts) UnmarshalJSON(raw []byte) error {
 	return json.Unmarshal(raw, (*[]string)(t))
 }
 
-// Parse reads a configuration and looks whether the dialect can grade it. Its errors are the task's fault.
+// Parse reads a configuration and looks whether the dialect can grade it. Its errors are the task's
+// fault.
 func Parse(d Dialect, raw []byte) (*Config, error) {
 	c := new(Config)
 	if err := json.Unmarshal(raw, c); err != nil {

@@ -9,13 +9,15 @@ import (
 	"net/http"
 )
 
-// A Page is a browser's page as evaluators see it. Its errors are ours (the browser is gone, the context has ended), but for a *[ScriptError].
+// A Page is a browser's page as evaluators see it. Its errors are ours (the browser is gone, the
+// context has ended), but for a *[ScriptError].
 type Page interface {
 	URL() string
 	// Content is the whole document as HTML.
 	Content(ctx context.Context) (string, error)
-	// Eval evaluates an expression in the page's own world, waits for it if it is a promise, and returns it as JSON; nil is undefined, and
-	// what JSON does not have. An exception is a *ScriptError.
+	// Eval evaluates an expression in the page's own world, waits for it if it is a promise, and
+	// returns it as JSON; nil is undefined, and what JSON does not have. An exception is a
+	// *ScriptError.
 	Eval(ctx context.Context, expression string) (json.RawMessage, error)
 }
 
@@ -33,8 +35,9 @@ func (e *Missing) Error() string { return e.Text }
 type Browser interface {
 	// Active is the page that the agent left in front.
 	Active() Page
-	// Visit opens an address in a page of its own, beside the agent's and with its cookies, waits until it is loaded and has settled, lends it
-	// to f, and closes it. It is a *[Missing] where the address does not open though its site answers.
+	// Visit opens an address in a page of its own, beside the agent's and with its cookies, waits
+	// until it is loaded and has settled, lends it to f, and closes it. It is a *[Missing] where
+	// the address does not open though its site answers.
 	Visit(ctx context.Context, address string, f func(Page) error) error
 }
 
@@ -72,11 +75,12 @@ type Part struct {
 	Why   string  `json:"why,omitempty"` // what was missing; "" if nothing was
 }
 
-// Score grades: the product of all parts. answer is what the agent said last, nil if it has not said anything yet; then what asks for an
-// answer is 0 and nobody is asked about it. A task may be solved without an answer, and the score is asked for after every step.
+// Score grades: the product of all parts. answer is what the agent said last, nil if it has not
+// said anything yet; then what asks for an answer is 0 and nobody is asked about it. A task may be
+// solved without an answer, and the score is asked for after every step.
 //
-// Errors: *[ConfigError] is the task's fault; others are those of the browser, the judge or the sites. A judge who does not say what it was asked to
-// say gives 0.
+// Errors: *[ConfigError] is the task's fault; others are those of the browser, the judge or the
+// sites. A judge who does not say what it was asked to say gives 0.
 func (e *Evaluator) Score(ctx context.Context, c *Config, b Browser, answer *string) (float64, []Part, error) {
 	score := 1.0
 	var parts []Part

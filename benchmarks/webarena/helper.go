@@ -10,8 +10,8 @@ import (
 	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
-// A helper is a function that configurations may call. pages: its first argument is the page. Helpers without a page make addresses, or ask
-// the shop.
+// A helper is a function that configurations may call. pages: its first argument is the page.
+// Helpers without a page make addresses, or ask the shop.
 type helper struct {
 	pages bool
 	args  int
@@ -91,7 +91,8 @@ const orders = `[...document.querySelector('#my-orders-table').getElementsByTagN
 	return o;
 })`
 
-// comments are those of a post in the order of its page, the post itself first. below: an answer to somebody, at any depth.
+// comments are those of a post in the order of its page, the post itself first. below: an answer to
+// somebody, at any depth.
 const comments = `(() => {
 	const all = [];
 	const walk = (node, level, parent) => {
@@ -141,8 +142,9 @@ var (
 	argForm  = regexp.MustCompile(`(?s)^\s*(__page__|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")\s*(?:,|$)`)
 )
 
-// call runs a helper's call as configurations write it. p is nil where there is no page to give. Arguments are texts, in which __last_url__ is the
-// address of the agent's page: replaced after parsing, so that an address cannot break out of its quotes.
+// call runs a helper's call as configurations write it. p is nil where there is no page to give.
+// Arguments are texts, in which __last_url__ is the address of the agent's page: replaced after
+// parsing, so that an address cannot break out of its quotes.
 func (e *Evaluator) call(ctx context.Context, source string, p Page, last string) (pyrepr.Value, error) {
 	m := callForm.FindStringSubmatch(source)
 	if m == nil {

@@ -50,7 +50,8 @@ func TestFilesThatAreNone(t *testing.T) {
 	}
 }
 
-// A configuration that is wrong is a bad task, whatever is wrong with it, and the others are played.
+// A configuration that is wrong is a bad task, whatever is wrong with it, and the others are
+// played.
 func TestConfigurationsThatAreWrong(t *testing.T) {
 	const rest = `,"sites":["shopping"],"intent":"do it","eval":{"eval_types":["url_match"]}}`
 	for _, c := range []string{

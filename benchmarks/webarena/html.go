@@ -10,7 +10,8 @@ import (
 	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
-// html is program_html: what pages hold in the end. All targets are looked at, each in a page of its own but for the agent's last one.
+// html is program_html: what pages hold in the end. All targets are looked at, each in a page of
+// its own but for the agent's last one.
 func (e *Evaluator) html(ctx context.Context, c *Config, b Browser) (float64, string, error) {
 	for i := range c.Eval.HTML {
 		t := &c.Eval.HTML[i]
@@ -37,7 +38,8 @@ func (e *Evaluator) html(ctx context.Context, c *Config, b Browser) (float64, st
 	return 1, "", nil
 }
 
-// at lends the page that a configuration names: "last", an address, or a helper that makes one out of the last.
+// at lends the page that a configuration names: "last", an address, or a helper that makes one out
+// of the last.
 func (e *Evaluator) at(ctx context.Context, b Browser, address string, f func(Page) error) error {
 	if strings.HasPrefix(address, "func") {
 		_, text, ok := strings.Cut(address, "func:")
@@ -56,7 +58,8 @@ func (e *Evaluator) at(ctx context.Context, b Browser, address string, f func(Pa
 	return b.Visit(ctx, address, f)
 }
 
-// find is what a locator finds in a page. ok is false where a dialect says that the page is then wrong as a whole.
+// find is what a locator finds in a page. ok is false where a dialect says that the page is then
+// wrong as a whole.
 func (e *Evaluator) find(ctx context.Context, t *Target, p Page) (got pyrepr.Value, ok bool, err error) {
 	l := t.Locator
 	switch {
@@ -101,7 +104,8 @@ func (e *Evaluator) unescape(v pyrepr.Value) pyrepr.Value {
 	return v
 }
 
-// wants says what is missing of what is required, "" if nothing is. The first kind of requirement that is known counts, others are not looked at.
+// wants says what is missing of what is required, "" if nothing is. The first kind of requirement
+// that is known counts, others are not looked at.
 func (e *Evaluator) wants(ctx context.Context, t *Target, v pyrepr.Value) (string, error) {
 	d, got := e.Dialect, text(v)
 	if r, ok := t.Want.get("exact_match"); ok {

@@ -21,8 +21,9 @@ type live struct {
 
 func (l *live) Active() Page { return livePage{l.page} }
 
-// Visit opens an address beside the agent's pages. An address that will not open is nothing to be found at it, as long as its site answers: an agent
-// has a hand in some addresses. A site that does not answer is an error.
+// Visit opens an address beside the agent's pages. An address that will not open is nothing to be
+// found at it, as long as its site answers: an agent has a hand in some addresses. A site that does
+// not answer is an error.
 func (l *live) Visit(ctx context.Context, address string, f func(Page) error) error {
 	p, err := l.page.Context().NewPage(ctx)
 	if err != nil {
@@ -47,7 +48,8 @@ func (l *live) Visit(ctx context.Context, address string, f func(Page) error) er
 	return own(f(livePage{p}))
 }
 
-// own keeps a page of the evaluators' from being taken for the agent's: that such a page is gone is not the end of the agent's.
+// own keeps a page of the evaluators' from being taken for the agent's: that such a page is gone is
+// not the end of the agent's.
 func own(err error) error {
 	if errors.Is(err, cdp.ErrGone) && !errors.Is(err, cdp.ErrClosed) {
 		return errors.New(err.Error())
@@ -90,13 +92,15 @@ func (p livePage) Eval(ctx context.Context, expression string) (json.RawMessage,
 	return v, err
 }
 
-// settled is how long a page that evaluators opened may go on after it is loaded: the published evaluation always waits so long.
+// settled is how long a page that evaluators opened may go on after it is loaded: the published
+// evaluation always waits so long.
 const settled = 3 * time.Second
 
 // calm waits as the published evaluation does.
 func calm(ctx context.Context, _ *cdp.Page) error { return sleep(ctx, settled) }
 
-// quick waits until a page has not changed, and asked for nothing, for half a second, and no longer than calm.
+// quick waits until a page has not changed, and asked for nothing, for half a second, and no longer
+// than calm.
 func quick(ctx context.Context, p *cdp.Page) error {
 	short, cancel := context.WithTimeout(ctx, settled)
 	defer cancel()

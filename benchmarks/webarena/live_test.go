@@ -220,7 +220,8 @@ func TestJudgeFails(t *testing.T) {
 	}
 }
 
-// What evaluators look at is not told to the agent: neither the pages, nor what they say on their consoles or fail to load.
+// What evaluators look at is not told to the agent: neither the pages, nor what they say on their
+// consoles or fail to load.
 func TestJudgeIsSilent(t *testing.T) {
 	w := newWorld(t)
 	loud := strings.Replace(role, "__GITLAB__/byteblaze/dotfiles/-/project_members", "__GITLAB__/loud/secret", 1)

@@ -18,12 +18,13 @@ import (
 	"github.com/evalrun/evalrun/internal/fsutil"
 )
 
-// Open is the tasks of a published file: a JSON array of configurations. Their IDs are the numbers that published results call them by, and
-// task.Data is the configuration with its placeholders, so that it is the same wherever the sites are. A configuration that cannot be
-// graded is a bad task.
+// Open is the tasks of a published file: a JSON array of configurations. Their IDs are the numbers
+// that published results call them by, and task.Data is the configuration with its placeholders, so
+// that it is the same wherever the sites are. A configuration that cannot be graded is a bad task.
 //
-// A folder stands for its files test_*.raw.json one behind the other, as VisualWebArena publishes a file a site and counts from 0 in each: by their names
-// they are in the order of the published numbers.
+// A folder stands for its files test_*.raw.json one behind the other, as VisualWebArena publishes a
+// file a site and counts from 0 in each: by their names they are in the order of the published
+// numbers.
 func Open(d Dialect, path string) (datasets.Source, error) {
 	raw, err := readAll(path)
 	if err != nil {
@@ -193,9 +194,10 @@ func (c *Config) task(d Dialect, raw json.RawMessage) datasets.Task {
 	return t
 }
 
-// order says who comes after whom, as the published lists do. WebArena: each task after the one before it on each site but the
-// encyclopedia, which cannot be changed. Lite: the same among the tasks of WebArena, as far as both are there. VisualWebArena: tasks that reset
-// sites are such a chain, and all others come when the last of them has been played.
+// order says who comes after whom, as the published lists do. WebArena: each task after the one
+// before it on each site but the encyclopedia, which cannot be changed. Lite: the same among the
+// tasks of WebArena, as far as both are there. VisualWebArena: tasks that reset sites are such a
+// chain, and all others come when the last of them has been played.
 func order(d Dialect, configs []*Config, sites [][]string) [][]int {
 	writable := make([][]string, len(sites))
 	last := map[string]int{} // of those that reset a site

@@ -50,7 +50,8 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// The published file and list of tasks: every configuration is understood, and splits and order are the published ones.
+// The published file and list of tasks: every configuration is understood, and splits and order are
+// the published ones.
 func TestPublishedTasks(t *testing.T) {
 	data := os.Getenv("EVALRUN_TEST_DATA")
 	if data == "" {

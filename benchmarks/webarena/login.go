@@ -11,7 +11,8 @@ import (
 	"github.com/evalrun/evalrun/browsergym/cdp"
 )
 
-// A door is how one logs in at a site: the page of its form, and the texts that stand beside its fields, as a user would find them.
+// A door is how one logs in at a site: the page of its form, and the texts that stand beside its
+// fields, as a user would find them.
 type door struct {
 	path           string // of the form's page
 	link           string // to be followed to the form; "": it is there
@@ -28,8 +29,8 @@ var doors = map[string]door{
 	"classifieds":    {path: "/index.php?page=login", user: "#email", password: "#password", button: "Log in"},
 }
 
-// logins keeps what browsers stored when somebody had logged in, so that the sessions of a run that use the same sites and accounts log in
-// once. What a site no longer takes is made anew.
+// logins keeps what browsers stored when somebody had logged in, so that the sessions of a run that
+// use the same sites and accounts log in once. What a site no longer takes is made anew.
 type logins struct {
 	mu      sync.Mutex
 	cookies map[string][]cdp.Cookie // by sites and users
@@ -66,7 +67,8 @@ type visitor struct {
 	limit         time.Duration
 }
 
-// enter logs in at sites, each in a tab of its own that is closed at the end. keep may be nil: then nothing is used again.
+// enter logs in at sites, each in a tab of its own that is closed at the end. keep may be nil: then
+// nothing is used again.
 func enter(ctx context.Context, page *cdp.Page, list []visitor, keep *logins) error {
 	var key strings.Builder
 	for _, v := range list {
@@ -159,7 +161,8 @@ func (v *visitor) enter(ctx context.Context, c *cdp.Context) (did bool, err erro
 	return true, err
 }
 
-// click clicks what is marked. That it takes long (a site that is slow to answer, after the click) is no error: what comes of it is looked at anyway.
+// click clicks what is marked. That it takes long (a site that is slow to answer, after the click)
+// is no error: what comes of it is looked at anyway.
 func click(ctx context.Context, p *cdp.Page, what string) error {
 	if err := p.Select(marked(what)).Click(ctx, cdp.Click{}); err != nil && !cdp.Timeout(err) {
 		return err
@@ -193,7 +196,8 @@ func (v *visitor) until(ctx context.Context, p *cdp.Page, ok func() (bool, error
 	}
 }
 
-// asksPassword: a field for a password is to be seen. While a document is coming nothing can be said, so that is an error.
+// asksPassword: a field for a password is to be seen. While a document is coming nothing can be
+// said, so that is an error.
 func asksPassword(ctx context.Context, p *cdp.Page) (asks bool, err error) {
 	err = p.Evaluate(ctx, `(() => {
 		if (document.readyState !== 'complete') throw 'not loaded';
@@ -210,7 +214,8 @@ func (v *visitor) mark(ctx context.Context, p *cdp.Page, what, label string) (fo
 
 func marked(what string) string { return `[data-evalrun-door="` + what + `"]` }
 
-// finder looks for fields by their labels, for buttons and links by what they are called; the shortest name that holds the text wins.
+// finder looks for fields by their labels, for buttons and links by what they are called; the
+// shortest name that holds the text wins.
 const finder = `(what, text) => {
 	document.querySelectorAll('[data-evalrun-door="' + what + '"]').forEach(x => x.removeAttribute('data-evalrun-door'));
 	const flat = s => (s || '').replace(/\s+/g, ' ').trim().toLowerCase();

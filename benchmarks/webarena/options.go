@@ -14,7 +14,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// Options of the benchmarks. All may be left out where variables of the environment say where the sites are.
+// Options of the benchmarks. All may be left out where variables of the environment say where the
+// sites are.
 type Options struct {
 	Name string `json:"name,omitempty" doc:"Of the benchmark. Default: its kind."`
 

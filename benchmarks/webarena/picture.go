@@ -21,8 +21,9 @@ import (
 // ErrNoCaptioner: the task asks about pictures, and no model that sees is configured.
 var ErrNoCaptioner = errors.New("no model that answers questions about pictures is configured: give the run a model of the role \"captioner\"")
 
-// pictures is page_image_query: what a page's pictures show, or whether one of them is like another. Of several queries the last one's score
-// counts, as published, but each of them must find a picture.
+// pictures is page_image_query: what a page's pictures show, or whether one of them is like
+// another. Of several queries the last one's score counts, as published, but each of them must find
+// a picture.
 func (e *Evaluator) pictures(ctx context.Context, c *Config, b Browser) (score float64, why string, err error) {
 	if len(c.Eval.ImageTest) == 0 {
 		return 0, "", wrong("page_image_query is empty")
@@ -102,15 +103,16 @@ func (e *Evaluator) picture(ctx context.Context, name string) (image.Image, erro
 // homepageFiles is where the files of the homepage lie in the published repository.
 const homepageFiles = "environment_docker/webarena-homepage/"
 
-// sources finds the addresses of pictures as the page has them: all that count as a picture to a reader with a screen, or those of a class.
+// sources finds the addresses of pictures as the page has them: all that count as a picture to a
+// reader with a screen, or those of a class.
 const sources = `(selector => {
 	if (!selector) return [...document.querySelectorAll('img:not([alt=""]):not([role]), [role~="img"], [role~="image"]')]
 		.filter(x => x.checkVisibility({visibilityProperty: true}) && !x.closest('[aria-hidden="true"]')).map(x => x.getAttribute('src'));
 	return [...document.querySelectorAll(selector)].flatMap(x => x.tagName === 'IMG' ? [x] : [...x.querySelectorAll('img')]).map(x => x.getAttribute('src'));
 })`
 
-// picturesOf are the pictures of a page that can be had. Only the task's sites are asked for them: pages say where pictures are, and an agent
-// may have a hand in what pages say.
+// picturesOf are the pictures of a page that can be had. Only the task's sites are asked for them:
+// pages say where pictures are, and an agent may have a hand in what pages say.
 func (e *Evaluator) picturesOf(ctx context.Context, q *ImageQuery, p Page) ([]image.Image, error) {
 	class := strings.TrimSpace(q.Class)
 	if class != "" && class[0] != '.' {

@@ -24,7 +24,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// shared are the browsers for all tests of this package: starting one takes longer than most of them.
+// shared are the browsers for all tests of this package: starting one takes longer than most of
+// them.
 var shared struct {
 	sync.Once
 	*browsers.Pool

@@ -21,8 +21,8 @@ import (
 	"github.com/evalrun/evalrun/browsergym/cdp"
 )
 
-// A published case: which configuration, what the agent did, and what came out of it. Pages that the published tests went to are replaced
-// by fakes that hold the same in the same places.
+// A published case: which configuration, what the agent did, and what came out of it. Pages that
+// the published tests went to are replaced by fakes that hold the same in the same places.
 type publishedCase struct {
 	name, file string
 	d          Dialect
@@ -89,9 +89,10 @@ func publishedCases() []publishedCase {
 	)
 }
 
-// Published cases of the evaluators and what ours make of them. EVALRUN_TEST_DATA holds WebArena's configurations in webarena/evaluator-configs;
-// those of VisualWebArena, in visualwebarena/evaluator-configs, are looked at if they are there. With EVALRUN_TEST_BROWSER the pages are shown
-// by a browser, too.
+// Published cases of the evaluators and what ours make of them. EVALRUN_TEST_DATA holds WebArena's
+// configurations in webarena/evaluator-configs; those of VisualWebArena, in
+// visualwebarena/evaluator-configs, are looked at if they are there. With EVALRUN_TEST_BROWSER the
+// pages are shown by a browser, too.
 func TestPublishedCases(t *testing.T) {
 	data := os.Getenv("EVALRUN_TEST_DATA")
 	if data == "" {
@@ -139,7 +140,8 @@ func TestPublishedCases(t *testing.T) {
 	t.Logf("published outcome against ours, %d cases, %d not there:\n%s", n, missing, out.String())
 }
 
-// play grades a case on pages that are texts, or on the same ones in a browser. All hosts are the shop's; those of the web are folders of it.
+// play grades a case on pages that are texts, or on the same ones in a browser. All hosts are the
+// shop's; those of the web are folders of it.
 func (c *publishedCase) play(t *testing.T, raw []byte, base string, served map[string][]byte, inBrowser bool) (float64, []Part, error) {
 	t.Helper()
 	here := strings.NewReplacer("REDDIT", base, "GITLAB", base)
@@ -219,8 +221,8 @@ func encode(t *testing.T, img image.Image) []byte {
 	return b.Bytes()
 }
 
-// photo is soft at large and has fine grain, as photographs do: made half as small it is the same, made much smaller it is not. Each pixel of the
-// smaller one is the mean of those it stands for.
+// photo is soft at large and has fine grain, as photographs do: made half as small it is the same,
+// made much smaller it is not. Each pixel of the smaller one is the mean of those it stands for.
 func photo(scale int) image.Image {
 	const w, h = 240, 160
 	img := image.NewGray(image.Rect(0, 0, w/scale, h/scale))

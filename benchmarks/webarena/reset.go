@@ -18,14 +18,16 @@ import (
 // ready is what a reset service answers when sites are as they were in the beginning.
 const ready = "Ready for duty!"
 
-// rounds knows which round is being played. Before the first session of another one the sites are reset; other sessions wait for that.
+// rounds knows which round is being played. Before the first session of another one the sites are
+// reset; other sessions wait for that.
 type rounds struct {
 	mu   sync.Mutex
 	last int
 	poll time.Duration // between two questions to a reset service
 }
 
-// enter is called before a session of a round begins. The harness has no session of an earlier round open then.
+// enter is called before a session of a round begins. The harness has no session of an earlier
+// round open then.
 func (r *rounds) enter(ctx context.Context, round int, reset func(context.Context) error) error {
 	if round == 0 {
 		return nil
@@ -130,7 +132,8 @@ func tail(s string) string {
 	return "; it said: " + s
 }
 
-// begin makes the world ready for a session: of another round than the one before, the sites are reset.
+// begin makes the world ready for a session: of another round than the one before, the sites are
+// reset.
 func (b *Benchmark) begin(ctx context.Context, o benchmarks.Options) error {
 	return b.rounds.enter(ctx, o.Round, b.restore)
 }

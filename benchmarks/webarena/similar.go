@@ -6,8 +6,9 @@ import (
 	"math"
 )
 
-// similarity is the mean structural similarity (Wang et al. 2004) of two pictures in grey, both brought to the larger width and height: 1 for
-// the same, around 0 for unrelated ones. Window, constants and covariance are scikit-image's defaults, enlarging is Pillow's.
+// similarity is the mean structural similarity (Wang et al. 2004) of two pictures in grey, both
+// brought to the larger width and height: 1 for the same, around 0 for unrelated ones. Window,
+// constants and covariance are scikit-image's defaults, enlarging is Pillow's.
 func similarity(a, b image.Image) float64 {
 	w, h := max(a.Bounds().Dx(), b.Bounds().Dx()), max(a.Bounds().Dy(), b.Bounds().Dy())
 	const side = 7
@@ -86,7 +87,8 @@ func grey(img image.Image, w, h int) []uint8 {
 	return out
 }
 
-// enlarge resamples rows, then columns: by Lanczos' kernel, or the nearest pixel where colours are but numbers.
+// enlarge resamples rows, then columns: by Lanczos' kernel, or the nearest pixel where colours are
+// but numbers.
 func enlarge(p []uint8, sw, sh, w, h int, nearest bool) []uint8 {
 	if sw != w {
 		taps := weigh(sw, w, nearest)

@@ -12,8 +12,9 @@ import (
 	"testing"
 )
 
-// A world is small sites of ours that hold what some published configurations look at, in the same places: a shop with its administration, a
-// forum, a place of code, a map. Each has a login and changes by what is done on it.
+// A world is small sites of ours that hold what some published configurations look at, in the same
+// places: a shop with its administration, a forum, a place of code, a map. Each has a login and
+// changes by what is done on it.
 type world struct {
 	sites Sites
 	srv   map[string]*httptest.Server

@@ -11,8 +11,9 @@ import (
 	"github.com/evalrun/evalrun/datasets"
 )
 
-// Solve goes to the address and gives the answer that a task is graded by: that its sites are as they should be, so far as answers and addresses say. How
-// others are solved, their configurations do not tell.
+// Solve goes to the address and gives the answer that a task is graded by: that its sites are as
+// they should be, so far as answers and addresses say. How others are solved, their configurations
+// do not tell.
 func (b *Benchmark) Solve(t datasets.Task) (agent.Agent, error) {
 	c, err := Parse(b.d, []byte(b.sites.expand(string(t.Data))))
 	if err != nil {

@@ -1,6 +1,7 @@
 package webarena
 
-// split says whether a task is of the published train or test split; "" for a number that is in neither.
+// split says whether a task is of the published train or test split; "" for a number that is in
+// neither.
 func (d Dialect) split(id int) string {
 	bits := splits[Visual]
 	n := 910

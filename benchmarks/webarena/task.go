@@ -84,8 +84,9 @@ func (p *problem) goal() []browsergym.Item {
 	return goal
 }
 
-// Validate scores what there is after a step. The episode is over when the score is more than 0, when the agent has answered or said that there is no
-// answer, and when it is somewhere else than on the sites.
+// Validate scores what there is after a step. The episode is over when the score is more than 0,
+// when the agent has answered or said that there is no answer, and when it is somewhere else than
+// on the sites.
 func (p *problem) Validate(ctx context.Context, page *cdp.Page, chat []browsergym.Message) (browsergym.Verdict, error) {
 	for _, q := range page.Context().Pages() {
 		if !p.sites.Allowed(q.URL()) {

@@ -26,8 +26,9 @@ func (d Dialect) clean(s string) string {
 
 func (d Dialect) equal(want, got string) bool { return d.clean(want) == d.clean(got) }
 
-// includes reports whether a text holds another: as a part, or as a word where that would be too easy (a digit is part of many numbers).
-// WebArena asks for a word only where the reference is alone and of one character, VisualWebArena wherever it is a single word.
+// includes reports whether a text holds another: as a part, or as a word where that would be too
+// easy (a digit is part of many numbers). WebArena asks for a word only where the reference is
+// alone and of one character, VisualWebArena wherever it is a single word.
 func (d Dialect) includes(want, got string, alone bool) bool {
 	want, got = d.clean(want), d.clean(got)
 	word := alone && len([]rune(want)) == 1
@@ -110,7 +111,8 @@ func (e *Evaluator) answer(ctx context.Context, c *Config, text string) (float64
 				fail("not", w)
 			}
 		case r.Name == "fuzzy_match" && !r.Many:
-			// Here the judge's word takes the place of all before it: saying why a task cannot be done is as good as saying that it cannot.
+			// Here the judge's word takes the place of all before it: saying why a task cannot be
+			// done is as good as saying that it cannot.
 			if score != 0 && d.equal(r.Text, got) {
 				continue
 			}
@@ -144,7 +146,8 @@ func (e *Evaluator) answer(ctx context.Context, c *Config, text string) (float64
 
 var integer = regexp.MustCompile(`^[+-]?[0-9]+(_[0-9]+)*$`)
 
-// unmet is the first condition (">= 3 |OR| == 0") that a number does not meet, "" if it meets all. What is no whole number meets none.
+// unmet is the first condition (">= 3 |OR| == 0") that a number does not meet, "" if it meets all.
+// What is no whole number meets none.
 func unmet(text string, conditions []string) (string, error) {
 	s := strings.ReplaceAll(pyrepr.Strip(text), ",", "")
 	if !integer.MatchString(s) {

@@ -33,8 +33,8 @@ func (e *Evaluator) url(c *Config, address string) (float64, string, error) {
 	return 1, "", nil
 }
 
-// covers: the path of some reference is part of the page's, and for each field that any reference has in its query the page has one of
-// their values.
+// covers: the path of some reference is part of the page's, and for each field that any reference
+// has in its query the page has one of their values.
 func covers(refs []string, address string) bool {
 	page := split(strings.TrimRight(address, "/"))
 	base := false

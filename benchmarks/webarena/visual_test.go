@@ -106,7 +106,8 @@ func TestVisualSessions(t *testing.T) {
 	}
 }
 
-// A goal's pictures are blobs, and files that can be uploaded; others cannot. Classifieds reset themselves where a task asks for it.
+// A goal's pictures are blobs, and files that can be uploaded; others cannot. Classifieds reset
+// themselves where a task asks for it.
 func TestVisualGoal(t *testing.T) {
 	w := newWorld(t)
 	w.classifieds(t)

@@ -1,8 +1,10 @@
-// Package webarena is the tasks of WebArena and its kin, WebArena Lite and VisualWebArena, and how they are graded: by what the agent
-// answered, where it ended, and what the sites show or say afterwards.
+// Package webarena is the tasks of WebArena and its kin, WebArena Lite and VisualWebArena, and how
+// they are graded: by what the agent answered, where it ended, and what the sites show or say
+// afterwards.
 //
-// The tasks come from the user's copy of the published files; sites stand in them as placeholders such as __SHOPPING__, which [Sites]
-// replaces. Evaluators know a browser by the small interface [Browser], judges and captioners by [Judge] and [Captioner].
+// The tasks come from the user's copy of the published files; sites stand in them as placeholders
+// such as __SHOPPING__, which [Sites] replaces. Evaluators know a browser by the small interface
+// [Browser], judges and captioners by [Judge] and [Captioner].
 package webarena
 
 import (
@@ -14,7 +16,8 @@ import (
 	"strings"
 )
 
-// A Dialect is one of the benchmarks; they differ in how the same words of a configuration are meant.
+// A Dialect is one of the benchmarks; they differ in how the same words of a configuration are
+// meant.
 type Dialect string
 
 const (
@@ -50,8 +53,8 @@ func (d Dialect) prefix() string {
 // Sites are the addresses of a benchmark's sites, by name: "shopping" → "http://localhost:7770".
 type Sites map[string]string
 
-// SitesFrom reads the addresses from variables of the usual names, such as WA_SHOPPING and VWA_REDDIT. missing are those that are not set.
-// A site set to "todo" is not there, and no error.
+// SitesFrom reads the addresses from variables of the usual names, such as WA_SHOPPING and
+// VWA_REDDIT. missing are those that are not set. A site set to "todo" is not there, and no error.
 func SitesFrom(d Dialect, getenv func(string) string) (s Sites, missing []string) {
 	s = Sites{}
 	for _, n := range d.names() {
@@ -95,7 +98,8 @@ func (s Sites) expand(raw string) string {
 // changes reports whether a site can be changed by who uses it.
 func changes(site string) bool { return site != "wikipedia" }
 
-// Allowed reports whether an agent may be at an address: an empty tab, or one of the sites. An episode with a page elsewhere is over.
+// Allowed reports whether an agent may be at an address: an empty tab, or one of the sites. An
+// episode with a page elsewhere is over.
 func (s Sites) Allowed(address string) bool {
 	host := split(address).host
 	return host == "" || host == "newtab" || s.hosts(address)
@@ -112,7 +116,8 @@ func (s Sites) hosts(address string) bool {
 	return false
 }
 
-// Accounts are those that the published sites come with, by site. The administrator of the shop is also who asks it by its interface.
+// Accounts are those that the published sites come with, by site. The administrator of the shop is
+// also who asks it by its interface.
 var Accounts = map[string]Account{
 	"reddit":         {User: "MarvelsGrantMan136", Password: "test1234"},
 	"gitlab":         {User: "byteblaze", Password: "hello1234"},

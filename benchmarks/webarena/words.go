@@ -5,9 +5,10 @@ import (
 	"strings"
 )
 
-// tokens are the words of a text as NLTK's word_tokenize finds them: sentences first, as the period at a sentence's end is a word of its own
-// and one inside is not; then the Penn Treebank's conventions. The reference learnt from newspapers where sentences end; here a short list
-// of abbreviations stands for that.
+// tokens are the words of a text as NLTK's word_tokenize finds them: sentences first, as the period
+// at a sentence's end is a word of its own and one inside is not; then the Penn Treebank's
+// conventions. The reference learnt from newspapers where sentences end; here a short list of
+// abbreviations stands for that.
 func tokens(text string) []string {
 	var out []string
 	for _, s := range sentences(text) {
@@ -21,7 +22,8 @@ func tokens(text string) []string {
 
 var ending = regexp.MustCompile(`(\S*?)([.?!]+)(['")\]}]*)\s+`)
 
-// sentences cuts a text behind . ? and !, but for abbreviations, initials and numbers that a small letter follows.
+// sentences cuts a text behind . ? and !, but for abbreviations, initials and numbers that a small
+// letter follows.
 func sentences(text string) []string {
 	var out []string
 	begin := 0

@@ -10,7 +10,8 @@ import (
 	"github.com/evalrun/evalrun/browsergym/rng"
 )
 
-// Describe tells a model what it may do. long adds a paragraph on each action, examples calls of it.
+// Describe tells a model what it may do. long adds a paragraph on each action, examples calls of
+// it.
 func (s *Set) Describe(long, examples bool) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n%d kinds of actions can be taken.\n\n", len(s.specs))
@@ -36,8 +37,8 @@ func (s *Set) Describe(long, examples bool) string {
 	return b.String()
 }
 
-// Example is what an answer looks like: a call where one is allowed, else up to three. The same set always gives the same ones, those that
-// published prompts were made with.
+// Example is what an answer looks like: a call where one is allowed, else up to three. The same set
+// always gives the same ones, those that published prompts were made with.
 func (s *Set) Example() string {
 	var pool []string
 	for _, name := range []string{"fill", "click", "mouse_click", "keyboard_type"} {

@@ -7,7 +7,8 @@ import (
 	"github.com/evalrun/evalrun/browsergym/action"
 )
 
-// Which calls stand as the example is part of published prompts; places in the lists of examples are given, as the calls are our own.
+// Which calls stand as the example is part of published prompts; places in the lists of examples
+// are given, as the calls are our own.
 func TestExample(t *testing.T) {
 	nth := func(s *action.Set, name string, n int) string {
 		for _, x := range s.Specs() {

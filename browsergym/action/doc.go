@@ -1,8 +1,10 @@
-// Package action is what an agent may do in a browser, as text: calls such as click('a12') or fill("7", 'x', True), parsed as Python
-// literals without Python, allowed by sets, bound to parameters, and described to models.
+// Package action is what an agent may do in a browser, as text: calls such as click('a12') or
+// fill("7", 'x', True), parsed as Python literals without Python, allowed by sets, bound to
+// parameters, and described to models.
 //
-// Names, signatures, grammar and errors are those of BrowserGym 0.14, so that published prompts and scores stay comparable; descriptions are our
-// own. Executing a call is the business of package browsergym.
+// Names, signatures, grammar and errors are those of BrowserGym 0.14, so that published prompts and
+// scores stay comparable; descriptions are our own. Executing a call is the business of package
+// browsergym.
 package action
 
 import "github.com/evalrun/evalrun/browsergym/pyrepr"
@@ -38,7 +40,8 @@ func (c Call) String() string {
 	return string(append(b, ')'))
 }
 
-// An Error is what an agent is told of a failed action: Python's name of the exception, and its text.
+// An Error is what an agent is told of a failed action: Python's name of the exception, and its
+// text.
 type Error struct{ Kind, Text string }
 
 func (e *Error) Error() string { return e.Kind + ": " + e.Text }

@@ -13,8 +13,8 @@ import (
 // maxNesting bounds how deep values are nested.
 const maxNesting = 100
 
-// Parse finds the calls in an agent's text. Strict, the text is nothing but calls; else whatever is around them is passed over. Its errors
-// are *[Error]. Time is linear in the text.
+// Parse finds the calls in an agent's text. Strict, the text is nothing but calls; else whatever is
+// around them is passed over. Its errors are *[Error]. Time is linear in the text.
 func Parse(text string, strict bool) ([]Call, error) {
 	p := &parser{s: pyrepr.ExpandTabs(text)}
 	if strict {
@@ -145,7 +145,8 @@ func (p *parser) identifier(i int) (name string, end int) {
 
 func (p *parser) is(i int, c byte) bool { return i < len(p.s) && p.s[i] == c }
 
-// call reads one call. What is no call is failed; an error is of Python itself and rejects the whole text.
+// call reads one call. What is no call is failed; an error is of Python itself and rejects the
+// whole text.
 func (p *parser) call(i int) (c Call, next int, failed *expected, err error) {
 	name, j := p.identifier(i)
 	if j == i {
@@ -171,7 +172,8 @@ func (p *parser) call(i int) (c Call, next int, failed *expected, err error) {
 	return c, end + 1, nil, nil
 }
 
-// values reads as many values as there are, separated by commas; one more comma may follow. It ends behind what it could read.
+// values reads as many values as there are, separated by commas; one more comma may follow. It ends
+// behind what it could read.
 func (p *parser) values(i, depth int) (list []pyrepr.Value, end int, err error) {
 	end = i
 	for {

@@ -90,7 +90,8 @@ func (s *Set) Demo() string {
 	return s.o.Demo
 }
 
-// Parse reads an agent's text and refuses what is not allowed before anything runs. Arguments are not looked at yet: see [Set.Bind].
+// Parse reads an agent's text and refuses what is not allowed before anything runs. Arguments are
+// not looked at yet: see [Set.Bind].
 func (s *Set) Parse(text string) ([]Call, error) {
 	calls, err := Parse(text, s.o.Strict)
 	switch {
@@ -118,7 +119,8 @@ func (s *Set) Parse(text string) ([]Call, error) {
 	return calls, nil
 }
 
-// Bind gives each parameter its argument or default, in the order of the signature. Its errors are *[Error], as Python words them.
+// Bind gives each parameter its argument or default, in the order of the signature. Its errors are
+// *[Error], as Python words them.
 func (s *Set) Bind(c Call) ([]pyrepr.Value, error) {
 	spec := s.byName[c.Name]
 	if spec == nil {
@@ -197,7 +199,8 @@ func (s *Spec) tooMany(given int) *Error {
 	return &Error{"TypeError", fmt.Sprintf("%s() takes %s positional argument%s but %d %s given", s.Name, takes, plural, given, were)}
 }
 
-// hasInf reports whether a value holds an infinity: Python prints one as a name that does not exist.
+// hasInf reports whether a value holds an infinity: Python prints one as a name that does not
+// exist.
 func hasInf(v pyrepr.Value) bool {
 	switch v := v.(type) {
 	case pyrepr.Float:

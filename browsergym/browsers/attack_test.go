@@ -31,7 +31,8 @@ func (n names) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, err
 	return nil, &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
 }
 
-// A trap counts who comes to a service of this machine, by TCP or UDP, on its loopback and on its address in the network.
+// A trap counts who comes to a service of this machine, by TCP or UDP, on its loopback and on its
+// address in the network.
 type trap struct {
 	ports [2]int // TCP, UDP
 	hits  atomic.Int64
@@ -88,7 +89,8 @@ func (tr *trap) hosts() []string {
 	return all
 }
 
-// modes runs a test with and without namespaces: what keeps pages away from this machine must not rest on them alone.
+// modes runs a test with and without namespaces: what keeps pages away from this machine must not
+// rest on them alone.
 func modes(t *testing.T, f func(t *testing.T, o browsers.Options)) {
 	needBrowser(t)
 	for _, plain := range []bool{false, true} {
@@ -105,8 +107,8 @@ func modes(t *testing.T, f func(t *testing.T, o browsers.Options)) {
 	}
 }
 
-// everything is what a script can try to reach an address with; it ends when all has ended, or after some seconds, or once all that is hoped for
-// has been answered.
+// everything is what a script can try to reach an address with; it ends when all has ended, or
+// after some seconds, or once all that is hoped for has been answered.
 const everything = `(async () => {
 	const [host, tcp, udp, limit, ...hoped] = %q.split(" ");
 	const u = "http://" + host + ":" + tcp + "/", got = [];
@@ -186,7 +188,8 @@ func unescape(s string) string {
 	return strings.NewReplacer("%3A", ":", "%2F", "/", "%5B", "[", "%5D", "]").Replace(s)
 }
 
-// Nothing that a page can do reaches a service of this machine, though its network is the public one.
+// Nothing that a page can do reaches a service of this machine, though its network is the public
+// one.
 func TestServicesOfThisMachine(t *testing.T) {
 	modes(t, func(t *testing.T, o browsers.Options) {
 		t.Parallel() // there is much to wait for

@@ -21,7 +21,8 @@ const small = `<!doctype html><title>small</title><style>#wrap{width:160px;heigh
 <input id=name><input type=checkbox id=c><label for=c>yes</label><select><option>one<option>two</select><p>Some text on it.</p>
 <button id=b onclick="this.textContent = 'clicked ' + ++n">clicked 0</button></div></div><script>let n = 0</script>`
 
-// pss is the memory of a browser's processes, shared pages by share, in bytes; and how many processes they are.
+// pss is the memory of a browser's processes, shared pages by share, in bytes; and how many
+// processes they are.
 func pss(dir string) (total int64, n int) {
 	for _, pid := range family(users(dir)) {
 		b, err := os.ReadFile(filepath.Join("/proc", pid, "smaps_rollup"))
@@ -39,7 +40,8 @@ func pss(dir string) (total int64, n int) {
 	return total, n
 }
 
-// BenchmarkMany has many environments alive at once. EVALRUN_BENCH_ALIVE sets how many ("64,200"), EVALRUN_BENCH_FLAGS more flags of the browser.
+// BenchmarkMany has many environments alive at once. EVALRUN_BENCH_ALIVE sets how many ("64,200"),
+// EVALRUN_BENCH_FLAGS more flags of the browser.
 func BenchmarkMany(b *testing.B) {
 	needBrowser(b)
 	alive := os.Getenv("EVALRUN_BENCH_ALIVE")

@@ -23,7 +23,8 @@ import (
 // inside is the user that a browser is in its own namespaces.
 const inside = 1000
 
-// uids that browsers started by root have outside, one after another: no account of this machine has them.
+// uids that browsers started by root have outside, one after another: no account of this machine
+// has them.
 const (
 	firstUID = 1_900_000_000
 	manyUIDs = 50_000_000
@@ -35,7 +36,8 @@ const (
 //     (read-only) and its own folder, no process but its own, and no network but a loopback, on which the proxies of its contexts listen;
 //   - an ordinary user that nobody else is, where we are root.
 //
-// Without the first, the browser runs in this machine's namespaces, and the flags that send everything to the proxies are all that keeps it there.
+// Without the first, the browser runs in this machine's namespaces, and the flags that send
+// everything to the proxies are all that keeps it there.
 type cage struct {
 	Isolation
 	uid   int // outside
@@ -72,7 +74,8 @@ func newCage(dir, path string, o *Options) (*cage, error) {
 	return c, nil
 }
 
-// prepare opens the way to the process that becomes the browser, and sends the layout ahead. The folders are there.
+// prepare opens the way to the process that becomes the browser, and sends the layout ahead. The
+// folders are there.
 func (c *cage) prepare(dir, path string, files []string) error {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -220,8 +223,8 @@ var uids struct {
 	next int
 }
 
-// nextUID is the user of the next browser: where we are root, each has one of its own, if there are so many. Processes of ours begin at different
-// places.
+// nextUID is the user of the next browser: where we are root, each has one of its own, if there are
+// so many. Processes of ours begin at different places.
 func nextUID() int {
 	if os.Geteuid() != 0 {
 		return os.Geteuid()
@@ -252,7 +255,8 @@ func mayBecome(uid int) bool {
 	return false
 }
 
-// beginning is the path of the program that starts browsers in namespaces: the slim executor as a file in memory, or this very program.
+// beginning is the path of the program that starts browsers in namespaces: the slim executor as a
+// file in memory, or this very program.
 var beginning = sync.OnceValues(func() (string, error) {
 	b := embed.Native()
 	switch {

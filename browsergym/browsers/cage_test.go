@@ -88,8 +88,8 @@ func TestWhatABrowserIs(t *testing.T) {
 	})
 }
 
-// A page that is closed as it opens, since there are too many, downloads within the bounds, too: even what the browser does not tell of, as happens
-// here in most runs.
+// A page that is closed as it opens, since there are too many, downloads within the bounds, too:
+// even what the browser does not tell of, as happens here in most runs.
 func TestDownloadsOfPagesThatAreRefused(t *testing.T) {
 	p := newPool(t, browsers.Options{})
 	var busy atomic.Int32

@@ -16,8 +16,9 @@ import (
 // kinds are the processes that a browser consists of, by what stands in their command lines.
 var kinds = []string{"--type=zygote", "--type=gpu-process", "network.mojom.NetworkService", "storage.mojom.StorageService", "--type=utility", "--type=renderer", "crashpad"}
 
-// TestNetworkingIsKilled: the process that does a browser's networking is started again by the browser, without the contexts' proxies. Nothing is reached
-// then that the policy refuses, and the browser is replaced.
+// TestNetworkingIsKilled: the process that does a browser's networking is started again by the
+// browser, without the contexts' proxies. Nothing is reached then that the policy refuses, and the
+// browser is replaced.
 func TestNetworkingIsKilled(t *testing.T) {
 	modes(t, func(t *testing.T, o browsers.Options) {
 		p := newPool(t, o)
@@ -53,8 +54,8 @@ func killChildren(b *cdp.Browser, kind string) {
 	}
 }
 
-// A browser whose processes are killed one after the other, in the middle of steps, costs who has its contexts an error at most: it is well again
-// soon, or is replaced, and nobody waits for ever.
+// A browser whose processes are killed one after the other, in the middle of steps, costs who has
+// its contexts an error at most: it is well again soon, or is replaced, and nobody waits for ever.
 func TestChildrenAreKilled(t *testing.T) {
 	p := newPool(t, browsers.Options{Contexts: 4, Hang: 8 * time.Second, PageHang: 6 * time.Second})
 	url, host := site(t, map[string]string{"/": "<title>here</title><p>text"})

@@ -12,8 +12,9 @@ import (
 	"github.com/evalrun/evalrun/browsergym/cdp"
 )
 
-// TestDiskFull: where there is no room for a browser's folder none starts, which is said; one that runs goes on; and all is well once there is room again.
-// It plays in a process with mounts of its own, on a file system that is full soon.
+// TestDiskFull: where there is no room for a browser's folder none starts, which is said; one that
+// runs goes on; and all is well once there is room again. It plays in a process with mounts of its
+// own, on a file system that is full soon.
 func TestDiskFull(t *testing.T) {
 	needBrowser(t)
 	if os.Geteuid() != 0 {

@@ -12,7 +12,8 @@ import (
 	"github.com/evalrun/evalrun/browsergym/cdp"
 )
 
-// ways are scripts that download again and again, and never by an address that a server would have to answer.
+// ways are scripts that download again and again, and never by an address that a server would have
+// to answer.
 var ways = map[string]string{
 	"blobs":            `setInterval(() => save(URL.createObjectURL(big())), 50)`,
 	"data addresses":   `setInterval(() => save("data:application/octet-stream," + "x".repeat(1 << 20)), 50)`,

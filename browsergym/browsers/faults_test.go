@@ -48,7 +48,8 @@ func crowd(t *testing.T, p *browsers.Pool) (ctxs []*cdp.Context, pages []*cdp.Pa
 	return ctxs, pages, url
 }
 
-// hurt sees that the first browser's two contexts have one error each, and that the others know nothing of it.
+// hurt sees that the first browser's two contexts have one error each, and that the others know
+// nothing of it.
 func hurt(t *testing.T, p *browsers.Pool, ctxs []*cdp.Context, pages []*cdp.Page, url string) {
 	t.Helper()
 	for i, page := range pages {
@@ -145,7 +146,8 @@ func TestMemoryOfAPage(t *testing.T) {
 	}
 }
 
-// What pages store in the browser itself ends it, before it takes the machine's memory; the pool goes on with another.
+// What pages store in the browser itself ends it, before it takes the machine's memory; the pool
+// goes on with another.
 func TestMemoryOfABrowser(t *testing.T) {
 	p := newPool(t, browsers.Options{Memory: 400 << 20})
 	url, host := site(t, map[string]string{"/": "<title>here</title>"})
@@ -299,7 +301,8 @@ func family(pids []string) []string {
 	return all
 }
 
-// Of pools that are closed nothing is left in this process either: no descriptor, no goroutine, no socket.
+// Of pools that are closed nothing is left in this process either: no descriptor, no goroutine, no
+// socket.
 func TestNothingIsLeftOfPools(t *testing.T) {
 	modes(t, func(t *testing.T, o browsers.Options) {
 		url, host := site(t, map[string]string{"/": "<title>here</title>"})

@@ -10,8 +10,9 @@ import (
 	"github.com/evalrun/evalrun/internal/isolate"
 )
 
-// A front is the port of a browser's own loopback on which the proxies of its contexts are. It listens on the whole of 127.0.0.0/8, and tells
-// contexts apart by the address that was called: each knows its own only.
+// A front is the port of a browser's own loopback on which the proxies of its contexts are. It
+// listens on the whole of 127.0.0.0/8, and tells contexts apart by the address that was called:
+// each knows its own only.
 type front struct {
 	mu   sync.Mutex
 	l    net.Listener

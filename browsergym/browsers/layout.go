@@ -11,7 +11,8 @@ import (
 	"github.com/evalrun/evalrun/internal/isolate"
 )
 
-// What a browser sees of this machine, read-only. From /etc an allow-list: fonts, certificates, time, libraries.
+// What a browser sees of this machine, read-only. From /etc an allow-list: fonts, certificates,
+// time, libraries.
 var (
 	systemDirs = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt"}
 	etcShown   = []string{"/etc/ld.so.cache", "/etc/localtime", "/etc/timezone", "/etc/nsswitch.conf", "/etc/mime.types", "/etc/fonts", "/etc/alternatives",
@@ -21,7 +22,8 @@ var (
 // scratch is how much the browser may write outside of its folder: its shared memory lies there.
 const scratch = 8 << 30
 
-// layout is the root of a browser: the system, and of its own folder what is for it to write. mounts are the descriptors that it speaks of.
+// layout is the root of a browser: the system, and of its own folder what is for it to write.
+// mounts are the descriptors that it speaks of.
 func layout(dir, path string, files []string) (l *isolate.Layout, mounts []*os.File) {
 	l = &isolate.Layout{Hostname: "browser", Disk: scratch, Nest: true}
 	made := map[string]bool{"/": true}
@@ -90,10 +92,12 @@ func layout(dir, path string, files []string) (l *isolate.Layout, mounts []*os.F
 	return l, mounts
 }
 
-// firstGiven is the descriptor of the first mount that a browser's beginning is given, after its socket.
+// firstGiven is the descriptor of the first mount that a browser's beginning is given, after its
+// socket.
 const firstGiven = 6
 
-// detached is a copy of a folder's mount that hangs nowhere, which only root can make; nil: there is none.
+// detached is a copy of a folder's mount that hangs nowhere, which only root can make; nil: there
+// is none.
 func detached(path string) *os.File {
 	if os.Geteuid() != 0 {
 		return nil

@@ -21,21 +21,24 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// A Wish says what the pages of a context may reach. Everything that a context sends goes through a proxy of its own in this process, which
-// resolves names, judges addresses and dials: see package egress. What is not the internet's (loopback, private and link-local addresses,
-// metadata services, this machine's own) is reached only where the wish names it.
+// A Wish says what the pages of a context may reach. Everything that a context sends goes through a
+// proxy of its own in this process, which resolves names, judges addresses and dials: see package
+// egress. What is not the internet's (loopback, private and link-local addresses, metadata
+// services, this machine's own) is reached only where the wish names it.
 type Wish struct {
 	Network sandbox.Network // the zero value: nothing but Hosts
-	// Hosts are sites of ours ("127.0.0.1:40123") that are reached whatever the policy says: those that the task is served from.
+	// Hosts are sites of ours ("127.0.0.1:40123") that are reached whatever the policy says: those
+	// that the task is served from.
 	Hosts []string
-	// Dial, when set, is asked first for addresses of the loopback: a machine's own services, say. Where it is nil, or says
-	// ErrElsewhere, the loopback is reached as far as Hosts and Network name it.
+	// Dial, when set, is asked first for addresses of the loopback: a machine's own services, say.
+	// Where it is nil, or says ErrElsewhere, the loopback is reached as far as Hosts and Network
+	// name it.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Files are folders whose files pages may load by file: addresses and be given for upload. Each lies in one of [Options].Files.
-	// Empty: no file: address is loaded.
+	// Files are folders whose files pages may load by file: addresses and be given for upload. Each
+	// lies in one of [Options].Files. Empty: no file: address is loaded.
 	Files []string
-	// Uploads are folders whose files pages may be given for upload, and no more: each is copied first. Where Files is empty too, no
-	// file can be uploaded but what the context has downloaded.
+	// Uploads are folders whose files pages may be given for upload, and no more: each is copied
+	// first. Where Files is empty too, no file can be uploaded but what the context has downloaded.
 	Uploads []string
 	// Alone: the context's browser is for no other.
 	Alone bool
@@ -91,8 +94,8 @@ func local(host string) bool {
 	return err == nil && a.Unmap().IsLoopback()
 }
 
-// refuse are the addresses that no page loads, and no agent either: what is on this machine, and what is the browser's own. Those of the
-// allowed folders are excepted.
+// refuse are the addresses that no page loads, and no agent either: what is on this machine, and
+// what is the browser's own. Those of the allowed folders are excepted.
 var refuse = []string{"file:*", "chrome:*", "chrome-*:*", "devtools:*", "view-source:*", "filesystem:*", "about:*", "isolated-app:*", "ftp:*"}
 
 var allow = []string{"about:blank", "about:blank#*", "about:blank?*", "about:srcdoc*", "chrome-error://chromewebdata/"}
@@ -114,7 +117,8 @@ type lease struct {
 // maxFails bounds how many hosts are remembered.
 const maxFails = 256
 
-// fail remembers why a host could not be reached: the browser itself only learns that it was in vain.
+// fail remembers why a host could not be reached: the browser itself only learns that it was in
+// vain.
 func (l *lease) fail(host string, _ uint16, err error) {
 	var ne net.Error
 	var de *net.DNSError
@@ -144,7 +148,8 @@ func (l *lease) fail(host string, _ uint16, err error) {
 	l.failed = text
 }
 
-// netError is why a navigation to an address failed; by way of a redirection it may be another host that could not be reached.
+// netError is why a navigation to an address failed; by way of a redirection it may be another host
+// that could not be reached.
 func (l *lease) netError(address string) string {
 	host := ""
 	if u, err := url.Parse(address); err == nil {
@@ -209,7 +214,8 @@ func (l *lease) prepare(name string, o *cdp.ContextOptions, s *spare) (err error
 // maxSchemes bounds what is counted of refused addresses.
 const maxSchemes = 20
 
-// refuse counts a refused address by its scheme: the rest may be as long as a page likes, and is in the action or on the page anyway.
+// refuse counts a refused address by its scheme: the rest may be as long as a page likes, and is in
+// the action or on the page anyway.
 func (l *lease) refuse(url string) {
 	scheme, _, _ := strings.Cut(url, ":")
 	if len(scheme) > 40 {
@@ -266,7 +272,8 @@ func (l *lease) end(err error) {
 	})
 }
 
-// loopback is an address of the loopback that nobody guesses, so that a port of it belongs to whom it was told.
+// loopback is an address of the loopback that nobody guesses, so that a port of it belongs to whom
+// it was told.
 func loopback() netip.Addr {
 	var b [3]byte
 	rand.Read(b[:])

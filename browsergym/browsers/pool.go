@@ -1,8 +1,9 @@
-// Package browsers keeps browsers for episodes: many contexts share few browsers, and each context has its own storage, downloads and
-// network policy.
+// Package browsers keeps browsers for episodes: many contexts share few browsers, and each context
+// has its own storage, downloads and network policy.
 //
-// A browser is replaced when it is old, has made many contexts, has grown large, no longer answers or has died. The first three hurt nobody: it
-// gets no new contexts, and ends with its last. The last two cost the episodes that it had: their calls fail with [cdp.ErrClosed], which [Infra]
+// A browser is replaced when it is old, has made many contexts, has grown large, no longer answers
+// or has died. The first three hurt nobody: it gets no new contexts, and ends with its last. The
+// last two cost the episodes that it had: their calls fail with [cdp.ErrClosed], which [Infra]
 // knows, and their Close works as ever.
 //
 // What a page can reach is decided here, not in the browser: see [Wish].
@@ -87,7 +88,8 @@ func (o *Options) defaults() {
 // ErrClosed: the pool is closed.
 var ErrClosed = errors.New("the browser pool is closed")
 
-// An Error is the trouble of browsers, never that of a page or of an agent: none could be started, say.
+// An Error is the trouble of browsers, never that of a page or of an agent: none could be started,
+// say.
 type Error struct {
 	Op  string
 	Err error
@@ -99,12 +101,14 @@ func (e *Error) Unwrap() error { return e.Err }
 // Lost reports whether an error means that a browser has ended or no longer answers.
 func Lost(err error) bool { return errors.Is(err, cdp.ErrClosed) || errors.Is(err, errSlow) }
 
-// Infra reports whether an error means that a browser has failed its episode, which may be tried again.
+// Infra reports whether an error means that a browser has failed its episode, which may be tried
+// again.
 func Infra(err error) bool {
 	return errors.As(err, new(*Error)) || errors.Is(err, cdp.ErrClosed) || errors.Is(err, ErrClosed)
 }
 
-// A Pool starts browsers when they are needed and replaces them when they are old, large or dead. Its methods may be called from several goroutines.
+// A Pool starts browsers when they are needed and replaces them when they are old, large or dead.
+// Its methods may be called from several goroutines.
 type Pool struct {
 	o    Options
 	room chan struct{} // nil: without limit
@@ -165,7 +169,8 @@ func (p *Pool) Stats() Stats {
 	return s
 }
 
-// For gives the way to contexts of one episode after another. It does nothing until a context is asked for.
+// For gives the way to contexts of one episode after another. It does nothing until a context is
+// asked for.
 func (p *Pool) For(w Wish) *Access { return &Access{p: p, w: w} }
 
 // An Access opens contexts; it is a browsergym.Opener.
@@ -178,8 +183,9 @@ type Access struct {
 	refused []sandbox.Refusal // of contexts that are closed
 }
 
-// NewContext waits for room and makes a context. Its Close gives the room back. Proxy, Bypass, Uploads and UploadFrom of o are the pool's
-// business; Downloads, if it is set, becomes a folder of the pool's, which is there as long as the context is.
+// NewContext waits for room and makes a context. Its Close gives the room back. Proxy, Bypass,
+// Uploads and UploadFrom of o are the pool's business; Downloads, if it is set, becomes a folder of
+// the pool's, which is there as long as the context is.
 //
 // An error is an [*Error], that of ctx, or says that the wish is wrong.
 func (a *Access) NewContext(ctx context.Context, o cdp.ContextOptions) (*cdp.Context, error) {
@@ -222,7 +228,8 @@ func (a *Access) Alone() *Access {
 	return a.p.For(w)
 }
 
-// Refused lists what the contexts' network policies and forbidden addresses have refused so far, each host and port once for each context.
+// Refused lists what the contexts' network policies and forbidden addresses have refused so far,
+// each host and port once for each context.
 func (a *Access) Refused() []sandbox.Refusal {
 	a.mu.Lock()
 	all, open := slices.Clone(a.refused), slices.Clone(a.open)
@@ -257,8 +264,9 @@ func (p *Pool) leave() {
 	}
 }
 
-// take finds a browser with a free place, which is then taken, or starts one. Browsers are started one after another: who waits for one may find
-// room in it. Who wants to be alone gets one that was not there before, and will have no other.
+// take finds a browser with a free place, which is then taken, or starts one. Browsers are started
+// one after another: who waits for one may find room in it. Who wants to be alone gets one that was
+// not there before, and will have no other.
 func (p *Pool) take(ctx context.Context, alone bool) (*unit, error) {
 	for {
 		p.mu.Lock()

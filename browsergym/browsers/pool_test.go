@@ -166,7 +166,8 @@ func TestAdmission(t *testing.T) {
 	}
 }
 
-// A navigation that fails is told in the browser's own words, not in those of a browser with a proxy.
+// A navigation that fails is told in the browser's own words, not in those of a browser with a
+// proxy.
 func TestErrorsOfNavigation(t *testing.T) {
 	p := newPool(t, browsers.Options{Resolver: names{"private.test": "10.0.0.1"}})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -209,7 +210,8 @@ func TestDial(t *testing.T) {
 	}
 }
 
-// What is not at a place of the context's own is reached where its policy names it, and not otherwise.
+// What is not at a place of the context's own is reached where its policy names it, and not
+// otherwise.
 func TestDialElsewhere(t *testing.T) {
 	p := newPool(t, browsers.Options{})
 	_, host := site(t, map[string]string{"/": "<title>beside</title>"})

@@ -8,11 +8,13 @@ import (
 	"github.com/evalrun/evalrun/browsergym/cdp"
 )
 
-// A spare is what of a context takes longest to open, opened while nobody waits for it: the browser's part, with its page's process, and the port
-// that will be its proxy's. What the context may do is said when it gets its lease, as it is for any other; until then nothing answers at that port.
+// A spare is what of a context takes longest to open, opened while nobody waits for it: the
+// browser's part, with its page's process, and the port that will be its proxy's. What the context
+// may do is said when it gets its lease, as it is for any other; until then nothing answers at that
+// port.
 //
-// A pool has one at most, in a place that is free. It goes with its browser, which it keeps from nothing: neither from ending when it is not needed
-// nor from being replaced.
+// A pool has one at most, in a place that is free. It goes with its browser, which it keeps from
+// nothing: neither from ending when it is not needed nor from being replaced.
 type spare struct {
 	proxy string // its address, for the browser
 	port  net.Listener
@@ -22,7 +24,8 @@ type spare struct {
 // bypass sends what is for this machine through the proxy, too.
 const bypass = "<-loopback>"
 
-// spareAfter is how long after a context's opening the next one is opened ahead: an episode that has just begun needs the processors itself.
+// spareAfter is how long after a context's opening the next one is opened ahead: an episode that
+// has just begun needs the processors itself.
 const spareAfter = 150 * time.Millisecond
 
 // newSpare opens the port of a context.
@@ -115,7 +118,8 @@ func (u *unit) openSpare() bool {
 	return s == nil
 }
 
-// wantsSpare reports whether a browser will have contexts, and has a place for one more. p.mu is held.
+// wantsSpare reports whether a browser will have contexts, and has a place for one more. p.mu is
+// held.
 func (u *unit) wantsSpare() bool {
 	p := u.p
 	select {

@@ -30,7 +30,8 @@ func methods(b *cdp.Browser, do func()) (all []string) {
 	return all
 }
 
-// A context that was opened ahead is what a new one is: of its own wish and options, and with nothing of those before.
+// A context that was opened ahead is what a new one is: of its own wish and options, and with
+// nothing of those before.
 func TestOpenedAhead(t *testing.T) {
 	modes(t, func(t *testing.T, o browsers.Options) {
 		p := newPool(t, o)

@@ -8,7 +8,8 @@ import (
 	"github.com/evalrun/evalrun/browsergym/cdp"
 )
 
-// What pages store is bounded for all origins of a context together, and costs the browser's other contexts nothing.
+// What pages store is bounded for all origins of a context together, and costs the browser's other
+// contexts nothing.
 func TestStorage(t *testing.T) {
 	p := newPool(t, browsers.Options{Storage: 32 << 20})
 	pages := map[string]string{"/": "<title>here</title>"}

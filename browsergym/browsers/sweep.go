@@ -52,7 +52,8 @@ func removeFolder(path string) error {
 	return fmt.Errorf("removing a browser's folder: %w", err)
 }
 
-// Sweep removes the folders of browsers whose owners are not alive, and ends their processes if there are any. dir is [Options].Dir.
+// Sweep removes the folders of browsers whose owners are not alive, and ends their processes if
+// there are any. dir is [Options].Dir.
 func Sweep(ctx context.Context, dir string, alive func(sandbox.Owner) bool) (int, error) {
 	if dir == "" {
 		dir = os.TempDir()
@@ -85,7 +86,8 @@ func Sweep(ctx context.Context, dir string, alive func(sandbox.Owner) bool) (int
 // unlabelled is how long a folder may be without its label: somebody is about to write it.
 const unlabelled = time.Hour
 
-// orphan reports whether a folder is a browser's that belongs to nobody. What others could have put there is believed in nothing.
+// orphan reports whether a folder is a browser's that belongs to nobody. What others could have put
+// there is believed in nothing.
 func orphan(path string, alive func(sandbox.Owner) bool) bool {
 	fi, err := os.Lstat(path)
 	if err != nil || !fi.IsDir() || fi.Mode().Perm()&0o022 != 0 {

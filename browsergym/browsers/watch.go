@@ -122,8 +122,9 @@ func (u *unit) weigh(procs map[int][]int) {
 	}
 }
 
-// count ends a browser that has lost one of its vital processes. Without that from which its pages' processes come, no page would open any more; that which
-// does its networking is started again, but knows no context's proxy.
+// count ends a browser that has lost one of its vital processes. Without that from which its pages'
+// processes come, no page would open any more; that which does its networking is started again, but
+// knows no context's proxy.
 func (u *unit) count(procs map[int][]int) {
 	all := family(u.b.PID(), procs)
 	if !u.networked { // on a busy machine it may come later than it was waited for
@@ -140,7 +141,8 @@ func (u *unit) count(procs map[int][]int) {
 	}
 }
 
-// vitalsLimit is how long a browser's networking is waited for. It comes a moment after the browser has begun to answer, and nothing tells when.
+// vitalsLimit is how long a browser's networking is waited for. It comes a moment after the browser
+// has begun to answer, and nothing tells when.
 const vitalsLimit = 2 * time.Second
 
 // waitVitals waits for the processes that a browser which has just started cannot do without.
@@ -209,7 +211,8 @@ func family(pid int, procs map[int][]int) []int {
 	return all
 }
 
-// reap takes leave of orphans that have become ours, as those of process 1 of a container do. (With namespaces there are none.)
+// reap takes leave of orphans that have become ours, as those of process 1 of a container do. (With
+// namespaces there are none.)
 func reap(pids []int) {
 	for limit := time.Now().Add(5 * time.Second); len(pids) > 0 && time.Now().Before(limit); time.Sleep(5 * time.Millisecond) {
 		pids = slices.DeleteFunc(pids, func(pid int) bool {
@@ -219,7 +222,8 @@ func reap(pids []int) {
 	}
 }
 
-// memoryOf is how much of a process's memory is in RAM: its own, and what it has of files and may share.
+// memoryOf is how much of a process's memory is in RAM: its own, and what it has of files and may
+// share.
 func memoryOf(pid int) (own, shared int64) {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/statm")
 	if err != nil {

@@ -17,7 +17,8 @@ type Click struct {
 	Force     bool // without looking whether the element is visible, enabled, still and on top
 }
 
-// Click moves the mouse onto the element, once it is visible, enabled, still and on top, and clicks.
+// Click moves the mouse onto the element, once it is visible, enabled, still and on top, and
+// clicks.
 func (e *Element) Click(ctx context.Context, o Click) error {
 	api, name, times := "Locator.click", "click", 1
 	if o.Double {
@@ -41,7 +42,8 @@ func (e *Element) Hover(ctx context.Context, force bool) error {
 	})
 }
 
-// Fill puts a text into an input, a text area or an editable element, in the place of what was there, as one change.
+// Fill puts a text into an input, a text area or an editable element, in the place of what was
+// there, as one change.
 func (e *Element) Fill(ctx context.Context, value string, force bool) error {
 	return e.fill(ctx, "Locator.fill", value, force)
 }
@@ -78,7 +80,8 @@ func (e *Element) fill(ctx context.Context, api, value string, force bool) error
 	})
 }
 
-// SelectOption selects the options of a select element whose value or label is among those given, and no others.
+// SelectOption selects the options of a select element whose value or label is among those given,
+// and no others.
 func (e *Element) SelectOption(ctx context.Context, options []string, force bool) error {
 	if options == nil {
 		options = []string{}
@@ -143,13 +146,15 @@ var (
 	gone = outcome{kind: "gone"}
 )
 
-// lookPauses are the pauses before each look for an element, and tryPauses those before each try to act on one; the last goes on.
+// lookPauses are the pauses before each look for an element, and tryPauses those before each try to
+// act on one; the last goes on.
 var (
 	lookPauses = []time.Duration{0, 0, 20, 50, 100, 100, 500} // milliseconds
 	tryPauses  = []time.Duration{0, 20, 100, 100, 500}
 )
 
-// act waits for the element and does something with it, anew when the element or its document goes away meanwhile.
+// act waits for the element and does something with it, anew when the element or its document goes
+// away meanwhile.
 func (e *Element) act(ctx context.Context, api string, run func(*progress, *aim) (outcome, error)) error {
 	e.p.acts.Lock()
 	defer e.p.acts.Unlock()
@@ -181,7 +186,8 @@ func (e *Element) act(ctx context.Context, api string, run func(*progress, *aim)
 	})
 }
 
-// again reports whether a look or a try that failed so may be made again: nearly always, while there is time.
+// again reports whether a look or a try that failed so may be made again: nearly always, while
+// there is time.
 func (e *Element) again(pr *progress, err error) bool {
 	var f failed
 	if pr.Err() != nil || errors.As(err, &f) || errors.Is(err, ErrClosed) || errors.Is(err, ErrGone) {

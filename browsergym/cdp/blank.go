@@ -8,8 +8,9 @@ import (
 	"slices"
 )
 
-// A Blank is a context that was opened ahead of the episode that it will be for, with a page whose process runs and which waits, before its first
-// document, to be told what it is like. Opening these two is most of what a context costs; all else of [ContextOptions] is told to a blank as it
+// A Blank is a context that was opened ahead of the episode that it will be for, with a page whose
+// process runs and which waits, before its first document, to be told what it is like. Opening
+// these two is most of what a context costs; all else of [ContextOptions] is told to a blank as it
 // is to a new one, and nothing of the episode before can be in it.
 type Blank struct {
 	b      *Browser
@@ -21,7 +22,8 @@ type Blank struct {
 	gone            bool
 }
 
-// NewBlank opens a blank and waits until its page's process runs. Proxy and bypass are those of [ContextOptions].
+// NewBlank opens a blank and waits until its page's process runs. Proxy and bypass are those of
+// [ContextOptions].
 func (b *Browser) NewBlank(ctx context.Context, proxy, bypass string) (*Blank, error) {
 	id, err := b.newContext(ctx, proxy, bypass)
 	if err != nil {

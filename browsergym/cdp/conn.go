@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// maxMessage is how long one message of a browser may be: what a page of a gigabyte would say is passed over, not survived by luck.
+// maxMessage is how long one message of a browser may be: what a page of a gigabyte would say is
+// passed over, not survived by luck.
 var maxMessage = 128 << 20
 
 var (
@@ -40,13 +41,16 @@ func (e *Error) Error() string {
 	return e.Method + ": " + e.Message
 }
 
-// A Handler sees the events of one session in their order. It is called by the goroutine that reads from the browser: it must not block, nor wait
-// for an answer; it may Start and Send. params is valid during the call only.
+// A Handler sees the events of one session in their order. It is called by the goroutine that reads
+// from the browser: it must not block, nor wait for an answer; it may Start and Send. params is
+// valid during the call only.
 type Handler func(method string, params []byte)
 
-// A Conn speaks the DevTools protocol over a pipe: messages of JSON, each ended by a zero byte. Its methods may be called from several goroutines.
+// A Conn speaks the DevTools protocol over a pipe: messages of JSON, each ended by a zero byte. Its
+// methods may be called from several goroutines.
 //
-// There is no queue of events, so that none can overflow: a handler takes what it needs of an event into its own state.
+// There is no queue of events, so that none can overflow: a handler takes what it needs of an event
+// into its own state.
 type Conn struct {
 	w    io.WriteCloser
 	wake chan struct{} // of one: there is something to write
@@ -91,7 +95,8 @@ func NewConn(r io.ReadCloser, w io.WriteCloser) *Conn {
 	return c
 }
 
-// Trace sets who is told of each call that is answered from now on; nil: nobody. f is called by the goroutine that reads from the browser.
+// Trace sets who is told of each call that is answered from now on; nil: nobody. f is called by the
+// goroutine that reads from the browser.
 func (c *Conn) Trace(f func(Traced)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -124,7 +129,8 @@ func (c *Conn) fail(err error) {
 	close(c.done)
 }
 
-// Handle sets who sees the events of a session; nil: nobody, and calls of that session that still wait get [ErrGone].
+// Handle sets who sees the events of a session; nil: nobody, and calls of that session that still
+// wait get [ErrGone].
 func (c *Conn) Handle(session string, h Handler) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -137,7 +143,8 @@ func (c *Conn) Handle(session string, h Handler) {
 	c.drop(session, ErrGone)
 }
 
-// End ends a session whose calls would not be answered any more: those that wait, and all that come, get err.
+// End ends a session whose calls would not be answered any more: those that wait, and all that
+// come, get err.
 func (c *Conn) End(session string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -161,7 +168,8 @@ func (c *Conn) drop(session string, err error) {
 	}
 }
 
-// Call makes one call and waits for its result, which the caller owns. Its signature is what rod's protocol types want of a client.
+// Call makes one call and waits for its result, which the caller owns. Its signature is what rod's
+// protocol types want of a client.
 func (c *Conn) Call(ctx context.Context, session, method string, params any) ([]byte, error) {
 	p, err := c.Start(session, method, params)
 	if err != nil {
@@ -178,8 +186,8 @@ type Pending struct {
 	done   chan answer
 }
 
-// Start sends a call without waiting, so that several travel together. It never blocks, so that a browser that does not read stops nobody.
-// Wait has to follow.
+// Start sends a call without waiting, so that several travel together. It never blocks, so that a
+// browser that does not read stops nobody. Wait has to follow.
 func (c *Conn) Start(session, method string, params any) (*Pending, error) {
 	p := &Pending{c: c, method: method, done: make(chan answer, 1)}
 	var err error
@@ -240,7 +248,8 @@ func (c *Conn) send(session, method string, params any, done chan answer) (int64
 	return c.id, nil
 }
 
-// write passes on what was sent. It is a goroutine of its own, since a pipe to a browser that hangs is soon full.
+// write passes on what was sent. It is a goroutine of its own, since a pipe to a browser that hangs
+// is soon full.
 func (c *Conn) write() {
 	var spare []byte
 	for {
@@ -373,8 +382,9 @@ func (c *Conn) finish(id int64, a answer) {
 	p.done <- a
 }
 
-// plainResult takes a result out of a message without reading it: {"id":7,"result":{…},"sessionId":"…"}. A snapshot has megabytes, and is
-// decoded once, by who asked for it.
+// plainResult takes a result out of a message without reading it:
+// {"id":7,"result":{…},"sessionId":"…"}. A snapshot has megabytes, and is decoded once, by who
+// asked for it.
 func plainResult(b []byte) (id int64, result []byte, ok bool) {
 	id, rest, ok := answered(b)
 	if !ok {

@@ -40,7 +40,8 @@ type ContextOptions struct {
 	KeepScreenSize bool                    // a screenshot leaves screen.width and screen.height as they were, unlike the reference's
 }
 
-// A Context is a browser's profile for one episode: what its pages store is seen by no other. Its methods may be called from several goroutines.
+// A Context is a browser's profile for one episode: what its pages store is seen by no other. Its
+// methods may be called from several goroutines.
 type Context struct {
 	b     *Browser
 	id    string
@@ -72,7 +73,8 @@ type Download struct {
 	guid      string
 }
 
-// A Message is what a page said on its console, an exception that nobody caught, or a request that failed.
+// A Message is what a page said on its console, an exception that nobody caught, or a request that
+// failed.
 type Message struct {
 	Kind string // console, exception, network
 	Text string
@@ -156,7 +158,8 @@ func (c *Context) wait(ctx context.Context, done func() (bool, error)) error {
 	}
 }
 
-// NewPage opens a page, which becomes the active one, and waits until it can be used. It shows about:blank.
+// NewPage opens a page, which becomes the active one, and waits until it can be used. It shows
+// about:blank.
 func (c *Context) NewPage(ctx context.Context) (*Page, error) {
 	if c.blank != nil {
 		if session, target := c.blank.take(); session != "" {
@@ -253,8 +256,8 @@ func (c *Context) SetActivity(a Activity) {
 // ErrNoActive: no page that was ever active is open, though others are.
 var ErrNoActive = errors.New("the active page is not among the open pages")
 
-// Active returns the active page after checking it: without any page one is opened, and a closed one is replaced by the one that was active
-// before it.
+// Active returns the active page after checking it: without any page one is opened, and a closed
+// one is replaced by the one that was active before it.
 func (c *Context) Active(ctx context.Context) (*Page, error) {
 	c.mu.Lock()
 	none := len(c.pages) == 0
@@ -277,8 +280,8 @@ func (c *Context) Active(ctx context.Context) (*Page, error) {
 	return c.active, nil
 }
 
-// Sync returns when all that pages had reported before is known here: it asks each of them a question and waits for the answer. A page that does
-// not answer within limit is not waited for.
+// Sync returns when all that pages had reported before is known here: it asks each of them a
+// question and waits for the answer. A page that does not answer within limit is not waited for.
 func (c *Context) Sync(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -296,8 +299,9 @@ func (c *Context) Sync(ctx context.Context, limit time.Duration) error {
 	return nil
 }
 
-// WaitDOM waits, page after page and frame after frame, until the current document's DOMContentLoaded has fired, at most limit for each page and
-// each frame. It fails only when ctx or the browser ends.
+// WaitDOM waits, page after page and frame after frame, until the current document's
+// DOMContentLoaded has fired, at most limit for each page and each frame. It fails only when ctx or
+// the browser ends.
 func (c *Context) WaitDOM(ctx context.Context, limit time.Duration) error {
 	for _, p := range c.Pages() {
 		for _, f := range append([]*frame{p.mainFrame()}, p.allFrames()...) { // the page itself, then its frames, as the reference does
@@ -351,8 +355,8 @@ func (p *Page) say(m Message) {
 	}
 }
 
-// Quiet keeps what the page says and fails to load, now and later, out of the context's messages: a judge's page, say, would tell the agent what it looks
-// at.
+// Quiet keeps what the page says and fails to load, now and later, out of the context's messages: a
+// judge's page, say, would tell the agent what it looks at.
 func (p *Page) Quiet() {
 	p.c.mu.Lock()
 	defer p.c.mu.Unlock()
@@ -362,8 +366,9 @@ func (p *Page) Quiet() {
 // disposeLimit is how long a browser may take to forget a context.
 const disposeLimit = 15 * time.Second
 
-// Close closes all pages, without asking them, and forgets what they stored. It may be called again, it works after ctx has ended, and it takes at
-// most a quarter of a minute, also when the browser hangs.
+// Close closes all pages, without asking them, and forgets what they stored. It may be called
+// again, it works after ctx has ended, and it takes at most a quarter of a minute, also when the
+// browser hangs.
 func (c *Context) Close(ctx context.Context) error {
 	c.mu.Lock()
 	was := c.closed

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// An Element names an element of a page by how it is found; it is looked for anew at each action, as a user would.
+// An Element names an element of a page by how it is found; it is looked for anew at each action,
+// as a user would.
 type Element struct {
 	p        *Page
 	f        *frame
@@ -18,7 +19,8 @@ type Element struct {
 // maxBidFrames bounds how deep a bid may lead into frames.
 const maxBidFrames = 100
 
-// Find looks up the element of a bid, through the frames that the bid's letters name. That it is there is checked at once, without waiting.
+// Find looks up the element of a bid, through the frames that the bid's letters name. That it is
+// there is checked at once, without waiting.
 func (p *Page) Find(ctx context.Context, bid string) (*Element, error) {
 	absent := &Failure{"ValueError", `Could not find element with bid "` + bid + `"`}
 	f, shown := p.mainFrame(), ""
@@ -50,7 +52,8 @@ func (p *Page) Find(ctx context.Context, bid string) (*Element, error) {
 	return e, nil
 }
 
-// Select names the first element of a CSS selector in the main frame, through open shadow roots. It need not be there yet.
+// Select names the first element of a CSS selector in the main frame, through open shadow roots. It
+// need not be there yet.
 func (p *Page) Select(selector string) *Element {
 	return &Element{p: p, f: p.mainFrame(), selector: selector, shown: `locator("` + strings.ReplaceAll(selector, `"`, `\"`) + `")`}
 }

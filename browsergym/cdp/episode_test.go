@@ -18,7 +18,8 @@ import (
 	"github.com/evalrun/evalrun/browsergym/recordings"
 )
 
-// player does recorded actions on pages, as far as they are well-formed: what is wrong with arguments is not this package's business.
+// player does recorded actions on pages, as far as they are well-formed: what is wrong with
+// arguments is not this package's business.
 type player struct {
 	c     *cdp.Context
 	page  *cdp.Page
@@ -302,8 +303,9 @@ func (pl *player) call(ctx context.Context, c action.Call) (err error) {
 
 var attempts = regexp.MustCompile(`(?s)\n  - retrying .*`)
 
-// TestGoldenEpisodes plays recorded actions and compares what is seen after each. Which ones is a pattern of EVALRUN_TEST_EPISODES, and how long
-// to wait after each action EVALRUN_TEST_DELAY (the reference waits 500 ms).
+// TestGoldenEpisodes plays recorded actions and compares what is seen after each. Which ones is a
+// pattern of EVALRUN_TEST_EPISODES, and how long to wait after each action EVALRUN_TEST_DELAY (the
+// reference waits 500 ms).
 func TestGoldenEpisodes(t *testing.T) {
 	dir := recordings.Dir(t)
 	b := launch(t)

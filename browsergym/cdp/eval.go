@@ -55,8 +55,9 @@ func (q *Pending) value(ctx context.Context, out any) error {
 	return json.Unmarshal(r.Value, out)
 }
 
-// Evaluate evaluates an expression in the page's own script context, waits for it when it is a promise, and decodes its value into out, which may be
-// nil. It waits for a document that is just coming.
+// Evaluate evaluates an expression in the page's own script context, waits for it when it is a
+// promise, and decodes its value into out, which may be nil. It waits for a document that is just
+// coming.
 func (p *Page) Evaluate(ctx context.Context, expression string, out any) error {
 	id, err := p.context(ctx, p.mainFrame(), func(f *frame) int { return f.world })
 	if err != nil {
@@ -69,7 +70,8 @@ func (p *Page) Evaluate(ctx context.Context, expression string, out any) error {
 	return q.value(ctx, out)
 }
 
-// Call calls a function of a page ("(a, b) => …") in its own script context with arguments that JSON can say; otherwise it is as Evaluate.
+// Call calls a function of a page ("(a, b) => …") in its own script context with arguments that
+// JSON can say; otherwise it is as Evaluate.
 func (p *Page) Call(ctx context.Context, function string, out any, args ...any) error {
 	id, err := p.context(ctx, p.mainFrame(), func(f *frame) int { return f.world })
 	if err != nil {
@@ -141,7 +143,8 @@ func arguments(args []any) []argument {
 	return all
 }
 
-// context is a script context of a frame. Between two documents there is none, and it is waited for.
+// context is a script context of a frame. Between two documents there is none, and it is waited
+// for.
 func (p *Page) context(ctx context.Context, f *frame, which func(*frame) int) (id int, err error) {
 	if f == nil {
 		return 0, errNoFrame

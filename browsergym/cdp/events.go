@@ -242,7 +242,8 @@ var pageEvents = map[string]func(*Page, *pageEvent){
 // maxRequests bounds the requests of a page that are followed.
 const maxRequests = 1000
 
-// early makes the main frame when its script context is told of before the tree of frames. The lock is held.
+// early makes the main frame when its script context is told of before the tree of frames. The lock
+// is held.
 func (p *Page) early(id string) *frame {
 	if p.main != nil || id == "" {
 		return nil
@@ -283,7 +284,8 @@ func (c *Context) refuses(url string) bool {
 	return false
 }
 
-// refusesFrom reports whether an address as an agent writes it may not be loaded: the browser reads "FILE:/etc" and " file:etc" as file:///etc.
+// refusesFrom reports whether an address as an agent writes it may not be loaded: the browser reads
+// "FILE:/etc" and " file:etc" as file:///etc.
 func (c *Context) refusesFrom(s string) bool {
 	if len(c.opts.Refuse) == 0 {
 		return false

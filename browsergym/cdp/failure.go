@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// A Failure is what an action could not do, in the reference's words: they are what an agent reads. Everything else that the methods of a page
-// return as an error is the environment's trouble (a browser that died, a context that ended), not the agent's.
+// A Failure is what an action could not do, in the reference's words: they are what an agent reads.
+// Everything else that the methods of a page return as an error is the environment's trouble (a
+// browser that died, a context that ended), not the agent's.
 type Failure struct {
 	Kind string // Error, TimeoutError, ValueError, TargetClosedError: Python's name of it
 	Text string // several lines where there is a call log
@@ -15,7 +16,8 @@ type Failure struct {
 
 func (f *Failure) Error() string { return f.Kind + ": " + f.Text }
 
-// Timeout reports whether err says that an action took too long, which is when trying again by force may help.
+// Timeout reports whether err says that an action took too long, which is when trying again by
+// force may help.
 func Timeout(err error) bool {
 	var f *Failure
 	return errors.As(err, &f) && f.Kind == "TimeoutError"
@@ -29,7 +31,8 @@ func callLog(lines []string) string {
 	return "\nCall log:\n" + strings.Join(lines, "\n  - ") + "\n"
 }
 
-// lost are the words by which a browser says that a document or a frame has gone while it was asked for. Another try may meet the next one.
+// lost are the words by which a browser says that a document or a frame has gone while it was asked
+// for. Another try may meet the next one.
 var lost = []string{
 	"Execution context was destroyed", "Cannot find context with specified id", "Inspected target navigated or closed",
 	"Frame with the given", "No frame for given id", "No frame with given id", "Frame was detached", "Frame has been detached",

@@ -64,7 +64,8 @@ func within(t *testing.T, limit time.Duration, f func(context.Context) error) er
 	return err
 }
 
-// open opens a page. Time limits that a test does not set are so long that only a hang reaches them, however busy the machine is.
+// open opens a page. Time limits that a test does not set are so long that only a hang reaches
+// them, however busy the machine is.
 func open(t *testing.T, b *cdp.Browser, o cdp.ContextOptions, url string) (*cdp.Context, *cdp.Page) {
 	t.Helper()
 	if o.ActionTimeout == 0 {
@@ -188,7 +189,8 @@ func TestBrowserHangs(t *testing.T) {
 	}
 }
 
-// TestMemoryBomb: a page that takes all the memory that its process may have ends that process alone.
+// TestMemoryBomb: a page that takes all the memory that its process may have ends that process
+// alone.
 func TestMemoryBomb(t *testing.T) {
 	b := launch(t, "--js-flags=--max-old-space-size=64")
 	c, p := open(t, b, cdp.ContextOptions{}, "data:text/html,<title>bomb</title>")

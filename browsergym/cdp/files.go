@@ -20,8 +20,8 @@ type chooser struct {
 	many    bool
 }
 
-// Upload does something that makes the page ask for files, and gives it those. It waits for the question as long as for a navigation. What trigger
-// returns as an error comes first.
+// Upload does something that makes the page ask for files, and gives it those. It waits for the
+// question as long as for a navigation. What trigger returns as an error comes first.
 func (p *Page) Upload(ctx context.Context, files []string, trigger func(context.Context) error) error {
 	const api = "FileChooser.set_files"
 	intercept := func(on bool) error {
@@ -159,8 +159,9 @@ func (c *Context) downloaded() (n int64) {
 	return n
 }
 
-// CancelUntold cancels downloads that the browser did not tell of: of a page that closes in the moment when its answer turns out to be one, it goes
-// on with nobody to count it. What is new in the folder has until the next call to be told of, unless it is too large already.
+// CancelUntold cancels downloads that the browser did not tell of: of a page that closes in the
+// moment when its answer turns out to be one, it goes on with nobody to count it. What is new in
+// the folder has until the next call to be told of, unless it is too large already.
 func (b *Browser) CancelUntold() {
 	for _, c := range b.all() {
 		if c.opts.Downloads == "" {
@@ -185,8 +186,9 @@ func (b *Browser) CancelUntold() {
 	}
 }
 
-// uploadable is the path by which the browser finds a file that a page is to get. Only files below UploadFrom and Downloads may be given,
-// judged after links are followed; any other file is reported as missing, so that an agent learns nothing about it.
+// uploadable is the path by which the browser finds a file that a page is to get. Only files below
+// UploadFrom and Downloads may be given, judged after links are followed; any other file is
+// reported as missing, so that an agent learns nothing about it.
 func (c *Context) uploadable(name string) (string, error) {
 	if name == "" { // no name is no file, and not the working directory
 		return "", os.ErrNotExist
@@ -245,14 +247,15 @@ func below(dir, path string) bool {
 	return err == nil && filepath.IsLocal(rel)
 }
 
-// maxDownloads bounds what a context keeps of its downloads; more are canceled. maxTargets bounds the pages that it remembers.
+// maxDownloads bounds what a context keeps of its downloads; more are canceled. maxTargets bounds
+// the pages that it remembers.
 const (
 	maxDownloads = 100
 	maxTargets   = 10_000
 )
 
-// beginDownload notes a download, if it is of one of the context's frames, or of a page that has gone since: many a page is only opened for it. The
-// lock is held.
+// beginDownload notes a download, if it is of one of the context's frames, or of a page that has
+// gone since: many a page is only opened for it. The lock is held.
 func (c *Context) beginDownload(frame string, d Download) bool {
 	ours := c.targets[frame]
 	for _, p := range c.pages {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// The browser does not tell of the download of a page that closes just as its answer turns out to be one. It is found in the folder and ended; those
-// that were told of are left alone.
+// The browser does not tell of the download of a page that closes just as its answer turns out to
+// be one. It is found in the folder and ended; those that were told of are left alone.
 func TestUntoldDownload(t *testing.T) {
 	if os.Getenv("EVALRUN_TEST_BROWSER") == "" {
 		t.Skip("needs a browser; set EVALRUN_TEST_BROWSER=1")

@@ -140,7 +140,8 @@ func (p *Page) committed(i frameInfo) {
 	}
 }
 
-// waitFrame waits until a frame's current document has reached what, at most limit. A frame that goes is done with.
+// waitFrame waits until a frame's current document has reached what, at most limit. A frame that
+// goes is done with.
 func (p *Page) waitFrame(ctx context.Context, f *frame, what int, limit time.Duration) error {
 	if f == nil {
 		return nil

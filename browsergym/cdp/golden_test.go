@@ -98,7 +98,8 @@ func compare(s *recordings.Site, o *cdp.Observation, want *recordings.Observatio
 	return diffs
 }
 
-// told leaves out where a page's log has the line of a select event: it is sent with the next frame, which may come before or after the next key.
+// told leaves out where a page's log has the line of a select event: it is sent with the next
+// frame, which may come before or after the next key.
 func told(text string) string {
 	return strings.NewReplacer("select in\n", "", "\tStaticText 'select in'\n\t\tInlineTextBox 'select in'\n\t\tInlineTextBox ''\n", "").Replace(text)
 }

@@ -64,7 +64,8 @@ func (p *Page) pressKey(ctx context.Context, keys string) error {
 	return nil
 }
 
-// hold presses the modifiers that are wanted and not held, and releases the others. It returns those that were held.
+// hold presses the modifiers that are wanted and not held, and releases the others. It returns
+// those that were held.
 func (p *Page) hold(ctx context.Context, wanted []string) (was []string, err error) {
 	want := map[string]bool{}
 	for _, w := range wanted {

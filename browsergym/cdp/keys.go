@@ -12,7 +12,8 @@ type key struct {
 	shifted  *key   // with Shift held; nil: the same
 }
 
-// layout is the US keyboard: keys by their codes, by the characters that they type, and by a few other names.
+// layout is the US keyboard: keys by their codes, by the characters that they type, and by a few
+// other names.
 var layout = makeLayout()
 
 func makeLayout() map[string]*key {

@@ -17,10 +17,12 @@ import (
 	"time"
 )
 
-// Binaries are the browsers that are looked for, best first. The headless shell renders as the browser of published results did.
+// Binaries are the browsers that are looked for, best first. The headless shell renders as the
+// browser of published results did.
 var Binaries = []string{"chromium-headless-shell", "chrome-headless-shell", "headless_shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable"}
 
-// Find returns the path of a browser: path itself when it is set, else the first of [Binaries] that is there.
+// Find returns the path of a browser: path itself when it is set, else the first of [Binaries] that
+// is there.
 func Find(path string) (string, error) {
 	if path != "" {
 		p, err := exec.LookPath(path)
@@ -37,7 +39,8 @@ func Find(path string) (string, error) {
 	return "", errors.New("no browser was found; install chromium-headless-shell, or name one (browser.path)")
 }
 
-// unwrap is the program behind a distribution's script, which would stay as a process between us and the browser.
+// unwrap is the program behind a distribution's script, which would stay as a process between us
+// and the browser.
 func unwrap(path string) string {
 	f, err := os.Open(path)
 	if err != nil {
@@ -74,8 +77,10 @@ type Options struct {
 	Env    map[string]string // of its process, which gets nothing else but PATH, HOME and LANG
 	Stderr io.Writer         // what it says, beside what is kept for errors
 
-	// Prepare, when set, changes how the browser's process is started: in namespaces of its own, say, by a program that becomes the browser. cmd
-	// holds all else; descriptors that it adds come after those that are there. Such a browser keeps Chromium's own sandbox, where Sandbox says so.
+	// Prepare, when set, changes how the browser's process is started: in namespaces of its own,
+	// say, by a program that becomes the browser. cmd holds all else; descriptors that it adds come
+	// after those that are there. Such a browser keeps Chromium's own sandbox, where Sandbox says
+	// so.
 	Prepare func(cmd *exec.Cmd) error
 	Sandbox bool // Chromium's own sandbox works there, also when this process is root
 }
@@ -96,8 +101,8 @@ type Browser struct {
 	blanks   []*Blank
 }
 
-// flags are those of the reference's browser that show in observations, and those that keep it quiet. A repeated --disable-features is not
-// merged by Chromium, so there is one.
+// flags are those of the reference's browser that show in observations, and those that keep it
+// quiet. A repeated --disable-features is not merged by Chromium, so there is one.
 var flags = strings.Fields(`
 	--disable-features=OverlayScrollbars,ExtendedOverlayScrollbars --force-color-profile=srgb --mute-audio
 	--blink-settings=primaryHoverType=2,availableHoverTypes=2,primaryPointerType=4,availablePointerTypes=4
@@ -112,7 +117,8 @@ var flags = strings.Fields(`
 // startLimit is how long a browser may take to say its first word.
 const startLimit = 30 * time.Second
 
-// Launch starts a browser with a profile of its own. It lives until Close, or until this process ends.
+// Launch starts a browser with a profile of its own. It lives until Close, or until this process
+// ends.
 func Launch(ctx context.Context, o Options) (_ *Browser, err error) {
 	path, err := Find(o.Path)
 	if err != nil {
@@ -187,7 +193,8 @@ func Launch(ctx context.Context, o Options) (_ *Browser, err error) {
 	return b, nil
 }
 
-// run starts the process and waits for it, on a thread that stays: the process dies with the thread that has started it.
+// run starts the process and waits for it, on a thread that stays: the process dies with the thread
+// that has started it.
 func (b *Browser) run(started chan<- error) {
 	runtime.LockOSThread()
 	err := b.cmd.Start()

@@ -64,8 +64,8 @@ type child struct {
 	element *Pending
 }
 
-// mark marks the elements of all frames, level by level, since a frame's prefix is its element's bid. It returns the frames that were marked, and
-// what is still to be waited for.
+// mark marks the elements of all frames, level by level, since a frame's prefix is its element's
+// bid. It returns the frames that were marked, and what is still to be waited for.
 func (p *Page) mark(ctx context.Context, o ObserveOptions, lenient bool, seen *Observation) (marked []*frame, waits []*Pending, err error) {
 	main := p.mainFrame()
 	if main == nil {
@@ -118,7 +118,8 @@ func (p *Page) below(frames []*frame) (kids []*frame) {
 	return kids
 }
 
-// holders reads the bids of the elements that hold frames, and leaves out frames that are not marked.
+// holders reads the bids of the elements that hold frames, and leaves out frames that are not
+// marked.
 func (p *Page) holders(ctx context.Context, all []child, lenient bool, seen *Observation) (frames []*frame, bids []string, err error) {
 	for _, k := range all {
 		raw, err := k.element.Wait(ctx)
@@ -150,7 +151,8 @@ func (p *Page) holders(ctx context.Context, all []child, lenient bool, seen *Obs
 // sandboxed is why a frame in which no script may run is not marked: nobody is warned of it.
 const sandboxed = "sandboxed"
 
-// held reads what DOM.describeNode says of the element that holds a frame: its bid, or why the frame is not marked.
+// held reads what DOM.describeNode says of the element that holds a frame: its bid, or why the
+// frame is not marked.
 func held(raw []byte, id string) (bid, why string) {
 	var d struct {
 		Node struct {
@@ -182,7 +184,8 @@ func held(raw []byte, id string) (bid, why string) {
 	return bid, why
 }
 
-// prefix reports whether a bid can stand before those of a frame's elements: those of iframes are letters.
+// prefix reports whether a bid can stand before those of a frame's elements: those of iframes are
+// letters.
 func prefix(bid string) bool {
 	for i := range len(bid) {
 		if c := bid[i]; (c < 'a' || c > 'z') && (i == 0 || c < 'A' || c > 'Z') {
@@ -192,7 +195,8 @@ func prefix(bid string) bool {
 	return bid != ""
 }
 
-// owners asks for the elements that hold frames, where they are not known yet: they stay the same as long as the frame is there.
+// owners asks for the elements that hold frames, where they are not known yet: they stay the same
+// as long as the frame is there.
 func (p *Page) owners(ctx context.Context, frames []*frame) error {
 	type asked struct {
 		f *frame

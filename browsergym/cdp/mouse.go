@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// input is the state of a page's keyboard and mouse, which lasts from one action to the next. It belongs to the page's acts.
+// input is the state of a page's keyboard and mouse, which lasts from one action to the next. It
+// belongs to the page's acts.
 type input struct {
 	x, y    float64
 	last    string          // the button that was pressed last and is not up again; "" none
@@ -205,7 +206,8 @@ func (p *Page) button(ctx context.Context, button string, down bool, clicks int)
 // dragLimit is how long a browser may take to tell of a drag that the page has started.
 const dragLimit = 2 * time.Second
 
-// move moves the mouse. Chromium leaves drags to the system; with the left button down they are taken from it and played by us.
+// move moves the mouse. Chromium leaves drags to the system; with the left button down they are
+// taken from it and played by us.
 func (p *Page) move(ctx context.Context, x, y float64) error {
 	in := &p.input
 	in.x, in.y, in.dragAt, in.late = x, y, xy{x, y}, true

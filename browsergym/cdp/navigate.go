@@ -10,7 +10,8 @@ import (
 	"github.com/go-rod/rod/lib/proto"
 )
 
-// Goto shows another address and waits until its document is loaded. What the server answers is no error.
+// Goto shows another address and waits until its document is loaded. What the server answers is no
+// error.
 func (p *Page) Goto(ctx context.Context, url string) error {
 	return p.GotoWithin(ctx, url, p.c.opts.Timeout)
 }
@@ -72,8 +73,9 @@ func (p *Page) GotoWithin(ctx context.Context, url string, limit time.Duration) 
 	})
 }
 
-// isScript reports whether an address is a program. The browser would run it in the current page and then say that the navigation was aborted: with
-// it an agent could write its own reward. Here it is only said.
+// isScript reports whether an address is a program. The browser would run it in the current page
+// and then say that the navigation was aborted: with it an agent could write its own reward. Here
+// it is only said.
 func isScript(url string) bool {
 	url = strings.TrimLeftFunc(url, func(r rune) bool { return r <= ' ' })
 	url = strings.NewReplacer("\t", "", "\n", "", "\r", "").Replace(url) // as browsers read addresses
@@ -91,13 +93,15 @@ func (c *Context) netError(text, url string) string {
 	return text
 }
 
-// errorPage is what a navigation that failed shows, and errorPageLimit how long it may take to come.
+// errorPage is what a navigation that failed shows, and errorPageLimit how long it may take to
+// come.
 const (
 	errorPage      = "chrome-error://chromewebdata/"
 	errorPageLimit = time.Second
 )
 
-// Back goes one step back in the page's history and waits until the document is loaded. Without history nothing happens.
+// Back goes one step back in the page's history and waits until the document is loaded. Without
+// history nothing happens.
 func (p *Page) Back(ctx context.Context) error { return p.travel(ctx, "Page.go_back", -1) }
 
 // Forward goes one step forward.
@@ -133,7 +137,8 @@ func (p *Page) Reload(ctx context.Context) error {
 	})
 }
 
-// arrive starts a navigation of the main frame and waits for it: for another document to be loaded, or for a step within the same.
+// arrive starts a navigation of the main frame and waits for it: for another document to be loaded,
+// or for a step within the same.
 func (p *Page) arrive(pr *progress, start func() error) error {
 	main := p.mainFrame()
 	p.c.mu.Lock()

@@ -28,15 +28,17 @@ type Observation struct {
 	Warnings   []string        // what went not as it should
 }
 
-// tries and retryPause are the reference's: how often a page that changes under an observation is tried again, and how soon.
+// tries and retryPause are the reference's: how often a page that changes under an observation is
+// tried again, and how soon.
 const (
 	tries      = 5
 	retryPause = 500 * time.Millisecond
 	seenLimit  = time.Second // how long a frame's elements may take to be seen by its observer
 )
 
-// Observe marks all elements of the page, in all its frames, takes what the texts are made of, and takes the marks' traces out again. Bids stay. A
-// page that goes away meanwhile is tried again, up to five times.
+// Observe marks all elements of the page, in all its frames, takes what the texts are made of, and
+// takes the marks' traces out again. Bids stay. A page that goes away meanwhile is tried again, up
+// to five times.
 func (p *Page) Observe(ctx context.Context, o ObserveOptions) (*Observation, error) {
 	p.acts.Lock()
 	defer p.acts.Unlock()
@@ -67,11 +69,13 @@ func (p *Page) Observe(ctx context.Context, o ObserveOptions) (*Observation, err
 	}
 }
 
-// Calm waits until the page is loaded and nothing of it goes on any more, at most limit: no timer is due within what is left of it, no animation
-// that ends is running, nothing is asked for over the network that was not before the last observation, and its document has not changed for a
-// frame. Opened: only until it is loaded. With o it is marked meanwhile, which an
-// [Page.Observe] that follows soon, with the same options, need not do then; only what reads the page may come between, and what follows otherwise
-// has to call [Page.Unmark]. A page that does not answer is not waited for.
+// Calm waits until the page is loaded and nothing of it goes on any more, at most limit: no timer
+// is due within what is left of it, no animation that ends is running, nothing is asked for over
+// the network that was not before the last observation, and its document has not changed for a
+// frame. Opened: only until it is loaded. With o it is marked meanwhile, which an [Page.Observe]
+// that follows soon, with the same options, need not do then; only what reads the page may come
+// between, and what follows otherwise has to call [Page.Unmark]. A page that does not answer is not
+// waited for.
 func (p *Page) Calm(ctx context.Context, limit time.Duration, opened bool, o *ObserveOptions) error {
 	p.acts.Lock()
 	defer p.acts.Unlock()
@@ -87,8 +91,8 @@ func (p *Page) Calm(ctx context.Context, limit time.Duration, opened bool, o *Ob
 	return nil
 }
 
-// lateFrames is how many frames a page has to be calm for after what browsers act on by themselves, some frames later: scrolling, dragging, pictures
-// that have come.
+// lateFrames is how many frames a page has to be calm for after what browsers act on by themselves,
+// some frames later: scrolling, dragging, pictures that have come.
 const lateFrames = 3
 
 func (p *Page) calm(ctx context.Context, limit time.Duration, opened bool, o *ObserveOptions) error {
@@ -130,8 +134,9 @@ func (p *Page) calm(ctx context.Context, limit time.Duration, opened bool, o *Ob
 		if err := q.value(ctx, nil); err != nil || opened {
 			return err
 		}
-		// What it has asked for on the way (a picture of a style, an answer to a click) was told before the answer. It changes the page when it comes,
-		// or has done so already, in the middle of being marked.
+		// What it has asked for on the way (a picture of a style, an answer to a click) was told
+		// before the answer. It changes the page when it comes, or has done so already, in the
+		// middle of being marked.
 		p.c.mu.Lock()
 		same := p.asked == asked
 		p.c.mu.Unlock()
@@ -144,7 +149,8 @@ func (p *Page) calm(ctx context.Context, limit time.Duration, opened bool, o *Ob
 	}
 }
 
-// forgive ends the interest in what is under way over the network: what lasts longer than a step may last for ever.
+// forgive ends the interest in what is under way over the network: what lasts longer than a step
+// may last for ever.
 func (p *Page) forgive() {
 	p.c.mu.Lock()
 	defer p.c.mu.Unlock()
@@ -158,7 +164,8 @@ func (p *Page) Unmark(ctx context.Context) {
 	p.unmark(ctx)
 }
 
-// observed is why a page could not be observed, in the reference's words where it is the page's doing.
+// observed is why a page could not be observed, in the reference's words where it is the page's
+// doing.
 func (p *Page) observed(err error) error {
 	var f *Failure
 	if errors.As(err, &f) {
@@ -218,7 +225,8 @@ type taken struct {
 	focus    *Pending
 }
 
-// take asks for all of it at once, which the page answers one after the other, and takes the marks' traces out again.
+// take asks for all of it at once, which the page answers one after the other, and takes the marks'
+// traces out again.
 func (p *Page) take(ctx context.Context, o ObserveOptions, frames []*frame) (t taken, err error) {
 	var b batch
 	snapshot := b.start(p, "DOMSnapshot.captureSnapshot", snapshotParams)

@@ -10,8 +10,8 @@ import (
 	_ "embed"
 )
 
-// A Page is a tab or a popup. Its methods may be called from several goroutines, but those that act on it (input, navigation, observation) only by
-// one at a time.
+// A Page is a tab or a popup. Its methods may be called from several goroutines, but those that act
+// on it (input, navigation, observation) only by one at a time.
 type Page struct {
 	c       *Context
 	session string
@@ -41,7 +41,8 @@ type Page struct {
 	acts  sync.Mutex // held while something is done that must not be disturbed
 }
 
-// world is the name of our own script context in each frame, and binding what its script calls to report activity.
+// world is the name of our own script context in each frame, and binding what its script calls to
+// report activity.
 const (
 	world   = "evalrun"
 	binding = "browsergym_page_activated"
@@ -235,7 +236,8 @@ func (p *Page) URL() string {
 	return p.main.url
 }
 
-// Document is the address that the page's document was loaded from, whatever its script has made of it since.
+// Document is the address that the page's document was loaded from, whatever its script has made of
+// it since.
 func (p *Page) Document() string {
 	p.c.mu.Lock()
 	defer p.c.mu.Unlock()

@@ -12,8 +12,8 @@ type xy struct {
 	Y float64 `json:"y"`
 }
 
-// scrolls are the ways an element is brought into view, one try after the other: what is fixed to a side may cover it where the first one
-// leaves it.
+// scrolls are the ways an element is brought into view, one try after the other: what is fixed to a
+// side may cover it where the first one leaves it.
 var scrolls = []map[string]string{nil, {"block": "end", "inline": "end"}, {"block": "center", "inline": "center"}, {"block": "start", "inline": "start"}}
 
 // point does something with the mouse where the element is.
@@ -99,7 +99,8 @@ func (e *Element) point(pr *progress, a *aim, name string, enabled, force bool, 
 	})
 }
 
-// still reports whether nothing on the page can move by itself, so that one look tells where the element is.
+// still reports whether nothing on the page can move by itself, so that one look tells where the
+// element is.
 func (e *Element) still(pr *progress) (yes bool) {
 	e.p.c.mu.Lock()
 	known := e.f.marks != "" && e.f.up == nil && len(e.p.requests) == 0
@@ -203,7 +204,8 @@ func middle(q [8]float64, width, height float64) (at xy, ok bool) {
 	return at, math.Abs(area) > 0.99
 }
 
-// settle keeps a coordinate away from the middle between two pixels, which browsers round as they like, and cuts it after two digits.
+// settle keeps a coordinate away from the middle between two pixels, which browsers round as they
+// like, and cuts it after two digits.
 func settle(v float64) float64 {
 	if f := v - math.Floor(v); f > 0.49 && f < 0.51 {
 		v -= 0.02
@@ -211,7 +213,8 @@ func settle(v float64) float64 {
 	return math.Trunc(v*100) / 100
 }
 
-// onTop makes sure that a click at a point meets the element, through all frames around it, and that the events to come are watched.
+// onTop makes sure that a click at a point meets the element, through all frames around it, and
+// that the events to come are watched.
 func (e *Element) onTop(pr *progress, a *aim, name string, at xy) (outcome, error) {
 	kind := "mouse"
 	if name == "hover" {
@@ -228,7 +231,8 @@ func (e *Element) onTop(pr *progress, a *aim, name string, at xy) (outcome, erro
 	return e.p.verdict(pr, a.tools, "expect", kind, inner)
 }
 
-// through looks whether a point in the viewport meets the elements of a frame and of all frames around it, and says where in the frame it is; nil when that cannot be said.
+// through looks whether a point in the viewport meets the elements of a frame and of all frames
+// around it, and says where in the frame it is; nil when that cannot be said.
 func (p *Page) through(pr *progress, f *frame, at xy) (*xy, outcome, error) {
 	type step struct {
 		tools, object string
@@ -309,7 +313,8 @@ func (p *Page) holder(pr *progress, f *frame) (tools, object string, err error) 
 	return tools, r.Object.Object, nil
 }
 
-// signals does something and waits for the navigations of the main frame that it has started to commit or to fail.
+// signals does something and waits for the navigations of the main frame that it has started to
+// commit or to fail.
 func (p *Page) signals(pr *progress, act func() (outcome, error)) (outcome, error) {
 	p.c.mu.Lock()
 	p.navigating = nil

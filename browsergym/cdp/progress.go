@@ -25,7 +25,8 @@ type progress struct {
 // errLate: a call has used up its time.
 var errLate = errors.New("late")
 
-// do runs one call under a limit, turns its failure into the reference's words, and pauses as slow motion wants.
+// do runs one call under a limit, turns its failure into the reference's words, and pauses as slow
+// motion wants.
 func (p *Page) do(ctx context.Context, api string, limit time.Duration, run func(*progress) error) error {
 	return p.run(ctx, &progress{p: p, api: api, limit: limit}, limit, run)
 }
@@ -33,9 +34,11 @@ func (p *Page) do(ctx context.Context, api string, limit time.Duration, run func
 // patience is how much longer than its limit a call may take whose limit is one of waiting.
 const patience = 2 * time.Second
 
-// try is do for a call that waits for an element to come, to show itself or to come to rest. What counts against the limit is the time that it
-// waits for the page, not the time that the browser takes to answer: on a busy machine it looks as often as on an idle one, and input that was on
-// its way is not taken for lost and done twice. With fixed pauses all time counts, as the reference has it.
+// try is do for a call that waits for an element to come, to show itself or to come to rest. What
+// counts against the limit is the time that it waits for the page, not the time that the browser
+// takes to answer: on a busy machine it looks as often as on an idle one, and input that was on its
+// way is not taken for lost and done twice. With fixed pauses all time counts, as the reference has
+// it.
 func (p *Page) try(ctx context.Context, api string, limit time.Duration, run func(*progress) error) error {
 	pr := &progress{p: p, api: api, limit: limit, left: limit, waits: !p.c.opts.FixedPauses}
 	if pr.waits {
@@ -94,7 +97,8 @@ func (pr *progress) pause(d time.Duration) error {
 	return errLate
 }
 
-// acting says that input is on its way: from now on all time counts, up to twice the limit, as what the page makes of it does.
+// acting says that input is on its way: from now on all time counts, up to twice the limit, as what
+// the page makes of it does.
 func (pr *progress) acting() {
 	if !pr.waits {
 		return
@@ -129,8 +133,8 @@ func (pr *progress) failure(err error) error {
 	return err
 }
 
-// ended says that a page is closed, or has crashed, as an agent's failure, if that is what err is: the agent may have done it. Everything else
-// stays what it is.
+// ended says that a page is closed, or has crashed, as an agent's failure, if that is what err is:
+// the agent may have done it. Everything else stays what it is.
 func (p *Page) ended(api string, err error) error {
 	if text, ok := thrown(err); ok {
 		return &Failure{"Error", api + ": " + text}

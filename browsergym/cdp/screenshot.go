@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// drawLimit is how long a browser may take to draw a page. A page can keep it from that for ever: one that was pushed behind a window which shows
-// nothing, for one.
+// drawLimit is how long a browser may take to draw a page. A page can keep it from that for ever:
+// one that was pushed behind a window which shows nothing, for one.
 const drawLimit = 30 * time.Second
 
 // Screenshot draws the page's viewport as PNG, with scale pixels for one of CSS.
@@ -78,7 +78,8 @@ func (p *Page) draw(ctx context.Context, scale float64) ([]byte, error) {
 	return png, nil
 }
 
-// picture reads {"data":"…"}: base64 needs no general reader, which would go over megabytes three times.
+// picture reads {"data":"…"}: base64 needs no general reader, which would go over megabytes three
+// times.
 func picture(raw []byte) ([]byte, error) {
 	text, ok := bytes.CutPrefix(raw, []byte(`{"data":"`))
 	if i := bytes.IndexByte(text, '"'); ok && i >= 0 {

@@ -7,7 +7,8 @@ import (
 	"github.com/evalrun/evalrun/browsergym/cdp"
 )
 
-// A page that listens hears that a field's text was selected before it hears that another has taken its place; for others nobody waits.
+// A page that listens hears that a field's text was selected before it hears that another has taken
+// its place; for others nobody waits.
 func TestFillTellsOfSelection(t *testing.T) {
 	b := launch(t)
 	url := pages(t, map[string]string{"": `<div id=d><div id=host><template shadowrootmode=open><slot></slot></template><input bid=1 value=a></div></div><script>

@@ -18,10 +18,11 @@ type silence struct {
 	asked time.Time // whether it is there at all
 }
 
-// EndSilent ends pages that have answered nothing for limit, as they would hold up who looks at them for ever: a script that never ends, a request
-// that a script waits for and nobody answers, a process that was stopped. Their calls, those that wait and all that come, fail with an error that is
-// [ErrGone]. A page that only takes its time with one answer is asked something else meanwhile, and is well when it answers that. It is to be called
-// again and again, several times within limit.
+// EndSilent ends pages that have answered nothing for limit, as they would hold up who looks at
+// them for ever: a script that never ends, a request that a script waits for and nobody answers, a
+// process that was stopped. Their calls, those that wait and all that come, fail with an error that
+// is [ErrGone]. A page that only takes its time with one answer is asked something else meanwhile,
+// and is well when it answers that. It is to be called again and again, several times within limit.
 //
 // While a navigation waits for its server, the browser delays all calls to the page. A navigation
 // that lasts until the page would be probed is therefore stopped. Those of [Page.Goto] are not:
@@ -91,7 +92,8 @@ func (c *Conn) silent(now time.Time, limit time.Duration) (ask, end []string) {
 	return ask, end
 }
 
-// expect says that a session is waited for in another way than by a call, until the function that it returns is called.
+// expect says that a session is waited for in another way than by a call, until the function that
+// it returns is called.
 func (c *Conn) expect(session string) (done func()) {
 	add := func(n int) {
 		c.mu.Lock()

@@ -26,10 +26,12 @@ func DefaultAX() AXOptions {
 	}
 }
 
-// maxDepth bounds how deep a page's trees are followed. (The reference fails where Python's stack ends, at about as many.)
+// maxDepth bounds how deep a page's trees are followed. (The reference fails where Python's stack
+// ends, at about as many.)
 const maxDepth = 1000
 
-// AXText renders a merged tree, a line a node. p may be nil when no option asks for it (else [ErrNoProperties]).
+// AXText renders a merged tree, a line a node. p may be nil when no option asks for it (else
+// [ErrNoProperties]).
 func AXText(t *AXTree, p *Properties, o AXOptions) (string, error) {
 	if err := o.check(p); err != nil {
 		return "", err

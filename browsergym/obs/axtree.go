@@ -2,7 +2,8 @@ package obs
 
 import "encoding/json"
 
-// An AXTree is an accessibility tree: one frame's as Accessibility.getFullAXTree gives it, or those of a page's frames, merged.
+// An AXTree is an accessibility tree: one frame's as Accessibility.getFullAXTree gives it, or those
+// of a page's frames, merged.
 type AXTree struct {
 	FrameID string   `json:"frameId,omitempty"`
 	Nodes   []AXNode `json:"nodes"`
@@ -39,8 +40,9 @@ type AXProperty struct {
 	Value *AXValue `json:"value"`
 }
 
-// Merge makes one tree of the trees of a page's frames, the main frame's first, and takes out of it what marking has put into ARIA attributes.
-// content tells which frame an Iframe node shows, by its backend node id; "" is none that is known. It changes the trees.
+// Merge makes one tree of the trees of a page's frames, the main frame's first, and takes out of it
+// what marking has put into ARIA attributes. content tells which frame an Iframe node shows, by its
+// backend node id; "" is none that is known. It changes the trees.
 func Merge(frames []AXTree, content func(backend int) string) *AXTree {
 	n := 0
 	first := make(map[string]string, len(frames))
@@ -66,7 +68,8 @@ func Merge(frames []AXTree, content func(backend int) string) *AXTree {
 	return out
 }
 
-// unmark finds the element's bid in its roledescription, which generic nodes do not have, or in its description.
+// unmark finds the element's bid in its roledescription, which generic nodes do not have, or in its
+// description.
 func (n *AXNode) unmark() {
 	for i, p := range n.Properties {
 		if p.Name != "roledescription" {

@@ -7,7 +7,8 @@ import (
 	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
-// DOMText renders a cleaned snapshot as HTML, as Beautiful Soup prints it. p may be nil when no option asks for it (else [ErrNoProperties]).
+// DOMText renders a cleaned snapshot as HTML, as Beautiful Soup prints it. p may be nil when no
+// option asks for it (else [ErrNoProperties]).
 func DOMText(s *Snapshot, p *Properties, o Options) (string, error) {
 	if err := o.check(p); err != nil {
 		return "", err

@@ -11,7 +11,8 @@ import (
 	"github.com/evalrun/evalrun/browsergym/recordings"
 )
 
-// TestGoldenTexts renders every recorded observation again, from the browser's own answers, and compares with what the reference printed.
+// TestGoldenTexts renders every recorded observation again, from the browser's own answers, and
+// compares with what the reference printed.
 func TestGoldenTexts(t *testing.T) {
 	dir := recordings.Dir(t)
 	texts, err := recordings.ReadTexts(dir)

@@ -27,7 +27,8 @@ func (o *Options) check(p *Properties) error {
 // visible is what counts as being in the viewport.
 const visible = 0.5
 
-// element says whether an element is left out, and appends what is said of it, each followed by sep.
+// element says whether an element is left out, and appends what is said of it, each followed by
+// sep.
 func (o *Options) element(b []byte, p *Properties, bid, sep string) (_ []byte, skip bool) {
 	if bid == "" {
 		return b, o.OnlyWithBid || o.OnlyMarked

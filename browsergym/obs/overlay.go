@@ -20,11 +20,13 @@ type OverlayOptions struct {
 	TagMargin int // between a tag's text and its outline
 }
 
-// Overlay is the set of marks on a screenshot: around each marked element a dashed box, and at its upper left corner its bid, white on black. It
-// draws in the order of the document, so that a tag may lie upon an earlier box. Elements below 20 square pixels are left out. The
-// screenshot itself is not changed.
+// Overlay is the set of marks on a screenshot: around each marked element a dashed box, and at its
+// upper left corner its bid, white on black. It draws in the order of the document, so that a tag
+// may lie upon an earlier box. Elements below 20 square pixels are left out. The screenshot itself
+// is not changed.
 //
-// Places, sizes and colours are those of BrowserGym's overlay_som. The shapes of the letters are not: its font is not ours to give away.
+// Places, sizes and colours are those of BrowserGym's overlay_som. The shapes of the letters are
+// not: its font is not ours to give away.
 func Overlay(screenshot image.Image, p *Properties, o OverlayOptions) *image.RGBA {
 	if o.FontSize <= 0 {
 		o.FontSize = 12
@@ -51,7 +53,8 @@ func Overlay(screenshot image.Image, p *Properties, o OverlayOptions) *image.RGB
 	return img
 }
 
-// drawable leaves out what is too small, and what no screenshot can hold: such boxes are a page's lie, and would overflow.
+// drawable leaves out what is too small, and what no screenshot can hold: such boxes are a page's
+// lie, and would overflow.
 func drawable(box [4]float64) bool {
 	for _, v := range box {
 		if !(math.Abs(v) < 1<<30) {
@@ -65,8 +68,9 @@ var black, white = image.NewUniform(color.Black), image.NewUniform(color.White)
 
 func pixel(f float64) int { return int(math.RoundToEven(f)) }
 
-// dashedBox draws the four sides clockwise from the upper left corner; each begins with a dash. An even width cannot lie evenly on a line of
-// pixels: the pixel too many is inside on the way right and left, outside on the way down and up.
+// dashedBox draws the four sides clockwise from the upper left corner; each begins with a dash. An
+// even width cannot lie evenly on a line of pixels: the pixel too many is inside on the way right
+// and left, outside on the way down and up.
 func dashedBox(img *image.RGBA, box [4]float64, width int) {
 	before, after := (width-1)/2, width/2
 	left, top, right, bottom := box[0], box[1], box[0]+box[2], box[1]+box[3]
@@ -83,8 +87,8 @@ func dashedBox(img *image.RGBA, box [4]float64, width int) {
 	dashes(bottom, top, size.Y, down(left, after, before))
 }
 
-// dashes of a side that runs from a to b: 4 pixels of line, 8 of gap, the last cut off at the end. Those outside 0 to size are skipped at one
-// go, as an element may be a billion pixels long.
+// dashes of a side that runs from a to b: 4 pixels of line, 8 of gap, the last cut off at the end.
+// Those outside 0 to size are skipped at one go, as an element may be a billion pixels long.
 func dashes(a, b float64, size int, dash func(from, to int)) {
 	const on, period = 4, 12
 	sign, length := 1.0, b-a

@@ -16,8 +16,9 @@ import (
 	"github.com/evalrun/evalrun/browsergym/recordings"
 )
 
-// The recorded pictures differ from ours in the letters alone: everything outside tags is equal but for rounded ends of dashes, and tags lie
-// where they should, as large as they should be, within two pixels. EVALRUN_OVERLAY_OUT keeps our pictures.
+// The recorded pictures differ from ours in the letters alone: everything outside tags is equal but
+// for rounded ends of dashes, and tags lie where they should, as large as they should be, within
+// two pixels. EVALRUN_OVERLAY_OUT keeps our pictures.
 func TestOverlayGolden(t *testing.T) {
 	dir := filepath.Join(recordings.Dir(t), "overlay")
 	files, _ := filepath.Glob(filepath.Join(dir, "*.json"))
@@ -61,7 +62,8 @@ func TestOverlayGolden(t *testing.T) {
 						inTag++
 						continue
 					}
-					// The reference's dashes are slanted by a pixel where a side's end is no whole number.
+					// The reference's dashes are slanted by a pixel where a side's end is no whole
+					// number.
 					if !near(want, x, y, grey(got.At(x, y))) {
 						t.Errorf("%d,%d: %v, not %v", x, y, got.At(x, y), want.At(x, y))
 					}
@@ -81,7 +83,8 @@ func TestOverlayGolden(t *testing.T) {
 	}
 }
 
-// tagsOf are the tags' places by the specification, with the recorded font's digits of 7 pixels at size 12 and 9 at 16; two pixels more to the right.
+// tagsOf are the tags' places by the specification, with the recorded font's digits of 7 pixels at
+// size 12 and 9 at 16; two pixels more to the right.
 func tagsOf(p *obs.Properties, size float64, margin int) map[string]image.Rectangle {
 	digit, high := 7, 9
 	if size == 16 {
@@ -101,7 +104,8 @@ func tagsOf(p *obs.Properties, size float64, margin int) map[string]image.Rectan
 	return tags
 }
 
-// outline is how white the upper and lower edge of a tag are, a pixel higher or lower being as good.
+// outline is how white the upper and lower edge of a tag are, a pixel higher or lower being as
+// good.
 func outline(img image.Image, r image.Rectangle) float64 {
 	edge := func(y int) float64 {
 		n, bright := 0, 0
@@ -140,7 +144,8 @@ func near(img image.Image, x, y, want int) bool {
 
 func grey(c color.Color) int { return int(color.GrayModel.Convert(c).(color.Gray).Y) }
 
-// What a page claims of its elements may be nonsense: nothing hangs, nothing panics, the screenshot stays as it is.
+// What a page claims of its elements may be nonsense: nothing hangs, nothing panics, the screenshot
+// stays as it is.
 func TestOverlayHostile(t *testing.T) {
 	var p obs.Properties
 	for i, box := range [][4]float64{

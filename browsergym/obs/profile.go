@@ -1,7 +1,8 @@
 package obs
 
-// Chromium125 turns a merged tree of a newer Chromium into what the one of Playwright 1.44 gave, as far as the tree tells: published scores
-// and prompts are of that generation. It changes the tree. explicit reports whether an element says role="cell" itself.
+// Chromium125 turns a merged tree of a newer Chromium into what the one of Playwright 1.44 gave, as
+// far as the tree tells: published scores and prompts are of that generation. It changes the tree.
+// explicit reports whether an element says role="cell" itself.
 func Chromium125(t *AXTree, explicit func(backend int) bool) {
 	for i := range t.Nodes {
 		n := &t.Nodes[i]

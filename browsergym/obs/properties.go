@@ -15,7 +15,8 @@ type Property struct {
 	Marked     bool        `json:"set_of_marks"` // belongs to the set of marks
 }
 
-// Properties are those of all marked elements, by bid, in the order of the document. The zero value is empty; nil is none known.
+// Properties are those of all marked elements, by bid, in the order of the document. The zero value
+// is empty; nil is none known.
 type Properties struct {
 	bids []string
 	m    map[string]Property
@@ -94,8 +95,9 @@ func (p *Properties) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// PropertiesOf reads the properties out of a cleaned snapshot. scale is the screenshot's pixels for one of CSS. Boxes are relative to the
-// viewport. Bids that occur twice are returned as well; the last element of that bid counts.
+// PropertiesOf reads the properties out of a cleaned snapshot. scale is the screenshot's pixels for
+// one of CSS. Boxes are relative to the viewport. Bids that occur twice are returned as well; the
+// last element of that bid counts.
 func PropertiesOf(s *Snapshot, scale float64) (p *Properties, twice []string) {
 	p = &Properties{}
 	if len(s.Documents) == 0 {

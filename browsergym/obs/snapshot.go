@@ -56,7 +56,8 @@ func at(list []int, i int) int {
 	return -1
 }
 
-// Clean takes out what marking has put into ARIA attributes: attributes get their own text back, and disappear when it was empty.
+// Clean takes out what marking has put into ARIA attributes: attributes get their own text back,
+// and disappear when it was empty.
 func (s *Snapshot) Clean() {
 	for _, name := range [...]string{"aria-roledescription", "aria-description"} {
 		id := -1
@@ -95,7 +96,8 @@ func (s *Snapshot) Clean() {
 	}
 }
 
-// unmark takes a marking's data off the front of an attribute's text: the element's id, "" when there is none, and the rest.
+// unmark takes a marking's data off the front of an attribute's text: the element's id, "" when
+// there is none, and the rest.
 func unmark(s string) (bid, rest string) {
 	const prefix = "browsergym_id_"
 	if len(s) <= len(prefix) || s[:len(prefix)] != prefix {

@@ -10,7 +10,8 @@ import (
 	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
-// A Value is a JSON value as the browser sent it. What Python makes of it (an int is not a float) is seen in its text.
+// A Value is a JSON value as the browser sent it. What Python makes of it (an int is not a float)
+// is seen in its text.
 type Value []byte
 
 // UnmarshalJSON keeps the text.

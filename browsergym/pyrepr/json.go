@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// FromJSON reads JSON as Python's json.loads does: numbers without a point or exponent are ints, objects keep their order.
+// FromJSON reads JSON as Python's json.loads does: numbers without a point or exponent are ints,
+// objects keep their order.
 func FromJSON(raw []byte) (Value, error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()

@@ -10,7 +10,8 @@ import (
 	"golang.org/x/text/unicode/runenames"
 )
 
-// Unquote evaluates the inside of a string literal. Its error's text is what Python says of it, without the type's name: a SyntaxError.
+// Unquote evaluates the inside of a string literal. Its error's text is what Python says of it,
+// without the type's name: a SyntaxError.
 func Unquote(s string) (string, error) {
 	if strings.IndexByte(s, '\\') < 0 {
 		return s, nil

@@ -1,4 +1,5 @@
-// Package pyrepr says how Python prints values and what it takes for white space: agents see such texts, and published results were made with them.
+// Package pyrepr says how Python prints values and what it takes for white space: agents see such
+// texts, and published results were made with them.
 package pyrepr
 
 import (
@@ -75,13 +76,15 @@ func appendEscape(b []byte, r rune) []byte {
 	return b
 }
 
-// Strip is str.strip of Python: white space of Unicode, and the four separators of ASCII that Go does not count.
+// Strip is str.strip of Python: white space of Unicode, and the four separators of ASCII that Go
+// does not count.
 func Strip(s string) string { return strings.TrimFunc(s, IsSpace) }
 
 // IsSpace is str.isspace of one character.
 func IsSpace(r rune) bool { return unicode.IsSpace(r) || 0x1c <= r && r <= 0x1f }
 
-// AppendFloat is repr of a float: the shortest text that gives it again, with a point or an exponent.
+// AppendFloat is repr of a float: the shortest text that gives it again, with a point or an
+// exponent.
 func AppendFloat(b []byte, f float64) []byte {
 	s := strconv.FormatFloat(f, 'e', -1, 64)
 	mantissa, exp, _ := strings.Cut(s, "e")

@@ -2,7 +2,8 @@ package pyrepr
 
 import "math"
 
-// A Value is a Python value as literals make them: Str, Int, Float, Bool, None, List, Tuple or Dict.
+// A Value is a Python value as literals make them: Str, Int, Float, Bool, None, List, Tuple or
+// Dict.
 type Value interface {
 	// Append appends the value's repr.
 	Append(b []byte) []byte

@@ -1,5 +1,6 @@
-// Package recordings reads recordings of the reference, in the format that their README describes, serves the pages that they were made on, and makes the
-// texts that they hold. It is for tests and for scripts/golden: both read recordings in this one way.
+// Package recordings reads recordings of the reference, in the format that their README describes,
+// serves the pages that they were made on, and makes the texts that they hold. It is for tests and
+// for scripts/golden: both read recordings in this one way.
 package recordings
 
 import (

@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// A Site serves the recordings' pages as their README says: on the recorded ports, when they are free, since addresses that are shown take up room.
+// A Site serves the recordings' pages as their README says: on the recorded ports, when they are
+// free, since addresses that are shown take up room.
 type Site struct {
 	dir          string
 	first, other string // ports

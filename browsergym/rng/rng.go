@@ -1,5 +1,6 @@
-// Package rng draws the random numbers that published tasks were made with: numpy's RandomState picks seeds and tasks, Python's random
-// shuffles examples. The same seed gives the same draws, for ever.
+// Package rng draws the random numbers that published tasks were made with: numpy's RandomState
+// picks seeds and tasks, Python's random shuffles examples. The same seed gives the same draws, for
+// ever.
 package rng
 
 import "math/bits"
@@ -14,7 +15,8 @@ func NewRandomState(seed uint32) *RandomState {
 	return r
 }
 
-// Randint is randint(lo, hi): a number of [lo, hi). It panics if there is none, or if there are more than 2^32.
+// Randint is randint(lo, hi): a number of [lo, hi). It panics if there is none, or if there are
+// more than 2^32.
 func (r *RandomState) Randint(lo, hi int) int {
 	if hi <= lo || uint64(hi-1-lo) > 1<<32-1 {
 		panic("rng: Randint: low >= high, or a range above 32 bits")
@@ -43,7 +45,8 @@ func (r *RandomState) Randints(lo, hi, n int) []int {
 // Choice is the place of choice(list) in a list of n.
 func (r *RandomState) Choice(n int) int { return r.Randint(0, n) }
 
-// A Random is Python's random.Random(seed) for seeds that are not negative. It is not for several goroutines.
+// A Random is Python's random.Random(seed) for seeds that are not negative. It is not for several
+// goroutines.
 type Random struct{ mt twister }
 
 // NewRandom seeds a generator.

@@ -19,10 +19,10 @@ import (
 	"github.com/evalrun/evalrun/agent/model/modeltest"
 )
 
-// The files in testdata/baseline say what users and their programs rely on: the effective configurations of the
-// examples, the JSON Schema of configurations, identities of arms and trials, the forms of plan.json, summary.json and
-// of each table, and every byte that models are sent. A change of one of them is a change for users. -update writes
-// them anew.
+// The files in testdata/baseline say what users and their programs rely on: the effective
+// configurations of the examples, the JSON Schema of configurations, identities of arms and trials,
+// the forms of plan.json, summary.json and of each table, and every byte that models are sent. A
+// change of one of them is a change for users. -update writes them anew.
 
 // golden compares text with a file of testdata/baseline.
 func golden(t *testing.T, name string, got []byte) {
@@ -74,7 +74,8 @@ func TestBaselineConfiguration(t *testing.T) {
 // varying are the keys whose values differ from run to run.
 var varying = regexp.MustCompile(`_ms$|^(run|path|version|created|started|ended|slowest)$`)
 
-// shape is a JSON value as it is in each run: its keys in their order, with the values that do not vary.
+// shape is a JSON value as it is in each run: its keys in their order, with the values that do not
+// vary.
 func shape(t *testing.T, data []byte) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -120,8 +121,8 @@ func shape(t *testing.T, data []byte) []byte {
 	return b.Bytes()
 }
 
-// baselineConfig is a run of questions. The service is reached through a proxy, since its address is a part of what
-// identifies an arm.
+// baselineConfig is a run of questions. The service is reached through a proxy, since its address
+// is a part of what identifies an arm.
 const baselineConfig = `
 name: baseline
 benchmarks:

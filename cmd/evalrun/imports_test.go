@@ -13,9 +13,11 @@ import (
 
 const module = "github.com/evalrun/evalrun/"
 
-// table is who may import whom: for a package, which packages of ours, and which of others, its code (tests apart) imports at most. Names are patterns
-// of path.Match over whole paths; "…/*" is one level. A package that no line fits fails the test, so that nobody adds one
-// without saying where it belongs. The first line that fits counts. Levels are those of docs/architecture.md; arrows point down only.
+// table is who may import whom: for a package, which packages of ours, and which of others, its
+// code (tests apart) imports at most. Names are patterns of path.Match over whole paths; "…/*" is
+// one level. A package that no line fits fails the test, so that nobody adds one without saying
+// where it belongs. The first line that fits counts. Levels are those of docs/architecture.md;
+// arrows point down only.
 var table = []struct {
 	pkg   string
 	ours  string // besides what stands below: nothing

@@ -14,7 +14,8 @@ import (
 	"github.com/evalrun/evalrun/agent/model/modeltest"
 )
 
-// spoilt are replies that nobody can use. The service says what they took: $0.02 each, at in 1, out 10.
+// spoilt are replies that nobody can use. The service says what they took: $0.02 each, at in 1, out
+// 10.
 var spoilt = map[string]modeltest.Fault{
 	"nochoices": modeltest.Body("application/json", `{"id":"x","object":"chat.completion","created":1,"model":"m","choices":[],`+took+`}`),
 	"nomessage": modeltest.Body("application/json", `{"id":"x","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"finish_reason":"stop"}],`+took+`}`),
@@ -43,8 +44,9 @@ func answered(content, usage string) modeltest.Fault {
 
 const took = `"usage":{"prompt_tokens":10000,"completion_tokens":1000,"total_tokens":11000}`
 
-// TestMoney runs scripts beside a server whose models never finish a task, and say in different ways what a reply took. Each of its
-// replies is a line in the file calls, so that a script can count them.
+// TestMoney runs scripts beside a server whose models never finish a task, and say in different
+// ways what a reply took. Each of its replies is a line in the file calls, so that a script can
+// count them.
 func TestMoney(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/money", UpdateScripts: *update, RequireExplicitExec: true, RequireUniqueNames: true,

@@ -22,7 +22,8 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"evalrun": main})
 }
 
-// dockerHere reports whether scripts may use docker. Where they shall, it has to be there, with the images of the tests.
+// dockerHere reports whether scripts may use docker. Where they shall, it has to be there, with the
+// images of the tests.
 var dockerHere = func(t *testing.T) (bool, error) {
 	if os.Getenv("EVALRUN_TEST_DOCKER") != "1" {
 		return false, nil
@@ -37,7 +38,8 @@ var dockerHere = func(t *testing.T) (bool, error) {
 	return true, nil
 }
 
-// browserHere reports whether scripts may use a browser, and MiniWoB++'s pages where they are asked for.
+// browserHere reports whether scripts may use a browser, and MiniWoB++'s pages where they are asked
+// for.
 func browserHere(pages bool) (bool, error) {
 	if os.Getenv("EVALRUN_TEST_BROWSER") != "1" || pages && os.Getenv("EVALRUN_TEST_MINIWOB") == "" {
 		return false, nil

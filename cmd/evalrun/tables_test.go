@@ -46,7 +46,8 @@ func tablesCommand(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// newerCommand is "newer WHAT RUN": it makes a part of a run's folder look as if a later version of evalrun had written it.
+// newerCommand is "newer WHAT RUN": it makes a part of a run's folder look as if a later version of
+// evalrun had written it.
 func newerCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: newer WHAT RUN")

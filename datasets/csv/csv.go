@@ -1,5 +1,5 @@
-// Package csv reads files of comma- or tab-separated values, plain or packed with gzip, whose first record names the columns.
-// Every value is text. Memory is one record's, at most [MaxRecord].
+// Package csv reads files of comma- or tab-separated values, plain or packed with gzip, whose first
+// record names the columns. Every value is text. Memory is one record's, at most [MaxRecord].
 package csv
 
 import (
@@ -17,10 +17,12 @@ import (
 	"github.com/evalrun/evalrun/datasets/table"
 )
 
-// MaxRecord is the longest record that is read, in bytes. A longer one (a quote that is never closed, mostly) ends the reading.
+// MaxRecord is the longest record that is read, in bytes. A longer one (a quote that is never
+// closed, mostly) ends the reading.
 const MaxRecord = 64 << 20
 
-// Open returns the file's rows. Values are separated by tabs when the name says tsv, else by commas. Nothing is read before it is asked for.
+// Open returns the file's rows. Values are separated by tabs when the name says tsv, else by
+// commas. Nothing is read before it is asked for.
 func Open(path string) table.File {
 	f := &file{disk: table.Disk{Name: path}, comma: ','}
 	if strings.HasSuffix(strings.TrimSuffix(path, ".gz"), ".tsv") {

@@ -1,5 +1,5 @@
-// Package folders makes a source of a folder that holds one folder a task. Content is read below the folder only: links that
-// lead out of it are errors, not ways out.
+// Package folders makes a source of a folder that holds one folder a task. Content is read below
+// the folder only: links that lead out of it are errors, not ways out.
 package folders
 
 import (
@@ -20,8 +20,9 @@ import (
 // A Maker makes a task of its folder. name is the folder's path below the source's, with slashes.
 type Maker func(name string, dir fs.FS) (datasets.Task, error)
 
-// New returns a source of all folders below dir that hold a file called marker, in the order of their names; folders inside a task
-// are its own. Task IDs are the names that the maker gives, usually the folder's.
+// New returns a source of all folders below dir that hold a file called marker, in the order of
+// their names; folders inside a task are its own. Task IDs are the names that the maker gives,
+// usually the folder's.
 func New(dir, marker string, mk Maker) datasets.Source {
 	return &source{dir: dir, marker: marker, make: mk}
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/evalrun/evalrun/datasets/table"
 )
 
-// Open returns the rows of a file named .jsonl, .ndjson, .csv, .tsv (each with or without .gz) or .parquet, or of a folder of Parquet files.
+// Open returns the rows of a file named .jsonl, .ndjson, .csv, .tsv (each with or without .gz) or
+// .parquet, or of a folder of Parquet files.
 func Open(path string) (table.File, error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		return parquet.OpenFolder(path), nil

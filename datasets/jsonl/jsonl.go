@@ -1,5 +1,5 @@
-// Package jsonl reads files of JSON lines, plain or packed with gzip: one object a line, in UTF-8, blank lines allowed.
-// Memory is one line's, at most [MaxLine].
+// Package jsonl reads files of JSON lines, plain or packed with gzip: one object a line, in UTF-8,
+// blank lines allowed. Memory is one line's, at most [MaxLine].
 package jsonl
 
 import (
@@ -17,7 +17,8 @@ import (
 	"github.com/evalrun/evalrun/datasets/table"
 )
 
-// MaxLine is the longest line that is read, in bytes. A longer one is a broken row; the rows after it are read.
+// MaxLine is the longest line that is read, in bytes. A longer one is a broken row; the rows after
+// it are read.
 const MaxLine = 64 << 20
 
 // Open returns the file's rows. Nothing is read before it is asked for.
@@ -139,8 +140,8 @@ func (l *lines) begin() error {
 	return nil
 }
 
-// next returns the next line without its end and the blanks around it. It is valid until the next call. errLong is told after the
-// whole line was passed over, so that reading can go on.
+// next returns the next line without its end and the blanks around it. It is valid until the next
+// call. errLong is told after the whole line was passed over, so that reading can go on.
 func (l *lines) next() (pos int64, line []byte, err error) {
 	pos = l.pos
 	l.buf = l.buf[:0]

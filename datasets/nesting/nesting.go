@@ -1,5 +1,6 @@
-// Package nesting keeps a YAML parser from text that is nested beyond reason: the library's time and memory grow with the square of the depth,
-// so that a few hundred kilobytes could take all of a machine. What is nested by indentation is as long as that by itself, and is no danger.
+// Package nesting keeps a YAML parser from text that is nested beyond reason: the library's time
+// and memory grow with the square of the depth, so that a few hundred kilobytes could take all of a
+// machine. What is nested by indentation is as long as that by itself, and is no danger.
 package nesting
 
 import (
@@ -9,8 +10,9 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// Deep finds where a text has more than max brackets within brackets, or on one line more than max dashes, keys, anchors or tags one within
-// the other. Lines and columns count from 1; line 0 means that it is nowhere.
+// Deep finds where a text has more than max brackets within brackets, or on one line more than max
+// dashes, keys, anchors or tags one within the other. Lines and columns count from 1; line 0 means
+// that it is nowhere.
 func Deep(text []byte, max int) (line, column int) {
 	if !suspect(text, max) {
 		return 0, 0
@@ -37,7 +39,8 @@ func Deep(text []byte, max int) (line, column int) {
 	return 0, 0
 }
 
-// suspect reports whether a text could be too deep at all, going by its bytes alone: most are not, and are not read twice for it.
+// suspect reports whether a text could be too deep at all, going by its bytes alone: most are not,
+// and are not read twice for it.
 func suspect(text []byte, max int) bool {
 	if bytes.Count(text, []byte("["))+bytes.Count(text, []byte("{")) > max {
 		return true

@@ -1,10 +1,13 @@
-// Package parquet reads Parquet files as rows, and folders of them. A column of lists is a list; members of a group are columns of their own,
-// named "group.member". Values are what their column's logical type says; a file with a type that is not known here is refused. Bytes that
-// have no such type and are no text (those of an image, say) are left out, as is a list that has some.
+// Package parquet reads Parquet files as rows, and folders of them. A column of lists is a list;
+// members of a group are columns of their own, named "group.member". Values are what their column's
+// logical type says; a file with a type that is not known here is refused. Bytes that have no such
+// type and are no text (those of an image, say) are left out, as is a list that has some.
 //
-// Files are hostile: they may come from anywhere. A pass over a file holds one page of each column in memory, with the column's dictionary, at
-// most [MaxHeld] in all, and decodes values one at a time. No size that a file states is relied upon before it is compared with a limit,
-// and no page unpacks to more than it states. All together a file unpacks to no more than a packed text file may ([table.MaxUnpacked]).
+// Files are hostile: they may come from anywhere. A pass over a file holds one page of each column
+// in memory, with the column's dictionary, at most [MaxHeld] in all, and decodes values one at a
+// time. No size that a file states is relied upon before it is compared with a limit, and no page
+// unpacks to more than it states. All together a file unpacks to no more than a packed text file
+// may ([table.MaxUnpacked]).
 package parquet
 
 import (
@@ -103,8 +106,8 @@ func (f *file) Rows(ctx context.Context) iter.Seq2[table.Row, error] {
 	}
 }
 
-// At reads one row again. Rows that are asked for in their order cost no more than they do in [file.Rows]; for others the pages before them in
-// their row group are passed over.
+// At reads one row again. Rows that are asked for in their order cost no more than they do in
+// [file.Rows]; for others the pages before them in their row group are passed over.
 func (f *file) At(_ context.Context, at table.Row) (table.Row, error) {
 	at.Place = f.place(at.Pos)
 	r, ft, err := f.open()

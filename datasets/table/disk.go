@@ -15,10 +15,12 @@ import (
 	"github.com/evalrun/evalrun/internal/fsutil"
 )
 
-// What a packed file may become: so much, and so many times its size. Text packs to a tenth, a twentieth; what was made to fill a disk, to a thousandth.
+// What a packed file may become: so much, and so many times its size. Text packs to a tenth, a
+// twentieth; what was made to fill a disk, to a thousandth.
 var unpacksTo, unpacksBy int64 = 1 << 30, 50
 
-// MaxUnpacked is how many bytes a packed file of a size may become: 1 GiB and 50 times its size. It holds for all formats.
+// MaxUnpacked is how many bytes a packed file of a size may become: 1 GiB and 50 times its size. It
+// holds for all formats.
 func MaxUnpacked(size int64) int64 { return unpacksTo + unpacksBy*size }
 
 // TooLarge is the error for more than MaxUnpacked.
@@ -26,8 +28,9 @@ func TooLarge(limit int64) error {
 	return fmt.Errorf("it is more than %d MiB, far more than the file's size lets expect", limit>>20)
 }
 
-// A Disk is a file on disk, unpacked when its name ends in .gz: into a temporary file without a name, so that rows can be
-// read again from any place without unpacking all before them, and nothing is left behind.
+// A Disk is a file on disk, unpacked when its name ends in .gz: into a temporary file without a
+// name, so that rows can be read again from any place without unpacking all before them, and
+// nothing is left behind.
 type Disk struct {
 	Name string // its path
 
@@ -37,8 +40,8 @@ type Disk struct {
 	was  fs.FileInfo // of the file on disk when it was first opened
 }
 
-// Reader gives the whole content for reading at any place. It opens the file once and keeps it, so that a file replaced
-// meanwhile does not change under a run. Errors are *[datasets.Fatal].
+// Reader gives the whole content for reading at any place. It opens the file once and keeps it, so
+// that a file replaced meanwhile does not change under a run. Errors are *[datasets.Fatal].
 func (d *Disk) Reader() (r io.ReaderAt, size int64, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -60,7 +63,8 @@ func (d *Disk) Reader() (r io.ReaderAt, size int64, err error) {
 	return nil, 0, &datasets.Fatal{Place: d.Name, Err: err}
 }
 
-// Close closes the file, as far as it is open. Reader opens it again, and then fails where the file was replaced or written to.
+// Close closes the file, as far as it is open. Reader opens it again, and then fails where the file
+// was replaced or written to.
 func (d *Disk) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -1,7 +1,8 @@
 // Package table makes a [datasets.Source] of any file of rows: JSON lines, CSV, Parquet.
 //
-// A reader of a format implements [File]; a benchmark says with a [Maker] how a row becomes a task; [Source] does the
-// rest: order, random access by task ID with a small index, tasks of one ID, missing columns.
+// A reader of a format implements [File]; a benchmark says with a [Maker] how a row becomes a task;
+// [Source] does the rest: order, random access by task ID with a small index, tasks of one ID,
+// missing columns.
 package table
 
 import (
@@ -31,12 +32,14 @@ type Row struct {
 type File interface {
 	// Path of the file, for people; it begins the places of rows.
 	Path() string
-	// Rows yields the rows in the file's order. A row that cannot be read is yielded as a *[datasets.BadTask] beside a
-	// Row that holds its place, and the sequence goes on; a *[datasets.Fatal] ends it.
+	// Rows yields the rows in the file's order. A row that cannot be read is yielded as a
+	// *[datasets.BadTask] beside a Row that holds its place, and the sequence goes on; a
+	// *[datasets.Fatal] ends it.
 	Rows(ctx context.Context) iter.Seq2[Row, error]
 	// At reads one row again. It costs about one row's work.
 	At(ctx context.Context, at Row) (Row, error)
-	// Columns are the names of the columns, when the format has a header; nil: each row names its own.
+	// Columns are the names of the columns, when the format has a header; nil: each row names its
+	// own.
 	Columns(ctx context.Context) ([]string, error)
 }
 
@@ -58,7 +61,8 @@ func (f Fields) Has(name string) bool {
 	return ok && string(v) != "null"
 }
 
-// Text is a column as text: a string as it is, any other scalar as it is written. A missing column is "".
+// Text is a column as text: a string as it is, any other scalar as it is written. A missing column
+// is "".
 func (f Fields) Text(name string) (string, error) {
 	v, ok := f[name]
 	if !ok {
@@ -67,7 +71,8 @@ func (f Fields) Text(name string) (string, error) {
 	return text(name, v)
 }
 
-// Texts is a column that holds one text or a list of them. An empty list, null and a missing column are nil.
+// Texts is a column that holds one text or a list of them. An empty list, null and a missing column
+// are nil.
 func (f Fields) Texts(name string) ([]string, error) {
 	v := bytes.TrimSpace(f[name])
 	if len(v) == 0 || v[0] != '[' {
@@ -106,7 +111,8 @@ func text(name string, v json.RawMessage) (string, error) {
 	return string(v), nil // a number or a boolean
 }
 
-// A MissingColumn says that a row lacks a column that tasks need. In the first good row of a file it is the file's fault.
+// A MissingColumn says that a row lacks a column that tasks need. In the first good row of a file
+// it is the file's fault.
 type MissingColumn struct {
 	Want string   // as people say it: "question", "answer or target"
 	Have []string // columns that are there

@@ -11,10 +11,12 @@ import (
 	"github.com/evalrun/evalrun/datasets"
 )
 
-// A Maker makes a task of a row. Its error is the row's fault; a *[MissingColumn] in the first row is the file's.
+// A Maker makes a task of a row. Its error is the row's fault; a *[MissingColumn] in the first row
+// is the file's.
 type Maker func(r Row) (datasets.Task, error)
 
-// New returns a source of the tasks that mk makes of f's rows. Nothing is read before it is asked for.
+// New returns a source of the tasks that mk makes of f's rows. Nothing is read before it is asked
+// for.
 func New(f File, mk Maker) datasets.Source { return &source{file: f, make: mk} }
 
 type source struct {
@@ -25,7 +27,8 @@ type source struct {
 	index map[key]at // of the whole file; nil until it was read through once
 }
 
-// An index entry is 16 bytes of the ID's hash and 24 of the place: a file of a million rows costs some 60 MB, whatever is in them.
+// An index entry is 16 bytes of the ID's hash and 24 of the place: a file of a million rows costs
+// some 60 MB, whatever is in them.
 type (
 	key [16]byte
 	at  struct{ number, pos, line int64 }

@@ -1,11 +1,12 @@
 // Package blob keeps content by its SHA-256, in files blobs/ab/cdef….
 //
-// A blob has its final name only once its content is durable, so a crash leaves whole blobs and, in tmp/, rests that the next Open
-// for writing sweeps away. Equal content is kept once. A [Store] holds nothing in memory but the names of what the
-// next Sync has to make durable.
+// A blob has its final name only once its content is durable, so a crash leaves whole blobs and, in
+// tmp/, rests that the next Open for writing sweeps away. Equal content is kept once. A [Store]
+// holds nothing in memory but the names of what the next Sync has to make durable.
 //
-// Disks lose bits, and files are copied badly, so a blob that is there is never believed by its name: each read compares
-// the content with the digest and ends with [record.ErrDamaged], and Put writes a damaged blob again.
+// Disks lose bits, and files are copied badly, so a blob that is there is never believed by its
+// name: each read compares the content with the digest and ends with [record.ErrDamaged], and Put
+// writes a damaged blob again.
 package blob
 
 import (
@@ -35,7 +36,8 @@ type Options struct {
 	syncFile func(name string) error // for tests
 }
 
-// A Store is a folder of blobs. It is a record.Blobs, and is safe for several goroutines; one process at a time may write.
+// A Store is a folder of blobs. It is a record.Blobs, and is safe for several goroutines; one
+// process at a time may write.
 type Store struct {
 	dir  string
 	opts Options
@@ -55,7 +57,8 @@ var _ record.Blobs = (*Store)(nil)
 
 const tmp = "tmp"
 
-// small is what is read into memory before a file is begun, so that content that is there already costs no file.
+// small is what is read into memory before a file is begun, so that content that is there already
+// costs no file.
 const small = 256 << 10
 
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}

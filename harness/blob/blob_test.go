@@ -155,7 +155,8 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// What Sync acknowledged has been through fsync, content before name before folder; a failure is final.
+// What Sync acknowledged has been through fsync, content before name before folder; a failure is
+// final.
 func TestSyncOrder(t *testing.T) {
 	dir := t.TempDir()
 	var mu sync.Mutex

@@ -56,7 +56,8 @@ func crashChild(dir string) {
 	wg.Wait()
 }
 
-// After a kill all that was acknowledged is there, every blob is what its name says, and nothing else is left.
+// After a kill all that was acknowledged is there, every blob is what its name says, and nothing
+// else is left.
 func TestKill(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {

@@ -13,8 +13,9 @@ import (
 // workers is how many fsyncs are under way at once: the file system joins them into few commits.
 const workers = 8
 
-// Sync implements record.Blobs: what was put before is durable when it returns. Those who wait at the same time share the
-// work. The first failure is final, since nobody knows what the kernel has kept after a failed fsync.
+// Sync implements record.Blobs: what was put before is durable when it returns. Those who wait at
+// the same time share the work. The first failure is final, since nobody knows what the kernel has
+// kept after a failed fsync.
 func (s *Store) Sync(ctx context.Context) error {
 	s.mu.Lock()
 	free := len(s.fresh) == 0 && s.moving == nil

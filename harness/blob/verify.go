@@ -13,7 +13,8 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// verified wraps an open blob so that reading it ends with ErrDamaged where its content is not what sum says.
+// verified wraps an open blob so that reading it ends with ErrDamaged where its content is not what
+// sum says.
 func verified(f *os.File, sum string) (io.ReadCloser, error) {
 	st, err := f.Stat()
 	if err != nil {
@@ -32,8 +33,9 @@ type verifier struct {
 	err  error
 }
 
-// Read looks at the digest as soon as it has the last byte, and holds that back where the digest is wrong: a reader that knows the
-// size never asks for the end of the file, and io.ReadFull drops an error that comes with all of it.
+// Read looks at the digest as soon as it has the last byte, and holds that back where the digest is
+// wrong: a reader that knows the size never asks for the end of the file, and io.ReadFull drops an
+// error that comes with all of it.
 func (v *verifier) Read(p []byte) (int, error) {
 	if v.err != nil {
 		return 0, v.err
@@ -54,7 +56,8 @@ func damaged(name string) error {
 	return fmt.Errorf("blobs: %s: %w; put a copy in its place", name, record.ErrDamaged)
 }
 
-// whole says whether the store has a blob with the content that its name says. It reads a file that it has not written itself, once.
+// whole says whether the store has a blob with the content that its name says. It reads a file that
+// it has not written itself, once.
 func (s *Store) whole(sum string) bool {
 	s.mu.Lock()
 	known := s.pendingLocked(sum) != "" || s.sound.has(sum)
@@ -80,7 +83,8 @@ func (s *Store) whole(sum string) bool {
 	return true
 }
 
-// Check reads a blob to the end: nil where it is whole, fs.ErrNotExist where there is none, else ErrDamaged.
+// Check reads a blob to the end: nil where it is whole, fs.ErrNotExist where there is none, else
+// ErrDamaged.
 func (s *Store) Check(sum string) error {
 	switch {
 	case !valid(sum):
@@ -94,8 +98,8 @@ func (s *Store) Check(sum string) error {
 	return damaged(s.path(sum))
 }
 
-// sound remembers blobs that were found whole. It forgets some where there are very many, which are then read again: memory does not
-// grow with the run.
+// sound remembers blobs that were found whole. It forgets some where there are very many, which are
+// then read again: memory does not grow with the run.
 type sound struct{ slots []uint64 }
 
 const soundSlots = 1 << 16

@@ -114,8 +114,8 @@ func (l *layout) unused(tree *node) {
 	}
 }
 
-// plain makes the arms of a configuration that lists none: with a model codeact, with nothing at all oracle and nop, which
-// together show that benchmark and machine work.
+// plain makes the arms of a configuration that lists none: with a model codeact, with nothing at
+// all oracle and nop, which together show that benchmark and machine work.
 func (l *layout) plain(base *node) []*node {
 	if base.get("agent") != nil {
 		return []*node{base}
@@ -165,8 +165,9 @@ func (l *layout) arm(a *Arm, t *node, root string, tape *node) (record.Arm, bool
 	if k.Prompt && a.Prompt != nil {
 		l.prompt(a.Prompt, cmpNode(t.get("prompt"), t), root+"prompt")
 	} else {
-		// An arm of its own, or of an axis, is asked for by name; a prompt of all arms is for those that take one. Agents that only show what a
-		// benchmark is worth play whatever the others are told.
+		// An arm of its own, or of an axis, is asked for by name; a prompt of all arms is for those
+		// that take one. Agents that only show what a benchmark is worth play whatever the others
+		// are told.
 		own := t.get("prompt")
 		if a.Prompt != nil && k.Model && own != l.prompts {
 			l.fail(own, root+"prompt", fmt.Sprintf("agent %s takes no prompt", k.Name), "leave the prompt out, or take another agent: "+strings.Join(l.reg.prompted(), ", "))
@@ -236,7 +237,8 @@ func badName(s string) string {
 	return ""
 }
 
-// named replaces a model that is named in models by what stands there, and returns its label and where it is written.
+// named replaces a model that is named in models by what stands there, and returns its label and
+// where it is written.
 func (l *layout) named(a *Arm, n *node) (string, *node) {
 	name := a.Model.Name
 	if m, ok := l.out.File.Models[name]; ok && m != nil {
@@ -251,7 +253,8 @@ func (l *layout) named(a *Arm, n *node) (string, *node) {
 	return label, n
 }
 
-// apart is a name for an arm whose own is taken by another one that nobody named either: with the agent's file, else with a number.
+// apart is a name for an arm whose own is taken by another one that nobody named either: with the
+// agent's file, else with a number.
 func apart(a *Arm, taken map[string]*node) string {
 	name := a.Name
 	if arg := filepath.Base(a.Agent.Arg); a.Agent.Arg != "" {

@@ -149,7 +149,8 @@ func (l *layout) options(k *Kind, what, arg string, rawOpts *json.RawMessage, n 
 	}
 }
 
-// absolutePaths rewrites options that are paths: a key, one within another (outer.key), or the program of a command line (key[0]).
+// absolutePaths rewrites options that are paths: a key, one within another (outer.key), or the
+// program of a command line (key[0]).
 func absolutePaths(opts *json.RawMessage, keys []string, dir string) error {
 	if len(keys) == 0 {
 		return nil

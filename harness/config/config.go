@@ -1,12 +1,14 @@
-// Package config reads the configuration of a run. It is strict: a key that means nothing is an error, with its file, line,
-// column and the nearest key that does mean something, and all errors of a file are told at once.
+// Package config reads the configuration of a run. It is strict: a key that means nothing is an
+// error, with its file, line, column and the nearest key that does mean something, and all errors
+// of a file are told at once.
 //
-// The structs of this file are the one description of the format: [Parse] decodes by them, [Schema] prints them as JSON Schema, and
-// an effective configuration ([Effective]) is a [File] again, with defaults filled in and the matrix laid out as arms, so that it can be shown,
-// stored in a run folder and read back by the same code. Values keep their positions until then.
+// The structs of this file are the one description of the format: [Parse] decodes by them, [Schema]
+// prints them as JSON Schema, and an effective configuration ([Effective]) is a [File] again, with
+// defaults filled in and the matrix laid out as arms, so that it can be shown, stored in a run
+// folder and read back by the same code. Values keep their positions until then.
 //
-// A secret is always the reference ${NAME} to a variable of the environment. References are resolved by whoever starts the run; no value
-// of this package ever holds a secret.
+// A secret is always the reference ${NAME} to a variable of the environment. References are
+// resolved by whoever starts the run; no value of this package ever holds a secret.
 package config
 
 import (
@@ -16,7 +18,8 @@ import (
 	"github.com/evalrun/evalrun/agent/model"
 )
 
-// A File is a configuration. The tag doc is what the schema says of a key; enum, min and names narrow it.
+// A File is a configuration. The tag doc is what the schema says of a key; enum, min and names
+// narrow it.
 type File struct {
 	Name string `json:"name,omitempty" doc:"What the run is called; part of the run folder's name."`
 
@@ -72,7 +75,8 @@ type Benchmark struct {
 	Select  *Select         `json:"select,omitempty" doc:"Which of its tasks are run; keys that are not set come from the run's select."`
 }
 
-// Select says which tasks are run. What is left after ids, tags and filter is sampled, then limited.
+// Select says which tasks are run. What is left after ids, tags and filter is sampled, then
+// limited.
 type Select struct {
 	IDs    []string `json:"ids,omitempty" min:"1" doc:"Patterns of task ids, such as 'web*'; one must match. A leading ! leaves out."`
 	Tags   []string `json:"tags,omitempty" min:"1" doc:"Tags; a task needs one of them. A leading ! leaves out."`
@@ -101,7 +105,8 @@ type Agent struct {
 	Secrets map[string]Secret `json:"secrets,omitempty" doc:"Variables for an external agent's environment."`
 }
 
-// A Model is which model answers, and how it is reached. Short form: vendor/NAME, or a name from models.
+// A Model is which model answers, and how it is reached. Short form: vendor/NAME, or a name from
+// models.
 type Model struct {
 	Name    string `json:"name,omitempty" required:"true" doc:"vendor/NAME, such as openai/gpt-4o-mini."`
 	BaseURL string `json:"base_url,omitempty" doc:"Where the service is, for any server that speaks the vendor's protocol. Default: the vendor's usual variable (OPENAI_BASE_URL), else its own address."`

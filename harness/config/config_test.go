@@ -431,7 +431,8 @@ func TestNetworkList(t *testing.T) {
 	}
 }
 
-// A model without an address gets that of the vendor's usual variable, from the environment or from env_file, which is stored with the run.
+// A model without an address gets that of the vendor's usual variable, from the environment or from
+// env_file, which is stored with the run.
 func TestUsualAddress(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, ".env"), []byte("OPENAI_BASE_URL=http://file.example/v1\n"), 0o600); err != nil {

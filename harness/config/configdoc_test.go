@@ -38,7 +38,8 @@ func sections(t *testing.T, page string) map[string]string {
 	return out
 }
 
-// docs/configuration.md has a row for every key of the schema, in the section of what it belongs to.
+// docs/configuration.md has a row for every key of the schema, in the section of what it belongs
+// to.
 func TestDocNamesAllKeys(t *testing.T) {
 	b, err := Schema(testRegistry())
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// A decoder fills structs from a tree, guided by the tags of their fields. It goes on after an error.
+// A decoder fills structs from a tree, guided by the tags of their fields. It goes on after an
+// error.
 type decoder struct {
 	reg     *Registry
 	errs    *errorList

@@ -12,8 +12,9 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// An Effective configuration is complete: defaults filled in, the matrix laid out as listed arms, prompts read, paths absolute.
-// As a File it can be stored and parsed again, with the same arms as outcome.
+// An Effective configuration is complete: defaults filled in, the matrix laid out as listed arms,
+// prompts read, paths absolute. As a File it can be stored and parsed again, with the same arms as
+// outcome.
 type Effective struct {
 	File
 	// Records are File.Arms, in their order, as the record of a run holds them.
@@ -24,7 +25,8 @@ type Effective struct {
 	tree *node
 }
 
-// Wrong is an error about a key that was found only when the configuration was put to use: it names the place where the key is written.
+// Wrong is an error about a key that was found only when the configuration was put to use: it names
+// the place where the key is written.
 func (e *Effective) Wrong(key, msg, hint string) error {
 	at, n := pos{}, e.tree
 	for part := range strings.SplitSeq(key, ".") {
@@ -35,7 +37,8 @@ func (e *Effective) Wrong(key, msg, hint string) error {
 	return &Error{Place: at.String(), Key: key, Msg: msg, Hint: hint, at: at}
 }
 
-// ModelKey is where the model NAME is described: "models.small", or as it is given where models has no single entry for it.
+// ModelKey is where the model NAME is described: "models.small", or as it is given where models has
+// no single entry for it.
 func (e *Effective) ModelKey(name, as string) string {
 	found := ""
 	if models := e.tree.get("models"); models != nil {
@@ -61,7 +64,8 @@ type Source struct {
 	Data []byte
 	Dir  string     // paths in Data are relative to it
 	Over []Override // what the command line says; it wins
-	// Env looks up the variables that vendors' addresses usually are in; nil: they are not looked at.
+	// Env looks up the variables that vendors' addresses usually are in; nil: they are not looked
+	// at.
 	Env func(name string) (string, bool)
 }
 
@@ -96,8 +100,8 @@ var armKeys = []string{"agent", "model", "prompt", "params", "limits", "sandbox"
 // mergeKeys are merged key by key; the others are replaced as a whole.
 var mergeKeys = []string{"params", "limits", "sandbox"}
 
-// Parse reads a configuration and makes it complete. Its error is of type [Errors] and holds all that is wrong, unless a file
-// could not be read.
+// Parse reads a configuration and makes it complete. Its error is of type [Errors] and holds all
+// that is wrong, unless a file could not be read.
 func Parse(src Source, reg *Registry) (*Effective, error) {
 	errs := new(errorList)
 	tree := &node{kind: kindMap, at: pos{file: src.Name, line: 1, col: 1}}

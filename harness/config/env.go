@@ -22,8 +22,9 @@ type Env struct {
 	unset map[string]bool // nil: what is not set is an error
 }
 
-// NewEnv returns an Env over the process's environment (lookup) and a .env file, if one is named. Lines of the file are
-// NAME=value, with or without quotes and a leading "export"; # begins a comment.
+// NewEnv returns an Env over the process's environment (lookup) and a .env file, if one is named.
+// Lines of the file are NAME=value, with or without quotes and a leading "export"; # begins a
+// comment.
 func NewEnv(lookup func(string) (string, bool), file string) (*Env, error) {
 	e := &Env{lookup: lookup, file: map[string]string{}, used: map[string]bool{}}
 	if file == "" {
@@ -96,7 +97,8 @@ func (e *Env) Secret(s Secret) (string, error) {
 	return v, nil
 }
 
-// Forgive lets variables that are not set count as empty, for who looks only. Unset tells which they were.
+// Forgive lets variables that are not set count as empty, for who looks only. Unset tells which
+// they were.
 func (e *Env) Forgive() { e.unset = map[string]bool{} }
 
 // Unset returns the names of variables that were asked for and forgiven.

@@ -6,8 +6,9 @@ import (
 	"encoding/json"
 )
 
-// definition is what makes an arm the arm it is. What only says how a service is reached (key, price, tape, pool sizes) is no
-// part of it; neither is the driver, which is recorded with each attempt.
+// definition is what makes an arm the arm it is. What only says how a service is reached (key,
+// price, tape, pool sizes) is no part of it; neither is the driver, which is recorded with each
+// attempt.
 func definition(a *Arm, k *Kind, command Duration) (any, error) {
 	def := struct {
 		Agent   string            `json:"agent"`
@@ -68,8 +69,8 @@ func definition(a *Arm, k *Kind, command Duration) (any, error) {
 	return def, nil
 }
 
-// explicit returns the members of an object, each as JSON text: a temperature of 0 that was asked for is not the same as none, but canonical
-// JSON has no zeros.
+// explicit returns the members of an object, each as JSON text: a temperature of 0 that was asked
+// for is not the same as none, but canonical JSON has no zeros.
 func explicit(v any) (map[string]string, error) {
 	b, err := json.Marshal(v)
 	if err != nil {

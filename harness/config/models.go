@@ -55,8 +55,9 @@ func (l *layout) model(m *Model, n *node, key string) {
 	}
 }
 
-// usual fills in the address and the key of a model that names no address: those of the vendor's usual variables, as its own clients read
-// them. The address is kept with the run, so that a resume does not go elsewhere.
+// usual fills in the address and the key of a model that names no address: those of the vendor's
+// usual variables, as its own clients read them. The address is kept with the run, so that a resume
+// does not go elsewhere.
 func (l *layout) usual(m *Model, k *Kind, at *node, key string) {
 	url, _ := l.env(k.URLVar)
 	if url != "" && !strings.HasPrefix(url, "http://") && !strings.HasPrefix(url, "https://") {

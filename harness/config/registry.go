@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// A Registry says which names a configuration may use. It is passed in, since this package knows no implementation.
+// A Registry says which names a configuration may use. It is passed in, since this package knows no
+// implementation.
 type Registry struct {
 	Benchmarks, Agents, Vendors, Drivers []Kind
 }
@@ -17,19 +18,22 @@ type Registry struct {
 type Kind struct {
 	Name string
 	Doc  string
-	// Arg names what may follow the colon of the short form, "FILE"; "" for nothing. Optional: it may be left out.
-	// IsPath: it is a path, taken relative to the configuration's folder.
+	// Arg names what may follow the colon of the short form, "FILE"; "" for nothing. Optional: it
+	// may be left out. IsPath: it is a path, taken relative to the configuration's folder.
 	Arg              string
 	Optional, IsPath bool
-	// Options is the struct of its own options, decoded strictly; nil: it has none. Paths are those that are paths, taken relative to
-	// the configuration's folder.
+	// Options is the struct of its own options, decoded strictly; nil: it has none. Paths are those
+	// that are paths, taken relative to the configuration's folder.
 	Options reflect.Type
 	Paths   []string
-	// Model and Prompt: an agent uses one. NeedsModel: it cannot do without. What an agent does not use is no part of its arm.
+	// Model and Prompt: an agent uses one. NeedsModel: it cannot do without. What an agent does not
+	// use is no part of its arm.
 	Model, NeedsModel, Prompt bool
-	// KeyVar and URLVar are the variables that a vendor's key and the address of its service usually are in.
+	// KeyVar and URLVar are the variables that a vendor's key and the address of its service
+	// usually are in.
 	KeyVar, URLVar string
-	// Define returns what else defines an arm with this agent: the digest of a script, say. Nil: nothing.
+	// Define returns what else defines an arm with this agent: the digest of a script, say. Nil:
+	// nothing.
 	Define func(arg string, options json.RawMessage) (any, error)
 	// Check looks at an argument and options together; nil: nothing to look at.
 	Check func(arg string, options json.RawMessage) error

@@ -128,8 +128,8 @@ func (g *schemaGen) scalar(t reflect.Type) obj {
 // A Key is one that the command line can set, with what it means.
 type Key struct{ Path, Doc string }
 
-// Settable are the keys that --set takes, in the order of the schema: not those within lists and maps. Options are those of the given benchmark and agent;
-// either may be nil.
+// Settable are the keys that --set takes, in the order of the schema: not those within lists and
+// maps. Options are those of the given benchmark and agent; either may be nil.
 func Settable(benchmark, agent *Kind) []Key {
 	var out []Key
 	var walk func(t reflect.Type, path string, depth int)
@@ -156,7 +156,8 @@ func Settable(benchmark, agent *Kind) []Key {
 	return out
 }
 
-// Keys are the dotted paths of all keys of a configuration, sorted; lists and maps add [] to theirs.
+// Keys are the dotted paths of all keys of a configuration, sorted; lists and maps add [] to
+// theirs.
 func Keys() []string {
 	var out []string
 	var walk func(t reflect.Type, path string, depth int)

@@ -46,8 +46,9 @@ func (k kind) String() string {
 	return [...]string{"nothing", "true or false", "a whole number", "a number", "text", "a list", "a mapping"}[k]
 }
 
-// A node is a value of the configuration, wherever it came from. The whole way from a file to an arm works on this tree, so
-// that a value keeps its position through matrix, defaults and overrides.
+// A node is a value of the configuration, wherever it came from. The whole way from a file to an
+// arm works on this tree, so that a value keeps its position through matrix, defaults and
+// overrides.
 type node struct {
 	kind    kind
 	text    string // of a scalar, as it was written
@@ -109,7 +110,8 @@ outer:
 	return c
 }
 
-// put returns n with the value at a dotted path set to v. A short form on the way ("model: openai/x") is opened first.
+// put returns n with the value at a dotted path set to v. A short form on the way ("model:
+// openai/x") is opened first.
 func (n *node) put(path string, v *node) *node {
 	key, rest, more := strings.Cut(path, ".")
 	if !more {
@@ -195,7 +197,8 @@ func (n *node) appendJSON(buf *bytes.Buffer) error {
 	return nil
 }
 
-// notUTF8 is where data ceases to be UTF-8, the line from 1 and the column from 1 in characters; 0: nowhere.
+// notUTF8 is where data ceases to be UTF-8, the line from 1 and the column from 1 in characters; 0:
+// nowhere.
 func notUTF8(data []byte) (line, col int) {
 	line, col = 1, 1
 	for i := 0; i < len(data); {
@@ -213,8 +216,8 @@ func notUTF8(data []byte) (line, col int) {
 	return 0, 0
 }
 
-// parse reads YAML (and so JSON) into a tree, a null where there is none. It reports what it can and returns nil when there is
-// nothing to go on with.
+// parse reads YAML (and so JSON) into a tree, a null where there is none. It reports what it can
+// and returns nil when there is nothing to go on with.
 func parse(name string, data []byte, errs *errorList) *node {
 	p := &treeParser{name: name, errs: errs, anchors: map[string]ast.Node{}}
 	data = bytes.TrimPrefix(data, []byte("\ufeff")) // as some editors begin a file
@@ -400,7 +403,8 @@ func (p *treeParser) entry(m *node, v *ast.MappingValueNode, depth int) {
 	m.entries = append(m.entries, entry{key, kat, val})
 }
 
-// merged reports whether an entry came from an anchor that << brought in: it was written outside of m.
+// merged reports whether an entry came from an anchor that << brought in: it was written outside of
+// m.
 func merged(v *ast.MappingValueNode, at pos, m *node) bool {
 	return at.line < m.at.line || at.col != v.Key.GetToken().Position.Column
 }

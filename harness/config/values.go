@@ -20,7 +20,8 @@ type scalar interface {
 	what() (name, pattern, example string) // for messages and for the schema
 }
 
-// A Duration is written as "90s", "10m" or "1h30m". A bare number is refused: nobody knows its unit.
+// A Duration is written as "90s", "10m" or "1h30m". A bare number is refused: nobody knows its
+// unit.
 type Duration time.Duration
 
 func (d Duration) D() time.Duration { return time.Duration(d) }
@@ -190,7 +191,8 @@ func (Clock) what() (string, string, string) {
 	return "a time of day", `^(([01]?[0-9]|2[0-3]):[0-5][0-9]|[0-9]{4}-.*)$`, "06:00 or 2026-11-22T06:00:00Z"
 }
 
-// A Secret is the reference ${NAME} to a variable of the environment, never the value: so no file of ours can hold one.
+// A Secret is the reference ${NAME} to a variable of the environment, never the value: so no file
+// of ours can hold one.
 type Secret string
 
 var secretForm = regexp.MustCompile(`^\$\{[A-Za-z_][A-Za-z0-9_]*\}$`)

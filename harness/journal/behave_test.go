@@ -242,7 +242,8 @@ func TestSyncShared(t *testing.T) {
 	}
 }
 
-// A reader beside the writer always sees a dense beginning of what was written, and all that was acknowledged before it began.
+// A reader beside the writer always sees a dense beginning of what was written, and all that was
+// acknowledged before it began.
 func TestScanLive(t *testing.T) {
 	dir := t.TempDir()
 	j := open(t, dir, journal.Options{SegmentBytes: 20_000, NoSync: true})
@@ -413,7 +414,8 @@ func TestLarge(t *testing.T) {
 	}
 }
 
-// The journals in testdata were written in the form that their folder names, and are read by every later version.
+// The journals in testdata were written in the form that their folder names, and are read by every
+// later version.
 func TestGolden(t *testing.T) {
 	newest := fmt.Sprint("testdata/v", record.Version)
 	if *update {

@@ -15,7 +15,8 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// Run with -benchtime and compare within one run: the floor is what the same bytes cost with a bare file.
+// Run with -benchtime and compare within one run: the floor is what the same bytes cost with a bare
+// file.
 
 // cpu is the processor time of this process in microseconds.
 func cpu() float64 {

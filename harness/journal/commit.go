@@ -14,9 +14,10 @@ import (
 //  1. the events of the batch to the segment; when the batch has control entries or somebody waits in Sync, fsync;
 //  2. the control entries to control.jsonl; when somebody waits, fsync.
 //
-// So an entry in control.jsonl is never there without the events before it, and control.jsonl can be believed by itself. The other
-// way round a crash may leave events without the control entry before them; recovery cuts those.
-// What arrives meanwhile is the next batch: the slower the disk, the larger the batches; nobody waits for a window.
+// So an entry in control.jsonl is never there without the events before it, and control.jsonl can
+// be believed by itself. The other way round a crash may leave events without the control entry
+// before them; recovery cuts those. What arrives meanwhile is the next batch: the slower the disk,
+// the larger the batches; nobody waits for a window.
 
 // A writer holds the files.
 type writer struct {
@@ -183,7 +184,8 @@ func (j *Journal) settle(batch []item, last int64, durable bool, err error) {
 	}
 }
 
-// commit writes a batch, and makes it and all before it durable if asked to or if there is much. It says whether it did.
+// commit writes a batch, and makes it and all before it durable if asked to or if there is much. It
+// says whether it did.
 func (j *Journal) commit(batch []item, sync bool) (bool, error) {
 	w := &j.out
 	w.evBuf, w.ctlBuf, w.locs = w.evBuf[:0], w.ctlBuf[:0], w.locs[:0]
@@ -328,7 +330,8 @@ func (j *Journal) sync(f file, kept *kept) error {
 	t := time.Now()
 	err := f.Sync()
 	if full(err) && j.dropBallast() {
-		// Many disks find out only now that there is no room. The kernel may have forgotten the pages, so all of them are written again.
+		// Many disks find out only now that there is no room. The kernel may have forgotten the
+		// pages, so all of them are written again.
 		if err := j.write(f, kept.data, kept.off); err != nil {
 			return err
 		}

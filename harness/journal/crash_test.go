@@ -39,7 +39,8 @@ func (f choppedFile) WriteAt(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-// crashChild recovers the journal, and then writes attempts until it is killed. It prints what a Sync has acknowledged.
+// crashChild recovers the journal, and then writes attempts until it is killed. It prints what a
+// Sync has acknowledged.
 func crashChild(dir, first string) {
 	j, err := Open(dir, Options{Ballast: -1, SegmentBytes: 30_000, open: func(name string) (file, error) {
 		f, err := openFile(name)
@@ -93,8 +94,9 @@ func crashChild(dir, first string) {
 	wg.Wait()
 }
 
-// A process is killed at random moments, many times over the same journal. What it was told is durable is there, nothing is there
-// that it did not write, and each attempt's events are without gaps.
+// A process is killed at random moments, many times over the same journal. What it was told is
+// durable is there, nothing is there that it did not write, and each attempt's events are without
+// gaps.
 func TestKill(t *testing.T) {
 	rounds := 12
 	if s := os.Getenv("EVALRUN_TEST_KILLS"); s != "" {

@@ -11,7 +11,8 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// What attempts that were cut off had can be read after any number of crashes, until their trial is decided.
+// What attempts that were cut off had can be read after any number of crashes, until their trial is
+// decided.
 func TestCutOffAttemptsSurviveReopening(t *testing.T) {
 	dir := t.TempDir()
 	opts := Options{Ballast: -1, LowWater: -1, SegmentBytes: 2 << 10} // many segments, so that packing has its chance
@@ -120,7 +121,8 @@ func TestScanFrom(t *testing.T) {
 	}
 }
 
-// Trial yields what a scan of everything has of one trial, whatever the segments are, packed or not.
+// Trial yields what a scan of everything has of one trial, whatever the segments are, packed or
+// not.
 func TestTrialIsThePartOfAScan(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, size := range []int64{4 << 10, 40 << 10, 0} {

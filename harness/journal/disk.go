@@ -11,12 +11,12 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// The disk. Above the low-water mark all is well. Below it Room says no, so that no work begins, while what runs may
-// finish. When a write or a sync meets the end of the disk or of a quota, the ballast file gives back its room for the entries in
-// flight; the next such failure is final.
+// The disk. Above the low-water mark all is well. Below it Room says no, so that no work begins,
+// while what runs may finish. When a write or a sync meets the end of the disk or of a quota, the
+// ballast file gives back its room for the entries in flight; the next such failure is final.
 
-// Room says whether new work may begin: nil, or an error that is record.ErrLowSpace, or what the journal ended with. It looks at
-// the disk at most once a second.
+// Room says whether new work may begin: nil, or an error that is record.ErrLowSpace, or what the
+// journal ended with. It looks at the disk at most once a second.
 func (j *Journal) Room() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -46,7 +46,8 @@ func (j *Journal) lookLocked() error {
 		record.ErrLowSpace, run, free>>20, mark>>20)
 }
 
-// lowWater is the low-water mark of a disk. A share of it alone would make much of a large one useless.
+// lowWater is the low-water mark of a disk. A share of it alone would make much of a large one
+// useless.
 func lowWater(configured int64, total uint64) uint64 {
 	if configured > 0 {
 		return uint64(configured)

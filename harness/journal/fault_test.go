@@ -368,8 +368,8 @@ func (d *lossyDisk) cut(t *testing.T, rnd *rand.Rand) {
 	}
 }
 
-// Power fails again and again; what a Sync acknowledged is always there, and a verdict in control.jsonl is never without the events
-// before it.
+// Power fails again and again; what a Sync acknowledged is always there, and a verdict in
+// control.jsonl is never without the events before it.
 func TestPowerFailure(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -523,7 +523,8 @@ func (f orderFile) Sync() error {
 	return f.file.Sync()
 }
 
-// control.jsonl is written only after the events before its entries are durable, also when nobody waits for a sync.
+// control.jsonl is written only after the events before its entries are durable, also when nobody
+// waits for a sync.
 func TestOrderOfWriting(t *testing.T) {
 	disk := new(orderDisk)
 	j, err := Open(t.TempDir(), Options{open: disk.open, Ballast: -1})

@@ -58,7 +58,8 @@ func (s segment) file() string {
 	return segmentFile(s.n)
 }
 
-// segments lists what there is, in order. Of a segment that is there in both forms the packed one counts.
+// segments lists what there is, in order. Of a segment that is there in both forms the packed one
+// counts.
 func segments(dir string) ([]segment, error) {
 	list, err := os.ReadDir(filepath.Join(dir, eventsDir))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -11,8 +11,8 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// A lazyDisk takes every write, and finds no room for it only as it is synced, as network file systems and those with delayed
-// allocation do. What it then has no room for is lost.
+// A lazyDisk takes every write, and finds no room for it only as it is synced, as network file
+// systems and those with delayed allocation do. What it then has no room for is lost.
 type lazyDisk struct {
 	mu   sync.Mutex
 	dir  string
@@ -55,7 +55,8 @@ func (f *lazyFile) Sync() error {
 	return f.file.Sync()
 }
 
-// The ballast pays for the entries in flight also where the disk, or a quota, says only at the sync that it is full.
+// The ballast pays for the entries in flight also where the disk, or a quota, says only at the sync
+// that it is full.
 func TestBallastPaysAtSync(t *testing.T) {
 	for _, full := range []error{syscall.ENOSPC, syscall.EDQUOT} {
 		for _, waits := range []bool{true, false} { // a Sync for each entry, or one for all

@@ -9,8 +9,9 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// An index says which entries may come. It holds the trials that are open, and of each decided one just a hash with its
-// fence (16 bytes), so that a worker that lost its lease long ago cannot begin the trial once more.
+// An index says which entries may come. It holds the trials that are open, and of each decided one
+// just a hash with its fence (16 bytes), so that a worker that lost its lease long ago cannot begin
+// the trial once more.
 //
 //	                 trial not known   open, older fence   open, this attempt   open, other attempt   decided
 //	attempt          opens             ErrFenced           newer fence: goes on higher: opens         newer fence: opens
@@ -50,7 +51,8 @@ func newIndex() *index {
 
 func (x *index) hash(id string) uint64 { return maphash.String(x.seed, id) }
 
-// admit takes e in, or says why not. A nil attempt means that the entry belongs to none (amend, spent of a decided trial).
+// admit takes e in, or says why not. A nil attempt means that the entry belongs to none (amend,
+// spent of a decided trial).
 func (x *index) admit(e *record.Entry) (*attempt, error) {
 	if e.Kind == "" || e.Trial == "" || e.Attempt < 0 {
 		return nil, fmt.Errorf("journal: an entry needs a kind and a trial (kind %q, trial %q, attempt %d)", e.Kind, e.Trial, e.Attempt)
@@ -175,7 +177,8 @@ func at(segment int, off int64) loc { return loc(segment)<<40 | loc(off) }
 func (l loc) segment() int { return int(l >> 40) }
 func (l loc) off() int64   { return int64(l & (1<<40 - 1)) }
 
-// isControl reports whether entries of a kind go to control.jsonl: what a resume needs, and nothing large.
+// isControl reports whether entries of a kind go to control.jsonl: what a resume needs, and nothing
+// large.
 func isControl(kind string) bool {
 	switch kind {
 	case record.KindAttempt, record.KindStage, record.KindEvidence, record.KindResult, record.KindVerdict, record.KindAmend, record.KindSpent:

@@ -1,5 +1,5 @@
-// Package journal is the truth of a run: everything that happens is a line in one of two kinds of files, and what a
-// Sync has acknowledged survives any crash.
+// Package journal is the truth of a run: everything that happens is a line in one of two kinds of
+// files, and what a Sync has acknowledged survives any crash.
 //
 //	control.jsonl         attempts, stages, evidence, results, verdicts, amendments, money: all that a resume reads
 //	events/0001.jsonl     events and model calls; a new segment every 256 MiB, finished ones compressed to .jsonl.zst
@@ -7,9 +7,10 @@
 //	quarantine/           what a recovery set apart, and manifest.jsonl, which names it
 //	ballast               room on the disk for the last entries; only while the journal is open
 //
-// All entries share one sequence of numbers, from 1. [Open] recovers and writes, one process at a time; [Scan],
-// [Control] and [ReadState] read, also while another process writes. [Memory] is a journal for tests of others.
-// The form of a line is in line.go, the order of writing in commit.go, recovery in recover.go.
+// All entries share one sequence of numbers, from 1. [Open] recovers and writes, one process at a
+// time; [Scan], [Control] and [ReadState] read, also while another process writes. [Memory] is a
+// journal for tests of others. The form of a line is in line.go, the order of writing in commit.go,
+// recovery in recover.go.
 package journal
 
 import (
@@ -41,8 +42,9 @@ type Options struct {
 	Run string
 	// NoSync leaves out every fsync: for tests and measurements only.
 	NoSync bool
-	// Tee gets every entry that is appended, once, in order, after it has become durable. A slow one slows the journal. The
-	// slice is good until it returns. What was there before is not repeated: Scan has it, up to Recovery.Seq.
+	// Tee gets every entry that is appended, once, in order, after it has become durable. A slow
+	// one slows the journal. The slice is good until it returns. What was there before is not
+	// repeated: Scan has it, up to Recovery.Seq.
 	Tee func([]record.Entry)
 
 	open func(name string) (file, error) // for tests
@@ -102,7 +104,8 @@ type item struct {
 }
 
 const (
-	// What is not waited for is written after this time, so that readers and the Tee see it. A Sync never waits for it.
+	// What is not waited for is written after this time, so that readers and the Tee see it. A Sync
+	// never waits for it.
 	idleTime = 500 * time.Millisecond
 	// What is not waited for is also written once there is so much of it.
 	writeAhead = 256 << 10
@@ -110,8 +113,9 @@ const (
 	overhead = 200
 )
 
-// Open opens the journal in dir for writing, makes it when there is none, and recovers it after a crash: see Recovered. The caller holds
-// the lock of the run's folder. Where something that was durable is lost it changes nothing, and the error is ErrLost: see Repair.
+// Open opens the journal in dir for writing, makes it when there is none, and recovers it after a
+// crash: see Recovered. The caller holds the lock of the run's folder. Where something that was
+// durable is lost it changes nothing, and the error is ErrLost: see Repair.
 func Open(dir string, opts Options) (*Journal, error) {
 	if opts.SegmentBytes <= 0 {
 		opts.SegmentBytes = 256 << 20
@@ -156,8 +160,8 @@ func Open(dir string, opts Options) (*Journal, error) {
 	return j, nil
 }
 
-// Append implements record.Journal. An entry of an attempt that is not the trial's open one is refused with
-// record.ErrNotOpen. The context matters only while it waits.
+// Append implements record.Journal. An entry of an attempt that is not the trial's open one is
+// refused with record.ErrNotOpen. The context matters only while it waits.
 func (j *Journal) Append(ctx context.Context, e record.Entry) error {
 	if err := complete(&e); err != nil {
 		return err
@@ -244,8 +248,8 @@ func (j *Journal) waitLocked(ctx context.Context, done func() bool) error {
 	return err
 }
 
-// Recovered tells what Open found. The State is handed over to the first who asks: it is as large as the run is long, and
-// the journal does not need it.
+// Recovered tells what Open found. The State is handed over to the first who asks: it is as large
+// as the run is long, and the journal does not need it.
 func (j *Journal) Recovered() Recovery {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -268,7 +272,8 @@ func (j *Journal) Metrics() Metrics {
 	return j.metrics
 }
 
-// Close writes and syncs what is there, and ends the journal. It returns the journal's first failure. It may be called again.
+// Close writes and syncs what is there, and ends the journal. It returns the journal's first
+// failure. It may be called again.
 func (j *Journal) Close() error {
 	j.closeOnce.Do(func() {
 		j.packCancel()

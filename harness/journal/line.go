@@ -17,9 +17,10 @@ import (
 //
 //	{"seq":17,"crc":"0a1b2c3d","e":{"v":1,"seq":17,"time":"2026-11-21T10:00:07.120000Z","trial":"…","attempt":1,"fence":3,"kind":"event","data":{…}}}
 //
-// where crc is CRC-32C of the bytes of e, and e is a record.Entry. It is written and read by hand: the data comes from
-// codecs of ours and is copied, never scanned again, and encoding it once more inside an envelope would cost more than
-// everything else. What the hand does not recognize goes to encoding/json, so a line that another program wrote is as good.
+// where crc is CRC-32C of the bytes of e, and e is a record.Entry. It is written and read by hand:
+// the data comes from codecs of ours and is copied, never scanned again, and encoding it once more
+// inside an envelope would cost more than everything else. What the hand does not recognize goes to
+// encoding/json, so a line that another program wrote is as good.
 
 // maxData bounds the data of one entry; what is larger belongs into a blob.
 const maxData = 64 << 20
@@ -31,8 +32,8 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 const crcPlace = `00000000","e":`
 
-// appendLine appends the line of e, line break included. Any line break inside the data becomes a blank: in JSON it can
-// only stand between tokens.
+// appendLine appends the line of e, line break included. Any line break inside the data becomes a
+// blank: in JSON it can only stand between tokens.
 func appendLine(dst []byte, e *record.Entry) []byte {
 	dst = append(dst, `{"seq":`...)
 	dst = strconv.AppendInt(dst, e.Seq, 10)

@@ -105,8 +105,8 @@ func FuzzRoundTrip(f *testing.F) {
 	})
 }
 
-// No line, sealed with a right checksum or not, breaks the reader; and where the quick way takes a line of JSON, the slow way says the
-// same.
+// No line, sealed with a right checksum or not, breaks the reader; and where the quick way takes a
+// line of JSON, the slow way says the same.
 func FuzzParse(f *testing.F) {
 	e := entry()
 	f.Add(appendLine(nil, &e), false)

@@ -18,8 +18,9 @@ func newLines(r io.Reader, off int64) *lines {
 	return &lines{r: r, off: off, buf: make([]byte, 256<<10)}
 }
 
-// next returns a line without its line break, and where it begins. At the end it is io.EOF, and what follows the last
-// line break is kept, so that next may be called again when the file has grown. The line is good until the next call.
+// next returns a line without its line break, and where it begins. At the end it is io.EOF, and
+// what follows the last line break is kept, so that next may be called again when the file has
+// grown. The line is good until the next call.
 func (l *lines) next() ([]byte, int64, error) {
 	for {
 		if i := bytes.IndexByte(l.buf[l.start+l.scanned:l.end], '\n'); i >= 0 {

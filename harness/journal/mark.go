@@ -12,9 +12,10 @@ import (
 	"github.com/evalrun/evalrun/internal/fsutil"
 )
 
-// The mark says how far the journal is durable, so that a file that was cut, exchanged or removed later is noticed: the files of
-// the journal cannot say by themselves how long they were. It is written in place after each commit, without an fsync, so after a
-// power failure it may be behind the journal. It is never ahead of it. A mark that is missing or not understood says nothing.
+// The mark says how far the journal is durable, so that a file that was cut, exchanged or removed
+// later is noticed: the files of the journal cannot say by themselves how long they were. It is
+// written in place after each commit, without an fsync, so after a power failure it may be behind
+// the journal. It is never ahead of it. A mark that is missing or not understood says nothing.
 
 const markFile = "mark"
 

@@ -11,8 +11,8 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// Memory is a record.Journal that keeps everything in memory, for tests. It admits and refuses as the real one does. The zero value is
-// ready.
+// Memory is a record.Journal that keeps everything in memory, for tests. It admits and refuses as
+// the real one does. The zero value is ready.
 type Memory struct {
 	mu      sync.Mutex
 	index   *index

@@ -42,7 +42,8 @@ func (j *Journal) pack(ctx context.Context) error {
 	return nil
 }
 
-// idleSegment says whether a segment is finished and nobody reads it or may want to: no attempt that can be read has entries in it.
+// idleSegment says whether a segment is finished and nobody reads it or may want to: no attempt
+// that can be read has entries in it.
 func (j *Journal) idleSegment(n int) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -59,8 +60,8 @@ func (j *Journal) idleSegment(n int) bool {
 	return true
 }
 
-// in says whether an attempt has entries in a segment. They are in the order of the segments, but for those of
-// control.jsonl between them.
+// in says whether an attempt has entries in a segment. They are in the order of the segments, but
+// for those of control.jsonl between them.
 func (a *attempt) in(n int) bool {
 	lo, hi := 0, len(a.at)
 	for lo < hi {
@@ -83,7 +84,8 @@ func (a *attempt) in(n int) bool {
 	return false
 }
 
-// packFile puts name.zst in the place of name. Once idle, a segment stays so: no entry is ever added to it.
+// packFile puts name.zst in the place of name. Once idle, a segment stays so: no entry is ever
+// added to it.
 func packFile(ctx context.Context, name string) error {
 	in, err := os.Open(name)
 	if err != nil {

@@ -121,7 +121,8 @@ func (s *survey) setTailApart(f *fileSurvey, off int64) (ds []Damage, err error)
 	return ds, nil
 }
 
-// undecided are the attempts that a segment names from off on and that control.jsonl does not know, or not the end of.
+// undecided are the attempts that a segment names from off on and that control.jsonl does not know,
+// or not the end of.
 func undecided(dir string, segment int, off int64, known *State) ([]Touched, error) {
 	named := map[Touched]bool{}
 	c := &cursor{dir: dir, segment: segment, names: names{}}
@@ -147,8 +148,8 @@ func undecided(dir string, segment int, off int64, known *State) ([]Touched, err
 	return out, nil
 }
 
-// setApart moves the lines of f that are not understood to the quarantine. A tail without a whole line is not meant: it
-// is cut.
+// setApart moves the lines of f that are not understood to the quarantine. A tail without a whole
+// line is not meant: it is cut.
 func (s *survey) setApart(f *fileSurvey) ([]Damage, error) {
 	ranges := s.ranges(f)
 	if len(ranges) == 0 {
@@ -223,8 +224,8 @@ func without(name string, in *os.File, size int64, ranges []badRange) error {
 
 var whose = regexp.MustCompile(`"trial":"([^"\\]{1,200})","attempt":([0-9]{1,9})[,}]`)
 
-// touched says which attempts lost entries in a damaged range: those that its lines still name, as far as they were open
-// at the time, or else all that were.
+// touched says which attempts lost entries in a damaged range: those that its lines still name, as
+// far as they were open at the time, or else all that were.
 func (s *survey) touched(data []byte, b badRange) ([]Touched, error) {
 	until := b.until
 	if until == 0 {

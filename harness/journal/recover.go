@@ -23,12 +23,12 @@ import (
 //	entries missing in some other way               named in quarantine/manifest.jsonl, open attempts are reported
 //	an entry of a newer form                        nothing is touched; ErrNewer
 //
-// The third and the fourth lose what was durable, as far as the mark says so. Open then changes nothing and returns an error that is
-// ErrLost; [Repair] does them.
+// The third and the fourth lose what was durable, as far as the mark says so. Open then changes
+// nothing and returns an error that is ErrLost; [Repair] does them.
 //
-// Control entries are in the file only after the events before them are durable, so all numbers up to the last control
-// entry must be there. Only what a resume needs is read: control.jsonl, the last segment, and those before it that hold entries of
-// attempts that are still open.
+// Control entries are in the file only after the events before them are durable, so all numbers up
+// to the last control entry must be there. Only what a resume needs is read: control.jsonl, the
+// last segment, and those before it that hold entries of attempts that are still open.
 
 // A Recovery is what Open found.
 type Recovery struct {
@@ -71,7 +71,8 @@ type found struct {
 	lastEvent   place // in the segment to write to
 }
 
-// recoverDir makes a journal fit to be written. Only with accept it does so where that loses what was durable.
+// recoverDir makes a journal fit to be written. Only with accept it does so where that loses what
+// was durable.
 func recoverDir(dir string, accept bool) (*found, error) {
 	if err := tidy(dir); err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
@@ -123,7 +124,8 @@ func tidy(dir string) error {
 	return nil
 }
 
-// repair cuts or sets apart, and says what it did. When it did anything the survey is no longer true.
+// repair cuts or sets apart, and says what it did. When it did anything the survey is no longer
+// true.
 func (s *survey) repair() (cut int64, damages []Damage, err error) {
 	files := append([]*fileSurvey{&s.control}, s.events...)
 	if losses := s.losses(); len(losses) > 0 && !s.accept {
@@ -223,8 +225,8 @@ func (s *survey) gaps() (cut int64, damages []Damage, err error) {
 	return 0, ds, addManifest(s.dir, ds)
 }
 
-// cutFrom removes the events of f from off on, and all segments after it. With accept they are moved to the quarantine, as it is not certain
-// then that nobody was told of them.
+// cutFrom removes the events of f from off on, and all segments after it. With accept they are
+// moved to the quarantine, as it is not certain then that nobody was told of them.
 func (s *survey) cutFrom(f *fileSurvey, off int64) (cut int64, _ []Damage, err error) {
 	if s.accept {
 		ds, err := s.setTailApart(f, off)

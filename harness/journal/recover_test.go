@@ -64,7 +64,8 @@ func seqs(es []record.Entry) []int64 {
 	return out
 }
 
-// repaired repairs a journal that lost something of a file, after looking that Open names that file and changes nothing.
+// repaired repairs a journal that lost something of a file, after looking that Open names that file
+// and changes nothing.
 func repaired(t *testing.T, dir, file string) journal.Recovery {
 	t.Helper()
 	before := tree(t, dir)
@@ -81,7 +82,8 @@ func repaired(t *testing.T, dir, file string) journal.Recovery {
 	return journal.Recovery{Damages: ds}
 }
 
-// Every single damaged byte costs at most the lines that it is in, these are named, and their attempts are too.
+// Every single damaged byte costs at most the lines that it is in, these are named, and their
+// attempts are too.
 func TestFlipEveryByte(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "journal")
 	opts := journal.Options{NoSync: true}

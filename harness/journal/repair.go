@@ -16,9 +16,10 @@ import (
 	"github.com/evalrun/evalrun/internal/fsutil"
 )
 
-// Repair goes on without what Verify or Open have named as lost. What is left of it is moved to quarantine/, and all of it is named in
-// the manifest, so that later readers do not miss it. upTo is the last entry that the journal is known to have had; its numbers are not
-// given again. Where nothing is lost it changes nothing that Open would not change.
+// Repair goes on without what Verify or Open have named as lost. What is left of it is moved to
+// quarantine/, and all of it is named in the manifest, so that later readers do not miss it. upTo
+// is the last entry that the journal is known to have had; its numbers are not given again. Where
+// nothing is lost it changes nothing that Open would not change.
 func Repair(dir string, upTo int64) ([]Damage, error) {
 	known, err := readManifest(dir)
 	if err != nil {
@@ -166,9 +167,10 @@ func firstLast(dir string, s segment) (first, last int64, err error) {
 	}
 }
 
-// orphaned moves packed segments that begin after the end of control.jsonl to the quarantine. They hold events of attempts whose beginning or
-// verdict is lost: a segment is packed only when all its attempts are decided. One that control.jsonl ends within is unpacked, so that
-// recovery can cut it.
+// orphaned moves packed segments that begin after the end of control.jsonl to the quarantine. They
+// hold events of attempts whose beginning or verdict is lost: a segment is packed only when all its
+// attempts are decided. One that control.jsonl ends within is unpacked, so that recovery can cut
+// it.
 func orphaned(dir string, lastControl int64) (out []Damage, err error) {
 	segs, err := segments(dir)
 	if err != nil {
@@ -212,8 +214,8 @@ func orphaned(dir string, lastControl int64) (out []Damage, err error) {
 	return out, nil
 }
 
-// openArchives puts plain files, as far as they can be read, in the place of archives that are damaged, so that recovery can look
-// at their lines. The archives are kept in quarantine/.
+// openArchives puts plain files, as far as they can be read, in the place of archives that are
+// damaged, so that recovery can look at their lines. The archives are kept in quarantine/.
 func openArchives(dir string) (out []Damage, err error) {
 	segs, err := segments(dir)
 	if err != nil {
@@ -362,7 +364,8 @@ func (f *failing) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// losses are what a survey has found that was durable and is not there, or not understood: without consent nothing is done about it.
+// losses are what a survey has found that was durable and is not there, or not understood: without
+// consent nothing is done about it.
 func (s *survey) losses() []Loss {
 	var out []Loss
 	for _, f := range append([]*fileSurvey{&s.control}, s.events...) {

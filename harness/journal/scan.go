@@ -17,7 +17,8 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// A BadLine is a stretch of a file that is not understood. It is an error value in a scan, which goes on after it.
+// A BadLine is a stretch of a file that is not understood. It is an error value in a scan, which
+// goes on after it.
 type BadLine struct {
 	File string // in the journal's folder
 	Off  int64  // of the uncompressed file
@@ -29,8 +30,8 @@ func (e *BadLine) Error() string {
 }
 func (e *BadLine) Unwrap() error { return e.Err }
 
-// A Missing is a gap among the sequence numbers that no recovery has accounted for. It is an error value in a scan, which
-// goes on after it.
+// A Missing is a gap among the sequence numbers that no recovery has accounted for. It is an error
+// value in a scan, which goes on after it.
 type Missing struct {
 	From, To int64
 	File     string // the one that follows the gap, in the journal's folder
@@ -46,12 +47,14 @@ func (e *Missing) Error() string {
 	return fmt.Sprintf("journal: %s missing: neither in %s", numbers(e.From, e.To), files)
 }
 
-// Scan yields all entries of the journal in dir, in order. Another process may be writing: it then ends at a moment of its. An
-// error that is a *BadLine or a *Missing is about one place, and the scan goes on after it; any other error is the last value.
-// What a recovery has set apart is passed over in silence, since it was reported then. Entries may be kept.
+// Scan yields all entries of the journal in dir, in order. Another process may be writing: it then
+// ends at a moment of its. An error that is a *BadLine or a *Missing is about one place, and the
+// scan goes on after it; any other error is the last value. What a recovery has set apart is passed
+// over in silence, since it was reported then. Entries may be kept.
 func Scan(dir string) iter.Seq2[record.Entry, error] { return ScanFrom(dir, 1) }
 
-// ScanFrom is Scan from the entry numbered from on. Segments of events that end before it are not read.
+// ScanFrom is Scan from the entry numbered from on. Segments of events that end before it are not
+// read.
 func ScanFrom(dir string, from int64) iter.Seq2[record.Entry, error] {
 	return func(yield func(record.Entry, error) bool) {
 		known, err := readManifest(dir)
@@ -73,8 +76,8 @@ func ScanFrom(dir string, from int64) iter.Seq2[record.Entry, error] {
 	}
 }
 
-// segmentOf is the last segment that begins at or before an entry, 1 when none does. A segment whose beginning is not
-// understood counts as one that begins later.
+// segmentOf is the last segment that begins at or before an entry, 1 when none does. A segment
+// whose beginning is not understood counts as one that begins later.
 func segmentOf(dir string, seq int64) (int, error) {
 	segs, err := segments(dir)
 	if err != nil {
@@ -108,7 +111,8 @@ func Control(dir string) iter.Seq2[record.Entry, error] {
 	}
 }
 
-// Events yields the entries of the first segments of events, or of all where most is 0, whatever control.jsonl says of them.
+// Events yields the entries of the first segments of events, or of all where most is 0, whatever
+// control.jsonl says of them.
 func Events(dir string, most int) iter.Seq2[record.Entry, error] {
 	return func(yield func(record.Entry, error) bool) {
 		c := eventsCursor(dir)
@@ -152,8 +156,8 @@ func (m *merge) run() {
 			return
 		}
 		if from, to, gap := missing(last+1, c.head.Seq-1, m.known); gap {
-			// Control follows events (see commit), so events that nothing in control comes after are a commit on its way,
-			// or cut short.
+			// Control follows events (see commit), so events that nothing in control comes after
+			// are a commit on its way, or cut short.
 			if c == m.ev && !m.ctl.has {
 				return
 			}
@@ -245,7 +249,8 @@ func (c *cursor) next() (record.Entry, error) {
 			if filepath.Ext(c.name) == packed && (off == 0 || c.in.rest() > 0) { // a packed segment has whole lines, one at least
 				return record.Entry{}, c.damaged(off, io.ErrUnexpectedEOF)
 			}
-			// Is there a later segment? Then this one is complete: what was written since is read first.
+			// Is there a later segment? Then this one is complete: what was written since is read
+			// first.
 			if !c.last {
 				n, err := nextSegment(c.dir, c.segment)
 				if err != nil {
@@ -423,7 +428,8 @@ func (l *lineReader) at(f io.ReaderAt, off int64) ([]byte, error) {
 	}
 }
 
-// A Damage is a stretch of the journal that was lost or set apart, kept in quarantine/manifest.jsonl.
+// A Damage is a stretch of the journal that was lost or set apart, kept in
+// quarantine/manifest.jsonl.
 type Damage struct {
 	Time  time.Time `json:"time"`
 	File  string    `json:"file"`            // where it was; "" when entries are missing without a trace
@@ -453,7 +459,8 @@ func numbers(from, to int64) string {
 	return fmt.Sprintf("entries %d to %d", from, to)
 }
 
-// touchedText says nothing where nobody knows which attempts were touched: control.jsonl, which would tell, may be what is lost.
+// touchedText says nothing where nobody knows which attempts were touched: control.jsonl, which
+// would tell, may be what is lost.
 func touchedText(ts []Touched) string {
 	switch len(ts) {
 	case 0:

@@ -17,13 +17,13 @@ import (
 // A TrialState is where a trial stands.
 type TrialState struct {
 	ledger.Trial
-	// Damaged says that a part of the newest attempt's record was found damaged and was quarantined, so that the trial has to be
-	// attempted once more, whatever its verdict.
+	// Damaged says that a part of the newest attempt's record was found damaged and was
+	// quarantined, so that the trial has to be attempted once more, whatever its verdict.
 	Damaged bool
 }
 
-// A State is what a resume needs to know, read from control.jsonl alone. It takes about 60 bytes a trial, and is not safe
-// for changes while it is read: it is a picture of the moment.
+// A State is what a resume needs to know, read from control.jsonl alone. It takes about 60 bytes a
+// trial, and is not safe for changes while it is read: it is a picture of the moment.
 type State struct {
 	dir      string
 	hex      map[[10]byte]TrialState // the trials, by ID; this form is a quarter of the size
@@ -47,8 +47,9 @@ func newState(dir string) *State {
 		began: map[string]int64{}, spans: map[string][]span{}}
 }
 
-// ReadState reads the state of the journal in dir. Another process may be writing: it is then a moment of its. Lines that cannot
-// be understood are passed over, as Open will name them. No journal at all is an empty state.
+// ReadState reads the state of the journal in dir. Another process may be writing: it is then a
+// moment of its. Lines that cannot be understood are passed over, as Open will name them. No
+// journal at all is an empty state.
 func ReadState(dir string) (*State, error) {
 	s := newState(dir)
 	f, err := os.Open(filepath.Join(dir, controlFile))
@@ -114,7 +115,8 @@ func (s *State) Len() int { return len(s.hex) + len(s.other) }
 // Fence is the newest fence of all trials; leases handed out from now on begin above it.
 func (s *State) Fence() int64 { return s.fence }
 
-// Retries is how many attempts were retries of a failed one: they are taken from the run's budget of retries.
+// Retries is how many attempts were retries of a failed one: they are taken from the run's budget
+// of retries.
 func (s *State) Retries() int { return s.retries }
 
 // Seq is the last entry that the state knows of.
@@ -239,7 +241,8 @@ var kinds = map[string]string{
 func (s *State) damage(ds []Damage) {
 	for _, d := range ds {
 		for _, t := range d.Touched {
-			// Of a trial that is not known all of control.jsonl may be lost, but not its events: its number is used up.
+			// Of a trial that is not known all of control.jsonl may be lost, but not its events:
+			// its number is used up.
 			if st, _ := s.get([]byte(t.Trial)); int(st.Last) <= t.Attempt {
 				st.Last, st.Damaged = int32(t.Attempt), true
 				s.set([]byte(t.Trial), st)

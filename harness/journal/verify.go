@@ -12,7 +12,8 @@ import (
 	"strings"
 )
 
-// ErrLost: entries that were durable are no longer there, or no longer understood. The error is a *LossError.
+// ErrLost: entries that were durable are no longer there, or no longer understood. The error is a
+// *LossError.
 var ErrLost = errors.New("a part of the run's records is lost")
 
 // A LossError names what is lost. Nothing was changed; [Repair] goes on without it.
@@ -47,9 +48,10 @@ type Witness struct {
 	Trials int    // so many trials had begun
 }
 
-// Verify compares the journal in dir with its own mark and with what other files of the run know of it. run is the run's ID.
-// It looks at the ends of files and at their numbers only, so it costs little; damage within the files is told by whoever reads them ([Scan]). No
-// process may be writing. The error is that of reading; a journal from which nothing is missing has no losses.
+// Verify compares the journal in dir with its own mark and with what other files of the run know of
+// it. run is the run's ID. It looks at the ends of files and at their numbers only, so it costs
+// little; damage within the files is told by whoever reads them ([Scan]). No process may be
+// writing. The error is that of reading; a journal from which nothing is missing has no losses.
 func Verify(dir, run string, witnesses ...Witness) ([]Loss, error) {
 	known, err := readManifest(dir)
 	if err != nil {
@@ -78,7 +80,8 @@ func Verify(dir, run string, witnesses ...Witness) ([]Loss, error) {
 	return append(losses, more...), err
 }
 
-// verifySegments looks for segments that are missing, and whether the last one is as long as it was.
+// verifySegments looks for segments that are missing, and whether the last one is as long as it
+// was.
 func verifySegments(dir string, m *mark, known []Damage) (losses []Loss, err error) {
 	segs, err := segments(dir)
 	if err != nil {
@@ -188,7 +191,8 @@ func hear(dir string, m *mark, known []Damage, ws []Witness) (losses []Loss, err
 	return losses, nil
 }
 
-// absent returns the first and the last number in from…to that no event and no earlier damage accounts for; 0: none.
+// absent returns the first and the last number in from…to that no event and no earlier damage
+// accounts for; 0: none.
 func absent(dir string, from, to int64, known []Damage) (first, last int64, err error) {
 	note := func(from, to int64) {
 		if a, b, gap := missing(from, to, known); gap {

@@ -38,7 +38,8 @@ func long(t *testing.T, dir, run string) {
 	}
 }
 
-// What is taken away from a journal is named by its file, and after a repair the journal goes on, with no number given twice.
+// What is taken away from a journal is named by its file, and after a repair the journal goes on,
+// with no number given twice.
 func TestVerify(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "journal")
 	long(t, dir, "run")

@@ -10,8 +10,9 @@ import (
 	"path/filepath"
 )
 
-// CheckVersion is ErrNewer where a later version of evalrun has written to the journal in dir, and changes nothing. It reads the ends of
-// files only, as newer entries come last. Damage is not its business: Open finds it.
+// CheckVersion is ErrNewer where a later version of evalrun has written to the journal in dir, and
+// changes nothing. It reads the ends of files only, as newer entries come last. Damage is not its
+// business: Open finds it.
 func CheckVersion(dir string) error {
 	names := []string{controlFile}
 	segs, err := segments(dir)
@@ -33,7 +34,8 @@ func CheckVersion(dir string) error {
 	return nil
 }
 
-// lastVersion is the form of the last line of a file that is understood; 0: there is none near its end.
+// lastVersion is the form of the last line of a file that is understood; 0: there is none near its
+// end.
 func lastVersion(name string) (int, error) {
 	f, err := os.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {

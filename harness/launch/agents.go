@@ -75,7 +75,8 @@ func openScript(a *armContext) (maker, error) {
 	return func(_ benchmarks.Benchmark, t datasets.Task) (agent.Agent, error) { return s.For(t.ID), nil }, nil
 }
 
-// commandConfig is an agent's configuration; the short form command:LINE is a shell command inside the sandbox.
+// commandConfig is an agent's configuration; the short form command:LINE is a shell command inside
+// the sandbox.
 func commandConfig(line string, options json.RawMessage) (command.Config, error) {
 	m := map[string]json.RawMessage{}
 	if len(options) > 0 {

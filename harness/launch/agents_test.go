@@ -31,7 +31,8 @@ func TestAgentOptionsInDoc(t *testing.T) {
 	}
 }
 
-// An arm that would show pictures that nobody takes, or that its model does not, is refused before it plays.
+// An arm that would show pictures that nobody takes, or that its model does not, is refused before
+// it plays.
 func TestPicturesThatAreNotThere(t *testing.T) {
 	no := false
 	for _, open := range []func(*armContext) (maker, error){openBrowse, openCodeact} {

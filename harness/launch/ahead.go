@@ -11,8 +11,9 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// How many trials that have not begun are looked after at once: by makers, which make their images ready in the plan's order, as many as may
-// compete with the trials that have begun; and by finders, which only look whether they are there.
+// How many trials that have not begun are looked after at once: by makers, which make their images
+// ready in the plan's order, as many as may compete with the trials that have begun; and by
+// finders, which only look whether they are there.
 const (
 	aheadMakers  = 2
 	aheadFinders = 4
@@ -32,10 +33,11 @@ type expected struct {
 	seen atomic.Bool // its images are ready, or cannot be made, which the trial itself will say
 }
 
-// ahead makes the images of the trials that come next ready in the background, so that a trial seldom waits for a build: those of as many
-// trials as there are workers, for what is made far ahead would be pushed out of the disk's budget before it is used. Of these it hands out first
-// whose images are ready; where none is, the next of the plan, whose worker waits for them. What is returned does so for one of a run's streams;
-// close ends it, when no stream is read any more.
+// ahead makes the images of the trials that come next ready in the background, so that a trial
+// seldom waits for a build: those of as many trials as there are workers, for what is made far
+// ahead would be pushed out of the disk's budget before it is used. Of these it hands out first
+// whose images are ready; where none is, the next of the plan, whose worker waits for them. What is
+// returned does so for one of a run's streams; close ends it, when no stream is read any more.
 func (r *Ready) ahead(streams int) (of func(iter.Seq[harness.Job]) iter.Seq[harness.Job], close func()) {
 	if r.images == nil || len(r.Needs.Drivers["docker"]) == 0 {
 		return func(jobs iter.Seq[harness.Job]) iter.Seq[harness.Job] { return jobs }, func() {}

@@ -41,7 +41,8 @@ func (d knows) There(_ context.Context, img sandbox.Image) bool {
 	return !strings.HasPrefix(img.Ref, "slow")
 }
 
-// Trials whose images are there overtake those whose images are being made, within a window, and nobody waits for images that are not their own.
+// Trials whose images are there overtake those whose images are being made, within a window, and
+// nobody waits for images that are not their own.
 func TestAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release, asked := make(chan struct{}), make(chan struct{})

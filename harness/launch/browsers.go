@@ -12,7 +12,8 @@ import (
 	"github.com/evalrun/evalrun/harness/config"
 )
 
-// lookForBrowser finds a browser that the configuration names and that is not there. Where it names none, tasks in a browser are skipped without one.
+// lookForBrowser finds a browser that the configuration names and that is not there. Where it names
+// none, tasks in a browser are skipped without one.
 func (r *Ready) lookForBrowser() error {
 	c := r.Eff.Browser
 	if c == nil || c.Path == "" || r.o.Grade {

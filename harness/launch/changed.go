@@ -14,7 +14,8 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// A ChangedError says that tasks which still have to be played are not what they were when the run was planned.
+// A ChangedError says that tasks which still have to be played are not what they were when the run
+// was planned.
 type ChangedError struct {
 	Tasks   []string // "benchmark/task", whose content is another
 	Missing []string // those that are no longer there
@@ -44,8 +45,9 @@ func listed(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// changed compares the tasks of all trials that are left with what was planned. It returns the digests and the names of the tasks that
-// are to be left alone, or a *ChangedError. A rerun leaves alone those of which it picks no trial.
+// changed compares the tasks of all trials that are left with what was planned. It returns the
+// digests and the names of the tasks that are to be left alone, or a *ChangedError. A rerun leaves
+// alone those of which it picks no trial.
 func (r *Ready) changed(ctx context.Context, was func(string) plan.Past, c Control) (map[string]bool, []string, error) {
 	picked := map[string]bool{}         // by digest
 	want := map[int]map[string]string{} // by place in benches: digest by task

@@ -18,8 +18,8 @@ import (
 	"github.com/evalrun/evalrun/harness/rundir"
 )
 
-// Tasks gives the tasks that a configuration plans to each, without opening anything but its benchmarks, and without reading on once a limit is
-// reached: for looking at tasks.
+// Tasks gives the tasks that a configuration plans to each, without opening anything but its
+// benchmarks, and without reading on once a limit is reached: for looking at tasks.
 func Tasks(ctx context.Context, eff *config.Effective, each func(record.Task) error) error {
 	r := &Ready{Eff: eff}
 	for _, c := range eff.Benchmarks {
@@ -50,7 +50,8 @@ type CheckResult struct {
 	Notes    []CheckNote    `json:"notes"`
 }
 
-// A CheckNote is what is odd about tasks that can be played all the same: a key that nobody knows, say.
+// A CheckNote is what is odd about tasks that can be played all the same: a key that nobody knows,
+// say.
 type CheckNote struct {
 	Text  string   `json:"text"`
 	Tasks []string `json:"tasks"`

@@ -14,8 +14,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// A choice is the driver auto: each machine gets the driver that it needs, a machine with an image (or with services) docker, any other
-// local. A driver is opened when the first machine wants it.
+// A choice is the driver auto: each machine gets the driver that it needs, a machine with an image
+// (or with services) docker, any other local. A driver is opened when the first machine wants it.
 type choice struct {
 	images image.Options
 	mu     sync.Mutex
@@ -35,7 +35,8 @@ func driverFor(s sandbox.Spec) string {
 	return "local"
 }
 
-// get opens a driver. One that does not work here is asked again the next time: an engine may be started meanwhile.
+// get opens a driver. One that does not work here is asked again the next time: an engine may be
+// started meanwhile.
 func (c *choice) get(ctx context.Context, name string) (sandbox.Driver, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -125,7 +125,8 @@ func withoutUser(address string) string {
 
 func size(n int64) string { return config.Size(n).Human() }
 
-// python looks for python3 where the local sandbox has it too: it shows the system's own folders and nothing else.
+// python looks for python3 where the local sandbox has it too: it shows the system's own folders
+// and nothing else.
 func python(ctx context.Context) Finding {
 	for _, dir := range []string{"/usr/local/bin", "/usr/bin", "/bin"} {
 		path := filepath.Join(dir, "python3")
@@ -185,7 +186,8 @@ type Swept struct {
 	Removed     int
 }
 
-// Sweep removes machines and browsers that belong to nobody, and the temporary files of run folders that nobody works in.
+// Sweep removes machines and browsers that belong to nobody, and the temporary files of run folders
+// that nobody works in.
 func Sweep(ctx context.Context, runs []string) ([]Swept, error) {
 	var out []Swept
 	var errs []error

@@ -80,7 +80,8 @@ func routePrefix(dest, mask string) (netip.Prefix, bool) {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte(a)), n), true
 }
 
-// transparent says whether machines that may reach hosts can do so by themselves, or only by a proxy.
+// transparent says whether machines that may reach hosts can do so by themselves, or only by a
+// proxy.
 func transparent() Finding {
 	f := Finding{State: Good, What: "network", Text: "machines reach what they may directly, and by a proxy"}
 	t, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)

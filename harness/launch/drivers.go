@@ -49,7 +49,8 @@ func driverKinds() []driverKind {
 	}
 }
 
-// OpenDriver opens a driver by its name and checks that it works here. images says how it makes images ready, if it does.
+// OpenDriver opens a driver by its name and checks that it works here. images says how it makes
+// images ready, if it does.
 func OpenDriver(ctx context.Context, name string, images image.Options) (sandbox.Driver, error) {
 	for _, k := range driverKinds() {
 		if k.Name != name {
@@ -160,14 +161,17 @@ func (s DriverState) OneLine() string {
 	return strings.ReplaceAll(s.Err.Error(), "\n", "; ")
 }
 
-// Init lets this program be what a driver starts inside its machines. It must come first in main, and does not return there.
+// Init lets this program be what a driver starts inside its machines. It must come first in main,
+// and does not return there.
 func Init() { local.Init() }
 
-// memoryShare is how much of the free memory machines may take together, where the configuration does not say.
+// memoryShare is how much of the free memory machines may take together, where the configuration
+// does not say.
 const memoryShare = 0.8
 
-// budget is what machines may take together, and how that came to be; most is what one session's may take when no other's are there: all that this
-// computer has, where memory is only a share of what was free.
+// budget is what machines may take together, and how that came to be; most is what one session's
+// may take when no other's are there: all that this computer has, where memory is only a share of
+// what was free.
 func (r *Ready) budget() (memory, most int64, why string) {
 	if p := r.Eff.Pools; p != nil && p.Memory > 0 {
 		return int64(p.Memory), int64(p.Memory), "pools.memory"
@@ -181,7 +185,8 @@ func (r *Ready) budget() (memory, most int64, why string) {
 	return memory, max(memory, total), "80 % of what is free"
 }
 
-// prepareImages makes the images that the configuration names ready, so that a missing one is told before the run and not by each trial.
+// prepareImages makes the images that the configuration names ready, so that a missing one is told
+// before the run and not by each trial.
 func (r *Ready) prepareImages(ctx context.Context) error {
 	for _, b := range r.benches {
 		img := b.Options.Sandbox.Image
@@ -195,7 +200,8 @@ func (r *Ready) prepareImages(ctx context.Context) error {
 	return nil
 }
 
-// image makes one image ready. The engine's driver keeps the image's time by itself, since waiting for another's build is not counted.
+// image makes one image ready. The engine's driver keeps the image's time by itself, since waiting
+// for another's build is not counted.
 func (r *Ready) image(ctx context.Context, img sandbox.Image) (string, error) {
 	if img.Timeout > 0 && !needsEngine(img) {
 		var cancel context.CancelFunc
@@ -221,7 +227,8 @@ func (r *Ready) openPool() {
 	r.pool = pool.New(o, r.Driver)
 }
 
-// beside is the machine of a program that runs on this host, next to evalrun: the user's own program, which needs no walls.
+// beside is the machine of a program that runs on this host, next to evalrun: the user's own
+// program, which needs no walls.
 func (r *Ready) beside(ctx context.Context) (sandbox.Sandbox, error) {
 	d := r.programs()
 	spec := sandbox.Spec{Owner: self()}
@@ -239,14 +246,16 @@ func (r *Ready) programs() sandbox.Driver {
 	return r.plain
 }
 
-// reapDead removes what dead processes have left: machines of the run's driver, and those of programs on this host.
+// reapDead removes what dead processes have left: machines of the run's driver, and those of
+// programs on this host.
 func (r *Ready) reapDead(ctx context.Context) {
 	if _, err := r.reap(ctx, Alive); err != nil {
 		r.o.Log.Warn("clearing what dead runs left", "err", err)
 	}
 }
 
-// reapOwn removes what is still there of this process after everything was closed, and returns how many machines were missed.
+// reapOwn removes what is still there of this process after everything was closed, and returns how
+// many machines were missed.
 func (r *Ready) reapOwn(ctx context.Context) int {
 	me := self()
 	n, err := r.reap(context.WithoutCancel(ctx), func(o sandbox.Owner) bool { return !(o.Host == me.Host && o.PID == me.PID) && Alive(o) })

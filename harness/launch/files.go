@@ -5,8 +5,8 @@ import (
 	"syscall"
 )
 
-// leastFiles is how many files must be allowed to be open at once: a journal, its segments, tables, and a session with a machine. Go itself has
-// raised the soft limit to the hard one.
+// leastFiles is how many files must be allowed to be open at once: a journal, its segments, tables,
+// and a session with a machine. Go itself has raised the soft limit to the hard one.
 const leastFiles = 256
 
 // openFiles refuses a limit under which nothing works: what fails then says anything but that.

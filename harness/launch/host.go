@@ -19,7 +19,8 @@ import (
 // self is the owner of what this process starts.
 var self = sync.OnceValue(sandbox.Self)
 
-// Alive reports whether the owner of a machine still runs. Of another host nothing is known, so it counts as alive.
+// Alive reports whether the owner of a machine still runs. Of another host nothing is known, so it
+// counts as alive.
 func Alive(o sandbox.Owner) bool {
 	me := self()
 	if o.Host != me.Host {

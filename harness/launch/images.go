@@ -57,7 +57,8 @@ type NeededImage struct {
 	Tasks []string // that need it
 }
 
-// ImageNeeds lists the images that the tasks of a configuration need, each once, and the tasks that could not be asked, with the reason.
+// ImageNeeds lists the images that the tasks of a configuration need, each once, and the tasks that
+// could not be asked, with the reason.
 func ImageNeeds(ctx context.Context, eff *config.Effective, o Options) (images []NeededImage, unasked map[string]string, err error) {
 	o.Dry = true // nothing is run, so secrets need not be there
 	if o.Log == nil {
@@ -109,7 +110,8 @@ func ImageNeeds(ctx context.Context, eff *config.Effective, o Options) (images [
 	return g.out, unasked, ctx.Err()
 }
 
-// gathering collects images. Two tasks share one that has a name; of Dockerfiles only the store can tell whether they are the same.
+// gathering collects images. Two tasks share one that has a name; of Dockerfiles only the store can
+// tell whether they are the same.
 type gathering struct {
 	known map[string]int
 	out   []NeededImage

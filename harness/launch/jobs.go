@@ -10,7 +10,8 @@ import (
 	"github.com/evalrun/evalrun/harness/config"
 )
 
-// accountOf names the service that a model's calls wait for; "": there is none, or its replies come from a tape.
+// accountOf names the service that a model's calls wait for; "": there is none, or its replies come
+// from a tape.
 func accountOf(m *config.Model) string {
 	if m == nil || replays(m) {
 		return ""
@@ -30,8 +31,8 @@ func (r *Ready) needsOf(ctx context.Context, j harness.Job) (benchmarks.Needs, b
 	return needs, err == nil && needs.Skip == ""
 }
 
-// named gives jobs the names of what they must have to themselves. Tasks are asked only where some that were looked at have such
-// names, or not all were looked at.
+// named gives jobs the names of what they must have to themselves. Tasks are asked only where some
+// that were looked at have such names, or not all were looked at.
 func (r *Ready) named(jobs iter.Seq[harness.Job]) iter.Seq[harness.Job] {
 	if !r.Needs.Exclusive && len(r.Plan.Tasks) <= surveyed {
 		return jobs

@@ -78,7 +78,8 @@ func settle(ctx context.Context, j *journal.Journal, state *journal.State) error
 	return j.Sync(ctx)
 }
 
-// spent sums up into w what earlier processes of the run paid for, once it is settled, with what is in no record any more.
+// spent sums up into w what earlier processes of the run paid for, once it is settled, with what is
+// in no record any more.
 func spent(dir string, losses []record.Loss, w *harness.Whole, dearest float64) {
 	p := plus(accounted(dir, dearest), notedIn(losses))
 	for _, l := range losses {
@@ -107,7 +108,8 @@ func (r *Ready) dearest() (usd float64) {
 	return usd
 }
 
-// keepBudget makes the budget that a command was given the run's own, in place of the configuration's, for all commands after it.
+// keepBudget makes the budget that a command was given the run's own, in place of the
+// configuration's, for all commands after it.
 func (r *Ready) keepBudget(run *record.Run) {
 	if r.o.Budget == "" {
 		return
@@ -119,7 +121,8 @@ func (r *Ready) keepBudget(run *record.Run) {
 	run.Budget = &usd
 }
 
-// An Estimate is what a run may cost. It is no bound: a limit is looked at before each call, and a call in flight may pass it.
+// An Estimate is what a run may cost. It is no bound: a limit is looked at before each call, and a
+// call in flight may pass it.
 type Estimate struct {
 	Trials int      `json:"trials"`
 	USD    *float64 `json:"usd"` // by limits; nil: they set none
@@ -170,7 +173,8 @@ func (r *Ready) Cost() Estimate {
 	return e
 }
 
-// most is what limits and prices let an attempt of an arm cost, but for the call that reaches a limit.
+// most is what limits and prices let an attempt of an arm cost, but for the call that reaches a
+// limit.
 func most(a config.Arm) (float64, bool) {
 	p := priceOf(a.Model)
 	if replays(a.Model) || p != nil && p.In != nil && p.Out != nil && *price.Dearest(p) == 0 {

@@ -10,8 +10,8 @@ import (
 	"github.com/evalrun/evalrun/reports/schema"
 )
 
-// Open opens a run's folder to work in it, and locks it. One that a later version of evalrun has written to is refused before anything
-// in it is touched.
+// Open opens a run's folder to work in it, and locks it. One that a later version of evalrun has
+// written to is refused before anything in it is touched.
 func Open(path string) (*rundir.Dir, error) {
 	d, err := rundir.View(path)
 	if err != nil {

@@ -36,7 +36,8 @@ type Options struct {
 	Log     *slog.Logger
 	// Of a run that goes on, in place of its configuration's; "": as configured.
 	Workers, Budget, Deadline string
-	// Dry: the run is looked at and will not begin, so secrets need not be there and no tape is made.
+	// Dry: the run is looked at and will not begin, so secrets need not be there and no tape is
+	// made.
 	Dry bool
 	// Grade: only grading is wanted, so agents' machines, keys and files need not be there.
 	Grade bool
@@ -68,13 +69,14 @@ type Ready struct {
 	// browsers are started by the first trial that wants one.
 	browsers web.Browsers
 	benches  []harness.Bench
-	// variant says which entry of benches an arm plays instead of the plan's benchmark: arms may have wishes of their own for machines.
+	// variant says which entry of benches an arm plays instead of the plan's benchmark: arms may
+	// have wishes of their own for machines.
 	variant map[[2]int]int
 	arms    []harness.Arm
 }
 
-// Prepare checks and opens all that a configuration names, before anything is spent. planned is the plan of a run that goes on, nil for
-// a new one. Its errors are the user's to mend.
+// Prepare checks and opens all that a configuration names, before anything is spent. planned is the
+// plan of a run that goes on, nil for a new one. Its errors are the user's to mend.
 func Prepare(ctx context.Context, eff *config.Effective, planned *record.Plan, o Options) (_ *Ready, err error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -358,7 +360,8 @@ func (r *Ready) same(p *record.Plan) error {
 	return nil
 }
 
-// Restore makes a run ready again from its folder: its plan, with the budget and the deadline that a command was given since.
+// Restore makes a run ready again from its folder: its plan, with the budget and the deadline that
+// a command was given since.
 func Restore(ctx context.Context, d *rundir.Dir, o Options) (*Ready, error) {
 	p := d.Plan()
 	if err := plan.Distinct(p); err != nil {

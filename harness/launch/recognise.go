@@ -16,8 +16,8 @@ import (
 // depth is how many folders down tasks are looked for.
 const depth = 3
 
-// Recognise says which benchmarks lie at a path: "harbor:PATH", "terminalbench:PATH", "tasks:PATH". A folder with tasks of two formats is
-// two benchmarks.
+// Recognise says which benchmarks lie at a path: "harbor:PATH", "terminalbench:PATH", "tasks:PATH".
+// A folder with tasks of two formats is two benchmarks.
 func Recognise(name string) ([]string, error) {
 	info, err := os.Stat(name)
 	if err != nil {
@@ -75,7 +75,8 @@ func Recognise(name string) ([]string, error) {
 	return kinds, nil
 }
 
-// kindOfDir is the benchmark of a folder that is a task, or says by a file of its own which tasks it has.
+// kindOfDir is the benchmark of a folder that is a task, or says by a file of its own which tasks
+// it has.
 func kindOfDir(fsys fs.FS, dir string) string {
 	for _, x := range []struct{ file, kind string }{
 		{"task.toml", "harbor"}, {"dataset.toml", "harbor"}, {"registry.json", "harbor"}, {"task.yaml", "terminalbench"}, {"tasks.yaml", "tasks"}, {"tasks.jsonl", "tasks"},

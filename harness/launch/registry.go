@@ -1,7 +1,9 @@
-// Package launch is the only place that knows all implementations: it turns an effective configuration into benchmarks, agents, models,
-// drivers, a run folder and a journal, starts the harness over them, and hands the journal to the reports.
+// Package launch is the only place that knows all implementations: it turns an effective
+// configuration into benchmarks, agents, models, drivers, a run folder and a journal, starts the
+// harness over them, and hands the journal to the reports.
 //
-// Begin with [Registry], which says what a configuration may name, and [Prepare], which makes a run ready.
+// Begin with [Registry], which says what a configuration may name, and [Prepare], which makes a run
+// ready.
 package launch
 
 import (

@@ -17,7 +17,8 @@ import (
 	"github.com/evalrun/evalrun/reports/text"
 )
 
-// Results reads what came of a run. Its error is about damaged entries, and comes beside the results of the rest.
+// Results reads what came of a run. Its error is about damaged entries, and comes beside the
+// results of the rest.
 func Results(d *rundir.Dir) (*text.Results, error) {
 	run, err := d.Run()
 	if err != nil {
@@ -32,8 +33,8 @@ func Results(d *rundir.Dir) (*text.Results, error) {
 	return res, err
 }
 
-// Trial reads the entries of one trial. The goals and evidence that stand in blobs are put into their places; one that is missing or
-// damaged is an error beside the entry.
+// Trial reads the entries of one trial. The goals and evidence that stand in blobs are put into
+// their places; one that is missing or damaged is an error beside the entry.
 func Trial(d *rundir.Dir, id string) iter.Seq2[record.Entry, error] {
 	return func(yield func(record.Entry, error) bool) {
 		open, err := Blobs(d)
@@ -90,7 +91,8 @@ func whole(e *record.Entry, open func(sum string) (io.ReadCloser, error)) (json.
 	return e.Data, nil
 }
 
-// Summary sums results up and judges them by the gates of the run's configuration. path is the run's folder, as commands may name it.
+// Summary sums results up and judges them by the gates of the run's configuration. path is the
+// run's folder, as commands may name it.
 func Summary(res *text.Results, path string) (*text.Summary, error) {
 	c, err := judgingOf(res.Plan)
 	if err != nil {

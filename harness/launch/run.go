@@ -22,22 +22,23 @@ import (
 	"github.com/evalrun/evalrun/harness/rundir"
 )
 
-// Control is how a run is watched and ended. Its context's end stops it at once, in order; Drain, when closed, lets what runs
-// finish.
+// Control is how a run is watched and ended. Its context's end stops it at once, in order; Drain,
+// when closed, lets what runs finish.
 type Control struct {
 	Drain   <-chan struct{}
 	Observe func(harness.Progress)
 	// Again says which decided trials are tried once more; nil: none.
 	Again func(plan.Past) bool
-	// Failed also goes on with trials that were decided infra or grader, with all their tries. Those that were decided
-	// provider are always gone on with.
+	// Failed also goes on with trials that were decided infra or grader, with all their tries.
+	// Those that were decided provider are always gone on with.
 	Failed bool
-	// LeaveChanged leaves the trials of tasks whose content has changed undecided and plays the others; otherwise such
-	// tasks are a *ChangedError.
+	// LeaveChanged leaves the trials of tasks whose content has changed undecided and plays the
+	// others; otherwise such tasks are a *ChangedError.
 	LeaveChanged bool
 	// Begun is told, before the first trial begins, how many trials are decided already.
 	Begun func(decided int)
-	// Earlier is told, while the first trials begin, what earlier processes of the run have come to.
+	// Earlier is told, while the first trials begin, what earlier processes of the run have come
+	// to.
 	Earlier func(Earlier)
 }
 
@@ -141,7 +142,8 @@ func (r *Ready) Run(ctx context.Context, d *rundir.Dir, c Control) (out Outcome,
 	q := queue.New(cfg.Workers, streams...)
 	defer q.Close()
 	if cfg.Workers > crowd {
-		// Thousands of sessions are thousands of stacks, which the collector counts as if they would double.
+		// Thousands of sessions are thousands of stacks, which the collector counts as if they
+		// would double.
 		defer debug.SetGCPercent(debug.SetGCPercent(50))
 	}
 	out.Summary, err = harness.Run(ctx, cfg, q, j)
@@ -209,8 +211,9 @@ func finish(d *rundir.Dir, run *record.Run, out Outcome, err error) error {
 	return d.WriteRun(run)
 }
 
-// noteBinary puts the digest of this program into run.json while the run goes on, as it takes a while, and returns what waits for it. Nobody
-// else may write run.json meanwhile, nor change the maps of run.
+// noteBinary puts the digest of this program into run.json while the run goes on, as it takes a
+// while, and returns what waits for it. Nobody else may write run.json meanwhile, nor change the
+// maps of run.
 func noteBinary(d *rundir.Dir, run *record.Run) (wait func()) {
 	now := *run
 	now.Work = slices.Clone(run.Work)
@@ -291,15 +294,17 @@ func (r *Ready) retry() harness.Retry {
 	return x
 }
 
-// reopening says with which decided trials a resume goes on: those whose failure was the model's service's, and, where asked
-// for, the harness's or the grader's, since a person has looked. A rerun plays what it picks.
+// reopening says with which decided trials a resume goes on: those whose failure was the model's
+// service's, and, where asked for, the harness's or the grader's, since a person has looked. A
+// rerun plays what it picks.
 func reopening(c Control) func(record.Status) bool {
 	return func(s record.Status) bool {
 		return c.Again == nil && (c.Failed || s == record.Provider)
 	}
 }
 
-// past tells the plan what the journal knows of a trial. Evidence is read from the disk, so only where it is wanted.
+// past tells the plan what the journal knows of a trial. Evidence is read from the disk, so only
+// where it is wanted.
 func past(state *journal.State, reopen func(record.Status) bool, withEvidence bool) func(string) plan.Past {
 	return func(trial string) plan.Past {
 		t, ok := state.Trial(trial)
@@ -331,8 +336,9 @@ func evidence(state *journal.State, trial string) []record.Evidence {
 	return out
 }
 
-// streams are the plan's trials by arm, with the benchmark that suits the arm. close ends what looks after their images, when they are not read any
-// more. left takes out what is not to be played.
+// streams are the plan's trials by arm, with the benchmark that suits the arm. close ends what
+// looks after their images, when they are not read any more. left takes out what is not to be
+// played.
 func (r *Ready) streams(was func(string) plan.Past, again func(plan.Past) bool, left func(iter.Seq[harness.Job]) iter.Seq[harness.Job]) (streams []queue.Stream, close func()) {
 	parts := plan.Streams(r.Plan, was, again)
 	ahead, close := r.ahead(len(parts))

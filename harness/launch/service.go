@@ -16,7 +16,8 @@ import (
 	"github.com/evalrun/evalrun/harness/config"
 )
 
-// A serviceKey is one model at one address with one key. Services limit by model, so each has a limiter of its own.
+// A serviceKey is one model at one address with one key. Services limit by model, so each has a
+// limiter of its own.
 type serviceKey struct{ model, url, key string }
 
 func keyOfService(m *config.Model) serviceKey { return serviceKey{m.Name, m.BaseURL, m.Key.Var()} }
@@ -33,7 +34,8 @@ type service struct {
 	last    time.Time // trouble came
 }
 
-// agree sets up the services of models before the first is opened. What several arms say of one service has to agree.
+// agree sets up the services of models before the first is opened. What several arms say of one
+// service has to agree.
 func (s *models) agree(all []*config.Model) error {
 	type asked struct {
 		connections int
@@ -88,7 +90,8 @@ func (s *models) service(m *config.Model) (*service, error) {
 	return svc, nil
 }
 
-// watch counts the calls that wait, keeps the last trouble for progress, and logs each try that failed or followed one that did.
+// watch counts the calls that wait, keeps the last trouble for progress, and logs each try that
+// failed or followed one that did.
 func (v *service) watch(f model.Factory, log *slog.Logger) model.Factory {
 	return func(b model.Binding) (model.Client, error) {
 		try, waiting := b.Try, b.Waiting
@@ -204,7 +207,8 @@ func rate(gap time.Duration) string {
 	return fmt.Sprintf("%g calls a minute", math.Round(n*10)/10)
 }
 
-// Finishing says what keeps the trials that run from their end, as far as models do: calls in flight, and what Waiting says.
+// Finishing says what keeps the trials that run from their end, as far as models do: calls in
+// flight, and what Waiting says.
 func (r *Ready) Finishing() string {
 	var parts []string
 	for _, m := range []*models{r.models, r.roles} {
@@ -236,7 +240,8 @@ func (r *Ready) Waiting() string {
 	return strings.Join(parts, "; ")
 }
 
-// calls is how many calls the arms' models can have out at once, and which model allows how many; 0: none is called.
+// calls is how many calls the arms' models can have out at once, and which model allows how many;
+// 0: none is called.
 func (r *Ready) calls() (n int, each string) {
 	var parts []string
 	for _, v := range r.models.order {

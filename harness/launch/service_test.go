@@ -17,7 +17,8 @@ import (
 	"github.com/evalrun/evalrun/agent/model/retry"
 )
 
-// What a service keeps its callers waiting for is said while it does, and each try that failed or followed one is logged.
+// What a service keeps its callers waiting for is said while it does, and each try that failed or
+// followed one is logged.
 func TestServiceState(t *testing.T) {
 	rate := &model.Error{Class: model.Rate, HTTP: 429, Err: errors.New("slow down")}
 	broken := &model.Error{Class: model.Network, Err: errors.New("connection refused")}

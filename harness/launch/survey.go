@@ -28,7 +28,8 @@ type Needs struct {
 	Browsers  bool                // some are played in a browser
 }
 
-// surveyed bounds how many tasks are looked at before the run begins: what a task needs is asked again when it is played.
+// surveyed bounds how many tasks are looked at before the run begins: what a task needs is asked
+// again when it is played.
 const surveyed = 2000
 
 func (r *Ready) survey(ctx context.Context) error {
@@ -292,7 +293,8 @@ func (r *Ready) noteSkipped(why map[string]string) {
 	}
 }
 
-// fits refuses a machine that the configuration makes larger than one may ever be: each of its trials would be skipped.
+// fits refuses a machine that the configuration makes larger than one may ever be: each of its
+// trials would be skipped.
 func (r *Ready) fits() error {
 	memory, most, why := r.budget()
 	if r.Driver == nil || r.Driver.Name() == "fake" || memory == 0 {

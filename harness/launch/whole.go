@@ -20,8 +20,9 @@ import (
 	"github.com/evalrun/evalrun/reports/parquetlog"
 )
 
-// Whole compares a run's journal with what the other files of its folder know of it. The error is a *journal.LossError where something is
-// missing. Of a run in which another process works nothing is known: its files are at different moments.
+// Whole compares a run's journal with what the other files of its folder know of it. The error is a
+// *journal.LossError where something is missing. Of a run in which another process works nothing is
+// known: its files are at different moments.
 func Whole(d *rundir.Dir) error {
 	if busy(d) {
 		return nil
@@ -43,14 +44,16 @@ func Whole(d *rundir.Dir) error {
 	return &journal.LossError{Losses: losses}
 }
 
-// gone are the files and folders of a run that are not there, and that no other file can take the place of.
+// gone are the files and folders of a run that are not there, and that no other file can take the
+// place of.
 func gone(d *rundir.Dir, run *record.Run) (out []journal.Loss) {
 	seq, _ := parquetlog.Last(d.Path())
 	begun := seq > 0 || journal.Begun(d.Journal())
 	if run.Run == "" && begun { // it is written before the first entry
 		out = append(out, journal.Loss{File: "../run.json", Text: "is missing"})
 	}
-	// The mark is there before run.json is. A journal of an older form has none, and its run.json no digest of the plan.
+	// The mark is there before run.json is. A journal of an older form has none, and its run.json
+	// no digest of the plan.
 	if (run.Run == "" && begun || run.Plan != "") && !journal.HasMark(d.Journal()) {
 		out = append(out, journal.Loss{File: "mark", Text: "is missing or damaged, so nothing says how far the journal had come"})
 	}
@@ -63,7 +66,8 @@ func gone(d *rundir.Dir, run *record.Run) (out []journal.Loss) {
 	return out
 }
 
-// strangers looks for trials that the run's plan does not have: the journal of an older form does not say whose it is.
+// strangers looks for trials that the run's plan does not have: the journal of an older form does
+// not say whose it is.
 func strangers(d *rundir.Dir) ([]journal.Loss, error) {
 	st, err := journal.ReadState(d.Journal())
 	if err != nil || st.Len() == 0 {
@@ -101,7 +105,8 @@ func witnesses(d *rundir.Dir, run *record.Run) []journal.Witness {
 	return ws
 }
 
-// readable leaves out evidence whose blobs are damaged or missing, where that is accepted: its trial is played again.
+// readable leaves out evidence whose blobs are damaged or missing, where that is accepted: its
+// trial is played again.
 func (r *Ready) readable(jobs iter.Seq[harness.Job], blobs *blob.Store) iter.Seq[harness.Job] {
 	if !r.o.AcceptLoss {
 		return jobs

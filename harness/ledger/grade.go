@@ -34,9 +34,10 @@ func (g *Grade) Amend(a *record.Amend) {
 	}
 }
 
-// Complete reports whether a trial that was decided by v can be graded from its evidence: that of all its stages is there.
-// A verdict without a score says how many there were; before form 2 of the journal only the last evidence can. A score of no
-// stage stands for an agent that took its machine down.
+// Complete reports whether a trial that was decided by v can be graded from its evidence: that of
+// all its stages is there. A verdict without a score says how many there were; before form 2 of the
+// journal only the last evidence can. A score of no stage stands for an agent that took its machine
+// down.
 func Complete(v *record.Verdict, stages []record.Evidence) bool {
 	n := len(stages)
 	return n > 0 && (v.Status == record.Scored && v.Stages > 0 || stages[n-1].Last || v.Stages == n)

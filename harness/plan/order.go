@@ -9,8 +9,9 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// contract leaves the tasks that keep refuses out of an order of one benchmark's tasks: who came after such a one comes after those that it
-// came after. The result holds indices, each once; after holds IDs, of which unknown ones mean nothing. A circle is an error that names it.
+// contract leaves the tasks that keep refuses out of an order of one benchmark's tasks: who came
+// after such a one comes after those that it came after. The result holds indices, each once; after
+// holds IDs, of which unknown ones mean nothing. A circle is an error that names it.
 func contract(ids []string, after [][]string, keep func(i int) bool) ([][]int, error) {
 	at := make(map[string]int, len(ids))
 	for i, id := range ids {
@@ -92,7 +93,8 @@ func before(p *record.Plan) [][]int {
 	return out
 }
 
-// shuffled is the order in which a plan's tasks are played: drawn by its seed, but each behind those that it comes after.
+// shuffled is the order in which a plan's tasks are played: drawn by its seed, but each behind
+// those that it comes after.
 func shuffled(p *record.Plan, before [][]int) []int {
 	drawn := rand.New(rand.NewPCG(p.Seed, 0x706c616e)).Perm(len(p.Tasks))
 	out := make([]int, 0, len(drawn))

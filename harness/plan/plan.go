@@ -1,6 +1,6 @@
-// Package plan says what a run will do: which tasks of which benchmarks, played by which arms, how often, in which order. A
-// plan is data (record.Plan, the file plan.json); its trials are expanded one at a time, and those that a journal says are decided
-// are left out.
+// Package plan says what a run will do: which tasks of which benchmarks, played by which arms, how
+// often, in which order. A plan is data (record.Plan, the file plan.json); its trials are expanded
+// one at a time, and those that a journal says are decided are left out.
 package plan
 
 import (
@@ -42,10 +42,12 @@ type Spec struct {
 	Note      func(text string) // is told what the selections name and no task has; nil: nobody asks
 }
 
-// Build reads the tasks once and makes the plan. A task that cannot be read is part of it (its trials will be skipped, with the reason);
-// a source that cannot be used as a whole is an error, and so are two tasks of one ID, and a selection that leaves nothing.
+// Build reads the tasks once and makes the plan. A task that cannot be read is part of it (its
+// trials will be skipped, with the reason); a source that cannot be used as a whole is an error,
+// and so are two tasks of one ID, and a selection that leaves nothing.
 //
-// Memory is that of the tasks that are selected, some 250 bytes each without their fields, and some 40 bytes for each task that is read.
+// Memory is that of the tasks that are selected, some 250 bytes each without their fields, and some
+// 40 bytes for each task that is read.
 func Build(ctx context.Context, s Spec) (*record.Plan, error) {
 	if s.Repeats < 1 {
 		return nil, fmt.Errorf("plan: %d repeats", s.Repeats)
@@ -107,8 +109,8 @@ func Build(ctx context.Context, s Spec) (*record.Plan, error) {
 	return p, nil
 }
 
-// Distinct returns an error if two tasks of a plan have the same digest: their trials would have the
-// same IDs.
+// Distinct returns an error if two tasks of a plan have the same digest: their trials would have
+// the same IDs.
 func Distinct(p *record.Plan) error {
 	if len(p.Benchmarks) < 2 {
 		return nil // tasks of one benchmark differ at least in their IDs
@@ -146,7 +148,8 @@ type link struct {
 	after []string
 }
 
-// follow says of p's tasks which of them they come after. Which others a shard plays is not known to it, as little as when.
+// follow says of p's tasks which of them they come after. Which others a shard plays is not known
+// to it, as little as when.
 func (r *reading) follow(p *record.Plan) error {
 	var ids []string
 	var after [][]string
@@ -306,8 +309,9 @@ type Past struct {
 	Evidence    []record.Evidence
 }
 
-// PastOf is what the fold of a trial's entries says of it, but for its evidence. reopen says with which failed trials a resume
-// goes on, with all their tries, although they were decided; nil: none.
+// PastOf is what the fold of a trial's entries says of it, but for its evidence. reopen says with
+// which failed trials a resume goes on, with all their tries, although they were decided; nil:
+// none.
 func PastOf(t ledger.Trial, reopen func(record.Status) bool) Past {
 	p := Past{
 		Decided: t.Decided, Status: t.Status(), Attempts: int(t.Last), Failed: int(t.Failed), Alone: t.Alone, Fence: t.Fence,
@@ -322,9 +326,11 @@ func PastOf(t ledger.Trial, reopen func(record.Status) bool) Past {
 // Trials is how many the plan has.
 func Trials(p *record.Plan) int { return len(p.Arms) * len(p.Tasks) * p.Repeats }
 
-// Jobs yields the trials that are left, in the plan's order: repeat by repeat, the tasks shuffled by the seed, each behind those that it comes
-// after, the arms of a task side by side, so that a run that ends early still has pairs to compare. Where arms share a state of the world they
-// come one after another. past may be nil. Again says which decided trials are to be tried once more (a rerun); it may be nil.
+// Jobs yields the trials that are left, in the plan's order: repeat by repeat, the tasks shuffled
+// by the seed, each behind those that it comes after, the arms of a task side by side, so that a
+// run that ends early still has pairs to compare. Where arms share a state of the world they come
+// one after another. past may be nil. Again says which decided trials are to be tried once more (a
+// rerun); it may be nil.
 func Jobs(p *record.Plan, past func(trial string) Past, again func(Past) bool) iter.Seq[harness.Job] {
 	return func(yield func(harness.Job) bool) {
 		x := expand(p, past, again)
@@ -360,8 +366,9 @@ type Stream struct {
 	Jobs  iter.Seq[harness.Job]
 }
 
-// Streams are the trials that [Jobs] yields, apart by arm, each stream in the plan's order: one of them can be read on while another is not.
-// Trials of a benchmark whose arms share a state of the world are one stream. The arguments are those of Jobs.
+// Streams are the trials that [Jobs] yields, apart by arm, each stream in the plan's order: one of
+// them can be read on while another is not. Trials of a benchmark whose arms share a state of the
+// world are one stream. The arguments are those of Jobs.
 func Streams(p *record.Plan, past func(trial string) Past, again func(Past) bool) []Stream {
 	x := expand(p, past, again)
 	var out []Stream
@@ -436,7 +443,8 @@ func (x *expansion) apart(ti int) bool {
 	return x.anyApart && x.p.Benchmarks[x.bench[x.p.Tasks[ti].Benchmark]].Rounds == record.RoundsOfArms
 }
 
-// job makes the job of a trial; false: there is nothing left to do. The order must have been asked for.
+// job makes the job of a trial; false: there is nothing left to do. The order must have been asked
+// for.
 func (x *expansion) job(rep, ti, ai int) (harness.Job, bool) {
 	p := x.p
 	t, arm := p.Tasks[ti], p.Arms[ai]

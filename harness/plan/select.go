@@ -12,7 +12,8 @@ import (
 	"github.com/evalrun/evalrun/internal/suggest"
 )
 
-// A Selection says which tasks of a benchmark take part. The zero value: all. The parts are applied in the order of the fields.
+// A Selection says which tasks of a benchmark take part. The zero value: all. The parts are applied
+// in the order of the fields.
 type Selection struct {
 	IDs    []string // globs (path.Match, and * also matches /); a leading ! excludes
 	Tags   []string // one of them; a leading ! excludes
@@ -74,7 +75,8 @@ func (s Selection) cut(out []record.Task, seed uint64) []record.Task {
 	return out
 }
 
-// anyOf reports whether one of words holds and none of those with a leading ! does. No positive words: all pass.
+// anyOf reports whether one of words holds and none of those with a leading ! does. No positive
+// words: all pass.
 func anyOf(words []string, holds func(string) bool) bool {
 	some, ok := false, false
 	for _, w := range words {
@@ -158,7 +160,8 @@ func join[T any](set map[string]T) string {
 	return strings.Join(words, ", ")
 }
 
-// A Shard is one of N parts of a plan, by task, so that the arms of a task stay together. The zero value is the whole.
+// A Shard is one of N parts of a plan, by task, so that the arms of a task stay together. The zero
+// value is the whole.
 type Shard struct{ I, N int } // I from 1
 
 // ParseShard reads "2/8".

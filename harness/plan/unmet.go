@@ -10,7 +10,8 @@ import (
 	"github.com/evalrun/evalrun/internal/suggest"
 )
 
-// words are what the selections of a spec name: what is kept of the tasks beside the plan serves to tell which of it there is not.
+// words are what the selections of a spec name: what is kept of the tasks beside the plan serves to
+// tell which of it there is not.
 type words struct {
 	ids, tags bool
 	fields    map[string]bool // whose values are asked for; nil: no fields are
@@ -71,8 +72,9 @@ func (k *known) note(w words, t record.Task, fields map[string]string) {
 	k.partly = k.partly || t.Bad != ""
 }
 
-// unmet tells of what the selections name and no task of any benchmark has, where tasks are left: a word that was mistyped would else be missed only by
-// the number of tasks, and one that is to leave some out not even by that.
+// unmet tells of what the selections name and no task of any benchmark has, where tasks are left: a
+// word that was mistyped would else be missed only by the number of tasks, and one that is to leave
+// some out not even by that.
 func (s Spec) unmet(read []*reading) {
 	if s.Note == nil {
 		return

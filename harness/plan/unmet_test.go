@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// What no task has is told, also where it was to leave tasks out, and where another benchmark's tasks have none of it.
+// What no task has is told, also where it was to leave tasks out, and where another benchmark's
+// tasks have none of it.
 func TestUnmet(t *testing.T) {
 	s := spec(numbered("b", 12), Selection{
 		IDs: []string{"b/1*", "b/13", "!z*"}, Tags: []string{"hard", "hrad", "!slow"}, Filter: []string{"level!=medium", "lvel!=easy", "level=hard"},

@@ -6,8 +6,9 @@ import (
 	"github.com/evalrun/evalrun/harness"
 )
 
-// An order knows which trials wait for others. It remembers those that were read from the plan and are not decided, and a line for each world.
-// As a plan names a trial behind those that it waits for, one that it has not read was decided by an earlier process, and is nothing to wait for.
+// An order knows which trials wait for others. It remembers those that were read from the plan and
+// are not decided, and a line for each world. As a plan names a trial behind those that it waits
+// for, one that it has not read was decided by an earlier process, and is nothing to wait for.
 type order struct {
 	pending map[string]bool // trials
 	worlds  map[string]*world
@@ -44,8 +45,8 @@ func (o *order) waits(j harness.Job) bool {
 	return j.World != "" && (o.worlds[j.World].round != j.Round || slices.ContainsFunc(j.After, func(t string) bool { return o.pending[t] }))
 }
 
-// decided takes a job out that needs not be waited for any more: whatever became of it. After the last one of a round comes the next, of which
-// some may be among the parked.
+// decided takes a job out that needs not be waited for any more: whatever became of it. After the
+// last one of a round comes the next, of which some may be among the parked.
 func (o *order) decided(j harness.Job, parked []parked) {
 	if j.World == "" || !o.pending[j.Trial] {
 		return

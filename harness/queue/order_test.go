@@ -11,7 +11,8 @@ import (
 	"github.com/evalrun/evalrun/harness"
 )
 
-// Trials of a world begin when those before them are decided, whatever became of them, and all of them are played; others do not wait.
+// Trials of a world begin when those before them are decided, whatever became of them, and all of
+// them are played; others do not wait.
 func TestOrder(t *testing.T) {
 	for seed := range uint64(60) {
 		synctest.Test(t, func(t *testing.T) {

@@ -1,4 +1,5 @@
-// Package queue holds the queues that hand out a plan's trials. [Memory] is the one of a single process.
+// Package queue holds the queues that hand out a plan's trials. [Memory] is the one of a single
+// process.
 package queue
 
 import (
@@ -14,8 +15,8 @@ import (
 	"github.com/evalrun/evalrun/harness"
 )
 
-// A Stream is a part of a plan: jobs that are read in their order, while those of other streams need not be. Jobs that wait for each other
-// (Job.World) are in one stream.
+// A Stream is a part of a plan: jobs that are read in their order, while those of other streams
+// need not be. Jobs that wait for each other (Job.World) are in one stream.
 type Stream struct {
 	// Account names the service that the stream's sessions wait for, "" if there is none.
 	Account string
@@ -24,13 +25,16 @@ type Stream struct {
 
 // Memory hands out the jobs of one process and shares its workers among the streams that have work.
 //
-// The next job is of the account with the fewest jobs in flight, and there of the stream with the fewest, so that one with long trials leaves
-// the others their part. In a stream come first jobs that waited for others, then retries that are ready, then the plan's next.
+// The next job is of the account with the fewest jobs in flight, and there of the stream with the
+// fewest, so that one with long trials leaves the others their part. In a stream come first jobs
+// that waited for others, then retries that are ready, then the plan's next.
 //
-// A job whose session waits for a model's service ([Memory.Waits]) has no worker. Another job is handed out in its place, until twice as many
-// jobs are in flight as there are workers. It is of an account none of whose jobs wait, as more jobs would only wait too, or of one that has
-// less than its part. When those that waited go on, more jobs are busy than there are workers. Until they are through, an account that has less
-// than its part is still given jobs, so that no account is without any.
+// A job whose session waits for a model's service ([Memory.Waits]) has no worker. Another job is
+// handed out in its place, until twice as many jobs are in flight as there are workers. It is of an
+// account none of whose jobs wait, as more jobs would only wait too, or of one that has less than
+// its part. When those that waited go on, more jobs are busy than there are workers. Until they are
+// through, an account that has less than its part is still given jobs, so that no account is
+// without any.
 //
 // It holds the jobs in flight and the retries, not the plan.
 type Memory struct {
@@ -78,7 +82,8 @@ type parked struct {
 
 var _ harness.Queue = (*Memory)(nil)
 
-// maxParked bounds how many jobs wait for names or for others; a stream that has its part of them is not read any further.
+// maxParked bounds how many jobs wait for names or for others; a stream that has its part of them
+// is not read any further.
 const maxParked = 1000
 
 // New makes a queue. Close it at the end.
@@ -139,7 +144,8 @@ func until(ctx context.Context, wake <-chan struct{}, wait time.Duration) error 
 	return nil
 }
 
-// pick returns a job (wait 0), how long to wait for the next retry, or a negative wait: until something changes.
+// pick returns a job (wait 0), how long to wait for the next retry, or a negative wait: until
+// something changes.
 func (m *Memory) pick() (harness.Job, time.Duration, error) {
 	if m.drained {
 		return harness.Job{}, 0, io.EOF
@@ -253,8 +259,8 @@ func (m *Memory) from(s *stream, now time.Time) (harness.Job, bool) {
 	return harness.Job{}, false
 }
 
-// may reports whether a job can be handed out now. Where a name that it needs is held, or wanted by one that came before it, or a trial before it
-// is not decided, it is parked.
+// may reports whether a job can be handed out now. Where a name that it needs is held, or wanted by
+// one that came before it, or a trial before it is not decided, it is parked.
 func (m *Memory) may(j harness.Job, s *stream) bool {
 	free := func(name string) bool {
 		return !m.held[name] && !slices.ContainsFunc(m.parked, func(p parked) bool { return slices.Contains(p.Exclusive, name) && !m.order.waits(p.Job) })
@@ -267,8 +273,8 @@ func (m *Memory) may(j harness.Job, s *stream) bool {
 	return false
 }
 
-// unpark takes out the first of a stream's that no longer has to wait. One that waits for several names is not overtaken by those that want some
-// of them.
+// unpark takes out the first of a stream's that no longer has to wait. One that waits for several
+// names is not overtaken by those that want some of them.
 func (m *Memory) unpark(s *stream) (harness.Job, bool) {
 	wanted := map[string]bool{}
 	for i, p := range m.parked {

@@ -128,7 +128,8 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// A name has one holder at a time; jobs that need none pass those that wait, and nobody waits for ever.
+// A name has one holder at a time; jobs that need none pass those that wait, and nobody waits for
+// ever.
 func TestExclusive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		names := [][]string{{"shop"}, {"shop"}, nil, {"shop", "forum"}, {"forum"}, {"forum"}, {"shop"}, nil}
@@ -195,7 +196,8 @@ func TestExclusive(t *testing.T) {
 	})
 }
 
-// Many jobs for one name hold no more than a bounded part of the plan, and a pause lets those of other arms go on.
+// Many jobs for one name hold no more than a bounded part of the plan, and a pause lets those of
+// other arms go on.
 func TestExclusiveBounded(t *testing.T) {
 	n := 0
 	q := New(100, Stream{Jobs: func(yield func(harness.Job) bool) {
@@ -236,7 +238,8 @@ func many(arm, n int) iter.Seq[harness.Job] {
 	}
 }
 
-// playing hands jobs of a queue to players until a time is over, and counts what was done of each arm. play says how long a job takes.
+// playing hands jobs of a queue to players until a time is over, and counts what was done of each
+// arm. play says how long a job takes.
 func playing(t *testing.T, q *Memory, whole time.Duration, play func(harness.Job)) map[int]int {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), whole)
@@ -266,7 +269,8 @@ func playing(t *testing.T, q *Memory, whole time.Duration, play func(harness.Job
 	return out
 }
 
-// A slow arm has its part of the workers, and no more while others have work; the plan is read no further than it is played.
+// A slow arm has its part of the workers, and no more while others have work; the plan is read no
+// further than it is played.
 func TestSharedAmongArms(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -318,7 +322,8 @@ func TestSharedAmongArms(t *testing.T) {
 	}
 }
 
-// Whoever waits has no worker; those that go on again may be more than there are workers, never more than twice as many, and nobody is without.
+// Whoever waits has no worker; those that go on again may be more than there are workers, never
+// more than twice as many, and nobody is without.
 func TestWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(12, Stream{"a", many(0, 1000)}, Stream{"b", many(1, 1000)}, Stream{"slow", many(2, 1000)}, Stream{"fast", many(3, 1_000_000)})

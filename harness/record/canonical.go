@@ -7,8 +7,9 @@ import (
 	"slices"
 )
 
-// Canonical is JSON with sorted keys, no blanks, numbers as they were written, and without zero values (null, false, 0, "", empty
-// arrays and objects as members of objects), so that a new option with a default changes no identity.
+// Canonical is JSON with sorted keys, no blanks, numbers as they were written, and without zero
+// values (null, false, 0, "", empty arrays and objects as members of objects), so that a new option
+// with a default changes no identity.
 func Canonical(v any) ([]byte, error) {
 	raw, err := json.Marshal(v)
 	if err != nil {
@@ -75,7 +76,8 @@ func canonical(buf *bytes.Buffer, x any) error {
 	return nil
 }
 
-// zero reports whether a member with value x says nothing. An object whose members all say nothing says nothing.
+// zero reports whether a member with value x says nothing. An object whose members all say nothing
+// says nothing.
 func zero(x any) bool {
 	switch x := x.(type) {
 	case nil:

@@ -27,7 +27,8 @@ const (
 	Broke    End = "broke" // the agent's own failure; graded
 )
 
-// Attempt begins an attempt. It repeats what identifies the trial, so that a journal can be read by itself.
+// Attempt begins an attempt. It repeats what identifies the trial, so that a journal can be read by
+// itself.
 type Attempt struct {
 	Arm       string            `json:"arm"` // arm ID
 	ArmName   string            `json:"arm_name"`
@@ -64,8 +65,8 @@ type Stage struct {
 	Events   int64  `json:"events"` // ID of the first event of the stage
 }
 
-// Reward is what one action brought. It never reaches the agent, so it is kept beside the log, right before the action's observation: who reads
-// the journal in order can put both into one row.
+// Reward is what one action brought. It never reaches the agent, so it is kept beside the log,
+// right before the action's observation: who reads the journal in order can put both into one row.
 type Reward struct {
 	Action int64           `json:"action"`          // ID of the action, which the observation has as its cause
 	Event  int64           `json:"event,omitempty"` // above 0: in its place, of an older run, the observation, which came before this
@@ -73,7 +74,8 @@ type Reward struct {
 	Info   json.RawMessage `json:"info,omitempty"`
 }
 
-// Evidence is benchmarks.Evidence as JSON, kept so that grading can be repeated, with how the agent ended.
+// Evidence is benchmarks.Evidence as JSON, kept so that grading can be repeated, with how the agent
+// ended.
 type Evidence struct {
 	Stage int             `json:"stage"`
 	End   End             `json:"end"`
@@ -105,8 +107,8 @@ type Test struct {
 	Message string `json:"message,omitempty"`
 }
 
-// Result is a stage's grade. One with many tests comes as several entries: the tests of all belong to the stage, and the
-// last entry has the scores.
+// Result is a stage's grade. One with many tests comes as several entries: the tests of all belong
+// to the stage, and the last entry has the scores.
 type Result struct {
 	Stage  int      `json:"stage"`
 	Scores []Score  `json:"scores"`
@@ -127,7 +129,8 @@ type Fault struct {
 	Detail string `json:"detail,omitempty"` // SHA-256 of a longer text in blobs: a build's output
 }
 
-// Verdict is what became of an attempt. With Final it decides the trial; without, another attempt follows.
+// Verdict is what became of an attempt. With Final it decides the trial; without, another attempt
+// follows.
 type Verdict struct {
 	Final  bool     `json:"final"`
 	Status Status   `json:"status"`
@@ -159,7 +162,8 @@ type Verdict struct {
 	Refused int64   `json:"refused,omitempty"` // what network policies refused: connections, and names that were not resolved
 }
 
-// Used is what the arm's models gave for this verdict, replies that were taken over from earlier attempts included.
+// Used is what the arm's models gave for this verdict, replies that were taken over from earlier
+// attempts included.
 func (v *Verdict) Used() Usage {
 	u := v.Usage
 	if v.Taken != nil {
@@ -168,8 +172,9 @@ func (v *Verdict) Used() Usage {
 	return u
 }
 
-// Spent is what models took without a verdict or an amendment to say so: in an attempt whose process ended first, or in grading again
-// without a grade. What a run has used and paid for is the sum over its verdicts, amendments and these; none repeats another.
+// Spent is what models took without a verdict or an amendment to say so: in an attempt whose
+// process ended first, or in grading again without a grade. What a run has used and paid for is the
+// sum over its verdicts, amendments and these; none repeats another.
 type Spent struct {
 	Usage Usage  `json:"usage"`           // as in Verdict, as are the others
 	Other *Usage `json:"other,omitempty"` //
@@ -184,9 +189,10 @@ type Image struct {
 	Log    string `json:"log,omitempty"`    // SHA-256 in blobs: what its build printed, where this run has built it
 }
 
-// Usage counts tokens as agent/event.Usage does, and the calls. In a sum of calls Cost is nil when that of one of them is not known.
-// Then Counted is what limits and budgets count for all of them together, and Unpriced says why the first cost is not known.
-// Tokens and cost include those of tries that brought no reply; Calls does not.
+// Usage counts tokens as agent/event.Usage does, and the calls. In a sum of calls Cost is nil when
+// that of one of them is not known. Then Counted is what limits and budgets count for all of them
+// together, and Unpriced says why the first cost is not known. Tokens and cost include those of
+// tries that brought no reply; Calls does not.
 type Usage struct {
 	Calls      int64    `json:"calls,omitempty"`
 	Silent     int64    `json:"silent,omitempty"` // calls whose service did not say what they took: the counts lack them
@@ -201,8 +207,9 @@ type Usage struct {
 	Lost       *Lost    `json:"lost,omitempty"`
 }
 
-// Lost is what tries can have taken at most that were sent, and of which the service has not said what it bills: it did not
-// answer in time, or the connection broke. Limits and budgets count it; costs and counts of tokens do not.
+// Lost is what tries can have taken at most that were sent, and of which the service has not said
+// what it bills: it did not answer in time, or the connection broke. Limits and budgets count it;
+// costs and counts of tokens do not.
 type Lost struct {
 	Tries  int64   `json:"tries"`
 	Tokens int64   `json:"tokens"`
@@ -236,8 +243,8 @@ func (u Usage) Tokens() int64 {
 	return u.In + u.Out
 }
 
-// Told reports whether the counts of tokens are those of all calls. Journals of older versions do not count silent calls,
-// but a call without any input was one.
+// Told reports whether the counts of tokens are those of all calls. Journals of older versions do
+// not count silent calls, but a call without any input was one.
 func (u Usage) Told() bool { return u.Silent == 0 && (u.Calls == 0 || u.In > 0) }
 
 func (u Usage) known() float64 {
@@ -285,7 +292,8 @@ func (u *Usage) Add(v Usage) {
 	}
 }
 
-// Times of an attempt. Working is Agent less waiting for the journal, for a provider's back-off and for machines.
+// Times of an attempt. Working is Agent less waiting for the journal, for a provider's back-off and
+// for machines.
 type Times struct {
 	Wall    time.Duration `json:"wall_ns"`
 	Image   time.Duration `json:"image_ns,omitempty"` // getting images ready, or waiting for who does
@@ -300,8 +308,8 @@ type Times struct {
 	Close   time.Duration `json:"close_ns,omitempty"`
 }
 
-// A Call is one try of one model call. The last try of a call holds the reply, or the error that was given up on. The usage of
-// a try that failed is what the service bills for it.
+// A Call is one try of one model call. The last try of a call holds the reply, or the error that
+// was given up on. The usage of a try that failed is what the service bills for it.
 type Call struct {
 	Actor   string          `json:"actor,omitempty"`
 	Role    string          `json:"role"`            // main, condenser, grader …
@@ -326,13 +334,15 @@ type Call struct {
 	Sent    string          `json:"sent,omitempty"`      // SHA-256 of the raw request, in blobs, where the run keeps them
 }
 
-// Amend corrects a trial's decided verdict: the newest grade is the one that counts, and all are kept.
+// Amend corrects a trial's decided verdict: the newest grade is the one that counts, and all are
+// kept.
 type Amend struct {
 	Why    string   `json:"why"`
 	Reward *float64 `json:"reward"`
 	Scores []Score  `json:"scores,omitempty"`
 	Flags  []string `json:"flags,omitempty"`
-	// Status, when set, takes the place of the verdict's: of a trial whose grading had failed, "scored" with its end and limit.
+	// Status, when set, takes the place of the verdict's: of a trial whose grading had failed,
+	// "scored" with its end and limit.
 	Status Status `json:"status,omitempty"`
 	End    End    `json:"end,omitempty"`
 	Limit  string `json:"limit,omitempty"`

@@ -1,6 +1,7 @@
-// Package record is the form of the journal: what a run writes down while it goes, and the interface that it writes
-// to. It imports the standard library only. Journals implement [Journal]; reports read the payload types in
-// payload.go; Parquet columns belong to reports/parquetlog, not here.
+// Package record is the form of the journal: what a run writes down while it goes, and the
+// interface that it writes to. It imports the standard library only. Journals implement [Journal];
+// reports read the payload types in payload.go; Parquet columns belong to reports/parquetlog, not
+// here.
 package record
 
 import (
@@ -47,11 +48,14 @@ type Entry struct {
 
 // A Journal keeps entries in order. Its methods may be called from several goroutines.
 type Journal interface {
-	// Append adds e; V, Seq and (when zero) Time are set by the journal. It keeps e.Data, which must not change afterwards. It waits while the journal is
-	// behind. An entry of a fence older than the newest seen for its trial is refused with ErrFenced; so is one for a
-	// trial that no attempt entry has opened, or whose final verdict is in. After a failed write every call returns that first error.
+	// Append adds e; V, Seq and (when zero) Time are set by the journal. It keeps e.Data, which
+	// must not change afterwards. It waits while the journal is behind. An entry of a fence older
+	// than the newest seen for its trial is refused with ErrFenced; so is one for a trial that no
+	// attempt entry has opened, or whose final verdict is in. After a failed write every call
+	// returns that first error.
 	Append(ctx context.Context, e Entry) error
-	// Sync returns when everything appended before it is durable. The first failed write or fsync is final. With nothing new it is free.
+	// Sync returns when everything appended before it is durable. The first failed write or fsync
+	// is final. With nothing new it is free.
 	Sync(ctx context.Context) error
 	// Attempt yields the entries of one attempt, in order, up to the last one appended when it was
 	// called. It may be asked for until the attempt's trial is decided. Of a trial that was decided
@@ -62,20 +66,23 @@ type Journal interface {
 
 // Blobs keeps content by its hash. The type of content is not part of it.
 type Blobs interface {
-	// Put stores what r has and returns its SHA-256 (lower-case hexadecimal) and size. It is durable after the next Sync.
+	// Put stores what r has and returns its SHA-256 (lower-case hexadecimal) and size. It is
+	// durable after the next Sync.
 	Put(ctx context.Context, r io.Reader) (sum string, size int64, err error)
-	// Open returns the content; fs.ErrNotExist when there is none. Reading ends with ErrDamaged, at the latest with the last byte, where
-	// it is not the content that was put.
+	// Open returns the content; fs.ErrNotExist when there is none. Reading ends with ErrDamaged, at
+	// the latest with the last byte, where it is not the content that was put.
 	Open(ctx context.Context, sum string) (io.ReadCloser, error)
 	Sync(ctx context.Context) error
 }
 
 var (
-	// ErrFenced: the writer's lease is not the newest; somebody else has the trial now, or it is decided.
+	// ErrFenced: the writer's lease is not the newest; somebody else has the trial now, or it is
+	// decided.
 	ErrFenced = errors.New("the lease on this trial is no longer held")
 	// ErrNotOpen: the journal no longer indexes this attempt.
 	ErrNotOpen = errors.New("the attempt is not open")
-	// ErrDamaged: the content of a blob is not what its name says. The error that wraps it names the file.
+	// ErrDamaged: the content of a blob is not what its name says. The error that wraps it names
+	// the file.
 	ErrDamaged = errors.New("the blob is damaged: its content is not what its name says")
 	// ErrMissing: a blob that evidence names is not there.
 	ErrMissing = errors.New("kept content is missing")

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// A Plan is what a run set out to do: plan.json. Trials are arms × tasks × repeats, in the order that Seed gives.
+// A Plan is what a run set out to do: plan.json. Trials are arms × tasks × repeats, in the order
+// that Seed gives.
 type Plan struct {
 	V          int         `json:"v"`
 	Run        string      `json:"run"`
@@ -42,8 +43,9 @@ type Benchmark struct {
 	Spec   string          `json:"spec"` // as it was asked for: "humaneval:data/HumanEval.jsonl.gz"
 	Digest string          `json:"digest"`
 	Opts   json.RawMessage `json:"options,omitempty"`
-	// Rounds says, of tasks that share a state of the world, what may not overlap: "repeats" (of an arm), or "arms", where arms share it too and play
-	// one after another; "": the tasks are independent.
+	// Rounds says, of tasks that share a state of the world, what may not overlap: "repeats" (of an
+	// arm), or "arms", where arms share it too and play one after another; "": the tasks are
+	// independent.
 	Rounds string `json:"rounds,omitempty"`
 }
 
@@ -60,15 +62,18 @@ type Task struct {
 	Digest    string   `json:"digest"`
 	Cluster   string   `json:"cluster,omitempty"`
 	Tags      []string `json:"tags,omitempty"`
-	// Fields are what selections filter by, such as difficulty. A text above [MaxField] bytes is left out.
+	// Fields are what selections filter by, such as difficulty. A text above [MaxField] bytes is
+	// left out.
 	Fields   map[string]string `json:"fields,omitempty"`
 	Bad      string            `json:"bad,omitempty"` // why the task cannot be read; its trials are skipped
 	Warnings []string          `json:"warnings,omitempty"`
-	// After are tasks of its benchmark in this plan that have to be decided before it, in the same arm and repeat.
+	// After are tasks of its benchmark in this plan that have to be decided before it, in the same
+	// arm and repeat.
 	After []string `json:"after,omitempty"`
 }
 
-// MaxField bounds the text of a task's field in a plan: a column of a data set may hold a whole document.
+// MaxField bounds the text of a task's field in a plan: a column of a data set may hold a whole
+// document.
 const MaxField = 1 << 10
 
 // A Run is what is found out while running: run.json.
@@ -89,15 +94,18 @@ type Run struct {
 	Driver  string            `json:"driver,omitempty"`
 	Limits  map[string]string `json:"limits,omitempty"` // effective
 	Budget  *float64          `json:"budget,omitempty"` // US dollars, in place of the configuration's budget.cost; 0: no limit
-	// Deadline is in place of the configuration's budget.deadline: a moment, a time of day, or none.
+	// Deadline is in place of the configuration's budget.deadline: a moment, a time of day, or
+	// none.
 	Deadline string `json:"deadline,omitempty"`
-	// Changed are tasks ("benchmark/task") whose trials the last process left undecided, as their content had changed.
+	// Changed are tasks ("benchmark/task") whose trials the last process left undecided, as their
+	// content had changed.
 	Changed []string          `json:"changed,omitempty"`
 	Digests map[string]string `json:"digests,omitempty"` // images, prices …
 	Losses  []Loss            `json:"losses,omitempty"`  // records that the run has gone on without
 }
 
-// A Loss is what a run has gone on without: records that were damaged or missing (resume --accept-loss).
+// A Loss is what a run has gone on without: records that were damaged or missing (resume
+// --accept-loss).
 type Loss struct {
 	Time  time.Time `json:"time"`
 	Files []string  `json:"files"` // of the run's folder
@@ -105,8 +113,8 @@ type Loss struct {
 	Verdicts int `json:"verdicts"`
 	// Known is what the run had spent by then, as far as any of its files told.
 	Known Paid `json:"known"`
-	// Spent is the part of it that is in no record any more; budgets count it. It is absent until the records that are left have
-	// been summed up.
+	// Spent is the part of it that is in no record any more; budgets count it. It is absent until
+	// the records that are left have been summed up.
 	Spent *Paid `json:"spent,omitempty"`
 }
 
@@ -117,7 +125,8 @@ type Paid struct {
 	Estimated float64 `json:"estimated_usd,omitempty"` // the part of USD whose price is not known: an upper estimate
 }
 
-// A Span is one process's time at work. Ended is absent while it works, and for ever when it was killed.
+// A Span is one process's time at work. Ended is absent while it works, and for ever when it was
+// killed.
 type Span struct {
 	Began   time.Time         `json:"began"`
 	Ended   *time.Time        `json:"ended,omitempty"`
@@ -149,8 +158,8 @@ func TrialID(arm, taskDigest string, repeat int) string {
 	return hash("trial", []byte(arm), []byte(taskDigest), fmt.Appendf(nil, "%d", repeat))
 }
 
-// hash is 20 hexadecimal digits of SHA-256 over length-prefixed parts: 80 bits, so that among a million trials a collision
-// has a chance of about 10⁻¹².
+// hash is 20 hexadecimal digits of SHA-256 over length-prefixed parts: 80 bits, so that among a
+// million trials a collision has a chance of about 10⁻¹².
 func hash(kind string, parts ...[]byte) string {
 	h := sha256.New()
 	fmt.Fprintf(h, "evalrun/%s/1\n", kind)

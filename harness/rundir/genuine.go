@@ -7,8 +7,9 @@ import (
 	"path/filepath"
 )
 
-// genuine looks whether all that we read and write in a run's folder are files and folders in it. A folder that came from somebody
-// else may hold links that lead our writing elsewhere, and pipes that nobody ever writes to.
+// genuine looks whether all that we read and write in a run's folder are files and folders in it. A
+// folder that came from somebody else may hold links that lead our writing elsewhere, and pipes
+// that nobody ever writes to.
 func genuine(path string) error {
 	for name, depth := range map[string]int{
 		planFile: 0, runFile: 0, lockFile: 0, "summary.json": 0, "summary.md": 0,

@@ -41,8 +41,9 @@ func (e *InUse) Error() string {
 
 func (e *InUse) Is(target error) bool { return target == ErrInUse }
 
-// A lock is the kernel's (flock), so it goes away with its process, however that ends. What is written in the file tells
-// people who holds it, and the next holder whether the last one ended in order.
+// A lock is the kernel's (flock), so it goes away with its process, however that ends. What is
+// written in the file tells people who holds it, and the next holder whether the last one ended in
+// order.
 type lock struct{ f *os.File }
 
 func (d *Dir) acquire() error {
@@ -66,7 +67,8 @@ func (d *Dir) acquire() error {
 		f.Close()
 		return &InUse{d.path, owner}
 	case errors.Is(err, errors.ErrUnsupported):
-		// A disk without locks: what is written has to do. A dead owner can be told from a living one only on its own machine.
+		// A disk without locks: what is written has to do. A dead owner can be told from a living
+		// one only on its own machine.
 		same := owner.Host == me.Host && owner.Boot == me.Boot
 		switch {
 		case owner.PID > 0 && same && alive(owner.PID) && owner.PID != me.PID:
@@ -98,7 +100,8 @@ func (d *Dir) acquire() error {
 	return nil
 }
 
-// release ends in order: it leaves an empty file. The file stays, since another process may be waiting with it open.
+// release ends in order: it leaves an empty file. The file stays, since another process may be
+// waiting with it open.
 func (l *lock) release() error {
 	err := l.f.Truncate(0)
 	if cerr := l.f.Close(); err == nil {

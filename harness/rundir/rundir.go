@@ -1,5 +1,5 @@
-// Package rundir is a run's folder: where things lie in it, who works in it, and the two small files that say what
-// the run is.
+// Package rundir is a run's folder: where things lie in it, who works in it, and the two small
+// files that say what the run is.
 //
 //	plan.json             what the run set out to do (record.Plan); its presence makes a folder a run folder
 //	run.json              what was found out while running (record.Run)
@@ -8,8 +8,8 @@
 //	parquet/<table>/      derived
 //	scratch/              of the running process; emptied by the next
 //
-// [Create] and [Open] lock the folder, for one process at a time; [View] reads, at any time. Paths are made from IDs
-// alone: disks may ignore case, and names of tasks are hostile.
+// [Create] and [Open] lock the folder, for one process at a time; [View] reads, at any time. Paths
+// are made from IDs alone: disks may ignore case, and names of tasks are hostile.
 package rundir
 
 import (
@@ -35,8 +35,8 @@ const (
 	lockFile = "lock"
 )
 
-// Version of plan.json and run.json. A folder with a newer one is refused, before anything in it is touched. It rises with the
-// journal's, so that an older evalrun looks no further.
+// Version of plan.json and run.json. A folder with a newer one is refused, before anything in it is
+// touched. It rises with the journal's, so that an older evalrun looks no further.
 const Version = record.Version
 
 var (
@@ -63,7 +63,8 @@ type Dir struct {
 	previous *Owner
 }
 
-// Create makes the folder path for a new run, locked, and writes its plan. The folder may be there when it is empty.
+// Create makes the folder path for a new run, locked, and writes its plan. The folder may be there
+// when it is empty.
 func Create(path string, plan *record.Plan) (*Dir, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -108,7 +109,8 @@ func Create(path string, plan *record.Plan) (*Dir, error) {
 	return d, nil
 }
 
-// New is Create in a folder of its own below root, called after the time and the name of the plan: see Name.
+// New is Create in a folder of its own below root, called after the time and the name of the plan:
+// see Name.
 func New(root string, plan *record.Plan) (*Dir, error) {
 	base := Name(plan.Created, plan.Name)
 	for i := 1; ; i++ {
@@ -161,7 +163,8 @@ func View(path string) (*Dir, error) {
 	return d, d.readPlan()
 }
 
-// readPlan reads plan.json, which has to be what the run began with: trials are known by what it says.
+// readPlan reads plan.json, which has to be what the run began with: trials are known by what it
+// says.
 func (d *Dir) readPlan() error {
 	plan, sum, err := readPlan(d.path)
 	if err != nil {
@@ -207,7 +210,8 @@ func (d *Dir) Plan() *record.Plan { return d.plan }
 // Locked says whether this process works in the folder.
 func (d *Dir) Locked() bool { return d.lock != nil }
 
-// Previous is who worked here before and did not end in order; nil: nobody. What it started may still be there.
+// Previous is who worked here before and did not end in order; nil: nobody. What it started may
+// still be there.
 func (d *Dir) Previous() *Owner { return d.previous }
 
 // Journal, Blobs and Scratch are the folders of these parts. Parquet is that of one table.
@@ -223,7 +227,8 @@ func (d *Dir) File(name string) string { return d.file(Safe(name)) }
 
 func (d *Dir) file(name string) string { return filepath.Join(d.path, name) }
 
-// Run reads run.json; an empty Run when there is none yet. The error is ErrDamaged where it cannot be understood.
+// Run reads run.json; an empty Run when there is none yet. The error is ErrDamaged where it cannot
+// be understood.
 func (d *Dir) Run() (*record.Run, error) {
 	var run record.Run
 	_, err := readJSON(d.file(runFile), &run.V, &run)
@@ -287,7 +292,8 @@ func (d *Dir) Close() error {
 	return nil
 }
 
-// Name is the name of a run's folder: 2026-11-21T093000Z-nightly. It sorts by time and suits every file system.
+// Name is the name of a run's folder: 2026-11-21T093000Z-nightly. It sorts by time and suits every
+// file system.
 func Name(now time.Time, name string) string {
 	var b strings.Builder
 	for _, r := range strings.ToLower(name) {
@@ -306,8 +312,8 @@ func Name(now time.Time, name string) string {
 	return stamp
 }
 
-// RunID makes a run's identity, which stays when the folder is moved or renamed: the time, so that IDs sort, and 50
-// random bits.
+// RunID makes a run's identity, which stays when the folder is moved or renamed: the time, so that
+// IDs sort, and 50 random bits.
 func RunID(now time.Time) string {
 	return now.UTC().Format("20060102t150405") + "-" + strings.ToLower(rand.Text()[:10])
 }

@@ -33,8 +33,9 @@ func (e *Enc) Strings(ss []string) {
 	}
 }
 
-// A Dec takes a message body apart. After the first failure every method returns a zero value; Err tells.
-// It copies nothing that it does not return, and never allocates more than the body's own length.
+// A Dec takes a message body apart. After the first failure every method returns a zero value; Err
+// tells. It copies nothing that it does not return, and never allocates more than the body's own
+// length.
 type Dec struct {
 	b   []byte
 	bad bool

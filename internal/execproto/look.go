@@ -1,6 +1,7 @@
 package execproto
 
-// Kinds that look after a machine's file system, with no program of the machine's own. They open streams as those of messages.go do.
+// Kinds that look after a machine's file system, with no program of the machine's own. They open
+// streams as those of messages.go do.
 const (
 	KindMark    = 0x20 + iota // Marks → data: Strings, the folders that "$PATH" stood for; then Result
 	KindChanges               // String, the set → data, each frame some Changes; then Result, body: Bool cut
@@ -10,19 +11,21 @@ const (
 	KindLinks                 // String folder, Strings of folders → Result, body: Strings
 )
 
-// A Watch names what is remembered: a path, or all that a pattern (*, ?, [a-z]) fits; "$PATH" stands for the folders in which commands are
-// looked for.
+// A Watch names what is remembered: a path, or all that a pattern (*, ?, [a-z]) fits; "$PATH"
+// stands for the folders in which commands are looked for.
 type Watch struct {
 	Path  string
 	Depth int // folders are entered so deep: 0 not at all, 1 their entries; -1 all
-	// Python says that the path is Python's own. Of the packages of others that it keeps (site-packages, dist-packages) only Packages
-	// are entered then; the rest is looked at by name alone, and so are the parts of Python that serve only its own tests and
-	// tools. Without Python everything is entered, and Packages means nothing.
+	// Python says that the path is Python's own. Of the packages of others that it keeps
+	// (site-packages, dist-packages) only Packages are entered then; the rest is looked at by name
+	// alone, and so are the parts of Python that serve only its own tests and tools. Without Python
+	// everything is entered, and Packages means nothing.
 	Python   bool
 	Packages []string
 }
 
-// EncodeWatches makes the body of a KindMark: what is remembered under a name, in place of what was, or beside it.
+// EncodeWatches makes the body of a KindMark: what is remembered under a name, in place of what
+// was, or beside it.
 func EncodeWatches(set string, add bool, ws []Watch) []byte {
 	var e Enc
 	e.String(set)
@@ -83,7 +86,8 @@ func (d *Dec) Change() Change {
 	return Change{d.String(), byte(d.Uint()), uint32(d.Uint()), uint32(d.Uint()), uint32(d.Uint()), d.Int()}
 }
 
-// A Vigil is what became of a folder while it was watched. Names are of files in it, in order; of each list at most 100.
+// A Vigil is what became of a folder while it was watched. Names are of files in it, in order; of
+// each list at most 100.
 type Vigil struct {
 	Written  []string // finished by who had written them, or moved here
 	Again    []string // changed, made or moved here once more after that

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Version of the protocol. Both sides must have the same: the executor comes out of the host's own binary.
+// Version of the protocol. Both sides must have the same: the executor comes out of the host's own
+// binary.
 const Version = 4
 
 // Kinds that open a stream, with the body they carry and what comes back.
@@ -25,7 +26,8 @@ const (
 	KindResume              // Uint version → Result, body: Int orphan; the first word of a host that has taken the machine up again
 )
 
-// Kinds from 0x20 up to KindData belong to parts of the executor with files of their own: 0x20 to look.go, 0x30 to tun.go.
+// Kinds from 0x20 up to KindData belong to parts of the executor with files of their own: 0x20 to
+// look.go, 0x30 to tun.go.
 
 // Config is the host's first message.
 type Config struct {

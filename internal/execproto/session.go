@@ -1,5 +1,5 @@
-// Package execproto is the protocol between evalrun and its executor inside a sandbox: frames over one byte channel,
-// many streams in it, with credit.
+// Package execproto is the protocol between evalrun and its executor inside a sandbox: frames over
+// one byte channel, many streams in it, with credit.
 //
 // A frame is
 //
@@ -9,16 +9,18 @@
 //	body
 //	end                 uint8, the session's own
 //
-// The last byte makes a frame whole: what a host began and never finished, followed by the token of the next host, in which
-// there is no such byte, is never taken for a frame (see [Token]). Nor is a frame of the host before that comes late.
+// The last byte makes a frame whole: what a host began and never finished, followed by the token of
+// the next host, in which there is no such byte, is never taken for a frame (see [Token]). Nor is a
+// frame of the host before that comes late.
 //
-// Either side opens streams ([Session.Open]; the other side's [Options].Accept sees them). Data kinds take credit: a
-// sender has [Window] bytes in flight for a stream and waits until the receiver has consumed some. So a slow
-// reader slows the producer, memory is bounded for each stream, and one stream never blocks another. All other kinds
-// are small and sent at once.
+// Either side opens streams ([Session.Open]; the other side's [Options].Accept sees them). Data
+// kinds take credit: a sender has [Window] bytes in flight for a stream and waits until the
+// receiver has consumed some. So a slow reader slows the producer, memory is bounded for each
+// stream, and one stream never blocks another. All other kinds are small and sent at once.
 //
-// Either side may be hostile: a frame that is too long, data beyond the credit, or a flood of small frames ends the
-// session. The package imports little, because it is part of a program that starts for every sandbox.
+// Either side may be hostile: a frame that is too long, data beyond the credit, or a flood of small
+// frames ends the session. The package imports little, because it is part of a program that starts
+// for every sandbox.
 package execproto
 
 import (
@@ -72,8 +74,8 @@ type Options struct {
 	Host     bool // the side that owns odd streams
 	MaxFrame int  // longest body taken from the other side
 	End      byte // what frames end in; see SessionEnd
-	// Accept sees a stream that the other side opened. It is called by the reading goroutine and must not block; it
-	// may set st.Control. A nil Accept refuses all streams.
+	// Accept sees a stream that the other side opened. It is called by the reading goroutine and
+	// must not block; it may set st.Control. A nil Accept refuses all streams.
 	Accept func(st *Stream, kind byte, body []byte)
 	// Heard is called for every frame that arrives, by the reading goroutine.
 	Heard func()
@@ -224,7 +226,8 @@ func (s *Session) write(id uint32, kind byte, body []byte) error {
 	return nil
 }
 
-// Serve reads frames until the channel ends, and returns why it did. The end of the input is io.EOF.
+// Serve reads frames until the channel ends, and returns why it did. The end of the input is
+// io.EOF.
 func (s *Session) Serve() error {
 	err := s.serve()
 	s.fail(err)
@@ -293,8 +296,8 @@ func (s *Session) control(kind byte, body []byte) error {
 // maxPongs wait to be written at most; further pings get no answer, as nobody reads.
 const maxPongs = 64
 
-// pong answers in a goroutine of its own. The reader never writes: where nobody reads what we write, it would not hear the
-// next host.
+// pong answers in a goroutine of its own. The reader never writes: where nobody reads what we
+// write, it would not hear the next host.
 func (s *Session) pong(body []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -328,7 +331,8 @@ func (s *Session) accept(id uint32, kind byte, body []byte) error {
 	return nil
 }
 
-// forget reports whether the stream was known until now: neither side had ended it, nor had the session ended.
+// forget reports whether the stream was known until now: neither side had ended it, nor had the
+// session ended.
 func (s *Session) forget(st *Stream) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

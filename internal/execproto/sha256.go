@@ -5,8 +5,9 @@ import (
 	"math/bits"
 )
 
-// SHA-256 and HMAC as FIPS 180-4 and RFC 2104 define them. The standard library's come with all of its validated module, which would
-// give a program that starts in every sandbox 200 kB and a buffer of 32 MiB, for a few hundred bytes that are hashed in its life.
+// SHA-256 and HMAC as FIPS 180-4 and RFC 2104 define them. The standard library's come with all of
+// its validated module, which would give a program that starts in every sandbox 200 kB and a buffer
+// of 32 MiB, for a few hundred bytes that are hashed in its life.
 
 const sumLen = 32
 

@@ -11,14 +11,15 @@ type Msg struct {
 	Body []byte
 }
 
-// A Stream is one conversation of a session. Recv may be called by one goroutine at a time, Send by several.
+// A Stream is one conversation of a session. Recv may be called by one goroutine at a time, Send by
+// several.
 type Stream struct {
 	s      *Session
 	id     uint32
 	theirs bool
 
-	// Control, when set in Accept, sees KindSignal, KindQuiet and KindReset at once instead of in the queue, so that
-	// they overtake data which nobody has consumed. It must not block.
+	// Control, when set in Accept, sees KindSignal, KindQuiet and KindReset at once instead of in
+	// the queue, so that they overtake data which nobody has consumed. It must not block.
 	Control func(kind byte, body []byte)
 
 	mu     sync.Mutex
@@ -115,7 +116,8 @@ func (st *Stream) end(err error) {
 	st.mu.Unlock()
 }
 
-// Recv returns the next message. What was already queued when the session ended is still handed out.
+// Recv returns the next message. What was already queued when the session ended is still handed
+// out.
 func (st *Stream) Recv() (Msg, error) {
 	st.mu.Lock()
 	for len(st.queue) == 0 {
@@ -186,8 +188,8 @@ func (st *Stream) Finish() {
 	st.end(ErrClosed)
 }
 
-// Reset gives a stream up and tells the other side, unless that has ended it before. After Interrupt it does not wait for the other side to
-// read: that may be what was waited for too long.
+// Reset gives a stream up and tells the other side, unless that has ended it before. After
+// Interrupt it does not wait for the other side to read: that may be what was waited for too long.
 func (st *Stream) Reset() {
 	open := st.s.forget(st)
 	st.mu.Lock()

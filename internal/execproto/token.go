@@ -5,12 +5,14 @@ import (
 	"encoding/hex"
 )
 
-// A machine outlives its host where the channel does (a container's streams). The next host proves with a token that it
-// has the key of the machine's start, and the executor answers with one of its own. What either side finds in its input before
-// the other's token is what the dead host's session has left: it is dropped.
+// A machine outlives its host where the channel does (a container's streams). The next host proves
+// with a token that it has the key of the machine's start, and the executor answers with one of its
+// own. What either side finds in its input before the other's token is what the dead host's session
+// has left: it is dropped.
 //
-// A token is text: a mark, the nonce of the host that comes, and a code over both and over who speaks. It holds
-// no byte in which frames end and begins like no header, so that no session ever takes it, or a part of it, for a frame.
+// A token is text: a mark, the nonce of the host that comes, and a code over both and over who
+// speaks. It holds no byte in which frames end and begins like no header, so that no session ever
+// takes it, or a part of it, for a frame.
 
 const (
 	// KeyLen is the length of a key.
@@ -29,7 +31,8 @@ const (
 	ExecutorSpeaks = "executor"
 )
 
-// SessionEnd is the byte in which the frames of the session end that began with this nonce; those of the first host's end in 0.
+// SessionEnd is the byte in which the frames of the session end that began with this nonce; those
+// of the first host's end in 0.
 func SessionEnd(nonce []byte) byte { return 1 + nonce[0]%8 }
 
 // Token is who's word for this nonce.
@@ -56,8 +59,9 @@ type TokenScanner struct {
 	tail, joined []byte
 }
 
-// Scan looks at the next piece. It calls valid for whatever looks like a token; the first that is one ends the search: end is
-// how much of p belongs to it and to what was before it. Without one, end is -1.
+// Scan looks at the next piece. It calls valid for whatever looks like a token; the first that is
+// one ends the search: end is how much of p belongs to it and to what was before it. Without one,
+// end is -1.
 func (s *TokenScanner) Scan(p []byte, valid func(token []byte) bool) (end int) {
 	s.joined = append(append(s.joined[:0], s.tail...), p...)
 	b := s.joined

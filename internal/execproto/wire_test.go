@@ -69,7 +69,8 @@ func TestEcho(t *testing.T) {
 	}
 }
 
-// The other side hears of a stream that is given up, also of one whose wait was interrupted; and who gives it up never waits for that.
+// The other side hears of a stream that is given up, also of one whose wait was interrupted; and
+// who gives it up never waits for that.
 func TestReset(t *testing.T) {
 	for _, interrupted := range []bool{false, true} {
 		heard := make(chan error, 1)
@@ -120,7 +121,8 @@ func TestReset(t *testing.T) {
 	st.Reset()
 }
 
-// A slow reader slows the writer, holds no more than the window, and does not disturb other streams.
+// A slow reader slows the writer, holds no more than the window, and does not disturb other
+// streams.
 func TestCredit(t *testing.T) {
 	sent := make(chan int, 1000)
 	host, _ := pair(t, func(st *Stream, kind byte, body []byte) {

@@ -1,5 +1,6 @@
-// Package fsutil opens, writes and locks files where the standard library leaves a gap. [Open] refuses what is no regular file, which could block
-// for ever; [WriteFile] replaces a whole file, durably and in one step; [Lock] is the kernel's lock of a file.
+// Package fsutil opens, writes and locks files where the standard library leaves a gap. [Open]
+// refuses what is no regular file, which could block for ever; [WriteFile] replaces a whole file,
+// durably and in one step; [Lock] is the kernel's lock of a file.
 package fsutil
 
 import (
@@ -15,7 +16,8 @@ func Open(name string) (*os.File, error) { return OpenFile(name, os.O_RDONLY, 0)
 
 // OpenFile is [os.OpenFile] for regular files.
 func OpenFile(name string, flag int, perm fs.FileMode) (*os.File, error) {
-	// Judged after it is opened, so that nothing can take its place in between; without blocking, as pipes would.
+	// Judged after it is opened, so that nothing can take its place in between; without blocking,
+	// as pipes would.
 	f, err := os.OpenFile(name, flag|syscall.O_NONBLOCK, perm)
 	if err != nil {
 		if info, serr := os.Stat(name); serr == nil && irregular(info) {

@@ -11,17 +11,20 @@ import (
 // CageName is the argument of the executor as the beginning of a browser.
 const CageName = "cage"
 
-// Ready reports that this program can be started as an executor: its main begins with package server's Main.
+// Ready reports that this program can be started as an executor: its main begins with package
+// server's Main.
 var Ready bool
 
 // CagePort is the port, on all addresses of a browser's own loopback, where its ways out are.
 const CagePort = 61081
 
-// Cage makes a process that was started in fresh namespaces, as an ordinary user with all capabilities in them, into a browser that sees nothing
-// of this machine but what its layout shows, and has no network but a loopback of its own. It returns only when that fails.
+// Cage makes a process that was started in fresh namespaces, as an ordinary user with all
+// capabilities in them, into a browser that sees nothing of this machine but what its layout shows,
+// and has no network but a loopback of its own. It returns only when that fails.
 //
-// The socket fd brings the layout in one packet and takes the answer: a byte, and with it the socket that listens at CagePort. With no program
-// to become, the answer says whether a user namespace can be made in there (byte 1), which the sandbox of Chromium needs, or not (byte 0).
+// The socket fd brings the layout in one packet and takes the answer: a byte, and with it the
+// socket that listens at CagePort. With no program to become, the answer says whether a user
+// namespace can be made in there (byte 1), which the sandbox of Chromium needs, or not (byte 0).
 func Cage(fd int, argv []string) int {
 	runtime.LockOSThread()
 	unix.CloseOnExec(fd)
@@ -79,7 +82,8 @@ func cage(fd int, argv []string) error {
 	return failed("starting "+argv[0], syscall.Exec(argv[0], argv, os.Environ()))
 }
 
-// nests tries whether a process of ours, without privileges, could have a user namespace of its own.
+// nests tries whether a process of ours, without privileges, could have a user namespace of its
+// own.
 func nests() bool {
 	unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
 	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}

@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kept are the capabilities that root inside may have, over what belongs to its own namespaces only.
+// kept are the capabilities that root inside may have, over what belongs to its own namespaces
+// only.
 var kept = []uint{
 	unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_KILL, unix.CAP_SETGID, unix.CAP_SETUID,
 	unix.CAP_SETFCAP, unix.CAP_NET_BIND_SERVICE, unix.CAP_SYS_CHROOT,
@@ -15,16 +16,20 @@ var kept = []uint{
 
 // Rules say what commands may do beside the usual.
 type Rules struct {
-	// PerProcess: memory is limited for each process alone, so that all memory has to belong to one.
+	// PerProcess: memory is limited for each process alone, so that all memory has to belong to
+	// one.
 	PerProcess bool
-	// Setuid: programs of other users give their privileges, up to the kept capabilities. The kernel takes no filter then.
+	// Setuid: programs of other users give their privileges, up to the kept capabilities. The
+	// kernel takes no filter then.
 	Setuid bool
-	// Container: an engine has made the machine. It filters calls as well, those of other architectures too, which ours lets pass.
+	// Container: an engine has made the machine. It filters calls as well, those of other
+	// architectures too, which ours lets pass.
 	Container bool
 }
 
-// Drop takes from the calling thread, and from all that will be started from it, every capability that commands do not
-// need, the way to gain others, and the system calls that reach beyond a sandbox. The caller has locked the thread.
+// Drop takes from the calling thread, and from all that will be started from it, every capability
+// that commands do not need, the way to gain others, and the system calls that reach beyond a
+// sandbox. The caller has locked the thread.
 func Drop(r Rules) error {
 	var keep uint64
 	for _, c := range kept {
@@ -35,7 +40,8 @@ func Drop(r Rules) error {
 		if keep&(1<<c) != 0 {
 			continue
 		}
-		// What an engine has taken away already need not be dropped, and to drop it is a privilege that it may not have left us.
+		// What an engine has taken away already need not be dropped, and to drop it is a privilege
+		// that it may not have left us.
 		has, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, uintptr(c), 0, 0, 0)
 		if err != nil {
 			break // the kernel knows no more
@@ -68,8 +74,8 @@ func Drop(r Rules) error {
 	return filter(program(r))
 }
 
-// Guard keeps a thread without any isolation, and what will be started from it, from killing everything on the machine
-// at once. It also forbids new privileges: a filter needs that.
+// Guard keeps a thread without any isolation, and what will be started from it, from killing
+// everything on the machine at once. It also forbids new privileges: a filter needs that.
 func Guard() error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return failed("forbidding new privileges", err)

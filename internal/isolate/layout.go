@@ -1,6 +1,7 @@
-// Package isolate makes a process that was started in fresh namespaces into process 1 of a sandbox: a root file system
-// of its own, no way back, and a thread that can start commands and do little else. It is the part of runtime/local
-// that runs inside, and the spawner that starts such processes.
+// Package isolate makes a process that was started in fresh namespaces into process 1 of a sandbox:
+// a root file system of its own, no way back, and a thread that can start commands and do little
+// else. It is the part of runtime/local that runs inside, and the spawner that starts such
+// processes.
 package isolate
 
 import "github.com/evalrun/evalrun/internal/execproto"

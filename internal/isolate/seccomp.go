@@ -2,9 +2,10 @@ package isolate
 
 import "golang.org/x/sys/unix"
 
-// The filter forbids what reaches beyond a sandbox, or is the usual way to break out of one, and that no task needs.
-// Everything else is allowed: in fresh namespaces and without capabilities the rest is as harmless as for any user.
-// Deny lists are short, and the kernel answers calls that are allowed whatever their arguments from a bitmap.
+// The filter forbids what reaches beyond a sandbox, or is the usual way to break out of one, and
+// that no task needs. Everything else is allowed: in fresh namespaces and without capabilities the
+// rest is as harmless as for any user. Deny lists are short, and the kernel answers calls that are
+// allowed whatever their arguments from a bitmap.
 
 // denied fail with EPERM.
 var denied = []uint32{
@@ -35,12 +36,12 @@ const (
 	nsFlags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWTIME
 )
 
-// forbiddenFamilies of sockets: those that no network namespace keeps in (vsock reaches the hypervisor), and one that is
-// nothing but a door into the kernel's crypto code.
+// forbiddenFamilies of sockets: those that no network namespace keeps in (vsock reaches the
+// hypervisor), and one that is nothing but a door into the kernel's crypto code.
 var forbiddenFamilies = []uint32{unix.AF_VSOCK, unix.AF_ALG}
 
-// guard is the filter where nothing is isolated: kill(-1, …) would end whatever its user has running on this machine,
-// evalrun first of all. Agents do call it.
+// guard is the filter where nothing is isolated: kill(-1, …) would end whatever its user has
+// running on this machine, evalrun first of all. Agents do call it.
 func guard() []unix.SockFilter {
 	return []unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: archOffset},
@@ -54,8 +55,8 @@ func guard() []unix.SockFilter {
 	}
 }
 
-// program is the filter. With PerProcess, memory that belongs to no process and no file system is refused: no control group is there
-// to count it. Libraries go on without it.
+// program is the filter. With PerProcess, memory that belongs to no process and no file system is
+// refused: no control group is there to count it. Libraries go on without it.
 func program(r Rules) []unix.SockFilter {
 	stmt := func(code uint16, k uint32) unix.SockFilter { return unix.SockFilter{Code: code, K: k} }
 	const (
@@ -74,7 +75,8 @@ func program(r Rules) []unix.SockFilter {
 		return append([]unix.SockFilter{{Code: code, Jt: 0, Jf: uint8(len(body)), K: k}}, body...)
 	}
 	p := []unix.SockFilter{stmt(load, archOffset)}
-	// Another architecture's calls (32 bit) have other numbers: none of them, or all that an engine's own filter allows.
+	// Another architecture's calls (32 bit) have other numbers: none of them, or all that an
+	// engine's own filter allows.
 	other := errno(unix.ENOSYS)
 	if r.Container {
 		other = allow
@@ -87,7 +89,8 @@ func program(r Rules) []unix.SockFilter {
 	for _, nr := range append(denied, deniedArch...) {
 		p = append(p, when(jeq, nr, errno(unix.EPERM))...)
 	}
-	// The flags of clone3 lie in memory, where a filter cannot look; told that there is none, libraries use clone.
+	// The flags of clone3 lie in memory, where a filter cannot look; told that there is none,
+	// libraries use clone.
 	p = append(p, when(jeq, unix.SYS_CLONE3, errno(unix.ENOSYS))...)
 	if r.PerProcess {
 		for _, nr := range []uint32{unix.SYS_MEMFD_CREATE, unix.SYS_MEMFD_SECRET} {
@@ -104,7 +107,8 @@ func program(r Rules) []unix.SockFilter {
 		sock = append(sock, when(jeq, f, errno(unix.EAFNOSUPPORT))...)
 	}
 	p = append(p, when(jeq, unix.SYS_SOCKET, append(sock, allow)...)...)
-	// Limits of process 1. Whoever has its users could set them, and a limit on processor time would be its end.
+	// Limits of process 1. Whoever has its users could set them, and a limit on processor time
+	// would be its end.
 	p = append(p, when(jeq, unix.SYS_PRLIMIT64, append(append([]unix.SockFilter{stmt(load, argOffset)}, when(jeq, 1, errno(unix.EPERM))...), allow)...)...)
 	return append(p, allow)
 }

@@ -14,11 +14,11 @@ import (
 // what was tried, for the host to read.
 func failed(what string, err error) error { return errors.New(what + ": " + err.Error()) }
 
-// Setup builds the root and moves into it. The process must be in fresh user, mount, pid, net, ipc, uts and cgroup
-// namespaces, with all capabilities in them.
+// Setup builds the root and moves into it. The process must be in fresh user, mount, pid, net, ipc,
+// uts and cgroup namespaces, with all capabilities in them.
 //
-// Nothing of the host stays reachable: after the last step there is no mount of it in the namespace but the read-only
-// binds, and no descriptor of it in the process but the channel.
+// Nothing of the host stays reachable: after the last step there is no mount of it in the namespace
+// but the read-only binds, and no descriptor of it in the process but the channel.
 func Setup(b []byte) error {
 	l, err := decodeLayout(b)
 	if err != nil {
@@ -28,8 +28,9 @@ func Setup(b []byte) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return failed("making mounts private", err)
 	}
-	// The new root is mounted where there is a folder anyway, and becomes "/" at once, with the host's root in /old: so
-	// nothing has to exist on the host, and a source of a bind can lie below the place that is covered.
+	// The new root is mounted where there is a folder anyway, and becomes "/" at once, with the
+	// host's root in /old: so nothing has to exist on the host, and a source of a bind can lie
+	// below the place that is covered.
 	base := "/tmp"
 	if fi, err := os.Stat(base); err != nil || !fi.IsDir() {
 		base = "/usr"
@@ -102,8 +103,8 @@ func Setup(b []byte) error {
 	return nil
 }
 
-// mountImage puts a writable view of an unpacked root at /m. All paths are relative, since an overlay shows the
-// paths it was mounted with to everybody inside.
+// mountImage puts a writable view of an unpacked root at /m. All paths are relative, since an
+// overlay shows the paths it was mounted with to everybody inside.
 func mountImage(l *Layout) error {
 	for _, d := range []string{"l", "u", "w", "m"} {
 		if err := unix.Mkdir(d, 0o755); err != nil {
@@ -251,9 +252,10 @@ func seal(p string) error {
 	return nil
 }
 
-// What of /proc tells about the host, and may be read by everybody. Whatever else acts on the machine (sysrq-trigger, irq,
-// bus, kcore, timer_list …) belongs to the outer root and needs no cover: root inside is a stranger to it. Settings below
-// sys/ are another matter: some of them belong to our own namespaces. Each mount costs every sandbox a few µs.
+// What of /proc tells about the host, and may be read by everybody. Whatever else acts on the
+// machine (sysrq-trigger, irq, bus, kcore, timer_list …) belongs to the outer root and needs no
+// cover: root inside is a stranger to it. Settings below sys/ are another matter: some of them
+// belong to our own namespaces. Each mount costs every sandbox a few µs.
 var procHidden = []string{"cmdline", "keys", "swaps"}
 
 func makeProc(root string, l *Layout) error {
@@ -267,8 +269,8 @@ func makeProc(root string, l *Layout) error {
 		}
 		return failed("mounting /proc", err)
 	}
-	// No user namespaces in ours: they are the way to capabilities over fresh kernel objects. The filter of system
-	// calls says the same; this also holds for what it cannot look into.
+	// No user namespaces in ours: they are the way to capabilities over fresh kernel objects. The
+	// filter of system calls says the same; this also holds for what it cannot look into.
 	if fd, err := unix.Open(p+"/sys/user/max_user_namespaces", unix.O_WRONLY|unix.O_CLOEXEC, 0); err == nil && l.Nest {
 		unix.Close(fd)
 	} else if err == nil {
@@ -288,8 +290,8 @@ func makeProc(root string, l *Layout) error {
 			}
 		}
 	}
-	// System V segments outlive their processes and lie in no file system of ours: as much as may be written, at the most. (Linux before
-	// 5.19 leaves this to its own root.)
+	// System V segments outlive their processes and lie in no file system of ours: as much as may
+	// be written, at the most. (Linux before 5.19 leaves this to its own root.)
 	if fd, err := unix.Open(p+"/sys/kernel/shmall", unix.O_WRONLY|unix.O_CLOEXEC, 0); err == nil && l.Disk > 0 {
 		unix.Write(fd, []byte(strconv.FormatInt(l.Disk/int64(os.Getpagesize()), 10)))
 		unix.Close(fd)
@@ -339,7 +341,8 @@ func makeDev(root string) error {
 			return failed("making /dev/"+d.name, err)
 		}
 	}
-	// The kernel has 4096 terminals for all machines together, and gives them to whoever asks first.
+	// The kernel has 4096 terminals for all machines together, and gives them to whoever asks
+	// first.
 	if err := unix.Mount("devpts", p+"/pts", "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620,max=128"); err != nil {
 		return failed("mounting /dev/pts", err)
 	}

@@ -15,9 +15,9 @@ import (
 	"github.com/evalrun/evalrun/internal/execproto"
 )
 
-// A spawner is a small process that starts sandboxes for a large one. A user namespace needs a real fork, not a
-// vfork, and to copy the page tables of a process with hundreds of megabytes takes longer than all the rest. It also is
-// the one that stays to clear up when its owner is killed.
+// A spawner is a small process that starts sandboxes for a large one. A user namespace needs a real
+// fork, not a vfork, and to copy the page tables of a process with hundreds of megabytes takes
+// longer than all the rest. It also is the one that stays to clear up when its owner is killed.
 //
 // It speaks packets on a socket that it inherits:
 //
@@ -79,7 +79,8 @@ type child struct {
 	remove []string
 }
 
-// FirstTask is the descriptor of the first control group file in a process that a spawner has started; 3 is the channel.
+// FirstTask is the descriptor of the first control group file in a process that a spawner has
+// started; 3 is the channel.
 const FirstTask = 4
 
 // Spawn serves the socket fd until its end.
@@ -120,7 +121,8 @@ func Spawn(fd int) int {
 			}
 		}
 	}
-	// One without a process namespace has to end its trees itself, which it does when its channel ends, too.
+	// One without a process namespace has to end its trees itself, which it does when its channel
+	// ends, too.
 	s.killAll(false)
 	timer := time.AfterFunc(plainLimit, func() { s.killAll(true) })
 	defer timer.Stop()
@@ -269,8 +271,8 @@ func (s *spawner) say(b []byte) {
 	}
 }
 
-// remove takes away what the sandbox has left outside: its control groups and its entry in the state folder. A path that
-// ends with a slash is a folder with all that is in it.
+// remove takes away what the sandbox has left outside: its control groups and its entry in the
+// state folder. A path that ends with a slash is a folder with all that is in it.
 func remove(paths []string) {
 	for _, p := range paths {
 		if strings.HasSuffix(p, "/") {

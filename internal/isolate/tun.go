@@ -12,8 +12,9 @@ import (
 	"github.com/evalrun/evalrun/internal/execproto"
 )
 
-// OpenTun makes a network interface in the network namespace of the calling thread, which has CAP_NET_ADMIN over it, with an address and
-// the default routes. What is sent to it is read from the file, packet by packet. The interface goes with the file.
+// OpenTun makes a network interface in the network namespace of the calling thread, which has
+// CAP_NET_ADMIN over it, with an address and the default routes. What is sent to it is read from
+// the file, packet by packet. The interface goes with the file.
 func OpenTun() (*os.File, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {

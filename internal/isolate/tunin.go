@@ -10,9 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OpenTunIn makes a network interface, as OpenTun does, in the network namespace of another process, for root of this machine. The process has a
-// namespace of its own, or it is refused. group, if not "", is part of the name of its control group: so a number that is somebody
-// else's, seen from here, is refused too.
+// OpenTunIn makes a network interface, as OpenTun does, in the network namespace of another
+// process, for root of this machine. The process has a namespace of its own, or it is refused.
+// group, if not "", is part of the name of its control group: so a number that is somebody else's,
+// seen from here, is refused too.
 func OpenTunIn(pid int, group string) (*os.File, error) {
 	there, err := netOf(pid, group)
 	if err != nil {
@@ -50,7 +51,8 @@ func OpenTunIn(pid int, group string) (*os.File, error) {
 	return f, err
 }
 
-// netOf opens a process's network namespace. All is looked up below one open folder, which is that process's however numbers are given out.
+// netOf opens a process's network namespace. All is looked up below one open folder, which is that
+// process's however numbers are given out.
 func netOf(pid int, group string) (int, error) {
 	dir, err := unix.Open(fmt.Sprintf("/proc/%d", pid), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

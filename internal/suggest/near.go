@@ -1,4 +1,5 @@
-// Package suggest finds what somebody who mistyped a name may have meant, for all who read what people write.
+// Package suggest finds what somebody who mistyped a name may have meant, for all who read what
+// people write.
 package suggest
 
 import (
@@ -6,10 +7,12 @@ import (
 	"strings"
 )
 
-// maxWord is what a mistyped name may be long: it takes time with the square of it, and files are hostile.
+// maxWord is what a mistyped name may be long: it takes time with the square of it, and files are
+// hostile.
 const maxWord = 200
 
-// Names returns the names that somebody who wrote word may have meant, the nearest first, at most three.
+// Names returns the names that somebody who wrote word may have meant, the nearest first, at most
+// three.
 func Names(word string, names []string) []string {
 	type hit struct {
 		name string
@@ -39,7 +42,8 @@ func Names(word string, names []string) []string {
 	return out
 }
 
-// distance counts the edits between a and b: letters added, left out, changed, and neighbours swapped.
+// distance counts the edits between a and b: letters added, left out, changed, and neighbours
+// swapped.
 func distance(a, b string) int {
 	x, y := []rune(a), []rune(b)
 	var before []int

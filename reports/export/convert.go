@@ -1,5 +1,6 @@
-// Package export writes a run's rows for programs that do not read Parquet: JSON lines and CSV. The columns are those of
-// docs/schema.md. Rows are written as the journal is read; memory does not grow with the run.
+// Package export writes a run's rows for programs that do not read Parquet: JSON lines and CSV. The
+// columns are those of docs/schema.md. Rows are written as the journal is read; memory does not
+// grow with the run.
 package export
 
 import (
@@ -26,7 +27,8 @@ const (
 // Tables that Export writes, in this order.
 var Tables = []string{"trials", "attempts", "events", "model_calls", "scores", "tests", "tasks", "arms"}
 
-// An Incomplete says which entries of the journal have no row in an export that is otherwise complete.
+// An Incomplete says which entries of the journal have no row in an export that is otherwise
+// complete.
 type Incomplete struct {
 	Errs []error // the first of them
 	More int     // so many others
@@ -45,8 +47,9 @@ func (e *Incomplete) Unwrap() []error { return e.Errs }
 // told is how many entries without a row are named.
 const told = 20
 
-// Export writes tables of a run into the folder dir, each into a file <table>.<format>; no tables means all. entries is gone
-// through twice. Damaged entries make no row; they are the error, an [*Incomplete], after everything else has been written.
+// Export writes tables of a run into the folder dir, each into a file <table>.<format>; no tables
+// means all. entries is gone through twice. Damaged entries make no row; they are the error, an
+// [*Incomplete], after everything else has been written.
 func Export(dir, format string, tables []string, plan *record.Plan, entries iter.Seq2[record.Entry, error]) (err error) {
 	if format != JSONL && format != CSV {
 		return fmt.Errorf("export: there is no format %q; there are jsonl and csv", format)
@@ -119,8 +122,8 @@ type change struct {
 
 type changes map[string]*change
 
-// changed finds the trials whose first row is not their last. It remembers these only: trials that took more than one attempt, and those
-// that were amended.
+// changed finds the trials whose first row is not their last. It remembers these only: trials that
+// took more than one attempt, and those that were amended.
 func changed(entries iter.Seq2[record.Entry, error]) changes {
 	c := changes{}
 	b := schema.NewBuilder("")

@@ -163,8 +163,8 @@ func appendCSV(dst []byte, fs []field, row any) []byte {
 	return append(dst, "\r\n"...)
 }
 
-// appendCell appends a text. One that a spreadsheet would run as a formula gets an apostrophe before it: pages and models write
-// such things, and a CSV is opened with a double click.
+// appendCell appends a text. One that a spreadsheet would run as a formula gets an apostrophe
+// before it: pages and models write such things, and a CSV is opened with a double click.
 func appendCell(dst []byte, s string) []byte {
 	if formula(s) {
 		s = "'" + s
@@ -177,7 +177,8 @@ func appendCell(dst []byte, s string) []byte {
 	return append(dst, '"')
 }
 
-// formula reports whether s begins like a formula. Blanks before the sign do not help: some programs trim them.
+// formula reports whether s begins like a formula. Blanks before the sign do not help: some
+// programs trim them.
 func formula(s string) bool {
 	if s != "" && (s[0] == '\t' || s[0] == '\r' || s[0] == '\n') {
 		return true

@@ -10,7 +10,8 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// axes adds a column axis_<name> for each axis of the plan's matrix to the columns of T. The zero value adds none.
+// axes adds a column axis_<name> for each axis of the plan's matrix to the columns of T. The zero
+// value adds none.
 type axes[T any] struct {
 	names []string
 	of    func(*T) map[string]string
@@ -50,7 +51,8 @@ type wide struct {
 
 func (w wide) Fields() []parquet.Field { return w.fields }
 
-// An axis is one of these fields. The struct-tag form of a column cannot spell every name of an axis; this can.
+// An axis is one of these fields. The struct-tag form of a column cannot spell every name of an
+// axis; this can.
 type axis struct {
 	parquet.Node
 	name string

@@ -16,7 +16,8 @@ func cpu() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkWriter is the cost of an event in CPU time, all threads counted, with the verdicts and calls that come with it.
+// BenchmarkWriter is the cost of an event in CPU time, all threads counted, with the verdicts and
+// calls that come with it.
 func BenchmarkWriter(b *testing.B) {
 	o := reporttest.Options{Tasks: 100, Repeats: 1, Calls: 20, Plain: true}
 	entries := reporttest.All(o)

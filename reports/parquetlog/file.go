@@ -11,13 +11,14 @@ import (
 	"github.com/evalrun/evalrun/internal/fsutil"
 )
 
-// tmpPrefix begins the names of files that are being written. DuckDB, pandas and polars do not see them: their names do not end in
-// .parquet either.
+// tmpPrefix begins the names of files that are being written. DuckDB, pandas and polars do not see
+// them: their names do not end in .parquet either.
 const tmpPrefix = ".new-"
 
-// replace writes a file beside path and renames it, so that a reader sees the old one or the new one, whole. With sync, it and
-// its name are on the disk then: a part that will not be written again is. The open part is not: after a power failure it may be empty, is
-// then found to be, and made again from the journal.
+// replace writes a file beside path and renames it, so that a reader sees the old one or the new
+// one, whole. With sync, it and its name are on the disk then: a part that will not be written
+// again is. The open part is not: after a power failure it may be empty, is then found to be, and
+// made again from the journal.
 func replace(path string, sync bool, write func(*os.File) error) (size int64, err error) {
 	tmp := filepath.Join(filepath.Dir(path), tmpPrefix+filepath.Base(path)+".tmp")
 	f, err := os.Create(tmp)

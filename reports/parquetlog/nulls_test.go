@@ -20,7 +20,8 @@ import (
 	"github.com/evalrun/evalrun/reports/schema"
 )
 
-// A nullTable writes a table whose optional columns are null where a pattern says so, and knows what a reader has to find.
+// A nullTable writes a table whose optional columns are null where a pattern says so, and knows
+// what a reader has to find.
 type nullTable struct {
 	name  string
 	axes  bool
@@ -155,7 +156,8 @@ func nullDiff(table string, got, want map[string][]string) string {
 	return ""
 }
 
-// nullPattern draws which cells are null. A few are as parquet-go once got them wrong: in a block of 64 rows, those from k to 2k are set.
+// nullPattern draws which cells are null. A few are as parquet-go once got them wrong: in a block
+// of 64 rows, those from k to 2k are set.
 func nullPattern(rng *rand.Rand) func(column, row int) bool {
 	seed := rng.Uint64()
 	share := []float64{0.01, 0.1, 0.5, 0.9, 0.99}[rng.IntN(5)]
@@ -170,7 +172,8 @@ func nullPattern(rng *rand.Rand) func(column, row int) bool {
 	}
 }
 
-// What is null is read as null, and what is set as it was, in every optional column of every table, whatever the pattern.
+// What is null is read as null, and what is set as it was, in every optional column of every table,
+// whatever the pattern.
 func TestNulls(t *testing.T) {
 	tables := nullTables()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -246,8 +249,8 @@ for f in json.loads(%q):
 	}
 }
 
-// A column that may be null is a pointer: parquet-go 0.32 writes values that are not null in the place of nulls where the field is a plain
-// value with the tag optional.
+// A column that may be null is a pointer: parquet-go 0.32 writes values that are not null in the
+// place of nulls where the field is a plain value with the tag optional.
 func TestOptionalIsPointer(t *testing.T) {
 	for _, x := range []reflect.Type{
 		reflect.TypeFor[schema.Trial](), reflect.TypeFor[schema.Attempt](), reflect.TypeFor[schema.Event](), reflect.TypeFor[schema.ModelCall](),

@@ -16,16 +16,19 @@ import (
 
 // A part is a Parquet file that grows while others read it.
 //
-// Not all readers open a file once. DuckDB takes the footer when it plans a query, and opens the name again for the columns: where a
-// file has been put in the place of another in between, it reads the new one's bytes by the old one's footer ("TProtocolException: Invalid
-// data"; seen with DuckDB 2.0, also with its caches off). So what a version has shown stays where it is in all later versions:
+// Not all readers open a file once. DuckDB takes the footer when it plans a query, and opens the
+// name again for the columns: where a file has been put in the place of another in between, it
+// reads the new one's bytes by the old one's footer ("TProtocolException: Invalid data"; seen with
+// DuckDB 2.0, also with its caches off). So what a version has shown stays where it is in all later
+// versions:
 //
 //	version 1:  PAR1 | a |           footer (a)
 //	version 2:  PAR1 | a | b |       footer (a, b)
 //	version 3:  PAR1 | a | b | c |   footer (c)        where c holds the rows of a and b, as one row group
 //
-// A footer of any version then finds its row groups in any later file of that name, and whoever holds it sees that version. What no
-// footer points to any more, as a and b above, is room that pack gives back when the run ends.
+// A footer of any version then finds its row groups in any later file of that name, and whoever
+// holds it sees that version. What no footer points to any more, as a and b above, is room that
+// pack gives back when the run ends.
 type part struct {
 	groups []format.RowGroup
 	end    int64 // where the footer begins, and the next row group
@@ -61,7 +64,8 @@ func extent(g *format.RowGroup) (begin, end int64) {
 	return begin, end
 }
 
-// moved is g in another place. Page indexes do not move with it: they hold offsets themselves, and no reader that we know needs them.
+// moved is g in another place. Page indexes do not move with it: they hold offsets themselves, and
+// no reader that we know needs them.
 func moved(g format.RowGroup, by int64) format.RowGroup {
 	g.Columns = slices.Clone(g.Columns)
 	for i := range g.Columns {
@@ -140,7 +144,8 @@ func footer(r io.ReaderAt, size int64, meta *format.FileMetaData) (int64, error)
 	return size - 8 - n, thrift.Unmarshal(new(thrift.CompactProtocol), buf, meta)
 }
 
-// write makes a new version of the file at path: what body writes behind the magic number, and the footer.
+// write makes a new version of the file at path: what body writes behind the magic number, and the
+// footer.
 func (p *part) write(path string, sync bool, meta format.FileMetaData, body func(out *os.File) error) (int64, error) {
 	meta.NumRows, meta.RowGroups = 0, p.groups
 	for i := range meta.RowGroups {
@@ -217,8 +222,8 @@ func copyRange(out *os.File, path string, from, to int64) error {
 	return err
 }
 
-// pack writes the file at path again without what no row group needs. It is for a run that ends: who reads the file in this very moment may be
-// disturbed, see above.
+// pack writes the file at path again without what no row group needs. It is for a run that ends:
+// who reads the file in this very moment may be disturbed, see above.
 func pack(path string) error {
 	var old part
 	meta, _, err := old.load(path)
@@ -243,8 +248,9 @@ func pack(path string) error {
 	return err
 }
 
-// again says how many of the small row groups at the end of a part stay as they are when n rows come behind them: eight of about the same size are
-// written again as one, so that there are few, and each row is written a few times in all.
+// again says how many of the small row groups at the end of a part stay as they are when n rows
+// come behind them: eight of about the same size are written again as one, so that there are few,
+// and each row is written a few times in all.
 func again(small []int, n int) int {
 	const several = 8
 	size := func(n int) int { return bits.Len(uint(n)) / 3 }

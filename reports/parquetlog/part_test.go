@@ -12,8 +12,8 @@ import (
 	"github.com/evalrun/evalrun/reports/reporttest"
 )
 
-// A footer that somebody has read leads to the same bytes in every later version of the file, until the run ends: readers open names more
-// than once. Then no room is wasted.
+// A footer that somebody has read leads to the same bytes in every later version of the file, until
+// the run ends: readers open names more than once. Then no room is wasted.
 func TestVersionsAgree(t *testing.T) {
 	small(t)
 	dir := t.TempDir()

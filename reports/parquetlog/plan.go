@@ -60,7 +60,8 @@ const (
 	replaced   = ".parquet-old"
 )
 
-// swap puts the folder next in the place of dir. A crash between the two renames leaves the old one, which repair finds.
+// swap puts the folder next in the place of dir. A crash between the two renames leaves the old
+// one, which repair finds.
 func swap(next, dir string) error {
 	old := filepath.Join(filepath.Dir(dir), replaced)
 	if err := os.RemoveAll(old); err != nil {

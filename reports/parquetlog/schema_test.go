@@ -126,8 +126,8 @@ func TestWorkedQueries(t *testing.T) {
 	}
 }
 
-// Three readers that have nothing to do with each other see the types that the page says, all rows, and hostile texts whole; they read a
-// live run as well.
+// Three readers that have nothing to do with each other see the types that the page says, all rows,
+// and hostile texts whole; they read a live run as well.
 func TestReaders(t *testing.T) {
 	readers(t)
 	small(t)
@@ -219,7 +219,8 @@ assert duckdb.sql("select count(*) from 'parquet/tasks/*.parquet' where fields['
 	python(t, dir, program.String())
 }
 
-// The line of the page that reads both versions of the tables finds the rows of both, and of one alone.
+// The line of the page that reads both versions of the tables finds the rows of both, and of one
+// alone.
 func TestBothVersions(t *testing.T) {
 	readers(t)
 	doc, err := os.ReadFile(schemaDoc)

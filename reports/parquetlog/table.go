@@ -18,7 +18,8 @@ import (
 	"github.com/evalrun/evalrun/reports/schema"
 )
 
-// limits say where a part is cut. All count rows and bytes of the journal, never time, so that the same journal gives the same parts.
+// limits say where a part is cut. All count rows and bytes of the journal, never time, so that the
+// same journal gives the same parts.
 type limits struct {
 	groupRows  int   // rows of a row group
 	groupBytes int64 // bytes of the journal that a row group comes from, about
@@ -26,7 +27,8 @@ type limits struct {
 	partBytes  int64 // bytes of the journal that a part comes from, about
 }
 
-// cuts is a variable for the tests only. A row group bounds what is held in memory; a part what has to be copied for a new version of it.
+// cuts is a variable for the tests only. A row group bounds what is held in memory; a part what has
+// to be copied for a new version of it.
 var cuts = limits{groupRows: 4096, groupBytes: 4 << 20, partGroups: 32, partBytes: 32 << 20}
 
 // Keys of a file's metadata.
@@ -41,15 +43,15 @@ const (
 	keyRows   = "evalrun.rows"   // rows taken after the full row groups
 )
 
-// A table is a folder of parts. Its last part is open: it is written again, with what has come since, under the same name, and what it
-// held stays where it was ([part] says why).
+// A table is a folder of parts. Its last part is open: it is written again, with what has come
+// since, under the same name, and what it held stays where it was ([part] says why).
 //
-// A part is named by the first journal entry that it may hold, 000000000001.parquet. So a name stands for a range of the
-// journal that never shrinks and never overlaps another's, and whoever holds a list of names finds at least what was there when it
-// was made, and nothing twice.
+// A part is named by the first journal entry that it may hold, 000000000001.parquet. So a name
+// stands for a range of the journal that never shrinks and never overlaps another's, and whoever
+// holds a list of names finds at least what was there when it was made, and nothing twice.
 //
-// Rows are kept in memory until they fill a row group. What has been shown of them before is in small row groups, which the full one then
-// takes the place of.
+// Rows are kept in memory until they fill a row group. What has been shown of them before is in
+// small row groups, which the full one then takes the place of.
 type table[T any] struct {
 	name string
 	dir  string
@@ -113,8 +115,9 @@ func (t *table[T]) newEncoder() encoder[T] {
 	return t.axes.writer(opts)
 }
 
-// resume finds out where an earlier writer stopped, and takes up the rows that are not in a full row group. It returns false
-// where there is nothing, or nothing that can be trusted; the table then begins anew.
+// resume finds out where an earlier writer stopped, and takes up the rows that are not in a full
+// row group. It returns false where there is nothing, or nothing that can be trusted; the table
+// then begins anew.
 func (t *table[T]) resume(st state) (bool, error) {
 	if err := os.MkdirAll(t.dir, 0o777); err != nil {
 		return false, err
@@ -142,7 +145,8 @@ func (t *table[T]) state() tableState { return tableState{Parts: t.count, Last: 
 // behind reports whether the files are older than a state that was written after them.
 func (t *table[T]) behind(st tableState) bool { return t.count < st.Parts || t.shown < st.Last }
 
-// complete reports whether the part takes no more rows: for its full row groups, or its size where there is nothing behind them.
+// complete reports whether the part takes no more rows: for its full row groups, or its size where
+// there is nothing behind them.
 func (t *table[T]) complete(whole bool) bool {
 	return t.full >= cuts.partGroups || (whole && t.bytes >= cuts.partBytes)
 }
@@ -247,8 +251,8 @@ func (t *table[T]) fills(n int) bool {
 	return t.taken >= cuts.groupRows || t.tail >= cuts.groupBytes
 }
 
-// refresh writes a new version of the open part if there is something new. last is the last journal entry that has been taken.
-// The final one is packed, and so are all other parts.
+// refresh writes a new version of the open part if there is something new. last is the last journal
+// entry that has been taken. The final one is packed, and so are all other parts.
 func (t *table[T]) refresh(last int64, final bool) error {
 	if !final {
 		if t.exists && !t.dirty {
@@ -274,8 +278,8 @@ func (t *table[T]) refresh(last int64, final bool) error {
 	return nil
 }
 
-// publish writes the open part anew: what it has, and the rows since. With whole, all rows in memory make one row group that is full, and
-// perhaps the part is complete.
+// publish writes the open part anew: what it has, and the rows since. With whole, all rows in
+// memory make one row group that is full, and perhaps the part is complete.
 func (t *table[T]) publish(last int64, whole, sync bool) error {
 	shown := 0
 	for _, n := range t.small {
@@ -321,7 +325,8 @@ func (t *table[T]) publish(last int64, whole, sync bool) error {
 	return nil
 }
 
-// changed says that rows in memory which have been shown are no longer what they were: all of them are written again.
+// changed says that rows in memory which have been shown are no longer what they were: all of them
+// are written again.
 func (t *table[T]) changed() { t.small, t.dirty = nil, true }
 
 // drop forgets the rows in memory.

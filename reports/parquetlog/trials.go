@@ -14,9 +14,10 @@ import (
 	"github.com/evalrun/evalrun/reports/schema"
 )
 
-// trials is the table with one current row a trial. It grows like the others, but when a trial is decided once more (a rerun)
-// its earlier row is taken out of the part where it is, and an amendment changes the row where it is. Both happen rarely, and
-// only the row groups concerned are encoded again; no reader ever sees a trial twice.
+// trials is the table with one current row a trial. It grows like the others, but when a trial is
+// decided once more (a rerun) its earlier row is taken out of the part where it is, and an
+// amendment changes the row where it is. Both happen rarely, and only the row groups concerned are
+// encoded again; no reader ever sees a trial twice.
 type trials struct {
 	*table[schema.Trial]
 	again  map[string]int64          // trial → the entry that decided it anew; earlier rows may be in the files
@@ -86,8 +87,9 @@ func (t *trials) refresh(last int64, final bool) error {
 	return t.table.refresh(last, final)
 }
 
-// settle goes through the files for rows that have been replaced or amended. It comes before the new rows are published, so a
-// trial that is decided again is missing for a moment rather than there twice. Done twice, it changes nothing.
+// settle goes through the files for rows that have been replaced or amended. It comes before the
+// new rows are published, so a trial that is decided again is missing for a moment rather than
+// there twice. Done twice, it changes nothing.
 func (t *trials) settle() error {
 	if len(t.again)+len(t.amends) == 0 {
 		return nil

@@ -1,9 +1,11 @@
-// Package parquetlog writes what a run's journal says as Parquet: the tables trials, attempts, events, model_calls, scores,
-// tests, tasks and arms, each a folder of parts below the run folder's parquet/. docs/schema.md describes their columns.
+// Package parquetlog writes what a run's journal says as Parquet: the tables trials, attempts,
+// events, model_calls, scores, tests, tasks and arms, each a folder of parts below the run folder's
+// parquet/. docs/schema.md describes their columns.
 //
-// A [Writer] takes the journal's entries as they become durable and can be behind by seconds; readers may look at any time. It
-// is derived: [Rebuild] makes everything again from the journal, and a Writer that is opened after a crash goes on where the
-// files end. Memory depends on the attempts that are open and on the size of a row group, never on what is done.
+// A [Writer] takes the journal's entries as they become durable and can be behind by seconds;
+// readers may look at any time. It is derived: [Rebuild] makes everything again from the journal,
+// and a Writer that is opened after a crash goes on where the files end. Memory depends on the
+// attempts that are open and on the size of a row group, never on what is done.
 package parquetlog
 
 import (
@@ -26,12 +28,13 @@ import (
 
 // Options of a Writer. The zero value is good.
 type Options struct {
-	// Every is how often the files are brought up to date while rows come; less often where that would cost more than a
-	// twentieth of the time. 0 means 2 s.
+	// Every is how often the files are brought up to date while rows come; less often where that
+	// would cost more than a twentieth of the time. 0 means 2 s.
 	Every time.Duration
 	Log   *slog.Logger // entries that make no row; nil: nobody is told
-	// Journal reads the journal from an entry on, and Last is its last entry. Tables that are not of this journal, or of another
-	// state of it than they say (somebody has copied parts of a folder), are made anew. With a nil Journal they are trusted.
+	// Journal reads the journal from an entry on, and Last is its last entry. Tables that are not
+	// of this journal, or of another state of it than they say (somebody has copied parts of a
+	// folder), are made anew. With a nil Journal they are trusted.
 	Journal func(from int64) iter.Seq2[record.Entry, error]
 	Last    int64
 }
@@ -76,7 +79,8 @@ type tables struct {
 // queueBytes bounds what waits to be written. Whoever adds more waits too.
 const queueBytes = 8 << 20
 
-// Open begins to write the tables of the run in dir, or goes on with them. The caller then adds all entries from [Writer.From] on.
+// Open begins to write the tables of the run in dir, or goes on with them. The caller then adds all
+// entries from [Writer.From] on.
 func Open(dir string, plan *record.Plan, o Options) (*Writer, error) {
 	w := &Writer{
 		dir: filepath.Join(dir, "parquet"), every: cmp.Or(o.Every, 2*time.Second), log: o.Log,
@@ -110,12 +114,14 @@ func Open(dir string, plan *record.Plan, o Options) (*Writer, error) {
 	return w, nil
 }
 
-// From is the first entry of the journal that the writer has to be given. Where it is behind the journal's last one, there is nothing to catch
-// up with. An entry that is added twice makes no row twice.
+// From is the first entry of the journal that the writer has to be given. Where it is behind the
+// journal's last one, there is nothing to catch up with. An entry that is added twice makes no row
+// twice.
 func (w *Writer) From() int64 { return w.from }
 
-// Add takes entries in the order of the journal, durable ones. It keeps their data, but not the slice. It waits while more
-// than a few megabytes are not yet written, and never fails: what goes wrong is told by Flush and Close, and can be made good by Rebuild.
+// Add takes entries in the order of the journal, durable ones. It keeps their data, but not the
+// slice. It waits while more than a few megabytes are not yet written, and never fails: what goes
+// wrong is told by Flush and Close, and can be made good by Rebuild.
 func (w *Writer) Add(es []record.Entry) {
 	if len(es) == 0 {
 		return
@@ -210,7 +216,8 @@ func (w *Writer) run() {
 	}
 }
 
-// pause is the time to the next version: a twentieth of the time at most goes into versions, and a few megabytes a second onto the disk.
+// pause is the time to the next version: a twentieth of the time at most goes into versions, and a
+// few megabytes a second onto the disk.
 func (w *Writer) pause(took time.Duration) time.Duration {
 	const perSecond = 4 << 20
 	size := w.trials.size + w.attempts.size + w.events.size + w.calls.size + w.scores.size + w.tests.size
@@ -278,8 +285,8 @@ func put[T any](t *table[T], rs []T, e *record.Entry) error {
 	return nil
 }
 
-// publish brings all files up to date, what a trial consists of before the trial. Then it says so, in a file that a later
-// writer trusts.
+// publish brings all files up to date, what a trial consists of before the trial. Then it says so,
+// in a file that a later writer trusts.
 func (w *Writer) publish(final bool) error {
 	if w.plan != nil {
 		if err := w.plan(); err != nil {
@@ -328,13 +335,15 @@ type state struct {
 	Tables map[string]tableState `json:"tables,omitempty"`
 }
 
-// A tableState is what was there of a table when the state was written. Later there may be more, never less.
+// A tableState is what was there of a table when the state was written. Later there may be more,
+// never less.
 type tableState struct {
 	Parts int   `json:"parts"`
 	Last  int64 `json:"last"` // the last entry that the last part names
 }
 
-// mark is what an entry is told by. Data is not in it: its form may change with the version that reads it.
+// mark is what an entry is told by. Data is not in it: its form may change with the version that
+// reads it.
 func mark(e *record.Entry) string {
 	return e.Time.UTC().Format("2006-01-02T15:04:05.000000Z") + " " + e.Kind + " " + e.Trial
 }
@@ -347,7 +356,8 @@ func (w *Writer) save(s state, sync bool) error {
 	return err
 }
 
-// open opens all tables. A table that cannot be trusted begins anew, and the writer then wants the whole journal.
+// open opens all tables. A table that cannot be trusted begins anew, and the writer then wants the
+// whole journal.
 func (w *Writer) open(o Options) (state, error) {
 	begin := state{Last: 0, Low: 1}
 	st := begin
@@ -406,7 +416,8 @@ func strange(found []grown, st state, o Options) string {
 	return fmt.Sprintf("entry %d of the journal is not the one that they are of", st.Last)
 }
 
-// Version is the newest evalrun.schema of the tables of the run in dir; 0: there are none, or none that can be read.
+// Version is the newest evalrun.schema of the tables of the run in dir; 0: there are none, or none
+// that can be read.
 func Version(dir string) int {
 	newest := 0
 	dir = filepath.Join(dir, "parquet")
@@ -436,7 +447,8 @@ func versionOf(path string) int {
 	return 0
 }
 
-// Rebuild makes all tables of the run in dir again from the whole journal. The old ones stay until the new ones are complete.
+// Rebuild makes all tables of the run in dir again from the whole journal. The old ones stay until
+// the new ones are complete.
 func Rebuild(dir string, plan *record.Plan, entries iter.Seq2[record.Entry, error], o Options) (err error) {
 	tmp := filepath.Join(dir, rebuilding)
 	if err := os.RemoveAll(tmp); err != nil {

@@ -232,7 +232,8 @@ func TestManyParts(t *testing.T) {
 	}
 }
 
-// A writer that ends anywhere and is taken up again gives the same rows, also when it died without a word.
+// A writer that ends anywhere and is taken up again gives the same rows, also when it died without
+// a word.
 func TestResume(t *testing.T) {
 	small(t)
 	o := reporttest.Options{Tasks: 10}
@@ -255,7 +256,8 @@ func TestResume(t *testing.T) {
 				}
 				w.Add(entries[n/2 : n])
 				if kill {
-					// What is on the disk when the process dies: some tables ahead of the state, and a file half written.
+					// What is on the disk when the process dies: some tables ahead of the state,
+					// and a file half written.
 					w.Flush()
 					copyTree(t, dir, dir+"-killed")
 					w.Close()
@@ -282,7 +284,8 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// A verdict that is seen once more, of an attempt that began before what is seen once more, is nothing to warn of.
+// A verdict that is seen once more, of an attempt that began before what is seen once more, is
+// nothing to warn of.
 func TestResumeBehindVerdict(t *testing.T) {
 	o := reporttest.Options{}
 	dir, plan := t.TempDir(), reporttest.Plan(o)
@@ -311,7 +314,8 @@ func TestResumeBehindVerdict(t *testing.T) {
 	}
 }
 
-// A crash between taking an old row out and publishing the new one loses neither: the entries since come again.
+// A crash between taking an old row out and publishing the new one loses neither: the entries since
+// come again.
 func TestCrashWhileReplacing(t *testing.T) {
 	small(t)
 	o := reporttest.Options{Tasks: 20}
@@ -346,7 +350,8 @@ func copyTree(t *testing.T, from, to string) {
 	}
 }
 
-// A table that is damaged, lost or of another run is made again from the journal, and so is everything when the state is lost.
+// A table that is damaged, lost or of another run is made again from the journal, and so is
+// everything when the state is lost.
 func TestDamage(t *testing.T) {
 	small(t)
 	o := reporttest.Options{}
@@ -379,8 +384,9 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// A folder that was copied piece by piece, while a process wrote it or from two places: tables that are older or newer than the others or than
-// the journal, or of another one, are noticed and made anew. None of the rows is lost, and none is there that the journal has not.
+// A folder that was copied piece by piece, while a process wrote it or from two places: tables that
+// are older or newer than the others or than the journal, or of another one, are noticed and made
+// anew. None of the rows is lost, and none is there that the journal has not.
 func TestCopied(t *testing.T) {
 	small(t)
 	o := reporttest.Options{Tasks: 8}
@@ -496,7 +502,8 @@ func TestRebuild(t *testing.T) {
 	same(t, "rebuilt with a damaged entry", everything(t, again), expected(t, o))
 }
 
-// Readers may look at any time: at every moment each table is there, whole, with no row twice, and with what was flushed.
+// Readers may look at any time: at every moment each table is there, whole, with no row twice, and
+// with what was flushed.
 func TestLive(t *testing.T) {
 	small(t)
 	dir := t.TempDir()

@@ -1,6 +1,6 @@
-// Package reporttest makes the journal of a run that never was, for the tests of the reports: several arms, repeats, clusters, every
-// status and end, retries, an attempt that was killed, a rerun, an amendment, stages, rewards and hostile texts. The same
-// options give the same journal.
+// Package reporttest makes the journal of a run that never was, for the tests of the reports:
+// several arms, repeats, clusters, every status and end, retries, an attempt that was killed, a
+// rerun, an amendment, stages, rewards and hostile texts. The same options give the same journal.
 package reporttest
 
 import (
@@ -364,7 +364,8 @@ func (w *writer) browse() int64 {
 	return 3
 }
 
-// after is what people do to a run that has ended: the trials that the machine failed are tried again, one grade is corrected.
+// after is what people do to a run that has ended: the trials that the machine failed are tried
+// again, one grade is corrected.
 func (w *writer) after(p *record.Plan) {
 	n := 0
 	for rep := 1; rep <= w.o.Repeats; rep++ {

@@ -65,8 +65,8 @@ func (a Amend) Apply(t *Trial) {
 	t.AmendedAt, t.AmendedWhy = ptr(a.Time.UTC()), optional(a.Why)
 }
 
-// A Builder makes rows of entries, which it is given in the order of the journal. It remembers the attempts that are open and
-// nothing else.
+// A Builder makes rows of entries, which it is given in the order of the journal. It remembers the
+// attempts that are open and nothing else.
 type Builder struct {
 	run  string
 	open map[string]*opened // by trial
@@ -91,7 +91,8 @@ func NewBuilder(run string) *Builder {
 	return &Builder{run: clean(run), open: map[string]*opened{}}
 }
 
-// Low is the first entry that a new Builder has to see again to go on where this one is, or next where no attempt is open.
+// Low is the first entry that a new Builder has to see again to go on where this one is, or next
+// where no attempt is open.
 func (b *Builder) Low(next int64) int64 {
 	for _, o := range b.open {
 		next = min(next, o.seq)
@@ -99,7 +100,8 @@ func (b *Builder) Low(next int64) int64 {
 	return next
 }
 
-// Add appends the rows of e to out. An entry that cannot be understood is an error and makes no row; the next one may be added.
+// Add appends the rows of e to out. An entry that cannot be understood is an error and makes no
+// row; the next one may be added.
 func (b *Builder) Add(e *record.Entry, out *Batch) error {
 	var err error
 	switch e.Kind {
@@ -208,7 +210,8 @@ func (b *Builder) attemptRow(trial string, seq int64, o *opened) Attempt {
 	return a
 }
 
-// spent remembers what an attempt took that was cut off. What a decided trial's graders took is in no row.
+// spent remembers what an attempt took that was cut off. What a decided trial's graders took is in
+// no row.
 func (b *Builder) spent(e *record.Entry) error {
 	var s record.Spent
 	if err := json.Unmarshal(e.Data, &s); err != nil {
@@ -336,7 +339,8 @@ func (b *Builder) stage(e *record.Entry) error {
 	return nil
 }
 
-// attemptOf is the open attempt that e belongs to; nil: it began before the first entry that the builder has seen.
+// attemptOf is the open attempt that e belongs to; nil: it began before the first entry that the
+// builder has seen.
 func (b *Builder) attemptOf(e *record.Entry) *opened {
 	if o := b.open[e.Trial]; o != nil && o.Attempt.Attempt == e.Attempt {
 		return o

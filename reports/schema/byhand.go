@@ -47,7 +47,8 @@ func (w *envelope) scan(data []byte) bool {
 	})
 }
 
-// plainKey reports whether a key means nothing to encoding/json either, which takes the case of letters lightly and knows escapes.
+// plainKey reports whether a key means nothing to encoding/json either, which takes the case of
+// letters lightly and knows escapes.
 func plainKey(key []byte) bool {
 	for _, c := range key {
 		if c >= 'A' && c <= 'Z' || c == '\\' || c >= 0x80 {

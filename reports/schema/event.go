@@ -10,8 +10,8 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// envelope is an event as its codec writes it. It is read here, not by the codec, since a row needs the body's fields only
-// and an event of a kind that nobody has registered is as good.
+// envelope is an event as its codec writes it. It is read here, not by the codec, since a row needs
+// the body's fields only and an event of a kind that nobody has registered is as good.
 type envelope struct {
 	ID        int64           `json:"id"`
 	Time      time.Time       `json:"time"`
@@ -159,7 +159,8 @@ func (r *Event) blob(role string, b *event.Blob) {
 	}
 }
 
-// browsed is what there was to see in a browser. The columns have what one asks for; the rest is in data.
+// browsed is what there was to see in a browser. The columns have what one asks for; the rest is in
+// data.
 func (r *Event) browsed(b *event.Browsed) {
 	r.Command, r.URL, r.Focused = optional(b.Action), optional(b.URL), optional(b.Focused)
 	r.Error, r.Failed = optional(b.Error), ptr(b.Error != "")

@@ -1,10 +1,13 @@
-// Package schema turns a journal into rows: plain structs, one type a table, that reports/parquetlog writes as Parquet and
-// reports/export as JSON lines or CSV. The struct tags name the columns; docs/schema.md says what they mean.
+// Package schema turns a journal into rows: plain structs, one type a table, that
+// reports/parquetlog writes as Parquet and reports/export as JSON lines or CSV. The struct tags
+// name the columns; docs/schema.md says what they mean.
 //
-// Structs are flat, though trials and attempts have much in common: parquet-go reads a null in an embedded struct as a zero.
+// Structs are flat, though trials and attempts have much in common: parquet-go reads a null in an
+// embedded struct as a zero.
 //
-// A column that may be null is a pointer. parquet-go 0.32 cannot be trusted with a plain field whose tag says optional: where few of
-// 64 rows in a row are set, it writes the zero value in the place of the nulls after them (column_buffer_write.go, writeRowsFuncOfOptional).
+// A column that may be null is a pointer. parquet-go 0.32 cannot be trusted with a plain field
+// whose tag says optional: where few of 64 rows in a row are set, it writes the zero value in the
+// place of the nulls after them (column_buffer_write.go, writeRowsFuncOfOptional).
 //
 // Begin with [Builder]. What a journal does not know is null.
 package schema
@@ -15,8 +18,8 @@ import (
 	"unicode/utf8"
 )
 
-// Schema is the version of the tables, kept in the metadata of every file. It grows when a column changes its name or its meaning or goes
-// away; a new column does not change it.
+// Schema is the version of the tables, kept in the metadata of every file. It grows when a column
+// changes its name or its meaning or goes away; a new column does not change it.
 //
 //	1: the first
 //	2: axes → arm_axes (pandas has an attribute of that name), end → outcome (a reserved word in SQL)
@@ -98,7 +101,8 @@ type Trial struct {
 	Seq        int64      `parquet:"seq"`
 }
 
-// An Attempt is a row a try; one that never got a verdict (its process was killed) has a null status.
+// An Attempt is a row a try; one that never got a verdict (its process was killed) has a null
+// status.
 type Attempt struct {
 	Run       string  `parquet:"run_id,dict"`
 	Trial     string  `parquet:"trial_id"`
@@ -165,7 +169,8 @@ type Attempt struct {
 	Seq int64 `parquet:"seq"`
 }
 
-// An Event is an action, an observation or a note of a session. Which of the columns from command on are filled depends on the kind.
+// An Event is an action, an observation or a note of a session. Which of the columns from command
+// on are filled depends on the kind.
 type Event struct {
 	Run       string      `parquet:"run_id,dict"`
 	Trial     string      `parquet:"trial_id,dict"`
@@ -239,7 +244,8 @@ type Page struct {
 	Title string `parquet:"title,dict"`
 }
 
-// A Blob is content in the run folder's blobs. Role says what it is to its event: one of the Role… words.
+// A Blob is content in the run folder's blobs. Role says what it is to its event: one of the Role…
+// words.
 type Blob struct {
 	SHA256 string `parquet:"sha256"`
 	Type   string `parquet:"type,dict"`

@@ -106,7 +106,8 @@ func TestCallByHand(t *testing.T) {
 	})
 }
 
-// A damaged entry is never read as something else: the hand says no, or says what encoding/json says.
+// A damaged entry is never read as something else: the hand says no, or says what encoding/json
+// says.
 func FuzzByHand(f *testing.F) {
 	ev := event.New(event.FromAgent, event.RunResult{Output: "a\"b\\c\n", Code: 3})
 	f.Add([]byte(entry(f, ev).Data))
@@ -228,7 +229,8 @@ func TestLow(t *testing.T) {
 	}
 }
 
-// What an action brought is in the row of its observation, whichever other entries come between; a run of an older evalrun has it only as a score.
+// What an action brought is in the row of its observation, whichever other entries come between; a
+// run of an older evalrun has it only as a score.
 func TestReward(t *testing.T) {
 	b := NewBuilder("run")
 	var out Batch
@@ -290,7 +292,8 @@ func TestReward(t *testing.T) {
 	}
 }
 
-// The driver is the one that made the machines. A task without a machine has none, whatever the run's is; of what failed earlier it is the run's.
+// The driver is the one that made the machines. A task without a machine has none, whatever the
+// run's is; of what failed earlier it is the run's.
 func TestDriver(t *testing.T) {
 	for _, x := range []struct {
 		v    record.Verdict

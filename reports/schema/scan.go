@@ -9,11 +9,13 @@ import (
 	"unicode/utf8"
 )
 
-// The journal's most frequent entries are read by hand: encoding/json goes over a body four times (to check and to decode the
-// envelope, then the body), which was half of all that a row costs. What the hand does not recognize goes to encoding/json, which
-// then also has the word on what is wrong with it. TestByHand holds the two together.
+// The journal's most frequent entries are read by hand: encoding/json goes over a body four times
+// (to check and to decode the envelope, then the body), which was half of all that a row costs.
+// What the hand does not recognize goes to encoding/json, which then also has the word on what is
+// wrong with it. TestByHand holds the two together.
 
-// object hands each member of a JSON object to f, the value as it is written. It returns false where data is no object, or f does.
+// object hands each member of a JSON object to f, the value as it is written. It returns false
+// where data is no object, or f does.
 func object(data []byte, f func(key, val []byte) bool) bool {
 	i := blank(data, 0)
 	if i >= len(data) || data[i] != '{' {

@@ -6,8 +6,9 @@ import (
 	"gonum.org/v1/gonum/mathext"
 )
 
-// Wilson is the score interval for k of n independent successes, without correction for continuity. It stays inside
-// [0, 1]. Nothing is known of n = 0: the interval is [0, 1]. k and n need not be whole.
+// Wilson is the score interval for k of n independent successes, without correction for continuity.
+// It stays inside [0, 1]. Nothing is known of n = 0: the interval is [0, 1]. k and n need not be
+// whole.
 func Wilson(k, n, level float64) Interval {
 	if n <= 0 {
 		return Interval{0, 1, level}
@@ -27,9 +28,10 @@ func Wilson(k, n, level float64) Interval {
 	return iv
 }
 
-// MidP is the mid-p interval for k of n independent successes: the exact one of Clopper and Pearson, in which what was observed counts
-// half (Lancaster 1961; Agresti and Gottard 2005). Unlike [Wilson] it covers well for small shares of few tasks, too. k and n
-// need not be whole: an effective size of a sample is not.
+// MidP is the mid-p interval for k of n independent successes: the exact one of Clopper and
+// Pearson, in which what was observed counts half (Lancaster 1961; Agresti and Gottard 2005).
+// Unlike [Wilson] it covers well for small shares of few tasks, too. k and n need not be whole: an
+// effective size of a sample is not.
 func MidP(k, n, level float64) Interval {
 	if n <= 0 {
 		return Interval{0, 1, level}
@@ -69,10 +71,10 @@ func crossing(low, high float64, below func(float64) bool) float64 {
 	return low + (high-low)/2
 }
 
-// McNemar tests whether two arms differ on the tasks that both have played right or wrong. b counts the tasks that only the
-// first got right, c those that only the second did; tasks on which they agree say nothing. It returns the mid-p version: the
-// exact one is conservative, and so is a correction for continuity (Fagerland, Lydersen, Laake 2013). Without any
-// disagreement it is 1.
+// McNemar tests whether two arms differ on the tasks that both have played right or wrong. b counts
+// the tasks that only the first got right, c those that only the second did; tasks on which they
+// agree say nothing. It returns the mid-p version: the exact one is conservative, and so is a
+// correction for continuity (Fagerland, Lydersen, Laake 2013). Without any disagreement it is 1.
 func McNemar(b, c int) float64 {
 	n := b + c
 	if n == 0 {
@@ -105,8 +107,8 @@ func lchoose(n, k int) float64 {
 	return a - b - c
 }
 
-// PassAtK estimates the chance that at least one of k tries succeeds, from c successes in n tries (Chen et al. 2021,
-// without bias): 1 − C(n−c, k)/C(n, k). NaN unless 1 ≤ k ≤ n.
+// PassAtK estimates the chance that at least one of k tries succeeds, from c successes in n tries
+// (Chen et al. 2021, without bias): 1 − C(n−c, k)/C(n, k). NaN unless 1 ≤ k ≤ n.
 func PassAtK(n, c, k int) float64 {
 	if k < 1 || k > n || c < 0 || c > n {
 		return math.NaN()
@@ -118,7 +120,8 @@ func PassAtK(n, c, k int) float64 {
 	return 1 - miss
 }
 
-// PassHatK estimates the chance that all of k tries succeed (pass^k): C(c, k)/C(n, k). NaN unless 1 ≤ k ≤ n.
+// PassHatK estimates the chance that all of k tries succeed (pass^k): C(c, k)/C(n, k). NaN unless 1
+// ≤ k ≤ n.
 func PassHatK(n, c, k int) float64 {
 	if k < 1 || k > n || c < 0 || c > n {
 		return math.NaN()

@@ -6,8 +6,9 @@ import (
 	"github.com/evalrun/evalrun/reports/stats/statstest"
 )
 
-// A sample of the cells of scripts/coverage: false alarms in at most 5 % of comparisons, intervals that hold the truth in at least 93 %
-// from 10 clusters on, three standard errors of the simulation allowed; headlines that agree with intervals, always.
+// A sample of the cells of scripts/coverage: false alarms in at most 5 % of comparisons, intervals
+// that hold the truth in at least 93 % from 10 clusters on, three standard errors of the simulation
+// allowed; headlines that agree with intervals, always.
 func TestCoverage(t *testing.T) {
 	const plays = 200
 	cells := statstest.Cells([]int{5, 8, 10, 20, 40}, []int{1, 2, 4, 8})
@@ -20,8 +21,8 @@ func TestCoverage(t *testing.T) {
 	}
 }
 
-// Equal arms with repeats, and rates near the ends, are where a percentile bootstrap fails: it shows a difference in 8 to 12 % of
-// comparisons, and its intervals hold the truth in 85 to 89 %.
+// Equal arms with repeats, and rates near the ends, are where a percentile bootstrap fails: it
+// shows a difference in 8 to 12 % of comparisons, and its intervals hold the truth in 85 to 89 %.
 func TestHardCells(t *testing.T) {
 	for _, c := range []statstest.Cell{
 		{Tasks: 5, Repeats: 8, A: 0.5, B: 0.5, Arms: 2},

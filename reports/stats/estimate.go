@@ -53,7 +53,8 @@ func Estimate(vs []Value, level float64) (e Estimated, ok bool) {
 	case binary && len(vs) == len(s.clusters):
 		return interval(MidP(math.Round(s.mean*s.n), s.n, level), ByMidP)
 	}
-	// Clusters say something about how far tasks differ where they are not all at the end next to the mean.
+	// Clusters say something about how far tasks differ where they are not all at the end next to
+	// the mean.
 	informative, end := 0, 0.0
 	if s.mean > 0.5 {
 		end = 1

@@ -8,7 +8,8 @@ import (
 	"gonum.org/v1/gonum/mathext"
 )
 
-// A Pairing is one task (and repeat) as two arms played it. Pairings that are not independent share a Cluster.
+// A Pairing is one task (and repeat) as two arms played it. Pairings that are not independent share
+// a Cluster.
 type Pairing struct {
 	A, B    float64
 	Cluster string
@@ -31,8 +32,9 @@ const (
 	TTest       = "t over clusters"
 )
 
-// Paired is what two arms differ by on the tasks that both have played. Fields that cannot be known (the error of a single
-// pair, the correlation with an arm that never varies) are nil, so that the struct always encodes as JSON.
+// Paired is what two arms differ by on the tasks that both have played. Fields that cannot be known
+// (the error of a single pair, the correlation with an arm that never varies) are nil, so that the
+// struct always encodes as JSON.
 type Paired struct {
 	N        int      `json:"n"`
 	Clusters int      `json:"clusters"`
@@ -42,8 +44,9 @@ type Paired struct {
 	SE       *float64 `json:"se"`         // robust to clusters
 	Corr     *float64 `json:"correlation"`
 
-	// Verdict, P and Interval agree: a difference is shown where Holm is at most 1 − the level asked for, and then 0 is not in
-	// Interval, of which an end that is 0 does not belong to it. Else 0 is.
+	// Verdict, P and Interval agree: a difference is shown where Holm is at most 1 − the level
+	// asked for, and then 0 is not in Interval, of which an end that is 0 does not belong to it.
+	// Else 0 is.
 	Verdict  Verdict   `json:"verdict"`
 	Needed   int       `json:"clusters_needed"` // with fewer no difference can be shown
 	Together int       `json:"comparisons"`     // made together, this one included
@@ -59,8 +62,9 @@ type Paired struct {
 	OnlyB int `json:"only_b"`
 }
 
-// Compare holds the rule for differences. Each set is two arms, and the sets are comparisons that are read together; one without
-// pairs gives nil and does not count. level is the confidence that all is right that is said about them.
+// Compare holds the rule for differences. Each set is two arms, and the sets are comparisons that
+// are read together; one without pairs gives nil and does not count. level is the confidence that
+// all is right that is said about them.
 //
 // The test is, for each set,
 //
@@ -68,9 +72,10 @@ type Paired struct {
 //   - else the score test over clusters, for the effective size of the sample, with Student's t;
 //   - Student's t alone where scores are outside of 0 … 1;
 //
-// and never says more than that each of G clusters might as well have favoured the other arm: p is at least 2^−G. Several sets
-// are corrected by Holm. Intervals are Tango's (1998), for the effective size, which hold together by Bonferroni's correction; 0 is put
-// in or out as the test says.
+// and never says more than that each of G clusters might as well have favoured the other arm: p is
+// at least 2^−G. Several sets are corrected by Holm. Intervals are Tango's (1998), for the
+// effective size, which hold together by Bonferroni's correction; 0 is put in or out as the test
+// says.
 func Compare(sets [][]Pairing, level float64) []*Paired {
 	out := make([]*Paired, len(sets))
 	var of []int // sets that have pairs
@@ -208,7 +213,8 @@ func (d *difference) p() float64 {
 	return max(p, math.Exp2(-float64(d.size())))
 }
 
-// interval is that of the test, before the rule makes the two agree. It is not known where scores outside of 0 … 1 do not vary.
+// interval is that of the test, before the rule makes the two agree. It is not known where scores
+// outside of 0 … 1 do not vary.
 func (d *difference) interval(level float64) (iv Interval, known bool) {
 	switch {
 	case d.inside:
@@ -221,9 +227,10 @@ func (d *difference) interval(level float64) (iv Interval, known bool) {
 	return Interval{}, false
 }
 
-// tango is the score interval for the difference of two paired shares (Tango, Statistics in Medicine 17, 1998): of n pairs, b are right
-// on the first side only and c on the second only. It is all differences that are within z standard errors of what was
-// observed, the errors being those that the difference itself implies.
+// tango is the score interval for the difference of two paired shares (Tango, Statistics in
+// Medicine 17, 1998): of n pairs, b are right on the first side only and c on the second only. It
+// is all differences that are within z standard errors of what was observed, the errors being those
+// that the difference itself implies.
 func tango(b, c, n, z, level float64) Interval {
 	score := func(d float64) float64 {
 		// The share of pairs that only the first side gets right is the most likely one, given d.
@@ -246,15 +253,16 @@ func tango(b, c, n, z, level float64) Interval {
 	}
 }
 
-// SampleSize is how many tasks it takes to see a true difference delta, where omega2 is the variance of the difference over
-// tasks and noise the sum of both arms' variances of an answer, each divided by its repeats (Miller, equation 9).
+// SampleSize is how many tasks it takes to see a true difference delta, where omega2 is the
+// variance of the difference over tasks and noise the sum of both arms' variances of an answer,
+// each divided by its repeats (Miller, equation 9).
 func SampleSize(delta, omega2, noise, alpha, power float64) float64 {
 	z := mathext.NormalQuantile(1-alpha/2) + mathext.NormalQuantile(power)
 	return z * z * (omega2 + noise) / (delta * delta)
 }
 
-// Holm adjusts p-values of several comparisons so that the chance of even one false alarm stays below the level that they
-// are then held against. The result is in the order of ps.
+// Holm adjusts p-values of several comparisons so that the chance of even one false alarm stays
+// below the level that they are then held against. The result is in the order of ps.
 func Holm(ps []float64) []float64 {
 	order := make([]int, len(ps))
 	for i := range order {

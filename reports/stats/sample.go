@@ -14,16 +14,18 @@ type sample struct {
 	df       float64 // degrees of freedom of se
 }
 
-// newSample computes the cluster-robust standard error of a mean with its degrees of freedom, CR2 of Bell and McCaffrey (2002). For
-// clusters of one size this is the standard error of the mean of their means, with one degree of freedom fewer than there are
-// clusters; one that is much larger than the others costs both precision and freedom.
+// newSample computes the cluster-robust standard error of a mean with its degrees of freedom, CR2
+// of Bell and McCaffrey (2002). For clusters of one size this is the standard error of the mean of
+// their means, with one degree of freedom fewer than there are clusters; one that is much larger
+// than the others costs both precision and freedom.
 func newSample(vs []Value) *sample {
 	s := &sample{clusters: group(vs), n: float64(len(vs)), mean: Mean(values(vs)), se: math.NaN(), df: math.Inf(1)}
 	if len(s.clusters) < 2 {
 		return s
 	}
-	// With shares w = n_g/n and a = 1/(1−w), the variance is a quadratic form of the sums of clusters with the matrix
-	// M = diag(a) − u1' − 1u' + q, u = aw, q = Σaw². Satterthwaite: df = tr(MΣ)²/tr((MΣ)²), where Σ = diag(n_g).
+	// With shares w = n_g/n and a = 1/(1−w), the variance is a quadratic form of the sums of
+	// clusters with the matrix M = diag(a) − u1' − 1u' + q, u = aw, q = Σaw². Satterthwaite: df =
+	// tr(MΣ)²/tr((MΣ)²), where Σ = diag(n_g).
 	var v, q, trace, s0, s1, s2, diagonal float64
 	for _, c := range s.clusters {
 		w := float64(len(c.xs)) / s.n
@@ -64,8 +66,8 @@ func (s *sample) same() bool {
 	return true
 }
 
-// largestEffect is the design effect where all values of a cluster are the same: the number of repeats, where all clusters have as
-// many.
+// largestEffect is the design effect where all values of a cluster are the same: the number of
+// repeats, where all clusters have as many.
 func (s *sample) largestEffect() float64 {
 	var sq float64
 	for _, c := range s.clusters {
@@ -75,9 +77,11 @@ func (s *sample) largestEffect() float64 {
 	return sq / s.n
 }
 
-// effective is the effective size of the sample (Kish): how many independent trials of 0 and 1, with variance v each, would give the mean
-// as precisely. What clusters say about that is little where few of them are informative, that is, have something in them that
-// could vary: one more cluster is added for which the worst holds. Without it intervals of rare successes are much too narrow.
+// effective is the effective size of the sample (Kish): how many independent trials of 0 and 1,
+// with variance v each, would give the mean as precisely. What clusters say about that is little
+// where few of them are informative, that is, have something in them that could vary: one more
+// cluster is added for which the worst holds. Without it intervals of rare successes are much too
+// narrow.
 func (s *sample) effective(v float64, informative int) float64 {
 	worst := s.largestEffect()
 	if !s.varies() || v <= 0 {

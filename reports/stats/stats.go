@@ -1,9 +1,11 @@
-// Package stats is the arithmetic of evaluations: means with honest intervals, also of few tasks, and differences of arms that
-// played the same tasks. It is pure: no I/O, no clock, no chance, and the order of the input does not matter.
+// Package stats is the arithmetic of evaluations: means with honest intervals, also of few tasks,
+// and differences of arms that played the same tasks. It is pure: no I/O, no clock, no chance, and
+// the order of the input does not matter.
 //
-// Begin with [Estimate] for the mean of an arm, and with [Compare] for arms against each other: these two hold the rule which
-// method is used when, and everything that prints an interval asks them. docs/statistics.md explains the rule and has the
-// measured coverage; scripts/coverage measures it.
+// Begin with [Estimate] for the mean of an arm, and with [Compare] for arms against each other:
+// these two hold the rule which method is used when, and everything that prints an interval asks
+// them. docs/statistics.md explains the rule and has the measured coverage; scripts/coverage
+// measures it.
 package stats
 
 import (
@@ -12,8 +14,8 @@ import (
 	"slices"
 )
 
-// A Value is one score. Values that are not independent of each other (repeats of a task, tasks about one passage or one
-// repository) share a Cluster; a value with an empty Cluster stands alone.
+// A Value is one score. Values that are not independent of each other (repeats of a task, tasks
+// about one passage or one repository) share a Cluster; a value with an empty Cluster stands alone.
 type Value struct {
 	X       float64
 	Cluster string
@@ -48,7 +50,8 @@ func correlation(xs, ys []float64) float64 {
 	return sxy / math.Sqrt(float64(sxx*syy))
 }
 
-// sum adds the small values first, so that the order of the input does not show in the last bits. Whole numbers have none to lose.
+// sum adds the small values first, so that the order of the input does not show in the last bits.
+// Whole numbers have none to lose.
 func sum(xs []float64) float64 {
 	var whole float64
 	for i, x := range xs {
@@ -84,8 +87,8 @@ type cluster struct {
 	sum  float64
 }
 
-// group gathers the clusters in an order that depends on their content only: the named ones by name, then the values that
-// stand alone by size.
+// group gathers the clusters in an order that depends on their content only: the named ones by
+// name, then the values that stand alone by size.
 func group(vs []Value) []cluster {
 	at := map[string]int{}
 	var gs []cluster

@@ -16,8 +16,8 @@ func near(t *testing.T, what string, got, want, eps float64) {
 	}
 }
 
-// Newcombe, "Two-sided confidence intervals for the single proportion: comparison of seven methods", Statistics in
-// Medicine 17 (1998), Table I: method 3 (score) and method 6 (mid-p), 95 %.
+// Newcombe, "Two-sided confidence intervals for the single proportion: comparison of seven
+// methods", Statistics in Medicine 17 (1998), Table I: method 3 (score) and method 6 (mid-p), 95 %.
 func TestNewcombe(t *testing.T) {
 	for _, c := range []struct {
 		k, n        float64
@@ -64,23 +64,26 @@ func TestStudent(t *testing.T) {
 	}
 }
 
-// Fagerland, Lydersen, Laake, "The McNemar test for binary matched-pairs data", BMC Med Res Methodol 13:91 (2013): airway
-// hyper-responsiveness before and after transplantation (Bentur et al.), n12 = 1, n21 = 7, mid-p 0.0391; complete response
-// before and after consolidation (Cavo et al.), 6 and 16, mid-p 0.0347.
+// Fagerland, Lydersen, Laake, "The McNemar test for binary matched-pairs data", BMC Med Res
+// Methodol 13:91 (2013): airway hyper-responsiveness before and after transplantation (Bentur et
+// al.), n12 = 1, n21 = 7, mid-p 0.0391; complete response before and after consolidation (Cavo et
+// al.), 6 and 16, mid-p 0.0347.
 func TestMcNemar(t *testing.T) {
 	near(t, "mid-p 1/7", McNemar(1, 7), 0.0391, 5e-5)
 	near(t, "mid-p 6/16", McNemar(16, 6), 0.0347, 5e-5)
 	near(t, "no disagreement", McNemar(0, 0), 1, 0)
 	near(t, "equal", McNemar(1, 1), 0.75, 1e-12) // their supplement: 1 − f/2, f = 1/2
-	// Agresti, Categorical Data Analysis: approval ratings, 86 and 150 changed; z² = 17.36 without correction.
+	// Agresti, Categorical Data Analysis: approval ratings, 86 and 150 changed; z² = 17.36 without
+	// correction.
 	if p := McNemar(86, 150); p < 2e-5 || p > 5e-5 {
 		t.Errorf("mid-p 86/150 = %v", p)
 	}
 	near(t, "huge", McNemar(500_000, 500_000), 1, 1e-3) // no underflow
 }
 
-// EleutherAI/lm-evaluation-harness#3868 reports 220 tasks with p = 0.080 by the unpaired z-test and 0.008 by the exact McNemar; it does
-// not print the table. One that has these figures: 122 right against 140, 12 and 30 of them alone.
+// EleutherAI/lm-evaluation-harness#3868 reports 220 tasks with p = 0.080 by the unpaired z-test and
+// 0.008 by the exact McNemar; it does not print the table. One that has these figures: 122 right
+// against 140, 12 and 30 of them alone.
 func TestPairingMatters(t *testing.T) {
 	p1, p2 := 122.0/220, 140.0/220
 	z := (p2 - p1) / math.Sqrt(p1*(1-p1)/219+p2*(1-p2)/219)
@@ -114,22 +117,24 @@ func TestPairingMatters(t *testing.T) {
 	near(t, "SE from correlation", *got.SE, math.Sqrt(a*a+b*b-2**got.Corr*a*b), 1e-12)
 }
 
-// Miller, arXiv 2411.00640, section 5: ω² = 1/9, δ = 3 points, α = 0.05, power 80 % take about 969 questions without
-// answer noise.
+// Miller, arXiv 2411.00640, section 5: ω² = 1/9, δ = 3 points, α = 0.05, power 80 % take about 969
+// questions without answer noise.
 func TestMillerSampleSize(t *testing.T) {
 	near(t, "n", SampleSize(0.03, 1.0/9, 0, 0.05, 0.8), 969, 0.5)
 	near(t, "with one answer each, σ² = 1/6", SampleSize(0.03, 1.0/9, 2.0/6, 0.05, 0.8), 3876, 2)
 }
 
-// The cluster-robust error and its degrees of freedom, against the matrices of Bell and McCaffrey written out (numpy, the same
-// nine values: residuals times (I−H)^(−1/2) by cluster, Satterthwaite with independent values).
+// The cluster-robust error and its degrees of freedom, against the matrices of Bell and McCaffrey
+// written out (numpy, the same nine values: residuals times (I−H)^(−1/2) by cluster, Satterthwaite
+// with independent values).
 func TestClusterRobust(t *testing.T) {
 	vs := []Value{{1, "a"}, {1, "a"}, {0, "a"}, {1, "b"}, {0, "b"}, {0, "c"}, {1, "c"}, {0.5, ""}, {0.25, ""}}
 	s := newSample(vs)
 	near(t, "error", s.se, 0.06629775574049057, 1e-12)
 	near(t, "degrees of freedom", s.df, 3.315010570824525, 1e-9)
 
-	// Clusters of one size: the standard error of the mean of their means, G − 1 degrees of freedom.
+	// Clusters of one size: the standard error of the mean of their means, G − 1 degrees of
+	// freedom.
 	vs = nil
 	means := []float64{0.25, 0.5, 1, 0, 0.75}
 	for i, m := range means {
@@ -159,7 +164,8 @@ func TestClusterRobust(t *testing.T) {
 	}
 }
 
-// Chen et al., "Evaluating Large Language Models Trained on Code" (2021): 1 − C(n−c, k)/C(n, k); for k = 1 it is c/n.
+// Chen et al., "Evaluating Large Language Models Trained on Code" (2021): 1 − C(n−c, k)/C(n, k);
+// for k = 1 it is c/n.
 func TestPass(t *testing.T) {
 	near(t, "pass@1", PassAtK(200, 37, 1), 37.0/200, 1e-12)
 	near(t, "pass@2", PassAtK(5, 2, 2), 1-3.0/10, 1e-12)    // C(3,2)/C(5,2)
@@ -173,8 +179,8 @@ func TestPass(t *testing.T) {
 	}
 }
 
-// Expected values are R's p.adjust(p, "holm"); the fifteen p-values are Benjamini and Hochberg's own
-// example (1995, section 3.1), in which Bonferroni and Holm reject three at 0.05.
+// Expected values are R's p.adjust(p, "holm"); the fifteen p-values are Benjamini and Hochberg's
+// own example (1995, section 3.1), in which Bonferroni and Holm reject three at 0.05.
 func TestAdjust(t *testing.T) {
 	ps := []float64{0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344, 0.0459, 0.3240, 0.4262, 0.5719, 0.6528, 0.7590, 1.0000}
 	rejected := func(adj []float64) (n int) {
@@ -194,9 +200,10 @@ func TestAdjust(t *testing.T) {
 	}
 }
 
-// Tango, "Equivalence test and confidence interval for the difference in proportions for the paired-sample design", Statistics in
-// Medicine 17 (1998): at each end the score statistic is z, where the likelihood, given that difference, is largest; here it is
-// searched. Without any disagreement the ends are ±z²/(n+z²).
+// Tango, "Equivalence test and confidence interval for the difference in proportions for the
+// paired-sample design", Statistics in Medicine 17 (1998): at each end the score statistic is z,
+// where the likelihood, given that difference, is largest; here it is searched. Without any
+// disagreement the ends are ±z²/(n+z²).
 func TestTango(t *testing.T) {
 	z := quantile(0.95)
 	statistic := func(b, c, n, d float64) float64 {
@@ -327,7 +334,8 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// Verdict, p-value and interval agree, whatever the data, and the order of the data does not matter.
+// Verdict, p-value and interval agree, whatever the data, and the order of the data does not
+// matter.
 func TestAgree(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var sets [][]Pairing
@@ -385,7 +393,8 @@ func TestAgree(t *testing.T) {
 	})
 }
 
-// McNemar's mid-p never shows what Tango's interval at the usual levels leaves open, so that no end of one has to be moved in to 0.
+// McNemar's mid-p never shows what Tango's interval at the usual levels leaves open, so that no end
+// of one has to be moved in to 0.
 func TestMcNemarInTango(t *testing.T) {
 	for n := 1; n <= 60; n++ {
 		for b := 0; b <= n/2; b++ {

@@ -40,7 +40,8 @@ func (r *Results) versionPlace(digest string) uint32 {
 	return i
 }
 
-// gradedBy is the digest of the task by which a trial was graded; "": it has the grade of its attempt.
+// gradedBy is the digest of the task by which a trial was graded; "": it has the grade of its
+// attempt.
 func (r *Results) gradedBy(s *slot) string {
 	if s.graded == 0 {
 		return ""

@@ -5,9 +5,10 @@ import (
 	"unicode/utf8"
 )
 
-// Clean makes s safe to print on a terminal: pages, models and programs wrote it, and may have meant it for the terminal. Colour
-// codes go away whole; of everything else that a terminal could obey (C0 but line break and tab, DEL, C1) or that turns the
-// reading direction, the character goes away. A carriage return becomes a line break, invalid UTF-8 U+FFFD.
+// Clean makes s safe to print on a terminal: pages, models and programs wrote it, and may have
+// meant it for the terminal. Colour codes go away whole; of everything else that a terminal could
+// obey (C0 but line break and tab, DEL, C1) or that turns the reading direction, the character goes
+// away. A carriage return becomes a line break, invalid UTF-8 U+FFFD.
 func Clean(s string) string {
 	if plain(s) {
 		return s
@@ -52,8 +53,8 @@ func control(r rune) bool {
 	return true
 }
 
-// csi is the length of the control sequence that s begins with, 0 if it is none. What is unreasonably long is none, so that
-// nobody hides a text in one.
+// csi is the length of the control sequence that s begins with, 0 if it is none. What is
+// unreasonably long is none, so that nobody hides a text in one.
 func csi(s string) int {
 	if len(s) < 3 || s[1] != '[' {
 		return 0
@@ -91,7 +92,8 @@ func cut(s string, n int) string {
 	return s[:i] + "…"
 }
 
-// middle is s with at most n characters. What is too much is taken out in the middle: an error says at its end what it was.
+// middle is s with at most n characters. What is too much is taken out in the middle: an error says
+// at its end what it was.
 func middle(s string, n int) string {
 	r := []rune(s)
 	if len(r) <= n {

@@ -21,9 +21,10 @@ type Side struct {
 
 func (s Side) arm() *record.Arm { return &s.Results.Plan.Arms[s.Arm] }
 
-// Sides chooses what to compare. With a and b: those arms, a from the first run that has it, b from the last. With one run: its
-// first arm (or a) against each other (or b). With several: the arms of the first (or a) against those of the same name (or b)
-// in the others; where names have nothing in common and each run has one arm, these.
+// Sides chooses what to compare. With a and b: those arms, a from the first run that has it, b from
+// the last. With one run: its first arm (or a) against each other (or b). With several: the arms of
+// the first (or a) against those of the same name (or b) in the others; where names have nothing in
+// common and each run has one arm, these.
 func Sides(runs []*Results, paths []string, a, b string) (pairs [][2]Side, err error) {
 	if len(runs) == 0 {
 		return nil, fmt.Errorf("compare: no run given")
@@ -112,14 +113,15 @@ type Comparison struct {
 	// Pairs are (task, repeat) that both have planned.
 	Pairs    int `json:"pairs"`
 	Unpaired int `json:"unpaired"` // planned by one side only
-	// LeftOut are (task, repeat) that both have planned and that are no pairs, since a side was graded again by a version of
-	// the task that the other side was not graded by.
+	// LeftOut are (task, repeat) that both have planned and that are no pairs, since a side was
+	// graded again by a version of the task that the other side was not graded by.
 	LeftOut int `json:"left_out"`
 	// Lost are pairs of which a side is no evidence.
 	LostA int `json:"lost_a"`
 	LostB int `json:"lost_b"`
 
-	// Compared together with the other comparisons that were made, by stats.Compare; null: there are no pairs.
+	// Compared together with the other comparisons that were made, by stats.Compare; null: there
+	// are no pairs.
 	Evidence *stats.Paired `json:"evidence"` // over the pairs that are evidence on both sides
 	Planned  *stats.Paired `json:"planned"`  // over all pairs, what is no evidence as 0
 
@@ -138,7 +140,8 @@ type ComparedSide struct {
 	Scored  int    `json:"scored"`
 }
 
-// A Flip is a task on which the arms differ: means over the repeats that are evidence on both sides, and trials to look at.
+// A Flip is a task on which the arms differ: means over the repeats that are evidence on both
+// sides, and trials to look at.
 type Flip struct {
 	Benchmark string  `json:"benchmark"`
 	Task      string  `json:"task"`
@@ -148,10 +151,12 @@ type Flip struct {
 	TrialB    string  `json:"trial_b"`
 }
 
-// ComparisonVersion is that of the JSON of a comparison. It grows when a member changes its meaning or goes away.
+// ComparisonVersion is that of the JSON of a comparison. It grows when a member changes its meaning
+// or goes away.
 const ComparisonVersion = 2
 
-// Compare compares pairs that were chosen together: what is said about them all is corrected for their number.
+// Compare compares pairs that were chosen together: what is said about them all is corrected for
+// their number.
 func Compare(pairs [][2]Side) []Comparison {
 	cs := make([]Comparison, len(pairs))
 	evidence, planned := make([][]stats.Pairing, len(pairs)), make([][]stats.Pairing, len(pairs))

@@ -88,7 +88,8 @@ func signed(x float64) string {
 	return strings.Replace(fmt.Sprintf("%+.3f", x), "-", "−", 1)
 }
 
-// bounds are the ends of the interval, of which one that would read as 0 is said to be above or below it where a difference is shown.
+// bounds are the ends of the interval, of which one that would read as 0 is said to be above or
+// below it where a difference is shown.
 func bounds(p *stats.Paired, show func(float64) string, above, below string) (low, high string) {
 	low, high = show(p.Interval.Low), show(p.Interval.High)
 	if p.Verdict == stats.BBetter && low == show(0) {

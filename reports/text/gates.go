@@ -25,9 +25,10 @@ type GateResult struct {
 	Why    string   `json:"why"`
 }
 
-// Gates judges gates. What is not known (the mean of no evidence, an unknown price) does not pass. Differences are those of [Compare],
-// made together, and so is the decision: a gate fails where its difference is shown to be out of bounds, not by chance alone, and
-// does not pass where there are too few tasks to tell.
+// Gates judges gates. What is not known (the mean of no evidence, an unknown price) does not pass.
+// Differences are those of [Compare], made together, and so is the decision: a gate fails where its
+// difference is shown to be out of bounds, not by chance alone, and does not pass where there are
+// too few tasks to tell.
 func (r *Results) Gates(gs []Gate) []GateResult {
 	var out []GateResult
 	differences := r.differences(gs)

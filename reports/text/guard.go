@@ -12,7 +12,8 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// guard says what else differs between the sides, so that nobody takes it for the difference of the arms.
+// guard says what else differs between the sides, so that nobody takes it for the difference of the
+// arms.
 func (c *Comparison) guard(a, b Side, changed int, apart []string) {
 	p, q := a.Results, b.Results
 	if c.LeftOut > 0 {

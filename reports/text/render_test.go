@@ -279,7 +279,8 @@ func TestCompareGuard(t *testing.T) {
 	}
 }
 
-// A score that was got by playing a trial again is told: it may have been played again for its score.
+// A score that was got by playing a trial again is told: it may have been played again for its
+// score.
 func TestReplayed(t *testing.T) {
 	plan := reporttest.Plan(reporttest.Options{Plain: true, Tasks: 4})
 	data := func(v any) json.RawMessage {
@@ -549,7 +550,8 @@ func TestHostileNames(t *testing.T) {
 	}
 }
 
-// A grade that is given later counts; one that says the same changes nothing, one of a trial whose grading had failed makes it evidence.
+// A grade that is given later counts; one that says the same changes nothing, one of a trial whose
+// grading had failed makes it evidence.
 func TestAmend(t *testing.T) {
 	num := func(x float64) *float64 { return &x }
 	r := &Results{}
@@ -569,7 +571,8 @@ func TestAmend(t *testing.T) {
 	}
 }
 
-// played are results of so many tasks of which the first arm got a right and the second b, counted from both ends of the list.
+// played are results of so many tasks of which the first arm got a right and the second b, counted
+// from both ends of the list.
 func played(t *testing.T, tasks, a, b int) *Results {
 	t.Helper()
 	plan := reporttest.Plan(reporttest.Options{Plain: true, Tasks: tasks, Repeats: 1})

@@ -1,6 +1,7 @@
-// Package text shows what a run's journal says: the summary of a run ([Results.Summary]), the comparison of arms
-// ([Compare]), one trial's whole story ([Story]), the gates of a configuration ([Results.Gates]). Each is plain data first, with
-// a form for terminals, for Markdown and for programs (JSON).
+// Package text shows what a run's journal says: the summary of a run ([Results.Summary]), the
+// comparison of arms ([Compare]), one trial's whole story ([Story]), the gates of a configuration
+// ([Results.Gates]). Each is plain data first, with a form for terminals, for Markdown and for
+// programs (JSON).
 //
 // Begin with [Collect], which reads a plan and the journal's control entries into [Results].
 package text
@@ -20,11 +21,13 @@ import (
 	"github.com/evalrun/evalrun/reports/stats"
 )
 
-// Results is what became of each planned trial, in a few bytes a trial. What an attempt says is not kept.
+// Results is what became of each planned trial, in a few bytes a trial. What an attempt says is not
+// kept.
 type Results struct {
 	Plan *record.Plan
 	Run  *record.Run // may be nil
-	// Success is the least reward that is a success; nil: only the full score is, and only 0 is a failure.
+	// Success is the least reward that is a success; nil: only the full score is, and only 0 is a
+	// failure.
 	Success *float64
 
 	slots  []slot // arms × tasks × repeats
@@ -32,7 +35,8 @@ type Results struct {
 	tasks  map[string]int // by digest
 	open   map[string]int // trials with an open attempt → slot
 	faults []fault
-	// versions are digests of tasks by which trials were graded again, where they are not the planned ones.
+	// versions are digests of tasks by which trials were graded again, where they are not the
+	// planned ones.
 	versions []string
 	version  map[string]uint32 // their places
 	flags    []string
@@ -45,7 +49,8 @@ type Results struct {
 	seen     []time.Time // by process: its last entry
 }
 
-// A slot is a trial. Sums of what was paid are not in it, since an attempt that did not count was paid as well.
+// A slot is a trial. Sums of what was paid are not in it, since an attempt that did not count was
+// paid as well.
 type slot struct {
 	reward   float64 // NaN: none
 	status   status
@@ -89,7 +94,8 @@ func place[T comparable](in []T, x T) int {
 	return 0
 }
 
-// A fault is what went wrong. Texts that differ in numbers only count as one, and the first one stands for them.
+// A fault is what went wrong. Texts that differ in numbers only count as one, and the first one
+// stands for them.
 type fault struct {
 	kind         int // place of the first fault of this kind in faults
 	status       record.Status
@@ -123,8 +129,8 @@ func (p *paid) add(use, other *record.Usage) {
 	}
 }
 
-// Collect reads results from the journal's entries; control entries suffice. Damaged entries are passed over and
-// reported as one error beside the results of the rest.
+// Collect reads results from the journal's entries; control entries suffice. Damaged entries are
+// passed over and reported as one error beside the results of the rest.
 func Collect(plan *record.Plan, run *record.Run, entries iter.Seq2[record.Entry, error]) (*Results, error) {
 	r := newResults(plan, run)
 	for e, err := range entries {
@@ -347,7 +353,8 @@ func (r *Results) fault(v *verdict) int {
 	return len(r.faults)
 }
 
-// known looks for f among the faults: its place, the place of the first of its kind (-1: none), and how many of its kind there are.
+// known looks for f among the faults: its place, the place of the first of its kind (-1: none), and
+// how many of its kind there are.
 func (r *Results) known(f *fault) (place, kind, messages int) {
 	place, kind = -1, -1
 	for i := range r.faults {
@@ -366,8 +373,8 @@ func (r *Results) known(f *fault) (place, kind, messages int) {
 // numbers are what messages of one cause differ in: counts, ports, process IDs, hashes.
 var numbers = regexp.MustCompile(`[0-9a-f]*[0-9][0-9a-f]*`)
 
-// worked is the time that processes were at work on the run: a pause before it was resumed is none. Of a process that was killed, the last
-// entry in the journal says how long it lived.
+// worked is the time that processes were at work on the run: a pause before it was resumed is none.
+// Of a process that was killed, the last entry in the journal says how long it lived.
 func (r *Results) worked() (d time.Duration) {
 	for i, s := range r.Run.Work {
 		end := r.seen[i]
@@ -425,8 +432,8 @@ func (r *Results) of(arm, bench int) []int {
 	return in
 }
 
-// values are the scores of trials, ready for the statistics: repeats of a task are one cluster, and so are tasks that say that
-// they are.
+// values are the scores of trials, ready for the statistics: repeats of a task are one cluster, and
+// so are tasks that say that they are.
 func (r *Results) values(in []int) []stats.Value {
 	var vs []stats.Value
 	for _, i := range in {
@@ -471,7 +478,8 @@ func spend(sum, u *record.Usage, unknown *bool) {
 	}
 }
 
-// value is NaN where there is none, and where it is no number: JSON cannot say it, so a report would fail.
+// value is NaN where there is none, and where it is no number: JSON cannot say it, so a report
+// would fail.
 func value(x *float64) float64 {
 	if x == nil || math.IsInf(*x, 0) {
 		return math.NaN()

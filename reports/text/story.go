@@ -16,8 +16,8 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// Find is the ID of the trial that word means: an ID or the beginning of one, or a task (id, or benchmark/id) where that is one
-// trial. The error of an ambiguous word names the trials.
+// Find is the ID of the trial that word means: an ID or the beginning of one, or a task (id, or
+// benchmark/id) where that is one trial. The error of an ambiguous word names the trials.
 func Find(plan *record.Plan, word string) (string, error) {
 	var hits []string
 	var names []string
@@ -51,8 +51,8 @@ func Find(plan *record.Plan, word string) (string, error) {
 	return "", fmt.Errorf("%q means %d trials; name one:\n%s", line(word), n, strings.Join(names, "\n"))
 }
 
-// Story writes all that the journal has on one trial, for a terminal: attempts, events in order, grades, verdicts. entries may
-// be those of the whole run; it needs as much memory as one of them.
+// Story writes all that the journal has on one trial, for a terminal: attempts, events in order,
+// grades, verdicts. entries may be those of the whole run; it needs as much memory as one of them.
 func Story(w io.Writer, st Style, plan *record.Plan, trial string, entries iter.Seq2[record.Entry, error]) error {
 	t := &teller{printer: printer{w: w}, st: st, trial: trial}
 	t.head(plan)
@@ -302,7 +302,8 @@ func (t *teller) evidence(e *record.Entry, ev *record.Evidence) {
 	t.found(ev.Data)
 }
 
-// found tells what an evidence holds: the answer, files with their sizes, and what belongs to the benchmark.
+// found tells what an evidence holds: the answer, files with their sizes, and what belongs to the
+// benchmark.
 func (t *teller) found(data json.RawMessage) {
 	var x struct {
 		Stage  int `json:"stage"`

@@ -62,8 +62,10 @@ type pagePicture struct {
 	Source     template.URL
 }
 
-// StoryPage writes what [Story] tells as one HTML page that needs nothing else: goal, steps with their rewards, and each observation of a browser with
-// its pictures, which open gives by their SHA-256. The page runs no script and loads nothing, and what pages and models have said is text in it.
+// StoryPage writes what [Story] tells as one HTML page that needs nothing else: goal, steps with
+// their rewards, and each observation of a browser with its pictures, which open gives by their
+// SHA-256. The page runs no script and loads nothing, and what pages and models have said is text
+// in it.
 func StoryPage(w io.Writer, plan *record.Plan, trial string, entries iter.Seq2[record.Entry, error], open func(sum string) (io.ReadCloser, error)) error {
 	var buf firstBytes
 	t := &teller{printer: printer{w: &buf}, st: Style{Full: true}, trial: trial, page: true}

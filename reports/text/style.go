@@ -10,7 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// A Style is how text is laid out. The zero value is for files and pipes: no colour, lines as long as they get.
+// A Style is how text is laid out. The zero value is for files and pipes: no colour, lines as long
+// as they get.
 type Style struct {
 	Width int  // of the terminal; 0: not limited
 	Color bool // the caller has looked at NO_COLOR and at whether this is a terminal
@@ -50,7 +51,8 @@ type column struct {
 	cells []string
 }
 
-// table prints columns aligned, without those that do not fit. It returns the heads of those that were left out.
+// table prints columns aligned, without those that do not fit. It returns the heads of those that
+// were left out.
 func (p *printer) table(st Style, indent string, cols []*column) (dropped []string) {
 	widths := func() (ws []int, total int) {
 		total = len(indent)

@@ -94,7 +94,8 @@ func TestSuccess(t *testing.T) {
 	}
 }
 
-// BenchmarkManyArms is the time of a summary for each arm, which does not grow with the number of arms.
+// BenchmarkManyArms is the time of a summary for each arm, which does not grow with the number of
+// arms.
 func BenchmarkManyArms(b *testing.B) {
 	for _, arms := range []int{100, 1_000, 10_000} {
 		b.Run(fmt.Sprint(arms), func(b *testing.B) {

@@ -102,7 +102,8 @@ type ArmSummary struct {
 	LostCost     float64  `json:"lost_cost_usd,omitempty"` // at most, beside the costs
 }
 
-// A Problem is a kind of failure, with one example and, where there are several, the messages that it came with.
+// A Problem is a kind of failure, with one example and, where there are several, the messages that
+// it came with.
 type Problem struct {
 	Status string   `json:"status"`
 	End    string   `json:"end,omitempty"`
@@ -266,7 +267,8 @@ func (r *Results) arm(a, b int) ArmSummary {
 	return out
 }
 
-// pass estimates pass@k and pass^k for k = repeats, over the tasks of which all repeats are evidence.
+// pass estimates pass@k and pass^k for k = repeats, over the tasks of which all repeats are
+// evidence.
 func (r *Results) pass(a, b int, out *ArmSummary) {
 	k := r.repeats()
 	if k < 2 {
@@ -362,7 +364,8 @@ func (r *Results) spent(a, b int, out *ArmSummary) {
 	}
 }
 
-// unpriced says why a cost is not known, and which key helps; "" where the run's record does not say.
+// unpriced says why a cost is not known, and which key helps; "" where the run's record does not
+// say.
 func unpriced(missing string) string {
 	switch missing {
 	case "":

@@ -21,7 +21,8 @@ func TestDollars(t *testing.T) {
 	}
 }
 
-// The pause between an interruption and a resume is no work; of a killed process the journal's last entry is its end.
+// The pause between an interruption and a resume is no work; of a killed process the journal's last
+// entry is its end.
 func TestWorked(t *testing.T) {
 	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
 	ended := func(s int) *time.Time { x := at(s); return &x }

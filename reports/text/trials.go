@@ -20,8 +20,8 @@ type TrialFilter struct {
 	Flag   string
 }
 
-// TrialStatuses are the words that a filter takes: statuses of trials, pending, and of scored ones passed (the full
-// score, or [Results.Success]) and failed (less).
+// TrialStatuses are the words that a filter takes: statuses of trials, pending, and of scored ones
+// passed (the full score, or [Results.Success]) and failed (less).
 var TrialStatuses = append([]string{"passed", "failed", string(record.Scored)}, classes...)
 
 // A TrialRow is what became of a trial, in a line.

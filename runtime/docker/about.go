@@ -46,8 +46,8 @@ func (d *Driver) info(ctx context.Context) (*system.Info, error) {
 	return &i, nil
 }
 
-// canQuota says what is known of storage drivers. Overlays have quotas on XFS with project quotas only, and whether it has those shows when
-// a container wants one.
+// canQuota says what is known of storage drivers. Overlays have quotas on XFS with project quotas
+// only, and whether it has those shows when a container wants one.
 func canQuota(i *system.Info) bool {
 	switch i.Driver {
 	case "btrfs", "zfs", "devicemapper", "windowsfilter":
@@ -79,7 +79,8 @@ func (d *Driver) Probe(ctx context.Context) error {
 	return nil
 }
 
-// Describe says how limits are kept, and what the engine can do, in plain words. It is short of words when no engine answers.
+// Describe says how limits are kept, and what the engine can do, in plain words. It is short of
+// words when no engine answers.
 func (d *Driver) Describe() map[string]string {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -143,7 +144,8 @@ func storage(i *system.Info) string {
 	return i.Driver
 }
 
-// diskPause is between two looks at what sandboxes have written, where the engine itself sets no limit.
+// diskPause is between two looks at what sandboxes have written, where the engine itself sets no
+// limit.
 const diskPause = 15 * time.Second
 
 // A diskWatch looks after the disk limits of all sandboxes of a driver, as long as there are any.
@@ -188,7 +190,8 @@ func (w *diskWatch) run() {
 	}
 }
 
-// look asks the engine once for all containers of this process, and ends the commands of those that have written too much.
+// look asks the engine once for all containers of this process, and ends the commands of those that
+// have written too much.
 func (w *diskWatch) look(boxes map[string]*box) {
 	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
 	defer cancel()

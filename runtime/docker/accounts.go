@@ -12,8 +12,9 @@ import (
 // sane are the images, by ID and so by content, whose lists of users were looked at.
 var sane sync.Map
 
-// accounts looks, once for each image, whether its lists of users are files. An engine reads them at every start, waits forever where one is a
-// pipe, and meanwhile answers nobody who asks for its containers: no image could be built on this machine any more.
+// accounts looks, once for each image, whether its lists of users are files. An engine reads them
+// at every start, waits forever where one is a pipe, and meanwhile answers nobody who asks for its
+// containers: no image could be built on this machine any more.
 func (m *machine) accounts(ctx context.Context, cli *client.Client, image string) error {
 	if _, ok := sane.Load(image); ok || image == "" {
 		return nil

@@ -142,7 +142,8 @@ var errSilent = errors.New("the docker engine does not answer")
 // closeLimit bounds Close.
 const closeLimit = time.Minute
 
-// Close kills and removes everything. What it cannot do, because the engine is away, is left for [Driver.Reap]; its error says so.
+// Close kills and removes everything. What it cannot do, because the engine is away, is left for
+// [Driver.Reap]; its error says so.
 func (b *box) Close() error {
 	b.once.Do(func() {
 		close(b.closed)
@@ -199,8 +200,10 @@ type leftover struct {
 
 func (l leftover) empty() bool { return len(l.containers)+len(l.volumes) == 0 && l.network == "" }
 
-// removeAll removes what the engine has of a sandbox: the containers at once, then what they used. An engine may be busy with some of it, may
-// just be finishing what a dead process has asked for, or be away for a moment; so it insists. away is how long it waits for an engine that does not answer at all.
+// removeAll removes what the engine has of a sandbox: the containers at once, then what they used.
+// An engine may be busy with some of it, may just be finishing what a dead process has asked for,
+// or be away for a moment; so it insists. away is how long it waits for an engine that does not
+// answer at all.
 func (d *Driver) removeAll(ctx context.Context, cli *client.Client, id string, l leftover, away time.Duration) error {
 	begun := time.Now()
 	for {
@@ -245,7 +248,8 @@ func (d *Driver) removeOnce(ctx context.Context, cli *client.Client, l leftover)
 	return errors.Join(errs...)
 }
 
-// removeContainer kills a container and removes it with its anonymous volumes: one call, which waits for nothing but the kernel.
+// removeContainer kills a container and removes it with its anonymous volumes: one call, which
+// waits for nothing but the kernel.
 func (d *Driver) removeContainer(ctx context.Context, cli *client.Client, name string) error {
 	select {
 	case d.ends <- struct{}{}:

@@ -15,9 +15,10 @@ import (
 	"github.com/evalrun/evalrun/runtime/image"
 )
 
-// Machines of a session meet on the loopback of one network namespace. Only where two of them want the same port, each has a
-// namespace of its own, and a bridge that leads nowhere joins them. Its addresses come from a range of ours: the engine's own pools end
-// after some thirty networks, and other people need those.
+// Machines of a session meet on the loopback of one network namespace. Only where two of them want
+// the same port, each has a namespace of its own, and a bridge that leads nowhere joins them. Its
+// addresses come from a range of ours: the engine's own pools end after some thirty networks, and
+// other people need those.
 
 // collide reports whether two machines want the same port, as far as their images say.
 func collide(main image.Info, services map[string]image.Info) bool {
@@ -58,7 +59,8 @@ func (b *box) makeBridge(ctx context.Context, cli *client.Client, main image.Inf
 	all = all.Masked()
 	count := 1 << (bridgeBits - all.Bits())
 	name := b.id + "-net"
-	// Others draw from the same range, in this process and elsewhere, and the engine knows best what is taken: begin somewhere, and go on.
+	// Others draw from the same range, in this process and elsewhere, and the engine knows best
+	// what is taken: begin somewhere, and go on.
 	for i, n := rand.IntN(count), 0; n < min(count, 256); i, n = (i+1)%count, n+1 {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -69,7 +71,8 @@ func (b *box) makeBridge(ctx context.Context, cli *client.Client, main image.Inf
 		b.begin(func(l *leftover) { l.network = name })
 		_, err := cli.NetworkCreate(call, name, network.CreateOptions{
 			Driver: "bridge", Internal: true, Labels: labels(b.id, b.spec.Owner),
-			// The bridge itself has no address: else this machine, all its services with it, would be a neighbour.
+			// The bridge itself has no address: else this machine, all its services with it, would
+			// be a neighbour.
 			Options: map[string]string{"com.docker.network.bridge.inhibit_ipv4": "true"},
 			IPAM:    &network.IPAM{Driver: "default", Config: []network.IPAMConfig{{Subnet: subnet.String()}}},
 		})
@@ -125,7 +128,8 @@ func (b *box) mainNames() []string {
 	return append(names, b.spec.Aliases...)
 }
 
-// hosts are the lines of /etc/hosts, as one machine needs them: on a shared loopback all names are 127.0.0.1, and on a bridge its own are.
+// hosts are the lines of /etc/hosts, as one machine needs them: on a shared loopback all names are
+// 127.0.0.1, and on a bridge its own are.
 func (b *box) hosts(self string) []string {
 	at := func(name string) string {
 		if b.bridge == "" || name == self {

@@ -26,7 +26,8 @@ func clash(t testing.TB, d *Driver) sandbox.Spec {
 	return spec
 }
 
-// Services that want one port get machines of their own network, and find each other by name; nobody finds a way out.
+// Services that want one port get machines of their own network, and find each other by name;
+// nobody finds a way out.
 func TestBridge(t *testing.T) {
 	d := requireWith(t, Options{Subnets: "10.213.240.0/24"})
 	sb := open(t, d, clash(t, d))

@@ -12,7 +12,8 @@ import (
 	"github.com/docker/docker/client"
 )
 
-// A channel is a container's stdin and stdout. What its process 1 prints on stderr is kept: it is something only when that one panics.
+// A channel is a container's stdin and stdout. What its process 1 prints on stderr is kept: it is
+// something only when that one panics.
 type channel struct {
 	conn net.Conn
 	r    *bufio.Reader
@@ -22,8 +23,8 @@ type channel struct {
 
 var errFrame = errors.New("the engine sent a broken stream")
 
-// attach connects to a container that was created and not started yet, or that runs. The client does not let go of a silent engine when
-// ctx ends; we do, and close what comes late.
+// attach connects to a container that was created and not started yet, or that runs. The client
+// does not let go of a silent engine when ctx ends; we do, and close what comes late.
 func attach(ctx context.Context, cli *client.Client, name string) (*channel, error) {
 	type result struct {
 		c   *channel
@@ -51,7 +52,8 @@ func attach(ctx context.Context, cli *client.Client, name string) (*channel, err
 	}
 }
 
-// Read reads of stdout. In the engine's stream, each piece has a header of eight bytes: which stream it is of, and how long it is.
+// Read reads of stdout. In the engine's stream, each piece has a header of eight bytes: which
+// stream it is of, and how long it is.
 func (c *channel) Read(p []byte) (int, error) {
 	for c.left == 0 {
 		var h [8]byte

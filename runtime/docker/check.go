@@ -95,7 +95,8 @@ func (d *Driver) checkMachine(s *sandbox.Spec) error {
 	return nil
 }
 
-// checkPlatform refuses what no Linux engine has. Another architecture is the engine's business: it may be able to emulate it.
+// checkPlatform refuses what no Linux engine has. Another architecture is the engine's business: it
+// may be able to emulate it.
 func (d *Driver) checkPlatform(p string) error {
 	if p == "" {
 		return nil

@@ -47,11 +47,13 @@ type plan struct {
 	env     map[string]string // known to all of a session's machines, before what the spec says
 }
 
-// config is what process 1 is. It is ours; what the image and the spec say about processes is told to the executor.
+// config is what process 1 is. It is ours; what the image and the spec say about processes is told
+// to the executor.
 func (p *plan) config() *container.Config {
 	c := &container.Config{
 		Image: p.info.ID, User: "0:0", WorkingDir: "/", Entrypoint: []string{toolPath, executor.Container}, Labels: p.labels,
-		// The image's variables are there too, and some of them would mean something to a Go program.
+		// The image's variables are there too, and some of them would mean something to a Go
+		// program.
 		Env:         []string{"GODEBUG=", "GOGC=", "GOMAXPROCS=2", "GOMEMLIMIT=", "GOTRACEBACK=crash"},
 		OpenStdin:   true, // and StdinOnce is not: its owner may come back
 		AttachStdin: true, AttachStdout: true, AttachStderr: true,
@@ -82,7 +84,8 @@ func (p *plan) hostConfig() *container.HostConfig {
 		},
 	}
 	if p.tun && !p.here {
-		// For process 1 alone. To take a capability out of its commands' reach for good, it needs another one.
+		// For process 1 alone. To take a capability out of its commands' reach for good, it needs
+		// another one.
 		h.CapAdd = append(h.CapAdd, "NET_ADMIN", "SETPCAP")
 		h.Devices = []container.DeviceMapping{{PathOnHost: "/dev/net/tun", PathInContainer: "/dev/net/tun", CgroupPermissions: "rw"}}
 	}
@@ -142,7 +145,8 @@ func (p *plan) environ() []string {
 	return out
 }
 
-// entry is the command line of ENTRYPOINT; nil: there is none, or (but for services) it would only wait. As with docker itself, another ENTRYPOINT makes the image's CMD void.
+// entry is the command line of ENTRYPOINT; nil: there is none, or (but for services) it would only
+// wait. As with docker itself, another ENTRYPOINT makes the image's CMD void.
 func (p *plan) entry(service bool) []string {
 	point, cmd := p.spec.Entrypoint, p.spec.Cmd
 	if point == nil {
@@ -158,8 +162,8 @@ func (p *plan) entry(service bool) []string {
 	return line
 }
 
-// waits reports whether a command line does nothing but keep a container from ending, which ours do not. Such a process would outlive all that
-// the agent does, and be a place for it to hide.
+// waits reports whether a command line does nothing but keep a container from ending, which ours do
+// not. Such a process would outlive all that the agent does, and be a place for it to hide.
 func waits(line []string) bool {
 	if len(line) == 3 && line[1] == "-c" && slices.Contains([]string{"sh", "bash", "/bin/sh", "/bin/bash"}, line[0]) {
 		line = strings.Fields(line[2])

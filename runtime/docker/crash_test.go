@@ -44,7 +44,8 @@ type proxy struct {
 	host string
 	l    net.Listener
 	wg   sync.WaitGroup
-	// request is called with each, and says whether it is passed on; answer, when the engine begins to answer it.
+	// request is called with each, and says whether it is passed on; answer, when the engine begins
+	// to answer it.
 	request func(n int, line string) bool
 	answer  func(n int, line string)
 
@@ -149,8 +150,9 @@ func (p *proxy) serve(c net.Conn, engine string) {
 	}
 }
 
-// TestCrash kills a process of ours, for good, at each step of a start and of an end: before the engine hears of it, and while the engine is at it.
-// Then somebody else clears up, and nothing is left.
+// TestCrash kills a process of ours, for good, at each step of a start and of an end: before the
+// engine hears of it, and while the engine is at it. Then somebody else clears up, and nothing is
+// left.
 func TestCrash(t *testing.T) {
 	if args := os.Getenv("EVALRUN_TEST_CRASH"); args != "" {
 		a := strings.Split(args, "\n")
@@ -260,7 +262,8 @@ func ofRun(t testing.TB, d *Driver, run string) []string {
 	return out
 }
 
-// Canceled at each step of a start, Create leaves nothing, also when the engine answers only when nobody listens any more.
+// Canceled at each step of a start, Create leaves nothing, also when the engine answers only when
+// nobody listens any more.
 func TestCanceledAtEachStep(t *testing.T) {
 	real := require(t)
 	spec := helped(t, real)
@@ -306,7 +309,8 @@ func TestCanceledAtEachStep(t *testing.T) {
 	}
 }
 
-// An engine that stops answering in the middle of a start does not hold up who no longer wants it, and what it does later is cleared away.
+// An engine that stops answering in the middle of a start does not hold up who no longer wants it,
+// and what it does later is cleared away.
 func TestEngineStalls(t *testing.T) {
 	real := require(t)
 	spec := helped(t, real)

@@ -20,7 +20,8 @@ import (
 )
 
 const (
-	// lateLimit is how long Create waits for the engine once nobody wants the sandbox any more. What is later is cleared away in the background.
+	// lateLimit is how long Create waits for the engine once nobody wants the sandbox any more.
+	// What is later is cleared away in the background.
 	lateLimit = 5 * time.Second
 )
 
@@ -38,8 +39,9 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox
 	Defaults(&spec)
 	spec.Owner = spec.Owner.OrSelf()
 	b := d.newBox(spec)
-	// The engine finishes what it has begun, also for those who no longer listen. So the start has a goroutine of its own, which looks at
-	// ctx between two calls and leaves nothing behind, and we need not wait for a slow engine.
+	// The engine finishes what it has begun, also for those who no longer listen. So the start has
+	// a goroutine of its own, which looks at ctx between two calls and leaves nothing behind, and
+	// we need not wait for a slow engine.
 	started := make(chan error, 1)
 	d.late.Add(1)
 	go func() {
@@ -146,7 +148,8 @@ func (b *box) start(ctx context.Context) error {
 	return b.remember(b.spec.Network)
 }
 
-// start makes the container and says hello to its executor. Where somebody has removed the image since it was made ready, it is made ready once more.
+// start makes the container and says hello to its executor. Where somebody has removed the image
+// since it was made ready, it is made ready once more.
 func (m *machine) start(ctx context.Context, cli *client.Client, p *plan) error {
 	err := m.startOnce(ctx, cli, p)
 	if err == nil || ctx.Err() != nil || !missing(err) || !strings.Contains(strings.ToLower(err.Error()), "no such image") {

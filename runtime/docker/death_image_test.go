@@ -21,7 +21,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// died checks what an image's preparation says whose engine has died: it is nobody's fault that lasts.
+// died checks what an image's preparation says whose engine has died: it is nobody's fault that
+// lasts.
 func died(t *testing.T, what string, done <-chan error) {
 	t.Helper()
 	err := soon(t, what, done)
@@ -55,7 +56,8 @@ func (m *daemon) clean(t *testing.T, d *Driver, mark string) {
 	}
 }
 
-// An engine that dies during a build, at once or in order, is told as what it is; back again, it has nothing left of it and builds.
+// An engine that dies during a build, at once or in order, is told as what it is; back again, it
+// has nothing left of it and builds.
 func TestEngineDiesInBuild(t *testing.T) {
 	m := startDaemon(t)
 	for _, c := range []struct {
@@ -95,7 +97,8 @@ func TestEngineDiesInBuild(t *testing.T) {
 			died(t, "the build", done)
 			m.start(t)
 			if !c.classic {
-				// What a step of BuildKit runs outlives the engine, and no word of its API reaches it.
+				// What a step of BuildKit runs outlives the engine, and no word of its API reaches
+				// it.
 				endProcesses(t, "sleep "+seconds+"s")
 			}
 			m.clean(t, d, seconds)

@@ -74,7 +74,8 @@ func (m *daemon) start(t *testing.T) {
 	os.Remove(m.dir + "/pid")
 	m.cmd = exec.Command("dockerd", m.args...)
 	m.cmd.Stdout, m.cmd.Stderr = &m.log, &m.log
-	// Without a bridge of its own an engine removes docker0, so it must not see the one of this machine's engine.
+	// Without a bridge of its own an engine removes docker0, so it must not see the one of this
+	// machine's engine.
 	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Cloneflags: syscall.CLONE_NEWNET}
 	if err := m.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -110,7 +111,8 @@ func (m *daemon) end() {
 	}
 }
 
-// clear ends what the engine has started: its containerd and what holds containers, by what their command lines name, and its mounts.
+// clear ends what the engine has started: its containerd and what holds containers, by what their
+// command lines name, and its mounts.
 func (m *daemon) clear(t *testing.T) {
 	for range 50 {
 		n := 0
@@ -141,8 +143,8 @@ func (m *daemon) clear(t *testing.T) {
 	}
 }
 
-// TestEngineDies kills the engine under a running command. Every call ends soon with an error of ours; when the engine is back the
-// sandbox is gone for certain, and Reap leaves nothing.
+// TestEngineDies kills the engine under a running command. Every call ends soon with an error of
+// ours; when the engine is back the sandbox is gone for certain, and Reap leaves nothing.
 func TestEngineDies(t *testing.T) {
 	m := startDaemon(t)
 	state := t.TempDir()

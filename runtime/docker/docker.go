@@ -11,7 +11,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// Defaults of a spec's zero limits. CPUs and Disk have none: the machine's cores, and what the engine's disk holds.
+// Defaults of a spec's zero limits. CPUs and Disk have none: the machine's cores, and what the
+// engine's disk holds.
 const (
 	DefaultMemory = 2 << 30
 	DefaultPids   = 2048
@@ -24,16 +25,19 @@ const Hostname = "sandbox"
 
 // Options of a driver. Zero fields are the defaults.
 type Options struct {
-	// Host is the engine: unix:///path, tcp://host:port or ssh://user@host. Default: DOCKER_HOST, DOCKER_CONTEXT, the current context of
-	// docker's own command, its usual socket.
+	// Host is the engine: unix:///path, tcp://host:port or ssh://user@host. Default: DOCKER_HOST,
+	// DOCKER_CONTEXT, the current context of docker's own command, its usual socket.
 	Host string
 	// Image is what a spec without an image gets. Default: such a spec is refused.
 	Image string
-	// Starts is how many containers are started at once; so many are removed at once as well. Default: twice the cores.
+	// Starts is how many containers are started at once; so many are removed at once as well.
+	// Default: twice the cores.
 	Starts int
-	// Subnets is where bridges of sessions come from whose services want the same port: 16 addresses each. Default: 10.213.0.0/16.
+	// Subnets is where bridges of sessions come from whose services want the same port: 16
+	// addresses each. Default: 10.213.0.0/16.
 	Subnets string
-	// State is a private folder for what is needed to take up sandboxes after a crash. Default: evalrun/docker below /run or XDG_RUNTIME_DIR.
+	// State is a private folder for what is needed to take up sandboxes after a crash. Default:
+	// evalrun/docker below /run or XDG_RUNTIME_DIR.
 	State string
 	// Images says how images are pulled, built and kept.
 	Images image.Options
@@ -59,7 +63,8 @@ type Driver struct {
 	late sync.WaitGroup // what goes on after a Create that had to return before the engine did
 }
 
-// New returns the driver "docker". It touches nothing; [Driver.Probe] tells whether there is an engine.
+// New returns the driver "docker". It touches nothing; [Driver.Probe] tells whether there is an
+// engine.
 func New(o Options) *Driver {
 	if o.Starts <= 0 {
 		o.Starts = 2 * runtime.NumCPU()
@@ -82,7 +87,8 @@ func (d *Driver) Name() string { return "docker" }
 // Images is the store of this driver's images.
 func (d *Driver) Images() *image.Store { return d.images }
 
-// Close closes every sandbox that is still open, and waits for what the engine is late with. The driver may be used again.
+// Close closes every sandbox that is still open, and waits for what the engine is late with. The
+// driver may be used again.
 func (d *Driver) Close() error {
 	d.mu.Lock()
 	var open []*box

@@ -13,8 +13,8 @@ import (
 // gateOptions is for tests, which have no internet.
 var gateOptions egress.Options
 
-// A gate is what lets a machine out into the network, and its services with it: they share its network namespace, or are on a bridge
-// that leads nowhere.
+// A gate is what lets a machine out into the network, and its services with it: they share its
+// network namespace, or are on a bridge that leads nowhere.
 type gate struct {
 	mu     sync.Mutex
 	link   egress.Link // opened from here, until the gate has it
@@ -37,7 +37,8 @@ func (b *box) gateEnv() map[string]string {
 	return egress.Env(direct...)
 }
 
-// openGate attaches a gate to the main machine, if it may reach out. A machine that was found again gets a new one.
+// openGate attaches a gate to the main machine, if it may reach out. A machine that was found again
+// gets a new one.
 func (b *box) openGate(ctx context.Context) error {
 	if !b.gated() {
 		return nil

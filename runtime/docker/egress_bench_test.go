@@ -10,8 +10,9 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// BenchmarkNetwork moves 100 MB from a host into a container, by both ways: through the proxy all of it goes through the engine's streams, and so
-// do packets where the executor has opened the interface.
+// BenchmarkNetwork moves 100 MB from a host into a container, by both ways: through the proxy all
+// of it goes through the engine's streams, and so do packets where the executor has opened the
+// interface.
 func BenchmarkNetwork(b *testing.B) {
 	for _, far := range []bool{false, true} {
 		name := "from here"

@@ -37,7 +37,8 @@ func shell(t testing.TB, sb sandbox.Sandbox, text string) string {
 	return strings.TrimSpace(out.String())
 }
 
-// The interface is opened by this process, where it is root of the engine's machine, or by the executor; nobody inside sees a difference.
+// The interface is opened by this process, where it is root of the engine's machine, or by the
+// executor; nobody inside sees a difference.
 func TestNetwork(t *testing.T) {
 	t.Run("from here", func(t *testing.T) {
 		d := require(t)

@@ -20,8 +20,8 @@ import (
 // MinAPI is the oldest version of the engine's API that will do: that of Docker 20.10.
 const MinAPI = "1.41"
 
-// An engine is one Docker engine, connected to when it is first needed. Its methods may be called from several goroutines. The files
-// image*.go make it an image.Engine.
+// An engine is one Docker engine, connected to when it is first needed. Its methods may be called
+// from several goroutines. The files image*.go make it an image.Engine.
 type engine struct {
 	want string // Options.Host
 
@@ -35,7 +35,8 @@ type engine struct {
 
 func newEngine(want string) *engine { return &engine{want: want, asking: make(chan struct{}, 1)} }
 
-// api returns the client of an engine that has answered once and is new enough. Errors say what to do.
+// api returns the client of an engine that has answered once and is new enough. Errors say what to
+// do.
 func (e *engine) api(ctx context.Context) (*client.Client, error) {
 	if cli := e.answered(); cli != nil {
 		return cli, nil
@@ -120,7 +121,8 @@ func (e *engine) close() {
 	}
 }
 
-// explain says in plain words why an engine did not answer, and what to do. Other errors stay as they are.
+// explain says in plain words why an engine did not answer, and what to do. Other errors stay as
+// they are.
 func (e *engine) explain(err error) error {
 	if !unreachable(err) && !errors.Is(err, fs.ErrPermission) {
 		return err
@@ -150,7 +152,8 @@ func (e *engine) explain(err error) error {
 	return fmt.Errorf("the docker engine at %s cannot be reached: see that it runs and that DOCKER_HOST and DOCKER_CONTEXT are right: %w", at, err)
 }
 
-// unreachable reports whether an error says nothing about what was asked, only that nobody answered.
+// unreachable reports whether an error says nothing about what was asked, only that nobody
+// answered.
 func unreachable(err error) bool {
 	if err == nil {
 		return false

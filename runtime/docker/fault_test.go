@@ -44,7 +44,8 @@ func soon(t testing.TB, what string, done <-chan error) error {
 	}
 }
 
-// What others do to a container: every call ends soon, says that the sandbox is gone and how, and Close leaves nothing.
+// What others do to a container: every call ends soon, says that the sandbox is gone and how, and
+// Close leaves nothing.
 func TestKilledFromOutside(t *testing.T) {
 	d := require(t)
 	for _, tt := range []struct {
@@ -91,7 +92,8 @@ func TestKilledFromOutside(t *testing.T) {
 	}
 }
 
-// A container that its memory limit has ended as a whole, process 1 too, is the end of the command and not our fault.
+// A container that its memory limit has ended as a whole, process 1 too, is the end of the command
+// and not our fault.
 func TestOutOfMemoryAsAWhole(t *testing.T) {
 	d := require(t)
 	spec := helped(t, d)
@@ -111,7 +113,8 @@ func TestOutOfMemoryAsAWhole(t *testing.T) {
 	}
 }
 
-// The other machine's own limits, all at once: a bomb, an ocean of output, and a command that nothing but its end stops.
+// The other machine's own limits, all at once: a bomb, an ocean of output, and a command that
+// nothing but its end stops.
 func TestHostileCommands(t *testing.T) {
 	d := require(t)
 	sb := open(t, d, helped(t, d))

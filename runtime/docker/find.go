@@ -17,8 +17,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// Find takes up a sandbox that another process of ours has made, with the key that it has left. The engine's word that there is no such
-// container, or that it has ended, is definite.
+// Find takes up a sandbox that another process of ours has made, with the key that it has left. The
+// engine's word that there is no such container, or that it has ended, is definite.
 func (d *Driver) Find(ctx context.Context, id string) (sandbox.Sandbox, error) {
 	d.mu.Lock()
 	b := d.live[id]

@@ -25,8 +25,8 @@ type host struct {
 	Skip bool   // do not verify the engine's certificate
 }
 
-// findHost finds the engine as docker's own command does: what was asked for, DOCKER_HOST, DOCKER_CONTEXT, the current context, the
-// usual socket.
+// findHost finds the engine as docker's own command does: what was asked for, DOCKER_HOST,
+// DOCKER_CONTEXT, the current context, the usual socket.
 func findHost(want string) (host, error) {
 	h := host{Host: want}
 	if h.Host == "" {

@@ -13,7 +13,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// An image may carry labels of ours. Its sandboxes are still whose they are, and who starts a container from it by hand loses nothing to us.
+// An image may carry labels of ours. Its sandboxes are still whose they are, and who starts a
+// container from it by hand loses nothing to us.
 func TestLabelsOfImage(t *testing.T) {
 	d := require(t)
 	cli := api(t, d)
@@ -71,7 +72,8 @@ func TestLabelsOfImage(t *testing.T) {
 	}
 }
 
-// An image that somebody removes between its preparation and the start is made once more; one that cannot be is told of.
+// An image that somebody removes between its preparation and the start is made once more; one that
+// cannot be is told of.
 func TestImageRemovedBeforeStart(t *testing.T) {
 	d := requireWith(t, Options{Images: image.Options{Dir: t.TempDir()}})
 	cli := api(t, d)

@@ -46,7 +46,8 @@ func (e *engine) About(ctx context.Context) (image.About, error) {
 	if _, err := os.Stat(info.DockerRootDir); err == nil && strings.HasPrefix(e.name(), "unix://") {
 		a.Dir = info.DockerRootDir
 	}
-	// Every engine of our API version has BuildKit, whatever it says is its builder by default; others that speak this API do not.
+	// Every engine of our API version has BuildKit, whatever it says is its builder by default;
+	// others that speak this API do not.
 	a.BuildKit = true
 	for _, c := range version.Components {
 		a.BuildKit = a.BuildKit && !strings.Contains(c.Name, "Podman")
@@ -57,7 +58,8 @@ func (e *engine) About(ctx context.Context) (image.About, error) {
 	return a, nil
 }
 
-// frontends says which Dockerfile language is built into which engine, the newest first. What is older has 1.2.
+// frontends says which Dockerfile language is built into which engine, the newest first. What is
+// older has 1.2.
 var frontends = []struct {
 	engine   [2]int
 	frontend [2]int
@@ -189,7 +191,8 @@ func (e *engine) Build(ctx context.Context, b image.Build) error {
 			o.CPUPeriod, o.CPUQuota = 100_000, int64(b.CPUs*100_000)
 		}
 	}
-	// An engine that has the whole context sees only by the connection's end that nobody waits any more, and BuildKit is told so.
+	// An engine that has the whole context sees only by the connection's end that nobody waits any
+	// more, and BuildKit is told so.
 	defer context.AfterFunc(ctx, func() {
 		if o.BuildID != "" {
 			late, cancel := context.WithTimeout(context.WithoutCancel(ctx), callLimit)
@@ -258,7 +261,8 @@ func (e *engine) Remove(ctx context.Context, ref string) error {
 	if _, err = cli.ImageRemove(ctx, ref, dockerimage.RemoveOptions{PruneChildren: true}); err == nil {
 		return nil
 	}
-	// Where somebody else removes it at the same time, the engine's answer depends on how far that came.
+	// Where somebody else removes it at the same time, the engine's answer depends on how far that
+	// came.
 	if _, gone := e.Inspect(ctx, ref); errors.Is(gone, image.ErrMissing) {
 		return gone
 	}

@@ -36,7 +36,8 @@ func smallEngine(t *testing.T, bytes string) *engine {
 	socket := filepath.Join(dir, "s")
 	cmd := exec.Command("dockerd", "--data-root", data, "--exec-root", filepath.Join(dir, "exec"), "-H", "unix://"+socket, "--pidfile", filepath.Join(dir, "pid"),
 		"--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false", "--storage-driver=vfs", "--log-level=error")
-	// Without a bridge of its own an engine removes docker0, so it must not see the one of this machine's engine.
+	// Without a bridge of its own an engine removes docker0, so it must not see the one of this
+	// machine's engine.
 	cmd.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
 	if err := cmd.Start(); err != nil {
 		t.Skip("dockerd is not installed: ", err)
@@ -81,7 +82,8 @@ func large(n int, mark string) sandbox.Image {
 	return sandbox.Image{Name: mark, Dockerfile: "FROM scratch\nCOPY f /f\n", Context: fstest.MapFS{"f": {Data: data}}}
 }
 
-// A build that finds the disk full says so and leaves nothing; what had been made before still works, and pruning makes room.
+// A build that finds the disk full says so and leaves nothing; what had been made before still
+// works, and pruning makes room.
 func TestImageDiskFull(t *testing.T) {
 	e := smallEngine(t, "64m")
 	for _, classic := range []bool{true, false} {

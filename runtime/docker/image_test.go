@@ -311,8 +311,8 @@ func TestImageSource(t *testing.T) {
 	})
 }
 
-// Of several that remove one image at a time, each finds it removed, missing or in use: two runs may share an engine,
-// and both keep to a disk budget.
+// Of several that remove one image at a time, each finds it removed, missing or in use: two runs
+// may share an engine, and both keep to a disk budget.
 func TestImageRemovedTwice(t *testing.T) {
 	e := imageEngine(t)
 	for range 5 {

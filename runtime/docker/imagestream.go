@@ -14,7 +14,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/image"
 )
 
-// command is how builders say that a step's command failed; they quote it, so it may contain anything.
+// command is how builders say that a step's command failed; they quote it, so it may contain
+// anything.
 var command = regexp.MustCompile(`executor failed running|did not complete successfully|returned a non-zero code`)
 
 // source is how builders say that what COPY or ADD names is not there.
@@ -63,8 +64,8 @@ func (e *engine) follow(ctx context.Context, body io.Reader, each func(report)) 
 	}
 }
 
-// A trace makes text of what builders report: the classic one plain text, BuildKit records (StatusResponse of its control API, in protobuf) of
-// steps and of what they print.
+// A trace makes text of what builders report: the classic one plain text, BuildKit records
+// (StatusResponse of its control API, in protobuf) of steps and of what they print.
 type trace struct {
 	log   io.Writer
 	step  func(string)
@@ -192,7 +193,8 @@ func (t *trace) output(raw []byte) {
 	}
 }
 
-// fields walks over the fields of a protobuf message: v is the value of a number, b the bytes of what has a length. It stops where it does not understand.
+// fields walks over the fields of a protobuf message: v is the value of a number, b the bytes of
+// what has a length. It stops where it does not understand.
 func fields(raw []byte, each func(n int, v uint64, b []byte)) {
 	for len(raw) > 0 {
 		tag, k := binary.Uvarint(raw)

@@ -42,7 +42,8 @@ func (m *machine) ID() string { return m.name }
 // Executor is for [executor.Of].
 func (m *machine) Executor() *executor.Client { return m.c }
 
-// Exec runs a command. When the memory limit has ended even process 1, that is the end of the command, and not the fault of this machine.
+// Exec runs a command. When the memory limit has ended even process 1, that is the end of the
+// command, and not the fault of this machine.
 func (m *machine) Exec(ctx context.Context, cmd sandbox.Command) (sandbox.Exit, error) {
 	x, err := m.c.Exec(ctx, cmd)
 	if errors.Is(err, sandbox.ErrOutgrown) && ctx.Err() == nil {
@@ -65,7 +66,8 @@ func (m *machine) Listen(ctx context.Context, port int) (net.Listener, error) {
 	return m.c.Listen(ctx, port)
 }
 
-// Stats is what the executor sees from inside: it is in the container's own control group. What it sees of the disk is the engine's.
+// Stats is what the executor sees from inside: it is in the container's own control group. What it
+// sees of the disk is the engine's.
 func (m *machine) Stats(ctx context.Context) (sandbox.Stats, error) {
 	st, err := m.c.Stats(ctx)
 	st.Disk = nil
@@ -86,13 +88,14 @@ func (m *machine) Logs() []byte {
 const (
 	// callLimit is for one call of the engine's, however busy it is.
 	callLimit = 2 * time.Minute
-	// goneLimit is how long the engine may take to say what became of a container, and endLimit how long a container that has lost its
-	// streams may take to end.
+	// goneLimit is how long the engine may take to say what became of a container, and endLimit how
+	// long a container that has lost its streams may take to end.
 	goneLimit = 10 * time.Second
 	endLimit  = 3 * time.Second
 )
 
-// gone says why the executor no longer answers. The engine is asked: a broken connection alone proves nothing.
+// gone says why the executor no longer answers. The engine is asked: a broken connection alone
+// proves nothing.
 func (m *machine) gone() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -114,7 +117,8 @@ func (m *machine) gone() error {
 	return why
 }
 
-// ask waits for the container's end, which the end of its streams comes a moment before, and reads what the engine knows of it.
+// ask waits for the container's end, which the end of its streams comes a moment before, and reads
+// what the engine knows of it.
 func (m *machine) ask(ctx context.Context) (why error, definite bool) {
 	cli, err := m.b.d.engine.api(ctx)
 	if err != nil {

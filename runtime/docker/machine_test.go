@@ -58,7 +58,8 @@ func run(t testing.TB, sb sandbox.Sandbox, args ...string) (string, sandbox.Exit
 	return out.String(), x
 }
 
-// What an image says about user, folder, environment and ENTRYPOINT holds for commands, and a spec overrides it.
+// What an image says about user, folder, environment and ENTRYPOINT holds for commands, and a spec
+// overrides it.
 func TestImageConfig(t *testing.T) {
 	d := require(t)
 	spec := helped(t, d, "ENV FROM_IMAGE=image BOTH=image GODEBUG=panicnil=1 LD_PRELOAD=/x", "USER 1000:1001", "WORKDIR /job/here", `ENTRYPOINT ["`+helperPath+`"]`, `CMD ["env", ",", "id", ",", "cwd"]`, `HEALTHCHECK --interval=1s CMD ["`+helperPath+`", "exit", "0"]`)
@@ -124,7 +125,8 @@ func TestCmdOnly(t *testing.T) {
 	}
 }
 
-// What a command is, seen from inside: no privileges beyond the kept ones, none to be had, nothing of the host.
+// What a command is, seen from inside: no privileges beyond the kept ones, none to be had, nothing
+// of the host.
 func TestPrivileges(t *testing.T) {
 	d := require(t)
 	status := func(sb sandbox.Sandbox) map[string]string {

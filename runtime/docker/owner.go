@@ -37,8 +37,8 @@ func random(n int) string {
 	return hex.EncodeToString(b)
 }
 
-// labels say whose something is. All of them are set, empty ones too: a container has those labels of its image that it has not itself, and an
-// image may say anything.
+// labels say whose something is. All of them are set, empty ones too: a container has those labels
+// of its image that it has not itself, and an image may say anything.
 func labels(id string, o sandbox.Owner) map[string]string {
 	m := map[string]string{
 		labelSandbox: id, labelService: "", labelProcess: process(), labelRun: o.Run, labelTrial: o.Trial, labelAttempt: strconv.Itoa(o.Attempt),
@@ -59,5 +59,6 @@ func ownerOf(m map[string]string) sandbox.Owner {
 	return o
 }
 
-// known are the sandboxes of this process, of all of its drivers, from before their first container until nothing of them is left.
+// known are the sandboxes of this process, of all of its drivers, from before their first container
+// until nothing of them is left.
 var known sync.Map // ID → true

@@ -20,8 +20,9 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// Reap removes what belongs to owners that are not alive: containers, networks and volumes, half-made ones too. What is ours alone,
-// because the engine was late with it or away when it was closed, goes as well. So does what builds of dead processes left, which is not counted.
+// Reap removes what belongs to owners that are not alive: containers, networks and volumes,
+// half-made ones too. What is ours alone, because the engine was late with it or away when it was
+// closed, goes as well. So does what builds of dead processes left, which is not counted.
 func (d *Driver) Reap(ctx context.Context, alive func(sandbox.Owner) bool) (int, error) {
 	cli, err := d.engine.api(ctx)
 	if err != nil {
@@ -120,7 +121,8 @@ func (d *Driver) list(ctx context.Context, cli *client.Client, label string) (ma
 		return nil, d.engine.explain(err)
 	}
 	for _, c := range cs {
-		// Who starts a container of their own from an image that says it is ours gets such labels too, but not such a name.
+		// Who starts a container of their own from an image that says it is ours gets such labels
+		// too, but not such a name.
 		if id := c.Labels[labelSandbox]; !slices.ContainsFunc(c.Names, func(name string) bool { return named(name, id) }) {
 			continue
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// startServices starts the services, each when those that it comes after are healthy, and returns when all are. The first failure ends
-// the others' waiting.
+// startServices starts the services, each when those that it comes after are healthy, and returns
+// when all are. The first failure ends the others' waiting.
 func (b *box) startServices(ctx context.Context, cli *client.Client, infos map[string]image.Info) error {
 	if len(b.services) == 0 {
 		return nil
@@ -66,8 +66,8 @@ func (b *box) startService(ctx context.Context, cli *client.Client, name string,
 	return m.enter(ctx, p, true)
 }
 
-// enter starts a machine's ENTRYPOINT, if it has one, and waits until its health check says that it is there. One that ends before is an
-// error for a service: its last words are the error's detail.
+// enter starts a machine's ENTRYPOINT, if it has one, and waits until its health check says that it
+// is there. One that ends before is an error for a service: its last words are the error's detail.
 func (m *machine) enter(ctx context.Context, p *plan, service bool) error {
 	var ended <-chan struct{}
 	if m.args = p.entry(service); len(m.args) > 0 {

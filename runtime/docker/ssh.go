@@ -15,8 +15,9 @@ import (
 	"time"
 )
 
-// sshDialer connects to an engine behind ssh, as docker's own command does: the machine over there runs "docker system dial-stdio", and
-// a connection is that command's streams. Keys and known hosts are ssh's business; it must not ask anything.
+// sshDialer connects to an engine behind ssh, as docker's own command does: the machine over there
+// runs "docker system dial-stdio", and a connection is that command's streams. Keys and known hosts
+// are ssh's business; it must not ask anything.
 func sshDialer(host string) (func(ctx context.Context, network, addr string) (net.Conn, error), error) {
 	u, err := url.Parse(host)
 	if err != nil || u.Hostname() == "" || strings.HasPrefix(u.Hostname(), "-") || u.Path != "" && u.Path != "/" {
@@ -56,7 +57,8 @@ func startConn(cmd *exec.Cmd, name string) (net.Conn, error) {
 	return c, nil
 }
 
-// A commandConn is a connection over the streams of a command. It has no deadlines: the client below uses none.
+// A commandConn is a connection over the streams of a command. It has no deadlines: the client
+// below uses none.
 type commandConn struct {
 	cmd  *exec.Cmd
 	in   io.WriteCloser

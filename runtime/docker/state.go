@@ -12,8 +12,9 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// The state folder holds a small file for each sandbox that lives: what another process of ours needs to take it up again. Its most
-// precious part is the keys that the executors know their owner by.
+// The state folder holds a small file for each sandbox that lives: what another process of ours
+// needs to take it up again. Its most precious part is the keys that the executors know their owner
+// by.
 
 // An entry is one of these files.
 type entry struct {
@@ -52,7 +53,8 @@ func stateDir() string {
 
 func (d *Driver) file(id string) string { return filepath.Join(d.state, id+".json") }
 
-// remember writes the box's file, with the network policy that is in force. Without it the sandbox is as good as any, but ends with us.
+// remember writes the box's file, with the network policy that is in force. Without it the sandbox
+// is as good as any, but ends with us.
 func (b *box) remember(n sandbox.Network) error {
 	e := entry{
 		Owner: b.spec.Owner, Host: b.d.engine.name(), Key: hex.EncodeToString(b.main.key), Entry: b.main.args, Volumes: b.volumes, Bridge: b.bridge, Disk: b.spec.Disk,

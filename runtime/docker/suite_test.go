@@ -95,7 +95,8 @@ func api(t testing.TB, d *Driver) *client.Client {
 
 var imports sync.Map // engine and name: made by this process
 
-// importImage makes an image with these programs and nothing else. It is removed when the tests end.
+// importImage makes an image with these programs and nothing else. It is removed when the tests
+// end.
 func importImage(t testing.TB, cli *client.Client, files map[string][]byte, changes ...string) string {
 	t.Helper()
 	var b bytes.Buffer

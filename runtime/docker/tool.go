@@ -28,8 +28,9 @@ const (
 // useSelf lets tests take the test binary even where there is a slim build.
 var useSelf = os.Getenv("EVALRUN_EXECUTOR") == "self"
 
-// A tool is the executor's program on its way into containers. Where the engine sees our files it is mounted from a folder of ours;
-// elsewhere (an engine on another machine, or in another container) it is copied. Which of the two is found out by the first container.
+// A tool is the executor's program on its way into containers. Where the engine sees our files it
+// is mounted from a folder of ours; elsewhere (an engine on another machine, or in another
+// container) it is copied. Which of the two is found out by the first container.
 type tool struct {
 	mu     sync.Mutex
 	copied bool // a mount does not work
@@ -81,7 +82,8 @@ func (t *tool) mounts() bool {
 	return !t.copied
 }
 
-// worked and failed tell what became of a container with a mount. failed reports whether it is worth trying again with a copy.
+// worked and failed tell what became of a container with a mount. failed reports whether it is
+// worth trying again with a copy.
 func (t *tool) worked() {
 	t.mu.Lock()
 	t.sure = true
@@ -98,8 +100,9 @@ func (t *tool) failed() bool {
 	return true
 }
 
-// install puts the program where an engine on this machine can mount it from, under a name that says what is in it, and returns that
-// place. The folder's name can be read inside a sandbox, so it says nothing about anybody. It is not below /run, where nothing may be executed.
+// install puts the program where an engine on this machine can mount it from, under a name that
+// says what is in it, and returns that place. The folder's name can be read inside a sandbox, so it
+// says nothing about anybody. It is not below /run, where nothing may be executed.
 func install(data []byte) (string, error) {
 	dirs := []string{"/var/lib/evalrun/bin"}
 	if uid := os.Geteuid(); uid != 0 {
@@ -149,7 +152,8 @@ func installIn(dir string, data []byte) (string, error) {
 	return name, err
 }
 
-// private makes sure that nobody else could have put something into a folder that may lie in a shared place.
+// private makes sure that nobody else could have put something into a folder that may lie in a
+// shared place.
 func private(dir string) error {
 	for _, d := range []string{dir, filepath.Dir(dir)} {
 		var st unix.Stat_t

@@ -16,8 +16,9 @@ import (
 	"github.com/evalrun/evalrun/runtime/egress"
 )
 
-// A machine's network interface is opened by its own process 1, whose packets then go through the engine's streams. Root of the engine's
-// machine opens it from outside, several times as fast; and the container needs neither the device nor a capability for it.
+// A machine's network interface is opened by its own process 1, whose packets then go through the
+// engine's streams. Root of the engine's machine opens it from outside, several times as fast; and
+// the container needs neither the device nor a capability for it.
 
 // tuns is what is known of ways to a network interface.
 type tuns struct {
@@ -40,7 +41,8 @@ var noTun = sync.OnceValue(func() error {
 	return f.Close()
 })
 
-// proxyOnly says why machines have a network through the proxy only; "": they have all of it, as far as is known.
+// proxyOnly says why machines have a network through the proxy only; "": they have all of it, as
+// far as is known.
 func (d *Driver) proxyOnly() string {
 	if d.tuns.none.Load() {
 		return "the engine has no /dev/net/tun"
@@ -51,8 +53,9 @@ func (d *Driver) proxyOnly() string {
 	return ""
 }
 
-// retakeTun opens the interface of a machine that was found again. Who had it before lets go when it sees that its executor has a new owner.
-// Where it cannot be had the proxy is left, and the gate says so.
+// retakeTun opens the interface of a machine that was found again. Who had it before lets go when
+// it sees that its executor has a new owner. Where it cannot be had the proxy is left, and the gate
+// says so.
 func (b *box) retakeTun(ctx context.Context, cli *client.Client) {
 	for begun := time.Now(); b.main.openTun(ctx, cli) != nil && time.Since(begun) < retakeLimit; {
 		select {

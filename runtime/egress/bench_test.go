@@ -9,7 +9,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// BenchmarkIdle is the memory of a gate that nobody uses, and of one whose machine has used its interface once.
+// BenchmarkIdle is the memory of a gate that nobody uses, and of one whose machine has used its
+// interface once.
 func BenchmarkIdle(b *testing.B) {
 	heap := func() float64 {
 		for range 3 {

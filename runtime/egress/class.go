@@ -36,8 +36,9 @@ var classes = []*class{
 	reserved,
 }
 
-// carried are the forms of IPv6 that hold an IPv4 address, and where in their 16 bytes. What they hold is judged with them, as it may be
-// where the packets end. (All others of these forms lie outside of global, or are reserved.)
+// carried are the forms of IPv6 that hold an IPv4 address, and where in their 16 bytes. What they
+// hold is judged with them, as it may be where the packets end. (All others of these forms lie
+// outside of global, or are reserved.)
 var carried = []struct {
 	prefix netip.Prefix
 	at     int
@@ -77,8 +78,9 @@ func special(a netip.Addr) *class {
 	return nil
 }
 
-// holds reports whether a range of a list means this class: it lies within one of the class's ranges, or is one address. So
-// 0.0.0.0/0 means the internet and not what is behind it too, and a metadata service is not opened by the link-local range around it.
+// holds reports whether a range of a list means this class: it lies within one of the class's
+// ranges, or is one address. So 0.0.0.0/0 means the internet and not what is behind it too, and a
+// metadata service is not opened by the link-local range around it.
 func (c *class) holds(r netip.Prefix) bool {
 	if c.never {
 		return false

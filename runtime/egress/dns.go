@@ -133,8 +133,9 @@ func (g *Gate) answerStream(c net.Conn) {
 	}
 }
 
-// answer answers one message; nil: it deserves none. A name that the policy forbids does not exist, for inside: that is what every
-// program takes as definite, while many try again for long after a refusal.
+// answer answers one message; nil: it deserves none. A name that the policy forbids does not exist,
+// for inside: that is what every program takes as definite, while many try again for long after a
+// refusal.
 func (g *Gate) answer(ctx context.Context, query []byte) []byte {
 	var p dnsmessage.Parser
 	h, err := p.Start(query)
@@ -219,7 +220,8 @@ func (g *Gate) answer(ctx context.Context, query []byte) []byte {
 	return say(dnsmessage.RCodeSuccess, &q, out)
 }
 
-// reachable are the addresses of a name that may be dialled. When there are none, that is on record.
+// reachable are the addresses of a name that may be dialled. When there are none, that is on
+// record.
 func (g *Gate) reachable(name string, addrs []netip.Addr, port int) []netip.Addr {
 	p := g.Policy()
 	var good []netip.Addr

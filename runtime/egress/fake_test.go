@@ -23,7 +23,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// internet is a network in memory. Each of its names has addresses, each of its addresses a service; all else refuses.
+// internet is a network in memory. Each of its names has addresses, each of its addresses a
+// service; all else refuses.
 type internet struct {
 	mu     sync.Mutex
 	names  map[string][]string

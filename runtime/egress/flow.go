@@ -60,8 +60,8 @@ func (g *Gate) reach(ctx context.Context, host string, port uint16) (*tracked, e
 	}
 	p := g.Policy()
 	if why := p.Name(name); why != "" {
-		// A list of ranges may hold what a name stands for, but to know that it would have to be resolved, and a question to a
-		// name server is a message too.
+		// A list of ranges may hold what a name stands for, but to know that it would have to be
+		// resolved, and a question to a name server is a message too.
 		return nil, g.deny(name, int(port), why)
 	}
 	addrs, err := g.lookup(ctx, name)
@@ -85,7 +85,8 @@ func (g *Gate) reach(ctx context.Context, host string, port uint16) (*tracked, e
 	return nil, err
 }
 
-// connect judges an address and connects to it, and to nothing else. host is what was asked for, for the record.
+// connect judges an address and connects to it, and to nothing else. host is what was asked for,
+// for the record.
 func (g *Gate) connect(ctx context.Context, network string, to netip.AddrPort, host string, names []string) (*tracked, error) {
 	ctx, cut := context.WithCancel(ctx)
 	f := &flow{to: to, names: names, udp: network == "udp", cut: cut}
@@ -161,7 +162,8 @@ func (g *Gate) connectOwn(ctx context.Context, host string, port uint16) (_ *tra
 	return &tracked{Conn: c, g: g, f: f}, true, nil
 }
 
-// spawn runs f in a goroutine that Close waits for. It reports false, and runs nothing, when the gate is closed.
+// spawn runs f in a goroutine that Close waits for. It reports false, and runs nothing, when the
+// gate is closed.
 func (g *Gate) spawn(f func()) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -224,7 +226,8 @@ func (t *tracked) Close() error {
 	return err
 }
 
-// whenCut lets f be called too, when the gate cuts the connection: a peer inside may be waited for just then.
+// whenCut lets f be called too, when the gate cuts the connection: a peer inside may be waited for
+// just then.
 func (t *tracked) whenCut(f func()) {
 	t.g.mu.Lock()
 	defer t.g.mu.Unlock()
@@ -243,9 +246,10 @@ func (t *tracked) CloseWrite() error {
 	return t.Close()
 }
 
-// ownAddress reports whether an address is this host's, on any of its interfaces. Behind it listen services that were never meant for a
-// sandbox, ours among them, and a firewall in front of the host does not see such a connection. The kernel is asked each time, since
-// addresses come and go: to one of its own it would send from that very address. Connecting UDP sends nothing.
+// ownAddress reports whether an address is this host's, on any of its interfaces. Behind it listen
+// services that were never meant for a sandbox, ours among them, and a firewall in front of the
+// host does not see such a connection. The kernel is asked each time, since addresses come and go:
+// to one of its own it would send from that very address. Connecting UDP sends nothing.
 func ownAddress(a netip.Addr) bool {
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, 9)))
 	if err != nil {

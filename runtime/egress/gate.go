@@ -13,8 +13,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// Port of a machine's loopback on which its proxy listens. It lies above the range from which Linux gives out ports, so that
-// nothing inside takes it by chance.
+// Port of a machine's loopback on which its proxy listens. It lies above the range from which Linux
+// gives out ports, so that nothing inside takes it by chance.
 const Port = 61080
 
 // DefaultConns is how many connections a machine may have open at a time.
@@ -25,7 +25,8 @@ type Resolver interface {
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
 
-// A Dialer connects to addresses; *net.Dialer is one. It is only given an address in numbers, for "tcp" and "udp".
+// A Dialer connects to addresses; *net.Dialer is one. It is only given an address in numbers, for
+// "tcp" and "udp".
 type Dialer interface {
 	DialContext(ctx context.Context, network, address string) (net.Conn, error)
 }
@@ -37,25 +38,28 @@ type Options struct {
 	Port     int      // 0: [Port]
 	Conns    int      // open at a time; 0: [DefaultConns]
 
-	// Own, when set, is asked first about each place: one that is ours is reached as Own reaches it, whatever the policy says. host is as
-	// it was asked for, in lower case.
+	// Own, when set, is asked first about each place: one that is ours is reached as Own reaches
+	// it, whatever the policy says. host is as it was asked for, in lower case.
 	Own func(ctx context.Context, host string, port uint16) (c net.Conn, ours bool, err error)
 
-	// Failed, when set, is told of each connection by way of the proxy that could not be made, and why.
+	// Failed, when set, is told of each connection by way of the proxy that could not be made, and
+	// why.
 	Failed func(host string, port uint16, err error)
 
-	// Link is the machine's network interface, if the driver has opened it itself. The gate owns it, also on error. Nil: the
-	// executor is asked for its own, which it has when it was started with Config.Tun.
+	// Link is the machine's network interface, if the driver has opened it itself. The gate owns
+	// it, also on error. Nil: the executor is asked for its own, which it has when it was started
+	// with Config.Tun.
 	Link Link
 }
 
-// Env is what tells programs of the proxy, to be put into a machine's environment before it starts. direct are hosts that are
-// reached without it: a machine's services.
+// Env is what tells programs of the proxy, to be put into a machine's environment before it starts.
+// direct are hosts that are reached without it: a machine's services.
 func Env(direct ...string) map[string]string {
 	proxy := fmt.Sprintf("http://127.0.0.1:%d", Port)
 	no := strings.Join(append([]string{"localhost", "127.0.0.1", "::1"}, direct...), ",")
 	m := map[string]string{"NO_PROXY": no, "no_proxy": no}
-	// ALL_PROXY is the HTTP one too: many clients refuse to start over a SOCKS URL for which they lack a library.
+	// ALL_PROXY is the HTTP one too: many clients refuse to start over a SOCKS URL for which they
+	// lack a library.
 	for _, k := range []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"} {
 		m[k], m[strings.ToLower(k)] = proxy, proxy
 	}
@@ -87,9 +91,10 @@ type Gate struct {
 	closed bool
 }
 
-// Attach hangs a gate on a machine. It listens on the machine's loopback, takes the machine's network interface where there is one, and
-// serves both until Close or the end of the executor; ctx bounds the start only. The machine should know of the proxy (see [Env]) and its
-// name server (see [ResolvConf]) before it runs commands. On error nothing is left behind.
+// Attach hangs a gate on a machine. It listens on the machine's loopback, takes the machine's
+// network interface where there is one, and serves both until Close or the end of the executor; ctx
+// bounds the start only. The machine should know of the proxy (see [Env]) and its name server (see
+// [ResolvConf]) before it runs commands. On error nothing is left behind.
 func Attach(ctx context.Context, c *executor.Client, n sandbox.Network, o Options) (*Gate, error) {
 	p, err := Parse(n)
 	if err != nil {
@@ -137,8 +142,8 @@ func Attach(ctx context.Context, c *executor.Client, n sandbox.Network, o Option
 	return g, nil
 }
 
-// Serve opens a gate that is a proxy only, for a program on this host: a browser, say. It serves l, which it owns from now on, also on error,
-// until Close.
+// Serve opens a gate that is a proxy only, for a program on this host: a browser, say. It serves l,
+// which it owns from now on, also on error, until Close.
 func Serve(l net.Listener, n sandbox.Network, o Options) (*Gate, error) {
 	p, err := Parse(n)
 	if err != nil {
@@ -166,7 +171,8 @@ func newGate(p Policy, o Options) *Gate {
 	return g
 }
 
-// Transparent reports whether programs that know no proxy reach the network, too; if not, why says so for people.
+// Transparent reports whether programs that know no proxy reach the network, too; if not, why says
+// so for people.
 func (g *Gate) Transparent() (ok bool, why string) { return g.why == "", g.why }
 
 // Policy is the one that is in force.
@@ -176,8 +182,8 @@ func (g *Gate) Policy() Policy {
 	return g.policy
 }
 
-// Rewire puts another policy in force. When it returns, nothing new is let through that it forbids, and what was open of it is cut.
-// A policy that is wrong changes nothing.
+// Rewire puts another policy in force. When it returns, nothing new is let through that it forbids,
+// and what was open of it is cut. A policy that is wrong changes nothing.
 func (g *Gate) Rewire(_ context.Context, n sandbox.Network) error {
 	p, err := Parse(n)
 	if err != nil {
@@ -195,11 +201,12 @@ func (g *Gate) Rewire(_ context.Context, n sandbox.Network) error {
 	return nil
 }
 
-// Refused lists what was asked for and not let through, each host and port once, in the order of their first time; what is past a
-// bound is counted in a last entry. It works after Close.
+// Refused lists what was asked for and not let through, each host and port once, in the order of
+// their first time; what is past a bound is counted in a last entry. It works after Close.
 func (g *Gate) Refused() []sandbox.Refusal { return g.refused.list() }
 
-// Close ends the gate and all its connections, and waits for its goroutines. It may be called again.
+// Close ends the gate and all its connections, and waits for its goroutines. It may be called
+// again.
 func (g *Gate) Close() error {
 	g.mu.Lock()
 	first := !g.closed

@@ -12,11 +12,12 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// ResolvConf is the /etc/resolv.conf of a machine whose link the driver opens itself. An executor writes it by itself.
+// ResolvConf is the /etc/resolv.conf of a machine whose link the driver opens itself. An executor
+// writes it by itself.
 const ResolvConf = execproto.ResolvConf
 
-// A Link is the packets of a machine's network interface, made as package isolate's OpenTun does. ReadPacket is called by one
-// goroutine, Put and Flush by one at a time, Close at any time.
+// A Link is the packets of a machine's network interface, made as package isolate's OpenTun does.
+// ReadPacket is called by one goroutine, Put and Flush by one at a time, Close at any time.
 type Link interface {
 	ReadPacket() ([]byte, error) // valid until the next call
 	Put(parts ...[]byte) error   // a packet in parts; it may wait for Flush

@@ -12,7 +12,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// A Policy is a network policy that was checked, in a form that decides fast. The zero value is none. It is never changed.
+// A Policy is a network policy that was checked, in a form that decides fast. The zero value is
+// none. It is never changed.
 type Policy struct {
 	mode     string // "", "public", "allow"
 	names    map[string]bool
@@ -142,8 +143,8 @@ func hostOf(s string) string {
 	return strings.Trim(s, "[]")
 }
 
-// cleanName brings the name of a host into the form in which names are compared: lower case, ASCII, no dot at the end.
-// Underscores are allowed, since names of services have them.
+// cleanName brings the name of a host into the form in which names are compared: lower case, ASCII,
+// no dot at the end. Underscores are allowed, since names of services have them.
 func cleanName(s string) (string, error) {
 	s = strings.TrimSuffix(s, ".")
 	if s == "" {
@@ -186,8 +187,8 @@ func cleanName(s string) (string, error) {
 	return s, nil
 }
 
-// numeric reports whether old resolvers would take a name for an address: 2130706433, 0x7f.1, 0177.0.0.1. Its last label decides, as no
-// top-level domain is a number.
+// numeric reports whether old resolvers would take a name for an address: 2130706433, 0x7f.1,
+// 0177.0.0.1. Its last label decides, as no top-level domain is a number.
 func numeric(name string) bool {
 	last := name[strings.LastIndexByte(name, '.')+1:]
 	if hex, ok := strings.CutPrefix(last, "0x"); ok {
@@ -199,7 +200,8 @@ func numeric(name string) bool {
 // None reports whether the policy lets nothing through.
 func (p Policy) None() bool { return p.mode == "" || p.mode == "allow" && len(p.entries) == 0 }
 
-// String is the effective policy for people: "none", "public", or "allow example.org, *.example.net".
+// String is the effective policy for people: "none", "public", or "allow example.org,
+// *.example.net".
 func (p Policy) String() string {
 	switch {
 	case p.mode == "public":
@@ -212,8 +214,8 @@ func (p Policy) String() string {
 	return "allow " + strings.Join(p.entries, ", ")
 }
 
-// Opens lists the entries that let a machine reach what is otherwise refused to all: private addresses, this host, metadata services.
-// What one of the lists in but opens as well is left out.
+// Opens lists the entries that let a machine reach what is otherwise refused to all: private
+// addresses, this host, metadata services. What one of the lists in but opens as well is left out.
 func (p Policy) Opens(but ...Policy) []string {
 	var out []string
 	for _, r := range p.prefixes {
@@ -276,9 +278,9 @@ func (p Policy) Name(name string) string {
 	return WhyUnlist
 }
 
-// Addr says why an address may not be dialled, or "". names are those that it is known by: on a list, one of them must be on
-// it, or an entry must cover the address itself. What is not public must be covered by an entry that means it: a range as wide as
-// everything does not.
+// Addr says why an address may not be dialled, or "". names are those that it is known by: on a
+// list, one of them must be on it, or an entry must cover the address itself. What is not public
+// must be covered by an entry that means it: a range as wide as everything does not.
 func (p Policy) Addr(a netip.Addr, names ...string) string {
 	if p.mode == "" {
 		return WhyNone

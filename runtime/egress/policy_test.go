@@ -105,7 +105,8 @@ func TestText(t *testing.T) {
 	}
 }
 
-// notPublic are addresses that nobody reaches without naming them, each in the forms that reach the same place.
+// notPublic are addresses that nobody reaches without naming them, each in the forms that reach the
+// same place.
 var notPublic = []struct{ why, addrs string }{
 	{"a loopback address", "127.0.0.1 127.255.255.254 ::1 ::ffff:127.0.0.1 64:ff9b::7f00:1 2002:7f00:1::"},
 	{"a private address", "10.0.0.1 172.16.0.1 172.31.255.255 192.168.1.1 fd12::1 fc00::1 fec0::1 ::ffff:10.1.2.3 64:ff9b::a00:1 2002:a00:1::1 2002:c0a8:101::"},

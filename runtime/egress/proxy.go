@@ -23,7 +23,8 @@ const (
 	socksMarker = 5
 )
 
-// serveProxy serves HTTP and SOCKS5 on l, which is a port inside the machine: the first byte tells which.
+// serveProxy serves HTTP and SOCKS5 on l, which is a port inside the machine: the first byte tells
+// which.
 func (g *Gate) serveProxy(l net.Listener) {
 	p := &proxy{g: g, web: make(chan net.Conn), open: map[net.Conn]struct{}{}}
 	tr := &http.Transport{
@@ -175,8 +176,9 @@ func (l webListener) Accept() (net.Conn, error) {
 func (l webListener) Close() error   { return nil }
 func (l webListener) Addr() net.Addr { return l.addr }
 
-// ServeHTTP serves one request. Go's server has already refused what two parsers could read in two ways, and has put the host of an absolute
-// URI in the place of the header Host: what is judged, what is dialled and what is sent on are the same.
+// ServeHTTP serves one request. Go's server has already refused what two parsers could read in two
+// ways, and has put the host of an absolute URI in the place of the header Host: what is judged,
+// what is dialled and what is sent on are the same.
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// The server's own goroutines are not ours to wait for; those that run a request are.
 	done := make(chan struct{})
@@ -184,7 +186,8 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !p.g.spawn(func() { <-done }) {
 		return
 	}
-	// A client that has ended its side may still want the answer, and one that has gone may not hold its place for long.
+	// A client that has ended its side may still want the answer, and one that has gone may not
+	// hold its place for long.
 	ctx, cancel := context.WithCancel(p.g.ctx)
 	defer cancel()
 	defer context.AfterFunc(r.Context(), func() { time.AfterFunc(silence, cancel) })()

@@ -17,7 +17,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// a machine with a proxy, in memory: good.example is on the list, evil.example is not, and both are there.
+// a machine with a proxy, in memory: good.example is on the list, evil.example is not, and both are
+// there.
 func proxied(t *testing.T, n sandbox.Network, o Options) (*Gate, *inside, *internet) {
 	t.Helper()
 	net := newInternet()

@@ -57,7 +57,8 @@ func (r *refusals) list() []sandbox.Refusal {
 	return out
 }
 
-// memory knows by which names this machine has come to an address, so that a connection to it can be judged by them.
+// memory knows by which names this machine has come to an address, so that a connection to it can
+// be judged by them.
 type memory struct {
 	mu   sync.Mutex
 	by   map[netip.Addr][]string

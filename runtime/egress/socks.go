@@ -28,8 +28,8 @@ const (
 	socksIPv6       = 4
 )
 
-// socks serves a client whose first byte has been read. It has no password, and connects by TCP only: BIND would listen on this
-// host, and UDP has a way of its own.
+// socks serves a client whose first byte has been read. It has no password, and connects by TCP
+// only: BIND would listen on this host, and UDP has a way of its own.
 func (p *proxy) socks(c *client) {
 	defer c.Close()
 	var b [262]byte

@@ -30,8 +30,8 @@ const (
 	udpIdle    = 60 * time.Second // without a datagram
 )
 
-// serveLink answers a machine's packets until the link ends. The stack is made when the first comes that needs one: most machines
-// with a network use the proxy, or nothing.
+// serveLink answers a machine's packets until the link ends. The stack is made when the first comes
+// that needs one: most machines with a network use the proxy, or nothing.
 func (g *Gate) serveLink(l Link) {
 	t := &transparent{g: g, end: &endpoint{link: l}}
 	g.ends = append(g.ends, func() { l.Close() })
@@ -72,8 +72,8 @@ func (t *transparent) run() {
 	}
 }
 
-// wanted reports which packets are let into the stack: TCP and UDP. The rest (echoes, routers asked for, groups joined) is
-// dropped: an answer by us would say that a host is there.
+// wanted reports which packets are let into the stack: TCP and UDP. The rest (echoes, routers asked
+// for, groups joined) is dropped: an answer by us would say that a host is there.
 func wanted(p []byte) (tcpip.NetworkProtocolNumber, bool) {
 	const tcpProto, udpProto = 6, 17
 	switch {
@@ -85,7 +85,8 @@ func wanted(p []byte) (tcpip.NetworkProtocolNumber, bool) {
 	return 0, false
 }
 
-// quiet keeps the stack's remarks about strange packets off our standard error: whoever sends them would write there.
+// quiet keeps the stack's remarks about strange packets off our standard error: whoever sends them
+// would write there.
 var quiet = sync.OnceFunc(func() { log.SetTarget(silent{}) })
 
 type silent struct{}
@@ -139,7 +140,8 @@ type errText string
 
 func (e errText) Error() string { return string(e) }
 
-// connect answers a connection's first packet: with a reset, if it is not let through or cannot be made, and so at once.
+// connect answers a connection's first packet: with a reset, if it is not let through or cannot be
+// made, and so at once.
 func (t *transparent) connect(r *tcp.ForwarderRequest) {
 	serve := func() {
 		to, ok := addrPort(r.ID())
@@ -161,7 +163,8 @@ func (t *transparent) connect(r *tcp.ForwarderRequest) {
 		}
 		in := gonet.NewTCPConn(&q, ep)
 		defer in.Close()
-		// Not under the gate's lock: a machine that takes no packets can hold up whoever touches its connections.
+		// Not under the gate's lock: a machine that takes no packets can hold up whoever touches
+		// its connections.
 		out.whenCut(func() { t.g.wg.Go(ep.Abort) })
 		exchange(in, out)
 		t.drain(ep)
@@ -175,7 +178,8 @@ func (t *transparent) connect(r *tcp.ForwarderRequest) {
 	serve()
 }
 
-// drain waits until the machine has taken what was sent to it, and gives up on one that does not: so long the connection counts as one.
+// drain waits until the machine has taken what was sent to it, and gives up on one that does not:
+// so long the connection counts as one.
 func (t *transparent) drain(ep tcpip.Endpoint) {
 	end := time.Now().Add(drainLimit)
 	for pause := time.Millisecond; time.Now().Before(end); pause = min(2*pause, 100*time.Millisecond) {
@@ -193,7 +197,8 @@ func (t *transparent) drain(ep tcpip.Endpoint) {
 	ep.Abort()
 }
 
-// datagram begins a flow of UDP, or says that the port is closed. It is called by the reader of packets, and must not wait.
+// datagram begins a flow of UDP, or says that the port is closed. It is called by the reader of
+// packets, and must not wait.
 func (t *transparent) datagram(r *udp.ForwarderRequest) bool {
 	to, ok := addrPort(r.ID())
 	if !ok {
@@ -284,7 +289,8 @@ func (e *endpoint) deliver(proto tcpip.NetworkProtocolNumber, pkt *stack.PacketB
 	}
 }
 
-// WritePackets waits while the machine does not take packets: that is the back-pressure for what comes in.
+// WritePackets waits while the machine does not take packets: that is the back-pressure for what
+// comes in.
 func (e *endpoint) WritePackets(l stack.PacketBufferList) (int, tcpip.Error) {
 	e.wmu.Lock()
 	defer e.wmu.Unlock()

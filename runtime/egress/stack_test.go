@@ -33,7 +33,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// guest is a machine in memory: a network stack in the place of its kernel, and the link to its gate.
+// guest is a machine in memory: a network stack in the place of its kernel, and the link to its
+// gate.
 type guest struct {
 	t      testing.TB
 	s      *stack.Stack
@@ -384,7 +385,8 @@ func TestManyConnections(t *testing.T) {
 	}
 }
 
-// TestUnread: who takes nothing of what he asked for holds his connections, and no more memory than theirs.
+// TestUnread: who takes nothing of what he asked for holds his connections, and no more memory than
+// theirs.
 func TestUnread(t *testing.T) {
 	g, m, web := transparently(t, sandbox.Network{Mode: "public"}, Options{Conns: 4})
 	web.hosts["93.184.216.34:80"] = func(c net.Conn) {

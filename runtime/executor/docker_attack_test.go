@@ -11,8 +11,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// Each attack is a shell script of root in a container that prints BROKEN when it gets somewhere it must not. What fails is fine,
-// however it fails.
+// Each attack is a shell script of root in a container that prints BROKEN when it gets somewhere it
+// must not. What fails is fine, however it fails.
 var attacks = []struct{ name, script string }{
 	{"read the memory of process 1", `head -c1 /proc/1/mem && echo BROKEN; cat /proc/1/maps /proc/1/smaps /proc/1/pagemap && echo BROKEN; [ -n "$(cat /proc/1/environ)" ] && echo BROKEN; [ -n "$(cat /proc/1/auxv | head -c1)" ] && echo BROKEN`},
 	{"find its channel", `readlink /proc/1/fd/* && echo BROKEN; readlink /proc/1/task/*/fd/* && echo BROKEN; ls /proc/1/fdinfo/* && echo BROKEN; ls /proc/1/map_files/* && echo BROKEN; readlink /proc/self/fd/* | grep -v "^pipe\|^/dev/null\|^/proc" && echo BROKEN`},
@@ -154,7 +154,8 @@ func TestContainerKillAll(t *testing.T) {
 	}
 }
 
-// A command that passes the machine's memory limit dies of it, and says so; process 1 is none of the victims.
+// A command that passes the machine's memory limit dies of it, and says so; process 1 is none of
+// the victims.
 func TestContainerOOM(t *testing.T) {
 	c, _ := create(t, func(host map[string]any) { host["Memory"], host["MemorySwap"] = 64<<20, 64<<20 }).start(Config{})
 	for range 3 {

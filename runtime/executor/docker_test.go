@@ -45,8 +45,9 @@ func docker(t testing.TB, args ...string) string {
 
 const testImage = "evalrun-test/bookworm:1"
 
-// create makes a container that has the executor in it, and does not start it. The engine's command would let the first host take
-// stdin with it when it ends (StdinOnce), so this is asked of the engine itself.
+// create makes a container that has the executor in it, and does not start it. The engine's command
+// would let the first host take stdin with it when it ends (StdinOnce), so this is asked of the
+// engine itself.
 func create(t testing.TB, change ...func(host map[string]any)) *container {
 	t.Helper()
 	requireDocker(t)

@@ -8,8 +8,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// An Entry is a machine's ENTRYPOINT (or a service's own command) under its supervisor. KillAll leaves it alone, Stats does
-// not count it, and its end is not the machine's.
+// An Entry is a machine's ENTRYPOINT (or a service's own command) under its supervisor. KillAll
+// leaves it alone, Stats does not count it, and its end is not the machine's.
 type Entry struct {
 	logs logs
 	end  context.CancelFunc
@@ -21,10 +21,11 @@ type Entry struct {
 // entryID is the name by which the next host asks for it.
 const entryID = "evalrun entry"
 
-// Start starts the machine's ENTRYPOINT, of which there is one; it does not wait for it. What it prints goes to cmd.Stdout and
-// cmd.Stderr if they are set, and is kept for Logs in any case. One that cannot be started ends with code 127 or 126 and says
-// why in its logs. On a machine that was taken up again ([Reattach]), Start gives the entry that its first host has started,
-// with what it prints from now on.
+// Start starts the machine's ENTRYPOINT, of which there is one; it does not wait for it. What it
+// prints goes to cmd.Stdout and cmd.Stderr if they are set, and is kept for Logs in any case. One
+// that cannot be started ends with code 127 or 126 and says why in its logs. On a machine that was
+// taken up again ([Reattach]), Start gives the entry that its first host has started, with what it
+// prints from now on.
 func (c *Client) Start(cmd sandbox.Command) *Entry {
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &Entry{end: cancel, done: make(chan struct{})}
@@ -56,7 +57,8 @@ func (e *Entry) Kill() {
 	<-e.done
 }
 
-// Logs is what it has printed so far: the first and the last of it, with a line between them that says how much is left out.
+// Logs is what it has printed so far: the first and the last of it, with a line between them that
+// says how much is left out.
 func (e *Entry) Logs() []byte { return e.logs.bytes() }
 
 // tee writes to the logs and to a writer that may be nil and may fail.

@@ -12,7 +12,8 @@ func entry(script string) sandbox.Command {
 	return sandbox.Command{Args: []string{"/bin/sh", "-c", script}}
 }
 
-// The supervised entry and its daemons outlive KillAll; everything else dies by it, however it was left behind.
+// The supervised entry and its daemons outlive KillAll; everything else dies by it, however it was
+// left behind.
 func TestEntry(t *testing.T) {
 	c, _ := boot(t).first(Config{})
 	e := c.Start(entry("echo begins; setsid sh -c 'echo $$ >/tmp/entry-$0.pid; sleep 1001' $$ & echo $! >/tmp/entry.mark; echo to stderr >&2; wait; echo over"))

@@ -1,10 +1,12 @@
-// Package executor is the host's side of the program that evalrun runs inside every sandbox: it starts commands, carries
-// their streams, moves files, connects to ports and kills, all over one byte channel (a socket pair, the streams of
-// a container). Drivers make a [Client] for each sandbox and forward the sandbox's methods to it; [Of] finds it again.
+// Package executor is the host's side of the program that evalrun runs inside every sandbox: it
+// starts commands, carries their streams, moves files, connects to ports and kills, all over one
+// byte channel (a socket pair, the streams of a container). Drivers make a [Client] for each
+// sandbox and forward the sandbox's methods to it; [Of] finds it again.
 //
-// The other side is package server; package execproto is what both speak. What comes over the channel is taken as hostile:
-// whoever has broken out of a command into the executor can lie about his own sandbox, and nothing else. Frames are
-// bounded, memory is bounded for each stream, and a peer that breaks the rules loses its channel.
+// The other side is package server; package execproto is what both speak. What comes over the
+// channel is taken as hostile: whoever has broken out of a command into the executor can lie about
+// his own sandbox, and nothing else. Frames are bounded, memory is bounded for each stream, and a
+// peer that breaks the rules loses its channel.
 package executor
 
 import (
@@ -23,8 +25,9 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// Main makes the program able to be its own executor. It returns at once, unless this process was started as one; then it
-// never does. Call it first in main, and in TestMain of packages that use real sandboxes.
+// Main makes the program able to be its own executor. It returns at once, unless this process was
+// started as one; then it never does. Call it first in main, and in TestMain of packages that use
+// real sandboxes.
 func Main() { server.Main() }
 
 // Config is what an executor is told at its start. See [execproto.Config].
@@ -55,26 +58,32 @@ type Options struct {
 	// Disk: the machine's disk has a limit of its own. Where it has none, a full disk is the
 	// host's.
 	Disk bool
-	// Gone says more about an executor that has ended, or returns nil. It is called after the channel broke.
+	// Gone says more about an executor that has ended, or returns nil. It is called after the
+	// channel broke.
 	Gone func() error
-	// Hung ends a machine whose executor does not answer, and returns what can be learned of the reason: the executor's
-	// stacks, the states of its threads. It is called at most once and returns soon after ctx ends.
+	// Hung ends a machine whose executor does not answer, and returns what can be learned of the
+	// reason: the executor's stacks, the states of its threads. It is called at most once and
+	// returns soon after ctx ends.
 	Hung func(ctx context.Context) string
-	// Grace is how long the executor may take to answer a ping once the limit of a call has passed; 0: 6 s.
+	// Grace is how long the executor may take to answer a ping once the limit of a call has passed;
+	// 0: 6 s.
 	Grace time.Duration
 	// Start limits how long a fresh executor may take to set up the machine; 0: 1 min.
 	Start time.Duration
 }
 
-// Container is the argument with which a driver starts the executor as process 1 of a container; its channel is the container's
-// standard input and output (no terminal), and a program by the name of "evalrun-init" is what it must be called.
+// Container is the argument with which a driver starts the executor as process 1 of a container;
+// its channel is the container's standard input and output (no terminal), and a program by the name
+// of "evalrun-init" is what it must be called.
 const Container = server.Container
 
-// OwnPids is how many processes and threads of ours may be in a machine beside what its commands start: process 1, and a supervisor for
-// each command. Drivers add it to a limit that counts them all.
+// OwnPids is how many processes and threads of ours may be in a machine beside what its commands
+// start: process 1, and a supervisor for each command. Drivers add it to a limit that counts them
+// all.
 const OwnPids = 40
 
-// New starts to speak over rw and tells the executor its configuration. The client owns rw from now on, also on error.
+// New starts to speak over rw and tells the executor its configuration. The client owns rw from now
+// on, also on error.
 func New(ctx context.Context, rw io.ReadWriteCloser, o Options) (*Client, error) {
 	c := newClient(rw, o, 0)
 	o.Config.Version = execproto.Version
@@ -119,8 +128,9 @@ func (c *Client) assure(orphan time.Duration) {
 	}
 }
 
-// Of finds the executor of any driver's sandbox, through wrappers. The driver's own methods do more than the client's (they know its
-// control groups, and how it ended); the client is for what [sandbox.Sandbox] has no word for.
+// Of finds the executor of any driver's sandbox, through wrappers. The driver's own methods do more
+// than the client's (they know its control groups, and how it ended); the client is for what
+// [sandbox.Sandbox] has no word for.
 func Of(sb sandbox.Sandbox) (*Client, bool) {
 	h, ok := sandbox.As[interface{ Executor() *Client }](sb)
 	if !ok {
@@ -129,15 +139,17 @@ func Of(sb sandbox.Sandbox) (*Client, bool) {
 	return h.Executor(), true
 }
 
-// Close ends the channel. The executor, and all that runs below it, ends with it where the channel itself does: in a container, whose
-// streams belong to its engine, it lives until its driver removes it, its Orphan time is over or another host comes. Close may be called again.
+// Close ends the channel. The executor, and all that runs below it, ends with it where the channel
+// itself does: in a container, whose streams belong to its engine, it lives until its driver
+// removes it, its Orphan time is over or another host comes. Close may be called again.
 func (c *Client) Close() error { return c.s.Close() }
 
-// Done is closed when the channel has ended: by Close, by the machine's end, or because the other side broke the rules.
+// Done is closed when the channel has ended: by Close, by the machine's end, or because the other
+// side broke the rules.
 func (c *Client) Done() <-chan struct{} { return c.s.Done() }
 
-// Ping waits for a sign of life of the executor itself. It needs no process and no memory inside, so it answers from a machine whose
-// commands have taken all of both.
+// Ping waits for a sign of life of the executor itself. It needs no process and no memory inside,
+// so it answers from a machine whose commands have taken all of both.
 func (c *Client) Ping(ctx context.Context) error {
 	if err := c.s.Ping(ctx.Done()); err != nil {
 		return c.wrap(ctx, "ping", err)
@@ -214,14 +226,15 @@ func result(st *execproto.Stream) (*execproto.Dec, error) {
 }
 
 const (
-	// graceKill is how long after a command's time-out, or its context's end, the executor may take to kill the tree.
+	// graceKill is how long after a command's time-out, or its context's end, the executor may take
+	// to kill the tree.
 	graceKill = 15 * time.Second
 )
 
 var errNoEnd = errors.New("the executor did not end the command in time")
 
-// Exec runs a command as sandbox.Sandbox's Exec promises. Exit.OOM is known in containers only, where the machine's control groups
-// are seen from inside; elsewhere drivers add it.
+// Exec runs a command as sandbox.Sandbox's Exec promises. Exit.OOM is known in containers only,
+// where the machine's control groups are seen from inside; elsewhere drivers add it.
 func (c *Client) Exec(ctx context.Context, cmd sandbox.Command) (sandbox.Exit, error) {
 	return c.exec(ctx, cmd, false)
 }
@@ -256,7 +269,8 @@ func (c *Client) exec(ctx context.Context, cmd sandbox.Command, entry bool) (san
 			c.mu.Unlock()
 		}()
 	}
-	// When the context ends, the executor kills the tree and says so; if it does not, we no longer wait.
+	// When the context ends, the executor kills the tree and says so; if it does not, we no longer
+	// wait.
 	late := func() {
 		if c.alive() {
 			st.Interrupt(errNoEnd)
@@ -363,7 +377,8 @@ func environ(m map[string]string) []string {
 	return out
 }
 
-// Signal sends sig to the process group of a running command with this ID, if this client has started it. It does not wait.
+// Signal sends sig to the process group of a running command with this ID, if this client has
+// started it. It does not wait.
 func (c *Client) Signal(id string, sig syscall.Signal) error {
 	c.mu.Lock()
 	st := c.running[id]
@@ -376,8 +391,9 @@ func (c *Client) Signal(id string, sig syscall.Signal) error {
 	return st.Send(execproto.KindSignal, e)
 }
 
-// Exit returns what became of the command with this ID, whichever host has started it: known is false if none was ever started (nor ever will
-// be by a host before this one). It waits for one that still runs. The last few thousand ends are remembered.
+// Exit returns what became of the command with this ID, whichever host has started it: known is
+// false if none was ever started (nor ever will be by a host before this one). It waits for one
+// that still runs. The last few thousand ends are remembered.
 func (c *Client) Exit(ctx context.Context, id string) (x sandbox.Exit, known bool, err error) {
 	var e execproto.Enc
 	e.String(id)
@@ -391,8 +407,8 @@ func (c *Client) Exit(ctx context.Context, id string) (x sandbox.Exit, known boo
 	return exit(d.Exit()), true, nil
 }
 
-// KillAll ends all that Exec ever started, with all that came of it, however it tried to stay; what [Client.Start] started is spared. When it
-// returns nil, nothing else runs inside.
+// KillAll ends all that Exec ever started, with all that came of it, however it tried to stay; what
+// [Client.Start] started is spared. When it returns nil, nothing else runs inside.
 func (c *Client) KillAll(ctx context.Context) error {
 	if _, err := c.ask(ctx, execproto.KindKillAll, nil); err != nil {
 		return c.wrap(ctx, "kill all", err)
@@ -400,8 +416,9 @@ func (c *Client) KillAll(ctx context.Context) error {
 	return nil
 }
 
-// KillEverything ends what KillAll ends and ENTRYPOINT too, with all that came of it: for who has done with the machine but wants to read its
-// files, which may be those of a program that somebody has put into a process of ENTRYPOINT's.
+// KillEverything ends what KillAll ends and ENTRYPOINT too, with all that came of it: for who has
+// done with the machine but wants to read its files, which may be those of a program that somebody
+// has put into a process of ENTRYPOINT's.
 func (c *Client) KillEverything(ctx context.Context) error {
 	var e execproto.Enc
 	e.Bool(true)
@@ -411,8 +428,9 @@ func (c *Client) KillEverything(ctx context.Context) error {
 	return nil
 }
 
-// Stats is what the executor itself can see: in a container all but the disk, where its engine shows the control groups inside; elsewhere
-// processes, disk and the time of processes that have ended. Drivers add what their control groups say.
+// Stats is what the executor itself can see: in a container all but the disk, where its engine
+// shows the control groups inside; elsewhere processes, disk and the time of processes that have
+// ended. Drivers add what their control groups say.
 func (c *Client) Stats(ctx context.Context) (sandbox.Stats, error) {
 	d, err := c.ask(ctx, execproto.KindStats, nil)
 	if err != nil {

@@ -57,7 +57,8 @@ func (c *Client) Put(ctx context.Context, dir string, src fs.FS) error {
 	return nil
 }
 
-// pack writes src as a tar stream. Links stay links: they are never followed, whatever src's own Open would do.
+// pack writes src as a tar stream. Links stay links: they are never followed, whatever src's own
+// Open would do.
 func pack(w io.Writer, src fs.FS) error {
 	bw := &joined{w: w}
 	tw := tar.NewWriter(bw)
@@ -92,7 +93,8 @@ func pack(w io.Writer, src fs.FS) error {
 				return err
 			}
 			defer f.Close()
-			// The file that was opened, not the one that was listed, says how long it is and that it is one.
+			// The file that was opened, not the one that was listed, says how long it is and that
+			// it is one.
 			if fi, err = f.Stat(); err != nil {
 				return err
 			}

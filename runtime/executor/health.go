@@ -47,12 +47,15 @@ func (u *Unhealthy) Error() string {
 	return s
 }
 
-// WaitHealthy runs a machine's health check until it succeeds once, and then returns nil; so it does at once where there is
-// nothing to check. The first check comes at once. One that begins before the start period is over may fail without being counted, and
-// is followed by a wait of the start interval; after that the wait is the interval, and as many failures in a row as there are retries end it
-// with an [Unhealthy] error. A check that passes its time-out is killed, and has failed. Zero fields mean what engines
-// take them for: interval and time-out 30 s, no start period, start interval 5 s, 3 retries. When ended is closed, which may be nil, there is
-// nothing left that could become healthy: that is an Unhealthy error as well. Other errors are ctx's and the machine's own.
+// WaitHealthy runs a machine's health check until it succeeds once, and then returns nil; so it
+// does at once where there is nothing to check. The first check comes at once. One that begins
+// before the start period is over may fail without being counted, and is followed by a wait of the
+// start interval; after that the wait is the interval, and as many failures in a row as there are
+// retries end it with an [Unhealthy] error. A check that passes its time-out is killed, and has
+// failed. Zero fields mean what engines take them for: interval and time-out 30 s, no start period,
+// start interval 5 s, 3 retries. When ended is closed, which may be nil, there is nothing left that
+// could become healthy: that is an Unhealthy error as well. Other errors are ctx's and the
+// machine's own.
 func WaitHealthy(ctx context.Context, m Execer, h sandbox.Health, ended <-chan struct{}) error {
 	args := healthArgs(h.Test)
 	if args == nil {

@@ -130,8 +130,8 @@ func (c *Client) open(ctx context.Context, kind byte, body []byte) (st *execprot
 }
 
 // Threads describes the threads of an executor, of which pid is the number here, by what this
-// machine's kernel says of them: whether they run, wait or are stopped, where, and which signals are
-// pending. It is for [Options].Hung. What may not be read is left empty.
+// machine's kernel says of them: whether they run, wait or are stopped, where, and which signals
+// are pending. It is for [Options].Hung. What may not be read is left empty.
 func Threads(pid int) string {
 	var s strings.Builder
 	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))

@@ -18,7 +18,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// calls are all that a host asks of an executor, each with a context that ends soon or with a limit of its own.
+// calls are all that a host asks of an executor, each with a context that ends soon or with a limit
+// of its own.
 var calls = map[string]func(ctx context.Context, c *Client) error{
 	"exec, canceled": func(ctx context.Context, c *Client) error {
 		_, err := c.Exec(ctx, sandbox.Command{Args: []string{"/bin/true"}})
@@ -121,7 +122,8 @@ func returns(t *testing.T, what string, call func() error) error {
 	}
 }
 
-// A fresh executor that reads nothing, or reads and does not answer, is given up too. It never was a sandbox, so the error is not ErrGone.
+// A fresh executor that reads nothing, or reads and does not answer, is given up too. It never was
+// a sandbox, so the error is not ErrGone.
 func TestHungAtStart(t *testing.T) {
 	for name, reads := range map[string]bool{"deaf": false, "mute": true} {
 		t.Run(name, func(t *testing.T) {
@@ -143,7 +145,8 @@ func TestHungAtStart(t *testing.T) {
 	}
 }
 
-// An executor that lives, but does not do what it is asked for in time, is not given up: the call ends with its context.
+// An executor that lives, but does not do what it is asked for in time, is not given up: the call
+// ends with its context.
 func TestSlowIsNotHung(t *testing.T) {
 	ours, theirs := net.Pipe()
 	asked := make(chan struct{}, 1)

@@ -24,9 +24,10 @@ const (
 	Gone    = execproto.Gone
 )
 
-// Mark remembers, inside the executor and out of reach of what runs beside it, what the watched files are: kind, owner, size and times,
-// the time of the last change of any kind among them, which nothing inside can set. They are kept under
-// the name of a set, in place of what was kept there or, with add, beside it. It returns the folders that "$PATH" stood for, in their order.
+// Mark remembers, inside the executor and out of reach of what runs beside it, what the watched
+// files are: kind, owner, size and times, the time of the last change of any kind among them, which
+// nothing inside can set. They are kept under the name of a set, in place of what was kept there
+// or, with add, beside it. It returns the folders that "$PATH" stood for, in their order.
 func (c *Client) Mark(ctx context.Context, set string, add bool, ws []Watch) (path []string, err error) {
 	err = c.pull(ctx, "mark", execproto.KindMark, execproto.EncodeWatches(set, add, ws), func(d *execproto.Dec) error {
 		path = d.Strings()
@@ -35,8 +36,8 @@ func (c *Client) Mark(ctx context.Context, set string, add bool, ws []Watch) (pa
 	return path, err
 }
 
-// Changes tells what of a set's files is no longer as it was, and what came beside them; cut says that it is not all. Paths come out of
-// the machine and are not to be trusted.
+// Changes tells what of a set's files is no longer as it was, and what came beside them; cut says
+// that it is not all. Paths come out of the machine and are not to be trusted.
 func (c *Client) Changes(ctx context.Context, set string) (list []Change, cut bool, err error) {
 	var e execproto.Enc
 	e.String(set)
@@ -49,10 +50,10 @@ func (c *Client) Changes(ctx context.Context, set string) (list []Change, cut bo
 	return list, cut, err
 }
 
-// Clear makes each of the folders new and empty, whatever is in its place now: links are not followed, neither there nor on the
-// way. They belong to owner ("": who commands run as unless they say otherwise), and nobody else
-// can write there. It returns a remark for each that was not a plain folder ("it was a link"); what
-// was a mount from the beginning is emptied, and no remark.
+// Clear makes each of the folders new and empty, whatever is in its place now: links are not
+// followed, neither there nor on the way. They belong to owner ("": who commands run as unless they
+// say otherwise), and nobody else can write there. It returns a remark for each that was not a
+// plain folder ("it was a link"); what was a mount from the beginning is emptied, and no remark.
 func (c *Client) Clear(ctx context.Context, owner string, dirs ...string) (remarks []string, err error) {
 	var e execproto.Enc
 	e.String(owner)
@@ -78,7 +79,8 @@ func (c *Client) Remove(ctx context.Context, files ...string) error {
 	return nil
 }
 
-// Links finds symbolic links below root that lead, by what is written in them, below one of the folders into; at most some.
+// Links finds symbolic links below root that lead, by what is written in them, below one of the
+// folders into; at most some.
 func (c *Client) Links(ctx context.Context, root string, into ...string) ([]string, error) {
 	var e execproto.Enc
 	e.String(root)
@@ -90,8 +92,9 @@ func (c *Client) Links(ctx context.Context, root string, into ...string) ([]stri
 	return d.Strings(), nil
 }
 
-// Vigil begins to see what is written into a folder, until VigilEnd. A kernel watches for a limited number of programs at a time, so it may
-// fail for reasons that are not the machine's. entry says that the machine's ENTRYPOINT runs.
+// Vigil begins to see what is written into a folder, until VigilEnd. A kernel watches for a limited
+// number of programs at a time, so it may fail for reasons that are not the machine's. entry says
+// that the machine's ENTRYPOINT runs.
 func (c *Client) Vigil(ctx context.Context, dir string) (entry bool, err error) {
 	var e execproto.Enc
 	e.String(dir)

@@ -49,7 +49,8 @@ func asInit(path string) {
 
 const patience = 5 * time.Minute
 
-// A machine is an executor over two pipes, as in a container, in namespaces of its own. Hosts come and go.
+// A machine is an executor over two pipes, as in a container, in namespaces of its own. Hosts come
+// and go.
 type machine struct {
 	t       *testing.T
 	in, out *os.File // our ends

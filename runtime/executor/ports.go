@@ -36,7 +36,8 @@ func (c *Client) Dial(ctx context.Context, port int) (net.Conn, error) {
 	return bridge(st, port), nil
 }
 
-// bridge makes a connection of a stream. A pipe in memory lends its reads their deadlines; writes go to the stream itself.
+// bridge makes a connection of a stream. A pipe in memory lends its reads their deadlines; writes
+// go to the stream itself.
 func bridge(st *execproto.Stream, port int) net.Conn {
 	outer, inner := net.Pipe()
 	go func() {
@@ -48,7 +49,8 @@ func bridge(st *execproto.Stream, port int) net.Conn {
 
 type onlyWriter struct{ io.Writer }
 
-// A conn ends one way at a time, as TCP does: after the peer's end it can still be written to, and after CloseWrite still be read.
+// A conn ends one way at a time, as TCP does: after the peer's end it can still be written to, and
+// after CloseWrite still be read.
 type conn struct {
 	net.Conn // what is read
 	st       *execproto.Stream
@@ -97,7 +99,8 @@ type addr int
 func (a addr) Network() string { return "sandbox" }
 func (a addr) String() string  { return fmt.Sprintf("127.0.0.1:%d", int(a)) }
 
-// Listen opens a TCP port on the sandbox's loopback (0: any that is free); its connections are served by the caller.
+// Listen opens a TCP port on the sandbox's loopback (0: any that is free); its connections are
+// served by the caller.
 func (c *Client) Listen(ctx context.Context, port int) (net.Listener, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, c.wrap(ctx, "listen", err)

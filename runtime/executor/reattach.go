@@ -12,23 +12,27 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// NewKey makes a key for Config.Key. Whoever holds it can take the machine up again, and nobody inside must come to know it.
+// NewKey makes a key for Config.Key. Whoever holds it can take the machine up again, and nobody
+// inside must come to know it.
 func NewKey() []byte {
 	k := make([]byte, execproto.KeyLen)
 	rand.Read(k)
 	return k
 }
 
-// Reattach takes up a machine whose host has died, over a new end of its old channel (what attaching to a container gives).
-// o.Config.Key is the key of its start; nothing else of o.Config is used. Both sides prove that they have the key, so that nobody
-// who answers in the executor's place is believed, and whatever the dead host left in the channel is dropped.
+// Reattach takes up a machine whose host has died, over a new end of its old channel (what
+// attaching to a container gives). o.Config.Key is the key of its start; nothing else of o.Config
+// is used. Both sides prove that they have the key, so that nobody who answers in the executor's
+// place is believed, and whatever the dead host left in the channel is dropped.
 //
-// The commands of the host before that had an ID go on, and [Client.Exit] (or Exec with the same ID) tells their end. So does the ENTRYPOINT,
-// which [Client.Start] takes up. All others were killed, also those that had read a part of their input only. What a command
-// printed is not told twice; where its Exit.Full names a file, all of it is there. A host that still lives loses the machine: its calls fail
-// with [sandbox.ErrGone].
+// The commands of the host before that had an ID go on, and [Client.Exit] (or Exec with the same
+// ID) tells their end. So does the ENTRYPOINT, which [Client.Start] takes up. All others were
+// killed, also those that had read a part of their input only. What a command printed is not told
+// twice; where its Exit.Full names a file, all of it is there. A host that still lives loses the
+// machine: its calls fail with [sandbox.ErrGone].
 //
-// It waits for the executor's answer as long as ctx allows. The client owns rw from now on, also on error.
+// It waits for the executor's answer as long as ctx allows. The client owns rw from now on, also on
+// error.
 func Reattach(ctx context.Context, rw io.ReadWriteCloser, o Options) (*Client, error) {
 	fail := func(err error) (*Client, error) {
 		if ctx.Err() != nil {

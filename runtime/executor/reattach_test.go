@@ -125,7 +125,8 @@ func TestTornFrames(t *testing.T) {
 		if x, err := c.Exec(t.Context(), sandbox.Command{ID: id, Args: []string{"sh", "-c", "expr $(cat /tmp/n) + 1 >/tmp/m; mv /tmp/m /tmp/n"}}); err != nil || x.Code != 0 {
 			t.Fatal(x, err)
 		}
-		// What a host that is killed leaves: a part of a frame that would do harm, were it ever taken for a whole one.
+		// What a host that is killed leaves: a part of a frame that would do harm, were it ever
+		// taken for a whole one.
 		if round%3 == 0 {
 			end.deafen() // and much that nobody has read
 			time.Sleep(time.Millisecond)

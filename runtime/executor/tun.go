@@ -8,7 +8,8 @@ import (
 	"github.com/evalrun/evalrun/internal/execproto"
 )
 
-// A Tun is the packets of a machine's network interface. ReadPacket belongs to one goroutine; Put, Flush to one at a time.
+// A Tun is the packets of a machine's network interface. ReadPacket belongs to one goroutine; Put,
+// Flush to one at a time.
 type Tun struct {
 	Note string // what does not work of it, for people; "": all does
 	st   *execproto.Stream
@@ -16,8 +17,9 @@ type Tun struct {
 	out  []byte
 }
 
-// Tun takes over the network interface of a machine that was started with Config.Tun. Where none could be had, it is a
-// [sandbox.Unsupported] error with the reason. Taken again, the one before ends.
+// Tun takes over the network interface of a machine that was started with Config.Tun. Where none
+// could be had, it is a [sandbox.Unsupported] error with the reason. Taken again, the one before
+// ends.
 func (c *Client) Tun(ctx context.Context) (*Tun, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, c.wrap(ctx, "network", err)
@@ -67,7 +69,8 @@ func (t *Tun) ReadPacket() ([]byte, error) {
 	}
 }
 
-// Put queues a packet, given in parts. It waits while the machine does not take what was sent before.
+// Put queues a packet, given in parts. It waits while the machine does not take what was sent
+// before.
 func (t *Tun) Put(parts ...[]byte) error {
 	n := 0
 	for _, p := range parts {

@@ -1,13 +1,14 @@
-// Package fake is a driver whose machines are a few values in memory: files are bytes, commands are Go functions. It keeps
-// the contract of package sandbox as the real drivers do (sandboxtest runs over it), costs next to nothing, works inside
-// testing/synctest, and can be told to fail.
+// Package fake is a driver whose machines are a few values in memory: files are bytes, commands are
+// Go functions. It keeps the contract of package sandbox as the real drivers do (sandboxtest runs
+// over it), costs next to nothing, works inside testing/synctest, and can be told to fail.
 //
 //	d := fake.New(fake.Command("greet", func(ctx context.Context, p *fake.Proc) int {
 //		fmt.Fprintln(p.Stdout, "hello", p.Args[1])
 //		return 0
 //	}))
 //
-// A small shell (bash or sh, -c) and a handful of programs (echo, cat, sleep …) are built in, for tests and demonstrations.
+// A small shell (bash or sh, -c) and a handful of programs (echo, cat, sleep …) are built in, for
+// tests and demonstrations.
 package fake
 
 import (
@@ -25,8 +26,9 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// A Func is a command. It returns its exit code, soon after ctx ends: that is how it is killed. One that does not is left
-// behind after a second, what it writes from then on is dropped, and [Driver.CheckAllClosed] tells.
+// A Func is a command. It returns its exit code, soon after ctx ends: that is how it is killed. One
+// that does not is left behind after a second, what it writes from then on is dropped, and
+// [Driver.CheckAllClosed] tells.
 type Func func(ctx context.Context, p *Proc) int
 
 // An Option of New.
@@ -37,7 +39,8 @@ func Command(name string, f Func) Option {
 	return func(d *Driver) { d.commands[name], d.inline[name] = f, false }
 }
 
-// Image says what is in the sandboxes of an image reference, below "/"; "" is the driver's default image.
+// Image says what is in the sandboxes of an image reference, below "/"; "" is the driver's default
+// image.
 func Image(ref string, fsys fs.FS) Option { return func(d *Driver) { d.images[ref] = fsys } }
 
 // Networks lets specs ask for a network, which then is not there. Without it they are Unsupported.
@@ -244,7 +247,8 @@ func (d *Driver) Reap(ctx context.Context, alive func(sandbox.Owner) bool) (int,
 	return len(dead), errors.Join(errs...)
 }
 
-// Live is how many sandboxes there are now, Peak how many there were at most, Created how many in all.
+// Live is how many sandboxes there are now, Peak how many there were at most, Created how many in
+// all.
 func (d *Driver) Live() int    { d.mu.Lock(); defer d.mu.Unlock(); return len(d.live) }
 func (d *Driver) Peak() int    { d.mu.Lock(); defer d.mu.Unlock(); return d.peak }
 func (d *Driver) Created() int { d.mu.Lock(); defer d.mu.Unlock(); return d.created }
@@ -255,7 +259,8 @@ type TB interface {
 	Errorf(format string, args ...any)
 }
 
-// CheckAllClosed tells t of every sandbox that is still open, and of commands that did not end when they were killed.
+// CheckAllClosed tells t of every sandbox that is still open, and of commands that did not end when
+// they were killed.
 func (d *Driver) CheckAllClosed(t TB) {
 	t.Helper()
 	d.mu.Lock()

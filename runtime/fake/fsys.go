@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// A filesystem is a tree in memory, with links. Its methods take absolute names and may be called from several goroutines.
+// A filesystem is a tree in memory, with links. Its methods take absolute names and may be called
+// from several goroutines.
 type filesystem struct {
 	mu   sync.Mutex
 	root *node // nil: nothing was ever written
@@ -41,8 +42,8 @@ func (f *filesystem) top() *node {
 	return f.root
 }
 
-// find walks to name. It returns the folder that name is in, name's last part, and what is there (nil: nothing). Links on
-// the way are followed, the last part only if follow says so.
+// find walks to name. It returns the folder that name is in, name's last part, and what is there
+// (nil: nothing). Links on the way are followed, the last part only if follow says so.
 func (f *filesystem) find(name string, follow bool) (dir *node, base string, n *node, err error) {
 	parts := split(name)
 	dir, n = f.top(), f.top()
@@ -275,7 +276,8 @@ func (f *filesystem) remove(name string, all bool) error {
 	return pathError("remove", name, err)
 }
 
-// place puts made at rel below dir as Put promises: no link is followed, what stands in the way is replaced.
+// place puts made at rel below dir as Put promises: no link is followed, what stands in the way is
+// replaced.
 func (f *filesystem) place(dir *node, rel string, made *node) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -26,7 +26,8 @@ func helper() fake.Option {
 	return fake.Command("helper", run)
 }
 
-// locks are the files that processes hold. One driver of the suite has several machines, so the names are not enough.
+// locks are the files that processes hold. One driver of the suite has several machines, so the
+// names are not enough.
 type locks struct {
 	mu   sync.Mutex
 	held map[string]*fake.Proc

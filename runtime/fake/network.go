@@ -134,7 +134,8 @@ func (l *listener) Close() error {
 
 func (l *listener) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: l.port} }
 
-// A conn is one end of a net.Pipe that does not wait for its reader, as a socket with large buffers would not.
+// A conn is one end of a net.Pipe that does not wait for its reader, as a socket with large buffers
+// would not.
 type conn struct {
 	net.Conn
 	n       *network

@@ -10,8 +10,9 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// An output takes what the processes of one Exec print and hands it on, under one lock, so that the caller's writers are
-// never called twice at once. After close, when Exec has returned, everything is dropped.
+// An output takes what the processes of one Exec print and hands it on, under one lock, so that the
+// caller's writers are never called twice at once. After close, when Exec has returned, everything
+// is dropped.
 type output struct {
 	mu      sync.Mutex
 	closed  bool
@@ -79,7 +80,8 @@ func (o *output) close() []byte {
 	return o.full
 }
 
-// input makes a reader give up when its process is killed. The read that was under way ends when its source wants.
+// input makes a reader give up when its process is killed. The read that was under way ends when
+// its source wants.
 func input(ctx context.Context, r io.Reader) io.Reader {
 	switch r.(type) {
 	case nil:

@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// The syntax of the small shell: words with quotes, $NAME, ${NAME}, $? and $(…); pipes; && || ; & and line breaks; ! and
-// ( … ); redirections < > >> 2> 2>> &> 2>&1 >&2 and here-documents; comments. Anything else is a syntax error.
+// The syntax of the small shell: words with quotes, $NAME, ${NAME}, $? and $(…); pipes; && || ; &
+// and line breaks; ! and ( … ); redirections < > >> 2> 2>> &> 2>&1 >&2 and here-documents;
+// comments. Anything else is a syntax error.
 type (
 	list []item
 	item struct {

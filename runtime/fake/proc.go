@@ -65,8 +65,8 @@ func (t *tree) cancelIdle() {
 	t.cancel()
 }
 
-// Start starts another process, which belongs to the same command for ever: it dies with it in a time-out, and outlives it
-// otherwise. It has no input; nil writers drop.
+// Start starts another process, which belongs to the same command for ever: it dies with it in a
+// time-out, and outlives it otherwise. It has no input; nil writers drop.
 func (p *Proc) Start(f Func, stdout, stderr io.Writer, args ...string) error {
 	if stdout == nil {
 		stdout = io.Discard
@@ -112,7 +112,8 @@ func (p *Proc) Command(name string) (Func, bool) {
 	return f, ok
 }
 
-// Die ends this process by a signal ("SIGSEGV"). It does not return; call it from the process's own goroutine.
+// Die ends this process by a signal ("SIGSEGV"). It does not return; call it from the process's own
+// goroutine.
 func (p *Proc) Die(signal string) {
 	p.sandbox.mu.Lock()
 	p.signal = signal
@@ -135,7 +136,8 @@ func (p *Proc) KillAll() {
 	p.Die("SIGKILL")
 }
 
-// Alloc uses n bytes of memory until the process ends. Passing the sandbox's limit kills it; then it does not return.
+// Alloc uses n bytes of memory until the process ends. Passing the sandbox's limit kills it; then
+// it does not return.
 func (p *Proc) Alloc(n int64) {
 	s := p.sandbox
 	s.mu.Lock()
@@ -159,7 +161,8 @@ func (p *Proc) outOfMemory() {
 	p.Die("SIGKILL")
 }
 
-// Sleep waits, and reports whether it did for the whole time: false means that the process was killed.
+// Sleep waits, and reports whether it did for the whole time: false means that the process was
+// killed.
 func (p *Proc) Sleep(d time.Duration) bool { return wait(p.tree.ctx, d) == nil }
 
 // Getenv is "" for what is not set.
@@ -199,7 +202,8 @@ func (p *Proc) ID() (uid, gid int) {
 	return uid, gid
 }
 
-// path is the absolute form of a name. ".." stays: behind a link it means something else than it does as text.
+// path is the absolute form of a name. ".." stays: behind a link it means something else than it
+// does as text.
 func (p *Proc) path(name string) string {
 	if path.IsAbs(name) {
 		return name
@@ -293,7 +297,8 @@ func (p *Proc) RemoveAll(name string) error {
 	return err
 }
 
-// Listen opens a port on the machine's loopback; it is closed when the process is killed. Dial connects to one.
+// Listen opens a port on the machine's loopback; it is closed when the process is killed. Dial
+// connects to one.
 func (p *Proc) Listen(port int) (net.Listener, error) {
 	return p.sandbox.network.listen(port, p.tree.ctx)
 }

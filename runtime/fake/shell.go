@@ -13,7 +13,8 @@ import (
 	"sync"
 )
 
-// A shell runs what parse read. Each program is a process of its own, as in a real one; what changes the shell is not.
+// A shell runs what parse read. Each program is a process of its own, as in a real one; what
+// changes the shell is not.
 type shell struct {
 	p      *Proc // its input and outputs are those of the shell
 	ctx    context.Context
@@ -125,8 +126,8 @@ func (sh *shell) wait(child *Proc) int {
 
 var signals = map[string]int{"SIGHUP": 1, "SIGINT": 2, "SIGQUIT": 3, "SIGABRT": 6, "SIGKILL": 9, "SIGSEGV": 11, "SIGPIPE": 13, "SIGTERM": 15}
 
-// subshell runs l in a process of its own, as a shell that changes nothing of this one. What it inherits is copied now, since
-// this one may go on beside it.
+// subshell runs l in a process of its own, as a shell that changes nothing of this one. What it
+// inherits is copied now, since this one may go on beside it.
 func (sh *shell) subshell(l list) Func {
 	sub := &shell{ctx: sh.ctx, env: maps.Clone(sh.env), params: sh.params, last: sh.last}
 	return func(ctx context.Context, p *Proc) int {
@@ -163,7 +164,8 @@ func (sh *shell) pipe(cmds []*simple, std *Proc) int {
 		}
 		f := sh.subshell(list{{pipe: []*simple{c}}})
 		stage, err := sh.spawn(at, []string{"sh"}, func(ctx context.Context, p *Proc) int {
-			// Whoever ends, lets his neighbours know. The last one of a killed pipe may wait for no one.
+			// Whoever ends, lets his neighbours know. The last one of a killed pipe may wait for no
+			// one.
 			stop := context.AfterFunc(ctx, func() { closePipe(r, w) })
 			defer stop()
 			defer closePipe(r, w)
@@ -355,7 +357,8 @@ func (sh *shell) value(x piece) string {
 	return x.text
 }
 
-// A collected takes the output of a $(…), whose background commands may still write when it is over.
+// A collected takes the output of a $(…), whose background commands may still write when it is
+// over.
 type collected struct {
 	mu sync.Mutex
 	b  strings.Builder
@@ -382,7 +385,8 @@ func (sh *shell) expand(w word) string {
 	return b.String()
 }
 
-// fields is a word as arguments: what comes from unquoted variables and commands is split at blanks.
+// fields is a word as arguments: what comes from unquoted variables and commands is split at
+// blanks.
 func (sh *shell) fields(w word) []string {
 	var all []string
 	cur, started := "", false

@@ -81,7 +81,8 @@ func TestShell(t *testing.T) {
 	d.CheckAllClosed(t)
 }
 
-// What the table says is true of bash as well, but where the small shell says that it has no such thing.
+// What the table says is true of bash as well, but where the small shell says that it has no such
+// thing.
 func TestShellAgainstBash(t *testing.T) {
 	bash, err := exec.LookPath("bash")
 	if err != nil {

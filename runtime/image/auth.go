@@ -39,7 +39,8 @@ type dockerConfig struct {
 	CredHelpers map[string]string `json:"credHelpers"`
 }
 
-// auth finds what the user has told Docker about an image's registry. Nothing is nobody in particular, which most registries take.
+// auth finds what the user has told Docker about an image's registry. Nothing is nobody in
+// particular, which most registries take.
 func (s *Store) auth(ctx context.Context, ref string) (Auth, error) {
 	dir := s.o.Config
 	if dir == "" {
@@ -94,7 +95,8 @@ func (s *Store) auth(ctx context.Context, ref string) (Auth, error) {
 	return Auth{}, nil
 }
 
-// sameRegistry compares names as Docker has written them over the years: with and without scheme and path.
+// sameRegistry compares names as Docker has written them over the years: with and without scheme
+// and path.
 func sameRegistry(a, b string) bool {
 	bare := func(s string) string {
 		s = strings.TrimPrefix(strings.TrimPrefix(s, "https://"), "http://")

@@ -46,8 +46,8 @@ type walk struct {
 	pending []entry // folders that are left out, unless something in them is not
 }
 
-// scanContext lists what a context holds after .dockerignore, sorted, each with its digest. A nil context is empty. What lies in a folder that is left
-// out as a whole is not even looked at.
+// scanContext lists what a context holds after .dockerignore, sorted, each with its digest. A nil
+// context is empty. What lies in a folder that is left out as a whole is not even looked at.
 func scanContext(ctx context.Context, fsys fs.FS, maxBytes int64, maxFiles int, known *sums) ([]entry, error) {
 	if fsys == nil {
 		return nil, nil
@@ -110,7 +110,8 @@ func readSmall(fsys fs.FS, name string, max int64) ([]byte, error) {
 	return b, err
 }
 
-// names reads a folder in portions, so that one with millions of entries costs an error and not all memory.
+// names reads a folder in portions, so that one with millions of entries costs an error and not all
+// memory.
 func (w *walk) names(dir string) ([]fs.DirEntry, error) {
 	f, err := w.fsys.Open(dir)
 	if err != nil {
@@ -257,7 +258,8 @@ func (w *walk) digest(name string, info fs.FileInfo) (sum [sha256.Size]byte, err
 	return sum, nil
 }
 
-// identity tells one content of a file from another without reading it. It is not to be trusted for a file that was changed just now: times are coarse.
+// identity tells one content of a file from another without reading it. It is not to be trusted for
+// a file that was changed just now: times are coarse.
 func identity(info fs.FileInfo) (id fileID, stable bool) {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {

@@ -67,8 +67,9 @@ var (
 
 var instructions = strings.Fields("ADD ARG CMD COPY ENTRYPOINT ENV EXPOSE FROM HEALTHCHECK LABEL MAINTAINER ONBUILD RUN SHELL STOPSIGNAL USER VOLUME WORKDIR")
 
-// parse takes a Dockerfile apart by the rules that all builders share. Where they differ (a line that ends in two escape characters) it
-// refuses, so that nobody reads another Dockerfile than the one that was judged.
+// parse takes a Dockerfile apart by the rules that all builders share. Where they differ (a line
+// that ends in two escape characters) it refuses, so that nobody reads another Dockerfile than the
+// one that was judged.
 func parse(text string) (*dockerfile, error) {
 	switch {
 	case len(text) > maxDockerfile:
@@ -247,8 +248,9 @@ func flagWord(s string, escape byte) (word, rest string) {
 	return b.String(), ""
 }
 
-// heredocs reads the here-documents that an instruction announces; i is the line behind it, and is moved behind them. An announcement
-// without an end is none: in "RUN echo $((1 <<2))" nothing follows.
+// heredocs reads the here-documents that an instruction announces; i is the line behind it, and is
+// moved behind them. An announcement without an end is none: in "RUN echo $((1 <<2))" nothing
+// follows.
 func (d *dockerfile) heredocs(s *step, i *int) error {
 	if s.name != "RUN" && s.name != "COPY" && s.name != "ADD" {
 		return nil
@@ -321,7 +323,8 @@ func shellWords(s string) []string {
 	return words
 }
 
-// String is the Dockerfile, rewritten steps in their new form. A step keeps its first line's number, and those behind it theirs, where the new form is not longer.
+// String is the Dockerfile, rewritten steps in their new form. A step keeps its first line's
+// number, and those behind it theirs, where the new form is not longer.
 func (d *dockerfile) String() string {
 	var b strings.Builder
 	next := 0

@@ -184,7 +184,8 @@ func TestLongHeredoc(t *testing.T) {
 	}
 }
 
-// TestParseAnything: no text panics, and what is read says the same when it is written and read again.
+// TestParseAnything: no text panics, and what is read says the same when it is written and read
+// again.
 func TestParseAnything(t *testing.T) {
 	piece := rapid.SampledFrom([]string{"FROM x\n", "RUN a", " \\\n", "\n", "<<E", "<<-'E'", "E\n", "\tE\n", "COPY ", " /d/", "ADD ", "--from=x ", "--mount=type=bind ", "#", " # syntax=x", "\\", "`", "\"", "'", "ONBUILD ", "$x", "[\"a\"]", "# escape=`\n", "ARG A=$B\n", "\x00", "\r\n", "é"})
 	rapid.Check(t, func(t *rapid.T) {

@@ -22,7 +22,8 @@ type flight struct {
 
 var errNobodyWaits = errors.New("nobody waits for it any more")
 
-// do runs work once for all who ask for key at the same time. Work's context outlives the one that began it; it ends when the last who waits has left.
+// do runs work once for all who ask for key at the same time. Work's context outlives the one that
+// began it; it ends when the last who waits has left.
 func (fs *flights) do(ctx context.Context, key string, work func(context.Context) (Info, error)) (Info, error) {
 	for {
 		fs.mu.Lock()

@@ -1,10 +1,11 @@
-// Package image makes the images of sandboxes ready: it pulls them, builds them from Dockerfiles, keeps them for the next run
-// and removes what was not used for long, within a budget. It knows engines by an interface only; runtime/docker
-// has the real one, imagetest one in memory.
+// Package image makes the images of sandboxes ready: it pulls them, builds them from Dockerfiles,
+// keeps them for the next run and removes what was not used for long, within a budget. It knows
+// engines by an interface only; runtime/docker has the real one, imagetest one in memory.
 //
-// A Dockerfile, its context and the output of a build were written by somebody who is not to be trusted. What a build could use to
-// reach past its own machine (the engine's host network, privileges, secrets, remote contexts where the network is off) is refused
-// before the engine sees it, by name and line.
+// A Dockerfile, its context and the output of a build were written by somebody who is not to be
+// trusted. What a build could use to reach past its own machine (the engine's host network,
+// privileges, secrets, remote contexts where the network is off) is refused before the engine sees
+// it, by name and line.
 package image
 
 import (
@@ -60,11 +61,13 @@ type About struct {
 	OS, Arch string
 	Dir      string // where it keeps images, when that is a folder of this machine; "" else
 	BuildKit bool
-	// Frontend is the version of the Dockerfile language that its own BuildKit frontend reads, as {1, 2}. The classic builder has none.
+	// Frontend is the version of the Dockerfile language that its own BuildKit frontend reads, as
+	// {1, 2}. The classic builder has none.
 	Frontend [2]int
 }
 
-// An Engine keeps images. Its methods may be called from several goroutines; what they wait for ends with ctx.
+// An Engine keeps images. Its methods may be called from several goroutines; what they wait for
+// ends with ctx.
 type Engine interface {
 	About(ctx context.Context) (About, error)
 
@@ -74,22 +77,27 @@ type Engine interface {
 	// Pull fetches an image from its registry. [ErrDiskFull] is told apart.
 	Pull(ctx context.Context, p Pull) error
 
-	// Build builds an image and names it. [ErrDiskFull] and [ErrAway] are the engine's own finding, not what a command printed. When it returns, also with an error or because ctx has ended, the engine builds no more.
+	// Build builds an image and names it. [ErrDiskFull] and [ErrAway] are the engine's own finding,
+	// not what a command printed. When it returns, also with an error or because ctx has ended, the
+	// engine builds no more.
 	Build(ctx context.Context, b Build) error
 
 	// List is all images, unnamed ones too.
 	List(ctx context.Context) ([]Info, error)
 
-	// Remove takes a name, or by ID an unnamed image, away; layers that nothing else needs go with the last name. It is never forced: [ErrInUse].
+	// Remove takes a name, or by ID an unnamed image, away; layers that nothing else needs go with
+	// the last name. It is never forced: [ErrInUse].
 	Remove(ctx context.Context, ref string) error
 
 	// Containers are all containers, of anybody, running or not.
 	Containers(ctx context.Context) ([]Container, error)
 
-	// RemoveContainer removes a container that a build left behind and that does not run; else ErrInUse.
+	// RemoveContainer removes a container that a build left behind and that does not run; else
+	// ErrInUse.
 	RemoveContainer(ctx context.Context, id string) error
 
-	// PruneCache empties the builder's cache of what nobody used for so long, and returns the bytes that this freed.
+	// PruneCache empties the builder's cache of what nobody used for so long, and returns the bytes
+	// that this freed.
 	PruneCache(ctx context.Context, unused time.Duration) (int64, error)
 }
 
@@ -157,20 +165,26 @@ type Outcome struct {
 
 // Options of a Store. Zero fields are the defaults.
 type Options struct {
-	// Dir keeps locks and the times of last use, shared by all evalruns of this user. Default: evalrun/images below the user's cache folder.
+	// Dir keeps locks and the times of last use, shared by all evalruns of this user. Default:
+	// evalrun/images below the user's cache folder.
 	Dir string
-	// Timeout is for one pull or build, where the image does not say; default 10 minutes. Waiting for a turn or for another's work does not count.
+	// Timeout is for one pull or build, where the image does not say; default 10 minutes. Waiting
+	// for a turn or for another's work does not count.
 	Timeout time.Duration
-	// Builds and Pulls bound how many run at once in this process. Default: half of the cores (at least one), and four.
+	// Builds and Pulls bound how many run at once in this process. Default: half of the cores (at
+	// least one), and four.
 	Builds, Pulls int
-	// Budget is how many bytes images that we made or pulled may take. 0: six tenths of what is free on the engine's disk and theirs
-	// together; where that is not known, and when it is negative, there is no limit.
+	// Budget is how many bytes images that we made or pulled may take. 0: six tenths of what is
+	// free on the engine's disk and theirs together; where that is not known, and when it is
+	// negative, there is no limit.
 	Budget int64
 	// Grace protects what was used so lately from the budget; default 10 minutes.
 	Grace time.Duration
-	// Always asks the registry, once in the life of the Store, for images that are there too, so that a tag that has moved is noticed.
+	// Always asks the registry, once in the life of the Store, for images that are there too, so
+	// that a tag that has moved is noticed.
 	Always bool
-	// ContextBytes and ContextFiles bound a build's context after .dockerignore; default 4 GiB and 200,000.
+	// ContextBytes and ContextFiles bound a build's context after .dockerignore; default 4 GiB and
+	// 200,000.
 	ContextBytes int64
 	ContextFiles int
 	// CPUs and Memory are limits of each build's commands, where the builder has them.
@@ -180,9 +194,11 @@ type Options struct {
 	Classic bool
 	// LogBytes of a build's output are kept for Outcome; default 4 MiB.
 	LogBytes int64
-	// Progress and Done, when not nil, are told what goes on. They may be called from several goroutines and must not wait.
+	// Progress and Done, when not nil, are told what goes on. They may be called from several
+	// goroutines and must not wait.
 	Progress func(Progress)
 	Done     func(Outcome)
-	// Config is the folder of Docker's client configuration, for registries that want a name. Default: DOCKER_CONFIG, else .docker in the home folder.
+	// Config is the folder of Docker's client configuration, for registries that want a name.
+	// Default: DOCKER_CONFIG, else .docker in the home folder.
 	Config string
 }

@@ -49,8 +49,8 @@ type stage struct {
 	shell     []string // nil: /bin/sh -c
 }
 
-// since says which version of the Dockerfile frontend knows a flag; {0, 0} is the classic builder's too. Flags that are missing here
-// are refused.
+// since says which version of the Dockerfile frontend knows a flag; {0, 0} is the classic builder's
+// too. Flags that are missing here are refused.
 var since = map[string][2]int{
 	"FROM --platform": {},
 	"RUN --mount":     {1, 2}, "RUN --network": {1, 3}, "RUN --security": {1, 20},
@@ -160,7 +160,8 @@ func (j *judge) knows(v [2]int) bool {
 	return !j.classic && slices.Compare(j.about.Frontend[:], v[:]) >= 0
 }
 
-// flags judges an instruction's flags, and drops those that the frontend lacks and the image does not need.
+// flags judges an instruction's flags, and drops those that the frontend lacks and the image does
+// not need.
 func (j *judge) flags(s *step) error {
 	var kept []flag
 	for _, f := range s.flags {

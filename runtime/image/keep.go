@@ -62,7 +62,8 @@ func (s *Store) List(ctx context.Context) ([]Kept, error) {
 	return out, nil
 }
 
-// ours says whether a name is one that a build of ours gave. The label alone does not: what is built upon our image inherits it.
+// ours says whether a name is one that a build of ours gave. The label alone does not: what is
+// built upon our image inherits it.
 func ours(info Info, ref string) bool {
 	key := info.Labels[labelKey]
 	return len(key) >= 32 && ref == repository+":"+key[:32]
@@ -163,7 +164,8 @@ func (s *Store) beingMade(k Kept) bool {
 	return false
 }
 
-// room makes room before an image is made. It does what it can: when nothing may go, the image is made nevertheless, and the engine's disk decides.
+// room makes room before an image is made. It does what it can: when nothing may go, the image is
+// made nevertheless, and the engine's disk decides.
 func (s *Store) room(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*sweeping) // a build does not fail for it
 	defer cancel()
@@ -194,17 +196,21 @@ func (s *Store) Budget(ctx context.Context) (int64, error) {
 	return max(1, n/10*6), nil
 }
 
-// Swept is how many things Sweep has removed in the life of this Store, of itself or for somebody else.
+// Swept is how many things Sweep has removed in the life of this Store, of itself or for somebody
+// else.
 func (s *Store) Swept() int { return int(s.swept.Load()) }
 
-// unnamed is how long an image may have no name yet, when somebody on another machine is just making it.
+// unnamed is how long an image may have no name yet, when somebody on another machine is just
+// making it.
 const unnamed = 2 * time.Second
 
-// sweeping is how long Sweep may take. Nobody builds meanwhile, and an engine that is stuck with one container may never answer a removal.
+// sweeping is how long Sweep may take. Nobody builds meanwhile, and an engine that is stuck with
+// one container may never answer a removal.
 const sweeping = 20 * time.Second
 
-// Sweep removes what builds of dead processes left behind: containers of single steps, layers without a name, stale locks. While any evalrun builds on
-// this engine it leaves all that alone. It returns how many things it removed; [Store.Swept] counts them.
+// Sweep removes what builds of dead processes left behind: containers of single steps, layers
+// without a name, stale locks. While any evalrun builds on this engine it leaves all that alone. It
+// returns how many things it removed; [Store.Swept] counts them.
 func (s *Store) Sweep(ctx context.Context) (n int, err error) {
 	defer func() { s.swept.Add(int64(n)) }()
 	ctx, cancel := context.WithTimeout(ctx, sweeping)
@@ -235,8 +241,8 @@ func (s *Store) Sweep(ctx context.Context) (n int, err error) {
 	}
 	busy := map[string]bool{}
 	for _, c := range containers {
-		// A container of a finished image has the key; of a step in between, only what was put behind FROM. One that runs belongs to a build that goes on,
-		// from another machine.
+		// A container of a finished image has the key; of a step in between, only what was put
+		// behind FROM. One that runs belongs to a build that goes on, from another machine.
 		if c.Labels[labelBuild] != "" && c.Labels[labelKey] == "" && len(byID[c.Image].Tags) == 0 && !c.Running {
 			switch err := s.e.RemoveContainer(ctx, c.ID); {
 			case err == nil:

@@ -70,7 +70,8 @@ func waitLock(ctx context.Context, name string, how int) (*lock, error) {
 	}
 }
 
-// unlock gives a lock back; remove takes its file away too, which only who holds it alone may ask for.
+// unlock gives a lock back; remove takes its file away too, which only who holds it alone may ask
+// for.
 func (l *lock) unlock(remove bool) {
 	if l == nil {
 		return
@@ -81,9 +82,10 @@ func (l *lock) unlock(remove bool) {
 	l.f.Close()
 }
 
-// buildsLock is held, together with others, by whoever builds on an engine, and alone by whoever clears what builds left behind. Unlike other locks it is one for
-// all users of this machine, whatever their folders are, because what is cleared is not told apart by user. It stays where it is. A nil lock: the file is
-// somebody's who does not share it.
+// buildsLock is held, together with others, by whoever builds on an engine, and alone by whoever
+// clears what builds left behind. Unlike other locks it is one for all users of this machine,
+// whatever their folders are, because what is cleared is not told apart by user. It stays where it
+// is. A nil lock: the file is somebody's who does not share it.
 func (s *Store) buildsLock(how int, take func(name string, how int) (*lock, error)) (*lock, error) {
 	name := "/tmp/evalrun-builds-" + filepath.Base(s.dir()) + ".lock"
 	l, err := take(name, how)

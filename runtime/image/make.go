@@ -141,7 +141,8 @@ func (s *Store) built(ctx context.Context, r *recipe) (Info, error) {
 	})
 }
 
-// untold is a build's output without a last line that only repeats its error, so that it ends with the reason.
+// untold is a build's output without a last line that only repeats its error, so that it ends with
+// the reason.
 func untold(out string, err error) string {
 	out = strings.TrimRight(out, "\n")
 	if rest, ok := strings.CutSuffix(out, err.Error()); ok {
@@ -150,7 +151,8 @@ func untold(out string, err error) string {
 	return out
 }
 
-// lasts reports whether a build failed by itself, and would soon do so again: the engine answers and has room.
+// lasts reports whether a build failed by itself, and would soon do so again: the engine answers
+// and has room.
 func (s *Store) lasts(ctx context.Context, err error) bool {
 	if ctx.Err() != nil || errors.Is(err, ErrDiskFull) || errors.Is(err, ErrAway) {
 		return false
@@ -159,8 +161,8 @@ func (s *Store) lasts(ctx context.Context, err error) bool {
 	return aerr == nil
 }
 
-// clear removes what a failed build left behind. BuildKit keeps what it had got of a context that filled the disk, as its cache; when the disk is full,
-// the cache is what everybody can do without.
+// clear removes what a failed build left behind. BuildKit keeps what it had got of a context that
+// filled the disk, as its cache; when the disk is full, the cache is what everybody can do without.
 func (s *Store) clear(ctx context.Context, why error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -170,7 +172,8 @@ func (s *Store) clear(ctx context.Context, why error) {
 	}
 }
 
-// find looks for a recipe's image. One whose bases have changed on this engine since is as good as missing.
+// find looks for a recipe's image. One whose bases have changed on this engine since is as good as
+// missing.
 func (s *Store) find(ctx context.Context, r *recipe) (Info, error) {
 	info, err := s.e.Inspect(ctx, r.tag)
 	if err != nil {
@@ -199,8 +202,9 @@ func own(info Info) int64 {
 	return max(0, info.Size-max(0, under))
 }
 
-// ground makes a build's bases ready, so that they have progress, credentials and errors of their own, and the builder asks no registry. What they
-// would have the builder do is judged like the Dockerfile itself.
+// ground makes a build's bases ready, so that they have progress, credentials and errors of their
+// own, and the builder asks no registry. What they would have the builder do is judged like the
+// Dockerfile itself.
 func (s *Store) ground(ctx context.Context, r *recipe) error {
 	about, err := s.engine(ctx)
 	if err != nil {

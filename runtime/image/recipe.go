@@ -32,7 +32,8 @@ type recipe struct {
 // repository is the name of all images that we build; their tags are their keys.
 const repository = "evalrun/image"
 
-// Labels of images. An image that is built upon another inherits them, so what counts is that the key fits the tag.
+// Labels of images. An image that is built upon another inherits them, so what counts is that the
+// key fits the tag.
 const (
 	labelKey   = "evalrun.image"       // the key
 	labelBases = "evalrun.image.bases" // what it was built upon, by ID
@@ -83,8 +84,9 @@ func platformOf(about *About, platform string) {
 	}
 }
 
-// place decides where Dockerfile and context lie. The context's own Dockerfile serves when it says the same; else ours lies beside, and where a
-// step copies everything, the context moves into a folder, so that the image gets what the task's author sees and no more.
+// place decides where Dockerfile and context lie. The context's own Dockerfile serves when it says
+// the same; else ours lies beside, and where a step copies everything, the context moves into a
+// folder, so that the image gets what the task's author sees and no more.
 func (r *recipe) place(d *dockerfile) {
 	if r.classic {
 		d.mark()

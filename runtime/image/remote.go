@@ -26,7 +26,8 @@ func (j *judge) remote(s *step) error {
 				return wrong(s.line, "ADD %s: the build has no network, and the variable may name something remote", src)
 			}
 			if before, _, _ := strings.Cut(j.unquote(src), "$"); remoteStart.MatchString(before) {
-				// The base image's variables are not known here, and the engine would fetch whatever they say.
+				// The base image's variables are not known here, and the engine would fetch
+				// whatever they say.
 				return wrong(s.line, "ADD %s: the variable may name the engine's own machine or a private network; give it its value in the Dockerfile, or use COPY", src)
 			}
 			continue
@@ -76,7 +77,8 @@ func remoteHost(src string) (host string, is bool) {
 	return "", false
 }
 
-// notPublic are addresses that netip takes for anybody's, and that lead inside: a carrier's or a cloud's own, and those that hold another address.
+// notPublic are addresses that netip takes for anybody's, and that lead inside: a carrier's or a
+// cloud's own, and those that hold another address.
 var notPublic = func() (all []netip.Prefix) {
 	for _, p := range strings.Fields("0.0.0.0/8 100.64.0.0/10 168.63.129.16/32 192.0.0.0/24 192.88.99.0/24 198.18.0.0/15 240.0.0.0/4 2001::/23 2002::/16") {
 		all = append(all, netip.MustParsePrefix(p))

@@ -48,8 +48,9 @@ func (s *step) setPaths(sources []string, to string) {
 	s.rest = strings.Join(words, " ")
 }
 
-// runHere rewrites RUN with here-documents for a frontend that has none: the whole script is an argument of the shell, or, when it names its own
-// interpreter, a file that is mounted for this step.
+// runHere rewrites RUN with here-documents for a frontend that has none: the whole script is an
+// argument of the shell, or, when it names its own interpreter, a file that is mounted for this
+// step.
 func (j *judge) runHere(s *step) error {
 	script := s.rest
 	for _, h := range s.here {
@@ -103,7 +104,8 @@ func (j *judge) copyHere(s *step) error {
 	return nil
 }
 
-// hide keeps a file for the build and returns its name. The last element is what COPY calls it in a folder.
+// hide keeps a file for the build and returns its name. The last element is what COPY calls it in a
+// folder.
 func (j *judge) hide(name, text string, mode int64) string {
 	j.docs++
 	if name = path.Base(path.Clean("/" + name)); name == "/" {
@@ -114,7 +116,8 @@ func (j *judge) hide(name, text string, mode int64) string {
 	return full
 }
 
-// hiddenDir is where the build's own files lie in the context; contextDir is the context's place when it may not see them.
+// hiddenDir is where the build's own files lie in the context; contextDir is the context's place
+// when it may not see them.
 const (
 	hiddenDir  = ".evalrun"
 	contextDir = "context"
@@ -123,8 +126,9 @@ const (
 // lineMax keeps physical lines below what old scanners read (64 KiB).
 const lineMax = 8 << 10
 
-// jsonLines is a JSON array, broken by the escape character where it is long. A break stands between two letters, digits or such, since builders
-// trim blanks, take '#' for a comment and look at the character before the escape.
+// jsonLines is a JSON array, broken by the escape character where it is long. A break stands
+// between two letters, digits or such, since builders trim blanks, take '#' for a comment and look
+// at the character before the escape.
 func jsonLines(words []string, escape byte) string {
 	b, _ := json.Marshal(words)
 	var out strings.Builder
@@ -196,7 +200,8 @@ func bindOf(value string) (kind, from, source string) {
 	return kind, from, source
 }
 
-// move rewrites every step for a context that lies in a folder of its own, beside the build's files.
+// move rewrites every step for a context that lies in a folder of its own, beside the build's
+// files.
 func (d *dockerfile) move(files []hidden) {
 	ours := func(name string) bool {
 		return slices.ContainsFunc(files, func(h hidden) bool { return h.name == name })
@@ -246,8 +251,8 @@ func (d *dockerfile) move(files []hidden) {
 	}
 }
 
-// mark puts a label behind each FROM. The classic builder makes an image and a container of every step, and these inherit it, so that what a build
-// that was killed leaves behind is known as ours.
+// mark puts a label behind each FROM. The classic builder makes an image and a container of every
+// step, and these inherit it, so that what a build that was killed leaves behind is known as ours.
 func (d *dockerfile) mark() {
 	for i := range d.steps {
 		if s := &d.steps[i]; s.name == "FROM" {

@@ -17,7 +17,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// A Store makes images of one engine ready. It is safe for several goroutines, and for several processes that share a folder.
+// A Store makes images of one engine ready. It is safe for several goroutines, and for several
+// processes that share a folder.
 type Store struct {
 	e       Engine
 	o       Options
@@ -74,9 +75,11 @@ func New(e Engine, o Options) *Store {
 	return &Store{e: e, o: o, builds: make(chan struct{}, o.Builds), pulls: make(chan struct{}, o.Pulls), ready: map[string]readyImage{}, current: map[string]bool{}}
 }
 
-// Prepare makes an image ready: it is there when Prepare returns, and stays for Options.Grace at least. Callers that ask for the same image, here or in
-// another process, share one pull or build; who leaves (ctx ends) leaves it to the others, and the last one ends it. Its errors are a
-// *[sandbox.Error], whose Detail is the tail of a build's output, or an *[sandbox.Unsupported] for a Dockerfile that is refused.
+// Prepare makes an image ready: it is there when Prepare returns, and stays for Options.Grace at
+// least. Callers that ask for the same image, here or in another process, share one pull or build;
+// who leaves (ctx ends) leaves it to the others, and the last one ends it. Its errors are a
+// *[sandbox.Error], whose Detail is the tail of a build's output, or an *[sandbox.Unsupported] for
+// a Dockerfile that is refused.
 func (s *Store) Prepare(ctx context.Context, img sandbox.Image) (Info, error) {
 	info, err := s.prepare(ctx, img)
 	if err == nil || errors.As(err, new(*sandbox.Error)) || errors.As(err, new(*sandbox.Unsupported)) {

@@ -117,7 +117,8 @@ func TestPull(t *testing.T) {
 	}
 }
 
-// A base is pulled before the build, whose builder then asks no registry; when another is pulled in its place, what was built upon it is built anew.
+// A base is pulled before the build, whose builder then asks no registry; when another is pulled in
+// its place, what was built upon it is built anew.
 func TestBase(t *testing.T) {
 	e := &imagetest.Engine{Remote: map[string]int64{"base:1": 500}}
 	dir := t.TempDir()
@@ -194,7 +195,8 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
-// The least recently used goes first, and never what is in use, was used just now, or is somebody else's.
+// The least recently used goes first, and never what is in use, was used just now, or is somebody
+// else's.
 func TestBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &imagetest.Engine{Remote: map[string]int64{}}
@@ -292,7 +294,8 @@ func TestForget(t *testing.T) {
 	})
 }
 
-// What a build that was killed leaves behind goes with the next sweep, and what others have does not.
+// What a build that was killed leaves behind goes with the next sweep, and what others have does
+// not.
 func TestSweep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &imagetest.Engine{}

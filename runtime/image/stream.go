@@ -11,10 +11,12 @@ import (
 	"time"
 )
 
-// madeAt is the time of all files in a context: the same for everybody, and one that ZIP can express.
+// madeAt is the time of all files in a context: the same for everybody, and one that ZIP can
+// express.
 var madeAt = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// stream writes a recipe's context as a tar archive. A file that is no longer what the recipe's key says is an error.
+// stream writes a recipe's context as a tar archive. A file that is no longer what the recipe's key
+// says is an error.
 func (r *recipe) stream(ctx context.Context, out io.Writer) error {
 	tw := tar.NewWriter(out)
 	prefix := ""

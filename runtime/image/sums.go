@@ -5,14 +5,16 @@ import (
 	"sync"
 )
 
-// A fileID is a file as the kernel tells it from all others: device, inode, size, time of modification and of change.
+// A fileID is a file as the kernel tells it from all others: device, inode, size, time of
+// modification and of change.
 type fileID struct {
 	dev, ino    uint64
 	size        int64
 	mtim, ctime int64
 }
 
-// sums remembers digests of files, so that a context which has not changed is not read for each trial again.
+// sums remembers digests of files, so that a context which has not changed is not read for each
+// trial again.
 type sums struct {
 	mu sync.Mutex
 	m  map[fileID][sha256.Size]byte

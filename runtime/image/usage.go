@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A record is what is kept about an image that we made or pulled, in a file of its own below the cache folder. The file's time is the image's last use.
+// A record is what is kept about an image that we made or pulled, in a file of its own below the
+// cache folder. The file's time is the image's last use.
 type record struct {
 	Ref  string    `json:"ref"`
 	Name string    `json:"name,omitempty"` // the first that wanted it
@@ -23,7 +24,8 @@ type record struct {
 	file string
 }
 
-// used notes that an image was wanted now. One that was there before us has no record, and gets none.
+// used notes that an image was wanted now. One that was there before us has no record, and gets
+// none.
 func (s *Store) used(info Info, rec record) {
 	file := filepath.Join(s.dir(), "images", short(rec.Ref)+".json")
 	now := time.Now()
@@ -74,7 +76,8 @@ func readRecord(file string) (record, error) {
 	return r, nil
 }
 
-// records are all that are kept for this engine, by reference. Half-written files of dead processes are removed.
+// records are all that are kept for this engine, by reference. Half-written files of dead processes
+// are removed.
 func (s *Store) records() map[string]record {
 	dir := filepath.Join(s.dir(), "images")
 	list, _ := os.ReadDir(dir)

@@ -43,7 +43,8 @@ func (j *judge) env(rest string) {
 
 func unquote(s string) string { return strings.NewReplacer(`"`, "", "'", "").Replace(s) }
 
-// unquote takes out escapes too, more of them than a builder does: what is judged is what a text may become.
+// unquote takes out escapes too, more of them than a builder does: what is judged is what a text
+// may become.
 func (j *judge) unquote(s string) string {
 	return strings.ReplaceAll(unquote(s), string(j.out.d.escape), "")
 }
@@ -53,8 +54,8 @@ var variable = regexp.MustCompile(`\$(?:([A-Za-z_][A-Za-z0-9_]*)|\{([A-Za-z_][A-
 // platforms are the variables that a builder sets by itself; which one is its business.
 var platforms = []string{"BUILDPLATFORM", "TARGETPLATFORM", "BUILDARCH", "TARGETARCH", "BUILDOS", "TARGETOS", "BUILDVARIANT", "TARGETVARIANT"}
 
-// expand puts variables in; false: not all of them are known. A stage has variables of its base image too, so what its Dockerfile does not set
-// is not known to be empty.
+// expand puts variables in; false: not all of them are known. A stage has variables of its base
+// image too, so what its Dockerfile does not set is not known to be empty.
 func (j *judge) expand(s string, vars map[string]string) (string, bool) {
 	all, complete := true, len(j.stages) == 0
 	out := variable.ReplaceAllStringFunc(s, func(m string) string {

@@ -14,7 +14,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// Each attack is a shell script that prints BROKEN when it gets somewhere it must not. What fails is fine, however it fails.
+// Each attack is a shell script that prints BROKEN when it gets somewhere it must not. What fails
+// is fine, however it fails.
 var attacks = []struct{ name, script string }{
 	{"read the memory of process 1", `head -c1 /proc/1/mem && echo BROKEN; cat /proc/1/maps && echo BROKEN`},
 	{"read the environment of process 1", `[ -n "$(cat /proc/1/environ)" ] && echo BROKEN`},

@@ -15,7 +15,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// busy is the processor time of the whole machine, so that nothing hides. It is of use only when nothing else runs.
+// busy is the processor time of the whole machine, so that nothing hides. It is of use only when
+// nothing else runs.
 func busy() time.Duration {
 	b, _ := os.ReadFile("/proc/stat")
 	f := strings.Fields(strings.SplitN(string(b), "\n", 2)[0])
@@ -94,8 +95,8 @@ func BenchmarkClose(b *testing.B) {
 	})
 }
 
-// BenchmarkTrial is what a simple trial does: a sandbox, a file, a run of python, and the end. Two at once, as there are two
-// cores; beside it the same without us.
+// BenchmarkTrial is what a simple trial does: a sandbox, a file, a run of python, and the end. Two
+// at once, as there are two cores; beside it the same without us.
 func BenchmarkTrial(b *testing.B) {
 	const workers = 2
 	both := func(b *testing.B, f func()) {
@@ -138,8 +139,8 @@ func BenchmarkTrial(b *testing.B) {
 	})
 }
 
-// BenchmarkMemory holds 200 sandboxes at once and reports what one of them takes: the share of memory (PSS) of its process 1,
-// and the growth of ours.
+// BenchmarkMemory holds 200 sandboxes at once and reports what one of them takes: the share of
+// memory (PSS) of its process 1, and the growth of ours.
 func BenchmarkMemory(b *testing.B) {
 	drivers(b, func(b *testing.B, d *Driver) {
 		const many = 200

@@ -16,7 +16,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// groups says where we may make control groups: a folder for each controller (v1), or one for all (v2).
+// groups says where we may make control groups: a folder for each controller (v1), or one for all
+// (v2).
 type groups struct {
 	v2   string            // folder, or ""
 	cpu2 bool              // v2: processors can be limited as well
@@ -257,7 +258,8 @@ func (g groups) make(id string, spec *sandbox.Spec) (cg *group, err error) {
 	return cg, nil
 }
 
-// slackPids are for our own where process 1 is not in the group: the supervisor of each command and the thread that starts them.
+// slackPids are for our own where process 1 is not in the group: the supervisor of each command and
+// the thread that starts them.
 const slackPids = 16
 
 func (cg *group) dir(d string, files [][2]string) error {

@@ -12,8 +12,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// counted takes what the kernel counts for a user, or for all of them: one of each, or with the argument "all" as much
-// as it gets, which it then holds. It prints what was refused.
+// counted takes what the kernel counts for a user, or for all of them: one of each, or with the
+// argument "all" as much as it gets, which it then holds. It prints what was refused.
 const counted = `
 import array, ctypes, errno, fcntl, os, signal, socket, sys, time
 l = ctypes.CDLL(None, use_errno=True)
@@ -72,8 +72,8 @@ print("done", flush=True)
 if every: time.sleep(1000)
 `
 
-// What the kernel counts for a user, or for all of them, is no way out of a sandbox: while one holds all that it can get
-// of it, the others and this machine have what they need.
+// What the kernel counts for a user, or for all of them, is no way out of a sandbox: while one
+// holds all that it can get of it, the others and this machine have what they need.
 func TestCounted(t *testing.T) {
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip(err)

@@ -53,7 +53,8 @@ func prepareNetwork(spec *sandbox.Spec, l *isolate.Layout, cfg *executor.Config)
 func (b *box) attach(ctx context.Context, n sandbox.Network) error {
 	o := gateOptions
 	if os.Geteuid() == 0 && noTun() == nil {
-		// The device may belong to root alone, who is somebody else inside. Root out here can open it there.
+		// The device may belong to root alone, who is somebody else inside. Root out here can open
+		// it there.
 		f, err := isolate.OpenTunIn(b.p.pid, "")
 		if err != nil {
 			return err
@@ -65,7 +66,8 @@ func (b *box) attach(ctx context.Context, n sandbox.Network) error {
 	return err
 }
 
-// noTun says why machines have no network interface, and programs inside get out through the proxy only.
+// noTun says why machines have no network interface, and programs inside get out through the proxy
+// only.
 var noTun = sync.OnceValue(func() error {
 	f, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
 	if err != nil {

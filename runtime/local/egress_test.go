@@ -145,7 +145,8 @@ func TestNoNetwork(t *testing.T) {
 	}
 }
 
-// TestNetworkAttacks: a machine with a list tries to reach what is not on it. Each script prints BROKEN if it gets there.
+// TestNetworkAttacks: a machine with a list tries to reach what is not on it. Each script prints
+// BROKEN if it gets there.
 func TestNetworkAttacks(t *testing.T) {
 	w := world(t)
 	serve(t, w.Listen(w.Addr(2), 80), "good")
@@ -270,7 +271,8 @@ true`, ""},
 	}
 }
 
-// TestNetworkEnds: an executor that is killed takes its gate along, and what was refused is still known.
+// TestNetworkEnds: an executor that is killed takes its gate along, and what was refused is still
+// known.
 func TestNetworkEnds(t *testing.T) {
 	world(t)
 	sb := wiredBox(t, sandbox.Network{Mode: "allow"})

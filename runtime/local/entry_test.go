@@ -11,7 +11,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// What runs by itself is there when Create returns, healthy where that is asked, and outlives KillAll; no sandbox leaves it behind.
+// What runs by itself is there when Create returns, healthy where that is asked, and outlives
+// KillAll; no sandbox leaves it behind.
 func TestEntry(t *testing.T) {
 	for _, d := range []*Driver{require(t), NewUnisolated()} {
 		t.Run(d.Name(), func(t *testing.T) {

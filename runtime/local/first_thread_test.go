@@ -9,8 +9,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// Process 1 stays out of the commands' memory group: else what a command leaves there (inodes) could be its end. Which thread Go
-// gives to whom is chance, so many are looked at.
+// Process 1 stays out of the commands' memory group: else what a command leaves there (inodes)
+// could be its end. Which thread Go gives to whom is chance, so many are looked at.
 func TestProcess1IsNotInTheMemoryGroup(t *testing.T) {
 	require(t)
 	g := findGroups()

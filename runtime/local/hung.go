@@ -48,8 +48,8 @@ func (b *box) hung(ctx context.Context) string {
 	return s.String()
 }
 
-// killBelow ends all that an executor without namespaces has started, while it cannot do that itself.
-// It is their subreaper, so that they are its descendants until it ends.
+// killBelow ends all that an executor without namespaces has started, while it cannot do that
+// itself. It is their subreaper, so that they are its descendants until it ends.
 func killBelow(root int) {
 	for range 100 {
 		parents := map[int]int{}

@@ -12,8 +12,9 @@ import (
 	"github.com/evalrun/evalrun/internal/isolate"
 )
 
-// Root inside is not root outside, so an unpacked image whose files belong to root would be a stranger's to it. A mount can
-// shift owners, and only who is root outside may make one: so it is made here and handed in.
+// Root inside is not root outside, so an unpacked image whose files belong to root would be a
+// stranger's to it. A mount can shift owners, and only who is root outside may make one: so it is
+// made here and handed in.
 
 // shifted opens a detached mount of dir in which the owners 0 … Count-1 are those of a sandbox.
 func shifted(dir string, base int) (*os.File, error) {
@@ -36,8 +37,8 @@ func shifted(dir string, base int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "image"), nil
 }
 
-// mapped caches empty user namespaces with the mapping of a sandbox, by first outer user. Ranges are
-// reused, so it holds at most one for each sandbox that was open at the same time.
+// mapped caches empty user namespaces with the mapping of a sandbox, by first outer user. Ranges
+// are reused, so it holds at most one for each sandbox that was open at the same time.
 var mapped = struct {
 	sync.Mutex
 	files map[int]*os.File

@@ -88,7 +88,8 @@ func delegated() string {
 	return "; as a whole when evalrun is started by: systemd-run --user --scope -p Delegate=yes evalrun …"
 }
 
-// Close ends the spawner at once and with it every sandbox that is still open. The driver may be used again.
+// Close ends the spawner at once and with it every sandbox that is still open. The driver may be
+// used again.
 func (d *Driver) Close() error {
 	d.mu.Lock()
 	var open []*box

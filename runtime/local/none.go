@@ -13,12 +13,13 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// NewUnisolated returns the driver "none": plain processes of this machine in a temporary folder. It isolates nothing: what runs
-// can read and write whatever we can, and reach any network. It must be asked for by name, for tasks that one trusts.
+// NewUnisolated returns the driver "none": plain processes of this machine in a temporary folder.
+// It isolates nothing: what runs can read and write whatever we can, and reach any network. It must
+// be asked for by name, for tasks that one trusts.
 //
-// Absolute paths of Put, Get, Command.Dir and of a command's own program lie below the folder; the other arguments are
-// the command's own affair. Limits are not kept. The environment is as clean as in a real sandbox, and trees of processes
-// are ended as thoroughly.
+// Absolute paths of Put, Get, Command.Dir and of a command's own program lie below the folder; the
+// other arguments are the command's own affair. Limits are not kept. The environment is as clean as
+// in a real sandbox, and trees of processes are ended as thoroughly.
 func NewUnisolated() *Driver {
 	return &Driver{plain: true, live: map[string]*box{}, state: stateDir()}
 }

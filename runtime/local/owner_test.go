@@ -126,8 +126,9 @@ func TestReapAfterCrash(t *testing.T) {
 	mark := fmt.Sprint(200000 + os.Getpid())
 	cmd, id, spawner := owner(t, "local", mark)
 	eventually(t, "both commands run", func() bool { return running(mark) == 2 })
-	// Everything that could clear up dies at once. It is the owner that is stopped meanwhile: a stopped spawner would be woken by its death, as it
-	// has a process group of its own, which the death leaves without a parent.
+	// Everything that could clear up dies at once. It is the owner that is stopped meanwhile: a
+	// stopped spawner would be woken by its death, as it has a process group of its own, which the
+	// death leaves without a parent.
 	cmd.Process.Signal(syscall.SIGSTOP)
 	syscall.Kill(spawner, syscall.SIGKILL)
 	cmd.Process.Signal(syscall.SIGKILL)

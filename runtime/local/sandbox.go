@@ -184,7 +184,8 @@ func (b *box) Exec(ctx context.Context, cmd sandbox.Command) (sandbox.Exit, erro
 		return x, err
 	}
 	if errors.Is(err, sandbox.ErrOutgrown) && ctx.Err() == nil {
-		// Its own limit hit even our process 1: that is the end of the command, and not the fault of this machine.
+		// Its own limit hit even our process 1: that is the end of the command, and not the fault
+		// of this machine.
 		return sandbox.Exit{Code: -1, Signal: "SIGKILL", OOM: true}, nil
 	}
 	if err == nil {
@@ -213,7 +214,8 @@ func (b *box) Stats(ctx context.Context) (sandbox.Stats, error) {
 	return st, err
 }
 
-// Close ends process 1, and so everything in its namespaces, and waits until the kernel has taken it all away.
+// Close ends process 1, and so everything in its namespaces, and waits until the kernel has taken
+// it all away.
 func (b *box) Close() error {
 	b.once.Do(func() {
 		defer close(b.closed)

@@ -9,11 +9,12 @@ import (
 	"github.com/evalrun/evalrun/internal/isolate"
 )
 
-// systemDirs of this machine that a sandbox sees, read-only: those that exist. One that is a link stays the same link.
+// systemDirs of this machine that a sandbox sees, read-only: those that exist. One that is a link
+// stays the same link.
 var systemDirs = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}
 
-// From /etc, an allow-list: what programs need to be found, to draw text, to check certificates, to tell the time. Never
-// what could hold a secret: /etc/ssl only by the parts that are public.
+// From /etc, an allow-list: what programs need to be found, to draw text, to check certificates, to
+// tell the time. Never what could hold a secret: /etc/ssl only by the parts that are public.
 var (
 	etcFiles = []string{"ld.so.cache", "localtime", "timezone", "nsswitch.conf", "services", "protocols", "mime.types", "os-release", "debian_version",
 		"ssl/openssl.cnf", "pki/tls/cert.pem", "pki/tls/openssl.cnf", "bash.bashrc", "profile", "inputrc"}
@@ -22,7 +23,8 @@ var (
 	etcGlobs = []string{"java-*"}
 )
 
-// maxEtcFile: a larger one is bound and not copied. A mount costs about as much as writing a few pages.
+// maxEtcFile: a larger one is bound and not copied. A mount costs about as much as writing a few
+// pages.
 const maxEtcFile = 4 << 10
 
 const resolvConf = "# no network\n"

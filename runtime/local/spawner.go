@@ -18,8 +18,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/executor/embed"
 )
 
-// initBinary is the executor as a sealed file in memory: nobody can change it, it needs no place on a disk, and all
-// sandboxes share its pages. It is the embedded slim build, or this very program.
+// initBinary is the executor as a sealed file in memory: nobody can change it, it needs no place on
+// a disk, and all sandboxes share its pages. It is the embedded slim build, or this very program.
 var initBinary = sync.OnceValues(func() (*os.File, error) {
 	b := embed.Native()
 	if useSelf || b == nil {
@@ -41,7 +41,8 @@ func inMemory(b []byte) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a file in memory for the executor: %w", err)
 	}
-	// Far above the descriptors that a child is given: it is opened by its number between fork and exec.
+	// Far above the descriptors that a child is given: it is opened by its number between fork and
+	// exec.
 	high, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 64)
 	unix.Close(fd)
 	if err != nil {
@@ -175,8 +176,8 @@ func (s *spawner) read() {
 	close(s.done)
 }
 
-// start starts a process and waits for its pid. The descriptors stay the caller's. When ctx ends first, the process may
-// come to be all the same: the caller ends it.
+// start starts a process and waits for its pid. The descriptors stay the caller's. When ctx ends
+// first, the process may come to be all the same: the caller ends it.
 func (s *spawner) start(ctx context.Context, req isolate.Start, fds []int) (*process, error) {
 	s.mu.Lock()
 	if s.dead {
@@ -287,7 +288,8 @@ func (t *tailBuffer) suffix() string {
 	return ""
 }
 
-// spawners lends one spawner to all sandboxes of a driver, and ends it a while after the last has gone.
+// spawners lends one spawner to all sandboxes of a driver, and ends it a while after the last has
+// gone.
 type spawners struct {
 	mu   sync.Mutex
 	s    *spawner

@@ -18,8 +18,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// The state folder holds a small file for each sandbox: whose it is, and what of it lies outside its namespaces. So the
-// next start finds what a machine's sudden end has left.
+// The state folder holds a small file for each sandbox: whose it is, and what of it lies outside
+// its namespaces. So the next start finds what a machine's sudden end has left.
 
 // An entry is one of these files.
 type entry struct {
@@ -44,8 +44,9 @@ func stateDir() string {
 
 func (b *box) entry() string { return filepath.Join(b.d.state, b.id+".json") }
 
-// remember writes the box's file, before its groups or its folder are made. It is of use after a crash only, so a failure is
-// none of the sandbox's business. Process 1 is not in it: it has the ID among its arguments.
+// remember writes the box's file, before its groups or its folder are made. It is of use after a
+// crash only, so a failure is none of the sandbox's business. Process 1 is not in it: it has the ID
+// among its arguments.
 func (b *box) remember(groups []string) {
 	e := entry{Owner: b.owner, ID: b.id, Dir: b.tmp, Groups: groups}
 	data, err := json.Marshal(e)
@@ -116,8 +117,8 @@ func (d *Driver) Reap(ctx context.Context, alive func(sandbox.Owner) bool) (int,
 	return n, errors.Join(errs...)
 }
 
-// foreign reports whether somebody else could have written to the state folder: in a shared temporary folder he may have
-// been the first. Then nothing in it is believed.
+// foreign reports whether somebody else could have written to the state folder: in a shared
+// temporary folder he may have been the first. Then nothing in it is believed.
 func foreign(dir string) bool {
 	for _, d := range []string{dir, filepath.Dir(dir)} {
 		var st unix.Stat_t
@@ -128,7 +129,8 @@ func foreign(dir string) bool {
 	return false
 }
 
-// executors finds the processes of a sandbox that are ours: process 1 and the supervisors, which are copies of it.
+// executors finds the processes of a sandbox that are ours: process 1 and the supervisors, which
+// are copies of it.
 func executors(id string) []int {
 	var found []int
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")

@@ -43,8 +43,9 @@ func TestSuite(t *testing.T) {
 	})
 }
 
-// TestSuiteUnisolated runs the suite over the driver "none" in namespaces of its own: some of the suite's commands try to
-// kill and to fill whatever they can reach, and here that would be this machine.
+// TestSuiteUnisolated runs the suite over the driver "none" in namespaces of its own: some of the
+// suite's commands try to kill and to fill whatever they can reach, and here that would be this
+// machine.
 func TestSuiteUnisolated(t *testing.T) {
 	if os.Getenv("EVALRUN_TEST_NESTED") == "" {
 		nested(t)
@@ -82,7 +83,8 @@ func TestSuiteUnisolated(t *testing.T) {
 
 const paths = "a command's absolute paths are the machine's"
 
-// copyOfRoot puts us on a root whose changes are forgotten: what the suite writes to absolute paths lands there.
+// copyOfRoot puts us on a root whose changes are forgotten: what the suite writes to absolute paths
+// lands there.
 func copyOfRoot(t *testing.T) {
 	t.Helper()
 	wd, err := os.Getwd()
@@ -192,8 +194,8 @@ func left(t *testing.T) []string {
 	return append(out, ds...)
 }
 
-// more is what is left that was not there before. What was there may have gone: of other tests' mounts, which were copied to us at our start, each goes
-// when its folder does.
+// more is what is left that was not there before. What was there may have gone: of other tests'
+// mounts, which were copied to us at our start, each goes when its folder does.
 func more(t *testing.T, before []string) []string {
 	return slices.DeleteFunc(left(t), func(s string) bool { return slices.Contains(before, s) })
 }

@@ -30,8 +30,8 @@ const (
 // block is how many ranges a process claims at once.
 const block = 256
 
-// A users allocates ranges of outer users to sandboxes. A process claims them in blocks, by locking a
-// file for each block.
+// A users allocates ranges of outer users to sandboxes. A process claims them in blocks, by locking
+// a file for each block.
 type users struct {
 	first, n int // the first user, and how many ranges there are; n is 0 where we may not map any
 	dir      string
@@ -69,9 +69,9 @@ var outerUsers = sync.OnceValue(func() *users {
 // users.
 func manyUsers() bool { return outerUsers().n > 0 }
 
-// take returns the first user of a range that no other sandbox of this machine has. If there are not
-// enough ranges, or their files cannot be locked, sandboxes share one: they stay isolated, but the
-// kernel's counts for a user add up.
+// take returns the first user of a range that no other sandbox of this machine has. If there are
+// not enough ranges, or their files cannot be locked, sandboxes share one: they stay isolated, but
+// the kernel's counts for a user add up.
 func (u *users) take() (base int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -79,8 +79,8 @@ func (l *lease) Sandbox(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox
 	return s, nil
 }
 
-// choose finds the slot for a sandbox: one where it stands ready, else the smallest that is large enough and empty, else any
-// that is large enough. It is called with mu held.
+// choose finds the slot for a sandbox: one where it stands ready, else the smallest that is large
+// enough and empty, else any that is large enough. It is called with mu held.
 func (l *lease) choose(key string, need size) int {
 	best, bestRank := -1, 0
 	for i, s := range l.slots {

@@ -1,4 +1,5 @@
-// Package pool hands out sandboxes under one budget for the whole process: it is the sandbox.Provider that the harness uses.
+// Package pool hands out sandboxes under one budget for the whole process: it is the
+// sandbox.Provider that the harness uses.
 //
 //	p := pool.New(pool.Options{Memory: 8 << 30, Sandboxes: 64}, driver)
 //	defer p.Close()
@@ -6,9 +7,10 @@
 //	defer lease.Close()                 // closes what it created, gives the room back
 //	sb, err := lease.Sandbox(ctx, specs[0])
 //
-// Room is given strictly in the order of asking, so that a large request is not starved by small ones. What is out, what is
-// being closed and what stands ready never is more than the budget together. Creation is never tried again here: whose
-// fault a failure was, and what it is worth, the caller knows.
+// Room is given strictly in the order of asking, so that a large request is not starved by small
+// ones. What is out, what is being closed and what stands ready never is more than the budget
+// together. Creation is never tried again here: whose fault a failure was, and what it is worth,
+// the caller knows.
 package pool
 
 import (
@@ -29,21 +31,23 @@ import (
 type Options struct {
 	CPUs   float64 // budget: what the sandboxes that are out may sum up to
 	Memory int64
-	// Alone is the memory that one request may be granted when nothing else is out, where Memory is a guess that is to keep no request from
-	// being played; less than Memory: Memory.
+	// Alone is the memory that one request may be granted when nothing else is out, where Memory is
+	// a guess that is to keep no request from being played; less than Memory: Memory.
 	Alone     int64
 	Sandboxes int
-	// Default is what a sandbox without Reserve and without limits of its own is counted at. Its memory is a guess, and makes no request
-	// impossible: where what is known of a request fits, guesses share what is left.
+	// Default is what a sandbox without Reserve and without limits of its own is counted at. Its
+	// memory is a guess, and makes no request impossible: where what is known of a request fits,
+	// guesses share what is left.
 	Default sandbox.Reserve
 	// Starts is how many sandboxes may be starting at once; 0: twice the cores.
 	Starts int
 	Warm   Warm
 }
 
-// Warm says how many fresh sandboxes are made ahead. They are made when one like them was just handed out, while there is
-// room that nobody waits for, and each is handed out once. They take a part of the budget, so it should be larger than what the
-// workers can hold; where it is not, they give way.
+// Warm says how many fresh sandboxes are made ahead. They are made when one like them was just
+// handed out, while there is room that nobody waits for, and each is handed out once. They take a
+// part of the budget, so it should be larger than what the workers can hold; where it is not, they
+// give way.
 type Warm struct {
 	Each  int           // of a kind: same spec but for the owner; 0: none
 	Total int           // of all kinds; 0: Each
@@ -122,7 +126,8 @@ func add(a, b int64) int64 {
 	return a + b
 }
 
-// New makes a pool over drivers. The first is the one that the pool itself lends of; see [Pool.Of] for the others.
+// New makes a pool over drivers. The first is the one that the pool itself lends of; see [Pool.Of]
+// for the others.
 func New(o Options, drivers ...sandbox.Driver) *Pool {
 	o.Default.Memory = max(o.Default.Memory, 0)
 	if o.Starts <= 0 {
@@ -184,7 +189,8 @@ func (p *Pool) Acquire(ctx context.Context, specs []sandbox.Spec) (sandbox.Lease
 	return p.acquire(ctx, p.drivers[0], specs)
 }
 
-// Fits says at once whether a request could ever be granted: nil, or [sandbox.ErrNeverFits] with both sizes. For preflight.
+// Fits says at once whether a request could ever be granted: nil, or [sandbox.ErrNeverFits] with
+// both sizes. For preflight.
 func (p *Pool) Fits(specs []sandbox.Spec) error {
 	if need := p.sum(specs, p.guess(specs)); !need.within(p.alone) {
 		return fmt.Errorf("%w: %v; the budget is %v (the configuration's pools)", sandbox.ErrNeverFits, need, p.alone)
@@ -312,7 +318,8 @@ func (p *Pool) withdraw(r *request) {
 	p.grant()
 }
 
-// grant gives room to the first who wait, as long as they fit. It is called with mu held, whenever that may have changed.
+// grant gives room to the first who wait, as long as they fit. It is called with mu held, whenever
+// that may have changed.
 func (p *Pool) grant() {
 	for len(p.waiting) > 0 && !p.closed {
 		r := p.waiting[0]
@@ -388,8 +395,9 @@ func (p *Pool) lost(err error) error {
 	return err
 }
 
-// Close ends everything: requests that wait fail, leases that are still out are closed, with their sandboxes, and so is the
-// warm stock. Its error tells what could not be closed. It may be called again.
+// Close ends everything: requests that wait fail, leases that are still out are closed, with their
+// sandboxes, and so is the warm stock. Its error tells what could not be closed. It may be called
+// again.
 func (p *Pool) Close() error {
 	p.mu.Lock()
 	if !p.closed {

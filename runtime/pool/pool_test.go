@@ -93,7 +93,8 @@ func closeAll(t *testing.T, p *pool.Pool, drivers ...*fake.Driver) {
 	}
 }
 
-// Whatever happens in whatever order, no more lives than the budget allows, everything ends, and nothing is left.
+// Whatever happens in whatever order, no more lives than the budget allows, everything ends, and
+// nothing is left.
 func TestStorm(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		var (
@@ -217,7 +218,8 @@ func TestOrder(t *testing.T) {
 	})
 }
 
-// One that is larger than the budget is granted when nothing else is out, in its turn, and what is ready for others gives way.
+// One that is larger than the budget is granted when nothing else is out, in its turn, and what is
+// ready for others gives way.
 func TestAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := fake.New()
@@ -283,7 +285,8 @@ func TestGivingUp(t *testing.T) {
 	})
 }
 
-// A machine of which nobody says what it needs is counted at a guess, and on a small host the guess gives way.
+// A machine of which nobody says what it needs is counted at a guess, and on a small host the guess
+// gives way.
 func TestGuess(t *testing.T) {
 	p := pool.New(pool.Options{Memory: 100, Default: sandbox.Reserve{Memory: 60}}, fake.New())
 	defer p.Close()

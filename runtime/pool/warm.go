@@ -18,7 +18,8 @@ type fresh struct {
 	timer *time.Timer
 }
 
-// key says which sandboxes are alike: the same driver and spec, but for the owner. "": there is no telling, or no need to.
+// key says which sandboxes are alike: the same driver and spec, but for the owner. "": there is no
+// telling, or no need to.
 func (p *Pool) key(d sandbox.Driver, s sandbox.Spec) string {
 	if p.options.Warm.Each <= 0 || s.Image.Context != nil || len(s.Volumes) > 0 {
 		return ""
@@ -66,8 +67,8 @@ func (p *Pool) take(f *fresh) bool {
 	return true
 }
 
-// makeRoom closes the oldest of the stock, keep left out, if that is what it takes to fit need. Their room comes back when they
-// are closed. It is called with mu held.
+// makeRoom closes the oldest of the stock, keep left out, if that is what it takes to fit need.
+// Their room comes back when they are closed. It is called with mu held.
 func (p *Pool) makeRoom(need size, keep map[int]*fresh) {
 	left := p.used.plus(need)
 	for _, f := range slices.Clone(p.stock) {
@@ -90,8 +91,8 @@ func keeps(keep map[int]*fresh, f *fresh) bool {
 	return false
 }
 
-// discard closes a sandbox that is no longer in the stock, in the background. It is called with mu held, before closing
-// is over.
+// discard closes a sandbox that is no longer in the stock, in the background. It is called with mu
+// held, before closing is over.
 func (p *Pool) discard(f *fresh) {
 	p.making.Add(1)
 	go func() {
@@ -101,7 +102,8 @@ func (p *Pool) discard(f *fresh) {
 	}()
 }
 
-// refill makes sandboxes like spec ahead, as many as are missing and as there is room for that nobody waits for.
+// refill makes sandboxes like spec ahead, as many as are missing and as there is room for that
+// nobody waits for.
 func (p *Pool) refill(d sandbox.Driver, key string, spec sandbox.Spec) {
 	if key == "" {
 		return

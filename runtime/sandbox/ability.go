@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// As finds an ability of sb. It asks sb itself first, then what sb wraps (a method Unwrap() Sandbox).
+// As finds an ability of sb. It asks sb itself first, then what sb wraps (a method Unwrap()
+// Sandbox).
 func As[T any](sb Sandbox) (T, bool) {
 	for sb != nil {
 		if t, ok := sb.(T); ok {
@@ -29,7 +30,8 @@ type Dialer interface {
 	Dial(ctx context.Context, port int) (net.Conn, error)
 }
 
-// A Listener opens a TCP port on the sandbox's loopback; its connections are served outside, by the caller.
+// A Listener opens a TCP port on the sandbox's loopback; its connections are served outside, by the
+// caller.
 type Listener interface {
 	Listen(ctx context.Context, port int) (net.Listener, error)
 }
@@ -47,18 +49,20 @@ type Stats struct {
 	OOMKills                *int64
 }
 
-// A Rewirer puts another network policy in force, for a phase. Connections that the new policy forbids are cut. It works for
-// machines whose Spec asked for it by Rewire.
+// A Rewirer puts another network policy in force, for a phase. Connections that the new policy
+// forbids are cut. It works for machines whose Spec asked for it by Rewire.
 type Rewirer interface {
 	Rewire(ctx context.Context, n Network) error
 }
 
-// A Warden tells what a network policy refused since the machine's start, each host and port once, at most some hundreds.
+// A Warden tells what a network policy refused since the machine's start, each host and port once,
+// at most some hundreds.
 type Warden interface {
 	Refused() []Refusal
 }
 
-// A Transparent machine tells whether programs that know no proxy have its network too; if not, why says so for people.
+// A Transparent machine tells whether programs that know no proxy have its network too; if not, why
+// says so for people.
 type Transparent interface {
 	Transparent() (ok bool, why string)
 }
@@ -73,7 +77,8 @@ type Refusal struct {
 
 // A Group is a sandbox with services.
 type Group interface {
-	// Service is a sidecar, by the name of its spec: commands, files and logs of its own. Its Close is the group's business.
+	// Service is a sidecar, by the name of its spec: commands, files and logs of its own. Its Close
+	// is the group's business.
 	Service(name string) (Sandbox, bool)
 }
 
@@ -82,8 +87,8 @@ type Logger interface {
 	Logs() []byte
 }
 
-// A Describer says in plain words how limits are kept, when that differs from what a reader would expect:
-// {"memory": "per process"}. Drivers implement it; plan and summary print it.
+// A Describer says in plain words how limits are kept, when that differs from what a reader would
+// expect: {"memory": "per process"}. Drivers implement it; plan and summary print it.
 type Describer interface {
 	Describe() map[string]string
 }
@@ -91,10 +96,11 @@ type Describer interface {
 var (
 	// ErrGone: the sandbox does not exist any more; definite.
 	ErrGone = errors.New("sandbox is gone")
-	// ErrHung: the sandbox stopped answering and was ended by its driver. Such an error is also ErrGone.
+	// ErrHung: the sandbox stopped answering and was ended by its driver. Such an error is also
+	// ErrGone.
 	ErrHung = fmt.Errorf("%w: it stopped answering and was ended", ErrGone)
-	// ErrOutgrown: the sandbox's own memory limit has ended it as a whole: what was in it took all of
-	// the memory. Such an error is also ErrGone.
+	// ErrOutgrown: the sandbox's own memory limit has ended it as a whole: what was in it took all
+	// of the memory. Such an error is also ErrGone.
 	ErrOutgrown = fmt.Errorf("%w: its memory limit has ended it as a whole", ErrGone)
 	// ErrNeverFits: more was asked for than the whole budget.
 	ErrNeverFits = errors.New("needs more than this run's whole sandbox budget")
@@ -112,11 +118,14 @@ type Error struct {
 	// where a file is to be written, a disk of its own that is full). It is the doing of whoever
 	// was inside.
 	Inside bool
-	// Detail is longer text for people (the tail of a build's output, say), kept out of the message.
+	// Detail is longer text for people (the tail of a build's output, say), kept out of the
+	// message.
 	Detail string
-	// Log is all of what Detail is the end of, up to a limit of who kept it; "": Detail is all there is.
+	// Log is all of what Detail is the end of, up to a limit of who kept it; "": Detail is all
+	// there is.
 	Log string
-	// Lasting: asked again soon, it would fail in the same way (a build whose command fails, an image that its registry does not have).
+	// Lasting: asked again soon, it would fail in the same way (a build whose command fails, an
+	// image that its registry does not have).
 	Lasting bool
 	// Asked: what was asked for is at fault, and not who was to do it (a build that copies a file
 	// which is not there, a health check that never succeeds).
@@ -132,7 +141,8 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Unsupported says that a driver cannot do what a spec asks for. A trial that meets it is skipped with this reason.
+// Unsupported says that a driver cannot do what a spec asks for. A trial that meets it is skipped
+// with this reason.
 type Unsupported struct{ Driver, What string }
 
 func (e *Unsupported) Error() string {

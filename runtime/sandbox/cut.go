@@ -5,9 +5,10 @@ import (
 	"io"
 )
 
-// A Cut is [Command.Limit] for drivers that do not get it from elsewhere: it hands on the first half of a stream live and
-// keeps the last half for Flush, with one line between them that says how many bytes were left out. It holds no more than
-// half of its limit in memory. It is not safe for several goroutines.
+// A Cut is [Command.Limit] for drivers that do not get it from elsewhere: it hands on the first
+// half of a stream live and keeps the last half for Flush, with one line between them that says how
+// many bytes were left out. It holds no more than half of its limit in memory. It is not safe for
+// several goroutines.
 type Cut struct {
 	w     io.Writer
 	err   error

@@ -20,7 +20,8 @@ var (
 	ErrNotRegular = errors.New("not a regular file")
 )
 
-// A FileError says that something inside a sandbox is not as it should be. It is the doing of what ran there, not ours.
+// A FileError says that something inside a sandbox is not as it should be. It is the doing of what
+// ran there, not ours.
 type FileError struct {
 	Name string // as it is inside; not to be trusted
 	Err  error
@@ -49,10 +50,12 @@ func (l Limits) orDefaults() Limits {
 	return l
 }
 
-// A File is one entry of a stream that [Files] reads. Only regular files have content, to be read before the next.
+// A File is one entry of a stream that [Files] reads. Only regular files have content, to be read
+// before the next.
 type File struct {
-	// Name is slash-separated, relative and clean, as fs.ValidPath wants it. That says nothing about links: written out
-	// below a folder, an earlier link may lie on its way, so write through an os.Root.
+	// Name is slash-separated, relative and clean, as fs.ValidPath wants it. That says nothing
+	// about links: written out below a folder, an earlier link may lie on its way, so write through
+	// an os.Root.
 	Name    string
 	Mode    fs.FileMode // a regular file, a folder or a symbolic link; permissions and no other bits
 	Size    int64
@@ -73,10 +76,11 @@ func (f *File) Read(p []byte) (int, error) {
 // deep, a path that is too long); its value says why.
 const LeftOut = "EVALRUN.left_out"
 
-// Files reads a tar stream that a stranger wrote. It never panics, never reads more than the limits, and yields no name
-// that leaves its folder. An entry that is refused (a device, a pipe, a hard link, a hostile name,
-// one that Get has left out) is yielded as a *[FileError] with the name alone, and reading goes on.
-// Any other error is the last: the stream is broken, or a *FileError that is [ErrTooLarge].
+// Files reads a tar stream that a stranger wrote. It never panics, never reads more than the
+// limits, and yields no name that leaves its folder. An entry that is refused (a device, a pipe, a
+// hard link, a hostile name, one that Get has left out) is yielded as a *[FileError] with the name
+// alone, and reading goes on. Any other error is the last: the stream is broken, or a *FileError
+// that is [ErrTooLarge].
 func Files(r io.Reader, limits Limits) iter.Seq2[*File, error] {
 	limits = limits.orDefaults()
 	return func(yield func(*File, error) bool) {
@@ -103,7 +107,8 @@ func Files(r io.Reader, limits Limits) iter.Seq2[*File, error] {
 				continue
 			}
 			if f.Mode.IsRegular() {
-				// What is refused or skipped costs nothing but the stream's own bytes, which is the sender's business.
+				// What is refused or skipped costs nothing but the stream's own bytes, which is the
+				// sender's business.
 				if f.Size > left {
 					yield(f, &FileError{h.Name, fmt.Errorf("%w: more than %d bytes in all", ErrTooLarge, limits.Bytes)})
 					return
@@ -165,8 +170,9 @@ func validPath(name string) bool {
 	return true
 }
 
-// ReadFile reads one regular file of a sandbox, of at most max bytes. A missing one is fs.ErrNotExist; a larger one is
-// [ErrTooLarge], anything but a regular file [ErrNotRegular], both as a *[FileError]. Links are not followed.
+// ReadFile reads one regular file of a sandbox, of at most max bytes. A missing one is
+// fs.ErrNotExist; a larger one is [ErrTooLarge], anything but a regular file [ErrNotRegular], both
+// as a *[FileError]. Links are not followed.
 func ReadFile(ctx context.Context, sb Sandbox, name string, max int64) ([]byte, error) {
 	r, err := sb.Get(ctx, name)
 	if err != nil {

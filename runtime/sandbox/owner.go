@@ -24,7 +24,8 @@ func (o Owner) OrSelf() Owner {
 	return o
 }
 
-// Started is when a process of this machine began, as [Owner].Start counts it; false: there is no such process.
+// Started is when a process of this machine began, as [Owner].Start counts it; false: there is no
+// such process.
 func Started(pid int) (ticks uint64, ok bool) {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {

@@ -33,7 +33,8 @@ func (j *job) do(ctx context.Context) (event.Body, error) {
 	}
 	note := ""
 	if res.Code == 127 || res.Code == 126 {
-		// The command's own word, or there is no such shell, or no such directory any more: then nothing ran yet.
+		// The command's own word, or there is no such shell, or no such directory any more: then
+		// nothing ran yet.
 		s, d, ok, err := j.working(ctx, shell, dir)
 		if err != nil {
 			return nil, err
@@ -86,7 +87,8 @@ func (j *job) found(shell string) {
 	}
 }
 
-// working finds a shell and a directory in which something can be started; ok is false where there is none.
+// working finds a shell and a directory in which something can be started; ok is false where there
+// is none.
 func (j *job) working(ctx context.Context, shell, dir string) (s, d string, ok bool, err error) {
 	shells := []string{shell}
 	if j.w.options.Shell == "" && shell != "sh" {
@@ -127,8 +129,8 @@ func (j *job) exec(ctx context.Context, shell, dir, id string) (res event.RunRes
 		script := cd + j.run.Command
 		c.Args = []string{shell, "-c", script}
 		if len(script) >= maxArg-1 {
-			// Too long for an argument. The shell reads it whole before it runs any of it, so the command's input is empty
-			// as always.
+			// Too long for an argument. The shell reads it whole before it runs any of it, so the
+			// command's input is empty as always.
 			c.Args = []string{shell, "-c", `eval "$(cat)"`}
 			c.Stdin = strings.NewReader(script)
 		}
@@ -159,12 +161,13 @@ func (j *job) moves() bool {
 	return !path.IsAbs(j.run.Dir) && (j.run.Dir != "" || j.w.where(j.actor) != "")
 }
 
-// enter is put before a command. It goes where the actor's last command ended, and where this one ends in another directory,
-// the shell's last word is the mark and the new one. It stands on the command's first line, so that line numbers in messages
-// stay true. The going is the shell's, since only the shell that printed a directory is sure to understand it (the
-// driver "none" starts commands by other names than they see). A command that sets an EXIT trap of its own, or that ends without
-// one (exec, a signal), leaves the actor where it was; one that moves and has sent the shell's own output to a file (exec >)
-// finds the line there.
+// enter is put before a command. It goes where the actor's last command ended, and where this one
+// ends in another directory, the shell's last word is the mark and the new one. It stands on the
+// command's first line, so that line numbers in messages stay true. The going is the shell's, since
+// only the shell that printed a directory is sure to understand it (the driver "none" starts
+// commands by other names than they see). A command that sets an EXIT trap of its own, or that ends
+// without one (exec, a signal), leaves the actor where it was; one that moves and has sent the
+// shell's own output to a file (exec >) finds the line there.
 func (j *job) enter(mark string) string {
 	var b strings.Builder
 	at := ""
@@ -207,7 +210,8 @@ func untell(out []byte, mark string) (rest []byte, dir string, hidden int) {
 	return append(out[:i:i], after[end+1:]...), dir, hidden
 }
 
-// clean makes text that every reader of the record can take: valid UTF-8 without NUL. The exact counts stay beside it.
+// clean makes text that every reader of the record can take: valid UTF-8 without NUL. The exact
+// counts stay beside it.
 func clean(b []byte) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(string(b), "\uFFFD"), "\x00", "\uFFFD")
 }

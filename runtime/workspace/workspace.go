@@ -1,7 +1,9 @@
-// Package workspace is an environment over a sandbox: it executes actions of kind "run" and says what became of them.
+// Package workspace is an environment over a sandbox: it executes actions of kind "run" and says
+// what became of them.
 //
-// A [Workspace] is what a benchmark's episode puts behind its Step. It asks for its sandbox when the first action comes, so a
-// session that never acts starts no machine. What goes wrong inside is an observation; an error is ours.
+// A [Workspace] is what a benchmark's episode puts behind its Step. It asks for its sandbox when
+// the first action comes, so a session that never acts starts no machine. What goes wrong inside is
+// an observation; an error is ours.
 package workspace
 
 import (
@@ -34,7 +36,8 @@ const (
 	DefaultLimit   = 30_000
 )
 
-// A Workspace executes actions in one sandbox. Several actors may act at once, each with a working directory of its own.
+// A Workspace executes actions in one sandbox. Several actors may act at once, each with a working
+// directory of its own.
 type Workspace struct {
 	get     func(context.Context) (sandbox.Sandbox, error)
 	options Options
@@ -44,8 +47,8 @@ type Workspace struct {
 	dirs  map[string]string // by actor: where its last command ended, if that is not where they begin
 }
 
-// New makes a workspace. The function is called for every action; it makes the sandbox at the first call and returns the same
-// from then on.
+// New makes a workspace. The function is called for every action; it makes the sandbox at the first
+// call and returns the same from then on.
 func New(sb func(ctx context.Context) (sandbox.Sandbox, error), o Options) *Workspace {
 	if o.Timeout <= 0 {
 		o.Timeout = DefaultTimeout
@@ -60,10 +63,12 @@ func New(sb func(ctx context.Context) (sandbox.Sandbox, error), o Options) *Work
 // Kinds of actions that Step executes.
 func (w *Workspace) Kinds() []string { return []string{event.Run{}.Kind()} }
 
-// Step executes an action and returns the observation that answers it. Its errors are the sandbox's, and the context's cause.
+// Step executes an action and returns the observation that answers it. Its errors are the
+// sandbox's, and the context's cause.
 //
-// A command line runs in a fresh shell; what stays for the next is the working directory. Its standard input is empty. An
-// action that is not for a sandbox, or that no system could execute, is answered with an event.Error.
+// A command line runs in a fresh shell; what stays for the next is the working directory. Its
+// standard input is empty. An action that is not for a sandbox, or that no system could execute, is
+// answered with an event.Error.
 func (w *Workspace) Step(ctx context.Context, a event.Event) (event.Body, error) {
 	run, ok := asRun(a.Body)
 	if !ok {
@@ -143,7 +148,8 @@ func invalid(r event.Run) string {
 	return ""
 }
 
-// Dir is where the next command of an actor begins, as its commands see it; "" is the sandbox's own directory.
+// Dir is where the next command of an actor begins, as its commands see it; "" is the sandbox's own
+// directory.
 func (w *Workspace) Dir(actor string) string {
 	if d := w.where(actor); d != "" {
 		return d

@@ -1,8 +1,10 @@
-// Package attack runs evalrun against bad input and hostile agents, end to end through the true program, and prints a table of what
-// was expected and what came into docs/attacks.md: EVALRUN_TEST_LOCAL=1 go test ./scripts/attack -update.
+// Package attack runs evalrun against bad input and hostile agents, end to end through the true
+// program, and prints a table of what was expected and what came into docs/attacks.md:
+// EVALRUN_TEST_LOCAL=1 go test ./scripts/attack -update.
 //
-// Beside each row others go on: every run holds a bystander whose trial must be scored. After each row nothing may be left: no
-// process, no file in the temporary folder, no state file, control group or mount.
+// Beside each row others go on: every run holds a bystander whose trial must be scored. After each
+// row nothing may be left: no process, no file in the temporary folder, no state file, control
+// group or mount.
 package attack
 
 import (

@@ -110,7 +110,8 @@ func newerJournal(t *testing.T, run string) {
 	}
 }
 
-// readOnly runs evalrun where the work folder is mounted read-only (root), or may not be written (others).
+// readOnly runs evalrun where the work folder is mounted read-only (root), or may not be written
+// (others).
 func readOnly(args ...string) func(t *testing.T, w *work) *exec.Cmd {
 	return func(t *testing.T, w *work) *exec.Cmd {
 		if os.Geteuid() != 0 {

@@ -10,8 +10,8 @@ import (
 	"github.com/evalrun/evalrun/agent/model/modeltest"
 )
 
-// modelRows are services that misbehave, an arm each; codeact is the agent. faults are for the first requests, the service is well after
-// them; all says that it never is.
+// modelRows are services that misbehave, an arm each; codeact is the agent. faults are for the
+// first requests, the service is well after them; all says that it never is.
 func modelRows(t *testing.T) []row {
 	if evalrun == "" {
 		return nil

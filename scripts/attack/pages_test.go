@@ -140,8 +140,8 @@ func TestHostilePages(t *testing.T) {
 			fmt.Fprintf(&agent, "    - browse: {code: %q, timeout: %v}\n", a, stepTime)
 		}
 	}
-	// A hostile page is pressed twice: an episode is over with its success, and the first press begins
-	// what the page and the agent do.
+	// A hostile page is pressed twice: an episode is over with its success, and the first press
+	// begins what the page and the agent do.
 	const press = "document.querySelector('button').dataset.pressed === 'yes'"
 	for i, p := range pages {
 		if p.act == "" {

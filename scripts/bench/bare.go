@@ -10,7 +10,8 @@ import (
 	"github.com/evalrun/evalrun/browsergym/cdp"
 )
 
-// A bare page is one driven by nothing but the calls that any environment has to make: what a browser takes by itself.
+// A bare page is one driven by nothing but the calls that any environment has to make: what a
+// browser takes by itself.
 type bare struct {
 	b       *cdp.Browser
 	context string
@@ -77,7 +78,8 @@ func openBare(ctx context.Context, b *bareBrowser, url string, width, height int
 	}, true)
 }
 
-// calls makes calls one after the other, each of a method and its parameters, and waits for the page to load where it goes elsewhere.
+// calls makes calls one after the other, each of a method and its parameters, and waits for the
+// page to load where it goes elsewhere.
 func (p *bare) calls(ctx context.Context, all [][2]any, load bool) error {
 	for _, c := range all {
 		if _, err := p.b.Call(ctx, p.session, c[0].(string), c[1]); err != nil {

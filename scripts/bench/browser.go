@@ -21,7 +21,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// The page of the measurements, which is the one that BrowserGym is measured on, and where the agent clicks.
+// The page of the measurements, which is the one that BrowserGym is measured on, and where the
+// agent clicks.
 const (
 	miniwobTask           = "login-user"
 	miniwobWidth          = 332

@@ -21,7 +21,8 @@ const (
 	solve       = "echo 42 > /tmp/answer"
 	verify      = "#!/bin/bash\nmkdir -p /logs/verifier\nif [ \"$(cat /tmp/answer)\" = 42 ]; then r=1; else r=0; fi\necho $r > /logs/verifier/reward.txt\n"
 	taskTOML    = "schema_version = \"1.4\"\n[agent]\ntimeout_sec = 60\n[verifier]\ntimeout_sec = 60\n[environment]\ndocker_image = \"" + dockerImage + "\"\nnetwork_mode = \"no-network\"\n"
-	// openTOML is the same for Harbor itself, which starts one more container for a task without a network.
+	// openTOML is the same for Harbor itself, which starts one more container for a task without a
+	// network.
 	openTOML = "schema_version = \"1.4\"\n[agent]\ntimeout_sec = 60\n[verifier]\ntimeout_sec = 60\n[environment]\ndocker_image = \"" + dockerImage + "\"\n"
 )
 
@@ -87,7 +88,8 @@ func (b *bench) docker() error {
 	return b.harbor(task)
 }
 
-// ours plays the task with the oracle and returns what the whole run took, less what a run takes that plays nothing.
+// ours plays the task with the oracle and returns what the whole run took, less what a run takes
+// that plays nothing.
 func (b *bench) ours(task string, n, trials int) (usage, error) {
 	name := fmt.Sprintf("docker-%d-%d", n, time.Now().UnixNano())
 	return b.play("run", "harbor:"+task, "--agent", "oracle", "--sandbox", "docker", "-n", strconv.Itoa(n), "--repeats", strconv.Itoa(trials),
@@ -248,7 +250,8 @@ func (b *bench) harbor(task string) error {
 	return nil
 }
 
-// harborTime is how long Harbor's only job took by its own account: the start of its interpreter does not count.
+// harborTime is how long Harbor's only job took by its own account: the start of its interpreter
+// does not count.
 func harborTime(jobs string) (float64, error) {
 	names, err := filepath.Glob(filepath.Join(jobs, "*", "result.json"))
 	if err != nil || len(names) != 1 {

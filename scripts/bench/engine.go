@@ -14,7 +14,8 @@ import (
 	"strings"
 )
 
-// An engine is Docker's API as it is, without a client library: what a trial's containers cost when nobody adds anything.
+// An engine is Docker's API as it is, without a client library: what a trial's containers cost when
+// nobody adds anything.
 type engine struct {
 	socket string
 	http   *http.Client
@@ -32,7 +33,8 @@ func newEngine() *engine {
 	return e
 }
 
-// call makes one request. in is JSON unless it is a reader; out, when not nil, takes the answer's JSON.
+// call makes one request. in is JSON unless it is a reader; out, when not nil, takes the answer's
+// JSON.
 func (e *engine) call(method, path string, in, out any) error {
 	var body io.Reader
 	kind := "application/json"
@@ -119,7 +121,8 @@ func (e *engine) remove(id string) error {
 	return e.call("DELETE", "/containers/"+id+"?force=1&v=1", nil, nil)
 }
 
-// trial is the floor of a trial: create, the agent's command, tests in, verifier, reward out, removal.
+// trial is the floor of a trial: create, the agent's command, tests in, verifier, reward out,
+// removal.
 func (e *engine) trial(image string) error {
 	id, err := e.create(image)
 	if err != nil {

@@ -1,5 +1,6 @@
-// Command bench measures what evalrun costs, each figure beside a floor measured in the same minute on the same machine, and writes
-// docs/performance.md. Figures are for people: a missed target is reported and never fails anything.
+// Command bench measures what evalrun costs, each figure beside a floor measured in the same minute
+// on the same machine, and writes docs/performance.md. Figures are for people: a missed target is
+// reported and never fails anything.
 //
 // Usage: go run ./scripts/bench [-only REGEXP] [-write]
 package main
@@ -108,7 +109,8 @@ func firstLine(err error) string {
 	return s
 }
 
-// add notes a figure that should be at most max; floor is what the bare thing costs, in the same unit.
+// add notes a figure that should be at most max; floor is what the bare thing costs, in the same
+// unit.
 func (b *bench) add(name string, value, max, floor float64, unit func(float64) string, floorName string) {
 	f := figure{name: name, value: unit(value), target: "≤ " + unit(max), met: "yes"}
 	if value > max {

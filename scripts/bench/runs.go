@@ -109,7 +109,8 @@ func (b *bench) atOnce() error {
 	return nil
 }
 
-// many measures whether anything grows with what is done. The plan is the same but for the repeats: its tasks are no sessions.
+// many measures whether anything grows with what is done. The plan is the same but for the repeats:
+// its tasks are no sessions.
 func (b *bench) many() error {
 	_, ten, err := b.repeated(1000, 10, 64, oneCall)
 	if err != nil {

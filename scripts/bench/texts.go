@@ -10,7 +10,8 @@ import (
 	"github.com/evalrun/evalrun/browsergym/recordings"
 )
 
-// texts measures how fast recorded answers of a browser become texts, on one core: reading them, merging, three texts.
+// texts measures how fast recorded answers of a browser become texts, on one core: reading them,
+// merging, three texts.
 func (b *bench) texts(*rig) error {
 	files, err := filepath.Glob(filepath.Join(b.golden, "*", "*.jsonl.gz"))
 	if err != nil {

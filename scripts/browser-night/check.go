@@ -22,7 +22,8 @@ import (
 	"github.com/evalrun/evalrun/reports/schema"
 )
 
-// finals reads a run's control journal: the final verdict of each trial, and that nothing was done after it.
+// finals reads a run's control journal: the final verdict of each trial, and that nothing was done
+// after it.
 func finals(run string) (map[string]record.Verdict, error) {
 	f, err := os.Open(filepath.Join(run, "journal", "control.jsonl"))
 	if errors.Is(err, fs.ErrNotExist) {

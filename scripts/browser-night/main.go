@@ -1,5 +1,6 @@
-// Command browser-night plays MiniWoB++ as a night would: all tasks, two seeds each, two arms (a script, and an agent whose model's replies are on a
-// tape), 16 at once, killed with SIGKILL in between and resumed. Then it looks whether
+// Command browser-night plays MiniWoB++ as a night would: all tasks, two seeds each, two arms (a
+// script, and an agent whose model's replies are on a tape), 16 at once, killed with SIGKILL in
+// between and resumed. Then it looks whether
 //
 //   - every trial has exactly one final verdict, and nothing was done after it;
 //   - the tables have goal, actions, rewards and screenshots, and the screenshots' files are pictures;
@@ -187,7 +188,8 @@ func (n *night) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// disturbed plays both arms. The run is killed at moments of its middle, resumed each time, and lives to its end after the last.
+// disturbed plays both arms. The run is killed at moments of its middle, resumed each time, and
+// lives to its end after the last.
 func (n *night) disturbed(tape string, took time.Duration) error {
 	cmd := n.command("run", "night.yaml", "--replay", tape, "--set", "tape.loose=true", "-o", n.run, "--progress", "none")
 	for k := 1; k <= n.kills; k++ {
@@ -210,8 +212,8 @@ func (n *night) disturbed(tape string, took time.Duration) error {
 	return n.whole(cmd, n.run)
 }
 
-// whole lets a command play a run to its end. A machine that has too much to do lets pages time out, which is infra and no evidence: that is tried
-// again, as people would.
+// whole lets a command play a run to its end. A machine that has too much to do lets pages time
+// out, which is infra and no evidence: that is tried again, as people would.
 func (n *night) whole(cmd *exec.Cmd, run string) error {
 	out, err := cmd.CombinedOutput()
 	for range 2 {
@@ -228,7 +230,8 @@ func (n *night) whole(cmd *exec.Cmd, run string) error {
 	return nil
 }
 
-// kill lets a command run for a while, with a reader of its tables beside it, and kills it, alone. It reports false where it had ended by itself.
+// kill lets a command run for a while, with a reader of its tables beside it, and kills it, alone.
+// It reports false where it had ended by itself.
 func (n *night) kill(cmd *exec.Cmd, after time.Duration) (bool, error) {
 	var text strings.Builder
 	cmd.Stderr = &text

@@ -13,8 +13,9 @@ import (
 	"sync/atomic"
 )
 
-// serve is a "model" behind an OpenAI-compatible address: it clicks on what the goal names in quotes, else on something, and types what it has read.
-// With its replies the tape is recorded; what it scores says nothing about any model.
+// serve is a "model" behind an OpenAI-compatible address: it clicks on what the goal names in
+// quotes, else on something, and types what it has read. With its replies the tape is recorded;
+// what it scores says nothing about any model.
 func serve() (url string, stop func() error, err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -25,8 +26,8 @@ func serve() (url string, stop func() error, err error) {
 	return "http://" + l.Addr().String() + "/v1", srv.Close, nil
 }
 
-// lengthen repeats the last reply of each trial on a tape: a page that has its own clock may let an episode last longer than it did when the tape was
-// recorded.
+// lengthen repeats the last reply of each trial on a tape: a page that has its own clock may let an
+// episode last longer than it did when the tape was recorded.
 func lengthen(tape string) error {
 	const most = 16 // more than a trial's steps
 	data, err := os.ReadFile(tape)

@@ -1,5 +1,6 @@
-// Coverage measures what comparisons and intervals are worth: how often a difference is shown between arms that are equal, and how
-// often intervals hold the truth, for few and many tasks, repeats, rates, arms, clusters of tasks and fractional scores.
+// Coverage measures what comparisons and intervals are worth: how often a difference is shown
+// between arms that are equal, and how often intervals hold the truth, for few and many tasks,
+// repeats, rates, arms, clusters of tasks and fractional scores.
 //
 //	go run ./scripts/coverage                      # all cells
 //	go run ./scripts/coverage -every 7 -plays 200  # a part of them, less exact
@@ -135,7 +136,8 @@ func kept(rs []statstest.Result) bool {
 	return ok
 }
 
-// compareMethods shows why differences are judged as they are: what a percentile bootstrap and t on cluster means do with the same plays.
+// compareMethods shows why differences are judged as they are: what a percentile bootstrap and t on
+// cluster means do with the same plays.
 func compareMethods(plays, stride int) {
 	type tally struct{ cells, alarms, nulls, most, covered, least int }
 	type method struct {

@@ -10,8 +10,9 @@ import (
 // workers of a run: so many calls are in flight at most when it is killed.
 const workers = 8
 
-// writeBenchmark writes a benchmark, an agent and a configuration whose verdicts are known: three arms that solve a task, fail it
-// by the kind of its number, break, give up, and take a second stage, and two that ask a model: codeact, and a program over the protocol.
+// writeBenchmark writes a benchmark, an agent and a configuration whose verdicts are known: three
+// arms that solve a task, fail it by the kind of its number, break, give up, and take a second
+// stage, and two that ask a model: codeact, and a program over the protocol.
 func writeBenchmark(dir string, trials int, model string) (config string, err error) {
 	const arms, repeats = 5, 2
 	if trials%(arms*repeats) != 0 {

@@ -20,7 +20,8 @@ import (
 // verdicts are what a run says of its trials: status, end, reward.
 type verdicts map[string]string
 
-// scan reads a run's control journal: the final verdict of each trial, and that nothing was done after it.
+// scan reads a run's control journal: the final verdict of each trial, and that nothing was done
+// after it.
 func scan(run string) (verdicts, error) {
 	f, err := os.Open(filepath.Join(run, "journal", "control.jsonl"))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -1,5 +1,5 @@
-// Command crash kills runs of evalrun with SIGKILL at random moments, resumes each until it is done, and compares what came
-// of it with a run that nobody disturbed:
+// Command crash kills runs of evalrun with SIGKILL at random moments, resumes each until it is
+// done, and compares what came of it with a run that nobody disturbed:
 //
 //   - every trial has the same verdict;
 //   - models: each reply comes to its request, through stages and agents of the protocol, and at most the calls in
@@ -173,7 +173,8 @@ func (c *crash) round(driver string, took time.Duration, want verdicts, round, m
 	cmd := c.command(c.runArgs(driver, out)...)
 	left := 1.0 // of the trials
 	for kills < max && (kills == 0 || c.rng.IntN(3) > 0) {
-		// Most of a run's dangers are in its middle; starts and ends are tried more than their share.
+		// Most of a run's dangers are in its middle; starts and ends are tried more than their
+		// share.
 		after := time.Duration(c.rng.Float64() * (0.1 + left) * float64(took))
 		switch c.rng.IntN(5) {
 		case 0:
@@ -230,7 +231,8 @@ func (c *crash) round(driver string, took time.Duration, want verdicts, round, m
 	return kills, os.RemoveAll(out)
 }
 
-// next is how a killed run goes on. Killed before it wrote its plan, it has not begun: it is started again.
+// next is how a killed run goes on. Killed before it wrote its plan, it has not begun: it is
+// started again.
 func (c *crash) next(driver, out string) []string {
 	if _, err := os.Stat(filepath.Join(out, "plan.json")); err != nil {
 		return c.runArgs(driver, out)
@@ -238,7 +240,8 @@ func (c *crash) next(driver, out string) []string {
 	return []string{"resume", out, "--progress", "none"}
 }
 
-// kill lets a command run for a while and kills it, alone. It reports false where it had ended by itself.
+// kill lets a command run for a while and kills it, alone. It reports false where it had ended by
+// itself.
 func (c *crash) kill(cmd *exec.Cmd, after time.Duration) (bool, error) {
 	var text strings.Builder
 	cmd.Stderr = &text

@@ -20,8 +20,9 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// A service plays a model over OpenAI's chat completions. What it says depends on the request alone, and its agents answer
-// right only when each reply comes to the request that it was given for.
+// A service plays a model over OpenAI's chat completions. What it says depends on the request
+// alone, and its agents answer right only when each reply comes to the request that it was given
+// for.
 type service struct {
 	addr   string
 	served atomic.Int64
@@ -89,7 +90,8 @@ func answer(goal string) string {
 	return "yes"
 }
 
-// protocolAgent is an agent of docs/protocol.md: it asks four questions and answers right when each reply is to its question.
+// protocolAgent is an agent of docs/protocol.md: it asks four questions and answers right when each
+// reply is to its question.
 func protocolAgent(in io.Reader, out io.Writer) error {
 	lines := bufio.NewReaderSize(in, 1<<20)
 	var start struct {
@@ -130,7 +132,8 @@ func protocolAgent(in io.Reader, out io.Writer) error {
 	return err
 }
 
-// paid counts the calls that a run's journal says were paid for, and sees that each reply of an attempt has its own ID.
+// paid counts the calls that a run's journal says were paid for, and sees that each reply of an
+// attempt has its own ID.
 func paid(run string) (int64, error) {
 	files, err := filepath.Glob(filepath.Join(run, "journal", "events", "*"))
 	if err != nil {
@@ -179,7 +182,8 @@ func paid(run string) (int64, error) {
 	return n, nil
 }
 
-// charged sees that the summary counts each call once that was paid for, those of attempts that were killed included.
+// charged sees that the summary counts each call once that was paid for, those of attempts that
+// were killed included.
 func charged(run string, paid int64) error {
 	b, err := os.ReadFile(filepath.Join(run, "summary.json"))
 	if err != nil {

@@ -146,7 +146,8 @@ func older(run string) error {
 	return os.WriteFile(name, data, 0o644)
 }
 
-// hidden says whether a full check has to find the damage: a bit of the events, or of kept content, of a finished run.
+// hidden says whether a full check has to find the damage: a bit of the events, or of kept content,
+// of a finished run.
 func (w wound) hidden(b *base) bool {
 	return w.op == "flip" && b.whole && (strings.HasPrefix(w.files[0], "journal/events/") || strings.HasPrefix(w.files[0], "blobs/"))
 }
@@ -284,7 +285,8 @@ func (d *damager) one(i int) error {
 		if after, err = d.ask(dir, "show", "run"); err != nil {
 			return err
 		}
-		// Evidence of an open trial that cannot be read is played again, and nothing of it was counted.
+		// Evidence of an open trial that cannot be read is played again, and nothing of it was
+		// counted.
 		if refused && !slices.ContainsFunc(w.files, func(f string) bool { return strings.HasPrefix(f, "blobs/") }) && !strings.Contains(after.out, "gone on without records") {
 			return fail("show after resume --accept-loss", after, "no lasting note of the loss")
 		}

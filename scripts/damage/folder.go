@@ -14,7 +14,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// writeBenchmark writes tasks whose evidence is partly in blobs, and two agents whose verdicts are known.
+// writeBenchmark writes tasks whose evidence is partly in blobs, and two agents whose verdicts are
+// known.
 func writeBenchmark(dir string, trials int) (config string, err error) {
 	const arms = 2
 	var tasks, script strings.Builder
@@ -51,7 +52,8 @@ arms:
 	return filepath.Join(dir, "damage.yaml"), nil
 }
 
-// pack makes of a finished run one whose first segment of events is packed, as that of a longer run is.
+// pack makes of a finished run one whose first segment of events is packed, as that of a longer run
+// is.
 func (d *damager) pack(finished string) (*base, error) {
 	b := &base{name: "packed", dir: filepath.Join(d.work, "packed", "run")}
 	if err := copyRun(b.dir, finished, nil); err != nil {
@@ -90,7 +92,8 @@ func files(dir string) (out []string, err error) {
 	return out, err
 }
 
-// copyRun copies a run folder. With a source of chance the order of files and their times are random.
+// copyRun copies a run folder. With a source of chance the order of files and their times are
+// random.
 func copyRun(to, from string, rng *rand.Rand) error {
 	names, err := files(from)
 	if err != nil {
@@ -135,7 +138,8 @@ func (w wound) String() string {
 
 var ops = []string{"flip", "cut", "zero", "delete", "double", "swap"}
 
-// pick chooses a damage. Half of the files chosen are the journal's and blobs, though there are more of others.
+// pick chooses a damage. Half of the files chosen are the journal's and blobs, though there are
+// more of others.
 func pick(dir string, rng *rand.Rand) (wound, error) {
 	all, err := files(dir)
 	if err != nil {
@@ -173,7 +177,8 @@ func pick(dir string, rng *rand.Rand) (wound, error) {
 	return w, nil
 }
 
-// losses are what is lost together, as patterns of files. Those of "roll back" go back to what they were earlier in the run.
+// losses are what is lost together, as patterns of files. Those of "roll back" go back to what they
+// were earlier in the run.
 var losses = []struct {
 	op    string
 	globs []string

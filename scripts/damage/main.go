@@ -1,5 +1,5 @@
-// Command damage damages run folders of evalrun at random and asks show, compare, export, regrade and resume about them. The undamaged
-// twin of a folder is the truth:
+// Command damage damages run folders of evalrun at random and asks show, compare, export, regrade
+// and resume about them. The undamaged twin of a folder is the truth:
 //
 //   - no command panics or hangs;
 //
@@ -13,9 +13,10 @@
 //
 //   - of undamaged copies no command says anything.
 //
-// Most damages are of one file of a finished or half-finished run: one flipped bit, a cut, zeros, a deletion, its content twice, or an exchange
-// with another file of the run. Some are of several: a folder, the mark and run.json, the summaries or tables are gone, or
-// control.jsonl is what it was earlier, with its mark or without one.
+// Most damages are of one file of a finished or half-finished run: one flipped bit, a cut, zeros, a
+// deletion, its content twice, or an exchange with another file of the run. Some are of several: a
+// folder, the mark and run.json, the summaries or tables are gone, or control.jsonl is what it was
+// earlier, with its mark or without one.
 //
 // Usage: go run ./scripts/damage -n 300
 //
@@ -204,7 +205,8 @@ func (d *damager) makeBases() error {
 		}
 		killed := killAt(cmd, filepath.Join(half, "journal", "control.jsonl"), int64((0.1+0.8*rng.Float64())*float64(whole.Size())))
 		b := &base{name: fmt.Sprintf("half %d", i), dir: half}
-		// Killed between a write and its sync, it has lines that nobody was told of: to lose these is no damage.
+		// Killed between a write and its sync, it has lines that nobody was told of: to lose these
+		// is no damage.
 		if killed && promised(half) {
 			if err := d.learn(b); err != nil {
 				return err

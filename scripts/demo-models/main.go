@@ -1,9 +1,12 @@
-// Command demo-models is an OpenAI-compatible server with two "models" whose replies are scripted: it was with them, and not with any real
-// model, that the tape of `make demo` was recorded (scripts/record-demo). What they score says nothing about any model; it shows
-// what a run, a comparison and a trajectory look like. In a browser they play the known solutions, too, reading the pages as they come.
+// Command demo-models is an OpenAI-compatible server with two "models" whose replies are scripted:
+// it was with them, and not with any real model, that the tape of `make demo` was recorded
+// (scripts/record-demo). What they score says nothing about any model; it shows what a run, a
+// comparison and a trajectory look like. In a browser they play the known solutions, too, reading
+// the pages as they come.
 //
-// "scripted-careful" looks around, plays the known solution of most tasks, checks its work and finishes. "scripted-hasty" does not look, writes
-// the first thing that comes to mind for some tasks (mistakes.yaml), makes a malformed call, and gives up once.
+// "scripted-careful" looks around, plays the known solution of most tasks, checks its work and
+// finishes. "scripted-hasty" does not look, writes the first thing that comes to mind for some
+// tasks (mistakes.yaml), makes a malformed call, and gives up once.
 package main
 
 import (
@@ -231,7 +234,8 @@ func (s *server) reply(model, goal, page string, step int) turn {
 	return call("", "finish", map[string]any{"message": "I have no script for this task.", "gave_up": true})
 }
 
-// browse is a model's next action in a browser. The page makes up the goal from a seed, so a task is known by how many of its patterns fit.
+// browse is a model's next action in a browser. The page makes up the goal from a seed, so a task
+// is known by how many of its patterns fit.
 func (s *server) browse(model, goal, page string, step int) turn {
 	var x *solution
 	most := 0

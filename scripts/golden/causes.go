@@ -8,8 +8,9 @@ import (
 	"github.com/evalrun/evalrun/browsergym/recordings"
 )
 
-// A reason is why fields of a page may differ from their recording: a row of the table of what is unstable in the recordings' README ("README: …"),
-// or a numbered cause of docs/fidelity.md. It holds only where, apart from what it speaks of, nothing differs.
+// A reason is why fields of a page may differ from their recording: a row of the table of what is
+// unstable in the recordings' README ("README: …"), or a numbered cause of docs/fidelity.md. It
+// holds only where, apart from what it speaks of, nothing differs.
 type reason struct {
 	name   string
 	pages  *regexp.Regexp // of which it speaks
@@ -47,10 +48,12 @@ var selects = regexp.MustCompile(`(?m)^\t*InlineTextBox '(select in)?'(\n|$)|sel
 
 var number = regexp.MustCompile(` d="[^"]*"|-?\d+(\.\d+)?(e-?\d+)?`)
 
-// numbers takes away where and how large things are, and the curves that a drawing in motion is made of.
+// numbers takes away where and how large things are, and the curves that a drawing in motion is
+// made of.
 func numbers(s string) string { return number.ReplaceAllString(s, "#") }
 
-// terminal takes the cursor away, which comes and goes, the focus, which comes with a timer, and blanks, which depend on what was drawn before a key came.
+// terminal takes the cursor away, which comes and goes, the focus, which comes with a timer, and
+// blanks, which depend on what was drawn before a key came.
 func terminal(s string) string {
 	if strings.HasPrefix(s, `"`) { // the focused element itself
 		return ""
@@ -61,7 +64,8 @@ func terminal(s string) string {
 	return cursor.ReplaceAllString(s, "")
 }
 
-// day is the date that the page shows, and where the element is that it is in: letters are not equally wide.
+// day is the date that the page shows, and where the element is that it is in: letters are not
+// equally wide.
 var day = regexp.MustCompile(`(?m)Last login: [A-Z][a-z]{2} [A-Z][a-z]{2} \d+ \d{4}|^20 .*|(\[20\] |bid="20")[^>\n]*`)
 
 var cursor = regexp.MustCompile(`(?m), focused|^2[34] .*|^\t*generic\n|\s*<span [^>]*id="input-flicker"[^>]*>\s*█\s*</span>`)

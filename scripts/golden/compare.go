@@ -12,7 +12,8 @@ import (
 	"github.com/evalrun/evalrun/browsergym/recordings"
 )
 
-// compare sets every field of a result beside the recorded one. What is left out or made alike is what docs/fidelity.md says.
+// compare sets every field of a result beside the recorded one. What is left out or made alike is
+// what docs/fidelity.md says.
 func compare(s *recordings.Site, sets *recordings.Texts, r *browsergym.Result, want *recordings.Observation) (all []difference, err error) {
 	o := r.Observation
 	add := func(field, got, want string) {
@@ -67,7 +68,8 @@ func compare(s *recordings.Site, sets *recordings.Texts, r *browsergym.Result, w
 	return all, err
 }
 
-// timeless is what a task tells, but for the reward of success that counts the time, and for what the reference does not tell of.
+// timeless is what a task tells, but for the reward of success that counts the time, and for what
+// the reference does not tell of.
 func timeless(got, want map[string]any) map[string]any {
 	const timed = "REWARD_GLOBAL"
 	got = maps.Clone(got)

@@ -41,7 +41,8 @@ func golden(t *testing.T, what, only string) *tally {
 	return c
 }
 
-// A sample, so that it does not take minutes; the whole is for `go run ./scripts/golden`. EVALRUN_TEST_EPISODES is another pattern.
+// A sample, so that it does not take minutes; the whole is for `go run ./scripts/golden`.
+// EVALRUN_TEST_EPISODES is another pattern.
 func TestLive(t *testing.T) {
 	only := os.Getenv("EVALRUN_TEST_EPISODES")
 	if only == "" && testing.Short() {
@@ -120,7 +121,8 @@ func TestTally(t *testing.T) {
 	c.print(io.Discard)
 }
 
-// Grains are found where pictures show them or where an element has a corner, by two levels at most, and nothing else is taken for them.
+// Grains are found where pictures show them or where an element has a corner, by two levels at
+// most, and nothing else is taken for them.
 func TestGrains(t *testing.T) {
 	empty := func() *bitmap { return &bitmap{20, 20, bytes.Repeat([]byte{250}, 20*20*3)} }
 	at := func(x, y int, v byte) grain { return grain{3 * (20*y + x), [3]byte{v, v, v}} }

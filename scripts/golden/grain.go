@@ -12,7 +12,8 @@ import (
 	"github.com/evalrun/evalrun/browsergym/obs"
 )
 
-// A grain is a pixel that a rasteriser rounds otherwise from one time to the next, as it does in rounded corners: the same but for fineness levels of
+// A grain is a pixel that a rasteriser rounds otherwise from one time to the next, as it does in
+// rounded corners: the same but for fineness levels of
 // 255. Nobody sees it, but it changes a picture's digest.
 type grain struct {
 	at  int // of its first byte
@@ -24,14 +25,15 @@ const (
 	tries    = 1500 // choices of grains that are tried, few first
 )
 
-// graining is what was learnt of a page's grains from its pictures: which values a pixel had, and which pixels change together, since they are drawn
-// together.
+// graining is what was learnt of a page's grains from its pictures: which values a pixel had, and
+// which pixels change together, since they are drawn together.
 type graining struct {
 	values map[int][][3]byte // of a pixel, by where it is
 	groups [][]int
 }
 
-// learn takes the pixels by which two pictures differ as grains do: all around such a pixel the two are equal.
+// learn takes the pixels by which two pictures differ as grains do: all around such a pixel the two
+// are equal.
 func (g *graining) learn(a, b *bitmap) {
 	if a.width != b.width || a.height != b.height {
 		return
@@ -107,7 +109,8 @@ func alike(a, b *bitmap, i int) bool {
 	return true
 }
 
-// has reports whether a pixel of b can be such a grain: it has another value, which is next to the same.
+// has reports whether a pixel of b can be such a grain: it has another value, which is next to the
+// same.
 func (b *bitmap) has(g grain) bool {
 	differs := false
 	for k, v := range g.rgb {
@@ -120,7 +123,8 @@ func (b *bitmap) has(g grain) bool {
 	return differs
 }
 
-// corners are the grains that may be where elements have their corners, rounded ones or those of a ring of focus: grey pixels, other than what is around them.
+// corners are the grains that may be where elements have their corners, rounded ones or those of a
+// ring of focus: grey pixels, other than what is around them.
 func (b *bitmap) corners(elements *obs.Properties) (all []grain) {
 	const reach = 3
 	row := 3 * b.width
@@ -159,7 +163,8 @@ func (b *bitmap) corners(elements *obs.Properties) (all []grain) {
 	return all
 }
 
-// ground reports whether b, with some of the known grains and at most one that is new, is the picture of a digest.
+// ground reports whether b, with some of the known grains and at most one that is new, is the
+// picture of a digest.
 func (b *bitmap) ground(sum string, known [][]grain, fresh []grain) bool {
 	if len(fresh) == 0 {
 		for some := range choices(known, tries) {
@@ -186,7 +191,8 @@ func (b *bitmap) with(grains []grain) *bitmap {
 	return out
 }
 
-// one reports whether one grain makes b the picture of a digest. What comes before it is digested once for all.
+// one reports whether one grain makes b the picture of a digest. What comes before it is digested
+// once for all.
 func (b *bitmap) one(sum string, grains []grain) bool {
 	before, done := sha256.New(), 0
 	for _, g := range grains {
@@ -205,7 +211,8 @@ func (b *bitmap) one(sum string, grains []grain) bool {
 	return false
 }
 
-// choices are ways to choose groups, few first, the empty choice being the first; n of them at most.
+// choices are ways to choose groups, few first, the empty choice being the first; n of them at
+// most.
 func choices(groups [][]grain, n int) iter.Seq[[]grain] {
 	return func(yield func([]grain) bool) {
 		var choose func(from, more int, some []grain) bool

@@ -16,7 +16,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// live plays all recordings with a browser of its own and compares every field of every observation.
+// live plays all recordings with a browser of its own and compares every field of every
+// observation.
 func (o *options) live(ctx context.Context, c *tally, pace browsergym.Pace) error {
 	sets, err := recordings.ReadTexts(o.dir)
 	if err != nil {

@@ -1,9 +1,12 @@
-// Command golden compares browsergym with recordings of the reference, field by field. docs/fidelity.md says what comes of it and why.
+// Command golden compares browsergym with recordings of the reference, field by field.
+// docs/fidelity.md says what comes of it and why.
 //
-// Usage: go run ./scripts/golden [-do offline,fast,reference,random,differential] [-only REGEXP] [-miniwob FOLDER] [-v] [RECORDINGS]
+// Usage: go run ./scripts/golden [-do offline,fast,reference,random,differential] [-only REGEXP]
+// [-miniwob FOLDER] [-v] [RECORDINGS]
 //
-// RECORDINGS, or EVALRUN_GOLDEN, is a folder of recordings; those of pages need pages/ in it, those of MiniWoB++ its folder html, by -miniwob or
-// EVALRUN_TEST_MINIWOB. The comparison differential needs none of these: it makes a Python with the reference in it. Every difference is put to a
+// RECORDINGS, or EVALRUN_GOLDEN, is a folder of recordings; those of pages need pages/ in it, those
+// of MiniWoB++ its folder html, by -miniwob or EVALRUN_TEST_MINIWOB. The comparison differential
+// needs none of these: it makes a Python with the reference in it. Every difference is put to a
 // cause that docs/fidelity.md explains; one without a cause makes the exit status 1.
 package main
 

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// offline makes the texts of all observations again from the browser's recorded answers. Where an observation has none, its pruned texts are made
-// from its DOM texts.
+// offline makes the texts of all observations again from the browser's recorded answers. Where an
+// observation has none, its pruned texts are made from its DOM texts.
 func (o *options) offline(ctx context.Context, c *tally) error {
 	sets, err := recordings.ReadTexts(o.dir)
 	if err != nil {

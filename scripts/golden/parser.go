@@ -19,7 +19,8 @@ type reading struct {
 	Error    string `json:"error"`
 }
 
-// parser compares how texts are read with the table of actions/parser.json, if the recordings have one.
+// parser compares how texts are read with the table of actions/parser.json, if the recordings have
+// one.
 func (o *options) parser(c *tally) error {
 	raw, err := os.ReadFile(filepath.Join(o.dir, "actions", "parser.json"))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -17,7 +17,8 @@ import (
 	"github.com/evalrun/evalrun/browsergym/recordings"
 )
 
-// A picture that differs is taken again for so long, and so often, to see whether another moment explains it: carets blink once a second.
+// A picture that differs is taken again for so long, and so often, to see whether another moment
+// explains it: carets blink once a second.
 const (
 	later = 1300 * time.Millisecond
 	shots = 25
@@ -51,8 +52,8 @@ func (p *player) picture(ctx context.Context, where string, o *browsergym.Observ
 
 func unexcused(difference) string { return "" }
 
-// why is why a picture differs: it shows what is never the same twice; or it is the recorded one, to the last bit, at another moment, or with grains put
-// in their places, or both.
+// why is why a picture differs: it shows what is never the same twice; or it is the recorded one,
+// to the last bit, at another moment, or with grains put in their places, or both.
 func (p *player) why(ctx context.Context, o *browsergym.Observation, got *bitmap, want *recordings.Observation) string {
 	const grain = "2: a pixel rounded otherwise"
 	shows, always := p.moves()
@@ -98,8 +99,8 @@ func (p *player) why(ctx context.Context, o *browsergym.Observation, got *bitmap
 	return ""
 }
 
-// grained reports whether a picture is the recorded one but for grains: those that pictures of this page were seen to have and, when elements are
-// given, one in a corner of theirs.
+// grained reports whether a picture is the recorded one but for grains: those that pictures of this
+// page were seen to have and, when elements are given, one in a corner of theirs.
 func (p *player) grained(b *bitmap, want *recordings.Observation, elements *obs.Properties) bool {
 	var fresh []grain
 	if elements != nil {
@@ -120,7 +121,8 @@ func (p *player) know(b *bitmap) {
 	p.known[sum] = b
 }
 
-// moves is the row that says that something on the page moves, or comes and goes, all the time; and whether any two pictures of it show that.
+// moves is the row that says that something on the page moves, or comes and goes, all the time; and
+// whether any two pictures of it show that.
 func (p *player) moves() (row string, always bool) {
 	switch name := p.h.Called(); {
 	case strings.HasPrefix(name, "errors"):

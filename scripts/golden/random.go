@@ -16,8 +16,9 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// random plays all tasks of MiniWoB++: resets them twice, which has to give the same, plays random actions, which may not fail, and compares the reward
-// with what the page itself says. The actions follow from the task's name and its seed.
+// random plays all tasks of MiniWoB++: resets them twice, which has to give the same, plays random
+// actions, which may not fail, and compares the reward with what the page itself says. The actions
+// follow from the task's name and its seed.
 func (o *options) random(ctx context.Context, c *tally) error {
 	if o.miniwob == "" {
 		return fmt.Errorf("MiniWoB++'s pages are not there; name their folder by -miniwob")
@@ -69,7 +70,8 @@ func (o *options) random(ctx context.Context, c *tally) error {
 	})
 }
 
-// noTasks are pages that lie among the tasks, and restless those on which the seed does not settle what is seen.
+// noTasks are pages that lie among the tasks, and restless those on which the seed does not settle
+// what is seen.
 var (
 	noTasks  = []string{"button-delay", "chase-circle", "hover-shape", "moving-items", "simon-says"}
 	restless = []string{"click-pie", "click-pie-nodelay", "terminal", "visual-addition", "stock-market"}

@@ -1,5 +1,6 @@
-// Package leftovers finds what runs of evalrun have left on this machine: processes, files in their temporary folder, drivers'
-// state files, control groups, mounts. Crash and attack tests look before and after.
+// Package leftovers finds what runs of evalrun have left on this machine: processes, files in their
+// temporary folder, drivers' state files, control groups, mounts. Crash and attack tests look
+// before and after.
 package leftovers
 
 import (
@@ -22,8 +23,8 @@ import (
 // Adopt makes this process the one that orphans of its children come to, so that none gets away.
 func Adopt() error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
-// OwnMounts starts this program again, in the same process, with mounts of its own, where it may: others mount things beside us, which would look
-// as if we had left them. It is to be called first.
+// OwnMounts starts this program again, in the same process, with mounts of its own, where it may:
+// others mount things beside us, which would look as if we had left them. It is to be called first.
 func OwnMounts() {
 	const done = "EVALRUN_OWN_MOUNTS"
 	if os.Geteuid() != 0 || os.Getenv(done) != "" {
@@ -40,8 +41,9 @@ func OwnMounts() {
 // A Set is what is there.
 type Set map[string]bool
 
-// Now lists what is there, tmp being the temporary folder of the runs. What belongs to a living process that is none of ours is left
-// out: others use this machine too. No child of ours may be running that is waited for elsewhere.
+// Now lists what is there, tmp being the temporary folder of the runs. What belongs to a living
+// process that is none of ours is left out: others use this machine too. No child of ours may be
+// running that is waited for elsewhere.
 func Now(tmp string) Set {
 	// Processes that have ended and came to us are not left over, only not yet waited for.
 	for {

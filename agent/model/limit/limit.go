@@ -1,8 +1,9 @@
 // Package limit keeps the calls to one service within what it takes.
 //
-// A [Limiter] belongs to one model at one address with one key, and is shared by all arms and sessions that use it. It lets a number of calls
-// be in flight that adapts itself: it grows while the service answers, and halves when the service says that it is too much. Where one call at
-// a time is still too much, it learns a rate: the gap between the starts of two calls.
+// A [Limiter] belongs to one model at one address with one key, and is shared by all arms and
+// sessions that use it. It lets a number of calls be in flight that adapts itself: it grows while
+// the service answers, and halves when the service says that it is too much. Where one call at a
+// time is still too much, it learns a rate: the gap between the starts of two calls.
 //
 //	grow    +1 a reply until the first cut (so it doubles each round trip), then +1 a window, but only while the window is used
 //	cut     to half of what was in flight, once an episode: a refusal of a call that went out before the last cut is old news
@@ -42,8 +43,8 @@ type Config struct {
 	Max      int     // calls in flight at most: no bound
 	Requests float64 // a minute: no bound
 	Tokens   float64 // a minute, in and out together: no bound
-	// Patience: where the service has answered nobody for so long, a refusal is one of all calls in the queue too, which
-	// would wait for a turn that helps nobody. 30 min.
+	// Patience: where the service has answered nobody for so long, a refusal is one of all calls in
+	// the queue too, which would wait for a turn that helps nobody. 30 min.
 	Patience time.Duration
 }
 
@@ -154,8 +155,9 @@ func (l *Limiter) Answered() time.Time {
 	return l.answered
 }
 
-// Wrap makes each call of next wait for its turn, first come, first served: the further tries of a call keep its place where
-// their context has one ([model.WithPlace]). The wait is told to Binding.Waiting and counted by [model.Wait].
+// Wrap makes each call of next wait for its turn, first come, first served: the further tries of a
+// call keep its place where their context has one ([model.WithPlace]). The wait is told to
+// Binding.Waiting and counted by [model.Wait].
 func (l *Limiter) Wrap(next model.Factory) model.Factory {
 	return func(b model.Binding) (model.Client, error) {
 		c, err := next(b)
@@ -240,7 +242,8 @@ func (l *Limiter) acquire(ctx context.Context, tokens float64, waiting func() fu
 	return nil, fmt.Errorf("waiting for the model's turn: %w", context.Cause(ctx))
 }
 
-// ticket is the number of the call of ctx, in the order in which calls came. The tries of a call have the same.
+// ticket is the number of the call of ctx, in the order in which calls came. The tries of a call
+// have the same.
 func (l *Limiter) ticket(ctx context.Context) uint64 {
 	place := model.Place(ctx)
 	if place != nil && *place > 0 {
@@ -309,7 +312,8 @@ func (l *Limiter) take(now time.Time, tokens float64) *list.Element {
 	return l.out.PushBack(&flight{epoch: l.epoch, number: l.sent, start: now})
 }
 
-// wake gives turns to those who can have one, and sees to it that somebody looks again when time alone will help.
+// wake gives turns to those who can have one, and sees to it that somebody looks again when time
+// alone will help.
 func (l *Limiter) wake() {
 	for l.queue.Len() > 0 {
 		now := time.Now()
@@ -434,7 +438,8 @@ func (l *Limiter) grow(took time.Duration, full bool) {
 	}
 }
 
-// cut learns from a refusal that asks to wait for after. The call that was refused is no longer among those that are out.
+// cut learns from a refusal that asks to wait for after. The call that was refused is no longer
+// among those that are out.
 func (l *Limiter) cut(now time.Time, after time.Duration) {
 	l.epoch++
 	l.slow = false
@@ -475,7 +480,8 @@ func (l *Limiter) cut(now time.Time, after time.Duration) {
 	l.gap = min(l.gap*2, l.longest())
 }
 
-// longest is the longest gap. What the service has named bounds it, unless that has proved too short.
+// longest is the longest gap. What the service has named bounds it, unless that has proved too
+// short.
 func (l *Limiter) longest() time.Duration {
 	if l.hint == 0 || l.run > outage {
 		return maxGap
@@ -483,7 +489,8 @@ func (l *Limiter) longest() time.Duration {
 	return min(max(hintFactor*l.hint, hintedGap), maxGap)
 }
 
-// estimate is what a request is reckoned with until its usage is known: about four bytes a token, and some for the reply.
+// estimate is what a request is reckoned with until its usage is known: about four bytes a token,
+// and some for the reply.
 func estimate(req *model.Request) float64 {
 	n := 0
 	for _, m := range req.Messages {
@@ -500,8 +507,8 @@ func estimate(req *model.Request) float64 {
 	return float64(n)/4 + 256
 }
 
-// A bucket fills with perMinute a minute, up to what a second gives (and at least one), and may be overdrawn: who comes later waits
-// until it is above zero again.
+// A bucket fills with perMinute a minute, up to what a second gives (and at least one), and may be
+// overdrawn: who comes later waits until it is above zero again.
 type bucket struct {
 	perMinute float64
 	level     float64

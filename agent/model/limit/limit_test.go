@@ -206,8 +206,8 @@ func TestContextEnds(t *testing.T) {
 	})
 }
 
-// perMinute is a service that answers at most n requests in any minute and refuses others, without saying when to come back.
-// With strict, refused requests count as well.
+// perMinute is a service that answers at most n requests in any minute and refuses others, without
+// saying when to come back. With strict, refused requests count as well.
 type perMinute struct {
 	n      int
 	strict bool
@@ -244,7 +244,8 @@ func (s *perMinute) generate(context.Context, model.Binding, int, *model.Request
 	return &r, nil
 }
 
-// Ten requests a minute, for many sessions, and no Retry-After: nobody is lost, and what the service gives is used.
+// Ten requests a minute, for many sessions, and no Retry-After: nobody is lost, and what the
+// service gives is used.
 func TestRateBelowOneConnection(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -336,7 +337,8 @@ func TestRecovers(t *testing.T) {
 	})
 }
 
-// Where nobody is answered, calls end after the policy's patience, also those that wait in the queue most of the time.
+// Where nobody is answered, calls end after the policy's patience, also those that wait in the
+// queue most of the time.
 func TestDeadAccount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limit.New(limit.Config{})
@@ -362,7 +364,8 @@ func TestDeadAccount(t *testing.T) {
 	})
 }
 
-// A call that is never answered holds the only place for a minute, not for ever, and the window grows again.
+// A call that is never answered holds the only place for a minute, not for ever, and the window
+// grows again.
 func TestHungCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limit.New(limit.Config{Start: 2})

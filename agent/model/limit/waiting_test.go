@@ -15,7 +15,8 @@ import (
 	"github.com/evalrun/evalrun/agent/model/retry"
 )
 
-// Binding.Waiting brackets each wait of a call, in the queue and between tries, and no request is out meanwhile.
+// Binding.Waiting brackets each wait of a call, in the queue and between tries, and no request is
+// out meanwhile.
 func TestWaitingIsAnnounced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limit.New(limit.Config{Start: 1, Max: 1})

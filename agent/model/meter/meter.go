@@ -1,4 +1,5 @@
-// Package meter says what replies cost, and keeps calls from being made that nobody wants to pay for. See [New] and [Gate].
+// Package meter says what replies cost, and keeps calls from being made that nobody wants to pay
+// for. See [New] and [Gate].
 package meter
 
 import (
@@ -11,9 +12,11 @@ import (
 	"github.com/evalrun/evalrun/agent/model/price"
 )
 
-// New wraps next. Each reply's Usage.Cost is set: as the provider said, else by the price of the client's Info, else by table (which may be
-// nil). Where none knows, it stays nil, Usage.Unpriced says what is missing, and Usage.Counted is what limits and budgets count. All of it
-// is set before Binding.Try is told. A try that failed costs what its [model.Charge] says; without one it is not billed.
+// New wraps next. Each reply's Usage.Cost is set: as the provider said, else by the price of the
+// client's Info, else by table (which may be nil). Where none knows, it stays nil, Usage.Unpriced
+// says what is missing, and Usage.Counted is what limits and budgets count. All of it is set before
+// Binding.Try is told. A try that failed costs what its [model.Charge] says; without one it is not
+// billed.
 func New(next model.Factory, table *price.Table) model.Factory {
 	return func(b model.Binding) (model.Client, error) {
 		c := new(client)
@@ -103,8 +106,9 @@ func (c *client) Generate(ctx context.Context, req *model.Request) (*model.Respo
 	return r, nil
 }
 
-// Gate wraps a vendor's factory: each of its requests is made only if Binding.May allows it. So a call that waited for its turn, or for
-// another try, is not made when the money is used up meanwhile.
+// Gate wraps a vendor's factory: each of its requests is made only if Binding.May allows it. So a
+// call that waited for its turn, or for another try, is not made when the money is used up
+// meanwhile.
 func Gate(next model.Factory) model.Factory {
 	return func(b model.Binding) (model.Client, error) {
 		c, err := next(b)

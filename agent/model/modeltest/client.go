@@ -1,5 +1,6 @@
-// Package modeltest stands in for models: clients that are functions ([Func], [Script]), an OpenAI-compatible server with faults on order
-// ([Server], [Fault]), a proxy that brings the same faults to another server ([Proxy]), and the suite that every vendor's client must keep
+// Package modeltest stands in for models: clients that are functions ([Func], [Script]), an
+// OpenAI-compatible server with faults on order ([Server], [Fault]), a proxy that brings the same
+// faults to another server ([Proxy]), and the suite that every vendor's client must keep
 // ([Conformance]).
 package modeltest
 
@@ -17,8 +18,9 @@ import (
 // A Func answers call n (from 0) of a binding.
 type Func func(ctx context.Context, b model.Binding, n int, req *model.Request) (*model.Response, error)
 
-// Factory makes clients that call f, each reply after delay. A client costs two words and a counter, a call without a delay nothing
-// beside f: benchmarks use it. It tells Binding.Try of nothing; the retry wrapper does.
+// Factory makes clients that call f, each reply after delay. A client costs two words and a
+// counter, a call without a delay nothing beside f: benchmarks use it. It tells Binding.Try of
+// nothing; the retry wrapper does.
 func (f Func) Factory(delay time.Duration) model.Factory {
 	return func(b model.Binding) (model.Client, error) { return &client{f: f, b: b, delay: delay}, nil }
 }
@@ -54,7 +56,8 @@ func (c *client) Generate(ctx context.Context, req *model.Request) (*model.Respo
 	return c.f(ctx, c.b, n, req)
 }
 
-// Script answers call n of each binding with replies[n], and what comes after the last with an error of class request.
+// Script answers call n of each binding with replies[n], and what comes after the last with an
+// error of class request.
 func Script(replies ...model.Response) Func {
 	return func(_ context.Context, _ model.Binding, n int, _ *model.Request) (*model.Response, error) {
 		if n >= len(replies) {

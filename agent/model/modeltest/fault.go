@@ -57,7 +57,8 @@ func RateDate(d time.Duration) Fault {
 	}
 }
 
-// Cut sends the first half of what next answers and drops the connection. With length the reply said how long it would be.
+// Cut sends the first half of what next answers and drops the connection. With length the reply
+// said how long it would be.
 func Cut(length bool) Fault {
 	return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		rec := httptest.NewRecorder()

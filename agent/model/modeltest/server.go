@@ -155,8 +155,8 @@ func (r Reply) json(c Call) []byte {
 	return b
 }
 
-// Proxy stands before another server and plays a fault for request n where plan gives one. It returns its own base URL, whose path is
-// the target's, and ends with the test.
+// Proxy stands before another server and plays a fault for request n where plan gives one. It
+// returns its own base URL, whose path is the target's, and ends with the test.
 func Proxy(t testing.TB, target string, plan func(n int) Fault) string {
 	u, err := url.Parse(target)
 	if err != nil {

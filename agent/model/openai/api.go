@@ -9,8 +9,9 @@ import (
 	"strconv"
 )
 
-// What goes over the wire, as far as it is used. The order of the fields is the vendor's library's; it is kept, since
-// services cache by the beginning of a request. https://platform.openai.com/docs/api-reference/chat
+// What goes over the wire, as far as it is used. The order of the fields is the vendor's library's;
+// it is kept, since services cache by the beginning of a request.
+// https://platform.openai.com/docs/api-reference/chat
 
 // A chatRequest is the body of POST /chat/completions.
 type chatRequest struct {
@@ -65,8 +66,9 @@ type toolCall struct {
 	Type string `json:"type"` // "function"
 }
 
-// A chatReply is the answer. Servers differ in what they leave out and in the types of what nobody needs, so what is not
-// of the type that is described counts as absent, but for what a reply cannot do without.
+// A chatReply is the answer. Servers differ in what they leave out and in the types of what nobody
+// needs, so what is not of the type that is described counts as absent, but for what a reply cannot
+// do without.
 type chatReply struct {
 	ID      text  `json:"id"`
 	Model   text  `json:"model"`
@@ -139,7 +141,8 @@ func (c *count) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// encode is v as JSON, with further fields. One that v has is replaced in its place; the others follow, sorted.
+// encode is v as JSON, with further fields. One that v has is replaced in its place; the others
+// follow, sorted.
 func encode(v any, further map[string]json.RawMessage) (json.RawMessage, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

@@ -19,8 +19,8 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/requests.jsonl anew")
 
-// Requests stay the same byte for byte: a service's cache goes by the beginning of a request, and results of years are
-// compared. testdata/requests.jsonl was written by the vendor's own library.
+// Requests stay the same byte for byte: a service's cache goes by the beginning of a request, and
+// results of years are compared. testdata/requests.jsonl was written by the vendor's own library.
 func TestRequestBytes(t *testing.T) {
 	temp, topP, maxTok, seed, yes, no := 0.5, 1.0, int64(100), int64(7), true, false
 	img := event.Part{Blob: &event.Blob{SHA256: "aa", Type: "image/png", Size: 3}}

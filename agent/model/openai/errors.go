@@ -43,8 +43,8 @@ func (m *Model) refusedBy(got *exchange) error {
 	return &model.Error{Class: model.Classify(got.status, said(code, message)), After: got.after, HTTP: got.status, ID: got.id, Err: err}
 }
 
-// readError finds code and message in the forms that servers use: OpenAI's {"error":{…}}, vLLM's flat object, {"error":"text"},
-// FastAPI's {"detail":…}, or plain text.
+// readError finds code and message in the forms that servers use: OpenAI's {"error":{…}}, vLLM's
+// flat object, {"error":"text"}, FastAPI's {"detail":…}, or plain text.
 func readError(body []byte) (code, message string) {
 	var flat struct {
 		Error   json.RawMessage `json:"error"`
@@ -113,8 +113,8 @@ func said(code, message string) string {
 	return ""
 }
 
-// minSecret is the shortest key that is taken out of messages: servers of one's own are given keys such as "x", and a message without that letter
-// says nothing.
+// minSecret is the shortest key that is taken out of messages: servers of one's own are given keys
+// such as "x", and a message without that letter says nothing.
 const minSecret = 8
 
 // clean cuts a message to a line's length and takes out what must not be shown.
@@ -141,8 +141,8 @@ func requestID(h http.Header) string {
 	return ""
 }
 
-// retryAfter reads how long the service asks to wait: milliseconds, seconds, or a date, which is compared with the service's own clock
-// where it tells it.
+// retryAfter reads how long the service asks to wait: milliseconds, seconds, or a date, which is
+// compared with the service's own clock where it tells it.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil && ms > 0 {
 		return seconds(ms / 1000)

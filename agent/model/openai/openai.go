@@ -1,11 +1,14 @@
-// Package openai calls OpenAI and every server that speaks its chat completions: vLLM, llama.cpp, Ollama, SGLang, OpenRouter, Azure's and
-// Google's compatible end points. Start with [New] and [Config].
+// Package openai calls OpenAI and every server that speaks its chat completions: vLLM, llama.cpp,
+// Ollama, SGLang, OpenRouter, Azure's and Google's compatible end points. Start with [New] and
+// [Config].
 //
-// It makes one try a call and waits for nothing: retry and limit are wrapped around it. It reads nothing from the
-// environment. docs/decisions/model-clients.md says why it does not use the vendor's library.
+// It makes one try a call and waits for nothing: retry and limit are wrapped around it. It reads
+// nothing from the environment. docs/decisions/model-clients.md says why it does not use the
+// vendor's library.
 //
-// A reply is asked for whole, not streamed: nothing here shows half a reply, and a whole body is one thing to check, keep and replay. A dead
-// connection shows itself by the time-out of a try; a body cut in the middle by its length, or by JSON that does not end.
+// A reply is asked for whole, not streamed: nothing here shows half a reply, and a whole body is
+// one thing to check, keep and replay. A dead connection shows itself by the time-out of a try; a
+// body cut in the middle by its length, or by JSON that does not end.
 package openai
 
 import (
@@ -39,23 +42,29 @@ type Config struct {
 	Timeout time.Duration     // of one try, body included; 0: 10 min
 	MaxBody int64             // bytes of a reply; 0: 64 MiB
 
-	// Window, NoImages and NoTools are for Info, and images are left out where the model takes none.
+	// Window, NoImages and NoTools are for Info, and images are left out where the model takes
+	// none.
 	Window            int64
 	NoImages, NoTools bool
 
-	// MaxTokens names the field for Params.MaxTokens. "": "max_completion_tokens" for OpenAI itself, which refuses the other for newer
-	// models; "max_tokens" elsewhere, since many servers know only that.
+	// MaxTokens names the field for Params.MaxTokens. "": "max_completion_tokens" for OpenAI
+	// itself, which refuses the other for newer models; "max_tokens" elsewhere, since many servers
+	// know only that.
 	MaxTokens string
-	// Reasoning names the field in which a model's reasoning text is sent back ("reasoning_content" for DeepSeek with tools); "": it is not.
+	// Reasoning names the field in which a model's reasoning text is sent back ("reasoning_content"
+	// for DeepSeek with tools); "": it is not.
 	Reasoning string
 
-	// Blob opens what a message's part points to. Nil: what the binding says; where that has none either, a request with a blob fails.
+	// Blob opens what a message's part points to. Nil: what the binding says; where that has none
+	// either, a request with a blob fails.
 	Blob func(ctx context.Context, b event.Blob) (io.ReadCloser, error)
-	// HTTP is the client to use; nil: one that Transport made. Give the same one to all models behind one URL.
+	// HTTP is the client to use; nil: one that Transport made. Give the same one to all models
+	// behind one URL.
 	HTTP *http.Client
 }
 
-// A Model makes the clients of sessions; it holds connections, and clients are free. It is safe for several goroutines.
+// A Model makes the clients of sessions; it holds connections, and clients are free. It is safe for
+// several goroutines.
 type Model struct {
 	cfg     Config
 	host    string // for messages
@@ -63,13 +72,14 @@ type Model struct {
 	secrets []string
 }
 
-// Transport returns an HTTP client for thousands of calls at once: as many connections as there are calls, kept for reuse, HTTP/2 where
-// the server has it, the environment's proxy.
+// Transport returns an HTTP client for thousands of calls at once: as many connections as there are
+// calls, kept for reuse, HTTP/2 where the server has it, the environment's proxy.
 func Transport() *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxConnsPerHost = 0
 	t.MaxIdleConns = 0
-	// Without this, of n connections to a host all but two are closed after their reply, and each next call pays a handshake.
+	// Without this, of n connections to a host all but two are closed after their reply, and each
+	// next call pays a handshake.
 	t.MaxIdleConnsPerHost = 1 << 14
 	t.IdleConnTimeout = 90 * time.Second
 	return &http.Client{Transport: t}

@@ -246,7 +246,8 @@ func TestReplies(t *testing.T) {
 	}
 }
 
-// A message's content is a string or a list of parts. What is something else is not graded as its own JSON.
+// A message's content is a string or a list of parts. What is something else is not graded as its
+// own JSON.
 func TestContent(t *testing.T) {
 	for message, want := range map[string]struct{ text, reasoning, err string }{
 		`{"content":"hello"}`: {text: "hello"},
@@ -291,7 +292,8 @@ func TestContent(t *testing.T) {
 	}
 }
 
-// Messages are shown without the key, but a key of a letter, as servers of one's own are given, leaves them whole.
+// Messages are shown without the key, but a key of a letter, as servers of one's own are given,
+// leaves them whole.
 func TestKeyInMessages(t *testing.T) {
 	for key, want := range map[string]string{"e": "the key e is never right", "sk-0123456789": "the key [secret] is never right"} {
 		srv := modeltest.NewServer(t, modeltest.Replies(modeltest.Reply{Fault: modeltest.Status(400, "x", "the key "+key+" is never right")}))

@@ -110,8 +110,9 @@ func (m *Model) response(got *exchange) (*model.Response, error) {
 	return out, nil
 }
 
-// readContent reads a message's content: a string, or a list of parts with text and, as with Mistral, the model's thinking.
-// It is false for anything else, since half an answer must not be taken for the whole.
+// readContent reads a message's content: a string, or a list of parts with text and, as with
+// Mistral, the model's thinking. It is false for anything else, since half an answer must not be
+// taken for the whole.
 func readContent(raw json.RawMessage) (text, thinking string, ok bool) {
 	if len(raw) == 0 || raw[0] != '[' {
 		text, ok = readText(raw)
@@ -131,7 +132,8 @@ func readContent(raw json.RawMessage) (text, thinking string, ok bool) {
 		case p.Type == "text" && p.Text != nil:
 			said.WriteString(*p.Text)
 		case p.Type == "thinking":
-			// Parts with text, or a string. No answer depends on it, so that other forms do no harm.
+			// Parts with text, or a string. No answer depends on it, so that other forms do no
+			// harm.
 			var texts []struct {
 				Text string `json:"text"`
 			}
@@ -153,8 +155,8 @@ func readContent(raw json.RawMessage) (text, thinking string, ok bool) {
 	return said.String(), thought.String(), true
 }
 
-// usage is what a service says that a reply took. Nothing of it counts as told where the cost cannot be read: the price list
-// may name less than the service bills.
+// usage is what a service says that a reply took. Nothing of it counts as told where the cost
+// cannot be read: the price list may name less than the service bills.
 func usage(u spent) event.Usage {
 	usd, ok := cost(u)
 	if !ok {
@@ -167,12 +169,13 @@ func usage(u spent) event.Usage {
 		CacheWrite: cmp.Or(tokens(u.PromptDetails.CacheWrite), max(tokens(u.CacheCreation), tokens(u.PromptDetails.CacheCreation))),
 		Reasoning:  tokens(u.CompletionDetails.Reasoning), Cost: usd,
 	}
-	// They are parts of the prompt's tokens. Where they are more, as with gateways that pass Anthropic's counts on, they are not.
+	// They are parts of the prompt's tokens. Where they are more, as with gateways that pass
+	// Anthropic's counts on, they are not.
 	if cache := out.Cached + out.CacheWrite; u.PromptTokens >= 0 && cache > out.In {
 		out.In += cache
 	}
-	// Reasoning is billed, and with some services (xAI, Gemini) not a part of the output. What a service says of the total shows it, also
-	// where it says nothing of reasoning.
+	// Reasoning is billed, and with some services (xAI, Gemini) not a part of the output. What a
+	// service says of the total shows it, also where it says nothing of reasoning.
 	switch rest := tokens(u.TotalTokens) - out.In; {
 	case rest > out.Out:
 		out.Out = rest
@@ -183,8 +186,8 @@ func usage(u spent) event.Usage {
 	return out
 }
 
-// cost is what a service says that it bills, as OpenRouter does: a number, or one in a string; nil where it says nothing. It
-// is false where that is no cost that can be believed.
+// cost is what a service says that it bills, as OpenRouter does: a number, or one in a string; nil
+// where it says nothing. It is false where that is no cost that can be believed.
 func cost(u spent) (*float64, bool) {
 	if absent(u.Cost) {
 		return nil, true

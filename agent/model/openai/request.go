@@ -72,7 +72,8 @@ func (m *Model) messages(ctx context.Context, in []model.Message) ([]json.RawMes
 		out = append(out, b)
 		return err
 	}
-	// A tool message holds text only. Its images follow in a user message, after all answers to one reply: nothing may stand between those.
+	// A tool message holds text only. Its images follow in a user message, after all answers to one
+	// reply: nothing may stand between those.
 	var images []part
 	flush := func() (err error) {
 		if len(images) > 0 {
@@ -145,7 +146,8 @@ func (m *Model) messages(ctx context.Context, in []model.Message) ([]json.RawMes
 	return out, nil
 }
 
-// opaque is what a server wants to see again: OpenRouter's reasoning_details, Google's signatures beside each call.
+// opaque is what a server wants to see again: OpenRouter's reasoning_details, Google's signatures
+// beside each call.
 type opaque struct {
 	Details json.RawMessage            `json:"reasoning_details,omitempty"`
 	Calls   map[string]json.RawMessage `json:"extra_content,omitempty"` // by the call's id
@@ -165,7 +167,8 @@ func (m *Model) assistant(msg model.Message) (a message, further map[string]json
 		call.Function.Name = name(c.Name)
 		call.Function.Arguments = c.Args
 		if !json.Valid([]byte(c.Args)) {
-			// Several servers parse it again and fail the request for ever. What the model wrote is quoted in the answer to the call.
+			// Several servers parse it again and fail the request for ever. What the model wrote is
+			// quoted in the answer to the call.
 			call.Function.Arguments = "{}"
 		}
 		var further map[string]json.RawMessage
@@ -190,7 +193,8 @@ func (m *Model) assistant(msg model.Message) (a message, further map[string]json
 	return a, further, nil
 }
 
-// name makes what a model wrote as a tool's name fit to be sent back: services refuse a request over it.
+// name makes what a model wrote as a tool's name fit to be sent back: services refuse a request
+// over it.
 func name(s string) string {
 	out := strings.Map(func(r rune) rune {
 		switch {

@@ -9,7 +9,8 @@ import (
 	"github.com/evalrun/evalrun/agent/event"
 )
 
-// Some services count reasoning beside the output, though it is billed as output: what limits and prices see holds it in any case.
+// Some services count reasoning beside the output, though it is billed as output: what limits and
+// prices see holds it in any case.
 func TestReasoningIsOutput(t *testing.T) {
 	for raw, want := range map[string]event.Usage{
 		`{"prompt_tokens":30,"completion_tokens":100,"total_tokens":130,"completion_tokens_details":{"reasoning_tokens":90}}`: {In: 30, Out: 100, Reasoning: 90},
@@ -26,7 +27,8 @@ func TestReasoningIsOutput(t *testing.T) {
 	}
 }
 
-// Services name what came from a cache and went into it in several ways. It is a part of the input, or is made one.
+// Services name what came from a cache and went into it in several ways. It is a part of the input,
+// or is made one.
 func TestCacheFields(t *testing.T) {
 	for raw, want := range map[string]event.Usage{
 		`{"prompt_tokens":30,"completion_tokens":1,"prompt_cache_hit_tokens":20,"prompt_cache_miss_tokens":10}`:                                 {In: 30, Out: 1, Cached: 20},
@@ -72,7 +74,8 @@ func TestHugeUsage(t *testing.T) {
 	}
 }
 
-// A cost is a number, or one in a string. With any other, nothing is told, so that no lower price takes its place.
+// A cost is a number, or one in a string. With any other, nothing is told, so that no lower price
+// takes its place.
 func TestCostField(t *testing.T) {
 	is := func(usd float64) *float64 { return &usd }
 	for raw, want := range map[string]*event.Usage{

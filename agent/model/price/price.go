@@ -1,5 +1,5 @@
-// Package price knows what models cost. A [Table] maps names of models to prices in US dollars for a million tokens; what is not in it is not
-// known, and stays so: no price is ever guessed.
+// Package price knows what models cost. A [Table] maps names of models to prices in US dollars for
+// a million tokens; what is not in it is not known, and stays so: no price is ever guessed.
 package price
 
 import (
@@ -55,7 +55,8 @@ func Default() *Table {
 //	models:
 //	  gpt-4o: {in: 2.50, out: 10, cached: 1.25}
 //
-// A field that is left out is not known. Unknown keys and prices that are negative or no numbers are errors.
+// A field that is left out is not known. Unknown keys and prices that are negative or no numbers
+// are errors.
 func Parse(data []byte) (*Table, error) {
 	var f file
 	if err := yaml.UnmarshalWithOptions(data, &f, yaml.Strict()); err != nil {
@@ -103,8 +104,8 @@ func (t *Table) Len() int { return len(t.prices) }
 // A dated snapshot costs what its model costs: gpt-4o-2024-08-06, claude-sonnet-4-20250514.
 var date = regexp.MustCompile(`[-@](\d{4}-\d{2}-\d{2}|20\d{6})$`)
 
-// Lookup finds a model's price, or nil. The name is looked for as it is, without a date at its end, and without what stands before the
-// last slash, in this order.
+// Lookup finds a model's price, or nil. The name is looked for as it is, without a date at its end,
+// and without what stands before the last slash, in this order.
 func (t *Table) Lookup(name string) *model.Price {
 	name = normal(name)
 	for {
@@ -123,7 +124,8 @@ func (t *Table) Lookup(name string) *model.Price {
 
 func normal(name string) string { return strings.ToLower(strings.TrimSpace(name)) }
 
-// What is missing to know the cost of a reply: a class of tokens without a price, named by its key, or the usage.
+// What is missing to know the cost of a reply: a class of tokens without a price, named by its key,
+// or the usage.
 const (
 	In         = "in"
 	Out        = "out"
@@ -132,8 +134,8 @@ const (
 	Usage      = "usage" // the service does not say what the reply took
 )
 
-// Cost returns what a reply costs at p, or what is missing to know it. A reply without input tokens has no usage: there is no
-// empty prompt.
+// Cost returns what a reply costs at p, or what is missing to know it. A reply without input tokens
+// has no usage: there is no empty prompt.
 func Cost(p *model.Price, u event.Usage) (usd *float64, missing []string) {
 	if p == nil {
 		p = &model.Price{}
@@ -165,8 +167,9 @@ func Cost(p *model.Price, u event.Usage) (usd *float64, missing []string) {
 	return &sum, nil
 }
 
-// Counted returns the prices that limits and budgets count with: p, where what is not known is the dearest price that is, and for
-// cache writes twice the price of input. Nil where no price is known. It is the only place of this rule.
+// Counted returns the prices that limits and budgets count with: p, where what is not known is the
+// dearest price that is, and for cache writes twice the price of input. Nil where no price is
+// known. It is the only place of this rule.
 func Counted(p *model.Price) *model.Price {
 	if p == nil {
 		return nil
@@ -193,9 +196,9 @@ func Counted(p *model.Price) *model.Price {
 	return &out
 }
 
-// Most is what a try costs at most that took no more than u, by the prices that limits and budgets count with; nil where
-// none is known. Input counts as if all of it was written to a cache, where that is dearer; no vendor asks more for a cache hit
-// than for input.
+// Most is what a try costs at most that took no more than u, by the prices that limits and budgets
+// count with; nil where none is known. Input counts as if all of it was written to a cache, where
+// that is dearer; no vendor asks more for a cache hit than for input.
 func Most(p *model.Price, u event.Usage) *float64 {
 	c := Counted(p)
 	if c == nil {

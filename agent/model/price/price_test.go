@@ -56,7 +56,8 @@ func TestCost(t *testing.T) {
 	}
 }
 
-// What limits count with is known where any price is, and never below a price that is known for the same tokens.
+// What limits count with is known where any price is, and never below a price that is known for the
+// same tokens.
 func TestCounted(t *testing.T) {
 	v := func(f float64) *float64 { return &f }
 	for _, c := range []struct {

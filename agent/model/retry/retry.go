@@ -1,5 +1,5 @@
-// Package retry makes the tries of a call: it waits as long as the service asks or backs off by itself, stops where another try cannot help,
-// and tells Binding.Try of each. See [New].
+// Package retry makes the tries of a call: it waits as long as the service asks or backs off by
+// itself, stops where another try cannot help, and tells Binding.Try of each. See [New].
 package retry
 
 import (
@@ -14,21 +14,22 @@ import (
 
 // A Policy bounds a call. Zero fields have the defaults given.
 type Policy struct {
-	// Tries bounds the tries of a call that fail. A refusal ([model.Error.Refusal]) is none of them: it uses up time, of
-	// which Patience is the bound. Default 10.
+	// Tries bounds the tries of a call that fail. A refusal ([model.Error.Refusal]) is none of
+	// them: it uses up time, of which Patience is the bound. Default 10.
 	Tries int
 	First time.Duration // the first back-off's upper bound, doubled with each try: 1 s
 	Max   time.Duration // the largest upper bound: 60 s
 	After time.Duration // the longest Retry-After that is waited for; a longer one ends the call: 5 min
-	// Patience bounds the time of a call in tries and back-offs, without its time in a limiter's queue: after it no other
-	// try is begun. A call that is refused also ends when nobody who uses the account was answered for so long.
-	// Default 30 min.
+	// Patience bounds the time of a call in tries and back-offs, without its time in a limiter's
+	// queue: after it no other try is begun. A call that is refused also ends when nobody who uses
+	// the account was answered for so long. Default 30 min.
 	Patience time.Duration
 	// Answered is when the account last answered anybody. Nil: other calls are not known of.
 	Answered func() time.Time
-	// Held is how long a Retry-After the limiter below may keep all calls back for. A refused call waits for its Retry-After
-	// without a back-off of its own, then lines up again in its old place, and goes out when the limiter lets it. A wait of
-	// no more than Held does not count against Patience, as time in the queue does not. 0: there is no limiter.
+	// Held is how long a Retry-After the limiter below may keep all calls back for. A refused call
+	// waits for its Retry-After without a back-off of its own, then lines up again in its old
+	// place, and goes out when the limiter lets it. A wait of no more than Held does not count
+	// against Patience, as time in the queue does not. 0: there is no limiter.
 	Held time.Duration
 }
 
@@ -51,10 +52,13 @@ func (p Policy) withDefaults() Policy {
 	return p
 }
 
-// New wraps next. Errors of the classes rate, overload and network are tried again: after Retry-After and up to one back-off more
-// where the service named a time, else after a random part of the back-off (full jitter), so that a thousand sessions do not come back at
-// once. A refused call waits in the limiter instead, where there is one (Policy.Held). What comes back in the end is the last try's error, of the same class; it is [model.Error.Open] where the service asks to come
-// back later than Policy.After allows. How long one try may take is the vendor's client's business.
+// New wraps next. Errors of the classes rate, overload and network are tried again: after
+// Retry-After and up to one back-off more where the service named a time, else after a random part
+// of the back-off (full jitter), so that a thousand sessions do not come back at once. A refused
+// call waits in the limiter instead, where there is one (Policy.Held). What comes back in the end
+// is the last try's error, of the same class; it is [model.Error.Open] where the service asks to
+// come back later than Policy.After allows. How long one try may take is the vendor's client's
+// business.
 func New(next model.Factory, p Policy) model.Factory {
 	p = p.withDefaults()
 	return func(b model.Binding) (model.Client, error) {
@@ -115,7 +119,8 @@ func (c *client) Generate(ctx context.Context, req *model.Request) (*model.Respo
 	}
 }
 
-// over is the error of a call that is not tried again, or nil. used includes the back-off that would come next.
+// over is the error of a call that is not tried again, or nil. used includes the back-off that
+// would come next.
 func (c *client) over(try, failed int, used time.Duration, began time.Time, e *model.Error) error {
 	end := func(open bool, format string, args ...any) error {
 		return &model.Error{Class: e.Class, After: e.After, HTTP: e.HTTP, ID: e.ID, Open: open, Err: fmt.Errorf(format+": %w", append(args, e.Err)...)}

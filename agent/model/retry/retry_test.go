@@ -160,7 +160,8 @@ func TestContextEnds(t *testing.T) {
 	}
 }
 
-// The queue of a limiter is no time of the service, and does not use up the call. A try begins when its request goes out.
+// The queue of a limiter is no time of the service, and does not use up the call. A try begins when
+// its request goes out.
 func TestQueueIsWaiting(t *testing.T) {
 	var out time.Time
 	f := modeltest.Func(func(ctx context.Context, _ model.Binding, n int, _ *model.Request) (*model.Response, error) {

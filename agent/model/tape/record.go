@@ -21,8 +21,9 @@ type Recorder struct {
 	err error // the first failure; later replies are refused, since a tape with holes misleads
 }
 
-// Create opens a tape to be written at its end; it is made when missing. A line that a crash has torn is cut off. A tape has one recorder at a
-// time: while another one is open, here or in another process, Create fails.
+// Create opens a tape to be written at its end; it is made when missing. A line that a crash has
+// torn is cut off. A tape has one recorder at a time: while another one is open, here or in another
+// process, Create fails.
 func Create(path string) (*Recorder, error) {
 	f, err := fsutil.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
@@ -85,8 +86,8 @@ func (r *Recorder) Close() error {
 	return nil
 }
 
-// Wrap records every reply of next's clients before it is returned. Calls that failed are not recorded. params are those that next uses where
-// a request says nothing.
+// Wrap records every reply of next's clients before it is returned. Calls that failed are not
+// recorded. params are those that next uses where a request says nothing.
 func (r *Recorder) Wrap(next model.Factory, params model.Params) model.Factory {
 	return func(b model.Binding) (model.Client, error) {
 		c, err := next(b)

@@ -15,14 +15,16 @@ import (
 
 // Options of replaying.
 type Options struct {
-	// Strict: a reply is given only to the very request it was recorded for, with the same sampling parameters. Otherwise the place of
-	// the call is enough, as when a prompt has changed a little since.
+	// Strict: a reply is given only to the very request it was recorded for, with the same sampling
+	// parameters. Otherwise the place of the call is enough, as when a prompt has changed a little
+	// since.
 	Strict bool
 	// Delay of each reply, as if a model thought.
 	Delay time.Duration
 }
 
-// A Tape replays. It keeps an index in memory, and the replies in the file. It is safe for several goroutines.
+// A Tape replays. It keeps an index in memory, and the replies in the file. It is safe for several
+// goroutines.
 type Tape struct {
 	path  string
 	opt   Options
@@ -42,7 +44,8 @@ type place struct {
 	params  *string // nil: the line does not say
 }
 
-// Open reads a tape's index. A last line that was torn by a crash is left out; any other line that is not right is an error that names it.
+// Open reads a tape's index. A last line that was torn by a crash is left out; any other line that
+// is not right is an error that names it.
 func Open(path string, opt Options) (*Tape, error) {
 	f, err := fsutil.Open(path)
 	if err != nil {
@@ -115,7 +118,8 @@ func (t *Tape) read() error {
 	}
 }
 
-// stages number the calls of version 1 through all stages of a trial: there each stage began again at 0.
+// stages number the calls of version 1 through all stages of a trial: there each stage began again
+// at 0.
 type stages map[series]*stage
 
 type series struct {
@@ -155,19 +159,22 @@ func (t *Tape) Models() []string {
 	return out
 }
 
-// Old reports whether the tape has replies of version 1, of which the sampling parameters are not known and not compared.
+// Old reports whether the tape has replies of version 1, of which the sampling parameters are not
+// known and not compared.
 func (t *Tape) Old() bool { return t.old }
 
-// Factory makes clients that play the replies of one model, called with params where a request says nothing. Each call is told to Binding.Try, From "tape". Where the tape has several
-// replies under one key (arms that differ in their prompt, attempts that were repeated), the first of these is taken, and among equals that
-// of the latest attempt:
+// Factory makes clients that play the replies of one model, called with params where a request says
+// nothing. Each call is told to Binding.Try, From "tape". Where the tape has several replies under
+// one key (arms that differ in their prompt, attempts that were repeated), the first of these is
+// taken, and among equals that of the latest attempt:
 //
 //  1. of this arm, for this very request with these sampling parameters
 //  2. of another arm, for this very request with these sampling parameters
 //  3. not strict: of this arm
 //  4. not strict: of any arm
 //
-// A call without a reply fails with a *[Missing] in a *[model.Error] of class request: ours, and not the agent's.
+// A call without a reply fails with a *[Missing] in a *[model.Error] of class request: ours, and
+// not the agent's.
 func (t *Tape) Factory(name string, params model.Params) model.Factory {
 	return func(b model.Binding) (model.Client, error) {
 		return &playing{t: t, name: name, b: b, n: b.Counter(), params: params}, nil
@@ -179,7 +186,8 @@ type Missing struct {
 	Tape, Benchmark, Task, Role, Model string
 	Repeat, N                          int
 	Other                              bool // it has one there, for another request
-	// Recorded and Params are sampling parameters as JSON, where it has one there for this request with others.
+	// Recorded and Params are sampling parameters as JSON, where it has one there for this request
+	// with others.
 	Recorded, Params string
 }
 

@@ -1,17 +1,20 @@
 // Package tape records what models answer and plays it again.
 //
-// A tape is a JSONL file, a line a reply, in the order in which they came; concurrent trials are mixed. A reply is found again by
+// A tape is a JSONL file, a line a reply, in the order in which they came; concurrent trials are
+// mixed. A reply is found again by
 //
 //	benchmark, task, repeat, actor, role, model, n
 //
-// where n numbers the calls of that trial's actor and role from 0, so that concurrent trials and repeats replay right whatever their order.
-// The line also has the arm, the attempt, the hash of the request and the sampling parameters that were in force:
+// where n numbers the calls of that trial's actor and role from 0, so that concurrent trials and
+// repeats replay right whatever their order. The line also has the arm, the attempt, the hash of
+// the request and the sampling parameters that were in force:
 //
 //	{"v":2,"benchmark":"qa","task":"q1","repeat":1,"actor":"","role":"main","model":"m","n":0,"attempt":1,"arm":"a",
 //	 "request":"9f…","params":{"temperature":0.2},"reply":{"id":"…","role":"main","model":"m-1","parts":[…],"usage":{…}}}
 //
-// Lines of version 1 say no sampling parameters, and their n begins at 0 in each stage of a trial; [Open] numbers them anew. There are no raw bodies, no keys and no times on a tape. [Create] and [Recorder.Wrap]
-// record, [Open] and [Tape.Factory] replay.
+// Lines of version 1 say no sampling parameters, and their n begins at 0 in each stage of a trial;
+// [Open] numbers them anew. There are no raw bodies, no keys and no times on a tape. [Create] and
+// [Recorder.Wrap] record, [Open] and [Tape.Factory] replay.
 package tape
 
 import (

@@ -277,7 +277,8 @@ func TestDelay(t *testing.T) {
 	})
 }
 
-// A strict replay is refused with other sampling parameters, wherever they are said; a loose one is not.
+// A strict replay is refused with other sampling parameters, wherever they are said; a loose one is
+// not.
 func TestSampling(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "t.jsonl")
 	temperature := func(x float64) model.Params { return model.Params{Temperature: &x} }
@@ -336,7 +337,8 @@ func TestSampling(t *testing.T) {
 	}
 }
 
-// Recorders of one tape do not write over each other: the second is refused while the first is open, and goes on behind it later.
+// Recorders of one tape do not write over each other: the second is refused while the first is
+// open, and goes on behind it later.
 func TestOneRecorder(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "t.jsonl")
 	first, err := tape.Create(path)

@@ -42,7 +42,8 @@ func escapeText(s string) string {
 	return strings.Join(lines, "\n")
 }
 
-// escapeLine escapes 1. and + and - at the beginning, where white space follows. more says that the line has an end.
+// escapeLine escapes 1. and + and - at the beginning, where white space follows. more says that the
+// line has an end.
 func escapeLine(l string, more bool) string {
 	rest := strings.TrimLeftFunc(l, pyrepr.IsSpace)
 	at := len(l) - len(rest)

@@ -1,7 +1,9 @@
-// Package html2text turns a page's HTML into Markdown, as agents read it after they have opened an address: links and headings, lists, emphasis and
-// tables are kept, pictures, scripts and styles are not, and lines are not wrapped.
+// Package html2text turns a page's HTML into Markdown, as agents read it after they have opened an
+// address: links and headings, lists, emphasis and tables are kept, pictures, scripts and styles
+// are not, and lines are not wrapped.
 //
-// The text is the one that html2text makes with such settings, which published agents have read; its faults of layout are part of that.
+// The text is the one that html2text makes with such settings, which published agents have read;
+// its faults of layout are part of that.
 package html2text
 
 import (
@@ -28,7 +30,8 @@ func Convert(html string) string {
 	return string(p.out)
 }
 
-// maxNest bounds what stands before each line: nested deeper, a page of n bytes would have a text of n².
+// maxNest bounds what stands before each line: nested deeper, a page of n bytes would have a text
+// of n².
 const maxNest = 100
 
 // A list that is open.
@@ -266,7 +269,8 @@ func (p *printer) item() {
 	p.fresh = true
 }
 
-// underOrdered counts the bulleted lists that stand in numbered ones, which are a column further in.
+// underOrdered counts the bulleted lists that stand in numbered ones, which are a column further
+// in.
 func (p *printer) underOrdered() int {
 	n := 0
 	for i := 1; i < min(len(p.lists), maxNest); i++ {

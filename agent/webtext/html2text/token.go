@@ -14,7 +14,8 @@ type sink interface {
 	entity(s string) // one character reference, resolved
 }
 
-// scan splits HTML into tags and text as Python's parser does: every character reference is a piece of its own.
+// scan splits HTML into tags and text as Python's parser does: every character reference is a piece
+// of its own.
 func scan(s string, to sink) {
 	for len(s) > 0 {
 		i := strings.IndexAny(s, "<&")
@@ -108,7 +109,8 @@ func name(s string) string {
 	return s
 }
 
-// attributes reads up to the tag's end; n is their length with it, -1 when there is none. closed says that it ends with />.
+// attributes reads up to the tag's end; n is their length with it, -1 when there is none. closed
+// says that it ends with />.
 func attributes(s string) (attrs map[string]string, n int, closed bool) {
 	const space = " \t\n\r\f"
 	for i := 0; ; {

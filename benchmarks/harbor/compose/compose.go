@@ -16,12 +16,14 @@ import (
 type Options struct {
 	// Main are the names that the machine of the agent may have; the first that is there is it.
 	Main []string
-	// First: without any of these names the first service is it. Optional: without any there is none, and Project.Main is "".
+	// First: without any of these names the first service is it. Optional: without any there is
+	// none, and Project.Main is "".
 	First, Optional bool
 	// Vars are the declared variables; nil: none.
 	Vars Vars
-	// Folders are sources of volumes that stand for folders of the harness, such as /logs: nothing of the host is mounted, the folder is
-	// only made; where several services have one, it is a volume that they share. The values name these volumes.
+	// Folders are sources of volumes that stand for folders of the harness, such as /logs: nothing
+	// of the host is mounted, the folder is only made; where several services have one, it is a
+	// volume that they share. The values name these volumes.
 	Folders map[string]string
 }
 
@@ -43,7 +45,8 @@ type Service struct {
 	Dirs  []string // folders of the harness that only this service has
 }
 
-// A Build says how an image is built. Its paths are below the file system that the compose file was read from.
+// A Build says how an image is built. Its paths are below the file system that the compose file was
+// read from.
 type Build struct {
 	Context    string
 	Dockerfile string // its text
@@ -55,7 +58,8 @@ type Build struct {
 // A Bind is a file or folder of the project at a path of the machine, read-only.
 type Bind struct{ From, To string }
 
-// Refused is something that a file asks for and does not get here. A task with it cannot be played, and is not wrong for that.
+// Refused is something that a file asks for and does not get here. A task with it cannot be played,
+// and is not wrong for that.
 type Refused struct {
 	Place string // file:line:column
 	What  string
@@ -90,7 +94,8 @@ type reader struct {
 	after    map[string]map[string]string // service → the services it waits for → the place
 }
 
-// Read reads the compose file name of fsys. The error lists all that is wrong or refused, with places.
+// Read reads the compose file name of fsys. The error lists all that is wrong or refused, with
+// places.
 func Read(fsys fs.FS, name string, o Options) (*Project, error) {
 	text, err := readFile(fsys, name)
 	if err != nil {
@@ -147,7 +152,8 @@ func (r *reader) warn(place, format string, args ...any) {
 	r.p.Warnings = append(r.p.Warnings, fmt.Sprintf("%s: %s", place, fmt.Sprintf(format, args...)))
 }
 
-// want reports whether n is of a kind, and notes it if not. Nothing is no error, and not of the kind.
+// want reports whether n is of a kind, and notes it if not. Nothing is no error, and not of the
+// kind.
 func (r *reader) want(n *node, what string, kinds ...kind) bool {
 	if n == nil || n.kind == null {
 		return false

@@ -392,7 +392,8 @@ func TestExpand(t *testing.T) {
 	}
 }
 
-// Folders of the harness are made, or shared where several have them; networks that are internal, or none, cut main off.
+// Folders of the harness are made, or shared where several have them; networks that are internal,
+// or none, cut main off.
 func TestFoldersAndNetworks(t *testing.T) {
 	p := read(t, "services:\n  client: {image: x, volumes: ['${LOGS}:/logs']}\n  side: {image: y, volumes: ['${LOGS}:/var/logs'], network_mode: 'service:client'}\n")
 	if p.Main != "client" || p.Services["client"].Dirs != nil || !cmp.Equal(p.Services["side"].Spec.Volumes, []sandbox.Volume{{Name: "logs", Path: "/var/logs"}}) {

@@ -1,7 +1,7 @@
 package compose
 
-// A Value is a part of a YAML file with its place: nothing, a single value (as text), a list, or a mapping. For other files of tasks, which
-// deserve the same caution as a compose file.
+// A Value is a part of a YAML file with its place: nothing, a single value (as text), a list, or a
+// mapping. For other files of tasks, which deserve the same caution as a compose file.
 type Value struct{ n *node }
 
 // A Key of a mapping.
@@ -11,7 +11,8 @@ type Key struct {
 	Value Value
 }
 
-// Document reads a YAML file of one document within the bounds of a compose file, without variables.
+// Document reads a YAML file of one document within the bounds of a compose file, without
+// variables.
 func Document(file string, text []byte) (Value, error) {
 	n, err := parse(file, text, func(_, text string) (string, error) { return text, nil })
 	return Value{n}, err

@@ -9,8 +9,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// Machine is the service's spec with its image. files is what the compose file was read from; it is not read here, only when an image is
-// built.
+// Machine is the service's spec with its image. files is what the compose file was read from; it is
+// not read here, only when an image is built.
 func (s *Service) Machine(files fs.FS) (sandbox.Spec, error) {
 	spec := s.Spec
 	var err error
@@ -56,7 +56,8 @@ func (s *Service) image(files fs.FS) (sandbox.Image, error) {
 	return img, nil
 }
 
-// escape is a text within the quotation marks of a Dockerfile's JSON form, where $ would name a variable.
+// escape is a text within the quotation marks of a Dockerfile's JSON form, where $ would name a
+// variable.
 func escape(s string) string {
 	return strings.NewReplacer(`\`, `\\`, `$`, `\\$`).Replace(s)
 }

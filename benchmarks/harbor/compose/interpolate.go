@@ -6,13 +6,15 @@ import (
 	"strings"
 )
 
-// Vars gives the value of a declared variable; ok is false where it is not set. An error means that the file may not have it.
+// Vars gives the value of a declared variable; ok is false where it is not set. An error means that
+// the file may not have it.
 type Vars func(name string) (value string, ok bool, err error)
 
 const maxNesting = 8 // of defaults within defaults
 
-// Expand fills the variables of a text: $VAR, ${VAR}, ${VAR-default}, ${VAR:-default}, ${VAR?error}, ${VAR:?error}, ${VAR+other},
-// ${VAR:+other}, and $$ for a dollar sign. A variable that is not set is the empty text.
+// Expand fills the variables of a text: $VAR, ${VAR}, ${VAR-default}, ${VAR:-default},
+// ${VAR?error}, ${VAR:?error}, ${VAR+other}, ${VAR:+other}, and $$ for a dollar sign. A variable
+// that is not set is the empty text.
 func Expand(text string, vars Vars) (string, error) {
 	if !strings.Contains(text, "$") {
 		return text, nil

@@ -149,8 +149,8 @@ func (r *reader) mount(s *Service, place string, m mount, i int) {
 	}
 }
 
-// bind takes a path of the project, if it is read-only: it is copied into the image. What a machine could write is no part of the
-// task, and no path of the host is ever seen inside.
+// bind takes a path of the project, if it is read-only: it is copied into the image. What a machine
+// could write is no part of the task, and no path of the host is ever seen inside.
 func (r *reader) bind(s *Service, place string, m mount) {
 	p, ok := r.inside(m.source)
 	switch {
@@ -203,7 +203,8 @@ func (r *reader) addTmpfs(s *Service, dir string, size int64) {
 	s.Spec.Tmpfs[dir] = size
 }
 
-// join reads the networks of a service: here all services of a session reach each other, whatever networks they name.
+// join reads the networks of a service: here all services of a session reach each other, whatever
+// networks they name.
 func (r *reader) join(s *Service, n *node) {
 	if !r.want(n, "networks", mapping, list) {
 		return

@@ -13,7 +13,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// environment reads variables; one without a value is taken from the declared ones, and left out when it is none of them.
+// environment reads variables; one without a value is taken from the declared ones, and left out
+// when it is none of them.
 func (r *reader) environment(s *Service, n *node) {
 	if !r.want(n, "environment", mapping, list) {
 		return
@@ -323,7 +324,8 @@ func (r *reader) health(n *node) *sandbox.Health {
 			}
 		}
 	}
-	// An engine checks for the first time when an interval has passed, and only then counts failures. To look earlier costs nothing.
+	// An engine checks for the first time when an interval has passed, and only then counts
+	// failures. To look earlier costs nothing.
 	if first := cmp.Or(h.Interval, 30*time.Second); h.StartPeriod < first {
 		h.StartPeriod, h.StartInterval = first, cmp.Or(h.StartInterval, time.Second)
 	}

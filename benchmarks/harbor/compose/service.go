@@ -87,7 +87,8 @@ func (r *reader) extend(f field) *node {
 	return overlay(below, n)
 }
 
-// appended are the lists that an extending service adds to; all else that is no mapping it replaces.
+// appended are the lists that an extending service adds to; all else that is no mapping it
+// replaces.
 var appended = []string{"expose", "ports", "tmpfs", "volumes", "cap_add", "security_opt", "env_file"}
 
 func overlay(below, above *node) *node {

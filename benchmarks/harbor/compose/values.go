@@ -11,7 +11,8 @@ import (
 var units = map[string]float64{"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "kib": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "mib": 1 << 20,
 	"g": 1 << 30, "gb": 1 << 30, "gib": 1 << 30, "t": 1 << 40, "tb": 1 << 40, "tib": 1 << 40}
 
-// parseSize reads a number of bytes, such as 512m or 2GiB; the units are powers of 1024, as the engine's are.
+// parseSize reads a number of bytes, such as 512m or 2GiB; the units are powers of 1024, as the
+// engine's are.
 func parseSize(s string) (int64, error) {
 	s = strings.TrimSpace(s)
 	i := strings.LastIndexAny(s, "0123456789.") + 1
@@ -31,7 +32,8 @@ func parseNumber(s string) (float64, error) {
 	return n, nil
 }
 
-// parseDuration reads 90s, 1m30s, or a plain number of nanoseconds as the engine does for health checks.
+// parseDuration reads 90s, 1m30s, or a plain number of nanoseconds as the engine does for health
+// checks.
 func parseDuration(s string) (time.Duration, error) {
 	d, err := time.ParseDuration(strings.TrimSpace(s))
 	if err != nil || d < 0 || d > 365*24*time.Hour {

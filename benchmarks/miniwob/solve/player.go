@@ -22,7 +22,8 @@ type player struct {
 
 func (p *player) look() error { return p.step("") }
 
-// do makes a call with arguments that are texts or numbers. What the environment refuses is an error: a script knows what it does.
+// do makes a call with arguments that are texts or numbers. What the environment refuses is an
+// error: a script knows what it does.
 func (p *player) do(name string, args ...any) error {
 	list := make([]string, len(args))
 	for i, a := range args {

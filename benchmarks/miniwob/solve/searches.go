@@ -121,7 +121,8 @@ func autocomplete(p *player) error {
 	return fmt.Errorf("nothing that fits was offered")
 }
 
-// chooseDate goes back month by month from December, where the calendar begins. Only the tasks of few months can be done in ten steps.
+// chooseDate goes back month by month from December, where the calendar begins. Only the tasks of
+// few months can be done in ten steps.
 func chooseDate(p *player) error {
 	m, err := p.find(`Select (\d\d)/(\d\d)/2016`)
 	if err != nil {

@@ -1,5 +1,6 @@
-// Package solve plays tasks of MiniWoB++ by script: as an agent would, by the goal's text and what there is to see of the page, and by the actions
-// that agents have. It shows that page, browser and reward work together; what a script knows of a page is written here and nowhere else.
+// Package solve plays tasks of MiniWoB++ by script: as an agent would, by the goal's text and what
+// there is to see of the page, and by the actions that agents have. It shows that page, browser and
+// reward work together; what a script knows of a page is written here and nowhere else.
 package solve
 
 import (

@@ -203,7 +203,8 @@ func (a *app) printCheck(r launch.CheckResult) {
 	a.Stdout.Write(b.Bytes())
 }
 
-// brief is a reason in one line: its first, and the last of a longer one, where a program says what went wrong.
+// brief is a reason in one line: its first, and the last of a longer one, where a program says what
+// went wrong.
 func brief(s string) string {
 	lines := strings.FieldsFunc(s, func(r rune) bool { return r == '\n' })
 	var kept []string
@@ -227,8 +228,8 @@ func isFolder(name string) bool {
 	return err == nil && info.IsDir()
 }
 
-// recognised turns arguments that are paths of tasks into the benchmarks that lie there; others stay as they are. A folder may be called
-// as a benchmark that needs a path is: tasks.
+// recognised turns arguments that are paths of tasks into the benchmarks that lie there; others
+// stay as they are. A folder may be called as a benchmark that needs a path is: tasks.
 func recognised(args []string) ([]string, error) {
 	var out []string
 	for _, arg := range args {

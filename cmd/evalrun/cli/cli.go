@@ -1,5 +1,6 @@
-// Package cli is the command line of evalrun: a file per command, each an options struct, the flags that fill it, and a function that does the work.
-// [Main] is the whole program less the outside world, which it is given as a [System].
+// Package cli is the command line of evalrun: a file per command, each an options struct, the flags
+// that fill it, and a function that does the work. [Main] is the whole program less the outside
+// world, which it is given as a [System].
 //
 // Results go to stdout, talk and progress to stderr. Exit codes are in exit.go.
 package cli
@@ -59,7 +60,8 @@ func Main(sys System) int {
 	return codeOf(err)
 }
 
-// helpAnywhere lets --help be the command's also behind its arguments, where the library would look for a subcommand of their name.
+// helpAnywhere lets --help be the command's also behind its arguments, where the library would look
+// for a subcommand of their name.
 func helpAnywhere(cmd *cli.Command, args []string) []string {
 	end := slices.Index(args, "--")
 	if end < 0 {
@@ -184,7 +186,8 @@ func configureCompletion(c *cli.Command) {
 	}
 }
 
-// bashFallback is what the library's script needs of the package bash-completion, where that is not installed.
+// bashFallback is what the library's script needs of the package bash-completion, where that is not
+// installed.
 const bashFallback = `declare -F _get_comp_words_by_ref >/dev/null || declare -F _comp_initialize >/dev/null || _get_comp_words_by_ref() {
   cur="${COMP_WORDS[COMP_CWORD]}" prev="${COMP_WORDS[COMP_CWORD-1]}" words=("${COMP_WORDS[@]}") cword="$COMP_CWORD"
 }
@@ -199,7 +202,8 @@ __evalrun_complete() {
 complete -o bashdefault -o default -F __evalrun_complete evalrun
 `
 
-// finish gives every command the same manners: the nearest name for an unknown one, no exits of the library's own.
+// finish gives every command the same manners: the nearest name for an unknown one, no exits of the
+// library's own.
 func (a *app) finish(c *cli.Command) {
 	c.OnUsageError = func(_ context.Context, cmd *cli.Command, err error, _ bool) error { return a.badFlag(cmd, err) }
 	c.DisableSliceFlagSeparator = true

@@ -58,7 +58,8 @@ func (a *app) values(cmd *cli.Command, flag string) func() []word {
 	return flagWords[flag]
 }
 
-// setWords are the keys of a configuration, with the options of the benchmark and the agent that the line names.
+// setWords are the keys of a configuration, with the options of the benchmark and the agent that
+// the line names.
 func (a *app) setWords() (out []word) {
 	var benchmark, agent *config.Kind
 	for _, w := range a.Args {
@@ -97,7 +98,8 @@ func (a *app) planWords(flag string) (out []word) {
 	return nil
 }
 
-// taskWords are the tasks' ids, or their tags, of the benchmark or the configuration that the line names.
+// taskWords are the tasks' ids, or their tags, of the benchmark or the configuration that the line
+// names.
 func (a *app) taskWords(flag string) (out []word) {
 	for _, w := range a.Args {
 		if name, _, _ := strings.Cut(w, ":"); launch.Registry().Benchmark(name) == nil && !isFile(w) {
@@ -129,8 +131,8 @@ func (a *app) taskWords(flag string) (out []word) {
 // fetchWords are the benchmarks whose data can be fetched.
 func fetchWords(*cli.Command) []word { return plainWords(launch.Fetched...) }
 
-// completes lets the shell complete a command's arguments to words, and the values of flags; flags and
-// commands the library knows.
+// completes lets the shell complete a command's arguments to words, and the values of flags; flags
+// and commands the library knows.
 func (a *app) completes(c *cli.Command, words func(*cli.Command) []word) {
 	c.ShellComplete = func(ctx context.Context, cmd *cli.Command) {
 		last := "" // before the word that is completed, or, of a flag, as far as it is written
@@ -162,7 +164,8 @@ func (a *app) completes(c *cli.Command, words func(*cli.Command) []word) {
 	}
 }
 
-// completeNames offers flags and commands. The library takes their help as it is written, with the name of a flag's value in backticks.
+// completeNames offers flags and commands. The library takes their help as it is written, with the
+// name of a flag's value in backticks.
 func (a *app) completeNames(ctx context.Context, cmd *cli.Command) {
 	var b bytes.Buffer
 	root := cmd.Root()
@@ -176,8 +179,9 @@ func (a *app) completeNames(ctx context.Context, cmd *cli.Command) {
 // maxWords is how many words a shell is given to choose from; it takes a while for each.
 const maxWords = 10_000
 
-// tame reports whether a word means itself in every shell. Ids, tags and names of folders were written by others, the library's script has bash expand
-// what it is given, commands within included, and what was completed stands in the line as it is: other words are left to be typed.
+// tame reports whether a word means itself in every shell. Ids, tags and names of folders were
+// written by others, the library's script has bash expand what it is given, commands within
+// included, and what was completed stands in the line as it is: other words are left to be typed.
 func tame(text string) bool {
 	return text != "" && text[0] != '-' && text[0] != '=' && utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool {
 		return !unicode.IsLetter(r) && !unicode.IsNumber(r) && !unicode.IsMark(r) && !strings.ContainsRune("_-./:,+=@%", r)

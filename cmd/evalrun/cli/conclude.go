@@ -113,7 +113,8 @@ func (a *app) farewell(ready *launch.Ready, code int, sum *text.Summary, out lau
 	a.tell("end", map[string]any{"exit": code, "reason": out.Reason, "path": path}, "results: %s (summary.md, parquet/, journal/); its trials: evalrun show %s --trials", path, path)
 }
 
-// ended says which limit ended a run, and the command that goes on. again is that command without the flag that lifts the limit.
+// ended says which limit ended a run, and the command that goes on. again is that command without
+// the flag that lifts the limit.
 func ended(s harness.Summary, b *config.Budget, again string) string {
 	if b == nil {
 		b = new(config.Budget)

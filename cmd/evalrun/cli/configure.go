@@ -17,7 +17,8 @@ import (
 	"github.com/evalrun/evalrun/internal/suggest"
 )
 
-// configOptions are the flags that shape a configuration. Each sets one key, so a flag and a file are checked by the same rules.
+// configOptions are the flags that shape a configuration. Each sets one key, so a flag and a file
+// are checked by the same rules.
 type configOptions struct {
 	workers, repeats, seed, sample, limit, shard  string
 	driver, time, turns, cost, record, replay     string
@@ -57,7 +58,8 @@ func (o *configOptions) flags() []cli.Flag {
 	}
 }
 
-// eachAgent takes "oracle,nop" for the two agents. What follows an agent's name may hold commas of its own: such values stay as they are.
+// eachAgent takes "oracle,nop" for the two agents. What follows an agent's name may hold commas of
+// its own: such values stay as they are.
 func eachAgent(values []string) []string {
 	var out []string
 	for _, v := range values {
@@ -122,7 +124,8 @@ func (o *configOptions) overrides() ([]config.Override, error) {
 	return out, nil
 }
 
-// configure makes the effective configuration of arguments (one file, or benchmarks by name) and flags.
+// configure makes the effective configuration of arguments (one file, or benchmarks by name) and
+// flags.
 func (a *app) configure(args []string, o *configOptions) (*config.Effective, error) {
 	if len(args) == 0 {
 		return nil, usage("evalrun run quickstart needs nothing else; see evalrun run --help", "nothing to run: name a benchmark or a configuration file")
@@ -207,7 +210,8 @@ func kindNames(kinds []config.Kind) []string {
 	return out
 }
 
-// absolute turns the path that a flag names into one that does not depend on the configuration's folder.
+// absolute turns the path that a flag names into one that does not depend on the configuration's
+// folder.
 func absolute(o *config.Override, dir string) {
 	join := func(p string) string {
 		if filepath.IsAbs(p) {

@@ -23,7 +23,8 @@ const (
 	ExitStopped  = 130
 )
 
-// exitCodes is the table that "help exit-codes" prints, and the only place where their meaning is written down.
+// exitCodes is the table that "help exit-codes" prints, and the only place where their meaning is
+// written down.
 var exitCodes = []struct {
 	code    int
 	meaning string

@@ -103,7 +103,8 @@ type imageBuilder struct {
 	made map[string]string // built or pulled, by the name that it was given
 }
 
-// atOnce bounds how many images are looked after at once; the store bounds how many are really made.
+// atOnce bounds how many images are looked after at once; the store bounds how many are really
+// made.
 const atOnce = 32
 
 func (b *imageBuilder) run(ctx context.Context, s *image.Store, needed []launch.NeededImage) []builtImage {

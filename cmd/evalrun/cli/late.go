@@ -107,7 +107,8 @@ func (l *late) say(text string) bool {
 	return true
 }
 
-// making is told which images are on their way. Before there is a reporter, a line says so when one begins and every ten seconds.
+// making is told which images are on their way. Before there is a reporter, a line says so when one
+// begins and every ten seconds.
 func (l *late) making(p image.Progress) {
 	key, text := p.Doing+p.Ref, ""
 	if !p.Done {
@@ -156,5 +157,6 @@ func makingText(p image.Progress) string {
 	return text
 }
 
-// stepForm finds a step's number in what builders say: "[2/7] RUN make", "[build 2/7] RUN make", "Step 2/7 : RUN make".
+// stepForm finds a step's number in what builders say: "[2/7] RUN make", "[build 2/7] RUN make",
+// "Step 2/7 : RUN make".
 var stepForm = regexp.MustCompile(`^(?:\[(?:[^][ ]{1,64} +)?|Step )([0-9]{1,4})/([0-9]{1,4})(?:\]| :)`)

@@ -32,7 +32,8 @@ func TestMakingText(t *testing.T) {
 	}
 }
 
-// Before a run's progress is shown, an image on its way is told of once; then it belongs to the progress.
+// Before a run's progress is shown, an image on its way is told of once; then it belongs to the
+// progress.
 func TestMakingEarly(t *testing.T) {
 	var out bytes.Buffer
 	a := &app{System: System{Stderr: &out}}

@@ -222,8 +222,8 @@ func TestComeBackLater(t *testing.T) {
 	}
 }
 
-// A service of ten requests in ten seconds that says nothing of when to come back: no session is lost. It takes minutes; scripts/model-faults
-// asks for it.
+// A service of ten requests in ten seconds that says nothing of when to come back: no session is
+// lost. It takes minutes; scripts/model-faults asks for it.
 func TestRateOfTheService(t *testing.T) {
 	if os.Getenv("EVALRUN_TEST_RATE") == "" {
 		t.Skip("set EVALRUN_TEST_RATE=1 to play 64 sessions against a service of ten requests in ten seconds")
@@ -260,8 +260,9 @@ func TestRateOfTheService(t *testing.T) {
 	}
 }
 
-// A call that is never answered is given up after the model's timeout and tried again; neither the agent's limit nor the other sessions
-// pay for it, progress says what the run waits for, and the log tells each retry.
+// A call that is never answered is given up after the model's timeout and tried again; neither the
+// agent's limit nor the other sessions pay for it, progress says what the run waits for, and the
+// log tells each retry.
 func TestHungCall(t *testing.T) {
 	b := newBench(t, 6)
 	var mu sync.Mutex
@@ -293,8 +294,8 @@ workers: 3`, srv.URL)), "-o", run, "--progress", "plain")
 	}
 }
 
-// Requests go where OPENAI_BASE_URL says, with what the vendor's variables say beside; the dry run, the configuration and doctor tell, and
-// a resume goes to the same place.
+// Requests go where OPENAI_BASE_URL says, with what the vendor's variables say beside; the dry run,
+// the configuration and doctor tell, and a resume goes to the same place.
 func TestUsualVariables(t *testing.T) {
 	b := newBench(t, 2)
 	fail := true
@@ -364,7 +365,8 @@ func TestUsualVariables(t *testing.T) {
 	}
 }
 
-// Each model has its own connections, whoever else uses its account, and two arms cannot say different things of one.
+// Each model has its own connections, whoever else uses its account, and two arms cannot say
+// different things of one.
 func TestConnections(t *testing.T) {
 	b := newBench(t, 12)
 	var mu sync.Mutex

@@ -175,7 +175,8 @@ func (a *app) regraded(ready *launch.Ready, d *rundir.Dir, out launch.RegradeOut
 	return ExitDone, nil
 }
 
-// evidenceLost names the trials that could not be graded again as their evidence is damaged or missing.
+// evidenceLost names the trials that could not be graded again as their evidence is damaged or
+// missing.
 func evidenceLost(out launch.RegradeOutcome, path string) error {
 	const most = 20
 	var b, again strings.Builder

@@ -13,7 +13,8 @@ import (
 	"github.com/evalrun/evalrun/reports/text"
 )
 
-// A rerunPick says which decided trials are played once more; without anything said those that are no evidence by somebody else's fault.
+// A rerunPick says which decided trials are played once more; without anything said those that are
+// no evidence by somebody else's fault.
 type rerunPick struct {
 	status, trials, tasks, arms []string
 	flag                        string
@@ -41,7 +42,8 @@ func (p *rerunPick) check() error {
 	return nil
 }
 
-// picked says of each trial of a run whether it is meant; what is not decided is played in any case. That none is, is an error where something was asked for.
+// picked says of each trial of a run whether it is meant; what is not decided is played in any
+// case. That none is, is an error where something was asked for.
 func (a *app) picked(d *rundir.Dir, p *rerunPick) (func(plan.Past) bool, error) {
 	f := text.TrialFilter{Status: p.status, Arms: p.arms, Tasks: p.tasks, Flag: p.flag}
 	if p.empty() {
@@ -89,7 +91,8 @@ func split(values []string) (out []string) {
 	return out
 }
 
-// nobody says why a filter leaves no trial, where it names a flag, an arm or a task that the run has not.
+// nobody says why a filter leaves no trial, where it names a flag, an arm or a task that the run
+// has not.
 func nobody(res *text.Results, path string, rows []text.TrialRow, f text.TrialFilter) error {
 	if rows != nil {
 		return nil

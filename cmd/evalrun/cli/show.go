@@ -95,7 +95,8 @@ func (a *app) show(path string, o *showOptions) error {
 	return f.after(err, path)
 }
 
-// verify reads all that a run keeps. A run in which a process works is at a different moment in each of its files.
+// verify reads all that a run keeps. A run in which a process works is at a different moment in
+// each of its files.
 func (a *app) verify(d *rundir.Dir, f *findings) error {
 	if who, busy := rundir.Holder(d.Path()); busy {
 		return usage("wait for its end", "process %d works in the run, so its files cannot be verified", who.PID)

@@ -9,8 +9,9 @@ import (
 	"github.com/evalrun/evalrun/harness"
 )
 
-// watch reads signals until over is closed. A run turns them into its end, in order; outside of a run there is nothing to end in order, and
-// what is done then (a file that is opened, say) may never return by itself, so the first one ends the program.
+// watch reads signals until over is closed. A run turns them into its end, in order; outside of a
+// run there is nothing to end in order, and what is done then (a file that is opened, say) may
+// never return by itself, so the first one ends the program.
 func (a *app) watch(over <-chan struct{}) {
 	for {
 		select {
@@ -32,8 +33,8 @@ func (a *app) watch(over <-chan struct{}) {
 	}
 }
 
-// A stopper turns signals into the end of a run: the first lets what runs finish, the second stops it in order, the third
-// ends the program at once. After each of them the run can be resumed.
+// A stopper turns signals into the end of a run: the first lets what runs finish, the second stops
+// it in order, the third ends the program at once. After each of them the run can be resumed.
 type stopper struct {
 	a      *app
 	p      *late

@@ -12,8 +12,9 @@ const (
 	talkLimit    = 1 << 20     // bytes kept for one that does not read
 )
 
-// Talk writes to a terminal or a pipe that may have stopped reading (a pager, Ctrl-S, a log collector that hangs). A write waits for at
-// most a second; after that, until all is written, writes return at once, and what exceeds 1 MiB is dropped and counted.
+// Talk writes to a terminal or a pipe that may have stopped reading (a pager, Ctrl-S, a log
+// collector that hangs). A write waits for at most a second; after that, until all is written,
+// writes return at once, and what exceeds 1 MiB is dropped and counted.
 type Talk struct {
 	w io.Writer
 

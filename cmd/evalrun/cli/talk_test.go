@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// A write waits for its reader for a while and then no more; what is read later comes in order, with a note of what was dropped.
+// A write waits for its reader for a while and then no more; what is read later comes in order,
+// with a note of what was dropped.
 func TestTalk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, w := io.Pipe()

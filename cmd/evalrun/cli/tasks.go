@@ -63,7 +63,8 @@ Examples:
 	}
 }
 
-// A taskList prints tasks in columns. Those of many tasks are as wide as the tasks so far want: no more than a block of lines is kept.
+// A taskList prints tasks in columns. Those of many tasks are as wide as the tasks so far want: no
+// more than a block of lines is kept.
 type taskList struct {
 	a           *app
 	w           *bufio.Writer

@@ -29,7 +29,8 @@ func (a *app) remade(d *rundir.Dir) {
 	}
 }
 
-// findings are the damages that a command which only reads has met. It shows what there is, and fails at its end.
+// findings are the damages that a command which only reads has met. It shows what there is, and
+// fails at its end.
 type findings struct {
 	err   error
 	n     int
@@ -47,7 +48,8 @@ func (f *findings) add(err error) bool {
 	return true
 }
 
-// whole notes what is missing from a run's folder that other files of it know of. The error is one of another kind.
+// whole notes what is missing from a run's folder that other files of it know of. The error is one
+// of another kind.
 func (f *findings) whole(d *rundir.Dir) error {
 	if err := launch.Whole(d); err != nil && !f.add(err) {
 		return folderError(err)
@@ -102,7 +104,8 @@ func lost(err error) bool {
 	return inJournal(err) || errors.Is(err, rundir.ErrDamaged) || errors.Is(err, record.ErrDamaged) || errors.Is(err, record.ErrMissing)
 }
 
-// lossError says what can be done about lost or damaged parts of a run; other errors stay as they are.
+// lossError says what can be done about lost or damaged parts of a run; other errors stay as they
+// are.
 func lossError(err error, path string) error {
 	if !lost(err) {
 		return err

@@ -1,6 +1,6 @@
-// Package statstest measures what package stats promises, on arms whose true rates are known: how often a difference is
-// shown where there is none, and how often intervals hold the truth. scripts/coverage runs all cells; a test of package stats a
-// part of them.
+// Package statstest measures what package stats promises, on arms whose true rates are known: how
+// often a difference is shown where there is none, and how often intervals hold the truth.
+// scripts/coverage runs all cells; a test of package stats a part of them.
 package statstest
 
 import (
@@ -28,7 +28,8 @@ type Cell struct {
 	Arms    int // the first is compared with each other one
 }
 
-// Spread is the sum of the parameters of the Beta distribution that tasks' rates are drawn from; 0: all have the arm's.
+// Spread is the sum of the parameters of the Beta distribution that tasks' rates are drawn from; 0:
+// all have the arm's.
 type Spread float64
 
 const (
@@ -53,7 +54,8 @@ func (c Cell) String() string {
 	return fmt.Sprintf("%s n=%d repeats=%d A=%g B=%g spread=%g shared=%v arms=%d", c.Shape, c.Tasks, c.Repeats, c.A, c.B, float64(c.Spread), c.Shared, c.Arms)
 }
 
-// A Result is what became of a cell. False alarms are counted once a play, whatever the number of arms.
+// A Result is what became of a cell. False alarms are counted once a play, whatever the number of
+// arms.
 type Result struct {
 	Cell
 	Plays    int
@@ -146,7 +148,8 @@ func NewPlayer(c Cell) *Player {
 // Truth is the true difference of comparison i.
 func (p *Player) Truth(i int) float64 { return p.rates[i+1].mean - p.rates[0].mean }
 
-// Play plays once: the first arm with each other one, and the values of the last arm. They hold until the next Play.
+// Play plays once: the first arm with each other one, and the values of the last arm. They hold
+// until the next Play.
 func (p *Player) Play() (sets [][]stats.Pairing, last []stats.Value) {
 	sets, last = p.sets, p.last[:0]
 	for j := range sets {
@@ -262,7 +265,8 @@ func Cells(tasks, repeats []int) (cells []Cell) {
 	return slices.Clip(cells)
 }
 
-// Broken says which promises of docs/statistics.md a result does not keep, where three standard errors of the simulation are allowed.
+// Broken says which promises of docs/statistics.md a result does not keep, where three standard
+// errors of the simulation are allowed.
 func (r Result) Broken() (broken []string) {
 	plays := float64(r.Plays)
 	within := func(p float64) float64 { return 3 * math.Sqrt(p*(1-p)/plays) }

@@ -1,5 +1,6 @@
-// Package egresstest is a small internet for tests: hosts of ours in a network namespace, on addresses that are public by their
-// class, and a resolver that knows their names. It needs root, and reaches nothing outside of this machine.
+// Package egresstest is a small internet for tests: hosts of ours in a network namespace, on
+// addresses that are public by their class, and a resolver that knows their names. It needs root,
+// and reaches nothing outside of this machine.
 package egresstest
 
 import (
@@ -76,7 +77,8 @@ func (w *World) ip(args ...string) {
 
 func (w *World) v6(i int) string { return fmt.Sprintf("2a0e:b107:%x::%x", w.n, i) }
 
-// Addr is the address of host i, from 2 to 9; host 1 is this machine. IPv6 is there when this kernel has it.
+// Addr is the address of host i, from 2 to 9; host 1 is this machine. IPv6 is there when this
+// kernel has it.
 func (w *World) Addr(i int) netip.Addr { return netip.MustParseAddr(fmt.Sprint(w.prefix, i)) }
 
 // Addr6 is the same host's other address.

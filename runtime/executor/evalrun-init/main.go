@@ -1,5 +1,6 @@
-// Evalrun-init is the executor as a program of its own: process 1 of every sandbox. It is small, because it starts for
-// each of them, and it is built for each architecture and embedded into evalrun (see package embed).
+// Evalrun-init is the executor as a program of its own: process 1 of every sandbox. It is small,
+// because it starts for each of them, and it is built for each architecture and embedded into
+// evalrun (see package embed).
 package main
 
 import (

@@ -13,8 +13,8 @@ import (
 	"github.com/evalrun/evalrun/internal/execproto"
 )
 
-// A channel is what we read from and write to, for as long as we live. Hosts come and go: each has a session of its own
-// over the same channel.
+// A channel is what we read from and write to, for as long as we live. Hosts come and go: each has
+// a session of its own over the same channel.
 type channel struct {
 	in, out *os.File // may be one
 	ended   atomic.Bool
@@ -29,8 +29,8 @@ type channel struct {
 
 var errResync = errors.New("another host has come")
 
-// streams is the channel of a container: its standard input and output. They move to other numbers, so that nothing which is
-// started by mistake with ours can speak on them.
+// streams is the channel of a container: its standard input and output. They move to other numbers,
+// so that nothing which is started by mistake with ours can speak on them.
 func streams() (*channel, error) {
 	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -61,7 +61,8 @@ func (c *channel) close() {
 	c.out.SetWriteDeadline(time.Unix(1, 0))
 }
 
-// read reads on the wire. When a token was found, it ends with errResync after the token's last byte.
+// read reads on the wire. When a token was found, it ends with errResync after the token's last
+// byte.
 func (c *channel) read(p []byte) (int, error) {
 	if c.found {
 		return 0, errResync
@@ -83,7 +84,8 @@ func (c *channel) read(p []byte) (int, error) {
 	return n, err
 }
 
-// await reads and drops until a token, or until the channel ends. The session of the host before has ended without one.
+// await reads and drops until a token, or until the channel ends. The session of the host before
+// has ended without one.
 func (c *channel) await() bool {
 	if c.valid == nil {
 		return false
@@ -160,7 +162,8 @@ func (l *leg) write(p []byte) error {
 	return err
 }
 
-// Close ends the leg, and when it returns nobody writes on it any more. What was being written stays a torn frame.
+// Close ends the leg, and when it returns nobody writes on it any more. What was being written
+// stays a torn frame.
 func (l *leg) Close() error {
 	l.once.Do(func() {
 		l.closed.Store(true)

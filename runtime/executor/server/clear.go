@@ -56,7 +56,8 @@ func (sv *server) clearDir(dir string, of account) (remark string, err error) {
 	}
 	parts := strings.Split(rel, "/")
 	for _, name := range parts[:len(parts)-1] {
-		// A folder on the way that is a link, or not a folder, is replaced: it leads elsewhere, or nowhere.
+		// A folder on the way that is a link, or not a folder, is replaced: it leads elsewhere, or
+		// nowhere.
 		r, next, err := folder(fd, name)
 		if err != nil {
 			return "", err
@@ -82,7 +83,8 @@ func (sv *server) clearDir(dir string, of account) (remark string, err error) {
 	if err := removeAll(fd, base, &left, 0); err == nil {
 		return remark, newDir(fd, base, of)
 	}
-	// It is a mount, or what is in it is too much or too deep: out of the way with it, if that can be.
+	// It is a mount, or what is in it is too much or too deep: out of the way with it, if that can
+	// be.
 	aside := "." + base + "-" + time.Now().Format("150405.000000000")
 	if unix.Renameat(fd, base, fd, aside) == nil {
 		unix.Fchmodat(fd, aside, 0, 0)
@@ -140,7 +142,8 @@ func owned(dir int, of account) error {
 	return unix.Fchmod(dir, mode)
 }
 
-// folder opens the folder name in fd, and makes it new where it is missing or anything but a folder.
+// folder opens the folder name in fd, and makes it new where it is missing or anything but a
+// folder.
 func folder(fd int, name string) (remark string, next int, err error) {
 	var s unix.Stat_t
 	if err := unix.Fstatat(fd, name, &s, unix.AT_SYMLINK_NOFOLLOW); err == nil {
@@ -167,7 +170,8 @@ func kindOf(mode uint32) string {
 	return "a device"
 }
 
-// removeAll removes name from the folder fd with all that is in it. It follows no link, and gives up after *left entries, or too deep.
+// removeAll removes name from the folder fd with all that is in it. It follows no link, and gives
+// up after *left entries, or too deep.
 func removeAll(fd int, name string, left *int, depth int) error {
 	if *left--; *left < 0 || depth > 900 {
 		return errors.New("too much")
@@ -223,7 +227,8 @@ func count(fd int) (int, error) {
 	return len(names), err
 }
 
-// removeFiles removes single files, of which some may be gone. It follows no link on the way to them.
+// removeFiles removes single files, of which some may be gone. It follows no link on the way to
+// them.
 func (sv *server) removeFiles(names []string) error {
 	for _, n := range names {
 		n = clean(n)

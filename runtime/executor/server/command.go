@@ -89,7 +89,8 @@ func (r *running) signal(sig syscall.Signal) {
 	}
 }
 
-// runOnce runs the command, unless one with its ID was run before: then the end of that one is the answer.
+// runOnce runs the command, unless one with its ID was run before: then the end of that one is the
+// answer.
 func (r *running) runOnce() (execproto.Exit, error) {
 	sv := r.sv
 	if r.req.ID == "" {
@@ -287,7 +288,8 @@ func (r *running) run() (execproto.Exit, error) {
 	return x, nil
 }
 
-// refused is the end of a command that could not be started: like a shell's, with the reason as its output.
+// refused is the end of a command that could not be started: like a shell's, with the reason as its
+// output.
 func (r *running) refused(out *output, rec record, begun time.Time) execproto.Exit {
 	errno := syscall.Errno(rec.failed)
 	x := execproto.Exit{Code: 126, Wall: time.Since(begun)}
@@ -325,8 +327,9 @@ func (r *running) dir() string {
 	return "/"
 }
 
-// feed carries the host's bytes into the command's input, until either has had enough. Where the host is gone before the end, the
-// command must not take a part for the whole: it is killed before its input ends.
+// feed carries the host's bytes into the command's input, until either has had enough. Where the
+// host is gone before the end, the command must not take a part for the whole: it is killed before
+// its input ends.
 func (r *running) feed(w *os.File) {
 	defer w.Close()
 	for dry := false; ; {

@@ -15,8 +15,9 @@ import (
 	"github.com/evalrun/evalrun/internal/execproto"
 )
 
-// put writes a tar stream below dir. dir itself is found as any program would find it. Below it, no link is followed:
-// every folder on the way is opened from its parent, and whatever else stands in the way of an entry is removed first.
+// put writes a tar stream below dir. dir itself is found as any program would find it. Below it, no
+// link is followed: every folder on the way is opened from its parent, and whatever else stands in
+// the way of an entry is removed first.
 func (sv *server) put(st *execproto.Stream, dir string) error {
 	dir = sv.path(clean(dir))
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -48,8 +49,9 @@ func (sv *server) put(st *execproto.Stream, dir string) error {
 	return err
 }
 
-// A putter writes entries. It keeps the folder of the last one open, with those above it: the next entry mostly lies beside it, below it or
-// a few folders up, so that a deep tree is not opened from its root for each entry.
+// A putter writes entries. It keeps the folder of the last one open, with those above it: the next
+// entry mostly lies beside it, below it or a few folders up, so that a deep tree is not opened from
+// its root for each entry.
 type putter struct {
 	root int
 	open []level // each within the one before
@@ -94,7 +96,8 @@ func (w *putter) enter(dir string) (fd int, err error) {
 	return fd, nil
 }
 
-// step opens the folder name in the folder fd, without following a link, and makes it where it is missing or not a folder.
+// step opens the folder name in the folder fd, without following a link, and makes it where it is
+// missing or not a folder.
 func step(fd int, name string, mode uint32) (int, error) {
 	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	for try := 0; ; try++ {
@@ -143,8 +146,8 @@ func (w *putter) entry(h *tar.Header, r io.Reader) error {
 		defer unix.Close(fd)
 		h.Name = name
 		w.dirs = append(w.dirs, h)
-		// A folder that we could not write to ourselves gets its mode all the same; as root it does not matter, and without
-		// isolation its owner may still add what is needed.
+		// A folder that we could not write to ourselves gets its mode all the same; as root it does
+		// not matter, and without isolation its owner may still add what is needed.
 		return unix.Fchmod(fd, mode|0o700)
 	case tar.TypeSymlink:
 		if err := remove(at, base); err != nil {
@@ -207,8 +210,8 @@ func (w *putter) times() {
 	}
 }
 
-// get sends name as a tar stream. The last element of name is not followed when it is a link; devices, pipes and
-// sockets are left out. Of what cannot be sent, an entry says why.
+// get sends name as a tar stream. The last element of name is not followed when it is a link;
+// devices, pipes and sockets are left out. Of what cannot be sent, an entry says why.
 func (sv *server) get(st *execproto.Stream, name string) error {
 	p := sv.path(clean(name))
 	parent, base := path.Split(p)

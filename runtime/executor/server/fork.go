@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A launch is all that a supervisor and its command need, in the kernel's own form. It is made before the fork, because
-// nothing can be allocated after it.
+// A launch is all that a supervisor and its command need, in the kernel's own form. It is made
+// before the fork, because nothing can be allocated after it.
 type launch struct {
 	argv0   []*byte // the program; several when PATH is searched
 	argv    []*byte // ends with nil
@@ -35,8 +35,9 @@ type rlimit struct {
 	value    unix.Rlimit
 }
 
-// A record is what a supervisor writes to its status pipe, once: the command could not be started, or it has ended.
-// The pipe's end means that the supervisor is gone, and with it all that belonged to the command.
+// A record is what a supervisor writes to its status pipe, once: the command could not be started,
+// or it has ended. The pipe's end means that the supervisor is gone, and with it all that belonged
+// to the command.
 type record struct {
 	failed int32 // errno, or 0
 	step   int32 // what failed
@@ -69,9 +70,9 @@ var (
 	sigDfl    [4]uint64 // struct sigaction of the kernel: handler, flags, restorer, mask; all zero is SIG_DFL
 )
 
-// A forker is a thread of its own from which all supervisors are forked. What was done to the thread (capabilities,
-// system call filter, control groups) holds for all of them, and it never ends, so it can be their parent for
-// PR_SET_PDEATHSIG.
+// A forker is a thread of its own from which all supervisors are forked. What was done to the
+// thread (capabilities, system call filter, control groups) holds for all of them, and it never
+// ends, so it can be their parent for PR_SET_PDEATHSIG.
 type forker struct {
 	in chan forkRequest
 }
@@ -86,7 +87,8 @@ type forkResult struct {
 	err error
 }
 
-// setVictims makes commands better victims of the kernel's OOM killer than we are, however good we are ourselves.
+// setVictims makes commands better victims of the kernel's OOM killer than we are, however good we
+// are ourselves.
 func setVictims() {
 	b, err := os.ReadFile("/proc/self/oom_score_adj")
 	if err != nil {
@@ -123,9 +125,10 @@ func newForker(prepare func() error) (*forker, error) {
 	return f, <-ready
 }
 
-// onThread runs f on a thread that nothing else will ever run on, and that is not the process's first. What the first one
-// enters, the whole process is in: its memory would be counted in the commands' control group, and the kernel would
-// end process 1 when a command has filled that group with what outlives it (inodes, say).
+// onThread runs f on a thread that nothing else will ever run on, and that is not the process's
+// first. What the first one enters, the whole process is in: its memory would be counted in the
+// commands' control group, and the kernel would end process 1 when a command has filled that group
+// with what outlives it (inodes, say).
 func onThread(f func()) {
 	go func() {
 		runtime.LockOSThread()
@@ -151,19 +154,20 @@ func (f *forker) fork(l *launch) (int, error) {
 	return r.pid, r.err
 }
 
-// rawVfork is clone for a child that shares our memory and stack, which no ordinary call can return from twice.
+// rawVfork is clone for a child that shares our memory and stack, which no ordinary call can return
+// from twice.
 func rawVfork(flags uintptr) (pid, errno uintptr)
 
 // fork makes a supervisor, which makes the command.
 //
-// The supervisor is a copy of this process with the calling thread only, and it never executes another program: an exec
-// of ours would cost about 1 ms and 2 MB for each command. As in the standard library's own fork, no Go may run
-// there that allocates, grows the stack, writes pointers to the heap or takes a signal: this function is one
-// body, calls nothing but raw system calls, and has all signals blocked. Being a fork, the supervisor is as
-// little dumpable as its parent.
+// The supervisor is a copy of this process with the calling thread only, and it never executes
+// another program: an exec of ours would cost about 1 ms and 2 MB for each command. As in the
+// standard library's own fork, no Go may run there that allocates, grows the stack, writes pointers
+// to the heap or takes a signal: this function is one body, calls nothing but raw system calls, and
+// has all signals blocked. Being a fork, the supervisor is as little dumpable as its parent.
 //
-// The supervisor is the subreaper of its command: whatever is orphaned below it becomes its child, also after setsid
-// or a double fork. It ends when it has no child left.
+// The supervisor is the subreaper of its command: whatever is orphaned below it becomes its child,
+// also after setsid or a double fork. It ends when it has no child left.
 //
 //go:norace
 //go:noinline
@@ -216,8 +220,9 @@ func fork(l *launch) (pid uintptr, errno syscall.Errno) {
 	}
 
 	supOOM = l.oom
-	// The command borrows our memory and stack until it executes its program, while we wait. So what it does to variables
-	// happens to ours, and after this call we use none that was set before it, but for globals that it leaves alone.
+	// The command borrows our memory and stack until it executes its program, while we wait. So
+	// what it does to variables happens to ours, and after this call we use none that was set
+	// before it, but for globals that it leaves alone.
 	child, w = rawVfork(syscall.CLONE_VM | syscall.CLONE_VFORK | uintptr(syscall.SIGCHLD))
 	if w != 0 {
 		supRecord.failed, supRecord.step = int32(w), stepFork
@@ -227,7 +232,8 @@ func fork(l *launch) (pid uintptr, errno syscall.Errno) {
 		goto command
 	}
 
-	// A command that changes its user does it in our memory, and the kernel may have made that dumpable again.
+	// A command that changes its user does it in our memory, and the kernel may have made that
+	// dumpable again.
 	syscall.RawSyscall6(syscall.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0, 0, 0, 0, 0)
 	syscall.RawSyscall(syscall.SYS_CLOSE, 0, 0, 0)
 	syscall.RawSyscall(syscall.SYS_CLOSE, 1, 0, 0)
@@ -281,7 +287,8 @@ command:
 			goto report
 		}
 	}
-	// Whoever kills the supervisor kills the command with it. (A change of user clears this, so it comes after.)
+	// Whoever kills the supervisor kills the command with it. (A change of user clears this, so it
+	// comes after.)
 	syscall.RawSyscall6(syscall.SYS_PRCTL, unix.PR_SET_PDEATHSIG, uintptr(syscall.SIGKILL), 0, 0, 0, 0)
 	_, _, failed = syscall.RawSyscall(syscall.SYS_CHDIR, uintptr(dir), 0, 0)
 	if failed != 0 {

@@ -10,12 +10,12 @@ import (
 // maxHosts may take a machine up again, one after the other.
 const maxHosts = 4096
 
-// helloLimit is how long a container waits for its first host: nobody closes its streams when that has died, and nothing else
-// was said about how long to live.
+// helloLimit is how long a container waits for its first host: nobody closes its streams when that
+// has died, and nothing else was said about how long to live.
 const helloLimit = time.Minute
 
-// serve speaks on c until it ends. extra are descriptors of control files which the thread that starts commands
-// writes "0" to, and so enters these control groups.
+// serve speaks on c until it ends. extra are descriptors of control files which the thread that
+// starts commands writes "0" to, and so enters these control groups.
 func serve(c *channel, container bool, extra []int) int {
 	guardSelf()
 	sv := &server{
@@ -52,8 +52,9 @@ func serve(c *channel, container bool, extra []int) int {
 	return 0
 }
 
-// drop forgets a host that another one has followed. Its commands go on when they have an ID by which their end can be asked for;
-// all others are killed (those with a part of their input are already, see feed). ENTRYPOINT goes on.
+// drop forgets a host that another one has followed. Its commands go on when they have an ID by
+// which their end can be asked for; all others are killed (those with a part of their input are
+// already, see feed). ENTRYPOINT goes on.
 func (sv *server) drop(s *execproto.Session) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()

@@ -63,7 +63,8 @@ func (sv *server) killTree(t *tree, limit time.Duration) bool {
 
 var errAlive = errors.New("some processes do not die")
 
-// killBut ends everything that was ever started, or everything but ENTRYPOINT with all that came of it, and returns when nothing of it is left.
+// killBut ends everything that was ever started, or everything but ENTRYPOINT with all that came of
+// it, and returns when nothing of it is left.
 func (sv *server) killBut(entry bool) error {
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
 		if sv.init && sv.killEverybody(entry) {
@@ -85,8 +86,8 @@ func (sv *server) killBut(entry bool) error {
 	return errAlive
 }
 
-// killEverybody ends all processes in one call, which no fork can outrun, unless there is an ENTRYPOINT to be spared. The lock
-// keeps one from being started meanwhile.
+// killEverybody ends all processes in one call, which no fork can outrun, unless there is an
+// ENTRYPOINT to be spared. The lock keeps one from being started meanwhile.
 func (sv *server) killEverybody(butEntry bool) bool {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
@@ -117,8 +118,9 @@ const (
 	crowd     = 64
 )
 
-// killTrees ends all that belongs to these supervisors, until they are gone (a supervisor ends when it has no child left) or the
-// time is over. Everything is stopped before anything is killed: what is stopped cannot fork.
+// killTrees ends all that belongs to these supervisors, until they are gone (a supervisor ends when
+// it has no child left) or the time is over. Everything is stopped before anything is killed: what
+// is stopped cannot fork.
 func (sv *server) killTrees(ts []*tree, limit time.Duration) bool {
 	begun := time.Now()
 	empty := map[*tree]int{}
@@ -167,7 +169,8 @@ func (sv *server) killTrees(ts []*tree, limit time.Duration) bool {
 	return len(living(ts)) == 0
 }
 
-// crowded looks at the names in /proc only: among hundreds of processes that want the processor, each look costs us one of our few turns.
+// crowded looks at the names in /proc only: among hundreds of processes that want the processor,
+// each look costs us one of our few turns.
 func crowded() bool {
 	d, err := os.Open("/proc")
 	if err != nil {
@@ -184,9 +187,10 @@ func crowded() bool {
 	return n > crowd
 }
 
-// killStill stops the whole machine in one call, so that nothing takes the processor from us while we look for what has to die, and
-// lets the rest go on. It is for bombs: hundreds of processes leave us too few turns to stop them one by one. Whoever waits for
-// a child that is stopped (an interactive shell) may notice.
+// killStill stops the whole machine in one call, so that nothing takes the processor from us while
+// we look for what has to die, and lets the rest go on. It is for bombs: hundreds of processes
+// leave us too few turns to stop them one by one. Whoever waits for a child that is stopped (an
+// interactive shell) may notice.
 func killStill(ts []*tree) {
 	syscall.Kill(-1, syscall.SIGSTOP)
 	ps := procs()

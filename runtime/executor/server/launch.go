@@ -98,7 +98,8 @@ var resources = map[string]uintptr{
 func (sv *server) candidates(name, pathList string) []string {
 	if strings.Contains(name, "/") {
 		if sv.cfg.Root != "" && path.IsAbs(name) {
-			// Without a root of its own, a program that was put in is found under the name it was put by.
+			// Without a root of its own, a program that was put in is found under the name it was
+			// put by.
 			return []string{sv.path(name), name}
 		}
 		return []string{name}

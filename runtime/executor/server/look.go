@@ -14,9 +14,10 @@ import (
 	"github.com/evalrun/evalrun/internal/execproto"
 )
 
-// What a machine's files were is remembered here, in the memory of process 1, where nothing inside can reach it. What is kept of a file
-// includes the time of its last change of any kind (ctime), which no program can set: whoever replaces a file, or puts an
-// old one in its place, shows. Of a folder only its kind and owner count, for its times change with its entries.
+// What a machine's files were is remembered here, in the memory of process 1, where nothing inside
+// can reach it. What is kept of a file includes the time of its last change of any kind (ctime),
+// which no program can set: whoever replaces a file, or puts an old one in its place, shows. Of a
+// folder only its kind and owner count, for its times change with its entries.
 
 // maxMarked bounds what is remembered, and what is looked through to compare.
 const maxMarked = 100_000
@@ -223,7 +224,8 @@ func change(name string, what byte, s *unix.Stat_t) execproto.Change {
 	return execproto.Change{Path: name, What: what, Mode: s.Mode, UID: s.Uid, Links: uint32(s.Nlink), Size: s.Size}
 }
 
-// links finds the symbolic links below root that lead below one of the folders into, by what is written in them; at most some.
+// links finds the symbolic links below root that lead below one of the folders into, by what is
+// written in them; at most some.
 func (sv *server) links(root string, into []string) (found []string) {
 	l := looker{sv: sv, left: maxMarked}
 	l.see = func(name string, s *unix.Stat_t) {
@@ -248,7 +250,8 @@ func (sv *server) links(root string, into []string) (found []string) {
 		l.enter(root, -1)
 		return found
 	}
-	// A machine whose working directory is its root: what the kernel shows, and what only packages write to, is left aside.
+	// A machine whose working directory is its root: what the kernel shows, and what only packages
+	// write to, is left aside.
 	l.enter(root, 1)
 	entries, err := os.ReadDir(sv.path(root))
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 // Container is the argument of the executor as process 1 of a container.
 const Container = "container"
 
-// Main is the whole program, when this process was started to be an executor or a spawner: then it does not return.
-// Every program that may serve as its own executor calls it first of all.
+// Main is the whole program, when this process was started to be an executor or a spawner: then it
+// does not return. Every program that may serve as its own executor calls it first of all.
 func Main() {
 	isolate.Ready = true
 	if len(os.Args) < 2 || path.Base(os.Args[0]) != isolate.Name {
@@ -61,10 +61,11 @@ func Main() {
 	os.Exit(2)
 }
 
-// guardSelf keeps what is inside from reaching into this process and its copies, the supervisors: from reading their memory
-// and what they have open, and from tracing them (that is what being dumpable means to the kernel). A saved group unlike the
-// others makes them strangers also to those who have all the same users, as far as the kernel asks for groups: it does
-// so before one process may set another's limits, and a limit on processor time would be the end of process 1.
+// guardSelf keeps what is inside from reaching into this process and its copies, the supervisors:
+// from reading their memory and what they have open, and from tracing them (that is what being
+// dumpable means to the kernel). A saved group unlike the others makes them strangers also to those
+// who have all the same users, as far as the kernel asks for groups: it does so before one process
+// may set another's limits, and a limit on processor time would be the end of process 1.
 func guardSelf() {
 	unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	if os.Getpid() == 1 {
@@ -77,9 +78,9 @@ const ownGroup = 65533
 // Spare threads for the Go runtime.
 const spare = 12
 
-// spareThreads makes threads ahead. Where commands have filled the machine's limit of processes no other can be made, and to the
-// runtime that is fatal; it takes one that has nothing to do before it makes another. (Where commands alone are in a control
-// group, nothing of this is needed.)
+// spareThreads makes threads ahead. Where commands have filled the machine's limit of processes no
+// other can be made, and to the runtime that is fatal; it takes one that has nothing to do before
+// it makes another. (Where commands alone are in a control group, nothing of this is needed.)
 func spareThreads() {
 	var made, over sync.WaitGroup
 	made.Add(spare)

@@ -16,9 +16,9 @@ const chunk = 32 << 10
 
 var chunks = sync.Pool{New: func() any { b := make([]byte, chunk); return &b }}
 
-// An output carries what a command prints to the host. Of each stream the first half of the limit goes out as it comes;
-// of the rest the last half is held back here. All of it is kept as well, first in memory and then in a file, until it is
-// known whether anything had to be left out.
+// An output carries what a command prints to the host. Of each stream the first half of the limit
+// goes out as it comes; of the rest the last half is held back here. All of it is kept as well,
+// first in memory and then in a file, until it is known whether anything had to be left out.
 type output struct {
 	r    *running
 	mu   sync.Mutex // of what both streams share
@@ -91,8 +91,8 @@ func (p *pump) run() {
 	}
 }
 
-// drain is called when the command's own process has ended: what is in the pipe now is still handed on; what others
-// print there later is read and dropped, so that they neither block nor die of it.
+// drain is called when the command's own process has ended: what is in the pipe now is still handed
+// on; what others print there later is read and dropped, so that they neither block nor die of it.
 func (p *pump) drain() {
 	p.f.SetReadDeadline(time.Unix(1, 0))
 	<-p.done
@@ -107,7 +107,8 @@ func (p *pump) drain() {
 	raw.Control(func(fd uintptr) {
 		left, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ)
 		for err == nil {
-			// Once more when nothing is left: the end of the pipe, the usual case, saves a goroutine.
+			// Once more when nothing is left: the end of the pipe, the usual case, saves a
+			// goroutine.
 			n, e := syscall.Read(int(fd), (*b)[:min(chunk, max(left, 1))])
 			if n > 0 && left > 0 {
 				p.o.take(p.kind, (*b)[:n])

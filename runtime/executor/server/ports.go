@@ -10,8 +10,8 @@ import (
 	"github.com/evalrun/evalrun/internal/execproto"
 )
 
-// dial connects to a TCP port on our loopback and carries bytes both ways. Plain system calls, since the package
-// net would cost every sandbox its start.
+// dial connects to a TCP port on our loopback and carries bytes both ways. Plain system calls,
+// since the package net would cost every sandbox its start.
 func (sv *server) dial(st *execproto.Stream, port int) {
 	f, err := connect(port)
 	if err != nil {
@@ -168,7 +168,8 @@ func (sv *server) listen(st *execproto.Stream, port int) {
 	e := execproto.OK()
 	e.Uint(uint64(port))
 	st.Send(execproto.KindResult, e)
-	// The host takes only so many streams, and more would end the whole channel: what is past that waits in the kernel.
+	// The host takes only so many streams, and more would end the whole channel: what is past that
+	// waits in the kernel.
 	slots := make(chan struct{}, maxAccepted)
 	for {
 		slots <- struct{}{}

@@ -1,12 +1,12 @@
-// Package server is the executor inside a sandbox: it starts commands, carries their streams, moves files, dials and
-// listens on ports, and kills. It speaks the protocol of package execproto on one channel that it inherits, and
-// ends when the channel does.
+// Package server is the executor inside a sandbox: it starts commands, carries their streams, moves
+// files, dials and listens on ports, and kills. It speaks the protocol of package execproto on one
+// channel that it inherits, and ends when the channel does.
 //
-// In a sandbox with a process namespace it is process 1. Elsewhere (no isolation) it is a subreaper, so that what it
-// started cannot run away from it.
+// In a sandbox with a process namespace it is process 1. Elsewhere (no isolation) it is a
+// subreaper, so that what it started cannot run away from it.
 //
-// The package is part of a small program that starts for every sandbox, so it imports little: no net, no fmt, no
-// context.
+// The package is part of a small program that starts for every sandbox, so it imports little: no
+// net, no fmt, no context.
 package server
 
 import (
@@ -68,10 +68,11 @@ type remembered struct {
 // maxRemembered exits are kept for callers that ask again.
 const maxRemembered = 4096
 
-// ignoreSignals makes process 1 deaf to what is inside: whoever is root there may send it any signal, and Go's runtime would
-// end us on most of them. Ignored, not default: the kernel drops a signal to process 1 that has no handler, but not while one of
-// several threads has it blocked, as Go's do for moments. fork gives commands the defaults back. SIGURG stays, by which the
-// runtime interrupts its own threads, and SIGQUIT for the host, see guardQuit.
+// ignoreSignals makes process 1 deaf to what is inside: whoever is root there may send it any
+// signal, and Go's runtime would end us on most of them. Ignored, not default: the kernel drops a
+// signal to process 1 that has no handler, but not while one of several threads has it blocked, as
+// Go's do for moments. fork gives commands the defaults back. SIGURG stays, by which the runtime
+// interrupts its own threads, and SIGQUIT for the host, see guardQuit.
 func ignoreSignals() {
 	guardQuit()
 	act := [4]uint64{1 /* SIG_IGN */}
@@ -90,8 +91,9 @@ func (sv *server) end() {
 	sv.killBut(false)
 }
 
-// own are requests that parts with files of their own answer: their init functions add them. A handler is called by the session's
-// reader with a body that is its own: it must not block, nor write to the stream.
+// own are requests that parts with files of their own answer: their init functions add them. A
+// handler is called by the session's reader with a body that is its own: it must not block, nor
+// write to the stream.
 var own = map[byte]func(sv *server, st *execproto.Stream, body []byte){}
 
 func (sv *server) accept(st *execproto.Stream, kind byte, body []byte, extra []int) {
@@ -248,7 +250,8 @@ func (sv *server) watch() {
 
 // start forks a supervisor with its command.
 func (sv *server) start(l *launch, entry bool) (*tree, error) {
-	// The lock is held over the fork, so that the reaper knows every supervisor before it meets a dead one.
+	// The lock is held over the fork, so that the reaper knows every supervisor before it meets a
+	// dead one.
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
 	pid, err := sv.fork.fork(l)
@@ -264,8 +267,8 @@ func (sv *server) start(l *launch, entry bool) (*tree, error) {
 	return t, nil
 }
 
-// reap waits for children. All of ours are supervisors; any other has lost its own, which only somebody inside can have
-// killed, so it is killed as well.
+// reap waits for children. All of ours are supervisors; any other has lost its own, which only
+// somebody inside can have killed, so it is killed as well.
 func (sv *server) reap() {
 	for {
 		var ws syscall.WaitStatus

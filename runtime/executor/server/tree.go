@@ -126,8 +126,8 @@ func alone() bool {
 	return true
 }
 
-// signalBelow sends sig to pid if it still is a descendant of root. A number may have come to somebody else since the
-// table was read; the descriptor pins it while we look again.
+// signalBelow sends sig to pid if it still is a descendant of root. A number may have come to
+// somebody else since the table was read; the descriptor pins it while we look again.
 func signalBelow(pid, root int, sig syscall.Signal) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {

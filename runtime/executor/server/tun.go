@@ -23,8 +23,8 @@ var tun struct {
 	done chan struct{}     // closed when that one has let go
 }
 
-// openTun makes the interface, while we still see the host's devices and before anything else runs. A machine without one has
-// the proxy's way out only, which the host is told when it asks.
+// openTun makes the interface, while we still see the host's devices and before anything else runs.
+// A machine without one has the proxy's way out only, which the host is told when it asks.
 func (sv *server) openTun() {
 	tun.f, tun.err = isolate.OpenTun()
 	if sv.container { // whose device it is; commands could do nothing with it, having no CAP_NET_ADMIN

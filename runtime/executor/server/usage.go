@@ -12,8 +12,8 @@ import (
 	"github.com/evalrun/evalrun/internal/execproto"
 )
 
-// A usage reads what the machine uses from the control groups that its engine shows inside: at the root of what is mounted,
-// as the engine gives a container a view of its own.
+// A usage reads what the machine uses from the control groups that its engine shows inside: at the
+// root of what is mounted, as the engine gives a container a view of its own.
 type usage struct {
 	v2   bool
 	mu   sync.Mutex
@@ -94,7 +94,8 @@ func field(b []byte, name string) int64 {
 	return -1
 }
 
-// number reads the first of these files that is one of a control group and holds a number; -1: none.
+// number reads the first of these files that is one of a control group and holds a number; -1:
+// none.
 func number(names ...string) int64 {
 	for _, n := range names {
 		if b := groupFile(n); b != nil {

@@ -21,7 +21,8 @@ type account struct {
 	home     string
 }
 
-// lookup finds an account as Docker does: "name", "uid", "name:group", "uid:gid"; a number need not be listed.
+// lookup finds an account as Docker does: "name", "uid", "name:group", "uid:gid"; a number need not
+// be listed.
 func lookup(spec string) (account, error) {
 	name, group, hasGroup := strings.Cut(spec, ":")
 	a := account{uid: -1, home: "/"}

@@ -23,7 +23,8 @@ var vigil struct {
 
 const vigilEvents = unix.IN_CREATE | unix.IN_OPEN | unix.IN_MODIFY | unix.IN_CLOSE_WRITE | unix.IN_MOVED_TO | unix.IN_ONLYDIR | unix.IN_DONT_FOLLOW
 
-// vigil begins to see what is written into a folder. With "" it ends, and a [execproto.Vigil] is returned.
+// vigil begins to see what is written into a folder. With "" it ends, and a [execproto.Vigil] is
+// returned.
 func (sv *server) vigil(dir string) (execproto.Enc, error) {
 	vigil.Lock()
 	defer vigil.Unlock()
@@ -63,11 +64,12 @@ func (sv *server) vigil(dir string) (execproto.Enc, error) {
 	return e, nil
 }
 
-// readVigil makes a story of the events: a file is made, written and closed, or moved here. What is made without being closed is another
-// name of a file elsewhere.
+// readVigil makes a story of the events: a file is made, written and closed, or moved here. What is
+// made without being closed is another name of a file elsewhere.
 //
-// A file that is opened once more between its first write and its close counts as written again: the kernel joins equal events that follow
-// each other, so two writers that close one after the other leave a single close event.
+// A file that is opened once more between its first write and its close counts as written again:
+// the kernel joins equal events that follow each other, so two writers that close one after the
+// other leave a single close event.
 func readVigil(fd int) (v execproto.Vigil) {
 	made, begun, done, again := map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
 	note := func(m map[string]bool, s string) {

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A second writer is seen whenever it opens a file in which something was written, also when the kernel joins both close events to one.
+// A second writer is seen whenever it opens a file in which something was written, also when the
+// kernel joins both close events to one.
 func TestVigil(t *testing.T) {
 	open := func(t *testing.T, name string, flags int) *os.File {
 		f, err := os.OpenFile(name, flags, 0o644)

@@ -1,5 +1,5 @@
-// Command sick is an executor for tests that ceases to answer: at its start, or when a file is there.
-// Its only thread that may run Go code is then busy for ever, and cannot be interrupted.
+// Command sick is an executor for tests that ceases to answer: at its start, or when a file is
+// there. Its only thread that may run Go code is then busy for ever, and cannot be interrupted.
 package main
 
 import (

@@ -17,8 +17,9 @@ import (
 	"github.com/evalrun/evalrun/runtime/image"
 )
 
-// An Engine keeps images in memory. Its builder knows FROM, COPY (whole names), LABEL, ENV, USER, WORKDIR, and of RUN: "echo TEXT", "sleep SECONDS" (which
-// ends with the build's context), "exit N" and "fill", which finds the disk full. Fields are set before use.
+// An Engine keeps images in memory. Its builder knows FROM, COPY (whole names), LABEL, ENV, USER,
+// WORKDIR, and of RUN: "echo TEXT", "sleep SECONDS" (which ends with the build's context), "exit N"
+// and "fill", which finds the disk full. Fields are set before use.
 type Engine struct {
 	ID       string
 	Remote   map[string]int64 // what a registry has: size by name

@@ -15,7 +15,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// A Suite tests a store over an engine: that the engine does what [image.Engine] promises, seen from where it matters.
+// A Suite tests a store over an engine: that the engine does what [image.Engine] promises, seen
+// from where it matters.
 type Suite struct {
 	Engine image.Engine
 	Base   string // an image that is there

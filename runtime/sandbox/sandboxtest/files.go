@@ -343,7 +343,8 @@ type got struct {
 	Data string
 }
 
-// get reads name with the reader that Get's comment asks for. Special files are left out, as Files does.
+// get reads name with the reader that Get's comment asks for. Special files are left out, as Files
+// does.
 func (b *box) get(m machine, name string) map[string]got {
 	b.t.Helper()
 	r, err := m.Get(b.ctx(), name)

@@ -12,8 +12,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// HelperPath is where [Suite.HelperImage] puts the helper, without the leading slash. It is not where the suite itself puts it later,
-// when what the image's is doing may just be starting.
+// HelperPath is where [Suite.HelperImage] puts the helper, without the leading slash. It is not
+// where the suite itself puts it later, when what the image's is doing may just be starting.
 const HelperPath = "opt/helper/helper"
 
 const inImage = "/" + HelperPath
@@ -203,7 +203,8 @@ var groupTests = []test{
 		wantIs(t, "Exec in a service of a closed machine", err, sandbox.ErrGone)
 	}},
 	{name: "services/order", need: services, run: func(t *testing.T, b *box) {
-		// Each begins when those before it are healthy, and main's ENTRYPOINT when all are: each writes into the same file.
+		// Each begins when those before it are healthy, and main's ENTRYPOINT when all are: each
+		// writes into the same file.
 		spec := with(b.helped(), "append", "/shared/order", "main ", ",", "listen", "4333")
 		spec.Volumes = []sandbox.Volume{{Name: "v", Path: "/shared"}}
 		spec.Health = check("dial", "4333", "x")
@@ -219,7 +220,8 @@ var groupTests = []test{
 		}
 	}},
 	{name: "services/fail", need: services, run: func(t *testing.T, b *box) {
-		// One that ends before it is healthy is an error that shows its last words, and nothing is left.
+		// One that ends before it is healthy is an error that shows its last words, and nothing is
+		// left.
 		spec := b.helped()
 		bad := b.side("echo", "cannot find my data", ",", "exit", "7")
 		bad.Health = check("dial", "4334", "x")

@@ -43,9 +43,9 @@ func HangSick(t *testing.T, sb sandbox.Sandbox) {
 }
 
 // Hang tests what the host does with a sandbox whose executor answers nothing more: in every phase
-// of an attempt the limit is kept, the error is [sandbox.ErrHung] and has the executor's stacks, and
-// nothing is left. hang makes a sandbox so, at once or soon. Suite.Driver has to make drivers that
-// wait for an answer for a short time only.
+// of an attempt the limit is kept, the error is [sandbox.ErrHung] and has the executor's stacks,
+// and nothing is left. hang makes a sandbox so, at once or soon. Suite.Driver has to make drivers
+// that wait for an answer for a short time only.
 func Hang(t *testing.T, s Suite, hang func(t *testing.T, sb sandbox.Sandbox)) {
 	t.Helper()
 	phase := func(name string, call func(ctx context.Context, m machine) error) test {

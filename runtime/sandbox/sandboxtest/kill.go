@@ -16,7 +16,8 @@ var families = []string{"child", "setsid", "double"}
 var killTests = []test{
 	{name: "kill/timeout", run: func(t *testing.T, b *box) {
 		m := b.open()
-		// Everything that the command ever started dies with it: its group, those that left it, orphans, the deaf.
+		// Everything that the command ever started dies with it: its group, those that left it,
+		// orphans, the deaf.
 		var args []string
 		for _, how := range families {
 			args = append(args, "start", how, "keep", "/tmp/"+how, ",", "start", how, "drop", "/tmp/deaf-"+how, "ignore", ",", "start", how, "drop", "/tmp/headless-"+how, "behead", ",")

@@ -36,7 +36,8 @@ var lifeTests = []test{
 		}
 	}},
 	{name: "life/close", run: func(t *testing.T, b *box) {
-		// Close works however it is called: twice, by many, after the context of Create, during an Exec.
+		// Close works however it is called: twice, by many, after the context of Create, during an
+		// Exec.
 		ctx, cancel := context.WithCancel(b.ctx())
 		sb, err := b.driver.Create(ctx, b.spec)
 		if err != nil {
@@ -109,7 +110,8 @@ var lifeTests = []test{
 		wantIs(t, "Find of a made-up ID", err, sandbox.ErrGone)
 	}},
 	{name: "life/create-canceled", run: func(t *testing.T, b *box) {
-		// Canceled before or at any moment during Create: an error or a sandbox, and nothing beside it.
+		// Canceled before or at any moment during Create: an error or a sandbox, and nothing beside
+		// it.
 		cause := errors.New("no longer wanted")
 		for _, after := range []time.Duration{-1, 0, 100 * time.Microsecond, time.Millisecond, 5 * time.Millisecond, 20 * time.Millisecond} {
 			ctx, cancel := context.WithCancelCause(b.ctx())

@@ -145,7 +145,8 @@ var outputTests = []test{
 		if got := m.ok("cat", "/tmp/after"); got != "yes" {
 			t.Errorf("the command of a failing writer did not run to its end: %q", got)
 		}
-		// Two streams, one writer: never at the same time. The race detector and the counter both look.
+		// Two streams, one writer: never at the same time. The race detector and the counter both
+		// look.
 		inside := 0
 		w := writerFunc(func(p []byte) (int, error) {
 			if inside++; inside != 1 {
@@ -162,8 +163,8 @@ var outputTests = []test{
 		}
 	}},
 	{name: "output/left-behind", run: func(t *testing.T, b *box) {
-		// A process that stays and has our stdout does not keep Exec waiting; what it prints later is dropped, and
-		// it does not die of that.
+		// A process that stays and has our stdout does not keep Exec waiting; what it prints later
+		// is dropped, and it does not die of that.
 		m := b.open()
 		for _, how := range []string{"child", "setsid", "double"} {
 			file := "/tmp/" + how
@@ -187,8 +188,8 @@ func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 var number = regexp.MustCompile(`\d+`)
 
-// checkCut checks what was handed on of a pattern of n bytes under a limit: the first half, one line that says how
-// much is left out, the last half.
+// checkCut checks what was handed on of a pattern of n bytes under a limit: the first half, one
+// line that says how much is left out, the last half.
 func checkCut(got string, n, limit int64) error {
 	all := pattern(n)
 	if n <= limit {

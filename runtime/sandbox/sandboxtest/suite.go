@@ -1,4 +1,5 @@
-// Package sandboxtest is the contract of package sandbox as a test: what its comments promise, any driver must keep.
+// Package sandboxtest is the contract of package sandbox as a test: what its comments promise, any
+// driver must keep.
 //
 //	func TestLocal(t *testing.T) {
 //		sandboxtest.Run(t, sandboxtest.Suite{
@@ -7,12 +8,12 @@
 //		})
 //	}
 //
-// The suite needs no shell and no program inside: it puts one static helper (package helper, verbs in package verb)
-// into each sandbox. A driver whose machines cannot run a Linux program registers the verbs itself and says so
-// with Suite.Helper.
+// The suite needs no shell and no program inside: it puts one static helper (package helper, verbs
+// in package verb) into each sandbox. A driver whose machines cannot run a Linux program registers
+// the verbs itself and says so with Suite.Helper.
 //
-// Nothing here depends on something being fast: what has to happen gets a minute, and what must not happen is
-// looked at once everything that could cause it is over.
+// Nothing here depends on something being fast: what has to happen gets a minute, and what must not
+// happen is looked at once everything that could cause it is over.
 package sandboxtest
 
 import (
@@ -33,26 +34,33 @@ import (
 
 // A Suite is one driver to be tested.
 type Suite struct {
-	// Driver makes the driver; it is called once a test. It skips t, with the reason, where the driver cannot work.
+	// Driver makes the driver; it is called once a test. It skips t, with the reason, where the
+	// driver cannot work.
 	Driver func(t *testing.T) sandbox.Driver
-	// Another makes a driver like one of another process of ours: Find and Reap are asked of it. Nil: the same driver.
+	// Another makes a driver like one of another process of ours: Find and Reap are asked of it.
+	// Nil: the same driver.
 	Another func(t *testing.T) sandbox.Driver
 	// Spec is what every test starts from: the image, limits that the driver wants, a user.
 	Spec sandbox.Spec
-	// Helper is the helper's name where it is inside already. "": the suite builds it and puts it in.
+	// Helper is the helper's name where it is inside already. "": the suite builds it and puts it
+	// in.
 	Helper string
 	Claims Claims
-	// HelperImage returns an image that has the helper at [HelperPath] and needs nothing else; for drivers that claim Services.
+	// HelperImage returns an image that has the helper at [HelperPath] and needs nothing else; for
+	// drivers that claim Services.
 	HelperImage func(t *testing.T, helper []byte) sandbox.Image
-	// Secrets are texts of the host that must not be found inside, beside those that the suite plants itself.
+	// Secrets are texts of the host that must not be found inside, beside those that the suite
+	// plants itself.
 	Secrets []string
-	// Left lists what the driver has left on the host now (processes, mounts, folders). Nil: nobody looks.
+	// Left lists what the driver has left on the host now (processes, mounts, folders). Nil: nobody
+	// looks.
 	Left func(t *testing.T) []string
 	// Skip names tests that this driver cannot pass yet, with the reason.
 	Skip map[string]string
 }
 
-// Claims are what not every driver can do everywhere. What is not claimed is not tested; what is claimed must hold.
+// Claims are what not every driver can do everywhere. What is not claimed is not tested; what is
+// claimed must hold.
 type Claims struct {
 	Memory bool // Spec.Memory kills with OOM
 	Disk   bool // Spec.Disk ends in "no space left"
@@ -276,7 +284,8 @@ func (m machine) start(how, keep, file string, verbs ...string) {
 	m.ok(append([]string{"start", how, keep, file}, verbs...)...)
 }
 
-// alive reports whether the process that holds file still runs. Locks end with their process, so this is definite.
+// alive reports whether the process that holds file still runs. Locks end with their process, so
+// this is definite.
 func (m machine) alive(file string) bool {
 	m.b.t.Helper()
 	r := m.run("held", file)

@@ -18,8 +18,9 @@ const (
 	maxMakings = 50
 )
 
-// Making says what is being pulled or built now, such as "building image for web-1: step 3/7". A later call with the same key says it
-// anew; an empty text says that it is over. What somebody else wrote is cleaned and cut here.
+// Making says what is being pulled or built now, such as "building image for web-1: step 3/7". A
+// later call with the same key says it anew; an empty text says that it is over. What somebody else
+// wrote is cleaned and cut here.
 func (r *Reporter) Making(key, text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

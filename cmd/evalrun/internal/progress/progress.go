@@ -1,5 +1,7 @@
-// Package progress shows how a run goes while it goes: a bar on a terminal, else a line every 10 seconds or 5 %, or JSON lines for
-// programs. It is told by [Reporter.Observe] and [Reporter.Making], which only take notes; a goroutine of its own draws, so that a slow terminal slows no trial.
+// Package progress shows how a run goes while it goes: a bar on a terminal, else a line every 10
+// seconds or 5 %, or JSON lines for programs. It is told by [Reporter.Observe] and
+// [Reporter.Making], which only take notes; a goroutine of its own draws, so that a slow terminal
+// slows no trial.
 package progress
 
 import (
@@ -39,14 +41,16 @@ type Options struct {
 	Total    int    // of the plan
 	Done     int    // of them already decided, when a run is resumed
 	W        io.Writer
-	// Waiting says why the run is slowed down or stands still, through no fault of its own; "": it is not. It is asked at each drawing.
+	// Waiting says why the run is slowed down or stands still, through no fault of its own; "": it
+	// is not. It is asked at each drawing.
 	Waiting func() string
-	// Width is that of the terminal, which a bar has to fit into: what goes on in a second line stays there. It is asked for each
-	// drawing; 0, and nil: not known.
+	// Width is that of the terminal, which a bar has to fit into: what goes on in a second line
+	// stays there. It is asked for each drawing; 0, and nil: not known.
 	Width func() int
 }
 
-// A Reporter shows progress. Observe may be called from several goroutines, the other methods from one.
+// A Reporter shows progress. Observe may be called from several goroutines, the other methods from
+// one.
 type Reporter struct {
 	Options
 	began time.Time
@@ -208,8 +212,9 @@ func (r *Reporter) Observe(p harness.Progress) {
 	}
 }
 
-// Earlier adds what earlier processes of the run have come to: trials with a score, the sum of their rewards, and what attempts cost, where
-// some of it is known, or is not. It may be called while the reporter draws.
+// Earlier adds what earlier processes of the run have come to: trials with a score, the sum of
+// their rewards, and what attempts cost, where some of it is known, or is not. It may be called
+// while the reporter draws.
 func (r *Reporter) Earlier(scored int, sum, cost float64, known, hidden bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -290,7 +295,8 @@ func (r *Reporter) draw(last bool) {
 	}
 }
 
-// The bar itself takes so many columns, fewer on a narrow terminal; on a still narrower one there are lines in its place.
+// The bar itself takes so many columns, fewer on a narrow terminal; on a still narrower one there
+// are lines in its place.
 const (
 	wideBar      = 24
 	narrowBar    = 8
@@ -479,8 +485,8 @@ func Short(d time.Duration) string {
 	return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
 }
 
-// Clean takes control characters and bidirectional overrides out of text that a task, a model or a program wrote, before it
-// reaches a terminal. Line breaks become spaces.
+// Clean takes control characters and bidirectional overrides out of text that a task, a model or a
+// program wrote, before it reaches a terminal. Line breaks become spaces.
 func Clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

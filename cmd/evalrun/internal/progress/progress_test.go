@@ -174,7 +174,8 @@ func TestMaking(t *testing.T) {
 	}
 }
 
-// Why the run waits stands on the line as long as it does, and trials that were left open are counted apart from retries.
+// Why the run waits stands on the line as long as it does, and trials that were left open are
+// counted apart from retries.
 func TestWaiting(t *testing.T) {
 	for _, mode := range []string{Plain, JSON} {
 		synctest.Test(t, func(t *testing.T) {

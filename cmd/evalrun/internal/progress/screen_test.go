@@ -12,7 +12,8 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// A screen is a terminal: text that is longer than a line goes on in the next one, and a carriage return goes to the line's beginning.
+// A screen is a terminal: text that is longer than a line goes on in the next one, and a carriage
+// return goes to the line's beginning.
 type screen struct {
 	columns int
 	lines   [][]string

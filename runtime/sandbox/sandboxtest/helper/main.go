@@ -1,7 +1,8 @@
 //go:build linux
 
-// Helper is the program that the suite puts into a sandbox: every verb of package verb, done with Linux. It is built static,
-// needs no file of the sandbox but itself, and starts itself again for children.
+// Helper is the program that the suite puts into a sandbox: every verb of package verb, done with
+// Linux. It is built static, needs no file of the sandbox but itself, and starts itself again for
+// children.
 package main
 
 import (
@@ -45,7 +46,8 @@ func main() {
 	}
 }
 
-// headless reports whether this process is going to end its first thread. Then the main goroutine has to be that thread, which costs others.
+// headless reports whether this process is going to end its first thread. Then the main goroutine
+// has to be that thread, which costs others.
 func headless() bool { return slices.Contains(os.Args, "behead") && !slices.Contains(os.Args, "start") }
 
 func init() {
@@ -82,7 +84,8 @@ func (linux) Fds() []string {
 	for _, e := range entries {
 		n, _ := strconv.Atoi(e.Name())
 		to, err := os.Readlink(filepath.Join("/proc/self/fd", e.Name()))
-		// The runtime's own poller and the folder that is being read are not ours to complain about.
+		// The runtime's own poller and the folder that is being read are not ours to complain
+		// about.
 		if n <= 2 || err != nil || to == "anon_inode:[eventpoll]" || to == "anon_inode:[eventfd]" || filepath.Base(to) == "fd" {
 			continue
 		}

@@ -1,6 +1,6 @@
-// Package verb is what the suite's helper can do inside a sandbox. The verbs are written against a [World]: the
-// static program in ../helper gives them Linux, a fake driver gives them its memory. So the suite needs no shell,
-// and runs the same in both.
+// Package verb is what the suite's helper can do inside a sandbox. The verbs are written against a
+// [World]: the static program in ../helper gives them Linux, a fake driver gives them its memory.
+// So the suite needs no shell, and runs the same in both.
 package verb
 
 import (
@@ -42,8 +42,9 @@ type World interface {
 	Hold(name string) error
 	Held(name string) (bool, error)
 
-	// Start runs the helper again, with args, and does not wait. How: "child", "setsid" (a session of its own),
-	// "double" (an orphan in a session of its own). Keep says that it has our stdout, else it has none.
+	// Start runs the helper again, with args, and does not wait. How: "child", "setsid" (a session
+	// of its own), "double" (an orphan in a session of its own). Keep says that it has our stdout,
+	// else it has none.
 	Start(how string, keep bool, args ...string) error
 	Ignore()                        // every signal that can be ignored
 	Behead()                        // ends the process's first thread, so that it looks dead and runs on
@@ -71,7 +72,8 @@ const (
 	NoDialed = 61
 )
 
-// Run runs the verbs in args, one after the other; a "," stands between two. It ends with the first code that is not 0.
+// Run runs the verbs in args, one after the other; a "," stands between two. It ends with the first
+// code that is not 0.
 func Run(w World, args []string) int {
 	for len(args) > 0 {
 		one := args
@@ -340,7 +342,8 @@ func shout(c net.Conn) {
 	}
 }
 
-// Pattern is n bytes in which each place can be told from every other: lines of 16 bytes that count up.
+// Pattern is n bytes in which each place can be told from every other: lines of 16 bytes that count
+// up.
 func Pattern(n int64) io.Reader { return &pattern{n: n} }
 
 type pattern struct {
