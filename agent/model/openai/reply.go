@@ -14,9 +14,10 @@ import (
 )
 
 func (m *Model) response(got *exchange) (*model.Response, error) {
-	network := func(format string, args ...any) error {
-		return &model.Error{Class: model.Network, HTTP: got.status, ID: got.id, Err: fmt.Errorf(format, args...)}
+	failed := func(class string, err error) error {
+		return &model.Error{Class: class, HTTP: got.status, ID: got.id, Err: err}
 	}
+	network := func(format string, args ...any) error { return failed(model.Network, fmt.Errorf(format, args...)) }
 	var c chatReply
 	if err := decode(got.reply, &c); err != nil {
 		return nil, network("the reply of %s is not JSON (%d bytes): %s", m.host, len(got.reply), m.clean(err.Error()))
@@ -30,7 +31,8 @@ func (m *Model) response(got *exchange) (*model.Response, error) {
 				status, shown = n, n
 			}
 			return nil, &model.Error{
-				Class: model.Classify(status, said(code, message)), After: got.after, HTTP: shown, ID: got.id, Err: errors.New(m.clean(message)),
+				Class: model.Classify(status, said(code, message)), After: got.after, HTTP: shown, ID: got.id,
+				Err: errors.New(m.clean(message)),
 			}
 		}
 		return nil, network("the reply of %s has no choices", m.host)
@@ -53,7 +55,8 @@ func (m *Model) response(got *exchange) (*model.Response, error) {
 		}
 	}
 	out := &model.Response{
-		ID: string(c.ID), RequestID: got.id, Model: string(c.Model), Stop: string(choice.FinishReason), Raw: got.reply, RawReq: got.request,
+		ID: string(c.ID), RequestID: got.id, Model: string(c.Model), Stop: string(choice.FinishReason),
+		Raw: got.reply, RawReq: got.request,
 		Usage: usage(c.Usage), Reasoning: thinking,
 	}
 	if content != "" {
@@ -93,19 +96,16 @@ func (m *Model) response(got *exchange) (*model.Response, error) {
 	if keep.Details != nil || keep.Calls != nil {
 		b, err := json.Marshal(keep)
 		if err != nil {
-			return nil, &model.Error{Class: model.Network, HTTP: got.status, ID: got.id, Err: fmt.Errorf("the reply's extra fields: %w", err)}
+			return nil, network("the reply's extra fields: %w", err)
 		}
 		out.Opaque = b
 	}
 	empty := len(out.Parts) == 0 && len(out.Calls) == 0
 	switch {
 	case empty && choice.FinishReason == "content_filter":
-		return nil, &model.Error{
-			Class: model.Refused, HTTP: got.status, ID: got.id,
-			Err: errors.New("the service's content filter kept the reply back"),
-		}
+		return nil, failed(model.Refused, errors.New("the service's content filter kept the reply back"))
 	case empty && choice.FinishReason == "error":
-		return nil, &model.Error{Class: model.Overload, HTTP: got.status, ID: got.id, Err: errors.New("the service broke off")}
+		return nil, failed(model.Overload, errors.New("the service broke off"))
 	}
 	return out, nil
 }
@@ -166,7 +166,7 @@ func usage(u spent) event.Usage {
 	out := event.Usage{
 		In: tokens(u.PromptTokens), Out: tokens(u.CompletionTokens),
 		Cached:     cmp.Or(tokens(u.PromptDetails.Cached), tokens(u.CacheHit), tokens(u.Cached), tokens(u.CacheRead)),
-		CacheWrite: cmp.Or(tokens(u.PromptDetails.CacheWrite), max(tokens(u.CacheCreation), tokens(u.PromptDetails.CacheCreation))),
+		CacheWrite: cmp.Or(tokens(u.PromptDetails.CacheWrite), tokens(max(u.CacheCreation, u.PromptDetails.CacheCreation))),
 		Reasoning:  tokens(u.CompletionDetails.Reasoning), Cost: usd,
 	}
 	// They are parts of the prompt's tokens. Where they are more, as with gateways that pass

@@ -121,7 +121,8 @@ func (m *Model) messages(ctx context.Context, in []model.Message) ([]json.RawMes
 				if said == "" {
 					said = "(the images follow)"
 				}
-				images = append(append(images, textPart("Images of "+name(msg.Name)+":")), parts...)
+				images = append(images, textPart("Images of "+name(msg.Name)+":"))
+				images = append(images, parts...)
 			}
 			return add(message{Content: said, ToolCallID: msg.CallID, Role: "tool"}, nil)
 		}
