@@ -28,6 +28,10 @@ func (o *options) live(ctx context.Context, c *tally, pace browsergym.Pace) erro
 		fmt.Println("left out: recordings of MiniWoB++, since its pages are not there (-miniwob)")
 		folders = folders[:1]
 	}
+	all, err := recordings.Files(o.dir, folders...)
+	if err != nil {
+		return err
+	}
 	files, err := o.recordings(folders...)
 	if err != nil {
 		return err
@@ -46,7 +50,10 @@ func (o *options) live(ctx context.Context, c *tally, pace browsergym.Pace) erro
 				grains := &graining{values: map[int][][3]byte{}} // kept when it is played again
 				for n := 0; ; n++ {
 					var told strings.Builder
-					p := player{c: newTally(o.verbose, &told), site: s, sets: &sets, pace: pace, name: name, browser: b, downloads: tmp, pictures: o.pictures, grains: grains}
+					p := player{
+						c: newTally(o.verbose, &told), site: s, sets: &sets, pace: pace, name: name, files: all,
+						browser: b, downloads: tmp, pictures: o.pictures, grains: grains,
+					}
 					p.c.again = n
 					if err := p.play(ctx, files[name]); err != nil {
 						return fmt.Errorf("%s: %w", name, err)
@@ -89,6 +96,7 @@ type player struct {
 	sets      *recordings.Texts
 	pace      browsergym.Pace
 	name      string
+	files     map[string]string // all recordings, by name
 	browser   *cdp.Browser
 	downloads string
 	pictures  string // folder for all of ours; "": none is kept
