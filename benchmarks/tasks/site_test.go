@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/evalrun/evalrun/benchmarks/web"
-	"github.com/evalrun/evalrun/datasets/folders"
+	"github.com/evalrun/evalrun/internal/fsutil"
 )
 
 // A site gives out its own plain files and nothing else, whatever is asked and whatever lies in its
@@ -34,7 +34,7 @@ func TestSite(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	fsys, err := folders.FS(dir)
+	fsys, err := fsutil.FS(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

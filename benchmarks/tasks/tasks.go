@@ -23,7 +23,7 @@ import (
 	"github.com/evalrun/evalrun/benchmarks/score"
 	"github.com/evalrun/evalrun/benchmarks/web"
 	"github.com/evalrun/evalrun/datasets"
-	"github.com/evalrun/evalrun/datasets/folders"
+	"github.com/evalrun/evalrun/internal/fsutil"
 	"github.com/evalrun/evalrun/runtime/egress"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
@@ -56,7 +56,7 @@ func New(path string, raw json.RawMessage) (*Benchmark, error) {
 	if o.Name != "" {
 		name = o.Name
 	}
-	beside, err := folders.FS(dir)
+	beside, err := fsutil.FS(dir)
 	if err != nil {
 		return nil, fmt.Errorf("tasks: %w", err)
 	}

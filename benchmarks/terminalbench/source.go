@@ -15,8 +15,8 @@ import (
 	"sync"
 
 	"github.com/evalrun/evalrun/datasets"
-	"github.com/evalrun/evalrun/datasets/folders"
 	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/internal/fsutil"
 )
 
 // maxDepth is how deep below the source's folder tasks are looked for.
@@ -43,7 +43,7 @@ func newSource(dir string, o Options) (*source, error) {
 	case !info.IsDir():
 		return nil, fmt.Errorf("%s is no folder; give the folder of a task, or one that holds tasks", dir)
 	}
-	root, err := folders.FS(dir)
+	root, err := fsutil.FS(dir)
 	if err != nil {
 		return nil, err
 	}

@@ -46,33 +46,6 @@ func Chain(sites [][]string) [][]int {
 	return out
 }
 
-// Contract leaves the tasks out of an order that keep refuses: who came after such a one comes
-// after those that it came after. A task never comes after itself, also if the order has circles.
-func Contract(after [][]int, keep func(i int) bool) [][]int {
-	out := make([][]int, len(after))
-	for i := range after {
-		if !keep(i) {
-			continue
-		}
-		seen := map[int]bool{i: true}
-		todo := append([]int(nil), after[i]...)
-		for len(todo) > 0 {
-			j := todo[0]
-			todo = todo[1:]
-			if seen[j] {
-				continue
-			}
-			seen[j] = true
-			if keep(j) {
-				out[i] = append(out[i], j)
-			} else {
-				todo = append(append([]int(nil), after[j]...), todo...)
-			}
-		}
-	}
-	return out
-}
-
 func add(list []int, v int) []int {
 	for _, x := range list {
 		if x == v {

@@ -42,9 +42,6 @@ func (r *RandomState) Randints(lo, hi, n int) []int {
 	return out
 }
 
-// Choice is the place of choice(list) in a list of n.
-func (r *RandomState) Choice(n int) int { return r.Randint(0, n) }
-
 // A Random is Python's random.Random(seed) for seeds that are not negative. It is not for several
 // goroutines.
 type Random struct{ mt twister }

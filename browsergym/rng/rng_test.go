@@ -27,8 +27,8 @@ func TestChoice(t *testing.T) {
 	list := []int{10, 20, 30, 40, 50}
 	var got []int
 	for range 6 {
-		got = append(got, list[r.Choice(len(list))])
-		if r.Choice(1) != 0 { // draws nothing
+		got = append(got, list[r.Randint(0, len(list))])
+		if r.Randint(0, 1) != 0 { // draws nothing
 			t.Fatal("a choice of one")
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-const docs = "../../../../docs/"
+const docs = "../../docs/"
 
 var (
 	heading = regexp.MustCompile(`(?m)^#{2,3} (.+)$`)

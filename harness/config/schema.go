@@ -3,7 +3,6 @@ package config
 import (
 	"encoding/json"
 	"reflect"
-	"slices"
 )
 
 // Schema is the JSON Schema of a configuration. It is made from the structs that decode it.
@@ -153,31 +152,5 @@ func Settable(benchmark, agent *Kind) []Key {
 		}
 	}
 	walk(reflect.TypeFor[File](), "", 0)
-	return out
-}
-
-// Keys are the dotted paths of all keys of a configuration, sorted; lists and maps add [] to
-// theirs.
-func Keys() []string {
-	var out []string
-	var walk func(t reflect.Type, path string, depth int)
-	walk = func(t reflect.Type, path string, depth int) {
-		for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice && t != rawType || t.Kind() == reflect.Map {
-			if t.Kind() != reflect.Pointer {
-				path += "[]"
-			}
-			t = t.Elem()
-		}
-		if t.Kind() != reflect.Struct || reflect.PointerTo(t).Implements(scalarType) || t == nodeAxis || t == nodeRaw || depth > 8 {
-			return
-		}
-		for _, f := range fieldsOf(t) {
-			p := join(path, f.name)
-			out = append(out, p)
-			walk(f.typ, p, depth+1)
-		}
-	}
-	walk(reflect.TypeFor[File](), "", 0)
-	slices.Sort(out)
 	return out
 }

@@ -66,6 +66,7 @@ func TestDocs(t *testing.T) {
 	b, _ := Schema(testRegistry())
 	var s map[string]any
 	json.Unmarshal(b, &s)
+	keys := 0
 	var walk func(path string, v any)
 	walk = func(path string, v any) {
 		m, ok := v.(map[string]any)
@@ -74,6 +75,7 @@ func TestDocs(t *testing.T) {
 		}
 		if props, ok := m["properties"].(map[string]any); ok && path != "$defs/Params" {
 			for k, p := range props {
+				keys++
 				if p.(map[string]any)["description"] == nil {
 					t.Errorf("%s.%s has no description", path, k)
 				}
@@ -91,7 +93,7 @@ func TestDocs(t *testing.T) {
 	for k, d := range s["$defs"].(map[string]any) {
 		walk("$defs/"+k, d)
 	}
-	if len(Keys()) < 60 {
-		t.Errorf("keys: %v", Keys())
+	if keys < 60 {
+		t.Errorf("only %d keys were looked at", keys)
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 // docs/agents.md names every option of the agents that are models.
 func TestAgentOptionsInDoc(t *testing.T) {
-	text, err := os.ReadFile("../../../../docs/agents.md")
+	text, err := os.ReadFile("../../docs/agents.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -65,6 +65,15 @@ func OpenIn(fsys fs.FS, name string) (fs.File, error) {
 	return fsys.Open(name)
 }
 
+// FS is a folder's content, which links do not lead out of.
+func FS(dir string) (fs.FS, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	return root.FS(), nil
+}
+
 func irregular(info fs.FileInfo) bool { return !info.IsDir() && !info.Mode().IsRegular() }
 
 func wrong(name string, info fs.FileInfo) error {

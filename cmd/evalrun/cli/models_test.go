@@ -95,7 +95,7 @@ var saysYes = modeltest.Reply{Calls: []event.ReplyCall{{ID: "c1", Name: "finish"
 
 // docs/models.md says of each answer of a service whose fault it is. Each row is played.
 func TestWhoseFault(t *testing.T) {
-	page, err := os.ReadFile("../../../../docs/models.md")
+	page, err := os.ReadFile("../../../docs/models.md")
 	if err != nil {
 		t.Fatal(err)
 	}
