@@ -1,7 +1,7 @@
 // Package tasks is the benchmark of one's own: tasks written down in a tasks.yaml or in JSON lines,
 // no Go needed. The form is in format.go and, for people, in docs/own-benchmark.md.
 //
-// A stage is graded by comparing its answer, by calling a Python function ([pycheck]), or by a
+// A stage is graded by comparing its answer, by calling a Python function ([pygrade]), or by a
 // script. The script runs in a fresh machine that gets what the agent left (the working directory,
 // unless the task names less) and the hidden files, so that nothing the agent started, changed or
 // prepared elsewhere is there. Only where the task says shared, for a service that is the answer,
