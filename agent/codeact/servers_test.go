@@ -165,7 +165,7 @@ func servers(t *testing.T, url string) {
 			if strings.HasPrefix(name, "slow") {
 				timeout = 2 * time.Second
 			}
-			web := openai.Transport()
+			web := model.Transport()
 			defer web.CloseIdleConnections()
 			m, err := openai.New(openai.Config{
 				Model: "gpt-4o", BaseURL: modeltest.Proxy(t, url, tt.plan), Key: tt.key, Timeout: timeout, HTTP: web,

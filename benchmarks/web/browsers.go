@@ -16,7 +16,6 @@ type Browsers struct {
 	Record Record
 	// Missing says why there is no browser to start; "": there is one, or nobody has looked.
 	Missing string
-	Getenv  func(string) string // variables of the run's environment: where sites are, say; nil: there are none
 }
 
 // ErrNoBrowsers: tasks are looked at, and none can be played.
@@ -36,4 +35,10 @@ func (b Browsers) Give(c *Config, w browsers.Wish) error {
 	}
 	c.Browser, c.Pace, c.Record = b.Pool.For(w), b.Pace, b.Record
 	return nil
+}
+
+// BrowsersOf are the browsers that a run lends; the zero value where it lends none.
+func BrowsersOf(s benchmarks.Setup) Browsers {
+	b, _ := s.Browsers.(Browsers)
+	return b
 }

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/evalrun/evalrun/cmd/evalrun/builtin"
+
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/evalrun/evalrun/browsergym/cdp"
@@ -28,7 +30,7 @@ var dockerHere = func(t *testing.T) (bool, error) {
 	if os.Getenv("EVALRUN_TEST_DOCKER") != "1" {
 		return false, nil
 	}
-	d, err := launch.OpenDriver(t.Context(), "docker", image.Options{})
+	d, err := launch.OpenDriver(t.Context(), builtin.Kinds(), "docker", image.Options{})
 	if err != nil {
 		return false, fmt.Errorf("EVALRUN_TEST_DOCKER is set, but: %w", err)
 	}
@@ -79,7 +81,7 @@ func TestScripts(t *testing.T) {
 			default:
 				return false, fmt.Errorf("unknown condition %q", cond)
 			}
-			_, err := launch.OpenDriver(t.Context(), "local", image.Options{})
+			_, err := launch.OpenDriver(t.Context(), builtin.Kinds(), "local", image.Options{})
 			if err != nil && os.Getenv("EVALRUN_TEST_LOCAL") != "" {
 				return false, fmt.Errorf("EVALRUN_TEST_LOCAL is set, but: %w", err)
 			}

@@ -6,8 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/agent/codeact"
 	"github.com/evalrun/evalrun/agent/webagent"
-	"github.com/evalrun/evalrun/harness/config"
 )
 
 // docs/agents.md names every option of the agents that are models.
@@ -16,7 +17,7 @@ func TestAgentOptionsInDoc(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, typ := range map[string]reflect.Type{"codeact": reflect.TypeFor[codeactOptions](), "browse": reflect.TypeFor[webagent.Config]()} {
+	for name, typ := range map[string]reflect.Type{"codeact": reflect.TypeFor[codeact.Options](), "browse": reflect.TypeFor[webagent.Config]()} {
 		_, section, ok := strings.Cut(string(text), "\n## "+name+"\n")
 		if !ok {
 			t.Errorf("no section on %s", name)
@@ -34,20 +35,19 @@ func TestAgentOptionsInDoc(t *testing.T) {
 // An arm that would show pictures that nobody takes, or that its model does not, is refused before
 // it plays.
 func TestPicturesThatAreNotThere(t *testing.T) {
-	no := false
-	for _, open := range []func(*armContext) (maker, error){openBrowse, openCodeact} {
+	for _, k := range []agent.Kind{webagent.Kind, codeact.Kind} {
 		for _, c := range []struct {
 			options, want string
-			a             armContext
+			setup         agent.Setup
 		}{
-			{`{"screenshot": "plain"}`, "", armContext{arm: &config.Arm{}}},
-			{`{"screenshot": "none"}`, "", armContext{arm: &config.Arm{Model: &config.Model{Images: &no}}, blind: true}},
-			{`{"screenshot": "marks"}`, "browser.screenshots is false", armContext{arm: &config.Arm{}, blind: true}},
-			{`{"screenshot": "marks"}`, "takes no images", armContext{arm: &config.Arm{Model: &config.Model{Images: &no}}}},
+			{`{"screenshot": "plain"}`, "", agent.Setup{}},
+			{`{"screenshot": "none"}`, "", agent.Setup{BlindModel: "m", NoPictures: true}},
+			{`{"screenshot": "marks"}`, "browser.screenshots is false", agent.Setup{NoPictures: true}},
+			{`{"screenshot": "marks"}`, "the model m takes no images", agent.Setup{BlindModel: "m"}},
 		} {
-			c.a.options = []byte(c.options)
-			if _, err := open(&c.a); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-				t.Errorf("%s: %v, want %q", c.options, err, c.want)
+			c.setup.Options = []byte(c.options)
+			if _, err := k.Open(c.setup); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%s %s: %v, want %q", k.Name, c.options, err, c.want)
 			}
 		}
 	}

@@ -15,15 +15,16 @@ import (
 	"github.com/evalrun/evalrun/harness/ledger"
 	"github.com/evalrun/evalrun/harness/plan"
 	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/harness/registry"
 	"github.com/evalrun/evalrun/harness/rundir"
 )
 
 // Tasks gives the tasks that a configuration plans to each, without opening anything but its
 // benchmarks, and without reading on once a limit is reached: for looking at tasks.
-func Tasks(ctx context.Context, eff *config.Effective, each func(record.Task) error) error {
-	r := &Ready{Eff: eff}
+func Tasks(ctx context.Context, kinds *registry.Registry, eff *config.Effective, each func(record.Task) error) error {
+	r := &Ready{Eff: eff, o: Options{Kinds: kinds}}
 	for _, c := range eff.Benchmarks {
-		b, err := OpenBenchmark(c)
+		b, err := OpenBenchmark(kinds, c)
 		if err != nil {
 			return err
 		}

@@ -8,6 +8,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/evalrun/evalrun/benchmarks"
+	"github.com/evalrun/evalrun/benchmarks/harbor"
+	"github.com/evalrun/evalrun/benchmarks/tasks"
+	"github.com/evalrun/evalrun/benchmarks/terminalbench"
+	"github.com/evalrun/evalrun/harness/registry"
+
 	"github.com/evalrun/evalrun/harness/record"
 )
 
@@ -64,6 +70,7 @@ func TestJudge(t *testing.T) {
 }
 
 func TestRecognise(t *testing.T) {
+	kinds := &registry.Registry{Benchmarks: []benchmarks.Kind{tasks.Kind, harbor.Kind, terminalbench.Kind}}
 	dir := t.TempDir()
 	write := func(name, text string) {
 		name = filepath.Join(dir, name)
@@ -90,7 +97,7 @@ func TestRecognise(t *testing.T) {
 		"mine/tasks.yaml": "tasks", "set": "harbor", "set/registry.json": "harbor", "list.yml": "tasks", "run.yaml": "", "empty": "",
 	} {
 		path := filepath.Join(dir, name)
-		got, err := Recognise(path)
+		got, err := Recognise(kinds, path)
 		var exp []string
 		for k := range strings.FieldsSeq(want) {
 			exp = append(exp, k+":"+path)
@@ -99,7 +106,7 @@ func TestRecognise(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, got, err)
 		}
 	}
-	if _, err := Recognise(filepath.Join(dir, "nowhere")); !errors.Is(err, os.ErrNotExist) {
+	if _, err := Recognise(kinds, filepath.Join(dir, "nowhere")); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
 }

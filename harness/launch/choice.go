@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/evalrun/evalrun/harness/registry"
 	"github.com/evalrun/evalrun/runtime/image"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
@@ -17,12 +18,15 @@ import (
 // A choice is the driver auto: each machine gets the driver that it needs, a machine with an image
 // (or with services) docker, any other local. A driver is opened when the first machine wants it.
 type choice struct {
+	kinds  *registry.Registry
 	images image.Options
 	mu     sync.Mutex
 	open   map[string]sandbox.Driver
 }
 
-func newChoice(o image.Options) *choice { return &choice{images: o, open: map[string]sandbox.Driver{}} }
+func newChoice(kinds *registry.Registry, o image.Options) *choice {
+	return &choice{kinds: kinds, images: o, open: map[string]sandbox.Driver{}}
+}
 
 // needsEngine reports whether an image is one that only a container engine can make a machine of.
 func needsEngine(img sandbox.Image) bool { return !img.IsZero() && !strings.HasPrefix(img.Ref, "dir:") }
@@ -43,7 +47,7 @@ func (c *choice) get(ctx context.Context, name string) (sandbox.Driver, error) {
 	if d := c.open[name]; d != nil {
 		return d, nil
 	}
-	d, err := OpenDriver(ctx, name, c.images)
+	d, err := OpenDriver(ctx, c.kinds, name, c.images)
 	if err != nil {
 		return nil, err
 	}
@@ -92,8 +96,8 @@ func (c *choice) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox
 // Find asks all drivers that work here. A machine is gone when each of them says so.
 func (c *choice) Find(ctx context.Context, id string) (sandbox.Sandbox, error) {
 	var unknown error
-	for _, k := range driverKinds() {
-		if !k.auto {
+	for _, k := range c.kinds.Sandboxes {
+		if !k.Auto {
 			continue
 		}
 		d, err := c.get(ctx, k.Name)

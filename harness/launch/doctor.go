@@ -17,8 +17,10 @@ import (
 
 	browsers "github.com/evalrun/evalrun/browsergym/browsers"
 	"github.com/evalrun/evalrun/harness/config"
+	"github.com/evalrun/evalrun/harness/registry"
 	"github.com/evalrun/evalrun/harness/rundir"
 	"github.com/evalrun/evalrun/runtime/image"
+	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
 // States of a finding.
@@ -38,7 +40,7 @@ type Finding struct {
 }
 
 // Examine says what works on this machine.
-func Examine(ctx context.Context, env func(string) (string, bool), envFile string) ([]Finding, error) {
+func Examine(ctx context.Context, kinds *registry.Registry, env func(string) (string, bool), envFile string) ([]Finding, error) {
 	e, err := config.NewEnv(env, envFile)
 	if err != nil {
 		return nil, err
@@ -49,7 +51,7 @@ func Examine(ctx context.Context, env func(string) (string, bool), envFile strin
 	}
 
 	isolated := false
-	for _, d := range Drivers(ctx) {
+	for _, d := range Drivers(ctx, kinds) {
 		switch {
 		case d.Err == nil:
 			isolated = isolated || d.Auto
@@ -96,14 +98,16 @@ func Examine(ctx context.Context, env func(string) (string, bool), envFile strin
 		add(state, "disk", hint, "%s free here", size(n))
 	}
 	add(Good, "cpus", "", "%d (GOMAXPROCS %d)", runtime.NumCPU(), runtime.GOMAXPROCS(0))
-	for _, v := range vendorKinds() {
+	for _, v := range kinds.Models {
 		if to, ok := e.Lookup(v.URLVar); ok {
 			add(Good, "requests "+v.Name, "", "go to %s (%s), where a model has no base_url", withoutUser(to), v.URLVar)
 		} else {
-			add(Good, "requests "+v.Name, "", "go to %s, where a model has no base_url (%s is not set)", v.url, v.URLVar)
+			add(Good, "requests "+v.Name, "", "go to %s, where a model has no base_url (%s is not set)", v.URL, v.URLVar)
 		}
-		if _, err := v.headers(e); err != nil {
-			add(Bad, "headers "+v.Name, "a line for each header, such as X-Team: evals", "%v", err)
+		if v.Headers != nil {
+			if _, err := v.Headers(e.Lookup); err != nil {
+				add(Bad, "headers "+v.Name, "a line for each header, such as X-Team: evals", "%v", err)
+			}
 		}
 		if _, ok := e.Lookup(v.KeyVar); ok {
 			add(Good, "key "+v.KeyVar, "", "set")
@@ -188,11 +192,11 @@ type Swept struct {
 
 // Sweep removes machines and browsers that belong to nobody, and the temporary files of run folders
 // that nobody works in.
-func Sweep(ctx context.Context, runs []string) ([]Swept, error) {
+func Sweep(ctx context.Context, kinds *registry.Registry, runs []string) ([]Swept, error) {
 	var out []Swept
 	var errs []error
-	for _, k := range driverKinds() {
-		d, err := k.open(image.Options{})
+	for _, k := range kinds.Sandboxes {
+		d, err := k.Open(sandbox.Setup{})
 		if err != nil {
 			continue
 		}

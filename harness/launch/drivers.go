@@ -11,63 +11,30 @@ import (
 
 	"github.com/evalrun/evalrun/harness"
 	"github.com/evalrun/evalrun/harness/config"
-	"github.com/evalrun/evalrun/runtime/docker"
-	"github.com/evalrun/evalrun/runtime/fake"
+	"github.com/evalrun/evalrun/harness/registry"
 	"github.com/evalrun/evalrun/runtime/image"
 	"github.com/evalrun/evalrun/runtime/local"
 	"github.com/evalrun/evalrun/runtime/pool"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-type driverKind struct {
-	config.Kind
-	auto     bool // may be chosen without being asked for
-	open     func(image.Options) (sandbox.Driver, error)
-	defaults func(*sandbox.Spec) // fills in what a spec leaves to the driver; nil: no limits
-}
-
-func driverKinds() []driverKind {
-	return []driverKind{
-		{
-			Kind: config.Kind{Name: "local", Doc: "Linux namespaces: isolated, ready in milliseconds, needs no daemon"},
-			auto: true, defaults: local.Defaults,
-			open: func(image.Options) (sandbox.Driver, error) { return local.New(), nil },
-		},
-		{
-			Kind: config.Kind{Name: "docker", Doc: "containers of a Docker engine: for tasks that bring an image"},
-			auto: true, defaults: docker.Defaults,
-			open: func(o image.Options) (sandbox.Driver, error) { return docker.New(docker.Options{Images: o}), nil },
-		},
-		{
-			Kind: config.Kind{Name: "none", Doc: "no isolation at all: plain processes of this machine, for what one trusts"},
-			open: func(image.Options) (sandbox.Driver, error) { return local.NewUnisolated(), nil },
-		},
-		{
-			Kind: config.Kind{Name: "fake", Doc: "machines in memory, for tests"},
-			open: func(image.Options) (sandbox.Driver, error) { return fake.New(), nil },
-		},
-	}
-}
-
 // OpenDriver opens a driver by its name and checks that it works here. images says how it makes
 // images ready, if it does.
-func OpenDriver(ctx context.Context, name string, images image.Options) (sandbox.Driver, error) {
-	for _, k := range driverKinds() {
-		if k.Name != name {
-			continue
-		}
-		d, err := k.open(images)
-		if err == nil {
-			if err = d.Probe(ctx); err == nil {
-				return d, nil
-			}
-		}
-		if strings.HasPrefix(err.Error(), "driver ") {
-			return nil, err
-		}
-		return nil, fmt.Errorf("driver %s does not work here: %w", k.Name, err)
+func OpenDriver(ctx context.Context, kinds *registry.Registry, name string, images image.Options) (sandbox.Driver, error) {
+	k := kinds.Sandbox(name)
+	if k == nil {
+		return nil, fmt.Errorf("no driver is called %q", name)
 	}
-	return nil, fmt.Errorf("no driver is called %q", name)
+	d, err := k.Open(sandbox.Setup{Images: images})
+	if err == nil {
+		if err = d.Probe(ctx); err == nil {
+			return d, nil
+		}
+	}
+	if strings.HasPrefix(err.Error(), "driver ") {
+		return nil, err
+	}
+	return nil, fmt.Errorf("driver %s does not work here: %w", k.Name, err)
 }
 
 // openDriver opens what the tasks need, before anything is spent.
@@ -84,7 +51,7 @@ func (r *Ready) openDriver(ctx context.Context) error {
 			return fmt.Errorf("%s (%s) without an image of their own, which docker needs: name one by sandbox.image (on the command line --set sandbox.image=debian:bookworm), or leave out --sandbox docker",
 				count(len(r.Needs.Bare), "task"), some(r.Needs.Bare))
 		}
-		d, err := OpenDriver(ctx, name, r.imageOptions())
+		d, err := OpenDriver(ctx, r.o.Kinds, name, r.imageOptions())
 		if err != nil {
 			return fmt.Errorf("%w; %s", err, driverHint(name))
 		}
@@ -93,7 +60,7 @@ func (r *Ready) openDriver(ctx context.Context) error {
 			r.Notes = append(r.Notes, fmt.Sprintf("%s an image, which the driver %s does not know, and will be skipped (%s): leave out --sandbox %s, or ask for docker", needing("", len(far)), name, some(far), name))
 		}
 	} else {
-		c := newChoice(r.imageOptions())
+		c := newChoice(r.o.Kinds, r.imageOptions())
 		r.Driver = c
 		names := slices.Sorted(maps.Keys(r.Needs.Drivers))
 		for _, name := range names {
@@ -125,11 +92,11 @@ func driverHint(name string) string {
 }
 
 // Drivers are all drivers, with why they do not work here.
-func Drivers(ctx context.Context) []DriverState {
+func Drivers(ctx context.Context, kinds *registry.Registry) []DriverState {
 	var out []DriverState
-	for _, k := range driverKinds() {
-		s := DriverState{Name: k.Name, Doc: k.Doc, Auto: k.auto}
-		d, err := k.open(image.Options{})
+	for _, k := range kinds.Sandboxes {
+		s := DriverState{Name: k.Name, Doc: k.Doc, Auto: k.Auto}
+		d, err := k.Open(sandbox.Setup{})
 		if err == nil {
 			if err = d.Probe(ctx); err == nil {
 				if x, ok := d.(sandbox.Describer); ok {

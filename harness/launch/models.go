@@ -9,76 +9,20 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"unicode"
 
 	"github.com/evalrun/evalrun/agent/model"
 	"github.com/evalrun/evalrun/agent/model/limit"
 	"github.com/evalrun/evalrun/agent/model/meter"
-	"github.com/evalrun/evalrun/agent/model/openai"
 	"github.com/evalrun/evalrun/agent/model/price"
 	"github.com/evalrun/evalrun/agent/model/retry"
 	"github.com/evalrun/evalrun/agent/model/tape"
 	"github.com/evalrun/evalrun/harness/config"
+	"github.com/evalrun/evalrun/harness/registry"
 )
-
-// vendorKind is a vendor whose models can be named.
-type vendorKind struct {
-	config.Kind
-	open    func(o vendorOptions) (model.Factory, error)
-	url     string // of its own service
-	headers func(env *config.Env) (map[string]string, error)
-}
-
-type vendorOptions struct {
-	name, key string
-	noKey     string // what to write so that a key is sent
-	m         *config.Model
-	params    model.Params
-	http      *http.Client
-	headers   map[string]string
-}
-
-func vendorKinds() []vendorKind {
-	return []vendorKind{
-		{config.Kind{Name: "openai", KeyVar: "OPENAI_API_KEY", URLVar: "OPENAI_BASE_URL",
-			Doc: "OpenAI, and every server that speaks its chat completions (base_url)"}, openOpenAI, openai.DefaultURL, openAIHeaders},
-	}
-}
-
-func openOpenAI(o vendorOptions) (model.Factory, error) {
-	m, err := openai.New(openai.Config{Model: o.name, BaseURL: o.m.BaseURL, Key: o.key, NoKey: o.noKey, Headers: o.headers, Params: o.params, Window: o.m.Window,
-		NoImages: o.m.Images != nil && !*o.m.Images, Timeout: o.m.Timeout.D(), HTTP: o.http})
-	if err != nil {
-		return nil, err
-	}
-	return m.Client, nil
-}
-
-// openAIHeaders are what the vendor's own clients take from variables beside the key.
-func openAIHeaders(env *config.Env) (map[string]string, error) {
-	out := map[string]string{}
-	for name, header := range map[string]string{"OPENAI_ORG_ID": "OpenAI-Organization", "OPENAI_PROJECT_ID": "OpenAI-Project"} {
-		if v, ok := env.Lookup(name); ok {
-			out[header] = v
-		}
-	}
-	lines, _ := env.Lookup("OPENAI_CUSTOM_HEADERS")
-	for line := range strings.Lines(lines) {
-		if line = strings.TrimSpace(line); line == "" {
-			continue
-		}
-		name, value, ok := strings.Cut(line, ":")
-		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
-		if !ok || name == "" || strings.ContainsAny(name, " \t") || strings.ContainsFunc(line, unicode.IsControl) {
-			return nil, errors.New("the variable OPENAI_CUSTOM_HEADERS has a line that is not NAME: VALUE") // which may hold a secret
-		}
-		out[name] = value
-	}
-	return out, nil
-}
 
 // models makes the factories of a run. What arms share (connections, limiters, tapes) it keeps.
 type models struct {
+	kinds *registry.Registry
 	env   *config.Env
 	pools *config.Pools
 	dry   bool // nothing is called, so nothing is recorded
@@ -94,8 +38,8 @@ type models struct {
 	notes    []string
 }
 
-func newModels(env *config.Env, pools *config.Pools, dry bool, log *slog.Logger, t *tapes) *models {
-	return &models{env: env, pools: pools, dry: dry, log: log, tapes: t,
+func newModels(kinds *registry.Registry, env *config.Env, pools *config.Pools, dry bool, log *slog.Logger, t *tapes) *models {
+	return &models{kinds: kinds, env: env, pools: pools, dry: dry, log: log, tapes: t,
 		https: map[string]*http.Client{}, said: map[string]bool{}, services: map[serviceKey]*service{}}
 }
 
@@ -104,7 +48,7 @@ func (s *models) http(url string) *http.Client {
 	defer s.mu.Unlock()
 	c := s.https[url]
 	if c == nil {
-		c = openai.Transport()
+		c = model.Transport()
 		s.https[url] = c
 	}
 	return c
@@ -163,26 +107,26 @@ func (s *tapes) Close() error {
 	return errors.Join(errs...)
 }
 
-func vendorOf(m *config.Model) (kind *vendorKind, name string, err error) {
+func (s *models) vendorOf(m *config.Model) (kind *model.Kind, name string, err error) {
 	vendor, name, _ := strings.Cut(m.Name, "/")
-	for _, k := range vendorKinds() {
-		if k.Name == vendor {
-			return &k, name, nil
-		}
+	if kind = s.kinds.Model(vendor); kind == nil {
+		return nil, "", fmt.Errorf("unknown vendor %q", vendor)
 	}
-	return nil, "", fmt.Errorf("unknown vendor %q", vendor)
+	return kind, name, nil
 }
 
 // factory stacks the policies of a model: tape → meter → retry → limit → gate → vendor.
 func (s *models) factory(m *config.Model, params *model.Params) (model.Factory, error) {
-	kind, name, err := vendorOf(m)
+	kind, name, err := s.vendorOf(m)
 	if err != nil {
 		return nil, err
 	}
-	o := vendorOptions{name: name, m: m, http: s.http(m.BaseURL),
-		noKey: fmt.Sprintf("the key of a model with a base_url is set with key: ${%s}", kind.KeyVar)}
+	o := model.Service{
+		Name: name, BaseURL: m.BaseURL, Window: m.Window, NoImages: m.Images != nil && !*m.Images, Timeout: m.Timeout.D(),
+		HTTP: s.http(m.BaseURL), NoKey: fmt.Sprintf("the key of a model with a base_url is set with key: ${%s}", kind.KeyVar),
+	}
 	if params != nil {
-		o.params = *params
+		o.Params = *params
 	}
 	if replays(m) { // needs neither key nor service
 		t, err := s.tapes.tape(m.Tape)
@@ -192,17 +136,17 @@ func (s *models) factory(m *config.Model, params *model.Params) (model.Factory, 
 		if note := fmt.Sprintf("tape %s was recorded by an older evalrun and does not say sampling parameters: they are not compared", m.Tape.File); t.Old() && !m.Tape.Loose && !slices.Contains(s.notes, note) {
 			s.notes = append(s.notes, note)
 		}
-		return t.Factory(name, o.params), nil
+		return t.Factory(name, o.Params), nil
 	}
-	if o.key, err = s.env.Secret(m.Key); err != nil {
+	if o.Key, err = s.env.Secret(m.Key); err != nil {
 		return nil, fmt.Errorf("model %s: %w", m.Name, err)
 	}
-	if m.Key.Var() == kind.KeyVar { // they belong to the key
-		if o.headers, err = kind.headers(s.env); err != nil {
+	if kind.Headers != nil && m.Key.Var() == kind.KeyVar { // they belong to the key
+		if o.Headers, err = kind.Headers(s.env.Lookup); err != nil {
 			return nil, fmt.Errorf("model %s: %w", m.Name, err)
 		}
 	}
-	f, err := kind.open(o)
+	f, err := kind.Open(o)
 	if err != nil {
 		return nil, fmt.Errorf("model %s: %w", m.Name, err)
 	}
@@ -224,7 +168,7 @@ func (s *models) factory(m *config.Model, params *model.Params) (model.Factory, 
 	if err != nil {
 		return nil, fmt.Errorf("model %s: %w", m.Name, err)
 	}
-	return rec.Wrap(f, o.params), nil
+	return rec.Wrap(f, o.Params), nil
 }
 
 // replays reports whether all replies of a model come from a tape.

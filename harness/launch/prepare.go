@@ -23,6 +23,7 @@ import (
 	"github.com/evalrun/evalrun/harness/config"
 	"github.com/evalrun/evalrun/harness/plan"
 	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/harness/registry"
 	"github.com/evalrun/evalrun/harness/rundir"
 	"github.com/evalrun/evalrun/runtime/image"
 	"github.com/evalrun/evalrun/runtime/pool"
@@ -31,6 +32,7 @@ import (
 
 // Options of a run that its configuration does not say.
 type Options struct {
+	Kinds   *registry.Registry // what the configuration may name
 	Env     func(string) (string, bool)
 	Version string
 	Log     *slog.Logger
@@ -97,7 +99,6 @@ func Prepare(ctx context.Context, eff *config.Effective, planned *record.Plan, o
 		return nil, err
 	}
 	r.browsers = openBrowsers(eff.Browser)
-	r.browsers.Getenv = func(name string) string { v, _ := r.env.Lookup(name); return v }
 	if err := r.priced(); err != nil {
 		return nil, err
 	}
@@ -188,8 +189,8 @@ func (r *Ready) noteUnset() {
 
 // openModels sets up what models share.
 func (r *Ready) openModels() error {
-	r.models = newModels(r.env, r.Eff.Pools, r.o.Dry || r.o.Grade, r.o.Log, &r.tapes)
-	r.roles = newModels(r.env, r.Eff.Pools, r.o.Dry, r.o.Log, &r.tapes)
+	r.models = newModels(r.o.Kinds, r.env, r.Eff.Pools, r.o.Dry || r.o.Grade, r.o.Log, &r.tapes)
+	r.roles = newModels(r.o.Kinds, r.env, r.Eff.Pools, r.o.Dry, r.o.Log, &r.tapes)
 	var arms []*config.Model
 	for i := range r.Eff.Arms {
 		arms = append(arms, r.Eff.Arms[i].Model)
@@ -204,7 +205,7 @@ func (r *Ready) openBenchmarks() error {
 	}
 	var errs []error
 	for _, c := range r.Eff.Benchmarks {
-		b, err := openBenchmark(c, r.browsers)
+		b, err := r.openBenchmark(c)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -399,7 +400,7 @@ func Restore(ctx context.Context, d *rundir.Dir, o Options) (*Ready, error) {
 			src.Over = append(src.Over, x)
 		}
 	}
-	eff, err := config.Parse(src, Registry())
+	eff, err := config.Parse(src, o.Kinds.Config())
 	if err != nil {
 		return nil, err
 	}

@@ -271,10 +271,10 @@ func (r *Ready) Endpoints() []Endpoint {
 		e := Endpoint{Model: m.Name}
 		if replays(m) {
 			e.Tape = m.Tape.File
-		} else if kind, _, err := vendorOf(m); err == nil {
+		} else if kind, _, err := r.models.vendorOf(m); err == nil {
 			e.URL, e.Why, e.Key = m.BaseURL, "base_url", m.Key.Var()
 			if v, ok := r.env.Lookup(kind.URLVar); m.BaseURL == "" {
-				e.URL, e.Why = kind.url, "the vendor's own"
+				e.URL, e.Why = kind.URL, "the vendor's own"
 			} else if ok && v == m.BaseURL {
 				e.Why = kind.URLVar
 			}

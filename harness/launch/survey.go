@@ -137,10 +137,8 @@ func (r *Ready) sizes(s sandbox.Spec) string {
 	if name == "auto" {
 		name = driverFor(s)
 	}
-	for _, k := range driverKinds() {
-		if k.Name == name && k.defaults != nil {
-			k.defaults(&s)
-		}
+	if k := r.o.Kinds.Sandbox(name); k != nil && k.Defaults != nil {
+		k.Defaults(&s)
 	}
 	var out []string
 	add := func(set bool, format string, v any) {

@@ -58,7 +58,7 @@ type Config struct {
 	// Blob opens what a message's part points to. Nil: what the binding says; where that has none
 	// either, a request with a blob fails.
 	Blob func(ctx context.Context, b event.Blob) (io.ReadCloser, error)
-	// HTTP is the client to use; nil: one that Transport made. Give the same one to all models
+	// HTTP is the client to use; nil: one that [model.Transport] made. Give the same one to all models
 	// behind one URL.
 	HTTP *http.Client
 }
@@ -70,19 +70,6 @@ type Model struct {
 	host    string // for messages
 	url     string
 	secrets []string
-}
-
-// Transport returns an HTTP client for thousands of calls at once: as many connections as there are
-// calls, kept for reuse, HTTP/2 where the server has it, the environment's proxy.
-func Transport() *http.Client {
-	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.MaxConnsPerHost = 0
-	t.MaxIdleConns = 0
-	// Without this, of n connections to a host all but two are closed after their reply, and each
-	// next call pays a handshake.
-	t.MaxIdleConnsPerHost = 1 << 14
-	t.IdleConnTimeout = 90 * time.Second
-	return &http.Client{Transport: t}
 }
 
 // New checks a configuration. It calls nobody.
@@ -116,7 +103,7 @@ func New(cfg Config) (*Model, error) {
 		}
 	}
 	if cfg.HTTP == nil {
-		cfg.HTTP = Transport()
+		cfg.HTTP = model.Transport()
 	}
 	m := &Model{cfg: cfg, host: u.Host, url: u.JoinPath("chat/completions").String()}
 	if cfg.Key != "" {

@@ -27,7 +27,7 @@ func client(t *testing.T, cfg openai.Config) model.Client {
 		cfg.Key = modeltest.Key
 	}
 	if cfg.HTTP == nil {
-		cfg.HTTP = openai.Transport()
+		cfg.HTTP = model.Transport()
 		t.Cleanup(cfg.HTTP.CloseIdleConnections)
 	}
 	m, err := openai.New(cfg)

@@ -230,15 +230,15 @@ func isFolder(name string) bool {
 
 // recognised turns arguments that are paths of tasks into the benchmarks that lie there; others
 // stay as they are. A folder may be called as a benchmark that needs a path is: tasks.
-func recognised(args []string) ([]string, error) {
+func (a *app) recognised(args []string) ([]string, error) {
 	var out []string
 	for _, arg := range args {
 		name, _, given := strings.Cut(arg, ":")
-		if k := launch.Registry().Benchmark(name); k != nil && (given || k.Arg == "" || !isFolder(arg)) {
+		if k := a.reg.Benchmark(name); k != nil && (given || k.Arg == "" || !isFolder(arg)) {
 			out = append(out, arg)
 			continue
 		}
-		kinds, err := launch.Recognise(arg)
+		kinds, err := launch.Recognise(a.Kinds, arg)
 		switch {
 		case errors.Is(err, os.ErrNotExist), errors.Is(err, launch.ErrNoTasks) && !isFolder(arg): // a configuration, or a word to be told about
 			out = append(out, arg)

@@ -19,6 +19,8 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/evalrun/evalrun/harness/config"
+	"github.com/evalrun/evalrun/harness/registry"
 	"github.com/evalrun/evalrun/internal/suggest"
 	"github.com/evalrun/evalrun/reports/text"
 )
@@ -33,6 +35,7 @@ type System struct {
 	Signals        <-chan os.Signal // interrupt and terminate; nil: none come
 	Exit           func(code int)   // at once, for the third signal
 	Version        string
+	Kinds          *registry.Registry // what configurations may name
 }
 
 // Main runs the program and returns its exit code.
@@ -41,7 +44,11 @@ func Main(sys System) int {
 		fmt.Fprintln(sys.Stdout, "evalrun "+sys.Version)
 		return ExitDone
 	}
-	a := &app{System: sys}
+	if err := sys.Kinds.Check(); err != nil { // the program is not as it should be
+		fmt.Fprintln(sys.Stderr, err)
+		return ExitInternal
+	}
+	a := &app{System: sys, reg: sys.Kinds.Config()}
 	a.progress = &late{a: a}
 	if _, ok := sys.Env("NO_COLOR"); !ok {
 		a.color = true
@@ -85,6 +92,7 @@ func helpAnywhere(cmd *cli.Command, args []string) []string {
 
 type app struct {
 	System
+	reg   *config.Registry // of Kinds
 	color bool
 	quiet bool
 	json  bool // errors are for programs: a JSON line
@@ -223,9 +231,9 @@ func (a *app) finish(c *cli.Command) {
 	}
 	switch c.ArgsUsage { // which says of what kind they are
 	case "FILE.yaml | BENCHMARK…":
-		a.completes(c, sourceWords)
+		a.completes(c, a.sourceWords)
 	case "BENCHMARK", "BENCHMARK TASK", "PATH | BENCHMARK":
-		words := benchmarkWords
+		words := a.benchmarkWords
 		switch {
 		case c.Name == "fetch":
 			words = fetchWords
@@ -234,7 +242,7 @@ func (a *app) finish(c *cli.Command) {
 				if ids := a.taskWords("--ids"); ids != nil {
 					return ids
 				}
-				return benchmarkWords(cmd)
+				return a.benchmarkWords(cmd)
 			}
 		}
 		a.completes(c, words)

@@ -25,17 +25,6 @@ import (
 // A word is what a shell may complete to, with what it means.
 type word struct{ text, doc string }
 
-// flagWords are the values of flags, whichever command has them.
-var flagWords = map[string]func() []word{
-	"--agent": func() []word { return kindWords(launch.Registry().Agents) },
-	"--sandbox": func() []word {
-		return append(kindWords(launch.Registry().Drivers), word{"auto", "what each task needs: docker where it brings an image, else local"})
-	},
-	"--progress":   func() []word { return plainWords(progress.Modes...) },
-	"--log-level":  func() []word { return plainWords("debug", "info", "warn", "error") },
-	"--log-format": func() []word { return plainWords("text", "json") },
-}
-
 // values are the words that a flag of a command takes; nil: nobody knows them.
 func (a *app) values(cmd *cli.Command, flag string) func() []word {
 	switch {
@@ -55,7 +44,21 @@ func (a *app) values(cmd *cli.Command, flag string) func() []word {
 	case slices.Contains([]string{"--ids", "--tag"}, flag):
 		return func() []word { return a.taskWords(flag) }
 	}
-	return flagWords[flag]
+	switch flag { // whichever command has it
+	case "--agent":
+		return func() []word { return kindWords(a.reg.Agents) }
+	case "--sandbox":
+		return func() []word {
+			return append(kindWords(a.reg.Drivers), word{"auto", "what each task needs: docker where it brings an image, else local"})
+		}
+	case "--progress":
+		return func() []word { return plainWords(progress.Modes...) }
+	case "--log-level":
+		return func() []word { return plainWords("debug", "info", "warn", "error") }
+	case "--log-format":
+		return func() []word { return plainWords("text", "json") }
+	}
+	return nil
 }
 
 // setWords are the keys of a configuration, with the options of the benchmark and the agent that
@@ -64,10 +67,10 @@ func (a *app) setWords() (out []word) {
 	var benchmark, agent *config.Kind
 	for _, w := range a.Args {
 		name, _, _ := strings.Cut(w, ":")
-		if k := launch.Registry().Benchmark(name); k != nil {
+		if k := a.reg.Benchmark(name); k != nil {
 			benchmark = k
 		}
-		if k := launch.Registry().Agent(name); k != nil {
+		if k := a.reg.Agent(name); k != nil {
 			agent = k
 		}
 	}
@@ -102,7 +105,7 @@ func (a *app) planWords(flag string) (out []word) {
 // names.
 func (a *app) taskWords(flag string) (out []word) {
 	for _, w := range a.Args {
-		if name, _, _ := strings.Cut(w, ":"); launch.Registry().Benchmark(name) == nil && !isFile(w) {
+		if name, _, _ := strings.Cut(w, ":"); a.reg.Benchmark(name) == nil && !isFile(w) {
 			continue
 		}
 		out = nil
@@ -213,11 +216,11 @@ func kindWords(kinds []config.Kind) (out []word) {
 }
 
 // benchmarkWords are the benchmarks, without what follows the colon.
-func benchmarkWords(*cli.Command) []word { return kindWords(launch.Registry().Benchmarks) }
+func (a *app) benchmarkWords(*cli.Command) []word { return kindWords(a.reg.Benchmarks) }
 
 // sourceWords are the benchmarks and the configurations that lie here.
-func sourceWords(*cli.Command) []word {
-	out := benchmarkWords(nil)
+func (a *app) sourceWords(*cli.Command) []word {
+	out := a.benchmarkWords(nil)
 	for _, pattern := range []string{"*.yaml", "*.yml"} {
 		names, _ := filepath.Glob(pattern) // the patterns are sound
 		out = append(out, plainWords(names...)...)

@@ -6,7 +6,6 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/evalrun/evalrun/harness/config"
-	"github.com/evalrun/evalrun/harness/launch"
 )
 
 func (a *app) configCommand() *cli.Command {
@@ -55,7 +54,7 @@ Examples:
 					if err := none(cmd); err != nil {
 						return err
 					}
-					b, err := config.Schema(launch.Registry())
+					b, err := config.Schema(a.reg)
 					if err != nil {
 						return err
 					}

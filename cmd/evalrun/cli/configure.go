@@ -12,7 +12,6 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/evalrun/evalrun/harness/config"
-	"github.com/evalrun/evalrun/harness/launch"
 	"github.com/evalrun/evalrun/internal/fsutil"
 	"github.com/evalrun/evalrun/internal/suggest"
 )
@@ -60,11 +59,11 @@ func (o *configOptions) flags() []cli.Flag {
 
 // eachAgent takes "oracle,nop" for the two agents. What follows an agent's name may hold commas of
 // its own: such values stay as they are.
-func eachAgent(values []string) []string {
+func (a *app) eachAgent(values []string) []string {
 	var out []string
 	for _, v := range values {
 		names := strings.Split(v, ",")
-		if slices.ContainsFunc(names, func(name string) bool { return launch.Registry().Agent(name) == nil }) {
+		if slices.ContainsFunc(names, func(name string) bool { return a.reg.Agent(name) == nil }) {
 			names = []string{v}
 		}
 		out = append(out, names...)
@@ -72,7 +71,7 @@ func eachAgent(values []string) []string {
 	return out
 }
 
-func (o *configOptions) overrides() ([]config.Override, error) {
+func (a *app) overrides(o *configOptions) ([]config.Override, error) {
 	var out []config.Override
 	add := func(flag, path string, values ...string) {
 		var given []string
@@ -85,7 +84,7 @@ func (o *configOptions) overrides() ([]config.Override, error) {
 			out = append(out, config.Override{Flag: "--" + flag, Path: path, Values: given})
 		}
 	}
-	add("agent", "agent", eachAgent(o.agents)...)
+	add("agent", "agent", a.eachAgent(o.agents)...)
 	add("model", "model", o.models...)
 	if o.baseURL != "" && len(o.models) != 1 {
 		return nil, usage("name the model's base_url in a configuration, under models", "--base-url needs exactly one --model")
@@ -130,11 +129,11 @@ func (a *app) configure(args []string, o *configOptions) (*config.Effective, err
 	if len(args) == 0 {
 		return nil, usage("evalrun run quickstart needs nothing else; see evalrun run --help", "nothing to run: name a benchmark or a configuration file")
 	}
-	over, err := o.overrides()
+	over, err := a.overrides(o)
 	if err != nil {
 		return nil, err
 	}
-	if args, err = recognised(args); err != nil {
+	if args, err = a.recognised(args); err != nil {
 		return nil, err
 	}
 	dir, err := os.Getwd()
@@ -155,14 +154,14 @@ func (a *app) configure(args []string, o *configOptions) (*config.Effective, err
 		}
 		// Paths of flags are meant from here, those of the file from its folder.
 		for i := range src.Over {
-			absolute(&src.Over[i], dir)
+			a.absolute(&src.Over[i], dir)
 		}
 		src.Name, src.Data, src.Dir = args[0], b, filepath.Dir(filepath.Join(dir, args[0]))
 		if filepath.IsAbs(args[0]) {
 			src.Dir = filepath.Dir(args[0])
 		}
 	} else {
-		reg := launch.Registry()
+		reg := a.reg
 		for _, arg := range args {
 			name, _, _ := strings.Cut(arg, ":")
 			if reg.Benchmark(name) == nil {
@@ -171,7 +170,7 @@ func (a *app) configure(args []string, o *configOptions) (*config.Effective, err
 		}
 		src.Over = append([]config.Override{{Flag: strings.Join(args, " "), Path: "benchmarks", Values: args}}, over...)
 	}
-	return config.Parse(src, launch.Registry())
+	return config.Parse(src, a.reg)
 }
 
 // isFile reports whether an argument means a configuration: it looks like one.
@@ -212,7 +211,7 @@ func kindNames(kinds []config.Kind) []string {
 
 // absolute turns the path that a flag names into one that does not depend on the configuration's
 // folder.
-func absolute(o *config.Override, dir string) {
+func (a *app) absolute(o *config.Override, dir string) {
 	join := func(p string) string {
 		if filepath.IsAbs(p) {
 			return p
@@ -225,7 +224,7 @@ func absolute(o *config.Override, dir string) {
 	case "agent":
 		for i, v := range o.Values {
 			name, arg, ok := strings.Cut(v, ":")
-			if k := launch.Registry().Agent(name); ok && k != nil && k.IsPath {
+			if k := a.reg.Agent(name); ok && k != nil && k.IsPath {
 				o.Values[i] = name + ":" + join(arg)
 			}
 		}

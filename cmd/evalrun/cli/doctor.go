@@ -32,7 +32,7 @@ Examples:
 			if err := none(cmd); err != nil {
 				return err
 			}
-			findings, err := launch.Examine(ctx, a.Env, envFile)
+			findings, err := launch.Examine(ctx, a.Kinds, a.Env, envFile)
 			if err != nil {
 				return &exitError{ExitUsage, err, ""}
 			}
@@ -85,7 +85,7 @@ Examples:
    evalrun gc
    evalrun gc runs/*`,
 		Action: func(ctx context.Context, cmd *cli.Command) error {
-			res, err := launch.Sweep(ctx, cmd.Args().Slice())
+			res, err := launch.Sweep(ctx, a.Kinds, cmd.Args().Slice())
 			for _, r := range res {
 				what := r.What
 				if r.Removed == 1 {

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/evalrun/evalrun/cmd/evalrun/builtin"
+
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/agent/model/modeltest"
 )
@@ -48,7 +50,7 @@ func (b *bench) evalrun(args ...string) (code int, stdout, stderr string) {
 	b.t.Helper()
 	var out, talk bytes.Buffer
 	var mu sync.Mutex
-	code = Main(System{Args: args, Env: func(name string) (string, bool) { v, ok := b.env[name]; return v, ok },
+	code = Main(System{Kinds: builtin.Kinds(), Args: args, Env: func(name string) (string, bool) { v, ok := b.env[name]; return v, ok },
 		Stdin: strings.NewReader(""), Stdout: &locked{&mu, &out}, Stderr: &locked{&mu, &talk}, Version: "test", Exit: func(int) {}})
 	mu.Lock()
 	defer mu.Unlock()

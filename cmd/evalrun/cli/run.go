@@ -116,7 +116,7 @@ func (a *app) run(ctx context.Context, args []string, o *runOptions) (err error)
 }
 
 func (a *app) options() launch.Options {
-	return launch.Options{Env: a.Env, Version: a.Version, Log: a.log, Making: a.progress.making}
+	return launch.Options{Kinds: a.Kinds, Env: a.Env, Version: a.Version, Log: a.log, Making: a.progress.making}
 }
 
 // play runs what is left of a plan and reports.

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/evalrun/evalrun/cmd/evalrun/builtin"
+
 	"github.com/evalrun/evalrun/agent/model/modeltest"
 )
 
@@ -42,7 +44,7 @@ func TestStopSaysWhy(t *testing.T) {
 			stop := talk.listen()
 			defer stop()
 			args := []string{"--log-level", "debug", "run", b.config(fmt.Sprintf("model: {name: openai/test, base_url: %q}", srv.URL)), "-o", filepath.Join(b.dir, "run"), "--progress", "plain"}
-			code := Main(System{Args: args, Env: func(string) (string, bool) { return "", false }, Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: talk,
+			code := Main(System{Kinds: builtin.Kinds(), Args: args, Env: func(string) (string, bool) { return "", false }, Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: talk,
 				Signals: signals, Version: "test", Exit: func(int) {}})
 			want := regexp.MustCompile(`stopping: 1 trial is being finished \(` + tt.says + `.*\); press Ctrl-C again to cut it off now`)
 			if text := talk.text(); code != ExitStopped || !want.MatchString(text) {

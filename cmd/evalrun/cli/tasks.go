@@ -115,7 +115,7 @@ func (a *app) eachTask(ctx context.Context, args []string, o *configOptions, eac
 		return err
 	}
 	var failed error // to be told apart from what is wrong with the tasks
-	err = launch.Tasks(ctx, eff, func(t record.Task) error {
+	err = launch.Tasks(ctx, a.Kinds, eff, func(t record.Task) error {
 		failed = each(t)
 		return failed
 	})
@@ -144,7 +144,7 @@ func (a *app) tasksShow() *cli.Command {
 			if err != nil {
 				return err
 			}
-			b, err := launch.OpenBenchmark(eff.Benchmarks[0])
+			b, err := launch.OpenBenchmark(a.Kinds, eff.Benchmarks[0])
 			if err != nil {
 				return &exitError{ExitUsage, err, ""}
 			}

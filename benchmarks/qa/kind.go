@@ -1,0 +1,14 @@
+package qa
+
+import (
+	"github.com/evalrun/evalrun/benchmarks"
+)
+
+// Kind is the benchmark's entry in a registry.
+var Kind = benchmarks.Kind{
+	Name: "qa", Arg: "FILE", IsPath: true, Options: Options{},
+	Doc: "questions and answers in any JSONL, CSV or Parquet file with named columns",
+	Open: func(s benchmarks.Setup) (benchmarks.Benchmark, error) {
+		return New(s.Arg, s.Options)
+	},
+}
