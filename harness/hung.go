@@ -21,20 +21,22 @@ func (a *attempt) explain(ctx context.Context, c *cause) {
 	slow := errors.As(c.Err, new(*errTooSlow))
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	const agents = "the machine was lost with the agent's processes in it: "
+	hung, grading := errors.Is(c.Err, sandbox.ErrHung), c.Fault.Phase == "grade"
+	agents := false // the agent's machine
 	switch {
-	case named && errors.Is(c.Err, sandbox.ErrHung) && c.Fault.Phase == "grade" && sb.Op == "exec" && !a.isTheirs(sb.ID):
+	case named && hung && grading && sb.Op == "exec" && !a.isTheirs(sb.ID):
 		a.lost = "the grader's machine was lost with what the agent left behind in it: "
-	case named && (slow || errors.Is(c.Err, sandbox.ErrHung) || sb.Inside && sb.Op == opKillAll):
-		a.lost = ""
-		if a.inside && a.isTheirs(sb.ID) {
-			a.lost = agents
-		}
-	case slow && c.Fault.Phase != "grade" && len(a.theirs) > 0: // the grade may need other machines
-		a.lost = ""
-		if a.inside {
-			a.lost = agents
-		}
+		return
+	case named && (slow || hung || sb.Inside && sb.Op == opKillAll):
+		agents = a.isTheirs(sb.ID)
+	case slow && !grading && len(a.theirs) > 0: // the grade may need other machines
+		agents = true
+	default:
+		return
+	}
+	a.lost = ""
+	if agents && a.inside {
+		a.lost = "the machine was lost with the agent's processes in it: "
 	}
 }
 
