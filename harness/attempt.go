@@ -64,7 +64,7 @@ type attempt struct {
 	inside    bool     // the agent has acted since its machines were last found without processes
 	theirs    []string // IDs of the agent's machines
 	acted     bool     // an action of the agent was executed
-	lost      bool     // such a machine was given up while the agent's processes were in it
+	lost      string   // why the agent may be to blame for a lost machine; "": it is not
 	driver    string
 	made      []record.Image
 	networks  []string // policies of the agent's machine, in order

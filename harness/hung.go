@@ -21,13 +21,22 @@ func (a *attempt) explain(ctx context.Context, c *cause) {
 	slow := errors.As(c.Err, new(*errTooSlow))
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	hung, grading := errors.Is(c.Err, sandbox.ErrHung), c.Fault.Phase == "grade"
+	agents := false // the agent's machine
 	switch {
-	case named && errors.Is(c.Err, sandbox.ErrHung) && c.Fault.Phase == "grade" && sb.Op == "exec" && !a.isTheirs(sb.ID):
-		a.lost = true // the grader's machine, which runs what the agent left behind
-	case named && (slow || errors.Is(c.Err, sandbox.ErrHung) || sb.Inside && sb.Op == opKillAll):
-		a.lost = a.inside && a.isTheirs(sb.ID)
-	case slow && c.Fault.Phase != "grade" && len(a.theirs) > 0: // the grade may need other machines
-		a.lost = a.inside
+	case named && hung && grading && sb.Op == "exec" && !a.isTheirs(sb.ID):
+		a.lost = "the grader's machine was lost with what the agent left behind in it: "
+		return
+	case named && (slow || hung || sb.Inside && sb.Op == opKillAll):
+		agents = a.isTheirs(sb.ID)
+	case slow && !grading && len(a.theirs) > 0: // the grade may need other machines
+		agents = true
+	default:
+		return
+	}
+	a.lost = ""
+	if agents && a.inside {
+		a.lost = "the machine was lost with the agent's processes in it: "
 	}
 }
 
@@ -55,10 +64,10 @@ func (a *attempt) lostBrowser(v *record.Verdict) {
 // in it, or because the grader's machine stopped answering in what it ran: what an agent does to
 // its machine, or leaves for the grader to run, must not take the trial out of the score.
 func (a *attempt) lostMachine(v *record.Verdict) {
-	if !a.lost || v.Status != record.Infra && v.Status != record.Grader {
+	if a.lost == "" || v.Status != record.Infra && v.Status != record.Grader {
 		return
 	}
-	broke(v, "the machine was lost with the agent's processes, or what it left behind, in it: ")
+	broke(v, a.lost)
 }
 
 // broke makes 0 of a verdict that has a fault.

@@ -17,13 +17,13 @@ var canary = regexp.MustCompile(`(?i)^(<!--.*canary.*-->|#.*canary.*)$`)
 func instruction(b []byte) (text string, err error) {
 	switch {
 	case bytes.HasPrefix(b, []byte("\xff\xfe")) || bytes.HasPrefix(b, []byte("\xfe\xff")):
-		return "", errors.New("UTF-16; convert the file, for example by: iconv -f utf16 -t utf8")
+		return "", errors.New("UTF-16; " + convert("utf16"))
 	case bytes.IndexByte(b, 0) >= 0:
-		return "", errors.New("it holds bytes of 0, as UTF-16 does; convert the file, for example by: iconv -f utf16 -t utf8")
+		return "", errors.New("it holds bytes of 0, as UTF-16 does; " + convert("utf16"))
 	}
 	for i, line := range bytes.Split(b, []byte("\n")) {
 		if !utf8.Valid(line) {
-			return "", fmt.Errorf("not UTF-8 (line %d); convert the file, for example by: iconv -f latin1 -t utf8", i+1)
+			return "", fmt.Errorf("not UTF-8 (line %d); %s", i+1, convert("latin1"))
 		}
 	}
 	text = strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(string(bytes.TrimPrefix(b, []byte("\xef\xbb\xbf"))))
@@ -45,4 +45,9 @@ func instruction(b []byte) (text string, err error) {
 		return "", errors.New("blank; it tells the agent nothing")
 	}
 	return text, nil
+}
+
+// convert says how to make a file UTF-8.
+func convert(from string) string {
+	return "convert the file, for example by: iconv -f " + from + " -t utf8"
 }

@@ -177,10 +177,10 @@ func rewardJSON(raw []byte) (scores []record.Score, numbers int, err error) {
 	return scores, numbers, nil
 }
 
-// usable: neither NaN nor infinite, and something to reckon with.
+// usable reports whether a number can be a score: it is finite and not too large.
 func usable(f float64) bool { return math.Abs(f) <= benchmarks.MaxScore }
 
-// bounded is a mean of usable numbers, which rounding may take beyond what is usable.
+// bounded clips a mean of usable numbers, since rounding may move it out of range.
 func bounded(mean float64) float64 { return min(max(mean, -benchmarks.MaxScore), benchmarks.MaxScore) }
 
 // pythonFloat is what Python's float takes, but for nan and inf.

@@ -2,15 +2,18 @@ package web_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/fstest"
 	"time"
 
 	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/agent/event"
+	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/benchmarks/web"
 	"github.com/evalrun/evalrun/browsergym"
 	"github.com/evalrun/evalrun/browsergym/browsers"
@@ -96,4 +99,54 @@ func TestStepThatDoesNotEnd(t *testing.T) {
 	if s := p.Stats(); s.Contexts != 0 || s.Lost != 0 {
 		t.Errorf("%+v", s)
 	}
+}
+
+// A browser that answers nothing for a while holds up all that share it. A step that is late for
+// that reason is no fault of its page: the trial is played again, in a browser of its own. There
+// it has only itself to blame.
+func TestStepThatIsHeldUp(t *testing.T) {
+	if os.Getenv("EVALRUN_TEST_BROWSER") != "1" {
+		t.Skip("no browser for tests (EVALRUN_TEST_BROWSER=1)")
+	}
+	for _, alone := range []bool{false, true} {
+		t.Run(map[bool]string{false: "shared", true: "alone"}[alone], func(t *testing.T) {
+			t.Parallel()
+			p := browsers.New(browsers.Options{Hang: time.Minute})
+			defer p.Close()
+			c := web.Config{Task: func(uint32) (browsergym.Task, error) { return held{at{web.SiteURL}}, nil }}
+			c = onPages(t, p, c, fstest.MapFS{"index.html": {Data: []byte(`<title>Start</title>`)}})
+			if alone {
+				c.Host = loner{c.Host}
+			}
+			e, err := web.Open(t.Context(), c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer e.Close()
+			a := event.New(event.FromAgent, event.Browse{Code: "noop(1)"})
+			a.Timeout = 8 * time.Second
+			r, err := e.Step(t.Context(), a)
+			if lost := new(benchmarks.BrowserLost); errors.As(err, &lost) == alone {
+				t.Errorf("%+v, %v", r, err)
+			}
+			if alone && (err != nil || !r.Done || *r.Reward != 0) {
+				t.Errorf("%+v, %v", r, err)
+			}
+		})
+	}
+}
+
+type loner struct{ benchmarks.Host }
+
+func (loner) Alone() bool { return true }
+
+// held is a task during whose judgement the browser is stopped until the step is late.
+type held struct{ at }
+
+func (held) Validate(ctx context.Context, p *cdp.Page, _ []browsergym.Message) (browsergym.Verdict, error) {
+	b := p.Context().Browser()
+	b.Signal(syscall.SIGSTOP)
+	<-ctx.Done()
+	b.Signal(syscall.SIGCONT)
+	return browsergym.Verdict{}, ctx.Err()
 }

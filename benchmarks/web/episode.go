@@ -77,6 +77,8 @@ type Episode struct {
 	rewards []float64
 	end     End
 	closed  bool
+	acted   time.Time       // when the last step began
+	alone   bool            // the browser is for this episode only
 	left    <-chan struct{} // a step that was given up and has not come to its end; nil: none
 }
 
@@ -96,7 +98,7 @@ func Open(ctx context.Context, c Config) (_ *Episode, err error) {
 	if l, ok := c.Host.(benchmarks.Loner); ok && l.Alone() {
 		if a, ok := c.Browser.(*browsers.Access); ok {
 			c.Browser = a.Alone()
-			e.c.Browser = c.Browser
+			e.c.Browser, e.alone = c.Browser, true
 		}
 	}
 	if len(c.Actions.Subsets) == 0 {
@@ -182,6 +184,7 @@ func (e *Episode) act(ctx context.Context, code string, limit time.Duration) (be
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%w: longer than %v", errLate, limit))
 	defer cancel()
 	e.steps++
+	e.acted = time.Now()
 	r, err := e.play(ctx, code)
 	if err == nil && (math.IsNaN(r.Reward) || math.IsInf(r.Reward, 0)) {
 		err = fmt.Errorf("%w: %v", errReward, r.Reward)
@@ -254,7 +257,7 @@ func (e *Episode) failed(ctx context.Context, code string, err error) (benchmark
 	switch {
 	case ctx.Err() != nil && !late, browsers.Infra(err):
 		return benchmarks.Turn{}, lost(err)
-	case late && !e.answers():
+	case late && !e.answers(), (late || cdp.Hung(err)) && e.heldUp():
 		return benchmarks.Turn{}, &benchmarks.BrowserLost{Err: err}
 	case !late && !ofThePage(err):
 		return benchmarks.Turn{}, err
@@ -285,7 +288,7 @@ func lost(err error) error {
 const (
 	stepLimit   = 30 * time.Second // of one whose action names none
 	lateLimit   = 5 * time.Second  // how long it may take to end when its time is up
-	answerLimit = 4 * time.Second  // how long a browser may then take to say that it is well, though a page of it is not
+	answerLimit = 4 * time.Second  // how long a browser may take to say that it is well, though a page of it is not
 )
 
 // answers reports whether the browser itself is well.
@@ -296,8 +299,15 @@ func (e *Episode) answers() bool {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), answerLimit)
 	defer cancel()
-	_, err := c.Browser().Call(ctx, "", "Browser.getVersion", nil)
-	return err == nil
+	return c.Browser().Ask(ctx) == nil
+}
+
+// heldUp reports whether the step may have taken long because the browser did: it, or this machine,
+// had too much to do for all that share it. An episode that has a browser of its own has only
+// itself to blame.
+func (e *Episode) heldUp() bool {
+	c := e.env.Context()
+	return c != nil && !e.alone && c.Browser().Waited(e.acted) >= answerLimit
 }
 
 // Collect sends the agent's answer where the task waits for one, and gathers the rewards.

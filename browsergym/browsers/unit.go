@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/evalrun/evalrun/browsergym/cdp"
@@ -30,6 +31,7 @@ type unit struct {
 
 	vital     []int // processes that it cannot do without, as they were at its start
 	networked bool  // that which does its networking is among them
+	asking    atomic.Bool
 
 	// Below belongs to the pool's lock.
 	taken   int // places, of contexts that are being opened too

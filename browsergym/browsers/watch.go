@@ -20,6 +20,8 @@ const watchEvery = 2 * time.Second
 func (p *Pool) watch() {
 	t := time.NewTicker(watchEvery)
 	defer t.Stop()
+	var asked sync.WaitGroup // one that waits for its answer holds up no other
+	defer asked.Wait()
 	for {
 		select {
 		case <-t.C:
@@ -32,16 +34,16 @@ func (p *Pool) watch() {
 		if len(units) == 0 {
 			continue
 		}
-		var asked sync.WaitGroup
 		procs := processes()
 		for _, u := range units {
-			asked.Go(u.ask)
+			if u.asking.CompareAndSwap(false, true) {
+				asked.Go(u.ask)
+			}
 			u.weigh(procs)
 			u.count(procs)
 			u.b.CancelUntold()
 			u.b.EndSilent(p.o.PageHang)
 		}
-		asked.Wait()
 		p.sort()
 	}
 }
@@ -78,6 +80,7 @@ func (p *Pool) sort() {
 
 // ask ends a browser that does not answer.
 func (u *unit) ask() {
+	defer u.asking.Store(false)
 	ctx, cancel := context.WithTimeout(context.Background(), u.p.o.Hang)
 	defer cancel()
 	go func() { // not held up by what hangs
@@ -87,7 +90,7 @@ func (u *unit) ask() {
 		case <-ctx.Done():
 		}
 	}()
-	_, err := u.b.Call(ctx, "", "Browser.getVersion", nil)
+	err := u.b.Ask(ctx)
 	if err == nil || ctx.Err() != context.DeadlineExceeded {
 		return
 	}

@@ -99,6 +99,7 @@ type Browser struct {
 	mu       sync.Mutex
 	contexts map[string]*Context
 	blanks   []*Blank
+	asks     []*ask // slow ones, and those that wait
 }
 
 // flags are those of the reference's browser that show in observations, and those that keep it

@@ -1,6 +1,7 @@
 package cdp
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -11,6 +12,9 @@ type errHung struct{ limit time.Duration }
 
 func (e errHung) Error() string { return fmt.Sprintf("the page did not answer for %v", e.limit) }
 func (e errHung) Unwrap() error { return ErrGone }
+
+// Hung reports whether err says that a page was given up because it did not answer.
+func Hung(err error) bool { return errors.As(err, new(errHung)) }
 
 // A silence is how long a session owes us an answer.
 type silence struct {

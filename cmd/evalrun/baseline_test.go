@@ -63,7 +63,9 @@ func TestBaselineConfiguration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"nightly.yaml", "compare-prompts.yaml", "demo/demo.yaml", "agent-python/host.yaml", "agent-python/sandbox.yaml"} {
+	for _, name := range []string{
+		"nightly.yaml", "compare-prompts.yaml", "demo/demo.yaml", "agent-python/host.yaml", "agent-python/sandbox.yaml",
+	} {
 		got := evalrun(t, ".", nil, "config", "show", filepath.Join(examples, name))
 		got = bytes.ReplaceAll(got, []byte(examples), []byte("EXAMPLES"))
 		golden(t, "effective-"+filepath.Base(name), got)
@@ -154,10 +156,13 @@ func serve(t *testing.T, reply func(modeltest.Call) modeltest.Reply) (*modeltest
 func TestBaselineRun(t *testing.T) {
 	_, env := serve(t, func(c modeltest.Call) modeltest.Reply {
 		last := c.Body.Messages[len(c.Body.Messages)-1]
-		return modeltest.Reply{Text: fmt.Sprintf("I think it is %d.", len(last.Content)%2+2), Usage: event.Usage{In: 1000, Cached: 10, Out: 20}}
+		text := fmt.Sprintf("I think it is %d.", len(last.Content)%2+2)
+		return modeltest.Reply{Text: text, Usage: event.Usage{In: 1000, Cached: 10, Out: 20}}
 	})
 	dir := t.TempDir()
-	for name, text := range map[string]string{"run.yaml": baselineConfig, "questions.jsonl": baselineQuestions, "terse.md": "Be terse.\n"} {
+	for name, text := range map[string]string{
+		"run.yaml": baselineConfig, "questions.jsonl": baselineQuestions, "terse.md": "Be terse.\n",
+	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -233,7 +238,9 @@ func TestBaselinePrompts(t *testing.T) {
 			{Text: "I wonder."},
 			{Calls: call("finish", `{"message": "done"}`)},
 		}},
-		{"codeact-stages", "codeact", "inventory", false, []modeltest.Reply{{Calls: call("finish", `{"message": "done"}`)}}},
+		{"codeact-stages", "codeact", "inventory", false, []modeltest.Reply{
+			{Calls: call("finish", `{"message": "done"}`)},
+		}},
 		{"codeact-question", "codeact", "zeros", false, []modeltest.Reply{{Text: "7"}}},
 		{"codeact-browser", "codeact", "web-form", true, []modeltest.Reply{
 			{Calls: call("browser", `{"code": "noop()"}`)},
@@ -253,8 +260,8 @@ func TestBaselinePrompts(t *testing.T) {
 			}
 			s, env := serve(t, modeltest.Replies(x.replies...))
 			dir := t.TempDir()
-			evalrun(t, dir, env, "run", "quickstart", "--ids", x.task, "--agent", x.agent, "-m", "openai/small", "--base-url", "http://model.invalid/v1",
-				"--turns", fmt.Sprint(len(x.replies)), "-o", "out", "-q")
+			evalrun(t, dir, env, "run", "quickstart", "--ids", x.task, "--agent", x.agent,
+				"-m", "openai/small", "--base-url", "http://model.invalid/v1", "--turns", fmt.Sprint(len(x.replies)), "-o", "out", "-q")
 			var b bytes.Buffer
 			for _, c := range s.Calls() {
 				if err := json.Indent(&b, c.Raw, "", " "); err != nil {

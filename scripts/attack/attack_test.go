@@ -264,6 +264,9 @@ func (w *work) trial(key string) (string, string) {
 			parts = append(parts, strconv.FormatFloat(*v.Reward, 'g', 3, 64))
 		}
 		fault := ""
+		for _, s := range v.Scores {
+			fault = s.Why
+		}
 		if v.Error != nil {
 			fault = v.Error.Text
 			parts = append(parts, v.Error.Class)

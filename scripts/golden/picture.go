@@ -60,22 +60,23 @@ func (p *player) recorded(want *recordings.Observation) (png []byte, err error) 
 	if len(want.Screenshot.PNG) > 0 {
 		return want.Screenshot.PNG, nil
 	}
-	task := strings.TrimRight(p.name, "0123456789")
+	task := func(name string) string { return strings.TrimRight(name, "0123456789") }
+	header := func(*recordings.Header) error { return nil }
 	for name, file := range p.files {
-		if png != nil || name == p.name || strings.TrimRight(name, "0123456789") != task {
+		if name == p.name || task(name) != task(p.name) {
 			continue
 		}
-		err := recordings.Read(file, func(*recordings.Header) error { return nil }, func(o *recordings.Observation) error {
+		err := recordings.Read(file, header, func(o *recordings.Observation) error {
 			if o.Screenshot.Sum == want.Screenshot.Sum && len(o.Screenshot.PNG) > 0 {
 				png = o.Screenshot.PNG
 			}
 			return nil
 		})
-		if err != nil {
-			return nil, err
+		if err != nil || png != nil {
+			return png, err
 		}
 	}
-	return png, nil
+	return nil, nil
 }
 
 func unexcused(difference) string { return "" }

@@ -9,8 +9,8 @@ import (
 	"strconv"
 )
 
-// What goes over the wire, as far as it is used. The order of the fields is the vendor's library's;
-// it is kept, since services cache by the beginning of a request.
+// These types are the wire format, limited to the fields that are used. The order of the fields is
+// that of the vendor's library and is kept, since services cache by the beginning of a request.
 // https://platform.openai.com/docs/api-reference/chat
 
 // A chatRequest is the body of POST /chat/completions.
@@ -66,9 +66,8 @@ type toolCall struct {
 	Type string `json:"type"` // "function"
 }
 
-// A chatReply is the answer. Servers differ in what they leave out and in the types of what nobody
-// needs, so what is not of the type that is described counts as absent, but for what a reply cannot
-// do without.
+// A chatReply is the answer. Servers leave fields out and change their types. A value of a wrong
+// type counts as absent, unless the reply means nothing without it.
 type chatReply struct {
 	ID      text  `json:"id"`
 	Model   text  `json:"model"`

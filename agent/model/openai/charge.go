@@ -75,7 +75,8 @@ func findUsage(reply []byte) spent {
 		if len(rest) > 0 && rest[0] == ':' {
 			var raw json.RawMessage
 			var u spent
-			if json.NewDecoder(bytes.NewReader(rest[1:])).Decode(&raw) == nil && raw[0] == '{' && decode(raw, &u) == nil {
+			err := json.NewDecoder(bytes.NewReader(rest[1:])).Decode(&raw)
+			if err == nil && raw[0] == '{' && decode(raw, &u) == nil {
 				return u
 			}
 		}

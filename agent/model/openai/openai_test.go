@@ -125,7 +125,7 @@ func TestErrors(t *testing.T) {
 				t.Errorf("the message has %d bytes", len(err.Error()))
 			}
 			if n := len(srv.Calls()); n != 1 {
-				t.Errorf("%d requests, want 1: the SDK may not retry", n)
+				t.Errorf("%d requests, want 1: a client makes one try", n)
 			}
 		})
 	}

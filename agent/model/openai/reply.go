@@ -166,7 +166,7 @@ func usage(u spent) event.Usage {
 	out := event.Usage{
 		In: tokens(u.PromptTokens), Out: tokens(u.CompletionTokens),
 		Cached:     cmp.Or(tokens(u.PromptDetails.Cached), tokens(u.CacheHit), tokens(u.Cached), tokens(u.CacheRead)),
-		CacheWrite: cmp.Or(tokens(u.PromptDetails.CacheWrite), tokens(max(u.CacheCreation, u.PromptDetails.CacheCreation))),
+		CacheWrite: tokens(cmp.Or(max(u.PromptDetails.CacheWrite, 0), max(u.CacheCreation, u.PromptDetails.CacheCreation))),
 		Reasoning:  tokens(u.CompletionDetails.Reasoning), Cost: usd,
 	}
 	// They are parts of the prompt's tokens. Where they are more, as with gateways that pass
