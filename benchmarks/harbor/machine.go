@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/benchmarks/harbor/compose"
@@ -71,7 +70,7 @@ func (b *Benchmark) Main(t *Task, files fs.FS, o benchmarks.Options, env Lookup)
 // own) does not have: an ENTRYPOINT to be kept from ending, and setuid programs.
 func (m *Machine) still() {
 	s := &m.Spec
-	if !s.Image.IsZero() && !strings.HasPrefix(s.Image.Ref, "dir:") {
+	if s.Image.NeedsEngine() {
 		return
 	}
 	s.Setuid = false

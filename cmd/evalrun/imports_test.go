@@ -59,6 +59,7 @@ var table = []struct {
 	{"runtime/docker", "runtime/sandbox runtime/executor runtime/executor/* runtime/image runtime/egress internal/execproto internal/isolate", "github.com/docker/docker github.com/docker/go-connections github.com/containerd/errdefs github.com/opencontainers/image-spec github.com/moby/docker-image-spec golang.org/x/sys"},
 	{"runtime/fake", "runtime/sandbox", ""},
 	{"runtime/pool", "runtime/sandbox", ""},
+	{"runtime/auto", "runtime/sandbox", ""},
 	{"runtime/image", "runtime/sandbox", "github.com/moby/patternmatcher golang.org/x/sys"},
 	{"runtime/image/imagetest", "runtime/sandbox runtime/image", ""},
 	{"harness/ledger", "harness/record", ""},

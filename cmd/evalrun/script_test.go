@@ -7,13 +7,13 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/evalrun/evalrun/cmd/evalrun/builtin"
-
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/evalrun/evalrun/browsergym/cdp"
 	"github.com/evalrun/evalrun/harness/launch"
+	"github.com/evalrun/evalrun/runtime/docker"
 	"github.com/evalrun/evalrun/runtime/image"
+	"github.com/evalrun/evalrun/runtime/local"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -30,7 +30,7 @@ var dockerHere = func(t *testing.T) (bool, error) {
 	if os.Getenv("EVALRUN_TEST_DOCKER") != "1" {
 		return false, nil
 	}
-	d, err := launch.OpenDriver(t.Context(), builtin.Kinds(), "docker", image.Options{})
+	d, err := launch.OpenDriver(t.Context(), &docker.Kind, image.Options{})
 	if err != nil {
 		return false, fmt.Errorf("EVALRUN_TEST_DOCKER is set, but: %w", err)
 	}
@@ -81,7 +81,7 @@ func TestScripts(t *testing.T) {
 			default:
 				return false, fmt.Errorf("unknown condition %q", cond)
 			}
-			_, err := launch.OpenDriver(t.Context(), builtin.Kinds(), "local", image.Options{})
+			_, err := launch.OpenDriver(t.Context(), &local.Kind, image.Options{})
 			if err != nil && os.Getenv("EVALRUN_TEST_LOCAL") != "" {
 				return false, fmt.Errorf("EVALRUN_TEST_LOCAL is set, but: %w", err)
 			}

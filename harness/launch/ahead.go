@@ -19,14 +19,6 @@ const (
 	aheadFinders = 4
 )
 
-// there reports whether a driver knows an image to be ready.
-func there(ctx context.Context, d sandbox.Driver, img sandbox.Image) bool {
-	x, ok := d.(interface {
-		There(context.Context, sandbox.Image) bool
-	})
-	return ok && x.There(ctx, img)
-}
-
 // An expected job waits for a worker, and for its images.
 type expected struct {
 	harness.Job
@@ -39,7 +31,7 @@ type expected struct {
 // whose images are ready; where none is, the next of the plan, whose worker waits for them. What is
 // returned does so for one of a run's streams; close ends it, when no stream is read any more.
 func (r *Ready) ahead(streams int) (of func(iter.Seq[harness.Job]) iter.Seq[harness.Job], close func()) {
-	if r.images == nil || len(r.Needs.Drivers["docker"]) == 0 {
+	if r.images == nil || len(r.Needs.Imaged) == 0 {
 		return func(jobs iter.Seq[harness.Job]) iter.Seq[harness.Job] { return jobs }, func() {}
 	}
 	window := max(1, r.Workers/max(1, streams))
@@ -127,7 +119,7 @@ func (r *Ready) makeImages(ctx context.Context, j harness.Job) {
 // imagesThere reports whether all images of a trial are ready.
 func (r *Ready) imagesThere(ctx context.Context, j harness.Job) bool {
 	for _, img := range r.imagesFor(ctx, j) {
-		if !there(ctx, r.Driver, img) {
+		if !sandbox.There(ctx, r.Driver, img) {
 			return false
 		}
 	}

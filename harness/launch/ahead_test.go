@@ -46,7 +46,7 @@ func (d knows) There(_ context.Context, img sandbox.Image) bool {
 func TestAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release, asked := make(chan struct{}), make(chan struct{})
-		r := &Ready{Workers: 3, Needs: Needs{Drivers: map[string][]string{"docker": {"x"}}}, benches: []harness.Bench{{Benchmark: imaged{}}}}
+		r := &Ready{Workers: 3, Needs: Needs{Imaged: []string{"a"}}, benches: []harness.Bench{{Benchmark: imaged{}}}}
 		r.Driver = knows{fake.New(), asked}
 		r.images = &harness.Images{Get: func(ctx context.Context, img sandbox.Image) (string, error) {
 			if !strings.HasPrefix(img.Ref, "slow") {

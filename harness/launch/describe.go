@@ -11,6 +11,7 @@ import (
 
 	"github.com/evalrun/evalrun/harness/config"
 	"github.com/evalrun/evalrun/harness/plan"
+	"github.com/evalrun/evalrun/runtime/auto"
 )
 
 // A Limit is an effective limit, as it is printed and recorded.
@@ -50,13 +51,13 @@ func (r *Ready) Limits() []Limit {
 		add("sandbox", "no task needs a machine", "none needed")
 	} else {
 		add("sandbox", r.sandboxWhy(), "%s", r.Sandbox)
-		if r.Driver.Name() != "none" {
+		if !r.kind().Unisolated {
 			if len(r.Needs.Sizes) > 0 {
 				add("a machine", "what tasks and configuration say together", "%s", byTasks(r.Needs.Sizes))
 			}
 			add("network", "what tasks and configuration say together", "%s", r.Needs.networks())
 		}
-		if r.Driver.Name() != "fake" {
+		if !r.kind().Test {
 			memory, most, why := r.budget()
 			add("memory of all machines", why, "%s", size(memory))
 			if r.Needs.Memory > 0 && r.Needs.Memory <= most { // who asks for more is skipped, as a note says
@@ -128,9 +129,9 @@ func (r *Ready) browserSessions() (int, string) {
 // sandboxWhy says what a driver's name does not.
 func (r *Ready) sandboxWhy() string {
 	switch {
-	case r.Driver.Name() == "none":
+	case r.kind().Unisolated:
 		return "NO ISOLATION: what runs can do all that you can do"
-	case r.Driver.Name() == "auto" && len(r.Needs.Drivers) > 1:
+	case r.Driver.Name() == auto.Name && len(r.Needs.Drivers) > 1:
 		var parts []string
 		for _, name := range slices.Sorted(maps.Keys(r.Needs.Drivers)) {
 			parts = append(parts, name+" for "+count(len(r.Needs.Drivers[name]), "task"))

@@ -53,21 +53,22 @@ func Examine(ctx context.Context, kinds *registry.Registry, env func(string) (st
 	isolated := false
 	for _, d := range Drivers(ctx, kinds) {
 		switch {
+		case d.Kind.Test: // which nobody needs
 		case d.Err == nil:
-			isolated = isolated || d.Auto
-			f := Finding{State: Good, What: "driver " + d.Name, Text: d.Doc}
+			isolated = isolated || !d.Kind.Unisolated && !d.Kind.Test
+			f := Finding{State: Good, What: "driver " + d.Kind.Name, Text: d.Kind.Doc}
 			for _, k := range slices.Sorted(maps.Keys(d.Limits)) {
 				fact := Finding{State: Good, What: k, Text: d.Limits[k]}
-				if d.Name == "docker" {
+				if d.Kind.Images {
 					fact = dockerFact(fact)
 				}
 				f.Facts = append(f.Facts, fact)
 			}
 			out = append(out, f)
-		case d.Name == "docker":
-			add(Fair, "driver docker", "needed by tasks that bring an image; start the engine, or name another by DOCKER_HOST", "%s", d.OneLine())
+		case d.Kind.Hint != "":
+			add(Fair, "driver "+d.Kind.Name, d.Kind.Hint, "%s", d.OneLine())
 		default:
-			add(Fair, "driver "+d.Name, namespaceHint(), "%s", d.OneLine())
+			add(Fair, "driver "+d.Kind.Name, namespaceHint(), "%s", d.OneLine())
 		}
 	}
 	out = append(out, transparent())
@@ -200,9 +201,9 @@ func Sweep(ctx context.Context, kinds *registry.Registry, runs []string) ([]Swep
 		if err != nil {
 			continue
 		}
-		if k.Name == "docker" { // its machines outlive us where the engine is away; there is nothing to be done about that now
+		if k.Images { // an engine, whose machines outlive us: where it is away, nothing can be done about them now
 			if err := d.Probe(ctx); err != nil {
-				out = append(out, Swept{"driver docker", "machines: no engine answers", 0})
+				out = append(out, Swept{"driver " + k.Name, "machines: no engine answers", 0})
 				continue
 			}
 		}

@@ -12,19 +12,16 @@ import (
 	"github.com/evalrun/evalrun/harness"
 	"github.com/evalrun/evalrun/harness/config"
 	"github.com/evalrun/evalrun/harness/registry"
+	"github.com/evalrun/evalrun/runtime/auto"
 	"github.com/evalrun/evalrun/runtime/image"
 	"github.com/evalrun/evalrun/runtime/local"
 	"github.com/evalrun/evalrun/runtime/pool"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// OpenDriver opens a driver by its name and checks that it works here. images says how it makes
+// OpenDriver opens the driver of a kind and checks that it works here. images says how it makes
 // images ready, if it does.
-func OpenDriver(ctx context.Context, kinds *registry.Registry, name string, images image.Options) (sandbox.Driver, error) {
-	k := kinds.Sandbox(name)
-	if k == nil {
-		return nil, fmt.Errorf("no driver is called %q", name)
-	}
+func OpenDriver(ctx context.Context, k *sandbox.Kind, images image.Options) (sandbox.Driver, error) {
 	d, err := k.Open(sandbox.Setup{Images: images})
 	if err == nil {
 		if err = d.Probe(ctx); err == nil {
@@ -46,47 +43,85 @@ func (r *Ready) openDriver(ctx context.Context) error {
 	if p := r.Eff.Phases; p != nil {
 		r.images.Timeout = p.Image.D()
 	}
-	if name := r.Eff.Sandbox.Driver; name != "auto" {
-		if name == "docker" && len(r.Needs.Bare) > 0 {
-			return fmt.Errorf("%s (%s) without an image of their own, which docker needs: name one by sandbox.image (on the command line --set sandbox.image=debian:bookworm), or leave out --sandbox docker",
-				count(len(r.Needs.Bare), "task"), some(r.Needs.Bare))
-		}
-		d, err := OpenDriver(ctx, r.o.Kinds, name, r.imageOptions())
-		if err != nil {
-			return fmt.Errorf("%w; %s", err, driverHint(name))
-		}
-		r.Driver, r.Sandbox = d, name
-		if far := r.Needs.Drivers["docker"]; len(far) > 0 && (name == "local" || name == "none") {
-			r.Notes = append(r.Notes, fmt.Sprintf("%s an image, which the driver %s does not know, and will be skipped (%s): leave out --sandbox %s, or ask for docker", needing("", len(far)), name, some(far), name))
-		}
-	} else {
-		c := newChoice(r.o.Kinds, r.imageOptions())
-		r.Driver = c
-		names := slices.Sorted(maps.Keys(r.Needs.Drivers))
-		for _, name := range names {
-			if _, err := c.get(ctx, name); err != nil {
-				return fmt.Errorf("%s (%s): %w; %s", needing(name, len(r.Needs.Drivers[name])), some(r.Needs.Drivers[name]), err, driverHint(name))
-			}
-		}
-		r.Sandbox = strings.Join(names, "+")
+	open := r.openOne
+	if r.Eff.Sandbox.Driver == auto.Name {
+		open = r.openAuto
+	}
+	if err := open(ctx); err != nil {
+		return err
 	}
 	r.openPool()
 	return r.prepareImages(ctx)
 }
 
-// needing says for what a driver is needed: "3 tasks need a container engine for an image".
-func needing(driver string, tasks int) string {
+// openOne opens the driver that the configuration names.
+func (r *Ready) openOne(ctx context.Context) error {
+	k := r.kind()
+	if k.NeedsImage && len(r.Needs.Bare) > 0 {
+		return fmt.Errorf("%s (%s) without an image of their own, which %s needs: name one by sandbox.image "+
+			"(on the command line --set sandbox.image=debian:bookworm), or leave out --sandbox %s",
+			count(len(r.Needs.Bare), "task"), some(r.Needs.Bare), k.Name, k.Name)
+	}
+	d, err := OpenDriver(ctx, k, r.imageOptions())
+	if err != nil {
+		return fmt.Errorf("%w; %s", err, hint(k))
+	}
+	r.Driver, r.Sandbox = d, k.Name
+	if far := r.Needs.Imaged; len(far) > 0 && !k.Images {
+		r.Notes = append(r.Notes, fmt.Sprintf("%s an image, which the driver %s does not know, and will be skipped (%s): "+
+			"leave out --sandbox %s, or ask for docker", needing("", len(far)), k.Name, some(far), k.Name))
+	}
+	return nil
+}
+
+// openAuto opens the driver auto, and each that the tasks need.
+func (r *Ready) openAuto(ctx context.Context) error {
+	o := r.imageOptions()
+	d := auto.New(r.o.Kinds.Sandboxes, func(ctx context.Context, k *sandbox.Kind) (sandbox.Driver, error) { return OpenDriver(ctx, k, o) })
+	r.Driver = d
+	names := slices.Sorted(maps.Keys(r.Needs.Drivers))
+	for _, name := range names {
+		k, tasks := r.o.Kinds.Sandbox(name), r.Needs.Drivers[name]
+		if k == nil {
+			return fmt.Errorf("%s a machine that no driver takes by itself (%s); name a driver by --sandbox", needing("", len(tasks)), some(tasks))
+		}
+		if _, err := d.Open(ctx, k); err != nil {
+			return fmt.Errorf("%s (%s): %w; %s", needing(" "+k.Need, len(tasks)), some(tasks), err, hint(k))
+		}
+	}
+	r.Sandbox = strings.Join(names, "+")
+	return nil
+}
+
+// kind is that of the driver which the configuration names. That of auto has no properties.
+func (r *Ready) kind() *sandbox.Kind {
+	if k := r.o.Kinds.Sandbox(r.Eff.Sandbox.Driver); k != nil {
+		return k
+	}
+	return new(sandbox.Kind)
+}
+
+// driverFor is the name of the driver that auto takes for a machine; "": there is none.
+func (r *Ready) driverFor(s sandbox.Spec) string {
+	if k := auto.Choose(r.o.Kinds.Sandboxes, s); k != nil {
+		return k.Name
+	}
+	return ""
+}
+
+// needing says for what tasks need something: "3 tasks need a container engine for an image".
+func needing(what string, tasks int) string {
 	verb := "need"
 	if tasks == 1 {
 		verb = "needs"
 	}
-	what := map[string]string{"docker": " a container engine for an image", "local": " an isolated machine"}[driver]
 	return fmt.Sprintf("%s %s%s", count(tasks, "task"), verb, what)
 }
 
-func driverHint(name string) string {
-	if name == "docker" {
-		return "start the engine, or name another by DOCKER_HOST, or leave those tasks out by --ids; see `evalrun doctor`"
+// hint says what to do where a driver does not work.
+func hint(k *sandbox.Kind) string {
+	if k.Hint != "" {
+		return k.Hint + ", or leave those tasks out by --ids; see `evalrun doctor`"
 	}
 	return "see `evalrun doctor`, or, where what runs is trusted, ask for no isolation by --sandbox none"
 }
@@ -94,8 +129,9 @@ func driverHint(name string) string {
 // Drivers are all drivers, with why they do not work here.
 func Drivers(ctx context.Context, kinds *registry.Registry) []DriverState {
 	var out []DriverState
-	for _, k := range kinds.Sandboxes {
-		s := DriverState{Name: k.Name, Doc: k.Doc, Auto: k.Auto}
+	for i := range kinds.Sandboxes {
+		k := &kinds.Sandboxes[i]
+		s := DriverState{Kind: k}
 		d, err := k.Open(sandbox.Setup{})
 		if err == nil {
 			if err = d.Probe(ctx); err == nil {
@@ -113,11 +149,10 @@ func Drivers(ctx context.Context, kinds *registry.Registry) []DriverState {
 
 // A DriverState is what doctor and gc know of a driver.
 type DriverState struct {
-	Name, Doc string
-	Auto      bool
-	Err       error
-	Limits    map[string]string
-	Driver    sandbox.Driver
+	Kind   *sandbox.Kind
+	Err    error
+	Limits map[string]string
+	Driver sandbox.Driver
 }
 
 // OneLine puts a driver's reasons into one line.
@@ -157,7 +192,7 @@ func (r *Ready) budget() (memory, most int64, why string) {
 func (r *Ready) prepareImages(ctx context.Context) error {
 	for _, b := range r.benches {
 		img := b.Options.Sandbox.Image
-		if r.o.Dry && needsEngine(img) { // looking at a run pulls nothing
+		if r.o.Dry && img.NeedsEngine() { // looking at a run pulls nothing
 			continue
 		}
 		if _, err := r.images.Ready(ctx, "", img); err != nil {
@@ -170,7 +205,7 @@ func (r *Ready) prepareImages(ctx context.Context) error {
 // image makes one image ready. The engine's driver keeps the image's time by itself, since waiting
 // for another's build is not counted.
 func (r *Ready) image(ctx context.Context, img sandbox.Image) (string, error) {
-	if img.Timeout > 0 && !needsEngine(img) {
+	if img.Timeout > 0 && !img.NeedsEngine() {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, img.Timeout, fmt.Errorf("not ready within phases.image, %s", config.Duration(img.Timeout)))
 		defer cancel()
@@ -188,7 +223,7 @@ func (r *Ready) openPool() {
 	if p := r.Eff.Pools; p != nil {
 		o.Starts, o.Sandboxes = p.Starts, p.Sandboxes
 	}
-	if r.Driver.Name() == "fake" { // its machines are a few values
+	if r.kind().Test {
 		o.Memory, o.Default.Memory = 0, 1<<20
 	}
 	r.pool = pool.New(o, r.Driver)

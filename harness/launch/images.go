@@ -128,7 +128,7 @@ func (g *gathering) spec(task string, s sandbox.Spec) {
 		g.spec(task, side)
 	}
 	img := s.Image
-	if !needsEngine(img) {
+	if !img.NeedsEngine() {
 		return
 	}
 	if img.Platform == "" {

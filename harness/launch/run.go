@@ -20,6 +20,7 @@ import (
 	"github.com/evalrun/evalrun/harness/queue"
 	"github.com/evalrun/evalrun/harness/record"
 	"github.com/evalrun/evalrun/harness/rundir"
+	"github.com/evalrun/evalrun/runtime/auto"
 )
 
 // Control is how a run is watched and ended. Its context's end stops it at once, in order; Drain,
@@ -253,8 +254,8 @@ func (r *Ready) config(state *journal.State, d *rundir.Dir) (harness.Config, err
 	cfg.Mask = harness.NewMasker(r.env.Used()...)
 	if r.Driver != nil {
 		cfg.Driver, cfg.Provider, cfg.Images = r.Sandbox, r.pool, r.images
-		if r.Eff.Sandbox.Driver == "auto" {
-			cfg.DriverOf = driverFor
+		if r.Eff.Sandbox.Driver == auto.Name {
+			cfg.DriverOf = r.driverFor
 		}
 	}
 	if p := eff.Phases; p != nil {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/benchmarks"
+	"github.com/evalrun/evalrun/runtime/auto"
 	"github.com/evalrun/evalrun/runtime/egress"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
@@ -21,6 +22,7 @@ type Needs struct {
 	CPUs      float64 // of the largest machine
 	Roles     []string
 	Drivers   map[string][]string // tasks by the driver that auto would take for their machines
+	Imaged    []string            // tasks with a machine that only a container engine can make
 	Bare      []string            // tasks with a machine that has no image of its own
 	Sizes     map[string]int      // tasks by what the agent's machine may use
 	Networks  map[string]int      // tasks by the network policy of the agent's machine
@@ -109,22 +111,27 @@ func (r *Ready) wants(task string, needs benchmarks.Needs) {
 	n.Memory = max(n.Memory, session)
 	n.Exclusive = n.Exclusive || len(needs.Exclusive) > 0
 	n.Browsers = n.Browsers || needs.Browser && !r.o.Grade
-	bare := false
+	bare, imaged := false, false
 	drivers := map[string]bool{}
 	for _, s := range slices.Concat(needs.Agent, needs.Grader) {
 		n.Machines = true
 		n.CPUs = max(n.CPUs, s.CPUs)
-		drivers[driverFor(s)] = true
-		bare = bare || !needsEngine(s.Image)
+		drivers[r.driverFor(s)] = true
+		bare = bare || !s.Image.NeedsEngine()
+		imaged = imaged || s.Image.NeedsEngine() || len(s.Services) > 0
 	}
 	for name := range drivers {
 		if !slices.Contains(n.Drivers[name], task) {
 			n.Drivers[name] = append(n.Drivers[name], task)
 		}
 	}
-	if bare && !slices.Contains(n.Bare, task) {
-		n.Bare = append(n.Bare, task)
+	add := func(to *[]string, is bool) {
+		if is && !slices.Contains(*to, task) {
+			*to = append(*to, task)
+		}
 	}
+	add(&n.Bare, bare)
+	add(&n.Imaged, imaged)
 	if len(needs.Agent) > 0 {
 		n.Networks[egress.Text(needs.Agent[0].Network)]++
 		n.Sizes[r.sizes(needs.Agent[0])]++
@@ -134,8 +141,8 @@ func (r *Ready) wants(task string, needs benchmarks.Needs) {
 // sizes says what a machine may use: what its spec leaves out is the driver's default.
 func (r *Ready) sizes(s sandbox.Spec) string {
 	name := r.Eff.Sandbox.Driver
-	if name == "auto" {
-		name = driverFor(s)
+	if name == auto.Name {
+		name = r.driverFor(s)
 	}
 	if k := r.o.Kinds.Sandbox(name); k != nil && k.Defaults != nil {
 		k.Defaults(&s)
@@ -295,7 +302,7 @@ func (r *Ready) noteSkipped(why map[string]string) {
 // trials would be skipped.
 func (r *Ready) fits() error {
 	memory, most, why := r.budget()
-	if r.Driver == nil || r.Driver.Name() == "fake" || memory == 0 {
+	if r.Driver == nil || r.kind().Test || memory == 0 {
 		return nil
 	}
 	bound := why // of most

@@ -162,7 +162,7 @@ func (d *Driver) image(img sandbox.Image) (dir string, err error) {
 	if img.IsZero() {
 		return "", nil
 	}
-	dir, ok := strings.CutPrefix(img.Ref, "dir:")
+	dir, ok := img.Folder()
 	if d.plain || !ok || img.Dockerfile != "" || img.Context != nil {
 		what := "the image " + img.Ref
 		if img.Ref == "" {

@@ -93,6 +93,14 @@ type Describer interface {
 	Describe() map[string]string
 }
 
+// There reports whether a driver knows an image to be ready. One that cannot tell says no.
+func There(ctx context.Context, d Driver, img Image) bool {
+	x, ok := d.(interface {
+		There(context.Context, Image) bool
+	})
+	return ok && x.There(ctx, img)
+}
+
 var (
 	// ErrGone: the sandbox does not exist any more; definite.
 	ErrGone = errors.New("sandbox is gone")

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"strings"
 	"time"
 )
 
@@ -131,6 +132,15 @@ func (i Image) IsZero() bool {
 
 // Built reports whether the image is built from a Dockerfile, and not known by a name.
 func (i Image) Built() bool { return i.Dockerfile != "" || i.Context != nil }
+
+// folder is how the reference of an unpacked image begins, a folder of this machine.
+const folder = "dir:"
+
+// Folder returns the folder of an unpacked image.
+func (i Image) Folder() (path string, ok bool) { return strings.CutPrefix(i.Ref, folder) }
+
+// NeedsEngine reports whether only a container engine can make a machine of the image.
+func (i Image) NeedsEngine() bool { return !i.IsZero() && !strings.HasPrefix(i.Ref, folder) }
 
 // CPUShare is the scheduler weight of a whole sandbox, where one process of the host, such as
 // evalrun, has 1024. It is not a limit: idle processor time may be used.
