@@ -15,8 +15,8 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/agent/event"
-	"github.com/evalrun/evalrun/benchmarks/episode"
 	"github.com/evalrun/evalrun/benchmarks/filetree"
+	"github.com/evalrun/evalrun/benchmarks/sandboxed"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -323,8 +323,8 @@ var programs = []string{"/usr", "/bin", "/sbin", "/lib", "/lib64", "/opt"}
 // programs. Any other would show the verifier to itself: its tests hold what is right, /proc and
 // /dev its own files.
 func stays(at, link string, roots []string) bool {
-	to, ok := episode.Leads(at, link)
-	below := func(dir string) bool { return episode.Within(to, dir) }
+	to, ok := sandboxed.Leads(at, link)
+	below := func(dir string) bool { return sandboxed.Within(to, dir) }
 	return ok && !slices.ContainsFunc([]string{"/proc", "/dev", "/tests", "/logs/verifier"}, below) && (slices.ContainsFunc(programs, below) || slices.ContainsFunc(roots, below))
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/benchmarks"
-	"github.com/evalrun/evalrun/benchmarks/episode"
+	"github.com/evalrun/evalrun/benchmarks/sandboxed"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -26,38 +26,38 @@ type data struct {
 // Collect runs the hooks and keeps the artifacts: main's first, while what the agent left still
 // runs there; then, where the verifier has a machine of its own, main's processes end, so that the
 // sidecars' evidence is out of the agent's reach.
-func (g *game) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Evidence, error) {
-	i := max(g.next-1, 0)
-	s := &g.task.Steps[i]
+func (e *episode) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Evidence, error) {
+	i := max(e.next-1, 0)
+	s := &e.task.Steps[i]
 	ev := benchmarks.Evidence{Stage: i, Answer: ans}
-	d := data{Wishes: episode.Keep(g.o), Broken: g.broken}
-	if err := g.rewire(ctx, g.b.Policies(g.task, i, g.o).Start); err != nil {
+	d := data{Wishes: sandboxed.Keep(e.o), Broken: e.broken}
+	if err := e.rewire(ctx, e.b.Policies(e.task, i, e.o).Start); err != nil {
 		return ev, err
 	}
-	c := &collector{log: g.h.Log()}
-	if err := g.hooks(ctx, s, g.Started(), Main); err != nil {
+	c := &collector{log: e.h.Log()}
+	if err := e.hooks(ctx, s, e.Started(), Main); err != nil {
 		return ev, err
 	}
-	if err := c.collect(ctx, g.sb, g.dir, Artifact{Source: artifactsDir}); err != nil {
+	if err := c.collect(ctx, e.sb, e.dir, Artifact{Source: artifactsDir}); err != nil {
 		return ev, err
 	}
-	if err := g.artifacts(ctx, c, s, g.sb, Main); err != nil {
+	if err := e.artifacts(ctx, c, s, e.sb, Main); err != nil {
 		return ev, err
 	}
 	if s.Verifier.Separate {
-		if err := g.sb.KillAll(ctx); err != nil {
+		if err := e.sb.KillAll(ctx); err != nil {
 			return ev, err
 		}
 	}
-	for _, name := range g.sidecars(s) {
-		sb, err := g.service(name)
+	for _, name := range e.sidecars(s) {
+		sb, err := e.service(name)
 		if err != nil {
 			return ev, err
 		}
-		if err := g.hooks(ctx, s, sb, name); err != nil {
+		if err := e.hooks(ctx, s, sb, name); err != nil {
 			return ev, err
 		}
-		if err := g.artifacts(ctx, c, s, sb, name); err != nil {
+		if err := e.artifacts(ctx, c, s, sb, name); err != nil {
 			return ev, err
 		}
 	}
@@ -71,7 +71,7 @@ func (g *game) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Eviden
 }
 
 // sidecars are the services that a step asks something of, in order.
-func (g *game) sidecars(s *Step) (names []string) {
+func (e *episode) sidecars(s *Step) (names []string) {
 	add := func(n string) {
 		if n != "" && n != Main && !slices.Contains(names, n) {
 			names = append(names, n)
@@ -86,19 +86,19 @@ func (g *game) sidecars(s *Step) (names []string) {
 	return names
 }
 
-func (g *game) service(name string) (sandbox.Sandbox, error) {
-	if grp, ok := sandbox.As[sandbox.Group](g.sb); ok {
+func (e *episode) service(name string) (sandbox.Sandbox, error) {
+	if grp, ok := sandbox.As[sandbox.Group](e.sb); ok {
 		if sb, ok := grp.Service(name); ok {
 			return sb, nil
 		}
 	}
-	return nil, g.taskError("there is no service %q to collect from", name)
+	return nil, e.taskError("there is no service %q to collect from", name)
 }
 
-func (g *game) artifacts(ctx context.Context, c *collector, s *Step, sb sandbox.Sandbox, service string) error {
+func (e *episode) artifacts(ctx context.Context, c *collector, s *Step, sb sandbox.Sandbox, service string) error {
 	for _, a := range s.Artifacts {
 		if a.Service == service || a.Service == "" && service == Main {
-			if err := c.collect(ctx, sb, g.dir, a); err != nil {
+			if err := c.collect(ctx, sb, e.dir, a); err != nil {
 				return err
 			}
 		}
@@ -108,7 +108,7 @@ func (g *game) artifacts(ctx context.Context, c *collector, s *Step, sb sandbox.
 
 // hooks runs the hooks of one service. What they leave with is noted and decides nothing, as in
 // Harbor.
-func (g *game) hooks(ctx context.Context, s *Step, sb sandbox.Sandbox, service string) error {
+func (e *episode) hooks(ctx context.Context, s *Step, sb sandbox.Sandbox, service string) error {
 	shell := "bash"
 	if service != Main {
 		shell = "sh"
@@ -117,10 +117,10 @@ func (g *game) hooks(ctx context.Context, s *Step, sb sandbox.Sandbox, service s
 		if h.Service != service && !(h.Service == "" && service == Main) {
 			continue
 		}
-		limit := g.b.o.Times().Verifier(h.Timeout)
+		limit := e.b.o.Times().Verifier(h.Timeout)
 		var out tail
 		x, err := sb.Exec(ctx, sandbox.Command{Args: []string{shell, "-c", h.Command}, User: h.User, Stdout: &out, Limit: 64 << 10, FullLimit: -1, Timeout: limit})
-		if err != nil && !answers(ctx, g.sb) {
+		if err != nil && !answers(ctx, e.sb) {
 			return err
 		}
 		said := x.How(limit)
@@ -128,7 +128,7 @@ func (g *game) hooks(ctx context.Context, s *Step, sb sandbox.Sandbox, service s
 			said = "could not run: " + inner(err).Error()
 		}
 		note := fmt.Sprintf("collect hook of %s %s: %s", service, said, out.String())
-		if err := g.note(ctx, "hook", strings.TrimSuffix(note, ": "), nil); err != nil {
+		if err := e.note(ctx, "hook", strings.TrimSuffix(note, ": "), nil); err != nil {
 			return err
 		}
 	}
@@ -136,8 +136,8 @@ func (g *game) hooks(ctx context.Context, s *Step, sb sandbox.Sandbox, service s
 }
 
 // note keeps a remark in the session's log.
-func (g *game) note(ctx context.Context, what, text string, v any) error {
-	return remark(ctx, g.h.Log(), what, text, v)
+func (e *episode) note(ctx context.Context, what, text string, v any) error {
+	return remark(ctx, e.h.Log(), what, text, v)
 }
 
 func remark(ctx context.Context, log event.Log, what, text string, v any) error {

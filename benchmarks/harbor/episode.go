@@ -16,8 +16,8 @@ import (
 	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/benchmarks"
-	"github.com/evalrun/evalrun/benchmarks/episode"
 	"github.com/evalrun/evalrun/benchmarks/filetree"
+	"github.com/evalrun/evalrun/benchmarks/sandboxed"
 	"github.com/evalrun/evalrun/datasets"
 	"github.com/evalrun/evalrun/runtime/executor"
 	"github.com/evalrun/evalrun/runtime/sandbox"
@@ -27,13 +27,13 @@ import (
 // setupTime bounds a step's setup.sh.
 const setupTime = 5 * time.Minute
 
-// A game is an episode of a task: one main machine for all its steps, with its services.
+// An episode is a task that is played: one main machine for all its steps, with its services.
 //
 //	Open:    start → files of a bare image → health check → what grading will compare is marked
 //	Next:    baseline network → workdir, setup.sh, health check of the step → the agent's network
 //	Collect: baseline network → main's hooks → main's artifacts → (separate: main's processes end) → sidecars' hooks and artifacts
 //	Grade:   the verifier's network → see verify.go
-type game struct {
+type episode struct {
 	b     *Benchmark
 	h     benchmarks.Host
 	o     benchmarks.Options
@@ -59,7 +59,7 @@ type game struct {
 // Open starts the machine and readies it. What fails here is the task's or ours: no agent was there
 // yet.
 func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task, o benchmarks.Options) (benchmarks.Episode, error) {
-	g, err := b.game(h, t, o)
+	g, err := b.newEpisode(h, t, o)
 	if err != nil {
 		return nil, err
 	}
@@ -80,35 +80,35 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task
 	return g, nil
 }
 
-// game is a session of t without a machine.
-func (b *Benchmark) game(h benchmarks.Host, t datasets.Task, o benchmarks.Options) (*game, error) {
+// newEpisode is an episode of t without a machine.
+func (b *Benchmark) newEpisode(h benchmarks.Host, t datasets.Task, o benchmarks.Options) (*episode, error) {
 	task, err := Decode(t)
 	if err != nil {
 		return nil, err
 	}
-	return &game{b: b, h: h, o: o, task: task, id: t.ID, files: t.Files, get: b.Variables(h)}, nil
+	return &episode{b: b, h: h, o: o, task: task, id: t.ID, files: t.Files, get: b.Variables(h)}, nil
 }
 
-func (g *game) taskError(format string, args ...any) error {
-	return &benchmarks.TaskError{Task: g.id, Err: fmt.Errorf(format, args...)}
+func (e *episode) taskError(format string, args ...any) error {
+	return &benchmarks.TaskError{Task: e.id, Err: fmt.Errorf(format, args...)}
 }
 
 // ready readies a machine that was just started.
-func (g *game) ready(ctx context.Context) error {
-	if g.dir == "" {
-		dir, err := workingDir(ctx, g.sb)
+func (e *episode) ready(ctx context.Context) error {
+	if e.dir == "" {
+		dir, err := workingDir(ctx, e.sb)
 		if err != nil {
 			return err
 		}
-		g.dir = dir
+		e.dir = dir
 	}
-	if err := open777(ctx, g.sb, g.main.Dirs...); err != nil {
+	if err := open777(ctx, e.sb, e.main.Dirs...); err != nil {
 		return err
 	}
-	if err := upload(ctx, g.sb, g.main, g.files, g.dir); err != nil {
+	if err := upload(ctx, e.sb, e.main, e.files, e.dir); err != nil {
 		return err
 	}
-	return healthy(ctx, g.b, g.sb, g.id, "environment.healthcheck", g.main.Env.Health)
+	return healthy(ctx, e.b, e.sb, e.id, "environment.healthcheck", e.main.Env.Health)
 }
 
 // open777 makes folders that everybody may write to, as Harbor's mounts are.
@@ -184,35 +184,35 @@ func sickness(ctx context.Context, task, whose string, err error) error {
 
 // Next readies the next step. A step that cannot be readied is the task's fault when it is the
 // first; later the agent may have done it.
-func (g *game) Next(ctx context.Context, prev *benchmarks.Result) (*benchmarks.Stage, error) {
-	i := g.next
-	if i >= len(g.task.Steps) || i > 0 && prev != nil && !g.task.Steps[i-1].met(*prev) {
+func (e *episode) Next(ctx context.Context, prev *benchmarks.Result) (*benchmarks.Stage, error) {
+	i := e.next
+	if i >= len(e.task.Steps) || i > 0 && prev != nil && !e.task.Steps[i-1].met(*prev) {
 		return nil, io.EOF
 	}
-	g.next++
-	s := &g.task.Steps[i]
-	if err := g.rewire(ctx, g.b.Policies(g.task, i, g.o).Start); err != nil {
+	e.next++
+	s := &e.task.Steps[i]
+	if err := e.rewire(ctx, e.b.Policies(e.task, i, e.o).Start); err != nil {
 		return nil, err
 	}
-	why, err := g.setup(ctx, s, i)
+	why, err := e.setup(ctx, s, i)
 	if err != nil {
 		return nil, err
 	}
 	if why != "" && i == 0 {
-		return nil, g.taskError("%s", why)
+		return nil, e.taskError("%s", why)
 	}
-	g.broken = why
+	e.broken = why
 	stage := &benchmarks.Stage{
-		Name: s.Name, Goal: g.goal(s), Kinds: g.workspace().Kinds(), Time: g.b.o.Times().Agent(s.Timeout),
-		Leave: s.leave(), Last: i == len(g.task.Steps)-1, Broken: why,
+		Name: s.Name, Goal: e.goal(s), Kinds: e.workspace().Kinds(), Time: e.b.o.Times().Agent(s.Timeout),
+		Leave: s.leave(), Last: i == len(e.task.Steps)-1, Broken: why,
 	}
 	if why != "" {
 		return stage, nil
 	}
-	if err := g.mark(ctx, s); err != nil {
+	if err := e.mark(ctx, s); err != nil {
 		return nil, err
 	}
-	return stage, g.rewire(ctx, g.b.Policies(g.task, i, g.o).Agent)
+	return stage, e.rewire(ctx, e.b.Policies(e.task, i, e.o).Agent)
 }
 
 // leave: what the agent left running may be the answer, to a verifier on the same machine or to a
@@ -238,62 +238,62 @@ func (s *Step) met(r benchmarks.Result) bool {
 	return true
 }
 
-func (g *game) goal(s *Step) agent.Goal {
-	goal := episode.Say(s.Instruction)
-	if d := g.task.Environment.SkillsDir; d != "" {
+func (e *episode) goal(s *Step) agent.Goal {
+	goal := sandboxed.Say(s.Instruction)
+	if d := e.task.Environment.SkillsDir; d != "" {
 		goal.Skills = []string{d}
 	}
-	goal.MCP = g.mcp
+	goal.MCP = e.mcp
 	return goal
 }
 
 // setup readies the machine for a step. why says what the machine would not do.
-func (g *game) setup(ctx context.Context, s *Step, i int) (why string, err error) {
+func (e *episode) setup(ctx context.Context, s *Step, i int) (why string, err error) {
 	if i > 0 {
-		if _, err := clearDirs(ctx, g.sb, superuser, agentLogs); err != nil {
-			return g.theirs(ctx, "emptying /logs/agent", err)
+		if _, err := clearDirs(ctx, e.sb, superuser, agentLogs); err != nil {
+			return e.theirs(ctx, "emptying /logs/agent", err)
 		}
-		if err := open777(ctx, g.sb, agentLogs); err != nil {
-			return g.theirs(ctx, "making /logs/agent", err)
+		if err := open777(ctx, e.sb, agentLogs); err != nil {
+			return e.theirs(ctx, "making /logs/agent", err)
 		}
 	}
 	if s.User != "" {
-		_, err := g.sb.Exec(ctx, sandbox.Command{Args: []string{"true"}, User: s.User})
+		_, err := e.sb.Exec(ctx, sandbox.Command{Args: []string{"true"}, User: s.User})
 		if sb := (*sandbox.Error)(nil); i == 0 && errors.As(err, &sb) && sb.Inside {
-			return "", g.taskError("agent.user: %w", err)
+			return "", e.taskError("agent.user: %w", err)
 		}
 		if err != nil {
-			return g.theirs(ctx, "running a command as "+s.User, err)
+			return e.theirs(ctx, "running a command as "+s.User, err)
 		}
 	}
 	if s.Workdir != "" {
-		files, err := scripts(g.files, s.Workdir)
+		files, err := scripts(e.files, s.Workdir)
 		if err != nil {
-			return "", g.taskError("reading %s: %w", s.Workdir, err)
+			return "", e.taskError("reading %s: %w", s.Workdir, err)
 		}
-		if err := g.sb.Put(ctx, g.dir, files); err != nil {
-			return g.theirs(ctx, "uploading "+s.Workdir, err)
+		if err := e.sb.Put(ctx, e.dir, files); err != nil {
+			return e.theirs(ctx, "uploading "+s.Workdir, err)
 		}
 	}
 	if s.Setup {
-		limit := g.b.o.Times().Setup(setupTime)
-		args, err := start(g.files, path.Join(s.Workdir, "setup.sh"), path.Join(g.dir, "setup.sh"))
+		limit := e.b.o.Times().Setup(setupTime)
+		args, err := start(e.files, path.Join(s.Workdir, "setup.sh"), path.Join(e.dir, "setup.sh"))
 		if err != nil {
-			return "", g.taskError("%w", err)
+			return "", e.taskError("%w", err)
 		}
 		var out tail
-		x, err := g.sb.Exec(ctx, sandbox.Command{Args: args, Dir: g.dir, User: s.User, Stdout: &out, Limit: 64 << 10, FullLimit: -1, Timeout: limit})
+		x, err := e.sb.Exec(ctx, sandbox.Command{Args: args, Dir: e.dir, User: s.User, Stdout: &out, Limit: 64 << 10, FullLimit: -1, Timeout: limit})
 		if err != nil {
-			return g.theirs(ctx, "running setup.sh", err)
+			return e.theirs(ctx, "running setup.sh", err)
 		}
 		if x.Code != 0 || x.TimedOut {
 			return fmt.Sprintf("setup.sh of step %s %s: %s", s.Name, x.How(limit), out.String()), nil
 		}
 	}
-	if !g.task.Multi {
+	if !e.task.Multi {
 		return "", nil
 	}
-	err = healthy(ctx, g.b, g.sb, g.id, fmt.Sprintf("healthcheck of step %s", s.Name), s.Health)
+	err = healthy(ctx, e.b, e.sb, e.id, fmt.Sprintf("healthcheck of step %s", s.Name), s.Health)
 	if ill := (*sick)(nil); i > 0 && errors.As(err, &ill) { // the agent may have done it
 		return ill.Error(), nil
 	}
@@ -302,26 +302,26 @@ func (g *game) setup(ctx context.Context, s *Step, i int) (why string, err error
 
 // theirs tells apart what a machine that still answers would not do, which is the doing of what
 // runs in it, and our own failures.
-func (g *game) theirs(ctx context.Context, what string, err error) (string, error) {
-	if g.next > 1 && answers(ctx, g.sb) {
+func (e *episode) theirs(ctx context.Context, what string, err error) (string, error) {
+	if e.next > 1 && answers(ctx, e.sb) {
 		return fmt.Sprintf("%s: %v", what, inner(err)), nil
 	}
 	return "", err
 }
 
 // rewire puts a network policy in force.
-func (g *game) rewire(ctx context.Context, n sandbox.Network) error {
-	if samePolicy(g.policy, n) {
+func (e *episode) rewire(ctx context.Context, n sandbox.Network) error {
+	if samePolicy(e.policy, n) {
 		return nil
 	}
-	r, ok := sandbox.As[sandbox.Rewirer](g.sb)
+	r, ok := sandbox.As[sandbox.Rewirer](e.sb)
 	if !ok {
 		return &sandbox.Unsupported{Driver: "of this run", What: "another network policy for a phase of the task"}
 	}
 	if err := r.Rewire(ctx, n); err != nil {
 		return err
 	}
-	g.policy = n
+	e.policy = n
 	return nil
 }
 
@@ -333,36 +333,36 @@ func samePolicy(a, b sandbox.Network) bool {
 }
 
 // Step executes an action as the step's user.
-func (g *game) Step(ctx context.Context, a event.Event) (benchmarks.Turn, error) {
-	obs, err := g.workspace().Step(ctx, a)
+func (e *episode) Step(ctx context.Context, a event.Event) (benchmarks.Turn, error) {
+	obs, err := e.workspace().Step(ctx, a)
 	return benchmarks.Turn{Obs: obs}, err
 }
 
-func (g *game) workspace() *workspace.Workspace {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.space == nil {
-		g.space = workspace.New(g.Machine, workspace.Options{Dir: g.dir})
+func (e *episode) workspace() *workspace.Workspace {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.space == nil {
+		e.space = workspace.New(e.Machine, workspace.Options{Dir: e.dir})
 	}
-	return g.space
+	return e.space
 }
 
 // current is the step that is being played.
-func (g *game) current() *Step { return &g.task.Steps[max(g.next-1, 0)] }
+func (e *episode) current() *Step { return &e.task.Steps[max(e.next-1, 0)] }
 
 // Machine is the agent's view of the machine: commands that name no user run as the step's.
-func (g *game) Machine(context.Context) (sandbox.Sandbox, error) { return g.Started(), nil }
+func (e *episode) Machine(context.Context) (sandbox.Sandbox, error) { return e.Started(), nil }
 
 // Started is the same.
-func (g *game) Started() sandbox.Sandbox {
-	if u := g.current().User; u != "" {
-		return &as{g.sb, u}
+func (e *episode) Started() sandbox.Sandbox {
+	if u := e.current().User; u != "" {
+		return &as{e.sb, u}
 	}
-	return g.sb
+	return e.sb
 }
 
 // Dir is the working directory.
-func (g *game) Dir() string { return g.dir }
+func (e *episode) Dir() string { return e.dir }
 
 // as is a machine whose commands run as a user, unless they name another.
 type as struct {
@@ -379,14 +379,14 @@ func (a *as) Exec(ctx context.Context, c sandbox.Command) (sandbox.Exit, error) 
 }
 
 // Close ends the machine with its services.
-func (g *game) Close() error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.closed {
+func (e *episode) Close() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
 		return nil
 	}
-	g.closed = true
-	if err := g.sb.Close(); err != nil {
+	e.closed = true
+	if err := e.sb.Close(); err != nil {
 		return fmt.Errorf("closing the agent's machine: %w", err)
 	}
 	return nil

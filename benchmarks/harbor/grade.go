@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/evalrun/evalrun/benchmarks"
-	"github.com/evalrun/evalrun/benchmarks/episode"
+	"github.com/evalrun/evalrun/benchmarks/sandboxed"
 	"github.com/evalrun/evalrun/benchmarks/score"
 	"github.com/evalrun/evalrun/datasets"
 	"github.com/evalrun/evalrun/runtime/sandbox"
@@ -32,7 +32,7 @@ func (b *Benchmark) Grade(ctx context.Context, h benchmarks.Host, t datasets.Tas
 	if d.Broken != "" {
 		return noReward(d.Broken), nil
 	}
-	o, err := episode.Kept(d.Wishes)
+	o, err := sandboxed.Kept(d.Wishes)
 	if err != nil {
 		return benchmarks.Result{}, fmt.Errorf("reading the evidence: %w", err)
 	}
@@ -44,7 +44,7 @@ func (b *Benchmark) Grade(ctx context.Context, h benchmarks.Host, t datasets.Tas
 			res.Flags = addFlags(res.Flags, benchmarks.FlagLeftOut)
 		}
 	} else {
-		g, ok := live.(*game)
+		g, ok := live.(*episode)
 		if !ok || g == nil || g.sb == nil {
 			return res, benchmarks.ErrNeedsLive
 		}

@@ -107,24 +107,24 @@ type guard struct {
 
 // mark has the executor remember what the step's verifier depends on. A separate verifier depends
 // on nothing here.
-func (g *game) mark(ctx context.Context, s *Step) error {
-	g.guard = nil
-	m, ok := minderOf(g.sb)
+func (e *episode) mark(ctx context.Context, s *Step) error {
+	e.guard = nil
+	m, ok := minderOf(e.sb)
 	if !ok || s.Verifier.Separate {
 		return nil
 	}
-	in, err := readInputs(g.files, s.Verifier.Tests)
+	in, err := readInputs(e.files, s.Verifier.Tests)
 	if err != nil {
-		return g.taskError("reading the tests: %w", err)
+		return e.taskError("reading the tests: %w", err)
 	}
-	x := &guard{in: in, dir: g.dir}
+	x := &guard{in: in, dir: e.dir}
 	if x.path, err = m.Mark(ctx, beforeAgent, false, []executor.Watch{{Path: "$PATH", Depth: 1}}); err != nil {
 		return err
 	}
 	if _, err := m.Mark(ctx, beforeAgent, true, x.watches()); err != nil {
 		return err
 	}
-	g.guard = x
+	e.guard = x
 	return nil
 }
 

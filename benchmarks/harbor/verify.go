@@ -48,7 +48,7 @@ type verification struct {
 // shared verifies on the agent's machine. Its files are first compared with what they were, then
 // /logs/verifier and /tests are made new, the tests put there, and test.sh run. A machine that
 // answers and yet does not do its part was brought to that by the agent: no reward.
-func (v *verification) shared(ctx context.Context, g *game) (benchmarks.Result, error) {
+func (v *verification) shared(ctx context.Context, g *episode) (benchmarks.Result, error) {
 	v.sb, v.dir, v.last = g.sb, g.dir, v.i == len(v.task.Steps)-1
 	res, err := v.onShared(ctx, g)
 	if err == nil || errors.As(err, new(*sandbox.Unsupported)) || errors.As(err, new(*benchmarks.TaskError)) || !answers(ctx, v.sb) {
@@ -58,7 +58,7 @@ func (v *verification) shared(ctx context.Context, g *game) (benchmarks.Result, 
 	return noReward(why), remark(ctx, v.h.Log(), "verifier", why, verified{Found: v.found.notes, Left: v.left})
 }
 
-func (v *verification) onShared(ctx context.Context, g *game) (res benchmarks.Result, err error) {
+func (v *verification) onShared(ctx context.Context, g *episode) (res benchmarks.Result, err error) {
 	if g.guard != nil {
 		if err := g.guard.compare(ctx, v.sb, &v.found); err != nil {
 			return res, err

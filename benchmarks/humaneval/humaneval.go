@@ -22,8 +22,8 @@ import (
 	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/benchmarks"
-	"github.com/evalrun/evalrun/benchmarks/episode"
 	"github.com/evalrun/evalrun/benchmarks/pygrade"
+	"github.com/evalrun/evalrun/benchmarks/sandboxed"
 	"github.com/evalrun/evalrun/benchmarks/score"
 	"github.com/evalrun/evalrun/datasets"
 	"github.com/evalrun/evalrun/datasets/formats"
@@ -123,7 +123,7 @@ func (b *Benchmark) Name() string            { return b.opts.Name }
 func (b *Benchmark) Source() datasets.Source { return b.source }
 
 var (
-	worker = sandbox.Spec{Dir: episode.Dir, Memory: pygrade.Memory, Pids: 128}
+	worker = sandbox.Spec{Dir: sandboxed.Dir, Memory: pygrade.Memory, Pids: 128}
 	grader = sandbox.Spec{Dir: "/", Memory: pygrade.Memory, Disk: 64 << 20, Pids: 64}
 )
 
@@ -140,8 +140,8 @@ func graderOf(o benchmarks.Options) sandbox.Spec {
 	return g
 }
 
-type game struct {
-	episode.Base
+type episode struct {
+	sandboxed.Base
 	wishes json.RawMessage
 }
 
@@ -151,7 +151,7 @@ func (b *Benchmark) Open(_ context.Context, h benchmarks.Host, t datasets.Task, 
 		return nil, err
 	}
 	spec := o.Merge(worker)
-	return &game{episode.Base{Host: h, Spec: &spec, Stages: []benchmarks.Stage{{Goal: episode.Say(goal(p))}}}, episode.Keep(o)}, nil
+	return &episode{sandboxed.Base{Host: h, Spec: &spec, Stages: []benchmarks.Stage{{Goal: sandboxed.Say(goal(p))}}}, sandboxed.Keep(o)}, nil
 }
 
 func goal(p problem) string {
@@ -162,13 +162,13 @@ func goal(p problem) string {
 }
 
 // Collect keeps solution.py, if there is one, beside the answer.
-func (g *game) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Evidence, error) {
-	ev := benchmarks.Evidence{Stage: g.Index(), Answer: ans, Data: g.wishes}
-	sb := g.Started()
+func (e *episode) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Evidence, error) {
+	ev := benchmarks.Evidence{Stage: e.Index(), Answer: ans, Data: e.wishes}
+	sb := e.Started()
 	if sb == nil {
 		return ev, nil
 	}
-	code, err := sandbox.ReadFile(ctx, sb, path.Join(g.Dir(), File), maxFile)
+	code, err := sandbox.ReadFile(ctx, sb, path.Join(e.Dir(), File), maxFile)
 	var theirs *sandbox.FileError
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.As(err, &theirs): // a link or a huge file is no solution
@@ -176,7 +176,7 @@ func (g *game) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Eviden
 	case err != nil:
 		return ev, err
 	}
-	blob, err := g.Host.Log().PutBlob(ctx, "text/x-python", bytes.NewReader(code))
+	blob, err := e.Host.Log().PutBlob(ctx, "text/x-python", bytes.NewReader(code))
 	if err != nil {
 		return ev, err
 	}
@@ -197,7 +197,7 @@ func (b *Benchmark) Grade(ctx context.Context, h benchmarks.Host, t datasets.Tas
 	if strings.TrimSpace(code) == "" {
 		return result(pygrade.Outcome{Why: "no answer"}), nil
 	}
-	o, err := episode.Kept(ev.Data)
+	o, err := sandboxed.Kept(ev.Data)
 	if err != nil {
 		return benchmarks.Result{}, err
 	}
@@ -260,5 +260,5 @@ func (b *Benchmark) Solve(t datasets.Task) (agent.Agent, error) {
 	if p.Solution == "" {
 		return nil, fmt.Errorf("task %s has no canonical_solution", t.ID)
 	}
-	return episode.Answers(p.Solution), nil
+	return sandboxed.Answers(p.Solution), nil
 }

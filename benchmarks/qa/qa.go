@@ -13,7 +13,7 @@ import (
 
 	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/benchmarks"
-	"github.com/evalrun/evalrun/benchmarks/episode"
+	"github.com/evalrun/evalrun/benchmarks/sandboxed"
 	"github.com/evalrun/evalrun/benchmarks/score"
 	"github.com/evalrun/evalrun/datasets"
 	"github.com/evalrun/evalrun/datasets/formats"
@@ -80,7 +80,7 @@ func (b *Benchmark) Name() string            { return b.opts.Name }
 func (b *Benchmark) Source() datasets.Source { return b.source }
 
 // The agent's machine is small, and counted smaller: most agents never start it.
-var machine = sandbox.Spec{Dir: episode.Dir, Memory: 256 << 20, Reserve: sandbox.Reserve{Memory: 64 << 20, CPUs: 0.1}}
+var machine = sandbox.Spec{Dir: sandboxed.Dir, Memory: 256 << 20, Reserve: sandbox.Reserve{Memory: 64 << 20, CPUs: 0.1}}
 
 func (b *Benchmark) Needs(_ datasets.Task, o benchmarks.Options) (benchmarks.Needs, error) {
 	if b.opts.Machine != nil && !*b.opts.Machine {
@@ -89,7 +89,7 @@ func (b *Benchmark) Needs(_ datasets.Task, o benchmarks.Options) (benchmarks.Nee
 	return benchmarks.Needs{Agent: []sandbox.Spec{o.Merge(machine)}}, nil
 }
 
-type game struct{ episode.Base }
+type episode struct{ sandboxed.Base }
 
 func (b *Benchmark) Open(_ context.Context, h benchmarks.Host, t datasets.Task, o benchmarks.Options) (benchmarks.Episode, error) {
 	q, err := decode(t)
@@ -100,7 +100,7 @@ func (b *Benchmark) Open(_ context.Context, h benchmarks.Host, t datasets.Task, 
 	if err != nil {
 		return nil, err
 	}
-	g := &game{episode.Base{Host: h, Stages: []benchmarks.Stage{{Goal: episode.Say(b.goal(q))}}}}
+	g := &episode{sandboxed.Base{Host: h, Stages: []benchmarks.Stage{{Goal: sandboxed.Say(b.goal(q))}}}}
 	if len(needs.Agent) > 0 {
 		g.Spec = &needs.Agent[0]
 	}
@@ -108,8 +108,8 @@ func (b *Benchmark) Open(_ context.Context, h benchmarks.Host, t datasets.Task, 
 }
 
 // Collect keeps the answer; what the agent did on its machine does not count.
-func (g *game) Collect(_ context.Context, ans agent.Answer) (benchmarks.Evidence, error) {
-	return benchmarks.Evidence{Stage: g.Index(), Answer: ans}, nil
+func (e *episode) Collect(_ context.Context, ans agent.Answer) (benchmarks.Evidence, error) {
+	return benchmarks.Evidence{Stage: e.Index(), Answer: ans}, nil
 }
 
 func (b *Benchmark) Grade(_ context.Context, _ benchmarks.Host, t datasets.Task, ev benchmarks.Evidence, _ benchmarks.Episode) (benchmarks.Result, error) {
@@ -142,5 +142,5 @@ func (b *Benchmark) Solve(t datasets.Task) (agent.Agent, error) {
 	if q.Spec.Scorer == score.Regex {
 		return nil, fmt.Errorf("task %s: a pattern does not say which answer matches it", t.ID)
 	}
-	return episode.Answers(q.Known), nil
+	return sandboxed.Answers(q.Known), nil
 }

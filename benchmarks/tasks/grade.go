@@ -18,8 +18,8 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/benchmarks"
-	"github.com/evalrun/evalrun/benchmarks/episode"
 	"github.com/evalrun/evalrun/benchmarks/pygrade"
+	"github.com/evalrun/evalrun/benchmarks/sandboxed"
 	"github.com/evalrun/evalrun/benchmarks/score"
 	"github.com/evalrun/evalrun/datasets"
 	"github.com/evalrun/evalrun/harness/record"
@@ -67,7 +67,7 @@ func (b *Benchmark) Grade(ctx context.Context, h benchmarks.Host, t datasets.Tas
 		x.sb = m.Started()
 		return x.script(ctx)
 	}
-	o, err := episode.Kept(d.Wishes)
+	o, err := sandboxed.Kept(d.Wishes)
 	if err != nil {
 		return benchmarks.Result{}, err
 	}
@@ -172,7 +172,7 @@ func (x *grading) script(ctx context.Context) (benchmarks.Result, error) {
 	names := sorted(x.ev.Files) // none when the machine is shared
 	roots := append(slices.Clone(names), x.task.dir())
 	for _, name := range names {
-		if slices.ContainsFunc(names, func(n string) bool { return n != name && episode.Within(name, n) }) {
+		if slices.ContainsFunc(names, func(n string) bool { return n != name && sandboxed.Within(name, n) }) {
 			continue // it came with that folder
 		}
 		r, err := x.h.Log().OpenBlob(ctx, x.ev.Files[name])

@@ -15,8 +15,8 @@ import (
 	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/benchmarks"
-	"github.com/evalrun/evalrun/benchmarks/episode"
 	"github.com/evalrun/evalrun/benchmarks/pygrade"
+	"github.com/evalrun/evalrun/benchmarks/sandboxed"
 	"github.com/evalrun/evalrun/datasets"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
@@ -24,9 +24,9 @@ import (
 // setupTime bounds a setup script.
 const setupTime = 5 * time.Minute
 
-// A game is an episode of a task.
-type game struct {
-	episode.Base
+// An episode is a task that is played.
+type episode struct {
+	sandboxed.Base
 	task   *Task
 	id     string
 	stages []Stage
@@ -46,10 +46,10 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task
 		return b.openBrowser(ctx, h, t, d, o)
 	}
 	spec := o.Merge(d.spec())
-	g := &game{task: d, id: t.ID, stages: d.stages(), beside: t.Files, wishes: episode.Keep(o)}
+	g := &episode{task: d, id: t.ID, stages: d.stages(), beside: t.Files, wishes: sandboxed.Keep(o)}
 	g.Host, g.Spec, g.Setup, g.Enter = h, &spec, g.setup, g.enter
 	for _, s := range g.stages {
-		g.Stages = append(g.Stages, benchmarks.Stage{Name: s.Name, Goal: episode.Say(s.Instruction), Time: time.Duration(s.Time), Leave: s.Leave})
+		g.Stages = append(g.Stages, benchmarks.Stage{Name: s.Name, Goal: sandboxed.Say(s.Instruction), Time: time.Duration(s.Time), Leave: s.Leave})
 	}
 	if d.Setup != "" || slices.ContainsFunc(g.stages, func(s Stage) bool { return s.Setup != "" || s.Grade.Script != "" }) {
 		if _, err := g.Machine(ctx); err != nil {
@@ -60,16 +60,16 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task
 }
 
 // setup readies a new machine: the task's own files and script, then the first stage's.
-func (g *game) setup(ctx context.Context, sb sandbox.Sandbox) error {
-	list := g.stages[:1]
-	if len(g.task.Stages) > 0 {
-		list = []Stage{g.task.Stage, g.stages[0]}
+func (e *episode) setup(ctx context.Context, sb sandbox.Sandbox) error {
+	list := e.stages[:1]
+	if len(e.task.Stages) > 0 {
+		list = []Stage{e.task.Stage, e.stages[0]}
 	}
 	for _, s := range list {
-		if why, err := g.ready(ctx, sb, s); err != nil {
+		if why, err := e.ready(ctx, sb, s); err != nil {
 			return err
 		} else if why != "" {
-			return &benchmarks.TaskError{Task: g.id, Err: errors.New(why)}
+			return &benchmarks.TaskError{Task: e.id, Err: errors.New(why)}
 		}
 	}
 	return nil
@@ -77,28 +77,28 @@ func (g *game) setup(ctx context.Context, sb sandbox.Sandbox) error {
 
 // enter readies a later stage, on the machine as the agent left it. If that fails the agent may
 // have done it, so the stage is played and scores 0.
-func (g *game) enter(ctx context.Context, stage int) (err error) {
-	g.broken = ""
-	s := g.stages[stage]
+func (e *episode) enter(ctx context.Context, stage int) (err error) {
+	e.broken = ""
+	s := e.stages[stage]
 	if stage == 0 || s.Files == nil && s.Setup == "" {
 		return nil
 	}
-	sb, err := g.Machine(ctx)
+	sb, err := e.Machine(ctx)
 	if err != nil {
 		return err
 	}
-	g.broken, err = g.ready(ctx, sb, s)
+	e.broken, err = e.ready(ctx, sb, s)
 	return err
 }
 
 // ready puts a stage's files and runs its script; why says what failed in the machine.
-func (g *game) ready(ctx context.Context, sb sandbox.Sandbox, s Stage) (why string, err error) {
+func (e *episode) ready(ctx context.Context, sb sandbox.Sandbox, s Stage) (why string, err error) {
 	if len(s.Files) > 0 {
-		files, err := tree(s.Files, g.beside)
+		files, err := tree(s.Files, e.beside)
 		if err != nil {
 			return err.Error(), nil
 		}
-		if err := benchmarks.Left(sb.Put(ctx, g.Dir(), files)); err != nil {
+		if err := benchmarks.Left(sb.Put(ctx, e.Dir(), files)); err != nil {
 			if errors.As(err, new(*benchmarks.LeftError)) {
 				return err.Error(), nil
 			}
@@ -108,7 +108,7 @@ func (g *game) ready(ctx context.Context, sb sandbox.Sandbox, s Stage) (why stri
 	if s.Setup == "" {
 		return "", nil
 	}
-	exit, out, err := run(ctx, sb, s.Setup, nil, g.Dir(), setupTime)
+	exit, out, err := run(ctx, sb, s.Setup, nil, e.Dir(), setupTime)
 	if err != nil {
 		return "", err
 	}
@@ -128,11 +128,11 @@ type data struct {
 }
 
 // Collect keeps what the stage's grader is to see.
-func (g *game) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Evidence, error) {
-	ev := benchmarks.Evidence{Stage: g.Index(), Answer: ans}
-	d := data{Wishes: g.wishes, Failed: g.broken}
-	grade := g.stages[g.Index()].Grade
-	err := g.collect(ctx, grade, &ev, &d)
+func (e *episode) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Evidence, error) {
+	ev := benchmarks.Evidence{Stage: e.Index(), Answer: ans}
+	d := data{Wishes: e.wishes, Failed: e.broken}
+	grade := e.stages[e.Index()].Grade
+	err := e.collect(ctx, grade, &ev, &d)
 	if left := (*benchmarks.LeftError)(nil); errors.As(err, &left) {
 		d.Failed, ev.Files, err = left.Error(), nil, nil
 	}
@@ -145,8 +145,8 @@ func (g *game) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Eviden
 	return ev, err
 }
 
-func (g *game) collect(ctx context.Context, grade *Grade, ev *benchmarks.Evidence, d *data) error {
-	sb := g.Started()
+func (e *episode) collect(ctx context.Context, grade *Grade, ev *benchmarks.Evidence, d *data) error {
+	sb := e.Started()
 	if sb == nil {
 		return nil
 	}
@@ -154,14 +154,14 @@ func (g *game) collect(ctx context.Context, grade *Grade, ev *benchmarks.Evidenc
 		if ev.Files == nil {
 			ev.Files = map[string]event.Blob{}
 		}
-		blob, err := g.Host.Log().PutBlob(ctx, kind, bytes.NewReader(content))
+		blob, err := e.Host.Log().PutBlob(ctx, kind, bytes.NewReader(content))
 		ev.Files[name] = blob
 		return err
 	}
 	switch {
 	case grade.Function != nil:
 		name := grade.Function.file()
-		code, err := sandbox.ReadFile(ctx, sb, path.Join(g.Dir(), name), maxSource)
+		code, err := sandbox.ReadFile(ctx, sb, path.Join(e.Dir(), name), maxSource)
 		if errors.Is(err, fs.ErrNotExist) || errors.As(err, new(*sandbox.FileError)) {
 			return nil // nothing there, a link, or too large: the answer's text counts
 		}
@@ -170,7 +170,7 @@ func (g *game) collect(ctx context.Context, grade *Grade, ev *benchmarks.Evidenc
 		}
 		return keep(name, "text/x-python", code)
 	case grade.Script != "" && !grade.Shared:
-		for _, p := range grade.paths(g.Dir()) {
+		for _, p := range grade.paths(e.Dir()) {
 			content, out, err := collect(ctx, sb, p)
 			if err != nil {
 				return err

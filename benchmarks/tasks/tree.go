@@ -13,8 +13,8 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/benchmarks"
-	"github.com/evalrun/evalrun/benchmarks/episode"
 	"github.com/evalrun/evalrun/benchmarks/filetree"
+	"github.com/evalrun/evalrun/benchmarks/sandboxed"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -174,7 +174,7 @@ var system = []string{"/usr", "/bin", "/sbin", "/lib", "/lib64"}
 // agent's or to programs. In the grader's machine any other would show the grader to itself:
 // /dev/stdin, /proc/self/cmdline and /proc/self/fd hold what is right.
 func stays(at, link string, roots []string) bool {
-	to, ok := episode.Leads(at, link)
-	below := func(dir string) bool { return episode.Within(to, dir) }
+	to, ok := sandboxed.Leads(at, link)
+	below := func(dir string) bool { return sandboxed.Within(to, dir) }
 	return ok && !slices.ContainsFunc([]string{"/proc", "/dev"}, below) && (slices.ContainsFunc(system, below) || slices.ContainsFunc(roots, below))
 }

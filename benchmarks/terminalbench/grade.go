@@ -33,7 +33,7 @@ func (b *Benchmark) Grade(ctx context.Context, h benchmarks.Host, dt datasets.Ta
 	if err != nil {
 		return benchmarks.Result{}, err
 	}
-	g, ok := live.(*game)
+	g, ok := live.(*episode)
 	if !ok || g == nil || g.Started() == nil {
 		return benchmarks.Result{}, benchmarks.ErrNeedsLive
 	}

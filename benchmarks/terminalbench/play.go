@@ -8,15 +8,15 @@ import (
 
 	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/benchmarks"
-	"github.com/evalrun/evalrun/benchmarks/episode"
 	"github.com/evalrun/evalrun/benchmarks/harbor"
+	"github.com/evalrun/evalrun/benchmarks/sandboxed"
 	"github.com/evalrun/evalrun/datasets"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// A game is an episode of a task: one stage, in the machine that is then graded.
-type game struct {
-	episode.Base
+// An episode is a task that is played: one stage, in the machine that is then graded.
+type episode struct {
+	sandboxed.Base
 	task  *Task
 	o     benchmarks.Options
 	dirs  []string
@@ -35,13 +35,13 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, dt datasets.Tas
 	if err != nil {
 		return nil, &benchmarks.TaskError{Task: dt.ID, Err: err}
 	}
-	g := &game{task: t, o: o, dirs: m.dirs}
+	g := &episode{task: t, o: o, dirs: m.dirs}
 	if g.tests, err = harbor.Tests(dt.Files, "tests", t.TestScripts...); err != nil {
 		return nil, &benchmarks.TaskError{Task: dt.ID, Err: fmt.Errorf("reading the tests: %w", err)}
 	}
 	g.Host, g.Spec, g.Setup = h, &m.spec, g.ready
 	g.Stages = []benchmarks.Stage{{
-		Goal: episode.Say(t.Instruction),
+		Goal: sandboxed.Say(t.Instruction),
 		Time: b.o.agentTime(t.AgentTime),
 		// The tests run on this machine, and a service that the agent left may be what they ask
 		// for.
@@ -55,19 +55,19 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, dt datasets.Tas
 
 // ready makes the folders that v1 mounts from the host, for everybody to write to, asks where the
 // image's commands begin, and has the machine remember what the tests depend on.
-func (g *game) ready(ctx context.Context, sb sandbox.Sandbox) error {
-	if g.Spec.Dir == "" {
+func (e *episode) ready(ctx context.Context, sb sandbox.Sandbox) error {
+	if e.Spec.Dir == "" {
 		dir, err := harbor.WorkingDir(ctx, sb)
 		if err != nil {
 			return err
 		}
-		g.Spec.Dir = dir
+		e.Spec.Dir = dir
 	}
-	if err := harbor.MakeOpen(ctx, sb, g.dirs...); err != nil {
+	if err := harbor.MakeOpen(ctx, sb, e.dirs...); err != nil {
 		return err
 	}
 	var err error
-	g.guard, err = harbor.Watch(ctx, sb, g.Spec.Dir, g.tests)
+	e.guard, err = harbor.Watch(ctx, sb, e.Spec.Dir, e.tests)
 	return err
 }
 
@@ -78,11 +78,11 @@ type data struct {
 }
 
 // Collect notes where the agent was. What counts is the machine itself.
-func (g *game) Collect(_ context.Context, ans agent.Answer) (benchmarks.Evidence, error) {
-	d := data{Integrity: g.o.Integrity}
-	if g.task.SameShell {
-		d.Where = g.Where()
+func (e *episode) Collect(_ context.Context, ans agent.Answer) (benchmarks.Evidence, error) {
+	d := data{Integrity: e.o.Integrity}
+	if e.task.SameShell {
+		d.Where = e.Where()
 	}
 	raw, err := json.Marshal(d)
-	return benchmarks.Evidence{Stage: g.Index(), Answer: ans, Data: raw}, err
+	return benchmarks.Evidence{Stage: e.Index(), Answer: ans, Data: raw}, err
 }

@@ -131,7 +131,7 @@ var table = []struct {
 	{"scripts/*", "scripts/leftovers agent agent/* agent/model/* benchmarks/* browsergym browsergym/* harness harness/* runtime/* reports/* datasets", "github.com/goccy/go-yaml github.com/klauspost/compress github.com/parquet-go/parquet-go golang.org/x/sync golang.org/x/sys"},
 }
 
-const benchmark = "agent agent/webtext agent/event agent/model benchmarks benchmarks/filetree benchmarks/score benchmarks/episode benchmarks/pygrade datasets datasets/* harness/record internal/fsutil internal/suggest runtime/sandbox runtime/workspace"
+const benchmark = "agent agent/webtext agent/event agent/model benchmarks benchmarks/filetree benchmarks/score benchmarks/sandboxed benchmarks/pygrade datasets datasets/* harness/record internal/fsutil internal/suggest runtime/sandbox runtime/workspace"
 
 func TestImports(t *testing.T) {
 	cmd := exec.Command("go", "list", "-e", "-json=ImportPath,Imports,Standard", module+"...")

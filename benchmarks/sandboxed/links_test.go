@@ -1,9 +1,9 @@
-package episode_test
+package sandboxed_test
 
 import (
 	"testing"
 
-	"github.com/evalrun/evalrun/benchmarks/episode"
+	"github.com/evalrun/evalrun/benchmarks/sandboxed"
 )
 
 func TestLeads(t *testing.T) {
@@ -12,7 +12,7 @@ func TestLeads(t *testing.T) {
 		{"/etc/passwd", "/etc/passwd"}, {"/../etc", "/etc"}, {"//b//c", "/b/c"},
 		{"b/..", ""}, {"/b/../etc", ""}, {"../b/../c", ""},
 	} {
-		if to, ok := episode.Leads("/w/a", tt.link); to != tt.to || ok != (tt.to != "") {
+		if to, ok := sandboxed.Leads("/w/a", tt.link); to != tt.to || ok != (tt.to != "") {
 			t.Errorf("%q leads to %q, %v; want %q", tt.link, to, ok, tt.to)
 		}
 	}
@@ -20,7 +20,7 @@ func TestLeads(t *testing.T) {
 		p, dir string
 		want   bool
 	}{{"/a", "/a", true}, {"/a/b", "/a", true}, {"/a/b", "/a/", true}, {"/ab", "/a", false}, {"/a", "/a/b", false}, {"/a", "/", true}} {
-		if got := episode.Within(tt.p, tt.dir); got != tt.want {
+		if got := sandboxed.Within(tt.p, tt.dir); got != tt.want {
 			t.Errorf("%s within %s: %v", tt.p, tt.dir, got)
 		}
 	}

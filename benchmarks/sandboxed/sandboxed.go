@@ -1,7 +1,7 @@
-// Package episode holds what most benchmarks' episodes share: a machine that is started when it is
+// Package sandboxed holds what most benchmarks' episodes share: a machine that is started when it is
 // first needed, a list of stages, and actions on the machine. A benchmark embeds [Base] and adds
 // Collect.
-package episode
+package sandboxed
 
 import (
 	"context"
