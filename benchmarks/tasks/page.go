@@ -21,8 +21,10 @@ import (
 // decide no score.
 const openTime = 15 * time.Second
 
-// lookTime bounds one look at a page by an expression of the task's.
-const lookTime = 5 * time.Second
+const (
+	lookTime = 5 * time.Second // for an expression of the task's, on a page that answers
+	slowPage = time.Second     // what another answer takes of a page that has no time
+)
 
 // A check is what became of one part of a grade: a value from 0 to 1, and why it is not 1.
 type check struct {
@@ -209,13 +211,15 @@ func (p *graded) look(ctx context.Context, active *cdp.Page) (best []check, err 
 // evaluate asks one page. What it answers, or that it does not, is a value; an error is the
 // browser's.
 func evaluate(ctx context.Context, page *cdp.Page, expression string) (check, error) {
-	short, cancel := context.WithTimeout(ctx, lookTime)
+	short, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var got string
 	// As text, since JSON has no NaN. An expression can end the function around it, but its author
 	// gains nothing by that.
-	err := page.Evaluate(short, "(async () => { const v = await (\n"+expression+
-		"\n); return typeof v === 'boolean' || typeof v === 'number' ? String(v) : typeof v; })()", &got)
+	got, err := patiently(ctx, page, func() (got string, err error) {
+		err = page.Evaluate(short, "(async () => { const v = await (\n"+expression+
+			"\n); return typeof v === 'boolean' || typeof v === 'number' ? String(v) : typeof v; })()", &got)
+		return got, err
+	})
 	var threw *cdp.Thrown
 	switch {
 	case err == nil:
@@ -226,7 +230,7 @@ func evaluate(ctx context.Context, page *cdp.Page, expression string) (check, er
 	case errors.As(err, &threw):
 		line, _, _ := strings.Cut(threw.Text, "\n")
 		return check{Why: score.Clip(line, 300), Threw: true}, nil
-	case short.Err() != nil:
+	case errors.Is(err, errNoAnswer):
 		return check{Why: fmt.Sprintf("the page did not answer within %v", lookTime)}, nil
 	default:
 		return check{Why: score.Clip(err.Error(), 300)}, nil
@@ -245,6 +249,40 @@ func evaluate(ctx context.Context, page *cdp.Page, expression string) (check, er
 		return check{Value: x, Why: fmt.Sprintf("it is %v", x)}, nil
 	}
 	return check{Value: 1}, nil
+}
+
+// errNoAnswer: an expression did not end, though its page answers.
+var errNoAnswer = errors.New("no answer")
+
+// patiently waits for an expression's value for lookTime, and longer where it is the page that has
+// no time: it is asked something else, and how soon that is answered tells. A page that answers
+// nothing at all is left to the limits of the step.
+func patiently(ctx context.Context, page *cdp.Page, ask func() (string, error)) (string, error) {
+	type answer struct {
+		text string
+		err  error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		text, err := ask()
+		answers <- answer{text, err}
+	}()
+	wait := lookTime
+	for {
+		select {
+		case a := <-answers:
+			return a.text, a.err
+		case <-time.After(wait):
+		}
+		asked := time.Now()
+		if err := page.Evaluate(ctx, "0", nil); err != nil {
+			return "", err
+		}
+		if time.Since(asked) < slowPage {
+			return "", errNoAnswer
+		}
+		wait = min(2*time.Since(asked), lookTime)
+	}
 }
 
 // contracted is a task whose page keeps MiniWoB++'s contract. Unlike the published tasks it may go

@@ -177,11 +177,11 @@ func (e *Episode) look() event.Browsed {
 }
 
 // act makes a step within a limit; 0: [stepLimit]. The lock is held.
-func (e *Episode) act(ctx context.Context, code string, limit time.Duration) (benchmarks.Turn, error) {
+func (e *Episode) act(whole context.Context, code string, limit time.Duration) (benchmarks.Turn, error) {
 	if limit <= 0 {
 		limit = stepLimit
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%w: longer than %v", errLate, limit))
+	ctx, cancel := context.WithTimeoutCause(whole, limit, fmt.Errorf("%w: longer than %v", errLate, limit))
 	defer cancel()
 	e.steps++
 	e.acted = time.Now()
@@ -195,7 +195,7 @@ func (e *Episode) act(ctx context.Context, code string, limit time.Duration) (be
 	e.rewards = append(e.rewards, r.Reward)
 	e.end.step(r)
 	before := e.last
-	if err := e.see(ctx, r.Observation); err != nil {
+	if err := e.see(whole, r.Observation); err != nil { // the action is over, whatever its limit says now
 		return benchmarks.Turn{}, err
 	}
 	if e.fresh { // what came with the first observation was not shown yet

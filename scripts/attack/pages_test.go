@@ -161,7 +161,7 @@ func TestHostilePages(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	cmd := exec.Command(evalrun, "run", "tasks:tasks.yaml", "--agent", "script:agent.yaml", "--workers", "4", "--set", "retries.attempts=2", "-o", w.path("run"), "--progress", "none")
+	cmd := exec.Command(evalrun, "run", "tasks:tasks.yaml", "--agent", "script:agent.yaml", "--workers", "4", "--set", "retries.attempts=4", "-o", w.path("run"), "--progress", "none")
 	w.start(cmd, nil)
 	if err := cmd.Run(); err != nil {
 		t.Errorf("%v\n%.3000s\n%.3000s", err, w.stdout.String(), w.stderr.String())
