@@ -77,7 +77,7 @@ type Episode struct {
 	rewards []float64
 	end     End
 	closed  bool
-	acted   time.Time       // when the last step began
+	acted   time.Time       // when the reset, or the last step, began
 	alone   bool            // the browser is for this episode only
 	left    <-chan struct{} // a step that was given up and has not come to its end; nil: none
 }
@@ -120,8 +120,12 @@ func Open(ctx context.Context, c Config) (_ *Episode, err error) {
 	if e.env, err = browsergym.New(o); err != nil {
 		return nil, err
 	}
+	e.acted = time.Now()
 	first, info, err := e.env.Reset(ctx, c.Seed)
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() == nil && e.heldUp():
+		return nil, &benchmarks.BrowserLost{Err: err}
+	case err != nil:
 		return nil, lost(err)
 	}
 	e.end.Task = info.Task
