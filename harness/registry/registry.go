@@ -4,8 +4,10 @@
 package registry
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
+	"regexp"
 
 	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/agent/model"
@@ -51,19 +53,31 @@ func find[T any](list []T, is func(*T) bool) *T {
 	return nil
 }
 
-// Check reports what is wrong with a registry: a name that is empty, or is there twice.
+// plain is what names are made of: a name is followed by a colon, a slash or a comma where people
+// write it.
+var plain = regexp.MustCompile(`^[a-z0-9_-]+$`)
+
+// Check reports what is wrong with the names in a registry: one that is empty, has other characters
+// than a-z, 0-9, "-" and "_", or is there twice.
 func (r *Registry) Check() error {
-	seen := map[string]bool{}
+	c := r.Config()
 	for _, list := range []struct {
 		what  string
-		names []config.Kind
-	}{{"benchmark", r.Config().Benchmarks}, {"agent", r.Config().Agents}, {"model", r.Config().Vendors}, {"sandbox", r.Config().Drivers}} {
-		for _, k := range list.names {
-			key := list.what + " " + k.Name
-			if k.Name == "" || seen[key] {
-				return fmt.Errorf("registry: the name of %s %q is empty, or there twice", list.what, k.Name)
+		kinds []config.Kind
+	}{{"benchmark", c.Benchmarks}, {"agent", c.Agents}, {"model", c.Vendors}, {"sandbox", c.Drivers}} {
+		seen := map[string]bool{}
+		for _, k := range list.kinds {
+			switch {
+			case k.Name == "":
+				return fmt.Errorf("registry: a kind of %s has no name", list.what)
+			case !plain.MatchString(k.Name):
+				return fmt.Errorf("registry: the name %q of a %s has a character other than a-z, 0-9, \"-\" and \"_\"", k.Name, list.what)
+			case seen[k.Name]:
+				return fmt.Errorf("registry: two kinds of %s are called %q", list.what, k.Name)
+			case list.what == "sandbox" && k.Name == "auto":
+				return errors.New(`registry: the sandbox name "auto" is reserved`)
 			}
-			seen[key] = true
+			seen[k.Name] = true
 		}
 	}
 	return nil
@@ -90,10 +104,14 @@ func (r *Registry) Config() *config.Registry {
 	return c
 }
 
-// typeOf is the type of a kind's options; nil: it has none.
+// typeOf is the type of the struct that options, or what they point to, are; nil: there are none.
 func typeOf(options any) reflect.Type {
 	if options == nil {
 		return nil
 	}
-	return reflect.TypeOf(options)
+	t := reflect.TypeOf(options)
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return t
 }
