@@ -3,6 +3,7 @@ package config
 import (
 	"encoding/json"
 	"reflect"
+	"strings"
 )
 
 // Schema is the JSON Schema of a configuration. It is made from the structs that decode it.
@@ -130,27 +131,31 @@ type Key struct{ Path, Doc string }
 // Settable are the keys that --set takes, in the order of the schema: not those within lists and
 // maps. Options are those of the given benchmark and agent; either may be nil.
 func Settable(benchmark, agent *Kind) []Key {
-	var out []Key
-	var walk func(t reflect.Type, path string, depth int)
-	walk = func(t reflect.Type, path string, depth int) {
-		for t.Kind() == reflect.Pointer {
-			t = t.Elem()
-		}
-		if t.Kind() != reflect.Struct || reflect.PointerTo(t).Implements(scalarType) || t == nodeAxis || t == nodeRaw || depth > 8 {
-			return
-		}
-		for _, f := range fieldsOf(t) {
-			p := join(path, f.name)
-			out = append(out, Key{p, f.doc})
-			walk(f.typ, p, depth+1)
-			switch {
-			case p == "benchmark.options" && benchmark != nil && benchmark.Options != nil:
-				walk(benchmark.Options, p, depth+1)
-			case p == "agent.options" && agent != nil && agent.Options != nil:
-				walk(agent.Options, p, depth+1)
-			}
+	return keysOf(reflect.TypeFor[File](), "", map[string]*Kind{"benchmark.options": benchmark, "agent.options": agent})
+}
+
+// OptionKeys are the keys of a kind's own options.
+func OptionKeys(k *Kind) []Key {
+	if k.Options == nil {
+		return nil
+	}
+	return keysOf(k.Options, "", nil)
+}
+
+// keysOf are the keys of a struct; kinds have options of their own at some of them.
+func keysOf(t reflect.Type, path string, kinds map[string]*Kind) (out []Key) {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct || reflect.PointerTo(t).Implements(scalarType) || t == nodeAxis || t == nodeRaw || strings.Count(path, ".") > 7 {
+		return nil
+	}
+	for _, f := range fieldsOf(t) {
+		p := join(path, f.name)
+		out = append(append(out, Key{p, f.doc}), keysOf(f.typ, p, kinds)...)
+		if k := kinds[p]; k != nil && k.Options != nil {
+			out = append(out, keysOf(k.Options, p, nil)...)
 		}
 	}
-	walk(reflect.TypeFor[File](), "", 0)
 	return out
 }

@@ -1,5 +1,5 @@
-// Package registry collects the kinds of things that a configuration can name: benchmarks, agents,
-// vendors of models, sandboxes. Each package that implements one has a Kind; the program's main puts
+// Package registry collects the kinds of things that users can name: benchmarks, agents,
+// vendors of models, sandboxes, and the formats that runs are exported to. Each package that implements one has a Kind; the program's main puts
 // them into a [Registry], and a program of one's own puts more. There are no globals.
 package registry
 
@@ -13,15 +13,17 @@ import (
 	"github.com/evalrun/evalrun/agent/model"
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/harness/config"
+	"github.com/evalrun/evalrun/reports/export"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// A Registry is what configurations may name, in the order in which help and completion list it.
+// A Registry is what users may name, in the order in which help and completion list it.
 type Registry struct {
 	Benchmarks []benchmarks.Kind
 	Agents     []agent.Kind
 	Models     []model.Kind
 	Sandboxes  []sandbox.Kind
+	Exporters  []export.Kind
 }
 
 // Benchmark returns the benchmark of a name, or nil.
@@ -44,6 +46,11 @@ func (r *Registry) Sandbox(name string) *sandbox.Kind {
 	return find(r.Sandboxes, func(k *sandbox.Kind) bool { return k.Name == name })
 }
 
+// Exporter returns the format of a name, or nil.
+func (r *Registry) Exporter(name string) *export.Kind {
+	return find(r.Exporters, func(k *export.Kind) bool { return k.Name == name })
+}
+
 func find[T any](list []T, is func(*T) bool) *T {
 	for i := range list {
 		if is(&list[i]) {
@@ -64,7 +71,7 @@ func (r *Registry) Check() error {
 	for _, list := range []struct {
 		what  string
 		kinds []config.Kind
-	}{{"benchmark", c.Benchmarks}, {"agent", c.Agents}, {"model", c.Vendors}, {"sandbox", c.Drivers}} {
+	}{{"benchmark", c.Benchmarks}, {"agent", c.Agents}, {"model", c.Vendors}, {"sandbox", c.Drivers}, {"exporter", c.Exporters}} {
 		seen := map[string]bool{}
 		for _, k := range list.kinds {
 			switch {
@@ -100,6 +107,10 @@ func (r *Registry) Config() *config.Registry {
 	}
 	for _, k := range r.Sandboxes {
 		c.Drivers = append(c.Drivers, config.Kind{Name: k.Name, Doc: k.Doc})
+	}
+	for _, k := range r.Exporters {
+		c.Exporters = append(c.Exporters, config.Kind{Name: k.Name, Doc: k.Doc, Arg: k.Arg, Optional: k.Optional, IsPath: k.IsPath,
+			Options: typeOf(k.Options), Paths: k.Paths, Check: k.Check})
 	}
 	return c
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/evalrun/evalrun/agent/model"
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/harness/config"
+	"github.com/evalrun/evalrun/reports/export"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -33,6 +34,8 @@ func kinds() *Registry {
 		},
 		Models:    []model.Kind{{Name: "acme", Doc: "a vendor", KeyVar: "ACME_KEY", URLVar: "ACME_URL"}},
 		Sandboxes: []sandbox.Kind{{Name: "jail", Doc: "a driver"}},
+		Exporters: []export.Kind{{Name: "form", Doc: "a format", Arg: "FILE", Optional: true, IsPath: true, Options: options{}, Paths: []string{"template"},
+			Check: func(string, json.RawMessage) error { return errors.New("exporter check") }}},
 	}
 }
 
@@ -49,6 +52,7 @@ func TestCheck(t *testing.T) {
 		`registry: two kinds of model are called "acme"`:     func(r *Registry) { r.Models = append(r.Models, model.Kind{Name: "acme"}) },
 		`registry: two kinds of sandbox are called "jail"`:   func(r *Registry) { r.Sandboxes = append(r.Sandboxes, sandbox.Kind{Name: "jail"}) },
 		`registry: a kind of sandbox has no name`:            func(r *Registry) { r.Sandboxes = append(r.Sandboxes, sandbox.Kind{}) },
+		`registry: two kinds of exporter are called "form"`:  func(r *Registry) { r.Exporters = append(r.Exporters, export.Kind{Name: "form"}) },
 		`registry: a kind of agent has no name`:              func(r *Registry) { r.Agents = append(r.Agents, agent.Kind{Doc: "x"}) },
 		`registry: the sandbox name "auto" is reserved`:      func(r *Registry) { r.Sandboxes = append(r.Sandboxes, sandbox.Kind{Name: "auto"}) },
 		`registry: the name "a:b" of a benchmark has a character other than a-z, 0-9, "-" and "_"`: func(r *Registry) {
@@ -81,8 +85,11 @@ func TestLookup(t *testing.T) {
 	if k := r.Sandbox("jail"); k != &r.Sandboxes[0] {
 		t.Errorf("Sandbox(jail) = %+v", k)
 	}
+	if k := r.Exporter("form"); k != &r.Exporters[0] {
+		t.Errorf("Exporter(form) = %+v", k)
+	}
 	for _, name := range []string{"", "Quiz", "quiz:x", "nothing"} {
-		if r.Benchmark(name) != nil || r.Agent(name) != nil || r.Model(name) != nil || r.Sandbox(name) != nil {
+		if r.Benchmark(name) != nil || r.Agent(name) != nil || r.Model(name) != nil || r.Sandbox(name) != nil || r.Exporter(name) != nil {
 			t.Errorf("something is called %q", name)
 		}
 	}
@@ -114,7 +121,7 @@ func TestConfig(t *testing.T) {
 		return m
 	}
 	var got []map[string]any
-	for _, list := range [][]config.Kind{c.Benchmarks, c.Agents, c.Vendors, c.Drivers} {
+	for _, list := range [][]config.Kind{c.Benchmarks, c.Agents, c.Vendors, c.Drivers, c.Exporters} {
 		for _, k := range list {
 			got = append(got, show(k))
 		}
@@ -126,6 +133,8 @@ func TestConfig(t *testing.T) {
 		{"name": "idle"},
 		{"name": "acme", "doc": "a vendor", "key": "ACME_KEY", "url": "ACME_URL"},
 		{"name": "jail", "doc": "a driver"},
+		{"name": "form", "doc": "a format", "arg": "FILE", "optional": true, "path": true, "options": "registry.options", "paths": []string{"template"},
+			"check": "exporter check"},
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("what configurations see (-want +got):\n%s", d)

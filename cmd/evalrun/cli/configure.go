@@ -115,13 +115,16 @@ func (a *app) overrides(o *configOptions) ([]config.Override, error) {
 	}
 	for _, s := range o.set {
 		key, val, ok := strings.Cut(s, "=")
-		if !ok || key == "" || strings.HasPrefix(key, ".") || strings.HasSuffix(key, ".") || strings.Contains(key, "..") {
+		if !ok || !plainKey(key) {
 			return nil, usage("write --set limits.steps=20, say", "--set %q is not of the form KEY=VALUE", s)
 		}
 		out = append(out, config.Override{Flag: "--set " + key, Path: key, Values: []string{val}, YAML: true})
 	}
 	return out, nil
 }
+
+// plainKey reports whether a key is names with a dot between them.
+func plainKey(key string) bool { return !strings.Contains("."+key+".", "..") }
 
 // configure makes the effective configuration of arguments (one file, or benchmarks by name) and
 // flags.
