@@ -46,7 +46,7 @@ var table = []struct {
 	{"runtime/sandbox/sandboxtest", "runtime/sandbox runtime/sandbox/sandboxtest/verb", ""},
 	{"runtime/sandbox/sandboxtest/helper", "runtime/sandbox/sandboxtest/verb", ""},
 	{"runtime/sandbox/sandboxtest/verb", "", ""},
-	{"runtime/executor", "runtime/sandbox runtime/executor/server internal/execproto", ""},
+	{"runtime/executor", "runtime/sandbox runtime/executor/embed runtime/executor/server internal/execproto", "golang.org/x/sys"},
 	{"runtime/executor/embed", "", ""},
 	{"internal/execproto", "", ""},
 	{"internal/isolate", "internal/execproto", "golang.org/x/sys"},
