@@ -18,6 +18,8 @@ type Registry struct {
 type Kind struct {
 	Name string
 	Doc  string
+	// Hidden: help and completion do not list it.
+	Hidden bool
 	// Arg names what may follow the colon of the short form, "FILE"; "" for nothing. Optional: it
 	// may be left out. IsPath: it is a path, taken relative to the configuration's folder.
 	Arg              string

@@ -106,7 +106,7 @@ func (r *Registry) Config() *config.Registry {
 		c.Vendors = append(c.Vendors, config.Kind{Name: k.Name, Doc: k.Doc, KeyVar: k.KeyVar, URLVar: k.URLVar})
 	}
 	for _, k := range r.Sandboxes {
-		c.Drivers = append(c.Drivers, config.Kind{Name: k.Name, Doc: k.Doc})
+		c.Drivers = append(c.Drivers, config.Kind{Name: k.Name, Doc: k.Doc, Hidden: k.Hidden})
 	}
 	for _, k := range r.Exporters {
 		c.Exporters = append(c.Exporters, config.Kind{Name: k.Name, Doc: k.Doc, Arg: k.Arg, Optional: k.Optional, IsPath: k.IsPath,

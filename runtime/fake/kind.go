@@ -4,6 +4,6 @@ import "github.com/evalrun/evalrun/runtime/sandbox"
 
 // Kind is the driver's entry in a registry.
 var Kind = sandbox.Kind{
-	Name: "fake", Doc: "machines in memory, for tests",
+	Name: "fake", Hidden: true, Doc: "machines in memory, for tests",
 	Open: func(sandbox.Setup) (sandbox.Driver, error) { return New(), nil },
 }

@@ -5,6 +5,8 @@ type Kind struct {
 	Name string
 	Doc  string // one line, for help and completion
 
+	// Hidden: help and completion do not list it, as it is for tests.
+	Hidden bool
 	// Auto: the driver may be chosen for a task without being asked for.
 	Auto bool
 	// Defaults fills in what a spec leaves to the driver. Nil: it sets no limits.

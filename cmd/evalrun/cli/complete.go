@@ -49,6 +49,13 @@ func (a *app) values(cmd *cli.Command, flag string) func() []word {
 	switch flag { // whichever command has it
 	case "--agent":
 		return func() []word { return kindWords(a.reg.Agents) }
+	case "--model", "-m":
+		return func() (out []word) {
+			for _, k := range a.reg.Vendors {
+				out = append(out, word{k.Name + "/", k.Doc})
+			}
+			return out
+		}
 	case "--sandbox":
 		return func() []word {
 			return append(kindWords(a.reg.Drivers), word{"auto", "what each task needs: docker where it brings an image, else local"})
@@ -232,7 +239,9 @@ func plainWords(texts ...string) (out []word) {
 
 func kindWords(kinds []config.Kind) (out []word) {
 	for _, k := range kinds {
-		out = append(out, word{k.Name, k.Doc})
+		if !k.Hidden {
+			out = append(out, word{k.Name, k.Doc})
+		}
 	}
 	return out
 }
