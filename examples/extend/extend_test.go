@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -251,5 +252,23 @@ func TestExporter(t *testing.T) {
 	want := "benchmark|task|oracle|nop quickstart|zeros|1.0|0.0 quickstart|weekday|1.0|0.0"
 	if text := strings.Join(got, " "); err != nil || text != want {
 		t.Errorf("read back: %s, %v; want %s", text, err, want)
+	}
+}
+
+// What docs/extending.md shows of a file is in the file.
+func TestDocs(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/extending.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := regexp.MustCompile("(?s)<!-- file: (\\S+) -->\n```go\n(.*?)```").FindAllStringSubmatch(string(doc), -1)
+	if len(shown) < 5 {
+		t.Errorf("%d excerpts, want one of each kind", len(shown))
+	}
+	for _, m := range shown {
+		file, err := os.ReadFile(filepath.Join("../..", m[1]))
+		if err != nil || !strings.Contains(string(file), m[2]) {
+			t.Errorf("%s: %v; it does not have:\n%s", m[1], err, m[2])
+		}
 	}
 }
