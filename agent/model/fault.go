@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/evalrun/evalrun/agent/event"
@@ -137,3 +138,31 @@ type Charge struct {
 
 func (c *Charge) Error() string { return c.Err.Error() }
 func (c *Charge) Unwrap() error { return c.Err }
+
+// RetryAfter reads how long the service asks to wait: milliseconds, seconds, or a date, which is
+// compared with the service's own clock where it tells it. 0: it does not say.
+func RetryAfter(h http.Header, now time.Time) time.Duration {
+	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil && ms > 0 {
+		return seconds(ms / 1000)
+	}
+	v := h.Get("Retry-After")
+	if s, err := strconv.ParseFloat(v, 64); err == nil {
+		return seconds(s)
+	}
+	at, err := http.ParseTime(v)
+	if err != nil {
+		return 0
+	}
+	if theirs, err := http.ParseTime(h.Get("Date")); err == nil {
+		now = theirs
+	}
+	return max(at.Sub(now), 0)
+}
+
+// seconds bounds what a header says to a day, against overflow and NaN.
+func seconds(s float64) time.Duration {
+	if !(s > 0) {
+		return 0
+	}
+	return time.Duration(min(s, 86400) * float64(time.Second))
+}

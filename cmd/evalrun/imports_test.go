@@ -46,7 +46,7 @@ var table = []struct {
 	{"runtime/sandbox/sandboxtest", "runtime/sandbox runtime/sandbox/sandboxtest/verb", ""},
 	{"runtime/sandbox/sandboxtest/helper", "runtime/sandbox/sandboxtest/verb", ""},
 	{"runtime/sandbox/sandboxtest/verb", "", ""},
-	{"runtime/executor", "runtime/sandbox runtime/executor/server internal/execproto", ""},
+	{"runtime/executor", "runtime/sandbox runtime/executor/embed runtime/executor/server internal/execproto", "golang.org/x/sys"},
 	{"runtime/executor/embed", "", ""},
 	{"internal/execproto", "", ""},
 	{"internal/isolate", "internal/execproto", "golang.org/x/sys"},
@@ -121,12 +121,13 @@ var table = []struct {
 
 	// L6: the program. Only wire knows implementations.
 	{"harness/config", "agent/model internal/suggest datasets/nesting internal/fsutil harness/plan harness/record runtime/egress runtime/sandbox", "github.com/goccy/go-yaml"},
-	{"harness/registry", "agent agent/model benchmarks harness/config runtime/sandbox", ""},
+	{"harness/registry", "agent agent/model benchmarks harness/config reports/export runtime/sandbox", ""},
 	{"cmd/evalrun/internal/progress", "harness harness/record", "github.com/schollz/progressbar/v3 github.com/rivo/uniseg"},
 	{"harness/launch", "agent agent/* agent/model/* benchmarks benchmarks/* browsergym browsergym/browsers browsergym/cdp datasets internal/fsutil harness harness/* runtime/* reports/* harness/config", ""},
 	{"cmd/evalrun/cli", "cmd/evalrun/internal/* datasets internal/suggest internal/fsutil harness harness/* reports/* runtime/image runtime/sandbox", "github.com/urfave/cli/v3 golang.org/x/term"},
-	{"cmd/evalrun/builtin", "agent agent/* agent/model/openai benchmarks benchmarks/* harness/registry runtime/docker runtime/fake runtime/local runtime/sandbox", ""},
+	{"cmd/evalrun/builtin", "agent agent/* agent/model/openai benchmarks benchmarks/* harness/registry reports/export runtime/docker runtime/fake runtime/local runtime/sandbox", ""},
 	{"cmd/evalrun", "cmd/evalrun/builtin cmd/evalrun/cli", ""},
+	{"examples/extend", "", ""}, // only a test; what it tests are modules of their own
 	{"scripts/coverage", "reports/stats reports/stats/statstest", ""},
 	{"scripts/*", "scripts/leftovers agent agent/* agent/model/* benchmarks/* browsergym browsergym/* harness harness/* runtime/* reports/* datasets", "github.com/goccy/go-yaml github.com/klauspost/compress github.com/parquet-go/parquet-go golang.org/x/sync golang.org/x/sys"},
 }

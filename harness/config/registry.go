@@ -11,13 +11,15 @@ import (
 // A Registry says which names a configuration may use. It is passed in, since this package knows no
 // implementation.
 type Registry struct {
-	Benchmarks, Agents, Vendors, Drivers []Kind
+	Benchmarks, Agents, Vendors, Drivers, Exporters []Kind
 }
 
 // A Kind is one name of a registry.
 type Kind struct {
 	Name string
 	Doc  string
+	// Hidden: help and completion do not list it.
+	Hidden bool
 	// Arg names what may follow the colon of the short form, "FILE"; "" for nothing. Optional: it
 	// may be left out. IsPath: it is a path, taken relative to the configuration's folder.
 	Arg              string
@@ -66,6 +68,29 @@ func (r *Registry) prompted() (names []string) {
 
 // Vendor returns the vendor of a name, or nil.
 func (r *Registry) Vendor(name string) *Kind { return find(r.Vendors, name) }
+
+// An Exporter is a format that the command line names, with its own options.
+type Exporter struct {
+	Name, Arg string
+	Options   json.RawMessage
+}
+
+// Exporter reads NAME or NAME:ARG, and options as overrides of the keys options.KEY. Relative paths
+// are taken from dir. Its error is of type [Errors].
+func (r *Registry) Exporter(text string, options []Override, dir string) (e Exporter, err error) {
+	at := pos{file: "--format"}
+	errs := new(errorList)
+	tree := override(&node{kind: kindMap, at: at}, options, errs)
+	e.Name, e.Arg, _ = strings.Cut(text, ":")
+	k, msg, hint := r.name("format", r.Exporters, e.Name, &e.Arg, dir)
+	if k == nil {
+		errs.add(at, "", msg, hint)
+	} else {
+		l := &layout{reg: r, errs: errs, dir: dir}
+		l.options(k, "format "+k.Name, e.Arg, &e.Options, tree)
+	}
+	return e, errs.err()
+}
 
 func kindNames(kinds []Kind) []string {
 	names := make([]string, len(kinds))

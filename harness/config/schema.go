@@ -2,12 +2,14 @@ package config
 
 import (
 	"encoding/json"
+	"path"
 	"reflect"
+	"strings"
 )
 
 // Schema is the JSON Schema of a configuration. It is made from the structs that decode it.
 func Schema(reg *Registry) ([]byte, error) {
-	g := &schemaGen{reg: reg, defs: map[string]any{}}
+	g := &schemaGen{reg: reg, defs: map[string]any{}, types: map[string]reflect.Type{}}
 	root := g.object(reflect.TypeFor[File]())
 	root["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 	root["title"] = "A run of evalrun"
@@ -16,8 +18,9 @@ func Schema(reg *Registry) ([]byte, error) {
 }
 
 type schemaGen struct {
-	reg  *Registry
-	defs map[string]any
+	reg   *Registry
+	defs  map[string]any
+	types map[string]reflect.Type // of defs
 }
 
 type obj = map[string]any
@@ -80,11 +83,26 @@ func (g *schemaGen) value(t reflect.Type) obj {
 	switch t.Kind() {
 	case reflect.Struct:
 		name := t.Name()
+		if old := g.types[name]; old != nil && old != t { // options may have types of any name
+			name = path.Base(t.PkgPath()) + "." + name
+		}
 		if _, ok := g.defs[name]; !ok {
-			g.defs[name] = nil // a type that holds itself ends here
-			o := g.object(t)
+			g.defs[name], g.types[name] = nil, t // a type that holds itself ends here
+			o, short := g.object(t), obj{"type": "string", "minLength": 1}
+			switch t {
+			case reflect.TypeFor[Benchmark]():
+				g.kinds(o, short, g.reg.Benchmarks)
+			case reflect.TypeFor[Agent]():
+				g.kinds(o, short, g.reg.Agents)
+			case reflect.TypeFor[Model](): // or a name from models
+				var names []string
+				for _, k := range g.reg.Vendors {
+					names = append(names, k.Name+"/NAME")
+				}
+				o["properties"].(obj)["name"].(obj)["examples"] = names
+			}
 			if reflect.PointerTo(t).Implements(reflect.TypeFor[shorter]()) {
-				o = obj{"anyOf": []any{obj{"type": "string", "minLength": 1}, o}}
+				o = obj{"anyOf": []any{short, o}}
 			}
 			g.defs[name] = o
 		}
@@ -111,6 +129,26 @@ func (g *schemaGen) value(t reflect.Type) obj {
 	return obj{}
 }
 
+// kinds lets an object have the names of kinds, each with its own options, and a text be the short
+// form of one.
+func (g *schemaGen) kinds(o, short obj, kinds []Kind) {
+	names := kindNames(kinds)
+	o["properties"].(obj)["name"] = obj{"type": "string", "enum": names, "description": o["properties"].(obj)["name"].(obj)["description"]}
+	short["pattern"] = "^(" + strings.Join(names, "|") + ")(:|$)"
+	var all []any
+	for _, k := range kinds {
+		options := obj{"not": obj{}} // it has none
+		if k.Options != nil {
+			options = g.object(k.Options)
+		}
+		all = append(all, obj{
+			"if":   obj{"properties": obj{"name": obj{"const": k.Name}}},
+			"then": obj{"properties": obj{"options": options}},
+		})
+	}
+	o["allOf"] = all
+}
+
 func (g *schemaGen) scalar(t reflect.Type) obj {
 	v := reflect.New(t).Interface().(scalar)
 	_, pattern, example := v.what()
@@ -130,27 +168,31 @@ type Key struct{ Path, Doc string }
 // Settable are the keys that --set takes, in the order of the schema: not those within lists and
 // maps. Options are those of the given benchmark and agent; either may be nil.
 func Settable(benchmark, agent *Kind) []Key {
-	var out []Key
-	var walk func(t reflect.Type, path string, depth int)
-	walk = func(t reflect.Type, path string, depth int) {
-		for t.Kind() == reflect.Pointer {
-			t = t.Elem()
-		}
-		if t.Kind() != reflect.Struct || reflect.PointerTo(t).Implements(scalarType) || t == nodeAxis || t == nodeRaw || depth > 8 {
-			return
-		}
-		for _, f := range fieldsOf(t) {
-			p := join(path, f.name)
-			out = append(out, Key{p, f.doc})
-			walk(f.typ, p, depth+1)
-			switch {
-			case p == "benchmark.options" && benchmark != nil && benchmark.Options != nil:
-				walk(benchmark.Options, p, depth+1)
-			case p == "agent.options" && agent != nil && agent.Options != nil:
-				walk(agent.Options, p, depth+1)
-			}
+	return keysOf(reflect.TypeFor[File](), "", map[string]*Kind{"benchmark.options": benchmark, "agent.options": agent})
+}
+
+// OptionKeys are the keys of a kind's own options.
+func OptionKeys(k *Kind) []Key {
+	if k.Options == nil {
+		return nil
+	}
+	return keysOf(k.Options, "", nil)
+}
+
+// keysOf are the keys of a struct; kinds have options of their own at some of them.
+func keysOf(t reflect.Type, at string, kinds map[string]*Kind) (out []Key) {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct || reflect.PointerTo(t).Implements(scalarType) || t == nodeAxis || t == nodeRaw || strings.Count(at, ".") > 7 {
+		return nil
+	}
+	for _, f := range fieldsOf(t) {
+		p := join(at, f.name)
+		out = append(append(out, Key{p, f.doc}), keysOf(f.typ, p, kinds)...)
+		if k := kinds[p]; k != nil && k.Options != nil {
+			out = append(out, keysOf(k.Options, p, nil)...)
 		}
 	}
-	walk(reflect.TypeFor[File](), "", 0)
 	return out
 }

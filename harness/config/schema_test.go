@@ -46,6 +46,14 @@ func TestSchema(t *testing.T) {
 		{"benchmark: quickstart\nmodel: {name: openai/x, key: sk-123}\n", false},
 		{"benchmark: quickstart\nagent: nop\ngates: [{metric: median, min: 0}]\n", false},
 		{"benchmark: {path: x}\nagent: nop\n", false},
+		{"benchmark: quikstart\nagent: nop\n", false},
+		{"benchmark: {name: quikstart}\nagent: nop\n", false},
+		{"benchmark: quickstart\nagent: nob\n", false},
+		{"benchmark: quickstart\nagent: script:x.yaml\n", true},
+		{"benchmark: {name: qa, path: x, options: {qestion: q}}\nagent: nop\n", false},
+		{"benchmark: {name: qa, path: x, options: {question: [q]}}\nagent: nop\n", false},
+		{"benchmark: {name: quickstart, options: {question: q}}\nagent: nop\n", false},
+		{"benchmark: quickstart\nagent: {name: nop, options: {x: 1}}\n", false},
 	} {
 		var v any
 		if err := yaml.Unmarshal([]byte(tt.in), &v); err != nil {

@@ -1,25 +1,29 @@
-// Package registry collects the kinds of things that a configuration can name: benchmarks, agents,
-// vendors of models, sandboxes. Each package that implements one has a Kind; the program's main puts
+// Package registry collects the kinds of things that users can name: benchmarks, agents,
+// vendors of models, sandboxes, and the formats that runs are exported to. Each package that implements one has a Kind; the program's main puts
 // them into a [Registry], and a program of one's own puts more. There are no globals.
 package registry
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
+	"regexp"
 
 	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/agent/model"
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/harness/config"
+	"github.com/evalrun/evalrun/reports/export"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// A Registry is what configurations may name, in the order in which help and completion list it.
+// A Registry is what users may name, in the order in which help and completion list it.
 type Registry struct {
 	Benchmarks []benchmarks.Kind
 	Agents     []agent.Kind
 	Models     []model.Kind
 	Sandboxes  []sandbox.Kind
+	Exporters  []export.Kind
 }
 
 // Benchmark returns the benchmark of a name, or nil.
@@ -42,6 +46,11 @@ func (r *Registry) Sandbox(name string) *sandbox.Kind {
 	return find(r.Sandboxes, func(k *sandbox.Kind) bool { return k.Name == name })
 }
 
+// Exporter returns the format of a name, or nil.
+func (r *Registry) Exporter(name string) *export.Kind {
+	return find(r.Exporters, func(k *export.Kind) bool { return k.Name == name })
+}
+
 func find[T any](list []T, is func(*T) bool) *T {
 	for i := range list {
 		if is(&list[i]) {
@@ -51,19 +60,31 @@ func find[T any](list []T, is func(*T) bool) *T {
 	return nil
 }
 
-// Check reports what is wrong with a registry: a name that is empty, or is there twice.
+// plain is what names are made of: a name is followed by a colon, a slash or a comma where people
+// write it.
+var plain = regexp.MustCompile(`^[a-z0-9_-]+$`)
+
+// Check reports what is wrong with the names in a registry: one that is empty, has other characters
+// than a-z, 0-9, "-" and "_", or is there twice.
 func (r *Registry) Check() error {
-	seen := map[string]bool{}
+	c := r.Config()
 	for _, list := range []struct {
 		what  string
-		names []config.Kind
-	}{{"benchmark", r.Config().Benchmarks}, {"agent", r.Config().Agents}, {"model", r.Config().Vendors}, {"sandbox", r.Config().Drivers}} {
-		for _, k := range list.names {
-			key := list.what + " " + k.Name
-			if k.Name == "" || seen[key] {
-				return fmt.Errorf("registry: the name of %s %q is empty, or there twice", list.what, k.Name)
+		kinds []config.Kind
+	}{{"benchmark", c.Benchmarks}, {"agent", c.Agents}, {"model", c.Vendors}, {"sandbox", c.Drivers}, {"exporter", c.Exporters}} {
+		seen := map[string]bool{}
+		for _, k := range list.kinds {
+			switch {
+			case k.Name == "":
+				return fmt.Errorf("registry: a kind of %s has no name", list.what)
+			case !plain.MatchString(k.Name):
+				return fmt.Errorf("registry: the name %q of a %s has a character other than a-z, 0-9, \"-\" and \"_\"", k.Name, list.what)
+			case seen[k.Name]:
+				return fmt.Errorf("registry: two kinds of %s are called %q", list.what, k.Name)
+			case list.what == "sandbox" && k.Name == "auto":
+				return errors.New(`registry: the sandbox name "auto" is reserved`)
 			}
-			seen[key] = true
+			seen[k.Name] = true
 		}
 	}
 	return nil
@@ -85,15 +106,23 @@ func (r *Registry) Config() *config.Registry {
 		c.Vendors = append(c.Vendors, config.Kind{Name: k.Name, Doc: k.Doc, KeyVar: k.KeyVar, URLVar: k.URLVar})
 	}
 	for _, k := range r.Sandboxes {
-		c.Drivers = append(c.Drivers, config.Kind{Name: k.Name, Doc: k.Doc})
+		c.Drivers = append(c.Drivers, config.Kind{Name: k.Name, Doc: k.Doc, Hidden: k.Test})
+	}
+	for _, k := range r.Exporters {
+		c.Exporters = append(c.Exporters, config.Kind{Name: k.Name, Doc: k.Doc, Arg: k.Arg, Optional: k.Optional, IsPath: k.IsPath,
+			Options: typeOf(k.Options), Paths: k.Paths, Check: k.Check})
 	}
 	return c
 }
 
-// typeOf is the type of a kind's options; nil: it has none.
+// typeOf is the type of the struct that options, or what they point to, are; nil: there are none.
 func typeOf(options any) reflect.Type {
 	if options == nil {
 		return nil
 	}
-	return reflect.TypeOf(options)
+	t := reflect.TypeOf(options)
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return t
 }

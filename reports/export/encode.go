@@ -1,7 +1,9 @@
 package export
 
 import (
+	"cmp"
 	"encoding/json"
+	"io"
 	"maps"
 	"math"
 	"reflect"
@@ -15,6 +17,58 @@ import (
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/reports/schema"
 )
+
+// The formats of evalrun itself: a file <table>.<format> for each table.
+var (
+	JSONL = Kind{Name: "jsonl", Doc: "an object a line for each row; what is null is left out",
+		Open: func(s Setup) (Exporter, error) { return newTexts(s, "jsonl", appendJSON) }}
+	CSV = Kind{Name: "csv", Doc: "RFC 4180; lists and maps as JSON; a text that a spreadsheet would take for a formula begins with '",
+		Open: func(s Setup) (Exporter, error) { return newTexts(s, "csv", appendCSV) }}
+)
+
+// texts has a file for each table.
+type texts struct {
+	files map[string]io.Writer
+	add   func(dst []byte, fs []field, row any) []byte
+	line  []byte
+}
+
+func newTexts(s Setup, suffix string, add func([]byte, []field, any) []byte) (*texts, error) {
+	x := &texts{files: map[string]io.Writer{}, add: add}
+	for _, t := range s.Tables {
+		f, err := s.Create(t + "." + suffix)
+		if err != nil {
+			return nil, err
+		}
+		x.files[t] = f
+		if suffix == "csv" {
+			if _, err := io.WriteString(f, header(t)); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return x, nil
+}
+
+func (x *texts) Write(r *Rows) error {
+	return cmp.Or(
+		write(x, "arms", r.Arms), write(x, "tasks", r.Tasks), write(x, "trials", r.Trials), write(x, "attempts", r.Attempts),
+		write(x, "events", r.Events), write(x, "model_calls", r.Calls), write(x, "scores", r.Scores), write(x, "tests", r.Tests),
+	)
+}
+
+func write[T any](x *texts, table string, rows []T) error {
+	fs := fieldsOf[T]()
+	for i := range rows {
+		x.line = x.add(x.line[:0], fs, &rows[i])
+		if _, err := x.files[table].Write(x.line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (x *texts) Close() error { return nil }
 
 // A field is a column of a row type.
 type field struct {

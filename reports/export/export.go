@@ -1,6 +1,6 @@
-// Package export writes a run's rows for programs that do not read Parquet: JSON lines and CSV. The
-// columns are those of docs/schema.md. Rows are written as the journal is read; memory does not
-// grow with the run.
+// Package export writes a run's rows in forms that other programs read. A form is a [Kind]; those of
+// evalrun itself, [JSONL] and [CSV], write a file for each table. The columns are those of
+// docs/schema.md. Rows are written as the journal is read; memory does not grow with the run.
 package export
 
 import (
@@ -18,13 +18,7 @@ import (
 	"github.com/evalrun/evalrun/reports/schema"
 )
 
-// Formats that Export writes.
-const (
-	JSONL = "jsonl" // an object a line; what is null is left out
-	CSV   = "csv"   // RFC 4180; lists and maps as JSON; a text that a spreadsheet would take for a formula begins with '
-)
-
-// Tables that Export writes, in this order.
+// Tables are the tables of a run, in the order of docs/schema.md.
 var Tables = []string{"trials", "attempts", "events", "model_calls", "scores", "tests", "tasks", "arms"}
 
 // An Incomplete says which entries of the journal have no row in an export that is otherwise
@@ -47,39 +41,52 @@ func (e *Incomplete) Unwrap() []error { return e.Errs }
 // told is how many entries without a row are named.
 const told = 20
 
-// Export writes tables of a run into the folder dir, each into a file <table>.<format>; no tables
-// means all. entries is gone through twice. Damaged entries make no row; they are the error, an
-// [*Incomplete], after everything else has been written.
-func Export(dir, format string, tables []string, plan *record.Plan, entries iter.Seq2[record.Entry, error]) (err error) {
-	if format != JSONL && format != CSV {
-		return fmt.Errorf("export: there is no format %q; there are jsonl and csv", format)
-	}
-	if len(tables) == 0 {
-		tables = Tables
-	}
-	for _, t := range tables {
+// Export writes a run into the folder dir as s says, s.Create apart; no s.Tables means all. It
+// returns the files that it has written. entries is gone through twice. Damaged entries make no row;
+// they are the error, an [*Incomplete], after everything else has been written.
+func Export(dir string, k *Kind, s Setup, plan *record.Plan, entries iter.Seq2[record.Entry, error]) (files []string, err error) {
+	wanted := map[string]bool{}
+	for _, t := range s.Tables {
 		if !slices.Contains(Tables, t) {
-			return fmt.Errorf("export: there is no table %q; there are %s", t, strings.Join(Tables, ", "))
+			return nil, fmt.Errorf("export: there is no table %q; there are %s", t, strings.Join(Tables, ", "))
 		}
+		wanted[t] = true
+	}
+	s.Tables = slices.DeleteFunc(slices.Clone(Tables), func(t string) bool { return len(wanted) > 0 && !wanted[t] })
+	for _, t := range s.Tables {
+		wanted[t] = true
 	}
 	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return fmt.Errorf("export: %w", err)
+		return nil, fmt.Errorf("export: %w", err)
 	}
-	x := &exporter{dir: dir, format: format, tables: tables}
+	out := &output{dir: dir}
+	var damaged *Incomplete
 	defer func() {
-		if cerr := x.close(); cerr != nil {
-			err = errors.Join(fmt.Errorf("export: %w", cerr), err)
+		cerr := out.close(err == nil)
+		if cerr == nil && err == nil {
+			files = out.names()
+			if damaged != nil {
+				err = damaged
+			}
+			return
 		}
+		err = fmt.Errorf("export: %w", errors.Join(cerr, err))
 	}()
-	if x.err = x.open(); x.err != nil {
-		return fmt.Errorf("export: %w", x.err)
+	s.Create = out.create
+	x, err := k.Open(s)
+	if err != nil {
+		return nil, err
 	}
-	arms, tasks := schema.OfPlan(plan)
-	write(x, "arms", arms)
-	write(x, "tasks", tasks)
-
-	var damaged Incomplete
+	rows := new(Rows)
+	rows.Arms, rows.Tasks = schema.OfPlan(plan)
+	rows.only(wanted)
+	if err := x.Write(rows); err != nil {
+		return nil, err
+	}
 	bad := func(err error) {
+		if damaged == nil {
+			damaged = new(Incomplete)
+		}
 		if len(damaged.Errs) < told {
 			damaged.Errs = append(damaged.Errs, err)
 		} else {
@@ -98,20 +105,13 @@ func Export(dir, format string, tables []string, plan *record.Plan, entries iter
 		if err := b.Add(&e, &batch); err != nil {
 			bad(err)
 		}
-		write(x, "trials", later.current(batch.Trials))
-		write(x, "attempts", batch.Attempts)
-		write(x, "events", batch.Events)
-		write(x, "model_calls", batch.Calls)
-		write(x, "scores", batch.Scores)
-		write(x, "tests", batch.Tests)
-		if x.err != nil {
-			return fmt.Errorf("export: %w", x.err)
+		*rows = Rows{Trials: later.current(batch.Trials), Attempts: batch.Attempts, Events: batch.Events, Calls: batch.Calls, Scores: batch.Scores, Tests: batch.Tests}
+		rows.only(wanted)
+		if err := x.Write(rows); err != nil {
+			return nil, err
 		}
 	}
-	if damaged.Errs != nil {
-		return &damaged
-	}
-	return nil
+	return nil, x.Close()
 }
 
 // A change is what becomes of a trial's row later in the journal.
@@ -176,71 +176,63 @@ func (c changes) current(ts []schema.Trial) []schema.Trial {
 	return out
 }
 
-// An exporter has a file open for each table. The first error stays.
-type exporter struct {
-	dir, format string
-	tables      []string
-	files       map[string]*output
-	err         error
-}
-
+// An output is the files of an export. They have other names until it is complete.
 type output struct {
+	dir   string
+	files []*file
+}
+
+type file struct {
+	*bufio.Writer
 	f    *os.File
-	buf  *bufio.Writer
-	path string
-	line []byte
+	name string // below the folder
 }
 
-// open makes the files under other names, so that a half-written export is not taken for one.
-func (x *exporter) open() error {
-	x.files = map[string]*output{}
-	for _, t := range x.tables {
-		path := filepath.Join(x.dir, t+"."+x.format)
-		f, err := os.Create(path + ".partial")
-		if err != nil {
-			return err
-		}
-		o := &output{f: f, buf: bufio.NewWriterSize(f, 64<<10), path: path}
-		x.files[t] = o
-		if x.format == CSV {
-			if _, err := io.WriteString(o.buf, header(t)); err != nil {
-				return err
-			}
-		}
+const partial = ".partial"
+
+func (o *output) create(name string) (io.Writer, error) {
+	name = filepath.Clean(name)
+	if !filepath.IsLocal(name) || name == "." {
+		return nil, fmt.Errorf("%q is no name of a file below the folder of the export", name)
 	}
-	return nil
+	if slices.Contains(o.names(), filepath.Join(o.dir, name)) {
+		return nil, fmt.Errorf("the file %s is written twice", name)
+	}
+	path := filepath.Join(o.dir, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+		return nil, err
+	}
+	f, err := os.Create(path + partial)
+	if err != nil {
+		return nil, err
+	}
+	x := &file{Writer: bufio.NewWriterSize(f, 64<<10), f: f, name: name}
+	o.files = append(o.files, x)
+	return x.Writer, nil
 }
 
-func write[T any](x *exporter, table string, rs []T) {
-	o := x.files[table]
-	if o == nil || x.err != nil {
-		return
+func (o *output) names() (out []string) {
+	for _, x := range o.files {
+		out = append(out, filepath.Join(o.dir, x.name))
 	}
-	fs := fieldsOf[T]()
-	for i := range rs {
-		if x.format == CSV {
-			o.line = appendCSV(o.line[:0], fs, &rs[i])
-		} else {
-			o.line = appendJSON(o.line[:0], fs, &rs[i])
-		}
-		if _, err := o.buf.Write(o.line); err != nil {
-			x.err = err
-			return
-		}
-	}
+	return out
 }
 
-// close completes the files, or removes them after a failure.
-func (x *exporter) close() error {
+// close gives the files their names if all of them are whole, and removes them otherwise.
+func (o *output) close(whole bool) error {
 	var errs []error
-	for _, o := range x.files {
-		err := errors.Join(o.buf.Flush(), o.f.Close())
-		if err == nil && x.err == nil {
-			err = os.Rename(o.path+".partial", o.path)
-		} else {
-			os.Remove(o.path + ".partial")
-		}
-		errs = append(errs, err)
+	for _, x := range o.files {
+		errs = append(errs, x.Flush(), x.f.Close())
 	}
-	return errors.Join(errs...)
+	err := errors.Join(errs...)
+	whole = whole && err == nil
+	for _, path := range o.names() {
+		if !whole {
+			os.Remove(path + partial)
+		} else if rerr := os.Rename(path+partial, path); rerr != nil {
+			err, whole = errors.Join(err, rerr), false
+			os.Remove(path + partial)
+		}
+	}
+	return err
 }

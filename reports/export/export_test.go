@@ -5,6 +5,7 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -35,9 +36,13 @@ func jsonl(t *testing.T, path string) (rs []map[string]any) {
 func TestExport(t *testing.T) {
 	o := reporttest.Options{}
 	dir := t.TempDir()
-	for _, format := range []string{JSONL, CSV} {
-		if err := Export(dir, format, nil, reporttest.Plan(o), reporttest.Entries(o)); err != nil {
+	for _, k := range []Kind{JSONL, CSV} {
+		files, err := Export(dir, &k, Setup{}, reporttest.Plan(o), reporttest.Entries(o))
+		if err != nil {
 			t.Fatal(err)
+		}
+		if len(files) != len(Tables) || files[0] != filepath.Join(dir, "trials."+k.Name) {
+			t.Errorf("%s: files %q", k.Name, files)
 		}
 	}
 	// Both forms have the same rows, and as many as the journal.
@@ -95,10 +100,7 @@ func TestExport(t *testing.T) {
 func TestExportRefuses(t *testing.T) {
 	o := reporttest.Options{}
 	p, es := reporttest.Plan(o), reporttest.Entries(o)
-	if err := Export(t.TempDir(), "xml", nil, p, es); err == nil || !strings.Contains(err.Error(), "jsonl and csv") {
-		t.Error(err)
-	}
-	if err := Export(t.TempDir(), CSV, []string{"runs"}, p, es); err == nil || !strings.Contains(err.Error(), "trials, attempts") {
+	if _, err := Export(t.TempDir(), &CSV, Setup{Tables: []string{"runs"}}, p, es); err == nil || !strings.Contains(err.Error(), "trials, attempts") {
 		t.Error(err)
 	}
 	dir := t.TempDir()
@@ -107,7 +109,7 @@ func TestExportRefuses(t *testing.T) {
 			es(yield)
 		}
 	}
-	if err := Export(dir, JSONL, []string{"trials"}, p, damaged); err == nil || !strings.Contains(err.Error(), "line 4") {
+	if files, err := Export(dir, &JSONL, Setup{Tables: []string{"trials"}}, p, damaged); len(files) != 1 || err == nil || !strings.Contains(err.Error(), "line 4") {
 		t.Error(err)
 	}
 	if n := len(jsonl(t, filepath.Join(dir, "trials.jsonl"))); n != 72 {
@@ -118,6 +120,77 @@ func TestExportRefuses(t *testing.T) {
 		t.Errorf("asked for one table, got %v", ents)
 	}
 }
+
+// A format of somebody else's gets each row once, of the tables that are asked for, and its files
+// are there when it has succeeded, and only then.
+func TestExporter(t *testing.T) {
+	o := reporttest.Options{}
+	var got Rows
+	fail := errors.New("no more room")
+	open := func(write, closed error, names ...string) *Kind {
+		got = Rows{}
+		return &Kind{Name: "own", Open: func(s Setup) (Exporter, error) {
+			if s.Arg != "arg" || string(s.Options) != `{"x":1}` || !slices.Equal(s.Tables, []string{"trials", "arms"}) {
+				t.Errorf("setup %+v", s)
+			}
+			for _, name := range names {
+				w, err := s.Create(name)
+				if err != nil {
+					return nil, err
+				}
+				io.WriteString(w, name)
+			}
+			return &own{&got, write, closed}, nil
+		}}
+	}
+	setup := Setup{Arg: "arg", Options: json.RawMessage(`{"x":1}`), Tables: []string{"arms", "trials"}}
+	for _, tt := range []struct {
+		kind *Kind
+		want string // of the error
+	}{
+		{open(nil, nil, "a.txt", "below/b.txt"), ""},
+		{open(fail, nil, "a.txt", "below/b.txt"), "export: no more room"},
+		{open(nil, fail, "a.txt"), "export: no more room"},
+		{open(nil, nil, "a.txt", "../b.txt"), `export: "../b.txt" is no name of a file below the folder of the export`},
+		{open(nil, nil, "/tmp/b.txt"), `export: "/tmp/b.txt" is no name of a file below the folder of the export`},
+		{open(nil, nil, "a.txt", "./a.txt"), "export: the file a.txt is written twice"},
+	} {
+		dir := t.TempDir()
+		files, err := Export(dir, tt.kind, setup, reporttest.Plan(o), reporttest.Entries(o))
+		var there []string
+		filepath.WalkDir(dir, func(path string, d os.DirEntry, _ error) error {
+			if !d.IsDir() {
+				there = append(there, path)
+			}
+			return nil
+		})
+		if tt.want != "" {
+			if err == nil || err.Error() != tt.want || files != nil || there != nil {
+				t.Errorf("error %v, want %s; files %q, there are %q", err, tt.want, files, there)
+			}
+			continue
+		}
+		if want := []string{filepath.Join(dir, "a.txt"), filepath.Join(dir, "below/b.txt")}; err != nil || !slices.Equal(files, want) || !slices.Equal(there, want) {
+			t.Errorf("error %v, files %q, there are %q, want %q", err, files, there, want)
+		}
+		if len(got.Trials) != 72 || len(got.Arms) == 0 || got.Tasks != nil || got.Events != nil || got.Scores != nil {
+			t.Errorf("%d trials, %d arms, %d tasks, %d events, %d scores", len(got.Trials), len(got.Arms), len(got.Tasks), len(got.Events), len(got.Scores))
+		}
+	}
+}
+
+type own struct {
+	got           *Rows
+	write, closed error
+}
+
+func (x *own) Write(r *Rows) error {
+	x.got.Arms, x.got.Tasks = append(x.got.Arms, r.Arms...), append(x.got.Tasks, r.Tasks...)
+	x.got.Trials, x.got.Events, x.got.Scores = append(x.got.Trials, r.Trials...), append(x.got.Events, r.Events...), append(x.got.Scores, r.Scores...)
+	return x.write
+}
+
+func (x *own) Close() error { return x.closed }
 
 // Only in CSV, and only texts.
 func TestFormulas(t *testing.T) {

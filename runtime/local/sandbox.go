@@ -118,14 +118,12 @@ func (b *box) start(ctx context.Context, spec sandbox.Spec, image string) (err e
 
 // connect starts the process and says hello to it.
 func (b *box) connect(ctx context.Context, req isolate.Start, extra []int, cfg executor.Config) error {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	ours, theirs, err := executor.Channel()
 	if err != nil {
-		return fmt.Errorf("making a socket pair: %w", err)
+		return err
 	}
-	unix.SetNonblock(fds[0], true)
-	ours := os.NewFile(uintptr(fds[0]), "executor")
-	b.p, err = b.sp.start(ctx, req, append([]int{fds[1]}, extra...))
-	unix.Close(fds[1])
+	b.p, err = b.sp.start(ctx, req, append([]int{int(theirs.Fd())}, extra...))
+	theirs.Close()
 	if err != nil {
 		ours.Close()
 		return fmt.Errorf("starting its first process: %w", err)

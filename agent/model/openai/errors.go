@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/evalrun/evalrun/agent/model"
 )
@@ -139,32 +137,4 @@ func requestID(h http.Header) string {
 		}
 	}
 	return ""
-}
-
-// retryAfter reads how long the service asks to wait: milliseconds, seconds, or a date, which is
-// compared with the service's own clock where it tells it.
-func retryAfter(h http.Header, now time.Time) time.Duration {
-	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil && ms > 0 {
-		return seconds(ms / 1000)
-	}
-	v := h.Get("Retry-After")
-	if s, err := strconv.ParseFloat(v, 64); err == nil {
-		return seconds(s)
-	}
-	at, err := http.ParseTime(v)
-	if err != nil {
-		return 0
-	}
-	if theirs, err := http.ParseTime(h.Get("Date")); err == nil {
-		now = theirs
-	}
-	return max(at.Sub(now), 0)
-}
-
-// seconds bounds what a header says to a day, against overflow and NaN.
-func seconds(s float64) time.Duration {
-	if !(s > 0) {
-		return 0
-	}
-	return time.Duration(min(s, 86400) * float64(time.Second))
 }

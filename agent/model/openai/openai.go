@@ -205,7 +205,7 @@ func (m *Model) post(ctx context.Context, got *exchange) error {
 	got.reply, err = io.ReadAll(io.LimitReader(res.Body, m.cfg.MaxBody+1))
 	got.status = res.StatusCode
 	got.id = requestID(res.Header)
-	got.after = retryAfter(res.Header, time.Now())
+	got.after = model.RetryAfter(res.Header, time.Now())
 	if err != nil && res.StatusCode < 400 { // half an error page is still an error
 		return fmt.Errorf("the reply was cut after %d bytes: %w", len(got.reply), err)
 	}

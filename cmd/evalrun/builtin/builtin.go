@@ -23,6 +23,7 @@ import (
 	"github.com/evalrun/evalrun/benchmarks/terminalbench"
 	"github.com/evalrun/evalrun/benchmarks/webarena"
 	"github.com/evalrun/evalrun/harness/registry"
+	"github.com/evalrun/evalrun/reports/export"
 	"github.com/evalrun/evalrun/runtime/docker"
 	"github.com/evalrun/evalrun/runtime/fake"
 	"github.com/evalrun/evalrun/runtime/local"
@@ -38,5 +39,6 @@ func Kinds() *registry.Registry {
 		Agents:    []agent.Kind{oracle.Kind, nop.Kind, script.Kind, command.Kind, codeact.Kind, webagent.Kind},
 		Models:    []model.Kind{openai.Kind},
 		Sandboxes: []sandbox.Kind{local.Kind, docker.Kind, local.None, fake.Kind},
+		Exporters: []export.Kind{export.JSONL, export.CSV},
 	}
 }

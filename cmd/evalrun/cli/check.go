@@ -41,7 +41,7 @@ Examples:
    evalrun tasks check quickstart
    evalrun tasks check ~/terminal-bench-2/tasks --times 2 -n 4
    evalrun tasks check mine/tasks.yaml --ids 'new-*' -o check`,
-		Flags: append(append(o.configOptions.flags(), o.playOptions.flags()...),
+		Flags: append(append(o.configOptions.flags(a.reg), o.playOptions.flags()...),
 			&cli.IntFlag{Name: "times", Usage: "play each task `N` times, and compare", Value: 1, Destination: &o.times},
 			&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Usage: "run `FOLDER` that is kept", Destination: &o.out}),
 		Action: func(ctx context.Context, cmd *cli.Command) error {

@@ -28,6 +28,8 @@ type word struct{ text, doc string }
 // values are the words that a flag of a command takes; nil: nobody knows them.
 func (a *app) values(cmd *cli.Command, flag string) func() []word {
 	switch {
+	case cmd.Name == "export" && flag == "--set":
+		return a.formatWords
 	case flag == "--set":
 		return a.setWords
 	case flag == "--status" && cmd.Name == "show":
@@ -38,7 +40,7 @@ func (a *app) values(cmd *cli.Command, flag string) func() []word {
 		cmd.Name == "compare" && slices.Contains([]string{"-a", "-b", "--a", "--b"}, flag):
 		return func() []word { return a.planWords(flag) }
 	case cmd.Name == "export" && flag == "--format":
-		return func() []word { return plainWords(formats...) }
+		return func() []word { return kindWords(a.reg.Exporters) }
 	case cmd.Name == "export" && flag == "--tables":
 		return func() []word { return plainWords(export.Tables...) }
 	case slices.Contains([]string{"--ids", "--tag"}, flag):
@@ -47,6 +49,13 @@ func (a *app) values(cmd *cli.Command, flag string) func() []word {
 	switch flag { // whichever command has it
 	case "--agent":
 		return func() []word { return kindWords(a.reg.Agents) }
+	case "--model", "-m":
+		return func() (out []word) {
+			for _, k := range a.reg.Vendors {
+				out = append(out, word{k.Name + "/", k.Doc})
+			}
+			return out
+		}
 	case "--sandbox":
 		return func() []word {
 			return append(kindWords(a.reg.Drivers), word{"auto", "what each task needs: docker where it brings an image, else local"})
@@ -76,6 +85,26 @@ func (a *app) setWords() (out []word) {
 	}
 	for _, k := range config.Settable(benchmark, agent) {
 		out = append(out, word{k.Path + "=", k.Doc})
+	}
+	return out
+}
+
+// formatWords are the options of the format that the line names.
+func (a *app) formatWords() (out []word) {
+	for i, w := range a.Args {
+		w, same := strings.CutPrefix(w, "--format=")
+		if !same && (i == 0 || a.Args[i-1] != "--format") {
+			continue
+		}
+		name, _, _ := strings.Cut(w, ":")
+		for _, k := range a.reg.Exporters {
+			if k.Name != name {
+				continue
+			}
+			for _, key := range config.OptionKeys(&k) {
+				out = append(out, word{key.Path + "=", key.Doc})
+			}
+		}
 	}
 	return out
 }
@@ -210,7 +239,9 @@ func plainWords(texts ...string) (out []word) {
 
 func kindWords(kinds []config.Kind) (out []word) {
 	for _, k := range kinds {
-		out = append(out, word{k.Name, k.Doc})
+		if !k.Hidden {
+			out = append(out, word{k.Name, k.Doc})
+		}
 	}
 	return out
 }

@@ -26,7 +26,7 @@ func (a *app) configCommand() *cli.Command {
 Examples:
    evalrun config show nightly.yaml
    evalrun config show quickstart --agent nop --set limits.turns=20`,
-				Flags: o.flags(),
+				Flags: o.flags(a.reg),
 				Action: func(_ context.Context, cmd *cli.Command) error {
 					if !cmd.Args().Present() {
 						return usage("see evalrun config show --help", "evalrun config show needs a configuration file or a benchmark")

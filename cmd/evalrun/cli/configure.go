@@ -25,7 +25,7 @@ type configOptions struct {
 	baseURL, prompt, budget, deadline, name, keep string
 }
 
-func (o *configOptions) flags() []cli.Flag {
+func (o *configOptions) flags(reg *config.Registry) []cli.Flag {
 	s := func(dst *string, name, usage string, alias ...string) cli.Flag {
 		return &cli.StringFlag{Name: name, Aliases: alias, Usage: usage, Destination: dst}
 	}
@@ -33,8 +33,8 @@ func (o *configOptions) flags() []cli.Flag {
 		return &cli.StringSliceFlag{Name: name, Aliases: alias, Usage: usage, Destination: dst}
 	}
 	return []cli.Flag{
-		l(&o.agents, "agent", "`AGENT` that plays, such as oracle, nop, script:FILE; may be repeated, an arm each"),
-		l(&o.models, "model", "`MODEL` as vendor/NAME; may be repeated, an arm each", "m"),
+		l(&o.agents, "agent", "`AGENT` that plays: "+listing(reg.Agents)+"; may be repeated, an arm each"),
+		l(&o.models, "model", "`MODEL` as VENDOR/NAME; vendors: "+listing(reg.Vendors)+"; may be repeated, an arm each", "m"),
 		s(&o.baseURL, "base-url", "`URL` of a service that speaks the vendor's protocol, with --model"),
 		s(&o.prompt, "prompt", "`FILE` with the system prompt"),
 		s(&o.workers, "workers", "`N` trials at once", "n"),
@@ -46,7 +46,7 @@ func (o *configOptions) flags() []cli.Flag {
 		s(&o.sample, "sample", "`N` tasks, drawn by the seed"),
 		s(&o.limit, "limit", "the first `N` tasks"),
 		s(&o.shard, "shard", "part `I/N` of the tasks, for several machines"),
-		s(&o.driver, "sandbox", "`DRIVER` of machines: auto (what each task needs), local, docker, none (no isolation), fake"),
+		s(&o.driver, "sandbox", "`DRIVER` of machines: auto (what each task needs), "+listing(reg.Drivers)),
 		s(&o.time, "time", "the agent's `DURATION` for a trial, such as 10m"),
 		s(&o.turns, "turns", "`N` model replies for a trial at most"),
 		s(&o.budget, "budget", "`USD` that the whole run may cost"),
@@ -115,13 +115,16 @@ func (a *app) overrides(o *configOptions) ([]config.Override, error) {
 	}
 	for _, s := range o.set {
 		key, val, ok := strings.Cut(s, "=")
-		if !ok || key == "" || strings.HasPrefix(key, ".") || strings.HasSuffix(key, ".") || strings.Contains(key, "..") {
+		if !ok || !plainKey(key) {
 			return nil, usage("write --set limits.steps=20, say", "--set %q is not of the form KEY=VALUE", s)
 		}
 		out = append(out, config.Override{Flag: "--set " + key, Path: key, Values: []string{val}, YAML: true})
 	}
 	return out, nil
 }
+
+// plainKey reports whether a key is names with a dot between them.
+func plainKey(key string) bool { return !strings.Contains("."+key+".", "..") }
 
 // configure makes the effective configuration of arguments (one file, or benchmarks by name) and
 // flags.
@@ -197,11 +200,35 @@ func (a *app) notBenchmark(reg *config.Registry, arg, name string) error {
 	return usage(hint, "unknown benchmark %q", arg)
 }
 
+// wrapped is a listing in lines.
+func wrapped(kinds []config.Kind) string {
+	var b strings.Builder
+	for i, name := range kindNames(kinds) {
+		switch {
+		case i > 0 && i%6 == 0:
+			b.WriteString(",\n")
+		case i > 0:
+			b.WriteString(", ")
+		}
+		b.WriteString(name)
+	}
+	return b.String()
+}
+
+// listing is kinds by name, as help shows them.
+func listing(kinds []config.Kind) string { return strings.Join(kindNames(kinds), ", ") }
+
 func kindNames(kinds []config.Kind) []string {
 	var out []string
 	for _, k := range kinds {
+		if k.Hidden {
+			continue
+		}
 		name := k.Name
-		if k.Arg != "" {
+		switch {
+		case k.Optional:
+			name += "[:" + k.Arg + "]"
+		case k.Arg != "":
 			name += ":" + k.Arg
 		}
 		out = append(out, name)

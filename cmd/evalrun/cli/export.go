@@ -4,36 +4,43 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
+	"os"
 	"slices"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/evalrun/evalrun/harness/config"
 	"github.com/evalrun/evalrun/harness/journal"
 	"github.com/evalrun/evalrun/harness/rundir"
 	"github.com/evalrun/evalrun/internal/suggest"
 	"github.com/evalrun/evalrun/reports/export"
 )
 
-// formats are what tables are written as.
-var formats = []string{export.JSONL, export.CSV}
-
 func (a *app) exportCommand() *cli.Command {
 	var format, out, tables string
+	var set []string
+	kinds := a.reg.Exporters
+	if len(kinds) == 0 { // a program without formats
+		kinds = []config.Kind{{}}
+	}
 	return &cli.Command{
 		Name:      "export",
 		Usage:     "write a run's tables as JSON lines or CSV",
 		ArgsUsage: "RUN",
-		Description: `Tables: ` + strings.Join(export.Tables, ", ") + `; their columns are in docs/schema.md. The same tables lie in
+		Description: `Formats:
+` + listed(a.reg.Exporters) + `
+Tables: ` + strings.Join(export.Tables, ", ") + `; their columns are in docs/schema.md. The same tables lie in
 the run folder as Parquet.
 
 Examples:
    evalrun export out --format csv -o tables
    evalrun export out --format jsonl --tables trials,events -o tables`,
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "format", Usage: "`FORMAT`: " + strings.Join(formats, ", "), Value: export.JSONL, Destination: &format},
+			&cli.StringFlag{Name: "format", Usage: "`FORMAT`: " + strings.Join(kindNames(a.reg.Exporters), ", "), Value: kinds[0].Name, Destination: &format},
 			&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Usage: "`FOLDER` for the files", Destination: &out},
+			&cli.StringSliceFlag{Name: "set", Usage: "`KEY=VALUE` of the format's own options; may be repeated", Destination: &set},
 			&cli.StringFlag{Name: "tables", Usage: "only these `TABLES`", Destination: &tables},
 		},
 		Action: func(_ context.Context, cmd *cli.Command) error {
@@ -44,8 +51,9 @@ Examples:
 			if out == "" {
 				return usage("add -o FOLDER", "export needs a folder to write to")
 			}
-			if !slices.Contains(formats, format) {
-				return usage("formats: "+strings.Join(formats, ", "), "unknown format %q", format)
+			f, err := a.format(format, set)
+			if err != nil {
+				return err
 			}
 			var only []string
 			for t := range strings.SplitSeq(tables, ",") {
@@ -65,30 +73,56 @@ Examples:
 			if err != nil {
 				return folderError(err)
 			}
-			var f findings
-			if err := f.whole(d); err != nil {
+			var found findings
+			if err := found.whole(d); err != nil {
 				return err
 			}
 			a.derived(d, path)
-			err = export.Export(out, format, only, d.Plan(), journal.Scan(d.Journal()))
+			setup := export.Setup{Arg: f.Arg, Options: f.Options, Tables: only}
+			files, err := export.Export(out, a.Kinds.Exporter(f.Name), setup, d.Plan(), journal.Scan(d.Journal()))
 			var some *export.Incomplete
 			if err != nil && !errors.As(err, &some) {
-				return f.after(err, path)
+				return found.after(err, path)
 			}
 			if some != nil {
-				f.add(fmt.Errorf("the files are without what %s does not have:\n%w", rel(d.Journal()), some))
+				found.add(fmt.Errorf("the files are without what %s does not have:\n%w", rel(d.Journal()), some))
 			}
-			err = f.after(err, path)
+			err = found.after(err, path)
 			if err != nil && some == nil {
 				return err
 			}
-			if only == nil {
-				only = export.Tables
-			}
-			for _, t := range only {
-				fmt.Fprintln(a.Stdout, filepath.Join(out, t+"."+format))
+			for _, file := range files {
+				fmt.Fprintln(a.Stdout, file)
 			}
 			return err
 		},
 	}
+}
+
+// format reads what --format and --set say.
+func (a *app) format(text string, set []string) (config.Exporter, error) {
+	var over []config.Override
+	for _, s := range set {
+		key, val, ok := strings.Cut(s, "=")
+		if !ok || !plainKey(key) {
+			return config.Exporter{}, usage("write --set header=false, say", "--set %q is not of the form KEY=VALUE", s)
+		}
+		over = append(over, config.Override{Flag: "--set " + key, Path: "options." + key, Values: []string{val}, YAML: true})
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return config.Exporter{}, err
+	}
+	return a.reg.Exporter(text, over, dir)
+}
+
+// listed are kinds with what they are, a line each.
+func listed(kinds []config.Kind) string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
+	for i, name := range kindNames(kinds) {
+		fmt.Fprintf(w, "   %s\t%s\n", name, kinds[i].Doc)
+	}
+	w.Flush()
+	return b.String()
 }

@@ -49,7 +49,7 @@ Examples:
    evalrun images build harbor:tasks
    evalrun images build harbor:tasks --ids 'web-*' -n 4
    evalrun images build harbor:tasks --json | jq -r 'select(.state == "failed") | .image'`,
-		Flags: append(o.flags(),
+		Flags: append(o.flags(a.reg),
 			&cli.StringFlag{Name: "progress", Usage: "`MODE` of progress: " + strings.Join(progress.Modes, ", "), Value: progress.Auto, Destination: &mode.progress},
 			&cli.BoolFlag{Name: "json", Usage: "a JSON object a line", Destination: &asJSON}),
 		Action: func(ctx context.Context, cmd *cli.Command) error {

@@ -66,6 +66,8 @@ func (a *app) runCommand() *cli.Command {
 		Description: `Without --agent and --model a benchmark is run with oracle (the known solutions) and nop (nothing at all),
 which together show that it works here. With --model alone the agent is codeact.
 
+Benchmarks: ` + wrapped(a.reg.Benchmarks) + `
+
 Examples:
    evalrun run quickstart
    evalrun run humaneval:HumanEval.jsonl.gz --agent oracle --agent nop -n 8 -o out
@@ -76,7 +78,7 @@ Examples:
 		Flags: append(append([]cli.Flag{
 			&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Usage: "run `FOLDER`; default: runs/TIME-NAME", Destination: &o.out},
 			&cli.BoolFlag{Name: "dry-run", Usage: "say what would be run, under which limits, and what it may cost; run nothing", Destination: &o.dryRun},
-		}, o.configOptions.flags()...), o.playOptions.flags()...),
+		}, o.configOptions.flags(a.reg)...), o.playOptions.flags()...),
 		Action: func(ctx context.Context, cmd *cli.Command) error { return a.run(ctx, cmd.Args().Slice(), &o) },
 	}
 }

@@ -43,7 +43,7 @@ func (a *app) tasksList() *cli.Command {
 Examples:
    evalrun tasks list quickstart
    evalrun tasks list qa:questions.jsonl --filter difficulty=hard --json`,
-		Flags: append(o.flags(), &cli.BoolFlag{Name: "json", Usage: "a JSON object a line", Destination: &asJSON}),
+		Flags: append(o.flags(a.reg), &cli.BoolFlag{Name: "json", Usage: "a JSON object a line", Destination: &asJSON}),
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			if _, err := one(cmd, "benchmark"); err != nil {
 				return err

@@ -16,6 +16,9 @@ import (
 // Container is the argument of the executor as process 1 of a container.
 const Container = "container"
 
+// Command is the executor as the first process of a machine, its channel being descriptor 3.
+var Command = []string{isolate.Name, "serve", "0"}
+
 // Main is the whole program, when this process was started to be an executor or a spawner: then it
 // does not return. Every program that may serve as its own executor calls it first of all.
 func Main() {

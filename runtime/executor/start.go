@@ -1,0 +1,40 @@
+package executor
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/evalrun/evalrun/runtime/executor/embed"
+	"github.com/evalrun/evalrun/runtime/executor/server"
+)
+
+// Command is what a driver starts as a machine's first process: the executor's program, by this
+// name, with these arguments, and one end of a [Channel] as descriptor 3. The executor ends with its
+// channel, and so with the driver's process. See also [Container].
+var Command = server.Command
+
+// Program returns the executor's program for this machine's architecture. It is static: the slim
+// build where evalrun was built with it, or this very program, whose main has to begin with [Main]
+// (cli.Run does).
+func Program() ([]byte, error) {
+	if b := embed.Native(); b != nil {
+		return b, nil
+	}
+	b, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		return nil, fmt.Errorf("reading our own program: %w", err)
+	}
+	return b, nil
+}
+
+// Channel returns the two ends of a channel: ours is for [New], theirs for the executor.
+func Channel() (ours, theirs *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("making a socket pair: %w", err)
+	}
+	unix.SetNonblock(fds[0], true)
+	return os.NewFile(uintptr(fds[0]), "executor"), os.NewFile(uintptr(fds[1]), "executor"), nil
+}
