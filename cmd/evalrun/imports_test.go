@@ -36,6 +36,7 @@ var table = []struct {
 	{"datasets/formats", "datasets datasets/*", ""},
 	{"datasets/nesting", "", "github.com/goccy/go-yaml"},
 	{"internal/suggest", "", ""},
+	{"internal/yamldoc", "internal/suggest", "github.com/goccy/go-yaml"},
 	{"datasets/*", "datasets datasets/table", ""},
 
 	// L1: models over events, drivers over the sandbox's contract, storage over the record.
@@ -119,7 +120,7 @@ var table = []struct {
 	{"harness/queue", "harness", ""},
 
 	// L6: the program. Only wire knows implementations.
-	{"harness/config", "agent/model internal/suggest datasets/nesting internal/fsutil harness/plan harness/record runtime/egress runtime/sandbox", "github.com/goccy/go-yaml"},
+	{"harness/config", "agent/model internal/suggest datasets/nesting internal/yamldoc internal/fsutil harness/plan harness/record runtime/egress runtime/sandbox", "github.com/goccy/go-yaml"},
 	{"harness/registry", "agent agent/model benchmarks harness/config runtime/sandbox", ""},
 	{"cmd/evalrun/internal/progress", "harness harness/record", "github.com/schollz/progressbar/v3 github.com/rivo/uniseg"},
 	{"harness/launch", "agent agent/* agent/model/* benchmarks benchmarks/* browsergym browsergym/browsers browsergym/cdp datasets internal/fsutil harness harness/* runtime/* reports/* harness/config", ""},
