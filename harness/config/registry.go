@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+
+	"github.com/evalrun/evalrun/internal/yamldoc"
 )
 
 // A Registry says which names a configuration may use. It is passed in, since this package knows no
@@ -91,27 +93,27 @@ func (r *Registry) names(of string) []string {
 
 // The short forms.
 
-func (b *Benchmark) short(text string, _ *Registry) error {
+func (b *Benchmark) Set(text string) error {
 	b.Name, b.Path, _ = strings.Cut(text, ":")
 	return nil
 }
 
-func (a *Agent) short(text string, _ *Registry) error {
+func (a *Agent) Set(text string) error {
 	a.Name, a.Arg, _ = strings.Cut(text, ":")
 	return nil
 }
 
-func (m *Model) short(text string, _ *Registry) error {
+func (m *Model) Set(text string) error {
 	m.Name = text
 	return nil
 }
 
-func (p *Prompt) short(text string, _ *Registry) error {
+func (p *Prompt) Set(text string) error {
 	p.File = text
 	return nil
 }
 
-func (t *Tape) short(text string, _ *Registry) error {
+func (t *Tape) Set(text string) error {
 	t.File = text
 	return nil
 }
@@ -120,7 +122,7 @@ func (t *Tape) short(text string, _ *Registry) error {
 func (r *Registry) name(of string, kinds []Kind, name string, arg *string, dir string) (*Kind, string, string) {
 	k := find(kinds, name)
 	if k == nil {
-		return nil, fmt.Sprintf("unknown %s %q", of, name), orKnown(name, kindNames(kinds))
+		return nil, fmt.Sprintf("unknown %s %q", of, name), yamldoc.OrKnown(name, kindNames(kinds))
 	}
 	switch {
 	case *arg == "" && k.Arg != "" && !k.Optional:
