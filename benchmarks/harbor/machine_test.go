@@ -142,7 +142,7 @@ services:
 	if s := n.Agent[0]; !s.Network.None() {
 		t.Errorf("%+v", s.Network)
 	}
-	has(t, loadError(t, "# x", map[string]string{"environment/docker-compose.yaml": "services: {main: {imgae: x}}"}), `environment/docker-compose.yaml:1:`, `unknown key "imgae"`)
+	has(t, loadError(t, "# x", map[string]string{"environment/docker-compose.yaml": "services: {main: {imgae: x}}"}), `environment/docker-compose.yaml:1:`, `services.main.imgae: unknown key`)
 }
 
 // What cannot be run here is skipped, with the reason.

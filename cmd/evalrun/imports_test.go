@@ -104,7 +104,7 @@ var table = []struct {
 	{"benchmarks/openended", benchmark + " benchmarks/web browsergym browsergym/*", ""},
 	{"benchmarks/assistantbench", benchmark + " benchmarks/web browsergym browsergym/* runtime/egress", ""},
 	{"benchmarks/webarena", benchmark + " benchmarks/web browsergym browsergym/* runtime/egress", "golang.org/x/image"},
-	{"benchmarks/harbor/compose", "datasets/nesting runtime/sandbox", "github.com/goccy/go-yaml"},
+	{"benchmarks/harbor/compose", "internal/yamldoc runtime/sandbox", ""},
 	{"benchmarks/harbor", benchmark + " benchmarks/harbor/compose runtime/executor runtime/egress", "github.com/pelletier/go-toml/v2"},
 	{"benchmarks/terminalbench", benchmark + " benchmarks/harbor benchmarks/harbor/compose", ""},
 	{"benchmarks/*", benchmark + " benchmarks/tasks benchmarks/web", ""},
@@ -131,7 +131,7 @@ var table = []struct {
 	{"scripts/*", "scripts/leftovers agent agent/* agent/model/* benchmarks/* browsergym browsergym/* harness harness/* runtime/* reports/* datasets", "github.com/goccy/go-yaml github.com/klauspost/compress github.com/parquet-go/parquet-go golang.org/x/sync golang.org/x/sys"},
 }
 
-const benchmark = "agent agent/webtext agent/event agent/model benchmarks benchmarks/filetree benchmarks/score benchmarks/episode benchmarks/pygrade datasets datasets/* harness/record internal/fsutil internal/suggest runtime/sandbox runtime/workspace"
+const benchmark = "agent agent/webtext agent/event agent/model benchmarks benchmarks/filetree benchmarks/score benchmarks/episode benchmarks/pygrade datasets datasets/* harness/record internal/fsutil internal/suggest internal/yamldoc runtime/sandbox runtime/workspace"
 
 func TestImports(t *testing.T) {
 	cmd := exec.Command("go", "list", "-e", "-json=ImportPath,Imports,Standard", module+"...")

@@ -150,8 +150,12 @@ func (l *layout) options(k *Kind, what, arg string, rawOpts *json.RawMessage, n 
 		if err == nil {
 			continue
 		}
-		key, _, _ := strings.Cut(err.Error(), ":") // what is said of one option begins with its name
-		l.fail(cmpNode(on.Get(key), on, n), path, what+": "+err.Error(), "")
+		// What is said of one option begins with its name.
+		if key, msg, _ := strings.Cut(err.Error(), ": "); on.Get(key) != nil {
+			l.fail(on.Get(key), yamldoc.Join(path, key), msg, "")
+		} else {
+			l.fail(cmpNode(on, n), path, what+": "+err.Error(), "")
+		}
 	}
 }
 

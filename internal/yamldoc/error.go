@@ -15,7 +15,10 @@ type Error struct {
 	Key  string // dotted path, "arms[1].model"; "" for the file as a whole
 	Msg  string
 	Hint string // what to do; may be empty
+	Err  error  // what caused it, for errors.As; may be nil
 }
+
+func (e *Error) Unwrap() error { return e.Err }
 
 func (e *Error) Error() string {
 	if at := e.Pos.String(); at != "" {

@@ -215,3 +215,8 @@ func (n *Node) appendJSON(buf *bytes.Buffer) error {
 	}
 	return nil
 }
+
+// Part is a text that is a part of n, or stands for it: errors about it name n.
+func (n *Node) Part(text string) *Node {
+	return &Node{Kind: String, Text: text, Pos: n.Pos, up: n}
+}
