@@ -97,7 +97,7 @@ var table = []struct {
 	{"benchmarks/filetree", "", ""},
 	{"benchmarks/benchtest", "agent agent/event agent/model agent/agenttest benchmarks datasets harness/record runtime/sandbox runtime/local runtime/docker", ""},
 	{"benchmarks/benchtest/*", "agent agent/* benchmarks datasets harness/record runtime/sandbox runtime/local runtime/fake", ""},
-	{"benchmarks/tasks", benchmark + " benchmarks/web browsergym browsergym/* runtime/egress", "github.com/goccy/go-yaml"},
+	{"benchmarks/tasks", benchmark + " benchmarks/web browsergym browsergym/* runtime/egress", ""},
 	{"benchmarks/web", benchmark + " browsergym browsergym/*", ""},
 	{"benchmarks/miniwob", benchmark + " benchmarks/miniwob/solve benchmarks/web browsergym browsergym/*", ""},
 	{"benchmarks/miniwob/solve", "agent agent/event browsergym/obs browsergym/pyrepr", ""},

@@ -27,6 +27,11 @@ type Notation interface {
 // A NodeSetter keeps the node itself, to be decoded later.
 type NodeSetter interface{ SetNode(n *Node) }
 
+// Raw is a value that is decoded later.
+type Raw struct{ *Node }
+
+func (r *Raw) SetNode(n *Node) { r.Node = n }
+
 // Scalars says how far the kind of a scalar counts.
 type Scalars uint8
 

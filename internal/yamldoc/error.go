@@ -47,7 +47,7 @@ const maxErrors = 100
 
 // Add adds an error. Of a value that is used in several places, the same is told once.
 func (l *Errors) Add(e *Error) {
-	same := func(o *Error) bool { return o.Pos == e.Pos && (o.Msg == e.Msg || e.Pos.Line > 0 && o.Key == e.Key) }
+	same := func(o *Error) bool { return o.Pos == e.Pos && o.Msg == e.Msg }
 	if len(*l) < maxErrors && !slices.ContainsFunc(*l, same) {
 		*l = append(*l, e)
 	}

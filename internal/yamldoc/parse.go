@@ -83,10 +83,11 @@ func (p *treeParser) fail(at Pos, format string, args ...any) {
 
 // bad is an error about a value of the tree that is being built.
 func (p *treeParser) bad(n *Node, hint, format string, args ...any) *Node {
-	e := n.Errorf(format, args...)
-	e.Hint = hint
-	p.errs.Add(e)
-	n.Kind = Null
+	if n.Kind = Null; len(p.errs) < maxErrors { // a path takes time with the length of lists
+		e := n.Errorf(format, args...)
+		e.Hint = hint
+		p.errs.Add(e)
+	}
 	return n
 }
 
@@ -245,14 +246,18 @@ func (p *treeParser) mapping(out *Node, n ast.Node, values []*ast.MappingValueNo
 		key := Entry{Pos: p.at(v.Key.GetToken()), Value: &Node{up: out}}
 		switch k := v.Key.(type) {
 		case *ast.MergeKeyNode:
+			before := len(p.errs)
 			p.fill(key.Value, v.Value, depth+1)
+			if len(p.errs) > before {
+				continue
+			}
 			from := []*Node{key.Value}
 			if key.Value.Kind == List {
 				from = key.Value.Items
 			}
 			for _, m := range from {
 				if m.Kind != Map {
-					p.fail(key.Pos, "<< wants a mapping")
+					p.errs.Add(&Error{Pos: key.Pos, Key: out.Path(), Msg: "<< wants a mapping"})
 					break
 				}
 				for _, e := range m.Entries {
@@ -278,7 +283,7 @@ func (p *treeParser) mapping(out *Node, n ast.Node, values []*ast.MappingValueNo
 		if !twice {
 			i = len(out.Entries)
 			out.Entries = append(out.Entries, key)
-		} else if !merged[key.Key] {
+		} else if !merged[key.Key] && len(p.errs) < maxErrors {
 			p.errs.Add(&Error{Pos: key.Pos, Key: out.Entries[i].Value.Path(),
 				Msg: fmt.Sprintf("the key stands here twice; the first is at line %d", out.Entries[i].Pos.Line)})
 		}

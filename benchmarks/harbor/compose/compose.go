@@ -133,11 +133,15 @@ func readFile(fsys fs.FS, name string) ([]byte, error) {
 }
 
 func (r *reader) bad(at spot, format string, args ...any) {
-	r.errs = append(r.errs, at.Errorf(format, args...))
+	if len(r.errs) < maxErrors {
+		r.errs = append(r.errs, at.Errorf(format, args...))
+	}
 }
 
 func (r *reader) refuse(at spot, format string, args ...any) {
-	r.errs = append(r.errs, &Refused{at.Errorf(format, args...)})
+	if len(r.errs) < maxErrors {
+		r.errs = append(r.errs, &Refused{at.Errorf(format, args...)})
+	}
 }
 
 func (r *reader) warn(at spot, format string, args ...any) {

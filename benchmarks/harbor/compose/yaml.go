@@ -11,6 +11,7 @@ const (
 	maxSize  = 256 << 10
 	maxNodes = 50_000 // after aliases
 
+	maxErrors   = 1000
 	maxServices = 64 // each is a container, and they start together
 )
 
