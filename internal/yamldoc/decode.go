@@ -166,7 +166,7 @@ func (d *Decoder) decode(n *Node, v reflect.Value, path string) {
 		d.list(n, v, path)
 	case reflect.Map:
 		if n.Kind != Map {
-			d.wrong(n, path, "a mapping")
+			d.wrong(n, path, orText(v, "a mapping"))
 			return
 		}
 		m := reflect.MakeMapWithSize(t, len(n.Entries))
@@ -256,7 +256,7 @@ func (d *Decoder) list(n *Node, v reflect.Value, path string) {
 	}
 	if n.Kind != List {
 		if !d.Single || !Single(t.Elem()) || n.Kind == Map {
-			d.wrong(n, path, "a list")
+			d.wrong(n, path, orText(v, "a list"))
 			return
 		}
 		one := *n
@@ -279,6 +279,14 @@ func (d *Decoder) list(n *Node, v reflect.Value, path string) {
 		}
 	}
 	v.Set(s)
+}
+
+// orText adds a type's short form to its long one.
+func orText(v reflect.Value, want string) string {
+	if _, ok := v.Addr().Interface().(Setter); ok {
+		return "text or " + want
+	}
+	return want
 }
 
 func (d *Decoder) scalar(n *Node, v reflect.Value, path string) {
@@ -361,7 +369,7 @@ func (d *Decoder) wrong(n *Node, path, want string) {
 
 func (d *Decoder) structure(n *Node, v reflect.Value, path string) {
 	if n.Kind != Map {
-		d.wrong(n, path, "a mapping")
+		d.wrong(n, path, orText(v, "a mapping"))
 		return
 	}
 	fields := Fields(v.Type())

@@ -45,6 +45,9 @@ func Parse(file string, data []byte, b Bounds) (root *Node, err error) {
 	return root, p.errs.Err()
 }
 
+// NotUTF8 is what is said of a text that is none.
+const NotUTF8 = "this is not UTF-8"
+
 // check finds what no text may have.
 func check(file string, data []byte) *Error {
 	if bytes.IndexByte(data, 0) >= 0 {
@@ -58,7 +61,7 @@ func check(file string, data []byte) *Error {
 		r, n := utf8.DecodeRune(data)
 		switch {
 		case r == utf8.RuneError && n == 1:
-			return &Error{Pos: at, Msg: "this is not UTF-8", Hint: "convert the file, for example by: iconv -f latin1 -t utf8"}
+			return &Error{Pos: at, Msg: NotUTF8, Hint: "convert the file, for example by: iconv -f latin1 -t utf8"}
 		case r == '\n':
 			at.Line, at.Column = at.Line+1, 1
 		default:
