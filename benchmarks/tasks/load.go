@@ -329,28 +329,36 @@ func newRows(p place, onDisk string) datasets.Source {
 func makeTask(benchmark string, t Task, fsys fs.FS) (datasets.Task, error) {
 	out := datasets.Task{ID: t.ID, Cluster: t.Cluster, Tags: t.Tags, Fields: t.Fields, Files: fsys}
 	sums := map[string]string{}
-	all := []map[string]Item{t.Files}
-	for _, s := range t.stages() {
-		all = append(all, s.Files, s.Grade.Files)
+	type brought struct {
+		key   string
+		files map[string]Item
+	}
+	all := []brought{{"files", t.Files}}
+	for i, s := range t.stages() {
+		where := ""
+		if len(t.Stages) > 0 {
+			where = fmt.Sprintf("stage %d: ", i+1)
+		}
+		all = append(all, brought{where + "files", s.Files}, brought{where + "grade.files", s.Grade.Files})
 	}
 	if b := t.Browser; b != nil {
 		if !slices.Contains(out.Tags, web.Tag) {
 			out.Tags = append(slices.Clone(out.Tags), web.Tag)
 		}
-		all = append(all, b.Site)
+		all = append(all, brought{"browser.site", b.Site})
 		if err := b.look(fsys); err != nil {
 			return out, fmt.Errorf("browser.site: %w", err)
 		}
 	}
-	for _, files := range all {
-		for _, name := range sorted(files) {
-			from := files[name].From
+	for _, b := range all {
+		for _, name := range sorted(b.files) {
+			from := b.files[name].From
 			if from == "" || sums[from] != "" {
 				continue
 			}
 			sum, err := digest(fsys, path.Clean(from))
 			if err != nil {
-				return out, fmt.Errorf("files: %q: from %q: %w", name, from, err)
+				return out, fmt.Errorf("%s: %q: from %q: %w", b.key, name, from, err)
 			}
 			sums[from] = sum
 		}
