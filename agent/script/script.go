@@ -192,17 +192,22 @@ type (
 	duration time.Duration
 )
 
-func (d *duration) UnmarshalJSON(b []byte) error {
-	var s string
-	if err := json.Unmarshal(b, &s); err != nil {
-		return fmt.Errorf("a duration is written like 50ms or 1m30s, not %s", b)
-	}
+// A step that is one text.
+func (r *rawRun) Set(s string) error    { r.Command = s; return nil }
+func (r *rawBrowse) Set(s string) error { r.Code = s; return nil }
+func (r *rawTool) Set(s string) error   { r.Name = s; return nil }
+func (r *rawAsk) Set(s string) error    { r.Text = s; return nil }
+func (r *rawFinish) Set(s string) error { r.Message = s; return nil }
+
+func (d *duration) Set(s string) error {
 	v, err := time.ParseDuration(s)
 	if err != nil || v < 0 {
-		return fmt.Errorf("a duration is written like 50ms or 1m30s, not %q", s)
+		return fmt.Errorf("%q is not a duration", s)
 	}
 	*d = duration(v)
 	return nil
 }
+
+func (duration) Notation() (name, pattern, example string) { return "a duration", "", "50ms or 1m30s" }
 
 func (d duration) std() time.Duration { return time.Duration(d) }

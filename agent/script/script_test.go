@@ -222,7 +222,7 @@ func (nowhere) Step(_ context.Context, e event.Event) (event.Event, error) { ret
 // of it.
 func TestDeep(t *testing.T) {
 	for _, text := range []string{"\n- " + strings.Repeat("[", 1<<18), "\n" + strings.Repeat("- ", 1<<18), "\n- " + strings.Repeat("{a: ", 1<<16)} {
-		if _, err := Parse("x.yaml", []byte(text)); err == nil || err.Error() != "x.yaml:2: nested deeper than 100" {
+		if _, err := Parse("x.yaml", []byte(text)); err == nil || !strings.HasPrefix(err.Error(), "x.yaml:2:") || !strings.HasSuffix(err.Error(), ": nested deeper than 64") {
 			t.Errorf("%.10q: %v", text, err)
 		}
 	}

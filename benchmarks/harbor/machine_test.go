@@ -142,7 +142,7 @@ services:
 	if s := n.Agent[0]; !s.Network.None() {
 		t.Errorf("%+v", s.Network)
 	}
-	has(t, loadError(t, "# x", map[string]string{"environment/docker-compose.yaml": "services: {main: {imgae: x}}"}), `environment/docker-compose.yaml:1:`, `unknown key "imgae"`)
+	has(t, loadError(t, "# x", map[string]string{"environment/docker-compose.yaml": "services: {main: {imgae: x}}"}), `environment/docker-compose.yaml:1:`, `services.main.imgae: unknown key`)
 }
 
 // What cannot be run here is skipped, with the reason.
@@ -164,7 +164,7 @@ func TestSkip(t *testing.T) {
 		{"", "verifier = {env={A='${KEY}'}}", nil, "verifier.env.A wants the variable KEY"},
 		{"", "solution = {env={A='${KEY}'}}", nil, ""},
 		{"", "[[environment.mcp_servers]]\nname='m'\nurl='u'\nheaders={H='${KEY}'}", nil, "environment.mcp_servers.m.headers.H wants the variable KEY"},
-		{"", "# x", compose("services: {main: {privileged: true}}"), "environment/docker-compose.yaml:1:19: service main: privileged is not supported"},
+		{"", "# x", compose("services: {main: {privileged: true}}"), "environment/docker-compose.yaml:1:19: services.main.privileged: privileged is not supported"},
 		{"", "# x", compose("services: {main: {environment: {A: '${HOME}'}}}"), "wants the variable HOME of this machine"},
 		{`{"env": ["PORT"]}`, "# x", compose("services: {main: {cpus: '${PORT}'}}"), ""},
 		{"", "# x", compose("services: {main: {environment: {A: '${HOME:-none}', B: }}}"), "wants the variable B"},

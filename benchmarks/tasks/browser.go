@@ -51,38 +51,11 @@ const (
 
 var defaultActions = []string{"chat", "infeas", "bid", "coord", "nav", "tab"}
 
-func (s *Site) UnmarshalJSON(b []byte) error {
-	if len(b) > 0 && b[0] == '"' {
-		var from string
-		err := json.Unmarshal(b, &from)
-		*s = Site{".": {From: from}}
-		return err
-	}
-	return json.Unmarshal(b, (*map[string]Item)(s))
-}
+func (s *Site) Set(from string) error    { *s = Site{".": {From: from}}; return nil }
+func (s *Success) Set(text string) error { *s = Success{plainSuccess: text}; return nil }
 
-func (s *Success) UnmarshalJSON(b []byte) error {
-	if string(b) == "null" {
-		return nil
-	}
-	if len(b) > 0 && b[0] == '{' {
-		return json.Unmarshal(b, (*map[string]string)(s))
-	}
-	text, err := scalar(b)
-	*s = Success{plainSuccess: text}
-	return err
-}
-
-func (v *Viewport) UnmarshalJSON(b []byte) error {
-	if string(b) == "null" {
-		return nil
-	}
-	s, err := scalar(b)
-	if err == nil {
-		*v, err = parseViewport(s)
-	}
-	return err
-}
+func (v *Viewport) Set(text string) (err error)  { *v, err = parseViewport(text); return err }
+func (v *Viewport) UnmarshalJSON(b []byte) error { return set(b, v) }
 
 func (v Viewport) MarshalJSON() ([]byte, error) {
 	return json.Marshal(fmt.Sprintf("%dx%d", v.Width, v.Height))

@@ -1,15 +1,14 @@
 package tasks
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/evalrun/evalrun/benchmarks/score"
+	"github.com/evalrun/evalrun/internal/yamldoc"
 )
 
 // A File of tasks: tasks.yaml. Of a JSONL file each line is a Task.
@@ -125,41 +124,23 @@ type Size int64
 // A Duration, as 90s, 5m, or a plain number of seconds.
 type Duration time.Duration
 
-// shaped is a type that may be written in several ways. The zero value is asked.
-type shaped interface {
-	// shapes tells whether a scalar may stand for it, and whether a list of texts may.
-	shapes() (scalar, list bool)
-	// check says what is wrong with a scalar.
-	check(text string) error
-}
+// Short forms, and notations of their own.
 
-func (Texts) shapes() (bool, bool)    { return true, true }
-func (Network) shapes() (bool, bool)  { return true, true }
-func (Mode) shapes() (bool, bool)     { return true, false }
-func (Size) shapes() (bool, bool)     { return true, false }
-func (Duration) shapes() (bool, bool) { return true, false }
-func (Item) shapes() (bool, bool)     { return true, false }
-func (Oracle) shapes() (bool, bool)   { return true, false }
+func (t *Texts) Set(s string) error  { *t = Texts{s}; return nil }
+func (i *Item) Set(s string) error   { i.Text = s; return nil }
+func (o *Oracle) Set(s string) error { o.Script = s; return nil }
 
-func (Site) shapes() (bool, bool)     { return true, false }
-func (Success) shapes() (bool, bool)  { return true, false }
-func (Viewport) shapes() (bool, bool) { return true, false }
-
-func (Texts) check(string) error  { return nil }
-func (Item) check(string) error   { return nil }
-func (Oracle) check(string) error { return nil }
-func (Network) check(s string) error {
+func (n *Network) Set(s string) error {
 	if s != "none" && s != "public" {
 		return fmt.Errorf("network %q; want none, public, or a list of hosts", s)
 	}
+	*n = Network{s}
 	return nil
 }
-func (Site) check(string) error       { return nil }
-func (Success) check(string) error    { return nil }
-func (Viewport) check(s string) error { _, err := parseViewport(s); return err }
-func (Mode) check(s string) error     { _, err := parseMode(s); return err }
-func (Size) check(s string) error     { _, err := parseSize(s); return err }
-func (Duration) check(s string) error { _, err := parseDuration(s); return err }
+
+func (m *Mode) Set(s string) (err error)     { *m, err = parseMode(s); return err }
+func (z *Size) Set(s string) (err error)     { *z, err = parseSize(s); return err }
+func (d *Duration) Set(s string) (err error) { *d, err = parseDuration(s); return err }
 
 func parseMode(s string) (Mode, error) {
 	n, err := strconv.ParseUint(strings.TrimPrefix(s, "0o"), 8, 32)
@@ -192,82 +173,26 @@ func parseDuration(s string) (Duration, error) {
 	return Duration(d), nil
 }
 
-// scalar is a JSON scalar as text: a string's content, anything else as written.
-func scalar(b []byte) (string, error) {
-	if len(b) > 0 && b[0] == '"' {
-		var s string
-		err := json.Unmarshal(b, &s)
-		return s, err
+// set reads what a notation is as JSON.
+func set(b []byte, v yamldoc.Setter) error {
+	var s string
+	if err := json.Unmarshal(b, &s); err != nil {
+		return err
 	}
-	if len(b) > 0 && (b[0] == '{' || b[0] == '[') {
-		return "", errors.New("want text or a number")
-	}
-	return string(b), nil
+	return v.Set(s)
 }
 
-func (m *Mode) UnmarshalJSON(b []byte) error {
-	s, err := scalar(b)
-	if err == nil {
-		*m, err = parseMode(s)
-	}
-	return err
-}
+func (m *Mode) UnmarshalJSON(b []byte) error     { return set(b, m) }
+func (d *Duration) UnmarshalJSON(b []byte) error { return set(b, d) }
 
-func (m Mode) MarshalJSON() ([]byte, error) { return json.Marshal(fmt.Sprintf("%04o", m)) }
-
-func (z *Size) UnmarshalJSON(b []byte) error {
-	s, err := scalar(b)
-	if err == nil {
-		*z, err = parseSize(s)
-	}
-	return err
-}
-
-func (d *Duration) UnmarshalJSON(b []byte) error {
-	s, err := scalar(b)
-	if err == nil {
-		*d, err = parseDuration(s)
-	}
-	return err
-}
-
+func (m Mode) MarshalJSON() ([]byte, error)     { return json.Marshal(fmt.Sprintf("%04o", m)) }
 func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(d).String()) }
 
-func (t *Texts) UnmarshalJSON(b []byte) (err error) {
-	*t, err = texts(b)
-	return err
-}
-
-func texts(b []byte) ([]string, error) {
-	if len(b) == 0 || b[0] != '[' {
-		s, err := scalar(b)
-		if err != nil || string(b) == "null" {
-			return nil, err
-		}
-		return []string{s}, nil
-	}
-	var list []json.RawMessage
-	if err := json.Unmarshal(b, &list); err != nil {
-		return nil, err
-	}
-	out := []string{}
-	for _, x := range list {
-		s, err := scalar(x)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, s)
-	}
-	return out, nil
-}
-
 func (n *Network) UnmarshalJSON(b []byte) error {
-	list, err := texts(b)
-	if err == nil && len(b) > 0 && b[0] == '"' {
-		err = n.check(list[0])
+	if b[0] == '"' {
+		return set(b, n)
 	}
-	*n = list
-	return err
+	return json.Unmarshal(b, (*[]string)(n))
 }
 
 // MarshalJSON keeps the word apart from a list of hosts.
@@ -276,28 +201,6 @@ func (n Network) MarshalJSON() ([]byte, error) {
 		return json.Marshal(n[0])
 	}
 	return json.Marshal([]string(n))
-}
-
-func (i *Item) UnmarshalJSON(b []byte) error {
-	if len(b) > 0 && b[0] == '"' {
-		return json.Unmarshal(b, &i.Text)
-	}
-	type plain Item
-	return strict(b, (*plain)(i))
-}
-
-func (o *Oracle) UnmarshalJSON(b []byte) error {
-	if len(b) > 0 && b[0] == '"' {
-		return json.Unmarshal(b, &o.Script)
-	}
-	type plain Oracle
-	return strict(b, (*plain)(o))
-}
-
-func strict(b []byte, to any) error {
-	dec := json.NewDecoder(bytes.NewReader(b))
-	dec.DisallowUnknownFields()
-	return dec.Decode(to)
 }
 
 // spec is how answers are scored.

@@ -1,7 +1,7 @@
 package tasks
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -11,17 +11,13 @@ import (
 	"io"
 	"io/fs"
 	"iter"
-	"maps"
 	"os"
 	"path"
 	"path/filepath"
-	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
-	"unicode/utf8"
-
-	"github.com/goccy/go-yaml/ast"
 
 	"github.com/evalrun/evalrun/benchmarks/web"
 	"github.com/evalrun/evalrun/datasets"
@@ -29,6 +25,7 @@ import (
 	"github.com/evalrun/evalrun/datasets/table"
 	"github.com/evalrun/evalrun/harness/record"
 	"github.com/evalrun/evalrun/internal/fsutil"
+	"github.com/evalrun/evalrun/internal/yamldoc"
 )
 
 // maxYAML is the largest tasks.yaml: it is read whole, and what the parser makes of it is a hundred
@@ -122,9 +119,30 @@ func (s *yamlSource) Task(_ context.Context, id string) (datasets.Task, error) {
 }
 
 func (s *yamlSource) load() {
-	if errs := s.read(); len(errs) > 0 {
-		s.fatal = fatal(s.shown, errs...)
+	err := s.read()
+	if errs, ok := err.(yamldoc.Errors); ok {
+		var at yamldoc.Pos
+		at, err = told(errs, "")
+		s.fatal = &datasets.Fatal{Place: at.String(), Err: err}
+	} else if err != nil {
+		s.fatal = &datasets.Fatal{Place: s.shown, Err: err}
 	}
+}
+
+// told are errors for one that gives the place of the first, and the path of its task, itself.
+func told(errs yamldoc.Errors, path string) (at yamldoc.Pos, err error) {
+	errs.Sort()
+	lines := make([]string, len(errs))
+	for i, e := range errs {
+		if lines[i] = e.Error(); i == 0 {
+			first := *e
+			if at = e.Pos; e.Key == path {
+				first.Key = ""
+			}
+			lines[i] = first.Text()
+		}
+	}
+	return at, errors.New(strings.Join(lines, "\n"))
 }
 
 // text is the file's content.
@@ -138,70 +156,79 @@ func (s *yamlSource) text() ([]byte, error) {
 	if err == nil && len(text) > maxYAML {
 		err = fmt.Errorf("larger than %d MiB; write such a benchmark as JSONL", maxYAML>>20)
 	}
-	if err == nil && !utf8.Valid(text) {
-		err = errors.New("not UTF-8; convert the file, with iconv say")
-	}
-	return bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")), err
+	return text, err
+}
+
+// decoder goes by the types of fields alone, which keeps texts as they are written: an answer 007
+// stays 007, a version 1.10 stays 1.10.
+func decoder(errs *yamldoc.Errors, root string) *yamldoc.Decoder {
+	return &yamldoc.Decoder{Report: errs.Add, Root: root, Scalars: yamldoc.Untyped}
 }
 
 // read reads the file; what it returns is wrong with the file as a whole.
-func (s *yamlSource) read() []error {
-	one := func(format string, args ...any) []error { return []error{fmt.Errorf(format, args...)} }
+func (s *yamlSource) read() error {
 	text, err := s.text()
 	if err != nil {
-		return []error{err}
+		return err
 	}
-	d, root, err := parse(s.shown, text)
-	if err != nil {
-		return []error{err}
-	}
+	root, err := yamldoc.Parse(s.shown, text, yamldoc.Bounds{Size: maxYAML})
+	errs, _ := err.(yamldoc.Errors)
 	if root == nil {
-		return one("the file is empty; see docs/own-benchmark.md for its form")
+		return errs
 	}
-	var list *ast.SequenceNode
-	var defaults map[string]any
-	if seq, ok := root.(*ast.SequenceNode); ok { // the tasks alone
-		list = seq
-	} else {
-		members, ok := d.members(root)
-		if !ok {
-			return one("want a list of tasks, or keys and values with a list named tasks")
+	var f struct {
+		Name     string      `json:"name"`
+		Defaults Task        `json:"defaults"`
+		Tasks    yamldoc.Raw `json:"tasks"`
+	}
+	switch root.Kind {
+	case yamldoc.Null:
+		if len(errs) == 0 {
+			return errors.New("the file is empty; see docs/own-benchmark.md for its form")
 		}
-		for _, m := range members {
-			switch k := keyOf(m); k {
-			case "name":
-				s.name, _ = d.value(m.Value, reflect.TypeFor[string]()).(string)
-			case "defaults":
-				defaults, _ = d.value(m.Value, reflect.TypeFor[Task]()).(map[string]any)
-			case "tasks":
-				if list, ok = d.resolve(m.Value).(*ast.SequenceNode); !ok {
-					d.bad(m.Value, "tasks: want a list")
-				}
-			default:
-				// A key that starts with x- holds what anchors refer to.
-				if strings.HasPrefix(k, "x-") {
-					ast.Walk(anchors{d}, m.Value)
-					continue
-				}
-				d.bad(m.Key, "unknown key %q%s", k, nearest(k, []string{"name", "defaults", "tasks"}))
+		return errs
+	case yamldoc.List: // the tasks alone
+		f.Tasks.Node = root
+	case yamldoc.Map:
+		for _, e := range root.Entries {
+			if strings.HasPrefix(e.Key, "x-") { // holds what anchors refer to
+				root = root.Without(e.Key)
 			}
 		}
+		decoder(&errs, "").Decode(root, &f)
+	default:
+		return errors.New("want a list of tasks, or keys and values with a list named tasks")
 	}
-	if len(d.errs) > 0 {
-		return d.errs
+	list := f.Tasks.Node
+	if list != nil && list.Kind != yamldoc.List {
+		errs.Add(list.Errorf("want a list"))
 	}
-	if list == nil || len(list.Values) == 0 {
-		return one("it holds no tasks")
+	if list == nil || len(list.Items) == 0 {
+		return cmp.Or(errs.Err(), errors.New("it holds no tasks"))
 	}
-	s.index = map[string]int{}
-	at := map[string]string{}
-	for _, n := range list.Values {
-		l := s.task(d, n, defaults)
+	// What the parser refused of a task is that task's.
+	own := make([]yamldoc.Errors, len(list.Items))
+	errs = slices.DeleteFunc(errs, func(e *yamldoc.Error) bool {
+		number, _, _ := strings.Cut(strings.TrimPrefix(e.Key, list.Path()+"["), "]")
+		i, err := strconv.Atoi(number)
+		if err == nil {
+			e.Key = "tasks" + strings.TrimPrefix(e.Key, list.Path())
+			own[i].Add(e)
+		}
+		return err == nil
+	})
+	if len(errs) > 0 {
+		return errs
+	}
+	s.name, s.index = f.Name, map[string]int{}
+	at := map[string]yamldoc.Pos{}
+	for i, n := range list.Items {
+		l := s.task(n, root.Get("defaults"), fmt.Sprintf("tasks[%d]", i), own[i])
 		if id := l.task.ID; id != "" {
 			if first, twice := at[id]; twice {
-				return []error{&placed{d.place(n), fmt.Sprintf("task id %q is used twice; the first is at %s", id, first)}}
+				return yamldoc.Errors{{Pos: n.Pos, Msg: fmt.Sprintf("task id %q is used twice; the first is at %s", id, first)}}
 			}
-			at[id] = d.place(n)
+			at[id] = n.Pos
 			if l.err == nil {
 				s.index[id] = len(s.tasks)
 			}
@@ -214,74 +241,85 @@ func (s *yamlSource) read() []error {
 	return nil
 }
 
-// anchors notes the anchors of a part that is not read otherwise.
-type anchors struct{ d *decoder }
-
-func (a anchors) Visit(n ast.Node) ast.Visitor {
-	if x, ok := n.(*ast.AnchorNode); ok {
-		a.d.anchors[x.Name.GetToken().Value] = x.Value
-	}
-	return a
-}
-
-func (s *yamlSource) task(d *decoder, n ast.Node, defaults map[string]any) loaded {
-	d.errs = nil
-	m, _ := d.value(n, reflect.TypeFor[Task]()).(map[string]any)
-	errs := d.errs
-	d.errs = nil
+func (s *yamlSource) task(n, defaults *yamldoc.Node, path string, errs yamldoc.Errors) loaded {
 	var t Task
-	raw, err := json.Marshal(withDefaults(m, defaults))
-	if err == nil {
-		err = json.Unmarshal(raw, &t)
-	}
-	if len(errs) == 0 { // what the decoder could not read is not to be called missing
-		if err == nil {
-			err = t.validate()
-		}
-		if err != nil {
-			errs = append(errs, err)
-		}
-	}
+	merged := withDefaults(n, defaults)
+	decoder(&errs, path).Decode(merged, &t)
 	out := datasets.Task{ID: t.ID}
-	if len(errs) == 0 {
-		if out, err = makeTask(s.name, t, s.fsys); err != nil {
-			errs = append(errs, err)
+	if len(errs) == 0 { // what could not be read is not to be called missing
+		err := t.validate()
+		if err == nil {
+			out, err = makeTask(s.name, t, s.fsys)
+		}
+		each := []error{err}
+		if many, ok := err.(interface{ Unwrap() []error }); ok {
+			each = many.Unwrap()
+		}
+		for _, err := range each {
+			if err != nil {
+				errs.Add(about(err, n, merged, path))
+			}
 		}
 	}
 	if len(errs) > 0 {
-		return loaded{out, &datasets.BadTask{ID: t.ID, Place: d.place(n), Err: errors.Join(errs...)}}
+		at, err := told(errs, path)
+		return loaded{out, &datasets.BadTask{ID: t.ID, Place: at.String(), Err: err}}
 	}
 	return loaded{task: out}
 }
 
-// withDefaults lays a task over the defaults, key by key; of limits, fields and browser, member by
-// member.
-func withDefaults(task, defaults map[string]any) map[string]any {
-	out := maps.Clone(defaults)
-	if out == nil {
-		out = map[string]any{}
-	}
-	for k, v := range task {
-		below, ok1 := out[k].(map[string]any)
-		above, ok2 := v.(map[string]any)
-		if ok1 && ok2 && (k == "limits" || k == "fields" || k == "browser") {
-			v = withDefaults(above, below)
+// about finds where the key stands that an error begins with.
+func about(err error, n, merged *yamldoc.Node, path string) *yamldoc.Error {
+	key, msg, _ := strings.Cut(err.Error(), ": ")
+	at := merged
+	for part := range strings.SplitSeq(key, ".") {
+		if at = at.Get(part); at == nil {
+			return &yamldoc.Error{Pos: n.Pos, Key: path, Msg: err.Error()}
 		}
-		out[k] = v
 	}
-	return out
+	return &yamldoc.Error{Pos: at.Pos, Key: yamldoc.Join(path, key), Msg: msg}
+}
+
+// withDefaults lays a task over the defaults, key by key; of limits, fields and browser, member by
+// member. A null takes a default away.
+func withDefaults(task, defaults *yamldoc.Node) *yamldoc.Node {
+	if defaults == nil || task.Kind != yamldoc.Map {
+		return task
+	}
+	out, index := *task, map[string]int{}
+	out.Entries = slices.Clone(defaults.Entries)
+	for i, e := range out.Entries {
+		index[e.Key] = i
+	}
+	for _, e := range task.Entries {
+		i, have := index[e.Key]
+		if !have {
+			out.Entries = append(out.Entries, e)
+			continue
+		}
+		if below := out.Entries[i].Value; below.Kind == yamldoc.Map && (e.Key == "limits" || e.Key == "fields" || e.Key == "browser") {
+			e.Value = withDefaults(e.Value, below)
+		}
+		out.Entries[i] = e
+	}
+	return &out
 }
 
 // newRows is a source of a JSONL file, a task a line.
 func newRows(p place, onDisk string) datasets.Source {
 	return table.New(jsonl.Open(onDisk), func(r table.Row) (datasets.Task, error) {
 		var t Task
-		err := strict(r.Data, &t)
+		n, err := yamldoc.ParseJSON(yamldoc.Pos{}, r.Data)
+		if err == nil {
+			var errs yamldoc.Errors
+			decoder(&errs, "").Decode(n, &t)
+			err = errs.Err()
+		}
 		if err == nil {
 			err = t.validate()
 		}
 		if err != nil {
-			return datasets.Task{ID: t.ID}, errors.New(strings.TrimPrefix(err.Error(), "json: "))
+			return datasets.Task{ID: t.ID}, err
 		}
 		return makeTask(p.name, t, p.fsys)
 	})
@@ -291,28 +329,36 @@ func newRows(p place, onDisk string) datasets.Source {
 func makeTask(benchmark string, t Task, fsys fs.FS) (datasets.Task, error) {
 	out := datasets.Task{ID: t.ID, Cluster: t.Cluster, Tags: t.Tags, Fields: t.Fields, Files: fsys}
 	sums := map[string]string{}
-	all := []map[string]Item{t.Files}
-	for _, s := range t.stages() {
-		all = append(all, s.Files, s.Grade.Files)
+	type brought struct {
+		key   string
+		files map[string]Item
+	}
+	all := []brought{{"files", t.Files}}
+	for i, s := range t.stages() {
+		where := ""
+		if len(t.Stages) > 0 {
+			where = fmt.Sprintf("stage %d: ", i+1)
+		}
+		all = append(all, brought{where + "files", s.Files}, brought{where + "grade.files", s.Grade.Files})
 	}
 	if b := t.Browser; b != nil {
 		if !slices.Contains(out.Tags, web.Tag) {
 			out.Tags = append(slices.Clone(out.Tags), web.Tag)
 		}
-		all = append(all, b.Site)
+		all = append(all, brought{"browser.site", b.Site})
 		if err := b.look(fsys); err != nil {
 			return out, fmt.Errorf("browser.site: %w", err)
 		}
 	}
-	for _, files := range all {
-		for _, name := range sorted(files) {
-			from := files[name].From
+	for _, b := range all {
+		for _, name := range sorted(b.files) {
+			from := b.files[name].From
 			if from == "" || sums[from] != "" {
 				continue
 			}
 			sum, err := digest(fsys, path.Clean(from))
 			if err != nil {
-				return out, fmt.Errorf("files: %q: from %q: %w", name, from, err)
+				return out, fmt.Errorf("%s: %q: from %q: %w", b.key, name, from, err)
 			}
 			sums[from] = sum
 		}

@@ -24,6 +24,7 @@ import (
 	"github.com/evalrun/evalrun/benchmarks/web"
 	"github.com/evalrun/evalrun/datasets"
 	"github.com/evalrun/evalrun/internal/fsutil"
+	"github.com/evalrun/evalrun/internal/yamldoc"
 	"github.com/evalrun/evalrun/runtime/egress"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
@@ -45,7 +46,11 @@ type Benchmark struct {
 func New(path string, raw json.RawMessage) (*Benchmark, error) {
 	var o Options
 	if len(raw) > 0 {
-		if err := strict(raw, &o); err != nil {
+		n, err := yamldoc.ParseJSON(yamldoc.Pos{}, raw)
+		if err == nil {
+			err = yamldoc.Decode(n, &o)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("options of tasks: %w", err)
 		}
 	}

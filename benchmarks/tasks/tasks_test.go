@@ -81,32 +81,32 @@ tasks:
   - id: b
     instruction: fine
     answer: 2
-`, `bad tasks.yaml:3:5: task "a": tasks.yaml:4:5: unknown key "instruktion"; is it "instruction"?
-  tasks.yaml:7:14: unknown key "memroy"; is it "memory"?
-  tasks.yaml:7:33: size "much"; want one such as 512MB or 2GiB
-  tasks.yaml:8:28: unknown key "pratial"; is it "partial"?
+`, `bad tasks.yaml:4:5: task "a": tasks[0].instruktion: unknown key; did you mean "instruction"?
+  tasks.yaml:7:14: tasks[0].limits.memroy: unknown key; did you mean "memory"?
+  tasks.yaml:7:33: tasks[0].limits.disk: size "much"; want one such as 512MB or 2GiB
+  tasks.yaml:8:28: tasks[0].grade.pratial: unknown key; did you mean "partial"?
 b`},
-		"of the file":        {"nam: x\ntask: []\n", "fatal tasks.yaml:1:1: unknown key \"nam\"; is it \"name\"?\n  tasks.yaml:2:1: unknown key \"task\"; is it \"tasks\"?"},
-		"syntax":             {"tasks:\n  - id: [\n", "fatal tasks.yaml:2:9: sequence end token ']' not found"},
+		"of the file":        {"nam: x\ntask: []\n", "fatal tasks.yaml:1:1: nam: unknown key; did you mean \"name\"?\n  tasks.yaml:2:1: task: unknown key; did you mean \"tasks\"?"},
+		"syntax":             {"tasks:\n  - id: [\n", "fatal tasks.yaml:2:9: not valid YAML: sequence end token ']' not found"},
 		"empty":              {"", "fatal tasks.yaml: the file is empty; see docs/own-benchmark.md for its form"},
 		"no tasks":           {"name: x\n", "fatal tasks.yaml: it holds no tasks"},
 		"a scalar":           {"hello\n", "fatal tasks.yaml: want a list of tasks, or keys and values with a list named tasks"},
-		"twice":              {"- {id: a, instruction: x, answer: 1}\n- {id: a, instruction: x, answer: 1}\n", "fatal tasks.yaml:2:4: task id \"a\" is used twice; the first is at tasks.yaml:1:4"},
-		"no id":              {"- {instruction: x, answer: 1}", "bad tasks.yaml:1:4: the task has no id"},
-		"no instruction":     {"- {id: a, answer: 1}", `bad tasks.yaml:1:4: task "a": no instruction`},
-		"no grade":           {"- {id: a, instruction: x}", `bad tasks.yaml:1:4: task "a": it is graded in 0 ways; want one of grade.script, grade.function and answer`},
-		"two grades":         {"- {id: a, instruction: x, answer: 1, grade: {script: 'true'}}", `bad tasks.yaml:1:4: task "a": answer stands beside a grade of another kind, or with an answer of its own: keep one`},
-		"wrong types":        {"- {id: [1], instruction: {a: b}, answer: 1, leave: maybe, time: soon, limits: {cpus: x}}", "bad tasks.yaml:1:4: tasks.yaml:1:8: want text\n  tasks.yaml:1:27: want text\n  tasks.yaml:1:52: \"maybe\": want true or false\n  tasks.yaml:1:65: duration \"soon\"; want one such as 90s or 5m\n  tasks.yaml:1:86: \"x\": want a number"},
-		"paths that leave":   {"- {id: a, instruction: x, answer: 1, files: {../x: y, /etc/p: z, ok: {from: ../../etc}, no: {from: missing}}}", "bad tasks.yaml:1:4: task \"a\": files: \"../x\": want a relative path without . and ..\n  files: \"/etc/p\": want a relative path without . and ..\n  files: \"ok\": from \"../../etc\" leaves the folder of the tasks"},
-		"missing file":       {"- {id: a, instruction: x, answer: 1, files: {no: {from: missing}}}", `bad tasks.yaml:1:4: task "a": files: "no": from "missing": no such file beside the tasks`},
-		"bad scorer":         {"- {id: a, instruction: x, answer: '(', grade: {scorer: regex}}", "bad tasks.yaml:1:4: task \"a\": answer: error parsing regexp: missing closing ): `(`"},
-		"leave alone":        {"- {id: a, instruction: x, leave: true, grade: {script: 'true'}}", `bad tasks.yaml:1:4: task "a": leave keeps processes for a grader in the same machine: add grade.shared`},
-		"stages and own":     {"- {id: a, instruction: x, stages: [{instruction: y, answer: 1}, {instruction: y, answer: 2}]}", "bad tasks.yaml:1:4: task \"a\": the task has stages, so instruction, answer, grade, oracle, leave and time belong into them (files and setup may stay: they come first)\n  stage 2: its instruction is an earlier stage's"},
-		"strange script":     {"- id: a\n  instruction: x\n  grade: {script: \"#!/usr/bin/perl\\nprint 1\"}\n", `bad tasks.yaml:1:3: task "a": grade.script: its first line is "#!/usr/bin/perl"; scripts run with bash, sh or python3`},
-		"network":            {"- {id: a, instruction: x, answer: 1, network: all}", `bad tasks.yaml:1:4: task "a": tasks.yaml:1:47: network "all"; want none, public, or a list of hosts`},
-		"aliases":            {"x-a: &a {instruction: x}\ntasks:\n  - {<<: *a, id: q, answer: 007}\n  - {<<: *b, id: r, answer: 1}\n", "q\nbad tasks.yaml:4:6: task \"r\": tasks.yaml:4:10: no anchor &b before this"},
-		"a bomb":             {"x-a: &a [a,a,a,a,a,a,a,a,a,a]\nx-b: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a]\nx-c: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b,*b]\nx-d: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c,*c]\nx-e: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d,*d]\nx-f: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e,*e]\ntasks:\n  - {id: a, instruction: x, tags: [*f]}\n", "bad tasks.yaml:8:6: task \"a\": tasks.yaml:6:9: want text"},
-		"not UTF-8":          {"- {id: a, instruction: \xff, answer: 1}", "fatal tasks.yaml: not UTF-8; convert the file, with iconv say"},
+		"twice":              {"- {id: a, instruction: x, answer: 1}\n- {id: a, instruction: x, answer: 1}\n", "fatal tasks.yaml:2:3: task id \"a\" is used twice; the first is at tasks.yaml:1:3"},
+		"no id":              {"- {instruction: x, answer: 1}", "bad tasks.yaml:1:3: the task has no id"},
+		"no instruction":     {"- {id: a, answer: 1}", `bad tasks.yaml:1:3: task "a": no instruction`},
+		"no grade":           {"- {id: a, instruction: x}", `bad tasks.yaml:1:3: task "a": it is graded in 0 ways; want one of grade.script, grade.function and answer`},
+		"two grades":         {"- {id: a, instruction: x, answer: 1, grade: {script: 'true'}}", `bad tasks.yaml:1:3: task "a": answer stands beside a grade of another kind, or with an answer of its own: keep one`},
+		"wrong types":        {"- {id: [1], instruction: {a: b}, answer: 1, leave: maybe, time: soon, limits: {cpus: x}}", "bad tasks.yaml:1:8: tasks[0].id: expected text, found a list\n  tasks.yaml:1:26: tasks[0].instruction: expected text, found a mapping\n  tasks.yaml:1:52: tasks[0].leave: expected true or false, found \"maybe\"\n  tasks.yaml:1:65: tasks[0].time: duration \"soon\"; want one such as 90s or 5m\n  tasks.yaml:1:86: tasks[0].limits.cpus: expected a number, found \"x\""},
+		"paths that leave":   {"- {id: a, instruction: x, answer: 1, files: {../x: y, /etc/p: z, ok: {from: ../../etc}, no: {from: missing}}}", "bad tasks.yaml:1:45: task \"a\": tasks[0].files: \"../x\": want a relative path without . and ..\n  tasks.yaml:1:45: tasks[0].files: \"/etc/p\": want a relative path without . and ..\n  tasks.yaml:1:45: tasks[0].files: \"ok\": from \"../../etc\" leaves the folder of the tasks"},
+		"missing file":       {"- {id: a, instruction: x, answer: 1, files: {no: {from: missing}}}", `bad tasks.yaml:1:45: task "a": tasks[0].files: "no": from "missing": no such file beside the tasks`},
+		"bad scorer":         {"- {id: a, instruction: x, answer: '(', grade: {scorer: regex}}", "bad tasks.yaml:1:35: task \"a\": tasks[0].answer: error parsing regexp: missing closing ): `(`"},
+		"leave alone":        {"- {id: a, instruction: x, leave: true, grade: {script: 'true'}}", `bad tasks.yaml:1:3: task "a": leave keeps processes for a grader in the same machine: add grade.shared`},
+		"stages and own":     {"- {id: a, instruction: x, stages: [{instruction: y, answer: 1}, {instruction: y, answer: 2}]}", "bad tasks.yaml:1:3: task \"a\": the task has stages, so instruction, answer, grade, oracle, leave and time belong into them (files and setup may stay: they come first)\n  tasks.yaml:1:3: tasks[0]: stage 2: its instruction is an earlier stage's"},
+		"strange script":     {"- id: a\n  instruction: x\n  grade: {script: \"#!/usr/bin/perl\\nprint 1\"}\n", `bad tasks.yaml:3:19: task "a": tasks[0].grade.script: its first line is "#!/usr/bin/perl"; scripts run with bash, sh or python3`},
+		"network":            {"- {id: a, instruction: x, answer: 1, network: all}", `bad tasks.yaml:1:47: task "a": tasks[0].network: network "all"; want none, public, or a list of hosts`},
+		"aliases":            {"x-a: &a {instruction: x}\ntasks:\n  - {<<: *a, id: q, answer: 007}\n  - {<<: *b, id: r, answer: 1}\n", "q\nbad tasks.yaml:4:10: task \"r\": no anchor &b before this alias"},
+		"a bomb":             {"x-a: &a [a,a,a,a,a,a,a,a,a,a]\nx-b: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a]\nx-c: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b,*b]\nx-d: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c,*c]\nx-e: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d,*d]\nx-f: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e,*e]\ntasks:\n  - {id: a, instruction: x, tags: [*f]}\n", "fatal tasks.yaml:1:12: x-f[7][4][6][8][1][1]: the file grows beyond 1048576 values"},
+		"not UTF-8":          {"- {id: a, instruction: \xff, answer: 1}", "fatal tasks.yaml:1:24: this is not UTF-8; convert the file, for example by: iconv -f latin1 -t utf8"},
 		"a list of defaults": {"defaults: {limits: {cpus: 1, pids: 9}, network: public}\ntasks: [{id: a, instruction: x, answer: [1.10, yes, 0x10], limits: {pids: 5}}]\n", "a"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -117,10 +117,10 @@ b`},
 	}
 	for name, c := range map[string]struct{ text, want string }{
 		"lines":       {`{"id":"a","instruction":"x","answer":42}` + "\n" + `{"id":"b","instruction":"x"}`, "a\nbad tasks.jsonl:2: task \"b\": it is graded in 0 ways; want one of grade.script, grade.function and answer"},
-		"unknown key": {`{"id":"a","instruction":"x","anwser":42}`, `bad tasks.jsonl:1: task "a": unknown field "anwser"`},
+		"unknown key": {`{"id":"a","instruction":"x","anwser":42}`, `bad tasks.jsonl:1: task "a": anwser: unknown key; did you mean "answer"?`},
 		"broken":      {"{", "bad tasks.jsonl:1: not JSON: unexpected end of JSON input"},
 		"objects":     {`{"id":"a","instruction":"x","grade":{"script":"true","files":{"a":"text","b":{"text":"t","mode":"0755"}},"timeout":5},"limits":{"memory":"1GiB"},"oracle":"true","network":["a.example"]}`, "a"},
-		"inner key":   {`{"id":"a","instruction":"x","answer":1,"oracle":{"scrip":"true"}}`, `bad tasks.jsonl:1: task "a": unknown field "scrip"`},
+		"inner key":   {`{"id":"a","instruction":"x","answer":1,"oracle":{"scrip":"true"}}`, `bad tasks.jsonl:1: task "a": oracle.scrip: unknown key; did you mean "script"?`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, got := read(t, load(t, "tasks.jsonl", c.text)); got != c.want {

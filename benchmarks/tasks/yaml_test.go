@@ -3,21 +3,24 @@ package tasks
 import (
 	"strings"
 	"testing"
+	"testing/fstest"
 )
 
+// What is nested beyond reason does not take the machine.
 func TestDeep(t *testing.T) {
-	if _, _, err := parse("f", []byte("tasks: "+strings.Repeat("[{a: ", 20000))); err == nil || !strings.Contains(err.Error(), "nested deeper") {
+	read := func(text string) error {
+		s := &yamlSource{place: place{shown: "f", file: "f", fsys: fstest.MapFS{"f": {Data: []byte(text)}}}}
+		s.load()
+		return s.fatal
+	}
+	if err := read("tasks: " + strings.Repeat("[{a: ", 20000)); err == nil || !strings.Contains(err.Error(), "nested deeper") {
 		t.Errorf("%v", err)
 	}
-	if _, _, err := parse("f", []byte("tasks: [{a: \""+strings.Repeat("[", 20000)+"\"}]\nb: |\n  "+strings.Repeat("{", 20000)+"\n")); err != nil {
+	if err := read("tasks: [{a: \"" + strings.Repeat("[", 20000) + "\"}]\nx-b: |\n  " + strings.Repeat("{", 20000) + "\n"); err != nil {
 		t.Error(err)
 	}
-}
-
-// Neither does a line that nests without brackets take the machine.
-func TestDeepDashes(t *testing.T) {
 	for _, s := range []string{"- ", "- ? ", "a: ", "&a ", "!!seq ", "- a: "} {
-		if _, _, err := parse("f", []byte("tasks:\n  "+strings.Repeat(s, 200_000))); err == nil || !strings.HasPrefix(err.Error(), "f:2:") || !strings.Contains(err.Error(), "nested deeper") {
+		if err := read("tasks:\n  " + strings.Repeat(s, 200_000)); err == nil || !strings.HasPrefix(err.Error(), "f:2:") || !strings.Contains(err.Error(), "nested deeper") {
 			t.Errorf("%q: %.100v", s, err)
 		}
 	}

@@ -63,7 +63,7 @@ func TestBadFolders(t *testing.T) {
 		"no machine":      {map[string]string{"Dockerfile": ""}, []string{"nothing says what the task runs in"}},
 		"script outside":  {map[string]string{"task.yaml": "instruction: a\ntest_scripts: [../x.sh]\n"}, []string{"../x.sh is missing"}},
 		"host's variable": {map[string]string{"docker-compose.yaml": "services: {client: {image: \"x\", environment: [\"A=${HOME}\"]}}\n"}, []string{"HOME", "none of Terminal-Bench's"}},
-		"twice":           {map[string]string{"task.yaml": "instruction: a\ninstruction: b\n"}, []string{"already defined", "task.yaml:2:1"}},
+		"twice":           {map[string]string{"task.yaml": "instruction: a\ninstruction: b\n"}, []string{"instruction: the key stands here twice", "task.yaml:2:1"}},
 	} {
 		_, err := Load(folder(c.change), "a-task")
 		for _, w := range c.want {
@@ -73,7 +73,7 @@ func TestBadFolders(t *testing.T) {
 		}
 	}
 	task := loaded(t, map[string]string{"task.yaml": "instruction: a\ndifficulty: 4\nmax_agent_timeout: 3\n", "tests/test_outputs.py": ""})
-	for _, w := range []string{"task.yaml:3:1: unknown key max_agent_timeout, ignored", `task.yaml:2:13: difficulty "4"`, "the folder tests is missing"} {
+	for _, w := range []string{"task.yaml:3:1: max_agent_timeout: unknown key, ignored", `task.yaml:2:13: difficulty: "4"`, "the folder tests is missing"} {
 		if !slices.Contains(task.Warnings, w) && !strings.Contains(strings.Join(task.Warnings, "\n"), w) {
 			t.Errorf("warnings %q, want %q", task.Warnings, w)
 		}

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/agent"
-	"github.com/evalrun/evalrun/benchmarks/harbor/compose"
 	"github.com/evalrun/evalrun/datasets"
+	"github.com/evalrun/evalrun/internal/yamldoc"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -70,24 +70,22 @@ type keys struct {
 }
 
 func readKeys(text []byte) ([]keys, error) {
-	root, err := compose.Document("solution.yaml", text)
+	root, err := yamldoc.Parse("solution.yaml", text, bounds)
 	if err != nil {
 		return nil, err
 	}
-	list, ok := root.List()
-	if !ok {
-		return nil, fmt.Errorf("%s: want a list of commands", root.Place())
+	if root.Kind != yamldoc.List {
+		return nil, root.Errorf("want a list of commands")
 	}
 	var out []keys
-	for _, v := range list {
+	for _, v := range root.Items {
 		k := keys{enter: true, most: 180 * time.Second}
-		fields, ok := v.Keys()
-		if !ok {
-			return nil, fmt.Errorf("%s: want a command with its keys", v.Place())
+		if v.Kind != yamldoc.Map {
+			return nil, v.Errorf("want a command with its keys")
 		}
 		r := taskYAML{t: &Task{}}
-		for _, f := range fields {
-			switch f.Name {
+		for _, f := range v.Entries {
+			switch f.Key {
 			case "command":
 				k.text = r.text(f)
 			case "min_timeout_sec":
@@ -99,7 +97,7 @@ func readKeys(text []byte) ([]keys, error) {
 			case "append_enter":
 				k.enter = r.truth(f)
 			default:
-				return nil, fmt.Errorf("%s: unknown key %s", f.Place, f.Name)
+				return nil, f.Errorf("unknown key")
 			}
 		}
 		if len(r.errs) > 0 {

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evalrun/evalrun/benchmarks/harbor/compose"
+	"github.com/evalrun/evalrun/internal/yamldoc"
 )
 
 // knownKeys are those of task.yaml, old ones included.
@@ -18,6 +18,9 @@ var knownKeys = []string{
 	"run_tests_in_same_shell", "disable_asciinema", "estimated_duration_sec", "expert_time_estimate_min", "junior_time_estimate_min",
 	"descriptions", "test_scripts",
 }
+
+// bounds of task.yaml and solution.yaml.
+var bounds = yamldoc.Bounds{Size: 256 << 10, Values: 50_000}
 
 // A taskYAML is being read; what is wrong with it is noted with its place.
 type taskYAML struct {
@@ -28,19 +31,21 @@ type taskYAML struct {
 // readYAML reads the text of a task.yaml. The error lists all that is wrong; the task is nil where
 // the file cannot be parsed.
 func readYAML(text []byte) (*Task, error) {
-	root, err := compose.Document(taskFile, text)
+	root, err := yamldoc.Parse(taskFile, text, bounds)
 	if err != nil {
 		return nil, err
 	}
-	keys, ok := root.Keys()
-	if !ok {
-		return nil, fmt.Errorf("%s: want keys and values", root.Place())
+	if root.Kind == yamldoc.Null {
+		return nil, root.Errorf("the file is empty")
+	}
+	if root.Kind != yamldoc.Map {
+		return nil, root.Errorf("want keys and values")
 	}
 	r := &taskYAML{t: &Task{
 		AuthorName: defaultAuthor, AuthorEmail: defaultAuthor, Category: defaultCategory, Parser: defaultParser,
 		AgentTime: defaultAgentTime, TestTime: defaultTestTime,
 	}}
-	for _, k := range keys {
+	for _, k := range root.Entries {
 		r.key(k)
 	}
 	t := r.t
@@ -54,24 +59,26 @@ func readYAML(text []byte) (*Task, error) {
 	return t, errors.Join(r.errs...)
 }
 
-func (r *taskYAML) bad(place, format string, args ...any) {
-	r.errs = append(r.errs, fmt.Errorf("%s: %s", place, fmt.Sprintf(format, args...)))
+func (r *taskYAML) bad(n *yamldoc.Node, format string, args ...any) {
+	r.errs = append(r.errs, n.Errorf(format, args...))
 }
 
-func (r *taskYAML) warn(place, format string, args ...any) {
-	r.t.Warnings = append(r.t.Warnings, place+": "+fmt.Sprintf(format, args...))
+func (r *taskYAML) warn(at interface {
+	Errorf(format string, args ...any) *yamldoc.Error
+}, format string, args ...any) {
+	r.t.Warnings = append(r.t.Warnings, at.Errorf(format, args...).Error())
 }
 
-func (r *taskYAML) key(k compose.Key) {
+func (r *taskYAML) key(k yamldoc.Entry) {
 	t, v := r.t, k.Value
-	if !slices.Contains(knownKeys, k.Name) {
-		r.warn(k.Place, "unknown key %s, ignored", k.Name)
+	if !slices.Contains(knownKeys, k.Key) {
+		r.warn(k, "unknown key, ignored")
 		return
 	}
-	if v.Null() {
+	if v.Kind == yamldoc.Null {
 		return // an empty value is the default, as in "estimated_duration_sec:"
 	}
-	switch k.Name {
+	switch k.Key {
 	case "instruction":
 		t.Instruction = r.text(k)
 	case "author_name":
@@ -81,7 +88,7 @@ func (r *taskYAML) key(k compose.Key) {
 	case "difficulty":
 		t.Difficulty = strings.ToLower(r.text(k))
 		if !slices.Contains([]string{"easy", "medium", "hard", "unknown"}, t.Difficulty) {
-			r.warn(v.Place(), "difficulty %q; easy, medium, hard or unknown is expected", t.Difficulty)
+			r.warn(v, "%q; easy, medium, hard or unknown is expected", t.Difficulty)
 		}
 	case "category":
 		t.Category = r.text(k)
@@ -111,17 +118,15 @@ func (r *taskYAML) key(k compose.Key) {
 }
 
 // descriptions is the form of early files: a list of which the entry "base" holds the instruction.
-func (r *taskYAML) descriptions(k compose.Key) {
-	list, ok := k.Value.List()
-	if !ok {
-		r.bad(k.Value.Place(), "descriptions: want a list")
+func (r *taskYAML) descriptions(k yamldoc.Entry) {
+	if k.Value.Kind != yamldoc.List {
+		r.bad(k.Value, "want a list")
 		return
 	}
-	for _, d := range list {
-		keys, _ := d.Keys()
+	for _, d := range k.Value.Items {
 		name, text := "", ""
-		for _, f := range keys {
-			switch s, _ := f.Value.Text(); f.Name {
+		for _, f := range d.Entries {
+			switch s := f.Value.Text; f.Key {
 			case "key":
 				name = s
 			case "description", "instruction":
@@ -135,44 +140,40 @@ func (r *taskYAML) descriptions(k compose.Key) {
 			return
 		}
 	}
-	r.bad(k.Value.Place(), `descriptions: none has the key "base" and a text`)
+	r.bad(k.Value, `none has the key "base" and a text`)
 }
 
-func (r *taskYAML) text(k compose.Key) string {
-	s, ok := k.Value.Text()
-	if !ok {
-		r.bad(k.Value.Place(), "%s: want text", k.Name)
-	} else if strings.ContainsRune(s, 0) {
-		r.bad(k.Value.Place(), "%s: text with a NUL", k.Name)
+func (r *taskYAML) text(k yamldoc.Entry) string {
+	if !k.Value.Scalar() {
+		r.bad(k.Value, "want text")
+	} else if strings.ContainsRune(k.Value.Text, 0) {
+		r.bad(k.Value, "text with a NUL")
 	}
-	return s
+	return k.Value.Text
 }
 
 // texts is a list of texts; a single text is a list of one.
-func (r *taskYAML) texts(k compose.Key) (out []string) {
-	if s, ok := k.Value.Text(); ok {
-		return []string{s}
+func (r *taskYAML) texts(k yamldoc.Entry) (out []string) {
+	if k.Value.Scalar() {
+		return []string{k.Value.Text}
 	}
-	list, ok := k.Value.List()
-	if !ok {
-		r.bad(k.Value.Place(), "%s: want a list of texts", k.Name)
+	if k.Value.Kind != yamldoc.List {
+		r.bad(k.Value, "want a list of texts")
 	}
-	for _, v := range list {
-		s, ok := v.Text()
-		if !ok {
-			r.bad(v.Place(), "%s: want text", k.Name)
+	for _, v := range k.Value.Items {
+		if !v.Scalar() {
+			r.bad(v, "want text")
 			continue
 		}
-		out = append(out, s)
+		out = append(out, v.Text)
 	}
 	return out
 }
 
-func (r *taskYAML) number(k compose.Key) float64 {
-	s, ok := k.Value.Text()
-	n, err := strconv.ParseFloat(strings.ReplaceAll(s, "_", ""), 64)
-	if !ok || err != nil || math.IsNaN(n) || math.IsInf(n, 0) {
-		r.bad(k.Value.Place(), "%s: want a number", k.Name)
+func (r *taskYAML) number(k yamldoc.Entry) float64 {
+	n, err := strconv.ParseFloat(strings.ReplaceAll(k.Value.Text, "_", ""), 64)
+	if !k.Value.Scalar() || err != nil || math.IsNaN(n) || math.IsInf(n, 0) {
+		r.bad(k.Value, "want a number")
 		return 0
 	}
 	return n
@@ -181,27 +182,26 @@ func (r *taskYAML) number(k compose.Key) float64 {
 // maxSeconds is a limit that nobody reaches and that every clock can hold.
 const maxSeconds = 1e9
 
-func (r *taskYAML) seconds(k compose.Key, otherwise time.Duration) time.Duration {
+func (r *taskYAML) seconds(k yamldoc.Entry, otherwise time.Duration) time.Duration {
 	before := len(r.errs)
 	n := r.number(k)
 	if len(r.errs) > before {
 		return otherwise
 	}
 	if n <= 0 || n > maxSeconds {
-		r.bad(k.Value.Place(), "%s: %v; want a number of seconds above 0", k.Name, n)
+		r.bad(k.Value, "%v; want a number of seconds above 0", n)
 		return otherwise
 	}
 	return time.Duration(n * float64(time.Second))
 }
 
-func (r *taskYAML) truth(k compose.Key) bool {
-	s, ok := k.Value.Text()
-	switch strings.ToLower(s) {
+func (r *taskYAML) truth(k yamldoc.Entry) bool {
+	switch strings.ToLower(k.Value.Text) {
 	case "true", "yes", "on", "1":
-		return ok
+		return true
 	case "false", "no", "off", "0":
 		return false
 	}
-	r.bad(k.Value.Place(), "%s: want true or false", k.Name)
+	r.bad(k.Value, "want true or false")
 	return false
 }

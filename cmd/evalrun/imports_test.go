@@ -34,13 +34,13 @@ var table = []struct {
 	{"datasets/table", "datasets internal/fsutil", ""},
 	{"datasets/parquet", "datasets datasets/table", "github.com/klauspost/compress github.com/andybalholm/brotli github.com/pierrec/lz4/v4"},
 	{"datasets/formats", "datasets datasets/*", ""},
-	{"datasets/nesting", "", "github.com/goccy/go-yaml"},
 	{"internal/suggest", "", ""},
+	{"internal/yamldoc", "internal/suggest", "github.com/goccy/go-yaml"},
 	{"datasets/*", "datasets datasets/table", ""},
 
 	// L1: models over events, drivers over the sandbox's contract, storage over the record.
 	{"agent/model", "agent/event", ""},
-	{"agent/model/price", "agent/event agent/model", "github.com/goccy/go-yaml"},
+	{"agent/model/price", "agent/event agent/model internal/yamldoc", ""},
 	{"agent/model/meter", "agent/event agent/model agent/model/price", ""},
 	{"agent/model/*", "agent/event agent/model internal/fsutil", ""},
 	{"runtime/sandbox/sandboxtest", "runtime/sandbox runtime/sandbox/sandboxtest/verb", ""},
@@ -84,7 +84,7 @@ var table = []struct {
 	{"agent/webagent", "agent agent/event agent/model agent/controller agent/webtext browsergym/obs browsergym/action browsergym/pyrepr", ""},
 	{"agent/command", "agent agent/webtext agent/event agent/model runtime/sandbox", ""},
 	{"agent/webtext", "agent agent/event browsergym/obs browsergym/action agent/webtext/html2text", ""},
-	{"agent/script", "agent agent/event agent/model datasets/nesting internal/fsutil", "github.com/goccy/go-yaml"},
+	{"agent/script", "agent agent/event agent/model internal/yamldoc internal/fsutil", ""},
 	{"agent/*", "agent agent/event agent/model runtime/sandbox", ""},
 	{"browsergym", "browsergym/action browsergym/cdp browsergym/obs browsergym/pyrepr browsergym/rng", ""},
 	{"browsergym/recordings", "browsergym browsergym/obs", ""},
@@ -97,14 +97,14 @@ var table = []struct {
 	{"benchmarks/filetree", "", ""},
 	{"benchmarks/benchtest", "agent agent/event agent/model agent/agenttest benchmarks datasets harness/record runtime/sandbox runtime/local runtime/docker", ""},
 	{"benchmarks/benchtest/*", "agent agent/* benchmarks datasets harness/record runtime/sandbox runtime/local runtime/fake", ""},
-	{"benchmarks/tasks", benchmark + " benchmarks/web browsergym browsergym/* runtime/egress", "github.com/goccy/go-yaml"},
+	{"benchmarks/tasks", benchmark + " benchmarks/web browsergym browsergym/* runtime/egress", ""},
 	{"benchmarks/web", benchmark + " browsergym browsergym/*", ""},
 	{"benchmarks/miniwob", benchmark + " benchmarks/miniwob/solve benchmarks/web browsergym browsergym/*", ""},
 	{"benchmarks/miniwob/solve", "agent agent/event browsergym/obs browsergym/pyrepr", ""},
 	{"benchmarks/openended", benchmark + " benchmarks/web browsergym browsergym/*", ""},
 	{"benchmarks/assistantbench", benchmark + " benchmarks/web browsergym browsergym/* runtime/egress", ""},
 	{"benchmarks/webarena", benchmark + " benchmarks/web browsergym browsergym/* runtime/egress", "golang.org/x/image"},
-	{"benchmarks/harbor/compose", "datasets/nesting runtime/sandbox", "github.com/goccy/go-yaml"},
+	{"benchmarks/harbor/compose", "internal/yamldoc runtime/sandbox", ""},
 	{"benchmarks/harbor", benchmark + " benchmarks/harbor/compose runtime/executor runtime/egress", "github.com/pelletier/go-toml/v2"},
 	{"benchmarks/terminalbench", benchmark + " benchmarks/harbor benchmarks/harbor/compose", ""},
 	{"benchmarks/*", benchmark + " benchmarks/tasks benchmarks/web", ""},
@@ -120,7 +120,7 @@ var table = []struct {
 	{"harness/queue", "harness", ""},
 
 	// L6: the program. Only wire knows implementations.
-	{"harness/config", "agent/model internal/suggest datasets/nesting internal/fsutil harness/plan harness/record runtime/egress runtime/sandbox", "github.com/goccy/go-yaml"},
+	{"harness/config", "agent/model internal/suggest internal/yamldoc internal/fsutil harness/plan harness/record runtime/egress runtime/sandbox", "github.com/goccy/go-yaml"},
 	{"harness/registry", "agent agent/model benchmarks harness/config reports/export runtime/sandbox", ""},
 	{"cmd/evalrun/internal/progress", "harness harness/record", "github.com/schollz/progressbar/v3 github.com/rivo/uniseg"},
 	{"harness/launch", "agent agent/* agent/model/* benchmarks benchmarks/* browsergym browsergym/browsers browsergym/cdp datasets internal/fsutil harness harness/* runtime/* reports/* harness/config", ""},
@@ -132,7 +132,7 @@ var table = []struct {
 	{"scripts/*", "scripts/leftovers agent agent/* agent/model/* benchmarks/* browsergym browsergym/* harness harness/* runtime/* reports/* datasets", "github.com/goccy/go-yaml github.com/klauspost/compress github.com/parquet-go/parquet-go golang.org/x/sync golang.org/x/sys"},
 }
 
-const benchmark = "agent agent/webtext agent/event agent/model benchmarks benchmarks/filetree benchmarks/score benchmarks/sandboxed benchmarks/pygrade datasets datasets/* harness/record internal/fsutil internal/suggest runtime/sandbox runtime/workspace"
+const benchmark = "agent agent/webtext agent/event agent/model benchmarks benchmarks/filetree benchmarks/score benchmarks/sandboxed benchmarks/pygrade datasets datasets/* harness/record internal/fsutil internal/suggest internal/yamldoc runtime/sandbox runtime/workspace"
 
 func TestImports(t *testing.T) {
 	cmd := exec.Command("go", "list", "-e", "-json=ImportPath,Imports,Standard", module+"...")

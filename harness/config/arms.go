@@ -10,31 +10,32 @@ import (
 	"unicode/utf8"
 
 	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/internal/yamldoc"
 )
 
 func (l *layout) arms(tree *node) {
-	l.prompts = tree.get("prompt")
-	base := &node{kind: kindMap, at: tree.at}
+	l.prompts = tree.Get("prompt")
+	base := &node{Kind: yamldoc.Map, Pos: tree.Pos}
 	for _, k := range armKeys {
-		if v := tree.get(k); v != nil {
-			base = base.with(k, v)
+		if v := tree.Get(k); v != nil {
+			base = base.With(k, v)
 		}
 	}
 	var trees []*node
-	if a := tree.get("arms"); a != nil && a.kind == kindList {
-		for _, x := range a.list {
-			if x.kind == kindMap {
+	if a := tree.Get("arms"); a != nil && a.Kind == yamldoc.List {
+		for _, x := range a.Items {
+			if x.Kind == yamldoc.Map {
 				trees = append(trees, merge(x, base, mergeKeys...))
 			}
 		}
 	}
 	listed := len(trees)
 	trees = append(trees, l.matrix(tree, base)...)
-	if len(trees) == 0 && tree.get("matrix") == nil && tree.get("arms") == nil {
+	if len(trees) == 0 && tree.Get("matrix") == nil && tree.Get("arms") == nil {
 		trees = l.plain(base)
 	}
 	if len(trees) == 0 && len(l.errs.list) == 0 {
-		l.fail(cmpNode(tree.get("matrix"), tree.get("arms"), tree), "arms", "no arm is left to run", "see matrix, exclude and arms")
+		l.fail(cmpNode(tree.Get("matrix"), tree.Get("arms"), tree), "arms", "no arm is left to run", "see matrix, exclude and arms")
 		return
 	}
 
@@ -54,11 +55,11 @@ func (l *layout) arms(tree *node) {
 		if len(l.errs.list) > before {
 			continue
 		}
-		rec, ok := l.arm(&a, t, root, tree.get("tape"))
+		rec, ok := l.arm(&a, t, root, tree.Get("tape"))
 		if !ok {
 			continue
 		}
-		at := cmpNode(t.get("name"), t)
+		at := cmpNode(t.Get("name"), t)
 		if first, ok := byID[rec.ID]; ok {
 			if i >= listed && a.Name == first {
 				continue // oracle needs no model, so all its cells are one
@@ -74,12 +75,12 @@ func (l *layout) arms(tree *node) {
 			l.fail(at, root+"name", fmt.Sprintf("arm %q is the same as arm %q: nothing that is compared differs", a.Name, first), "")
 			continue
 		}
-		if _, taken := places[a.Name]; taken && t.get("name") == nil {
+		if _, taken := places[a.Name]; taken && t.Get("name") == nil {
 			a.Name = apart(&a, places)
 			rec.Name = a.Name
 		}
 		if first, ok := places[a.Name]; ok {
-			l.fail(at, root+"name", fmt.Sprintf("two arms are called %q; the first is at %s", a.Name, first.at), "give each arm a name of its own")
+			l.fail(at, root+"name", fmt.Sprintf("two arms are called %q; the first is at %s", a.Name, first.Pos), "give each arm a name of its own")
 			continue
 		}
 		byID[rec.ID], places[a.Name] = a.Name, at
@@ -95,12 +96,12 @@ func (l *layout) arms(tree *node) {
 // unused tells of what is said of arms and makes no difference to any: a prompt, and axes.
 func (l *layout) unused(tree *node) {
 	arms := l.out.File.Arms
-	if p := tree.get("prompt"); p != nil && !slices.ContainsFunc(arms, func(a Arm) bool { return a.Prompt != nil }) &&
+	if p := tree.Get("prompt"); p != nil && !slices.ContainsFunc(arms, func(a Arm) bool { return a.Prompt != nil }) &&
 		slices.ContainsFunc(arms, func(a Arm) bool { return l.reg.Agent(a.Agent.Name).Model }) {
 		l.fail(p, "prompt", "no arm's agent takes a prompt", "leave it out, or take another agent: "+strings.Join(l.reg.prompted(), ", "))
 	}
 	for _, axis := range []string{"model", "prompt"} {
-		n := tree.get("matrix").get(axis)
+		n := tree.Get("matrix").Get(axis)
 		if n == nil || slices.ContainsFunc(arms, func(a Arm) bool { return a.Axes[axis] != "" }) {
 			continue
 		}
@@ -117,15 +118,15 @@ func (l *layout) unused(tree *node) {
 // plain makes the arms of a configuration that lists none: with a model codeact, with nothing at
 // all oracle and nop, which together show that benchmark and machine work.
 func (l *layout) plain(base *node) []*node {
-	if base.get("agent") != nil {
+	if base.Get("agent") != nil {
 		return []*node{base}
 	}
-	word := func(s string) *node { return &node{kind: kindString, text: s, at: base.at} }
-	if base.get("model") != nil {
-		return []*node{base.with("agent", word("codeact"))}
+	word := func(s string) *node { return &node{Kind: yamldoc.String, Text: s, Pos: base.Pos} }
+	if base.Get("model") != nil {
+		return []*node{base.With("agent", word("codeact"))}
 	}
 	l.out.Notes = append(l.out.Notes, "no agent is named, so oracle and nop are run; add --agent NAME, or -m VENDOR/MODEL for codeact")
-	return []*node{base.with("agent", word("oracle")), base.with("agent", word("nop"))}
+	return []*node{base.With("agent", word("oracle")), base.With("agent", word("nop"))}
 }
 
 // arm checks a decoded arm, reads what it names, and gives it its identity.
@@ -138,17 +139,17 @@ func (l *layout) arm(a *Arm, t *node, root string, tape *node) (record.Arm, bool
 		}
 		a.Agent = &Agent{Name: "codeact"}
 	}
-	an := cmpNode(t.get("agent"), t)
+	an := cmpNode(t.Get("agent"), t)
 	k, msg, hint := l.reg.name("agent", l.reg.Agents, a.Agent.Name, &a.Agent.Arg, l.dir)
 	if msg != "" {
-		l.fail(cmpNode(an.get("name"), an), root+"agent", msg, hint)
+		l.fail(cmpNode(an.Get("name"), an), root+"agent", msg, hint)
 		return record.Arm{}, false
 	}
-	l.options(k, "agent "+k.Name, a.Agent.Arg, &a.Agent.Options, an)
+	l.options(k, "agent "+k.Name, a.Agent.Arg, &a.Agent.Options, an, root+"agent.options")
 
 	label := ""
 	if k.Model && a.Model != nil {
-		mn := t.get("model")
+		mn := t.Get("model")
 		label, mn = l.named(a, mn)
 		l.model(a.Model, mn, root+"model")
 		if a.Model.Tape == nil && l.out.File.Tape != nil {
@@ -163,12 +164,12 @@ func (l *layout) arm(a *Arm, t *node, root string, tape *node) (record.Arm, bool
 		delete(a.Axes, "model")
 	}
 	if k.Prompt && a.Prompt != nil {
-		l.prompt(a.Prompt, cmpNode(t.get("prompt"), t), root+"prompt")
+		l.prompt(a.Prompt, cmpNode(t.Get("prompt"), t), root+"prompt")
 	} else {
 		// An arm of its own, or of an axis, is asked for by name; a prompt of all arms is for those
 		// that take one. Agents that only show what a benchmark is worth play whatever the others
 		// are told.
-		own := t.get("prompt")
+		own := t.Get("prompt")
 		if a.Prompt != nil && k.Model && own != l.prompts {
 			l.fail(own, root+"prompt", fmt.Sprintf("agent %s takes no prompt", k.Name), "leave the prompt out, or take another agent: "+strings.Join(l.reg.prompted(), ", "))
 		}
@@ -176,9 +177,9 @@ func (l *layout) arm(a *Arm, t *node, root string, tape *node) (record.Arm, bool
 		delete(a.Axes, "prompt")
 	}
 	if s := a.Sandbox; s != nil {
-		n := cmpNode(t.get("sandbox"), t)
+		n := cmpNode(t.Get("sandbox"), t)
 		if s.Memory != 0 && s.Memory < 16<<20 {
-			l.fail(cmpNode(n.get("memory"), n), root+"sandbox.memory", fmt.Sprintf("memory %s is less than a machine needs to start", s.Memory), "the least is 16MiB")
+			l.fail(cmpNode(n.Get("memory"), n), root+"sandbox.memory", fmt.Sprintf("%s is less than a machine needs to start", s.Memory), "the least is 16MiB")
 		}
 		if a.Sandbox.Image != "" && strings.HasPrefix(s.Image, "dir:") {
 			s.Image = "dir:" + abs(l.dir, strings.TrimPrefix(s.Image, "dir:"))
@@ -195,7 +196,7 @@ func (l *layout) arm(a *Arm, t *node, root string, tape *node) (record.Arm, bool
 		a.Name = armName(a, label)
 	}
 	if bad := badName(a.Name); bad != "" {
-		l.fail(cmpNode(t.get("name"), t), root+"name", fmt.Sprintf("arm name %q %s", a.Name, bad), "")
+		l.fail(cmpNode(t.Get("name"), t), root+"name", fmt.Sprintf("arm name %q %s", a.Name, bad), "")
 		return record.Arm{}, false
 	}
 	def, err := definition(a, k, l.command())
@@ -247,7 +248,7 @@ func (l *layout) named(a *Arm, n *node) (string, *node) {
 			c.Tape = a.Model.Tape
 		}
 		a.Model = &c
-		return name, cmpNode(l.models.get(name), n)
+		return name, cmpNode(l.models.Get(name), n)
 	}
 	_, label, _ := strings.Cut(name, "/")
 	return label, n

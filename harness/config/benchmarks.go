@@ -7,25 +7,30 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/harness/plan"
+	"github.com/evalrun/evalrun/internal/yamldoc"
 )
 
 func (l *layout) benchmarks(tree *node) {
 	f := &l.out.File
-	nodes := []*node{}
-	if b := tree.get("benchmarks"); b != nil && b.kind == kindList {
-		nodes = b.list
+	nodes, keys := []*node{}, []string{}
+	if b := tree.Get("benchmarks"); b != nil && b.Kind == yamldoc.List {
+		nodes = b.Items
 	} else if b != nil {
 		nodes = []*node{b}
 	}
+	for i := range nodes {
+		keys = append(keys, fmt.Sprintf("benchmarks[%d]", i))
+	}
 	if f.Benchmark != nil {
+		keys = append([]string{"benchmark"}, keys...)
 		f.Benchmarks = append([]Benchmark{*f.Benchmark}, f.Benchmarks...)
-		nodes = append([]*node{tree.get("benchmark")}, nodes...)
+		nodes = append([]*node{tree.Get("benchmark")}, nodes...)
 	}
 	if len(f.Benchmarks) == 0 {
 		if len(l.errs.list) > 0 { // a mistyped key, most likely
 			return
 		}
-		l.errs.add(pos{file: tree.at.file}, "benchmark", "no benchmark is named", "add a line such as: benchmark: quickstart")
+		l.errs.add(pos{File: tree.Pos.File}, "benchmark", "no benchmark is named", "add a line such as: benchmark: quickstart")
 		return
 	}
 	seen := map[string]bool{}
@@ -35,20 +40,20 @@ func (l *layout) benchmarks(tree *node) {
 			continue
 		}
 		n := nodes[i]
-		at := cmpNode(n.get("name"), n)
+		at := cmpNode(n.Get("name"), n)
 		k, msg, hint := l.reg.name("benchmark", l.reg.Benchmarks, b.Name, &b.Path, l.dir)
 		if msg != "" {
-			l.fail(at, "benchmark", msg, hint)
+			l.fail(at, keys[i], msg, hint)
 			continue
 		}
-		l.options(k, "benchmark "+b.Name, b.Path, &b.Options, n)
+		l.options(k, "benchmark "+b.Name, b.Path, &b.Options, n, keys[i]+".options")
 		key := b.Name + ":" + b.Path
 		if seen[key] {
-			l.fail(at, "benchmarks", fmt.Sprintf("benchmark %s is there twice", key), "")
+			l.fail(at, keys[i], fmt.Sprintf("benchmark %s is there twice", key), "")
 		}
 		seen[key] = true
 		b.Select = b.Select.over(f.Select)
-		l.selects(b.Select, cmpNode(n.get("select"), tree.get("select"), n))
+		l.selects(b.Select, cmpNode(n.Get("select"), tree.Get("select"), n))
 	}
 	f.Benchmark, f.Select = nil, nil
 }
@@ -102,31 +107,32 @@ func (l *layout) selects(s *Select, n *node) {
 		return
 	}
 	if err := s.Selection().Check(); err != nil {
-		l.fail(cmpNode(n.get("filter"), n.get("ids"), n), "select", err.Error(), "")
+		l.fail(cmpNode(n.Get("filter"), n.Get("ids"), n), "select", err.Error(), "")
 	}
 }
 
 // options decodes a kind's own options strictly.
-func (l *layout) options(k *Kind, what, arg string, rawOpts *json.RawMessage, n *node) {
-	on := n.get("options")
+func (l *layout) options(k *Kind, what, arg string, rawOpts *json.RawMessage, n *node, path string) {
+	on := n.Get("options")
 	if on != nil {
 		if k.Options == nil {
-			l.fail(on, "options", what+" has no options", "")
+			l.fail(on, path, what+" has no options", "")
 			return
 		}
 		before := len(l.errs.list)
 		v := reflect.New(k.Options)
-		d := &decoder{reg: l.reg, errs: l.errs, root: "", rewrite: true}
-		d.decode(on, v.Elem(), "options")
+		d := l.decoder(path)
+		d.Rewrite = true
+		d.Decode(on, v.Interface())
 		if len(l.errs.list) > before {
 			return
 		}
-		b, err := on.json()
+		b, err := on.JSON()
 		if *rawOpts = b; err == nil {
 			err = absolutePaths(rawOpts, k.Paths, l.dir)
 		}
 		if err != nil {
-			l.fail(on, "options", what+": "+err.Error(), "")
+			l.fail(on, path, what+": "+err.Error(), "")
 			return
 		}
 	} else {
@@ -144,8 +150,12 @@ func (l *layout) options(k *Kind, what, arg string, rawOpts *json.RawMessage, n 
 		if err == nil {
 			continue
 		}
-		key, _, _ := strings.Cut(err.Error(), ":") // what is said of one option begins with its name
-		l.fail(cmpNode(on.get(key), on, n), "options", what+": "+err.Error(), "")
+		// What is said of one option begins with its name.
+		if key, msg, _ := strings.Cut(err.Error(), ": "); on.Get(key) != nil {
+			l.fail(on.Get(key), yamldoc.Join(path, key), msg, "")
+		} else {
+			l.fail(cmpNode(on, n), path, what+": "+err.Error(), "")
+		}
 	}
 }
 

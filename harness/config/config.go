@@ -244,5 +244,8 @@ type (
 	raw  struct{ *node }
 )
 
-func (a axis) MarshalJSON() ([]byte, error) { return a.json() }
-func (r raw) MarshalJSON() ([]byte, error)  { return r.json() }
+func (a *axis) SetNode(n *node) { a.node = n }
+func (r *raw) SetNode(n *node)  { r.node = n }
+
+func (a axis) MarshalJSON() ([]byte, error) { return a.JSON() }
+func (r raw) MarshalJSON() ([]byte, error)  { return r.JSON() }

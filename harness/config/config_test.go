@@ -69,69 +69,69 @@ func TestBadInput(t *testing.T) {
 		{"comment only", "# nothing\n", []string{"run.yaml: the configuration is empty; the least one is a line such as: benchmark: quickstart"}},
 		{"not a mapping", "- a\n- b\n", []string{"run.yaml:1:1: a configuration is a mapping of keys to values, found a list"}},
 		{"binary", "a: \x00", []string{"run.yaml: this is not a text file"}},
-		{"unknown key", head + "worker: 3\n", []string{`run.yaml:3:1: unknown key "worker"; did you mean "workers"?`}},
-		{"unknown nested key", head + "limits:\n  turn: 3\n", []string{`run.yaml:4:3: unknown key "turn" in limits; did you mean "turns"?`}},
+		{"unknown key", head + "worker: 3\n", []string{`run.yaml:3:1: worker: unknown key; did you mean "workers"?`}},
+		{"unknown nested key", head + "limits:\n  turn: 3\n", []string{`run.yaml:4:3: limits.turn: unknown key; did you mean "turns"?`}},
 		{"wrong type", head + "workers: many\n", []string{`run.yaml:3:10: workers: expected a whole number, found "many"`}},
 		{"quoted number", head + "workers: \"4\"\n", []string{`run.yaml:3:10: workers: expected a whole number, found "4"`}},
 		{"list for text", head + "name: [a]\n", []string{`run.yaml:3:7: name: expected text, found a list`}},
 		{"bool for text", head + "name: true\n", []string{`run.yaml:3:7: name: expected text, found true; put it in quotes`}},
-		{"bad duration", head + "limits: {time: 10}\n", []string{`run.yaml:3:16: time: "10" is not a duration; write it as 90s, 10m or 1h30m`}},
-		{"bad size", head + "sandbox: {memory: 2 gigs}\n", []string{`run.yaml:3:19: memory: "2 gigs" is not a size; write it as 512MiB or 2GB`}},
-		{"marks without pictures", head + "browser: {som: true, screenshots: false}\n", []string{`run.yaml:3:16: browser.som keeps a second screenshot of each step, but browser.screenshots is false; set one of them otherwise`}},
-		{"bad clock", head + "budget: {deadline: '25:00'}\n", []string{`run.yaml:3:20: deadline: "25:00" is not a time of day; write it as 06:00 or 2026-11-22T06:00:00Z`}},
+		{"bad duration", head + "limits: {time: 10}\n", []string{`run.yaml:3:16: limits.time: "10" is not a duration; write it as 90s, 10m or 1h30m`}},
+		{"bad size", head + "sandbox: {memory: 2 gigs}\n", []string{`run.yaml:3:19: sandbox.memory: "2 gigs" is not a size; write it as 512MiB or 2GB`}},
+		{"marks without pictures", head + "browser: {som: true, screenshots: false}\n", []string{`run.yaml:3:16: browser.som: it keeps a second screenshot of each step, but browser.screenshots is false; set one of them otherwise`}},
+		{"bad clock", head + "budget: {deadline: '25:00'}\n", []string{`run.yaml:3:20: budget.deadline: "25:00" is not a time of day; write it as 06:00 or 2026-11-22T06:00:00Z`}},
 		{"all at once", "benchmrk: quickstart\nworkers: 0\nlimits:\n  time: soon\n", []string{
-			`run.yaml:1:1: unknown key "benchmrk"; did you mean "benchmark" or "benchmarks"?`,
+			`run.yaml:1:1: benchmrk: unknown key; did you mean "benchmark" or "benchmarks"?`,
 			`run.yaml:2:10: workers: 0 is too small; the least is 1`,
-			`run.yaml:4:9: time: "soon" is not a duration; write it as 90s, 10m or 1h30m`}},
+			`run.yaml:4:9: limits.time: "soon" is not a duration; write it as 90s, 10m or 1h30m`}},
 		{"errors in file and arms at once", "benchmark: quickstart\nworkers: 0\narms:\n- {agent: noop}\n", []string{
 			`run.yaml:2:10: workers: 0 is too small; the least is 1`,
-			`run.yaml:4:11: unknown agent "noop"; did you mean "nop"?`}},
-		{"key twice", head + "agent: oracle\n", []string{`run.yaml:3:1: key "agent" is there twice; the first is at line 2`}},
-		{"no benchmark", "agent: nop\n", []string{`run.yaml: no benchmark is named; add a line such as: benchmark: quickstart`}},
-		{"unknown benchmark", "benchmark: quickstrat\n", []string{`run.yaml:1:12: unknown benchmark "quickstrat"; did you mean "quickstart"?`}},
-		{"several agents", "benchmark: quickstart\nagent: [oracle, nop]\n", []string{`run.yaml:2:8: agent: expected a mapping, found a list; each is an arm of its own: name them under arms, or as an axis of matrix`}},
-		{"several benchmarks", "benchmark: [quickstart]\n", []string{`run.yaml:1:12: benchmark: expected a mapping, found a list; several are named under benchmarks`}},
-		{"benchmark without its file", "benchmark: humaneval\n", []string{`run.yaml:1:12: benchmark humaneval needs its FILE; write humaneval:FILE`}},
-		{"benchmark with too much", "benchmark: quickstart:x\n", []string{`run.yaml:1:12: benchmark quickstart takes nothing after its name, found "x"`}},
-		{"unknown option", "benchmark:\n  name: qa\n  path: q.csv\n  options:\n    qestion: q\n", []string{`run.yaml:5:5: unknown key "qestion" in options; did you mean "question"?`}},
-		{"unknown driver", head + "sandbox: {driver: dokcer}\n", []string{`run.yaml:3:19: unknown driver "dokcer"; known: auto, local, none, fake`}},
-		{"unknown vendor", "benchmark: quickstart\nmodel: opnai/x\n", []string{`run.yaml:2:8: unknown vendor "opnai" of model "opnai/x"; did you mean "openai"?`}},
-		{"unknown model", "benchmark: quickstart\nmodel: min\nmodels:\n  mini: openai/x\n", []string{`run.yaml:2:8: unknown model "min"; did you mean "mini"?`}},
-		{"agent without model", "benchmark: quickstart\nagent: codeact\n", []string{`run.yaml:2:8: agent codeact needs a model; add -m openai/NAME, or the key model`}},
+			`run.yaml:4:11: arms[0].agent: unknown agent "noop"; did you mean "nop"?`}},
+		{"key twice", head + "agent: oracle\n", []string{`run.yaml:3:1: agent: the key stands here twice; the first is at line 2`}},
+		{"no benchmark", "agent: nop\n", []string{`run.yaml: benchmark: no benchmark is named; add a line such as: benchmark: quickstart`}},
+		{"unknown benchmark", "benchmark: quickstrat\n", []string{`run.yaml:1:12: benchmark: unknown benchmark "quickstrat"; did you mean "quickstart"?`}},
+		{"several agents", "benchmark: quickstart\nagent: [oracle, nop]\n", []string{`run.yaml:2:8: agent: expected text or a mapping, found a list; each is an arm of its own: name them under arms, or as an axis of matrix`}},
+		{"several benchmarks", "benchmark: [quickstart]\n", []string{`run.yaml:1:12: benchmark: expected text or a mapping, found a list; several are named under benchmarks`}},
+		{"benchmark without its file", "benchmark: humaneval\n", []string{`run.yaml:1:12: benchmark: benchmark humaneval needs its FILE; write humaneval:FILE`}},
+		{"benchmark with too much", "benchmark: quickstart:x\n", []string{`run.yaml:1:12: benchmark: benchmark quickstart takes nothing after its name, found "x"`}},
+		{"unknown option", "benchmark:\n  name: qa\n  path: q.csv\n  options:\n    qestion: q\n", []string{`run.yaml:5:5: benchmark.options.qestion: unknown key; did you mean "question"?`}},
+		{"unknown driver", head + "sandbox: {driver: dokcer}\n", []string{`run.yaml:3:19: sandbox.driver: unknown driver "dokcer"; known: auto, local, none, fake`}},
+		{"unknown vendor", "benchmark: quickstart\nmodel: opnai/x\n", []string{`run.yaml:2:8: model: unknown vendor "opnai" of model "opnai/x"; did you mean "openai"?`}},
+		{"unknown model", "benchmark: quickstart\nmodel: min\nmodels:\n  mini: openai/x\n", []string{`run.yaml:2:8: model: unknown model "min"; did you mean "mini"?`}},
+		{"agent without model", "benchmark: quickstart\nagent: codeact\n", []string{`run.yaml:2:8: model: agent codeact needs a model; add -m openai/NAME, or the key model`}},
 		{"two arms of one name", "benchmark: quickstart\narms:\n- {name: a, agent: nop}\n- {name: a, agent: oracle}\n", []string{
-			`run.yaml:4:10: two arms are called "a"; the first is at run.yaml:3:10; give each arm a name of its own`}},
+			`run.yaml:4:10: arms[1].name: two arms are called "a"; the first is at run.yaml:3:10; give each arm a name of its own`}},
 		{"two equal arms", "benchmark: quickstart\narms:\n- {name: a, agent: nop}\n- {name: b, agent: nop}\n", []string{
-			`run.yaml:4:10: arm "b" is the same as arm "a": nothing that is compared differs`}},
+			`run.yaml:4:10: arms[1].name: arm "b" is the same as arm "a": nothing that is compared differs`}},
 		{"secret in the open", "benchmark: quickstart\nmodel: {name: openai/x, key: sk-123}\n", []string{
-			`run.yaml:2:30: key: a secret is written as a reference such as ${OPENAI_API_KEY}, never as its value`}},
+			`run.yaml:2:30: model.key: a secret is written as a reference, never as its value; write it as ${OPENAI_API_KEY}`}},
 		{"variable elsewhere", head + "name: ${NAME}\n", []string{
-			`run.yaml:3:7: ${NAME} is not replaced here; variables are read only where a value is a secret: key, secrets`}},
-		{"gate of no arm", head + "gates: [{arm: npo, min: 1}]\n", []string{`run.yaml:3:15: no arm is called "npo"; did you mean "nop"?`}},
-		{"gate that cannot pass", head + "gates: [{min: 2, max: 1}]\n", []string{`run.yaml:3:9: a gate whose min is above its max can never pass`}},
+			`run.yaml:3:7: name: ${NAME} is not replaced here; variables are read only where a value is a secret: key, secrets`}},
+		{"gate of no arm", head + "gates: [{arm: npo, min: 1}]\n", []string{`run.yaml:3:15: gates[0].arm: no arm is called "npo"; did you mean "nop"?`}},
+		{"gate that cannot pass", head + "gates: [{min: 2, max: 1}]\n", []string{`run.yaml:3:9: gates[0]: a gate whose min is above its max can never pass`}},
 		{"coverage", head + "min_coverage: 98\n", []string{`run.yaml:3:15: min_coverage: 98 is too large; the most is 1`}},
 		{"prices that overflow", "benchmark: quickstart\nmodel: {name: openai/x, price: {in: 1.0e308, cache_write: 1000001, cached: 1000000, out: -1}}\n", []string{
-			`run.yaml:2:37: in: 1.0e308 is too large; the most is 1000000`,
-			`run.yaml:2:59: cache_write: 1000001 is too large; the most is 1000000`,
-			`run.yaml:2:90: out: -1 is too small; the least is 0`}},
+			`run.yaml:2:37: model.price.in: 1.0e308 is too large; the most is 1000000`,
+			`run.yaml:2:59: model.price.cache_write: 1000001 is too large; the most is 1000000`,
+			`run.yaml:2:90: model.price.out: -1 is too small; the least is 0`}},
 		{"machines that never fit", head + "sandbox: {memory: 4GiB}\npools: {memory: 2GiB}\n", []string{
-			`run.yaml:4:17: pools.memory 2GiB is less than one machine of arm "nop", 4GiB: no trial could start; raise pools.memory or lower sandbox.memory`}},
-		{"memory too small", head + "sandbox: {memory: 1KiB}\n", []string{`run.yaml:3:19: memory 1KiB is less than a machine needs to start; the least is 16MiB`}},
+			`run.yaml:4:17: pools.memory: 2GiB is less than one machine of arm "nop", 4GiB: no trial could start; raise pools.memory or lower sandbox.memory`}},
+		{"memory too small", head + "sandbox: {memory: 1KiB}\n", []string{`run.yaml:3:19: sandbox.memory: 1KiB is less than a machine needs to start; the least is 16MiB`}},
 		{"bad shard", head + "shard: 3/2\n", []string{`run.yaml:3:8: shard: there is no shard 3/2: shards count from 1 to their number; write it as 2/8`}},
-		{"bad filter", head + "select: {filter: hard}\n", []string{`run.yaml:3:18: filter: "hard" is not of the form field=value or field!=value`}},
+		{"bad filter", head + "select: {filter: hard}\n", []string{`run.yaml:3:18: select: filter: "hard" is not of the form field=value or field!=value`}},
 		{"empty prompt", "benchmark: quickstart\nmodel: openai/x\nprompt: nowhere.md\n", []string{`run.yaml:3:9: prompt: open `}},
-		{"axis that sets nothing", head + "matrix: {modle: [a, b]}\n", []string{`run.yaml:3:10: axis "modle" sets nothing; did you mean "model"?`}},
+		{"axis that sets nothing", head + "matrix: {modle: [a, b]}\n", []string{`run.yaml:3:10: matrix.modle: axis "modle" sets nothing; did you mean "model"?`}},
 		{"unknown key by an axis", "benchmark: quickstart\nmodel: openai/x\nmatrix: {params.temprature: [0, 1]}\n", []string{
-			`run.yaml:3:30: unknown key "temprature" in params; did you mean "temperature"?`,
-			`run.yaml:3:33: unknown key "temprature" in params; did you mean "temperature"?`}},
-		{"exclude of no axis", head + "matrix: {limits.turns: [1, 2]}\nexclude: [{turns: 1}]\n", []string{`run.yaml:4:12: the matrix has no axis "turns"; known: limits.turns`}},
-		{"all excluded", head + "matrix: {limits.turns: [1]}\nexclude: [{limits.turns: 1}]\n", []string{`run.yaml:3:9: no arm is left to run; see matrix, exclude and arms`}},
-		{"two documents", head + "---\na: b\n", []string{`run.yaml:4:1: a second document in one file; a configuration is one YAML document; remove the line ---`}},
+			`run.yaml:3:30: params.temprature: unknown key; did you mean "temperature"?`,
+			`run.yaml:3:33: params.temprature: unknown key; did you mean "temperature"?`}},
+		{"exclude of no axis", head + "matrix: {limits.turns: [1, 2]}\nexclude: [{turns: 1}]\n", []string{`run.yaml:4:12: exclude[0]: the matrix has no axis "turns"; known: limits.turns`}},
+		{"all excluded", head + "matrix: {limits.turns: [1]}\nexclude: [{limits.turns: 1}]\n", []string{`run.yaml:3:9: arms: no arm is left to run; see matrix, exclude and arms`}},
+		{"two documents", head + "---\na: b\n", []string{`run.yaml:4:1: a second document in one file; remove the line ---`}},
 		{"deep brackets", "a: " + strings.Repeat("[", 1<<19) + "\n", []string{"run.yaml:1:68: nested deeper than 64"}},
 		{"deep dashes", strings.Repeat("- ", 1<<18) + "\n", []string{"run.yaml:1:129: nested deeper than 64"}},
 		{"address of a model by name", "benchmark: quickstart\nmodels:\n  m: {name: openai/x, base_url: here}\nmatrix: {model: [m]}\n", []string{
-			`run.yaml:3:33: base_url: "here" is not an address; it begins with http:// or https://`}},
-		{"no ids", head + "select: {ids: [], tags: []}\n", []string{"run.yaml:3:15: ids: the list is empty; leave the key out for the default", "run.yaml:3:25: tags: the list is empty; leave the key out for the default"}},
-		{"negative sample", head + "select: {sample: -3}\n", []string{"run.yaml:3:18: sample: -3 is too small; the least is 1"}},
+			`run.yaml:3:33: model.base_url: "here" is not an address; it begins with http:// or https://`}},
+		{"no ids", head + "select: {ids: [], tags: []}\n", []string{"run.yaml:3:15: select.ids: the list is empty; leave the key out for the default", "run.yaml:3:25: select.tags: the list is empty; leave the key out for the default"}},
+		{"negative sample", head + "select: {sample: -3}\n", []string{"run.yaml:3:18: select.sample: -3 is too small; the least is 1"}},
 		{"Latin-1", head + "name: caf\xe9\n", []string{"run.yaml:3:10: this is not UTF-8; convert the file, for example by: iconv -f latin1 -t utf8"}},
 		{"broken YAML", "a: [1, 2\nb: 3\n", []string{"run.yaml:"}},
 	} {
@@ -359,10 +359,10 @@ func TestDeadline(t *testing.T) {
 func TestSizes(t *testing.T) {
 	for in, want := range map[string]Size{"512MiB": 512 << 20, "2GB": 2e9, "1.5 GiB": 3 << 29, "64k": 64 << 10, "7B": 7} {
 		var s, again Size
-		if err := s.set(in); err != nil || s != want {
+		if err := s.Set(in); err != nil || s != want {
 			t.Errorf("%s = %d, %v", in, s, err)
 		}
-		if err := again.set(s.String()); err != nil || again != s {
+		if err := again.Set(s.String()); err != nil || again != s {
 			t.Errorf("%s → %s → %d, %v", in, s, again, err)
 		}
 	}
@@ -477,7 +477,7 @@ func TestUsualAddress(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"benchmark: quickstart\nmodel: {name: openai/m, timeout: 0s}\n":  "run.yaml:2:34: timeout: nothing can be answered in no time",
+		"benchmark: quickstart\nmodel: {name: openai/m, timeout: 0s}\n":  "run.yaml:2:34: model.timeout: nothing can be answered in no time",
 		"benchmark: quickstart\nmodel: {name: openai/m, patience: 0s}\n": "patience: nothing can be answered",
 		"benchmark: quickstart\nmodel: {name: openai/m, timeout: 600}\n": "timeout",
 		"benchmark: quickstart\nmodel: {name: openai/m, timeout: -1s}\n": "negative",

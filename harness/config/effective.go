@@ -3,13 +3,13 @@ package config
 import (
 	"cmp"
 	"encoding/json"
-	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/goccy/go-yaml"
 
 	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/internal/yamldoc"
 )
 
 // An Effective configuration is complete: defaults filled in, the matrix laid out as listed arms,
@@ -30,28 +30,28 @@ type Effective struct {
 func (e *Effective) Wrong(key, msg, hint string) error {
 	at, n := pos{}, e.tree
 	for part := range strings.SplitSeq(key, ".") {
-		if n = n.get(part); n != nil {
-			at = n.at
+		if n = n.Get(part); n != nil {
+			at = n.Pos
 		}
 	}
-	return &Error{Place: at.String(), Key: key, Msg: msg, Hint: hint, at: at}
+	return &Error{Pos: at, Key: key, Msg: msg, Hint: hint}
 }
 
 // ModelKey is where the model NAME is described: "models.small", or as it is given where models has
 // no single entry for it.
 func (e *Effective) ModelKey(name, as string) string {
 	found := ""
-	if models := e.tree.get("models"); models != nil {
-		for _, m := range models.entries {
-			n := m.val
-			if inner := n.get("name"); inner != nil {
+	if models := e.tree.Get("models"); models != nil {
+		for _, m := range models.Entries {
+			n := m.Value
+			if inner := n.Get("name"); inner != nil {
 				n = inner
 			}
-			if n.text == name {
+			if n.Text == name {
 				if found != "" {
 					return as
 				}
-				found = "models." + m.key
+				found = "models." + m.Key
 			}
 		}
 	}
@@ -104,17 +104,17 @@ var mergeKeys = []string{"params", "limits", "sandbox"}
 // that is wrong, unless a file could not be read.
 func Parse(src Source, reg *Registry) (*Effective, error) {
 	errs := new(errorList)
-	tree := &node{kind: kindMap, at: pos{file: src.Name, line: 1, col: 1}}
+	tree := &node{Kind: yamldoc.Map, Pos: pos{File: src.Name, Line: 1, Column: 1}}
 	if src.Data != nil {
 		if tree = parse(src.Name, src.Data, errs); tree == nil {
 			return nil, errs.err()
 		}
-		if tree.kind == kindNull {
-			errs.add(pos{file: src.Name}, "", "the configuration is empty", "the least one is a line such as: benchmark: quickstart")
+		if tree.Kind == yamldoc.Null {
+			errs.add(pos{File: src.Name}, "", "the configuration is empty", "the least one is a line such as: benchmark: quickstart")
 			return nil, errs.err()
 		}
-		if tree.kind != kindMap {
-			errs.add(tree.at, "", "a configuration is a mapping of keys to values, found "+tree.kind.String(), "")
+		if tree.Kind != yamldoc.Map {
+			errs.add(tree.Pos, "", "a configuration is a mapping of keys to values, found "+tree.Kind.String(), "")
 			return nil, errs.err()
 		}
 	}
@@ -130,49 +130,49 @@ func Parse(src Source, reg *Registry) (*Effective, error) {
 
 func override(tree *node, over []Override, errs *errorList) *node {
 	for _, o := range over {
-		at := pos{file: o.Flag}
+		at := pos{File: o.Flag}
 		items := make([]*node, len(o.Values))
 		for i, v := range o.Values {
-			items[i] = &node{kind: kindString, text: v, at: at}
+			items[i] = &node{Kind: yamldoc.String, Text: v, Pos: at}
 			if o.YAML && strings.TrimSpace(v) != "" {
 				if n := parse(o.Flag, []byte(v), errs); n != nil {
 					items[i] = n
-					items[i].at = at
+					items[i].Pos = at
 				}
 			}
 		}
-		v := &node{kind: kindList, list: items, at: at}
+		v := &node{Kind: yamldoc.List, Items: items, Pos: at}
 		switch o.Path {
 		case "agent", "model":
 			// Arms are asked for on the command line, so those of the file are not meant.
-			tree = tree.without("arms", "include", "exclude", o.Path)
-			if m := tree.get("matrix"); m != nil && m.kind == kindMap {
-				tree = tree.with("matrix", m.without(o.Path))
+			tree = tree.Without("arms", "include", "exclude", o.Path)
+			if m := tree.Get("matrix"); m != nil && m.Kind == yamldoc.Map {
+				tree = tree.With("matrix", m.Without(o.Path))
 			}
 			if len(items) == 1 {
-				tree = tree.put(o.Path, items[0])
+				tree = put(tree, o.Path, items[0])
 			} else {
-				tree = tree.put("matrix", tree.get("matrix").with(o.Path, v))
+				tree = put(tree, "matrix", tree.Get("matrix").With(o.Path, v))
 			}
 			continue
 		case "benchmark", "benchmarks":
-			tree = tree.without("benchmark", "benchmarks")
+			tree = tree.Without("benchmark", "benchmarks")
 			switch {
 			case len(items) != 1:
-				tree = tree.with("benchmarks", v)
-			case items[0].kind == kindList:
-				tree = tree.with("benchmarks", items[0])
+				tree = tree.With("benchmarks", v)
+			case items[0].Kind == yamldoc.List:
+				tree = tree.With("benchmarks", items[0])
 			default: // so that benchmark.options can be set as well
-				tree = tree.with("benchmark", items[0])
+				tree = tree.With("benchmark", items[0])
 			}
 			continue
 		}
-		if len(items) == 1 && (!strings.HasPrefix(o.Path, "select.") || items[0].kind == kindNull) {
+		if len(items) == 1 && (!strings.HasPrefix(o.Path, "select.") || items[0].Kind == yamldoc.Null) {
 			v = items[0]
 		} else if len(items) == 1 && slices.Contains([]string{"select.sample", "select.limit"}, o.Path) {
 			v = items[0]
 		}
-		tree = tree.put(o.Path, v)
+		tree = put(tree, o.Path, v)
 	}
 	return tree
 }
@@ -208,14 +208,13 @@ func (l *layout) env(name string) (string, bool) {
 }
 
 func (l *layout) decode(n *node, v any, root string) {
-	d := &decoder{reg: l.reg, errs: l.errs, root: root}
-	d.decode(n, reflect.ValueOf(v).Elem(), "")
+	l.decoder(root).Decode(n, v)
 }
 
 func (l *layout) fail(n *node, key, msg, hint string) {
 	at := pos{}
 	if n != nil {
-		at = n.at
+		at = n.Pos
 	}
 	l.errs.add(at, key, msg, hint)
 }
@@ -224,7 +223,7 @@ func (l *layout) run(tree *node) {
 	def := parse("defaults", []byte(defaults), l.errs)
 	full := merge(tree, def, "limits", "phases", "sandbox", "retries", "pools", "images")
 	f := &l.out.File
-	l.models = full.get("models")
+	l.models = full.Get("models")
 	l.decode(full, f, "")
 	// What was decoded is checked even when something else was wrong, so that all is told at once.
 	l.benchmarks(full)
@@ -243,14 +242,14 @@ func (l *layout) run(tree *node) {
 		f.Tape.File = abs(l.dir, f.Tape.File)
 	}
 	for name, m := range f.Models {
-		l.model(m, full.get("models").get(name), "models."+name)
+		l.model(m, full.Get("models").Get(name), "models."+name)
 	}
 	for name, m := range f.Roles {
 		if named, ok := f.Models[m.Name]; ok && named != nil {
 			f.Roles[name] = named
 			continue
 		}
-		l.model(m, full.get("roles").get(name), "roles."+name)
+		l.model(m, full.Get("roles").Get(name), "roles."+name)
 	}
 
 	// From here on the arms say it all.
@@ -261,17 +260,17 @@ func (l *layout) run(tree *node) {
 
 // merge lays over on top of base. Mappings under the deep keys are merged one level down.
 func merge(over, base *node, deep ...string) *node {
-	if over == nil || over.kind == kindNull {
+	if over == nil || over.Kind == yamldoc.Null {
 		return base
 	}
 	out := over
-	for _, e := range base.entries {
-		v := over.get(e.key)
+	for _, e := range base.Entries {
+		v := over.Get(e.Key)
 		switch {
 		case v == nil:
-			out = out.with(e.key, e.val)
-		case slices.Contains(deep, e.key) && v.kind == kindMap && e.val.kind == kindMap:
-			out = out.with(e.key, merge(v, e.val))
+			out = out.With(e.Key, e.Value)
+		case slices.Contains(deep, e.Key) && v.Kind == yamldoc.Map && e.Value.Kind == yamldoc.Map:
+			out = out.With(e.Key, merge(v, e.Value))
 		}
 	}
 	return out
@@ -291,5 +290,5 @@ func (e *Effective) YAML() ([]byte, error) {
 	if err := errs.err(); err != nil {
 		return nil, err
 	}
-	return yaml.Marshal(n.written())
+	return yaml.Marshal(written(n))
 }

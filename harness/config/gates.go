@@ -3,6 +3,8 @@ package config
 import (
 	"fmt"
 	"slices"
+
+	"github.com/evalrun/evalrun/internal/yamldoc"
 )
 
 // gates checks the gates; the names of arms only where all arms are there.
@@ -14,19 +16,19 @@ func (l *layout) gates(tree *node, all bool) {
 	}
 	known := func(name string, n *node, key string) {
 		if all && name != "" && !slices.Contains(names, name) && len(names) > 0 {
-			l.fail(n, key, fmt.Sprintf("no arm is called %q", name), orKnown(name, names))
+			l.fail(n, key, fmt.Sprintf("no arm is called %q", name), yamldoc.OrKnown(name, names))
 		}
 	}
-	list := tree.get("gates")
+	list := tree.Get("gates")
 	for i := range f.Gates {
 		g := &f.Gates[i]
 		n := tree
-		if list != nil && i < len(list.list) {
-			n = list.list[i]
+		if list != nil && i < len(list.Items) {
+			n = list.Items[i]
 		}
 		key := fmt.Sprintf("gates[%d]", i)
-		known(g.Arm, cmpNode(n.get("arm"), n), key+".arm")
-		known(g.Than, cmpNode(n.get("than"), n), key+".than")
+		known(g.Arm, cmpNode(n.Get("arm"), n), key+".arm")
+		known(g.Than, cmpNode(n.Get("than"), n), key+".than")
 		if g.Metric == "" {
 			g.Metric = "mean"
 		}
@@ -47,15 +49,15 @@ func (l *layout) gates(tree *node, all bool) {
 func (l *layout) bounds(tree *node) {
 	f := &l.out.File
 	if b := f.Browser; b != nil && b.SOM && b.Screenshots != nil && !*b.Screenshots {
-		l.fail(tree.get("browser").get("som"), "browser.som", "browser.som keeps a second screenshot of each step, but browser.screenshots is false", "set one of them otherwise")
+		l.fail(tree.Get("browser").Get("som"), "browser.som", "it keeps a second screenshot of each step, but browser.screenshots is false", "set one of them otherwise")
 	}
 	if f.Pools == nil || f.Pools.Memory == 0 {
 		return
 	}
 	for _, a := range f.Arms {
 		if a.Sandbox != nil && a.Sandbox.Memory > f.Pools.Memory {
-			n := tree.get("pools").get("memory")
-			l.fail(n, "pools.memory", fmt.Sprintf("pools.memory %s is less than one machine of arm %q, %s: no trial could start",
+			n := tree.Get("pools").Get("memory")
+			l.fail(n, "pools.memory", fmt.Sprintf("%s is less than one machine of arm %q, %s: no trial could start",
 				f.Pools.Memory, a.Name, a.Sandbox.Memory), "raise pools.memory or lower sandbox.memory")
 			return
 		}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/internal/suggest"
+	"github.com/evalrun/evalrun/internal/yamldoc"
 )
 
 // A value is one value of an axis.
@@ -31,19 +32,19 @@ func settable(name string) bool {
 
 // matrix lays the axes out as trees of arms, each with its axes.
 func (l *layout) matrix(tree, base *node) []*node {
-	m := tree.get("matrix")
-	if m == nil || m.kind != kindMap {
+	m := tree.Get("matrix")
+	if m == nil || m.Kind != yamldoc.Map {
 		return nil
 	}
 	axes := map[string][]value{}
 	var order []string
-	for _, e := range m.entries {
+	for _, e := range m.Entries {
 		vs := l.axis(e)
 		if vs == nil {
 			continue
 		}
-		axes[e.key] = vs
-		order = append(order, e.key)
+		axes[e.Key] = vs
+		order = append(order, e.Key)
 	}
 	cells := []cell{{base, map[string]string{}}}
 	for _, name := range order {
@@ -63,8 +64,8 @@ func (l *layout) matrix(tree, base *node) []*node {
 		cells = nil
 	}
 
-	if ex := tree.get("exclude"); ex != nil && ex.kind == kindList {
-		for i, x := range ex.list {
+	if ex := tree.Get("exclude"); ex != nil && ex.Kind == yamldoc.List {
+		for i, x := range ex.Items {
 			want := l.match(x, axes, fmt.Sprintf("exclude[%d]", i))
 			if want == nil {
 				continue
@@ -83,8 +84,8 @@ func (l *layout) matrix(tree, base *node) []*node {
 			}
 		}
 	}
-	if in := tree.get("include"); in != nil && in.kind == kindList {
-		for i, x := range in.list {
+	if in := tree.Get("include"); in != nil && in.Kind == yamldoc.List {
+		for i, x := range in.Items {
 			if c, ok := l.included(x, base, axes, fmt.Sprintf("include[%d]", i)); ok {
 				cells = append(cells, c)
 			}
@@ -92,50 +93,50 @@ func (l *layout) matrix(tree, base *node) []*node {
 	}
 	var out []*node
 	for _, c := range cells {
-		ax := &node{kind: kindMap, at: m.at}
+		ax := &node{Kind: yamldoc.Map, Pos: m.Pos}
 		for _, name := range slices.Sorted(mapKeys(c.labels)) {
-			ax = ax.with(name, &node{kind: kindString, text: c.labels[name], at: m.at})
+			ax = ax.With(name, &node{Kind: yamldoc.String, Text: c.labels[name], Pos: m.Pos})
 		}
-		out = append(out, c.tree.with("axes", ax))
+		out = append(out, c.tree.With("axes", ax))
 	}
 	return out
 }
 
 // axis reads the values of one axis.
 func (l *layout) axis(e entry) []value {
-	key := "matrix." + e.key
+	key := "matrix." + e.Key
 	var out []value
 	switch {
-	case e.val.kind == kindMap && len(e.val.entries) > 0:
-		for _, x := range e.val.entries {
-			if !settable(e.key) && x.val.kind != kindMap {
-				l.fail(x.val, key, fmt.Sprintf("axis %s: value %s has to say what it sets", e.key, x.key), "write "+x.key+": {prompt: FILE}, say")
+	case e.Value.Kind == yamldoc.Map && len(e.Value.Entries) > 0:
+		for _, x := range e.Value.Entries {
+			if !settable(e.Key) && x.Value.Kind != yamldoc.Map {
+				l.fail(x.Value, key, fmt.Sprintf("value %s has to say what it sets", x.Key), "write "+x.Key+": {prompt: FILE}, say")
 				return nil
 			}
-			out = append(out, value{x.key, x.val})
+			out = append(out, value{x.Key, x.Value})
 		}
 		return out
-	case e.val.kind != kindList || len(e.val.list) == 0:
-		l.fail(e.val, key, fmt.Sprintf("axis %s needs a list of values", e.key), "")
+	case e.Value.Kind != yamldoc.List || len(e.Value.Items) == 0:
+		l.fail(e.Value, key, "an axis needs a list of values", "")
 		return nil
-	case !settable(e.key):
+	case !settable(e.Key):
 		names := append(slices.Clone(armKeys[:3]), "params.temperature", "limits.turns", "sandbox.memory")
 		hint := "an axis of one's own is a mapping: each value with what it sets"
-		if meant := suggest.Names(e.key, names); meant != nil {
+		if meant := suggest.Names(e.Key, names); meant != nil {
 			hint = fmt.Sprintf("did you mean %q?", meant[0])
 		}
-		l.errs.add(e.at, key, fmt.Sprintf("axis %q sets nothing", e.key), hint)
+		l.errs.add(e.Pos, key, fmt.Sprintf("axis %q sets nothing", e.Key), hint)
 		return nil
 	}
 	seen := map[string]bool{}
-	for _, x := range e.val.list {
-		v := value{label(e.key, x), x}
+	for _, x := range e.Value.Items {
+		v := value{label(e.Key, x), x}
 		if v.label == "" {
-			l.fail(x, key, fmt.Sprintf("axis %s: a value without a name", e.key), "write the axis as a mapping of names to values")
+			l.fail(x, key, "a value without a name", "write the axis as a mapping of names to values")
 			return nil
 		}
 		if seen[v.label] {
-			l.fail(x, key, fmt.Sprintf("axis %s: the value %s is there twice", e.key, v.label), "")
+			l.fail(x, key, fmt.Sprintf("the value %s is there twice", v.label), "")
 			return nil
 		}
 		seen[v.label] = true
@@ -145,22 +146,22 @@ func (l *layout) axis(e entry) []value {
 }
 
 func label(axis string, n *node) string {
-	switch n.kind {
-	case kindMap:
-		if name := n.get("name"); name != nil {
-			return name.text
+	switch n.Kind {
+	case yamldoc.Map:
+		if name := n.Get("name"); name != nil {
+			return name.Text
 		}
-		if f := n.get("file"); f != nil {
-			return promptLabel(f.text)
+		if f := n.Get("file"); f != nil {
+			return promptLabel(f.Text)
 		}
 		return ""
-	case kindList, kindNull:
+	case yamldoc.List, yamldoc.Null:
 		return ""
 	}
 	if axis == "prompt" {
-		return promptLabel(n.text)
+		return promptLabel(n.Text)
 	}
-	return n.text
+	return n.Text
 }
 
 func (l *layout) extend(c cell, name string, v value) cell {
@@ -169,34 +170,34 @@ func (l *layout) extend(c cell, name string, v value) cell {
 		labels[k] = x
 	}
 	switch {
-	case v.node.kind == kindNull: // as it is without the axis
+	case v.node.Kind == yamldoc.Null: // as it is without the axis
 		return cell{c.tree, labels}
 	case settable(name):
-		return cell{c.tree.put(name, v.node), labels}
+		return cell{put(c.tree, name, v.node), labels}
 	}
 	return cell{merge(v.node, c.tree, mergeKeys...), labels}
 }
 
 // match reads a partial cell: axis → label.
 func (l *layout) match(x *node, axes map[string][]value, key string) map[string]string {
-	if x.kind != kindMap {
+	if x.Kind != yamldoc.Map {
 		l.fail(x, key, "expected a mapping of axes to values", "")
 		return nil
 	}
 	want := map[string]string{}
-	for _, e := range x.entries {
-		vs, ok := axes[e.key]
+	for _, e := range x.Entries {
+		vs, ok := axes[e.Key]
 		if !ok {
-			l.errs.add(e.at, key, fmt.Sprintf("the matrix has no axis %q", e.key), didYouMean(e.key, slices.Sorted(mapKeys(axes))))
+			l.errs.add(e.Pos, key, fmt.Sprintf("the matrix has no axis %q", e.Key), yamldoc.DidYouMean(e.Key, slices.Sorted(mapKeys(axes))))
 			return nil
 		}
-		want[e.key] = label(e.key, e.val)
+		want[e.Key] = label(e.Key, e.Value)
 		var labels []string
 		for _, v := range vs {
 			labels = append(labels, v.label)
 		}
-		if !slices.Contains(labels, want[e.key]) {
-			l.fail(e.val, key, fmt.Sprintf("axis %s has no value %q", e.key, want[e.key]), orKnown(want[e.key], labels))
+		if !slices.Contains(labels, want[e.Key]) {
+			l.fail(e.Value, key, fmt.Sprintf("axis %s has no value %q", e.Key, want[e.Key]), yamldoc.OrKnown(want[e.Key], labels))
 			return nil
 		}
 	}
@@ -206,22 +207,22 @@ func (l *layout) match(x *node, axes map[string][]value, key string) map[string]
 // included reads a cell that is added: axis → label of the matrix, or a value of its own.
 func (l *layout) included(x, base *node, axes map[string][]value, key string) (cell, bool) {
 	c := cell{base, map[string]string{}}
-	if x.kind != kindMap {
+	if x.Kind != yamldoc.Map {
 		l.fail(x, key, "expected a mapping of axes to values", "")
 		return c, false
 	}
-	for _, e := range x.entries {
-		v := value{label(e.key, e.val), e.val}
-		for _, known := range axes[e.key] {
+	for _, e := range x.Entries {
+		v := value{label(e.Key, e.Value), e.Value}
+		for _, known := range axes[e.Key] {
 			if known.label == v.label {
 				v = known
 			}
 		}
-		if !settable(e.key) && v.node == e.val {
-			l.errs.add(e.at, key, fmt.Sprintf("the matrix has no axis %q with the value %q", e.key, v.label), didYouMean(e.key, slices.Sorted(mapKeys(axes))))
+		if !settable(e.Key) && v.node == e.Value {
+			l.errs.add(e.Pos, key, fmt.Sprintf("the matrix has no axis %q with the value %q", e.Key, v.label), yamldoc.DidYouMean(e.Key, slices.Sorted(mapKeys(axes))))
 			return c, false
 		}
-		c = l.extend(c, e.key, v)
+		c = l.extend(c, e.Key, v)
 	}
 	return c, true
 }

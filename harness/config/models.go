@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/evalrun/evalrun/internal/fsutil"
+	"github.com/evalrun/evalrun/internal/yamldoc"
 )
 
 func (l *layout) model(m *Model, n *node, key string) {
@@ -19,7 +20,7 @@ func (l *layout) model(m *Model, n *node, key string) {
 		return
 	}
 	vendor, name, ok := strings.Cut(m.Name, "/")
-	at := cmpNode(n.get("name"), n)
+	at := cmpNode(n.Get("name"), n)
 	if !ok || name == "" {
 		names := slices.Sorted(maps.Keys(l.out.File.Models))
 		if slices.Contains(names, m.Name) { // models: {small: {name: small}}
@@ -29,11 +30,11 @@ func (l *layout) model(m *Model, n *node, key string) {
 		for _, v := range kindNames(l.reg.Vendors) {
 			names = append(names, v+"/NAME")
 		}
-		l.fail(at, key, fmt.Sprintf("unknown model %q", m.Name), orKnown(m.Name, names))
+		l.fail(at, key, fmt.Sprintf("unknown model %q", m.Name), yamldoc.OrKnown(m.Name, names))
 		return
 	}
 	if l.reg.Vendor(vendor) == nil {
-		l.fail(at, key, fmt.Sprintf("unknown vendor %q of model %q", vendor, m.Name), orKnown(vendor, l.reg.names("vendor")))
+		l.fail(at, key, fmt.Sprintf("unknown vendor %q of model %q", vendor, m.Name), yamldoc.OrKnown(vendor, l.reg.names("vendor")))
 		return
 	}
 	if m.BaseURL == "" {
@@ -43,12 +44,12 @@ func (l *layout) model(m *Model, n *node, key string) {
 		name string
 		d    Duration
 	}{{"timeout", m.Timeout}, {"patience", m.Patience}} {
-		if at := n.get(d.name); at != nil && d.d == 0 {
-			l.fail(at, key+"."+d.name, fmt.Sprintf("%s: nothing can be answered in no time", d.name), "leave it out for the default")
+		if at := n.Get(d.name); at != nil && d.d == 0 {
+			l.fail(at, key+"."+d.name, "nothing can be answered in no time", "leave it out for the default")
 		}
 	}
 	if m.BaseURL != "" && !strings.HasPrefix(m.BaseURL, "http://") && !strings.HasPrefix(m.BaseURL, "https://") {
-		l.fail(cmpNode(n.get("base_url"), n), key+".base_url", fmt.Sprintf("base_url: %q is not an address", m.BaseURL), "it begins with http:// or https://")
+		l.fail(cmpNode(n.Get("base_url"), n), key+".base_url", fmt.Sprintf("%q is not an address", m.BaseURL), "it begins with http:// or https://")
 	}
 	if m.Tape != nil {
 		m.Tape.File = abs(l.dir, m.Tape.File)
@@ -85,7 +86,7 @@ func (l *layout) prompt(p *Prompt, n *node, key string) {
 		b, err := fsutil.ReadFile(path, 0)
 		switch {
 		case err != nil:
-			l.fail(cmpNode(n.get("file"), n), key, "prompt: "+err.Error(), "paths are relative to the configuration's folder")
+			l.fail(cmpNode(n.Get("file"), n), key, err.Error(), "paths are relative to the configuration's folder")
 			return
 		case len(b) > maxPrompt:
 			l.fail(n, key, fmt.Sprintf("prompt %s is larger than 1MiB", path), "")

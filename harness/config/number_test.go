@@ -15,7 +15,7 @@ func jsonOf(t *testing.T, yaml string) string {
 	if err := errs.err(); err != nil {
 		t.Fatalf("%s: %v", yaml, err)
 	}
-	b, err := n.get("a").json()
+	b, err := n.Get("a").JSON()
 	if err != nil {
 		return err.Error()
 	}
@@ -74,7 +74,7 @@ func TestNumbersRoundTrip(t *testing.T) {
 // A number that is wrong for all arms is wrong once, and not also too small.
 func TestNumberOneError(t *testing.T) {
 	_, err := parseText(t, "benchmark: quickstart\n", Override{Flag: "--set pids", Path: "sandbox.pids", Values: []string{"1e30"}, YAML: true})
-	if want := "--set pids: pids: expected a whole number, found 1e30"; err == nil || err.Error() != want {
+	if want := "--set pids: sandbox.pids: expected a whole number, found 1e30"; err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
 }

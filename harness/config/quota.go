@@ -20,7 +20,7 @@ func (q Quota) String() string {
 
 func (q Quota) MarshalJSON() ([]byte, error) { return json.Marshal(q.String()) }
 
-func (q *Quota) set(text string) error {
+func (q *Quota) Set(text string) error {
 	if text == "none" {
 		*q = Unlimited
 		return nil
@@ -33,6 +33,6 @@ func (q *Quota) set(text string) error {
 	return err
 }
 
-func (Quota) what() (string, string, string) {
+func (Quota) Notation() (string, string, string) {
 	return "a size, or none", `^(none|[0-9]+(\.[0-9]+)? ?([KMGT]i?B?|kB|k|B))$`, "50GiB or none"
 }

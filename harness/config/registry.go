@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+
+	"github.com/evalrun/evalrun/internal/yamldoc"
 )
 
 // A Registry says which names a configuration may use. It is passed in, since this package knows no
@@ -78,16 +80,16 @@ type Exporter struct {
 // Exporter reads NAME or NAME:ARG, and options as overrides of the keys options.KEY. Relative paths
 // are taken from dir. Its error is of type [Errors].
 func (r *Registry) Exporter(text string, options []Override, dir string) (e Exporter, err error) {
-	at := pos{file: "--format"}
+	at := pos{File: "--format"}
 	errs := new(errorList)
-	tree := override(&node{kind: kindMap, at: at}, options, errs)
+	tree := override(&node{Kind: yamldoc.Map, Pos: at}, options, errs)
 	e.Name, e.Arg, _ = strings.Cut(text, ":")
 	k, msg, hint := r.name("format", r.Exporters, e.Name, &e.Arg, dir)
 	if k == nil {
 		errs.add(at, "", msg, hint)
 	} else {
 		l := &layout{reg: r, errs: errs, dir: dir}
-		l.options(k, "format "+k.Name, e.Arg, &e.Options, tree)
+		l.options(k, "format "+k.Name, e.Arg, &e.Options, tree, "options")
 	}
 	return e, errs.err()
 }
@@ -116,27 +118,27 @@ func (r *Registry) names(of string) []string {
 
 // The short forms.
 
-func (b *Benchmark) short(text string, _ *Registry) error {
+func (b *Benchmark) Set(text string) error {
 	b.Name, b.Path, _ = strings.Cut(text, ":")
 	return nil
 }
 
-func (a *Agent) short(text string, _ *Registry) error {
+func (a *Agent) Set(text string) error {
 	a.Name, a.Arg, _ = strings.Cut(text, ":")
 	return nil
 }
 
-func (m *Model) short(text string, _ *Registry) error {
+func (m *Model) Set(text string) error {
 	m.Name = text
 	return nil
 }
 
-func (p *Prompt) short(text string, _ *Registry) error {
+func (p *Prompt) Set(text string) error {
 	p.File = text
 	return nil
 }
 
-func (t *Tape) short(text string, _ *Registry) error {
+func (t *Tape) Set(text string) error {
 	t.File = text
 	return nil
 }
@@ -145,7 +147,7 @@ func (t *Tape) short(text string, _ *Registry) error {
 func (r *Registry) name(of string, kinds []Kind, name string, arg *string, dir string) (*Kind, string, string) {
 	k := find(kinds, name)
 	if k == nil {
-		return nil, fmt.Sprintf("unknown %s %q", of, name), orKnown(name, kindNames(kinds))
+		return nil, fmt.Sprintf("unknown %s %q", of, name), yamldoc.OrKnown(name, kindNames(kinds))
 	}
 	switch {
 	case *arg == "" && k.Arg != "" && !k.Optional:

@@ -5,6 +5,8 @@ import (
 	"path"
 	"reflect"
 	"strings"
+
+	"github.com/evalrun/evalrun/internal/yamldoc"
 )
 
 // Schema is the JSON Schema of a configuration. It is made from the structs that decode it.
@@ -25,34 +27,36 @@ type schemaGen struct {
 
 type obj = map[string]any
 
+var notationType = reflect.TypeFor[yamldoc.Notation]()
+
 func (g *schemaGen) object(t reflect.Type) obj {
 	props := obj{}
 	var required []string
-	for _, f := range fieldsOf(t) {
-		s := g.value(f.typ)
-		if f.doc != "" {
-			s["description"] = f.doc
+	for _, f := range yamldoc.Fields(t) {
+		s := g.value(f.Type)
+		if f.Doc != "" {
+			s["description"] = f.Doc
 		}
-		if f.enum != nil {
-			s["enum"] = f.enum
+		if f.Enum != nil {
+			s["enum"] = f.Enum
 		}
-		if f.names != "" {
-			s["enum"] = g.reg.names(f.names)
+		if f.Names != "" {
+			s["enum"] = g.reg.names(f.Names)
 		}
 		switch {
-		case f.min == nil:
-		case f.typ.Kind() == reflect.Slice:
-			s["minItems"] = *f.min // says nothing of a single value
+		case f.Min == nil:
+		case f.Type.Kind() == reflect.Slice:
+			s["minItems"] = *f.Min // says nothing of a single value
 		default:
-			s["minimum"] = *f.min
+			s["minimum"] = *f.Min
 		}
-		if f.max != nil {
-			s["maximum"] = *f.max
+		if f.Max != nil {
+			s["maximum"] = *f.Max
 		}
-		if f.required {
-			required = append(required, f.name)
+		if f.Required {
+			required = append(required, f.Name)
 		}
-		props[f.name] = s
+		props[f.Name] = s
 	}
 	o := obj{"type": "object", "properties": props, "additionalProperties": false}
 	if required != nil {
@@ -62,22 +66,22 @@ func (g *schemaGen) object(t reflect.Type) obj {
 }
 
 func (g *schemaGen) value(t reflect.Type) obj {
-	if t.Kind() == reflect.Pointer && !t.Implements(scalarType) {
+	if t.Kind() == reflect.Pointer && !t.Implements(notationType) {
 		return g.value(t.Elem())
 	}
 	elem := t
 	if t.Kind() == reflect.Pointer {
 		elem = t.Elem()
 	}
-	if reflect.PointerTo(elem).Implements(scalarType) {
+	if reflect.PointerTo(elem).Implements(notationType) {
 		return g.scalar(elem)
 	}
 	switch t {
-	case rawType:
+	case reflect.TypeFor[json.RawMessage]():
 		return obj{}
-	case nodeAxis:
+	case reflect.TypeFor[axis]():
 		return obj{"anyOf": []any{obj{"type": "array", "minItems": 1}, obj{"type": "object", "minProperties": 1, "additionalProperties": obj{"type": "object"}}}}
-	case nodeRaw:
+	case reflect.TypeFor[raw]():
 		return obj{}
 	}
 	switch t.Kind() {
@@ -101,7 +105,7 @@ func (g *schemaGen) value(t reflect.Type) obj {
 				}
 				o["properties"].(obj)["name"].(obj)["examples"] = names
 			}
-			if reflect.PointerTo(t).Implements(reflect.TypeFor[shorter]()) {
+			if reflect.PointerTo(t).Implements(reflect.TypeFor[yamldoc.Setter]()) {
 				o = obj{"anyOf": []any{short, o}}
 			}
 			g.defs[name] = o
@@ -109,7 +113,7 @@ func (g *schemaGen) value(t reflect.Type) obj {
 		return obj{"$ref": "#/$defs/" + name}
 	case reflect.Slice:
 		list := obj{"type": "array", "items": g.value(t.Elem())}
-		if single(t.Elem()) {
+		if yamldoc.Single(t.Elem()) {
 			return obj{"anyOf": []any{g.value(t.Elem()), list}}
 		}
 		return list
@@ -150,8 +154,8 @@ func (g *schemaGen) kinds(o, short obj, kinds []Kind) {
 }
 
 func (g *schemaGen) scalar(t reflect.Type) obj {
-	v := reflect.New(t).Interface().(scalar)
-	_, pattern, example := v.what()
+	v := reflect.New(t).Interface().(yamldoc.Notation)
+	_, pattern, example := v.Notation()
 	s := obj{"type": "string", "pattern": pattern, "examples": []string{example}}
 	switch v.(type) {
 	case *Count:
@@ -184,12 +188,12 @@ func keysOf(t reflect.Type, at string, kinds map[string]*Kind) (out []Key) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if t.Kind() != reflect.Struct || reflect.PointerTo(t).Implements(scalarType) || t == nodeAxis || t == nodeRaw || strings.Count(at, ".") > 7 {
+	if t.Kind() != reflect.Struct || reflect.PointerTo(t).Implements(notationType) || t == reflect.TypeFor[axis]() || t == reflect.TypeFor[raw]() || strings.Count(at, ".") > 7 {
 		return nil
 	}
-	for _, f := range fieldsOf(t) {
-		p := join(at, f.name)
-		out = append(append(out, Key{p, f.doc}), keysOf(f.typ, p, kinds)...)
+	for _, f := range yamldoc.Fields(t) {
+		p := yamldoc.Join(at, f.Name)
+		out = append(append(out, Key{p, f.Doc}), keysOf(f.Type, p, kinds)...)
 		if k := kinds[p]; k != nil && k.Options != nil {
 			out = append(out, keysOf(k.Options, p, nil)...)
 		}

@@ -14,12 +14,6 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// A scalar is a value with a notation of its own. It marshals into that notation.
-type scalar interface {
-	set(text string) error
-	what() (name, pattern, example string) // for messages and for the schema
-}
-
 // A Duration is written as "90s", "10m" or "1h30m". A bare number is refused: nobody knows its
 // unit.
 type Duration time.Duration
@@ -39,7 +33,7 @@ func (d Duration) String() string {
 
 func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(d.String()) }
 
-func (d *Duration) set(text string) error {
+func (d *Duration) Set(text string) error {
 	v, err := time.ParseDuration(text)
 	if err != nil {
 		return fmt.Errorf("%q is not a duration", text)
@@ -51,7 +45,7 @@ func (d *Duration) set(text string) error {
 	return nil
 }
 
-func (Duration) what() (string, string, string) {
+func (Duration) Notation() (string, string, string) {
 	return "a duration", `^([0-9]+(\.[0-9]+)?(h|m|s|ms))+$`, "90s, 10m or 1h30m"
 }
 
@@ -92,11 +86,11 @@ func (s Size) MarshalJSON() ([]byte, error) { return json.Marshal(s.String()) }
 // ParseSize reads a size such as 512MiB.
 func ParseSize(text string) (Size, error) {
 	var s Size
-	err := s.set(text)
+	err := s.Set(text)
 	return s, err
 }
 
-func (s *Size) set(text string) error {
+func (s *Size) Set(text string) error {
 	for _, u := range sizeUnits {
 		num, ok := strings.CutSuffix(text, u.name)
 		if !ok {
@@ -112,7 +106,7 @@ func (s *Size) set(text string) error {
 	return fmt.Errorf("%q is not a size", text)
 }
 
-func (Size) what() (string, string, string) {
+func (Size) Notation() (string, string, string) {
 	return "a size", `^[0-9]+(\.[0-9]+)? ?([KMGT]i?B?|kB|k|B)$`, "512MiB or 2GB"
 }
 
@@ -121,7 +115,7 @@ type Count int64
 
 func (c Count) String() string { return strconv.FormatInt(int64(c), 10) }
 
-func (c *Count) set(text string) error {
+func (c *Count) Set(text string) error {
 	num, unit := text, 1.0
 	switch {
 	case strings.HasSuffix(text, "k"):
@@ -141,7 +135,7 @@ func (c *Count) set(text string) error {
 	return nil
 }
 
-func (Count) what() (string, string, string) {
+func (Count) Notation() (string, string, string) {
 	return "a whole number", `^[0-9][0-9_]*(\.[0-9]+)?[kM]?$`, "200000, 200k or 2M"
 }
 
@@ -153,7 +147,7 @@ var clockForm = regexp.MustCompile(`^([01]?[0-9]|2[0-3]):[0-5][0-9]$`)
 // ParseClock reads a time of day or a moment.
 func ParseClock(text string) (Clock, error) {
 	var c Clock
-	err := c.set(text)
+	err := c.Set(text)
 	return c, err
 }
 
@@ -179,7 +173,7 @@ func (c Clock) Next(now time.Time) (time.Time, error) {
 	return next, nil
 }
 
-func (c *Clock) set(text string) error {
+func (c *Clock) Set(text string) error {
 	if _, err := time.Parse(time.RFC3339, text); err != nil && !clockForm.MatchString(text) {
 		return fmt.Errorf("%q is not a time of day", text)
 	}
@@ -187,7 +181,7 @@ func (c *Clock) set(text string) error {
 	return nil
 }
 
-func (Clock) what() (string, string, string) {
+func (Clock) Notation() (string, string, string) {
 	return "a time of day", `^(([01]?[0-9]|2[0-3]):[0-5][0-9]|[0-9]{4}-.*)$`, "06:00 or 2026-11-22T06:00:00Z"
 }
 
@@ -205,15 +199,15 @@ func (s Secret) Var() string {
 	return string(s[2 : len(s)-1])
 }
 
-func (s *Secret) set(text string) error {
+func (s *Secret) Set(text string) error {
 	if !secretForm.MatchString(text) {
-		return fmt.Errorf("a secret is written as a reference such as ${OPENAI_API_KEY}, never as its value")
+		return fmt.Errorf("a secret is written as a reference, never as its value")
 	}
 	*s = Secret(text)
 	return nil
 }
 
-func (Secret) what() (string, string, string) {
+func (Secret) Notation() (string, string, string) {
 	return "a reference to a variable", secretForm.String(), "${OPENAI_API_KEY}"
 }
 
@@ -231,7 +225,7 @@ func (s Shard) String() string {
 
 func (s Shard) MarshalJSON() ([]byte, error) { return json.Marshal(s.String()) }
 
-func (s *Shard) set(text string) error {
+func (s *Shard) Set(text string) error {
 	i, n, ok := strings.Cut(text, "/")
 	x, err1 := strconv.Atoi(i)
 	y, err2 := strconv.Atoi(n)
@@ -245,7 +239,7 @@ func (s *Shard) set(text string) error {
 	return nil
 }
 
-func (Shard) what() (string, string, string) { return "a shard", `^[0-9]+/[0-9]+$`, "2/8" }
+func (Shard) Notation() (string, string, string) { return "a shard", `^[0-9]+/[0-9]+$`, "2/8" }
 
 // A Network is "none", "public", or a list of hosts that may be reached.
 type Network struct {
@@ -262,7 +256,7 @@ func (n Network) MarshalJSON() ([]byte, error) {
 	return json.Marshal(n.Mode)
 }
 
-func (n *Network) set(text string) error {
+func (n *Network) Set(text string) error {
 	switch text {
 	case "none", "public":
 		*n = Network{Mode: text}
@@ -271,7 +265,7 @@ func (n *Network) set(text string) error {
 	return fmt.Errorf("network %q is unknown: none, public, or a list of hosts", text)
 }
 
-func (n *Network) setList(hosts []string) error {
+func (n *Network) SetList(hosts []string) error {
 	if _, err := egress.Parse(sandbox.Network{Mode: "allow", Allow: hosts}); err != nil {
 		var all []string
 		for line := range strings.Lines(err.Error()) {
@@ -283,6 +277,6 @@ func (n *Network) setList(hosts []string) error {
 	return nil
 }
 
-func (Network) what() (string, string, string) {
+func (Network) Notation() (string, string, string) {
 	return "a network policy", `^(none|public)$`, "none, public, or [example.com, cdn.example.com]"
 }

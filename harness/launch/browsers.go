@@ -23,7 +23,7 @@ func (r *Ready) lookForBrowser() error {
 		if why := new(exec.Error); errors.As(err, &why) {
 			err = why.Err
 		}
-		err := r.Eff.Wrong("browser.path", fmt.Sprintf("browser.path: %s cannot be started: %v", c.Path, err),
+		err := r.Eff.Wrong("browser.path", fmt.Sprintf("%s cannot be started: %v", c.Path, err),
 			"name another, or leave the key out: then the first browser that is found is taken (evalrun doctor says which)")
 		if !r.o.Dry {
 			return err

@@ -38,7 +38,7 @@ func newDeadline(text string, now time.Time) (string, error) {
 func (r *Ready) deadlineAhead() error {
 	if b := r.Eff.Budget; b != nil {
 		if t, ok := b.Deadline.Moment(); ok && !t.After(time.Now()) {
-			return r.Eff.Wrong("budget.deadline", fmt.Sprintf("budget.deadline: the moment %s has passed", b.Deadline), "")
+			return r.Eff.Wrong("budget.deadline", fmt.Sprintf("the moment %s has passed", b.Deadline), "")
 		}
 	}
 	return nil

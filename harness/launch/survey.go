@@ -193,7 +193,7 @@ func (r *Ready) noteUnused(ctx context.Context) error {
 		}
 	}
 	name := slices.Sorted(maps.Keys(left))[0]
-	return r.Eff.Wrong("roles."+name, fmt.Sprintf("roles.%s: no task asks for a model in this role", name), "leave it out; it is for benchmarks that grade or play with a model of their own")
+	return r.Eff.Wrong("roles."+name, "no task asks for a model in this role", "leave it out; it is for benchmarks that grade or play with a model of their own")
 }
 
 // noteOdd tells what is odd about tasks that can be played all the same.

@@ -7,16 +7,13 @@ import (
 	_ "embed"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"maps"
-	"math"
 	"regexp"
 	"strings"
 
-	"github.com/goccy/go-yaml"
-
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/agent/model"
+	"github.com/evalrun/evalrun/internal/yamldoc"
 )
 
 //go:embed prices.yaml
@@ -29,15 +26,15 @@ type Table struct {
 }
 
 type file struct {
-	AsOf   string           `yaml:"as_of"`
-	Models map[string]entry `yaml:"models"`
+	AsOf   string           `json:"as_of"`
+	Models map[string]entry `json:"models"`
 }
 
 type entry struct {
-	In         *float64 `yaml:"in" json:"in"`
-	Out        *float64 `yaml:"out" json:"out"`
-	Cached     *float64 `yaml:"cached" json:"cached"`
-	CacheWrite *float64 `yaml:"cache_write" json:"cache_write"`
+	In         *float64 `json:"in" min:"0"`
+	Out        *float64 `json:"out" min:"0"`
+	Cached     *float64 `json:"cached" min:"0"`
+	CacheWrite *float64 `json:"cache_write" min:"0"`
 }
 
 // Default is the list that comes with evalrun. Prices change: it says of what day it is.
@@ -59,16 +56,15 @@ func Default() *Table {
 // are errors.
 func Parse(data []byte) (*Table, error) {
 	var f file
-	if err := yaml.UnmarshalWithOptions(data, &f, yaml.Strict()); err != nil {
-		return nil, fmt.Errorf("prices: %w", err)
+	n, err := yamldoc.Parse("prices", data, yamldoc.Bounds{})
+	if err == nil {
+		err = yamldoc.Decode(n, &f)
+	}
+	if err != nil {
+		return nil, err
 	}
 	t := &Table{AsOf: f.AsOf, prices: map[string]model.Price{}}
 	for name, e := range f.Models {
-		for _, v := range []*float64{e.In, e.Out, e.Cached, e.CacheWrite} {
-			if v != nil && (*v < 0 || math.IsNaN(*v) || math.IsInf(*v, 0)) {
-				return nil, fmt.Errorf("prices: %s: %v is no price", name, *v)
-			}
-		}
 		t.prices[normal(name)] = model.Price(e)
 	}
 	return t, nil

@@ -104,7 +104,7 @@ func TestOverride(t *testing.T) {
 		t.Errorf("the order in the file changes the digest (%v)", err)
 	}
 	for _, bad := range []string{"models: {a: {in: -1}}", "models: {a: {in: .nan}}", "models: {a: {input: 1}}", "modells: {}", "models: 3"} {
-		if _, err := price.Parse([]byte(bad)); err == nil || !strings.HasPrefix(err.Error(), "prices: ") {
+		if _, err := price.Parse([]byte(bad)); err == nil || !strings.HasPrefix(err.Error(), "prices:1:") {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}

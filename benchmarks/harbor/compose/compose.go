@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/evalrun/evalrun/internal/yamldoc"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -60,12 +61,9 @@ type Bind struct{ From, To string }
 
 // Refused is something that a file asks for and does not get here. A task with it cannot be played,
 // and is not wrong for that.
-type Refused struct {
-	Place string // file:line:column
-	What  string
-}
+type Refused struct{ Err *yamldoc.Error }
 
-func (e *Refused) Error() string { return e.Place + ": " + e.What }
+func (e *Refused) Error() string { return e.Err.Error() }
 
 // OnlyRefused reports whether err is of refusals alone, and so says nothing against the file.
 func OnlyRefused(err error) bool {
@@ -91,7 +89,7 @@ type reader struct {
 	extended map[string]bool              // names on the way of an extends
 	folders  map[string]map[string]string // folder of the harness → service → its path
 	nets     map[string][]string          // service → its networks
-	after    map[string]map[string]string // service → the services it waits for → the place
+	after    map[string]map[string]spot   // service → the services it waits for → where it says so
 }
 
 // Read reads the compose file name of fsys. The error lists all that is wrong or refused, with
@@ -105,14 +103,8 @@ func Read(fsys fs.FS, name string, o Options) (*Project, error) {
 		o.Vars = func(string) (string, bool, error) { return "", false, nil }
 	}
 	r := &reader{fsys: fsys, dir: path.Dir(name), o: o, p: &Project{Services: map[string]*Service{}}, volumes: map[string]bool{}, networks: map[string]bool{},
-		extended: map[string]bool{}, folders: map[string]map[string]string{}, nets: map[string][]string{}, after: map[string]map[string]string{}}
-	root, err := parse(name, text, func(place, text string) (string, error) {
-		out, err := Expand(text, o.Vars)
-		if err != nil {
-			return "", fmt.Errorf("%s: %w", place, err)
-		}
-		return out, nil
-	})
+		extended: map[string]bool{}, folders: map[string]map[string]string{}, nets: map[string][]string{}, after: map[string]map[string]spot{}}
+	root, err := parse(name, text, func(text string) (string, error) { return Expand(text, o.Vars) })
 	if err != nil {
 		return nil, err
 	}
@@ -140,124 +132,132 @@ func readFile(fsys fs.FS, name string) ([]byte, error) {
 	return fs.ReadFile(fsys, name)
 }
 
-func (r *reader) bad(place, format string, args ...any) {
-	r.errs = append(r.errs, fmt.Errorf("%s: %s", place, fmt.Sprintf(format, args...)))
+func (r *reader) bad(at spot, format string, args ...any) {
+	if len(r.errs) < maxErrors {
+		r.errs = append(r.errs, at.Errorf(format, args...))
+	}
 }
 
-func (r *reader) refuse(place, format string, args ...any) {
-	r.errs = append(r.errs, &Refused{place, fmt.Sprintf(format, args...)})
+func (r *reader) refuse(at spot, format string, args ...any) {
+	if len(r.errs) < maxErrors {
+		r.errs = append(r.errs, &Refused{at.Errorf(format, args...)})
+	}
 }
 
-func (r *reader) warn(place, format string, args ...any) {
-	r.p.Warnings = append(r.p.Warnings, fmt.Sprintf("%s: %s", place, fmt.Sprintf(format, args...)))
+func (r *reader) warn(at spot, format string, args ...any) {
+	r.p.Warnings = append(r.p.Warnings, at.Errorf(format, args...).Error())
 }
 
 // want reports whether n is of a kind, and notes it if not. Nothing is no error, and not of the
 // kind.
-func (r *reader) want(n *node, what string, kinds ...kind) bool {
-	if n == nil || n.kind == null {
+func (r *reader) want(n *node, kinds ...yamldoc.Kind) bool {
+	if n == nil || n.Kind == null {
 		return false
 	}
-	if slices.Contains(kinds, n.kind) {
+	if slices.Contains(kinds, n.Kind) {
 		return true
 	}
-	r.bad(n.place, "%s: want %s", what, kinds[0])
+	want := kinds[0].String()
+	if kinds[0] == scalar {
+		want = "a single value"
+	}
+	r.bad(n, "want %s", want)
 	return false
 }
 
 func (r *reader) project(root *node) {
-	if !r.want(root, "the file", mapping) {
-		if root.kind == null {
-			r.bad(root.place, "the file is empty")
+	if !r.want(root, mapping) {
+		if root.Kind == null {
+			r.bad(root, "the file is empty")
 		}
 		return
 	}
-	for _, f := range root.keys {
-		switch f.name {
+	for _, f := range root.Entries {
+		switch f.Key {
 		case "version", "name":
 		case "services":
-			r.services = f.value
+			r.services = f.Value
 		case "volumes":
-			r.declareVolumes(f.value)
+			r.declareVolumes(f.Value)
 		case "networks":
-			r.declareNetworks(f.value)
+			r.declareNetworks(f.Value)
 		case "secrets", "configs": // refused where a service uses one
 		case "include", "models":
-			r.refuse(f.place, "%s is not supported", f.name)
+			r.refuse(f, "%s is not supported", f.Key)
 		default:
-			if !strings.HasPrefix(f.name, "x-") {
-				r.bad(f.place, "unknown key %q", f.name)
+			if !strings.HasPrefix(f.Key, "x-") {
+				r.bad(f, "unknown key")
 			}
 		}
 	}
-	if r.services == nil || !r.want(r.services, "services", mapping) {
-		r.bad(root.place, "the file has no services")
+	if r.services == nil || !r.want(r.services, mapping) {
+		r.bad(root, "the file has no services")
 		return
 	}
-	if n := len(r.services.keys); n > maxServices {
-		r.refuse(r.services.place, "%d services are too many; a task may have %d", n, maxServices)
+	if n := len(r.services.Entries); n > maxServices {
+		r.refuse(r.services, "%d services are too many; a task may have %d", n, maxServices)
 		return
 	}
-	for _, f := range r.services.keys {
-		if f.name == "" || strings.ContainsAny(f.name, " /\\:\x00") {
-			r.bad(f.place, "%q is no name of a service", f.name)
+	for _, f := range r.services.Entries {
+		if f.Key == "" || strings.ContainsAny(f.Key, " /\\:\x00") {
+			r.bad(f, "%q is no name of a service", f.Key)
 			continue
 		}
 		r.service(f)
 	}
-	r.choose(root.place)
+	r.choose(root)
 	if len(r.errs) == 0 {
 		r.connect()
 	}
 }
 
 func (r *reader) declareVolumes(n *node) {
-	if !r.want(n, "volumes", mapping) {
+	if !r.want(n, mapping) {
 		return
 	}
-	for _, f := range n.keys {
-		r.volumes[f.name] = true
-		if !r.want(f.value, f.name, mapping) {
+	for _, f := range n.Entries {
+		r.volumes[f.Key] = true
+		if !r.want(f.Value, mapping) {
 			continue
 		}
-		for _, k := range f.value.keys {
+		for _, k := range f.Value.Entries {
 			switch {
-			case k.name == "driver" && k.value.text == "local", k.name == "name", k.name == "labels", strings.HasPrefix(k.name, "x-"):
-			case k.name == "external" && k.value.text == "false":
+			case k.Key == "driver" && k.Value.Text == "local", k.Key == "name", k.Key == "labels", strings.HasPrefix(k.Key, "x-"):
+			case k.Key == "external" && k.Value.Text == "false":
 			default:
-				r.refuse(k.place, "volume %s: %s is not supported; a volume is of this session alone", f.name, k.name)
+				r.refuse(k, "%s is not supported; a volume is of this session alone", k.Key)
 			}
 		}
 	}
 }
 
 func (r *reader) declareNetworks(n *node) {
-	if !r.want(n, "networks", mapping) {
+	if !r.want(n, mapping) {
 		return
 	}
-	for _, f := range n.keys {
-		r.networks[f.name] = false
-		if !r.want(f.value, f.name, mapping) {
+	for _, f := range n.Entries {
+		r.networks[f.Key] = false
+		if !r.want(f.Value, mapping) {
 			continue
 		}
-		for _, k := range f.value.keys {
+		for _, k := range f.Value.Entries {
 			switch {
-			case k.name == "internal":
-				r.networks[f.name], _ = parseBool(k.value.text)
-			case k.name == "driver" && (k.value.text == "bridge" || k.value.text == "" || k.value.text == "default"):
-			case k.name == "name", k.name == "labels", k.name == "attachable", strings.HasPrefix(k.name, "x-"):
-			case k.name == "external" && k.value.text == "false":
-			case k.name == "ipam", k.name == "enable_ipv6", k.name == "enable_ipv4", k.name == "driver_opts":
-				r.warn(k.place, "network %s: %s is without effect; services find each other by name", f.name, k.name)
+			case k.Key == "internal":
+				r.networks[f.Key], _ = parseBool(k.Value.Text)
+			case k.Key == "driver" && (k.Value.Text == "bridge" || k.Value.Text == "" || k.Value.Text == "default"):
+			case k.Key == "name", k.Key == "labels", k.Key == "attachable", strings.HasPrefix(k.Key, "x-"):
+			case k.Key == "external" && k.Value.Text == "false":
+			case k.Key == "ipam", k.Key == "enable_ipv6", k.Key == "enable_ipv4", k.Key == "driver_opts":
+				r.warn(k, "%s is without effect; services find each other by name", k.Key)
 			default:
-				r.refuse(k.place, "network %s: %s %s is not supported", f.name, k.name, k.value.text)
+				r.refuse(k, "%s %s is not supported", k.Key, k.Value.Text)
 			}
 		}
 	}
 }
 
 // choose finds the main service.
-func (r *reader) choose(place string) {
+func (r *reader) choose(root *node) {
 	for _, name := range r.o.Main {
 		if r.p.Services[name] != nil {
 			r.p.Main = name
@@ -265,15 +265,15 @@ func (r *reader) choose(place string) {
 		}
 	}
 	if r.o.First {
-		for _, f := range r.services.keys {
-			if r.p.Services[f.name] != nil {
-				r.p.Main = f.name
+		for _, f := range r.services.Entries {
+			if r.p.Services[f.Key] != nil {
+				r.p.Main = f.Key
 				return
 			}
 		}
 	}
 	if len(r.errs) == 0 && !r.o.Optional {
-		r.bad(place, "no service is called %s", strings.Join(r.o.Main, " or "))
+		r.bad(root, "no service is called %s", strings.Join(r.o.Main, " or "))
 	}
 }
 
@@ -333,7 +333,7 @@ func (r *reader) acyclic() {
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.p.Services)) {
 		if !visit(name) {
-			r.bad(r.services.place, "service %s waits for itself by depends_on", name)
+			r.bad(r.services, "service %s waits for itself by depends_on", name)
 			return
 		}
 	}

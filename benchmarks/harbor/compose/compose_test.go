@@ -125,7 +125,7 @@ networks: {back: {internal: true}}
 		t.Error(d)
 	}
 	all := strings.Join(p.Warnings, "\n")
-	for _, w := range []string{"restart always is without effect", "service main: ports is without effect", "ipv4_address is without effect", "service cache waits for main, which begins after all others",
+	for _, w := range []string{"restart always is without effect", "services.main.ports: ports is without effect", "ipv4_address is without effect", "service cache waits for main, which begins after all others",
 		"service debug has a profile, and is not started"} {
 		if !strings.Contains(all, w) {
 			t.Errorf("no warning %q in\n%s", w, all)
@@ -217,11 +217,11 @@ func TestEnvFile(t *testing.T) {
 // What is not on the list is refused by its name, with line and column.
 func TestRefused(t *testing.T) {
 	for text, want := range map[string]string{
-		"privileged: true":                                 "env/docker-compose.yaml:4:5: service main: privileged is not supported",
+		"privileged: true":                                 "env/docker-compose.yaml:4:5: services.main.privileged: privileged is not supported",
 		"privileged: ${IMAGE}":                             "privileged is not supported",
 		"cap_add: [SYS_ADMIN]":                             "cap_add SYS_ADMIN is not supported",
 		"cap_add: [ALL]":                                   "cap_add ALL is not supported",
-		"volumes: ['/var/run/docker.sock:/s']":             "env/docker-compose.yaml:4:15: service main: the host's path /var/run/docker.sock is not mounted",
+		"volumes: ['/var/run/docker.sock:/s']":             "env/docker-compose.yaml:4:15: services.main.volumes[0]: the host's path /var/run/docker.sock is not mounted",
 		"volumes: ['/etc:/e:ro']":                          "the host's path /etc",
 		"volumes: ['~/x:/e:ro']":                           "the host's path ~/x",
 		"volumes: ['../../x:/e:ro']":                       "the host's path ../../x",
@@ -254,10 +254,10 @@ func TestRefused(t *testing.T) {
 		"build: 'https://example.org/x.git'":               "is no folder of the task",
 		"build: ../..":                                     "lies outside of the task's folder",
 		"build: {context: ., dockerfile: ../../D}":         "lies outside of the task's folder",
-		"build: {context: ., network: host}":               "build: network host",
-		"build: {context: ., ssh: [default]}":              "build: ssh is not supported",
-		"build: {context: ., secrets: [a]}":                "build: secrets is not supported",
-		"build: {context: ., privileged: true}":            "build: privileged",
+		"build: {context: ., network: host}":               "build.network: network host",
+		"build: {context: ., ssh: [default]}":              "build.ssh: ssh is not supported",
+		"build: {context: ., secrets: [a]}":                "build.secrets: secrets is not supported",
+		"build: {context: ., privileged: true}":            "build.privileged: privileged",
 		"build: {context: ., additional_contexts: {a: b}}": "additional_contexts",
 		"deploy: {replicas: 2}":                            "2 replicas",
 		"deploy: {resources: {reservations: {devices: [{count: 1}]}}}":    "devices (GPUs)",
@@ -289,9 +289,9 @@ func TestWrong(t *testing.T) {
 		"":                                    "the file is empty",
 		"[]":                                  "want a mapping",
 		"services: []":                        "services: want a mapping",
-		"servces: {}":                         `env/docker-compose.yaml:1:1: unknown key "servces"`,
+		"servces: {}":                         `env/docker-compose.yaml:1:1: servces: unknown key`,
 		"services: {other: {image: x}}":       "no service is called main or client",
-		"services: {main: {imgae: x}}":        `unknown key "imgae"`,
+		"services: {main: {imgae: x}}":        `services.main.imgae: unknown key`,
 		"services: {main: {image: [a]}}":      "image: want a single value",
 		"services: {main: {image: x}, a: {}}": "neither an image nor a build",
 		"services: {main: {image: x, volumes: ['x:/y']}}":                                              `"x" is no volume of the file`,
@@ -347,7 +347,7 @@ func TestManyServices(t *testing.T) {
 	}
 	var refused *Refused
 	_, err := Read(files(text(maxServices+1)), "env/docker-compose.yaml", options)
-	if !errors.As(err, &refused) || !strings.Contains(err.Error(), ":2:3: 65 services are too many; a task may have 64") {
+	if !errors.As(err, &refused) || !strings.Contains(err.Error(), ":2:3: services: 65 services are too many; a task may have 64") {
 		t.Errorf("%v", err)
 	}
 }

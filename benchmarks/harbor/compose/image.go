@@ -6,6 +6,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/evalrun/evalrun/internal/yamldoc"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -49,7 +50,7 @@ func (s *Service) image(files fs.FS) (sandbox.Image, error) {
 			rel, ok = bind.From, true
 		}
 		if !ok || b.Target != "" {
-			return img, &Refused{"service " + s.Name, fmt.Sprintf("%s lies outside of its build's context, or the build ends at a stage; COPY it in the Dockerfile", bind.From)}
+			return img, &Refused{&yamldoc.Error{Key: "services." + s.Name, Msg: fmt.Sprintf("%s lies outside of its build's context, or the build ends at a stage; COPY it in the Dockerfile", bind.From)}}
 		}
 		img.Dockerfile = strings.TrimRight(img.Dockerfile, "\n") + fmt.Sprintf("\nCOPY [\"%s\", \"%s\"]\n", escape(rel), escape(bind.To))
 	}

@@ -14,7 +14,11 @@ import (
 type timeSpan = time.Duration
 
 // placed gives an error its place; a refusal stays one.
-func placed(place string, err error) error { return fmt.Errorf("%s: %w", place, err) }
+func placed(at spot, err error) error {
+	e := at.Errorf("%v", err)
+	e.Err = err
+	return e
+}
 
 // A mount is an entry of volumes.
 type mount struct {
@@ -24,45 +28,45 @@ type mount struct {
 }
 
 func (r *reader) mounts(s *Service, n *node) {
-	if !r.want(n, "volumes", list) {
+	if !r.want(n, list) {
 		return
 	}
-	for i, item := range n.items {
+	for i, item := range n.Items {
 		var m mount
 		ok := false
-		switch item.kind {
+		switch item.Kind {
 		case scalar:
 			m, ok = r.shortMount(item)
 		case mapping:
 			m, ok = r.longMount(item)
 		default:
-			r.bad(item.place, "volumes: want SOURCE:TARGET, or a mapping")
+			r.bad(item, "want SOURCE:TARGET, or a mapping")
 		}
 		if !ok {
 			continue
 		}
 		if !path.IsAbs(m.target) {
-			r.bad(item.place, "volumes: target %q; want an absolute path", m.target)
+			r.bad(item, "target %q; want an absolute path", m.target)
 			continue
 		}
 		if m.target = path.Clean(m.target); m.target == "/" {
-			r.bad(item.place, "volumes: the root cannot be a volume")
+			r.bad(item, "the root cannot be a volume")
 			continue
 		}
-		r.mount(s, item.place, m, i)
+		r.mount(s, item, m, i)
 	}
 }
 
 // shortMount reads [SOURCE:]TARGET[:MODE].
 func (r *reader) shortMount(n *node) (m mount, ok bool) {
-	parts := strings.Split(r.text(n, "volumes"), ":")
+	parts := strings.Split(r.text(n), ":")
 	switch len(parts) {
 	case 1:
 		return mount{kind: "volume", target: parts[0]}, true
 	case 2, 3:
 		m.source, m.target = parts[0], parts[1]
 	default:
-		r.bad(n.place, "volumes: %q; want SOURCE:TARGET or SOURCE:TARGET:ro", n.text)
+		r.bad(n, "%q; want SOURCE:TARGET or SOURCE:TARGET:ro", n.Text)
 		return m, false
 	}
 	if len(parts) == 3 {
@@ -72,7 +76,7 @@ func (r *reader) shortMount(n *node) (m mount, ok bool) {
 				m.readOnly = true
 			case "rw", "z", "Z", "cached", "delegated", "consistent", "nocopy":
 			default:
-				r.refuse(n.place, "volumes: the option %s is not supported", o)
+				r.refuse(n, "the option %s is not supported", o)
 				return m, false
 			}
 		}
@@ -86,45 +90,45 @@ func (r *reader) shortMount(n *node) (m mount, ok bool) {
 
 func (r *reader) longMount(n *node) (m mount, ok bool) {
 	ok = true
-	for _, f := range n.keys {
-		switch f.name {
+	for _, f := range n.Entries {
+		switch f.Key {
 		case "type":
-			m.kind = r.text(f.value, f.name)
+			m.kind = r.text(f.Value)
 		case "source":
-			m.source = r.text(f.value, f.name)
+			m.source = r.text(f.Value)
 		case "target":
-			m.target = r.text(f.value, f.name)
+			m.target = r.text(f.Value)
 		case "read_only":
-			m.readOnly = f.value.text == "true"
+			m.readOnly = f.Value.Text == "true"
 		case "consistency", "bind", "volume":
-			for _, k := range f.value.keys {
-				if k.name == "subpath" || k.name == "propagation" && k.value.text != "rprivate" && k.value.text != "private" {
-					r.refuse(k.place, "volumes: %s is not supported", k.name)
+			for _, k := range f.Value.Entries {
+				if k.Key == "subpath" || k.Key == "propagation" && k.Value.Text != "rprivate" && k.Value.Text != "private" {
+					r.refuse(k, "%s is not supported", k.Key)
 					ok = false
 				}
 			}
 		case "tmpfs":
-			if v := f.value.get("size"); v != nil {
-				m.size = r.size(v, "size")
+			if v := f.Value.Find("size"); v != nil {
+				m.size = r.size(v)
 			}
 		default:
-			r.bad(f.place, "volumes: unknown key %q", f.name)
+			r.bad(f, "unknown key")
 			ok = false
 		}
 	}
 	switch m.kind {
 	case "volume", "bind", "tmpfs":
 	case "":
-		r.bad(n.place, "volumes: a mount without a type")
+		r.bad(n, "a mount without a type")
 		ok = false
 	default:
-		r.refuse(n.place, "volumes: mounts of type %s are not supported", m.kind)
+		r.refuse(n, "mounts of type %s are not supported", m.kind)
 		ok = false
 	}
 	return m, ok
 }
 
-func (r *reader) mount(s *Service, place string, m mount, i int) {
+func (r *reader) mount(s *Service, place spot, m mount, i int) {
 	if folder, ok := r.o.Folders[m.source]; ok && m.source != "" {
 		if r.folders[folder] == nil {
 			r.folders[folder] = map[string]string{}
@@ -140,7 +144,7 @@ func (r *reader) mount(s *Service, place string, m mount, i int) {
 		if name == "" {
 			name = fmt.Sprintf("%s-%d", s.Name, i+1) // one without a name is this service's own
 		} else if !r.volumes[name] {
-			r.bad(place, "volumes: %q is no volume of the file, and no path that begins with ./", name)
+			r.bad(place, "%q is no volume of the file, and no path that begins with ./", name)
 			return
 		}
 		s.Spec.Volumes = append(s.Spec.Volumes, sandbox.Volume{Name: name, Path: m.target, ReadOnly: m.readOnly})
@@ -151,45 +155,45 @@ func (r *reader) mount(s *Service, place string, m mount, i int) {
 
 // bind takes a path of the project, if it is read-only: it is copied into the image. What a machine
 // could write is no part of the task, and no path of the host is ever seen inside.
-func (r *reader) bind(s *Service, place string, m mount) {
+func (r *reader) bind(s *Service, place spot, m mount) {
 	p, ok := r.inside(m.source)
 	switch {
 	case !ok:
-		r.refuse(place, "service %s: the host's path %s is not mounted", s.Name, m.source)
+		r.refuse(place, "the host's path %s is not mounted", m.source)
 		return
 	case !m.readOnly:
-		r.refuse(place, "service %s: the path %s would be writable; only read-only ones of the task's folder are supported (add :ro, or COPY it in the Dockerfile)", s.Name, m.source)
+		r.refuse(place, "the path %s would be writable; only read-only ones of the task's folder are supported (add :ro, or COPY it in the Dockerfile)", m.source)
 		return
 	case p == ".":
-		r.refuse(place, "service %s: the task's whole folder is not mounted", s.Name)
+		r.refuse(place, "the task's whole folder is not mounted")
 		return
 	}
 	if strings.ContainsAny(p+m.target, "\n\r\"") {
-		r.refuse(place, "service %s: a name with line ends or quotation marks", s.Name)
+		r.refuse(place, "a name with line ends or quotation marks")
 		return
 	}
 	if _, err := fs.Stat(r.fsys, p); err != nil {
-		r.bad(place, "service %s: %s: %v", s.Name, m.source, err)
+		r.bad(place, "%s: %v", m.source, err)
 		return
 	}
 	s.Binds = append(s.Binds, Bind{p, m.target})
 }
 
 func (r *reader) tmpfs(s *Service, n *node) {
-	for _, t := range r.texts(n, "tmpfs") {
+	for _, t := range r.texts(n) {
 		dir, opts, _ := strings.Cut(t, ":")
 		size := int64(0)
 		for _, o := range strings.Split(opts, ",") {
 			if v, ok := strings.CutPrefix(o, "size="); ok {
 				b, err := parseSize(v)
 				if err != nil {
-					r.bad(n.place, "tmpfs: size %v", err)
+					r.bad(n, "size %v", err)
 				}
 				size = b
 			}
 		}
 		if !path.IsAbs(dir) || path.Clean(dir) == "/" {
-			r.bad(n.place, "tmpfs: %q; want an absolute path", dir)
+			r.bad(n, "%q; want an absolute path", dir)
 			continue
 		}
 		r.addTmpfs(s, path.Clean(dir), size)
@@ -206,36 +210,36 @@ func (r *reader) addTmpfs(s *Service, dir string, size int64) {
 // join reads the networks of a service: here all services of a session reach each other, whatever
 // networks they name.
 func (r *reader) join(s *Service, n *node) {
-	if !r.want(n, "networks", mapping, list) {
+	if !r.want(n, mapping, list) {
 		return
 	}
-	add := func(place, name string) {
+	add := func(place spot, name string) {
 		if _, ok := r.networks[name]; !ok && name != "default" {
-			r.bad(place, "networks: %q is no network of the file", name)
+			r.bad(place, "%q is no network of the file", name)
 		}
 		r.nets[s.Name] = append(r.nets[s.Name], name)
 	}
-	for _, i := range n.items {
-		add(i.place, r.text(i, "networks"))
+	for _, i := range n.Items {
+		add(i, r.text(i))
 	}
-	for _, f := range n.keys {
-		add(f.place, f.name)
-		for _, k := range f.value.keys {
-			switch k.name {
+	for _, f := range n.Entries {
+		add(f, f.Key)
+		for _, k := range f.Value.Entries {
+			switch k.Key {
 			case "aliases":
-				s.Spec.Aliases = append(s.Spec.Aliases, r.texts(k.value, "aliases")...)
+				s.Spec.Aliases = append(s.Spec.Aliases, r.texts(k.Value)...)
 			case "priority", "gw_priority":
 			case "ipv4_address", "ipv6_address", "link_local_ips", "mac_address", "driver_opts":
-				r.warn(k.place, "service %s: %s is without effect; services find each other by name", s.Name, k.name)
+				r.warn(k, "%s is without effect; services find each other by name", k.Key)
 			default:
-				r.bad(k.place, "networks: unknown key %q", k.name)
+				r.bad(k, "unknown key")
 			}
 		}
 	}
 }
 
 func (r *reader) networkMode(s *Service, n *node) {
-	mode := r.text(n, "network_mode")
+	mode := r.text(n)
 	to, shared := strings.CutPrefix(mode, "service:")
 	switch {
 	case mode == "" || mode == "bridge" || mode == "default":
@@ -243,9 +247,9 @@ func (r *reader) networkMode(s *Service, n *node) {
 		r.networks["\x00none"] = true
 		r.nets[s.Name] = append(r.nets[s.Name], "\x00none")
 	case shared && !slices.Contains(r.o.Main, to):
-		r.after[s.Name][to] = n.place
+		r.after[s.Name][to] = n
 	case shared: // all services share main's
 	default:
-		r.refuse(n.place, "service %s: network_mode %s is not supported", s.Name, mode)
+		r.refuse(n, "network_mode %s is not supported", mode)
 	}
 }

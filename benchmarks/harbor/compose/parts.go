@@ -16,26 +16,26 @@ import (
 // environment reads variables; one without a value is taken from the declared ones, and left out
 // when it is none of them.
 func (r *reader) environment(s *Service, n *node) {
-	if !r.want(n, "environment", mapping, list) {
+	if !r.want(n, mapping, list) {
 		return
 	}
 	own := map[string]string{}
-	for _, f := range pairs(n).keys {
+	for _, f := range pairs(n).Entries {
 		switch {
-		case f.name == "" || strings.ContainsAny(f.name, "=\x00"):
-			r.bad(f.place, "environment: %q is no name of a variable", f.name)
-		case f.value.kind == scalar:
-			own[f.name] = r.text(f.value, f.name)
-		case f.value.kind == null:
-			v, ok, err := r.o.Vars(f.name)
+		case f.Key == "" || strings.ContainsAny(f.Key, "=\x00"):
+			r.bad(f, "%q is no name of a variable", f.Key)
+		case f.Value.Kind == scalar:
+			own[f.Key] = r.text(f.Value)
+		case f.Value.Kind == null:
+			v, ok, err := r.o.Vars(f.Key)
 			if err != nil {
-				r.errs = append(r.errs, placed(f.place, err))
+				r.errs = append(r.errs, placed(f, err))
 			}
 			if ok {
-				own[f.name] = v
+				own[f.Key] = v
 			}
 		default:
-			r.bad(f.place, "environment: %s: want a single value", f.name)
+			r.bad(f, "want a single value")
 		}
 	}
 	if s.Spec.Env == nil {
@@ -55,22 +55,22 @@ func (r *reader) inside(p string) (string, bool) {
 
 func (r *reader) envFiles(s *Service, n *node) {
 	items := []*node{n}
-	if n.kind == list {
-		items = n.items
+	if n.Kind == list {
+		items = n.Items
 	}
 	fromFiles := map[string]string{}
 	for _, i := range items {
-		name, required := i.text, true
-		if i.kind == mapping {
-			for _, k := range i.keys {
-				switch k.name {
+		name, required := i.Text, true
+		if i.Kind == mapping {
+			for _, k := range i.Entries {
+				switch k.Key {
 				case "path":
-					name = k.value.text
+					name = k.Value.Text
 				case "required":
-					required = k.value.text != "false"
+					required = k.Value.Text != "false"
 				case "format":
 				default:
-					r.bad(k.place, "env_file: unknown key %q", k.name)
+					r.bad(k, "unknown key")
 				}
 			}
 		}
@@ -79,17 +79,17 @@ func (r *reader) envFiles(s *Service, n *node) {
 		}
 		p, ok := r.inside(name)
 		if !ok {
-			r.refuse(i.place, "env_file %s lies outside of the task's folder", name)
+			r.refuse(i, "env_file %s lies outside of the task's folder", name)
 			continue
 		}
 		text, err := readFile(r.fsys, p)
 		if err != nil {
 			if required {
-				r.bad(i.place, "env_file %s: %v", name, err)
+				r.bad(i, "env_file %s: %v", name, err)
 			}
 			continue
 		}
-		r.envFile(fromFiles, i.place, name, text)
+		r.envFile(fromFiles, i, name, text)
 	}
 	if s.Spec.Env == nil {
 		s.Spec.Env = map[string]string{}
@@ -102,7 +102,7 @@ func (r *reader) envFiles(s *Service, n *node) {
 }
 
 // envFile reads lines of NAME=value.
-func (r *reader) envFile(to map[string]string, place, name string, text []byte) {
+func (r *reader) envFile(to map[string]string, place spot, name string, text []byte) {
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	lines.Buffer(nil, maxFile)
 	for n := 1; lines.Scan(); n++ {
@@ -146,59 +146,59 @@ func (r *reader) envFile(to map[string]string, place, name string, text []byte) 
 
 // build reads how an image is built.
 func (r *reader) build(n *node) *Build {
-	if !r.want(n, "build", mapping, scalar) {
+	if !r.want(n, mapping, scalar) {
 		return nil
 	}
 	b := &Build{}
 	dockerfile, context, inline := "Dockerfile", ".", ""
-	if n.kind == scalar {
-		context = n.text
+	if n.Kind == scalar {
+		context = n.Text
 	}
-	at := n.place
-	for _, f := range n.keys {
-		switch v := f.value; f.name {
+	at := n
+	for _, f := range n.Entries {
+		switch v := f.Value; f.Key {
 		case "context":
-			if context = r.text(v, f.name); context == "" {
+			if context = r.text(v); context == "" {
 				context = "."
 			}
-			at = v.place
+			at = v
 		case "dockerfile":
-			if d := r.text(v, f.name); d != "" {
+			if d := r.text(v); d != "" {
 				dockerfile = d
 			}
 		case "dockerfile_inline":
-			inline = r.text(v, f.name)
+			inline = r.text(v)
 		case "target":
-			b.Target = r.text(v, f.name)
+			b.Target = r.text(v)
 		case "args":
 			b.Args = r.args(v)
 		case "network":
-			switch m := r.text(v, f.name); m {
+			switch m := r.text(v); m {
 			case "none":
 				b.Network = m
 			case "", "default", "bridge":
 			default:
-				r.refuse(v.place, "build: network %s is not supported", m)
+				r.refuse(v, "network %s is not supported", m)
 			}
 		case "labels", "tags", "cache_from", "cache_to", "no_cache", "no_cache_filter", "pull", "shm_size", "ulimits", "platforms", "provenance", "sbom":
 		case "privileged":
-			if v.text != "false" {
-				r.refuse(f.place, "build: privileged is not supported")
+			if v.Text != "false" {
+				r.refuse(f, "privileged is not supported")
 			}
 		default:
-			if strings.HasPrefix(f.name, "x-") {
+			if strings.HasPrefix(f.Key, "x-") {
 				continue
 			}
-			r.refuse(f.place, "build: %s is not supported", f.name)
+			r.refuse(f, "%s is not supported", f.Key)
 		}
 	}
 	if strings.Contains(context, "://") || strings.HasPrefix(context, "git@") || strings.HasPrefix(context, "github.com/") {
-		r.refuse(at, "build: the context %s is no folder of the task", context)
+		r.refuse(at, "the context %s is no folder of the task", context)
 		return nil
 	}
 	dir, ok := r.inside(context)
 	if !ok {
-		r.refuse(at, "build: the context %s lies outside of the task's folder", context)
+		r.refuse(at, "the context %s lies outside of the task's folder", context)
 		return nil
 	}
 	b.Context = dir
@@ -207,120 +207,120 @@ func (r *reader) build(n *node) *Build {
 	}
 	file := path.Join(dir, dockerfile)
 	if path.IsAbs(dockerfile) || !fs.ValidPath(file) {
-		r.refuse(at, "build: the dockerfile %s lies outside of the task's folder", dockerfile)
+		r.refuse(at, "the dockerfile %s lies outside of the task's folder", dockerfile)
 		return nil
 	}
 	text, err := readFile(r.fsys, file)
 	if err != nil {
-		r.bad(at, "build: %v", err)
+		r.bad(at, "%v", err)
 		return nil
 	}
 	if b.Dockerfile = strings.ToValidUTF8(string(text), "\ufffd"); strings.TrimSpace(b.Dockerfile) == "" {
-		r.bad(at, "build: %s is empty", file)
+		r.bad(at, "%s is empty", file)
 	}
 	return b
 }
 
 // args are build arguments; one without a value is taken from the declared variables.
 func (r *reader) args(n *node) map[string]string {
-	if !r.want(n, "args", mapping, list) {
+	if !r.want(n, mapping, list) {
 		return nil
 	}
 	out := map[string]string{}
-	for _, f := range pairs(n).keys {
-		if f.value.kind == scalar {
-			out[f.name] = f.value.text
+	for _, f := range pairs(n).Entries {
+		if f.Value.Kind == scalar {
+			out[f.Key] = f.Value.Text
 			continue
 		}
-		v, ok, err := r.o.Vars(f.name)
+		v, ok, err := r.o.Vars(f.Key)
 		if err != nil {
-			r.errs = append(r.errs, placed(f.place, err))
+			r.errs = append(r.errs, placed(f, err))
 		}
 		if ok {
-			out[f.name] = v
+			out[f.Key] = v
 		}
 	}
 	return out
 }
 
 func (r *reader) dependsOn(s *Service, n *node) {
-	if !r.want(n, "depends_on", mapping, list) {
+	if !r.want(n, mapping, list) {
 		return
 	}
-	for _, i := range n.items {
-		if d := r.text(i, "depends_on"); d != "" {
-			r.after[s.Name][d] = i.place
+	for _, i := range n.Items {
+		if d := r.text(i); d != "" {
+			r.after[s.Name][d] = i
 		}
 	}
-	for _, f := range n.keys {
+	for _, f := range n.Entries {
 		required := true
-		for _, k := range f.value.keys {
-			switch v := k.value.text; k.name {
+		for _, k := range f.Value.Entries {
+			switch v := k.Value.Text; k.Key {
 			case "condition":
 				switch v {
 				case "service_started", "service_healthy":
 				case "service_completed_successfully":
-					r.refuse(k.place, "service %s: waiting until %s has ended is not supported", s.Name, f.name)
+					r.refuse(k, "waiting until %s has ended is not supported", f.Key)
 				default:
-					r.bad(k.place, "depends_on: condition %q; want service_started or service_healthy", v)
+					r.bad(k, "condition %q; want service_started or service_healthy", v)
 				}
 			case "required":
 				required = v != "false"
 			case "restart":
 			default:
-				r.bad(k.place, "depends_on: unknown key %q", k.name)
+				r.bad(k, "unknown key")
 			}
 		}
-		if required || r.services.get(f.name) != nil {
-			r.after[s.Name][f.name] = f.place
+		if required || r.services.Find(f.Key) != nil {
+			r.after[s.Name][f.Key] = f
 		}
 	}
 }
 
 // links are other names for services, and waiting for them.
 func (r *reader) links(s *Service, n *node) {
-	for _, l := range r.texts(n, "links") {
+	for _, l := range r.texts(n) {
 		to, alias, _ := strings.Cut(l, ":")
-		r.after[s.Name][to] = n.place
+		r.after[s.Name][to] = n
 		if alias != "" && alias != to {
-			r.warn(n.place, "service %s: the link's name %s is without effect; %s is called %[3]s", s.Name, alias, to)
+			r.warn(n, "the link's name %s is without effect; %s is called %[2]s", alias, to)
 		}
 	}
 }
 
 func (r *reader) health(n *node) *sandbox.Health {
-	if !r.want(n, "healthcheck", mapping) {
+	if !r.want(n, mapping) {
 		return nil
 	}
 	h := &sandbox.Health{}
-	for _, f := range n.keys {
-		v := f.value
-		switch f.name {
+	for _, f := range n.Entries {
+		v := f.Value
+		switch f.Key {
 		case "test":
 			switch {
-			case v.kind == scalar:
-				h.Test = []string{"CMD-SHELL", r.text(v, "test")}
-			case r.want(v, "test", list):
-				h.Test = r.texts(v, "test")
+			case v.Kind == scalar:
+				h.Test = []string{"CMD-SHELL", r.text(v)}
+			case r.want(v, list):
+				h.Test = r.texts(v)
 				if len(h.Test) > 0 && h.Test[0] != "CMD" && h.Test[0] != "CMD-SHELL" && h.Test[0] != "NONE" {
-					r.bad(v.place, "healthcheck: a list begins with CMD, CMD-SHELL or NONE, not %q", h.Test[0])
+					r.bad(v, "a list begins with CMD, CMD-SHELL or NONE, not %q", h.Test[0])
 				}
 			}
 		case "interval", "timeout", "start_period", "start_interval":
-			d, err := parseDuration(r.text(v, f.name))
+			d, err := parseDuration(r.text(v))
 			if err != nil {
-				r.bad(v.place, "healthcheck: %s: %v", f.name, err)
+				r.bad(v, "%v", err)
 			}
-			*map[string]*timeSpan{"interval": &h.Interval, "timeout": &h.Timeout, "start_period": &h.StartPeriod, "start_interval": &h.StartInterval}[f.name] = d
+			*map[string]*timeSpan{"interval": &h.Interval, "timeout": &h.Timeout, "start_period": &h.StartPeriod, "start_interval": &h.StartInterval}[f.Key] = d
 		case "retries":
-			h.Retries = int(min(r.number(v, f.name), 1e6))
+			h.Retries = int(min(r.number(v), 1e6))
 		case "disable":
-			if v.text == "true" {
+			if v.Text == "true" {
 				return &sandbox.Health{Test: []string{"NONE"}}
 			}
 		default:
-			if !strings.HasPrefix(f.name, "x-") {
-				r.bad(f.place, "healthcheck: unknown key %q", f.name)
+			if !strings.HasPrefix(f.Key, "x-") {
+				r.bad(f, "unknown key")
 			}
 		}
 	}
@@ -334,43 +334,43 @@ func (r *reader) health(n *node) *sandbox.Health {
 
 // deploy has resources that count, and much for clusters that does not.
 func (r *reader) deploy(s *Service, n *node) {
-	if !r.want(n, "deploy", mapping) {
+	if !r.want(n, mapping) {
 		return
 	}
-	for _, f := range n.keys {
-		switch f.name {
+	for _, f := range n.Entries {
+		switch f.Key {
 		case "replicas":
-			if r.text(f.value, "replicas") != "1" {
-				r.refuse(f.place, "service %s: deploy: %s replicas are not supported; want 1", s.Name, f.value.text)
+			if r.text(f.Value) != "1" {
+				r.refuse(f, "%s replicas are not supported; want 1", f.Value.Text)
 			}
 		case "resources":
-			for _, part := range f.value.keys {
-				for _, k := range part.value.keys {
-					r.resource(s, part.name, k)
+			for _, part := range f.Value.Entries {
+				for _, k := range part.Value.Entries {
+					r.resource(s, part.Key, k)
 				}
 			}
 		case "restart_policy", "labels", "mode", "placement", "update_config", "rollback_config", "endpoint_mode":
 		default:
-			r.bad(f.place, "deploy: unknown key %q", f.name)
+			r.bad(f, "unknown key")
 		}
 	}
 }
 
 func (r *reader) resource(s *Service, part string, k field) {
-	switch part + "." + k.name {
+	switch part + "." + k.Key {
 	case "limits.cpus":
-		s.Spec.CPUs = r.number(k.value, "cpus")
+		s.Spec.CPUs = r.number(k.Value)
 	case "limits.memory":
-		s.Spec.Memory = r.size(k.value, "memory")
+		s.Spec.Memory = r.size(k.Value)
 	case "limits.pids":
-		s.Spec.Pids = int(min(r.number(k.value, "pids"), 1<<22))
+		s.Spec.Pids = int(min(r.number(k.Value), 1<<22))
 	case "reservations.cpus":
-		s.Spec.Reserve.CPUs = r.number(k.value, "cpus")
+		s.Spec.Reserve.CPUs = r.number(k.Value)
 	case "reservations.memory":
-		s.Spec.Reserve.Memory = r.size(k.value, "memory")
+		s.Spec.Reserve.Memory = r.size(k.Value)
 	case "reservations.devices":
-		r.refuse(k.place, "service %s: devices (GPUs) are not supported", s.Name)
+		r.refuse(k, "devices (GPUs) are not supported")
 	default:
-		r.bad(k.place, "deploy: unknown key %q", part+"."+k.name)
+		r.bad(k, "unknown key")
 	}
 }

@@ -20,67 +20,67 @@ var (
 
 // service reads one service. One with a profile is not started, as compose has it.
 func (r *reader) service(f field) {
-	s := &Service{Name: f.name, Spec: sandbox.Spec{Setuid: true}}
+	s := &Service{Name: f.Key, Spec: sandbox.Spec{Setuid: true}}
 	n := r.extend(f)
 	if n == nil {
 		return
 	}
-	if p := n.get("profiles"); p != nil && p.kind == list && len(p.items) > 0 && !slices.Contains(r.o.Main, f.name) {
-		r.warn(p.place, "service %s has a profile, and is not started", f.name)
+	if p := n.Find("profiles"); p != nil && p.Kind == list && len(p.Items) > 0 && !slices.Contains(r.o.Main, f.Key) {
+		r.warn(p, "service %s has a profile, and is not started", f.Key)
 		return
 	}
-	r.p.Services[f.name] = s
-	r.after[f.name] = map[string]string{}
-	for _, k := range n.keys {
+	r.p.Services[f.Key] = s
+	r.after[f.Key] = map[string]spot{}
+	for _, k := range n.Entries {
 		r.key(s, k)
 	}
-	if s.Image == "" && s.Build == nil && !slices.Contains(r.o.Main, f.name) {
-		r.bad(f.place, "service %s has neither an image nor a build", f.name)
+	if s.Image == "" && s.Build == nil && !slices.Contains(r.o.Main, f.Key) {
+		r.bad(f, "service %s has neither an image nor a build", f.Key)
 	}
 	slices.Sort(s.Spec.Aliases)
-	s.Spec.Aliases = slices.DeleteFunc(slices.Compact(s.Spec.Aliases), func(a string) bool { return a == f.name })
+	s.Spec.Aliases = slices.DeleteFunc(slices.Compact(s.Spec.Aliases), func(a string) bool { return a == f.Key })
 }
 
 // extend lays a service over the ones of the same file that it extends.
 func (r *reader) extend(f field) *node {
-	n := f.value
-	if n.kind == null {
-		return &node{place: f.place, kind: mapping}
+	n := f.Value
+	if n.Kind == null {
+		return &node{Kind: mapping, Pos: f.Pos}
 	}
-	if !r.want(n, "service "+f.name, mapping) {
+	if !r.want(n, mapping) {
 		return nil
 	}
-	e := n.get("extends")
+	e := n.Find("extends")
 	if e == nil {
 		return n
 	}
-	from := e.text
-	if e.kind == mapping {
+	from := e.Text
+	if e.Kind == mapping {
 		from = ""
-		for _, k := range e.keys {
-			switch k.name {
+		for _, k := range e.Entries {
+			switch k.Key {
 			case "service":
-				from = k.value.text
+				from = k.Value.Text
 			case "file":
-				r.refuse(k.place, "extends: a service of another file is not supported")
+				r.refuse(k, "a service of another file is not supported")
 				return nil
 			default:
-				r.bad(k.place, "extends: unknown key %q", k.name)
+				r.bad(k, "unknown key")
 			}
 		}
 	}
-	base := r.services.get(from)
+	base := r.services.Find(from)
 	if base == nil {
-		r.bad(e.place, "extends: there is no service %q", from)
+		r.bad(e, "there is no service %q", from)
 		return nil
 	}
-	if r.extended[f.name] {
-		r.bad(e.place, "extends: service %s extends itself", f.name)
+	if r.extended[f.Key] {
+		r.bad(e, "service %s extends itself", f.Key)
 		return nil
 	}
-	r.extended[f.name] = true
-	below := r.extend(field{from, e.place, base})
-	delete(r.extended, f.name)
+	r.extended[f.Key] = true
+	below := r.extend(field{Key: from, Pos: e.Pos, Value: base})
+	delete(r.extended, f.Key)
 	if below == nil {
 		return nil
 	}
@@ -92,19 +92,19 @@ func (r *reader) extend(f field) *node {
 var appended = []string{"expose", "ports", "tmpfs", "volumes", "cap_add", "security_opt", "env_file"}
 
 func overlay(below, above *node) *node {
-	out := &node{place: above.place, kind: mapping}
-	for _, f := range below.keys {
-		if over := above.get(f.name); over == nil {
-			if f.name != "extends" && f.name != "depends_on" && f.name != "links" { // compose does not hand these down
-				out.keys = append(out.keys, f)
+	out := &node{Kind: mapping, Pos: above.Pos}
+	for _, f := range below.Entries {
+		if over := above.Find(f.Key); over == nil {
+			if f.Key != "extends" && f.Key != "depends_on" && f.Key != "links" { // compose does not hand these down
+				out.Entries = append(out.Entries, f)
 			}
 		} else {
-			out.keys = append(out.keys, field{f.name, f.place, merge(f.name, f.value, over)})
+			out.Entries = append(out.Entries, field{Key: f.Key, Pos: f.Pos, Value: merge(f.Key, f.Value, over)})
 		}
 	}
-	for _, f := range above.keys {
-		if below.get(f.name) == nil && f.name != "extends" {
-			out.keys = append(out.keys, f)
+	for _, f := range above.Entries {
+		if below.Find(f.Key) == nil && f.Key != "extends" {
+			out.Entries = append(out.Entries, f)
 		}
 	}
 	return out
@@ -114,47 +114,47 @@ func merge(name string, below, above *node) *node {
 	switch {
 	case name == "environment" || name == "labels":
 		return overlay(pairs(below), pairs(above))
-	case below.kind == mapping && above.kind == mapping && name != "command":
+	case below.Kind == mapping && above.Kind == mapping && name != "command":
 		return overlay(below, above)
-	case below.kind == list && above.kind == list && slices.Contains(appended, name):
-		return &node{place: above.place, kind: list, items: slices.Concat(below.items, above.items)}
+	case below.Kind == list && above.Kind == list && slices.Contains(appended, name):
+		return &node{Kind: list, Pos: above.Pos, Items: slices.Concat(below.Items, above.Items)}
 	}
 	return above
 }
 
 // pairs is a list of NAME=value as a mapping.
 func pairs(n *node) *node {
-	if n.kind != list {
+	if n.Kind != list {
 		return n
 	}
-	out := &node{place: n.place, kind: mapping}
-	for _, i := range n.items {
-		k, v, ok := strings.Cut(i.text, "=")
-		value := &node{place: i.place}
-		if ok {
-			value.kind, value.text = scalar, v
+	out := &node{Kind: mapping, Pos: n.Pos}
+	for _, i := range n.Items {
+		k, v, ok := strings.Cut(i.Text, "=")
+		value := i.Part(v)
+		if !ok {
+			value.Kind = null
 		}
-		if j := slices.IndexFunc(out.keys, func(f field) bool { return f.name == k }); j >= 0 {
-			out.keys[j].value = value
+		if j := slices.IndexFunc(out.Entries, func(f field) bool { return f.Key == k }); j >= 0 {
+			out.Entries[j].Value = value
 			continue
 		}
-		out.keys = append(out.keys, field{k, i.place, value})
+		out.Entries = append(out.Entries, field{Key: k, Pos: i.Pos, Value: value})
 	}
 	return out
 }
 
 func (r *reader) key(s *Service, f field) {
-	n := f.value
+	n := f.Value
 	spec := &s.Spec
-	switch f.name {
+	switch f.Key {
 	case "image":
-		s.Image = strings.TrimSpace(r.text(n, f.name))
+		s.Image = strings.TrimSpace(r.text(n))
 	case "build":
 		s.Build = r.build(n)
 	case "command":
-		spec.Cmd = r.words(n, f.name)
+		spec.Cmd = r.words(n)
 	case "entrypoint":
-		if spec.Entrypoint = r.words(n, f.name); spec.Entrypoint == nil && n.kind != null {
+		if spec.Entrypoint = r.words(n); spec.Entrypoint == nil && n.Kind != null {
 			spec.Entrypoint = []string{} // switched off
 		}
 	case "environment":
@@ -162,13 +162,13 @@ func (r *reader) key(s *Service, f field) {
 	case "env_file":
 		r.envFiles(s, n)
 	case "working_dir":
-		if d := r.text(n, f.name); d != "" && !path.IsAbs(d) {
-			r.bad(n.place, "working_dir: %q; want an absolute path", d)
+		if d := r.text(n); d != "" && !path.IsAbs(d) {
+			r.bad(n, "%q; want an absolute path", d)
 		} else if d != "" {
 			spec.Dir = path.Clean(d)
 		}
 	case "user":
-		spec.User = r.text(n, f.name)
+		spec.User = r.text(n)
 	case "depends_on":
 		r.dependsOn(s, n)
 	case "links":
@@ -180,25 +180,25 @@ func (r *reader) key(s *Service, f field) {
 	case "tmpfs":
 		r.tmpfs(s, n)
 	case "shm_size":
-		spec.Shm = r.size(n, f.name)
+		spec.Shm = r.size(n)
 	case "mem_limit":
-		spec.Memory = r.size(n, f.name)
+		spec.Memory = r.size(n)
 	case "mem_reservation":
-		spec.Reserve.Memory = r.size(n, f.name)
+		spec.Reserve.Memory = r.size(n)
 	case "cpus", "cpu_count":
-		spec.CPUs = r.number(n, f.name)
+		spec.CPUs = r.number(n)
 	case "pids_limit":
-		if v := r.text(n, f.name); v != "-1" && v != "0" {
-			spec.Pids = int(min(r.number(n, f.name), 1<<22))
+		if v := r.text(n); v != "-1" && v != "0" {
+			spec.Pids = int(min(r.number(n), 1<<22))
 		}
 	case "deploy":
 		r.deploy(s, n)
 	case "scale":
-		if r.text(n, f.name) != "1" {
-			r.refuse(n.place, "service %s: scale %s is not supported; want 1", s.Name, n.text)
+		if r.text(n) != "1" {
+			r.refuse(n, "scale %s is not supported; want 1", n.Text)
 		}
 	case "hostname", "container_name":
-		if h := r.text(n, f.name); h != "" {
+		if h := r.text(n); h != "" {
 			spec.Aliases = append(spec.Aliases, h)
 		}
 	case "networks":
@@ -206,102 +206,102 @@ func (r *reader) key(s *Service, f field) {
 	case "network_mode":
 		r.networkMode(s, n)
 	case "platform":
-		spec.Platform = r.text(n, f.name)
+		spec.Platform = r.text(n)
 	case "restart":
-		if v := r.text(n, f.name); v != "no" && v != "" {
-			r.warn(f.place, "service %s: restart %s is without effect; what ends has ended", s.Name, v)
+		if v := r.text(n); v != "no" && v != "" {
+			r.warn(f, "restart %s is without effect; what ends has ended", v)
 		}
 	case "cap_add":
-		for _, c := range r.texts(n, f.name) {
+		for _, c := range r.texts(n) {
 			if !slices.Contains(kept, strings.TrimPrefix(strings.ToUpper(c), "CAP_")) {
-				r.refuse(n.place, "service %s: cap_add %s is not supported", s.Name, c)
+				r.refuse(n, "cap_add %s is not supported", c)
 			}
 		}
 	case "security_opt":
-		for _, o := range r.texts(n, f.name) {
+		for _, o := range r.texts(n) {
 			switch strings.ReplaceAll(o, "=", ":") {
 			case "no-new-privileges", "no-new-privileges:true":
 				spec.Setuid = false
 			case "no-new-privileges:false":
 			default:
-				r.refuse(n.place, "service %s: security_opt %s is not supported", s.Name, o)
+				r.refuse(n, "security_opt %s is not supported", o)
 			}
 		}
 	case "privileged", "read_only", "oom_kill_enabled", "use_api_socket":
-		if b, err := parseBool(r.text(n, f.name)); err != nil || b {
-			r.refuse(f.place, "service %s: %s is not supported", s.Name, f.name)
+		if b, err := parseBool(r.text(n)); err != nil || b {
+			r.refuse(f, "%s is not supported", f.Key)
 		}
 	case "pid", "ipc", "uts", "userns_mode", "cgroup":
-		if v := r.text(n, f.name); v != "" && v != "private" && v != "shareable" {
-			r.refuse(f.place, "service %s: %s %s is not supported", s.Name, f.name, v)
+		if v := r.text(n); v != "" && v != "private" && v != "shareable" {
+			r.refuse(f, "%s %s is not supported", f.Key, v)
 		}
 	case "secrets", "configs", "devices", "gpus", "runtime", "isolation", "cgroup_parent", "volumes_from", "external_links", "extra_hosts", "group_add", "sysctls",
 		"device_cgroup_rules", "credential_spec", "post_start", "pre_stop", "provider", "models":
-		if n.kind != null && (n.kind == scalar || len(n.items)+len(n.keys) > 0) {
-			r.refuse(f.place, "service %s: %s is not supported", s.Name, f.name)
+		if n.Kind != null && (n.Kind == scalar || len(n.Items)+len(n.Entries) > 0) {
+			r.refuse(f, "%s is not supported", f.Key)
 		}
 	case "extends", "profiles":
 	default:
 		switch {
-		case slices.Contains(noEffect, f.name), strings.HasPrefix(f.name, "x-"):
-		case slices.Contains(loud, f.name):
-			r.warn(f.place, "service %s: %s is without effect here", s.Name, f.name)
+		case slices.Contains(noEffect, f.Key), strings.HasPrefix(f.Key, "x-"):
+		case slices.Contains(loud, f.Key):
+			r.warn(f, "%s is without effect here", f.Key)
 		default:
-			r.bad(f.place, "service %s: unknown key %q", s.Name, f.name)
+			r.bad(f, "unknown key")
 		}
 	}
 }
 
 // text is a single value; "" when there is none.
-func (r *reader) text(n *node, what string) string {
-	if !r.want(n, what, scalar) {
+func (r *reader) text(n *node) string {
+	if !r.want(n, scalar) {
 		return ""
 	}
-	if strings.ContainsRune(n.text, 0) {
-		r.bad(n.place, "%s: a NUL in it", what)
+	if strings.ContainsRune(n.Text, 0) {
+		r.bad(n, "a NUL in it")
 		return ""
 	}
-	return n.text
+	return n.Text
 }
 
 // texts is a list of values; a single one stands for a list of it.
-func (r *reader) texts(n *node, what string) (out []string) {
-	if !r.want(n, what, list, scalar) {
+func (r *reader) texts(n *node) (out []string) {
+	if !r.want(n, list, scalar) {
 		return nil
 	}
-	if n.kind == scalar {
-		return []string{r.text(n, what)}
+	if n.Kind == scalar {
+		return []string{r.text(n)}
 	}
-	for _, i := range n.items {
-		out = append(out, r.text(i, what))
+	for _, i := range n.Items {
+		out = append(out, r.text(i))
 	}
 	return out
 }
 
 // words is a command line, as a list or as a text that is cut as a shell does.
-func (r *reader) words(n *node, what string) []string {
-	if n.kind != scalar {
-		return r.texts(n, what)
+func (r *reader) words(n *node) []string {
+	if n.Kind != scalar {
+		return r.texts(n)
 	}
-	out, err := split(r.text(n, what))
+	out, err := split(r.text(n))
 	if err != nil {
-		r.bad(n.place, "%s: %v", what, err)
+		r.bad(n, "%v", err)
 	}
 	return out
 }
 
-func (r *reader) size(n *node, what string) int64 {
-	v, err := parseSize(r.text(n, what))
-	if err != nil && n.kind == scalar && n.text != "" { // a variable without a value is no limit
-		r.bad(n.place, "%s: %v", what, err)
+func (r *reader) size(n *node) int64 {
+	v, err := parseSize(r.text(n))
+	if err != nil && n.Kind == scalar && n.Text != "" { // a variable without a value is no limit
+		r.bad(n, "%v", err)
 	}
 	return v
 }
 
-func (r *reader) number(n *node, what string) float64 {
-	v, err := parseNumber(r.text(n, what))
-	if err != nil && n.kind == scalar && n.text != "" {
-		r.bad(n.place, "%s: %v", what, err)
+func (r *reader) number(n *node) float64 {
+	v, err := parseNumber(r.text(n))
+	if err != nil && n.Kind == scalar && n.Text != "" {
+		r.bad(n, "%v", err)
 	}
 	return v
 }

@@ -1,0 +1,442 @@
+package yamldoc
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A Setter is read from a scalar's text: a notation of its own, or the short form of a mapping or a
+// list.
+type Setter interface{ Set(text string) error }
+
+// A ListSetter takes a list of texts as well.
+type ListSetter interface{ SetList(texts []string) error }
+
+// A Notation is a Setter that is nothing but a scalar, whatever its type in Go.
+type Notation interface {
+	Setter
+	// Notation says what it is, "a duration", as a pattern, and by examples.
+	Notation() (name, pattern, example string)
+}
+
+// A NodeSetter keeps the node itself, to be decoded later.
+type NodeSetter interface{ SetNode(n *Node) }
+
+// Raw is a value that is decoded later.
+type Raw struct{ *Node }
+
+func (r *Raw) SetNode(n *Node) { r.Node = n }
+
+// Scalars says how far the kind of a scalar counts.
+type Scalars uint8
+
+const (
+	Typed   Scalars = iota // a text may be a number: a version, 1.10, and a name, 007, need no quotes
+	Exact                  // a text is a text, as in JSON
+	Untyped                // the field alone decides what the text is: quotes make no difference
+)
+
+// A Decoder fills values of Go from nodes, and reports what does not fit. It goes on after an error.
+type Decoder struct {
+	Report  func(*Error)
+	Root    string // path of what is decoded
+	Scalars Scalars
+	Single  bool // one text or whole number may stand for a list of them
+
+	// Rewrite makes of a node what its type has: a list of a value alone, text of a number.
+	Rewrite bool
+	// Names are what the tag names:"KIND" of a field allows; nil: anything.
+	Names func(kind string) []string
+	// CheckText has a last look at a text, and says what is wrong and what to do; nil: nothing is.
+	CheckText func(text string) (msg, hint string)
+	// Hint says what to do about a value of the wrong type; nil: nothing.
+	Hint func(path string, n *Node) string
+
+	failed int
+}
+
+// A Field is what the tags of a struct's field say.
+type Field struct {
+	Name, Doc string
+	Enum      []string
+	Min, Max  *float64
+	Names     string // of the Decoder
+	Required  bool
+	Type      reflect.Type
+	index     []int
+}
+
+// Fields are the fields of a struct that have a name in json or yaml, embedded ones included.
+func Fields(t reflect.Type) []Field {
+	var out []Field
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name == "" {
+			name, _, _ = strings.Cut(f.Tag.Get("yaml"), ",")
+		}
+		switch {
+		case f.Anonymous && name == "" && f.Type.Kind() == reflect.Struct:
+			for _, x := range Fields(f.Type) {
+				x.index = append([]int{i}, x.index...)
+				out = append(out, x)
+			}
+			continue
+		case !f.IsExported() || name == "" || name == "-":
+			continue
+		}
+		x := Field{Name: name, Doc: f.Tag.Get("doc"), Names: f.Tag.Get("names"), Type: f.Type, Required: f.Tag.Get("required") != "", index: []int{i}}
+		if e := f.Tag.Get("enum"); e != "" {
+			x.Enum = strings.Split(e, ",")
+		}
+		x.Min, x.Max = bound(f.Tag.Get("min")), bound(f.Tag.Get("max"))
+		out = append(out, x)
+	}
+	return out
+}
+
+func bound(s string) *float64 {
+	if s == "" {
+		return nil
+	}
+	f, err := strconv.ParseFloat(s, 64)
+	if err != nil {
+		panic("yamldoc: bad bound in a tag: " + s)
+	}
+	return &f
+}
+
+// Single reports whether one value may stand for a list of such.
+func Single(elem reflect.Type) bool {
+	return slices.Contains([]reflect.Kind{reflect.String, reflect.Int, reflect.Int64}, elem.Kind())
+}
+
+// Decode fills what v points to.
+func (d *Decoder) Decode(n *Node, v any) { d.decode(n, reflect.ValueOf(v).Elem(), d.Root) }
+
+// Decode fills what v points to, by the rules of a zero Decoder.
+func Decode(n *Node, v any) error {
+	var errs Errors
+	(&Decoder{Report: errs.Add}).Decode(n, v)
+	return errs.Err()
+}
+
+func (d *Decoder) fail(at Pos, path, msg, hint string) {
+	d.failed++
+	d.Report(&Error{Pos: at, Key: path, Msg: msg, Hint: hint})
+}
+
+// check reports err.
+func (d *Decoder) check(n *Node, path string, err error) {
+	if err != nil {
+		d.fail(n.Pos, path, strings.TrimPrefix(err.Error(), "json: "), "")
+	}
+}
+
+var rawType = reflect.TypeFor[json.RawMessage]()
+
+// decode fills v from n. A null is as if the key were not there.
+func (d *Decoder) decode(n *Node, v reflect.Value, path string) {
+	t := v.Type()
+	switch {
+	case n.Kind == Null:
+		return
+	case t == rawType:
+		b, err := n.JSON()
+		v.SetBytes(b)
+		d.check(n, path, err)
+		return
+	}
+	if t.Kind() != reflect.Pointer && d.own(n, v, path) {
+		return
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		p := reflect.New(t.Elem())
+		d.decode(n, p.Elem(), path)
+		v.Set(p)
+	case reflect.Struct:
+		d.structure(n, v, path)
+	case reflect.Slice:
+		d.list(n, v, path)
+	case reflect.Map:
+		if n.Kind != Map {
+			d.wrong(n, path, orText(v, "a mapping"))
+			return
+		}
+		m := reflect.MakeMapWithSize(t, len(n.Entries))
+		for _, e := range n.Entries {
+			if e.Value.Kind == Null && d.Scalars != Untyped {
+				continue
+			}
+			x := reflect.New(t.Elem()).Elem()
+			d.decode(e.Value, x, Join(path, e.Key))
+			m.SetMapIndex(reflect.ValueOf(e.Key), x)
+		}
+		v.Set(m)
+	case reflect.Interface:
+		b, err := n.JSON()
+		if err == nil {
+			err = json.Unmarshal(b, v.Addr().Interface())
+		}
+		d.check(n, path, err)
+	default:
+		d.scalar(n, v, path)
+	}
+}
+
+// own lets types decode themselves that have a notation of their own. It reports whether v is one,
+// and n such a notation.
+func (d *Decoder) own(n *Node, v reflect.Value, path string) bool {
+	switch s := v.Addr().Interface().(type) {
+	case NodeSetter:
+		s.SetNode(n)
+		return true
+	case Setter:
+		l, list := s.(ListSetter)
+		if list && n.Kind == List {
+			texts := make([]string, len(n.Items))
+			before := d.failed
+			for i, x := range n.Items {
+				if x.Kind != String && (d.Scalars == Exact || !x.Scalar()) {
+					d.wrong(x, fmt.Sprintf("%s[%d]", path, i), "text")
+				}
+				texts[i] = x.Text
+			}
+			if d.failed == before {
+				d.check(n, path, l.SetList(texts))
+			}
+			return true
+		}
+		name, example := "", ""
+		if x, ok := s.(Notation); ok {
+			name, _, example = x.Notation()
+		}
+		switch {
+		case !n.Scalar() || n.Kind == Bool && d.Scalars != Untyped:
+			if name == "" {
+				return false
+			}
+			d.wrong(n, path, name)
+		case name == "" && n.Kind != String && d.Scalars != Untyped:
+			return false
+		default:
+			if err := s.Set(n.Text); err != nil {
+				hint := ""
+				if example != "" {
+					hint = "write it as " + example
+				}
+				d.fail(n.Pos, path, err.Error(), hint)
+			}
+		}
+		return true
+	case json.Unmarshaler: // another package's notation
+		b, err := n.JSON()
+		if err == nil {
+			err = s.UnmarshalJSON(b)
+		}
+		d.check(n, path, err)
+		return true
+	}
+	return false
+}
+
+func (d *Decoder) list(n *Node, v reflect.Value, path string) {
+	t := v.Type()
+	if t.Elem().Kind() == reflect.Uint8 && n.Scalar() {
+		b, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(n.Text), ""))
+		v.SetBytes(b)
+		d.check(n, path, err)
+		return
+	}
+	if n.Kind != List {
+		if !d.Single || !Single(t.Elem()) || n.Kind == Map {
+			d.wrong(n, path, orText(v, "a list"))
+			return
+		}
+		one := *n
+		list := Node{Kind: List, Items: []*Node{&one}, Pos: n.Pos, up: n.up}
+		if d.Rewrite {
+			*n = list
+		}
+		n = &list
+	}
+	s := reflect.MakeSlice(t, len(n.Items), len(n.Items))
+	for i, x := range n.Items {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		switch {
+		case x.Kind != Null:
+			d.decode(x, s.Index(i), at)
+		case d.Scalars != Untyped:
+			d.wrong(x, at, "a value")
+		case t.Elem().Kind() == reflect.String:
+			s.Index(i).SetString(x.Text)
+		}
+	}
+	v.Set(s)
+}
+
+// orText adds a type's short form to its long one.
+func orText(v reflect.Value, want string) string {
+	if _, ok := v.Addr().Interface().(Setter); ok {
+		return "text or " + want
+	}
+	return want
+}
+
+func (d *Decoder) scalar(n *Node, v reflect.Value, path string) {
+	text := d.Scalars == Untyped || n.Pos.Line == 0 // what a flag brings is text, so there the text decides
+	numeric := n.Kind == Int || n.Kind == Float || n.Kind == String && text
+	var err error
+	want := ""
+	switch v.Kind() {
+	case reflect.String:
+		if n.Kind != String && (!n.Scalar() || d.Scalars == Exact || n.Kind == Bool && d.Scalars != Untyped) {
+			d.wrong(n, path, "text")
+			return
+		}
+		if d.CheckText != nil {
+			if msg, hint := d.CheckText(n.Text); msg != "" {
+				d.fail(n.Pos, path, msg, hint)
+				return
+			}
+		}
+		if d.Rewrite {
+			n.Kind = String
+		}
+		v.SetString(n.Text)
+		return
+	case reflect.Bool:
+		want = "true or false"
+		if numeric = n.Kind == Bool || n.Kind == String && d.Scalars == Untyped; numeric {
+			var b bool
+			b, err = strconv.ParseBool(strings.ToLower(n.Text))
+			numeric = len(n.Text) > 1 // 1 and t are no truth here
+			v.SetBool(b)
+		}
+	case reflect.Int, reflect.Int64, reflect.Int32:
+		want = "a whole number"
+		var i int64
+		i, err = strconv.ParseInt(n.digits(), 10, v.Type().Bits())
+		numeric = numeric && n.Kind != Float
+		v.SetInt(i)
+	case reflect.Uint64, reflect.Uint32, reflect.Uint:
+		want = "a whole number from 0 on"
+		var i uint64
+		i, err = strconv.ParseUint(n.digits(), 10, v.Type().Bits())
+		numeric = numeric && n.Kind != Float
+		v.SetUint(i)
+	case reflect.Float64:
+		want = "a number"
+		var f float64
+		f, err = strconv.ParseFloat(n.digits(), 64)
+		numeric = numeric && f-f == 0 // no infinity, no NaN
+		v.SetFloat(f)
+	default:
+		panic("yamldoc: no way to decode " + v.Type().String())
+	}
+	if !numeric || err != nil {
+		v.SetZero()
+		d.wrong(n, path, want)
+	}
+}
+
+// Found says what stands in a file: a short scalar as it is, else its kind.
+func (n *Node) Found() string {
+	switch {
+	case n.Kind == String && len(n.Text) < 40:
+		return strconv.Quote(n.Text)
+	case n.Scalar() && n.Kind != String:
+		return n.Text
+	}
+	return n.Kind.String()
+}
+
+func (d *Decoder) wrong(n *Node, path, want string) {
+	hint := ""
+	if want == "text" && n.Kind == Bool {
+		hint = "put it in quotes"
+	} else if d.Hint != nil {
+		hint = d.Hint(path, n)
+	}
+	d.fail(n.Pos, path, fmt.Sprintf("expected %s, found %s", want, n.Found()), hint)
+}
+
+func (d *Decoder) structure(n *Node, v reflect.Value, path string) {
+	if n.Kind != Map {
+		d.wrong(n, path, orText(v, "a mapping"))
+		return
+	}
+	fields := Fields(v.Type())
+	for _, e := range n.Entries {
+		i := slices.IndexFunc(fields, func(f Field) bool { return f.Name == e.Key })
+		if i < 0 {
+			names := make([]string, len(fields))
+			for j, f := range fields {
+				names[j] = f.Name
+			}
+			d.fail(e.Pos, Join(path, e.Key), "unknown key", DidYouMean(e.Key, names))
+			continue
+		}
+		f := fields[i]
+		before := d.failed
+		x := v.FieldByIndex(f.index)
+		d.decode(e.Value, x, Join(path, f.Name))
+		if d.failed == before && e.Value.Kind != Null {
+			d.bounds(f, e.Value, x, Join(path, f.Name))
+		}
+	}
+	for _, f := range fields {
+		if f.Required && n.Get(f.Name) == nil {
+			d.fail(n.Pos, path, fmt.Sprintf("the key %q is missing", f.Name), "")
+		}
+	}
+}
+
+// bounds holds a value against the tags of its field.
+func (d *Decoder) bounds(f Field, n *Node, v reflect.Value, path string) {
+	if v.Kind() == reflect.Pointer {
+		v = v.Elem()
+	}
+	if f.Enum != nil && !slices.Contains(f.Enum, v.String()) {
+		d.fail(n.Pos, path, fmt.Sprintf("%q is unknown", v.String()), OrKnown(v.String(), f.Enum))
+	}
+	if f.Names != "" && d.Names != nil {
+		if names := d.Names(f.Names); !slices.Contains(names, v.String()) {
+			d.fail(n.Pos, path, fmt.Sprintf("unknown %s %q", f.Names, v.String()), OrKnown(v.String(), names))
+		}
+	}
+	var x float64
+	switch {
+	case v.Kind() == reflect.Slice:
+		if f.Min != nil && float64(v.Len()) < *f.Min {
+			d.fail(n.Pos, path, "the list is empty", "leave the key out for the default")
+		}
+		return
+	case v.CanInt():
+		x = float64(v.Int())
+	case v.CanFloat():
+		x = v.Float()
+	default:
+		return
+	}
+	if f.Min != nil && x < *f.Min {
+		d.fail(n.Pos, path, fmt.Sprintf("%s is too small; the least is %g", n.Text, *f.Min), "")
+	}
+	if f.Max != nil && x > *f.Max {
+		d.fail(n.Pos, path, fmt.Sprintf("%s is too large; the most is %s", n.Text, strconv.FormatFloat(*f.Max, 'f', -1, 64)), "")
+	}
+}
+
+// OrKnown is like DidYouMean, and lists all names where none is near.
+func OrKnown(word string, names []string) string {
+	if h := DidYouMean(word, names); h != "" {
+		return h
+	}
+	return "known: " + strings.Join(names, ", ")
+}

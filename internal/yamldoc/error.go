@@ -1,0 +1,101 @@
+package yamldoc
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/evalrun/evalrun/internal/suggest"
+)
+
+// An Error is one thing that is wrong with a file.
+type Error struct {
+	Pos  Pos
+	Key  string // dotted path, "arms[1].model"; "" for the file as a whole
+	Msg  string
+	Hint string // what to do; may be empty
+	Err  error  // what caused it, for errors.As; may be nil
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+func (e *Error) Error() string {
+	if at := e.Pos.String(); at != "" {
+		return at + ": " + e.Text()
+	}
+	return e.Text()
+}
+
+// Text is the error without its place.
+func (e *Error) Text() string {
+	s := e.Msg
+	if e.Key != "" {
+		s = e.Key + ": " + s
+	}
+	if e.Hint != "" {
+		s += "; " + e.Hint
+	}
+	return s
+}
+
+// Errors are all that is wrong with a file, in its order.
+type Errors []*Error
+
+// maxErrors bounds what is told of one file.
+const maxErrors = 100
+
+// Add adds an error. Of a value that is used in several places, the same is told once.
+func (l *Errors) Add(e *Error) {
+	same := func(o *Error) bool { return o.Pos == e.Pos && o.Msg == e.Msg }
+	if len(*l) < maxErrors && !slices.ContainsFunc(*l, same) {
+		*l = append(*l, e)
+	}
+}
+
+// Err is nil where there are none.
+func (l Errors) Err() error {
+	if len(l) == 0 {
+		return nil
+	}
+	l.Sort()
+	return l
+}
+
+// Sort brings the errors into the order of the file.
+func (l Errors) Sort() {
+	slices.SortStableFunc(l, func(a, b *Error) int {
+		return cmp.Or(cmp.Compare(a.Pos.Line, b.Pos.Line), cmp.Compare(a.Pos.Column, b.Pos.Column))
+	})
+}
+
+func (l Errors) Error() string {
+	lines := make([]string, len(l))
+	for i, e := range l {
+		lines[i] = e.Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+func (l Errors) Unwrap() []error {
+	out := make([]error, len(l))
+	for i, e := range l {
+		out[i] = e
+	}
+	return out
+}
+
+// DidYouMean says which names are near, or, when none is and there are few, which there are.
+func DidYouMean(word string, names []string) string {
+	meant := suggest.Names(word, names)
+	if len(meant) == 0 {
+		if len(names) == 0 || len(names) > 12 {
+			return ""
+		}
+		return "known: " + strings.Join(names, ", ")
+	}
+	for i, n := range meant {
+		meant[i] = fmt.Sprintf("%q", n)
+	}
+	return "did you mean " + strings.Join(meant, " or ") + "?"
+}

@@ -1,0 +1,438 @@
+package yamldoc
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"unicode/utf8"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/lexer"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+)
+
+// MaxDepth bounds values within values.
+const MaxDepth = 64
+
+// maxValues bounds a file where its format says nothing: aliases of aliases grow without an end.
+const maxValues = 1 << 20
+
+// Bounds of a file. Zero is: no bound of the format's own.
+type Bounds struct {
+	Size      int  // bytes
+	Values    int  // after aliases
+	NoAliases bool // anchors and aliases are errors
+}
+
+// Parse reads YAML, and so JSON, of one document: a null where there is none. The error is of type
+// [Errors]. The tree is nil where there is nothing to go on with.
+func Parse(file string, data []byte, b Bounds) (root *Node, err error) {
+	p := &treeParser{file: file, b: b, anchors: map[string]ast.Node{}, open: map[ast.Node]bool{}}
+	defer func() {
+		if r := recover(); r != nil { // the library's, on input that nobody foresaw
+			p.fail(Pos{File: file}, "cannot be parsed: %v", r)
+			root, err = nil, p.errs.Err()
+		}
+	}()
+	if p.b.Values == 0 {
+		p.b.Values = maxValues
+	}
+	root = p.document(data)
+	return root, p.errs.Err()
+}
+
+// NotUTF8 is what is said of a text that is none.
+const NotUTF8 = "this is not UTF-8"
+
+// check finds what no text may have.
+func check(file string, data []byte) *Error {
+	if bytes.IndexByte(data, 0) >= 0 {
+		return &Error{Pos: Pos{File: file}, Msg: "this is not a text file"}
+	}
+	if utf8.Valid(data) {
+		return nil
+	}
+	at := Pos{file, 1, 1}
+	for {
+		r, n := utf8.DecodeRune(data)
+		switch {
+		case r == utf8.RuneError && n == 1:
+			return &Error{Pos: at, Msg: NotUTF8, Hint: "convert the file, for example by: iconv -f latin1 -t utf8"}
+		case r == '\n':
+			at.Line, at.Column = at.Line+1, 1
+		default:
+			at.Column++
+		}
+		data = data[n:]
+	}
+}
+
+type treeParser struct {
+	file    string
+	b       Bounds
+	errs    Errors
+	anchors map[string]ast.Node
+	open    map[ast.Node]bool // being read: an alias to one of them has no end
+	values  int
+}
+
+func (p *treeParser) fail(at Pos, format string, args ...any) {
+	p.errs.Add(&Error{Pos: at, Msg: fmt.Sprintf(format, args...)})
+}
+
+// bad is an error about a value of the tree that is being built.
+func (p *treeParser) bad(n *Node, hint, format string, args ...any) *Node {
+	if n.Kind = Null; len(p.errs) < maxErrors { // a path takes time with the length of lists
+		e := n.Errorf(format, args...)
+		e.Hint = hint
+		p.errs.Add(e)
+	}
+	return n
+}
+
+func (p *treeParser) document(data []byte) *Node {
+	if p.b.Size > 0 && len(data) > p.b.Size {
+		p.fail(Pos{File: p.file}, "larger than %d KiB", p.b.Size>>10)
+		return nil
+	}
+	data = bytes.TrimPrefix(data, []byte("\ufeff")) // as some editors begin a file
+	if e := check(p.file, data); e != nil {
+		p.errs.Add(e)
+		return nil
+	}
+	if line, column := deep(data, MaxDepth); line > 0 {
+		p.fail(Pos{p.file, line, column}, "nested deeper than %d", MaxDepth)
+		return nil
+	}
+	f, err := parser.ParseBytes(data, 0, parser.AllowDuplicateMapKey())
+	if err != nil {
+		at, msg := Pos{File: p.file}, err.Error()
+		if e := yaml.Error(nil); errors.As(err, &e) {
+			msg = e.GetMessage()
+			at = p.at(e.GetToken())
+		}
+		p.fail(at, "not valid YAML: %s", msg)
+		return nil
+	}
+	var body ast.Node
+	for _, d := range f.Docs {
+		if d.Body == nil {
+			continue
+		}
+		if body != nil {
+			p.errs.Add(&Error{Pos: p.pos(d.Body), Msg: "a second document in one file", Hint: "remove the line ---"})
+			return nil
+		}
+		body = d.Body
+	}
+	if body == nil {
+		return &Node{Pos: Pos{p.file, 1, 1}}
+	}
+	root := &Node{}
+	p.fill(root, body, 0)
+	return root
+}
+
+func (p *treeParser) at(t *token.Token) Pos {
+	if t == nil || t.Position == nil {
+		return Pos{File: p.file}
+	}
+	return Pos{p.file, t.Position.Line, t.Position.Column}
+}
+
+func (p *treeParser) pos(n ast.Node) Pos {
+	switch n := n.(type) {
+	case *ast.MappingNode: // its own token is the first colon
+		if !n.IsFlowStyle && len(n.Values) > 0 {
+			return p.at(n.Values[0].Key.GetToken())
+		}
+	case *ast.MappingValueNode:
+		return p.at(n.Key.GetToken())
+	}
+	return p.at(n.GetToken())
+}
+
+// fill makes out what n means. Where out stands is set before.
+func (p *treeParser) fill(out *Node, n ast.Node, depth int) *Node {
+	out.Pos = p.pos(n)
+	if p.values++; p.values > p.b.Values {
+		if p.values == p.b.Values+1 {
+			p.bad(out, "", "the file grows beyond %d values", p.b.Values)
+		}
+		return out
+	}
+	if depth > MaxDepth {
+		return p.bad(out, "", "nested deeper than %d", MaxDepth)
+	}
+	scalar := func(k Kind, text string) *Node {
+		out.Kind, out.Text = k, text
+		return out
+	}
+	switch n := n.(type) {
+	case *ast.MappingNode:
+		return p.mapping(out, n, n.Values, depth)
+	case *ast.MappingValueNode:
+		return p.mapping(out, n, []*ast.MappingValueNode{n}, depth)
+	case *ast.SequenceNode:
+		p.open[n] = true
+		defer delete(p.open, n)
+		out.Kind, out.Items = List, make([]*Node, len(n.Values))
+		for i, v := range n.Values {
+			out.Items[i] = &Node{up: out}
+			p.fill(out.Items[i], v, depth+1)
+		}
+		return out
+	case *ast.StringNode:
+		if n.Token.Type == token.StringType { // plain, without quotes
+			return scalar(PlainKind(n.Value), n.Value)
+		}
+		return scalar(String, n.Value)
+	case *ast.LiteralNode:
+		return scalar(String, n.Value.Value)
+	case *ast.IntegerNode:
+		return scalar(Int, n.Token.Value)
+	case *ast.FloatNode, *ast.InfinityNode, *ast.NanNode:
+		return scalar(Float, n.GetToken().Value)
+	case *ast.BoolNode:
+		return scalar(Bool, n.Token.Value)
+	case *ast.NullNode:
+		return scalar(Null, n.Token.Value)
+	case *ast.AnchorNode, *ast.AliasNode:
+		return p.alias(out, n, depth)
+	case *ast.TagNode:
+		tag := n.Start.Value
+		if len(tag) < 2 || tag[:2] != "!!" {
+			return p.bad(out, "remove it", "the tag %s is not supported", tag)
+		}
+		if n.Value == nil {
+			return out
+		}
+		if p.fill(out, n.Value, depth+1); tag == "!!str" && out.Scalar() {
+			out.Kind = String
+		}
+		return out
+	}
+	return p.bad(out, "", "%s is not supported", n.Type())
+}
+
+func (p *treeParser) alias(out *Node, n ast.Node, depth int) *Node {
+	if p.b.NoAliases {
+		return p.bad(out, "", "anchors and aliases are not supported here")
+	}
+	if a, ok := n.(*ast.AnchorNode); ok {
+		p.anchors[a.Name.GetToken().Value] = a.Value
+		return p.fill(out, a.Value, depth)
+	}
+	name := n.(*ast.AliasNode).Value.GetToken().Value
+	to, ok := p.anchors[name]
+	switch {
+	case !ok:
+		return p.bad(out, "", "no anchor &%s before this alias", name)
+	case p.open[to]:
+		return p.bad(out, "", "the alias *%s stands inside what it names", name)
+	}
+	return p.fill(out, to, depth+1)
+}
+
+// mapping reads a mapping. What << brings in stands in its place, and does not replace the
+// mapping's own keys.
+func (p *treeParser) mapping(out *Node, n ast.Node, values []*ast.MappingValueNode, depth int) *Node {
+	p.open[n] = true
+	defer delete(p.open, n)
+	out.Kind = Map
+	index, merged := map[string]int{}, map[string]bool{}
+	for _, v := range values {
+		key := Entry{Pos: p.at(v.Key.GetToken()), Value: &Node{up: out}}
+		switch k := v.Key.(type) {
+		case *ast.MergeKeyNode:
+			before := len(p.errs)
+			p.fill(key.Value, v.Value, depth+1)
+			if len(p.errs) > before {
+				continue
+			}
+			from := []*Node{key.Value}
+			if key.Value.Kind == List {
+				from = key.Value.Items
+			}
+			for _, m := range from {
+				if m.Kind != Map {
+					p.errs.Add(&Error{Pos: key.Pos, Key: out.Path(), Msg: "<< wants a mapping"})
+					break
+				}
+				for _, e := range m.Entries {
+					if _, have := index[e.Key]; !have {
+						index[e.Key], merged[e.Key] = len(out.Entries), true
+						e.Value.up = out
+						out.Entries = append(out.Entries, e)
+					}
+				}
+			}
+			continue
+		case *ast.StringNode:
+			key.Key = k.Value
+		case *ast.LiteralNode:
+			key.Key = k.Value.Value
+		case *ast.MappingKeyNode, *ast.AliasNode, *ast.AnchorNode, *ast.TagNode:
+			p.fail(key.Pos, "a key is a plain word here")
+			continue
+		default:
+			key.Key = k.GetToken().Value
+		}
+		i, twice := index[key.Key]
+		if !twice {
+			i = len(out.Entries)
+			out.Entries = append(out.Entries, key)
+		} else if !merged[key.Key] && len(p.errs) < maxErrors {
+			p.errs.Add(&Error{Pos: key.Pos, Key: out.Entries[i].Value.Path(),
+				Msg: fmt.Sprintf("the key stands here twice; the first is at line %d", out.Entries[i].Pos.Line)})
+		}
+		index[key.Key], out.Entries[i] = i, key
+		delete(merged, key.Key)
+		p.fill(key.Value, v.Value, depth+1)
+	}
+	return out
+}
+
+// deep finds where a text has more than limit brackets within brackets, or on one line more than limit
+// dashes, keys, anchors or tags one within the other: the library's time and memory grow with the
+// square of that. What is nested by indentation is as long as that by itself. Line 0: nowhere.
+func deep(text []byte, limit int) (line, column int) {
+	if !suspect(text, limit) {
+		return 0, 0
+	}
+	open, run, at := 0, 0, 0
+	for _, t := range lexer.Tokenize(string(text)) {
+		if t.Position.Line != at {
+			run, at = 0, t.Position.Line
+		}
+		switch t.Type {
+		case token.SequenceStartType, token.MappingStartType:
+			open++
+		case token.SequenceEndType, token.MappingEndType:
+			open--
+		case token.SequenceEntryType, token.MappingKeyType, token.MappingValueType, token.AnchorType, token.TagType:
+			run++
+		case token.CollectEntryType: // a comma: what follows is beside, not within
+			run = 0
+		}
+		if open > limit || run > limit {
+			return t.Position.Line, t.Position.Column
+		}
+	}
+	return 0, 0
+}
+
+// suspect reports whether a text could be too deep at all, going by its bytes alone: most are not,
+// and are not read twice for it.
+func suspect(text []byte, limit int) bool {
+	if bytes.Count(text, []byte("["))+bytes.Count(text, []byte("{")) > limit {
+		return true
+	}
+	for line := range bytes.Lines(text) {
+		n := 0
+		for _, c := range line {
+			switch c {
+			case '-', '?', ':', '&', '!':
+				if n++; n > limit {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// ParseJSON reads one JSON value, such as a line of a JSONL file, which stands at the position. It
+// keeps the text of the value and of all that is in it.
+func ParseJSON(at Pos, data []byte) (*Node, error) {
+	if e := check(at.File, data); e != nil {
+		e.Pos = at
+		return nil, Errors{e}
+	}
+	if err := json.Unmarshal(data, new(json.RawMessage)); err != nil {
+		return nil, Errors{{Pos: at, Msg: "not JSON: " + err.Error()}}
+	}
+	p := &jsonParser{at: at, data: data, dec: json.NewDecoder(bytes.NewReader(data))}
+	p.dec.UseNumber()
+	root := &Node{}
+	p.value(root, 0)
+	return root, p.errs.Err()
+}
+
+type jsonParser struct {
+	at   Pos
+	data []byte
+	dec  *json.Decoder
+	errs Errors
+
+	seen  int64 // positions are counted up to here
+	where Pos
+}
+
+// pos is where the next token begins.
+func (p *jsonParser) pos() Pos {
+	if p.seen == 0 {
+		p.where = p.at
+	}
+	from := p.dec.InputOffset()
+	for from < int64(len(p.data)) && bytes.IndexByte([]byte(" \t\r\n,:"), p.data[from]) >= 0 {
+		from++
+	}
+	for ; p.seen < from; p.seen++ {
+		switch c := p.data[p.seen]; {
+		case c == '\n':
+			p.where.Line, p.where.Column = p.where.Line+1, 1
+		case utf8.RuneStart(c):
+			p.where.Column++
+		}
+	}
+	return p.where
+}
+
+func (p *jsonParser) value(out *Node, depth int) {
+	out.Pos = p.pos()
+	begin := p.seen
+	t, err := p.dec.Token()
+	if err != nil && err != io.EOF { // it was checked
+		p.errs.Add(out.Errorf("not JSON: %v", err))
+		return
+	}
+	if depth > MaxDepth {
+		p.errs.Add(out.Errorf("nested deeper than %d", MaxDepth))
+		return
+	}
+	switch t := t.(type) {
+	case bool:
+		out.Kind, out.Text = Bool, fmt.Sprint(t)
+	case json.Number:
+		out.Kind, out.Text = PlainKind(t.String()), t.String()
+	case string:
+		out.Kind, out.Text = String, t
+	case json.Delim:
+		if out.Kind = List; t == '{' {
+			out.Kind = Map
+		}
+		index := map[string]bool{}
+		for p.dec.More() && len(p.errs) == 0 {
+			v, at := &Node{up: out}, p.pos()
+			if out.Kind == List {
+				out.Items = append(out.Items, v)
+			} else {
+				k, _ := p.dec.Token()
+				key, _ := k.(string)
+				out.Entries = append(out.Entries, Entry{key, at, v})
+				if index[key] {
+					p.errs.Add(&Error{Pos: at, Key: v.Path(), Msg: "the key stands here twice"})
+				}
+				index[key] = true
+			}
+			p.value(v, depth+1)
+		}
+		p.dec.Token()
+	}
+	out.raw = bytes.TrimSpace(p.data[begin:p.dec.InputOffset()])
+}
