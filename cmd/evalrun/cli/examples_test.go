@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/evalrun/evalrun/benchmarks/quickstart"
+	"github.com/evalrun/evalrun/harness/config"
 )
 
 var (
@@ -45,7 +46,7 @@ func TestExamplesNameTasks(t *testing.T) {
 			walk(sub)
 		}
 	}
-	a := &app{System: System{Stdout: io.Discard, Stderr: io.Discard}}
+	a := &app{System: System{Stdout: io.Discard, Stderr: io.Discard}, reg: new(config.Registry)}
 	walk(a.root())
 	if n < 2 {
 		t.Errorf("%d examples name tasks", n)
