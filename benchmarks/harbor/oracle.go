@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/benchmarks/filetree"
 	"github.com/evalrun/evalrun/datasets"
 	"github.com/evalrun/evalrun/runtime/sandbox"
@@ -18,8 +19,8 @@ import (
 const solutionDir = "/solution"
 
 // Solve plays each step's solution as Harbor's oracle does: solution/ goes to /solution, solve.sh
-// runs from the working directory, and what it leaves with is recorded and decides nothing. A step
-// without a solution of its own takes the task's.
+// runs from the working directory, and what it leaves with is recorded and decides nothing; where
+// that is no success, the answer says so. A step without a solution of its own takes the task's.
 func (b *Benchmark) Solve(t datasets.Task) (agent.Agent, error) {
 	task, err := Decode(t)
 	if err != nil {
@@ -39,33 +40,37 @@ func (b *Benchmark) Solve(t datasets.Task) (agent.Agent, error) {
 	return agent.Func(func(ctx context.Context, s *agent.Session) (agent.Answer, error) {
 		step := &task.Steps[min(next, len(task.Steps)-1)]
 		next++
-		return agent.Answer{}, solve(ctx, s, t, step, env)
+		status, err := solve(ctx, s, t, step, env)
+		if err != nil || status == 0 {
+			return agent.Answer{}, err
+		}
+		return agent.Answer{Parts: event.Text(fmt.Sprintf("%ssolve.sh left with status %d", inStep(step.Name), status))}, nil
 	}), nil
 }
 
-func solve(ctx context.Context, s *agent.Session, t datasets.Task, step *Step, env map[string]string) error {
+func solve(ctx context.Context, s *agent.Session, t datasets.Task, step *Step, env map[string]string) (status int, err error) {
 	m, ok := agent.As[agent.Machine](s.Env)
 	if !ok {
-		return errors.New("the oracle has no machine to run its script on")
+		return 0, errors.New("the oracle has no machine to run its script on")
 	}
 	files, err := scripts(t.Files, step.Solution)
 	if err != nil {
-		return fmt.Errorf("reading the solution: %w", err)
+		return 0, fmt.Errorf("reading the solution: %w", err)
 	}
 	if err := m.Put(ctx, solutionDir, files); err != nil {
-		return err
+		return 0, err
 	}
 	args, err := start(t.Files, path.Join(step.Solution, "solve.sh"), solutionDir+"/solve.sh")
 	if err != nil {
-		return err
+		return 0, err
 	}
 	var out bytes.Buffer
 	x, err := m.Exec(ctx, sandbox.Command{Args: args, Dir: m.Dir(), Env: env, Stdout: &out, Limit: 1 << 20, FullLimit: -1})
 	if err != nil {
-		return err
+		return 0, err
 	}
 	logs := filetree.New()
 	logs.Text("oracle.txt", out.Bytes(), 0o644)
 	logs.Text("exit-code.txt", []byte(strconv.Itoa(x.Code)), 0o644)
-	return m.Put(ctx, agentLogs, logs)
+	return x.Code, m.Put(ctx, agentLogs, logs)
 }

@@ -272,6 +272,9 @@ func (c *checked) one(v *judged) (kind, what string) {
 	case v.End == record.Broke && v.Error != nil:
 		return CheckOracle, "the known solution broke: " + v.Error.Text
 	}
+	if v.Answer != "" { // of a script that failed, with its status
+		why += "; its answer: " + v.Answer
+	}
 	return CheckOracle, fmt.Sprintf("the oracle scores %s%s", score(v.Reward), why)
 }
 

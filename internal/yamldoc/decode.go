@@ -90,7 +90,8 @@ func Fields(t reflect.Type) []Field {
 		case !f.IsExported() || name == "" || name == "-":
 			continue
 		}
-		x := Field{Name: name, Doc: f.Tag.Get("doc"), Names: f.Tag.Get("names"), Type: f.Type, Required: f.Tag.Get("required") != "", index: []int{i}}
+		x := Field{Name: name, Doc: f.Tag.Get("doc"), Names: f.Tag.Get("names"), Type: f.Type, index: []int{i}}
+		x.Required = f.Tag.Get("required") != ""
 		if e := f.Tag.Get("enum"); e != "" {
 			x.Enum = strings.Split(e, ",")
 		}
@@ -429,7 +430,8 @@ func (d *Decoder) bounds(f Field, n *Node, v reflect.Value, path string) {
 		d.fail(n.Pos, path, fmt.Sprintf("%s is too small; the least is %g", n.Text, *f.Min), "")
 	}
 	if f.Max != nil && x > *f.Max {
-		d.fail(n.Pos, path, fmt.Sprintf("%s is too large; the most is %s", n.Text, strconv.FormatFloat(*f.Max, 'f', -1, 64)), "")
+		most := strconv.FormatFloat(*f.Max, 'f', -1, 64)
+		d.fail(n.Pos, path, fmt.Sprintf("%s is too large; the most is %s", n.Text, most), "")
 	}
 }
 

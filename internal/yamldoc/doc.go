@@ -31,7 +31,7 @@
 // bounds are errors, all of which are reported, in the order of the file. A null is as if the key
 // were not there. How far the type of a scalar counts is up to the format, see [Scalars].
 //
-// An [Error] reads "file:line:column: key: what is wrong; what to do", where the key is a dotted path:
+// An [Error] reads "file:line:column: key: what is wrong; what to do". The key is a dotted path:
 //
 //	tasks.yaml:8:28: tasks[0].grade.pratial: unknown key; did you mean "partial"?
 //

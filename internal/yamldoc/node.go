@@ -160,7 +160,7 @@ func (e Entry) Errorf(format string, args ...any) *Error {
 	return &Error{Pos: e.Pos, Key: e.Value.Path(), Msg: fmt.Sprintf(format, args...)}
 }
 
-// JSON is the value as JSON, its keys in the order of the file. What was read as JSON stays as it is.
+// JSON is the value as JSON, its keys in the file's order. What was read as JSON stays as it is.
 func (n *Node) JSON() (json.RawMessage, error) {
 	if n.raw != nil {
 		return n.raw, nil

@@ -297,9 +297,9 @@ func (p *treeParser) mapping(out *Node, n ast.Node, values []*ast.MappingValueNo
 	return out
 }
 
-// deep finds where a text has more than limit brackets within brackets, or on one line more than limit
-// dashes, keys, anchors or tags one within the other: the library's time and memory grow with the
-// square of that. What is nested by indentation is as long as that by itself. Line 0: nowhere.
+// deep finds where a text has more than limit brackets within brackets, or on one line more than
+// limit dashes, keys, anchors or tags one within the other: the library's time and memory grow with
+// the square of that. What is nested by indentation is as long as that by itself. Line 0: nowhere.
 func deep(text []byte, limit int) (line, column int) {
 	if !suspect(text, limit) {
 		return 0, 0
