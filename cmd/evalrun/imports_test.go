@@ -56,7 +56,7 @@ var table = []struct {
 	{"runtime/egress", "runtime/sandbox runtime/executor internal/execproto", "gvisor.dev/gvisor golang.org/x/net"},
 	{"runtime/egress/egresstest", "", "golang.org/x/sys"},
 	{"runtime/local", "runtime/sandbox runtime/executor runtime/executor/* runtime/egress internal/execproto internal/isolate", "golang.org/x/sys"},
-	{"runtime/docker", "runtime/sandbox runtime/executor runtime/executor/* runtime/image runtime/egress internal/execproto internal/isolate", "github.com/docker/docker github.com/docker/go-connections github.com/containerd/errdefs github.com/opencontainers/image-spec github.com/moby/docker-image-spec golang.org/x/sys"},
+	{"runtime/docker", "runtime/sandbox runtime/executor runtime/executor/* runtime/image runtime/egress internal/execproto internal/isolate", "github.com/moby/moby/api github.com/moby/moby/client github.com/docker/go-connections github.com/containerd/errdefs github.com/opencontainers/image-spec github.com/moby/docker-image-spec golang.org/x/sys"},
 	{"runtime/fake", "runtime/sandbox", ""},
 	{"runtime/pool", "runtime/sandbox", ""},
 	{"runtime/auto", "runtime/sandbox", ""},

@@ -9,9 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/system"
-	"github.com/docker/docker/client"
+	"github.com/moby/moby/api/types/system"
+	"github.com/moby/moby/client"
 )
 
 // An about is what the engine can do, as far as somebody has asked.
@@ -35,10 +34,11 @@ func (d *Driver) info(ctx context.Context) (*system.Info, error) {
 	if err != nil {
 		return nil, err
 	}
-	i, err := cli.Info(ctx)
+	sys, err := cli.Info(ctx, client.InfoOptions{})
 	if err != nil {
 		return nil, d.engine.explain(err)
 	}
+	i := sys.Info
 	if !canQuota(&i) {
 		d.about.noQuota()
 	}
@@ -223,12 +223,12 @@ func (w *diskWatch) look(boxes map[string]*box) {
 
 // sizes are what the containers of this process have written to their roots.
 func (d *Driver) sizes(ctx context.Context, cli *client.Client) (map[string]int64, error) {
-	cs, err := cli.ContainerList(ctx, container.ListOptions{Size: true, Filters: byLabel(labelProcess + "=" + process())})
+	cs, err := cli.ContainerList(ctx, client.ContainerListOptions{Size: true, Filters: byLabel(labelProcess + "=" + process())})
 	if err != nil {
 		return nil, err
 	}
 	out := map[string]int64{}
-	for _, c := range cs {
+	for _, c := range cs.Items {
 		for _, n := range c.Names {
 			out[strings.TrimPrefix(n, "/")] = c.SizeRw
 		}

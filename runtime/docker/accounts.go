@@ -6,7 +6,7 @@ import (
 	"io/fs"
 	"sync"
 
-	"github.com/docker/docker/client"
+	"github.com/moby/moby/client"
 )
 
 // sane are the images, by ID and so by content, whose lists of users were looked at.
@@ -20,12 +20,13 @@ func (m *machine) accounts(ctx context.Context, cli *client.Client, image string
 		return nil
 	}
 	for _, name := range []string{"/etc/passwd", "/etc/group"} {
-		st, err := cli.ContainerStatPath(ctx, m.name, name)
-		if err == nil && st.Mode&fs.ModeSymlink != 0 && st.LinkTarget != "" {
-			st, err = cli.ContainerStatPath(ctx, m.name, st.LinkTarget)
+		r, err := cli.ContainerStatPath(ctx, m.name, client.ContainerStatPathOptions{Path: name})
+		if err == nil && r.Stat.Mode&fs.ModeSymlink != 0 && r.Stat.LinkTarget != "" {
+			r, err = cli.ContainerStatPath(ctx, m.name, client.ContainerStatPathOptions{Path: r.Stat.LinkTarget})
 		}
+		st := r.Stat
 		switch {
-		case client.IsErrNotFound(err): // an image need not have any
+		case missing(err): // an image need not have any
 		case err != nil:
 			return m.engineError(ctx, "looking at the image's "+name, err)
 		case !st.Mode.IsRegular() && !st.Mode.IsDir():

@@ -7,9 +7,9 @@ import (
 	"io"
 	"testing"
 
-	"github.com/docker/docker/api/types/image"
-
 	"github.com/evalrun/evalrun/runtime/sandbox"
+	"github.com/moby/moby/client"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
 // A pipe where the engine looks for users would stop the engine for everybody.
@@ -29,7 +29,7 @@ func TestAccounts(t *testing.T) {
 			}
 		}
 		w.Close()
-		r, err := cli.ImageImport(t.Context(), image.ImportSource{Source: &b, SourceName: "-"}, ref, image.ImportOptions{Platform: "linux"})
+		r, err := cli.ImageImport(t.Context(), client.ImageImportSource{Source: &b, SourceName: "-"}, ref, client.ImageImportOptions{Platform: ocispec.Platform{OS: "linux"}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -39,7 +39,7 @@ func TestAccounts(t *testing.T) {
 		if !errors.As(err, new(*sandbox.Unsupported)) {
 			t.Errorf("%s: error %v", ref, err)
 		}
-		if _, err := cli.ImageRemove(t.Context(), ref, image.RemoveOptions{}); err != nil {
+		if _, err := cli.ImageRemove(t.Context(), ref, client.ImageRemoveOptions{}); err != nil {
 			t.Error(err)
 		}
 	}

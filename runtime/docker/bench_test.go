@@ -12,8 +12,8 @@ import (
 	"testing/fstest"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/client"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
 
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
@@ -95,7 +95,8 @@ func BenchmarkFloor(b *testing.B) {
 				if err := bareExec(cli, id, "/bin/true"); err != nil {
 					return err
 				}
-				return cli.ContainerRemove(context.Background(), id, container.RemoveOptions{Force: true, RemoveVolumes: true})
+				_, err = cli.ContainerRemove(context.Background(), id, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+				return err
 			})
 		})
 	}
@@ -105,29 +106,33 @@ func BenchmarkFloor(b *testing.B) {
 func bareCreate(cli *client.Client) (string, error) {
 	ctx := context.Background()
 	pids := int64(256)
-	c, err := cli.ContainerCreate(ctx, &container.Config{Image: benchImage, Entrypoint: []string{"/bin/sleep", "1000"}}, &container.HostConfig{
-		NetworkMode: "none", LogConfig: container.LogConfig{Type: "none"}, Resources: container.Resources{Memory: 512 << 20, PidsLimit: &pids},
-	}, nil, nil, "")
+	c, err := cli.ContainerCreate(ctx, client.ContainerCreateOptions{
+		Config: &container.Config{Image: benchImage, Entrypoint: []string{"/bin/sleep", "1000"}},
+		HostConfig: &container.HostConfig{
+			NetworkMode: "none", LogConfig: container.LogConfig{Type: "none"}, Resources: container.Resources{Memory: 512 << 20, PidsLimit: &pids},
+		},
+	})
 	if err != nil {
 		return "", err
 	}
-	return c.ID, cli.ContainerStart(ctx, c.ID, container.StartOptions{})
+	_, err = cli.ContainerStart(ctx, c.ID, client.ContainerStartOptions{})
+	return c.ID, err
 }
 
 // bareExec runs a command to its end.
 func bareExec(cli *client.Client, id string, args ...string) error {
 	ctx := context.Background()
-	e, err := cli.ContainerExecCreate(ctx, id, container.ExecOptions{Cmd: args, AttachStdout: true})
+	e, err := cli.ExecCreate(ctx, id, client.ExecCreateOptions{Cmd: args, AttachStdout: true})
 	if err != nil {
 		return err
 	}
-	h, err := cli.ContainerExecAttach(ctx, e.ID, container.ExecAttachOptions{})
+	h, err := cli.ExecAttach(ctx, e.ID, client.ExecAttachOptions{})
 	if err != nil {
 		return err
 	}
 	io.Copy(io.Discard, h.Reader)
 	h.Close()
-	x, err := cli.ContainerExecInspect(ctx, e.ID)
+	x, err := cli.ExecInspect(ctx, e.ID, client.ExecInspectOptions{})
 	if err == nil && x.ExitCode != 0 {
 		err = fmt.Errorf("exit code %d", x.ExitCode)
 	}
@@ -161,7 +166,7 @@ func BenchmarkExec(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		defer cli.ContainerRemove(context.Background(), id, container.RemoveOptions{Force: true})
+		defer cli.ContainerRemove(context.Background(), id, client.ContainerRemoveOptions{Force: true})
 		for b.Loop() {
 			if err := bareExec(cli, id, "/bin/true"); err != nil {
 				b.Fatal(err)

@@ -5,15 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/volume"
-	"github.com/docker/docker/client"
+	"github.com/moby/moby/client"
 
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
@@ -26,9 +25,9 @@ type box struct {
 	spec     sandbox.Spec
 	main     *machine
 	services map[string]*machine
-	volumes  map[string]string // the engine's names, by ours
-	bridge   string            // name of the session's network; "": none
-	address  map[string]string // of machines on the bridge; "" is main
+	volumes  map[string]string     // the engine's names, by ours
+	bridge   string                // name of the session's network; "": none
+	address  map[string]netip.Addr // of machines on the bridge; "" is main
 	gate     gate
 	here     bool // its network interface is opened from here
 
@@ -53,7 +52,7 @@ func (d *Driver) newBox(spec sandbox.Spec) *box {
 
 // boxOf is a box with nothing behind it yet.
 func (d *Driver) boxOf(id string, spec sandbox.Spec) *box {
-	b := &box{d: d, id: id, spec: spec, services: map[string]*machine{}, volumes: map[string]string{}, address: map[string]string{}, closed: make(chan struct{})}
+	b := &box{d: d, id: id, spec: spec, services: map[string]*machine{}, volumes: map[string]string{}, address: map[string]netip.Addr{}, closed: make(chan struct{})}
 	b.main = newMachine(b, id)
 	b.machine = b.main
 	for i, name := range slices.Sorted(maps.Keys(spec.Services)) {
@@ -125,7 +124,7 @@ func (b *box) makeVolumes(ctx context.Context, cli *client.Client) error {
 		}
 		call, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), callLimit, errSilent)
 		b.begin(func(l *leftover) { l.volumes = append(l.volumes, b.volumes[name]) })
-		_, err := cli.VolumeCreate(call, volume.CreateOptions{Name: b.volumes[name], Labels: labels(b.id, b.spec.Owner)})
+		_, err := cli.VolumeCreate(call, client.VolumeCreateOptions{Name: b.volumes[name], Labels: labels(b.id, b.spec.Owner)})
 		if err != nil {
 			err = b.main.engineError(call, "making the volume "+name, err)
 		}
@@ -240,10 +239,12 @@ func (d *Driver) removeOnce(ctx context.Context, cli *client.Client, l leftover)
 		wg.Wait()
 	}
 	for _, v := range l.volumes {
-		errs = append(errs, gone(cli.VolumeRemove(ctx, v, true)))
+		_, err := cli.VolumeRemove(ctx, v, client.VolumeRemoveOptions{Force: true})
+		errs = append(errs, gone(err))
 	}
 	if l.network != "" {
-		errs = append(errs, gone(cli.NetworkRemove(ctx, l.network)))
+		_, err := cli.NetworkRemove(ctx, l.network, client.NetworkRemoveOptions{})
+		errs = append(errs, gone(err))
 	}
 	return errors.Join(errs...)
 }
@@ -257,7 +258,8 @@ func (d *Driver) removeContainer(ctx context.Context, cli *client.Client, name s
 		return context.Cause(ctx)
 	}
 	defer func() { <-d.ends }()
-	return gone(cli.ContainerRemove(ctx, name, container.RemoveOptions{Force: true, RemoveVolumes: true}))
+	_, err := cli.ContainerRemove(ctx, name, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+	return gone(err)
 }
 
 // gone takes it for granted that what is not there was removed.

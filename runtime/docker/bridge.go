@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/docker/docker/api/types/network"
-	"github.com/docker/docker/client"
+	"github.com/moby/moby/api/types/network"
+	"github.com/moby/moby/client"
 
 	"github.com/evalrun/evalrun/runtime/image"
 )
@@ -69,12 +69,12 @@ func (b *box) makeBridge(ctx context.Context, cli *client.Client, main image.Inf
 		call, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), callLimit, errSilent)
 		b.bridge = name
 		b.begin(func(l *leftover) { l.network = name })
-		_, err := cli.NetworkCreate(call, name, network.CreateOptions{
+		_, err := cli.NetworkCreate(call, name, client.NetworkCreateOptions{
 			Driver: "bridge", Internal: true, Labels: labels(b.id, b.spec.Owner),
 			// The bridge itself has no address: else this machine, all its services with it, would
 			// be a neighbour.
 			Options: map[string]string{"com.docker.network.bridge.inhibit_ipv4": "true"},
-			IPAM:    &network.IPAM{Driver: "default", Config: []network.IPAMConfig{{Subnet: subnet.String()}}},
+			IPAM:    &network.IPAM{Driver: "default", Config: []network.IPAMConfig{{Subnet: subnet}}},
 		})
 		taken := err != nil && strings.Contains(err.Error(), "overlaps")
 		if err != nil {
@@ -105,10 +105,10 @@ func nth(all netip.Prefix, n int) netip.Prefix {
 // number gives each machine its address: the first one is the bridge's own.
 func (b *box) number(subnet netip.Prefix) {
 	a := subnet.Addr().Next().Next()
-	b.address[""] = a.String()
+	b.address[""] = a
 	for _, name := range slices.Sorted(maps.Keys(b.services)) {
 		a = a.Next()
-		b.address[name] = a.String()
+		b.address[name] = a
 	}
 }
 
@@ -135,7 +135,7 @@ func (b *box) hosts(self string) []string {
 		if b.bridge == "" || name == self {
 			return "127.0.0.1"
 		}
-		return b.address[name]
+		return b.address[name].String()
 	}
 	var out []string
 	for _, n := range b.mainNames() {

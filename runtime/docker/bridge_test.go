@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/docker/docker/api/types/network"
+	"github.com/moby/moby/api/types/network"
+	"github.com/moby/moby/client"
 
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
@@ -57,11 +59,11 @@ func TestBridge(t *testing.T) {
 	}
 	// This machine is no neighbour, by none of its addresses.
 	cli := api(t, d)
-	n, err := cli.NetworkInspect(context.Background(), sb.(*box).bridge, network.InspectOptions{})
+	n, err := cli.NetworkInspect(context.Background(), sb.(*box).bridge, client.NetworkInspectOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	subnet := n.IPAM.Config[0].Subnet
+	subnet := n.Network.IPAM.Config[0].Subnet
 	addrs, _ := net.InterfaceAddrs()
 	for _, a := range addrs {
 		if strings.HasPrefix(a.String(), "10.213.240.") {
@@ -91,7 +93,8 @@ func TestBridgeIsApart(t *testing.T) {
 	spec := clash(t, d)
 	spec.Image.Ref = benchImage
 	sb := open(t, d, spec)
-	targets := []string{sb.(*box).address[""][:strings.LastIndexByte(sb.(*box).address[""], '.')] + ".1"}
+	own := sb.(*box).address[""].String()
+	targets := []string{own[:strings.LastIndexByte(own, '.')] + ".1"}
 	addrs, _ := net.InterfaceAddrs()
 	for _, a := range addrs {
 		if ip, _, err := net.ParseCIDR(a.String()); err == nil && ip.To4() != nil && !ip.IsLoopback() {
@@ -111,12 +114,12 @@ func TestBridgeIsApart(t *testing.T) {
 func TestBridgesUsedUp(t *testing.T) {
 	d := requireWith(t, Options{Subnets: "10.213.241.16/28"})
 	cli := api(t, d)
-	n, err := cli.NetworkCreate(context.Background(), "evalrun-test-"+random(4), network.CreateOptions{Driver: "bridge", Internal: true,
-		IPAM: &network.IPAM{Config: []network.IPAMConfig{{Subnet: "10.213.241.16/28"}}}})
+	n, err := cli.NetworkCreate(context.Background(), "evalrun-test-"+random(4), client.NetworkCreateOptions{Driver: "bridge", Internal: true,
+		IPAM: &network.IPAM{Config: []network.IPAMConfig{{Subnet: netip.MustParsePrefix("10.213.241.16/28")}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer cli.NetworkRemove(context.Background(), n.ID)
+	defer cli.NetworkRemove(context.Background(), n.ID, client.NetworkRemoveOptions{})
 	_, err = d.Create(context.Background(), clash(t, d))
 	if err == nil || !strings.Contains(err.Error(), "in use") || !strings.Contains(err.Error(), "10.213.241.16/28") {
 		t.Errorf("error %v", err)

@@ -8,8 +8,7 @@ import (
 	"io"
 	"net"
 
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/client"
+	"github.com/moby/moby/client"
 )
 
 // A channel is a container's stdin and stdout. What its process 1 prints on stderr is kept: it is
@@ -32,7 +31,7 @@ func attach(ctx context.Context, cli *client.Client, name string) (*channel, err
 	}
 	done := make(chan result, 1)
 	go func() {
-		h, err := cli.ContainerAttach(context.WithoutCancel(ctx), name, container.AttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
+		h, err := cli.ContainerAttach(context.WithoutCancel(ctx), name, client.ContainerAttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
 		if err != nil {
 			done <- result{nil, err}
 			return

@@ -3,13 +3,14 @@ package docker
 import (
 	"cmp"
 	"maps"
+	"net/netip"
 	"path"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/mount"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/mount"
 
 	"github.com/evalrun/evalrun/internal/execproto"
 	"github.com/evalrun/evalrun/runtime/executor"
@@ -104,9 +105,9 @@ func (p *plan) hostConfig() *container.HostConfig {
 		}
 		h.ExtraHosts = p.hosts
 		// Else the engine copies the host's own.
-		h.DNS, h.DNSSearch, h.DNSOptions = []string{"127.0.0.1"}, []string{"."}, []string{}
+		h.DNS, h.DNSSearch, h.DNSOptions = []netip.Addr{netip.MustParseAddr("127.0.0.1")}, []string{"."}, []string{}
 		if p.here {
-			h.DNS = []string{execproto.TunServer4}
+			h.DNS = []netip.Addr{netip.MustParseAddr(execproto.TunServer4)}
 		}
 	}
 	if len(s.Tmpfs) > 0 {

@@ -10,9 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/client"
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/moby/moby/client"
 
 	"github.com/evalrun/evalrun/runtime/executor"
 	"github.com/evalrun/evalrun/runtime/image"
@@ -256,14 +254,6 @@ func (m *machine) run(ctx context.Context, cli *client.Client, p *plan, tool *pr
 	}
 	call, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), callLimit, errors.New("the docker engine does not answer"))
 	defer cancel()
-	var platform *ocispec.Platform
-	if s := p.spec.Platform; s != "" {
-		system, arch, _ := strings.Cut(s, "/")
-		platform = &ocispec.Platform{OS: system, Architecture: arch}
-		if arch, variant, ok := strings.Cut(arch, "/"); ok {
-			platform.Architecture, platform.Variant = arch, variant
-		}
-	}
 	m.b.begin(func(l *leftover) {
 		if !slices.Contains(l.containers, m.name) {
 			l.containers = append(l.containers, m.name)
@@ -274,7 +264,11 @@ func (m *machine) run(ctx context.Context, cli *client.Client, p *plan, tool *pr
 		return m.engineError(call, "asking the engine for its processors", err)
 	}
 	p.cpus = about.NCPU
-	if _, err := cli.ContainerCreate(call, p.config(), p.hostConfig(), p.networking(m.b, m.name), platform, m.name); err != nil {
+	o := client.ContainerCreateOptions{Config: p.config(), HostConfig: p.hostConfig(), NetworkingConfig: p.networking(m.b, m.name), Name: m.name}
+	if all := platforms(p.spec.Platform); len(all) > 0 {
+		o.Platform = &all[0]
+	}
+	if _, err := cli.ContainerCreate(call, o); err != nil {
 		return m.engineError(call, "creating the container", err)
 	}
 	if ctx.Err() != nil {
@@ -284,14 +278,14 @@ func (m *machine) run(ctx context.Context, cli *client.Client, p *plan, tool *pr
 		return err
 	}
 	if p.mount == "" {
-		if err := cli.CopyToContainer(call, m.name, "/", tool.archive(), container.CopyToContainerOptions{}); err != nil {
+		if _, err := cli.CopyToContainer(call, m.name, client.CopyToContainerOptions{DestinationPath: "/", Content: tool.archive()}); err != nil {
 			return m.engineError(call, "copying the executor into the container", err)
 		}
 	}
 	if m.ch, err = attach(ctx, cli, m.name); err != nil {
 		return m.engineError(call, "attaching to the container", err)
 	}
-	if err := cli.ContainerStart(call, m.name, container.StartOptions{}); err != nil {
+	if _, err := cli.ContainerStart(call, m.name, client.ContainerStartOptions{}); err != nil {
 		m.ch.Close()
 		return m.engineError(call, "starting the container", err)
 	}

@@ -14,11 +14,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
 	"golang.org/x/sys/unix"
 
 	"github.com/evalrun/evalrun/runtime/image"
 	"github.com/evalrun/evalrun/runtime/sandbox"
+	"github.com/moby/moby/client"
 )
 
 // died checks what an image's preparation says whose engine has died: it is nobody's fault that
@@ -89,8 +89,8 @@ func TestEngineDiesInBuild(t *testing.T) {
 			})
 			if c.classic { // an engine that dies before it has written down that a container runs leaves its processes to themselves
 				until(t, "the engine has noted that it runs", func() bool {
-					cs, err := api(t, d).ContainerList(t.Context(), container.ListOptions{})
-					return err == nil && len(cs) > 0
+					cs, err := api(t, d).ContainerList(t.Context(), client.ContainerListOptions{})
+					return err == nil && len(cs.Items) > 0
 				})
 			}
 			c.end()

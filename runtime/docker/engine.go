@@ -13,8 +13,9 @@ import (
 	"syscall"
 
 	"github.com/containerd/errdefs"
-	"github.com/docker/docker/api/types/versions"
-	"github.com/docker/docker/client"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+	"github.com/moby/moby/client/pkg/versions"
 )
 
 // MinAPI is the oldest version of the engine's API that will do: that of Docker 20.10.
@@ -54,7 +55,7 @@ func (e *engine) api(ctx context.Context) (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	ping, err := cli.Ping(ctx)
+	ping, err := cli.Ping(ctx, client.PingOptions{})
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
@@ -65,7 +66,12 @@ func (e *engine) api(ctx context.Context) (*client.Client, error) {
 	if ping.APIVersion != "" && versions.LessThan(ping.APIVersion, MinAPI) {
 		return nil, fmt.Errorf("the docker engine at %s speaks version %s of its API; evalrun needs %s: install docker 20.10 or newer", at, ping.APIVersion, MinAPI)
 	}
-	cli.NegotiateAPIVersionPing(ping)
+	if _, err := cli.Ping(ctx, client.PingOptions{NegotiateAPIVersion: true}); err != nil {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		return nil, e.explain(err)
+	}
 	if v := cli.ClientVersion(); versions.LessThan(v, MinAPI) { // somebody has set DOCKER_API_VERSION
 		return nil, fmt.Errorf("version %s of docker's API was asked for; evalrun needs %s: unset DOCKER_API_VERSION", v, MinAPI)
 	}
@@ -168,4 +174,10 @@ func missing(err error) bool { return errdefs.IsNotFound(err) }
 // message is what the engine said, without the client's prefix.
 func message(err error) string {
 	return strings.TrimPrefix(strings.TrimSpace(err.Error()), "Error response from daemon: ")
+}
+
+// inspect asks for what the engine knows of a container.
+func inspect(ctx context.Context, cli *client.Client, name string) (container.InspectResponse, error) {
+	r, err := cli.ContainerInspect(ctx, name, client.ContainerInspectOptions{})
+	return r.Container, err
 }

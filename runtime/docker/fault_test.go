@@ -9,8 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/client"
+	"github.com/moby/moby/client"
 
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
@@ -54,18 +53,22 @@ func TestKilledFromOutside(t *testing.T) {
 		want string
 	}{
 		{"killed", func(cli *client.Client, id string) error {
-			return cli.ContainerKill(context.Background(), id, "KILL")
+			_, err := cli.ContainerKill(context.Background(), id, client.ContainerKillOptions{})
+			return err
 		}, "killed from outside"},
 		{"stopped", func(cli *client.Client, id string) error {
 			now := 0
-			return cli.ContainerStop(context.Background(), id, container.StopOptions{Timeout: &now})
+			_, err := cli.ContainerStop(context.Background(), id, client.ContainerStopOptions{Timeout: &now})
+			return err
 		}, "killed from outside"},
 		{"removed", func(cli *client.Client, id string) error {
-			return cli.ContainerRemove(context.Background(), id, container.RemoveOptions{Force: true})
+			_, err := cli.ContainerRemove(context.Background(), id, client.ContainerRemoveOptions{Force: true})
+			return err
 		}, ""},
 		{"restarted", func(cli *client.Client, id string) error {
 			now := 0
-			return cli.ContainerRestart(context.Background(), id, container.StopOptions{Timeout: &now})
+			_, err := cli.ContainerRestart(context.Background(), id, client.ContainerRestartOptions{Timeout: &now})
+			return err
 		}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -162,7 +165,7 @@ func TestImageVolumes(t *testing.T) {
 	d := require(t)
 	sb := open(t, d, helped(t, d, "VOLUME /data"))
 	cli := api(t, d)
-	c, err := cli.ContainerInspect(context.Background(), sb.ID())
+	c, err := inspect(context.Background(), cli, sb.ID())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +178,7 @@ func TestImageVolumes(t *testing.T) {
 	if err := sb.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := cli.VolumeInspect(context.Background(), name); name == "" || !missing(err) {
+	if _, err := cli.VolumeInspect(context.Background(), name, client.VolumeInspectOptions{}); name == "" || !missing(err) {
 		t.Errorf("volume %q: %v, want it gone", name, err)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/docker/docker/client"
+	"github.com/moby/moby/client"
 
 	"github.com/evalrun/evalrun/runtime/executor"
 	"github.com/evalrun/evalrun/runtime/sandbox"
@@ -117,7 +117,7 @@ func (d *Driver) find(ctx context.Context, id string) (*box, error) {
 
 // running returns nil for a container that runs.
 func (d *Driver) running(ctx context.Context, cli *client.Client, name string) error {
-	c, err := cli.ContainerInspect(ctx, name)
+	c, err := inspect(ctx, cli, name)
 	switch {
 	case missing(err):
 		return fmt.Errorf("%w: the engine has no such container", sandbox.ErrGone)

@@ -14,8 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/docker/docker/client"
 	"github.com/docker/go-connections/tlsconfig"
+	"github.com/moby/moby/client"
 )
 
 // A host is where an engine is, and how it is spoken to.
@@ -109,8 +109,12 @@ func isDir(name string) bool {
 
 // connect makes a client; it says nothing to the engine yet.
 func (h host) connect() (*client.Client, error) {
-	tr := &http.Transport{MaxIdleConnsPerHost: 32, IdleConnTimeout: 30 * time.Second}
-	opts := []client.Opt{client.WithVersionFromEnv(), client.WithUserAgent("evalrun"), client.WithHTTPClient(&http.Client{Transport: tr, CheckRedirect: client.CheckRedirect})}
+	// With HTTP/2 a clone of the transport, which the client makes, would have a TLS configuration, and
+	// the client would use TLS for all hosts.
+	http1 := new(http.Protocols)
+	http1.SetHTTP1(true)
+	tr := &http.Transport{MaxIdleConns: 32, MaxIdleConnsPerHost: 32, IdleConnTimeout: 30 * time.Second, Protocols: http1}
+	opts := []client.Opt{client.WithAPIVersionFromEnv(), client.WithUserAgent("evalrun"), client.WithHTTPClient(&http.Client{Transport: tr, CheckRedirect: client.CheckRedirect})}
 	if strings.HasPrefix(h.Host, "ssh://") {
 		dial, err := sshDialer(h.Host)
 		if err != nil {
@@ -118,7 +122,7 @@ func (h host) connect() (*client.Client, error) {
 		}
 		// A request wants some name; nobody looks it up.
 		opts = append(opts, client.WithHost("tcp://docker"), client.WithDialContext(dial))
-		return client.NewClientWithOpts(opts...)
+		return client.New(opts...)
 	}
 	if h.TLS != "" {
 		c, err := h.tls()
@@ -127,7 +131,7 @@ func (h host) connect() (*client.Client, error) {
 		}
 		tr.TLSClientConfig = c
 	}
-	return client.NewClientWithOpts(append(opts, client.WithHost(h.Host))...)
+	return client.New(append(opts, client.WithHost(h.Host))...)
 }
 
 func (h host) tls() (*tls.Config, error) {

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"github.com/docker/docker/api/types/container"
-	dockerimage "github.com/docker/docker/api/types/image"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
 
 	"github.com/evalrun/evalrun/runtime/image"
 	"github.com/evalrun/evalrun/runtime/sandbox"
@@ -38,7 +38,7 @@ func TestLabelsOfImage(t *testing.T) {
 	defer sb.Close()
 	b := sb.(*box)
 	for _, m := range b.machines() {
-		c, err := cli.ContainerInspect(t.Context(), m.name)
+		c, err := inspect(t.Context(), cli, m.name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,21 +53,21 @@ func TestLabelsOfImage(t *testing.T) {
 	}
 	want := labels(b.id, spec.Owner)
 	for _, v := range b.volumes {
-		if x, err := cli.VolumeInspect(t.Context(), v); err != nil || !maps.Equal(x.Labels, want) {
-			t.Errorf("volume %s: %+v, %v", v, x.Labels, err)
+		if x, err := cli.VolumeInspect(t.Context(), v, client.VolumeInspectOptions{}); err != nil || !maps.Equal(x.Volume.Labels, want) {
+			t.Errorf("volume %s: %+v, %v", v, x.Volume.Labels, err)
 		}
 	}
 	// Somebody's own container of that image, as docker run would make it.
-	own, err := cli.ContainerCreate(t.Context(), &container.Config{Image: spec.Image.Ref, Cmd: []string{"/x"}}, nil, nil, nil, "")
+	own, err := cli.ContainerCreate(t.Context(), client.ContainerCreateOptions{Config: &container.Config{Image: spec.Image.Ref, Cmd: []string{"/x"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer cli.ContainerRemove(t.Context(), own.ID, container.RemoveOptions{Force: true})
+	defer cli.ContainerRemove(t.Context(), own.ID, client.ContainerRemoveOptions{Force: true})
 	n, err := d.Reap(t.Context(), func(o sandbox.Owner) bool { return o.Run != "7" })
 	if err != nil || n != 0 {
 		t.Errorf("reaped %d, %v", n, err)
 	}
-	if _, err := cli.ContainerInspect(t.Context(), own.ID); err != nil {
+	if _, err := inspect(t.Context(), cli, own.ID); err != nil {
 		t.Errorf("a container that is not ours: %v", err)
 	}
 }
@@ -82,7 +82,7 @@ func TestImageRemovedBeforeStart(t *testing.T) {
 	}}
 	remove := func(ref string) {
 		t.Helper()
-		if _, err := cli.ImageRemove(t.Context(), ref, dockerimage.RemoveOptions{Force: true}); err != nil {
+		if _, err := cli.ImageRemove(t.Context(), ref, client.ImageRemoveOptions{Force: true}); err != nil {
 			t.Fatal(err)
 		}
 	}

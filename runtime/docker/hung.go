@@ -8,7 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
 
 	"github.com/evalrun/evalrun/runtime/executor"
 )
@@ -25,11 +26,11 @@ func (m *machine) hung(ctx context.Context) string {
 		go func() {
 			ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
 			defer cancel()
-			cli.ContainerKill(ctx, m.name, "KILL")
+			cli.ContainerKill(ctx, m.name, client.ContainerKillOptions{Signal: "KILL"})
 		}()
 	}()
 	var s strings.Builder
-	c, err := cli.ContainerInspect(ctx, m.name)
+	c, err := inspect(ctx, cli, m.name)
 	if err != nil {
 		return "asking the engine: " + message(err) + "\n"
 	}
@@ -39,14 +40,14 @@ func (m *machine) hung(ctx context.Context) string {
 	}
 	from := m.ch.errs.written()
 	for _, sig := range []string{"QUIT", "CONT"} {
-		if err := cli.ContainerKill(ctx, m.name, sig); err != nil {
+		if _, err := cli.ContainerKill(ctx, m.name, client.ContainerKillOptions{Signal: sig}); err != nil {
 			fmt.Fprintf(&s, "sending it SIG%s: %s\n", sig, message(err))
 		}
 	}
-	ended, errs := cli.ContainerWait(ctx, m.name, container.WaitConditionNotRunning)
+	wait := cli.ContainerWait(ctx, m.name, client.ContainerWaitOptions{Condition: container.WaitConditionNotRunning})
 	select {
-	case <-ended:
-	case <-errs:
+	case <-wait.Result:
+	case <-wait.Error:
 		s.WriteString("it did not end on SIGQUIT\n")
 	}
 	for n, tries := int64(-1), 0; n != m.ch.errs.written() && tries < 10; tries++ {

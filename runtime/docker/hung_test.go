@@ -10,6 +10,7 @@ import (
 
 	"github.com/evalrun/evalrun/runtime/sandbox"
 	"github.com/evalrun/evalrun/runtime/sandbox/sandboxtest"
+	"github.com/moby/moby/client"
 )
 
 // sick makes a driver's executors those of sandboxtest.Sick.
@@ -35,7 +36,7 @@ func TestHung(t *testing.T) {
 	}
 	t.Run("stopped", func(t *testing.T) {
 		sandboxtest.Hang(t, suite(func(*Driver) {}), func(t *testing.T, sb sandbox.Sandbox) {
-			if err := api(t, first).ContainerKill(t.Context(), sb.ID(), "STOP"); err != nil {
+			if _, err := api(t, first).ContainerKill(t.Context(), sb.ID(), client.ContainerKillOptions{Signal: "STOP"}); err != nil {
 				t.Fatal(err)
 			}
 		})

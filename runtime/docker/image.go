@@ -13,11 +13,11 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/docker/docker/api/types/build"
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/filters"
-	dockerimage "github.com/docker/docker/api/types/image"
 	spec "github.com/moby/docker-image-spec/specs-go/v1"
+	"github.com/moby/moby/api/types/build"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/evalrun/evalrun/runtime/image"
 	"github.com/evalrun/evalrun/runtime/sandbox"
@@ -31,11 +31,12 @@ func (e *engine) About(ctx context.Context) (image.About, error) {
 	if err != nil {
 		return image.About{}, err
 	}
-	info, err := cli.Info(ctx)
+	sys, err := cli.Info(ctx, client.InfoOptions{})
 	if err != nil {
 		return image.About{}, e.explain(err)
 	}
-	version, err := cli.ServerVersion(ctx)
+	info := sys.Info
+	version, err := cli.ServerVersion(ctx, client.ServerVersionOptions{})
 	if err != nil {
 		return image.About{}, e.explain(err)
 	}
@@ -133,7 +134,7 @@ func (e *engine) Pull(ctx context.Context, p image.Pull) error {
 	if err != nil {
 		return err
 	}
-	o := dockerimage.PullOptions{Platform: p.Platform}
+	o := client.ImagePullOptions{Platforms: platforms(p.Platform)}
 	if p.Auth != (image.Auth{}) {
 		b, err := json.Marshal(p.Auth)
 		if err != nil {
@@ -180,10 +181,11 @@ func (e *engine) Build(ctx context.Context, b image.Build) error {
 	for k, v := range b.Args {
 		args[k] = &v
 	}
-	o := build.ImageBuildOptions{
-		Tags: []string{b.Tag}, Labels: b.Labels, Dockerfile: b.Dockerfile, BuildArgs: args, Target: b.Target, Platform: b.Platform,
+	o := client.ImageBuildOptions{
+		Tags: []string{b.Tag}, Labels: b.Labels, Dockerfile: b.Dockerfile, BuildArgs: args, Target: b.Target,
 		NetworkMode: b.Network, Remove: true, ForceRemove: true, Version: build.BuilderBuildKit, BuildID: random(16),
 	}
+	o.Platforms = platforms(b.Platform)
 	if b.Classic {
 		o.Version, o.BuildID = build.BuilderV1, ""
 		o.Memory, o.MemorySwap = b.Memory, b.Memory
@@ -197,7 +199,7 @@ func (e *engine) Build(ctx context.Context, b image.Build) error {
 		if o.BuildID != "" {
 			late, cancel := context.WithTimeout(context.WithoutCancel(ctx), callLimit)
 			defer cancel()
-			cli.BuildCancel(late, o.BuildID)
+			cli.BuildCancel(late, o.BuildID, client.BuildCancelOptions{})
 		}
 	})()
 	res, err := cli.ImageBuild(ctx, b.Context, o)
@@ -235,12 +237,12 @@ func (e *engine) List(ctx context.Context) ([]image.Info, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := cli.ImageList(ctx, dockerimage.ListOptions{})
+	list, err := cli.ImageList(ctx, client.ImageListOptions{})
 	if err != nil {
 		return nil, e.imageError("listing images", err)
 	}
 	var out []image.Info
-	for _, s := range list {
+	for _, s := range list.Items {
 		i := image.Info{ID: s.ID, Size: s.Size, Created: time.Unix(s.Created, 0), Labels: s.Labels}
 		for _, t := range s.RepoTags {
 			if t != "<none>:<none>" {
@@ -258,7 +260,7 @@ func (e *engine) Remove(ctx context.Context, ref string) error {
 	if err != nil {
 		return err
 	}
-	if _, err = cli.ImageRemove(ctx, ref, dockerimage.RemoveOptions{PruneChildren: true}); err == nil {
+	if _, err = cli.ImageRemove(ctx, ref, client.ImageRemoveOptions{PruneChildren: true}); err == nil {
 		return nil
 	}
 	// Where somebody else removes it at the same time, the engine's answer depends on how far that
@@ -275,12 +277,12 @@ func (e *engine) Containers(ctx context.Context) ([]image.Container, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := cli.ContainerList(ctx, container.ListOptions{All: true})
+	list, err := cli.ContainerList(ctx, client.ContainerListOptions{All: true})
 	if err != nil {
 		return nil, e.imageError("listing containers", err)
 	}
 	var out []image.Container
-	for _, c := range list {
+	for _, c := range list.Items {
 		out = append(out, image.Container{ID: c.ID, Image: c.ImageID, Running: c.State == container.StateRunning, Labels: c.Labels})
 	}
 	return out, nil
@@ -292,7 +294,7 @@ func (e *engine) RemoveContainer(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	if err = cli.ContainerRemove(ctx, id, container.RemoveOptions{RemoveVolumes: true}); err != nil {
+	if _, err = cli.ContainerRemove(ctx, id, client.ContainerRemoveOptions{RemoveVolumes: true}); err != nil {
 		return e.imageError("removing container "+id, err)
 	}
 	return nil
@@ -304,15 +306,15 @@ func (e *engine) PruneCache(ctx context.Context, unused time.Duration) (int64, e
 	if err != nil {
 		return 0, err
 	}
-	o := build.CachePruneOptions{All: true}
+	o := client.BuildCachePruneOptions{All: true}
 	if unused > 0 {
-		o.Filters = filters.NewArgs(filters.Arg("unused-for", unused.String()))
+		o.Filters = client.Filters{}.Add("unused-for", unused.String())
 	}
 	r, err := cli.BuildCachePrune(ctx, o)
 	if err != nil {
 		return 0, e.imageError("emptying the builder's cache", err)
 	}
-	return int64(r.SpaceReclaimed), nil
+	return int64(r.Report.SpaceReclaimed), nil
 }
 
 // imageError says what the engine said, as an error that [image.Store] knows.
@@ -335,4 +337,14 @@ func (e *engine) imageError(doing string, err error) error {
 
 func full(text string) bool {
 	return strings.Contains(text, "no space left on device") || strings.Contains(text, "disk quota exceeded")
+}
+
+// platforms is a platform as the engine wants it, "linux/arm64/v8"; none is its own.
+func platforms(s string) []ocispec.Platform {
+	if s == "" {
+		return nil
+	}
+	system, arch, _ := strings.Cut(s, "/")
+	arch, variant, _ := strings.Cut(arch, "/")
+	return []ocispec.Platform{{OS: system, Architecture: arch, Variant: variant}}
 }

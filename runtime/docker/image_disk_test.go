@@ -10,7 +10,8 @@ import (
 	"testing/fstest"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
 	"golang.org/x/sys/unix"
 
 	"github.com/evalrun/evalrun/runtime/image"
@@ -130,7 +131,7 @@ func TestImageBudget(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := cli.ContainerCreate(t.Context(), &container.Config{Image: info.ID, Cmd: []string{"/f"}}, nil, nil, nil, ""); err != nil {
+			if _, err := cli.ContainerCreate(t.Context(), client.ContainerCreateOptions{Config: &container.Config{Image: info.ID, Cmd: []string{"/f"}}}); err != nil {
 				t.Fatal(err)
 			}
 		}

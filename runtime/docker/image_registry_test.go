@@ -22,10 +22,9 @@ import (
 	"testing/fstest"
 	"time"
 
-	dockerimage "github.com/docker/docker/api/types/image"
-
 	"github.com/evalrun/evalrun/runtime/image"
 	"github.com/evalrun/evalrun/runtime/sandbox"
+	"github.com/moby/moby/client"
 )
 
 // A registry is Debian's docker-registry behind a proxy that can be made to misbehave.
@@ -140,11 +139,11 @@ func (r *registry) push(t *testing.T, e *engine, name string) (ref string) {
 		t.Fatal(err)
 	}
 	ref = r.host + "/test/" + name + ":1"
-	if err := cli.ImageTag(t.Context(), built.Ref, ref); err != nil {
+	if _, err := cli.ImageTag(t.Context(), client.ImageTagOptions{Source: built.Ref, Target: ref}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { e.Remove(context.Background(), ref) })
-	body, err := cli.ImagePush(t.Context(), ref, dockerimage.PushOptions{RegistryAuth: "e30="})
+	body, err := cli.ImagePush(t.Context(), ref, client.ImagePushOptions{RegistryAuth: "e30="})
 	if err != nil {
 		t.Fatal(err)
 	}

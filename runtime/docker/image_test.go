@@ -252,7 +252,7 @@ func scraps(t *testing.T, e *engine, text string) (out []string) {
 			continue
 		}
 		h, err := cli.ImageHistory(t.Context(), i.ID)
-		if err == nil && len(h) > 0 && strings.Contains(fmt.Sprint(h), text) {
+		if err == nil && strings.Contains(fmt.Sprint(h.Items), text) {
 			out = append(out, i.ID)
 		}
 	}
@@ -261,7 +261,7 @@ func scraps(t *testing.T, e *engine, text string) (out []string) {
 		t.Fatal(err)
 	}
 	for _, c := range cs {
-		if r, err := cli.ContainerInspect(t.Context(), c.ID); err == nil && strings.Contains(strings.Join(r.Config.Cmd, " "), text) {
+		if r, err := inspect(t.Context(), cli, c.ID); err == nil && strings.Contains(strings.Join(r.Config.Cmd, " "), text) {
 			out = append(out, c.ID)
 		}
 	}

@@ -12,7 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
 
 	"github.com/evalrun/evalrun/runtime/executor"
 	"github.com/evalrun/evalrun/runtime/sandbox"
@@ -128,14 +129,14 @@ func (m *machine) ask(ctx context.Context) (why error, definite bool) {
 		m.asked = true
 		wait, cancel := context.WithTimeout(ctx, endLimit)
 		defer cancel()
-		ended, errs := cli.ContainerWait(wait, m.name, container.WaitConditionNotRunning)
+		w := cli.ContainerWait(wait, m.name, client.ContainerWaitOptions{Condition: container.WaitConditionNotRunning})
 		select {
-		case <-ended:
+		case <-w.Result:
 			m.over = true // also where somebody has started it again
-		case <-errs:
+		case <-w.Error:
 		}
 	}
-	c, err := cli.ContainerInspect(ctx, m.name)
+	c, err := inspect(ctx, cli, m.name)
 	switch {
 	case m.b.isClosed():
 		return fmt.Errorf("%w: it was closed", sandbox.ErrGone), true

@@ -11,11 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/filters"
-	"github.com/docker/docker/api/types/network"
-	"github.com/docker/docker/api/types/volume"
-	"github.com/docker/docker/client"
+	"github.com/moby/moby/client"
 
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
@@ -95,7 +91,7 @@ func (d *Driver) reap(ctx context.Context, cli *client.Client, id string, l left
 	return nil
 }
 
-func byLabel(label string) filters.Args { return filters.NewArgs(filters.Arg("label", label)) }
+func byLabel(label string) client.Filters { return client.Filters{}.Add("label", label) }
 
 // A found is what the engine has of one sandbox.
 type found struct {
@@ -116,11 +112,11 @@ func (d *Driver) list(ctx context.Context, cli *client.Client, label string) (ma
 		return f
 	}
 	ours := byLabel(label)
-	cs, err := cli.ContainerList(ctx, container.ListOptions{All: true, Filters: ours})
+	cs, err := cli.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: ours})
 	if err != nil {
 		return nil, d.engine.explain(err)
 	}
-	for _, c := range cs {
+	for _, c := range cs.Items {
 		// Who starts a container of their own from an image that says it is ours gets such labels
 		// too, but not such a name.
 		if id := c.Labels[labelSandbox]; !slices.ContainsFunc(c.Names, func(name string) bool { return named(name, id) }) {
@@ -129,19 +125,19 @@ func (d *Driver) list(ctx context.Context, cli *client.Client, label string) (ma
 		f := add(c.Labels)
 		f.containers = append(f.containers, c.ID)
 	}
-	vs, err := cli.VolumeList(ctx, volume.ListOptions{Filters: ours})
+	vs, err := cli.VolumeList(ctx, client.VolumeListOptions{Filters: ours})
 	if err != nil {
 		return nil, d.engine.explain(err)
 	}
-	for _, v := range vs.Volumes {
+	for _, v := range vs.Items {
 		f := add(v.Labels)
 		f.volumes = append(f.volumes, v.Name)
 	}
-	ns, err := cli.NetworkList(ctx, network.ListOptions{Filters: ours})
+	ns, err := cli.NetworkList(ctx, client.NetworkListOptions{Filters: ours})
 	if err != nil {
 		return nil, d.engine.explain(err)
 	}
-	for _, n := range ns {
+	for _, n := range ns.Items {
 		add(n.Labels).network = n.ID
 	}
 	return out, nil

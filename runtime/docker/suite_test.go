@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/docker/docker/api/types/image"
-	"github.com/docker/docker/client"
+	"github.com/moby/moby/client"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/evalrun/evalrun/runtime/executor"
 	"github.com/evalrun/evalrun/runtime/sandbox"
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	imports.Range(func(key, _ any) bool {
 		host, name, _ := strings.Cut(key.(string), " ")
 		if cli, err := New(Options{Host: host}).engine.api(context.Background()); err == nil {
-			cli.ImageRemove(context.Background(), name, image.RemoveOptions{Force: true})
+			cli.ImageRemove(context.Background(), name, client.ImageRemoveOptions{Force: true})
 		}
 		return true
 	})
@@ -112,7 +112,7 @@ func importImage(t testing.TB, cli *client.Client, files map[string][]byte, chan
 	if _, ok := imports.LoadOrStore(cli.DaemonHost()+" "+name, true); ok {
 		return name
 	}
-	r, err := cli.ImageImport(context.Background(), image.ImportSource{Source: &b, SourceName: "-"}, name, image.ImportOptions{Platform: "linux", Changes: changes})
+	r, err := cli.ImageImport(context.Background(), client.ImageImportSource{Source: &b, SourceName: "-"}, name, client.ImageImportOptions{Platform: ocispec.Platform{OS: "linux"}, Changes: changes})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func needEmpty(t testing.TB, cli *client.Client) {
 	}
 	var b bytes.Buffer
 	tar.NewWriter(&b).Close()
-	r, err := cli.ImageImport(context.Background(), image.ImportSource{Source: &b, SourceName: "-"}, emptyImage, image.ImportOptions{Platform: "linux"})
+	r, err := cli.ImageImport(context.Background(), client.ImageImportSource{Source: &b, SourceName: "-"}, emptyImage, client.ImageImportOptions{Platform: ocispec.Platform{OS: "linux"}})
 	if err != nil {
 		t.Fatal(err)
 	}

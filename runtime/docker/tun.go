@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/docker/docker/client"
+	"github.com/moby/moby/client"
 
 	"github.com/evalrun/evalrun/internal/isolate"
 	"github.com/evalrun/evalrun/runtime/egress"
@@ -70,7 +70,7 @@ const retakeLimit = 3 * time.Second
 
 // openTun opens a running container's network interface from here, for the gate.
 func (m *machine) openTun(ctx context.Context, cli *client.Client) error {
-	c, err := cli.ContainerInspect(ctx, m.name)
+	c, err := inspect(ctx, cli, m.name)
 	if err != nil {
 		return m.engineError(ctx, "looking at the container", err)
 	}
