@@ -323,7 +323,7 @@ func (r *Ready) spec() (plan.Spec, error) {
 	spec := plan.Spec{Run: rundir.RunID(now), Name: runName(eff), Created: now, Seed: *eff.Seed, Repeats: eff.Repeats, Arms: eff.Records, Config: raw,
 		Note: func(text string) { r.Notes = append(r.Notes, text) }}
 	if eff.Shard != nil {
-		spec.Shard = plan.Shard{I: eff.Shard.I, N: eff.Shard.N}
+		spec.Shard = plan.Shard(*eff.Shard)
 	}
 	for i, b := range eff.Benchmarks {
 		name := b.Name

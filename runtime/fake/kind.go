@@ -5,5 +5,5 @@ import "github.com/evalrun/evalrun/runtime/sandbox"
 // Kind is the driver's entry in a registry.
 var Kind = sandbox.Kind{
 	Name: "fake", Doc: "machines in memory, for tests",
-	Open: func(sandbox.Setup) (sandbox.Driver, error) { return New(), nil },
+	Open: func(sandbox.Setup) (sandbox.Driver, error) { return New(Options{}), nil },
 }
