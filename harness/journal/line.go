@@ -218,7 +218,7 @@ func (r *raw) slow(line []byte) error {
 	if err := json.Unmarshal(env.E, &e); err != nil {
 		// A newer form may have changed the type of a field; that is no damage.
 		var v struct{ V int }
-		if json.Unmarshal(env.E, &v); v.V <= record.Version {
+		if _ = json.Unmarshal(env.E, &v); v.V <= record.Version {
 			return errForm
 		}
 		e = record.Entry{V: v.V, Seq: env.Seq}

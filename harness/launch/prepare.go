@@ -174,7 +174,7 @@ func (r *Ready) openEnv() (err error) {
 	}
 	if err == nil && r.o.Dry {
 		for _, ref := range r.Eff.Secrets { // which a run asks for when it begins
-			r.env.Secret(ref)
+			_, _ = r.env.Secret(ref) // one that is missing is remembered
 		}
 	}
 	return err

@@ -25,7 +25,7 @@ func (m *machine) accounts(ctx context.Context, cli *client.Client, image string
 			st, err = cli.ContainerStatPath(ctx, m.name, st.LinkTarget)
 		}
 		switch {
-		case client.IsErrNotFound(err): // an image need not have any
+		case missing(err): // an image need not have any
 		case err != nil:
 			return m.engineError(ctx, "looking at the image's "+name, err)
 		case !st.Mode.IsRegular() && !st.Mode.IsDir():

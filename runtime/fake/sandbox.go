@@ -424,7 +424,7 @@ func (s *Sandbox) Listen(ctx context.Context, port int) (net.Listener, error) {
 	if err := s.check(ctx, "listen"); err != nil {
 		return nil, err
 	}
-	l, err := s.network.listen(port, nil)
+	l, err := s.network.listen(context.WithoutCancel(ctx), port, false)
 	if err != nil {
 		return nil, s.err("listen", err)
 	}

@@ -21,10 +21,10 @@ import (
 // A scale is a driver that weighs what lives, from before Create to after Close.
 type scale struct {
 	*fake.Driver
-	mu                   sync.Mutex
-	n, starting, mostN   int
-	mem, mostMem         int64
-	mostStarting, opened int
+	mu                 sync.Mutex
+	n, starting, mostN int
+	mem, mostMem       int64
+	mostStarting       int
 }
 
 type weighed struct {
@@ -517,7 +517,7 @@ func TestWarm(t *testing.T) {
 		if n := p.Stats().Warm; n != 0 || d.Live() != 0 {
 			t.Errorf("after an hour: %d ready, %d live", n, d.Live())
 		}
-		one, _ = took(mine("6"))
+		took(mine("6"))
 		time.Sleep(time.Minute)
 		closeAll(t, p, d) // with two ready and one out
 	})

@@ -223,7 +223,7 @@ func (a *app) finish(c *cli.Command) {
 				return a.unknownCommand(cmd, cmd.Args().First())
 			}
 			if cmd.Root() != cmd {
-				cli.ShowSubcommandHelp(cmd)
+				_ = cli.ShowSubcommandHelp(cmd)
 				return usage("", "%s needs one of its commands", cmd.FullName())
 			}
 			return cli.ShowRootCommandHelp(cmd)
