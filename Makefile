@@ -7,12 +7,14 @@ EMBED   := runtime/executor/embed
 # Programs of others that check this one, each pinned and built into the cache.
 TOOLS    := .cache/bin
 DEADCODE := $(TOOLS)/deadcode@v0.52.0/deadcode
+LINT     := $(TOOLS)/golangci-lint@v2.15.0/golangci-lint
+RELEASER := $(TOOLS)/goreleaser@v2.15.0/goreleaser
 # Sources decide whether the program is built anew; go's own cache does the rest.
 SOURCES := $(shell git ls-files '*.go' 2>/dev/null) go.mod go.sum
 
 export CGO_ENABLED = 0
 
-.PHONY: help build executor demo setup test test-long real-tasks browser-night bench check fmt tidy dead clean
+.PHONY: help build executor demo setup test test-long real-tasks browser-night bench check fmt tidy dead lint release release-snapshot clean
 
 help:
 	@echo "make build   bin/evalrun, static"
@@ -22,7 +24,9 @@ help:
 	@echo "make real-tasks   public tasks by oracle and nop, then a run of them killed and resumed (scripts/real-tasks)"
 	@echo "make browser-night   MiniWoB++ with two arms, killed and resumed (scripts/browser-night)"
 	@echo "make check   formatting, go.mod, dead code, vet, import table, tests with -race: what a change has to pass"
+	@echo "make lint    golangci-lint, built into .cache"
 	@echo "make bench   measure, and write docs/performance.md"
+	@echo "make release-snapshot   the archives of a release, in build/release"
 	@echo "make clean   remove what these have made"
 
 build: bin/evalrun
@@ -76,6 +80,22 @@ dead: $(DEADCODE) executor
 
 $(TOOLS)/deadcode@%/deadcode:
 	GOBIN=$(abspath $(@D)) $(GO) install golang.org/x/tools/cmd/deadcode@$*
+
+lint: $(LINT) executor
+	$(LINT) run
+
+$(TOOLS)/golangci-lint@%/golangci-lint:
+	GOBIN=$(abspath $(@D)) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$*
+
+# Archives and checksums for a tag; a snapshot is the same of any commit, in build/release, published nowhere.
+release: $(RELEASER)
+	$(RELEASER) release --clean
+
+release-snapshot: $(RELEASER)
+	$(RELEASER) release --snapshot --clean
+
+$(TOOLS)/goreleaser@%/goreleaser:
+	GOBIN=$(abspath $(@D)) $(GO) install github.com/goreleaser/goreleaser/v2@$*
 
 clean:
 	rm -rf bin .cache build $(EMBED)/evalrun-init-*
