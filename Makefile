@@ -89,10 +89,10 @@ $(TOOLS)/golangci-lint@%/golangci-lint:
 
 # Archives and checksums for a tag; a snapshot is the same of any commit, in build/release, published nowhere.
 release: $(RELEASER)
-	$(RELEASER) release --clean
+	VERSION=$(VERSION) $(RELEASER) release --clean
 
 release-snapshot: $(RELEASER)
-	$(RELEASER) release --snapshot --clean
+	VERSION=$(VERSION) $(RELEASER) release --snapshot --clean
 
 $(TOOLS)/goreleaser@%/goreleaser:
 	GOBIN=$(abspath $(@D)) $(GO) install github.com/goreleaser/goreleaser/v2@$*
