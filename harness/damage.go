@@ -38,7 +38,7 @@ func (r *blobReader) Close() error {
 		if p == nil {
 			p = make([]byte, 32<<10)
 		}
-		r.Read(p) // damage is remembered
+		_, _ = r.Read(p) // damage is remembered
 	}
 	return r.ReadCloser.Close()
 }

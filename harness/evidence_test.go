@@ -20,7 +20,7 @@ import (
 	"github.com/evalrun/evalrun/datasets"
 	"github.com/evalrun/evalrun/harness"
 	"github.com/evalrun/evalrun/harness/blob"
-	"github.com/evalrun/evalrun/harness/journal"
+	"github.com/evalrun/evalrun/harness/journal/journaltest"
 	"github.com/evalrun/evalrun/harness/plan"
 	"github.com/evalrun/evalrun/harness/record"
 )
@@ -333,7 +333,7 @@ func TestActionsOfTwoActorsAreDurableBeforeTheyRun(t *testing.T) {
 
 // slowJournal lets others go on while it syncs.
 type slowJournal struct {
-	*journal.Memory
+	*journaltest.Memory
 	mu     sync.Mutex
 	synced int
 }

@@ -53,7 +53,7 @@ func Run(ctx context.Context, cfg Config, q Queue, j record.Journal) (Summary, e
 		}
 	})
 
-	r.may() // earlier processes may have used the budget up
+	_ = r.may() // closes what begins new work; earlier processes may have used the budget up
 
 	var sessions sync.WaitGroup
 	for {
@@ -153,7 +153,7 @@ func (r *runner) take(ctx context.Context) *Job {
 	job, err := r.queue.Take(ctx)
 	switch {
 	case err == nil && ctx.Err() != nil: // a ready job and an ended context at once: the context wins
-		r.queue.Done(context.WithoutCancel(ctx), job)
+		_ = r.queue.Done(context.WithoutCancel(ctx), job)
 	case err == nil:
 		return &job
 	case !errors.Is(err, io.EOF) && ctx.Err() == nil:

@@ -31,7 +31,7 @@ func imaged(tasks int) *toy {
 
 func TestImages(t *testing.T) {
 	b := newBed(t, imaged(3), says("right", 1), says("right", 1))
-	p := pool.New(pool.Options{}, fake.New())
+	p := pool.New(pool.Options{}, fake.New(fake.Options{}))
 	defer p.Close()
 	var mu sync.Mutex
 	asked := map[string]int{}
@@ -120,7 +120,7 @@ func TestImages(t *testing.T) {
 // A build that copies what is not there is its task's fault.
 func TestImageOfATaskAtFault(t *testing.T) {
 	b := newBed(t, imaged(1), says("right", 1))
-	p := pool.New(pool.Options{}, fake.New())
+	p := pool.New(pool.Options{}, fake.New(fake.Options{}))
 	defer p.Close()
 	b.cfg.Provider = p
 	b.cfg.Images = &harness.Images{Get: func(context.Context, sandbox.Image) (string, error) {
@@ -203,7 +203,7 @@ func (d warder) Create(ctx context.Context, s sandbox.Spec) (sandbox.Sandbox, er
 
 func TestRefused(t *testing.T) {
 	b := newBed(t, &toy{tasks: 1, needs: func(int) benchmarks.Needs { return benchmarks.Needs{Agent: []sandbox.Spec{{Rewire: true}}} }}, says("right", 1))
-	p := pool.New(pool.Options{}, warder{fake.New()})
+	p := pool.New(pool.Options{}, warder{fake.New(fake.Options{})})
 	defer p.Close()
 	b.cfg.Provider, b.cfg.Driver = p, "fake"
 	b.toy.opens = func(h benchmarks.Host) error {
@@ -256,7 +256,7 @@ func (d slow) Create(ctx context.Context, s sandbox.Spec) (sandbox.Sandbox, erro
 
 func TestMachinesAreTimedOnce(t *testing.T) {
 	b := newBed(t, &toy{tasks: 1, needs: func(int) benchmarks.Needs { return benchmarks.Needs{Agent: []sandbox.Spec{{}}} }}, says("right", 1))
-	p := pool.New(pool.Options{}, slow{fake.New()})
+	p := pool.New(pool.Options{}, slow{fake.New(fake.Options{})})
 	defer p.Close()
 	b.cfg.Provider, b.cfg.Driver = p, "fake"
 	b.toy.opens = func(h benchmarks.Host) error {
@@ -275,7 +275,7 @@ func TestGraderRoom(t *testing.T) {
 		b := newBed(t, &toy{tasks: 1, needs: func(int) benchmarks.Needs {
 			return benchmarks.Needs{Agent: []sandbox.Spec{{Memory: 1 << 20}}, Grader: []sandbox.Spec{{Memory: 2 << 20}, {Memory: 3 << 20}}, GradeLive: true, InTurn: inTurn}
 		}}, says("right", 1))
-		p := pool.New(pool.Options{Memory: 4 << 20}, fake.New())
+		p := pool.New(pool.Options{Memory: 4 << 20}, fake.New(fake.Options{}))
 		b.cfg.Provider, b.cfg.Driver = p, "fake"
 		b.run(t, t.Context())
 		want := record.Scored

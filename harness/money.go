@@ -64,7 +64,7 @@ func (a *attempt) cutOff(err error) error {
 	e := a.cur
 	a.mu.Unlock()
 	if e != nil {
-		e.stick(err)
+		_ = e.stick(err)
 	}
 	return err
 }

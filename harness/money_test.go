@@ -20,7 +20,7 @@ import (
 	"github.com/evalrun/evalrun/agent/model/retry"
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/harness"
-	"github.com/evalrun/evalrun/harness/journal"
+	"github.com/evalrun/evalrun/harness/journal/journaltest"
 	"github.com/evalrun/evalrun/harness/record"
 )
 
@@ -255,7 +255,7 @@ func TestKilledAttemptIsInTheBudget(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(4500*time.Millisecond, cancel)
 		b.run(t, ctx)
-		killed := new(journal.Memory)
+		killed := new(journaltest.Memory)
 		for _, e := range b.j.Entries() { // what a process writes that comes to its end is not there
 			if e.Kind != record.KindSpent {
 				if err := killed.Append(t.Context(), e); err != nil {

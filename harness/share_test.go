@@ -201,8 +201,10 @@ func TestDrainEndsWhatHasNotBegun(t *testing.T) {
 				}
 			}}
 		}, 0},
-		{"machines", image, func(b *bed) { b.cfg.Provider = pool.New(pool.Options{Sandboxes: 1}, fake.New()) }, 1},
-		{"starts", image, func(b *bed) { b.cfg.Provider = pool.New(pool.Options{}, fake.New(fake.SlowCreate(4*time.Minute))) }, 0},
+		{"machines", image, func(b *bed) { b.cfg.Provider = pool.New(pool.Options{Sandboxes: 1}, fake.New(fake.Options{})) }, 1},
+		{"starts", image, func(b *bed) {
+			b.cfg.Provider = pool.New(pool.Options{}, fake.New(fake.Options{SlowCreate: 4 * time.Minute}))
+		}, 0},
 		{"browsers", func(int) benchmarks.Needs { return benchmarks.Needs{Browser: true} }, func(b *bed) { b.cfg.Browsers = 1 }, 1},
 	} {
 		t.Run(c.wait, func(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/datasets"
 	"github.com/evalrun/evalrun/harness"
-	"github.com/evalrun/evalrun/harness/journal"
+	"github.com/evalrun/evalrun/harness/journal/journaltest"
 	"github.com/evalrun/evalrun/harness/ledger"
 	"github.com/evalrun/evalrun/harness/plan"
 	"github.com/evalrun/evalrun/harness/queue"
@@ -171,7 +171,7 @@ func says(text string, steps int) agent.Agent {
 type bed struct {
 	cfg  harness.Config
 	toy  *toy
-	j    *journal.Memory
+	j    *journaltest.Memory
 	plan *record.Plan
 	// accounts of the arms' models, by the arms' names
 	accounts map[string]string
@@ -182,7 +182,7 @@ type bed struct {
 
 func newBed(t testing.TB, b *toy, agents ...agent.Agent) *bed {
 	t.Helper()
-	bed := &bed{toy: b, j: &journal.Memory{}}
+	bed := &bed{toy: b, j: &journaltest.Memory{}}
 	bed.cfg = harness.Config{
 		Run: "r", Workers: 4, Benchmarks: []harness.Bench{{Benchmark: b}}, Phases: harness.Phases{Grace: time.Second}, Retry: harness.Retry{Budget: 100, Delay: time.Millisecond},
 		Observe: func(p harness.Progress) { bed.mu.Lock(); bed.seen = append(bed.seen, p); bed.mu.Unlock() },

@@ -181,7 +181,7 @@ func other(fsys fs.FS) string {
 func (t *Task) labels() (tags []string, fields map[string]string) {
 	fields = map[string]string{}
 	var m map[string]any
-	json.Unmarshal(t.Metadata, &m)
+	_ = json.Unmarshal(t.Metadata, &m) // metadata of another form has no fields
 	for k, v := range m {
 		switch v := v.(type) {
 		case string, float64, bool:

@@ -187,8 +187,7 @@ func replace(dir, by string) error {
 		return err
 	}
 	if err := os.Rename(by, dir); err != nil {
-		os.Rename(old, dir)
-		return err
+		return errors.Join(err, os.Rename(old, dir))
 	}
 	return os.RemoveAll(old)
 }

@@ -2,6 +2,7 @@ package quickstart
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -103,11 +104,18 @@ func each(t *testing.T, b *tasks.Benchmark, f func(*testing.T, datasets.Task)) {
 // seeded is the task with another seed.
 func seeded(t *testing.T, task datasets.Task, seed uint32) datasets.Task {
 	t.Helper()
-	data, err := tasks.Seeded(task.Data, seed)
-	if err != nil {
+	var data tasks.Task
+	if err := json.Unmarshal(task.Data, &data); err != nil {
 		t.Fatal(err)
 	}
-	task.Data = data
+	if data.Browser == nil {
+		t.Fatal("the task is not played in a browser")
+	}
+	data.Browser.Seed = &seed
+	var err error
+	if task.Data, err = json.Marshal(data); err != nil {
+		t.Fatal(err)
+	}
 	return task
 }
 

@@ -49,19 +49,6 @@ func (t *Task) seed(repeat int) uint32 {
 	return (h.Sum32() + uint32(max(repeat-1, 0))) % 1_000_000
 }
 
-// Seeded is the data of a task in a browser with another seed.
-func Seeded(data json.RawMessage, seed uint32) (json.RawMessage, error) {
-	var t Task
-	if err := json.Unmarshal(data, &t); err != nil {
-		return nil, err
-	}
-	if t.Browser == nil {
-		return nil, errors.New("the task is not played in a browser")
-	}
-	t.Browser.Seed = &seed
-	return json.Marshal(t)
-}
-
 // actionTime is how long an action waits for its element. BrowserGym's benchmarks have half a
 // second, which on a busy machine decides scores.
 const actionTime = 3 * time.Second

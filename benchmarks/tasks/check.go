@@ -173,7 +173,7 @@ func items(what string, files map[string]Item) (errs []error) {
 	for _, name := range sorted(files) {
 		i := files[name]
 		if clean := strings.TrimSuffix(name, "/"); !fs.ValidPath(clean) || clean == "." && i.From == "" || strings.ContainsRune(name, 0) {
-			errs = append(errs, fmt.Errorf("%s: %q: want a relative path without . and ..", what, name))
+			errs = append(errs, fmt.Errorf("%s: %q: want a relative path, without \".\" and \"..\" in it", what, name))
 		}
 		n := 0
 		for _, is := range []bool{i.Text != "", i.Base64 != nil, i.From != ""} {

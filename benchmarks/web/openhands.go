@@ -44,7 +44,8 @@ type BrowserEnvConfig struct {
 // A BrowserEnv is the browser that agents of OpenHands use: an environment of BrowserGym that marks
 // elements of every tag, takes the default actions, several a step, and tells of the page in its
 // own way ([BrowserOutput]). With a task, it is that task's evaluation. It may be used by several
-// goroutines; steps are made one after another.
+// goroutines; steps are made one after another. No run calls it yet: the workspace of CodeAct agents
+// will, for their browse actions.
 type BrowserEnv struct {
 	c   BrowserEnvConfig
 	env *browsergym.Env

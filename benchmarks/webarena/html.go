@@ -84,7 +84,7 @@ func (e *Evaluator) find(ctx context.Context, t *Target, p Page) (got pyrepr.Val
 		}
 		return e.unescape(pyrepr.Str(text(v))), true, nil
 	case strings.HasPrefix(l, "lambda:") && e.Dialect != WebArena:
-		v, err := evaluate(ctx, p, "(x => typeof x === 'function' ? x() : x)("+strings.TrimSpace(strings.TrimLeft(l, "lambda:"))+")") // a set of letters, as published
+		v, err := evaluate(ctx, p, "(x => typeof x === 'function' ? x() : x)("+strings.TrimSpace(strings.TrimLeft(l, "lambd:"))+")") // the letters of "lambda:", as published
 		if thrown(err) {
 			return nil, false, nil
 		}

@@ -46,13 +46,17 @@ func probe(path string) Isolation {
 	}
 	defer os.RemoveAll(dir)
 	for _, d := range []string{"profile", "files"} {
-		os.Mkdir(filepath.Join(dir, d), 0o700)
+		if err := os.Mkdir(filepath.Join(dir, d), 0o700); err != nil {
+			return Isolation{Why: err.Error()}
+		}
 	}
 	c := &cage{uid: nextUID()}
-	if c.other() {
-		os.Chmod(dir, 0o711)
-	}
 	defer c.close()
+	if c.other() {
+		if err := os.Chmod(dir, 0o711); err != nil {
+			return Isolation{Why: err.Error()}
+		}
+	}
 	if err := c.prepare(dir, path, nil); err != nil {
 		return Isolation{Why: err.Error()}
 	}

@@ -281,7 +281,7 @@ func (p *Page) verdict(pr *progress, tools, method string, args ...any) (outcome
 func judge(raw json.RawMessage) (outcome, error) {
 	var s string
 	if len(raw) > 0 && raw[0] == '"' {
-		json.Unmarshal(raw, &s)
+		_ = json.Unmarshal(raw, &s)
 		switch s {
 		case "":
 			return done, nil
@@ -294,7 +294,7 @@ func judge(raw json.RawMessage) (outcome, error) {
 	}
 	var o struct{ Missing, Blocked, Error string }
 	if len(raw) > 0 {
-		json.Unmarshal(raw, &o)
+		_ = json.Unmarshal(raw, &o)
 	}
 	switch {
 	case o.Error != "":

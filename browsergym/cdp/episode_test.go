@@ -16,6 +16,7 @@ import (
 	"github.com/evalrun/evalrun/browsergym/cdp"
 	"github.com/evalrun/evalrun/browsergym/pyrepr"
 	"github.com/evalrun/evalrun/browsergym/recordings"
+	"github.com/evalrun/evalrun/browsergym/recordings/recordingstest"
 )
 
 // player does recorded actions on pages, as far as they are well-formed: what is wrong with
@@ -307,7 +308,7 @@ var attempts = regexp.MustCompile(`(?s)\n  - retrying .*`)
 // pattern of EVALRUN_TEST_EPISODES, and how long to wait after each action EVALRUN_TEST_DELAY (the
 // reference waits 500 ms).
 func TestGoldenEpisodes(t *testing.T) {
-	dir := recordings.Dir(t)
+	dir := recordingstest.Dir(t)
 	b := launch(t)
 	s := newSite(t, dir)
 	names, delay := regexp.MustCompile(`^(events|forms|editable|dnd|shadow|frames)$`), 60*time.Millisecond

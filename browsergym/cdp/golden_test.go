@@ -12,6 +12,7 @@ import (
 	"github.com/evalrun/evalrun/browsergym/cdp"
 	"github.com/evalrun/evalrun/browsergym/obs"
 	"github.com/evalrun/evalrun/browsergym/recordings"
+	"github.com/evalrun/evalrun/browsergym/recordings/recordingstest"
 )
 
 // newSite serves the recordings' pages.
@@ -126,7 +127,7 @@ func firstDifference(got, want string) string {
 
 // TestGoldenFirstObservations opens the recorded pages and compares what is seen first.
 func TestGoldenFirstObservations(t *testing.T) {
-	dir := recordings.Dir(t)
+	dir := recordingstest.Dir(t)
 	b := launch(t)
 	s := newSite(t, dir)
 	files, _ := filepath.Glob(filepath.Join(dir, "recordings", "*.jsonl.gz"))

@@ -245,7 +245,7 @@ func (p *Page) move(ctx context.Context, x, y float64) error {
 		return err
 	}
 	for _, q := range asked { // input takes another way to the page, and may not come first
-		q.value(ctx, nil)
+		_ = q.value(ctx, nil)
 	}
 	q, err := p.mouse(e)
 	if err != nil {

@@ -25,7 +25,7 @@ func (e *Element) point(pr *progress, a *aim, name string, enabled, force bool, 
 	return e.retry(pr, name, force, func(n int) (outcome, error) {
 		how := scrolls[n%len(scrolls)]
 		if e.f.up != nil { // so that its frame is in view, and drawn
-			e.scroll(pr, a, how)
+			_, _ = e.scroll(pr, a, how)
 		}
 		if !force {
 			pr.say("  waiting for element to be %s", said)

@@ -135,7 +135,7 @@ func (w *axWriter) properties(n *AXNode) {
 		}
 		switch p.Name {
 		case "required", "focused", "atomic":
-			if !p.Value.Value.true_() {
+			if !p.Value.Value.truth() {
 				continue
 			}
 			w.attrs = append(w.attrs, p.Name...)

@@ -8,11 +8,12 @@ import (
 
 	"github.com/evalrun/evalrun/browsergym/obs"
 	"github.com/evalrun/evalrun/browsergym/recordings"
+	"github.com/evalrun/evalrun/browsergym/recordings/recordingstest"
 )
 
 // BenchmarkTexts renders the texts that an agent usually reads from the browser's decoded answers.
 func BenchmarkTexts(b *testing.B) {
-	files, err := recordings.Files(recordings.Dir(b), "recordings", "miniwob")
+	files, err := recordings.Files(recordingstest.Dir(b), "recordings", "miniwob")
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -9,12 +9,13 @@ import (
 
 	"github.com/evalrun/evalrun/browsergym/obs"
 	"github.com/evalrun/evalrun/browsergym/recordings"
+	"github.com/evalrun/evalrun/browsergym/recordings/recordingstest"
 )
 
 // TestGoldenTexts renders every recorded observation again, from the browser's own answers, and
 // compares with what the reference printed.
 func TestGoldenTexts(t *testing.T) {
-	dir := recordings.Dir(t)
+	dir := recordingstest.Dir(t)
 	texts, err := recordings.ReadTexts(dir)
 	if err != nil {
 		t.Fatal(err)

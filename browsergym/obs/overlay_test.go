@@ -13,14 +13,14 @@ import (
 	"testing"
 
 	"github.com/evalrun/evalrun/browsergym/obs"
-	"github.com/evalrun/evalrun/browsergym/recordings"
+	"github.com/evalrun/evalrun/browsergym/recordings/recordingstest"
 )
 
 // The recorded pictures differ from ours in the letters alone: everything outside tags is equal but
 // for rounded ends of dashes, and tags lie where they should, as large as they should be, within
 // two pixels. EVALRUN_OVERLAY_OUT keeps our pictures.
 func TestOverlayGolden(t *testing.T) {
-	dir := filepath.Join(recordings.Dir(t), "overlay")
+	dir := filepath.Join(recordingstest.Dir(t), "overlay")
 	files, _ := filepath.Glob(filepath.Join(dir, "*.json"))
 	if len(files) == 0 {
 		t.Fatalf("no recordings in %s", dir)

@@ -1,6 +1,10 @@
 package obs
 
-import "github.com/evalrun/evalrun/browsergym/pyrepr"
+import (
+	"unicode/utf8"
+
+	"github.com/evalrun/evalrun/browsergym/pyrepr"
+)
 
 // A Snapshot is the answer of DOMSnapshot.captureSnapshot, as far as it is used.
 type Snapshot struct {
@@ -111,11 +115,8 @@ func unmark(s string) (bid, rest string) {
 		return "", s
 	}
 	bid, rest = s[len(prefix):i], s[i:]
-	for _, r := range rest { // one white space, if there is one
-		if pyrepr.IsSpace(r) {
-			rest = rest[len(string(r)):]
-		}
-		break
+	if r, n := utf8.DecodeRuneInString(rest); n > 0 && pyrepr.IsSpace(r) {
+		rest = rest[n:]
 	}
 	for j := 0; j < len(rest); j++ { // a dot matches no newline, but a last one may stay behind
 		if rest[j] == '\n' {

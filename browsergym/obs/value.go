@@ -37,12 +37,12 @@ func (v Value) Text() string {
 		return string(v[1 : len(v)-1])
 	}
 	var s string
-	json.Unmarshal(v, &s)
+	_ = json.Unmarshal(v, &s) // a Value was decoded before
 	return s
 }
 
-// true_ is Python's truth of the value.
-func (v Value) true_() bool {
+// truth is Python's truth of the value.
+func (v Value) truth() bool {
 	switch s := string(v); s {
 	case "", "null", "false", `""`, "[]", "{}":
 		return false
@@ -71,7 +71,7 @@ func (v Value) appendTo(b []byte) []byte {
 		return append(b, "None"...)
 	case '[':
 		var list []Value
-		json.Unmarshal(v, &list)
+		_ = json.Unmarshal(v, &list)
 		b = append(b, '[')
 		for i, x := range list {
 			if i > 0 {
@@ -82,7 +82,7 @@ func (v Value) appendTo(b []byte) []byte {
 		return append(b, ']')
 	case '{':
 		d := json.NewDecoder(bytes.NewReader(v))
-		d.Token()
+		_, _ = d.Token()
 		b = append(b, '{')
 		for i := 0; d.More(); i++ {
 			if i > 0 {
@@ -104,7 +104,7 @@ func (v Value) appendTo(b []byte) []byte {
 
 // appendNumber appends a JSON number: an int as it is, a float as Python prints one.
 func appendNumber(b []byte, s string) []byte {
-	if strings.IndexAny(s, ".eE") < 0 {
+	if !strings.ContainsAny(s, ".eE") {
 		if s == "-0" {
 			s = "0"
 		}

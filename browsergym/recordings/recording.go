@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"testing"
 
 	"github.com/evalrun/evalrun/browsergym"
 	"github.com/evalrun/evalrun/browsergym/obs"
@@ -147,14 +146,4 @@ func Files(dir string, folders ...string) (map[string]string, error) {
 		return nil, fmt.Errorf("no recordings in %s", dir)
 	}
 	return all, nil
-}
-
-// Dir is the folder of recordings that EVALRUN_GOLDEN names; without one the test is skipped.
-func Dir(t testing.TB) string {
-	t.Helper()
-	dir := os.Getenv("EVALRUN_GOLDEN")
-	if dir == "" {
-		t.Skip("recordings of the reference are not there; name their folder by EVALRUN_GOLDEN")
-	}
-	return dir
 }

@@ -106,9 +106,9 @@ func save(t testing.TB, b []byte) *file {
 	return Open(p).(*file)
 }
 
-// count reads all rows and returns how many there are, the first fatal error, and how much the heap
-// held at most.
-func count(t testing.TB, f table.File) (n int, fatal error, heap uint64) {
+// count reads all rows and returns how many there are, how much the heap held at most, and the
+// first fatal error.
+func count(t testing.TB, f table.File) (n int, heap uint64, fatal error) {
 	var m runtime.MemStats
 	look := func() {
 		runtime.ReadMemStats(&m)
@@ -117,14 +117,14 @@ func count(t testing.TB, f table.File) (n int, fatal error, heap uint64) {
 	for _, err := range f.Rows(t.Context()) {
 		if errors.As(err, new(*datasets.Fatal)) {
 			look()
-			return n, err, heap
+			return n, heap, err
 		}
 		if n++; n%50000 == 0 {
 			look()
 		}
 	}
 	look()
-	return n, nil, heap
+	return n, heap, nil
 }
 
 // Three million short rows in one page are read one by one, as are those of a column that is one
@@ -141,7 +141,7 @@ func TestManyShortRows(t *testing.T) {
 		{format.Zstd, [][]byte{dictPage(t, 8, zip(dict), len(dict)), page(t, n, format.RLEDictionary, zip(indices), len(indices))}},
 		{format.Uncompressed, [][]byte{dictPage(t, 8, dict, len(dict)), page(t, n, format.RLEDictionary, run(n, 7), len(run(n, 7)))}},
 	}}.bytes(t))
-	got, err, heap := count(t, f)
+	got, heap, err := count(t, f)
 	if got != n || err != nil || heap > 64<<20 {
 		t.Errorf("%d rows, %v; the heap held %d MiB", got, err, heap>>20)
 	}
@@ -227,7 +227,7 @@ func TestBombs(t *testing.T) {
 			}
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			_, err, _ := count(t, f)
+			_, _, err := count(t, f)
 			runtime.ReadMemStats(&after)
 			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), f.disk.Name) {
 				t.Errorf("%v, want %q", err, c.want)
@@ -247,7 +247,7 @@ func TestBombs(t *testing.T) {
 func TestDamagedMetadata(t *testing.T) {
 	one := texts("x")
 	good := crafted{rows: 1, columns: []craftedColumn{{pages: [][]byte{page(t, 1, format.Plain, one, len(one))}}}}
-	if n, err, _ := count(t, save(t, good.bytes(t))); n != 1 || err != nil {
+	if n, _, err := count(t, save(t, good.bytes(t))); n != 1 || err != nil {
 		t.Fatalf("%d rows, %v", n, err)
 	}
 	for name, c := range map[string]struct {
@@ -282,7 +282,7 @@ func TestDamagedMetadata(t *testing.T) {
 	} {
 		file := good
 		file.edit = c.edit
-		_, err, _ := count(t, save(t, file.bytes(t)))
+		_, _, err := count(t, save(t, file.bytes(t)))
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
@@ -301,7 +301,7 @@ func TestDamagedMetadata(t *testing.T) {
 		"encrypted": {append(bytes.Clone(whole[:len(whole)-4]), "PARE"...), "is encrypted"},
 		"no footer": {[]byte("PAR1\x00\x00\x00\x00PAR1"), "damaged: its metadata end in the middle"},
 	} {
-		if _, err, _ := count(t, save(t, c.file)); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, _, err := count(t, save(t, c.file)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}

@@ -242,7 +242,7 @@ func TestVariantRefused(t *testing.T) {
 		v.LogicalType.Value = &format.VariantType{}
 		m.Schema = []format.SchemaElement{m.Schema[0], v, m.Schema[1]}
 	}}.bytes(t))
-	if _, err, _ := count(t, f); err == nil || !strings.Contains(err.Error(), `column "v" is VARIANT, which cannot be read`) {
+	if _, _, err := count(t, f); err == nil || !strings.Contains(err.Error(), `column "v" is VARIANT, which cannot be read`) {
 		t.Error(err)
 	}
 }

@@ -14,6 +14,11 @@ func schemaFor(t *testing.T) *jsonschema.Resolved {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return resolved(t, b)
+}
+
+func resolved(t *testing.T, b []byte) *jsonschema.Resolved {
+	t.Helper()
 	var s jsonschema.Schema
 	if err := json.Unmarshal(b, &s); err != nil {
 		t.Fatal(err)

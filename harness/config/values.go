@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evalrun/evalrun/harness/plan"
 	"github.com/evalrun/evalrun/runtime/egress"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
@@ -212,31 +213,18 @@ func (Secret) Notation() (string, string, string) {
 }
 
 // A Shard is one part of the tasks: "2/8" is the second of eight.
-type Shard struct{ I, N int }
+type Shard plan.Shard
 
 func (s Shard) IsZero() bool { return s.N == 0 }
 
-func (s Shard) String() string {
-	if s.N == 0 {
-		return ""
-	}
-	return fmt.Sprintf("%d/%d", s.I, s.N)
-}
+func (s Shard) String() string { return plan.Shard(s).String() }
 
 func (s Shard) MarshalJSON() ([]byte, error) { return json.Marshal(s.String()) }
 
 func (s *Shard) Set(text string) error {
-	i, n, ok := strings.Cut(text, "/")
-	x, err1 := strconv.Atoi(i)
-	y, err2 := strconv.Atoi(n)
-	if !ok || err1 != nil || err2 != nil {
-		return fmt.Errorf("%q is not a shard", text)
-	}
-	if x < 1 || y < 1 || x > y {
-		return fmt.Errorf("there is no shard %s: shards count from 1 to their number", text)
-	}
-	*s = Shard{x, y}
-	return nil
+	shard, err := plan.ParseShard(text)
+	*s = Shard(shard)
+	return err
 }
 
 func (Shard) Notation() (string, string, string) { return "a shard", `^[0-9]+/[0-9]+$`, "2/8" }

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 
 	"github.com/evalrun/evalrun/harness/record"
+
+	"github.com/evalrun/evalrun/harness/journal/internal/admit"
 )
 
 // Attempt implements record.Journal: it reads the entries from the files. An attempt can be read
@@ -24,24 +26,24 @@ func (j *Journal) Attempt(ctx context.Context, trial string, number int) iter.Se
 
 func (j *Journal) attempt(ctx context.Context, trial string, number int, yield func(record.Entry, error) bool) error {
 	j.mu.Lock()
-	a := j.index.find(trial, number)
+	a := j.index.Find(trial, number)
 	if a == nil {
 		j.mu.Unlock()
 		return j.past(ctx, trial, number, yield)
 	}
-	count, target := a.count, j.seq
-	if len(a.at) < count {
+	count, target := a.Count, j.seq
+	if len(a.At) < count {
 		j.wantWrite = max(j.wantWrite, target)
-		if err := j.waitLocked(ctx, func() bool { return len(a.at) >= count || a.closed }); err != nil {
+		if err := j.waitLocked(ctx, func() bool { return len(a.At) >= count || a.Closed }); err != nil {
 			return err
 		}
 		j.mu.Lock()
 	}
-	if a.closed {
+	if a.Closed {
 		j.mu.Unlock()
 		return record.ErrNotOpen
 	}
-	at := a.at[:count:count]
+	at := a.At[:count:count]
 	pins := j.pinLocked(at)
 	j.mu.Unlock()
 	defer j.unpin(pins)
@@ -58,19 +60,19 @@ func (j *Journal) attempt(ctx context.Context, trial string, number int, yield f
 		if err := ctx.Err(); err != nil {
 			return context.Cause(ctx)
 		}
-		f := files[l.segment()]
+		f := files[l.Segment()]
 		if f == nil {
 			name := controlFile
-			if l.segment() > 0 {
-				name = segmentFile(l.segment())
+			if l.Segment() > 0 {
+				name = segmentFile(l.Segment())
 			}
 			var err error
 			if f, err = os.Open(filepath.Join(j.dir, name)); err != nil {
 				return err
 			}
-			files[l.segment()], readers[l.segment()] = f, &lineReader{}
+			files[l.Segment()], readers[l.Segment()] = f, &lineReader{}
 		}
-		line, err := readers[l.segment()].at(f, l.off())
+		line, err := readers[l.Segment()].at(f, l.Off())
 		if err != nil {
 			return err
 		}
@@ -89,10 +91,10 @@ func (j *Journal) attempt(ctx context.Context, trial string, number int, yield f
 }
 
 // pinLocked keeps the segments of these entries as they are until unpin.
-func (j *Journal) pinLocked(at []loc) []int {
+func (j *Journal) pinLocked(at []admit.Loc) []int {
 	var pins []int
 	for _, l := range at {
-		if s := l.segment(); s > 0 && (len(pins) == 0 || pins[len(pins)-1] != s) {
+		if s := l.Segment(); s > 0 && (len(pins) == 0 || pins[len(pins)-1] != s) {
 			pins = append(pins, s)
 			j.pins[s]++
 		}

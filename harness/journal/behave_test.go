@@ -352,7 +352,7 @@ func TestClosed(t *testing.T) {
 }
 
 func TestRefusedEntries(t *testing.T) {
-	for name, j := range map[string]record.Journal{"file": open(t, t.TempDir(), journal.Options{}), "memory": new(journal.Memory)} {
+	for name, j := range map[string]record.Journal{"file": open(t, t.TempDir(), journal.Options{}), "memory": new(journaltest.Memory)} {
 		for _, e := range []record.Entry{
 			{}, {Kind: record.KindAttempt, Attempt: 1}, {Trial: "t", Attempt: 1}, {Kind: record.KindAttempt, Trial: "t"},
 			{Kind: record.KindAttempt, Trial: "t", Attempt: -1},
@@ -369,7 +369,7 @@ func TestRefusedEntries(t *testing.T) {
 }
 
 func TestMemoryFails(t *testing.T) {
-	var m journal.Memory
+	var m journaltest.Memory
 	put(t, &m, journaltest.Begin("t", 1, 1))
 	if err := m.Sync(t.Context()); err != nil {
 		t.Fatal(err)

@@ -7,6 +7,8 @@ import (
 
 	"github.com/evalrun/evalrun/harness/record"
 	"github.com/evalrun/evalrun/internal/fsutil"
+
+	"github.com/evalrun/evalrun/harness/journal/internal/admit"
 )
 
 // The order of writing. One goroutine takes all that is pending, and writes
@@ -27,7 +29,7 @@ type writer struct {
 	controlDirty          bool
 	evBuf, ctlBuf         []byte
 	evStart               int64          // where evBuf begins in the segment
-	locs                  []loc          // of the batch's items
+	locs                  []admit.Loc    // of the batch's items
 	tee                   []record.Entry // written, not durable
 	undurable             int            // bytes written and not synced
 	spare                 []item
@@ -155,8 +157,8 @@ func (j *Journal) settle(batch []item, last int64, durable bool, err error) {
 	j.mu.Lock()
 	if err == nil {
 		for i := range batch {
-			if a := batch[i].a; a != nil && !a.closed {
-				a.at = append(a.at, j.out.locs[i])
+			if a := batch[i].a; a != nil && !a.Closed {
+				a.At = append(a.At, j.out.locs[i])
 			}
 		}
 		j.written = last
@@ -193,8 +195,8 @@ func (j *Journal) commit(batch []item, sync bool) (bool, error) {
 	total := 0
 	for i := range batch {
 		e := &batch[i].e
-		if isControl(e.Kind) {
-			w.locs = append(w.locs, at(0, w.controlOff+int64(len(w.ctlBuf))))
+		if admit.IsControl(e.Kind) {
+			w.locs = append(w.locs, admit.At(0, w.controlOff+int64(len(w.ctlBuf))))
 			n := len(w.ctlBuf)
 			w.ctlBuf = appendLine(w.ctlBuf, e)
 			total += len(w.ctlBuf) - n
@@ -268,7 +270,7 @@ func (j *Journal) event(e *record.Entry) (int, error) {
 		w.evBuf = append(w.evBuf, line...)
 		off = 0
 	}
-	w.locs = append(w.locs, at(j.active, off)) // only this goroutine changes active
+	w.locs = append(w.locs, admit.At(j.active, off)) // only this goroutine changes active
 	w.lastEvent = placeOf(j.active, e.Seq, off, w.evBuf[len(w.evBuf)-size:len(w.evBuf)-1])
 	if len(w.evBuf) >= chunk {
 		return size, j.flushEvents()

@@ -302,10 +302,9 @@ type lossyDisk struct {
 
 type lossyFile struct {
 	file
-	name           string
-	d              *lossyDisk
-	written, safe  int64
-	maxOutstanding int64
+	name          string
+	d             *lossyDisk
+	written, safe int64
 }
 
 func (d *lossyDisk) open(name string) (file, error) {

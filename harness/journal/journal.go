@@ -23,6 +23,8 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/harness/record"
+
+	"github.com/evalrun/evalrun/harness/journal/internal/admit"
 )
 
 var (
@@ -66,7 +68,7 @@ type Journal struct {
 	rec  Recovery
 
 	mu         sync.Mutex
-	index      *index
+	index      *admit.Index
 	seq        int64  // last number given
 	written    int64  // last number in the files
 	durable    int64  // last number that is durable
@@ -100,7 +102,7 @@ type Journal struct {
 // An item waits to be written.
 type item struct {
 	e record.Entry
-	a *attempt
+	a *admit.Attempt
 }
 
 const (
@@ -163,7 +165,7 @@ func Open(dir string, opts Options) (*Journal, error) {
 // Append implements record.Journal. An entry of an attempt that is not the trial's open one is
 // refused with record.ErrNotOpen. The context matters only while it waits.
 func (j *Journal) Append(ctx context.Context, e record.Entry) error {
-	if err := complete(&e); err != nil {
+	if err := admit.Complete(&e); err != nil {
 		return err
 	}
 	j.mu.Lock()
@@ -181,7 +183,7 @@ func (j *Journal) Append(ctx context.Context, e record.Entry) error {
 	if err := j.deadLocked(); err != nil {
 		return err
 	}
-	a, err := j.index.admit(&e)
+	a, err := j.index.Admit(&e)
 	if err != nil {
 		return err
 	}
@@ -195,22 +197,6 @@ func (j *Journal) Append(ctx context.Context, e record.Entry) error {
 	j.bytes += len(e.Data) + overhead
 	if before < j.ahead && j.bytes >= j.ahead {
 		j.rouse()
-	}
-	return nil
-}
-
-// complete sets what the journal sets, but for the number.
-func complete(e *record.Entry) error {
-	if len(e.Data) > maxData {
-		return fmt.Errorf("journal: %s of trial %s has %d bytes of data, more than %d: put it in as a blob", e.Kind, e.Trial, len(e.Data), maxData)
-	}
-	e.V = record.Version
-	if e.Time.IsZero() {
-		e.Time = time.Now()
-	}
-	e.Time = e.Time.UTC().Truncate(time.Microsecond)
-	if len(e.Data) == 0 {
-		e.Data = []byte("null")
 	}
 	return nil
 }

@@ -73,7 +73,7 @@ func TestFile(t *testing.T) {
 
 func TestMemory(t *testing.T) {
 	journaltest.Run(t, journaltest.Suite{
-		New: func(*testing.T) record.Journal { return new(journal.Memory) },
-		All: func(_ *testing.T, j record.Journal) []record.Entry { return j.(*journal.Memory).Entries() },
+		New: func(*testing.T) record.Journal { return new(journaltest.Memory) },
+		All: func(_ *testing.T, j record.Journal) []record.Entry { return j.(*journaltest.Memory).Entries() },
 	})
 }

@@ -11,6 +11,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/evalrun/evalrun/harness/record"
+
+	"github.com/evalrun/evalrun/harness/journal/internal/admit"
 )
 
 // A line is
@@ -22,11 +24,8 @@ import (
 // inside an envelope would cost more than everything else. What the hand does not recognize goes to
 // encoding/json, so a line that another program wrote is as good.
 
-// maxData bounds the data of one entry; what is larger belongs into a blob.
-const maxData = 64 << 20
-
 // maxLine is the longest line that a reader tries to understand.
-const maxLine = maxData + 64<<10
+const maxLine = admit.MaxData + 64<<10
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -219,7 +218,7 @@ func (r *raw) slow(line []byte) error {
 	if err := json.Unmarshal(env.E, &e); err != nil {
 		// A newer form may have changed the type of a field; that is no damage.
 		var v struct{ V int }
-		if json.Unmarshal(env.E, &v); v.V <= record.Version {
+		if _ = json.Unmarshal(env.E, &v); v.V <= record.Version {
 			return errForm
 		}
 		e = record.Entry{V: v.V, Seq: env.Seq}

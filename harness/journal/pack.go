@@ -6,8 +6,11 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/evalrun/evalrun/internal/fsutil"
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/evalrun/evalrun/internal/fsutil"
+
+	"github.com/evalrun/evalrun/harness/journal/internal/admit"
 )
 
 // packer compresses finished segments that nobody needs to read at random, one after the other.
@@ -50,9 +53,9 @@ func (j *Journal) idleSegment(n int) bool {
 	if n >= j.finished || j.pins[n] > 0 {
 		return false
 	}
-	for _, t := range j.index.open {
-		for a := range t.attempts() {
-			if a.in(n) {
+	for _, t := range j.index.Open {
+		for a := range t.Attempts() {
+			if within(a, n) {
 				return false
 			}
 		}
@@ -60,22 +63,22 @@ func (j *Journal) idleSegment(n int) bool {
 	return true
 }
 
-// in says whether an attempt has entries in a segment. They are in the order of the segments, but
+// within reports whether an attempt has entries in a segment. They are in the order of the segments, but
 // for those of control.jsonl between them.
-func (a *attempt) in(n int) bool {
-	lo, hi := 0, len(a.at)
+func within(a *admit.Attempt, n int) bool {
+	lo, hi := 0, len(a.At)
 	for lo < hi {
 		mid := (lo + hi) / 2
 		k := mid
-		for k < hi && a.at[k].segment() == 0 {
+		for k < hi && a.At[k].Segment() == 0 {
 			k++
 		}
 		switch {
 		case k == hi:
 			hi = mid
-		case a.at[k].segment() == n:
+		case a.At[k].Segment() == n:
 			return true
-		case a.at[k].segment() < n:
+		case a.At[k].Segment() < n:
 			lo = k + 1
 		default:
 			hi = mid

@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/internal/fsutil"
+
+	"github.com/evalrun/evalrun/harness/journal/internal/admit"
 )
 
 // Recovery. What may be found, and what is done:
@@ -62,7 +64,7 @@ func (r Recovery) Warnings() []string {
 
 type found struct {
 	Recovery
-	index       *index
+	index       *admit.Index
 	seq         int64
 	segment     int // to write to
 	segmentSize int64
@@ -264,7 +266,7 @@ func truncate(name string, size int64) error {
 
 // result is the survey of a journal in order.
 func (s *survey) result() *found {
-	f := &found{index: newIndex(), segment: s.active.n, controlSize: s.control.good}
+	f := &found{index: admit.New(), segment: s.active.n, controlSize: s.control.good}
 	f.seq = s.last()
 	f.lastControl, f.lastEvent = s.control.tail, place{Segment: s.active.n}
 	for _, e := range s.events {
@@ -277,19 +279,19 @@ func (s *survey) result() *found {
 		f.seq = max(f.seq, d.To)
 	}
 	for id, fence := range s.decided {
-		f.index.decided[f.index.hash(id)] = fence
+		f.index.Decide(id, fence)
 	}
 	for id, o := range s.open {
-		t := &trial{fence: o.fence, last: o.last}
+		t := &admit.Trial{Fence: o.fence, Last: o.last}
 		if o.now != nil {
-			t.now = o.now.attempt()
+			t.Now = o.now.attempt()
 		}
 		for _, b := range o.cut {
-			t.cut = append(t.cut, b.attempt())
+			t.Cut = append(t.Cut, b.attempt())
 		}
-		f.index.open[id] = t
+		f.index.Open[id] = t
 	}
-	f.index.spans = maps.Clone(s.state.spans)
+	f.index.Spans = maps.Clone(s.state.spans)
 	f.State, f.Seq = s.state, f.seq
 	return f
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/evalrun/evalrun/harness/ledger"
 	"github.com/evalrun/evalrun/harness/record"
+
+	"github.com/evalrun/evalrun/harness/journal/internal/admit"
 )
 
 // A TrialState is where a trial stands.
@@ -30,21 +32,15 @@ type State struct {
 	other    map[string]TrialState   // IDs that are not 20 hexadecimal digits
 	evidence map[string][]int64      // where in control.jsonl, of trials that are not scored
 	began    map[string]int64        // the entry that began a trial's open attempt
-	spans    map[string][]span       // of trials that are not closed: their ended attempts
+	spans    map[string][]admit.Span // of trials that are not closed: their ended attempts
 	fence    int64
 	seq      int64
 	retries  int
 }
 
-// A span is where the entries of an ended attempt are.
-type span struct {
-	attempt  int
-	from, to int64 // numbers of its first entry and of its verdict
-}
-
 func newState(dir string) *State {
 	return &State{dir: dir, hex: map[[10]byte]TrialState{}, other: map[string]TrialState{}, evidence: map[string][]int64{},
-		began: map[string]int64{}, spans: map[string][]span{}}
+		began: map[string]int64{}, spans: map[string][]admit.Span{}}
 }
 
 // ReadState reads the state of the journal in dir. Another process may be writing: it is then a
@@ -210,7 +206,7 @@ func (s *State) apply(r *raw, off int64) {
 			delete(s.spans, id)
 			delete(s.evidence, id)
 		} else if from, ok := s.began[id]; ok {
-			s.spans[id] = append(s.spans[id], span{r.attempt, from, r.seq})
+			s.spans[id] = append(s.spans[id], admit.Span{Attempt: r.attempt, From: from, To: r.seq})
 		}
 		delete(s.began, id)
 	case ledger.Kept:

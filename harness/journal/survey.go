@@ -12,6 +12,8 @@ import (
 
 	"github.com/evalrun/evalrun/harness/ledger"
 	"github.com/evalrun/evalrun/harness/record"
+
+	"github.com/evalrun/evalrun/harness/journal/internal/admit"
 )
 
 // A survey looks at what is there.
@@ -60,18 +62,18 @@ func (o *opened) find(number int) *begun {
 }
 
 // attempt is what the index holds of it.
-func (b *begun) attempt() *attempt {
+func (b *begun) attempt() *admit.Attempt {
 	slices.SortFunc(b.entries, func(x, y located) int { return int(x.seq - y.seq) })
-	a := &attempt{number: b.number, count: len(b.entries)}
+	a := &admit.Attempt{Number: b.number, Count: len(b.entries)}
 	for _, e := range b.entries {
-		a.at = append(a.at, e.loc)
+		a.At = append(a.At, e.loc)
 	}
 	return a
 }
 
 type located struct {
 	seq int64
-	loc loc
+	loc admit.Loc
 }
 
 type fileSurvey struct {
@@ -139,7 +141,7 @@ func (s *survey) read() error {
 		if err := f.read(s.dir, func(r *raw, off int64) {
 			if o := s.open[string(r.trial)]; o != nil {
 				if b := o.find(r.attempt); b != nil && r.seq > b.first {
-					b.entries = append(b.entries, located{r.seq, at(f.n, off)})
+					b.entries = append(b.entries, located{r.seq, admit.At(f.n, off)})
 				}
 			}
 			if n := len(f.runs); n > 0 && f.runs[n-1].to+1 == r.seq {
@@ -189,7 +191,7 @@ func (s *survey) track(r *raw, off int64) {
 	if o != nil {
 		o.fence = max(o.fence, r.fence)
 		if b := o.now; b != nil && b.number == r.attempt {
-			b.entries = append(b.entries, located{r.seq, at(0, off)})
+			b.entries = append(b.entries, located{r.seq, admit.At(0, off)})
 		}
 	}
 	if string(r.kind) == record.KindVerdict {

@@ -12,6 +12,8 @@ import (
 	"sort"
 
 	"github.com/evalrun/evalrun/harness/record"
+
+	"github.com/evalrun/evalrun/harness/journal/internal/admit"
 )
 
 // Trial yields the entries of one trial, in order, without reading the rest of the events:
@@ -29,7 +31,7 @@ func Trial(dir, trial string) iter.Seq2[record.Entry, error] {
 		}
 		i := 0
 		for _, s := range attemptSpans(control) {
-			for e, err := range eventsOf(dir, trial, s.from, s.to) {
+			for e, err := range eventsOf(dir, trial, s.From, s.To) {
 				for err == nil && i < len(control) && control[i].Seq < e.Seq {
 					if !yield(control[i], nil) {
 						return
@@ -92,26 +94,26 @@ func needle(trial string) []byte { return appendString([]byte(`"trial":`), trial
 
 // attemptSpans are the numbers between the first and the last control entry of each attempt. The
 // last attempt of a trial may be open: it has no end.
-func attemptSpans(control []record.Entry) []span {
-	var out []span
+func attemptSpans(control []record.Entry) []admit.Span {
+	var out []admit.Span
 	open := false
 	for _, e := range control {
 		if e.Kind == record.KindAmend || e.Kind == record.KindSpent { // of a decided trial too
 			continue
 		}
 		open = e.Kind != record.KindVerdict
-		if n := len(out); n > 0 && out[n-1].attempt == e.Attempt {
-			out[n-1].to = e.Seq
+		if n := len(out); n > 0 && out[n-1].Attempt == e.Attempt {
+			out[n-1].To = e.Seq
 			continue
 		}
-		out = append(out, span{e.Attempt, e.Seq, e.Seq})
+		out = append(out, admit.Span{Attempt: e.Attempt, From: e.Seq, To: e.Seq})
 	}
 	if open {
-		out[len(out)-1].to = 1<<63 - 1
+		out[len(out)-1].To = 1<<63 - 1
 	}
 	for i := range out[:max(0, len(out)-1)] { // one whose process died has events behind its last control entry
-		if out[i].to < out[i+1].from {
-			out[i].to = out[i+1].from - 1
+		if out[i].To < out[i+1].From {
+			out[i].To = out[i+1].From - 1
 		}
 	}
 	return out
@@ -205,13 +207,13 @@ func (c *cursor) seek(seq int64) error {
 // was opened, and may be tried again.
 func (j *Journal) past(ctx context.Context, trial string, number int, yield func(record.Entry, error) bool) error {
 	j.mu.Lock()
-	spans := j.index.spans[trial]
+	spans := j.index.Spans[trial]
 	j.mu.Unlock()
 	for _, s := range spans {
-		if s.attempt != number {
+		if s.Attempt != number {
 			continue
 		}
-		for e, err := range eventsOf(j.dir, trial, s.from, s.to) {
+		for e, err := range eventsOf(j.dir, trial, s.From, s.To) {
 			if err != nil {
 				return err
 			}

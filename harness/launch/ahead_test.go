@@ -47,7 +47,7 @@ func TestAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release, asked := make(chan struct{}), make(chan struct{})
 		r := &Ready{Workers: 3, Needs: Needs{Imaged: []string{"a"}}, benches: []harness.Bench{{Benchmark: imaged{}}}}
-		r.Driver = knows{fake.New(), asked}
+		r.Driver = knows{fake.New(fake.Options{}), asked}
 		r.images = &harness.Images{Get: func(ctx context.Context, img sandbox.Image) (string, error) {
 			if !strings.HasPrefix(img.Ref, "slow") {
 				<-asked

@@ -25,7 +25,7 @@ func TestReapPrograms(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer sb.Close()
-	r := &Ready{Driver: fake.New()}
+	r := &Ready{Driver: fake.New(fake.Options{})}
 	defer r.Close()
 	if n, err := r.reap(t.Context(), func(o sandbox.Owner) bool { return o.PID != dead.Process.Pid || Alive(o) }); n != 1 || err != nil {
 		t.Errorf("%d machines were removed, %v; want 1", n, err)

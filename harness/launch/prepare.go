@@ -174,7 +174,7 @@ func (r *Ready) openEnv() (err error) {
 	}
 	if err == nil && r.o.Dry {
 		for _, ref := range r.Eff.Secrets { // which a run asks for when it begins
-			r.env.Secret(ref)
+			_, _ = r.env.Secret(ref) // one that is missing is remembered
 		}
 	}
 	return err
@@ -323,7 +323,7 @@ func (r *Ready) spec() (plan.Spec, error) {
 	spec := plan.Spec{Run: rundir.RunID(now), Name: runName(eff), Created: now, Seed: *eff.Seed, Repeats: eff.Repeats, Arms: eff.Records, Config: raw,
 		Note: func(text string) { r.Notes = append(r.Notes, text) }}
 	if eff.Shard != nil {
-		spec.Shard = plan.Shard{I: eff.Shard.I, N: eff.Shard.N}
+		spec.Shard = plan.Shard(*eff.Shard)
 	}
 	for i, b := range eff.Benchmarks {
 		name := b.Name

@@ -166,14 +166,14 @@ type Shard struct{ I, N int } // I from 1
 
 // ParseShard reads "2/8".
 func ParseShard(s string) (Shard, error) {
-	if s == "" {
-		return Shard{}, nil
-	}
 	a, b, ok := strings.Cut(s, "/")
 	i, err1 := strconv.Atoi(a)
 	n, err2 := strconv.Atoi(b)
-	if !ok || err1 != nil || err2 != nil || i < 1 || n < 1 || i > n {
-		return Shard{}, fmt.Errorf("shard %q is not i/n with 1 ≤ i ≤ n, like 2/8", s)
+	if !ok || err1 != nil || err2 != nil {
+		return Shard{}, fmt.Errorf("%q is not a shard", s)
+	}
+	if i < 1 || n < 1 || i > n {
+		return Shard{}, fmt.Errorf("there is no shard %s: shards count from 1 to their number", s)
 	}
 	return Shard{i, n}, nil
 }

@@ -104,8 +104,8 @@ func (p *treeParser) document(data []byte) *Node {
 		p.errs.Add(e)
 		return nil
 	}
-	if line, column := deep(data, MaxDepth); line > 0 {
-		p.fail(Pos{p.file, line, column}, "nested deeper than %d", MaxDepth)
+	if at, msg := costly(data, MaxDepth); msg != "" {
+		p.fail(Pos{p.file, at.Line, at.Column}, "%s", msg)
 		return nil
 	}
 	f, err := parser.ParseBytes(data, 0, parser.AllowDuplicateMapKey())
@@ -297,17 +297,28 @@ func (p *treeParser) mapping(out *Node, n ast.Node, values []*ast.MappingValueNo
 	return out
 }
 
-// deep finds where a text has more than limit brackets within brackets, or on one line more than
-// limit dashes, keys, anchors or tags one within the other: the library's time and memory grow with
-// the square of that. What is nested by indentation is as long as that by itself. Line 0: nowhere.
-func deep(text []byte, limit int) (line, column int) {
-	if !suspect(text, limit) {
-		return 0, 0
+// maxKeys bounds the keys of one mapping that is written without braces.
+const maxKeys = 5000
+
+// costly finds what the library needs time and memory for that grow with its square, and says what
+// it is: more than [MaxDepth] brackets within brackets, or on one line so many dashes, keys, anchors
+// or tags one within the other (what is nested by indentation is as long as that by itself), and
+// more than [maxKeys] keys of one mapping. msg is "" where there is nothing.
+func costly(text []byte, depth int) (at token.Position, msg string) {
+	if !suspect(text, depth) {
+		return at, ""
 	}
-	open, run, at := 0, 0, 0
+	type mapping struct{ column, keys int }
+	var blocks []mapping // those that are open, the innermost last
+	within := func(column int) {
+		for len(blocks) > 0 && blocks[len(blocks)-1].column > column {
+			blocks = blocks[:len(blocks)-1]
+		}
+	}
+	open, run, line := 0, 0, 0
 	for _, t := range lexer.Tokenize(string(text)) {
-		if t.Position.Line != at {
-			run, at = 0, t.Position.Line
+		if t.Position.Line != line {
+			run, line = 0, t.Position.Line
 		}
 		switch t.Type {
 		case token.SequenceStartType, token.MappingStartType:
@@ -319,17 +330,30 @@ func deep(text []byte, limit int) (line, column int) {
 		case token.CollectEntryType: // a comma: what follows is beside, not within
 			run = 0
 		}
-		if open > limit || run > limit {
-			return t.Position.Line, t.Position.Column
+		switch {
+		case open > depth || run > depth:
+			return *t.Position, fmt.Sprintf("nested deeper than %d", depth)
+		case open > 0:
+		case t.Type == token.SequenceEntryType:
+			within(t.Position.Column)
+		case t.Type == token.MappingValueType && t.Prev != nil:
+			column := t.Prev.Position.Column
+			if within(column); len(blocks) == 0 || blocks[len(blocks)-1].column < column {
+				blocks = append(blocks, mapping{column, 0})
+			}
+			b := &blocks[len(blocks)-1]
+			if b.keys++; b.keys > maxKeys {
+				return *t.Prev.Position, fmt.Sprintf("more than %d keys in one mapping", maxKeys)
+			}
 		}
 	}
-	return 0, 0
+	return at, ""
 }
 
-// suspect reports whether a text could be too deep at all, going by its bytes alone: most are not,
-// and are not read twice for it.
-func suspect(text []byte, limit int) bool {
-	if bytes.Count(text, []byte("["))+bytes.Count(text, []byte("{")) > limit {
+// suspect reports whether a text could be costly at all, going by its bytes alone: most are not, and
+// are not read twice for it.
+func suspect(text []byte, depth int) bool {
+	if bytes.Count(text, []byte("["))+bytes.Count(text, []byte("{")) > depth || bytes.Count(text, []byte(":")) > maxKeys {
 		return true
 	}
 	for line := range bytes.Lines(text) {
@@ -337,7 +361,7 @@ func suspect(text []byte, limit int) bool {
 		for _, c := range line {
 			switch c {
 			case '-', '?', ':', '&', '!':
-				if n++; n > limit {
+				if n++; n > depth {
 					return true
 				}
 			}

@@ -171,24 +171,33 @@ func TestHostile(t *testing.T) {
 	for i := 1; i < 9; i++ {
 		bomb += fmt.Sprintf("a%d: &a%d [%s]\n", i, i, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d,", i-1), 10), ","))
 	}
+	keys := func(n int, between string) string {
+		var text strings.Builder
+		for i := range n {
+			fmt.Fprintf(&text, "k%d: v%s\n", i, between)
+		}
+		return text.String()
+	}
 	for name, c := range map[string]struct {
 		text, want string
 		b          Bounds
 	}{
-		"size":       {"# " + many("x"), "f: larger than 8 KiB", Bounds{Size: 8 << 10}},
-		"brackets":   {"a: " + many("["), "f:1:68: nested deeper than 64", Bounds{}},
-		"braces":     {"a: " + many("{a: "), "nested deeper than 64", Bounds{}},
-		"dashes":     {many("- "), "f:1:129: nested deeper than 64", Bounds{}},
-		"tags":       {many("!!seq "), "nested deeper than 64", Bounds{}},
-		"anchors":    {many("&a "), "nested deeper than 64", Bounds{}},
-		"keys":       {many("? "), "nested deeper than 64", Bounds{}},
-		"indented":   {indented(100), "nested deeper than 64", Bounds{}},
-		"a bomb":     {bomb, "the file grows beyond 1048576 values", Bounds{}},
-		"values":     {"[" + strings.Repeat("1,", 200) + "]", "the file grows beyond 100 values", Bounds{Values: 100}},
-		"itself":     {"a: &a {b: *a}", "f:1:11: a.b: the alias *a stands inside what it names", Bounds{}},
-		"no aliases": {"a: &a 1\nb: *a", "f:1:4: a: anchors and aliases are not supported here", Bounds{NoAliases: true}},
-		"NUL":        {"a: \x00", "f: this is not a text file", Bounds{}},
-		"Latin-1":    {"a: 1\nb: caf\xe9", "f:2:7: this is not UTF-8", Bounds{}},
+		"many keys":   {"a:\n  - 1\nb:\n" + strings.ReplaceAll("\n"+keys(50_000, ""), "\n", "\n  "), "f:5005:3: more than 5000 keys in one mapping", Bounds{}},
+		"keys beside": {keys(50_000, "\nx: {a: b}"), "more than 5000 keys in one mapping", Bounds{}},
+		"size":        {"# " + many("x"), "f: larger than 8 KiB", Bounds{Size: 8 << 10}},
+		"brackets":    {"a: " + many("["), "f:1:68: nested deeper than 64", Bounds{}},
+		"braces":      {"a: " + many("{a: "), "nested deeper than 64", Bounds{}},
+		"dashes":      {many("- "), "f:1:129: nested deeper than 64", Bounds{}},
+		"tags":        {many("!!seq "), "nested deeper than 64", Bounds{}},
+		"anchors":     {many("&a "), "nested deeper than 64", Bounds{}},
+		"keys":        {many("? "), "nested deeper than 64", Bounds{}},
+		"indented":    {indented(100), "nested deeper than 64", Bounds{}},
+		"a bomb":      {bomb, "the file grows beyond 1048576 values", Bounds{}},
+		"values":      {"[" + strings.Repeat("1,", 200) + "]", "the file grows beyond 100 values", Bounds{Values: 100}},
+		"itself":      {"a: &a {b: *a}", "f:1:11: a.b: the alias *a stands inside what it names", Bounds{}},
+		"no aliases":  {"a: &a 1\nb: *a", "f:1:4: a: anchors and aliases are not supported here", Bounds{NoAliases: true}},
+		"NUL":         {"a: \x00", "f: this is not a text file", Bounds{}},
+		"Latin-1":     {"a: 1\nb: caf\xe9", "f:2:7: this is not UTF-8", Bounds{}},
 	} {
 		if _, err := Parse("f", []byte(c.text), c.b); err == nil || !strings.Contains(err.Error(), c.want) || len(err.Error()) > 10_000 {
 			t.Errorf("%s: %.300v, want %s", name, err, c.want)
@@ -226,8 +235,8 @@ func TestDeep(t *testing.T) {
 		{"one below the other", many("- a: b\n"), "0:0"},
 		{"text", "a: |\n  " + many("- ") + "\nb: '" + many(": - ? ") + "'\nc: " + many("x-y!? ") + "\n# " + many("- ") + "\n", "0:0"},
 	} {
-		line, column := deep([]byte(tt.text), 10)
-		if got := fmt.Sprintf("%d:%d", line, column); got != tt.want {
+		at, _ := costly([]byte(tt.text), 10)
+		if got := fmt.Sprintf("%d:%d", at.Line, at.Column); got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
 		}
 	}

@@ -188,8 +188,8 @@ func (t *trials) concerns(g parquet.RowGroup) (bool, error) {
 		for {
 			n, err := values.ReadValues(buf)
 			for _, v := range buf[:n] {
-				id := string(v.ByteArray())
-				if t.again[id] > 0 || len(t.amends[id]) > 0 {
+				id := v.ByteArray()
+				if t.again[string(id)] > 0 || len(t.amends[string(id)]) > 0 {
 					parquet.Release(p)
 					return true, nil
 				}

@@ -381,7 +381,7 @@ func (b *Builder) join(e *record.Entry, row *Event, cause int64, out *Batch) {
 		Cumulative *float64 `json:"cumulative"`
 		Raw        *float64 `json:"raw_reward"`
 	}
-	json.Unmarshal(r.Info, &info) // a benchmark's own form has none of it
+	_ = json.Unmarshal(r.Info, &info) // a benchmark's own form has none of it
 	row.Reward, row.RawReward, row.Sum = r.Reward, info.Raw, info.Cumulative
 	if r.Reward != nil {
 		if o.sum += *r.Reward; row.Sum == nil {

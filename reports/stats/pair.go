@@ -253,14 +253,6 @@ func tango(b, c, n, z, level float64) Interval {
 	}
 }
 
-// SampleSize is how many tasks it takes to see a true difference delta, where omega2 is the
-// variance of the difference over tasks and noise the sum of both arms' variances of an answer,
-// each divided by its repeats (Miller, equation 9).
-func SampleSize(delta, omega2, noise, alpha, power float64) float64 {
-	z := mathext.NormalQuantile(1-alpha/2) + mathext.NormalQuantile(power)
-	return z * z * (omega2 + noise) / (delta * delta)
-}
-
 // Holm adjusts p-values of several comparisons so that the chance of even one false alarm stays
 // below the level that they are then held against. The result is in the order of ps.
 func Holm(ps []float64) []float64 {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"gonum.org/v1/gonum/mathext"
 	"pgregory.net/rapid"
 )
 
@@ -112,16 +113,27 @@ func TestPairingMatters(t *testing.T) {
 	// The paired error is √((b+c)/n − d²)/√n, up to n−1.
 	near(t, "paired SE", *got.SE, math.Sqrt((42.0/220-got.Diff*got.Diff)/219), 1e-12)
 	near(t, "detectable", *got.Detectable, 2.8016*(*got.SE), 1e-4)
+	// Tasks whose differences have this variance, as many as there are, show this difference; the t
+	// distribution's longer tails ask for a little more than Miller's normal ones.
+	near(t, "tasks for what is detectable", sampleSize(*got.Detectable, 220*(*got.SE)*(*got.SE), 0, 0.05, 0.8), 220, 3)
 	// SE² = SE_A² + SE_B² − 2·r·SE_A·SE_B (Miller, section 4)
 	a, b := math.Sqrt(p1*(1-p1)/219), math.Sqrt(p2*(1-p2)/219)
 	near(t, "SE from correlation", *got.SE, math.Sqrt(a*a+b*b-2**got.Corr*a*b), 1e-12)
 }
 
+// sampleSize is how many tasks it takes to see a true difference delta, where omega2 is the
+// variance of the difference over tasks and noise the sum of both arms' variances of an answer,
+// each divided by its repeats (Miller, equation 9).
+func sampleSize(delta, omega2, noise, alpha, power float64) float64 {
+	z := mathext.NormalQuantile(1-alpha/2) + mathext.NormalQuantile(power)
+	return z * z * (omega2 + noise) / (delta * delta)
+}
+
 // Miller, arXiv 2411.00640, section 5: ω² = 1/9, δ = 3 points, α = 0.05, power 80 % take about 969
 // questions without answer noise.
 func TestMillerSampleSize(t *testing.T) {
-	near(t, "n", SampleSize(0.03, 1.0/9, 0, 0.05, 0.8), 969, 0.5)
-	near(t, "with one answer each, σ² = 1/6", SampleSize(0.03, 1.0/9, 2.0/6, 0.05, 0.8), 3876, 2)
+	near(t, "n", sampleSize(0.03, 1.0/9, 0, 0.05, 0.8), 969, 0.5)
+	near(t, "with one answer each, σ² = 1/6", sampleSize(0.03, 1.0/9, 2.0/6, 0.05, 0.8), 3876, 2)
 }
 
 // The cluster-robust error and its degrees of freedom, against the matrices of Bell and McCaffrey

@@ -135,10 +135,10 @@ func (res GateResult) difference(g Gate, c *Comparison) GateResult {
 }
 
 // Text is one line for a terminal.
-func (g GateResult) Text(st Style) string {
+func (res GateResult) Text(st Style) string {
 	word := st.bad("failed")
-	if g.Passed {
+	if res.Passed {
 		word = st.good("passed")
 	}
-	return fmt.Sprintf("gate %s: %s: %s", word, line(g.Arm), line(g.Why))
+	return fmt.Sprintf("gate %s: %s: %s", word, line(res.Arm), line(res.Why))
 }

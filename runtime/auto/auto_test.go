@@ -51,7 +51,7 @@ func TestDriver(t *testing.T) {
 		if opened[k.Name]++; k.Name == "images" && !engine {
 			return nil, away
 		}
-		return named{fake.New(), k.Name, &closed}, nil
+		return named{fake.New(fake.Options{}), k.Name, &closed}, nil
 	})
 	plain, err := d.Create(ctx, sandbox.Spec{})
 	if err != nil {

@@ -18,7 +18,8 @@ import (
 )
 
 // Find takes up a sandbox that another process of ours has made, with the key that it has left. The
-// engine's word that there is no such container, or that it has ended, is definite.
+// engine's word that there is no such container, or that it has ended, is definite. No run calls it
+// yet: resume will, to go on with sessions whose machines outlived evalrun.
 func (d *Driver) Find(ctx context.Context, id string) (sandbox.Sandbox, error) {
 	d.mu.Lock()
 	b := d.live[id]

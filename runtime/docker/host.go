@@ -48,7 +48,7 @@ func findHost(want string) (host, error) {
 	if name == "" {
 		var c struct{ CurrentContext string }
 		if b, err := os.ReadFile(filepath.Join(configDir(), "config.json")); err == nil {
-			json.Unmarshal(b, &c)
+			_ = json.Unmarshal(b, &c) // then the default context
 		}
 		name = c.CurrentContext
 	}

@@ -108,7 +108,7 @@ func (m *machine) gone() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), goneLimit)
 	defer cancel()
-	why, definite := m.ask(ctx)
+	definite, why := m.ask(ctx)
 	if said, _, _ := strings.Cut(strings.TrimSpace(m.ch.errs.String()), "\n"); said != "" {
 		why = fmt.Errorf("%w: %.300s", why, said)
 	}
@@ -120,10 +120,10 @@ func (m *machine) gone() error {
 
 // ask waits for the container's end, which the end of its streams comes a moment before, and reads
 // what the engine knows of it.
-func (m *machine) ask(ctx context.Context) (why error, definite bool) {
+func (m *machine) ask(ctx context.Context) (definite bool, why error) {
 	cli, err := m.b.d.engine.api(ctx)
 	if err != nil {
-		return err, false
+		return false, err
 	}
 	if !m.asked { // later calls need not wait: it runs on, and only the connection is lost
 		m.asked = true
@@ -139,23 +139,23 @@ func (m *machine) ask(ctx context.Context) (why error, definite bool) {
 	c, err := inspect(ctx, cli, m.name)
 	switch {
 	case m.b.isClosed():
-		return fmt.Errorf("%w: it was closed", sandbox.ErrGone), true
+		return true, fmt.Errorf("%w: it was closed", sandbox.ErrGone)
 	case missing(err):
-		return fmt.Errorf("%w: somebody has removed its container", sandbox.ErrGone), true
+		return true, fmt.Errorf("%w: somebody has removed its container", sandbox.ErrGone)
 	case err != nil && ctx.Err() != nil:
-		return errSilent, false
+		return false, errSilent
 	case err != nil:
 		m.asked = false
-		return m.b.d.engine.explain(err), false
+		return false, m.b.d.engine.explain(err)
 	case c.State.Running && !m.over:
-		return errors.New("the connection to it has broken, and it still runs: take it up again by its ID"), false
+		return false, errors.New("the connection to it has broken, and it still runs: take it up again by its ID")
 	}
 	s := c.State
 	if s.Running {
-		return fmt.Errorf("%w: somebody has started its container again", sandbox.ErrGone), true
+		return true, fmt.Errorf("%w: somebody has started its container again", sandbox.ErrGone)
 	}
 	if s.OOMKilled && s.ExitCode == 137 {
-		return sandbox.ErrOutgrown, true
+		return true, sandbox.ErrOutgrown
 	}
 	how := fmt.Sprintf("exit code %d", s.ExitCode)
 	if s.ExitCode == 137 {
@@ -164,5 +164,5 @@ func (m *machine) ask(ctx context.Context) (why error, definite bool) {
 	if s.Error != "" {
 		how += ": " + s.Error
 	}
-	return fmt.Errorf("%w: its executor has ended (%s)", sandbox.ErrGone, how), true
+	return true, fmt.Errorf("%w: its executor has ended (%s)", sandbox.ErrGone, how)
 }

@@ -77,7 +77,9 @@ func (b *box) remember(n sandbox.Network) error {
 			return nil
 		}
 	}
-	os.Rename(tmp, b.d.file(b.id))
+	if os.Rename(tmp, b.d.file(b.id)) != nil {
+		os.Remove(tmp)
+	}
 	return nil
 }
 

@@ -41,7 +41,6 @@ type guest struct {
 	ep     *channel.Endpoint
 	ctx    context.Context
 	cancel context.CancelFunc
-	once   sync.Once
 }
 
 func newGuest(t testing.TB) *guest {

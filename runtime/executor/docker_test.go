@@ -19,9 +19,8 @@ import (
 
 // A container is made by hand, through Docker's own command: what is tested is the executor.
 type container struct {
-	t    testing.TB
-	id   string
-	host *exec.Cmd
+	t  testing.TB
+	id string
 }
 
 func requireDocker(t testing.TB) {

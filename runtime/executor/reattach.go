@@ -31,6 +31,8 @@ func NewKey() []byte {
 // twice; where its Exit.Full names a file, all of it is there. A host that still lives loses the
 // machine: its calls fail with [sandbox.ErrGone].
 //
+// No run calls it yet: resume will, by the driver's Find, for machines that outlived evalrun.
+//
 // It waits for the executor's answer as long as ctx allows. The client owns rw from now on, also on
 // error.
 func Reattach(ctx context.Context, rw io.ReadWriteCloser, o Options) (*Client, error) {

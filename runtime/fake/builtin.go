@@ -169,7 +169,7 @@ func id(_ context.Context, p *Proc) int {
 	return 0
 }
 
-func test(_ context.Context, p *Proc) int {
+func test(ctx context.Context, p *Proc) int {
 	a := p.Args[1:]
 	if p.Args[0] == "[" {
 		if len(a) == 0 || a[len(a)-1] != "]" {
@@ -188,7 +188,7 @@ func test(_ context.Context, p *Proc) int {
 	case len(a) > 0 && a[0] == "!":
 		q := *p
 		q.Args = append([]string{"test"}, a[1:]...)
-		return 1 - min(1, test(nil, &q))
+		return 1 - min(1, test(ctx, &q))
 	case len(a) == 0:
 		return 1
 	case len(a) == 1:

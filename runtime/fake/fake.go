@@ -2,10 +2,10 @@
 // Go functions. It keeps the contract of package sandbox as the real drivers do (sandboxtest runs
 // over it), costs next to nothing, works inside testing/synctest, and can be told to fail.
 //
-//	d := fake.New(fake.Command("greet", func(ctx context.Context, p *fake.Proc) int {
+//	d := fake.New(fake.Options{Commands: map[string]fake.Func{"greet": func(ctx context.Context, p *fake.Proc) int {
 //		fmt.Fprintln(p.Stdout, "hello", p.Args[1])
 //		return 0
-//	}))
+//	}}})
 //
 // A small shell (bash or sh, -c) and a handful of programs (echo, cat, sleep …) are built in, for
 // tests and demonstrations.
@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"strconv"
 	"strings"
 	"sync"
@@ -31,55 +32,35 @@ import (
 // [Driver.CheckAllClosed] tells.
 type Func func(ctx context.Context, p *Proc) int
 
-// An Option of New.
-type Option func(*Driver)
+// Options of New. The zero value is a driver that does what it is asked.
+type Options struct {
+	// Commands are programs that stand in every sandbox's PATH; a nil one takes a built-in away.
+	Commands map[string]Func
+	// Images say what is in the sandboxes of an image reference, below "/"; "" is the default image.
+	Images map[string]fs.FS
+	// Networks lets specs ask for a network, which then is not there. Without it they are Unsupported.
+	Networks bool
 
-// Command makes a function known as a program that stands in every sandbox's PATH.
-func Command(name string, f Func) Option {
-	return func(d *Driver) { d.commands[name], d.inline[name] = f, false }
+	// FailCreate and FailExec are how many calls fail with ErrInjected before they work.
+	FailCreate, FailExec int
+	// FailClose is how many sandboxes return ErrInjected from every Close, though they are gone.
+	FailClose int
+	// OOM is how many commands are killed for passing the memory limit, as they start.
+	OOM int
+
+	// OnCreate and OnExec are called, one call at a time, before each Create and Exec, which fail
+	// with their errors.
+	OnCreate func(spec sandbox.Spec) error
+	OnExec   func(sb *Sandbox, c sandbox.Command) error
+
+	// The least time that calls take.
+	SlowCreate, SlowExec, SlowClose time.Duration
 }
-
-// Image says what is in the sandboxes of an image reference, below "/"; "" is the driver's default
-// image.
-func Image(ref string, fsys fs.FS) Option { return func(d *Driver) { d.images[ref] = fsys } }
-
-// Networks lets specs ask for a network, which then is not there. Without it they are Unsupported.
-func Networks() Option { return func(d *Driver) { d.networks = true } }
 
 // ErrInjected is what the failures that were asked for wrap.
 var ErrInjected = errors.New("failure injected")
 
-// FailCreate lets the first n calls of Create fail.
-func FailCreate(n int) Option {
-	return OnCreate(func(sandbox.Spec) error { return countdown(&n) })
-}
-
-// FailExec lets the first n calls of Exec fail.
-func FailExec(n int) Option {
-	return OnExec(func(*Sandbox, sandbox.Command) error { return countdown(&n) })
-}
-
-// OnCreate calls f, one call at a time, before each Create; its error becomes that of Create.
-func OnCreate(f func(spec sandbox.Spec) error) Option {
-	return func(d *Driver) { d.onCreate = append(d.onCreate, f) }
-}
-
-// OnExec calls f, one call at a time, before each Exec; its error becomes that of Exec.
-func OnExec(f func(sb *Sandbox, c sandbox.Command) error) Option {
-	return func(d *Driver) { d.onExec = append(d.onExec, f) }
-}
-
-// FailClose lets the first n sandboxes return an error from every Close, though they are gone.
-func FailClose(n int) Option { return func(d *Driver) { d.failClose = n } }
-
-// OOM lets the first n commands be killed for passing the memory limit, as they start.
-func OOM(n int) Option { return func(d *Driver) { d.oom = n } }
-
-// SlowCreate, SlowExec and SlowClose let calls take at least so long.
-func SlowCreate(t time.Duration) Option { return func(d *Driver) { d.slowCreate = t } }
-func SlowExec(t time.Duration) Option   { return func(d *Driver) { d.slowExec = t } }
-func SlowClose(t time.Duration) Option  { return func(d *Driver) { d.slowClose = t } }
-
+// countdown fails while n lasts.
 func countdown(n *int) error {
 	if *n <= 0 {
 		return nil
@@ -90,21 +71,13 @@ func countdown(n *int) error {
 
 // A Driver makes sandboxes in memory.
 type Driver struct {
+	opts     Options // its counters go down, under hooks
 	commands map[string]Func
 	inline   map[string]bool // the shell runs them itself, as a real one does
-	images   map[string]fs.FS
-	networks bool
 
-	hooks      sync.Mutex // held while onCreate and onExec run, and for the counters below
-	onCreate   []func(sandbox.Spec) error
-	onExec     []func(*Sandbox, sandbox.Command) error
-	hooked     bool // something is to be done before an Exec
-	fragile    bool // some Close is to fail
-	failClose  int
-	oom        int
-	slowCreate time.Duration
-	slowExec   time.Duration
-	slowClose  time.Duration
+	hooks   sync.Mutex // held while OnCreate and OnExec run
+	hooked  bool       // something is to be done before an Exec
+	fragile bool       // some Close is to fail
 
 	mu            sync.Mutex
 	live          map[string]*Sandbox
@@ -116,19 +89,17 @@ type Driver struct {
 var _ sandbox.Driver = (*Driver)(nil)
 
 // New makes a driver.
-func New(options ...Option) *Driver {
-	d := &Driver{commands: make(map[string]Func, len(builtin)), inline: map[string]bool{}, images: map[string]fs.FS{}, live: map[string]*Sandbox{}}
-	for name, f := range builtin {
-		d.commands[name] = f
-	}
+func New(o Options) *Driver {
+	d := &Driver{opts: o, commands: make(map[string]Func, len(builtin)), inline: map[string]bool{}, live: map[string]*Sandbox{}}
+	maps.Copy(d.commands, builtin)
 	for _, name := range []string{"true", "false", "echo", "printf", "test", "[", "pwd"} {
 		d.inline[name] = true
 	}
-	for _, o := range options {
-		o(d)
+	for name, f := range o.Commands {
+		d.commands[name], d.inline[name] = f, false
 	}
-	d.hooked = len(d.onExec) > 0 || d.oom > 0
-	d.fragile = d.failClose > 0
+	d.hooked = o.OnExec != nil || o.FailExec > 0 || o.OOM > 0
+	d.fragile = o.FailClose > 0
 	return d
 }
 
@@ -154,7 +125,7 @@ func (d *Driver) supports(s sandbox.Spec) error {
 	switch n := s.Network.Mode; {
 	case n != "" && n != "none" && n != "public" && n != "allow":
 		what = fmt.Sprintf("network mode %q", n)
-	case !s.Network.None() && !d.networks:
+	case !s.Network.None() && !d.opts.Networks:
 		what = "a network"
 	case s.Platform != "" && !strings.HasPrefix(s.Platform, "linux/"):
 		what = "platform " + s.Platform
@@ -174,21 +145,15 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox
 		return nil, err
 	}
 	spec.Owner = spec.Owner.OrSelf()
-	if err := wait(ctx, d.slowCreate); err != nil {
+	if err := wait(ctx, d.opts.SlowCreate); err != nil {
 		return fail(err)
 	}
-	if len(d.onCreate) > 0 {
-		d.hooks.Lock()
-		defer d.hooks.Unlock()
-		for _, f := range d.onCreate {
-			if err := f(spec); err != nil {
-				return fail(err)
-			}
-		}
+	if err := d.mayCreate(spec); err != nil {
+		return fail(err)
 	}
 	s := &Sandbox{driver: d, id: "fake-" + strconv.FormatInt(d.next.Add(1), 10), spec: spec}
 	s.files.max = spec.Disk
-	if img := d.images[spec.Image.Ref]; img != nil {
+	if img := d.opts.Images[spec.Image.Ref]; img != nil {
 		if err := s.put(ctx, "/", img); err != nil {
 			return fail(err)
 		}
@@ -204,6 +169,16 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox
 	d.created++
 	d.peak = max(d.peak, len(d.live))
 	return s, nil
+}
+
+// mayCreate counts a failure that was asked for, and asks the hook.
+func (d *Driver) mayCreate(spec sandbox.Spec) error {
+	d.hooks.Lock()
+	defer d.hooks.Unlock()
+	if err := countdown(&d.opts.FailCreate); err != nil || d.opts.OnCreate == nil {
+		return err
+	}
+	return d.opts.OnCreate(spec)
 }
 
 // wait waits for t, or returns the cause of ctx's end.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"sync"
 	"testing"
 	"testing/fstest"
@@ -30,13 +31,13 @@ func TestSuite(t *testing.T) {
 
 func TestFailures(t *testing.T) {
 	boom := errors.New("boom")
-	d := fake.New(fake.FailCreate(1), fake.FailExec(2), fake.FailClose(1), fake.OOM(1),
-		fake.OnCreate(func(s sandbox.Spec) error {
+	d := fake.New(fake.Options{FailCreate: 1, FailExec: 2, FailClose: 1, OOM: 1,
+		OnCreate: func(s sandbox.Spec) error {
 			if s.Memory == 13 {
 				return boom
 			}
 			return nil
-		}))
+		}})
 	var infra *sandbox.Error
 	if _, err := d.Create(t.Context(), sandbox.Spec{}); !errors.As(err, &infra) || !errors.Is(err, fake.ErrInjected) {
 		t.Errorf("Create: %v", err)
@@ -80,8 +81,8 @@ func (r *recorder) Errorf(format string, args ...any) { *r = append(*r, fmt.Spri
 func TestSlowAndDeaf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		wake := make(chan struct{})
-		d := fake.New(fake.SlowCreate(time.Second), fake.SlowExec(time.Minute), fake.SlowClose(time.Hour),
-			fake.Command("deaf", func(context.Context, *fake.Proc) int { <-wake; return 0 }))
+		d := fake.New(fake.Options{SlowCreate: time.Second, SlowExec: time.Minute, SlowClose: time.Hour,
+			Commands: map[string]fake.Func{"deaf": func(context.Context, *fake.Proc) int { <-wake; return 0 }}})
 		begin := time.Now()
 		took := func(what string, want time.Duration) {
 			t.Helper()
@@ -128,11 +129,11 @@ func TestSlowAndDeaf(t *testing.T) {
 }
 
 func TestImagesAndScripts(t *testing.T) {
-	d := fake.New(fake.Image("tools", fstest.MapFS{
+	d := fake.New(fake.Options{Networks: true, Images: map[string]fs.FS{"tools": fstest.MapFS{
 		"usr/local/share/x": {Data: []byte("from the image"), Mode: 0o644},
 		"opt/hello":         {Data: []byte("#!/usr/bin/env bash\necho hello $1 from $0\n"), Mode: 0o755},
 		"opt/odd":           {Data: []byte("#!/opt/unknown\n"), Mode: 0o755},
-	}), fake.Networks())
+	}}})
 	one, err := d.Prepare(t.Context(), sandbox.Image{Ref: "tools"})
 	two, _ := d.Prepare(t.Context(), sandbox.Image{Ref: "other"})
 	if err != nil || one == two || one == "" {
@@ -158,7 +159,7 @@ func TestImagesAndScripts(t *testing.T) {
 // Thousands at once are what the fake is for.
 func TestMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := fake.New()
+		d := fake.New(fake.Options{})
 		var wg sync.WaitGroup
 		begin := time.Now()
 		for range 5000 {
@@ -187,7 +188,7 @@ func TestMany(t *testing.T) {
 
 // A session's share: create, one command, close.
 func BenchmarkSession(b *testing.B) {
-	d := fake.New()
+	d := fake.New(fake.Options{})
 	b.ReportAllocs()
 	for b.Loop() {
 		sb, err := d.Create(b.Context(), sandbox.Spec{})
@@ -202,7 +203,7 @@ func BenchmarkSession(b *testing.B) {
 }
 
 func BenchmarkShell(b *testing.B) {
-	sb, err := fake.New().Create(b.Context(), sandbox.Spec{})
+	sb, err := fake.New(fake.Options{}).Create(b.Context(), sandbox.Spec{})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 // helper is the suite's helper as a function: every verb, done with the fake's memory.
-func helper() fake.Option {
+func helper() fake.Options {
 	locks := &locks{held: map[string]*fake.Proc{}}
 	var run fake.Func
 	run = func(ctx context.Context, p *fake.Proc) int {
@@ -23,7 +23,7 @@ func helper() fake.Option {
 		defer locks.release(p)
 		return verb.Run(w, p.Args[1:])
 	}
-	return fake.Command("helper", run)
+	return fake.Options{Commands: map[string]fake.Func{"helper": run}}
 }
 
 // locks are the files that processes hold. One driver of the suite has several machines, so the

@@ -6,5 +6,5 @@ import "github.com/evalrun/evalrun/runtime/sandbox"
 var Kind = sandbox.Kind{
 	Name: "fake", Doc: "machines in memory, for tests",
 	Images: true, Test: true,
-	Open: func(sandbox.Setup) (sandbox.Driver, error) { return New(), nil },
+	Open: func(sandbox.Setup) (sandbox.Driver, error) { return New(Options{}), nil },
 }

@@ -26,8 +26,8 @@ type listener struct {
 	stop   func() bool
 }
 
-// listen opens a port; with a context, until that ends.
-func (n *network) listen(port int, ctx context.Context) (net.Listener, error) {
+// listen opens a port until ctx ends: inside for a command, which KillAll ends, else for the host.
+func (n *network) listen(ctx context.Context, port int, inside bool) (net.Listener, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	switch {
@@ -41,11 +41,9 @@ func (n *network) listen(port int, ctx context.Context) (net.Listener, error) {
 	if n.ports == nil {
 		n.ports, n.conns = map[int]*listener{}, map[*conn]bool{}
 	}
-	l := &listener{n: n, port: port, inside: ctx != nil, queue: make(chan net.Conn, 128), done: make(chan struct{})}
+	l := &listener{n: n, port: port, inside: inside, queue: make(chan net.Conn, 128), done: make(chan struct{})}
 	n.ports[port] = l
-	if ctx != nil {
-		l.stop = context.AfterFunc(ctx, func() { l.Close() })
-	}
+	l.stop = context.AfterFunc(ctx, func() { l.Close() })
 	return l, nil
 }
 
@@ -115,9 +113,7 @@ func (l *listener) Close() error {
 		l.n.mu.Lock()
 		delete(l.n.ports, l.port) // from here on nobody queues
 		l.n.mu.Unlock()
-		if l.stop != nil {
-			l.stop()
-		}
+		l.stop()
 		close(l.done)
 		for {
 			select {

@@ -300,6 +300,6 @@ func (p *Proc) RemoveAll(name string) error {
 // Listen opens a port on the machine's loopback; it is closed when the process is killed. Dial
 // connects to one.
 func (p *Proc) Listen(port int) (net.Listener, error) {
-	return p.sandbox.network.listen(port, p.tree.ctx)
+	return p.sandbox.network.listen(p.tree.ctx, port, true)
 }
 func (p *Proc) Dial(port int) (net.Conn, error) { return p.sandbox.network.dial(port) }

@@ -202,7 +202,7 @@ func (s *Sandbox) exec(ctx context.Context, c sandbox.Command) (sandbox.Exit, er
 // hooks do what the driver was told to.
 func (s *Sandbox) hooks(ctx context.Context, c sandbox.Command) (oom bool, err error) {
 	d := s.driver
-	if err := wait(ctx, d.slowExec); err != nil {
+	if err := wait(ctx, d.opts.SlowExec); err != nil {
 		return false, err
 	}
 	if !d.hooked {
@@ -210,16 +210,15 @@ func (s *Sandbox) hooks(ctx context.Context, c sandbox.Command) (oom bool, err e
 	}
 	d.hooks.Lock()
 	defer d.hooks.Unlock()
-	for _, f := range d.onExec {
-		if err := f(s, c); err != nil {
+	if err := countdown(&d.opts.FailExec); err != nil {
+		return false, err
+	}
+	if d.opts.OnExec != nil {
+		if err := d.opts.OnExec(s, c); err != nil {
 			return false, err
 		}
 	}
-	if d.oom > 0 {
-		d.oom--
-		return true, nil
-	}
-	return false, nil
+	return countdown(&d.opts.OOM) != nil, nil
 }
 
 // finish closes the output and counts it.
@@ -376,8 +375,8 @@ func (s *Sandbox) Close() error {
 
 	defer close(s.closing)
 	d := s.driver
-	if d.slowClose > 0 {
-		time.Sleep(d.slowClose)
+	if d.opts.SlowClose > 0 {
+		time.Sleep(d.opts.SlowClose)
 	}
 	s.network.close()
 	if busy {
@@ -389,9 +388,8 @@ func (s *Sandbox) Close() error {
 	if d.fragile {
 		d.hooks.Lock()
 		defer d.hooks.Unlock()
-		if d.failClose > 0 {
-			d.failClose--
-			s.closeErr = s.err("close", ErrInjected)
+		if err := countdown(&d.opts.FailClose); err != nil {
+			s.closeErr = s.err("close", err)
 		}
 	}
 	return s.closeErr
@@ -426,7 +424,7 @@ func (s *Sandbox) Listen(ctx context.Context, port int) (net.Listener, error) {
 	if err := s.check(ctx, "listen"); err != nil {
 		return nil, err
 	}
-	l, err := s.network.listen(port, nil)
+	l, err := s.network.listen(context.WithoutCancel(ctx), port, false)
 	if err != nil {
 		return nil, s.err("listen", err)
 	}

@@ -72,7 +72,7 @@ func script(t *testing.T, d sandbox.Driver, s string) (string, sandbox.Exit) {
 }
 
 func TestShell(t *testing.T) {
-	d := fake.New()
+	d := fake.New(fake.Options{})
 	for _, tt := range scripts {
 		if got, e := script(t, d, tt.script); got != tt.out {
 			t.Errorf("%s\ngot  %q, code %d\nwant %q", tt.script, got, e.Code, tt.out)
@@ -106,7 +106,7 @@ func TestShellAgainstBash(t *testing.T) {
 }
 
 func TestShellSyntax(t *testing.T) {
-	d := fake.New()
+	d := fake.New(fake.Options{})
 	for _, s := range []string{"echo 'a", `echo "a`, "(echo", "echo )", "&& x", "x &&", "| x", "x >", "if true; then :; fi", "echo $(", "echo ${x:-y}", "x ;; y", "for i in 1; do :; done", "f() { :; }"} {
 		if out, e := script(t, d, s); e.Code != 2 || out != "" {
 			t.Errorf("%s: code %d, %q", s, e.Code, out)
@@ -116,7 +116,7 @@ func TestShellSyntax(t *testing.T) {
 
 func TestShellTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := fake.New()
+		d := fake.New(fake.Options{})
 		sb, _ := d.Create(t.Context(), sandbox.Spec{})
 		for _, tt := range []struct {
 			script string
@@ -148,7 +148,7 @@ func FuzzShell(f *testing.F) {
 	for _, tt := range scripts {
 		f.Add(tt.script)
 	}
-	d := fake.New(fake.Command("seq", nil), fake.Command("sleep", nil)) // nothing that takes long
+	d := fake.New(fake.Options{Commands: map[string]fake.Func{"seq": nil, "sleep": nil}}) // nothing that takes long
 	f.Fuzz(func(t *testing.T, s string) {
 		sb, err := d.Create(t.Context(), sandbox.Spec{Disk: 1 << 20, Pids: 100})
 		if err != nil {

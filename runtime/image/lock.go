@@ -93,7 +93,7 @@ func (s *Store) buildsLock(how int, take func(name string, how int) (*lock, erro
 		return nil, nil
 	}
 	if err == nil {
-		l.f.Chmod(0o666) // as far as it is ours
+		_ = l.f.Chmod(0o666) // as far as it is ours
 	}
 	return l, err
 }

@@ -31,7 +31,7 @@ func (s *Store) used(info Info, rec record) {
 	now := time.Now()
 	old, err := readRecord(file)
 	if err == nil && (rec.Kind == "" || old.ID == info.ID) {
-		os.Chtimes(file, now, now)
+		_ = os.Chtimes(file, now, now) // else it is forgotten earlier
 		return
 	}
 	if rec.Kind == "" {

@@ -21,10 +21,10 @@ import (
 // A scale is a driver that weighs what lives, from before Create to after Close.
 type scale struct {
 	*fake.Driver
-	mu                   sync.Mutex
-	n, starting, mostN   int
-	mem, mostMem         int64
-	mostStarting, opened int
+	mu                 sync.Mutex
+	n, starting, mostN int
+	mem, mostMem       int64
+	mostStarting       int
 }
 
 type weighed struct {
@@ -110,7 +110,7 @@ func TestStorm(t *testing.T) {
 			slow    = rapid.IntRange(0, 3).Draw(r, "slow")
 		)
 		synctest.Test(t, func(t *testing.T) {
-			d := &scale{Driver: fake.New(fake.FailCreate(fails), fake.SlowCreate(time.Duration(slow)*time.Second), fake.SlowClose(time.Duration(slow)*time.Second))}
+			d := &scale{Driver: fake.New(fake.Options{FailCreate: fails, SlowCreate: time.Duration(slow) * time.Second, SlowClose: time.Duration(slow) * time.Second})}
 			p := pool.New(pool.Options{Sandboxes: maxN, Memory: maxMem, Alone: alone, Starts: starts, Warm: pool.Warm{Each: warm, Idle: 20 * time.Second}}, d)
 			var wg sync.WaitGroup
 			for w := range workers {
@@ -183,7 +183,7 @@ func session(t *testing.T, p *pool.Pool, rnd *rand.Rand) {
 
 func TestOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := fake.New()
+		d := fake.New(fake.Options{})
 		p := pool.New(pool.Options{Memory: 10}, d)
 		first := acquire(t, p, mem(6))
 		var mu sync.Mutex
@@ -222,7 +222,7 @@ func TestOrder(t *testing.T) {
 // ready for others gives way.
 func TestAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := fake.New()
+		d := fake.New(fake.Options{})
 		p := pool.New(pool.Options{Memory: 10, Alone: 30, Warm: pool.Warm{Each: 1}}, d)
 		first := acquire(t, p, mem(4))
 		create(t, first, mem(4)) // and one like it is made ahead
@@ -256,7 +256,7 @@ func TestAlone(t *testing.T) {
 // One who gives up lets those behind him pass.
 func TestGivingUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := fake.New()
+		d := fake.New(fake.Options{})
 		p := pool.New(pool.Options{Sandboxes: 2}, d)
 		l := acquire(t, p, sandbox.Spec{})
 		why := errors.New("not any more")
@@ -288,7 +288,7 @@ func TestGivingUp(t *testing.T) {
 // A machine of which nobody says what it needs is counted at a guess, and on a small host the guess
 // gives way.
 func TestGuess(t *testing.T) {
-	p := pool.New(pool.Options{Memory: 100, Default: sandbox.Reserve{Memory: 60}}, fake.New())
+	p := pool.New(pool.Options{Memory: 100, Default: sandbox.Reserve{Memory: 60}}, fake.New(fake.Options{}))
 	defer p.Close()
 	specs := []sandbox.Spec{{}, {}, mem(40)}
 	l := acquire(t, p, specs...)
@@ -315,7 +315,7 @@ func TestGuess(t *testing.T) {
 }
 
 func TestNeverFits(t *testing.T) {
-	p := pool.New(pool.Options{Memory: 100, CPUs: 2, Sandboxes: 3, Default: sandbox.Reserve{Memory: 10}}, fake.New())
+	p := pool.New(pool.Options{Memory: 100, CPUs: 2, Sandboxes: 3, Default: sandbox.Reserve{Memory: 10}}, fake.New(fake.Options{}))
 	defer p.Close()
 	for name, specs := range map[string][]sandbox.Spec{
 		"memory":        {mem(60), mem(50)},
@@ -333,7 +333,7 @@ func TestNeverFits(t *testing.T) {
 			t.Errorf("%s: the message lacks the budget: %v", name, err)
 		}
 	}
-	if err := pool.New(pool.Options{Memory: 1 << 30}, fake.New()).Fits([]sandbox.Spec{mem(2 << 30)}); !strings.Contains(err.Error(), ": 1 sandbox, 2.0 GiB; the budget is 1.0 GiB (") {
+	if err := pool.New(pool.Options{Memory: 1 << 30}, fake.New(fake.Options{})).Fits([]sandbox.Spec{mem(2 << 30)}); !strings.Contains(err.Error(), ": 1 sandbox, 2.0 GiB; the budget is 1.0 GiB (") {
 		t.Errorf("what is not limited is told: %v", err)
 	}
 	// What is reserved counts, not the limit; exactly the budget fits; nothing always fits.
@@ -349,7 +349,7 @@ func TestNeverFits(t *testing.T) {
 
 func TestLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := fake.New(fake.SlowClose(time.Second))
+		d := fake.New(fake.Options{SlowClose: time.Second})
 		p := pool.New(pool.Options{Memory: 100}, d)
 		l := acquire(t, p, mem(30), mem(50))
 		big := create(t, l, mem(50))
@@ -396,7 +396,7 @@ func TestLease(t *testing.T) {
 
 func TestFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := fake.New(fake.FailCreate(1), fake.FailClose(1))
+		d := fake.New(fake.Options{FailCreate: 1, FailClose: 1})
 		p := pool.New(pool.Options{Sandboxes: 1}, d)
 		l := acquire(t, p, sandbox.Spec{})
 		var infra *sandbox.Error
@@ -430,7 +430,7 @@ func TestFailures(t *testing.T) {
 
 func TestClosingThePool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := fake.New(fake.SlowCreate(time.Hour))
+		d := fake.New(fake.Options{SlowCreate: time.Hour})
 		p := pool.New(pool.Options{Sandboxes: 2}, d)
 		l := acquire(t, p, sandbox.Spec{}, sandbox.Spec{})
 		var wg sync.WaitGroup
@@ -463,7 +463,7 @@ func TestClosingThePool(t *testing.T) {
 
 func TestWarm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := fake.New(fake.SlowCreate(10 * time.Second))
+		d := fake.New(fake.Options{SlowCreate: 10 * time.Second})
 		p := pool.New(pool.Options{Sandboxes: 4, Memory: 100, Warm: pool.Warm{Each: 2, Idle: time.Hour}}, d)
 		spec := mem(10)
 		spec.Env = map[string]string{"A": "1"}
@@ -517,14 +517,14 @@ func TestWarm(t *testing.T) {
 		if n := p.Stats().Warm; n != 0 || d.Live() != 0 {
 			t.Errorf("after an hour: %d ready, %d live", n, d.Live())
 		}
-		one, _ = took(mine("6"))
+		took(mine("6"))
 		time.Sleep(time.Minute)
 		closeAll(t, p, d) // with two ready and one out
 	})
 }
 
 func BenchmarkLease(b *testing.B) {
-	p := pool.New(pool.Options{Sandboxes: 100}, fake.New())
+	p := pool.New(pool.Options{Sandboxes: 100}, fake.New(fake.Options{}))
 	specs := []sandbox.Spec{{Memory: 1}}
 	b.ReportAllocs()
 	for b.Loop() {

@@ -70,7 +70,7 @@ func TestLazy(t *testing.T) {
 }
 
 func TestShell(t *testing.T) {
-	w := open(t, fake.New(), sandbox.Spec{Dir: "/workspace"}, workspace.Options{})
+	w := open(t, fake.New(fake.Options{}), sandbox.Spec{Dir: "/workspace"}, workspace.Options{})
 	for _, tt := range []struct {
 		command, output string
 		code            int
@@ -131,12 +131,12 @@ func TestShell(t *testing.T) {
 
 func TestNoBash(t *testing.T) {
 	bash := 0
-	d := fake.New(fake.Command("bash", nil), fake.OnExec(func(_ *fake.Sandbox, c sandbox.Command) error {
+	d := fake.New(fake.Options{Commands: map[string]fake.Func{"bash": nil}, OnExec: func(_ *fake.Sandbox, c sandbox.Command) error {
 		if c.Args[0] == "bash" {
 			bash++
 		}
 		return nil
-	}))
+	}})
 	w := open(t, d, sandbox.Spec{}, workspace.Options{})
 	for i := range 3 {
 		a := run(fmt.Sprintf("echo once >> /tmp/n; exit %d", 125+i))
@@ -152,18 +152,18 @@ func TestNoBash(t *testing.T) {
 		t.Errorf("bash was tried %d times", bash)
 	}
 	// Nothing at all to run it with: that is what the agent is told.
-	w = open(t, fake.New(fake.Command("bash", nil), fake.Command("sh", nil)), sandbox.Spec{}, workspace.Options{})
+	w = open(t, fake.New(fake.Options{Commands: map[string]fake.Func{"bash": nil, "sh": nil}}), sandbox.Spec{}, workspace.Options{})
 	if r := step(t, w, run("true")); r.Code != 127 || !strings.Contains(r.Output, "not found") {
 		t.Errorf("%+v", r)
 	}
 }
 
 func TestOutput(t *testing.T) {
-	bytes := fake.Command("bytes", func(_ context.Context, p *fake.Proc) int {
+	bytes := func(_ context.Context, p *fake.Proc) int {
 		p.Stdout.Write([]byte("a\x00b\xff\xfe\u00fc\x1b[31m"))
 		return 0
-	})
-	w := open(t, fake.New(bytes), sandbox.Spec{}, workspace.Options{Limit: 1000})
+	}
+	w := open(t, fake.New(fake.Options{Commands: map[string]fake.Func{"bytes": bytes}}), sandbox.Spec{}, workspace.Options{Limit: 1000})
 	r := step(t, w, run("bytes"))
 	if r.Output != "a\uFFFDb\uFFFD\u00fc\x1b[31m" || r.OutBytes != 12 || r.Truncated {
 		t.Errorf("%+v", r)
@@ -184,7 +184,7 @@ func TestOutput(t *testing.T) {
 
 func TestEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := fake.New(fake.OOM(1))
+		d := fake.New(fake.Options{OOM: 1})
 		w := open(t, d, sandbox.Spec{}, workspace.Options{Timeout: time.Minute, MaxTimeout: time.Hour})
 		if r := step(t, w, run("true")); !r.OOM || r.Code == 0 {
 			t.Errorf("out of memory: %+v", r)
@@ -213,7 +213,7 @@ func TestEnds(t *testing.T) {
 }
 
 func TestRunsOnce(t *testing.T) {
-	w := open(t, fake.New(), sandbox.Spec{}, workspace.Options{})
+	w := open(t, fake.New(fake.Options{}), sandbox.Spec{}, workspace.Options{})
 	a := run("echo x >> /tmp/n; exit 4")
 	a.ID = 17
 	for range 2 {
@@ -227,7 +227,7 @@ func TestRunsOnce(t *testing.T) {
 }
 
 func BenchmarkStep(b *testing.B) {
-	sb, _ := fake.New().Create(b.Context(), sandbox.Spec{Dir: "/workspace"})
+	sb, _ := fake.New(fake.Options{}).Create(b.Context(), sandbox.Spec{Dir: "/workspace"})
 	w := workspace.New(func(context.Context) (sandbox.Sandbox, error) { return sb, nil }, workspace.Options{})
 	a := run("echo hello > f; cat f")
 	b.ReportAllocs()

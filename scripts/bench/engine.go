@@ -76,19 +76,19 @@ type object = map[string]any
 
 // create makes and starts a container that waits.
 func (e *engine) create(image string) (id string, err error) {
-	var made struct{ Id string }
+	var made struct{ ID string }
 	err = e.call("POST", "/containers/create", object{
 		"Image": image, "Cmd": []string{"sleep", "infinity"}, "HostConfig": object{"NetworkMode": "none"},
 	}, &made)
 	if err != nil {
 		return "", err
 	}
-	return made.Id, e.call("POST", "/containers/"+made.Id+"/start", nil, nil)
+	return made.ID, e.call("POST", "/containers/"+made.ID+"/start", nil, nil)
 }
 
 // exec runs a command and waits for its output's end.
 func (e *engine) exec(id string, args ...string) error {
-	var made struct{ Id string }
+	var made struct{ ID string }
 	if err := e.call("POST", "/containers/"+id+"/exec", object{"AttachStdout": true, "AttachStderr": true, "Cmd": args}, &made); err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func (e *engine) exec(id string, args ...string) error {
 	}
 	defer c.Close()
 	body := `{"Detach":false,"Tty":false}`
-	fmt.Fprintf(c, "POST /v1.41/exec/%s/start HTTP/1.1\r\nHost: docker\r\nContent-Type: application/json\r\nConnection: Upgrade\r\nUpgrade: tcp\r\nContent-Length: %d\r\n\r\n%s", made.Id, len(body), body)
+	fmt.Fprintf(c, "POST /v1.41/exec/%s/start HTTP/1.1\r\nHost: docker\r\nContent-Type: application/json\r\nConnection: Upgrade\r\nUpgrade: tcp\r\nContent-Length: %d\r\n\r\n%s", made.ID, len(body), body)
 	_, err = io.Copy(io.Discard, bufio.NewReader(c))
 	return err
 }

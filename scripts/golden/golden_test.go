@@ -11,6 +11,7 @@ import (
 
 	"github.com/evalrun/evalrun/browsergym/obs"
 	"github.com/evalrun/evalrun/browsergym/recordings"
+	"github.com/evalrun/evalrun/browsergym/recordings/recordingstest"
 )
 
 // golden makes one comparison, which has to have a cause for every difference.
@@ -18,7 +19,7 @@ func golden(t *testing.T, what, only string) *tally {
 	t.Helper()
 	dir := ""
 	if what != "random" {
-		dir = recordings.Dir(t)
+		dir = recordingstest.Dir(t)
 	}
 	if what != "offline" && os.Getenv("EVALRUN_TEST_BROWSER") != "1" {
 		t.Skip("needs a browser; set EVALRUN_TEST_BROWSER=1")

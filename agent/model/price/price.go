@@ -94,9 +94,6 @@ func (t *Table) Digest() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Len is the number of models.
-func (t *Table) Len() int { return len(t.prices) }
-
 // A dated snapshot costs what its model costs: gpt-4o-2024-08-06, claude-sonnet-4-20250514.
 var date = regexp.MustCompile(`[-@](\d{4}-\d{2}-\d{2}|20\d{6})$`)
 

@@ -7,17 +7,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 
 	"github.com/evalrun/evalrun/agent"
 )
 
 // A script solves a task.
 type script func(p *player) error
-
-// Names are the tasks that have a script, sorted.
-func Names() []string { return slices.Sorted(maps.Keys(scripts)) }
 
 // Knows reports whether a task has a script.
 func Knows(task string) bool { return scripts[task] != nil }

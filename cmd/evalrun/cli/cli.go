@@ -8,6 +8,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -15,6 +16,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/urfave/cli/v3"
@@ -41,13 +43,18 @@ type System struct {
 // Main runs the program and returns its exit code.
 func Main(sys System) int {
 	if len(sys.Args) == 1 && (sys.Args[0] == "--version" || sys.Args[0] == "-v") {
-		fmt.Fprintln(sys.Stdout, "evalrun "+sys.Version)
+		if _, err := fmt.Fprintln(sys.Stdout, "evalrun "+sys.Version); err != nil {
+			fmt.Fprintln(sys.Stderr, err)
+			return ExitInternal
+		}
 		return ExitDone
 	}
 	if err := sys.Kinds.Check(); err != nil { // the program is not as it should be
 		fmt.Fprintln(sys.Stderr, err)
 		return ExitInternal
 	}
+	out := &output{w: sys.Stdout}
+	sys.Stdout = out
 	a := &app{System: sys, reg: sys.Kinds.Config()}
 	a.progress = &late{a: a}
 	if _, ok := sys.Env("NO_COLOR"); !ok {
@@ -64,7 +71,37 @@ func Main(sys System) int {
 	if err != nil {
 		a.report(err)
 	}
+	if failed := out.failure(); failed != nil && !errors.Is(err, failed) {
+		err = &exitError{ExitInternal, fmt.Errorf("writing to standard output: %w", failed), ""}
+		a.report(err)
+	}
 	return codeOf(err)
+}
+
+// An output remembers the first failure to write, so that data that a full disk did not take is not
+// taken for written.
+type output struct {
+	w   io.Writer
+	mu  sync.Mutex
+	err error
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	n, err := o.w.Write(p)
+	if err != nil {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if o.err == nil {
+			o.err = err
+		}
+	}
+	return n, err
+}
+
+func (o *output) failure() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.err
 }
 
 // helpAnywhere lets --help be the command's also behind its arguments, where the library would look
@@ -223,7 +260,7 @@ func (a *app) finish(c *cli.Command) {
 				return a.unknownCommand(cmd, cmd.Args().First())
 			}
 			if cmd.Root() != cmd {
-				cli.ShowSubcommandHelp(cmd)
+				_ = cli.ShowSubcommandHelp(cmd)
 				return usage("", "%s needs one of its commands", cmd.FullName())
 			}
 			return cli.ShowRootCommandHelp(cmd)

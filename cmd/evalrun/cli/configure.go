@@ -19,10 +19,10 @@ import (
 // configOptions are the flags that shape a configuration. Each sets one key, so a flag and a file
 // are checked by the same rules.
 type configOptions struct {
-	workers, repeats, seed, sample, limit, shard  string
-	driver, time, turns, cost, record, replay     string
-	agents, models, ids, tags, filter, set        []string
-	baseURL, prompt, budget, deadline, name, keep string
+	workers, repeats, seed, sample, limit, shard string
+	driver, time, turns, record, replay          string
+	agents, models, ids, tags, filter, set       []string
+	baseURL, prompt, budget, deadline            string
 }
 
 func (o *configOptions) flags(reg *config.Registry) []cli.Flag {

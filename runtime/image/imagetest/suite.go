@@ -142,10 +142,9 @@ func (s Suite) once(t *testing.T) {
 }
 
 func (s Suite) fails(t *testing.T) {
-	st := s.store(t)
 	var out image.Outcome
 	s.Options.Done = func(o image.Outcome) { out = o }
-	st = s.store(t)
+	st := s.store(t)
 	_, err := st.Prepare(t.Context(), s.image(t, "RUN echo what went wrong; exit 7\nRUN exit 7\n", nil))
 	var e *sandbox.Error
 	if !errors.As(err, &e) || !strings.Contains(err.Error(), t.Name()) || !strings.Contains(err.Error(), "7") {

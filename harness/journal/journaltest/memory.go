@@ -1,4 +1,4 @@
-package journal
+package journaltest
 
 import (
 	"context"
@@ -7,15 +7,16 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/evalrun/evalrun/harness/journal/internal/admit"
 	"github.com/evalrun/evalrun/harness/ledger"
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// Memory is a record.Journal that keeps everything in memory, for tests. It admits and refuses as
-// the real one does. The zero value is ready.
+// Memory is a record.Journal that keeps everything in memory. It admits and refuses as the real one
+// does. The zero value is ready.
 type Memory struct {
 	mu      sync.Mutex
-	index   *index
+	index   *admit.Index
 	entries []record.Entry
 	synced  int
 	err     error
@@ -30,12 +31,12 @@ func (m *Memory) Append(_ context.Context, e record.Entry) error {
 		return m.err
 	}
 	if m.index == nil {
-		m.index = newIndex()
+		m.index = admit.New()
 	}
-	if err := complete(&e); err != nil {
+	if err := admit.Complete(&e); err != nil {
 		return err
 	}
-	if _, err := m.index.admit(&e); err != nil {
+	if _, err := m.index.Admit(&e); err != nil {
 		return err
 	}
 	e.Seq = int64(len(m.entries)) + 1
@@ -55,7 +56,7 @@ func (m *Memory) Sync(context.Context) error {
 func (m *Memory) Attempt(_ context.Context, trial string, number int) iter.Seq2[record.Entry, error] {
 	return func(yield func(record.Entry, error) bool) {
 		m.mu.Lock()
-		open := m.index != nil && m.index.find(trial, number) != nil
+		open := m.index != nil && m.index.Find(trial, number) != nil
 		entries := m.entries
 		m.mu.Unlock()
 		past := false
@@ -66,7 +67,7 @@ func (m *Memory) Attempt(_ context.Context, trial string, number int) iter.Seq2[
 		}
 		if !open && past {
 			for _, e := range entries {
-				if e.Trial == trial && e.Attempt == number && !isControl(e.Kind) && !yield(e, nil) {
+				if e.Trial == trial && e.Attempt == number && !admit.IsControl(e.Kind) && !yield(e, nil) {
 					return
 				}
 			}

@@ -1,0 +1,17 @@
+// Package recordingstest finds the recordings of the reference for tests.
+package recordingstest
+
+import (
+	"os"
+	"testing"
+)
+
+// Dir is the folder of recordings that EVALRUN_GOLDEN names; without one the test is skipped.
+func Dir(t testing.TB) string {
+	t.Helper()
+	dir := os.Getenv("EVALRUN_GOLDEN")
+	if dir == "" {
+		t.Skip("recordings of the reference are not there; name their folder by EVALRUN_GOLDEN")
+	}
+	return dir
+}
