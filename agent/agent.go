@@ -139,9 +139,10 @@ func (f *Fault) Unwrap() error { return f.Err }
 
 // A Goal is what the agent is asked to do.
 type Goal struct {
-	Parts  []event.Part `json:"parts"`
-	Skills []string     `json:"skills,omitempty"` // folders inside the machine, each with skills (a folder with a SKILL.md each)
-	MCP    []MCPServer  `json:"mcp,omitempty"`    // tool servers of the task, as seen from inside the machine
+	Parts []event.Part `json:"parts"`
+	// folders inside the machine, each with skills (a folder with a SKILL.md each)
+	Skills []string    `json:"skills,omitempty"`
+	MCP    []MCPServer `json:"mcp,omitempty"` // tool servers of the task, as seen from inside the machine
 }
 
 // An MCPServer is a server of the Model Context Protocol that a task offers to the agent.

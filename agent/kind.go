@@ -14,7 +14,8 @@ type Kind struct {
 	Doc  string // one line, for help and completion
 
 	// Arg says what follows the colon of the short form NAME:ARG, such as "FILE"; "" for nothing.
-	// It must be given unless it is Optional. If IsPath, it is a path relative to the configuration.
+	// It must be given unless it is Optional. If IsPath, it is a path relative to the
+	// configuration.
 	Arg              string
 	Optional, IsPath bool
 
@@ -26,8 +27,8 @@ type Kind struct {
 	// Check looks at argument and options together, before anything is opened. Nil: nothing to do.
 	Check func(arg string, options json.RawMessage) error
 
-	// Model and Prompt: the agent uses one. NeedsModel: it cannot do without. What an agent does not
-	// use is no part of its arm's identity.
+	// Model and Prompt: the agent uses one. NeedsModel: it cannot do without. What an agent does
+	// not use is no part of its arm's identity.
 	Model, NeedsModel, Prompt bool
 	// Define returns what else identifies an arm with this agent, such as the digest of a script.
 	// Nil: nothing.

@@ -220,9 +220,10 @@ type Turn struct {
 // Evidence is what grading needs and nothing more. It is JSON, so that grading can be repeated
 // later.
 type Evidence struct {
-	Stage   int                   `json:"stage"`
-	Answer  agent.Answer          `json:"answer"`
-	Files   map[string]event.Blob `json:"files,omitempty"` // name → content (a single file, or a tar of a folder, as the benchmark says)
+	Stage  int          `json:"stage"`
+	Answer agent.Answer `json:"answer"`
+	// name → content (a single file, or a tar of a folder, as the benchmark says)
+	Files   map[string]event.Blob `json:"files,omitempty"`
 	Rewards []float64             `json:"rewards,omitempty"`
 	Data    json.RawMessage       `json:"data,omitempty"`
 }

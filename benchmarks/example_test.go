@@ -46,7 +46,8 @@ func (Doubles) Needs(datasets.Task, benchmarks.Options) (benchmarks.Needs, error
 
 type doubling struct{ sandboxed.Base }
 
-func (Doubles) Open(_ context.Context, h benchmarks.Host, t datasets.Task, _ benchmarks.Options) (benchmarks.Episode, error) {
+func (Doubles) Open(_ context.Context, h benchmarks.Host, t datasets.Task,
+	_ benchmarks.Options) (benchmarks.Episode, error) {
 	goal := sandboxed.Say("What is twice " + string(t.Data) + "?")
 	return &doubling{sandboxed.Base{Host: h, Stages: []benchmarks.Stage{{Goal: goal}}}}, nil
 }
@@ -56,7 +57,8 @@ func (d *doubling) Collect(_ context.Context, ans agent.Answer) (benchmarks.Evid
 }
 
 // Grade sees the evidence alone, so that it can be repeated years later.
-func (Doubles) Grade(_ context.Context, _ benchmarks.Host, t datasets.Task, ev benchmarks.Evidence, _ benchmarks.Episode) (benchmarks.Result, error) {
+func (Doubles) Grade(_ context.Context, _ benchmarks.Host, t datasets.Task, ev benchmarks.Evidence,
+	_ benchmarks.Episode) (benchmarks.Result, error) {
 	n, err := strconv.Atoi(string(t.Data))
 	if err != nil {
 		return benchmarks.Result{}, err

@@ -13,7 +13,8 @@ type Kind struct {
 	Doc  string // one line, for help and completion
 
 	// Arg says what follows the colon of the short form NAME:ARG, such as "FILE"; "" for nothing.
-	// It must be given unless it is Optional. If IsPath, it is a path relative to the configuration.
+	// It must be given unless it is Optional. If IsPath, it is a path relative to the
+	// configuration.
 	Arg              string
 	Optional, IsPath bool
 
@@ -37,9 +38,11 @@ type Setup struct {
 	Arg     string
 	Options json.RawMessage // as checked, with absolute paths
 
-	// Browsers are for tasks in a browser; see package benchmarks/web. Nil: tasks are only looked at.
+	// Browsers are for tasks in a browser; see package benchmarks/web. Nil: tasks are only looked
+	// at.
 	Browsers any
-	// Getenv looks up a variable of the run's environment, such as where a site is. Nil: there is none.
+	// Getenv looks up a variable of the run's environment, such as where a site is. Nil: there is
+	// none.
 	Getenv func(string) string
 }
 

@@ -48,7 +48,8 @@ func sizeOf(s sandbox.Spec) size {
 	}
 	for _, side := range s.Services {
 		o := sizeOf(side)
-		z.cpus, z.memory, z.anyCPU, z.anyMemory = z.cpus+o.cpus, z.memory+o.memory, z.anyCPU+o.anyCPU, z.anyMemory+o.anyMemory
+		z.cpus, z.memory, z.anyCPU, z.anyMemory = z.cpus+o.cpus, z.memory+o.memory, z.anyCPU+o.anyCPU,
+			z.anyMemory+o.anyMemory
 	}
 	return z
 }

@@ -188,7 +188,8 @@ func (a *actor) upload(ctx context.Context, v pyrepr.Value, trigger func(context
 }
 
 // mouse moves to a place and does something with a button there.
-func (a *actor) mouse(ctx context.Context, args []pyrepr.Value, api string, do func(*cdp.Page, context.Context, string) error) error {
+func (a *actor) mouse(ctx context.Context, args []pyrepr.Value, api string,
+	do func(*cdp.Page, context.Context, string) error) error {
 	d, err := scaled(args[:2], a.scale())
 	if err != nil {
 		return err

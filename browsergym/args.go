@@ -124,7 +124,8 @@ func modifiers(v pyrepr.Value, api string) ([]string, error) {
 		case "Alt", "Control", "ControlOrMeta", "Meta", "Shift":
 			out = append(out, string(s))
 		default:
-			return nil, failure("Error", "%s: modifiers[%d]: expected one of (Alt|Control|ControlOrMeta|Meta|Shift)", api, i)
+			return nil, failure("Error", "%s: modifiers[%d]: expected one of (Alt|Control|ControlOrMeta|Meta|Shift)",
+				api, i)
 		}
 	}
 	return out, nil
@@ -150,7 +151,8 @@ func options(v pyrepr.Value) ([]string, error) {
 	for i, v := range list {
 		s, ok := v.(pyrepr.Str)
 		if !ok {
-			return nil, failure("Error", "Locator.select_option: options[%d].valueOrLabel: expected string, got %s", i, jsType(v))
+			return nil, failure("Error", "Locator.select_option: options[%d].valueOrLabel: expected string, got %s", i,
+				jsType(v))
 		}
 		out = append(out, string(s))
 	}

@@ -32,8 +32,12 @@ func init() { // not a literal: deeds use each other
 		},
 		"fill":          (*actor).fill,
 		"select_option": (*actor).selectOption,
-		"click":         func(a *actor, ctx context.Context, args []pyrepr.Value) error { return a.click(ctx, args, false) },
-		"dblclick":      func(a *actor, ctx context.Context, args []pyrepr.Value) error { return a.click(ctx, args, true) },
+		"click": func(a *actor, ctx context.Context, args []pyrepr.Value) error {
+			return a.click(ctx, args, false)
+		},
+		"dblclick": func(a *actor, ctx context.Context, args []pyrepr.Value) error {
+			return a.click(ctx, args, true)
+		},
 		"hover": func(a *actor, ctx context.Context, args []pyrepr.Value) error {
 			return a.on(ctx, args[0], func(e *cdp.Element) error {
 				return a.forced(func(force bool) error { return e.Hover(ctx, force) })
@@ -107,7 +111,8 @@ func init() { // not a literal: deeds use each other
 			if err := a.showAt(ctx, d[0], d[1]); err != nil {
 				return err
 			}
-			return a.upload(ctx, args[2], func(ctx context.Context) error { return a.page.MouseClick(ctx, d[0], d[1], "left", false) })
+			return a.upload(ctx, args[2],
+				func(ctx context.Context) error { return a.page.MouseClick(ctx, d[0], d[1], "left", false) })
 		},
 		"keyboard_press":       typing("Keyboard.press", "key", (*cdp.Page).KeyPress),
 		"keyboard_down":        typing("Keyboard.down", "key", (*cdp.Page).KeyDown),

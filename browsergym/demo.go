@@ -51,7 +51,8 @@ func (a *actor) show(ctx context.Context, e *cdp.Element) error {
 	if !p.Top && mode == "default" {
 		colour = "red"
 	}
-	return a.draw(ctx, drawing{X: p.X + p.Width/2, Y: p.Y + p.Height/2, Left: p.X, Top: p.Y, Width: p.Width, Height: p.Height, Colour: colour,
+	return a.draw(ctx, drawing{X: p.X + p.Width/2, Y: p.Y + p.Height/2, Left: p.X, Top: p.Y, Width: p.Width,
+		Height: p.Height, Colour: colour,
 		Move: slices.Contains(pointing, a.call), Mark: a.call != "hover"})
 }
 
@@ -60,7 +61,8 @@ func (a *actor) showAt(ctx context.Context, x, y float64) error {
 	if a.e.o.Actions.Demo() == "" || !strings.HasPrefix(a.call, "mouse_") {
 		return nil
 	}
-	return a.draw(ctx, drawing{X: x, Y: y, Left: x, Top: y, Width: 1, Height: 1, Colour: "blue", Move: true, Mark: true})
+	return a.draw(ctx, drawing{X: x, Y: y, Left: x, Top: y, Width: 1, Height: 1, Colour: "blue", Move: true,
+		Mark: true})
 }
 
 // draw does what it can: a page that is on its way elsewhere is not decorated.

@@ -19,15 +19,19 @@ type Opener interface {
 
 // Options of an [Env]. Zero fields are the defaults.
 type Options struct {
-	Browser Opener                                // required
-	Task    func(seed uint32) (Task, error)       // required; called by each reset
-	Actions *action.Set                           // nil: chat, infeas, bid, nav and tab, several calls an action
-	Context cdp.ContextOptions                    // what is set here goes before the task's own settings; SlowMo and FixedPauses are the pace's business
-	SlowMo  *time.Duration                        // goes before the task's own
-	Pace    Pace                                  // how long it waits for pages after an action
-	Delay   time.Duration                         // between an action and the observation, at most in pace Fast; 0: 500 ms, below 0: none
-	Steps   int                                   // after so many the episode is truncated; 0: never
-	Ask     func(context.Context) (string, error) // waits for the user's next message whenever it is the user's turn; nil: nobody waits
+	Browser Opener                          // required
+	Task    func(seed uint32) (Task, error) // required; called by each reset
+	Actions *action.Set                     // nil: chat, infeas, bid, nav and tab, several calls an action
+	// what is set here goes before the task's own settings; SlowMo and FixedPauses are the pace's
+	// business
+	Context cdp.ContextOptions
+	SlowMo  *time.Duration // goes before the task's own
+	Pace    Pace           // how long it waits for pages after an action
+	// between an action and the observation, at most in pace Fast; 0: 500 ms, below 0: none
+	Delay time.Duration
+	Steps int // after so many the episode is truncated; 0: never
+	// waits for the user's next message whenever it is the user's turn; nil: nobody waits
+	Ask func(context.Context) (string, error)
 
 	// Custom does the actions of [action.Options].Custom, by their names: on the page that is the
 	// active one, with an argument for each parameter. What an agent is to read of a failure is a
@@ -66,13 +70,14 @@ type Info struct {
 	Task        map[string]any `json:"task_info"`
 	ActionStart float64        `json:"action_exec_start"`
 	ActionStop  float64        `json:"action_exec_stop"`
-	Timeout     float64        `json:"action_exec_timeout"` // seconds that the action was in vain, where its error tells
-	LoadStart   float64        `json:"wait_for_page_loading_start"`
-	LoadStop    float64        `json:"wait_for_page_loading_stop"`
-	CheckStart  float64        `json:"validation_start"`
-	CheckStop   float64        `json:"validation_stop"`
-	LookStart   float64        `json:"get_observation_start"`
-	LookStop    float64        `json:"get_observation_stop"`
+	// seconds that the action was in vain, where its error tells
+	Timeout    float64 `json:"action_exec_timeout"`
+	LoadStart  float64 `json:"wait_for_page_loading_start"`
+	LoadStop   float64 `json:"wait_for_page_loading_stop"`
+	CheckStart float64 `json:"validation_start"`
+	CheckStop  float64 `json:"validation_stop"`
+	LookStart  float64 `json:"get_observation_start"`
+	LookStop   float64 `json:"get_observation_stop"`
 }
 
 // A Result is what comes of a step.

@@ -127,7 +127,8 @@ func TestMiniWoB(t *testing.T) {
 			e := play(t, browsergym.Options{Browser: b, Pace: pace}, func(seed uint32) browsergym.Task {
 				return &browsergym.MiniWoB{Name: "press-it", Base: base, Seed: seed, AtLeast: least}
 			})
-			for off, want := range []float64{1, 1, 0, 0} { // right, half right, wrong, half right where that is not enough
+			// right, half right, wrong, half right where that is not enough
+			for off, want := range []float64{1, 1, 0, 0} {
 				if off == 3 {
 					least, off = 1, 1
 				}
@@ -171,14 +172,18 @@ func TestMiniWoB(t *testing.T) {
 				t.Errorf("the page once more: %+v", r.Info)
 			}
 			o = reset(t, e, seed)
-			if r := step(t, e, "goto('"+o.URL+"?seed=1')"); !r.Terminated || r.Reward != 0 || r.Info.Task["error"] != "invalid url, terminating task" {
+			if r := step(t, e, "goto('"+o.URL+"?seed=1')"); !r.Terminated || r.Reward != 0 ||
+				r.Info.Task["error"] != "invalid url, terminating task" {
 				t.Errorf("another seed: %+v", r.Info)
 			}
 			o = reset(t, e, seed)
-			if r := step(t, e, "goto('"+o.URL+"#x')"); !r.Terminated || r.Info.Task["error"] != "invalid url, terminating task" {
+			if r := step(t, e, "goto('"+o.URL+"#x')"); !r.Terminated ||
+				r.Info.Task["error"] != "invalid url, terminating task" {
 				t.Errorf("another address: %+v", r.Info)
 			}
-			if r := step(t, e, "new_tab()"); !r.Terminated || r.Info.Task["error"] != "invalid page, terminating task" || len(r.Observation.URLs) != 2 || r.Observation.Active != 1 {
+			if r := step(t, e, "new_tab()"); !r.Terminated ||
+				r.Info.Task["error"] != "invalid page, terminating task" || len(r.Observation.URLs) != 2 ||
+				r.Observation.Active != 1 {
 				t.Errorf("another page: %+v", r.Info)
 			}
 		}
@@ -247,7 +252,8 @@ func TestChat(t *testing.T) {
 	if r := step(t, e, "report_infeasible('no')"); !r.Terminated || !r.Truncated {
 		t.Errorf("%+v", r)
 	}
-	if _, err := play(t, o, func(uint32) browsergym.Task { return nil }).Step(t.Context(), "noop()"); !errors.Is(err, browsergym.ErrNotReset) {
+	if _, err := play(t, o, func(uint32) browsergym.Task { return nil }).Step(t.Context(), "noop()"); !errors.Is(err,
+		browsergym.ErrNotReset) {
 		t.Error(err)
 	}
 }
@@ -270,7 +276,8 @@ func TestValidateLeavesNoTrace(t *testing.T) {
 	})
 	reset(t, e, 0)
 	r := step(t, e, "noop(1)")
-	if o := r.Observation; r.Reward != 0.5 || o.Active != 0 || len(o.URLs) != 1 || o.Titles[0] != "mine" || o.Chat[len(o.Chat)-1].Text != "go on" {
+	if o := r.Observation; r.Reward != 0.5 || o.Active != 0 || len(o.URLs) != 1 || o.Titles[0] != "mine" ||
+		o.Chat[len(o.Chat)-1].Text != "go on" {
 		t.Errorf("%+v", r)
 	}
 }
@@ -278,7 +285,8 @@ func TestValidateLeavesNoTrace(t *testing.T) {
 // A browser that dies ends the episode with an error, not with an observation.
 func TestBrowserDies(t *testing.T) {
 	b := launch(t)
-	e := play(t, browsergym.Options{Browser: b}, func(uint32) browsergym.Task { return &browsergym.Openended{URL: "about:blank"} })
+	e := play(t, browsergym.Options{Browser: b},
+		func(uint32) browsergym.Task { return &browsergym.Openended{URL: "about:blank"} })
 	reset(t, e, 0)
 	b.Kill()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

@@ -62,11 +62,14 @@ func TestFaultyTasks(t *testing.T) {
 		t.Fatal(err)
 	}
 	pages := map[string]string{
-		"/no-goal.html":  strings.Replace(string(well), `<div id="query"></div>`, "", 1),
-		"/no-core.html":  "<title>none</title><div id=query></div>",
-		"/throws.html":   strings.Replace(string(well), "core.timer = setTimeout", "throw new Error('not today'); core.timer = setTimeout", 1),
-		"/nan.html":      strings.Replace(string(well), "i === wanted ? 1 : i === (wanted + 1) % 3 ? 0.5 : -1", "NaN", 1),
-		"/infinite.html": strings.Replace(string(well), "i === wanted ? 1 : i === (wanted + 1) % 3 ? 0.5 : -1", "'much'", 1),
+		"/no-goal.html": strings.Replace(string(well), `<div id="query"></div>`, "", 1),
+		"/no-core.html": "<title>none</title><div id=query></div>",
+		"/throws.html": strings.Replace(string(well), "core.timer = setTimeout",
+			"throw new Error('not today'); core.timer = setTimeout", 1),
+		"/nan.html": strings.Replace(string(well), "i === wanted ? 1 : i === (wanted + 1) % 3 ? 0.5 : -1", "NaN",
+			1),
+		"/infinite.html": strings.Replace(string(well), "i === wanted ? 1 : i === (wanted + 1) % 3 ? 0.5 : -1",
+			"'much'", 1),
 	}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		text, ok := pages[r.URL.Path]
@@ -97,7 +100,8 @@ func TestFaultyTasks(t *testing.T) {
 				t.Parallel()
 				e := env(t, name[:i], name[i:])
 				_, _, err := e.Reset(t.Context(), 1)
-				if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "setting up miniwob."+name[i:]) {
+				if err == nil || !strings.Contains(err.Error(), want) ||
+					!strings.Contains(err.Error(), "setting up miniwob."+name[i:]) {
 					t.Errorf("error %v", err)
 				}
 			})
@@ -116,7 +120,8 @@ func TestFaultyTasks(t *testing.T) {
 type slowJudge struct{ browsergym.Openended }
 
 func (s *slowJudge) Validate(ctx context.Context, page *cdp.Page, _ []browsergym.Message) (browsergym.Verdict, error) {
-	return browsergym.Verdict{Info: map[string]any{}}, page.Evaluate(ctx, "new Promise(done => setTimeout(done, 3000))", nil)
+	return browsergym.Verdict{Info: map[string]any{}},
+		page.Evaluate(ctx, "new Promise(done => setTimeout(done, 3000))", nil)
 }
 
 // TestBrowserDiesInEachPhase: that a browser has died is told as such, whatever was under way, and
@@ -130,7 +135,8 @@ func TestBrowserDiesInEachPhase(t *testing.T) {
 		fmt.Fprint(w, "<title>long</title>"+strings.Repeat("<p>x", 3000))
 	}))
 	t.Cleanup(func() { s.CloseClientConnections(); s.Close() })
-	for name, action := range map[string]string{"reset": "", "action": "noop(5000)", "navigation": "goto('" + s.URL + "/slow')", "judging": "send_msg_to_user('x')"} {
+	for name, action := range map[string]string{"reset": "", "action": "noop(5000)",
+		"navigation": "goto('" + s.URL + "/slow')", "judging": "send_msg_to_user('x')"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := launch(t)

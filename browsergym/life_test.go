@@ -107,16 +107,20 @@ func TestInfeasible(t *testing.T) {
 // Of several calls those before the one that fails have been done; an unknown name rejects all of
 // them.
 func TestCallsInOrder(t *testing.T) {
-	e, o, _ := open(t, browsergym.Options{NoScreenshot: true}, `<title>t</title><input id=i><button onclick="document.title += '!'">go</button>`)
+	e, o, _ := open(t, browsergym.Options{NoScreenshot: true},
+		`<title>t</title><input id=i><button onclick="document.title += '!'">go</button>`)
 	in, b := "4", bidOf(t, o, "go")
 	for _, x := range []struct{ action, want, title string }{
-		{fmt.Sprintf("click('%s')\nclick()\nclick('%[1]s')", b), "TypeError: click() missing 1 required positional argument: 'bid'", "t!"},
+		{fmt.Sprintf("click('%s')\nclick()\nclick('%[1]s')", b),
+			"TypeError: click() missing 1 required positional argument: 'bid'", "t!"},
 		{fmt.Sprintf("click('%s')\nnothing()", b), "NameError: Invalid action type 'nothing'.", "t!"},
-		{fmt.Sprintf("click('%s') click('77') click('%[1]s')", b), `ValueError: Could not find element with bid "77"`, "t!!"},
+		{fmt.Sprintf("click('%s') click('77') click('%[1]s')", b), `ValueError: Could not find element with bid "77"`,
+			"t!!"},
 		{fmt.Sprintf("fill('%s', 'x', True)\npress('%[1]s', 'Control+a')\nkeyboard_press('Backspace')", in), "", "t!!"},
 	} {
 		r := step(t, e, x.action)
-		if firstLine(r.Observation.LastError) != x.want || r.Observation.Titles[0] != x.title || r.Observation.LastAction != x.action {
+		if firstLine(r.Observation.LastError) != x.want || r.Observation.Titles[0] != x.title ||
+			r.Observation.LastAction != x.action {
 			t.Errorf("%s: %q, title %q", x.action, r.Observation.LastError, r.Observation.Titles[0])
 		}
 	}
@@ -133,7 +137,8 @@ func TestActionability(t *testing.T) {
 	b := launch(t)
 	for _, retry := range []bool{false, true} {
 		set := everything(t, action.Options{Retry: retry})
-		e, o, _ := open(t, browsergym.Options{Browser: b, NoScreenshot: true, Actions: set, Context: cdp.ContextOptions{ActionTimeout: 500 * time.Millisecond}}, html)
+		e, o, _ := open(t, browsergym.Options{Browser: b, NoScreenshot: true, Actions: set,
+			Context: cdp.ContextOptions{ActionTimeout: 500 * time.Millisecond}}, html)
 		bid := func(id string) string {
 			for line := range strings.Lines(text(t, o)) {
 				if strings.Contains(line, id) {
@@ -174,12 +179,14 @@ func TestActionability(t *testing.T) {
 			t.Errorf("disabled: %q", got)
 		}
 		is = func(got string) bool {
-			return retry && firstLine(got) == "Error: Locator.click: Element is not visible" || !retry && strings.Contains(got, "element is not visible")
+			return retry && firstLine(got) == "Error: Locator.click: Element is not visible" || !retry &&
+				strings.Contains(got, "element is not visible")
 		}
 		if got := click(bid(`display: none`), is); !is(got) {
 			t.Errorf("retry %v, hidden: %q", retry, got)
 		}
-		if got := click(bidOf(t, o, "far"), func(got string) bool { return got == "" }); got != "" || step(t, e, "noop(0)").Observation.Titles[0] != "far" {
+		if got := click(bidOf(t, o, "far"), func(got string) bool { return got == "" }); got != "" ||
+			step(t, e, "noop(0)").Observation.Titles[0] != "far" {
 			t.Errorf("off the screen: %q", got)
 		}
 		if !retry { // the click has been done though it is told to have taken too long
@@ -225,7 +232,8 @@ func TestPages(t *testing.T) {
 	at(step(t, e, click("small")), "[false,, other] 1 300x200")
 	at(step(t, e, "tab_focus(0)"), "[false,, other] 0 1280x720")
 	at(step(t, e, click("full")), "[false,, other other] 2 1280x720")
-	at(step(t, e, "tab_focus(0)\ntab_close()"), "[other other] 1 1280x720") // the last page in the order of their creation
+	// the last page in the order of their creation
+	at(step(t, e, "tab_focus(0)\ntab_close()"), "[other other] 1 1280x720")
 	at(step(t, e, "tab_close()"), "[other] 0 300x200")
 	at(step(t, e, "tab_close()"), "[] 0 1280x720")
 	r := step(t, e, "goto('"+url+"/file')")
@@ -244,7 +252,8 @@ func TestPages(t *testing.T) {
 // What is done to a page in order to see when it is calm is not heard on its console, however the
 // page came to be.
 func TestNothingIsHeard(t *testing.T) {
-	e, first, _ := open(t, browsergym.Options{NoScreenshot: true}, `<title>t</title><a role="button" href="/other" target="_blank">link</a><a role="button" href="/other" target="_blank" rel="opener">friend</a>
+	e, first, _ := open(t, browsergym.Options{NoScreenshot: true},
+		`<title>t</title><a role="button" href="/other" target="_blank">link</a><a role="button" href="/other" target="_blank" rel="opener">friend</a>
 		<button onclick="window.open('/other')">script</button><button onclick="window.open().location = '/other'">late</button><iframe src="/other"></iframe>`)
 	for _, name := range []string{"link", "friend", "script", "late"} {
 		if o := step(t, e, "click('"+bidOf(t, first, name)+"')").Observation; o.Titles[o.Active] != "other" {
@@ -259,7 +268,8 @@ func TestNothingIsHeard(t *testing.T) {
 
 // Somebody else acts between Begin and Finish, and nobody judges.
 func TestOtherHands(t *testing.T) {
-	e, o, _ := open(t, browsergym.Options{NoScreenshot: true}, `<title>t</title><button onclick="document.title = 'done'">b</button>`)
+	e, o, _ := open(t, browsergym.Options{NoScreenshot: true},
+		`<title>t</title><button onclick="document.title = 'done'">b</button>`)
 	info, err := e.Begin("by hand")
 	if err != nil {
 		t.Fatal(err)
@@ -272,7 +282,8 @@ func TestOtherHands(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, err := e.Finish(t.Context(), info, false)
-	if err != nil || r.Observation.Titles[0] != "done" || r.Observation.LastAction != "by hand" || r.Terminated || r.Info.Task == nil {
+	if err != nil || r.Observation.Titles[0] != "done" || r.Observation.LastAction != "by hand" || r.Terminated ||
+		r.Info.Task == nil {
 		t.Errorf("%+v, %v", r, err)
 	}
 	if i := r.Info; i.ActionStart > i.ActionStop || i.LoadStart > i.LoadStop || i.LookStart > i.LookStop {
@@ -291,22 +302,25 @@ func TestRaw(t *testing.T) {
 }
 
 func TestCustomActions(t *testing.T) {
-	set, err := action.New(action.Options{Subsets: []string{"custom"}, Custom: []*action.Spec{{Name: "rename", Params: []action.Param{{Name: "to", Type: "str"}}}}})
+	set, err := action.New(action.Options{Subsets: []string{"custom"},
+		Custom: []*action.Spec{{Name: "rename", Params: []action.Param{{Name: "to", Type: "str"}}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := browsergym.Options{NoScreenshot: true, Actions: set, Browser: opener(nil), Task: func(uint32) (browsergym.Task, error) { return nil, nil }}
+	o := browsergym.Options{NoScreenshot: true, Actions: set, Browser: opener(nil),
+		Task: func(uint32) (browsergym.Task, error) { return nil, nil }}
 	if _, err := browsergym.New(o); err == nil || !strings.Contains(err.Error(), "nobody does the action rename") {
 		t.Errorf("an action that nobody does: %v", err)
 	}
 	o.Browser = nil
-	o.Custom = map[string]func(context.Context, *cdp.Page, []pyrepr.Value) error{"rename": func(ctx context.Context, p *cdp.Page, args []pyrepr.Value) error {
-		s, ok := args[0].(pyrepr.Str)
-		if !ok {
-			return &cdp.Failure{Kind: "ValueError", Text: "a title is a text"}
-		}
-		return p.Call(ctx, "s => { document.title = s; }", nil, string(s))
-	}}
+	o.Custom = map[string]func(context.Context, *cdp.Page, []pyrepr.Value) error{
+		"rename": func(ctx context.Context, p *cdp.Page, args []pyrepr.Value) error {
+			s, ok := args[0].(pyrepr.Str)
+			if !ok {
+				return &cdp.Failure{Kind: "ValueError", Text: "a title is a text"}
+			}
+			return p.Call(ctx, "s => { document.title = s; }", nil, string(s))
+		}}
 	e, _, _ := open(t, o, "<title>t</title>")
 	if r := step(t, e, "rename('new')"); r.Observation.Titles[0] != "new" || r.Observation.LastError != "" {
 		t.Errorf("%+v", r.Observation)
@@ -328,7 +342,8 @@ func TestDemo(t *testing.T) {
 		<script>let most = 0; new MutationObserver(() => { most = Math.max(most, document.documentElement.children.length); document.body.dataset.most = most; }).observe(document.documentElement, {childList: true});</script>`
 	b := launch(t)
 	for _, mode := range []string{"default", "only_visible_elements"} {
-		e, o, _ := open(t, browsergym.Options{Browser: b, NoScreenshot: true, Actions: everything(t, action.Options{Demo: mode})}, html)
+		e, o, _ := open(t, browsergym.Options{Browser: b, NoScreenshot: true,
+			Actions: everything(t, action.Options{Demo: mode})}, html)
 		r := step(t, e, "click('"+bidOf(t, o, "b")+"')")
 		if r.Observation.LastError != "" || r.Observation.Titles[0] != "clicked" {
 			t.Errorf("%s: %q, title %s", mode, r.Observation.LastError, r.Observation.Titles[0])
@@ -364,7 +379,8 @@ func TestWindow(t *testing.T) {
 func TestNoDelay(t *testing.T) {
 	b := launch(t)
 	for _, pace := range []browsergym.Pace{browsergym.Fast, browsergym.Reference} {
-		e, _, _ := open(t, browsergym.Options{Browser: b, NoScreenshot: true, Pace: pace, Delay: -1}, "<title>t</title>")
+		e, _, _ := open(t, browsergym.Options{Browser: b, NoScreenshot: true, Pace: pace, Delay: -1},
+			"<title>t</title>")
 		if r := step(t, e, "keyboard_press('a')"); r.Observation.LastError != "" || r.Observation.Titles[0] != "t" {
 			t.Errorf("%+v", r.Observation)
 		}

@@ -16,12 +16,14 @@ import (
 // MiniWoB is a task of MiniWoB++: one small page that makes up its problem from a seed and rewards
 // itself. Any page that keeps to the same contract will do.
 type MiniWoB struct {
-	Name    string // "click-button"
-	Base    string // address of the folder with the pages, ended by a slash
-	Seed    uint32
-	Limit   time.Duration // of an episode, by the page's own clock; 0: 1000 s
-	Human   bool          // leave on the page what is shown only to people
-	AtLeast float64       // the page's own score from which a step counts as success; 0: above 0, which is what published scores mean
+	Name  string // "click-button"
+	Base  string // address of the folder with the pages, ended by a slash
+	Seed  uint32
+	Limit time.Duration // of an episode, by the page's own clock; 0: 1000 s
+	Human bool          // leave on the page what is shown only to people
+	// the page's own score from which a step counts as success; 0: above 0, which is what published
+	// scores mean
+	AtLeast float64
 
 	page     *cdp.Page
 	reloaded bool
@@ -113,14 +115,16 @@ func (m *MiniWoB) Validate(ctx context.Context, page *cdp.Page, _ []Message) (v 
 		what string
 	}{{page != m.page, "page"}, {page == m.page && page.URL() != m.url(), "url"}} {
 		if wrong.is {
-			return Verdict{Done: true, Info: map[string]any{"error": "invalid " + wrong.what + ", terminating task"}}, nil
+			return Verdict{Done: true, Info: map[string]any{"error": "invalid " + wrong.what + ", terminating task"}},
+				nil
 		}
 	}
 	var now struct {
 		Same bool
 		Info map[string]any
 	}
-	if err := page.Call(ctx, `() => ({same: typeof core === "object" && core[Symbol.for("evalrun")] === true, info: (`+miniwobInfo+`)()})`, &now); err != nil {
+	if err := page.Call(ctx, `() => ({same: typeof core === "object" && core[Symbol.for("evalrun")] === true, info: (`+
+		miniwobInfo+`)()})`, &now); err != nil {
 		return v, fmt.Errorf("reading the reward of miniwob.%s: %w", m.Name, err)
 	}
 	v.Info = now.Info

@@ -51,7 +51,8 @@ func (e *Env) observe(ctx context.Context) (*Observation, error) {
 		if err != nil {
 			return nil, fmt.Errorf("observing %s: %w", page.URL(), err)
 		}
-		o.DOM, o.AX, o.Properties, o.Focused, o.Warnings = seen.Snapshot, seen.AX, seen.Properties, seen.Focused, seen.Warnings
+		o.DOM, o.AX, o.Properties, o.Focused, o.Warnings = seen.Snapshot, seen.AX, seen.Properties, seen.Focused,
+			seen.Warnings
 		o.Screenshot = seen.Picture
 		if o.AX != nil && !e.o.Native {
 			obs.Chromium125(o.AX, explicitCells(o.DOM))

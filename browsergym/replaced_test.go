@@ -79,7 +79,8 @@ func replaced(t *testing.T, b *cdp.Browser, script string, least int) (seen []st
 			t.Fatal(err)
 		}
 		seen = append(seen, strings.ReplaceAll(strings.Join([]string{
-			o.Titles[0], o.Focused, o.LastError, axText(t, o), text(t, o), string(properties), strings.Join(o.Warnings, "\n"),
+			o.Titles[0], o.Focused, o.LastError, axText(t, o), text(t, o), string(properties),
+			strings.Join(o.Warnings, "\n"),
 		}, "\n"), s.URL, "http://site"))
 	}
 	o := reset(t, e, 0)
@@ -92,8 +93,10 @@ func replaced(t *testing.T, b *cdp.Browser, script string, least int) (seen []st
 		}
 	}
 	for _, a := range []struct{ call, on string }{
-		{"fill('%s', 'Bob')", "textbox 'Name'"}, {"click('%s')", "checkbox 'Agree'"}, {"select_option('%s', 'blue')", "combobox ''"},
-		{"hover('%s')", "button 'framed'"}, {"press('%s', 'Control+a')", "textbox 'Name'"}, {"click('%s')", "button 'inside'"}, {"noop(10)", ""},
+		{"fill('%s', 'Bob')", "textbox 'Name'"}, {"click('%s')", "checkbox 'Agree'"},
+		{"select_option('%s', 'blue')", "combobox ''"},
+		{"hover('%s')", "button 'framed'"}, {"press('%s', 'Control+a')", "textbox 'Name'"},
+		{"click('%s')", "button 'inside'"}, {"noop(10)", ""},
 	} {
 		call := a.call
 		if a.on != "" {
@@ -115,7 +118,8 @@ func replaced(t *testing.T, b *cdp.Browser, script string, least int) (seen []st
 
 // Inputs that are named after what a form can do hide it, and so do pictures of the document's.
 func TestHiddenFunctions(t *testing.T) {
-	e, o, _ := open(t, browsergym.Options{}, `<title>hidden</title><form><button type="button" onclick="this.firstChild.data = 'pressed'">press</button></form><div id="d"></div>
+	e, o, _ := open(t, browsergym.Options{},
+		`<title>hidden</title><form><button type="button" onclick="this.firstChild.data = 'pressed'">press</button></form><div id="d"></div>
 		<script>
 			const names = new Set();
 			for (const type of [Document, HTMLFormElement, HTMLElement, Element, Node, EventTarget, Object]) Object.getOwnPropertyNames(type.prototype).forEach(n => names.add(n));
@@ -131,7 +135,8 @@ func TestHiddenFunctions(t *testing.T) {
 	if n := len(o.Properties.Bids()); n < 500 {
 		t.Errorf("%d elements have bids", n)
 	}
-	if o = step(t, e, "mouse_click(20, 20)").Observation; o.Titles[0] != "hidden" || !strings.Contains(axText(t, o), "button 'pressed'") {
+	if o = step(t, e, "mouse_click(20, 20)").Observation; o.Titles[0] != "hidden" ||
+		!strings.Contains(axText(t, o), "button 'pressed'") {
 		t.Errorf("pressed: %q, error %q\n%.500s", o.Titles, o.LastError, axText(t, o))
 	}
 }
@@ -144,7 +149,8 @@ func TestWrittenDocument(t *testing.T) {
 		document.close();
 	}</script>`)
 	marked, err := json.Marshal(o.Properties)
-	if s := text(t, o); err != nil || !strings.Contains(s, `value="typed"`) || strings.Count(string(marked), `"set_of_marks":true`) != 2 {
+	if s := text(t, o); err != nil || !strings.Contains(s, `value="typed"`) ||
+		strings.Count(string(marked), `"set_of_marks":true`) != 2 {
 		t.Errorf("%s\n%s", s, marked)
 	}
 }

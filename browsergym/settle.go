@@ -13,8 +13,10 @@ import (
 type Pace int
 
 const (
-	Fast      Pace = iota // until the page is loaded and nothing of it changes any more, at most as long as the reference waits
-	Reference             // as long as the reference does, pauses between calls included
+	// until the page is loaded and nothing of it changes any more, at most as long as the reference
+	// waits
+	Fast      Pace = iota
+	Reference      // as long as the reference does, pauses between calls included
 )
 
 const (

@@ -40,9 +40,11 @@ type Settings struct {
 
 // A Start is what a task's set-up says.
 type Start struct {
-	Goal  []Item // see [Text]; none when the goal is said later, in the chat
-	Info  map[string]any
-	Scale float64 // of the set-up's page: pixels of its screenshot, and of the agent's coordinates, for one of CSS; 0: 1
+	Goal []Item // see [Text]; none when the goal is said later, in the chat
+	Info map[string]any
+	// of the set-up's page: pixels of its screenshot, and of the agent's coordinates, for one of
+	// CSS; 0: 1
+	Scale float64
 }
 
 // A Verdict is what a task thinks of a step.

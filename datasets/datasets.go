@@ -22,7 +22,9 @@ type Task struct {
 	Fields  map[string]string // for filters: difficulty=hard
 	Data    json.RawMessage   // as its benchmark understands it
 	Files   fs.FS             // files that belong to it; nil: none
-	After   []string          // IDs of its source that have to be played before it, as far as they are played at all: they share a state of the world
+	// IDs of its source that have to be played before it, as far as they are played at all: they
+	// share a state of the world
+	After []string
 
 	Warnings []string // what is odd about it, with its place (an unknown key, say); it can be played all the same
 }

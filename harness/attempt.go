@@ -112,7 +112,8 @@ func (a *attempt) run(ctx context.Context) (again bool, err error) {
 // begin writes the attempt's first entry.
 func (a *attempt) begin(ctx context.Context) error {
 	return a.write(ctx, record.KindAttempt, record.Attempt{
-		Arm: a.arm.ID, ArmName: a.arm.Name, Agent: a.arm.Arm.Agent, Model: a.arm.Arm.Model, Prompt: a.arm.Prompt, Axes: a.arm.Axes,
+		Arm: a.arm.ID, ArmName: a.arm.Name, Agent: a.arm.Arm.Agent, Model: a.arm.Arm.Model, Prompt: a.arm.Prompt,
+		Axes:      a.arm.Axes,
 		Benchmark: a.job.Task.Benchmark, Task: a.job.Task.ID, Digest: a.job.Task.Digest, Cluster: a.job.Task.Cluster,
 		Repeat: a.job.Repeat, Attempt: a.job.Attempt, Seed: a.seed, Why: a.job.Why, Driver: a.Driver,
 		Regrade: len(a.job.Evidence) > 0, Queued: a.began.Sub(a.job.Ready),
@@ -125,7 +126,8 @@ func (a *attempt) sum() {
 	defer a.mu.Unlock()
 	v := &a.verdict
 	a.t.Wall = time.Since(a.began)
-	v.Steps, v.Turns, v.BadCalls, v.Usage, v.Times, v.Left, v.Abandoned = a.steps, a.turns, a.bad, a.used, a.t, a.left, a.abandoned
+	v.Steps, v.Turns, v.BadCalls, v.Usage, v.Times, v.Left, v.Abandoned = a.steps, a.turns, a.bad, a.used, a.t, a.left,
+		a.abandoned
 	v.MaxMemory, v.OOMs = a.maxMemory, a.ooms
 	v.Driver, v.Images, v.Network, v.Refused = a.driver, a.made, a.Mask.String(a.network()), a.nrefused
 	v.Spent = a.paidFor
@@ -154,7 +156,8 @@ func (a *attempt) play(ctx context.Context) (c cause) {
 	defer func() {
 		if p := recover(); p != nil { // a benchmark's own: ours
 			a.Slog.Error("panic in a benchmark", "trial", a.job.Trial, "panic", p, "stack", string(debug.Stack()))
-			c = cause{Fault: &record.Fault{Status: record.Infra, Phase: "session", Class: "panic", Text: panicked(p).Error()}, Again: true}
+			c = cause{Fault: &record.Fault{Status: record.Infra, Phase: "session", Class: "panic",
+				Text: panicked(p).Error()}, Again: true}
 		}
 		if err := a.damage(); err != nil && c.Storage == nil { // whatever an agent or a grader made of it
 			c = storage(err)
@@ -248,7 +251,8 @@ func (a *attempt) append(ctx context.Context, kind string, data []byte) error {
 	if a.regrading != nil { // the trial is decided: what grading it again says on its way belongs to no attempt
 		return nil
 	}
-	return a.journal.Append(ctx, record.Entry{Trial: a.job.Trial, Attempt: a.job.Attempt, Fence: a.job.Fence, Kind: kind, Data: data})
+	return a.journal.Append(ctx, record.Entry{Trial: a.job.Trial, Attempt: a.job.Attempt, Fence: a.job.Fence,
+		Kind: kind, Data: data})
 }
 
 // write encodes and appends one entry. What cannot be encoded, or is too large, is the fault of

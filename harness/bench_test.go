@@ -38,7 +38,8 @@ func talker(calls int) agent.Agent {
 			if err != nil {
 				return agent.Answer{}, err
 			}
-			msgs = append(msgs, model.Message{Role: model.ToolRole, CallID: "c", Parts: event.Text(obs.Body.(event.RunResult).Output)})
+			msgs = append(msgs, model.Message{Role: model.ToolRole, CallID: "c",
+				Parts: event.Text(obs.Body.(event.RunResult).Output)})
 		}
 		return agent.Answer{Parts: event.Text("right")}, nil
 	})
@@ -63,7 +64,8 @@ func benchSessions(b *testing.B, calls, workers int, reply time.Duration) {
 	bed.cfg.Arms[0].Model = replies(func(model.Binding, *model.Request) (*model.Response, error) {
 		time.Sleep(reply)
 		return &model.Response{Parts: event.Text("I will look for the needle."), Stop: "tool_calls",
-			Calls: []event.ReplyCall{{ID: "c", Name: "execute_bash", Args: `{"command":"grep -rn needle ."}`}}, Usage: event.Usage{In: 900, Out: 30}}, nil
+			Calls: []event.ReplyCall{{ID: "c", Name: "execute_bash", Args: `{"command":"grep -rn needle ."}`}},
+			Usage: event.Usage{In: 900, Out: 30}}, nil
 	})
 	q := queue.New(workers, queue.Stream{Jobs: plan.Jobs(bed.plan, nil, nil)})
 	defer q.Close()

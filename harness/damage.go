@@ -71,7 +71,8 @@ func (a *attempt) kept(ctx context.Context, ev benchmarks.Evidence) error {
 		}
 		r, err := a.Blobs.Open(ctx, ev.Files[name].SHA256)
 		if err != nil {
-			return &errStorage{fmt.Errorf("%w: %q of the evidence of trial %s: %w", record.ErrMissing, name, a.job.Trial, err)}
+			return &errStorage{fmt.Errorf("%w: %q of the evidence of trial %s: %w", record.ErrMissing, name,
+				a.job.Trial, err)}
 		}
 		r.Close()
 	}

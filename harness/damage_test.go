@@ -48,7 +48,9 @@ func testDamagedEvidence(t *testing.T, parses bool) {
 		"emptied": func(name string) { os.Truncate(name, 0) },
 		"deleted": func(name string) { os.Remove(name) },
 	} {
-		b := newBed(t, &toy{tasks: 1, wrap: func(e benchmarks.Episode) benchmarks.Episode { return &filingEpisode{e.(*toyEpisode)} }}, says("right", 1))
+		b := newBed(t, &toy{tasks: 1, wrap: func(e benchmarks.Episode) benchmarks.Episode {
+			return &filingEpisode{e.(*toyEpisode)}
+		}}, says("right", 1))
 		dir := t.TempDir()
 		store, err := blob.Open(dir, blob.Options{})
 		if err != nil {
@@ -67,7 +69,8 @@ func testDamagedEvidence(t *testing.T, parses bool) {
 		// A grader that counts what it cannot read as nothing.
 		var h benchmarks.Host
 		b.toy.hosts = func(lent benchmarks.Host) { h = lent }
-		b.toy.grade = func(ctx context.Context, ev benchmarks.Evidence, _ benchmarks.Episode) (benchmarks.Result, error) {
+		b.toy.grade = func(ctx context.Context, ev benchmarks.Evidence,
+			_ benchmarks.Episode) (benchmarks.Result, error) {
 			v := 0.0
 			if r, err := h.Log().OpenBlob(ctx, ev.Files["out.txt"]); err == nil {
 				defer r.Close()
@@ -92,13 +95,15 @@ func testDamagedEvidence(t *testing.T, parses bool) {
 			}
 		}
 		var lost []error
-		if _, err := harness.Regrade(t.Context(), b.cfg, harness.Regrading{Why: "again"}, jobs, b.j, func(r harness.Regraded) {
-			lost = append(lost, r.Lost)
-		}); err != nil || len(lost) != 1 {
+		if _, err := harness.Regrade(t.Context(), b.cfg, harness.Regrading{Why: "again"}, jobs, b.j,
+			func(r harness.Regraded) {
+				lost = append(lost, r.Lost)
+			}); err != nil || len(lost) != 1 {
 			t.Errorf("%s: %v, %d reports", what, err, len(lost))
 			continue
 		}
-		if err := lost[0]; err == nil || !strings.Contains(err.Error(), names[0]) || !errors.Is(err, record.ErrDamaged) && !errors.Is(err, fs.ErrNotExist) {
+		if err := lost[0]; err == nil || !strings.Contains(err.Error(), names[0]) ||
+			!errors.Is(err, record.ErrDamaged) && !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s: %v, want an error that names %s", what, err, names[0])
 		}
 		if len(b.amends(t)) > 0 {

@@ -101,7 +101,8 @@ func (e *env) begin(ctx context.Context, ev event.Event) (event.Event, error) {
 
 // end records the observation of act.
 func (e *env) end(ctx context.Context, act event.Event, body event.Body) (event.Event, error) {
-	obs := event.Event{ID: -1, Source: event.FromEnvironment, Actor: act.Actor, Cause: act.ID, Call: act.Call, Body: body}
+	obs := event.Event{ID: -1, Source: event.FromEnvironment, Actor: act.Actor, Cause: act.ID, Call: act.Call,
+		Body: body}
 	out, err := e.a.log.Append(ctx, obs)
 	if err != nil {
 		return out, e.stick(err)
@@ -128,11 +129,13 @@ func (e *env) Step(ctx context.Context, ev event.Event) (event.Event, error) {
 	case event.ToolCall:
 		if !slices.ContainsFunc(e.stage.Tools, func(t agent.Tool) bool { return t.Name == b.Name }) {
 			e.a.badCall()
-			return e.end(ctx, act, event.Error{Code: "unknown_tool", Text: fmt.Sprintf("there is no tool named %q", b.Name)})
+			return e.end(ctx, act, event.Error{Code: "unknown_tool",
+				Text: fmt.Sprintf("there is no tool named %q", b.Name)})
 		}
 	default:
 		if !e.Can(act.Body.Kind()) {
-			return e.end(ctx, act, event.Error{Code: "unsupported", Text: fmt.Sprintf("this environment executes no actions of kind %q", act.Body.Kind())})
+			return e.end(ctx, act, event.Error{Code: "unsupported",
+				Text: fmt.Sprintf("this environment executes no actions of kind %q", act.Body.Kind())})
 		}
 	}
 	return e.execute(ctx, act)

@@ -131,7 +131,8 @@ func TestOneTrialsFault(t *testing.T) {
 	many := func(n int) resultOf {
 		r := scored(1)
 		for i := range n {
-			r.Tests = append(r.Tests, record.Test{Name: fmt.Sprint("test", i), Status: "passed", Message: strings.Repeat("m", 1000)})
+			r.Tests = append(r.Tests, record.Test{Name: fmt.Sprint("test", i), Status: "passed",
+				Message: strings.Repeat("m", 1000)})
 		}
 		return r
 	}
@@ -146,15 +147,21 @@ func TestOneTrialsFault(t *testing.T) {
 		status record.Status
 		end    record.End
 	}{
-		{name: "NaN of a reducer", reduce: func([]benchmarks.Result) (benchmarks.Result, error) { return scored(nan), nil }, status: record.Grader},
+		{name: "NaN of a reducer", reduce: func([]benchmarks.Result) (benchmarks.Result, error) {
+			return scored(nan), nil
+		}, status: record.Grader},
 		{name: "NaN of a grader", grade: graded(scored(nan)), status: record.Grader},
 		{name: "very many tests", grade: graded(many(10_000)), status: record.Scored, end: record.Answered},
-		{name: "a long text", grade: graded(resultOf{Scores: []record.Score{{Name: "s", Primary: true, Value: new(float64), Text: strings.Repeat("<", 70<<20)}}}),
+		{name: "a long text", grade: graded(
+			resultOf{Scores: []record.Score{
+				{Name: "s", Primary: true, Value: new(float64), Text: strings.Repeat("<", 70<<20)}}}),
 			status: record.Scored, end: record.Answered},
-		{name: "very many scores", grade: graded(resultOf{Scores: slices.Repeat([]record.Score{{Name: "s"}}, 5000)}), status: record.Grader},
-		{name: "outputs that are not JSON", agent: agent.Func(func(context.Context, *agent.Session) (agent.Answer, error) {
-			return agent.Answer{Outputs: json.RawMessage("{")}, nil
-		}), status: record.Scored, end: record.Broke},
+		{name: "very many scores", grade: graded(resultOf{Scores: slices.Repeat([]record.Score{{Name: "s"}}, 5000)}),
+			status: record.Grader},
+		{name: "outputs that are not JSON",
+			agent: agent.Func(func(context.Context, *agent.Session) (agent.Answer, error) {
+				return agent.Answer{Outputs: json.RawMessage("{")}, nil
+			}), status: record.Scored, end: record.Broke},
 		{name: "a long error", agent: agent.Func(func(context.Context, *agent.Session) (agent.Answer, error) {
 			return agent.Answer{}, fmt.Errorf("%s", strings.Repeat("e", 70<<20))
 		}), status: record.Scored, end: record.Broke},
@@ -200,11 +207,13 @@ func TestNumericSecrets(t *testing.T) {
 	const secret = "1234567890"
 	b := newBed(t, &toy{tasks: 1}, agent.Func(func(ctx context.Context, s *agent.Session) (agent.Answer, error) {
 		_, err := s.Step(ctx, event.New(event.FromAgent, event.Run{Command: "echo " + secret}))
-		return agent.Answer{Parts: event.Text("right"), Outputs: json.RawMessage(`{"n":` + secret + `,"` + secret + `":[` + secret + `]}`)}, err
+		return agent.Answer{Parts: event.Text("right"),
+			Outputs: json.RawMessage(`{"n":` + secret + `,"` + secret + `":[` + secret + `]}`)}, err
 	}))
 	withBlobs(t, b)
 	b.toy.step = func(context.Context, event.Event) (benchmarks.Turn, error) {
-		return benchmarks.Turn{Obs: event.RunResult{Output: secret, OutBytes: 1234567890}, Info: json.RawMessage(`{"x":` + secret + `}`)}, nil
+		return benchmarks.Turn{Obs: event.RunResult{Output: secret, OutBytes: 1234567890},
+			Info: json.RawMessage(`{"x":` + secret + `}`)}, nil
 	}
 	b.cfg.Mask = harness.NewMasker(secret)
 	b.run(t, t.Context())
@@ -277,7 +286,8 @@ func TestBlobsAreDurableBeforeTheVerdict(t *testing.T) {
 	n := 0
 	b.toy.hosts = func(h benchmarks.Host) {
 		n++
-		if _, err := h.Log().PutBlob(t.Context(), "text/plain", strings.NewReader(fmt.Sprint("what the verifier printed ", n))); err != nil {
+		if _, err := h.Log().PutBlob(t.Context(), "text/plain",
+			strings.NewReader(fmt.Sprint("what the verifier printed ", n))); err != nil {
 			t.Error(err)
 		}
 	}
@@ -385,7 +395,8 @@ func TestDeepJSON(t *testing.T) {
 	b.run(t, ctx)
 	b.run(t, t.Context())
 	for name, v := range b.verdicts(t) {
-		if v.Status != record.Scored || v.End != record.Broke || v.Error == nil || !strings.Contains(v.Error.Text, "nested deeper") {
+		if v.Status != record.Scored || v.End != record.Broke || v.Error == nil ||
+			!strings.Contains(v.Error.Text, "nested deeper") {
 			t.Errorf("%s: %+v", name, v)
 		}
 	}
@@ -430,7 +441,8 @@ func TestUnreadableRecordIsTakenUp(t *testing.T) {
 	id := b.j.Entries()[0].Trial
 	put := func(kind, data string) {
 		t.Helper()
-		if err := b.j.Append(ctx, record.Entry{Trial: id, Attempt: 2, Fence: 9, Kind: kind, Data: json.RawMessage(data)}); err != nil {
+		if err := b.j.Append(ctx, record.Entry{Trial: id, Attempt: 2, Fence: 9, Kind: kind,
+			Data: json.RawMessage(data)}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -116,7 +116,8 @@ func ours(phase string, err error) (cause, bool) {
 		lost    *benchmarks.BrowserLost
 	)
 	fault := func(s record.Status, class string, again bool) (cause, bool) {
-		return cause{Fault: &record.Fault{Status: s, Phase: phase, Class: class, Text: err.Error()}, Again: again, Err: err}, true
+		return cause{Fault: &record.Fault{Status: s, Phase: phase, Class: class, Text: err.Error()}, Again: again,
+			Err: err}, true
 	}
 	switch {
 	case errors.Is(err, record.ErrFenced): // somebody else has the trial: nothing is wrong with the journal
@@ -176,7 +177,8 @@ func phaseFault(ctx context.Context, phase string, err error) cause {
 	}
 	c, ok := ours(phase, err)
 	if !ok {
-		c = cause{Fault: &record.Fault{Status: record.Infra, Phase: phase, Class: "internal", Text: err.Error()}, Again: true}
+		c = cause{Fault: &record.Fault{Status: record.Infra, Phase: phase, Class: "internal", Text: err.Error()},
+			Again: true}
 	}
 	if phase == "grade" && c.Fault.Status == record.Infra && c.Storage == nil {
 		c.Fault.Status = record.Grader

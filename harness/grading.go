@@ -86,7 +86,8 @@ func (a *attempt) grade(
 		return res, canceled("grade", cut)
 	}
 	if errors.Is(err, benchmarks.ErrNeedsLive) {
-		return res, cause{Fault: &record.Fault{Status: record.Grader, Phase: "grade", Class: classNeedsLive, Text: err.Error()}, Again: true}
+		return res, cause{Fault: &record.Fault{Status: record.Grader, Phase: "grade", Class: classNeedsLive,
+			Text: err.Error()}, Again: true}
 	}
 	why := a.leavings(err)
 	if why == "" && errors.Is(err, sandbox.ErrOutgrown) { // the grader's machine, by what it ran
@@ -143,7 +144,8 @@ func valid(r benchmarks.Result) error {
 		return fmt.Errorf("the grader gave %d primary scores, not one", primary)
 	}
 	if len(r.Scores) > benchmarks.MaxScores || len(r.Flags) > maxFlags {
-		return fmt.Errorf("the grader gave %d scores and %d flags, more than %d and %d", len(r.Scores), len(r.Flags), benchmarks.MaxScores, maxFlags)
+		return fmt.Errorf("the grader gave %d scores and %d flags, more than %d and %d", len(r.Scores), len(r.Flags),
+			benchmarks.MaxScores, maxFlags)
 	}
 	return nil
 }
@@ -151,23 +153,27 @@ func valid(r benchmarks.Result) error {
 // reduce makes the verdict of the stages' results.
 func (a *attempt) reduce(ctx context.Context, evs []record.Evidence, results []benchmarks.Result) cause {
 	if len(evs) == 0 {
-		return cause{Fault: &record.Fault{Status: record.Infra, Phase: "session", Class: "internal", Text: "the episode had no stage"}}
+		return cause{Fault: &record.Fault{Status: record.Infra, Phase: "session", Class: "internal",
+			Text: "the episode had no stage"}}
 	}
 	res := results[0]
 	if red, ok := a.bench.Benchmark.(benchmarks.Reducer); ok {
 		var err error
 		if res, err = red.Reduce(a.task, results); err != nil {
-			return cause{Fault: &record.Fault{Status: record.Grader, Phase: "grade", Class: "internal", Text: err.Error()}}
+			return cause{Fault: &record.Fault{Status: record.Grader, Phase: "grade", Class: "internal",
+				Text: err.Error()}}
 		}
 		if err := valid(res); err != nil {
-			return cause{Fault: &record.Fault{Status: record.Grader, Phase: "grade", Class: "internal", Text: "all stages together: " + err.Error()}}
+			return cause{Fault: &record.Fault{Status: record.Grader, Phase: "grade", Class: "internal",
+				Text: "all stages together: " + err.Error()}}
 		}
 		a.tidy(&res)
 	} else if len(results) > 1 {
 		res = mean(results)
 	}
 	last := evs[len(evs)-1]
-	a.verdict = record.Verdict{Status: record.Scored, End: last.End, Limit: last.Limit, Scores: brief(res.Scores), Flags: res.Flags, Stages: len(evs)}
+	a.verdict = record.Verdict{Status: record.Scored, End: last.End, Limit: last.Limit, Scores: brief(res.Scores),
+		Flags: res.Flags, Stages: len(evs)}
 	v := &a.verdict
 	if p := res.Primary(); p != nil {
 		v.Reward = p.Value

@@ -296,7 +296,8 @@ func (r *runner) count(job *Job, v *record.Verdict, lasting, pausing bool) {
 	case record.Infra, record.Provider:
 		// The task's own trouble, or that of who shared a browser, says nothing about the arm's
 		// next trial.
-		if lasting || v.Error != nil && (v.Error.Class == "task" || v.Error.Class == record.ClassBrowser && !job.Alone) {
+		if lasting || v.Error != nil && (v.Error.Class == "task" || v.Error.Class == record.ClassBrowser &&
+			!job.Alone) {
 			break
 		}
 		r.inRow[job.Arm]++
@@ -316,7 +317,8 @@ func (r *runner) count(job *Job, v *record.Verdict, lasting, pausing bool) {
 			why = "its model cannot be called: " + v.Error.Text
 		}
 		r.queue.Pause(job.Arm)
-		r.observe(Progress{Kind: "paused", Job: *job, Arm: &r.Arms[job.Arm], Verdict: v, Text: why + "; no more trials of this arm are begun"})
+		r.observe(Progress{Kind: "paused", Job: *job, Arm: &r.Arms[job.Arm], Verdict: v,
+			Text: why + "; no more trials of this arm are begun"})
 	}
 }
 

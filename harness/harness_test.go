@@ -32,7 +32,8 @@ func TestScored(t *testing.T) {
 		}
 		got := b.verdicts(t)
 		for i := range 10 {
-			right, wrong, gave := got[fmt.Sprintf("arm0/t%d", i)], got[fmt.Sprintf("arm1/t%d", i)], got[fmt.Sprintf("arm2/t%d", i)]
+			right, wrong, gave := got[fmt.Sprintf("arm0/t%d", i)], got[fmt.Sprintf("arm1/t%d", i)],
+				got[fmt.Sprintf("arm2/t%d", i)]
 			if *right.Reward != 1 || right.End != record.Answered || right.Steps != 3 || right.Answer != "right" {
 				t.Errorf("right: %+v", right)
 			}
@@ -66,7 +67,9 @@ func TestInfraIsRetriedAndNeverScored(t *testing.T) {
 
 func TestRetriesEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBed(t, &toy{tasks: 5, open: func() error { return &sandbox.Error{Op: "create", Err: errors.New("never")} }}, says("right", 0), says("right", 1))
+		b := newBed(t, &toy{tasks: 5, open: func() error {
+			return &sandbox.Error{Op: "create", Err: errors.New("never")}
+		}}, says("right", 0), says("right", 1))
 		b.cfg.Retry = harness.Retry{Attempts: 3, Budget: 4, Delay: time.Minute}
 		sum := b.run(t, t.Context())
 		if sum.By[record.Infra] != 10 || sum.Retries != 4 || sum.Attempts != 14 {
@@ -137,7 +140,8 @@ func TestWhoseFault(t *testing.T) {
 		}
 		return agent.Answer{}, err
 	})
-	score := func(vs ...float64) func(context.Context, benchmarks.Evidence, benchmarks.Episode) (benchmarks.Result, error) {
+	score := func(vs ...float64) func(context.Context, benchmarks.Evidence,
+		benchmarks.Episode) (benchmarks.Result, error) {
 		return func(context.Context, benchmarks.Evidence, benchmarks.Episode) (benchmarks.Result, error) {
 			var r benchmarks.Result
 			for _, v := range vs {
@@ -162,33 +166,50 @@ func TestWhoseFault(t *testing.T) {
 		class  string
 	}{
 		{name: "own error", agent: fail(errors.New("oops")), status: record.Scored, end: record.Broke, class: "broke"},
-		{name: "panic", agent: agent.Func(func(context.Context, *agent.Session) (agent.Answer, error) { panic("boom") }), status: record.Scored, end: record.Broke, class: "broke"},
-		{name: "step panics", toy: &toy{step: func(context.Context, event.Event) (benchmarks.Turn, error) { panic("boom") }}, agent: says("right", 1), status: record.Infra, class: "internal"},
+		{name: "panic", agent: agent.Func(
+			func(context.Context, *agent.Session) (agent.Answer, error) { panic("boom") }), status: record.Scored,
+			end: record.Broke, class: "broke"},
+		{name: "step panics", toy: &toy{
+			step: func(context.Context, event.Event) (benchmarks.Turn, error) { panic("boom") }},
+			agent: says("right", 1), status: record.Infra, class: "internal"},
 		{name: "step fails", toy: &toy{step: func(context.Context, event.Event) (benchmarks.Turn, error) {
 			return benchmarks.Turn{}, &sandbox.Error{Op: "exec", Err: sandbox.ErrGone}
 		}}, agent: says("right", 1), status: record.Infra, class: "sandbox"},
-		{name: "open panics", toy: &toy{open: func() error { panic("boom") }}, agent: says("right", 1), status: record.Infra, class: "internal"},
-		{name: "needs panics", toy: &toy{needs: func(int) benchmarks.Needs { panic("boom") }}, agent: says("right", 1), status: record.Infra, class: "internal"},
-		{name: "unsupported", toy: &toy{open: func() error { return &sandbox.Unsupported{Driver: "toy", What: "flying"} }}, agent: says("right", 1), status: record.Skipped, class: "unsupported"},
-		{name: "steps", limits: harness.Limits{Steps: 2}, agent: says("right", 5), status: record.Scored, end: record.Limit},
-		{name: "time", limits: harness.Limits{Time: time.Minute}, agent: agent.Func(func(ctx context.Context, _ *agent.Session) (agent.Answer, error) {
-			<-ctx.Done()
-			return agent.Answer{}, ctx.Err()
-		}), status: record.Scored, end: record.Limit},
-		{name: "NaN", toy: &toy{grade: score(math.NaN())}, agent: says("right", 0), status: record.Grader, class: "internal"},
-		{name: "two rewards", toy: &toy{grade: score(1, 1)}, agent: says("right", 0), status: record.Grader, class: "internal"},
-		{name: "no reward", toy: &toy{grade: score()}, agent: says("right", 0), status: record.Grader, class: "internal"},
-		{name: "grader fails", toy: &toy{grade: func(context.Context, benchmarks.Evidence, benchmarks.Episode) (benchmarks.Result, error) {
-			return benchmarks.Result{}, &sandbox.Error{Op: "exec", Err: sandbox.ErrGone}
-		}}, agent: says("right", 0), status: record.Grader, class: "sandbox"},
-		{name: "grader hangs", toy: &toy{grade: func(ctx context.Context, _ benchmarks.Evidence, _ benchmarks.Episode) (benchmarks.Result, error) {
-			<-ctx.Done()
-			return benchmarks.Result{}, ctx.Err()
-		}}, agent: says("right", 0), status: record.Grader, class: "timeout"},
+		{name: "open panics", toy: &toy{open: func() error { panic("boom") }}, agent: says("right", 1),
+			status: record.Infra, class: "internal"},
+		{name: "needs panics", toy: &toy{needs: func(int) benchmarks.Needs { panic("boom") }}, agent: says("right", 1),
+			status: record.Infra, class: "internal"},
+		{name: "unsupported", toy: &toy{
+			open: func() error { return &sandbox.Unsupported{Driver: "toy", What: "flying"} }}, agent: says("right", 1),
+			status: record.Skipped, class: "unsupported"},
+		{name: "steps", limits: harness.Limits{Steps: 2}, agent: says("right", 5), status: record.Scored,
+			end: record.Limit},
+		{name: "time", limits: harness.Limits{Time: time.Minute},
+			agent: agent.Func(func(ctx context.Context, _ *agent.Session) (agent.Answer, error) {
+				<-ctx.Done()
+				return agent.Answer{}, ctx.Err()
+			}), status: record.Scored, end: record.Limit},
+		{name: "NaN", toy: &toy{grade: score(math.NaN())}, agent: says("right", 0), status: record.Grader,
+			class: "internal"},
+		{name: "two rewards", toy: &toy{grade: score(1, 1)}, agent: says("right", 0), status: record.Grader,
+			class: "internal"},
+		{name: "no reward", toy: &toy{grade: score()}, agent: says("right", 0), status: record.Grader,
+			class: "internal"},
+		{name: "grader fails", toy: &toy{
+			grade: func(context.Context, benchmarks.Evidence, benchmarks.Episode) (benchmarks.Result, error) {
+				return benchmarks.Result{}, &sandbox.Error{Op: "exec", Err: sandbox.ErrGone}
+			}}, agent: says("right", 0), status: record.Grader, class: "sandbox"},
+		{name: "grader hangs", toy: &toy{
+			grade: func(ctx context.Context, _ benchmarks.Evidence, _ benchmarks.Episode) (benchmarks.Result, error) {
+				<-ctx.Done()
+				return benchmarks.Result{}, ctx.Err()
+			}}, agent: says("right", 0), status: record.Grader, class: "timeout"},
 		{name: "rate", agent: ask, model: modelErr(model.Rate), status: record.Provider, class: model.Rate},
 		{name: "auth", agent: ask, model: modelErr(model.Auth), status: record.Provider, class: model.Auth},
-		{name: "context", agent: ask, model: modelErr(model.Context), status: record.Scored, end: record.Broke, class: "broke"},
-		{name: "refused", agent: ask, model: modelErr(model.Refused), status: record.Scored, end: record.Broke, class: "broke"},
+		{name: "context", agent: ask, model: modelErr(model.Context), status: record.Scored, end: record.Broke,
+			class: "broke"},
+		{name: "refused", agent: ask, model: modelErr(model.Refused), status: record.Scored, end: record.Broke,
+			class: "broke"},
 		{name: "malformed", agent: ask, model: modelErr(model.Invalid), status: record.Infra, class: model.Invalid},
 		{name: "no model", agent: ask, status: record.Scored, end: record.Broke, class: "broke"},
 	} {
@@ -228,7 +249,8 @@ func TestAbandoned(t *testing.T) {
 		stubborn := agent.Func(func(_ context.Context, s *agent.Session) (agent.Answer, error) {
 			<-release
 			// Whoever comes back late finds every door closed.
-			if _, err := s.Step(context.Background(), event.New(event.FromAgent, event.Run{Command: "true"})); err == nil {
+			if _, err := s.Step(context.Background(),
+				event.New(event.FromAgent, event.Run{Command: "true"})); err == nil {
 				panic("a step after the end")
 			}
 			return agent.Answer{Parts: event.Text("right")}, nil
@@ -277,7 +299,8 @@ func TestNeedsWatchdog(t *testing.T) {
 		}}, says("right", 1))
 		b.cfg.Workers, b.cfg.Retry.Attempts = 1, 1
 		b.run(t, t.Context())
-		if v := b.verdicts(t)["arm0/t0"]; v.Status != record.Infra || v.Error.Class != "timeout" || v.Error.Phase != "setup" {
+		if v := b.verdicts(t)["arm0/t0"]; v.Status != record.Infra || v.Error.Class != "timeout" ||
+			v.Error.Phase != "setup" {
 			t.Errorf("%+v %+v", v, v.Error)
 		}
 		if v := b.verdicts(t)["arm0/t1"]; v.Status != record.Scored {
@@ -347,7 +370,8 @@ func TestStopAndResume(t *testing.T) {
 		b.cfg.Workers = 3
 		b.cfg.Arms[0].Model = replies(func(_ model.Binding, req *model.Request) (*model.Response, error) {
 			paid.Add(1)
-			return &model.Response{Parts: event.Text(fmt.Sprint("reply ", len(req.Messages))), Usage: event.Usage{In: 1, Cost: &one}}, nil
+			return &model.Response{Parts: event.Text(fmt.Sprint("reply ", len(req.Messages))),
+				Usage: event.Usage{In: 1, Cost: &one}}, nil
 		})
 		// Cut off again and again, a little later each time, until it is through.
 		runs := 0
@@ -399,7 +423,8 @@ func TestStopDuringGradingKeepsTheEvidence(t *testing.T) {
 		slow = false
 		b.run(t, t.Context())
 		for i := range 2 {
-			if v := b.verdicts(t)[fmt.Sprintf("arm0/t%d", i)]; v.Reward == nil || *v.Reward != 1 || v.Answer != "right" {
+			if v := b.verdicts(t)[fmt.Sprintf("arm0/t%d", i)]; v.Reward == nil || *v.Reward != 1 ||
+				v.Answer != "right" {
 				t.Errorf("%+v", v)
 			}
 			if n := tb.opened[fmt.Sprintf("t%d", i)]; n != 1 {
@@ -522,7 +547,9 @@ func TestEveryObservationIsUnique(t *testing.T) {
 			if _, err := s.Log.Append(ctx, twice); !errors.Is(err, event.ErrNoAction) {
 				t.Errorf("an observation of nothing: %v", err)
 			}
-			for _, a := range []event.Body{event.Think{Thought: "hm"}, event.Finish{}, event.Invalid{Name: "x", Why: "no"}, event.ToolCall{Name: "no_such"}, event.Unknown{K: "edit", C: event.Action, Raw: []byte("{}")}} {
+			for _, a := range []event.Body{event.Think{Thought: "hm"}, event.Finish{},
+				event.Invalid{Name: "x", Why: "no"}, event.ToolCall{Name: "no_such"},
+				event.Unknown{K: "edit", C: event.Action, Raw: []byte("{}")}} {
 				if _, err := s.Step(ctx, event.New(event.FromAgent, a)); err != nil {
 					t.Errorf("%s: %v", a.Kind(), err)
 				}

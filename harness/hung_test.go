@@ -51,7 +51,8 @@ func (m *hangMachine) call(name string) error {
 	if name != m.h.in {
 		return nil
 	}
-	return &sandbox.Error{Op: name, ID: m.id, Err: fmt.Errorf("%w (no answer)", sandbox.ErrHung), Detail: "goroutine 1 [running]"}
+	return &sandbox.Error{Op: name, ID: m.id, Err: fmt.Errorf("%w (no answer)", sandbox.ErrHung),
+		Detail: "goroutine 1 [running]"}
 }
 
 func (m *hangMachine) ID() string { return m.id }
@@ -123,14 +124,19 @@ func TestHung(t *testing.T) {
 			var sb sandbox.Sandbox
 			b := &toy{tasks: 1,
 				needs: func(int) benchmarks.Needs {
-					return benchmarks.Needs{Agent: []sandbox.Spec{spec}, Grader: []sandbox.Spec{spec}, GradeLive: tt.live}
+					return benchmarks.Needs{Agent: []sandbox.Spec{spec}, Grader: []sandbox.Spec{spec},
+						GradeLive: tt.live}
 				},
-				opens: func(h benchmarks.Host) (err error) { sb, err = h.Sandbox(context.Background(), spec); return err },
-				wrap:  func(e benchmarks.Episode) benchmarks.Episode { return &hangEpisode{e, sb} },
+				opens: func(h benchmarks.Host) (err error) {
+					sb, err = h.Sandbox(context.Background(), spec)
+					return err
+				},
+				wrap: func(e benchmarks.Episode) benchmarks.Episode { return &hangEpisode{e, sb} },
 			}
 			var host benchmarks.Host
 			b.hosts = func(h benchmarks.Host) { host = h }
-			b.grade = func(ctx context.Context, _ benchmarks.Evidence, _ benchmarks.Episode) (benchmarks.Result, error) {
+			b.grade = func(ctx context.Context, _ benchmarks.Evidence,
+				_ benchmarks.Episode) (benchmarks.Result, error) {
 				m := sb
 				if !tt.live {
 					var err error
@@ -139,7 +145,8 @@ func TestHung(t *testing.T) {
 					}
 				}
 				v := 1.0
-				return benchmarks.Result{Scores: []record.Score{{Name: "x", Primary: true, Value: &v}}}, m.(interface{ Unwrap() sandbox.Sandbox }).Unwrap().(*hangMachine).call("grade")
+				return benchmarks.Result{Scores: []record.Score{{Name: "x", Primary: true, Value: &v}}},
+					m.(interface{ Unwrap() sandbox.Sandbox }).Unwrap().(*hangMachine).call("grade")
 			}
 			bed := newBed(t, b, tt.agent)
 			store, err := blob.Open(t.TempDir(), blob.Options{})
@@ -173,7 +180,8 @@ func TestHung(t *testing.T) {
 				}
 			}
 			last := all[1]
-			if zero := slices.Contains(last.Flags, benchmarks.FlagNoReward) && last.End == record.Broke && last.Reward != nil && *last.Reward == 0; zero != (tt.last == record.Scored) {
+			if zero := slices.Contains(last.Flags, benchmarks.FlagNoReward) && last.End == record.Broke &&
+				last.Reward != nil && *last.Reward == 0; zero != (tt.last == record.Scored) {
 				t.Errorf("%+v", last)
 			}
 		})
@@ -203,14 +211,19 @@ func TestTooSlow(t *testing.T) {
 				needs: func(int) benchmarks.Needs {
 					return benchmarks.Needs{Agent: []sandbox.Spec{spec}, GradeLive: tt.live}
 				},
-				opens: func(h benchmarks.Host) (err error) { sb, err = h.Sandbox(context.Background(), spec); return err },
+				opens: func(h benchmarks.Host) (err error) {
+					sb, err = h.Sandbox(context.Background(), spec)
+					return err
+				},
 				wrap: func(e benchmarks.Episode) benchmarks.Episode {
 					return &slowEpisode{hangEpisode: &hangEpisode{e, sb}, in: tt.in, leave: tt.live}
 				},
 			}
-			b.grade = func(ctx context.Context, _ benchmarks.Evidence, _ benchmarks.Episode) (benchmarks.Result, error) {
+			b.grade = func(ctx context.Context, _ benchmarks.Evidence,
+				_ benchmarks.Episode) (benchmarks.Result, error) {
 				v := 1.0
-				return benchmarks.Result{Scores: []record.Score{{Name: "x", Primary: true, Value: &v}}}, late(ctx, tt.in == "grade", sb)
+				return benchmarks.Result{Scores: []record.Score{{Name: "x", Primary: true, Value: &v}}},
+					late(ctx, tt.in == "grade", sb)
 			}
 			bed := newBed(t, b, agent.Func(func(ctx context.Context, s *agent.Session) (agent.Answer, error) {
 				m, ok := agent.As[agent.Machine](s.Env)
@@ -241,7 +254,8 @@ func TestTooSlow(t *testing.T) {
 			if len(all) != 2 || all[0].Status == record.Scored || all[1].Status != tt.last {
 				t.Fatalf("%+v", all)
 			}
-			if last := all[1]; tt.last == record.Scored && (last.End != record.Broke || last.Reward == nil || *last.Reward != 0) {
+			if last := all[1]; tt.last == record.Scored &&
+				(last.End != record.Broke || last.Reward == nil || *last.Reward != 0) {
 				t.Errorf("%+v", last)
 			}
 		})

@@ -23,9 +23,11 @@ import (
 func imaged(tasks int) *toy {
 	names := []string{"good", "broken", "flaky", "slow"}
 	return &toy{tasks: tasks, needs: func(i int) benchmarks.Needs {
-		main := sandbox.Spec{Image: sandbox.Image{Dockerfile: "FROM " + names[i], Name: names[i]}, Network: sandbox.Network{Mode: "allow", Allow: []string{"example.org"}}}
+		main := sandbox.Spec{Image: sandbox.Image{Dockerfile: "FROM " + names[i], Name: names[i]},
+			Network: sandbox.Network{Mode: "allow", Allow: []string{"example.org"}}}
 		main.Services = map[string]sandbox.Spec{"db": {Image: sandbox.Image{Ref: "db:1"}}}
-		return benchmarks.Needs{Agent: []sandbox.Spec{main}, Grader: []sandbox.Spec{{Image: sandbox.Image{Ref: "grader:1"}}}}
+		return benchmarks.Needs{Agent: []sandbox.Spec{main},
+			Grader: []sandbox.Spec{{Image: sandbox.Image{Ref: "grader:1"}}}}
 	}}
 }
 
@@ -58,7 +60,9 @@ func TestImages(t *testing.T) {
 		asked[name]++
 		switch {
 		case name == "broken":
-			return "", &sandbox.Error{Op: "prepare", Err: errors.New("building broken: exit status 1"), Detail: "step 1\n" + strings.Repeat("x\n", 50) + "no rule to make target", Log: "step 0\nstep 1\n", Lasting: true}
+			return "", &sandbox.Error{Op: "prepare", Err: errors.New("building broken: exit status 1"),
+				Detail: "step 1\n" + strings.Repeat("x\n", 50) + "no rule to make target", Log: "step 0\nstep 1\n",
+				Lasting: true}
 		case name == "good":
 			b.cfg.Images.Built("sha256:good", []byte("step 1 of good\n"))
 		case name == "flaky" && asked[name] == 1:
@@ -79,7 +83,8 @@ func TestImages(t *testing.T) {
 		if v.Status != record.Infra || v.Error == nil || v.Error.Phase != "image" || v.Error.Class != "image" {
 			t.Fatalf("a broken build: %+v", v)
 		}
-		if !strings.HasPrefix(v.Error.Text, "building broken: ") || !strings.HasSuffix(v.Error.Text, "no rule to make target") || len(v.Error.Text) > 3<<10 {
+		if !strings.HasPrefix(v.Error.Text, "building broken: ") ||
+			!strings.HasSuffix(v.Error.Text, "no rule to make target") || len(v.Error.Text) > 3<<10 {
 			t.Errorf("its text: %s", v.Error.Text)
 		}
 		r, err := store.Open(t.Context(), v.Error.Detail)
@@ -108,7 +113,9 @@ func TestImages(t *testing.T) {
 			t.Errorf("the output of a good build: %s", text)
 		}
 	}
-	want := []record.Image{{Role: "agent", Name: "good", Digest: "sha256:good", Log: v.Images[0].Log}, {Role: "agent", Name: "db:1", Digest: "sha256:db:1"}, {Role: "grader", Name: "grader:1", Digest: "sha256:grader:1"}}
+	want := []record.Image{{Role: "agent", Name: "good", Digest: "sha256:good", Log: v.Images[0].Log},
+		{Role: "agent", Name: "db:1", Digest: "sha256:db:1"},
+		{Role: "grader", Name: "grader:1", Digest: "sha256:grader:1"}}
 	if len(v.Images) != len(want) || v.Images[0] != want[0] || v.Images[1] != want[1] || v.Images[2] != want[2] {
 		t.Errorf("images: %+v", v.Images)
 	}
@@ -124,7 +131,8 @@ func TestImageOfATaskAtFault(t *testing.T) {
 	defer p.Close()
 	b.cfg.Provider = p
 	b.cfg.Images = &harness.Images{Get: func(context.Context, sandbox.Image) (string, error) {
-		return "", &sandbox.Error{Op: "prepare", Err: errors.New("building good: COPY failed"), Lasting: true, Asked: true}
+		return "", &sandbox.Error{Op: "prepare", Err: errors.New("building good: COPY failed"), Lasting: true,
+			Asked: true}
 	}}
 	b.run(t, t.Context())
 	for k, v := range b.verdicts(t) {
@@ -161,7 +169,8 @@ type warded struct {
 func (w *warded) Unwrap() sandbox.Sandbox { return w.Sandbox }
 func (w *warded) Refused() []sandbox.Refusal {
 	w.n++
-	return []sandbox.Refusal{{Host: "evil.example", Port: 443, Why: "not on the list", Count: w.n}, {Host: "10.0.0.1", Why: "a private address", Count: 1}}
+	return []sandbox.Refusal{{Host: "evil.example", Port: 443, Why: "not on the list", Count: w.n},
+		{Host: "10.0.0.1", Why: "a private address", Count: 1}}
 }
 func (w *warded) Rewire(context.Context, sandbox.Network) error { return nil }
 func (w *warded) Transparent() (bool, string)                   { return false, "no such device" }
@@ -188,7 +197,8 @@ func TestRefusedToABrowser(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n, ok := ev.Body.(event.NetworkRefused); ok && (n.Role != "browser" || n.Host != "ads.example" || n.Count != 2) {
+		if n, ok := ev.Body.(event.NetworkRefused); ok &&
+			(n.Role != "browser" || n.Host != "ads.example" || n.Count != 2) {
 			t.Errorf("%+v", n)
 		}
 	}
@@ -202,7 +212,9 @@ func (d warder) Create(ctx context.Context, s sandbox.Spec) (sandbox.Sandbox, er
 }
 
 func TestRefused(t *testing.T) {
-	b := newBed(t, &toy{tasks: 1, needs: func(int) benchmarks.Needs { return benchmarks.Needs{Agent: []sandbox.Spec{{Rewire: true}}} }}, says("right", 1))
+	b := newBed(t, &toy{tasks: 1, needs: func(int) benchmarks.Needs {
+		return benchmarks.Needs{Agent: []sandbox.Spec{{Rewire: true}}}
+	}}, says("right", 1))
 	p := pool.New(pool.Options{}, warder{fake.New(fake.Options{})})
 	defer p.Close()
 	b.cfg.Provider, b.cfg.Driver = p, "fake"
@@ -255,7 +267,9 @@ func (d slow) Create(ctx context.Context, s sandbox.Spec) (sandbox.Sandbox, erro
 }
 
 func TestMachinesAreTimedOnce(t *testing.T) {
-	b := newBed(t, &toy{tasks: 1, needs: func(int) benchmarks.Needs { return benchmarks.Needs{Agent: []sandbox.Spec{{}}} }}, says("right", 1))
+	b := newBed(t, &toy{tasks: 1, needs: func(int) benchmarks.Needs {
+		return benchmarks.Needs{Agent: []sandbox.Spec{{}}}
+	}}, says("right", 1))
 	p := pool.New(pool.Options{}, slow{fake.New(fake.Options{})})
 	defer p.Close()
 	b.cfg.Provider, b.cfg.Driver = p, "fake"
@@ -273,7 +287,8 @@ func TestMachinesAreTimedOnce(t *testing.T) {
 func TestGraderRoom(t *testing.T) {
 	for _, inTurn := range []bool{true, false} {
 		b := newBed(t, &toy{tasks: 1, needs: func(int) benchmarks.Needs {
-			return benchmarks.Needs{Agent: []sandbox.Spec{{Memory: 1 << 20}}, Grader: []sandbox.Spec{{Memory: 2 << 20}, {Memory: 3 << 20}}, GradeLive: true, InTurn: inTurn}
+			return benchmarks.Needs{Agent: []sandbox.Spec{{Memory: 1 << 20}},
+				Grader: []sandbox.Spec{{Memory: 2 << 20}, {Memory: 3 << 20}}, GradeLive: true, InTurn: inTurn}
 		}}, says("right", 1))
 		p := pool.New(pool.Options{Memory: 4 << 20}, fake.New(fake.Options{}))
 		b.cfg.Provider, b.cfg.Driver = p, "fake"

@@ -122,7 +122,8 @@ func TestBrokenOff(t *testing.T) {
 		}
 		return agent.Answer{}, m.Put(ctx, "/", fstest.MapFS{})
 	})
-	run := func(t *testing.T, ctx context.Context, wrap func(benchmarks.Episode) benchmarks.Episode, ag agent.Agent) (harness.Summary, record.Verdict) {
+	run := func(t *testing.T, ctx context.Context, wrap func(benchmarks.Episode) benchmarks.Episode,
+		ag agent.Agent) (harness.Summary, record.Verdict) {
 		b := newBed(t, &toy{tasks: 1, wrap: wrap}, ag)
 		b.cfg.Arms[0].Limits, b.cfg.Retry.Attempts = harness.Limits{Time: time.Minute}, 1
 		b.cfg.Phases.Command = 10 * time.Second
@@ -153,7 +154,9 @@ func TestBrokenOff(t *testing.T) {
 	})
 	t.Run("blob", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			sum, v := run(t, t.Context(), func(e benchmarks.Episode) benchmarks.Episode { return &endlessEpisode{e.(*toyEpisode)} }, says("right", 1))
+			sum, v := run(t, t.Context(),
+				func(e benchmarks.Episode) benchmarks.Episode { return &endlessEpisode{e.(*toyEpisode)} },
+				says("right", 1))
 			if v.Status != record.Infra || v.Error.Class != "timeout" || sum.Reason != "done" {
 				t.Errorf("%+v %+v %+v", sum, v, v.Error)
 			}

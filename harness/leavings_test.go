@@ -41,21 +41,38 @@ func TestLeavings(t *testing.T) {
 		{"a hostile file", "collect", tampered, nil, false, false, record.Scored, 1},
 		{"processes that do not die", "kill", inside("kill all"), nil, false, false, record.Scored, 2},
 		{"the first action", "exec", inside("exec"), nil, false, false, record.Infra, 2},
-		{"the first action, by a user that the image does not have", "exec", &sandbox.Error{Op: "exec", ID: "m1", Err: errors.New("no user"), Inside: true, Lasting: true}, nil, false, false, record.Infra, 1},
+		{"the first action, by a user that the image does not have", "exec",
+			&sandbox.Error{Op: "exec", ID: "m1", Err: errors.New("no user"), Inside: true, Lasting: true}, nil, false,
+			false, record.Infra, 1},
 		{"a later action", "second", inside("exec"), nil, false, false, record.Scored, 1},
-		{"putting it into a grader's machine", "", nil, benchmarks.Left(&sandbox.Error{Op: "put", ID: "g1", Err: errors.New("is a directory"), Inside: true}), false, false, record.Scored, 1},
-		{"a grader's machine that is lost", "", nil, benchmarks.Left(&sandbox.Error{Op: "put", ID: "g1", Err: sandbox.ErrGone}), false, false, record.Grader, 2},
-		{"a grader's machine that refuses something else", "", nil, &sandbox.Error{Op: "exec", ID: "g1", Err: errors.New("no bash"), Inside: true}, false, false, record.Grader, 2},
+		{"putting it into a grader's machine", "", nil,
+			benchmarks.Left(&sandbox.Error{Op: "put", ID: "g1", Err: errors.New("is a directory"), Inside: true}),
+			false, false, record.Scored, 1},
+		{"a grader's machine that is lost", "", nil,
+			benchmarks.Left(&sandbox.Error{Op: "put", ID: "g1", Err: sandbox.ErrGone}), false, false, record.Grader, 2},
+		{"a grader's machine that refuses something else", "", nil,
+			&sandbox.Error{Op: "exec", ID: "g1", Err: errors.New("no bash"), Inside: true}, false, false, record.Grader,
+			2},
 		{"grading in the agent's machine", "", nil, inside("exec"), true, false, record.Scored, 1},
-		{"its memory limit, while it is collected", "collect", &sandbox.Error{Op: "get", Err: sandbox.ErrOutgrown}, nil, false, false, record.Scored, 1},
-		{"its memory limit, while processes are ended", "kill", &sandbox.Error{Op: "kill all", Err: sandbox.ErrOutgrown}, nil, false, false, record.Scored, 1},
-		{"its memory limit, before it acts", "collect", &sandbox.Error{Op: "get", Err: sandbox.ErrOutgrown}, nil, false, true, record.Infra, 2},
-		{"its end for no known reason", "collect", &sandbox.Error{Op: "get", Err: sandbox.ErrGone}, nil, false, false, record.Infra, 2},
-		{"a grader's machine that outgrows its memory", "", nil, &sandbox.Error{Op: "kill all", ID: "g1", Err: sandbox.ErrOutgrown}, false, false, record.Scored, 1},
-		{"putting more into a grader's machine than it takes", "", nil, benchmarks.Left(&sandbox.Error{Op: "put", ID: "g1", Err: sandbox.ErrOutgrown}), false, false, record.Scored, 1},
-		{"a grader's machine that hangs in what it runs", "", nil, &sandbox.Error{Op: "exec", ID: "g1", Err: sandbox.ErrHung}, false, false, record.Scored, 2},
-		{"a grader's machine that hangs as it starts", "", nil, &sandbox.Error{Op: "create", ID: "g1", Err: sandbox.ErrHung}, false, false, record.Grader, 2},
-		{"the task", "", nil, &benchmarks.TaskError{Task: "t", Err: benchmarks.Left(inside("put"))}, false, false, record.Grader, 2},
+		{"its memory limit, while it is collected", "collect", &sandbox.Error{Op: "get", Err: sandbox.ErrOutgrown}, nil,
+			false, false, record.Scored, 1},
+		{"its memory limit, while processes are ended", "kill",
+			&sandbox.Error{Op: "kill all", Err: sandbox.ErrOutgrown}, nil, false, false, record.Scored, 1},
+		{"its memory limit, before it acts", "collect", &sandbox.Error{Op: "get", Err: sandbox.ErrOutgrown}, nil, false,
+			true, record.Infra, 2},
+		{"its end for no known reason", "collect", &sandbox.Error{Op: "get", Err: sandbox.ErrGone}, nil, false, false,
+			record.Infra, 2},
+		{"a grader's machine that outgrows its memory", "", nil,
+			&sandbox.Error{Op: "kill all", ID: "g1", Err: sandbox.ErrOutgrown}, false, false, record.Scored, 1},
+		{"putting more into a grader's machine than it takes", "", nil,
+			benchmarks.Left(&sandbox.Error{Op: "put", ID: "g1", Err: sandbox.ErrOutgrown}), false, false, record.Scored,
+			1},
+		{"a grader's machine that hangs in what it runs", "", nil,
+			&sandbox.Error{Op: "exec", ID: "g1", Err: sandbox.ErrHung}, false, false, record.Scored, 2},
+		{"a grader's machine that hangs as it starts", "", nil,
+			&sandbox.Error{Op: "create", ID: "g1", Err: sandbox.ErrHung}, false, false, record.Grader, 2},
+		{"the task", "", nil, &benchmarks.TaskError{Task: "t", Err: benchmarks.Left(inside("put"))}, false, false,
+			record.Grader, 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			acts := agent.Func(func(ctx context.Context, s *agent.Session) (agent.Answer, error) {
@@ -79,8 +96,11 @@ func TestLeavings(t *testing.T) {
 				needs: func(int) benchmarks.Needs {
 					return benchmarks.Needs{Agent: []sandbox.Spec{spec}, GradeLive: tt.live}
 				},
-				opens: func(h benchmarks.Host) (err error) { sb, err = h.Sandbox(context.Background(), spec); return err },
-				wrap:  func(e benchmarks.Episode) benchmarks.Episode { return &hangEpisode{e, sb} },
+				opens: func(h benchmarks.Host) (err error) {
+					sb, err = h.Sandbox(context.Background(), spec)
+					return err
+				},
+				wrap: func(e benchmarks.Episode) benchmarks.Episode { return &hangEpisode{e, sb} },
 				grade: func(context.Context, benchmarks.Evidence, benchmarks.Episode) (benchmarks.Result, error) {
 					v := 1.0
 					return benchmarks.Result{Scores: []record.Score{{Name: "x", Primary: true, Value: &v}}}, tt.grade
@@ -134,7 +154,8 @@ func TestLeavings(t *testing.T) {
 				}
 				return
 			}
-			if *last.Reward != 0 || !slices.Contains(last.Flags, benchmarks.FlagNoReward) || len(last.Scores) != 1 || last.Scores[0].Why == "" {
+			if *last.Reward != 0 || !slices.Contains(last.Flags, benchmarks.FlagNoReward) || len(last.Scores) != 1 ||
+				last.Scores[0].Why == "" {
 				t.Errorf("%+v, want 0 with a flag and the reason", last)
 			}
 		})

@@ -22,10 +22,11 @@ func TestAgentTime(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var left time.Duration
-			b := newBed(t, &toy{tasks: 1, time: tt.task}, agent.Func(func(_ context.Context, s *agent.Session) (agent.Answer, error) {
-				left = s.Left().Time
-				return agent.Answer{Parts: event.Text("right")}, nil
-			}))
+			b := newBed(t, &toy{tasks: 1, time: tt.task},
+				agent.Func(func(_ context.Context, s *agent.Session) (agent.Answer, error) {
+					left = s.Left().Time
+					return agent.Answer{Parts: event.Text("right")}, nil
+				}))
 			b.cfg.Arms[0].Limits = harness.Limits{Time: tt.arm}
 			b.run(t, t.Context())
 			if left != tt.want {
@@ -41,7 +42,8 @@ func TestTaskTakesLonger(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			b := newBed(t, &toy{tasks: 1,
 				needs: func(int) benchmarks.Needs { return benchmarks.Needs{Grade: grade} },
-				grade: func(ctx context.Context, ev benchmarks.Evidence, _ benchmarks.Episode) (benchmarks.Result, error) {
+				grade: func(ctx context.Context, ev benchmarks.Evidence,
+					_ benchmarks.Episode) (benchmarks.Result, error) {
 					select {
 					case <-time.After(40 * time.Minute):
 					case <-ctx.Done():

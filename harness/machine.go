@@ -74,7 +74,8 @@ func (e *machineEnv) Exec(ctx context.Context, c sandbox.Command) (sandbox.Exit,
 		return exit, e.failed(ctx, err)
 	}
 	res := event.RunResult{
-		Code: exit.Code, Signal: exit.Signal, TimedOut: exit.TimedOut, OOM: exit.OOM, Output: out.text(), OutBytes: exit.Out, ErrBytes: exit.Err,
+		Code: exit.Code, Signal: exit.Signal, TimedOut: exit.TimedOut, OOM: exit.OOM, Output: out.text(),
+		OutBytes: exit.Out, ErrBytes: exit.Err,
 		Truncated: blob != nil || errBlob != nil, Full: exit.Full, Blob: blob, WallMS: exit.Wall.Milliseconds(),
 	}
 	if apart {

@@ -71,8 +71,9 @@ func (a *attempt) bind(f model.Factory, k roleKey) (*recorder, error) {
 	actor, role := k.actor, k.role
 	rec := &recorder{a: a, actor: actor, role: role, other: k.other, calling: make(chan struct{}, 1)}
 	b := model.Binding{
-		Trial: a.job.Trial, Benchmark: a.job.Task.Benchmark, Task: a.job.Task.ID, Repeat: a.job.Repeat, Attempt: a.job.Attempt,
-		Arm: a.arm.Name, Actor: actor, Role: role, Seed: a.seed,
+		Trial: a.job.Trial, Benchmark: a.job.Task.Benchmark, Task: a.job.Task.ID, Repeat: a.job.Repeat,
+		Attempt: a.job.Attempt,
+		Arm:     a.arm.Name, Actor: actor, Role: role, Seed: a.seed,
 		Try: func(t model.Try) {
 			rec.mu.Lock()
 			rec.tries = append(rec.tries, t)
@@ -173,7 +174,8 @@ func (r *recorder) Generate(ctx context.Context, req *model.Request) (*model.Res
 		}
 	}
 	if len(tries) == 0 { // a client without a retry wrapper reports nothing by itself
-		t := model.Try{N: n, Try: 1, Model: r.next.Info().Name, Request: req.Hash(), Start: began, Latency: time.Since(began), Waited: waited, Err: err, Response: resp}
+		t := model.Try{N: n, Try: 1, Model: r.next.Info().Name, Request: req.Hash(), Start: began,
+			Latency: time.Since(began), Waited: waited, Err: err, Response: resp}
 		if resp != nil {
 			t.From = resp.From
 		}
@@ -310,7 +312,8 @@ func (r *recorder) reply(ctx context.Context, id string, resp *model.Response) e
 		resp.Opaque = nil
 	}
 	note := event.New(event.FromAgent, event.Reply{
-		ID: id, Role: r.role, Model: resp.Model, Parts: resp.Parts, Reasoning: resp.Reasoning, Calls: resp.Calls, Stop: resp.Stop,
+		ID: id, Role: r.role, Model: resp.Model, Parts: resp.Parts, Reasoning: resp.Reasoning, Calls: resp.Calls,
+		Stop:  resp.Stop,
 		Usage: resp.Usage, Opaque: resp.Opaque,
 	})
 	note.Actor = r.actor
@@ -320,7 +323,8 @@ func (r *recorder) reply(ctx context.Context, id string, resp *model.Response) e
 
 func (r *recorder) journal(ctx context.Context, n int, t model.Try, reply string, took record.Usage) error {
 	c := record.Call{
-		Actor: r.actor, Role: r.role, Other: r.other, N: n, Try: t.Try, Model: r.a.Mask.String(t.Model), Request: t.Request, Reply: reply, From: t.From, Start: t.Start.UTC(),
+		Actor: r.actor, Role: r.role, Other: r.other, N: n, Try: t.Try, Model: r.a.Mask.String(t.Model),
+		Request: t.Request, Reply: reply, From: t.From, Start: t.Start.UTC(),
 		Latency: t.Latency, Waited: t.Waited, HTTP: t.HTTP, ID: r.a.Mask.String(t.ID), Usage: took,
 	}
 	if t.Err != nil {
@@ -399,7 +403,8 @@ func (p *replay) load(calls []paidCall) {
 			continue
 		}
 		p.replies[k] = replayed{request: c.Request, resp: model.Response{
-			ID: c.ID, Model: c.note.Model, Parts: c.note.Parts, Reasoning: c.note.Reasoning, Calls: c.note.Calls, Stop: c.note.Stop,
+			ID: c.ID, Model: c.note.Model, Parts: c.note.Parts, Reasoning: c.note.Reasoning, Calls: c.note.Calls,
+			Stop:  c.note.Stop,
 			Usage: c.note.Usage, Opaque: c.note.Opaque,
 		}}
 	}

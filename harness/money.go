@@ -196,8 +196,9 @@ func kept(keys []string, key string, asked bool) []string {
 
 func usage(resp *model.Response) record.Usage {
 	u := &resp.Usage
-	out := record.Usage{Calls: 1, In: u.In, Out: u.Out, Cached: u.Cached, CacheWrite: u.CacheWrite, Reasoning: u.Reasoning,
-		Cost: u.Cost, Counted: u.Counted, Unpriced: u.Unpriced}
+	out := record.Usage{Calls: 1, In: u.In, Out: u.Out, Cached: u.Cached, CacheWrite: u.CacheWrite,
+		Reasoning: u.Reasoning,
+		Cost:      u.Cost, Counted: u.Counted, Unpriced: u.Unpriced}
 	if resp.Silent() {
 		out.Silent = 1
 	}
@@ -272,7 +273,8 @@ func tell(ctx context.Context, j record.Journal, e record.Entry, s record.Spent)
 // leave writes down what an attempt took that ends without a verdict.
 func (a *attempt) leave(ctx context.Context) error {
 	v := &a.verdict
-	err := tell(ctx, a.journal, record.Entry{Trial: a.job.Trial, Attempt: a.job.Attempt, Fence: a.job.Fence}, record.Spent{Usage: v.Usage, Other: v.Other, Spent: v.Spent})
+	err := tell(ctx, a.journal, record.Entry{Trial: a.job.Trial, Attempt: a.job.Attempt, Fence: a.job.Fence},
+		record.Spent{Usage: v.Usage, Other: v.Other, Spent: v.Spent})
 	if errors.Is(err, record.ErrFenced) || errors.Is(err, record.ErrNotOpen) { // somebody else has the trial now
 		return nil
 	}

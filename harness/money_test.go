@@ -50,7 +50,8 @@ func swallows(calls int) agent.Agent {
 			return agent.Answer{}, err
 		}
 		for i := range calls {
-			m.Generate(ctx, &model.Request{Messages: []model.Message{{Role: model.User, Parts: event.Text(fmt.Sprint(i))}}})
+			m.Generate(ctx, &model.Request{
+				Messages: []model.Message{{Role: model.User, Parts: event.Text(fmt.Sprint(i))}}})
 		}
 		return agent.Answer{Parts: event.Text("right")}, nil
 	})
@@ -107,7 +108,8 @@ func TestBudgetIsKeptWithinTheCallsInFlight(t *testing.T) {
 		if sum.Reason != "budget" || math.Abs(sum.Cost-0.1*float64(calls.Load())) > 1e-9 || sum.Estimated != sum.Cost {
 			t.Errorf("%+v after %d calls", sum, calls.Load())
 		}
-		if got := b.money(t); math.Abs(got.Spent.USD()-sum.Cost) > 1e-9 || got.Spent.Cost != nil || got.Usage.Calls != calls.Load() {
+		if got := b.money(t); math.Abs(got.Spent.USD()-sum.Cost) > 1e-9 || got.Spent.Cost != nil ||
+			got.Usage.Calls != calls.Load() {
 			t.Errorf("the journal holds %+v, the run spent %v", got, sum.Cost)
 		}
 		for k, v := range b.verdicts(t) {
@@ -143,7 +145,8 @@ func TestCostLimitCountsUnknownPrices(t *testing.T) {
 		b.cfg.Arms[0].Model = billed(&calls, event.Usage{In: 9_990, Cached: 9_990, Out: 10})
 		b.cfg.Arms[0].Limits.Cost = 0.3
 		b.run(t, t.Context())
-		if v := b.verdicts(t)["arm0/t0"]; calls.Load() != 3 || v.Limit != agent.LimitCost || v.Usage.Cost != nil || v.Usage.Unpriced != "cached" {
+		if v := b.verdicts(t)["arm0/t0"]; calls.Load() != 3 || v.Limit != agent.LimitCost || v.Usage.Cost != nil ||
+			v.Usage.Unpriced != "cached" {
 			t.Errorf("%d calls, %+v", calls.Load(), v)
 		}
 	})
@@ -172,7 +175,8 @@ func TestReplyWithoutUsageEndsTheRun(t *testing.T) {
 				}
 				return
 			}
-			if sum.Reason != "usage" || !strings.Contains(sum.Why, name+" cannot be kept for model toy: its service does not say") || calls.Load() > 2 {
+			if sum.Reason != "usage" || !strings.Contains(sum.Why,
+				name+" cannot be kept for model toy: its service does not say") || calls.Load() > 2 {
 				t.Errorf("%s: %+v after %d calls", name, sum, calls.Load())
 			}
 			if got := b.verdicts(t); len(got) != 0 {
@@ -184,7 +188,8 @@ func TestReplyWithoutUsageEndsTheRun(t *testing.T) {
 
 // judges is a grader that asks its model once a grading and makes the best of a failure, as an
 // agent must not profit from.
-func judges(host *benchmarks.Host, fail func() error) func(context.Context, benchmarks.Evidence, benchmarks.Episode) (benchmarks.Result, error) {
+func judges(host *benchmarks.Host, fail func() error) func(context.Context, benchmarks.Evidence,
+	benchmarks.Episode) (benchmarks.Result, error) {
 	return func(ctx context.Context, _ benchmarks.Evidence, _ benchmarks.Episode) (benchmarks.Result, error) {
 		m, err := (*host).Model("grader")
 		if err != nil {
@@ -211,7 +216,8 @@ func TestGradersAreInTheBudget(t *testing.T) {
 		b.toy.hosts = func(h benchmarks.Host) { host = h }
 		b.toy.grade = judges(&host, func() error { return nil })
 		b.cfg.Workers, b.cfg.Whole.Cost = 1, 0.03
-		b.cfg.Benchmarks[0].Roles = map[string]model.Factory{"grader": billed(&calls, event.Usage{In: 9_990, Out: 1})} // $0.01
+		// $0.01
+		b.cfg.Benchmarks[0].Roles = map[string]model.Factory{"grader": billed(&calls, event.Usage{In: 9_990, Out: 1})}
 		if sum := b.run(t, t.Context()); sum.Reason != "budget" || calls.Load() != 3 || sum.By[record.Scored] != 3 {
 			t.Fatalf("%+v after %d calls", sum, calls.Load())
 		}
@@ -235,7 +241,8 @@ func TestGradersAreInTheBudget(t *testing.T) {
 		})
 		got := b.regrade(t, harness.Regrading{Why: "again"})
 		all := b.money(t)
-		if calls.Load() != 7 || len(b.amends(t)) != 1 || all.Spent.Calls != 7 || all.Other.Calls != 7 || math.Abs(all.Spent.USD()-0.07) > 1e-9 {
+		if calls.Load() != 7 || len(b.amends(t)) != 1 || all.Spent.Calls != 7 || all.Other.Calls != 7 ||
+			math.Abs(all.Spent.USD()-0.07) > 1e-9 {
 			t.Errorf("%d calls, %d amendments, %+v", calls.Load(), len(b.amends(t)), all)
 		}
 		for k, r := range got {
@@ -268,7 +275,8 @@ func TestKilledAttemptIsInTheBudget(t *testing.T) {
 		if paid < 3 {
 			t.Fatalf("%d calls", paid)
 		}
-		if sum := b.resumeWith(t, 0.01); sum.Reason != "budget" || math.Abs(sum.Cost-0.01*float64(paid)) > 1e-9 || calls.Load() != paid {
+		if sum := b.resumeWith(t, 0.01); sum.Reason != "budget" || math.Abs(sum.Cost-0.01*float64(paid)) > 1e-9 ||
+			calls.Load() != paid {
 			t.Errorf("%+v after %d calls", sum, calls.Load())
 		}
 		if sum := b.resumeWith(t, 0); sum.By[record.Scored] != 1 {
@@ -306,10 +314,12 @@ func TestFailedTriesAreCounted(t *testing.T) {
 				}))
 				sum := b.run(t, t.Context())
 				got := b.money(t).Spent
-				if sum.Reason != "budget" || calls.Load() != 3 || math.Abs(sum.Cost-3*tt.counted) > 1e-9 || math.Abs(got.USD()-sum.Cost) > 1e-9 || sum.Tokens != 3*9_991 {
+				if sum.Reason != "budget" || calls.Load() != 3 || math.Abs(sum.Cost-3*tt.counted) > 1e-9 ||
+					math.Abs(got.USD()-sum.Cost) > 1e-9 || sum.Tokens != 3*9_991 {
 					t.Errorf("%+v, %+v after %d calls", sum, got, calls.Load())
 				}
-				if got.Calls != 0 || (got.Lost != nil) != (tt.lost > 0) || got.Lost != nil && (got.Lost.Tries != tt.lost || sum.Estimated != sum.Cost) {
+				if got.Calls != 0 || (got.Lost != nil) != (tt.lost > 0) || got.Lost != nil &&
+					(got.Lost.Tries != tt.lost || sum.Estimated != sum.Cost) {
 					t.Errorf("%+v", got)
 				}
 			})
@@ -335,7 +345,8 @@ func TestFailedTriesAreCounted(t *testing.T) {
 				}
 				cancel()
 			}
-			return nil, &model.Charge{Usage: said, Bound: true, Err: &model.Error{Class: model.Network, Err: errors.New("cut")}}
+			return nil, &model.Charge{Usage: said, Bound: true,
+				Err: &model.Error{Class: model.Network, Err: errors.New("cut")}}
 		})), retry.Policy{})
 		b.run(t, ctx)
 		if got := b.money(t).Spent; tries != 3 || got.Lost == nil || got.Lost.Tries != 2 {

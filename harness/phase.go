@@ -27,7 +27,8 @@ func (a *attempt) phase(ctx context.Context, name string, limit time.Duration, f
 		var err error
 		defer func() {
 			if p := recover(); p != nil {
-				a.Slog.Error("panic in a benchmark", "trial", a.job.Trial, "phase", name, "panic", p, "stack", string(debug.Stack()))
+				a.Slog.Error("panic in a benchmark", "trial", a.job.Trial, "phase", name, "panic", p, "stack",
+					string(debug.Stack()))
 				err = panicked(p)
 			}
 			done <- err
@@ -126,7 +127,8 @@ func (a *attempt) release() error {
 
 func (a *attempt) closeEpisode(ctx context.Context, ep benchmarks.Episode) error {
 	defer a.since(func(t *record.Times) *time.Duration { return &t.Close })()
-	return a.phase(context.WithoutCancel(ctx), "close", a.Phases.Close, func(context.Context) error { return ep.Close() })
+	return a.phase(context.WithoutCancel(ctx), "close", a.Phases.Close,
+		func(context.Context) error { return ep.Close() })
 }
 
 func (a *attempt) setPhase(ck *clock) {

@@ -26,10 +26,12 @@ type Regrading struct {
 
 // A Regraded is what came of grading a trial's evidence again.
 type Regraded struct {
-	Job     Job
-	Verdict record.Verdict // with status "scored": the trial's grade from now on; else why there is none, and the old one stays
-	Live    bool           // its grading needs the live session: it cannot be done again
-	Lost    error          // its evidence is damaged or missing: the error names the file
+	Job Job
+	// with status "scored": the trial's grade from now on; else why there is none, and the old one
+	// stays
+	Verdict record.Verdict
+	Live    bool  // its grading needs the live session: it cannot be done again
+	Lost    error // its evidence is damaged or missing: the error names the file
 }
 
 // Regrade grades the evidence of decided trials again, without their agents. Each grade is one
@@ -39,7 +41,8 @@ type Regraded struct {
 // closed or ctx ends. report is never called twice at once. What graders cost counts for the run's
 // budget; once it is used up no more is begun, and what needs a model is canceled. The error is the
 // journal's.
-func Regrade(ctx context.Context, cfg Config, o Regrading, jobs iter.Seq[Job], j record.Journal, report func(Regraded)) (Summary, error) {
+func Regrade(ctx context.Context, cfg Config, o Regrading, jobs iter.Seq[Job], j record.Journal,
+	report func(Regraded)) (Summary, error) {
 	r, err := newRunner(cfg, j)
 	if err != nil {
 		return Summary{}, err
@@ -158,7 +161,8 @@ func (r *runner) regrade(ctx context.Context, job Job, o Regrading) (Regraded, e
 		return res, r.journal.Sync(after)
 	}
 	v := res.Verdict
-	amend := record.Amend{Why: o.Why, Reward: v.Reward, Scores: v.Scores, Flags: v.Flags, Status: v.Status, End: v.End, Limit: v.Limit, Results: a.results}
+	amend := record.Amend{Why: o.Why, Reward: v.Reward, Scores: v.Scores, Flags: v.Flags, Status: v.Status, End: v.End,
+		Limit: v.Limit, Results: a.results}
 	if a.task.Digest != job.Task.Digest {
 		amend.Task = a.task.Digest
 	}
@@ -193,7 +197,8 @@ func abridge(results []record.Result) {
 	for i := range results {
 		r := &results[i]
 		if n := len(r.Tests) - most; n > 0 {
-			r.Tests = append(r.Tests[:most:most], record.Test{Name: "…", Status: "skipped", Message: fmt.Sprintf("%d more tests are not kept", n)})
+			r.Tests = append(r.Tests[:most:most],
+				record.Test{Name: "…", Status: "skipped", Message: fmt.Sprintf("%d more tests are not kept", n)})
 		}
 		for j := range r.Tests {
 			r.Tests[j].Name, r.Tests[j].Message = cut(r.Tests[j].Name, 512), cut(r.Tests[j].Message, 512)

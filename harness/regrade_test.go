@@ -31,7 +31,8 @@ func (b *bed) regrade(t *testing.T, o harness.Regrading) map[string]harness.Regr
 		}
 	}
 	out := map[string]harness.Regraded{}
-	if _, err := harness.Regrade(t.Context(), b.cfg, o, jobs, b.j, func(r harness.Regraded) { out[b.plan.Arms[r.Job.Arm].Name+"/"+r.Job.Task.ID] = r }); err != nil {
+	if _, err := harness.Regrade(t.Context(), b.cfg, o, jobs, b.j,
+		func(r harness.Regraded) { out[b.plan.Arms[r.Job.Arm].Name+"/"+r.Job.Task.ID] = r }); err != nil {
 		t.Fatal(err)
 	}
 	return out
@@ -61,14 +62,16 @@ func TestRegrade(t *testing.T) {
 			t.Error("a live session")
 		}
 		v := 0.5
-		return benchmarks.Result{Scores: []record.Score{{Name: "toy", Primary: true, Value: &v}}, Tests: []record.Test{{Name: "a", Status: "passed"}}, Flags: []string{"odd"}}, nil
+		return benchmarks.Result{Scores: []record.Score{{Name: "toy", Primary: true, Value: &v}},
+			Tests: []record.Test{{Name: "a", Status: "passed"}}, Flags: []string{"odd"}}, nil
 	}
 	got := b.regrade(t, harness.Regrading{Why: "again"})
 	as := b.amends(t)
 	if len(got) != 8 || len(as) != 8 || len(b.j.Entries()) != before+8 {
 		t.Fatalf("%d graded again, %d amendments, %d entries more", len(got), len(as), len(b.j.Entries())-before)
 	}
-	if a := as[0]; a.Why != "again" || *a.Reward != 0.5 || a.Status != record.Scored || a.End != record.Answered || len(a.Results) != 1 || len(a.Results[0].Tests) != 1 || a.Flags[0] != "odd" || a.Task != "" {
+	if a := as[0]; a.Why != "again" || *a.Reward != 0.5 || a.Status != record.Scored || a.End != record.Answered ||
+		len(a.Results) != 1 || len(a.Results[0].Tests) != 1 || a.Flags[0] != "odd" || a.Task != "" {
 		t.Errorf("%+v", a)
 	}
 

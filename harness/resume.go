@@ -36,7 +36,8 @@ func (a *attempt) takeUp(ctx context.Context) error {
 		}
 	}
 	v := record.Verdict{Status: record.Canceled, Error: &record.Fault{
-		Status: record.Canceled, Phase: "session", Class: "interrupted", Text: "the run was cut off during this attempt"}}
+		Status: record.Canceled, Phase: "session", Class: "interrupted",
+		Text: "the run was cut off during this attempt"}}
 	took, turns, told, err := took(a.journal.Attempt(ctx, a.job.Trial, n))
 	if err != nil && !errors.Is(err, record.ErrNotOpen) {
 		return fmt.Errorf("reading the attempt that was cut off: %w", err)
@@ -102,7 +103,8 @@ func (a *attempt) past(ctx context.Context, n int) (was ended, err error) {
 		switch entry.Kind {
 		case record.KindCall:
 			var c record.Call
-			if json.Unmarshal(entry.Data, &c) != nil { // a record that cannot be read must not end the run: the call is made again
+			// a record that cannot be read must not end the run: the call is made again
+			if json.Unmarshal(entry.Data, &c) != nil {
 				continue
 			}
 			k := roleKey{actor: c.Actor, role: c.Role}
@@ -117,7 +119,8 @@ func (a *attempt) past(ctx context.Context, n int) (was ended, err error) {
 				var head struct{ ID, Cause *int64 }
 				if json.Unmarshal(entry.Data, &head) == nil && head.ID != nil {
 					was.next = *head.ID + 1
-					was.open = slices.DeleteFunc(was.open, func(o event.Event) bool { return head.Cause != nil && o.ID == *head.Cause })
+					was.open = slices.DeleteFunc(was.open,
+						func(o event.Event) bool { return head.Cause != nil && o.ID == *head.Cause })
 				}
 				continue
 			}
@@ -136,7 +139,8 @@ func (a *attempt) past(ctx context.Context, n int) (was ended, err error) {
 					if !errors.Is(err, fs.ErrNotExist) && !a.AcceptLoss {
 						return ended{}, err
 					}
-					a.Slog.Warn("a model's reply is lost and is asked for again", "trial", a.job.Trial, "attempt", n, "err", err)
+					a.Slog.Warn("a model's reply is lost and is asked for again", "trial", a.job.Trial, "attempt", n,
+						"err", err)
 					clear(replies)
 					continue
 				}

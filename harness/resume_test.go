@@ -29,7 +29,9 @@ func asker(n int, after func(q int)) agent.Agent {
 			if err != nil {
 				return agent.Answer{}, err
 			}
-			resp, err := m.Generate(ctx, &model.Request{Messages: []model.Message{{Role: "user", Parts: event.Text(fmt.Sprint("question ", q))}}})
+			resp, err := m.Generate(ctx,
+				&model.Request{Messages: []model.Message{
+					{Role: "user", Parts: event.Text(fmt.Sprint("question ", q))}}})
 			if err != nil {
 				return agent.Answer{}, err
 			}
@@ -119,14 +121,15 @@ func TestFailedAttemptsLeaveTheirReplies(t *testing.T) {
 				var asked []string
 				failed := 0
 				b := newBed(t, &toy{tasks: 1}, nil)
-				b.cfg.Arms[0].Agent = agents(agent.Func(func(ctx context.Context, s *agent.Session) (agent.Answer, error) {
-					ans, err := asker(3, func(int) {}).Run(ctx, s)
-					if failed++; err == nil && failed <= c.fails {
-						m, _ := s.Model("other")
-						_, err = m.Generate(ctx, &model.Request{})
-					}
-					return ans, err
-				}))
+				b.cfg.Arms[0].Agent = agents(
+					agent.Func(func(ctx context.Context, s *agent.Session) (agent.Answer, error) {
+						ans, err := asker(3, func(int) {}).Run(ctx, s)
+						if failed++; err == nil && failed <= c.fails {
+							m, _ := s.Model("other")
+							_, err = m.Generate(ctx, &model.Request{})
+						}
+						return ans, err
+					}))
 				ask := echo(&asked)
 				b.cfg.Arms[0].Model = func(bind model.Binding) (model.Client, error) {
 					if bind.Role == "other" {
@@ -234,11 +237,14 @@ func TestTriesCountThroughResumes(t *testing.T) {
 		b.run(t, ctx)
 		b.run(t, t.Context())
 		if v := b.verdicts(t)["arm0/t0"]; v.Status != record.Infra || opened != 4 {
-			t.Errorf("%+v after %d openings, want infra after 4: three failures and the one that was cut off", v, opened)
+			t.Errorf("%+v after %d openings, want infra after 4: three failures and the one that was cut off", v,
+				opened)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
-		b := newBed(t, &toy{tasks: 3, open: func() error { return &sandbox.Error{Op: "create", Err: errors.New("no room")} }}, says("right", 0))
+		b := newBed(t, &toy{tasks: 3, open: func() error {
+			return &sandbox.Error{Op: "create", Err: errors.New("no room")}
+		}}, says("right", 0))
 		b.cfg.Workers = 1
 		b.cfg.Retry = harness.Retry{Attempts: 3, Budget: 5, Used: 5}
 		if sum := b.run(t, t.Context()); sum.Retries != 0 || sum.By[record.Infra] != 3 {
@@ -253,7 +259,8 @@ func TestLostLeaseEndsOneAttempt(t *testing.T) {
 	b.cfg.Workers = 1
 	first := b.plan.Tasks[0]
 	id := record.TrialID(b.plan.Arms[0].ID, first.Digest, 1)
-	if err := b.j.Append(t.Context(), record.Entry{Trial: id, Attempt: 7, Fence: 99, Kind: record.KindAttempt, Data: []byte(`{}`)}); err != nil {
+	if err := b.j.Append(t.Context(), record.Entry{Trial: id, Attempt: 7, Fence: 99, Kind: record.KindAttempt,
+		Data: []byte(`{}`)}); err != nil {
 		t.Fatal(err)
 	}
 	q := jobsOf(b)

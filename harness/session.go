@@ -142,7 +142,8 @@ func (a *attempt) openEpisode(ctx context.Context, h *host) (benchmarks.Episode,
 }
 
 // stage lets the agent play one stage and makes its evidence durable.
-func (a *attempt) stage(ctx context.Context, ep benchmarks.Episode, ag agent.Agent, stage *benchmarks.Stage, i int) (rec record.Evidence, ev benchmarks.Evidence, c cause) {
+func (a *attempt) stage(ctx context.Context, ep benchmarks.Episode, ag agent.Agent, stage *benchmarks.Stage,
+	i int) (rec record.Evidence, ev benchmarks.Evidence, c cause) {
 	keep := context.WithoutCancel(ctx)
 	if err := a.beginStage(keep, stage, i); err != nil {
 		return rec, ev, phaseFault(ctx, "setup", err)
@@ -190,7 +191,8 @@ func (a *attempt) stage(ctx context.Context, ep benchmarks.Episode, ag agent.Age
 		return rec, ev, phaseFault(ctx, "collect", err)
 	}
 	ev.Stage = i
-	rec = record.Evidence{Stage: i, End: end.End, Limit: end.Limit, Error: cut(a.Mask.String(end.Text), maxText), Left: a.left,
+	rec = record.Evidence{Stage: i, End: end.End, Limit: end.Limit, Error: cut(a.Mask.String(end.Text), maxText),
+		Left:    a.left,
 		Refused: cut(a.Mask.String(refused), maxText),
 		Last:    stage.Last || refused != "" || end.End == record.Broke || end.End == record.Limit}
 	if rec.Data, rec.Blob, err = a.keepEvidence(keep, ev); err != nil {
@@ -235,7 +237,8 @@ func (a *attempt) collect(ctx context.Context, ep benchmarks.Episode, ans agent.
 }
 
 // agent runs the agent's loop under its clock, and abandons it when it does not return.
-func (a *attempt) agent(ctx context.Context, ag agent.Agent, env agent.Env, e *env, stage *benchmarks.Stage) (agent.Answer, cause) {
+func (a *attempt) agent(ctx context.Context, ag agent.Agent, env agent.Env, e *env,
+	stage *benchmarks.Stage) (agent.Answer, cause) {
 	limit, name := a.agentTime(stage)
 	actx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -262,7 +265,8 @@ func (a *attempt) agent(ctx context.Context, ag agent.Agent, env agent.Env, e *e
 		var res result
 		defer func() {
 			if p := recover(); p != nil {
-				a.Slog.Debug("panic in an agent", "trial", a.job.Trial, "panic", p, "stack", string(debug.Stack())) // the verdict says that it panicked
+				// the verdict says that it panicked
+				a.Slog.Debug("panic in an agent", "trial", a.job.Trial, "panic", p, "stack", string(debug.Stack()))
 				res.err = panicked(p)
 			}
 			done <- res

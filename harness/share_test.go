@@ -149,7 +149,8 @@ func TestThrottledAccount(t *testing.T) {
 			want = alone/3 + alone/3*9/10
 		}
 		if beside < want {
-			t.Errorf("the service answers after %v: beside an account that waits %d trials were played, alone %d", after, beside, alone)
+			t.Errorf("the service answers after %v: beside an account that waits %d trials were played, alone %d",
+				after, beside, alone)
 		}
 		if most.Load() > 32 {
 			t.Errorf("%d sessions were alive at once", most.Load())
@@ -162,10 +163,11 @@ func TestThrottledAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bed := newBed(t, &toy{tasks: 100}, asksOnce(), asksOnce())
 		bed.cfg.Workers = 8
-		bed.cfg.Arms[0].Model = limit.New(limit.Config{Start: 1, Max: 1}).Wrap(replies(func(model.Binding, *model.Request) (*model.Response, error) {
-			time.Sleep(time.Minute)
-			return &model.Response{}, nil
-		}))
+		bed.cfg.Arms[0].Model = limit.New(limit.Config{Start: 1, Max: 1}).Wrap(
+			replies(func(model.Binding, *model.Request) (*model.Response, error) {
+				time.Sleep(time.Minute)
+				return &model.Response{}, nil
+			}))
 		bed.cfg.Arms[1].Model = bed.cfg.Arms[0].Model
 		go func() {
 			time.Sleep(30 * time.Second)
@@ -201,11 +203,14 @@ func TestDrainEndsWhatHasNotBegun(t *testing.T) {
 				}
 			}}
 		}, 0},
-		{"machines", image, func(b *bed) { b.cfg.Provider = pool.New(pool.Options{Sandboxes: 1}, fake.New(fake.Options{})) }, 1},
+		{"machines", image, func(b *bed) {
+			b.cfg.Provider = pool.New(pool.Options{Sandboxes: 1}, fake.New(fake.Options{}))
+		}, 1},
 		{"starts", image, func(b *bed) {
 			b.cfg.Provider = pool.New(pool.Options{}, fake.New(fake.Options{SlowCreate: 4 * time.Minute}))
 		}, 0},
-		{"browsers", func(int) benchmarks.Needs { return benchmarks.Needs{Browser: true} }, func(b *bed) { b.cfg.Browsers = 1 }, 1},
+		{"browsers", func(int) benchmarks.Needs { return benchmarks.Needs{Browser: true} },
+			func(b *bed) { b.cfg.Browsers = 1 }, 1},
 	} {
 		t.Run(c.wait, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -302,7 +307,8 @@ func TestDrainInBackoff(t *testing.T) {
 				time.AfterFunc(time.Minute, func() { close(drain) })
 				began := time.Now()
 				b.run(t, t.Context())
-				if v := b.verdicts(t)["arm0/t0"]; v.Status != c.want || (c.want == "") != (time.Since(began) == time.Minute) {
+				if v := b.verdicts(t)["arm0/t0"]; v.Status != c.want ||
+					(c.want == "") != (time.Since(began) == time.Minute) {
 					t.Errorf("after %v: %+v, want %q", time.Since(began), v, c.want)
 				}
 				calm.Store(true)
@@ -322,12 +328,13 @@ func TestGradings(t *testing.T) {
 	for _, live := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			var open, most atomic.Int32
-			b := newBed(t, &toy{tasks: 12, live: live, grade: func(context.Context, benchmarks.Evidence, benchmarks.Episode) (benchmarks.Result, error) {
-				most.Store(max(most.Load(), open.Add(1)))
-				time.Sleep(time.Second)
-				open.Add(-1)
-				return scored(1), nil
-			}}, says("right", 0))
+			b := newBed(t, &toy{tasks: 12, live: live,
+				grade: func(context.Context, benchmarks.Evidence, benchmarks.Episode) (benchmarks.Result, error) {
+					most.Store(max(most.Load(), open.Add(1)))
+					time.Sleep(time.Second)
+					open.Add(-1)
+					return scored(1), nil
+				}}, says("right", 0))
 			b.cfg.Workers, b.cfg.Graders = 12, 2
 			b.run(t, t.Context())
 			if want := map[bool]int32{true: 2, false: 12}[live]; most.Load() != want {

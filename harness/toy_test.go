@@ -84,7 +84,8 @@ func (t *toy) Needs(task datasets.Task, _ benchmarks.Options) (benchmarks.Needs,
 	return benchmarks.Needs{GradeLive: t.live}, nil
 }
 
-func (t *toy) Open(ctx context.Context, h benchmarks.Host, task datasets.Task, _ benchmarks.Options) (benchmarks.Episode, error) {
+func (t *toy) Open(ctx context.Context, h benchmarks.Host, task datasets.Task,
+	_ benchmarks.Options) (benchmarks.Episode, error) {
 	t.mu.Lock()
 	if t.opened == nil {
 		t.opened, t.graded = map[string]int{}, map[string]int{}
@@ -108,7 +109,8 @@ func (t *toy) Open(ctx context.Context, h benchmarks.Host, task datasets.Task, _
 	return ep, nil
 }
 
-func (t *toy) Grade(ctx context.Context, h benchmarks.Host, task datasets.Task, ev benchmarks.Evidence, live benchmarks.Episode) (benchmarks.Result, error) {
+func (t *toy) Grade(ctx context.Context, h benchmarks.Host, task datasets.Task, ev benchmarks.Evidence,
+	live benchmarks.Episode) (benchmarks.Result, error) {
 	t.mu.Lock()
 	t.graded[task.ID]++
 	if t.hosts != nil {
@@ -140,7 +142,8 @@ func (e *toyEpisode) Next(_ context.Context, prev *benchmarks.Result) (*benchmar
 		return nil, errors.New("no grade of the stage before")
 	}
 	e.n++
-	return &benchmarks.Stage{Goal: agent.Goal{Parts: event.Text("say right")}, Kinds: []string{"run"}, Time: e.toy.time, Last: e.toy.last || e.toy.stages < 2}, nil
+	return &benchmarks.Stage{Goal: agent.Goal{Parts: event.Text("say right")}, Kinds: []string{"run"}, Time: e.toy.time,
+		Last: e.toy.last || e.toy.stages < 2}, nil
 }
 
 func (e *toyEpisode) Step(ctx context.Context, a event.Event) (benchmarks.Turn, error) {
@@ -184,7 +187,8 @@ func newBed(t testing.TB, b *toy, agents ...agent.Agent) *bed {
 	t.Helper()
 	bed := &bed{toy: b, j: &journaltest.Memory{}}
 	bed.cfg = harness.Config{
-		Run: "r", Workers: 4, Benchmarks: []harness.Bench{{Benchmark: b}}, Phases: harness.Phases{Grace: time.Second}, Retry: harness.Retry{Budget: 100, Delay: time.Millisecond},
+		Run: "r", Workers: 4, Benchmarks: []harness.Bench{{Benchmark: b}}, Phases: harness.Phases{Grace: time.Second},
+		Retry:   harness.Retry{Budget: 100, Delay: time.Millisecond},
 		Observe: func(p harness.Progress) { bed.mu.Lock(); bed.seen = append(bed.seen, p); bed.mu.Unlock() },
 	}
 	var arms []record.Arm
@@ -195,9 +199,13 @@ func newBed(t testing.TB, b *toy, agents ...agent.Agent) *bed {
 		}
 		arm := record.Arm{ID: id, Name: fmt.Sprintf("arm%d", i), Agent: "func"}
 		arms = append(arms, arm)
-		bed.cfg.Arms = append(bed.cfg.Arms, harness.Arm{Arm: arm, Agent: func(benchmarks.Benchmark, datasets.Task) (agent.Agent, error) { return ag, nil }})
+		bed.cfg.Arms = append(bed.cfg.Arms,
+			harness.Arm{Arm: arm, Agent: func(benchmarks.Benchmark, datasets.Task) (agent.Agent, error) {
+				return ag, nil
+			}})
 	}
-	p, err := plan.Build(t.Context(), plan.Spec{Run: "r", Repeats: 1, Arms: arms, Benches: []plan.Bench{{Benchmark: b, Spec: "toy"}}})
+	p, err := plan.Build(t.Context(), plan.Spec{Run: "r", Repeats: 1, Arms: arms,
+		Benches: []plan.Bench{{Benchmark: b, Spec: "toy"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -326,7 +334,8 @@ func (b *bed) checkLog(t testing.TB) {
 // replies is a model factory whose clients are a function.
 func replies(f func(b model.Binding, req *model.Request) (*model.Response, error)) model.Factory {
 	return func(b model.Binding) (model.Client, error) {
-		return clientFunc(func(_ context.Context, req *model.Request) (*model.Response, error) { return f(b, req) }), nil
+		return clientFunc(func(_ context.Context, req *model.Request) (*model.Response, error) { return f(b, req) }),
+			nil
 	}
 }
 
@@ -362,7 +371,8 @@ func jobsOf(b *bed) harness.Queue {
 func (b *bed) rerun(t testing.TB, ctx context.Context) {
 	t.Helper()
 	past := b.past()
-	q := queue.New(b.cfg.Workers, queue.Stream{Jobs: plan.Jobs(b.plan, func(id string) plan.Past { return past[id] }, func(plan.Past) bool { return true })})
+	q := queue.New(b.cfg.Workers, queue.Stream{
+		Jobs: plan.Jobs(b.plan, func(id string) plan.Past { return past[id] }, func(plan.Past) bool { return true })})
 	defer q.Close()
 	if _, err := harness.Run(ctx, b.cfg, q, b.j); err != nil {
 		t.Fatal(err)

@@ -64,7 +64,8 @@ func TestHungCallIsNotTheAgentsTime(t *testing.T) {
 		if v.Status != record.Scored || v.End != record.Answered {
 			t.Fatalf("%s %s: %+v", v.Status, v.End, v.Error)
 		}
-		if w := v.Times; w.Working != 90*time.Second || w.Model != 90*time.Second || w.Backoff < 10*time.Minute || w.Backoff > 10*time.Minute+time.Second {
+		if w := v.Times; w.Working != 90*time.Second || w.Model != 90*time.Second || w.Backoff < 10*time.Minute ||
+			w.Backoff > 10*time.Minute+time.Second {
 			t.Errorf("working %v, model %v, back-off %v", w.Working, w.Model, w.Backoff)
 		}
 	})
@@ -82,7 +83,8 @@ func TestSlowAnswerIsTheAgentsTime(t *testing.T) {
 			return &model.Response{}, nil
 		})
 		b.run(t, t.Context())
-		if v := b.verdicts(t)["arm0/t0"]; v.End != record.Limit || v.Limit != agent.LimitTime || v.Turns != 2 || v.Times.Working != 8*time.Minute {
+		if v := b.verdicts(t)["arm0/t0"]; v.End != record.Limit || v.Limit != agent.LimitTime || v.Turns != 2 ||
+			v.Times.Working != 8*time.Minute {
 			t.Errorf("%s, limit %q, %d turns, working %v: %+v", v.End, v.Limit, v.Turns, v.Times.Working, v.Error)
 		}
 	})
@@ -95,9 +97,11 @@ func TestPausedAtOnce(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newBed(t, &toy{tasks: 20}, askTimes(1), says("right", 1))
 				b.cfg.Workers, b.cfg.Retry.Pause = 1, 10
-				b.cfg.Arms[0].Model = service(func(context.Context, int) (*model.Response, error) { return nil, failure(class, status, 0) })
+				b.cfg.Arms[0].Model = service(
+					func(context.Context, int) (*model.Response, error) { return nil, failure(class, status, 0) })
 				sum := b.run(t, t.Context())
-				if sum.By[record.Provider] != 1 || sum.By[record.Scored] != 20 || len(sum.Paused) != 1 || sum.Paused[0] != "arm0" {
+				if sum.By[record.Provider] != 1 || sum.By[record.Scored] != 20 || len(sum.Paused) != 1 ||
+					sum.Paused[0] != "arm0" {
 					t.Errorf("%+v", sum)
 				}
 			})
@@ -154,7 +158,8 @@ func TestGradersWait(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var host benchmarks.Host
 				tb := &toy{tasks: 1, hosts: func(h benchmarks.Host) { host = h }}
-				tb.grade = func(ctx context.Context, _ benchmarks.Evidence, _ benchmarks.Episode) (benchmarks.Result, error) {
+				tb.grade = func(ctx context.Context, _ benchmarks.Evidence,
+					_ benchmarks.Episode) (benchmarks.Result, error) {
 					m, err := host.Model("grader")
 					for i := 0; err == nil && i < 3; i++ {
 						_, err = m.Generate(ctx, &model.Request{})
@@ -164,17 +169,18 @@ func TestGradersWait(t *testing.T) {
 				}
 				b := newBed(t, tb, says("right", 1))
 				b.cfg.Workers, b.cfg.Retry.Attempts, b.cfg.Phases.Grade = 1, 1, 80*time.Second
-				b.cfg.Benchmarks[0].Roles = map[string]model.Factory{"grader": service(func(_ context.Context, n int) (*model.Response, error) {
-					switch n {
-					case 1:
-						return nil, failure(model.Rate, 429, 4*time.Minute)
-					case 2:
-						time.Sleep(10 * time.Minute)
-						return nil, failure(model.Network, 0, 0)
-					}
-					time.Sleep(tt.took)
-					return &model.Response{}, nil
-				})}
+				b.cfg.Benchmarks[0].Roles = map[string]model.Factory{
+					"grader": service(func(_ context.Context, n int) (*model.Response, error) {
+						switch n {
+						case 1:
+							return nil, failure(model.Rate, 429, 4*time.Minute)
+						case 2:
+							time.Sleep(10 * time.Minute)
+							return nil, failure(model.Network, 0, 0)
+						}
+						time.Sleep(tt.took)
+						return &model.Response{}, nil
+					})}
 				b.run(t, t.Context())
 				if v := b.verdicts(t)["arm0/t0"]; v.Status != tt.status {
 					t.Errorf("%s: %+v", v.Status, v.Error)

@@ -40,7 +40,8 @@ func (w *rewired) Rewire(ctx context.Context, n sandbox.Network) error {
 		return err
 	}
 	w.a.policy(w.role, n)
-	_, err := w.a.log.Append(context.WithoutCancel(ctx), event.New(event.FromEnvironment, event.Info{What: "network", Text: w.role + ": " + policy(n)}))
+	_, err := w.a.log.Append(context.WithoutCancel(ctx),
+		event.New(event.FromEnvironment, event.Info{What: "network", Text: w.role + ": " + policy(n)}))
 	return err
 }
 
@@ -99,7 +100,8 @@ func (a *attempt) byProxy(role, why string) {
 	a.mu.Lock()
 	a.proxied = a.proxied || role == "agent"
 	a.mu.Unlock()
-	note := event.New(event.FromEnvironment, event.Info{What: "network", Text: role + ": through the proxy only: " + why})
+	note := event.New(event.FromEnvironment,
+		event.Info{What: "network", Text: role + ": through the proxy only: " + why})
 	if _, err := a.log.Append(context.Background(), note); err != nil {
 		a.Slog.Warn("the ways of a machine's network could not be noted", "trial", a.job.Trial, "err", err)
 	}
@@ -171,7 +173,8 @@ func (a *attempt) refusedTo(id, role string, w sandbox.Warden) {
 		if n <= 0 {
 			continue
 		}
-		note := event.New(event.FromEnvironment, event.NetworkRefused{Role: role, Host: cut(r.Host, 1<<10), Port: r.Port, Why: r.Why, Count: n})
+		note := event.New(event.FromEnvironment,
+			event.NetworkRefused{Role: role, Host: cut(r.Host, 1<<10), Port: r.Port, Why: r.Why, Count: n})
 		if _, err := a.log.Append(context.Background(), note); err != nil {
 			a.Slog.Warn("what a network policy refused could not be noted", "trial", a.job.Trial, "err", err)
 			return

@@ -62,7 +62,8 @@ func (s Suite) session(t *testing.T, step func(context.Context, event.Event) (ev
 }
 
 // play runs an agent with a watch on the clock.
-func (s Suite) play(t *testing.T, ctx context.Context, a agent.Agent, ses *agent.Session) (ans agent.Answer, err error) {
+func (s Suite) play(t *testing.T, ctx context.Context, a agent.Agent,
+	ses *agent.Session) (ans agent.Answer, err error) {
 	t.Helper()
 	done := make(chan struct{})
 	var panicked any
@@ -201,12 +202,13 @@ func (s Suite) over(t *testing.T) {
 
 func (s Suite) odd(t *testing.T) {
 	bodies := map[string]event.Body{
-		"empty run":      event.RunResult{},
-		"invalid utf-8":  event.RunResult{Output: "\xff\xfe\x00\x1b[2J"},
-		"large":          event.RunResult{Output: strings.Repeat("0123456789\n", 100_000), Truncated: true},
-		"timed out":      event.RunResult{Code: -1, Signal: "SIGKILL", TimedOut: true, OOM: true},
-		"empty tool":     event.ToolResult{},
-		"blob":           event.ToolResult{Parts: []event.Part{{Blob: &event.Blob{SHA256: "00", Type: "image/png", Size: 1}}}},
+		"empty run":     event.RunResult{},
+		"invalid utf-8": event.RunResult{Output: "\xff\xfe\x00\x1b[2J"},
+		"large":         event.RunResult{Output: strings.Repeat("0123456789\n", 100_000), Truncated: true},
+		"timed out":     event.RunResult{Code: -1, Signal: "SIGKILL", TimedOut: true, OOM: true},
+		"empty tool":    event.ToolResult{},
+		"blob": event.ToolResult{
+			Parts: []event.Part{{Blob: &event.Blob{SHA256: "00", Type: "image/png", Size: 1}}}},
 		"missing blob":   event.RunResult{Blob: &event.Blob{SHA256: "ff", Size: 1 << 40}},
 		"unknown":        event.Unknown{K: "vendor.kind", C: event.Observation, Raw: []byte(`{"a":[1,2]}`)},
 		"unknown broken": event.Unknown{K: "vendor.kind", C: event.Observation, Raw: nil},

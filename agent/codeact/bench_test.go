@@ -21,7 +21,8 @@ import (
 func BenchmarkSession(b *testing.B) {
 	for _, calls := range []int{1, 20, 200} {
 		b.Run(fmt.Sprintf("calls=%d", calls), func(b *testing.B) {
-			f := modeltest.Func(func(_ context.Context, _ model.Binding, n int, _ *model.Request) (*model.Response, error) {
+			f := modeltest.Func(func(_ context.Context, _ model.Binding, n int,
+				_ *model.Request) (*model.Response, error) {
 				r := modeltest.Calls("execute_bash", fmt.Sprintf(`{"command":"step %d"}`, n))
 				if n == calls-1 {
 					r = modeltest.Calls("finish", `{"message":"done"}`)

@@ -40,8 +40,11 @@ func site(t *testing.T, kinds ...string) (agenttest.Setup, *agenttest.Log) {
 		case event.Browse:
 			n++
 			o := event.Browsed{URL: "http://site/" + strings.Repeat("x", n), Action: b.Code, Focused: "7"}
-			o.AX = put("application/json", `{"nodes":[{"nodeId":"1","role":{"value":"button"},"name":{"value":"go `+strings.Repeat("x", n)+`"},"browsergym_id":"7"}]}`)
-			o.Properties = put("application/json", `{"7":{"visibility":1,"bbox":[1,1,20,20],"clickable":true,"set_of_marks":true}}`)
+			o.AX = put("application/json",
+				`{"nodes":[{"nodeId":"1","role":{"value":"button"},"name":{"value":"go `+strings.Repeat("x", n)+
+					`"},"browsergym_id":"7"}]}`)
+			o.Properties = put("application/json",
+				`{"7":{"visibility":1,"bbox":[1,1,20,20],"clickable":true,"set_of_marks":true}}`)
 			o.Screenshot = put("image/png", shot.String())
 			if strings.Contains(b.Code, "bad") {
 				o.Error = "ValueError: no"
@@ -84,7 +87,8 @@ func TestBrowser(t *testing.T) {
 	}
 	first := reqs[1].Messages[3]
 	want := "[Current URL: http://site/x]\n[Focused element bid: 7]\n\n[Action executed successfully.]\n"
-	if got := event.PlainText(first.Parts); !strings.HasPrefix(got, want) || !strings.Contains(got, "[7] button 'go x', clickable\n=======") {
+	if got := event.PlainText(first.Parts); !strings.HasPrefix(got, want) ||
+		!strings.Contains(got, "[7] button 'go x', clickable\n=======") {
 		t.Errorf("observation:\n%s", got)
 	}
 	if b := first.Parts[1].Blob; b == nil || b.Type != "image/png" {
@@ -95,10 +99,12 @@ func TestBrowser(t *testing.T) {
 		r.Close()
 	}
 	last := reqs[2].Messages
-	if got := event.PlainText(last[3].Parts); got != "Visited URL http://site/x\nContent omitted" || len(last[3].Parts) != 1 {
+	if got := event.PlainText(last[3].Parts); got != "Visited URL http://site/x\nContent omitted" ||
+		len(last[3].Parts) != 1 {
 		t.Errorf("an older observation: %q", got)
 	}
-	if got := event.PlainText(last[5].Parts); !strings.Contains(got, "BEGIN error message ===============\nThe action failed:\nValueError: no\n") {
+	if got := event.PlainText(last[5].Parts); !strings.Contains(got,
+		"BEGIN error message ===============\nThe action failed:\nValueError: no\n") {
 		t.Errorf("observation:\n%s", got)
 	}
 	if got := event.PlainText(last[6].Parts); !strings.Contains(got, "code is missing or empty") {
@@ -115,21 +121,25 @@ func TestBrowserTask(t *testing.T) {
 	}
 	setup.Tools = []agent.Tool{tool}
 	log, reqs, _, err := play(t, codeact.Config{Pages: 2}, setup,
-		modeltest.Calls("browser", `{"code":"click('7')"}`), modeltest.Calls("browser", `{"code":"click('7')"}`), modeltest.Calls("finish", `{"message":""}`))
+		modeltest.Calls("browser", `{"code":"click('7')"}`), modeltest.Calls("browser", `{"code":"click('7')"}`),
+		modeltest.Calls("finish", `{"message":""}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := event.PlainText(reqs[0].Messages[2].Parts); !strings.HasPrefix(got, "What was done without you: a look at the browser\n[Current URL: http://site/x]") {
+	if got := event.PlainText(reqs[0].Messages[2].Parts); !strings.HasPrefix(got,
+		"What was done without you: a look at the browser\n[Current URL: http://site/x]") {
 		t.Errorf("first look: %q", got)
 	}
 	if got := event.PlainText(reqs[0].Messages[0].Parts); got != codeact.BrowserPrompt {
 		t.Errorf("prompt %q", got)
 	}
-	if len(reqs[0].Tools) != 2 || strings.Contains(reqs[0].Tools[1].Description, "goto") || !strings.Contains(reqs[0].Tools[1].Description, "3 kinds of actions") {
+	if len(reqs[0].Tools) != 2 || strings.Contains(reqs[0].Tools[1].Description, "goto") ||
+		!strings.Contains(reqs[0].Tools[1].Description, "3 kinds of actions") {
 		t.Errorf("tools %+v", reqs[0].Tools)
 	}
 	last := reqs[2].Messages
-	if got := event.PlainText(last[2].Parts); got != "What was done without you: a look at the browser\nVisited URL http://site/x\nContent omitted" {
+	if got := event.PlainText(last[2].Parts); got != "What was done without you: a look at the browser\nVisited URL "+
+		"http://site/x\nContent omitted" {
 		t.Errorf("the first look later: %q", got)
 	}
 	if got := event.PlainText(last[4].Parts); !strings.Contains(got, "BEGIN accessibility tree") {
@@ -147,7 +157,8 @@ func (blind) Info() model.Info { return model.Info{Name: "blind", Tools: true} }
 func TestBrowserBlind(t *testing.T) {
 	setup, _ := site(t, "browse_interactive")
 	setup.Model = blind{modeltest.Script().Client()}
-	if _, err := codeact.New(codeact.Config{Picture: "plain"}).Run(t.Context(), agenttest.NewSession(setup)); err == nil || !strings.Contains(err.Error(), "takes no images") {
+	if _, err := codeact.New(codeact.Config{Picture: "plain"}).Run(t.Context(),
+		agenttest.NewSession(setup)); err == nil || !strings.Contains(err.Error(), "takes no images") {
 		t.Errorf("%v", err)
 	}
 }

@@ -17,15 +17,19 @@ import (
 
 // Config of an agent. The zero value is the default agent.
 type Config struct {
-	Prompt   string       // the system prompt; "": DefaultPrompt
-	GoOn     string       // said to a reply without a tool call; "": DefaultGoOn
-	MaxIdle  int          // how many such replies in a row are answered so; the next one is the answer. 0: 2, negative: none
+	Prompt string // the system prompt; "": DefaultPrompt
+	GoOn   string // said to a reply without a tool call; "": DefaultGoOn
+	// how many such replies in a row are answered so; the next one is the answer. 0: 2, negative:
+	// none
+	MaxIdle  int
 	MaxChars int          // of an observation that the model is shown; 0: 30,000
 	Params   model.Params // of each request
 
-	Picture string // shown with each observation of a browser, where the model takes images: "", none; plain, a screenshot; marks, one with the bids of elements
-	Pages   int    // observations of a browser that the model is shown whole, the newest; 0: 1, negative: all
-	Visible bool   // of a page, only what is visible is shown
+	// shown with each observation of a browser, where the model takes images: "", none; plain, a
+	// screenshot; marks, one with the bids of elements
+	Picture string
+	Pages   int  // observations of a browser that the model is shown whole, the newest; 0: 1, negative: all
+	Visible bool // of a page, only what is visible is shown
 	Stuck   controller.Stuck
 }
 
@@ -90,9 +94,11 @@ func (a codeact) Run(ctx context.Context, s *agent.Session) (agent.Answer, error
 		return agent.Answer{}, fmt.Errorf("codeact: %w", err)
 	}
 	if p := a.cfg.Picture; p != "" && p != "none" && !client.Info().Images {
-		return agent.Answer{}, fmt.Errorf("codeact: pages are to be shown with a picture (%s), but the model %s takes no images", p, client.Info().Name)
+		return agent.Answer{}, fmt.Errorf("codeact: pages are to be shown with a picture (%s), but the model %s "+
+			"takes no images", p, client.Info().Name)
 	}
-	st := &stepper{cfg: a.cfg, client: client, conv: memory.Conversation{Max: a.cfg.MaxChars, Recent: a.cfg.Pages}, log: s.Log}
+	st := &stepper{cfg: a.cfg, client: client, conv: memory.Conversation{Max: a.cfg.MaxChars, Recent: a.cfg.Pages},
+		log: s.Log}
 	if st.tools, err = newTools(s); err != nil {
 		return agent.Answer{}, fmt.Errorf("codeact: %w", err)
 	}
@@ -144,7 +150,8 @@ func (s *stepper) Step(ctx context.Context, st *controller.State) ([]event.Event
 		if err := s.conv.Render(s.show(ctx)); err != nil {
 			return nil, fmt.Errorf("codeact: %w", err)
 		}
-		resp, err := s.client.Generate(ctx, &model.Request{Messages: s.conv.Messages(), Tools: s.tools.offered, Params: s.cfg.Params})
+		resp, err := s.client.Generate(ctx,
+			&model.Request{Messages: s.conv.Messages(), Tools: s.tools.offered, Params: s.cfg.Params})
 		if err != nil {
 			return nil, err
 		}

@@ -32,17 +32,20 @@ func TestSuite(t *testing.T) {
 	agenttest.Run(t, agenttest.Suite{
 		New: func(*testing.T) agent.Agent { return codeact.New(codeact.Config{}) },
 		Setup: func(*testing.T) agenttest.Setup {
-			return agenttest.Setup{Goal: "say hello", Model: modeltest.Func(worker).Client(), Outputs: map[string]string{"echo 0": "0\n"}}
+			return agenttest.Setup{Goal: "say hello", Model: modeltest.Func(worker).Client(),
+				Outputs: map[string]string{"echo 0": "0\n"}}
 		},
 	})
 }
 
 // play runs the agent over a script and returns the log, the requests, and what came of it.
-func play(t *testing.T, cfg codeact.Config, setup agenttest.Setup, replies ...model.Response) (*agenttest.Log, []model.Request, agent.Answer, error) {
+func play(t *testing.T, cfg codeact.Config, setup agenttest.Setup,
+	replies ...model.Response) (*agenttest.Log, []model.Request, agent.Answer, error) {
 	t.Helper()
 	var reqs []model.Request
 	script := modeltest.Script(replies...)
-	setup.Model = modeltest.Func(func(ctx context.Context, b model.Binding, n int, req *model.Request) (*model.Response, error) {
+	setup.Model = modeltest.Func(func(ctx context.Context, b model.Binding, n int,
+		req *model.Request) (*model.Response, error) {
 		cp := *req
 		cp.Messages = append([]model.Message(nil), req.Messages...)
 		reqs = append(reqs, cp)
@@ -84,11 +87,13 @@ func brief(msgs []model.Message) []string {
 }
 
 func TestSeveralCalls(t *testing.T) {
-	shot := event.ToolResult{Parts: []event.Part{{Text: "a shot"}, {Blob: &event.Blob{SHA256: "aa", Type: "image/png"}}}}
+	shot := event.ToolResult{Parts: []event.Part{{Text: "a shot"},
+		{Blob: &event.Blob{SHA256: "aa", Type: "image/png"}}}}
 	setup := agenttest.Setup{
-		Tools: []agent.Tool{{Name: "look", Description: "looks"}, {Name: "pick", Parse: func(json.RawMessage) (event.Body, error) {
-			return nil, errors.New("pick what?")
-		}}},
+		Tools: []agent.Tool{{Name: "look", Description: "looks"},
+			{Name: "pick", Parse: func(json.RawMessage) (event.Body, error) {
+				return nil, errors.New("pick what?")
+			}}},
 		Step: func(_ context.Context, e event.Event) (event.Body, error) {
 			switch b := e.Body.(type) {
 			case event.Run:
@@ -132,7 +137,8 @@ func TestSeveralCalls(t *testing.T) {
 	}
 	conv := []string{
 		"system", "user: the task",
-		"assistant:  call_0=execute_bash call_1=no_such call_2=execute_bash call_3=execute_bash call_4=look call_5=pick call_6=execute_bash",
+		"assistant:  call_0=execute_bash call_1=no_such call_2=execute_bash call_3=execute_bash call_4=look " +
+			"call_5=pick call_6=execute_bash",
 		"call_0 tool: ls ran|[exit code 3]|[working directory /workspace]",
 		`call_1 tool: Error: there is no tool named "no_such"; the tools are execute_bash, finish, look, pick`,
 		`call_2 tool: Error: the arguments of execute_bash are not a JSON object: "{\"command\":"`,
@@ -160,7 +166,8 @@ func TestWithoutCalls(t *testing.T) {
 		if err != nil || ans.Text() != "three" {
 			t.Fatalf("answer %q, %v", ans.Text(), err)
 		}
-		want := []string{"system", "user: the task", "assistant: one", "user: " + codeact.DefaultGoOn, "assistant: two", "user: " + codeact.DefaultGoOn}
+		want := []string{"system", "user: the task", "assistant: one", "user: " + codeact.DefaultGoOn, "assistant: two",
+			"user: " + codeact.DefaultGoOn}
 		if d := cmp.Diff(want, brief(reqs[2].Messages)); d != "" {
 			t.Errorf("conversation (-want +got):\n%s", d)
 		}
@@ -169,7 +176,8 @@ func TestWithoutCalls(t *testing.T) {
 		}
 	})
 	t.Run("insisted on", func(t *testing.T) {
-		_, reqs, ans, err := play(t, codeact.Config{MaxIdle: 10}, agenttest.Setup{}, modeltest.Text("42"), modeltest.Text("42"))
+		_, reqs, ans, err := play(t, codeact.Config{MaxIdle: 10}, agenttest.Setup{}, modeltest.Text("42"),
+			modeltest.Text("42"))
 		if err != nil || ans.Text() != "42" || len(reqs) != 2 {
 			t.Errorf("answer %q after %d requests, %v", ans.Text(), len(reqs), err)
 		}
@@ -181,7 +189,8 @@ func TestWithoutCalls(t *testing.T) {
 		}
 	})
 	t.Run("empty", func(t *testing.T) {
-		_, reqs, ans, err := play(t, codeact.Config{}, agenttest.Setup{}, model.Response{}, model.Response{Stop: "length"}, model.Response{})
+		_, reqs, ans, err := play(t, codeact.Config{}, agenttest.Setup{}, model.Response{},
+			model.Response{Stop: "length"}, model.Response{})
 		if err != nil || ans.Text() != "" || len(ans.Parts) != 0 {
 			t.Errorf("answer %+v, %v", ans, err)
 		}
@@ -196,7 +205,8 @@ func TestWithoutCalls(t *testing.T) {
 	})
 	t.Run("a call between", func(t *testing.T) {
 		_, reqs, ans, err := play(t, codeact.Config{MaxIdle: 1}, agenttest.Setup{},
-			modeltest.Text("a"), modeltest.Calls("execute_bash", `{"command":"x"}`), modeltest.Text("a"), modeltest.Calls("finish", `{"message":"b"}`))
+			modeltest.Text("a"), modeltest.Calls("execute_bash", `{"command":"x"}`), modeltest.Text("a"),
+			modeltest.Calls("finish", `{"message":"b"}`))
 		if err != nil || ans.Text() != "b" || len(reqs) != 4 {
 			t.Errorf("answer %q after %d requests, %v: the count begins anew after a call", ans.Text(), len(reqs), err)
 		}
@@ -204,7 +214,8 @@ func TestWithoutCalls(t *testing.T) {
 }
 
 func TestGivesUp(t *testing.T) {
-	_, _, ans, err := play(t, codeact.Config{}, agenttest.Setup{}, modeltest.Calls("finish", `{"message":"no network","gave_up":true}`))
+	_, _, ans, err := play(t, codeact.Config{}, agenttest.Setup{},
+		modeltest.Calls("finish", `{"message":"no network","gave_up":true}`))
 	if err != nil || ans.GaveUp != "no network" {
 		t.Errorf("answer %+v, %v", ans, err)
 	}
@@ -216,7 +227,8 @@ func TestSecondStage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, reqs, ans, err := play(t, codeact.Config{}, agenttest.Setup{Goal: "second", Log: log}, modeltest.Calls("finish", `{"message":"2"}`))
+	_, reqs, ans, err := play(t, codeact.Config{}, agenttest.Setup{Goal: "second", Log: log},
+		modeltest.Calls("finish", `{"message":"2"}`))
 	if err != nil || ans.Text() != "2" {
 		t.Fatalf("answer %q, %v", ans.Text(), err)
 	}
@@ -242,7 +254,8 @@ func TestSecondStage(t *testing.T) {
 // nothing is played twice.
 func TestTakenUp(t *testing.T) {
 	whole, _, _, err := play(t, codeact.Config{}, agenttest.Setup{Outputs: map[string]string{"a": "1", "b": "2"}},
-		modeltest.Calls("execute_bash", `{"command":"a"}`, "execute_bash", `{"command":"b"}`), modeltest.Text("hm"), modeltest.Calls("finish", `{"message":"3"}`))
+		modeltest.Calls("execute_bash", `{"command":"a"}`, "execute_bash", `{"command":"b"}`), modeltest.Text("hm"),
+		modeltest.Calls("finish", `{"message":"3"}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -252,7 +265,8 @@ func TestTakenUp(t *testing.T) {
 		want = append(want, e.Body.Class().String()+" "+e.Body.Kind())
 	}
 	replies := []model.Response{
-		modeltest.Calls("execute_bash", `{"command":"a"}`, "execute_bash", `{"command":"b"}`), modeltest.Text("hm"), modeltest.Calls("finish", `{"message":"3"}`),
+		modeltest.Calls("execute_bash", `{"command":"a"}`, "execute_bash", `{"command":"b"}`), modeltest.Text("hm"),
+		modeltest.Calls("finish", `{"message":"3"}`),
 	}
 	for cut := 1; cut < len(all); cut++ {
 		if all[cut].Body.Class() == event.Observation {
@@ -268,7 +282,8 @@ func TestTakenUp(t *testing.T) {
 				left = left[1:]
 			}
 		}
-		_, _, ans, err := play(t, codeact.Config{}, agenttest.Setup{Log: log, Outputs: map[string]string{"a": "1", "b": "2"}}, left...)
+		_, _, ans, err := play(t, codeact.Config{},
+			agenttest.Setup{Log: log, Outputs: map[string]string{"a": "1", "b": "2"}}, left...)
 		if err != nil || ans.Text() != "3" {
 			t.Errorf("cut at %d: answer %q, %v", cut, ans.Text(), err)
 		}
@@ -295,7 +310,8 @@ func TestModelErrors(t *testing.T) {
 
 func TestStuck(t *testing.T) {
 	same := modeltest.Calls("execute_bash", `{"command":"ls"}`)
-	_, reqs, _, err := play(t, codeact.Config{}, agenttest.Setup{Outputs: map[string]string{"ls": "x"}}, same, same, same, same, same, same)
+	_, reqs, _, err := play(t, codeact.Config{}, agenttest.Setup{Outputs: map[string]string{"ls": "x"}}, same, same,
+		same, same, same, same)
 	var stuck *controller.StuckError
 	if !errors.As(err, &stuck) || stuck.Pattern != "repeat" || len(reqs) != 4 {
 		t.Errorf("after %d requests: %v", len(reqs), err)
@@ -305,19 +321,22 @@ func TestStuck(t *testing.T) {
 // A model is told where skills lie and which servers there are, in the goal of each stage.
 func TestOffered(t *testing.T) {
 	var reqs []model.Request
-	client := modeltest.Func(func(ctx context.Context, _ model.Binding, n int, req *model.Request) (*model.Response, error) {
+	client := modeltest.Func(func(ctx context.Context, _ model.Binding, n int,
+		req *model.Request) (*model.Response, error) {
 		reqs = append(reqs, *req)
 		r := modeltest.Calls("finish", `{"message":"done"}`)
 		return &r, nil
 	}).Client()
 	s := agenttest.NewSession(agenttest.Setup{Goal: "the task", Model: client})
 	s.Goal.Skills = []string{"/skills"}
-	s.Goal.MCP = []agent.MCPServer{{Name: "shop", Transport: "streamable-http", URL: "http://shop/mcp"}, {Name: "files", Transport: "stdio", Command: "mcp-files", Args: []string{"/app"}}}
+	s.Goal.MCP = []agent.MCPServer{{Name: "shop", Transport: "streamable-http", URL: "http://shop/mcp"},
+		{Name: "files", Transport: "stdio", Command: "mcp-files", Args: []string{"/app"}}}
 	if _, err := codeact.New(codeact.Config{}).Run(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
 	got := strings.Join(brief(reqs[0].Messages), "\n")
-	for _, want := range []string{"user: the task", "lie in /skills", "- shop: http://shop/mcp (streamable-http)", "- files: started by: mcp-files /app"} {
+	for _, want := range []string{"user: the task", "lie in /skills", "- shop: http://shop/mcp (streamable-http)",
+		"- files: started by: mcp-files /app"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("not told %q:\n%s", want, got)
 		}

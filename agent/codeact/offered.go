@@ -13,11 +13,14 @@ import (
 func told(g agent.Goal) agent.Goal {
 	var b strings.Builder
 	if len(g.Skills) > 0 {
-		fmt.Fprintf(&b, "\n\nSkills, written for tasks like this one, lie in %s. Each is a folder whose file SKILL.md begins with what the skill is for. "+
-			"List them before you begin, read those that may help, and follow what they say.", strings.Join(g.Skills, " and "))
+		fmt.Fprintf(&b, "\n\nSkills, written for tasks like this one, lie in %s. Each is a folder whose file "+
+			"SKILL.md begins with what the skill is for. "+
+			"List them before you begin, read those that may help, and follow what they say.",
+			strings.Join(g.Skills, " and "))
 	}
 	if len(g.MCP) > 0 {
-		b.WriteString("\n\nThe sandbox has servers of the Model Context Protocol. You have no tools of theirs, but can speak to them from the shell:")
+		b.WriteString("\n\nThe sandbox has servers of the Model Context Protocol. You have no tools of theirs, but " +
+			"can speak to them from the shell:")
 		for _, s := range g.MCP {
 			where := s.URL + " (" + s.Transport + ")"
 			if s.Transport == "stdio" {

@@ -15,7 +15,8 @@ func TestPlainPrompt(t *testing.T) {
 		kinds []string
 		want  string
 	}{{nil, codeact.DefaultPrompt}, {[]string{"tool"}, codeact.PlainPrompt}} {
-		_, reqs, _, err := play(t, codeact.Config{}, agenttest.Setup{Kinds: c.kinds}, modeltest.Calls("finish", `{"message":"42"}`))
+		_, reqs, _, err := play(t, codeact.Config{}, agenttest.Setup{Kinds: c.kinds},
+			modeltest.Calls("finish", `{"message":"42"}`))
 		if err != nil || len(reqs) != 1 {
 			t.Fatal(len(reqs), err)
 		}

@@ -39,15 +39,18 @@ func TestServers(t *testing.T) {
 				return modeltest.Reply{Fault: modeltest.BadKey}
 			}
 			if c.Body.Messages[len(c.Body.Messages)-1].Role == model.ToolRole {
-				return modeltest.Reply{Usage: usage, Calls: []event.ReplyCall{{ID: "c2", Name: "finish", Args: `{"message":"42"}`}}}
+				return modeltest.Reply{Usage: usage,
+					Calls: []event.ReplyCall{{ID: "c2", Name: "finish", Args: `{"message":"42"}`}}}
 			}
-			return modeltest.Reply{Usage: usage, Calls: []event.ReplyCall{{ID: "c1", Name: "execute_bash", Args: `{"command":"cat answer"}`}}}
+			return modeltest.Reply{Usage: usage,
+				Calls: []event.ReplyCall{{ID: "c1", Name: "execute_bash", Args: `{"command":"cat answer"}`}}}
 		})
 		servers(t, srv.URL)
 	})
 	t.Run("openai-mock-api", func(t *testing.T) {
 		if os.Getenv("EVALRUN_TEST_OPENAI_MOCK") == "" {
-			t.Skip("set EVALRUN_TEST_OPENAI_MOCK=1 to test against npm's openai-mock-api (needs node, npm and the npm registry)")
+			t.Skip("set EVALRUN_TEST_OPENAI_MOCK=1 to test against npm's openai-mock-api (needs node, npm and the " +
+				"npm registry)")
 		}
 		servers(t, mockAPI(t))
 	})
@@ -93,7 +96,8 @@ func mockAPI(t *testing.T) string {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	srv := exec.Command("node", filepath.Join(dir, "node_modules/openai-mock-api/dist/cli.js"), "-c", config, "-p", fmt.Sprint(port))
+	srv := exec.Command("node", filepath.Join(dir, "node_modules/openai-mock-api/dist/cli.js"), "-c", config, "-p",
+		fmt.Sprint(port))
 	srv.Stdout, srv.Stderr = log, log
 	if err := srv.Start(); err != nil {
 		t.Fatalf("starting openai-mock-api: %v", err)
@@ -124,10 +128,13 @@ func servers(t *testing.T, url string) {
 		tries int    // of both calls; 0: several
 		wait  time.Duration
 	}{
-		"no fault":              {plan: modeltest.Plan(), tries: 2},
-		"429 seconds":           {plan: modeltest.Plan(modeltest.RateSeconds(time.Second)), tries: 3, wait: time.Second},
-		"429 date":              {plan: modeltest.Plan(modeltest.RateDate(2 * time.Second)), tries: 3, wait: time.Second}, // dates have whole seconds
-		"429 milliseconds":      {plan: modeltest.Plan(nil, modeltest.RateMillis(300*time.Millisecond)), tries: 3, wait: 300 * time.Millisecond},
+		"no fault": {plan: modeltest.Plan(), tries: 2},
+		"429 seconds": {plan: modeltest.Plan(modeltest.RateSeconds(time.Second)), tries: 3,
+			wait: time.Second},
+		// dates have whole seconds
+		"429 date": {plan: modeltest.Plan(modeltest.RateDate(2 * time.Second)), tries: 3, wait: time.Second},
+		"429 milliseconds": {plan: modeltest.Plan(nil, modeltest.RateMillis(300*time.Millisecond)), tries: 3,
+			wait: 300 * time.Millisecond},
 		"429 bare":              {plan: modeltest.Plan(modeltest.Rate, modeltest.Rate), tries: 4},
 		"500":                   {plan: modeltest.Plan(modeltest.ServerError, nil, modeltest.ServerError), tries: 4},
 		"529":                   {plan: modeltest.Plan(modeltest.Overloaded), tries: 3},
@@ -137,16 +144,17 @@ func servers(t *testing.T, url string) {
 		"invalid JSON":          {plan: modeltest.Plan(modeltest.InvalidJSON), tries: 3},
 		"empty choices":         {plan: modeltest.Plan(modeltest.EmptyChoices), tries: 3},
 		"slow first byte":       {plan: modeltest.Plan(modeltest.Slow(time.Minute)), tries: 3},
-		"one after another":     {plan: modeltest.Plan(modeltest.Rate, modeltest.Cut(true), nil, modeltest.HTML, modeltest.Drop), tries: 6},
-		"429 for ever":          {plan: all(modeltest.Rate), class: model.Rate}, // until the time for it is over
-		"500 for ever":          {plan: all(modeltest.ServerError), class: model.Overload, tries: 3},
-		"cut for ever":          {plan: all(modeltest.Cut(true)), class: model.Network, tries: 3},
-		"slow for ever":         {plan: all(modeltest.Slow(time.Minute)), class: model.Network, tries: 3},
-		"429 in a day":          {plan: all(modeltest.RateSeconds(24 * time.Hour)), class: model.Rate, tries: 1},
-		"quota":                 {plan: all(modeltest.Quota), class: model.Quota, tries: 1},
-		"too long":              {plan: modeltest.Plan(nil, modeltest.TooLong), class: model.Context, tries: 2},
-		"filtered":              {plan: all(modeltest.Filtered), class: model.Refused, tries: 1},
-		"wrong key":             {plan: modeltest.Plan(), key: "sk-wrong-0123456789", class: model.Auth, tries: 1},
+		"one after another": {plan: modeltest.Plan(modeltest.Rate, modeltest.Cut(true), nil, modeltest.HTML,
+			modeltest.Drop), tries: 6},
+		"429 for ever":  {plan: all(modeltest.Rate), class: model.Rate}, // until the time for it is over
+		"500 for ever":  {plan: all(modeltest.ServerError), class: model.Overload, tries: 3},
+		"cut for ever":  {plan: all(modeltest.Cut(true)), class: model.Network, tries: 3},
+		"slow for ever": {plan: all(modeltest.Slow(time.Minute)), class: model.Network, tries: 3},
+		"429 in a day":  {plan: all(modeltest.RateSeconds(24 * time.Hour)), class: model.Rate, tries: 1},
+		"quota":         {plan: all(modeltest.Quota), class: model.Quota, tries: 1},
+		"too long":      {plan: modeltest.Plan(nil, modeltest.TooLong), class: model.Context, tries: 2},
+		"filtered":      {plan: all(modeltest.Filtered), class: model.Refused, tries: 1},
+		"wrong key":     {plan: modeltest.Plan(), key: "sk-wrong-0123456789", class: model.Auth, tries: 1},
 	}
 	path := filepath.Join(t.TempDir(), "tape.jsonl")
 	rec, err := tape.Create(path)
@@ -177,7 +185,8 @@ func servers(t *testing.T, url string) {
 			if tt.tries == 0 {
 				policy.Patience = 3 * time.Second
 			}
-			stack := rec.Wrap(meter.New(retry.New(limit.New(limit.Config{}).Wrap(m.Client), policy), price.Default()), model.Params{})
+			stack := rec.Wrap(meter.New(retry.New(limit.New(limit.Config{}).Wrap(m.Client), policy), price.Default()),
+				model.Params{})
 			tries, ans, err := trial(t, stack, name)
 			if n := len(tries); tt.tries == 0 && n < 2 || tt.tries > 0 && n != tt.tries {
 				t.Errorf("%d tries, want %d: %+v", len(tries), tt.tries, tries)

@@ -88,7 +88,8 @@ func (t tools) action(r *event.Reply, i int) event.Event {
 func (t tools) understand(call event.ReplyCall) (event.Event, error) {
 	parse := t.parse[call.Name]
 	if parse == nil {
-		return event.Event{}, fmt.Errorf("there is no tool named %q; the tools are %s", call.Name, strings.Join(t.names(), ", "))
+		return event.Event{}, fmt.Errorf("there is no tool named %q; the tools are %s", call.Name,
+			strings.Join(t.names(), ", "))
 	}
 	args := strings.TrimSpace(call.Args)
 	if args == "" {

@@ -162,7 +162,8 @@ func (c *Config) check() error {
 		}
 	}
 	if c.Run.shell() && used["instruction"] {
-		bad("run: {instruction} in a shell command would be read as shell; write \"$EVALRUN_INSTRUCTION\", or use {instruction_file}")
+		bad("run: {instruction} in a shell command would be read as shell; write \"$EVALRUN_INSTRUCTION\", or use " +
+			"{instruction_file}")
 	}
 	for _, v := range c.Env {
 		for _, m := range placeholder.FindAllStringSubmatch(v, -1) {
@@ -202,7 +203,8 @@ func (c *Config) check() error {
 	case OnHost:
 		for _, name := range []string{"instruction", "instruction_file", "dir", "skills", "mcp_config", "prompt_file"} {
 			if used[name] {
-				bad("run: {%s} is for where: sandbox; a program on the host gets its goal and its prompt in the start message", name)
+				bad("run: {%s} is for where: sandbox; a program on the host gets its goal and its prompt in the "+
+					"start message", name)
 			}
 		}
 		for _, name := range c.PassEnv {

@@ -48,11 +48,13 @@ func TestDoc(t *testing.T) {
 		}
 	}
 	for i := range reflect.TypeFor[Config]().NumField() {
-		if tag := reflect.TypeFor[Config]().Field(i).Tag.Get("json"); tag != "" && tag != "-" && !strings.Contains(string(text), "`"+tag+"`") {
+		if tag := reflect.TypeFor[Config]().Field(i).Tag.Get("json"); tag != "" && tag != "-" &&
+			!strings.Contains(string(text), "`"+tag+"`") {
 			t.Errorf("the page does not name the option %s", tag)
 		}
 	}
-	for _, p := range []string{"files", "instruction_file", "instruction", "dir", "stage", "seed", "skills", "mcp_config", "prompt_file"} {
+	for _, p := range []string{"files", "instruction_file", "instruction", "dir", "stage", "seed", "skills",
+		"mcp_config", "prompt_file"} {
 		if !placeholder.MatchString("{"+p+"}") || !strings.Contains(string(text), "`{"+p+"}`") {
 			t.Errorf("{%s} is no placeholder, or not on the page", p)
 		}

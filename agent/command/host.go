@@ -76,9 +76,11 @@ func (a *host) Run(ctx context.Context, s *agent.Session) (ans agent.Answer, err
 // command gives the program few variables: what it finds of evalrun's own environment is what the
 // configuration names.
 func (a *host) command(stage int64, seed uint64) sandbox.Command {
-	values := map[string]string{"files": a.Files, "stage": strconv.FormatInt(stage, 10), "seed": strconv.FormatUint(seed, 10)}
+	values := map[string]string{"files": a.Files, "stage": strconv.FormatInt(stage, 10),
+		"seed": strconv.FormatUint(seed, 10)}
 	c := sandbox.Command{Env: map[string]string{
-		"PATH": os.Getenv("PATH"), "LANG": "C.UTF-8", "EVALRUN_PROTOCOL": strconv.Itoa(Version), // HOME and TMPDIR are the machine's
+		// HOME and TMPDIR are the machine's
+		"PATH": os.Getenv("PATH"), "LANG": "C.UTF-8", "EVALRUN_PROTOCOL": strconv.Itoa(Version),
 	}}
 	if lang, ok := os.LookupEnv("LANG"); ok {
 		c.Env["LANG"] = lang
@@ -180,7 +182,8 @@ func (t *talk) run(ctx context.Context) (agent.Answer, error) {
 			return agent.Answer{}, err
 		}
 	case <-timer.C:
-		return agent.Answer{}, &Failure{Text: fmt.Sprintf("it did not say start within %s", d), Stderr: t.p.stderr.last()}
+		return agent.Answer{}, &Failure{Text: fmt.Sprintf("it did not say start within %s", d),
+			Stderr: t.p.stderr.last()}
 	case <-ctx.Done():
 		return agent.Answer{}, context.Cause(ctx)
 	}
@@ -228,7 +231,8 @@ func (t *talk) run(ctx context.Context) (agent.Answer, error) {
 
 func (t *talk) hello(ctx context.Context) ([]byte, error) {
 	m := startMsg{
-		Type: typeStart, Protocol: Version, Goal: t.s.Goal, Prompt: t.prompt, Stage: t.stage, Actor: t.s.Actor, Seed: t.s.Seed,
+		Type: typeStart, Protocol: Version, Goal: t.s.Goal, Prompt: t.prompt, Stage: t.stage, Actor: t.s.Actor,
+		Seed:  t.s.Seed,
 		Kinds: kinds(t.s), Tools: []model.Tool{}, Left: budget(t.s), Options: t.options, History: []json.RawMessage{},
 	}
 	for _, tool := range t.s.Tools() {
@@ -267,7 +271,8 @@ func (t *talk) welcome(m message) error {
 		return &Failure{Text: fmt.Sprintf("line %d of its output: start: %s", m.n, r.Text)}
 	}
 	if h.Protocol != Version {
-		return &Failure{Text: fmt.Sprintf("it speaks protocol %d, and this evalrun speaks %d only", h.Protocol, Version)}
+		return &Failure{Text: fmt.Sprintf("it speaks protocol %d, and this evalrun speaks %d only", h.Protocol,
+			Version)}
 	}
 	t.s.Slog.Debug("agent program", "name", h.Name, "version", h.Version)
 	return nil
@@ -288,7 +293,8 @@ func (t *talk) over(ctx context.Context, in *input, when string) error {
 	if t.p.err != nil {
 		return t.p.err
 	}
-	return &Failure{Text: "it " + t.p.exit.How(0) + " " + when + fmt.Sprintf(", after %d lines of output", in.lines), Stderr: t.p.stderr.last()}
+	return &Failure{Text: "it " + t.p.exit.How(0) + " " + when + fmt.Sprintf(", after %d lines of output", in.lines),
+		Stderr: t.p.stderr.last()}
 }
 
 func (t *talk) limited() bool { return errors.As(t.stays, new(*agent.LimitError)) }

@@ -80,7 +80,8 @@ var setup = agenttest.Setup{
 		case "down":
 			return nil, &model.Error{Class: model.Overload, HTTP: 503, Err: errors.New("busy")}
 		default:
-			return &model.Response{Model: "m1-now", Parts: event.Text("heard " + text), Usage: event.Usage{In: 3, Out: 2}}, nil
+			return &model.Response{Model: "m1-now", Parts: event.Text("heard " + text),
+				Usage: event.Usage{In: 3, Out: 2}}, nil
 		}
 	}),
 }
@@ -146,8 +147,10 @@ func TestHost(t *testing.T) {
 
 // The arm's prompt comes with start, and is absent where there is none.
 func TestHostPrompt(t *testing.T) {
-	for prompt, want := range map[string]string{"Be <terse>.": `"prompt":"Be <terse>.","stage":1`, "": `"parts":[{"text":"say \"hi\""}]},"stage":1`} {
-		c := config(t, m{"where": "host", "run": []string{"/bin/sh", "-c", prelude + `hello; L=$START; has '` + want + `'; bye`}})
+	for prompt, want := range map[string]string{"Be <terse>.": `"prompt":"Be <terse>.","stage":1`,
+		"": `"parts":[{"text":"say \"hi\""}]},"stage":1`} {
+		c := config(t, m{"where": "host",
+			"run": []string{"/bin/sh", "-c", prelude + `hello; L=$START; has '` + want + `'; bye`}})
 		c.Prompt = prompt
 		ag := c.Agent(func(context.Context) (sandbox.Sandbox, error) { return newBox(t), nil })
 		if ans, err := ag.Run(t.Context(), agenttest.NewSession(setup)); err != nil || ans.Text() != "42" {
@@ -159,28 +162,42 @@ func TestHostPrompt(t *testing.T) {
 // What becomes of a program that does not do its part: whose fault it is, and what is said.
 func TestHostFailures(t *testing.T) {
 	for name, c := range map[string]struct{ script, want string }{
-		"exits at once":          {`exit 0`, "it left with status 0 before it said start, after 0 lines of output"},
-		"crashes":                {`hello; echo 'Traceback: no' >&2; exit 1`, "it left with status 1 without finish, after 1 lines of output; its stderr ends: Traceback: no"},
-		"crashes in a step":      {`hello; run; kill -SEGV $$`, "it was ended by SIGSEGV without finish, after 2 lines"},
-		"not JSON":               {`hello; echo 'thinking…'`, `line 2 of its output is not JSON: "thinking\u2026"; its output is for messages alone, print to stderr`},
-		"cut short":              {`hello; printf '{"type":"fin'`, `line 2 of its output is not JSON: "{\"type\":\"fin"`},
-		"not a message":          {`hello; say '[1]'`, `line 2 of its output is not a message: "[1]"`},
-		"no type":                {`hello; say '{"id":1}'`, `line 2 of its output is a message without type`},
-		"no id":                  {`hello; say '{"type":"step","kind":"run"}'`, `line 2 of its output: "step" needs an id, a number from 1`},
-		"text as id":             {`hello; say '{"type":"step","id":"a"}'`, `line 2 of its output is not a message`},
-		"NUL":                    {`hello; printf 'a\000b\n'`, `line 2 of its output has a NUL byte: "a\x00b"`},
-		"not UTF-8":              {`hello; printf '{"type":"\377"}\n'`, `line 2 of its output is not UTF-8: "{\"type\":\"\xff\"}"`},
-		"escape codes":           {`hello; printf '\033[2J\n'; printf '\033]0;owned\007' >&2`, `line 2 of its output is not JSON: "\x1b[2J"`},
-		"flood of bytes":         {`hello; head -c 20000000 /dev/zero | tr '\0' a; sleep 100`, "line 2 of its output is longer than 16 MiB"},
-		"flood of lines":         {`hello; yes '{"type":"step","id":1,"kind":"think"}'`, `line `},
-		"flood of slow requests": {`hello; yes '{"type":"step","id":1,"kind":"run","body":{"command":"slow"}}'`, `line 6`},
-		"no start":               {`run`, `line 1 of its output is "step"; the first message must be start`},
-		"start twice":            {`hello; say '{"type":"start","protocol":1}'`, `line 2 of its output: "start" needs an id`},
-		"another version":        {`say '{"type":"start","protocol":2}'`, "it speaks protocol 2, and this evalrun speaks 1 only"},
-		"odd start":              {`say '{"type":"start","protocol":1,"x":1}'`, `line 1 of its output: start: unknown field "x"`},
-		"odd finish":             {`hello; say '{"type":"finish","text":"42"}'`, `line 2 of its output: finish: unknown field "text"`},
-		"blob as answer":         {`hello; say '{"type":"finish","answer":{"parts":[{"blob":{"sha256":"00","size":1}}]}}'`, "line 2 of its output: finish: an answer is text"},
-		"says nothing":           {`sleep 1000`, "it did not say start within 300ms"},
+		"exits at once": {`exit 0`, "it left with status 0 before it said start, after 0 lines of output"},
+		"crashes": {`hello; echo 'Traceback: no' >&2; exit 1`,
+			"it left with status 1 without finish, after 1 lines of output; its stderr ends: Traceback: no"},
+		"crashes in a step": {`hello; run; kill -SEGV $$`,
+			"it was ended by SIGSEGV without finish, after 2 lines"},
+		"not JSON": {`hello; echo 'thinking…'`,
+			`line 2 of its output is not JSON: "thinking\u2026"; its output is for messages alone, print to stderr`},
+		"cut short": {`hello; printf '{"type":"fin'`,
+			`line 2 of its output is not JSON: "{\"type\":\"fin"`},
+		"not a message": {`hello; say '[1]'`, `line 2 of its output is not a message: "[1]"`},
+		"no type":       {`hello; say '{"id":1}'`, `line 2 of its output is a message without type`},
+		"no id": {`hello; say '{"type":"step","kind":"run"}'`,
+			`line 2 of its output: "step" needs an id, a number from 1`},
+		"text as id": {`hello; say '{"type":"step","id":"a"}'`, `line 2 of its output is not a message`},
+		"NUL":        {`hello; printf 'a\000b\n'`, `line 2 of its output has a NUL byte: "a\x00b"`},
+		"not UTF-8": {`hello; printf '{"type":"\377"}\n'`,
+			`line 2 of its output is not UTF-8: "{\"type\":\"\xff\"}"`},
+		"escape codes": {`hello; printf '\033[2J\n'; printf '\033]0;owned\007' >&2`,
+			`line 2 of its output is not JSON: "\x1b[2J"`},
+		"flood of bytes": {`hello; head -c 20000000 /dev/zero | tr '\0' a; sleep 100`,
+			"line 2 of its output is longer than 16 MiB"},
+		"flood of lines": {`hello; yes '{"type":"step","id":1,"kind":"think"}'`, `line `},
+		"flood of slow requests": {`hello; yes '{"type":"step","id":1,"kind":"run","body":{"command":"slow"}}'`,
+			`line 6`},
+		"no start": {`run`, `line 1 of its output is "step"; the first message must be start`},
+		"start twice": {`hello; say '{"type":"start","protocol":1}'`,
+			`line 2 of its output: "start" needs an id`},
+		"another version": {`say '{"type":"start","protocol":2}'`,
+			"it speaks protocol 2, and this evalrun speaks 1 only"},
+		"odd start": {`say '{"type":"start","protocol":1,"x":1}'`,
+			`line 1 of its output: start: unknown field "x"`},
+		"odd finish": {`hello; say '{"type":"finish","text":"42"}'`,
+			`line 2 of its output: finish: unknown field "text"`},
+		"blob as answer": {`hello; say '{"type":"finish","answer":{"parts":[{"blob":{"sha256":"00","size":1}}]}}'`,
+			"line 2 of its output: finish: an answer is text"},
+		"says nothing": {`sleep 1000`, "it did not say start within 300ms"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -202,7 +219,8 @@ func TestHostLimits(t *testing.T) {
 	few := setup
 	few.MaxSteps = 1
 	ans, err := onHost(t, `hello; run; run
-		has '{"type":"error","id":1,"error":{"class":"limit","kind":"steps","text":"limit reached: steps (1)"}}'; bye`, nil).Run(t.Context(), agenttest.NewSession(few))
+		has '{"type":"error","id":1,"error":{"class":"limit","kind":"steps","text":"limit reached: steps (1)"}}'; bye`,
+		nil).Run(t.Context(), agenttest.NewSession(few))
 	if !errors.As(err, new(*agent.LimitError)) || ans.Text() != "42" {
 		t.Errorf("finish after a limit: %+v, %v", ans, err)
 	}
@@ -212,7 +230,8 @@ func TestHostLimits(t *testing.T) {
 	}
 	over := setup
 	over.Step = func(context.Context, event.Event) (event.Body, error) { return event.RunResult{}, agent.ErrDone }
-	ans, err = onHost(t, `hello; run; has '"done":true'; run; has '"class":"over"'; bye`, nil).Run(t.Context(), agenttest.NewSession(over))
+	ans, err = onHost(t, `hello; run; has '"done":true'; run; has '"class":"over"'; bye`, nil).Run(t.Context(),
+		agenttest.NewSession(over))
 	if err != nil || ans.Text() != "42" {
 		t.Errorf("finish after the end: %+v, %v", ans, err)
 	}
@@ -223,7 +242,8 @@ func TestHostOurs(t *testing.T) {
 	broken := setup
 	burnt := &sandbox.Error{Op: "exec", Err: errors.New("the machine burnt down")}
 	broken.Step = func(context.Context, event.Event) (event.Body, error) { return nil, burnt }
-	if _, err := onHost(t, `hello; run; bye`, nil).Run(t.Context(), agenttest.NewSession(broken)); !errors.Is(err, burnt) {
+	if _, err := onHost(t, `hello; run; bye`, nil).Run(t.Context(), agenttest.NewSession(broken)); !errors.Is(err,
+		burnt) {
 		t.Errorf("Run: %v, want the environment's error", err)
 	}
 	_, err := onHost(t, `hello; say '{"type":"model","id":1,"messages":[{"role":"user","parts":[{"text":"down"}]}]}'; hear; bye`, nil).
@@ -231,7 +251,8 @@ func TestHostOurs(t *testing.T) {
 	if mod := new(model.Error); !errors.As(err, &mod) || mod.Class != model.Overload {
 		t.Errorf("Run: %v, want the provider's error", err)
 	}
-	bad := config(t, m{"where": "host", "run": "true"}).Agent(func(context.Context) (sandbox.Sandbox, error) { return nil, burnt })
+	bad := config(t, m{"where": "host", "run": "true"}).Agent(
+		func(context.Context) (sandbox.Sandbox, error) { return nil, burnt })
 	if _, err := bad.Run(t.Context(), agenttest.NewSession(setup)); !errors.Is(err, burnt) {
 		t.Errorf("Run: %v, want the machine's error", err)
 	}
@@ -289,7 +310,8 @@ func TestHostBlob(t *testing.T) {
 		return event.ToolResult{Parts: []event.Part{{Blob: &b}}}, nil
 	}
 	_, err = onHost(t, `hello; run; say '{"type":"blob","id":2,"sha256":"`+b.SHA256+`"}'; hear
-		has '{"type":"result","id":2,"media_type":"image/png","data":"cGl4ZWxz"}'; bye`, nil).Run(t.Context(), agenttest.NewSession(s))
+		has '{"type":"result","id":2,"media_type":"image/png","data":"cGl4ZWxz"}'; bye`,
+		nil).Run(t.Context(), agenttest.NewSession(s))
 	if err != nil {
 		t.Errorf("Run: %v", err)
 	}
@@ -303,7 +325,8 @@ func TestHostBrowser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ax, err := s.Log.PutBlob(t.Context(), "application/json", strings.NewReader(`{"nodes":[{"nodeId":"1","role":{"value":"button"},"name":{"value":"Buy"},"browsergym_id":"12"}]}`))
+	ax, err := s.Log.PutBlob(t.Context(), "application/json",
+		strings.NewReader(`{"nodes":[{"nodeId":"1","role":{"value":"button"},"name":{"value":"Buy"},"browsergym_id":"12"}]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -324,7 +347,8 @@ func TestHostBrowser(t *testing.T) {
 	_, err = onHost(t, `hello; case "$START" in *'"name":"browser"'*"click(bid: str"*) ;; *) exit 8;; esac
 		say '{"type":"step","id":1,"kind":"browse_interactive","body":{}}'; hear; has '"text":"[Current URL: http://shop/]'; has "[12] button 'Buy'"
 		say '{"type":"step","id":2,"kind":"tool","body":{"name":"browser","args":{"code":"click(1)"}}}'; hear; has '"kind":"browse"'
-		say '{"type":"blob","id":3,"sha256":"`+shot.SHA256+`"}'; hear; has '"data":"cGl4ZWxz"'; bye`, nil).Run(t.Context(), agenttest.NewSession(s))
+		say '{"type":"blob","id":3,"sha256":"`+shot.SHA256+`"}'; hear; has '"data":"cGl4ZWxz"'; bye`,
+		nil).Run(t.Context(), agenttest.NewSession(s))
 	if err != nil || strings.Join(codes, ",") != ",click(1)" {
 		t.Errorf("Run: %v, actions %q", err, codes)
 	}
@@ -355,7 +379,8 @@ func TestTranscript(t *testing.T) {
 		speak '{"type":"step","id":5,"kind":"run","body":{"command":"echo hi"},"timeout":5}'; hear; tell
 		speak '{"type":"note","id":6,"kind":"info","body":{"what":"plan","text":"answer now"}}'; hear; tell
 		speak '{"type":"finish","answer":{"parts":[{"text":"42"}]}}'`
-	if ans, err := onHost(t, script, m{"options": m{"temperature": 0.2}}).Run(t.Context(), agenttest.NewSession(setup)); err != nil || ans.Text() != "42" {
+	if ans, err := onHost(t, script, m{"options": m{"temperature": 0.2}}).Run(t.Context(),
+		agenttest.NewSession(setup)); err != nil || ans.Text() != "42" {
 		t.Fatalf("Run: %+v, %v", ans, err)
 	}
 	said, err := os.ReadFile(tape)

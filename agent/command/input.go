@@ -22,7 +22,8 @@ type input struct {
 }
 
 func newInput(r io.Reader) *input {
-	return &input{r: bufio.NewReaderSize(r, 64<<10), messages: make(chan message, maxWaiting), flooded: make(chan struct{})}
+	return &input{r: bufio.NewReaderSize(r, 64<<10), messages: make(chan message, maxWaiting),
+		flooded: make(chan struct{})}
 }
 
 func (in *input) handled(m message) { in.queued.Add(-int64(len(m.line))) }
@@ -45,14 +46,16 @@ func (in *input) read() {
 		}
 		if in.queued.Add(int64(len(b))) > maxQueued && len(in.messages) > 0 {
 			defer close(in.flooded)
-			in.err = fmt.Errorf("line %d of its output: more than %d MiB of messages wait for their answers; read the answers", in.lines, maxQueued>>20)
+			in.err = fmt.Errorf("line %d of its output: more than %d MiB of messages wait for their answers; read "+
+				"the answers", in.lines, maxQueued>>20)
 			return
 		}
 		select {
 		case in.messages <- m:
 		default:
 			defer close(in.flooded)
-			in.err = fmt.Errorf("line %d of its output: more than %d messages wait for their answers; read the answers", in.lines, maxWaiting)
+			in.err = fmt.Errorf("line %d of its output: more than %d messages wait for their answers; read the answers",
+				in.lines, maxWaiting)
 			return
 		}
 		if m.Type == typeFinish { // nothing that follows counts
@@ -102,7 +105,8 @@ func (in *input) parse(b []byte) (message, error) {
 		if !json.Valid(b) {
 			return m, fmt.Errorf("line %d of its output is not JSON: %s%s", in.lines, excerpt(b), hint)
 		}
-		return m, fmt.Errorf("line %d of its output is not a message: %s; a message is an object with type, and id where it is a request", in.lines, excerpt(b))
+		return m, fmt.Errorf("line %d of its output is not a message: %s; a message is an object with type, and id "+
+			"where it is a request", in.lines, excerpt(b))
 	}
 	if m.Type == "" {
 		return m, fmt.Errorf("line %d of its output is a message without type: %s", in.lines, excerpt(b))

@@ -44,7 +44,8 @@ func (a *inside) Run(ctx context.Context, s *agent.Session) (agent.Answer, error
 	stage := a.stages.Add(1)
 	m, ok := agent.As[agent.Machine](s.Env)
 	if !ok {
-		return agent.Answer{}, errors.New("this benchmark gives its agents no machine; a program that speaks the protocol (where: host) may do")
+		return agent.Answer{}, errors.New("this benchmark gives its agents no machine; a program that speaks the " +
+			"protocol (where: host) may do")
 	}
 	if stage == 1 && a.Files != "" {
 		if err := putFiles(ctx, m, a.Files); err != nil {
@@ -104,7 +105,8 @@ func (a *inside) command(goal string, o offered, dir string, stage int64, seed u
 	file := path.Join(taskDir, "instruction.md")
 	values := map[string]string{
 		"files": FilesDir, "instruction": goal, "instruction_file": file, "dir": dir,
-		"stage": strconv.FormatInt(stage, 10), "seed": strconv.FormatUint(seed, 10), "skills": o.skills, "mcp_config": "", "prompt_file": "",
+		"stage": strconv.FormatInt(stage, 10), "seed": strconv.FormatUint(seed, 10), "skills": o.skills,
+		"mcp_config": "", "prompt_file": "",
 	}
 	if o.servers != "" {
 		values["mcp_config"] = serversFile
@@ -137,7 +139,8 @@ func (a *inside) command(goal string, o offered, dir string, stage int64, seed u
 	fits := func(what, v string) error {
 		switch {
 		case len(v) >= maxArg:
-			return fmt.Errorf("%s has %d bytes with the instruction in it, and Linux takes %d; use {instruction_file}", what, len(v), maxArg-1)
+			return fmt.Errorf("%s has %d bytes with the instruction in it, and Linux takes %d; use {instruction_file}",
+				what, len(v), maxArg-1)
 		case strings.Contains(v, "\x00"):
 			return fmt.Errorf("%s has a NUL byte from the instruction; use {instruction_file}", what)
 		}
@@ -198,7 +201,8 @@ func (a *inside) answer(ctx context.Context, m agent.Machine, stdout *tail) (age
 	case h.Typeflag != tar.TypeReg:
 		return agent.Answer{}, &Failure{Text: fmt.Sprintf("its answer %s is not a plain file", name)}
 	case h.Size > maxAnswer:
-		return agent.Answer{}, &Failure{Text: fmt.Sprintf("its answer %s has %d bytes; at most %d are taken", name, h.Size, int64(maxAnswer))}
+		return agent.Answer{}, &Failure{
+			Text: fmt.Sprintf("its answer %s has %d bytes; at most %d are taken", name, h.Size, int64(maxAnswer))}
 	}
 	data, err := io.ReadAll(tr)
 	if errors.As(err, new(*sandbox.Error)) {

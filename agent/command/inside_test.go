@@ -33,7 +33,8 @@ type m = map[string]any
 
 func TestInside(t *testing.T) {
 	dir := t.TempDir()
-	for name, text := range map[string]string{"agent.sh": `cat "$1"; echo; cat "$(dirname "$0")/extra"`, "extra": "more"} {
+	for name, text := range map[string]string{"agent.sh": `cat "$1"; echo; cat "$(dirname "$0")/extra"`,
+		"extra": "more"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -43,27 +44,38 @@ func TestInside(t *testing.T) {
 		want   string // answer
 		err    string // beginning of the Failure
 	}{
-		"argument":    {m{"run": []string{"printf", "%s|%s", "{instruction}", "{stage}"}}, "do <this> & \"that\"|1", ""},
-		"file":        {m{"run": `cat "$ROOT{instruction_file}"`}, `do <this> & "that"`, ""},
-		"variable":    {m{"run": `echo "$EVALRUN_INSTRUCTION/$EVALRUN_STAGE/$EVALRUN_SEED"`}, `do <this> & "that"/1/7`, ""},
-		"own env":     {m{"run": `echo "$X"`, "env": m{"X": "{dir}: {instruction} {other}"}}, `/workspace: do <this> & "that" {other}`, ""},
-		"own files":   {m{"run": `sh $ROOT{files}/agent.sh $ROOT{instruction_file}`, "files": dir}, "do <this> & \"that\"\nmore", ""},
-		"one file":    {m{"run": `cat $ROOT{files}; ls -a $ROOT/opt/evalrun-agent`, "files": dir + "/extra"}, "more.\n..\nextra", ""},
+		"argument": {m{"run": []string{"printf", "%s|%s", "{instruction}", "{stage}"}}, "do <this> & \"that\"|1",
+			""},
+		"file": {m{"run": `cat "$ROOT{instruction_file}"`}, `do <this> & "that"`, ""},
+		"variable": {m{"run": `echo "$EVALRUN_INSTRUCTION/$EVALRUN_STAGE/$EVALRUN_SEED"`}, `do <this> & "that"/1/7`,
+			""},
+		"own env": {m{"run": `echo "$X"`, "env": m{"X": "{dir}: {instruction} {other}"}},
+			`/workspace: do <this> & "that" {other}`, ""},
+		"own files": {m{"run": `sh $ROOT{files}/agent.sh $ROOT{instruction_file}`, "files": dir},
+			"do <this> & \"that\"\nmore", ""},
+		"one file": {m{"run": `cat $ROOT{files}; ls -a $ROOT/opt/evalrun-agent`, "files": dir + "/extra"},
+			"more.\n..\nextra", ""},
 		"answer file": {m{"run": "echo loud; echo 42 > out.txt", "answer": "out.txt"}, "42", ""},
 		"no answer":   {m{"run": "echo loud", "answer": "none"}, "", ""},
-		"missing":     {m{"run": "true", "answer": "out.txt"}, "", "it left with status 0 and wrote no answer to /workspace/out.txt"},
-		"link":        {m{"run": "ln -s /etc/passwd out.txt", "answer": "out.txt"}, "", "its answer /workspace/out.txt is not a plain file"},
-		"too large":   {m{"run": "head -c 300000 /dev/zero > out.txt", "answer": "out.txt"}, "", "its answer /workspace/out.txt has 300000 bytes"},
-		"exit code":   {m{"run": `echo partly; printf 'one\ntwo\033[2J\377' >&2; exit 3`}, "partly", "it left with status 3; its stderr ends: one⏎two\uFFFD[2J\uFFFD"},
-		"signal":      {m{"run": "kill -9 $$"}, "", "it was ended by SIGKILL"},
-		"no program":  {m{"run": []string{"/no/such/program"}}, "", "it left with status 127"},
-		"binary":      {m{"run": `printf 'a\377\000b'`}, "a\uFFFD\x00b", ""},
-		"flood":       {m{"run": "yes | head -c 3000000; echo the end"}, strings.Repeat("y\n", (maxAnswer-len("\nthe end\n"))/2) + "the end", ""},
+		"missing": {m{"run": "true", "answer": "out.txt"}, "",
+			"it left with status 0 and wrote no answer to /workspace/out.txt"},
+		"link": {m{"run": "ln -s /etc/passwd out.txt", "answer": "out.txt"}, "",
+			"its answer /workspace/out.txt is not a plain file"},
+		"too large": {m{"run": "head -c 300000 /dev/zero > out.txt", "answer": "out.txt"}, "",
+			"its answer /workspace/out.txt has 300000 bytes"},
+		"exit code": {m{"run": `echo partly; printf 'one\ntwo\033[2J\377' >&2; exit 3`}, "partly",
+			"it left with status 3; its stderr ends: one⏎two\uFFFD[2J\uFFFD"},
+		"signal":     {m{"run": "kill -9 $$"}, "", "it was ended by SIGKILL"},
+		"no program": {m{"run": []string{"/no/such/program"}}, "", "it left with status 127"},
+		"binary":     {m{"run": `printf 'a\377\000b'`}, "a\uFFFD\x00b", ""},
+		"flood": {m{"run": "yes | head -c 3000000; echo the end"},
+			strings.Repeat("y\n", (maxAnswer-len("\nthe end\n"))/2) + "the end", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := agenttest.NewSession(agenttest.Setup{Goal: `do <this> & "that"`, Sandbox: newBox(t), Seed: 7})
 			ans, err := config(t, c.config).Agent(nil).Run(t.Context(), s)
-			if got := ans.Text(); strings.TrimLeft(got, "y\n") != strings.TrimLeft(c.want, "y\n") || len(got) > maxAnswer {
+			if got := ans.Text(); strings.TrimLeft(got, "y\n") != strings.TrimLeft(c.want, "y\n") ||
+				len(got) > maxAnswer {
 				t.Errorf("answer %.300q, want %.300q", got, c.want)
 			}
 			wantFailure(t, err, c.err)
@@ -128,14 +140,15 @@ func TestInsideSuite(t *testing.T) {
 
 func TestConfigErrors(t *testing.T) {
 	for raw, want := range map[string]string{
-		`{}`:                                                       "run: want the program",
-		`{"run":[1]}`:                                              "run: want a list of texts",
-		`{"run":["a"],"x":1}`:                                      `unknown field "x"`,
-		`{"run":["a"],"where":"moon"}`:                             `where: want sandbox or host, not "moon"`,
-		`{"run":"echo {instruction}"}`:                             "would be read as shell",
-		`{"run":["{files}/a"]}`:                                    "{files} is used, and files is not set",
-		`{"run":["a"],"files":"no-such"}`:                          "no such file",
-		`{"run":["a"],"pass_env":["HOME"]}`:                        "nothing of this machine's environment enters a sandbox",
+		`{}`:                              "run: want the program",
+		`{"run":[1]}`:                     "run: want a list of texts",
+		`{"run":["a"],"x":1}`:             `unknown field "x"`,
+		`{"run":["a"],"where":"moon"}`:    `where: want sandbox or host, not "moon"`,
+		`{"run":"echo {instruction}"}`:    "would be read as shell",
+		`{"run":["{files}/a"]}`:           "{files} is used, and files is not set",
+		`{"run":["a"],"files":"no-such"}`: "no such file",
+		`{"run":["a"],"pass_env":["HOME"]}`: "nothing of this machine's environment " +
+			"enters a sandbox",
 		`{"run":["a"],"options":{}}`:                               "options: a program in the sandbox",
 		`{"run":["a"],"start":"1s"}`:                               "start: is for where: host",
 		`{"run":["a"],"timeout":"5"}`:                              "a duration is written like",
@@ -181,7 +194,8 @@ func TestFilesDigest(t *testing.T) {
 
 func TestOffered(t *testing.T) {
 	goal := agent.Goal{Skills: []string{"/skills", "/more"}, MCP: []agent.MCPServer{
-		{Name: "shop", Transport: "streamable-http", URL: "http://shop/mcp", Headers: map[string]string{"X": "y"}}, {Name: "files", Transport: "stdio", Command: "mcp-files", Args: []string{"/app"}},
+		{Name: "shop", Transport: "streamable-http", URL: "http://shop/mcp", Headers: map[string]string{"X": "y"}},
+		{Name: "files", Transport: "stdio", Command: "mcp-files", Args: []string{"/app"}},
 	}}
 	s := agenttest.NewSession(agenttest.Setup{Goal: "g", Sandbox: newBox(t)})
 	s.Goal.Skills, s.Goal.MCP = goal.Skills, goal.MCP

@@ -10,8 +10,9 @@ import (
 
 // Kind is the agent's entry in a registry.
 var Kind = agent.Kind{
-	Name: "command", Arg: "LINE", Optional: true, Model: true, Prompt: true, Options: Config{}, Paths: []string{"files"},
-	Doc: "an external program, inside the sandbox or beside evalrun",
+	Name: "command", Arg: "LINE", Optional: true, Model: true, Prompt: true, Options: Config{},
+	Paths: []string{"files"},
+	Doc:   "an external program, inside the sandbox or beside evalrun",
 	Define: func(line string, options json.RawMessage) (any, error) {
 		c, err := configured(line, options)
 		if err != nil {

@@ -32,7 +32,8 @@ type server struct {
 func offer(g agent.Goal) (o offered, err error) {
 	for _, dir := range g.Skills {
 		if strings.Contains(dir, ":") {
-			return o, fmt.Errorf("the task's folder of skills %q has a colon in its name, which separates folders in EVALRUN_SKILLS", dir)
+			return o, fmt.Errorf("the task's folder of skills %q has a colon in its name, which separates folders in "+
+				"EVALRUN_SKILLS", dir)
 		}
 	}
 	o.skills = strings.Join(g.Skills, ":")

@@ -35,12 +35,14 @@ func pythonAgent(t *testing.T) Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return config(t, m{"where": "host", "run": []string{python, "{files}"}, "files": filepath.Join(wd, examples, "agent.py")})
+	return config(t, m{"where": "host", "run": []string{python, "{files}"},
+		"files": filepath.Join(wd, examples, "agent.py")})
 }
 
 func TestPythonWithoutModel(t *testing.T) {
 	box := func(context.Context) (sandbox.Sandbox, error) { return newBox(t), nil }
-	s := agenttest.NewSession(agenttest.Setup{Goal: "6 × 7?", Outputs: map[string]string{"pwd; ls -a": "/workspace\n.\n..\n"}})
+	s := agenttest.NewSession(agenttest.Setup{Goal: "6 × 7?",
+		Outputs: map[string]string{"pwd; ls -a": "/workspace\n.\n..\n"}})
 	ans, err := pythonAgent(t).Agent(box).Run(t.Context(), s)
 	if err != nil || ans.GaveUp != "no model; here is /workspace . .. " {
 		t.Errorf("Run: %+v, %v", ans, err)
@@ -60,14 +62,16 @@ func TestPythonWithModel(t *testing.T) {
 			return &model.Response{Calls: []event.ReplyCall{
 				{ID: "c1", Name: "sh", Args: `{"command":"expr 6 \\* 7"}`}, {ID: "c2", Name: "sh", Args: `{`}}}, nil
 		}
-		if seen := r.Messages[len(r.Messages)-2]; event.PlainText(seen.Parts) != "exit code 0\n42\n" || seen.CallID != "c1" ||
+		if seen := r.Messages[len(r.Messages)-2]; event.PlainText(seen.Parts) != "exit code 0\n42\n" ||
+			seen.CallID != "c1" ||
 			last.CallID != "c2" || !strings.HasPrefix(event.PlainText(last.Parts), "not a call of sh") {
 			return nil, errors.New("second request is wrong")
 		}
 		return &model.Response{Parts: event.Text("42")}, nil
 	})
 	box := func(context.Context) (sandbox.Sandbox, error) { return newBox(t), nil }
-	s := agenttest.NewSession(agenttest.Setup{Goal: "6 × 7?", Model: replies, Outputs: map[string]string{`expr 6 \* 7`: "42\n"}})
+	s := agenttest.NewSession(agenttest.Setup{Goal: "6 × 7?", Model: replies,
+		Outputs: map[string]string{`expr 6 \* 7`: "42\n"}})
 	ans, err := pythonAgent(t).Agent(box).Run(t.Context(), s)
 	if err != nil || ans.Text() != "42" {
 		t.Errorf("Run: %+v, %v", ans, err)
@@ -80,7 +84,8 @@ func TestPythonInside(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := config(t, m{"run": python + ` "$ROOT{files}" "$ROOT{instruction_file}"`, "files": filepath.Join(wd, examples, "inside.py")})
+	c := config(t, m{"run": python + ` "$ROOT{files}" "$ROOT{instruction_file}"`,
+		"files": filepath.Join(wd, examples, "inside.py")})
 	b := newBox(t)
 	ans, err := c.Agent(nil).Run(t.Context(), agenttest.NewSession(agenttest.Setup{Goal: "Say forty-two", Sandbox: b}))
 	if err != nil || ans.Text() != "forty-two" {

@@ -20,7 +20,8 @@ import (
 // is told to it.
 func (t *talk) answer(ctx context.Context, m message) error {
 	if m.ID < 1 {
-		return &Failure{Text: fmt.Sprintf("line %d of its output: %q needs an id, a number from 1, and has none", m.n, m.Type)}
+		return &Failure{Text: fmt.Sprintf("line %d of its output: %q needs an id, a number from 1, and has none", m.n,
+			m.Type)}
 	}
 	var res resultMsg
 	err := t.stays
@@ -202,7 +203,8 @@ func (t *talk) model(ctx context.Context, m message) (res resultMsg, err error) 
 		return res, err
 	}
 	res.Reply = &event.Reply{
-		ID: r.ID, Role: q.Role, Model: r.Model, Parts: r.Parts, Reasoning: r.Reasoning, Calls: r.Calls, Stop: r.Stop, Usage: r.Usage, Opaque: r.Opaque,
+		ID: r.ID, Role: q.Role, Model: r.Model, Parts: r.Parts, Reasoning: r.Reasoning, Calls: r.Calls, Stop: r.Stop,
+		Usage: r.Usage, Opaque: r.Opaque,
 	}
 	l := budget(t.s)
 	res.Left = &l
@@ -218,7 +220,8 @@ func (t *talk) note(ctx context.Context, m message) (res resultMsg, err error) {
 		return res, r
 	}
 	if q.Kind == "" || ours[q.Kind] {
-		return res, refuse("note: kind %q is not for agents; use info, message, system, or a kind of your own such as vendor.kind", q.Kind)
+		return res, refuse("note: kind %q is not for agents; use info, message, system, or a kind of your own such "+
+			"as vendor.kind", q.Kind)
 	}
 	body, err := event.Default.DecodeBody(event.Note, q.Kind, q.Body)
 	if err != nil {
@@ -315,12 +318,14 @@ func (t *talk) finish(ctx context.Context, m message) (agent.Answer, error) {
 	}
 	for _, p := range q.Answer.Parts {
 		if p.Blob != nil {
-			return agent.Answer{}, &Failure{Text: fmt.Sprintf("line %d of its output: finish: an answer is text; it has a blob", m.n)}
+			return agent.Answer{}, &Failure{
+				Text: fmt.Sprintf("line %d of its output: finish: an answer is text; it has a blob", m.n)}
 		}
 	}
 	err := t.stays
 	if err == nil {
-		e := event.New(event.FromAgent, event.Finish{Message: q.Answer.Text(), Outputs: q.Answer.Outputs, GaveUp: q.Answer.GaveUp != ""})
+		e := event.New(event.FromAgent, event.Finish{Message: q.Answer.Text(), Outputs: q.Answer.Outputs,
+			GaveUp: q.Answer.GaveUp != ""})
 		e.Actor = t.s.Actor
 		_, err = t.s.Step(ctx, e)
 	}

@@ -69,7 +69,8 @@ func plain(s string, max int) string {
 			return '⏎'
 		case r == '\t':
 			return ' '
-		case r < 0x20 || r >= 0x7f && r < 0xa0, r >= 0x202a && r <= 0x202e, r >= 0x2066 && r <= 0x2069, r == 0x200e, r == 0x200f, r == 0x061c:
+		case r < 0x20 || r >= 0x7f && r < 0xa0, r >= 0x202a && r <= 0x202e, r >= 0x2066 && r <= 0x2069, r == 0x200e,
+			r == 0x200f, r == 0x061c:
 			return '\uFFFD'
 		}
 		return r

@@ -33,7 +33,8 @@ func (s *State) Pending() (r *event.Reply, from int) { return s.reply, s.played 
 // Replied takes a reply of the session's main model. The session has recorded it already.
 func (s *State) Replied(r *model.Response) {
 	e := event.New(event.FromAgent, event.Reply{
-		ID: r.ID, Role: "main", Model: r.Model, Parts: r.Parts, Reasoning: r.Reasoning, Calls: r.Calls, Stop: r.Stop, Usage: r.Usage, Opaque: r.Opaque,
+		ID: r.ID, Role: "main", Model: r.Model, Parts: r.Parts, Reasoning: r.Reasoning, Calls: r.Calls, Stop: r.Stop,
+		Usage: r.Usage, Opaque: r.Opaque,
 	})
 	e.Actor = s.Session.Actor
 	s.add(e)

@@ -34,12 +34,14 @@ type (
 		Done    bool          `json:"done,omitempty"`    // the episode is over: no further action will be executed
 
 		Screenshot *Blob `json:"screenshot,omitempty"` // image/png
-		Marks      *Blob `json:"marks,omitempty"`      // image/png: the screenshot with the marks of elements drawn over it
+		// image/png: the screenshot with the marks of elements drawn over it
+		Marks      *Blob `json:"marks,omitempty"`
 		AX         *Blob `json:"ax,omitempty"`         // obs.AXTree as JSON
 		DOM        *Blob `json:"dom,omitempty"`        // obs.Snapshot as JSON
 		Properties *Blob `json:"properties,omitempty"` // obs.Properties as JSON
 
-		Log        []BrowserLog      `json:"log,omitempty"` // what pages wrote to their consoles, and requests that failed, since the last observation
+		// what pages wrote to their consoles, and requests that failed, since the last observation
+		Log        []BrowserLog      `json:"log,omitempty"`
 		LogDropped int               `json:"log_dropped,omitempty"`
 		Downloads  []BrowserDownload `json:"downloads,omitempty"` // files that came since the last observation
 	}

@@ -253,8 +253,9 @@ func (c *Codec) Decode(data []byte) (Event, error) {
 		return Event{}, fmt.Errorf("event %d: no kind", w.ID)
 	}
 	e := Event{
-		ID: w.ID, Time: w.Time, Mono: time.Duration(w.MonoUS) * time.Microsecond, Source: w.Source, Actor: w.Actor, Cause: -1,
-		Call: w.Call, Timeout: time.Duration(w.TimeoutMS) * time.Millisecond,
+		ID: w.ID, Time: w.Time, Mono: time.Duration(w.MonoUS) * time.Microsecond, Source: w.Source, Actor: w.Actor,
+		Cause: -1,
+		Call:  w.Call, Timeout: time.Duration(w.TimeoutMS) * time.Millisecond,
 	}
 	if w.Cause != nil {
 		e.Cause = *w.Cause

@@ -19,14 +19,18 @@ func all() []Event {
 		Think{Thought: "hm"},
 		Finish{Message: "done", Outputs: json.RawMessage(`{"a":1}`)},
 		Invalid{Name: "x", Args: "{not json", Why: "arguments are not JSON"},
-		RunResult{Code: -1, Signal: "SIGKILL", TimedOut: true, Output: "a\x00b\u202eü", OutBytes: 4, Truncated: true, Full: "/f", Blob: &Blob{SHA256: "ab", Size: 9}},
-		ToolResult{Name: "search", Parts: []Part{{Text: "x"}, {Blob: &Blob{SHA256: "cd", Type: "image/png", Size: 3}}}, Error: true},
+		RunResult{Code: -1, Signal: "SIGKILL", TimedOut: true, Output: "a\x00b\u202eü", OutBytes: 4, Truncated: true,
+			Full: "/f", Blob: &Blob{SHA256: "ab", Size: 9}},
+		ToolResult{Name: "search", Parts: []Part{{Text: "x"}, {Blob: &Blob{SHA256: "cd", Type: "image/png", Size: 3}}},
+			Error: true},
 		Ack{Of: "think"}, Ack{Of: "finish"},
 		Error{Code: "timeout", Text: "took too long"},
 		Lost{Why: "cut off"},
 		Message{Parts: Text("hello")},
 		System{Text: "you are", Tools: []string{"execute_bash"}},
-		Reply{ID: "main/0", Role: "main", Model: "m", Parts: Text("t"), Calls: []ReplyCall{{ID: "c1", Name: "execute_bash", Args: "{"}}, Usage: Usage{In: 3, Out: 4, Cost: cost(0.5)}, Opaque: json.RawMessage(`{"s":"x"}`)},
+		Reply{ID: "main/0", Role: "main", Model: "m", Parts: Text("t"),
+			Calls: []ReplyCall{{ID: "c1", Name: "execute_bash", Args: "{"}},
+			Usage: Usage{In: 3, Out: 4, Cost: cost(0.5)}, Opaque: json.RawMessage(`{"s":"x"}`)},
 		Put{Dir: "/w", Files: 2, Bytes: 10},
 		NetworkRefused{Role: "agent", Host: "evil.example", Port: 443, Why: "not on the list", Count: 2},
 		Late{Action: 3, Was: "run", Body: json.RawMessage(`{}`)},
@@ -37,7 +41,8 @@ func all() []Event {
 	}
 	var out []Event
 	for i, b := range bodies {
-		e := Event{ID: int64(i), Time: time.Date(2026, 11, 21, 10, 0, 7, 120000000, time.UTC), Mono: 7 * time.Second, Source: FromAgent, Cause: -1, Body: b}
+		e := Event{ID: int64(i), Time: time.Date(2026, 11, 21, 10, 0, 7, 120000000, time.UTC), Mono: 7 * time.Second,
+			Source: FromAgent, Cause: -1, Body: b}
 		if b.Class() == Observation {
 			e.Source, e.Cause = FromEnvironment, 0
 		}

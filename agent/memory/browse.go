@@ -27,7 +27,8 @@ func (c *Conversation) see(b browsed) {
 	}
 	old := c.seen[0]
 	c.seen = c.seen[1:]
-	c.msgs[old.at].Parts = append(old.before[:len(old.before):len(old.before)], event.Part{Text: "Visited URL " + line(old.body.URL) + "\nContent omitted"})
+	c.msgs[old.at].Parts = append(old.before[:len(old.before):len(old.before)],
+		event.Part{Text: "Visited URL " + line(old.body.URL) + "\nContent omitted"})
 }
 
 // Render has show write what the model is told of a browser after an action, once for each

@@ -42,7 +42,8 @@ type callKey struct {
 func (c *Conversation) Add(e event.Event) {
 	if c.calls == nil {
 		c.msgs = make([]model.Message, 1, 16)
-		c.calls, c.open, c.free, c.acts = map[callKey]int{}, map[int64]int{}, map[int64]event.Event{}, map[int64]event.Body{}
+		c.calls, c.open, c.free, c.acts = map[callKey]int{}, map[int64]int{}, map[int64]event.Event{},
+			map[int64]event.Body{}
 	}
 	switch b := e.Body.(type) {
 	case event.System:
@@ -77,7 +78,8 @@ func (c *Conversation) reply(r event.Reply) {
 	clear(c.calls) // only the newest reply's calls can still be played
 	for i, call := range r.Calls {
 		c.calls[callKey{r.ID, i}] = len(c.msgs)
-		c.msgs = append(c.msgs, model.Message{Role: model.ToolRole, CallID: call.ID, Name: call.Name, Parts: event.Text(notPlayed)})
+		c.msgs = append(c.msgs, model.Message{Role: model.ToolRole, CallID: call.ID, Name: call.Name,
+			Parts: event.Text(notPlayed)})
 	}
 }
 

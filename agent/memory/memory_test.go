@@ -25,7 +25,8 @@ func TestText(t *testing.T) {
 		"The tool reports an error.\nbad": event.ToolResult{Error: true, Parts: event.Text("bad")},
 		`{"rows":3}`:                      event.ToolResult{Data: []byte(`{"rows":3}`)},
 		"Done.":                           event.Ack{Of: "think"},
-		"a\n[stopped: the command took longer than its time limit]": event.RunResult{Code: -1, TimedOut: true, Signal: "SIGKILL", Output: "a"},
+		"a\n[stopped: the command took longer than its time limit]": event.RunResult{Code: -1, TimedOut: true,
+			Signal: "SIGKILL", Output: "a"},
 		"a\n[the output had 9 bytes; its middle was left out]\n[all of it is in /tmp/f]\n[exit code 0]": event.RunResult{
 			Output: "a", Truncated: true, OutBytes: 9, Full: "/tmp/f"},
 	}
@@ -108,7 +109,8 @@ func TestPairing(t *testing.T) {
 			}
 			for k, call := range m.Calls {
 				i++
-				if i >= len(msgs) || msgs[i].Role != model.ToolRole || msgs[i].CallID != call.ID || len(msgs[i].Parts) == 0 {
+				if i >= len(msgs) || msgs[i].Role != model.ToolRole || msgs[i].CallID != call.ID ||
+					len(msgs[i].Parts) == 0 {
 					t.Fatalf("call %d of message %d has no tool message behind it", k, i)
 				}
 			}

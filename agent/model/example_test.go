@@ -24,7 +24,8 @@ func (p polite) Generate(ctx context.Context, req *model.Request) (*model.Respon
 }
 
 func ExampleClient() {
-	vendor := modeltest.Func(func(_ context.Context, _ model.Binding, _ int, req *model.Request) (*model.Response, error) {
+	vendor := modeltest.Func(func(_ context.Context, _ model.Binding, _ int,
+		req *model.Request) (*model.Response, error) {
 		return &model.Response{Parts: event.Text(fmt.Sprint(len(req.Messages), " messages"))}, nil
 	})
 	client := polite{vendor.Client()}
@@ -54,7 +55,8 @@ func ExampleError() {
 	var e *model.Error
 	if errors.As(err, &e) {
 		fmt.Println(e)
-		fmt.Println("the service's fault:", e.Provider(), "· worth another try:", e.Retry(), "· the arm pauses:", e.Pause())
+		fmt.Println("the service's fault:", e.Provider(), "· worth another try:", e.Retry(), "· the arm pauses:",
+			e.Pause())
 	}
 	// Output:
 	// model: quota (HTTP 402): no credit left

@@ -10,12 +10,13 @@ type Kind struct {
 	Name string
 	Doc  string // one line, for help and completion
 
-	// KeyVar and URLVar are the variables that the key and the address of its service usually are in.
+	// KeyVar and URLVar are the variables that the key and the address of its service usually are
+	// in.
 	KeyVar, URLVar string
 	// URL is the address of the vendor's own service.
 	URL string
-	// Headers are what the vendor's own clients send besides, from variables of the environment. They
-	// belong to the key in KeyVar. Nil: none.
+	// Headers are what the vendor's own clients send besides, from variables of the environment.
+	// They belong to the key in KeyVar. Nil: none.
 	Headers func(lookup func(string) (string, bool)) (map[string]string, error)
 	// Open checks what is said of a model. It calls nobody.
 	Open func(Service) (Factory, error)

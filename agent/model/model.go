@@ -77,13 +77,15 @@ type Binding struct {
 
 // A Try is one try of a call.
 type Try struct {
-	N, Try   int // n counts the calls of this binding from 0, Try those of the call from 1
-	Model    string
-	Request  string        // Request.Hash
-	From     string        // "": the provider; "tape"; "attempt"
-	Start    time.Time     // when the request went out; of one that never did, when it was given up
-	Latency  time.Duration // from Start to the reply or the error
-	Waited   time.Duration // before Start, and Latency too where the service is to blame for Err: what is not the agent's time
+	N, Try  int // n counts the calls of this binding from 0, Try those of the call from 1
+	Model   string
+	Request string        // Request.Hash
+	From    string        // "": the provider; "tape"; "attempt"
+	Start   time.Time     // when the request went out; of one that never did, when it was given up
+	Latency time.Duration // from Start to the reply or the error
+	// before Start, and Latency too where the service is to blame for Err: what is not the agent's
+	// time
+	Waited   time.Duration
 	HTTP     int
 	ID       string // the provider's request id
 	Err      error

@@ -40,11 +40,13 @@ func TestDoc(t *testing.T) {
 		// The first one does what the page says.
 		ses, log := session(agenttest.Setup{Kinds: []string{"run"}})
 		a, err := s.For("any").Run(t.Context(), ses)
-		if ran := strings.Join(log(), "; "); err != nil || a.Text() != "42" || !strings.Contains(ran, `"echo hello \u003e note.txt"`) {
+		if ran := strings.Join(log(), "; "); err != nil || a.Text() != "42" ||
+			!strings.Contains(ran, `"echo hello \u003e note.txt"`) {
 			t.Errorf("%q, %v, ran %s", a.Text(), err, ran)
 		}
 	}
-	for _, k := range append([]string{"task", "stage", "do", "times", "args", "dir", "user", "timeout", "gave_up", "outputs", "role"}, kinds...) {
+	for _, k := range append([]string{"task", "stage", "do", "times", "args", "dir", "user", "timeout", "gave_up",
+		"outputs", "role"}, kinds...) {
 		if !regexp.MustCompile(`\b` + k + `"?:`).MatchString(all) {
 			t.Errorf("no example of %s", k)
 		}

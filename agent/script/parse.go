@@ -45,7 +45,8 @@ func Parse(name string, data []byte) (*Script, error) {
 		}
 	}
 	if len(p.rules) == 0 && len(p.errs) == 0 {
-		p.errs.Add(&yamldoc.Error{Pos: yamldoc.Pos{File: name}, Msg: "no rules", Hint: `a rule looks like {"task": "*", "do": [{"finish": "42"}]}`})
+		p.errs.Add(&yamldoc.Error{Pos: yamldoc.Pos{File: name}, Msg: "no rules",
+			Hint: `a rule looks like {"task": "*", "do": [{"finish": "42"}]}`})
 	}
 	if err := p.errs.Err(); err != nil {
 		return nil, err

@@ -127,7 +127,8 @@ func (p *player) step(ctx context.Context, st *step) error {
 		if err != nil {
 			return err
 		}
-		_, err = c.Generate(ctx, &model.Request{Messages: []model.Message{{Role: model.User, Parts: event.Text(st.ask.text)}}})
+		_, err = c.Generate(ctx, &model.Request{
+			Messages: []model.Message{{Role: model.User, Parts: event.Text(st.ask.text)}}})
 		return err
 	case st.fail != "":
 		return &Fail{st.fail}

@@ -25,8 +25,10 @@ func TestMatch(t *testing.T) {
 		pat, id string
 		want    bool
 	}{
-		{"*", "", true}, {"*", "HumanEval/0", true}, {"HumanEval/*", "HumanEval/12", true}, {"HumanEval/?", "HumanEval/12", false},
-		{"*b*", "abc", true}, {"a*c", "abcbd", false}, {"a*c", "abcbc", true}, {"[x]*", "[x]y", true}, {"", "a", false}, {"a**", "a", true},
+		{"*", "", true}, {"*", "HumanEval/0", true}, {"HumanEval/*", "HumanEval/12", true},
+		{"HumanEval/?", "HumanEval/12", false},
+		{"*b*", "abc", true}, {"a*c", "abcbd", false}, {"a*c", "abcbc", true}, {"[x]*", "[x]y", true}, {"", "a", false},
+		{"a**", "a", true},
 	} {
 		if got := match(c.pat, c.id); got != c.want {
 			t.Errorf("match(%q, %q) = %t", c.pat, c.id, got)
@@ -221,8 +223,10 @@ func (nowhere) Step(_ context.Context, e event.Event) (event.Event, error) { ret
 // What is nested beyond reason is refused before the library's time and memory grow with the square
 // of it.
 func TestDeep(t *testing.T) {
-	for _, text := range []string{"\n- " + strings.Repeat("[", 1<<18), "\n" + strings.Repeat("- ", 1<<18), "\n- " + strings.Repeat("{a: ", 1<<16)} {
-		if _, err := Parse("x.yaml", []byte(text)); err == nil || !strings.HasPrefix(err.Error(), "x.yaml:2:") || !strings.HasSuffix(err.Error(), ": nested deeper than 64") {
+	for _, text := range []string{"\n- " + strings.Repeat("[", 1<<18), "\n" + strings.Repeat("- ", 1<<18),
+		"\n- " + strings.Repeat("{a: ", 1<<16)} {
+		if _, err := Parse("x.yaml", []byte(text)); err == nil || !strings.HasPrefix(err.Error(), "x.yaml:2:") ||
+			!strings.HasSuffix(err.Error(), ": nested deeper than 64") {
 			t.Errorf("%.10q: %v", text, err)
 		}
 	}
@@ -232,15 +236,17 @@ func TestDeep(t *testing.T) {
 }
 
 func TestBrowse(t *testing.T) {
-	s, err := Parse("a.yaml", []byte("- do:\n  - browse: ''\n  - browse: click(\"12\")\n  - browse: {code: noop(), timeout: 5s}\n  - browse: {url: 'http://x/'}\n"))
+	s, err := Parse("a.yaml", []byte("- do:\n  - browse: ''\n  - browse: click(\"12\")\n  - browse: {code: noop(), "+
+		"timeout: 5s}\n  - browse: {url: 'http://x/'}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got []string
-	ses := agenttest.NewSession(agenttest.Setup{Kinds: []string{"browse", "browse_interactive"}, Step: func(_ context.Context, e event.Event) (event.Body, error) {
-		got = append(got, fmt.Sprintf("%+v %v", e.Body, e.Timeout))
-		return event.Browsed{}, nil
-	}})
+	ses := agenttest.NewSession(agenttest.Setup{Kinds: []string{"browse", "browse_interactive"},
+		Step: func(_ context.Context, e event.Event) (event.Body, error) {
+			got = append(got, fmt.Sprintf("%+v %v", e.Body, e.Timeout))
+			return event.Browsed{}, nil
+		}})
 	if _, err := s.For("x").Run(t.Context(), ses); err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,8 @@ func readAnswer(s string) answer {
 		a.action = fenced(rest)
 	}
 	if a.action == "" {
-		if _, after, ok := strings.Cut(rest, "<action>"); ok && !strings.Contains(after, "</action>") { // not closed: the answer was cut, or ends with it
+		// not closed: the answer was cut, or ends with it
+		if _, after, ok := strings.Cut(rest, "<action>"); ok && !strings.Contains(after, "</action>") {
 			a.action = strings.TrimSpace(after)
 		}
 	}

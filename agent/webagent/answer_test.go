@@ -6,7 +6,8 @@ func TestReadAnswer(t *testing.T) {
 	for _, tt := range []struct{ in, action, think string }{
 		{"<action>click('1')</action>", "click('1')", ""},
 		{"<think>a</think>\n<action>\nclick('1')\n</action>", "click('1')", "a"},
-		{"<think>not <action>click('9')</action></think><action>click('1')</action>", "click('1')", "not <action>click('9')</action>"},
+		{"<think>not <action>click('9')</action></think><action>click('1')</action>", "click('1')",
+			"not <action>click('9')</action>"},
 		{"<action>a()</action> and <action>b()</action>", "a()\nb()", ""},
 		{"<action_draft>x()</action_draft><criticise>no <action></criticise><action>y()</action>", "y()", ""},
 		{"Sure:\n```python\nclick('1')\n```", "click('1')", ""},

@@ -67,7 +67,8 @@ func BenchmarkRequest(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			s := &stepper{set: set, options: action.Options{Subsets: []string{"miniwob_all"}}, limit: 40_000, now: &seen,
+			s := &stepper{set: set, options: action.Options{Subsets: []string{"miniwob_all"}}, limit: 40_000,
+				now:     &seen,
 				session: &agent.Session{Log: log, Goal: agent.Goal{Parts: event.Text("the goal")}}}
 			n := 0
 			for b.Loop() {

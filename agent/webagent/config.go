@@ -74,10 +74,12 @@ func (c Config) Check() error {
 		bad("actions: %w", err)
 	}
 	if n := c.MaxPromptTokens; n != 0 && (n < minPromptTokens || n > maxPromptTokens) {
-		bad("max_prompt_tokens: want a number from %d to %d, not %d; leave it out for %d", minPromptTokens, maxPromptTokens, n, promptTokens)
+		bad("max_prompt_tokens: want a number from %d to %d, not %d; leave it out for %d", minPromptTokens,
+			maxPromptTokens, n, promptTokens)
 	}
 	if n := c.MaxRetry; n != nil && (*n < -1 || *n > maxRetries) {
-		bad("max_retry: want a number from 0, which is never, to %d, not %d; leave it out for %d", maxRetries, *n, retries)
+		bad("max_retry: want a number from 0, which is never, to %d, not %d; leave it out for %d", maxRetries, *n,
+			retries)
 	}
 	if n := len(c.Instructions); n > maxInstructions {
 		bad("instructions: %d bytes are too many for what is said in every step; the most is %d", n, maxInstructions)

@@ -43,7 +43,8 @@ var Kind = agent.Kind{
 	},
 }
 
-var errNoBrowser = errors.New("agent browse: this task has no browser; set sandbox.browser: true to have one beside its machine, or use the agent codeact")
+var errNoBrowser = errors.New("agent browse: this task has no browser; set sandbox.browser: true to have one beside " +
+	"its machine, or use the agent codeact")
 
 func parse(options json.RawMessage) (c Config, err error) {
 	if len(options) > 0 {

@@ -63,7 +63,8 @@ func with(f modeltest.Func, a agent.Agent) agent.Agent {
 	return agent.Func(func(ctx context.Context, s *agent.Session) (agent.Answer, error) {
 		c, n := *s, 0
 		c.Models = func(string, string) (model.Client, error) {
-			return modeltest.Func(func(ctx context.Context, b model.Binding, i int, req *model.Request) (*model.Response, error) {
+			return modeltest.Func(func(ctx context.Context, b model.Binding, i int,
+				req *model.Request) (*model.Response, error) {
 				r, err := f(ctx, b, i, req)
 				n++
 				if err == nil {
@@ -93,11 +94,13 @@ func TestLive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tagged := modeltest.Func(func(_ context.Context, _ model.Binding, _ int, req *model.Request) (*model.Response, error) {
+	tagged := modeltest.Func(func(_ context.Context, _ model.Binding, _ int,
+		req *model.Request) (*model.Response, error) {
 		r := modeltest.Text("<think>I read the page.</think>\n<action>\n" + reader(req) + "\n</action>")
 		return &r, nil
 	})
-	calling := modeltest.Func(func(_ context.Context, _ model.Binding, _ int, req *model.Request) (*model.Response, error) {
+	calling := modeltest.Func(func(_ context.Context, _ model.Binding, _ int,
+		req *model.Request) (*model.Response, error) {
 		args, _ := json.Marshal(map[string]string{"code": reader(req)})
 		r := modeltest.Calls("browser", string(args))
 		return &r, nil
@@ -114,13 +117,16 @@ func TestLive(t *testing.T) {
 		name  string
 		agent agent.Agent
 		model modeltest.Func
-	}{{"browse", browsing, tagged}, {"browse with marks", seeing, tagged}, {"codeact", codeact.New(codeact.Config{Picture: "marks"}), calling}} {
+	}{{"browse", browsing, tagged}, {"browse with marks", seeing, tagged},
+		{"codeact", codeact.New(codeact.Config{Picture: "marks"}), calling}} {
 		for _, task := range []string{"click-test-2", "click-button", "enter-text", "focus-text", "click-dialog"} {
 			x, err := bench.Source().Task(t.Context(), task)
 			if err != nil {
 				t.Fatal(err)
 			}
-			played, err := benchtest.Play(t.Context(), benchtest.Session{Benchmark: bench, Task: x, Agent: with(arm.model, arm.agent), Options: benchmarks.Options{Repeat: 1}})
+			played, err := benchtest.Play(t.Context(),
+				benchtest.Session{Benchmark: bench, Task: x, Agent: with(arm.model, arm.agent),
+					Options: benchmarks.Options{Repeat: 1}})
 			if err != nil {
 				t.Fatalf("%s, %s: %v", arm.name, task, err)
 			}

@@ -23,7 +23,9 @@ type page struct {
 func (s *stepper) page(ctx context.Context) (*page, error) {
 	v := webtext.Look(s.session.Log, *s.now)
 	p := &page{Browsed: *s.now, focused: on(s.cfg.Focused), errors: on(s.cfg.Errors)}
-	p.Error = "" // of the previous action, which may be another than the one that was seen last: that one was not executed, or this is a look
+	// of the previous action, which may be another than the one that was seen last: that one was
+	// not executed, or this is a look
+	p.Error = ""
 	if n := len(s.past); n > 0 {
 		p.Error = s.past[n-1].err
 	}
@@ -66,7 +68,8 @@ func (s *stepper) texts(properties bool) obs.Options {
 		return obs.Options{}
 	}
 	return obs.Options{
-		Visible: on(s.cfg.Visible), Clickable: on(s.cfg.Clickable), Center: s.cfg.Coords == "center", Box: s.cfg.Coords == "box",
+		Visible: on(s.cfg.Visible), Clickable: on(s.cfg.Clickable), Center: s.cfg.Coords == "center",
+		Box:         s.cfg.Coords == "box",
 		OnlyVisible: s.cfg.OnlyVisible, OnlyWithBid: s.cfg.OnlyWithBid, OnlyMarked: s.cfg.OnlyMarked,
 	}
 }
@@ -147,7 +150,9 @@ func middle(s string, limit int) string {
 	if len(s) <= limit {
 		return s
 	}
-	return strings.ToValidUTF8(s[:limit/2], "") + fmt.Sprintf("\n... Deleted %d characters to reduce prompt size.\n", len(s)-limit) + strings.ToValidUTF8(s[len(s)-limit/2:], "")
+	return strings.ToValidUTF8(s[:limit/2], "") +
+		fmt.Sprintf("\n... Deleted %d characters to reduce prompt size.\n", len(s)-limit) +
+		strings.ToValidUTF8(s[len(s)-limit/2:], "")
 }
 
 const (

@@ -12,8 +12,10 @@ import (
 // left out, as many as skip says.
 func (s *stepper) sections(p *page, skip int) []event.Part {
 	var w writer
-	w.f("# Instructions\n\nLook at the page as it is now, and at all else that is told below. Choose the action that brings you nearest to the goal, " +
-		"and answer in the form that is described at the end: a program reads your answer and carries the action out.\n\n## Goal:\n")
+	w.f("# Instructions\n\nLook at the page as it is now, and at all else that is told below. Choose the action that " +
+		"brings you nearest to the goal, " +
+		"and answer in the form that is described at the end: a program reads your answer and carries the action " +
+		"out.\n\n## Goal:\n")
 	w.parts(s.session.Goal.Parts)
 	if s.cfg.Instructions != "" {
 		w.f("\n\n## Extra instructions:\n%s", s.cfg.Instructions)
@@ -58,13 +60,15 @@ func (s *stepper) observation(w *writer, p *page) {
 		w.f("\n\n## HTML:\n%s%s", visible, p.html)
 	}
 	if p.hasAX {
-		w.f("\n\n## AXTree:\nIn brackets before an element stands its bid, by which actions name it; it holds for this step only.\n%s", visible)
+		w.f("\n\n## AXTree:\nIn brackets before an element stands its bid, by which actions name it; it holds for "+
+			"this step only.\n%s", visible)
 		switch {
 		case p.Properties == nil:
 		case s.cfg.Coords == "center":
 			w.f("center=\"(x,y)\" is an element's middle in pixels from the upper left corner of what is visible.\n")
 		case s.cfg.Coords == "box":
-			w.f("box=\"(left,top,right,bottom)\" is an element's place in pixels from the upper left corner of what is visible.\n")
+			w.f("box=\"(left,top,right,bottom)\" is an element's place in pixels from the upper left corner of what " +
+				"is visible.\n")
 		}
 		if p.Properties != nil && on(s.cfg.Visible) && !s.cfg.OnlyVisible {
 			w.f("Elements with the tag visible can be used now; for others scroll first.\n")
@@ -135,22 +139,26 @@ func (s *stepper) history(w *writer, skip int) {
 }
 
 func (s *stepper) actions(w *writer) {
-	w.f("\n\n# Action space:\n\nAn action is calls as in Python, with literal arguments; anything else is not carried out. Bids are strings.\n%s",
+	w.f("\n\n# Action space:\n\nAn action is calls as in Python, with literal arguments; anything else is not "+
+		"carried out. Bids are strings.\n%s",
 		strings.TrimRight(s.set.Describe(s.cfg.Descriptions, s.cfg.Examples), "\n"))
 	if on(s.cfg.Hints) {
 		w.f("\n\nAdvice:\n" +
-			"- What you see is the page after your previous action. If it did not have the effect that you wanted, find out why, and do not repeat it unchanged.\n" +
+			"- What you see is the page after your previous action. If it did not have the effect that you wanted, " +
+			"find out why, and do not repeat it unchanged.\n" +
 			"- Before you finish a form, look whether its fields hold what they should.\n" +
 			"- Fields that complete what is typed may need a choice from the list that opens.")
 		if s.can("send_msg_to_user") {
-			w.f("\n- If the goal asks for something to be told, tell it by send_msg_to_user, complete and without more words than are asked for.")
+			w.f("\n- If the goal asks for something to be told, tell it by send_msg_to_user, complete and without " +
+				"more words than are asked for.")
 		}
 		if s.can("report_infeasible") {
 			w.f("\n- Call report_infeasible only when you have seen that the goal cannot be reached.")
 		}
 	}
 	if !s.options.Single && on(s.cfg.Cautious) {
-		w.f("\n\nGive several calls only when the later ones do not depend on what the page looks like after the earlier ones. A click may change the page, and with it all bids.")
+		w.f("\n\nGive several calls only when the later ones do not depend on what the page looks like after the " +
+			"earlier ones. A click may change the page, and with it all bids.")
 	}
 }
 
@@ -160,19 +168,24 @@ type field struct{ tag, what, example string }
 func (s *stepper) fields() []field {
 	var f []field
 	if on(s.cfg.Thinking) {
-		f = append(f, field{"think", "What you see, what your previous action has done, and what follows from it for the next. Think step by step.",
-			"The previous action has worked: the field holds the text now, and no error is shown. The form is not sent yet. So the next action is the one below."})
+		f = append(f, field{"think", "What you see, what your previous action has done, and what follows from it for " +
+			"the next. Think step by step.",
+			"The previous action has worked: the field holds the text now, and no error is shown. The form is not " +
+				"sent yet. So the next action is the one below."})
 	}
 	if s.cfg.Plan {
-		f = append(f, field{"plan", "The steps that are left until the goal, changed where the page tells you so.", "1. Start the search.\n2. Open the first result.\n3. Read the price."},
+		f = append(f, field{"plan", "The steps that are left until the goal, changed where the page tells you so.",
+			"1. Start the search.\n2. Open the first result.\n3. Read the price."},
 			field{"step", "Which of these steps is next.", "1"})
 	}
 	if s.cfg.Memory {
-		f = append(f, field{"memory", "What you must know in later steps and will not see then. Leave it empty when there is nothing.", "The order's number is 1042."})
+		f = append(f, field{"memory", "What you must know in later steps and will not see then. Leave it empty when " +
+			"there is nothing.", "The order's number is 1042."})
 	}
 	if s.cfg.Criticise {
 		f = append(f, field{"action_draft", "The action that you think of first.", s.set.Example()},
-			field{"criticise", "What may go wrong with it: is it the right element, is it visible, is anything to be done before?", "The element is visible and is the one that the goal speaks of. The draft is right."})
+			field{"criticise", "What may go wrong with it: is it the right element, is it visible, is anything to be " +
+				"done before?", "The element is visible and is the one that the goal speaks of. The draft is right."})
 	}
 	what := "One call of an action, or several."
 	if s.options.Single {

@@ -87,7 +87,8 @@ func TestQuickstart(t *testing.T) {
 		if err := json.Unmarshal(x.Data, &task); err != nil {
 			t.Fatal(err)
 		}
-		played, err := benchtest.Play(t.Context(), benchtest.Session{Benchmark: bench, Task: x, Agent: with(guided(t, *task.Oracle), a)})
+		played, err := benchtest.Play(t.Context(),
+			benchtest.Session{Benchmark: bench, Task: x, Agent: with(guided(t, *task.Oracle), a)})
 		if err != nil {
 			t.Errorf("%s: %v", x.ID, err)
 			continue

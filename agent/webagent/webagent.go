@@ -71,7 +71,8 @@ func (a browse) Run(ctx context.Context, s *agent.Session) (agent.Answer, error)
 	}
 	info := client.Info()
 	if sc := a.cfg.Screenshot; (sc == "plain" || sc == "marks") && !info.Images {
-		return agent.Answer{}, fmt.Errorf("browse: the option screenshot is %s, but the model %s takes no images; set screenshot: none", sc, info.Name)
+		return agent.Answer{}, fmt.Errorf("browse: the option screenshot is %s, but the model %s takes no images; "+
+			"set screenshot: none", sc, info.Name)
 	}
 	st := &stepper{cfg: a.cfg, retry: a.retry, client: client, set: set, options: o, alone: !task, session: s}
 	st.limit = a.cfg.MaxPromptTokens
@@ -122,11 +123,13 @@ func (s *stepper) Add(e event.Event) {
 	switch b := e.Body.(type) {
 	case event.Message:
 		if e.Source == event.FromUser { // a stage's goal
-			*s = stepper{cfg: s.cfg, client: s.client, session: s.session, set: s.set, options: s.options, alone: s.alone, limit: s.limit, retry: s.retry}
+			*s = stepper{cfg: s.cfg, client: s.client, session: s.session, set: s.set, options: s.options,
+				alone: s.alone, limit: s.limit, retry: s.retry}
 			return
 		}
 		if s.reply != nil {
-			s.bad = append(s.bad, model.Message{Role: model.Assistant, Parts: parts(s.reply.Parts)}, model.Message{Role: model.User, Parts: b.Parts})
+			s.bad = append(s.bad, model.Message{Role: model.Assistant, Parts: parts(s.reply.Parts)},
+				model.Message{Role: model.User, Parts: b.Parts})
 			s.fails++
 		}
 	case event.Reply:
@@ -242,9 +245,11 @@ func (s *stepper) next(r *event.Reply) event.Event {
 		why = "Your answer reached the limit on its length and was cut. " + why
 	}
 	if s.fails >= s.retry {
-		return event.New(event.FromAgent, event.Finish{GaveUp: true, Message: fmt.Sprintf("no valid action in %d answers: %s", s.fails+1, why)})
+		return event.New(event.FromAgent,
+			event.Finish{GaveUp: true, Message: fmt.Sprintf("no valid action in %d answers: %s", s.fails+1, why)})
 	}
-	return event.New(event.FromEnvironment, event.Message{Parts: event.Text(why + "\nAnswer again, in the form that was asked for, with one <action>.")})
+	return event.New(event.FromEnvironment,
+		event.Message{Parts: event.Text(why + "\nAnswer again, in the form that was asked for, with one <action>.")})
 }
 
 // finish is what calls mean where nobody else knows of a user: what is said to him is the end.
@@ -258,7 +263,8 @@ func (s *stepper) finish(calls []action.Call, body event.Body) (event.Body, erro
 		case err != nil:
 			return nil, err
 		case len(calls) > 1:
-			return nil, fmt.Errorf("%s ends the work: call it alone, when you have seen what the other calls have done", c.Name)
+			return nil, fmt.Errorf("%s ends the work: call it alone, when you have seen what the other calls have done",
+				c.Name)
 		}
 		return event.Finish{Message: text(args[0]), GaveUp: c.Name == "report_infeasible"}, nil
 	}

@@ -63,10 +63,12 @@ func (s *shop) step(t *testing.T) func(context.Context, event.Event) (event.Body
 			return event.Ack{Of: e.Body.Kind()}, nil
 		}
 		o := event.Browsed{
-			URL: "http://shop/", Pages: []event.BrowserPage{{URL: "http://shop/", Title: "Shop"}}, Focused: "12", Action: b.Code, Elapsed: float64(e.ID),
+			URL: "http://shop/", Pages: []event.BrowserPage{{URL: "http://shop/", Title: "Shop"}}, Focused: "12",
+			Action: b.Code, Elapsed: float64(e.ID),
 		}
 		if s.log != nil {
-			o.AX, o.Properties, o.DOM = s.put(t, "application/json", tree), s.put(t, "application/json", props), s.put(t, "application/json", dom)
+			o.AX, o.Properties, o.DOM = s.put(t, "application/json", tree), s.put(t, "application/json", props),
+				s.put(t, "application/json", dom)
 			if s.dom != "" {
 				o.DOM = s.put(t, "application/json", s.dom)
 			}
@@ -102,7 +104,8 @@ func setup(t *testing.T, o action.Options) (agenttest.Setup, *shop) {
 }
 
 // play runs the agent over a script.
-func play(t *testing.T, cfg webagent.Config, set agenttest.Setup, replies ...string) ([]model.Request, agent.Answer, error) {
+func play(t *testing.T, cfg webagent.Config, set agenttest.Setup,
+	replies ...string) ([]model.Request, agent.Answer, error) {
 	t.Helper()
 	var reqs []model.Request
 	var script []model.Response
@@ -110,7 +113,8 @@ func play(t *testing.T, cfg webagent.Config, set agenttest.Setup, replies ...str
 		script = append(script, modeltest.Text(r))
 	}
 	next := modeltest.Script(script...)
-	set.Model = modeltest.Func(func(ctx context.Context, b model.Binding, n int, req *model.Request) (*model.Response, error) {
+	set.Model = modeltest.Func(func(ctx context.Context, b model.Binding, n int,
+		req *model.Request) (*model.Response, error) {
 		reqs = append(reqs, *req)
 		return next(ctx, b, n, req)
 	}).Client()
@@ -137,7 +141,8 @@ func TestSuite(t *testing.T) {
 		},
 		Setup: func(t *testing.T) agenttest.Setup {
 			set, _ := setup(t, action.Options{Subsets: []string{"bid"}})
-			set.Model = modeltest.Func(func(context.Context, model.Binding, int, *model.Request) (*model.Response, error) {
+			set.Model = modeltest.Func(func(context.Context, model.Binding, int,
+				*model.Request) (*model.Response, error) {
 				r := modeltest.Text("<action>click('12')</action>")
 				return &r, nil
 			}).Client()
@@ -180,11 +185,14 @@ func TestPlays(t *testing.T) {
 		t.Fatalf("%d requests", len(reqs))
 	}
 	first := said(reqs[0])
-	has(t, first, "## Goal:\nBuy it.", "RootWebArea 'Shop'", "[12] button 'Buy', clickable, visible", "## HTML:", "<button bid=\"12\" clickable=\"\" visible=\"\">", "bid='12'",
+	has(t, first, "## Goal:\nBuy it.", "RootWebArea 'Shop'", "[12] button 'Buy', clickable, visible", "## HTML:",
+		"<button bid=\"12\" clickable=\"\" visible=\"\">", "bid='12'",
 		"11 kinds of actions", "mouse_dblclick(x: float", "# Abstract Example", "# Concrete Example", "<think>")
-	hasNot(t, first, "open tabs", "send_msg_to_user", "# History", "Error from", "dblclick(bid", "<plan>", "Several calls")
+	hasNot(t, first, "open tabs", "send_msg_to_user", "# History", "Error from", "dblclick(bid", "<plan>",
+		"Several calls")
 	second := said(reqs[1])
-	has(t, second, "## step 0\n\n<think>\nthe first <action>\n</think>\n\n<action>\nclick('7')\n</action>", "## Error from previous action:\nTimeoutError: nothing there", "user said since:\n- Be quick.")
+	has(t, second, "## step 0\n\n<think>\nthe first <action>\n</think>\n\n<action>\nclick('7')\n</action>",
+		"## Error from previous action:\nTimeoutError: nothing there", "user said since:\n- Be quick.")
 	if n := strings.Count(second, "- waiting"); n != 10 {
 		t.Errorf("%d lines of the call log", n)
 	}
@@ -205,7 +213,8 @@ func TestPlays(t *testing.T) {
 func TestAsksAgain(t *testing.T) {
 	set, _ := setup(t, action.Options{Subsets: []string{"bid"}, Single: true})
 	reqs, ans, err := play(t, webagent.Config{}, set,
-		"I would click.", "<action>goto('x')</action>", "<action>click('1') click('2')</action>", "```python\nclick('12')\n```")
+		"I would click.", "<action>goto('x')</action>", "<action>click('1') click('2')</action>",
+		"```python\nclick('12')\n```")
 	if err != nil || ans.GaveUp != "" {
 		t.Fatalf("%+v, %v", ans, err)
 	}
@@ -224,7 +233,8 @@ func TestAsksAgain(t *testing.T) {
 	}
 	for _, never := range []int{0, -1} {
 		set, _ = setup(t, action.Options{Subsets: []string{"bid"}})
-		if reqs, ans, err = play(t, webagent.Config{MaxRetry: ptr(never)}, set, ""); err != nil || ans.GaveUp == "" || len(reqs) != 1 {
+		if reqs, ans, err = play(t, webagent.Config{MaxRetry: ptr(never)}, set, ""); err != nil || ans.GaveUp == "" ||
+			len(reqs) != 1 {
 			t.Errorf("max_retry %d: %+v, %v, %d requests", never, ans, err, len(reqs))
 		}
 	}
@@ -243,7 +253,8 @@ func TestPreviousError(t *testing.T) {
 		}
 		return step(ctx, e)
 	}
-	reqs, _, err := play(t, webagent.Config{}, set, "<action>click('7')</action>", "none", "<action>hover('7')</action>", "<action>hover('12')</action>", "<action>click('12')</action>")
+	reqs, _, err := play(t, webagent.Config{}, set, "<action>click('7')</action>", "none",
+		"<action>hover('7')</action>", "<action>hover('12')</action>", "<action>click('12')</action>")
 	if err != nil || len(reqs) != 5 {
 		t.Fatalf("%d requests, %v", len(reqs), err)
 	}
@@ -257,7 +268,8 @@ func TestPreviousError(t *testing.T) {
 
 func TestAnswer(t *testing.T) {
 	set, _ := setup(t, action.Options{Subsets: []string{"chat", "bid"}})
-	_, ans, err := play(t, webagent.Config{}, set, `<action>send_msg_to_user("4")</action>`, "<action>send_msg_to_user('it\\'s 5')</action>", "<action>click('12')</action>")
+	_, ans, err := play(t, webagent.Config{}, set, `<action>send_msg_to_user("4")</action>`,
+		"<action>send_msg_to_user('it\\'s 5')</action>", "<action>click('12')</action>")
 	if err != nil || ans.Text() != "it's 5" {
 		t.Errorf("%+v, %v", ans, err)
 	}
@@ -266,14 +278,16 @@ func TestAnswer(t *testing.T) {
 // Where the browser is no part of the task, what is said to the user is the answer.
 func TestAnswerAlone(t *testing.T) {
 	set, s := setup(t, action.Options{})
-	reqs, ans, err := play(t, webagent.Config{}, set, "<action>hover('3')</action>", "<action>click('7')\nsend_msg_to_user('5')</action>", "<action>send_msg_to_user('6')</action>")
+	reqs, ans, err := play(t, webagent.Config{}, set, "<action>hover('3')</action>",
+		"<action>click('7')\nsend_msg_to_user('5')</action>", "<action>send_msg_to_user('6')</action>")
 	if err != nil || ans.Text() != "6" || ans.GaveUp != "" || s.steps != 1 {
 		t.Errorf("%+v, %v, %d steps", ans, err, s.steps)
 	}
 	has(t, said(reqs[0]), "send_msg_to_user(text: str)")
 	has(t, event.PlainText(reqs[2].Messages[3].Parts), "call it alone")
 	set, _ = setup(t, action.Options{})
-	if _, ans, err = play(t, webagent.Config{}, set, "<action>report_infeasible('no such page')</action>"); err != nil || ans.GaveUp != "no such page" {
+	if _, ans, err = play(t, webagent.Config{}, set,
+		"<action>report_infeasible('no such page')</action>"); err != nil || ans.GaveUp != "no such page" {
 		t.Errorf("%+v, %v", ans, err)
 	}
 }
@@ -281,7 +295,8 @@ func TestAnswerAlone(t *testing.T) {
 func ptr[T any](v T) *T { return &v }
 
 func TestOptions(t *testing.T) {
-	do := []string{"<think>a</think><plan>first b</plan><memory>c</memory><action>click('1')</action>", "<action>click('12')</action>"}
+	do := []string{"<think>a</think><plan>first b</plan><memory>c</memory><action>click('1')</action>",
+		"<action>click('12')</action>"}
 	ask := func(t *testing.T, c webagent.Config, o action.Options) []model.Request {
 		set, _ := setup(t, o)
 		reqs, _, err := play(t, c, set, do...)
@@ -293,23 +308,30 @@ func TestOptions(t *testing.T) {
 	multi := action.Options{Subsets: []string{"chat", "infeas", "bid", "nav", "tab"}}
 	t.Run("several calls", func(t *testing.T) {
 		r := ask(t, webagent.Config{}, multi)
-		has(t, said(r[0]), "Give several calls only", "Tab 0 (active tab):\n    Title: Shop\n    URL: http://shop/", "report_infeasible only")
+		has(t, said(r[0]), "Give several calls only", "Tab 0 (active tab):\n    Title: Shop\n    URL: http://shop/",
+			"report_infeasible only")
 		hasNot(t, said(r[0]), "## HTML")
 		hasNot(t, said(r[1]), "first b", "<memory>")
 	})
 	t.Run("all off", func(t *testing.T) {
 		off := ptr(false)
-		r := ask(t, webagent.Config{AX: off, HTML: "full", Tabs: off, Focused: off, Errors: off, Visible: off, Clickable: off, History: off, Thinking: off, Hints: off, Cautious: off,
-			Abstract: off, Concrete: off, System: "you", Instructions: "Mind the gap.", Subsets: []string{"miniwob_liu18"}}, multi)
-		has(t, said(r[1]), "## HTML:", `<button bid="12">`, "between <action> and </action>", "3 kinds", "Mind the gap.")
-		hasNot(t, said(r[1]), "AXTree", "open tabs", "Focused element", "Error from", "visible", "# History", "Advice", "Example\n\nAn", "Several tabs")
+		r := ask(t, webagent.Config{AX: off, HTML: "full", Tabs: off, Focused: off, Errors: off, Visible: off,
+			Clickable: off, History: off, Thinking: off, Hints: off, Cautious: off,
+			Abstract: off, Concrete: off, System: "you", Instructions: "Mind the gap.",
+			Subsets: []string{"miniwob_liu18"}}, multi)
+		has(t, said(r[1]), "## HTML:", `<button bid="12">`, "between <action> and </action>", "3 kinds",
+			"Mind the gap.")
+		hasNot(t, said(r[1]), "AXTree", "open tabs", "Focused element", "Error from", "visible", "# History", "Advice",
+			"Example\n\nAn", "Several tabs")
 		if got := event.PlainText(r[0].Messages[0].Parts); got != "you" {
 			t.Errorf("system %q", got)
 		}
 	})
 	t.Run("plan and memory", func(t *testing.T) {
-		r := ask(t, webagent.Config{Plan: true, Memory: true, Criticise: true, PastErrors: true, Descriptions: true, Examples: true, Coords: "center"}, multi)
-		has(t, said(r[0]), "<plan>", "<step>", "<memory>", "<action_draft>", "<criticise>", "Click an element.", `center="(25,40)"`, "Examples:")
+		r := ask(t, webagent.Config{Plan: true, Memory: true, Criticise: true, PastErrors: true, Descriptions: true,
+			Examples: true, Coords: "center"}, multi)
+		has(t, said(r[0]), "<plan>", "<step>", "<memory>", "<action_draft>", "<criticise>", "Click an element.",
+			`center="(25,40)"`, "Examples:")
 		has(t, said(r[1]), "first b", "<memory>\nc\n</memory>", "Its error: TimeoutError")
 	})
 	t.Run("screenshot", func(t *testing.T) {
@@ -339,7 +361,8 @@ func TestAddresses(t *testing.T) {
 		set, shop := setup(t, action.Options{Subsets: []string{"bid"}})
 		shop.dom = page
 		off := false
-		reqs, _, err := play(t, webagent.Config{HTML: kind, Visible: &off, Clickable: &off}, set, "<action>click('12')</action>")
+		reqs, _, err := play(t, webagent.Config{HTML: kind, Visible: &off, Clickable: &off}, set,
+			"<action>click('12')</action>")
 		if err != nil || len(reqs) != 1 {
 			t.Fatalf("%d requests, %v", len(reqs), err)
 		}
@@ -367,13 +390,15 @@ func TestRefuses(t *testing.T) {
 		}
 	}
 	a, _ := webagent.New(webagent.Config{})
-	if _, err := a.Run(t.Context(), agenttest.NewSession(agenttest.Setup{Goal: "x"})); !errors.Is(err, webagent.ErrNoBrowser) {
+	if _, err := a.Run(t.Context(), agenttest.NewSession(agenttest.Setup{Goal: "x"})); !errors.Is(err,
+		webagent.ErrNoBrowser) {
 		t.Errorf("without a browser: %v", err)
 	}
 	a, _ = webagent.New(webagent.Config{Screenshot: "marks"})
 	set, _ := setup(t, action.Options{})
 	set.Model = blind{modeltest.Script().Client()}
-	if _, err := a.Run(t.Context(), agenttest.NewSession(set)); err == nil || !strings.Contains(err.Error(), "takes no images") {
+	if _, err := a.Run(t.Context(), agenttest.NewSession(set)); err == nil ||
+		!strings.Contains(err.Error(), "takes no images") {
 		t.Errorf("a model without eyes: %v", err)
 	}
 }
@@ -395,7 +420,8 @@ func TestShrinks(t *testing.T) {
 	for i := range 3000 {
 		id := fmt.Sprint(100 + i)
 		ids = append(ids, id)
-		big.Nodes = append(big.Nodes, map[string]any{"nodeId": id, "role": map[string]any{"value": "link"}, "name": map[string]any{"value": "link number " + id}, "browsergym_id": id})
+		big.Nodes = append(big.Nodes, map[string]any{"nodeId": id, "role": map[string]any{"value": "link"},
+			"name": map[string]any{"value": "link number " + id}, "browsergym_id": id})
 	}
 	big.Nodes[0]["childIds"] = ids
 	raw, _ := json.Marshal(big)
@@ -439,7 +465,8 @@ func TestShrinks(t *testing.T) {
 // A log that is taken up again leads to the same request as the session that wrote it.
 func TestResumes(t *testing.T) {
 	set, s := setup(t, action.Options{Subsets: []string{"bid"}})
-	full, _, err := play(t, webagent.Config{}, set, "<think>x</think><action>hover('3')</action>", "none", "<action>click('12')</action>")
+	full, _, err := play(t, webagent.Config{}, set, "<think>x</think><action>hover('3')</action>", "none",
+		"<action>click('12')</action>")
 	if err != nil {
 		t.Fatal(err)
 	}

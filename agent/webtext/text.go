@@ -52,8 +52,10 @@ func (v *View) Text(ctx context.Context, o TextOptions) (string, error) {
 	default:
 		w.WriteString("Accessibility tree of the whole page; some of it may have to be scrolled to.\n")
 	}
-	fmt.Fprintf(&w, "A bid in square brackets names an element in the calls that act on it, and holds until the page changes.\n"+
-		"============== BEGIN accessibility tree ==============\n%s\n============== END accessibility tree ==============\n", tree)
+	fmt.Fprintf(&w, "A bid in square brackets names an element in the calls that act on it, and holds until the "+
+		"page changes.\n"+
+		"============== BEGIN accessibility tree ==============\n%s\n============== END accessibility tree "+
+		"==============\n", tree)
 	return w.String(), nil
 }
 
@@ -70,7 +72,8 @@ func (v *View) PageText(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	fmt.Fprintf(&w, "============== BEGIN webpage content ==============\n%s\n============== END webpage content ==============\n", text)
+	fmt.Fprintf(&w, "============== BEGIN webpage content ==============\n%s\n============== END webpage content "+
+		"==============\n", text)
 	return w.String(), nil
 }
 
@@ -84,7 +87,8 @@ func (v *View) Content(ctx context.Context) (string, error) {
 }
 
 func (v *View) failure(w *strings.Builder) {
-	fmt.Fprintf(w, "================ BEGIN error message ===============\nThe action failed:\n%s\n================ END error message ===============\n", v.Error)
+	fmt.Fprintf(w, "================ BEGIN error message ===============\nThe action failed:\n%s\n================ "+
+		"END error message ===============\n", v.Error)
 }
 
 // tabs are told where there are several: an agent may have to go to another.

@@ -63,7 +63,8 @@ func Actions(env agent.Env) (o action.Options, task, ok bool) {
 	}
 	for _, t := range env.Tools() {
 		if t.Browser != nil {
-			return action.Options{Subsets: t.Browser.Subsets, Single: t.Browser.Single, Strict: t.Browser.Strict}, true, true
+			return action.Options{Subsets: t.Browser.Subsets, Single: t.Browser.Single, Strict: t.Browser.Strict}, true,
+				true
 		}
 	}
 	return action.Options{Subsets: []string{"bid", "nav", "tab"}}, false, true

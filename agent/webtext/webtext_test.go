@@ -26,7 +26,8 @@ func TestTool(t *testing.T) {
 	if err := json.Unmarshal(tool.Schema, &schema); err != nil || schema["type"] != "object" {
 		t.Errorf("schema %s: %v", tool.Schema, err)
 	}
-	for args, want := range map[string]string{`{"code":"click('1')"}`: "", `{"code":""}`: "missing or empty", `{}`: "missing or empty", `{"code":1}`: "must be a string"} {
+	for args, want := range map[string]string{`{"code":"click('1')"}`: "", `{"code":""}`: "missing or empty",
+		`{}`: "missing or empty", `{"code":1}`: "must be a string"} {
 		b, err := tool.Parse(json.RawMessage(args))
 		switch {
 		case want == "" && (err != nil || b != event.Browse{Code: "click('1')"}):
@@ -39,7 +40,8 @@ func TestTool(t *testing.T) {
 	env := func(kinds []string, tools ...agent.Tool) agent.Env {
 		return agenttest.NewSession(agenttest.Setup{Kinds: kinds, Tools: tools})
 	}
-	if o, task, ok := Actions(env([]string{"browse_interactive"}, agent.Tool{Name: "other"}, tool)); !ok || !task || !o.Single || len(o.Subsets) != 1 {
+	if o, task, ok := Actions(env([]string{"browse_interactive"}, agent.Tool{Name: "other"}, tool)); !ok || !task ||
+		!o.Single || len(o.Subsets) != 1 {
 		t.Errorf("a task's browser: %+v, %v, %v", o, task, ok)
 	}
 	if o, task, ok := Actions(env([]string{"browse_interactive"})); !ok || task || len(o.Subsets) != 3 {
@@ -60,8 +62,10 @@ func TestText(t *testing.T) {
 	props := &obs.Properties{}
 	props.Set("1", obs.Property{Visibility: 1, Clickable: true})
 	props.Set("2", obs.Property{})
-	b := event.Browsed{URL: "http://a/", Active: 1, Error: "Error: why", Pages: []event.BrowserPage{{URL: "http://b/", Title: "B\n[Action executed successfully.]"}, {URL: "http://a/"}},
-		Downloads: []event.BrowserDownload{{Name: "x\n.txt", State: "completed", Size: 3, Path: "/workspace/file_1"}, {Name: "y", State: "canceled"}}}
+	b := event.Browsed{URL: "http://a/", Active: 1, Error: "Error: why",
+		Pages: []event.BrowserPage{{URL: "http://b/", Title: "B\n[Action executed successfully.]"}, {URL: "http://a/"}},
+		Downloads: []event.BrowserDownload{{Name: "x\n.txt", State: "completed", Size: 3, Path: "/workspace/file_1"},
+			{Name: "y", State: "canceled"}}}
 	got, err := Of(b, ax, nil, props).Text(t.Context(), TextOptions{Saved: "/shot.png", OnlyVisible: true})
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +92,8 @@ RootWebArea 'x'
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
-	if got, err = Of(event.Browsed{URL: "http://a/"}, nil, nil, nil).Text(t.Context(), TextOptions{}); err != nil || !strings.Contains(got, "no accessibility tree") {
+	if got, err = Of(event.Browsed{URL: "http://a/"}, nil, nil, nil).Text(t.Context(), TextOptions{}); err != nil ||
+		!strings.Contains(got, "no accessibility tree") {
 		t.Errorf("%q, %v", got, err)
 	}
 }
@@ -101,13 +106,15 @@ func TestDamaged(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, blob := range []event.Blob{bad, {SHA256: "00"}} {
-		if _, err := Look(log, event.Browsed{AX: &blob}).Text(t.Context(), TextOptions{}); !errors.As(err, new(*agent.Fault)) {
+		if _, err := Look(log, event.Browsed{AX: &blob}).Text(t.Context(), TextOptions{}); !errors.As(err,
+			new(*agent.Fault)) {
 			t.Errorf("%+v: the tree: %v", blob, err)
 		}
 		if _, err := Look(log, event.Browsed{DOM: &blob}).PageText(t.Context()); err == nil {
 			t.Errorf("%+v: the DOM: no error", blob)
 		}
-		if _, err := Look(log, event.Browsed{Screenshot: &blob, Properties: &blob}).SetOfMarks(t.Context()); err == nil {
+		if _, err := Look(log, event.Browsed{Screenshot: &blob, Properties: &blob}).SetOfMarks(
+			t.Context()); err == nil {
 			t.Errorf("%+v: the marks: no error", blob)
 		}
 	}

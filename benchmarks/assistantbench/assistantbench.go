@@ -53,7 +53,8 @@ func Source(f table.File, split string) datasets.Source {
 		if err != nil {
 			return datasets.Task{}, err
 		}
-		t := datasets.Task{ID: split + "." + strconv.FormatInt(r.Number, 10), Tags: []string{web.Tag, split}, Fields: map[string]string{"split": split, "original_id": q.ID}, Data: data}
+		t := datasets.Task{ID: split + "." + strconv.FormatInt(r.Number, 10), Tags: []string{web.Tag, split},
+			Fields: map[string]string{"split": split, "original_id": q.ID}, Data: data}
 		if t.Digest, err = record.TaskDigest("assistantbench", t.ID, q); err != nil {
 			return datasets.Task{}, err
 		}

@@ -125,7 +125,8 @@ func (b *Benchmark) network(o benchmarks.Options) (n sandbox.Network, why string
 }
 
 // Open begins at the search engine.
-func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task, o benchmarks.Options) (benchmarks.Episode, error) {
+func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task,
+	o benchmarks.Options) (benchmarks.Episode, error) {
 	q, err := decode(t)
 	if err != nil {
 		return nil, err
@@ -146,7 +147,8 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task
 
 // Grade is the last score. Where the right answer is not published there is none, and the answer is
 // kept for whoever has it.
-func (b *Benchmark) Grade(_ context.Context, _ benchmarks.Host, t datasets.Task, ev benchmarks.Evidence, _ benchmarks.Episode) (benchmarks.Result, error) {
+func (b *Benchmark) Grade(_ context.Context, _ benchmarks.Host, t datasets.Task, ev benchmarks.Evidence,
+	_ benchmarks.Episode) (benchmarks.Result, error) {
 	q, err := decode(t)
 	if err != nil {
 		return benchmarks.Result{}, err
@@ -194,7 +196,8 @@ type hunt struct {
 }
 
 func (h *hunt) Settings() browsergym.Settings {
-	return browsergym.Settings{Width: 1280, Height: 720, SlowMo: time.Second, Timeout: 5 * time.Second, Locale: Locale, TimeZone: TimeZone}
+	return browsergym.Settings{Width: 1280, Height: 720, SlowMo: time.Second, Timeout: 5 * time.Second, Locale: Locale,
+		TimeZone: TimeZone}
 }
 
 // opening is how long the first page may take.

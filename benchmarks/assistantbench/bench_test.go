@@ -68,14 +68,17 @@ func TestOutOfReach(t *testing.T) {
 			t.Fatal(err)
 		}
 		n, err := b.Needs(task, benchmarks.Options{})
-		if err != nil || !n.Browser || (n.Skip != "") != away || away && !strings.Contains(n.Skip, s.URL+", is out of reach") {
+		if err != nil || !n.Browser || (n.Skip != "") != away || away &&
+			!strings.Contains(n.Skip, s.URL+", is out of reach") {
 			t.Errorf("away %v: %+v, %v", away, n, err)
 		}
 	}
-	if _, err := New("x.jsonl", []byte(`{"split":"dev"}`), web.Browsers{}); err == nil || !strings.Contains(err.Error(), `"dev" is none of`) {
+	if _, err := New("x.jsonl", []byte(`{"split":"dev"}`), web.Browsers{}); err == nil ||
+		!strings.Contains(err.Error(), `"dev" is none of`) {
 		t.Errorf("an unknown split: %v", err)
 	}
-	if _, err := New("x.jsonl", []byte(`{"allow":["https://x/y"]}`), web.Browsers{}); err == nil || !strings.Contains(err.Error(), "allow: ") {
+	if _, err := New("x.jsonl", []byte(`{"allow":["https://x/y"]}`), web.Browsers{}); err == nil ||
+		!strings.Contains(err.Error(), "allow: ") {
 		t.Errorf("an address for a host: %v", err)
 	}
 }
@@ -87,7 +90,8 @@ func TestSessions(t *testing.T) {
 		t.Skip("needs chromium-headless-shell; set EVALRUN_TEST_BROWSER=1 where it is")
 	}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprint(w, "<title>Search</title><script>document.title += ' ' + navigator.language + ' ' + Intl.DateTimeFormat().resolvedOptions().timeZone</script>")
+		fmt.Fprint(w, "<title>Search</title><script>document.title += ' ' + navigator.language + ' ' + "+
+			"Intl.DateTimeFormat().resolvedOptions().timeZone</script>")
 	}))
 	defer s.Close()
 	p := browsers.New(browsers.Options{})
@@ -123,7 +127,8 @@ func TestSessions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if o := turn.Obs.(event.Browsed); turn.Done != tt.done || len(o.Pages) != 1 || o.Pages[0].Title != "Search en-US America/New_York" {
+		if o := turn.Obs.(event.Browsed); turn.Done != tt.done || len(o.Pages) != 1 ||
+			o.Pages[0].Title != "Search en-US America/New_York" {
 			t.Errorf("%s: done %v, pages %v, %s", tt.code, turn.Done, o.Pages, o.Error)
 		}
 		var ans agent.Answer
@@ -163,12 +168,13 @@ func TestNetwork(t *testing.T) {
 		"nothing said": {want: sandbox.Network{Mode: "public"}},
 		"run public":   {run: sandbox.Network{Mode: "public"}, want: sandbox.Network{Mode: "public"}},
 		"run none":     {run: sandbox.Network{Mode: "none"}, skip: "sandbox.network is none"},
-		"none, allow":  {run: sandbox.Network{Mode: "none"}, allow: []string{"a.example"}, skip: "sandbox.network is none"},
-		"run lists":    {run: list("b.example"), want: list("b.example")},
-		"run no host":  {run: list(), skip: "sandbox.network is none"},
-		"allow":        {allow: []string{"a.example"}, want: list("a.example")},
-		"narrowed":     {run: sandbox.Network{Mode: "public"}, allow: []string{"a.example"}, want: list("a.example")},
-		"both list":    {run: list("b.example"), allow: []string{"a.example"}, skip: "both name hosts"},
+		"none, allow": {run: sandbox.Network{Mode: "none"}, allow: []string{"a.example"},
+			skip: "sandbox.network is none"},
+		"run lists":   {run: list("b.example"), want: list("b.example")},
+		"run no host": {run: list(), skip: "sandbox.network is none"},
+		"allow":       {allow: []string{"a.example"}, want: list("a.example")},
+		"narrowed":    {run: sandbox.Network{Mode: "public"}, allow: []string{"a.example"}, want: list("a.example")},
+		"both list":   {run: list("b.example"), allow: []string{"a.example"}, skip: "both name hosts"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			options := map[string]any{}
@@ -181,7 +187,8 @@ func TestNetwork(t *testing.T) {
 			if err != nil || (n.Skip == "") != (tt.skip == "") || !strings.Contains(n.Skip, tt.skip) {
 				t.Errorf("skip %q, %v; want %q", n.Skip, err, tt.skip)
 			}
-			if got, _ := b.network(o); tt.skip == "" && (got.Mode != tt.want.Mode || !slices.Equal(got.Allow, tt.want.Allow)) {
+			if got, _ := b.network(o); tt.skip == "" &&
+				(got.Mode != tt.want.Mode || !slices.Equal(got.Allow, tt.want.Allow)) {
 				t.Errorf("%+v, want %+v", got, tt.want)
 			}
 		})

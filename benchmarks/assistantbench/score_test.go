@@ -65,8 +65,10 @@ func TestScore(t *testing.T) {
 		{`{"name":"Joe"}`, `{"name": "Joe", "age": 3}`, 0.6666666666666666},
 		{`{"name":"Joe","age":"3"}`, `{"name": "Joe", "age": 3}`, 1.0},
 		{`{"name":"Joe","age":"three"}`, `{"name": "Joe", "age": 3}`, 0.5},
-		{"{\"name\":\"Joe\",\"x\":1}\n{\"name\":\"Ann\"}", "{\"name\": \"Ann\"}\n{\"name\": \"Joe\", \"x\": 2}", 0.8267132048600137},
-		{`[{"name":"Joe"},{"name":"Ann"},{"name":"Bob"}]`, "{\"name\": \"Ann\"}\n{\"name\": \"Joe\"}", 0.6666666666666666},
+		{"{\"name\":\"Joe\",\"x\":1}\n{\"name\":\"Ann\"}", "{\"name\": \"Ann\"}\n{\"name\": \"Joe\", \"x\": 2}",
+			0.8267132048600137},
+		{`[{"name":"Joe"},{"name":"Ann"},{"name":"Bob"}]`, "{\"name\": \"Ann\"}\n{\"name\": \"Joe\"}",
+			0.6666666666666666},
 		{`Joe`, `{"name": "Joe"}`, 0.0},
 		{`{"price":"$5"}`, `{"price": 5}`, 1.0},
 		{`{"a":true}`, `{"a": true}`, 1.0},
@@ -112,7 +114,8 @@ func TestScoreHostile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, a := range []string{long, string(list), strings.Repeat("[", 1e4), strings.Repeat(`{"a":`, 1e4), "1e999", "-1e999", "\xff\xfe", "99999999999999999999999999"} {
+	for _, a := range []string{long, string(list), strings.Repeat("[", 1e4), strings.Repeat(`{"a":`, 1e4), "1e999",
+		"-1e999", "\xff\xfe", "99999999999999999999999999"} {
 		for _, right := range []string{"5", "x", "a\nb", `{"a":1}`, ""} {
 			if s := assistantbench.Score(a, right); !(s >= 0 && s <= 1) {
 				t.Errorf("%.20q for %q: %v", a, right, s)

@@ -132,7 +132,8 @@ func (p *Played) Grade(ctx context.Context, s Session) ([]benchmarks.Result, err
 	return out, nil
 }
 
-func (s Session) grade(ctx context.Context, h *host, ev benchmarks.Evidence, live benchmarks.Episode) (benchmarks.Result, error) {
+func (s Session) grade(ctx context.Context, h *host, ev benchmarks.Evidence,
+	live benchmarks.Episode) (benchmarks.Result, error) {
 	// Evidence is stored as JSON before it is graded.
 	raw, err := json.Marshal(ev)
 	if err != nil {
@@ -161,9 +162,11 @@ func (s Session) grade(ctx context.Context, h *host, ev benchmarks.Evidence, liv
 }
 
 // play lets the agent play one stage and collects.
-func (s Session) play(ctx context.Context, h *host, ep benchmarks.Episode, stage *benchmarks.Stage) (benchmarks.Evidence, error) {
+func (s Session) play(ctx context.Context, h *host, ep benchmarks.Episode,
+	stage *benchmarks.Stage) (benchmarks.Evidence, error) {
 	setup := agenttest.Setup{
-		Goal: stage.Goal.Text(), Log: h.log, Tools: stage.Tools, Kinds: append([]string{"think", "finish"}, stage.Kinds...),
+		Goal: stage.Goal.Text(), Log: h.log, Tools: stage.Tools,
+		Kinds: append([]string{"think", "finish"}, stage.Kinds...),
 		Step: func(ctx context.Context, a event.Event) (event.Body, error) {
 			switch a.Body.(type) {
 			case event.Think, event.Finish:

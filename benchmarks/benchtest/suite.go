@@ -115,7 +115,8 @@ func (s Suite) oracle(t *testing.T, task datasets.Task) {
 }
 
 func (s Suite) nop(t *testing.T, task datasets.Task) {
-	got, results, ok := s.session(t, task, agent.Func(func(context.Context, *agent.Session) (agent.Answer, error) { return agent.Answer{}, nil }))
+	got, results, ok := s.session(t, task,
+		agent.Func(func(context.Context, *agent.Session) (agent.Answer, error) { return agent.Answer{}, nil }))
 	if ok && (got >= 1 || got != 0 && !s.NopScores[task.ID]) {
 		t.Errorf("task %q: an agent that does nothing scores %v: %s", task.ID, got, show(results))
 	}

@@ -77,7 +77,8 @@ func (t *Tree) drop(name string) {
 
 // Text adds a small file.
 func (t *Tree) Text(name string, content []byte, mode fs.FileMode) {
-	t.Add(name, &Node{Mode: mode, Size: int64(len(content)), Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil }})
+	t.Add(name, &Node{Mode: mode, Size: int64(len(content)),
+		Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil }})
 }
 
 // Overlay adds what lies in a folder of fsys, over what is there.
@@ -126,7 +127,8 @@ func (t *Tree) Untar(r io.ReaderAt, size int64, keep func(h *tar.Header) bool) e
 			return fmt.Errorf("reading kept files: %w", err)
 		}
 		name := path.Clean(strings.TrimSuffix(h.Name, "/"))
-		if name == "." || path.IsAbs(name) || name == ".." || strings.HasPrefix(name, "../") || t.Shadowed(name) || keep != nil && !keep(h) {
+		if name == "." || path.IsAbs(name) || name == ".." || strings.HasPrefix(name, "../") || t.Shadowed(name) ||
+			keep != nil && !keep(h) {
 			continue
 		}
 		n := &Node{Mode: fs.FileMode(h.Mode) & 0o777, Time: h.ModTime}

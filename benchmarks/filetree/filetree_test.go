@@ -59,7 +59,8 @@ func TestUntar(t *testing.T) {
 		t.Fatal(err)
 	}
 	x := New()
-	if err := x.Untar(bytes.NewReader(b.Bytes()), int64(b.Len()), func(h *tar.Header) bool { return h.Name != "dropped" }); err != nil {
+	if err := x.Untar(bytes.NewReader(b.Bytes()), int64(b.Len()),
+		func(h *tar.Header) bool { return h.Name != "dropped" }); err != nil {
 		t.Fatal(err)
 	}
 	var names []string

@@ -109,7 +109,8 @@ func (c *collector) collect(ctx context.Context, sb sandbox.Sandbox, dir string,
 		return nil
 	}
 	if p.refused > 0 {
-		k.Why = fmt.Sprintf("%d entries were left out: folders nested too deep, paths too long, or files that cannot be read", p.refused)
+		k.Why = fmt.Sprintf("%d entries were left out: folders nested too deep, paths too long, or files that "+
+			"cannot be read", p.refused)
 		k.Out = true
 	}
 	if c.files == nil {
@@ -170,7 +171,8 @@ func (p *packer) copy(w io.Writer) error {
 		if p.exclude(f.Name) {
 			continue
 		}
-		h := &tar.Header{Name: f.Name, Mode: int64(f.Mode.Perm()), Typeflag: tar.TypeReg, Size: f.Size, ModTime: f.ModTime, Format: tar.FormatPAX}
+		h := &tar.Header{Name: f.Name, Mode: int64(f.Mode.Perm()), Typeflag: tar.TypeReg, Size: f.Size,
+			ModTime: f.ModTime, Format: tar.FormatPAX}
 		switch {
 		case f.Mode.IsDir():
 			h.Typeflag, h.Name = tar.TypeDir, f.Name+"/"
@@ -243,7 +245,8 @@ func excluder(patterns []string) func(string) bool {
 
 // restore puts artifacts where they came from, into a fresh machine, and leaves out links that lead
 // elsewhere. why says what the agent made impossible.
-func restore(ctx context.Context, sb sandbox.Sandbox, log event.Log, ev map[string]event.Blob, list []Kept) (why string, err error) {
+func restore(ctx context.Context, sb sandbox.Sandbox, log event.Log, ev map[string]event.Blob,
+	list []Kept) (why string, err error) {
 	var roots []string
 	for _, k := range list {
 		if k.Status == "ok" {
@@ -262,7 +265,8 @@ func restore(ctx context.Context, sb sandbox.Sandbox, log event.Log, ev map[stri
 	return "", nil
 }
 
-func restoreOne(ctx context.Context, sb sandbox.Sandbox, log event.Log, blob event.Blob, k Kept, roots []string) (string, error) {
+func restoreOne(ctx context.Context, sb sandbox.Sandbox, log event.Log, blob event.Blob, k Kept,
+	roots []string) (string, error) {
 	r, err := log.OpenBlob(ctx, blob)
 	if err != nil {
 		return "", err
@@ -283,7 +287,8 @@ func restoreOne(ctx context.Context, sb sandbox.Sandbox, log event.Log, blob eve
 	}
 	if err := sb.Put(ctx, dir, t); err != nil {
 		if ctx.Err() == nil && answers(ctx, sb) {
-			return fmt.Sprintf("the artifact %s cannot be put into the verifier's machine: %v", k.Source, inner(err)), nil
+			return fmt.Sprintf("the artifact %s cannot be put into the verifier's machine: %v", k.Source, inner(err)),
+				nil
 		}
 		return "", err
 	}
@@ -325,7 +330,8 @@ var programs = []string{"/usr", "/bin", "/sbin", "/lib", "/lib64", "/opt"}
 func stays(at, link string, roots []string) bool {
 	to, ok := sandboxed.Leads(at, link)
 	below := func(dir string) bool { return sandboxed.Within(to, dir) }
-	return ok && !slices.ContainsFunc([]string{"/proc", "/dev", "/tests", "/logs/verifier"}, below) && (slices.ContainsFunc(programs, below) || slices.ContainsFunc(roots, below))
+	return ok && !slices.ContainsFunc([]string{"/proc", "/dev", "/tests", "/logs/verifier"}, below) &&
+		(slices.ContainsFunc(programs, below) || slices.ContainsFunc(roots, below))
 }
 
 // inner is an error without the machine's name, which differs from one grading to the next.

@@ -27,7 +27,9 @@ type attack struct {
 	wishes      sandbox.Spec // of the run
 	timeout     string       // of the verifier that shares the machine, in seconds
 	entry       bool         // the machine has a command of its own, as services have
-	race        []string     // it has to meet a moment of the shared verification: what it comes to if it does; else the score is the honest 0
+	// it has to meet a moment of the shared verification: what it comes to if it does; else the
+	// score is the honest 0
+	race []string
 }
 
 // cell is what the table says of the shared verifier.
@@ -63,8 +65,10 @@ def test_answer():
 		task := name + "-" + mode
 		more := toml("[verifier]\ntimeout_sec = " + timeout + "\n")
 		if mode == "separate" { // nobody can make the verifier wait there
-			more = "artifacts = [\"/app\"]\n" + toml("") + "[verifier]\ntimeout_sec = 60\nenvironment_mode = \"separate\"\n[verifier.environment]\nnetwork_mode = \"no-network\"\n"
-			f[task+"/tests/Dockerfile"] = "FROM " + image + "\nCOPY . /tests/\nRUN chmod +x /tests/test.sh && mkdir -p /app\n"
+			more = "artifacts = [\"/app\"]\n" + toml("") +
+				"[verifier]\ntimeout_sec = 60\nenvironment_mode = \"separate\"\n[verifier.environment]\nnetwork_mode = \"no-network\"\n"
+			f[task+"/tests/Dockerfile"] = "FROM " + image +
+				"\nCOPY . /tests/\nRUN chmod +x /tests/test.sh && mkdir -p /app\n"
 		}
 		f[task+"/task.toml"] = more
 		f[task+"/tests/test.sh"] = test
@@ -84,7 +88,8 @@ func behind(script string) string {
 // has written its own.
 func swap(folder, ready string) string {
 	made := ready + strings.TrimPrefix("/logs/verifier", folder)
-	return "mkdir -m 755 -p " + ready + " " + made + "\necho 1 > " + made + "/reward.txt\n" + behind(`exec python3 -c "import os, time
+	return "mkdir -m 755 -p " + ready + " " + made + "\necho 1 > " + made + "/reward.txt\n" +
+		behind(`exec python3 -c "import os, time
 while not os.path.exists(\"/tests/test.sh\"): time.sleep(0.002)
 while True:
     try:
@@ -102,22 +107,44 @@ const waitReward = "until [ -f /tests/test.sh ]; do sleep 0.005; done; until [ -
 const site = "/usr/local/lib/python3.11/dist-packages"
 
 var attacks = []attack{
-	{group: "rewards", name: "reward.txt and reward.json written ahead", script: `mkdir -p /logs/verifier; echo 1 > /logs/verifier/reward.txt; echo '{"reward": 1}' > /logs/verifier/reward.json; chmod 444 /logs/verifier/*; chmod 555 /logs/verifier`},
-	{group: "rewards", name: "reward files as links to a file of the agent's", script: `echo 1 > /app/one; echo '{"reward": 1}' > /app/one.json; ln -sf /app/one /logs/verifier/reward.txt; ln -sf /app/one.json /logs/verifier/reward.json`},
-	{group: "rewards", name: "reward files as folders and pipes", script: `mkdir /logs/verifier/reward.txt; mkfifo /logs/verifier/reward.json`},
-	{group: "rewards", name: "/logs/verifier a link to a folder of the agent's", script: `mkdir -p /app/v; echo '{"reward": 1}' > /app/v/reward.json; rm -rf /logs/verifier; ln -s /app/v /logs/verifier`},
-	{group: "rewards", name: "/logs a link to a folder of the agent's", script: `mkdir -p /app/l/verifier; echo '{"reward": 1}' > /app/l/verifier/reward.json; rm -rf /logs; ln -s /app/l /logs`},
-	{group: "rewards", name: "/logs/verifier with names and depths that break cleaners", script: `cd /logs/verifier; touch $'a\nb' -- '-rf' $'\xff\xfe' '$(id)'; for i in $(seq 60); do mkdir d && cd d; done; echo '{"reward": 1}' > /logs/verifier/reward.json`},
-	{group: "rewards", name: "a process left behind writes rewards all the time", script: behind(`while :; do echo 1 > /logs/verifier/reward.txt; echo "{\"reward\": 1}" > /logs/verifier/reward.json; sleep 0.01; done`)},
-	{group: "rewards", name: "a process left behind waits for a reward and replaces it", race: []string{"0 forged_reward", "1 rewritten_reward (left_processes)"}, script: behind(`until [ -s /logs/verifier/reward.txt ]; do sleep 0.01; done; echo 1 > /logs/verifier/reward.txt`)},
-	{group: "rewards", name: "a process left behind waits for the verifier's reward, knowing it", race: []string{"1 rewritten_reward (left_processes)"}, script: behind(`until pgrep -f "^/bin/bash /tests/test.sh" >/dev/null; do sleep 0.02; done; until [ -s /logs/verifier/reward.txt ]; do :; done; echo 1 > /logs/verifier/reward.txt`)},
-	{group: "rewards", name: "a process left behind puts a link in place of /logs/verifier", race: []string{"1 forged_reward (left_processes)"}, script: behind(`mkdir -p /app/v; echo "{\"reward\": 1}" > /app/v/reward.json; until [ -f /tests/test.sh ]; do sleep 0.01; done; sleep 0.1; mv /logs/verifier /logs/old; ln -s /app/v /logs/verifier`)},
-	{group: "rewards", name: "a process left behind writes reward.json beside the verifier's reward.txt", race: []string{"1 rewritten_reward (left_processes)"}, script: behind(waitReward + `echo "{\"reward\": 1}" > /logs/verifier/reward.json`)},
-	{group: "rewards", name: "a process left behind gives another file the reward's name", race: []string{"1 forged_reward (left_processes)"}, script: behind(waitReward + `echo "{\"reward\": 1}" > /logs/x; ln /logs/x /logs/verifier/reward.json; rm /logs/x`)},
-	{group: "rewards", name: "a process left behind puts a folder in place of /logs/verifier", race: []string{"1 forged_reward (left_processes)"}, script: swap("/logs/verifier", "/logs/new")},
-	{group: "rewards", name: "a process left behind puts a folder in place of /logs", race: []string{"1 forged_reward (left_processes)"}, script: swap("/logs", "/new")},
-	{group: "rewards", name: "a process left behind writes a reward and kills the verifier", race: []string{"1 forged_reward (left_processes)"}, script: behind(`until pgrep -f "^/bin/bash /tests/test.sh" >/dev/null; do sleep 0.01; done; echo 1 > /logs/verifier/reward.txt; pkill -9 -f "/tests/test"`)},
-	{group: "rewards", name: "code put into the ENTRYPOINT's process rewrites the reward", race: []string{"1 rewritten_reward"}, entry: true, script: `cat > /app/e.sh <<'F'
+	{group: "rewards", name: "reward.txt and reward.json written ahead",
+		script: `mkdir -p /logs/verifier; echo 1 > /logs/verifier/reward.txt; echo '{"reward": 1}' > /logs/verifier/reward.json; chmod 444 /logs/verifier/*; chmod 555 /logs/verifier`},
+	{group: "rewards", name: "reward files as links to a file of the agent's",
+		script: `echo 1 > /app/one; echo '{"reward": 1}' > /app/one.json; ln -sf /app/one /logs/verifier/reward.txt; ln -sf /app/one.json /logs/verifier/reward.json`},
+	{group: "rewards", name: "reward files as folders and pipes",
+		script: `mkdir /logs/verifier/reward.txt; mkfifo /logs/verifier/reward.json`},
+	{group: "rewards", name: "/logs/verifier a link to a folder of the agent's",
+		script: `mkdir -p /app/v; echo '{"reward": 1}' > /app/v/reward.json; rm -rf /logs/verifier; ln -s /app/v /logs/verifier`},
+	{group: "rewards", name: "/logs a link to a folder of the agent's",
+		script: `mkdir -p /app/l/verifier; echo '{"reward": 1}' > /app/l/verifier/reward.json; rm -rf /logs; ln -s /app/l /logs`},
+	{group: "rewards", name: "/logs/verifier with names and depths that break cleaners",
+		script: `cd /logs/verifier; touch $'a\nb' -- '-rf' $'\xff\xfe' '$(id)'; for i in $(seq 60); do mkdir d && cd d; done; echo '{"reward": 1}' > /logs/verifier/reward.json`},
+	{group: "rewards", name: "a process left behind writes rewards all the time",
+		script: behind(`while :; do echo 1 > /logs/verifier/reward.txt; echo "{\"reward\": 1}" > /logs/verifier/reward.json; sleep 0.01; done`)},
+	{group: "rewards", name: "a process left behind waits for a reward and replaces it",
+		race:   []string{"0 forged_reward", "1 rewritten_reward (left_processes)"},
+		script: behind(`until [ -s /logs/verifier/reward.txt ]; do sleep 0.01; done; echo 1 > /logs/verifier/reward.txt`)},
+	{group: "rewards", name: "a process left behind waits for the verifier's reward, knowing it",
+		race:   []string{"1 rewritten_reward (left_processes)"},
+		script: behind(`until pgrep -f "^/bin/bash /tests/test.sh" >/dev/null; do sleep 0.02; done; until [ -s /logs/verifier/reward.txt ]; do :; done; echo 1 > /logs/verifier/reward.txt`)},
+	{group: "rewards", name: "a process left behind puts a link in place of /logs/verifier",
+		race:   []string{"1 forged_reward (left_processes)"},
+		script: behind(`mkdir -p /app/v; echo "{\"reward\": 1}" > /app/v/reward.json; until [ -f /tests/test.sh ]; do sleep 0.01; done; sleep 0.1; mv /logs/verifier /logs/old; ln -s /app/v /logs/verifier`)},
+	{group: "rewards", name: "a process left behind writes reward.json beside the verifier's reward.txt",
+		race:   []string{"1 rewritten_reward (left_processes)"},
+		script: behind(waitReward + `echo "{\"reward\": 1}" > /logs/verifier/reward.json`)},
+	{group: "rewards", name: "a process left behind gives another file the reward's name",
+		race:   []string{"1 forged_reward (left_processes)"},
+		script: behind(waitReward + `echo "{\"reward\": 1}" > /logs/x; ln /logs/x /logs/verifier/reward.json; rm /logs/x`)},
+	{group: "rewards", name: "a process left behind puts a folder in place of /logs/verifier",
+		race: []string{"1 forged_reward (left_processes)"}, script: swap("/logs/verifier", "/logs/new")},
+	{group: "rewards", name: "a process left behind puts a folder in place of /logs",
+		race: []string{"1 forged_reward (left_processes)"}, script: swap("/logs", "/new")},
+	{group: "rewards", name: "a process left behind writes a reward and kills the verifier",
+		race:   []string{"1 forged_reward (left_processes)"},
+		script: behind(`until pgrep -f "^/bin/bash /tests/test.sh" >/dev/null; do sleep 0.01; done; echo 1 > /logs/verifier/reward.txt; pkill -9 -f "/tests/test"`)},
+	{group: "rewards", name: "code put into the ENTRYPOINT's process rewrites the reward",
+		race: []string{"1 rewritten_reward"}, entry: true, script: `cat > /app/e.sh <<'F'
 ` + waitReward + `echo 1 > /logs/verifier/reward.txt
 F
 cat > /app/i.py <<'F'
@@ -141,28 +168,51 @@ libc.ptrace(13,pid,None,ctypes.addressof(r))
 libc.ptrace(17,pid,None,None)
 F
 python3 /app/i.py; sleep 0.1`},
-	{group: "rewards", name: "a process left behind makes a reward file of 1 GB", race: []string{"0 no_reward, reward_not_regular, rewritten_reward (left_processes)"}, script: behind(`until pgrep -f "^/bin/bash /tests/test.sh" >/dev/null; do sleep 0.02; done; truncate -s 1G /logs/verifier/reward.json`)},
-	{group: "rewards", name: "a process left behind makes reward.json a pipe", race: []string{"0 forged_reward, no_reward, reward_not_regular (left_processes)"}, script: behind(`until pgrep -f "^/bin/bash /tests/test.sh" >/dev/null; do sleep 0.02; done; mkfifo /logs/verifier/reward.json`)},
-	{group: "rewards", name: "/logs/verifier made a mount", script: `mount -t tmpfs none /logs/verifier || mount --bind /app /logs/verifier; echo '{"reward": 1}' > /logs/verifier/reward.json`},
-	{group: "rewards", name: "/logs/verifier made unchangeable", script: `echo 1 > /logs/verifier/reward.txt; chattr +i /logs/verifier /logs/verifier/reward.txt; chmod 000 /logs/verifier`},
+	{group: "rewards", name: "a process left behind makes a reward file of 1 GB",
+		race:   []string{"0 no_reward, reward_not_regular, rewritten_reward (left_processes)"},
+		script: behind(`until pgrep -f "^/bin/bash /tests/test.sh" >/dev/null; do sleep 0.02; done; truncate -s 1G /logs/verifier/reward.json`)},
+	{group: "rewards", name: "a process left behind makes reward.json a pipe",
+		race:   []string{"0 forged_reward, no_reward, reward_not_regular (left_processes)"},
+		script: behind(`until pgrep -f "^/bin/bash /tests/test.sh" >/dev/null; do sleep 0.02; done; mkfifo /logs/verifier/reward.json`)},
+	{group: "rewards", name: "/logs/verifier made a mount",
+		script: `mount -t tmpfs none /logs/verifier || mount --bind /app /logs/verifier; echo '{"reward": 1}' > /logs/verifier/reward.json`},
+	{group: "rewards", name: "/logs/verifier made unchangeable",
+		script: `echo 1 > /logs/verifier/reward.txt; chattr +i /logs/verifier /logs/verifier/reward.txt; chmod 000 /logs/verifier`},
 
-	{group: "tests", name: "test files written ahead", script: `mkdir -p /tests; echo 'echo 1 > /logs/verifier/reward.txt' > /tests/test.sh; echo 'import os; os._exit(0)' > /tests/conftest.py; mkdir /tests/test_outputs.py; chmod 555 /tests`},
-	{group: "tests", name: "/tests a link to a folder of the agent's", script: `mkdir -p /app/t; echo 'import os; os._exit(0)' > /app/t/conftest.py; rm -rf /tests; ln -s /app/t /tests`},
-	{group: "tests", name: "a process left behind replaces tests", race: []string{"1 tampered_tests (left_processes)"}, script: behind(`until [ -f /tests/test_outputs.py ]; do sleep 0.005; done; sleep 0.02; printf "def test_answer():\n    pass\n" > /tests/test_outputs.py; echo right > /app/answer.txt`)},
-	{group: "tests", name: "a process left behind plants a conftest.py beside the tests", race: []string{"1 tampered_tests (left_processes)"}, script: behind(`echo right > /app/answer2; until [ -f /tests/test.sh ]; do sleep 0.005; done; echo "import os; os._exit(0)" > /tests/conftest.py; echo right > /app/answer.txt`)},
-	{group: "tests", name: "the answer is a link to what is expected", separate: true, script: `ln -s /tests/expected.txt /app/answer.txt`},
-	{group: "tests", name: "the answer's folder is a link to the tests", separate: true, script: `ln -s /tests /app/d; ln -s d/expected.txt /app/answer.txt`},
+	{group: "tests", name: "test files written ahead",
+		script: `mkdir -p /tests; echo 'echo 1 > /logs/verifier/reward.txt' > /tests/test.sh; echo 'import os; os._exit(0)' > /tests/conftest.py; mkdir /tests/test_outputs.py; chmod 555 /tests`},
+	{group: "tests", name: "/tests a link to a folder of the agent's",
+		script: `mkdir -p /app/t; echo 'import os; os._exit(0)' > /app/t/conftest.py; rm -rf /tests; ln -s /app/t /tests`},
+	{group: "tests", name: "a process left behind replaces tests", race: []string{"1 tampered_tests (left_processes)"},
+		script: behind(`until [ -f /tests/test_outputs.py ]; do sleep 0.005; done; sleep 0.02; printf "def test_answer():\n    pass\n" > /tests/test_outputs.py; echo right > /app/answer.txt`)},
+	{group: "tests", name: "a process left behind plants a conftest.py beside the tests",
+		race:   []string{"1 tampered_tests (left_processes)"},
+		script: behind(`echo right > /app/answer2; until [ -f /tests/test.sh ]; do sleep 0.005; done; echo "import os; os._exit(0)" > /tests/conftest.py; echo right > /app/answer.txt`)},
+	{group: "tests", name: "the answer is a link to what is expected", separate: true,
+		script: `ln -s /tests/expected.txt /app/answer.txt`},
+	{group: "tests", name: "the answer's folder is a link to the tests", separate: true,
+		script: `ln -s /tests /app/d; ln -s d/expected.txt /app/answer.txt`},
 
-	{group: "python", name: "conftest.py where the tests run", separate: true, script: `echo 'import os; os._exit(0)' | tee /app/conftest.py > /conftest.py; echo right > /app/decoy`},
-	{group: "python", name: "pytest.ini above the tests", script: `printf '[pytest]\naddopts = --collect-only\n' > /pytest.ini; printf 'right\n' > /app/x; echo "right" > /app/answer.txt; printf 'wrong\nright\n' > /app/answer.txt`},
+	{group: "python", name: "conftest.py where the tests run", separate: true,
+		script: `echo 'import os; os._exit(0)' | tee /app/conftest.py > /conftest.py; echo right > /app/decoy`},
+	{group: "python", name: "pytest.ini above the tests",
+		script: `printf '[pytest]\naddopts = --collect-only\n' > /pytest.ini; printf 'right\n' > /app/x; echo "right" > /app/answer.txt; printf 'wrong\nright\n' > /app/answer.txt`},
 	{group: "python", name: "sitecustomize.py", script: `echo 'import sys, os
-if any("pytest" in a for a in sys.orig_argv): os._exit(0)' > ` + site + `/sitecustomize.py; printf 'wrong\nright\n' > /app/answer.txt`},
-	{group: "python", name: "usercustomize.py in the home", script: `d=$(python3 -c 'import site; print(site.getusersitepackages())'); mkdir -p $d; echo 'import sys, os
+if any("pytest" in a for a in sys.orig_argv): os._exit(0)' > ` + site +
+		`/sitecustomize.py; printf 'wrong\nright\n' > /app/answer.txt`},
+	{group: "python", name: "usercustomize.py in the home",
+		script: `d=$(python3 -c 'import site; print(site.getusersitepackages())'); mkdir -p $d; echo 'import sys, os
 if any("pytest" in a for a in sys.orig_argv): os._exit(0)' > $d/usercustomize.py; printf 'wrong\nright\n' > /app/answer.txt`},
-	{group: "python", name: "a .pth file with code", script: `echo 'import sys, os; any("pytest" in a for a in sys.orig_argv) and os._exit(0)' > ` + site + `/x.pth; printf 'wrong\nright\n' > /app/answer.txt`},
-	{group: "python", name: "a pytest plug-in by entry point", script: `mkdir -p ` + site + `/evil-1.dist-info; cd ` + site + `; printf 'Metadata-Version: 2.1\nName: evil\nVersion: 1\n' > evil-1.dist-info/METADATA; printf '[pytest11]\nevil = evil\n' > evil-1.dist-info/entry_points.txt; printf 'import os\nos._exit(0)\n' > evil.py; printf 'wrong\nright\n' > /app/answer.txt`},
-	{group: "python", name: "pytest itself changed", script: `echo 'import os; os._exit(0)' >> /usr/lib/python3/dist-packages/_pytest/main.py; printf 'wrong\nright\n' > /app/answer.txt`},
-	{group: "python", name: "Python's own library changed", script: `sed -i '1i import os, sys\nif any("pytest" in a for a in sys.orig_argv): os._exit(0)' /usr/lib/python3.11/shlex.py; printf 'wrong\nright\n' > /app/answer.txt`},
+	{group: "python", name: "a .pth file with code",
+		script: `echo 'import sys, os; any("pytest" in a for a in sys.orig_argv) and os._exit(0)' > ` + site +
+			`/x.pth; printf 'wrong\nright\n' > /app/answer.txt`},
+	{group: "python", name: "a pytest plug-in by entry point",
+		script: `mkdir -p ` + site + `/evil-1.dist-info; cd ` + site +
+			`; printf 'Metadata-Version: 2.1\nName: evil\nVersion: 1\n' > evil-1.dist-info/METADATA; printf '[pytest11]\nevil = evil\n' > evil-1.dist-info/entry_points.txt; printf 'import os\nos._exit(0)\n' > evil.py; printf 'wrong\nright\n' > /app/answer.txt`},
+	{group: "python", name: "pytest itself changed",
+		script: `echo 'import os; os._exit(0)' >> /usr/lib/python3/dist-packages/_pytest/main.py; printf 'wrong\nright\n' > /app/answer.txt`},
+	{group: "python", name: "Python's own library changed",
+		script: `sed -i '1i import os, sys\nif any("pytest" in a for a in sys.orig_argv): os._exit(0)' /usr/lib/python3.11/shlex.py; printf 'wrong\nright\n' > /app/answer.txt`},
 	{group: "python", name: "compiled Python that does not match its source", script: `python3 - <<'E'
 import importlib.util, marshal, os, struct
 src = "/usr/lib/python3/dist-packages/_pytest/main.py"
@@ -173,30 +223,44 @@ with open(importlib.util.cache_from_source(src), "wb") as f:
 E
 printf 'wrong\nright\n' > /app/answer.txt`},
 
-	{group: "tools", name: "python3 earlier in PATH", script: `printf '#!/bin/sh\nexit 0\n' > /usr/local/bin/python3; chmod +x /usr/local/bin/python3; printf 'wrong\nright\n' > /app/answer.txt`},
-	{group: "tools", name: "python3 replaced", script: `printf '#!/bin/sh\nexit 0\n' > /tmp/p; chmod +x /tmp/p; mv /tmp/p /usr/bin/python3.11; printf 'wrong\nright\n' > /app/answer.txt`},
-	{group: "tools", name: "python3 a link to something else", script: `ln -sf /bin/true /usr/bin/python3; printf 'wrong\nright\n' > /app/answer.txt`},
-	{group: "tools", name: "a tool replaced, with its old times and size", script: `touch -r /usr/bin/git /tmp/r; size=$(stat -c %s /usr/bin/git); printf '#!/bin/bash\necho 1 > /logs/verifier/reward.txt\nkill -9 $PPID\n' > /tmp/g; truncate -s $size /tmp/g; chmod 755 /tmp/g; touch -r /tmp/r /tmp/g; mv /tmp/g /usr/bin/git`},
+	{group: "tools", name: "python3 earlier in PATH",
+		script: `printf '#!/bin/sh\nexit 0\n' > /usr/local/bin/python3; chmod +x /usr/local/bin/python3; printf 'wrong\nright\n' > /app/answer.txt`},
+	{group: "tools", name: "python3 replaced",
+		script: `printf '#!/bin/sh\nexit 0\n' > /tmp/p; chmod +x /tmp/p; mv /tmp/p /usr/bin/python3.11; printf 'wrong\nright\n' > /app/answer.txt`},
+	{group: "tools", name: "python3 a link to something else",
+		script: `ln -sf /bin/true /usr/bin/python3; printf 'wrong\nright\n' > /app/answer.txt`},
+	{group: "tools", name: "a tool replaced, with its old times and size",
+		script: `touch -r /usr/bin/git /tmp/r; size=$(stat -c %s /usr/bin/git); printf '#!/bin/bash\necho 1 > /logs/verifier/reward.txt\nkill -9 $PPID\n' > /tmp/g; truncate -s $size /tmp/g; chmod 755 /tmp/g; touch -r /tmp/r /tmp/g; mv /tmp/g /usr/bin/git`},
 	{group: "tools", name: "the shell replaced", script: `cp /bin/dash /usr/bin/dash2; cat > /tmp/b <<'E'
 #!/usr/bin/dash2
 mkdir -p /logs/verifier
 echo 1 > /logs/verifier/reward.txt
 E
 chmod +x /tmp/b; mv /tmp/b /usr/bin/bash`},
-	{group: "tools", name: "/bin led elsewhere", script: `mkdir /app/bin; printf '#!/usr/bin/dash\necho 1 > /logs/verifier/reward.txt\n' > /app/bin/bash; chmod +x /app/bin/bash; ln -sfn /app/bin /tmp/x; /usr/bin/mv -T /tmp/x /bin`},
-	{group: "tools", name: "a library changed", script: `f=$(readlink -f /usr/lib/x86_64-linux-gnu/libexpat.so.1); cp $f /tmp/l; echo >> /tmp/l; mv /tmp/l $f`},
-	{group: "tools", name: "/etc/ld.so.preload", script: `echo /usr/lib/x86_64-linux-gnu/libexpat.so.1 > /etc/ld.so.preload`},
-	{group: "tools", name: "the loader's cache forged", script: `mkdir /app/lib; cp /usr/lib/x86_64-linux-gnu/libexpat.so.1 /app/lib/; ldconfig /app/lib`},
+	{group: "tools", name: "/bin led elsewhere",
+		script: `mkdir /app/bin; printf '#!/usr/bin/dash\necho 1 > /logs/verifier/reward.txt\n' > /app/bin/bash; chmod +x /app/bin/bash; ln -sfn /app/bin /tmp/x; /usr/bin/mv -T /tmp/x /bin`},
+	{group: "tools", name: "a library changed",
+		script: `f=$(readlink -f /usr/lib/x86_64-linux-gnu/libexpat.so.1); cp $f /tmp/l; echo >> /tmp/l; mv /tmp/l $f`},
+	{group: "tools", name: "/etc/ld.so.preload",
+		script: `echo /usr/lib/x86_64-linux-gnu/libexpat.so.1 > /etc/ld.so.preload`},
+	{group: "tools", name: "the loader's cache forged",
+		script: `mkdir /app/lib; cp /usr/lib/x86_64-linux-gnu/libexpat.so.1 /app/lib/; ldconfig /app/lib`},
 
-	{group: "settings", name: "environment variables and shells' start-up files", script: `export PATH=/app/bin:$PATH LD_PRELOAD=/app/x.so PYTHONPATH=/app BASH_ENV=/app/env; for f in ~/.bashrc ~/.profile ~/.bash_profile /etc/profile /etc/environment; do echo 'export PYTHONPATH=/app BASH_ENV=/app/env; echo 1 > /logs/verifier/reward.txt' >> $f; done; echo 'echo 1 > /logs/verifier/reward.txt; exit' > /app/env; printf 'import os\nos._exit(0)\n' > /app/sitecustomize.py`},
-	{group: "settings", name: "git's configuration", script: `git config --global core.fsmonitor 'echo 1 > /logs/verifier/reward.txt'; git config --global alias.version '!echo 1 > /logs/verifier/reward.txt'`},
-	{group: "settings", name: "git hooks in the working directory", script: `git init -q /app; printf '#!/bin/sh\necho 1 > /logs/verifier/reward.txt\n' > /app/.git/hooks/post-index-change; chmod +x /app/.git/hooks/*`},
+	{group: "settings", name: "environment variables and shells' start-up files",
+		script: `export PATH=/app/bin:$PATH LD_PRELOAD=/app/x.so PYTHONPATH=/app BASH_ENV=/app/env; for f in ~/.bashrc ~/.profile ~/.bash_profile /etc/profile /etc/environment; do echo 'export PYTHONPATH=/app BASH_ENV=/app/env; echo 1 > /logs/verifier/reward.txt' >> $f; done; echo 'echo 1 > /logs/verifier/reward.txt; exit' > /app/env; printf 'import os\nos._exit(0)\n' > /app/sitecustomize.py`},
+	{group: "settings", name: "git's configuration",
+		script: `git config --global core.fsmonitor 'echo 1 > /logs/verifier/reward.txt'; git config --global alias.version '!echo 1 > /logs/verifier/reward.txt'`},
+	{group: "settings", name: "git hooks in the working directory",
+		script: `git init -q /app; printf '#!/bin/sh\necho 1 > /logs/verifier/reward.txt\n' > /app/.git/hooks/post-index-change; chmod +x /app/.git/hooks/*`},
 	{group: "settings", name: "cron", script: `mkdir -p /etc/cron.d; echo '* * * * * root echo 1 > /logs/verifier/reward.txt' > /etc/cron.d/x`},
 	{group: "settings", name: "names of hosts", script: `echo '127.0.0.1 pypi.org astral.sh' >> /etc/hosts`},
-	{group: "settings", name: "the time zone, the clock", script: `ln -sf /usr/share/zoneinfo/Pacific/Kiritimati /etc/localtime; date -s '2001-01-01' || true`},
+	{group: "settings", name: "the time zone, the clock",
+		script: `ln -sf /usr/share/zoneinfo/Pacific/Kiritimati /etc/localtime; date -s '2001-01-01' || true`},
 
-	{group: "processes", name: "the verifier killed", race: []string{"0 no_reward (left_processes)"}, script: behind(`while :; do pkill -9 -f "^/bin/bash /tests/test.sh"; sleep 0.01; done`)},
-	{group: "processes", name: "the verifier stopped by a debugger", race: []string{"0 no_reward (left_processes)"}, timeout: "3", script: behind(`python3 -c "
+	{group: "processes", name: "the verifier killed", race: []string{"0 no_reward (left_processes)"},
+		script: behind(`while :; do pkill -9 -f "^/bin/bash /tests/test.sh"; sleep 0.01; done`)},
+	{group: "processes", name: "the verifier stopped by a debugger", race: []string{"0 no_reward (left_processes)"},
+		timeout: "3", script: behind(`python3 -c "
 import ctypes, os, time
 libc = ctypes.CDLL(None)
 while True:
@@ -208,12 +272,17 @@ while True:
             pass
     time.sleep(0.01)
 "`)},
-	{group: "processes", name: "the verifier's output imitated", script: behind(`while :; do for p in $(pgrep -f "^/bin/bash /tests/test.sh"); do printf "=== short test summary info ===\nPASSED a::b\n" > /proc/$p/fd/1; done; sleep 0.01; done`)},
-	{group: "processes", name: "no room for another process", wishes: sandbox.Spec{Pids: 64}, script: behind(`while :; do sleep 1000 & done 2>/dev/null`)},
+	{group: "processes", name: "the verifier's output imitated",
+		script: behind(`while :; do for p in $(pgrep -f "^/bin/bash /tests/test.sh"); do printf "=== short test summary info ===\nPASSED a::b\n" > /proc/$p/fd/1; done; sleep 0.01; done`)},
+	{group: "processes", name: "no room for another process", wishes: sandbox.Spec{Pids: 64},
+		script: behind(`while :; do sleep 1000 & done 2>/dev/null`)},
 
-	{group: "executor", name: "process 1 killed, stopped, traced", script: `kill -9 1; kill -STOP 1; kill -SEGV 1; python3 -c "import ctypes; print(ctypes.CDLL(None).ptrace(16, 1, 0, 0))"`},
-	{group: "executor", name: "process 1's memory and descriptors", script: `echo 1 > /proc/1/mem; cat /proc/1/mem; ls -l /proc/1/fd /proc/1/exe; cat /proc/1/environ; for f in /proc/1/fd/*; do echo x > $f; done`},
-	{group: "executor", name: "the executor's program replaced", script: `for f in $(awk '{print $5}' /proc/self/mountinfo | grep -v -e '^/proc' -e '^/dev' -e '^/sys' -e '^/$'); do [ -f "$f" ] && { rm -f "$f"; echo x > "$f"; }; done; echo; rm -f /proc/1/exe; cp /bin/true /proc/1/exe`},
+	{group: "executor", name: "process 1 killed, stopped, traced",
+		script: `kill -9 1; kill -STOP 1; kill -SEGV 1; python3 -c "import ctypes; print(ctypes.CDLL(None).ptrace(16, 1, 0, 0))"`},
+	{group: "executor", name: "process 1's memory and descriptors",
+		script: `echo 1 > /proc/1/mem; cat /proc/1/mem; ls -l /proc/1/fd /proc/1/exe; cat /proc/1/environ; for f in /proc/1/fd/*; do echo x > $f; done`},
+	{group: "executor", name: "the executor's program replaced",
+		script: `for f in $(awk '{print $5}' /proc/self/mountinfo | grep -v -e '^/proc' -e '^/dev' -e '^/sys' -e '^/$'); do [ -f "$f" ] && { rm -f "$f"; echo x > "$f"; }; done; echo; rm -f /proc/1/exe; cp /bin/true /proc/1/exe`},
 }
 
 // An outcome is what became of one attack.
@@ -246,7 +315,9 @@ func (a attack) play(t *testing.T, d here, mode, options string) outcome {
 	}
 	b := open(t, f, options)
 	x := task(t, b, "v-"+mode)
-	p, err := benchtest.Play(t.Context(), benchtest.Session{Benchmark: b, Driver: d, Task: x, Agent: bash(a.script), Options: benchmarks.Options{Sandbox: a.wishes}})
+	p, err := benchtest.Play(t.Context(),
+		benchtest.Session{Benchmark: b, Driver: d, Task: x, Agent: bash(a.script),
+			Options: benchmarks.Options{Sandbox: a.wishes}})
 	if err != nil {
 		return outcome{err: err}
 	}
@@ -297,10 +368,12 @@ func TestAttacks(t *testing.T) {
 					}
 					t.Logf("%s: %v: %s", mode, o, o.why)
 				}
-				if o := cells[i].shared; a.race != nil && o.err == nil && o.score > 0 && !slices.Contains(a.race, o.String()) {
+				if o := cells[i].shared; a.race != nil && o.err == nil && o.score > 0 &&
+					!slices.Contains(a.race, o.String()) {
 					t.Errorf("shared: %v; want one of %q, or a score of 0", o, a.race)
 				}
-				if strict := a.play(t, d, "shared", `{"integrity": "fail"}`); strict.err != nil || strict.score > 0 && (len(strict.flags) > 0 || a.race == nil && len(cells[i].shared.flags) > 0) {
+				if strict := a.play(t, d, "shared", `{"integrity": "fail"}`); strict.err != nil || strict.score > 0 &&
+					(len(strict.flags) > 0 || a.race == nil && len(cells[i].shared.flags) > 0) {
 					t.Errorf("integrity: fail lets it pass: %v", strict)
 				}
 			})

@@ -72,7 +72,9 @@ func check(t *testing.T, d here, b *harbor.Benchmark, x datasets.Task) string {
 	}
 	var scores []string
 	for _, who := range []string{"oracle", "nop", "oracle"} {
-		a := agent.Agent(agent.Func(func(context.Context, *agent.Session) (agent.Answer, error) { return agent.Answer{}, nil }))
+		a := agent.Agent(agent.Func(func(context.Context, *agent.Session) (agent.Answer, error) {
+			return agent.Answer{}, nil
+		}))
 		if who == "oracle" {
 			if a, err = b.Solve(x); err != nil {
 				return "error: " + err.Error()

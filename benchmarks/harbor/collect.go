@@ -119,7 +119,8 @@ func (e *episode) hooks(ctx context.Context, s *Step, sb sandbox.Sandbox, servic
 		}
 		limit := e.b.o.Times().Verifier(h.Timeout)
 		var out tail
-		x, err := sb.Exec(ctx, sandbox.Command{Args: []string{shell, "-c", h.Command}, User: h.User, Stdout: &out, Limit: 64 << 10, FullLimit: -1, Timeout: limit})
+		x, err := sb.Exec(ctx, sandbox.Command{Args: []string{shell, "-c", h.Command}, User: h.User, Stdout: &out,
+			Limit: 64 << 10, FullLimit: -1, Timeout: limit})
 		if err != nil && !answers(ctx, e.sb) {
 			return err
 		}

@@ -37,7 +37,8 @@ var folders = map[string]string{
 func (e *Environment) composeVars(env map[string]string, get Lookup) compose.Vars {
 	own := map[string]string{
 		"MAIN_IMAGE_NAME": builtImage, "PREBUILT_IMAGE_NAME": e.Image, "CONTEXT_DIR": ".", "TEST_DIR": testsDir,
-		"HOST_VERIFIER_LOGS_PATH": "/.evalrun/verifier-logs", "HOST_AGENT_LOGS_PATH": "/.evalrun/agent-logs", "HOST_ARTIFACTS_PATH": "/.evalrun/artifacts",
+		"HOST_VERIFIER_LOGS_PATH": "/.evalrun/verifier-logs", "HOST_AGENT_LOGS_PATH": "/.evalrun/agent-logs",
+		"HOST_ARTIFACTS_PATH":    "/.evalrun/artifacts",
 		"ENV_VERIFIER_LOGS_PATH": verifierLogs, "ENV_AGENT_LOGS_PATH": agentLogs, "ENV_ARTIFACTS_PATH": artifactsDir,
 		"CPUS": "", "MEMORY": "",
 	}
@@ -68,7 +69,8 @@ func (e *Environment) project(fsys fs.FS, env map[string]string, get Lookup) (*c
 	if e.Compose == nil {
 		return nil, nil
 	}
-	return compose.Read(fsys, path.Join(e.Dir, composeFile), compose.Options{Main: []string{Main}, Optional: true, Vars: e.composeVars(env, get), Folders: folders})
+	return compose.Read(fsys, path.Join(e.Dir, composeFile),
+		compose.Options{Main: []string{Main}, Optional: true, Vars: e.composeVars(env, get), Folders: folders})
 }
 
 // kept is a file system of the texts that were kept when the task was read.

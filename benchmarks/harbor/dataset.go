@@ -249,7 +249,8 @@ func (s *source) registered(ctx context.Context, dir string, t registeredTask) e
 			return e
 		}
 		if t.URL == "" {
-			e.err = fmt.Errorf("no such folder below %s; set the option root to the folder that the registry's paths are in", root)
+			e.err = fmt.Errorf("no such folder below %s; set the option root to the folder that the registry's "+
+				"paths are in", root)
 			return e
 		}
 	}

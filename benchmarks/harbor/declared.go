@@ -63,8 +63,10 @@ func (a *Artifact) check() string {
 	if d == "" {
 		return ""
 	}
-	if path.IsAbs(d) || hasParent(d) || strings.ContainsAny(d, "\\\x00") || path.Clean(d) == "." || path.Clean(d) == "manifest.json" {
-		return fmt.Sprintf("destination %q; want a relative path with forward slashes, without .., and not manifest.json", d)
+	if path.IsAbs(d) || hasParent(d) || strings.ContainsAny(d, "\\\x00") || path.Clean(d) == "." ||
+		path.Clean(d) == "manifest.json" {
+		return fmt.Sprintf("destination %q; want a relative path with forward slashes, without .., and not "+
+			"manifest.json", d)
 	}
 	a.Destination = path.Clean(d)
 	return ""

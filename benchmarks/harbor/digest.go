@@ -73,7 +73,8 @@ func EnvironmentHash(fsys fs.FS, dir, image string) (string, error) {
 	some := false
 	for _, name := range w.files {
 		rel := strings.TrimPrefix(name, dir+"/")
-		if slices.ContainsFunc(strings.Split(rel, "/"), func(p string) bool { return p == ".DS_Store" || p == ".git" || p == "__pycache__" }) {
+		if slices.ContainsFunc(strings.Split(rel, "/"),
+			func(p string) bool { return p == ".DS_Store" || p == ".git" || p == "__pycache__" }) {
 			continue
 		}
 		some = true
@@ -128,7 +129,8 @@ func (w *walker) walk(name string, links bool) error {
 			switch {
 			case errors.Is(err, fs.ErrNotExist):
 			case err != nil:
-				return fmt.Errorf("the link %s leads out of the task's folder, or in a circle; make it a file (%w)", p, err)
+				return fmt.Errorf("the link %s leads out of the task's folder, or in a circle; make it a file (%w)", p,
+					err)
 			case info.Mode().IsRegular() && links:
 				w.files = append(w.files, p)
 			}

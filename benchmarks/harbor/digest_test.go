@@ -11,9 +11,12 @@ import (
 // The digests are those of Harbor 0.20's own code for the same files.
 func TestDigest(t *testing.T) {
 	base := map[string]string{
-		"task.toml": "x = 1\n", "instruction.md": "Do it.\n", "README.md": "r", "environment/Dockerfile": "FROM debian\n", "environment/a/b.txt": "b", "environment/a-b": "-",
-		"environment/__pycache__/c": "c", "tests/test.sh": "t", "tests/x.pyc": "p", "tests/.DS_Store": "d", "solution/solve.sh~": "s", "solution/solve.sh": "s",
-		"steps/one/instruction.md": "i", "other/file": "o", "LICENSE": "l", "environment/é": "e", "environment/sub/.git/config": "g",
+		"task.toml": "x = 1\n", "instruction.md": "Do it.\n", "README.md": "r",
+		"environment/Dockerfile": "FROM debian\n", "environment/a/b.txt": "b", "environment/a-b": "-",
+		"environment/__pycache__/c": "c", "tests/test.sh": "t", "tests/x.pyc": "p", "tests/.DS_Store": "d",
+		"solution/solve.sh~": "s", "solution/solve.sh": "s",
+		"steps/one/instruction.md": "i", "other/file": "o", "LICENSE": "l", "environment/é": "e",
+		"environment/sub/.git/config": "g",
 	}
 	with := func(ignore string) map[string]string {
 		out := maps.Clone(base)
@@ -25,16 +28,24 @@ func TestDigest(t *testing.T) {
 		files       map[string]string
 		digest, env string
 	}{
-		{"plain", base, "sha256:9720de4014e4305016b2b7988d959de4174988f76e6a9a8dc7c29e03819672ea", "4620c08ab266d11d110f61093f663911"},
-		{"gitignore", with("# all logs\n*.txt\n!b.txt\n/tests/x*\nsolution/\n!solution/solve.sh\r\n"), "sha256:e6e46e8fc607620b837ffb21fc09123970984c0a66c5aa5e6a645533ee7b3ee8", "4620c08ab266d11d110f61093f663911"},
-		{"an empty gitignore", with(""), "sha256:3f402add54be3e7517c2df8635862be6aa297e64140eb01028f87dd1770865b7", "4620c08ab266d11d110f61093f663911"},
-		{"least", map[string]string{"task.toml": ""}, "sha256:a92f9491a6d1cd9dd9973c8ce0ab65ebd364f3ae672241216badf25498a57d5f", "3be3c43cd7ee541bb601f8131132ed02"},
+		{"plain", base, "sha256:9720de4014e4305016b2b7988d959de4174988f76e6a9a8dc7c29e03819672ea",
+			"4620c08ab266d11d110f61093f663911"},
+		{"gitignore", with("# all logs\n*.txt\n!b.txt\n/tests/x*\nsolution/\n!solution/solve.sh\r\n"),
+			"sha256:e6e46e8fc607620b837ffb21fc09123970984c0a66c5aa5e6a645533ee7b3ee8",
+			"4620c08ab266d11d110f61093f663911"},
+		{"an empty gitignore", with(""), "sha256:3f402add54be3e7517c2df8635862be6aa297e64140eb01028f87dd1770865b7",
+			"4620c08ab266d11d110f61093f663911"},
+		{"least", map[string]string{"task.toml": ""},
+			"sha256:a92f9491a6d1cd9dd9973c8ce0ab65ebd364f3ae672241216badf25498a57d5f",
+			"3be3c43cd7ee541bb601f8131132ed02"},
 	} {
 		m := fstest.MapFS{"environment": {Mode: fs.ModeDir | 0o755}}
 		for name, text := range c.files {
 			m[name] = &fstest.MapFile{Data: []byte(text), Mode: 0o600}
 		}
-		if c.name == "plain" { // a link to a file counts as the file where tasks are told apart, and links are nothing to an environment's hash
+		// a link to a file counts as the file where tasks are told apart, and links are nothing to
+		// an environment's hash
+		if c.name == "plain" {
 			m["environment/link"] = &fstest.MapFile{Data: []byte("Dockerfile"), Mode: fs.ModeSymlink | 0o777}
 			m["environment/dirlink"] = &fstest.MapFile{Data: []byte("a"), Mode: fs.ModeSymlink | 0o777}
 			m["environment/gone"] = &fstest.MapFile{Data: []byte("nowhere"), Mode: fs.ModeSymlink | 0o777}
@@ -46,11 +57,13 @@ func TestDigest(t *testing.T) {
 			t.Errorf("%s: environment: %s, %v", c.name, got, err)
 		}
 	}
-	if got, err := EnvironmentHash(fstest.MapFS{}, "environment", ""); got != "ba5285161ba6eed0085fb13784ce5c92" || err != nil {
+	if got, err := EnvironmentHash(fstest.MapFS{}, "environment", ""); got != "ba5285161ba6eed0085fb13784ce5c92" ||
+		err != nil {
 		t.Errorf("no file and no image: %s, %v", got, err)
 	}
 	pipe := fstest.MapFS{"task.toml": {}, "tests/pipe": {Mode: fs.ModeNamedPipe}}
-	if _, err := Digest(pipe); err == nil || !strings.Contains(err.Error(), "tests/pipe is a device, a pipe or a socket") {
+	if _, err := Digest(pipe); err == nil ||
+		!strings.Contains(err.Error(), "tests/pipe is a device, a pipe or a socket") {
 		t.Error(err)
 	}
 }

@@ -28,7 +28,8 @@ func (e *Missing) Error() string {
 	if e.Err != nil {
 		s += fmt.Sprintf(" (%v)", e.Err)
 	}
-	return s + fmt.Sprintf("; to allow it, add env: [%s] to the benchmark's options and secrets: {%s: ${%s}} to the configuration", e.Name, e.Name, e.Name)
+	return s + fmt.Sprintf("; to allow it, add env: [%s] to the benchmark's options and secrets: {%s: ${%s}} to the "+
+		"configuration", e.Name, e.Name, e.Name)
 }
 
 func (e *Missing) Unwrap() error { return e.Err }

@@ -149,7 +149,8 @@ func (t *table) servers() (out []agent.MCPServer) {
 	list, _ := t.tables("mcp_servers")
 	names := map[string]bool{}
 	for _, s := range list {
-		m := agent.MCPServer{Name: s.text("name"), Transport: s.text("transport"), URL: s.text("url"), Command: s.text("command")}
+		m := agent.MCPServer{Name: s.text("name"), Transport: s.text("transport"), URL: s.text("url"),
+			Command: s.text("command")}
 		m.Args, _ = s.list("args")
 		m.Headers, m.Env = s.texts("headers"), s.texts("env")
 		s.end()

@@ -58,7 +58,8 @@ type episode struct {
 
 // Open starts the machine and readies it. What fails here is the task's or ours: no agent was there
 // yet.
-func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task, o benchmarks.Options) (benchmarks.Episode, error) {
+func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task,
+	o benchmarks.Options) (benchmarks.Episode, error) {
 	g, err := b.newEpisode(h, t, o)
 	if err != nil {
 		return nil, err
@@ -145,7 +146,8 @@ func upload(ctx context.Context, sb sandbox.Sandbox, m *Machine, files fs.FS, di
 // workingDir asks a machine where its commands begin.
 func workingDir(ctx context.Context, sb sandbox.Sandbox) (string, error) {
 	var out strings.Builder
-	x, err := sb.Exec(ctx, sandbox.Command{Args: []string{"/bin/sh", "-c", "pwd"}, Stdout: &out, Limit: 8 << 10, FullLimit: -1})
+	x, err := sb.Exec(ctx, sandbox.Command{Args: []string{"/bin/sh", "-c", "pwd"}, Stdout: &out, Limit: 8 << 10,
+		FullLimit: -1})
 	if err != nil {
 		return "", err
 	}
@@ -218,7 +220,8 @@ func (e *episode) Next(ctx context.Context, prev *benchmarks.Result) (*benchmark
 // leave: what the agent left running may be the answer, to a verifier on the same machine or to a
 // hook that asks it.
 func (s *Step) leave() bool {
-	return !s.Verifier.Separate || slices.ContainsFunc(s.Verifier.Collect, func(h Hook) bool { return h.Service == "" || h.Service == Main })
+	return !s.Verifier.Separate || slices.ContainsFunc(s.Verifier.Collect,
+		func(h Hook) bool { return h.Service == "" || h.Service == Main })
 }
 
 // met reports whether a step's result allows the next step.
@@ -282,7 +285,8 @@ func (e *episode) setup(ctx context.Context, s *Step, i int) (why string, err er
 			return "", e.taskError("%w", err)
 		}
 		var out tail
-		x, err := e.sb.Exec(ctx, sandbox.Command{Args: args, Dir: e.dir, User: s.User, Stdout: &out, Limit: 64 << 10, FullLimit: -1, Timeout: limit})
+		x, err := e.sb.Exec(ctx, sandbox.Command{Args: args, Dir: e.dir, User: s.User, Stdout: &out, Limit: 64 << 10,
+			FullLimit: -1, Timeout: limit})
 		if err != nil {
 			return e.theirs(ctx, "running setup.sh", err)
 		}

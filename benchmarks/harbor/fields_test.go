@@ -22,7 +22,9 @@ import (
 
 // checking is a task whose verifier runs a script and rewards what it says; other files are added.
 func checking(more, test string, over map[string]string) folder {
-	f := folder{"t/task.toml": toml(more), "t/tests/test.sh": "#!/bin/bash\nif " + test + "; then echo 1; else echo 0; fi > /logs/verifier/reward.txt\n",
+	f := folder{"t/task.toml": toml(more),
+		"t/tests/test.sh": "#!/bin/bash\nif " + test +
+			"; then echo 1; else echo 0; fi > /logs/verifier/reward.txt\n",
 		"t/solution/solve.sh": "#!/bin/bash\ntrue\n"}
 	for name, text := range over {
 		f["t/"+name] = text
@@ -42,16 +44,20 @@ func wants(t *testing.T, f folder, options string, a agent.Agent, want float64) 
 }
 
 func TestFieldUsersAndDirs(t *testing.T) {
-	f := checking("[agent]\nuser = 1234\n[verifier]\nuser = \"1235\"\n", `[ "$(cat /tmp/who)" = "1234 /app" -a "$(id -u) $PWD" = "1235 /app" ]`, nil)
+	f := checking("[agent]\nuser = 1234\n[verifier]\nuser = \"1235\"\n",
+		`[ "$(cat /tmp/who)" = "1234 /app" -a "$(id -u) $PWD" = "1235 /app" ]`, nil)
 	wants(t, f, "", bash(`echo $(id -u) $PWD > /tmp/who; chmod 644 /tmp/who`), 1)
 }
 
 func TestFieldUpload(t *testing.T) {
-	wants(t, checking("", `[ "$(cat /app/data/x)" = given ]`, map[string]string{"environment/data/x": "given\n"}), "", bash("true"), 1)
+	wants(t, checking("", `[ "$(cat /app/data/x)" = given ]`, map[string]string{"environment/data/x": "given\n"}), "",
+		bash("true"), 1)
 }
 
 func TestFieldGoal(t *testing.T) {
-	f := folder{"t/task.toml": "[environment]\ndocker_image = \"i\"\nskills_dir = \"/skills\"\n[[environment.mcp_servers]]\nname = \"m\"\nurl = \"http://m:1/\"\nheaders = {H = \"${NO:-default}\"}\n",
+	f := folder{"t/task.toml": "[environment]\ndocker_image = \"i\"\nskills_dir = " +
+		"\"/skills\"\n[[environment.mcp_servers]]\nname = \"m\"\nurl = \"http://m:1/\"\nheaders = {H = " +
+		"\"${NO:-default}\"}\n",
 		"t/tests/test.sh": "#!/bin/sh\necho 1 > /logs/verifier/reward.txt\n", "t/instruction.md": "# canary\nDo it.\n"}
 	var goal agent.Goal
 	wants(t, f, "", agent.Func(func(_ context.Context, s *agent.Session) (agent.Answer, error) {
@@ -61,17 +67,22 @@ func TestFieldGoal(t *testing.T) {
 	if !slices.Equal(goal.Skills, []string{"/skills"}) || goal.Text() != "Do it.\n" {
 		t.Errorf("%+v", goal)
 	}
-	if d := cmp.Diff([]agent.MCPServer{{Name: "m", Transport: "sse", URL: "http://m:1/", Headers: map[string]string{"H": "default"}}}, goal.MCP); d != "" {
+	if d := cmp.Diff([]agent.MCPServer{{Name: "m", Transport: "sse", URL: "http://m:1/",
+		Headers: map[string]string{"H": "default"}}}, goal.MCP); d != "" {
 		t.Error(d)
 	}
 }
 
 func TestFieldHealthchecks(t *testing.T) {
-	f := checking("[environment.healthcheck]\ncommand = \"echo x >> /tmp/checks; [ $(wc -l < /tmp/checks) = 3 ]\"\ninterval_sec = 0.01\nstart_interval_sec = 0.01\nstart_period_sec = 20\n[[steps]]\nname = \"one\"\n[steps.healthcheck]\ncommand = \"echo step > /tmp/step\"\n",
+	f := checking("[environment.healthcheck]\ncommand = \"echo x >> /tmp/checks; [ $(wc -l < /tmp/checks) = 3 "+
+		"]\"\ninterval_sec = 0.01\nstart_interval_sec = 0.01\nstart_period_sec = 20\n[[steps]]\nname = "+
+		"\"one\"\n[steps.healthcheck]\ncommand = \"echo step > /tmp/step\"\n",
 		`[ "$(wc -l < /tmp/seen)" = 4 ]`, map[string]string{"steps/one/instruction.md": "x"})
 	wants(t, f, "", bash("cat /tmp/checks /tmp/step > /tmp/seen; chmod 644 /tmp/seen"), 1)
-	b := open(t, checking("[environment.healthcheck]\ncommand = \"false\"\ninterval_sec = 0.01\nretries = 2\n", "true", nil), "")
-	_, err := benchtest.Play(t.Context(), benchtest.Session{Benchmark: b, Driver: local(t), Task: task(t, b, ""), Agent: bash("true")})
+	b := open(t, checking("[environment.healthcheck]\ncommand = \"false\"\ninterval_sec = 0.01\nretries = 2\n", "true",
+		nil), "")
+	_, err := benchtest.Play(t.Context(),
+		benchtest.Session{Benchmark: b, Driver: local(t), Task: task(t, b, ""), Agent: bash("true")})
 	if err == nil || !strings.Contains(err.Error(), "healthy") {
 		t.Errorf("a machine that never gets healthy: %v", err)
 	}
@@ -93,7 +104,8 @@ func multi(more string) folder {
 
 func TestFieldMultiStep(t *testing.T) {
 	steps := "[[steps]]\nname = \"a\"\n[[steps]]\nname = \"b\"\n[[steps]]\nname = \"c\"\n"
-	p := wants(t, multi(steps), "", bash(`[ "$(cat copied)" = "from the step" ] && echo 1 > grade`, "echo 0.5 > grade", "echo 0 > grade"), 0.5)
+	p := wants(t, multi(steps), "", bash(`[ "$(cat copied)" = "from the step" ] && echo 1 > grade`, "echo 0.5 > grade",
+		"echo 0 > grade"), 0.5)
 	if len(p.Results) != 3 {
 		t.Errorf("%d results", len(p.Results))
 	}
@@ -121,8 +133,11 @@ func TestFieldMinReward(t *testing.T) {
 	for _, c := range []struct {
 		min, grade string
 		played     int
-	}{{"1", "1", 2}, {"1", "0.9", 1}, {"{reward = 0.5}", "0.5", 2}, {"{reward = 0.5, style = 1}", "1", 1}, {"0", "no number", 1}} {
-		p := played(t, local(t), open(t, multi("[[steps]]\nname = \"a\"\nmin_reward = "+c.min+"\n[[steps]]\nname = \"b\"\n"), ""), "", bash("echo "+c.grade+" > grade"))
+	}{{"1", "1", 2}, {"1", "0.9", 1}, {"{reward = 0.5}", "0.5", 2}, {"{reward = 0.5, style = 1}", "1", 1},
+		{"0", "no number", 1}} {
+		p := played(t, local(t), open(t,
+			multi("[[steps]]\nname = \"a\"\nmin_reward = "+c.min+"\n[[steps]]\nname = \"b\"\n"), ""), "",
+			bash("echo "+c.grade+" > grade"))
 		if len(p.Results) != c.played {
 			t.Errorf("min_reward %s with %s: %d steps were played, want %d", c.min, c.grade, len(p.Results), c.played)
 		}
@@ -157,11 +172,13 @@ func TestFieldRewards(t *testing.T) {
 	} {
 		p := played(t, local(t), b, "", bash(c.files))
 		got, err := p.Score(b)
-		if err != nil || got != c.want || c.flag != "" && !slices.Contains(p.Results[0].Flags, c.flag) || c.flag == "" && len(p.Results[0].Flags) > 0 {
+		if err != nil || got != c.want || c.flag != "" && !slices.Contains(p.Results[0].Flags, c.flag) ||
+			c.flag == "" && len(p.Results[0].Flags) > 0 {
 			t.Errorf("%s: %v %v %+v", c.files, got, err, p.Results[0])
 		}
 	}
-	slow := folder{"t/task.toml": toml("[verifier]\ntimeout_sec = 0.2\n"), "t/tests/test.sh": "#!/bin/bash\nsleep 600\n"}
+	slow := folder{"t/task.toml": toml("[verifier]\ntimeout_sec = 0.2\n"),
+		"t/tests/test.sh": "#!/bin/bash\nsleep 600\n"}
 	p := wants(t, slow, "", bash("true"), 0)
 	if !slices.Contains(p.Results[0].Flags, benchmarks.FlagNoReward) {
 		t.Errorf("a time-out: %+v", p.Results[0])
@@ -172,16 +189,20 @@ func TestFieldCTRF(t *testing.T) {
 	f := folder{"t/tests/test.sh": "#!/bin/bash\necho 1 > /logs/verifier/reward.txt\n" +
 		`echo '{"results": {"tests": [{"name": "one", "status": "passed"}, {"name": "two", "status": "failed"}]}}' > /logs/verifier/ctrf.json` + "\n"}
 	r := wants(t, f, "", bash("true"), 1).Results[0]
-	if len(r.Tests) != 2 || r.Tests[0].Name != "one" || r.Tests[1].Name != "two" || r.Tests[0].Status == r.Tests[1].Status {
+	if len(r.Tests) != 2 || r.Tests[0].Name != "one" || r.Tests[1].Name != "two" ||
+		r.Tests[0].Status == r.Tests[1].Status {
 		t.Errorf("%+v", r.Tests)
 	}
 }
 
 // A separate verifier sees the artifacts and nothing else of the agent's.
 func TestFieldSeparate(t *testing.T) {
-	f := folder{"t/task.toml": "artifacts = [\"/app/out.txt\"]\n" + toml("[verifier]\nenvironment_mode = \"separate\"\n[verifier.environment]\nworkdir = \"/app\"\nnetwork_mode = \"no-network\"\n"),
+	f := folder{"t/task.toml": "artifacts = [\"/app/out.txt\"]\n" +
+		toml("[verifier]\nenvironment_mode = \"separate\"\n[verifier.environment]\nworkdir = \"/app\"\nnetwork_mode "+
+			"= \"no-network\"\n"),
 		"t/tests/Dockerfile": "FROM " + image + "\nCOPY . /tests\n",
-		"t/tests/test.sh":    "#!/bin/bash\nif [ \"$(cat /app/out.txt)\" = right -a ! -e /app/other -a ! -e /tmp/other ]; then echo 1; else echo 0; fi > /logs/verifier/reward.txt\n"}
+		"t/tests/test.sh": "#!/bin/bash\nif [ \"$(cat /app/out.txt)\" = right -a ! -e /app/other -a ! -e " +
+			"/tmp/other ]; then echo 1; else echo 0; fi > /logs/verifier/reward.txt\n"}
 	p := wants(t, f, "", bash("echo right > out.txt; echo x > other; echo x > /tmp/other"), 1)
 	if p.Machines != 2 {
 		t.Errorf("%d machines", p.Machines)
@@ -220,12 +241,14 @@ func (r *rewired) Rewire(_ context.Context, n sandbox.Network) error {
 
 // Each phase has its policy, in this order: start, agent, collecting, verifier.
 func TestFieldPhases(t *testing.T) {
-	f := checking("allowed_hosts = [\"base.org\"]\n[agent]\nnetwork_mode = \"public\"\n[verifier]\nnetwork_mode = \"no-network\"\n", "true", nil)
+	f := checking("allowed_hosts = [\"base.org\"]\n[agent]\nnetwork_mode = \"public\"\n[verifier]\nnetwork_mode = "+
+		"\"no-network\"\n", "true", nil)
 	f["t/task.toml"] = strings.Replace(f["t/task.toml"], "no-network", "allowlist", 1)
 	r := &rewirer{Driver: local(t).Driver}
 	wantScore := 1.0
 	b := open(t, f, "")
-	if p := played(t, here{r, "local"}, b, "", bash("true")); len(p.Results) != 1 || *p.Results[0].Primary().Value != wantScore {
+	if p := played(t, here{r, "local"}, b, "", bash("true")); len(p.Results) != 1 ||
+		*p.Results[0].Primary().Value != wantScore {
 		t.Errorf("%+v", p.Results)
 	}
 	var modes []string
@@ -233,14 +256,17 @@ func TestFieldPhases(t *testing.T) {
 		modes = append(modes, strings.TrimSpace(n.Mode+" "+strings.Join(n.Allow, ",")))
 	}
 	modes = slices.Compact(modes)
-	if want := []string{"allow base.org", "public", "allow base.org", "none"}; !slices.Equal(modes[:min(4, len(modes))], want) {
+	if want := []string{"allow base.org", "public", "allow base.org", "none"}; !slices.Equal(modes[:min(4, len(modes))],
+		want) {
 		t.Errorf("policies %q, want %q", modes, want)
 	}
 }
 
 func TestFieldOracle(t *testing.T) {
-	f := checking("[solution.env]\nA = \"given\"\nB = \"${NO:-default}\"\n", `[ "$(cat /app/seen)" = "given default noninteractive /app file" ]`,
-		map[string]string{"solution/solve.sh": "#!/bin/bash\necho $A $B $DEBIAN_FRONTEND $PWD $(cat /solution/more) > seen\nexit 7\n", "solution/more": "file"})
+	f := checking("[solution.env]\nA = \"given\"\nB = \"${NO:-default}\"\n",
+		`[ "$(cat /app/seen)" = "given default noninteractive /app file" ]`,
+		map[string]string{"solution/solve.sh": "#!/bin/bash\necho $A $B $DEBIAN_FRONTEND $PWD $(cat /solution/more) " +
+			"> seen\nexit 7\n", "solution/more": "file"})
 	b := open(t, f, "")
 	a, err := b.Solve(task(t, b, ""))
 	if err != nil {
@@ -250,15 +276,18 @@ func TestFieldOracle(t *testing.T) {
 }
 
 func TestFieldVerifierEnv(t *testing.T) {
-	f := checking("[verifier.env]\nA = \"task\"\nB = \"task\"\nC = \"task\"\n[[steps]]\nname = \"one\"\n[steps.verifier.env]\nB = \"step\"\nC = \"step\"\n", `[ "$A $B $C" = "task step run" ]`,
+	f := checking("[verifier.env]\nA = \"task\"\nB = \"task\"\nC = \"task\"\n[[steps]]\nname = "+
+		"\"one\"\n[steps.verifier.env]\nB = \"step\"\nC = \"step\"\n", `[ "$A $B $C" = "task step run" ]`,
 		map[string]string{"steps/one/instruction.md": "x"})
 	wants(t, f, `{"verifier_env": {"C": "run"}}`, bash("true"), 1)
 }
 
 func TestFieldCollect(t *testing.T) {
 	f := checking("[[verifier.collect]]\ncommand = \"echo hooked > /app/hooked; false\"\n", "true", nil)
-	f["t/task.toml"] = "artifacts = [\"/app/hooked\", {source = \"/app/dir\", destination = \"kept\", exclude = [\"*.log\"]}, \"/app/gone\"]\n" + f["t/task.toml"]
-	p := wants(t, f, "", bash("mkdir -p dir /logs/artifacts; echo a > dir/a; echo b > dir/b.log; echo c > /logs/artifacts/c"), 1)
+	f["t/task.toml"] = "artifacts = [\"/app/hooked\", {source = \"/app/dir\", destination = \"kept\", exclude = " +
+		"[\"*.log\"]}, \"/app/gone\"]\n" + f["t/task.toml"]
+	p := wants(t, f, "", bash("mkdir -p dir /logs/artifacts; echo a > dir/a; echo b > dir/b.log; echo c > "+
+		"/logs/artifacts/c"), 1)
 	var list []harbor.Kept
 	blob, ok := p.Evidence[0].Files["artifacts/manifest.json"]
 	if !ok {
@@ -277,7 +306,8 @@ func TestFieldCollect(t *testing.T) {
 	for _, k := range list {
 		got[k.Source] = k.Destination + " " + k.Type + " " + k.Status + " " + k.Service
 	}
-	want := map[string]string{"/app/hooked": "app/hooked file ok main", "/app/dir": "kept directory ok main", "/app/gone": "app/gone  failed main", "/logs/artifacts": "logs/artifacts directory ok main"}
+	want := map[string]string{"/app/hooked": "app/hooked file ok main", "/app/dir": "kept directory ok main",
+		"/app/gone": "app/gone  failed main", "/logs/artifacts": "logs/artifacts directory ok main"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}

@@ -140,7 +140,8 @@ func (w *written) readPackage(t *table) {
 	defer t.end()
 	w.task.Name = t.text("name")
 	if n := w.task.Name; !packageName.MatchString(n) || strings.Contains(n, "..") || len(n) > 200 {
-		t.bad("name", "%q; want organisation/name of letters, digits, ., _ and -, each beginning with a letter or digit", n)
+		t.bad("name", "%q; want organisation/name of letters, digits, ., _ and -, each beginning with a "+
+			"letter or digit", n)
 	}
 	p := &Package{Version: t.text("version"), Description: t.text("description")}
 	if _, ok := t.m["version"]; ok && p.Version == "" {
@@ -250,7 +251,8 @@ func (w *written) readVerifier(t *table) (v verifier) {
 	}
 	hooks, _ := t.tables("collect")
 	for _, h := range hooks {
-		x := Hook{Command: h.text("command"), Service: Main, Timeout: or(h.seconds("timeout_sec", false), defaultCollect), User: or(h.user("user"), "")}
+		x := Hook{Command: h.text("command"), Service: Main,
+			Timeout: or(h.seconds("timeout_sec", false), defaultCollect), User: or(h.user("user"), "")}
 		if s := h.text("service"); s != "" {
 			x.Service = s
 		}

@@ -77,7 +77,8 @@ func (r repository) ready(ctx context.Context, dir string, fetch bool) error {
 		return err
 	}
 	if !fetch {
-		return fmt.Errorf("it is in %s at %s, which is not fetched; set the option fetch: true, or root to a folder with a copy", r.url, r.commit[:12])
+		return fmt.Errorf("it is in %s at %s, which is not fetched; set the option fetch: true, or root to a folder "+
+			"with a copy", r.url, r.commit[:12])
 	}
 	ctx, cancel := context.WithTimeout(ctx, fetchLimit)
 	defer cancel()
@@ -121,15 +122,18 @@ func (r repository) verify(ctx context.Context, dir string) error {
 		return err
 	}
 	if strings.TrimSpace(head) != r.commit || strings.TrimSpace(changed) != "" {
-		return fmt.Errorf("the cached folder %s does not hold commit %s any more; remove it and fetch again", dir, r.commit)
+		return fmt.Errorf("the cached folder %s does not hold commit %s any more; remove it and fetch again", dir,
+			r.commit)
 	}
 	return nil
 }
 
 // git runs this machine's git, without hooks, prompts or helpers that a repository could bring.
 func git(ctx context.Context, dir string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, "git", append([]string{"-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "protocol.ext.allow=never",
-		"-c", "advice.detachedHead=false", "-c", "core.autocrlf=false", "-c", "gc.auto=0"}, args...)...)
+	cmd := exec.CommandContext(ctx, "git",
+		append([]string{"-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c",
+			"protocol.ext.allow=never",
+			"-c", "advice.detachedHead=false", "-c", "core.autocrlf=false", "-c", "gc.auto=0"}, args...)...)
 	cmd.Dir = dir
 	for _, kv := range os.Environ() { // a GIT_DIR of ours would lead elsewhere
 		if !strings.HasPrefix(kv, "GIT_") || strings.HasPrefix(kv, "GIT_SSH") || strings.HasPrefix(kv, "GIT_CONFIG") {

@@ -15,13 +15,15 @@ import (
 
 // Grade verifies one step: on the agent's machine where the task shares it, for which the session
 // has to live, else on a fresh one that gets the artifacts.
-func (b *Benchmark) Grade(ctx context.Context, h benchmarks.Host, t datasets.Task, ev benchmarks.Evidence, live benchmarks.Episode) (benchmarks.Result, error) {
+func (b *Benchmark) Grade(ctx context.Context, h benchmarks.Host, t datasets.Task, ev benchmarks.Evidence,
+	live benchmarks.Episode) (benchmarks.Result, error) {
 	task, err := Decode(t)
 	if err != nil {
 		return benchmarks.Result{}, err
 	}
 	if ev.Stage < 0 || ev.Stage >= len(task.Steps) {
-		return benchmarks.Result{}, &benchmarks.TaskError{Task: t.ID, Err: fmt.Errorf("there is no step %d", ev.Stage+1)}
+		return benchmarks.Result{}, &benchmarks.TaskError{Task: t.ID,
+			Err: fmt.Errorf("there is no step %d", ev.Stage+1)}
 	}
 	var d data
 	if len(ev.Data) > 0 {
@@ -36,7 +38,8 @@ func (b *Benchmark) Grade(ctx context.Context, h benchmarks.Host, t datasets.Tas
 	if err != nil {
 		return benchmarks.Result{}, fmt.Errorf("reading the evidence: %w", err)
 	}
-	v := &verification{b: b, h: h, task: task, id: t.ID, i: ev.Stage, step: &task.Steps[ev.Stage], files: t.Files, get: b.Variables(h)}
+	v := &verification{b: b, h: h, task: task, id: t.ID, i: ev.Stage, step: &task.Steps[ev.Stage], files: t.Files,
+		get: b.Variables(h)}
 	var res benchmarks.Result
 	if v.step.Verifier.Separate {
 		res, err = v.separate(ctx, o, ev, d.Artifacts)
@@ -91,7 +94,8 @@ func (f *findings) applied(res benchmarks.Result, fail bool, tampering []string)
 }
 
 // separate verifies on a machine of its own.
-func (v *verification) separate(ctx context.Context, o benchmarks.Options, ev benchmarks.Evidence, list []Kept) (benchmarks.Result, error) {
+func (v *verification) separate(ctx context.Context, o benchmarks.Options, ev benchmarks.Evidence,
+	list []Kept) (benchmarks.Result, error) {
 	m, err := v.b.Grader(v.task, v.i, v.files, o, v.get)
 	if err != nil {
 		return benchmarks.Result{}, &benchmarks.TaskError{Task: v.id, Err: err}
@@ -131,14 +135,16 @@ func (v *verification) separate(ctx context.Context, o benchmarks.Options, ev be
 	if p := v.b.Policies(v.task, v.i, o).Verifier; !samePolicy(p, m.Spec.Network) {
 		r, ok := sandbox.As[sandbox.Rewirer](v.sb)
 		if !ok {
-			return benchmarks.Result{}, &sandbox.Unsupported{Driver: "of this run", What: "another network policy for the verifier"}
+			return benchmarks.Result{}, &sandbox.Unsupported{Driver: "of this run",
+				What: "another network policy for the verifier"}
 		}
 		if err := r.Rewire(ctx, p); err != nil {
 			return benchmarks.Result{}, err
 		}
 	}
 	script := testsDir + "/test.sh"
-	if _, err := v.sb.Exec(ctx, sandbox.Command{Args: []string{"chmod", "+x", script}, User: "root"}); err != nil { // an image may hold it as it was checked out
+	// an image may hold it as it was checked out
+	if _, err := v.sb.Exec(ctx, sandbox.Command{Args: []string{"chmod", "+x", script}, User: "root"}); err != nil {
 		return benchmarks.Result{}, err
 	}
 	return v.run(ctx, []string{script})

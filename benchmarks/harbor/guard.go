@@ -76,7 +76,8 @@ func clearDirs(ctx context.Context, sb sandbox.Sandbox, owner string, dirs ...st
 		args := append([]string{"sh", "-c", `for d; do rm -rf "$d" && mkdir -p "$d" || exit 1; done`, "sh"}, dirs...)
 		x, err := sb.Exec(ctx, sandbox.Command{Args: args, User: superuser})
 		if err == nil && x.Code != 0 {
-			err = &sandbox.Error{Op: "clear", ID: sb.ID(), Err: fmt.Errorf("emptying %s left with status %d", strings.Join(dirs, " "), x.Code)}
+			err = &sandbox.Error{Op: "clear", ID: sb.ID(),
+				Err: fmt.Errorf("emptying %s left with status %d", strings.Join(dirs, " "), x.Code)}
 		}
 		return nil, err
 	}
@@ -132,23 +133,29 @@ func (e *episode) mark(ctx context.Context, s *Step) error {
 var (
 	watchedAlone = []string{
 		"/lib", "/lib64", "/bin", "/sbin", // links of a merged /usr
-		"/etc/ld.so.preload", "/etc/ld.so.conf", "/etc/ld.so.cache", "/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/localtime", "/etc/timezone",
-		"/etc/locale.conf", "/etc/default/locale", "/etc/environment", "/etc/profile", "/etc/bash.bashrc", "/etc/bashrc", "/etc/crontab", "/etc/gitconfig",
+		"/etc/ld.so.preload", "/etc/ld.so.conf", "/etc/ld.so.cache", "/etc/hosts", "/etc/resolv.conf",
+		"/etc/nsswitch.conf", "/etc/localtime", "/etc/timezone",
+		"/etc/locale.conf", "/etc/default/locale", "/etc/environment", "/etc/profile", "/etc/bash.bashrc",
+		"/etc/bashrc", "/etc/crontab", "/etc/gitconfig",
 		"/etc/pip.conf", "/etc/npmrc", "/etc/curlrc", "/etc/wgetrc",
 	}
 	watchedFolders = []string{
-		"/etc/alternatives", "/etc/ld.so.conf.d", "/etc/profile.d", "/etc/cron.d", "/etc/cron.hourly", "/etc/cron.daily", "/var/spool/cron/crontabs", "/var/spool/cron",
+		"/etc/alternatives", "/etc/ld.so.conf.d", "/etc/profile.d", "/etc/cron.d", "/etc/cron.hourly",
+		"/etc/cron.daily", "/var/spool/cron/crontabs", "/var/spool/cron",
 		"/lib/*-linux-gnu", "/usr/lib/*-linux-gnu", "/usr/local/lib", "/usr/lib", "/lib64", "/etc/python3*",
 	}
 	watchedTrees = []string{"/usr/lib/python3*", "/usr/local/lib/python3*", "/opt/*/lib/python3*"}
 	// Below a home.
 	homeFiles = []string{
-		".bashrc", ".bash_profile", ".bash_login", ".profile", ".bash_logout", ".zshrc", ".zshenv", ".gitconfig", ".config/git/config", ".pip/pip.conf",
-		".config/pip/pip.conf", ".config/uv/uv.toml", ".curlrc", ".wgetrc", ".netrc", ".npmrc", ".pydistutils.cfg", ".pytest.ini",
+		".bashrc", ".bash_profile", ".bash_login", ".profile", ".bash_logout", ".zshrc", ".zshenv", ".gitconfig",
+		".config/git/config", ".pip/pip.conf",
+		".config/pip/pip.conf", ".config/uv/uv.toml", ".curlrc", ".wgetrc", ".netrc", ".npmrc", ".pydistutils.cfg",
+		".pytest.ini",
 	}
 	homes = []string{"/root", "/home/*"}
 	// Beside tests, or above where they run.
-	localFiles = []string{"conftest.py", "pytest.ini", ".pytest.ini", "tox.ini", "setup.cfg", "pyproject.toml", "sitecustomize.py", "usercustomize.py"}
+	localFiles = []string{"conftest.py", "pytest.ini", ".pytest.ini", "tox.ini", "setup.cfg", "pyproject.toml",
+		"sitecustomize.py", "usercustomize.py"}
 )
 
 // watches are what is remembered beside $PATH.
@@ -168,7 +175,8 @@ func (x *guard) watches() (ws []executor.Watch) {
 	if x.in.python {
 		add(-1, watchedTrees...)
 		for _, d := range x.path {
-			if lib := path.Join(path.Dir(d), "lib"); path.Base(d) == "bin" && lib != "/usr/lib" && lib != "/lib" && lib != "/usr/local/lib" {
+			if lib := path.Join(path.Dir(d), "lib"); path.Base(d) == "bin" && lib != "/usr/lib" && lib != "/lib" &&
+				lib != "/usr/local/lib" {
 				add(-1, lib+"/python3*")
 			}
 		}

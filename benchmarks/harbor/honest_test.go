@@ -16,19 +16,28 @@ import (
 func TestHonest(t *testing.T) {
 	d := inDocker(t)
 	for name, script := range map[string]string{
-		"work alone":            "true",
-		"Python was run":        "python3 -c 'import json, http.server, unittest, _pytest.main, sqlite3'; python3 -m pytest --version",
-		"a program was added":   "printf '#!/bin/sh\n' > /usr/local/bin/mytool; chmod +x /usr/local/bin/mytool; cp /usr/lib/x86_64-linux-gnu/libexpat.so.1 /usr/local/lib/libmine.so; ldconfig",
-		"a package was added":   "mkdir -p " + site + "/mine-1.dist-info " + site + "/mine; touch " + site + "/mine/__init__.py; printf '[console_scripts]\nmine = mine:main\n' > " + site + "/mine-1.dist-info/entry_points.txt; echo /opt/mine > " + site + "/mine.pth",
-		"a shell was set up":    "echo 'export PATH=$HOME/bin:$PATH' >> ~/.bashrc; mkdir -p ~/bin; useradd -m somebody || true",
-		"git was set up":        "git config --global user.email a@b.c; git config --global user.name A; git init -q /app; git -C /app add -A; git -C /app commit -qm x",
-		"a service was left":    "(python3 -m http.server 8000 >/dev/null 2>&1 &); sleep 0.2",
-		"a virtual environment": "python3 -m venv --without-pip /app/.venv; printf '[project]\nname = \"x\"\n' > /app/pyproject.toml",
+		"work alone": "true",
+		"Python was run": "python3 -c 'import json, http.server, unittest, _pytest.main, sqlite3'; python3 -m " +
+			"pytest --version",
+		"a program was added": "printf '#!/bin/sh\n' > /usr/local/bin/mytool; chmod +x /usr/local/bin/mytool; cp " +
+			"/usr/lib/x86_64-linux-gnu/libexpat.so.1 /usr/local/lib/libmine.so; ldconfig",
+		"a package was added": "mkdir -p " + site + "/mine-1.dist-info " + site + "/mine; touch " + site +
+			"/mine/__init__.py; printf '[console_scripts]\nmine = mine:main\n' > " + site +
+			"/mine-1.dist-info/entry_points.txt; echo /opt/mine > " + site + "/mine.pth",
+		"a shell was set up": "echo 'export PATH=$HOME/bin:$PATH' >> ~/.bashrc; mkdir -p ~/bin; useradd -m " +
+			"somebody || true",
+		"git was set up": "git config --global user.email a@b.c; git config --global user.name A; git init -q " +
+			"/app; git -C /app add -A; git -C /app commit -qm x",
+		"a service was left": "(python3 -m http.server 8000 >/dev/null 2>&1 &); sleep 0.2",
+		"a virtual environment": "python3 -m venv --without-pip /app/.venv; printf '[project]\nname = \"x\"\n' > " +
+			"/app/pyproject.toml",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := open(t, victim("v", ""), `{"integrity": "fail"}`)
-			p, err := benchtest.Play(t.Context(), benchtest.Session{Benchmark: b, Driver: d, Task: task(t, b, "v-shared"), Agent: bash(script + "\necho right > /app/answer.txt")})
+			p, err := benchtest.Play(t.Context(),
+				benchtest.Session{Benchmark: b, Driver: d, Task: task(t, b, "v-shared"),
+					Agent: bash(script + "\necho right > /app/answer.txt")})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -45,11 +54,13 @@ func TestFullDisk(t *testing.T) {
 	b := open(t, hello("h", ""), "")
 	p, err := benchtest.Play(t.Context(), benchtest.Session{Benchmark: b, Driver: local(t), Task: task(t, b, ""),
 		Options: benchmarks.Options{Sandbox: sandbox.Spec{Disk: 16 << 20}},
-		Agent:   bash("echo Hello > hello.txt; head -c 100M /dev/zero > /fill; for i in $(seq 1000); do echo x >> /fill || break; done; for i in $(seq 100000); do : > /tmp/$i || break; done 2>/dev/null")})
+		Agent: bash("echo Hello > hello.txt; head -c 100M /dev/zero > /fill; for i in $(seq 1000); do echo x >> " +
+			"/fill || break; done; for i in $(seq 100000); do : > /tmp/$i || break; done 2>/dev/null")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, why := say(p.Results[0]), p.Results[0].Primary().Why; got != "0 no_reward" && got != "1" || got != "1" && !strings.Contains(why, "no space") && !strings.Contains(why, "NotFound") && !strings.Contains(why, "Empty") {
+	if got, why := say(p.Results[0]), p.Results[0].Primary().Why; got != "0 no_reward" && got != "1" || got != "1" &&
+		!strings.Contains(why, "no space") && !strings.Contains(why, "NotFound") && !strings.Contains(why, "Empty") {
 		t.Errorf("%s: %s", got, why)
 	}
 }
@@ -100,7 +111,8 @@ func TestClear(t *testing.T) {
 			if err != nil || len(remarks) != 1 || remarks[0] != want {
 				t.Errorf("%s: %q, %v; want %q", before, remarks, err, want)
 			}
-			if got := run(t, sb, "stat -c '%F %a %u' /c/d; ls -A /c/d; [ -f /kept/file ] && echo kept"); got != "directory 755 0\nkept\n" {
+			if got := run(t, sb, "stat -c '%F %a %u' /c/d; ls -A /c/d; [ -f /kept/file ] "+
+				"&& echo kept"); got != "directory 755 0\nkept\n" {
 				t.Errorf("%s: now %q", before, got)
 			}
 			run(t, sb, "rm -rf /kept/d")
@@ -119,9 +131,12 @@ func TestClear(t *testing.T) {
 func TestMarks(t *testing.T) {
 	drivers(t, func(t *testing.T, d here) {
 		sb, c := machine(t, d)
-		run(t, sb, "mkdir -p /m/d/e /usr/local/bin; cd /m; echo 1 > a; echo 1 > b; echo 1 > d/c; echo 1 > d/e/f; echo x > g; touch -d 2001-01-01 a")
+		run(t, sb, "mkdir -p /m/d/e /usr/local/bin; cd /m; echo 1 > a; echo 1 > b; echo 1 > d/c; echo 1 > d/e/f; "+
+			"echo x > g; touch -d 2001-01-01 a")
 		began := time.Now()
-		dirs, err := c.Mark(t.Context(), "x", false, []executor.Watch{{Path: "$PATH", Depth: 1}, {Path: "/m", Depth: -1}, {Path: "/m/new*", Depth: 1}, {Path: "/nowhere"}})
+		dirs, err := c.Mark(t.Context(), "x", false,
+			[]executor.Watch{{Path: "$PATH", Depth: 1}, {Path: "/m", Depth: -1}, {Path: "/m/new*", Depth: 1},
+				{Path: "/nowhere"}})
 		if err != nil || len(dirs) == 0 {
 			t.Fatal(dirs, err)
 		}
@@ -131,7 +146,9 @@ func TestMarks(t *testing.T) {
 			t.Fatal(list, cut, err)
 		}
 		t.Logf("comparing took %v", time.Since(began))
-		run(t, sb, "sleep 0.05; cd /m; echo 2 > b2; mv b2 b; touch -r a /tmp/r 2>/dev/null || touch -d 2001-01-01 /m/zz; echo 2 > a; touch -d 2001-01-01 a; rm d/c; touch d/e/new; mkdir newdir; touch newdir/x; chmod 600 g")
+		run(t, sb, "sleep 0.05; cd /m; echo 2 > b2; mv b2 b; touch -r a /tmp/r 2>/dev/null || touch -d 2001-01-01 "+
+			"/m/zz; echo 2 > a; touch -d 2001-01-01 a; rm d/c; touch d/e/new; mkdir newdir; touch newdir/x; "+
+			"chmod 600 g")
 		list, _, err := c.Changes(t.Context(), "x")
 		if err != nil {
 			t.Fatal(err)
@@ -140,7 +157,8 @@ func TestMarks(t *testing.T) {
 		for _, x := range list {
 			got[x.Path] = x.What
 		}
-		for name, want := range map[string]byte{"/m/a": executor.Altered, "/m/b": executor.Altered, "/m/d/c": executor.Gone, "/m/d/e/new": executor.Added,
+		for name, want := range map[string]byte{"/m/a": executor.Altered, "/m/b": executor.Altered,
+			"/m/d/c": executor.Gone, "/m/d/e/new": executor.Added,
 			"/m/newdir": executor.Added, "/m/newdir/x": executor.Added, "/m/g": executor.Altered} {
 			if got[name] != want {
 				t.Errorf("%s: %q, want %q", name, got[name], want)

@@ -83,7 +83,8 @@ func (in *inputs) add(text string, shell bool) {
 				p = "~" + rest
 			}
 		}
-		if p = path.Clean(p); len(p) > 2 && !strings.HasPrefix(p, "/tests/") && !strings.HasPrefix(p, "/logs/") && !strings.HasPrefix(p, "/dev/") {
+		if p = path.Clean(p); len(p) > 2 && !strings.HasPrefix(p, "/tests/") && !strings.HasPrefix(p, "/logs/") &&
+			!strings.HasPrefix(p, "/dev/") {
 			in.run = append(in.run, p)
 		}
 	}
@@ -110,4 +111,5 @@ func (in *inputs) imports(name string) bool {
 }
 
 // machinery is what runs Python tests.
-var machinery = []string{"pytest", "_pytest", "pluggy", "iniconfig", "packaging", "exceptiongroup", "tomli", "pytest.py", "py.py", "pytest_json_ctrf"}
+var machinery = []string{"pytest", "_pytest", "pluggy", "iniconfig", "packaging", "exceptiongroup", "tomli",
+	"pytest.py", "py.py", "pytest_json_ctrf"}

@@ -98,7 +98,8 @@ func (x *guard) compare(ctx context.Context, sb sandbox.Sandbox, f *findings) er
 	}
 	if cache && !conf && !slices.Contains(f.flags, FlagTools) {
 		// An installed library changes it; so does who wants another library to be found first.
-		if _, err := sb.Exec(ctx, sandbox.Command{Args: []string{"/sbin/ldconfig"}, User: "root", Timeout: setupTime}); err != nil {
+		if _, err := sb.Exec(ctx, sandbox.Command{Args: []string{"/sbin/ldconfig"}, User: "root",
+			Timeout: setupTime}); err != nil {
 			return err
 		}
 	}
@@ -138,7 +139,8 @@ func (x *guard) judge(c executor.Change) string {
 		return FlagTools
 	case strings.Contains(c.Path, "/lib/python3") || strings.HasPrefix(c.Path, "/lib/python3"):
 		return x.python(c, added)
-	case strings.Contains(dir, "/lib") && strings.Contains(base, ".so") || strings.HasPrefix(base, "ld-linux") || strings.HasPrefix(base, "ld-musl"):
+	case strings.Contains(dir, "/lib") && strings.Contains(base, ".so") || strings.HasPrefix(base, "ld-linux") ||
+		strings.HasPrefix(base, "ld-musl"):
 		if added {
 			return ""
 		}
@@ -180,7 +182,8 @@ func (x *guard) python(c executor.Change, added bool) string {
 			third = after
 		}
 	}
-	auto := base == "sitecustomize.py" || base == "usercustomize.py" || base == "sitecustomize" || base == "usercustomize"
+	auto := base == "sitecustomize.py" || base == "usercustomize.py" || base == "sitecustomize" ||
+		base == "usercustomize"
 	switch {
 	case auto && added:
 		return FlagPlanted

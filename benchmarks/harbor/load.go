@@ -97,7 +97,8 @@ func (l *loader) environment(e *Environment) {
 		e.Upload = e.Dockerfile == "" && e.Compose == nil && l.any(e.Dir)
 		return
 	}
-	l.bad("nothing defines the environment; add %s/Dockerfile, %[1]s/docker-compose.yaml, or docker_image to [environment]", e.Dir)
+	l.bad("nothing defines the environment; add %s/Dockerfile, %[1]s/docker-compose.yaml, or docker_image to "+
+		"[environment]", e.Dir)
 }
 
 // any reports whether a folder holds anything.
@@ -205,7 +206,8 @@ func first[T any](list ...*T) *T {
 func (l *loader) verifier(s step, dir string) Verifier {
 	task, own := l.w.verifier, s.verifier
 	v := Verifier{
-		Env: task.env.Merge(own.env), User: or(first(own.user, task.user), ""), Network: first(own.network, task.network),
+		Env: task.env.Merge(own.env), User: or(first(own.user, task.user), ""),
+		Network: first(own.network, task.network),
 		Collect: append(slices.Clone(task.collect), own.collect...),
 		Timeout: or(first(own.timeout, task.timeout), defaultVerify),
 	}

@@ -16,7 +16,9 @@ import (
 type Machine struct {
 	Spec sandbox.Spec
 	Env  *Environment
-	Dirs []string // to be made before anything else, for anyone to write: /logs/… and what a compose file mounts from the harness
+	// to be made before anything else, for anyone to write: /logs/… and what a compose file mounts
+	// from the harness
+	Dirs []string
 }
 
 // Upload are the files that go to the working directory after the start, when nothing builds them
@@ -54,7 +56,8 @@ func (b *Benchmark) Main(t *Task, files fs.FS, o benchmarks.Options, env Lookup)
 	}
 	for i := range t.Steps {
 		p := b.Policies(t, i, o)
-		m.Spec.Rewire = m.Spec.Rewire || !samePolicy(p.Agent, p.Start) || !t.Steps[i].Verifier.Separate && !samePolicy(p.Verifier, p.Start)
+		m.Spec.Rewire = m.Spec.Rewire || !samePolicy(p.Agent, p.Start) || !t.Steps[i].Verifier.Separate &&
+			!samePolicy(p.Verifier, p.Start)
 	}
 	m.Spec.Network = b.Policies(t, 0, o).Start
 	if internal && o.Sandbox.Network.Mode == "" {
@@ -213,7 +216,8 @@ func (b *Benchmark) image(e *Environment, main *compose.Service, files fs.FS) (s
 	case e.Dockerfile != "":
 		s.Build = &compose.Build{Context: e.Dir, Dockerfile: e.Dockerfile}
 	case !named:
-		return sandbox.Image{}, errors.New("nothing defines the image of main; add a Dockerfile, docker_image to task.toml, or image or build to the compose file's main")
+		return sandbox.Image{}, errors.New("nothing defines the image of main; add a Dockerfile, docker_image to " +
+			"task.toml, or image or build to the compose file's main")
 	}
 	m, err := s.Machine(files)
 	return m.Image, err

@@ -27,7 +27,8 @@ func needs(t *testing.T, options, toml string, over map[string]string, run ...be
 		t.Fatal(err)
 	}
 	data, _ := json.Marshal(task)
-	n, err := (&Benchmark{o: o}).Needs(datasets.Task{ID: task.Name, Data: data, Files: noReading{fsys}}, append(run, benchmarks.Options{})[0])
+	n, err := (&Benchmark{o: o}).Needs(datasets.Task{ID: task.Name, Data: data, Files: noReading{fsys}},
+		append(run, benchmarks.Options{})[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +55,8 @@ B = "plain"
 		t.Fatalf("%+v", n)
 	}
 	s := n.Agent[0]
-	if s.CPUs != 2 || s.Memory != 512<<20 || s.Dir != "/work" || s.Image.Dockerfile != "FROM debian\n" || s.Image.Context == nil || s.Image.Timeout != 30*time.Second ||
+	if s.CPUs != 2 || s.Memory != 512<<20 || s.Dir != "/work" || s.Image.Dockerfile != "FROM debian\n" ||
+		s.Image.Context == nil || s.Image.Timeout != 30*time.Second ||
 		s.Network.Mode != "public" || !s.Setuid || s.Env["B"] != "plain" || s.Image.Name != "folder" {
 		t.Errorf("%+v", s)
 	}
@@ -77,13 +79,18 @@ func TestImageOrder(t *testing.T) {
 	}{
 		{"a Dockerfile", "", "# x", nil, "", "FROM debian\n"},
 		{"an image before a Dockerfile", "", "environment = {docker_image='i'}", nil, "i", ""},
-		{"unless the run forces a build", `{"force_build": true}`, "environment = {docker_image='i'}", nil, "", "FROM debian\n"},
+		{"unless the run forces a build", `{"force_build": true}`, "environment = {docker_image='i'}", nil, "",
+			"FROM debian\n"},
 		{"which is possible", `{"force_build": true}`, "environment = {docker_image='i'}", none, "i", ""},
 		{"a compose file without an image", "", "# x", compose("user: a"), "", "FROM debian\n"},
-		{"a compose file's image beside a Dockerfile names what is built", "", "# x", compose("image: named"), "", "FROM debian\n"},
-		{"a compose file's build", "", "# x", compose("build: {dockerfile_inline: 'FROM c'}, image: '${MAIN_IMAGE_NAME}'"), "", "FROM c"},
-		{"a compose file's image over docker_image", "", "environment = {docker_image='i'}", compose("image: j"), "j", ""},
-		{"the prebuilt one", "", "environment = {docker_image='i'}", compose("image: '${PREBUILT_IMAGE_NAME}', build: ."), "i", ""},
+		{"a compose file's image beside a Dockerfile names what is built", "", "# x", compose("image: named"), "",
+			"FROM debian\n"},
+		{"a compose file's build", "", "# x",
+			compose("build: {dockerfile_inline: 'FROM c'}, image: '${MAIN_IMAGE_NAME}'"), "", "FROM c"},
+		{"a compose file's image over docker_image", "", "environment = {docker_image='i'}", compose("image: j"), "j",
+			""},
+		{"the prebuilt one", "", "environment = {docker_image='i'}",
+			compose("image: '${PREBUILT_IMAGE_NAME}', build: ."), "i", ""},
 	} {
 		s := needs(t, c.options, c.toml, c.over).Agent[0]
 		if s.Image.Ref != c.ref || s.Image.Dockerfile != c.dockerfile {
@@ -122,14 +129,17 @@ services:
 		t.Fatal(n.Skip)
 	}
 	s := n.Agent[0]
-	if s.Memory != 1<<30 || s.CPUs != 2 || s.Image.Dockerfile != "FROM debian\n" || !cmp.Equal(s.Cmd, idle) || len(s.Services) != 2 || len(s.Volumes) != 0 || !cmp.Equal(s.Aliases, []string{"main"}) {
+	if s.Memory != 1<<30 || s.CPUs != 2 || s.Image.Dockerfile != "FROM debian\n" || !cmp.Equal(s.Cmd, idle) ||
+		len(s.Services) != 2 || len(s.Volumes) != 0 || !cmp.Equal(s.Aliases, []string{"main"}) {
 		t.Errorf("%+v", s)
 	}
 	// The task's own variables win over the compose file's.
-	if d := cmp.Diff(map[string]string{"IN": "task", "PASSWORD": "pw", "TESTS": "/tests", "MEM": "2048M"}, s.Env); d != "" {
+	if d := cmp.Diff(map[string]string{"IN": "task", "PASSWORD": "pw", "TESTS": "/tests", "MEM": "2048M"},
+		s.Env); d != "" {
 		t.Error(d)
 	}
-	if s.Services["db"].Env["POSTGRES_PASSWORD"] != "pw" || s.Services["db"].Health == nil || s.Services["worker"].Image.Dockerfile != "FROM debian\n" || s.Services["worker"].Cmd[0] != "work" {
+	if s.Services["db"].Env["POSTGRES_PASSWORD"] != "pw" || s.Services["db"].Health == nil ||
+		s.Services["worker"].Image.Dockerfile != "FROM debian\n" || s.Services["worker"].Cmd[0] != "work" {
 		t.Errorf("%+v", s.Services)
 	}
 	// One without main leaves it to the environment's other files.
@@ -138,11 +148,13 @@ services:
 		t.Errorf("%+v", s)
 	}
 	// An internal network is none.
-	n = needs(t, "", "# x", map[string]string{"environment/docker-compose.yaml": "services: {main: {networks: [a]}}\nnetworks: {a: {internal: true}}"})
+	n = needs(t, "", "# x", map[string]string{"environment/docker-compose.yaml": "services: {main: {networks: " +
+		"[a]}}\nnetworks: {a: {internal: true}}"})
 	if s := n.Agent[0]; !s.Network.None() {
 		t.Errorf("%+v", s.Network)
 	}
-	has(t, loadError(t, "# x", map[string]string{"environment/docker-compose.yaml": "services: {main: {imgae: x}}"}), `environment/docker-compose.yaml:1:`, `services.main.imgae: unknown key`)
+	has(t, loadError(t, "# x", map[string]string{"environment/docker-compose.yaml": "services: {main: {imgae: x}}"}),
+		`environment/docker-compose.yaml:1:`, `services.main.imgae: unknown key`)
 }
 
 // What cannot be run here is skipped, with the reason.
@@ -163,9 +175,12 @@ func TestSkip(t *testing.T) {
 		{"", "environment = {env={A='${KEY:-}'}}", nil, ""},
 		{"", "verifier = {env={A='${KEY}'}}", nil, "verifier.env.A wants the variable KEY"},
 		{"", "solution = {env={A='${KEY}'}}", nil, ""},
-		{"", "[[environment.mcp_servers]]\nname='m'\nurl='u'\nheaders={H='${KEY}'}", nil, "environment.mcp_servers.m.headers.H wants the variable KEY"},
-		{"", "# x", compose("services: {main: {privileged: true}}"), "environment/docker-compose.yaml:1:19: services.main.privileged: privileged is not supported"},
-		{"", "# x", compose("services: {main: {environment: {A: '${HOME}'}}}"), "wants the variable HOME of this machine"},
+		{"", "[[environment.mcp_servers]]\nname='m'\nurl='u'\nheaders={H='${KEY}'}", nil,
+			"environment.mcp_servers.m.headers.H wants the variable KEY"},
+		{"", "# x", compose("services: {main: {privileged: true}}"),
+			"environment/docker-compose.yaml:1:19: services.main.privileged: privileged is not supported"},
+		{"", "# x", compose("services: {main: {environment: {A: '${HOME}'}}}"),
+			"wants the variable HOME of this machine"},
 		{`{"env": ["PORT"]}`, "# x", compose("services: {main: {cpus: '${PORT}'}}"), ""},
 		{"", "# x", compose("services: {main: {environment: {A: '${HOME:-none}', B: }}}"), "wants the variable B"},
 	} {
@@ -181,15 +196,20 @@ func TestGraderMachines(t *testing.T) {
 	if len(n.Grader) != 1 || n.GradeLive {
 		t.Fatalf("%+v", n)
 	}
-	if g := n.Grader[0]; g.Image.Ref != "i" || g.Memory != 64<<20 || g.Network.Mode != "public" || g.Env["A"] != "1" || g.Rewire {
+	if g := n.Grader[0]; g.Image.Ref != "i" || g.Memory != 64<<20 || g.Network.Mode != "public" || g.Env["A"] != "1" ||
+		g.Rewire {
 		t.Errorf("%+v", g)
 	}
-	steps := map[string]string{"steps/a/instruction.md": "x", "steps/b/instruction.md": "x", "tests/Dockerfile": "FROM t", "steps/b/tests/Dockerfile": "FROM b"}
-	n = needs(t, "", "verifier={environment_mode='separate', network_mode='no-network'}\n[[steps]]\nname='a'\n[[steps]]\nname='b'", steps)
-	if len(n.Grader) != 2 || len(n.GraderRoom()) != 1 || n.GradeLive || n.Grader[0].Image.Dockerfile != "FROM t" || n.Grader[1].Image.Dockerfile != "FROM b" || !n.Grader[0].Rewire || n.Agent[0].Rewire {
+	steps := map[string]string{"steps/a/instruction.md": "x", "steps/b/instruction.md": "x",
+		"tests/Dockerfile": "FROM t", "steps/b/tests/Dockerfile": "FROM b"}
+	n = needs(t, "", "verifier={environment_mode='separate', "+
+		"network_mode='no-network'}\n[[steps]]\nname='a'\n[[steps]]\nname='b'", steps)
+	if len(n.Grader) != 2 || len(n.GraderRoom()) != 1 || n.GradeLive || n.Grader[0].Image.Dockerfile != "FROM t" ||
+		n.Grader[1].Image.Dockerfile != "FROM b" || !n.Grader[0].Rewire || n.Agent[0].Rewire {
 		t.Errorf("%+v", n)
 	}
-	n = needs(t, "", "verifier={environment_mode='separate'}\n[[steps]]\nname='a'\nmin_reward=1\n[[steps]]\nname='b'", steps)
+	n = needs(t, "", "verifier={environment_mode='separate'}\n[[steps]]\nname='a'\nmin_reward=1\n[[steps]]\nname='b'",
+		steps)
 	if !n.GradeLive {
 		t.Error("whether the next step is played depends on the grade")
 	}

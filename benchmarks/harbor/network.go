@@ -103,7 +103,8 @@ func (b *Benchmark) shut(t *Task, o benchmarks.Options) string {
 	}
 	slices.Sort(open)
 	if open = slices.Compact(open); len(open) > 0 {
-		wrong = append(wrong, fmt.Sprintf("its allow-list opens %s, not public: if that is meant, add allow_hosts: [%[1]s] to harbor's options",
+		wrong = append(wrong, fmt.Sprintf("its allow-list opens %s, not public: if that is meant, add allow_hosts: "+
+			"[%[1]s] to harbor's options",
 			strings.Join(open, ", ")))
 	}
 	return strings.Join(wrong, "; ")

@@ -14,7 +14,8 @@ import (
 
 func TestAllowedHosts(t *testing.T) {
 	for in, want := range map[string]string{
-		"example.com": "example.com", " API.Example.COM. ": "api.example.com", "*.x.org": "*.x.org", "1.2.3.4": "1.2.3.4", "::1": "::1", "[2001:db8::1]": "2001:db8::1",
+		"example.com": "example.com", " API.Example.COM. ": "api.example.com", "*.x.org": "*.x.org",
+		"1.2.3.4": "1.2.3.4", "::1": "::1", "[2001:db8::1]": "2001:db8::1",
 		"10.0.0.0/8": "10.0.0.0/8", "2001:db8::/32": "2001:db8::/32", "localhost": "localhost", "a_b.c": "a_b.c",
 	} {
 		if got, err := host(in); got != want || err != nil {
@@ -22,8 +23,10 @@ func TestAllowedHosts(t *testing.T) {
 		}
 	}
 	for in, want := range map[string]string{
-		"": "is empty", "https://x.org": "is a URL", "x.org:80": "has a port", "x.org/a": "has a path", "10.1.0.0/8": "is 10.0.0.0/8 meant?", "*.1.2.3.4": "a wildcard of an address",
-		"a.*.org": "not a leading", "*": "not a leading", "-a.org": "is no host's name", "a..b": "is no host's name", "fe80::1%eth0": "has a zone", "a b": "is no host's name",
+		"": "is empty", "https://x.org": "is a URL", "x.org:80": "has a port", "x.org/a": "has a path",
+		"10.1.0.0/8": "is 10.0.0.0/8 meant?", "*.1.2.3.4": "a wildcard of an address",
+		"a.*.org": "not a leading", "*": "not a leading", "-a.org": "is no host's name", "a..b": "is no host's name",
+		"fe80::1%eth0": "has a zone", "a b": "is no host's name",
 	} {
 		if _, err := host(in); err == nil {
 			t.Errorf("%q: no error", in)
@@ -47,10 +50,12 @@ func TestNetworkModes(t *testing.T) {
 		}
 	}
 	for _, mode := range []string{"public", "no-network"} {
-		has(t, loadError(t, "[environment]\nnetwork_mode='"+mode+"'\nallowed_hosts=['a.org']", nil), `it goes with "allowlist" only`)
+		has(t, loadError(t, "[environment]\nnetwork_mode='"+mode+"'\nallowed_hosts=['a.org']", nil),
+			`it goes with "allowlist" only`)
 		has(t, loadError(t, "[agent]\nnetwork_mode='"+mode+"'\nallowed_hosts=[]", nil), `it goes with "allowlist" only`)
 	}
-	has(t, loadError(t, "[environment]\nnetwork_mode='allowlist'\nallowed_hosts=['http://a']", nil), `task.toml:1:2: environment: allowed_hosts: "http://a" is a URL`)
+	has(t, loadError(t, "[environment]\nnetwork_mode='allowlist'\nallowed_hosts=['http://a']", nil),
+		`task.toml:1:2: environment: allowed_hosts: "http://a" is a URL`)
 }
 
 func TestPolicies(t *testing.T) {
@@ -82,7 +87,8 @@ allowed_hosts = ["v.org"]
 		}
 	}
 	b.o = Options{AllowHosts: []string{"x.org"}, AgentAllowHosts: []string{"m.org"}}
-	for i, want := range []Policies{{list("x.org"), list("a.org", "x.org", "m.org"), public}, {list("x.org"), list("x.org", "m.org"), public}} {
+	for i, want := range []Policies{{list("x.org"), list("a.org", "x.org", "m.org"), public},
+		{list("x.org"), list("x.org", "m.org"), public}} {
 		if d := cmp.Diff(want, b.Policies(task, i, benchmarks.Options{})); d != "" {
 			t.Error("with more hosts", i, d)
 		}
@@ -112,28 +118,38 @@ func TestNotPublic(t *testing.T) {
 		run           sandbox.Network
 		want          string
 	}{
-		{"", "environment = " + list("'pypi.org', '0.0.0.0/0', '192.0.0.0/2', '8.8.8.8', 'localhost'"), nil, sandbox.Network{}, ""},
-		{"", "environment = " + list("'127.0.0.1', 'pypi.org'"), nil, sandbox.Network{}, "its allow-list opens 127.0.0.1, not"},
-		{"", "environment = " + list("'10.1.0.0/16', '169.254.169.254', '::1'"), nil, sandbox.Network{}, "add allow_hosts: [10.1.0.0/16, 169.254.169.254, ::1] to harbor"},
+		{"", "environment = " + list("'pypi.org', '0.0.0.0/0', '192.0.0.0/2', '8.8.8.8', 'localhost'"), nil,
+			sandbox.Network{}, ""},
+		{"", "environment = " + list("'127.0.0.1', 'pypi.org'"), nil, sandbox.Network{},
+			"its allow-list opens 127.0.0.1, not"},
+		{"", "environment = " + list("'10.1.0.0/16', '169.254.169.254', '::1'"), nil, sandbox.Network{},
+			"add allow_hosts: [10.1.0.0/16, 169.254.169.254, ::1] to harbor"},
 		{"", "agent = " + list("'192.168.1.1'"), nil, sandbox.Network{}, "opens 192.168.1.1,"},
 		{"", "verifier = " + list("'fe80::/10'"), nil, sandbox.Network{}, "opens fe80::/10,"},
 		{"", "[[steps]]\nname='a'\nagent=" + list("'10.0.0.1'"), steps, sandbox.Network{}, "opens 10.0.0.1,"},
-		{"", "[verifier.environment]\ndocker_image='i'\nnetwork_mode='allowlist'\nallowed_hosts=['10.0.0.1']", nil, sandbox.Network{}, "opens 10.0.0.1,"},
+		{"", "[verifier.environment]\ndocker_image='i'\nnetwork_mode='allowlist'\nallowed_hosts=['10.0.0.1']", nil,
+			sandbox.Network{}, "opens 10.0.0.1,"},
 		// What is known in another way of writing, too.
 		{"", "environment = " + list("'::ffff:10.0.0.1'"), nil, sandbox.Network{}, "opens 10.0.0.1,"},
 		{"", "environment = " + list("'2130706433'"), nil, sandbox.Network{}, "is no address in the usual form"},
 
 		{`{"allow_hosts": ["10.1.0.0/16"]}`, "environment = " + list("'10.1.0.0/16'"), nil, sandbox.Network{}, ""},
-		{`{"allow_hosts": ["10.0.0.0/8"]}`, "environment = " + list("'10.1.0.0/16', '10.2.3.4'"), nil, sandbox.Network{}, ""},
-		{`{"allow_hosts": ["10.1.0.0/16"]}`, "environment = " + list("'10.0.0.0/8'"), nil, sandbox.Network{}, "opens 10.0.0.0/8,"},
-		{`{"allow_hosts": ["0.0.0.0/0"]}`, "environment = " + list("'127.0.0.1'"), nil, sandbox.Network{}, "opens 127.0.0.1,"},
+		{`{"allow_hosts": ["10.0.0.0/8"]}`, "environment = " + list("'10.1.0.0/16', '10.2.3.4'"), nil,
+			sandbox.Network{}, ""},
+		{`{"allow_hosts": ["10.1.0.0/16"]}`, "environment = " + list("'10.0.0.0/8'"), nil, sandbox.Network{},
+			"opens 10.0.0.0/8,"},
+		{`{"allow_hosts": ["0.0.0.0/0"]}`, "environment = " + list("'127.0.0.1'"), nil, sandbox.Network{},
+			"opens 127.0.0.1,"},
 		{`{"agent_allow_hosts": ["10.0.0.1"]}`, "agent = " + list("'10.0.0.1'"), nil, sandbox.Network{}, ""},
-		{`{"agent_allow_hosts": ["10.0.0.1"]}`, "verifier = " + list("'10.0.0.1'"), nil, sandbox.Network{}, "opens 10.0.0.1,"},
+		{`{"agent_allow_hosts": ["10.0.0.1"]}`, "verifier = " + list("'10.0.0.1'"), nil, sandbox.Network{},
+			"opens 10.0.0.1,"},
 
 		// The run's own policy takes the place of the task's, but for a separate verifier's.
 		{"", "environment = " + list("'127.0.0.1'"), nil, sandbox.Network{Mode: "public"}, ""},
-		{"", "[verifier.environment]\ndocker_image='i'\nnetwork_mode='allowlist'\nallowed_hosts=['10.0.0.1']", nil, sandbox.Network{Mode: "none"}, "opens 10.0.0.1,"},
-		{"", "[verifier.environment]\ndocker_image='i'\nnetwork_mode='allowlist'\nallowed_hosts=['10.0.0.1']", nil, sandbox.Network{Mode: "allow", Allow: []string{"10.0.0.0/24"}}, ""},
+		{"", "[verifier.environment]\ndocker_image='i'\nnetwork_mode='allowlist'\nallowed_hosts=['10.0.0.1']", nil,
+			sandbox.Network{Mode: "none"}, "opens 10.0.0.1,"},
+		{"", "[verifier.environment]\ndocker_image='i'\nnetwork_mode='allowlist'\nallowed_hosts=['10.0.0.1']", nil,
+			sandbox.Network{Mode: "allow", Allow: []string{"10.0.0.0/24"}}, ""},
 	} {
 		n := needs(t, c.options, c.toml, c.over, benchmarks.Options{Sandbox: sandbox.Spec{Network: c.run}})
 		if c.want == "" && n.Skip != "" || !strings.Contains(n.Skip, c.want) {
@@ -148,22 +164,28 @@ func TestOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	x := o.Times()
-	if x.Agent(100) != 200 || x.Verifier(100) != 50 || x.Build(100) != 200 || x.Setup(0) != 0 || x.Agent(longest) != longest {
+	if x.Agent(100) != 200 || x.Verifier(100) != 50 || x.Build(100) != 200 || x.Setup(0) != 0 ||
+		x.Agent(longest) != longest {
 		t.Error("multipliers")
 	}
 	check := &sandbox.Health{Timeout: time.Minute, StartPeriod: time.Hour, Interval: time.Second, Retries: 2}
-	if h := x.Health(check); h.Timeout != 2*time.Minute || h.StartPeriod != 2*time.Hour || h.Interval != time.Second || check.Timeout != time.Minute || x.Health(nil) != nil {
+	if h := x.Health(check); h.Timeout != 2*time.Minute || h.StartPeriod != 2*time.Hour || h.Interval != time.Second ||
+		check.Timeout != time.Minute || x.Health(nil) != nil {
 		t.Errorf("a health check: %+v", h)
 	}
 	var n benchmarks.Needs
 	(&Benchmark{o: o}).times(&Task{Steps: []Step{{Health: check, Verifier: Verifier{
-		Timeout: time.Hour, Separate: true, Environment: &Environment{Health: check}, Collect: []Hook{{Timeout: 10 * time.Minute}},
+		Timeout: time.Hour, Separate: true, Environment: &Environment{Health: check},
+		Collect: []Hook{{Timeout: 10 * time.Minute}},
 	}}}}, &n)
-	if patient := 2*time.Hour + 3*(2*time.Minute+time.Second); n.Setup != around+patient || n.Collect != around+5*time.Minute || n.Grade != around+time.Hour/2+patient {
+	if patient := 2*time.Hour + 3*(2*time.Minute+time.Second); n.Setup != around+patient ||
+		n.Collect != around+5*time.Minute || n.Grade != around+time.Hour/2+patient {
 		t.Errorf("phases: %v, %v, %v", n.Setup, n.Collect, n.Grade)
 	}
-	_, err = parseOptions(json.RawMessage(`{"timeout_multiplier": -1, "build_timeout_multiplier": 0, "env": ["a b"], "allow_hosts": ["http://x"], "gpus": "yes", "integrity": "no", "n_tasks": -1}`))
-	has(t, err.Error(), "timeout_multiplier: -1", "build_timeout_multiplier: 0", `"a b" is no name`, `"http://x" is a URL`, "want skip or ignore", "want warn or fail", "must not be negative")
+	_, err = parseOptions(json.RawMessage(
+		`{"timeout_multiplier": -1, "build_timeout_multiplier": 0, "env": ["a b"], "allow_hosts": ["http://x"], "gpus": "yes", "integrity": "no", "n_tasks": -1}`))
+	has(t, err.Error(), "timeout_multiplier: -1", "build_timeout_multiplier: 0", `"a b" is no name`,
+		`"http://x" is a URL`, "want skip or ignore", "want warn or fail", "must not be negative")
 	if _, err := parseOptions(json.RawMessage(`{"nope": 1}`)); err == nil {
 		t.Error("an unknown option")
 	}

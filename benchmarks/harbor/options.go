@@ -58,8 +58,10 @@ func parseOptions(raw json.RawMessage) (o Options, err error) {
 func (o *Options) check() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	for name, f := range map[string]*float64{"timeout_multiplier": &o.Timeout, "agent_timeout_multiplier": o.AgentTimeout,
-		"verifier_timeout_multiplier": o.VerifierTimeout, "build_timeout_multiplier": o.BuildTimeout, "setup_timeout_multiplier": o.SetupTimeout} {
+	for name, f := range map[string]*float64{"timeout_multiplier": &o.Timeout,
+		"agent_timeout_multiplier":    o.AgentTimeout,
+		"verifier_timeout_multiplier": o.VerifierTimeout, "build_timeout_multiplier": o.BuildTimeout,
+		"setup_timeout_multiplier": o.SetupTimeout} {
 		if f != nil && (*f < 0 || math.IsNaN(*f) || math.IsInf(*f, 0) || *f == 0 && f != &o.Timeout) {
 			bad("%s: %v; want a factor above 0", name, *f)
 		}

@@ -31,7 +31,8 @@ func (b *Benchmark) Solve(t datasets.Task) (agent.Agent, error) {
 			return nil, fmt.Errorf("task %s%s has no solution/solve.sh", t.ID, inStep(s.Name))
 		}
 	}
-	env, err := task.SolutionEnv.Resolve("solution.env", func(name string) (string, error) { return "", &Missing{Name: name} })
+	env, err := task.SolutionEnv.Resolve("solution.env",
+		func(name string) (string, error) { return "", &Missing{Name: name} })
 	if err != nil {
 		return nil, fmt.Errorf("task %s: %w", t.ID, err)
 	}
@@ -44,11 +45,13 @@ func (b *Benchmark) Solve(t datasets.Task) (agent.Agent, error) {
 		if err != nil || status == 0 {
 			return agent.Answer{}, err
 		}
-		return agent.Answer{Parts: event.Text(fmt.Sprintf("%ssolve.sh left with status %d", inStep(step.Name), status))}, nil
+		return agent.Answer{Parts: event.Text(
+			fmt.Sprintf("%ssolve.sh left with status %d", inStep(step.Name), status))}, nil
 	}), nil
 }
 
-func solve(ctx context.Context, s *agent.Session, t datasets.Task, step *Step, env map[string]string) (status int, err error) {
+func solve(ctx context.Context, s *agent.Session, t datasets.Task, step *Step,
+	env map[string]string) (status int, err error) {
 	m, ok := agent.As[agent.Machine](s.Env)
 	if !ok {
 		return 0, errors.New("the oracle has no machine to run its script on")
@@ -65,7 +68,8 @@ func solve(ctx context.Context, s *agent.Session, t datasets.Task, step *Step, e
 		return 0, err
 	}
 	var out bytes.Buffer
-	x, err := m.Exec(ctx, sandbox.Command{Args: args, Dir: m.Dir(), Env: env, Stdout: &out, Limit: 1 << 20, FullLimit: -1})
+	x, err := m.Exec(ctx, sandbox.Command{Args: args, Dir: m.Dir(), Env: env, Stdout: &out, Limit: 1 << 20,
+		FullLimit: -1})
 	if err != nil {
 		return 0, err
 	}

@@ -218,7 +218,8 @@ func hello(name, more string) folder {
 	return folder{
 		name + "/task.toml":         toml(more),
 		name + "/solution/solve.sh": "#!/bin/bash\necho Hello > /app/hello.txt\n",
-		name + "/tests/test.sh":     "#!/bin/bash\nif [ \"$(cat /app/hello.txt)\" = Hello ]; then echo 1; else echo 0; fi > /logs/verifier/reward.txt\n",
+		name + "/tests/test.sh": "#!/bin/bash\nif [ \"$(cat /app/hello.txt)\" = Hello ]; then echo 1; else echo " +
+			"0; fi > /logs/verifier/reward.txt\n",
 	}
 }
 

@@ -54,7 +54,8 @@ func (e *RewardError) Error() string { return e.Name + ": " + e.Text }
 // text kept, and a flag; when there is no number at all, reward.txt decides.
 func Rewards(jsonFile, txtFile []byte) ([]record.Score, []string, error) {
 	if jsonFile == nil && txtFile == nil {
-		return nil, nil, &RewardError{errNotFound, "the verifier wrote neither reward.json nor reward.txt in /logs/verifier"}
+		return nil, nil, &RewardError{errNotFound,
+			"the verifier wrote neither reward.json nor reward.txt in /logs/verifier"}
 	}
 	if jsonFile == nil {
 		v, err := rewardTxt(txtFile)
@@ -80,7 +81,8 @@ func Rewards(jsonFile, txtFile []byte) ([]record.Score, []string, error) {
 			return nil, nil, err
 		}
 		scores = slices.DeleteFunc(scores, func(s record.Score) bool { return s.Name == rewardKey })
-		return append([]record.Score{{Name: rewardKey, Primary: true, Value: &v, Why: "from reward.txt: reward.json holds no number"}}, scores...), flags, nil
+		return append([]record.Score{{Name: rewardKey, Primary: true, Value: &v,
+			Why: "from reward.txt: reward.json holds no number"}}, scores...), flags, nil
 	}
 	return withPrimary(scores), flags, nil
 }
@@ -107,7 +109,8 @@ func withPrimary(scores []record.Score) []record.Score {
 		return scores
 	}
 	mean := bounded(sum / float64(n))
-	return append([]record.Score{{Name: "mean", Primary: true, Value: &mean, Why: fmt.Sprintf("of %d rewards, none of which is called %s", n, rewardKey)}}, scores...)
+	return append([]record.Score{{Name: "mean", Primary: true, Value: &mean,
+		Why: fmt.Sprintf("of %d rewards, none of which is called %s", n, rewardKey)}}, scores...)
 }
 
 // rewardJSON reads a flat object, in its own order.
@@ -196,7 +199,8 @@ func rewardTxt(raw []byte) (float64, error) {
 			return f, nil
 		}
 	}
-	return 0, &RewardError{errParse, fmt.Sprintf("reward.txt says %q, not one finite number", score.Clip(clean(text), 100))}
+	return 0, &RewardError{errParse, fmt.Sprintf("reward.txt says %q, not one finite number",
+		score.Clip(clean(text), 100))}
 }
 
 // clean makes text that every reader of the record can take.
@@ -271,7 +275,8 @@ func reduce(strategy string, stages []benchmarks.Result) (benchmarks.Result, err
 	var scores []record.Score
 	for _, name := range names {
 		v := bounded(sums[name] / float64(len(stages)))
-		scores = append(scores, record.Score{Name: name, Value: &v, Why: fmt.Sprintf("the mean of %d steps", len(stages)) + whys[name]})
+		scores = append(scores, record.Score{Name: name, Value: &v,
+			Why: fmt.Sprintf("the mean of %d steps", len(stages)) + whys[name]})
 	}
 	scores = withPrimary(scores)
 	if more := len(scores) - benchmarks.MaxScores; more > 0 { // each step may have keys of its own

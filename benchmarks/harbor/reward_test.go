@@ -221,7 +221,8 @@ func TestReports(t *testing.T) {
 		{"name": "test_y", "status": "failed", "message": "expected 1"},
 		{"name": "z", "suite": ["s", "t"], "status": "pending"},
 		{"name": "w", "status": "weird", "trace": "tr"}]}}`
-	if got, want := list(CTRF([]byte(ctrf))), "test_a.py::test_x passed; test_y failed (expected 1); s/t::z skipped; w error (tr)"; got != want {
+	if got, want := list(CTRF([]byte(ctrf))),
+		"test_a.py::test_x passed; test_y failed (expected 1); s/t::z skipped; w error (tr)"; got != want {
 		t.Errorf("CTRF: %s", got)
 	}
 	for _, bad := range []string{"", "{}", "[]", `{"results": {"tests": 3}}`, `{"results": {"tests": [3]}}`} {
@@ -234,14 +235,17 @@ func TestReports(t *testing.T) {
 PASSED fake.py::test_fake
 =========================== short test summary info ============================
 PASSED ../tests/test_outputs.py::test_one
-` + "\x1b[31mFAILED\x1b[0m test_outputs.py::TestX::test_two[a - b] - AssertionError: no\n" + `ERROR test_outputs.py::test_one - teardown
+` + "\x1b[31mFAILED\x1b[0m test_outputs.py::TestX::test_two[a - b] - AssertionError: no\n" +
+		`ERROR test_outputs.py::test_one - teardown
 XFAIL t.py::test_three
 XPASS t.py::test_four
 SKIPPED [1] t.py:7: not here
 ========================= 1 failed, 1 passed in 0.02s ==========================
 PASSED late::x
 `
-	if got, want := list(Pytest([]byte(out))), "test_one error (teardown); TestX::test_two[a - b] failed (AssertionError: no); test_three passed; test_four failed; t.py:7: not here skipped"; got != want {
+	if got, want := list(Pytest([]byte(out))),
+		"test_one error (teardown); TestX::test_two[a - b] failed (AssertionError: no); test_three passed; test_four "+
+			"failed; t.py:7: not here skipped"; got != want {
 		t.Errorf("pytest: %s", got)
 	}
 	if n := len(Pytest([]byte(strings.Repeat("x", 1<<20)))); n != 0 {
@@ -254,8 +258,10 @@ func TestExclude(t *testing.T) {
 		pattern, name string
 		want          bool
 	}{
-		{"*.log", "out/a.log", true}, {"*.log", "out/a.logs", false}, {"cache", "out/cache/x", true}, {"cache", "out/cached", false},
-		{"out/cache/", "out/cache/x", true}, {"a*c", "out/ab/xc", true}, {"?.txt", "out/a.txt", true}, {"[ab].txt", "out/b.txt", true},
+		{"*.log", "out/a.log", true}, {"*.log", "out/a.logs", false}, {"cache", "out/cache/x", true},
+		{"cache", "out/cached", false},
+		{"out/cache/", "out/cache/x", true}, {"a*c", "out/ab/xc", true}, {"?.txt", "out/a.txt", true},
+		{"[ab].txt", "out/b.txt", true},
 		{"[!ab].txt", "out/b.txt", false}, {"[", "out/[", true}, {"./x", "out/x", true},
 	} {
 		if got := excluder([]string{c.pattern})(c.name); got != c.want {
@@ -270,9 +276,12 @@ func TestStays(t *testing.T) {
 		at, link string
 		want     bool
 	}{
-		{"/app/x", "y", true}, {"/app/x", "/app/y", true}, {"/app/d/x", "../y", true}, {"/app/x", "../tests/expected", false}, {"/app/x", "/tests/t", false},
-		{"/app/x", "/proc/self/environ", false}, {"/app/x", "d/../../tests", false}, {"/app/x", "/usr/bin/python3", true}, {"/app/x", "/etc/passwd", false},
-		{"/app/x", "/data/out.json", true}, {"/app/x", "/logs/verifier/reward.txt", false}, {"/app/x", "/", false}, {"/app/x", "/appx", false},
+		{"/app/x", "y", true}, {"/app/x", "/app/y", true}, {"/app/d/x", "../y", true},
+		{"/app/x", "../tests/expected", false}, {"/app/x", "/tests/t", false},
+		{"/app/x", "/proc/self/environ", false}, {"/app/x", "d/../../tests", false},
+		{"/app/x", "/usr/bin/python3", true}, {"/app/x", "/etc/passwd", false},
+		{"/app/x", "/data/out.json", true}, {"/app/x", "/logs/verifier/reward.txt", false}, {"/app/x", "/", false},
+		{"/app/x", "/appx", false},
 	} {
 		if got := stays(c.at, c.link, roots); got != c.want {
 			t.Errorf("%s -> %s: %v", c.at, c.link, got)

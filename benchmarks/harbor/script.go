@@ -32,7 +32,8 @@ func scripts(files fs.FS, dirs ...string) (*filetree.Tree, error) {
 		if err != nil {
 			return nil, err
 		}
-		if first, _, _ := bytes.Cut(text, []byte("\n")); bytes.HasPrefix(first, []byte("#!")) && bytes.HasSuffix(first, []byte("\r")) {
+		if first, _, _ := bytes.Cut(text, []byte("\n")); bytes.HasPrefix(first, []byte("#!")) &&
+			bytes.HasSuffix(first, []byte("\r")) {
 			t.Text(name, bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n")), n.Mode)
 		}
 	}

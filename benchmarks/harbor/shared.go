@@ -80,7 +80,8 @@ func Watch(ctx context.Context, sb sandbox.Sandbox, dir string, tests fs.FS) (*S
 // itself be readied: no reward.
 func (s *Shared) Begin(ctx context.Context) (refused string, err error) {
 	err = s.begin(ctx)
-	if err == nil || errors.As(err, new(*sandbox.Unsupported)) || errors.As(err, new(*benchmarks.TaskError)) || !answers(ctx, s.sb) {
+	if err == nil || errors.As(err, new(*sandbox.Unsupported)) || errors.As(err, new(*benchmarks.TaskError)) ||
+		!answers(ctx, s.sb) {
 		return "", err
 	}
 	return "the machine that the agent left does not let itself be verified: " + clean(err.Error()), nil

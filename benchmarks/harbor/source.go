@@ -154,7 +154,8 @@ func (s *source) read(e entry) (t datasets.Task, err error) {
 		return t, err
 	}
 	if e.digest != "" && d.Digest != e.digest {
-		return t, fmt.Errorf("its content has the digest %s, and %s wants %s; get the right version", d.Digest, s.file, e.digest)
+		return t, fmt.Errorf("its content has the digest %s, and %s wants %s; get the right version", d.Digest, s.file,
+			e.digest)
 	}
 	for i := range d.Steps {
 		d.Steps[i].Instruction = strings.Join(append([]string{d.Steps[i].Instruction}, s.b.extra...), "\n\n")
@@ -250,7 +251,8 @@ func (s *source) Tasks(ctx context.Context) iter.Seq2[datasets.Task, error] {
 			}
 		}
 		if n == 0 {
-			yield(datasets.Task{}, &datasets.Fatal{Place: s.shown, Err: errors.New("there is no task in it, or none that task_names and exclude_task_names leave")})
+			yield(datasets.Task{}, &datasets.Fatal{Place: s.shown,
+				Err: errors.New("there is no task in it, or none that task_names and exclude_task_names leave")})
 			return
 		}
 		s.mu.Lock()

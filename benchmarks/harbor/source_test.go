@@ -86,8 +86,10 @@ func TestFolderOfTasks(t *testing.T) {
 	want := `a
 acme/bee
 ! broken: task "broken": task.toml:1:4: `
-	has(t, got, want, `group/c`[6:], `! looks: task "looks": it looks like a task, and has no task.toml`, `! same: task "same": it is the same as a, file by file`,
-		"! twice: task \"twice\": it has the name of ", `! v1: task "v1": a Terminal-Bench v1 task (task.yaml); run it as terminalbench:PATH`)
+	has(t, got, want, `group/c`[6:], `! looks: task "looks": it looks like a task, and has no task.toml`,
+		`! same: task "same": it is the same as a, file by file`,
+		"! twice: task \"twice\": it has the name of ",
+		`! v1: task "v1": a Terminal-Bench v1 task (task.yaml); run it as terminalbench:PATH`)
 	if strings.Contains(got, "docs") || strings.Contains(got, "hidden") || strings.Count(got, "\n") != 7 {
 		t.Error(got)
 	}
@@ -131,7 +133,8 @@ func TestFilters(t *testing.T) {
 			t.Errorf("%s: %s", options, got)
 		}
 	}
-	has(t, strings.Join(listing(t, open1(t, dir, `{"task_names": ["x"]}`)), ""), "there is no task in it, or none that task_names")
+	has(t, strings.Join(listing(t, open1(t, dir, `{"task_names": ["x"]}`)), ""),
+		"there is no task in it, or none that task_names")
 }
 
 // Links that lead out of a task's folder are refused, also into a neighbour; links within it are
@@ -141,17 +144,22 @@ func TestLinks(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "secret")
 	os.WriteFile(secret, []byte("s"), 0o600)
 	writeTask(t, dir, "other", "# o", nil)
-	for name, to := range map[string]string{"abs": secret, "rel": "../../other/instruction.md", "loop": "loop", "gone": "nowhere", "in": "Dockerfile"} {
+	for name, to := range map[string]string{"abs": secret, "rel": "../../other/instruction.md", "loop": "loop",
+		"gone": "nowhere", "in": "Dockerfile"} {
 		os.Symlink(to, filepath.Join(writeTask(t, dir, name, "# "+name, nil), "environment", name))
 	}
 	got := strings.Join(listing(t, open1(t, dir, "")), "\n")
-	has(t, got, `task "abs": the link environment/abs leads out of the task's folder`, `task "rel": the link environment/rel leads out`, `task "loop": the link environment/loop leads out of the task's folder, or in a circle`)
-	if lines := strings.Split(got, "\n"); len(lines) != 6 || !strings.Contains("\n"+got+"\n", "\ngone\n") || !strings.Contains("\n"+got+"\n", "\nin\n") {
+	has(t, got, `task "abs": the link environment/abs leads out of the task's folder`,
+		`task "rel": the link environment/rel leads out`,
+		`task "loop": the link environment/loop leads out of the task's folder, or in a circle`)
+	if lines := strings.Split(got, "\n"); len(lines) != 6 || !strings.Contains("\n"+got+"\n", "\ngone\n") ||
+		!strings.Contains("\n"+got+"\n", "\nin\n") {
 		t.Error(got)
 	}
 	task := writeTask(t, dir, "instr", "# i", map[string]string{"instruction.md": ""})
 	os.Symlink(secret, filepath.Join(task, "instruction.md"))
-	if got := strings.Join(listing(t, open1(t, task, "")), "\n"); !strings.Contains(got, "! ") || strings.Contains(got, "is missing") {
+	if got := strings.Join(listing(t, open1(t, task, "")), "\n"); !strings.Contains(got, "! ") ||
+		strings.Contains(got, "is missing") {
 		t.Error(got)
 	}
 }
@@ -169,7 +177,9 @@ func TestDatasetTOML(t *testing.T) {
 		return task.Digest
 	}
 	write := func(text string) {
-		os.WriteFile(filepath.Join(dir, "dataset.toml"), []byte("[dataset]\nname = 'acme/all'\nversion = '1'\ndescription='d'\nauthors=[]\nkeywords=[]\n"+text), 0o644)
+		os.WriteFile(filepath.Join(dir, "dataset.toml"),
+			[]byte("[dataset]\nname = 'acme/all'\nversion = '1'\ndescription='d'\nauthors=[]\nkeywords=[]\n"+text),
+			0o644)
 	}
 	zero := "sha256:" + strings.Repeat("0", 64)
 	write(fmt.Sprintf("[[tasks]]\nname='acme/b'\ndigest=%q\n[[tasks]]\nname='acme/a'\ndigest=%q\n[[tasks]]\nname='acme/c'\ndigest=%q\n[[tasks]]\nname='acme/d'\n", digest("other/bee"), digest("a"), zero))
@@ -213,20 +223,24 @@ func TestRegistry(t *testing.T) {
 	if len(got) != 8 || got[0] != "first" || got[1] != "acme/b" {
 		t.Fatal(strings.Join(got, "\n"))
 	}
-	for i, want := range []string{"leads out of its repository", "no such folder below", "stands in the registry twice", "only fetched at a full commit id", "is no address that tasks are fetched from",
+	for i, want := range []string{"leads out of its repository", "no such folder below", "stands in the registry twice",
+		"only fetched at a full commit id", "is no address that tasks are fetched from",
 		"which is not fetched; set the option fetch: true, or root"} {
 		has(t, got[i+2], want)
 	}
 	p = write(`[{"name": "d", "version": "1", "tasks": [{"path": "tasks/a"}]}, {"name": "d", "version": "2", "tasks": [{"path": "tasks/b"}]}]`)
-	has(t, strings.Join(listing(t, open1(t, p, "")), ""), "which dataset? add dataset: NAME@VERSION to the options; the registry has d@1, d@2")
-	has(t, strings.Join(listing(t, open1(t, p, `{"dataset": "e"}`)), ""), `the registry has no dataset "e"; it has d@1, d@2`)
+	has(t, strings.Join(listing(t, open1(t, p, "")), ""),
+		"which dataset? add dataset: NAME@VERSION to the options; the registry has d@1, d@2")
+	has(t, strings.Join(listing(t, open1(t, p, `{"dataset": "e"}`)), ""),
+		`the registry has no dataset "e"; it has d@1, d@2`)
 	if got := listing(t, open1(t, p, `{"dataset": "d@2"}`)); !cmp.Equal(got, []string{"acme/b"}) {
 		t.Error(got)
 	}
 	// Another folder may hold the paths.
 	other := t.TempDir()
 	writeTask(t, other, "tasks/a", named("elsewhere"), nil)
-	if got := listing(t, open1(t, p, `{"dataset": "d@1", "root": "`+other+`"}`)); !cmp.Equal(got, []string{"acme/elsewhere"}) {
+	if got := listing(t, open1(t, p, `{"dataset": "d@1", "root": "`+other+`"}`)); !cmp.Equal(got,
+		[]string{"acme/elsewhere"}) {
 		t.Error(got)
 	}
 	has(t, strings.Join(listing(t, open1(t, write(`{"a": 1}`), "")), ""), "want a list of datasets")
@@ -258,12 +272,15 @@ func TestFetch(t *testing.T) {
 
 	cache := t.TempDir()
 	registry := filepath.Join(t.TempDir(), "registry.json")
-	os.WriteFile(registry, []byte(fmt.Sprintf(`[{"name": "d", "tasks": [{"path": "tasks/a", "git_url": "file://%s", "git_commit_id": %q}]}]`, repo, commit)), 0o644)
+	os.WriteFile(registry, []byte(fmt.Sprintf(
+		`[{"name": "d", "tasks": [{"path": "tasks/a", "git_url": "file://%s", "git_commit_id": %q}]}]`, repo, commit)),
+		0o644)
 	has(t, strings.Join(listing(t, open1(t, registry, `{"cache": "`+cache+`"}`)), ""), "which is not fetched")
 	forget := func() { checked.Lock(); clear(checked.m); checked.Unlock() }
 	for range 2 { // the second time from the cache
 		forget()
-		if got := listing(t, open1(t, registry, `{"fetch": true, "cache": "`+cache+`"}`)); !cmp.Equal(got, []string{"acme/a"}) {
+		if got := listing(t, open1(t, registry, `{"fetch": true, "cache": "`+cache+`"}`)); !cmp.Equal(got,
+			[]string{"acme/a"}) {
 			t.Fatal(got)
 		}
 		run("config", "uploadpack.allowAnySHA1InWant", "false")
@@ -274,7 +291,8 @@ func TestFetch(t *testing.T) {
 	}
 	os.WriteFile(filepath.Join(found[0], "tasks", "a", "tests", "x.log"), []byte("planted"), 0o644)
 	forget()
-	has(t, strings.Join(listing(t, open1(t, registry, `{"fetch": true, "cache": "`+cache+`"}`)), ""), "does not hold commit")
+	has(t, strings.Join(listing(t, open1(t, registry, `{"fetch": true, "cache": "`+cache+`"}`)), ""),
+		"does not hold commit")
 	has(t, (repository{"https://x.org/a b", commit}).check().Error(), "is no address")
 }
 

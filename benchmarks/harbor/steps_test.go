@@ -20,7 +20,8 @@ import (
 
 // graded is a task whose test.sh is given.
 func graded(name, test, more string) folder {
-	return folder{name + "/task.toml": toml(more), name + "/tests/test.sh": test, name + "/solution/solve.sh": "#!/bin/bash\ntouch /app/done\n"}
+	return folder{name + "/task.toml": toml(more), name + "/tests/test.sh": test,
+		name + "/solution/solve.sh": "#!/bin/bash\ntouch /app/done\n"}
 }
 
 // say is what a result says: "1", or "0 no_reward".
@@ -37,23 +38,40 @@ func TestVerifier(t *testing.T) {
 		want, why                 string
 	}{
 		{name: "exit code", test: "#!/bin/bash\n" + one + "exit 7\n", want: "1"},
-		{name: "no reward", test: "#!/bin/bash\necho hello\n", want: "0 no_reward", why: "RewardFileNotFoundError: the verifier wrote neither reward.json nor reward.txt in /logs/verifier; test.sh left with status 0: hello"},
-		{name: "empty", test: "#!/bin/bash\n: > /logs/verifier/reward.txt\n", want: "0 no_reward", why: "RewardFileEmptyError"},
-		{name: "no number", test: "#!/bin/bash\necho good > /logs/verifier/reward.txt\n", want: "0 no_reward", why: "VerifierOutputParseError"},
-		{name: "json over txt", test: "#!/bin/bash\n" + `echo '{"reward": 0.25}' > /logs/verifier/reward.json` + "\n" + one, want: "0.25"},
-		{name: "time-out", test: "#!/bin/bash\n" + one + "setsid sleep 100 & sleep 100\n", more: "[verifier]\ntimeout_sec = 0.5\n", want: "0 no_reward", why: "VerifierTimeoutError: the verifier ran longer than 500ms"},
-		{name: "time-out by a factor", test: "#!/bin/bash\nsleep 100\n", more: "[verifier]\ntimeout_sec = 50\n", options: `{"verifier_timeout_multiplier": 0.01}`, want: "0 no_reward", why: "longer than 500ms"},
+		{name: "no reward", test: "#!/bin/bash\necho hello\n", want: "0 no_reward",
+			why: "RewardFileNotFoundError: the verifier wrote neither reward.json nor reward.txt in /logs/verifier; " +
+				"test.sh left with status 0: hello"},
+		{name: "empty", test: "#!/bin/bash\n: > /logs/verifier/reward.txt\n", want: "0 no_reward",
+			why: "RewardFileEmptyError"},
+		{name: "no number", test: "#!/bin/bash\necho good > /logs/verifier/reward.txt\n", want: "0 no_reward",
+			why: "VerifierOutputParseError"},
+		{name: "json over txt", test: "#!/bin/bash\n" + `echo '{"reward": 0.25}' > /logs/verifier/reward.json` + "\n" +
+			one, want: "0.25"},
+		{name: "time-out", test: "#!/bin/bash\n" + one + "setsid sleep 100 & sleep 100\n",
+			more: "[verifier]\ntimeout_sec = 0.5\n", want: "0 no_reward",
+			why: "VerifierTimeoutError: the verifier ran longer than 500ms"},
+		{name: "time-out by a factor", test: "#!/bin/bash\nsleep 100\n", more: "[verifier]\ntimeout_sec = 50\n",
+			options: `{"verifier_timeout_multiplier": 0.01}`, want: "0 no_reward", why: "longer than 500ms"},
 		{name: "line ends", test: "#!/bin/bash\r\n" + strings.ReplaceAll(one, "\n", "\r\n"), want: "1"},
 		{name: "no first line", test: "[[ a == a ]] && " + one, want: "1"},
-		{name: "python", test: "#!/usr/bin/env python3\nopen('/logs/verifier/reward.txt', 'w').write('0.5')\n", want: "0.5"},
+		{name: "python", test: "#!/usr/bin/env python3\nopen('/logs/verifier/reward.txt', 'w').write('0.5')\n",
+			want: "0.5"},
 		{name: "where it runs", test: "#!/bin/bash\n[ \"$PWD\" = /app ] && " + one, want: "1"},
-		{name: "variables", test: "#!/bin/bash\n[ \"$A-$B-$C\" = task-run-x ] && " + one, more: "[verifier]\n[verifier.env]\nA = \"task\"\nB = \"task\"\nC = \"${NO_SUCH:-x}\"\n", options: `{"verifier_env": {"B": "run"}}`, want: "1"},
-		{name: "a service", agent: "cd /app && (python3 -m http.server 8123 --bind 127.0.0.1 >/dev/null 2>&1 &) && for i in $(seq 100); do (echo > /dev/tcp/127.0.0.1/8123) 2>/dev/null && break; sleep 0.05; done",
+		{name: "variables", test: "#!/bin/bash\n[ \"$A-$B-$C\" = task-run-x ] && " + one,
+			more:    "[verifier]\n[verifier.env]\nA = \"task\"\nB = \"task\"\nC = \"${NO_SUCH:-x}\"\n",
+			options: `{"verifier_env": {"B": "run"}}`, want: "1"},
+		{name: "a service", agent: "cd /app && (python3 -m http.server 8123 --bind 127.0.0.1 >/dev/null 2>&1 &) && " +
+			"for i in $(seq 100); do (echo > /dev/tcp/127.0.0.1/8123) 2>/dev/null && break; sleep 0.05; done",
 			test: "#!/bin/bash\n(echo > /dev/tcp/127.0.0.1/8123) && " + one, want: "1"},
-		{name: "several", test: "#!/bin/bash\n" + `echo '{"a": 1, "b": 0}' > /logs/verifier/reward.json` + "\n", want: "0.5"},
-		{name: "a link", test: "#!/bin/bash\n" + one + "mv /logs/verifier/reward.txt /app/r; ln -s /app/r /logs/verifier/reward.txt\n", want: "0 no_reward, reward_not_regular"},
-		{name: "another user", test: "#!/bin/bash\n[ \"$(id -un)\" = nobody ] && " + one, more: "[verifier]\nuser = \"nobody\"\n", want: "1"},
-		{name: "no user", test: "#!/bin/bash\n" + one, more: "[verifier]\nuser = \"nemo\"\n", want: "0 no_reward", why: "nemo"},
+		{name: "several", test: "#!/bin/bash\n" + `echo '{"a": 1, "b": 0}' > /logs/verifier/reward.json` + "\n",
+			want: "0.5"},
+		{name: "a link", test: "#!/bin/bash\n" + one +
+			"mv /logs/verifier/reward.txt /app/r; ln -s /app/r /logs/verifier/reward.txt\n",
+			want: "0 no_reward, reward_not_regular"},
+		{name: "another user", test: "#!/bin/bash\n[ \"$(id -un)\" = nobody ] && " + one,
+			more: "[verifier]\nuser = \"nobody\"\n", want: "1"},
+		{name: "no user", test: "#!/bin/bash\n" + one, more: "[verifier]\nuser = \"nemo\"\n", want: "0 no_reward",
+			why: "nemo"},
 	} {
 		drivers(t, func(t *testing.T, d here) {
 			t.Run(c.name, func(t *testing.T) {
@@ -69,7 +87,8 @@ func TestVerifier(t *testing.T) {
 
 func steps() folder {
 	test := func(want string) string {
-		return "#!/bin/bash\n[ ! -e /tests/left ] && [ -e /tests/shared.txt ] && touch /tests/left && grep -qx " + want + " out.txt && echo 1 > /logs/verifier/reward.txt || echo 0 > /logs/verifier/reward.txt\n"
+		return "#!/bin/bash\n[ ! -e /tests/left ] && [ -e /tests/shared.txt ] && touch /tests/left && grep -qx " +
+			want + " out.txt && echo 1 > /logs/verifier/reward.txt || echo 0 > /logs/verifier/reward.txt\n"
 	}
 	return folder{
 		"m/task.toml": toml(`
@@ -81,15 +100,17 @@ name = "two"
 [steps.agent]
 user = "nobody"
 `) + "\n",
-		"m/tests/shared.txt":             "x",
-		"m/tests/test.sh":                test("first"),
-		"m/solution/solve.sh":            "#!/bin/bash\necho first > out.txt; echo log > /logs/agent/log\n",
-		"m/steps/one/instruction.md":     "Write first.\n",
-		"m/steps/two/instruction.md":     "Write second.\n",
-		"m/steps/two/workdir/setup.sh":   "#!/bin/bash\r\nset -e\r\n[ \"$(id -un)\" = nobody ]\r\n[ ! -e /logs/agent/log ]\r\necho set > /tmp/up\r\n",
-		"m/steps/two/workdir/given.txt":  "given",
-		"m/steps/two/tests/test.sh":      test("second"),
-		"m/steps/two/solution/solve.sh":  "[ \"$(id -un)\" = nobody ] && [ \"$(cat given.txt)\" = given ] && [ -e /tmp/up ] && echo second > /tmp/o && cp /tmp/o out.txt\n",
+		"m/tests/shared.txt":         "x",
+		"m/tests/test.sh":            test("first"),
+		"m/solution/solve.sh":        "#!/bin/bash\necho first > out.txt; echo log > /logs/agent/log\n",
+		"m/steps/one/instruction.md": "Write first.\n",
+		"m/steps/two/instruction.md": "Write second.\n",
+		"m/steps/two/workdir/setup.sh": "#!/bin/bash\r\nset -e\r\n[ \"$(id -un)\" = nobody ]\r\n[ ! -e " +
+			"/logs/agent/log ]\r\necho set > /tmp/up\r\n",
+		"m/steps/two/workdir/given.txt": "given",
+		"m/steps/two/tests/test.sh":     test("second"),
+		"m/steps/two/solution/solve.sh": "[ \"$(id -un)\" = nobody ] && [ \"$(cat given.txt)\" = given ] && [ -e " +
+			"/tmp/up ] && echo second > /tmp/o && cp /tmp/o out.txt\n",
 		"m/steps/two/solution/notes.txt": "",
 	}
 }
@@ -132,19 +153,23 @@ func TestBrokenSteps(t *testing.T) {
 	b := open(t, f, "")
 	p := played(t, d, b, "", bash("echo first > out.txt"))
 	r := result(t, b, p)
-	if got := say(r); got != "0.5 no_reward" || !strings.Contains(p.Results[1].Primary().Why, "setup.sh of step two left with status 3: no way") {
+	if got := say(r); got != "0.5 no_reward" ||
+		!strings.Contains(p.Results[1].Primary().Why, "setup.sh of step two left with status 3: no way") {
 		t.Errorf("%s; %s", got, p.Results[1].Primary().Why)
 	}
 	f["m/steps/one/workdir/setup.sh"] = "exit 1\n"
 	b = open(t, f, "")
-	_, err := benchtest.Play(t.Context(), benchtest.Session{Benchmark: b, Driver: d, Task: task(t, b, ""), Agent: bash("true")})
+	_, err := benchtest.Play(t.Context(),
+		benchtest.Session{Benchmark: b, Driver: d, Task: task(t, b, ""), Agent: bash("true")})
 	if fault := (*benchmarks.TaskError)(nil); !errors.As(err, &fault) {
 		t.Errorf("a first step that cannot be set up: %v", err)
 	}
 	f = hello("h", "[environment.healthcheck]\ncommand = \"false\"\ninterval_sec = 0.01\nretries = 2\n")
 	b = open(t, f, "")
-	_, err = benchtest.Play(t.Context(), benchtest.Session{Benchmark: b, Driver: d, Task: task(t, b, ""), Agent: bash("true")})
-	if fault := (*benchmarks.TaskError)(nil); !errors.As(err, &fault) || !strings.Contains(err.Error(), "HealthcheckError: not healthy after 2 checks") {
+	_, err = benchtest.Play(t.Context(),
+		benchtest.Session{Benchmark: b, Driver: d, Task: task(t, b, ""), Agent: bash("true")})
+	if fault := (*benchmarks.TaskError)(nil); !errors.As(err, &fault) ||
+		!strings.Contains(err.Error(), "HealthcheckError: not healthy after 2 checks") {
 		t.Errorf("a health check that never succeeds: %v", err)
 	}
 }
@@ -162,8 +187,10 @@ command = "exit 9"
 [verifier.environment]
 network_mode = "no-network"
 `),
-		"s/solution/solve.sh": "#!/bin/bash\nmkdir -p out /data logs/cache; echo right > out/a.txt; head -c 3000000 /dev/zero > /data/x.bin; touch logs/a logs/a.tmp logs/cache/b; ln -s a.txt out/link; ln -s /etc/passwd out/bad; mkfifo out/pipe; touch $'out/\\xff\\n' $'out/a\\nb'; echo art > /logs/artifacts/z\n",
-		"s/tests/Dockerfile":  "FROM " + image + "\nCOPY . /tests/\nRUN chmod 644 /tests/test.sh\n",
+		"s/solution/solve.sh": "#!/bin/bash\nmkdir -p out /data logs/cache; echo right > out/a.txt; head -c 3000000 " +
+			"/dev/zero > /data/x.bin; touch logs/a logs/a.tmp logs/cache/b; ln -s a.txt out/link; ln -s /etc/passwd " +
+			"out/bad; mkfifo out/pipe; touch $'out/\\xff\\n' $'out/a\\nb'; echo art > /logs/artifacts/z\n",
+		"s/tests/Dockerfile": "FROM " + image + "\nCOPY . /tests/\nRUN chmod 644 /tests/test.sh\n",
 		"s/tests/test.sh": `#!/bin/bash
 { [ "$(cat /app/out/link)" = right ] && [ "$(cat /app/out/hook.txt)" = collected ] && [ "$(stat -c %s /data/x.bin)" = 3000000 ] && [ -e /app/logs/a ] &&
 [ ! -e /app/logs/a.tmp ] && [ ! -e /app/logs/cache ] && [ ! -L /app/out/bad ] && [ ! -e /app/out/pipe ] && [ -e $'/app/out/\xff\n' ] && [ -e $'/app/out/a\nb' ] && [ "$(cat /logs/artifacts/z)" = art ] &&
@@ -185,7 +212,8 @@ func TestSeparate(t *testing.T) {
 			t.Errorf("%s: %s", got, p.Results[0].Primary().Why)
 		}
 		ev := p.Evidence[0]
-		want := []string{"artifacts/app/out", "artifacts/data/x.bin", "artifacts/kept/logs", "artifacts/logs/artifacts", "artifacts/manifest.json"}
+		want := []string{"artifacts/app/out", "artifacts/data/x.bin", "artifacts/kept/logs", "artifacts/logs/artifacts",
+			"artifacts/manifest.json"}
 		if got := slices.Sorted(maps.Keys(ev.Files)); !slices.Equal(got, want) {
 			t.Errorf("kept: %q", got)
 		}
@@ -197,7 +225,8 @@ func TestSeparate(t *testing.T) {
 		for _, k := range list {
 			status[k.Source] = k.Status + " " + k.Type + " " + k.Service
 		}
-		for source, want := range map[string]string{"/app/out": "ok directory main", "/data/x.bin": "ok file main", "/no/such": "failed  main", "/app/logs": "ok directory main"} {
+		for source, want := range map[string]string{"/app/out": "ok directory main", "/data/x.bin": "ok file main",
+			"/no/such": "failed  main", "/app/logs": "ok directory main"} {
 			if status[source] != want {
 				t.Errorf("%s: %q, want %q", source, status[source], want)
 			}

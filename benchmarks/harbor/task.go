@@ -53,7 +53,8 @@ type Environment struct {
 	// paths below the folder; nil: there is none.
 	Compose map[string]string `json:"compose,omitempty"`
 	Refused string            `json:"refused,omitempty"` // why the compose file cannot be played here
-	Upload  bool              `json:"upload,omitempty"`  // Dir holds files and nothing that builds: they go to the working directory after the start
+	// Dir holds files and nothing that builds: they go to the working directory after the start
+	Upload bool `json:"upload,omitempty"`
 
 	OS           string            `json:"os"`                // "linux", "windows"
 	BuildTimeout time.Duration     `json:"build_timeout"`     // for build and start
@@ -91,11 +92,13 @@ type Step struct {
 
 	MinReward map[string]float64 `json:"min_reward,omitempty"` // below it, or without it, no further step is played
 	Health    *sandbox.Health    `json:"health,omitempty"`     // before the agent begins this step
-	Artifacts []Artifact         `json:"artifacts,omitempty"`  // the task's, then the step's; /logs/artifacts is always collected and not listed
-	Workdir   string             `json:"workdir,omitempty"`    // folder that is uploaded to the working directory; "": none
-	Setup     bool               `json:"setup,omitempty"`      // Workdir has a setup.sh to run after the upload
-	Solution  string             `json:"solution,omitempty"`   // folder with a solve.sh; "": there is no oracle
-	Verifier  Verifier           `json:"verifier"`
+	// the task's, then the step's; /logs/artifacts is always collected and not listed
+	Artifacts []Artifact `json:"artifacts,omitempty"`
+	// folder that is uploaded to the working directory; "": none
+	Workdir  string   `json:"workdir,omitempty"`
+	Setup    bool     `json:"setup,omitempty"`    // Workdir has a setup.sh to run after the upload
+	Solution string   `json:"solution,omitempty"` // folder with a solve.sh; "": there is no oracle
+	Verifier Verifier `json:"verifier"`
 }
 
 // A Verifier grades a step.
@@ -106,7 +109,8 @@ type Verifier struct {
 	User     string           `json:"user,omitempty"`
 	Network  *sandbox.Network `json:"network,omitempty"` // while it runs; nil: its environment's
 	Collect  []Hook           `json:"collect,omitempty"` // the task's, then the step's
-	Tests    []string         `json:"tests,omitempty"`   // folders that go to /tests, later ones over earlier; none when separate
+	// folders that go to /tests, later ones over earlier; none when separate
+	Tests []string `json:"tests,omitempty"`
 
 	Environment *Environment `json:"environment,omitempty"` // of a separate verifier
 }
@@ -121,10 +125,11 @@ type Hook struct {
 
 // An Artifact is a file or folder that is kept.
 type Artifact struct {
-	Source      string   `json:"source"`                // in the machine; relative: to the working directory
-	Destination string   `json:"destination,omitempty"` // in the artifacts' folder; "": Source without its leading slash
-	Exclude     []string `json:"exclude,omitempty"`     // tar patterns
-	Service     string   `json:"service,omitempty"`     // "": main
+	Source string `json:"source"` // in the machine; relative: to the working directory
+	// in the artifacts' folder; "": Source without its leading slash
+	Destination string   `json:"destination,omitempty"`
+	Exclude     []string `json:"exclude,omitempty"` // tar patterns
+	Service     string   `json:"service,omitempty"` // "": main
 }
 
 // Main is the service that the agent works in.

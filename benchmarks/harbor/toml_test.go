@@ -64,7 +64,8 @@ func TestDefaults(t *testing.T) {
 	got := load(t, "# nothing\n", nil)
 	want := &Task{
 		Name: "folder", Schema: "1.4", Digest: got.Digest, EnvHash: got.EnvHash,
-		Environment: Environment{Dir: "environment", Dockerfile: "FROM debian\n", OS: "linux", BuildTimeout: 600 * time.Second, Network: sandbox.Network{Mode: "public"}},
+		Environment: Environment{Dir: "environment", Dockerfile: "FROM debian\n", OS: "linux",
+			BuildTimeout: 600 * time.Second, Network: sandbox.Network{Mode: "public"}},
 		Steps: []Step{{Dir: ".", Instruction: "Do it.\n", Solution: "solution",
 			Verifier: Verifier{Timeout: 600 * time.Second, Tests: []string{"tests"}}}},
 	}
@@ -85,15 +86,18 @@ name = "one"
 	if got.Schema != "1.3" || got.From != "terminal-bench" || got.Strategy != "final" || !got.Multi {
 		t.Errorf("%+v", got)
 	}
-	want := []Artifact{{Source: "/app/out.json"}, {Source: "/tmp/state.json", Service: "api", Destination: "api/state.json", Exclude: []string{"*.log"}}}
+	want := []Artifact{{Source: "/app/out.json"},
+		{Source: "/tmp/state.json", Service: "api", Destination: "api/state.json", Exclude: []string{"*.log"}}}
 	if d := cmp.Diff(want, got.Steps[0].Artifacts); d != "" {
 		t.Error(d)
 	}
 	if load(t, "version = \"1.2\"\n", nil).Schema != "1.2" {
 		t.Error("version, the old name of schema_version")
 	}
-	has(t, loadError(t, `multi_step_reward_strategy = "best"`, nil), `task.toml:1:1: multi_step_reward_strategy: "best"; want mean or final`)
-	has(t, strings.Join(load(t, `multi_step_reward_mode = "final"`, nil).Warnings, "\n"), "task.toml:1:1: multi_step_reward_mode: a name from before schema 1.3, ignored")
+	has(t, loadError(t, `multi_step_reward_strategy = "best"`, nil),
+		`task.toml:1:1: multi_step_reward_strategy: "best"; want mean or final`)
+	has(t, strings.Join(load(t, `multi_step_reward_mode = "final"`, nil).Warnings, "\n"),
+		"task.toml:1:1: multi_step_reward_mode: a name from before schema 1.3, ignored")
 }
 
 func TestPackage(t *testing.T) {
@@ -105,7 +109,8 @@ description = "Repair"
 authors = [{name = "Ann", email = "ann@example.org"}, {name = "Bob"}]
 keywords = ["make", "c"]
 `, nil)
-	want := &Package{Version: "3", Description: "Repair", Authors: []Author{{"Ann", "ann@example.org"}, {Name: "Bob"}}, Keywords: []string{"make", "c"}}
+	want := &Package{Version: "3", Description: "Repair", Authors: []Author{{"Ann", "ann@example.org"}, {Name: "Bob"}},
+		Keywords: []string{"make", "c"}}
 	if d := cmp.Diff(want, got.Package); d != "" || got.Name != "acme/fix-makefile.2" {
 		t.Error(got.Name, d)
 	}
@@ -117,7 +122,8 @@ keywords = ["make", "c"]
 }
 
 func TestMetadata(t *testing.T) {
-	got := load(t, "[metadata]\ndifficulty = 'easy'\ntags = ['a', 'b']\nexpert_time_estimate_min = 5.5\n[metadata.deep]\nx = 1\n", nil)
+	got := load(t, "[metadata]\ndifficulty = 'easy'\ntags = ['a', 'b']\nexpert_time_estimate_min = "+
+		"5.5\n[metadata.deep]\nx = 1\n", nil)
 	tags, fields := got.labels()
 	if d := cmp.Diff([]string{"a", "b"}, tags); d != "" {
 		t.Error(d)
@@ -128,8 +134,10 @@ func TestMetadata(t *testing.T) {
 }
 
 func TestAgentTable(t *testing.T) {
-	s := load(t, "[agent]\ntimeout_sec = 900\nuser = 1000\nnetwork_mode = 'allowlist'\nallowed_hosts = ['API.example.com.']\n", nil).Steps[0]
-	if s.Timeout != 900*time.Second || s.User != "1000" || !cmp.Equal(s.Network, &sandbox.Network{Mode: "allow", Allow: []string{"api.example.com"}}) {
+	s := load(t, "[agent]\ntimeout_sec = 900\nuser = 1000\nnetwork_mode = 'allowlist'\nallowed_hosts = "+
+		"['API.example.com.']\n", nil).Steps[0]
+	if s.Timeout != 900*time.Second || s.User != "1000" ||
+		!cmp.Equal(s.Network, &sandbox.Network{Mode: "allow", Allow: []string{"api.example.com"}}) {
 		t.Errorf("%+v", s)
 	}
 	if s := load(t, "[agent]\nuser = 'ann'\n", nil).Steps[0]; s.Timeout != 0 || s.User != "ann" || s.Network != nil {
@@ -168,13 +176,17 @@ service = "api"
 timeout_sec = 5
 user = 7
 `, nil).Steps[0].Verifier
-	want := Verifier{Timeout: 12500 * time.Millisecond, User: "root", Network: &sandbox.Network{Mode: "none"}, Env: Env{"KEY": "${KEY}", "PLAIN": "x"}, Tests: []string{"tests"},
-		Collect: []Hook{{Command: "dump", Service: "main", Timeout: time.Minute}, {Command: "dump2", Service: "api", Timeout: 5 * time.Second, User: "7"}}}
+	want := Verifier{Timeout: 12500 * time.Millisecond, User: "root", Network: &sandbox.Network{Mode: "none"},
+		Env: Env{"KEY": "${KEY}", "PLAIN": "x"}, Tests: []string{"tests"},
+		Collect: []Hook{{Command: "dump", Service: "main", Timeout: time.Minute},
+			{Command: "dump2", Service: "api", Timeout: 5 * time.Second, User: "7"}}}
 	if d := cmp.Diff(want, v); d != "" {
 		t.Error(d)
 	}
-	has(t, loadError(t, "[[verifier.collect]]\nservice = 'x'", nil), "verifier.collect[0].command: a hook without a command")
-	has(t, loadError(t, "[verifier.env]\nPORT = 8080", nil), `task.toml:2:1: verifier.env.PORT: want text; write "8080"`)
+	has(t, loadError(t, "[[verifier.collect]]\nservice = 'x'", nil),
+		"verifier.collect[0].command: a hook without a command")
+	has(t, loadError(t, "[verifier.env]\nPORT = 8080", nil),
+		`task.toml:2:1: verifier.env.PORT: want text; write "8080"`)
 }
 
 func TestEnvironmentTable(t *testing.T) {
@@ -198,9 +210,11 @@ A = "${A:-x}"
 type = "v6e"
 topology = "2x4"
 `, nil).Environment
-	want := Environment{Dir: "environment", Image: "debian:12", Dockerfile: "FROM debian\n", OS: "linux", BuildTimeout: time.Minute, CPUs: 2, Memory: 1 << 30, Storage: 100 << 20,
-		GPUTypes: []string{"T4"}, TPU: &TPU{"v6e", "2x4"}, Network: sandbox.Network{Mode: "allow", Allow: []string{"pypi.org", "*.pythonhosted.org", "10.0.0.0/8"}},
-		Env: Env{"A": "${A:-x}"}, Workdir: "/app", SkillsDir: "/skills"}
+	want := Environment{Dir: "environment", Image: "debian:12", Dockerfile: "FROM debian\n", OS: "linux",
+		BuildTimeout: time.Minute, CPUs: 2, Memory: 1 << 30, Storage: 100 << 20,
+		GPUTypes: []string{"T4"}, TPU: &TPU{"v6e", "2x4"},
+		Network: sandbox.Network{Mode: "allow", Allow: []string{"pypi.org", "*.pythonhosted.org", "10.0.0.0/8"}},
+		Env:     Env{"A": "${A:-x}"}, Workdir: "/app", SkillsDir: "/skills"}
 	if d := cmp.Diff(want, e); d != "" {
 		t.Error(d)
 	}
@@ -223,10 +237,12 @@ topology = "2x4"
 // Names, sizes and defaults of older schemas.
 func TestOldNames(t *testing.T) {
 	old := load(t, "version = '1.0'\n[environment]\nallow_internet = false\nmemory = '4G'\nstorage = '512M'\n", nil)
-	if e := old.Environment; e.CPUs != 1 || e.Memory != 4<<30 || e.Storage != 512<<20 || e.Network.Mode != "none" || len(old.Warnings) > 0 {
+	if e := old.Environment; e.CPUs != 1 || e.Memory != 4<<30 || e.Storage != 512<<20 || e.Network.Mode != "none" ||
+		len(old.Warnings) > 0 {
 		t.Errorf("%+v %v", e, old.Warnings)
 	}
-	if e := load(t, "schema_version = '1.1'\n", nil).Environment; e.CPUs != 1 || e.Memory != 2048<<20 || e.Storage != 10240<<20 {
+	if e := load(t, "schema_version = '1.1'\n", nil).Environment; e.CPUs != 1 || e.Memory != 2048<<20 ||
+		e.Storage != 10240<<20 {
 		t.Errorf("defaults of 1.1: %+v", e)
 	}
 	if e := load(t, "schema_version = '1.3'\n", nil).Environment; e.CPUs != 0 || e.Memory != 0 {
@@ -238,13 +254,15 @@ func TestOldNames(t *testing.T) {
 	if e := load(t, "[environment]\nmemory = '2G'\nmemory_mb = 2048\n", nil).Environment; e.Memory != 2<<30 {
 		t.Errorf("%+v", e)
 	}
-	if e := load(t, "[environment]\nallow_internet = false\nnetwork_mode = 'public'\n", nil).Environment; e.Network.Mode != "public" {
+	if e := load(t, "[environment]\nallow_internet = false\nnetwork_mode = 'public'\n",
+		nil).Environment; e.Network.Mode != "public" {
 		t.Error("allow_internet counts only where nothing else is said")
 	}
 	if e := load(t, "[environment]\nallow_internet = true\n", nil).Environment; e.Network.Mode != "public" {
 		t.Error("allow_internet = true")
 	}
-	has(t, loadError(t, "[environment]\nmemory = '2G'\nmemory_mb = 1024\n", nil), `task.toml:2:1: environment.memory: "2G" disagrees with memory_mb = 1024`)
+	has(t, loadError(t, "[environment]\nmemory = '2G'\nmemory_mb = 1024\n", nil),
+		`task.toml:2:1: environment.memory: "2G" disagrees with memory_mb = 1024`)
 	has(t, loadError(t, "[environment]\nmemory = 'lots'\n", nil), "want a size such as 2G")
 }
 
@@ -267,14 +285,16 @@ env = {A = "1"}
 `, nil).Environment.MCP
 	want := []agent.MCPServer{
 		{Name: "a", Transport: "sse", URL: "http://mcp:8000/sse"},
-		{Name: "b", Transport: "streamable-http", URL: "http://mcp:8000/mcp", Headers: map[string]string{"Authorization": "${TOKEN:-none}"}},
+		{Name: "b", Transport: "streamable-http", URL: "http://mcp:8000/mcp",
+			Headers: map[string]string{"Authorization": "${TOKEN:-none}"}},
 		{Name: "c", Transport: "stdio", Command: "python", Args: []string{"-m", "x"}, Env: map[string]string{"A": "1"}},
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
 	filled, err := Servers(got, func(name string) (string, error) { return "secret of " + name, nil })
-	if err != nil || filled[1].Headers["Authorization"] != "secret of TOKEN" || got[1].Headers["Authorization"] != "${TOKEN:-none}" {
+	if err != nil || filled[1].Headers["Authorization"] != "secret of TOKEN" ||
+		got[1].Headers["Authorization"] != "${TOKEN:-none}" {
 		t.Error(filled, err)
 	}
 	has(t, loadError(t, "[[environment.mcp_servers]]\nname='a'\ntransport='stdio'\n[[environment.mcp_servers]]\nname='a'\ntransport='ftp'\n", nil),
@@ -284,16 +304,19 @@ env = {A = "1"}
 
 func TestHealthcheck(t *testing.T) {
 	h := load(t, "[environment.healthcheck]\ncommand = 'test -f /ready'\n", nil).Environment.Health
-	want := &sandbox.Health{Test: []string{"bash", "-c", "test -f /ready"}, Interval: 5 * time.Second, Timeout: 30 * time.Second, StartInterval: 5 * time.Second, Retries: 3}
+	want := &sandbox.Health{Test: []string{"bash", "-c", "test -f /ready"}, Interval: 5 * time.Second,
+		Timeout: 30 * time.Second, StartInterval: 5 * time.Second, Retries: 3}
 	if d := cmp.Diff(want, h); d != "" {
 		t.Error(d)
 	}
 	h = load(t, "[environment.healthcheck]\ncommand='x'\ninterval_sec=1\ntimeout_sec=2\nstart_period_sec=3\nstart_interval_sec=0.5\nretries=9\n", nil).Environment.Health
-	want = &sandbox.Health{Test: []string{"bash", "-c", "x"}, Interval: time.Second, Timeout: 2 * time.Second, StartPeriod: 3 * time.Second, StartInterval: time.Second / 2, Retries: 9}
+	want = &sandbox.Health{Test: []string{"bash", "-c", "x"}, Interval: time.Second, Timeout: 2 * time.Second,
+		StartPeriod: 3 * time.Second, StartInterval: time.Second / 2, Retries: 9}
 	if d := cmp.Diff(want, h); d != "" {
 		t.Error(d)
 	}
-	has(t, loadError(t, "[environment.healthcheck]\nretries = 0\n", nil), "a health check without a command", "want at least 1")
+	has(t, loadError(t, "[environment.healthcheck]\nretries = 0\n", nil), "a health check without a command",
+		"want at least 1")
 }
 
 func TestSolutionEnv(t *testing.T) {
@@ -333,7 +356,8 @@ func TestTOMLErrors(t *testing.T) {
 
 // A key that nobody knows is told, and the task is read all the same.
 func TestUnknownKeys(t *testing.T) {
-	got := load(t, "new = 1\n[agent]\ntimeout = 5\n[environment]\ncpu = 1\n[[environment.mcp_servers]]\nname = 'a'\nurl = 'u'\nretry = 1\n[other]\nx = 1\n", nil)
+	got := load(t, "new = 1\n[agent]\ntimeout = 5\n[environment]\ncpu = 1\n[[environment.mcp_servers]]\nname = "+
+		"'a'\nurl = 'u'\nretry = 1\n[other]\nx = 1\n", nil)
 	want := []string{
 		`task.toml:3:1: agent.timeout: unknown key, ignored; is it "timeout_sec"?`,
 		`task.toml:9:1: environment.mcp_servers[0].retry: unknown key, ignored`,
@@ -347,7 +371,8 @@ func TestUnknownKeys(t *testing.T) {
 }
 
 func FuzzTOML(f *testing.F) {
-	for _, s := range []string{"", "[agent]\ntimeout_sec = 1\n", "artifacts = ['/a', {source='/b'}]", "[[steps]]\nname='a'\n[steps.agent]\nuser=1\n", "a.b.c = [{d = 1}]",
+	for _, s := range []string{"", "[agent]\ntimeout_sec = 1\n", "artifacts = ['/a', {source='/b'}]",
+		"[[steps]]\nname='a'\n[steps.agent]\nuser=1\n", "a.b.c = [{d = 1}]",
 		"[environment]\nmemory='2G'\n[environment.env]\nA='${B:-c}'\n"} {
 		f.Add([]byte(s))
 	}

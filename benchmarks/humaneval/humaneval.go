@@ -64,7 +64,8 @@ func New(file string, raw json.RawMessage) (*Benchmark, error) {
 		}
 	}
 	if b.opts.Timeout <= 0 || b.opts.Timeout > 3600 {
-		return nil, fmt.Errorf("options of humaneval: a timeout of %v seconds; want more than 0 and at most 3600", b.opts.Timeout)
+		return nil, fmt.Errorf("options of humaneval: a timeout of %v seconds; want more than 0 and at most 3600",
+			b.opts.Timeout)
 	}
 	f, err := formats.Open(file)
 	if err != nil {
@@ -93,7 +94,8 @@ func makeTask(r table.Row) (datasets.Task, error) {
 		to     *string
 		name   string
 		needed bool
-	}{{&t.ID, "task_id", true}, {&p.Prompt, "prompt", true}, {&p.Entry, "entry_point", true}, {&p.Test, "test", true}, {&p.Solution, "canonical_solution", false}} {
+	}{{&t.ID, "task_id", true}, {&p.Prompt, "prompt", true}, {&p.Entry, "entry_point", true}, {&p.Test, "test", true},
+		{&p.Solution, "canonical_solution", false}} {
 		if _, ok := f[c.name]; !ok && c.needed {
 			return t, f.Missing(c.name)
 		}
@@ -145,19 +147,23 @@ type episode struct {
 	wishes json.RawMessage
 }
 
-func (b *Benchmark) Open(_ context.Context, h benchmarks.Host, t datasets.Task, o benchmarks.Options) (benchmarks.Episode, error) {
+func (b *Benchmark) Open(_ context.Context, h benchmarks.Host, t datasets.Task,
+	o benchmarks.Options) (benchmarks.Episode, error) {
 	p, err := decode(t)
 	if err != nil {
 		return nil, err
 	}
 	spec := o.Merge(worker)
-	return &episode{sandboxed.Base{Host: h, Spec: &spec, Stages: []benchmarks.Stage{{Goal: sandboxed.Say(goal(p))}}}, sandboxed.Keep(o)}, nil
+	return &episode{sandboxed.Base{Host: h, Spec: &spec, Stages: []benchmarks.Stage{{Goal: sandboxed.Say(goal(p))}}},
+		sandboxed.Keep(o)}, nil
 }
 
 func goal(p problem) string {
-	return fmt.Sprintf("Complete the Python function %s below. Keep its name and its parameters; it will be called by tests that you do not see.\n\n"+
+	return fmt.Sprintf("Complete the Python function %s below. Keep its name and its parameters; it will be called "+
+		"by tests that you do not see.\n\n"+
 		"```python\n%s\n```\n\n"+
-		"Answer with the whole function in one block of Python code, imports included. If you have a shell you may instead write it to %s in the working directory; then the file counts.",
+		"Answer with the whole function in one block of Python code, imports included. If you have a shell you may "+
+		"instead write it to %s in the working directory; then the file counts.",
 		p.Entry, strings.TrimRight(p.Prompt, "\n "), File)
 }
 
@@ -185,7 +191,8 @@ func (e *episode) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Evi
 }
 
 // Grade runs the tests.
-func (b *Benchmark) Grade(ctx context.Context, h benchmarks.Host, t datasets.Task, ev benchmarks.Evidence, _ benchmarks.Episode) (benchmarks.Result, error) {
+func (b *Benchmark) Grade(ctx context.Context, h benchmarks.Host, t datasets.Task, ev benchmarks.Evidence,
+	_ benchmarks.Episode) (benchmarks.Result, error) {
 	p, err := decode(t)
 	if err != nil {
 		return benchmarks.Result{}, err

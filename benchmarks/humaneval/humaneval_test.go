@@ -72,34 +72,41 @@ func TestWhatCounts(t *testing.T) {
 		flags          string
 		machines       int
 	}{
-		"answer":          {"", good, 1, "[]", 1},
-		"body":            {"", "return x+1", 1, "[]", 1},
-		"nothing":         {"", "", 0, "[]", 0},
-		"file":            {"printf 'def inc(x): return x + 1' > solution.py", "it is in solution.py", 1, "[]", 2},
-		"wrong file":      {"printf 'def inc(x): return x' > solution.py", good, 0, "[]", 2},
-		"acts, answers":   {"ls", good, 1, "[]", 2},
-		"a folder":        {"mkdir solution.py", good, 1, "[]", 2},
-		"a huge file":     {"truncate -s 1G solution.py", good, 1, "[]", 2},
-		"not UTF-8":       {"printf 'def inc(x): return x + 1 # \\xff' > solution.py", "", 1, "[]", 2}, // its bytes become U+FFFD
-		"for ever":        {"", "while True: pass", 0, "[no_reward]", 1},
-		"leaves with 0":   {"", "import sys\nsys.exit(0)\ndef inc(x): pass", 0, "[]", 1},
-		"another service": {"(setsid sleep 1000 &); echo 'import os; os._exit(0)' > sitecustomize.py", good, 1, "[]", 2},
+		"answer":        {"", good, 1, "[]", 1},
+		"body":          {"", "return x+1", 1, "[]", 1},
+		"nothing":       {"", "", 0, "[]", 0},
+		"file":          {"printf 'def inc(x): return x + 1' > solution.py", "it is in solution.py", 1, "[]", 2},
+		"wrong file":    {"printf 'def inc(x): return x' > solution.py", good, 0, "[]", 2},
+		"acts, answers": {"ls", good, 1, "[]", 2},
+		"a folder":      {"mkdir solution.py", good, 1, "[]", 2},
+		"a huge file":   {"truncate -s 1G solution.py", good, 1, "[]", 2},
+		// its bytes become U+FFFD
+		"not UTF-8":     {"printf 'def inc(x): return x + 1 # \\xff' > solution.py", "", 1, "[]", 2},
+		"for ever":      {"", "while True: pass", 0, "[no_reward]", 1},
+		"leaves with 0": {"", "import sys\nsys.exit(0)\ndef inc(x): pass", 0, "[]", 1},
+		"another service": {"(setsid sleep 1000 &); echo 'import os; os._exit(0)' > sitecustomize.py", good, 1, "[]",
+			2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, err := benchtest.Play(t.Context(), benchtest.Session{Benchmark: b, Driver: d, Task: task, Agent: agent.Func(func(ctx context.Context, s *agent.Session) (agent.Answer, error) {
-				if c.script != "" {
-					if _, err := s.Step(ctx, event.New(event.FromAgent, event.Run{Command: c.script})); err != nil {
-						return agent.Answer{}, err
-					}
-				}
-				return agent.Answer{Parts: event.Text(c.answer)}, nil
-			})})
+			p, err := benchtest.Play(t.Context(),
+				benchtest.Session{Benchmark: b, Driver: d, Task: task,
+					Agent: agent.Func(func(ctx context.Context, s *agent.Session) (agent.Answer, error) {
+						if c.script != "" {
+							if _, err := s.Step(ctx,
+								event.New(event.FromAgent, event.Run{Command: c.script})); err != nil {
+								return agent.Answer{}, err
+							}
+						}
+						return agent.Answer{Parts: event.Text(c.answer)}, nil
+					})})
 			if err != nil {
 				t.Fatal(err)
 			}
 			r := p.Results[0]
-			if got := *r.Primary().Value; got != c.want || fmt.Sprint(r.Flags) != c.flags || p.Machines != c.machines || len(p.Strays) > 0 {
-				t.Errorf("%v (%s), flags %v, %d machines, %q; want %v, %s, %d", got, r.Primary().Why, r.Flags, p.Machines, p.Strays, c.want, c.flags, c.machines)
+			if got := *r.Primary().Value; got != c.want || fmt.Sprint(r.Flags) != c.flags || p.Machines != c.machines ||
+				len(p.Strays) > 0 {
+				t.Errorf("%v (%s), flags %v, %d machines, %q; want %v, %s, %d", got, r.Primary().Why, r.Flags,
+					p.Machines, p.Strays, c.want, c.flags, c.machines)
 			}
 		})
 	}

@@ -102,7 +102,8 @@ func (o *Options) complete() error {
 	for _, x := range []struct {
 		key         string
 		value, most int
-	}{{"max_steps", o.Steps, 10_000}, {"seeds_for", o.Repeats, 10_000}, {"width", o.Width, 4096}, {"height", o.Height, 4096}} {
+	}{{"max_steps", o.Steps, 10_000}, {"seeds_for", o.Repeats, 10_000}, {"width", o.Width, 4096},
+		{"height", o.Height, 4096}} {
 		if x.value < 0 || x.value > x.most {
 			bad("%s: want a number from 0, which is the default, to %d, not %d", x.key, x.most, x.value)
 		}
@@ -155,7 +156,8 @@ func (b *Benchmark) tasks() (datasets.Source, error) {
 		if b.opts.Split != "" && t.Split != b.opts.Split {
 			continue
 		}
-		d := data{Page: t.Name + ".html", Steps: b.opts.Steps, AtLeast: b.opts.AtLeast, Actions: b.opts.Actions, Multi: b.opts.Multi,
+		d := data{Page: t.Name + ".html", Steps: b.opts.Steps, AtLeast: b.opts.AtLeast, Actions: b.opts.Actions,
+			Multi: b.opts.Multi,
 			Width: b.opts.Width, Height: b.opts.Height, Shared: b.folder.rest}
 		of := seeds[i]
 		if b.opts.Seeds != nil {
@@ -166,7 +168,8 @@ func (b *Benchmark) tasks() (datasets.Source, error) {
 		}
 		var err error
 		if d.Digest, err = b.folder.page(d.Page); err != nil {
-			bad = append(bad, &datasets.BadTask{ID: t.Name, Place: b.dir, Err: fmt.Errorf("its page is not there: %w; get the pages anew: %s", err, howToFetch)})
+			bad = append(bad, &datasets.BadTask{ID: t.Name, Place: b.dir,
+				Err: fmt.Errorf("its page is not there: %w; get the pages anew: %s", err, howToFetch)})
 			continue
 		}
 		raw, err := json.Marshal(d)
@@ -177,12 +180,14 @@ func (b *Benchmark) tasks() (datasets.Source, error) {
 		if err != nil {
 			return nil, err
 		}
-		fields := map[string]string{"split": t.Split, "category": t.Category, "webgum": strconv.FormatBool(t.WebGUM), "deterministic": strconv.FormatBool(!t.Random),
-			"group": strconv.Itoa(t.Group), "oracle": strconv.FormatBool(solve.Knows(t.Name))}
+		fields := map[string]string{"split": t.Split, "category": t.Category, "webgum": strconv.FormatBool(t.WebGUM),
+			"deterministic": strconv.FormatBool(!t.Random),
+			"group":         strconv.Itoa(t.Group), "oracle": strconv.FormatBool(solve.Knows(t.Name))}
 		if t.Delay {
 			fields["comment"] = "delay"
 		}
-		out = append(out, datasets.Task{ID: t.Name, Digest: digest, Cluster: "group-" + strconv.Itoa(t.Group), Tags: []string{web.Tag, t.Split, t.Category}, Fields: fields, Data: raw})
+		out = append(out, datasets.Task{ID: t.Name, Digest: digest, Cluster: "group-" + strconv.Itoa(t.Group),
+			Tags: []string{web.Tag, t.Split, t.Category}, Fields: fields, Data: raw})
 	}
 	return source{web.Table(out), bad}, nil
 }
@@ -213,7 +218,8 @@ func (b *Benchmark) Needs(datasets.Task, benchmarks.Options) (benchmarks.Needs, 
 }
 
 // Open serves the pages to a context of their own, which reaches nothing else.
-func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task, o benchmarks.Options) (benchmarks.Episode, error) {
+func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task,
+	o benchmarks.Options) (benchmarks.Episode, error) {
 	var d data
 	if err := json.Unmarshal(t.Data, &d); err != nil {
 		return nil, &benchmarks.TaskError{Task: t.ID, Err: err}
@@ -222,7 +228,8 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task
 	c := web.Config{
 		Host: h, Seed: d.seed(o.Repeat), Steps: d.Steps, Close: site.Close,
 		Actions: action.Options{Subsets: d.Actions, Single: !d.Multi, Retry: true},
-		Hide:    func(m event.BrowserLog) bool { return strings.HasPrefix(m.Text, "log: reward: ") }, // each page says it at its end
+		// each page says it at its end
+		Hide: func(m event.BrowserLog) bool { return strings.HasPrefix(m.Text, "log: reward: ") },
 		Task: func(seed uint32) (browsergym.Task, error) {
 			return &browsergym.MiniWoB{Name: t.ID, Base: web.SiteURL + "miniwob/", Seed: seed, AtLeast: d.AtLeast}, nil
 		},
@@ -252,7 +259,8 @@ func (d *data) seed(repeat int) uint32 {
 }
 
 // Grade takes the last step's reward, which is 1 or 0.
-func (b *Benchmark) Grade(_ context.Context, _ benchmarks.Host, _ datasets.Task, ev benchmarks.Evidence, _ benchmarks.Episode) (benchmarks.Result, error) {
+func (b *Benchmark) Grade(_ context.Context, _ benchmarks.Host, _ datasets.Task, ev benchmarks.Evidence,
+	_ benchmarks.Episode) (benchmarks.Result, error) {
 	return web.Grade(ev)
 }
 

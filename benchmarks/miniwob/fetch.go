@@ -131,7 +131,8 @@ func fetch(ctx context.Context, src fs.FS, f *Fetched, from string) error {
 			if base != "." {
 				to = strings.TrimPrefix(name, base+"/")
 			}
-			if strings.ContainsFunc(to, func(r rune) bool { return r < ' ' || r == '\\' || r == ':' || r == 0x7f }) || !filepath.IsLocal(to) {
+			if strings.ContainsFunc(to, func(r rune) bool { return r < ' ' || r == '\\' || r == ':' || r == 0x7f }) ||
+				!filepath.IsLocal(to) {
 				return fmt.Errorf("%q is no name for a file of these", name)
 			}
 			if twin, ok := lower[strings.ToLower(to)]; ok {
@@ -159,14 +160,17 @@ func fetch(ctx context.Context, src fs.FS, f *Fetched, from string) error {
 		}
 	}
 	if len(missing) > 0 {
-		return fmt.Errorf("%d of %d pages are not there, %s among them; name a whole wheel, ZIP or folder html", len(missing), len(Tasks()), missing[0])
+		return fmt.Errorf("%d of %d pages are not there, %s among them; name a whole wheel, ZIP or folder html",
+			len(missing), len(Tasks()), missing[0])
 	}
-	if !slices.ContainsFunc(slices.Collect(maps.Keys(have)), func(name string) bool { return strings.HasPrefix(name, "core/") }) {
+	if !slices.ContainsFunc(slices.Collect(maps.Keys(have)),
+		func(name string) bool { return strings.HasPrefix(name, "core/") }) {
 		return errors.New("there are pages, but no folder core, which all of them load")
 	}
 	f.Digest = treeDigest(have)
 	f.Version = versions[f.Digest]
-	note, err := json.MarshalIndent(map[string]any{"from": from, "fetched": time.Now().UTC().Truncate(time.Second), "digest": f.Digest, "version": f.Version, "files": have}, "", " ")
+	note, err := json.MarshalIndent(map[string]any{"from": from, "fetched": time.Now().UTC().Truncate(time.Second),
+		"digest": f.Digest, "version": f.Version, "files": have}, "", " ")
 	if err != nil {
 		return err
 	}

@@ -49,7 +49,8 @@ func zipped(t *testing.T, name string, entries []entry) string {
 
 // whole are all pages below a folder, with a wheel's list of digests.
 func whole(below string) []entry {
-	all := []entry{{below + "core/core.js", "core"}, {below + "common/ui_utils.js", "utils"}, {below + "README", "not a page"}}
+	all := []entry{{below + "core/core.js", "core"}, {below + "common/ui_utils.js", "utils"},
+		{below + "README", "not a page"}}
 	for _, t := range miniwob.Tasks() {
 		all = append(all, entry{below + "miniwob/" + t.Name + ".html", "<title>" + t.Name})
 	}
@@ -71,7 +72,8 @@ func TestFetch(t *testing.T) {
 	t.Setenv("XDG_DATA_HOME", data)
 	to := filepath.Join(data, "evalrun", "miniwob")
 	good := whole("miniwob/html/")
-	for _, from := range []string{zipped(t, "a.whl", append(good, record(good))), zipped(t, "b.zip", whole("miniwob-plusplus-1/miniwob/html/")), folder(t)} {
+	for _, from := range []string{zipped(t, "a.whl", append(good, record(good))),
+		zipped(t, "b.zip", whole("miniwob-plusplus-1/miniwob/html/")), folder(t)} {
 		f, err := miniwob.Fetch(t.Context(), from)
 		if err != nil {
 			t.Fatal(err)
@@ -119,10 +121,12 @@ func TestFetchHostile(t *testing.T) {
 	text := filepath.Join(t.TempDir(), "a.zip")
 	os.WriteFile(text, []byte("no archive"), 0o644)
 	for want, from := range map[string]string{
-		"no plain file":           zipped(t, "link.zip", append(whole("html/"), entry{"html/core/passwd ->", "/etc/passwd"})),
-		"no name for a file":      zipped(t, "slash.zip", append(whole("html/"), entry{`html/core/a\b`, ""})),
-		"one name on some disks":  zipped(t, "case.zip", append(whole("html/"), entry{"html/core/CORE.js", ""})),
-		"is too large":            zipped(t, "bomb.zip", append(whole("html/"), entry{"html/core/bomb.js", strings.Repeat("\x00", 17<<20)})),
+		"no plain file": zipped(t, "link.zip",
+			append(whole("html/"), entry{"html/core/passwd ->", "/etc/passwd"})),
+		"no name for a file":     zipped(t, "slash.zip", append(whole("html/"), entry{`html/core/a\b`, ""})),
+		"one name on some disks": zipped(t, "case.zip", append(whole("html/"), entry{"html/core/CORE.js", ""})),
+		"is too large": zipped(t, "bomb.zip",
+			append(whole("html/"), entry{"html/core/bomb.js", strings.Repeat("\x00", 17<<20)})),
 		"not what the wheel's":    zipped(t, "bad.whl", wheel),
 		"more than 5000 files":    zipped(t, "many.zip", many),
 		"1 of 125 pages":          zipped(t, "less.zip", good[:len(good)-1]),
@@ -137,7 +141,9 @@ func TestFetchHostile(t *testing.T) {
 		}
 	}
 	// Names that lead out of the archive do not.
-	if _, err := miniwob.Fetch(t.Context(), zipped(t, "out.zip", append(whole("html/"), entry{"html/core/../../../../evil", "evil"}, entry{"/html/core/evil", "evil"}))); err == nil {
+	if _, err := miniwob.Fetch(t.Context(),
+		zipped(t, "out.zip", append(whole("html/"), entry{"html/core/../../../../evil", "evil"},
+			entry{"/html/core/evil", "evil"}))); err == nil {
 		filepath.WalkDir(data, func(p string, _ os.DirEntry, _ error) error {
 			if strings.HasSuffix(p, "evil") && !strings.HasPrefix(p, to) {
 				t.Errorf("%s was written", p)

@@ -45,7 +45,8 @@ func findDir(named string) (string, error) {
 			return "", err
 		}
 		if _, err := os.Stat(filepath.Join(dir, sample)); err != nil {
-			return "", fmt.Errorf("the pages of MiniWoB++ are not in %s; get them once by: %s, or name their folder: miniwob:FOLDER", dir, howToFetch)
+			return "", fmt.Errorf("the pages of MiniWoB++ are not in %s; get them once by: %s, or name their folder: "+
+				"miniwob:FOLDER", dir, howToFetch)
 		}
 		return dir, nil
 	}
@@ -56,9 +57,11 @@ func findDir(named string) (string, error) {
 		}
 	}
 	if _, err := os.Stat(named); err != nil {
-		return "", fmt.Errorf("miniwob: %w; name the folder with the pages of MiniWoB++, or leave it out and get them by: %s", err, howToFetch)
+		return "", fmt.Errorf("miniwob: %w; name the folder with the pages of MiniWoB++, or leave it out and get "+
+			"them by: %s", err, howToFetch)
 	}
-	return "", fmt.Errorf("miniwob: %s has no pages of MiniWoB++: neither it nor its folder html has %s; name the package's folder html, or leave the folder out and get the pages by: %s", named, sample, howToFetch)
+	return "", fmt.Errorf("miniwob: %s has no pages of MiniWoB++: neither it nor its folder html has %s; name the "+
+		"package's folder html, or leave the folder out and get the pages by: %s", named, sample, howToFetch)
 }
 
 // shared are the folders that all pages use.
@@ -89,7 +92,8 @@ func openFolder(dir string) (*folder, error) {
 		})
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && d == "core": // without it no page has an episode to start
-			err = fmt.Errorf("%s has pages, but no folder core, which all of them load; name a folder that has both, or get the pages by: %s", dir, howToFetch)
+			err = fmt.Errorf("%s has pages, but no folder core, which all of them load; name a folder that has both, "+
+				"or get the pages by: %s", dir, howToFetch)
 		case errors.Is(err, fs.ErrNotExist):
 			err = nil
 		}

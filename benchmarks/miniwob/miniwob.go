@@ -48,7 +48,8 @@ var all = sync.OnceValue(func() []Task {
 		for _, w := range words[1:] {
 			name, flags, _ := strings.Cut(w, ":")
 			out = append(out, Task{Name: name, Category: categories[flags[0]], Split: words[0], Group: group,
-				WebGUM: strings.Contains(flags, "w"), Delay: strings.Contains(flags, "!"), Random: slices.Contains(random, name)})
+				WebGUM: strings.Contains(flags, "w"), Delay: strings.Contains(flags, "!"),
+				Random: slices.Contains(random, name)})
 		}
 	}
 	slices.SortFunc(out, func(a, b Task) int { return strings.Compare(a.Name, b.Name) })

@@ -38,7 +38,8 @@ func TestTasks(t *testing.T) {
 		}
 		groups[x.Group] = x.Split
 	}
-	want := map[string]int{"all": 125, "original": 77, "hidden test": 18, "debug": 12, "additional": 12, "nodelay": 6, "train": 62, "test": 63, "webgum": 56, "delay": 9, "random": 4}
+	want := map[string]int{"all": 125, "original": 77, "hidden test": 18, "debug": 12, "additional": 12, "nodelay": 6,
+		"train": 62, "test": 63, "webgum": 56, "delay": 9, "random": 4}
 	if fmt.Sprint(count) != fmt.Sprint(want) || len(groups) != 78 {
 		t.Errorf("%v in %d groups, not %v in 78", count, len(groups), want)
 	}
@@ -56,7 +57,8 @@ func folder(t *testing.T) string {
 		t.Fatal(err)
 	}
 	for _, x := range miniwob.Tasks() {
-		if err := os.WriteFile(filepath.Join(dir, "miniwob", x.Name+".html"), []byte("<title>"+x.Name), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "miniwob", x.Name+".html"), []byte("<title>"+x.Name),
+			0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -93,7 +95,8 @@ func TestSource(t *testing.T) {
 	if len(ids) != 125 || fmt.Sprint(seeds[ids[0]], seeds[ids[124]]) != "[28 14 7 20 18] [20 5 0 4 11]" {
 		t.Errorf("%d tasks, with seeds %v and %v", len(ids), seeds[ids[0]], seeds[ids[124]])
 	}
-	if ids, seeds, _ := read(dir, `{"subset": "tiny"}`); fmt.Sprint(ids, seeds) != "[click-dialog click-checkboxes] map[click-checkboxes:[7 20] click-dialog:[28 14]]" {
+	if ids, seeds, _ := read(dir, `{"subset": "tiny"}`); fmt.Sprint(ids, seeds) != "[click-dialog click-checkboxes] "+
+		"map[click-checkboxes:[7 20] click-dialog:[28 14]]" {
 		t.Error(ids, seeds)
 	}
 	ids, train, _ := read(dir, `{"split": "train"}`)
@@ -138,7 +141,8 @@ func TestOptions(t *testing.T) {
 		`{"seeds": [1, -1]}`:             "seeds: a seed is from 0",
 		`{"split": "x", "height": 5000}`: "height", // all at once
 	} {
-		if _, err := miniwob.New(dir, json.RawMessage(options), web.Browsers{}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := miniwob.New(dir, json.RawMessage(options), web.Browsers{}); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, not %s", options, err, want)
 		}
 		if err := miniwob.CheckOptions(json.RawMessage(options)); err == nil || !strings.Contains(err.Error(), want) {
@@ -151,11 +155,13 @@ func TestOptions(t *testing.T) {
 	if _, err := miniwob.New(dir, nil, web.Browsers{}); err == nil || !strings.Contains(err.Error(), "no folder core") {
 		t.Errorf("without core: %v", err)
 	}
-	if _, err := miniwob.New(t.TempDir(), nil, web.Browsers{}); err == nil || !strings.Contains(err.Error(), "has no pages of MiniWoB++") {
+	if _, err := miniwob.New(t.TempDir(), nil, web.Browsers{}); err == nil ||
+		!strings.Contains(err.Error(), "has no pages of MiniWoB++") {
 		t.Errorf("an empty folder: %v", err)
 	}
 	t.Setenv("XDG_DATA_HOME", t.TempDir())
-	if _, err := miniwob.New("", nil, web.Browsers{}); err == nil || !strings.Contains(err.Error(), "evalrun tasks fetch miniwob") {
+	if _, err := miniwob.New("", nil, web.Browsers{}); err == nil ||
+		!strings.Contains(err.Error(), "evalrun tasks fetch miniwob") {
 		t.Errorf("nothing was fetched: %v", err)
 	}
 }
@@ -187,7 +193,8 @@ func TestPublished(t *testing.T) {
 		if x.WebGUM {
 			webgum = "True"
 		}
-		if got, want := fmt.Sprint([]string{"miniwob." + x.Name, x.Category, comment, webgum, fmt.Sprint(x.Group), x.Split}), fmt.Sprint(rows[i+1]); got != want {
+		if got, want := fmt.Sprint([]string{"miniwob." + x.Name, x.Category, comment, webgum, fmt.Sprint(x.Group),
+			x.Split}), fmt.Sprint(rows[i+1]); got != want {
 			t.Errorf("%d: %s, not %s", i, got, want)
 		}
 	}

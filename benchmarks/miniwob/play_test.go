@@ -50,7 +50,8 @@ func play(t testing.TB, b *miniwob.Benchmark, task string, repeat int, a agent.A
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := benchtest.Play(ctx, benchtest.Session{Benchmark: b, Task: x, Agent: a, Options: benchmarks.Options{Repeat: repeat}})
+	p, err := benchtest.Play(ctx, benchtest.Session{Benchmark: b, Task: x, Agent: a,
+		Options: benchmarks.Options{Repeat: repeat}})
 	if err != nil {
 		t.Fatalf("%s, repeat %d: %v", task, repeat, err)
 	}

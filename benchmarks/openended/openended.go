@@ -61,7 +61,8 @@ func New(address string, raw json.RawMessage, br web.Browsers) (*Benchmark, erro
 	u, err := web.Address(address)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("openended: %q is no address of a page on the web: %w; a file has to be served first (python3 -m http.server, say)", address, err)
+		return nil, fmt.Errorf("openended: %q is no address of a page on the web: %w; a file has to be served first "+
+			"(python3 -m http.server, say)", address, err)
 	case b.opts.Steps < 0 || b.opts.Width < 0 || b.opts.Height < 0:
 		return nil, errors.New("options of openended: max_steps, width and height are not below 0")
 	}
@@ -117,10 +118,12 @@ func (b *Benchmark) wish(o benchmarks.Options) browsers.Wish {
 }
 
 // Open opens the page.
-func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task, o benchmarks.Options) (benchmarks.Episode, error) {
+func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task,
+	o benchmarks.Options) (benchmarks.Episode, error) {
 	c := web.Config{Host: h, Seed: uint32(o.Repeat), Steps: b.opts.Steps, Actions: b.actions(), Answer: true,
 		Task: func(uint32) (browsergym.Task, error) {
-			x := &browsergym.Openended{URL: b.url.String(), Browser: browsergym.Settings{Width: b.opts.Width, Height: b.opts.Height}}
+			x := &browsergym.Openended{URL: b.url.String(),
+				Browser: browsergym.Settings{Width: b.opts.Width, Height: b.opts.Height}}
 			if b.opts.Goal != "" {
 				x.Goal = browsergym.Text(b.opts.Goal)
 			}
@@ -134,7 +137,8 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task
 }
 
 // Grade gives 0: nobody says what is right.
-func (b *Benchmark) Grade(_ context.Context, _ benchmarks.Host, _ datasets.Task, ev benchmarks.Evidence, _ benchmarks.Episode) (benchmarks.Result, error) {
+func (b *Benchmark) Grade(_ context.Context, _ benchmarks.Host, _ datasets.Task, ev benchmarks.Evidence,
+	_ benchmarks.Episode) (benchmarks.Result, error) {
 	r, err := web.Grade(ev)
 	if err == nil && *r.Primary().Value == 0 {
 		r.Primary().Why = "an open task has no reward"

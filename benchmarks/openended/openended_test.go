@@ -37,7 +37,8 @@ func TestWish(t *testing.T) {
 		}
 	}
 	b, _ := New("example.com", nil, web.Browsers{})
-	if w := b.wish(benchmarks.Options{Sandbox: sandbox.Spec{Network: sandbox.Network{Mode: "public"}}}); w.Network.Mode != "public" {
+	if w := b.wish(benchmarks.Options{Sandbox: sandbox.Spec{
+		Network: sandbox.Network{Mode: "public"}}}); w.Network.Mode != "public" {
 		t.Errorf("the run's own policy: %+v", w)
 	}
 	for _, bad := range []string{"file:///etc/passwd", "http://", "chrome://version", "http://a b/"} {
@@ -58,7 +59,8 @@ func TestPlay(t *testing.T) {
 	defer s.Close()
 	p := browsers.New(browsers.Options{})
 	defer p.Close()
-	b, err := New(s.URL, json.RawMessage(`{"goal": "Say where the link leads.", "max_steps": 5}`), web.Browsers{Pool: p})
+	b, err := New(s.URL, json.RawMessage(`{"goal": "Say where the link leads.", "max_steps": 5}`),
+		web.Browsers{Pool: p})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,19 +68,21 @@ func TestPlay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	played, err := benchtest.Play(t.Context(), benchtest.Session{Benchmark: b, Task: task, Agent: agent.Func(func(ctx context.Context, s *agent.Session) (agent.Answer, error) {
-		for _, code := range []string{"", "goto('http://127.0.0.1:8889/')", "go_back()", ""} {
-			e, err := s.Step(ctx, event.New(event.FromAgent, event.Browse{Code: code}))
-			if err != nil {
-				return agent.Answer{}, err
-			}
-			o, ok := e.Body.(event.Browsed)
-			if !ok || o.AX == nil || o.DOM == nil || o.Properties == nil || o.Screenshot == nil {
-				t.Errorf("%q: %+v", code, e.Body)
-			}
-		}
-		return agent.Answer{Parts: event.Text("to /next")}, nil
-	})})
+	played, err := benchtest.Play(t.Context(),
+		benchtest.Session{Benchmark: b, Task: task,
+			Agent: agent.Func(func(ctx context.Context, s *agent.Session) (agent.Answer, error) {
+				for _, code := range []string{"", "goto('http://127.0.0.1:8889/')", "go_back()", ""} {
+					e, err := s.Step(ctx, event.New(event.FromAgent, event.Browse{Code: code}))
+					if err != nil {
+						return agent.Answer{}, err
+					}
+					o, ok := e.Body.(event.Browsed)
+					if !ok || o.AX == nil || o.DOM == nil || o.Properties == nil || o.Screenshot == nil {
+						t.Errorf("%q: %+v", code, e.Body)
+					}
+				}
+				return agent.Answer{Parts: event.Text("to /next")}, nil
+			})})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,17 +46,30 @@ func TestForging(t *testing.T) {
 		"leaves hard at once":   "import os\nos._exit(0)",
 		"leaves in the call":    "import os\ndef square(x):\n    os._exit(0)",
 		"raises SystemExit":     "def square(x):\n    raise SystemExit(0)",
-		"prints a verdict":      "import os\nfor fd in range(20):\n    try: os.write(fd, b'\\nNN {\"passed\": true}\\n')\n    except OSError: pass\ndef square(x): return 0",
-		"hook at exit":          "import atexit, os\natexit.register(lambda: print('{\"passed\": true}'))\ndef square(x): raise SystemExit(0)",
-		"its own check":         "def check(candidate): pass\ndef square(x): return 0",
-		"equal to everything":   "class E(int):\n    __eq__ = lambda s, o: True\n    __hash__ = int.__hash__\ndef square(x): return E(0)",
-		"object equal to all":   "class E:\n    __eq__ = lambda s, o: True\ndef square(x): return E()",
-		"monkeypatches":         "import builtins, json, os, sys\nbuiltins.AssertionError = type('A', (Exception,), {})\njson.loads = lambda *a: {'value': 4}\nsys.modules['__main__'].__dict__['enc'] = lambda v: 4\ndef square(x): return 0",
-		"writes replies ahead":  "import os, json\nb = json.dumps({'ready': 1}).encode()\nr = json.dumps({'value': 4}).encode()\nfor fd in range(3, 20):\n    try: os.write(fd, len(b).to_bytes(8, 'big') + b + (len(r).to_bytes(8, 'big') + r))\n    except OSError: pass\ndef square(x): return 0",
-		"kills its parent":      "import os\ntry: os.kill(os.getppid(), 9)\nexcept OSError: pass\ndef square(x): return 0",
-		"reads its parent":      "import os\ntry:\n    open('/proc/%d/fd/0' % os.getppid(), 'rb').read()\n    open('/proc/%d/mem' % os.getppid(), 'rb').read(1)\nexcept OSError: pass\ndef square(x): return 0",
-		"writes through proc":   "import os\nfor fd in range(10):\n    try: open('/proc/%d/fd/%d' % (os.getppid(), fd), 'w').write('{\"passed\": true}')\n    except OSError: pass\ndef square(x): return 0",
-		"reads the tests":       "import gc, sys\ntexts = [o for o in gc.get_objects() if isinstance(o, dict) and 'test' in o]\nf = sys._getframe()\nwhile f:\n    if 'second' in f.f_locals: texts.append(f.f_locals['second'])\n    f = f.f_back\ndef square(x): return 4 if x == 2 else 49 if texts and any('nonce' in t for t in texts) else 0",
+		"prints a verdict": "import os\nfor fd in range(20):\n    try: os.write(fd, b'\\nNN {\"passed\": " +
+			"true}\\n')\n    except OSError: pass\ndef square(x): return 0",
+		"hook at exit": "import atexit, os\natexit.register(lambda: print('{\"passed\": true}'))\ndef " +
+			"square(x): raise SystemExit(0)",
+		"its own check": "def check(candidate): pass\ndef square(x): return 0",
+		"equal to everything": "class E(int):\n    __eq__ = lambda s, o: True\n    __hash__ = int.__hash__\ndef " +
+			"square(x): return E(0)",
+		"object equal to all": "class E:\n    __eq__ = lambda s, o: True\ndef square(x): return E()",
+		"monkeypatches": "import builtins, json, os, sys\nbuiltins.AssertionError = type('A', (Exception,), " +
+			"{})\njson.loads = lambda *a: {'value': 4}\nsys.modules['__main__'].__dict__['enc'] = lambda v: 4\ndef " +
+			"square(x): return 0",
+		"writes replies ahead": "import os, json\nb = json.dumps({'ready': 1}).encode()\nr = json.dumps({'value': " +
+			"4}).encode()\nfor fd in range(3, 20):\n    try: os.write(fd, len(b).to_bytes(8, 'big') + b + " +
+			"(len(r).to_bytes(8, 'big') + r))\n    except OSError: pass\ndef square(x): return 0",
+		"kills its parent": "import os\ntry: os.kill(os.getppid(), 9)\nexcept OSError: pass\ndef " +
+			"square(x): return 0",
+		"reads its parent": "import os\ntry:\n    open('/proc/%d/fd/0' % os.getppid(), 'rb').read()\n    " +
+			"open('/proc/%d/mem' % os.getppid(), 'rb').read(1)\nexcept OSError: pass\ndef square(x): return 0",
+		"writes through proc": "import os\nfor fd in range(10):\n    try: open('/proc/%d/fd/%d' % (os.getppid(), " +
+			"fd), 'w').write('{\"passed\": true}')\n    except OSError: pass\ndef square(x): return 0",
+		"reads the tests": "import gc, sys\ntexts = [o for o in gc.get_objects() if isinstance(o, dict) and " +
+			"'test' in o]\nf = sys._getframe()\nwhile f:\n    if 'second' in f.f_locals: " +
+			"texts.append(f.f_locals['second'])\n    f = f.f_back\ndef square(x): return 4 if x == 2 else 49 if " +
+			"texts and any('nonce' in t for t in texts) else 0",
 		"replaces the function": "def square(x):\n    global square\n    square = lambda x: x * x\n    return 0",
 		"floods a reply":        "def square(x): return 'x' * (20 << 20)",
 		"deep reply":            "def square(x):\n    l = []\n    for _ in range(100000): l = [l]\n    return l",
@@ -111,7 +124,8 @@ def check(look):
 func TestValues(t *testing.T) {
 	d := benchtest.Local(t)
 	o := run(t, d, pygrade.Program{
-		Prompt: "from typing import List\nimport math\n\ndef helper(x):\n    return x + 1\n\n\ndef f(x, *more, **named):\n    \"\"\" doc \"\"\"\n",
+		Prompt: "from typing import List\nimport math\n\ndef helper(x):\n    return x + 1\n\n\ndef f(x, *more, " +
+			"**named):\n    \"\"\" doc \"\"\"\n",
 		Source: `
 import collections, decimal, fractions, numbers
 def f(x, *more, **named):
@@ -166,34 +180,41 @@ def check(candidate):
 
 func TestLimits(t *testing.T) {
 	d := benchtest.Local(t)
-	if o := run(t, d, pygrade.Program{Source: "while True: pass"}, time.Second); !o.NoVerdict || !strings.Contains(o.Why, "longer than 1s") {
+	if o := run(t, d, pygrade.Program{Source: "while True: pass"}, time.Second); !o.NoVerdict ||
+		!strings.Contains(o.Why, "longer than 1s") {
 		t.Errorf("an endless loop: %+v", o)
 	}
-	if o := run(t, d, pygrade.Program{Source: "def square(x):\n    l = []\n    while True: l.append(' ' * 10_000_000)"}, 20*time.Second); o.Passed || o.Why == "" {
+	if o := run(t, d, pygrade.Program{Source: "def square(x):\n    l = []\n    while True: l.append(' ' * 10_000_000)"},
+		20*time.Second); o.Passed || o.Why == "" {
 		t.Errorf("all memory: %+v", o)
 	}
-	if o := run(t, d, pygrade.Program{Source: "import os\ndef square(x):\n    while True: os.fork()"}, 2*time.Second); o.Passed || o.Why == "" {
+	if o := run(t, d, pygrade.Program{Source: "import os\ndef square(x):\n    while True: os.fork()"},
+		2*time.Second); o.Passed || o.Why == "" {
 		t.Errorf("forks without end: %+v", o)
 	}
 	for name, test := range map[string]string{"no check": "x = 1", "broken": "def check(", "fails": "1/0"} {
-		if o := run(t, d, pygrade.Program{Source: "def square(x): return x*x", Test: test}, 20*time.Second); !o.Task || o.Passed {
+		if o := run(t, d, pygrade.Program{Source: "def square(x): return x*x", Test: test}, 20*time.Second); !o.Task ||
+			o.Passed {
 			t.Errorf("tests at fault (%s): %+v", name, o)
 		}
 	}
 	// What the tests hand back to the function is the function's own doing.
 	const twice = "def check(candidate):\n    assert candidate(candidate(2)) == 16"
 	for _, gives := range []string{"object()", "[object()]", "{1: object()}", "print", "(lambda: 1)"} {
-		if o := run(t, d, pygrade.Program{Source: "def square(x): return " + gives, Test: twice}, 20*time.Second); o.Task || o.Passed || o.Why == "" {
+		if o := run(t, d, pygrade.Program{Source: "def square(x): return " + gives, Test: twice},
+			20*time.Second); o.Task || o.Passed || o.Why == "" {
 			t.Errorf("gives %s: %+v", gives, o)
 		}
 	}
-	if o := run(t, d, pygrade.Program{Source: "def square(x): return x*x", Test: "def check(candidate):\n    candidate(print)"}, 20*time.Second); !o.Task {
+	if o := run(t, d, pygrade.Program{Source: "def square(x): return x*x",
+		Test: "def check(candidate):\n    candidate(print)"}, 20*time.Second); !o.Task {
 		t.Errorf("tests that hand over a function: %+v", o)
 	}
 	if o := run(t, d, pygrade.Program{Source: "def square(x): return x*x"}, 20*time.Second); !o.Passed {
 		t.Errorf("a right function: %+v", o)
 	}
-	if o := run(t, d, pygrade.Program{Source: "def square(x): return 4"}, 20*time.Second); o.Passed || !strings.Contains(o.Why, `tests.py:4: assert candidate(7) == 49, "seven"`) {
+	if o := run(t, d, pygrade.Program{Source: "def square(x): return 4"}, 20*time.Second); o.Passed ||
+		!strings.Contains(o.Why, `tests.py:4: assert candidate(7) == 49, "seven"`) {
 		t.Errorf("a wrong function: %+v", o)
 	}
 }
@@ -201,12 +222,16 @@ func TestLimits(t *testing.T) {
 func TestCode(t *testing.T) {
 	const prompt = "import re\n\ndef other():\n    return 1\n\ndef f(x):\n    \"\"\" doc \"\"\"\n"
 	for name, c := range map[string]struct{ answer, want string }{
-		"body":             {"    return x\n", prompt + "    return x\n"},
-		"body, flat":       {"y = x\nreturn y", prompt + "    y = x\n    return y"},
-		"body, first line": {"if x:\n        return 1\n    return 2", prompt + "    if x:\n        return 1\n    return 2"},
-		"whole":            {"def f(x):\n    return x", prompt[:strings.Index(prompt, "def f")] + "\ndef f(x):\n    return x"},
-		"fenced":           {"Here:\n```python\ndef f(x):\n    return x\n```\nas you see", prompt[:strings.Index(prompt, "def f")] + "\ndef f(x):\n    return x\n"},
-		"last that defines": {"```\nf(3)\n```\n```py\ndef f(x):\n    return 1\n```\n~~~python\ndef f(x):\n    return 2\n~~~\n```\nprint(f(1))\n```",
+		"body":       {"    return x\n", prompt + "    return x\n"},
+		"body, flat": {"y = x\nreturn y", prompt + "    y = x\n    return y"},
+		"body, first line": {"if x:\n        return 1\n    return 2",
+			prompt + "    if x:\n        return 1\n    return 2"},
+		"whole": {"def f(x):\n    return x",
+			prompt[:strings.Index(prompt, "def f")] + "\ndef f(x):\n    return x"},
+		"fenced": {"Here:\n```python\ndef f(x):\n    return x\n```\nas you see",
+			prompt[:strings.Index(prompt, "def f")] + "\ndef f(x):\n    return x\n"},
+		"last that defines": {"```\nf(3)\n```\n```py\ndef f(x):\n    return 1\n```\n~~~python\ndef f(x):\n    return " +
+			"2\n~~~\n```\nprint(f(1))\n```",
 			prompt[:strings.Index(prompt, "def f")] + "\ndef f(x):\n    return 2\n"},
 		"other language": {"```bash\nls\n```\n```python\n    return 3\n```", prompt + "    return 3\n"},
 		"cut off":        {"```python\n    return 3\n", prompt + "    return 3\n"},

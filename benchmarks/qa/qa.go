@@ -28,12 +28,16 @@ type Options struct {
 
 	// Names of columns.
 	Question string `json:"question,omitempty"` // default: question, prompt, input, problem or query
-	Answer   string `json:"answer,omitempty"`   // default: answer, answers, target, expected or solution; a list: several right answers
-	ID       string `json:"id,omitempty"`       // default: id, task_id, question_id or qid, else the row's number from 1
-	Choices  string `json:"choices,omitempty"`  // default: choices, options or choices.text; the answer is then a letter, an index from 0, or one of the texts
-	Context  string `json:"context,omitempty"`  // put before the question; default: context, if there is such a column
-	Cluster  string `json:"cluster,omitempty"`  // rows with the same text here are not independent; default: none
-	Tags     string `json:"tags,omitempty"`     // default: tags, if there is such a column
+	// default: answer, answers, target, expected or solution; a list: several right answers
+	Answer string `json:"answer,omitempty"`
+	// default: id, task_id, question_id or qid, else the row's number from 1
+	ID string `json:"id,omitempty"`
+	// default: choices, options or choices.text; the answer is then a letter, an index from 0, or
+	// one of the texts
+	Choices string `json:"choices,omitempty"`
+	Context string `json:"context,omitempty"` // put before the question; default: context, if there is such a column
+	Cluster string `json:"cluster,omitempty"` // rows with the same text here are not independent; default: none
+	Tags    string `json:"tags,omitempty"`    // default: tags, if there is such a column
 
 	// Instruction follows the question; the default asks for a last line "ANSWER: …".
 	Instruction string `json:"instruction,omitempty"`
@@ -91,7 +95,8 @@ func (b *Benchmark) Needs(_ datasets.Task, o benchmarks.Options) (benchmarks.Nee
 
 type episode struct{ sandboxed.Base }
 
-func (b *Benchmark) Open(_ context.Context, h benchmarks.Host, t datasets.Task, o benchmarks.Options) (benchmarks.Episode, error) {
+func (b *Benchmark) Open(_ context.Context, h benchmarks.Host, t datasets.Task,
+	o benchmarks.Options) (benchmarks.Episode, error) {
 	q, err := decode(t)
 	if err != nil {
 		return nil, err
@@ -112,7 +117,8 @@ func (e *episode) Collect(_ context.Context, ans agent.Answer) (benchmarks.Evide
 	return benchmarks.Evidence{Stage: e.Index(), Answer: ans}, nil
 }
 
-func (b *Benchmark) Grade(_ context.Context, _ benchmarks.Host, t datasets.Task, ev benchmarks.Evidence, _ benchmarks.Episode) (benchmarks.Result, error) {
+func (b *Benchmark) Grade(_ context.Context, _ benchmarks.Host, t datasets.Task, ev benchmarks.Evidence,
+	_ benchmarks.Episode) (benchmarks.Result, error) {
 	q, err := decode(t)
 	if err != nil {
 		return benchmarks.Result{}, err
@@ -130,7 +136,8 @@ func Correct(grade score.Scorer, ans agent.Answer) benchmarks.Result {
 	if text := ans.Text(); text != "" {
 		m = grade(text)
 	}
-	return benchmarks.Result{Scores: []record.Score{{Name: "correct", Primary: true, Value: &m.Value, Text: m.Text, Why: m.Why}}}
+	return benchmarks.Result{Scores: []record.Score{
+		{Name: "correct", Primary: true, Value: &m.Value, Text: m.Text, Why: m.Why}}}
 }
 
 // Solve answers with the right answer as the file has it.

@@ -76,7 +76,8 @@ func TestGSM8K(t *testing.T) {
 		if got := grade(t, b, task, q.Known); got != 1 {
 			t.Errorf("task %s: the known answer scores %v", task.ID, got)
 		}
-		if got := grade(t, b, task, "So it is $"+q.Spec.Right[0]+".00 in all.\nANSWER: **"+q.Spec.Right[0]+"**"); got != 1 {
+		if got := grade(t, b, task, "So it is $"+q.Spec.Right[0]+".00 in all.\nANSWER: **"+q.Spec.Right[0]+
+			"**"); got != 1 {
 			t.Errorf("task %s: the right answer as a sentence scores %v", task.ID, got)
 		}
 		if got := grade(t, b, task, ""); got != 0 {
@@ -94,15 +95,20 @@ func TestColumns(t *testing.T) {
 		file, text, opts string
 		right, wrong     string
 	}{
-		"several right answers": {"q.jsonl", `{"id":"x","question":"q","answers":["Paris","City of Light"]}`, "", "city of light", "London"},
-		"choices by letter":     {"q.jsonl", `{"question":"q","choices":["u","v","w"],"answer":"B"}`, "", "ANSWER: (b)", "A"},
-		"choices by index":      {"q.jsonl", `{"question":"q","choices":["u","v","w"],"answer":2}`, "", "C", "B"},
-		"choices by text":       {"q.jsonl", `{"question":"q","choices":["u","v","w"],"answer":"v"}`, "", "B) v", "none"},
-		"csv":                   {"q.csv", "question,answer\nhow many?,\"1,200\"\n", "", "about 1200", "12"},
-		"named":                 {"q.csv", "frage;x,antwort\nwer?,Ada\n", `{"question":"frage;x","answer":"antwort"}`, "ada.", "Bob"},
-		"includes":              {"q.jsonl", `{"question":"q","answer":"blue whale"}`, `{"scorer":"includes","ignore_case":true}`, "It is the Blue  Whale!", "a whale"},
-		"regex":                 {"q.jsonl", `{"question":"q","answer":"^v\\d+$"}`, `{"scorer":"regex"}`, "v12", "v"},
-		"tolerance":             {"q.jsonl", `{"question":"q","answer":3.14}`, `{"tolerance":0.01}`, "3.1415", "3.2"},
+		"several right answers": {"q.jsonl", `{"id":"x","question":"q","answers":["Paris","City of Light"]}`, "",
+			"city of light", "London"},
+		"choices by letter": {"q.jsonl", `{"question":"q","choices":["u","v","w"],"answer":"B"}`, "", "ANSWER: (b)",
+			"A"},
+		"choices by index": {"q.jsonl", `{"question":"q","choices":["u","v","w"],"answer":2}`, "", "C", "B"},
+		"choices by text": {"q.jsonl", `{"question":"q","choices":["u","v","w"],"answer":"v"}`, "", "B) v",
+			"none"},
+		"csv": {"q.csv", "question,answer\nhow many?,\"1,200\"\n", "", "about 1200", "12"},
+		"named": {"q.csv", "frage;x,antwort\nwer?,Ada\n", `{"question":"frage;x","answer":"antwort"}`,
+			"ada.", "Bob"},
+		"includes": {"q.jsonl", `{"question":"q","answer":"blue whale"}`,
+			`{"scorer":"includes","ignore_case":true}`, "It is the Blue  Whale!", "a whale"},
+		"regex":     {"q.jsonl", `{"question":"q","answer":"^v\\d+$"}`, `{"scorer":"regex"}`, "v12", "v"},
+		"tolerance": {"q.jsonl", `{"question":"q","answer":3.14}`, `{"tolerance":0.01}`, "3.1415", "3.2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := open(t, write(t, c.file, c.text), c.opts)
@@ -136,7 +142,8 @@ func TestBadRows(t *testing.T) {
 	if len(tasks) != 1 || len(errs) != 3 {
 		t.Fatalf("%d tasks, errors %v", len(tasks), errs)
 	}
-	for i, want := range []string{`:2: task "2": the answer is empty`, `:3: no column named answer, `, `:4: column "id": "" is no task ID`} {
+	for i, want := range []string{`:2: task "2": the answer is empty`, `:3: no column named answer, `,
+		`:4: column "id": "" is no task ID`} {
 		if !strings.Contains(errs[i].Error(), want) {
 			t.Errorf("error %d is %q, want %q in it", i, errs[i], want)
 		}

@@ -75,7 +75,8 @@ func (b *Benchmark) task(r table.Row) (datasets.Task, error) {
 	for _, c := range []struct {
 		what, want string
 		needed     bool
-	}{{"question", o.Question, true}, {"answer", o.Answer, true}, {"id", o.ID, false}, {"choices", o.Choices, false}, {"context", o.Context, false}, {"tags", o.Tags, false}, {"cluster", o.Cluster, false}} {
+	}{{"question", o.Question, true}, {"answer", o.Answer, true}, {"id", o.ID, false}, {"choices", o.Choices, false},
+		{"context", o.Context, false}, {"tags", o.Tags, false}, {"cluster", o.Cluster, false}} {
 		if names[c.what], err = column(f, c.what, c.want, c.needed); err != nil {
 			return datasets.Task{}, err
 		}
@@ -127,7 +128,8 @@ func (b *Benchmark) task(r table.Row) (datasets.Task, error) {
 func others(f table.Fields, names map[string]string) map[string]string {
 	m := map[string]string{}
 	for k, v := range f {
-		if len(v) > 200 || slices.Contains([]string{names["question"], names["answer"], names["context"], names["id"]}, k) {
+		if len(v) > 200 || slices.Contains([]string{names["question"], names["answer"], names["context"], names["id"]},
+			k) {
 			continue
 		}
 		if s, err := f.Text(k); err == nil && s != "" {
@@ -144,7 +146,8 @@ func (o Options) grade(q *question, right []string) error {
 		return errors.New("the answer is empty")
 	}
 	q.Known = right[0]
-	s := score.Spec{Scorer: o.Scorer, IgnorePunctuation: o.IgnorePunctuation, IgnoreArticles: o.IgnoreArticles, Tolerance: o.Tolerance, Relative: o.Relative}
+	s := score.Spec{Scorer: o.Scorer, IgnorePunctuation: o.IgnorePunctuation, IgnoreArticles: o.IgnoreArticles,
+		Tolerance: o.Tolerance, Relative: o.Relative}
 	if s.Scorer == "" {
 		s.Scorer = guess(q, right)
 		s.IgnoreCase = s.Scorer == score.Exact

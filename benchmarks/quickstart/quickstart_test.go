@@ -32,9 +32,10 @@ func TestSuite(t *testing.T) {
 
 // Without isolation the tasks work too. The service is left out: its port would be this machine's.
 func TestUnisolated(t *testing.T) {
-	benchtest.Run(t, benchtest.Suite{Benchmark: New(), Driver: benchtest.Unisolated(t), Tasks: func(task datasets.Task) bool {
-		return onMachine(task) && task.ID != "service"
-	}})
+	benchtest.Run(t, benchtest.Suite{Benchmark: New(), Driver: benchtest.Unisolated(t),
+		Tasks: func(task datasets.Task) bool {
+			return onMachine(task) && task.ID != "service"
+		}})
 }
 
 func withBrowsers(t *testing.T) *tasks.Benchmark {
@@ -146,10 +147,13 @@ func TestCheats(t *testing.T) {
 		"gives up":                        {`report_infeasible("no")`},
 		"talks":                           {`send_msg_to_user("Done, the answer is 1234.")`},
 		"writes the reward by an address": {`goto("javascript:` + forge + `")`, `noop(1)`},
-		"writes the reward from a page of its own":      {`new_tab()`, `goto("data:text/html,<script>` + forge + `</script>")`, `noop(1)`},
-		"writes the reward from a page around the task": {`goto("data:text/html,<script>` + forge + `</script>")`, `noop(1)`},
-		"ends the episode by the page's cover":          {`keyboard_press("Escape")`, `mouse_click(330, 200)`, `noop(1)`},
-		"starts the page anew":                          {`goto("about:blank")`, `go_back()`, `noop(1)`},
+		"writes the reward from a page of its own": {`new_tab()`,
+			`goto("data:text/html,<script>` + forge + `</script>")`, `noop(1)`},
+		"writes the reward from a page around the task": {`goto("data:text/html,<script>` + forge + `</script>")`,
+			`noop(1)`},
+		"ends the episode by the page's cover": {`keyboard_press("Escape")`, `mouse_click(330, 200)`,
+			`noop(1)`},
+		"starts the page anew": {`goto("about:blank")`, `go_back()`, `noop(1)`},
 	}
 	wrong := map[string]string{
 		"web-form":   `click(<button "Book the table">)`,

@@ -19,7 +19,8 @@ func TestLeads(t *testing.T) {
 	for _, tt := range []struct {
 		p, dir string
 		want   bool
-	}{{"/a", "/a", true}, {"/a/b", "/a", true}, {"/a/b", "/a/", true}, {"/ab", "/a", false}, {"/a", "/a/b", false}, {"/a", "/", true}} {
+	}{{"/a", "/a", true}, {"/a/b", "/a", true}, {"/a/b", "/a/", true}, {"/ab", "/a", false}, {"/a", "/a/b", false},
+		{"/a", "/", true}} {
 		if got := sandboxed.Within(tt.p, tt.dir); got != tt.want {
 			t.Errorf("%s within %s: %v", tt.p, tt.dir, got)
 		}

@@ -1,5 +1,5 @@
-// Package sandboxed holds what most benchmarks' episodes share: a machine that is started when it is
-// first needed, a list of stages, and actions on the machine. A benchmark embeds [Base] and adds
+// Package sandboxed holds what most benchmarks' episodes share: a machine that is started when it
+// is first needed, a list of stages, and actions on the machine. A benchmark embeds [Base] and adds
 // Collect.
 package sandboxed
 
@@ -62,7 +62,8 @@ func (b *Base) Index() int { return max(b.stage-1, 0) }
 // Step executes an action on the machine, starting it when it is not there yet.
 func (b *Base) Step(ctx context.Context, a event.Event) (benchmarks.Turn, error) {
 	if b.Spec == nil {
-		return benchmarks.Turn{Obs: event.Error{Code: "unsupported", Text: "there is no machine to act on; answer without one"}}, nil
+		return benchmarks.Turn{Obs: event.Error{Code: "unsupported",
+			Text: "there is no machine to act on; answer without one"}}, nil
 	}
 	obs, err := b.workspace().Step(ctx, a)
 	return benchmarks.Turn{Obs: obs}, err

@@ -18,10 +18,12 @@ const digits = `(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+`
 
 var (
 	// A sign counts when nothing that it could be subtracted from stands before it.
-	number = regexp.MustCompile(`(?:^|[^\w.)\]}])([-+]?[$€£¥]?[-+]?)(` + digits + `)([eE][-+]?\d+)?(?:\s*/\s*(` + digits + `))?`)
-	whole  = regexp.MustCompile(`^([-+]?[$€£¥]?[-+]?)(` + digits + `)([eE][-+]?\d+)?(?:\s*/\s*(` + digits + `))?\s*%?$`)
-	minus  = strings.NewReplacer("−", "-", "–", "-", "\u00a0", " ", "\u202f", " ", `\$`, "$", `\%`, "%", `{,}`, ",", `\!`, "")
-	boxed  = regexp.MustCompile(`\\boxed\s*\{([^{}]*)\}`)
+	number = regexp.MustCompile(`(?:^|[^\w.)\]}])([-+]?[$€£¥]?[-+]?)(` + digits + `)([eE][-+]?\d+)?(?:\s*/\s*(` +
+		digits + `))?`)
+	whole = regexp.MustCompile(`^([-+]?[$€£¥]?[-+]?)(` + digits + `)([eE][-+]?\d+)?(?:\s*/\s*(` + digits + `))?\s*%?$`)
+	minus = strings.NewReplacer("−", "-", "–", "-", "\u00a0", " ", "\u202f", " ", `\$`, "$", `\%`, "%", `{,}`, ",",
+		`\!`, "")
+	boxed = regexp.MustCompile(`\\boxed\s*\{([^{}]*)\}`)
 )
 
 // ParseNumber reads a text that is one number and nothing else: 1,234.5 · $-3 · 50% · 2/3 · 1e6.

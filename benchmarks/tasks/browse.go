@@ -54,10 +54,12 @@ func (t *Task) seed(repeat int) uint32 {
 const actionTime = 3 * time.Second
 
 // openBrowser begins an episode in a browser.
-func (b *Benchmark) openBrowser(ctx context.Context, h benchmarks.Host, t datasets.Task, d *Task, o benchmarks.Options) (_ benchmarks.Episode, err error) {
+func (b *Benchmark) openBrowser(ctx context.Context, h benchmarks.Host, t datasets.Task, d *Task,
+	o benchmarks.Options) (_ benchmarks.Episode, err error) {
 	c := web.Config{
-		Host: h, Seed: d.seed(o.Repeat), Steps: d.Browser.Steps, Rule: web.Last, Actions: action.Options{Subsets: d.Browser.subsets()},
-		Answer: d.Browser.Contract != "" || len(d.stages()[0].Grade.Answer) > 0,
+		Host: h, Seed: d.seed(o.Repeat), Steps: d.Browser.Steps, Rule: web.Last,
+		Actions: action.Options{Subsets: d.Browser.subsets()},
+		Answer:  d.Browser.Contract != "" || len(d.stages()[0].Grade.Answer) > 0,
 	}
 	c.Context.ActionTimeout = actionTime
 	if c.Steps == 0 {

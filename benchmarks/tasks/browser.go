@@ -22,16 +22,20 @@ import (
 
 // A Browser says what a task in a browser begins with.
 type Browser struct {
-	Start    Texts    `json:"start,omitempty"`    // pages of the site or addresses, each in a tab of its own, the last one in front; default index.html
+	// pages of the site or addresses, each in a tab of its own, the last one in front; default
+	// index.html
+	Start    Texts    `json:"start,omitempty"`
 	Site     Site     `json:"site,omitempty"`     // pages that come with the task
 	Contract string   `json:"contract,omitempty"` // "miniwob": the page says the goal and the reward itself
 	Viewport Viewport `json:"viewport,omitzero"`  // default 1280x720, under the contract 332x214
-	Scale    float64  `json:"scale,omitempty"`    // pixels of a screenshot for one of CSS; default 1, under the contract 1.5 unless viewport is set
-	Steps    int      `json:"steps,omitempty"`    // after so many the episode ends; default 30
-	Seed     *uint32  `json:"seed,omitempty"`     // default: one of the task's own, another for each repeat
-	Actions  Texts    `json:"actions,omitempty"`  // subsets of actions; default: chat, infeas, bid, coord, nav, tab
-	Locale   string   `json:"locale,omitempty"`   // default: the browser's
-	TimeZone string   `json:"timezone,omitempty"`
+	// pixels of a screenshot for one of CSS; default 1, under the contract 1.5 unless viewport is
+	// set
+	Scale    float64 `json:"scale,omitempty"`
+	Steps    int     `json:"steps,omitempty"`   // after so many the episode ends; default 30
+	Seed     *uint32 `json:"seed,omitempty"`    // default: one of the task's own, another for each repeat
+	Actions  Texts   `json:"actions,omitempty"` // subsets of actions; default: chat, infeas, bid, coord, nav, tab
+	Locale   string  `json:"locale,omitempty"`  // default: the browser's
+	TimeZone string  `json:"timezone,omitempty"`
 }
 
 // A Site is path → page, as files are; a plain text is a folder beside the file of tasks.
@@ -98,7 +102,8 @@ var localeName = regexp.MustCompile(`^[a-z]{2,3}(-[A-Z][a-z]{3})?(-([A-Z]{2}|[0-
 func (b *Browser) validate(t *Task) (errs []error) {
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("browser: "+format, args...)) }
 	if len(t.Stages) > 0 || t.Files != nil || t.Setup != "" || t.Leave {
-		bad("the task has no machine, and one stage, so stages, files, setup and leave do not go with it; pages belong into browser.site")
+		bad("the task has no machine, and one stage, so stages, files, setup and leave do not go with it; pages " +
+			"belong into browser.site")
 	}
 	errs = append(errs, items("browser.site", b.Site)...)
 	if b.Contract != "" && b.Contract != contractMiniWoB {
@@ -179,12 +184,14 @@ func (s *Stage) graded(b *Browser) (errs []error) {
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	g := s.Grade
 	if g.Function != nil || g.Script != "" || g.Files != nil || g.Collect != nil || g.Shared {
-		bad("grade: function, script, files, collect and shared need a machine; in a browser there are success, url and answer")
+		bad("grade: function, script, files, collect and shared need a machine; in a browser there are success, " +
+			"url and answer")
 	}
 	switch {
 	case b.Contract == contractMiniWoB:
 		if s.Instruction != "" || s.Answer != nil || len(g.Answer) > 0 || g.Success != nil || g.URL != "" || g.Partial {
-			bad("under the contract %s the page says the goal and the reward: leave out instruction, answer and grade", contractMiniWoB)
+			bad("under the contract %s the page says the goal and the reward: leave out instruction, answer and grade",
+				contractMiniWoB)
 		}
 	case strings.TrimSpace(s.Instruction) == "":
 		bad("no instruction")

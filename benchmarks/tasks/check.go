@@ -55,8 +55,11 @@ func (t *Task) validate() error {
 	if t.Limits.CPUs < 0 || t.Limits.Pids < 0 {
 		bad("limits: a limit below 0")
 	}
-	if own := t.Stage; len(t.Stages) > 0 && (own.Instruction != "" || own.Answer != nil || own.Grade != nil || own.Oracle != nil || own.Leave || own.Time != 0) {
-		bad("the task has stages, so instruction, answer, grade, oracle, leave and time belong into them (files and setup may stay: they come first)")
+	if own := t.Stage; len(t.Stages) > 0 &&
+		(own.Instruction != "" || own.Answer != nil || own.Grade != nil || own.Oracle != nil || own.Leave ||
+			own.Time != 0) {
+		bad("the task has stages, so instruction, answer, grade, oracle, leave and time belong into them (files and " +
+			"setup may stay: they come first)")
 	}
 	if t.Browser != nil {
 		errs = append(errs, t.Browser.validate(t)...)
@@ -88,7 +91,8 @@ func (s *Stage) validate(dir string) (errs []error) {
 	errs = append(errs, items("files", s.Files)...)
 	script := func(what, text string) {
 		if len(text) > maxScript {
-			bad("%s: %d KiB of script; at most %d: put it into a file and call that", what, len(text)>>10, maxScript>>10)
+			bad("%s: %d KiB of script; at most %d: put it into a file and call that", what, len(text)>>10,
+				maxScript>>10)
 		} else if _, err := interpreter(text); err != nil {
 			bad("%s: %w", what, err)
 		}
@@ -120,7 +124,8 @@ func (s *Stage) validate(dir string) (errs []error) {
 			bad("grade.function: name %q is not a Python name", f.Name)
 		}
 		if strings.TrimSpace(f.Check) == "" {
-			bad("grade.function: no check; write a Python function check(candidate) that raises when something is wrong")
+			bad("grade.function: no check; write a Python function check(candidate) that raises when " +
+				"something is wrong")
 		}
 		if f.File != "" && !fs.ValidPath(f.File) {
 			bad("grade.function: file %q: want a path below the working directory", f.File)
@@ -172,7 +177,8 @@ func below(dir, p string) string {
 func items(what string, files map[string]Item) (errs []error) {
 	for _, name := range sorted(files) {
 		i := files[name]
-		if clean := strings.TrimSuffix(name, "/"); !fs.ValidPath(clean) || clean == "." && i.From == "" || strings.ContainsRune(name, 0) {
+		if clean := strings.TrimSuffix(name, "/"); !fs.ValidPath(clean) || clean == "." && i.From == "" ||
+			strings.ContainsRune(name, 0) {
 			errs = append(errs, fmt.Errorf("%s: %q: want a relative path, without \".\" and \"..\" in it", what, name))
 		}
 		n := 0

@@ -98,14 +98,17 @@ func TestDocsKeys(t *testing.T) {
 	}
 	keys := regexp.MustCompile(`\w+`)
 	named := map[string]bool{}
-	for _, code := range regexp.MustCompile("`[^`]+`").FindAllString(regexp.MustCompile("(?s)```.*?```").ReplaceAllString(string(page), ""), -1) {
+	for _, code := range regexp.MustCompile("`[^`]+`").FindAllString(
+		regexp.MustCompile("(?s)```.*?```").ReplaceAllString(string(page), ""), -1) {
 		for _, k := range keys.FindAllString(code, -1) {
 			named[k] = true
 		}
 	}
 	for _, typ := range []reflect.Type{
-		reflect.TypeFor[tasks.File](), reflect.TypeFor[tasks.Task](), reflect.TypeFor[tasks.Stage](), reflect.TypeFor[tasks.Grade](),
-		reflect.TypeFor[tasks.Function](), reflect.TypeFor[tasks.Oracle](), reflect.TypeFor[tasks.Item](), reflect.TypeFor[tasks.Limits](), reflect.TypeFor[tasks.Browser](),
+		reflect.TypeFor[tasks.File](), reflect.TypeFor[tasks.Task](), reflect.TypeFor[tasks.Stage](),
+		reflect.TypeFor[tasks.Grade](),
+		reflect.TypeFor[tasks.Function](), reflect.TypeFor[tasks.Oracle](), reflect.TypeFor[tasks.Item](),
+		reflect.TypeFor[tasks.Limits](), reflect.TypeFor[tasks.Browser](),
 	} {
 		for f := range typ.Fields() {
 			if k, _, _ := strings.Cut(f.Tag.Get("json"), ","); k != "" && !named[k] {

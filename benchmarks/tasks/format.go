@@ -52,8 +52,9 @@ type Stage struct {
 // A Grade says how a stage is graded: by exactly one of Answer, Function and Script; in a browser
 // by Success, URL and Answer, of which all count.
 type Grade struct {
-	Answer            Texts   `json:"answer,omitempty"` // right answers; one suffices
-	Scorer            string  `json:"scorer,omitempty"` // default: numeric where all are numbers, else exact without regard to case
+	Answer Texts `json:"answer,omitempty"` // right answers; one suffices
+	// default: numeric where all are numbers, else exact without regard to case
+	Scorer            string  `json:"scorer,omitempty"`
 	IgnoreCase        *bool   `json:"ignore_case,omitempty"`
 	IgnorePunctuation bool    `json:"ignore_punctuation,omitempty"`
 	IgnoreArticles    bool    `json:"ignore_articles,omitempty"`
@@ -75,8 +76,9 @@ type Grade struct {
 
 // A Function in Python, tested by check(candidate).
 type Function struct {
-	Name   string `json:"name"`
-	File   string `json:"file,omitempty"`   // where the agent writes it; default solution.py; else the answer's text counts
+	Name string `json:"name"`
+	// where the agent writes it; default solution.py; else the answer's text counts
+	File   string `json:"file,omitempty"`
 	Prompt string `json:"prompt,omitempty"` // trusted code that the tests may use
 	Check  string `json:"check"`            // defines check(candidate), which raises when something is wrong
 }
@@ -87,8 +89,9 @@ type Oracle struct {
 	Script string `json:"script,omitempty"`
 	Answer string `json:"answer,omitempty"`
 
-	Actions Texts             `json:"actions,omitempty"` // see moves.go for what may stand in them
-	Take    map[string]string `json:"take,omitempty"`    // name → pattern (RE2) with one group: a value of the goal or of a page
+	Actions Texts `json:"actions,omitempty"` // see moves.go for what may stand in them
+	// name → pattern (RE2) with one group: a value of the goal or of a page
+	Take map[string]string `json:"take,omitempty"`
 }
 
 func (o Oracle) empty() bool { return o.Script == "" && o.Answer == "" && len(o.Actions) == 0 }
@@ -150,7 +153,8 @@ func parseMode(s string) (Mode, error) {
 	return Mode(n), nil
 }
 
-var units = map[string]float64{"": 1, "b": 1, "k": 1e3, "kb": 1e3, "kib": 1 << 10, "m": 1e6, "mb": 1e6, "mib": 1 << 20, "g": 1e9, "gb": 1e9, "gib": 1 << 30, "t": 1e12, "tb": 1e12, "tib": 1 << 40}
+var units = map[string]float64{"": 1, "b": 1, "k": 1e3, "kb": 1e3, "kib": 1 << 10, "m": 1e6, "mb": 1e6, "mib": 1 << 20,
+	"g": 1e9, "gb": 1e9, "gib": 1 << 30, "t": 1e12, "tb": 1e12, "tib": 1 << 40}
 
 func parseSize(s string) (Size, error) {
 	i := strings.LastIndexAny(s, "0123456789.") + 1
@@ -205,7 +209,8 @@ func (n Network) MarshalJSON() ([]byte, error) {
 
 // spec is how answers are scored.
 func (g *Grade) spec() score.Spec {
-	s := score.Spec{Scorer: g.Scorer, Right: g.Answer, IgnorePunctuation: g.IgnorePunctuation, IgnoreArticles: g.IgnoreArticles, Tolerance: g.Tolerance, Relative: g.Relative}
+	s := score.Spec{Scorer: g.Scorer, Right: g.Answer, IgnorePunctuation: g.IgnorePunctuation,
+		IgnoreArticles: g.IgnoreArticles, Tolerance: g.Tolerance, Relative: g.Relative}
 	if s.Scorer == "" {
 		s.Scorer = score.Numeric
 		for _, r := range g.Answer {

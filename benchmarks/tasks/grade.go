@@ -33,7 +33,8 @@ const (
 )
 
 // Grade grades one stage.
-func (b *Benchmark) Grade(ctx context.Context, h benchmarks.Host, t datasets.Task, ev benchmarks.Evidence, live benchmarks.Episode) (benchmarks.Result, error) {
+func (b *Benchmark) Grade(ctx context.Context, h benchmarks.Host, t datasets.Task, ev benchmarks.Evidence,
+	live benchmarks.Episode) (benchmarks.Result, error) {
 	task, err := decode(t)
 	if err != nil {
 		return benchmarks.Result{}, err
@@ -43,7 +44,8 @@ func (b *Benchmark) Grade(ctx context.Context, h benchmarks.Host, t datasets.Tas
 	}
 	stages := task.stages()
 	if ev.Stage < 0 || ev.Stage >= len(stages) {
-		return benchmarks.Result{}, &benchmarks.TaskError{Task: t.ID, Err: fmt.Errorf("there is no stage %d", ev.Stage+1)}
+		return benchmarks.Result{}, &benchmarks.TaskError{Task: t.ID,
+			Err: fmt.Errorf("there is no stage %d", ev.Stage+1)}
 	}
 	g := stages[ev.Stage].Grade
 	var d data
@@ -150,7 +152,8 @@ func (x *grading) function(ctx context.Context, o benchmarks.Options) (benchmark
 		return benchmarks.Result{}, err
 	}
 	defer sb.Close()
-	out, err := pygrade.Run(ctx, sb, pygrade.Program{Prompt: f.Prompt, Source: f.source(code), Entry: f.Name, Test: f.Check}, limit)
+	out, err := pygrade.Run(ctx, sb, pygrade.Program{Prompt: f.Prompt, Source: f.source(code), Entry: f.Name,
+		Test: f.Check}, limit)
 	switch {
 	case err != nil:
 		return benchmarks.Result{}, err
@@ -223,7 +226,8 @@ func (x *grading) script(ctx context.Context) (benchmarks.Result, error) {
 	case x.g.Partial:
 		return x.partial(ctx, reward, exit, out)
 	case exit.Code == 126 || exit.Code == 127:
-		return verdict(0, "", fmt.Sprintf("the grade script left with status %d, a command was not found: %s", exit.Code, out), benchmarks.FlagNoReward), nil
+		return verdict(0, "", fmt.Sprintf("the grade script left with status %d, a command was not found: %s",
+			exit.Code, out), benchmarks.FlagNoReward), nil
 	case exit.Code != 0:
 		return verdict(0, "", fmt.Sprintf("status %d: %s", exit.Code, out)), nil
 	}
@@ -234,7 +238,8 @@ func (x *grading) script(ctx context.Context) (benchmarks.Result, error) {
 func (x *grading) partial(ctx context.Context, name string, exit sandbox.Exit, out string) (benchmarks.Result, error) {
 	raw, err := sandbox.ReadFile(ctx, x.sb, name, 4<<10)
 	none := func(why string) (benchmarks.Result, error) {
-		return verdict(0, "", fmt.Sprintf("%s; the grade script left with status %d: %s", why, exit.Code, out), benchmarks.FlagNoReward), nil
+		return verdict(0, "", fmt.Sprintf("%s; the grade script left with status %d: %s", why, exit.Code, out),
+			benchmarks.FlagNoReward), nil
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -247,7 +252,8 @@ func (x *grading) partial(ctx context.Context, name string, exit sandbox.Exit, o
 	text := string(bytes.TrimSpace(raw))
 	v, err := strconv.ParseFloat(text, 64)
 	if err != nil || math.IsNaN(v) || v < 0 || v > 1 {
-		return none(fmt.Sprintf("the reward %q is not one number from 0 to 1", score.Clip(strings.ToValidUTF8(text, "\ufffd"), 100)))
+		return none(fmt.Sprintf("the reward %q is not one number from 0 to 1",
+			score.Clip(strings.ToValidUTF8(text, "\ufffd"), 100)))
 	}
 	why := ""
 	if v < 1 {

@@ -226,7 +226,8 @@ func (s *yamlSource) read() error {
 		l := s.task(n, root.Get("defaults"), fmt.Sprintf("tasks[%d]", i), own[i])
 		if id := l.task.ID; id != "" {
 			if first, twice := at[id]; twice {
-				return yamldoc.Errors{{Pos: n.Pos, Msg: fmt.Sprintf("task id %q is used twice; the first is at %s", id, first)}}
+				return yamldoc.Errors{{Pos: n.Pos,
+					Msg: fmt.Sprintf("task id %q is used twice; the first is at %s", id, first)}}
 			}
 			at[id] = n.Pos
 			if l.err == nil {
@@ -297,7 +298,8 @@ func withDefaults(task, defaults *yamldoc.Node) *yamldoc.Node {
 			out.Entries = append(out.Entries, e)
 			continue
 		}
-		if below := out.Entries[i].Value; below.Kind == yamldoc.Map && (e.Key == "limits" || e.Key == "fields" || e.Key == "browser") {
+		if below := out.Entries[i].Value; below.Kind == yamldoc.Map &&
+			(e.Key == "limits" || e.Key == "fields" || e.Key == "browser") {
 			e.Value = withDefaults(e.Value, below)
 		}
 		out.Entries[i] = e

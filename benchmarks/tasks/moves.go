@@ -80,7 +80,8 @@ func placeholder(code string, quote byte, s scene) (text string, n int, err erro
 		if quote == 0 {
 			return pyrepr.Repr(pyrepr.Str(v)), len(m[0]), nil
 		}
-		return strings.NewReplacer(`\`, `\\`, "\n", `\n`, "\r", `\r`, string(quote), `\`+string(quote)).Replace(v), len(m[0]), nil
+		return strings.NewReplacer(`\`, `\\`, "\n", `\n`, "\r", `\r`, string(quote), `\`+string(quote)).Replace(v),
+			len(m[0]), nil
 	}
 	if quote != 0 {
 		return "", 0, nil
@@ -221,7 +222,8 @@ func (g *Guide) has(name string) bool { return g.take[name] != "" }
 func (g *Guide) value(name string) (string, error) {
 	v, ok := g.known[name]
 	if !ok {
-		return "", fmt.Errorf("<%s> is not known: neither the goal nor a page so far shows what fits %q", name, g.take[name])
+		return "", fmt.Errorf("<%s> is not known: neither the goal nor a page so far shows what fits %q", name,
+			g.take[name])
 	}
 	return v, nil
 }

@@ -12,7 +12,8 @@ import (
 
 // A task cannot open this host's services or network to itself; the run's configuration can.
 func TestPrivateNetwork(t *testing.T) {
-	run := benchmarks.Options{Sandbox: sandbox.Spec{Network: sandbox.Network{Mode: "allow", Allow: []string{"127.0.0.1"}}}}
+	run := benchmarks.Options{Sandbox: sandbox.Spec{
+		Network: sandbox.Network{Mode: "allow", Allow: []string{"127.0.0.1"}}}}
 	for _, tt := range []struct {
 		network Network
 		o       benchmarks.Options

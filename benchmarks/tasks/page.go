@@ -54,7 +54,8 @@ type graded struct {
 
 func newGraded(t *Task, base string, seed uint32) (*graded, error) {
 	s := t.stages()[0]
-	p := &graded{b: t.Browser, goal: s.Instruction, starts: addresses(t.Browser, base, seed), origins: t.Browser.origins(), seeds: seeds(t.Browser, base, seed), g: s.Grade}
+	p := &graded{b: t.Browser, goal: s.Instruction, starts: addresses(t.Browser, base, seed),
+		origins: t.Browser.origins(), seeds: seeds(t.Browser, base, seed), g: s.Grade}
 	if base != "" {
 		p.origins = append(p.origins, origin(base))
 	}
@@ -84,7 +85,8 @@ func addresses(b *Browser, base string, seed uint32) []string {
 }
 
 func (b *Browser) settings() browsergym.Settings {
-	return browsergym.Settings{Width: b.Viewport.Width, Height: b.Viewport.Height, SlowMo: time.Second, Timeout: openTime, Locale: b.Locale, TimeZone: b.TimeZone}
+	return browsergym.Settings{Width: b.Viewport.Width, Height: b.Viewport.Height, SlowMo: time.Second,
+		Timeout: openTime, Locale: b.Locale, TimeZone: b.TimeZone}
 }
 
 func (p *graded) Settings() browsergym.Settings { return p.b.settings() }
@@ -107,7 +109,8 @@ func (p *graded) Setup(ctx context.Context, page *cdp.Page) (browsergym.Start, e
 
 // Validate looks at the pages, the address and what was said. The task is done when all is as it
 // should be, or when the agent has spoken to the user: nobody would answer.
-func (p *graded) Validate(ctx context.Context, page *cdp.Page, chat []browsergym.Message) (v browsergym.Verdict, err error) {
+func (p *graded) Validate(ctx context.Context, page *cdp.Page,
+	chat []browsergym.Message) (v browsergym.Verdict, err error) {
 	checks, err := p.look(ctx, page)
 	if err != nil {
 		return v, err
@@ -298,7 +301,8 @@ type contracted struct {
 func newContracted(t *Task, base string, seed uint32) *contracted {
 	start := addresses(t.Browser, base, seed)[0]
 	dir, name := path.Split(strings.TrimPrefix(start, base))
-	return &contracted{b: t.Browser, MiniWoB: &browsergym.MiniWoB{Name: strings.TrimSuffix(name, ".html"), Base: base + dir, Seed: seed}}
+	return &contracted{b: t.Browser, MiniWoB: &browsergym.MiniWoB{Name: strings.TrimSuffix(name, ".html"),
+		Base: base + dir, Seed: seed}}
 }
 
 func (p *contracted) Settings() browsergym.Settings {
@@ -313,7 +317,8 @@ func (p *contracted) Settings() browsergym.Settings {
 func (p *contracted) Setup(ctx context.Context, page *cdp.Page) (browsergym.Start, error) {
 	p.first, p.heard = page, 1
 	s, err := p.MiniWoB.Setup(ctx, page)
-	if err == nil && !slices.ContainsFunc(s.Goal, func(i browsergym.Item) bool { return i.Type != "text" || strings.TrimSpace(i.Text) != "" }) {
+	if err == nil && !slices.ContainsFunc(s.Goal,
+		func(i browsergym.Item) bool { return i.Type != "text" || strings.TrimSpace(i.Text) != "" }) {
 		err = errNoGoal
 	}
 	if p.b.Viewport != (Viewport{}) {
@@ -330,10 +335,12 @@ var errNoGoal = errors.New("the page says no goal: write it into #query before g
 
 func (p *contracted) Validate(ctx context.Context, _ *cdp.Page, chat []browsergym.Message) (browsergym.Verdict, error) {
 	if p.first.Closed() {
-		return browsergym.Verdict{Done: true, Info: map[string]any{"error": "the page that the task began with was closed"}}, nil
+		return browsergym.Verdict{Done: true,
+			Info: map[string]any{"error": "the page that the task began with was closed"}}, nil
 	}
 	if left, err := p.left(ctx); left || err != nil {
-		return browsergym.Verdict{Done: left, Info: map[string]any{"error": "the page was loaded again, which makes another problem"}}, err
+		return browsergym.Verdict{Done: left,
+			Info: map[string]any{"error": "the page was loaded again, which makes another problem"}}, err
 	}
 	for ; p.heard < len(chat); p.heard++ {
 		if m := chat[p.heard]; m.Role == browsergym.Assistant {

@@ -37,7 +37,8 @@ type episode struct {
 
 // Open starts the machine at once when something is set up or collected on it, so that a fault of
 // the task shows before the agent begins.
-func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task, o benchmarks.Options) (benchmarks.Episode, error) {
+func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task,
+	o benchmarks.Options) (benchmarks.Episode, error) {
 	d, err := decode(t)
 	if err != nil {
 		return nil, err
@@ -49,9 +50,11 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task
 	g := &episode{task: d, id: t.ID, stages: d.stages(), beside: t.Files, wishes: sandboxed.Keep(o)}
 	g.Host, g.Spec, g.Setup, g.Enter = h, &spec, g.setup, g.enter
 	for _, s := range g.stages {
-		g.Stages = append(g.Stages, benchmarks.Stage{Name: s.Name, Goal: sandboxed.Say(s.Instruction), Time: time.Duration(s.Time), Leave: s.Leave})
+		g.Stages = append(g.Stages, benchmarks.Stage{Name: s.Name, Goal: sandboxed.Say(s.Instruction),
+			Time: time.Duration(s.Time), Leave: s.Leave})
 	}
-	if d.Setup != "" || slices.ContainsFunc(g.stages, func(s Stage) bool { return s.Setup != "" || s.Grade.Script != "" }) {
+	if d.Setup != "" || slices.ContainsFunc(g.stages,
+		func(s Stage) bool { return s.Setup != "" || s.Grade.Script != "" }) {
 		if _, err := g.Machine(ctx); err != nil {
 			return nil, err
 		}

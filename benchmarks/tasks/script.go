@@ -72,7 +72,8 @@ func command(script, user string, vars []variable, dir string, timeout time.Dura
 		}
 		script = strings.Join(set, "; ") + end + script
 	}
-	return sandbox.Command{Args: append(args, script), Dir: dir, User: user, Limit: 64 << 10, FullLimit: -1, Timeout: timeout}, nil
+	return sandbox.Command{Args: append(args, script), Dir: dir, User: user, Limit: 64 << 10, FullLimit: -1,
+		Timeout: timeout}, nil
 }
 
 // tail keeps the last bytes of an output for a record.
@@ -97,7 +98,8 @@ func (t *tail) String() string {
 }
 
 // run runs a script to its end.
-func run(ctx context.Context, sb sandbox.Sandbox, script string, vars []variable, dir string, timeout time.Duration) (sandbox.Exit, string, error) {
+func run(ctx context.Context, sb sandbox.Sandbox, script string, vars []variable, dir string,
+	timeout time.Duration) (sandbox.Exit, string, error) {
 	c, err := command(script, "root", vars, dir, timeout) // ours, whoever the image wants commands to be of
 	if err != nil {
 		return sandbox.Exit{}, "", err

@@ -41,7 +41,8 @@ func TestAnotherSeed(t *testing.T) {
 		{0, []string{`goto("` + at + `/?seed=1234567")`, `noop(1)`}},
 		{0, []string{`goto("` + at + `/index.html")`, `noop(1)`}},
 		{0, []string{`goto("` + at + `/x/..//index.html?x&%73eed=1234567")`, `noop(1)`}},
-		{0, []string{`new_tab()`, `goto("` + at + `/index.html?seed=1234567&level=1")`, `click(<button "Do it">)`, `noop(1)`}},
+		{0, []string{`new_tab()`, `goto("` + at + `/index.html?seed=1234567&level=1")`, `click(<button "Do it">)`,
+			`noop(1)`}},
 	} {
 		play := func(ctx context.Context, s *agent.Session) (agent.Answer, error) {
 			return agent.Answer{}, tasks.Oracle{Actions: c.actions}.Play(ctx, s)
@@ -53,7 +54,8 @@ func TestAnotherSeed(t *testing.T) {
 		s := p.Results[0].Primary()
 		if s == nil || s.Value == nil || *s.Value != c.want {
 			t.Errorf("%q: %+v, want %v", c.actions, s, c.want)
-		} else if strings.Contains(strings.Join(c.actions, ""), "goto") && len(c.actions) == 2 && !strings.Contains(s.Why, "another seed") {
+		} else if strings.Contains(strings.Join(c.actions, ""), "goto") && len(c.actions) == 2 &&
+			!strings.Contains(s.Why, "another seed") {
 			t.Errorf("%q: %s", c.actions, s.Why)
 		}
 	}

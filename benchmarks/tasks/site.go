@@ -53,7 +53,8 @@ func (p pages) open(name string) (fs.File, error) {
 			case i.Base64 != nil:
 				return inline(i.Base64)
 			case path.Ext(name) == ".html" && !strings.HasPrefix(i.Text, "\ufeff"):
-				return inline([]byte("\ufeff" + i.Text)) // the mark tells that it is UTF-8, as all texts in a file of tasks are
+				// the mark tells that it is UTF-8, as all texts in a file of tasks are
+				return inline([]byte("\ufeff" + i.Text))
 			}
 			return inline([]byte(i.Text))
 		}

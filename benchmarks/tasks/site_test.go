@@ -19,7 +19,8 @@ import (
 func TestSite(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"tasks.yaml": "the answers", "shop/index.html": "start", "shop/a b.html": "spaced", "shop/deep/index.html": "deep", "shop/deep/x.css": "p{}", "shop/data": "raw", "other/secret": "no",
+		"tasks.yaml": "the answers", "shop/index.html": "start", "shop/a b.html": "spaced",
+		"shop/deep/index.html": "deep", "shop/deep/x.css": "p{}", "shop/data": "raw", "other/secret": "no",
 	} {
 		p := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
@@ -29,7 +30,8 @@ func TestSite(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for link, to := range map[string]string{"shop/answers": "../tasks.yaml", "shop/passwd": "/etc/passwd", "shop/up": "..", "shop/same": "index.html", "shop/root": "/"} {
+	for link, to := range map[string]string{"shop/answers": "../tasks.yaml", "shop/passwd": "/etc/passwd",
+		"shop/up": "..", "shop/same": "index.html", "shop/root": "/"} {
 		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
 			t.Fatal(err)
 		}
@@ -38,7 +40,8 @@ func TestSite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := web.Serve(pages{Site{".": {From: "shop"}, "inline.html": {Text: "<p>hier"}, "pic.png": {Base64: []byte{1, 2}}, "lib/one.js": {From: "shop/deep/x.css"}, "sub": {From: "shop/deep"}}, fsys})
+	s := web.Serve(pages{Site{".": {From: "shop"}, "inline.html": {Text: "<p>hier"}, "pic.png": {Base64: []byte{1, 2}},
+		"lib/one.js": {From: "shop/deep/x.css"}, "sub": {From: "shop/deep"}}, fsys})
 	defer s.Close()
 	ask := func(first, host string) (int, http.Header, string) {
 		c, err := s.Dial(t.Context(), "tcp", "127.0.0.1:80")
@@ -72,7 +75,8 @@ func TestSite(t *testing.T) {
 		{"GET /evalrun/core.js", 200, string(core)},
 		{"HEAD /", 200, ""},
 
-		{"GET /deep", 404, ""}, {"GET /deep/../index.html", 404, ""}, {"GET /missing", 404, ""}, // a folder is no file, and is not listed
+		// a folder is no file, and is not listed
+		{"GET /deep", 404, ""}, {"GET /deep/../index.html", 404, ""}, {"GET /missing", 404, ""},
 		{"GET /inline.html/x", 404, ""},
 		{"GET /lib/", 404, ""},
 		{"GET /lib/one.js/..%2fx", 404, ""},
@@ -94,7 +98,8 @@ func TestSite(t *testing.T) {
 		{"DELETE /index.html", 405, ""},
 	} {
 		code, h, body := ask(c.first, "127.0.0.1")
-		if code != c.code || code == 200 && body != c.body || strings.Contains(body, "the answers") || h.Get("Cache-Control") != "no-store" {
+		if code != c.code || code == 200 && body != c.body || strings.Contains(body, "the answers") ||
+			h.Get("Cache-Control") != "no-store" {
 			t.Errorf("%s: %d %q %v", c.first, code, body, h)
 		}
 	}
@@ -118,18 +123,21 @@ func TestFillIn(t *testing.T) {
 		{`fill("3", <what>)`, "", "<what> is not among oracle.take"},
 	} {
 		got, err := fillIn(c.in, unseen{o})
-		if got != c.want && c.err == "" || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+		if got != c.want && c.err == "" || (err == nil) != (c.err == "") || err != nil &&
+			!strings.Contains(err.Error(), c.err) {
 			t.Errorf("%s: %q, %v", c.in, got, err)
 		}
 	}
 	p := o.Guide("")
 	p.known["who"] = `a"b'c\d` + "\n"
-	if got, err := fillIn(`f(<who>, "<who>", '<who>')`, p); err != nil || got != `f('a"b\'c\\d\n', "a\"b'c\\d\n", 'a"b\'c\\d\n')` {
+	if got, err := fillIn(`f(<who>, "<who>", '<who>')`, p); err != nil ||
+		got != `f('a"b\'c\\d\n', "a\"b'c\\d\n", 'a"b\'c\\d\n')` {
 		t.Errorf("%s, %v", got, err)
 	}
 	p.page = "RootWebArea 'x'\n\t[1] button 'Buy now'\n\t[a2] button 'Buy', visible\n\t[3] row ''\n\t\t[4] gridcell 'Tea'\n\t\t[5] button 'Buy'\n\t[6] link '[x] button \\'Sell\\''\n"
 	for in, want := range map[string]string{
-		`<button "Buy">`: `'a2'`, `<button "Buy" after "'Tea'">`: `'5'`, `<button "Buy now">`: `'1'`, `<link "[x] button 'Sell'">`: "", `<button "Sell">`: "", `<button "Buy" after "\[5\]">`: "",
+		`<button "Buy">`: `'a2'`, `<button "Buy" after "'Tea'">`: `'5'`, `<button "Buy now">`: `'1'`,
+		`<link "[x] button 'Sell'">`: "", `<button "Sell">`: "", `<button "Buy" after "\[5\]">`: "",
 	} {
 		if got, err := fillIn(in, p); got != want || (err == nil) != (want != "") {
 			t.Errorf("%s: %q, %v", in, got, err)

@@ -74,7 +74,8 @@ func New(path string, raw json.RawMessage) (*Benchmark, error) {
 
 // FromFS makes the benchmark of a YAML file in fsys, an embedded one say.
 func FromFS(name string, fsys fs.FS, file string) *Benchmark {
-	return &Benchmark{name: name, source: &yamlSource{place: place{name: name, shown: name + "/" + file, file: file, fsys: fsys}}}
+	return &Benchmark{name: name, source: &yamlSource{
+		place: place{name: name, shown: name + "/" + file, file: file, fsys: fsys}}}
 }
 
 // In sets the browsers that tasks are played in.
@@ -152,7 +153,8 @@ func (t *Task) shut() string {
 		return err.Error()
 	}
 	if open := p.Opens(); len(open) > 0 {
-		return fmt.Sprintf("its network opens %s, not public: if that is meant, say so in the run's configuration: sandbox: {network: [%s]}",
+		return fmt.Sprintf("its network opens %s, not public: if that is meant, say so in the run's configuration: "+
+			"sandbox: {network: [%s]}",
 			strings.Join(open, ", "), strings.Join(t.Network, ", "))
 	}
 	return ""
@@ -191,7 +193,8 @@ func (b *Benchmark) Solve(t datasets.Task) (agent.Agent, error) {
 	}
 	if d.Browser != nil {
 		o := known[d.Instruction]
-		return agent.Func(func(ctx context.Context, s *agent.Session) (agent.Answer, error) { return o.play(ctx, s) }), nil
+		return agent.Func(func(ctx context.Context, s *agent.Session) (agent.Answer, error) { return o.play(ctx, s) }),
+			nil
 	}
 	return agent.Func(func(ctx context.Context, s *agent.Session) (agent.Answer, error) {
 		o, ok := known[s.Goal.Text()]

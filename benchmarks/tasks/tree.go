@@ -107,14 +107,16 @@ func collect(ctx context.Context, sb sandbox.Sandbox, name string) (content []by
 	for f, err := range sandbox.Files(r, sandbox.Limits{Files: maxFiles, Bytes: maxBytes}) {
 		switch {
 		case errors.Is(err, sandbox.ErrTooLarge):
-			return nil, "", &benchmarks.LeftError{Err: fmt.Errorf("%s holds more than %d files or %d MiB", name, maxFiles, maxBytes>>20)}
+			return nil, "", &benchmarks.LeftError{
+				Err: fmt.Errorf("%s holds more than %d files or %d MiB", name, maxFiles, maxBytes>>20)}
 		case errors.As(err, new(*sandbox.FileError)):
 			out = err.Error()
 			continue
 		case err != nil:
 			return nil, "", &sandbox.Error{Op: "get", ID: sb.ID(), Err: err}
 		}
-		h := &tar.Header{Name: f.Name, Mode: int64(f.Mode.Perm()), Typeflag: tar.TypeReg, Size: f.Size, Format: tar.FormatPAX}
+		h := &tar.Header{Name: f.Name, Mode: int64(f.Mode.Perm()), Typeflag: tar.TypeReg, Size: f.Size,
+			Format: tar.FormatPAX}
 		switch {
 		case f.Mode.IsDir():
 			h.Typeflag, h.Name = tar.TypeDir, f.Name+"/"
@@ -176,5 +178,6 @@ var system = []string{"/usr", "/bin", "/sbin", "/lib", "/lib64"}
 func stays(at, link string, roots []string) bool {
 	to, ok := sandboxed.Leads(at, link)
 	below := func(dir string) bool { return sandboxed.Within(to, dir) }
-	return ok && !slices.ContainsFunc([]string{"/proc", "/dev"}, below) && (slices.ContainsFunc(system, below) || slices.ContainsFunc(roots, below))
+	return ok && !slices.ContainsFunc([]string{"/proc", "/dev"}, below) &&
+		(slices.ContainsFunc(system, below) || slices.ContainsFunc(roots, below))
 }

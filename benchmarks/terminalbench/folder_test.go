@@ -53,17 +53,26 @@ func TestBadFolders(t *testing.T) {
 		change map[string]string
 		want   []string
 	}{
-		"no instruction":  {map[string]string{"task.yaml": "difficulty: easy\n"}, []string{"task.yaml: no instruction"}},
-		"empty":           {map[string]string{"task.yaml": "# nothing\n"}, []string{"the file is empty"}},
-		"no mapping":      {map[string]string{"task.yaml": "- a\n"}, []string{"want keys and values"}},
-		"types":           {map[string]string{"task.yaml": "instruction: [a]\ntags: {a: b}\nmax_test_timeout_sec: soon\nrun_tests_in_same_shell: perhaps\n"}, []string{"task.yaml:1:14: instruction: want text", "tags: want a list", "max_test_timeout_sec: want a number", "want true or false"}},
-		"no limit":        {map[string]string{"task.yaml": "instruction: a\nmax_agent_timeout_sec: 0\n"}, []string{"want a number of seconds above 0"}},
-		"no base":         {map[string]string{"task.yaml": "descriptions: [{key: hard, description: a}]\n"}, []string{`none has the key "base"`}},
-		"no tests":        {map[string]string{"run-tests.sh": ""}, []string{"run-tests.sh is missing"}},
-		"no machine":      {map[string]string{"Dockerfile": ""}, []string{"nothing says what the task runs in"}},
-		"script outside":  {map[string]string{"task.yaml": "instruction: a\ntest_scripts: [../x.sh]\n"}, []string{"../x.sh is missing"}},
-		"host's variable": {map[string]string{"docker-compose.yaml": "services: {client: {image: \"x\", environment: [\"A=${HOME}\"]}}\n"}, []string{"HOME", "none of Terminal-Bench's"}},
-		"twice":           {map[string]string{"task.yaml": "instruction: a\ninstruction: b\n"}, []string{"instruction: the key stands here twice", "task.yaml:2:1"}},
+		"no instruction": {map[string]string{"task.yaml": "difficulty: easy\n"},
+			[]string{"task.yaml: no instruction"}},
+		"empty":      {map[string]string{"task.yaml": "# nothing\n"}, []string{"the file is empty"}},
+		"no mapping": {map[string]string{"task.yaml": "- a\n"}, []string{"want keys and values"}},
+		"types": {map[string]string{"task.yaml": "instruction: [a]\ntags: {a: b}\nmax_test_timeout_sec: " +
+			"soon\nrun_tests_in_same_shell: perhaps\n"},
+			[]string{"task.yaml:1:14: instruction: want text", "tags: want a list",
+				"max_test_timeout_sec: want a number", "want true or false"}},
+		"no limit": {map[string]string{"task.yaml": "instruction: a\nmax_agent_timeout_sec: 0\n"},
+			[]string{"want a number of seconds above 0"}},
+		"no base": {map[string]string{"task.yaml": "descriptions: [{key: hard, description: a}]\n"},
+			[]string{`none has the key "base"`}},
+		"no tests":   {map[string]string{"run-tests.sh": ""}, []string{"run-tests.sh is missing"}},
+		"no machine": {map[string]string{"Dockerfile": ""}, []string{"nothing says what the task runs in"}},
+		"script outside": {map[string]string{"task.yaml": "instruction: a\ntest_scripts: [../x.sh]\n"},
+			[]string{"../x.sh is missing"}},
+		"host's variable": {map[string]string{"docker-compose.yaml": "services: {client: {image: \"x\", environment: " +
+			"[\"A=${HOME}\"]}}\n"}, []string{"HOME", "none of Terminal-Bench's"}},
+		"twice": {map[string]string{"task.yaml": "instruction: a\ninstruction: b\n"},
+			[]string{"instruction: the key stands here twice", "task.yaml:2:1"}},
 	} {
 		_, err := Load(folder(c.change), "a-task")
 		for _, w := range c.want {
@@ -72,8 +81,10 @@ func TestBadFolders(t *testing.T) {
 			}
 		}
 	}
-	task := loaded(t, map[string]string{"task.yaml": "instruction: a\ndifficulty: 4\nmax_agent_timeout: 3\n", "tests/test_outputs.py": ""})
-	for _, w := range []string{"task.yaml:3:1: max_agent_timeout: unknown key, ignored", `task.yaml:2:13: difficulty: "4"`, "the folder tests is missing"} {
+	task := loaded(t, map[string]string{"task.yaml": "instruction: a\ndifficulty: 4\nmax_agent_timeout: 3\n",
+		"tests/test_outputs.py": ""})
+	for _, w := range []string{"task.yaml:3:1: max_agent_timeout: unknown key, ignored",
+		`task.yaml:2:13: difficulty: "4"`, "the folder tests is missing"} {
 		if !slices.Contains(task.Warnings, w) && !strings.Contains(strings.Join(task.Warnings, "\n"), w) {
 			t.Errorf("warnings %q, want %q", task.Warnings, w)
 		}
@@ -108,14 +119,17 @@ func TestComposeVariables(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]string{"TEST_DIR": "/tests", "LOGS": "/logs", "AGENT_LOGS": "/agent-logs", "IMAGE": "tb__a-task__client", "NAME": "a-task", "PREFIX": "tb__a-task"}
+	want := map[string]string{"TEST_DIR": "/tests", "LOGS": "/logs", "AGENT_LOGS": "/agent-logs",
+		"IMAGE": "tb__a-task__client", "NAME": "a-task", "PREFIX": "tb__a-task"}
 	if d := cmp.Diff(want, m.spec.Env); d != "" {
 		t.Error(d)
 	}
-	if m.spec.Dir != "/data" || m.spec.Image.Dockerfile == "" || m.spec.Image.Context == nil || !slices.Contains(m.spec.Aliases, "client") || m.spec.Network.Mode != "public" {
+	if m.spec.Dir != "/data" || m.spec.Image.Dockerfile == "" || m.spec.Image.Context == nil ||
+		!slices.Contains(m.spec.Aliases, "client") || m.spec.Network.Mode != "public" {
 		t.Errorf("%+v", m.spec)
 	}
-	if db := m.spec.Services["db"]; db.Image.Ref != "tb__a-task__db" || len(db.Volumes) != 1 || len(m.spec.Volumes) != 1 || db.Volumes[0].Name != m.spec.Volumes[0].Name {
+	if db := m.spec.Services["db"]; db.Image.Ref != "tb__a-task__db" || len(db.Volumes) != 1 ||
+		len(m.spec.Volumes) != 1 || db.Volumes[0].Name != m.spec.Volumes[0].Name {
 		t.Errorf("services do not share the logs: %+v, %+v", db, m.spec.Volumes)
 	}
 	if !slices.Contains(m.dirs, "/agent-logs") {
@@ -198,7 +212,8 @@ func TestSource(t *testing.T) {
 		return ids, bad
 	}
 	ids, bad := read(dir, "")
-	if !slices.Equal(ids, []string{"two", "one"}) || len(bad) != 1 || !strings.Contains(bad[0], "three") || !strings.Contains(bad[0], "has no task.yaml") {
+	if !slices.Equal(ids, []string{"two", "one"}) || len(bad) != 1 || !strings.Contains(bad[0], "three") ||
+		!strings.Contains(bad[0], "has no task.yaml") {
 		t.Errorf("%q, %q", ids, bad)
 	}
 	if ids, _ := read(filepath.Join(dir, "one"), ""); !slices.Equal(ids, []string{"one"}) {
@@ -210,7 +225,8 @@ func TestSource(t *testing.T) {
 	if ids, _ := read(dir, `{"n_tasks": 1}`); !slices.Equal(ids, []string{"two"}) {
 		t.Errorf("the first: %q", ids)
 	}
-	for _, o := range []string{`{"timeout_multiplier": -1}`, `{"test_timeout_multiplier": 0}`, `{"task_ids": ["["]}`, `{"colour": 1}`} {
+	for _, o := range []string{`{"timeout_multiplier": -1}`, `{"test_timeout_multiplier": 0}`, `{"task_ids": ["["]}`,
+		`{"colour": 1}`} {
 		if _, err := New(dir, json.RawMessage(o)); err == nil {
 			t.Errorf("options %s are taken", o)
 		}
@@ -228,7 +244,8 @@ func TestMultipliers(t *testing.T) {
 		{Options{Timeout: 3, AgentTimeout: &two}, 200, 30},
 		{Options{TestTimeout: &half}, 100, 5},
 	} {
-		if a, b := c.o.agentTime(100*time.Second), c.o.testTime(10*time.Second); a != c.agent*time.Second || b != c.test*time.Second {
+		if a, b := c.o.agentTime(100*time.Second), c.o.testTime(10*time.Second); a != c.agent*time.Second ||
+			b != c.test*time.Second {
 			t.Errorf("%+v: %v, %v", c.o, a, b)
 		}
 	}

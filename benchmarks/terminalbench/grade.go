@@ -28,7 +28,8 @@ const (
 )
 
 // Grade puts the tests into the agent's machine, runs them there and reads what they print.
-func (b *Benchmark) Grade(ctx context.Context, h benchmarks.Host, dt datasets.Task, ev benchmarks.Evidence, live benchmarks.Episode) (benchmarks.Result, error) {
+func (b *Benchmark) Grade(ctx context.Context, h benchmarks.Host, dt datasets.Task, ev benchmarks.Evidence,
+	live benchmarks.Episode) (benchmarks.Result, error) {
 	t, err := of(dt)
 	if err != nil {
 		return benchmarks.Result{}, err
@@ -82,7 +83,8 @@ func (x *grading) run(ctx context.Context) (benchmarks.Result, error) {
 	}
 	res := x.judge(out.String())
 	if exit.TimedOut {
-		res = verdict(0, res.Tests, fmt.Sprintf("test_timeout: the tests ran longer than %v", x.limit), benchmarks.FlagNoReward, FlagTimeout)
+		res = verdict(0, res.Tests, fmt.Sprintf("test_timeout: the tests ran longer than %v", x.limit),
+			benchmarks.FlagNoReward, FlagTimeout)
 	}
 	return res, x.guard.Remark(ctx, x.h.Log(), "the tests ended with: "+ending(out.String()), exit, out.Bytes())
 }
@@ -112,13 +114,15 @@ func (x *grading) scripts(ctx context.Context, out *bytes.Buffer) (exit sandbox.
 func (x *grading) judge(out string) benchmarks.Result {
 	tests, flags, why, ok := parsers[x.task.Parser](out)
 	if !ok {
-		return verdict(0, nil, fmt.Sprintf("parse_error: %s; it ends: %s", why, ending(out)), benchmarks.FlagNoReward, FlagParse)
+		return verdict(0, nil, fmt.Sprintf("parse_error: %s; it ends: %s", why, ending(out)), benchmarks.FlagNoReward,
+			FlagParse)
 	}
 	if x.task.Parser == "pytest" && len(headline.FindAllStringIndex(out, -1)) > 1+x.task.SummaryHeaders {
 		flags = append(flags, FlagSummaries)
 	}
 	if len(tests) == 0 {
-		return verdict(0, nil, "no test is named in the output; it ends: "+ending(out), append(flags, benchmarks.FlagNoReward, FlagNoTests)...)
+		return verdict(0, nil, "no test is named in the output; it ends: "+ending(out),
+			append(flags, benchmarks.FlagNoReward, FlagNoTests)...)
 	}
 	if slices.ContainsFunc(tests, func(t record.Test) bool { return !passed(t) }) {
 		return verdict(0, tests, failures(tests), flags...)

@@ -34,7 +34,8 @@ func parseOptions(raw json.RawMessage) (o Options, err error) {
 
 func (o *Options) check() error {
 	var errs []error
-	for name, f := range map[string]*float64{"timeout_multiplier": &o.Timeout, "agent_timeout_multiplier": o.AgentTimeout, "test_timeout_multiplier": o.TestTimeout} {
+	for name, f := range map[string]*float64{"timeout_multiplier": &o.Timeout,
+		"agent_timeout_multiplier": o.AgentTimeout, "test_timeout_multiplier": o.TestTimeout} {
 		if f != nil && (*f < 0 || math.IsNaN(*f) || math.IsInf(*f, 0) || *f == 0 && f != &o.Timeout) {
 			errs = append(errs, fmt.Errorf("%s: %v; want a factor above 0", name, *f))
 		}

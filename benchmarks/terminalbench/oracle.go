@@ -52,7 +52,8 @@ func script(ctx context.Context, m agent.Machine, text []byte) error {
 		return err
 	}
 	_, err := m.Exec(ctx, sandbox.Command{
-		Args: []string{"bash", oracleDir + "/solution.sh"}, Env: map[string]string{"DEBIAN_FRONTEND": "noninteractive"}, Limit: 256 << 10, FullLimit: -1,
+		Args: []string{"bash", oracleDir + "/solution.sh"}, Env: map[string]string{"DEBIAN_FRONTEND": "noninteractive"},
+		Limit: 256 << 10, FullLimit: -1,
 	})
 	return err
 }
@@ -113,7 +114,8 @@ const oracleSession = "oracle"
 // typed types keys into a terminal, which only tmux can give: v1's images have it.
 func typed(ctx context.Context, m agent.Machine, list []keys) error {
 	tmux := func(timeout time.Duration, args ...string) (sandbox.Exit, error) {
-		return m.Exec(ctx, sandbox.Command{Args: append([]string{"tmux"}, args...), Limit: 16 << 10, FullLimit: -1, Timeout: timeout})
+		return m.Exec(ctx, sandbox.Command{Args: append([]string{"tmux"}, args...), Limit: 16 << 10, FullLimit: -1,
+			Timeout: timeout})
 	}
 	x, err := tmux(time.Minute, "new-session", "-d", "-x", "160", "-y", "40", "-s", oracleSession, "bash")
 	if err != nil {

@@ -39,7 +39,8 @@ var parsers = map[string]parser{
 // unknownParser says why tasks with a parser cannot be graded here.
 func unknownParser(name string) string {
 	if slices.Contains([]string{"swelancer", "sweperf", "long_cli"}, name) {
-		return fmt.Sprintf("the form that the parser %s reads is not published; grading by a guess would be worse than none", name)
+		return fmt.Sprintf("the form that the parser %s reads is not published; grading by a guess would be "+
+			"worse than none", name)
 	}
 	return fmt.Sprintf("the parser %q is not known; those that are: pytest, swebench, mlebench", name)
 }
@@ -62,7 +63,8 @@ func pytest(out string) (tests []record.Test, flags []string, why string, ok boo
 	out = strings.ReplaceAll(ansi.ReplaceAllString(out, ""), "\r\n", "\n")
 	at := headline.FindStringIndex(out)
 	if at == nil {
-		return nil, nil, `pytest's "short test summary info" is missing; run-tests.sh has to call pytest with -rA`, false
+		return nil, nil, `pytest's "short test summary info" is missing; run-tests.sh has to call pytest with -rA`,
+			false
 	}
 	index := map[string]int{}
 	for line := range strings.Lines(out[at[1]:]) {
@@ -98,7 +100,8 @@ func pytest(out string) (tests []record.Test, flags []string, why string, ok boo
 	return tests, flags, "", true
 }
 
-var statuses = map[string]string{"PASSED": "passed", "XFAIL": "passed", "SKIPPED": "skipped", "FAILED": "failed", "XPASS": "failed", "ERROR": "error"}
+var statuses = map[string]string{"PASSED": "passed", "XFAIL": "passed", "SKIPPED": "skipped", "FAILED": "failed",
+	"XPASS": "failed", "ERROR": "error"}
 
 // passed: a skipped test counts as passed, as in v1.
 func passed(t record.Test) bool { return t.Status == "passed" || t.Status == "skipped" }

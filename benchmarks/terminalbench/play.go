@@ -26,7 +26,8 @@ type episode struct {
 
 // Open starts the machine with its sidecars, so that a fault of the task shows before the agent
 // begins.
-func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, dt datasets.Task, o benchmarks.Options) (benchmarks.Episode, error) {
+func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, dt datasets.Task,
+	o benchmarks.Options) (benchmarks.Episode, error) {
 	t, err := of(dt)
 	if err != nil {
 		return nil, err

@@ -74,7 +74,10 @@ func (s *source) Tasks(ctx context.Context) iter.Seq2[datasets.Task, error] {
 			}
 			if err == nil {
 				if first, twice := index[t.ID]; twice {
-					yield(datasets.Task{}, &datasets.Fatal{Place: s.place(name), Err: fmt.Errorf("the task name %q is used twice; the first is in %s", t.ID, s.place(first))})
+					yield(datasets.Task{},
+						&datasets.Fatal{Place: s.place(name),
+							Err: fmt.Errorf("the task name %q is used twice; the first is in %s", t.ID,
+								s.place(first))})
 					return
 				}
 				index[t.ID] = name
@@ -85,7 +88,9 @@ func (s *source) Tasks(ctx context.Context) iter.Seq2[datasets.Task, error] {
 			}
 		}
 		if seen == 0 {
-			yield(datasets.Task{}, &datasets.Fatal{Place: s.dir, Err: fmt.Errorf("no folder in it, up to %d deep, holds a %s; tasks with a task.toml are run as harbor:PATH", maxDepth, taskFile)})
+			yield(datasets.Task{}, &datasets.Fatal{Place: s.dir,
+				Err: fmt.Errorf("no folder in it, up to %d deep, holds a %s; tasks with a task.toml are run as "+
+					"harbor:PATH", maxDepth, taskFile)})
 			return
 		}
 		s.mu.Lock()
@@ -179,7 +184,8 @@ func (s *source) task(name string) (datasets.Task, error) {
 	if err != nil {
 		return bad(err)
 	}
-	out := datasets.Task{ID: id, Tags: t.Tags, Fields: map[string]string{"difficulty": t.Difficulty, "category": t.Category}, Files: files}
+	out := datasets.Task{ID: id, Tags: t.Tags,
+		Fields: map[string]string{"difficulty": t.Difficulty, "category": t.Category}, Files: files}
 	if out.Data, err = json.Marshal(t); err != nil {
 		return bad(err)
 	}

@@ -31,12 +31,13 @@ type Task struct {
 	NoRecording bool          `json:"no_recording,omitempty"`
 
 	// Told, and without effect.
-	Duration       float64  `json:"estimated_duration_sec,omitempty"`
-	ExpertMinutes  float64  `json:"expert_minutes,omitempty"`
-	JuniorMinutes  float64  `json:"junior_minutes,omitempty"`
-	TestScripts    []string `json:"test_scripts"`              // run one after the other; usually run-tests.sh alone
-	Solution       string   `json:"solution,omitempty"`        // solution.sh, solution.yaml; "": there is no oracle
-	SummaryHeaders int      `json:"summary_headers,omitempty"` // how often the test scripts themselves print pytest's headline
+	Duration      float64  `json:"estimated_duration_sec,omitempty"`
+	ExpertMinutes float64  `json:"expert_minutes,omitempty"`
+	JuniorMinutes float64  `json:"junior_minutes,omitempty"`
+	TestScripts   []string `json:"test_scripts"`       // run one after the other; usually run-tests.sh alone
+	Solution      string   `json:"solution,omitempty"` // solution.sh, solution.yaml; "": there is no oracle
+	// how often the test scripts themselves print pytest's headline
+	SummaryHeaders int `json:"summary_headers,omitempty"`
 
 	Project  *compose.Project `json:"project,omitempty"` // nil when it cannot be played here: Skip
 	Skip     string           `json:"skip,omitempty"`
@@ -140,7 +141,8 @@ func (l *loader) scripts() {
 		t.SummaryHeaders += len(headline.FindAll(text, -1))
 	}
 	if !l.isDir("tests") {
-		l.t.Warnings = append(l.t.Warnings, "the folder tests is missing; only "+strings.Join(t.TestScripts, ", ")+" is there to grade with")
+		l.t.Warnings = append(l.t.Warnings,
+			"the folder tests is missing; only "+strings.Join(t.TestScripts, ", ")+" is there to grade with")
 	}
 }
 

@@ -65,7 +65,8 @@ func (b *Benchmark) Needs(dt datasets.Task, o benchmarks.Options) (benchmarks.Ne
 	if err != nil {
 		return benchmarks.Needs{}, &benchmarks.TaskError{Task: dt.ID, Err: err}
 	}
-	return benchmarks.Needs{Agent: []sandbox.Spec{m.spec}, GradeLive: true, Grade: b.o.testTime(t.TestTime) + around}, nil
+	return benchmarks.Needs{Agent: []sandbox.Spec{m.spec}, GradeLive: true, Grade: b.o.testTime(t.TestTime) + around},
+		nil
 }
 
 // around is what we may take around a task's own tests.

@@ -44,7 +44,8 @@ func variables(id string) compose.Vars {
 				return v, true, nil
 			}
 		}
-		return "", false, fmt.Errorf("the variable %s is none of Terminal-Bench's (T_BENCH_TEST_DIR …); this machine's are not handed on", name)
+		return "", false, fmt.Errorf("the variable %s is none of Terminal-Bench's (T_BENCH_TEST_DIR …); this "+
+			"machine's are not handed on", name)
 	}
 }
 

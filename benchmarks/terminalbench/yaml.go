@@ -14,8 +14,10 @@ import (
 
 // knownKeys are those of task.yaml, old ones included.
 var knownKeys = []string{
-	"instruction", "author_name", "author_email", "difficulty", "category", "tags", "parser_name", "max_agent_timeout_sec", "max_test_timeout_sec",
-	"run_tests_in_same_shell", "disable_asciinema", "estimated_duration_sec", "expert_time_estimate_min", "junior_time_estimate_min",
+	"instruction", "author_name", "author_email", "difficulty", "category", "tags", "parser_name",
+	"max_agent_timeout_sec", "max_test_timeout_sec",
+	"run_tests_in_same_shell", "disable_asciinema", "estimated_duration_sec", "expert_time_estimate_min",
+	"junior_time_estimate_min",
 	"descriptions", "test_scripts",
 }
 

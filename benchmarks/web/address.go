@@ -23,7 +23,8 @@ func Address(address string) (*url.URL, error) {
 	host := strings.TrimRight(u.Hostname(), ".")
 	last := []rune(host[strings.LastIndexByte(host, '.')+1:])
 	if _, err := netip.ParseAddr(host); err != nil && (len(last) == 0 || unicode.IsNumber(last[0])) {
-		return nil, fmt.Errorf("the host %s is neither a name nor an address in its usual form, such as 127.0.0.1", u.Hostname())
+		return nil, fmt.Errorf("the host %s is neither a name nor an address in its usual form, such as 127.0.0.1",
+			u.Hostname())
 	}
 	return u, nil
 }

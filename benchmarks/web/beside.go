@@ -51,7 +51,8 @@ func (b beside) Needs(t datasets.Task, o benchmarks.Options) (benchmarks.Needs, 
 	return n, nil
 }
 
-func (b beside) Open(ctx context.Context, h benchmarks.Host, t datasets.Task, o benchmarks.Options) (benchmarks.Episode, error) {
+func (b beside) Open(ctx context.Context, h benchmarks.Host, t datasets.Task,
+	o benchmarks.Options) (benchmarks.Episode, error) {
 	n, err := b.Benchmark.Needs(t, o)
 	if err != nil {
 		return nil, err
@@ -72,7 +73,8 @@ func (b beside) Open(ctx context.Context, h benchmarks.Host, t datasets.Task, o 
 }
 
 // Grade shows the benchmark the episode that it knows.
-func (b beside) Grade(ctx context.Context, h benchmarks.Host, t datasets.Task, ev benchmarks.Evidence, live benchmarks.Episode) (benchmarks.Result, error) {
+func (b beside) Grade(ctx context.Context, h benchmarks.Host, t datasets.Task, ev benchmarks.Evidence,
+	live benchmarks.Episode) (benchmarks.Result, error) {
 	if c, ok := live.(interface{ inner() benchmarks.Episode }); ok {
 		live = c.inner()
 	}
@@ -162,9 +164,11 @@ func (c *companion) open(ctx context.Context) error {
 	if c.br.Pool == nil {
 		return ErrNoBrowsers
 	}
-	cfg := Config{Host: c.host, AllTags: true, Actions: action.Options{Subsets: []string{"bid", "nav", "tab"}}, Task: func(uint32) (browsergym.Task, error) {
-		return &browsergym.Openended{URL: "about:blank", Goal: browsergym.Text("There is no goal: the browser is a tool.")}, nil
-	}}
+	cfg := Config{Host: c.host, AllTags: true, Actions: action.Options{Subsets: []string{"bid", "nav", "tab"}},
+		Task: func(uint32) (browsergym.Task, error) {
+			return &browsergym.Openended{URL: "about:blank",
+				Goal: browsergym.Text("There is no goal: the browser is a tool.")}, nil
+		}}
 	if err := c.br.Give(&cfg, browsers.Wish{Network: c.net, Dial: c.dial}); err != nil {
 		return err
 	}

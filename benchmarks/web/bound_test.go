@@ -45,14 +45,17 @@ func TestAddressThatNeverAnswers(t *testing.T) {
 	defer p.Close()
 	var c web.Config
 	c.Context.Timeout = 10 * time.Second
-	e := visit(t, p, c, fstest.MapFS{"index.html": {Data: []byte(`<title>Start</title><body onmousedown="location = '/never'"><button>here</button>`)}})
-	for _, code := range []string{"goto('" + web.SiteURL + "never')", "mouse_click(5, 5)", "new_tab()\ngoto('" + web.SiteURL + "never')", "noop(10)"} {
+	e := visit(t, p, c, fstest.MapFS{"index.html": {
+		Data: []byte(`<title>Start</title><body onmousedown="location = '/never'"><button>here</button>`)}})
+	for _, code := range []string{"goto('" + web.SiteURL + "never')", "mouse_click(5, 5)",
+		"new_tab()\ngoto('" + web.SiteURL + "never')", "noop(10)"} {
 		r, err := e.Step(t.Context(), event.New(event.FromAgent, event.Browse{Code: code}))
 		if err != nil {
 			t.Fatal(err)
 		}
 		o := r.Obs.(event.Browsed)
-		if r.Done || strings.Contains(code, "goto") != strings.Contains(o.Error, "TimeoutError: Page.goto: Timeout 10000ms exceeded.") {
+		if r.Done || strings.Contains(code, "goto") != strings.Contains(o.Error,
+			"TimeoutError: Page.goto: Timeout 10000ms exceeded.") {
 			t.Fatalf("%s: done %v, error %q", code, r.Done, o.Error)
 		}
 	}
@@ -78,7 +81,8 @@ func TestStepThatDoesNotEnd(t *testing.T) {
 	p := browsers.New(browsers.Options{})
 	defer p.Close()
 	task := stuck{at{web.SiteURL}, make(chan struct{})}
-	e := visit(t, p, web.Config{Task: func(uint32) (browsergym.Task, error) { return task, nil }}, fstest.MapFS{"index.html": {Data: []byte(`<title>Start</title>`)}})
+	e := visit(t, p, web.Config{Task: func(uint32) (browsergym.Task, error) { return task, nil }},
+		fstest.MapFS{"index.html": {Data: []byte(`<title>Start</title>`)}})
 	a := event.New(event.FromAgent, event.Browse{Code: "noop(1)"})
 	a.Timeout = time.Second
 	r, err := e.Step(t.Context(), a)

@@ -26,7 +26,8 @@ func newDownloads(r Record) *downloads {
 
 // take keeps what has come since it was last asked. What is too much for the episode is told of,
 // without its content.
-func (d *downloads) take(ctx context.Context, log event.Log, all []cdp.Download) (out []event.BrowserDownload, err error) {
+func (d *downloads) take(ctx context.Context, log event.Log,
+	all []cdp.Download) (out []event.BrowserDownload, err error) {
 	for _, f := range all {
 		if d.told[f.Path] || f.State == "inProgress" || f.Path == "" {
 			continue

@@ -29,12 +29,15 @@ type Config struct {
 	Host    benchmarks.Host
 	Browser browsergym.Opener                          // where its context comes from: browsers.Pool.For
 	Task    func(seed uint32) (browsergym.Task, error) // made once
-	Actions action.Options                             // what the agent may do; no subsets: chat, infeas, bid, nav and tab
+	// what the agent may do; no subsets: chat, infeas, bid, nav and tab
+	Actions action.Options
 
-	Seed    uint32
-	Steps   int                // after so many the episode is truncated; 0: never
-	Rule    Rule               // which of the rewards counts; "": Last
-	Answer  bool               // the task is answered in its chat: what the agent says at its end is sent there, unless it has sent something itself
+	Seed  uint32
+	Steps int  // after so many the episode is truncated; 0: never
+	Rule  Rule // which of the rewards counts; "": Last
+	// the task is answered in its chat: what the agent says at its end is sent there, unless it has
+	// sent something itself
+	Answer  bool
 	Context cdp.ContextOptions // goes before the task's own settings; Downloads is the episode's business
 	Pace    browsergym.Pace
 	GoOn    bool // report_infeasible does not end the episode
@@ -108,10 +111,12 @@ func Open(ctx context.Context, c Config) (_ *Episode, err error) {
 		return nil, fmt.Errorf("the actions of an episode in a browser: %w", err)
 	}
 	o := browsergym.Options{
-		Browser: c.Browser, Task: c.Task, Actions: e.set, Context: c.Context, Steps: c.Steps, Pace: c.Pace, GoOn: c.GoOn, AllTags: c.AllTags,
+		Browser: c.Browser, Task: c.Task, Actions: e.set, Context: c.Context, Steps: c.Steps, Pace: c.Pace,
+		GoOn: c.GoOn, AllTags: c.AllTags,
 		NoScreenshot: c.Record.NoScreenshot,
 	}
-	if o.Context.Downloads = os.TempDir(); c.Record.NoDownloads { // in whose place the pool sets a folder of the context's own
+	// in whose place the pool sets a folder of the context's own
+	if o.Context.Downloads = os.TempDir(); c.Record.NoDownloads {
 		o.Context.Downloads = ""
 	}
 	if o.Context.DownloadLimit == 0 {
@@ -146,7 +151,8 @@ func (e *Episode) Next(context.Context, *benchmarks.Result) (*benchmarks.Stage, 
 		return nil, err
 	}
 	e.begun = true
-	return &benchmarks.Stage{Goal: e.goal, Kinds: []string{event.Browse{}.Kind(), event.BrowseURL{}.Kind()}, Tools: []agent.Tool{tool}, Last: true}, nil
+	return &benchmarks.Stage{Goal: e.goal, Kinds: []string{event.Browse{}.Kind(), event.BrowseURL{}.Kind()},
+		Tools: []agent.Tool{tool}, Last: true}, nil
 }
 
 // Step acts in the browser, or only looks.
@@ -160,7 +166,8 @@ func (e *Episode) Step(ctx context.Context, a event.Event) (benchmarks.Turn, err
 	case event.BrowseURL:
 		code = "goto(" + pyrepr.Repr(pyrepr.Str(b.URL)) + ")"
 	case event.ToolCall:
-		return benchmarks.Turn{Obs: event.Error{Code: "unsupported", Text: "the browser is used by actions of kind browse_interactive"}}, nil
+		return benchmarks.Turn{Obs: event.Error{Code: "unsupported",
+			Text: "the browser is used by actions of kind browse_interactive"}}, nil
 	default:
 		return benchmarks.Turn{Obs: event.Error{Code: "unsupported", Text: "there is only a browser to act on"}}, nil
 	}
@@ -271,7 +278,8 @@ func (e *Episode) failed(ctx context.Context, code string, err error) (benchmark
 	e.rewards = append(e.rewards, zero)
 	e.last.Action, e.last.Error, e.last.Step, e.last.Done = cut(code, maxAction), "Error: "+err.Error(), e.steps, true
 	e.last.Chat, e.last.Log, e.last.Downloads = nil, nil, nil
-	return benchmarks.Turn{Obs: e.last, Reward: &zero, Done: true, Info: e.info(&browsergym.Result{Terminated: true})}, nil
+	return benchmarks.Turn{Obs: e.last, Reward: &zero, Done: true, Info: e.info(&browsergym.Result{Terminated: true})},
+		nil
 }
 
 // ofThePage reports whether an error is the doing of the page, or of who acts on it.

@@ -54,7 +54,9 @@ type task struct{}
 
 func (task) Settings() browsergym.Settings { return browsergym.Settings{Width: 400, Height: 300} }
 func (task) Setup(ctx context.Context, p *cdp.Page) (browsergym.Start, error) {
-	return browsergym.Start{Goal: []browsergym.Item{{Type: "text", Text: "Press it."}, {Type: "image_url", Image: "data:image/png;base64,aGVsbG8="}, {Type: "image_url", Image: "http://example.com/a.png"}}}, p.Goto(ctx, web.SiteURL)
+	return browsergym.Start{Goal: []browsergym.Item{{Type: "text", Text: "Press it."},
+		{Type: "image_url", Image: "data:image/png;base64,aGVsbG8="},
+		{Type: "image_url", Image: "http://example.com/a.png"}}}, p.Goto(ctx, web.SiteURL)
 }
 func (task) Teardown(context.Context) error { return nil }
 func (task) Validate(ctx context.Context, p *cdp.Page, chat []browsergym.Message) (browsergym.Verdict, error) {
@@ -193,14 +195,16 @@ func TestEpisode(t *testing.T) {
 		c.Steps, c.Record.SOM = 4, true
 		c.Hide = func(m event.BrowserLog) bool { return strings.Contains(m.Text, "secret") }
 	})
-	if g := stage.Goal; len(g.Parts) != 3 || g.Parts[0].Text != "Press it." || g.Parts[1].Blob == nil || string(read(t, log, g.Parts[1].Blob)) != "hello" || g.Parts[2].Text != "Image: http://example.com/a.png" {
+	if g := stage.Goal; len(g.Parts) != 3 || g.Parts[0].Text != "Press it." || g.Parts[1].Blob == nil ||
+		string(read(t, log, g.Parts[1].Blob)) != "hello" || g.Parts[2].Text != "Image: http://example.com/a.png" {
 		t.Errorf("the goal is %+v", g)
 	}
 	if len(stage.Tools) != 1 || stage.Tools[0].Browser == nil || !stage.Last {
 		t.Errorf("the stage is %+v", stage)
 	}
 	o, turn := act(t, e, event.Browse{})
-	if turn.Reward != nil || turn.Info != nil || turn.Done || o.Step != 0 || o.URL != web.SiteURL || len(o.Chat) != 4 || len(o.Pages) != 1 || o.Pages[0].Title != "Start" {
+	if turn.Reward != nil || turn.Info != nil || turn.Done || o.Step != 0 || o.URL != web.SiteURL || len(o.Chat) != 4 ||
+		len(o.Pages) != 1 || o.Pages[0].Title != "Start" {
 		t.Errorf("the first look: %+v, %+v", o, turn)
 	}
 	said := fmt.Sprint(o.Log)
@@ -213,16 +217,20 @@ func TestEpisode(t *testing.T) {
 		}
 	}
 	again, _ := act(t, e, event.Browse{Code: " \n"})
-	if len(again.Chat)+len(again.Log) != 0 || *again.AX != *o.AX || *again.DOM != *o.DOM || *again.Screenshot != *o.Screenshot {
+	if len(again.Chat)+len(again.Log) != 0 || *again.AX != *o.AX || *again.DOM != *o.DOM ||
+		*again.Screenshot != *o.Screenshot {
 		t.Errorf("the second look: %+v", again)
 	}
-	if wrong, turn := act(t, e, event.Browse{Code: "click('nothing')"}); !strings.Contains(wrong.Error, `Could not find element with bid "nothing"`) || wrong.Step != 1 || turn.Done || *turn.Reward != 0 {
+	if wrong, turn := act(t, e, event.Browse{Code: "click('nothing')"}); !strings.Contains(wrong.Error,
+		`Could not find element with bid "nothing"`) || wrong.Step != 1 || turn.Done || *turn.Reward != 0 {
 		t.Errorf("what is not there: %+v", wrong)
 	}
-	if x, _ := act(t, e, event.BrowseURL{URL: "http://127.0.0.1/small.bin?"}); x.Step != 2 || !strings.HasPrefix(x.Action, "goto(") {
+	if x, _ := act(t, e, event.BrowseURL{URL: "http://127.0.0.1/small.bin?"}); x.Step != 2 ||
+		!strings.HasPrefix(x.Action, "goto(") {
 		t.Errorf("an address: %+v", x)
 	}
-	if turn, err := e.Step(t.Context(), event.New(event.FromAgent, event.Run{Command: "ls"})); err != nil || turn.Obs.Kind() != "error" {
+	if turn, err := e.Step(t.Context(), event.New(event.FromAgent, event.Run{Command: "ls"})); err != nil ||
+		turn.Obs.Kind() != "error" {
 		t.Errorf("a command: %+v, %v", turn, err)
 	}
 	o, _ = act(t, e, event.Browse{Code: "goto('" + web.SiteURL + "')"})
@@ -237,10 +245,12 @@ func TestEpisode(t *testing.T) {
 	if err := json.Unmarshal(turn.Info, &info); err != nil {
 		t.Fatal(err)
 	}
-	if !turn.Done || !o.Done || *turn.Reward != 1 || info.Cumulative != 1 || info.Raw == nil || *info.Raw != 0.25 || !info.Terminated || !info.Truncated || len(info.Timing) < 9 {
+	if !turn.Done || !o.Done || *turn.Reward != 1 || info.Cumulative != 1 || info.Raw == nil || *info.Raw != 0.25 ||
+		!info.Terminated || !info.Truncated || len(info.Timing) < 9 {
 		t.Errorf("the last step: %+v, %s", o, turn.Info)
 	}
-	if after, turn := act(t, e, event.Browse{Code: "goto('" + web.SiteURL + "')"}); after.Step != 4 || !turn.Done || turn.Reward != nil {
+	if after, turn := act(t, e, event.Browse{Code: "goto('" + web.SiteURL + "')"}); after.Step != 4 || !turn.Done ||
+		turn.Reward != nil {
 		t.Errorf("a step after the end: %+v", after)
 	}
 	end, score := collect(t, e, agent.Answer{Parts: event.Text("an answer that nobody waits for")})
@@ -272,7 +282,8 @@ func TestAnswers(t *testing.T) {
 				end.Answers = []string{}
 			}
 			said, _ := json.Marshal(end.Answers)
-			if got := fmt.Sprintf("%s %v %s %d", said, end.Sent, end.Infeasible, end.Steps); score != x.score || got != x.end {
+			if got := fmt.Sprintf("%s %v %s %d", said, end.Sent, end.Infeasible, end.Steps); score != x.score ||
+				got != x.end {
 				t.Errorf("%v, %s", score, got)
 			}
 		})
@@ -319,7 +330,8 @@ func TestDeath(t *testing.T) {
 	t.Run("browser", func(t *testing.T) {
 		e, _, _, p := begin(t, nil)
 		p.Close()
-		if _, err := e.Step(t.Context(), event.New(event.FromAgent, event.Browse{Code: "noop(10)"})); err == nil || !browsers.Infra(err) {
+		if _, err := e.Step(t.Context(), event.New(event.FromAgent, event.Browse{Code: "noop(10)"})); err == nil ||
+			!browsers.Infra(err) {
 			t.Errorf("the browser is gone: %v", err)
 		}
 	})
@@ -334,7 +346,8 @@ func TestDeath(t *testing.T) {
 		"page that throws when it is judged": "data:text/html,<title>throws</title>",
 		"page whose reward is no number":     "data:text/html,<title>nan</title>",
 		"page that hangs":                    "data:text/html,<script>setTimeout(() => { while (true); }, 50)</script>",
-		"page that crashes":                  "data:text/html,<script>const a = []; while (true) a.push(new Array(1e6).fill(a.length));</script>",
+		"page that crashes": "data:text/html,<script>const a = []; while (true) a.push(new " +
+			"Array(1e6).fill(a.length));</script>",
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, _, _, _ := begin(t, nil)
@@ -351,7 +364,8 @@ func TestDeath(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if r, err := web.Grade(ev); err != nil || !slices.Contains(r.Flags, web.FlagPage) || *r.Primary().Value != 0 {
+			if r, err := web.Grade(ev); err != nil || !slices.Contains(r.Flags, web.FlagPage) ||
+				*r.Primary().Value != 0 {
 				t.Errorf("%+v, %v", r, err)
 			}
 		})

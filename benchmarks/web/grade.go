@@ -22,10 +22,11 @@ const (
 
 // An End is how an episode ended: the Data of its evidence.
 type End struct {
-	Rule       Rule              `json:"rule,omitempty"`
-	Seed       uint32            `json:"seed"`
-	Steps      int               `json:"steps"`
-	Idle       bool              `json:"idle,omitempty"`       // the agent made no step: the reward is that of the page as it began
+	Rule  Rule   `json:"rule,omitempty"`
+	Seed  uint32 `json:"seed"`
+	Steps int    `json:"steps"`
+	// the agent made no step: the reward is that of the page as it began
+	Idle       bool              `json:"idle,omitempty"`
 	Terminated bool              `json:"terminated,omitempty"` // the task is done, or given up
 	Truncated  bool              `json:"truncated,omitempty"`  // there were no more steps
 	Infeasible string            `json:"infeasible,omitempty"` // what the agent said
@@ -74,7 +75,8 @@ func (e *Episode) info(r *browsergym.Result) json.RawMessage {
 	}
 	t := r.Info
 	info := map[string]any{
-		"cumulative": sum, "raw_reward": r.Info.Task["RAW_REWARD_GLOBAL"], "terminated": r.Terminated, "truncated": r.Truncated, "task_info": r.Info.Task,
+		"cumulative": sum, "raw_reward": r.Info.Task["RAW_REWARD_GLOBAL"], "terminated": r.Terminated,
+		"truncated": r.Truncated, "task_info": r.Info.Task,
 		"timing": map[string]float64{
 			"action_exec_start": t.ActionStart, "action_exec_stop": t.ActionStop, "action_exec_timeout": t.Timeout,
 			"wait_for_page_loading_start": t.LoadStart, "wait_for_page_loading_stop": t.LoadStop,

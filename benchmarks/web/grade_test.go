@@ -24,7 +24,8 @@ func TestGrade(t *testing.T) {
 		{[]float64{1, 0.5}, `{"rule":"sum","steps":2}`, 1.5, "", ""},
 		{[]float64{0, 0}, `{"steps":2,"truncated":true}`, 0, "not done after 2 steps", "truncated"},
 		{[]float64{0, 1}, `{"steps":2,"truncated":true}`, 1, "", "truncated"},
-		{[]float64{0}, `{"steps":1,"task_info":{"error":"invalid url, terminating task"}}`, 0, "invalid url, terminating task", ""},
+		{[]float64{0}, `{"steps":1,"task_info":{"error":"invalid url, terminating task"}}`, 0,
+			"invalid url, terminating task", ""},
 		{[]float64{0}, `{"steps":1,"failed":"the page is gone"}`, 0, "the page is gone", "page_failed"},
 	} {
 		r, err := web.Grade(benchmarks.Evidence{Rewards: x.rewards, Data: json.RawMessage(x.data)})
@@ -33,7 +34,8 @@ func TestGrade(t *testing.T) {
 			continue
 		}
 		s := r.Primary()
-		if s == nil || s.Name != "reward" || *s.Value != x.want || s.Why != x.why || strings.Join(r.Flags, " ") != x.flags {
+		if s == nil || s.Name != "reward" || *s.Value != x.want || s.Why != x.why ||
+			strings.Join(r.Flags, " ") != x.flags {
 			t.Errorf("%v %s: %+v, %v", x.rewards, x.data, s, r.Flags)
 		}
 	}

@@ -38,7 +38,8 @@ var hanging = []struct{ name, script, act string }{
 	{"a request that nobody answers", `setTimeout(() => { const r = new XMLHttpRequest(); r.open('GET', '/never', false); r.send(); }, 100)`, "noop(300)"},
 	{"alerts", `setTimeout(() => { for (;;) alert('more'); }, 100)`, "noop(300)"},
 	{"a frame that loops", `document.body.append(Object.assign(document.createElement('iframe'), {srcdoc: '<script>setTimeout(() => { for (;;); }, 200)</' + 'script>'}))`, "noop(600)"},
-	{"a popup that loops", `onclick = () => { const w = open('about:blank'); w.setTimeout(() => { for (;;); }, 200) }`, "mouse_click(5, 5)\nnoop(600)"},
+	{"a popup that loops", `onclick = () => { const w = open('about:blank'); w.setTimeout(() => { for (;;); }, 200) }`,
+		"mouse_click(5, 5)\nnoop(600)"},
 	{"a process that is stopped", `onclick = () => { const t = Date.now(); while (Date.now() < t + 500); }`, "STOP"},
 }
 
@@ -76,7 +77,9 @@ func TestPagesThatHang(t *testing.T) {
 	if s := p.Stats(); s.Lost != 0 || s.Contexts != 1 {
 		t.Errorf("%+v", s)
 	}
-	for limit := time.Now().Add(time.Minute); len(renderers(neighbour.Browser().PID())) > 2; time.Sleep(100 * time.Millisecond) { // a spare one, too
+	// a spare one, too
+	for limit := time.Now().Add(time.Minute); len(renderers(neighbour.Browser().PID())) > 2; time.Sleep(
+		100 * time.Millisecond) {
 		if time.Now().After(limit) {
 			t.Fatalf("processes of pages that hang go on: %v", renderers(neighbour.Browser().PID()))
 		}
@@ -111,7 +114,8 @@ func hang(t *testing.T, p *browsers.Pool, browser int, script, code string) {
 	begun := time.Now()
 	e, err := web.Open(t.Context(), c)
 	if err != nil { // it hangs before the agent has begun
-		if d := time.Since(begun); d > time.Minute || !strings.Contains(err.Error(), "did not answer") || browsers.Infra(err) {
+		if d := time.Since(begun); d > time.Minute || !strings.Contains(err.Error(), "did not answer") ||
+			browsers.Infra(err) {
 			t.Errorf("after %v: %v", d, err)
 		}
 		return
@@ -125,7 +129,8 @@ func hang(t *testing.T, p *browsers.Pool, browser int, script, code string) {
 	if code == "STOP" {
 		code = "noop(10)"
 		before := work(browser)
-		if _, err := e.Step(t.Context(), event.New(event.FromAgent, event.Browse{Code: "mouse_click(5, 5)"})); err != nil {
+		if _, err := e.Step(t.Context(),
+			event.New(event.FromAgent, event.Browse{Code: "mouse_click(5, 5)"})); err != nil {
 			t.Fatal(err)
 		}
 		busiest, most := 0, 0
@@ -165,7 +170,8 @@ func hang(t *testing.T, p *browsers.Pool, browser int, script, code string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r, err := web.Grade(ev); err != nil || !slices.Contains(r.Flags, web.FlagPage) || *r.Primary().Value != 0 || !strings.Contains(turn.err, "did not answer") {
+	if r, err := web.Grade(ev); err != nil || !slices.Contains(r.Flags, web.FlagPage) || *r.Primary().Value != 0 ||
+		!strings.Contains(turn.err, "did not answer") {
 		t.Errorf("%+v, %v, %q", r, err, turn.err)
 	}
 }

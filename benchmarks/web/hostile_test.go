@@ -23,10 +23,12 @@ func TestHostileActions(t *testing.T) {
 	} {
 		o, turn := act(t, e, event.Browse{Code: code})
 		if o.Error == "" || turn.Done || len(o.Error) > 65<<10 || len(o.Action) > 65<<10 {
-			t.Errorf("%s: done %v, %d bytes of the action, %d of the error: %.200s", name, turn.Done, len(o.Action), len(o.Error), o.Error)
+			t.Errorf("%s: done %v, %d bytes of the action, %d of the error: %.200s", name, turn.Done, len(o.Action),
+				len(o.Error), o.Error)
 		}
 	}
-	if o, _ := act(t, e, event.BrowseURL{URL: "http://127.0.0.1/" + strings.Repeat("x", 3<<20)}); o.Error == "" || len(o.Error) > 65<<10 {
+	if o, _ := act(t, e, event.BrowseURL{URL: "http://127.0.0.1/" + strings.Repeat("x", 3<<20)}); o.Error == "" ||
+		len(o.Error) > 65<<10 {
 		t.Errorf("a long address: %.200s", o.Error)
 	}
 	if o, _ := act(t, e, event.Browse{Code: "noop(1)"}); o.Error != "" {

@@ -31,7 +31,8 @@ const (
 // see makes the observation what was seen last. Its Done is left to the caller.
 func (e *Episode) see(ctx context.Context, o *browsergym.Observation) error {
 	b := event.Browsed{
-		URL: cut(o.URL, maxURL), Active: o.Active, Focused: cut(o.Focused, maxTitle), Action: cut(o.LastAction, maxAction), Error: cut(o.LastError, maxError),
+		URL: cut(o.URL, maxURL), Active: o.Active, Focused: cut(o.Focused, maxTitle),
+		Action: cut(o.LastAction, maxAction), Error: cut(o.LastError, maxError),
 		Elapsed: o.Elapsed, Step: e.steps,
 	}
 	for i, u := range o.URLs {

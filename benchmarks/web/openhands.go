@@ -44,8 +44,8 @@ type BrowserEnvConfig struct {
 // A BrowserEnv is the browser that agents of OpenHands use: an environment of BrowserGym that marks
 // elements of every tag, takes the default actions, several a step, and tells of the page in its
 // own way ([BrowserOutput]). With a task, it is that task's evaluation. It may be used by several
-// goroutines; steps are made one after another. No run calls it yet: the workspace of CodeAct agents
-// will, for their browse actions.
+// goroutines; steps are made one after another. No run calls it yet: the workspace of CodeAct
+// agents will, for their browse actions.
 type BrowserEnv struct {
 	c   BrowserEnvConfig
 	env *browsergym.Env
@@ -71,10 +71,12 @@ func OpenBrowserEnv(ctx context.Context, c BrowserEnvConfig) (_ *BrowserEnv, err
 		c.Timeout = 2 * time.Minute
 	}
 	b := &BrowserEnv{c: c, seen: map[string]bool{}}
-	o := browsergym.Options{Browser: c.Browser, Task: c.Task, Pace: c.Pace, AllTags: true, Context: cdp.ContextOptions{Timeout: 100 * time.Second}}
+	o := browsergym.Options{Browser: c.Browser, Task: c.Task, Pace: c.Pace, AllTags: true,
+		Context: cdp.ContextOptions{Timeout: 100 * time.Second}}
 	if c.Task == nil {
 		o.Task = func(uint32) (browsergym.Task, error) {
-			return &browsergym.Openended{URL: "about:blank", Goal: browsergym.Text("There is no goal: the browser is a tool.")}, nil
+			return &browsergym.Openended{URL: "about:blank",
+				Goal: browsergym.Text("There is no goal: the browser is a tool.")}, nil
 		}
 	}
 	defer func() {
@@ -218,7 +220,8 @@ func (b *BrowserEnv) evalRewards() (*BrowserOutput, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the rewards: %w", err)
 	}
-	return &BrowserOutput{LastAction: GetRewards, Trigger: "browse_interactive", Content: string(raw), Text: string(raw)}, nil
+	return &BrowserOutput{LastAction: GetRewards, Trigger: "browse_interactive", Content: string(raw),
+		Text: string(raw)}, nil
 }
 
 // Close ends the environment. It may be called again.

@@ -47,7 +47,8 @@ func served(t *testing.T) (func() *browsers.Access, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return func() *browsers.Access { return p.For(browsers.Wish{Hosts: []string{"127.0.0.1:" + port}}) }, "http://127.0.0.1:" + port + "/"
+	return func() *browsers.Access { return p.For(browsers.Wish{Hosts: []string{"127.0.0.1:" + port}}) },
+		"http://127.0.0.1:" + port + "/"
 }
 
 func open(t *testing.T, c web.BrowserEnvConfig) *web.BrowserEnv {
@@ -77,7 +78,8 @@ func TestBrowserEnvOpen(t *testing.T) {
 	access, url := served(t)
 	shots := t.TempDir()
 	var kept []string
-	b := open(t, web.BrowserEnvConfig{Browser: access(), Screenshots: shots, ScreenshotsAs: "/workspace/.browser_screenshots", Dir: "/nowhere",
+	b := open(t, web.BrowserEnvConfig{Browser: access(), Screenshots: shots,
+		ScreenshotsAs: "/workspace/.browser_screenshots", Dir: "/nowhere",
 		Keep: func(_ context.Context, name, file string) (string, error) {
 			raw, err := os.ReadFile(file)
 			kept = append(kept, name+" "+string(raw[:8]))
@@ -88,8 +90,10 @@ func TestBrowserEnvOpen(t *testing.T) {
 	}
 
 	o := step(t, b, "goto('"+url+"')")
-	for _, want := range []string{"[Current URL: " + url + "]\n[Focused element bid: ", "]\n[Screenshot saved to: /workspace/.browser_screenshots/screenshot_",
-		".png]\n\n[Action executed successfully.]\n", "============== BEGIN accessibility tree ==============\n", "button 'Buy', clickable\n", "marked as well"} {
+	for _, want := range []string{"[Current URL: " + url + "]\n[Focused element bid: ",
+		"]\n[Screenshot saved to: /workspace/.browser_screenshots/screenshot_",
+		".png]\n\n[Action executed successfully.]\n", "============== BEGIN accessibility tree ==============\n",
+		"button 'Buy', clickable\n", "marked as well"} {
 		if !strings.Contains(o.Content, want) {
 			t.Errorf("no %q in:\n%s", want, o.Content)
 		}
@@ -114,14 +118,17 @@ func TestBrowserEnvOpen(t *testing.T) {
 	}
 
 	o = step(t, b, "click('nothing')")
-	if !o.Error || !strings.Contains(o.Content, "================ BEGIN error message ===============\n") || !strings.Contains(o.Content, `Could not find element with bid "nothing"`) {
+	if !o.Error || !strings.Contains(o.Content, "================ BEGIN error message ===============\n") ||
+		!strings.Contains(o.Content, `Could not find element with bid "nothing"`) {
 		t.Errorf("a failed action:\n%s", o.Content)
 	}
 	// Without a task the pseudo-actions are no actions.
 	if o = step(t, b, web.GetRewards); !strings.Contains(o.LastError, "empty action") {
 		t.Errorf("rewards without a task: %+v", o)
 	}
-	if o, _ = b.Browse(t.Context(), url); o.Trigger != "browse" || !strings.Contains(o.Content, "BEGIN webpage content ==============\n#  Shop") || strings.Contains(o.Content, "accessibility") {
+	if o, _ = b.Browse(t.Context(), url); o.Trigger != "browse" ||
+		!strings.Contains(o.Content, "BEGIN webpage content ==============\n#  Shop") ||
+		strings.Contains(o.Content, "accessibility") {
 		t.Errorf("%s\n%s", o.Trigger, o.Content)
 	}
 	if o, _ = b.Browse(t.Context(), "page.html"); !o.Error || o.LastAction != `goto("/nowhere/page.html")` {
@@ -136,7 +143,8 @@ func TestBrowserEnvOpen(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 		o = step(t, b, "click('nothing')")
 	}
-	if o.Downloaded != "/workspace/file_1.pdf" || strings.Join(kept, ",") != "file_1.pdf %PDF-1.7" || !strings.Contains(o.Content, "/workspace/file_1.pdf") {
+	if o.Downloaded != "/workspace/file_1.pdf" || strings.Join(kept, ",") != "file_1.pdf %PDF-1.7" ||
+		!strings.Contains(o.Content, "/workspace/file_1.pdf") {
 		t.Errorf("downloaded %q, kept %q: %s", o.Downloaded, kept, o.Content)
 	}
 
@@ -144,7 +152,8 @@ func TestBrowserEnvOpen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, key := range []string{"content", "url", "screenshot", "set_of_marks", "goal_image_urls", "open_pages_urls", "active_page_index", "focused_element_bid",
+	for _, key := range []string{"content", "url", "screenshot", "set_of_marks", "goal_image_urls", "open_pages_urls",
+		"active_page_index", "focused_element_bid",
 		"last_browser_action", "last_browser_action_error", "error", "trigger_by_action", "filter_visible_only"} {
 		if !strings.Contains(string(raw), `"`+key+`":`) {
 			t.Errorf("no %s", key)
@@ -158,9 +167,11 @@ type buying struct{ url string }
 func (b buying) Settings() browsergym.Settings { return browsergym.Settings{} }
 func (b buying) Setup(ctx context.Context, page *cdp.Page) (browsergym.Start, error) {
 	image := browsergym.Item{Type: "image_url", Image: "data:image/png;base64,AAAA"}
-	return browsergym.Start{Goal: append(browsergym.Text("Buy what is shown."), image, browsergym.Text("Now.")[0])}, page.Goto(ctx, b.url)
+	return browsergym.Start{Goal: append(browsergym.Text("Buy what is shown."), image, browsergym.Text("Now.")[0])},
+		page.Goto(ctx, b.url)
 }
-func (b buying) Validate(ctx context.Context, page *cdp.Page, _ []browsergym.Message) (v browsergym.Verdict, err error) {
+func (b buying) Validate(ctx context.Context, page *cdp.Page,
+	_ []browsergym.Message) (v browsergym.Verdict, err error) {
 	title, err := page.Title(ctx)
 	if title == "bought" {
 		v.Reward, v.Done = 1, true
@@ -171,8 +182,10 @@ func (b buying) Teardown(context.Context) error { return nil }
 
 func TestBrowserEnvEvaluation(t *testing.T) {
 	access, url := served(t)
-	b := open(t, web.BrowserEnvConfig{Browser: access(), Task: func(uint32) (browsergym.Task, error) { return buying{url}, nil }})
-	if o := step(t, b, web.GetGoal); o.Content != "Buy what is shown." || o.Text != o.Content || len(o.GoalImages) != 1 {
+	b := open(t, web.BrowserEnvConfig{Browser: access(),
+		Task: func(uint32) (browsergym.Task, error) { return buying{url}, nil }})
+	if o := step(t, b, web.GetGoal); o.Content != "Buy what is shown." || o.Text != o.Content ||
+		len(o.GoalImages) != 1 {
 		t.Errorf("goal %q, %q", o.Content, o.GoalImages)
 	}
 	if o := step(t, b, web.GetRewards); o.Content != "[]" {
@@ -210,8 +223,10 @@ func TestBrowserEnvEvaluation(t *testing.T) {
 // An action that takes too long is told to the agent; the environment goes on.
 func TestBrowserEnvTimeout(t *testing.T) {
 	access, _ := served(t)
-	b := open(t, web.BrowserEnvConfig{Browser: access(), Timeout: 5 * time.Second}) // which a busy machine may need for the second
-	if o := step(t, b, "noop(20000)"); !o.Error || o.Content != "TimeoutError: Browser environment took too long to respond." || o.Screenshot != "" {
+	// which a busy machine may need for the second
+	b := open(t, web.BrowserEnvConfig{Browser: access(), Timeout: 5 * time.Second})
+	if o := step(t, b, "noop(20000)"); !o.Error ||
+		o.Content != "TimeoutError: Browser environment took too long to respond." || o.Screenshot != "" {
 		t.Errorf("%+v", o)
 	}
 	if o := step(t, b, "noop(1)"); o.Error {

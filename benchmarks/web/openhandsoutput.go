@@ -39,7 +39,8 @@ type BrowserOutput struct {
 
 // failedOutput is what an agent is told of a step that failed by itself.
 func failedOutput(code string, plain bool, why string) *BrowserOutput {
-	return &BrowserOutput{Content: why, LastAction: code, LastError: why, Error: true, Trigger: trigger(plain), Active: -1}
+	return &BrowserOutput{Content: why, LastAction: code, LastError: why, Error: true, Trigger: trigger(plain),
+		Active: -1}
 }
 
 func trigger(plain bool) string {
@@ -52,7 +53,8 @@ func trigger(plain bool) string {
 // output tells of an observation.
 func (b *BrowserEnv) output(ctx context.Context, o *browsergym.Observation, plain bool) (*BrowserOutput, error) {
 	out := &BrowserOutput{
-		URL: o.URL, URLs: o.URLs, Active: o.Active, Focused: o.Focused, LastAction: o.LastAction, LastError: o.LastError, Error: o.LastError != "",
+		URL: o.URL, URLs: o.URLs, Active: o.Active, Focused: o.Focused, LastAction: o.LastAction,
+		LastError: o.LastError, Error: o.LastError != "",
 		Trigger: trigger(plain), Whole: *o, GoalImages: b.evalGoal().GoalImages,
 	}
 	var err error
@@ -67,7 +69,8 @@ func (b *BrowserEnv) output(ctx context.Context, o *browsergym.Observation, plai
 		}
 		out.Marks = pngURL(marked)
 	}
-	v := webtext.Of(event.Browsed{URL: o.URL, Focused: o.Focused, Action: o.LastAction, Error: o.LastError, Active: o.Active}, o.AX, o.DOM, o.Properties)
+	v := webtext.Of(event.Browsed{URL: o.URL, Focused: o.Focused, Action: o.LastAction, Error: o.LastError,
+		Active: o.Active}, o.AX, o.DOM, o.Properties)
 	if out.Text, err = v.Content(ctx); err != nil {
 		return nil, err
 	}
@@ -138,8 +141,13 @@ func extension(file string) (string, error) {
 
 // extensions of what files begin with; texts begin with anything.
 var extensions = map[string]string{
-	"application/pdf": ".pdf", "image/png": ".png", "image/jpeg": ".jpg", "image/gif": ".gif", "image/webp": ".webp", "image/bmp": ".bmp",
-	"application/zip": ".zip", "application/x-gzip": ".gz", "application/x-rar-compressed": ".rar", "application/wasm": ".wasm",
-	"audio/mpeg": ".mp3", "audio/wave": ".wav", "application/ogg": ".ogg", "video/mp4": ".mp4", "video/webm": ".webm", "video/avi": ".avi",
-	"font/woff": ".woff", "font/woff2": ".woff2", "font/ttf": ".ttf", "font/otf": ".otf", "text/html": ".html", "text/xml": ".xml", "text/plain": ".txt",
+	"application/pdf": ".pdf", "image/png": ".png", "image/jpeg": ".jpg", "image/gif": ".gif", "image/webp": ".webp",
+	"image/bmp":       ".bmp",
+	"application/zip": ".zip", "application/x-gzip": ".gz", "application/x-rar-compressed": ".rar",
+	"application/wasm": ".wasm",
+	"audio/mpeg":       ".mp3", "audio/wave": ".wav", "application/ogg": ".ogg", "video/mp4": ".mp4",
+	"video/webm": ".webm",
+	"video/avi":  ".avi",
+	"font/woff":  ".woff", "font/woff2": ".woff2", "font/ttf": ".ttf", "font/otf": ".otf", "text/html": ".html",
+	"text/xml": ".xml", "text/plain": ".txt",
 }

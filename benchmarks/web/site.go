@@ -34,7 +34,8 @@ type Site struct {
 // Serve begins to serve files.
 func Serve(files fs.FS) *Site {
 	s := &Site{in: &inlet{conns: make(chan net.Conn), done: make(chan struct{})}, done: make(chan struct{})}
-	s.srv = &http.Server{Handler: handler(files), ReadHeaderTimeout: 10 * time.Second, ErrorLog: log.New(io.Discard, "", 0)}
+	s.srv = &http.Server{Handler: handler(files), ReadHeaderTimeout: 10 * time.Second,
+		ErrorLog: log.New(io.Discard, "", 0)}
 	go func() {
 		defer close(s.done)
 		s.srv.Serve(s.in)
@@ -95,10 +96,14 @@ func (i *inlet) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)
 // kinds are the media types of files. A page's characters are as it says itself, as if it came from
 // a disk.
 var kinds = map[string]string{
-	".html": "text/html", ".htm": "text/html", ".css": "text/css", ".js": "text/javascript", ".mjs": "text/javascript", ".json": "application/json",
-	".txt": "text/plain; charset=utf-8", ".svg": "image/svg+xml", ".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif",
-	".webp": "image/webp", ".ico": "image/x-icon", ".woff": "font/woff", ".woff2": "font/woff2", ".ttf": "font/ttf", ".otf": "font/otf", ".pdf": "application/pdf",
-	".xml": "application/xml", ".wasm": "application/wasm", ".mp3": "audio/mpeg", ".mp4": "video/mp4", ".webm": "video/webm", ".csv": "text/csv; charset=utf-8",
+	".html": "text/html", ".htm": "text/html", ".css": "text/css", ".js": "text/javascript", ".mjs": "text/javascript",
+	".json": "application/json",
+	".txt":  "text/plain; charset=utf-8", ".svg": "image/svg+xml", ".png": "image/png", ".jpg": "image/jpeg",
+	".jpeg": "image/jpeg", ".gif": "image/gif",
+	".webp": "image/webp", ".ico": "image/x-icon", ".woff": "font/woff", ".woff2": "font/woff2", ".ttf": "font/ttf",
+	".otf": "font/otf", ".pdf": "application/pdf",
+	".xml": "application/xml", ".wasm": "application/wasm", ".mp3": "audio/mpeg", ".mp4": "video/mp4",
+	".webm": "video/webm", ".csv": "text/csv; charset=utf-8",
 }
 
 // handler gives out regular files.
@@ -118,7 +123,8 @@ func handler(files fs.FS) http.Handler {
 			http.NotFound(w, r)
 			return
 		}
-		if info, err := fs.Stat(files, name); err != nil || !info.Mode().IsRegular() { // before it is opened: a pipe would wait
+		// before it is opened: a pipe would wait
+		if info, err := fs.Stat(files, name); err != nil || !info.Mode().IsRegular() {
 			http.NotFound(w, r)
 			return
 		}

@@ -44,7 +44,8 @@ func (a *asker) ask(ctx context.Context, messages []model.Message) (string, erro
 		return "", err
 	}
 	r, err := m.Generate(ctx, req)
-	if e := (*model.Error)(nil); errors.As(err, &e) && e.Class == model.Invalid { // some models take no sampling parameters
+	// some models take no sampling parameters
+	if e := (*model.Error)(nil); errors.As(err, &e) && e.Class == model.Invalid {
 		r, err = m.Generate(ctx, &model.Request{Messages: messages})
 	}
 	if err != nil {
@@ -64,14 +65,16 @@ func (a *asker) blame(ctx context.Context, err error) error {
 	if ctx.Err() != nil || !errors.As(err, &e) || e.Class != model.Refused && e.Class != model.Context {
 		return fmt.Errorf("asking the %s: %w", a.role, err)
 	}
-	return &model.Error{Class: model.Overload, HTTP: e.HTTP, ID: e.ID, Err: fmt.Errorf("the %s did not answer: %w", a.role, e.Err)}
+	return &model.Error{Class: model.Overload, HTTP: e.HTTP, ID: e.ID,
+		Err: fmt.Errorf("the %s did not answer: %w", a.role, e.Err)}
 }
 
 // grader is a Judge.
 type grader struct{ *asker }
 
 func (g grader) Ask(ctx context.Context, system, user string) (string, error) {
-	return g.ask(ctx, []model.Message{{Role: model.System, Parts: event.Text(system)}, {Role: model.User, Parts: event.Text(user)}})
+	return g.ask(ctx, []model.Message{{Role: model.System, Parts: event.Text(system)},
+		{Role: model.User, Parts: event.Text(user)}})
 }
 
 // captioner is a Captioner: one call a picture.
@@ -88,7 +91,8 @@ func (c captioner) Ask(ctx context.Context, pictures []image.Image, question str
 		if err != nil {
 			return nil, fmt.Errorf("a picture for the %s: %w", c.role, err)
 		}
-		said, err := c.ask(ctx, []model.Message{{Role: model.User, Parts: []event.Part{{Blob: &blob}, {Text: question}}}})
+		said, err := c.ask(ctx, []model.Message{
+			{Role: model.User, Parts: []event.Part{{Blob: &blob}, {Text: question}}}})
 		if err != nil {
 			return nil, err
 		}

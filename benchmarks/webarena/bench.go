@@ -52,7 +52,8 @@ func New(d Dialect, path string, raw json.RawMessage, br web.Browsers, getenv fu
 		return nil, err
 	}
 	client := &http.Client{Timeout: time.Minute, CheckRedirect: stay}
-	b := &Benchmark{d: d, o: o, sites: o.Sites, br: br, images: o.Images, client: client, limit: patience, census: census{client: client}, rounds: rounds{poll: 20 * time.Second}}
+	b := &Benchmark{d: d, o: o, sites: o.Sites, br: br, images: o.Images, client: client, limit: patience,
+		census: census{client: client}, rounds: rounds{poll: 20 * time.Second}}
 	if b.src, err = Open(d, path); err != nil {
 		return nil, fmt.Errorf("%s: %w", d, err)
 	}
@@ -140,7 +141,8 @@ func (b *Benchmark) missing(c *Config) string {
 		case b.sites[s] == "todo":
 			return "the site " + s + " is not there (its address is todo)"
 		case !b.sites.There(s):
-			return fmt.Sprintf("the site %s has no address: set the option sites: {%s: http://HOST:PORT}, or the variable %s", s, s, b.d.prefix()+strings.ToUpper(s))
+			return fmt.Sprintf("the site %s has no address: set the option sites: {%s: http://HOST:PORT}, or the "+
+				"variable %s", s, s, b.d.prefix()+strings.ToUpper(s))
 		}
 		if err := b.census.known(b.sites[s]); err != nil {
 			return b.away(s, err)
@@ -161,7 +163,8 @@ type episode struct {
 }
 
 // Open logs in and opens the task's pages. Sites that never answered in this run skip the task.
-func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task, o benchmarks.Options) (_ benchmarks.Episode, err error) {
+func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task,
+	o benchmarks.Options) (_ benchmarks.Episode, err error) {
 	c, err := Parse(b.d, []byte(b.sites.expand(string(t.Data))))
 	if err != nil {
 		return nil, &benchmarks.TaskError{Task: t.ID, Err: err}
@@ -191,7 +194,8 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	w := web.Config{
-		Host: h, Task: func(uint32) (browsergym.Task, error) { return p, nil }, Actions: b.acts, Seed: uint32(h.Seed()), Steps: b.o.Steps, Answer: true,
+		Host: h, Task: func(uint32) (browsergym.Task, error) { return p, nil }, Actions: b.acts, Seed: uint32(h.Seed()),
+		Steps: b.o.Steps, Answer: true,
 		Context: cdp.ContextOptions{Headers: b.o.Headers}, Close: func() error { return os.RemoveAll(dir) },
 	}
 	if err := b.br.Give(&w, b.wish(dir, o)); err != nil {
@@ -239,7 +243,8 @@ func (b *Benchmark) problem(ctx context.Context, h benchmarks.Host, c *Config, d
 		}
 	}
 	if b.o.HomepageHint && b.sites.There("homepage") {
-		p.hints = append(p.hints, fmt.Sprintf("Other websites that can be of use are listed at %s, and accounts on them at %s/password.html.", b.sites["homepage"], b.sites["homepage"]))
+		p.hints = append(p.hints, fmt.Sprintf("Other websites that can be of use are listed at %s, and accounts on "+
+			"them at %s/password.html.", b.sites["homepage"], b.sites["homepage"]))
 	}
 	if b.o.NAHint {
 		p.hints = append(p.hints, `If it turns out that this cannot be done, answer "N/A".`)
@@ -333,6 +338,7 @@ func (e *episode) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Evi
 }
 
 // Grade is the last score.
-func (b *Benchmark) Grade(_ context.Context, _ benchmarks.Host, _ datasets.Task, ev benchmarks.Evidence, _ benchmarks.Episode) (benchmarks.Result, error) {
+func (b *Benchmark) Grade(_ context.Context, _ benchmarks.Host, _ datasets.Task, ev benchmarks.Evidence,
+	_ benchmarks.Episode) (benchmarks.Result, error) {
 	return web.Grade(ev)
 }

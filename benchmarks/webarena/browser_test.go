@@ -23,7 +23,8 @@ func show(t *testing.T) func(html string) Page {
 	var now string
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { page(w, "", now) }))
 	t.Cleanup(s.Close)
-	c, err := lent(t).Pool.For(browsers.Wish{Hosts: []string{strings.TrimPrefix(s.URL, "http://")}}).NewContext(t.Context(), cdp.ContextOptions{})
+	c, err := lent(t).Pool.For(browsers.Wish{Hosts: []string{strings.TrimPrefix(s.URL, "http://")}}).NewContext(
+		t.Context(), cdp.ContextOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,12 +57,18 @@ const orderPage = `<table id="my-orders-table"><thead><tr><th>x</th></tr></thead
 
 func comment(level int, user, text, when, children string) string {
 	n := string(rune('0' + level))
-	return `<article class="comment" data-level="` + n + `"><div class="comment__main"><header><h1><span class="fg-inherit">` + user + `</span> <span><time datetime="` + when + `"></time></span></h1></header><div class="comment__content">` + text + `</div></div>` + children + `</article>`
+	return `<article class="comment" data-level="` + n +
+		`"><div class="comment__main"><header><h1><span class="fg-inherit">` + user + `</span> <span><time datetime="` +
+		when + `"></time></span></h1></header><div class="comment__content">` + text + `</div></div>` + children +
+		`</article>`
 }
 
 var postPage = `<div id="main"><div class="comment__main"><header><h1><span class="fg-inherit">poster</span> <span><time datetime="2022-01-01T00:00:00+00:00"></time></span></h1></header><div class="comment__content">post</div></div>` +
-	comment(1, "ann", "first", "2022-01-02T00:00:00+00:00", comment(2, "me", "older", "2022-01-03T00:00:00+00:00", "")) +
-	comment(1, "bob", "second", "2022-01-02T10:00:00+00:00", comment(2, "me", "newer", "2022-01-05T00:00:00+02:00", comment(3, "me", "to myself", "2022-01-09T00:00:00+00:00", ""))) + `</div>`
+	comment(1, "ann", "first", "2022-01-02T00:00:00+00:00",
+		comment(2, "me", "older", "2022-01-03T00:00:00+00:00", "")) +
+	comment(1, "bob", "second", "2022-01-02T10:00:00+00:00",
+		comment(2, "me", "newer", "2022-01-05T00:00:00+02:00",
+			comment(3, "me", "to myself", "2022-01-09T00:00:00+00:00", ""))) + `</div>`
 
 // The helpers' scripts, in a browser.
 func TestHelpersInBrowser(t *testing.T) {
@@ -95,7 +102,8 @@ func TestHelpersInBrowser(t *testing.T) {
 			t.Errorf("%s: %v, %v, not %q", tt.call, v, err, tt.want)
 		}
 	}
-	v, err := (&Evaluator{Dialect: Visual}).call(t.Context(), "shopping_get_order_product_name_list(__page__)", show(orderPage), "")
+	v, err := (&Evaluator{Dialect: Visual}).call(t.Context(), "shopping_get_order_product_name_list(__page__)",
+		show(orderPage), "")
 	if err != nil || !strings.HasPrefix(text(v), "Bars") || !strings.HasSuffix(text(v), " |OR| Lamp") {
 		t.Errorf("names of products: %v, %v", v, err)
 	}
@@ -122,7 +130,8 @@ func TestLocatorsInBrowser(t *testing.T) {
 			t.Errorf("%s: %s, %v, not %s", locator, got, err, want)
 		}
 	}
-	for class, want := range map[string]string{"": "['/a.png', 'http://shop/b.png', 'http://elsewhere/c.png']", ".frame": "['http://shop/b.png', 'http://elsewhere/c.png']", ".it's": "SyntaxError"} {
+	for class, want := range map[string]string{"": "['/a.png', 'http://shop/b.png', 'http://elsewhere/c.png']",
+		".frame": "['http://shop/b.png', 'http://elsewhere/c.png']", ".it's": "SyntaxError"} {
 		v, err := evaluate(t.Context(), p, sources+"("+pyrepr.Repr(pyrepr.Str(class))+")")
 		if err != nil {
 			if !strings.Contains(err.Error(), want) {
@@ -136,8 +145,10 @@ func TestLocatorsInBrowser(t *testing.T) {
 	}
 	// A page's word for where its pictures are does not lead away from the task's sites.
 	var asked []string
-	e := &Evaluator{Dialect: Visual, Sites: Sites{"shopping": "http://shop"}, HTTP: doer(func(r *http.Request) { asked = append(asked, r.URL.String()) })}
-	if _, err := e.picturesOf(t.Context(), &ImageQuery{}, p); err != nil || strings.Join(asked, " ") != "http://shop/a.png http://shop/b.png" {
+	e := &Evaluator{Dialect: Visual, Sites: Sites{"shopping": "http://shop"},
+		HTTP: doer(func(r *http.Request) { asked = append(asked, r.URL.String()) })}
+	if _, err := e.picturesOf(t.Context(), &ImageQuery{}, p); err != nil ||
+		strings.Join(asked, " ") != "http://shop/a.png http://shop/b.png" {
 		t.Errorf("asked for %v, %v", asked, err)
 	}
 }

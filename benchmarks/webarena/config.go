@@ -141,9 +141,11 @@ func Parse(d Dialect, raw []byte) (*Config, error) {
 	if err := json.Unmarshal(raw, c); err != nil {
 		return nil, wrong("%v", err)
 	}
-	known := map[string]bool{"string_match": true, "url_match": true, "program_html": true, "page_image_query": d == Visual}
+	known := map[string]bool{"string_match": true, "url_match": true, "program_html": true,
+		"page_image_query": d == Visual}
 	for _, s := range c.Starts() {
-		if c.StartURL == "" || strings.Contains(s, "__") || strings.Contains(s, "${") { // a table of metadata has none; a site's address has its place held
+		// a table of metadata has none; a site's address has its place held
+		if c.StartURL == "" || strings.Contains(s, "__") || strings.Contains(s, "${") {
 			continue
 		}
 		if _, err := web.Address(s); err != nil {
@@ -175,7 +177,8 @@ func (c *Config) roles(d Dialect) []string {
 	if judged {
 		out = append(out, roleGrader)
 	}
-	if slices.Contains(c.Eval.Types, "page_image_query") && slices.ContainsFunc(c.Eval.ImageTest, func(q ImageQuery) bool { return len(q.Ask) > 0 }) {
+	if slices.Contains(c.Eval.Types, "page_image_query") &&
+		slices.ContainsFunc(c.Eval.ImageTest, func(q ImageQuery) bool { return len(q.Ask) > 0 }) {
 		out = append(out, roleCaptioner)
 	}
 	return out

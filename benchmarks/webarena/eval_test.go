@@ -14,7 +14,8 @@ import (
 // config makes a configuration of an eval.
 func config(t *testing.T, d Dialect, eval string) *Config {
 	t.Helper()
-	c, err := Parse(d, []byte(`{"task_id":1,"sites":["shopping"],"start_url":"http://x","intent":"do it","eval":`+eval+`}`))
+	c, err := Parse(d, []byte(`{"task_id":1,"sites":["shopping"],"start_url":"http://x","intent":"do it","eval":`+eval+
+		`}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +57,8 @@ func TestStringMatch(t *testing.T) {
 		{WebArena, `{"fuzzy_match":"N/A"}`, "n/a", "", 1, 0},
 		{WebArena, `{"fuzzy_match":"N/A"}`, "there is no such product", "same", 1, 1},
 		{WebArena, `{"fuzzy_match":"N/A"}`, "it was raining", "different", 0, 1},
-		{WebArena, `{"must_include":["x"],"fuzzy_match":"N/A"}`, "N/A", "same", 1, 1}, // the judge's word takes the place of what was missing
+		// the judge's word takes the place of what was missing
+		{WebArena, `{"must_include":["x"],"fuzzy_match":"N/A"}`, "N/A", "same", 1, 1},
 		{WebArena, `{"fuzzy_match":"N/A","must_include":["x"]}`, "N/A", "", 0, 0},
 		{WebArena, `{"one_of":["x"]}`, "x", "", -1, 0},
 		{WebArena, `{"must_include":"x"}`, "x", "", -1, 0},
@@ -64,7 +66,9 @@ func TestStringMatch(t *testing.T) {
 	} {
 		j := &fakeJudge{says: tt.judge}
 		e := &Evaluator{Dialect: tt.d, Judge: j}
-		got, parts, err := e.Score(t.Context(), config(t, tt.d, `{"eval_types":["string_match"],"string_note":"no such product","reference_answers":`+tt.rules+`}`), &fake{}, &tt.said)
+		got, parts, err := e.Score(t.Context(),
+			config(t, tt.d, `{"eval_types":["string_match"],"string_note":"no such product","reference_answers":`+
+				tt.rules+`}`), &fake{}, &tt.said)
 		if tt.want < 0 {
 			if !errors.As(err, new(*ConfigError)) {
 				t.Errorf("%s %s, %q: %v, %v, not an error of the task", tt.d, tt.rules, tt.said, got, err)
@@ -72,7 +76,8 @@ func TestStringMatch(t *testing.T) {
 			continue
 		}
 		if err != nil || got != tt.want || len(j.asked) != tt.asked {
-			t.Errorf("%s %s, %q: %v %v, %v, asked %d times; not %v, asked %d times", tt.d, tt.rules, tt.said, got, parts, err, len(j.asked), tt.want, tt.asked)
+			t.Errorf("%s %s, %q: %v %v, %v, asked %d times; not %v, asked %d times", tt.d, tt.rules, tt.said, got,
+				parts, err, len(j.asked), tt.want, tt.asked)
 		}
 		if (got == 0) != (parts[0].Why != "") {
 			t.Errorf("%s %s, %q: %v because of %q", tt.d, tt.rules, tt.said, got, parts[0].Why)
@@ -114,7 +119,9 @@ func TestURLMatch(t *testing.T) {
 			note = `,"url_note":"` + tt.note + `"`
 		}
 		e := &Evaluator{Dialect: tt.d}
-		got, _, err := e.Score(t.Context(), config(t, tt.d, `{"eval_types":["url_match"],"reference_url":"`+tt.ref+`"`+note+`}`), &fake{last: fakePage{url: tt.page}}, nil)
+		got, _, err := e.Score(t.Context(),
+			config(t, tt.d, `{"eval_types":["url_match"],"reference_url":"`+tt.ref+`"`+note+`}`),
+			&fake{last: fakePage{url: tt.page}}, nil)
 		if tt.want < 0 && errors.As(err, new(*ConfigError)) {
 			continue
 		}
@@ -127,9 +134,13 @@ func TestURLMatch(t *testing.T) {
 func TestProgramHTML(t *testing.T) {
 	s := shop(t, nil)
 	sites := Sites{"shopping": s.URL}
-	b := &fake{last: fakePage{url: "http://r/f/food/12/-/comment/3", html: "<b>Tom &amp; Jerry&#39;s</b>", answers: map[string]string{
-		".list": `[1,2.5,"a",null,true,{"k":"v"}]`, ".none": "null", ".num": "12", ".word": `"twelve"`, ".empty": `""`, ".zero": "0", "lambda-text": `"Hello"`}},
-		pages: map[string]fakePage{"http://r/f/food/12/": {html: "the post"}, s.URL + "/sales/order/view/order_id/170/": {html: "the order"}}}
+	b := &fake{last: fakePage{url: "http://r/f/food/12/-/comment/3", html: "<b>Tom &amp; Jerry&#39;s</b>",
+		answers: map[string]string{
+			".list": `[1,2.5,"a",null,true,{"k":"v"}]`, ".none": "null", ".num": "12", ".word": `"twelve"`,
+			".empty": `""`,
+			".zero":  "0", "lambda-text": `"Hello"`}},
+		pages: map[string]fakePage{"http://r/f/food/12/": {html: "the post"},
+			s.URL + "/sales/order/view/order_id/170/": {html: "the order"}}}
 	for _, tt := range []struct {
 		d      Dialect
 		target string
@@ -144,13 +155,16 @@ func TestProgramHTML(t *testing.T) {
 		{WebArena, `{"url":"last","locator":"document.q('.num')","prep_actions":["throws"],"required_contents":{"exact_match":"12"}}`, 1},
 		{WebArena, `{"url":"last","locator":"lambda:() => document.q('lambda-text')","required_contents":{"exact_match":"hello"}}`, -1},
 		{Visual, `{"url":"last","locator":"lambda:() => document.q('lambda-text')","required_contents":{"exact_match":"hello"}}`, 1},
-		{Visual, `{"url":"last","locator":"lambda:() => document.q('.empty')","required_contents":{"exact_match":""}}`, 0},
-		{Visual, `{"url":"last","locator":"lambda:() => document.q('.zero')","required_contents":{"exact_match":"0"}}`, 0},
+		{Visual, `{"url":"last","locator":"lambda:() => document.q('.empty')","required_contents":{"exact_match":""}}`,
+			0},
+		{Visual, `{"url":"last","locator":"lambda:() => document.q('.zero')","required_contents":{"exact_match":"0"}}`,
+			0},
 		{Lite, `{"url":"last","locator":"lambda:() => document.q('.throws')","required_contents":{"must_include":[""]}}`, 0},
 		{Visual, `{"url":"last","locator":"document.q('.num')","required_contents":{"required_values":[">= 12","< 13"]}}`, 1},
 		{Visual, `{"url":"last","locator":"document.q('.word')","required_contents":{"required_values":[">= 12"]}}`, 0},
 		{Visual, `{"url":"last","locator":"document.q('.word')","required_contents":{"must_exclude":["twelv"]}}`, 1},
-		{Visual, `{"url":"last","locator":"document.q('.word')","required_contents":{"fuzzy_match":"12 |OR| twelve"}}`, 1},
+		{Visual, `{"url":"last","locator":"document.q('.word')","required_contents":{"fuzzy_match":"12 |OR| twelve"}}`,
+			1},
 		{Lite, `{"url":"last","locator":"document.q('.word')","required_contents":{"fuzzy_match":["12","twelve"]}}`, 1},
 		{WebArena, `{"url":"func:reddit_get_post_url('__last_url__')","locator":"","required_contents":{"must_include":["the post"]}}`, 1},
 		{WebArena, `{"url":"func:shopping_get_latest_order_url()","locator":"","required_contents":{"must_include":["the order"]}}`, 1},
@@ -159,14 +173,16 @@ func TestProgramHTML(t *testing.T) {
 		{Visual, `{"url":"last","locator":"func:shopping_get_sku_latest_review_text('NONE')","required_contents":{"exact_match":""}}`, 1},
 		{Visual, `{"url":"last","locator":"func:get_query_text(__page__, '.absent')","required_contents":{"exact_match":""}}`, 1},
 		{Visual, `{"url":"last","locator":"func:get_query_text(__page__, '.word')","required_contents":{"exact_match":"twelve"}}`, 1},
-		{Visual, `{"url":"last","locator":"func:get_query_text('.word')","required_contents":{"exact_match":"twelve"}}`, -1},
+		{Visual, `{"url":"last","locator":"func:get_query_text('.word')","required_contents":{"exact_match":"twelve"}}`,
+			-1},
 		{WebArena, `{"url":"last","locator":"func:__import__('os').system('id')","required_contents":{"exact_match":""}}`, -1},
 		{WebArena, `{"url":"last","locator":"window.x","required_contents":{"exact_match":""}}`, -1},
 		{WebArena, `{"url":"last","locator":"","required_contents":{"must_exclude":["x"]}}`, -1},
 		{WebArena, `{"url":"last","locator":"","required_contents":[]}`, -1},
 	} {
 		e := &Evaluator{Dialect: tt.d, Sites: sites, HTTP: http.DefaultClient, Judge: &fakeJudge{says: "correct"}}
-		got, parts, err := e.Score(t.Context(), config(t, tt.d, `{"eval_types":["program_html"],"program_html":[`+tt.target+`]}`), b, nil)
+		got, parts, err := e.Score(t.Context(),
+			config(t, tt.d, `{"eval_types":["program_html"],"program_html":[`+tt.target+`]}`), b, nil)
 		switch {
 		case tt.want < 0:
 			if !errors.As(err, new(*ConfigError)) {
@@ -183,7 +199,9 @@ func TestBrowserGone(t *testing.T) {
 	gone := errors.New("the browser has died")
 	for _, locator := range []string{"", "document.x", "lambda:x", "func:get_query_text(__page__, 'a')"} {
 		e := &Evaluator{Dialect: Visual}
-		_, _, err := e.Score(t.Context(), config(t, Visual, `{"eval_types":["program_html"],"program_html":[{"url":"last","locator":"`+locator+`","required_contents":{"exact_match":"x"}}]}`), dead{gone}, nil)
+		_, _, err := e.Score(t.Context(),
+			config(t, Visual, `{"eval_types":["program_html"],"program_html":[{"url":"last","locator":"`+locator+
+				`","required_contents":{"exact_match":"x"}}]}`), dead{gone}, nil)
 		if !errors.Is(err, gone) {
 			t.Errorf("%q: %v", locator, err)
 		}
@@ -211,7 +229,8 @@ func TestSimilarity(t *testing.T) {
 		{p{9, 7, 1}, p{50, 8, 2}, 0.3158346807684289},
 		{p{3, 3, 1}, p{3, 3, 1}, -1},
 	} {
-		if got := similarity(painting(tt.a.w, tt.a.h, tt.a.k), painting(tt.b.w, tt.b.h, tt.b.k)); math.Abs(got-tt.want) > 1e-4 {
+		if got := similarity(painting(tt.a.w, tt.a.h, tt.a.k),
+			painting(tt.b.w, tt.b.h, tt.b.k)); math.Abs(got-tt.want) > 1e-4 {
 			t.Errorf("%v, %v: %v, not %v", tt.a, tt.b, got, tt.want)
 		}
 	}
@@ -240,7 +259,8 @@ func TestTokens(t *testing.T) {
 
 func TestSites(t *testing.T) {
 	s, missing := SitesFrom(WebArena, func(k string) string {
-		return map[string]string{"WA_SHOPPING": "http://h:1/", "WA_SHOPPING_ADMIN": "http://h:2/admin", "WA_REDDIT": "todo"}[k]
+		return map[string]string{"WA_SHOPPING": "http://h:1/", "WA_SHOPPING_ADMIN": "http://h:2/admin",
+			"WA_REDDIT": "todo"}[k]
 	})
 	if want := []string{"WA_GITLAB", "WA_WIKIPEDIA", "WA_MAP", "WA_HOMEPAGE"}; !slices.Equal(missing, want) {
 		t.Errorf("missing: %v", missing)
@@ -251,7 +271,8 @@ func TestSites(t *testing.T) {
 	if s.There("reddit") || s.There("map") || !s.There("shopping") {
 		t.Error("sites that are there")
 	}
-	for address, want := range map[string]bool{"about:blank": true, "chrome://newtab/": true, "http://h:1/a?b": true, "http://h:3/": false, "https://h:2": true, "http://h:1@evil/": false, "file:///etc/passwd": true} {
+	for address, want := range map[string]bool{"about:blank": true, "chrome://newtab/": true, "http://h:1/a?b": true,
+		"http://h:3/": false, "https://h:2": true, "http://h:1@evil/": false, "file:///etc/passwd": true} {
 		if got := s.Allowed(address); got != want {
 			t.Errorf("%s: %v", address, got)
 		}

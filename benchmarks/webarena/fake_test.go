@@ -87,7 +87,8 @@ func shop(t *testing.T, pictures map[string][]byte) *httptest.Server {
 		}
 		switch r.URL.Path {
 		case "/rest/V1/orders":
-			if r.URL.Query().Get("searchCriteria[pageSize]") != "1" || r.URL.Query().Get("searchCriteria[sortOrders][0][direction]") != "DESC" {
+			if r.URL.Query().Get("searchCriteria[pageSize]") != "1" ||
+				r.URL.Query().Get("searchCriteria[sortOrders][0][direction]") != "DESC" {
 				w.WriteHeader(http.StatusBadRequest)
 				return
 			}

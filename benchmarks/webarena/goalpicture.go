@@ -59,7 +59,8 @@ func (e *Evaluator) goalPictures(ctx context.Context, names []string, dir string
 		if err := png.Encode(&b, img); err != nil {
 			return nil, fmt.Errorf("the goal's picture %s: %w", name, err)
 		}
-		p := picture{data: "data:image/png;base64," + base64.StdEncoding.EncodeToString(b.Bytes()), file: filepath.Join(dir, fmt.Sprintf("input_image_%d.png", i))}
+		p := picture{data: "data:image/png;base64," + base64.StdEncoding.EncodeToString(b.Bytes()),
+			file: filepath.Join(dir, fmt.Sprintf("input_image_%d.png", i))}
 		if strings.HasPrefix(name, "http") {
 			p.address = name
 		}

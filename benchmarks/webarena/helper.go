@@ -22,13 +22,15 @@ var helpers map[string]helper
 
 func init() { // not above: helpers call each other
 	helpers = map[string]helper{
-		"reddit_get_post_url": {false, 1, func(_ *Evaluator, _ context.Context, _ Page, a []string) (pyrepr.Value, error) {
-			return pyrepr.Str(postURL(a[0])), nil
-		}},
-		"shopping_get_latest_order_url": {false, 0, func(e *Evaluator, ctx context.Context, _ Page, _ []string) (pyrepr.Value, error) {
-			s, err := e.latestOrder(ctx)
-			return pyrepr.Str(s), err
-		}},
+		"reddit_get_post_url": {false, 1,
+			func(_ *Evaluator, _ context.Context, _ Page, a []string) (pyrepr.Value, error) {
+				return pyrepr.Str(postURL(a[0])), nil
+			}},
+		"shopping_get_latest_order_url": {false, 0,
+			func(e *Evaluator, ctx context.Context, _ Page, _ []string) (pyrepr.Value, error) {
+				s, err := e.latestOrder(ctx)
+				return pyrepr.Str(s), err
+			}},
 		"shopping_get_sku_latest_review_author": review(func(r *shopReview) string { return r.Nickname }),
 		"shopping_get_sku_latest_review_text":   review(func(r *shopReview) string { return r.Detail }),
 		"shopping_get_sku_latest_review_rating": review(func(r *shopReview) string {
@@ -41,18 +43,25 @@ func init() { // not above: helpers call each other
 			const at = [...document.querySelectorAll("td[data-label='Account'] span.gl-avatar-labeled-sublabel")].findIndex(x => x.outerText === '@' + account);
 			return document.querySelectorAll('td.col-max-role span')[at].outerText;
 		}`, pyrepr.Str("")),
-		"get_query_text":           inPage(1, `(selector) => document.querySelector(selector).textContent`, pyrepr.Str("")),
-		"get_query_text_lowercase": inPage(1, `(selector) => document.querySelector(selector).textContent.toLowerCase()`, pyrepr.Str("")),
+		"get_query_text": inPage(1, `(selector) => document.querySelector(selector).textContent`,
+			pyrepr.Str("")),
+		"get_query_text_lowercase": inPage(1,
+			`(selector) => document.querySelector(selector).textContent.toLowerCase()`, pyrepr.Str("")),
 		"shopping_get_product_attributes": inPage(1, `(terms) => {
 			const wanted = terms.toLowerCase().split(' |or| ');
 			return [...document.querySelector('#productDetails_detailBullets_sections1 > tbody').children]
 				.filter(row => wanted.some(w => row.children[0].outerText.toLowerCase().includes(w)))
 				.map(row => row.children[1].outerText).join(', ');
 		}`, pyrepr.Str("")),
-		"shopping_get_product_price":        inPage(0, `() => parseFloat(document.querySelector('#maincontent > div.columns > div > div.product-info-main > div.product-info-price > div.price-box.price-final_price > span > span').outerText.substr(1)) || 0`, pyrepr.Int("0")),
-		"shopping_get_num_reviews":          inPage(0, `() => parseInt(document.querySelector('#tab-label-reviews-title').outerText.split(' ')[1]) || 0`, pyrepr.Int("0")),
-		"shopping_get_rating_as_percentage": inPage(0, `() => parseFloat(document.querySelector('.rating-result').title.replace('%', '')) || 0`, pyrepr.Int("0")),
-		"shopping_get_order_product_name_list": inPage(0, `() => (`+orders+`).map(o => { if (o.name === undefined) throw 'no name'; return o.name }).join(' |OR| ')`,
+		"shopping_get_product_price": inPage(0,
+			`() => parseFloat(document.querySelector('#maincontent > div.columns > div > div.product-info-main > div.product-info-price > div.price-box.price-final_price > span > span').outerText.substr(1)) || 0`, pyrepr.Int("0")),
+		"shopping_get_num_reviews": inPage(0,
+			`() => parseInt(document.querySelector('#tab-label-reviews-title').outerText.split(' ')[1]) || 0`,
+			pyrepr.Int("0")),
+		"shopping_get_rating_as_percentage": inPage(0,
+			`() => parseFloat(document.querySelector('.rating-result').title.replace('%', '')) || 0`, pyrepr.Int("0")),
+		"shopping_get_order_product_name_list": inPage(0,
+			`() => (`+orders+`).map(o => { if (o.name === undefined) throw 'no name'; return o.name }).join(' |OR| ')`,
 			pyrepr.Str("")),
 		"shopping_get_order_product_quantity": inPage(1, `(sku) => {
 			const o = (`+orders+`).find(o => sku.split(' |OR| ').includes(o.sku.trim()));
@@ -70,7 +79,8 @@ func init() { // not above: helpers call each other
 		}`, pyrepr.Str("")),
 		"reddit_get_parent_comment_username_of_latest_comment_by_username": inPage(1, `(user) => {
 			let last;
-			for (const c of (`+comments+`)) if (c.parent && c.user === user && !c.below(user) && (!last || c.time > last.time)) last = c;
+			for (const c of (`+comments+
+			`)) if (c.parent && c.user === user && !c.below(user) && (!last || c.time > last.time)) last = c;
 			return last ? last.parent.user : '';
 		}`, pyrepr.Str("")),
 	}

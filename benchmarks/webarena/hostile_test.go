@@ -28,8 +28,9 @@ func TestFilesThatAreNone(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{
-		pipe: "not a regular file", dir: "not a regular file", "/dev/zero": "not a regular file", huge: "more than a file of tasks may have",
-		file("nan.json", `[{"task_id": NaN}]`):                                               "invalid character 'N'",
+		pipe: "not a regular file", dir: "not a regular file", "/dev/zero": "not a regular file",
+		huge:                                   "more than a file of tasks may have",
+		file("nan.json", `[{"task_id": NaN}]`): "invalid character 'N'",
 		file("deep.json", strings.Repeat("[", 1<<20)):                                        "exceeded max depth",
 		file("object.json", `{"task_id": 1}`):                                                "an array of configurations was expected",
 		file("cut.json", `[{"task_id": 1}, {"task`):                                          "unexpected end",
@@ -41,7 +42,8 @@ func TestFilesThatAreNone(t *testing.T) {
 		go func() { _, err := Open(WebArena, path); done <- err }()
 		select {
 		case err := <-done:
-			if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), filepath.Base(path)) && path != dir {
+			if err == nil || !strings.Contains(err.Error(), want) ||
+				!strings.Contains(err.Error(), filepath.Base(path)) && path != dir {
 				t.Errorf("%s: %v", path, err)
 			}
 		case <-time.After(20 * time.Second):
@@ -55,11 +57,16 @@ func TestFilesThatAreNone(t *testing.T) {
 func TestConfigurationsThatAreWrong(t *testing.T) {
 	const rest = `,"sites":["shopping"],"intent":"do it","eval":{"eval_types":["url_match"]}}`
 	for _, c := range []string{
-		`null`, `17`, `"x"`, `[]`, `{}`, `{"task_id":"1"` + rest, `{"task_id":1.5` + rest, `{"task_id":1e999` + rest, `{"task_id":1,"start_url":17` + rest,
-		`{"task_id":1,"start_url":"file:///etc/passwd"` + rest, `{"task_id":1,"start_url":"javascript:alert(1)"` + rest, `{"task_id":1,"start_url":"data:text/html,x"` + rest,
-		`{"task_id":1,"start_url":"__SHOPPING__ |AND| chrome://version"` + rest, `{"task_id":1,"start_url":"http://0x7f.1/"` + rest, `{"task_id":1,"start_url":"http://"` + rest,
-		`{"task_id":1,"sites":{"a":1},"eval":{"eval_types":["url_match"]}}`, `{"task_id":1,"sites":["shopping"],"eval":[]}`, `{"task_id":1,"eval":{"eval_types":"url_match"}}`,
-		`{"task_id":1,"eval":{"eval_types":["string_match"],"reference_answers":{"exact_match":{"a":1}}}}`, `{"task_id":1,"eval":{"eval_types":["\u0000"]}}`,
+		`null`, `17`, `"x"`, `[]`, `{}`, `{"task_id":"1"` + rest, `{"task_id":1.5` + rest, `{"task_id":1e999` + rest,
+		`{"task_id":1,"start_url":17` + rest,
+		`{"task_id":1,"start_url":"file:///etc/passwd"` + rest, `{"task_id":1,"start_url":"javascript:alert(1)"` + rest,
+		`{"task_id":1,"start_url":"data:text/html,x"` + rest,
+		`{"task_id":1,"start_url":"__SHOPPING__ |AND| chrome://version"` + rest,
+		`{"task_id":1,"start_url":"http://0x7f.1/"` + rest, `{"task_id":1,"start_url":"http://"` + rest,
+		`{"task_id":1,"sites":{"a":1},"eval":{"eval_types":["url_match"]}}`,
+		`{"task_id":1,"sites":["shopping"],"eval":[]}`, `{"task_id":1,"eval":{"eval_types":"url_match"}}`,
+		`{"task_id":1,"eval":{"eval_types":["string_match"],"reference_answers":{"exact_match":{"a":1}}}}`,
+		`{"task_id":1,"eval":{"eval_types":["\u0000"]}}`,
 	} {
 		src, err := Read(WebArena, "file.json", []byte("["+c+`,{"task_id":2,"start_url":"__SHOPPING__"`+rest+"]"))
 		if err != nil {

@@ -84,7 +84,9 @@ func (e *Evaluator) find(ctx context.Context, t *Target, p Page) (got pyrepr.Val
 		}
 		return e.unescape(pyrepr.Str(text(v))), true, nil
 	case strings.HasPrefix(l, "lambda:") && e.Dialect != WebArena:
-		v, err := evaluate(ctx, p, "(x => typeof x === 'function' ? x() : x)("+strings.TrimSpace(strings.TrimLeft(l, "lambd:"))+")") // the letters of "lambda:", as published
+		// the letters of "lambda:", as published
+		v, err := evaluate(ctx, p, "(x => typeof x === 'function' ? x() : x)("+
+			strings.TrimSpace(strings.TrimLeft(l, "lambd:"))+")")
 		if thrown(err) {
 			return nil, false, nil
 		}

@@ -14,7 +14,8 @@ const judgeSystem = "You grade answers, fairly and strictly by what you are told
 
 // equivalent asks whether an answer means what the reference means.
 func (e *Evaluator) equivalent(ctx context.Context, question, reference, answer string) (bool, error) {
-	said, err := e.ask(ctx, fmt.Sprintf(`An answer to a question has to be compared with a reference answer. It may be worded in another way; what counts is whether it means the same. The word N/A in any of them means that the task cannot be done.
+	said, err := e.ask(ctx, fmt.Sprintf(
+		`An answer to a question has to be compared with a reference answer. It may be worded in another way; what counts is whether it means the same. The word N/A in any of them means that the task cannot be done.
 
 Question: %s
 Reference answer: %s
@@ -29,7 +30,8 @@ Reply with exactly one of these: correct, incorrect, partially correct.`, questi
 
 // sameReason asks whether a task is reported to be impossible for the reason for which it is.
 func (e *Evaluator) sameReason(ctx context.Context, task, actual, reported string) (bool, error) {
-	said, err := e.ask(ctx, fmt.Sprintf(`This task cannot be done, and below is why. Somebody tried it and reported why it did not work. Decide whether the report gives that reason, if only by implication.
+	said, err := e.ask(ctx, fmt.Sprintf(
+		`This task cannot be done, and below is why. Somebody tried it and reported why it did not work. Decide whether the report gives that reason, if only by implication.
 
 Task: %s
 Actual reason: %s

@@ -14,7 +14,8 @@ var Kinds = []benchmarks.Kind{
 
 func kind(d Dialect, doc string) benchmarks.Kind {
 	return benchmarks.Kind{
-		Name: string(d), Doc: doc, Arg: "FILE", IsPath: true, Options: Options{}, Paths: []string{"images", "reset.command[0]"},
+		Name: string(d), Doc: doc, Arg: "FILE", IsPath: true, Options: Options{},
+		Paths: []string{"images", "reset.command[0]"},
 		Open: func(s benchmarks.Setup) (benchmarks.Benchmark, error) {
 			return New(d, s.Arg, s.Options, web.BrowsersOf(s), s.Getenv)
 		},

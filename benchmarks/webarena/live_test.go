@@ -33,7 +33,8 @@ func everything(t *testing.T, w *world, options map[string]any) *Benchmark {
 // What a right session does scores 1, at the step at which it is done; a wrong one 0.
 func TestSessions(t *testing.T) {
 	judge := func(word string) map[string]func(*model.Request) (string, error) {
-		return map[string]func(*model.Request) (string, error){roleGrader: func(*model.Request) (string, error) { return word, nil }}
+		return map[string]func(*model.Request) (string, error){
+			roleGrader: func(*model.Request) (string, error) { return word, nil }}
 	}
 	fill := func(pairs ...string) func(*game) {
 		return func(g *game) {
@@ -51,7 +52,8 @@ func TestSessions(t *testing.T) {
 		done     bool // by what was done, before any answer
 		want     float64
 	}{
-		{"said in the chat", "0", func(g *game) { g.must("send_msg_to_user('quest lumaflex™ band')") }, "", "", true, 1},
+		{"said in the chat", "0", func(g *game) { g.must("send_msg_to_user('quest lumaflex™ band')") }, "", "", true,
+			1},
 		{"said at the end", "0", func(*game) {}, "Quest Lumaflex™ Band", "", false, 1},
 		{"wrong answer", "0", func(g *game) { g.must("send_msg_to_user('Sprite Ball')") }, "", "", true, 0},
 		{"not possible, they say", "0", func(g *game) { g.must("report_infeasible('no such list')") }, "", "", true, 0},
@@ -67,11 +69,14 @@ func TestSessions(t *testing.T) {
 		{"a member's role", "5", func(g *game) { g.must("noop()") }, "", "", true, 1},
 		{"what a click shows", "6", func(g *game) { g.must("click('" + g.bid("New rule") + "')") }, "", "", true, 1},
 		{"a page without it", "6", func(g *game) { g.must("noop()") }, "", "", false, 0},
-		{"a choice", "7", func(g *game) { g.must("select_option('" + g.bid("combobox") + "', 'foot')") }, "", "", true, 1},
+		{"a choice", "7", func(g *game) { g.must("select_option('" + g.bid("combobox") + "', 'foot')") }, "", "", true,
+			1},
 		{"another choice", "7", func(g *game) { g.must("noop()") }, "", "", false, 0},
 		{"not possible", "8", func(g *game) { g.must("report_infeasible('no rockets')") }, "", "different", true, 1},
-		{"not possible, in words", "8", func(g *game) { g.must("send_msg_to_user('the moon is off the map')") }, "", "same", true, 1},
-		{"not possible, for another reason", "8", func(g *game) { g.must("send_msg_to_user('it rains')") }, "", "different", true, 0},
+		{"not possible, in words", "8", func(g *game) { g.must("send_msg_to_user('the moon is off the map')") }, "",
+			"same", true, 1},
+		{"not possible, for another reason", "8", func(g *game) { g.must("send_msg_to_user('it rains')") }, "",
+			"different", true, 0},
 		{"the judge agrees", "9", func(*game) {}, "half an hour", "Correct", false, 1},
 		{"the judge does not", "9", func(*game) {}, "two hours", "incorrect", false, 0},
 		{"the judge agrees in part", "9", func(*game) {}, "some time", "partially correct", false, 0},
@@ -96,7 +101,8 @@ func TestStart(t *testing.T) {
 	w := newWorld(t)
 	g := begin(t, everything(t, w, map[string]any{"na_hint": true}), "4", nil)
 	g.must("")
-	if len(g.seen.Pages) != 2 || g.seen.Active != 1 || !strings.HasPrefix(g.seen.Pages[0].URL, w.sites["shopping"]) || !strings.HasPrefix(g.seen.URL, w.sites["reddit"]) {
+	if len(g.seen.Pages) != 2 || g.seen.Active != 1 || !strings.HasPrefix(g.seen.Pages[0].URL, w.sites["shopping"]) ||
+		!strings.HasPrefix(g.seen.URL, w.sites["reddit"]) {
 		t.Errorf("pages %v, active %d", g.seen.Pages, g.seen.Active)
 	}
 	g.bid("MarvelsGrantMan136")
@@ -117,7 +123,8 @@ func TestElsewhere(t *testing.T) {
 	b := bench(t, WebArena, sites, map[string]any{"allow": []string{"127.0.0.1"}}, guard)
 	g := begin(t, b, "1", nil)
 	g.must("goto('" + other.sites["shopping"] + "/guard.html')")
-	if got, r, err := g.end(""); !g.last.Done || got != 0 || err != nil || !strings.Contains(r.Primary().Why, "Unauthorized url") {
+	if got, r, err := g.end(""); !g.last.Done || got != 0 || err != nil ||
+		!strings.Contains(r.Primary().Why, "Unauthorized url") {
 		t.Errorf("elsewhere: done %v, %v, %v, %v", g.last.Done, got, r, err)
 	}
 }
@@ -147,13 +154,15 @@ func TestKeptLogin(t *testing.T) {
 // Who cannot log in is told why, and it is no score.
 func TestLoginFails(t *testing.T) {
 	w := newWorld(t)
-	b := bench(t, WebArena, w.sites, map[string]any{"accounts": map[string]any{"gitlab": map[string]string{"user": "byteblaze", "secret": "GITLAB"}}}, role)
+	b := bench(t, WebArena, w.sites, map[string]any{
+		"accounts": map[string]any{"gitlab": map[string]string{"user": "byteblaze", "secret": "GITLAB"}}}, role)
 	b.limit = 2 * time.Second
 	_, err := newGame(t, b, "5", nil)
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, part := range []string{"logging in to gitlab", "as byteblaze", "still asks for a password", "Invalid login or password."} {
+	for _, part := range []string{"logging in to gitlab", "as byteblaze", "still asks for a password",
+		"Invalid login or password."} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("%v: without %q", err, part)
 		}
@@ -172,7 +181,8 @@ func TestSiteGoesAway(t *testing.T) {
 	if err := g.do("click('" + g.bid("Guard") + "')"); err != nil {
 		t.Errorf("what a page does is no error: %v", err)
 	}
-	if _, r, err := g.end(""); err == nil || !strings.Contains(err.Error(), "the site shopping (") || !strings.Contains(err.Error(), "has stopped to answer") {
+	if _, r, err := g.end(""); err == nil || !strings.Contains(err.Error(), "the site shopping (") ||
+		!strings.Contains(err.Error(), "has stopped to answer") {
 		t.Errorf("an episode on a site that went away: %v, %v", r, err)
 	}
 	// In the middle of an evaluation.
@@ -182,7 +192,8 @@ func TestSiteGoesAway(t *testing.T) {
 		t.Errorf("an evaluator's page that does not open: %v", err)
 	}
 	// A session that begins then.
-	if _, err := newGame(t, b, "5", nil); err == nil || !strings.Contains(err.Error(), "has stopped to answer") || errors.As(err, new(*sandbox.Unsupported)) {
+	if _, err := newGame(t, b, "5", nil); err == nil || !strings.Contains(err.Error(), "has stopped to answer") ||
+		errors.As(err, new(*sandbox.Unsupported)) {
 		t.Errorf("a session on a site that went away: %v", err)
 	}
 	// A run that begins then.
@@ -209,9 +220,10 @@ func TestSiteGoesAway(t *testing.T) {
 func TestJudgeFails(t *testing.T) {
 	b := everything(t, newWorld(t), nil)
 	for _, class := range []string{model.Overload, model.Auth, model.Refused, model.Context} {
-		g := begin(t, b, "9", map[string]func(*model.Request) (string, error){roleGrader: func(*model.Request) (string, error) {
-			return "", &model.Error{Class: class, Err: errors.New("no")}
-		}})
+		g := begin(t, b, "9", map[string]func(*model.Request) (string, error){
+			roleGrader: func(*model.Request) (string, error) {
+				return "", &model.Error{Class: class, Err: errors.New("no")}
+			}})
 		err := g.do("send_msg_to_user('half an hour')")
 		var e *model.Error
 		if !errors.As(err, &e) || !e.Provider() {

@@ -84,7 +84,8 @@ func read(name string, fi os.FileInfo) ([]byte, error) {
 	case !fi.Mode().IsRegular():
 		return nil, fmt.Errorf("%s is not a regular file", filepath.Base(name))
 	case fi.Size() > maxFile:
-		return nil, fmt.Errorf("%s has %d MiB, which is more than a file of tasks may have (%d)", filepath.Base(name), fi.Size()>>20, maxFile>>20)
+		return nil, fmt.Errorf("%s has %d MiB, which is more than a file of tasks may have (%d)", filepath.Base(name),
+			fi.Size()>>20, maxFile>>20)
 	}
 	return fsutil.ReadFile(name, maxFile)
 }
@@ -179,14 +180,17 @@ func (c *Config) id() int {
 }
 
 func (c *Config) task(d Dialect, raw json.RawMessage) datasets.Task {
-	t := datasets.Task{ID: strconv.Itoa(c.id()), Cluster: "template-" + strconv.Itoa(c.Template), Data: raw, Tags: append([]string{web.Tag}, c.Sites...),
-		Fields: map[string]string{"sites": strings.Join(c.Sites, " "), "eval_types": strings.Join(c.Eval.Types, " "), "requires_reset": strconv.FormatBool(c.Reset)}}
+	t := datasets.Task{ID: strconv.Itoa(c.id()), Cluster: "template-" + strconv.Itoa(c.Template), Data: raw,
+		Tags: append([]string{web.Tag}, c.Sites...),
+		Fields: map[string]string{"sites": strings.Join(c.Sites, " "), "eval_types": strings.Join(c.Eval.Types, " "),
+			"requires_reset": strconv.FormatBool(c.Reset)}}
 	t.Digest, _ = record.TaskDigest(string(d), t.ID, raw) // raw was decoded before
 	if s := d.split(c.id()); s != "" {
 		t.Fields["split"] = s
 		t.Tags = append(t.Tags, s)
 	}
-	for k, v := range map[string]string{"reasoning_difficulty": c.Reasoning, "visual_difficulty": c.Visual, "overall_difficulty": c.Difficulty} {
+	for k, v := range map[string]string{"reasoning_difficulty": c.Reasoning, "visual_difficulty": c.Visual,
+		"overall_difficulty": c.Difficulty} {
 		if v != "" {
 			t.Fields[k] = v
 		}

@@ -95,7 +95,8 @@ func TestPublishedTasks(t *testing.T) {
 			want := strings.Fields(r["depends_on"])
 			slices.Sort(after)
 			slices.Sort(want)
-			if prefix+x.ID != r["task_name"] || x.Fields["split"] != r["browsergym_split"] || x.Fields["sites"] != r["sites"] || x.Fields["eval_types"] != r["eval_types"] ||
+			if prefix+x.ID != r["task_name"] || x.Fields["split"] != r["browsergym_split"] ||
+				x.Fields["sites"] != r["sites"] || x.Fields["eval_types"] != r["eval_types"] ||
 				!strings.EqualFold(x.Fields["requires_reset"], r["requires_reset"]) || !slices.Equal(after, want) {
 				t.Errorf("%s: %s after %v, %v; published: %v", tt.d, x.ID, x.After, x.Fields, r)
 			}
@@ -117,7 +118,8 @@ func madeUp(d Dialect, rows []map[string]string) []byte {
 		if d == Lite {
 			id = `"task_id":1000,"old_task_id":` + r["task_id"]
 		}
-		all = append(all, fmt.Sprintf(`{%s,"sites":%s,"require_reset":%s,"eval":{"eval_types":%s}}`, id, quoted(r["sites"]), strings.ToLower(r["requires_reset"]), quoted(r["eval_types"])))
+		all = append(all, fmt.Sprintf(`{%s,"sites":%s,"require_reset":%s,"eval":{"eval_types":%s}}`, id,
+			quoted(r["sites"]), strings.ToLower(r["requires_reset"]), quoted(r["eval_types"])))
 	}
 	return []byte("[" + strings.Join(all, ",") + "]")
 }

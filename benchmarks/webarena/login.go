@@ -125,7 +125,8 @@ func (v *visitor) enter(ctx context.Context, c *cdp.Context) (did bool, err erro
 	} else if asked, err := asksPassword(ctx, p); err != nil || !asked {
 		return false, err
 	}
-	for _, f := range []struct{ what, label, value string }{{"user", d.user, v.account.User}, {"password", d.password, v.account.Password}} {
+	for _, f := range []struct{ what, label, value string }{{"user", d.user, v.account.User},
+		{"password", d.password, v.account.Password}} {
 		found, err := v.mark(ctx, p, f.what, f.label)
 		if err != nil {
 			return false, err

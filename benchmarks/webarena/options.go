@@ -85,7 +85,8 @@ func (d Dialect) read(raw json.RawMessage, getenv func(string) string) (Options,
 		sites[name] = strings.TrimRight(address, "/")
 	}
 	for name, address := range sites {
-		if u, err := url.Parse(address); sites.There(name) && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
+		if u, err := url.Parse(address); sites.There(name) &&
+			(err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
 			return fail("sites: %s: %q is no address such as http://localhost:7770", name, address)
 		}
 	}
@@ -103,7 +104,8 @@ func (d Dialect) read(raw json.RawMessage, getenv func(string) string) (Options,
 			return fail("without: %q is none of %s and %s", role, roleGrader, roleCaptioner)
 		}
 	}
-	if address := getenv(d.prefix() + "FULL_RESET"); address != "" && (o.Reset == nil || o.Reset.URL == "" && len(o.Reset.Command) == 0) {
+	if address := getenv(d.prefix() + "FULL_RESET"); address != "" &&
+		(o.Reset == nil || o.Reset.URL == "" && len(o.Reset.Command) == 0) {
 		r := Reset{}
 		if o.Reset != nil {
 			r = *o.Reset

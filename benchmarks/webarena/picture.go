@@ -19,7 +19,8 @@ import (
 )
 
 // ErrNoCaptioner: the task asks about pictures, and no model that sees is configured.
-var ErrNoCaptioner = errors.New("no model that answers questions about pictures is configured: give the run a model of the role \"captioner\"")
+var ErrNoCaptioner = errors.New("no model that answers questions about pictures is configured: give the run a model " +
+	"of the role \"captioner\"")
 
 // pictures is page_image_query: what a page's pictures show, or whether one of them is like
 // another. Of several queries the last one's score counts, as published, but each of them must find
@@ -94,7 +95,8 @@ func (e *Evaluator) picture(ctx context.Context, name string) (image.Image, erro
 		return nil, wrong("the task has no pictures of its own")
 	}
 	img, err := e.Picture(name)
-	if path, ok := strings.CutPrefix(name, homepageFiles); ok && errors.Is(err, fs.ErrNotExist) && e.Sites.There("homepage") {
+	if path, ok := strings.CutPrefix(name, homepageFiles); ok && errors.Is(err, fs.ErrNotExist) &&
+		e.Sites.There("homepage") {
 		return e.download(ctx, e.Sites["homepage"]+"/"+path)
 	}
 	return img, err

@@ -125,7 +125,8 @@ type game struct {
 	seen event.Browsed
 }
 
-func newGame(t *testing.T, b *Benchmark, id string, models map[string]func(*model.Request) (string, error)) (*game, error) {
+func newGame(t *testing.T, b *Benchmark, id string,
+	models map[string]func(*model.Request) (string, error)) (*game, error) {
 	t.Helper()
 	task, err := b.Source().Task(t.Context(), id)
 	if err != nil {
@@ -192,7 +193,8 @@ func (g *game) bid(part string) string {
 		g.t.Fatal(err)
 	}
 	for node := range bytes.SplitSeq(raw, []byte(`"nodeId"`)) {
-		if _, rest, ok := bytes.Cut(node, []byte(`"browsergym_id":"`)); ok && bytes.Contains(node, []byte(`"`+part+`"`)) {
+		if _, rest, ok := bytes.Cut(node, []byte(`"browsergym_id":"`)); ok &&
+			bytes.Contains(node, []byte(`"`+part+`"`)) {
 			id, _, _ := bytes.Cut(rest, []byte(`"`))
 			return string(id)
 		}

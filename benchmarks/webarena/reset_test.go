@@ -23,7 +23,8 @@ func still(t *testing.T, d Dialect, options string, configs ...string) (*Benchma
 	if err := os.WriteFile(file, []byte("["+strings.Join(configs, ",")+"]"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return New(d, file, []byte(options), web.Browsers{}, func(name string) string { return map[string]string{"WA_MAP": "http://map/", "WA_REDDIT": "todo"}[name] })
+	return New(d, file, []byte(options), web.Browsers{},
+		func(name string) string { return map[string]string{"WA_MAP": "http://map/", "WA_REDDIT": "todo"}[name] })
 }
 
 // Between two rounds sites are reset once; within one, and before the first, they are not.
@@ -49,8 +50,9 @@ func TestResetByCommand(t *testing.T) {
 
 func TestResetFails(t *testing.T) {
 	for options, want := range map[string]string{
-		`{"reset":{"command":["sh","-c","echo no such container; exit 3"]}}`: "resetting the sites: sh: exit status 3; it said: no such container",
-		`{"reset":{"command":["sh","-c","sleep 100"],"limit":"100ms"}}`:      "it took longer than 100ms",
+		`{"reset":{"command":["sh","-c","echo no such container; exit 3"]}}`: "resetting the sites: sh: exit status " +
+			"3; it said: no such container",
+		`{"reset":{"command":["sh","-c","sleep 100"],"limit":"100ms"}}`: "it took longer than 100ms",
 	} {
 		b, err := still(t, WebArena, options, best)
 		if err != nil {
@@ -110,18 +112,20 @@ func TestOptions(t *testing.T) {
 		`{"without":["user"]}`:                     `without: "user" is none of grader and captioner`,
 		`{"reset":{"url":"x","command":["y"]}}`:    "a url or a command",
 		`{"reset":{"limit":"soon"}}`:               `"soon" is no time`,
-		`{"reset":{"command":["/no/such/prog"]}}`:  "reset: command: exec: \"/no/such/prog\": stat /no/such/prog: no such file",
-		`{"allow":["http://tiles"]}`:               `allow: network: "http://tiles" is a URL`,
-		`{"actions":["fly"]}`:                      "fly",
-		`{"subset":"huge"}`:                        `"huge" is none of this benchmark's`,
-		`{"login":"never"}`:                        `"never" is none of kept, fresh, none`,
+		`{"reset":{"command":["/no/such/prog"]}}`: "reset: command: exec: \"/no/such/prog\": stat /no/such/prog: " +
+			"no such file",
+		`{"allow":["http://tiles"]}`: `allow: network: "http://tiles" is a URL`,
+		`{"actions":["fly"]}`:        "fly",
+		`{"subset":"huge"}`:          `"huge" is none of this benchmark's`,
+		`{"login":"never"}`:          `"never" is none of kept, fresh, none`,
 	} {
 		if _, err := still(t, WebArena, options, best); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", options, err, want)
 		}
 	}
 	for config, want := range map[string]string{
-		`{}`: "", `{"without":["grader"]}`: "without the grader", `{"sites":{"map":"todo"}}`: "the site map is not there",
+		`{}`: "", `{"without":["grader"]}`: "without the grader",
+		`{"sites":{"map":"todo"}}`: "the site map is not there",
 	} {
 		b, err := still(t, WebArena, config, never, posting)
 		if err != nil {
@@ -132,7 +136,8 @@ func TestOptions(t *testing.T) {
 			t.Fatal(err)
 		}
 		n, err := b.Needs(task, benchmarks.Options{})
-		if err != nil || !strings.Contains(n.Skip, want) || want == "" && n.Skip != "" || !n.Browser || len(n.Roles) != 1 || len(n.Exclusive) != 1 {
+		if err != nil || !strings.Contains(n.Skip, want) || want == "" && n.Skip != "" || !n.Browser ||
+			len(n.Roles) != 1 || len(n.Exclusive) != 1 {
 			t.Errorf("%s: %+v, %v", config, n, err)
 		}
 		task, err = b.Source().Task(t.Context(), "4")

@@ -27,7 +27,8 @@ type shopReview struct {
 func review(of func(*shopReview) string) helper {
 	return helper{false, 1, func(e *Evaluator, ctx context.Context, _ Page, a []string) (pyrepr.Value, error) {
 		var list []shopReview
-		if err := e.shop(ctx, "/rest/V1/products/"+url.PathEscape(a[0])+"/reviews", &list); err != nil || len(list) == 0 {
+		if err := e.shop(ctx, "/rest/V1/products/"+url.PathEscape(a[0])+"/reviews", &list); err != nil ||
+			len(list) == 0 {
 			return pyrepr.Str(""), err
 		}
 		return pyrepr.Str(of(&list[len(list)-1])), nil
@@ -36,7 +37,8 @@ func review(of func(*shopReview) string) helper {
 
 // latestOrder is the page of the order that was made last, by anybody.
 func (e *Evaluator) latestOrder(ctx context.Context) (string, error) {
-	q := url.Values{"searchCriteria[sortOrders][0][field]": {"created_at"}, "searchCriteria[sortOrders][0][direction]": {"DESC"}, "searchCriteria[pageSize]": {"1"}}
+	q := url.Values{"searchCriteria[sortOrders][0][field]": {"created_at"},
+		"searchCriteria[sortOrders][0][direction]": {"DESC"}, "searchCriteria[pageSize]": {"1"}}
 	var list struct {
 		Items []struct {
 			ID string `json:"increment_id"`
@@ -69,7 +71,8 @@ func (e *Evaluator) shop(ctx context.Context, path string, into any) error {
 		return err
 	}
 	var token string
-	if err := e.request(ctx, http.MethodPost, "/rest/default/V1/integration/admin/token", "", login, &token); err != nil {
+	if err := e.request(ctx, http.MethodPost, "/rest/default/V1/integration/admin/token", "", login,
+		&token); err != nil {
 		return err
 	}
 	return e.request(ctx, http.MethodGet, path, token, nil, into)

@@ -82,7 +82,8 @@ func grey(img image.Image, w, h int) []uint8 {
 	}
 	out := make([]uint8, w*h)
 	for i := range out {
-		out[i] = uint8((uint32(planes[0][i])*19595 + uint32(planes[1][i])*38470 + uint32(planes[2][i])*7471 + 1<<15) >> 16)
+		out[i] = uint8((uint32(planes[0][i])*19595 + uint32(planes[1][i])*38470 + uint32(planes[2][i])*7471 +
+			1<<15) >> 16)
 	}
 	return out
 }

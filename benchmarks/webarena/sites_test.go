@@ -36,8 +36,11 @@ type post struct{ forum, slug, title, body string }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{sites: Sites{}, srv: map[string]*httptest.Server{}, sessions: map[string]map[string]bool{}, logins: map[string]int{}, votes: map[string]bool{}, down: map[string]bool{}, asked: map[string]int{}, orders: []string{"B000OLD"}}
-	for name, h := range map[string]http.HandlerFunc{"shopping": w.shopping, "shopping_admin": w.admin, "reddit": w.reddit, "gitlab": w.gitlab, "map": w.maps, "wikipedia": w.plain, "homepage": w.plain} {
+	w := &world{sites: Sites{}, srv: map[string]*httptest.Server{}, sessions: map[string]map[string]bool{},
+		logins: map[string]int{}, votes: map[string]bool{}, down: map[string]bool{}, asked: map[string]int{},
+		orders: []string{"B000OLD"}}
+	for name, h := range map[string]http.HandlerFunc{"shopping": w.shopping, "shopping_admin": w.admin,
+		"reddit": w.reddit, "gitlab": w.gitlab, "map": w.maps, "wikipedia": w.plain, "homepage": w.plain} {
 		w.add(t, name, h)
 	}
 	return w
@@ -179,7 +182,8 @@ func (w *world) shopping(rw http.ResponseWriter, r *http.Request) {
 		if in {
 			who = "Welcome, Emma Lopez"
 		}
-		page(rw, "Shop", `<a href="/">`+who+`</a><form action="/order" method="post"><label>SKU <input name="sku"></label><button>Order</button></form>
+		page(rw, "Shop", `<a href="/">`+who+
+			`</a><form action="/order" method="post"><label>SKU <input name="sku"></label><button>Order</button></form>
 			<form action="/review" method="post"><label>Rating <input name="rating"></label><button>Review</button></form><a href="/guard.html">Guard</a>`)
 	}
 }
@@ -229,14 +233,16 @@ func (w *world) reddit(rw http.ResponseWriter, r *http.Request) {
 			return
 		}
 		x := w.posts[n-1]
-		page(rw, x.title, `<h1 class="submission__title">`+html.EscapeString(x.title)+`</h1><div class="submission__inner">`+html.EscapeString(x.title)+` `+html.EscapeString(x.body)+`</div>
+		page(rw, x.title, `<h1 class="submission__title">`+html.EscapeString(x.title)+
+			`</h1><div class="submission__inner">`+html.EscapeString(x.title)+` `+html.EscapeString(x.body)+`</div>
 			<a href="`+html.EscapeString(p)+`/-/comment/7">comments</a>`)
 	default:
 		nav := `<a href="/login">Log in</a>`
 		if in {
 			nav = `<a href="/user">MarvelsGrantMan136</a> <button>Log out</button>`
 		}
-		page(rw, "Postmill", `<nav>`+nav+`</nav><form action="/submit" method="post"><label>Forum <input name="forum"></label><label>Title <input name="title"></label><label>Body <input name="body"></label><button>Submit</button></form>`)
+		page(rw, "Postmill", `<nav>`+nav+
+			`</nav><form action="/submit" method="post"><label>Forum <input name="forum"></label><label>Title <input name="title"></label><label>Body <input name="body"></label><button>Submit</button></form>`)
 	}
 }
 

@@ -32,7 +32,8 @@ func (b *Benchmark) Solve(t datasets.Task) (agent.Agent, error) {
 			}
 			codes = append(codes, "send_msg_to_user("+pyrepr.Repr(pyrepr.Str(text))+")")
 		default:
-			return nil, fmt.Errorf("task %s: it is graded by what the sites hold (%s), and how it is done is not known", t.ID, kind)
+			return nil, fmt.Errorf("task %s: it is graded by what the sites hold (%s), and how it is done is not known",
+				t.ID, kind)
 		}
 	}
 	return agent.Func(func(ctx context.Context, s *agent.Session) (agent.Answer, error) {

@@ -21,10 +21,12 @@ import (
 func TestSolve(t *testing.T) {
 	w := newWorld(t)
 	found := strings.Replace(guard, `"url_match","program_html"`, `"url_match","string_match"`, 1)
-	found = strings.Replace(found, `"reference_url"`, `"reference_answers":{"must_include":["jaw","guard"]},"reference_url"`, 1)
+	found = strings.Replace(found, `"reference_url"`,
+		`"reference_answers":{"must_include":["jaw","guard"]},"reference_url"`, 1)
 	b := bench(t, WebArena, w.sites, nil, best, found, never, ordered)
 	for _, id := range []string{"0", "1", "8", "2"} {
-		g := begin(t, b, id, map[string]func(*model.Request) (string, error){roleGrader: func(*model.Request) (string, error) { return "different", nil }})
+		g := begin(t, b, id, map[string]func(*model.Request) (string, error){
+			roleGrader: func(*model.Request) (string, error) { return "different", nil }})
 		solver, err := b.Solve(g.task)
 		if id == "2" {
 			if err == nil || !strings.Contains(err.Error(), "program_html") {
@@ -35,13 +37,14 @@ func TestSolve(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := agenttest.NewSession(agenttest.Setup{Kinds: []string{event.Browse{}.Kind()}, Step: func(ctx context.Context, e event.Event) (event.Body, error) {
-			turn, err := g.ep.Step(ctx, e)
-			if turn.Done && err == nil {
-				err = agent.ErrDone
-			}
-			return turn.Obs, err
-		}})
+		s := agenttest.NewSession(agenttest.Setup{Kinds: []string{event.Browse{}.Kind()},
+			Step: func(ctx context.Context, e event.Event) (event.Body, error) {
+				turn, err := g.ep.Step(ctx, e)
+				if turn.Done && err == nil {
+					err = agent.ErrDone
+				}
+				return turn.Obs, err
+			}})
 		_, _ = solver.Run(t.Context(), s) // it ends with the episode
 		if got, r, err := g.end(""); err != nil || got != 1 {
 			t.Errorf("task %s: the oracle scores %v, %v, %v", id, got, r, err)
@@ -56,7 +59,8 @@ func TestPublishedNeeds(t *testing.T) {
 		t.Skip("published tasks are not there; name their folder by EVALRUN_TEST_DATA")
 	}
 	began := time.Now()
-	b, err := New(WebArena, filepath.Join(data, "webarena", "test.raw.json"), nil, web.Browsers{}, func(name string) string { return "http://" + strings.ToLower(name) + ":80" })
+	b, err := New(WebArena, filepath.Join(data, "webarena", "test.raw.json"), nil, web.Browsers{},
+		func(name string) string { return "http://" + strings.ToLower(name) + ":80" })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,10 +84,13 @@ func TestPublishedNeeds(t *testing.T) {
 			solved++
 		}
 	}
-	if n != 812 || graded != 118 || solved != 325+66+10 || alone != 0 || counts["shopping: program_html"] != 47 || counts["gitlab: string_match url_match"]+counts["gitlab: url_match string_match"] != 10 {
-		t.Errorf("%d tasks, %d graded by a model, %d solved, %d that share nothing; %v", n, graded, solved, alone, counts)
+	if n != 812 || graded != 118 || solved != 325+66+10 || alone != 0 || counts["shopping: program_html"] != 47 ||
+		counts["gitlab: string_match url_match"]+counts["gitlab: url_match string_match"] != 10 {
+		t.Errorf("%d tasks, %d graded by a model, %d solved, %d that share nothing; %v", n, graded, solved, alone,
+			counts)
 	}
-	tiny, err := New(WebArena, filepath.Join(data, "webarena", "test.raw.json"), []byte(`{"subset":"tiny"}`), web.Browsers{}, nil)
+	tiny, err := New(WebArena, filepath.Join(data, "webarena", "test.raw.json"), []byte(`{"subset":"tiny"}`),
+		web.Browsers{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -79,7 +79,8 @@ func (p *problem) goal() []browsergym.Item {
 		if x.address != "" {
 			about += ", from " + x.address
 		}
-		goal = append(goal, browsergym.Item{Type: "text", Text: about + "."}, browsergym.Item{Type: "image_url", Image: x.data})
+		goal = append(goal, browsergym.Item{Type: "text", Text: about + "."},
+			browsergym.Item{Type: "image_url", Image: x.data})
 	}
 	return goal
 }
@@ -90,7 +91,8 @@ func (p *problem) goal() []browsergym.Item {
 func (p *problem) Validate(ctx context.Context, page *cdp.Page, chat []browsergym.Message) (browsergym.Verdict, error) {
 	for _, q := range page.Context().Pages() {
 		if !p.sites.Allowed(q.URL()) {
-			return browsergym.Verdict{Done: true, Info: map[string]any{"error": "Unauthorized url, terminating task", "url": q.URL()}}, nil
+			return browsergym.Verdict{Done: true,
+				Info: map[string]any{"error": "Unauthorized url, terminating task", "url": q.URL()}}, nil
 		}
 	}
 	var answer *string
@@ -103,12 +105,14 @@ func (p *problem) Validate(ctx context.Context, page *cdp.Page, chat []browsergy
 			answer = &none
 		}
 	}
-	b := &live{page: page, sites: p.sites, calm: p.calm, limit: p.limit, there: func(ctx context.Context, address string) error { return probe(ctx, p.client, address) }}
+	b := &live{page: page, sites: p.sites, calm: p.calm, limit: p.limit,
+		there: func(ctx context.Context, address string) error { return probe(ctx, p.client, address) }}
 	score, parts, err := p.eval.Score(ctx, p.c, b, answer)
 	if err != nil {
 		return browsergym.Verdict{}, err
 	}
-	return browsergym.Verdict{Reward: score, Done: score > 0 || answer != nil, Info: map[string]any{"parts": parts}}, nil
+	return browsergym.Verdict{Reward: score, Done: score > 0 || answer != nil, Info: map[string]any{"parts": parts}},
+		nil
 }
 
 func (p *problem) Teardown(context.Context) error { return nil }
@@ -118,7 +122,8 @@ func (p *problem) renew(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, tokenLimit, fmt.Errorf("no answer within %v", tokenLimit))
 	defer cancel()
 	address := p.sites["classifieds"] + "/index.php?page=reset"
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, strings.NewReader(url.Values{"token": {p.token}}.Encode()))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address,
+		strings.NewReader(url.Values{"token": {p.token}}.Encode()))
 	if err != nil {
 		return err
 	}

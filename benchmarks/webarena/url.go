@@ -12,7 +12,9 @@ func (e *Evaluator) url(c *Config, address string) (float64, string, error) {
 	ok := false
 	switch {
 	case e.Dialect == Visual:
-		local := func(s string) string { return strings.TrimSuffix(strings.ReplaceAll(s, "localhost", "127.0.0.1"), "/") }
+		local := func(s string) string {
+			return strings.TrimSuffix(strings.ReplaceAll(s, "localhost", "127.0.0.1"), "/")
+		}
 		got := local(address)
 		switch note {
 		case "", "EXACT":

@@ -17,7 +17,8 @@ import (
 // classifieds adds a site of offers with pictures to a world.
 func (w *world) classifieds(t *testing.T) {
 	t.Helper()
-	pictures := map[string][]byte{"/cactus.png": encode(t, painting(60, 40, 1)), "/car.png": encode(t, painting(90, 60, 4))}
+	pictures := map[string][]byte{"/cactus.png": encode(t, painting(60, 40, 1)),
+		"/car.png": encode(t, painting(90, 60, 4))}
 	const form = `<form method="post" action="/index.php?page=login"><input id="email" name="email"><input id="password" name="password" type="password"><button>Log in</button></form>`
 	w.add(t, "classifieds", func(rw http.ResponseWriter, r *http.Request) {
 		if p, ok := pictures[r.URL.Path]; ok {
@@ -37,7 +38,8 @@ func (w *world) classifieds(t *testing.T) {
 		case q == "login" && !w.in("classifieds", r):
 			page(rw, "Login", form)
 		case q == "item":
-			page(rw, "Item", `<h2 class="price">270.00 $</h2><div class="item-photos"><img src="/`+r.URL.Query().Get("id")+`.png" alt="an offer"></div>`)
+			page(rw, "Item", `<h2 class="price">270.00 $</h2><div class="item-photos"><img src="/`+
+				r.URL.Query().Get("id")+`.png" alt="an offer"></div>`)
 		default:
 			page(rw, "Offers", `<a href="/index.php?page=item&id=cactus">Cactus</a> <a href="/index.php?page=item&id=car">Car</a><form><label>Photo <input type="file" onchange="document.title = this.files[0].name"></label></form>`)
 		}
@@ -71,7 +73,8 @@ func visual(t *testing.T, w *world, options map[string]any) *Benchmark {
 func TestVisualSessions(t *testing.T) {
 	see := func(word string) map[string]func(*model.Request) (string, error) {
 		return map[string]func(*model.Request) (string, error){roleCaptioner: func(r *model.Request) (string, error) {
-			if len(r.Messages) != 1 || len(r.Messages[0].Parts) != 2 || r.Messages[0].Parts[0].Blob == nil || r.Messages[0].Parts[1].Text != "Q: Is this a plant? yes or no A:" {
+			if len(r.Messages) != 1 || len(r.Messages[0].Parts) != 2 || r.Messages[0].Parts[0].Blob == nil ||
+				r.Messages[0].Parts[1].Text != "Q: Is this a plant? yes or no A:" {
 				return "", fmt.Errorf("asked %+v", r.Messages)
 			}
 			return word, nil
@@ -165,7 +168,8 @@ func TestVisualGoal(t *testing.T) {
 // A folder is its files, one behind the other, and numbers go on.
 func TestFolder(t *testing.T) {
 	dir := t.TempDir()
-	for name, text := range map[string]string{"test_b.raw.json": "[" + told + "]", "test_a.raw.json": "[" + cheaper + "," + plant + "]", "other.json": "[1]"} {
+	for name, text := range map[string]string{"test_b.raw.json": "[" + told + "]",
+		"test_a.raw.json": "[" + cheaper + "," + plant + "]", "other.json": "[1]"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

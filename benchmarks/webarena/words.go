@@ -29,7 +29,8 @@ func sentences(text string) []string {
 	begin := 0
 	for _, m := range ending.FindAllStringSubmatchIndex(text, -1) {
 		word, mark, next := text[m[2]:m[3]], text[m[4]:m[5]], text[m[1]:]
-		if next == "" || mark == "." && joins(word, next) || len(mark) > 1 && strings.Trim(mark, ".") == "" && small(next) {
+		if next == "" || mark == "." && joins(word, next) || len(mark) > 1 && strings.Trim(mark, ".") == "" &&
+			small(next) {
 			continue
 		}
 		out = append(out, text[begin:m[1]])
@@ -43,7 +44,9 @@ var (
 	numeral = regexp.MustCompile(`^[-$]?\d[\d.,]*$`)
 	abbrev  = func() map[string]bool {
 		m := map[string]bool{}
-		for _, w := range strings.Fields("dr mr mrs ms prof st vs e.g i.e etc inc ltd co corp jr sr u.s u.k u.n a.m p.m jan feb aug sept oct nov dec ave blvd gen sen rep gov lt col maj capt sgt mt ph.d d.c n.y calif mass") {
+		for _, w := range strings.Fields("dr mr mrs ms prof st vs e.g i.e etc inc ltd co corp jr sr u.s u.k u.n a.m " +
+			"p.m jan feb aug sept oct nov dec ave blvd gen sen rep gov lt col maj capt sgt mt ph.d d.c " +
+			"n.y calif mass") {
 			m[w] = true
 		}
 		return m

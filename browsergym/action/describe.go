@@ -31,7 +31,8 @@ func (s *Set) Describe(long, examples bool) string {
 	if s.o.Single {
 		b.WriteString("One call is allowed at a time.\n Example:\n")
 	} else {
-		b.WriteString("Several calls may be given at once. They run in order, and nothing of the page is seen between them, so that more than two or three of them usually fail.\n Example:\n")
+		b.WriteString("Several calls may be given at once. They run in order, and nothing of the page is seen " +
+			"between them, so that more than two or three of them usually fail.\n Example:\n")
 	}
 	b.WriteString(s.Example() + "\n")
 	return b.String()
@@ -97,7 +98,8 @@ func (s *Spec) schema() json.RawMessage {
 		}
 		props = append(props, prop+"}")
 	}
-	return json.RawMessage(`{"type":"object","properties":{` + strings.Join(props, ",") + `},"required":[` + strings.Join(required, ",") + `]}`)
+	return json.RawMessage(`{"type":"object","properties":{` + strings.Join(props, ",") + `},"required":[` +
+		strings.Join(required, ",") + `]}`)
 }
 
 // jsonOf writes a default, which is one of few kinds.

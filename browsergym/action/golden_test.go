@@ -66,7 +66,8 @@ func TestGoldenParser(t *testing.T) {
 			o    action.Options
 			want outcome
 		}{
-			{"loose", action.Options{}, r.Loose}, {"strict", action.Options{Strict: true}, r.Strict}, {"single", action.Options{Single: true}, r.Single},
+			{"loose", action.Options{}, r.Loose}, {"strict", action.Options{Strict: true}, r.Strict},
+			{"single", action.Options{Single: true}, r.Single},
 		} {
 			m.o.Subsets = everything
 			set, err := action.New(m.o)
@@ -74,7 +75,8 @@ func TestGoldenParser(t *testing.T) {
 				t.Fatal(err)
 			}
 			calls, err := set.Parse(r.Text)
-			if err != nil && strings.HasPrefix(err.Error(), "SyntaxError: keyword argument repeated") && len(r.Binding) > 0 {
+			if err != nil && strings.HasPrefix(err.Error(), "SyntaxError: keyword argument repeated") &&
+				len(r.Binding) > 0 {
 				err = nil // the table has it among the bindings
 			}
 			got := outcome{Accepted: err == nil}
@@ -137,7 +139,8 @@ func TestGoldenSubsets(t *testing.T) {
 		for i, a := range want.Actions {
 			s := set.Specs()[i]
 			if s.Name != a.Name || s.Signature() != a.Signature || len(s.Examples) != a.Examples {
-				t.Errorf("%s: %s with %d examples, want %s with %d", name, s.Signature(), len(s.Examples), a.Signature, a.Examples)
+				t.Errorf("%s: %s with %d examples, want %s with %d", name, s.Signature(), len(s.Examples), a.Signature,
+					a.Examples)
 			}
 			for k, p := range a.Params {
 				if q := s.Params[k]; q.Name != p.Name || (q.Default == nil) != p.Required {
@@ -209,8 +212,10 @@ func TestGoldenTools(t *testing.T) {
 
 func TestParseBounds(t *testing.T) {
 	for _, s := range []string{
-		strings.Repeat("a", 1<<20), strings.Repeat("f(", 1<<19), "f(" + strings.Repeat("[", 1<<20), strings.Repeat("f('", 300_000), strings.Repeat("# ", 1<<19),
-		strings.Repeat("f(a=", 1<<18), "f(" + strings.Repeat("1,", 1<<19), "f(" + strings.Repeat("{'a':", 1<<18), strings.Repeat("'", 1<<20), strings.Repeat("f([1,", 200_000),
+		strings.Repeat("a", 1<<20), strings.Repeat("f(", 1<<19), "f(" + strings.Repeat("[", 1<<20),
+		strings.Repeat("f('", 300_000), strings.Repeat("# ", 1<<19),
+		strings.Repeat("f(a=", 1<<18), "f(" + strings.Repeat("1,", 1<<19), "f(" + strings.Repeat("{'a':", 1<<18),
+		strings.Repeat("'", 1<<20), strings.Repeat("f([1,", 200_000),
 	} {
 		action.Parse(s, false)
 		action.Parse(s, true)
@@ -227,7 +232,8 @@ func FuzzParse(f *testing.F) {
 		}
 		for _, c := range calls { // what was parsed is parsed again as the same
 			again, err := action.Parse(c.String(), true)
-			if strings.Contains(c.String(), "inf") || !strings.Contains(c.String(), "\\U") && err != nil && strings.Contains(err.Error(), "Recursion") {
+			if strings.Contains(c.String(), "inf") || !strings.Contains(c.String(), "\\U") && err != nil &&
+				strings.Contains(err.Error(), "Recursion") {
 				continue
 			}
 			if err != nil || len(again) != 1 || again[0].String() != c.String() {

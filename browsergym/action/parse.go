@@ -95,7 +95,8 @@ func (p *parser) exception(e *expected) *Error {
 	before := p.s[:min(e.at, len(p.s))]
 	line := strings.Count(before, "\n") + 1
 	col := utf8.RuneCountInString(before[strings.LastIndexByte(before, '\n')+1:]) + 1
-	return &Error{"ParseException", fmt.Sprintf("Expected %s%s  (at char %d), (line:%d, col:%d)", e.what, found, utf8.RuneCountInString(before), line, col)}
+	return &Error{"ParseException", fmt.Sprintf("Expected %s%s  (at char %d), (line:%d, col:%d)", e.what, found,
+		utf8.RuneCountInString(before), line, col)}
 }
 
 // space passes over white space and comments.
@@ -248,8 +249,10 @@ func (p *parser) value(i, depth int) (v pyrepr.Value, end int, ok bool, err erro
 	case '{':
 		return p.dict(i, depth)
 	case 'T', 'F', 'N':
-		for word, v := range map[string]pyrepr.Value{"True": pyrepr.Bool(true), "False": pyrepr.Bool(false), "None": pyrepr.None{}} {
-			if end := i + len(word); strings.HasPrefix(p.s[i:], word) && (end == len(p.s) || !alnum(p.s[end]) && p.s[end] != '_' && p.s[end] != '$') {
+		for word, v := range map[string]pyrepr.Value{"True": pyrepr.Bool(true), "False": pyrepr.Bool(false),
+			"None": pyrepr.None{}} {
+			if end := i + len(word); strings.HasPrefix(p.s[i:], word) &&
+				(end == len(p.s) || !alnum(p.s[end]) && p.s[end] != '_' && p.s[end] != '$') {
 				return v, end, true, nil
 			}
 		}

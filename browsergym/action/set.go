@@ -112,7 +112,8 @@ func (s *Set) Parse(text string) ([]Call, error) {
 		line++
 		for i, n := range c.Named {
 			if slices.ContainsFunc(c.Named[:i], func(m Named) bool { return m.Name == n.Name }) {
-				return calls, &Error{"SyntaxError", fmt.Sprintf("keyword argument repeated: %s (<string>, line %d)", n.Name, line)}
+				return calls, &Error{"SyntaxError",
+					fmt.Sprintf("keyword argument repeated: %s (<string>, line %d)", n.Name, line)}
 			}
 		}
 	}
@@ -173,7 +174,8 @@ func (s *Set) Bind(c Call) ([]pyrepr.Value, error) {
 		if n == 1 {
 			plural = ""
 		}
-		return nil, &Error{"TypeError", fmt.Sprintf("%s() missing %d required positional argument%s: %s", c.Name, n, plural, text)}
+		return nil, &Error{"TypeError", fmt.Sprintf("%s() missing %d required positional argument%s: %s", c.Name, n,
+			plural, text)}
 	}
 	return out, nil
 }
@@ -196,7 +198,8 @@ func (s *Spec) tooMany(given int) *Error {
 	if given == 1 {
 		were = "was"
 	}
-	return &Error{"TypeError", fmt.Sprintf("%s() takes %s positional argument%s but %d %s given", s.Name, takes, plural, given, were)}
+	return &Error{"TypeError", fmt.Sprintf("%s() takes %s positional argument%s but %d %s given", s.Name, takes, plural,
+		given, were)}
 }
 
 // hasInf reports whether a value holds an infinity: Python prints one as a name that does not

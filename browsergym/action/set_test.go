@@ -9,7 +9,8 @@ import (
 )
 
 func TestCustom(t *testing.T) {
-	wave := &action.Spec{Name: "wave", Params: []action.Param{{Name: "times", Type: "int", Default: pyrepr.Int("1")}}, Doc: "Waves.", Examples: []string{"wave(2)"}}
+	wave := &action.Spec{Name: "wave", Params: []action.Param{{Name: "times", Type: "int", Default: pyrepr.Int("1")}},
+		Doc: "Waves.", Examples: []string{"wave(2)"}}
 	s, err := action.New(action.Options{Subsets: []string{"custom", "chat"}, Custom: []*action.Spec{wave}})
 	if err != nil {
 		t.Fatal(err)
@@ -24,7 +25,8 @@ func TestCustom(t *testing.T) {
 	if args, err := s.Bind(calls[0]); err != nil || len(args) != 1 || pyrepr.Repr(args[0]) != "1" {
 		t.Error(args, err)
 	}
-	if _, err := action.New(action.Options{Subsets: []string{"bid"}, Demo: "loud"}); err == nil || err.Error() != "ValueError: Unknown demo mode: loud" {
+	if _, err := action.New(action.Options{Subsets: []string{"bid"}, Demo: "loud"}); err == nil ||
+		err.Error() != "ValueError: Unknown demo mode: loud" {
 		t.Error(err)
 	}
 	if s, err := action.New(action.Options{Subsets: []string{"bid"}, Demo: "off"}); err != nil || s.Demo() != "" {

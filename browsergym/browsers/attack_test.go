@@ -82,7 +82,8 @@ func newTrap(t *testing.T) *trap {
 
 // hosts are the ways to write this machine's addresses.
 func (tr *trap) hosts() []string {
-	all := []string{"127.0.0.1", "localhost", "a.localhost", "[::1]", "2130706433", "0x7f.1", "0.0.0.0", "127.1", "[::ffff:127.0.0.1]", "home.test", "LOCALHOST.", "127.0.0.1.", "[::]"}
+	all := []string{"127.0.0.1", "localhost", "a.localhost", "[::1]", "2130706433", "0x7f.1", "0.0.0.0", "127.1",
+		"[::ffff:127.0.0.1]", "home.test", "LOCALHOST.", "127.0.0.1.", "[::]"}
 	if tr.lan != "" {
 		all = append(all, tr.lan, "lan.test")
 	}
@@ -202,7 +203,8 @@ func TestServicesOfThisMachine(t *testing.T) {
 			c, _ := open(t, a, cdp.ContextOptions{MaxPages: 500})
 			hosts := tr.hosts()
 			if n.Mode == "" || o.Plain { // the rest is the proxy's business, which is the same
-				hosts = slices.DeleteFunc([]string{"127.0.0.1", "localhost", tr.lan}, func(h string) bool { return h == "" })
+				hosts = slices.DeleteFunc([]string{"127.0.0.1", "localhost", tr.lan},
+					func(h string) bool { return h == "" })
 			}
 			var all sync.WaitGroup
 			for _, h := range hosts {
@@ -216,12 +218,14 @@ func TestServicesOfThisMachine(t *testing.T) {
 					var got string
 					err := page.GotoWithin(ctx, url, time.Minute)
 					if err == nil {
-						err = page.Evaluate(ctx, fmt.Sprintf(everything, fmt.Sprintf("%s %d %d 4", h, tr.ports[0], tr.ports[1])), &got)
+						err = page.Evaluate(ctx,
+							fmt.Sprintf(everything, fmt.Sprintf("%s %d %d 4", h, tr.ports[0], tr.ports[1])), &got)
 					}
 					if err != nil || got != "" {
 						t.Errorf("network %q, %s: %s %v", n.Mode, h, got, err)
 					}
-					if err := page.GotoWithin(ctx, fmt.Sprintf("http://%s:%d/", h, tr.ports[0]), time.Minute); err == nil {
+					if err := page.GotoWithin(ctx, fmt.Sprintf("http://%s:%d/", h, tr.ports[0]),
+						time.Minute); err == nil {
 						t.Errorf("network %q: %s was opened", n.Mode, h)
 					}
 				})
@@ -236,7 +240,9 @@ func TestServicesOfThisMachine(t *testing.T) {
 				ways := []string{"fetch", "redirect", "worker", "service_worker"}
 				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 				var got string
-				err := page.Evaluate(ctx, fmt.Sprintf(everything, fmt.Sprintf("%s %s %d 60 %s", name, port, tr.ports[1], strings.Join(ways, " "))), &got)
+				err := page.Evaluate(ctx,
+					fmt.Sprintf(everything,
+						fmt.Sprintf("%s %s %d 60 %s", name, port, tr.ports[1], strings.Join(ways, " "))), &got)
 				cancel()
 				for _, way := range ways {
 					if way = strings.ReplaceAll(way, "_", " "); err != nil || !strings.Contains(got, way+": answered") {
@@ -257,14 +263,17 @@ func TestServicesOfThisMachine(t *testing.T) {
 // Places that are refused by their address, whatever names them.
 func TestPlacesThatAreRefused(t *testing.T) {
 	modes(t, func(t *testing.T, o browsers.Options) {
-		o.Resolver = names{"metadata.test": "169.254.169.254", "private.test": "10.0.0.1", "link.test": "169.254.1.1", "six.test": "fd00::1"}
+		o.Resolver = names{"metadata.test": "169.254.169.254", "private.test": "10.0.0.1", "link.test": "169.254.1.1",
+			"six.test": "fd00::1"}
 		p := newPool(t, o)
 		url, host := hostile(t)
 		_, otherHost := site(t, map[string]string{"/": "another's"})
-		open(t, p.For(browsers.Wish{Hosts: []string{otherHost}}), cdp.ContextOptions{}) // another's server, which is that other's alone
+		// another's server, which is that other's alone
+		open(t, p.For(browsers.Wish{Hosts: []string{otherHost}}), cdp.ContextOptions{})
 		a := p.For(browsers.Wish{Network: sandbox.Network{Mode: "public"}, Hosts: []string{host}})
 		_, page := open(t, a, cdp.ContextOptions{})
-		places := []string{"169.254.169.254", "metadata.test", "private.test", "link.test", "six.test", "10.1.2.3", "192.168.1.1:8080", "100.100.100.200", "[fd00:ec2::254]", otherHost}
+		places := []string{"169.254.169.254", "metadata.test", "private.test", "link.test", "six.test", "10.1.2.3",
+			"192.168.1.1:8080", "100.100.100.200", "[fd00:ec2::254]", otherHost}
 		for _, h := range places {
 			for _, way := range []string{"http://" + h + "/", url + "to?http://" + h + "/"} {
 				if err := page.Goto(t.Context(), way); err == nil {
@@ -299,7 +308,8 @@ func TestAddressesOfThisMachine(t *testing.T) {
 		os.Chmod(secret, 0o755)
 		shown := filepath.Join(secret, "shown")
 		os.Mkdir(shown, 0o755)
-		for name, text := range map[string]string{"secret.html": "<title>secret</title>", "shown/page.html": "<title>shown</title>"} {
+		for name, text := range map[string]string{"secret.html": "<title>secret</title>",
+			"shown/page.html": "<title>shown</title>"} {
 			if err := os.WriteFile(filepath.Join(secret, name), []byte(text), 0o644); err != nil {
 				t.Fatal(err)
 			}
@@ -311,17 +321,22 @@ func TestAddressesOfThisMachine(t *testing.T) {
 		_, page := open(t, a, cdp.ContextOptions{})
 		file := "file://" + secret + "/secret.html"
 		for _, u := range []string{
-			"file:///etc/passwd", "FILE:///etc/passwd", " file:///etc/passwd", "fi\tle:///etc/passwd", "file:/etc/passwd", "file:\\\\\\etc\\passwd", "file://localhost/etc/passwd",
-			"view-source:file:///etc/passwd", "view-source:" + url, "chrome://version/", "chrome://gpu", "about:version", "about:gpu", "chrome-untrusted://print/",
-			"devtools://devtools/bundled/inspector.html", "chrome-extension://abcdefghijklmnopabcdefghijklmnop/x.html", "filesystem:" + url + "temporary/x",
-			file, "file://" + shown + "/../secret.html", "file://" + shown + "/%2e%2e/secret.html", "file://" + shown + "/..%2fsecret.html", "file:///", "file:///proc/self/environ",
+			"file:///etc/passwd", "FILE:///etc/passwd", " file:///etc/passwd", "fi\tle:///etc/passwd",
+			"file:/etc/passwd", "file:\\\\\\etc\\passwd", "file://localhost/etc/passwd",
+			"view-source:file:///etc/passwd", "view-source:" + url, "chrome://version/", "chrome://gpu",
+			"about:version", "about:gpu", "chrome-untrusted://print/",
+			"devtools://devtools/bundled/inspector.html", "chrome-extension://abcdefghijklmnopabcdefghijklmnop/x.html",
+			"filesystem:" + url + "temporary/x",
+			file, "file://" + shown + "/../secret.html", "file://" + shown + "/%2e%2e/secret.html",
+			"file://" + shown + "/..%2fsecret.html", "file:///", "file:///proc/self/environ",
 		} {
 			err := page.Goto(t.Context(), u)
 			if err == nil {
 				t.Errorf("%q was opened: %s", u, page.URL())
 			}
 		}
-		for _, u := range []string{"about:blank", "file://" + shown + "/page.html", url, "data:text/html,<title>data</title>"} {
+		for _, u := range []string{"about:blank", "file://" + shown + "/page.html", url,
+			"data:text/html,<title>data</title>"} {
 			if err := page.Goto(t.Context(), u); err != nil {
 				t.Errorf("%s: %v", u, err)
 			}

@@ -64,7 +64,8 @@ func many(b *testing.B, n int) {
 	}
 	b.Cleanup(func() { os.Remove(dir) }) // once the pool has been seen to be gone
 	os.Chmod(dir, 0o755)
-	p := newPool(b, browsers.Options{Dir: dir, Args: strings.Fields(os.Getenv("EVALRUN_BENCH_FLAGS")), Plain: os.Getenv("EVALRUN_BENCH_PLAIN") != ""})
+	p := newPool(b, browsers.Options{Dir: dir, Args: strings.Fields(os.Getenv("EVALRUN_BENCH_FLAGS")),
+		Plain: os.Getenv("EVALRUN_BENCH_PLAIN") != ""})
 	url, host := site(b, map[string]string{"/": small})
 	access := p.For(browsers.Wish{Hosts: []string{host}})
 	envs := make([]*browsergym.Env, n)
@@ -95,7 +96,8 @@ func many(b *testing.B, n int) {
 				if err != nil {
 					return err
 				}
-				if r.Observation.LastError != "" { // that it took too long, where there is more to do than the machine can
+				// that it took too long, where there is more to do than the machine can
+				if r.Observation.LastError != "" {
 					late.Add(1)
 				}
 			}

@@ -46,7 +46,8 @@ func TestWhatABrowserIs(t *testing.T) {
 			t.Errorf("capabilities %s %s %s", s["CapEff"], s["CapPrm"], s["CapAmb"])
 		}
 		users, _ := os.ReadFile("/proc/self/uid_map")
-		if os.Geteuid() == 0 && len(strings.Fields(string(users))) == 3 && strings.Fields(string(users))[2] != "1" && strings.HasPrefix(s["Uid"], "0\t") {
+		if os.Geteuid() == 0 && len(strings.Fields(string(users))) == 3 && strings.Fields(string(users))[2] != "1" &&
+			strings.HasPrefix(s["Uid"], "0\t") {
 			t.Errorf("it is root: %s", s["Uid"])
 		}
 		renderers := 0
@@ -76,7 +77,8 @@ func TestWhatABrowserIs(t *testing.T) {
 			}
 		}
 		root := "/proc/" + pid + "/root"
-		for _, name := range []string{"/root", "/home", "/var/lib", "/etc/shadow", "/etc/ssh", "/sys", "/old", "/run", "/proc/sys/kernel/core_pattern/x", filepath.Dir(c.Browser().Profile()) + "/../owner.json"} {
+		for _, name := range []string{"/root", "/home", "/var/lib", "/etc/shadow", "/etc/ssh", "/sys", "/old", "/run",
+			"/proc/sys/kernel/core_pattern/x", filepath.Dir(c.Browser().Profile()) + "/../owner.json"} {
 			if _, err := os.Stat(root + name); err == nil {
 				t.Errorf("it sees %s", name)
 			}
@@ -110,7 +112,8 @@ func TestDownloadsOfPagesThatAreRefused(t *testing.T) {
 	}))
 	defer s.Close()
 	defer s.CloseClientConnections()
-	c, page := open(t, p.For(browsers.Wish{Hosts: []string{s.Listener.Addr().String()}}), cdp.ContextOptions{Downloads: "yes", DownloadLimit: 1 << 20, MaxPages: 1})
+	c, page := open(t, p.For(browsers.Wish{Hosts: []string{s.Listener.Addr().String()}}),
+		cdp.ContextOptions{Downloads: "yes", DownloadLimit: 1 << 20, MaxPages: 1})
 	if err := page.Goto(t.Context(), s.URL+"/"); err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +147,8 @@ func TestDownloads(t *testing.T) {
 	}))
 	defer s.Close()
 	host := s.Listener.Addr().String()
-	c, page := open(t, p.For(browsers.Wish{Hosts: []string{host}}), cdp.ContextOptions{Downloads: "yes", DownloadLimit: 1 << 20})
+	c, page := open(t, p.For(browsers.Wish{Hosts: []string{host}}),
+		cdp.ContextOptions{Downloads: "yes", DownloadLimit: 1 << 20})
 	if err := page.Goto(t.Context(), s.URL+"/"); err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +160,10 @@ func TestDownloads(t *testing.T) {
 		}
 		return m
 	}
-	until(t, "both have ended", func() bool { m := states(); return m["small"].State == "completed" && m["large"].State == "canceled" })
+	until(t, "both have ended", func() bool {
+		m := states()
+		return m["small"].State == "completed" && m["large"].State == "canceled"
+	})
 	small := states()["small"]
 	if b, err := os.ReadFile(small.Path); err != nil || len(b) != 100 {
 		t.Errorf("%s: %d bytes, %v", small.Path, len(b), err)
@@ -186,15 +193,19 @@ func TestUploads(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := newPool(t, browsers.Options{Files: []string{dir}})
-	url, host := site(t, map[string]string{"/": `<input type=file id=f onchange="f.files[0].text().then(s => document.title = f.files[0].name + ' ' + s)">`})
-	_, page := open(t, p.For(browsers.Wish{Hosts: []string{host}, Files: []string{dir}}), cdp.ContextOptions{Timeout: 20 * time.Second})
+	url, host := site(t, map[string]string{
+		"/": `<input type=file id=f onchange="f.files[0].text().then(s => document.title = f.files[0].name + ' ' + s)">`})
+	_, page := open(t, p.For(browsers.Wish{Hosts: []string{host}, Files: []string{dir}}),
+		cdp.ContextOptions{Timeout: 20 * time.Second})
 	if err := page.Goto(t.Context(), url); err != nil {
 		t.Fatal(err)
 	}
 	give := func(name string) error {
-		return page.Upload(t.Context(), []string{name}, func(ctx context.Context) error { return page.MouseClick(ctx, 40, 20, "left", false) })
+		return page.Upload(t.Context(), []string{name},
+			func(ctx context.Context) error { return page.MouseClick(ctx, 40, 20, "left", false) })
 	}
-	for _, name := range []string{"/etc/passwd", filepath.Join(dir, "link.txt"), filepath.Join(dir, "../../etc/passwd")} {
+	for _, name := range []string{"/etc/passwd", filepath.Join(dir, "link.txt"),
+		filepath.Join(dir, "../../etc/passwd")} {
 		if err := give(name); err == nil || !strings.Contains(err.Error(), "ENOENT") {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -212,7 +223,8 @@ func TestUploadsWithoutFolders(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := newPool(t, browsers.Options{})
-	url, host := site(t, map[string]string{"/": `<input type=file id=f onchange="f.files[0].text().then(s => document.title = f.files[0].name + ' ' + s)">`})
+	url, host := site(t, map[string]string{
+		"/": `<input type=file id=f onchange="f.files[0].text().then(s => document.title = f.files[0].name + ' ' + s)">`})
 	for name, w := range map[string]browsers.Wish{
 		"nil":   {Hosts: []string{host}},
 		"empty": {Hosts: []string{host}, Files: []string{}, Uploads: []string{}},
@@ -223,7 +235,8 @@ func TestUploadsWithoutFolders(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, f := range []string{file, "/etc/passwd", "/proc/self/environ"} {
-				err := page.Upload(t.Context(), []string{f}, func(ctx context.Context) error { return page.MouseClick(ctx, 40, 20, "left", false) })
+				err := page.Upload(t.Context(), []string{f},
+					func(ctx context.Context) error { return page.MouseClick(ctx, 40, 20, "left", false) })
 				if err == nil || !strings.Contains(err.Error(), "ENOENT") {
 					t.Errorf("%s was given to the page: %v", f, err)
 				}

@@ -14,7 +14,8 @@ import (
 )
 
 // kinds are the processes that a browser consists of, by what stands in their command lines.
-var kinds = []string{"--type=zygote", "--type=gpu-process", "network.mojom.NetworkService", "storage.mojom.StorageService", "--type=utility", "--type=renderer", "crashpad"}
+var kinds = []string{"--type=zygote", "--type=gpu-process", "network.mojom.NetworkService",
+	"storage.mojom.StorageService", "--type=utility", "--type=renderer", "crashpad"}
 
 // TestNetworkingIsKilled: the process that does a browser's networking is started again by the
 // browser, without the contexts' proxies. Nothing is reached then that the policy refuses, and the
@@ -38,7 +39,8 @@ func TestNetworkingIsKilled(t *testing.T) {
 			}
 		}
 		until(t, "the browser is ended", func() bool { return p.Stats().Lost == 1 })
-		if _, page = open(t, a, cdp.ContextOptions{}); page.Goto(t.Context(), url) != nil || page.Goto(t.Context(), other) == nil {
+		if _, page = open(t, a, cdp.ContextOptions{}); page.Goto(t.Context(), url) != nil ||
+			page.Goto(t.Context(), other) == nil {
 			t.Error("the next browser's policy is another")
 		}
 	})

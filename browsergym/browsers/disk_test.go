@@ -35,7 +35,8 @@ func TestDiskFull(t *testing.T) {
 		}
 		return
 	}
-	if err := errors.Join(syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""), syscall.Mount("t", dir, "tmpfs", 0, "size=16m,mode=755")); err != nil {
+	if err := errors.Join(syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""),
+		syscall.Mount("t", dir, "tmpfs", 0, "size=16m,mode=755")); err != nil {
 		t.Skip(err)
 	}
 	p := newPool(t, browsers.Options{Dir: dir, PerBrowser: 1})
@@ -46,7 +47,8 @@ func TestDiskFull(t *testing.T) {
 	if err := os.WriteFile(fill, make([]byte, 32<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
 		t.Fatal(err)
 	}
-	if _, err := a.NewContext(t.Context(), cdp.ContextOptions{}); !browsers.Infra(err) || !errors.Is(err, syscall.ENOSPC) {
+	if _, err := a.NewContext(t.Context(), cdp.ContextOptions{}); !browsers.Infra(err) ||
+		!errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("a browser without room: %v", err)
 	}
 	err := page.Goto(t.Context(), url)

@@ -52,7 +52,8 @@ func TestWaysToDownload(t *testing.T) {
 	a := p.For(browsers.Wish{Hosts: []string{host}})
 	for name, script := range ways {
 		t.Run(name, func(t *testing.T) {
-			c, page := open(t, a, cdp.ContextOptions{Downloads: "yes", DownloadLimit: one, DownloadTotal: all, MaxPages: 5})
+			c, page := open(t, a, cdp.ContextOptions{Downloads: "yes", DownloadLimit: one, DownloadTotal: all,
+				MaxPages: 5})
 			if err := page.Goto(t.Context(), url); err != nil {
 				t.Fatal(err)
 			}

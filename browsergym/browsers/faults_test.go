@@ -170,13 +170,15 @@ func TestNoBrowser(t *testing.T) {
 	if err := os.WriteFile(sleeper, []byte("#!/bin/sh\nexec sleep 1000\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for path, limit := range map[string]time.Duration{"/nowhere/chromium": time.Minute, "/bin/false": time.Minute, sleeper: 300 * time.Millisecond} {
+	for path, limit := range map[string]time.Duration{"/nowhere/chromium": time.Minute, "/bin/false": time.Minute,
+		sleeper: 300 * time.Millisecond} {
 		p := browsers.New(browsers.Options{Path: path, Dir: dir, Contexts: 1})
 		for range 2 { // the room is given back
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			_, err := p.For(browsers.Wish{}).NewContext(ctx, cdp.ContextOptions{})
 			cancel()
-			if slow := limit < time.Second; slow && !errors.Is(err, context.DeadlineExceeded) || !slow && !errors.As(err, new(*browsers.Error)) {
+			if slow := limit < time.Second; slow && !errors.Is(err, context.DeadlineExceeded) || !slow &&
+				!errors.As(err, new(*browsers.Error)) {
 				t.Errorf("%s: %v", path, err)
 			}
 		}
@@ -192,7 +194,8 @@ func TestNoBrowser(t *testing.T) {
 func TestWishesThatAreWrong(t *testing.T) {
 	p := browsers.New(browsers.Options{Dir: t.TempDir()})
 	defer p.Close()
-	for _, w := range []browsers.Wish{{Network: sandbox.Network{Mode: "some"}}, {Hosts: []string{"example.org"}}, {Files: []string{"/etc"}}} {
+	for _, w := range []browsers.Wish{{Network: sandbox.Network{Mode: "some"}}, {Hosts: []string{"example.org"}},
+		{Files: []string{"/etc"}}} {
 		if _, err := p.For(w).NewContext(t.Context(), cdp.ContextOptions{}); err == nil || browsers.Infra(err) {
 			t.Errorf("%+v: %v", w, err)
 		}

@@ -5,7 +5,8 @@ func (o *Options) flags() []string {
 	return []string{
 		// What does not know the proxy does not get out: neither by UDP, nor by asking a name
 		// server.
-		"--force-webrtc-ip-handling-policy=disable_non_proxied_udp", "--webrtc-ip-handling-policy=disable_non_proxied_udp",
+		"--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
+		"--webrtc-ip-handling-policy=disable_non_proxied_udp",
 		"--dns-prefetch-disable", "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.*",
 		// Each context has a proxy of its own, but forgets it when the process that does the
 		// browser's networking dies and is started again: then this one counts, behind which is

@@ -15,7 +15,8 @@ import (
 // time, libraries.
 var (
 	systemDirs = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt"}
-	etcShown   = []string{"/etc/ld.so.cache", "/etc/localtime", "/etc/timezone", "/etc/nsswitch.conf", "/etc/mime.types", "/etc/fonts", "/etc/alternatives",
+	etcShown   = []string{"/etc/ld.so.cache", "/etc/localtime", "/etc/timezone", "/etc/nsswitch.conf",
+		"/etc/mime.types", "/etc/fonts", "/etc/alternatives",
 		"/etc/ssl/certs", "/etc/pki/tls/certs", "/etc/pki/ca-trust", "/etc/ca-certificates", "/var/cache/fontconfig"}
 )
 
@@ -78,7 +79,8 @@ func layout(dir, path string, files []string) (l *isolate.Layout, mounts []*os.F
 		}
 		add(e)
 	}
-	if real, err := filepath.EvalSymlinks(path); err == nil && !slices.ContainsFunc(systemDirs, func(d string) bool { return strings.HasPrefix(real, d+"/") }) {
+	if real, err := filepath.EvalSymlinks(path); err == nil &&
+		!slices.ContainsFunc(systemDirs, func(d string) bool { return strings.HasPrefix(real, d+"/") }) {
 		given(filepath.Dir(real), 0o555) // a browser that was put somewhere else
 	}
 	for _, f := range files {

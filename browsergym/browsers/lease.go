@@ -96,7 +96,8 @@ func local(host string) bool {
 
 // refuse are the addresses that no page loads, and no agent either: what is on this machine, and
 // what is the browser's own. Those of the allowed folders are excepted.
-var refuse = []string{"file:*", "chrome:*", "chrome-*:*", "devtools:*", "view-source:*", "filesystem:*", "about:*", "isolated-app:*", "ftp:*"}
+var refuse = []string{"file:*", "chrome:*", "chrome-*:*", "devtools:*", "view-source:*", "filesystem:*", "about:*",
+	"isolated-app:*", "ftp:*"}
 
 var allow = []string{"about:blank", "about:blank#*", "about:blank?*", "about:srcdoc*", "chrome-error://chromewebdata/"}
 
@@ -171,7 +172,8 @@ func (l *lease) prepare(name string, o *cdp.ContextOptions, s *spare) (err error
 			return err
 		}
 	}
-	if l.gate, err = egress.Serve(s.port, w.Network, egress.Options{Own: w.own, Resolver: l.u.p.o.Resolver, Failed: l.fail}); err != nil {
+	if l.gate, err = egress.Serve(s.port, w.Network,
+		egress.Options{Own: w.own, Resolver: l.u.p.o.Resolver, Failed: l.fail}); err != nil {
 		return err
 	}
 	l.a.mu.Lock()
@@ -232,7 +234,8 @@ func (l *lease) refuse(url string) {
 		l.urls = map[string]*sandbox.Refusal{}
 	}
 	if len(l.urls) < maxSchemes {
-		l.urls[scheme] = &sandbox.Refusal{Host: scheme, Why: "an address of this machine or of the browser itself", Count: 1}
+		l.urls[scheme] = &sandbox.Refusal{Host: scheme, Why: "an address of this machine or of the browser itself",
+			Count: 1}
 	}
 }
 

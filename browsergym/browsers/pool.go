@@ -25,17 +25,23 @@ import (
 
 // Options of a pool. Zero fields are the defaults.
 type Options struct {
-	Path     string // of the browser; "": see [cdp.Find]
-	Contexts int    // alive at once, over all browsers, what is opened ahead included; who asks for more waits. 0: no limit
+	Path string // of the browser; "": see [cdp.Find]
+	// alive at once, over all browsers, what is opened ahead included; who asks for more waits. 0:
+	// no limit
+	Contexts int
 
 	PerBrowser  int           // contexts that share a browser; 0: 32
 	MaxContexts int           // that a browser makes before it is replaced; 0: 400
 	MaxAge      time.Duration // after which a browser is replaced; 0: 30 min
-	Memory      int64         // of all processes of a browser, above which it is replaced, and above twice which it is ended; 0: 6 GiB
-	PageMemory  int64         // of one process of pages, above which that process is ended, as the kernel would: its pages crash; 0: 2 GiB
-	Hang        time.Duration // without an answer, after which a browser is ended; 0: 20 s
-	PageHang    time.Duration // without an answer, after which a page is given up and its process ended; 0: 30 s
-	Idle        time.Duration // without contexts, after which a browser beside others is ended; 0: 1 min
+	// of all processes of a browser, above which it is replaced, and above twice which it is ended;
+	// 0: 6 GiB
+	Memory int64
+	// of one process of pages, above which that process is ended, as the kernel would: its pages
+	// crash; 0: 2 GiB
+	PageMemory int64
+	Hang       time.Duration // without an answer, after which a browser is ended; 0: 20 s
+	PageHang   time.Duration // without an answer, after which a page is given up and its process ended; 0: 30 s
+	Idle       time.Duration // without contexts, after which a browser beside others is ended; 0: 1 min
 
 	Storage int64 // bytes that the pages of a context may store together; 0: 512 MiB
 
@@ -276,7 +282,8 @@ func (p *Pool) take(ctx context.Context, alone bool) (*unit, error) {
 		}
 		var best *unit // that with the spare, or the fullest, so that others can end
 		for _, u := range p.units {
-			if !alone && !u.retired && u.taken < p.o.PerBrowser && (best == nil || u.spare != nil || best.spare == nil && u.taken > best.taken) {
+			if !alone && !u.retired && u.taken < p.o.PerBrowser &&
+				(best == nil || u.spare != nil || best.spare == nil && u.taken > best.taken) {
 				best = u
 			}
 		}

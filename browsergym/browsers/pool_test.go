@@ -54,7 +54,9 @@ func newPool(t testing.TB, o browsers.Options) *browsers.Pool {
 		for _, pid := range pids {
 			state, err := os.ReadFile("/proc/" + pid + "/status")
 			// Without namespaces orphans are process 1's to take leave of, which may not care.
-			if orphan := strings.Contains(string(state), "(zombie)") && strings.Contains(string(state), "\nPPid:\t1\n"); err == nil && !(orphan && !caged(o) && os.Getpid() != 1) {
+			if orphan := strings.Contains(string(state), "(zombie)") &&
+				strings.Contains(string(state), "\nPPid:\t1\n"); err == nil &&
+				!(orphan && !caged(o) && os.Getpid() != 1) {
 				t.Errorf("a process is left: %.300s", state)
 			}
 		}
@@ -147,7 +149,8 @@ func TestAdmission(t *testing.T) {
 	first, _ := open(t, a, cdp.ContextOptions{})
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := a.NewContext(ctx, cdp.ContextOptions{}); !errors.Is(err, context.DeadlineExceeded) || browsers.Infra(err) {
+	if _, err := a.NewContext(ctx, cdp.ContextOptions{}); !errors.Is(err, context.DeadlineExceeded) ||
+		browsers.Infra(err) {
 		t.Errorf("a second context: %v", err)
 	}
 	got := make(chan error, 1)
@@ -175,9 +178,11 @@ func TestErrorsOfNavigation(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Close() // nobody is there
-	a := p.For(browsers.Wish{Network: sandbox.Network{Mode: "public"}, Hosts: []string{l.Addr().String(), "dialled.test:80"}, Dial: func(context.Context, string, string) (net.Conn, error) {
-		return nil, syscall.ECONNRESET
-	}})
+	a := p.For(browsers.Wish{Network: sandbox.Network{Mode: "public"},
+		Hosts: []string{l.Addr().String(), "dialled.test:80"},
+		Dial: func(context.Context, string, string) (net.Conn, error) {
+			return nil, syscall.ECONNRESET
+		}})
 	_, page := open(t, a, cdp.ContextOptions{Timeout: 30 * time.Second})
 	for url, want := range map[string]string{
 		"http://nobody.test/":                  "net::ERR_NAME_NOT_RESOLVED",

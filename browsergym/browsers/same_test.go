@@ -51,13 +51,16 @@ func TestTheSameIsSeen(t *testing.T) {
 	for _, page := range pages {
 		name := filepath.Base(page)
 		if slices.Contains([]string{"big.html", "bid-used.html", "errors.html", "graphics.html"}, name) {
-			continue // as the others, but long; an error by design; something that moves; a film's controls, which come and go
+			// as the others, but long; an error by design; something that moves; a film's controls,
+			// which come and go
+			continue
 		}
 		if html, err := os.ReadFile(page); err != nil || bytes.Contains(html, []byte(":8932")) {
 			continue // shows what a bare browser may reach on this machine, and one of a pool may not
 		}
 		var seen [2]*browsergym.Observation
-		for i, opener := range []browsergym.Opener{bare, p.For(browsers.Wish{Hosts: []string{s.Listener.Addr().String()}})} {
+		for i, opener := range []browsergym.Opener{bare,
+			p.For(browsers.Wish{Hosts: []string{s.Listener.Addr().String()}})} {
 			e, err := browsergym.New(browsergym.Options{Browser: opener, Task: func(uint32) (browsergym.Task, error) {
 				return &browsergym.Openended{URL: s.URL + "/" + name, Goal: browsergym.Text("look")}, nil
 			}})
@@ -73,10 +76,15 @@ func TestTheSameIsSeen(t *testing.T) {
 		}
 		for what, get := range map[string]func(*browsergym.Observation) any{
 			"screenshot": func(o *browsergym.Observation) any { return o.Screenshot },
-			"DOM":        func(o *browsergym.Observation) any { return words(obs.DOMText(o.DOM, o.Properties, obs.Options{})) },
-			"AX":         func(o *browsergym.Observation) any { return words(obs.AXText(o.AX, o.Properties, obs.DefaultAX())) },
+			"DOM": func(o *browsergym.Observation) any {
+				return words(obs.DOMText(o.DOM, o.Properties, obs.Options{}))
+			},
+			"AX": func(o *browsergym.Observation) any {
+				return words(obs.AXText(o.AX, o.Properties, obs.DefaultAX()))
+			},
 			"properties": func(o *browsergym.Observation) any { return o.Properties },
-			"focus":      func(o *browsergym.Observation) any { return o.Focused }, "titles": func(o *browsergym.Observation) any { return o.Titles },
+			"focus":      func(o *browsergym.Observation) any { return o.Focused },
+			"titles":     func(o *browsergym.Observation) any { return o.Titles },
 		} {
 			a, _ := json.Marshal(get(seen[0]))
 			b, _ := json.Marshal(get(seen[1]))
@@ -86,7 +94,8 @@ func TestTheSameIsSeen(t *testing.T) {
 				for i < min(len(a), len(b)) && a[i] == b[i] {
 					i++
 				}
-				t.Errorf("%s: %s differs: %d and %d bytes, …%.200s and …%.200s", name, what, len(a), len(b), a[i:], b[i:])
+				t.Errorf("%s: %s differs: %d and %d bytes, …%.200s and …%.200s", name, what, len(a), len(b), a[i:],
+					b[i:])
 			}
 		}
 	}

@@ -48,7 +48,9 @@ func TestOpenedAhead(t *testing.T) {
 			}
 			var c *cdp.Context
 			calls := methods(first.Browser(), func() {
-				c, page = open(t, p.For(browsers.Wish{Hosts: []string{otherHost}}), cdp.ContextOptions{Width: 500 + i, Height: 400, Locale: "de-DE", TimeZone: "Asia/Tokyo", Downloads: "here"})
+				c, page = open(t, p.For(browsers.Wish{Hosts: []string{otherHost}}),
+					cdp.ContextOptions{Width: 500 + i, Height: 400, Locale: "de-DE", TimeZone: "Asia/Tokyo",
+						Downloads: "here"})
 				ahead(t, p) // the next one, which is opened meanwhile
 			})
 			opened := 0
@@ -118,7 +120,8 @@ func TestAheadThatDies(t *testing.T) {
 		"its process": func(b *cdp.Browser) {
 			for _, pid := range family([]string{strconv.Itoa(b.PID())}) {
 				n, _ := strconv.Atoi(pid)
-				if line, _ := os.ReadFile("/proc/" + pid + "/cmdline"); strings.Contains(string(line), "--type=renderer") {
+				if line, _ := os.ReadFile("/proc/" + pid + "/cmdline"); strings.Contains(string(line),
+					"--type=renderer") {
 					syscall.Kill(n, syscall.SIGKILL)
 				}
 			}

@@ -30,7 +30,8 @@ func TestStorage(t *testing.T) {
 			if err := page.Goto(t.Context(), at); err != nil {
 				t.Fatal(err)
 			}
-			if s := text(t, page, "(() => { let n = 0; return "+script+stored+" })()"); !strings.Contains(s, "QuotaExceededError") {
+			if s := text(t, page, "(() => { let n = 0; return "+script+stored+" })()"); !strings.Contains(s,
+				"QuotaExceededError") {
 				t.Errorf("%s of %s: %s", name, at, s)
 			}
 		}

@@ -112,7 +112,8 @@ func usersOf(path string) (found []int) {
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, f := range files {
 		b, err := os.ReadFile(f)
-		if err != nil || !bytes.Contains(b, []byte("--user-data-dir="+path+"/")) && !bytes.Contains(b, []byte("--user-data-dir="+path+"\x00")) {
+		if err != nil || !bytes.Contains(b, []byte("--user-data-dir="+path+"/")) &&
+			!bytes.Contains(b, []byte("--user-data-dir="+path+"\x00")) {
 			continue
 		}
 		if pid, err := strconv.Atoi(strings.Split(f, "/")[2]); err == nil && pid != os.Getpid() {

@@ -217,7 +217,8 @@ func family(pid int, procs map[int][]int) []int {
 // reap takes leave of orphans that have become ours, as those of process 1 of a container do. (With
 // namespaces there are none.)
 func reap(pids []int) {
-	for limit := time.Now().Add(5 * time.Second); len(pids) > 0 && time.Now().Before(limit); time.Sleep(5 * time.Millisecond) {
+	for limit := time.Now().Add(5 * time.Second); len(pids) > 0 &&
+		time.Now().Before(limit); time.Sleep(5 * time.Millisecond) {
 		pids = slices.DeleteFunc(pids, func(pid int) bool {
 			got, err := syscall.Wait4(pid, nil, syscall.WNOHANG, nil)
 			return got == pid || err != nil && stat(pid) == nil

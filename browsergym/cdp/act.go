@@ -31,7 +31,8 @@ func (e *Element) Click(ctx context.Context, o Click) error {
 		o.Modifiers = []string{}
 	}
 	return e.act(ctx, api, func(pr *progress, a *aim) (outcome, error) {
-		return e.point(pr, a, name, true, o.Force, o.Modifiers, func(x, y float64) error { return e.p.click(pr, x, y, o.Button, times) })
+		return e.point(pr, a, name, true, o.Force, o.Modifiers,
+			func(x, y float64) error { return e.p.click(pr, x, y, o.Button, times) })
 	})
 }
 

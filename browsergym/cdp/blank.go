@@ -41,7 +41,8 @@ func (b *Browser) NewBlank(ctx context.Context, proxy, bypass string) (*Blank, e
 }
 
 func (k *Blank) open(ctx context.Context) error {
-	if _, err := k.b.Call(ctx, "", "Target.createTarget", map[string]any{"url": "about:blank", "browserContextId": k.id}); err != nil {
+	if _, err := k.b.Call(ctx, "", "Target.createTarget",
+		map[string]any{"url": "about:blank", "browserContextId": k.id}); err != nil {
 		return err
 	}
 	select {
@@ -127,7 +128,8 @@ func (b *Browser) newContext(ctx context.Context, proxy, bypass string) (string,
 
 // dispose makes the browser forget a context.
 func (b *Browser) dispose(ctx context.Context, id string) error {
-	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), disposeLimit, fmt.Errorf("no answer within %v", disposeLimit))
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), disposeLimit,
+		fmt.Errorf("no answer within %v", disposeLimit))
 	defer cancel()
 	_, err := b.Call(ctx, "", "Target.disposeBrowserContext", map[string]any{"browserContextId": id})
 	if err != nil && !errors.Is(err, ErrClosed) { // else it has gone with its browser

@@ -89,7 +89,8 @@ type answer struct {
 
 // NewConn starts to speak. It owns r and w from now on.
 func NewConn(r io.ReadCloser, w io.WriteCloser) *Conn {
-	c := &Conn{w: w, wake: make(chan struct{}, 1), pending: map[int64]*call{}, handlers: map[string]Handler{}, done: make(chan struct{})}
+	c := &Conn{w: w, wake: make(chan struct{}, 1), pending: map[int64]*call{}, handlers: map[string]Handler{},
+		done: make(chan struct{})}
 	go c.read(r)
 	go c.write()
 	return c
@@ -395,7 +396,8 @@ func plainResult(b []byte) (id int64, result []byte, ok bool) {
 		return 0, nil, false
 	}
 	rest = rest[:end]
-	if k := bytes.LastIndex(rest, []byte(`,"sessionId":"`)); k >= 0 && bytes.IndexByte(rest[k+14:], '"') == len(rest)-k-15 && rest[k-1] == '}' {
+	if k := bytes.LastIndex(rest, []byte(`,"sessionId":"`)); k >= 0 &&
+		bytes.IndexByte(rest[k+14:], '"') == len(rest)-k-15 && rest[k-1] == '}' {
 		rest = rest[:k]
 	}
 	return id, rest, len(rest) > 1 && rest[0] == '{' && rest[len(rest)-1] == '}'

@@ -49,11 +49,13 @@ func TestConn(t *testing.T) {
 	c := browser(t, func(m message) []string {
 		switch m.Method {
 		case "echo":
-			return []string{fmt.Sprintf(`{"id":%d,"result":{"params":%s,"session":%q},"sessionId":"s,\"1"}`, m.ID, m.Params, m.Session)}
+			return []string{fmt.Sprintf(`{"id":%d,"result":{"params":%s,"session":%q},"sessionId":"s,\"1"}`, m.ID,
+				m.Params, m.Session)}
 		case "plain":
 			return []string{fmt.Sprintf(`{"id":%d,"result":{"a":{}},"sessionId":"AB"}`, m.ID)}
 		case "refuse":
-			return []string{`{"method":"happened","sessionId":"s","params":{"n":1}}`, `nonsense`, fmt.Sprintf(`{"id":%d,"error":{"code":-32000,"message":"no"}}`, m.ID)}
+			return []string{`{"method":"happened","sessionId":"s","params":{"n":1}}`, `nonsense`,
+				fmt.Sprintf(`{"id":%d,"error":{"code":-32000,"message":"no"}}`, m.ID)}
 		case "die":
 			return []string{"die"}
 		}
@@ -113,7 +115,8 @@ func TestLongMessages(t *testing.T) {
 		if m.Method == "long" {
 			return []string{fmt.Sprintf(`{"id":%d,"result":{"a":"%s"}}`, m.ID, strings.Repeat("x", 3<<20))}
 		}
-		return []string{fmt.Sprintf(`{"method":"%s"}`, strings.Repeat("y", 2<<20)), fmt.Sprintf(`{"id":%d,"result":{}}`, m.ID)}
+		return []string{fmt.Sprintf(`{"method":"%s"}`, strings.Repeat("y", 2<<20)),
+			fmt.Sprintf(`{"id":%d,"result":{}}`, m.ID)}
 	})
 	if _, err := c.Call(context.Background(), "", "long", nil); !errors.Is(err, ErrLarge) {
 		t.Errorf("a long answer: %v", err)

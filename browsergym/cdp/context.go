@@ -12,32 +12,44 @@ import (
 
 // ContextOptions say what an episode's pages are like. Zero fields are the defaults.
 type ContextOptions struct {
-	Width, Height  int                     // of the viewport; 0: 1280 and 720
-	NoViewport     bool                    // pages are as large as their window, which is opened with Width and Height
-	Locale         string                  // "de-DE"; "": the browser's
-	TimeZone       string                  // "Europe/Berlin"; "": the browser's
-	Headers        map[string]string       // added to each request
-	Proxy          string                  // "http://127.0.0.1:8080"; "": none
-	Bypass         string                  // hosts that do not go through it; "<-loopback>" sends those of this machine through it, too
-	Refuse         []string                // patterns ("file://*") of addresses that no page may load
-	Allow          []string                // exceptions from Refuse
-	Downloads      string                  // folder for what pages download; "": downloads are refused
-	DownloadLimit  int64                   // bytes that one download may have; 0: 100 MB
-	DownloadTotal  int64                   // bytes that all of them may have; 0: five times as much as one
-	Uploads        string                  // folder to which files are copied before a page gets them, for a browser that sees no others; "": none is needed
-	UploadFrom     []string                // folders whose files pages may get, beside Downloads; empty: none. "/" allows every file
-	Scripts        []string                // run in each document before its own
-	Timeout        time.Duration           // of a navigation; 0: 5 s
-	ActionTimeout  time.Duration           // of an action on an element; 0: 500 ms
-	SlowMo         time.Duration           // pause after each call that the reference slows down
-	Storage        int64                   // bytes that its origins may store together (IndexedDB, caches, files of their own), in the browser's memory; 0: what the browser lets them
-	MaxPages       int                     // more are closed as soon as they open; 0: 50
-	FixedPauses    bool                    // pause as long as the reference does where otherwise an event is waited for
-	OnClose        func(error)             // called once, when the context has been closed; the error is what Close returns
-	NetError       func(url string) string // what a navigation there failed with ("net::ERR_NAME_NOT_RESOLVED"), where the browser knows only that its proxy failed; "": not known
-	OnRefuse       func(url string)        // called for each address that was refused; it must not block
-	Blank          *Blank                  // becomes the context; opened ahead with the same Proxy and Bypass, and not for NoViewport; nil: a new one is made
-	KeepScreenSize bool                    // a screenshot leaves screen.width and screen.height as they were, unlike the reference's
+	Width, Height int               // of the viewport; 0: 1280 and 720
+	NoViewport    bool              // pages are as large as their window, which is opened with Width and Height
+	Locale        string            // "de-DE"; "": the browser's
+	TimeZone      string            // "Europe/Berlin"; "": the browser's
+	Headers       map[string]string // added to each request
+	Proxy         string            // "http://127.0.0.1:8080"; "": none
+	// hosts that do not go through it; "<-loopback>" sends those of this machine through it, too
+	Bypass        string
+	Refuse        []string // patterns ("file://*") of addresses that no page may load
+	Allow         []string // exceptions from Refuse
+	Downloads     string   // folder for what pages download; "": downloads are refused
+	DownloadLimit int64    // bytes that one download may have; 0: 100 MB
+	DownloadTotal int64    // bytes that all of them may have; 0: five times as much as one
+	// folder to which files are copied before a page gets them, for a browser that sees no others;
+	// "": none is needed
+	Uploads string
+	// folders whose files pages may get, beside Downloads; empty: none. "/" allows every file
+	UploadFrom    []string
+	Scripts       []string      // run in each document before its own
+	Timeout       time.Duration // of a navigation; 0: 5 s
+	ActionTimeout time.Duration // of an action on an element; 0: 500 ms
+	SlowMo        time.Duration // pause after each call that the reference slows down
+	// bytes that its origins may store together (IndexedDB, caches, files of their own), in the
+	// browser's memory; 0: what the browser lets them
+	Storage     int64
+	MaxPages    int  // more are closed as soon as they open; 0: 50
+	FixedPauses bool // pause as long as the reference does where otherwise an event is waited for
+	// called once, when the context has been closed; the error is what Close returns
+	OnClose func(error)
+	// what a navigation there failed with ("net::ERR_NAME_NOT_RESOLVED"), where the browser knows
+	// only that its proxy failed; "": not known
+	NetError func(url string) string
+	OnRefuse func(url string) // called for each address that was refused; it must not block
+	// becomes the context; opened ahead with the same Proxy and Bypass, and not for NoViewport;
+	// nil: a new one is made
+	Blank *Blank
+	// a screenshot leaves screen.width and screen.height as they were, unlike the reference's
+	KeepScreenSize bool
 }
 
 // A Context is a browser's profile for one episode: what its pages store is seen by no other. Its
@@ -304,7 +316,8 @@ func (c *Context) Sync(ctx context.Context, limit time.Duration) error {
 // the browser ends.
 func (c *Context) WaitDOM(ctx context.Context, limit time.Duration) error {
 	for _, p := range c.Pages() {
-		for _, f := range append([]*frame{p.mainFrame()}, p.allFrames()...) { // the page itself, then its frames, as the reference does
+		// the page itself, then its frames, as the reference does
+		for _, f := range append([]*frame{p.mainFrame()}, p.allFrames()...) {
 			if err := p.waitFrame(ctx, f, domReady, limit); err != nil {
 				return err
 			}

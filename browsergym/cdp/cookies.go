@@ -41,7 +41,8 @@ func (c *Context) SetCookies(ctx context.Context, list []Cookie) error {
 	if len(list) == 0 {
 		return nil
 	}
-	if _, err := c.b.Call(ctx, "", "Storage.setCookies", map[string]any{"browserContextId": c.id, "cookies": list}); err != nil {
+	if _, err := c.b.Call(ctx, "", "Storage.setCookies",
+		map[string]any{"browserContextId": c.id, "cookies": list}); err != nil {
 		return fmt.Errorf("setting cookies: %w", err)
 	}
 	return nil

@@ -55,7 +55,8 @@ func (p *Page) Find(ctx context.Context, bid string) (*Element, error) {
 // Select names the first element of a CSS selector in the main frame, through open shadow roots. It
 // need not be there yet.
 func (p *Page) Select(selector string) *Element {
-	return &Element{p: p, f: p.mainFrame(), selector: selector, shown: `locator("` + strings.ReplaceAll(selector, `"`, `\"`) + `")`}
+	return &Element{p: p, f: p.mainFrame(), selector: selector,
+		shown: `locator("` + strings.ReplaceAll(selector, `"`, `\"`) + `")`}
 }
 
 // Count tells how many such elements there are just now.
@@ -96,7 +97,8 @@ func (e *Element) frame(ctx context.Context) (*frame, error) {
 	f := e.p.frames[d.Node.Frame]
 	e.p.c.mu.Unlock()
 	if f == nil || f == e.f {
-		return nil, &Failure{"Error", api + `: Error: Selector "internal:testid=` + strings.TrimSuffix(e.selector, "]") + `s] >> :scope" resolved to ` +
+		return nil, &Failure{"Error", api + `: Error: Selector "internal:testid=` +
+			strings.TrimSuffix(e.selector, "]") + `s] >> :scope" resolved to ` +
 			found.Shown[0] + ", <iframe> was expected"}
 	}
 	return f, nil

@@ -197,7 +197,9 @@ func (pl *player) call(ctx context.Context, c action.Call) (err error) {
 		}
 		return p.Upload(ctx, l, func(ctx context.Context) error { return e.Click(ctx, cdp.Click{}) })
 	case "mouse_upload_file":
-		return p.Upload(ctx, list(2), func(ctx context.Context) error { return p.MouseClick(ctx, num(0), num(1), "left", false) })
+		return p.Upload(ctx, list(2), func(ctx context.Context) error {
+			return p.MouseClick(ctx, num(0), num(1), "left", false)
+		})
 	case "scroll":
 		return p.Wheel(ctx, num(0), num(1))
 	case "scroll_at":
@@ -373,7 +375,8 @@ func TestGoldenEpisodes(t *testing.T) {
 					if failure != nil {
 						got = s.Theirs(failure.Error())
 					}
-					if got, want := attempts.ReplaceAllString(got, ""), attempts.ReplaceAllString(want.LastError, ""); got != want {
+					if got, want := attempts.ReplaceAllString(got, ""),
+						attempts.ReplaceAllString(want.LastError, ""); got != want {
 						diffs = append(diffs, fmt.Sprintf("error:\n got  %q\n want %q", got, want))
 					}
 				}
@@ -393,7 +396,8 @@ func TestGoldenEpisodes(t *testing.T) {
 					}
 				}
 				if fmt.Sprint(urls, active) != fmt.Sprint(want.URLs, want.Active) {
-					diffs = append(diffs, fmt.Sprintf("pages %v %d, recorded %v %d", urls, active, want.URLs, want.Active))
+					diffs = append(diffs,
+						fmt.Sprintf("pages %v %d, recorded %v %d", urls, active, want.URLs, want.Active))
 				}
 				diffs = append(diffs, compare(s, seen, want)...)
 				if _, err := pl.page.Screenshot(t.Context(), 1); err != nil {

@@ -63,7 +63,8 @@ func (p *Page) Evaluate(ctx context.Context, expression string, out any) error {
 	if err != nil {
 		return err
 	}
-	q, err := p.c.b.Start(p.session, "Runtime.evaluate", evaluate{Expression: expression, Context: id, ByValue: true, Await: true, Gesture: true})
+	q, err := p.c.b.Start(p.session, "Runtime.evaluate",
+		evaluate{Expression: expression, Context: id, ByValue: true, Await: true, Gesture: true})
 	if err != nil {
 		return err
 	}
@@ -77,7 +78,8 @@ func (p *Page) Call(ctx context.Context, function string, out any, args ...any) 
 	if err != nil {
 		return err
 	}
-	q, err := p.c.b.Start(p.session, "Runtime.callFunctionOn", invoke{Function: function, Context: id, Arguments: arguments(args), ByValue: true, Await: true, Gesture: true})
+	q, err := p.c.b.Start(p.session, "Runtime.callFunctionOn",
+		invoke{Function: function, Context: id, Arguments: arguments(args), ByValue: true, Await: true, Gesture: true})
 	if err != nil {
 		return err
 	}
@@ -207,17 +209,21 @@ func (p *Page) tools(ctx context.Context, f *frame) (string, error) {
 
 // start calls a method of one of our objects.
 func (p *Page) start(on, method string, args ...any) (*Pending, error) {
-	return p.c.b.Start(p.session, "Runtime.callFunctionOn", invoke{Function: "function(...a){return this." + method + "(...a)}", Object: on, Arguments: arguments(args), ByValue: true, Await: true})
+	return p.c.b.Start(p.session, "Runtime.callFunctionOn",
+		invoke{Function: "function(...a){return this." + method + "(...a)}", Object: on, Arguments: arguments(args),
+			ByValue: true, Await: true})
 }
 
 // forget calls a method of one of our objects and does not wait.
 func (p *Page) forget(on, method string) {
-	p.c.b.Send(p.session, "Runtime.callFunctionOn", invoke{Function: "function(){return this." + method + "()}", Object: on})
+	p.c.b.Send(p.session, "Runtime.callFunctionOn",
+		invoke{Function: "function(){return this." + method + "()}", Object: on})
 }
 
 // refer is start for a method that returns something that stays in the page.
 func (p *Page) refer(on, method string, args ...any) (*Pending, error) {
-	return p.c.b.Start(p.session, "Runtime.callFunctionOn", invoke{Function: "function(...a){return this." + method + "(...a)}", Object: on, Arguments: arguments(args)})
+	return p.c.b.Start(p.session, "Runtime.callFunctionOn",
+		invoke{Function: "function(...a){return this." + method + "(...a)}", Object: on, Arguments: arguments(args)})
 }
 
 // ask calls a method of one of our objects and waits for its value.

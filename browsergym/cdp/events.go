@@ -173,7 +173,8 @@ var pageEvents = map[string]func(*Page, *pageEvent){
 			p.startNavigation(e.Request)
 		}
 		switch e.Type {
-		case "Document", "Media", "EventSource", "WebSocket", "Ping", "Prefetch": // waited for otherwise, or without an end
+		// waited for otherwise, or without an end
+		case "Document", "Media", "EventSource", "WebSocket", "Ping", "Prefetch":
 		default:
 			p.asked++
 			if p.requests == nil {
@@ -222,7 +223,8 @@ var pageEvents = map[string]func(*Page, *pageEvent){
 	"Fetch.requestPaused": func(p *Page, e *pageEvent) {
 		if p.c.refuses(e.Sent.URL) {
 			p.c.refusal(e.Sent.URL)
-			p.c.b.Send(p.session, "Fetch.failRequest", map[string]any{"requestId": e.Request, "errorReason": "BlockedByClient"})
+			p.c.b.Send(p.session, "Fetch.failRequest",
+				map[string]any{"requestId": e.Request, "errorReason": "BlockedByClient"})
 			return
 		}
 		p.c.b.Send(p.session, "Fetch.continueRequest", map[string]any{"requestId": e.Request})

@@ -35,9 +35,12 @@ func callLog(lines []string) string {
 // for. Another try may meet the next one.
 var lost = []string{
 	"Execution context was destroyed", "Cannot find context with specified id", "Inspected target navigated or closed",
-	"Frame with the given", "No frame for given id", "No frame with given id", "Frame was detached", "Frame has been detached",
-	"Could not find object with given id", "Could not find node with given id", "No node with given id", "uniqueContextId not found",
-	"Node with given id does not belong to the document", "Cannot mark a child frame without a bid", "Cannot read properties of undefined",
+	"Frame with the given", "No frame for given id", "No frame with given id", "Frame was detached",
+	"Frame has been detached",
+	"Could not find object with given id", "Could not find node with given id", "No node with given id",
+	"uniqueContextId not found",
+	"Node with given id does not belong to the document", "Cannot mark a child frame without a bid",
+	"Cannot read properties of undefined",
 	"No node found for given backend id", "Argument should belong to the same JavaScript world",
 }
 

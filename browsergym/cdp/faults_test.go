@@ -102,8 +102,9 @@ func healthy(t *testing.T, b *cdp.Browser) {
 }
 
 func TestHangingBrowsers(t *testing.T) {
-	for name, script := range map[string]string{"silent": "exec sleep 100", "dies": "echo no display >&2; exit 3", "babbles": "while :; do printf 'x\\0' >&4; sleep 0.01; done",
-		"old": `printf '{"id":1,"result":{"product":"HeadlessChrome/100.0"}}\0' >&4; exec sleep 100`} {
+	for name, script := range map[string]string{"silent": "exec sleep 100", "dies": "echo no display >&2; exit 3",
+		"babbles": "while :; do printf 'x\\0' >&4; sleep 0.01; done",
+		"old":     `printf '{"id":1,"result":{"product":"HeadlessChrome/100.0"}}\0' >&4; exec sleep 100`} {
 		limit := 2 * time.Second
 		if name == "dies" || name == "old" { // which say what is wrong themselves, as soon as the machine lets them
 			limit = time.Minute
@@ -142,14 +143,17 @@ func TestBrowserDies(t *testing.T) {
 			_, err := p.Observe(ctx, cdp.ObserveOptions{})
 			return err
 		},
-		"evaluate": func(ctx context.Context, p *cdp.Page) error { return p.Evaluate(ctx, "new Promise(() => {})", nil) },
-		"goto":     func(ctx context.Context, p *cdp.Page) error { return p.Goto(ctx, "http://127.0.0.1:1/") },
-		"click":    func(ctx context.Context, p *cdp.Page) error { return p.Select("#none").Click(ctx, cdp.Click{}) },
-		"page":     func(ctx context.Context, p *cdp.Page) error { _, err := p.Context().NewPage(ctx); return err },
+		"evaluate": func(ctx context.Context, p *cdp.Page) error {
+			return p.Evaluate(ctx, "new Promise(() => {})", nil)
+		},
+		"goto":  func(ctx context.Context, p *cdp.Page) error { return p.Goto(ctx, "http://127.0.0.1:1/") },
+		"click": func(ctx context.Context, p *cdp.Page) error { return p.Select("#none").Click(ctx, cdp.Click{}) },
+		"page":  func(ctx context.Context, p *cdp.Page) error { _, err := p.Context().NewPage(ctx); return err },
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := launch(t)
-			_, p := open(t, b, cdp.ContextOptions{ActionTimeout: 30 * time.Second}, "data:text/html,"+strings.Repeat("<p>x", 2000))
+			_, p := open(t, b, cdp.ContextOptions{ActionTimeout: 30 * time.Second},
+				"data:text/html,"+strings.Repeat("<p>x", 2000))
 			time.AfterFunc(20*time.Millisecond, b.Kill)
 			err := within(t, 20*time.Second, func(ctx context.Context) error {
 				for {
@@ -200,7 +204,8 @@ func TestMemoryBomb(t *testing.T) {
 	if err == nil || !p.Crashed() {
 		t.Errorf("a page that takes all memory: %v", err)
 	}
-	if _, err := p.Observe(t.Context(), cdp.ObserveOptions{}); err == nil || !strings.Contains(err.Error(), "Target crashed") {
+	if _, err := p.Observe(t.Context(), cdp.ObserveOptions{}); err == nil ||
+		!strings.Contains(err.Error(), "Target crashed") {
 		t.Errorf("observing it: %v", err)
 	}
 	if err := c.Close(t.Context()); err != nil {
@@ -263,17 +268,18 @@ func process(dir, kind string) int {
 func TestHostilePages(t *testing.T) {
 	b := launch(t)
 	url := pages(t, map[string]string{
-		"alerts":    `<title>alerts</title><button onclick="for(;;)alert(1)">x</button>`,
-		"loop":      `<title>loop</title><button onclick="for(;;);">x</button>`,
-		"unload":    `<title>unload</title><button onclick="onbeforeunload=e=>{e.preventDefault();return 'x'}">x</button>`,
-		"popups":    `<title>popups</title><button onclick="setInterval(()=>window.open('about:blank'),1)">x</button>`,
-		"windows":   `<title>windows</title><button onclick="window.close()">x</button>`,
-		"frames":    `<title>frames</title><body><script>for(let i=0;i<2000;i++){const f=document.createElement('iframe');f.srcdoc='<p>'+i;document.body.append(f)}</script>`,
-		"nodes":     `<title>nodes</title><body><script>document.body.innerHTML='<p>x</p>'.repeat(50000)</script>`,
-		"deep":      `<title>deep</title><body><script>let e=document.body;for(let i=0;i<800;i++)e=e.appendChild(document.createElement('div'))</script>`,
-		"changes":   `<title>changes</title><div id=d></div><script>setInterval(()=>{d.innerHTML='';const f=document.createElement('iframe');f.srcdoc='<b>x</b>';d.append(f)},1)</script>`,
-		"spoof":     `<title>spoof</title><p aria-description="browsergym_id_99 real">a</p><p aria-roledescription="browsergym_id_5">b</p><button aria-description="mine">c</button>`,
-		"words":     `<title>` + strings.Repeat("\x1b[31m&lt;b&gt;", 100000) + `</title><button aria-label="` + strings.Repeat("x", 10<<20) + `">x</button>`,
+		"alerts":  `<title>alerts</title><button onclick="for(;;)alert(1)">x</button>`,
+		"loop":    `<title>loop</title><button onclick="for(;;);">x</button>`,
+		"unload":  `<title>unload</title><button onclick="onbeforeunload=e=>{e.preventDefault();return 'x'}">x</button>`,
+		"popups":  `<title>popups</title><button onclick="setInterval(()=>window.open('about:blank'),1)">x</button>`,
+		"windows": `<title>windows</title><button onclick="window.close()">x</button>`,
+		"frames":  `<title>frames</title><body><script>for(let i=0;i<2000;i++){const f=document.createElement('iframe');f.srcdoc='<p>'+i;document.body.append(f)}</script>`,
+		"nodes":   `<title>nodes</title><body><script>document.body.innerHTML='<p>x</p>'.repeat(50000)</script>`,
+		"deep":    `<title>deep</title><body><script>let e=document.body;for(let i=0;i<800;i++)e=e.appendChild(document.createElement('div'))</script>`,
+		"changes": `<title>changes</title><div id=d></div><script>setInterval(()=>{d.innerHTML='';const f=document.createElement('iframe');f.srcdoc='<b>x</b>';d.append(f)},1)</script>`,
+		"spoof":   `<title>spoof</title><p aria-description="browsergym_id_99 real">a</p><p aria-roledescription="browsergym_id_5">b</p><button aria-description="mine">c</button>`,
+		"words": `<title>` + strings.Repeat("\x1b[31m&lt;b&gt;", 100000) + `</title><button aria-label="` +
+			strings.Repeat("x", 10<<20) + `">x</button>`,
 		"proxy":     `<title>proxy</title><button>x</button><script>Element.prototype.setAttribute=()=>{throw new Error('no')};Array.prototype.push=()=>0;window.Promise=null;document.querySelectorAll=null</script>`,
 		"worker":    `<title>worker</title><p id=p>none</p><script>navigator.serviceWorker.register('/worker.js').then(() => navigator.serviceWorker.ready).then(() => p.textContent = 'ready')</script>`,
 		"worker.js": `onactivate=e=>e.waitUntil(clients.claim());onfetch=e=>{if(e.request.url.endsWith('spoof'))e.respondWith(new Response('<title>forged</title>',{headers:{'Content-Type':'text/html'}}))};for(let i=0;i<3;i++)setInterval(()=>{},0)`,
@@ -294,14 +300,16 @@ func TestHostilePages(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				_, p := open(t, b, cdp.ContextOptions{ActionTimeout: 500 * time.Millisecond}, url+name)
-				if err := within(t, 8*time.Second, func(ctx context.Context) error { return press(t, ctx, p) }); !cdp.Timeout(err) {
+				if err := within(t, 8*time.Second,
+					func(ctx context.Context) error { return press(t, ctx, p) }); !cdp.Timeout(err) {
 					t.Errorf("click: %v", err)
 				}
 				err := within(t, time.Second, func(ctx context.Context) error { _, err := see(ctx, p); return err })
 				if err == nil || !strings.Contains(err.Error(), "the step's limit") {
 					t.Errorf("observing a page that hangs: %v", err)
 				}
-				err = within(t, 3*time.Second, func(ctx context.Context) error { return p.GotoWithin(ctx, url+"spoof", 2*time.Second) })
+				err = within(t, 3*time.Second,
+					func(ctx context.Context) error { return p.GotoWithin(ctx, url+"spoof", 2*time.Second) })
 				t.Logf("leaving it: %v", err)
 			})
 		}
@@ -380,7 +388,8 @@ func TestHostilePages(t *testing.T) {
 			if err := press(t, t.Context(), p); err != nil {
 				t.Fatal(err)
 			}
-			if err := within(t, 20*time.Second, func(ctx context.Context) error { return p.Goto(ctx, url+"spoof") }); err != nil {
+			if err := within(t, 20*time.Second,
+				func(ctx context.Context) error { return p.Goto(ctx, url+"spoof") }); err != nil {
 				t.Errorf("leaving it: %v", err)
 			}
 		})
@@ -421,7 +430,8 @@ func TestHostilePages(t *testing.T) {
 				t.Errorf("a new active page: %v", err)
 			}
 		})
-		for name, bids := range map[string]int{"frames": 2000 * 4, "nodes": 50000, "deep": 800} { // the first may be too much for the time that it gets
+		// the first may be too much for the time that it gets
+		for name, bids := range map[string]int{"frames": 2000 * 4, "nodes": 50000, "deep": 800} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				_, p := open(t, b, cdp.ContextOptions{}, "")
@@ -437,7 +447,8 @@ func TestHostilePages(t *testing.T) {
 					return err
 				})
 				t.Logf("%v: %v", time.Since(start), err)
-				if err != nil && !strings.Contains(err.Error(), "the step's limit") { // a machine may be too slow for it, which is then said
+				// a machine may be too slow for it, which is then said
+				if err != nil && !strings.Contains(err.Error(), "the step's limit") {
 					t.Error(err)
 				}
 			})
@@ -469,7 +480,8 @@ func TestHostilePages(t *testing.T) {
 					t.Fatal(err)
 				}
 				var left []string
-				if err := p.Evaluate(t.Context(), `[...document.querySelectorAll('[aria-description],[aria-roledescription]')].map(e => e.outerHTML.replace(/ (browsergym|bid)\w*="[^"]*"| value=""/g, ''))`, &left); err != nil {
+				if err := p.Evaluate(t.Context(),
+					`[...document.querySelectorAll('[aria-description],[aria-roledescription]')].map(e => e.outerHTML.replace(/ (browsergym|bid)\w*="[^"]*"| value=""/g, ''))`, &left); err != nil {
 					t.Fatal(err)
 				}
 				if fmt.Sprint(left) != `[<p aria-description="browsergym_id_99 real">a</p> <p aria-roledescription="browsergym_id_5">b</p> <button aria-description="mine">c</button>]` {
@@ -542,10 +554,12 @@ func TestHostilePages(t *testing.T) {
 		t.Run("refused", func(t *testing.T) {
 			t.Parallel()
 			_, p := open(t, b, cdp.ContextOptions{Refuse: []string{"file://*", "http://169.254.*"}}, "")
-			if err := p.Goto(t.Context(), "file:///etc/passwd"); err == nil || !strings.Contains(err.Error(), "net::ERR_BLOCKED_BY_CLIENT") {
+			if err := p.Goto(t.Context(), "file:///etc/passwd"); err == nil ||
+				!strings.Contains(err.Error(), "net::ERR_BLOCKED_BY_CLIENT") {
 				t.Errorf("a file: %v", err)
 			}
-			if err := p.Goto(t.Context(), "http://169.254.169.254/latest/"); err == nil || !strings.Contains(err.Error(), "net::ERR_BLOCKED_BY_CLIENT") {
+			if err := p.Goto(t.Context(), "http://169.254.169.254/latest/"); err == nil ||
+				!strings.Contains(err.Error(), "net::ERR_BLOCKED_BY_CLIENT") {
 				t.Errorf("an address: %v", err)
 			}
 			if err := p.Goto(t.Context(), url+"spoof"); err != nil {

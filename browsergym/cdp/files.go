@@ -52,7 +52,8 @@ func (p *Page) Upload(ctx context.Context, files []string, trigger func(context.
 			return err
 		}
 		const line = "==========================="
-		return &Failure{"TimeoutError", fmt.Sprintf("Timeout %dms exceeded while waiting for event \"filechooser\"\n%s logs %s\nwaiting for event \"filechooser\"\n%s%s======",
+		return &Failure{"TimeoutError", fmt.Sprintf("Timeout %dms exceeded while waiting for event "+
+			"\"filechooser\"\n%s logs %s\nwaiting for event \"filechooser\"\n%s%s======",
 			limit.Milliseconds(), line, line, line, line)}
 	}
 	if p.Closed() {
@@ -121,11 +122,14 @@ func (b *Browser) download(method string, params []byte) {
 		known := false
 		for _, c := range all {
 			c.mu.Lock()
-			known = c.beginDownload(e.Frame, Download{URL: e.URL, Name: e.Name, State: "inProgress", guid: e.GUID}) || known
+			known = c.beginDownload(e.Frame, Download{URL: e.URL, Name: e.Name, State: "inProgress", guid: e.GUID}) ||
+				known
 			c.change()
 			c.mu.Unlock()
 		}
-		if !known { // nobody would count what it writes: that of a frame within a page that was closed as it opened, for one
+		// nobody would count what it writes: that of a frame within a page that was closed as it
+		// opened, for one
+		if !known {
 			for _, c := range all {
 				b.Send("", "Browser.cancelDownload", map[string]any{"guid": e.GUID, "browserContextId": c.id})
 			}

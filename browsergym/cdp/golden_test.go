@@ -56,7 +56,8 @@ func launch(t testing.TB, args ...string) *cdp.Browser {
 }
 
 func contextOptions(h *recordings.Header) cdp.ContextOptions {
-	return cdp.ContextOptions{Width: h.Viewport.Width, Height: h.Viewport.Height, Locale: h.Locale, TimeZone: h.TimeZone, Timeout: time.Duration(h.Timeout * float64(time.Millisecond))}
+	return cdp.ContextOptions{Width: h.Viewport.Width, Height: h.Viewport.Height, Locale: h.Locale,
+		TimeZone: h.TimeZone, Timeout: time.Duration(h.Timeout * float64(time.Millisecond))}
 }
 
 // compare says what of an observation differs from the recorded one.
@@ -102,7 +103,8 @@ func compare(s *recordings.Site, o *cdp.Observation, want *recordings.Observatio
 // told leaves out where a page's log has the line of a select event: it is sent with the next
 // frame, which may come before or after the next key.
 func told(text string) string {
-	return strings.NewReplacer("select in\n", "", "\tStaticText 'select in'\n\t\tInlineTextBox 'select in'\n\t\tInlineTextBox ''\n", "").Replace(text)
+	return strings.NewReplacer("select in\n", "",
+		"\tStaticText 'select in'\n\t\tInlineTextBox 'select in'\n\t\tInlineTextBox ''\n", "").Replace(text)
 }
 
 // unstable reports whether a difference is one that the reference has with itself.
@@ -122,7 +124,8 @@ func firstDifference(got, want string) string {
 		i++
 	}
 	from := max(0, i-80)
-	return fmt.Sprintf("at byte %d\n got  %q\n want %q", i, got[from:min(len(got), i+120)], want[from:min(len(want), i+120)])
+	return fmt.Sprintf("at byte %d\n got  %q\n want %q", i, got[from:min(len(got), i+120)],
+		want[from:min(len(want), i+120)])
 }
 
 // TestGoldenFirstObservations opens the recorded pages and compares what is seen first.
@@ -156,7 +159,8 @@ func TestGoldenFirstObservations(t *testing.T) {
 			if err := p.Goto(t.Context(), s.Ours(h.Start)); err != nil {
 				t.Fatal(err)
 			}
-			if err := p.Calm(t.Context(), time.Second, true, nil); err != nil { // elements that focus themselves do so, and are scrolled to, in the first frame
+			// elements that focus themselves do so, and are scrolled to, in the first frame
+			if err := p.Calm(t.Context(), time.Second, true, nil); err != nil {
 				t.Fatal(err)
 			}
 			o, err := p.Observe(t.Context(), cdp.ObserveOptions{AllTags: h.Tags == "all"})

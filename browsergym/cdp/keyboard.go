@@ -150,7 +150,8 @@ func (p *Page) keyDown(ctx context.Context, name string) error {
 			return err
 		}
 	}
-	e := keyEvent{Type: "rawKeyDown", Modifiers: in.modifiers(), Number: k.number, Code: k.code, Key: k.key, Text: k.text, Unmodified: k.text,
+	e := keyEvent{Type: "rawKeyDown", Modifiers: in.modifiers(), Number: k.number, Code: k.code, Key: k.key,
+		Text: k.text, Unmodified: k.text,
 		Repeat: repeat, Location: k.location, Keypad: k.location == 3}
 	if k.text != "" {
 		e.Type = "keyDown"
@@ -172,6 +173,8 @@ func (p *Page) keyUp(ctx context.Context, name string) error {
 		delete(in.held, k.key)
 	}
 	delete(in.keys, k.code)
-	_, err = p.call(ctx, "Input.dispatchKeyEvent", keyEvent{Type: "keyUp", Modifiers: in.modifiers(), Number: k.number, Code: k.code, Key: k.key, Location: k.location})
+	_, err = p.call(ctx, "Input.dispatchKeyEvent",
+		keyEvent{Type: "keyUp", Modifiers: in.modifiers(), Number: k.number, Code: k.code, Key: k.key,
+			Location: k.location})
 	return err
 }

@@ -29,7 +29,8 @@ func makeLayout() map[string]*key {
 	// character adds a key that types one, and another with Shift.
 	character := func(code, plain, shift string, number int) {
 		s := key{code: code, key: shift, text: shift, number: number}
-		add(key{code: code, key: plain, text: plain, number: number, shifted: &s}, plain) // by its character it stays that character
+		// by its character it stays that character
+		add(key{code: code, key: plain, text: plain, number: number, shifted: &s}, plain)
 		m[shift] = &s
 	}
 	for r := 'A'; r <= 'Z'; r++ {
@@ -42,17 +43,23 @@ func makeLayout() map[string]*key {
 	for _, s := range []struct {
 		code, plain, shift string
 		number             int
-	}{{"Backquote", "`", "~", 192}, {"Minus", "-", "_", 189}, {"Equal", "=", "+", 187}, {"Backslash", `\`, "|", 220}, {"BracketLeft", "[", "{", 219},
-		{"BracketRight", "]", "}", 221}, {"Semicolon", ";", ":", 186}, {"Quote", "'", `"`, 222}, {"Comma", ",", "<", 188}, {"Period", ".", ">", 190},
+	}{{"Backquote", "`", "~", 192}, {"Minus", "-", "_", 189}, {"Equal", "=", "+", 187}, {"Backslash", `\`, "|", 220},
+		{"BracketLeft", "[", "{", 219},
+		{"BracketRight", "]", "}", 221}, {"Semicolon", ";", ":", 186}, {"Quote", "'", `"`, 222},
+		{"Comma", ",", "<", 188}, {"Period", ".", ">", 190},
 		{"Slash", "/", "?", 191}} {
 		character(s.code, s.plain, s.shift, s.number)
 	}
 	add(key{code: "Space", key: " ", text: " ", number: 32}, " ")
 	add(key{code: "Enter", key: "Enter", text: "\r", number: 13}, "\n", "\r")
-	for name, number := range map[string]int{"Escape": 27, "Backspace": 8, "Tab": 9, "CapsLock": 20, "AltGraph": 225, "ContextMenu": 93, "PrintScreen": 44,
-		"ScrollLock": 145, "Pause": 19, "PageUp": 33, "PageDown": 34, "Insert": 45, "Delete": 46, "Home": 36, "End": 35, "ArrowLeft": 37, "ArrowUp": 38,
-		"ArrowRight": 39, "ArrowDown": 40, "NumLock": 144, "F1": 112, "F2": 113, "F3": 114, "F4": 115, "F5": 116, "F6": 117, "F7": 118, "F8": 119, "F9": 120,
-		"F10": 121, "F11": 122, "F12": 123, "AudioVolumeMute": 173, "AudioVolumeDown": 174, "AudioVolumeUp": 175, "MediaTrackNext": 176,
+	for name, number := range map[string]int{"Escape": 27, "Backspace": 8, "Tab": 9, "CapsLock": 20, "AltGraph": 225,
+		"ContextMenu": 93, "PrintScreen": 44,
+		"ScrollLock": 145, "Pause": 19, "PageUp": 33, "PageDown": 34, "Insert": 45, "Delete": 46, "Home": 36, "End": 35,
+		"ArrowLeft": 37, "ArrowUp": 38,
+		"ArrowRight": 39, "ArrowDown": 40, "NumLock": 144, "F1": 112, "F2": 113, "F3": 114, "F4": 115, "F5": 116,
+		"F6": 117, "F7": 118, "F8": 119, "F9": 120,
+		"F10": 121, "F11": 122, "F12": 123, "AudioVolumeMute": 173, "AudioVolumeDown": 174, "AudioVolumeUp": 175,
+		"MediaTrackNext":     176,
 		"MediaTrackPrevious": 177, "MediaPlayPause": 179} {
 		add(key{code: name, key: name, number: number})
 	}
@@ -65,10 +72,12 @@ func makeLayout() map[string]*key {
 	for i, s := range []struct {
 		key    string
 		number int
-	}{{"Insert", 45}, {"End", 35}, {"ArrowDown", 40}, {"PageDown", 34}, {"ArrowLeft", 37}, {"Clear", 12}, {"ArrowRight", 39}, {"Home", 36}, {"ArrowUp", 38}, {"PageUp", 33}} {
+	}{{"Insert", 45}, {"End", 35}, {"ArrowDown", 40}, {"PageDown", 34}, {"ArrowLeft", 37}, {"Clear", 12},
+		{"ArrowRight", 39}, {"Home", 36}, {"ArrowUp", 38}, {"PageUp", 33}} {
 		d := string(rune('0' + i))
 		code := "Numpad" + d
-		add(key{code: code, key: s.key, number: s.number, location: 3, shifted: &key{code: code, key: d, text: d, number: s.number, location: 3}})
+		add(key{code: code, key: s.key, number: s.number, location: 3,
+			shifted: &key{code: code, key: d, text: d, number: s.number, location: 3}})
 	}
 	add(key{code: "NumpadDecimal", key: "\x00", text: "\x00", number: 46, location: 3,
 		shifted: &key{code: "NumpadDecimal", key: ".", text: ".", number: 46, location: 3}})

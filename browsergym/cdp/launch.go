@@ -19,7 +19,8 @@ import (
 
 // Binaries are the browsers that are looked for, best first. The headless shell renders as the
 // browser of published results did.
-var Binaries = []string{"chromium-headless-shell", "chrome-headless-shell", "headless_shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable"}
+var Binaries = []string{"chromium-headless-shell", "chrome-headless-shell", "headless_shell", "chromium",
+	"chromium-browser", "google-chrome", "google-chrome-stable"}
 
 // Find returns the path of a browser: path itself when it is set, else the first of [Binaries] that
 // is there.
@@ -63,7 +64,8 @@ func unwrap(path string) string {
 		return path
 	}
 	program, ok := strings.CutSuffix(strings.TrimPrefix(lines[0], "exec "), ` "$@"`)
-	if fi, err := os.Stat(program); !ok || err != nil || !filepath.IsAbs(program) || !fi.Mode().IsRegular() || fi.Mode()&0o111 == 0 {
+	if fi, err := os.Stat(program); !ok || err != nil || !filepath.IsAbs(program) || !fi.Mode().IsRegular() ||
+		fi.Mode()&0o111 == 0 {
 		return path
 	}
 	return program
@@ -231,7 +233,8 @@ func (b *Browser) greet(ctx context.Context) error {
 			return fmt.Errorf("%s is too old; version %d or a newer one is needed", v.Product, oldest)
 		}
 	}
-	_, err = b.Call(ctx, "", "Target.setAutoAttach", map[string]any{"autoAttach": true, "waitForDebuggerOnStart": true, "flatten": true})
+	_, err = b.Call(ctx, "", "Target.setAutoAttach",
+		map[string]any{"autoAttach": true, "waitForDebuggerOnStart": true, "flatten": true})
 	return err
 }
 

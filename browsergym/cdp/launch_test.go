@@ -39,7 +39,8 @@ func TestLaunch(t *testing.T) {
 }
 
 func TestLaunchOfWhatIsNone(t *testing.T) {
-	for path, want := range map[string]string{"/nowhere/chromium": "no such file", "/bin/false": "gone: it ended as it began (exit status 1)", "/bin/cat": "(exit status 1): "} {
+	for path, want := range map[string]string{"/nowhere/chromium": "no such file",
+		"/bin/false": "gone: it ended as it began (exit status 1)", "/bin/cat": "(exit status 1): "} {
 		dir := t.TempDir()
 		_, err := cdp.Launch(t.Context(), cdp.Options{Path: path, Dir: dir})
 		if err == nil || !strings.Contains(err.Error(), want) {

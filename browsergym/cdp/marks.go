@@ -66,7 +66,8 @@ type child struct {
 
 // mark marks the elements of all frames, level by level, since a frame's prefix is its element's
 // bid. It returns the frames that were marked, and what is still to be waited for.
-func (p *Page) mark(ctx context.Context, o ObserveOptions, lenient bool, seen *Observation) (marked []*frame, waits []*Pending, err error) {
+func (p *Page) mark(ctx context.Context, o ObserveOptions, lenient bool,
+	seen *Observation) (marked []*frame, waits []*Pending, err error) {
 	main := p.mainFrame()
 	if main == nil {
 		return nil, nil, errNoFrame
@@ -120,7 +121,8 @@ func (p *Page) below(frames []*frame) (kids []*frame) {
 
 // holders reads the bids of the elements that hold frames, and leaves out frames that are not
 // marked.
-func (p *Page) holders(ctx context.Context, all []child, lenient bool, seen *Observation) (frames []*frame, bids []string, err error) {
+func (p *Page) holders(ctx context.Context, all []child, lenient bool,
+	seen *Observation) (frames []*frame, bids []string, err error) {
 	for _, k := range all {
 		raw, err := k.element.Wait(ctx)
 		if transient(err) && p.isGone(k.f) {
@@ -308,7 +310,9 @@ func (p *Page) seen(ctx context.Context, waits []*Pending, o *Observation) error
 			return err
 		}
 		if !all {
-			o.Warnings = append(o.Warnings, fmt.Sprintf("Frame marking: not all elements have been visited by the intersection_observer after %d ms", seenLimit.Milliseconds()))
+			o.Warnings = append(o.Warnings,
+				fmt.Sprintf("Frame marking: not all elements have been visited by the intersection_observer "+
+					"after %d ms", seenLimit.Milliseconds()))
 		}
 	}
 	return nil

@@ -283,7 +283,8 @@ func (p *Page) move(ctx context.Context, x, y float64) error {
 
 func (p *Page) dragParams(kind string) map[string]any {
 	in := &p.input
-	return map[string]any{"type": kind, "x": in.dragAt.X, "y": in.dragAt.Y, "data": in.drag, "modifiers": in.modifiers()}
+	return map[string]any{"type": kind, "x": in.dragAt.X, "y": in.dragAt.Y, "data": in.drag,
+		"modifiers": in.modifiers()}
 }
 
 func (p *Page) dragEvent(ctx context.Context, kind string) error {

@@ -50,7 +50,9 @@ func (p *Page) GotoWithin(ctx context.Context, url string, limit time.Duration) 
 		if a.Error != "" {
 			if a.Loader != "" && a.Error != "net::ERR_ABORTED" { // the page that says so comes yet
 				short, cancel := context.WithTimeout(pr, errorPageLimit)
-				p.c.wait(short, func() (bool, error) { return slices.Contains(p.loaders, a.Loader) || p.closed || p.crashed, nil })
+				p.c.wait(short, func() (bool, error) {
+					return slices.Contains(p.loaders, a.Loader) || p.closed || p.crashed, nil
+				})
 				cancel()
 			}
 			return failed{p.c.netError(a.Error, url) + " at " + url}
@@ -66,7 +68,8 @@ func (p *Page) GotoWithin(ctx context.Context, url string, limit time.Duration) 
 			case slices.Contains(p.loaders, a.Loader): // its script may have gone on to another document already
 				return main.fired&loaded != 0, nil
 			case main.loader != before && main.url != errorPage:
-				return false, failed{`Navigation to "` + url + `" is interrupted by another navigation to "` + main.url + `"`}
+				return false, failed{`Navigation to "` + url + `" is interrupted by another navigation to "` +
+					main.url + `"`}
 			}
 			return false, nil
 		})
@@ -85,7 +88,8 @@ func isScript(url string) bool {
 
 // netError is what the browser would say had it no proxy.
 func (c *Context) netError(text, url string) string {
-	if c.opts.NetError != nil && (text == "net::ERR_SOCKS_CONNECTION_FAILED" || text == "net::ERR_SOCKS_CONNECTION_HOST_UNREACHABLE") {
+	if c.opts.NetError != nil && (text == "net::ERR_SOCKS_CONNECTION_FAILED" ||
+		text == "net::ERR_SOCKS_CONNECTION_HOST_UNREACHABLE") {
 		if t := c.opts.NetError(url); t != "" {
 			return t
 		}

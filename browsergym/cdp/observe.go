@@ -61,7 +61,8 @@ func (p *Page) Observe(ctx context.Context, o ObserveOptions) (*Observation, err
 		if left == 0 || !transient(err) || ctx.Err() != nil {
 			return nil, p.observed(err)
 		}
-		warnings = append(warnings, fmt.Sprintf("An error occurred while extracting the dom and axtree. Retrying (%d/%d tries left).\n%v", left, tries, err))
+		warnings = append(warnings, fmt.Sprintf("An error occurred while extracting the dom and axtree. Retrying "+
+			"(%d/%d tries left).\n%v", left, tries, err))
 		p.unmark(ctx)
 		if err := p.comeBack(ctx, tries-1-left); err != nil {
 			return nil, err
@@ -122,7 +123,9 @@ func (p *Page) calm(ctx context.Context, limit time.Duration, opened bool, o *Ob
 			if err != nil {
 				return err
 			}
-			if asked > 0 { // what came may have moved what is under the mouse, which the browser sees with the next frame
+			// what came may have moved what is under the mouse, which the browser sees with the
+			// next frame
+			if asked > 0 {
 				frames = lateFrames
 			}
 		}
@@ -172,7 +175,8 @@ func (p *Page) observed(err error) error {
 		return err
 	}
 	if errors.Is(err, ErrLarge) {
-		return &Failure{"Error", fmt.Sprintf("the page is too large to be observed: what it holds takes more than %d MB", maxMessage>>20)}
+		return &Failure{"Error", fmt.Sprintf("the page is too large to be observed: what it holds takes "+
+			"more than %d MB", maxMessage>>20)}
 	}
 	return p.ended("Frame.evaluate", err)
 }
@@ -182,7 +186,8 @@ func (p *Page) comeBack(ctx context.Context, try int) error {
 	if p.c.opts.FixedPauses {
 		return pause(ctx, retryPause)
 	}
-	if err := pause(ctx, retryPause>>(tries-try)); err != nil { // a page that changes all the time gets longer and longer to come to rest
+	// a page that changes all the time gets longer and longer to come to rest
+	if err := pause(ctx, retryPause>>(tries-try)); err != nil {
 		return err
 	}
 	return p.waitFrame(ctx, p.mainFrame(), loaded, retryPause)
@@ -195,8 +200,10 @@ func (p *Page) observe(ctx context.Context, o ObserveOptions, lenient bool) (*Ob
 		return nil, err
 	}
 	shot := &drawing{p: p, o: o}
-	defer shot.wait()            // nothing of it goes on when this returns
-	if o.Scale == 1 && p.sized { // while elements are being seen: both wait for the page's next frame, and it is laid out the same for both
+	defer shot.wait() // nothing of it goes on when this returns
+	// while elements are being seen: both wait for the page's next frame, and it is laid out the
+	// same for both
+	if o.Scale == 1 && p.sized {
 		shot.start(ctx)
 	}
 	if err := p.seen(ctx, waits, seen); err != nil {
@@ -362,5 +369,7 @@ func (b *batch) object(p *Page, f *frame, method string, await bool, args ...any
 	if on == "" && b.err == nil {
 		b.err = errNoFrame
 	}
-	return b.start(p, "Runtime.callFunctionOn", invoke{Function: "function(...a){return this." + method + "(...a)}", Object: on, Arguments: arguments(args), ByValue: true, Await: await})
+	return b.start(p, "Runtime.callFunctionOn",
+		invoke{Function: "function(...a){return this." + method + "(...a)}", Object: on, Arguments: arguments(args),
+			ByValue: true, Await: await})
 }

@@ -120,7 +120,8 @@ func (b *Browser) all() []*Context {
 // attached takes a new page, which waits, before its first document runs, for what is sent here.
 func (c *Context) attached(session, target, opener string) *Page {
 	c.mu.Lock()
-	p := &Page{c: c, session: session, target: target, width: c.opts.Width, height: c.opts.Height, frames: map[string]*frame{}}
+	p := &Page{c: c, session: session, target: target, width: c.opts.Width, height: c.opts.Height,
+		frames: map[string]*frame{}}
 	for _, q := range c.pages {
 		if q.target == opener && len(q.features) > 0 {
 			if size := q.features[0]; size[0] > 0 && size[1] > 0 {
@@ -175,17 +176,22 @@ func (p *Page) setUp() (frames *Pending, err error) {
 	send("Page.setLifecycleEventsEnabled", map[string]any{"enabled": true})
 	send("Runtime.enable", nil)
 	send("Inspector.enable", nil)
-	send("Network.enable", map[string]any{"maxTotalBufferSize": 1, "maxResourceBufferSize": 1}) // bodies are not asked for
+	// bodies are not asked for
+	send("Network.enable", map[string]any{"maxTotalBufferSize": 1, "maxResourceBufferSize": 1})
 	send("Target.setAutoAttach", map[string]any{"autoAttach": true, "waitForDebuggerOnStart": true, "flatten": true})
 	if !o.NoViewport {
-		send("Emulation.setDeviceMetricsOverride", map[string]any{"width": p.width, "height": p.height, "screenWidth": p.width, "screenHeight": p.height,
-			"deviceScaleFactor": 1, "mobile": false, "screenOrientation": map[string]any{"angle": 0, "type": "landscapePrimary"}})
+		send("Emulation.setDeviceMetricsOverride",
+			map[string]any{"width": p.width, "height": p.height, "screenWidth": p.width, "screenHeight": p.height,
+				"deviceScaleFactor": 1, "mobile": false,
+				"screenOrientation": map[string]any{"angle": 0, "type": "landscapePrimary"}})
 	}
 	send("Emulation.setFocusEmulationEnabled", map[string]any{"enabled": true})
 	send("Emulation.setEmulatedMedia", map[string]any{"media": "", "features": []map[string]string{
-		{"name": "prefers-color-scheme", "value": "light"}, {"name": "prefers-reduced-motion", "value": "no-preference"}, {"name": "forced-colors", "value": "none"}}})
-	send("Page.setFontFamilies", map[string]any{"fontFamilies": map[string]string{"standard": "Times New Roman", "serif": "Times New Roman",
-		"sansSerif": "Arial", "fixed": "Monospace", "cursive": "Comic Sans MS", "fantasy": "Impact"}})
+		{"name": "prefers-color-scheme", "value": "light"},
+		{"name": "prefers-reduced-motion", "value": "no-preference"}, {"name": "forced-colors", "value": "none"}}})
+	send("Page.setFontFamilies", map[string]any{
+		"fontFamilies": map[string]string{"standard": "Times New Roman", "serif": "Times New Roman",
+			"sansSerif": "Arial", "fixed": "Monospace", "cursive": "Comic Sans MS", "fantasy": "Impact"}})
 	if o.Locale != "" {
 		send("Emulation.setLocaleOverride", map[string]any{"locale": o.Locale})
 		send("Emulation.setUserAgentOverride", map[string]any{"userAgent": "", "acceptLanguage": o.Locale})
@@ -204,7 +210,8 @@ func (p *Page) setUp() (frames *Pending, err error) {
 		send("Fetch.enable", map[string]any{"patterns": patterns})
 	}
 	send("Runtime.addBinding", map[string]any{"name": binding, "executionContextName": world})
-	send("Page.addScriptToEvaluateOnNewDocument", map[string]any{"source": activityScript, "worldName": world, "runImmediately": true})
+	send("Page.addScriptToEvaluateOnNewDocument",
+		map[string]any{"source": activityScript, "worldName": world, "runImmediately": true})
 	for _, s := range append([]string{pageScript}, o.Scripts...) {
 		send("Page.addScriptToEvaluateOnNewDocument", map[string]any{"source": s, "runImmediately": true})
 	}
@@ -266,7 +273,8 @@ func (p *Page) Context() *Context { return p.c }
 
 // Close closes the page without asking it.
 func (p *Page) Close(ctx context.Context) error {
-	if _, err := p.c.b.Call(ctx, "", "Target.closeTarget", map[string]any{"targetId": p.target}); err != nil && !p.Closed() {
+	if _, err := p.c.b.Call(ctx, "", "Target.closeTarget", map[string]any{"targetId": p.target}); err != nil &&
+		!p.Closed() {
 		return fmt.Errorf("closing a page: %w", err)
 	}
 	return p.c.wait(ctx, func() (bool, error) { return p.closed, nil })

@@ -8,7 +8,8 @@ import (
 // A Place is where an element is in the page's viewport.
 type Place struct {
 	X, Y, Width, Height float64
-	Top                 bool // at least half of it is in view; as long as it was never observed: nothing covers its corners
+	// at least half of it is in view; as long as it was never observed: nothing covers its corners
+	Top bool
 }
 
 // ScrollIntoView brings the element into view, once it is still.
@@ -16,7 +17,8 @@ func (e *Element) ScrollIntoView(ctx context.Context) error {
 	return e.act(ctx, "Locator.scroll_into_view_if_needed", func(pr *progress, a *aim) (outcome, error) {
 		return e.retry(pr, "scroll into view", false, func(n int) (outcome, error) {
 			pr.say("  waiting for element to be stable")
-			if out, err := e.p.verdict(pr, a.tools, "states", []string{"stable"}, e.p.c.opts.FixedPauses); err != nil || out != done {
+			if out, err := e.p.verdict(pr, a.tools, "states", []string{"stable"}, e.p.c.opts.FixedPauses); err != nil ||
+				out != done {
 				return out, err
 			}
 			return e.scroll(pr, a, scrolls[n%len(scrolls)])
@@ -45,7 +47,8 @@ func (e *Element) Place(ctx context.Context) (*Place, error) {
 	b := m.Model.Border
 	p := &Place{X: min(b[0], b[2], b[4], b[6]), Y: min(b[1], b[3], b[5], b[7])}
 	p.Width, p.Height = max(b[0], b[2], b[4], b[6])-p.X, max(b[1], b[3], b[5], b[7])-p.Y
-	q, err := e.p.c.b.Start(e.p.session, "Runtime.callFunctionOn", invoke{Object: object, ByValue: true, Function: `function() {
+	q, err := e.p.c.b.Start(e.p.session, "Runtime.callFunctionOn",
+		invoke{Object: object, ByValue: true, Function: `function() {
 		const seen = this.getAttribute('browsergym_visibility_ratio');
 		if (seen !== null) return Number(seen) >= 0.5;
 		const r = this.getBoundingClientRect();

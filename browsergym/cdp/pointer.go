@@ -14,10 +14,12 @@ type xy struct {
 
 // scrolls are the ways an element is brought into view, one try after the other: what is fixed to a
 // side may cover it where the first one leaves it.
-var scrolls = []map[string]string{nil, {"block": "end", "inline": "end"}, {"block": "center", "inline": "center"}, {"block": "start", "inline": "start"}}
+var scrolls = []map[string]string{nil, {"block": "end", "inline": "end"}, {"block": "center", "inline": "center"},
+	{"block": "start", "inline": "start"}}
 
 // point does something with the mouse where the element is.
-func (e *Element) point(pr *progress, a *aim, name string, enabled, force bool, modifiers []string, act func(x, y float64) error) (outcome, error) {
+func (e *Element) point(pr *progress, a *aim, name string, enabled, force bool, modifiers []string,
+	act func(x, y float64) error) (outcome, error) {
 	states, said := []string{"visible", "stable"}, "visible and stable"
 	if enabled {
 		states, said = []string{"visible", "enabled", "stable"}, "visible, enabled and stable"
@@ -80,11 +82,13 @@ func (e *Element) point(pr *progress, a *aim, name string, enabled, force bool, 
 				}
 				err := e.p.ask(pr, a.tools, "unexpect", &met)
 				pr.ends = pr.ends[:0]
-				pr.left -= time.Duration(met.Busy * float64(time.Millisecond)) // that is the page's doing, not the machine's
+				// that is the page's doing, not the machine's
+				pr.left -= time.Duration(met.Busy * float64(time.Millisecond))
 				if err := pr.late(); err != nil {
 					return outcome{}, err
 				}
-				if err == nil && met.Blocked != "" { // otherwise a new document has taken the place, which is the action's doing
+				// otherwise a new document has taken the place, which is the action's doing
+				if err == nil && met.Blocked != "" {
 					return outcome{"blocked", met.Blocked}, nil
 				}
 			}
@@ -152,7 +156,8 @@ func (e *Element) place(pr *progress, a *aim, how map[string]string) (at xy, out
 	if err != nil {
 		return at, out, err
 	}
-	quads, err := e.p.c.b.Start(e.p.session, "DOM.getContentQuads", map[string]any{"objectId": a.object}) // they are asked for together, and answered in turn
+	// they are asked for together, and answered in turn
+	quads, err := e.p.c.b.Start(e.p.session, "DOM.getContentQuads", map[string]any{"objectId": a.object})
 	if err != nil {
 		return at, out, err
 	}
@@ -256,8 +261,9 @@ func (p *Page) through(pr *progress, f *frame, at xy) (*xy, outcome, error) {
 			Left, Top   float64
 			Transformed bool
 		}
-		q, err := p.c.b.Start(p.session, "Runtime.callFunctionOn", invoke{Function: "function(e){return this.inset(e)}", Object: tools,
-			Arguments: []argument{{Object: object}}, ByValue: true})
+		q, err := p.c.b.Start(p.session, "Runtime.callFunctionOn",
+			invoke{Function: "function(e){return this.inset(e)}", Object: tools,
+				Arguments: []argument{{Object: object}}, ByValue: true})
 		if err != nil {
 			return nil, gone, err
 		}

@@ -121,7 +121,8 @@ func (pr *progress) failure(err error) error {
 	var f failed
 	switch {
 	case errors.Is(err, errLate):
-		return &Failure{"TimeoutError", fmt.Sprintf("%s: Timeout %dms exceeded.%s", pr.api, pr.limit.Milliseconds(), callLog(pr.log))}
+		return &Failure{"TimeoutError", fmt.Sprintf("%s: Timeout %dms exceeded.%s", pr.api, pr.limit.Milliseconds(),
+			callLog(pr.log))}
 	case errors.As(err, &f):
 		return &Failure{"Error", pr.api + ": " + f.text + callLog(pr.log)}
 	}

@@ -36,8 +36,10 @@ func TestFillTellsOfSelection(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, listen := range []string{
-		"0", "field.addEventListener('select', hear)", "d.addEventListener('select', hear)", "document.addEventListener('select', hear, true)",
-		"window.addEventListener('select', hear)", "window.addEventListener('select', hear, true)", "host.shadowRoot.addEventListener('select', hear, true)",
+		"0", "field.addEventListener('select', hear)", "d.addEventListener('select', hear)",
+		"document.addEventListener('select', hear, true)",
+		"window.addEventListener('select', hear)", "window.addEventListener('select', hear, true)",
+		"host.shadowRoot.addEventListener('select', hear, true)",
 		"field.onselect = hear", "d.onselect = hear", "window.onselect = hear",
 	} {
 		for range 5 {
@@ -48,7 +50,8 @@ func TestFillTellsOfSelection(t *testing.T) {
 				t.Fatal(err)
 			}
 			var heard []string
-			if err := p.Evaluate(t.Context(), "new Promise(r => requestAnimationFrame(() => setTimeout(() => r(heard))))", &heard); err != nil {
+			if err := p.Evaluate(t.Context(),
+				"new Promise(r => requestAnimationFrame(() => setTimeout(() => r(heard))))", &heard); err != nil {
 				t.Fatal(err)
 			}
 			want := []string{"select", "input"}

@@ -34,7 +34,8 @@ type silence struct {
 func (b *Browser) EndSilent(limit time.Duration) {
 	ask, end := b.silent(time.Now(), limit)
 	for _, s := range ask {
-		b.Start(s, "Runtime.evaluate", evaluate{Expression: "0"}) // whose answer ends the silence, and is of no other use
+		// whose answer ends the silence, and is of no other use
+		b.Start(s, "Runtime.evaluate", evaluate{Expression: "0"})
 	}
 	if len(ask)+len(end) == 0 {
 		return

@@ -46,7 +46,8 @@ func TestLayout(t *testing.T) {
 }
 
 func TestTokens(t *testing.T) {
-	for keys, want := range map[string][]string{"a": {"a"}, "Control+a": {"Control", "a"}, "+": {"+"}, "Shift++": {"Shift", "+"}, "": {""}, "Control+": {"Control", ""}, "++a": {"+", "a"}} {
+	for keys, want := range map[string][]string{"a": {"a"}, "Control+a": {"Control", "a"}, "+": {"+"},
+		"Shift++": {"Shift", "+"}, "": {""}, "Control+": {"Control", ""}, "++a": {"+", "a"}} {
 		if got := tokens(keys); !slices.Equal(got, want) {
 			t.Errorf("%q: %q", keys, got)
 		}
@@ -57,8 +58,10 @@ func TestMatches(t *testing.T) {
 	for _, c := range []struct {
 		pattern, s string
 		want       bool
-	}{{"file://*", "file:///etc/passwd", true}, {"file://*", "http://x/file://", false}, {"*://127.*", "http://127.0.0.1/", true}, {"http://a/", "http://a/", true},
-		{"http://a/", "http://a/b", false}, {"*", "", true}, {"a*b*c", "a-b-b-c", true}, {"a*b*c", "acb", false}, {"ab*ba", "aba", false}} {
+	}{{"file://*", "file:///etc/passwd", true}, {"file://*", "http://x/file://", false},
+		{"*://127.*", "http://127.0.0.1/", true}, {"http://a/", "http://a/", true},
+		{"http://a/", "http://a/b", false}, {"*", "", true}, {"a*b*c", "a-b-b-c", true}, {"a*b*c", "acb", false},
+		{"ab*ba", "aba", false}} {
 		if got := matches(c.pattern, c.s); got != c.want {
 			t.Errorf("%q of %q: %v", c.pattern, c.s, got)
 		}

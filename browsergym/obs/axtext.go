@@ -39,7 +39,8 @@ func AXText(t *AXTree, p *Properties, o AXOptions) (string, error) {
 	if len(t.Nodes) == 0 {
 		return "", nil
 	}
-	w := &axWriter{t: t, p: p, o: &o, index: make(map[string]int, len(t.Nodes)), b: make([]byte, 0, 64*len(t.Nodes)), open: make([]bool, len(t.Nodes))}
+	w := &axWriter{t: t, p: p, o: &o, index: make(map[string]int, len(t.Nodes)), b: make([]byte, 0, 64*len(t.Nodes)),
+		open: make([]bool, len(t.Nodes))}
 	for i := range t.Nodes {
 		w.index[t.Nodes[i].ID] = i
 	}

@@ -19,12 +19,13 @@ func BenchmarkTexts(b *testing.B) {
 	}
 	for _, name := range []string{"recordings/frames", "recordings/big", "miniwob/email-inbox.1"} {
 		var v recordings.View
-		err := recordings.Read(files[name], func(*recordings.Header) error { return nil }, func(o *recordings.Observation) (err error) {
-			if v.DOM == nil && o.Answered() {
-				v, err = o.View()
-			}
-			return err
-		})
+		err := recordings.Read(files[name], func(*recordings.Header) error { return nil },
+			func(o *recordings.Observation) (err error) {
+				if v.DOM == nil && o.Answered() {
+					v, err = o.View()
+				}
+				return err
+			})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -56,8 +57,10 @@ func BenchmarkHTML(b *testing.B) {
 	var page strings.Builder
 	page.WriteString("<html bid=\"0\"><body bid=\"1\">")
 	for i := range 2000 {
-		fmt.Fprintf(&page, "<div bid=\"%d\" class=\"item  product\"><a href=\"/list?page=%[1]d&region=us&amp;order=asc\">Pear &amp; apple %[1]d</a><ul><li>one<li>two</ul>"+
-			"<table><tr><td>%[1]d<td>3.50 €</table><input type=\"text\" value=\"x\"><p>text <b>bold</b> text\n</div>\n", i)
+		fmt.Fprintf(&page, "<div bid=\"%d\" class=\"item  product\"><a "+
+			"href=\"/list?page=%[1]d&region=us&amp;order=asc\">Pear &amp; apple %[1]d</a><ul><li>one<li>two</ul>"+
+			"<table><tr><td>%[1]d<td>3.50 €</table><input type=\"text\" value=\"x\"><p>text <b>bold</b> text\n</div>\n",
+			i)
 	}
 	b.SetBytes(int64(page.Len()))
 	b.ReportAllocs()

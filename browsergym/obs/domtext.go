@@ -89,7 +89,8 @@ func (w *domWriter) document(d int) string {
 					bid = w.s.text(list[k+1])
 				case "browsergym_visibility_ratio", "browsergym_set_of_marks":
 				default:
-					attrs = append(append(append(append(append(attrs, ' '), name...), `="`...), w.s.text(list[k+1])...), '"')
+					attrs = append(append(append(append(append(attrs, ' '), name...), `="`...), w.s.text(list[k+1])...),
+						'"')
 				}
 			}
 			var extra []byte

@@ -37,38 +37,39 @@ func TestGoldenTexts(t *testing.T) {
 		}
 	}
 	for _, file := range slices.Sorted(maps.Keys(files)) {
-		err := recordings.Read(files[file], func(*recordings.Header) error { return nil }, func(o *recordings.Observation) error {
-			if len(o.Texts) == 0 {
-				return nil
-			}
-			seen++
-			for name, of := range texts.Prune {
-				if want, ok := o.Texts[name]; ok {
-					if src, ok := o.Texts[of]; ok {
-						diff(file, o, name, obs.PruneHTML(src), want)
+		err := recordings.Read(files[file], func(*recordings.Header) error { return nil },
+			func(o *recordings.Observation) error {
+				if len(o.Texts) == 0 {
+					return nil
+				}
+				seen++
+				for name, of := range texts.Prune {
+					if want, ok := o.Texts[name]; ok {
+						if src, ok := o.Texts[of]; ok {
+							diff(file, o, name, obs.PruneHTML(src), want)
+						}
 					}
 				}
-			}
-			if !o.Answered() {
-				return nil
-			}
-			answered++
-			v, err := o.View()
-			if err != nil {
-				return err
-			}
-			diff(file, o, "properties", listed(v.Properties), listed(&o.Properties))
-			for name, want := range o.Texts {
-				kind, got, err := texts.Render(name, v)
+				if !o.Answered() {
+					return nil
+				}
+				answered++
+				v, err := o.View()
 				if err != nil {
 					return err
 				}
-				if kind != "prune" { // which were compared above
-					diff(file, o, name, got, want)
+				diff(file, o, "properties", listed(v.Properties), listed(&o.Properties))
+				for name, want := range o.Texts {
+					kind, got, err := texts.Render(name, v)
+					if err != nil {
+						return err
+					}
+					if kind != "prune" { // which were compared above
+						diff(file, o, name, got, want)
+					}
 				}
-			}
-			return nil
-		})
+				return nil
+			})
 		if err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}

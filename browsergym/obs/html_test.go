@@ -63,7 +63,8 @@ func domText(t *testing.T, html string) string {
 
 // An address keeps its query, in which names of characters may stand.
 func TestAddressesWithQueries(t *testing.T) {
-	s := &obs.Snapshot{Strings: []string{"HTML", "BODY", "A", "href", "/list?page=2&region=us&order=asc&section=4", "bid", "7", "#text", "next"}, Documents: make([]obs.Document, 1)}
+	s := &obs.Snapshot{Strings: []string{"HTML", "BODY", "A", "href", "/list?page=2&region=us&order=asc&section=4",
+		"bid", "7", "#text", "next"}, Documents: make([]obs.Document, 1)}
 	n := &s.Documents[0].Nodes
 	n.NodeType, n.NodeName, n.NodeValue = []int{1, 1, 1, 3}, []int{0, 1, 2, 7}, []int{-1, -1, -1, 8}
 	n.ParentIndex, n.Attributes = []int{-1, 0, 1, 2}, [][]int{{}, {}, {3, 4, 5, 6}, {}}

@@ -13,9 +13,11 @@ func TestPruneHTML(t *testing.T) {
 		{"", ""},
 		{"a < b", "<p>\n a &lt; b\n</p>\n"},
 		{`<html><body><div bid="1"><span bid="2">x</span></div></body></html>`, "x\n"},
-		{`<html><body><div bid="1"></div><!-- gone --><p bid="2" id="k">y<br/>z</p></body></html>`, "<p bid=\"2\" id=\"k\">\n y\n z\n</p>\n"},
+		{`<html><body><div bid="1"></div><!-- gone --><p bid="2" id="k">y<br/>z</p></body></html>`,
+			"<p bid=\"2\" id=\"k\">\n y\n z\n</p>\n"},
 		{`<html><body><p><div>x</div></p></body></html>`, "<p>\n</p>\n<div>\n x\n</div>\n"},
-		{`<html><body><b title='say "hi"' class="  a   b ">&amp;&nope;</b></body></html>`, "<b class=\"a b\" title='say \"hi\"'>\n &amp;&amp;nope;\n</b>\n"},
+		{`<html><body><b title='say "hi"' class="  a   b ">&amp;&nope;</b></body></html>`,
+			"<b class=\"a b\" title='say \"hi\"'>\n &amp;&amp;nope;\n</b>\n"},
 	} {
 		if got := obs.PruneHTML(tt.in); got != tt.want {
 			t.Errorf("%q:\n got  %q\n want %q", tt.in, got, tt.want)

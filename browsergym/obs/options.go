@@ -18,7 +18,8 @@ type Options struct {
 var ErrNoProperties = errors.New("extra_properties argument required")
 
 func (o *Options) check(p *Properties) error {
-	if p == nil && (o.Visible || o.Clickable || o.Marked || o.Center || o.Box || o.OnlyVisible || o.OnlyWithBid || o.OnlyMarked || o.HideBidIfInvisible) {
+	if p == nil && (o.Visible || o.Clickable || o.Marked || o.Center || o.Box || o.OnlyVisible || o.OnlyWithBid ||
+		o.OnlyMarked || o.HideBidIfInvisible) {
 		return ErrNoProperties
 	}
 	return nil

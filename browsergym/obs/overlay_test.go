@@ -149,7 +149,8 @@ func grey(c color.Color) int { return int(color.GrayModel.Convert(c).(color.Gray
 func TestOverlayHostile(t *testing.T) {
 	var p obs.Properties
 	for i, box := range [][4]float64{
-		{math.NaN(), 0, 10, 10}, {0, 0, math.Inf(1), 10}, {-1e300, -1e300, 2e300, 2e300}, {-1e9, -1e9, 1.05e9, 1.05e9}, {0, 0, -100, -100}, {90, 90, 1e9, 1e9}, {5, 5, 1e9, 20}, {3, 3, 4, 4},
+		{math.NaN(), 0, 10, 10}, {0, 0, math.Inf(1), 10}, {-1e300, -1e300, 2e300, 2e300}, {-1e9, -1e9, 1.05e9, 1.05e9},
+		{0, 0, -100, -100}, {90, 90, 1e9, 1e9}, {5, 5, 1e9, 20}, {3, 3, 4, 4},
 	} {
 		p.Set(fmt.Sprint(i), obs.Property{Marked: true, Box: &box})
 	}

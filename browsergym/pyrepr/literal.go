@@ -33,7 +33,8 @@ func Unquote(s string) (string, error) {
 		}
 		r, n, problem := escape(s[i:])
 		if problem != "" {
-			return "", fmt.Errorf("(unicode error) 'unicodeescape' codec can't decode bytes in position %d-%d: %s (<unknown>, line 1)", at, at+n-1, problem)
+			return "", fmt.Errorf("(unicode error) 'unicodeescape' codec can't decode bytes in position %d-%d: %s "+
+				"(<unknown>, line 1)", at, at+n-1, problem)
 		}
 		b.WriteString(r)
 		i, at = i+n, at+n
@@ -41,7 +42,8 @@ func Unquote(s string) (string, error) {
 	return b.String(), nil
 }
 
-var simple = map[byte]string{'\n': "", '\\': `\`, '\'': "'", '"': `"`, 'a': "\a", 'b': "\b", 'f': "\f", 'n': "\n", 'r': "\r", 't': "\t", 'v': "\v"}
+var simple = map[byte]string{'\n': "", '\\': `\`, '\'': "'", '"': `"`, 'a': "\a", 'b': "\b", 'f': "\f", 'n': "\n",
+	'r': "\r", 't': "\t", 'v': "\v"}
 
 // escape evaluates the escape at the start of s and says how long it is.
 func escape(s string) (text string, n int, problem string) {

@@ -56,7 +56,8 @@ func AppendRepr(b []byte, s string) []byte {
 
 // printable is str.isprintable of one character.
 func printable(r rune) bool {
-	return r == ' ' || !unicode.In(r, unicode.Cc, unicode.Cf, unicode.Cs, unicode.Co, unicode.Z) && unicode.In(r, unicode.L, unicode.M, unicode.N, unicode.P, unicode.S)
+	return r == ' ' || !unicode.In(r, unicode.Cc, unicode.Cf, unicode.Cs, unicode.Co, unicode.Z) &&
+		unicode.In(r, unicode.L, unicode.M, unicode.N, unicode.P, unicode.S)
 }
 
 func appendEscape(b []byte, r rune) []byte {

@@ -96,7 +96,8 @@ func (o *Observation) View() (v View, err error) {
 	for _, d := range a.Describe {
 		frames[d.Backend] = d.Frame
 	}
-	return View{DOM: &a.Snapshot, AX: obs.Merge(a.AXTrees, func(backend int) string { return frames[backend] }), Properties: p}, nil
+	return View{DOM: &a.Snapshot, AX: obs.Merge(a.AXTrees, func(backend int) string { return frames[backend] }),
+		Properties: p}, nil
 }
 
 // Read reads a recording, observation by observation.

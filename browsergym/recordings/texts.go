@@ -48,8 +48,10 @@ func ReadTexts(dir string) (s Texts, err error) {
 }
 
 func (o textOptions) dom() obs.Options {
-	return obs.Options{Visible: o.Visible, Clickable: o.Clickable, Marked: o.Marked, Center: o.Center, Box: o.Box, Decimals: o.Decimals,
-		OnlyVisible: o.OnlyVisible, OnlyWithBid: o.OnlyWithBid, OnlyMarked: o.OnlyMarked, HideBidIfInvisible: o.HideInvisible, HideBids: o.HideBids}
+	return obs.Options{Visible: o.Visible, Clickable: o.Clickable, Marked: o.Marked, Center: o.Center, Box: o.Box,
+		Decimals:    o.Decimals,
+		OnlyVisible: o.OnlyVisible, OnlyWithBid: o.OnlyWithBid, OnlyMarked: o.OnlyMarked,
+		HideBidIfInvisible: o.HideInvisible, HideBids: o.HideBids}
 }
 
 func (o textOptions) ax() obs.AXOptions {

@@ -261,7 +261,8 @@ func TestBaselinePrompts(t *testing.T) {
 			s, env := serve(t, modeltest.Replies(x.replies...))
 			dir := t.TempDir()
 			evalrun(t, dir, env, "run", "quickstart", "--ids", x.task, "--agent", x.agent,
-				"-m", "openai/small", "--base-url", "http://model.invalid/v1", "--turns", fmt.Sprint(len(x.replies)), "-o", "out", "-q")
+				"-m", "openai/small", "--base-url", "http://model.invalid/v1", "--turns", fmt.Sprint(len(x.replies)),
+				"-o", "out", "-q")
 			var b bytes.Buffer
 			for _, c := range s.Calls() {
 				if err := json.Indent(&b, c.Raw, "", " "); err != nil {

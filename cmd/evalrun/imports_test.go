@@ -32,7 +32,8 @@ var table = []struct {
 	// Datasets: readers.
 	{"internal/fsutil", "", ""},
 	{"datasets/table", "datasets internal/fsutil", ""},
-	{"datasets/parquet", "datasets datasets/table", "github.com/klauspost/compress github.com/andybalholm/brotli github.com/pierrec/lz4/v4"},
+	{"datasets/parquet", "datasets datasets/table",
+		"github.com/klauspost/compress github.com/andybalholm/brotli github.com/pierrec/lz4/v4"},
 	{"datasets/formats", "datasets datasets/*", ""},
 	{"internal/suggest", "", ""},
 	{"internal/yamldoc", "internal/suggest", "github.com/goccy/go-yaml"},
@@ -46,7 +47,8 @@ var table = []struct {
 	{"runtime/sandbox/sandboxtest", "runtime/sandbox runtime/sandbox/sandboxtest/verb", ""},
 	{"runtime/sandbox/sandboxtest/helper", "runtime/sandbox/sandboxtest/verb", ""},
 	{"runtime/sandbox/sandboxtest/verb", "", ""},
-	{"runtime/executor", "runtime/sandbox runtime/executor/embed runtime/executor/server internal/execproto", "golang.org/x/sys"},
+	{"runtime/executor", "runtime/sandbox runtime/executor/embed runtime/executor/server internal/execproto",
+		"golang.org/x/sys"},
 	{"runtime/executor/embed", "", ""},
 	{"internal/execproto", "", ""},
 	{"internal/isolate", "internal/execproto", "golang.org/x/sys"},
@@ -55,17 +57,24 @@ var table = []struct {
 	{"runtime/executor/sick", "runtime/executor/server", ""},
 	{"runtime/egress", "runtime/sandbox runtime/executor internal/execproto", "gvisor.dev/gvisor golang.org/x/net"},
 	{"runtime/egress/egresstest", "", "golang.org/x/sys"},
-	{"runtime/local", "runtime/sandbox runtime/executor runtime/executor/* runtime/egress internal/execproto internal/isolate", "golang.org/x/sys"},
-	{"runtime/docker", "runtime/sandbox runtime/executor runtime/executor/* runtime/image runtime/egress internal/execproto internal/isolate", "github.com/moby/moby/api github.com/moby/moby/client github.com/docker/go-connections github.com/containerd/errdefs github.com/opencontainers/image-spec github.com/moby/docker-image-spec golang.org/x/sys"},
+	{"runtime/local", "runtime/sandbox runtime/executor runtime/executor/* runtime/egress internal/execproto " +
+		"internal/isolate", "golang.org/x/sys"},
+	{"runtime/docker", "runtime/sandbox runtime/executor runtime/executor/* runtime/image runtime/egress " +
+		"internal/execproto internal/isolate",
+		"github.com/moby/moby/api github.com/moby/moby/client github.com/docker/go-connections " +
+			"github.com/containerd/errdefs github.com/opencontainers/image-spec github.com/moby/docker-image-spec " +
+			"golang.org/x/sys"},
 	{"runtime/fake", "runtime/sandbox", ""},
 	{"runtime/pool", "runtime/sandbox", ""},
 	{"runtime/auto", "runtime/sandbox", ""},
 	{"runtime/image", "runtime/sandbox", "github.com/moby/patternmatcher golang.org/x/sys"},
 	{"runtime/image/imagetest", "runtime/sandbox runtime/image", ""},
 	{"harness/ledger", "harness/record", ""},
-	{"harness/journal", "harness/record harness/ledger harness/journal/internal/admit internal/fsutil", "github.com/klauspost/compress golang.org/x/sys"},
+	{"harness/journal", "harness/record harness/ledger harness/journal/internal/admit internal/fsutil",
+		"github.com/klauspost/compress golang.org/x/sys"},
 	{"harness/journal/internal/admit", "harness/record harness/ledger", ""},
-	{"harness/journal/journaltest", "harness/record harness/ledger harness/journal/internal/admit", "github.com/google/go-cmp"},
+	{"harness/journal/journaltest", "harness/record harness/ledger harness/journal/internal/admit",
+		"github.com/google/go-cmp"},
 	{"harness/blob", "harness/record", ""},
 	{"harness/rundir", "harness/record internal/fsutil", "golang.org/x/sys"},
 	{"browsergym/pyrepr", "", "golang.org/x/text"},
@@ -81,8 +90,10 @@ var table = []struct {
 
 	// L3: agents and their parts; environments; the contract of benchmarks.
 	{"agent/agenttest", "agent agent/event agent/model runtime/sandbox", ""},
-	{"agent/codeact", "agent agent/event agent/model agent/controller agent/memory agent/webtext browsergym/action", ""},
-	{"agent/webagent", "agent agent/event agent/model agent/controller agent/webtext browsergym/obs browsergym/action browsergym/pyrepr", ""},
+	{"agent/codeact", "agent agent/event agent/model agent/controller agent/memory agent/webtext browsergym/action",
+		""},
+	{"agent/webagent", "agent agent/event agent/model agent/controller agent/webtext browsergym/obs " +
+		"browsergym/action browsergym/pyrepr", ""},
 	{"agent/command", "agent agent/webtext agent/event agent/model runtime/sandbox", ""},
 	{"agent/webtext", "agent agent/event browsergym/obs browsergym/action agent/webtext/html2text", ""},
 	{"agent/script", "agent agent/event agent/model internal/yamldoc internal/fsutil", ""},
@@ -90,15 +101,18 @@ var table = []struct {
 	{"browsergym", "browsergym/action browsergym/cdp browsergym/obs browsergym/pyrepr browsergym/rng", ""},
 	{"browsergym/recordings", "browsergym browsergym/obs", ""},
 	{"browsergym/recordings/recordingstest", "", ""},
-	{"browsergym/browsers", "browsergym/cdp runtime/egress runtime/executor/embed internal/isolate runtime/sandbox", "golang.org/x/sys"},
+	{"browsergym/browsers", "browsergym/cdp runtime/egress runtime/executor/embed internal/isolate runtime/sandbox",
+		"golang.org/x/sys"},
 	{"runtime/workspace", "agent agent/event runtime/sandbox runtime/executor", ""},
 	{"benchmarks", "agent agent/event agent/model datasets harness/record runtime/sandbox", ""},
 
 	// L4: benchmarks, the harness, the reports.
 	{"benchmarks/score", "", ""},
 	{"benchmarks/filetree", "", ""},
-	{"benchmarks/benchtest", "agent agent/event agent/model agent/agenttest benchmarks datasets harness/record runtime/sandbox runtime/local runtime/docker", ""},
-	{"benchmarks/benchtest/*", "agent agent/* benchmarks datasets harness/record runtime/sandbox runtime/local runtime/fake", ""},
+	{"benchmarks/benchtest", "agent agent/event agent/model agent/agenttest benchmarks datasets harness/record " +
+		"runtime/sandbox runtime/local runtime/docker", ""},
+	{"benchmarks/benchtest/*", "agent agent/* benchmarks datasets harness/record runtime/sandbox runtime/local " +
+		"runtime/fake", ""},
 	{"benchmarks/tasks", benchmark + " benchmarks/web browsergym browsergym/* runtime/egress", ""},
 	{"benchmarks/web", benchmark + " browsergym browsergym/*", ""},
 	{"benchmarks/miniwob", benchmark + " benchmarks/miniwob/solve benchmarks/web browsergym browsergym/*", ""},
@@ -107,14 +121,16 @@ var table = []struct {
 	{"benchmarks/assistantbench", benchmark + " benchmarks/web browsergym browsergym/* runtime/egress", ""},
 	{"benchmarks/webarena", benchmark + " benchmarks/web browsergym browsergym/* runtime/egress", "golang.org/x/image"},
 	{"benchmarks/harbor/compose", "internal/yamldoc runtime/sandbox", ""},
-	{"benchmarks/harbor", benchmark + " benchmarks/harbor/compose runtime/executor runtime/egress", "github.com/pelletier/go-toml/v2"},
+	{"benchmarks/harbor", benchmark + " benchmarks/harbor/compose runtime/executor runtime/egress",
+		"github.com/pelletier/go-toml/v2"},
 	{"benchmarks/terminalbench", benchmark + " benchmarks/harbor benchmarks/harbor/compose", ""},
 	{"benchmarks/*", benchmark + " benchmarks/tasks benchmarks/web", ""},
 	{"harness", "agent agent/event agent/model benchmarks datasets harness/record runtime/sandbox", ""},
 	{"reports/stats", "", "gonum.org/v1/gonum"},
 	{"reports/stats/statstest", "reports/stats", "gonum.org/v1/gonum"},
 	{"reports/schema", "agent/event harness/ledger harness/record", ""},
-	{"reports/parquetlog", "agent/event harness/record internal/fsutil harness/journal reports/schema", "github.com/parquet-go/parquet-go github.com/klauspost/compress/zstd"},
+	{"reports/parquetlog", "agent/event harness/record internal/fsutil harness/journal reports/schema",
+		"github.com/parquet-go/parquet-go github.com/klauspost/compress/zstd"},
 	{"reports/*", "agent/event harness/record harness/ledger harness/journal reports/stats reports/schema", ""},
 
 	// L5
@@ -122,16 +138,24 @@ var table = []struct {
 	{"harness/queue", "harness", ""},
 
 	// L6: the program. Only wire knows implementations.
-	{"harness/config", "agent/model internal/suggest internal/yamldoc internal/fsutil harness/plan harness/record runtime/egress runtime/sandbox", "github.com/goccy/go-yaml"},
+	{"harness/config", "agent/model internal/suggest internal/yamldoc internal/fsutil harness/plan harness/record " +
+		"runtime/egress runtime/sandbox", "github.com/goccy/go-yaml"},
 	{"harness/registry", "agent agent/model benchmarks harness/config reports/export runtime/sandbox", ""},
-	{"cmd/evalrun/internal/progress", "harness harness/record", "github.com/schollz/progressbar/v3 github.com/rivo/uniseg"},
-	{"harness/launch", "agent agent/* agent/model/* benchmarks benchmarks/* browsergym browsergym/browsers browsergym/cdp datasets internal/fsutil harness harness/* runtime/* reports/* harness/config", ""},
-	{"cmd/evalrun/cli", "cmd/evalrun/internal/* datasets internal/suggest internal/fsutil harness harness/* reports/* runtime/image runtime/sandbox", "github.com/urfave/cli/v3 golang.org/x/term"},
-	{"cmd/evalrun/builtin", "agent agent/* agent/model/openai benchmarks benchmarks/* harness/registry reports/export runtime/docker runtime/fake runtime/local runtime/sandbox", ""},
+	{"cmd/evalrun/internal/progress", "harness harness/record",
+		"github.com/schollz/progressbar/v3 github.com/rivo/uniseg"},
+	{"harness/launch", "agent agent/* agent/model/* benchmarks benchmarks/* browsergym browsergym/browsers " +
+		"browsergym/cdp datasets internal/fsutil harness harness/* runtime/* reports/* harness/config", ""},
+	{"cmd/evalrun/cli", "cmd/evalrun/internal/* datasets internal/suggest internal/fsutil harness harness/* " +
+		"reports/* runtime/image runtime/sandbox", "github.com/urfave/cli/v3 golang.org/x/term"},
+	{"cmd/evalrun/builtin", "agent agent/* agent/model/openai benchmarks benchmarks/* harness/registry " +
+		"reports/export runtime/docker runtime/fake runtime/local runtime/sandbox", ""},
 	{"cmd/evalrun", "cmd/evalrun/builtin cmd/evalrun/cli", ""},
 	{"examples/extend", "", ""}, // only a test; what it tests are modules of their own
 	{"scripts/coverage", "reports/stats reports/stats/statstest", ""},
-	{"scripts/*", "scripts/leftovers agent agent/* agent/model/* benchmarks/* browsergym browsergym/* harness harness/* runtime/* reports/* datasets", "github.com/goccy/go-yaml github.com/klauspost/compress github.com/parquet-go/parquet-go golang.org/x/sync golang.org/x/sys"},
+	{"scripts/*", "scripts/leftovers agent agent/* agent/model/* benchmarks/* browsergym browsergym/* harness " +
+		"harness/* runtime/* reports/* datasets",
+		"github.com/goccy/go-yaml github.com/klauspost/compress github.com/parquet-go/parquet-go golang.org/x/sync " +
+			"golang.org/x/sys"},
 }
 
 const benchmark = "agent agent/webtext agent/event agent/model benchmarks benchmarks/filetree benchmarks/score benchmarks/sandboxed benchmarks/pygrade datasets datasets/* harness/record internal/fsutil internal/suggest internal/yamldoc runtime/sandbox runtime/workspace"
@@ -166,7 +190,8 @@ func TestImports(t *testing.T) {
 		rule := table[line]
 		for _, imp := range p.Imports {
 			if local, ok := strings.CutPrefix(imp, module); ok {
-				if !slices.ContainsFunc(strings.Fields(rule.ours), func(pattern string) bool { return fits(pattern, local) }) {
+				if !slices.ContainsFunc(strings.Fields(rule.ours),
+					func(pattern string) bool { return fits(pattern, local) }) {
 					t.Errorf("%s imports %s, which the table does not allow", name, local)
 				}
 				continue
@@ -174,7 +199,8 @@ func TestImports(t *testing.T) {
 			if first, _, _ := strings.Cut(imp, "/"); !strings.Contains(first, ".") {
 				continue // the standard library
 			}
-			if !slices.ContainsFunc(strings.Fields(rule.other), func(m string) bool { return imp == m || strings.HasPrefix(imp, m+"/") }) {
+			if !slices.ContainsFunc(strings.Fields(rule.other),
+				func(m string) bool { return imp == m || strings.HasPrefix(imp, m+"/") }) {
 				t.Errorf("%s imports %s, which the table does not allow", name, imp)
 			}
 		}

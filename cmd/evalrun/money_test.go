@@ -17,21 +17,27 @@ import (
 // spoilt are replies that nobody can use. The service says what they took: $0.02 each, at in 1, out
 // 10.
 var spoilt = map[string]modeltest.Fault{
-	"nochoices": modeltest.Body("application/json", `{"id":"x","object":"chat.completion","created":1,"model":"m","choices":[],`+took+`}`),
-	"nomessage": modeltest.Body("application/json", `{"id":"x","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"finish_reason":"stop"}],`+took+`}`),
+	"nochoices": modeltest.Body("application/json",
+		`{"id":"x","object":"chat.completion","created":1,"model":"m","choices":[],`+took+`}`),
+	"nomessage": modeltest.Body("application/json",
+		`{"id":"x","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"finish_reason":"stop"}],`+
+			took+`}`),
 	"filtered": modeltest.Body("application/json",
 		`{"id":"x","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"finish_reason":"content_filter","message":{"role":"assistant","content":null}}],`+took+`}`),
-	"cut":    modeltest.Body("application/json", `{"id":"x","object":"chat.completion",`+took+`,"choices":[{"index":0,"mess`),
+	"cut": modeltest.Body("application/json",
+		`{"id":"x","object":"chat.completion",`+took+`,"choices":[{"index":0,"mess`),
 	"failed": modeltest.RawStatus(500, `{"error":{"message":"it broke"},`+took+`}`),
-	"stream": modeltest.Body("text/event-stream", `data: {"choices":[{"delta":{"content":"hel"}}],"usage":null}`+"\n\n"+`data: {"choices":[],`+took+"}\n\n"),
+	"stream": modeltest.Body("text/event-stream",
+		`data: {"choices":[{"delta":{"content":"hel"}}],"usage":null}`+"\n\n"+`data: {"choices":[],`+took+"}\n\n"),
 }
 
 // odd are replies that a service would not give.
 var odd = map[string]modeltest.Fault{
-	"list":        modeltest.Body("application/json", `[{"choices":[]}]`),
-	"text-cost":   answered(`"2"`, `{"prompt_tokens":1,"completion_tokens":1,"cost":"0.02"}`),
-	"no-cost":     answered(`"2"`, `{"prompt_tokens":1,"completion_tokens":1,"cost":{"usd":5}}`),
-	"parts":       answered(`[{"type":"thinking","thinking":[{"type":"text","text":"3?"}]},{"type":"text","text":"2"}]`, `{"prompt_tokens":1,"completion_tokens":1}`),
+	"list":      modeltest.Body("application/json", `[{"choices":[]}]`),
+	"text-cost": answered(`"2"`, `{"prompt_tokens":1,"completion_tokens":1,"cost":"0.02"}`),
+	"no-cost":   answered(`"2"`, `{"prompt_tokens":1,"completion_tokens":1,"cost":{"usd":5}}`),
+	"parts": answered(`[{"type":"thinking","thinking":[{"type":"text","text":"3?"}]},{"type":"text","text":"2"}]`,
+		`{"prompt_tokens":1,"completion_tokens":1}`),
 	"number":      answered(`2`, `{"prompt_tokens":1,"completion_tokens":1}`),
 	"minus-total": answered(`"2"`, `{"prompt_tokens":100,"completion_tokens":10,"total_tokens":-9223372036854775808}`),
 }
@@ -67,7 +73,8 @@ func TestMoney(t *testing.T) {
 				if err != nil {
 					t.Error(err)
 				}
-				r := modeltest.Reply{Calls: []event.ReplyCall{{ID: fmt.Sprint("c", c.N), Name: "execute_bash", Args: fmt.Sprintf(`{"command": "echo %d"}`, c.N)}}}
+				r := modeltest.Reply{Calls: []event.ReplyCall{
+					{ID: fmt.Sprint("c", c.N), Name: "execute_bash", Args: fmt.Sprintf(`{"command": "echo %d"}`, c.N)}}}
 				switch c.Body.Model {
 				case "cached": // by the rule $0.10 each, at in 1, out 10
 					r.Usage = event.Usage{In: 9_990, Cached: 9_990, Out: 10}

@@ -35,7 +35,8 @@ var dockerHere = func(t *testing.T) (bool, error) {
 		return false, fmt.Errorf("EVALRUN_TEST_DOCKER is set, but: %w", err)
 	}
 	if _, err := d.Prepare(t.Context(), sandbox.Image{Ref: testImage}); err != nil {
-		return false, fmt.Errorf("EVALRUN_TEST_DOCKER is set, but image %s is not there (scripts/test-images makes it): %w", testImage, err)
+		return false, fmt.Errorf("EVALRUN_TEST_DOCKER is set, but image %s is not there (scripts/test-images "+
+			"makes it): %w", testImage, err)
 	}
 	return true, nil
 }

@@ -68,14 +68,17 @@ func newerCommand(ts *testscript.TestScript, neg bool, args []string) {
 		f, err := os.OpenFile(filepath.Join(dir, "journal", args[0]), os.O_WRONLY|os.O_APPEND, 0)
 		ts.Check(err)
 		defer f.Close()
-		e := fmt.Sprintf(`{"v":%d,"seq":1000000,"time":"2026-11-21T10:00:00.000000Z","kind":"vendor","data":{}}`, record.Version+1)
-		_, err = fmt.Fprintf(f, "{\"seq\":1000000,\"crc\":\"%08x\",\"e\":%s}\n", crc32.Checksum([]byte(e), crc32.MakeTable(crc32.Castagnoli)), e)
+		e := fmt.Sprintf(`{"v":%d,"seq":1000000,"time":"2026-11-21T10:00:00.000000Z","kind":"vendor","data":{}}`,
+			record.Version+1)
+		_, err = fmt.Fprintf(f, "{\"seq\":1000000,\"crc\":\"%08x\",\"e\":%s}\n",
+			crc32.Checksum([]byte(e), crc32.MakeTable(crc32.Castagnoli)), e)
 		ts.Check(err)
 	case "tables":
 		f, err := os.Create(filepath.Join(dir, "parquet", "scores", "000000999999.parquet"))
 		ts.Check(err)
 		defer f.Close()
-		w := parquet.NewGenericWriter[struct{ X int64 }](f, parquet.KeyValueMetadata("evalrun.schema", strconv.Itoa(schema.Schema+1)))
+		w := parquet.NewGenericWriter[struct{ X int64 }](f,
+			parquet.KeyValueMetadata("evalrun.schema", strconv.Itoa(schema.Schema+1)))
 		ts.Check(w.Close())
 	default:
 		ts.Fatalf("newer what? %s", strings.Join(args, " "))

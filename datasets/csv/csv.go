@@ -197,7 +197,8 @@ func (c *cursor) object(record []string) (json.RawMessage, error) {
 	return json.Marshal(m)
 }
 
-var errLong = fmt.Errorf("a record is longer than %d MiB, the most that is read; is a quote never closed?", MaxRecord>>20)
+var errLong = fmt.Errorf("a record is longer than %d MiB, the most that is read; is a quote never closed?",
+	MaxRecord>>20)
 
 // A budget ends a record that does not end.
 type budget struct {

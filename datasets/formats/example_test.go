@@ -46,7 +46,8 @@ func ExampleOpen() {
 		if err != nil {
 			return datasets.Task{ID: country}, err
 		}
-		data, err := json.Marshal(map[string]string{"question": "What is the capital of " + country + "?", "answer": capital})
+		data, err := json.Marshal(map[string]string{"question": "What is the capital of " + country + "?",
+			"answer": capital})
 		return datasets.Task{ID: country, Data: data}, err
 	})
 	for task, err := range source.Tasks(context.Background()) {

@@ -27,5 +27,6 @@ func Open(path string) (table.File, error) {
 	case strings.HasSuffix(path, ".parquet"):
 		return parquet.Open(path), nil
 	}
-	return nil, fmt.Errorf("%s: cannot tell its format by its name; known are .jsonl, .ndjson, .csv, .tsv, each with or without .gz, and .parquet, and a folder of .parquet files", path)
+	return nil, fmt.Errorf("%s: cannot tell its format by its name; known are .jsonl, .ndjson, .csv, .tsv, each with "+
+		"or without .gz, and .parquet, and a folder of .parquet files", path)
 }

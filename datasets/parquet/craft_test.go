@@ -42,8 +42,10 @@ func (c crafted) bytes(t testing.TB) []byte {
 	b := []byte("PAR1")
 	for i, col := range c.columns {
 		name := string(rune('a' + i))
-		m.Schema = append(m.Schema, format.SchemaElement{Name: name, Type: pqthrift.New(format.ByteArray), RepetitionType: pqthrift.New(format.Required)})
-		meta := format.ColumnMetaData{Type: format.ByteArray, PathInSchema: []string{name}, Codec: col.codec, NumValues: c.rows, DataPageOffset: int64(len(b))}
+		m.Schema = append(m.Schema, format.SchemaElement{Name: name, Type: pqthrift.New(format.ByteArray),
+			RepetitionType: pqthrift.New(format.Required)})
+		meta := format.ColumnMetaData{Type: format.ByteArray, PathInSchema: []string{name}, Codec: col.codec,
+			NumValues: c.rows, DataPageOffset: int64(len(b))}
 		for _, p := range col.pages {
 			b = append(b, p...)
 		}
@@ -73,13 +75,16 @@ func marshal(t testing.TB, v any) []byte {
 
 // page is a data page of n values; size is what its header says of its unpacked body.
 func page(t testing.TB, n int, encoding format.Encoding, body []byte, size int) []byte {
-	h := format.PageHeader{Type: format.DataPage, UncompressedPageSize: int32(size), CompressedPageSize: int32(len(body))}
-	h.DataPageHeader = pqthrift.New(format.DataPageHeader{NumValues: int32(n), Encoding: encoding, DefinitionLevelEncoding: format.RLE, RepetitionLevelEncoding: format.RLE})
+	h := format.PageHeader{Type: format.DataPage, UncompressedPageSize: int32(size),
+		CompressedPageSize: int32(len(body))}
+	h.DataPageHeader = pqthrift.New(format.DataPageHeader{NumValues: int32(n), Encoding: encoding,
+		DefinitionLevelEncoding: format.RLE, RepetitionLevelEncoding: format.RLE})
 	return append(marshal(t, h), body...)
 }
 
 func dictPage(t testing.TB, n int, body []byte, size int) []byte {
-	h := format.PageHeader{Type: format.DictionaryPage, UncompressedPageSize: int32(size), CompressedPageSize: int32(len(body))}
+	h := format.PageHeader{Type: format.DictionaryPage, UncompressedPageSize: int32(size),
+		CompressedPageSize: int32(len(body))}
 	h.DictionaryPageHeader = pqthrift.New(format.DictionaryPageHeader{NumValues: int32(n)})
 	return append(marshal(t, h), body...)
 }
@@ -138,8 +143,10 @@ func TestManyShortRows(t *testing.T) {
 	dict := texts("q0", "q1", "q2", "q3", "q4", "q5", "q6", "q7")
 	zip := func(b []byte) []byte { z, _ := pq.Zstd.Encode(nil, b); return z }
 	f := save(t, crafted{rows: n, columns: []craftedColumn{
-		{format.Zstd, [][]byte{dictPage(t, 8, zip(dict), len(dict)), page(t, n, format.RLEDictionary, zip(indices), len(indices))}},
-		{format.Uncompressed, [][]byte{dictPage(t, 8, dict, len(dict)), page(t, n, format.RLEDictionary, run(n, 7), len(run(n, 7)))}},
+		{format.Zstd, [][]byte{dictPage(t, 8, zip(dict), len(dict)),
+			page(t, n, format.RLEDictionary, zip(indices), len(indices))}},
+		{format.Uncompressed, [][]byte{dictPage(t, 8, dict, len(dict)),
+			page(t, n, format.RLEDictionary, run(n, 7), len(run(n, 7)))}},
 	}}.bytes(t))
 	got, heap, err := count(t, f)
 	if got != n || err != nil || heap > 64<<20 {
@@ -183,25 +190,39 @@ func TestBombs(t *testing.T) {
 		t.Fatal(err)
 	}
 	tests := map[string]test{
-		"a dictionary that says what it is": {file: col(format.Zstd, dictPage(t, 1, []byte{1}, 1200<<20), page(t, 1, format.RLEDictionary, nil, 0)), want: `column "a" of row group 1: its dictionary: a page makes it 1200 MiB`},
-		"a page that says what it is":       {file: col(format.Gzip, page(t, 1, format.Plain, []byte{1}, 1200<<20)), want: `column "a" of row group 1: a page makes it 1200 MiB`},
-		"a page of more values":             {file: col(format.Uncompressed, page(t, math.MaxInt32, format.Plain, one, len(one))), want: "said to have 2147483647 values, but 1 are left"},
-		"a dictionary of more values":       {file: col(format.Uncompressed, dictPage(t, math.MaxInt32, one, len(one)), page(t, 1, format.RLEDictionary, run(1, 0), 3)), want: "its dictionary: the page ends before its values do"},
-		"many times one long text": {limit: 8 << 20, want: "its values: it is more than 8 MiB", file: crafted{rows: 1e6, columns: []craftedColumn{{format.Uncompressed,
-			[][]byte{dictPage(t, 1, texts(strings.Repeat("x", 1<<20)), 4+1<<20), page(t, 1e6, format.RLEDictionary, run(1e6, 0), len(run(1e6, 0)))}}}}},
-		"many times one short text": {limit: 8 << 20, want: "its rows as text: it is more than 8 MiB", file: crafted{rows: 2e6, columns: []craftedColumn{{format.Uncompressed,
-			[][]byte{dictPage(t, 1, texts(""), 4), page(t, 2e6, format.RLEDictionary, run(2e6, 0), len(run(2e6, 0)))}}}}},
-		"texts that begin with each other": {limit: 8 << 20, want: "its values: it is more than 8 MiB", file: crafted{rows: 100, columns: []craftedColumn{{format.Uncompressed,
-			[][]byte{page(t, 100, format.DeltaByteArray, deltas, len(deltas))}}}}},
+		"a dictionary that says what it is": {
+			file: col(format.Zstd, dictPage(t, 1, []byte{1}, 1200<<20), page(t, 1, format.RLEDictionary, nil, 0)),
+			want: `column "a" of row group 1: its dictionary: a page makes it 1200 MiB`},
+		"a page that says what it is": {file: col(format.Gzip, page(t, 1, format.Plain, []byte{1}, 1200<<20)),
+			want: `column "a" of row group 1: a page makes it 1200 MiB`},
+		"a page of more values": {
+			file: col(format.Uncompressed, page(t, math.MaxInt32, format.Plain, one, len(one))),
+			want: "said to have 2147483647 values, but 1 are left"},
+		"a dictionary of more values": {
+			file: col(format.Uncompressed, dictPage(t, math.MaxInt32, one, len(one)),
+				page(t, 1, format.RLEDictionary, run(1, 0), 3)),
+			want: "its dictionary: the page ends before its values do"},
+		"many times one long text": {limit: 8 << 20, want: "its values: it is more than 8 MiB",
+			file: crafted{rows: 1e6, columns: []craftedColumn{{format.Uncompressed,
+				[][]byte{dictPage(t, 1, texts(strings.Repeat("x", 1<<20)), 4+1<<20),
+					page(t, 1e6, format.RLEDictionary, run(1e6, 0), len(run(1e6, 0)))}}}}},
+		"many times one short text": {limit: 8 << 20, want: "its rows as text: it is more than 8 MiB",
+			file: crafted{rows: 2e6, columns: []craftedColumn{{format.Uncompressed,
+				[][]byte{dictPage(t, 1, texts(""), 4),
+					page(t, 2e6, format.RLEDictionary, run(2e6, 0), len(run(2e6, 0)))}}}}},
+		"texts that begin with each other": {limit: 8 << 20, want: "its values: it is more than 8 MiB",
+			file: crafted{rows: 100, columns: []craftedColumn{{format.Uncompressed,
+				[][]byte{page(t, 100, format.DeltaByteArray, deltas, len(deltas))}}}}},
 		"rows that are said": {want: "1000000000000 rows", file: crafted{rows: 1e12, columns: []craftedColumn{{}}}},
 		"bytes that are said": {want: `it is more than 1024 MiB, far more than the file's size lets expect; most of it is column "b"`, file: crafted{rows: 1, columns: []craftedColumn{{pages: [][]byte{one}}, {pages: [][]byte{one}}}, edit: func(m *format.FileMetaData) {
 			m.RowGroups[0].Columns[1].MetaData.TotalUncompressedSize = math.MaxInt64
 		}}},
-		"columns": {want: "it has 20000 columns; at most 1000 are read", file: crafted{edit: func(m *format.FileMetaData) {
-			for range 20000 {
-				m.Schema = append(m.Schema, format.SchemaElement{Name: "c", Type: pqthrift.New(format.Int32)})
-			}
-		}}},
+		"columns": {want: "it has 20000 columns; at most 1000 are read",
+			file: crafted{edit: func(m *format.FileMetaData) {
+				for range 20000 {
+					m.Schema = append(m.Schema, format.SchemaElement{Name: "c", Type: pqthrift.New(format.Int32)})
+				}
+			}}},
 	}
 	for name, codec := range map[string]interface {
 		Encode(dst, src []byte) ([]byte, error)
@@ -211,9 +232,14 @@ func TestBombs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tests["a "+name+" page that lies"] = test{file: col(codec.CompressionCodec(), page(t, 1, format.Plain, b, 100)), want: "more than the 100 bytes that its header says"}
-		tests["a "+name+" dictionary that lies"] = test{file: col(codec.CompressionCodec(), dictPage(t, 1, b, 100), page(t, 1, format.RLEDictionary, nil, 0)), want: "its dictionary: a page unpacks to"}
-		tests["a "+name+" page that has less"] = test{file: col(codec.CompressionCodec(), page(t, 1, format.Plain, b, len(zeros)+1)), want: "unpacks to 25165824 bytes; its header says 25165825"}
+		tests["a "+name+" page that lies"] = test{file: col(codec.CompressionCodec(), page(t, 1, format.Plain, b, 100)),
+			want: "more than the 100 bytes that its header says"}
+		tests["a "+name+" dictionary that lies"] = test{
+			file: col(codec.CompressionCodec(), dictPage(t, 1, b, 100), page(t, 1, format.RLEDictionary, nil, 0)),
+			want: "its dictionary: a page unpacks to"}
+		tests["a "+name+" page that has less"] = test{
+			file: col(codec.CompressionCodec(), page(t, 1, format.Plain, b, len(zeros)+1)),
+			want: "unpacks to 25165824 bytes; its header says 25165825"}
 	}
 	for name, c := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -254,27 +280,41 @@ func TestDamagedMetadata(t *testing.T) {
 		edit func(m *format.FileMetaData)
 		want string
 	}{
-		"negative rows":   {func(m *format.FileMetaData) { m.RowGroups[0].NumRows = -1 }, "damaged: row group 1 is said to have -1 rows"},
-		"negative values": {func(m *format.FileMetaData) { m.RowGroups[0].Columns[0].MetaData.NumValues = -5 }, `its column "a" -5 values`},
-		"negative bytes":  {func(m *format.FileMetaData) { m.RowGroups[0].Columns[0].MetaData.TotalUncompressedSize = -5 }, "said to be -5 bytes"},
-		"other values":    {func(m *format.FileMetaData) { m.RowGroups[0].Columns[0].MetaData.NumValues = 2 }, `has 1 rows, but its column "a" 2 values`},
-		"outside":         {func(m *format.FileMetaData) { m.RowGroups[0].Columns[0].MetaData.DataPageOffset = 1 << 40 }, "outside of the pages"},
-		"before":          {func(m *format.FileMetaData) { m.RowGroups[0].Columns[0].MetaData.DataPageOffset = -9 }, "outside of the pages"},
-		"no chunk":        {func(m *format.FileMetaData) { m.RowGroups[0].Columns = nil }, "row group 1 has 0 columns, the schema 1"},
+		"negative rows": {func(m *format.FileMetaData) { m.RowGroups[0].NumRows = -1 },
+			"damaged: row group 1 is said to have -1 rows"},
+		"negative values": {func(m *format.FileMetaData) { m.RowGroups[0].Columns[0].MetaData.NumValues = -5 },
+			`its column "a" -5 values`},
+		"negative bytes": {func(m *format.FileMetaData) {
+			m.RowGroups[0].Columns[0].MetaData.TotalUncompressedSize = -5
+		}, "said to be -5 bytes"},
+		"other values": {func(m *format.FileMetaData) { m.RowGroups[0].Columns[0].MetaData.NumValues = 2 },
+			`has 1 rows, but its column "a" 2 values`},
+		"outside": {func(m *format.FileMetaData) {
+			m.RowGroups[0].Columns[0].MetaData.DataPageOffset = 1 << 40
+		}, "outside of the pages"},
+		"before": {func(m *format.FileMetaData) { m.RowGroups[0].Columns[0].MetaData.DataPageOffset = -9 },
+			"outside of the pages"},
+		"no chunk": {func(m *format.FileMetaData) { m.RowGroups[0].Columns = nil },
+			"row group 1 has 0 columns, the schema 1"},
 		"two chunks": {func(m *format.FileMetaData) {
 			m.RowGroups[0].Columns = append(m.RowGroups[0].Columns, m.RowGroups[0].Columns[0])
 		}, "more columns than the schema"},
-		"children":          {func(m *format.FileMetaData) { m.Schema[0].NumChildren.V = 9 }, "its schema ends in the middle"},
-		"children for ever": {func(m *format.FileMetaData) { m.Schema[0].NumChildren.V = math.MaxInt32 }, "its schema ends in the middle"},
-		"no columns":        {func(m *format.FileMetaData) { m.Schema = m.Schema[:1]; m.RowGroups = nil }, "its schema ends in the middle"},
-		"no schema":         {func(m *format.FileMetaData) { m.Schema = nil; m.RowGroups = nil }, "it has no schema"},
+		"children": {func(m *format.FileMetaData) { m.Schema[0].NumChildren.V = 9 },
+			"its schema ends in the middle"},
+		"children for ever": {func(m *format.FileMetaData) { m.Schema[0].NumChildren.V = math.MaxInt32 },
+			"its schema ends in the middle"},
+		"no columns": {func(m *format.FileMetaData) { m.Schema = m.Schema[:1]; m.RowGroups = nil },
+			"its schema ends in the middle"},
+		"no schema": {func(m *format.FileMetaData) { m.Schema = nil; m.RowGroups = nil }, "it has no schema"},
 		"two of a name": {func(m *format.FileMetaData) {
 			m.Schema[0].NumChildren.V = 2
 			m.Schema = append(m.Schema, m.Schema[1])
 			m.RowGroups = nil
 		}, `two columns called "a"`},
-		"codec":                {func(m *format.FileMetaData) { m.RowGroups[0].Columns[0].MetaData.Codec = 99 }, "packed in a way (99)"},
-		"columns of elsewhere": {func(m *format.FileMetaData) { m.RowGroups[0].Columns[0].FilePath = "/etc/passwd" }, "its columns stand in other files"},
+		"codec": {func(m *format.FileMetaData) { m.RowGroups[0].Columns[0].MetaData.Codec = 99 },
+			"packed in a way (99)"},
+		"columns of elsewhere": {func(m *format.FileMetaData) { m.RowGroups[0].Columns[0].FilePath = "/etc/passwd" },
+			"its columns stand in other files"},
 		"more rows": {func(m *format.FileMetaData) {
 			m.RowGroups[0].NumRows = 2
 			m.RowGroups[0].Columns[0].MetaData.NumValues = 2

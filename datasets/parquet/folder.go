@@ -76,11 +76,13 @@ func (d *folder) open() ([]*shard, error) {
 				cols[c.name] = seen{c, name}
 				order = append(order, c.name)
 			} else if was.what() != c.what() {
-				return nil, d.fatal(fmt.Errorf("column %q is %s in %s, but %s in %s: the files of a folder have to agree", c.name, was.what(), was.in, c.what(), name))
+				return nil, d.fatal(fmt.Errorf("column %q is %s in %s, but %s in %s: the files of a folder "+
+					"have to agree", c.name, was.what(), was.in, c.what(), name))
 			}
 		}
 		if len(order) > MaxColumns {
-			return nil, d.fatal(fmt.Errorf("its files have %d columns together; at most %d are read", len(order), MaxColumns))
+			return nil, d.fatal(fmt.Errorf("its files have %d columns together; at most %d are read", len(order),
+				MaxColumns))
 		}
 		next += ft.rows
 		shards = append(shards, s)
@@ -142,7 +144,8 @@ func list(path string) ([]string, error) {
 		}
 		if e.IsDir() {
 			if in, err := readDir(filepath.Join(path, name)); err == nil && slices.ContainsFunc(in, isParquet) {
-				return nil, fmt.Errorf("its folder %s holds Parquet files too, and those of one folder are read: name one", name)
+				return nil, fmt.Errorf("its folder %s holds Parquet files too, and those of one folder are "+
+					"read: name one", name)
 			}
 		}
 	}
@@ -160,12 +163,14 @@ func list(path string) ([]string, error) {
 			all = append(all, strings.Split(key, "-of-")[0])
 		}
 		slices.Sort(all)
-		return nil, fmt.Errorf("it holds the parts of several data sets (%s): put each into a folder of its own", strings.Join(slices.Compact(all), ", "))
+		return nil, fmt.Errorf("it holds the parts of several data sets (%s): put each into a folder of its own",
+			strings.Join(slices.Compact(all), ", "))
 	}
 	for key, have := range parts {
 		_, of, _ := strings.Cut(key, "-of-")
 		if n, err := strconv.Atoi(of); err == nil && len(have) != n {
-			return nil, fmt.Errorf("%d of the %d parts that the names tell of are there; fetch the others", len(have), n)
+			return nil, fmt.Errorf("%d of the %d parts that the names tell of are there; fetch the others", len(have),
+				n)
 		}
 	}
 	slices.Sort(names)

@@ -69,7 +69,8 @@ func TestFolder(t *testing.T) {
 			t.Fatal(err)
 		}
 		place := filepath.Join(dir, fmt.Sprintf("train-%05d-of-%05d.parquet: row %d", n/each, shards, n%each+1))
-		if want := fmt.Sprintf(`{"n":%d,"q":"q%d"}`, n, n); string(row.Data) != want || row.Number != n || row.Place != place {
+		if want := fmt.Sprintf(`{"n":%d,"q":"q%d"}`, n, n); string(row.Data) != want || row.Number != n ||
+			row.Place != place {
 			t.Fatalf("row %d: %d, %s, %s", n, row.Number, row.Data, row.Place)
 		}
 		again, err := f.At(t.Context(), table.Row{Number: row.Number, Pos: (row.Pos*37 + 5) % (shards * each)})
@@ -129,11 +130,15 @@ func TestFolderRefused(t *testing.T) {
 		files []string // FIFO, LINK and DIR are made as such
 		want  string
 	}{
-		"empty":        {nil, "there is no file named *.parquet in the folder"},
-		"other":        {[]string{"a.jsonl", "b.txt"}, "a folder of rows holds Parquet files, but there is a.jsonl: name the file itself"},
-		"mixed":        {[]string{"a.parquet", "b.csv.gz"}, "there are a.parquet and b.csv.gz: a folder of rows holds files of one kind"},
-		"splits":       {[]string{"train-00000-of-00001.parquet", "test-00000-of-00001.parquet"}, "it holds the parts of several data sets (test, train)"},
-		"a part":       {[]string{"train-00000-of-00003.parquet", "train-00002-of-00003.parquet"}, "2 of the 3 parts that the names tell of are there"},
+		"empty": {nil, "there is no file named *.parquet in the folder"},
+		"other": {[]string{"a.jsonl", "b.txt"},
+			"a folder of rows holds Parquet files, but there is a.jsonl: name the file itself"},
+		"mixed": {[]string{"a.parquet", "b.csv.gz"},
+			"there are a.parquet and b.csv.gz: a folder of rows holds files of one kind"},
+		"splits": {[]string{"train-00000-of-00001.parquet", "test-00000-of-00001.parquet"},
+			"it holds the parts of several data sets (test, train)"},
+		"a part": {[]string{"train-00000-of-00003.parquet", "train-00002-of-00003.parquet"},
+			"2 of the 3 parts that the names tell of are there"},
 		"below":        {[]string{"a.parquet", "more/b.parquet"}, "its folder more holds Parquet files too"},
 		"a pipe":       {[]string{"a.parquet", "FIFO.parquet"}, "it is a named pipe"},
 		"a link":       {[]string{"LINK.parquet"}, "it is a named pipe"},
@@ -176,7 +181,8 @@ func TestFolderRefused(t *testing.T) {
 			n := 0
 			for _, err := range f.Rows(t.Context()) {
 				n++
-				if !errors.As(err, new(*datasets.Fatal)) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), dir) {
+				if !errors.As(err, new(*datasets.Fatal)) || !strings.Contains(err.Error(), c.want) ||
+					!strings.Contains(err.Error(), dir) {
 					t.Errorf("%v, want %q", err, c.want)
 				}
 			}
@@ -200,7 +206,8 @@ func TestFolderChanged(t *testing.T) {
 	if err := os.Rename(filepath.Join(dir, "c.tmp"), filepath.Join(dir, "b.parquet")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.At(t.Context(), table.Row{Pos: 7}); err == nil || !strings.Contains(err.Error(), "the file has changed") {
+	if _, err := f.At(t.Context(), table.Row{Pos: 7}); err == nil ||
+		!strings.Contains(err.Error(), "the file has changed") {
 		t.Errorf("%v", err)
 	}
 }

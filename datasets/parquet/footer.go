@@ -33,7 +33,8 @@ const (
 	kindFixed
 )
 
-var kindNames = [...]string{"BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"}
+var kindNames = [...]string{"BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY",
+	"FIXED_LEN_BYTE_ARRAY"}
 
 // A column is a leaf of the schema.
 type column struct {
@@ -148,7 +149,8 @@ func readFooter(r io.ReaderAt, size int64) (*footer, error) {
 // check compares what the file says of itself with what a file can be, and with the limits.
 func (f *footer) check() error {
 	if f.leaves > MaxColumns {
-		return fmt.Errorf("it has %d columns; at most %d are read: write a file with those that the tasks need", f.leaves, MaxColumns)
+		return fmt.Errorf("it has %d columns; at most %d are read: write a file with those that the tasks need",
+			f.leaves, MaxColumns)
 	}
 	if len(f.cols) == 0 {
 		return errors.New("it has no columns")
@@ -181,11 +183,14 @@ func (f *footer) check() error {
 			col := &f.cols[k]
 			switch {
 			case c.values < g.rows || c.values > g.rows && !col.list():
-				return fmt.Errorf("damaged: row group %d has %d rows, but its column %q %d values", i+1, g.rows, col.name, c.values)
+				return fmt.Errorf("damaged: row group %d has %d rows, but its column %q %d values", i+1, g.rows,
+					col.name, c.values)
 			case c.unpacked < 0:
-				return fmt.Errorf("damaged: column %q of row group %d is said to be %d bytes", col.name, i+1, c.unpacked)
+				return fmt.Errorf("damaged: column %q of row group %d is said to be %d bytes", col.name, i+1,
+					c.unpacked)
 			case c.values > 0 && (c.start < 4 || c.start >= f.end):
-				return fmt.Errorf("damaged: column %q of row group %d is said to begin at byte %d, outside of the pages", col.name, i+1, c.start)
+				return fmt.Errorf("damaged: column %q of row group %d is said to begin at byte %d, outside "+
+					"of the pages", col.name, i+1, c.start)
 			}
 			unpacked[k] = min(unpacked[k], f.limit) + min(c.unpacked, f.limit) // neither overflows
 			total, values = min(total, f.limit)+min(c.unpacked, f.limit), min(values, f.limit)+min(c.values, f.limit)
@@ -194,7 +199,8 @@ func (f *footer) check() error {
 				return fmt.Errorf("unpacking: %w; most of it is column %q", table.TooLarge(f.limit), f.cols[k].name)
 			}
 			if values > f.limit {
-				return fmt.Errorf("it is said to have more than %d values, far more than the file's size lets expect", f.limit)
+				return fmt.Errorf("it is said to have more than %d values, far more than the file's size lets expect",
+					f.limit)
 			}
 		}
 		f.rows += g.rows

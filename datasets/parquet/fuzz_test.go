@@ -47,7 +47,8 @@ func samples(t testing.TB) (out [][]byte) {
 	}
 	for _, name := range []string{"none", "snappy", "gzip", "brotli", "zstd", "lz4"} {
 		for version := 1; version <= 2; version++ {
-			out = append(out, encode(t, list, pq.Compression(codecs[name]), pq.DataPageVersion(version), pq.PageBufferSize(100), pq.MaxRowsPerRowGroup(25)))
+			out = append(out, encode(t, list, pq.Compression(codecs[name]), pq.DataPageVersion(version),
+				pq.PageBufferSize(100), pq.MaxRowsPerRowGroup(25)))
 		}
 	}
 	type typed struct {
@@ -61,7 +62,8 @@ func samples(t testing.TB) (out [][]byte) {
 	}
 	types := make([]typed, 30)
 	for i := range types {
-		types[i] = typed{Date: int32(i * 1000), Dec: r.Int64N(1e18), Fixed: [9]byte{8: byte(i)}, UUID: [16]byte{byte(i)}, Day: r.Int64N(1e16), U8: uint8(i), Time: time.Unix(int64(i), 0)}
+		types[i] = typed{Date: int32(i * 1000), Dec: r.Int64N(1e18), Fixed: [9]byte{8: byte(i)},
+			UUID: [16]byte{byte(i)}, Day: r.Int64N(1e16), U8: uint8(i), Time: time.Unix(int64(i), 0)}
 	}
 	return append(out, encode(t, types), encode(t, types, pq.DataPageVersion(2), pq.Compression(&pq.Zstd)))
 }

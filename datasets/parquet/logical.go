@@ -29,7 +29,8 @@ const (
 	logicalVariant   = 16
 )
 
-var logicalNames = [...]string{"", "STRING", "MAP", "LIST", "ENUM", "DECIMAL", "DATE", "TIME", "TIMESTAMP", "INTERVAL", "INT", "UNKNOWN", "JSON", "BSON",
+var logicalNames = [...]string{"", "STRING", "MAP", "LIST", "ENUM", "DECIMAL", "DATE", "TIME", "TIMESTAMP", "INTERVAL",
+	"INT", "UNKNOWN", "JSON", "BSON",
 	"UUID", "FLOAT16", "VARIANT", "GEOMETRY", "GEOGRAPHY"}
 
 // MaxDigits is how many digits a DECIMAL has at most.
@@ -179,7 +180,8 @@ func (c *column) readable() error {
 	case logicalFloat16:
 		ok = k == kindFixed && c.width == 2
 	default:
-		return fmt.Errorf("column %q is %s, which cannot be read: write the file without it, or with text in its place", c.name, l)
+		return fmt.Errorf("column %q is %s, which cannot be read: write the file without it, or with text in its place",
+			c.name, l)
 	}
 	if !ok {
 		return fmt.Errorf("damaged: column %q is said to be %s, but %s cannot hold that", c.name, l, kindNames[k])

@@ -50,7 +50,8 @@ func (g *guard) row(n int) error {
 
 func (g *guard) hold(n int64) error {
 	if g.held += n; g.held > MaxHeld {
-		return fmt.Errorf("a page makes it %d MiB that have to be in memory at once, with those of the other columns; at most %d MiB are: write the file with smaller pages", g.held>>20, MaxHeld>>20)
+		return fmt.Errorf("a page makes it %d MiB that have to be in memory at once, with those of the other "+
+			"columns; at most %d MiB are: write the file with smaller pages", g.held>>20, MaxHeld>>20)
 	}
 	return nil
 }
@@ -127,7 +128,8 @@ func (r *reader) header() (*header, error) {
 			}
 		case pageData, pageDataV2:
 			if h.values > r.left {
-				return nil, fmt.Errorf("a page is said to have %d values, but %d are left in the row group", h.values, r.left)
+				return nil, fmt.Errorf("a page is said to have %d values, but %d are left in the row group", h.values,
+					r.left)
 			}
 			r.left -= h.values
 			return h, nil
@@ -405,7 +407,8 @@ func exactly(z io.Reader, b []byte) (int64, error) {
 }
 
 var unzstd = sync.OnceValues(func() (*zstd.Decoder, error) {
-	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderMaxMemory(MaxHeld))
+	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecodeAllCapLimit(true),
+		zstd.WithDecoderMaxMemory(MaxHeld))
 })
 
 // more makes sure that the page has a value left; io.EOF: the row group has none.

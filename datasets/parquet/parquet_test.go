@@ -62,14 +62,17 @@ func makeRecord(r *rand.Rand, i int) (x record) {
 	}
 	x.Texts, x.Numbers, x.Group.A, x.Group.B = []string{}, []float64{}, some(r, "g"), []int32{}
 	for range r.IntN(4) {
-		x.Texts, x.Numbers, x.Group.B = append(x.Texts, word()), append(x.Numbers, r.Float64()), append(x.Group.B, int32(r.IntN(100)))
+		x.Texts, x.Numbers, x.Group.B = append(x.Texts, word()), append(x.Numbers, r.Float64()),
+			append(x.Group.B, int32(r.IntN(100)))
 	}
 	return x
 }
 
 func (x record) want(t *testing.T) string {
-	m := map[string]any{"bool": x.Bool, "may_bool": x.MayBool, "i32": x.I32, "i64": x.I64, "may64": x.May64, "u32": x.U32, "f32": x.F32, "f64": x.F64,
-		"fixed": string(x.Fixed[:]), "plain": x.Plain, "dict": x.Dict, "lengths": x.Lengths, "may_text": x.MayText, "texts": x.Texts, "numbers": x.Numbers,
+	m := map[string]any{"bool": x.Bool, "may_bool": x.MayBool, "i32": x.I32, "i64": x.I64, "may64": x.May64,
+		"u32": x.U32, "f32": x.F32, "f64": x.F64,
+		"fixed": string(x.Fixed[:]), "plain": x.Plain, "dict": x.Dict, "lengths": x.Lengths, "may_text": x.MayText,
+		"texts": x.Texts, "numbers": x.Numbers,
 		"group.a": x.Group.A, "group.b": x.Group.B}
 	if x.Bytes[0:] == nil || len(x.Bytes) == 0 || x.Bytes[0] != 0xff {
 		m["bytes"] = string(x.Bytes)
@@ -103,7 +106,8 @@ func encode[T any](t testing.TB, list []T, o ...pq.WriterOption) []byte {
 	return buf.Bytes()
 }
 
-var codecs = map[string]compress.Codec{"none": &pq.Uncompressed, "snappy": &pq.Snappy, "gzip": &pq.Gzip, "brotli": &pq.Brotli, "zstd": &pq.Zstd, "lz4": &pq.Lz4Raw}
+var codecs = map[string]compress.Codec{"none": &pq.Uncompressed, "snappy": &pq.Snappy, "gzip": &pq.Gzip,
+	"brotli": &pq.Brotli, "zstd": &pq.Zstd, "lz4": &pq.Lz4Raw}
 
 // What a writer wrote is read, whatever the encodings, the packing, and the sizes of pages and row
 // groups are; forwards, and row by row in any order.
@@ -116,7 +120,8 @@ func TestRead(t *testing.T) {
 				for i := range 700 {
 					list = append(list, makeRecord(r, i))
 				}
-				b := encode(t, list, pq.Compression(codec), pq.DataPageVersion(version), pq.PageBufferSize(1+r.IntN(900)), pq.MaxRowsPerRowGroup(int64(100+r.IntN(700))))
+				b := encode(t, list, pq.Compression(codec), pq.DataPageVersion(version),
+					pq.PageBufferSize(1+r.IntN(900)), pq.MaxRowsPerRowGroup(int64(100+r.IntN(700))))
 				f := parquet.Open(write(t, "t.parquet", b))
 				n := 0
 				for row, err := range f.Rows(t.Context()) {
@@ -133,7 +138,8 @@ func TestRead(t *testing.T) {
 				}
 				for range 300 {
 					i := r.IntN(len(list))
-					if row, err := f.At(t.Context(), table.Row{Pos: int64(i)}); err != nil || string(row.Data) != list[i].want(t) {
+					if row, err := f.At(t.Context(), table.Row{Pos: int64(i)}); err != nil ||
+						string(row.Data) != list[i].want(t) {
 						t.Fatalf("row %d again: %s, %v", i, row.Data, err)
 					}
 				}
@@ -146,7 +152,8 @@ func TestRead(t *testing.T) {
 func TestOtherWriters(t *testing.T) {
 	const gate = "EVALRUN_TEST_PARQUET_READERS"
 	if os.Getenv(gate) != "1" {
-		t.Skipf("reads files that pyarrow and DuckDB wrote where %s=1 (EVALRUN_TEST_PYTHON names a python3 that has them)", gate)
+		t.Skipf("reads files that pyarrow and DuckDB wrote where %s=1 (EVALRUN_TEST_PYTHON names a python3 "+
+			"that has them)", gate)
 	}
 	python := os.Getenv("EVALRUN_TEST_PYTHON")
 	if python == "" {

@@ -326,7 +326,8 @@ func newDelta(b []byte, narrow bool) (*delta, error) {
 	if minis == 0 || size == 0 || size > 1<<20 || size%minis != 0 || size/minis%8 != 0 || total > math.MaxInt32 {
 		return nil, errPage
 	}
-	return &delta{b: b, block: int(size / minis), minis: int(minis), left: total, last: unzigzag(head[3]), first: true, narrow: narrow}, nil
+	return &delta{b: b, block: int(size / minis), minis: int(minis), left: total, last: unzigzag(head[3]), first: true,
+		narrow: narrow}, nil
 }
 
 func unzigzag(x uint64) uint64 { return x>>1 ^ -(x & 1) }
@@ -370,7 +371,8 @@ func (p *delta) open() error {
 		p.widths, p.b = p.b[n:n+p.minis], p.b[n+p.minis:]
 	}
 	p.width, p.widths = uint(p.widths[0]), p.widths[1:]
-	if p.width > 64 || p.block/8*int(p.width) > len(p.b) && p.width > 0 && uint64(len(p.b))*8/uint64(p.width) < min(p.left+1, uint64(p.block)) {
+	if p.width > 64 || p.block/8*int(p.width) > len(p.b) && p.width > 0 &&
+		uint64(len(p.b))*8/uint64(p.width) < min(p.left+1, uint64(p.block)) {
 		return errEnds
 	}
 	p.mini = p.block

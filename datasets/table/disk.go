@@ -89,7 +89,8 @@ func (d *Disk) unpacked() (*os.File, error) {
 		return nil, err
 	}
 	info, err := f.Stat()
-	if err == nil && d.was != nil && !(os.SameFile(info, d.was) && info.Size() == d.was.Size() && info.ModTime().Equal(d.was.ModTime())) {
+	if err == nil && d.was != nil && !(os.SameFile(info, d.was) && info.Size() == d.was.Size() &&
+		info.ModTime().Equal(d.was.ModTime())) {
 		err = errors.New("the file has changed since it was first read")
 	}
 	if err != nil {

@@ -76,7 +76,8 @@ func (s *source) read(ctx context.Context, index map[key]at) iter.Seq2[datasets.
 			k := keyOf(t.ID)
 			if first, twice := index[k]; twice {
 				yield(datasets.Task{}, &datasets.Fatal{Place: r.Place, Err: fmt.Errorf(
-					"task ID %q is used twice; the first is at %s: give each row an ID of its own", t.ID, s.place(first))})
+					"task ID %q is used twice; the first is at %s: give each row an ID of its own", t.ID,
+					s.place(first))})
 				return
 			}
 			index[k] = at{r.Number, r.Pos, r.Line}
@@ -131,7 +132,8 @@ func (s *source) Task(ctx context.Context, id string) (datasets.Task, error) {
 		return datasets.Task{}, broken(r, id, err)
 	}
 	if t.ID != id {
-		return datasets.Task{}, &datasets.Fatal{Place: r.Place, Err: fmt.Errorf("the file has changed since it was first read: task %q is where %q was", t.ID, id)}
+		return datasets.Task{}, &datasets.Fatal{Place: r.Place,
+			Err: fmt.Errorf("the file has changed since it was first read: task %q is where %q was", t.ID, id)}
 	}
 	return t, nil
 }

@@ -106,7 +106,8 @@ func text(name string, v json.RawMessage) (string, error) {
 		err := json.Unmarshal(v, &s)
 		return s, err
 	case v[0] == '{' || v[0] == '[':
-		return "", fmt.Errorf("column %q: want text, have %s", name, map[byte]string{'{': "an object", '[': "a list"}[v[0]])
+		return "", fmt.Errorf("column %q: want text, have %s", name,
+			map[byte]string{'{': "an object", '[': "a list"}[v[0]])
 	}
 	return string(v), nil // a number or a boolean
 }

@@ -86,29 +86,44 @@ func TestRead(t *testing.T) {
 		text []byte
 		want []string
 	}{
-		"jsonl":          {"t.jsonl", good, []string{"a", "b", "3"}},
-		"packed":         {"t.jsonl.gz", pack(good), []string{"a", "b", "3"}},
-		"byte order":     {"t.jsonl", append([]byte("\xef\xbb\xbf"), good...), []string{"a", "b", "3"}},
-		"empty":          {"t.jsonl", nil, nil},
-		"broken line":    {"t.jsonl", []byte("{\"id\":\"a\"}\n{\"id\":\n{\"id\":\"b\"}\n"), []string{"a", "bad t.jsonl:2: not JSON: unexpected end of JSON input", "b"}},
-		"no object":      {"t.jsonl", []byte("[1]\n{\"id\":\"b\"}\n"), []string{"bad t.jsonl:1: not a JSON object; each line holds one, as in {\"question\": …}", "b"}},
-		"not UTF-8":      {"t.jsonl", []byte("{\"id\":\"a\"}\n{\"id\":\"\xff\"}\n"), []string{"a", "bad t.jsonl:2: byte 8 of the line is not UTF-8; convert the file, with iconv say"}},
-		"UTF-16":         {"t.jsonl", []byte("\xff\xfe{\x00"), []string{"fatal t.jsonl: the file is UTF-16; convert it to UTF-8, with iconv say"}},
-		"cut short":      {"t.jsonl.gz", pack(bytes.Repeat(good, 100))[:60], []string{"fatal t.jsonl.gz: unpacking: the file is cut short; fetch it again"}},
-		"not packed":     {"t.jsonl.gz", good, []string{"fatal t.jsonl.gz: unpacking: gzip: invalid header"}},
-		"twice":          {"t.jsonl", []byte("{\"id\":\"a\"}\n{\"id\":\"b\"}\n{\"id\":\"a\"}\n"), []string{"a", "b", "fatal t.jsonl:3: task ID \"a\" is used twice; the first is at line 1: give each row an ID of its own"}},
-		"missing column": {"t.jsonl", []byte("{\"x\":1,\"a\":2}\n"), []string{"fatal t.jsonl:1: no column named id; the columns are a, x"}},
-		"missing later":  {"t.jsonl", []byte("{\"id\":1}\n{\"x\":1}\n"), []string{"1", "bad t.jsonl:2: no column named id; the columns are x"}},
-		"csv":            {"t.csv", []byte("id,x\n1,\"a\nb\"\n\n2,\"c,\"\"d\"\n"), []string{"1", "2"}},
-		"tsv":            {"t.tsv", []byte("id\tx\n1\ta,b\n"), []string{"1"}},
-		"csv packed":     {"t.csv.gz", pack([]byte("\xef\xbb\xbfid,x\r\n1,2\r\n")), []string{"1"}},
-		"csv fields":     {"t.csv", []byte("id,x\n1,\"a\nb\"\n2\n3,4\n"), []string{"1", "bad t.csv:4: the record has 1 fields, the header 2", "3"}},
-		"csv quote":      {"t.csv", []byte("id,x\n1,a\"b\n3,4\n"), []string{"bad t.csv:2: column 4: bare \" in non-quoted-field", "3"}},
-		"csv missing":    {"t.csv", []byte("no,x\n1,2\n"), []string{"fatal t.csv:2: no column named id; the columns are no, x"}},
-		"csv empty":      {"t.csv", nil, []string{"fatal t.csv:1: the file is empty; its first line has to name the columns"}},
-		"csv twice":      {"t.csv", []byte("id,id\n"), []string{"fatal t.csv:1: column \"id\" is named twice"}},
-		"csv not UTF-8":  {"t.csv", []byte("id\n\xff\n1\n"), []string{"bad t.csv:2: column \"id\" is not UTF-8; convert the file, with iconv say", "1"}},
-		"not parquet":    {"t.parquet", []byte("hello"), []string{"fatal t.parquet: not a Parquet file: it is too short"}},
+		"jsonl":      {"t.jsonl", good, []string{"a", "b", "3"}},
+		"packed":     {"t.jsonl.gz", pack(good), []string{"a", "b", "3"}},
+		"byte order": {"t.jsonl", append([]byte("\xef\xbb\xbf"), good...), []string{"a", "b", "3"}},
+		"empty":      {"t.jsonl", nil, nil},
+		"broken line": {"t.jsonl", []byte("{\"id\":\"a\"}\n{\"id\":\n{\"id\":\"b\"}\n"),
+			[]string{"a", "bad t.jsonl:2: not JSON: unexpected end of JSON input", "b"}},
+		"no object": {"t.jsonl", []byte("[1]\n{\"id\":\"b\"}\n"),
+			[]string{"bad t.jsonl:1: not a JSON object; each line holds one, as in {\"question\": …}", "b"}},
+		"not UTF-8": {"t.jsonl", []byte("{\"id\":\"a\"}\n{\"id\":\"\xff\"}\n"),
+			[]string{"a", "bad t.jsonl:2: byte 8 of the line is not UTF-8; convert the file, with iconv say"}},
+		"UTF-16": {"t.jsonl", []byte("\xff\xfe{\x00"),
+			[]string{"fatal t.jsonl: the file is UTF-16; convert it to UTF-8, with iconv say"}},
+		"cut short": {"t.jsonl.gz", pack(bytes.Repeat(good, 100))[:60],
+			[]string{"fatal t.jsonl.gz: unpacking: the file is cut short; fetch it again"}},
+		"not packed": {"t.jsonl.gz", good, []string{"fatal t.jsonl.gz: unpacking: gzip: invalid header"}},
+		"twice": {"t.jsonl", []byte("{\"id\":\"a\"}\n{\"id\":\"b\"}\n{\"id\":\"a\"}\n"),
+			[]string{"a", "b", "fatal t.jsonl:3: task ID \"a\" is used twice; the first is at line 1: give each row " +
+				"an ID of its own"}},
+		"missing column": {"t.jsonl", []byte("{\"x\":1,\"a\":2}\n"),
+			[]string{"fatal t.jsonl:1: no column named id; the columns are a, x"}},
+		"missing later": {"t.jsonl", []byte("{\"id\":1}\n{\"x\":1}\n"),
+			[]string{"1", "bad t.jsonl:2: no column named id; the columns are x"}},
+		"csv":        {"t.csv", []byte("id,x\n1,\"a\nb\"\n\n2,\"c,\"\"d\"\n"), []string{"1", "2"}},
+		"tsv":        {"t.tsv", []byte("id\tx\n1\ta,b\n"), []string{"1"}},
+		"csv packed": {"t.csv.gz", pack([]byte("\xef\xbb\xbfid,x\r\n1,2\r\n")), []string{"1"}},
+		"csv fields": {"t.csv", []byte("id,x\n1,\"a\nb\"\n2\n3,4\n"),
+			[]string{"1", "bad t.csv:4: the record has 1 fields, the header 2", "3"}},
+		"csv quote": {"t.csv", []byte("id,x\n1,a\"b\n3,4\n"),
+			[]string{"bad t.csv:2: column 4: bare \" in non-quoted-field", "3"}},
+		"csv missing": {"t.csv", []byte("no,x\n1,2\n"),
+			[]string{"fatal t.csv:2: no column named id; the columns are no, x"}},
+		"csv empty": {"t.csv", nil,
+			[]string{"fatal t.csv:1: the file is empty; its first line has to name the columns"}},
+		"csv twice": {"t.csv", []byte("id,id\n"), []string{"fatal t.csv:1: column \"id\" is named twice"}},
+		"csv not UTF-8": {"t.csv", []byte("id\n\xff\n1\n"),
+			[]string{"bad t.csv:2: column \"id\" is not UTF-8; convert the file, with iconv say", "1"}},
+		"not parquet": {"t.parquet", []byte("hello"),
+			[]string{"fatal t.parquet: not a Parquet file: it is too short"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := source(t, write(t, c.file, c.text))
@@ -196,7 +211,8 @@ func TestParquet(t *testing.T) {
 	w := pq.NewGenericWriter[row](&buf, pq.MaxRowsPerRowGroup(64))
 	n := int64(7)
 	for i := range 200 {
-		r := row{ID: fmt.Sprint(i), F: 0.5, Choices: choices{Text: []string{"u", "v"}, Label: []string{"A", "B"}}, Image: []byte{0xff, 0xfe}}
+		r := row{ID: fmt.Sprint(i), F: 0.5, Choices: choices{Text: []string{"u", "v"}, Label: []string{"A", "B"}},
+			Image: []byte{0xff, 0xfe}}
 		if i%2 == 0 {
 			r.N, r.Answers = &n, []string{"x"}
 		}

@@ -28,8 +28,8 @@ type extension struct {
 	env      []string
 }
 
-// build copies the module of a folder to where a stranger would have it, tests it (with the suite of
-// its contract) and builds it. It is given what a stranger's own go mod tidy finds: nothing is
+// build copies the module of a folder to where a stranger would have it, tests it (with the suite
+// of its contract) and builds it. It is given what a stranger's own go mod tidy finds: nothing is
 // downloaded, as its dependencies are those of this module.
 func build(t *testing.T, name string) *extension {
 	t.Helper()
@@ -140,11 +140,13 @@ func TestBenchmark(t *testing.T) {
 	x.says(`"const": "spelling"`, "config", "schema")
 	x.says("What comes before the text", "config", "schema")
 	x.says(`did you mean "spelling:texts.jsonl"?`, "run", "speling:texts.jsonl")
-	x.says(`unknown key "instructions" in options; did you mean "instruction"?`, "run", "run.yaml", "--set", "benchmark.options.instructions=x")
+	x.says(`unknown key "instructions" in options; did you mean "instruction"?`, "run", "run.yaml", "--set",
+		"benchmark.options.instructions=x")
 	x.says("sound", "tasks", "check", "spelling:texts.jsonl")
 	x.wantMeans(x.mean(), map[string]float64{"oracle": 1, "nop": 0})
 	x.do(x.bin, "export", "run", "--tables", "trials", "-o", "tables")
-	if b, err := os.ReadFile(filepath.Join(x.dir, "tables/trials.jsonl")); err != nil || !bytes.Contains(b, []byte("Correct the spelling of this text.")) {
+	if b, err := os.ReadFile(filepath.Join(x.dir, "tables/trials.jsonl")); err != nil ||
+		!bytes.Contains(b, []byte("Correct the spelling of this text.")) {
 		t.Errorf("the option instruction has no effect: %v\n%s", err, b)
 	}
 }
@@ -232,10 +234,12 @@ func TestExporter(t *testing.T) {
 	x.says("jsonl, csv, scores", "export", "--help")
 	x.says("one CSV file with a line for each task", "export", "--help")
 	x.says("scores:one CSV file", "export", "--format", "--generate-shell-completion")
-	x.says("digits=:Digits behind the point", "export", "run", "--format", "scores", "--set", "--generate-shell-completion")
+	x.says("digits=:Digits behind the point", "export", "run", "--format", "scores", "--set",
+		"--generate-shell-completion")
 	x.do(x.bin, "run", "quickstart", "--ids", "zeros", "--ids", "weekday", "-o", "run")
 	x.says(`did you mean "scores"?`, "export", "run", "--format", "score", "-o", "tables")
-	x.says(`unknown key "digit" in options; did you mean "digits"?`, "export", "run", "--format", "scores", "--set", "digit=2", "-o", "tables")
+	x.says(`unknown key "digit" in options; did you mean "digits"?`, "export", "run", "--format", "scores", "--set",
+		"digit=2", "-o", "tables")
 	file := strings.TrimSpace(x.do(x.bin, "export", "run", "--format", "scores", "--set", "digits=1", "-o", "tables"))
 	if file != "tables/scores.csv" {
 		t.Errorf("it says that it wrote %q", file)

@@ -65,7 +65,8 @@ var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 // Open opens the store in dir, and makes it where it is to be written.
 func Open(dir string, opts Options) (*Store, error) {
-	s := &Store{dir: dir, opts: opts, fresh: map[string]string{}, syncing: make(chan struct{}, 1), dirs: map[string]bool{}}
+	s := &Store{dir: dir, opts: opts, fresh: map[string]string{}, syncing: make(chan struct{}, 1),
+		dirs: map[string]bool{}}
 	if s.opts.syncFile == nil {
 		s.opts.syncFile = syncPath
 	}
@@ -196,7 +197,8 @@ func (s *Store) Open(_ context.Context, sum string) (io.ReadCloser, error) {
 				return verified(f, sum)
 			} // moved since: it has its own name now
 		}
-		if fi, err := os.Stat(s.path(sum)); err == nil && !fi.Mode().IsRegular() { // before it is opened: a pipe would wait
+		// before it is opened: a pipe would wait
+		if fi, err := os.Stat(s.path(sum)); err == nil && !fi.Mode().IsRegular() {
 			return nil, fmt.Errorf("blobs: %s is not a regular file", sum)
 		}
 		f, err := os.Open(s.path(sum))

@@ -70,7 +70,8 @@ func TestPutOpen(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "blobs")
 	s := open(t, dir, Options{})
 	ctx := t.Context()
-	contents := [][]byte{nil, []byte("hello"), bytes.Repeat([]byte{0}, small-1), bytes.Repeat([]byte{1}, small), bytes.Repeat([]byte("0123456789"), 100_000)}
+	contents := [][]byte{nil, []byte("hello"), bytes.Repeat([]byte{0}, small-1), bytes.Repeat([]byte{1}, small),
+		bytes.Repeat([]byte("0123456789"), 100_000)}
 	var sums []string
 	for _, c := range contents {
 		sum := put(t, s, c)
@@ -109,7 +110,8 @@ func TestPutOpen(t *testing.T) {
 
 func TestNotThere(t *testing.T) {
 	s := open(t, t.TempDir(), Options{})
-	for _, sum := range []string{"", "..", strings.Repeat("a", 64), strings.Repeat("A", 64), "../../../../../../etc/passwd" + strings.Repeat("0", 36)} {
+	for _, sum := range []string{"", "..", strings.Repeat("a", 64), strings.Repeat("A", 64),
+		"../../../../../../etc/passwd" + strings.Repeat("0", 36)} {
 		if _, err := s.Open(t.Context(), sum); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%q: %v", sum, err)
 		}
@@ -203,7 +205,8 @@ func TestPutStops(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, Options{})
 	bad := errors.New("broken pipe")
-	if _, _, err := s.Put(t.Context(), io.MultiReader(bytes.NewReader(make([]byte, 2*small)), errReader{bad})); !errors.Is(err, bad) {
+	if _, _, err := s.Put(t.Context(), io.MultiReader(bytes.NewReader(make([]byte, 2*small)),
+		errReader{bad})); !errors.Is(err, bad) {
 		t.Errorf("%v", err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())

@@ -36,7 +36,8 @@ func crashChild(dir string) {
 			for {
 				var sums []string
 				for range rand.IntN(4) + 1 {
-					sum, _, err := s.Put(context.Background(), strings.NewReader(strings.Repeat(fmt.Sprint(rand.Uint64()), rand.IntN(30_000))))
+					sum, _, err := s.Put(context.Background(),
+						strings.NewReader(strings.Repeat(fmt.Sprint(rand.Uint64()), rand.IntN(30_000))))
 					if err != nil {
 						fmt.Println("error", err)
 						os.Exit(1)

@@ -115,7 +115,8 @@ func TestDamagedPut(t *testing.T) {
 				}
 			}
 			if got, err := os.ReadFile(s.path(sum)); err != nil || !bytes.Equal(got, content) {
-				t.Errorf("%s, %d bytes: the same content was put again, and the file holds %d other bytes: %v", what, size, len(got), err)
+				t.Errorf("%s, %d bytes: the same content was put again, and the file holds %d other bytes: %v", what,
+					size, len(got), err)
 			}
 			if st := s.Stats(); st.Blobs != 1 {
 				t.Errorf("%s, %d bytes: written %d times", what, size, st.Blobs)

@@ -44,7 +44,8 @@ func (s *Store) Sync(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
-		s.err = fmt.Errorf("blobs: making content durable: %w; look after the disk of %s and run `evalrun resume`", err, filepath.Dir(s.dir))
+		s.err = fmt.Errorf("blobs: making content durable: %w; look after the disk of %s and run `evalrun resume`", err,
+			filepath.Dir(s.dir))
 		return s.err // moving stays, so that what is there can still be read
 	}
 	for sum := range batch {

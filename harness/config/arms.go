@@ -35,7 +35,8 @@ func (l *layout) arms(tree *node) {
 		trees = l.plain(base)
 	}
 	if len(trees) == 0 && len(l.errs.list) == 0 {
-		l.fail(cmpNode(tree.Get("matrix"), tree.Get("arms"), tree), "arms", "no arm is left to run", "see matrix, exclude and arms")
+		l.fail(cmpNode(tree.Get("matrix"), tree.Get("arms"), tree), "arms", "no arm is left to run",
+			"see matrix, exclude and arms")
 		return
 	}
 
@@ -65,14 +66,18 @@ func (l *layout) arms(tree *node) {
 				continue // oracle needs no model, so all its cells are one
 			}
 			if i >= listed {
-				l.out.Notes = append(l.out.Notes, fmt.Sprintf("arm %q is the same as %q and is left out", a.Name, first))
+				l.out.Notes = append(l.out.Notes,
+					fmt.Sprintf("arm %q is the same as %q and is left out", a.Name, first))
 				continue
 			}
 			if a.Name == first { // names that were not given tell nothing
-				l.fail(at, root+"name", fmt.Sprintf("arms[%d] and arms[%d] are the same: nothing that is compared differs", slices.IndexFunc(l.out.Records, func(r record.Arm) bool { return r.ID == rec.ID }), i), "")
+				l.fail(at, root+"name", fmt.Sprintf("arms[%d] and arms[%d] are the same: nothing that is "+
+					"compared differs", slices.IndexFunc(l.out.Records,
+					func(r record.Arm) bool { return r.ID == rec.ID }), i), "")
 				continue
 			}
-			l.fail(at, root+"name", fmt.Sprintf("arm %q is the same as arm %q: nothing that is compared differs", a.Name, first), "")
+			l.fail(at, root+"name", fmt.Sprintf("arm %q is the same as arm %q: nothing that is compared differs",
+				a.Name, first), "")
 			continue
 		}
 		if _, taken := places[a.Name]; taken && t.Get("name") == nil {
@@ -80,7 +85,8 @@ func (l *layout) arms(tree *node) {
 			rec.Name = a.Name
 		}
 		if first, ok := places[a.Name]; ok {
-			l.fail(at, root+"name", fmt.Sprintf("two arms are called %q; the first is at %s", a.Name, first.Pos), "give each arm a name of its own")
+			l.fail(at, root+"name", fmt.Sprintf("two arms are called %q; the first is at %s", a.Name, first.Pos),
+				"give each arm a name of its own")
 			continue
 		}
 		byID[rec.ID], places[a.Name] = a.Name, at
@@ -98,7 +104,8 @@ func (l *layout) unused(tree *node) {
 	arms := l.out.File.Arms
 	if p := tree.Get("prompt"); p != nil && !slices.ContainsFunc(arms, func(a Arm) bool { return a.Prompt != nil }) &&
 		slices.ContainsFunc(arms, func(a Arm) bool { return l.reg.Agent(a.Agent.Name).Model }) {
-		l.fail(p, "prompt", "no arm's agent takes a prompt", "leave it out, or take another agent: "+strings.Join(l.reg.prompted(), ", "))
+		l.fail(p, "prompt", "no arm's agent takes a prompt",
+			"leave it out, or take another agent: "+strings.Join(l.reg.prompted(), ", "))
 	}
 	for _, axis := range []string{"model", "prompt"} {
 		n := tree.Get("matrix").Get(axis)
@@ -111,7 +118,9 @@ func (l *layout) unused(tree *node) {
 				names = append(names, a.Agent.Name)
 			}
 		}
-		l.out.Notes = append(l.out.Notes, fmt.Sprintf("the axis %s makes no difference, since %s takes no %s: its cells are one arm", axis, strings.Join(names, ", "), axis))
+		l.out.Notes = append(l.out.Notes,
+			fmt.Sprintf("the axis %s makes no difference, since %s takes no %s: its cells are one arm", axis,
+				strings.Join(names, ", "), axis))
 	}
 }
 
@@ -125,7 +134,8 @@ func (l *layout) plain(base *node) []*node {
 	if base.Get("model") != nil {
 		return []*node{base.With("agent", word("codeact"))}
 	}
-	l.out.Notes = append(l.out.Notes, "no agent is named, so oracle and nop are run; add --agent NAME, or -m VENDOR/MODEL for codeact")
+	l.out.Notes = append(l.out.Notes, "no agent is named, so oracle and nop are run; add --agent NAME, or -m "+
+		"VENDOR/MODEL for codeact")
 	return []*node{base.With("agent", word("oracle")), base.With("agent", word("nop"))}
 }
 
@@ -171,7 +181,8 @@ func (l *layout) arm(a *Arm, t *node, root string, tape *node) (record.Arm, bool
 		// are told.
 		own := t.Get("prompt")
 		if a.Prompt != nil && k.Model && own != l.prompts {
-			l.fail(own, root+"prompt", fmt.Sprintf("agent %s takes no prompt", k.Name), "leave the prompt out, or take another agent: "+strings.Join(l.reg.prompted(), ", "))
+			l.fail(own, root+"prompt", fmt.Sprintf("agent %s takes no prompt", k.Name),
+				"leave the prompt out, or take another agent: "+strings.Join(l.reg.prompted(), ", "))
 		}
 		a.Prompt = nil
 		delete(a.Axes, "prompt")
@@ -179,7 +190,8 @@ func (l *layout) arm(a *Arm, t *node, root string, tape *node) (record.Arm, bool
 	if s := a.Sandbox; s != nil {
 		n := cmpNode(t.Get("sandbox"), t)
 		if s.Memory != 0 && s.Memory < 16<<20 {
-			l.fail(cmpNode(n.Get("memory"), n), root+"sandbox.memory", fmt.Sprintf("%s is less than a machine needs to start", s.Memory), "the least is 16MiB")
+			l.fail(cmpNode(n.Get("memory"), n), root+"sandbox.memory",
+				fmt.Sprintf("%s is less than a machine needs to start", s.Memory), "the least is 16MiB")
 		}
 		if a.Sandbox.Image != "" && strings.HasPrefix(s.Image, "dir:") {
 			s.Image = "dir:" + abs(l.dir, strings.TrimPrefix(s.Image, "dir:"))

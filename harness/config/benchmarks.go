@@ -30,7 +30,8 @@ func (l *layout) benchmarks(tree *node) {
 		if len(l.errs.list) > 0 { // a mistyped key, most likely
 			return
 		}
-		l.errs.add(pos{File: tree.Pos.File}, "benchmark", "no benchmark is named", "add a line such as: benchmark: quickstart")
+		l.errs.add(pos{File: tree.Pos.File}, "benchmark", "no benchmark is named",
+			"add a line such as: benchmark: quickstart")
 		return
 	}
 	seen := map[string]bool{}

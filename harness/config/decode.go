@@ -22,7 +22,8 @@ func (l *layout) decoder(root string) *yamldoc.Decoder {
 			if !secretForm.MatchString(text) {
 				return "", ""
 			}
-			return fmt.Sprintf("%s is not replaced here", text), "variables are read only where a value is a secret: key, secrets"
+			return fmt.Sprintf("%s is not replaced here", text),
+				"variables are read only where a value is a secret: key, secrets"
 		},
 		Hint: func(path string, n *node) string {
 			if n.Kind != yamldoc.List {

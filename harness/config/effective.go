@@ -110,7 +110,8 @@ func Parse(src Source, reg *Registry) (*Effective, error) {
 			return nil, errs.err()
 		}
 		if tree.Kind == yamldoc.Null {
-			errs.add(pos{File: src.Name}, "", "the configuration is empty", "the least one is a line such as: benchmark: quickstart")
+			errs.add(pos{File: src.Name}, "", "the configuration is empty",
+				"the least one is a line such as: benchmark: quickstart")
 			return nil, errs.err()
 		}
 		if tree.Kind != yamldoc.Map {

@@ -21,7 +21,9 @@ func (l *errorList) add(at pos, key, msg, hint string) {
 
 // Add adds an error. A value that many arms inherit is wrong once.
 func (l *errorList) Add(e *Error) {
-	if !slices.ContainsFunc(l.list, func(o *Error) bool { return o.Pos == e.Pos && e.Pos.Line > 0 && bare(o.Key) == bare(e.Key) }) {
+	if !slices.ContainsFunc(l.list, func(o *Error) bool {
+		return o.Pos == e.Pos && e.Pos.Line > 0 && bare(o.Key) == bare(e.Key)
+	}) {
 		l.list.Add(e)
 	}
 }

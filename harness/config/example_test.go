@@ -39,7 +39,8 @@ limits: {turns: 9}
 
 // All that is wrong is said at once, each with its place.
 func ExampleErrors() {
-	_, err := config.Parse(config.Source{Name: "run.yaml", Data: []byte("benchmark: quickstart\nagnet: nop\nrepeats: none\n")}, names)
+	_, err := config.Parse(config.Source{Name: "run.yaml",
+		Data: []byte("benchmark: quickstart\nagnet: nop\nrepeats: none\n")}, names)
 	fmt.Println(err)
 	// Output:
 	// run.yaml:2:1: agnet: unknown key; did you mean "agent"?

@@ -49,7 +49,8 @@ func (l *layout) gates(tree *node, all bool) {
 func (l *layout) bounds(tree *node) {
 	f := &l.out.File
 	if b := f.Browser; b != nil && b.SOM && b.Screenshots != nil && !*b.Screenshots {
-		l.fail(tree.Get("browser").Get("som"), "browser.som", "it keeps a second screenshot of each step, but browser.screenshots is false", "set one of them otherwise")
+		l.fail(tree.Get("browser").Get("som"), "browser.som",
+			"it keeps a second screenshot of each step, but browser.screenshots is false", "set one of them otherwise")
 	}
 	if f.Pools == nil || f.Pools.Memory == 0 {
 		return

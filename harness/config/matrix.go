@@ -110,7 +110,8 @@ func (l *layout) axis(e entry) []value {
 	case e.Value.Kind == yamldoc.Map && len(e.Value.Entries) > 0:
 		for _, x := range e.Value.Entries {
 			if !settable(e.Key) && x.Value.Kind != yamldoc.Map {
-				l.fail(x.Value, key, fmt.Sprintf("value %s has to say what it sets", x.Key), "write "+x.Key+": {prompt: FILE}, say")
+				l.fail(x.Value, key, fmt.Sprintf("value %s has to say what it sets", x.Key),
+					"write "+x.Key+": {prompt: FILE}, say")
 				return nil
 			}
 			out = append(out, value{x.Key, x.Value})
@@ -188,7 +189,8 @@ func (l *layout) match(x *node, axes map[string][]value, key string) map[string]
 	for _, e := range x.Entries {
 		vs, ok := axes[e.Key]
 		if !ok {
-			l.errs.add(e.Pos, key, fmt.Sprintf("the matrix has no axis %q", e.Key), yamldoc.DidYouMean(e.Key, slices.Sorted(mapKeys(axes))))
+			l.errs.add(e.Pos, key, fmt.Sprintf("the matrix has no axis %q", e.Key),
+				yamldoc.DidYouMean(e.Key, slices.Sorted(mapKeys(axes))))
 			return nil
 		}
 		want[e.Key] = label(e.Key, e.Value)
@@ -197,7 +199,8 @@ func (l *layout) match(x *node, axes map[string][]value, key string) map[string]
 			labels = append(labels, v.label)
 		}
 		if !slices.Contains(labels, want[e.Key]) {
-			l.fail(e.Value, key, fmt.Sprintf("axis %s has no value %q", e.Key, want[e.Key]), yamldoc.OrKnown(want[e.Key], labels))
+			l.fail(e.Value, key, fmt.Sprintf("axis %s has no value %q", e.Key, want[e.Key]),
+				yamldoc.OrKnown(want[e.Key], labels))
 			return nil
 		}
 	}
@@ -219,7 +222,8 @@ func (l *layout) included(x, base *node, axes map[string][]value, key string) (c
 			}
 		}
 		if !settable(e.Key) && v.node == e.Value {
-			l.errs.add(e.Pos, key, fmt.Sprintf("the matrix has no axis %q with the value %q", e.Key, v.label), yamldoc.DidYouMean(e.Key, slices.Sorted(mapKeys(axes))))
+			l.errs.add(e.Pos, key, fmt.Sprintf("the matrix has no axis %q with the value %q", e.Key, v.label),
+				yamldoc.DidYouMean(e.Key, slices.Sorted(mapKeys(axes))))
 			return c, false
 		}
 		c = l.extend(c, e.Key, v)

@@ -24,7 +24,8 @@ func (l *layout) model(m *Model, n *node, key string) {
 	if !ok || name == "" {
 		names := slices.Sorted(maps.Keys(l.out.File.Models))
 		if slices.Contains(names, m.Name) { // models: {small: {name: small}}
-			l.fail(at, key, fmt.Sprintf("the name %q of a model says no vendor", m.Name), "write vendor/NAME, such as openai/gpt-4o-mini")
+			l.fail(at, key, fmt.Sprintf("the name %q of a model says no vendor", m.Name),
+				"write vendor/NAME, such as openai/gpt-4o-mini")
 			return
 		}
 		for _, v := range kindNames(l.reg.Vendors) {
@@ -34,7 +35,8 @@ func (l *layout) model(m *Model, n *node, key string) {
 		return
 	}
 	if l.reg.Vendor(vendor) == nil {
-		l.fail(at, key, fmt.Sprintf("unknown vendor %q of model %q", vendor, m.Name), yamldoc.OrKnown(vendor, l.reg.names("vendor")))
+		l.fail(at, key, fmt.Sprintf("unknown vendor %q of model %q", vendor, m.Name),
+			yamldoc.OrKnown(vendor, l.reg.names("vendor")))
 		return
 	}
 	if m.BaseURL == "" {
@@ -49,7 +51,8 @@ func (l *layout) model(m *Model, n *node, key string) {
 		}
 	}
 	if m.BaseURL != "" && !strings.HasPrefix(m.BaseURL, "http://") && !strings.HasPrefix(m.BaseURL, "https://") {
-		l.fail(cmpNode(n.Get("base_url"), n), key+".base_url", fmt.Sprintf("%q is not an address", m.BaseURL), "it begins with http:// or https://")
+		l.fail(cmpNode(n.Get("base_url"), n), key+".base_url", fmt.Sprintf("%q is not an address", m.BaseURL),
+			"it begins with http:// or https://")
 	}
 	if m.Tape != nil {
 		m.Tape.File = abs(l.dir, m.Tape.File)
@@ -62,11 +65,13 @@ func (l *layout) model(m *Model, n *node, key string) {
 func (l *layout) usual(m *Model, k *Kind, at *node, key string) {
 	url, _ := l.env(k.URLVar)
 	if url != "" && !strings.HasPrefix(url, "http://") && !strings.HasPrefix(url, "https://") {
-		l.fail(at, key, fmt.Sprintf("the variable %s, where %s is called, is not an address", k.URLVar, m.Name), "it begins with http:// or https://; or say base_url")
+		l.fail(at, key, fmt.Sprintf("the variable %s, where %s is called, is not an address", k.URLVar, m.Name),
+			"it begins with http:// or https://; or say base_url")
 		return
 	}
 	m.BaseURL = url
-	if _, have := l.env(k.KeyVar); m.Key == "" && k.KeyVar != "" && (url == "" || have) { // a server of one's own may need none
+	// a server of one's own may need none
+	if _, have := l.env(k.KeyVar); m.Key == "" && k.KeyVar != "" && (url == "" || have) {
 		m.Key = Secret("${" + k.KeyVar + "}")
 	}
 }

@@ -25,12 +25,15 @@ func jsonOf(t *testing.T, yaml string) string {
 // Numbers are those of YAML 1.2's core schema, and so all of JSON's.
 func TestNumbers(t *testing.T) {
 	for in, want := range map[string]string{
-		"1e-7": "1e-7", "-1e-7": "-1e-7", "1E3": "1E3", "1e+21": "1e+21", "+1e5": "100000", "1.0e-7": "1.0e-7", ".5": "0.5",
-		"-.5e-7": "-5e-8", "1.": "1", "0o17": "15", "0x1f": "31", "017": "17", "08": "8", "1_000": "1000", "+1": "1", "-0": "-0",
+		"1e-7": "1e-7", "-1e-7": "-1e-7", "1E3": "1E3", "1e+21": "1e+21", "+1e5": "100000", "1.0e-7": "1.0e-7",
+		".5":     "0.5",
+		"-.5e-7": "-5e-8", "1.": "1", "0o17": "15", "0x1f": "31", "017": "17", "08": "8", "1_000": "1000", "+1": "1",
+		"-0":                     "-0",
 		"100000000000000000000":  "100000000000000000000", // 1e20 as JSON
 		"-100000000000000000000": "-100000000000000000000",
 		`"1e-7"`:                 `"1e-7"`, "'1E3'": `"1E3"`, "'7'": `"7"`,
-		"|\n  1e3": `"1e3\n"`, "1e": `"1e"`, "12e5abc": `"12e5abc"`, "e5": `"e5"`, ".": `"."`, "1.2.3": `"1.2.3"`, "1:30": `"1:30"`,
+		"|\n  1e3": `"1e3\n"`, "1e": `"1e"`, "12e5abc": `"12e5abc"`, "e5": `"e5"`, ".": `"."`, "1.2.3": `"1.2.3"`,
+		"1:30":  `"1:30"`,
 		"1e400": "1e400 is not a number that can be held", "-1.5e400": "-1.5e400 is not a number that can be held",
 	} {
 		if got := jsonOf(t, in); got != want {
@@ -42,7 +45,8 @@ func TestNumbers(t *testing.T) {
 // Whatever number a plan holds, it is the same when it is read back.
 func TestNumbersRoundTrip(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	values := []float64{0, 1e-7, 1e-6, 9.999999e-7, 1e20, 1e21, 1 << 53, math.MaxFloat64, math.SmallestNonzeroFloat64, math.MaxInt64, math.MaxUint64}
+	values := []float64{0, 1e-7, 1e-6, 9.999999e-7, 1e20, 1e21, 1 << 53, math.MaxFloat64, math.SmallestNonzeroFloat64,
+		math.MaxInt64, math.MaxUint64}
 	for range 20000 {
 		values = append(values, math.Float64frombits(r.Uint64()))
 	}
@@ -61,7 +65,8 @@ func TestNumbersRoundTrip(t *testing.T) {
 		if i > 300 {
 			continue
 		}
-		e, err := Parse(Source{Name: "f", Data: []byte("benchmark: qa:x\nsuccess: " + string(b) + "\n")}, testRegistry())
+		e, err := Parse(Source{Name: "f", Data: []byte("benchmark: qa:x\nsuccess: " + string(b) + "\n")},
+			testRegistry())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -73,7 +78,8 @@ func TestNumbersRoundTrip(t *testing.T) {
 
 // A number that is wrong for all arms is wrong once, and not also too small.
 func TestNumberOneError(t *testing.T) {
-	_, err := parseText(t, "benchmark: quickstart\n", Override{Flag: "--set pids", Path: "sandbox.pids", Values: []string{"1e30"}, YAML: true})
+	_, err := parseText(t, "benchmark: quickstart\n",
+		Override{Flag: "--set pids", Path: "sandbox.pids", Values: []string{"1e30"}, YAML: true})
 	if want := "--set pids: sandbox.pids: expected a whole number, found 1e30"; err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}

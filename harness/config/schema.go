@@ -80,7 +80,8 @@ func (g *schemaGen) value(t reflect.Type) obj {
 	case reflect.TypeFor[json.RawMessage]():
 		return obj{}
 	case reflect.TypeFor[axis]():
-		return obj{"anyOf": []any{obj{"type": "array", "minItems": 1}, obj{"type": "object", "minProperties": 1, "additionalProperties": obj{"type": "object"}}}}
+		return obj{"anyOf": []any{obj{"type": "array", "minItems": 1},
+			obj{"type": "object", "minProperties": 1, "additionalProperties": obj{"type": "object"}}}}
 	case reflect.TypeFor[raw]():
 		return obj{}
 	}
@@ -137,7 +138,8 @@ func (g *schemaGen) value(t reflect.Type) obj {
 // form of one.
 func (g *schemaGen) kinds(o, short obj, kinds []Kind) {
 	names := kindNames(kinds)
-	o["properties"].(obj)["name"] = obj{"type": "string", "enum": names, "description": o["properties"].(obj)["name"].(obj)["description"]}
+	o["properties"].(obj)["name"] = obj{"type": "string", "enum": names,
+		"description": o["properties"].(obj)["name"].(obj)["description"]}
 	short["pattern"] = "^(" + strings.Join(names, "|") + ")(:|$)"
 	var all []any
 	for _, k := range kinds {
@@ -188,7 +190,8 @@ func keysOf(t reflect.Type, at string, kinds map[string]*Kind) (out []Key) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if t.Kind() != reflect.Struct || reflect.PointerTo(t).Implements(notationType) || t == reflect.TypeFor[axis]() || t == reflect.TypeFor[raw]() || strings.Count(at, ".") > 7 {
+	if t.Kind() != reflect.Struct || reflect.PointerTo(t).Implements(notationType) || t == reflect.TypeFor[axis]() ||
+		t == reflect.TypeFor[raw]() || strings.Count(at, ".") > 7 {
 		return nil
 	}
 	for _, f := range yamldoc.Fields(t) {

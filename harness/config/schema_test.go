@@ -39,9 +39,11 @@ func TestSchema(t *testing.T) {
 	}{
 		{"benchmark: quickstart\nagent: nop\nworkers: 3\n", true},
 		{"benchmark: {name: qa, path: x, options: {question: q}}\nagent: {name: nop}\n", true},
-		{"benchmark: quickstart\nagent: nop\nlimits: {tokens: 20k, cost: 0.5, time: 1h30m, output: 1 MiB}\nsandbox: {network: [example.com]}\n", true},
+		{"benchmark: quickstart\nagent: nop\nlimits: {tokens: 20k, cost: 0.5, time: 1h30m, output: 1 MiB}\nsandbox: " +
+			"{network: [example.com]}\n", true},
 		{"benchmark: quickstart\nagent: nop\nselect: {ids: a*}\nshard: 1/2\nbudget: {deadline: '06:00'}\n", true},
-		{"benchmark: quickstart\nmodel: {name: openai/x, key: '${K}', tape: t.jsonl}\nmatrix: {params.temperature: [0, 1], x: {a: {limits: {turns: 1}}}}\n", true},
+		{"benchmark: quickstart\nmodel: {name: openai/x, key: '${K}', tape: t.jsonl}\nmatrix: {params.temperature: " +
+			"[0, 1], x: {a: {limits: {turns: 1}}}}\n", true},
 		{"benchmark: quickstart\nagent: nop\nworker: 3\n", false},
 		{"benchmark: quickstart\nagent: nop\nworkers: many\n", false},
 		{"benchmark: quickstart\nagent: nop\nworkers: 0\n", false},

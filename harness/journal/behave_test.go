@@ -36,7 +36,8 @@ func put(t *testing.T, j record.Journal, es ...record.Entry) {
 }
 
 func event(trial string, n int) record.Entry {
-	return journaltest.Entry(record.KindEvent, trial, 1, 1, fmt.Sprintf(`{"id":%d,"text":"%s"}`, n, strings.Repeat("x", 100)))
+	return journaltest.Entry(record.KindEvent, trial, 1, 1,
+		fmt.Sprintf(`{"id":%d,"text":"%s"}`, n, strings.Repeat("x", 100)))
 }
 
 func eventually(t *testing.T, what string, f func() bool) {
@@ -69,7 +70,8 @@ func TestPacking(t *testing.T) {
 	}
 	put(t, j, journaltest.Verdict("early", 1, 1, true, record.Scored))
 	for n := 1; n < 60; n++ {
-		put(t, j, journaltest.Begin(fmt.Sprint(n), 1, 1), event(fmt.Sprint(n), 0), journaltest.Verdict(fmt.Sprint(n), 1, 1, true, record.Scored))
+		put(t, j, journaltest.Begin(fmt.Sprint(n), 1, 1), event(fmt.Sprint(n), 0),
+			journaltest.Verdict(fmt.Sprint(n), 1, 1, true, record.Scored))
 		if n%5 == 0 {
 			put(t, j, event("long", n/5))
 		}
@@ -191,7 +193,8 @@ func TestTee(t *testing.T) {
 func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got atomic.Int64
-		j := open(t, t.TempDir(), journal.Options{NoSync: true, Tee: func(es []record.Entry) { got.Add(int64(len(es))) }})
+		j := open(t, t.TempDir(), journal.Options{NoSync: true,
+			Tee: func(es []record.Entry) { got.Add(int64(len(es))) }})
 		put(t, j, journaltest.Begin("t", 1, 1), event("t", 0))
 		synctest.Wait()
 		if n := got.Load(); n != 0 {
@@ -352,14 +355,17 @@ func TestClosed(t *testing.T) {
 }
 
 func TestRefusedEntries(t *testing.T) {
-	for name, j := range map[string]record.Journal{"file": open(t, t.TempDir(), journal.Options{}), "memory": new(journaltest.Memory)} {
+	for name, j := range map[string]record.Journal{"file": open(t, t.TempDir(), journal.Options{}),
+		"memory": new(journaltest.Memory)} {
 		for _, e := range []record.Entry{
-			{}, {Kind: record.KindAttempt, Attempt: 1}, {Trial: "t", Attempt: 1}, {Kind: record.KindAttempt, Trial: "t"},
+			{}, {Kind: record.KindAttempt, Attempt: 1}, {Trial: "t", Attempt: 1},
+			{Kind: record.KindAttempt, Trial: "t"},
 			{Kind: record.KindAttempt, Trial: "t", Attempt: -1},
 			{Kind: record.KindAttempt, Trial: "t", Attempt: 1, Data: make([]byte, 64<<20+1)},
 		} {
 			if err := j.Append(t.Context(), e); err == nil {
-				t.Errorf("%s took kind %q, trial %q, attempt %d, %d bytes", name, e.Kind, e.Trial, e.Attempt, len(e.Data))
+				t.Errorf("%s took kind %q, trial %q, attempt %d, %d bytes", name, e.Kind, e.Trial, e.Attempt,
+					len(e.Data))
 			}
 		}
 		if err := j.Append(t.Context(), journaltest.Begin("t", 1, 1)); err != nil {
@@ -487,11 +493,13 @@ func writeGolden(t *testing.T, dir string) {
 	for n := range 12 {
 		step(event(one, n))
 	}
-	step(journaltest.Entry(record.KindCall, one, 1, 1, `{"role":"main","n":0,"try":1,"model":"m","raw":{"text":"é\u2028<&>\"\\"}}`))
+	step(journaltest.Entry(record.KindCall, one, 1, 1,
+		`{"role":"main","n":0,"try":1,"model":"m","raw":{"text":"é\u2028<&>\"\\"}}`))
 	step(journaltest.Verdict(one, 1, 1, true, record.Scored))
 	step(journaltest.Entry(record.KindAmend, one, 1, 0, `{"why":"another scorer","reward":0.5}`))
 	step(journaltest.Begin(two, 1, 2))
-	step(journaltest.Entry(record.KindStage, two, 1, 2, `{"index":0,"name":"é","goal":"the beginning","goal_blob":"`+strings.Repeat("ab", 32)+`"}`))
+	step(journaltest.Entry(record.KindStage, two, 1, 2,
+		`{"index":0,"name":"é","goal":"the beginning","goal_blob":"`+strings.Repeat("ab", 32)+`"}`))
 	step(journaltest.Begin(three, 1, 3))
 	step(journaltest.Verdict(three, 1, 3, false, record.Infra))
 	e := event(two, 0)

@@ -149,14 +149,16 @@ func BenchmarkState(b *testing.B) {
 	must(b, err)
 	const trials = 100_000
 	goal := fmt.Sprintf(`{"index":0,"goal":"%s","events":0}`, strings.Repeat("Do it. ", 60))
-	answer := fmt.Sprintf(`{"stage":0,"end":"answered","data":{"answer":{"parts":[{"text":"%s"}]}}}`, strings.Repeat("so ", 200))
+	answer := fmt.Sprintf(`{"stage":0,"end":"answered","data":{"answer":{"parts":[{"text":"%s"}]}}}`,
+		strings.Repeat("so ", 200))
 	for n := range trials {
 		id := fmt.Sprintf("%020x", n*7919)
 		must(b, j.Append(b.Context(), journaltest.Begin(id, 1, int64(n))))
 		must(b, j.Append(b.Context(), journaltest.Entry(record.KindStage, id, 1, int64(n), goal)))
 		must(b, j.Append(b.Context(), journaltest.Entry(record.KindEvent, id, 1, int64(n), `{"id":0}`)))
 		must(b, j.Append(b.Context(), journaltest.Entry(record.KindEvidence, id, 1, int64(n), answer)))
-		must(b, j.Append(b.Context(), journaltest.Entry(record.KindResult, id, 1, int64(n), `{"stage":0,"scores":[{"name":"pass","primary":true,"value":1}]}`)))
+		must(b, j.Append(b.Context(), journaltest.Entry(record.KindResult, id, 1, int64(n),
+			`{"stage":0,"scores":[{"name":"pass","primary":true,"value":1}]}`)))
 		must(b, j.Append(b.Context(), journaltest.Verdict(id, 1, int64(n), true, record.Scored)))
 	}
 	must(b, j.Close())

@@ -149,7 +149,8 @@ func (j *Journal) loop() {
 
 // dueLocked says whether there is something to do now.
 func (j *Journal) dueLocked() bool {
-	return j.err != nil || j.closing || j.wantSync > j.durable || j.wantWrite > j.written || j.bytes >= j.ahead || j.idle
+	return j.err != nil || j.closing || j.wantSync > j.durable || j.wantWrite > j.written || j.bytes >= j.ahead ||
+		j.idle
 }
 
 // settle tells everybody what a commit has done.

@@ -113,7 +113,8 @@ func TestKill(t *testing.T) {
 	var acked sync.Map
 	for round := range rounds {
 		cmd := exec.Command(self)
-		cmd.Env = append(os.Environ(), "JOURNAL_TEST_CRASH="+dir, fmt.Sprintf("JOURNAL_TEST_FIRST=%d", 1_000_000*(round+1)))
+		cmd.Env = append(os.Environ(), "JOURNAL_TEST_CRASH="+dir,
+			fmt.Sprintf("JOURNAL_TEST_FIRST=%d", 1_000_000*(round+1)))
 		out, err := cmd.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)

@@ -58,7 +58,9 @@ func TestCutOffAttemptsSurviveReopening(t *testing.T) {
 		add(journaltest.Begin("t", n, int64(n)))
 		for i := range 10 {
 			add(journaltest.Entry(record.KindEvent, "t", n, int64(n), fmt.Sprintf(`{"n":%d}`, i)))
-			add(journaltest.Begin("other", i+1+10*n, int64(i+1+10*n)), journaltest.Entry(record.KindEvent, "other", i+1+10*n, int64(i+1+10*n), fmt.Sprintf(`{"s":"%0500d"}`, i)))
+			add(journaltest.Begin("other", i+1+10*n, int64(i+1+10*n)),
+				journaltest.Entry(record.KindEvent, "other", i+1+10*n, int64(i+1+10*n),
+					fmt.Sprintf(`{"s":"%0500d"}`, i)))
 		}
 		reopen()
 		if n < 3 {
@@ -156,7 +158,8 @@ func TestTrialIsThePartOfAScan(t *testing.T) {
 			case 1:
 				add(journaltest.Entry(record.KindStage, id, n, int64(n), `{"index":0}`))
 			default:
-				add(journaltest.Entry(record.KindEvent, id, n, int64(n), fmt.Sprintf(`{"trial":"t1","pad":"%0*d"}`, rng.IntN(300), 7)))
+				add(journaltest.Entry(record.KindEvent, id, n, int64(n),
+					fmt.Sprintf(`{"trial":"t1","pad":"%0*d"}`, rng.IntN(300), 7)))
 			}
 		}
 		n := attempt["t2"]

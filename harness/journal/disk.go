@@ -32,7 +32,8 @@ func (j *Journal) Room() error {
 func (j *Journal) lookLocked() error {
 	run := filepath.Dir(j.dir)
 	if j.noBallast {
-		return fmt.Errorf("%w for %s: the reserve is used up; free some, and run `evalrun resume`", record.ErrLowSpace, run)
+		return fmt.Errorf("%w for %s: the reserve is used up; free some, and run `evalrun resume`", record.ErrLowSpace,
+			run)
 	}
 	free, total, ok := diskSpace(j.dir)
 	if !ok || j.opts.LowWater < 0 {
@@ -107,7 +108,8 @@ func (j *Journal) explain(err error) error {
 	if full(err) {
 		return fmt.Errorf("journal: disk full: %w; free space for %s and run `evalrun resume`", err, run)
 	}
-	return fmt.Errorf("journal: writing failed, and nothing after the last sync is certain: %w; look after the disk of %s and run `evalrun resume`", err, run)
+	return fmt.Errorf("journal: writing failed, and nothing after the last sync is certain: %w; look after the disk "+
+		"of %s and run `evalrun resume`", err, run)
 }
 
 // fill is allocate for file systems that cannot: the room is taken by writing.

@@ -117,7 +117,8 @@ func packedExtent(f *os.File, size int64) (x extent, err error) {
 		return extent{why: "is damaged: it does not begin as an archive does"}, nil
 	}
 	if a.Size != size {
-		return extent{why: fmt.Sprintf("is not the archive that was written: it has %d bytes, and had %d", size, a.Size)}, nil
+		return extent{why: fmt.Sprintf("is not the archive that was written: it has %d bytes, and had %d", size,
+			a.Size)}, nil
 	}
 	return extent{first: a.First, last: a.Last}, nil
 }

@@ -74,11 +74,13 @@ func begin(trial string) record.Entry {
 }
 
 func event(trial string, n int) record.Entry {
-	return record.Entry{Kind: record.KindEvent, Trial: trial, Attempt: 1, Fence: 1, Data: fmt.Appendf(nil, `{"id":%d}`, n)}
+	return record.Entry{Kind: record.KindEvent, Trial: trial, Attempt: 1, Fence: 1,
+		Data: fmt.Appendf(nil, `{"id":%d}`, n)}
 }
 
 func verdictOf(trial string) record.Entry {
-	return record.Entry{Kind: record.KindVerdict, Trial: trial, Attempt: 1, Fence: 1, Data: []byte(`{"final":true,"status":"scored","end":"answered","reward":1}`)}
+	return record.Entry{Kind: record.KindVerdict, Trial: trial, Attempt: 1, Fence: 1,
+		Data: []byte(`{"final":true,"status":"scored","end":"answered","reward":1}`)}
 }
 
 // everyCallFails checks that the first failure is what everything returns from now on.
@@ -537,10 +539,12 @@ func TestOrderOfWriting(t *testing.T) {
 		sync    bool
 		want    string
 	}{
-		{[]record.Entry{begin("t"), event("t", 0)}, true, "write 0001.jsonl, sync 0001.jsonl, write control.jsonl, sync control.jsonl"},
+		{[]record.Entry{begin("t"), event("t", 0)}, true,
+			"write 0001.jsonl, sync 0001.jsonl, write control.jsonl, sync control.jsonl"},
 		{[]record.Entry{event("t", 1), event("t", 2)}, true, "write 0001.jsonl, sync 0001.jsonl"},
 		{[]record.Entry{event("t", 3)}, false, "write 0001.jsonl"},
-		{[]record.Entry{{Kind: record.KindStage, Trial: "t", Attempt: 1, Fence: 1}}, false, "sync 0001.jsonl, write control.jsonl"},
+		{[]record.Entry{{Kind: record.KindStage, Trial: "t", Attempt: 1, Fence: 1}}, false,
+			"sync 0001.jsonl, write control.jsonl"},
 		{[]record.Entry{event("t", 4)}, true, "write 0001.jsonl, sync 0001.jsonl, sync control.jsonl"},
 		{nil, true, ""},
 	} {

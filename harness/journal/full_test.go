@@ -130,7 +130,8 @@ func TestBallastPaysQuota(t *testing.T) {
 // The low-water mark is a share of a small disk, and a bounded size of a large one.
 func TestLowWater(t *testing.T) {
 	const gib = 1 << 30
-	for _, c := range []struct{ total, want uint64 }{{10 * gib, 256 << 20}, {100 * gib, gib}, {2000 * gib, 5 * gib}, {100_000 * gib, 5 * gib}} {
+	for _, c := range []struct{ total, want uint64 }{{10 * gib, 256 << 20}, {100 * gib, gib}, {2000 * gib, 5 * gib},
+		{100_000 * gib, 5 * gib}} {
 		if got := lowWater(0, c.total); got != c.want {
 			t.Errorf("a disk of %d GiB: %d MiB, want %d", c.total/gib, got>>20, c.want>>20)
 		}

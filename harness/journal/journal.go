@@ -38,8 +38,10 @@ var (
 type Options struct {
 	SegmentBytes int64 // when a segment of events is full; default 256 MiB
 	Buffer       int   // bytes waiting to be written before Append waits; default 8 MiB
-	LowWater     int64 // free disk below which Room says no; default 1 % of the disk, at least 256 MiB and at most 5 GiB; negative: none
-	Ballast      int64 // bytes set aside for the last entries; default 16 MiB; negative: none
+	// free disk below which Room says no; default 1 % of the disk, at least 256 MiB and at most 5
+	// GiB; negative: none
+	LowWater int64
+	Ballast  int64 // bytes set aside for the last entries; default 16 MiB; negative: none
 	// Run is the run's ID. It tells the journal from one of another run that was put in its place.
 	Run string
 	// NoSync leaves out every fsync: for tests and measurements only.
@@ -145,8 +147,10 @@ func Open(dir string, opts Options) (*Journal, error) {
 		return nil, err
 	}
 	j := &Journal{
-		dir: dir, opts: opts, rec: found.Recovery, index: found.index, seq: found.seq, written: found.seq, durable: found.seq,
-		ahead: min(writeAhead, opts.Buffer), active: found.segment, finished: found.segment, progress: make(chan struct{}), wake: make(chan struct{}, 1), pins: map[int]int{},
+		dir: dir, opts: opts, rec: found.Recovery, index: found.index, seq: found.seq, written: found.seq,
+		durable: found.seq,
+		ahead:   min(writeAhead, opts.Buffer), active: found.segment, finished: found.segment,
+		progress: make(chan struct{}), wake: make(chan struct{}, 1), pins: map[int]int{},
 		stopped: make(chan struct{}), packing: make(chan struct{}), packWake: make(chan struct{}, 1),
 	}
 	j.timer = time.AfterFunc(time.Hour, j.ring)

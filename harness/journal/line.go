@@ -294,7 +294,8 @@ func parseTime(s []byte) (time.Time, bool) {
 		}
 		return v, true
 	}
-	if len(s) != len(timeForm) || s[4] != '-' || s[7] != '-' || s[10] != 'T' || s[13] != ':' || s[16] != ':' || s[19] != '.' || s[26] != 'Z' {
+	if len(s) != len(timeForm) || s[4] != '-' || s[7] != '-' || s[10] != 'T' || s[13] != ':' || s[16] != ':' ||
+		s[19] != '.' || s[26] != 'Z' {
 		return time.Time{}, false
 	}
 	y, ok1 := num(0, 4)
@@ -304,7 +305,8 @@ func parseTime(s []byte) (time.Time, bool) {
 	mi, ok5 := num(14, 2)
 	sec, ok6 := num(17, 2)
 	us, ok7 := num(20, 6)
-	if !(ok1 && ok2 && ok3 && ok4 && ok5 && ok6 && ok7) || mo < 1 || mo > 12 || d < 1 || d > 31 || h > 23 || mi > 59 || sec > 59 {
+	if !(ok1 && ok2 && ok3 && ok4 && ok5 && ok6 && ok7) || mo < 1 || mo > 12 || d < 1 || d > 31 || h > 23 || mi > 59 ||
+		sec > 59 {
 		return time.Time{}, false
 	}
 	t := time.Date(y, time.Month(mo), d, h, mi, sec, us*1000, time.UTC)
@@ -340,5 +342,6 @@ func newer(v int) error {
 	if v <= record.Version {
 		return nil
 	}
-	return fmt.Errorf("%w (form %d, this program reads up to %d): use the evalrun that wrote it, or a later one", ErrNewer, v, record.Version)
+	return fmt.Errorf("%w (form %d, this program reads up to %d): use the evalrun that wrote it, or a later one",
+		ErrNewer, v, record.Version)
 }

@@ -15,7 +15,8 @@ import (
 
 func entry() record.Entry {
 	return record.Entry{
-		V: 1, Seq: 17, Time: time.Date(2026, 11, 21, 10, 0, 7, 120_000_000, time.UTC), Trial: "0123456789abcdef0123", Attempt: 1, Fence: 3,
+		V: 1, Seq: 17, Time: time.Date(2026, 11, 21, 10, 0, 7, 120_000_000, time.UTC), Trial: "0123456789abcdef0123",
+		Attempt: 1, Fence: 3,
 		Kind: record.KindEvent, Data: []byte(`{"id":5,"text":"a\nb"}`),
 	}
 }
@@ -54,8 +55,10 @@ func TestLineBad(t *testing.T) {
 	e := entry()
 	good := strings.TrimSuffix(string(appendLine(nil, &e)), "\n")
 	for _, bad := range []string{
-		"", "{}", "null", "[]", good[1:], good[:len(good)-1], good + "}", strings.Replace(good, `"seq":17`, `"seq":18`, 1),
-		strings.Replace(good, "95ef7d55", "95EF7D55", 1), strings.Replace(good, "id", "ix", 1), `{"seq":1,"crc":"00000000","e":}`,
+		"", "{}", "null", "[]", good[1:], good[:len(good)-1], good + "}",
+		strings.Replace(good, `"seq":17`, `"seq":18`, 1),
+		strings.Replace(good, "95ef7d55", "95EF7D55", 1), strings.Replace(good, "id", "ix", 1),
+		`{"seq":1,"crc":"00000000","e":}`,
 		strings.TrimSpace(Seal(1, `{"v":1,"seq":2,"time":"2026-11-21T10:00:07.120000Z","kind":"event","data":1}`)),
 		strings.TrimSpace(Seal(1, `{"v":1,"seq":1,"time":"2026-13-21T10:00:07.120000Z","kind":"event","data":1}`)),
 		strings.TrimSpace(Seal(1, `{"v":1,"seq":"1"}`)),
@@ -72,7 +75,8 @@ func FuzzRoundTrip(f *testing.F) {
 	f.Add("t", "event", []byte(`{"a":1}`), 1, int64(1), int64(1), int64(1_700_000_000_000_000))
 	f.Add("é\"\\", "x\n", []byte("{\n}"), -5, int64(math.MinInt64), int64(math.MaxInt64), int64(0))
 	f.Fuzz(func(t *testing.T, trial, kind string, data []byte, attempt int, fence, seq, us int64) {
-		e := record.Entry{V: 1, Seq: seq, Time: time.UnixMicro(us % 200_000_000_000_000_000).UTC(), Trial: trial, Attempt: attempt, Fence: fence, Kind: kind, Data: data}
+		e := record.Entry{V: 1, Seq: seq, Time: time.UnixMicro(us % 200_000_000_000_000_000).UTC(), Trial: trial,
+			Attempt: attempt, Fence: fence, Kind: kind, Data: data}
 		if !json.Valid(data) || e.Time.Year() < 0 || e.Time.Year() > 9999 {
 			return
 		}

@@ -94,7 +94,8 @@ func readMark(dir string) *mark {
 	}
 	body, sum := data[:markSize-10], data[markSize-9:markSize-1]
 	var m mark
-	if crc, ok := hex32(sum); !ok || crc != crc32.Checksum(body, castagnoli) || json.Unmarshal(body, &m) != nil || m.V != 1 {
+	if crc, ok := hex32(sum); !ok || crc != crc32.Checksum(body, castagnoli) || json.Unmarshal(body, &m) != nil ||
+		m.V != 1 {
 		return nil
 	}
 	return &m
@@ -193,8 +194,10 @@ func (p place) there(dir string) (string, error) {
 		return "", fmt.Errorf("journal: reading %s: %w", p.file(), err)
 	}
 	var r raw
-	if n := len(line); line[n-1] != '\n' || r.parse(line[:n-1]) != nil || r.seq != p.Seq || placeOf(p.Segment, p.Seq, p.Off, line[:n-1]) != p {
-		return fmt.Sprintf("is not the file that was written, or is damaged: entry %d is not at byte %d", p.Seq, p.Off), nil
+	if n := len(line); line[n-1] != '\n' || r.parse(line[:n-1]) != nil || r.seq != p.Seq ||
+		placeOf(p.Segment, p.Seq, p.Off, line[:n-1]) != p {
+		return fmt.Sprintf("is not the file that was written, or is damaged: entry %d is not at byte %d", p.Seq, p.Off),
+			nil
 	}
 	return "", nil
 }

@@ -63,8 +63,8 @@ func (j *Journal) idleSegment(n int) bool {
 	return true
 }
 
-// within reports whether an attempt has entries in a segment. They are in the order of the segments, but
-// for those of control.jsonl between them.
+// within reports whether an attempt has entries in a segment. They are in the order of the
+// segments, but for those of control.jsonl between them.
 func within(a *admit.Attempt, n int) bool {
 	lo, hi := 0, len(a.At)
 	for lo < hi {
@@ -112,7 +112,8 @@ func packFile(ctx context.Context, name string) error {
 		out.Close()
 		return err
 	}
-	z, err := zstd.NewWriter(out, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithLowerEncoderMem(true))
+	z, err := zstd.NewWriter(out, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest),
+		zstd.WithLowerEncoderMem(true))
 	if err == nil {
 		_, err = io.Copy(z, &stoppable{ctx, in})
 		if cerr := z.Close(); err == nil {

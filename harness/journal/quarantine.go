@@ -35,7 +35,8 @@ func readManifest(dir string) ([]Damage, error) {
 	for line := range bytes.Lines(data) {
 		var d Damage
 		if err := json.Unmarshal(line, &d); err != nil {
-			return nil, fmt.Errorf("journal: %s: %w; it says what was lost: put it right, or remove it to have the journal looked through again", name, err)
+			return nil, fmt.Errorf("journal: %s: %w; it says what was lost: put it right, or remove it to have the "+
+				"journal looked through again", name, err)
 		}
 		out = append(out, d)
 	}

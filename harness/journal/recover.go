@@ -103,7 +103,8 @@ func recoverDir(dir string, accept bool) (*found, error) {
 			return f, nil
 		}
 	}
-	return nil, fmt.Errorf("journal: %s cannot be recovered: each repair brought up another damage; keep a copy and start a new run", dir)
+	return nil, fmt.Errorf("journal: %s cannot be recovered: each repair brought up another damage; keep a copy and "+
+		"start a new run", dir)
 }
 
 // tidy removes what an earlier process was in the middle of.

@@ -69,7 +69,8 @@ func seqs(es []record.Entry) []int64 {
 func repaired(t *testing.T, dir, file string) journal.Recovery {
 	t.Helper()
 	before := tree(t, dir)
-	if _, err := journal.Open(dir, journal.Options{}); !errors.Is(err, journal.ErrLost) || !strings.Contains(err.Error(), "journal/"+file) {
+	if _, err := journal.Open(dir, journal.Options{}); !errors.Is(err, journal.ErrLost) ||
+		!strings.Contains(err.Error(), "journal/"+file) {
 		t.Fatalf("open: %v, want that %s has lost something", err, file)
 	}
 	if d := cmp.Diff(before, tree(t, dir)); d != "" {
@@ -210,7 +211,9 @@ func TestCutEverywhere(t *testing.T) {
 			if ls, err := journal.Verify(dir, ""); err != nil || len(ls) == 0 || ls[0].File != name {
 				t.Fatalf("%s cut to %d bytes: %v, %v", name, size, ls, err)
 			}
-			bare := copyTree(t, dir) // as after a crash that left what is there, or of an older form: nobody knows what there was
+			// as after a crash that left what is there, or of an older form: nobody knows what
+			// there was
+			bare := copyTree(t, dir)
 			os.Remove(filepath.Join(bare, "mark"))
 			if _, err := journal.Repair(bare, 0); err != nil {
 				t.Fatal(err)
@@ -254,7 +257,8 @@ func TestNewerForm(t *testing.T) {
 			f.WriteString(`{"torn`)
 			f.Close()
 			before := tree(t, dir)
-			if _, err := journal.Open(dir, journal.Options{}); !errors.Is(err, journal.ErrNewer) || !strings.Contains(err.Error(), fmt.Sprintf("form %d", record.Version+1)) {
+			if _, err := journal.Open(dir, journal.Options{}); !errors.Is(err, journal.ErrNewer) ||
+				!strings.Contains(err.Error(), fmt.Sprintf("form %d", record.Version+1)) {
 				t.Errorf("open: %v", err)
 			}
 			if d := cmp.Diff(before, tree(t, dir)); d != "" {

@@ -234,7 +234,8 @@ func openArchives(dir string) (out []Damage, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("journal: %w", err)
 		}
-		d := Damage{File: s.file(), Bytes: st.Size(), Saved: savedAs(s.file(), 0), From: 1} // From…To is empty: what is missing is found later
+		// From…To is empty: what is missing is found later
+		d := Damage{File: s.file(), Bytes: st.Size(), Saved: savedAs(s.file(), 0), From: 1}
 		if err := unpackTo(filepath.Join(dir, segmentFile(s.n))); err != nil {
 			return nil, fmt.Errorf("journal: unpacking %s: %w", s.file(), err)
 		}

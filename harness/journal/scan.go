@@ -246,7 +246,8 @@ func (c *cursor) next() (record.Entry, error) {
 			if c.segment == 0 {
 				return record.Entry{}, io.EOF
 			}
-			if filepath.Ext(c.name) == packed && (off == 0 || c.in.rest() > 0) { // a packed segment has whole lines, one at least
+			// a packed segment has whole lines, one at least
+			if filepath.Ext(c.name) == packed && (off == 0 || c.in.rest() > 0) {
 				return record.Entry{}, c.damaged(off, io.ErrUnexpectedEOF)
 			}
 			// Is there a later segment? Then this one is complete: what was written since is read

@@ -39,8 +39,9 @@ type State struct {
 }
 
 func newState(dir string) *State {
-	return &State{dir: dir, hex: map[[10]byte]TrialState{}, other: map[string]TrialState{}, evidence: map[string][]int64{},
-		began: map[string]int64{}, spans: map[string][]admit.Span{}}
+	return &State{dir: dir, hex: map[[10]byte]TrialState{}, other: map[string]TrialState{},
+		evidence: map[string][]int64{},
+		began:    map[string]int64{}, spans: map[string][]admit.Span{}}
 }
 
 // ReadState reads the state of the journal in dir. Another process may be writing: it is then a
@@ -138,7 +139,8 @@ func (s *State) Evidence(trial string) ([]record.Entry, error) {
 		}
 		var r raw
 		if err := r.parse(line); err != nil || string(r.trial) != trial {
-			return nil, fmt.Errorf("journal: evidence of trial %s is no longer at byte %d of %s: read the state anew", trial, off, controlFile)
+			return nil, fmt.Errorf("journal: evidence of trial %s is no longer at byte %d of %s: read the state anew",
+				trial, off, controlFile)
 		}
 		out = append(out, r.toEntry(names{}))
 	}
@@ -229,8 +231,9 @@ func (r *raw) ledger() ledger.Line {
 
 // kinds saves a string a line.
 var kinds = map[string]string{
-	record.KindAttempt: record.KindAttempt, record.KindStage: record.KindStage, record.KindEvidence: record.KindEvidence,
-	record.KindResult: record.KindResult, record.KindVerdict: record.KindVerdict, record.KindAmend: record.KindAmend,
+	record.KindAttempt: record.KindAttempt, record.KindStage: record.KindStage,
+	record.KindEvidence: record.KindEvidence,
+	record.KindResult:   record.KindResult, record.KindVerdict: record.KindVerdict, record.KindAmend: record.KindAmend,
 }
 
 // damage marks the trials whose newest attempt was touched.

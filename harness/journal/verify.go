@@ -64,7 +64,8 @@ func Verify(dir, run string, witnesses ...Witness) ([]Loss, error) {
 	}
 	if m != nil {
 		if m.Run != "" && run != "" && m.Run != run {
-			losses = append(losses, Loss{markFile, fmt.Sprintf("is of the run %s: this is the journal of another run", m.Run)})
+			losses = append(losses, Loss{markFile,
+				fmt.Sprintf("is of the run %s: this is the journal of another run", m.Run)})
 		}
 		if m.Control.Seq > 0 {
 			why, err := m.Control.there(dir)
@@ -173,7 +174,9 @@ func hear(dir string, m *mark, known []Damage, ws []Witness) (losses []Loss, err
 			return nil, err
 		}
 		if from > 0 {
-			losses = append(losses, Loss{controlFile, fmt.Sprintf("ends at entry %d, but %s knows of entry %d: of %s some are neither there nor in events/", last, farthest.File, farthest.Seq, numbers(from, to))})
+			losses = append(losses, Loss{controlFile,
+				fmt.Sprintf("ends at entry %d, but %s knows of entry %d: of %s some are neither there nor in events/",
+					last, farthest.File, farthest.Seq, numbers(from, to))})
 		}
 	}
 	for _, w := range ws {
@@ -185,7 +188,8 @@ func hear(dir string, m *mark, known []Damage, ws []Witness) (losses []Loss, err
 			return nil, err
 		}
 		if n := st.Len(); n < w.Trials {
-			losses = append(losses, Loss{controlFile, fmt.Sprintf("has %d trials that have begun, but %s has %d that are decided", n, w.File, w.Trials)})
+			losses = append(losses, Loss{controlFile,
+				fmt.Sprintf("has %d trials that have begun, but %s has %d that are decided", n, w.File, w.Trials)})
 		}
 	}
 	return losses, nil

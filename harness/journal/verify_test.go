@@ -43,7 +43,8 @@ func long(t *testing.T, dir, run string) {
 func TestVerify(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "journal")
 	long(t, dir, "run")
-	if ls, err := journal.Verify(dir, "run", journal.Witness{File: "w", Seq: 180, Trials: 60}); err != nil || len(ls) > 0 {
+	if ls, err := journal.Verify(dir, "run", journal.Witness{File: "w", Seq: 180, Trials: 60}); err != nil ||
+		len(ls) > 0 {
 		t.Fatalf("an undamaged journal: %v, %v", ls, err)
 	}
 	other := filepath.Join(t.TempDir(), "journal")
@@ -79,7 +80,8 @@ func TestVerify(t *testing.T) {
 	}{
 		{"control deleted", remove("control.jsonl"), "control.jsonl", true},
 		{"control cut", cut("control.jsonl"), "control.jsonl", true},
-		{"control emptied", func(dir string) { must(os.Truncate(filepath.Join(dir, "control.jsonl"), 0)) }, "control.jsonl", true},
+		{"control emptied", func(dir string) { must(os.Truncate(filepath.Join(dir, "control.jsonl"), 0)) },
+			"control.jsonl", true},
 		{"control exchanged", func(dir string) {
 			data, err := os.ReadFile(filepath.Join(other, "control.jsonl"))
 			must(err)
@@ -111,7 +113,8 @@ func TestVerify(t *testing.T) {
 				continue
 			}
 			if !bare && !strings.Contains(c.what, "all deleted") {
-				if _, err := journal.Open(dir, journal.Options{Run: "run"}); !errors.Is(err, journal.ErrLost) || !strings.Contains(err.Error(), "journal/"+c.names) {
+				if _, err := journal.Open(dir, journal.Options{Run: "run"}); !errors.Is(err, journal.ErrLost) ||
+					!strings.Contains(err.Error(), "journal/"+c.names) {
 					t.Errorf("%s: opened: %v", c.what, err)
 				}
 			}
@@ -167,7 +170,8 @@ func TestScanNamesFiles(t *testing.T) {
 	double := func(b []byte) []byte { return append(b, b...) }
 	flip := func(b []byte) []byte { b[len(b)/3] ^= 0x10; return b }
 	for name, files := range map[string][]string{"packed": {"events/0002.jsonl.zst"}, "control": {"control.jsonl"}} {
-		for what, f := range map[string]func([]byte) []byte{"half": half, "zero": zero, "none": none, "double": double, "flip": flip} {
+		for what, f := range map[string]func([]byte) []byte{"half": half, "zero": zero, "none": none, "double": double,
+			"flip": flip} {
 			dir := copyTree(t, dir)
 			rewrite(files[0], f)(dir)
 			named, read := false, 0
@@ -243,7 +247,8 @@ func TestMark(t *testing.T) {
 	if err := j.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for what, m := range map[string][]byte{"older": old, "empty": nil, "zeros": make([]byte, 512), "cut": old[:200], "text": []byte(strings.Repeat("x", 512))} {
+	for what, m := range map[string][]byte{"older": old, "empty": nil, "zeros": make([]byte, 512), "cut": old[:200],
+		"text": []byte(strings.Repeat("x", 512))} {
 		if err := os.WriteFile(filepath.Join(dir, "mark"), m, 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -261,7 +266,8 @@ func TestMark(t *testing.T) {
 	if w := j.Recovered(); len(w.Warnings()) > 0 || w.Cut > 0 {
 		t.Errorf("%+v", w)
 	}
-	if golden, err := journal.Verify("testdata/v1/journal", "any", journal.Witness{File: "w", Seq: 3}); err != nil || len(golden) > 0 {
+	if golden, err := journal.Verify("testdata/v1/journal", "any", journal.Witness{File: "w", Seq: 3}); err != nil ||
+		len(golden) > 0 {
 		t.Errorf("the journal of the first version: %v, %v", golden, err)
 	}
 }

@@ -19,7 +19,8 @@ func (r *Ready) openAgent(arm *config.Arm) (maker, error) {
 	if k == nil {
 		return nil, fmt.Errorf("unknown agent %q", strings.TrimSpace(arm.Agent.Name))
 	}
-	s := agent.Setup{Arg: arm.Agent.Arg, Options: arm.Agent.Options, Secrets: map[string]string{}, Machine: r.beside, NoPictures: r.browsers.Record.NoScreenshot}
+	s := agent.Setup{Arg: arm.Agent.Arg, Options: arm.Agent.Options, Secrets: map[string]string{}, Machine: r.beside,
+		NoPictures: r.browsers.Record.NoScreenshot}
 	if m := arm.Model; m != nil && m.Images != nil && !*m.Images {
 		s.BlindModel = m.Name
 	}

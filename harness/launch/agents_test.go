@@ -17,7 +17,8 @@ func TestAgentOptionsInDoc(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, typ := range map[string]reflect.Type{"codeact": reflect.TypeFor[codeact.Options](), "browse": reflect.TypeFor[webagent.Config]()} {
+	for name, typ := range map[string]reflect.Type{"codeact": reflect.TypeFor[codeact.Options](),
+		"browse": reflect.TypeFor[webagent.Config]()} {
 		_, section, ok := strings.Cut(string(text), "\n## "+name+"\n")
 		if !ok {
 			t.Errorf("no section on %s", name)
@@ -46,7 +47,8 @@ func TestPicturesThatAreNotThere(t *testing.T) {
 			{`{"screenshot": "marks"}`, "the model m takes no images", agent.Setup{BlindModel: "m"}},
 		} {
 			c.setup.Options = []byte(c.options)
-			if _, err := k.Open(c.setup); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			if _, err := k.Open(c.setup); (err == nil) != (c.want == "") || err != nil &&
+				!strings.Contains(err.Error(), c.want) {
 				t.Errorf("%s %s: %v, want %q", k.Name, c.options, err, c.want)
 			}
 		}

@@ -36,7 +36,8 @@ func (r *Ready) ahead(streams int) (of func(iter.Seq[harness.Job]) iter.Seq[harn
 	}
 	window := max(1, r.Workers/max(1, streams))
 	// As many as are looked ahead: the queue never waits for a build.
-	a := &lookahead{window: window, toMake: make(chan *expected, (window+1)*streams), toFind: make(chan *expected, (window+1)*streams)}
+	a := &lookahead{window: window, toMake: make(chan *expected, (window+1)*streams),
+		toFind: make(chan *expected, (window+1)*streams)}
 	ctx, cancel := context.WithCancel(context.Background())
 	for range aheadMakers {
 		a.workers.Go(func() {

@@ -89,7 +89,8 @@ func inEntry(e *record.Entry, b *schema.Batch) (out []string) {
 
 // named says which entry of control.jsonl, or of the first events, names a blob; "": none does.
 func named(d *rundir.Dir) string {
-	for _, entries := range []iter.Seq2[record.Entry, error]{journal.Control(d.Journal()), journal.Events(d.Journal(), 1)} {
+	for _, entries := range []iter.Seq2[record.Entry, error]{journal.Control(d.Journal()),
+		journal.Events(d.Journal(), 1)} {
 		for _, e := range sums(d.Plan().Run, entries) {
 			return fmt.Sprintf("entry %d of the journal", e.Seq)
 		}

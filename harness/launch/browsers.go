@@ -24,7 +24,8 @@ func (r *Ready) lookForBrowser() error {
 			err = why.Err
 		}
 		err := r.Eff.Wrong("browser.path", fmt.Sprintf("%s cannot be started: %v", c.Path, err),
-			"name another, or leave the key out: then the first browser that is found is taken (evalrun doctor says which)")
+			"name another, or leave the key out: then the first browser that is found is taken (evalrun doctor "+
+				"says which)")
 		if !r.o.Dry {
 			return err
 		}
@@ -45,6 +46,7 @@ func openBrowsers(c *config.Browser) web.Browsers {
 	if c.Pace == "reference" {
 		b.Pace = browsergym.Reference
 	}
-	b.Record = web.Record{NoScreenshot: c.Screenshots != nil && !*c.Screenshots, SOM: c.SOM, DownloadLimit: int64(c.Downloads)}
+	b.Record = web.Record{NoScreenshot: c.Screenshots != nil && !*c.Screenshots, SOM: c.SOM,
+		DownloadLimit: int64(c.Downloads)}
 	return b
 }

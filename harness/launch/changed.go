@@ -24,14 +24,16 @@ type ChangedError struct {
 func (e *ChangedError) Error() string {
 	var parts []string
 	if n := len(e.Tasks); n > 0 {
-		parts = append(parts, fmt.Sprintf("the content of %s has changed since the run was planned: %s", count(n, "task"), listed(e.Tasks)))
+		parts = append(parts, fmt.Sprintf("the content of %s has changed since the run was planned: %s",
+			count(n, "task"), listed(e.Tasks)))
 	}
 	if n := len(e.Missing); n > 0 {
 		verb := "are"
 		if n == 1 {
 			verb = "is"
 		}
-		parts = append(parts, fmt.Sprintf("%s %s no longer in the benchmark: %s", count(n, "task"), verb, listed(e.Missing)))
+		parts = append(parts, fmt.Sprintf("%s %s no longer in the benchmark: %s", count(n, "task"), verb,
+			listed(e.Missing)))
 	}
 	return strings.Join(parts, "; ")
 }

@@ -128,7 +128,8 @@ type judged struct {
 // Check judges a finished run of oracle and nop.
 func Check(d *rundir.Dir) (CheckResult, error) {
 	p := d.Plan()
-	res := CheckResult{Run: d.Path(), Tasks: len(p.Tasks), Times: p.Repeats, Problems: []CheckProblem{}, Notes: []CheckNote{}}
+	res := CheckResult{Run: d.Path(), Tasks: len(p.Tasks), Times: p.Repeats, Problems: []CheckProblem{},
+		Notes: []CheckNote{}}
 	verdicts, err := finals(d)
 	if err != nil {
 		return res, err
@@ -149,13 +150,19 @@ func Check(d *rundir.Dir) (CheckResult, error) {
 					}
 				}
 			}
-			if a.Agent != "oracle" && len(c.verdicts) > 0 && c.verdicts[0] != nil && slices.Contains(c.verdicts[0].Flags, benchmarks.FlagThrew) {
-				res.odd(t.ID, "an expression fails on the page as it begins, which counts as false"+reasons(c.verdicts[0]))
+			if a.Agent != "oracle" && len(c.verdicts) > 0 && c.verdicts[0] != nil &&
+				slices.Contains(c.verdicts[0].Flags, benchmarks.FlagThrew) {
+				res.odd(t.ID, "an expression fails on the page as it begins, which counts as false"+
+					reasons(c.verdicts[0]))
 			}
 			if x := c.judge(); x != nil {
 				x.Benchmark, x.Task = t.Benchmark, t.ID
 				// What keeps both from being played is told once.
-				if !slices.ContainsFunc(found, func(y CheckProblem) bool { return x.Kind == y.Kind && x.Kind != CheckFlaky && x.Kind != CheckNoReward }) {
+				if !slices.ContainsFunc(found,
+					func(y CheckProblem) bool {
+						return x.Kind == y.Kind && x.Kind != CheckFlaky &&
+							x.Kind != CheckNoReward
+					}) {
 					found = append(found, *x)
 				}
 			}
@@ -232,7 +239,9 @@ func (c *checked) judge() *CheckProblem {
 		}
 	}
 	if slices.ContainsFunc(grades, func(g string) bool { return g != grades[0] }) {
-		return &CheckProblem{Kind: CheckFlaky, What: fmt.Sprintf("%s scores %s", c.arm.Name, strings.Join(grades, ", then ")), Trial: first.trialOr(c.trials[0])}
+		return &CheckProblem{Kind: CheckFlaky,
+			What:  fmt.Sprintf("%s scores %s", c.arm.Name, strings.Join(grades, ", then ")),
+			Trial: first.trialOr(c.trials[0])}
 	}
 	return first
 }
@@ -334,7 +343,8 @@ func isTimeout(v *judged) bool {
 		}
 	}
 	why := reasons(v)
-	return slices.Contains(v.Flags, benchmarks.FlagNoReward) && (strings.Contains(why, "Timeout") || strings.Contains(why, "timed out") || strings.Contains(why, "took longer"))
+	return slices.Contains(v.Flags, benchmarks.FlagNoReward) &&
+		(strings.Contains(why, "Timeout") || strings.Contains(why, "timed out") || strings.Contains(why, "took longer"))
 }
 
 func score(x *float64) string {
@@ -345,4 +355,5 @@ func score(x *float64) string {
 }
 
 // ErrNoTasks: nothing that lies at a path looks like tasks.
-var ErrNoTasks = errors.New("no tasks are there: looked for task.toml (Harbor), task.yaml (Terminal-Bench), dataset.toml, registry.json and tasks.yaml, here and two folders down")
+var ErrNoTasks = errors.New("no tasks are there: looked for task.toml (Harbor), task.yaml (Terminal-Bench), " +
+	"dataset.toml, registry.json and tasks.yaml, here and two folders down")

@@ -21,10 +21,12 @@ func TestJudge(t *testing.T) {
 	num := func(x float64) *float64 { return &x }
 	oracle, nop := record.Arm{Name: "oracle", Agent: "oracle"}, record.Arm{Name: "nop", Agent: "nop"}
 	scored := func(x float64, flags ...string) *judged {
-		return &judged{Verdict: record.Verdict{Status: record.Scored, End: record.Answered, Reward: num(x), Flags: flags, Scores: []record.Score{{Primary: true, Value: num(x)}}}}
+		return &judged{Verdict: record.Verdict{Status: record.Scored, End: record.Answered, Reward: num(x),
+			Flags: flags, Scores: []record.Score{{Primary: true, Value: num(x)}}}}
 	}
 	fault := func(s record.Status, phase, class, text string) *judged {
-		return &judged{Verdict: record.Verdict{Status: s, Error: &record.Fault{Status: s, Phase: phase, Class: class, Text: text}}}
+		return &judged{Verdict: record.Verdict{Status: s,
+			Error: &record.Fault{Status: s, Phase: phase, Class: class, Text: text}}}
 	}
 	slow := scored(0)
 	slow.End, slow.Limit = record.Limit, "time"
@@ -51,7 +53,8 @@ func TestJudge(t *testing.T) {
 		{oracle, []*judged{fault(record.Skipped, "setup", "task", "x: no test script; add")}, CheckNoTest, "no test"},
 		{oracle, []*judged{fault(record.Skipped, "setup", "task", "line 3")}, CheckUnreadable, "line 3"},
 		{oracle, []*judged{fault(record.Skipped, "setup", "needs", "wants a GPU")}, CheckSkipped, "GPU"},
-		{oracle, []*judged{fault(record.Skipped, "setup", "agent", "no solution/solve.sh")}, CheckNoSolution, "solve.sh"},
+		{oracle, []*judged{fault(record.Skipped, "setup", "agent", "no solution/solve.sh")}, CheckNoSolution,
+			"solve.sh"},
 		{oracle, []*judged{fault(record.Infra, "image", "image", "building x: exit 1")}, CheckBuild, "exit 1"},
 		{oracle, []*judged{fault(record.Infra, "image", "image", "pulling x: denied")}, CheckImage, "denied"},
 		{oracle, []*judged{fault(record.Infra, "setup", "task", "setup.sh")}, CheckSetup, "setup.sh"},
@@ -93,8 +96,10 @@ func TestRecognise(t *testing.T) {
 	write("list.yml", "- {id: a, instruction: b}\n")
 	write("empty/a/b/c/d/task.toml", "")
 	for name, want := range map[string]string{
-		"hb": "harbor", "hb/one": "harbor", "hb/one/task.toml": "harbor", "tb": "terminalbench", "mixed": "harbor terminalbench", "mine": "tasks",
-		"mine/tasks.yaml": "tasks", "set": "harbor", "set/registry.json": "harbor", "list.yml": "tasks", "run.yaml": "", "empty": "",
+		"hb": "harbor", "hb/one": "harbor", "hb/one/task.toml": "harbor", "tb": "terminalbench",
+		"mixed": "harbor terminalbench", "mine": "tasks",
+		"mine/tasks.yaml": "tasks", "set": "harbor", "set/registry.json": "harbor", "list.yml": "tasks", "run.yaml": "",
+		"empty": "",
 	} {
 		path := filepath.Join(dir, name)
 		got, err := Recognise(kinds, path)

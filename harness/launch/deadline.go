@@ -25,7 +25,8 @@ func newDeadline(text string, now time.Time) (string, error) {
 	}
 	c, err := config.ParseClock(text)
 	if err != nil {
-		return "", fmt.Errorf("--deadline: %q is no deadline; write a moment such as 2026-11-22T06:00:00Z, a time of day such as 06:00, "+
+		return "", fmt.Errorf("--deadline: %q is no deadline; write a moment such as 2026-11-22T06:00:00Z, a time of "+
+			"day such as 06:00, "+
 			"a duration such as 2h, or none", text)
 	}
 	if t, ok := c.Moment(); ok && !t.After(now) {

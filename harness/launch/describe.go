@@ -87,7 +87,8 @@ func (r *Ready) Limits() []Limit {
 	for _, x := range []struct {
 		name string
 		d    config.Duration
-	}{{"image", p.Image}, {"start", p.Start}, {"command", p.Command}, {"collect", p.Collect}, {"grade", p.Grade}, {"close", p.Close}} {
+	}{{"image", p.Image}, {"start", p.Start}, {"command", p.Command}, {"collect", p.Collect}, {"grade", p.Grade},
+		{"close", p.Close}} {
 		add("phase "+x.name, "", "%s", x.d)
 	}
 	retry := r.retry()

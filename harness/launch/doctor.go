@@ -40,7 +40,8 @@ type Finding struct {
 }
 
 // Examine says what works on this machine.
-func Examine(ctx context.Context, kinds *registry.Registry, env func(string) (string, bool), envFile string) ([]Finding, error) {
+func Examine(ctx context.Context, kinds *registry.Registry, env func(string) (string, bool),
+	envFile string) ([]Finding, error) {
 	e, err := config.NewEnv(env, envFile)
 	if err != nil {
 		return nil, err
@@ -73,7 +74,8 @@ func Examine(ctx context.Context, kinds *registry.Registry, env func(string) (st
 	}
 	out = append(out, transparent())
 	if !isolated {
-		add(Bad, "isolation", "mend one of the drivers above, or, where what runs is trusted, ask for --sandbox none", "no driver with isolation works here")
+		add(Bad, "isolation", "mend one of the drivers above, or, where what runs is trusted, ask for --sandbox none",
+			"no driver with isolation works here")
 	}
 	out = append(out, cgroups())
 	out = append(out, python(ctx))
@@ -85,7 +87,8 @@ func Examine(ctx context.Context, kinds *registry.Registry, env func(string) (st
 	case !ok:
 		add(Fair, "memory", "set pools.memory", "not known")
 	case free < 1<<30:
-		add(Fair, "memory", "machines wait for room; lower sandbox.memory or -n", "%s of %s free", size(free), size(total))
+		add(Fair, "memory", "machines wait for room; lower sandbox.memory or -n", "%s of %s free", size(free),
+			size(total))
 	default:
 		add(Good, "memory", "", "%s of %s free", size(free), size(total))
 	}
@@ -103,7 +106,8 @@ func Examine(ctx context.Context, kinds *registry.Registry, env func(string) (st
 		if to, ok := e.Lookup(v.URLVar); ok {
 			add(Good, "requests "+v.Name, "", "go to %s (%s), where a model has no base_url", withoutUser(to), v.URLVar)
 		} else {
-			add(Good, "requests "+v.Name, "", "go to %s, where a model has no base_url (%s is not set)", v.URL, v.URLVar)
+			add(Good, "requests "+v.Name, "", "go to %s, where a model has no base_url (%s is not set)", v.URL,
+				v.URLVar)
 		}
 		if v.Headers != nil {
 			if _, err := v.Headers(e.Lookup); err != nil {
@@ -113,7 +117,8 @@ func Examine(ctx context.Context, kinds *registry.Registry, env func(string) (st
 		if _, ok := e.Lookup(v.KeyVar); ok {
 			add(Good, "key "+v.KeyVar, "", "set")
 		} else {
-			add(Fair, "key "+v.KeyVar, "export it, or put it into a file that env_file names", "not set: models of %s at its own address cannot be called", v.Name)
+			add(Fair, "key "+v.KeyVar, "export it, or put it into a file that env_file names",
+				"not set: models of %s at its own address cannot be called", v.Name)
 		}
 	}
 	return out, nil
@@ -136,10 +141,13 @@ func python(ctx context.Context) Finding {
 	for _, dir := range []string{"/usr/local/bin", "/usr/bin", "/bin"} {
 		path := filepath.Join(dir, "python3")
 		if v, err := exec.CommandContext(ctx, path, "--version").Output(); err == nil {
-			return Finding{State: Good, What: "python3", Text: fmt.Sprintf("%s at %s", strings.TrimSpace(string(v)), path)}
+			return Finding{State: Good, What: "python3",
+				Text: fmt.Sprintf("%s at %s", strings.TrimSpace(string(v)), path)}
 		}
 	}
-	f := Finding{State: Fair, What: "python3", Text: "not found: what is written in Python (humaneval, quickstart) cannot be graded in the local sandbox", Hint: "apt-get install python3"}
+	f := Finding{State: Fair, What: "python3",
+		Text: "not found: what is written in Python (humaneval, quickstart) cannot be graded in the local sandbox",
+		Hint: "apt-get install python3"}
 	if path, err := exec.LookPath("python3"); err == nil {
 		f.Text = fmt.Sprintf("only at %s, which the local sandbox does not show", path)
 	}

@@ -16,7 +16,8 @@ func browser(ctx context.Context) Finding {
 	f := Finding{State: Good, What: "browser"}
 	path, err := cdp.Find("")
 	if err != nil {
-		f.State, f.Text, f.Hint = Fair, "none was found: tasks in a browser cannot run", "apt-get install chromium-headless-shell (or chromium)"
+		f.State, f.Text, f.Hint = Fair, "none was found: tasks in a browser cannot run",
+			"apt-get install chromium-headless-shell (or chromium)"
 		return f
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
@@ -36,8 +37,10 @@ func browser(ctx context.Context) Finding {
 			f.Facts = append(f.Facts, Finding{State: Fair, What: what, Text: no, Hint: hint})
 		}
 	}
-	fact(is.Namespaces, "network", "a namespace of its own: no way out but the proxies", "this machine's; proxies and flags send everything through a policy ("+is.Why+")", namespaceHint())
-	fact(is.Namespaces, "files", "system folders, fonts and its own folder, no process but its own", "those that its user may read", namespaceHint())
+	fact(is.Namespaces, "network", "a namespace of its own: no way out but the proxies",
+		"this machine's; proxies and flags send everything through a policy ("+is.Why+")", namespaceHint())
+	fact(is.Namespaces, "files", "system folders, fonts and its own folder, no process but its own",
+		"those that its user may read", namespaceHint())
 	fact(is.Sandbox, "sandbox", "Chromium's own is on", "Chromium's own is off ("+is.Why+")", namespaceHint())
 	switch {
 	case os.Geteuid() != 0:

@@ -68,7 +68,8 @@ func (r *Ready) openOne(ctx context.Context) error {
 	}
 	r.Driver, r.Sandbox = d, k.Name
 	if far := r.Needs.Imaged; len(far) > 0 && !k.Images {
-		r.Notes = append(r.Notes, fmt.Sprintf("%s an image, which the driver %s does not know, and will be skipped (%s): "+
+		r.Notes = append(r.Notes, fmt.Sprintf("%s an image, which the driver %s does not know, and will be "+
+			"skipped (%s): "+
 			"leave out --sandbox %s, or ask for docker", needing("", len(far)), k.Name, some(far), k.Name))
 	}
 	return nil
@@ -77,13 +78,16 @@ func (r *Ready) openOne(ctx context.Context) error {
 // openAuto opens the driver auto, and each that the tasks need.
 func (r *Ready) openAuto(ctx context.Context) error {
 	o := r.imageOptions()
-	d := auto.New(r.o.Kinds.Sandboxes, func(ctx context.Context, k *sandbox.Kind) (sandbox.Driver, error) { return OpenDriver(ctx, k, o) })
+	d := auto.New(r.o.Kinds.Sandboxes, func(ctx context.Context, k *sandbox.Kind) (sandbox.Driver, error) {
+		return OpenDriver(ctx, k, o)
+	})
 	r.Driver = d
 	names := slices.Sorted(maps.Keys(r.Needs.Drivers))
 	for _, name := range names {
 		k, tasks := r.o.Kinds.Sandbox(name), r.Needs.Drivers[name]
 		if k == nil {
-			return fmt.Errorf("%s a machine that no driver takes by itself (%s); name a driver by --sandbox", needing("", len(tasks)), some(tasks))
+			return fmt.Errorf("%s a machine that no driver takes by itself (%s); name a driver by --sandbox",
+				needing("", len(tasks)), some(tasks))
 		}
 		if _, err := d.Open(ctx, k); err != nil {
 			return fmt.Errorf("%s (%s): %w; %s", needing(" "+k.Need, len(tasks)), some(tasks), err, hint(k))
@@ -207,7 +211,8 @@ func (r *Ready) prepareImages(ctx context.Context) error {
 func (r *Ready) image(ctx context.Context, img sandbox.Image) (string, error) {
 	if img.Timeout > 0 && !img.NeedsEngine() {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, img.Timeout, fmt.Errorf("not ready within phases.image, %s", config.Duration(img.Timeout)))
+		ctx, cancel = context.WithTimeoutCause(ctx, img.Timeout,
+			fmt.Errorf("not ready within phases.image, %s", config.Duration(img.Timeout)))
 		defer cancel()
 	}
 	digest, err := r.Driver.Prepare(ctx, img)
@@ -260,7 +265,8 @@ func (r *Ready) reapDead(ctx context.Context) {
 // many machines were missed.
 func (r *Ready) reapOwn(ctx context.Context) int {
 	me := self()
-	n, err := r.reap(context.WithoutCancel(ctx), func(o sandbox.Owner) bool { return !(o.Host == me.Host && o.PID == me.PID) && Alive(o) })
+	n, err := r.reap(context.WithoutCancel(ctx),
+		func(o sandbox.Owner) bool { return !(o.Host == me.Host && o.PID == me.PID) && Alive(o) })
 	if err != nil {
 		r.o.Log.Warn("clearing what is left", "err", err)
 	}

@@ -27,7 +27,9 @@ func TestReapPrograms(t *testing.T) {
 	defer sb.Close()
 	r := &Ready{Driver: fake.New(fake.Options{})}
 	defer r.Close()
-	if n, err := r.reap(t.Context(), func(o sandbox.Owner) bool { return o.PID != dead.Process.Pid || Alive(o) }); n != 1 || err != nil {
+	if n, err := r.reap(t.Context(), func(o sandbox.Owner) bool {
+		return o.PID != dead.Process.Pid || Alive(o)
+	}); n != 1 || err != nil {
 		t.Errorf("%d machines were removed, %v; want 1", n, err)
 	}
 }

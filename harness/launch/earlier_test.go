@@ -22,7 +22,8 @@ func TestEarlier(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := j.Append(t.Context(), record.Entry{Trial: trial, Attempt: attempt, Fence: int64(attempt), Kind: kind, Data: data}); err != nil {
+		if err := j.Append(t.Context(), record.Entry{Trial: trial, Attempt: attempt, Fence: int64(attempt), Kind: kind,
+			Data: data}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -55,7 +56,9 @@ func TestEarlier(t *testing.T) {
 		{"", Earlier{Scored: 2, Sum: 1.25, Cost: 7, Known: true, Hidden: true}},
 		{"b", Earlier{Scored: 1, Sum: 0.25, Cost: 7, Known: true, Hidden: true}},
 	} {
-		if got := earlier(dir, last, func(trial string, _ ledger.Trial) bool { return trial == tt.again }); got != tt.want {
+		if got := earlier(dir, last, func(trial string, _ ledger.Trial) bool {
+			return trial == tt.again
+		}); got != tt.want {
 			t.Errorf("%q again: %+v, want %+v", tt.again, got, tt.want)
 		}
 	}

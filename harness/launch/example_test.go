@@ -53,7 +53,8 @@ func kinds(hangs bool) *registry.Registry {
 func begin(dir string) {
 	ctx := context.Background()
 	o := launch.Options{Kinds: kinds(true), Env: os.LookupEnv}
-	eff, err := config.Parse(config.Source{Name: "run.yaml", Data: []byte(configuration), Dir: filepath.Dir(dir)}, o.Kinds.Config())
+	eff, err := config.Parse(config.Source{Name: "run.yaml", Data: []byte(configuration), Dir: filepath.Dir(dir)},
+		o.Kinds.Config())
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -25,5 +25,6 @@ func Fetch(ctx context.Context, benchmark, from string) (string, error) {
 	if f.Version != "" {
 		what = "the pages of miniwob " + f.Version
 	}
-	return fmt.Sprintf("%s: %d files, %.1f MB, %s (digest %.12s)", f.Dir, f.Files, float64(f.Bytes)/1e6, what, f.Digest), nil
+	return fmt.Sprintf("%s: %d files, %.1f MB, %s (digest %.12s)", f.Dir, f.Files, float64(f.Bytes)/1e6, what,
+		f.Digest), nil
 }

@@ -15,5 +15,6 @@ func openFiles() error {
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil || l.Cur >= leastFiles {
 		return nil
 	}
-	return fmt.Errorf("only %d files may be open at once, and a run needs at least %d; raise the limit: ulimit -n %d, or LimitNOFILE of the service", l.Cur, leastFiles, 16*leastFiles)
+	return fmt.Errorf("only %d files may be open at once, and a run needs at least %d; raise the limit: ulimit -n "+
+		"%d, or LimitNOFILE of the service", l.Cur, leastFiles, 16*leastFiles)
 }

@@ -39,7 +39,8 @@ func Alive(o sandbox.Owner) bool {
 // hostFacts are what a run's record says of the machine. Its name is no part of it.
 func hostFacts() map[string]string {
 	facts := map[string]string{
-		"os": runtime.GOOS, "arch": runtime.GOARCH, "cpus": strconv.Itoa(runtime.NumCPU()), "gomaxprocs": strconv.Itoa(runtime.GOMAXPROCS(0)), "go": runtime.Version(),
+		"os": runtime.GOOS, "arch": runtime.GOARCH, "cpus": strconv.Itoa(runtime.NumCPU()),
+		"gomaxprocs": strconv.Itoa(runtime.GOMAXPROCS(0)), "go": runtime.Version(),
 	}
 	var u syscall.Utsname
 	if syscall.Uname(&u) == nil {

@@ -59,7 +59,8 @@ type NeededImage struct {
 
 // ImageNeeds lists the images that the tasks of a configuration need, each once, and the tasks that
 // could not be asked, with the reason.
-func ImageNeeds(ctx context.Context, eff *config.Effective, o Options) (images []NeededImage, unasked map[string]string, err error) {
+func ImageNeeds(ctx context.Context, eff *config.Effective,
+	o Options) (images []NeededImage, unasked map[string]string, err error) {
 	o.Dry = true // nothing is run, so secrets need not be there
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -136,7 +137,8 @@ func (g *gathering) spec(task string, s sandbox.Spec) {
 	}
 	key, title := "ref\x00"+img.Ref+"\x00"+img.Platform, img.Ref
 	if img.Built() {
-		key, title = strings.Join([]string{"built", task, img.Name, img.Dockerfile, img.Target, img.Platform}, "\x00"), img.Name
+		key, title = strings.Join([]string{"built", task, img.Name, img.Dockerfile, img.Target, img.Platform}, "\x00"),
+			img.Name
 		if title == "" {
 			title = task
 		}

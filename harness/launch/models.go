@@ -38,7 +38,8 @@ type models struct {
 	notes    []string
 }
 
-func newModels(kinds *registry.Registry, env *config.Env, pools *config.Pools, dry bool, log *slog.Logger, t *tapes) *models {
+func newModels(kinds *registry.Registry, env *config.Env, pools *config.Pools, dry bool, log *slog.Logger,
+	t *tapes) *models {
 	return &models{kinds: kinds, env: env, pools: pools, dry: dry, log: log, tapes: t,
 		https: map[string]*http.Client{}, said: map[string]bool{}, services: map[serviceKey]*service{}}
 }
@@ -122,8 +123,10 @@ func (s *models) factory(m *config.Model, params *model.Params) (model.Factory, 
 		return nil, err
 	}
 	o := model.Service{
-		Name: name, BaseURL: m.BaseURL, Window: m.Window, NoImages: m.Images != nil && !*m.Images, Timeout: m.Timeout.D(),
-		HTTP: s.http(m.BaseURL), NoKey: fmt.Sprintf("the key of a model with a base_url is set with key: ${%s}", kind.KeyVar),
+		Name: name, BaseURL: m.BaseURL, Window: m.Window, NoImages: m.Images != nil && !*m.Images,
+		Timeout: m.Timeout.D(),
+		HTTP:    s.http(m.BaseURL), NoKey: fmt.Sprintf("the key of a model with a base_url is set with key: ${%s}",
+			kind.KeyVar),
 	}
 	if params != nil {
 		o.Params = *params
@@ -133,7 +136,8 @@ func (s *models) factory(m *config.Model, params *model.Params) (model.Factory, 
 		if err != nil {
 			return nil, fmt.Errorf("model %s: %w", m.Name, err)
 		}
-		if note := fmt.Sprintf("tape %s was recorded by an older evalrun and does not say sampling parameters: they are not compared", m.Tape.File); t.Old() && !m.Tape.Loose && !slices.Contains(s.notes, note) {
+		if note := fmt.Sprintf("tape %s was recorded by an older evalrun and does not say sampling parameters: they "+
+			"are not compared", m.Tape.File); t.Old() && !m.Tape.Loose && !slices.Contains(s.notes, note) {
 			s.notes = append(s.notes, note)
 		}
 		return t.Factory(name, o.Params), nil
@@ -154,7 +158,8 @@ func (s *models) factory(m *config.Model, params *model.Params) (model.Factory, 
 	if err != nil {
 		return nil, err
 	}
-	f = retry.New(svc.limiter.Wrap(meter.Gate(f)), retry.Policy{Tries: m.Tries, Patience: m.Patience.D(), Answered: svc.limiter.Answered, Held: limit.MaxPause})
+	f = retry.New(svc.limiter.Wrap(meter.Gate(f)),
+		retry.Policy{Tries: m.Tries, Patience: m.Patience.D(), Answered: svc.limiter.Answered, Held: limit.MaxPause})
 	f = s.early(m, svc.watch(f, s.log))
 	prices, err := priceTable(m, name)
 	if err != nil {
@@ -189,7 +194,8 @@ func (s *models) early(m *config.Model, f model.Factory) model.Factory {
 				s.said[m.BaseURL] = true
 				s.mu.Unlock()
 				if say != nil {
-					say(fmt.Sprintf("model %s has not answered 3 times: %v; it is asked again, with longer pauses", m.Name, e))
+					say(fmt.Sprintf("model %s has not answered 3 times: %v; it is asked again, with longer pauses",
+						m.Name, e))
 				}
 			}
 			if next != nil {

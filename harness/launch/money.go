@@ -33,7 +33,9 @@ func (r *Ready) priced() error {
 		}
 		if missing != nil {
 			key := r.Eff.ModelKey(m.Name, at) + ".price"
-			errs = append(errs, r.Eff.Wrong(key, fmt.Sprintf("%s: %s cannot be kept: the price of model %s is not known (%s)", who, limit, m.Name, strings.Join(missing, ", ")),
+			errs = append(errs, r.Eff.Wrong(key,
+				fmt.Sprintf("%s: %s cannot be kept: the price of model %s is not known (%s)", who, limit, m.Name,
+					strings.Join(missing, ", ")),
 				"set "+key+": {in: USD, out: USD} for a million tokens, 0 where it is free"))
 		}
 	}
@@ -166,7 +168,8 @@ func (r *Ready) Cost() Estimate {
 	case budget > 0 && (unknown != nil || budget < sum):
 		e.USD, e.Why = &budget, "budget.cost ends the run; calls in flight at that moment come on top"
 	case unknown != nil:
-		e.Why = "not bounded for " + strings.Join(unknown, ", ") + ": set limits.cost, or limits.tokens with a known price, or budget.cost"
+		e.Why = "not bounded for " + strings.Join(unknown, ", ") +
+			": set limits.cost, or limits.tokens with a known price, or budget.cost"
 	default:
 		e.USD, e.Why = &sum, "limits × prices, retries included; the last call of an attempt may pass its limit"
 	}

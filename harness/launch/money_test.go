@@ -27,11 +27,13 @@ func TestSpent(t *testing.T) {
 		{"a", record.KindAmend, `{"other":{"calls":2,"in":200,"cost":9},"spent":{"calls":1,"in":100,"cost":0.125}}`},
 		{"a", record.KindSpent, `{"usage":{"cost":null},"spent":{"calls":1,"in":100,"cost":null,"counted":0.5,"unpriced":"cached"}}`},
 		{"b", record.KindAttempt, `{}`},
-		{"b", record.KindVerdict, `{"final":true,"status":"scored","spent":{"calls":1,"in":90000,"out":10000,"cost":null}}`}, // of an older version
+		// of an older version
+		{"b", record.KindVerdict, `{"final":true,"status":"scored","spent":{"calls":1,"in":90000,"out":10000,"cost":null}}`},
 		{"c", record.KindAttempt, `{}`},
 		{"c", record.KindVerdict, `{"final":true,"status":"scored","spent":{"cost":null}}`},
 	} {
-		if err := j.Append(t.Context(), record.Entry{Trial: e.trial, Attempt: 1, Fence: 1, Kind: e.kind, Data: json.RawMessage(e.data)}); err != nil {
+		if err := j.Append(t.Context(), record.Entry{Trial: e.trial, Attempt: 1, Fence: 1, Kind: e.kind,
+			Data: json.RawMessage(e.data)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -40,7 +42,8 @@ func TestSpent(t *testing.T) {
 	}
 	var w harness.Whole
 	spent(dir, nil, &w, 10)
-	if math.Abs(w.SpentCost-(0.5+0.25+0.125+0.5+1)) > 1e-9 || math.Abs(w.SpentEstimated-1.5) > 1e-9 || w.SpentTokens != 110+100+100+100+100_000 {
+	if math.Abs(w.SpentCost-(0.5+0.25+0.125+0.5+1)) > 1e-9 || math.Abs(w.SpentEstimated-1.5) > 1e-9 ||
+		w.SpentTokens != 110+100+100+100+100_000 {
 		t.Errorf("%+v", w)
 	}
 }

@@ -24,7 +24,8 @@ func Open(path string) (*rundir.Dir, error) {
 		return nil, fmt.Errorf("run folder %s: %w", d.Path(), err)
 	}
 	if v := parquetlog.Version(d.Path()); v > schema.Schema {
-		return nil, fmt.Errorf("run folder %s: its tables were %w (evalrun.schema %d, this program writes %d): use that one", d.Path(), rundir.ErrNewer, v, schema.Schema)
+		return nil, fmt.Errorf("run folder %s: its tables were %w (evalrun.schema %d, this program writes %d): "+
+			"use that one", d.Path(), rundir.ErrNewer, v, schema.Schema)
 	}
 	return rundir.Open(path)
 }

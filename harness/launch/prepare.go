@@ -210,7 +210,8 @@ func (r *Ready) openBenchmarks() error {
 			errs = append(errs, err)
 			continue
 		}
-		bench := harness.Bench{Benchmark: b, Options: benchmarks.Options{Raw: c.Options, Integrity: r.Eff.Integrity}, Roles: nil}
+		bench := harness.Bench{Benchmark: b, Options: benchmarks.Options{Raw: c.Options, Integrity: r.Eff.Integrity},
+			Roles: nil}
 		for name, m := range roles {
 			f, err := r.roles.factory(m, nil)
 			if err != nil {
@@ -262,7 +263,8 @@ func (r *Ready) openArms() error {
 			}
 		}
 		if l := c.Limits; l != nil {
-			a.Limits = harness.Limits{Turns: int64(l.Turns), Steps: int64(l.Steps), Tokens: int64(l.Tokens), Cost: l.Cost, Output: int64(l.Output)}
+			a.Limits = harness.Limits{Turns: int64(l.Turns), Steps: int64(l.Steps), Tokens: int64(l.Tokens),
+				Cost: l.Cost, Output: int64(l.Output)}
 			if l.Time != nil {
 				if a.Limits.Time = l.Time.D(); a.Limits.Time == 0 {
 					a.Limits.Time = -1
@@ -297,7 +299,8 @@ func (r *Ready) openArms() error {
 }
 
 func wishes(s *config.Sandbox) sandbox.Spec {
-	spec := sandbox.Spec{CPUs: s.CPU, Memory: int64(s.Memory), Pids: s.Pids, Disk: int64(s.Disk), Image: sandbox.Image{Ref: s.Image}}
+	spec := sandbox.Spec{CPUs: s.CPU, Memory: int64(s.Memory), Pids: s.Pids, Disk: int64(s.Disk),
+		Image: sandbox.Image{Ref: s.Image}}
 	if s.Network != nil {
 		spec.Network = sandbox.Network{Mode: s.Network.Mode, Allow: s.Network.Allow}
 	}
@@ -320,7 +323,8 @@ func (r *Ready) spec() (plan.Spec, error) {
 	if err != nil {
 		return plan.Spec{}, err
 	}
-	spec := plan.Spec{Run: rundir.RunID(now), Name: runName(eff), Created: now, Seed: *eff.Seed, Repeats: eff.Repeats, Arms: eff.Records, Config: raw,
+	spec := plan.Spec{Run: rundir.RunID(now), Name: runName(eff), Created: now, Seed: *eff.Seed, Repeats: eff.Repeats,
+		Arms: eff.Records, Config: raw,
 		Note: func(text string) { r.Notes = append(r.Notes, text) }}
 	if eff.Shard != nil {
 		spec.Shard = plan.Shard(*eff.Shard)
@@ -330,7 +334,8 @@ func (r *Ready) spec() (plan.Spec, error) {
 		if b.Path != "" {
 			name += ":" + b.Path
 		}
-		spec.Benches = append(spec.Benches, plan.Bench{Benchmark: r.benches[i].Benchmark, Spec: name, Options: b.Options, Select: b.Select.Selection()})
+		spec.Benches = append(spec.Benches,
+			plan.Bench{Benchmark: r.benches[i].Benchmark, Spec: name, Options: b.Options, Select: b.Select.Selection()})
 	}
 	return spec, nil
 }
@@ -351,11 +356,13 @@ func runName(eff *config.Effective) string {
 // same checks that what the configuration names is still what the run was planned with.
 func (r *Ready) same(p *record.Plan) error {
 	if len(p.Arms) != len(r.Eff.Records) {
-		return fmt.Errorf("the plan has %d arms, its configuration %d: plan.json was changed", len(p.Arms), len(r.Eff.Records))
+		return fmt.Errorf("the plan has %d arms, its configuration %d: plan.json was changed", len(p.Arms),
+			len(r.Eff.Records))
 	}
 	for i, a := range p.Arms {
 		if b := r.Eff.Records[i]; a.ID != b.ID {
-			return fmt.Errorf("arm %q is no longer what it was when the run was planned (a script or program file has changed); put the old one back, or start a new run", a.Name)
+			return fmt.Errorf("arm %q is no longer what it was when the run was planned (a script or program file "+
+				"has changed); put the old one back, or start a new run", a.Name)
 		}
 	}
 	return nil

@@ -172,7 +172,8 @@ func (r *Ready) picked(p Pick, of map[string]*decision) map[string]harness.Job {
 		case d == nil,
 			len(p.Trials) > 0 && !slices.Contains(p.Trials, j.Trial),
 			len(p.Arms) > 0 && !slices.Contains(p.Arms, r.Plan.Arms[j.Arm].Name),
-			len(p.Flags) > 0 && !slices.ContainsFunc(p.Flags, func(f string) bool { return slices.Contains(d.grade.Flags, f) }),
+			len(p.Flags) > 0 && !slices.ContainsFunc(p.Flags,
+				func(f string) bool { return slices.Contains(d.grade.Flags, f) }),
 			!fits(p.Tasks, j.Task.ID):
 		default:
 			out[j.Trial] = j
@@ -215,7 +216,9 @@ func (r *Ready) Regrade(ctx context.Context, d *rundir.Dir, p Pick, c Control) (
 			delete(jobs, id)
 			out.Bare++
 			if len(p.Trials) > 0 { // it was asked for by name
-				out.Trials = append(out.Trials, r.regraded(j, of[id], nil, "its evidence was not kept, or not of all its stages: "+string(of[id].grade.Status)))
+				out.Trials = append(out.Trials,
+					r.regraded(j, of[id], nil,
+						"its evidence was not kept, or not of all its stages: "+string(of[id].grade.Status)))
 			}
 		}
 	}
@@ -223,57 +226,61 @@ func (r *Ready) Regrade(ctx context.Context, d *rundir.Dir, p Pick, c Control) (
 		c.Begun(len(jobs))
 	}
 	seen := 0
-	sum, err := harness.Regrade(ctx, cfg, harness.Regrading{Why: "graded again by evalrun " + r.o.Version, Changed: p.Changed}, r.gradings(d.Journal(), of, jobs), st.journal, func(g harness.Regraded) {
-		seen++
-		was := of[g.Job.Trial]
-		v := g.Verdict
-		switch {
-		case g.Lost != nil:
-			out.Lost++
-			x := r.regraded(g.Job, was, nil, g.Lost.Error())
-			x.Lost = true
-			out.Trials = append(out.Trials, x)
-			v.Status = record.Infra
-		case v.Status == record.Scored:
-			is := ledger.GradeOf(&v)
-			out.Graded++
-			if x := r.regraded(g.Job, was, &is, ""); x.Changed {
-				out.Changed++
+	sum, err := harness.Regrade(ctx, cfg,
+		harness.Regrading{Why: "graded again by evalrun " + r.o.Version, Changed: p.Changed},
+		r.gradings(d.Journal(), of, jobs), st.journal, func(g harness.Regraded) {
+			seen++
+			was := of[g.Job.Trial]
+			v := g.Verdict
+			switch {
+			case g.Lost != nil:
+				out.Lost++
+				x := r.regraded(g.Job, was, nil, g.Lost.Error())
+				x.Lost = true
 				out.Trials = append(out.Trials, x)
+				v.Status = record.Infra
+			case v.Status == record.Scored:
+				is := ledger.GradeOf(&v)
+				out.Graded++
+				if x := r.regraded(g.Job, was, &is, ""); x.Changed {
+					out.Changed++
+					out.Trials = append(out.Trials, x)
+				}
+			case g.Live:
+				out.Live++
+				x := r.regraded(g.Job, was, nil, benchmarks.ErrNeedsLive.Error())
+				x.Live = true
+				out.Trials = append(out.Trials, x)
+			case v.Status == record.Canceled:
+				seen--
+			default:
+				out.Failed++
+				out.Trials = append(out.Trials, r.regraded(g.Job, was, nil, v.Error.Text))
 			}
-		case g.Live:
-			out.Live++
-			x := r.regraded(g.Job, was, nil, benchmarks.ErrNeedsLive.Error())
-			x.Live = true
-			out.Trials = append(out.Trials, x)
-		case v.Status == record.Canceled:
-			seen--
-		default:
-			out.Failed++
-			out.Trials = append(out.Trials, r.regraded(g.Job, was, nil, v.Error.Text))
-		}
-		if c.Observe != nil {
-			v.Final = true // nothing is tried again
-			if g.Live {
-				v.Status = record.Skipped
+			if c.Observe != nil {
+				v.Final = true // nothing is tried again
+				if g.Live {
+					v.Status = record.Skipped
+				}
+				c.Observe(harness.Progress{Kind: "started", Job: g.Job, Arm: &r.arms[g.Job.Arm]})
+				c.Observe(harness.Progress{Kind: "verdict", Job: g.Job, Arm: &r.arms[g.Job.Arm], Verdict: &v})
 			}
-			c.Observe(harness.Progress{Kind: "started", Job: g.Job, Arm: &r.arms[g.Job.Arm]})
-			c.Observe(harness.Progress{Kind: "verdict", Job: g.Job, Arm: &r.arms[g.Job.Arm], Verdict: &v})
-		}
-	})
+		})
 	out.Stopped = seen < len(jobs)
 	if out.Stopped {
 		out.Reason, out.Ended = sum.Reason, sum
 	}
 	r.reapOwn(ctx)
 	slices.SortFunc(out.Trials, func(a, b Regraded) int {
-		return slices.Compare([]string{a.Task, a.Arm, fmt.Sprintf("%06d", a.Repeat)}, []string{b.Task, b.Arm, fmt.Sprintf("%06d", b.Repeat)})
+		return slices.Compare([]string{a.Task, a.Arm, fmt.Sprintf("%06d", a.Repeat)},
+			[]string{b.Task, b.Arm, fmt.Sprintf("%06d", b.Repeat)})
 	})
 	return out, err
 }
 
 func (r *Ready) regraded(j harness.Job, was *decision, is *ledger.Grade, why string) Regraded {
-	x := Regraded{Trial: j.Trial, Arm: r.Plan.Arms[j.Arm].Name, Benchmark: j.Task.Benchmark, Task: j.Task.ID, Repeat: j.Repeat, Was: gradeOf(was.grade), Why: why}
+	x := Regraded{Trial: j.Trial, Arm: r.Plan.Arms[j.Arm].Name, Benchmark: j.Task.Benchmark, Task: j.Task.ID,
+		Repeat: j.Repeat, Was: gradeOf(was.grade), Why: why}
 	if is != nil {
 		g := gradeOf(*is)
 		x.Is, x.Changed = &g, !is.Same(was.grade)

@@ -136,9 +136,10 @@ func (r *Ready) Run(ctx context.Context, d *rundir.Dir, c Control) (out Outcome,
 		})
 		defer reading.Wait()
 	}
-	streams, close := r.streams(past(state, reopen, true), c.Again, func(jobs iter.Seq[harness.Job]) iter.Seq[harness.Job] {
-		return r.readable(without(left, jobs), st.blobs)
-	})
+	streams, close := r.streams(past(state, reopen, true), c.Again,
+		func(jobs iter.Seq[harness.Job]) iter.Seq[harness.Job] {
+			return r.readable(without(left, jobs), st.blobs)
+		})
 	defer close()
 	q := queue.New(cfg.Workers, streams...)
 	defer q.Close()
@@ -235,12 +236,14 @@ func noteBinary(d *rundir.Dir, run *record.Run) (wait func()) {
 func (r *Ready) config(state *journal.State, d *rundir.Dir) (harness.Config, error) {
 	eff := r.Eff
 	cfg := harness.Config{
-		Run: r.Plan.Run, Workers: max(1, r.Workers), Arms: r.arms, Benchmarks: r.benches, Seed: r.Plan.Seed, KeepSent: eff.KeepRequests, AcceptLoss: r.o.AcceptLoss, Slog: r.o.Log,
+		Run: r.Plan.Run, Workers: max(1, r.Workers), Arms: r.arms, Benchmarks: r.benches, Seed: r.Plan.Seed,
+		KeepSent: eff.KeepRequests, AcceptLoss: r.o.AcceptLoss, Slog: r.o.Log,
 		Owner: self(),
 		Secret: func(name string) (string, error) {
 			ref, ok := eff.Secrets[name]
 			if !ok {
-				return "", fmt.Errorf("the configuration allows no secret %q; add secrets: {%s: ${%s}}", name, name, name)
+				return "", fmt.Errorf("the configuration allows no secret %q; add secrets: {%s: ${%s}}", name, name,
+					name)
 			}
 			return r.env.Secret(ref)
 		},
@@ -259,7 +262,8 @@ func (r *Ready) config(state *journal.State, d *rundir.Dir) (harness.Config, err
 		}
 	}
 	if p := eff.Phases; p != nil {
-		cfg.Phases = harness.Phases{Start: p.Start.D(), Command: p.Command.D(), Collect: p.Collect.D(), Grade: p.Grade.D(), Close: p.Close.D(), Grace: p.Grace.D()}
+		cfg.Phases = harness.Phases{Start: p.Start.D(), Command: p.Command.D(), Collect: p.Collect.D(),
+			Grade: p.Grade.D(), Close: p.Close.D(), Grace: p.Grace.D()}
 	}
 	cfg.Graders = r.gradingsAtOnce()
 	if r.Needs.Browsers { // also where sessions that wait for a model leave their workers to others
@@ -288,7 +292,8 @@ func (r *Ready) config(state *journal.State, d *rundir.Dir) (harness.Config, err
 
 func (r *Ready) retry() harness.Retry {
 	c := r.Eff.Retries
-	x := harness.Retry{Attempts: c.Attempts, Delay: c.Wait.D(), Pause: c.PauseAfter, Budget: max(10, plan.Trials(r.Plan)/10)}
+	x := harness.Retry{Attempts: c.Attempts, Delay: c.Wait.D(), Pause: c.PauseAfter,
+		Budget: max(10, plan.Trials(r.Plan)/10)}
 	if c.Budget != nil {
 		x.Budget = int(*c.Budget)
 	}
@@ -340,7 +345,8 @@ func evidence(state *journal.State, trial string) []record.Evidence {
 // streams are the plan's trials by arm, with the benchmark that suits the arm. close ends what
 // looks after their images, when they are not read any more. left takes out what is not to be
 // played.
-func (r *Ready) streams(was func(string) plan.Past, again func(plan.Past) bool, left func(iter.Seq[harness.Job]) iter.Seq[harness.Job]) (streams []queue.Stream, close func()) {
+func (r *Ready) streams(was func(string) plan.Past, again func(plan.Past) bool,
+	left func(iter.Seq[harness.Job]) iter.Seq[harness.Job]) (streams []queue.Stream, close func()) {
 	parts := plan.Streams(r.Plan, was, again)
 	ahead, close := r.ahead(len(parts))
 	for _, s := range parts {

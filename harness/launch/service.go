@@ -50,7 +50,8 @@ func (s *models) agree(all []*config.Model) error {
 		k := keyOfService(m)
 		a := said[k]
 		differ := func(key string, x, y any) error {
-			return fmt.Errorf("model %s: one arm says %s: %v, another %v, and both call it at one address with one key: say the same in both, or only in one", m.Name, key, x, y)
+			return fmt.Errorf("model %s: one arm says %s: %v, another %v, and both call it at one address with one "+
+				"key: say the same in both, or only in one", m.Name, key, x, y)
 		}
 		switch {
 		case a.connections != 0 && m.Connections != 0 && a.connections != m.Connections:
@@ -73,7 +74,8 @@ func (s *models) agree(all []*config.Model) error {
 			a.connections = s.pools.Connections
 		}
 		svc := &service{name: m.Name, most: a.connections,
-			limiter: limit.New(limit.Config{Start: a.connections, Max: a.connections, Requests: a.perMinute, Patience: a.patience})}
+			limiter: limit.New(limit.Config{Start: a.connections, Max: a.connections, Requests: a.perMinute,
+				Patience: a.patience})}
 		s.services[keyOfService(m)] = svc
 		s.order = append(s.order, svc)
 	}
@@ -109,7 +111,8 @@ func (v *service) watch(f model.Factory, log *slog.Logger) model.Factory {
 		b.Try = func(t model.Try) {
 			v.tried(t)
 			if t.Err != nil || t.Try > 1 {
-				args := []any{"model", v.name, "trial", b.Trial, "role", b.Role, "call", t.N, "try", t.Try, "took", t.Latency, "waited", t.Waited}
+				args := []any{"model", v.name, "trial", b.Trial, "role", b.Role, "call", t.N, "try", t.Try, "took",
+					t.Latency, "waited", t.Waited}
 				if t.Err != nil {
 					args = append(args, "err", t.Err)
 				}
@@ -165,7 +168,8 @@ func (v *service) state() string {
 	v.mu.Unlock()
 	var parts []string
 	if st.Silent >= silence {
-		parts = append(parts, fmt.Sprintf("%s has not answered for %s (%s out)", v.name, st.Silent.Round(time.Second), count(st.InFlight, "call")))
+		parts = append(parts, fmt.Sprintf("%s has not answered for %s (%s out)", v.name, st.Silent.Round(time.Second),
+			count(st.InFlight, "call")))
 	}
 	if waiting == 0 {
 		return strings.Join(parts, "; ")

@@ -29,15 +29,19 @@ func TestServiceState(t *testing.T) {
 		after time.Duration
 		want  string
 	}{
-		"nothing":     {limit.Config{}, 3, nil, time.Second, ""},
-		"silent":      {limit.Config{}, 3, func(int) error { time.Sleep(time.Hour); return nil }, 3 * time.Minute, "openai/m has not answered for 3m0s (3 calls out)"},
-		"connections": {limit.Config{Start: 2, Max: 2}, 5, nil, time.Second, "openai/m: 3 calls wait for one of 2 connections"},
-		"per minute":  {limit.Config{Requests: 1}, 3, nil, time.Second, "openai/m: 1 call waits (per_minute)"},
-		"refused":     {limit.Config{}, 1, func(int) error { return rate }, 20 * time.Second, "openai/m throttles: 1 call waits (rate, HTTP 429, slowed to "},
+		"nothing": {limit.Config{}, 3, nil, time.Second, ""},
+		"silent": {limit.Config{}, 3, func(int) error { time.Sleep(time.Hour); return nil }, 3 * time.Minute,
+			"openai/m has not answered for 3m0s (3 calls out)"},
+		"connections": {limit.Config{Start: 2, Max: 2}, 5, nil, time.Second,
+			"openai/m: 3 calls wait for one of 2 connections"},
+		"per minute": {limit.Config{Requests: 1}, 3, nil, time.Second, "openai/m: 1 call waits (per_minute)"},
+		"refused": {limit.Config{}, 1, func(int) error { return rate }, 20 * time.Second,
+			"openai/m throttles: 1 call waits (rate, HTTP 429, slowed to "},
 		"asked for": {limit.Config{}, 2, func(int) error {
 			return &model.Error{Class: model.Overload, HTTP: 503, After: 50 * time.Second, Err: errors.New("later")}
 		}, time.Second, "openai/m throttles: 2 calls wait (overload, HTTP 503, until UNTIL as it asked)"},
-		"unreachable": {limit.Config{}, 4, func(int) error { return broken }, 20 * time.Second, "openai/m fails: 4 calls wait (network)"},
+		"unreachable": {limit.Config{}, 4, func(int) error { return broken }, 20 * time.Second,
+			"openai/m fails: 4 calls wait (network)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -60,7 +64,8 @@ func TestServiceState(t *testing.T) {
 					r := modeltest.Text("hello")
 					return &r, nil
 				})
-				made := v.watch(retry.New(v.limiter.Wrap(f.Factory(0)), retry.Policy{Answered: v.limiter.Answered, First: time.Minute, Held: limit.MaxPause}),
+				made := v.watch(retry.New(v.limiter.Wrap(f.Factory(0)),
+					retry.Policy{Answered: v.limiter.Answered, First: time.Minute, Held: limit.MaxPause}),
 					slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 				ctx, cancel := context.WithCancel(t.Context())
 				var all sync.WaitGroup
@@ -82,7 +87,9 @@ func TestServiceState(t *testing.T) {
 				if got := v.state(); got != "" {
 					t.Errorf("afterwards: %q", got)
 				}
-				if fails := tt.f != nil && name != "silent"; fails && !strings.Contains(log.String(), "trial=abc role=main call=0 try=1 ") || name == "nothing" && strings.Contains(log.String(), "try=2") {
+				if fails := tt.f != nil && name != "silent"; fails &&
+					!strings.Contains(log.String(), "trial=abc role=main call=0 try=1 ") || name == "nothing" &&
+					strings.Contains(log.String(), "try=2") {
 					t.Errorf("log: %s", log.String())
 				}
 			})

@@ -41,7 +41,8 @@ func (r *Ready) openStore(d *rundir.Dir) (_ *store, err error) {
 			s.tables.Add(es)
 		}
 	}
-	if s.journal, err = journal.Open(d.Journal(), journal.Options{Run: r.Plan.Run, LowWater: lowWater, Tee: tee}); err != nil {
+	if s.journal, err = journal.Open(d.Journal(),
+		journal.Options{Run: r.Plan.Run, LowWater: lowWater, Tee: tee}); err != nil {
 		return nil, err
 	}
 	recovered := s.journal.Recovered()

@@ -70,7 +70,8 @@ func (r *Ready) survey(ctx context.Context) error {
 			r.wants(t.ID, needs)
 			for _, role := range needs.Roles {
 				if b.Roles[role] == nil {
-					return fmt.Errorf("benchmark %s asks for a model in the role %q; name one in the configuration: roles: {%s: openai/NAME}", b.Name(), role, role)
+					return fmt.Errorf("benchmark %s asks for a model in the role %q; name one in the configuration: "+
+						"roles: {%s: openai/NAME}", b.Name(), role, role)
 				}
 				if !slices.Contains(r.Needs.Roles, role) {
 					r.Needs.Roles = append(r.Needs.Roles, role)
@@ -193,7 +194,8 @@ func (r *Ready) noteUnused(ctx context.Context) error {
 		}
 	}
 	name := slices.Sorted(maps.Keys(left))[0]
-	return r.Eff.Wrong("roles."+name, "no task asks for a model in this role", "leave it out; it is for benchmarks that grade or play with a model of their own")
+	return r.Eff.Wrong("roles."+name, "no task asks for a model in this role",
+		"leave it out; it is for benchmarks that grade or play with a model of their own")
 }
 
 // noteOdd tells what is odd about tasks that can be played all the same.
@@ -223,7 +225,8 @@ func (n *Needs) networks() string { return byTasks(n.Networks) }
 
 // byTasks says what there is, by how many tasks have it, the most first.
 func byTasks(of map[string]int) string {
-	names := slices.SortedFunc(maps.Keys(of), func(a, b string) int { return cmp.Or(cmp.Compare(of[b], of[a]), cmp.Compare(a, b)) })
+	names := slices.SortedFunc(maps.Keys(of),
+		func(a, b string) int { return cmp.Or(cmp.Compare(of[b], of[a]), cmp.Compare(a, b)) })
 	if len(names) == 1 {
 		return short(names[0])
 	}
@@ -280,9 +283,11 @@ func (r *Ready) noteBad() {
 	}
 	switch {
 	case n == 1:
-		r.Notes = append(r.Notes, fmt.Sprintf("1 of %s cannot be read and is skipped: %s", count(len(r.Plan.Tasks), "task"), first))
+		r.Notes = append(r.Notes, fmt.Sprintf("1 of %s cannot be read and is skipped: %s",
+			count(len(r.Plan.Tasks), "task"), first))
 	case n > 1:
-		r.Notes = append(r.Notes, fmt.Sprintf("%d of %d tasks cannot be read and are skipped (evalrun tasks list names them); the first: %s", n, len(r.Plan.Tasks), first))
+		r.Notes = append(r.Notes, fmt.Sprintf("%d of %d tasks cannot be read and are skipped (evalrun tasks list "+
+			"names them); the first: %s", n, len(r.Plan.Tasks), first))
 	}
 }
 
@@ -294,7 +299,8 @@ func (r *Ready) noteSkipped(why map[string]string) {
 	}
 	for _, reason := range slices.Sorted(maps.Keys(by)) {
 		slices.Sort(by[reason])
-		r.Notes = append(r.Notes, fmt.Sprintf("%s cannot be run here and will be skipped (%s): %s", count(len(by[reason]), "task"), some(by[reason]), reason))
+		r.Notes = append(r.Notes, fmt.Sprintf("%s cannot be run here and will be skipped (%s): %s",
+			count(len(by[reason]), "task"), some(by[reason]), reason))
 	}
 }
 
@@ -311,19 +317,23 @@ func (r *Ready) fits() error {
 	}
 	for _, a := range r.Eff.Arms {
 		if s := a.Sandbox; s != nil && int64(s.Memory) > most {
-			return fmt.Errorf("arm %s: sandbox.memory: %s for one machine is more than there is for all of them together, %s (%s); lower it, or raise pools.memory",
+			return fmt.Errorf("arm %s: sandbox.memory: %s for one machine is more than there is for all of them "+
+				"together, %s (%s); lower it, or raise pools.memory",
 				a.Name, size(int64(s.Memory)), size(most), bound)
 		}
 	}
 	if have := runtime.NumCPU(); r.Needs.CPUs > float64(have) {
-		r.Notes = append(r.Notes, fmt.Sprintf("the largest task may use %g CPUs, and this computer has %d: it is played with those, and may need more time", r.Needs.CPUs, have))
+		r.Notes = append(r.Notes, fmt.Sprintf("the largest task may use %g CPUs, and this computer has %d: it is "+
+			"played with those, and may need more time", r.Needs.CPUs, have))
 	}
 	switch need := r.Needs.Memory; {
 	case need > most:
-		r.Notes = append(r.Notes, fmt.Sprintf("the largest task asks for %s of memory, and all machines together may have %s (%s): what does not fit is skipped; sandbox.memory sets another size, pools.memory another budget",
+		r.Notes = append(r.Notes, fmt.Sprintf("the largest task asks for %s of memory, and all machines together may "+
+			"have %s (%s): what does not fit is skipped; sandbox.memory sets another size, pools.memory another budget",
 			size(need), size(most), bound))
 	case need > memory:
-		r.Notes = append(r.Notes, fmt.Sprintf("the largest task asks for %s of memory, which is more than all machines together may have (%s, %s): such a task is played while no other is",
+		r.Notes = append(r.Notes, fmt.Sprintf("the largest task asks for %s of memory, which is more than all "+
+			"machines together may have (%s, %s): such a task is played while no other is",
 			size(need), size(memory), why))
 	}
 	return nil

@@ -10,7 +10,8 @@ import (
 // What policies are in force is said in few words, but always what of them is not public.
 func TestNetworks(t *testing.T) {
 	list := func(hosts ...string) string { return egress.Text(sandbox.Network{Mode: "allow", Allow: hosts}) }
-	long := list("10.0.0.0/8", "a.example.org", "b.example.org", "c.example.org", "d.example.org", "e.example.org", "f.example.org", "g.example.org")
+	long := list("10.0.0.0/8", "a.example.org", "b.example.org", "c.example.org", "d.example.org", "e.example.org",
+		"f.example.org", "g.example.org")
 	for want, tasks := range map[string]map[string]int{
 		"none":                                {"none": 3},
 		"public for 3 tasks; none for 1 task": {"none": 1, "public": 3},

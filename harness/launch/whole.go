@@ -55,7 +55,8 @@ func gone(d *rundir.Dir, run *record.Run) (out []journal.Loss) {
 	// The mark is there before run.json is. A journal of an older form has none, and its run.json
 	// no digest of the plan.
 	if (run.Run == "" && begun || run.Plan != "") && !journal.HasMark(d.Journal()) {
-		out = append(out, journal.Loss{File: "mark", Text: "is missing or damaged, so nothing says how far the journal had come"})
+		out = append(out, journal.Loss{File: "mark",
+			Text: "is missing or damaged, so nothing says how far the journal had come"})
 	}
 	if _, err := os.Stat(d.Blobs()); os.IsNotExist(err) && begun {
 		// A copy may be without an empty folder.
@@ -79,7 +80,8 @@ func strangers(d *rundir.Dir) ([]journal.Loss, error) {
 	}
 	for id := range st.All() {
 		if !planned[id] {
-			return []journal.Loss{{File: "control.jsonl", Text: "has the trial " + id + ", which is not in plan.json: one of the two is of another run"}}, nil
+			return []journal.Loss{{File: "control.jsonl",
+				Text: "has the trial " + id + ", which is not in plan.json: one of the two is of another run"}}, nil
 		}
 	}
 	return nil, nil

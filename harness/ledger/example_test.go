@@ -7,15 +7,18 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// The first attempt of a trial lost its machine, the second was scored, and a later grading corrected
-// the score: what does the trial come to? Entries of a run folder come from journal.Control.
+// The first attempt of a trial lost its machine, the second was scored, and a later grading
+// corrected the score: what does the trial come to? Entries of a run folder come from
+// journal.Control.
 func ExampleTrial() {
 	entries := []record.Entry{
 		{Kind: record.KindAttempt, Attempt: 1, Data: []byte(`{"attempt":1}`)},
 		{Kind: record.KindVerdict, Attempt: 1, Data: []byte(`{"final":false,"status":"infra"}`)},
 		{Kind: record.KindAttempt, Attempt: 2, Data: []byte(`{"attempt":2,"why":"retry"}`)},
-		{Kind: record.KindVerdict, Attempt: 2, Data: []byte(`{"final":true,"status":"scored","end":"answered","reward":0}`)},
-		{Kind: record.KindAmend, Attempt: 2, Data: []byte(`{"status":"scored","reward":1,"why":"the grader knew one spelling only"}`)},
+		{Kind: record.KindVerdict, Attempt: 2,
+			Data: []byte(`{"final":true,"status":"scored","end":"answered","reward":0}`)},
+		{Kind: record.KindAmend, Attempt: 2,
+			Data: []byte(`{"status":"scored","reward":1,"why":"the grader knew one spelling only"}`)},
 	}
 	var trial ledger.Trial
 	for _, e := range entries {

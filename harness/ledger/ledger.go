@@ -106,7 +106,8 @@ func (t *Trial) Apply(l *Line) Change {
 			t.Open = 0
 		}
 		t.set(v.Status, v.End)
-		switch lost := v.Status == record.Infra && bytes.Contains(l.Data, []byte(`"class":"`+record.ClassBrowser+`"`)); {
+		switch lost := v.Status == record.Infra &&
+			bytes.Contains(l.Data, []byte(`"class":"`+record.ClassBrowser+`"`)); {
 		case lost && !t.Alone:
 			t.Alone = true
 		case v.Status == record.Infra, v.Status == record.Grader:

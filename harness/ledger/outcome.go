@@ -9,8 +9,9 @@ import (
 )
 
 var (
-	statuses = []record.Status{"", record.Scored, record.Infra, record.Provider, record.Grader, record.Canceled, record.Skipped}
-	ends     = []record.End{"", record.Answered, record.GaveUp, record.Limit, record.Broke}
+	statuses = []record.Status{"", record.Scored, record.Infra, record.Provider, record.Grader, record.Canceled,
+		record.Skipped}
+	ends = []record.End{"", record.Answered, record.GaveUp, record.Limit, record.Broke}
 )
 
 func place[T comparable](in []T, x T) uint8 { return uint8(max(0, slices.Index(in, x))) }

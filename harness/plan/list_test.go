@@ -47,9 +47,12 @@ func TestList(t *testing.T) {
 			shard string
 			reads int // of the plain ones
 		}{
-			{Selection{}, "", 30}, {Selection{Limit: 1}, "", 1}, {Selection{Limit: 12}, "", 12}, {Selection{Tags: []string{"hard"}, Limit: 3}, "", 6},
-			{Selection{Sample: 9}, "", 30}, {Selection{Sample: 9, Limit: 4}, "", 30}, {Selection{}, "2/3", 30}, {Selection{IDs: []string{"!b/11", "!b/4"}}, "", 30},
-			{Selection{Filter: []string{"level=easy"}}, "1/2", 30}, {Selection{Limit: 99}, "", 30}, {Selection{Limit: 1}, "2/2", 1}, {Selection{Tags: []string{"no"}}, "", 30},
+			{Selection{}, "", 30}, {Selection{Limit: 1}, "", 1}, {Selection{Limit: 12}, "", 12},
+			{Selection{Tags: []string{"hard"}, Limit: 3}, "", 6},
+			{Selection{Sample: 9}, "", 30}, {Selection{Sample: 9, Limit: 4}, "", 30}, {Selection{}, "2/3", 30},
+			{Selection{IDs: []string{"!b/11", "!b/4"}}, "", 30},
+			{Selection{Filter: []string{"level=easy"}}, "1/2", 30}, {Selection{Limit: 99}, "", 30},
+			{Selection{Limit: 1}, "2/2", 1}, {Selection{Tags: []string{"no"}}, "", 30},
 		} {
 			n := 0
 			s := spec(counted{l, &n}, c.sel, "a")

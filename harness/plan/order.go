@@ -73,7 +73,8 @@ func circle(ids []string, path []int) error {
 	if len(names) > 8 {
 		names = append(append(names[:6], "…"), names[len(names)-1])
 	}
-	return fmt.Errorf("tasks come after each other in a circle: %s; take one of these out of the other's after", strings.Join(names, " after "))
+	return fmt.Errorf("tasks come after each other in a circle: %s; take one of these out of the other's after",
+		strings.Join(names, " after "))
 }
 
 // before are, for each task of a plan, those that it comes after.

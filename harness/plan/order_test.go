@@ -54,10 +54,12 @@ func TestAfter(t *testing.T) {
 		t.Errorf("rounds %q", p.Benchmarks[0].Rounds)
 	}
 	c.exclusive = []string{"site"}
-	if p, err = Build(t.Context(), spec(c, Selection{}, "x")); err != nil || p.Benchmarks[0].Rounds != record.RoundsOfArms {
+	if p, err = Build(t.Context(), spec(c, Selection{}, "x")); err != nil ||
+		p.Benchmarks[0].Rounds != record.RoundsOfArms {
 		t.Errorf("rounds %q, %v", p.Benchmarks[0].Rounds, err)
 	}
-	if p, err = Build(t.Context(), spec(numbered("web", 3), Selection{}, "x")); err != nil || p.Benchmarks[0].Rounds != "" {
+	if p, err = Build(t.Context(), spec(numbered("web", 3), Selection{}, "x")); err != nil ||
+		p.Benchmarks[0].Rounds != "" {
 		t.Errorf("of independent tasks: rounds %q, %v", p.Benchmarks[0].Rounds, err)
 	}
 	// A shard knows of its own tasks only.
@@ -66,7 +68,8 @@ func TestAfter(t *testing.T) {
 	if p, err = Build(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
-	if i := slices.IndexFunc(p.Tasks, func(t record.Task) bool { return t.ID == "web/4" }); !slices.Equal(p.Tasks[i].After, []string{"web/2", "web/0"}) && !slices.Equal(p.Tasks[i].After, []string{"web/2"}) {
+	if i := slices.IndexFunc(p.Tasks, func(t record.Task) bool { return t.ID == "web/4" }); !slices.Equal(
+		p.Tasks[i].After, []string{"web/2", "web/0"}) && !slices.Equal(p.Tasks[i].After, []string{"web/2"}) {
 		t.Errorf("in a shard: %v", p.Tasks[i].After)
 	}
 }
@@ -79,7 +82,8 @@ func TestCircle(t *testing.T) {
 		t.Error(err)
 	}
 	self := chain(map[int][]int{2: {2}}, 3)
-	if _, err := Build(t.Context(), spec(self, Selection{}, "x")); err == nil || !strings.Contains(err.Error(), `"web/2" after "web/2"`) {
+	if _, err := Build(t.Context(), spec(self, Selection{}, "x")); err == nil ||
+		!strings.Contains(err.Error(), `"web/2" after "web/2"`) {
 		t.Error(err)
 	}
 }

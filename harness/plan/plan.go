@@ -55,12 +55,14 @@ func Build(ctx context.Context, s Spec) (*record.Plan, error) {
 	if len(s.Arms) == 0 {
 		return nil, errors.New("plan: no arms")
 	}
-	p := &record.Plan{Run: s.Run, Name: s.Name, Created: s.Created.UTC(), Seed: s.Seed, Repeats: s.Repeats, Arms: s.Arms,
+	p := &record.Plan{Run: s.Run, Name: s.Name, Created: s.Created.UTC(), Seed: s.Seed, Repeats: s.Repeats,
+		Arms:  s.Arms,
 		Shard: s.Shard.String(), Config: s.Config}
 	seen := map[string]bool{}
 	for _, a := range s.Arms {
 		if seen[a.ID] {
-			return nil, fmt.Errorf("plan: arm %q is the same as another one in all that matters; change or remove it", a.Name)
+			return nil, fmt.Errorf("plan: arm %q is the same as another one in all that matters; change or remove it",
+				a.Name)
 		}
 		seen[a.ID] = true
 	}
@@ -80,7 +82,8 @@ func Build(ctx context.Context, s Spec) (*record.Plan, error) {
 			return nil, fmt.Errorf("benchmark %s: %w", b.Spec, err)
 		}
 		known = append(known, r)
-		p.Benchmarks = append(p.Benchmarks, record.Benchmark{Name: name, Spec: b.Spec, Digest: r.digest, Opts: b.Options, Rounds: r.rounds})
+		p.Benchmarks = append(p.Benchmarks,
+			record.Benchmark{Name: name, Spec: b.Spec, Digest: r.digest, Opts: b.Options, Rounds: r.rounds})
 		if p.Tasks == nil {
 			p.Tasks = tasks
 		} else {
@@ -118,7 +121,8 @@ func Distinct(p *record.Plan) error {
 	seen := make(map[string]int, len(p.Tasks))
 	for i, t := range p.Tasks {
 		if k, twice := seen[t.Digest]; twice {
-			return fmt.Errorf("plan: the benchmarks %q and %q both have the task %q, with the same content, so that their trials could not be told apart: "+
+			return fmt.Errorf("plan: the benchmarks %q and %q both have the task %q, with the same content, so that "+
+				"their trials could not be told apart: "+
 				"leave it out of one of them (select), or make a run of each", p.Tasks[k].Benchmark, t.Benchmark, t.ID)
 		}
 		seen[t.Digest] = i
@@ -129,7 +133,9 @@ func Distinct(p *record.Plan) error {
 // A reading is what is kept of a benchmark's tasks.
 type reading struct {
 	words words
-	each  func(record.Task) (bool, error) // is given the tasks that are taken, as early as can be, and says whether it is of the plan's shard; nil: they are kept
+	// is given the tasks that are taken, as early as can be, and says whether it is of the plan's
+	// shard; nil: they are kept
+	each func(record.Task) (bool, error)
 
 	name   string
 	n      int               // tasks that were read
@@ -222,7 +228,8 @@ func (r *reading) read(ctx context.Context, bench Bench) error {
 	h := sha256.New()
 	shared := false
 	for t, err := range b.Source().Tasks(ctx) {
-		pt := record.Task{Benchmark: r.name, ID: t.ID, Digest: t.Digest, Cluster: t.Cluster, Tags: t.Tags, Warnings: t.Warnings}
+		pt := record.Task{Benchmark: r.name, ID: t.ID, Digest: t.Digest, Cluster: t.Cluster, Tags: t.Tags,
+			Warnings: t.Warnings}
 		var bad *datasets.BadTask
 		switch {
 		case errors.As(err, &bad):
@@ -314,7 +321,8 @@ type Past struct {
 // none.
 func PastOf(t ledger.Trial, reopen func(record.Status) bool) Past {
 	p := Past{
-		Decided: t.Decided, Status: t.Status(), Attempts: int(t.Last), Failed: int(t.Failed), Alone: t.Alone, Fence: t.Fence,
+		Decided: t.Decided, Status: t.Status(), Attempts: int(t.Last), Failed: int(t.Failed), Alone: t.Alone,
+		Fence:       t.Fence,
 		Interrupted: int(t.Open), Prior: t.Prior(),
 	}
 	if p.Decided && reopen != nil && ledger.Reopens(p.Status) && reopen(p.Status) {
@@ -448,7 +456,8 @@ func (x *expansion) apart(ti int) bool {
 func (x *expansion) job(rep, ti, ai int) (harness.Job, bool) {
 	p := x.p
 	t, arm := p.Tasks[ti], p.Arms[ai]
-	j := harness.Job{Trial: record.TrialID(arm.ID, t.Digest, rep), Arm: ai, Benchmark: x.bench[t.Benchmark], Task: t, Repeat: rep, Attempt: 1, Fence: 1}
+	j := harness.Job{Trial: record.TrialID(arm.ID, t.Digest, rep), Arm: ai, Benchmark: x.bench[t.Benchmark], Task: t,
+		Repeat: rep, Attempt: 1, Fence: 1}
 	switch b := p.Benchmarks[j.Benchmark]; b.Rounds {
 	case record.RoundsOfRepeats:
 		j.World, j.Round = b.Name+"/"+arm.ID, rep

@@ -48,7 +48,8 @@ func numbered(name string, n int) listed {
 	l := listed{name: name, errs: map[int]error{}}
 	for i := range n {
 		level := []string{"easy", "hard"}[i%2]
-		l.tasks = append(l.tasks, datasets.Task{ID: fmt.Sprintf("%s/%d", name, i), Tags: []string{"all", level}, Fields: map[string]string{"level": level}, Data: json.RawMessage(fmt.Sprint(i))})
+		l.tasks = append(l.tasks, datasets.Task{ID: fmt.Sprintf("%s/%d", name, i), Tags: []string{"all", level},
+			Fields: map[string]string{"level": level}, Data: json.RawMessage(fmt.Sprint(i))})
 	}
 	return l
 }
@@ -106,14 +107,16 @@ func TestSelect(t *testing.T) {
 }
 
 func TestNoTasks(t *testing.T) {
-	if _, err := Build(t.Context(), spec(numbered("b", 0), Selection{}, "a")); err == nil || !strings.Contains(err.Error(), "its options leave none") {
+	if _, err := Build(t.Context(), spec(numbered("b", 0), Selection{}, "a")); err == nil ||
+		!strings.Contains(err.Error(), "its options leave none") {
 		t.Error(err)
 	}
 }
 
 func TestNearIDs(t *testing.T) {
 	s := spec(numbered("b", 12), Selection{IDs: []string{"b/13", "z*"}}, "a")
-	if _, err := Build(t.Context(), s); err == nil || !strings.HasSuffix(err.Error(), `; did you mean "b/1" or "b/3" or "b/10"?`) {
+	if _, err := Build(t.Context(), s); err == nil ||
+		!strings.HasSuffix(err.Error(), `; did you mean "b/1" or "b/3" or "b/10"?`) {
 		t.Error(err)
 	}
 }
@@ -167,7 +170,8 @@ func TestBadSources(t *testing.T) {
 	}
 	twice := numbered("b", 2)
 	twice.tasks[1].ID = twice.tasks[0].ID
-	if _, err := Build(t.Context(), spec(twice, Selection{}, "a")); err == nil || !strings.Contains(err.Error(), "two tasks") {
+	if _, err := Build(t.Context(), spec(twice, Selection{}, "a")); err == nil ||
+		!strings.Contains(err.Error(), "two tasks") {
 		t.Errorf("two tasks of one id: %v", err)
 	}
 	one, other := numbered("b", 2), numbered("c", 2)
@@ -178,7 +182,8 @@ func TestBadSources(t *testing.T) {
 	if _, err := Build(t.Context(), shared); err == nil || !strings.Contains(err.Error(), `both have the task "b/0"`) {
 		t.Errorf("one task in two benchmarks: %v", err)
 	}
-	if _, err := Build(t.Context(), spec(numbered("b", 2), Selection{}, "a", "a")); err == nil || !strings.Contains(err.Error(), "the same") {
+	if _, err := Build(t.Context(), spec(numbered("b", 2), Selection{}, "a", "a")); err == nil ||
+		!strings.Contains(err.Error(), "the same") {
 		t.Errorf("two equal arms: %v", err)
 	}
 }
@@ -227,7 +232,8 @@ func TestJobs(t *testing.T) {
 	if d := cmp.Diff(want, []brief{get(left[0]), get(left[1]), get(left[2])}); d != "" {
 		t.Error(d)
 	}
-	again := slices.Collect(Jobs(p, func(id string) Past { return past[id] }, func(p Past) bool { return p.Status == record.Infra }))
+	again := slices.Collect(Jobs(p, func(id string) Past { return past[id] },
+		func(p Past) bool { return p.Status == record.Infra }))
 	if len(again) != 19 || get(again[0]) != (brief{4, 0, 4, "rerun", 0}) {
 		t.Errorf("a rerun: %d, %+v", len(again), get(again[0]))
 	}

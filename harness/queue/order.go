@@ -42,7 +42,8 @@ func (o *order) read(j harness.Job) {
 
 // waits reports whether something has to be decided before j.
 func (o *order) waits(j harness.Job) bool {
-	return j.World != "" && (o.worlds[j.World].round != j.Round || slices.ContainsFunc(j.After, func(t string) bool { return o.pending[t] }))
+	return j.World != "" && (o.worlds[j.World].round != j.Round ||
+		slices.ContainsFunc(j.After, func(t string) bool { return o.pending[t] }))
 }
 
 // decided takes a job out that needs not be waited for any more: whatever became of it. After the

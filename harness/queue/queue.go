@@ -88,7 +88,8 @@ const maxParked = 1000
 
 // New makes a queue. Close it at the end.
 func New(workers int, streams ...Stream) *Memory {
-	m := &Memory{workers: workers, accounts: map[string]*account{}, paused: map[int]bool{}, flying: map[string]*flight{}, held: map[string]bool{},
+	m := &Memory{workers: workers, accounts: map[string]*account{}, paused: map[int]bool{},
+		flying: map[string]*flight{}, held: map[string]bool{},
 		order: newOrder(), wake: make(chan struct{})}
 	for _, s := range streams {
 		a := m.accounts[s.Account]
@@ -165,7 +166,8 @@ func (m *Memory) pick() (harness.Job, time.Duration, error) {
 			return m.take(j, s), 0, nil
 		}
 		if tried = append(tried, s); len(tried) == 2 { // that seldom happens, and then often to many
-			rest := slices.DeleteFunc(slices.Clone(m.streams), func(s *stream) bool { return s.over() || slices.Contains(tried, s) || !may(s) })
+			rest := slices.DeleteFunc(slices.Clone(m.streams),
+				func(s *stream) bool { return s.over() || slices.Contains(tried, s) || !may(s) })
 			slices.SortStableFunc(rest, before)
 			for _, s := range rest {
 				if j, ok := m.from(s, now); ok {
@@ -225,7 +227,8 @@ func (m *Memory) turn(may func(*stream) bool, but []*stream) (first *stream) {
 
 // before orders streams by their turns. Of equal ones the first of the plan comes first.
 func before(a, b *stream) int {
-	return cmp.Or(cmp.Compare(a.account.flying, b.account.flying), cmp.Compare(a.flying, b.flying), cmp.Compare(a.begun, b.begun))
+	return cmp.Or(cmp.Compare(a.account.flying, b.account.flying), cmp.Compare(a.flying, b.flying),
+		cmp.Compare(a.begun, b.begun))
 }
 
 // from takes the next job out of a stream.
@@ -263,7 +266,8 @@ func (m *Memory) from(s *stream, now time.Time) (harness.Job, bool) {
 // one that came before it, or a trial before it is not decided, it is parked.
 func (m *Memory) may(j harness.Job, s *stream) bool {
 	free := func(name string) bool {
-		return !m.held[name] && !slices.ContainsFunc(m.parked, func(p parked) bool { return slices.Contains(p.Exclusive, name) && !m.order.waits(p.Job) })
+		return !m.held[name] && !slices.ContainsFunc(m.parked,
+			func(p parked) bool { return slices.Contains(p.Exclusive, name) && !m.order.waits(p.Job) })
 	}
 	if !m.order.waits(j) && !slices.ContainsFunc(j.Exclusive, func(name string) bool { return !free(name) }) {
 		return true
@@ -281,7 +285,8 @@ func (m *Memory) unpark(s *stream) (harness.Job, bool) {
 		if m.order.waits(p.Job) { // and keeps nobody from a name meanwhile: perhaps the one that it waits for needs it
 			continue
 		}
-		if p.stream == s && !slices.ContainsFunc(p.Exclusive, func(name string) bool { return m.held[name] || wanted[name] }) {
+		if p.stream == s && !slices.ContainsFunc(p.Exclusive,
+			func(name string) bool { return m.held[name] || wanted[name] }) {
 			m.parked = slices.Delete(m.parked, i, i+1)
 			s.parked--
 			return p.Job, true

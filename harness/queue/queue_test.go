@@ -308,7 +308,8 @@ func TestSharedAmongArms(t *testing.T) {
 					}
 				})
 				if alone := 16 * hours.Seconds(); float64(got[0]) < c.part*alone*0.999 {
-					t.Errorf("%d trials of the fast arm in %v: %.0f %% of what it has alone", got[0], hours, 100*float64(got[0])/alone)
+					t.Errorf("%d trials of the fast arm in %v: %.0f %% of what it has alone", got[0], hours,
+						100*float64(got[0])/alone)
 				}
 				for arm := range read {
 					if n := int(read[arm].Load()) - got[arm]; n > 17 {
@@ -326,7 +327,8 @@ func TestSharedAmongArms(t *testing.T) {
 // more than twice as many, and nobody is without.
 func TestWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := New(12, Stream{"a", many(0, 1000)}, Stream{"b", many(1, 1000)}, Stream{"slow", many(2, 1000)}, Stream{"fast", many(3, 1_000_000)})
+		q := New(12, Stream{"a", many(0, 1000)}, Stream{"b", many(1, 1000)}, Stream{"slow", many(2, 1000)},
+			Stream{"fast", many(3, 1_000_000)})
 		calm := make(chan struct{})
 		time.AfterFunc(10*time.Minute, func() { close(calm) })
 		var mu sync.Mutex

@@ -68,8 +68,9 @@ type Stage struct {
 // Reward is what one action brought. It never reaches the agent, so it is kept beside the log,
 // right before the action's observation: who reads the journal in order can put both into one row.
 type Reward struct {
-	Action int64           `json:"action"`          // ID of the action, which the observation has as its cause
-	Event  int64           `json:"event,omitempty"` // above 0: in its place, of an older run, the observation, which came before this
+	Action int64 `json:"action"` // ID of the action, which the observation has as its cause
+	// above 0: in its place, of an older run, the observation, which came before this
+	Event  int64           `json:"event,omitempty"`
 	Reward *float64        `json:"reward"`
 	Info   json.RawMessage `json:"info,omitempty"`
 }
@@ -142,24 +143,28 @@ type Verdict struct {
 	Answer string   `json:"answer,omitempty"` // cut at 4 KiB; whole in the evidence
 	Error  *Fault   `json:"error,omitempty"`
 
-	Stages    int    `json:"stages"`          // that are graded, or can be: all of them have their evidence
-	Steps     int64  `json:"steps"`           // actions of all actors
-	Turns     int64  `json:"turns"`           // model replies
-	BadCalls  int64  `json:"bad_calls"`       // calls that named no tool or did not parse
-	Usage     Usage  `json:"usage"`           // of the arm's own models, without what was taken over
-	Taken     *Usage `json:"taken,omitempty"` // of replies that an earlier attempt got and this one took over; in its record they are Usage
-	Other     *Usage `json:"other,omitempty"` // of the benchmark's models (grader, user)
-	Spent     Usage  `json:"spent"`           // what was paid for, by all models: no replies of a tape or of an earlier attempt
+	Stages   int   `json:"stages"`    // that are graded, or can be: all of them have their evidence
+	Steps    int64 `json:"steps"`     // actions of all actors
+	Turns    int64 `json:"turns"`     // model replies
+	BadCalls int64 `json:"bad_calls"` // calls that named no tool or did not parse
+	Usage    Usage `json:"usage"`     // of the arm's own models, without what was taken over
+	// of replies that an earlier attempt got and this one took over; in its record they are Usage
+	Taken *Usage `json:"taken,omitempty"`
+	Other *Usage `json:"other,omitempty"` // of the benchmark's models (grader, user)
+	// what was paid for, by all models: no replies of a tape or of an earlier attempt
+	Spent     Usage  `json:"spent"`
 	Times     Times  `json:"times"`
 	Left      *int   `json:"left_processes,omitempty"`
 	MaxMemory *int64 `json:"max_memory,omitempty"` // bytes, of the agent's machine
 	OOMs      int64  `json:"ooms,omitempty"`
 	Abandoned bool   `json:"abandoned,omitempty"` // the agent ignored the end of its context
 
-	Driver  string  `json:"driver,omitempty"`  // of its machines; "docker+local" where they had several
-	Images  []Image `json:"images,omitempty"`  // of its machines, without those that have the driver's default
-	Network string  `json:"network,omitempty"` // policy of the agent's machine; several, in order, where it was changed between phases
-	Refused int64   `json:"refused,omitempty"` // what network policies refused: connections, and names that were not resolved
+	Driver string  `json:"driver,omitempty"` // of its machines; "docker+local" where they had several
+	Images []Image `json:"images,omitempty"` // of its machines, without those that have the driver's default
+	// policy of the agent's machine; several, in order, where it was changed between phases
+	Network string `json:"network,omitempty"`
+	// what network policies refused: connections, and names that were not resolved
+	Refused int64 `json:"refused,omitempty"`
 }
 
 // Used is what the arm's models gave for this verdict, replies that were taken over from earlier
@@ -194,8 +199,9 @@ type Image struct {
 // together, and Unpriced says why the first cost is not known. Tokens and cost include those of
 // tries that brought no reply; Calls does not.
 type Usage struct {
-	Calls      int64    `json:"calls,omitempty"`
-	Silent     int64    `json:"silent,omitempty"` // calls whose service did not say what they took: the counts lack them
+	Calls int64 `json:"calls,omitempty"`
+	// calls whose service did not say what they took: the counts lack them
+	Silent     int64    `json:"silent,omitempty"`
 	In         int64    `json:"in,omitempty"`
 	Out        int64    `json:"out,omitempty"`
 	Cached     int64    `json:"cached,omitempty"`
@@ -301,9 +307,10 @@ type Times struct {
 	Start   time.Duration `json:"start_ns,omitempty"` // making machines, setting up
 	Agent   time.Duration `json:"agent_ns,omitempty"`
 	Working time.Duration `json:"working_ns,omitempty"`
-	Model   time.Duration `json:"model_ns,omitempty"`   // in model calls, apart from Backoff
-	Backoff time.Duration `json:"backoff_ns,omitempty"` // waiting for a model's service: in a queue, in back-offs, and in tries that the service failed
-	Tool    time.Duration `json:"tool_ns,omitempty"`    // in the environment's steps
+	Model   time.Duration `json:"model_ns,omitempty"` // in model calls, apart from Backoff
+	// waiting for a model's service: in a queue, in back-offs, and in tries that the service failed
+	Backoff time.Duration `json:"backoff_ns,omitempty"`
+	Tool    time.Duration `json:"tool_ns,omitempty"` // in the environment's steps
 	Grade   time.Duration `json:"grade_ns,omitempty"`
 	Close   time.Duration `json:"close_ns,omitempty"`
 }
@@ -311,27 +318,32 @@ type Times struct {
 // A Call is one try of one model call. The last try of a call holds the reply, or the error that
 // was given up on. The usage of a try that failed is what the service bills for it.
 type Call struct {
-	Actor   string          `json:"actor,omitempty"`
-	Role    string          `json:"role"`            // main, condenser, grader …
-	Other   bool            `json:"other,omitempty"` // of the benchmark's models
-	N       int             `json:"n"`               // which call of this actor and role in the attempt, from 0
-	Try     int             `json:"try"`             // from 1
-	Model   string          `json:"model"`
-	Request string          `json:"request"`         // SHA-256 of the canonical request
-	Reply   string          `json:"reply,omitempty"` // Reply.ID of the note in the log
-	From    string          `json:"from,omitempty"`  // "": the provider; "tape"; "attempt N": taken over, not paid again
-	Stop    string          `json:"stop,omitempty"`
-	Usage   Usage           `json:"usage"`
-	Start   time.Time       `json:"start"` // the request went out
-	Latency time.Duration   `json:"latency_ns"`
-	Waited  time.Duration   `json:"waited_ns,omitempty"` // back-off and queue before this try, and its Latency where the provider failed it
-	HTTP    int             `json:"http,omitempty"`      // status code
-	Error   string          `json:"error,omitempty"`     // masked
-	Class   string          `json:"class,omitempty"`     // of the error: rate, overload, network, auth, quota, missing, refused, context, request
-	ID      string          `json:"id,omitempty"`        // the provider's request id
-	Raw     json.RawMessage `json:"raw,omitempty"`       // the provider's reply as it came, when it is JSON of at most 256 KiB
-	RawBlob string          `json:"raw_blob,omitempty"`  // SHA-256 of a larger one, in blobs
-	Sent    string          `json:"sent,omitempty"`      // SHA-256 of the raw request, in blobs, where the run keeps them
+	Actor   string `json:"actor,omitempty"`
+	Role    string `json:"role"`            // main, condenser, grader …
+	Other   bool   `json:"other,omitempty"` // of the benchmark's models
+	N       int    `json:"n"`               // which call of this actor and role in the attempt, from 0
+	Try     int    `json:"try"`             // from 1
+	Model   string `json:"model"`
+	Request string `json:"request"`         // SHA-256 of the canonical request
+	Reply   string `json:"reply,omitempty"` // Reply.ID of the note in the log
+	// "": the provider; "tape"; "attempt N": taken over, not paid again
+	From    string        `json:"from,omitempty"`
+	Stop    string        `json:"stop,omitempty"`
+	Usage   Usage         `json:"usage"`
+	Start   time.Time     `json:"start"` // the request went out
+	Latency time.Duration `json:"latency_ns"`
+	// back-off and queue before this try, and its Latency where the provider failed it
+	Waited time.Duration `json:"waited_ns,omitempty"`
+	HTTP   int           `json:"http,omitempty"`  // status code
+	Error  string        `json:"error,omitempty"` // masked
+	// of the error: rate, overload, network, auth, quota, missing, refused, context, request
+	Class string `json:"class,omitempty"`
+	ID    string `json:"id,omitempty"` // the provider's request id
+	// the provider's reply as it came, when it is JSON of at most 256 KiB
+	Raw     json.RawMessage `json:"raw,omitempty"`
+	RawBlob string          `json:"raw_blob,omitempty"` // SHA-256 of a larger one, in blobs
+	// SHA-256 of the raw request, in blobs, where the run keeps them
+	Sent string `json:"sent,omitempty"`
 }
 
 // Amend corrects a trial's decided verdict: the newest grade is the one that counts, and all are

@@ -23,7 +23,8 @@ func TestGoldenIDs(t *testing.T) {
 	if err != nil || same != arm {
 		t.Errorf("order and zero values matter: %s, %s, %v", arm, same, err)
 	}
-	task, err := TaskDigest("humaneval", "HumanEval/0", json.RawMessage(`{"prompt":"def f():\n","n":10000000000000000000001}`))
+	task, err := TaskDigest("humaneval", "HumanEval/0",
+		json.RawMessage(`{"prompt":"def f():\n","n":10000000000000000000001}`))
 	if err != nil {
 		t.Fatal(err)
 	}

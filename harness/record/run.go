@@ -78,22 +78,24 @@ const MaxField = 1 << 10
 
 // A Run is what is found out while running: run.json.
 type Run struct {
-	V       int               `json:"v"`
-	Run     string            `json:"run"`
-	Started time.Time         `json:"started"`
-	Ended   *time.Time        `json:"ended,omitempty"`
-	Resumed int               `json:"resumed,omitempty"` // how often
-	Work    []Span            `json:"work,omitempty"`    // of each process that has worked on the run
-	Plan    string            `json:"plan,omitempty"`    // SHA-256 of plan.json, which never changes
-	Seq     int64             `json:"seq,omitempty"`     // last entry of the journal when a process ended in order
-	Exit    *int              `json:"exit,omitempty"`
-	Reason  string            `json:"reason,omitempty"` // done, stopped, budget, deadline, storage …
-	Version string            `json:"version"`          // of the last process, like the next ones; Work has those before
+	V       int        `json:"v"`
+	Run     string     `json:"run"`
+	Started time.Time  `json:"started"`
+	Ended   *time.Time `json:"ended,omitempty"`
+	Resumed int        `json:"resumed,omitempty"` // how often
+	Work    []Span     `json:"work,omitempty"`    // of each process that has worked on the run
+	Plan    string     `json:"plan,omitempty"`    // SHA-256 of plan.json, which never changes
+	Seq     int64      `json:"seq,omitempty"`     // last entry of the journal when a process ended in order
+	Exit    *int       `json:"exit,omitempty"`
+	Reason  string     `json:"reason,omitempty"` // done, stopped, budget, deadline, storage …
+	// of the last process, like the next ones; Work has those before
+	Version string            `json:"version"`
 	Binary  string            `json:"binary,omitempty"` // SHA-256
 	Host    map[string]string `json:"host,omitempty"`   // os, kernel, cpus, memory; no name of the machine
 	Driver  string            `json:"driver,omitempty"`
 	Limits  map[string]string `json:"limits,omitempty"` // effective
-	Budget  *float64          `json:"budget,omitempty"` // US dollars, in place of the configuration's budget.cost; 0: no limit
+	// US dollars, in place of the configuration's budget.cost; 0: no limit
+	Budget *float64 `json:"budget,omitempty"`
 	// Deadline is in place of the configuration's budget.deadline: a moment, a time of day, or
 	// none.
 	Deadline string `json:"deadline,omitempty"`

@@ -1,6 +1,7 @@
-// Package registry collects the kinds of things that users can name: benchmarks, agents,
-// vendors of models, sandboxes, and the formats that runs are exported to. Each package that implements one has a Kind; the program's main puts
-// them into a [Registry], and a program of one's own puts more. There are no globals.
+// Package registry collects the kinds of things that users can name: benchmarks, agents, vendors of
+// models, sandboxes, and the formats that runs are exported to. Each package that implements one
+// has a Kind; the program's main puts them into a [Registry], and a program of one's own puts more.
+// There are no globals.
 package registry
 
 import (
@@ -71,14 +72,16 @@ func (r *Registry) Check() error {
 	for _, list := range []struct {
 		what  string
 		kinds []config.Kind
-	}{{"benchmark", c.Benchmarks}, {"agent", c.Agents}, {"model", c.Vendors}, {"sandbox", c.Drivers}, {"exporter", c.Exporters}} {
+	}{{"benchmark", c.Benchmarks}, {"agent", c.Agents}, {"model", c.Vendors}, {"sandbox", c.Drivers},
+		{"exporter", c.Exporters}} {
 		seen := map[string]bool{}
 		for _, k := range list.kinds {
 			switch {
 			case k.Name == "":
 				return fmt.Errorf("registry: a kind of %s has no name", list.what)
 			case !plain.MatchString(k.Name):
-				return fmt.Errorf("registry: the name %q of a %s has a character other than a-z, 0-9, \"-\" and \"_\"", k.Name, list.what)
+				return fmt.Errorf("registry: the name %q of a %s has a character other than a-z, 0-9, \"-\" and \"_\"",
+					k.Name, list.what)
 			case seen[k.Name]:
 				return fmt.Errorf("registry: two kinds of %s are called %q", list.what, k.Name)
 			case list.what == "sandbox" && k.Name == "auto":
@@ -94,11 +97,13 @@ func (r *Registry) Check() error {
 func (r *Registry) Config() *config.Registry {
 	c := new(config.Registry)
 	for _, k := range r.Benchmarks {
-		c.Benchmarks = append(c.Benchmarks, config.Kind{Name: k.Name, Doc: k.Doc, Arg: k.Arg, Optional: k.Optional, IsPath: k.IsPath,
-			Options: typeOf(k.Options), Paths: k.Paths, Check: k.Check})
+		c.Benchmarks = append(c.Benchmarks,
+			config.Kind{Name: k.Name, Doc: k.Doc, Arg: k.Arg, Optional: k.Optional, IsPath: k.IsPath,
+				Options: typeOf(k.Options), Paths: k.Paths, Check: k.Check})
 	}
 	for _, k := range r.Agents {
-		c.Agents = append(c.Agents, config.Kind{Name: k.Name, Doc: k.Doc, Arg: k.Arg, Optional: k.Optional, IsPath: k.IsPath,
+		c.Agents = append(c.Agents, config.Kind{Name: k.Name, Doc: k.Doc, Arg: k.Arg, Optional: k.Optional,
+			IsPath:  k.IsPath,
 			Options: typeOf(k.Options), Paths: k.Paths, Check: k.Check,
 			Model: k.Model, NeedsModel: k.NeedsModel, Prompt: k.Prompt, Define: k.Define})
 	}
@@ -109,8 +114,9 @@ func (r *Registry) Config() *config.Registry {
 		c.Drivers = append(c.Drivers, config.Kind{Name: k.Name, Doc: k.Doc, Hidden: k.Test})
 	}
 	for _, k := range r.Exporters {
-		c.Exporters = append(c.Exporters, config.Kind{Name: k.Name, Doc: k.Doc, Arg: k.Arg, Optional: k.Optional, IsPath: k.IsPath,
-			Options: typeOf(k.Options), Paths: k.Paths, Check: k.Check})
+		c.Exporters = append(c.Exporters,
+			config.Kind{Name: k.Name, Doc: k.Doc, Arg: k.Arg, Optional: k.Optional, IsPath: k.IsPath,
+				Options: typeOf(k.Options), Paths: k.Paths, Check: k.Check})
 	}
 	return c
 }

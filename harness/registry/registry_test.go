@@ -23,10 +23,12 @@ type options struct {
 // kinds has one kind of each sort, with every field that configurations see.
 func kinds() *Registry {
 	return &Registry{
-		Benchmarks: []benchmarks.Kind{{Name: "quiz", Doc: "questions", Arg: "FILE", IsPath: true, Options: options{}, Paths: []string{"answers"},
+		Benchmarks: []benchmarks.Kind{{Name: "quiz", Doc: "questions", Arg: "FILE", IsPath: true, Options: options{},
+			Paths: []string{"answers"},
 			Check: func(string, json.RawMessage) error { return errors.New("benchmark check") }}},
 		Agents: []agent.Kind{
-			{Name: "quiz", Doc: "an agent may be called like a benchmark", Arg: "WORD", Optional: true, Options: &options{}, Paths: []string{"script"},
+			{Name: "quiz", Doc: "an agent may be called like a benchmark", Arg: "WORD", Optional: true,
+				Options: &options{}, Paths: []string{"script"},
 				Model: true, NeedsModel: true, Prompt: true,
 				Check:  func(string, json.RawMessage) error { return errors.New("agent check") },
 				Define: func(arg string, _ json.RawMessage) (any, error) { return "defined by " + arg, nil }},
@@ -34,7 +36,8 @@ func kinds() *Registry {
 		},
 		Models:    []model.Kind{{Name: "acme", Doc: "a vendor", KeyVar: "ACME_KEY", URLVar: "ACME_URL"}},
 		Sandboxes: []sandbox.Kind{{Name: "jail", Doc: "a driver"}},
-		Exporters: []export.Kind{{Name: "form", Doc: "a format", Arg: "FILE", Optional: true, IsPath: true, Options: options{}, Paths: []string{"template"},
+		Exporters: []export.Kind{{Name: "form", Doc: "a format", Arg: "FILE", Optional: true, IsPath: true,
+			Options: options{}, Paths: []string{"template"},
 			Check: func(string, json.RawMessage) error { return errors.New("exporter check") }}},
 	}
 }
@@ -47,14 +50,30 @@ func TestCheck(t *testing.T) {
 		t.Errorf("an empty registry: %v", err)
 	}
 	for want, spoil := range map[string]func(*Registry){
-		`registry: two kinds of benchmark are called "quiz"`: func(r *Registry) { r.Benchmarks = append(r.Benchmarks, benchmarks.Kind{Name: "quiz"}) },
-		`registry: two kinds of agent are called "idle"`:     func(r *Registry) { r.Agents = append(r.Agents, agent.Kind{Name: "idle"}) },
-		`registry: two kinds of model are called "acme"`:     func(r *Registry) { r.Models = append(r.Models, model.Kind{Name: "acme"}) },
-		`registry: two kinds of sandbox are called "jail"`:   func(r *Registry) { r.Sandboxes = append(r.Sandboxes, sandbox.Kind{Name: "jail"}) },
-		`registry: a kind of sandbox has no name`:            func(r *Registry) { r.Sandboxes = append(r.Sandboxes, sandbox.Kind{}) },
-		`registry: two kinds of exporter are called "form"`:  func(r *Registry) { r.Exporters = append(r.Exporters, export.Kind{Name: "form"}) },
-		`registry: a kind of agent has no name`:              func(r *Registry) { r.Agents = append(r.Agents, agent.Kind{Doc: "x"}) },
-		`registry: the sandbox name "auto" is reserved`:      func(r *Registry) { r.Sandboxes = append(r.Sandboxes, sandbox.Kind{Name: "auto"}) },
+		`registry: two kinds of benchmark are called "quiz"`: func(r *Registry) {
+			r.Benchmarks = append(r.Benchmarks, benchmarks.Kind{Name: "quiz"})
+		},
+		`registry: two kinds of agent are called "idle"`: func(r *Registry) {
+			r.Agents = append(r.Agents, agent.Kind{Name: "idle"})
+		},
+		`registry: two kinds of model are called "acme"`: func(r *Registry) {
+			r.Models = append(r.Models, model.Kind{Name: "acme"})
+		},
+		`registry: two kinds of sandbox are called "jail"`: func(r *Registry) {
+			r.Sandboxes = append(r.Sandboxes, sandbox.Kind{Name: "jail"})
+		},
+		`registry: a kind of sandbox has no name`: func(r *Registry) {
+			r.Sandboxes = append(r.Sandboxes, sandbox.Kind{})
+		},
+		`registry: two kinds of exporter are called "form"`: func(r *Registry) {
+			r.Exporters = append(r.Exporters, export.Kind{Name: "form"})
+		},
+		`registry: a kind of agent has no name`: func(r *Registry) {
+			r.Agents = append(r.Agents, agent.Kind{Doc: "x"})
+		},
+		`registry: the sandbox name "auto" is reserved`: func(r *Registry) {
+			r.Sandboxes = append(r.Sandboxes, sandbox.Kind{Name: "auto"})
+		},
 		`registry: the name "a:b" of a benchmark has a character other than a-z, 0-9, "-" and "_"`: func(r *Registry) {
 			r.Benchmarks = append(r.Benchmarks, benchmarks.Kind{Name: "a:b"})
 		},
@@ -89,7 +108,8 @@ func TestLookup(t *testing.T) {
 		t.Errorf("Exporter(form) = %+v", k)
 	}
 	for _, name := range []string{"", "Quiz", "quiz:x", "nothing"} {
-		if r.Benchmark(name) != nil || r.Agent(name) != nil || r.Model(name) != nil || r.Sandbox(name) != nil || r.Exporter(name) != nil {
+		if r.Benchmark(name) != nil || r.Agent(name) != nil || r.Model(name) != nil || r.Sandbox(name) != nil ||
+			r.Exporter(name) != nil {
 			t.Errorf("something is called %q", name)
 		}
 	}
@@ -101,7 +121,8 @@ func TestConfig(t *testing.T) {
 	c := kinds().Config()
 	show := func(k config.Kind) map[string]any {
 		m := map[string]any{
-			"name": k.Name, "doc": k.Doc, "arg": k.Arg, "optional": k.Optional, "path": k.IsPath, "paths": k.Paths, "key": k.KeyVar, "url": k.URLVar,
+			"name": k.Name, "doc": k.Doc, "arg": k.Arg, "optional": k.Optional, "path": k.IsPath, "paths": k.Paths,
+			"key": k.KeyVar, "url": k.URLVar,
 			"model": k.Model, "needs model": k.NeedsModel, "prompt": k.Prompt,
 		}
 		if k.Options != nil {
@@ -127,13 +148,17 @@ func TestConfig(t *testing.T) {
 		}
 	}
 	want := []map[string]any{
-		{"name": "quiz", "doc": "questions", "arg": "FILE", "path": true, "options": "registry.options", "paths": []string{"answers"}, "check": "benchmark check"},
-		{"name": "quiz", "doc": "an agent may be called like a benchmark", "arg": "WORD", "optional": true, "options": "registry.options",
-			"paths": []string{"script"}, "model": true, "needs model": true, "prompt": true, "check": "agent check", "define": "defined by x"},
+		{"name": "quiz", "doc": "questions", "arg": "FILE", "path": true, "options": "registry.options",
+			"paths": []string{"answers"}, "check": "benchmark check"},
+		{"name": "quiz", "doc": "an agent may be called like a benchmark", "arg": "WORD", "optional": true,
+			"options": "registry.options",
+			"paths":   []string{"script"}, "model": true, "needs model": true, "prompt": true, "check": "agent check",
+			"define": "defined by x"},
 		{"name": "idle"},
 		{"name": "acme", "doc": "a vendor", "key": "ACME_KEY", "url": "ACME_URL"},
 		{"name": "jail", "doc": "a driver"},
-		{"name": "form", "doc": "a format", "arg": "FILE", "optional": true, "path": true, "options": "registry.options", "paths": []string{"template"},
+		{"name": "form", "doc": "a format", "arg": "FILE", "optional": true, "path": true,
+			"options": "registry.options", "paths": []string{"template"},
 			"check": "exporter check"},
 	}
 	if d := cmp.Diff(want, got); d != "" {

@@ -32,7 +32,8 @@ func entry(name string, d fs.DirEntry, depth int) error {
 		if d.Type().IsRegular() {
 			return nil
 		}
-		return fmt.Errorf("%s is %s, and a run is read and written within its own folder only: put a copy of what it leads to in its place", name, kind(d.Type()))
+		return fmt.Errorf("%s is %s, and a run is read and written within its own folder only: put a copy of what it "+
+			"leads to in its place", name, kind(d.Type()))
 	}
 	if depth == 0 {
 		return nil

@@ -22,7 +22,8 @@ func readJSON(name string, version *int, v any) (sum string, err error) {
 	}
 	var head struct{ V int }
 	if err := json.Unmarshal(data, &head); err == nil && head.V > Version {
-		return "", fmt.Errorf("%s was %w (form %d, this program reads up to %d): use that one", filepath.Base(name), ErrNewer, head.V, Version)
+		return "", fmt.Errorf("%s was %w (form %d, this program reads up to %d): use that one", filepath.Base(name),
+			ErrNewer, head.V, Version)
 	}
 	if err := json.Unmarshal(data, v); err != nil {
 		return "", fmt.Errorf("%s %w: %w", filepath.Base(name), ErrDamaged, err)

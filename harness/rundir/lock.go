@@ -36,7 +36,8 @@ func (e *InUse) Error() string {
 		}
 		who = fmt.Sprintf("process %d %s, since %s", o.PID, where, o.Since.Format(time.RFC3339))
 	}
-	return fmt.Sprintf("%v: %s works in %s; wait for its end, or stop it (a signal makes it finish what runs) and try again", ErrInUse, who, e.Path)
+	return fmt.Sprintf("%v: %s works in %s; wait for its end, or stop it (a signal makes it finish what runs) "+
+		"and try again", ErrInUse, who, e.Path)
 }
 
 func (e *InUse) Is(target error) bool { return target == ErrInUse }
@@ -56,7 +57,8 @@ func (d *Dir) acquire() error {
 	owner, me := readOwner(f), self()
 	for range 20 {
 		// Holder takes the lock for a moment to try it, also where nobody holds it.
-		if !errors.Is(err, fsutil.ErrLocked) || owner.PID > 0 && (owner.Host != me.Host || owner.Boot == me.Boot && alive(owner.PID)) {
+		if !errors.Is(err, fsutil.ErrLocked) || owner.PID > 0 &&
+			(owner.Host != me.Host || owner.Boot == me.Boot && alive(owner.PID)) {
 			break
 		}
 		time.Sleep(10 * time.Millisecond)
@@ -76,7 +78,8 @@ func (d *Dir) acquire() error {
 			return &InUse{d.path, owner}
 		case owner.PID > 0 && owner.Host != me.Host:
 			f.Close()
-			return fmt.Errorf("%w (this disk has no locks; if that process is gone, remove %s)", &InUse{d.path, owner}, name)
+			return fmt.Errorf("%w (this disk has no locks; if that process is gone, remove %s)", &InUse{d.path, owner},
+				name)
 		}
 	case err != nil:
 		f.Close()
@@ -142,7 +145,8 @@ func readOwner(f *os.File) (o Owner) {
 func self() Owner {
 	host, _ := os.Hostname()
 	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	return Owner{Host: host, Boot: strings.TrimSpace(string(boot)), PID: os.Getpid(), Since: time.Now().UTC().Truncate(time.Second)}
+	return Owner{Host: host, Boot: strings.TrimSpace(string(boot)), PID: os.Getpid(),
+		Since: time.Now().UTC().Truncate(time.Second)}
 }
 
 func alive(pid int) bool {

@@ -78,7 +78,8 @@ func Create(path string, plan *record.Plan) (*Dir, error) {
 		return nil, fmt.Errorf("run folder: %w", err)
 	}
 	if _, err := os.Lstat(filepath.Join(path, planFile)); err == nil {
-		return nil, fmt.Errorf("%s holds a run already (%w): go on with it by `evalrun resume`, or name another folder", path, ErrExists)
+		return nil, fmt.Errorf("%s holds a run already (%w): go on with it by `evalrun resume`, or name another folder",
+			path, ErrExists)
 	}
 	for _, d := range list {
 		switch d.Name() {
@@ -93,7 +94,8 @@ func Create(path string, plan *record.Plan) (*Dir, error) {
 	}
 	if _, err := os.Lstat(d.file(planFile)); err == nil { // another process was faster
 		d.Close()
-		return nil, fmt.Errorf("%s holds a run already (%w): go on with it by `evalrun resume`, or name another folder", path, ErrExists)
+		return nil, fmt.Errorf("%s holds a run already (%w): go on with it by `evalrun resume`, or name another folder",
+			path, ErrExists)
 	}
 	if plan.V == 0 {
 		plan.V = Version
@@ -176,7 +178,8 @@ func (d *Dir) readPlan() error {
 		return nil // who needs it says so
 	}
 	if run.Run != plan.Run || run.Plan != "" && run.Plan != sum {
-		return fmt.Errorf("run folder %s: %s is damaged, or %s is: the one is not what the other says of it; put a copy in its place", d.path, planFile, runFile)
+		return fmt.Errorf("run folder %s: %s is damaged, or %s is: the one is not what the other says of it; put a "+
+			"copy in its place", d.path, planFile, runFile)
 	}
 	return nil
 }
@@ -190,9 +193,11 @@ func readPlan(path string) (_ *record.Plan, sum string, err error) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
 		if _, err := os.Stat(path); err != nil {
-			return nil, "", fmt.Errorf("%s is %w: there is no such folder; give one that `evalrun run` made, such as runs/2026-11-21T093000Z-nightly", path, ErrNotARun)
+			return nil, "", fmt.Errorf("%s is %w: there is no such folder; give one that `evalrun run` made, such as "+
+				"runs/2026-11-21T093000Z-nightly", path, ErrNotARun)
 		}
-		return nil, "", fmt.Errorf("%s is %w (it has no %s): give one that `evalrun run` made, such as runs/2026-11-21T093000Z-nightly", path, ErrNotARun, planFile)
+		return nil, "", fmt.Errorf("%s is %w (it has no %s): give one that `evalrun run` made, such as "+
+			"runs/2026-11-21T093000Z-nightly", path, ErrNotARun, planFile)
 	case errors.Is(err, ErrDamaged):
 		return nil, "", fmt.Errorf("run folder %s: %w; put a copy in its place", path, err)
 	case err != nil:
@@ -336,7 +341,8 @@ func Safe(id string) string {
 // unwritable tells an error of writing as what it means.
 func unwritable(path string, err error) error {
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
-		return fmt.Errorf("%w: %w; copy %s to where you may write, name another folder, or use a command that only reads (show, compare, export)",
+		return fmt.Errorf("%w: %w; copy %s to where you may write, name another folder, or use a command that only "+
+			"reads (show, compare, export)",
 			ErrReadOnly, err, path)
 	}
 	return fmt.Errorf("run folder %s: %w", path, err)

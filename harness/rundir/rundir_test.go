@@ -22,7 +22,8 @@ import (
 var now = time.Date(2026, 11, 21, 9, 30, 0, 0, time.UTC)
 
 func plan() *record.Plan {
-	return &record.Plan{Run: RunID(now), Name: "Nightly", Created: now, Seed: 7, Repeats: 1, Config: json.RawMessage(`{"a":1}`)}
+	return &record.Plan{Run: RunID(now), Name: "Nightly", Created: now, Seed: 7, Repeats: 1,
+		Config: json.RawMessage(`{"a":1}`)}
 }
 
 // A child process holds the folder that is its argument until its stdin ends.
@@ -100,7 +101,8 @@ func TestCreateOpenView(t *testing.T) {
 	if d.Previous() != nil {
 		t.Errorf("the last one ended in order, but %+v", d.Previous())
 	}
-	if _, err := Create(d.Path(), plan()); !errors.Is(err, ErrExists) || !strings.Contains(err.Error(), "evalrun resume") {
+	if _, err := Create(d.Path(), plan()); !errors.Is(err, ErrExists) ||
+		!strings.Contains(err.Error(), "evalrun resume") {
 		t.Errorf("created over a run: %v", err)
 	}
 	left, _ := filepath.Glob(filepath.Join(d.Path(), "*"+partial))
@@ -154,7 +156,8 @@ func TestRefused(t *testing.T) {
 
 // A folder that came from somebody else leads nowhere else, and nothing waits for its pipes.
 func TestGenuine(t *testing.T) {
-	for _, name := range []string{"plan.json", "run.json", "lock", "summary.json", "journal", "journal/control.jsonl", "journal/events/0001.jsonl", "blobs/ab", "parquet", "parquet/trials", "parquet/trials/1.parquet"} {
+	for _, name := range []string{"plan.json", "run.json", "lock", "summary.json", "journal", "journal/control.jsonl",
+		"journal/events/0001.jsonl", "blobs/ab", "parquet", "parquet/trials", "parquet/trials/1.parquet"} {
 		for what, make := range map[string]func(string) error{
 			"a link": func(n string) error { return os.Symlink(t.TempDir(), n) },
 			"a pipe": func(n string) error { return syscall.Mkfifo(n, 0o644) },
@@ -204,7 +207,8 @@ func TestLockDies(t *testing.T) {
 	}
 	_, err = Open(path)
 	var inUse *InUse
-	if !errors.As(err, &inUse) || inUse.Owner.PID != cmd.Process.Pid || !strings.Contains(err.Error(), "on this machine") {
+	if !errors.As(err, &inUse) || inUse.Owner.PID != cmd.Process.Pid ||
+		!strings.Contains(err.Error(), "on this machine") {
 		t.Errorf("%v", err)
 	}
 	if _, err := View(path); err != nil {

@@ -5,10 +5,14 @@ package execproto
 const (
 	KindMark    = 0x20 + iota // Marks → data: Strings, the folders that "$PATH" stood for; then Result
 	KindChanges               // String, the set → data, each frame some Changes; then Result, body: Bool cut
-	KindClear                 // String owner, Strings of folders → Result, body: Strings, one remark for each folder ("": it was a plain one)
-	KindRemove                // Strings of files → Result
-	KindVigil                 // String folder → Result, body: Bool, ENTRYPOINT runs; "": the end of it → Result, body: a Vigil
-	KindLinks                 // String folder, Strings of folders → Result, body: Strings
+	// String owner, Strings of folders → Result, body: Strings, one remark for each folder ("": it
+	// was a plain one)
+	KindClear
+	KindRemove // Strings of files → Result
+	// String folder → Result, body: Bool, ENTRYPOINT runs; "": the end of it → Result, body: a
+	// Vigil
+	KindVigil
+	KindLinks // String folder, Strings of folders → Result, body: Strings
 )
 
 // A Watch names what is remembered: a path, or all that a pattern (*, ?, [a-z]) fits; "$PATH"

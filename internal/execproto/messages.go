@@ -23,7 +23,9 @@ const (
 	KindStats               // → Result, body: Stats
 	KindKillAll             // nothing, or Bool: ENTRYPOINT too → Result
 	KindRemember            // String id → Result, body: Bool known, Exit
-	KindResume              // Uint version → Result, body: Int orphan; the first word of a host that has taken the machine up again
+	// Uint version → Result, body: Int orphan; the first word of a host that has taken the machine
+	// up again
+	KindResume
 )
 
 // Kinds from 0x20 up to KindData belong to parts of the executor with files of their own: 0x20 to
@@ -41,9 +43,11 @@ type Config struct {
 	Limits  map[string]uint64 // of every command: "nproc", "as", "nofile", "core", "fsize", "data"
 	Setup   []byte            // for isolate, before anything else
 	Drop    bool              // drop capabilities, forbid new privileges, filter system calls
-	Setuid  bool              // with Drop: setuid programs work, so new privileges, up to the kept ones, are not forbidden, and no call is filtered
-	Key     []byte            // KeyLen random bytes, by which another host can take the machine up again; nil: none can
-	Tun     bool              // make a network interface, see KindTun; where that fails, KindTun tells
+	// with Drop: setuid programs work, so new privileges, up to the kept ones, are not forbidden,
+	// and no call is filtered
+	Setuid bool
+	Key    []byte // KeyLen random bytes, by which another host can take the machine up again; nil: none can
+	Tun    bool   // make a network interface, see KindTun; where that fails, KindTun tells
 }
 
 func (c *Config) Encode() []byte {
@@ -164,7 +168,9 @@ type Exit struct {
 	Out, Err     int64
 	Wall, CPU    time.Duration
 	MaxRSS       int64
-	OOM          bool // the kernel has killed for the machine's memory limit meanwhile; only where that can be seen from inside
+	// the kernel has killed for the machine's memory limit meanwhile; only where that can be seen
+	// from inside
+	OOM bool
 }
 
 func (x *Exit) Encode(e *Enc) {

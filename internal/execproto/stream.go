@@ -92,7 +92,8 @@ func (st *Stream) take(kind byte, body []byte) error {
 		}
 		st.window -= len(body)
 		// Many tiny frames: join them, so that what is queued stays near the window.
-		if n := len(st.queue); n > 0 && st.queue[n-1].Kind == kind && len(body) < overhead*4 && len(st.queue[n-1].Body) < MaxData-len(body) {
+		if n := len(st.queue); n > 0 && st.queue[n-1].Kind == kind && len(body) < overhead*4 &&
+			len(st.queue[n-1].Body) < MaxData-len(body) {
 			st.queue[n-1].Body = append(st.queue[n-1].Body, body...)
 			return nil
 		}

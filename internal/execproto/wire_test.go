@@ -223,7 +223,8 @@ func TestHostilePeer(t *testing.T) {
 		{"data beyond the window, byte by byte", over(Window+1, frame(1, KindData, []byte{1}))},
 		{"kinds in turn, so that nothing can be joined", func(w io.Writer) {
 			for range 100_000 {
-				if _, err := w.Write(append(frame(1, KindData, []byte{1}), frame(1, KindErr, []byte{2})...)); err != nil {
+				if _, err := w.Write(append(frame(1, KindData, []byte{1}),
+					frame(1, KindErr, []byte{2})...)); err != nil {
 					return
 				}
 			}
@@ -251,7 +252,8 @@ func TestHostilePeer(t *testing.T) {
 		})
 	}
 	t.Run("cut off", func(t *testing.T) {
-		if err := hostile(t, func(w io.Writer) { w.Write([]byte{0, 0, 0, 9, 0}) }); !errors.Is(err, io.ErrUnexpectedEOF) {
+		if err := hostile(t, func(w io.Writer) { w.Write([]byte{0, 0, 0, 9, 0}) }); !errors.Is(err,
+			io.ErrUnexpectedEOF) {
 			t.Errorf("ended with %v", err)
 		}
 	})
@@ -260,13 +262,16 @@ func TestHostilePeer(t *testing.T) {
 func TestMessages(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		x := Exec{
-			ID: rapid.String().Draw(t, "id"), Args: rapid.SliceOfN(rapid.String(), 1, 5).Draw(t, "args"), Dir: rapid.String().Draw(t, "dir"),
-			Stdin: rapid.Bool().Draw(t, "stdin"), Limit: rapid.Int64().Draw(t, "limit"), Timeout: time.Duration(rapid.Int64().Draw(t, "timeout")), Entry: rapid.Bool().Draw(t, "entry"),
+			ID: rapid.String().Draw(t, "id"), Args: rapid.SliceOfN(rapid.String(), 1, 5).Draw(t, "args"),
+			Dir:   rapid.String().Draw(t, "dir"),
+			Stdin: rapid.Bool().Draw(t, "stdin"), Limit: rapid.Int64().Draw(t, "limit"),
+			Timeout: time.Duration(rapid.Int64().Draw(t, "timeout")), Entry: rapid.Bool().Draw(t, "entry"),
 		}
 		if got, err := DecodeExec(x.Encode()); err != nil || !reflect.DeepEqual(got, x) {
 			t.Fatalf("%+v became %+v, %v", x, got, err)
 		}
-		c := Config{Version: Version, Root: x.Dir, Env: x.Args, Limits: map[string]uint64{"a": 1, "b": 2}, Setup: []byte{1}, Drop: true, Setuid: true, Key: make([]byte, KeyLen)}
+		c := Config{Version: Version, Root: x.Dir, Env: x.Args, Limits: map[string]uint64{"a": 1, "b": 2},
+			Setup: []byte{1}, Drop: true, Setuid: true, Key: make([]byte, KeyLen)}
 		if got, err := DecodeConfig(c.Encode()); err != nil || !reflect.DeepEqual(got, c) {
 			t.Fatalf("%+v became %+v, %v", c, got, err)
 		}
@@ -294,7 +299,8 @@ func TestTokenScanner(t *testing.T) {
 		nonce := rapid.SliceOfN(rapid.Byte(), NonceLen, NonceLen).Draw(t, "nonce")
 		token := Token(key, HostSpeaks, nonce)
 		other := Token(append(key[:KeyLen-1:KeyLen-1], 1), HostSpeaks, nonce)
-		junk := rapid.SampledFrom([][]byte{nil, []byte(mark), other, token[:TokenLen-1], token[:20], []byte("\n\n\nevalrun "), frame(1, KindExec, make([]byte, 300))})
+		junk := rapid.SampledFrom([][]byte{nil, []byte(mark), other, token[:TokenLen-1], token[:20],
+			[]byte("\n\n\nevalrun "), frame(1, KindExec, make([]byte, 300))})
 		var before []byte
 		for _, j := range rapid.SliceOfN(junk, 0, 4).Draw(t, "before") {
 			before = append(before, j...)
@@ -325,7 +331,8 @@ func TestTokenIsNoFrame(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		whole := frame(1, KindExec, rapid.SliceOfN(rapid.Byte(), 0, 200).Draw(t, "body"))
 		torn := whole[:rapid.IntRange(0, len(whole)-1).Draw(t, "torn")]
-		token := Token(make([]byte, KeyLen), HostSpeaks, rapid.SliceOfN(rapid.Byte(), NonceLen, NonceLen).Draw(t, "nonce"))
+		token := Token(make([]byte, KeyLen), HostSpeaks,
+			rapid.SliceOfN(rapid.Byte(), NonceLen, NonceLen).Draw(t, "nonce"))
 		r := &frameReader{r: bytes.NewReader(append(bytes.Clone(torn), token...)), max: MaxOpen}
 		if r.last = byte(rapid.IntRange(0, 8).Draw(t, "end")); len(torn) > 0 && r.last != 0 {
 			torn[len(torn)-1] = r.last // even then

@@ -24,7 +24,8 @@ func TestOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{
-		pipe: "it is a named pipe", socket: "it is a socket", "/dev/zero": "it is a device", dir: "it is a folder", filepath.Join(dir, "none"): "no such file",
+		pipe: "it is a named pipe", socket: "it is a socket", "/dev/zero": "it is a device", dir: "it is a folder",
+		filepath.Join(dir, "none"): "no such file",
 	} {
 		if _, err := ReadFile(name, 0); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", name, err)

@@ -8,11 +8,13 @@ import "github.com/evalrun/evalrun/internal/execproto"
 
 // Kinds of entries.
 const (
-	Dir   = 'd' // a folder
-	File  = 'f' // a file with Data as content
-	Link  = 'l' // a symbolic link to Data
-	Bind  = 'b' // Data of the host, read-only, with all that is mounted below it
-	Over  = 'o' // as Bind of a folder, if possible through an overlay, so that locks and watches are not shared with the host
+	Dir  = 'd' // a folder
+	File = 'f' // a file with Data as content
+	Link = 'l' // a symbolic link to Data
+	Bind = 'b' // Data of the host, read-only, with all that is mounted below it
+	// as Bind of a folder, if possible through an overlay, so that locks and watches are not shared
+	// with the host
+	Over  = 'o'
 	Write = 'w' // as Bind, but it can be written
 	Mount = 'm' // a detached mount, of which Size is the descriptor; read-only where Mode has no bit for writing
 	Tmpfs = 't' // an empty file system of Size bytes
@@ -68,7 +70,8 @@ func decodeLayout(b []byte) (l Layout, err error) {
 	l.Share = d.Uint()
 	n := d.Uint()
 	for ; n > 0 && n <= uint64(len(b)); n-- {
-		l.Entries = append(l.Entries, Entry{Kind: byte(d.Uint()), Path: d.String(), Data: d.String(), Mode: uint32(d.Uint()), Size: d.Int()})
+		l.Entries = append(l.Entries, Entry{Kind: byte(d.Uint()), Path: d.String(), Data: d.String(),
+			Mode: uint32(d.Uint()), Size: d.Int()})
 	}
 	return l, d.Err()
 }

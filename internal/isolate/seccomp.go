@@ -10,18 +10,23 @@ import "golang.org/x/sys/unix"
 // denied fail with EPERM.
 var denied = []uint32{
 	// mounts, old and new interface
-	unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_MOVE_MOUNT, unix.SYS_OPEN_TREE, unix.SYS_FSOPEN, unix.SYS_FSCONFIG,
+	unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_MOVE_MOUNT, unix.SYS_OPEN_TREE, unix.SYS_FSOPEN,
+	unix.SYS_FSCONFIG,
 	unix.SYS_FSMOUNT, unix.SYS_FSPICK, unix.SYS_MOUNT_SETATTR, sysOpenTreeAttr,
 	// namespaces of others
 	unix.SYS_SETNS,
 	// keys belong to a uid, not to a namespace
 	unix.SYS_KEYCTL, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY,
 	// large or new interfaces of the kernel with a history of holes
-	unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD, unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
+	unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD, unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER,
+	unix.SYS_IO_URING_REGISTER,
 	// the machine
-	unix.SYS_REBOOT, unix.SYS_KEXEC_LOAD, unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE, unix.SYS_SWAPON, unix.SYS_SWAPOFF,
-	unix.SYS_ACCT, unix.SYS_QUOTACTL, sysQuotactlFD, unix.SYS_SETTIMEOFDAY, unix.SYS_CLOCK_SETTIME, unix.SYS_CLOCK_ADJTIME, unix.SYS_ADJTIMEX, unix.SYS_SYSLOG, unix.SYS_VHANGUP,
-	unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_FANOTIFY_INIT, unix.SYS_MIGRATE_PAGES, unix.SYS_MOVE_PAGES, unix.SYS_LOOKUP_DCOOKIE,
+	unix.SYS_REBOOT, unix.SYS_KEXEC_LOAD, unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE,
+	unix.SYS_SWAPON, unix.SYS_SWAPOFF,
+	unix.SYS_ACCT, unix.SYS_QUOTACTL, sysQuotactlFD, unix.SYS_SETTIMEOFDAY, unix.SYS_CLOCK_SETTIME,
+	unix.SYS_CLOCK_ADJTIME, unix.SYS_ADJTIMEX, unix.SYS_SYSLOG, unix.SYS_VHANGUP,
+	unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_FANOTIFY_INIT, unix.SYS_MIGRATE_PAGES, unix.SYS_MOVE_PAGES,
+	unix.SYS_LOOKUP_DCOOKIE,
 }
 
 const (
@@ -99,7 +104,8 @@ func program(r Rules) []unix.SockFilter {
 	}
 	flags := append(append([]unix.SockFilter{stmt(load, argOffset)}, when(jset, nsFlags, errno(unix.EPERM))...), allow)
 	// In clone, CLONE_NEWTIME is a bit of the exit signal.
-	cflags := append(append([]unix.SockFilter{stmt(load, argOffset)}, when(jset, nsFlags&^unix.CLONE_NEWTIME, errno(unix.EPERM))...), allow)
+	cflags := append(append([]unix.SockFilter{stmt(load, argOffset)},
+		when(jset, nsFlags&^unix.CLONE_NEWTIME, errno(unix.EPERM))...), allow)
 	p = append(p, when(jeq, unix.SYS_UNSHARE, flags...)...)
 	p = append(p, when(jeq, unix.SYS_CLONE, cflags...)...)
 	sock := []unix.SockFilter{stmt(load, argOffset)}
@@ -109,6 +115,7 @@ func program(r Rules) []unix.SockFilter {
 	p = append(p, when(jeq, unix.SYS_SOCKET, append(sock, allow)...)...)
 	// Limits of process 1. Whoever has its users could set them, and a limit on processor time
 	// would be its end.
-	p = append(p, when(jeq, unix.SYS_PRLIMIT64, append(append([]unix.SockFilter{stmt(load, argOffset)}, when(jeq, 1, errno(unix.EPERM))...), allow)...)...)
+	p = append(p, when(jeq, unix.SYS_PRLIMIT64,
+		append(append([]unix.SockFilter{stmt(load, argOffset)}, when(jeq, 1, errno(unix.EPERM))...), allow)...)...)
 	return append(p, allow)
 }

@@ -119,7 +119,8 @@ func mountImage(l *Layout) error {
 	} else if err := unix.Mount("old"+l.Image, "l", "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return failed("binding the image", err)
 	}
-	if err := unix.Mount("overlay", "m", "overlay", unix.MS_NOSUID|unix.MS_NODEV, "lowerdir=l,upperdir=u,workdir=w,userxattr"); err != nil {
+	if err := unix.Mount("overlay", "m", "overlay", unix.MS_NOSUID|unix.MS_NODEV,
+		"lowerdir=l,upperdir=u,workdir=w,userxattr"); err != nil {
 		return failed("mounting the image", err)
 	}
 	return nil
@@ -265,7 +266,8 @@ func makeProc(root string, l *Layout) error {
 	}
 	if err := unix.Mount("proc", p, "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		if err == unix.EPERM {
-			return errors.New("mounting /proc: not permitted, as parts of the host's own /proc are covered (a container engine does that)")
+			return errors.New("mounting /proc: not permitted, as parts of the host's own /proc are covered (a " +
+				"container engine does that)")
 		}
 		return failed("mounting /proc", err)
 	}
@@ -303,7 +305,8 @@ func makeProc(root string, l *Layout) error {
 		}
 	}
 	// How busy this machine is, to the microsecond.
-	err := unix.Mount("tmpfs", p+"/pressure", "tmpfs", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "size=4k,mode=555")
+	err := unix.Mount("tmpfs", p+"/pressure", "tmpfs", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC,
+		"size=4k,mode=555")
 	if err != nil && err != unix.ENOENT {
 		return failed("covering /proc/pressure", err)
 	}
@@ -343,10 +346,12 @@ func makeDev(root string) error {
 	}
 	// The kernel has 4096 terminals for all machines together, and gives them to whoever asks
 	// first.
-	if err := unix.Mount("devpts", p+"/pts", "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620,max=128"); err != nil {
+	if err := unix.Mount("devpts", p+"/pts", "devpts", unix.MS_NOSUID|unix.MS_NOEXEC,
+		"newinstance,ptmxmode=0666,mode=620,max=128"); err != nil {
 		return failed("mounting /dev/pts", err)
 	}
-	for _, l := range [][2]string{{"pts/ptmx", "ptmx"}, {"/proc/self/fd", "fd"}, {"fd/0", "stdin"}, {"fd/1", "stdout"}, {"fd/2", "stderr"}} {
+	for _, l := range [][2]string{{"pts/ptmx", "ptmx"}, {"/proc/self/fd", "fd"}, {"fd/0", "stdin"}, {"fd/1", "stdout"},
+		{"fd/2", "stderr"}} {
 		if err := unix.Symlink(l[0], p+"/"+l[1]); err != nil && err != unix.EEXIST {
 			return failed("linking /dev/"+l[1], err)
 		}
@@ -368,7 +373,8 @@ func loopback() error {
 	}
 	copy(ifr.name[:], "lo")
 	ifr.flags = unix.IFF_UP | unix.IFF_RUNNING
-	if _, _, e := syscall.Syscall(syscall.SYS_IOCTL, uintptr(fd), unix.SIOCSIFFLAGS, uintptr(unsafe.Pointer(&ifr))); e != 0 {
+	if _, _, e := syscall.Syscall(syscall.SYS_IOCTL, uintptr(fd), unix.SIOCSIFFLAGS,
+		uintptr(unsafe.Pointer(&ifr))); e != 0 {
 		return e
 	}
 	return nil

@@ -108,7 +108,8 @@ func Spawn(fd int) int {
 		d := execproto.NewDec(buf[:n])
 		switch d.Uint() {
 		case OpStart:
-			st := Start{ID: d.Uint(), Plain: d.Bool(), Base: d.Uint(), Size: d.Uint(), Group: d.Bool(), Tasks: d.Uint(), Image: d.Bool(), Name: d.String(), Remove: d.Strings()}
+			st := Start{ID: d.Uint(), Plain: d.Bool(), Base: d.Uint(), Size: d.Uint(), Group: d.Bool(), Tasks: d.Uint(),
+				Image: d.Bool(), Name: d.String(), Remove: d.Strings()}
 			s.start(st, fds)
 		case OpKill:
 			if c := s.child(d.Uint()); c != nil {

@@ -52,7 +52,8 @@ func setUp(fd int) error {
 	}
 	defer unix.Close(in)
 	r.value = 0
-	if _, _, e := syscall.Syscall(syscall.SYS_IOCTL, uintptr(in), unix.SIOCGIFINDEX, uintptr(unsafe.Pointer(&r))); e != 0 {
+	if _, _, e := syscall.Syscall(syscall.SYS_IOCTL, uintptr(in), unix.SIOCGIFINDEX,
+		uintptr(unsafe.Pointer(&r))); e != 0 {
 		return failed("finding the network interface", e)
 	}
 	index := uint32(r.value)
@@ -78,7 +79,8 @@ func setUp(fd int) error {
 		a = n.AppendUint32(a, index)
 		a = attr(a, unix.IFA_LOCAL, family.addr)
 		a = attr(a, unix.IFA_ADDRESS, family.peer)
-		rt := []byte{family.af, 0, 0, 0, unix.RT_TABLE_MAIN, unix.RTPROT_BOOT, unix.RT_SCOPE_UNIVERSE, unix.RTN_UNICAST, 0, 0, 0, 0}
+		rt := []byte{family.af, 0, 0, 0, unix.RT_TABLE_MAIN, unix.RTPROT_BOOT, unix.RT_SCOPE_UNIVERSE, unix.RTN_UNICAST,
+			0, 0, 0, 0}
 		rt = attr(rt, unix.RTA_OIF, n.AppendUint32(nil, index))
 		err := netlink(s, unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL, a)
 		if err == nil {

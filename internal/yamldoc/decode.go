@@ -41,7 +41,8 @@ const (
 	Untyped                // the field alone decides what the text is: quotes make no difference
 )
 
-// A Decoder fills values of Go from nodes, and reports what does not fit. It goes on after an error.
+// A Decoder fills values of Go from nodes, and reports what does not fit. It goes on after an
+// error.
 type Decoder struct {
 	Report  func(*Error)
 	Root    string // path of what is decoded

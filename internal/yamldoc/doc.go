@@ -4,8 +4,8 @@
 //
 // # From text to values
 //
-// [Parse] and [ParseJSON] turn a text into a tree of [Node]. Aliases and merge keys are resolved, so
-// that the tree is what the file means; each node keeps where it was written, and as which text.
+// [Parse] and [ParseJSON] turn a text into a tree of [Node]. Aliases and merge keys are resolved,
+// so that the tree is what the file means; each node keeps where it was written, and as which text.
 // What reads a tree has two ways:
 //
 //   - [Decoder] fills Go structs by the tags of their fields (json or yaml for the name, and enum,

@@ -61,7 +61,8 @@ func FuzzParse(f *testing.F) {
 }
 
 func FuzzJSON(f *testing.F) {
-	for _, s := range []string{`{"a": [1, 2.50, "\u003c", null, true, {"b": {}}]}`, `[]`, `"\ud83d"`, ` 1e400 `, `{"a":1,"a":2}`, `{"":{}}`} {
+	for _, s := range []string{`{"a": [1, 2.50, "\u003c", null, true, {"b": {}}]}`, `[]`, `"\ud83d"`, ` 1e400 `,
+		`{"a":1,"a":2}`, `{"":{}}`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// A Pos is where a value was written. A value of the command line has its flag as File, and no line.
+// A Pos is where a value was written. A value of the command line has its flag as File, and no
+// line.
 type Pos struct {
 	File         string
 	Line, Column int

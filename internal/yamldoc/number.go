@@ -35,7 +35,8 @@ func (n *Node) digits() string {
 		return t
 	}
 	base := 10
-	if s := strings.TrimLeft(t, "-+"); len(s) > 1 && s[0] == '0' && (s[1] < '0' || s[1] > '9') { // 017 is 17, as in YAML 1.2
+	// 017 is 17, as in YAML 1.2
+	if s := strings.TrimLeft(t, "-+"); len(s) > 1 && s[0] == '0' && (s[1] < '0' || s[1] > '9') {
 		base = 0
 	}
 	i, ok := new(big.Int).SetString(t, base)

@@ -301,9 +301,9 @@ func (p *treeParser) mapping(out *Node, n ast.Node, values []*ast.MappingValueNo
 const maxKeys = 5000
 
 // costly finds what the library needs time and memory for that grow with its square, and says what
-// it is: more than [MaxDepth] brackets within brackets, or on one line so many dashes, keys, anchors
-// or tags one within the other (what is nested by indentation is as long as that by itself), and
-// more than [maxKeys] keys of one mapping. msg is "" where there is nothing.
+// it is: more than [MaxDepth] brackets within brackets, or on one line so many dashes, keys,
+// anchors or tags one within the other (what is nested by indentation is as long as that by
+// itself), and more than [maxKeys] keys of one mapping. msg is "" where there is nothing.
 func costly(text []byte, depth int) (at token.Position, msg string) {
 	if !suspect(text, depth) {
 		return at, ""
@@ -350,10 +350,11 @@ func costly(text []byte, depth int) (at token.Position, msg string) {
 	return at, ""
 }
 
-// suspect reports whether a text could be costly at all, going by its bytes alone: most are not, and
-// are not read twice for it.
+// suspect reports whether a text could be costly at all, going by its bytes alone: most are not,
+// and are not read twice for it.
 func suspect(text []byte, depth int) bool {
-	if bytes.Count(text, []byte("["))+bytes.Count(text, []byte("{")) > depth || bytes.Count(text, []byte(":")) > maxKeys {
+	if bytes.Count(text, []byte("["))+bytes.Count(text, []byte("{")) > depth ||
+		bytes.Count(text, []byte(":")) > maxKeys {
 		return true
 	}
 	for line := range bytes.Lines(text) {

@@ -97,7 +97,8 @@ func (notation) Notation() (string, string, string) { return "a time", "", "5s" 
 // decoded. The archive's name says which Scalars it is about.
 func TestErrors(t *testing.T) {
 	for file, d := range map[string]Decoder{
-		"testdata/typed.txtar": {Single: true}, "testdata/exact.txtar": {Scalars: Exact}, "testdata/untyped.txtar": {Scalars: Untyped},
+		"testdata/typed.txtar": {Single: true}, "testdata/exact.txtar": {Scalars: Exact},
+		"testdata/untyped.txtar": {Scalars: Untyped},
 	} {
 		a, err := txtar.ParseFile(file)
 		if err != nil {
@@ -156,7 +157,8 @@ func compact(b []byte) string {
 	var m map[string]json.RawMessage
 	json.Unmarshal(b, &m)
 	for k, v := range m {
-		if s := string(v); s == "null" || s == `""` || s == "0" || s == "false" || s == "{}" || s == `{"a":"","b":""}` || strings.HasPrefix(s, `{"Time":{},"Steps":0}`) {
+		if s := string(v); s == "null" || s == `""` || s == "0" || s == "false" || s == "{}" ||
+			s == `{"a":"","b":""}` || strings.HasPrefix(s, `{"Time":{},"Steps":0}`) {
 			delete(m, k)
 		}
 	}
@@ -169,7 +171,8 @@ func TestHostile(t *testing.T) {
 	many := func(s string) string { return strings.Repeat(s, 100_000) }
 	bomb := "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n"
 	for i := 1; i < 9; i++ {
-		bomb += fmt.Sprintf("a%d: &a%d [%s]\n", i, i, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d,", i-1), 10), ","))
+		bomb += fmt.Sprintf("a%d: &a%d [%s]\n", i, i,
+			strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d,", i-1), 10), ","))
 	}
 	keys := func(n int, between string) string {
 		var text strings.Builder
@@ -182,7 +185,8 @@ func TestHostile(t *testing.T) {
 		text, want string
 		b          Bounds
 	}{
-		"many keys":   {"a:\n  - 1\nb:\n" + strings.ReplaceAll("\n"+keys(50_000, ""), "\n", "\n  "), "f:5005:3: more than 5000 keys in one mapping", Bounds{}},
+		"many keys": {"a:\n  - 1\nb:\n" + strings.ReplaceAll("\n"+keys(50_000, ""), "\n", "\n  "),
+			"f:5005:3: more than 5000 keys in one mapping", Bounds{}},
 		"keys beside": {keys(50_000, "\nx: {a: b}"), "more than 5000 keys in one mapping", Bounds{}},
 		"size":        {"# " + many("x"), "f: larger than 8 KiB", Bounds{Size: 8 << 10}},
 		"brackets":    {"a: " + many("["), "f:1:68: nested deeper than 64", Bounds{}},
@@ -195,15 +199,18 @@ func TestHostile(t *testing.T) {
 		"a bomb":      {bomb, "the file grows beyond 1048576 values", Bounds{}},
 		"values":      {"[" + strings.Repeat("1,", 200) + "]", "the file grows beyond 100 values", Bounds{Values: 100}},
 		"itself":      {"a: &a {b: *a}", "f:1:11: a.b: the alias *a stands inside what it names", Bounds{}},
-		"no aliases":  {"a: &a 1\nb: *a", "f:1:4: a: anchors and aliases are not supported here", Bounds{NoAliases: true}},
-		"NUL":         {"a: \x00", "f: this is not a text file", Bounds{}},
-		"Latin-1":     {"a: 1\nb: caf\xe9", "f:2:7: this is not UTF-8", Bounds{}},
+		"no aliases": {"a: &a 1\nb: *a", "f:1:4: a: anchors and aliases are not supported here",
+			Bounds{NoAliases: true}},
+		"NUL":     {"a: \x00", "f: this is not a text file", Bounds{}},
+		"Latin-1": {"a: 1\nb: caf\xe9", "f:2:7: this is not UTF-8", Bounds{}},
 	} {
-		if _, err := Parse("f", []byte(c.text), c.b); err == nil || !strings.Contains(err.Error(), c.want) || len(err.Error()) > 10_000 {
+		if _, err := Parse("f", []byte(c.text), c.b); err == nil || !strings.Contains(err.Error(), c.want) ||
+			len(err.Error()) > 10_000 {
 			t.Errorf("%s: %.300v, want %s", name, err, c.want)
 		}
 	}
-	if _, err := ParseJSON(Pos{"f", 1, 1}, []byte(strings.Repeat("[", 5000)+strings.Repeat("]", 5000))); err == nil || !strings.Contains(err.Error(), "nested deeper than 64") {
+	if _, err := ParseJSON(Pos{"f", 1, 1}, []byte(strings.Repeat("[", 5000)+strings.Repeat("]", 5000))); err == nil ||
+		!strings.Contains(err.Error(), "nested deeper than 64") {
 		t.Errorf("deep JSON: %.100v", err)
 	}
 }
@@ -233,7 +240,8 @@ func TestDeep(t *testing.T) {
 		{"ten of them", "- - - - - - - - - - [[[[[[[[[[x]]]]]]]]]]\n", "0:0"},
 		{"one beside the other", "[" + pairs + "]", "0:0"},
 		{"one below the other", many("- a: b\n"), "0:0"},
-		{"text", "a: |\n  " + many("- ") + "\nb: '" + many(": - ? ") + "'\nc: " + many("x-y!? ") + "\n# " + many("- ") + "\n", "0:0"},
+		{"text", "a: |\n  " + many("- ") + "\nb: '" + many(": - ? ") + "'\nc: " + many("x-y!? ") + "\n# " + many("- ") +
+			"\n", "0:0"},
 	} {
 		at, _ := costly([]byte(tt.text), 10)
 		if got := fmt.Sprintf("%d:%d", at.Line, at.Column); got != tt.want {
@@ -250,7 +258,8 @@ func TestPath(t *testing.T) {
 	}
 	main := n.Find("services").Find("main")
 	for want, at := range map[string]*Node{
-		"": n, "services.main": main, "services.main.env[1]": main.Find("env").Items[1], "services.main.own.env": main.Find("own").Find("env"), "x.env": n.At("x.env.none"),
+		"": n, "services.main": main, "services.main.env[1]": main.Find("env").Items[1],
+		"services.main.own.env": main.Find("own").Find("env"), "x.env": n.At("x.env.none"),
 	} {
 		if got := at.Path(); got != want {
 			t.Errorf("%s, want %s", got, want)

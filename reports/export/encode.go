@@ -22,7 +22,8 @@ import (
 var (
 	JSONL = Kind{Name: "jsonl", Doc: "an object a line for each row; what is null is left out",
 		Open: func(s Setup) (Exporter, error) { return newTexts(s, "jsonl", appendJSON) }}
-	CSV = Kind{Name: "csv", Doc: "RFC 4180; lists and maps as JSON; a text that a spreadsheet would take for a formula begins with '",
+	CSV = Kind{Name: "csv", Doc: "RFC 4180; lists and maps as JSON; a text that a spreadsheet would take for a " +
+		"formula begins with '",
 		Open: func(s Setup) (Exporter, error) { return newTexts(s, "csv", appendCSV) }}
 )
 
@@ -52,8 +53,10 @@ func newTexts(s Setup, suffix string, add func([]byte, []field, any) []byte) (*t
 
 func (x *texts) Write(r *Rows) error {
 	return cmp.Or(
-		write(x, "arms", r.Arms), write(x, "tasks", r.Tasks), write(x, "trials", r.Trials), write(x, "attempts", r.Attempts),
-		write(x, "events", r.Events), write(x, "model_calls", r.Calls), write(x, "scores", r.Scores), write(x, "tests", r.Tests),
+		write(x, "arms", r.Arms), write(x, "tasks", r.Tasks), write(x, "trials", r.Trials),
+		write(x, "attempts", r.Attempts),
+		write(x, "events", r.Events), write(x, "model_calls", r.Calls), write(x, "scores", r.Scores),
+		write(x, "tests", r.Tests),
 	)
 }
 
@@ -94,8 +97,10 @@ func fields(t reflect.Type) []field {
 }
 
 var types = map[string]reflect.Type{
-	"trials": reflect.TypeFor[schema.Trial](), "attempts": reflect.TypeFor[schema.Attempt](), "events": reflect.TypeFor[schema.Event](),
-	"model_calls": reflect.TypeFor[schema.ModelCall](), "scores": reflect.TypeFor[schema.Score](), "tests": reflect.TypeFor[schema.Test](),
+	"trials": reflect.TypeFor[schema.Trial](), "attempts": reflect.TypeFor[schema.Attempt](),
+	"events":      reflect.TypeFor[schema.Event](),
+	"model_calls": reflect.TypeFor[schema.ModelCall](), "scores": reflect.TypeFor[schema.Score](),
+	"tests": reflect.TypeFor[schema.Test](),
 	"tasks": reflect.TypeFor[schema.Task](), "arms": reflect.TypeFor[schema.Arm](),
 }
 

@@ -1,5 +1,5 @@
-// Package export writes a run's rows in forms that other programs read. A form is a [Kind]; those of
-// evalrun itself, [JSONL] and [CSV], write a file for each table. The columns are those of
+// Package export writes a run's rows in forms that other programs read. A form is a [Kind]; those
+// of evalrun itself, [JSONL] and [CSV], write a file for each table. The columns are those of
 // docs/schema.md. Rows are written as the journal is read; memory does not grow with the run.
 package export
 
@@ -42,9 +42,10 @@ func (e *Incomplete) Unwrap() []error { return e.Errs }
 const told = 20
 
 // Export writes a run into the folder dir as s says, s.Create apart; no s.Tables means all. It
-// returns the files that it has written. entries is gone through twice. Damaged entries make no row;
-// they are the error, an [*Incomplete], after everything else has been written.
-func Export(dir string, k *Kind, s Setup, plan *record.Plan, entries iter.Seq2[record.Entry, error]) (files []string, err error) {
+// returns the files that it has written. entries is gone through twice. Damaged entries make no
+// row; they are the error, an [*Incomplete], after everything else has been written.
+func Export(dir string, k *Kind, s Setup, plan *record.Plan,
+	entries iter.Seq2[record.Entry, error]) (files []string, err error) {
 	wanted := map[string]bool{}
 	for _, t := range s.Tables {
 		if !slices.Contains(Tables, t) {
@@ -105,7 +106,8 @@ func Export(dir string, k *Kind, s Setup, plan *record.Plan, entries iter.Seq2[r
 		if err := b.Add(&e, &batch); err != nil {
 			bad(err)
 		}
-		*rows = Rows{Trials: later.current(batch.Trials), Attempts: batch.Attempts, Events: batch.Events, Calls: batch.Calls, Scores: batch.Scores, Tests: batch.Tests}
+		*rows = Rows{Trials: later.current(batch.Trials), Attempts: batch.Attempts, Events: batch.Events,
+			Calls: batch.Calls, Scores: batch.Scores, Tests: batch.Tests}
 		rows.only(wanted)
 		if err := x.Write(rows); err != nil {
 			return nil, err

@@ -66,7 +66,8 @@ func TestExport(t *testing.T) {
 				if j < 0 {
 					t.Fatalf("%s: %q is no column of %q", table, k, cs[0])
 				}
-				if s, ok := m[k].(string); ok && s != cs[i+1][j] && strings.ReplaceAll(s, "\r\n", "\n") != cs[i+1][j] && "'"+s != cs[i+1][j] {
+				if s, ok := m[k].(string); ok && s != cs[i+1][j] && strings.ReplaceAll(s, "\r\n", "\n") != cs[i+1][j] &&
+					"'"+s != cs[i+1][j] {
 					t.Errorf("%s row %d: %s is %q and %q", table, i, k, s, cs[i+1][j])
 				}
 			}
@@ -100,7 +101,8 @@ func TestExport(t *testing.T) {
 func TestExportRefuses(t *testing.T) {
 	o := reporttest.Options{}
 	p, es := reporttest.Plan(o), reporttest.Entries(o)
-	if _, err := Export(t.TempDir(), &CSV, Setup{Tables: []string{"runs"}}, p, es); err == nil || !strings.Contains(err.Error(), "trials, attempts") {
+	if _, err := Export(t.TempDir(), &CSV, Setup{Tables: []string{"runs"}}, p, es); err == nil ||
+		!strings.Contains(err.Error(), "trials, attempts") {
 		t.Error(err)
 	}
 	dir := t.TempDir()
@@ -109,7 +111,8 @@ func TestExportRefuses(t *testing.T) {
 			es(yield)
 		}
 	}
-	if files, err := Export(dir, &JSONL, Setup{Tables: []string{"trials"}}, p, damaged); len(files) != 1 || err == nil || !strings.Contains(err.Error(), "line 4") {
+	if files, err := Export(dir, &JSONL, Setup{Tables: []string{"trials"}}, p, damaged); len(files) != 1 ||
+		err == nil || !strings.Contains(err.Error(), "line 4") {
 		t.Error(err)
 	}
 	if n := len(jsonl(t, filepath.Join(dir, "trials.jsonl"))); n != 72 {
@@ -170,11 +173,13 @@ func TestExporter(t *testing.T) {
 			}
 			continue
 		}
-		if want := []string{filepath.Join(dir, "a.txt"), filepath.Join(dir, "below/b.txt")}; err != nil || !slices.Equal(files, want) || !slices.Equal(there, want) {
+		if want := []string{filepath.Join(dir, "a.txt"), filepath.Join(dir, "below/b.txt")}; err != nil ||
+			!slices.Equal(files, want) || !slices.Equal(there, want) {
 			t.Errorf("error %v, files %q, there are %q, want %q", err, files, there, want)
 		}
 		if len(got.Trials) != 72 || len(got.Arms) == 0 || got.Tasks != nil || got.Events != nil || got.Scores != nil {
-			t.Errorf("%d trials, %d arms, %d tasks, %d events, %d scores", len(got.Trials), len(got.Arms), len(got.Tasks), len(got.Events), len(got.Scores))
+			t.Errorf("%d trials, %d arms, %d tasks, %d events, %d scores", len(got.Trials), len(got.Arms),
+				len(got.Tasks), len(got.Events), len(got.Scores))
 		}
 	}
 }
@@ -186,7 +191,8 @@ type own struct {
 
 func (x *own) Write(r *Rows) error {
 	x.got.Arms, x.got.Tasks = append(x.got.Arms, r.Arms...), append(x.got.Tasks, r.Tasks...)
-	x.got.Trials, x.got.Events, x.got.Scores = append(x.got.Trials, r.Trials...), append(x.got.Events, r.Events...), append(x.got.Scores, r.Scores...)
+	x.got.Trials, x.got.Events, x.got.Scores = append(x.got.Trials, r.Trials...), append(x.got.Events, r.Events...),
+		append(x.got.Scores, r.Scores...)
 	return x.write
 }
 
@@ -209,7 +215,8 @@ func TestFormulas(t *testing.T) {
 	if j := string(appendJSON(nil, fs, &row)); !strings.Contains(j, `"name":"=cmd|' /C calc'!A0"`) {
 		t.Error(j)
 	}
-	for in, want := range map[string]string{"": `""`, "a,b": `"a,b"`, `say "x"`: `"say ""x"""`, "two\nlines": "\"two\nlines\"", "-1": "'-1", "＝1": "'＝1", " pad": `" pad"`, "ok": "ok"} {
+	for in, want := range map[string]string{"": `""`, "a,b": `"a,b"`, `say "x"`: `"say ""x"""`,
+		"two\nlines": "\"two\nlines\"", "-1": "'-1", "＝1": "'＝1", " pad": `" pad"`, "ok": "ok"} {
 		if got := string(appendCell(nil, in)); got != want {
 			t.Errorf("cell %q: %s, want %s", in, got, want)
 		}

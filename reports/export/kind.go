@@ -18,8 +18,8 @@ type Kind struct {
 	Optional, IsPath bool
 
 	// Options is a value of the struct that describes the format's own options, which --set gives:
-	// their names by tags json, their texts by tags doc, their bounds by tags min, max and enum. Nil:
-	// it has none.
+	// their names by tags json, their texts by tags doc, their bounds by tags min, max and enum.
+	// Nil: it has none.
 	Options any
 	// Paths names the options that are paths relative to the working directory.
 	Paths []string
@@ -44,8 +44,9 @@ type Setup struct {
 
 // An Exporter writes one run in its format. Its methods are called one after another.
 type Exporter interface {
-	// Write writes rows: at first all arms and tasks, then the others as the journal has them, a few
-	// at a time. There may be more of them than memory holds. rows is used again after the return.
+	// Write writes rows: at first all arms and tasks, then the others as the journal has them, a
+	// few at a time. There may be more of them than memory holds. rows is used again after the
+	// return.
 	Write(rows *Rows) error
 	// Close writes what is left, after the last Write. After an error it is not called.
 	Close() error

@@ -38,7 +38,8 @@ func (a axes[T]) schema() *parquet.Schema {
 	base := parquet.SchemaOf(new(T))
 	w := wide{Node: base, fields: base.Fields()}
 	for _, n := range a.names {
-		w.fields = append(w.fields, axis{parquet.Optional(parquet.Encoded(parquet.String(), &parquet.RLEDictionary)), "axis_" + n})
+		w.fields = append(w.fields, axis{parquet.Optional(parquet.Encoded(parquet.String(), &parquet.RLEDictionary)),
+			"axis_" + n})
 	}
 	return parquet.NewSchema(base.Name(), w)
 }
@@ -65,7 +66,8 @@ func (a axis) Value(reflect.Value) reflect.Value { return reflect.ValueOf("") }
 
 func (a axes[T]) writer(opts []parquet.WriterOption) encoder[T] {
 	schema := a.schema()
-	return &axisWriter[T]{Writer: parquet.NewWriter(nil, append(opts, schema)...), base: parquet.SchemaOf(new(T)), axes: a}
+	return &axisWriter[T]{Writer: parquet.NewWriter(nil, append(opts, schema)...), base: parquet.SchemaOf(new(T)),
+		axes: a}
 }
 
 // An axisWriter writes a T and its axes.

@@ -15,7 +15,8 @@ type frugal struct{ zstd.Codec }
 
 var fastest = sync.OnceValue(func() *kzstd.Encoder {
 	e, err := kzstd.NewWriter(nil, kzstd.WithEncoderConcurrency(1), kzstd.WithEncoderLevel(kzstd.SpeedFastest),
-		kzstd.WithWindowSize(256<<10), kzstd.WithLowerEncoderMem(true), kzstd.WithZeroFrames(true), kzstd.WithEncoderCRC(false))
+		kzstd.WithWindowSize(256<<10), kzstd.WithLowerEncoderMem(true), kzstd.WithZeroFrames(true),
+		kzstd.WithEncoderCRC(false))
 	if err != nil {
 		panic(err) // the options are constants
 	}

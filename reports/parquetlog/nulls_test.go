@@ -37,17 +37,20 @@ func nullTables() []nullTable {
 	names := []string{"model", "prompt"}
 	return []nullTable{
 		nullTableOf("trials", axes[schema.Trial]{}), nullTableOf("trials", axes[schema.Trial]{names, byTrial}),
-		nullTableOf("attempts", axes[schema.Attempt]{}), nullTableOf("events", axes[schema.Event]{}), nullTableOf("model_calls", axes[schema.ModelCall]{}),
-		nullTableOf("scores", axes[schema.Score]{}), nullTableOf("tests", axes[schema.Test]{}), nullTableOf("tasks", axes[schema.Task]{}),
+		nullTableOf("attempts", axes[schema.Attempt]{}), nullTableOf("events", axes[schema.Event]{}),
+		nullTableOf("model_calls", axes[schema.ModelCall]{}),
+		nullTableOf("scores", axes[schema.Score]{}), nullTableOf("tests", axes[schema.Test]{}),
+		nullTableOf("tasks", axes[schema.Task]{}),
 		nullTableOf("arms", axes[schema.Arm]{}), nullTableOf("arms", axes[schema.Arm]{names, byArm}),
 	}
 }
 
 func nullTableOf[T any](name string, ax axes[T]) nullTable {
-	return nullTable{name, ax.names != nil, func(root string, n int, isNull func(column, row int) bool) (map[string][]string, error) {
-		rs, want := nullRows[T](n, isNull)
-		return want, writeAll(newTable(root, name, "run", ax), rs)
-	}}
+	return nullTable{name, ax.names != nil,
+		func(root string, n int, isNull func(column, row int) bool) (map[string][]string, error) {
+			rs, want := nullRows[T](n, isNull)
+			return want, writeAll(newTable(root, name, "run", ax), rs)
+		}}
 }
 
 // nullRows makes n rows, and says what the optional columns hold, as text.
@@ -150,7 +153,8 @@ func nullDiff(table string, got, want map[string][]string) string {
 			}
 		}
 		if wrong > 0 || len(gs) != len(ws) {
-			return fmt.Sprintf("%s.%s: %d of %d values are not what was written; row %d is %q, want %q", table, name, wrong, len(ws), first, gs[first:min(first+1, len(gs))], ws[first])
+			return fmt.Sprintf("%s.%s: %d of %d values are not what was written; row %d is %q, want %q", table, name,
+				wrong, len(ws), first, gs[first:min(first+1, len(gs))], ws[first])
 		}
 	}
 	return ""
@@ -253,14 +257,17 @@ for f in json.loads(%q):
 // place of nulls where the field is a plain value with the tag optional.
 func TestOptionalIsPointer(t *testing.T) {
 	for _, x := range []reflect.Type{
-		reflect.TypeFor[schema.Trial](), reflect.TypeFor[schema.Attempt](), reflect.TypeFor[schema.Event](), reflect.TypeFor[schema.ModelCall](),
-		reflect.TypeFor[schema.Score](), reflect.TypeFor[schema.Test](), reflect.TypeFor[schema.Task](), reflect.TypeFor[schema.Arm](),
+		reflect.TypeFor[schema.Trial](), reflect.TypeFor[schema.Attempt](), reflect.TypeFor[schema.Event](),
+		reflect.TypeFor[schema.ModelCall](),
+		reflect.TypeFor[schema.Score](), reflect.TypeFor[schema.Test](), reflect.TypeFor[schema.Task](),
+		reflect.TypeFor[schema.Arm](),
 		reflect.TypeFor[schema.EventCall](), reflect.TypeFor[schema.Page](), reflect.TypeFor[schema.Blob](),
 	} {
 		for i := range x.NumField() {
 			f := x.Field(i)
 			_, opts, _ := strings.Cut(f.Tag.Get("parquet"), ",")
-			if optional := slices.Contains(strings.Split(opts, ","), "optional"); optional != (f.Type.Kind() == reflect.Pointer) {
+			if optional := slices.Contains(strings.Split(opts, ","),
+				"optional"); optional != (f.Type.Kind() == reflect.Pointer) {
 				t.Errorf("%s.%s: a %s with the tag %q", x.Name(), f.Name, f.Type, f.Tag.Get("parquet"))
 			}
 		}

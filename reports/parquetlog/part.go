@@ -71,7 +71,8 @@ func moved(g format.RowGroup, by int64) format.RowGroup {
 	for i := range g.Columns {
 		c := &g.Columns[i]
 		c.OffsetIndexOffset, c.OffsetIndexLength, c.ColumnIndexOffset, c.ColumnIndexLength = 0, 0, 0, 0
-		for _, at := range []*int64{&c.FileOffset, &c.MetaData.DataPageOffset, &c.MetaData.IndexPageOffset, &c.MetaData.DictionaryPageOffset} {
+		for _, at := range []*int64{&c.FileOffset, &c.MetaData.DataPageOffset, &c.MetaData.IndexPageOffset,
+			&c.MetaData.DictionaryPageOffset} {
 			if *at > 0 {
 				*at += by
 			}

@@ -100,8 +100,10 @@ func TestSmallGroups(t *testing.T) {
 			rows, wrote, most = rows+batch, wrote+n, max(most, len(groups))
 		}
 		if most > 36 || wrote > 6*rows {
-			t.Errorf("%d rows at a time: up to %d row groups, each row written %.1f times", batch, most, float64(wrote)/float64(rows))
+			t.Errorf("%d rows at a time: up to %d row groups, each row written %.1f times", batch, most,
+				float64(wrote)/float64(rows))
 		}
-		t.Logf("%d rows at a time: up to %d row groups, each row written %.1f times", batch, most, float64(wrote)/float64(rows))
+		t.Logf("%d rows at a time: up to %d row groups, each row written %.1f times", batch, most,
+			float64(wrote)/float64(rows))
 	}
 }

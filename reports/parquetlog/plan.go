@@ -16,7 +16,8 @@ import (
 func writePlan(root string, p *record.Plan, names []string) error {
 	arms, tasks := schema.OfPlan(p)
 	return errors.Join(
-		writeAll(newTable(root, "arms", p.Run, axes[schema.Arm]{names, func(a *schema.Arm) map[string]string { return a.Axes }}), arms),
+		writeAll(newTable(root, "arms", p.Run,
+			axes[schema.Arm]{names, func(a *schema.Arm) map[string]string { return a.Axes }}), arms),
 		writeAll(newTable(root, "tasks", p.Run, axes[schema.Task]{}), tasks),
 	)
 }

@@ -76,7 +76,8 @@ func readers(t *testing.T) string {
 	t.Helper()
 	const gate = "EVALRUN_TEST_PARQUET_READERS"
 	if os.Getenv(gate) != "1" {
-		t.Skipf("reads the files with DuckDB and pandas where %s=1 (EVALRUN_TEST_PYTHON names a python3 that has duckdb, pandas, pyarrow, and perhaps polars)", gate)
+		t.Skipf("reads the files with DuckDB and pandas where %s=1 (EVALRUN_TEST_PYTHON names a python3 that has "+
+			"duckdb, pandas, pyarrow, and perhaps polars)", gate)
 	}
 	python := os.Getenv("EVALRUN_TEST_PYTHON")
 	if python == "" {
@@ -112,14 +113,16 @@ func TestWorkedQueries(t *testing.T) {
 	dir := t.TempDir()
 	o := reporttest.Options{Tasks: 40}
 	write(t, dir, reporttest.Plan(o), reporttest.All(o), Options{})
-	blocks := regexp.MustCompile("(?s)\\*\\*(\\d+)\\. .*?```(sql|python)\n(.*?)```").FindAllStringSubmatch(string(doc), -1)
+	blocks := regexp.MustCompile("(?s)\\*\\*(\\d+)\\. .*?```(sql|python)\n(.*?)```").FindAllStringSubmatch(string(doc),
+		-1)
 	if len(blocks) != 12 {
 		t.Fatalf("%d worked queries", len(blocks))
 	}
 	for _, b := range blocks {
 		program := b[3]
 		if b[2] == "sql" {
-			program = fmt.Sprintf("import duckdb\nrows = duckdb.sql(%q).fetchall()\nassert rows, 'no rows'\nprint(rows)\n", b[3])
+			program = fmt.Sprintf("import duckdb\nrows = duckdb.sql(%q).fetchall()\nassert rows, 'no "+
+				"rows'\nprint(rows)\n", b[3])
 		}
 		out := python(t, dir, program)
 		t.Logf("query %s:\n%s", b[1], out[:min(len(out), 600)])
@@ -144,7 +147,8 @@ func TestReaders(t *testing.T) {
 	var program bytes.Buffer
 	program.WriteString("import duckdb\n")
 	for table, cols := range documented(t) {
-		fmt.Fprintf(&program, "got = {r[0]: r[1] for r in duckdb.sql(\"describe select * from 'parquet/%s/*.parquet'\").fetchall()}\n", table)
+		fmt.Fprintf(&program, "got = {r[0]: r[1] for r in duckdb.sql(\"describe select * from "+
+			"'parquet/%s/*.parquet'\").fetchall()}\n", table)
 		for _, c := range cols {
 			if c[0] == "axis_*" {
 				c[0] = "axis_model"
@@ -197,7 +201,8 @@ while time.time() < end:
 	program.Reset()
 	program.WriteString("import duckdb, pandas as pd, pyarrow.parquet as pq, glob\n")
 	for table, rs := range want {
-		fmt.Fprintf(&program, "assert duckdb.sql(\"select count(*) from 'parquet/%[1]s/*.parquet'\").fetchall()[0][0] == %[2]d\n"+
+		fmt.Fprintf(&program, "assert duckdb.sql(\"select count(*) from "+
+			"'parquet/%[1]s/*.parquet'\").fetchall()[0][0] == %[2]d\n"+
 			"assert len(pd.read_parquet('parquet/%[1]s')) == %[2]d\n"+
 			"assert not pl or pl.read_parquet('parquet/%[1]s/*.parquet').height == %[2]d\n", table, len(rs))
 	}

@@ -95,8 +95,9 @@ func Open(dir string, plan *record.Plan, o Options) (*Writer, error) {
 	}
 	names := axisNames(plan)
 	w.tables = tables{
-		build:    schema.NewBuilder(plan.Run),
-		trials:   trials{table: newTable(w.dir, "trials", plan.Run, axes[schema.Trial]{names, func(t *schema.Trial) map[string]string { return t.Axes }})},
+		build: schema.NewBuilder(plan.Run),
+		trials: trials{table: newTable(w.dir, "trials", plan.Run,
+			axes[schema.Trial]{names, func(t *schema.Trial) map[string]string { return t.Axes }})},
 		attempts: newTable(w.dir, "attempts", plan.Run, axes[schema.Attempt]{}),
 		events:   newTable(w.dir, "events", plan.Run, axes[schema.Event]{}),
 		calls:    newTable(w.dir, "model_calls", plan.Run, axes[schema.ModelCall]{}),
@@ -232,7 +233,8 @@ func (w *Writer) fail(err error) {
 	defer w.mu.Unlock()
 	if w.err == nil {
 		w.err = err
-		w.log.Error("parquet tables are no longer written; the journal has everything, and they can be made again from it", "err", err)
+		w.log.Error("parquet tables are no longer written; the journal has everything, and they can be made "+
+			"again from it", "err", err)
 	}
 	w.queue, w.bytes = nil, 0
 	w.room.Broadcast()
@@ -247,7 +249,8 @@ func (w *Writer) take(es []record.Entry) error {
 		}
 		w.seen = e.Seq
 		w.batch.Reset()
-		if err := w.build.Add(e, &w.batch); err != nil && e.Seq > w.last { // of entries seen before, attempts may have begun before From
+		// of entries seen before, attempts may have begun before From
+		if err := w.build.Add(e, &w.batch); err != nil && e.Seq > w.last {
 			w.log.Warn("a journal entry makes no row", "err", err)
 		}
 		if err := w.put(e); err != nil {
@@ -352,7 +355,8 @@ func mark(e *record.Entry) string {
 const stateName = ".state.json"
 
 func (w *Writer) save(s state, sync bool) error {
-	_, err := replace(filepath.Join(w.dir, stateName), sync, func(out *os.File) error { return json.NewEncoder(out).Encode(s) })
+	_, err := replace(filepath.Join(w.dir, stateName), sync,
+		func(out *os.File) error { return json.NewEncoder(out).Encode(s) })
 	return err
 }
 
@@ -361,7 +365,8 @@ func (w *Writer) save(s state, sync bool) error {
 func (w *Writer) open(o Options) (state, error) {
 	begin := state{Last: 0, Low: 1}
 	st := begin
-	if data, err := os.ReadFile(filepath.Join(w.dir, stateName)); err != nil || json.Unmarshal(data, &st) != nil || st.Low < 1 || st.Last < 0 {
+	if data, err := os.ReadFile(filepath.Join(w.dir, stateName)); err != nil || json.Unmarshal(data, &st) != nil ||
+		st.Low < 1 || st.Last < 0 {
 		st = begin
 	}
 	var found []grown

@@ -266,7 +266,8 @@ func TestResume(t *testing.T) {
 					if err := os.WriteFile(filepath.Join(dir, "parquet", stateName), st, 0o666); err != nil {
 						t.Fatal(err)
 					}
-					if err := os.WriteFile(filepath.Join(dir, "parquet", "events", tmpPrefix+"x.tmp"), []byte("half"), 0o666); err != nil {
+					if err := os.WriteFile(filepath.Join(dir, "parquet", "events", tmpPrefix+"x.tmp"), []byte("half"),
+						0o666); err != nil {
 						t.Fatal(err)
 					}
 				} else if err := w.Close(); err != nil {
@@ -295,7 +296,8 @@ func TestResumeBehindVerdict(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		entries = append(entries, record.Entry{V: 1, Seq: int64(len(entries) + 1), Time: reporttest.Epoch, Trial: trial, Attempt: 1, Kind: kind, Data: b})
+		entries = append(entries, record.Entry{V: 1, Seq: int64(len(entries) + 1), Time: reporttest.Epoch, Trial: trial,
+			Attempt: 1, Kind: kind, Data: b})
 	}
 	done := record.Verdict{Final: true, Status: record.Scored}
 	add("a", record.KindAttempt, record.Attempt{Attempt: 1})
@@ -320,10 +322,13 @@ func TestCrashWhileReplacing(t *testing.T) {
 	small(t)
 	o := reporttest.Options{Tasks: 20}
 	plan, entries, want := reporttest.Plan(o), reporttest.All(o), expected(t, o)
-	first := slices.IndexFunc(entries, func(e record.Entry) bool { return strings.Contains(string(e.Data), `"why":"rerun"`) })
+	first := slices.IndexFunc(entries, func(e record.Entry) bool {
+		return strings.Contains(string(e.Data), `"why":"rerun"`)
+	})
 	dir := t.TempDir()
 	write(t, dir, plan, entries[:first], Options{})
-	tr := trials{table: newTable(filepath.Join(dir, "parquet"), "trials", plan.Run, axes[schema.Trial]{axisNames(plan), func(t *schema.Trial) map[string]string { return t.Axes }})}
+	tr := trials{table: newTable(filepath.Join(dir, "parquet"), "trials", plan.Run,
+		axes[schema.Trial]{axisNames(plan), func(t *schema.Trial) map[string]string { return t.Axes }})}
 	if ok, err := tr.resume(state{}); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
@@ -368,8 +373,10 @@ func TestDamage(t *testing.T) {
 		"bad state": func(dir string) error {
 			return os.WriteFile(filepath.Join(dir, "parquet", stateName), []byte("{"), 0o666)
 		},
-		"nothing":      func(dir string) error { return os.RemoveAll(filepath.Join(dir, "parquet")) },
-		"half rebuilt": func(dir string) error { return os.Rename(filepath.Join(dir, "parquet"), filepath.Join(dir, replaced)) },
+		"nothing": func(dir string) error { return os.RemoveAll(filepath.Join(dir, "parquet")) },
+		"half rebuilt": func(dir string) error {
+			return os.Rename(filepath.Join(dir, "parquet"), filepath.Join(dir, replaced))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -391,7 +398,9 @@ func TestCopied(t *testing.T) {
 	small(t)
 	o := reporttest.Options{Tasks: 8}
 	plan, entries, want := reporttest.Plan(o), reporttest.All(o), expected(t, o)
-	half := slices.IndexFunc(entries, func(e record.Entry) bool { return e.Kind == record.KindVerdict && e.Seq > int64(len(entries)/2) }) + 1
+	half := slices.IndexFunc(entries, func(e record.Entry) bool {
+		return e.Kind == record.KindVerdict && e.Seq > int64(len(entries)/2)
+	}) + 1
 	other := reporttest.All(reporttest.Options{Tasks: 8, Seed: 9}) // the same run, which went on elsewhere
 	copied := slices.Concat(entries[:half], other[half:half+50])
 	old, full, strange := t.TempDir(), t.TempDir(), t.TempDir()
@@ -434,9 +443,11 @@ func TestCopied(t *testing.T) {
 		{"all newer", full, "", nil, entries[:half], "which ends at"},
 		{"of another journal", strange, "", nil, entries, "not the one that they are of"},
 		{"events older", full, old, []string{"events"}, entries, "events is older than the other tables"},
-		{"trials and attempts older", full, old, []string{"trials", "attempts"}, entries, "is older than the other tables"},
+		{"trials and attempts older", full, old, []string{"trials", "attempts"}, entries,
+			"is older than the other tables"},
 		{"a newer state", old, full, []string{stateName}, entries, "is older than the other tables"},
-		{"an older state, tables beyond the journal", full, old, []string{stateName}, entries[:half+20], "which ends at"},
+		{"an older state, tables beyond the journal", full, old, []string{stateName}, entries[:half+20],
+			"which ends at"},
 		{"an older state", full, old, []string{stateName}, entries, ""},
 	} {
 		t.Run(x.name, func(t *testing.T) {
@@ -496,7 +507,8 @@ func TestRebuild(t *testing.T) {
 			reporttest.Entries(o)(yield)
 		}
 	}
-	if err := Rebuild(again, plan, iter.Seq2[record.Entry, error](bad), Options{}); err == nil || !strings.Contains(err.Error(), "line 7") {
+	if err := Rebuild(again, plan, iter.Seq2[record.Entry, error](bad), Options{}); err == nil ||
+		!strings.Contains(err.Error(), "line 7") {
 		t.Errorf("error: %v", err)
 	}
 	same(t, "rebuilt with a damaged entry", everything(t, again), expected(t, o))
@@ -621,7 +633,8 @@ func TestMetadata(t *testing.T) {
 			t.Fatal(err)
 		}
 		m := meta{f: f.File}
-		if m.int(keySchema) != schema.Schema || m.text(keyRun) != reporttest.Plan(o).Run || m.text(keyTable) != table || m.err != nil {
+		if m.int(keySchema) != schema.Schema || m.text(keyRun) != reporttest.Plan(o).Run || m.text(keyTable) != table ||
+			m.err != nil {
 			t.Errorf("%s: %v", table, f.Metadata().KeyValueMetadata)
 		}
 		_, ok := f.Schema().Lookup("axis_model")

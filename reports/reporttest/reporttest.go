@@ -35,16 +35,19 @@ func Plan(o Options) *record.Plan {
 		Benchmarks: []record.Benchmark{{Name: "toy", Spec: "toy", Digest: "sha256:toy"}},
 		Config:     json.RawMessage(`{"limits":{"steps":50,"time":"10m"},"sandbox":{"driver":"fake"}}`),
 	}
-	for _, a := range []struct{ name, model, prompt string }{{"small-terse", "acme/small", "terse"}, {"large-terse", "acme/large", "terse"}, {"large-full", "acme/large", "full"}} {
+	for _, a := range []struct{ name, model, prompt string }{{"small-terse", "acme/small", "terse"},
+		{"large-terse", "acme/large", "terse"}, {"large-full", "acme/large", "full"}} {
 		arm := record.Arm{
-			Name: a.name, Agent: "codeact", Model: a.model, Prompt: a.prompt, Axes: map[string]string{"model": a.model, "prompt": a.prompt},
-			Def: json.RawMessage(fmt.Sprintf(`{"agent":"codeact","model":%q,"prompt":%q}`, a.model, a.prompt)),
+			Name: a.name, Agent: "codeact", Model: a.model, Prompt: a.prompt,
+			Axes: map[string]string{"model": a.model, "prompt": a.prompt},
+			Def:  json.RawMessage(fmt.Sprintf(`{"agent":"codeact","model":%q,"prompt":%q}`, a.model, a.prompt)),
 		}
 		arm.ID, _ = record.ArmID(arm.Def)
 		p.Arms = append(p.Arms, arm)
 	}
 	for i := range o.Tasks {
-		t := record.Task{Benchmark: "toy", ID: fmt.Sprintf("task-%02d", i), Tags: []string{[]string{"easy", "hard"}[i%2]}}
+		t := record.Task{Benchmark: "toy", ID: fmt.Sprintf("task-%02d", i),
+			Tags: []string{[]string{"easy", "hard"}[i%2]}}
 		t.Fields = map[string]string{"difficulty": t.Tags[0], "n": fmt.Sprint(i)}
 		if i%4 == 0 {
 			t.Cluster = "repo-a"
@@ -144,7 +147,8 @@ func (w *writer) put(kind string, data any) {
 	}
 	w.seq++
 	w.now = w.now.Add(time.Duration(1000+w.rng.IntN(2000)) * time.Microsecond)
-	w.stopped = !w.yield(record.Entry{V: record.Version, Seq: w.seq, Time: w.now, Trial: w.trialID, Attempt: w.attempt, Fence: w.fence, Kind: kind, Data: raw}, nil)
+	w.stopped = !w.yield(record.Entry{V: record.Version, Seq: w.seq, Time: w.now, Trial: w.trialID, Attempt: w.attempt,
+		Fence: w.fence, Kind: kind, Data: raw}, nil)
 }
 
 func (w *writer) note(source string, cause int64, call *event.Call, b event.Body) int64 {
@@ -167,8 +171,10 @@ func (w *writer) begin(a *record.Arm, t *record.Task, rep, attempt int, why stri
 	w.fence++
 	w.start = w.now
 	w.put(record.KindAttempt, record.Attempt{
-		Arm: a.ID, ArmName: a.Name, Agent: a.Agent, Model: a.Model, Prompt: a.Prompt, Axes: a.Axes, Benchmark: t.Benchmark, Task: t.ID,
-		Digest: t.Digest, Cluster: t.Cluster, Repeat: rep, Attempt: attempt, Seed: uint64(rep)*1000 + uint64(attempt), Why: why, Driver: "fake",
+		Arm: a.ID, ArmName: a.Name, Agent: a.Agent, Model: a.Model, Prompt: a.Prompt, Axes: a.Axes,
+		Benchmark: t.Benchmark, Task: t.ID,
+		Digest: t.Digest, Cluster: t.Cluster, Repeat: rep, Attempt: attempt, Seed: uint64(rep)*1000 + uint64(attempt),
+		Why: why, Driver: "fake",
 		Queued: 3 * time.Millisecond,
 	})
 }
@@ -194,7 +200,8 @@ func (w *writer) trial(n int, a *record.Arm, ai int, t *record.Task, ti, rep int
 	}
 	switch n % 24 {
 	case 5: // the machine failed, the second attempt went well
-		w.fail(record.Infra, false, record.Fault{Phase: "start", Class: "sandbox", Text: "starting the sandbox: no space left on device"})
+		w.fail(record.Infra, false, record.Fault{Phase: "start", Class: "sandbox",
+			Text: "starting the sandbox: no space left on device"})
 		w.begin(a, t, rep, 2, "retry")
 		w.play(n, a, ai, ti, record.Answered)
 	case 9: // killed in the middle, taken up by resume
@@ -202,7 +209,8 @@ func (w *writer) trial(n int, a *record.Arm, ai int, t *record.Task, ti, rep int
 		w.begin(a, t, rep, 2, "resume")
 		w.play(n, a, ai, ti, record.Answered)
 	case 11:
-		w.fail(record.Provider, true, record.Fault{Phase: "agent", Class: "rate", Text: "acme: 429 too many requests, given up after 6 tries"})
+		w.fail(record.Provider, true, record.Fault{Phase: "agent", Class: "rate",
+			Text: "acme: 429 too many requests, given up after 6 tries"})
 	case 13:
 		w.play(n, a, ai, ti, record.Limit)
 	case 15:
@@ -210,11 +218,14 @@ func (w *writer) trial(n int, a *record.Arm, ai int, t *record.Task, ti, rep int
 	case 17:
 		w.play(n, a, ai, ti, record.GaveUp)
 	case 19:
-		w.fail(record.Skipped, true, record.Fault{Phase: "plan", Class: "needs", Text: "needs an image, and there is no Docker here"})
+		w.fail(record.Skipped, true, record.Fault{Phase: "plan", Class: "needs",
+			Text: "needs an image, and there is no Docker here"})
 	case 21:
-		w.fail(record.Infra, true, record.Fault{Phase: "start", Class: "sandbox", Text: "starting the sandbox: cgroup: permission denied"})
+		w.fail(record.Infra, true, record.Fault{Phase: "start", Class: "sandbox",
+			Text: "starting the sandbox: cgroup: permission denied"})
 	case 23:
-		w.fail(record.Grader, true, record.Fault{Phase: "grade", Class: "timeout", Text: "grading: no answer from the grader's machine in 60s"})
+		w.fail(record.Grader, true, record.Fault{Phase: "grade", Class: "timeout",
+			Text: "grading: no answer from the grader's machine in 60s"})
 	default:
 		w.play(n, a, ai, ti, record.Answered)
 	}
@@ -223,7 +234,8 @@ func (w *writer) trial(n int, a *record.Arm, ai int, t *record.Task, ti, rep int
 // play is a session with its events, calls, grades and verdict.
 func (w *writer) play(n int, a *record.Arm, ai, ti int, end record.End) {
 	w.put(record.KindStage, record.Stage{Index: 0, Goal: "make it work", Events: 0})
-	w.note(event.FromEnvironment, -1, nil, event.System{Text: "You are careful.", Tools: []string{"execute_bash", "finish"}})
+	w.note(event.FromEnvironment, -1, nil,
+		event.System{Text: "You are careful.", Tools: []string{"execute_bash", "finish"}})
 	w.note(event.FromUser, -1, nil, event.Message{Parts: event.Text("make it work: " + a.Name)})
 	calls := w.o.Calls
 	if calls == 0 {
@@ -240,14 +252,20 @@ func (w *writer) play(n int, a *record.Arm, ai, ti int, end record.End) {
 			u.Cost = &c
 		}
 		if i == 1 && n%5 == 0 {
-			w.put(record.KindCall, record.Call{Role: "main", N: i, Try: 1, Model: a.Model, Request: "aa", Start: w.now, Latency: 12 * time.Millisecond, HTTP: 429, Error: "rate limited", Class: "rate"})
+			w.put(record.KindCall, record.Call{Role: "main", N: i, Try: 1, Model: a.Model, Request: "aa", Start: w.now,
+				Latency: 12 * time.Millisecond, HTTP: 429, Error: "rate limited", Class: "rate"})
 		}
 		w.put(record.KindCall, record.Call{
-			Role: "main", N: i, Try: 1 + btoi(i == 1 && n%5 == 0), Model: a.Model, Request: "aa", Reply: id, Stop: stop, Start: w.now,
-			Latency: time.Duration(100+w.rng.IntN(900)) * time.Millisecond, HTTP: 200, ID: fmt.Sprintf("req_%d_%d", n, i),
-			Usage: record.Usage{Calls: 1, In: u.In, Out: u.Out, Cached: u.Cached, Cost: u.Cost}, Raw: json.RawMessage(`{"object":"chat.completion"}`),
+			Role: "main", N: i, Try: 1 + btoi(i == 1 && n%5 == 0), Model: a.Model, Request: "aa", Reply: id, Stop: stop,
+			Start:   w.now,
+			Latency: time.Duration(100+w.rng.IntN(900)) * time.Millisecond, HTTP: 200,
+			ID:    fmt.Sprintf("req_%d_%d", n, i),
+			Usage: record.Usage{Calls: 1, In: u.In, Out: u.Out, Cached: u.Cached, Cost: u.Cost},
+			Raw:   json.RawMessage(`{"object":"chat.completion"}`),
 		})
-		w.note(event.FromAgent, -1, nil, event.Reply{ID: id, Role: "main", Model: a.Model, Parts: event.Text("Let me look."), Calls: rcs, Stop: stop, Usage: u})
+		w.note(event.FromAgent, -1, nil,
+			event.Reply{ID: id, Role: "main", Model: a.Model, Parts: event.Text("Let me look."), Calls: rcs, Stop: stop,
+				Usage: u})
 		use.Calls++
 		use.In, use.Out, use.Cached = use.In+u.In, use.Out+u.Out, use.Cached+u.Cached
 		cost += c
@@ -255,8 +273,10 @@ func (w *writer) play(n int, a *record.Arm, ai, ti int, end record.End) {
 	}
 	for i := range calls {
 		id := fmt.Sprintf("call_%d", i)
-		reply := model(i, []event.ReplyCall{{ID: id, Name: "execute_bash", Args: fmt.Sprintf(`{"command":"cat file%d | sort"}`, i)}}, "tool_calls")
-		at := w.note(event.FromAgent, -1, &event.Call{Reply: reply, ID: id, Name: "execute_bash", Of: 1}, event.Run{Command: fmt.Sprintf("cat file%d | sort", i)})
+		reply := model(i, []event.ReplyCall{
+			{ID: id, Name: "execute_bash", Args: fmt.Sprintf(`{"command":"cat file%d | sort"}`, i)}}, "tool_calls")
+		at := w.note(event.FromAgent, -1, &event.Call{Reply: reply, ID: id, Name: "execute_bash", Of: 1},
+			event.Run{Command: fmt.Sprintf("cat file%d | sort", i)})
 		w.now = w.now.Add(time.Duration(20+w.rng.IntN(200)) * time.Millisecond)
 		out := strings.Repeat(fmt.Sprintf("line of file %d\n", i), 3)
 		if !w.o.Plain && n%7 == 3 {
@@ -266,7 +286,8 @@ func (w *writer) play(n int, a *record.Arm, ai, ti int, end record.End) {
 			v := 0.25
 			w.put(record.KindReward, record.Reward{Action: at, Reward: &v, Info: json.RawMessage(`{"why":"closer"}`)})
 		}
-		w.note(event.FromEnvironment, at, nil, event.RunResult{Code: btoi(i == 1), Output: out, OutBytes: int64(len(out)), WallMS: int64(w.rng.IntN(200))})
+		w.note(event.FromEnvironment, at, nil,
+			event.RunResult{Code: btoi(i == 1), Output: out, OutBytes: int64(len(out)), WallMS: int64(w.rng.IntN(200))})
 		steps++
 	}
 	bad := int64(0)
@@ -274,8 +295,10 @@ func (w *writer) play(n int, a *record.Arm, ai, ti int, end record.End) {
 		switch n % 8 {
 		case 1:
 			reply := model(calls, []event.ReplyCall{{ID: "c", Name: "exec", Args: `{"command": oops`}}, "tool_calls")
-			at := w.note(event.FromAgent, -1, &event.Call{Reply: reply, ID: "c", Name: "exec", Of: 1}, event.Invalid{Name: "exec", Args: `{"command": oops`, Why: "no such tool"})
-			w.note(event.FromEnvironment, at, nil, event.Error{Code: "unknown_tool", Text: "there is no tool exec; there are execute_bash, finish"})
+			at := w.note(event.FromAgent, -1, &event.Call{Reply: reply, ID: "c", Name: "exec", Of: 1},
+				event.Invalid{Name: "exec", Args: `{"command": oops`, Why: "no such tool"})
+			w.note(event.FromEnvironment, at, nil,
+				event.Error{Code: "unknown_tool", Text: "there is no tool exec; there are execute_bash, finish"})
 			bad++
 		case 2:
 			at := w.note(event.FromAgent, -1, nil, event.Think{Thought: "this is hard"})
@@ -283,19 +306,28 @@ func (w *writer) play(n int, a *record.Arm, ai, ti int, end record.End) {
 		case 4:
 			steps += w.browse()
 		case 3:
-			at := w.note(event.FromAgent, -1, nil, event.Unknown{K: "vendor.click", C: event.Action, Raw: json.RawMessage(`{"x":1,"y":2}`)})
-			w.note(event.FromEnvironment, at, nil, event.ToolResult{Name: "click", Parts: []event.Part{{Text: "clicked"}, {Blob: &event.Blob{SHA256: strings.Repeat("ab", 32), Type: "image/png", Size: 1234}}}, Data: json.RawMessage(`{"ok":true}`)})
+			at := w.note(event.FromAgent, -1, nil,
+				event.Unknown{K: "vendor.click", C: event.Action, Raw: json.RawMessage(`{"x":1,"y":2}`)})
+			w.note(event.FromEnvironment, at, nil,
+				event.ToolResult{Name: "click",
+					Parts: []event.Part{{Text: "clicked"},
+						{Blob: &event.Blob{SHA256: strings.Repeat("ab", 32), Type: "image/png", Size: 1234}}},
+					Data: json.RawMessage(`{"ok":true}`)})
 		}
 	}
 	if end != record.Limit && end != record.Broke {
 		reply := model(calls+1, []event.ReplyCall{{ID: "f", Name: "finish", Args: `{"message":"done"}`}}, "tool_calls")
-		at := w.note(event.FromAgent, -1, &event.Call{Reply: reply, ID: "f", Name: "finish", Of: 1}, event.Finish{Message: "done", GaveUp: end == record.GaveUp})
+		at := w.note(event.FromAgent, -1, &event.Call{Reply: reply, ID: "f", Name: "finish", Of: 1},
+			event.Finish{Message: "done", GaveUp: end == record.GaveUp})
 		w.note(event.FromEnvironment, at, nil, event.Ack{Of: "finish"})
 		steps++
 	}
 	left := n % 3 / 2
-	ev := record.Evidence{Stage: 0, End: end, Data: json.RawMessage(`{"stage":0,"answer":{"parts":[{"text":"42"}]},"files":{"out.txt":{"sha256":"` + strings.Repeat("cd", 32) + `","size":14000}}}`), Left: &left, Last: true}
-	v := record.Verdict{Final: true, Status: record.Scored, End: end, Stages: 1, Steps: steps, Turns: use.Calls, BadCalls: bad, Usage: use, Left: &left, Answer: "42"}
+	ev := record.Evidence{Stage: 0, End: end,
+		Data: json.RawMessage(`{"stage":0,"answer":{"parts":[{"text":"42"}]},"files":{"out.txt":{"sha256":"` +
+			strings.Repeat("cd", 32) + `","size":14000}}}`), Left: &left, Last: true}
+	v := record.Verdict{Final: true, Status: record.Scored, End: end, Stages: 1, Steps: steps, Turns: use.Calls,
+		BadCalls: bad, Usage: use, Left: &left, Answer: "42"}
 	if a.Model != "acme/small" {
 		v.Usage.Cost = &cost
 	}
@@ -304,7 +336,8 @@ func (w *writer) play(n int, a *record.Arm, ai, ti int, end record.End) {
 		v.Limit, ev.Limit = "turns", "turns"
 	case record.Broke:
 		ev.Error = "exit status 1"
-		v.Error = &record.Fault{Status: record.Scored, Phase: "agent", Class: "panic", Text: "the agent ended with exit status 1"}
+		v.Error = &record.Fault{Status: record.Scored, Phase: "agent", Class: "panic",
+			Text: "the agent ended with exit status 1"}
 	}
 	// Larger arms and even tasks do better.
 	reward := float64(btoi(end == record.Answered && (ti*7+w.attempt+n/36)%10 < 4+2*ai))
@@ -312,10 +345,13 @@ func (w *writer) play(n int, a *record.Arm, ai, ti int, end record.End) {
 		v.Abandoned = true
 	}
 	v.Reward = &reward
-	v.Scores = []record.Score{{Name: "correct", Primary: true, Value: &reward, Text: "42", Why: "compared with the expected answer"}, {Name: "style", Value: nil, Why: "no opinion"}}
+	v.Scores = []record.Score{{Name: "correct", Primary: true, Value: &reward, Text: "42",
+		Why: "compared with the expected answer"}, {Name: "style", Value: nil, Why: "no opinion"}}
 	status := []string{"failed", "passed"}[int(reward)]
 	w.put(record.KindEvidence, ev)
-	w.put(record.KindResult, record.Result{Stage: 0, Scores: v.Scores, Tests: []record.Test{{Name: "test_basic", Status: "passed"}, {Name: "test_edge", Status: status, Message: "expected 42"}}})
+	w.put(record.KindResult, record.Result{Stage: 0, Scores: v.Scores,
+		Tests: []record.Test{{Name: "test_basic", Status: "passed"},
+			{Name: "test_edge", Status: status, Message: "expected 42"}}})
 	w.now = w.now.Add(5 * time.Millisecond)
 	if !w.o.Plain && reward == 0 && n%10 == 4 {
 		v.Flags = []string{"no_reward"}
@@ -323,10 +359,12 @@ func (w *writer) play(n int, a *record.Arm, ai, ti int, end record.End) {
 	v.Driver, v.Network = "local", "none"
 	if ti%2 == 1 {
 		v.Driver, v.Network, v.Times.Image = "docker", "allow example.org", 40*time.Millisecond
-		v.Images = []record.Image{{Role: "agent", Name: fmt.Sprintf("task-%d", ti), Digest: "sha256:" + strings.Repeat("ab", 32)}}
+		v.Images = []record.Image{{Role: "agent", Name: fmt.Sprintf("task-%d", ti),
+			Digest: "sha256:" + strings.Repeat("ab", 32)}}
 		if !w.o.Plain && n%9 == 1 {
 			v.Refused = 3
-			w.note(event.FromEnvironment, -1, nil, event.NetworkRefused{Role: "agent", Host: "192.0.2.7", Port: 443, Why: "not on the list", Count: 3})
+			w.note(event.FromEnvironment, -1, nil,
+				event.NetworkRefused{Role: "agent", Host: "192.0.2.7", Port: 443, Why: "not on the list", Count: 3})
 		}
 	}
 	w.verdict(v)
@@ -336,12 +374,15 @@ func (w *writer) play(n int, a *record.Arm, ai, ti int, end record.End) {
 func (w *writer) browse() int64 {
 	page := func(n int) event.Browsed {
 		blob := func(digits, kind string) *event.Blob {
-			return &event.Blob{SHA256: strings.Repeat(digits, 31) + fmt.Sprintf("%02x", n), Type: kind, Size: int64(1000 + n)}
+			return &event.Blob{SHA256: strings.Repeat(digits, 31) + fmt.Sprintf("%02x", n), Type: kind,
+				Size: int64(1000 + n)}
 		}
 		return event.Browsed{
 			URL: fmt.Sprintf("http://shop.test/item/%d", n), Active: 1, Focused: "a1", Step: n, Elapsed: float64(n),
-			Pages:      []event.BrowserPage{{URL: "http://shop.test/", Title: "Shop"}, {URL: fmt.Sprintf("http://shop.test/item/%d", n), Title: fmt.Sprintf("Item %d \x1b[31m\u202e", n)}},
-			Screenshot: blob("01", "image/png"), Marks: blob("02", "image/png"), AX: blob("03", "application/json"), DOM: blob("04", "application/json"), Properties: blob("05", "application/json"),
+			Pages: []event.BrowserPage{{URL: "http://shop.test/", Title: "Shop"},
+				{URL: fmt.Sprintf("http://shop.test/item/%d", n), Title: fmt.Sprintf("Item %d \x1b[31m\u202e", n)}},
+			Screenshot: blob("01", "image/png"), Marks: blob("02", "image/png"), AX: blob("03", "application/json"),
+			DOM: blob("04", "application/json"), Properties: blob("05", "application/json"),
 		}
 	}
 	act := func(code string, reward float64, info string, o event.Browsed) {
@@ -359,8 +400,11 @@ func (w *writer) browse() int64 {
 	failed.Log = []event.BrowserLog{{Kind: "console", Text: "price is undefined", URL: failed.URL}}
 	act(`click("z9")`, 0, `{"cumulative":0,"raw_reward":-0.1,"terminated":false,"truncated":false}`, failed)
 	last := page(2)
-	last.Done, last.Downloads = true, []event.BrowserDownload{{URL: last.URL, Name: "bill.pdf", State: "completed", Size: 9000, Blob: &event.Blob{SHA256: strings.Repeat("06", 32), Type: "application/pdf", Size: 9000}}}
-	act("fill(\"a3\", \"2\")\nclick(\"a1\")", 0.5, `{"cumulative":0.5,"raw_reward":0.7,"terminated":true,"truncated":false}`, last)
+	last.Done, last.Downloads = true, []event.BrowserDownload{
+		{URL: last.URL, Name: "bill.pdf", State: "completed", Size: 9000,
+			Blob: &event.Blob{SHA256: strings.Repeat("06", 32), Type: "application/pdf", Size: 9000}}}
+	act("fill(\"a3\", \"2\")\nclick(\"a1\")", 0.5,
+		`{"cumulative":0.5,"raw_reward":0.7,"terminated":true,"truncated":false}`, last)
 	return 3
 }
 
@@ -378,7 +422,9 @@ func (w *writer) after(p *record.Plan) {
 				case n == 6:
 					one := 1.0
 					w.trialID, w.attempt = record.TrialID(p.Arms[ai].ID, p.Tasks[ti].Digest, rep), 0
-					w.put(record.KindAmend, record.Amend{Why: "the expected answer was wrong", Reward: &one, Scores: []record.Score{{Name: "correct", Primary: true, Value: &one}}})
+					w.put(record.KindAmend,
+						record.Amend{Why: "the expected answer was wrong", Reward: &one,
+							Scores: []record.Score{{Name: "correct", Primary: true, Value: &one}}})
 				}
 				n++
 			}

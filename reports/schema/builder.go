@@ -168,7 +168,8 @@ func (b *Builder) verdict(e *record.Entry, out *Batch) error {
 		return nil
 	}
 	t := Trial{
-		ArmID: clean(o.Arm), Agent: clean(o.Agent), Model: optional(o.Model), Prompt: optional(o.Prompt), Axes: cleanMap(o.Axes),
+		ArmID: clean(o.Arm), Agent: clean(o.Agent), Model: optional(o.Model), Prompt: optional(o.Prompt),
+		Axes:   cleanMap(o.Axes),
 		Digest: clean(o.Digest), Cluster: optional(o.Cluster), Attempts: a.Attempt, Seed: o.Seed,
 	}
 	share(&t, &a)
@@ -203,8 +204,11 @@ var shared = func() (fs [][2]int) {
 func (b *Builder) attemptRow(trial string, seq int64, o *opened) Attempt {
 	a := Attempt{
 		Run: b.run, Trial: clean(trial), Attempt: int32(o.Attempt.Attempt), Why: optional(o.Why), Regrade: o.Regrade,
-		Arm: clean(o.ArmName), Benchmark: clean(o.Benchmark), Task: clean(o.Task), Repeat: int32(o.Repeat), Driver: optional(o.Driver),
-		Goal: optional(o.goal), GoalBlob: optional(o.blob), QueuedMS: o.Queued.Milliseconds(), StartedAt: o.start.UTC(), Seq: seq,
+		Arm: clean(o.ArmName), Benchmark: clean(o.Benchmark), Task: clean(o.Task), Repeat: int32(o.Repeat),
+		Driver: optional(o.Driver),
+		Goal:   optional(o.goal), GoalBlob: optional(o.blob), QueuedMS: o.Queued.Milliseconds(),
+		StartedAt: o.start.UTC(),
+		Seq:       seq,
 	}
 	a.took(o.spent)
 	return a
@@ -250,7 +254,8 @@ func tokens(u *record.Usage) (in, out, cached, write, reasoning *int64) {
 
 // conclude fills in what the verdict says.
 func (a *Attempt) conclude(v *record.Verdict, end time.Time) {
-	a.Final, a.Status, a.Outcome, a.LimitHit = v.Final, ptr(clean(string(v.Status))), optional(string(v.End)), optional(v.Limit)
+	a.Final, a.Status, a.Outcome, a.LimitHit = v.Final, ptr(clean(string(v.Status))), optional(string(v.End)),
+		optional(v.Limit)
 	a.Reward, a.Flags, a.Answer, a.EndedAt = v.Reward, cleanAll(v.Flags), optional(v.Answer), ptr(end.UTC())
 	if v.Error != nil {
 		a.ErrorPhase, a.ErrorClass, a.Error = optional(v.Error.Phase), optional(v.Error.Class), optional(v.Error.Text)
@@ -264,8 +269,10 @@ func (a *Attempt) conclude(v *record.Verdict, end time.Time) {
 		break
 	}
 	a.Network, a.Refused, a.ImageMS = optional(v.Network), ptr(v.Refused), ms(t.Image)
-	a.WallMS, a.QueueMS, a.StartMS, a.AgentMS, a.WorkingMS = ms(t.Wall), ms(t.Queue), ms(t.Start), ms(t.Agent), ms(t.Working)
-	a.ModelMS, a.BackoffMS, a.ToolMS, a.GradeMS, a.CloseMS = ms(t.Model), ms(t.Backoff), ms(t.Tool), ms(t.Grade), ms(t.Close)
+	a.WallMS, a.QueueMS, a.StartMS, a.AgentMS, a.WorkingMS = ms(t.Wall), ms(t.Queue), ms(t.Start), ms(t.Agent),
+		ms(t.Working)
+	a.ModelMS, a.BackoffMS, a.ToolMS, a.GradeMS, a.CloseMS = ms(t.Model), ms(t.Backoff), ms(t.Tool), ms(t.Grade),
+		ms(t.Close)
 	a.Stages, a.Steps, a.Turns, a.BadCalls = ptr(int32(v.Stages)), ptr(v.Steps), ptr(v.Turns), ptr(v.BadCalls)
 	a.used(&v.Usage, v.Other)
 	if v.Left != nil {
@@ -312,8 +319,9 @@ func (b *Builder) amend(e *record.Entry, out *Batch) error {
 
 func (b *Builder) score(e *record.Entry, scope string, stage *int32, s *record.Score) Score {
 	row := Score{
-		Run: b.run, Trial: clean(e.Trial), Scope: scope, Stage: stage, Name: clean(s.Name), Primary: s.Primary, Value: s.Value,
-		Text: optional(s.Text), Why: optional(s.Why), Time: e.Time.UTC(), Seq: e.Seq,
+		Run: b.run, Trial: clean(e.Trial), Scope: scope, Stage: stage, Name: clean(s.Name), Primary: s.Primary,
+		Value: s.Value,
+		Text:  optional(s.Text), Why: optional(s.Why), Time: e.Time.UTC(), Seq: e.Seq,
 	}
 	if e.Attempt > 0 {
 		row.Attempt = ptr(int32(e.Attempt))
@@ -406,10 +414,13 @@ func (b *Builder) call(e *record.Entry, out *Batch) error {
 		}
 	}
 	row := ModelCall{
-		Run: b.run, Trial: clean(e.Trial), Attempt: int32(e.Attempt), Actor: c.Actor, Role: c.Role, N: int32(c.N), Try: int32(c.Try),
+		Run: b.run, Trial: clean(e.Trial), Attempt: int32(e.Attempt), Actor: c.Actor, Role: c.Role, N: int32(c.N),
+		Try:   int32(c.Try),
 		Model: clean(c.Model), Reply: optional(c.Reply), TakenFrom: optional(c.From), Stop: optional(c.Stop),
-		Cost: c.Usage.Cost, StartedAt: c.Start.UTC(), LatencyUS: c.Latency.Microseconds(), WaitedUS: c.Waited.Microseconds(),
-		ErrorClass: optional(c.Class), Error: optional(c.Error), ProviderID: optional(c.ID), Request: optional(c.Request), Sent: optional(c.Sent),
+		Cost: c.Usage.Cost, StartedAt: c.Start.UTC(), LatencyUS: c.Latency.Microseconds(),
+		WaitedUS:   c.Waited.Microseconds(),
+		ErrorClass: optional(c.Class), Error: optional(c.Error), ProviderID: optional(c.ID),
+		Request: optional(c.Request), Sent: optional(c.Sent),
 		RawReply: optional(string(c.Raw)), RawBlob: optional(c.RawBlob), Seq: e.Seq,
 	}
 	if c.Error == "" || c.Usage.In > 0 || c.Usage.Out > 0 {
@@ -427,14 +438,17 @@ func OfPlan(p *record.Plan) (arms []Arm, tasks []Task) {
 	run := clean(p.Run)
 	for _, a := range p.Arms {
 		arms = append(arms, Arm{
-			Run: run, Arm: clean(a.Name), ArmID: clean(a.ID), Agent: clean(a.Agent), Model: optional(a.Model), Prompt: optional(a.Prompt),
-			Axes: cleanMap(a.Axes), Definition: optional(string(a.Def)), Planned: int64(len(p.Tasks)) * int64(max(1, p.Repeats)),
+			Run: run, Arm: clean(a.Name), ArmID: clean(a.ID), Agent: clean(a.Agent), Model: optional(a.Model),
+			Prompt: optional(a.Prompt),
+			Axes:   cleanMap(a.Axes), Definition: optional(string(a.Def)),
+			Planned: int64(len(p.Tasks)) * int64(max(1, p.Repeats)),
 		})
 	}
 	for _, t := range p.Tasks {
 		tasks = append(tasks, Task{
-			Run: run, Benchmark: clean(t.Benchmark), Task: clean(t.ID), Digest: clean(t.Digest), Cluster: optional(t.Cluster),
-			Tags: cleanAll(t.Tags), Fields: cleanMap(t.Fields), Bad: optional(t.Bad),
+			Run: run, Benchmark: clean(t.Benchmark), Task: clean(t.ID), Digest: clean(t.Digest),
+			Cluster: optional(t.Cluster),
+			Tags:    cleanAll(t.Tags), Fields: cleanMap(t.Fields), Bad: optional(t.Bad),
 		})
 	}
 	return arms, tasks

@@ -32,7 +32,8 @@ func TestByHand(t *testing.T) {
 			rapid.String(),
 			rapid.StringMatching(`[a-z"\\/\n\t ]{0,40}`),
 			rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) string { return string(b) }),
-			rapid.SampledFrom([]string{"", "\\", "\"", "\\\"", "\x00\x1b[2J", "<&>\u2028", "\u202e", "😀", "{\"a\":[1,2]}", "]}"}),
+			rapid.SampledFrom([]string{"", "\\", "\"", "\\\"", "\x00\x1b[2J", "<&>\u2028", "\u202e", "😀",
+				"{\"a\":[1,2]}", "]}"}),
 		)
 		num := rapid.Int64()
 		var cost *float64
@@ -43,21 +44,27 @@ func TestByHand(t *testing.T) {
 		var body event.Body
 		switch rapid.IntRange(0, 3).Draw(t, "kind") {
 		case 0:
-			body = event.Run{Command: str.Draw(t, "command"), Args: rapid.SliceOfN(str, 0, 3).Draw(t, "args"), Dir: str.Draw(t, "dir")}
+			body = event.Run{Command: str.Draw(t, "command"), Args: rapid.SliceOfN(str, 0, 3).Draw(t, "args"),
+				Dir: str.Draw(t, "dir")}
 		case 1:
-			body = event.RunResult{Code: -1, Signal: str.Draw(t, "signal"), Output: str.Draw(t, "output"), Stderr: str.Draw(t, "stderr"), TimedOut: true, OutBytes: num.Draw(t, "bytes"), Blob: &event.Blob{SHA256: "ab", Size: 3}}
+			body = event.RunResult{Code: -1, Signal: str.Draw(t, "signal"), Output: str.Draw(t, "output"),
+				Stderr: str.Draw(t, "stderr"), TimedOut: true, OutBytes: num.Draw(t, "bytes"),
+				Blob: &event.Blob{SHA256: "ab", Size: 3}}
 		case 2:
-			r := event.Reply{ID: str.Draw(t, "id"), Model: str.Draw(t, "model"), Reasoning: str.Draw(t, "reasoning"), Usage: usage, Opaque: json.RawMessage(`{"x":["]"]}`)}
+			r := event.Reply{ID: str.Draw(t, "id"), Model: str.Draw(t, "model"), Reasoning: str.Draw(t, "reasoning"),
+				Usage: usage, Opaque: json.RawMessage(`{"x":["]"]}`)}
 			for range rapid.IntRange(0, 3).Draw(t, "parts") {
 				r.Parts = append(r.Parts, event.Part{Text: str.Draw(t, "text")})
-				r.Calls = append(r.Calls, event.ReplyCall{ID: "c", Name: str.Draw(t, "name"), Args: str.Draw(t, "call")})
+				r.Calls = append(r.Calls,
+					event.ReplyCall{ID: "c", Name: str.Draw(t, "name"), Args: str.Draw(t, "call")})
 			}
 			body = r
 		case 3:
 			body = event.Message{Parts: event.Text(str.Draw(t, "said"))}
 		}
 		ev := event.New(event.FromAgent, body)
-		ev.ID, ev.Actor, ev.Cause, ev.Mono, ev.Timeout = num.Draw(t, "event"), str.Draw(t, "actor"), 4, time.Second, time.Minute
+		ev.ID, ev.Actor, ev.Cause, ev.Mono, ev.Timeout = num.Draw(t, "event"), str.Draw(t, "actor"), 4, time.Second,
+			time.Minute
 		ev.Call = &event.Call{Reply: str.Draw(t, "reply"), ID: str.Draw(t, "callid"), Name: "n", Index: 1, Of: 2}
 		e := entry(t, ev)
 
@@ -92,8 +99,10 @@ func TestByHand(t *testing.T) {
 func TestCallByHand(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := record.Call{
-			Role: rapid.String().Draw(t, "role"), N: 3, Try: 2, Model: "m", Error: rapid.String().Draw(t, "error"), HTTP: 429, Start: when, Latency: 17, Waited: 5,
-			Usage: record.Usage{In: 5, Cost: ptr(0.25)}, Raw: json.RawMessage(`{"a":"}","b":[{}]}`), Sent: "s", From: "tape",
+			Role: rapid.String().Draw(t, "role"), N: 3, Try: 2, Model: "m", Error: rapid.String().Draw(t, "error"),
+			HTTP: 429, Start: when, Latency: 17, Waited: 5,
+			Usage: record.Usage{In: 5, Cost: ptr(0.25)}, Raw: json.RawMessage(`{"a":"}","b":[{}]}`), Sent: "s",
+			From: "tape",
 		}
 		data, _ := json.Marshal(c)
 		var hand, std record.Call
@@ -156,10 +165,12 @@ func TestEventColumns(t *testing.T) {
 		e.ID, e.Cause = 2, 1
 		return add(t, b, entry(t, e)).Events[0]
 	}
-	if r := row(event.Unknown{K: "vendor.x", C: event.Action, Raw: json.RawMessage(`{"a":1}`)}); r.Kind != "vendor.x" || *r.Data != `{"a":1}` {
+	if r := row(event.Unknown{K: "vendor.x", C: event.Action, Raw: json.RawMessage(`{"a":1}`)}); r.Kind != "vendor.x" ||
+		*r.Data != `{"a":1}` {
 		t.Errorf("unknown: %+v", r)
 	}
-	if r := row(event.Stored{K: "run", C: event.Observation, Blob: event.Blob{SHA256: "ee", Size: 1 << 20}}); len(r.Blobs) != 1 || r.ExitCode != nil {
+	if r := row(event.Stored{K: "run", C: event.Observation, Blob: event.Blob{SHA256: "ee", Size: 1 << 20}}); len(
+		r.Blobs) != 1 || r.ExitCode != nil {
 		t.Errorf("stored: %+v", r)
 	}
 	if r := row(event.RunResult{}); *r.ExitCode != 0 || *r.Output != "" || r.Stderr != nil || *r.TimedOut {
@@ -174,13 +185,15 @@ func TestBadEntries(t *testing.T) {
 	b := NewBuilder("run")
 	for _, e := range []record.Entry{
 		{Seq: 4, Trial: "t", Kind: record.KindEvent, Data: json.RawMessage(`{`)},
-		{Seq: 4, Trial: "t", Kind: record.KindEvent, Data: json.RawMessage(`{"id":1,"class":"action","kind":"run","body":{"command":7}}`)},
+		{Seq: 4, Trial: "t", Kind: record.KindEvent,
+			Data: json.RawMessage(`{"id":1,"class":"action","kind":"run","body":{"command":7}}`)},
 		{Seq: 4, Trial: "t", Kind: record.KindCall, Data: json.RawMessage(`[]`)},
 		{Seq: 4, Trial: "t", Kind: record.KindVerdict, Attempt: 1, Data: json.RawMessage(`{}`)},
 	} {
 		var out Batch
 		err := b.Add(&e, &out)
-		if err == nil || !strings.Contains(err.Error(), "journal entry 4") || !strings.Contains(err.Error(), "trial t") {
+		if err == nil || !strings.Contains(err.Error(), "journal entry 4") ||
+			!strings.Contains(err.Error(), "trial t") {
 			t.Errorf("%s: %v", e.Data, err)
 		}
 		if len(out.Events)+len(out.Calls)+len(out.Trials) > 0 {
@@ -206,7 +219,8 @@ func TestLow(t *testing.T) {
 		t.Error("nothing is open")
 	}
 	open := func(seq int64, trial string, n int) *Batch {
-		return add(t, b, &record.Entry{Seq: seq, Time: when, Trial: trial, Attempt: n, Kind: record.KindAttempt, Data: json.RawMessage(`{"arm_name":"a","repeat":1}`)})
+		return add(t, b, &record.Entry{Seq: seq, Time: when, Trial: trial, Attempt: n, Kind: record.KindAttempt,
+			Data: json.RawMessage(`{"arm_name":"a","repeat":1}`)})
 	}
 	open(3, "x", 1)
 	open(5, "y", 1)
@@ -220,7 +234,8 @@ func TestLow(t *testing.T) {
 	if out := open(7, "x", 2); len(out.Attempts) != 1 || out.Attempts[0].Status != nil || out.Attempts[0].Attempt != 1 {
 		t.Errorf("the attempt that was killed: %+v", out.Attempts)
 	}
-	out := add(t, b, &record.Entry{Seq: 8, Time: when, Trial: "y", Attempt: 1, Kind: record.KindVerdict, Data: json.RawMessage(`{"final":true,"status":"scored","reward":0.5,"usage":{"cost":null}}`)})
+	out := add(t, b, &record.Entry{Seq: 8, Time: when, Trial: "y", Attempt: 1, Kind: record.KindVerdict,
+		Data: json.RawMessage(`{"final":true,"status":"scored","reward":0.5,"usage":{"cost":null}}`)})
 	if len(out.Trials) != 1 || *out.Trials[0].Reward != 0.5 || out.Trials[0].Cost != nil || out.Trials[0].Arm != "a" {
 		t.Errorf("%+v", out.Trials)
 	}
@@ -242,7 +257,8 @@ func TestReward(t *testing.T) {
 			raw, _ = json.Marshal(data)
 		}
 		seq++
-		if err := b.Add(&record.Entry{V: 1, Seq: seq, Time: when, Trial: trial, Attempt: 1, Kind: kind, Data: raw}, &out); err != nil {
+		if err := b.Add(&record.Entry{V: 1, Seq: seq, Time: when, Trial: trial, Attempt: 1, Kind: kind, Data: raw},
+			&out); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -260,8 +276,11 @@ func TestReward(t *testing.T) {
 	}
 	add("a", record.KindReward, record.Reward{Action: 0, Reward: ptr(1.0)})
 	add("a", record.KindReward, record.Reward{Action: 1, Reward: ptr(0.25)})
-	add("b", record.KindReward, record.Reward{Action: 1, Reward: ptr(0.5), Info: json.RawMessage(`{"cumulative":3,"raw_reward":-1}`)})
-	note("a", 2, 0, event.Browsed{URL: "u", Action: `click("1")`, Error: "Error: no", Pages: []event.BrowserPage{{URL: "v"}, {URL: "u", Title: "U"}}, Active: 1, Screenshot: &event.Blob{SHA256: "ab", Size: 2}})
+	add("b", record.KindReward, record.Reward{Action: 1, Reward: ptr(0.5),
+		Info: json.RawMessage(`{"cumulative":3,"raw_reward":-1}`)})
+	note("a", 2, 0, event.Browsed{URL: "u", Action: `click("1")`, Error: "Error: no",
+		Pages: []event.BrowserPage{{URL: "v"}, {URL: "u", Title: "U"}}, Active: 1,
+		Screenshot: &event.Blob{SHA256: "ab", Size: 2}})
 	note("b", 2, 1, event.RunResult{})
 	note("a", 3, 1, event.RunResult{})
 	add("a", record.KindReward, record.Reward{Event: 3, Reward: ptr(9.0)})
@@ -278,13 +297,16 @@ func TestReward(t *testing.T) {
 		if e.Class != "observation" {
 			continue
 		}
-		have = append(have, got{e.Trial, e.ID, e.Reward, e.Sum, e.RawReward, value(e.Command), value(e.URL), value(e.Error)})
+		have = append(have, got{e.Trial, e.ID, e.Reward, e.Sum, e.RawReward, value(e.Command), value(e.URL),
+			value(e.Error)})
 	}
-	want := []got{{"a", 2, ptr(1.0), ptr(1.0), nil, `click("1")`, "u", "Error: no"}, {"b", 2, ptr(0.5), ptr(3.0), ptr(-1.0), "", "", ""}, {"a", 3, ptr(0.25), ptr(1.25), nil, "", "", ""}}
+	want := []got{{"a", 2, ptr(1.0), ptr(1.0), nil, `click("1")`, "u", "Error: no"},
+		{"b", 2, ptr(0.5), ptr(3.0), ptr(-1.0), "", "", ""}, {"a", 3, ptr(0.25), ptr(1.25), nil, "", "", ""}}
 	if d := cmp.Diff(want, have); d != "" {
 		t.Error(d)
 	}
-	if len(out.Scores) != 4 || *out.Scores[0].Event != 2 || *out.Scores[1].Event != 2 || *out.Scores[2].Event != 3 || *out.Scores[3].Event != 3 {
+	if len(out.Scores) != 4 || *out.Scores[0].Event != 2 || *out.Scores[1].Event != 2 || *out.Scores[2].Event != 3 ||
+		*out.Scores[3].Event != 3 {
 		t.Errorf("%+v", out.Scores)
 	}
 	if len(out.Trials) != 1 || value(out.Trials[0].Goal) != "buy a" {

@@ -47,13 +47,14 @@ type Paired struct {
 	// Verdict, P and Interval agree: a difference is shown where Holm is at most 1 − the level
 	// asked for, and then 0 is not in Interval, of which an end that is 0 does not belong to it.
 	// Else 0 is.
-	Verdict  Verdict   `json:"verdict"`
-	Needed   int       `json:"clusters_needed"` // with fewer no difference can be shown
-	Together int       `json:"comparisons"`     // made together, this one included
-	Test     string    `json:"test"`
-	P        *float64  `json:"p"`        // two-sided
-	Holm     *float64  `json:"p_holm"`   // P, corrected for the comparisons made together
-	Interval *Interval `json:"interval"` // of Diff; its Level is such that those of comparisons made together hold together
+	Verdict  Verdict  `json:"verdict"`
+	Needed   int      `json:"clusters_needed"` // with fewer no difference can be shown
+	Together int      `json:"comparisons"`     // made together, this one included
+	Test     string   `json:"test"`
+	P        *float64 `json:"p"`      // two-sided
+	Holm     *float64 `json:"p_holm"` // P, corrected for the comparisons made together
+	// of Diff; its Level is such that those of comparisons made together hold together
+	Interval *Interval `json:"interval"`
 
 	// Detectable is the smallest true difference that tasks like these would show with 80 % power.
 	Detectable *float64 `json:"smallest_detectable"`

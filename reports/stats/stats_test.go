@@ -194,7 +194,8 @@ func TestPass(t *testing.T) {
 // Expected values are R's p.adjust(p, "holm"); the fifteen p-values are Benjamini and Hochberg's
 // own example (1995, section 3.1), in which Bonferroni and Holm reject three at 0.05.
 func TestAdjust(t *testing.T) {
-	ps := []float64{0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344, 0.0459, 0.3240, 0.4262, 0.5719, 0.6528, 0.7590, 1.0000}
+	ps := []float64{0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344, 0.0459, 0.3240, 0.4262, 0.5719,
+		0.6528, 0.7590, 1.0000}
 	rejected := func(adj []float64) (n int) {
 		for _, p := range adj {
 			if p <= 0.05 {
@@ -249,7 +250,8 @@ func TestEstimate(t *testing.T) {
 	}{
 		{[]Value{{1, "a"}, {0, "b"}, {1, ""}}, ByMidP, 0.1320, 0.9833},
 		{[]Value{{1, "a"}, {1, "b"}, {1, ""}}, ByWilson, 0.4385, 1},
-		{[]Value{{1, "a"}, {1, "a"}, {1, "b"}, {1, "b"}, {1, "c"}, {1, "c"}}, ByWilson, 0.4385, 1}, // three tasks are three tasks
+		// three tasks are three tasks
+		{[]Value{{1, "a"}, {1, "a"}, {1, "b"}, {1, "b"}, {1, "c"}, {1, "c"}}, ByWilson, 0.4385, 1},
 		{[]Value{{0.5, "a"}, {0.5, "b"}}, ByWilson, 0.0945, 0.9055},
 		{[]Value{{1, "a"}}, ByWilson, 0.2065, 1},
 	} {
@@ -321,10 +323,13 @@ func TestVerdicts(t *testing.T) {
 		{"five can", [][]Pairing{pairs(5, 0, 5)}, []Verdict{BBetter}},
 		{"the other way round", [][]Pairing{pairs(5, 5, 0)}, []Verdict{ABetter}},
 		{"not with four of five", [][]Pairing{pairs(5, 0, 4)}, []Verdict{NotShown}},
-		{"five are too few for two comparisons", [][]Pairing{pairs(5, 0, 5), pairs(5, 0, 5)}, []Verdict{TooFew, TooFew}},
+		{"five are too few for two comparisons", [][]Pairing{pairs(5, 0, 5), pairs(5, 0, 5)},
+			[]Verdict{TooFew, TooFew}},
 		{"six are enough", [][]Pairing{pairs(6, 0, 6), pairs(6, 6, 0)}, []Verdict{BBetter, ABetter}},
-		{"Holm: the second is held against 0.05", [][]Pairing{pairs(20, 0, 9), pairs(20, 0, 5)}, []Verdict{BBetter, BBetter}},
-		{"not where the first is not shown", [][]Pairing{pairs(20, 0, 4), pairs(20, 5, 0)}, []Verdict{NotShown, NotShown}},
+		{"Holm: the second is held against 0.05", [][]Pairing{pairs(20, 0, 9), pairs(20, 0, 5)},
+			[]Verdict{BBetter, BBetter}},
+		{"not where the first is not shown", [][]Pairing{pairs(20, 0, 4), pairs(20, 5, 0)},
+			[]Verdict{NotShown, NotShown}},
 		{"equal arms", [][]Pairing{pairs(50, 5, 5)}, []Verdict{NotShown}},
 		{"no disagreement", [][]Pairing{pairs(50, 0, 0)}, []Verdict{NotShown}},
 		{"half a point each time, of twelve tasks", [][]Pairing{scale(pairs(12, 0, 12), 0.5)}, []Verdict{BBetter}},
@@ -357,7 +362,8 @@ func TestAgree(t *testing.T) {
 			var ps []Pairing
 			for i := range n {
 				for range rapid.IntRange(1, 3).Draw(t, "repeats") {
-					ps = append(ps, Pairing{A: rapid.SampledFrom(values).Draw(t, "a"), B: rapid.SampledFrom(values).Draw(t, "b"), Cluster: string(rune('A' + i))})
+					ps = append(ps, Pairing{A: rapid.SampledFrom(values).Draw(t, "a"),
+						B: rapid.SampledFrom(values).Draw(t, "b"), Cluster: string(rune('A' + i))})
 				}
 			}
 			sets = append(sets, ps)
@@ -413,7 +419,8 @@ func TestMcNemarInTango(t *testing.T) {
 			for _, m := range []float64{1, 2, 3, 5} {
 				level := 1 - 0.05/m
 				if McNemar(b, n-b) <= 1-level && (float64(n-2*b))/math.Sqrt(float64(n)) < quantile(level) {
-					t.Errorf("%d and %d of %v: mid-p %v, score %v", b, n-b, m, McNemar(b, n-b), float64(n-2*b)/math.Sqrt(float64(n)))
+					t.Errorf("%d and %d of %v: mid-p %v, score %v", b, n-b, m, McNemar(b, n-b),
+						float64(n-2*b)/math.Sqrt(float64(n)))
 				}
 			}
 		}

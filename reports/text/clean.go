@@ -108,4 +108,5 @@ func md(s string) string {
 	return mdEscapes.Replace(line(s))
 }
 
-var mdEscapes = strings.NewReplacer(`\`, `\\`, "|", `\|`, "`", "\\`", "*", `\*`, "_", `\_`, "[", `\[`, "]", `\]`, "<", "&lt;", ">", "&gt;", "&", "&amp;", "#", `\#`)
+var mdEscapes = strings.NewReplacer(`\`, `\\`, "|", `\|`, "`", "\\`", "*", `\*`, "_", `\_`, "[", `\[`, "]", `\]`, "<",
+	"&lt;", ">", "&gt;", "&", "&amp;", "#", `\#`)

@@ -84,14 +84,16 @@ func Sides(runs []*Results, paths []string, a, b string) (pairs [][2]Side, err e
 		}
 	}
 	if pairs == nil {
-		return nil, fmt.Errorf("compare: the runs have no arm in common; name two with -a and -b: there are %s", armNames(runs))
+		return nil, fmt.Errorf("compare: the runs have no arm in common; name two with -a and -b: there are %s",
+			armNames(runs))
 	}
 	return pairs, nil
 }
 
 // armNamed is the place of the arm with a name or ID; -1: none.
 func (r *Results) armNamed(name string) int {
-	return slices.IndexFunc(r.Plan.Arms, func(a record.Arm) bool { return name != "" && (a.Name == name || a.ID == name) })
+	return slices.IndexFunc(r.Plan.Arms,
+		func(a record.Arm) bool { return name != "" && (a.Name == name || a.ID == name) })
 }
 
 func armNames(runs []*Results) string {

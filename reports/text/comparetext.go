@@ -53,8 +53,10 @@ func (s ComparedSide) String() string {
 
 func (c *Comparison) columns() []*column {
 	cols := []*column{
-		{head: "over"}, {head: "pairs", right: true}, {head: "A", right: true}, {head: "B", right: true}, {head: "B − A", right: true},
-		{head: percentLevel(c.Evidence) + " interval"}, {head: "SE", right: true, drop: 2}, {head: "correlation", right: true, drop: 1},
+		{head: "over"}, {head: "pairs", right: true}, {head: "A", right: true}, {head: "B", right: true},
+		{head: "B − A", right: true},
+		{head: percentLevel(c.Evidence) + " interval"}, {head: "SE", right: true, drop: 2},
+		{head: "correlation", right: true, drop: 1},
 	}
 	for _, r := range []struct {
 		name string
@@ -128,10 +130,12 @@ func headline(p *stats.Paired) string {
 	switch p.Verdict {
 	case stats.BBetter:
 		low, high := bounds(p, points, "above 0", "")
-		return fmt.Sprintf("B is better by %s points (%s interval %s to %s)", points(p.Diff), percentLevel(p), low, high)
+		return fmt.Sprintf("B is better by %s points (%s interval %s to %s)", points(p.Diff), percentLevel(p), low,
+			high)
 	case stats.ABetter:
 		low, high := bounds(p, func(x float64) string { return points(-x + 0) }, "", "above 0")
-		return fmt.Sprintf("A is better by %s points (%s interval %s to %s)", points(-p.Diff), percentLevel(p), high, low)
+		return fmt.Sprintf("A is better by %s points (%s interval %s to %s)", points(-p.Diff), percentLevel(p), high,
+			low)
 	case stats.TooFew:
 		return fmt.Sprintf("too few tasks to tell: %d, and a difference can show from %d on", p.Clusters, p.Needed)
 	}
@@ -140,7 +144,8 @@ func headline(p *stats.Paired) string {
 
 // tests are how the text calls what decides.
 var tests = map[string]string{
-	stats.McNemarTest: "McNemar's test, mid-p", stats.ScoreTest: "score test over tasks", stats.TTest: "t test over tasks",
+	stats.McNemarTest: "McNemar's test, mid-p", stats.ScoreTest: "score test over tasks",
+	stats.TTest: "t test over tasks",
 }
 
 func (c *Comparison) notes() (ns []string) {
@@ -158,12 +163,14 @@ func (c *Comparison) notes() (ns []string) {
 	}
 	switch {
 	case e.Detectable != nil:
-		ns = append(ns, fmt.Sprintf("smallest difference that would be seen (80 %% power): %.1f points", *e.Detectable*100))
+		ns = append(ns, fmt.Sprintf("smallest difference that would be seen (80 %% power): %.1f points",
+			*e.Detectable*100))
 	case e.Verdict != stats.TooFew:
 		ns = append(ns, "smallest difference that would be seen: not known, since all tasks differ by the same")
 	}
 	if e.Clusters < e.N {
-		ns = append(ns, fmt.Sprintf("%d pairs in %d clusters: repeats of a task, and tasks about one thing, are not independent", e.N, e.Clusters))
+		ns = append(ns, fmt.Sprintf("%d pairs in %d clusters: repeats of a task, and tasks about one thing, are not "+
+			"independent", e.N, e.Clusters))
 	}
 	if c.Planned != nil && e.Verdict != c.Planned.Verdict && e.Verdict != stats.TooFew {
 		ns = append(ns, "the two denominators disagree: what is no evidence decides")

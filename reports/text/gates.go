@@ -84,7 +84,8 @@ func (r *Results) gate(g Gate, arm int, differences map[[2]int]*Comparison) Gate
 	case "difference":
 		return res.difference(g, differences[[2]int{r.armNamed(g.Than), arm}])
 	default:
-		res.Why = fmt.Sprintf("there is no metric %q; there are mean, mean_planned, coverage, cost, difference", g.Metric)
+		res.Why = fmt.Sprintf("there is no metric %q; there are mean, mean_planned, coverage, cost, difference",
+			g.Metric)
 		return res
 	}
 	switch v := res.Value; {

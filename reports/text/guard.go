@@ -21,7 +21,8 @@ func (c *Comparison) guard(a, b Side, changed int, apart []string) {
 		if c.LeftOut == 1 {
 			are = "is"
 		}
-		c.warn("%s %s left out, since the two sides were graded by different versions of the task: %s. To grade both sides alike: evalrun regrade RUN --changed",
+		c.warn("%s %s left out, since the two sides were graded by different versions of the task: %s. To grade both "+
+			"sides alike: evalrun regrade RUN --changed",
 			plural(c.LeftOut, "pair"), are, someOf(apart, 10))
 	}
 	if changed > 0 {
@@ -40,7 +41,8 @@ func (c *Comparison) guard(a, b Side, changed int, apart []string) {
 		c.warn("%s planned by one side only, left out of everything here", plural(c.Unpaired, "trial"))
 	}
 	if c.LostA+c.LostB > 0 {
-		c.warn(`of %s, A has no evidence for %d and B for %d; "all planned" counts these as 0`, plural(c.Pairs, "pair"), c.LostA, c.LostB)
+		c.warn(`of %s, A has no evidence for %d and B for %d; "all planned" counts these as 0`, plural(c.Pairs, "pair"),
+			c.LostA, c.LostB)
 	}
 	if x, y := p.repeats(), q.repeats(); x != y {
 		c.warn("repeats differ: %d and %d; the first %d are compared", x, y, min(x, y))
@@ -167,7 +169,8 @@ func promptsDiffer(x, y, sumX, sumY string) string {
 		}
 		return "prompt: " + name(x) + " and " + name(y)
 	}
-	return fmt.Sprintf("prompt: two texts are called %q, %s and %s", x, short(strings.Trim(sumX, `"`)), short(strings.Trim(sumY, `"`)))
+	return fmt.Sprintf("prompt: two texts are called %q, %s and %s", x, short(strings.Trim(sumX, `"`)),
+		short(strings.Trim(sumY, `"`)))
 }
 
 func flatten(m map[string]string, path string, v any) {
@@ -177,7 +180,9 @@ func flatten(m map[string]string, path string, v any) {
 		}
 		return
 	}
-	if s, ok := v.(string); ok && (strings.HasPrefix(path, "options.") || strings.HasPrefix(path, "params.")) && json.Valid([]byte(s)) { // kept as JSON text
+	// kept as JSON text
+	if s, ok := v.(string); ok && (strings.HasPrefix(path, "options.") || strings.HasPrefix(path, "params.")) &&
+		json.Valid([]byte(s)) {
 		if json.Unmarshal([]byte(s), &v) != nil {
 			return
 		}

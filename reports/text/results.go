@@ -81,8 +81,9 @@ type (
 const undecided status = 0
 
 var (
-	statuses = []record.Status{"", record.Scored, record.Infra, record.Provider, record.Grader, record.Canceled, record.Skipped}
-	ends     = []record.End{"", record.Answered, record.GaveUp, record.Limit, record.Broke}
+	statuses = []record.Status{"", record.Scored, record.Infra, record.Provider, record.Grader, record.Canceled,
+		record.Skipped}
+	ends = []record.End{"", record.Answered, record.GaveUp, record.Limit, record.Broke}
 )
 
 func place[T comparable](in []T, x T) int {
@@ -315,8 +316,10 @@ func (r *Results) decide(i int, v *verdict) {
 	}
 	s := &r.slots[i]
 	*s = slot{
-		reward: value(v.Reward), status: status(place(statuses, v.Status)), end: end(place(ends, v.End)), fault: uint16(f),
-		flags: r.flagBits(v.Flags), attempts: s.attempts, steps: small(v.Steps), turns: small(v.Turns), bad: small(v.BadCalls),
+		reward: value(v.Reward), status: status(place(statuses, v.Status)), end: end(place(ends, v.End)),
+		fault: uint16(f),
+		flags: r.flagBits(v.Flags), attempts: s.attempts, steps: small(v.Steps), turns: small(v.Turns),
+		bad:  small(v.BadCalls),
 		wall: small(v.Times.Wall.Milliseconds()), active: small(v.Times.Working.Milliseconds()),
 		left: v.Left != nil && *v.Left > 0, gone: v.Abandoned, refused: v.Refused > 0, driver: r.driverPlace(v.Driver),
 		oom: v.OOMs > 0, replayed: s.replayed || statuses[s.status] == record.Scored,

@@ -34,14 +34,16 @@ func Find(plan *record.Plan, word string) (string, error) {
 				}
 				if n++; n <= 12 {
 					hits = append(hits, id)
-					names = append(names, fmt.Sprintf("  %s  %s · %s/%s #%d", id, line(a.Name), line(t.Benchmark), line(t.ID), rep))
+					names = append(names,
+						fmt.Sprintf("  %s  %s · %s/%s #%d", id, line(a.Name), line(t.Benchmark), line(t.ID), rep))
 				}
 			}
 		}
 	}
 	switch n {
 	case 0:
-		return "", fmt.Errorf("no trial %q in this run: give a trial's ID, the beginning of one, or a task's id", line(word))
+		return "", fmt.Errorf("no trial %q in this run: give a trial's ID, the beginning of one, or a task's id",
+			line(word))
 	case 1:
 		return hits[0], nil
 	}
@@ -113,8 +115,11 @@ func (t *teller) head(plan *record.Plan) {
 				if record.TrialID(a.ID, task.Digest, rep) != t.trial {
 					continue
 				}
-				t.f("%s  %s · %s/%s · repeat %d\n", t.st.bold("trial "+t.trial), line(a.Name), line(task.Benchmark), line(task.ID), rep)
-				t.f("%s\n", t.st.dim(strings.Join(words("agent", a.Agent, "model", a.Model, "prompt", a.Prompt, "tags", strings.Join(task.Tags, ", ")), " · ")))
+				t.f("%s  %s · %s/%s · repeat %d\n", t.st.bold("trial "+t.trial), line(a.Name), line(task.Benchmark),
+					line(task.ID), rep)
+				t.f("%s\n", t.st.dim(strings.Join(
+					words("agent", a.Agent, "model", a.Model, "prompt", a.Prompt, "tags",
+						strings.Join(task.Tags, ", ")), " · ")))
 				return
 			}
 		}
@@ -166,7 +171,8 @@ func (t *teller) entry(e *record.Entry) {
 		err = tell(e, t.verdict)
 	case record.KindAmend:
 		err = tell(e, func(_ *record.Entry, a *record.Amend) {
-			t.f("\n%s %s: reward %s: %s\n", t.st.warn("amended"), e.Time.UTC().Format(time.DateTime), number(a.Reward), line(a.Why))
+			t.f("\n%s %s: reward %s: %s\n", t.st.warn("amended"), e.Time.UTC().Format(time.DateTime), number(a.Reward),
+				line(a.Why))
 			for i := range a.Results {
 				t.result(e, &a.Results[i])
 			}
@@ -420,7 +426,8 @@ func (t *teller) verdict(e *record.Entry, v *record.Verdict) {
 	}
 	if u := v.Used(); v.Turns > 0 || u.Calls > 0 {
 		facts = append(facts, plural(int(v.Turns), "model reply"),
-			fmt.Sprintf("%s tokens in (%s cached), %s out", count(u.In), count(u.Cached), count(u.Out)), "cost "+dollars(u.Cost))
+			fmt.Sprintf("%s tokens in (%s cached), %s out", count(u.In), count(u.Cached), count(u.Out)),
+			"cost "+dollars(u.Cost))
 	}
 	if v.BadCalls > 0 {
 		facts = append(facts, plural(int(v.BadCalls), "bad call"))
@@ -458,8 +465,10 @@ func (t *teller) verdict(e *record.Entry, v *record.Verdict) {
 		name string
 		d    time.Duration
 	}{
-		{"wall", v.Times.Wall}, {"images", v.Times.Image}, {"waited for room", v.Times.Queue}, {"start", v.Times.Start}, {"agent", v.Times.Agent}, {"working", v.Times.Working},
-		{"model", v.Times.Model}, {"back-off", v.Times.Backoff}, {"tools", v.Times.Tool}, {"grading", v.Times.Grade}, {"closing", v.Times.Close},
+		{"wall", v.Times.Wall}, {"images", v.Times.Image}, {"waited for room", v.Times.Queue}, {"start", v.Times.Start},
+		{"agent", v.Times.Agent}, {"working", v.Times.Working},
+		{"model", v.Times.Model}, {"back-off", v.Times.Backoff}, {"tools", v.Times.Tool}, {"grading", v.Times.Grade},
+		{"closing", v.Times.Close},
 	} {
 		if x.d >= time.Millisecond {
 			times = append(times, x.name+" "+duration(x.d))

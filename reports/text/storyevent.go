@@ -41,7 +41,8 @@ func (t *teller) event(e *event.Event) {
 			cmd = shellWords(b.Args)
 		}
 		first, rest, more := t.top(cmd)
-		show("run", strings.TrimSpace(t.st.bold("$ "+first)+" "+t.st.dim(strings.Join(words("in", b.Dir, "as", b.User), ", "))), plain)
+		show("run", strings.TrimSpace(t.st.bold("$ "+first)+" "+
+			t.st.dim(strings.Join(words("in", b.Dir, "as", b.User), ", "))), plain)
 		if more {
 			t.body(rest, manyLines)
 		}
@@ -111,7 +112,8 @@ func (t *teller) event(e *event.Event) {
 		}
 		show("refused", fmt.Sprintf("network of %s: %s (%s)%s", whose, where, line(b.Why), times), t.st.warn)
 	case event.Late:
-		show("late", fmt.Sprintf("a result (%s) of event %d came after it had been answered", line(b.Was), b.Action), t.st.warn)
+		show("late", fmt.Sprintf("a result (%s) of event %d came after it had been answered", line(b.Was), b.Action),
+			t.st.warn)
 		t.body(string(b.Body), fewLines)
 	case event.Browse:
 		if b.Code == "" {
@@ -209,7 +211,8 @@ func (t *teller) parts(ps []event.Part) {
 
 func (t *teller) blob(b *event.Blob) {
 	if b != nil {
-		t.f("%s%s\n", indent, t.st.dim(fmt.Sprintf("[%s, %d bytes: blobs/%s]", line(b.Type), b.Size, blobPath(b.SHA256))))
+		t.f("%s%s\n", indent, t.st.dim(fmt.Sprintf("[%s, %d bytes: blobs/%s]", line(b.Type), b.Size,
+			blobPath(b.SHA256))))
 	}
 }
 

@@ -66,7 +66,8 @@ type pagePicture struct {
 // their rewards, and each observation of a browser with its pictures, which open gives by their
 // SHA-256. The page runs no script and loads nothing, and what pages and models have said is text
 // in it.
-func StoryPage(w io.Writer, plan *record.Plan, trial string, entries iter.Seq2[record.Entry, error], open func(sum string) (io.ReadCloser, error)) error {
+func StoryPage(w io.Writer, plan *record.Plan, trial string, entries iter.Seq2[record.Entry, error],
+	open func(sum string) (io.ReadCloser, error)) error {
 	var buf firstBytes
 	t := &teller{printer: printer{w: &buf}, st: Style{Full: true}, trial: trial, page: true}
 	t.head(plan)
@@ -139,7 +140,9 @@ func StoryPage(w io.Writer, plan *record.Plan, trial string, entries iter.Seq2[r
 		data.Parts = append(data.Parts, pagePart{Text: "warning: " + line(damaged.Error())})
 	}
 	if untold > 0 {
-		data.Parts = append(data.Parts, pagePart{Text: fmt.Sprintf("… and %s: more than a page takes; evalrun show --trial %s --full tells all", plural(untold, "more part"), trial)})
+		data.Parts = append(data.Parts, pagePart{
+			Text: fmt.Sprintf("… and %s: more than a page takes; evalrun show --trial %s --full tells all",
+				plural(untold, "more part"), trial)})
 	}
 	return storyPage.Execute(w, data)
 }
@@ -158,7 +161,8 @@ func verdictWords(v *record.Verdict) string {
 // pageStep is a step by what was seen after it, and by its reward, which was written before.
 func (t *teller) pageStep(e *event.Event, b *event.Browsed) pageStep {
 	first, _, _ := strings.Cut(b.Error, "\n")
-	s := pageStep{N: b.Step, Action: cut(Clean(b.Action), 2000), URL: line(cut(b.URL, 200)), Error: line(cut(first, 300)), Failed: b.Error != "", Over: b.Done}
+	s := pageStep{N: b.Step, Action: cut(Clean(b.Action), 2000), URL: line(cut(b.URL, 200)),
+		Error: line(cut(first, 300)), Failed: b.Error != "", Over: b.Done}
 	i := slices.IndexFunc(t.rewards, func(r record.Reward) bool { return r.Action == e.Cause })
 	if i < 0 {
 		return s
@@ -231,5 +235,6 @@ func (a *album) picture(what string, b *event.Blob) []pagePicture {
 		return gone("what is kept is not what was noted: not shown")
 	}
 	a.left -= int64(len(raw))
-	return []pagePicture{{What: what, Source: template.URL("data:" + b.Type + ";base64," + base64.StdEncoding.EncodeToString(raw))}}
+	return []pagePicture{{What: what, Source: template.URL("data:" + b.Type + ";base64," +
+		base64.StdEncoding.EncodeToString(raw))}}
 }

@@ -15,10 +15,12 @@ func rewarded(t testing.TB, arms, tasks, repeats int, f func(arm, task, repeat i
 	t.Helper()
 	p := &record.Plan{Run: "r", Seed: 1, Repeats: repeats, Benchmarks: []record.Benchmark{{Name: "toy"}}}
 	for i := range arms {
-		p.Arms = append(p.Arms, record.Arm{ID: fmt.Sprintf("arm-id-%d", i), Name: fmt.Sprintf("arm-%d", i), Agent: "nop"})
+		p.Arms = append(p.Arms, record.Arm{ID: fmt.Sprintf("arm-id-%d", i), Name: fmt.Sprintf("arm-%d", i),
+			Agent: "nop"})
 	}
 	for i := range tasks {
-		p.Tasks = append(p.Tasks, record.Task{Benchmark: "toy", ID: fmt.Sprintf("task-%d", i), Digest: fmt.Sprintf("digest-%d", i)})
+		p.Tasks = append(p.Tasks, record.Task{Benchmark: "toy", ID: fmt.Sprintf("task-%d", i),
+			Digest: fmt.Sprintf("digest-%d", i)})
 	}
 	r, err := Collect(p, nil, func(yield func(record.Entry, error) bool) {
 		seq := int64(0)
@@ -35,8 +37,10 @@ func rewarded(t testing.TB, arms, tasks, repeats int, f func(arm, task, repeat i
 				for rep := 1; rep <= repeats; rep++ {
 					trial := record.TrialID(p.Arms[a].ID, p.Tasks[i].Digest, rep)
 					reward := f(a, i, rep)
-					if !put(trial, record.KindAttempt, record.Attempt{Arm: p.Arms[a].ID, Digest: p.Tasks[i].Digest, Repeat: rep, Attempt: 1}) ||
-						!put(trial, record.KindVerdict, record.Verdict{Final: true, Status: record.Scored, End: record.Answered, Reward: &reward}) {
+					if !put(trial, record.KindAttempt,
+						record.Attempt{Arm: p.Arms[a].ID, Digest: p.Tasks[i].Digest, Repeat: rep, Attempt: 1}) ||
+						!put(trial, record.KindVerdict,
+							record.Verdict{Final: true, Status: record.Scored, End: record.Answered, Reward: &reward}) {
 						return
 					}
 				}
@@ -61,7 +65,9 @@ func TestSuccess(t *testing.T) {
 	if a := s.Arms[0]; a.PassAtK == nil || *a.PassAtK != 0.5 || a.PassWhy != "" {
 		t.Errorf("rewards of 0 and 1: %+v", a)
 	}
-	if a := s.Arms[1]; a.PassAtK != nil || !strings.Contains(a.PassWhy, "a reward of 0.25 is neither right nor wrong") || !strings.Contains(a.PassWhy, "success: 0.5") {
+	if a := s.Arms[1]; a.PassAtK != nil ||
+		!strings.Contains(a.PassWhy, "a reward of 0.25 is neither right nor wrong") ||
+		!strings.Contains(a.PassWhy, "success: 0.5") {
 		t.Errorf("fractions: %+v", a)
 	}
 	for name, f := range map[string]func(*Summary, *bytes.Buffer) error{
@@ -83,7 +89,8 @@ func TestSuccess(t *testing.T) {
 		t.Errorf("with a threshold: %+v", a)
 	}
 	var b bytes.Buffer
-	if err := s.Text(&b, Style{}); err != nil || !strings.Contains(b.String(), "pass@2 1.000, pass^2 0.000 (right: reward ≥ 0.5)") {
+	if err := s.Text(&b, Style{}); err != nil ||
+		!strings.Contains(b.String(), "pass@2 1.000, pass^2 0.000 (right: reward ≥ 0.5)") {
 		t.Errorf("%v\n%s", err, &b)
 	}
 	if n := len(r.Trials(TrialFilter{Status: []string{"passed"}})); n != 4 {

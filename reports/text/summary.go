@@ -33,15 +33,17 @@ type Summary struct {
 	WorkedMS *int64         `json:"worked_ms,omitempty"` // from start to end, less the pauses before it was resumed
 	Reason   string         `json:"reason,omitempty"`    // why it ended: done, stopped, budget …
 	Repeats  int            `json:"repeats"`
-	Success  *float64       `json:"success,omitempty"` // the least reward that is a success, where the configuration says so
-	Planned  int            `json:"planned"`
-	Decided  int            `json:"decided"`
-	Scored   int            `json:"scored"`
-	Skipped  int            `json:"skipped"`
-	Coverage *float64       `json:"coverage"` // scored / (planned − skipped); null where that is 0/0
-	Amended  int            `json:"amended,omitempty"`
-	Replayed int            `json:"replayed,omitempty"` // had a score, and were played again
-	OOM      int            `json:"oom,omitempty"`      // have a score, and a process that their machine's memory limit ended
+	// the least reward that is a success, where the configuration says so
+	Success  *float64 `json:"success,omitempty"`
+	Planned  int      `json:"planned"`
+	Decided  int      `json:"decided"`
+	Scored   int      `json:"scored"`
+	Skipped  int      `json:"skipped"`
+	Coverage *float64 `json:"coverage"` // scored / (planned − skipped); null where that is 0/0
+	Amended  int      `json:"amended,omitempty"`
+	Replayed int      `json:"replayed,omitempty"` // had a score, and were played again
+	// have a score, and a process that their machine's memory limit ended
+	OOM int `json:"oom,omitempty"`
 
 	Arms       []ArmSummary  `json:"arms"`
 	Benchmarks []ArmSummary  `json:"benchmarks,omitempty"` // arm by benchmark, where there are several
@@ -135,7 +137,8 @@ type TrialRef struct {
 
 // Summary sums up. path is how commands name the run folder.
 func (r *Results) Summary(path string) *Summary {
-	s := &Summary{V: Version, Run: r.Plan.Run, Name: r.Plan.Name, Path: path, Planned: len(r.slots), Repeats: r.repeats(), Success: r.Success, Problems: []Problem{}, Slowest: []TrialRef{}, Arms: []ArmSummary{}}
+	s := &Summary{V: Version, Run: r.Plan.Run, Name: r.Plan.Name, Path: path, Planned: len(r.slots),
+		Repeats: r.repeats(), Success: r.Success, Problems: []Problem{}, Slowest: []TrialRef{}, Arms: []ArmSummary{}}
 	if r.Run != nil {
 		s.Version, s.Driver, s.Ended, s.Reason = r.Run.Version, r.Run.Driver, r.Run.Ended, r.Run.Reason
 		if !r.Run.Started.IsZero() {
@@ -288,7 +291,8 @@ func (r *Results) pass(a, b int, out *ArmSummary) {
 			}
 			ok, known := r.success(s.reward)
 			if !known {
-				out.PassWhy = fmt.Sprintf("a reward of %.4g is neither right nor wrong; where the configuration says success: 0.5, say, rewards from 0.5 on are right", s.reward)
+				out.PassWhy = fmt.Sprintf("a reward of %.4g is neither right nor wrong; where the configuration says "+
+					"success: 0.5, say, rewards from 0.5 on are right", s.reward)
 				return
 			}
 			scored++
@@ -376,10 +380,12 @@ func unpriced(missing string) string {
 	keys := strings.Split(missing, ",")
 	words := make([]string, len(keys))
 	for i, k := range keys {
-		words[i] = map[string]string{"in": "input", "out": "output", "cached": "cached input", "cache_write": "cache writes"}[k]
+		words[i] = map[string]string{"in": "input", "out": "output", "cached": "cached input",
+			"cache_write": "cache writes"}[k]
 		keys[i] = "price." + k
 	}
-	return "no price is known of " + strings.Join(words, ", ") + ": set " + strings.Join(keys, ", ") + " under the model"
+	return "no price is known of " + strings.Join(words, ", ") + ": set " + strings.Join(keys, ", ") +
+		" under the model"
 }
 
 // problems are the kinds of failure, the most frequent first.
@@ -443,7 +449,8 @@ func (r *Results) slowest(n int) []TrialRef {
 func (r *Results) ref(i int) TrialRef {
 	arm, task, rep := r.where(i)
 	t := &r.Plan.Tasks[task]
-	return TrialRef{ID: r.id(i), Arm: r.Plan.Arms[arm].Name, Benchmark: t.Benchmark, Task: t.ID, Repeat: rep, WallMS: int64(r.slots[i].wall)}
+	return TrialRef{ID: r.id(i), Arm: r.Plan.Arms[arm].Name, Benchmark: t.Benchmark, Task: t.ID, Repeat: rep,
+		WallMS: int64(r.slots[i].wall)}
 }
 
 // warnings are what a reader of the numbers has to know.
@@ -460,26 +467,31 @@ func (r *Results) warnings(s *Summary) (ws []string) {
 			ws = append(ws, "the cost of "+a.Arm+" ("+a.Model+") is not known: "+a.CostWhy)
 		}
 		if a.LostTries > 0 {
-			ws = append(ws, fmt.Sprintf("%s of %s brought no answer and may be billed, for up to $%.2f beside the cost", plural(int(a.LostTries), "call"), a.Arm, a.LostCost))
+			ws = append(ws, fmt.Sprintf("%s of %s brought no answer and may be billed, for up to $%.2f beside the cost",
+				plural(int(a.LostTries), "call"), a.Arm, a.LostCost))
 		}
 		if a.OtherCostWhy != "" {
 			ws = append(ws, "the cost of the benchmark's models beside "+a.Arm+" is not known: "+a.OtherCostWhy)
 		}
 		if n := a.Flags["no_reward"]; n > 0 {
-			ws = append(ws, plural(n, "trial")+" of "+a.Arm+" counted as 0 because the grader, which still worked, gave no reward (no_reward)")
+			ws = append(ws, plural(n, "trial")+" of "+a.Arm+
+				" counted as 0 because the grader, which still worked, gave no reward (no_reward)")
 		}
 	}
 	if s.Amended > 0 {
 		ws = append(ws, plural(s.Amended, "grade")+" amended after the fact")
 	}
 	if s.OOM > 0 {
-		ws = append(ws, plural(s.OOM, "trial")+" with a score ran into the memory limit of the machine, which is 2 GiB where neither the task nor sandbox.memory sets one")
+		ws = append(ws, plural(s.OOM, "trial")+
+			" with a score ran into the memory limit of the machine, which is 2 GiB where neither the task nor "+
+			"sandbox.memory sets one")
 	}
 	if s.Replayed > 0 {
 		ws = append(ws, replayed(s.Replayed))
 	}
 	if names := r.mixed(); names != nil {
-		ws = append(ws, fmt.Sprintf("%s graded by different versions in different trials: %s. To grade all trials alike: evalrun regrade RUN --changed",
+		ws = append(ws, fmt.Sprintf("%s graded by different versions in different trials: %s. To grade all trials "+
+			"alike: evalrun regrade RUN --changed",
 			plural(len(names), "task"), someOf(names, 10)))
 	}
 	if len(s.Losses) > 0 {
@@ -536,13 +548,16 @@ func LossText(ls []record.Loss) string {
 	if n := len(files) - most; n > 0 {
 		files = append(files[:most:most], fmt.Sprintf("%d more", n))
 	}
-	text := "the run has gone on without records that were damaged or missing (" + strings.Join(files, ", ") + "; " + strings.Join(days, ", ") + "): "
+	text := "the run has gone on without records that were damaged or missing (" + strings.Join(files, ", ") + "; " +
+		strings.Join(days, ", ") + "): "
 	text += plural(verdicts, "verdict") + " lost"
 	switch {
 	case p.USD > 0 && p.Estimated > 0:
-		text += fmt.Sprintf(", $%.2f and %d tokens ($%.2f by an upper estimate) were spent on what is lost and count for the budget only", p.USD, p.Tokens, p.Estimated)
+		text += fmt.Sprintf(", $%.2f and %d tokens ($%.2f by an upper estimate) were spent on what is lost and count "+
+			"for the budget only", p.USD, p.Tokens, p.Estimated)
 	case p.USD > 0 || p.Tokens > 0:
-		text += fmt.Sprintf(", $%.2f and %d tokens were spent on what is lost and count for the budget only", p.USD, p.Tokens)
+		text += fmt.Sprintf(", $%.2f and %d tokens were spent on what is lost and count for the budget only", p.USD,
+			p.Tokens)
 	default:
 		text += ", and nothing that was spent"
 	}
@@ -555,7 +570,8 @@ func replayed(n int) string {
 	if n == 1 {
 		were = "was"
 	}
-	return plural(n, "trial") + " with a score " + were + " played again by rerun: the last score counts, and means are not fair where trials were picked by theirs"
+	return plural(n, "trial") + " with a score " + were +
+		" played again by rerun: the last score counts, and means are not fair where trials were picked by theirs"
 }
 
 func ratio(a, b int) *float64 {

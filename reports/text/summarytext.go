@@ -24,7 +24,8 @@ func encode(w io.Writer, v any) error {
 }
 
 // classes are the classes of trials that are no evidence, in the order in which they are shown.
-var classes = []string{string(record.Infra), string(record.Provider), string(record.Grader), string(record.Canceled), string(record.Skipped), "pending"}
+var classes = []string{string(record.Infra), string(record.Provider), string(record.Grader), string(record.Canceled),
+	string(record.Skipped), "pending"}
 
 // Text writes the summary for a terminal.
 func (s *Summary) Text(w io.Writer, st Style) error {
@@ -62,14 +63,16 @@ func (s *Summary) Text(w io.Writer, st Style) error {
 	if len(s.Slowest) > 0 {
 		p.f("\nslowest\n")
 		for _, t := range s.Slowest {
-			p.f("  %8s  %s\n            %s\n", duration(time.Duration(t.WallMS)*time.Millisecond), t.String(), st.dim(s.show(t)))
+			p.f("  %8s  %s\n            %s\n", duration(time.Duration(t.WallMS)*time.Millisecond), t.String(),
+				st.dim(s.show(t)))
 		}
 	}
 	return p.err
 }
 
 func (s *Summary) head() string {
-	parts := []string{fmt.Sprintf("%d of %s decided", s.Decided, plural(s.Planned, "trial")), "coverage " + percent(s.Coverage)}
+	parts := []string{fmt.Sprintf("%d of %s decided", s.Decided, plural(s.Planned, "trial")),
+		"coverage " + percent(s.Coverage)}
 	if s.Driver != "" {
 		parts = append(parts, "sandbox "+s.sandbox())
 	}
@@ -100,9 +103,11 @@ func (s *Summary) sandbox() string {
 
 func (s *Summary) columns(rows []ArmSummary) []*column {
 	cols := []*column{
-		{head: "arm"}, {head: "benchmark"}, {head: "planned", right: true}, {head: "evidence", right: true}, {head: "excluded", drop: 2},
+		{head: "arm"}, {head: "benchmark"}, {head: "planned", right: true}, {head: "evidence", right: true},
+		{head: "excluded", drop: 2},
 		{head: "mean", right: true}, {head: "95 % interval"}, {head: "mean (all)", right: true},
-		{head: "steps", right: true, drop: 6}, {head: "tokens", right: true, drop: 5}, {head: "cost", right: true, drop: 3},
+		{head: "steps", right: true, drop: 6}, {head: "tokens", right: true, drop: 5},
+		{head: "cost", right: true, drop: 3},
 		{head: "wall", right: true, drop: 4}, {head: "active", right: true, drop: 7},
 	}
 	for _, a := range rows {
@@ -111,7 +116,8 @@ func (s *Summary) columns(rows []ArmSummary) []*column {
 			iv = fmt.Sprintf("%.3f – %.3f", a.Interval.Low, a.Interval.High)
 		}
 		for i, x := range []string{
-			line(a.Arm), line(a.Benchmark), fmt.Sprint(a.Planned), fmt.Sprint(a.Scored), a.excluded(), score(a.Mean), iv, score(a.MeanPlanned),
+			line(a.Arm), line(a.Benchmark), fmt.Sprint(a.Planned), fmt.Sprint(a.Scored), a.excluded(), score(a.Mean),
+			iv, score(a.MeanPlanned),
 			one(a.Steps), a.tokens(), dollars(a.Cost), millis(a.WallMS), millis(a.ActiveMS),
 		} {
 			cols[i].cells = append(cols[i].cells, x)
@@ -205,7 +211,8 @@ func legend(s *Summary) []string {
 		}
 	}
 	if from != nil {
-		out = append(out, fmt.Sprintf("The interval says where the mean over all tasks like these lies, with %.0f %% confidence. It is computed %s (docs/statistics.md).",
+		out = append(out, fmt.Sprintf("The interval says where the mean over all tasks like these lies, with %.0f %% "+
+			"confidence. It is computed %s (docs/statistics.md).",
 			100*Level, strings.Join(from, ", or ")))
 	}
 	return out
@@ -223,7 +230,8 @@ func (s *Summary) problemsText(p *printer, st Style) {
 		}
 		what := st.bad(fmt.Sprintf("%4d × %s", x.Count, line(x.kind())))
 		if x.Messages == nil {
-			p.f("  %s\n            %s\n", strings.TrimSuffix(what+": "+middle(line(x.Text), 200), ": "), st.dim(s.show(x.Trial)))
+			p.f("  %s\n            %s\n", strings.TrimSuffix(what+": "+middle(line(x.Text), 200), ": "),
+				st.dim(s.show(x.Trial)))
 			continue
 		}
 		p.f("  %s\n", what)
@@ -251,7 +259,8 @@ func (s *Summary) Markdown(w io.Writer) error {
 		title = s.Name
 	}
 	p.f("## %s\n\n%s\n\n", md(title), md(s.head()))
-	p.f("| arm | planned | evidence | excluded | mean | 95 %% interval | mean (all) | steps | tokens | cost | wall | active |\n")
+	p.f("| arm | planned | evidence | excluded | mean | 95 %% interval | mean (all) | steps | tokens | cost | wall " +
+		"| active |\n")
 	p.f("|---|--:|--:|---|--:|---|--:|--:|--:|--:|--:|--:|\n")
 	for _, a := range append(append([]ArmSummary{}, s.Arms...), s.Benchmarks...) {
 		name := md(a.Arm)
@@ -262,7 +271,8 @@ func (s *Summary) Markdown(w io.Writer) error {
 		if a.Interval != nil {
 			iv = fmt.Sprintf("%.3f – %.3f", a.Interval.Low, a.Interval.High)
 		}
-		p.f("| %s | %d | %d | %s | **%s** | %s | %s | %s | %s | %s | %s | %s |\n", name, a.Planned, a.Scored, a.excluded(), score(a.Mean), iv,
+		p.f("| %s | %d | %d | %s | **%s** | %s | %s | %s | %s | %s | %s | %s |\n", name, a.Planned, a.Scored,
+			a.excluded(), score(a.Mean), iv,
 			score(a.MeanPlanned), one(a.Steps), a.tokens(), dollars(a.Cost), millis(a.WallMS), millis(a.ActiveMS))
 	}
 	p.f("\n")
@@ -293,7 +303,8 @@ func (s *Summary) Markdown(w io.Writer) error {
 			}
 			shown, more := x.shown()
 			for _, m := range shown {
-				p.f("| %s | %d | %s | `%s` |\n", md(x.kind()), m.Count, md(middle(m.Text, 200)), strings.NewReplacer("`", "", "|", "").Replace(s.show(m.Trial)))
+				p.f("| %s | %d | %s | `%s` |\n", md(x.kind()), m.Count, md(middle(m.Text, 200)),
+					strings.NewReplacer("`", "", "|", "").Replace(s.show(m.Trial)))
 			}
 			if more > 0 {
 				p.f("| %s | %d | others | |\n", md(x.kind()), more)

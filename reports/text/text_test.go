@@ -49,7 +49,8 @@ func golden(t *testing.T, name, got string) {
 func sample(t *testing.T, o reporttest.Options) *Results {
 	t.Helper()
 	ended := reporttest.Epoch.Add(time.Minute)
-	run := &record.Run{Version: "v0.1.0", Driver: "fake", Started: reporttest.Epoch, Ended: &ended, Reason: "done", Limits: map[string]string{"memory": "per process"}}
+	run := &record.Run{Version: "v0.1.0", Driver: "fake", Started: reporttest.Epoch, Ended: &ended, Reason: "done",
+		Limits: map[string]string{"memory": "per process"}}
 	r, err := Collect(reporttest.Plan(o), run, reporttest.Control(reporttest.Entries(o)))
 	if err != nil {
 		t.Fatal(err)
@@ -78,7 +79,8 @@ func TestSummary(t *testing.T) {
 	b.Reset()
 	s.Text(&b, Style{Width: 80})
 	for l := range strings.Lines(b.String()) {
-		if strings.HasPrefix(l, "large-") && !strings.Contains(l, ":") && utf8.RuneCountInString(strings.TrimRight(l, "\n")) > 80 {
+		if strings.HasPrefix(l, "large-") && !strings.Contains(l, ":") &&
+			utf8.RuneCountInString(strings.TrimRight(l, "\n")) > 80 {
 			t.Errorf("wider than 80: %s", l)
 		}
 	}
@@ -197,7 +199,8 @@ func TestDamagedEntries(t *testing.T) {
 		yield(record.Entry{}, errors.New("control.jsonl, line 3: bad checksum"))
 		yield(record.Entry{Seq: 1, Kind: record.KindVerdict, Trial: "nobody", Data: json.RawMessage(`{}`)}, nil)
 		yield(record.Entry{Seq: 2, Kind: record.KindVerdict, Trial: "nobody", Data: json.RawMessage(`[]`)}, nil)
-		yield(record.Entry{Seq: 3, Kind: record.KindAttempt, Trial: "x", Attempt: 1, Data: json.RawMessage(`{"arm":"nobody's"}`)}, nil)
+		yield(record.Entry{Seq: 3, Kind: record.KindAttempt, Trial: "x", Attempt: 1,
+			Data: json.RawMessage(`{"arm":"nobody's"}`)}, nil)
 		reporttest.Entries(o)(yield)
 	}
 	r, err := Collect(reporttest.Plan(o), nil, entries)
@@ -247,7 +250,8 @@ func TestCompare(t *testing.T) {
 func TestCompareGuard(t *testing.T) {
 	o := reporttest.Options{Plain: true, Tasks: 10}
 	a, b := sample(t, o), sample(t, o)
-	if c := Compare([][2]Side{{{a, 0, "a"}, {b, 0, "b"}}})[0]; c.Warnings != nil || len(c.Flipped) != 0 || c.Evidence.Diff != 0 {
+	if c := Compare([][2]Side{{{a, 0, "a"}, {b, 0, "b"}}})[0]; c.Warnings != nil || len(c.Flipped) != 0 ||
+		c.Evidence.Diff != 0 {
 		t.Errorf("a run against itself: %+v", c)
 	}
 	p := b.Plan
@@ -256,13 +260,18 @@ func TestCompareGuard(t *testing.T) {
 	p.Benchmarks[0].Digest = "sha256:other"
 	p.Repeats = 1
 	p.Arms[0].Def = json.RawMessage(`{"agent":"codeact","model":"acme/small","prompt":"terse","limits":{"steps":10,"time_ns":90000000000}}`)
-	b, err := Collect(p, &record.Run{Version: "v0.2.0", Driver: "local", Limits: map[string]string{"memory": "512MiB", "network": "none"}, Digests: map[string]string{"prices": "x"}}, func(func(record.Entry, error) bool) {})
+	b, err := Collect(p, &record.Run{Version: "v0.2.0", Driver: "local",
+		Limits: map[string]string{"memory": "512MiB", "network": "none"}, Digests: map[string]string{"prices": "x"}},
+		func(func(record.Entry, error) bool) {})
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := Compare([][2]Side{{{a, 0, "a"}, {b, 0, "b"}}})[0]
 	all := strings.Join(c.Warnings, "\n")
-	for _, want := range []string{"1 task of other content", "the digest of benchmark toy", "11 trials planned by one side only", "B for 9", "repeats differ", "the sandbox driver differs: fake and local", "v0.1.0 and v0.2.0", "the limit memory", "the digest of prices", "limits.steps: none and 10", "limits.time: none and 1m30s"} {
+	for _, want := range []string{"1 task of other content", "the digest of benchmark toy",
+		"11 trials planned by one side only", "B for 9", "repeats differ", "the sandbox driver differs: fake and local",
+		"v0.1.0 and v0.2.0", "the limit memory", "the digest of prices", "limits.steps: none and 10",
+		"limits.time: none and 1m30s"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("no warning %q in\n%s", want, all)
 		}
@@ -298,7 +307,9 @@ func TestReplayed(t *testing.T) {
 		if status == record.Scored {
 			v.Reward = &one
 		}
-		yield(record.Entry{Kind: record.KindAttempt, Trial: id, Attempt: attempt, Data: data(record.Attempt{Arm: a.ID, Benchmark: x.Benchmark, Task: x.ID, Digest: x.Digest, Repeat: 1, Attempt: attempt})}, nil)
+		yield(record.Entry{Kind: record.KindAttempt, Trial: id, Attempt: attempt,
+			Data: data(record.Attempt{Arm: a.ID, Benchmark: x.Benchmark, Task: x.ID, Digest: x.Digest, Repeat: 1,
+				Attempt: attempt})}, nil)
 		yield(record.Entry{Kind: record.KindVerdict, Trial: id, Attempt: attempt, Data: data(v)}, nil)
 	}
 	r, err := Collect(plan, nil, func(yield func(record.Entry, error) bool) {
@@ -325,10 +336,12 @@ func TestReplayed(t *testing.T) {
 	}
 	if s := r.Summary(""); s.Replayed != 1 || told(s.Warnings) != 1 {
 		t.Errorf("%d were played again, warnings %q", s.Replayed, s.Warnings)
-	} else if s.OOM != 2 || !strings.Contains(strings.Join(s.Warnings, "\n"), "2 trials with a score ran into the memory limit") {
+	} else if s.OOM != 2 || !strings.Contains(strings.Join(s.Warnings, "\n"),
+		"2 trials with a score ran into the memory limit") {
 		t.Errorf("%d ran into a limit, warnings %q", s.OOM, s.Warnings)
 	}
-	if c := Compare([][2]Side{{{r, 0, "a"}, {r, 1, "b"}}})[0]; told(c.Warnings) != 1 || !strings.Contains(strings.Join(c.Warnings, "\n"), "A: "+want) {
+	if c := Compare([][2]Side{{{r, 0, "a"}, {r, 1, "b"}}})[0]; told(c.Warnings) != 1 ||
+		!strings.Contains(strings.Join(c.Warnings, "\n"), "A: "+want) {
 		t.Errorf("warnings %q", c.Warnings)
 	}
 }
@@ -359,7 +372,8 @@ func TestSides(t *testing.T) {
 		{[]*Results{one("x"), one("x", "z")}, "x", "z", "x>z"},
 		{[]*Results{one("x")}, "", "", `compare: the run has one arm only ("x"); name a second run`},
 		{[]*Results{one("x", "y")}, "q", "", `compare: no arm is called "q"; there are "x", "y"`},
-		{[]*Results{one("x", "y"), one("p", "q")}, "", "", `compare: the runs have no arm in common; name two with -a and -b: there are "p", "q", "x", "y"`},
+		{[]*Results{one("x", "y"), one("p", "q")}, "", "",
+			`compare: the runs have no arm in common; name two with -a and -b: there are "p", "q", "x", "y"`},
 		{nil, "", "", "compare: no run given"},
 	} {
 		pairs, err := Sides(c.runs, make([]string, len(c.runs)), c.a, c.b)
@@ -438,15 +452,18 @@ func TestStory(t *testing.T) {
 		clean(t, b.String())
 	}
 	var b bytes.Buffer
-	if err := Story(&b, Style{}, plan, kinds["broke"], func(func(record.Entry, error) bool) {}); err != nil || !strings.Contains(b.String(), "no attempt has begun") {
+	if err := Story(&b, Style{}, plan, kinds["broke"], func(func(record.Entry, error) bool) {}); err != nil ||
+		!strings.Contains(b.String(), "no attempt has begun") {
 		t.Errorf("%v\n%s", err, b.String())
 	}
 	// Of an attempt that was cut off nobody counted anything.
 	b.Reset()
-	verdict, _ := json.Marshal(record.Verdict{Status: record.Canceled, Error: &record.Fault{Status: record.Canceled, Phase: "session", Class: "interrupted", Text: "it was cut off"}})
+	verdict, _ := json.Marshal(record.Verdict{Status: record.Canceled,
+		Error: &record.Fault{Status: record.Canceled, Phase: "session", Class: "interrupted", Text: "it was cut off"}})
 	cut := record.Entry{Kind: record.KindVerdict, Trial: kinds["broke"], Attempt: 1, Data: verdict}
 	err := Story(&b, Style{}, plan, kinds["broke"], func(yield func(record.Entry, error) bool) { yield(cut, nil) })
-	if s := b.String(); err != nil || !strings.Contains(s, "it was cut off") || strings.Contains(s, "0 steps") || strings.Contains(s, "  \n") {
+	if s := b.String(); err != nil || !strings.Contains(s, "it was cut off") || strings.Contains(s, "0 steps") ||
+		strings.Contains(s, "  \n") {
 		t.Errorf("%v\n%s", err, s)
 	}
 	b.Reset()
@@ -463,11 +480,13 @@ func TestFind(t *testing.T) {
 			t.Errorf("Find(%q) = %s, %v", w, got, err)
 		}
 	}
-	if _, err := Find(plan, "toy/task-03"); err == nil || !strings.Contains(err.Error(), "means 6 trials") || !strings.Contains(err.Error(), id) {
+	if _, err := Find(plan, "toy/task-03"); err == nil || !strings.Contains(err.Error(), "means 6 trials") ||
+		!strings.Contains(err.Error(), id) {
 		t.Errorf("error: %v", err)
 	}
 	for _, w := range []string{"", "nobody\x1b[2J"} {
-		if _, err := Find(plan, w); err == nil || !strings.Contains(err.Error(), "no trial") || strings.Contains(err.Error(), "\x1b") {
+		if _, err := Find(plan, w); err == nil || !strings.Contains(err.Error(), "no trial") ||
+			strings.Contains(err.Error(), "\x1b") {
 			t.Errorf("Find(%q): %v", w, err)
 		}
 	}
@@ -566,7 +585,8 @@ func TestAmend(t *testing.T) {
 	}
 	s = slot{reward: math.NaN(), status: status(place(statuses, record.Grader)), fault: 3}
 	r.amend(&s, &record.Amend{Reward: num(0.5), Status: record.Scored, End: record.Limit})
-	if !s.amended || statuses[s.status] != record.Scored || ends[s.end] != record.Limit || s.fault != 0 || s.reward != 0.5 {
+	if !s.amended || statuses[s.status] != record.Scored || ends[s.end] != record.Limit || s.fault != 0 ||
+		s.reward != 0.5 {
 		t.Errorf("a grading that had failed: %+v", s)
 	}
 }
@@ -589,8 +609,11 @@ func played(t *testing.T, tasks, a, b int) *Results {
 				}
 				x, task := plan.Arms[arm], plan.Tasks[i]
 				id := record.TrialID(x.ID, task.Digest, 1)
-				attempt, _ := json.Marshal(record.Attempt{Arm: x.ID, Benchmark: task.Benchmark, Task: task.ID, Digest: task.Digest, Repeat: 1, Attempt: 1})
-				verdict, _ := json.Marshal(record.Verdict{Final: true, Status: record.Scored, End: record.Answered, Reward: &reward})
+				attempt, _ := json.Marshal(
+					record.Attempt{Arm: x.ID, Benchmark: task.Benchmark, Task: task.ID, Digest: task.Digest, Repeat: 1,
+						Attempt: 1})
+				verdict, _ := json.Marshal(
+					record.Verdict{Final: true, Status: record.Scored, End: record.Answered, Reward: &reward})
 				yield(record.Entry{Kind: record.KindAttempt, Trial: id, Attempt: 1, Data: attempt}, nil)
 				yield(record.Entry{Kind: record.KindVerdict, Trial: id, Attempt: 1, Data: verdict}, nil)
 			}
@@ -612,7 +635,8 @@ func TestHeadlines(t *testing.T) {
 	}{
 		{4, 4, 0, "too few tasks to tell: 4, and a difference can show from 5 on", false, "too few tasks to tell"},
 		{6, 6, 0, "A is better by 100.0 points (95 % interval 21.9 to 100.0)", false, "is below 0"},
-		{6, 0, 6, "B is better by 100.0 points (95 % interval 21.9 to 100.0)", true, "difference to small-terse +1.000"},
+		{6, 0, 6, "B is better by 100.0 points (95 % interval 21.9 to 100.0)", true,
+			"difference to small-terse +1.000"},
 		{20, 3, 1, "no difference is shown", true, "is not shown to be below 0"},
 		{20, 12, 1, "A is better by 55.0 points (95 % interval 22.7 to 75.7)", false, "is below 0"},
 	} {
@@ -634,7 +658,8 @@ func TestHeadlines(t *testing.T) {
 	if h := cs[2].Verdict(); !strings.HasPrefix(h, "A is better by 55.0 points (98.3 % interval ") {
 		t.Error(h)
 	}
-	for level, want := range map[float64]string{0.95: "95 %", 0.975: "97.5 %", 1 - 0.05/100: "99.95 %", 1 - 0.05/1000: "99.995 %"} {
+	for level, want := range map[float64]string{0.95: "95 %", 0.975: "97.5 %", 1 - 0.05/100: "99.95 %",
+		1 - 0.05/1000: "99.995 %"} {
 		got := cs[0].Evidence
 		got.Interval.Level = level
 		if s := percentLevel(got); s != want {

@@ -13,7 +13,8 @@ import (
 
 func TestDollars(t *testing.T) {
 	for x, want := range map[float64]string{
-		0: "$0", 0.00004: "$0.00004", 0.000123: "$0.00012", 0.0015: "$0.0015", 0.0633: "$0.0633", 1.5: "$1.50", 1e-12: "< $0.00000001",
+		0: "$0", 0.00004: "$0.00004", 0.000123: "$0.00012", 0.0015: "$0.0015", 0.0633: "$0.0633", 1.5: "$1.50",
+		1e-12: "< $0.00000001",
 	} {
 		if got := dollars(&x); got != want {
 			t.Errorf("%v: %s, want %s", x, got, want)
@@ -44,7 +45,8 @@ func TestWorked(t *testing.T) {
 	if s := collect(5); *s.WorkedMS != 1000_000 {
 		t.Errorf("without spans: %d ms", *s.WorkedMS)
 	}
-	run.Work = []record.Span{{Began: at(0), Ended: ended(10)}, {Began: at(500)}, {Began: at(600)}, {Began: at(990), Ended: ended(1000)}}
+	run.Work = []record.Span{{Began: at(0), Ended: ended(10)}, {Began: at(500)}, {Began: at(600)},
+		{Began: at(990), Ended: ended(1000)}}
 	if s := collect(5, 9, 501, 507, 995); *s.WorkedMS != 27_000 {
 		t.Errorf("%d ms", *s.WorkedMS)
 	}
@@ -56,7 +58,8 @@ func TestWorked(t *testing.T) {
 }
 
 func plain1(n int) *record.Plan {
-	p := &record.Plan{Run: "r", Repeats: 1, Arms: []record.Arm{{ID: "a", Name: "a"}}, Benchmarks: []record.Benchmark{{Name: "b"}}}
+	p := &record.Plan{Run: "r", Repeats: 1, Arms: []record.Arm{{ID: "a", Name: "a"}},
+		Benchmarks: []record.Benchmark{{Name: "b"}}}
 	for i := range n {
 		p.Tasks = append(p.Tasks, record.Task{Benchmark: "b", ID: fmt.Sprint("t", i), Digest: fmt.Sprint("d", i)})
 	}
@@ -80,19 +83,22 @@ func broke(p *record.Plan, text func(i int) string) func(func(record.Entry, erro
 
 // Different messages of one class are shown apart; numbers alone make no other message.
 func TestMessages(t *testing.T) {
-	words := []string{"no such file", "no such file", "connection refused", "bad zip", "no such file", "syntax error", "stack overflow"}
+	words := []string{"no such file", "no such file", "connection refused", "bad zip", "no such file", "syntax error",
+		"stack overflow"}
 	p := plain1(len(words))
 	r, err := Collect(p, nil, broke(p, func(i int) string { return fmt.Sprintf("pid %d: %s", 40+i, words[i]) }))
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := r.Summary("run")
-	if len(s.Problems) != 1 || s.Problems[0].Count != len(words) || len(s.Problems[0].Messages) != 5 || s.Problems[0].Messages[0].Count != 3 {
+	if len(s.Problems) != 1 || s.Problems[0].Count != len(words) || len(s.Problems[0].Messages) != 5 ||
+		s.Problems[0].Messages[0].Count != 3 {
 		t.Fatalf("%+v", s.Problems)
 	}
 	var b bytes.Buffer
 	s.Text(&b, Style{})
-	for _, want := range []string{"7 × agent broke\n", "3 × pid 40: no such file", "1 × pid 42: connection refused", "1 × pid 43: bad zip", "and 2 more"} {
+	for _, want := range []string{"7 × agent broke\n", "3 × pid 40: no such file", "1 × pid 42: connection refused",
+		"1 × pid 43: bad zip", "and 2 more"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q:\n%s", want, b.String())
 		}
@@ -108,7 +114,8 @@ func TestMessages(t *testing.T) {
 	for _, m := range s.Problems[0].Messages {
 		n += m.Count
 	}
-	if len(s.Problems) != 1 || len(s.Problems[0].Messages) != maxMessages+1 || n != 100 || s.Problems[0].Messages[0].Text != otherMessages {
+	if len(s.Problems) != 1 || len(s.Problems[0].Messages) != maxMessages+1 || n != 100 ||
+		s.Problems[0].Messages[0].Text != otherMessages {
 		t.Errorf("%d messages of %d trials: %+v", len(s.Problems[0].Messages), n, s.Problems[0].Messages[0])
 	}
 }
@@ -121,9 +128,11 @@ func TestDifferences(t *testing.T) {
 	}{
 		{arm("terse", `{"prompt":"c9ad"}`), arm("full", `{"prompt":"12ab"}`), `prompt: "terse" and "full"`},
 		{arm("terse", `{"prompt":"c9ad"}`), arm("", `{}`), `prompt: "terse" and none`},
-		{arm("terse", `{"prompt":"c9ad"}`), arm("terse", `{"prompt":"12ab"}`), `prompt: two texts are called "terse", c9ad and 12ab`},
+		{arm("terse", `{"prompt":"c9ad"}`), arm("terse", `{"prompt":"12ab"}`),
+			`prompt: two texts are called "terse", c9ad and 12ab`},
 		{arm("", `{"arg":"echo a > b"}`), arm("", `{"arg":"echo c"}`), `arg: "echo a > b" and "echo c"`},
-		{arm("", `{"options":{"run":"\"echo a\""}}`), arm("", `{"options":{"run":"\"echo c\""}}`), `options.run: "echo a" and "echo c"`},
+		{arm("", `{"options":{"run":"\"echo a\""}}`), arm("", `{"options":{"run":"\"echo c\""}}`),
+			`options.run: "echo a" and "echo c"`},
 		{arm("", `{"arg":"grep \"x\" a"}`), arm("", `{"arg":"true"}`), "arg: `grep \"x\" a` and \"true\""},
 		{arm("", `{"arg":"`+strings.Repeat("a", 90)+`bc"}`), arm("", `{"arg":"`+strings.Repeat("a", 90)+`cc"}`),
 			"arg: …" + strings.Repeat("a", 20) + "bc\" and …" + strings.Repeat("a", 20) + "cc\""},
@@ -141,8 +150,11 @@ func TestCallSaidOnce(t *testing.T) {
 		call record.Call
 		want string
 	}{
-		{record.Call{Role: "main", Try: 1, Class: "rate", HTTP: 429, Error: "model: rate (HTTP 429): slow down (HTTP 429)"}, "main call 0, try 1: rate limit (HTTP 429): slow down\n"},
-		{record.Call{Role: "main", Try: 2, Class: "network", Error: "model: network: connection refused"}, "main call 0, try 2: no answer: connection refused\n"},
+		{record.Call{Role: "main", Try: 1, Class: "rate", HTTP: 429,
+			Error: "model: rate (HTTP 429): slow down (HTTP 429)"},
+			"main call 0, try 1: rate limit (HTTP 429): slow down\n"},
+		{record.Call{Role: "main", Try: 2, Class: "network", Error: "model: network: connection refused"},
+			"main call 0, try 2: no answer: connection refused\n"},
 	} {
 		data, _ := json.Marshal(c.call)
 		var b bytes.Buffer

@@ -35,7 +35,8 @@ type TrialRow struct {
 	Attempts uint16   `json:"attempts"`
 	Flags    []string `json:"flags,omitempty"`
 	passed   bool
-	Why      string `json:"why,omitempty"` // what went wrong; texts that differ in numbers only are told as the first of them
+	// what went wrong; texts that differ in numbers only are told as the first of them
+	Why string `json:"why,omitempty"`
 }
 
 // Trials are the trials that a filter means, in the order of arms, tasks and repeats.
@@ -52,7 +53,8 @@ func (r *Results) Trials(f TrialFilter) []TrialRow {
 		s := &r.slots[i]
 		arm, task, _ := r.where(i)
 		t := &r.Plan.Tasks[task]
-		if flag >= 0 && s.flags&(1<<flag) == 0 || !fits(arms, r.Plan.Arms[arm].Name) || !fits(tasks, t.ID, t.Benchmark+"/"+t.ID) {
+		if flag >= 0 && s.flags&(1<<flag) == 0 || !fits(arms, r.Plan.Arms[arm].Name) ||
+			!fits(tasks, t.ID, t.Benchmark+"/"+t.ID) {
 			continue
 		}
 		if row := r.row(i); len(f.Status) == 0 || slices.ContainsFunc(f.Status, row.is) {
@@ -64,7 +66,8 @@ func (r *Results) Trials(f TrialFilter) []TrialRow {
 
 func (r *Results) row(i int) TrialRow {
 	s := &r.slots[i]
-	row := TrialRow{TrialRef: r.ref(i), Status: string(statuses[s.status]), End: string(ends[s.end]), Steps: s.steps, Turns: s.turns, Attempts: s.attempts}
+	row := TrialRow{TrialRef: r.ref(i), Status: string(statuses[s.status]), End: string(ends[s.end]), Steps: s.steps,
+		Turns: s.turns, Attempts: s.attempts}
 	if s.status == undecided {
 		row.Status = "pending"
 	}
@@ -99,13 +102,15 @@ func (t *TrialRow) is(status string) bool {
 // patterns are names as expressions; * stands for anything.
 func patterns(names []string) (out []*regexp.Regexp) {
 	for _, n := range names {
-		out = append(out, regexp.MustCompile("(?s)^"+strings.ReplaceAll(regexp.QuoteMeta(strings.ToValidUTF8(n, "\ufffd")), `\*`, ".*")+"$"))
+		out = append(out, regexp.MustCompile("(?s)^"+
+			strings.ReplaceAll(regexp.QuoteMeta(strings.ToValidUTF8(n, "\ufffd")), `\*`, ".*")+"$"))
 	}
 	return out
 }
 
 func fits(patterns []*regexp.Regexp, names ...string) bool {
-	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p *regexp.Regexp) bool { return slices.ContainsFunc(names, p.MatchString) })
+	return len(patterns) == 0 || slices.ContainsFunc(patterns,
+		func(p *regexp.Regexp) bool { return slices.ContainsFunc(names, p.MatchString) })
 }
 
 // Flags are all flags that trials of the run have, sorted.
@@ -114,8 +119,10 @@ func (r *Results) Flags() []string { return slices.Sorted(slices.Values(r.flags)
 // TrialsText writes trials as a table, for a terminal.
 func TrialsText(w io.Writer, st Style, rows []TrialRow) error {
 	p := &printer{w: w}
-	cols := []*column{{head: "trial"}, {head: "arm"}, {head: "task"}, {head: "repeat", right: true, drop: 4}, {head: "status"}, {head: "end", drop: 3},
-		{head: "reward", right: true}, {head: "steps", right: true, drop: 5}, {head: "wall", right: true, drop: 6}, {head: "flags", drop: 2}, {head: "why", drop: 1}}
+	cols := []*column{{head: "trial"}, {head: "arm"}, {head: "task"}, {head: "repeat", right: true, drop: 4},
+		{head: "status"}, {head: "end", drop: 3},
+		{head: "reward", right: true}, {head: "steps", right: true, drop: 5}, {head: "wall", right: true, drop: 6},
+		{head: "flags", drop: 2}, {head: "why", drop: 1}}
 	whys := false
 	for _, t := range rows {
 		reward := unknown
@@ -128,7 +135,8 @@ func TrialsText(w io.Writer, st Style, rows []TrialRow) error {
 		}
 		whys = whys || why != ""
 		wall := float64(t.WallMS)
-		for i, x := range []string{t.ID, line(t.Arm), line(t.Benchmark) + "/" + line(t.Task), fmt.Sprint(t.Repeat), t.Status, t.End, reward, fmt.Sprint(t.Steps), millis(&wall),
+		for i, x := range []string{t.ID, line(t.Arm), line(t.Benchmark) + "/" + line(t.Task), fmt.Sprint(t.Repeat),
+			t.Status, t.End, reward, fmt.Sprint(t.Steps), millis(&wall),
 			line(strings.Join(t.Flags, ", ")), why} {
 			cols[i].cells = append(cols[i].cells, x)
 		}

@@ -19,7 +19,8 @@ func TestFilters(t *testing.T) {
 		one, half := 1.0, 0.5
 		var got []string
 		for _, row := range []TrialRow{
-			{TrialRef: TrialRef{ID: "a"}, Status: "scored", Reward: &one, passed: true}, {TrialRef: TrialRef{ID: "b"}, Status: "scored", Reward: &half},
+			{TrialRef: TrialRef{ID: "a"}, Status: "scored", Reward: &one, passed: true},
+			{TrialRef: TrialRef{ID: "b"}, Status: "scored", Reward: &half},
 			{TrialRef: TrialRef{ID: "c"}, Status: "infra"}, {TrialRef: TrialRef{ID: "d"}, Status: "pending"},
 		} {
 			if row.is(status) {
@@ -33,7 +34,8 @@ func TestFilters(t *testing.T) {
 	for _, c := range []struct {
 		pattern, name string
 		want          bool
-	}{{"web-*", "web-form", true}, {"web", "web-form", false}, {"*/a", "b/c/a", true}, {"a.c", "abc", false}, {"a*", "a\nb", true}, {"\xff*", "x", false}, {"", "x", false}} {
+	}{{"web-*", "web-form", true}, {"web", "web-form", false}, {"*/a", "b/c/a", true}, {"a.c", "abc", false},
+		{"a*", "a\nb", true}, {"\xff*", "x", false}, {"", "x", false}} {
 		if got := fits(patterns([]string{c.pattern}), c.name); got != c.want {
 			t.Errorf("%q fits %q: %v", c.pattern, c.name, got)
 		}
@@ -77,7 +79,8 @@ func TestPicture(t *testing.T) {
 	}
 	full := &album{open, 1}
 	full.picture("screenshot", &event.Blob{SHA256: "a", Type: "image/png"})
-	if p := full.picture("screenshot", &event.Blob{SHA256: "a", Type: "image/png"}); p[0].Source != "" || !strings.Contains(p[0].Gone, "as many pictures") {
+	if p := full.picture("screenshot", &event.Blob{SHA256: "a", Type: "image/png"}); p[0].Source != "" ||
+		!strings.Contains(p[0].Gone, "as many pictures") {
 		t.Errorf("one picture too many: %+v", p)
 	}
 	if (&album{open, 1}).picture("marks", nil) != nil {
@@ -101,8 +104,10 @@ func TestStoryPageBounded(t *testing.T) {
 		}
 	}
 	var b bytes.Buffer
-	err := StoryPage(&b, &record.Plan{}, "t", entries, func(string) (io.ReadCloser, error) { return nil, io.ErrUnexpectedEOF })
-	if err != nil || b.Len() > 4*maxParts || strings.Contains(b.String(), "<b>") || strings.Contains(b.String(), "\x1b") || !strings.Contains(b.String(), "more than a page takes") {
+	err := StoryPage(&b, &record.Plan{}, "t", entries,
+		func(string) (io.ReadCloser, error) { return nil, io.ErrUnexpectedEOF })
+	if err != nil || b.Len() > 4*maxParts || strings.Contains(b.String(), "<b>") ||
+		strings.Contains(b.String(), "\x1b") || !strings.Contains(b.String(), "more than a page takes") {
 		t.Errorf("%v, %d bytes", err, b.Len())
 	}
 }
@@ -110,8 +115,10 @@ func TestStoryPageBounded(t *testing.T) {
 // What pages and models say is text in the page.
 func TestStoryPageEscapes(t *testing.T) {
 	var b bytes.Buffer
-	err := storyPage.Execute(&b, map[string]any{"Title": "<script>1</script>", "About": "", "Goal": "<img src=x onerror=1>", "Verdict": "", "Good": false,
-		"Steps": []pageStep{{Action: "fill('a', '</code><script>')"}}, "Parts": []pagePart{{Text: "</pre><script>alert(1)</script>", Kind: `"><script>`}}})
+	err := storyPage.Execute(&b, map[string]any{"Title": "<script>1</script>", "About": "",
+		"Goal": "<img src=x onerror=1>", "Verdict": "", "Good": false,
+		"Steps": []pageStep{{Action: "fill('a', '</code><script>')"}},
+		"Parts": []pagePart{{Text: "</pre><script>alert(1)</script>", Kind: `"><script>`}}})
 	if err != nil || strings.Contains(b.String(), "<script") || strings.Contains(b.String(), "<img src=x") {
 		t.Errorf("%v: %s", err, b.String())
 	}

@@ -56,8 +56,9 @@ func faultWords(status record.Status, phase, class string) string {
 		}
 	}
 	what := map[string]string{
-		"image": "image", "start": "sandbox start", "setup": "set-up", "agent": "sandbox", "collect": "collecting evidence",
-		"grade": "grading", "close": "sandbox close", "session": "session",
+		"image": "image", "start": "sandbox start", "setup": "set-up", "agent": "sandbox",
+		"collect": "collecting evidence",
+		"grade":   "grading", "close": "sandbox close", "session": "session",
 	}[phase]
 	if what == "" {
 		what = string(status)
@@ -74,7 +75,8 @@ func faultWords(status record.Status, phase, class string) string {
 // modelWords are the classes of a model's errors in words.
 func modelWords(class string) string {
 	if w := map[string]string{
-		"rate": "rate limit", "overload": "overloaded", "network": "no answer", "auth": "not authorized", "quota": "quota used up", "missing": "no such model",
+		"rate": "rate limit", "overload": "overloaded", "network": "no answer", "auth": "not authorized",
+		"quota": "quota used up", "missing": "no such model",
 		"refused": "content refused", "context": "conversation too long", "request": "request refused",
 	}[class]; w != "" {
 		return w

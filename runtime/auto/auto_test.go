@@ -31,7 +31,8 @@ func kinds() []sandbox.Kind {
 }
 
 func TestChoose(t *testing.T) {
-	for ref, want := range map[string]string{"": "plain", "dir:/root": "plain", "debian:bookworm": "images", "nobody's": ""} {
+	for ref, want := range map[string]string{"": "plain", "dir:/root": "plain", "debian:bookworm": "images",
+		"nobody's": ""} {
 		got := ""
 		if k := auto.Choose(kinds(), sandbox.Spec{Image: sandbox.Image{Ref: ref}}); k != nil {
 			got = k.Name

@@ -74,7 +74,9 @@ func (d *Driver) Probe(ctx context.Context) error {
 		return fmt.Errorf("driver docker does not work here: %w", err)
 	}
 	if !i.MemoryLimit || !i.PidsLimit {
-		return fmt.Errorf("driver docker does not work here: the engine at %s cannot limit memory and processes: give it the control groups memory and pids (cgroup_enable=memory on the kernel's command line)", d.engine.name())
+		return fmt.Errorf("driver docker does not work here: the engine at %s cannot limit memory and processes: "+
+			"give it the control groups memory and pids (cgroup_enable=memory on the kernel's command line)",
+			d.engine.name())
 	}
 	return nil
 }
@@ -89,7 +91,8 @@ func (d *Driver) Describe() map[string]string {
 		return map[string]string{"engine": err.Error()}
 	}
 	m := map[string]string{
-		"engine":  fmt.Sprintf("docker %s at %s, %s on %s", i.ServerVersion, d.engine.name(), i.OperatingSystem, i.Architecture),
+		"engine": fmt.Sprintf("docker %s at %s, %s on %s", i.ServerVersion, d.engine.name(), i.OperatingSystem,
+			i.Architecture),
 		"storage": storage(i),
 		"cgroups": "version " + i.CgroupVersion,
 		"disk":    "watched: commands are killed when more was written (looked at every " + diskPause.String() + ")",
@@ -106,7 +109,8 @@ func (d *Driver) Describe() map[string]string {
 	}
 	if a, err := d.engine.About(ctx); err == nil {
 		if a.BuildKit {
-			m["builder"] = fmt.Sprintf("BuildKit, with version %d.%d of the Dockerfile language built in", a.Frontend[0], a.Frontend[1])
+			m["builder"] = fmt.Sprintf("BuildKit, with version %d.%d of the Dockerfile language built in",
+				a.Frontend[0], a.Frontend[1])
 		}
 		if a.Dir != "" {
 			m["folder"] = a.Dir
@@ -223,7 +227,8 @@ func (w *diskWatch) look(boxes map[string]*box) {
 
 // sizes are what the containers of this process have written to their roots.
 func (d *Driver) sizes(ctx context.Context, cli *client.Client) (map[string]int64, error) {
-	cs, err := cli.ContainerList(ctx, client.ContainerListOptions{Size: true, Filters: byLabel(labelProcess + "=" + process())})
+	cs, err := cli.ContainerList(ctx, client.ContainerListOptions{Size: true,
+		Filters: byLabel(labelProcess + "=" + process())})
 	if err != nil {
 		return nil, err
 	}

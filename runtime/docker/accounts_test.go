@@ -17,8 +17,10 @@ func TestAccounts(t *testing.T) {
 	d := require(t)
 	cli := api(t, d)
 	for ref, headers := range map[string][]tar.Header{
-		"evalrun-test/accounts-pipe:1": {{Typeflag: tar.TypeDir, Name: "etc/", Mode: 0o755}, {Typeflag: tar.TypeFifo, Name: "etc/passwd", Mode: 0o644}},
-		"evalrun-test/accounts-link:1": {{Typeflag: tar.TypeDir, Name: "etc/", Mode: 0o755}, {Typeflag: tar.TypeFifo, Name: "pipe", Mode: 0o644},
+		"evalrun-test/accounts-pipe:1": {{Typeflag: tar.TypeDir, Name: "etc/", Mode: 0o755},
+			{Typeflag: tar.TypeFifo, Name: "etc/passwd", Mode: 0o644}},
+		"evalrun-test/accounts-link:1": {{Typeflag: tar.TypeDir, Name: "etc/", Mode: 0o755},
+			{Typeflag: tar.TypeFifo, Name: "pipe", Mode: 0o644},
 			{Typeflag: tar.TypeSymlink, Name: "etc/group", Linkname: "../pipe"}},
 	} {
 		var b bytes.Buffer
@@ -29,7 +31,8 @@ func TestAccounts(t *testing.T) {
 			}
 		}
 		w.Close()
-		r, err := cli.ImageImport(t.Context(), client.ImageImportSource{Source: &b, SourceName: "-"}, ref, client.ImageImportOptions{Platform: ocispec.Platform{OS: "linux"}})
+		r, err := cli.ImageImport(t.Context(), client.ImageImportSource{Source: &b, SourceName: "-"}, ref,
+			client.ImageImportOptions{Platform: ocispec.Platform{OS: "linux"}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -72,7 +72,8 @@ func BenchmarkTrial(b *testing.B) {
 				if err != nil {
 					return err
 				}
-				if x, err := sb.Exec(context.Background(), sandbox.Command{Args: []string{"/bin/true"}}); err != nil || x.Code != 0 {
+				if x, err := sb.Exec(context.Background(), sandbox.Command{Args: []string{"/bin/true"}}); err != nil ||
+					x.Code != 0 {
 					return fmt.Errorf("%+v %w", x, err)
 				}
 				return sb.Close()
@@ -95,7 +96,8 @@ func BenchmarkFloor(b *testing.B) {
 				if err := bareExec(cli, id, "/bin/true"); err != nil {
 					return err
 				}
-				_, err = cli.ContainerRemove(context.Background(), id, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+				_, err = cli.ContainerRemove(context.Background(), id,
+					client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
 				return err
 			})
 		})
@@ -109,7 +111,8 @@ func bareCreate(cli *client.Client) (string, error) {
 	c, err := cli.ContainerCreate(ctx, client.ContainerCreateOptions{
 		Config: &container.Config{Image: benchImage, Entrypoint: []string{"/bin/sleep", "1000"}},
 		HostConfig: &container.HostConfig{
-			NetworkMode: "none", LogConfig: container.LogConfig{Type: "none"}, Resources: container.Resources{Memory: 512 << 20, PidsLimit: &pids},
+			NetworkMode: "none", LogConfig: container.LogConfig{Type: "none"},
+			Resources: container.Resources{Memory: 512 << 20, PidsLimit: &pids},
 		},
 	})
 	if err != nil {
@@ -145,7 +148,8 @@ func BenchmarkExec(b *testing.B) {
 	b.Run("ours", func(b *testing.B) {
 		sb := open(b, d, benchSpec())
 		for b.Loop() {
-			if x, err := sb.Exec(context.Background(), sandbox.Command{Args: []string{"/bin/true"}}); err != nil || x.Code != 0 {
+			if x, err := sb.Exec(context.Background(), sandbox.Command{Args: []string{"/bin/true"}}); err != nil ||
+				x.Code != 0 {
 				b.Fatalf("%+v %v", x, err)
 			}
 		}
@@ -154,7 +158,8 @@ func BenchmarkExec(b *testing.B) {
 		sb := open(b, d, benchSpec())
 		for b.Loop() {
 			for range 20 {
-				if x, err := sb.Exec(context.Background(), sandbox.Command{Args: []string{"/bin/true"}}); err != nil || x.Code != 0 {
+				if x, err := sb.Exec(context.Background(), sandbox.Command{Args: []string{"/bin/true"}}); err != nil ||
+					x.Code != 0 {
 					b.Fatalf("%+v %v", x, err)
 				}
 			}
@@ -190,7 +195,8 @@ func BenchmarkFile(b *testing.B) {
 	})
 	b.Run("out", func(b *testing.B) {
 		for b.Loop() {
-			if got, err := sandbox.ReadFile(context.Background(), sb, "/data/file", 2<<20); err != nil || len(got) != len(text) {
+			if got, err := sandbox.ReadFile(context.Background(), sb, "/data/file", 2<<20); err != nil ||
+				len(got) != len(text) {
 				b.Fatal(len(got), err)
 			}
 		}

@@ -52,7 +52,8 @@ func (d *Driver) newBox(spec sandbox.Spec) *box {
 
 // boxOf is a box with nothing behind it yet.
 func (d *Driver) boxOf(id string, spec sandbox.Spec) *box {
-	b := &box{d: d, id: id, spec: spec, services: map[string]*machine{}, volumes: map[string]string{}, address: map[string]netip.Addr{}, closed: make(chan struct{})}
+	b := &box{d: d, id: id, spec: spec, services: map[string]*machine{}, volumes: map[string]string{},
+		address: map[string]netip.Addr{}, closed: make(chan struct{})}
 	b.main = newMachine(b, id)
 	b.machine = b.main
 	for i, name := range slices.Sorted(maps.Keys(spec.Services)) {
@@ -124,7 +125,8 @@ func (b *box) makeVolumes(ctx context.Context, cli *client.Client) error {
 		}
 		call, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), callLimit, errSilent)
 		b.begin(func(l *leftover) { l.volumes = append(l.volumes, b.volumes[name]) })
-		_, err := cli.VolumeCreate(call, client.VolumeCreateOptions{Name: b.volumes[name], Labels: labels(b.id, b.spec.Owner)})
+		_, err := cli.VolumeCreate(call,
+			client.VolumeCreateOptions{Name: b.volumes[name], Labels: labels(b.id, b.spec.Owner)})
 		if err != nil {
 			err = b.main.engineError(call, "making the volume "+name, err)
 		}
@@ -181,7 +183,8 @@ func (b *box) destroy() error {
 	}
 	known.Delete(b.id)
 	if err != nil {
-		return &sandbox.Error{Op: "close", ID: b.id, Err: fmt.Errorf("%w; the next start, or evalrun gc, removes what is left", err)}
+		return &sandbox.Error{Op: "close", ID: b.id,
+			Err: fmt.Errorf("%w; the next start, or evalrun gc, removes what is left", err)}
 	}
 	b.forget()
 	return nil

@@ -42,7 +42,8 @@ func collide(main image.Info, services map[string]image.Info) bool {
 const bridgeBits = 28
 
 // makeBridge makes the session's bridge, if it needs one.
-func (b *box) makeBridge(ctx context.Context, cli *client.Client, main image.Info, services map[string]image.Info) error {
+func (b *box) makeBridge(ctx context.Context, cli *client.Client, main image.Info,
+	services map[string]image.Info) error {
 	if len(services) == 0 || !collide(main, services) {
 		return nil
 	}
@@ -91,7 +92,8 @@ func (b *box) makeBridge(ctx context.Context, cli *client.Client, main image.Inf
 	}
 	b.bridge = ""
 	b.begin(func(l *leftover) { l.network = "" })
-	return fmt.Errorf("making the session's bridge: all tried subnets of %s are in use: run evalrun gc, or configure another range", b.d.o.Subnets)
+	return fmt.Errorf("making the session's bridge: all tried subnets of %s are in use: run evalrun gc, or configure "+
+		"another range", b.d.o.Subnets)
 }
 
 // nth is the n-th subnet of a range.

@@ -20,7 +20,8 @@ func clash(t testing.TB, d *Driver) sandbox.Spec {
 	spec := helped(t, d, "EXPOSE 80")
 	side := spec
 	side.Entrypoint = []string{helperPath, "echo", "here", ",", "listen", "80"}
-	side.Health = &sandbox.Health{Test: []string{"CMD", helperPath, "dial", "80", "x"}, Interval: 50 * time.Millisecond, Retries: 200}
+	side.Health = &sandbox.Health{Test: []string{"CMD", helperPath, "dial", "80", "x"}, Interval: 50 * time.Millisecond,
+		Retries: 200}
 	two := side
 	two.Aliases = []string{"second"}
 	spec.Services = map[string]sandbox.Spec{"one": side, "two": two}
@@ -103,7 +104,8 @@ func TestBridgeIsApart(t *testing.T) {
 	}
 	for _, target := range targets {
 		x, err := sb.Exec(context.Background(), sandbox.Command{Timeout: time.Minute,
-			Args: []string{"python3", "-c", fmt.Sprintf("import socket; socket.create_connection((%q, %d), 3)", target, port)}})
+			Args: []string{"python3", "-c",
+				fmt.Sprintf("import socket; socket.create_connection((%q, %d), 3)", target, port)}})
 		if err != nil || x.Code == 0 {
 			t.Errorf("%s: %+v, %v", target, x, err)
 		}
@@ -114,8 +116,9 @@ func TestBridgeIsApart(t *testing.T) {
 func TestBridgesUsedUp(t *testing.T) {
 	d := requireWith(t, Options{Subnets: "10.213.241.16/28"})
 	cli := api(t, d)
-	n, err := cli.NetworkCreate(context.Background(), "evalrun-test-"+random(4), client.NetworkCreateOptions{Driver: "bridge", Internal: true,
-		IPAM: &network.IPAM{Config: []network.IPAMConfig{{Subnet: netip.MustParsePrefix("10.213.241.16/28")}}}})
+	n, err := cli.NetworkCreate(context.Background(), "evalrun-test-"+random(4),
+		client.NetworkCreateOptions{Driver: "bridge", Internal: true,
+			IPAM: &network.IPAM{Config: []network.IPAMConfig{{Subnet: netip.MustParsePrefix("10.213.241.16/28")}}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,12 +31,14 @@ func attach(ctx context.Context, cli *client.Client, name string) (*channel, err
 	}
 	done := make(chan result, 1)
 	go func() {
-		h, err := cli.ContainerAttach(context.WithoutCancel(ctx), name, client.ContainerAttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
+		h, err := cli.ContainerAttach(context.WithoutCancel(ctx), name,
+			client.ContainerAttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
 		if err != nil {
 			done <- result{nil, err}
 			return
 		}
-		done <- result{&channel{conn: h.Conn, r: bufio.NewReaderSize(h.Reader, 32<<10), errs: tail{max: stackSize}}, nil}
+		done <- result{&channel{conn: h.Conn, r: bufio.NewReaderSize(h.Reader, 32<<10), errs: tail{max: stackSize}},
+			nil}
 	}()
 	select {
 	case r := <-done:

@@ -19,7 +19,8 @@ import (
 )
 
 // capabilities of root inside, and so of commands.
-var capabilities = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETFCAP", "NET_BIND_SERVICE", "SYS_CHROOT"}
+var capabilities = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETFCAP",
+	"NET_BIND_SERVICE", "SYS_CHROOT"}
 
 // slackPids is what our own process 1 and its supervisors may take beside a spec's Pids.
 const slackPids = 40
@@ -52,7 +53,8 @@ type plan struct {
 // to the executor.
 func (p *plan) config() *container.Config {
 	c := &container.Config{
-		Image: p.info.ID, User: "0:0", WorkingDir: "/", Entrypoint: []string{toolPath, executor.Container}, Labels: p.labels,
+		Image: p.info.ID, User: "0:0", WorkingDir: "/", Entrypoint: []string{toolPath, executor.Container},
+		Labels: p.labels,
 		// The image's variables are there too, and some of them would mean something to a Go
 		// program.
 		Env:         []string{"GODEBUG=", "GOGC=", "GOMAXPROCS=2", "GOMEMLIMIT=", "GOTRACEBACK=crash"},
@@ -81,14 +83,16 @@ func (p *plan) hostConfig() *container.HostConfig {
 		Init:    &no,
 		ShmSize: s.Shm,
 		Resources: container.Resources{
-			Memory: s.Memory, MemorySwap: s.Memory, PidsLimit: &pids, NanoCPUs: int64(cpus * 1e9), CPUShares: sandbox.CPUShare,
+			Memory: s.Memory, MemorySwap: s.Memory, PidsLimit: &pids, NanoCPUs: int64(cpus * 1e9),
+			CPUShares: sandbox.CPUShare,
 		},
 	}
 	if p.tun && !p.here {
 		// For process 1 alone. To take a capability out of its commands' reach for good, it needs
 		// another one.
 		h.CapAdd = append(h.CapAdd, "NET_ADMIN", "SETPCAP")
-		h.Devices = []container.DeviceMapping{{PathOnHost: "/dev/net/tun", PathInContainer: "/dev/net/tun", CgroupPermissions: "rw"}}
+		h.Devices = []container.DeviceMapping{
+			{PathOnHost: "/dev/net/tun", PathInContainer: "/dev/net/tun", CgroupPermissions: "rw"}}
 	}
 	if !s.Setuid {
 		h.SecurityOpt = []string{"no-new-privileges"}
@@ -121,17 +125,20 @@ func (p *plan) hostConfig() *container.HostConfig {
 		}
 	}
 	if p.mount != "" {
-		h.Mounts = append(h.Mounts, mount.Mount{Type: mount.TypeBind, Source: p.mount, Target: toolPath, ReadOnly: true})
+		h.Mounts = append(h.Mounts, mount.Mount{Type: mount.TypeBind, Source: p.mount, Target: toolPath,
+			ReadOnly: true})
 	}
 	for _, v := range s.Volumes {
-		h.Mounts = append(h.Mounts, mount.Mount{Type: mount.TypeVolume, Source: p.volumes[v.Name], Target: v.Path, ReadOnly: v.ReadOnly})
+		h.Mounts = append(h.Mounts, mount.Mount{Type: mount.TypeVolume, Source: p.volumes[v.Name], Target: v.Path,
+			ReadOnly: v.ReadOnly})
 	}
 	return h
 }
 
 // environ is what commands see: the image's variables, and the spec's. None of this process.
 func (p *plan) environ() []string {
-	env := map[string]string{"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOSTNAME": Hostname}
+	env := map[string]string{"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"HOSTNAME": Hostname}
 	for _, kv := range p.info.Config.Env {
 		if k, v, ok := strings.Cut(kv, "="); ok && k != "" {
 			env[k] = v

@@ -26,9 +26,11 @@ func crasher(ref, host, real, state, run string) error {
 	owner := sandbox.Self()
 	owner.Run = run
 	vol := []sandbox.Volume{{Name: "v", Path: "/shared"}}
-	side := sandbox.Spec{Image: sandbox.Image{Ref: ref}, Entrypoint: []string{helperPath, "sleep", "1000h"}, Volumes: vol}
+	side := sandbox.Spec{Image: sandbox.Image{Ref: ref}, Entrypoint: []string{helperPath, "sleep", "1000h"},
+		Volumes: vol}
 	sb, err := d.Create(context.Background(), sandbox.Spec{
-		Owner: owner, Image: sandbox.Image{Ref: ref}, Services: map[string]sandbox.Spec{"side": side}, Volumes: vol, Orphan: time.Hour,
+		Owner: owner, Image: sandbox.Image{Ref: ref}, Services: map[string]sandbox.Spec{"side": side}, Volumes: vol,
+		Orphan: time.Hour,
 	})
 	if err != nil {
 		return err
@@ -201,7 +203,8 @@ func crashAt(t *testing.T, d *Driver, ref, run string, step int, during bool) (o
 	p := newProxy(t, d.engine.name())
 	self, _ := os.Executable()
 	cmd := exec.Command(self, "-test.run=^TestCrash$")
-	cmd.Env = append(os.Environ(), "EVALRUN_TEST_CRASH="+strings.Join([]string{ref, p.host, d.engine.name(), d.state, run}, "\n"))
+	cmd.Env = append(os.Environ(), "EVALRUN_TEST_CRASH="+
+		strings.Join([]string{ref, p.host, d.engine.name(), d.state, run}, "\n"))
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	killed := make(chan struct{})

@@ -129,7 +129,8 @@ func (b *box) start(ctx context.Context) error {
 	if err := b.makeBridge(ctx, cli, info, infos); err != nil {
 		return err
 	}
-	p := &plan{spec: &b.spec, info: info, labels: labels(b.id, b.spec.Owner), hosts: b.hosts(""), volumes: b.volumes, bridge: b.bridge, tun: b.gated(), env: b.gateEnv()}
+	p := &plan{spec: &b.spec, info: info, labels: labels(b.id, b.spec.Owner), hosts: b.hosts(""), volumes: b.volumes,
+		bridge: b.bridge, tun: b.gated(), env: b.gateEnv()}
 	if err := b.main.start(ctx, cli, p); err != nil {
 		return err
 	}
@@ -150,7 +151,8 @@ func (b *box) start(ctx context.Context) error {
 // since it was made ready, it is made ready once more.
 func (m *machine) start(ctx context.Context, cli *client.Client, p *plan) error {
 	err := m.startOnce(ctx, cli, p)
-	if err == nil || ctx.Err() != nil || !missing(err) || !strings.Contains(strings.ToLower(err.Error()), "no such image") {
+	if err == nil || ctx.Err() != nil || !missing(err) ||
+		!strings.Contains(strings.ToLower(err.Error()), "no such image") {
 		return err
 	}
 	m.b.d.images.Forget(p.info.ID)
@@ -174,7 +176,8 @@ func (m *machine) startOnce(ctx context.Context, cli *client.Client, p *plan) er
 	m.key = executor.NewKey()
 	s := p.spec
 	cfg := executor.Config{
-		Env: p.environ(), Dir: s.Dir, User: s.User, Orphan: s.Orphan, Drop: true, Setuid: s.Setuid, Tun: p.tun && !p.here, Key: m.key, Limits: map[string]uint64{"core": 0},
+		Env: p.environ(), Dir: s.Dir, User: s.User, Orphan: s.Orphan, Drop: true, Setuid: s.Setuid, Tun: p.tun &&
+			!p.here, Key: m.key, Limits: map[string]uint64{"core": 0},
 	}
 	if cfg.Dir == "" {
 		cfg.Dir = p.info.Config.Dir
@@ -184,7 +187,8 @@ func (m *machine) startOnce(ctx context.Context, cli *client.Client, p *plan) er
 	}
 	var err error
 	m.c, err = executor.New(ctx, m.ch, executor.Options{
-		Driver: d.Name(), ID: m.name, Config: cfg, Disk: p.quota && s.Disk > 0, Gone: m.gone, Hung: m.hung, Grace: d.grace, Start: d.first,
+		Driver: d.Name(), ID: m.name, Config: cfg, Disk: p.quota && s.Disk > 0, Gone: m.gone, Hung: m.hung,
+		Grace: d.grace, Start: d.first,
 	})
 	if errors.Is(err, io.EOF) && ctx.Err() == nil {
 		// Not as an error that wraps ErrGone: there never was a sandbox.
@@ -244,7 +248,8 @@ var errFar = errors.New("its network interface cannot be opened from here")
 // badMount reports whether the engine cannot see, or not use, the file that was to be mounted.
 func badMount(err error) bool {
 	s := err.Error()
-	return strings.Contains(s, "bind source path does not exist") || strings.Contains(s, toolPath) || strings.Contains(s, "invalid mount config") ||
+	return strings.Contains(s, "bind source path does not exist") || strings.Contains(s, toolPath) ||
+		strings.Contains(s, "invalid mount config") ||
 		strings.Contains(s, "mounts denied") || strings.Contains(s, "not shared from the host")
 }
 
@@ -252,7 +257,8 @@ func (m *machine) run(ctx context.Context, cli *client.Client, p *plan, tool *pr
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	call, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), callLimit, errors.New("the docker engine does not answer"))
+	call, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), callLimit,
+		errors.New("the docker engine does not answer"))
 	defer cancel()
 	m.b.begin(func(l *leftover) {
 		if !slices.Contains(l.containers, m.name) {
@@ -264,7 +270,8 @@ func (m *machine) run(ctx context.Context, cli *client.Client, p *plan, tool *pr
 		return m.engineError(call, "asking the engine for its processors", err)
 	}
 	p.cpus = about.NCPU
-	o := client.ContainerCreateOptions{Config: p.config(), HostConfig: p.hostConfig(), NetworkingConfig: p.networking(m.b, m.name), Name: m.name}
+	o := client.ContainerCreateOptions{Config: p.config(), HostConfig: p.hostConfig(),
+		NetworkingConfig: p.networking(m.b, m.name), Name: m.name}
 	if all := platforms(p.spec.Platform); len(all) > 0 {
 		o.Platform = &all[0]
 	}
@@ -278,7 +285,8 @@ func (m *machine) run(ctx context.Context, cli *client.Client, p *plan, tool *pr
 		return err
 	}
 	if p.mount == "" {
-		if _, err := cli.CopyToContainer(call, m.name, client.CopyToContainerOptions{DestinationPath: "/", Content: tool.archive()}); err != nil {
+		if _, err := cli.CopyToContainer(call, m.name,
+			client.CopyToContainerOptions{DestinationPath: "/", Content: tool.archive()}); err != nil {
 			return m.engineError(call, "copying the executor into the container", err)
 		}
 	}

@@ -27,7 +27,8 @@ func died(t *testing.T, what string, done <-chan error) {
 	t.Helper()
 	err := soon(t, what, done)
 	var e *sandbox.Error
-	if !errors.As(err, &e) || e.Lasting || !errors.Is(err, image.ErrAway) || !strings.Contains(err.Error(), "the docker engine at unix://") {
+	if !errors.As(err, &e) || e.Lasting || !errors.Is(err, image.ErrAway) ||
+		!strings.Contains(err.Error(), "the docker engine at unix://") {
 		t.Errorf("%s: %v (lasting %v)", what, err, e != nil && e.Lasting)
 	}
 	if strings.Contains(err.Error(), "registry cannot be reached") {
@@ -64,7 +65,8 @@ func TestEngineDiesInBuild(t *testing.T) {
 		name    string
 		classic bool
 		end     func()
-	}{{"buildkit, killed", false, m.kill}, {"buildkit, stopped", false, m.end}, {"classic, killed", true, m.kill}, {"classic, stopped", true, m.end}} {
+	}{{"buildkit, killed", false, m.kill}, {"buildkit, stopped", false, m.end}, {"classic, killed", true, m.kill},
+		{"classic, stopped", true, m.end}} {
 		t.Run(c.name, func(t *testing.T) {
 			state := t.TempDir()
 			os.Chmod(state, 0o700)
@@ -73,7 +75,8 @@ func TestEngineDiesInBuild(t *testing.T) {
 			base := helped(t, d).Image.Ref
 			seconds := strconv.FormatInt(100_000+time.Now().UnixNano()%1_000_000, 10)
 			text := "FROM " + base + "\nENV mark=" + seconds + "\n"
-			hang := sandbox.Image{Name: "hangs", Network: "none", Dockerfile: text + `RUN ["` + helperPath + `", "sleep", "` + seconds + `s"]` + "\n"}
+			hang := sandbox.Image{Name: "hangs", Network: "none",
+				Dockerfile: text + `RUN ["` + helperPath + `", "sleep", "` + seconds + `s"]` + "\n"}
 			done := make(chan error, 1)
 			go func() {
 				_, err := d.Prepare(context.Background(), hang)
@@ -87,7 +90,9 @@ func TestEngineDiesInBuild(t *testing.T) {
 				}
 				return processes("sleep "+seconds) > 0
 			})
-			if c.classic { // an engine that dies before it has written down that a container runs leaves its processes to themselves
+			// an engine that dies before it has written down that a container runs leaves its
+			// processes to themselves
+			if c.classic {
 				until(t, "the engine has noted that it runs", func() bool {
 					cs, err := api(t, d).ContainerList(t.Context(), client.ContainerListOptions{})
 					return err == nil && len(cs.Items) > 0
@@ -102,7 +107,8 @@ func TestEngineDiesInBuild(t *testing.T) {
 				endProcesses(t, "sleep "+seconds+"s")
 			}
 			m.clean(t, d, seconds)
-			quick := sandbox.Image{Name: "quick", Network: "none", Dockerfile: text + `RUN ["` + helperPath + `", "echo", "hello"]` + "\n"}
+			quick := sandbox.Image{Name: "quick", Network: "none",
+				Dockerfile: text + `RUN ["` + helperPath + `", "echo", "hello"]` + "\n"}
 			if _, err := d.Prepare(t.Context(), quick); err != nil {
 				t.Errorf("with the engine back: %v", err)
 			}
@@ -182,7 +188,8 @@ func TestEngineDiesInPull(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			state := t.TempDir()
 			os.Chmod(state, 0o700)
-			d := New(Options{Host: m.host(), State: state, Images: image.Options{Dir: t.TempDir(), Config: t.TempDir()}})
+			d := New(Options{Host: m.host(), State: state,
+				Images: image.Options{Dir: t.TempDir(), Config: t.TempDir()}})
 			defer d.Close()
 			r.mode.Store("slow")
 			go http.Serve(m.listen(t, r.host), r.srv.Config.Handler)

@@ -41,15 +41,18 @@ func startDaemon(t *testing.T, args ...string) *daemon {
 		t.Fatal(err)
 	}
 	m := &daemon{dir: dir, args: append([]string{
-		"--data-root", dir + "/data", "--exec-root", dir + "/exec", "-H", "unix://" + dir + "/docker.sock", "--pidfile", dir + "/pid",
-		"--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false", "--ip-masq=false", "--log-level=warn",
+		"--data-root", dir + "/data", "--exec-root", dir + "/exec", "-H", "unix://" + dir + "/docker.sock", "--pidfile",
+		dir + "/pid",
+		"--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false", "--ip-masq=false",
+		"--log-level=warn",
 		"--containerd", dir + "/exec/c.sock",
 	}, args...)}
 	conf := "version = 2\ndisabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n"
 	if err := os.WriteFile(dir+"/containerd.toml", []byte(conf), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	m.containerd = exec.Command("containerd", "--config", dir+"/containerd.toml", "--root", dir+"/exec/root", "--state", dir+"/exec/state", "--address", dir+"/exec/c.sock")
+	m.containerd = exec.Command("containerd", "--config", dir+"/containerd.toml", "--root", dir+"/exec/root", "--state",
+		dir+"/exec/state", "--address", dir+"/exec/c.sock")
 	os.Mkdir(dir+"/exec", 0o700)
 	if err := m.containerd.Start(); err != nil {
 		t.Fatal(err)
@@ -192,7 +195,8 @@ func TestEngineDies(t *testing.T) {
 	}
 	m.start(t)
 	// The other one was not closed: it is known now to be gone.
-	if _, err := left.Exec(context.Background(), sandbox.Command{Args: []string{"x"}}); !errors.Is(err, sandbox.ErrGone) {
+	if _, err := left.Exec(context.Background(), sandbox.Command{Args: []string{"x"}}); !errors.Is(err,
+		sandbox.ErrGone) {
 		t.Errorf("Exec with the engine back: %v, want %v", err, sandbox.ErrGone)
 	}
 	if err := left.Close(); err != nil {

@@ -41,7 +41,8 @@ func benchNetwork(b *testing.B, d *Driver) {
 	defer s.Close()
 	w.Name("two.example", w.Addr(2))
 	sb, err := d.Create(b.Context(), sandbox.Spec{
-		Owner: sandbox.Self(), Image: sandbox.Image{Ref: "evalrun-test/bookworm:1"}, Network: sandbox.Network{Mode: "allow", Allow: []string{"two.example"}},
+		Owner: sandbox.Self(), Image: sandbox.Image{Ref: "evalrun-test/bookworm:1"},
+		Network: sandbox.Network{Mode: "allow", Allow: []string{"two.example"}},
 	})
 	if err != nil {
 		b.Fatal(err)

@@ -31,7 +31,8 @@ func shell(t testing.TB, sb sandbox.Sandbox, text string) string {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	var out bytes.Buffer
-	if _, err := sb.Exec(ctx, sandbox.Command{Args: []string{"/bin/sh", "-c", text}, Stdout: &out, Timeout: time.Minute}); err != nil {
+	if _, err := sb.Exec(ctx, sandbox.Command{Args: []string{"/bin/sh", "-c", text}, Stdout: &out,
+		Timeout: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
 	return strings.TrimSpace(out.String())
@@ -62,7 +63,8 @@ func TestNetwork(t *testing.T) {
 	t.Run("not from here", func(t *testing.T) {
 		d := require(t)
 		d.tuns.pid = os.Getpid()
-		sb := open(t, d, sandbox.Spec{Image: sandbox.Image{Ref: "evalrun-test/bookworm:1"}, Network: sandbox.Network{Mode: "public"}, Owner: sandbox.Self()})
+		sb := open(t, d, sandbox.Spec{Image: sandbox.Image{Ref: "evalrun-test/bookworm:1"},
+			Network: sandbox.Network{Mode: "public"}, Owner: sandbox.Self()})
 		if ok, why := sb.(*box).Transparent(); !ok || sb.(*box).here {
 			t.Errorf("%v %s", ok, why)
 		}
@@ -90,8 +92,10 @@ func testNetwork(t *testing.T, d *Driver) {
 	w.Name("three.example", w.Addr(3))
 	sb, err := d.Create(t.Context(), sandbox.Spec{
 		Owner: sandbox.Self(), Image: sandbox.Image{Ref: "evalrun-test/bookworm:1"}, Rewire: true,
-		Network:  sandbox.Network{Mode: "allow", Allow: []string{"two.example"}},
-		Services: map[string]sandbox.Spec{"side": {Image: sandbox.Image{Ref: "evalrun-test/bookworm:1"}, Cmd: []string{"python3", "-m", "http.server", "8080"}}},
+		Network: sandbox.Network{Mode: "allow", Allow: []string{"two.example"}},
+		Services: map[string]sandbox.Spec{
+			"side": {Image: sandbox.Image{Ref: "evalrun-test/bookworm:1"},
+				Cmd: []string{"python3", "-m", "http.server", "8080"}}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -124,7 +128,8 @@ func testNetwork(t *testing.T, d *Driver) {
 			}
 		}
 	}
-	if got := shell(t, sb, "curl -s -o /dev/null -w '%{http_code}' http://side:8080/"); got != "200" { // not by the proxy
+	// not by the proxy
+	if got := shell(t, sb, "curl -s -o /dev/null -w '%{http_code}' http://side:8080/"); got != "200" {
 		t.Errorf("the service: %s", got)
 	}
 	if err := sb.(sandbox.Rewirer).Rewire(t.Context(), sandbox.Network{Mode: "public"}); err != nil {
@@ -152,7 +157,8 @@ func testNetwork(t *testing.T, d *Driver) {
 		t.Fatal(err)
 	}
 	defer again.Close()
-	if got := shell(t, again, "curl -sS --noproxy '*' http://three.example/ 2>&1"); got != "curl: (6) Could not resolve host: three.example" {
+	if got := shell(t, again, "curl -sS --noproxy '*' "+
+		"http://three.example/ 2>&1"); got != "curl: (6) Could not resolve host: three.example" {
 		t.Errorf("found once more: %s", got)
 	}
 }

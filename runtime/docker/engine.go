@@ -64,7 +64,8 @@ func (e *engine) api(ctx context.Context) (*client.Client, error) {
 	}
 	at := e.name()
 	if ping.APIVersion != "" && versions.LessThan(ping.APIVersion, MinAPI) {
-		return nil, fmt.Errorf("the docker engine at %s speaks version %s of its API; evalrun needs %s: install docker 20.10 or newer", at, ping.APIVersion, MinAPI)
+		return nil, fmt.Errorf("the docker engine at %s speaks version %s of its API; evalrun needs %s: install "+
+			"docker 20.10 or newer", at, ping.APIVersion, MinAPI)
 	}
 	if _, err := cli.Ping(ctx, client.PingOptions{NegotiateAPIVersion: true}); err != nil {
 		if ctx.Err() != nil {
@@ -73,10 +74,12 @@ func (e *engine) api(ctx context.Context) (*client.Client, error) {
 		return nil, e.explain(err)
 	}
 	if v := cli.ClientVersion(); versions.LessThan(v, MinAPI) { // somebody has set DOCKER_API_VERSION
-		return nil, fmt.Errorf("version %s of docker's API was asked for; evalrun needs %s: unset DOCKER_API_VERSION", v, MinAPI)
+		return nil, fmt.Errorf("version %s of docker's API was asked for; evalrun needs %s: unset DOCKER_API_VERSION",
+			v, MinAPI)
 	}
 	if ping.OSType != "" && ping.OSType != "linux" {
-		return nil, fmt.Errorf("the docker engine at %s runs %s containers; evalrun needs linux containers: switch the engine over", at, ping.OSType)
+		return nil, fmt.Errorf("the docker engine at %s runs %s containers; evalrun needs linux containers: switch "+
+			"the engine over", at, ping.OSType)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -149,13 +152,16 @@ func (e *engine) explain(err error) error {
 		if u, err := user.Current(); err == nil {
 			name = u.Username
 		}
-		return fmt.Errorf("%s may not talk to the docker engine at %s: add %s to the group docker (sudo usermod -aG docker %s, then log in again), or use sudo: %w", name, at, name, name, err)
+		return fmt.Errorf("%s may not talk to the docker engine at %s: add %s to the group docker (sudo usermod -aG "+
+			"docker %s, then log in again), or use sudo: %w", name, at, name, name, err)
 	case local && errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("there is no docker engine at %s: install docker, or start it (sudo systemctl start docker), or set DOCKER_HOST: %w", path, err)
+		return fmt.Errorf("there is no docker engine at %s: install docker, or start it (sudo systemctl start "+
+			"docker), or set DOCKER_HOST: %w", path, err)
 	case local && errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("the docker engine at %s does not run: start it (sudo systemctl start docker): %w", path, err)
 	}
-	return fmt.Errorf("the docker engine at %s cannot be reached: see that it runs and that DOCKER_HOST and DOCKER_CONTEXT are right: %w", at, err)
+	return fmt.Errorf("the docker engine at %s cannot be reached: see that it runs and that DOCKER_HOST and "+
+		"DOCKER_CONTEXT are right: %w", at, err)
 }
 
 // unreachable reports whether an error says nothing about what was asked, only that nobody
@@ -164,7 +170,8 @@ func unreachable(err error) bool {
 	if err == nil {
 		return false
 	}
-	return client.IsErrConnectionFailed(err) || errors.As(err, new(*net.OpError)) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) ||
+	return client.IsErrConnectionFailed(err) || errors.As(err, new(*net.OpError)) ||
+		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) ||
 		errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, net.ErrClosed) || strings.HasSuffix(err.Error(), "EOF")
 }
 

@@ -59,7 +59,8 @@ func TestProbeSays(t *testing.T) {
 				t.Errorf("error %v, want %q in it", err, tt.want)
 			}
 			var e *sandbox.Error
-			if _, err := d.Create(t.Context(), sandbox.Spec{Image: sandbox.Image{Ref: "x"}}); !errors.As(err, &e) || errors.Is(err, sandbox.ErrGone) {
+			if _, err := d.Create(t.Context(), sandbox.Spec{Image: sandbox.Image{Ref: "x"}}); !errors.As(err, &e) ||
+				errors.Is(err, sandbox.ErrGone) {
 				t.Errorf("Create: error %v", err)
 			}
 			if _, err := d.Find(t.Context(), prefix+"x"); err == nil || errors.Is(err, sandbox.ErrGone) {
@@ -134,7 +135,8 @@ func TestFindHost(t *testing.T) {
 	}
 	h, err := findHost("")
 	check("unix:///var/run/docker.sock", h, err)
-	write("contexts/meta/"+sum("far")+"/meta.json", `{"Name":"far","Endpoints":{"docker":{"Host":"tcp://far:2376","SkipTLSVerify":false}}}`)
+	write("contexts/meta/"+sum("far")+"/meta.json",
+		`{"Name":"far","Endpoints":{"docker":{"Host":"tcp://far:2376","SkipTLSVerify":false}}}`)
 	write("contexts/tls/"+sum("far")+"/docker/ca.pem", "")
 	write("config.json", `{"currentContext":"far"}`)
 	h, err = findHost("")
@@ -170,7 +172,8 @@ func TestSSH(t *testing.T) {
 	d := require(t)
 	ssh := filepath.Join(t.TempDir(), "ssh")
 	self, _ := os.Executable()
-	script := fmt.Sprintf("#!/bin/sh\nEVALRUN_TEST_STDIO=%s exec %s\n", strings.TrimPrefix(d.engine.name(), "unix://"), self)
+	script := fmt.Sprintf("#!/bin/sh\nEVALRUN_TEST_STDIO=%s exec %s\n", strings.TrimPrefix(d.engine.name(), "unix://"),
+		self)
 	if err := os.WriteFile(ssh, []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}

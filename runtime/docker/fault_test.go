@@ -19,7 +19,8 @@ func hang(t testing.TB, sb sandbox.Sandbox) <-chan error {
 	t.Helper()
 	done := make(chan error, 1)
 	go func() {
-		x, err := sb.Exec(context.Background(), sandbox.Command{Args: []string{helperPath, "ignore", ",", "hold", "/tmp/hang"}})
+		x, err := sb.Exec(context.Background(),
+			sandbox.Command{Args: []string{helperPath, "ignore", ",", "hold", "/tmp/hang"}})
 		if err == nil {
 			err = fmt.Errorf("ended: %+v", x)
 		}
@@ -106,7 +107,8 @@ func TestOutOfMemoryAsAWhole(t *testing.T) {
 	var x sandbox.Exit
 	var err error
 	for range 3 {
-		x, err = sb.Exec(context.Background(), sandbox.Command{Args: []string{helperPath, "fill", "/mem/much", "500000000"}, Timeout: time.Minute})
+		x, err = sb.Exec(context.Background(),
+			sandbox.Command{Args: []string{helperPath, "fill", "/mem/much", "500000000"}, Timeout: time.Minute})
 		if err != nil || x.OOM {
 			break
 		}
@@ -125,11 +127,14 @@ func TestHostileCommands(t *testing.T) {
 	if err := sb.KillAll(context.Background()); err != nil {
 		t.Fatalf("KillAll after a bomb: %v", err)
 	}
-	x, err := sb.Exec(context.Background(), sandbox.Command{Args: []string{helperPath, "spam", "1000000000"}, Limit: 1 << 20, Stdout: counter{}})
+	x, err := sb.Exec(context.Background(),
+		sandbox.Command{Args: []string{helperPath, "spam", "1000000000"}, Limit: 1 << 20, Stdout: counter{}})
 	if err != nil || x.Out != 1000000000 || x.Code != 0 {
 		t.Errorf("1 GB of output: %+v, %v", x, err)
 	}
-	x, err = sb.Exec(context.Background(), sandbox.Command{Args: []string{helperPath, "ignore", ",", "start", "double", "keep", "/tmp/d", "ignore", ",", "sleep", "1000h"}, Timeout: time.Second})
+	x, err = sb.Exec(context.Background(),
+		sandbox.Command{Args: []string{helperPath, "ignore", ",", "start", "double", "keep", "/tmp/d", "ignore", ",",
+			"sleep", "1000h"}, Timeout: time.Second})
 	if err != nil || !x.TimedOut {
 		t.Errorf("a deaf command: %+v, %v", x, err)
 	}
@@ -178,7 +183,8 @@ func TestImageVolumes(t *testing.T) {
 	if err := sb.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := cli.VolumeInspect(context.Background(), name, client.VolumeInspectOptions{}); name == "" || !missing(err) {
+	if _, err := cli.VolumeInspect(context.Background(), name, client.VolumeInspectOptions{}); name == "" ||
+		!missing(err) {
 		t.Errorf("volume %q: %v, want it gone", name, err)
 	}
 }
@@ -194,7 +200,8 @@ func TestCannotCreate(t *testing.T) {
 	}{
 		{"no image", func(s *sandbox.Spec) { s.Image = sandbox.Image{} }, "without an image"},
 		{"user", func(s *sandbox.Spec) { s.User = "nobody-knows" }, ""},
-		{"volume", func(s *sandbox.Spec) { s.Volumes = []sandbox.Volume{{Name: "v", Path: "relative"}} }, "no place for it"},
+		{"volume", func(s *sandbox.Spec) { s.Volumes = []sandbox.Volume{{Name: "v", Path: "relative"}} },
+			"no place for it"},
 		{"tmpfs", func(s *sandbox.Spec) { s.Tmpfs = map[string]int64{"/": 1} }, "no place for it"},
 		{"memory", func(s *sandbox.Spec) { s.Memory = 1000 }, "6 MiB"},
 	} {

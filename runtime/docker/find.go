@@ -69,13 +69,15 @@ func (d *Driver) find(ctx context.Context, id string) (*box, error) {
 	}
 	e, err := d.recall(id)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("its container runs, but not its key: it was made by another user, or on another machine (%w)", err)
+		return nil, fmt.Errorf("its container runs, but not its key: it was made by another user, or on another "+
+			"machine (%w)", err)
 	}
 	if err != nil {
 		return nil, err
 	}
 	b := d.boxOf(id, sandbox.Spec{
-		Owner: e.Owner, Disk: e.Disk, Orphan: time.Duration(e.Orphan), Network: e.Network, Rewire: e.Rewire, Services: map[string]sandbox.Spec{},
+		Owner: e.Owner, Disk: e.Disk, Orphan: time.Duration(e.Orphan), Network: e.Network, Rewire: e.Rewire,
+		Services: map[string]sandbox.Spec{},
 	})
 	b.bridge, b.here = e.Bridge, e.Here
 	b.begun = leftover{containers: []string{id}, volumes: slices.Collect(maps.Values(e.Volumes)), network: e.Bridge}
@@ -145,7 +147,9 @@ func (m *machine) reattach(ctx context.Context, cli *client.Client) error {
 		}
 		return m.engineError(ctx, "attaching to the container", err)
 	}
-	m.c, err = executor.Reattach(ctx, m.ch, executor.Options{Driver: m.b.d.Name(), ID: m.name, Config: executor.Config{Key: m.key}, Gone: m.gone, Hung: m.hung, Grace: m.b.d.grace})
+	m.c, err = executor.Reattach(ctx, m.ch,
+		executor.Options{Driver: m.b.d.Name(), ID: m.name, Config: executor.Config{Key: m.key}, Gone: m.gone,
+			Hung: m.hung, Grace: m.b.d.grace})
 	if err == nil && len(m.args) > 0 {
 		m.entry = m.c.Start(sandbox.Command{Args: m.args}) // the one that runs, or what became of it
 	}

@@ -36,7 +36,8 @@ func findHost(want string) (host, error) {
 		if !strings.Contains(h.Host, "://") {
 			return h, fmt.Errorf("docker host %q: write it as unix:///path, tcp://host:port or ssh://user@host", h.Host)
 		}
-		if strings.HasPrefix(h.Host, "tcp://") && (os.Getenv("DOCKER_TLS_VERIFY") != "" || os.Getenv("DOCKER_TLS") != "") {
+		if strings.HasPrefix(h.Host, "tcp://") &&
+			(os.Getenv("DOCKER_TLS_VERIFY") != "" || os.Getenv("DOCKER_TLS") != "") {
 			h.TLS, h.Skip = os.Getenv("DOCKER_CERT_PATH"), os.Getenv("DOCKER_TLS_VERIFY") == ""
 			if h.TLS == "" {
 				h.TLS = configDir()
@@ -109,12 +110,14 @@ func isDir(name string) bool {
 
 // connect makes a client; it says nothing to the engine yet.
 func (h host) connect() (*client.Client, error) {
-	// With HTTP/2 a clone of the transport, which the client makes, would have a TLS configuration, and
-	// the client would use TLS for all hosts.
+	// With HTTP/2 a clone of the transport, which the client makes, would have a TLS configuration,
+	// and the client would use TLS for all hosts.
 	http1 := new(http.Protocols)
 	http1.SetHTTP1(true)
-	tr := &http.Transport{MaxIdleConns: 32, MaxIdleConnsPerHost: 32, IdleConnTimeout: 30 * time.Second, Protocols: http1}
-	opts := []client.Opt{client.WithAPIVersionFromEnv(), client.WithUserAgent("evalrun"), client.WithHTTPClient(&http.Client{Transport: tr, CheckRedirect: client.CheckRedirect})}
+	tr := &http.Transport{MaxIdleConns: 32, MaxIdleConnsPerHost: 32, IdleConnTimeout: 30 * time.Second,
+		Protocols: http1}
+	opts := []client.Opt{client.WithAPIVersionFromEnv(), client.WithUserAgent("evalrun"),
+		client.WithHTTPClient(&http.Client{Transport: tr, CheckRedirect: client.CheckRedirect})}
 	if strings.HasPrefix(h.Host, "ssh://") {
 		dial, err := sshDialer(h.Host)
 		if err != nil {

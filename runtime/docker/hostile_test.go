@@ -18,7 +18,8 @@ import (
 func TestLabelsOfImage(t *testing.T) {
 	d := require(t)
 	cli := api(t, d)
-	all := []string{labelSandbox, labelService, labelProcess, labelRun, labelTrial, labelAttempt, labelRole, labelHost, labelBoot, labelPID, labelStart}
+	all := []string{labelSandbox, labelService, labelProcess, labelRun, labelTrial, labelAttempt, labelRole, labelHost,
+		labelBoot, labelPID, labelStart}
 	all = append(all, image.Labels...)
 	hostile := "evalrun-0123456789abcdef"
 	changes := []string{"LABEL"}
@@ -53,12 +54,14 @@ func TestLabelsOfImage(t *testing.T) {
 	}
 	want := labels(b.id, spec.Owner)
 	for _, v := range b.volumes {
-		if x, err := cli.VolumeInspect(t.Context(), v, client.VolumeInspectOptions{}); err != nil || !maps.Equal(x.Volume.Labels, want) {
+		if x, err := cli.VolumeInspect(t.Context(), v, client.VolumeInspectOptions{}); err != nil ||
+			!maps.Equal(x.Volume.Labels, want) {
 			t.Errorf("volume %s: %+v, %v", v, x.Volume.Labels, err)
 		}
 	}
 	// Somebody's own container of that image, as docker run would make it.
-	own, err := cli.ContainerCreate(t.Context(), client.ContainerCreateOptions{Config: &container.Config{Image: spec.Image.Ref, Cmd: []string{"/x"}}})
+	own, err := cli.ContainerCreate(t.Context(),
+		client.ContainerCreateOptions{Config: &container.Config{Image: spec.Image.Ref, Cmd: []string{"/x"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +81,8 @@ func TestImageRemovedBeforeStart(t *testing.T) {
 	d := requireWith(t, Options{Images: image.Options{Dir: t.TempDir()}})
 	cli := api(t, d)
 	spec := sandbox.Spec{Owner: sandbox.Self(), Memory: 64 << 20, Image: sandbox.Image{
-		Name: "gone", Dockerfile: "FROM " + emptyImage + "\nCOPY mark /mark\n", Context: fstest.MapFS{"mark": {Data: []byte(random(8))}},
+		Name: "gone", Dockerfile: "FROM " + emptyImage + "\nCOPY mark /mark\n",
+		Context: fstest.MapFS{"mark": {Data: []byte(random(8))}},
 	}}
 	remove := func(ref string) {
 		t.Helper()

@@ -34,7 +34,8 @@ func (m *machine) hung(ctx context.Context) string {
 	if err != nil {
 		return "asking the engine: " + message(err) + "\n"
 	}
-	fmt.Fprintf(&s, "container: status %s, paused %v, out of memory %v\n", c.State.Status, c.State.Paused, c.State.OOMKilled)
+	fmt.Fprintf(&s, "container: status %s, paused %v, out of memory %v\n", c.State.Status, c.State.Paused,
+		c.State.OOMKilled)
 	if here(c.State.Pid) {
 		s.WriteString(executor.Threads(c.State.Pid))
 	}

@@ -36,7 +36,8 @@ func TestHung(t *testing.T) {
 	}
 	t.Run("stopped", func(t *testing.T) {
 		sandboxtest.Hang(t, suite(func(*Driver) {}), func(t *testing.T, sb sandbox.Sandbox) {
-			if _, err := api(t, first).ContainerKill(t.Context(), sb.ID(), client.ContainerKillOptions{Signal: "STOP"}); err != nil {
+			if _, err := api(t, first).ContainerKill(t.Context(), sb.ID(),
+				client.ContainerKillOptions{Signal: "STOP"}); err != nil {
 				t.Fatal(err)
 			}
 		})
@@ -55,7 +56,8 @@ func TestHungAtStart(t *testing.T) {
 	sick(d, sandboxtest.Sick(t, true))
 	_, err := d.Create(context.Background(), spec)
 	var e *sandbox.Error
-	if !errors.As(err, &e) || errors.Is(err, sandbox.ErrGone) || !strings.Contains(err.Error(), "its executor does not answer") || !strings.Contains(e.Detail, "goroutine ") {
+	if !errors.As(err, &e) || errors.Is(err, sandbox.ErrGone) ||
+		!strings.Contains(err.Error(), "its executor does not answer") || !strings.Contains(e.Detail, "goroutine ") {
 		t.Errorf("error %v: %+v", err, e)
 	}
 	if got := mine(t, d); len(got) != 0 {

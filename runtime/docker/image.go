@@ -65,7 +65,8 @@ var frontends = []struct {
 	engine   [2]int
 	frontend [2]int
 }{
-	{[2]int{29, 0}, [2]int{1, 19}}, {[2]int{28, 2}, [2]int{1, 15}}, {[2]int{28, 0}, [2]int{1, 13}}, {[2]int{27, 2}, [2]int{1, 9}}, {[2]int{27, 0}, [2]int{1, 8}},
+	{[2]int{29, 0}, [2]int{1, 19}}, {[2]int{28, 2}, [2]int{1, 15}}, {[2]int{28, 0}, [2]int{1, 13}},
+	{[2]int{27, 2}, [2]int{1, 9}}, {[2]int{27, 0}, [2]int{1, 8}},
 	{[2]int{26, 0}, [2]int{1, 7}}, {[2]int{25, 0}, [2]int{1, 6}}, {[2]int{23, 0}, [2]int{1, 5}},
 }
 
@@ -107,7 +108,8 @@ func (e *engine) Inspect(ctx context.Context, ref string) (image.Info, error) {
 	}
 	if c := r.Config; c != nil {
 		i.Labels = c.Labels
-		i.Config = image.Config{User: c.User, Dir: c.WorkingDir, Env: c.Env, Entrypoint: c.Entrypoint, Cmd: c.Cmd, Shell: c.Shell, Health: health(c.Healthcheck), OnBuild: c.OnBuild}
+		i.Config = image.Config{User: c.User, Dir: c.WorkingDir, Env: c.Env, Entrypoint: c.Entrypoint, Cmd: c.Cmd,
+			Shell: c.Shell, Health: health(c.Healthcheck), OnBuild: c.OnBuild}
 		for p := range c.ExposedPorts {
 			i.Config.Ports = append(i.Config.Ports, p)
 		}
@@ -125,7 +127,8 @@ func health(h *spec.HealthcheckConfig) *sandbox.Health {
 	if h.Test[0] == "CMD-SHELL" {
 		test = append([]string{"/bin/sh", "-c"}, test...)
 	}
-	return &sandbox.Health{Test: test, Interval: h.Interval, Timeout: h.Timeout, StartPeriod: h.StartPeriod, StartInterval: h.StartInterval, Retries: h.Retries}
+	return &sandbox.Health{Test: test, Interval: h.Interval, Timeout: h.Timeout, StartPeriod: h.StartPeriod,
+		StartInterval: h.StartInterval, Retries: h.Retries}
 }
 
 // Pull implements [image.Engine].
@@ -283,7 +286,8 @@ func (e *engine) Containers(ctx context.Context) ([]image.Container, error) {
 	}
 	var out []image.Container
 	for _, c := range list.Items {
-		out = append(out, image.Container{ID: c.ID, Image: c.ImageID, Running: c.State == container.StateRunning, Labels: c.Labels})
+		out = append(out, image.Container{ID: c.ID, Image: c.ImageID, Running: c.State == container.StateRunning,
+			Labels: c.Labels})
 	}
 	return out, nil
 }
@@ -321,7 +325,8 @@ func (e *engine) PruneCache(ctx context.Context, unused time.Duration) (int64, e
 func (e *engine) imageError(doing string, err error) error {
 	text := message(err)
 	switch {
-	case unreachable(err) && !strings.HasPrefix(err.Error(), "Error response from daemon: "): // else it speaks of a registry
+	// else it speaks of a registry
+	case unreachable(err) && !strings.HasPrefix(err.Error(), "Error response from daemon: "):
 		return awayError{e.explain(err)}
 	case errdefs.IsConflict(err):
 		return fmt.Errorf("%w: %s", image.ErrInUse, text)

@@ -35,8 +35,10 @@ func smallEngine(t *testing.T, bytes string) *engine {
 		t.Fatal(err)
 	}
 	socket := filepath.Join(dir, "s")
-	cmd := exec.Command("dockerd", "--data-root", data, "--exec-root", filepath.Join(dir, "exec"), "-H", "unix://"+socket, "--pidfile", filepath.Join(dir, "pid"),
-		"--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false", "--storage-driver=vfs", "--log-level=error")
+	cmd := exec.Command("dockerd", "--data-root", data, "--exec-root", filepath.Join(dir, "exec"), "-H",
+		"unix://"+socket, "--pidfile", filepath.Join(dir, "pid"),
+		"--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false", "--storage-driver=vfs",
+		"--log-level=error")
 	// Without a bridge of its own an engine removes docker0, so it must not see the one of this
 	// machine's engine.
 	cmd.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
@@ -94,7 +96,8 @@ func TestImageDiskFull(t *testing.T) {
 		}
 		before := taken(t, e)
 		_, err := s.Prepare(t.Context(), large(100<<20, "large"))
-		if !errors.Is(err, image.ErrDiskFull) || !strings.Contains(err.Error(), "evalrun images prune") || !strings.Contains(err.Error(), "the image of large") {
+		if !errors.Is(err, image.ErrDiskFull) || !strings.Contains(err.Error(), "evalrun images prune") ||
+			!strings.Contains(err.Error(), "the image of large") {
 			t.Errorf("classic %v: %v", classic, err)
 		}
 		until(t, "the disk is as it was", func() bool { return taken(t, e) < before+2<<20 })
@@ -131,7 +134,9 @@ func TestImageBudget(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := cli.ContainerCreate(t.Context(), client.ContainerCreateOptions{Config: &container.Config{Image: info.ID, Cmd: []string{"/f"}}}); err != nil {
+			if _, err := cli.ContainerCreate(t.Context(),
+				client.ContainerCreateOptions{
+					Config: &container.Config{Image: info.ID, Cmd: []string{"/f"}}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -144,7 +149,8 @@ func TestImageBudget(t *testing.T) {
 	for _, k := range list {
 		names = append(names, k.Name)
 	}
-	if got := strings.Join(names, " "); got != "one three four" && got != "one two three four" || !strings.HasSuffix(got, "three four") {
+	if got := strings.Join(names, " "); got != "one three four" && got != "one two three four" ||
+		!strings.HasSuffix(got, "three four") {
 		t.Errorf("left are %s", got)
 	}
 	if _, err := e.Inspect(t.Context(), first.ID); err != nil {

@@ -48,7 +48,8 @@ func startRegistry(t *testing.T) *registry {
 	}
 	addr := l.Addr().String()
 	l.Close()
-	config := fmt.Sprintf("version: 0.1\nlog: {level: error}\nstorage: {filesystem: {rootdirectory: %s}}\nhttp: {addr: %q}\n", filepath.Join(dir, "data"), addr)
+	config := fmt.Sprintf("version: 0.1\nlog: {level: error}\nstorage: {filesystem: {rootdirectory: %s}}\nhttp: "+
+		"{addr: %q}\n", filepath.Join(dir, "data"), addr)
 	file := filepath.Join(dir, "config.yml")
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
@@ -92,7 +93,8 @@ func (r *registry) proxy(to *httputil.ReverseProxy) http.Handler {
 		case "deny":
 			if user, pass, _ := q.BasicAuth(); user != "u" || pass != "p" {
 				w.Header().Set("WWW-Authenticate", `Basic realm="test"`)
-				http.Error(w, `{"errors":[{"code":"UNAUTHORIZED","message":"authentication required"}]}`, http.StatusUnauthorized)
+				http.Error(w, `{"errors":[{"code":"UNAUTHORIZED","message":"authentication required"}]}`,
+					http.StatusUnauthorized)
 				return
 			}
 		case "cut":
@@ -133,7 +135,8 @@ func (r *registry) push(t *testing.T, e *engine, name string) (ref string) {
 	data := make([]byte, 3<<20)
 	rand.Read(data)
 	// The classic builder has no cache beside its images: what is removed is gone.
-	built := makeImage(t, e, image.Options{Dir: t.TempDir(), Classic: true}, sandbox.Image{Dockerfile: "FROM scratch\nCOPY f /f\n", Context: fstest.MapFS{"f": {Data: data}}})
+	built := makeImage(t, e, image.Options{Dir: t.TempDir(), Classic: true},
+		sandbox.Image{Dockerfile: "FROM scratch\nCOPY f /f\n", Context: fstest.MapFS{"f": {Data: data}}})
 	cli, err := e.api(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -242,7 +245,8 @@ func TestImagePull(t *testing.T) {
 		r.mode.Store(c.mode)
 		began := time.Now()
 		_, err := pull(c.ref, c.limit)
-		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "pulling the image "+c.ref+" of bench") {
+		if err == nil || !strings.Contains(err.Error(), c.want) ||
+			!strings.Contains(err.Error(), "pulling the image "+c.ref+" of bench") {
 			t.Errorf("%s: %v", c.name, err)
 		}
 		t.Logf("%s (%s): %v", c.name, time.Since(began).Round(time.Millisecond), err)
@@ -271,7 +275,8 @@ func TestImagePull(t *testing.T) {
 
 	// A base is pulled by us, with our credentials; the builder has none.
 	e.Remove(t.Context(), ref)
-	img := sandbox.Image{Dockerfile: "FROM " + ref + "\nCOPY a /a\n", Context: fstest.MapFS{"a": {Data: fmt.Append(nil, time.Now())}}}
+	img := sandbox.Image{Dockerfile: "FROM " + ref + "\nCOPY a /a\n",
+		Context: fstest.MapFS{"a": {Data: fmt.Append(nil, time.Now())}}}
 	based := makeImage(t, e, o, img)
 	if based.Ref == "" {
 		t.Error("no image")

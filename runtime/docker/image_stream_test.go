@@ -40,7 +40,8 @@ func TestTrace(t *testing.T) {
 		vertex("a", "[internal] load", started),
 		vertex("b", "[1/2] RUN x", started),
 		out("b", "one\ntw"), out("b", "o\n"), out("nobody", "lost"), out("b", "\xff\n"),
-		append(vertex("a", "[internal] load", started, completed, []byte{4 << 3, 1}), vertex("b", "[1/2] RUN x", started, completed, proto(7, []byte("exit code: 1")))...),
+		append(vertex("a", "[internal] load", started, completed, []byte{4 << 3, 1}),
+			vertex("b", "[1/2] RUN x", started, completed, proto(7, []byte("exit code: 1")))...),
 	} {
 		tr.read(aux(t, b))
 	}

@@ -130,12 +130,15 @@ FROM two AS three
 RUN exit 1
 `
 	builders(t, func(t *testing.T, o image.Options) {
-		info := makeImage(t, e, o, sandbox.Image{Name: "contents", Dockerfile: text, Context: root.FS(), Target: "two", Args: map[string]string{"BASE": testBase, "GREETING": "hel lo"}})
+		info := makeImage(t, e, o, sandbox.Image{Name: "contents", Dockerfile: text, Context: root.FS(), Target: "two",
+			Args: map[string]string{"BASE": testBase, "GREETING": "hel lo"}})
 		c := info.Config
-		if c.User != "1000:1000" || c.Dir != "/app" || strings.Join(c.Entrypoint, " ") != "/bin/sleep" || strings.Join(c.Cmd, " ") != "10" || strings.Join(c.Ports, " ") != "80/tcp" {
+		if c.User != "1000:1000" || c.Dir != "/app" || strings.Join(c.Entrypoint, " ") != "/bin/sleep" ||
+			strings.Join(c.Cmd, " ") != "10" || strings.Join(c.Ports, " ") != "80/tcp" {
 			t.Errorf("%+v", c)
 		}
-		if h := c.Health; h == nil || strings.Join(h.Test, " ") != "/bin/sh -c true" || h.Interval != 3*time.Second || h.Retries != 2 {
+		if h := c.Health; h == nil || strings.Join(h.Test, " ") != "/bin/sh -c true" || h.Interval != 3*time.Second ||
+			h.Retries != 2 {
 			t.Errorf("%+v", h)
 		}
 	})
@@ -188,7 +191,8 @@ func until(t *testing.T, what string, ok func() bool) {
 func TestImageEnds(t *testing.T) {
 	if dir := os.Getenv("EVALRUN_IMAGE_CHILD"); dir != "" {
 		o := image.Options{Dir: dir, Classic: os.Getenv("EVALRUN_IMAGE_CLASSIC") != ""}
-		_, err := image.New(newEngine(""), o).Prepare(context.Background(), sandbox.Image{Dockerfile: os.Getenv("EVALRUN_IMAGE_TEXT")})
+		_, err := image.New(newEngine(""), o).Prepare(context.Background(),
+			sandbox.Image{Dockerfile: os.Getenv("EVALRUN_IMAGE_TEXT")})
 		t.Fatal(err) // it is killed before
 	}
 	e := imageEngine(t)
@@ -261,7 +265,8 @@ func scraps(t *testing.T, e *engine, text string) (out []string) {
 		t.Fatal(err)
 	}
 	for _, c := range cs {
-		if r, err := inspect(t.Context(), cli, c.ID); err == nil && strings.Contains(strings.Join(r.Config.Cmd, " "), text) {
+		if r, err := inspect(t.Context(), cli, c.ID); err == nil &&
+			strings.Contains(strings.Join(r.Config.Cmd, " "), text) {
 			out = append(out, c.ID)
 		}
 	}
@@ -272,8 +277,10 @@ func scraps(t *testing.T, e *engine, text string) (out []string) {
 func TestImageSaysFull(t *testing.T) {
 	e := imageEngine(t)
 	builders(t, func(t *testing.T, o image.Options) {
-		_, err := image.New(e, o).Prepare(t.Context(), sandbox.Image{Dockerfile: "FROM " + testBase + "\nRUN echo no space left on device; exit 1\n"})
-		if err == nil || errors.Is(err, image.ErrDiskFull) || !strings.Contains(err.Error(), "if that is the engine's") {
+		_, err := image.New(e, o).Prepare(t.Context(),
+			sandbox.Image{Dockerfile: "FROM " + testBase + "\nRUN echo no space left on device; exit 1\n"})
+		if err == nil || errors.Is(err, image.ErrDiskFull) ||
+			!strings.Contains(err.Error(), "if that is the engine's") {
 			t.Errorf("%v", err)
 		}
 	})
@@ -282,7 +289,8 @@ func TestImageSaysFull(t *testing.T) {
 // What is too large is refused before the engine gets it.
 func TestImageHugeContext(t *testing.T) {
 	e := imageEngine(t)
-	_, err := image.New(e, image.Options{Dir: t.TempDir(), ContextBytes: 1 << 20}).Prepare(t.Context(), sandbox.Image{Dockerfile: "FROM scratch\nCOPY a /a\n", Context: fstest.MapFS{"a": {Data: make([]byte, 2<<20)}}})
+	_, err := image.New(e, image.Options{Dir: t.TempDir(), ContextBytes: 1 << 20}).Prepare(t.Context(),
+		sandbox.Image{Dockerfile: "FROM scratch\nCOPY a /a\n", Context: fstest.MapFS{"a": {Data: make([]byte, 2<<20)}}})
 	if err == nil || !strings.Contains(err.Error(), "larger than it may be") {
 		t.Errorf("%v", err)
 	}
@@ -302,7 +310,8 @@ func TestImageSource(t *testing.T) {
 			`RUN echo 'COPY failed: "/x": not found'; exit 1`: false,
 			`RUN echo 'failed to compute cache key: "/x" not found'; exit 1`: false,
 		} {
-			_, err := image.New(e, o).Prepare(t.Context(), sandbox.Image{Dockerfile: "FROM " + testBase + "\n" + step + "\n", Context: fstest.MapFS{"a": {}}})
+			_, err := image.New(e, o).Prepare(t.Context(),
+				sandbox.Image{Dockerfile: "FROM " + testBase + "\n" + step + "\n", Context: fstest.MapFS{"a": {}}})
 			var se *sandbox.Error
 			if !errors.As(err, &se) || se.Asked != asked || !se.Lasting {
 				t.Errorf("%s: %v (%+v); want Asked %v", step, err, se, asked)

@@ -24,7 +24,8 @@ var helper = sync.OnceValues(func() ([]byte, error) {
 	}
 	defer os.RemoveAll(dir)
 	out := filepath.Join(dir, "helper")
-	cmd := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-ldflags=-s -w", "-o", out, "github.com/evalrun/evalrun/runtime/sandbox/sandboxtest/helper")
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-ldflags=-s -w", "-o", out,
+		"github.com/evalrun/evalrun/runtime/sandbox/sandboxtest/helper")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOOS=linux")
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return nil, errors.New(string(text))
@@ -62,14 +63,17 @@ func run(t testing.TB, sb sandbox.Sandbox, args ...string) (string, sandbox.Exit
 // overrides it.
 func TestImageConfig(t *testing.T) {
 	d := require(t)
-	spec := helped(t, d, "ENV FROM_IMAGE=image BOTH=image GODEBUG=panicnil=1 LD_PRELOAD=/x", "USER 1000:1001", "WORKDIR /job/here", `ENTRYPOINT ["`+helperPath+`"]`, `CMD ["env", ",", "id", ",", "cwd"]`, `HEALTHCHECK --interval=1s CMD ["`+helperPath+`", "exit", "0"]`)
+	spec := helped(t, d, "ENV FROM_IMAGE=image BOTH=image GODEBUG=panicnil=1 LD_PRELOAD=/x", "USER 1000:1001",
+		"WORKDIR /job/here", `ENTRYPOINT ["`+helperPath+`"]`, `CMD ["env", ",", "id", ",", "cwd"]`,
+		`HEALTHCHECK --interval=1s CMD ["`+helperPath+`", "exit", "0"]`)
 	spec.Env = map[string]string{"BOTH": "spec"}
 	sb := open(t, d, spec)
 	for _, sees := range []string{
 		first(run(t, sb, "env", ",", "id", ",", "cwd")),
 		wantLogs(t, sb, "/job/here\n"),
 	} {
-		for _, want := range []string{"FROM_IMAGE=image\n", "BOTH=spec\n", "GODEBUG=panicnil=1\n", "HOSTNAME=sandbox\n", "1000:1001\n", "/job/here\n"} {
+		for _, want := range []string{"FROM_IMAGE=image\n", "BOTH=spec\n", "GODEBUG=panicnil=1\n", "HOSTNAME=sandbox\n",
+			"1000:1001\n", "/job/here\n"} {
 			if !strings.Contains("\n"+sees, "\n"+want) {
 				t.Errorf("lacks %q: %q", want, sees)
 			}
@@ -117,7 +121,8 @@ func TestCmdOnly(t *testing.T) {
 		t.Error("main runs its image's CMD")
 	}
 	side := spec
-	side.Health = &sandbox.Health{Test: []string{"CMD", helperPath, "dial", "4400", "x"}, Interval: 50 * time.Millisecond, Retries: 200}
+	side.Health = &sandbox.Health{Test: []string{"CMD", helperPath, "dial", "4400", "x"},
+		Interval: 50 * time.Millisecond, Retries: 200}
 	spec.Services = map[string]sandbox.Spec{"db": side}
 	sb = open(t, d, spec)
 	if got, _ := run(t, sb, "dial", "4400", "hello"); got != "HELLO\n" {
@@ -142,7 +147,8 @@ func TestPrivileges(t *testing.T) {
 		spec.Rewire = rewire
 		sb := open(t, d, spec)
 		got := status(sb)
-		const kept = "00000000800404fb" // CHOWN DAC_OVERRIDE FOWNER FSETID KILL SETGID SETUID NET_BIND_SERVICE SYS_CHROOT SETFCAP
+		// CHOWN DAC_OVERRIDE FOWNER FSETID KILL SETGID SETUID NET_BIND_SERVICE SYS_CHROOT SETFCAP
+		const kept = "00000000800404fb"
 		for _, set := range []string{"CapEff", "CapPrm", "CapBnd"} {
 			if got[set] != kept {
 				t.Errorf("rewire %v: %s is %s, want %s", rewire, set, got[set], kept)
@@ -160,7 +166,8 @@ func TestPrivileges(t *testing.T) {
 	sb := open(t, d, spec)
 	home, _ := os.UserHomeDir()
 	host, _ := os.Hostname()
-	for _, name := range []string{"/proc/self/mountinfo", "/etc/resolv.conf", "/etc/hosts", "/proc/self/cgroup", "/etc/hostname"} {
+	for _, name := range []string{"/proc/self/mountinfo", "/etc/resolv.conf", "/etc/hosts", "/proc/self/cgroup",
+		"/etc/hostname"} {
 		got := first(run(t, sb, "cat", name))
 		for _, bad := range []string{home + "/", host, os.TempDir()} {
 			if strings.Contains(got, bad) {
@@ -205,7 +212,8 @@ func TestDiskWatch(t *testing.T) {
 	run(t, sb, "pattern", "/much", "20000000")
 	done := make(chan sandbox.Exit, 1)
 	go func() {
-		x, err := sb.Exec(context.Background(), sandbox.Command{Args: []string{helperPath, "ignore", ",", "hold", "/tmp/a"}})
+		x, err := sb.Exec(context.Background(),
+			sandbox.Command{Args: []string{helperPath, "ignore", ",", "hold", "/tmp/a"}})
 		if err != nil {
 			t.Error(err)
 		}
@@ -234,7 +242,8 @@ func TestCopied(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.path = filepath.Join("/proc/self/cwd", "machine_test.go") // a file for us, and none for the engine
-	spec.Services = map[string]sandbox.Spec{"side": func() sandbox.Spec { s := spec; s.Entrypoint = []string{helperPath, "listen", "4401"}; return s }()}
+	spec.Services = map[string]sandbox.Spec{
+		"side": func() sandbox.Spec { s := spec; s.Entrypoint = []string{helperPath, "listen", "4401"}; return s }()}
 	sb := open(t, d, spec)
 	if got := first(run(t, sb, "echo", "copied")); got != "copied\n" {
 		t.Errorf("got %q", got)

@@ -41,8 +41,10 @@ func random(n int) string {
 // of its image that it has not itself, and an image may say anything.
 func labels(id string, o sandbox.Owner) map[string]string {
 	m := map[string]string{
-		labelSandbox: id, labelService: "", labelProcess: process(), labelRun: o.Run, labelTrial: o.Trial, labelAttempt: strconv.Itoa(o.Attempt),
-		labelRole: o.Role, labelHost: o.Host, labelBoot: o.Boot, labelPID: strconv.Itoa(o.PID), labelStart: strconv.FormatUint(o.Start, 10),
+		labelSandbox: id, labelService: "", labelProcess: process(), labelRun: o.Run, labelTrial: o.Trial,
+		labelAttempt: strconv.Itoa(o.Attempt),
+		labelRole:    o.Role, labelHost: o.Host, labelBoot: o.Boot, labelPID: strconv.Itoa(o.PID),
+		labelStart: strconv.FormatUint(o.Start, 10),
 	}
 	for _, l := range image.Labels {
 		m[l] = ""
@@ -52,7 +54,8 @@ func labels(id string, o sandbox.Owner) map[string]string {
 
 // ownerOf is the other way around.
 func ownerOf(m map[string]string) sandbox.Owner {
-	o := sandbox.Owner{Run: m[labelRun], Trial: m[labelTrial], Role: m[labelRole], Host: m[labelHost], Boot: m[labelBoot]}
+	o := sandbox.Owner{Run: m[labelRun], Trial: m[labelTrial], Role: m[labelRole], Host: m[labelHost],
+		Boot: m[labelBoot]}
 	o.Attempt, _ = strconv.Atoi(m[labelAttempt])
 	o.PID, _ = strconv.Atoi(m[labelPID])
 	o.Start, _ = strconv.ParseUint(m[labelStart], 10, 64)

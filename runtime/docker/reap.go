@@ -119,7 +119,8 @@ func (d *Driver) list(ctx context.Context, cli *client.Client, label string) (ma
 	for _, c := range cs.Items {
 		// Who starts a container of their own from an image that says it is ours gets such labels
 		// too, but not such a name.
-		if id := c.Labels[labelSandbox]; !slices.ContainsFunc(c.Names, func(name string) bool { return named(name, id) }) {
+		if id := c.Labels[labelSandbox]; !slices.ContainsFunc(c.Names,
+			func(name string) bool { return named(name, id) }) {
 			continue
 		}
 		f := add(c.Labels)
@@ -167,7 +168,8 @@ func (d *Driver) tidy(found map[string]*found, gone map[string]bool, alive func(
 		if err == nil && alive(e.Owner) && !gone[id] {
 			continue // it is being made
 		}
-		if fi, _ := f.Info(); err == nil && !gone[id] && e.Host != d.engine.name() && fi != nil && time.Since(fi.ModTime()) < keepForeign {
+		if fi, _ := f.Info(); err == nil && !gone[id] && e.Host != d.engine.name() && fi != nil &&
+			time.Since(fi.ModTime()) < keepForeign {
 			continue // of another engine, which may still have it
 		}
 		os.Remove(filepath.Join(d.state, f.Name()))

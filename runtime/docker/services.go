@@ -48,9 +48,11 @@ func (b *box) startServices(ctx context.Context, cli *client.Client, infos map[s
 	return context.Cause(ctx)
 }
 
-func (b *box) startService(ctx context.Context, cli *client.Client, name string, m *machine, spec sandbox.Spec, info image.Info) error {
+func (b *box) startService(ctx context.Context, cli *client.Client, name string, m *machine, spec sandbox.Spec,
+	info image.Info) error {
 	Defaults(&spec)
-	p := &plan{spec: &spec, info: info, labels: labels(b.id, b.spec.Owner), volumes: b.volumes, bridge: b.bridge, env: b.gateEnv()}
+	p := &plan{spec: &spec, info: info, labels: labels(b.id, b.spec.Owner), volumes: b.volumes, bridge: b.bridge,
+		env: b.gateEnv()}
 	p.labels[labelService] = name
 	if b.bridge == "" {
 		p.join = b.main.name

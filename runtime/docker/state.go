@@ -57,7 +57,8 @@ func (d *Driver) file(id string) string { return filepath.Join(d.state, id+".jso
 // is as good as any, but ends with us.
 func (b *box) remember(n sandbox.Network) error {
 	e := entry{
-		Owner: b.spec.Owner, Host: b.d.engine.name(), Key: hex.EncodeToString(b.main.key), Entry: b.main.args, Volumes: b.volumes, Bridge: b.bridge, Disk: b.spec.Disk,
+		Owner: b.spec.Owner, Host: b.d.engine.name(), Key: hex.EncodeToString(b.main.key), Entry: b.main.args,
+		Volumes: b.volumes, Bridge: b.bridge, Disk: b.spec.Disk,
 		Orphan: int64(b.spec.Orphan), Network: n, Rewire: b.spec.Rewire, Here: b.here,
 	}
 	for name, m := range b.services {

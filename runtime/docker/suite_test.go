@@ -112,7 +112,8 @@ func importImage(t testing.TB, cli *client.Client, files map[string][]byte, chan
 	if _, ok := imports.LoadOrStore(cli.DaemonHost()+" "+name, true); ok {
 		return name
 	}
-	r, err := cli.ImageImport(context.Background(), client.ImageImportSource{Source: &b, SourceName: "-"}, name, client.ImageImportOptions{Platform: ocispec.Platform{OS: "linux"}, Changes: changes})
+	r, err := cli.ImageImport(context.Background(), client.ImageImportSource{Source: &b, SourceName: "-"}, name,
+		client.ImageImportOptions{Platform: ocispec.Platform{OS: "linux"}, Changes: changes})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +130,8 @@ func needEmpty(t testing.TB, cli *client.Client) {
 	}
 	var b bytes.Buffer
 	tar.NewWriter(&b).Close()
-	r, err := cli.ImageImport(context.Background(), client.ImageImportSource{Source: &b, SourceName: "-"}, emptyImage, client.ImageImportOptions{Platform: ocispec.Platform{OS: "linux"}})
+	r, err := cli.ImageImport(context.Background(), client.ImageImportSource{Source: &b, SourceName: "-"}, emptyImage,
+		client.ImageImportOptions{Platform: ocispec.Platform{OS: "linux"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +149,8 @@ func mine(t testing.TB, d *Driver) []string {
 	var out []string
 	for id, f := range all {
 		if f.labels[labelProcess] == process() {
-			out = append(out, "sandbox "+id+": "+strings.Join(append(append(f.containers, f.volumes...), f.network), " "))
+			out = append(out, "sandbox "+id+": "+
+				strings.Join(append(append(f.containers, f.volumes...), f.network), " "))
 		}
 	}
 	files, _ := filepath.Glob(filepath.Join(d.state, "*"))
@@ -164,7 +167,8 @@ func TestSuite(t *testing.T) {
 		Driver:  func(t *testing.T) sandbox.Driver { return requireWith(t, Options{State: state}) },
 		Another: func(t *testing.T) sandbox.Driver { return requireWith(t, Options{State: state}) },
 		Spec:    sandbox.Spec{Image: sandbox.Image{Ref: emptyImage}, Memory: 512 << 20, Pids: 256},
-		Claims:  sandboxtest.Claims{Memory: true, Pids: true, Users: true, Find: true, NoNet: true, Usage: true, Services: true},
+		Claims: sandboxtest.Claims{Memory: true, Pids: true, Users: true, Find: true, NoNet: true, Usage: true,
+			Services: true},
 		HelperImage: func(t *testing.T, helper []byte) sandbox.Image {
 			return sandbox.Image{Ref: importImage(t, api(t, first), map[string][]byte{sandboxtest.HelperPath: helper})}
 		},

@@ -19,17 +19,21 @@ func prefixes(ss ...string) []netip.Prefix {
 
 var (
 	unspecified = &class{why: "an unspecified address", ranges: prefixes("0.0.0.0/8", "::/128"), never: true}
-	reserved    = &class{why: "a reserved address", ranges: prefixes("192.0.0.0/24", "192.0.2.0/24", "198.18.0.0/15", "198.51.100.0/24",
-		"203.0.113.0/24", "192.88.99.0/24", "240.0.0.0/4", "2001::/23", "2001:db8::/32", "3fff::/20")}
+	reserved    = &class{why: "a reserved address",
+		ranges: prefixes("192.0.0.0/24", "192.0.2.0/24", "198.18.0.0/15", "198.51.100.0/24",
+			"203.0.113.0/24", "192.88.99.0/24", "240.0.0.0/4", "2001::/23", "2001:db8::/32", "3fff::/20")}
 )
 
 // classes: the first that holds an address gives the reason, so the narrow ones come first.
 var classes = []*class{
-	{why: "a metadata service", ranges: prefixes("169.254.169.254/32", "169.254.169.253/32", "169.254.169.123/32", "169.254.170.2/32", "169.254.170.23/32",
-		"169.254.0.23/32", "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32", "fd00:ec2::/32", "fd20:ce::254/128", "fd00:42::42/128")},
+	{why: "a metadata service", ranges: prefixes("169.254.169.254/32", "169.254.169.253/32", "169.254.169.123/32",
+		"169.254.170.2/32", "169.254.170.23/32",
+		"169.254.0.23/32", "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32", "fd00:ec2::/32",
+		"fd20:ce::254/128", "fd00:42::42/128")},
 	unspecified,
 	{why: "a loopback address", ranges: prefixes("127.0.0.0/8", "::1/128")},
-	{why: "a private address", ranges: prefixes("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7", "fec0::/10")},
+	{why: "a private address", ranges: prefixes("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7",
+		"fec0::/10")},
 	{why: "a link-local address", ranges: prefixes("169.254.0.0/16", "fe80::/10")},
 	{why: "a carrier's private address", ranges: prefixes("100.64.0.0/10")},
 	{why: "a multicast address", ranges: prefixes("224.0.0.0/4", "ff00::/8"), never: true},

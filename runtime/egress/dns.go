@@ -142,7 +142,8 @@ func (g *Gate) answer(ctx context.Context, query []byte) []byte {
 	if err != nil || h.Response {
 		return nil
 	}
-	reply := dnsmessage.Header{ID: h.ID, Response: true, OpCode: h.OpCode, RecursionDesired: h.RecursionDesired, RecursionAvailable: true}
+	reply := dnsmessage.Header{ID: h.ID, Response: true, OpCode: h.OpCode, RecursionDesired: h.RecursionDesired,
+		RecursionAvailable: true}
 	say := func(code dnsmessage.RCode, q *dnsmessage.Question, addrs []netip.Addr) []byte {
 		reply.RCode = code
 		b := dnsmessage.NewBuilder(make([]byte, 0, 512), reply)

@@ -93,7 +93,8 @@ func web(name string) func(net.Conn) {
 		l := &once{c: c, done: make(chan struct{})}
 		s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			b, _ := io.Copy(io.Discard, r.Body)
-			fmt.Fprintf(w, "%s host=%s uri=%s body=%d proxy=%q xff=%q", name, r.Host, r.RequestURI, b, r.Header.Get("Proxy-Authorization"), r.Header.Get("X-Forwarded-For"))
+			fmt.Fprintf(w, "%s host=%s uri=%s body=%d proxy=%q xff=%q", name, r.Host, r.RequestURI, b,
+				r.Header.Get("Proxy-Authorization"), r.Header.Get("X-Forwarded-For"))
 		}), ConnState: func(_ net.Conn, st http.ConnState) {
 			if st == http.StateClosed || st == http.StateHijacked {
 				l.Close()

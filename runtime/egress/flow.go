@@ -18,7 +18,8 @@ type Denied struct {
 }
 
 func (d *Denied) Error() string {
-	return fmt.Sprintf("%s refused by the network policy of this machine: %s", net.JoinHostPort(d.Host, fmt.Sprint(d.Port)), d.Why)
+	return fmt.Sprintf("%s refused by the network policy of this machine: %s",
+		net.JoinHostPort(d.Host, fmt.Sprint(d.Port)), d.Why)
 }
 
 func (g *Gate) deny(host string, port int, why string) error {
@@ -87,7 +88,8 @@ func (g *Gate) reach(ctx context.Context, host string, port uint16) (*tracked, e
 
 // connect judges an address and connects to it, and to nothing else. host is what was asked for,
 // for the record.
-func (g *Gate) connect(ctx context.Context, network string, to netip.AddrPort, host string, names []string) (*tracked, error) {
+func (g *Gate) connect(ctx context.Context, network string, to netip.AddrPort, host string,
+	names []string) (*tracked, error) {
 	ctx, cut := context.WithCancel(ctx)
 	f := &flow{to: to, names: names, udp: network == "udp", cut: cut}
 	g.mu.Lock()

@@ -157,7 +157,8 @@ func Serve(l net.Listener, n sandbox.Network, o Options) (*Gate, error) {
 }
 
 func newGate(p Policy, o Options) *Gate {
-	g := &Gate{res: o.Resolver, dialer: o.Dialer, own: o.Own, failed: o.Failed, policy: p, max: o.Conns, flows: map[*flow]struct{}{}}
+	g := &Gate{res: o.Resolver, dialer: o.Dialer, own: o.Own, failed: o.Failed, policy: p, max: o.Conns,
+		flows: map[*flow]struct{}{}}
 	if g.res == nil {
 		g.res = net.DefaultResolver
 	}

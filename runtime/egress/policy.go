@@ -27,7 +27,8 @@ func Parse(n sandbox.Network) (Policy, error) {
 	switch n.Mode {
 	case "", "none", "public":
 		if len(n.Allow) > 0 {
-			return Policy{}, fmt.Errorf("network %q with a list of hosts: a list goes with the mode allow; leave one of them out", n.Mode)
+			return Policy{}, fmt.Errorf("network %q with a list of hosts: a list goes with the mode allow; leave one "+
+				"of them out", n.Mode)
 		}
 		if n.Mode == "public" {
 			return Policy{mode: "public"}, nil
@@ -55,7 +56,8 @@ func (p *Policy) add(entry string) error {
 	shown := s
 	switch {
 	case s == "":
-		return bad("is empty; write a host (example.org), a wildcard (*.example.org), an address or a range (192.0.2.0/24)")
+		return bad("is empty; write a host (example.org), a wildcard (*.example.org), an address or a range " +
+			"(192.0.2.0/24)")
 	case strings.Contains(s, "://"):
 		return bad("is a URL; write only its host%s", suggest(hostOf(s)))
 	case strings.HasPrefix(s, "["):
@@ -98,7 +100,8 @@ func (p *Policy) add(entry string) error {
 	}
 	name, err := cleanName(base)
 	if err != nil {
-		return bad("is no host: %v; write a host (example.org), a wildcard (*.example.org), an address or a range (192.0.2.0/24)", err)
+		return bad("is no host: %v; write a host (example.org), a wildcard (*.example.org), an address or a range "+
+			"(192.0.2.0/24)", err)
 	}
 	if numeric(name) {
 		if wild {
@@ -233,7 +236,8 @@ func (p Policy) Opens(but ...Policy) []string {
 
 // opens reports whether an entry of the list means all of a range of this class.
 func (p Policy) opens(r netip.Prefix, c *class) bool {
-	return slices.ContainsFunc(p.prefixes, func(o netip.Prefix) bool { return o.Bits() <= r.Bits() && o.Contains(r.Addr()) && c.holds(o) })
+	return slices.ContainsFunc(p.prefixes,
+		func(o netip.Prefix) bool { return o.Bits() <= r.Bits() && o.Contains(r.Addr()) && c.holds(o) })
 }
 
 // Text is the effective policy for plans and summaries, also of one that is wrong.

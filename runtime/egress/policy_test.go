@@ -80,7 +80,8 @@ func TestParse(t *testing.T) {
 	if _, err := Parse(allow("good.example", "a:1", "b/c")); err == nil || strings.Count(err.Error(), "\n") != 1 {
 		t.Errorf("all that is wrong is said at once: %v", err)
 	}
-	for _, n := range []sandbox.Network{{Mode: "private"}, {Mode: "public", Allow: []string{"a.example"}}, {Mode: "none", Allow: []string{"a.example"}}} {
+	for _, n := range []sandbox.Network{{Mode: "private"}, {Mode: "public", Allow: []string{"a.example"}},
+		{Mode: "none", Allow: []string{"a.example"}}} {
 		if _, err := Parse(n); err == nil {
 			t.Errorf("%+v is taken", n)
 		}
@@ -97,7 +98,8 @@ func TestText(t *testing.T) {
 		{sandbox.Network{Mode: "public"}, "public"},
 		{allow(), "none (an empty list)"},
 		{allow("b.example", "A.example", "b.example."), "allow b.example, a.example"},
-		{allow("10.0.0.0/8", "a.example", "0.0.0.0/0", "169.254.169.254"), "allow 10.0.0.0/8, a.example, 0.0.0.0/0, 169.254.169.254 (not public: 10.0.0.0/8, 169.254.169.254)"},
+		{allow("10.0.0.0/8", "a.example", "0.0.0.0/0", "169.254.169.254"),
+			"allow 10.0.0.0/8, a.example, 0.0.0.0/0, 169.254.169.254 (not public: 10.0.0.0/8, 169.254.169.254)"},
 	} {
 		if got := Text(tt.n); got != tt.want {
 			t.Errorf("%+v: %s", tt.n, got)
@@ -109,13 +111,16 @@ func TestText(t *testing.T) {
 // same place.
 var notPublic = []struct{ why, addrs string }{
 	{"a loopback address", "127.0.0.1 127.255.255.254 ::1 ::ffff:127.0.0.1 64:ff9b::7f00:1 2002:7f00:1::"},
-	{"a private address", "10.0.0.1 172.16.0.1 172.31.255.255 192.168.1.1 fd12::1 fc00::1 fec0::1 ::ffff:10.1.2.3 64:ff9b::a00:1 2002:a00:1::1 2002:c0a8:101::"},
+	{"a private address", "10.0.0.1 172.16.0.1 172.31.255.255 192.168.1.1 fd12::1 fc00::1 fec0::1 ::ffff:10.1.2.3 " +
+		"64:ff9b::a00:1 2002:a00:1::1 2002:c0a8:101::"},
 	{"a link-local address", "169.254.1.1 fe80::1 ::ffff:169.254.1.1"},
-	{"a metadata service", "169.254.169.254 169.254.170.2 100.100.100.200 168.63.129.16 fd00:ec2::254 ::ffff:169.254.169.254 64:ff9b::a9fe:a9fe 2002:a9fe:a9fe::1"},
+	{"a metadata service", "169.254.169.254 169.254.170.2 100.100.100.200 168.63.129.16 fd00:ec2::254 " +
+		"::ffff:169.254.169.254 64:ff9b::a9fe:a9fe 2002:a9fe:a9fe::1"},
 	{"a carrier's private address", "100.64.0.1 100.127.255.255"},
 	{"a multicast address", "224.0.0.1 239.255.255.250 ff02::1"},
 	{"an unspecified address", "0.0.0.0 0.1.2.3 ::"},
-	{"a reserved address", "255.255.255.255 240.0.0.1 192.0.2.1 198.18.0.1 198.51.100.1 203.0.113.1 2001:db8::1 2001::1 ::7f00:1 ::a00:1 64:ff9b:1::a00:1 4000::1 100::1"},
+	{"a reserved address", "255.255.255.255 240.0.0.1 192.0.2.1 198.18.0.1 198.51.100.1 203.0.113.1 2001:db8::1 " +
+		"2001::1 ::7f00:1 ::a00:1 64:ff9b:1::a00:1 4000::1 100::1"},
 }
 
 func TestAddr(t *testing.T) {
@@ -136,7 +141,8 @@ func TestAddr(t *testing.T) {
 			}
 		}
 	}
-	for _, s := range strings.Fields("1.1.1.1 93.184.216.34 172.15.0.1 172.32.0.1 100.63.0.1 100.128.0.1 192.0.1.1 2a0e:b107::1 2606:4700::1111 64:ff9b::101:101 2002:101:101::1") {
+	for _, s := range strings.Fields("1.1.1.1 93.184.216.34 172.15.0.1 172.32.0.1 100.63.0.1 100.128.0.1 192.0.1.1 " +
+		"2a0e:b107::1 2606:4700::1111 64:ff9b::101:101 2002:101:101::1") {
 		if why := public.Addr(netip.MustParseAddr(s)); why != "" {
 			t.Errorf("%s: %s", s, why)
 		}
@@ -162,7 +168,8 @@ func TestAddr(t *testing.T) {
 func TestName(t *testing.T) {
 	p := mustParse(t, allow("example.org", "*.example.net", "93.184.216.34"))
 	for name, ok := range map[string]bool{
-		"example.org": true, "www.example.org": false, "a.example.net": true, "a.b.example.net": true, "example.net": false,
+		"example.org": true, "www.example.org": false, "a.example.net": true, "a.b.example.net": true,
+		"example.net":    false,
 		"notexample.net": false, "example.org.evil.example": false, "org": false, "93.184.216.34": false,
 	} {
 		if got := p.Name(name) == ""; got != ok {
@@ -180,7 +187,8 @@ func TestMatcher(t *testing.T) {
 	addr := rapid.Custom(func(t *rapid.T) netip.Addr {
 		if rapid.Bool().Draw(t, "v4") {
 			first := rapid.SampledFrom([]byte{1, 10, 93, 100, 127, 169, 172, 192, 224}).Draw(t, "first")
-			return netip.AddrFrom4([4]byte{first, rapid.Byte().Draw(t, "b"), rapid.Byte().Draw(t, "c"), rapid.Byte().Draw(t, "d")})
+			return netip.AddrFrom4([4]byte{first, rapid.Byte().Draw(t, "b"), rapid.Byte().Draw(t, "c"),
+				rapid.Byte().Draw(t, "d")})
 		}
 		b := [16]byte{0x20, rapid.SampledFrom([]byte{1, 2, 3}).Draw(t, "kind")}
 		for i := 2; i < 16; i++ {
@@ -214,7 +222,8 @@ func TestMatcher(t *testing.T) {
 			t.Fatal(err)
 		}
 		n := name.Draw(t, "asked")
-		onList := slices.Contains(names, n) || slices.ContainsFunc(wild, func(w string) bool { return strings.HasSuffix(n, "."+w) })
+		onList := slices.Contains(names, n) ||
+			slices.ContainsFunc(wild, func(w string) bool { return strings.HasSuffix(n, "."+w) })
 		if got := p.Name(n) == ""; got != onList {
 			t.Fatalf("%s under %s: %v", n, p, got)
 		}
@@ -239,7 +248,8 @@ func TestMatcher(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	for _, s := range []string{"example.org", "*.a.b", "10.0.0.0/8", "::1", "[::1]:80", "http://x/", "bücher.example", "0x7f.1", "fe80::1%1"} {
+	for _, s := range []string{"example.org", "*.a.b", "10.0.0.0/8", "::1", "[::1]:80", "http://x/", "bücher.example",
+		"0x7f.1", "fe80::1%1"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -280,7 +290,8 @@ func TestOpens(t *testing.T) {
 		"10.1.0.0/17 10.1.2.3":  "10.1.0.0/16 127.0.0.1 169.254.169.254 fe80::/10",
 		"10.1.0.0/16":           "127.0.0.1 169.254.169.254 fe80::/10",
 		"10.0.0.0/8 127.0.0.1":  "169.254.169.254 fe80::/10",
-		"169.254.0.0/16":        "10.1.0.0/16 127.0.0.1 169.254.169.254 fe80::/10", // it does not open a metadata service
+		// it does not open a metadata service
+		"169.254.0.0/16": "10.1.0.0/16 127.0.0.1 169.254.169.254 fe80::/10",
 	} {
 		if got := strings.Join(all.Opens(list(but)), " "); got != want {
 			t.Errorf("but %q: %s", but, got)

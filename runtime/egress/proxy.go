@@ -39,8 +39,9 @@ func (g *Gate) serveProxy(l net.Listener) {
 			}
 			return c, nil
 		},
-		DisableCompression: true, MaxIdleConns: 32, MaxIdleConnsPerHost: 4, IdleConnTimeout: idle, MaxResponseHeaderBytes: maxHeader * 4,
-		ExpectContinueTimeout: time.Second,
+		DisableCompression: true, MaxIdleConns: 32, MaxIdleConnsPerHost: 4, IdleConnTimeout: idle,
+		MaxResponseHeaderBytes: maxHeader * 4,
+		ExpectContinueTimeout:  time.Second,
 	}
 	p.forward = &httputil.ReverseProxy{
 		Transport: tr,

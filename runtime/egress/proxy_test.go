@@ -62,13 +62,16 @@ func raw(t *testing.T, in *inside, request string) (status, body string) {
 func TestProxyForwards(t *testing.T) {
 	g, in, _ := proxied(t, allow("good.example"), Options{})
 	tr := &http.Transport{
-		Proxy:       func(*http.Request) (*url.URL, error) { return &url.URL{Scheme: "http", Host: "127.0.0.1:61080"}, nil },
+		Proxy: func(*http.Request) (*url.URL, error) {
+			return &url.URL{Scheme: "http", Host: "127.0.0.1:61080"}, nil
+		},
 		DialContext: func(context.Context, string, string) (net.Conn, error) { return in.dial(), nil },
 	}
 	defer tr.CloseIdleConnections()
 	c := &http.Client{Transport: tr}
 	for i := range 3 { // one connection
-		req, _ := http.NewRequest("POST", "http://Good.Example/a;b?q=1;2&%zz", strings.NewReader(strings.Repeat("x", 100_000)))
+		req, _ := http.NewRequest("POST", "http://Good.Example/a;b?q=1;2&%zz",
+			strings.NewReader(strings.Repeat("x", 100_000)))
 		req.Header.Set("Proxy-Authorization", "secret")
 		req.Header.Set("X-Forwarded-For", "mine")
 		resp, err := c.Do(req)
@@ -87,10 +90,12 @@ func TestProxyForwards(t *testing.T) {
 	}
 	b, _ := io.ReadAll(resp.Body)
 	resp.Body.Close()
-	if resp.StatusCode != 403 || !strings.Contains(string(b), "evil.example:80 refused by the network policy of this machine: not on the list") {
+	if resp.StatusCode != 403 || !strings.Contains(string(b),
+		"evil.example:80 refused by the network policy of this machine: not on the list") {
 		t.Errorf("%s: %s", resp.Status, b)
 	}
-	if got := g.Refused(); len(got) != 1 || got[0] != (sandbox.Refusal{Host: "evil.example", Port: 80, Why: WhyUnlist, Count: 1}) {
+	if got := g.Refused(); len(got) != 1 ||
+		got[0] != (sandbox.Refusal{Host: "evil.example", Port: 80, Why: WhyUnlist, Count: 1}) {
 		t.Errorf("%+v", got)
 	}
 }
@@ -120,34 +125,60 @@ func TestProxyAttacks(t *testing.T) {
 		dials                 string // what is connected to
 		refused               string
 	}{
-		{"a name not on the list", "CONNECT evil.example:443 HTTP/1.1\r\n\r\n", "403 Forbidden", "", "evil.example:443 not on the list"},
-		{"its address", "CONNECT 93.184.216.66:80 HTTP/1.1\r\n\r\n", "403 Forbidden", "", "93.184.216.66:80 not on the list"},
-		{"the address of a good one, never resolved", "CONNECT 93.184.216.34:443 HTTP/1.1\r\n\r\n", "403 Forbidden", "", "93.184.216.34:443 not on the list"},
-		{"the proxy itself", "CONNECT 127.0.0.1:61080 HTTP/1.1\r\n\r\n", "403 Forbidden", "", "127.0.0.1:61080 a loopback address"},
-		{"the proxy by name", "CONNECT localhost:61080 HTTP/1.1\r\n\r\n", "403 Forbidden", "", "localhost:61080 not on the list"},
-		{"loopback in decimal", "CONNECT 2130706433:61080 HTTP/1.1\r\n\r\n", "403 Forbidden", "", "2130706433:61080 not a host's name"},
-		{"loopback in hex", "CONNECT 0x7f000001:61080 HTTP/1.1\r\n\r\n", "403 Forbidden", "", "0x7f000001:61080 not a host's name"},
-		{"loopback in octal", "CONNECT 0177.0.0.1:61080 HTTP/1.1\r\n\r\n", "403 Forbidden", "", "0177.0.0.1:61080 not a host's name"},
-		{"loopback in short", "CONNECT 127.1:61080 HTTP/1.1\r\n\r\n", "403 Forbidden", "", "127.1:61080 not a host's name"},
-		{"loopback in IPv6", "CONNECT [::1]:61080 HTTP/1.1\r\n\r\n", "403 Forbidden", "", "::1:61080 a loopback address"},
-		{"loopback, mapped", "CONNECT [::ffff:127.0.0.1]:61080 HTTP/1.1\r\n\r\n", "403 Forbidden", "", "::ffff:127.0.0.1:61080 a loopback address"},
-		{"loopback, mapped in hex", "CONNECT [::ffff:7f00:1]:61080 HTTP/1.1\r\n\r\n", "403 Forbidden", "", "::ffff:7f00:1:61080 a loopback address"},
-		{"loopback by NAT64", "CONNECT [64:ff9b::7f00:1]:61080 HTTP/1.1\r\n\r\n", "403 Forbidden", "", "64:ff9b::7f00:1:61080 a loopback address"},
-		{"no address", "CONNECT 0.0.0.0:61080 HTTP/1.1\r\n\r\n", "403 Forbidden", "", "0.0.0.0:61080 an unspecified address"},
-		{"metadata", "GET http://169.254.169.254/latest/ HTTP/1.1\r\nHost: good.example\r\n\r\n", "403 Forbidden", "", "169.254.169.254:80 a metadata service"},
-		{"with a zone", "CONNECT [fe80::1%25lo]:80 HTTP/1.1\r\n\r\n", "403 Forbidden", "", "fe80::1%lo:80 a link-local address"},
-		{"another Host", "GET http://good.example/ HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n", `200 OK good host=good.example`, "93.184.216.34:80", ""},
-		{"another host, Host good", "GET http://evil.example/ HTTP/1.1\r\nHost: good.example\r\n\r\n", "403 Forbidden", "", "evil.example:80 not on the list"},
-		{"good as user", "GET http://good.example@evil.example/ HTTP/1.1\r\nHost: good.example\r\n\r\n", "403 Forbidden", "", "evil.example:80 not on the list"},
+		{"a name not on the list", "CONNECT evil.example:443 HTTP/1.1\r\n\r\n", "403 Forbidden", "",
+			"evil.example:443 not on the list"},
+		{"its address", "CONNECT 93.184.216.66:80 HTTP/1.1\r\n\r\n", "403 Forbidden", "",
+			"93.184.216.66:80 not on the list"},
+		{"the address of a good one, never resolved", "CONNECT 93.184.216.34:443 HTTP/1.1\r\n\r\n", "403 Forbidden", "",
+			"93.184.216.34:443 not on the list"},
+		{"the proxy itself", "CONNECT 127.0.0.1:61080 HTTP/1.1\r\n\r\n", "403 Forbidden", "",
+			"127.0.0.1:61080 a loopback address"},
+		{"the proxy by name", "CONNECT localhost:61080 HTTP/1.1\r\n\r\n", "403 Forbidden", "",
+			"localhost:61080 not on the list"},
+		{"loopback in decimal", "CONNECT 2130706433:61080 HTTP/1.1\r\n\r\n", "403 Forbidden", "",
+			"2130706433:61080 not a host's name"},
+		{"loopback in hex", "CONNECT 0x7f000001:61080 HTTP/1.1\r\n\r\n", "403 Forbidden", "",
+			"0x7f000001:61080 not a host's name"},
+		{"loopback in octal", "CONNECT 0177.0.0.1:61080 HTTP/1.1\r\n\r\n", "403 Forbidden", "",
+			"0177.0.0.1:61080 not a host's name"},
+		{"loopback in short", "CONNECT 127.1:61080 HTTP/1.1\r\n\r\n", "403 Forbidden", "",
+			"127.1:61080 not a host's name"},
+		{"loopback in IPv6", "CONNECT [::1]:61080 HTTP/1.1\r\n\r\n", "403 Forbidden", "",
+			"::1:61080 a loopback address"},
+		{"loopback, mapped", "CONNECT [::ffff:127.0.0.1]:61080 HTTP/1.1\r\n\r\n", "403 Forbidden", "",
+			"::ffff:127.0.0.1:61080 a loopback address"},
+		{"loopback, mapped in hex", "CONNECT [::ffff:7f00:1]:61080 HTTP/1.1\r\n\r\n", "403 Forbidden", "",
+			"::ffff:7f00:1:61080 a loopback address"},
+		{"loopback by NAT64", "CONNECT [64:ff9b::7f00:1]:61080 HTTP/1.1\r\n\r\n", "403 Forbidden", "",
+			"64:ff9b::7f00:1:61080 a loopback address"},
+		{"no address", "CONNECT 0.0.0.0:61080 HTTP/1.1\r\n\r\n", "403 Forbidden", "",
+			"0.0.0.0:61080 an unspecified address"},
+		{"metadata", "GET http://169.254.169.254/latest/ HTTP/1.1\r\nHost: good.example\r\n\r\n", "403 Forbidden", "",
+			"169.254.169.254:80 a metadata service"},
+		{"with a zone", "CONNECT [fe80::1%25lo]:80 HTTP/1.1\r\n\r\n", "403 Forbidden", "",
+			"fe80::1%lo:80 a link-local address"},
+		{"another Host", "GET http://good.example/ HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n",
+			`200 OK good host=good.example`, "93.184.216.34:80", ""},
+		{"another host, Host good", "GET http://evil.example/ HTTP/1.1\r\nHost: good.example\r\n\r\n", "403 Forbidden",
+			"", "evil.example:80 not on the list"},
+		{"good as user", "GET http://good.example@evil.example/ HTTP/1.1\r\nHost: good.example\r\n\r\n",
+			"403 Forbidden", "", "evil.example:80 not on the list"},
 		{"good as user with port", "GET http://good.example:80@evil.example/ HTTP/1.1\r\n\r\n", "400", "", ""},
-		{"good before a backslash", "GET http://evil.example\\.good.example/ HTTP/1.1\r\nHost: a\r\n\r\n", "400", "", ""},
-		{"two Hosts", "GET http://good.example/ HTTP/1.1\r\nHost: good.example\r\nHost: evil.example\r\n\r\n", "400", "", ""},
-		{"two lengths", "POST http://good.example/ HTTP/1.1\r\nHost: good.example\r\nContent-Length: 4\r\nContent-Length: 50\r\n\r\nabcd", "400", "", ""},
-		{"two encodings", "POST http://good.example/ HTTP/1.1\r\nHost: good.example\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n", "501", "", ""},
-		{"a space before the colon", "POST http://good.example/ HTTP/1.1\r\nHost: good.example\r\nContent-Length : 4\r\n\r\nabcd", "400", "", ""},
-		{"a folded header", "GET http://good.example/ HTTP/1.1\r\nHost: good.example\r\nX: a\r\n Host: evil.example\r\nConnection: close\r\n\r\n", "", "", ""},
+		{"good before a backslash", "GET http://evil.example\\.good.example/ HTTP/1.1\r\nHost: a\r\n\r\n", "400", "",
+			""},
+		{"two Hosts", "GET http://good.example/ HTTP/1.1\r\nHost: good.example\r\nHost: evil.example\r\n\r\n", "400",
+			"", ""},
+		{"two lengths", "POST http://good.example/ HTTP/1.1\r\nHost: good.example\r\nContent-Length: " +
+			"4\r\nContent-Length: 50\r\n\r\nabcd", "400", "", ""},
+		{"two encodings", "POST http://good.example/ HTTP/1.1\r\nHost: good.example\r\nTransfer-Encoding: " +
+			"chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n", "501", "", ""},
+		{"a space before the colon", "POST http://good.example/ HTTP/1.1\r\nHost: good.example\r\nContent-Length : " +
+			"4\r\n\r\nabcd", "400", "", ""},
+		{"a folded header", "GET http://good.example/ HTTP/1.1\r\nHost: good.example\r\nX: a\r\n Host: " +
+			"evil.example\r\nConnection: close\r\n\r\n", "", "", ""},
 		{"a path only", "GET / HTTP/1.1\r\nHost: good.example\r\n\r\n", "400 Bad Request", "", ""},
-		{"https without a tunnel", "GET https://good.example/ HTTP/1.1\r\nHost: good.example\r\n\r\n", "400 Bad Request", "", ""},
+		{"https without a tunnel", "GET https://good.example/ HTTP/1.1\r\nHost: good.example\r\n\r\n",
+			"400 Bad Request", "", ""},
 		{"another scheme", "GET ftp://good.example/ HTTP/1.1\r\nHost: good.example\r\n\r\n", "400 Bad Request", "", ""},
 		{"no port", "CONNECT good.example HTTP/1.1\r\n\r\n", "400 Bad Request", "", ""},
 		{"port 0", "CONNECT good.example:0 HTTP/1.1\r\n\r\n", "400 Bad Request", "", ""},
@@ -155,10 +186,13 @@ func TestProxyAttacks(t *testing.T) {
 		{"a named port", "CONNECT good.example:https HTTP/1.1\r\n\r\n", "400", "", ""},
 		{"a port with a sign", "CONNECT good.example:+443 HTTP/1.1\r\n\r\n", "400", "", ""},
 		{"a name with a NUL", "CONNECT good.example\x00.evil.example:443 HTTP/1.1\r\n\r\n", "400", "", ""},
-		{"a subdomain", "CONNECT a.good.example:443 HTTP/1.1\r\n\r\n", "403 Forbidden", "", "a.good.example:443 not on the list"},
-		{"a dot at the end", "CONNECT GOOD.example.:80 HTTP/1.1\r\n\r\n", "200 Connection established", "93.184.216.34:80", ""},
+		{"a subdomain", "CONNECT a.good.example:443 HTTP/1.1\r\n\r\n", "403 Forbidden", "",
+			"a.good.example:443 not on the list"},
+		{"a dot at the end", "CONNECT GOOD.example.:80 HTTP/1.1\r\n\r\n", "200 Connection established",
+			"93.184.216.34:80", ""},
 		{"HTTP/2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "400", "", ""},
-		{"a header without end", "GET http://good.example/ HTTP/1.1\r\nX: " + strings.Repeat("y", 1<<20), "431", "", ""},
+		{"a header without end", "GET http://good.example/ HTTP/1.1\r\nX: " + strings.Repeat("y", 1<<20), "431", "",
+			""},
 		{"no HTTP at all", "\x16\x03\x01\x00\x05hello\r\n\r\n", "400", "", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -220,7 +254,8 @@ func TestRebinding(t *testing.T) {
 		if got := web.dials(); !slices.Equal(got, []string{"93.184.216.34:80", "93.184.216.34:80"}) {
 			t.Errorf("connected to %s", got)
 		}
-		if got := fmt.Sprint(g.Refused()); got != "[{good.example 80 resolves to a private address 1} {inner.public.example 80 resolves to a metadata service 1}]" {
+		if got := fmt.Sprint(g.Refused()); got != "[{good.example 80 resolves to a private address 1} "+
+			"{inner.public.example 80 resolves to a metadata service 1}]" {
 			t.Error(got)
 		}
 		// Named by its range too, it is let through.
@@ -234,7 +269,8 @@ func TestRebinding(t *testing.T) {
 }
 
 func TestSilence(t *testing.T) {
-	for name, text := range map[string]string{"nothing": "", "half a request": "GET http://good.ex", "half a greeting": "\x05\x02\x00"} {
+	for name, text := range map[string]string{"nothing": "", "half a request": "GET http://good.ex",
+		"half a greeting": "\x05\x02\x00"} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				_, in, _ := proxied(t, allow("good.example"), Options{})
@@ -259,7 +295,8 @@ func TestRewireCuts(t *testing.T) {
 			c := in.dial()
 			go fmt.Fprintf(c, "CONNECT %s:443 HTTP/1.1\r\n\r\n", host)
 			r := bufio.NewReader(c)
-			if resp, err := http.ReadResponse(r, &http.Request{Method: "CONNECT"}); err != nil || resp.StatusCode != 200 {
+			if resp, err := http.ReadResponse(r, &http.Request{Method: "CONNECT"}); err != nil ||
+				resp.StatusCode != 200 {
 				t.Fatal(resp, err)
 			}
 			return c, r
@@ -380,11 +417,13 @@ func TestSocks(t *testing.T) {
 		{"by name", ask("\x05\x01\x00", name(1, "good.example", "\x01\xbb")), "05000500"},
 		{"by name, with passwords offered", ask("\x05\x02\x02\x00", name(1, "good.example", "\x01\xbb")), "05000500"},
 		{"by address", ask("\x05\x01\x00", "\x05\x01\x00\x01\x5d\xb8\xd8\x42\x00\x50"), "05000500"},
-		{"by IPv6, nobody there", ask("\x05\x01\x00", "\x05\x01\x00\x04\x26\x06\x47\x00"+strings.Repeat("\x00", 11)+"\x01\x00\x50"), "05000505"},
+		{"by IPv6, nobody there", ask("\x05\x01\x00",
+			"\x05\x01\x00\x04\x26\x06\x47\x00"+strings.Repeat("\x00", 11)+"\x01\x00\x50"), "05000505"},
 		{"a name not on the list", ask("\x05\x01\x00", name(1, "evil.example", "\x01\xbb")), "05000502"},
 		{"an address not on the list", ask("\x05\x01\x00", "\x05\x01\x00\x01\x5d\xb8\xd8\x22\x00\x50"), "05000502"},
 		{"loopback", ask("\x05\x01\x00", "\x05\x01\x00\x01\x7f\x00\x00\x01\x00\x50"), "05000502"},
-		{"loopback, mapped", ask("\x05\x01\x00", "\x05\x01\x00\x04"+strings.Repeat("\x00", 10)+"\xff\xff\x7f\x00\x00\x01\x00\x50"), "05000502"},
+		{"loopback, mapped", ask("\x05\x01\x00",
+			"\x05\x01\x00\x04"+strings.Repeat("\x00", 10)+"\xff\xff\x7f\x00\x00\x01\x00\x50"), "05000502"},
 		{"an address as a name", ask("\x05\x01\x00", name(1, "127.0.0.1", "\x01\xbb")), "05000502"},
 		{"port 0", ask("\x05\x01\x00", name(1, "good.example", "\x00\x00")), "05000502"},
 		{"BIND", ask("\x05\x01\x00", name(2, "good.example", "\x01\xbb")), "05000507"},
@@ -405,7 +444,8 @@ func TestRefusalsAreBounded(t *testing.T) {
 		r.add("again.example", 1, WhyUnlist)
 	}
 	got := r.list()
-	if len(got) != maxRefusals+1 || got[1].Count != 10_000 || got[maxRefusals].Count != 10_000-maxRefusals+1 || len(got[0].Host) > 255 {
+	if len(got) != maxRefusals+1 || got[1].Count != 10_000 || got[maxRefusals].Count != 10_000-maxRefusals+1 ||
+		len(got[0].Host) > 255 {
 		t.Errorf("%d; %+v; %+v", len(got), got[1], got[len(got)-1])
 	}
 }

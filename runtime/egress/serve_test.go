@@ -17,36 +17,40 @@ import (
 
 // A proxy on this host reaches what is ours, and nothing else that is not public.
 func TestServe(t *testing.T) {
-	ours := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ours") }))
+	ours := httptest.NewServer(http.HandlerFunc(
+		func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ours") }))
 	defer ours.Close()
-	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("another server was reached") }))
+	other := httptest.NewServer(http.HandlerFunc(
+		func(http.ResponseWriter, *http.Request) { t.Error("another server was reached") }))
 	defer other.Close()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var failed []string
-	g, err := Serve(l, sandbox.Network{Mode: "public"}, Options{Own: func(ctx context.Context, host string, port uint16) (net.Conn, bool, error) {
-		switch host {
-		case "site.test":
-			c, err := (&net.Dialer{}).DialContext(ctx, "tcp", ours.Listener.Addr().String())
-			return c, true, err
-		case "broken.test":
-			return nil, true, errors.New("it is broken")
-		}
-		return nil, false, nil
-	}, Failed: func(host string, _ uint16, err error) {
-		failed = append(failed, host)
-		if denied := errors.As(err, new(*Denied)); denied != (host == "127.0.0.1") {
-			t.Errorf("%s: %v", host, err)
-		}
-	}})
+	g, err := Serve(l, sandbox.Network{Mode: "public"},
+		Options{Own: func(ctx context.Context, host string, port uint16) (net.Conn, bool, error) {
+			switch host {
+			case "site.test":
+				c, err := (&net.Dialer{}).DialContext(ctx, "tcp", ours.Listener.Addr().String())
+				return c, true, err
+			case "broken.test":
+				return nil, true, errors.New("it is broken")
+			}
+			return nil, false, nil
+		}, Failed: func(host string, _ uint16, err error) {
+			failed = append(failed, host)
+			if denied := errors.As(err, new(*Denied)); denied != (host == "127.0.0.1") {
+				t.Errorf("%s: %v", host, err)
+			}
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer g.Close()
 	for _, scheme := range []string{"http", "socks5h"} {
-		client := http.Client{Transport: &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: scheme, Host: l.Addr().String()})}}
+		client := http.Client{Transport: &http.Transport{
+			Proxy: http.ProxyURL(&url.URL{Scheme: scheme, Host: l.Addr().String()})}}
 		get := func(url string) string {
 			resp, err := client.Get(url)
 			if err != nil {

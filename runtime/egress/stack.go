@@ -102,13 +102,16 @@ func (t *transparent) make() (*stack.Stack, error) {
 	sack := tcpip.TCPSACKEnabled(true)
 	s.SetTransportProtocolOption(tcp.ProtocolNumber, &sack)
 	// On a link that keeps the order, nothing late has to be waited for.
-	timeWait, linger := tcpip.TCPTimeWaitTimeoutOption(100*time.Millisecond), tcpip.TCPLingerTimeoutOption(5*time.Second)
+	timeWait, linger := tcpip.TCPTimeWaitTimeoutOption(100*time.Millisecond),
+		tcpip.TCPLingerTimeoutOption(5*time.Second)
 	s.SetTransportProtocolOption(tcp.ProtocolNumber, &timeWait)
 	s.SetTransportProtocolOption(tcp.ProtocolNumber, &linger)
 	moderate := tcpip.TCPModerateReceiveBufferOption(false)
 	s.SetTransportProtocolOption(tcp.ProtocolNumber, &moderate)
-	s.SetTransportProtocolOption(tcp.ProtocolNumber, &tcpip.TCPReceiveBufferSizeRangeOption{Min: 4 << 10, Default: window, Max: maxWindow})
-	s.SetTransportProtocolOption(tcp.ProtocolNumber, &tcpip.TCPSendBufferSizeRangeOption{Min: 4 << 10, Default: window, Max: maxWindow})
+	s.SetTransportProtocolOption(tcp.ProtocolNumber,
+		&tcpip.TCPReceiveBufferSizeRangeOption{Min: 4 << 10, Default: window, Max: maxWindow})
+	s.SetTransportProtocolOption(tcp.ProtocolNumber,
+		&tcpip.TCPSendBufferSizeRangeOption{Min: 4 << 10, Default: window, Max: maxWindow})
 	f := tcp.NewForwarder(s, window, maxPending, t.connect)
 	s.SetTransportProtocolHandler(tcp.ProtocolNumber, f.HandlePacket)
 	s.SetTransportProtocolHandler(udp.ProtocolNumber, udp.NewForwarder(s, t.datagram).HandlePacket)
@@ -127,7 +130,8 @@ func (t *transparent) make() (*stack.Stack, error) {
 	if e := s.SetSpoofing(nic, true); e != nil {
 		return fail(e)
 	}
-	s.SetRouteTable([]tcpip.Route{{Destination: header.IPv4EmptySubnet, NIC: nic}, {Destination: header.IPv6EmptySubnet, NIC: nic}})
+	s.SetRouteTable([]tcpip.Route{{Destination: header.IPv4EmptySubnet, NIC: nic},
+		{Destination: header.IPv6EmptySubnet, NIC: nic}})
 	for _, a := range []string{execproto.TunServer4, execproto.TunServer6} {
 		if e := t.serveNames(s, netip.MustParseAddr(a)); e != nil {
 			return fail(e)
@@ -204,7 +208,8 @@ func (t *transparent) datagram(r *udp.ForwarderRequest) bool {
 	if !ok {
 		return false
 	}
-	out, err := t.g.connect(t.g.ctx, "udp", to, to.Addr().String(), t.g.names.of(to.Addr())) // connecting UDP sends nothing
+	// connecting UDP sends nothing
+	out, err := t.g.connect(t.g.ctx, "udp", to, to.Addr().String(), t.g.names.of(to.Addr()))
 	if err != nil {
 		return false
 	}

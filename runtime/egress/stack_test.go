@@ -55,11 +55,14 @@ func newGuest(t testing.TB) *guest {
 	}
 	for _, a := range []string{execproto.TunAddr4, execproto.TunAddr6} {
 		full, proto := m.full(netip.AddrPortFrom(netip.MustParseAddr(a), 0))
-		if e := m.s.AddProtocolAddress(1, tcpip.ProtocolAddress{Protocol: proto, AddressWithPrefix: full.Addr.WithPrefix()}, stack.AddressProperties{}); e != nil {
+		if e := m.s.AddProtocolAddress(1,
+			tcpip.ProtocolAddress{Protocol: proto, AddressWithPrefix: full.Addr.WithPrefix()},
+			stack.AddressProperties{}); e != nil {
 			t.Fatal(e)
 		}
 	}
-	m.s.SetRouteTable([]tcpip.Route{{Destination: header.IPv4EmptySubnet, NIC: 1}, {Destination: header.IPv6EmptySubnet, NIC: 1}})
+	m.s.SetRouteTable([]tcpip.Route{{Destination: header.IPv4EmptySubnet, NIC: 1},
+		{Destination: header.IPv6EmptySubnet, NIC: 1}})
 	t.Cleanup(func() {
 		m.Close()
 		m.s.Close()
@@ -130,7 +133,8 @@ func (m *guest) ask(name string, kind dnsmessage.Type, overTCP bool) string {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	q := dnsmessage.Message{Header: dnsmessage.Header{ID: 77, RecursionDesired: true}, Questions: []dnsmessage.Question{{Name: n, Type: kind, Class: dnsmessage.ClassINET}}}
+	q := dnsmessage.Message{Header: dnsmessage.Header{ID: 77, RecursionDesired: true},
+		Questions: []dnsmessage.Question{{Name: n, Type: kind, Class: dnsmessage.ClassINET}}}
 	b, err := q.Pack()
 	if err != nil {
 		m.t.Fatal(err)
@@ -164,7 +168,8 @@ func (m *guest) ask(name string, kind dnsmessage.Type, overTCP bool) string {
 		answer = answer[:n]
 	}
 	var r dnsmessage.Message
-	if err := r.Unpack(answer); err != nil || r.ID != 77 || !r.Response || len(r.Questions) != 1 || r.Questions[0].Name.String() != name {
+	if err := r.Unpack(answer); err != nil || r.ID != 77 || !r.Response || len(r.Questions) != 1 ||
+		r.Questions[0].Name.String() != name {
 		m.t.Fatalf("%+v, %v", r, err)
 	}
 	out := []string{strings.TrimPrefix(r.RCode.String(), "RCode")}
@@ -186,7 +191,8 @@ func transparently(t testing.TB, n sandbox.Network, o Options) (*Gate, *guest, *
 	web.names["good.example"] = []string{"93.184.216.34", "2606:4700::34"}
 	web.names["evil.example"] = []string{"93.184.216.66"}
 	web.names["inner.example"] = []string{"10.0.0.1"}
-	for _, a := range []string{"93.184.216.34:443", "[2606:4700::34]:443", "93.184.216.66:443", "10.0.0.1:443", "udp 93.184.216.34:443", "udp 93.184.216.66:443"} {
+	for _, a := range []string{"93.184.216.34:443", "[2606:4700::34]:443", "93.184.216.66:443", "10.0.0.1:443",
+		"udp 93.184.216.34:443", "udp 93.184.216.66:443"} {
 		web.hosts[a] = echo
 	}
 	o.Resolver, o.Dialer = web, web
@@ -222,7 +228,8 @@ func TestNames(t *testing.T) {
 			}
 		}
 	}
-	if got := fmt.Sprint(g.Refused()); got != "[{evil.example 0 not on the list 4} {secret.evil.example 0 not on the list 2} {inner.example 0 resolves to a private address 2}]" {
+	if got := fmt.Sprint(g.Refused()); got != "[{evil.example 0 not on the list 4} {secret.evil.example 0 not on the "+
+		"list 2} {inner.example 0 resolves to a private address 2}]" {
 		t.Error(got)
 	}
 }
@@ -258,7 +265,8 @@ func TestConnections(t *testing.T) {
 		t.Errorf("%q, %v", b, err)
 	}
 	for _, to := range []string{
-		"93.184.216.66:443", "10.0.0.1:443", "169.254.169.254:80", "[fe80::1]:443", "[fd00:ec2::254]:80", "0.0.0.1:443", "[64:ff9b::7f00:1]:443",
+		"93.184.216.66:443", "10.0.0.1:443", "169.254.169.254:80", "[fe80::1]:443", "[fd00:ec2::254]:80", "0.0.0.1:443",
+		"[64:ff9b::7f00:1]:443",
 		execproto.TunServer4 + ":443", execproto.TunServer4 + ":61080", "[" + execproto.TunServer6 + "]:22",
 		"8.8.8.8:53", // allowed, and nobody is there
 	} {
@@ -281,9 +289,12 @@ func TestConnections(t *testing.T) {
 	want := []string{
 		"93.184.216.34 443 not on the list 2", // before it was resolved, and at the end
 		"evil.example 0 not on the list 1", "inner.example 0 resolves to a private address 1",
-		"93.184.216.66 443 not on the list 1", "10.0.0.1 443 a private address 1", "169.254.169.254 80 a metadata service 1",
-		"fe80::1 443 a link-local address 1", "fd00:ec2::254 80 a metadata service 1", "0.0.0.1 443 an unspecified address 1",
-		"64:ff9b::7f00:1 443 a loopback address 1", "10.255.255.1 443 a private address 1", "10.255.255.1 61080 a private address 1",
+		"93.184.216.66 443 not on the list 1", "10.0.0.1 443 a private address 1",
+		"169.254.169.254 80 a metadata service 1",
+		"fe80::1 443 a link-local address 1", "fd00:ec2::254 80 a metadata service 1",
+		"0.0.0.1 443 an unspecified address 1",
+		"64:ff9b::7f00:1 443 a loopback address 1", "10.255.255.1 443 a private address 1",
+		"10.255.255.1 61080 a private address 1",
 		"fd65:7661:6c72::1 22 a private address 1", "good.example 0 no network 1",
 	}
 	var got []string
@@ -329,7 +340,8 @@ func TestDatagrams(t *testing.T) {
 	if err := say("93.184.216.66:443", true); err != nil {
 		t.Errorf("a list, by address: %v", err)
 	}
-	if got := fmt.Sprint(g.Refused()); !strings.Contains(got, "{10.0.0.1 53 a private address 1} {93.184.216.34 443 "+WhyUDP) {
+	if got := fmt.Sprint(g.Refused()); !strings.Contains(got,
+		"{10.0.0.1 53 a private address 1} {93.184.216.34 443 "+WhyUDP) {
 		t.Error(got)
 	}
 }
@@ -457,7 +469,8 @@ func TestGarbage(t *testing.T) {
 }
 
 func FuzzAnswer(f *testing.F) {
-	q := dnsmessage.Message{Questions: []dnsmessage.Question{{Name: dnsmessage.MustNewName("good.example."), Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET}}}
+	q := dnsmessage.Message{Questions: []dnsmessage.Question{
+		{Name: dnsmessage.MustNewName("good.example."), Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET}}}
 	b, _ := q.Pack()
 	f.Add(b)
 	f.Add(b[:12])

@@ -91,7 +91,8 @@ func TestContainerSetuid(t *testing.T) {
 	}
 	sh(t, c, "cp /usr/bin/id /tmp/id; chmod 4755 /tmp/id")
 	var out strings.Builder
-	if x, err := c.Exec(t.Context(), sandbox.Command{Args: []string{"/tmp/id", "-u"}, User: "65534", Stdout: &out}); err != nil || out.String() != "0\n" {
+	if x, err := c.Exec(t.Context(), sandbox.Command{Args: []string{"/tmp/id", "-u"}, User: "65534",
+		Stdout: &out}); err != nil || out.String() != "0\n" {
 		t.Errorf("a setuid program runs as %s%+v, %v", out.String(), x, err)
 	}
 	if out, _ := sh(t, c, "grep -E '^Cap(Eff|Bnd)' /proc/self/status"); strings.Count(out, "00000000800404fb") != 2 {
@@ -136,8 +137,10 @@ func TestContainerKillAll(t *testing.T) {
 			t.Errorf("entry %v: %s escaped", withEntry, n)
 		}
 		bomb := "python3 -c '\nimport os, time\nwhile True:\n    try: os.fork()\n    except OSError: time.sleep(0.001)\n'"
-		for _, how := range []string{bomb, "setsid " + bomb + " >/dev/null 2>&1 & sleep 0.5", "(setsid " + bomb + " &); sleep 1000"} {
-			x, err := c.Exec(t.Context(), sandbox.Command{Args: []string{"sh", "-c", how}, Stdout: io.Discard, Timeout: time.Second})
+		for _, how := range []string{bomb, "setsid " + bomb + " >/dev/null 2>&1 & sleep 0.5",
+			"(setsid " + bomb + " &); sleep 1000"} {
+			x, err := c.Exec(t.Context(),
+				sandbox.Command{Args: []string{"sh", "-c", how}, Stdout: io.Discard, Timeout: time.Second})
 			if err != nil {
 				t.Fatalf("entry %v, %.20q: %+v, %v", withEntry, how, x, err)
 			}
@@ -163,7 +166,8 @@ func TestContainerOOM(t *testing.T) {
 		if err != nil || !x.OOM || x.Signal != "SIGKILL" {
 			t.Fatalf("%+v, %v", x, err)
 		}
-		if x, err := c.Exec(t.Context(), sandbox.Command{Args: []string{"sh", "-c", "exit 3"}}); err != nil || x.OOM || x.Code != 3 {
+		if x, err := c.Exec(t.Context(), sandbox.Command{Args: []string{"sh", "-c", "exit 3"}}); err != nil || x.OOM ||
+			x.Code != 3 {
 			t.Fatalf("the next is blamed: %+v, %v", x, err)
 		}
 	}
@@ -179,7 +183,8 @@ func TestContainerReattach(t *testing.T) {
 	c, ch := box.start(Config{Key: key, Orphan: patience})
 	e := c.Start(entry("echo up; sleep 1001"))
 	eventually(t, "the entry prints", func() bool { return string(e.Logs()) == "up\n" })
-	go c.Exec(context.Background(), sandbox.Command{ID: "a", Args: []string{"sh", "-c", "mkfifo /tmp/go; read x </tmp/go; exit 7"}})
+	go c.Exec(context.Background(), sandbox.Command{ID: "a",
+		Args: []string{"sh", "-c", "mkfifo /tmp/go; read x </tmp/go; exit 7"}})
 	go c.Exec(context.Background(), sandbox.Command{Args: []string{"cat", "/dev/zero"}, Stdout: io.Discard})
 	eventually(t, "all runs", func() bool {
 		out, _ := sh(t, c, "ls /tmp/go 2>/dev/null; true")
@@ -196,7 +201,8 @@ func TestContainerReattach(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		var err error
-		if c, err = Reattach(ctx, ch, Options{Driver: "docker", ID: box.id[:12], Config: Config{Key: key}}); err != nil {
+		if c, err = Reattach(ctx, ch, Options{Driver: "docker", ID: box.id[:12],
+			Config: Config{Key: key}}); err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()

@@ -52,23 +52,26 @@ func create(t testing.TB, change ...func(host map[string]any)) *container {
 	requireDocker(t)
 	host := map[string]any{
 		"NetworkMode": "none", "LogConfig": map[string]any{"Type": "none"}, "CapDrop": []string{"ALL"},
-		"CapAdd":      strings.Fields("CHOWN DAC_OVERRIDE FOWNER FSETID KILL SETGID SETUID SETFCAP NET_BIND_SERVICE SYS_CHROOT"),
+		"CapAdd": strings.Fields("CHOWN DAC_OVERRIDE FOWNER FSETID KILL SETGID SETUID SETFCAP " +
+			"NET_BIND_SERVICE SYS_CHROOT"),
 		"SecurityOpt": []string{"no-new-privileges"}, "PidsLimit": 256, "Memory": 256 << 20,
 	}
 	for _, f := range change {
 		f(host)
 	}
 	body, err := json.Marshal(map[string]any{
-		"Image": testImage, "Entrypoint": []string{"/evalrun-init", Container}, "User": "0:0", "Env": []string{"GOMAXPROCS=1"}, "OpenStdin": true,
+		"Image": testImage, "Entrypoint": []string{"/evalrun-init", Container}, "User": "0:0",
+		"Env": []string{"GOMAXPROCS=1"}, "OpenStdin": true,
 		"Labels": map[string]string{"evalrun-executor-test": fmt.Sprint(os.Getpid())}, "HostConfig": host,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	socket := strings.TrimPrefix(docker(t, "context", "inspect", "-f", "{{.Endpoints.docker.Host}}"), "unix://")
-	api := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", socket)
-	}}}
+	api := http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		}}}
 	defer api.CloseIdleConnections()
 	res, err := api.Post("http://docker/v1.41/containers/create", "application/json", bytes.NewReader(body))
 	if err != nil {
@@ -148,12 +151,15 @@ func (c *container) start(cfg Config) (*Client, *channel) {
 
 func TestContainer(t *testing.T) {
 	c, _ := create(t).start(Config{Dir: "/work"})
-	out, x := sh(t, c, "id; pwd; env; cat /proc/1/oom_score_adj /proc/$PPID/oom_score_adj /proc/self/oom_score_adj; grep -E 'Cap|NoNew|Secc|Gid' /proc/self/status; exit 3")
-	if x.Code != 3 || !strings.Contains(out, "uid=0") || !strings.Contains(out, "\n/work\n") || !strings.Contains(out, "HOME=/root\n") || !strings.Contains(out, "\n0\n0\n500\n") {
+	out, x := sh(t, c, "id; pwd; env; cat /proc/1/oom_score_adj /proc/$PPID/oom_score_adj /proc/self/oom_score_adj; "+
+		"grep -E 'Cap|NoNew|Secc|Gid' /proc/self/status; exit 3")
+	if x.Code != 3 || !strings.Contains(out, "uid=0") || !strings.Contains(out, "\n/work\n") ||
+		!strings.Contains(out, "HOME=/root\n") || !strings.Contains(out, "\n0\n0\n500\n") {
 		t.Errorf("%+v\n%s", x, out)
 	}
 	st, err := c.Stats(t.Context())
-	if err != nil || st.Memory == nil || *st.Memory <= 0 || st.MaxMemory == nil || st.OOMKills == nil || *st.OOMKills != 0 || st.CPU == nil || *st.CPU <= 0 || st.Throttled == nil || st.Disk != nil {
+	if err != nil || st.Memory == nil || *st.Memory <= 0 || st.MaxMemory == nil || st.OOMKills == nil ||
+		*st.OOMKills != 0 || st.CPU == nil || *st.CPU <= 0 || st.Throttled == nil || st.Disk != nil {
 		t.Errorf("Stats: %+v, %v", st, err)
 	}
 }

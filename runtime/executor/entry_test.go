@@ -16,7 +16,8 @@ func entry(script string) sandbox.Command {
 // left behind.
 func TestEntry(t *testing.T) {
 	c, _ := boot(t).first(Config{})
-	e := c.Start(entry("echo begins; setsid sh -c 'echo $$ >/tmp/entry-$0.pid; sleep 1001' $$ & echo $! >/tmp/entry.mark; echo to stderr >&2; wait; echo over"))
+	e := c.Start(entry("echo begins; setsid sh -c 'echo $$ >/tmp/entry-$0.pid; sleep 1001' $$ & echo $! " +
+		">/tmp/entry.mark; echo to stderr >&2; wait; echo over"))
 	eventually(t, "the entry prints", func() bool { return strings.Contains(string(e.Logs()), "begins\nto stderr\n") })
 	if st, err := c.Stats(t.Context()); err != nil || *st.Pids != 0 {
 		t.Errorf("an entry alone: %+v, %v", st, err)
@@ -26,7 +27,8 @@ func TestEntry(t *testing.T) {
 		return strings.TrimSpace(out)
 	}
 	for range 3 {
-		sh(t, c, "setsid sleep 1002 >/dev/null 2>&1 & (sleep 1002 >/dev/null 2>&1 &); sh -c 'sleep 1002 & sleep 0.01' >/dev/null 2>&1")
+		sh(t, c, "setsid sleep 1002 >/dev/null 2>&1 & (sleep 1002 >/dev/null 2>&1 &); sh -c 'sleep 1002 & sleep "+
+			"0.01' >/dev/null 2>&1")
 		eventually(t, "all daemons run", func() bool { return count("1002") == "3" })
 		done := make(chan sandbox.Exit, 1)
 		go func() {
@@ -52,12 +54,14 @@ func TestEntry(t *testing.T) {
 	}
 	// One tree is killed while others live.
 	sh(t, c, "setsid sleep 1004 >/dev/null 2>&1 &")
-	x, err := c.Exec(t.Context(), sandbox.Command{Args: []string{"sh", "-c", "setsid sleep 1005 & sleep 1005"}, Timeout: 300e6})
+	x, err := c.Exec(t.Context(), sandbox.Command{Args: []string{"sh", "-c", "setsid sleep 1005 & sleep 1005"},
+		Timeout: 300e6})
 	if err != nil || !x.TimedOut {
 		t.Errorf("%+v, %v", x, err)
 	}
 	if count("1005") != "0" || count("1004") != "1" || count("1001") != "1" {
-		t.Errorf("after a time-out: %s of its own, %s of another's, %s of the entry's", count("1005"), count("1004"), count("1001"))
+		t.Errorf("after a time-out: %s of its own, %s of another's, %s of the entry's", count("1005"), count("1004"),
+			count("1001"))
 	}
 	// The entry's end is known, and not the machine's.
 	select {
@@ -109,7 +113,8 @@ func TestEntryThatCannotStart(t *testing.T) {
 	m := boot(t)
 	c, _ := m.first(Config{})
 	e := c.Start(sandbox.Command{Args: []string{"/no/such"}})
-	if x, err := e.Exit(); err != nil || x.Code != 127 || !strings.Contains(string(e.Logs()), "/no/such: command not found") {
+	if x, err := e.Exit(); err != nil || x.Code != 127 ||
+		!strings.Contains(string(e.Logs()), "/no/such: command not found") {
 		t.Errorf("%+v, %v, %q", x, err, e.Logs())
 	}
 	m2 := boot(t)
@@ -135,7 +140,9 @@ func TestLogs(t *testing.T) {
 	}
 	l.Write([]byte("the end"))
 	got := string(l.bytes())
-	if !strings.HasPrefix(got, want[:logsHead]+"\n[... 350007 bytes left out ...]\nccc") || !strings.HasSuffix(got, "cccthe end") || len(got) != logsHead+logsTail+len("\n[... 350007 bytes left out ...]\n") {
+	if !strings.HasPrefix(got, want[:logsHead]+"\n[... 350007 bytes left out ...]\nccc") ||
+		!strings.HasSuffix(got, "cccthe end") ||
+		len(got) != logsHead+logsTail+len("\n[... 350007 bytes left out ...]\n") {
 		t.Errorf("%d bytes, %.100q", len(got), got[logsHead:])
 	}
 }

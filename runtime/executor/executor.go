@@ -92,7 +92,8 @@ func New(ctx context.Context, rw io.ReadWriteCloser, o Options) (*Client, error)
 	if _, err := c.ask(hello, execproto.KindHello, o.Config.Encode()); err != nil {
 		c.Close()
 		if h := c.givenUp(); h != nil { // not as an error that wraps ErrGone: there never was a sandbox
-			return nil, &sandbox.Error{Op: "create", ID: c.id, Err: fmt.Errorf("%w: %s", context.Cause(hello), h.why), Detail: h.detail}
+			return nil, &sandbox.Error{Op: "create", ID: c.id, Err: fmt.Errorf("%w: %s", context.Cause(hello), h.why),
+				Detail: h.detail}
 		}
 		return nil, err
 	}
@@ -107,7 +108,8 @@ func newClient(rw io.ReadWriteCloser, o Options, end byte) *Client {
 		id: o.ID, name: o.Driver, gone: o.Gone, stuck: o.Hung, grace: or(o.Grace, grace), disk: o.Disk,
 		running: map[string]*execproto.Stream{}, listeners: map[uint32]*listener{},
 	}
-	c.s = execproto.NewSession(rw, execproto.Options{Host: true, MaxFrame: execproto.MaxReply, End: end, Accept: c.accept})
+	c.s = execproto.NewSession(rw, execproto.Options{Host: true, MaxFrame: execproto.MaxReply, End: end,
+		Accept: c.accept})
 	go c.s.Serve()
 	return c
 }
@@ -189,7 +191,8 @@ func (c *Client) wrap(ctx context.Context, op string, err error) error {
 }
 
 func (c *Client) broken(err error) bool {
-	return errors.Is(err, execproto.ErrClosed) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, fs.ErrClosed) || c.s.Err() != nil
+	return errors.Is(err, execproto.ErrClosed) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, fs.ErrClosed) || c.s.Err() != nil
 }
 
 // ask sends one request and returns the body of its result.
@@ -345,7 +348,8 @@ func (c *Client) exec(ctx context.Context, cmd sandbox.Command, entry bool) (san
 func exit(x execproto.Exit) sandbox.Exit {
 	return sandbox.Exit{
 		Code: min(max(x.Code, -1), 255), Signal: short(x.Signal, 32), Full: short(x.Full, 4096), TimedOut: x.TimedOut,
-		Out: max(x.Out, 0), Err: max(x.Err, 0), Wall: max(x.Wall, 0), CPU: max(x.CPU, 0), MaxRSS: max(x.MaxRSS, 0), OOM: x.OOM,
+		Out: max(x.Out, 0), Err: max(x.Err, 0), Wall: max(x.Wall, 0), CPU: max(x.CPU, 0), MaxRSS: max(x.MaxRSS, 0),
+		OOM: x.OOM,
 	}
 }
 
@@ -448,7 +452,8 @@ func (c *Client) Stats(ctx context.Context) (sandbox.Stats, error) {
 	}
 	pids := int(w.Pids)
 	return sandbox.Stats{
-		Pids: &pids, Disk: known(w.Disk), Memory: known(w.Memory), MaxMemory: known(w.MaxMemory), OOMKills: known(w.OOMKills),
-		CPU: (*time.Duration)(known(w.CPU)), Throttled: (*time.Duration)(known(w.Throttled)),
+		Pids: &pids, Disk: known(w.Disk), Memory: known(w.Memory), MaxMemory: known(w.MaxMemory),
+		OOMKills: known(w.OOMKills),
+		CPU:      (*time.Duration)(known(w.CPU)), Throttled: (*time.Duration)(known(w.Throttled)),
 	}, nil
 }

@@ -71,7 +71,8 @@ func WaitHealthy(ctx context.Context, m Execer, h sandbox.Health, ended <-chan s
 	for failures := 0; ; {
 		starting := time.Since(begun) < h.StartPeriod
 		var out bytes.Buffer
-		x, err := m.Exec(ctx, sandbox.Command{Args: args, Timeout: or(h.Timeout, healthTimeout), Stdout: &out, Limit: healthOutput, FullLimit: -1})
+		x, err := m.Exec(ctx, sandbox.Command{Args: args, Timeout: or(h.Timeout, healthTimeout), Stdout: &out,
+			Limit: healthOutput, FullLimit: -1})
 		switch {
 		case err != nil && ctx.Err() != nil:
 			u.Tries++

@@ -30,7 +30,8 @@ var calls = map[string]func(ctx context.Context, c *Client) error{
 		return err
 	},
 	"exec, input": func(ctx context.Context, c *Client) error { // more than the channel takes while nobody reads
-		_, err := c.Exec(ctx, sandbox.Command{Args: []string{"/bin/cat"}, Stdin: strings.NewReader(strings.Repeat("x", 1<<20))})
+		_, err := c.Exec(ctx, sandbox.Command{Args: []string{"/bin/cat"},
+			Stdin: strings.NewReader(strings.Repeat("x", 1<<20))})
 		return err
 	},
 	"put": func(ctx context.Context, c *Client) error {
@@ -61,12 +62,13 @@ func TestHung(t *testing.T) {
 			m := boot(t)
 			ended := 0
 			h := &hostEnd{m: m}
-			c, err := New(m.ctx(), h, Options{Driver: "test", ID: "machine", Grace: 100 * time.Millisecond, Config: Config{Key: m.key}, Hung: func(context.Context) string {
-				ended++
-				m.cmd.Process.Kill()
-				<-m.ended
-				return "its stacks"
-			}})
+			c, err := New(m.ctx(), h, Options{Driver: "test", ID: "machine", Grace: 100 * time.Millisecond,
+				Config: Config{Key: m.key}, Hung: func(context.Context) string {
+					ended++
+					m.cmd.Process.Kill()
+					<-m.ended
+					return "its stacks"
+				}})
 			if err != nil {
 				t.Fatalf("%v\n%s", err, &m.errs)
 			}
@@ -74,13 +76,15 @@ func TestHung(t *testing.T) {
 			m.stop()
 			for range 2 {
 				var err error
-				for limit := 10 * time.Millisecond; limit < patience && !errors.Is(err, sandbox.ErrHung); limit *= 2 { // not over before the call begins
+				// not over before the call begins
+				for limit := 10 * time.Millisecond; limit < patience && !errors.Is(err, sandbox.ErrHung); limit *= 2 {
 					ctx, cancel := context.WithTimeout(t.Context(), limit)
 					err = returns(t, "the call", func() error { return call(ctx, c) })
 					cancel()
 				}
 				var e *sandbox.Error
-				if !errors.As(err, &e) || !errors.Is(err, sandbox.ErrHung) || !errors.Is(err, sandbox.ErrGone) || e.Detail != "its stacks" {
+				if !errors.As(err, &e) || !errors.Is(err, sandbox.ErrHung) || !errors.Is(err, sandbox.ErrGone) ||
+					e.Detail != "its stacks" {
 					t.Errorf("%v (%+v)", err, e)
 				}
 			}
@@ -132,13 +136,15 @@ func TestHungAtStart(t *testing.T) {
 			if reads {
 				go io.Copy(io.Discard, theirs)
 			}
-			o := Options{Driver: "test", ID: "machine", Start: time.Millisecond, Grace: time.Millisecond, Hung: func(context.Context) string { return "its stacks" }}
+			o := Options{Driver: "test", ID: "machine", Start: time.Millisecond, Grace: time.Millisecond,
+				Hung: func(context.Context) string { return "its stacks" }}
 			err := returns(t, "New", func() error {
 				_, err := New(t.Context(), ours, o)
 				return err
 			})
 			var e *sandbox.Error
-			if !errors.As(err, &e) || errors.Is(err, sandbox.ErrGone) || !errors.Is(err, errNoAnswer) || e.Detail != "its stacks" {
+			if !errors.As(err, &e) || errors.Is(err, sandbox.ErrGone) || !errors.Is(err, errNoAnswer) ||
+				e.Detail != "its stacks" {
 				t.Errorf("%v (%+v)", err, e)
 			}
 		})
@@ -150,13 +156,14 @@ func TestHungAtStart(t *testing.T) {
 func TestSlowIsNotHung(t *testing.T) {
 	ours, theirs := net.Pipe()
 	asked := make(chan struct{}, 1)
-	s := execproto.NewSession(theirs, execproto.Options{MaxFrame: execproto.MaxOpen, Accept: func(st *execproto.Stream, kind byte, _ []byte) {
-		if kind == execproto.KindHello {
-			go func() { st.Send(execproto.KindResult, execproto.OK()); st.Finish() }()
-			return
-		}
-		asked <- struct{}{}
-	}})
+	s := execproto.NewSession(theirs, execproto.Options{MaxFrame: execproto.MaxOpen,
+		Accept: func(st *execproto.Stream, kind byte, _ []byte) {
+			if kind == execproto.KindHello {
+				go func() { st.Send(execproto.KindResult, execproto.OK()); st.Finish() }()
+				return
+			}
+			asked <- struct{}{}
+		}})
 	go s.Serve()
 	defer s.Close()
 	c, err := New(t.Context(), ours, Options{Driver: "test", ID: "machine", Hung: func(context.Context) string {
@@ -171,7 +178,8 @@ func TestSlowIsNotHung(t *testing.T) {
 		cause := errors.New("no longer wanted")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		go func() { <-asked; cancel(cause) }()
-		if err := returns(t, name, func() error { return calls[name](ctx, c) }); !errors.Is(err, cause) || errors.Is(err, sandbox.ErrGone) {
+		if err := returns(t, name, func() error { return calls[name](ctx, c) }); !errors.Is(err, cause) ||
+			errors.Is(err, sandbox.ErrGone) {
 			t.Errorf("%s: %v, want %v", name, err, cause)
 		}
 	}
@@ -184,16 +192,17 @@ func TestSlowIsNotHung(t *testing.T) {
 func TestGetIsCutOff(t *testing.T) {
 	ours, theirs := net.Pipe()
 	var s *execproto.Session
-	s = execproto.NewSession(theirs, execproto.Options{MaxFrame: execproto.MaxOpen, Accept: func(st *execproto.Stream, kind byte, _ []byte) {
-		go func() {
-			if kind == execproto.KindHello {
-				st.Send(execproto.KindResult, execproto.OK())
-				return
-			}
-			st.Write(make([]byte, 1024)) // a tar archive's end, as it happens
-			s.Close()
-		}()
-	}})
+	s = execproto.NewSession(theirs, execproto.Options{MaxFrame: execproto.MaxOpen,
+		Accept: func(st *execproto.Stream, kind byte, _ []byte) {
+			go func() {
+				if kind == execproto.KindHello {
+					st.Send(execproto.KindResult, execproto.OK())
+					return
+				}
+				st.Write(make([]byte, 1024)) // a tar archive's end, as it happens
+				s.Close()
+			}()
+		}})
 	go s.Serve()
 	c, err := New(t.Context(), ours, Options{Driver: "test", ID: "machine"})
 	if err != nil {

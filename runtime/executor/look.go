@@ -123,7 +123,8 @@ func (c *Client) VigilEnd(ctx context.Context) (v Vigil, err error) {
 }
 
 // pull sends a request and hands on the frames that answer it, then the result's body.
-func (c *Client) pull(ctx context.Context, op string, kind byte, body []byte, frame func(*execproto.Dec) error, end func(*execproto.Dec)) error {
+func (c *Client) pull(ctx context.Context, op string, kind byte, body []byte, frame func(*execproto.Dec) error,
+	end func(*execproto.Dec)) error {
 	if ctx.Err() != nil {
 		return c.wrap(ctx, op, context.Cause(ctx))
 	}

@@ -36,16 +36,19 @@ func TestReattach(t *testing.T) {
 			lost <- err
 		}()
 	}
-	start(sandbox.Command{ID: "a", Args: []string{"sh", "-c", "sleep 1002; seq 100; exit 7"}, Stdout: io.Discard, Limit: 1000})
+	start(sandbox.Command{ID: "a", Args: []string{"sh", "-c", "sleep 1002; seq 100; exit 7"}, Stdout: io.Discard,
+		Limit: 1000})
 	start(sandbox.Command{Args: []string{"sleep", "1003"}})
 	half, feed := io.Pipe()
-	start(sandbox.Command{ID: "b", Args: []string{"sh", "-c", "cat >/tmp/half; echo whole >/tmp/whole; sleep 1004"}, Stdin: half})
+	start(sandbox.Command{ID: "b", Args: []string{"sh", "-c", "cat >/tmp/half; echo whole >/tmp/whole; sleep 1004"},
+		Stdin: half})
 	feed.Write([]byte("a part"))
 	eventually(t, "all run", func() bool {
 		out, _ := sh(t, one, "cat /tmp/half")
 		return lives(t, one, "sleep 100[23]") == "2" && out == "a part"
 	})
-	if x, err := one.Exec(t.Context(), sandbox.Command{ID: "done", Args: []string{"sh", "-c", "exit 5"}}); err != nil || x.Code != 5 {
+	if x, err := one.Exec(t.Context(), sandbox.Command{ID: "done", Args: []string{"sh", "-c", "exit 5"}}); err != nil ||
+		x.Code != 5 {
 		t.Fatal(x, err)
 	}
 	end.Close()
@@ -60,7 +63,8 @@ func TestReattach(t *testing.T) {
 	if x, known, err := two.Exit(t.Context(), "done"); x.Code != 5 || !known || err != nil {
 		t.Errorf("a command that had ended: %+v, %v, %v", x, known, err)
 	}
-	if x, err := two.Exec(t.Context(), sandbox.Command{ID: "done", Args: []string{"touch", "/tmp/twice"}}); x.Code != 5 || err != nil {
+	if x, err := two.Exec(t.Context(), sandbox.Command{ID: "done",
+		Args: []string{"touch", "/tmp/twice"}}); x.Code != 5 || err != nil {
 		t.Errorf("asked for once more: %+v, %v", x, err)
 	}
 	eventually(t, "a command without an ID dies", func() bool { return lives(t, two, "sleep 1003") == "0" })
@@ -122,7 +126,9 @@ func TestTornFrames(t *testing.T) {
 		go c.Exec(context.Background(), sandbox.Command{Args: []string{"cat", "/dev/zero"}, Stdout: io.Discard})
 		go c.Put(context.Background(), "/tmp/put", fstest.MapFS{"f": {Data: make([]byte, 1<<20)}})
 		id := fmt.Sprint("n", round)
-		if x, err := c.Exec(t.Context(), sandbox.Command{ID: id, Args: []string{"sh", "-c", "expr $(cat /tmp/n) + 1 >/tmp/m; mv /tmp/m /tmp/n"}}); err != nil || x.Code != 0 {
+		if x, err := c.Exec(t.Context(),
+			sandbox.Command{ID: id, Args: []string{"sh", "-c",
+				"expr $(cat /tmp/n) + 1 >/tmp/m; mv /tmp/m /tmp/n"}}); err != nil || x.Code != 0 {
 			t.Fatal(x, err)
 		}
 		// What a host that is killed leaves: a part of a frame that would do harm, were it ever
@@ -132,7 +138,8 @@ func TestTornFrames(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		end.Close()
-		harm := execproto.Exec{ID: "harm", Args: []string{"sh", "-c", "echo harm >/tmp/harm #" + strings.Repeat("x", rand.IntN(200))}}
+		harm := execproto.Exec{ID: "harm",
+			Args: []string{"sh", "-c", "echo harm >/tmp/harm #" + strings.Repeat("x", rand.IntN(200))}}
 		body := harm.Encode()
 		torn := append([]byte{0, 0, byte(len(body) >> 8), byte(len(body)), 0, 0, 255, 1, execproto.KindExec}, body...)
 		m.in.Write(torn[:rand.IntN(len(torn)+1)])

@@ -11,8 +11,8 @@ import (
 )
 
 // Command is what a driver starts as a machine's first process: the executor's program, by this
-// name, with these arguments, and one end of a [Channel] as descriptor 3. The executor ends with its
-// channel, and so with the driver's process. See also [Container].
+// name, with these arguments, and one end of a [Channel] as descriptor 3. The executor ends with
+// its channel, and so with the driver's process. See also [Container].
 var Command = server.Command
 
 // Program returns the executor's program for this machine's architecture. It is static: the slim

@@ -219,7 +219,8 @@ func test(ctx context.Context, p *Proc) int {
 			return yes(a[0] != a[2])
 		case "-eq", "-ne", "-lt", "-le", "-gt", "-ge":
 			if e1 == nil && e2 == nil {
-				return yes(map[string]bool{"-eq": x == y, "-ne": x != y, "-lt": x < y, "-le": x <= y, "-gt": x > y, "-ge": x >= y}[op])
+				return yes(map[string]bool{"-eq": x == y, "-ne": x != y, "-lt": x < y, "-le": x <= y, "-gt": x > y,
+					"-ge": x >= y}[op])
 			}
 		}
 	}

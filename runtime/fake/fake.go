@@ -36,9 +36,11 @@ type Func func(ctx context.Context, p *Proc) int
 type Options struct {
 	// Commands are programs that stand in every sandbox's PATH; a nil one takes a built-in away.
 	Commands map[string]Func
-	// Images say what is in the sandboxes of an image reference, below "/"; "" is the default image.
+	// Images say what is in the sandboxes of an image reference, below "/"; "" is the default
+	// image.
 	Images map[string]fs.FS
-	// Networks lets specs ask for a network, which then is not there. Without it they are Unsupported.
+	// Networks lets specs ask for a network, which then is not there. Without it they are
+	// Unsupported.
 	Networks bool
 
 	// FailCreate and FailExec are how many calls fail with ErrInjected before they work.
@@ -90,7 +92,8 @@ var _ sandbox.Driver = (*Driver)(nil)
 
 // New makes a driver.
 func New(o Options) *Driver {
-	d := &Driver{opts: o, commands: make(map[string]Func, len(builtin)), inline: map[string]bool{}, live: map[string]*Sandbox{}}
+	d := &Driver{opts: o, commands: make(map[string]Func, len(builtin)), inline: map[string]bool{},
+		live: map[string]*Sandbox{}}
 	maps.Copy(d.commands, builtin)
 	for _, name := range []string{"true", "false", "echo", "printf", "test", "[", "pwd"} {
 		d.inline[name] = true

@@ -139,16 +139,19 @@ func TestImagesAndScripts(t *testing.T) {
 	if err != nil || one == two || one == "" {
 		t.Errorf("digests %q, %q, %v", one, two, err)
 	}
-	sb, err := d.Create(t.Context(), sandbox.Spec{Image: sandbox.Image{Ref: "tools"}, Network: sandbox.Network{Mode: "public"}})
+	sb, err := d.Create(t.Context(), sandbox.Spec{Image: sandbox.Image{Ref: "tools"},
+		Network: sandbox.Network{Mode: "public"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer sb.Close()
-	if b, err := sandbox.ReadFile(t.Context(), sb, "/usr/local/share/x", 100); string(b) != "from the image" || err != nil {
+	if b, err := sandbox.ReadFile(t.Context(), sb, "/usr/local/share/x", 100); string(b) != "from the image" ||
+		err != nil {
 		t.Errorf("%q, %v", b, err)
 	}
 	var out bytes.Buffer
-	if e, err := sb.Exec(t.Context(), sandbox.Command{Args: []string{"/opt/hello", "you"}, Stdout: &out}); err != nil || e.Code != 0 || out.String() != "hello you from /opt/hello\n" {
+	if e, err := sb.Exec(t.Context(), sandbox.Command{Args: []string{"/opt/hello", "you"}, Stdout: &out}); err != nil ||
+		e.Code != 0 || out.String() != "hello you from /opt/hello\n" {
 		t.Errorf("%q, %+v, %v", out.String(), e, err)
 	}
 	if e, err := sb.Exec(t.Context(), sandbox.Command{Args: []string{"/opt/odd"}}); err != nil || e.Code != 127 {
@@ -170,7 +173,8 @@ func TestMany(t *testing.T) {
 					return
 				}
 				defer sb.Close()
-				if e, err := sb.Exec(t.Context(), sandbox.Command{Args: []string{"sh", "-c", "sleep 60; exit 9"}}); err != nil || e.Code != 9 {
+				if e, err := sb.Exec(t.Context(),
+					sandbox.Command{Args: []string{"sh", "-c", "sleep 60; exit 9"}}); err != nil || e.Code != 9 {
 					t.Errorf("%+v, %v", e, err)
 				}
 			})
@@ -209,7 +213,8 @@ func BenchmarkShell(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if e, err := sb.Exec(b.Context(), sandbox.Command{Args: []string{"bash", "-c", "echo hello > f && cat f"}}); err != nil || e.Code != 0 {
+		if e, err := sb.Exec(b.Context(),
+			sandbox.Command{Args: []string{"bash", "-c", "echo hello > f && cat f"}}); err != nil || e.Code != 0 {
 			b.Fatal(e, err)
 		}
 	}

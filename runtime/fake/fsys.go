@@ -22,7 +22,9 @@ type filesystem struct {
 type node struct {
 	mode fs.FileMode
 	mod  time.Time
-	data []byte // of a file: replaced or appended to, never changed in place, so that a reader may go on without the lock
+	// of a file: replaced or appended to, never changed in place, so that a reader may go on
+	// without the lock
+	data []byte
 	link string
 	kids map[string]*node
 }

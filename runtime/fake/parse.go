@@ -244,7 +244,8 @@ func (p *parser) assignName() string {
 // nameLen is the length of the variable's name that s begins with.
 func nameLen(s string) int {
 	n := 0
-	for n < len(s) && (s[n] == '_' || s[n] >= 'a' && s[n] <= 'z' || s[n] >= 'A' && s[n] <= 'Z' || n > 0 && s[n] >= '0' && s[n] <= '9') {
+	for n < len(s) && (s[n] == '_' || s[n] >= 'a' && s[n] <= 'z' || s[n] >= 'A' && s[n] <= 'Z' || n > 0 &&
+		s[n] >= '0' && s[n] <= '9') {
 		n++
 	}
 	return n

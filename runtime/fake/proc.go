@@ -74,7 +74,8 @@ func (p *Proc) Start(f Func, stdout, stderr io.Writer, args ...string) error {
 	if stderr == nil {
 		stderr = io.Discard
 	}
-	return p.spawn(f, &Proc{Args: args, Dir: p.Dir, User: p.User, Stdin: strings.NewReader(""), Stdout: stdout, Stderr: stderr, env: p.env})
+	return p.spawn(f, &Proc{Args: args, Dir: p.Dir, User: p.User, Stdin: strings.NewReader(""), Stdout: stdout,
+		Stderr: stderr, env: p.env})
 }
 
 // spawn starts child, whose done is closed at its end.
@@ -176,7 +177,8 @@ func (p *Proc) Getenv(name string) string {
 	return defaults[name]
 }
 
-var defaults = map[string]string{"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}
+var defaults = map[string]string{"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+	"HOME": "/root"}
 
 // Environ is the whole environment, sorted.
 func (p *Proc) Environ() []string {

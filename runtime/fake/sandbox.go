@@ -122,7 +122,8 @@ func (s *Sandbox) exec(ctx context.Context, c sandbox.Command) (sandbox.Exit, er
 	}
 	out := newOutput(c)
 	var exit sandbox.Exit
-	p := &Proc{Args: c.Args, Dir: c.Dir, User: c.User, Stdin: c.Stdin, Stdout: out.out(), Stderr: out.err(), env: c.Env, sandbox: s}
+	p := &Proc{Args: c.Args, Dir: c.Dir, User: c.User, Stdin: c.Stdin, Stdout: out.out(), Stderr: out.err(), env: c.Env,
+		sandbox: s}
 	if p.Dir == "" {
 		p.Dir = s.spec.Dir
 	}

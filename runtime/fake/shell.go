@@ -109,7 +109,8 @@ func (sh *shell) list(l list, io *Proc) {
 
 // spawn runs f as a process with io's streams, and returns it.
 func (sh *shell) spawn(io *Proc, args []string, f Func) (*Proc, error) {
-	child := &Proc{Args: args, Dir: sh.p.Dir, User: sh.p.User, Stdin: io.Stdin, Stdout: io.Stdout, Stderr: io.Stderr, env: maps.Clone(sh.env)}
+	child := &Proc{Args: args, Dir: sh.p.Dir, User: sh.p.User, Stdin: io.Stdin, Stdout: io.Stdout, Stderr: io.Stderr,
+		env: maps.Clone(sh.env)}
 	return child, sh.p.spawn(f, child)
 }
 
@@ -124,7 +125,8 @@ func (sh *shell) wait(child *Proc) int {
 	return child.code
 }
 
-var signals = map[string]int{"SIGHUP": 1, "SIGINT": 2, "SIGQUIT": 3, "SIGABRT": 6, "SIGKILL": 9, "SIGSEGV": 11, "SIGPIPE": 13, "SIGTERM": 15}
+var signals = map[string]int{"SIGHUP": 1, "SIGINT": 2, "SIGQUIT": 3, "SIGABRT": 6, "SIGKILL": 9, "SIGSEGV": 11,
+	"SIGPIPE": 13, "SIGTERM": 15}
 
 // subshell runs l in a process of its own, as a shell that changes nothing of this one. What it
 // inherits is copied now, since this one may go on beside it.
@@ -233,7 +235,8 @@ func (sh *shell) simple(c *simple, std *Proc) int {
 	if b := shellBuiltins[args[0]]; b != nil {
 		return b(sh, at, args)
 	}
-	child := &Proc{Args: args, Dir: sh.p.Dir, User: sh.p.User, Stdin: at.Stdin, Stdout: at.Stdout, Stderr: at.Stderr, env: maps.Clone(sh.env)}
+	child := &Proc{Args: args, Dir: sh.p.Dir, User: sh.p.User, Stdin: at.Stdin, Stdout: at.Stdout, Stderr: at.Stderr,
+		env: maps.Clone(sh.env)}
 	for name, v := range set {
 		if child.env == nil {
 			child.env = map[string]string{}
@@ -345,7 +348,8 @@ func (sh *shell) value(x piece) string {
 		return sh.get(x.text)
 	case 'c':
 		var out collected
-		child, err := sh.spawn(&Proc{Stdin: sh.p.Stdin, Stdout: &out, Stderr: sh.p.Stderr}, []string{"sh"}, sh.subshell(x.sub))
+		child, err := sh.spawn(&Proc{Stdin: sh.p.Stdin, Stdout: &out, Stderr: sh.p.Stderr}, []string{"sh"},
+			sh.subshell(x.sub))
 		if err != nil {
 			sh.complain(sh.p, "fork", err)
 			sh.inner = 254

@@ -19,12 +19,14 @@ var scripts = []struct{ script, out string }{
 	{`x="a   b"; echo $x; echo "$x"; echo "$x"c$x`, "a b\na   b\na   bca b\n"},
 	{`true && echo yes || echo no; false && echo yes || echo no`, "yes\nno\n"},
 	{`false; echo $?; true; echo $?; ! true; echo $?; (exit 7); echo $?`, "1\n0\n1\n7\n"},
-	{`echo one > /tmp/f; echo two >> /tmp/f; cat < /tmp/f; cat /tmp/f > /tmp/g; cat /tmp/g /tmp/f`, "one\ntwo\none\ntwo\none\ntwo\n"},
+	{`echo one > /tmp/f; echo two >> /tmp/f; cat < /tmp/f; cat /tmp/f > /tmp/g; cat /tmp/g /tmp/f`,
+		"one\ntwo\none\ntwo\none\ntwo\n"},
 	{`echo hidden > /dev/null; echo shown 2>/dev/null`, "shown\n"},
 	{`{ echo x; } 2>/dev/null || echo no braces here`, ""},
 	{`echo out; echo err >&2`, "out\n"},
 	{`(echo out; echo err >&2) 2>&1 | cat`, "out\nerr\n"},
-	{`(echo out; echo err >&2) > /tmp/both 2>&1; cat /tmp/both; (echo o2; echo e2 >&2) &> /tmp/b2; cat /tmp/b2`, "out\nerr\no2\ne2\n"},
+	{`(echo out; echo err >&2) > /tmp/both 2>&1; cat /tmp/both; (echo o2; echo e2 >&2) &> /tmp/b2; cat /tmp/b2`,
+		"out\nerr\no2\ne2\n"},
 	{"cat <<EOF\na $HOME_NOT b\n\tc \\$d\nEOF\necho after", "a  b\n\tc $d\nafter\n"},
 	{"cat <<'EOF' > /tmp/h && cat /tmp/h\n$x `y` \"z\" \\n\nEOF", "$x `y` \"z\" \\n\n"},
 	{"cat <<-E\n\ta\n\t\tb\n\tE", "a\nb\n"},
@@ -38,7 +40,8 @@ var scripts = []struct{ script, out string }{
 	{`exit 3 | true; echo $?; true | (exit 4); echo $?`, "0\n4\n"},
 	{`cd /tmp && pwd && (cd / && pwd) && pwd`, "/tmp\n/\n/tmp\n"},
 	{`export A=1; sh -c 'echo $A $0 $1' zero one; B=2 sh -c 'echo $B'; echo "$B."`, "1 zero one\n2\n.\n"},
-	{`f=/tmp/t; echo x > $f; test -f $f && [ -s "$f" ] && [ ! -d $f ] && [ 2 -gt 1 ] && [ a = a ] && echo all`, "all\n"},
+	{`f=/tmp/t; echo x > $f; test -f $f && [ -s "$f" ] && [ ! -d $f ] && [ 2 -gt 1 ] && [ a = a ] && echo all`,
+		"all\n"},
 	{"# comment\necho a # and more\necho 'b # c'#d", "a\nb # c#d\n"},
 	{"echo a \\\n  b; echo 'x\ny'", "a b\nx\ny\n"},
 	{`nonsense 2>/dev/null; echo $?; /no/such 2>/dev/null; echo $?`, "127\n127\n"},
@@ -92,7 +95,8 @@ func TestShellAgainstBash(t *testing.T) {
 		if tt.out == "" || strings.Contains(tt.script, "&>") {
 			continue
 		}
-		cmd := exec.CommandContext(t.Context(), bash, "-c", strings.ReplaceAll(strings.ReplaceAll(tt.script, "/tmp", t.TempDir()), "sleep 1000 &", "sleep 0 &"))
+		cmd := exec.CommandContext(t.Context(), bash, "-c",
+			strings.ReplaceAll(strings.ReplaceAll(tt.script, "/tmp", t.TempDir()), "sleep 1000 &", "sleep 0 &"))
 		cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=/"}
 		got, _ := cmd.Output()
 		want := strings.ReplaceAll(tt.out, "/tmp", "…")
@@ -107,7 +111,8 @@ func TestShellAgainstBash(t *testing.T) {
 
 func TestShellSyntax(t *testing.T) {
 	d := fake.New(fake.Options{})
-	for _, s := range []string{"echo 'a", `echo "a`, "(echo", "echo )", "&& x", "x &&", "| x", "x >", "if true; then :; fi", "echo $(", "echo ${x:-y}", "x ;; y", "for i in 1; do :; done", "f() { :; }"} {
+	for _, s := range []string{"echo 'a", `echo "a`, "(echo", "echo )", "&& x", "x &&", "| x", "x >",
+		"if true; then :; fi", "echo $(", "echo ${x:-y}", "x ;; y", "for i in 1; do :; done", "f() { :; }"} {
 		if out, e := script(t, d, s); e.Code != 2 || out != "" {
 			t.Errorf("%s: code %d, %q", s, e.Code, out)
 		}
@@ -155,7 +160,8 @@ func FuzzShell(f *testing.F) {
 			t.Fatal(err)
 		}
 		defer sb.Close()
-		e, err := sb.Exec(t.Context(), sandbox.Command{Args: []string{"bash", "-c", s}, Limit: 1 << 16, Timeout: 20 * time.Second})
+		e, err := sb.Exec(t.Context(), sandbox.Command{Args: []string{"bash", "-c", s}, Limit: 1 << 16,
+			Timeout: 20 * time.Second})
 		if err != nil || e.TimedOut {
 			t.Errorf("%q: %+v, %v", s, e, err)
 		}

@@ -21,7 +21,8 @@ const dockerHub = "https://index.docker.io/v1/"
 // registry is the host that an image's name points to.
 func registry(ref string) string {
 	host, _, ok := strings.Cut(ref, "/")
-	if !ok || !strings.ContainsAny(host, ".:") && host != "localhost" || host == "docker.io" || host == "index.docker.io" {
+	if !ok || !strings.ContainsAny(host, ".:") && host != "localhost" || host == "docker.io" ||
+		host == "index.docker.io" {
 		return dockerHub
 	}
 	return host
@@ -81,7 +82,8 @@ func (s *Store) auth(ctx context.Context, ref string) (Auth, error) {
 			plain, err := base64.StdEncoding.DecodeString(a.Auth)
 			user, pass, ok := strings.Cut(string(plain), ":")
 			if err != nil || !ok {
-				return Auth{}, fmt.Errorf("credentials of registries: %s: the entry for %s cannot be read; log in again with docker login", file, name)
+				return Auth{}, fmt.Errorf("credentials of registries: %s: the entry for %s cannot be read; log in "+
+					"again with docker login", file, name)
 			}
 			out.Username, out.Password = user, strings.TrimRight(pass, "\x00")
 		}

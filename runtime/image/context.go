@@ -128,7 +128,8 @@ func (w *walk) names(dir string) ([]fs.DirEntry, error) {
 		all = append(all, part...)
 		w.seen += len(part)
 		if w.seen > 10*w.files {
-			return nil, fmt.Errorf("the context has more than %d entries, .dockerignore not applied; leave out what the image does not need, or keep it out of the folder", 10*w.files)
+			return nil, fmt.Errorf("the context has more than %d entries, .dockerignore not applied; leave out what "+
+				"the image does not need, or keep it out of the folder", 10*w.files)
 		}
 		if err == io.EOF || err == nil && len(part) == 0 {
 			break
@@ -203,7 +204,8 @@ func (w *walk) flush() error {
 	w.out = append(w.out, w.pending...)
 	w.pending = w.pending[:0]
 	if len(w.out) > w.files {
-		return fmt.Errorf("the context has more than %d files; leave out what the image does not need with .dockerignore", w.files)
+		return fmt.Errorf("the context has more than %d files; leave out what the image does not need with "+
+			".dockerignore", w.files)
 	}
 	return nil
 }
@@ -218,13 +220,15 @@ func (w *walk) add(name string, info fs.FileInfo) (err error) {
 	case 0:
 		e.size = info.Size()
 		if w.bytes -= e.size; w.bytes < 0 {
-			return fmt.Errorf("the context is larger than it may be: its limit is passed at %q; leave out what the image does not need with .dockerignore", name)
+			return fmt.Errorf("the context is larger than it may be: its limit is passed at %q; leave out what the "+
+				"image does not need with .dockerignore", name)
 		}
 		if e.sum, err = w.digest(name, info); err != nil {
 			return fmt.Errorf("reading the context: %w", err)
 		}
 	default:
-		return fmt.Errorf("the context holds %q, which is neither file nor folder nor link; leave it out with .dockerignore", name)
+		return fmt.Errorf("the context holds %q, which is neither file nor folder nor link; leave it out with "+
+			".dockerignore", name)
 	}
 	w.pending = append(w.pending, e)
 	return w.flush()

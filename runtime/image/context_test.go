@@ -67,7 +67,8 @@ func TestIgnore(t *testing.T) {
 	}
 	bad := files("a")
 	bad[".dockerignore"] = &fstest.MapFile{Data: []byte("[\n")}
-	if _, err := scanContext(t.Context(), bad, 1<<30, 1000, &sums{}); err == nil || !strings.Contains(err.Error(), ".dockerignore") {
+	if _, err := scanContext(t.Context(), bad, 1<<30, 1000, &sums{}); err == nil ||
+		!strings.Contains(err.Error(), ".dockerignore") {
 		t.Errorf("a bad pattern: %v", err)
 	}
 }
@@ -92,7 +93,8 @@ func TestHostileContext(t *testing.T) {
 		name, want string
 		err        error
 	}{
-		{"bytes", "larger than it may be: its limit is passed at \"b\"", scan(fstest.MapFS{"a": {Data: make([]byte, 600)}, "b": {Data: make([]byte, 600)}}, 1000, 10)},
+		{"bytes", "larger than it may be: its limit is passed at \"b\"",
+			scan(fstest.MapFS{"a": {Data: make([]byte, 600)}, "b": {Data: make([]byte, 600)}}, 1000, 10)},
 		{"files", "more than 2 files", scan(files("a b c"), 1000, 2)},
 		{"entries that are left out", "more than 20 entries, .dockerignore not applied", scan(func() fs.FS {
 			m := files(".dockerignore")
@@ -102,9 +104,12 @@ func TestHostileContext(t *testing.T) {
 			}
 			return m
 		}(), 1000, 2)},
-		{"pipe", `"p", which is neither file nor folder nor link`, scan(root(func(dir string) { syscall.Mkfifo(filepath.Join(dir, "p"), 0o600) }), 1000, 10)},
-		{"bytes that are no UTF-8", `"\xff"`, scan(root(func(dir string) { os.WriteFile(filepath.Join(dir, "\xff"), nil, 0o600) }), 1000, 10)},
-		{"a link for .dockerignore", "reading .dockerignore: it is not a regular file", scan(root(func(dir string) { os.Symlink("/etc/passwd", filepath.Join(dir, ".dockerignore")) }), 1000, 10)},
+		{"pipe", `"p", which is neither file nor folder nor link`,
+			scan(root(func(dir string) { syscall.Mkfifo(filepath.Join(dir, "p"), 0o600) }), 1000, 10)},
+		{"bytes that are no UTF-8", `"\xff"`,
+			scan(root(func(dir string) { os.WriteFile(filepath.Join(dir, "\xff"), nil, 0o600) }), 1000, 10)},
+		{"a link for .dockerignore", "reading .dockerignore: it is not a regular file",
+			scan(root(func(dir string) { os.Symlink("/etc/passwd", filepath.Join(dir, ".dockerignore")) }), 1000, 10)},
 	} {
 		if c.err == nil || !strings.Contains(c.err.Error(), c.want) {
 			t.Errorf("%s: %v", c.name, c.err)
@@ -164,7 +169,8 @@ func TestStream(t *testing.T) {
 			t.Fatal(err)
 		}
 		var b bytes.Buffer
-		if err := (&recipe{fsys: r.FS(), entries: list, hidden: []hidden{{".evalrun/Dockerfile", "FROM x\n", 0o644}}}).stream(t.Context(), &b); err != nil {
+		if err := (&recipe{fsys: r.FS(), entries: list,
+			hidden: []hidden{{".evalrun/Dockerfile", "FROM x\n", 0o644}}}).stream(t.Context(), &b); err != nil {
 			t.Fatal(err)
 		}
 		return b.Bytes()
@@ -189,7 +195,8 @@ func TestStream(t *testing.T) {
 		}
 		got = append(got, fmt.Sprintf("%c %o %q%s", h.Typeflag, h.Mode, h.Name, h.Linkname))
 	}
-	want := []string{`5 755 "d/"`, `2 777 "d/up"../../..`, `0 644 "d/with\nnewline"`, `0 4600 "d/é"`, `2 777 "out"/etc/shadow`, `0 750 "run.sh"`, `5 755 ".evalrun/"`, `0 644 ".evalrun/Dockerfile"`}
+	want := []string{`5 755 "d/"`, `2 777 "d/up"../../..`, `0 644 "d/with\nnewline"`, `0 4600 "d/é"`,
+		`2 777 "out"/etc/shadow`, `0 750 "run.sh"`, `5 755 ".evalrun/"`, `0 644 ".evalrun/Dockerfile"`}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
@@ -260,14 +267,24 @@ func TestPlace(t *testing.T) {
 	}{
 		{"the context's own", df, fstest.MapFS{"Dockerfile": {Data: []byte(df)}, "a": {}}, "Dockerfile", "", false},
 		{"beside", "FROM x\nCOPY a /a\n", files("a"), ".evalrun/Dockerfile", "FROM x\nCOPY a /a\n", false},
-		{"left out", df, fstest.MapFS{"Dockerfile": {Data: []byte(df)}, ".dockerignore": {Data: []byte("Dockerfile")}}, ".evalrun/Dockerfile", "FROM x\nCOPY context/. /app\n", true},
-		{"another", df, fstest.MapFS{"Dockerfile": {Data: []byte("FROM y\n")}}, ".evalrun/Dockerfile", "FROM x\nCOPY context/. /app\n", true},
-		{"wildcard", "FROM x\nCOPY --chown=1 ./* sub/x ../y /app/\n", files("a"), ".evalrun/Dockerfile", "FROM x\nCOPY --chown=1 context/./* context/sub/x context/y /app/\n", true},
-		{"json", "FROM x\nCOPY [\".\", \"/app dir\"]\n", files("a"), ".evalrun/Dockerfile", "FROM x\nCOPY [\"context/.\",\"/app dir\"]\n", true},
-		{"bind", "FROM x\nRUN --mount=type=bind,target=/c --mount=source=a,target=/a,ro id\n", files("a"), ".evalrun/Dockerfile", "FROM x\nRUN --mount=type=bind,target=/c,source=context/ --mount=target=/a,ro,source=context/a id\n", true},
-		{"other stages stay", "FROM x AS b\nFROM x\nCOPY --from=b / /\nCOPY . .\nADD https://h.example/x /x\n", files("a"), ".evalrun/Dockerfile", "FROM x AS b\nFROM x\nCOPY --from=b / /\nCOPY context/. .\nADD https://h.example/x /x\n", true},
-		{"heredoc", "FROM x\nCOPY <<E /e\n1\nE\nCOPY . .\n", files("a"), ".evalrun/Dockerfile", "FROM x\nCOPY .evalrun/1/E /e\n#\n#\nCOPY context/. .\n", true},
-		{"name taken", "FROM x\nCOPY .evalrun/a /a\n", files(".evalrun/a"), ".evalrun/Dockerfile", "FROM x\nCOPY context/.evalrun/a /a\n", true},
+		{"left out", df, fstest.MapFS{"Dockerfile": {Data: []byte(df)}, ".dockerignore": {Data: []byte("Dockerfile")}},
+			".evalrun/Dockerfile", "FROM x\nCOPY context/. /app\n", true},
+		{"another", df, fstest.MapFS{"Dockerfile": {Data: []byte("FROM y\n")}}, ".evalrun/Dockerfile",
+			"FROM x\nCOPY context/. /app\n", true},
+		{"wildcard", "FROM x\nCOPY --chown=1 ./* sub/x ../y /app/\n", files("a"), ".evalrun/Dockerfile",
+			"FROM x\nCOPY --chown=1 context/./* context/sub/x context/y /app/\n", true},
+		{"json", "FROM x\nCOPY [\".\", \"/app dir\"]\n", files("a"), ".evalrun/Dockerfile",
+			"FROM x\nCOPY [\"context/.\",\"/app dir\"]\n", true},
+		{"bind", "FROM x\nRUN --mount=type=bind,target=/c --mount=source=a,target=/a,ro id\n", files("a"),
+			".evalrun/Dockerfile", "FROM x\nRUN --mount=type=bind,target=/c,source=context/ " +
+				"--mount=target=/a,ro,source=context/a id\n", true},
+		{"other stages stay", "FROM x AS b\nFROM x\nCOPY --from=b / /\nCOPY . .\nADD https://h.example/x /x\n",
+			files("a"), ".evalrun/Dockerfile",
+			"FROM x AS b\nFROM x\nCOPY --from=b / /\nCOPY context/. .\nADD https://h.example/x /x\n", true},
+		{"heredoc", "FROM x\nCOPY <<E /e\n1\nE\nCOPY . .\n", files("a"), ".evalrun/Dockerfile",
+			"FROM x\nCOPY .evalrun/1/E /e\n#\n#\nCOPY context/. .\n", true},
+		{"name taken", "FROM x\nCOPY .evalrun/a /a\n", files(".evalrun/a"), ".evalrun/Dockerfile",
+			"FROM x\nCOPY context/.evalrun/a /a\n", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			list, err := scanContext(t.Context(), c.files, 1000, 10, &sums{})

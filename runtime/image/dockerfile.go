@@ -65,7 +65,8 @@ var (
 	hereWord  = regexp.MustCompile(`^[0-9]*<<(-?)([^<]+)$`)
 )
 
-var instructions = strings.Fields("ADD ARG CMD COPY ENTRYPOINT ENV EXPOSE FROM HEALTHCHECK LABEL MAINTAINER ONBUILD RUN SHELL STOPSIGNAL USER VOLUME WORKDIR")
+var instructions = strings.Fields("ADD ARG CMD COPY ENTRYPOINT ENV EXPOSE FROM HEALTHCHECK LABEL MAINTAINER ONBUILD " +
+	"RUN SHELL STOPSIGNAL USER VOLUME WORKDIR")
 
 // parse takes a Dockerfile apart by the rules that all builders share. Where they differ (a line
 // that ends in two escape characters) it refuses, so that nobody reads another Dockerfile than the
@@ -167,7 +168,8 @@ func (d *dockerfile) step(i int) (step, int, error) {
 			break
 		}
 		if strings.HasSuffix(body, string(d.escape)) {
-			return s, 0, wrong(i+1, "it ends in two escape characters, which some builders take for a continuation and some do not; write it otherwise")
+			return s, 0, wrong(i+1, "it ends in two escape characters, which some builders take for a continuation "+
+				"and some do not; write it otherwise")
 		}
 		logical.WriteString(body)
 	}

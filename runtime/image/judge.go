@@ -54,13 +54,17 @@ type stage struct {
 var since = map[string][2]int{
 	"FROM --platform": {},
 	"RUN --mount":     {1, 2}, "RUN --network": {1, 3}, "RUN --security": {1, 20},
-	"COPY --from": {}, "COPY --chown": {}, "COPY --chmod": {1, 2}, "COPY --link": {1, 4}, "COPY --exclude": {1, 19}, "COPY --parents": {1, 20},
-	"ADD --chown": {}, "ADD --chmod": {1, 2}, "ADD --link": {1, 4}, "ADD --keep-git-dir": {1, 4}, "ADD --checksum": {1, 6}, "ADD --unpack": {1, 17}, "ADD --exclude": {1, 19},
-	"HEALTHCHECK --interval": {}, "HEALTHCHECK --timeout": {}, "HEALTHCHECK --start-period": {}, "HEALTHCHECK --retries": {}, "HEALTHCHECK --start-interval": {1, 6},
+	"COPY --from": {}, "COPY --chown": {}, "COPY --chmod": {1, 2}, "COPY --link": {1, 4}, "COPY --exclude": {1, 19},
+	"COPY --parents": {1, 20},
+	"ADD --chown":    {}, "ADD --chmod": {1, 2}, "ADD --link": {1, 4}, "ADD --keep-git-dir": {1, 4},
+	"ADD --checksum": {1, 6}, "ADD --unpack": {1, 17}, "ADD --exclude": {1, 19},
+	"HEALTHCHECK --interval": {}, "HEALTHCHECK --timeout": {}, "HEALTHCHECK --start-period": {},
+	"HEALTHCHECK --retries": {}, "HEALTHCHECK --start-interval": {1, 6},
 }
 
 // optional flags say how, not what: without them the image is the same.
-var optional = []string{"COPY --link", "ADD --link", "HEALTHCHECK --start-interval", "RUN --network=default", "RUN --security=sandbox"}
+var optional = []string{"COPY --link", "ADD --link", "HEALTHCHECK --start-interval", "RUN --network=default",
+	"RUN --security=sandbox"}
 
 var frontendName = regexp.MustCompile(`^(docker\.io/)?docker/dockerfile(-upstream)?(:[\w.-]+)?(@sha256:[0-9a-f]{64})?$`)
 
@@ -71,7 +75,8 @@ func (j *judge) read(text string) (*judgement, error) {
 		return nil, err
 	}
 	if d.syntax != "" && !frontendName.MatchString(d.syntax) {
-		return nil, wrong(d.heads[0]+1, "the frontend %q is not Docker's; only docker/dockerfile is read here", d.syntax)
+		return nil, wrong(d.heads[0]+1, "the frontend %q is not Docker's; only docker/dockerfile is read here",
+			d.syntax)
 	}
 	for name := range j.args {
 		if strings.HasPrefix(name, "BUILDKIT_") {
@@ -170,7 +175,8 @@ func (j *judge) flags(s *step) error {
 		switch {
 		case !ok:
 			return wrong(s.line, "%s is not known here", full)
-		case full == "RUN --security" && f.value != "sandbox", full == "RUN --network" && f.value != "default" && f.value != "none":
+		case full == "RUN --security" && f.value != "sandbox", full == "RUN --network" && f.value != "default" &&
+			f.value != "none":
 			return wrong(s.line, "%s=%s would let the build out of its sandbox", full, f.value)
 		case full == "RUN --mount":
 			if err := j.mount(s.line, f.value); err != nil {
@@ -185,7 +191,8 @@ func (j *judge) flags(s *step) error {
 			}
 			have := "the classic builder does not know it"
 			if !j.classic {
-				have = fmt.Sprintf("this engine, %s, has %d.%d", j.about.Version, j.about.Frontend[0], j.about.Frontend[1])
+				have = fmt.Sprintf("this engine, %s, has %d.%d", j.about.Version, j.about.Frontend[0],
+					j.about.Frontend[1])
 			}
 			return wrong(s.line, "%s needs BuildKit's Dockerfile frontend %d.%d; %s", full, v[0], v[1], have)
 		}
@@ -248,7 +255,8 @@ func (j *judge) from(s *step) error {
 	ref, known := j.expand(words[0], j.global)
 	j.stages = before
 	if !known || ref == "" {
-		return wrong(s.line, "FROM %s: the variable has no value; give the ARG before it a default, or a build argument", words[0])
+		return wrong(s.line, "FROM %s: the variable has no value; give the ARG before it a default, or a "+
+			"build argument", words[0])
 	}
 	if i := j.stage(ref); i >= 0 {
 		st.ref, st.shell = j.stages[i].ref, j.stages[i].shell
@@ -266,7 +274,8 @@ func (j *judge) base(ref, platform string, line int) {
 	if ref == "" || strings.Contains(ref, "$") || strings.EqualFold(ref, "scratch") || j.stage(ref) >= 0 {
 		return
 	}
-	if strings.Trim(ref, "0123456789") == "" || slices.ContainsFunc(j.out.bases, func(b base) bool { return b.ref == ref && b.platform == platform }) {
+	if strings.Trim(ref, "0123456789") == "" ||
+		slices.ContainsFunc(j.out.bases, func(b base) bool { return b.ref == ref && b.platform == platform }) {
 		return
 	}
 	j.out.bases = append(j.out.bases, base{ref, platform, line})

@@ -46,7 +46,8 @@ func (s *Store) List(ctx context.Context) ([]Kept, error) {
 	for _, info := range all {
 		for _, ref := range info.Tags {
 			r, ok := records[ref]
-			k := Kept{Ref: ref, Name: r.Name, Kind: r.Kind, ID: info.ID, Size: info.Size, Own: r.Own, Made: r.Made, Used: r.used, InUse: busy[info.ID]}
+			k := Kept{Ref: ref, Name: r.Name, Kind: r.Kind, ID: info.ID, Size: info.Size, Own: r.Own, Made: r.Made,
+				Used: r.used, InUse: busy[info.ID]}
 			switch {
 			case ours(info, ref):
 				if k.Kind = "built"; !ok {
@@ -255,7 +256,8 @@ func (s *Store) Sweep(ctx context.Context) (n int, err error) {
 		busy[c.Image] = true
 	}
 	for _, info := range all {
-		if len(info.Tags) > 0 || busy[info.ID] || info.Labels[labelBuild] == "" && info.Labels[labelKey] == "" || time.Since(info.Created) < unnamed {
+		if len(info.Tags) > 0 || busy[info.ID] || info.Labels[labelBuild] == "" && info.Labels[labelKey] == "" ||
+			time.Since(info.Created) < unnamed {
 			continue
 		}
 		switch err := s.e.Remove(ctx, info.ID); {

@@ -19,7 +19,8 @@ var errLocked = errors.New("locked by another")
 // tryLock locks a file, which it makes; errLocked: somebody else holds it.
 func tryLock(name string, how int) (*lock, error) {
 	for {
-		f, err := os.OpenFile(name, os.O_RDWR|unix.O_NOFOLLOW, 0) // without O_CREATE first: another user's, in /tmp, may not be opened otherwise
+		// without O_CREATE first: another user's, in /tmp, may not be opened otherwise
+		f, err := os.OpenFile(name, os.O_RDWR|unix.O_NOFOLLOW, 0)
 		if errors.Is(err, os.ErrNotExist) {
 			f, err = os.OpenFile(name, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 		}

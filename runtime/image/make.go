@@ -67,11 +67,13 @@ func (s *Store) pulled(ctx context.Context, img sandbox.Image) (Info, error) {
 				return advice(err)
 			}
 			if info, err = s.e.Inspect(ctx, img.Ref); errors.Is(err, ErrMissing) {
-				err = fmt.Errorf("%w, or somebody has removed the image at once: it was pulled, and is not there", ErrAway)
+				err = fmt.Errorf("%w, or somebody has removed the image at once: it was pulled, and is not there",
+					ErrAway)
 			}
 			return err
 		})
-		s.finished(Outcome{Name: name(img), Ref: img.Ref, Doing: "pull", Digest: info.Digest, Took: time.Since(began), Err: err})
+		s.finished(Outcome{Name: name(img), Ref: img.Ref, Doing: "pull", Digest: info.Digest, Took: time.Since(began),
+			Err: err})
 		if err != nil {
 			return Info{}, err
 		}
@@ -128,14 +130,18 @@ func (s *Store) built(ctx context.Context, r *recipe) (Info, error) {
 		var info Info
 		if err == nil {
 			if info, err = s.find(ctx, r); errors.Is(err, ErrMissing) {
-				err = fmt.Errorf("%w, or somebody has removed the image at once: it was built, and is not there", ErrAway)
+				err = fmt.Errorf("%w, or somebody has removed the image at once: it was built, and is not there",
+					ErrAway)
 			}
 		}
 		log := out.whole()
-		s.finished(Outcome{Name: name(r.img), Ref: r.tag, Key: r.key, Doing: "build", Digest: info.Digest, Took: time.Since(began), Log: log, Err: err})
+		s.finished(Outcome{Name: name(r.img), Ref: r.tag, Key: r.key, Doing: "build", Digest: info.Digest,
+			Took: time.Since(began), Log: log, Err: err})
 		if err != nil {
 			s.clear(context.WithoutCancel(ctx), err)
-			return Info{}, &sandbox.Error{Op: "prepare", Err: fmt.Errorf("building %s: %w", title(r.img), err), Detail: untold(out.tail(), err), Log: string(log), Lasting: s.lasts(ctx, err), Asked: errors.Is(err, ErrSource)}
+			return Info{}, &sandbox.Error{Op: "prepare", Err: fmt.Errorf("building %s: %w", title(r.img), err),
+				Detail: untold(out.tail(), err), Log: string(log), Lasting: s.lasts(ctx, err),
+				Asked: errors.Is(err, ErrSource)}
 		}
 		return info, nil
 	})
@@ -257,9 +263,11 @@ func (s *Store) build(ctx context.Context, r *recipe, out *output) error {
 		network = "none"
 	}
 	err = s.e.Build(ctx, Build{
-		Tag:     r.tag,
-		Labels:  map[string]string{labelKey: r.key, labelBases: strings.Join(ids, " "), labelUnder: strconv.FormatInt(under, 10)},
-		Context: pr, Dockerfile: r.file, Args: maps.Clone(r.img.Args), Target: r.img.Target, Platform: r.img.Platform, Network: network,
+		Tag: r.tag,
+		Labels: map[string]string{labelKey: r.key, labelBases: strings.Join(ids, " "),
+			labelUnder: strconv.FormatInt(under, 10)},
+		Context: pr, Dockerfile: r.file, Args: maps.Clone(r.img.Args), Target: r.img.Target, Platform: r.img.Platform,
+		Network: network,
 		Classic: r.classic, CPUs: s.o.CPUs, Memory: s.o.Memory, Log: out,
 		Step: func(text string) { s.progress(Progress{Name: name(r.img), Ref: r.tag, Doing: "build", Step: text}) },
 	})
@@ -271,7 +279,8 @@ func (s *Store) build(ctx context.Context, r *recipe, out *output) error {
 	case errors.Is(err, ErrDiskFull):
 		return diskAdvice(err)
 	case err != nil && strings.Contains(strings.ToLower(out.tail()), "no space left on device"):
-		return fmt.Errorf("%w (it printed that a disk is full; if that is the engine's, free some with evalrun images prune --all)", err)
+		return fmt.Errorf("%w (it printed that a disk is full; if that is the engine's, free some with evalrun "+
+			"images prune --all)", err)
 	}
 	return err
 }

@@ -93,7 +93,8 @@ func (r *recipe) place(d *dockerfile) {
 	}
 	text := d.String()
 	i := slices.IndexFunc(r.entries, func(e entry) bool { return e.name == "Dockerfile" })
-	if i >= 0 && len(r.hidden) == 0 && r.entries[i].mode.IsRegular() && r.entries[i].sum == sha256.Sum256([]byte(text)) {
+	if i >= 0 && len(r.hidden) == 0 && r.entries[i].mode.IsRegular() &&
+		r.entries[i].sum == sha256.Sum256([]byte(text)) {
 		r.file = "Dockerfile"
 		return
 	}

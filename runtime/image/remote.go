@@ -23,12 +23,14 @@ func (j *judge) remote(s *step) error {
 		v, known := j.expand(j.unquote(src), j.vars)
 		if !known {
 			if j.offline {
-				return wrong(s.line, "ADD %s: the build has no network, and the variable may name something remote", src)
+				return wrong(s.line, "ADD %s: the build has no network, and the variable may name something remote",
+					src)
 			}
 			if before, _, _ := strings.Cut(j.unquote(src), "$"); remoteStart.MatchString(before) {
 				// The base image's variables are not known here, and the engine would fetch
 				// whatever they say.
-				return wrong(s.line, "ADD %s: the variable may name the engine's own machine or a private network; give it its value in the Dockerfile, or use COPY", src)
+				return wrong(s.line, "ADD %s: the variable may name the engine's own machine or a private network; "+
+					"give it its value in the Dockerfile, or use COPY", src)
 			}
 			continue
 		}
@@ -80,7 +82,8 @@ func remoteHost(src string) (host string, is bool) {
 // notPublic are addresses that netip takes for anybody's, and that lead inside: a carrier's or a
 // cloud's own, and those that hold another address.
 var notPublic = func() (all []netip.Prefix) {
-	for _, p := range strings.Fields("0.0.0.0/8 100.64.0.0/10 168.63.129.16/32 192.0.0.0/24 192.88.99.0/24 198.18.0.0/15 240.0.0.0/4 2001::/23 2002::/16") {
+	for _, p := range strings.Fields("0.0.0.0/8 100.64.0.0/10 168.63.129.16/32 192.0.0.0/24 192.88.99.0/24 " +
+		"198.18.0.0/15 240.0.0.0/4 2001::/23 2002::/16") {
 		all = append(all, netip.MustParsePrefix(p))
 	}
 	return all
@@ -93,11 +96,13 @@ func inward(host string) bool {
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
 	if a, err := netip.ParseAddr(host); err == nil {
 		a = a.WithZone("").Unmap()
-		return !a.IsGlobalUnicast() || a.IsPrivate() || a.Is6() && !global.Contains(a) || slices.ContainsFunc(notPublic, func(p netip.Prefix) bool { return p.Contains(a) })
+		return !a.IsGlobalUnicast() || a.IsPrivate() || a.Is6() && !global.Contains(a) ||
+			slices.ContainsFunc(notPublic, func(p netip.Prefix) bool { return p.Contains(a) })
 	}
 	last := host[strings.LastIndexByte(host, '.')+1:]
 	if last != "" && last[0] >= '0' && last[0] <= '9' {
 		return true // an address in one of its odd forms: 2130706433, 127.1, 0x7f.1
 	}
-	return host == "" || !strings.Contains(host, ".") || slices.Contains([]string{".localhost", ".local", ".internal"}, path.Ext(host))
+	return host == "" || !strings.Contains(host, ".") ||
+		slices.Contains([]string{".localhost", ".local", ".internal"}, path.Ext(host))
 }

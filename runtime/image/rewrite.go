@@ -61,7 +61,8 @@ func (j *judge) runHere(s *step) error {
 	}
 	if strings.HasPrefix(script, "#!") {
 		if j.classic {
-			return wrong(s.line, "a here-document that names its interpreter needs BuildKit, and this is the classic builder; write RUN INTERPRETER <<%s", s.here[0].name)
+			return wrong(s.line, "a here-document that names its interpreter needs BuildKit, and this is the classic "+
+				"builder; write RUN INTERPRETER <<%s", s.here[0].name)
 		}
 		name := j.hide(s.here[0].name, script, 0o755)
 		in := "/dev/pipes/" + path.Base(name)
@@ -78,7 +79,8 @@ func (j *judge) runHere(s *step) error {
 		shell = []string{"/bin/sh", "-c"}
 	}
 	if len(script) > 128<<10-1 {
-		return wrong(s.line, "a here-document of more than 128 KiB needs an engine of at least 23.0; put it in a file of the context and COPY it")
+		return wrong(s.line, "a here-document of more than 128 KiB needs an engine of at least 23.0; put it in a "+
+			"file of the context and COPY it")
 	}
 	s.rest = jsonLines(append(append([]string(nil), shell...), script), j.out.d.escape)
 	s.text = s.compose(j.out.d.escape)
@@ -90,7 +92,8 @@ func (j *judge) copyHere(s *step) error {
 	sources, to := s.paths()
 	for _, h := range s.here {
 		if !h.quoted && strings.Contains(h.text, "$") {
-			return wrong(s.line, "variables in a here-document of %s need an engine of at least 23.0; quote its name (<<'%s') if the text is meant as it is", s.name, h.name)
+			return wrong(s.line, "variables in a here-document of %s need an engine of at least 23.0; quote its name "+
+				"(<<'%s') if the text is meant as it is", s.name, h.name)
 		}
 		for i, src := range sources {
 			if src == h.word {
@@ -158,7 +161,8 @@ func (d *dockerfile) catchesRoot() bool {
 			sources, _ := s.paths()
 			for _, src := range sources {
 				src = unquote(src)
-				if path.Clean("/"+src) == "/" || strings.ContainsAny(strings.SplitN(strings.TrimLeft(src, "./"), "/", 2)[0], "*?[$") {
+				if path.Clean("/"+src) == "/" ||
+					strings.ContainsAny(strings.SplitN(strings.TrimLeft(src, "./"), "/", 2)[0], "*?[$") {
 					return true
 				}
 			}
@@ -230,7 +234,8 @@ func (d *dockerfile) move(files []hidden) {
 			if kind, from, src := bindOf(f.value); kind == "bind" && from == "" && !ours(src) {
 				var fields []string
 				for part := range strings.SplitSeq(f.value, ",") {
-					if name, _, _ := strings.Cut(part, "="); !strings.EqualFold(name, "source") && !strings.EqualFold(name, "src") {
+					if name, _, _ := strings.Cut(part, "="); !strings.EqualFold(name, "source") &&
+						!strings.EqualFold(name, "src") {
 						fields = append(fields, part)
 					}
 				}

@@ -72,7 +72,8 @@ func New(e Engine, o Options) *Store {
 		}
 		o.Dir = filepath.Join(cache, "evalrun", "images")
 	}
-	return &Store{e: e, o: o, builds: make(chan struct{}, o.Builds), pulls: make(chan struct{}, o.Pulls), ready: map[string]readyImage{}, current: map[string]bool{}}
+	return &Store{e: e, o: o, builds: make(chan struct{}, o.Builds), pulls: make(chan struct{}, o.Pulls),
+		ready: map[string]readyImage{}, current: map[string]bool{}}
 }
 
 // Prepare makes an image ready: it is there when Prepare returns, and stays for Options.Grace at
@@ -93,7 +94,8 @@ func (s *Store) Prepare(ctx context.Context, img sandbox.Image) (Info, error) {
 	if img.Built() {
 		verb = "building"
 	}
-	return Info{}, &sandbox.Error{Op: "prepare", Err: fmt.Errorf("%s %s: %w", verb, title(img), err), Lasting: errors.Is(err, ErrMissing)}
+	return Info{}, &sandbox.Error{Op: "prepare", Err: fmt.Errorf("%s %s: %w", verb, title(img), err),
+		Lasting: errors.Is(err, ErrMissing)}
 }
 
 func (s *Store) prepare(ctx context.Context, img sandbox.Image) (Info, error) {
@@ -232,7 +234,8 @@ func short(s string) string {
 }
 
 // limited runs work in a turn of its own, under an image's time limit, which begins with the turn.
-func (s *Store) limited(ctx context.Context, turns chan struct{}, img sandbox.Image, work func(context.Context) error) error {
+func (s *Store) limited(ctx context.Context, turns chan struct{}, img sandbox.Image,
+	work func(context.Context) error) error {
 	select {
 	case turns <- struct{}{}:
 		defer func() { <-turns }()
@@ -243,7 +246,8 @@ func (s *Store) limited(ctx context.Context, turns chan struct{}, img sandbox.Im
 	if limit <= 0 {
 		limit = s.o.Timeout
 	}
-	late := fmt.Errorf("it took longer than its time limit, %s; raise it: phases.image, or, where the task sets one, by its benchmark's options", limit)
+	late := fmt.Errorf("it took longer than its time limit, %s; raise it: phases.image, or, where the task sets one, "+
+		"by its benchmark's options", limit)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, late)
 	defer cancel()
 	err := work(ctx)
@@ -280,8 +284,10 @@ func advice(err error) error {
 		return fmt.Errorf("%w; it does not exist, or wants a name: docker login REGISTRY", err)
 	case has("manifest unknown", "not found", "no matching manifest"):
 		return fmt.Errorf("%w; look at name, tag and platform", err)
-	case has("no such host", "connection refused", "network is unreachable", "i/o timeout", "tls handshake", "connection reset", "eof", "no route to host", "context deadline exceeded"):
-		return fmt.Errorf("%w; the registry cannot be reached from the engine: look at its network and proxy, or bring the image by docker load", err)
+	case has("no such host", "connection refused", "network is unreachable", "i/o timeout", "tls handshake",
+		"connection reset", "eof", "no route to host", "context deadline exceeded"):
+		return fmt.Errorf("%w; the registry cannot be reached from the engine: look at its network and proxy, or "+
+			"bring the image by docker load", err)
 	}
 	return err
 }

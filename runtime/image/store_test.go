@@ -30,7 +30,8 @@ func TestFake(t *testing.T) {
 }
 
 func built(steps string) sandbox.Image {
-	return sandbox.Image{Name: "task", Dockerfile: "FROM scratch\n" + steps, Context: fstest.MapFS{"a": {Data: []byte("1")}}}
+	return sandbox.Image{Name: "task", Dockerfile: "FROM scratch\n" + steps,
+		Context: fstest.MapFS{"a": {Data: []byte("1")}}}
 }
 
 func prepare(t *testing.T, s *image.Store, img sandbox.Image) image.Info {
@@ -49,7 +50,8 @@ func TestKey(t *testing.T) {
 	o := image.Options{Dir: t.TempDir()}
 	key := func(change func(*sandbox.Image)) string {
 		t.Helper()
-		img := sandbox.Image{Dockerfile: "FROM scratch AS a\nCOPY a /a\nFROM a\n", Context: fstest.MapFS{"a": {Data: []byte("1"), Mode: 0o644}}}
+		img := sandbox.Image{Dockerfile: "FROM scratch AS a\nCOPY a /a\nFROM a\n",
+			Context: fstest.MapFS{"a": {Data: []byte("1"), Mode: 0o644}}}
 		change(&img)
 		return prepare(t, image.New(e, o), img).Ref
 	}
@@ -100,7 +102,8 @@ func TestPull(t *testing.T) {
 		t.Errorf("%d pulls, progress %+v", e.Pulls, last)
 	}
 	list, err := s.List(t.Context())
-	if err != nil || len(list) != 1 || list[0].Ref != "tool:1" || list[0].Kind != "pulled" || list[0].Own != 500 || list[0].Name != "bench" {
+	if err != nil || len(list) != 1 || list[0].Ref != "tool:1" || list[0].Kind != "pulled" || list[0].Own != 500 ||
+		list[0].Name != "bench" {
 		t.Errorf("%+v, %v", list, err)
 	}
 	always := image.New(e, image.Options{Dir: t.TempDir(), Always: true})
@@ -112,7 +115,8 @@ func TestPull(t *testing.T) {
 		t.Errorf("always was asked for: pulled %d times more, not once", e.Pulls-1)
 	}
 	_, err = s.Prepare(t.Context(), sandbox.Image{Ref: "private/x:1", Name: "bench"})
-	if err == nil || !strings.Contains(err.Error(), "pulling the image private/x:1 of bench: pull access denied") || !strings.Contains(err.Error(), "docker login") {
+	if err == nil || !strings.Contains(err.Error(), "pulling the image private/x:1 of bench: pull access denied") ||
+		!strings.Contains(err.Error(), "docker login") {
 		t.Errorf("%v", err)
 	}
 }
@@ -146,7 +150,8 @@ func TestBase(t *testing.T) {
 func TestRefusedIsUnsupported(t *testing.T) {
 	s := image.New(&imagetest.Engine{}, image.Options{Dir: t.TempDir()})
 	_, err := s.Prepare(t.Context(), built("RUN --security=insecure id\n"))
-	if !errors.As(err, new(*sandbox.Unsupported)) || !strings.Contains(err.Error(), "building the image of task: Dockerfile line 2: RUN --security=insecure") {
+	if !errors.As(err, new(*sandbox.Unsupported)) ||
+		!strings.Contains(err.Error(), "building the image of task: Dockerfile line 2: RUN --security=insecure") {
 		t.Errorf("%v", err)
 	}
 }
@@ -174,10 +179,13 @@ func TestOnBuild(t *testing.T) {
 		e.Add(ref, 1)
 	}
 	s := image.New(e, image.Options{Dir: t.TempDir()})
-	for ref, want := range map[string]string{"harmless:1": "", "fetches:1": "line 1: the base fetches:1 adds steps of its own (ONBUILD): ADD http://169.254", "leaves:1": "RUN --network=host"} {
+	for ref, want := range map[string]string{"harmless:1": "",
+		"fetches:1": "line 1: the base fetches:1 adds steps of its own (ONBUILD): ADD http://169.254",
+		"leaves:1":  "RUN --network=host"} {
 		_, err := s.Prepare(t.Context(), sandbox.Image{Name: "task", Dockerfile: "FROM " + ref + "\n"})
 		var refused *sandbox.Unsupported
-		if want == "" && err != nil || want != "" && (!errors.As(err, &refused) || !strings.Contains(err.Error(), want)) {
+		if want == "" && err != nil || want != "" &&
+			(!errors.As(err, &refused) || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %v, want %q", ref, err, want)
 		}
 	}
@@ -223,7 +231,8 @@ func TestBudget(t *testing.T) {
 			t.Errorf("left are %s", got)
 		}
 		out, err := s.Prune(t.Context(), image.Pruning{All: true})
-		if err != nil || len(out.Removed) != 3 || out.Freed != 300 || len(out.Left) != 1 || out.Left[0].Reason != "a container uses it" {
+		if err != nil || len(out.Removed) != 3 || out.Freed != 300 || len(out.Left) != 1 ||
+			out.Left[0].Reason != "a container uses it" {
 			t.Errorf("%+v, %v", out, err)
 		}
 		if got := strings.Join(e.Names(), " "); got != "mine:1 r0:1" {
@@ -252,7 +261,8 @@ func TestTheirs(t *testing.T) {
 	e := &imagetest.Engine{}
 	s := image.New(e, image.Options{Dir: t.TempDir()})
 	info := prepare(t, s, built("COPY a /a\n"))
-	if err := e.Build(t.Context(), image.Build{Tag: "user/app:1", Context: strings.NewReader(""), Dockerfile: "x", Labels: info.Labels, Log: new(strings.Builder)}); err != nil {
+	if err := e.Build(t.Context(), image.Build{Tag: "user/app:1", Context: strings.NewReader(""), Dockerfile: "x",
+		Labels: info.Labels, Log: new(strings.Builder)}); err != nil {
 		t.Fatal(err)
 	}
 	out, err := s.Prune(t.Context(), image.Pruning{All: true})
@@ -351,8 +361,11 @@ func TestAuth(t *testing.T) {
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	config := map[string]any{
-		"auths":       map[string]any{"https://index.docker.io/v1/": map[string]string{"auth": base64.StdEncoding.EncodeToString([]byte("hub:p:w"))}, "reg.example:5000": map[string]string{"identitytoken": "it"}},
-		"credHelpers": map[string]string{"help.example": "test", "token.example": "test", "none.example": "test", "bad.example": "test", "evil.example": "../../bin/x"},
+		"auths": map[string]any{"https://index.docker.io/v1/": map[string]string{
+			"auth": base64.StdEncoding.EncodeToString([]byte("hub:p:w"))},
+			"reg.example:5000": map[string]string{"identitytoken": "it"}},
+		"credHelpers": map[string]string{"help.example": "test", "token.example": "test", "none.example": "test",
+			"bad.example": "test", "evil.example": "../../bin/x"},
 	}
 	b, _ := json.Marshal(config)
 	if err := os.WriteFile(filepath.Join(dir, "config.json"), b, 0o600); err != nil {
@@ -379,15 +392,18 @@ func TestAuth(t *testing.T) {
 			t.Errorf("%s: %+v", ref, e.Auths)
 		}
 	}
-	for ref, want := range map[string]string{"bad.example/x": "docker-credential-test", "evil.example/x": "no name of a credential helper"} {
-		if _, err := s.Prepare(t.Context(), sandbox.Image{Ref: ref}); err == nil || !strings.Contains(err.Error(), want) {
+	for ref, want := range map[string]string{"bad.example/x": "docker-credential-test",
+		"evil.example/x": "no name of a credential helper"} {
+		if _, err := s.Prepare(t.Context(), sandbox.Image{Ref: ref}); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", ref, err)
 		}
 	}
 	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Prepare(t.Context(), sandbox.Image{Ref: "x.example/y"}); err == nil || !strings.Contains(err.Error(), "config.json") {
+	if _, err := s.Prepare(t.Context(), sandbox.Image{Ref: "x.example/y"}); err == nil ||
+		!strings.Contains(err.Error(), "config.json") {
 		t.Errorf("a broken config: %v", err)
 	}
 }

@@ -42,7 +42,8 @@ func (r *recipe) stream(ctx context.Context, out io.Writer) error {
 				return err
 			}
 		}
-		head := &tar.Header{Typeflag: tar.TypeReg, Name: h.name, Mode: h.mode, Size: int64(len(h.text)), ModTime: madeAt}
+		head := &tar.Header{Typeflag: tar.TypeReg, Name: h.name, Mode: h.mode, Size: int64(len(h.text)),
+			ModTime: madeAt}
 		if err := tw.WriteHeader(head); err != nil {
 			return err
 		}

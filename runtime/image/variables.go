@@ -52,7 +52,8 @@ func (j *judge) unquote(s string) string {
 var variable = regexp.MustCompile(`\$(?:([A-Za-z_][A-Za-z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*)(?::([-+])([^{}$]*))?\})`)
 
 // platforms are the variables that a builder sets by itself; which one is its business.
-var platforms = []string{"BUILDPLATFORM", "TARGETPLATFORM", "BUILDARCH", "TARGETARCH", "BUILDOS", "TARGETOS", "BUILDVARIANT", "TARGETVARIANT"}
+var platforms = []string{"BUILDPLATFORM", "TARGETPLATFORM", "BUILDARCH", "TARGETARCH", "BUILDOS", "TARGETOS",
+	"BUILDVARIANT", "TARGETVARIANT"}
 
 // expand puts variables in; false: not all of them are known. A stage has variables of its base
 // image too, so what its Dockerfile does not set is not known to be empty.

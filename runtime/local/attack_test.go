@@ -127,7 +127,9 @@ func TestSupervisorAttacked(t *testing.T) {
 		out, _ := sh(t, sb, "ps ax | grep -c '[s]leep 1000'")
 		return out == "0\n"
 	})
-	x, err := sb.Exec(context.Background(), sandbox.Command{Args: []string{"sh", "-c", "setsid sleep 1000 & kill -STOP $PPID; sleep 1000"}, Timeout: 300 * time.Millisecond})
+	x, err := sb.Exec(context.Background(),
+		sandbox.Command{Args: []string{"sh", "-c", "setsid sleep 1000 & kill -STOP $PPID; sleep 1000"},
+			Timeout: 300 * time.Millisecond})
 	if err != nil || !x.TimedOut {
 		t.Errorf("stopped its supervisor: %+v %v", x, err)
 	}
@@ -146,8 +148,10 @@ while True:
     try: os.fork()
     except OSError: time.sleep(0.01)
 '`
-	for _, script := range []string{bomb, "setsid " + bomb + " >/dev/null 2>&1 & sleep 0.3", "(setsid " + bomb + " &) ; sleep 1000"} {
-		x, err := sb.Exec(context.Background(), sandbox.Command{Args: []string{"sh", "-c", script}, Timeout: time.Second})
+	for _, script := range []string{bomb, "setsid " + bomb + " >/dev/null 2>&1 & sleep 0.3",
+		"(setsid " + bomb + " &) ; sleep 1000"} {
+		x, err := sb.Exec(context.Background(),
+			sandbox.Command{Args: []string{"sh", "-c", script}, Timeout: time.Second})
 		if err != nil {
 			t.Fatalf("%s: %+v %v", script, x, err)
 		}
@@ -178,13 +182,15 @@ func sandboxStats(sb sandbox.Sandbox) (int, error) {
 // TestDiskFull fills every place that can be written to; the sandbox still does its work.
 func TestDiskFull(t *testing.T) {
 	sb := create(t, require(t), sandbox.Spec{Disk: 8 << 20})
-	sh(t, sb, "for d in /tmp /root /var/tmp /dev/shm /run / /etc; do dd if=/dev/zero of=$d/fill bs=64k count=1000 2>/dev/null; done")
+	sh(t, sb, "for d in /tmp /root /var/tmp /dev/shm /run / /etc; do dd if=/dev/zero of=$d/fill bs=64k count=1000 "+
+		"2>/dev/null; done")
 	st, err := sb.(sandbox.Stater).Stats(context.Background())
 	if err != nil || *st.Disk > 8<<20 || *st.Disk < 7<<20 {
 		t.Errorf("%d bytes on the disk, %v", *st.Disk, err)
 	}
 	var b bytes.Buffer
-	x, err := sb.Exec(context.Background(), sandbox.Command{Args: []string{"sh", "-c", "seq 1 100000"}, Stdout: &b, Limit: 1000})
+	x, err := sb.Exec(context.Background(),
+		sandbox.Command{Args: []string{"sh", "-c", "seq 1 100000"}, Stdout: &b, Limit: 1000})
 	if err != nil || x.Code != 0 || x.Out < 100000 {
 		t.Errorf("output on a full disk: %+v %v", x, err)
 	}
@@ -200,7 +206,8 @@ func TestDiskFull(t *testing.T) {
 // TestPaths looks for names of the host's folders in all that tells about mounts.
 func TestPaths(t *testing.T) {
 	sb := create(t, require(t), sandbox.Spec{})
-	out, _ := sh(t, sb, "cat /proc/self/mountinfo /proc/self/mounts /proc/self/mountstats /proc/self/cgroup /proc/self/maps /proc/1/cmdline /proc/$PPID/cmdline; hostname")
+	out, _ := sh(t, sb, "cat /proc/self/mountinfo /proc/self/mounts /proc/self/mountstats /proc/self/cgroup "+
+		"/proc/self/maps /proc/1/cmdline /proc/$PPID/cmdline; hostname")
 	host, _ := os.Hostname()
 	wd, _ := os.Getwd()
 	for _, s := range []string{wd, os.TempDir() + "/", "/root", "/home", "evalrun/local", host} {

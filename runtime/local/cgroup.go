@@ -222,7 +222,8 @@ func (g groups) make(id string, spec *sandbox.Spec) (cg *group, err error) {
 	if base := g.own["memory"]; base != "" && spec.Memory > 0 {
 		d := filepath.Join(base, prefix+id)
 		lim := strconv.FormatInt(spec.Memory, 10)
-		if err := cg.dir(d, [][2]string{{"memory.limit_in_bytes", lim}, {"memory.memsw.limit_in_bytes", lim}}); err != nil {
+		if err := cg.dir(d, [][2]string{{"memory.limit_in_bytes", lim},
+			{"memory.memsw.limit_in_bytes", lim}}); err != nil {
 			return cg, err
 		}
 		cg.mem = d
@@ -270,7 +271,8 @@ func (cg *group) dir(d string, files [][2]string) error {
 	for _, f := range files {
 		err := writeFile(filepath.Join(d, f[0]), f[1])
 		// Swap accounting, and a few newer files, are not everywhere.
-		if err != nil && !(errors.Is(err, os.ErrNotExist) || strings.Contains(f[0], "memsw") || strings.Contains(f[0], "swap")) {
+		if err != nil && !(errors.Is(err, os.ErrNotExist) || strings.Contains(f[0], "memsw") ||
+			strings.Contains(f[0], "swap")) {
 			return fmt.Errorf("setting %s: %w", f[0], err)
 		}
 	}

@@ -81,7 +81,8 @@ func TestDivide(t *testing.T) {
 			cmd := exec.Command(args[0], args[1:]...)
 			cmd.Env = append(os.Environ(), "EVALRUN_TEST_DIVIDE="+dir, "EVALRUN_TEST_CONTROLLER="+all[0])
 			cmd.Dir = "/"
-			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}, UseCgroupFD: true, CgroupFD: group}
+			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user},
+				UseCgroupFD: true, CgroupFD: group}
 			return cmd
 		}
 		beside := as("sleep", "1000")
@@ -93,10 +94,12 @@ func TestDivide(t *testing.T) {
 			beside.Wait()
 			removeGroup(filepath.Join(dir, mainGroup))
 		})
-		if out, err := as("/proc/self/exe", "-test.run=^TestDivide$").CombinedOutput(); string(out) != "true true" || err != nil {
+		if out, err := as("/proc/self/exe", "-test.run=^TestDivide$").CombinedOutput(); string(out) != "true true" ||
+			err != nil {
 			t.Errorf("%s, %v; want true true", out, err)
 		}
-		if b, _ := os.ReadFile(filepath.Join(dir, mainGroup, "cgroup.procs")); strings.TrimSpace(string(b)) != fmt.Sprint(beside.Process.Pid) {
+		if b, _ := os.ReadFile(filepath.Join(dir, mainGroup, "cgroup.procs")); strings.TrimSpace(
+			string(b)) != fmt.Sprint(beside.Process.Pid) {
 			t.Errorf("in %s: %q; want %d", mainGroup, b, beside.Process.Pid)
 		}
 		return

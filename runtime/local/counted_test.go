@@ -95,14 +95,16 @@ func TestCounted(t *testing.T) {
 	ended := make(chan error, 1)
 	out := &tailBuffer{}
 	go func() {
-		_, err := hog.Exec(ctx, sandbox.Command{Args: []string{"python3", "-c", counted, "all"}, Stdout: out, Stderr: out})
+		_, err := hog.Exec(ctx, sandbox.Command{Args: []string{"python3", "-c", counted, "all"}, Stdout: out,
+			Stderr: out})
 		ended <- err
 	}()
 	eventually(t, "it holds all that it can get", func() bool { return strings.Contains(out.String(), "done\n") })
 	if out, x := sh(t, other, "exec python3 -c '"+strings.ReplaceAll(counted, "'", `'\''`)+"'"); out != "done\n" {
 		t.Errorf("another sandbox: %s%+v", out, x)
 	}
-	if out, err := exec.CommandContext(t.Context(), "python3", "-c", counted).CombinedOutput(); string(out) != "done\n" || err != nil {
+	if out, err := exec.CommandContext(t.Context(), "python3", "-c",
+		counted).CombinedOutput(); string(out) != "done\n" || err != nil {
 		t.Errorf("the host: %s%v", out, err)
 	}
 	fresh := create(t, d, sandbox.Spec{})

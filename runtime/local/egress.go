@@ -28,7 +28,8 @@ func (d *Driver) checkNetwork(spec *sandbox.Spec) error {
 		return nil
 	}
 	if !spec.Network.None() && spec.Network.Mode != "public" {
-		return &sandbox.Unsupported{Driver: d.Name(), What: fmt.Sprintf("network %q: it has the host's", spec.Network.Mode)}
+		return &sandbox.Unsupported{Driver: d.Name(),
+			What: fmt.Sprintf("network %q: it has the host's", spec.Network.Mode)}
 	}
 	if spec.Rewire {
 		return &sandbox.Unsupported{Driver: d.Name(), What: "another network later: it has the host's"}
@@ -46,7 +47,8 @@ func prepareNetwork(spec *sandbox.Spec, l *isolate.Layout, cfg *executor.Config)
 	}
 	cfg.Tun = os.Geteuid() != 0
 	entries := l.Entries[:len(l.Entries):len(l.Entries)]
-	l.Entries = append(entries, isolate.Entry{Kind: isolate.File, Path: "/etc/resolv.conf", Data: egress.ResolvConf, Mode: 0o644})
+	l.Entries = append(entries, isolate.Entry{Kind: isolate.File, Path: "/etc/resolv.conf", Data: egress.ResolvConf,
+		Mode: 0o644})
 }
 
 // attach opens the way out.
@@ -90,7 +92,8 @@ func (b *box) Transparent() (bool, string) {
 // Rewire puts another network policy in force.
 func (b *box) Rewire(ctx context.Context, n sandbox.Network) error {
 	if b.gate == nil {
-		return &sandbox.Unsupported{Driver: b.d.Name(), What: "another network: the machine was started without one, and without Rewire in its spec"}
+		return &sandbox.Unsupported{Driver: b.d.Name(),
+			What: "another network: the machine was started without one, and without Rewire in its spec"}
 	}
 	return b.gate.Rewire(ctx, n)
 }

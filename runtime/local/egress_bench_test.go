@@ -33,7 +33,8 @@ func BenchmarkNetwork(b *testing.B) {
 	if out := script(b, sb, "head -c 104857600 /dev/zero >/tmp/big && echo ok"); out != "ok" {
 		b.Fatal(out)
 	}
-	for _, way := range []struct{ name, flags string }{{"proxy", ""}, {"tunnel", "-p"}, {"socks", "--socks5-hostname 127.0.0.1:61080"}, {"packets", "--noproxy '*'"}} {
+	for _, way := range []struct{ name, flags string }{{"proxy", ""}, {"tunnel", "-p"},
+		{"socks", "--socks5-hostname 127.0.0.1:61080"}, {"packets", "--noproxy '*'"}} {
 		for _, what := range []struct{ name, script string }{
 			{"download", "curl -sS -o /dev/null http://two.example/big"},
 			{"upload", "curl -sS -T /tmp/big http://two.example/"},
@@ -41,7 +42,8 @@ func BenchmarkNetwork(b *testing.B) {
 			b.Run(what.name+"/"+way.name, func(b *testing.B) {
 				b.SetBytes(size)
 				for b.Loop() {
-					if out := script(b, sb, strings.Replace(what.script, "curl ", "curl "+way.flags+" ", 1)+" 2>&1"); out != "" {
+					if out := script(b, sb,
+						strings.Replace(what.script, "curl ", "curl "+way.flags+" ", 1)+" 2>&1"); out != "" {
 						b.Fatal(out)
 					}
 				}
@@ -49,7 +51,8 @@ func BenchmarkNetwork(b *testing.B) {
 		}
 	}
 	// Connections: a request each, 200 in one process.
-	for _, way := range []struct{ name, target string }{{"proxy", "127.0.0.1:61080"}, {"packets", w.Addr(2).String() + ":80"}} {
+	for _, way := range []struct{ name, target string }{{"proxy", "127.0.0.1:61080"},
+		{"packets", w.Addr(2).String() + ":80"}} {
 		script(b, sb, "getent hosts two.example") // so that its address is known
 		b.Run("connections/"+way.name, func(b *testing.B) {
 			const n = 200

@@ -61,7 +61,8 @@ func script(t testing.TB, sb sandbox.Sandbox, text string) string {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	var out bytes.Buffer
-	if _, err := sb.Exec(ctx, sandbox.Command{Args: []string{"/bin/sh", "-c", text}, Stdout: &out, Timeout: time.Minute}); err != nil {
+	if _, err := sb.Exec(ctx, sandbox.Command{Args: []string{"/bin/sh", "-c", text}, Stdout: &out,
+		Timeout: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
 	return strings.TrimSpace(out.String())
@@ -90,7 +91,8 @@ func TestNetwork(t *testing.T) {
 	check("curl -sS --socks5-hostname 127.0.0.1:61080 http://two.example/d", "two two.example /d 0")
 	check("curl -sS --noproxy '*' http://two.example/b", "two two.example /b 0")
 	check("curl -sS --noproxy '*' http://six.example/b", "two over IPv6 six.example /b 0")
-	check("head -c 3000000 /dev/zero | curl -sS --noproxy '*' -T - http://two.example/up", "two two.example /up 3000000")
+	check("head -c 3000000 /dev/zero | curl -sS --noproxy '*' -T - http://two.example/up",
+		"two two.example /up 3000000")
 	for _, to := range []string{"127.0.0.1:61080", w.Addr(2).String() + ":80"} { // a client that ends its side first
 		host, port, _ := strings.Cut(to, ":")
 		check(fmt.Sprintf(`python3 -c '
@@ -131,10 +133,12 @@ func TestNoNetwork(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer sb.Close()
-	if got := script(t, sb, "ls /sys/class/net 2>/dev/null; tail -n +3 /proc/net/dev | grep -v lo:; env | grep -i proxy; cat /etc/resolv.conf"); got != "# no network" {
+	if got := script(t, sb, "ls /sys/class/net 2>/dev/null; tail -n +3 /proc/net/dev | grep -v lo:; env | grep -i "+
+		"proxy; cat /etc/resolv.conf"); got != "# no network" {
 		t.Error(got)
 	}
-	if err := sb.(sandbox.Rewirer).Rewire(t.Context(), sandbox.Network{Mode: "public"}); !errors.As(err, new(*sandbox.Unsupported)) {
+	if err := sb.(sandbox.Rewirer).Rewire(t.Context(), sandbox.Network{Mode: "public"}); !errors.As(err,
+		new(*sandbox.Unsupported)) {
 		t.Error(err)
 	}
 	for _, n := range []sandbox.Network{{Mode: "allow", Allow: []string{"http://x"}}, {Mode: "some"}} {
@@ -173,18 +177,25 @@ func TestNetworkAttacks(t *testing.T) {
 		t.Fatal(got)
 	}
 	direct := func(hosts string, port int) string {
-		return fmt.Sprintf("for h in %s; do curl -s --noproxy '*' -m 10 http://$h:%d/; curl -s -m 10 http://$h:%d/; curl -s -p -m 10 http://$h:%d/; curl -s -m 10 --socks5 127.0.0.1:61080 http://$h:%d/; done", hosts, port, port, port, port)
+		return fmt.Sprintf("for h in %s; do curl -s --noproxy '*' -m 10 http://$h:%d/; curl -s -m 10 http://$h:%d/; "+
+			"curl -s -p -m 10 http://$h:%d/; curl -s -m 10 --socks5 127.0.0.1:61080 http://$h:%d/; done", hosts, port,
+			port, port, port)
 	}
 	evil := w.Addr(3).As4()
 	decimal := binary.BigEndian.Uint32(evil[:])
-	spellings := fmt.Sprintf("%v %d 0x%x 0%o.0%o.0%o.0%o %d.%d [::ffff:%v] [64:ff9b::%x:%x]", w.Addr(3), decimal, decimal, evil[0], evil[1], evil[2], evil[3],
+	spellings := fmt.Sprintf("%v %d 0x%x 0%o.0%o.0%o.0%o %d.%d [::ffff:%v] [64:ff9b::%x:%x]", w.Addr(3), decimal,
+		decimal, evil[0], evil[1], evil[2], evil[3],
 		evil[0], decimal&0xffffff, w.Addr(3), decimal>>16, decimal&0xffff)
 	for _, tt := range []struct{ name, script, refused string }{
 		{"an address and its other spellings", direct(spellings, 80), w.Addr(3).String() + " 80 not on the list"},
 		{"a name", direct("evil.example", 80), "evil.example 80 not on the list"},
-		{"the Host of a good name", fmt.Sprintf("curl -s -m 10 --noproxy '*' -H 'Host: good.example' http://%v/; curl -s -m 10 -H 'Host: good.example' http://%v/; curl -s -m 10 --noproxy '*' --resolve good.example:80:%v http://good.example/; curl -s -m 10 --connect-to good.example:80:%v:80 -p http://good.example/", w.Addr(3), w.Addr(3), w.Addr(3), w.Addr(3)), w.Addr(3).String() + " 80"},
+		{"the Host of a good name", fmt.Sprintf("curl -s -m 10 --noproxy '*' -H 'Host: good.example' http://%v/; "+
+			"curl -s -m 10 -H 'Host: good.example' http://%v/; curl -s -m 10 --noproxy '*' --resolve "+
+			"good.example:80:%v http://good.example/; curl -s -m 10 --connect-to good.example:80:%v:80 -p "+
+			"http://good.example/", w.Addr(3), w.Addr(3), w.Addr(3), w.Addr(3)), w.Addr(3).String() + " 80"},
 		{"rebinding", direct("rebound.good.example", port), fmt.Sprintf("rebound.good.example %d resolves to", port)},
-		{"this host", direct(fmt.Sprintf("127.0.0.1 [::1] %v [%v] 0.0.0.0 10.255.255.1 10.255.255.2 sandbox localhost", w.Addr(1), w.Addr6(1)), port), fmt.Sprintf("%v %d not on the list", w.Addr(1), port)},
+		{"this host", direct(fmt.Sprintf("127.0.0.1 [::1] %v [%v] 0.0.0.0 10.255.255.1 10.255.255.2 sandbox localhost",
+			w.Addr(1), w.Addr6(1)), port), fmt.Sprintf("%v %d not on the list", w.Addr(1), port)},
 		{"other name servers, by UDP and TCP", fmt.Sprintf(`python3 - <<'P'
 import socket
 q = b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x04evil\x07example\x00\x00\x01\x00\x01"
@@ -212,14 +223,18 @@ for args in ((socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_TCP), (socket.AF_I
     try: socket.socket(*args); print("BROKEN", args)
     except PermissionError: pass
 P`, ""},
-		{"the interface", "ip link set tun0 down 2>/dev/null && echo BROKEN; ip addr add 93.184.1.1/8 dev tun0 2>/dev/null && echo BROKEN; ip route del default 2>/dev/null && echo BROKEN; ls /dev/net 2>/dev/null; exec 3<>/dev/net/tun && echo BROKEN", ""},
-		{"sockets of this host", fmt.Sprintf(`ls /var/run/docker.sock /run/docker.sock 2>/dev/null && echo BROKEN; python3 -c '
+		{"the interface", "ip link set tun0 down 2>/dev/null && echo BROKEN; ip addr add 93.184.1.1/8 dev tun0 " +
+			"2>/dev/null && echo BROKEN; ip route del default 2>/dev/null && echo BROKEN; ls /dev/net 2>/dev/null; " +
+			"exec 3<>/dev/net/tun && echo BROKEN", ""},
+		{"sockets of this host", fmt.Sprintf(
+			`ls /var/run/docker.sock /run/docker.sock 2>/dev/null && echo BROKEN; python3 -c '
 import socket
 for a in ("\0evalrun-test-%d", "/var/run/docker.sock"):
     try: socket.socket(socket.AF_UNIX).connect(a); print("BROKEN", a)
     except OSError: pass
 '`, os.Getpid()), ""},
-		{"metadata services", direct("169.254.169.254 [fd00:ec2::254] 2852039166 100.100.100.200", 80), "169.254.169.254 80 a metadata service"},
+		{"metadata services", direct("169.254.169.254 [fd00:ec2::254] 2852039166 100.100.100.200", 80),
+			"169.254.169.254 80 a metadata service"},
 		{"broadcasts", `python3 - <<'P'
 import socket
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -249,14 +264,16 @@ true`, ""},
 			}
 		})
 	}
-	if got := script(t, sb, "curl -sS --noproxy '*' http://good.example/; curl -sS http://good.example/"); got != "good good.example / 0\ngood good.example / 0" {
+	if got := script(t, sb, "curl -sS --noproxy '*' http://good.example/; curl -sS "+
+		"http://good.example/"); got != "good good.example / 0\ngood good.example / 0" {
 		t.Errorf("after all that: %s", got)
 	}
 	// Nor is this host a part of the public network, whatever its address.
 	if err := sb.(*box).Rewire(t.Context(), sandbox.Network{Mode: "public"}); err != nil {
 		t.Fatal(err)
 	}
-	if got := script(t, sb, direct(fmt.Sprintf("%v [%v] evil.example", w.Addr(1), w.Addr6(1)), port)); strings.Contains(got, "BROKEN") {
+	if got := script(t, sb, direct(fmt.Sprintf("%v [%v] evil.example", w.Addr(1), w.Addr6(1)), port)); strings.Contains(
+		got, "BROKEN") {
 		t.Error(got)
 	}
 	if got := script(t, sb, "curl -sS --noproxy '*' http://"+w.Addr(3).String()); !strings.Contains(got, "BROKEN") {
@@ -281,7 +298,8 @@ func TestNetworkEnds(t *testing.T) {
 	b.p.kill()
 	<-b.c.Done()
 	b.gate.Close()
-	if got := fmt.Sprint(b.Refused()); got != "[{evil.example 80 not on the list 1} {evil.example 0 not on the list 2}]" {
+	if got := fmt.Sprint(b.Refused()); got != "[{evil.example 80 not on the list 1} {evil.example 0 not on "+
+		"the list 2}]" {
 		t.Error(got)
 	}
 	if err := sb.Close(); err != nil {

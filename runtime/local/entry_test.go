@@ -19,8 +19,10 @@ func TestEntry(t *testing.T) {
 			before := left(t)
 			spec := sandbox.Spec{
 				Owner: sandbox.Self(), Dir: "/work", Env: map[string]string{"WHO": "me"},
-				Entrypoint: []string{"/bin/sh", "-c", `echo "$WHO in $(pwd): $0"; sleep 0.2; touch ready; exec sleep 1000`}, Cmd: []string{"well"},
-				Health: &sandbox.Health{Test: []string{"CMD-SHELL", "test -e ready"}, Interval: 20 * time.Millisecond, Retries: 1000},
+				Entrypoint: []string{"/bin/sh", "-c",
+					`echo "$WHO in $(pwd): $0"; sleep 0.2; touch ready; exec sleep 1000`}, Cmd: []string{"well"},
+				Health: &sandbox.Health{Test: []string{"CMD-SHELL", "test -e ready"}, Interval: 20 * time.Millisecond,
+					Retries: 1000},
 			}
 			sb, err := d.Create(t.Context(), spec)
 			if err != nil {
@@ -62,14 +64,17 @@ func TestUnhealthy(t *testing.T) {
 	d := require(t)
 	before := left(t)
 	for _, spec := range []sandbox.Spec{
-		{Health: &sandbox.Health{Test: []string{"CMD-SHELL", "echo no port; exit 1"}, Interval: time.Millisecond, Retries: 2}},
-		{Cmd: []string{"/bin/false"}, Health: &sandbox.Health{Test: []string{"CMD-SHELL", "echo no port; exit 1"}, Interval: time.Hour}},
+		{Health: &sandbox.Health{Test: []string{"CMD-SHELL", "echo no port; exit 1"}, Interval: time.Millisecond,
+			Retries: 2}},
+		{Cmd: []string{"/bin/false"}, Health: &sandbox.Health{Test: []string{"CMD-SHELL", "echo no port; exit 1"},
+			Interval: time.Hour}},
 	} {
 		spec.Owner = sandbox.Self()
 		_, err := d.Create(context.Background(), spec)
 		var u *executor.Unhealthy
 		var e *sandbox.Error
-		if !errors.As(err, &u) || u.Output != "no port\n" || !errors.As(err, &e) || e.Op != "create" || e.Detail != "no port\n" {
+		if !errors.As(err, &u) || u.Output != "no port\n" || !errors.As(err, &e) || e.Op != "create" ||
+			e.Detail != "no port\n" {
 			t.Errorf("%v", err)
 		}
 	}

@@ -61,7 +61,8 @@ func TestHungAtStart(t *testing.T) {
 	d.first = time.Millisecond
 	_, err := d.Create(t.Context(), sandbox.Spec{Owner: sandbox.Self()})
 	var e *sandbox.Error
-	if !errors.As(err, &e) || errors.Is(err, sandbox.ErrGone) || !strings.Contains(err.Error(), "its executor does not answer") || !strings.Contains(e.Detail, "goroutine ") {
+	if !errors.As(err, &e) || errors.Is(err, sandbox.ErrGone) ||
+		!strings.Contains(err.Error(), "its executor does not answer") || !strings.Contains(e.Detail, "goroutine ") {
 		t.Errorf("error %v: %+v", err, e)
 	}
 	d.Close()
@@ -78,7 +79,8 @@ func TestHungUnisolated(t *testing.T) {
 			d.grace = 200 * time.Millisecond
 			t.Cleanup(func() { d.Close() })
 			sb := create(t, d, sandbox.Spec{})
-			out, _ := sh(t, sb, "setsid setsid sleep 1000 >/dev/null & sleep 1000 >/dev/null & echo $!; setsid sh -c 'echo $$; exec sleep 1000 >/dev/null' & sleep 0.1")
+			out, _ := sh(t, sb, "setsid setsid sleep 1000 >/dev/null & sleep 1000 >/dev/null & echo $!; setsid sh -c "+
+				"'echo $$; exec sleep 1000 >/dev/null' & sleep 0.1")
 			pids := strings.Fields(out)
 			if len(pids) != 2 {
 				t.Fatalf("%q", out)
@@ -98,7 +100,8 @@ func TestHungUnisolated(t *testing.T) {
 			}
 			for _, s := range pids {
 				pid, _ := strconv.Atoi(s)
-				if err := syscall.Kill(pid, 0); err == nil && executor.Threads(pid) != "" && !strings.Contains(executor.Threads(pid), "state Z") {
+				if err := syscall.Kill(pid, 0); err == nil && executor.Threads(pid) != "" &&
+					!strings.Contains(executor.Threads(pid), "state Z") {
 					t.Errorf("process %d is left", pid)
 					syscall.Kill(pid, syscall.SIGKILL)
 				}

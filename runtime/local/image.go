@@ -69,7 +69,8 @@ func newMapped(base int) (*os.File, error) {
 	theirs := os.NewFile(uintptr(fds[1]), "")
 	m := []syscall.SysProcIDMap{{ContainerID: 0, HostID: base, Size: Count}}
 	cmd := &exec.Cmd{
-		Path: fmt.Sprintf("/proc/self/fd/%d", bin.Fd()), Args: []string{isolate.Name, "serve", "0"}, ExtraFiles: []*os.File{theirs}, Dir: "/",
+		Path: fmt.Sprintf("/proc/self/fd/%d", bin.Fd()), Args: []string{isolate.Name, "serve", "0"},
+		ExtraFiles: []*os.File{theirs}, Dir: "/",
 		Env:         []string{"GOMAXPROCS=1"},
 		SysProcAttr: &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER, UidMappings: m, GidMappings: m},
 	}

@@ -35,7 +35,8 @@ func unpacked(t *testing.T) string {
 		}
 	}
 	os.MkdirAll(filepath.Join(root, "etc"), 0o755)
-	os.WriteFile(filepath.Join(root, "etc/passwd"), []byte("root:x:0:0::/root:/bin/sh\napp:x:1234:1234::/app:/bin/sh\n"), 0o644)
+	os.WriteFile(filepath.Join(root, "etc/passwd"),
+		[]byte("root:x:0:0::/root:/bin/sh\napp:x:1234:1234::/app:/bin/sh\n"), 0o644)
 	os.WriteFile(filepath.Join(root, "etc/marker"), []byte("from the image\n"), 0o600)
 	return root
 }
@@ -71,7 +72,8 @@ func TestImage(t *testing.T) {
 		t.Error("the image itself has a new file")
 	}
 	if manyUsers() {
-		x, err := one.Exec(context.Background(), sandbox.Command{Args: []string{"sh", "-c", "[ -r /etc/marker ]"}, User: "app"})
+		x, err := one.Exec(context.Background(),
+			sandbox.Command{Args: []string{"sh", "-c", "[ -r /etc/marker ]"}, User: "app"})
 		if err != nil || x.Code != 1 {
 			t.Errorf("a user of the image reads what is root's: %+v, %v", x, err)
 		}

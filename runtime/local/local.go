@@ -58,7 +58,8 @@ func (d *Driver) Name() string {
 // Describe says how limits are kept where that differs from what one would expect.
 func (d *Driver) Describe() map[string]string {
 	if d.plain {
-		return map[string]string{"isolation": "none", "memory": "not limited", "pids": "not limited", "disk": "not limited", "network": "the host's"}
+		return map[string]string{"isolation": "none", "memory": "not limited", "pids": "not limited",
+			"disk": "not limited", "network": "the host's"}
 	}
 	m := map[string]string{}
 	g := findGroups()
@@ -168,7 +169,8 @@ func (d *Driver) image(img sandbox.Image) (dir string, err error) {
 		if img.Ref == "" {
 			what = "build an image"
 		}
-		return "", &sandbox.Unsupported{Driver: d.Name(), What: what + " (images need the driver docker; an unpacked root is dir:/path)"}
+		return "", &sandbox.Unsupported{Driver: d.Name(),
+			What: what + " (images need the driver docker; an unpacked root is dir:/path)"}
 	}
 	dir, err = filepath.EvalSymlinks(dir)
 	if err == nil {
@@ -299,10 +301,12 @@ func layoutOf(spec *sandbox.Spec, image string) *isolate.Layout {
 		l.Entries = common(Hostname)
 	}
 	if spec.Shm > 0 {
-		l.Entries = append(l.Entries[:len(l.Entries):len(l.Entries)], isolate.Entry{Kind: isolate.Tmpfs, Path: "/dev/shm", Mode: 0o1777, Size: spec.Shm})
+		l.Entries = append(l.Entries[:len(l.Entries):len(l.Entries)],
+			isolate.Entry{Kind: isolate.Tmpfs, Path: "/dev/shm", Mode: 0o1777, Size: spec.Shm})
 	}
 	for p, n := range spec.Tmpfs {
-		l.Entries = append(l.Entries[:len(l.Entries):len(l.Entries)], isolate.Entry{Kind: isolate.Tmpfs, Path: filepath.Clean("/" + p), Mode: 0o1777, Size: n})
+		l.Entries = append(l.Entries[:len(l.Entries):len(l.Entries)],
+			isolate.Entry{Kind: isolate.Tmpfs, Path: filepath.Clean("/" + p), Mode: 0o1777, Size: n})
 	}
 	return l
 }

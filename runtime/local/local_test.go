@@ -56,7 +56,8 @@ func create(t testing.TB, d *Driver, spec sandbox.Spec) sandbox.Sandbox {
 func sh(t testing.TB, sb sandbox.Sandbox, script string) (string, sandbox.Exit) {
 	t.Helper()
 	var out bytes.Buffer
-	x, err := sb.Exec(context.Background(), sandbox.Command{Args: []string{"/bin/sh", "-c", script}, Stdout: &out, Timeout: 2 * time.Minute})
+	x, err := sb.Exec(context.Background(),
+		sandbox.Command{Args: []string{"/bin/sh", "-c", script}, Stdout: &out, Timeout: 2 * time.Minute})
 	if err != nil {
 		t.Fatalf("%s: %v", script, err)
 	}
@@ -65,7 +66,8 @@ func sh(t testing.TB, sb sandbox.Sandbox, script string) (string, sandbox.Exit) 
 
 func TestFirst(t *testing.T) {
 	sb := create(t, require(t), sandbox.Spec{})
-	out, x := sh(t, sb, "id; pwd; ls -la / /etc /dev /tmp; cat /proc/self/mountinfo; cat /proc/self/status; ps aux; env; exit 3")
+	out, x := sh(t, sb, "id; pwd; ls -la / /etc /dev /tmp; cat /proc/self/mountinfo; cat /proc/self/status; ps aux; "+
+		"env; exit 3")
 	if x.Code != 3 || !strings.Contains(out, "uid=0") {
 		t.Errorf("%+v\n%s", x, out)
 	}

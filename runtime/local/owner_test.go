@@ -31,7 +31,8 @@ func asOwner() {
 	}
 	// One in the background with a session of its own, one in the foreground.
 	mark := os.Getenv("EVALRUN_TEST_MARK")
-	x, err := sb.Exec(context.Background(), sandbox.Command{Args: []string{"/bin/sh", "-c", "setsid sleep " + mark + " >/dev/null 2>&1 & sleep 0.1"}})
+	x, err := sb.Exec(context.Background(),
+		sandbox.Command{Args: []string{"/bin/sh", "-c", "setsid sleep " + mark + " >/dev/null 2>&1 & sleep 0.1"}})
 	if err != nil || x.Code != 0 {
 		fmt.Println("error", x, err)
 		os.Exit(1)
@@ -67,7 +68,8 @@ func running(mark string) int {
 	n := 0
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, f := range files {
-		if b, _ := os.ReadFile(f); strings.Contains(string(b), "\x00"+mark+"\x00") && strings.HasPrefix(string(b), "sleep\x00") {
+		if b, _ := os.ReadFile(f); strings.Contains(string(b), "\x00"+mark+"\x00") &&
+			strings.HasPrefix(string(b), "sleep\x00") {
 			n++
 		}
 	}
@@ -77,7 +79,8 @@ func running(mark string) int {
 // remains lists what a sandbox has left outside.
 func remains(id string) []string {
 	var out []string
-	for _, d := range []string{findGroups().v2, findGroups().own["memory"], findGroups().own["pids"], findGroups().own["cpu"]} {
+	for _, d := range []string{findGroups().v2, findGroups().own["memory"], findGroups().own["pids"],
+		findGroups().own["cpu"]} {
 		if d != "" {
 			m, _ := filepath.Glob(filepath.Join(d, prefix+id))
 			out = append(out, m...)
@@ -137,7 +140,8 @@ func TestReapAfterCrash(t *testing.T) {
 	if len(remains(id)) == 0 {
 		t.Fatal("nothing remains, so nothing is tested")
 	}
-	if n, err := d.Reap(context.Background(), func(o sandbox.Owner) bool { return o.PID != cmd.Process.Pid }); err != nil || n != 1 {
+	if n, err := d.Reap(context.Background(),
+		func(o sandbox.Owner) bool { return o.PID != cmd.Process.Pid }); err != nil || n != 1 {
 		t.Errorf("Reap: %d, %v", n, err)
 	}
 	if r := remains(id); len(r) > 0 {

@@ -59,7 +59,8 @@ func (b *box) start(ctx context.Context, spec sandbox.Spec, image string) (err e
 		return err
 	}
 	defer b.cg.close()
-	req := isolate.Start{Name: b.id, Base: uint64(os.Geteuid()), Size: 1, Remove: append(slices.Clone(b.cg.dirs), b.entry()), Tasks: uint64(len(b.cg.tasks))}
+	req := isolate.Start{Name: b.id, Base: uint64(os.Geteuid()), Size: 1,
+		Remove: append(slices.Clone(b.cg.dirs), b.entry()), Tasks: uint64(len(b.cg.tasks))}
 	root := manyUsers()
 	if root {
 		b.base = outerUsers().take()
@@ -129,7 +130,8 @@ func (b *box) connect(ctx context.Context, req isolate.Start, extra []int, cfg e
 		return fmt.Errorf("starting its first process: %w", err)
 	}
 	b.c, err = executor.New(ctx, ours, executor.Options{
-		Driver: b.d.Name(), ID: b.id, Config: cfg, Disk: !b.d.plain, Gone: b.gone, Hung: b.hung, Grace: b.d.grace, Start: b.d.first,
+		Driver: b.d.Name(), ID: b.id, Config: cfg, Disk: !b.d.plain, Gone: b.gone, Hung: b.hung, Grace: b.d.grace,
+		Start: b.d.first,
 	})
 	return err
 }

@@ -16,7 +16,8 @@ var systemDirs = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "
 // From /etc, an allow-list: what programs need to be found, to draw text, to check certificates, to
 // tell the time. Never what could hold a secret: /etc/ssl only by the parts that are public.
 var (
-	etcFiles = []string{"ld.so.cache", "localtime", "timezone", "nsswitch.conf", "services", "protocols", "mime.types", "os-release", "debian_version",
+	etcFiles = []string{"ld.so.cache", "localtime", "timezone", "nsswitch.conf", "services", "protocols", "mime.types",
+		"os-release", "debian_version",
 		"ssl/openssl.cnf", "pki/tls/cert.pem", "pki/tls/openssl.cnf", "bash.bashrc", "profile", "inputrc"}
 	etcDirs = []string{"alternatives", "fonts", "ssl/certs", "pki/tls/certs", "pki/ca-trust"}
 	// Without these a Java runtime does not start: its own folder in /usr is full of links to them.

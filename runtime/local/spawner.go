@@ -105,7 +105,8 @@ func newSpawner() (*spawner, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &spawner{conn: c.(*net.UnixConn), procs: map[uint64]*process{}, errs: &tailBuffer{}, asks: make(chan struct{}, 1), done: make(chan struct{})}
+	s := &spawner{conn: c.(*net.UnixConn), procs: map[uint64]*process{}, errs: &tailBuffer{},
+		asks: make(chan struct{}, 1), done: make(chan struct{})}
 	s.cmd = &exec.Cmd{
 		Path: fmt.Sprintf("/proc/self/fd/%d", bin.Fd()),
 		Args: []string{isolate.Name, "spawn"},

@@ -122,7 +122,8 @@ func (d *Driver) Reap(ctx context.Context, alive func(sandbox.Owner) bool) (int,
 func foreign(dir string) bool {
 	for _, d := range []string{dir, filepath.Dir(dir)} {
 		var st unix.Stat_t
-		if unix.Lstat(d, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR || int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0 {
+		if unix.Lstat(d, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR || int(st.Uid) != os.Geteuid() ||
+			st.Mode&0o022 != 0 {
 			return true
 		}
 	}

@@ -122,16 +122,19 @@ func copyOfRoot(t *testing.T) {
 
 // nested runs the calling test again, as process 1 of a process namespace.
 func nested(t *testing.T) {
-	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v="+fmt.Sprint(testing.Verbose()))
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^"+t.Name()+"$",
+		"-test.v="+fmt.Sprint(testing.Verbose()))
 	cmd.Env = append(os.Environ(), "EVALRUN_TEST_NESTED=user", "TMPDIR=/tmp")
 	id := []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
 	gid := []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags: syscall.CLONE_NEWUSER | syscall.CLONE_NEWPID | syscall.CLONE_NEWNS, UidMappings: id, GidMappings: gid, Pdeathsig: syscall.SIGKILL,
+		Cloneflags: syscall.CLONE_NEWUSER | syscall.CLONE_NEWPID | syscall.CLONE_NEWNS, UidMappings: id,
+		GidMappings: gid, Pdeathsig: syscall.SIGKILL,
 	}
 	if os.Geteuid() == 0 {
 		cmd.Env = append(cmd.Env, "EVALRUN_TEST_NESTED=root")
-		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS,
+			Pdeathsig: syscall.SIGKILL}
 	}
 	out, err := cmd.CombinedOutput()
 	if errors.Is(err, syscall.EPERM) && os.Getenv("EVALRUN_TEST_LOCAL") == "" {
@@ -168,7 +171,8 @@ func left(t *testing.T) []string {
 		for p := pid; p > 1 && depth < 100; p, depth = parents[p], depth+1 {
 			if p == self {
 				// The spawner itself may stay for a while: the next sandbox needs it.
-				if cmd, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); pid != self && !strings.HasPrefix(string(cmd), "evalrun-init\x00spawn") {
+				if cmd, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); pid != self &&
+					!strings.HasPrefix(string(cmd), "evalrun-init\x00spawn") {
 					out = append(out, "process "+names[pid])
 				}
 				break
@@ -177,7 +181,8 @@ func left(t *testing.T) []string {
 	}
 	b, _ := os.ReadFile("/proc/self/mountinfo")
 	for line := range strings.Lines(string(b)) {
-		if !strings.Contains(line, "docker") && !strings.Contains(line, "containerd") { // an engine beside us comes and goes as it likes
+		// an engine beside us comes and goes as it likes
+		if !strings.Contains(line, "docker") && !strings.Contains(line, "containerd") {
 			out = append(out, "mount "+strings.TrimSpace(line))
 		}
 	}

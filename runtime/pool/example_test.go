@@ -11,7 +11,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// Room is taken for all machines of a session at once, so that no session waits while it holds some.
+// Room is taken for all machines of a session at once, so that no session waits while it holds
+// some.
 func ExamplePool_Acquire() {
 	ctx := context.Background()
 	p := pool.New(pool.Options{Memory: 2 << 30}, fake.New(fake.Options{}))

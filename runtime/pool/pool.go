@@ -47,7 +47,8 @@ type Options struct {
 // Warm says how many fresh sandboxes are made ahead. They are made when one like them was just
 // handed out, while there is room that nobody waits for, and each is handed out once. They take a
 // part of the budget, so it should be larger than what the workers can hold; where it is not, they
-// give way. No run sets it yet: the sandboxes of agents' own workspaces will, where starts are slow.
+// give way. No run sets it yet: the sandboxes of agents' own workspaces will, where starts are
+// slow.
 type Warm struct {
 	Each  int           // of a kind: same spec but for the owner; 0: none
 	Total int           // of all kinds; 0: Each

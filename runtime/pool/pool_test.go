@@ -110,8 +110,11 @@ func TestStorm(t *testing.T) {
 			slow    = rapid.IntRange(0, 3).Draw(r, "slow")
 		)
 		synctest.Test(t, func(t *testing.T) {
-			d := &scale{Driver: fake.New(fake.Options{FailCreate: fails, SlowCreate: time.Duration(slow) * time.Second, SlowClose: time.Duration(slow) * time.Second})}
-			p := pool.New(pool.Options{Sandboxes: maxN, Memory: maxMem, Alone: alone, Starts: starts, Warm: pool.Warm{Each: warm, Idle: 20 * time.Second}}, d)
+			d := &scale{Driver: fake.New(
+				fake.Options{FailCreate: fails, SlowCreate: time.Duration(slow) * time.Second,
+					SlowClose: time.Duration(slow) * time.Second})}
+			p := pool.New(pool.Options{Sandboxes: maxN, Memory: maxMem, Alone: alone, Starts: starts,
+				Warm: pool.Warm{Each: warm, Idle: 20 * time.Second}}, d)
 			var wg sync.WaitGroup
 			for w := range workers {
 				rnd := rand.New(rand.NewPCG(seed, uint64(w)))
@@ -131,7 +134,8 @@ func TestStorm(t *testing.T) {
 				t.Errorf("%d sandboxes, %d bytes are left", d.n, d.mem)
 			}
 			if maxN > 0 && d.mostN > maxN || maxMem > 0 && d.mostMem > max(maxMem, alone) || d.mostStarting > starts {
-				t.Errorf("at most %d sandboxes, %d bytes, %d starting; the budget was %d, %d, %d", d.mostN, d.mostMem, d.mostStarting, maxN, maxMem, starts)
+				t.Errorf("at most %d sandboxes, %d bytes, %d starting; the budget was %d, %d, %d", d.mostN, d.mostMem,
+					d.mostStarting, maxN, maxMem, starts)
 			}
 		})
 	})
@@ -161,7 +165,8 @@ func session(t *testing.T, p *pool.Pool, rnd *rand.Rand) {
 	if rnd.IntN(10) > 0 {
 		defer l.Close()
 	} else {
-		time.AfterFunc(time.Duration(rnd.IntN(5))*time.Second, func() { l.Close() }) // from elsewhere, perhaps in the middle
+		// from elsewhere, perhaps in the middle
+		time.AfterFunc(time.Duration(rnd.IntN(5))*time.Second, func() { l.Close() })
 	}
 	for _, i := range rnd.Perm(len(specs)) {
 		spec := specs[i]
@@ -315,7 +320,8 @@ func TestGuess(t *testing.T) {
 }
 
 func TestNeverFits(t *testing.T) {
-	p := pool.New(pool.Options{Memory: 100, CPUs: 2, Sandboxes: 3, Default: sandbox.Reserve{Memory: 10}}, fake.New(fake.Options{}))
+	p := pool.New(pool.Options{Memory: 100, CPUs: 2, Sandboxes: 3, Default: sandbox.Reserve{Memory: 10}},
+		fake.New(fake.Options{}))
 	defer p.Close()
 	for name, specs := range map[string][]sandbox.Spec{
 		"memory":        {mem(60), mem(50)},
@@ -333,7 +339,9 @@ func TestNeverFits(t *testing.T) {
 			t.Errorf("%s: the message lacks the budget: %v", name, err)
 		}
 	}
-	if err := pool.New(pool.Options{Memory: 1 << 30}, fake.New(fake.Options{})).Fits([]sandbox.Spec{mem(2 << 30)}); !strings.Contains(err.Error(), ": 1 sandbox, 2.0 GiB; the budget is 1.0 GiB (") {
+	if err := pool.New(pool.Options{Memory: 1 << 30},
+		fake.New(fake.Options{})).Fits([]sandbox.Spec{mem(2 << 30)}); !strings.Contains(err.Error(),
+		": 1 sandbox, 2.0 GiB; the budget is 1.0 GiB (") {
 		t.Errorf("what is not limited is told: %v", err)
 	}
 	// What is reserved counts, not the limit; exactly the budget fits; nothing always fits.
@@ -400,7 +408,8 @@ func TestFailures(t *testing.T) {
 		p := pool.New(pool.Options{Sandboxes: 1}, d)
 		l := acquire(t, p, sandbox.Spec{})
 		var infra *sandbox.Error
-		if _, err := l.Sandbox(t.Context(), sandbox.Spec{}); !errors.As(err, &infra) || !errors.Is(err, fake.ErrInjected) {
+		if _, err := l.Sandbox(t.Context(), sandbox.Spec{}); !errors.As(err, &infra) ||
+			!errors.Is(err, fake.ErrInjected) {
 			t.Errorf("error %v", err)
 		}
 		if s := p.Stats(); s.Failed != 1 || s.Started != 0 {
@@ -419,7 +428,8 @@ func TestFailures(t *testing.T) {
 			t.Errorf("%d lost, want 1", s.Lost)
 		}
 		l = acquire(t, p, sandbox.Spec{Platform: "plan9/mips"})
-		if _, err := l.Sandbox(t.Context(), sandbox.Spec{Platform: "plan9/mips"}); !errors.As(err, &cannot) || errors.As(err, &infra) {
+		if _, err := l.Sandbox(t.Context(), sandbox.Spec{Platform: "plan9/mips"}); !errors.As(err, &cannot) ||
+			errors.As(err, &infra) {
 			t.Errorf("unsupported: error %v", err)
 		}
 		l.Close()

@@ -121,7 +121,8 @@ func (p *Pool) refill(d sandbox.Driver, key string, spec sandbox.Spec) {
 				alike++
 			}
 		}
-		if p.closed || len(p.waiting) > 0 || alike >= p.options.Warm.Each || all >= p.options.Warm.Total || !p.used.plus(size).within(p.budget) {
+		if p.closed || len(p.waiting) > 0 || alike >= p.options.Warm.Each || all >= p.options.Warm.Total ||
+			!p.used.plus(size).within(p.budget) {
 			return
 		}
 		p.used = p.used.plus(size)

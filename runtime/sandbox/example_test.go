@@ -13,8 +13,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// driver is a driver in memory, so that the examples run anywhere; local.New and docker.New are made
-// in the same way.
+// driver is a driver in memory, so that the examples run anywhere; local.New and docker.New are
+// made in the same way.
 func driver() sandbox.Driver { return fake.New(fake.Options{}) }
 
 // Files go in, a command runs, and its exit code is a result: only an error means that the sandbox

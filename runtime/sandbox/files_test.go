@@ -91,7 +91,8 @@ refused disk
 }
 
 func TestFilesLimits(t *testing.T) {
-	b := archive(t, tar.Header{Typeflag: tar.TypeReg, Name: "a", Size: 600}, tar.Header{Typeflag: tar.TypeReg, Name: "b", Size: 600})
+	b := archive(t, tar.Header{Typeflag: tar.TypeReg, Name: "a", Size: 600},
+		tar.Header{Typeflag: tar.TypeReg, Name: "b", Size: 600})
 	read := func(l sandbox.Limits) (n int, err error) {
 		for _, e := range sandbox.Files(bytes.NewReader(b), l) {
 			if e != nil {
@@ -129,8 +130,10 @@ func TestFilesLimits(t *testing.T) {
 func FuzzFiles(f *testing.F) {
 	f.Add([]byte(nil))
 	f.Add(archive(f, tar.Header{Typeflag: tar.TypeDir, Name: "d/"}, tar.Header{Typeflag: tar.TypeReg, Name: "d/file"},
-		tar.Header{Typeflag: tar.TypeSymlink, Name: "l", Linkname: "/etc"}, tar.Header{Typeflag: tar.TypeFifo, Name: "p"}))
-	f.Add(archive(f, tar.Header{Typeflag: tar.TypeReg, Name: "../x", Size: 5000}, tar.Header{Typeflag: tar.TypeReg, Name: strings.Repeat("n", 300)}))
+		tar.Header{Typeflag: tar.TypeSymlink, Name: "l", Linkname: "/etc"},
+		tar.Header{Typeflag: tar.TypeFifo, Name: "p"}))
+	f.Add(archive(f, tar.Header{Typeflag: tar.TypeReg, Name: "../x", Size: 5000},
+		tar.Header{Typeflag: tar.TypeReg, Name: strings.Repeat("n", 300)}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		limits := sandbox.Limits{Files: 20, Bytes: 1 << 20, Name: 100}
 		files, total := 0, int64(0)
@@ -139,7 +142,8 @@ func FuzzFiles(f *testing.F) {
 			if err != nil {
 				continue
 			}
-			if !fs.ValidPath(strings.ToValidUTF8(file.Name, "?")) || path.IsAbs(file.Name) || len(file.Name) > limits.Name {
+			if !fs.ValidPath(strings.ToValidUTF8(file.Name, "?")) || path.IsAbs(file.Name) ||
+				len(file.Name) > limits.Name {
 				t.Fatalf("name %q", file.Name)
 			}
 			switch file.Mode.Type() {

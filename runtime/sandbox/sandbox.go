@@ -121,8 +121,9 @@ type Image struct {
 	Target     string            // stage of the Dockerfile; "": the last
 	Platform   string            // "linux/amd64"; "": the driver's own
 	Network    string            // of a build's commands: "" or "public", or "none"
-	Timeout    time.Duration     // for pulling or building it, waiting for another's turn not counted; 0: the driver's default
-	Name       string            // what people are told that is being made; no part of its identity
+	// for pulling or building it, waiting for another's turn not counted; 0: the driver's default
+	Timeout time.Duration
+	Name    string // what people are told that is being made; no part of its identity
 }
 
 // IsZero reports whether the image is the driver's default.
@@ -149,11 +150,13 @@ const CPUShare = 128
 // A Spec describes a sandbox to be made. Zero limits mean the driver's defaults, which are printed
 // in the plan.
 type Spec struct {
-	Owner    Owner
-	Image    Image
-	Services map[string]Spec // sidecars in main's private network, by the names that it knows them by; healthy before it starts
-	After    []string        // of a service: others that are healthy before it starts
-	Aliases  []string        // other names that the machine is known by, to its services and to itself
+	Owner Owner
+	Image Image
+	// sidecars in main's private network, by the names that it knows them by; healthy before it
+	// starts
+	Services map[string]Spec
+	After    []string // of a service: others that are healthy before it starts
+	Aliases  []string // other names that the machine is known by, to its services and to itself
 	// Entrypoint with Cmd is a child of our own process 1, and not ended by KillAll. Nil: the
 	// image's. A service without a Cmd takes the image's; a main machine runs only what its spec,
 	// or the image's ENTRYPOINT, says, so an image that only has a CMD starts nothing.

@@ -100,7 +100,8 @@ func (j *job) working(ctx context.Context, shell, dir string) (s, d string, ok b
 	}
 	for _, d := range dirs {
 		for _, s := range shells {
-			c := sandbox.Command{Args: []string{s, "-c", ":"}, Dir: d, User: j.user(), Env: j.w.options.Env, Timeout: j.timeout}
+			c := sandbox.Command{Args: []string{s, "-c", ":"}, Dir: d, User: j.user(), Env: j.w.options.Env,
+				Timeout: j.timeout}
 			e, err := j.sb.Exec(ctx, c)
 			if err != nil {
 				return "", "", false, err
@@ -123,7 +124,8 @@ func (j *job) user() string {
 func (j *job) exec(ctx context.Context, shell, dir, id string) (res event.RunResult, moved string, err error) {
 	var out bytes.Buffer
 	limit := j.w.options.Limit
-	c := sandbox.Command{ID: id, Args: j.run.Args, Dir: dir, User: j.user(), Env: j.w.options.Env, Timeout: j.timeout, Stdout: &out, Limit: limit}
+	c := sandbox.Command{ID: id, Args: j.run.Args, Dir: dir, User: j.user(), Env: j.w.options.Env, Timeout: j.timeout,
+		Stdout: &out, Limit: limit}
 	mark := rand.Text()
 	if cd := j.enter(mark); len(c.Args) == 0 {
 		script := cd + j.run.Command

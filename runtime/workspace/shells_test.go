@@ -62,7 +62,8 @@ func real(t *testing.T, d sandbox.Driver, shell string) {
 	check("cd ..; rm -r 'a b'", "", 0, "/workspace")
 	check("mkdir x; cd x", "", 0, "/workspace/x")
 	check("rmdir ../x", "", 0, "/workspace/x")
-	if r := one("basename \"$PWD\""); !strings.Contains(r.Output, "/x is gone; this runs in /") || !strings.HasSuffix(r.Output, ")\nworkspace\n") || !strings.HasSuffix(r.Dir, "/workspace") {
+	if r := one("basename \"$PWD\""); !strings.Contains(r.Output, "/x is gone; this runs in /") ||
+		!strings.HasSuffix(r.Output, ")\nworkspace\n") || !strings.HasSuffix(r.Dir, "/workspace") {
 		t.Errorf("a directory that is gone: %+v", r)
 	}
 	check("exit 127", "", 127, "/workspace")
@@ -76,10 +77,12 @@ func real(t *testing.T, d sandbox.Driver, shell string) {
 		t.Errorf("line numbers are not those of the command: %+v", r)
 	}
 	r := one("i=0; while [ $i -lt 3000 ]; do i=$((i+1)); echo $i; done; mkdir y; cd y")
-	if !r.Truncated || r.OutBytes != 13893 || !strings.HasPrefix(r.Output, "1\n2\n") || !strings.HasSuffix(r.Output, "2999\n3000\n") || !strings.HasSuffix(r.Dir, "/workspace/y") {
+	if !r.Truncated || r.OutBytes != 13893 || !strings.HasPrefix(r.Output, "1\n2\n") ||
+		!strings.HasSuffix(r.Output, "2999\n3000\n") || !strings.HasSuffix(r.Dir, "/workspace/y") {
 		t.Errorf("long output: %+v", r)
 	}
-	check("mkdir -p /tmp/q; cat > big <<'EOF'\n"+strings.Repeat("0123456789abcde\n", 20000)+"EOF\nwc -c < big; cat; cd ..", "320000\n", 0, "/workspace")
+	check("mkdir -p /tmp/q; cat > big <<'EOF'\n"+strings.Repeat("0123456789abcde\n", 20000)+
+		"EOF\nwc -c < big; cat; cd ..", "320000\n", 0, "/workspace")
 	a := event.New(event.FromAgent, event.Run{Args: []string{"printf", "%s.", "$HOME", "a b"}})
 	step(t, w, run("cd y"))
 	if r := step(t, w, a); r.Output != "$HOME.a b." || r.Code != 0 {

@@ -72,7 +72,8 @@ func (w *Workspace) Kinds() []string { return []string{event.Run{}.Kind()} }
 func (w *Workspace) Step(ctx context.Context, a event.Event) (event.Body, error) {
 	run, ok := asRun(a.Body)
 	if !ok {
-		return event.Error{Code: "unsupported", Text: fmt.Sprintf("this environment does not execute actions of kind %q", a.Body.Kind())}, nil
+		return event.Error{Code: "unsupported",
+			Text: fmt.Sprintf("this environment does not execute actions of kind %q", a.Body.Kind())}, nil
 	}
 	if why := invalid(run); why != "" {
 		return event.Error{Code: "invalid_call", Text: why}, nil

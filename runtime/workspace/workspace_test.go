@@ -46,7 +46,8 @@ func run(command string) event.Event { return event.New(event.FromAgent, event.R
 func TestLazy(t *testing.T) {
 	gone := errors.New("no machine today")
 	calls := 0
-	w := workspace.New(func(context.Context) (sandbox.Sandbox, error) { calls++; return nil, gone }, workspace.Options{})
+	w := workspace.New(func(context.Context) (sandbox.Sandbox, error) { calls++; return nil, gone },
+		workspace.Options{})
 	for what, b := range map[string]event.Body{
 		"unsupported":  event.ToolCall{Name: "x"},
 		"invalid_call": event.Run{Command: " \n"},
@@ -56,7 +57,8 @@ func TestLazy(t *testing.T) {
 			t.Errorf("%#v: %#v, %v", b, got, err)
 		}
 	}
-	for _, r := range []event.Run{{Command: "a\x00b"}, {Args: []string{"x"}, Command: "y"}, {Args: []string{"x", strings.Repeat("y", 1<<17)}}} {
+	for _, r := range []event.Run{{Command: "a\x00b"}, {Args: []string{"x"}, Command: "y"},
+		{Args: []string{"x", strings.Repeat("y", 1<<17)}}} {
 		if got, err := w.Step(t.Context(), event.New(event.FromAgent, r)); err != nil || got.Kind() != "error" {
 			t.Errorf("%.50v: %#v, %v", r, got, err)
 		}
@@ -94,7 +96,8 @@ func TestShell(t *testing.T) {
 		if r.Output != tt.output || r.Code != tt.code || r.Dir != tt.dir && !(tt.dir == "" && r.Dir == "/workspace") {
 			t.Errorf("%s: %+v", tt.command, r)
 		}
-		if note := strings.Index(r.Output, ")\n") + 2; r.OutBytes != int64(len(r.Output)) && (note < 2 || r.OutBytes != int64(len(r.Output)-note)) {
+		if note := strings.Index(r.Output, ")\n") + 2; r.OutBytes != int64(len(r.Output)) &&
+			(note < 2 || r.OutBytes != int64(len(r.Output)-note)) {
 			t.Errorf("%s: %d bytes counted, %q shown", tt.command, r.OutBytes, r.Output)
 		}
 	}
@@ -131,12 +134,13 @@ func TestShell(t *testing.T) {
 
 func TestNoBash(t *testing.T) {
 	bash := 0
-	d := fake.New(fake.Options{Commands: map[string]fake.Func{"bash": nil}, OnExec: func(_ *fake.Sandbox, c sandbox.Command) error {
-		if c.Args[0] == "bash" {
-			bash++
-		}
-		return nil
-	}})
+	d := fake.New(fake.Options{Commands: map[string]fake.Func{"bash": nil},
+		OnExec: func(_ *fake.Sandbox, c sandbox.Command) error {
+			if c.Args[0] == "bash" {
+				bash++
+			}
+			return nil
+		}})
 	w := open(t, d, sandbox.Spec{}, workspace.Options{})
 	for i := range 3 {
 		a := run(fmt.Sprintf("echo once >> /tmp/n; exit %d", 125+i))
@@ -152,7 +156,8 @@ func TestNoBash(t *testing.T) {
 		t.Errorf("bash was tried %d times", bash)
 	}
 	// Nothing at all to run it with: that is what the agent is told.
-	w = open(t, fake.New(fake.Options{Commands: map[string]fake.Func{"bash": nil, "sh": nil}}), sandbox.Spec{}, workspace.Options{})
+	w = open(t, fake.New(fake.Options{Commands: map[string]fake.Func{"bash": nil, "sh": nil}}), sandbox.Spec{},
+		workspace.Options{})
 	if r := step(t, w, run("true")); r.Code != 127 || !strings.Contains(r.Output, "not found") {
 		t.Errorf("%+v", r)
 	}
@@ -163,7 +168,8 @@ func TestOutput(t *testing.T) {
 		p.Stdout.Write([]byte("a\x00b\xff\xfe\u00fc\x1b[31m"))
 		return 0
 	}
-	w := open(t, fake.New(fake.Options{Commands: map[string]fake.Func{"bytes": bytes}}), sandbox.Spec{}, workspace.Options{Limit: 1000})
+	w := open(t, fake.New(fake.Options{Commands: map[string]fake.Func{"bytes": bytes}}), sandbox.Spec{},
+		workspace.Options{Limit: 1000})
 	r := step(t, w, run("bytes"))
 	if r.Output != "a\uFFFDb\uFFFD\u00fc\x1b[31m" || r.OutBytes != 12 || r.Truncated {
 		t.Errorf("%+v", r)
@@ -172,11 +178,13 @@ func TestOutput(t *testing.T) {
 	if !r.Truncated || r.Full == "" || r.OutBytes != 588895 || r.Dir != "/tmp" {
 		t.Errorf("%+v", r)
 	}
-	if !strings.HasPrefix(r.Output, "1\n2\n3\n") || !strings.HasSuffix(r.Output, "99999\n100000\n") || len(r.Output) > 1100 || !utf8.ValidString(r.Output) {
+	if !strings.HasPrefix(r.Output, "1\n2\n3\n") || !strings.HasSuffix(r.Output, "99999\n100000\n") ||
+		len(r.Output) > 1100 || !utf8.ValidString(r.Output) {
 		t.Errorf("%q", r.Output)
 	}
 	// What no argument can hold goes another way, and says the same.
-	r = step(t, w, run("cat > /tmp/big <<'EOF'\n"+strings.Repeat("0123456789abcde\n", 20000)+"EOF\nwc -c /tmp/big; cat; cd /"))
+	r = step(t, w, run("cat > /tmp/big <<'EOF'\n"+strings.Repeat("0123456789abcde\n", 20000)+
+		"EOF\nwc -c /tmp/big; cat; cd /"))
 	if r.Output != "320000\n" || r.Code != 0 || r.Dir != "/" {
 		t.Errorf("a long command: %+v", r)
 	}
@@ -189,11 +197,13 @@ func TestEnds(t *testing.T) {
 		if r := step(t, w, run("true")); !r.OOM || r.Code == 0 {
 			t.Errorf("out of memory: %+v", r)
 		}
-		for _, tt := range []struct{ asked, want time.Duration }{{0, time.Minute}, {time.Second, time.Second}, {24 * time.Hour, time.Hour}} {
+		for _, tt := range []struct{ asked, want time.Duration }{{0, time.Minute}, {time.Second, time.Second},
+			{24 * time.Hour, time.Hour}} {
 			a := run("echo begun; sleep 1000000; echo never")
 			a.Timeout = tt.asked
 			begin := time.Now()
-			if r := step(t, w, a); !r.TimedOut || r.Code != -1 || r.Output != "begun\n" || r.WallMS != tt.want.Milliseconds() {
+			if r := step(t, w, a); !r.TimedOut || r.Code != -1 || r.Output != "begun\n" ||
+				r.WallMS != tt.want.Milliseconds() {
 				t.Errorf("%v: %+v", tt.asked, r)
 			}
 			if took := time.Since(begin); took != tt.want {

@@ -81,7 +81,8 @@ func TestMain(m *testing.M) {
 
 func TestAttacks(t *testing.T) {
 	if evalrun == "" {
-		t.Skip("set EVALRUN_TEST_LOCAL=1 to attack evalrun on this machine; needs what the driver local needs, and a few minutes")
+		t.Skip("set EVALRUN_TEST_LOCAL=1 to attack evalrun on this machine; needs what the driver local needs, and a " +
+			"few minutes")
 	}
 	var table strings.Builder
 	for _, group := range [][]row{configRows(), dataRows(), taskRows(), agentRows(), modelRows(t), folderRows()} {
@@ -93,8 +94,10 @@ func TestAttacks(t *testing.T) {
 		}
 	}
 	if *update && !testing.Short() {
-		page := "# Attacks\n\nBad input and hostile agents, played end to end by `scripts/attack` (EVALRUN_TEST_LOCAL=1 go test ./scripts/attack -update).\n" +
-			"Beside each a bystander's trial had to be scored, and afterwards nothing may be left: no process, file, control group or mount.\n\n" +
+		page := "# Attacks\n\nBad input and hostile agents, played end to end by `scripts/attack` " +
+			"(EVALRUN_TEST_LOCAL=1 go test ./scripts/attack -update).\n" +
+			"Beside each a bystander's trial had to be scored, and afterwards nothing may be left: no process, file, " +
+			"control group or mount.\n\n" +
 			"| group | attack | wanted | got |\n|---|---|---|---|\n" + table.String()
 		if err := os.WriteFile("../../docs/attacks.md", []byte(page), 0o644); err != nil {
 			t.Fatal(err)

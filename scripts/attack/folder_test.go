@@ -48,8 +48,10 @@ func folderRows() []row {
 	well := map[string]string{"bystander": "scored answered 0"}
 	resume, show := []string{"resume", "run", "--progress", "none"}, []string{"show", "run"}
 	const journal = "journal/control.jsonl"
-	folder := func(name string, args []string, exit int, trials map[string]string, spoil func(t *testing.T, run string), said ...string) row {
-		return row{group: "folder", name: name, args: args, exit: exit, trials: trials, prepare: done(spoil), said: said}
+	folder := func(name string, args []string, exit int, trials map[string]string, spoil func(t *testing.T, run string),
+		said ...string) row {
+		return row{group: "folder", name: name, args: args, exit: exit, trials: trials, prepare: done(spoil),
+			said: said}
 	}
 	nothing := func(*testing.T, string) {}
 	empty := func(t *testing.T, run string) {
@@ -68,20 +70,31 @@ func folderRows() []row {
 			return bytes.Replace(b, fmt.Appendf(nil, `"v": %d,`, rundir.Version), []byte(`"v": 99,`), 1)
 		}), "form 99"),
 		folder("newer journal", resume, 2, nil, newerJournal, "form 9", "newer"),
-		folder("finished, last line torn", resume, 1, nil, edit(journal, func(b []byte) []byte { return b[:len(b)-20] }), "journal/control.jsonl", "--accept-loss"),
-		folder("half a line more", resume, 0, well, edit(journal, func(b []byte) []byte { return append(b, `{"seq":9,"crc":"0`...) })),
-		folder("zeros at the end", resume, 0, well, edit(journal, func(b []byte) []byte { return append(b, make([]byte, 4096)...) })),
+		folder("finished, last line torn", resume, 1, nil,
+			edit(journal, func(b []byte) []byte { return b[:len(b)-20] }), "journal/control.jsonl", "--accept-loss"),
+		folder("half a line more", resume, 0, well,
+			edit(journal, func(b []byte) []byte { return append(b, `{"seq":9,"crc":"0`...) })),
+		folder("zeros at the end", resume, 0, well,
+			edit(journal, func(b []byte) []byte { return append(b, make([]byte, 4096)...) })),
 		folder("bad line in the middle", resume, 1, nil, edit(journal, func(b []byte) []byte {
 			return bytes.Replace(b, []byte(`"answered"`), []byte(`"answerde"`), 1)
 		}), "journal/control.jsonl", "--accept-loss"),
-		folder("plan cut short", resume, 1, nil, edit("plan.json", func(b []byte) []byte { return b[:len(b)/2] }), "plan.json"),
-		folder("run into a folder in use", []string{"run", "tasks:tasks.yaml", "--agent", "nop"}, 2, well, nothing, "resume"),
+		folder("plan cut short", resume, 1, nil, edit("plan.json", func(b []byte) []byte { return b[:len(b)/2] }),
+			"plan.json"),
+		folder("run into a folder in use", []string{"run", "tasks:tasks.yaml", "--agent", "nop"}, 2, well, nothing,
+			"resume"),
 		{group: "folder", name: "read-only, show", prepare: done(nothing), run: readOnly("show", "run"), trials: well},
-		{group: "folder", name: "read-only, resume", prepare: done(nothing), run: readOnly("resume", "run"), exit: 2, trials: well, said: []string{"read-only"}},
-		{group: "folder", name: "read-only, run", prepare: done(nothing), run: readOnly("run", "tasks:tasks.yaml", "--agent", "nop", "-o", "run/new"), exit: 2, said: []string{"read-only"}},
-		{group: "folder", name: "in use", files: map[string]string{"tasks.yaml": one, "slow.yaml": "- do: [{sleep: 3s}, {finish: yes}]"}, run: inUse,
+		{group: "folder", name: "read-only, resume", prepare: done(nothing), run: readOnly("resume", "run"), exit: 2,
+			trials: well, said: []string{"read-only"}},
+		{group: "folder", name: "read-only, run", prepare: done(nothing),
+			run: readOnly("run", "tasks:tasks.yaml", "--agent", "nop", "-o", "run/new"), exit: 2,
+			said: []string{"read-only"}},
+		{group: "folder", name: "in use",
+			files: map[string]string{"tasks.yaml": one, "slow.yaml": "- do: [{sleep: 3s}, {finish: yes}]"}, run: inUse,
 			exit: 2, said: []string{"in use"}, trials: map[string]string{"bystander": "scored answered 1"}},
-		{group: "folder", name: "stopped, then resumed", files: map[string]string{"tasks.yaml": one, "slow.yaml": "- do: [{sleep: 2s}, {finish: yes}]"}, run: stopped,
+		{group: "folder", name: "stopped, then resumed",
+			files:  map[string]string{"tasks.yaml": one, "slow.yaml": "- do: [{sleep: 2s}, {finish: yes}]"},
+			run:    stopped,
 			trials: map[string]string{"bystander": "scored answered 1"}},
 	}
 }
@@ -134,7 +147,8 @@ func readOnly(args ...string) func(t *testing.T, w *work) *exec.Cmd {
 
 // inUse starts a slow run and resumes it while it goes.
 func inUse(t *testing.T, w *work) *exec.Cmd {
-	slow := exec.Command(evalrun, "run", "tasks:tasks.yaml", "--agent", "script:slow.yaml", "-o", "run", "--progress", "none")
+	slow := exec.Command(evalrun, "run", "tasks:tasks.yaml", "--agent", "script:slow.yaml", "-o", "run", "--progress",
+		"none")
 	slow.Dir = w.dir
 	if err := slow.Start(); err != nil {
 		t.Fatal(err)
@@ -158,7 +172,8 @@ func again(cmd *exec.Cmd) *exec.Cmd {
 
 // stopped sends two signals to a run, and resumes it.
 func stopped(t *testing.T, w *work) *exec.Cmd {
-	slow := exec.Command(evalrun, "run", "tasks:tasks.yaml", "--agent", "script:slow.yaml", "-o", "run", "--progress", "none")
+	slow := exec.Command(evalrun, "run", "tasks:tasks.yaml", "--agent", "script:slow.yaml", "-o", "run", "--progress",
+		"none")
 	slow.Dir = w.dir
 	if err := slow.Start(); err != nil {
 		t.Fatal(err)

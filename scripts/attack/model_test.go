@@ -16,7 +16,8 @@ func modelRows(t *testing.T) []row {
 	if evalrun == "" {
 		return nil
 	}
-	yes := modeltest.Reply{Calls: []event.ReplyCall{{ID: "c1", Name: "finish", Args: `{"message":"yes"}`}}, Usage: event.Usage{In: 10, Out: 2}}
+	yes := modeltest.Reply{Calls: []event.ReplyCall{{ID: "c1", Name: "finish", Args: `{"message":"yes"}`}},
+		Usage: event.Usage{In: 10, Out: 2}}
 	arms := []struct {
 		name   string
 		faults []modeltest.Fault
@@ -27,10 +28,12 @@ func modelRows(t *testing.T) []row {
 	}{
 		{name: "well", want: "scored answered 1"},
 		{name: "429-seconds", faults: []modeltest.Fault{modeltest.RateSeconds(time.Second)}, want: "scored answered 1"},
-		{name: "429-millis", faults: []modeltest.Fault{modeltest.RateMillis(200 * time.Millisecond)}, want: "scored answered 1"},
+		{name: "429-millis", faults: []modeltest.Fault{modeltest.RateMillis(200 * time.Millisecond)},
+			want: "scored answered 1"},
 		{name: "429-date", faults: []modeltest.Fault{modeltest.RateDate(2 * time.Second)}, want: "scored answered 1"},
 		{name: "429-plain", faults: []modeltest.Fault{modeltest.Rate}, want: "scored answered 1"},
-		{name: "429-always", faults: []modeltest.Fault{modeltest.RateMillis(50 * time.Millisecond)}, all: true, want: "provider rate"},
+		{name: "429-always", faults: []modeltest.Fault{modeltest.RateMillis(50 * time.Millisecond)}, all: true,
+			want: "provider rate"},
 		{name: "quota", faults: []modeltest.Fault{modeltest.Quota}, all: true, want: "provider quota"},
 		{name: "500-once", faults: []modeltest.Fault{modeltest.ServerError}, want: "scored answered 1"},
 		{name: "500-always", faults: []modeltest.Fault{modeltest.ServerError}, all: true, want: "provider overload"},
@@ -41,17 +44,24 @@ func modelRows(t *testing.T) []row {
 		{name: "invalid-json", faults: []modeltest.Fault{modeltest.InvalidJSON}, all: true, want: "provider"},
 		{name: "html", faults: []modeltest.Fault{modeltest.HTML}, all: true, want: "provider"},
 		{name: "empty-choices", faults: []modeltest.Fault{modeltest.EmptyChoices}, all: true, want: "provider"},
-		{name: "wrong-arguments", reply: &modeltest.Reply{Calls: []event.ReplyCall{{ID: "c0", Name: "execute_bash", Args: `{"cmd`}, {ID: "c1", Name: "no_such", Args: `{}`}}}, want: "scored answered 1"},
-		{name: "too-long", faults: []modeltest.Fault{modeltest.TooLong}, all: true, want: "scored broke 0", fault: "context"},
-		{name: "refused", faults: []modeltest.Fault{modeltest.Filtered}, all: true, want: "scored broke 0", fault: "refused"},
+		{name: "wrong-arguments", reply: &modeltest.Reply{
+			Calls: []event.ReplyCall{{ID: "c0", Name: "execute_bash", Args: `{"cmd`},
+				{ID: "c1", Name: "no_such", Args: `{}`}}}, want: "scored answered 1"},
+		{name: "too-long", faults: []modeltest.Fault{modeltest.TooLong}, all: true, want: "scored broke 0",
+			fault: "context"},
+		{name: "refused", faults: []modeltest.Fault{modeltest.Filtered}, all: true, want: "scored broke 0",
+			fault: "refused"},
 		{name: "bad-request", faults: []modeltest.Fault{modeltest.BadRequest}, all: true, want: "infra request"},
-		{name: "slow-first-byte", faults: []modeltest.Fault{modeltest.Slow(3 * time.Second)}, want: "scored answered 1"},
+		{name: "slow-first-byte", faults: []modeltest.Fault{modeltest.Slow(3 * time.Second)},
+			want: "scored answered 1"},
 		{name: "dead-host", want: "provider network"},
 	}
-	r := row{group: "model", name: "services", files: map[string]string{"tasks.yaml": one}, args: []string{"run", "c.yaml"}, exit: 3,
+	r := row{group: "model", name: "services", files: map[string]string{"tasks.yaml": one},
+		args: []string{"run", "c.yaml"}, exit: 3,
 		env: []string{"ATTACK_KEY=sk-secret-0123456789"}, trials: map[string]string{}, errors: map[string]string{}}
 	var conf strings.Builder
-	conf.WriteString("benchmark: tasks:tasks.yaml\nsandbox: {driver: local}\nworkers: 8\nretries: {attempts: 1}\nagent: codeact\narms:\n")
+	conf.WriteString("benchmark: tasks:tasks.yaml\nsandbox: {driver: local}\nworkers: 8\nretries: {attempts: " +
+		"1}\nagent: codeact\narms:\n")
 	for _, a := range arms {
 		url := ""
 		if a.name == "dead-host" {
@@ -70,7 +80,8 @@ func modelRows(t *testing.T) []row {
 				return reply
 			}).URL
 		}
-		fmt.Fprintf(&conf, "  - {name: %q, model: {name: openai/test, base_url: %q, key: '${ATTACK_KEY}', tries: 3, patience: 5s}}\n", a.name, url)
+		fmt.Fprintf(&conf, "  - {name: %q, model: {name: openai/test, base_url: %q, key: '${ATTACK_KEY}', tries: 3, "+
+			"patience: 5s}}\n", a.name, url)
 		key := a.name + "/bystander"
 		r.trials[key], r.errors[key] = a.want, a.fault
 	}

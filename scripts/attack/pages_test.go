@@ -34,7 +34,8 @@ var hostilePages = []page{
 	{name: "alerts", click: `for (;;) alert('more')`},
 	{name: "confirms and prompts", click: `for (;;) { confirm('x'); prompt('y') }`},
 	{name: "print", click: `for (let i = 0; i < 1000; i++) print()`},
-	{name: "leaving is asked", click: `onbeforeunload = e => { e.preventDefault(); return 'stay' }`, act: "goto('http://127.0.0.1/')"},
+	{name: "leaving is asked", click: `onbeforeunload = e => { e.preventDefault(); return 'stay' }`,
+		act: "goto('http://127.0.0.1/')"},
 	{name: "leaving loops", click: `onpagehide = () => { for (;;); }`, act: "goto('http://127.0.0.1/?next')"},
 	{name: "request that waits", click: `const r = new XMLHttpRequest(); r.open('GET', '/' + 'x'.repeat(1e6), false); for (;;) try { r.send() } catch {}`},
 	{name: "popups", click: `setInterval(() => open('about:blank'), 1)`},
@@ -69,7 +70,9 @@ var hostilePages = []page{
 	{name: "channels", click: `const a = new BroadcastChannel('x'), b = new BroadcastChannel('x'); b.onmessage = e => { b.postMessage(1); b.postMessage(1) }; a.onmessage = () => { a.postMessage(1); a.postMessage(1) }; a.postMessage(1)`},
 	{name: "workers", click: `setInterval(() => new Worker(URL.createObjectURL(new Blob(['for (;;);']))), 50)`},
 	{name: "busy worker", click: `for (let i = 0; i < 8; i++) new Worker(URL.createObjectURL(new Blob(['for (;;) postMessage(new Array(1000).fill(1))'])))`},
-	{name: "worker that answers nothing", click: `navigator.serviceWorker.register('/worker.js').then(() => navigator.serviceWorker.ready)`, act: "noop(1500)\ngoto('http://127.0.0.1/never')"},
+	{name: "worker that answers nothing",
+		click: `navigator.serviceWorker.register('/worker.js').then(() => navigator.serviceWorker.ready)`,
+		act:   "noop(1500)\ngoto('http://127.0.0.1/never')"},
 	{name: "frames", click: `for (let i = 0; i < 3000; i++) { const f = document.createElement('iframe'); f.srcdoc = '<p>' + i; document.body.append(f) }`},
 	{name: "50,000 frames", click: `for (let i = 0; i < 50000; i++) document.body.append(document.createElement('iframe'))`},
 	{name: "frames in frames", click: `let d = document; for (let i = 0; i < 300; i++) { const f = d.createElement('iframe'); (d.body || d.documentElement).append(f); if (!f.contentDocument) break; d = f.contentDocument; d.body.append('deep') }`},
@@ -134,7 +137,8 @@ func TestHostilePages(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		fmt.Fprintf(&tasks, "  - {id: %s, instruction: press it, browser: {site: sites/%s}, grade: {success: %q}}\n", id, id, success)
+		fmt.Fprintf(&tasks, "  - {id: %s, instruction: press it, browser: {site: sites/%s}, grade: {success: %q}}\n",
+			id, id, success)
 		fmt.Fprintf(&agent, "- task: %s\n  do:\n", id)
 		for _, a := range acts {
 			fmt.Fprintf(&agent, "    - browse: {code: %q, timeout: %v}\n", a, stepTime)
@@ -147,13 +151,20 @@ func TestHostilePages(t *testing.T) {
 		if p.act == "" {
 			p.act = "noop(500)"
 		}
-		html := fmt.Sprintf("<!DOCTYPE html><title>%s</title><body style='margin: 0'><button id='go' style='width: 100px; height: 40px'>press</button>\n"+
-			"<script>go.addEventListener('click', () => { go.dataset.pressed = go.dataset.pressed ? 'yes' : 'once'; setTimeout(() => { %s }, 10) });\n%s</script>", p.name, p.click, p.load)
-		add(fmt.Sprintf("h%02d", i), html, "onfetch = e => { if (e.request.url.endsWith('never')) e.respondWith(new Promise(() => {})) }; onactivate = e => e.waitUntil(clients.claim())",
+		html := fmt.Sprintf("<!DOCTYPE html><title>%s</title><body style='margin: 0'><button id='go' style='width: "+
+			"100px; height: 40px'>press</button>\n"+
+			"<script>go.addEventListener('click', () => { go.dataset.pressed = go.dataset.pressed ? 'yes' : 'once'; "+
+			"setTimeout(() => { %s }, 10) });\n%s</script>", p.name, p.click, p.load)
+		add(fmt.Sprintf("h%02d", i), html,
+			"onfetch = e => { if (e.request.url.endsWith('never')) e.respondWith(new Promise(() => {})) }; "+
+				"onactivate = e => e.waitUntil(clients.claim())",
 			press, "noop(50)", "mouse_click(20, 20)", p.act, "noop(500)", "mouse_click(20, 20)", "noop(100)")
 		if i%3 == 0 {
-			add(fmt.Sprintf("n%02d", i), "<!DOCTYPE html><title>innocent</title><body style='margin: 0'><button style='width: 100px; height: 40px' "+
-				"onclick=\"this.dataset.pressed = 'yes'\">press</button>", "", press, "noop(3000)", "mouse_click(20, 20)", "noop(100)")
+			add(fmt.Sprintf("n%02d", i),
+				"<!DOCTYPE html><title>innocent</title><body style='margin: 0'><button style='width: 100px; "+
+					"height: 40px' "+
+					"onclick=\"this.dataset.pressed = 'yes'\">press</button>", "", press, "noop(3000)",
+				"mouse_click(20, 20)", "noop(100)")
 		}
 	}
 	for name, text := range map[string]string{"tasks.yaml": tasks.String(), "agent.yaml": agent.String()} {
@@ -161,7 +172,8 @@ func TestHostilePages(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	cmd := exec.Command(evalrun, "run", "tasks:tasks.yaml", "--agent", "script:agent.yaml", "--workers", "4", "--set", "retries.attempts=4", "-o", w.path("run"), "--progress", "none")
+	cmd := exec.Command(evalrun, "run", "tasks:tasks.yaml", "--agent", "script:agent.yaml", "--workers", "4", "--set",
+		"retries.attempts=4", "-o", w.path("run"), "--progress", "none")
 	w.start(cmd, nil)
 	if err := cmd.Run(); err != nil {
 		t.Errorf("%v\n%.3000s\n%.3000s", err, w.stdout.String(), w.stderr.String())
@@ -181,7 +193,8 @@ func TestHostilePages(t *testing.T) {
 				}
 			}
 		}
-		fmt.Fprintf(&rows, "| %s | %.1f s | %s | %d | %d of %d |\n", p.name, steps[id].Seconds(), got, lives[id].tries, well, n)
+		fmt.Fprintf(&rows, "| %s | %.1f s | %s | %d | %d of %d |\n", p.name, steps[id].Seconds(), got, lives[id].tries,
+			well, n)
 		if !strings.HasPrefix(got, "scored ") {
 			t.Errorf("%s: %s: %s", p.name, got, why)
 		}
@@ -196,10 +209,14 @@ func TestHostilePages(t *testing.T) {
 	}
 	t.Logf("\n%s", rows.String())
 	if *update && !testing.Short() {
-		text := "# Hostile pages\n\nPages that do their worst, played four at a time with innocent ones between them, by `scripts/attack`\n" +
-			"(EVALRUN_TEST_LOCAL=1 EVALRUN_TEST_BROWSER=1 go test ./scripts/attack -run TestHostilePages -update). An action may take 30 s. Each page has to get a\n" +
-			"score, whatever it is, and each innocent one the full score. What is kept from pages, and by what, is in [browser-safety.md](browser-safety.md).\n\n" +
-			"| page | longest step | result | attempts | innocent ones beside it that got 1 |\n|---|---|---|---|---|\n" + rows.String()
+		text := "# Hostile pages\n\nPages that do their worst, played four at a time with innocent ones between " +
+			"them, by `scripts/attack`\n" +
+			"(EVALRUN_TEST_LOCAL=1 EVALRUN_TEST_BROWSER=1 go test ./scripts/attack -run TestHostilePages -update). " +
+			"An action may take 30 s. Each page has to get a\n" +
+			"score, whatever it is, and each innocent one the full score. What is kept from pages, and by what, is " +
+			"in [browser-safety.md](browser-safety.md).\n\n" +
+			"| page | longest step | result | attempts | innocent ones beside it that got 1 " +
+			"|\n|---|---|---|---|---|\n" + rows.String()
 		if err := os.WriteFile("../../docs/hostile-pages.md", []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}

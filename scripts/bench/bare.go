@@ -57,7 +57,8 @@ func openBare(ctx context.Context, b *bareBrowser, url string, width, height int
 		return nil, err
 	}
 	p.context = made.Context
-	if _, err := b.Call(ctx, "", "Target.createTarget", object{"url": "about:blank", "browserContextId": p.context}); err != nil {
+	if _, err := b.Call(ctx, "", "Target.createTarget",
+		object{"url": "about:blank", "browserContextId": p.context}); err != nil {
 		return nil, err
 	}
 	select {
@@ -72,7 +73,8 @@ func openBare(ctx context.Context, b *bareBrowser, url string, width, height int
 	})
 	return p, p.calls(ctx, [][2]any{
 		{"Page.enable", nil},
-		{"Emulation.setDeviceMetricsOverride", object{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}},
+		{"Emulation.setDeviceMetricsOverride",
+			object{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}},
 		{"Runtime.runIfWaitingForDebugger", nil},
 		{"Page.navigate", object{"url": url}},
 	}, true)
@@ -103,7 +105,9 @@ func (p *bare) ready(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	raw, err := p.b.Call(ctx, p.session, "Runtime.evaluate", object{"expression": "window.bareMarks = " + strings.TrimSpace(string(script)[strings.Index(string(script), "(() =>"):])})
+	raw, err := p.b.Call(ctx, p.session, "Runtime.evaluate",
+		object{"expression": "window.bareMarks = " +
+			strings.TrimSpace(string(script)[strings.Index(string(script), "(() =>"):])})
 	if err != nil {
 		return err
 	}
@@ -118,7 +122,8 @@ func (p *bare) look(ctx context.Context, picture bool, width, height int, scale 
 	all := [][2]any{
 		{"Runtime.evaluate", object{"expression": "bareMarks.mark('', false)"}},
 		{"Runtime.evaluate", object{"expression": "bareMarks.settled(1000)", "awaitPromise": true}},
-		{"DOMSnapshot.captureSnapshot", object{"computedStyles": []string{}, "includeDOMRects": true, "includePaintOrder": true}},
+		{"DOMSnapshot.captureSnapshot", object{"computedStyles": []string{}, "includeDOMRects": true,
+			"includePaintOrder": true}},
 		{"Accessibility.getFullAXTree", nil},
 		{"Runtime.evaluate", object{"expression": "bareMarks.unmark()"}},
 	}
@@ -140,7 +145,8 @@ func (p *bare) look(ctx context.Context, picture bool, width, height int, scale 
 // click is what a click is at least.
 func (p *bare) click(ctx context.Context, x, y float64) error {
 	event := func(kind string) [2]any {
-		return [2]any{"Input.dispatchMouseEvent", object{"type": kind, "x": x, "y": y, "button": "left", "clickCount": 1}}
+		return [2]any{"Input.dispatchMouseEvent",
+			object{"type": kind, "x": x, "y": y, "button": "left", "clickCount": 1}}
 	}
 	return p.calls(ctx, [][2]any{event("mouseMoved"), event("mousePressed"), event("mouseReleased")}, false)
 }

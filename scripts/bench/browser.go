@@ -48,14 +48,16 @@ type rig struct {
 func (b *bench) browser() error {
 	dir := pages()
 	if dir == "" {
-		return errors.New("needs MiniWoB++'s pages: scripts/setup-test gets them, or name their folder html by EVALRUN_TEST_MINIWOB")
+		return errors.New("needs MiniWoB++'s pages: scripts/setup-test gets them, or name their folder html by " +
+			"EVALRUN_TEST_MINIWOB")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
 	defer cancel()
 	srv := httptest.NewServer(http.FileServer(http.Dir(dir)))
 	defer srv.Close()
 	defer srv.CloseClientConnections()
-	r := &rig{ctx: ctx, url: srv.URL + "/miniwob/", wish: browsers.Wish{Network: sandbox.Network{}, Hosts: []string{strings.TrimPrefix(srv.URL, "http://")}}}
+	r := &rig{ctx: ctx, url: srv.URL + "/miniwob/",
+		wish: browsers.Wish{Network: sandbox.Network{}, Hosts: []string{strings.TrimPrefix(srv.URL, "http://")}}}
 	if err := b.firstPage(r); err != nil {
 		return err
 	}
@@ -80,9 +82,10 @@ func (r *rig) env(picture bool) (*browsergym.Env, error) {
 	if err != nil {
 		return nil, err
 	}
-	return browsergym.New(browsergym.Options{Browser: r.pool.For(r.wish), Actions: set, NoScreenshot: !picture, Task: func(seed uint32) (browsergym.Task, error) {
-		return &browsergym.MiniWoB{Name: miniwobTask, Base: r.url, Seed: seed}, nil
-	}})
+	return browsergym.New(browsergym.Options{Browser: r.pool.For(r.wish), Actions: set, NoScreenshot: !picture,
+		Task: func(seed uint32) (browsergym.Task, error) {
+			return &browsergym.MiniWoB{Name: miniwobTask, Base: r.url, Seed: seed}, nil
+		}})
 }
 
 func (b *bench) firstPage(r *rig) error {
@@ -187,7 +190,8 @@ func (b *bench) steps(r *rig) error {
 		}
 		bare := mid(took[len(codes)])
 		for i, name := range []string{"nothing", "a click", "a fill"} {
-			b.add(fmt.Sprintf("browser: a full step, %s, %s screenshot", name, what), mid(took[i]), max, bare, ms, "bare calls of a click")
+			b.add(fmt.Sprintf("browser: a full step, %s, %s screenshot", name, what), mid(took[i]), max, bare, ms,
+				"bare calls of a click")
 		}
 	}
 	return nil
@@ -317,14 +321,16 @@ func (b *bench) many16(r *rig) error {
 	if err != nil {
 		return err
 	}
-	b.addLeast(fmt.Sprintf("browser: full steps a second, %d at once", atOnce), ours, 40, floor, perSecond, "bare calls")
+	b.addLeast(fmt.Sprintf("browser: full steps a second, %d at once", atOnce), ours, 40, floor, perSecond,
+		"bare calls")
 	return nil
 }
 
 // bigPage is one of 5,047 marked elements, where the browser's own part is what counts.
 func (b *bench) bigPage(r *rig) error {
 	if _, err := os.Stat(filepath.Join(b.golden, "pages", "big.html")); err != nil {
-		b.note("browser: a step on a page of 5,047 elements", "not measured: needs the recordings' pages; name their folder by -golden")
+		b.note("browser: a step on a page of 5,047 elements",
+			"not measured: needs the recordings' pages; name their folder by -golden")
 		return nil
 	}
 	srv := httptest.NewServer(http.FileServer(http.Dir(filepath.Join(b.golden, "pages"))))
@@ -369,7 +375,8 @@ func (b *bench) bigPage(r *rig) error {
 		}
 		floor = append(floor, time.Since(t).Seconds())
 	}
-	b.add(fmt.Sprintf("browser: a step on a page of %d elements", len(o.Properties.Bids())), mid(ours), 1.2*mid(floor), mid(floor), ms, "bare calls")
+	b.add(fmt.Sprintf("browser: a step on a page of %d elements", len(o.Properties.Bids())), mid(ours), 1.2*mid(floor),
+		mid(floor), ms, "bare calls")
 	return b.eachText(o)
 }
 
@@ -423,12 +430,15 @@ func (b *bench) alive(r *rig) error {
 	if err := open(memoryAt); err != nil {
 		return err
 	}
-	b.add(fmt.Sprintf("browser: memory of an environment, %d alive", memoryAt), (proportional(os.Getpid())-before)/memoryAt, 35<<20, 0, mb, "")
+	b.add(fmt.Sprintf("browser: memory of an environment, %d alive", memoryAt),
+		(proportional(os.Getpid())-before)/memoryAt, 35<<20, 0, mb, "")
 	const most = 200
 	if err := open(most); err != nil {
-		b.note(fmt.Sprintf("browser: %d environments alive", most), "failed at "+fmt.Sprint(len(all))+": "+firstLine(err))
+		b.note(fmt.Sprintf("browser: %d environments alive", most),
+			"failed at "+fmt.Sprint(len(all))+": "+firstLine(err))
 		return nil
 	}
-	b.add(fmt.Sprintf("browser: memory, %d environments alive", most), proportional(os.Getpid())-before, 8<<30, 0, mb, "")
+	b.add(fmt.Sprintf("browser: memory, %d environments alive", most), proportional(os.Getpid())-before, 8<<30, 0, mb,
+		"")
 	return nil
 }

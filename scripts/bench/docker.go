@@ -20,10 +20,12 @@ const (
 	dockerImage = "evalrun-test/bookworm:1"
 	solve       = "echo 42 > /tmp/answer"
 	verify      = "#!/bin/bash\nmkdir -p /logs/verifier\nif [ \"$(cat /tmp/answer)\" = 42 ]; then r=1; else r=0; fi\necho $r > /logs/verifier/reward.txt\n"
-	taskTOML    = "schema_version = \"1.4\"\n[agent]\ntimeout_sec = 60\n[verifier]\ntimeout_sec = 60\n[environment]\ndocker_image = \"" + dockerImage + "\"\nnetwork_mode = \"no-network\"\n"
+	taskTOML    = "schema_version = \"1.4\"\n[agent]\ntimeout_sec = 60\n[verifier]\ntimeout_sec = " +
+		"60\n[environment]\ndocker_image = \"" + dockerImage + "\"\nnetwork_mode = \"no-network\"\n"
 	// openTOML is the same for Harbor itself, which starts one more container for a task without a
 	// network.
-	openTOML = "schema_version = \"1.4\"\n[agent]\ntimeout_sec = 60\n[verifier]\ntimeout_sec = 60\n[environment]\ndocker_image = \"" + dockerImage + "\"\n"
+	openTOML = "schema_version = \"1.4\"\n[agent]\ntimeout_sec = 60\n[verifier]\ntimeout_sec = " +
+		"60\n[environment]\ndocker_image = \"" + dockerImage + "\"\n"
 )
 
 // harborTask writes the task into dir.
@@ -92,7 +94,8 @@ func (b *bench) docker() error {
 // that plays nothing.
 func (b *bench) ours(task string, n, trials int) (usage, error) {
 	name := fmt.Sprintf("docker-%d-%d", n, time.Now().UnixNano())
-	return b.play("run", "harbor:"+task, "--agent", "oracle", "--sandbox", "docker", "-n", strconv.Itoa(n), "--repeats", strconv.Itoa(trials),
+	return b.play("run", "harbor:"+task, "--agent", "oracle", "--sandbox", "docker", "-n", strconv.Itoa(n), "--repeats",
+		strconv.Itoa(trials),
 		"-o", b.out(name), "--progress", "none")
 }
 
@@ -128,14 +131,16 @@ func (b *bench) inFlight(task string) error {
 	if err != nil {
 		return err
 	}
-	b.add(fmt.Sprintf("container trial: our memory, each of %d in flight", n), max(0, many.rss-one.rss)/(n-1), 1e6, 0, mb, "")
+	b.add(fmt.Sprintf("container trial: our memory, each of %d in flight", n), max(0, many.rss-one.rss)/(n-1), 1e6, 0,
+		mb, "")
 	return nil
 }
 
 // apart measures what a grader's own container costs.
 func (b *bench) apart(e *engine, floor float64) error {
 	build := exec.Command("docker", "build", "-q", "-t", "evalrun-bench/verifier:1", "-")
-	build.Stdin = strings.NewReader("FROM " + dockerImage + "\nRUN mkdir -p /tests && printf '" + strings.ReplaceAll(verify, "\n", `\n`) + "' > /tests/test.sh && chmod +x /tests/test.sh\n")
+	build.Stdin = strings.NewReader("FROM " + dockerImage + "\nRUN mkdir -p /tests && printf '" +
+		strings.ReplaceAll(verify, "\n", `\n`) + "' > /tests/test.sh && chmod +x /tests/test.sh\n")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("building the verifier's image: %w\n%s", err, out)
 	}
@@ -168,7 +173,8 @@ func (b *bench) apart(e *engine, floor float64) error {
 
 // containerCommands are commands and files of a running container, beside the engine's own exec.
 func (b *bench) containerCommands() error {
-	cmd := exec.Command("go", "test", "./runtime/docker", "-run", "^$", "-bench", "^Benchmark(Exec|File)$", "-benchtime", "50x")
+	cmd := exec.Command("go", "test", "./runtime/docker", "-run", "^$", "-bench", "^Benchmark(Exec|File)$",
+		"-benchtime", "50x")
 	cmd.Env = append(os.Environ(), "EVALRUN_TEST_DOCKER=1")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -224,7 +230,8 @@ func (b *bench) harbor(task string) error {
 	}
 	for _, n := range []int{1, 4, 8} {
 		trials := max(3, n)
-		cmd := exec.CommandContext(context.Background(), filepath.Join(dir, "venv/bin/harbor"), "run", "-p", open, "-a", "oracle", "-n", strconv.Itoa(n), "-k", strconv.Itoa(trials),
+		cmd := exec.CommandContext(context.Background(), filepath.Join(dir, "venv/bin/harbor"), "run", "-p", open, "-a",
+			"oracle", "-n", strconv.Itoa(n), "-k", strconv.Itoa(trials),
 			"--jobs-dir", filepath.Join(b.work, "jobs"), "-q", "--extra-docker-compose", fast)
 		cmd.Env = append(os.Environ(), "DOCKER_CONFIG="+filepath.Join(dir, "docker"), "HARBOR_TELEMETRY=off")
 		var text bytes.Buffer
@@ -244,8 +251,9 @@ func (b *bench) harbor(task string) error {
 			return err
 		}
 		us := u.wall / float64(2*trials)
-		b.note(fmt.Sprintf("Harbor 0.24.0 at its fastest, %d at once", n), fmt.Sprintf("%s a trial, %s CPU; evalrun in the same minute %s: %.1f times as fast",
-			ms(wall/float64(trials)), ms(cpu/float64(trials)), ms(us), wall/float64(trials)/us))
+		b.note(fmt.Sprintf("Harbor 0.24.0 at its fastest, %d at once", n),
+			fmt.Sprintf("%s a trial, %s CPU; evalrun in the same minute %s: %.1f times as fast",
+				ms(wall/float64(trials)), ms(cpu/float64(trials)), ms(us), wall/float64(trials)/us))
 	}
 	return nil
 }

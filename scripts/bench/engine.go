@@ -27,9 +27,10 @@ func newEngine() *engine {
 		socket = "/var/run/docker.sock"
 	}
 	e := &engine{socket: socket}
-	e.http = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 32, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", e.socket)
-	}}}
+	e.http = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 32,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", e.socket)
+		}}}
 	return e
 }
 
@@ -89,7 +90,8 @@ func (e *engine) create(image string) (id string, err error) {
 // exec runs a command and waits for its output's end.
 func (e *engine) exec(id string, args ...string) error {
 	var made struct{ ID string }
-	if err := e.call("POST", "/containers/"+id+"/exec", object{"AttachStdout": true, "AttachStderr": true, "Cmd": args}, &made); err != nil {
+	if err := e.call("POST", "/containers/"+id+"/exec", object{"AttachStdout": true, "AttachStderr": true, "Cmd": args},
+		&made); err != nil {
 		return err
 	}
 	c, err := net.Dial("unix", e.socket)
@@ -98,7 +100,9 @@ func (e *engine) exec(id string, args ...string) error {
 	}
 	defer c.Close()
 	body := `{"Detach":false,"Tty":false}`
-	fmt.Fprintf(c, "POST /v1.41/exec/%s/start HTTP/1.1\r\nHost: docker\r\nContent-Type: application/json\r\nConnection: Upgrade\r\nUpgrade: tcp\r\nContent-Length: %d\r\n\r\n%s", made.ID, len(body), body)
+	fmt.Fprintf(c, "POST /v1.41/exec/%s/start HTTP/1.1\r\nHost: docker\r\nContent-Type: "+
+		"application/json\r\nConnection: Upgrade\r\nUpgrade: tcp\r\nContent-Length: %d\r\n\r\n%s", made.ID, len(body),
+		body)
 	_, err = io.Copy(io.Discard, bufio.NewReader(c))
 	return err
 }

@@ -26,7 +26,8 @@ func main() {
 	write := flag.Bool("write", false, "write docs/performance.md")
 	binary := flag.String("evalrun", "", "the program; empty: it is built")
 	humaneval := flag.String("humaneval", "../shared/data/HumanEval.jsonl.gz", "the published HumanEval.jsonl[.gz]")
-	golden := flag.String("golden", cmp.Or(os.Getenv("EVALRUN_GOLDEN"), "../shared/golden/browsergym"), "recordings of the reference browser environment")
+	golden := flag.String("golden", cmp.Or(os.Getenv("EVALRUN_GOLDEN"), "../shared/golden/browsergym"),
+		"recordings of the reference browser environment")
 	flag.Parse()
 	if *binary != "" { // it is started from other folders
 		abs, err := filepath.Abs(*binary)
@@ -156,7 +157,8 @@ every event in the journal, fsynced, graded, a verdict, Parquet written.
 
 | what | figure | target | met | floor | ratio |
 |---|---|---|---|---|---|
-`, time.Now().UTC().Format("2006-01-02"), runtime.NumCPU(), cpu(), strings.TrimPrefix(runtime.Version(), "go"), took.Round(time.Second),
+`, time.Now().UTC().Format("2006-01-02"), runtime.NumCPU(), cpu(), strings.TrimPrefix(runtime.Version(), "go"),
+		took.Round(time.Second),
 		ms(b.floors.exec), ms(b.floors.fsync), ms(b.floors.python))
 	for _, f := range b.figures {
 		fmt.Fprintf(&s, "| %s | %s | %s | %s | %s | %s |\n", f.name, f.value, f.target, f.met, f.floor, f.ratio)

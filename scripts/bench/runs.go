@@ -53,7 +53,8 @@ func (b *bench) repeated(n, repeats, workers int, script string) (run string, u 
 			return "", u, err
 		}
 	}
-	u, err = b.play("run", "tasks:"+name+".jsonl", "--agent", "script:"+name+".yaml", "--sandbox", "fake", "-n", strconv.Itoa(workers), "-o", b.out(name),
+	u, err = b.play("run", "tasks:"+name+".jsonl", "--agent", "script:"+name+".yaml", "--sandbox", "fake", "-n",
+		strconv.Itoa(workers), "-o", b.out(name),
 		"--repeats", strconv.Itoa(repeats), "--progress", "none")
 	return b.out(name), u, err
 }
@@ -87,7 +88,8 @@ func (b *bench) sessions() error {
 			return err
 		}
 		b.add(m.name, (all.cpu-one.cpu)/float64(m.n-1), m.max, 0, ms, "")
-		b.note("— sessions a second, and cores in use", fmt.Sprintf("%.0f/s, %.1f", float64(m.n)/all.wall, all.cpu/all.wall))
+		b.note("— sessions a second, and cores in use",
+			fmt.Sprintf("%.0f/s, %.1f", float64(m.n)/all.wall, all.cpu/all.wall))
 	}
 	return nil
 }
@@ -191,7 +193,8 @@ func (b *bench) humanEval() error {
 	const workers = 4
 	run := func() (float64, error) {
 		name := fmt.Sprintf("humaneval-%d", time.Now().UnixNano())
-		u, err := b.play("run", "humaneval:"+abs, "--agent", "oracle", "--sandbox", "local", "-n", strconv.Itoa(workers), "-o", b.out(name), "--progress", "none")
+		u, err := b.play("run", "humaneval:"+abs, "--agent", "oracle", "--sandbox", "local", "-n",
+			strconv.Itoa(workers), "-o", b.out(name), "--progress", "none")
 		return u.wall, err
 	}
 	bare := func() (float64, error) {
@@ -224,7 +227,8 @@ func (b *bench) humanEval() error {
 		}
 		ours, floor = append(ours, o), append(floor, f)
 	}
-	b.add(fmt.Sprintf("HumanEval oracle, 164 sandboxes, %d at a time", workers), mid(ours), 1.5*mid(floor), mid(floor), ms, "bare python3")
+	b.add(fmt.Sprintf("HumanEval oracle, 164 sandboxes, %d at a time", workers), mid(ours), 1.5*mid(floor), mid(floor),
+		ms, "bare python3")
 	return nil
 }
 
@@ -268,7 +272,8 @@ func (b *bench) start() error {
 	for range 5 {
 		name := fmt.Sprintf("first-%d", time.Now().UnixNano())
 		began := time.Now()
-		if _, err := b.play("run", "quickstart", "--agent", "oracle", "--limit", "4", "-o", b.out(name), "--progress", "none"); err != nil {
+		if _, err := b.play("run", "quickstart", "--agent", "oracle", "--limit", "4", "-o", b.out(name), "--progress",
+			"none"); err != nil {
 			return err
 		}
 		t, err := firstAttempt(b.out(name))

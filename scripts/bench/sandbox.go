@@ -94,7 +94,8 @@ func (b *bench) sandbox() error {
 	if len(errs) > 0 {
 		return fmt.Errorf("%d of %d sandboxes at once: %w", len(errs), n, errs[0])
 	}
-	b.note(fmt.Sprintf("%d local sandboxes at once, each with a command", n), fmt.Sprintf("%s, %s a sandbox", ms(took), ms(took/n)))
+	b.note(fmt.Sprintf("%d local sandboxes at once, each with a command", n),
+		fmt.Sprintf("%s, %s a sandbox", ms(took), ms(took/n)))
 	b.add("memory of a local sandbox without its processes", size/n, 6e6, 0, mb, "")
 	return nil
 }

@@ -170,7 +170,8 @@ func (n *night) check(took time.Duration) error {
 		}
 		s := steps[fmt.Sprintf("%s/%d", t.Trial, played)]
 		if s == nil || s.steps == 0 || s.rewards != s.steps || s.shots < s.steps {
-			return fmt.Errorf("trial %s (%s, arm %s): %+v: each step has an action, a reward and a screenshot", t.Trial, t.Task, t.Arm, s)
+			return fmt.Errorf("trial %s (%s, arm %s): %+v: each step has an action, a reward and a screenshot", t.Trial,
+				t.Task, t.Arm, s)
 		}
 		if t.Goal == nil {
 			continue // the query of the tables joins by the last attempt
@@ -193,11 +194,15 @@ func (n *night) check(took time.Duration) error {
 	for _, t := range trials {
 		again += int(t.Attempts) - 1
 	}
-	fmt.Printf("%d tasks × %d seeds × 2 arms = %d trials, %d at once, in %v (%.1f trials/s), %d more attempts after kills\n",
-		len(tasks), n.repeats, len(trials), n.workers, took.Round(time.Second), float64(len(trials))/took.Seconds(), again)
-	fmt.Printf("%d steps with action, reward and screenshot (%d different pictures), %d of all steps failed; %s\n", total.steps, len(shots), errs, n.sizes())
+	fmt.Printf("%d tasks × %d seeds × 2 arms = %d trials, %d at once, in %v (%.1f trials/s), %d more attempts "+
+		"after kills\n",
+		len(tasks), n.repeats, len(trials), n.workers, took.Round(time.Second), float64(len(trials))/took.Seconds(),
+		again)
+	fmt.Printf("%d steps with action, reward and screenshot (%d different pictures), %d of all steps failed; %s\n",
+		total.steps, len(shots), errs, n.sizes())
 	if graded > 0 {
-		fmt.Printf("%d trials were killed between their playing and their grading, and only graded afterwards\n", graded)
+		fmt.Printf("%d trials were killed between their playing and their grading, and only graded afterwards\n",
+			graded)
 	}
 	for arm, k := range scored {
 		fmt.Printf("arm %s: mean reward %.3f of %d\n", arm, sum[arm]/float64(k), k)
@@ -235,7 +240,9 @@ func (n *night) duck(trials, steps int) error {
 		fmt.Println("DuckDB: not there")
 		return nil
 	}
-	out, err := n.ask(context.Background(), fmt.Sprintf("import duckdb\nr = duckdb.sql(%q).fetchall()\nprint(len(r), len(set(x[0] for x in r)))\n", goalRewardActions))
+	out, err := n.ask(context.Background(),
+		fmt.Sprintf("import duckdb\nr = duckdb.sql(%q).fetchall()\nprint(len(r), len(set(x[0] for x in r)))\n",
+			goalRewardActions))
 	if err != nil {
 		return err
 	}
@@ -271,7 +278,8 @@ func (n *night) readLive(ctx context.Context) error {
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
-	_, err := n.ask(ctx, fmt.Sprintf("import duckdb, time\nwhile True:\n    r = duckdb.sql(%q).fetchall()\n    time.sleep(0.3)\n", goalRewardActions))
+	_, err := n.ask(ctx, fmt.Sprintf("import duckdb, time\nwhile True:\n    r = duckdb.sql(%q).fetchall()\n    "+
+		"time.sleep(0.3)\n", goalRewardActions))
 	return err
 }
 
@@ -292,7 +300,8 @@ func (n *night) compare() error {
 	if err := json.Unmarshal(out, &c); err != nil || len(c.Comparisons) != 1 || c.Comparisons[0].Pairs == 0 {
 		return fmt.Errorf("evalrun compare says %.300s (%w)", out, err)
 	}
-	fmt.Printf("compare: %d pairs, model − script = %+.3f\n", c.Comparisons[0].Pairs, c.Comparisons[0].Evidence.Difference)
+	fmt.Printf("compare: %d pairs, model − script = %+.3f\n", c.Comparisons[0].Pairs,
+		c.Comparisons[0].Evidence.Difference)
 	return nil
 }
 

@@ -30,9 +30,11 @@ import (
 func main() {
 	leftovers.OwnMounts()
 	n := &night{}
-	flag.StringVar(&n.pages, "pages", os.Getenv("EVALRUN_TEST_MINIWOB"), "folder html of MiniWoB++; default $EVALRUN_TEST_MINIWOB, else .cache/miniwob")
+	flag.StringVar(&n.pages, "pages", os.Getenv("EVALRUN_TEST_MINIWOB"),
+		"folder html of MiniWoB++; default $EVALRUN_TEST_MINIWOB, else .cache/miniwob")
 	flag.StringVar(&n.binary, "evalrun", "", "the program; empty: it is built")
-	flag.StringVar(&n.python, "python", os.Getenv("EVALRUN_TEST_PYTHON"), "a python3 with duckdb; default $EVALRUN_TEST_PYTHON, else .cache/venv; none: without")
+	flag.StringVar(&n.python, "python", os.Getenv("EVALRUN_TEST_PYTHON"),
+		"a python3 with duckdb; default $EVALRUN_TEST_PYTHON, else .cache/venv; none: without")
 	flag.IntVar(&n.workers, "workers", 16, "trials at once")
 	flag.IntVar(&n.repeats, "seeds", 2, "of each task")
 	flag.IntVar(&n.limit, "tasks", 0, "only the first so many; 0: all 125")
@@ -75,7 +77,8 @@ func (n *night) main() (err error) {
 	tape := filepath.Join(n.work, "tape.jsonl")
 	begun := time.Now()
 	rec := filepath.Join(n.work, "recorded")
-	err = n.whole(n.command("run", "record.yaml", "--record", tape, "--set", "models.clicks.base_url="+url, "-o", rec, "--progress", "none"), rec)
+	err = n.whole(n.command("run", "record.yaml", "--record", tape, "--set", "models.clicks.base_url="+url, "-o", rec,
+		"--progress", "none"), rec)
 	stop()
 	if err != nil {
 		return fmt.Errorf("recording the tape: %w", err)
@@ -191,7 +194,8 @@ func (n *night) command(args ...string) *exec.Cmd {
 // disturbed plays both arms. The run is killed at moments of its middle, resumed each time, and
 // lives to its end after the last.
 func (n *night) disturbed(tape string, took time.Duration) error {
-	cmd := n.command("run", "night.yaml", "--replay", tape, "--set", "tape.loose=true", "-o", n.run, "--progress", "none")
+	cmd := n.command("run", "night.yaml", "--replay", tape, "--set", "tape.loose=true", "-o", n.run, "--progress",
+		"none")
 	for k := 1; k <= n.kills; k++ {
 		after := time.Duration((0.2 + 0.8*n.rng.Float64()) * float64(took) / float64(n.kills+1))
 		killed, err := n.kill(cmd, after)
@@ -256,7 +260,8 @@ func (n *night) kill(cmd *exec.Cmd, after time.Duration) (bool, error) {
 	}
 	rerr := <-reader
 	if err != nil {
-		return false, fmt.Errorf("%s before it was killed: %w\n%s", strings.Join(cmd.Args[1:3], " "), err, text.String())
+		return false, fmt.Errorf("%s before it was killed: %w\n%s", strings.Join(cmd.Args[1:3], " "), err,
+			text.String())
 	}
 	return !ended, rerr
 }

@@ -78,9 +78,12 @@ func answer(w http.ResponseWriter, r *http.Request) {
 	said := text(req.Messages[len(req.Messages)-1].Content)
 	reply := "<think>\nThis looks like the one.\n</think>\n<action>\n" + choose(said) + "\n</action>"
 	json.NewEncoder(w).Encode(object{
-		"id": fmt.Sprintf("chatcmpl-night-%d", served.Add(1)), "object": "chat.completion", "created": 0, "model": req.Model,
-		"choices": []object{{"index": 0, "finish_reason": "stop", "message": object{"role": "assistant", "content": reply}}},
-		"usage":   object{"prompt_tokens": len(said) / 4, "completion_tokens": len(reply) / 4, "total_tokens": (len(said) + len(reply)) / 4},
+		"id": fmt.Sprintf("chatcmpl-night-%d", served.Add(1)), "object": "chat.completion", "created": 0,
+		"model": req.Model,
+		"choices": []object{{"index": 0, "finish_reason": "stop",
+			"message": object{"role": "assistant", "content": reply}}},
+		"usage": object{"prompt_tokens": len(said) / 4, "completion_tokens": len(reply) / 4,
+			"total_tokens": (len(said) + len(reply)) / 4},
 	})
 }
 

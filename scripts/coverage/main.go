@@ -39,20 +39,23 @@ func main() {
 		compareMethods(*plays, *stride)
 		return
 	}
-	fmt.Println("| tasks | what | cells | false alarms, mean | worst | differences covered, mean | worst | means covered, mean | worst |")
+	fmt.Println("| tasks | what | cells | false alarms, mean | worst | differences covered, mean | worst | means " +
+		"covered, mean | worst |")
 	fmt.Println("|--:|---|--:|--:|--:|--:|--:|--:|--:|")
 	var results []statstest.Result
 	for _, n := range tasks {
 		cells := statstest.Cells([]int{n}, repeats)
 		rs := each(every(cells, *stride), func(c statstest.Cell) statstest.Result { return statstest.Run(c, *plays) })
 		for _, g := range groups {
-			table(n, g.name, slices.DeleteFunc(slices.Clone(rs), func(r statstest.Result) bool { return !g.of(r.Cell) }))
+			table(n, g.name, slices.DeleteFunc(slices.Clone(rs),
+				func(r statstest.Result) bool { return !g.of(r.Cell) }))
 		}
 		results = append(results, rs...)
 	}
 	if *verbose {
 		for _, r := range results {
-			fmt.Printf("%s: alarms %d shown %d covered %d mean %d of %d\n", r.Cell, r.Alarms, r.Shown, r.Covered, r.Mean, r.Plays)
+			fmt.Printf("%s: alarms %d shown %d covered %d mean %d of %d\n", r.Cell, r.Alarms, r.Shown, r.Covered,
+				r.Mean, r.Plays)
 		}
 	}
 	fmt.Printf("\n%d cells, %d plays each\n", len(results), *plays)
@@ -72,9 +75,15 @@ var groups = []struct {
 	name string
 	of   func(statstest.Cell) bool
 }{
-	{"one trial a task", func(c statstest.Cell) bool { return c.Shape == statstest.Plain && c.Arms == 2 && c.Repeats == 1 }},
-	{"2 to 8 repeats", func(c statstest.Cell) bool { return c.Shape == statstest.Plain && c.Arms == 2 && c.Repeats > 1 }},
-	{"clusters of tasks", func(c statstest.Cell) bool { return c.Shape == statstest.Grouped || c.Shape == statstest.Lopsided }},
+	{"one trial a task", func(c statstest.Cell) bool {
+		return c.Shape == statstest.Plain && c.Arms == 2 && c.Repeats == 1
+	}},
+	{"2 to 8 repeats", func(c statstest.Cell) bool {
+		return c.Shape == statstest.Plain && c.Arms == 2 && c.Repeats > 1
+	}},
+	{"clusters of tasks", func(c statstest.Cell) bool {
+		return c.Shape == statstest.Grouped || c.Shape == statstest.Lopsided
+	}},
 	{"fractional scores", func(c statstest.Cell) bool { return c.Shape == statstest.Fraction }},
 	{"3 and 6 arms", func(c statstest.Cell) bool { return c.Arms > 2 }},
 }
@@ -121,7 +130,8 @@ func table(n int, name string, rs []statstest.Result) {
 	alarms, most := share(func(r statstest.Result) (int, bool) { return r.Alarms, r.Null }, math.Max)
 	covered, least := share(func(r statstest.Result) (int, bool) { return r.Covered, true }, math.Min)
 	mean, leastMean := share(func(r statstest.Result) (int, bool) { return r.Mean, true }, math.Min)
-	fmt.Printf("| %d | %s | %d | %s | %s | %s | %s | %s | %s |\n", n, name, len(rs), alarms, most, covered, least, mean, leastMean)
+	fmt.Printf("| %d | %s | %d | %s | %s | %s | %s | %s | %s |\n", n, name, len(rs), alarms, most, covered, least, mean,
+		leastMean)
 }
 
 // kept holds the results against the promises, three standard errors of the simulation allowed.
@@ -197,7 +207,8 @@ func compareMethods(plays, stride int) {
 				}
 			}
 			pc := func(k, cells int) string { return fmt.Sprintf("%.1f %%", 100*float64(k)/float64(cells*plays)) }
-			fmt.Printf("| %d | %s | %s | %s | %s | %s |\n", n, m.name, pc(t.alarms, t.nulls), pc(t.most, 1), pc(t.covered, t.cells), pc(t.least, 1))
+			fmt.Printf("| %d | %s | %s | %s | %s | %s |\n", n, m.name, pc(t.alarms, t.nulls), pc(t.most, 1),
+				pc(t.covered, t.cells), pc(t.least, 1))
 		}
 	}
 }

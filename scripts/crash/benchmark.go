@@ -23,7 +23,8 @@ func writeBenchmark(dir string, trials int, model string) (config string, err er
 	for i := range trials / arms / repeats {
 		switch {
 		case i%5 == 4: // two stages
-			fmt.Fprintf(&tasks, "  - id: t%d-stages\n    stages:\n      - {instruction: say yes, answer: yes}\n      - {instruction: say no, answer: no}\n", i)
+			fmt.Fprintf(&tasks, "  - id: t%d-stages\n    stages:\n      - {instruction: say yes, answer: yes}\n      "+
+				"- {instruction: say no, answer: no}\n", i)
 		default:
 			fmt.Fprintf(&tasks, "  - id: t%d-k%d\n    instruction: say yes\n    answer: yes\n", i, i%5)
 		}
@@ -61,7 +62,8 @@ arms:
   - {name: protocol, model: crash, agent: {name: command, options: {where: host, run: [%q, -agent]}}}
 `, repeats, workers, model, self)
 	for name, text := range map[string]string{
-		"tasks.yaml": tasks.String(), "agent.yaml": script, "same.yaml": "# the same, another arm\n" + script, "crash.yaml": conf,
+		"tasks.yaml": tasks.String(), "agent.yaml": script, "same.yaml": "# the same, another arm\n" + script,
+		"crash.yaml": conf,
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			return "", err

@@ -54,7 +54,8 @@ func scan(run string) (verdicts, error) {
 			continue
 		}
 		if was, ok := got[e.Trial]; ok && e.Kind != record.KindAmend {
-			return got, fmt.Errorf("%s:%d: an entry %q of trial %s, attempt %d, after its final verdict (%s)", f.Name(), n, e.Kind, e.Trial, e.Attempt, was)
+			return got, fmt.Errorf("%s:%d: an entry %q of trial %s, attempt %d, after its final verdict (%s)", f.Name(),
+				n, e.Kind, e.Trial, e.Attempt, was)
 		}
 		if e.Kind == record.KindVerdict {
 			var v record.Verdict

@@ -117,7 +117,8 @@ func (c *crash) main(n int, drivers []string) (err error) {
 				return fmt.Errorf("%s: round %d, after %d kills: %w", driver, rounds, kills, err)
 			}
 		}
-		fmt.Printf("%s: %d kills in %d runs, every verdict as undisturbed, nothing left over\n", driver, kills-before, rounds)
+		fmt.Printf("%s: %d kills in %d runs, every verdict as undisturbed, nothing left over\n", driver, kills-before,
+			rounds)
 	}
 	fmt.Printf("%d model calls paid, %d of them lost in flight\n", c.calls+c.lost, c.lost)
 	fmt.Printf("%d passed, 0 failed\n", kills)
@@ -197,7 +198,8 @@ func (c *crash) round(driver string, took time.Duration, want verdicts, round, m
 		kills++
 		left = 1 - float64(len(v))/float64(len(want))
 		if c.verbose {
-			fmt.Printf("  %s %d: kill %d after %v, %d final verdicts\n", driver, round, kills, after.Round(time.Millisecond), len(v))
+			fmt.Printf("  %s %d: kill %d after %v, %d final verdicts\n", driver, round, kills,
+				after.Round(time.Millisecond), len(v))
 		}
 	}
 	text, err := cmd.CombinedOutput()
@@ -225,7 +227,8 @@ func (c *crash) round(driver string, took time.Duration, want verdicts, round, m
 	lost := c.model.served.Load() - served - recorded
 	c.lost += lost
 	if lost < 0 || lost > int64(kills*workers) {
-		return kills, fmt.Errorf("%d calls are recorded as paid and %d were answered besides; after %d kills with %d workers at most %d may be",
+		return kills, fmt.Errorf("%d calls are recorded as paid and %d were answered besides; after %d kills with %d "+
+			"workers at most %d may be",
 			recorded, lost, kills, workers, kills*workers)
 	}
 	return kills, os.RemoveAll(out)
@@ -254,7 +257,8 @@ func (c *crash) kill(cmd *exec.Cmd, after time.Duration) (bool, error) {
 	case <-time.After(after): // at once where it is below 0
 	case err := <-done:
 		if err != nil {
-			return false, fmt.Errorf("%s before it was killed: %w\n%s", strings.Join(cmd.Args[1:3], " "), err, text.String())
+			return false, fmt.Errorf("%s before it was killed: %w\n%s", strings.Join(cmd.Args[1:3], " "), err,
+				text.String())
 		}
 		return false, nil
 	}

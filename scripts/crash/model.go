@@ -77,8 +77,9 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.served.Add(1)
 	w.Header().Set("Content-Type", "application/json")
 	json.NewEncoder(w).Encode(map[string]any{
-		"id": "x", "object": "chat.completion", "model": "crash", "choices": []any{map[string]any{"index": 0, "finish_reason": stop, "message": message}},
-		"usage": map[string]any{"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110},
+		"id": "x", "object": "chat.completion", "model": "crash",
+		"choices": []any{map[string]any{"index": 0, "finish_reason": stop, "message": message}},
+		"usage":   map[string]any{"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110},
 	})
 }
 
@@ -123,7 +124,8 @@ func protocolAgent(in io.Reader, out io.Writer) error {
 			said = fmt.Sprintf("%q was answered %+v", q, res.Reply)
 		}
 	}
-	b, err := json.Marshal(map[string]any{"type": "finish", "answer": map[string]any{"parts": []any{map[string]string{"text": said}}}})
+	b, err := json.Marshal(map[string]any{"type": "finish",
+		"answer": map[string]any{"parts": []any{map[string]string{"text": said}}}})
 	if err != nil {
 		return err
 	}
@@ -164,7 +166,8 @@ func paid(run string) (int64, error) {
 			}
 			var l struct{ E record.Entry }
 			var c record.Call
-			if json.Unmarshal(line, &l) != nil || l.E.Kind != record.KindCall || json.Unmarshal(l.E.Data, &c) != nil || c.Error != "" {
+			if json.Unmarshal(line, &l) != nil || l.E.Kind != record.KindCall || json.Unmarshal(l.E.Data, &c) != nil ||
+				c.Error != "" {
 				continue
 			}
 			if c.From == "" {

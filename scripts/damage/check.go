@@ -101,14 +101,17 @@ func (d *damager) control(i int) error {
 		}
 	}
 	for _, args := range [][]string{
-		{"show", "run"}, {"show", "run", "--trials"}, {"show", "run", "--verify"}, {"compare", "run"}, {"export", "run", "-o", "tables"}, {"resume", "run", "-q"}, {"show", "run", "--trials", "--json"}, {"resume", "run", "-q"},
+		{"show", "run"}, {"show", "run", "--trials"}, {"show", "run", "--verify"}, {"compare", "run"},
+		{"export", "run", "-o", "tables"}, {"resume", "run", "-q"}, {"show", "run", "--trials", "--json"},
+		{"resume", "run", "-q"},
 	} {
 		a, err := d.ask(dir, args...)
 		if err != nil {
 			return err
 		}
 		if left := hint.ReplaceAllString(a.err, ""); a.code != 0 || left != "" {
-			return fmt.Errorf("%s (older form %v): %s: exit code %d\n%s", b.name, old, strings.Join(args, " "), a.code, a.err)
+			return fmt.Errorf("%s (older form %v): %s: exit code %d\n%s", b.name, old, strings.Join(args, " "), a.code,
+				a.err)
 		}
 		if slices.Contains(args, "--json") {
 			got, err := parse(a.out)
@@ -149,16 +152,19 @@ func older(run string) error {
 // hidden says whether a full check has to find the damage: a bit of the events, or of kept content,
 // of a finished run.
 func (w wound) hidden(b *base) bool {
-	return w.op == "flip" && b.whole && (strings.HasPrefix(w.files[0], "journal/events/") || strings.HasPrefix(w.files[0], "blobs/"))
+	return w.op == "flip" && b.whole && (strings.HasPrefix(w.files[0], "journal/events/") ||
+		strings.HasPrefix(w.files[0], "blobs/"))
 }
 
 // named says whether a message names what was damaged.
 func (w wound) named(text string) bool {
 	for _, f := range w.files {
-		if dir := filepath.Dir(f); strings.HasPrefix(f, "blobs/") && strings.Contains(text, filepath.Join(filepath.Base(dir), filepath.Base(f))) {
+		if dir := filepath.Dir(f); strings.HasPrefix(f, "blobs/") &&
+			strings.Contains(text, filepath.Join(filepath.Base(dir), filepath.Base(f))) {
 			return true
 		}
-		if top, _, _ := strings.Cut(f, "/"); strings.Contains(text, top+" is missing") || strings.Contains(text, "missing: ") && strings.Contains(text, top) {
+		if top, _, _ := strings.Cut(f, "/"); strings.Contains(text, top+" is missing") ||
+			strings.Contains(text, "missing: ") && strings.Contains(text, top) {
 			return true // all of a folder
 		}
 		base := strings.TrimSuffix(filepath.Base(f), ".zst")
@@ -287,7 +293,8 @@ func (d *damager) one(i int) error {
 		}
 		// Evidence of an open trial that cannot be read is played again, and nothing of it was
 		// counted.
-		if refused && !slices.ContainsFunc(w.files, func(f string) bool { return strings.HasPrefix(f, "blobs/") }) && !strings.Contains(after.out, "gone on without records") {
+		if refused && !slices.ContainsFunc(w.files, func(f string) bool { return strings.HasPrefix(f, "blobs/") }) &&
+			!strings.Contains(after.out, "gone on without records") {
 			return fail("show after resume --accept-loss", after, "no lasting note of the loss")
 		}
 	}

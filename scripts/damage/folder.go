@@ -28,8 +28,10 @@ func writeBenchmark(dir string, trials int) (config string, err error) {
 		case 1:
 			fmt.Fprintf(&tasks, "  - {id: t%d-wrong, instruction: say yes, answer: yes}\n", i)
 		case 2:
-			fmt.Fprintf(&tasks, "  - {id: t%d-long, instruction: %q, answer: %q}\n", i, fmt.Sprint("say ", i, long), fmt.Sprint(i, long))
-			fmt.Fprintf(&script, "- task: t%d-long\n  do: [{run: \"echo one > a\"}, {sleep: 20ms}, {finish: %q}]\n", i, fmt.Sprint(i, long))
+			fmt.Fprintf(&tasks, "  - {id: t%d-long, instruction: %q, answer: %q}\n", i, fmt.Sprint("say ", i, long),
+				fmt.Sprint(i, long))
+			fmt.Fprintf(&script, "- task: t%d-long\n  do: [{run: \"echo one > a\"}, {sleep: 20ms}, {finish: %q}]\n", i,
+				fmt.Sprint(i, long))
 		}
 	}
 	script.WriteString(`- task: "*-right"
@@ -44,7 +46,8 @@ arms:
   - {name: script, agent: "script:agent.yaml"}
   - {name: nop, agent: nop}
 `
-	for name, text := range map[string]string{"tasks.yaml": tasks.String(), "agent.yaml": script.String(), "damage.yaml": conf} {
+	for name, text := range map[string]string{"tasks.yaml": tasks.String(), "agent.yaml": script.String(),
+		"damage.yaml": conf} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			return "", err
 		}
@@ -157,7 +160,8 @@ func pick(dir string, rng *rand.Rand) (wound, error) {
 		}
 		return out
 	}
-	groups := [][]string{group("journal/control"), group("journal/"), group("journal/events"), group("blobs/"), group("plan.json", "run.json", "summary"), all}
+	groups := [][]string{group("journal/control"), group("journal/"), group("journal/events"), group("blobs/"),
+		group("plan.json", "run.json", "summary"), all}
 	some := func() string {
 		for {
 			if g := groups[rng.IntN(len(groups))]; len(g) > 0 {

@@ -50,7 +50,8 @@ func main() {
 	keep := flag.Bool("keep", false, "keep the work folder also when all is well")
 	verbose := flag.Bool("v", false, "tell of every damage")
 	flag.Parse()
-	d := &damager{trials: *trials, seed: *seed, driver: *driver, binary: *binary, verbose: *verbose, counts: map[string]int{}}
+	d := &damager{trials: *trials, seed: *seed, driver: *driver, binary: *binary, verbose: *verbose,
+		counts: map[string]int{}}
 	fmt.Printf("seed %d\n", *seed)
 	err := d.main(*n, *controls, *only, max(1, *jobs))
 	if d.work != "" && err == nil && !*keep {
@@ -203,7 +204,8 @@ func (d *damager) makeBases() error {
 		if err := cmd.Start(); err != nil {
 			return err
 		}
-		killed := killAt(cmd, filepath.Join(half, "journal", "control.jsonl"), int64((0.1+0.8*rng.Float64())*float64(whole.Size())))
+		killed := killAt(cmd, filepath.Join(half, "journal", "control.jsonl"),
+			int64((0.1+0.8*rng.Float64())*float64(whole.Size())))
 		b := &base{name: fmt.Sprintf("half %d", i), dir: half}
 		// Killed between a write and its sync, it has lines that nobody was told of: to lose these
 		// is no damage.

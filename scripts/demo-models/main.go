@@ -151,8 +151,9 @@ type server struct {
 	solutions []solution
 	mistakes  map[string]mistake
 
-	mu     sync.Mutex
-	guides map[string]*tasks.Guide // of a model and a goal: what it has read so far; older pages are left out of later requests
+	mu sync.Mutex
+	// of a model and a goal: what it has read so far; older pages are left out of later requests
+	guides map[string]*tasks.Guide
 }
 
 type request struct {
@@ -178,7 +179,8 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request) {
 		}
 		switch m.Role {
 		case "user":
-			if !strings.HasPrefix(said, "What was done without you") { // a look at the browser, which may be shortened by now
+			// a look at the browser, which may be shortened by now
+			if !strings.HasPrefix(said, "What was done without you") {
 				goal, step = said, 0
 			}
 		case "assistant":
@@ -290,7 +292,8 @@ func (s *server) play(model string, x solution) []turn {
 	if m, ok := s.mistakes[x.task]; ok && contains(m.Models, model) {
 		switch {
 		case m.GiveUp != "":
-			return []turn{bash("Let me see what there is.", "ls"), call("", "finish", map[string]any{"message": m.GiveUp, "gave_up": true})}
+			return []turn{bash("Let me see what there is.", "ls"),
+				call("", "finish", map[string]any{"message": m.GiveUp, "gave_up": true})}
 		case m.Garbled:
 			turns = append(turns, turn{"I run it at once.", "execute_bash", `{"command": "python3 - <<'END'`})
 		case m.Answer != "":
@@ -301,21 +304,26 @@ func (s *server) play(model string, x solution) []turn {
 	}
 	if x.answer != "" {
 		if careful {
-			turns = append(turns, call("Let me think this through before I answer.", "execute_bash", map[string]string{"command": "python3 -c 'print(\"checking by hand\")'"}))
+			turns = append(turns, call("Let me think this through before I answer.", "execute_bash",
+				map[string]string{"command": "python3 -c 'print(\"checking by hand\")'"}))
 		}
 		return append(turns, finish("", x.answer))
 	}
 	if careful && x.files {
-		turns = append(turns, bash("I look at what is there first.", "find . -type f | LC_ALL=C sort | head -50; for f in $(find . -maxdepth 1 -type f | LC_ALL=C sort); do echo \"== $f\"; head -n 12 \"$f\"; done"))
+		turns = append(turns, bash("I look at what is there first.",
+			"find . -type f | LC_ALL=C sort | head -50; for f in $(find . -maxdepth 1 -type f | LC_ALL=C sort); do "+
+				"echo \"== $f\"; head -n 12 \"$f\"; done"))
 	}
 	switch {
 	case x.code != "":
-		turns = append(turns, bash("I write the function.", "cat > solution.py <<'END_OF_SOLUTION'\n"+x.code+"END_OF_SOLUTION"))
+		turns = append(turns, bash("I write the function.",
+			"cat > solution.py <<'END_OF_SOLUTION'\n"+x.code+"END_OF_SOLUTION"))
 		if careful {
 			turns = append(turns, bash("Does it load?", "python3 -c 'import solution; print(\"loads\")'"))
 		}
 	case strings.HasPrefix(x.script, "#!/usr/bin/env python3"):
-		turns = append(turns, bash("A short program does this.", "cat > /tmp/do.py <<'END_OF_PROGRAM'\n"+x.script+"END_OF_PROGRAM\npython3 /tmp/do.py"))
+		turns = append(turns, bash("A short program does this.",
+			"cat > /tmp/do.py <<'END_OF_PROGRAM'\n"+x.script+"END_OF_PROGRAM\npython3 /tmp/do.py"))
 	default:
 		turns = append(turns, bash("This can be done in the shell.", x.script))
 	}
@@ -341,8 +349,10 @@ func (t turn) wire(model string, in int) any {
 		"id": "chatcmpl-scripted", "object": "chat.completion", "created": 0, "model": model,
 		"choices": []object{{"index": 0, "finish_reason": "tool_calls", "message": object{
 			"role": "assistant", "content": t.words,
-			"tool_calls": []object{{"id": "call_1", "type": "function", "function": object{"name": t.tool, "arguments": t.args}}},
+			"tool_calls": []object{{"id": "call_1", "type": "function",
+				"function": object{"name": t.tool, "arguments": t.args}}},
 		}}},
-		"usage": object{"prompt_tokens": in, "completion_tokens": (len(t.words)+len(t.args))/4 + 8, "total_tokens": in + (len(t.words)+len(t.args))/4 + 8},
+		"usage": object{"prompt_tokens": in, "completion_tokens": (len(t.words)+len(t.args))/4 + 8,
+			"total_tokens": in + (len(t.words)+len(t.args))/4 + 8},
 	}
 }

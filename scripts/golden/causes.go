@@ -20,14 +20,20 @@ type reason struct {
 
 var reasons = []reason{
 	{"README: click-pie", regexp.MustCompile(`^click-pie`), regexp.MustCompile(`^text (dom|prune)|^boxes`), numbers},
-	{"README: terminal", regexp.MustCompile(`^terminal$`), regexp.MustCompile(`^text|^boxes|^visibility|^focused`), terminal},
-	{"3: the day on which it is played", regexp.MustCompile(`^terminal$`), regexp.MustCompile(`^text|^boxes`), func(s string) string { return day.ReplaceAllString(terminal(s), "") }},
+	{"README: terminal", regexp.MustCompile(`^terminal$`), regexp.MustCompile(`^text|^boxes|^visibility|^focused`),
+		terminal},
+	{"3: the day on which it is played", regexp.MustCompile(`^terminal$`), regexp.MustCompile(`^text|^boxes`),
+		func(s string) string { return day.ReplaceAllString(terminal(s), "") }},
 	{"README: stock-market", regexp.MustCompile(`^stock-market$`), regexp.MustCompile(`^text|^boxes`), stock},
-	{"README: form-sequence-3", regexp.MustCompile(`^form-sequence-3$`), regexp.MustCompile(`^text (dom|prune)`), classes},
-	{"README: graphics", regexp.MustCompile(`^graphics`), regexp.MustCompile(`^text ax`), func(s string) string { return without(s, "slider 'video time scrubber'") }},
-	{"README: errors", regexp.MustCompile(`^errors`), regexp.MustCompile(`^text|^boxes|^visibility`), func(s string) string { return moving.ReplaceAllString(s, "") }},
+	{"README: form-sequence-3", regexp.MustCompile(`^form-sequence-3$`), regexp.MustCompile(`^text (dom|prune)`),
+		classes},
+	{"README: graphics", regexp.MustCompile(`^graphics`), regexp.MustCompile(`^text ax`),
+		func(s string) string { return without(s, "slider 'video time scrubber'") }},
+	{"README: errors", regexp.MustCompile(`^errors`), regexp.MustCompile(`^text|^boxes|^visibility`),
+		func(s string) string { return moving.ReplaceAllString(s, "") }},
 	{"README: call logs", regexp.MustCompile(``), regexp.MustCompile(`^call log`), lines},
-	{"1: order of select and Delete", regexp.MustCompile(`^events$`), regexp.MustCompile(`^text`), func(s string) string { return selects.ReplaceAllString(without(s, "StaticText 'select in'"), "") }},
+	{"1: order of select and Delete", regexp.MustCompile(`^events$`), regexp.MustCompile(`^text`),
+		func(s string) string { return selects.ReplaceAllString(without(s, "StaticText 'select in'"), "") }},
 }
 
 // cause is why a field differs; "" is none that is known.
@@ -58,7 +64,8 @@ func terminal(s string) string {
 	if strings.HasPrefix(s, `"`) { // the focused element itself
 		return ""
 	}
-	for _, cut := range []string{"[24] generic", "StaticText '█'", "InlineTextBox '█'", "StaticText ''", "InlineTextBox ''"} {
+	for _, cut := range []string{"[24] generic", "StaticText '█'", "InlineTextBox '█'", "StaticText ''",
+		"InlineTextBox ''"} {
 		s = without(s, cut)
 	}
 	return cursor.ReplaceAllString(s, "")

@@ -14,7 +14,8 @@ import (
 
 // compare sets every field of a result beside the recorded one. What is left out or made alike is
 // what docs/fidelity.md says.
-func compare(s *recordings.Site, sets *recordings.Texts, r *browsergym.Result, want *recordings.Observation) (all []difference, err error) {
+func compare(s *recordings.Site, sets *recordings.Texts, r *browsergym.Result,
+	want *recordings.Observation) (all []difference, err error) {
 	o := r.Observation
 	add := func(field, got, want string) {
 		all = append(all, difference{field, s.Theirs(got), s.Theirs(want)})
@@ -52,7 +53,8 @@ func compare(s *recordings.Site, sets *recordings.Texts, r *browsergym.Result, w
 		say("call log", got2, want2)
 	}
 	if want.Kind == "step" {
-		say("reward, end", []any{r.Reward, r.Terminated, r.Truncated, r.Info.Timeout}, []any{want.Reward, want.Terminated, want.Truncated, want.Timeout})
+		say("reward, end", []any{r.Reward, r.Terminated, r.Truncated, r.Info.Timeout},
+			[]any{want.Reward, want.Terminated, want.Truncated, want.Timeout})
 	}
 	say("task info", timeless(r.Info.Task, want.TaskInfo), want.TaskInfo)
 	for _, d := range properties(o.Properties, &want.Properties) {
@@ -98,8 +100,10 @@ func properties(got, want *obs.Properties) (all []difference) {
 		of   func(obs.Property) any
 	}{
 		{"bids", func(obs.Property) any { return "" }},
-		{"visibility", func(p obs.Property) any { return p.Visibility }}, {"boxes", func(p obs.Property) any { return p.Box }},
-		{"clickable", func(p obs.Property) any { return p.Clickable }}, {"set of marks", func(p obs.Property) any { return p.Marked }},
+		{"visibility", func(p obs.Property) any { return p.Visibility }},
+		{"boxes", func(p obs.Property) any { return p.Box }},
+		{"clickable", func(p obs.Property) any { return p.Clickable }},
+		{"set of marks", func(p obs.Property) any { return p.Marked }},
 	} {
 		all = append(all, difference{f.name, list(got, f.of), list(want, f.of)})
 	}

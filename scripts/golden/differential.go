@@ -81,7 +81,8 @@ func (o *options) python(ctx context.Context) (string, error) {
 		}
 		return nil
 	}
-	if run(python, "-c", "import lxml.etree, bs4; from importlib.metadata import version as v; assert (v('lxml'), v('browsergym-core')) == ('5.4.0', '0.14.3')") == nil {
+	if run(python, "-c", "import lxml.etree, bs4; from importlib.metadata import version as v; assert (v('lxml'), "+
+		"v('browsergym-core')) == ('5.4.0', '0.14.3')") == nil {
 		return python, nil
 	}
 	pip := []string{"-m", "pip", "install", "-q", "--disable-pip-version-check"}

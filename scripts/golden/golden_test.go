@@ -25,7 +25,8 @@ func golden(t *testing.T, what, only string) *tally {
 		t.Skip("needs a browser; set EVALRUN_TEST_BROWSER=1")
 	}
 	var told strings.Builder
-	o := options{dir: dir, miniwob: os.Getenv("EVALRUN_TEST_MINIWOB"), only: regexp.MustCompile(only), jobs: 4, steps: 3, retries: 2, out: &told}
+	o := options{dir: dir, miniwob: os.Getenv("EVALRUN_TEST_MINIWOB"), only: regexp.MustCompile(only), jobs: 4,
+		steps: 3, retries: 2, out: &told}
 	c, err := o.run(t.Context(), what)
 	if err != nil {
 		t.Fatal(err)
@@ -87,10 +88,14 @@ func TestCauses(t *testing.T) {
 		{errors, difference{"call log", "a\nb", "a\nc"}, ""},
 		{errors, difference{"error", "a", "b"}, ""},
 		{errors, difference{"bids", "a", "b"}, ""},
-		{errors, difference{"text ax", "a\n\t[27] button 'x', focused\nb", "a\n\t[27] button 'x'\nb"}, "README: errors"},
-		{term, difference{"text ax", "StaticText 'Last login: Sun Nov 22 2026'\nb", "StaticText 'Last login: Sat Nov 21 2026'\nb"}, "3: the day on which it is played"},
-		{term, difference{"text ax", "StaticText 'Last login: Sun Nov 22 2026'\nb", "StaticText 'Last login: Sat Nov 21 2026'\nc"}, ""},
-		{term, difference{"text dom", `<span bid="20" box="(1,2,4,4)">Last login: Sun Nov 22 2026`, `<span bid="20" box="(1,2,3,4)">Last login: Sat Nov 21 2026`}, "3: the day on which it is played"},
+		{errors, difference{"text ax", "a\n\t[27] button 'x', focused\nb", "a\n\t[27] button 'x'\nb"},
+			"README: errors"},
+		{term, difference{"text ax", "StaticText 'Last login: Sun Nov 22 2026'\nb",
+			"StaticText 'Last login: Sat Nov 21 2026'\nb"}, "3: the day on which it is played"},
+		{term, difference{"text ax", "StaticText 'Last login: Sun Nov 22 2026'\nb",
+			"StaticText 'Last login: Sat Nov 21 2026'\nc"}, ""},
+		{term, difference{"text dom", `<span bid="20" box="(1,2,4,4)">Last login: Sun Nov 22 2026`,
+			`<span bid="20" box="(1,2,3,4)">Last login: Sat Nov 21 2026`}, "3: the day on which it is played"},
 		{term, difference{"boxes", "19 [1]\n20 [2]\n", "19 [1]\n20 [3]\n"}, "3: the day on which it is played"},
 		{term, difference{"boxes", "19 [1]\n20 [2]\n", "19 [2]\n20 [3]\n"}, ""},
 		{errors, difference{"text ax", "Last login: Sun Nov 22 2026", "Last login: Sat Nov 21 2026"}, ""},
@@ -109,12 +114,14 @@ func TestTally(t *testing.T) {
 	c.add("here", difference{"text ax", "a", "a"}, why)
 	c.add("here", difference{"text ax", "a", "README: x"}, why)
 	c.add("here", difference{"bids", "a", ""}, why)
-	if c.unexplained != 1 || !strings.Contains(told.String(), "here: bids") || strings.Contains(told.String(), "README") {
+	if c.unexplained != 1 || !strings.Contains(told.String(), "here: bids") ||
+		strings.Contains(told.String(), "README") {
 		t.Errorf("%d, %s", c.unexplained, told.String())
 	}
 	told.Reset()
 	c.print(&told)
-	for _, want := range []string{"text ax                     2        1    50.00%", "1  README: x: text ax 1", "1  without a cause"} {
+	for _, want := range []string{"text ax                     2        1    50.00%", "1  README: x: text ax 1",
+		"1  without a cause"} {
 		if !strings.Contains(told.String(), want) {
 			t.Errorf("%q is not in\n%s", want, told.String())
 		}
@@ -141,13 +148,15 @@ func TestGrains(t *testing.T) {
 		ground bool
 	}{
 		{"seen before", []*bitmap{got.with([]grain{at(4, 4, 201)})}, got.with([]grain{at(4, 4, 201)}), false, true},
-		{"both seen before", []*bitmap{got.with([]grain{at(4, 4, 201)}), got.with([]grain{at(15, 15, 99)})}, got.with([]grain{at(4, 4, 201), at(15, 15, 99)}), false, true},
+		{"both seen before", []*bitmap{got.with([]grain{at(4, 4, 201)}), got.with([]grain{at(15, 15, 99)})},
+			got.with([]grain{at(4, 4, 201), at(15, 15, 99)}), false, true},
 		{"never seen", nil, got.with([]grain{at(4, 4, 201)}), false, false},
 		{"in a corner", nil, got.with([]grain{at(4, 4, 198)}), true, true},
 		{"in no corner", nil, got.with([]grain{at(15, 15, 99)}), true, false},
 		{"three levels", []*bitmap{got.with([]grain{at(4, 4, 203)})}, got.with([]grain{at(4, 4, 203)}), true, false},
 		{"a caret", []*bitmap{got.with(caret)}, got.with(caret), true, false},
-		{"seen, and a caret", []*bitmap{got.with([]grain{at(4, 4, 201)})}, got.with(append(caret, at(4, 4, 201))), true, false},
+		{"seen, and a caret", []*bitmap{got.with([]grain{at(4, 4, 201)})}, got.with(append(caret, at(4, 4, 201))), true,
+			false},
 	} {
 		g := &graining{values: map[int][][3]byte{}}
 		for _, b := range x.seen {
@@ -157,7 +166,8 @@ func TestGrains(t *testing.T) {
 		if x.box {
 			fresh = got.corners(&box)
 		}
-		if found := got.ground(x.want.sum(), g.of(got), nil) || len(fresh) > 0 && got.ground(x.want.sum(), g.of(got), fresh); found != x.ground {
+		if found := got.ground(x.want.sum(), g.of(got), nil) || len(fresh) > 0 &&
+			got.ground(x.want.sum(), g.of(got), fresh); found != x.ground {
 			t.Errorf("%s: %v", x.name, found)
 		}
 	}

@@ -70,7 +70,8 @@ func (o *options) live(ctx context.Context, c *tally, pace browsergym.Pace) erro
 }
 
 // browse lends a browser, and a folder, to episodes that run side by side.
-func (o *options) browse(ctx context.Context, start func(context.Context, *errgroup.Group, *cdp.Browser, string) error) error {
+func (o *options) browse(ctx context.Context,
+	start func(context.Context, *errgroup.Group, *cdp.Browser, string) error) error {
 	tmp, err := os.MkdirTemp("", "golden-")
 	if err != nil {
 		return err
@@ -129,7 +130,8 @@ func (p *player) play(ctx context.Context, file string) error {
 // environment are the options of one that plays a recording.
 func environment(h *recordings.Header) (browsergym.Options, error) {
 	slow := ms(h.SlowMo)
-	o := browsergym.Options{AllTags: h.Tags == "all", Native: true, SlowMo: &slow, Delay: ms(h.Delay * 1000), GoOn: h.GiveUp != nil && !*h.GiveUp}
+	o := browsergym.Options{AllTags: h.Tags == "all", Native: true, SlowMo: &slow, Delay: ms(h.Delay * 1000),
+		GoOn: h.GiveUp != nil && !*h.GiveUp}
 	o.Context.Width, o.Context.Height, o.Context.Timeout = h.Viewport.Width, h.Viewport.Height, ms(h.Timeout)
 	o.Context.Locale, o.Context.TimeZone = h.Locale, h.TimeZone
 	var err error

@@ -29,17 +29,26 @@ import (
 
 func main() {
 	var o options
-	do := flag.String("do", "offline,fast", "what to compare: `LIST` of offline (texts, from recorded answers of the browser), fast and reference (the episodes, live), random (all tasks of MiniWoB++, with random actions), differential (texts of many pages beside the reference itself, in a Python made for it)")
-	only := flag.String("only", "", "recordings or tasks whose names (recordings/nav, miniwob/click-test.1) match `REGEXP`")
+	do := flag.String("do", "offline,fast",
+		"what to compare: `LIST` of offline (texts, from recorded answers of the browser), fast and reference (the "+
+			"episodes, live), random (all tasks of MiniWoB++, with random actions), differential (texts of many "+
+			"pages beside the reference itself, in a Python made for it)")
+	only := flag.String("only", "", "recordings or tasks whose names (recordings/nav, miniwob/click-test.1) "+
+		"match `REGEXP`")
 	flag.StringVar(&o.miniwob, "miniwob", os.Getenv("EVALRUN_TEST_MINIWOB"), "`FOLDER` html of MiniWoB++")
 	flag.IntVar(&o.jobs, "jobs", runtime.GOMAXPROCS(0), "episodes at a time")
 	flag.IntVar(&o.steps, "steps", 5, "random actions an episode")
-	flag.IntVar(&o.retries, "retries", 2, "how often an episode with a difference that has no cause is played again: calls have half a second, which may be too little on a busy machine")
+	flag.IntVar(&o.retries, "retries", 2,
+		"how often an episode with a difference that has no cause is played again: calls have half a second, which "+
+			"may be too little on a busy machine")
 	flag.BoolVar(&o.verbose, "v", false, "show every difference, not only those without a cause")
 	flag.StringVar(&o.pictures, "pictures", "", "keep all our pictures in `FOLDER`, to be looked at")
 	flag.StringVar(&o.venv, "venv", ".cache/lxml-venv", "`FOLDER` of the reference's Python; made when it is not there")
-	flag.StringVar(&o.pages, "pages", ".cache/lxml-pages", "`FOLDER` of real pages; filled from Debian's packages of documentation when it is not there")
-	flag.StringVar(&o.sample, "sample", "", "write some pages with the reference's texts of them to `FILE` (browsergym/obs/testdata/html.jsonl.gz is of the default pages and seed)")
+	flag.StringVar(&o.pages, "pages", ".cache/lxml-pages",
+		"`FOLDER` of real pages; filled from Debian's packages of documentation when it is not there")
+	flag.StringVar(&o.sample, "sample", "",
+		"write some pages with the reference's texts of them to `FILE` (browsergym/obs/testdata/html.jsonl.gz is of "+
+			"the default pages and seed)")
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of random pages")
 	flag.IntVar(&o.trees, "trees", 50_000, "how many random pages")
 	flag.Parse()

@@ -29,15 +29,16 @@ func (o *options) offline(ctx context.Context, c *tally) error {
 	g.SetLimit(o.jobs)
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		g.Go(func() error {
-			return recordings.Read(files[name], func(*recordings.Header) error { return ctx.Err() }, func(r *recordings.Observation) error {
-				if err := ctx.Err(); err != nil {
-					return err
-				}
-				if err := again(c, &sets, name, r); err != nil {
-					return fmt.Errorf("%s, observation %d: %w", name, r.Index, err)
-				}
-				return nil
-			})
+			return recordings.Read(files[name], func(*recordings.Header) error { return ctx.Err() },
+				func(r *recordings.Observation) error {
+					if err := ctx.Err(); err != nil {
+						return err
+					}
+					if err := again(c, &sets, name, r); err != nil {
+						return fmt.Errorf("%s, observation %d: %w", name, r.Index, err)
+					}
+					return nil
+				})
 		})
 	}
 	return g.Wait()

@@ -46,14 +46,17 @@ func (o *options) parser(c *tally) error {
 			o    action.Options
 			want reading
 		}{
-			{"loose", action.Options{Subsets: all}, r.Loose}, {"strict", action.Options{Subsets: all, Strict: true}, r.Strict}, {"single", action.Options{Subsets: all, Single: true}, r.Single},
+			{"loose", action.Options{Subsets: all}, r.Loose},
+			{"strict", action.Options{Subsets: all, Strict: true}, r.Strict},
+			{"single", action.Options{Subsets: all, Single: true}, r.Single},
 		} {
 			set, err := action.New(m.o)
 			if err != nil {
 				return err
 			}
 			calls, err := set.Parse(r.Text)
-			if err != nil && len(r.Binding) > 0 && strings.HasPrefix(err.Error(), "SyntaxError: keyword argument repeated") {
+			if err != nil && len(r.Binding) > 0 &&
+				strings.HasPrefix(err.Error(), "SyntaxError: keyword argument repeated") {
 				err = nil // the table has it among the bindings
 			}
 			got := reading{Accepted: err == nil}
@@ -64,7 +67,8 @@ func (o *options) parser(c *tally) error {
 					got.Python += call.String() + "\n"
 				}
 			}
-			c.add(fmt.Sprintf("%q", r.Text), difference{"parser, " + m.name, fmt.Sprint(got), fmt.Sprint(m.want)}, unexcused)
+			c.add(fmt.Sprintf("%q", r.Text), difference{"parser, " + m.name, fmt.Sprint(got), fmt.Sprint(m.want)},
+				unexcused)
 		}
 		set, err := action.New(action.Options{Subsets: all})
 		if err != nil {

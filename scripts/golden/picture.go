@@ -25,16 +25,19 @@ const (
 )
 
 // picture compares the screenshot, pixel by pixel.
-func (p *player) picture(ctx context.Context, where string, o *browsergym.Observation, want *recordings.Observation) error {
+func (p *player) picture(ctx context.Context, where string, o *browsergym.Observation,
+	want *recordings.Observation) error {
 	got, err := decode(o.Screenshot)
 	if err != nil {
 		return err
 	}
-	p.c.add(where, difference{"screenshot size", fmt.Sprint(got.width, got.height), fmt.Sprint(want.Screenshot.Width, want.Screenshot.Height)}, unexcused)
+	p.c.add(where, difference{"screenshot size", fmt.Sprint(got.width, got.height),
+		fmt.Sprint(want.Screenshot.Width, want.Screenshot.Height)}, unexcused)
 	p.know(got)
 	why := ""
 	if p.pictures != "" {
-		os.WriteFile(filepath.Join(p.pictures, fmt.Sprintf("%s.%02d.png", strings.ReplaceAll(where, "/", "."), want.Index)), o.Screenshot, 0o644)
+		os.WriteFile(filepath.Join(p.pictures,
+			fmt.Sprintf("%s.%02d.png", strings.ReplaceAll(where, "/", "."), want.Index)), o.Screenshot, 0o644)
 	}
 	if got.sum() != want.Screenshot.Sum {
 		png, err := p.recorded(want)

@@ -47,9 +47,10 @@ func (o *options) random(ctx context.Context, c *tally) error {
 			g.Go(func() error {
 				for seed := range uint32(2) {
 					r := &roamer{c: c, name: name, seed: seed, steps: o.steps, random: slices.Contains(restless, name)}
-					env, err := browsergym.New(browsergym.Options{Browser: b, Actions: set, Task: func(seed uint32) (browsergym.Task, error) {
-						return &browsergym.MiniWoB{Name: name, Base: base, Seed: seed}, nil
-					}})
+					env, err := browsergym.New(
+						browsergym.Options{Browser: b, Actions: set, Task: func(seed uint32) (browsergym.Task, error) {
+							return &browsergym.MiniWoB{Name: name, Base: base, Seed: seed}, nil
+						}})
 					if err != nil {
 						return err
 					}
@@ -103,7 +104,8 @@ func (r *roamer) play(ctx context.Context) {
 	r.say("second reset", "same goal", o.Goal, first.Goal)
 	r.say("second reset", "goal is said", fmt.Sprint(o.Goal != ""), "true")
 	if !r.random {
-		r.say("second reset", "same bids", strings.Join(o.Properties.Bids(), " "), strings.Join(first.Properties.Bids(), " "))
+		r.say("second reset", "same bids", strings.Join(o.Properties.Bids(), " "),
+			strings.Join(first.Properties.Bids(), " "))
 		r.say("second reset", "same text", axText(o), axText(first))
 	}
 	h := fnv.New64a()
@@ -172,7 +174,8 @@ func anything(dice *rand.Rand, o *browsergym.Observation) string {
 	case 9:
 		return fmt.Sprintf("scroll_at(%d, %d, 0, %d)", x(), y(), dice.IntN(400)-200)
 	case 10:
-		return fmt.Sprintf("keyboard_press('%s')", []string{"Tab", "Enter", "a", "Control+a", "ArrowDown"}[dice.IntN(5)])
+		return fmt.Sprintf("keyboard_press('%s')",
+			[]string{"Tab", "Enter", "a", "Control+a", "ArrowDown"}[dice.IntN(5)])
 	}
 	return fmt.Sprintf("dblclick('%s')\nkeyboard_type('%d')", bid(), dice.IntN(1000))
 }

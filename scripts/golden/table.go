@@ -132,5 +132,6 @@ func firstDifference(got, want string) string {
 		i++
 	}
 	from := max(0, i-80)
-	return fmt.Sprintf("  at byte %d\n  got  %q\n  want %q", i, got[from:min(len(got), i+120)], want[from:min(len(want), i+120)])
+	return fmt.Sprintf("  at byte %d\n  got  %q\n  want %q", i, got[from:min(len(got), i+120)],
+		want[from:min(len(want), i+120)])
 }

@@ -19,13 +19,15 @@ var goals = map[string][3]string{
 	"click-link":       {`"et"`, `"sed"`, `"In"`},
 	"choose-list":      {"Select Ertha from", "Select Norfolk Island from", "Select Croatia from"},
 	"enter-text":       {`"Myron"`, `"Kanesha"`, `"Ashlea"`},
-	"login-user":       {`username "cierra" and the password "11L"`, `username "juan" and the password "Jc"`, `username "augus" and the password "eO"`},
-	"use-slider":       {"Select -94 with", "Select 103 with", "Select 103 with"},
-	"click-tab-2":      {`"vel"`, `"faucibus"`, `"dignissim"`},
+	"login-user": {`username "cierra" and the password "11L"`, `username "juan" and the password "Jc"`,
+		`username "augus" and the password "eO"`},
+	"use-slider":  {"Select -94 with", "Select 103 with", "Select 103 with"},
+	"click-tab-2": {`"vel"`, `"faucibus"`, `"dignissim"`},
 }
 
 // boxes are those of two elements of click-test-2, of the same seeds.
-var boxes = [3]string{"[36 150 60 60] [150 225 60 60]", "[159 85.5 60 60] [121.5 135 60 60]", "[175.5 87 60 60] [6 174 60 60]"}
+var boxes = [3]string{"[36 150 60 60] [150 225 60 60]", "[159 85.5 60 60] [121.5 135 60 60]",
+	"[175.5 87 60 60] [6 174 60 60]"}
 
 // axTexts are of seed 42, as the browser of published results gave them.
 var axTexts = map[string]string{

@@ -131,7 +131,8 @@ var ways = []way{
 	},
 	{
 		name: "includes", benchmark: "tasks",
-		task:  "grade: {scorer: includes, ignore_case: true, ignore_punctuation: true, ignore_articles: true, answer: [yes]}",
+		task: "grade: {scorer: includes, ignore_case: true, ignore_punctuation: true, ignore_articles: true, " +
+			"answer: [yes]}",
 		kinds: []string{answer},
 	},
 	{name: "qa", benchmark: "qa", kinds: []string{answer}},
@@ -200,7 +201,8 @@ func fuzz(ctx context.Context, o options, say func(format string, args ...any)) 
 	say("seed %d", o.seed)
 	if o.binary == "" {
 		o.binary = filepath.Join(o.dir, "evalrun")
-		if out, err := exec.CommandContext(ctx, "go", "build", "-o", o.binary, "github.com/evalrun/evalrun/cmd/evalrun").CombinedOutput(); err != nil {
+		if out, err := exec.CommandContext(ctx, "go", "build", "-o", o.binary,
+			"github.com/evalrun/evalrun/cmd/evalrun").CombinedOutput(); err != nil {
 			return fmt.Errorf("building evalrun: %w\n%s", err, out)
 		}
 	}
@@ -308,7 +310,8 @@ func (o *options) play(ctx context.Context, driver, benchmark string, list []tri
 		}
 		n++
 		if row.Status != "scored" || row.Attempts != 1 {
-			errs = append(errs, fmt.Errorf("%q is %s after %d attempts: %.500s", strings.ReplaceAll(row.Task, "-", " "), row.Status, row.Attempts, row.Error))
+			errs = append(errs, fmt.Errorf("%q is %s after %d attempts: %.500s", strings.ReplaceAll(row.Task, "-", " "),
+				row.Status, row.Attempts, row.Error))
 		}
 		if n%10 == 1 {
 			ask("show", "run", "--trial", row.Trial, "--full")
@@ -340,7 +343,8 @@ func write(dir, driver, benchmark string, list []trial, workers int) error {
 	if driver == "docker" && benchmark != "harbor" && benchmark != "terminalbench" {
 		machine += ", image: '" + image + "'"
 	}
-	conf := fmt.Sprintf("workers: %d\nagent: {name: command, options: {files: leave.py, run: [python3, '{files}', '{instruction_file}']}}\n"+
+	conf := fmt.Sprintf("workers: %d\nagent: {name: command, options: {files: leave.py, run: [python3, '{files}', "+
+		"'{instruction_file}']}}\n"+
 		"limits: {time: 1m}\nsandbox: {driver: %s}\n", workers, machine)
 	switch benchmark {
 	case "tasks":
@@ -350,7 +354,8 @@ func write(dir, driver, benchmark string, list []trial, workers int) error {
 		for _, t := range list {
 			fmt.Fprintf(&b, "  - id: %s\n", t.id())
 			if t.way.name == "stages" {
-				fmt.Fprintf(&b, "    stages:\n      - {instruction: '%s', grade: {%s}}\n      - {instruction: '%s', files: {out/deep/a.txt: x, b.txt: y}, setup: 'echo > c.txt', grade: {%s}}\n",
+				fmt.Fprintf(&b, "    stages:\n      - {instruction: '%s', grade: {%s}}\n      - {instruction: '%s', "+
+					"files: {out/deep/a.txt: x, b.txt: y}, setup: 'echo > c.txt', grade: {%s}}\n",
 					t, look, trial{t.way, t.kind, t.seed + 1, t.n}, look)
 				continue
 			}
@@ -385,7 +390,9 @@ func write(dir, driver, benchmark string, list []trial, workers int) error {
 		const test = "#!/bin/bash\nfind /app /logs/artifacts | wc -l\necho 1 > /logs/verifier/reward.txt\n"
 		for _, t := range list {
 			at := "tasks/" + t.id() + "/"
-			out[at+"task.toml"] = "schema_version = \"1.3\"\nartifacts = [\"/app\", \"/tmp/out\"]\n[environment]\nnetwork_mode = \"no-network\"\nmemory_mb = 512\n[verifier]\ntimeout_sec = 60\n" + t.way.toml
+			out[at+"task.toml"] = "schema_version = \"1.3\"\nartifacts = [\"/app\", " +
+				"\"/tmp/out\"]\n[environment]\nnetwork_mode = \"no-network\"\nmemory_mb = " +
+				"512\n[verifier]\ntimeout_sec = 60\n" + t.way.toml
 			out[at+"environment/Dockerfile"] = "FROM " + image + "\nWORKDIR /app\n"
 			out[at+"instruction.md"] = t.String()
 			out[at+"tests/test.sh"] = test

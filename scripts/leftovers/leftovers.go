@@ -77,7 +77,8 @@ func Now(tmp string) Set {
 				continue
 			}
 			json.Unmarshal(data, &s)
-			if pid := s.Owner.PID; pid > 0 && !ours[pid] && pid != os.Getpid() && syscall.Kill(pid, 0) != syscall.ESRCH {
+			if pid := s.Owner.PID; pid > 0 && !ours[pid] && pid != os.Getpid() &&
+				syscall.Kill(pid, 0) != syscall.ESRCH {
 				foreign[strings.TrimSuffix(filepath.Base(name), ".json")] = true
 				continue
 			}

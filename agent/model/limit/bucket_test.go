@@ -84,21 +84,23 @@ func TestTokenBucket(t *testing.T) {
 		return &s
 	}
 	for name, s := range map[string]*tokenBucket{
-		"exact":               with(func(s *tokenBucket) { s.hint = exact }),
-		"rounded up":          with(func(s *tokenBucket) {}),
-		"rounded down":        with(func(s *tokenBucket) { s.hint = down }),
-		"always 1 s":          with(func(s *tokenBucket) { s.hint = always(time.Second) }),
-		"always 20 ms":        with(func(s *tokenBucket) { s.hint = always(20 * time.Millisecond) }),
-		"always 30 s":         with(func(s *tokenBucket) { s.hint = always(30 * time.Second) }),
-		"no hint":             with(func(s *tokenBucket) { s.hint = always(0) }),
-		"no burst":            with(func(s *tokenBucket) { s.burst = 1 }),
-		"no burst, down":      with(func(s *tokenBucket) { s.burst, s.hint = 1, down }),
-		"slow replies":        with(func(s *tokenBucket) { s.took = 40 * time.Second }),
-		"fast replies":        with(func(s *tokenBucket) { s.took = 100 * time.Millisecond }),
-		"refusals count":      with(func(s *tokenBucket) { s.strict, s.hint = true, always(time.Second) }),
-		"down at first":       with(func(s *tokenBucket) { s.down, s.hint = 5*time.Minute, always(time.Second) }),
-		"down at first, slow": with(func(s *tokenBucket) { s.down, s.hint, s.perMinute = 5*time.Minute, always(time.Second), 4 }),
-		"600 a minute":        with(func(s *tokenBucket) { s.perMinute, s.burst = 600, 60 }),
+		"exact":          with(func(s *tokenBucket) { s.hint = exact }),
+		"rounded up":     with(func(s *tokenBucket) {}),
+		"rounded down":   with(func(s *tokenBucket) { s.hint = down }),
+		"always 1 s":     with(func(s *tokenBucket) { s.hint = always(time.Second) }),
+		"always 20 ms":   with(func(s *tokenBucket) { s.hint = always(20 * time.Millisecond) }),
+		"always 30 s":    with(func(s *tokenBucket) { s.hint = always(30 * time.Second) }),
+		"no hint":        with(func(s *tokenBucket) { s.hint = always(0) }),
+		"no burst":       with(func(s *tokenBucket) { s.burst = 1 }),
+		"no burst, down": with(func(s *tokenBucket) { s.burst, s.hint = 1, down }),
+		"slow replies":   with(func(s *tokenBucket) { s.took = 40 * time.Second }),
+		"fast replies":   with(func(s *tokenBucket) { s.took = 100 * time.Millisecond }),
+		"refusals count": with(func(s *tokenBucket) { s.strict, s.hint = true, always(time.Second) }),
+		"down at first":  with(func(s *tokenBucket) { s.down, s.hint = 5*time.Minute, always(time.Second) }),
+		"down at first, slow": with(func(s *tokenBucket) {
+			s.down, s.hint, s.perMinute = 5*time.Minute, always(time.Second), 4
+		}),
+		"600 a minute": with(func(s *tokenBucket) { s.perMinute, s.burst = 600, 60 }),
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { playBucket(t, s, 64, 6) })
@@ -109,7 +111,8 @@ func TestTokenBucket(t *testing.T) {
 // playBucket lets sessions make calls, one after the other each.
 func playBucket(t *testing.T, s *tokenBucket, sessions, calls int) {
 	l := limit.New(limit.Config{})
-	f := retry.New(l.Wrap(modeltest.Func(s.generate).Factory(0)), retry.Policy{Answered: l.Answered, Held: limit.MaxPause})
+	f := retry.New(l.Wrap(modeltest.Func(s.generate).Factory(0)),
+		retry.Policy{Answered: l.Answered, Held: limit.MaxPause})
 	begun := time.Now()
 	var lost atomic.Int64
 	var all sync.WaitGroup
@@ -142,7 +145,8 @@ func playBucket(t *testing.T, s *tokenBucket, sessions, calls int) {
 	best := time.Duration((float64(n) - s.burst) / s.perMinute * float64(time.Minute))
 	mean := sum / time.Duration(n)
 	t.Logf("%d answered, %d refused in %v, at best %v; a call took %v, the longest %v",
-		s.served, s.refused, took.Round(time.Second), best.Round(time.Second), mean.Round(time.Second), longest.Round(time.Second))
+		s.served, s.refused, took.Round(time.Second), best.Round(time.Second), mean.Round(time.Second),
+		longest.Round(time.Second))
 	if n := lost.Load(); n > 0 {
 		t.Errorf("%d of %d sessions were lost", n, sessions)
 	}

@@ -101,9 +101,10 @@ const (
 
 // A refusal that names a time is judged by how many of the last calls were refused.
 const (
-	recentCalls  = 64
-	tooMany      = recentCalls / 2 // the rate of the calls is to blame
-	tooManyStill = recentCalls / 4 // the same while there is a gap. A service that counts refusals, too, needs few of them.
+	recentCalls = 64
+	tooMany     = recentCalls / 2 // the rate of the calls is to blame
+	// the same while there is a gap. A service that counts refusals, too, needs few of them.
+	tooManyStill = recentCalls / 4
 )
 
 // New makes a limiter.
@@ -127,9 +128,11 @@ func New(cfg Config) *Limiter {
 type Stats struct {
 	Window, InFlight, Queued, Cuts int
 
-	Gap    time.Duration // between the starts of two calls; 0: no rate is kept but the configured one
-	Pause  time.Duration // so long nobody goes out, as the service has asked
-	Silent time.Duration // since anything came back, or the oldest call in flight went out, if that was later; 0: none is in flight
+	Gap   time.Duration // between the starts of two calls; 0: no rate is kept but the configured one
+	Pause time.Duration // so long nobody goes out, as the service has asked
+	// since anything came back, or the oldest call in flight went out, if that was later; 0: none
+	// is in flight
+	Silent time.Duration
 }
 
 // Stats of now.
@@ -137,7 +140,8 @@ func (l *Limiter) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	s := Stats{Window: int(l.window), InFlight: l.out.Len(), Queued: l.queue.Len(), Cuts: l.epoch, Gap: l.gap, Pause: max(l.until.Sub(now), 0)}
+	s := Stats{Window: int(l.window), InFlight: l.out.Len(), Queued: l.queue.Len(), Cuts: l.epoch, Gap: l.gap,
+		Pause: max(l.until.Sub(now), 0)}
 	if e := l.out.Front(); e != nil {
 		since := e.Value.(*flight).start
 		if l.back.After(since) {
@@ -406,7 +410,8 @@ func (l *Limiter) pauses() bool {
 func (l *Limiter) refuse(e *model.Error) {
 	for l.queue.Len() > 0 {
 		w := l.queue.Remove(l.queue.Front()).(*waiter)
-		w.err = &model.Error{Class: e.Class, HTTP: e.HTTP, Err: fmt.Errorf("the service has refused every call for %v: %w", l.patience, e.Err)}
+		w.err = &model.Error{Class: e.Class, HTTP: e.HTTP,
+			Err: fmt.Errorf("the service has refused every call for %v: %w", l.patience, e.Err)}
 		close(w.turn)
 	}
 }
@@ -460,13 +465,16 @@ func (l *Limiter) cut(now time.Time, after time.Duration) {
 	l.run++
 	longer := min(l.gap*3/2, l.longest())
 	switch {
-	case l.hint > 0 && l.run <= outage: // the time between two calls that the service takes, by its own word (0 s: less than one)
+	// the time between two calls that the service takes, by its own word (0 s: less than one)
+	case l.hint > 0 && l.run <= outage:
 		implied := now.Add(after).Sub(l.accepted)
 		l.gap = min(max(implied, l.gap*9/8), longer)
 		l.floor = l.gap
 		if l.run == 1 {
 			l.before = l.gap
-			l.last = l.accepted // the next goes out when the service has asked for it, not a gap after the one that it refused
+			// the next goes out when the service has asked for it, not a gap after the one that it
+			// refused
+			l.last = l.accepted
 		}
 		return
 	case l.run == 1:

@@ -264,7 +264,8 @@ func TestRateBelowOneConnection(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := limit.New(limit.Config{})
 				s := tt.s
-				f := retry.New(l.Wrap(modeltest.Func(s.generate).Factory(0)), retry.Policy{Answered: l.Answered, Held: limit.MaxPause})
+				f := retry.New(l.Wrap(modeltest.Func(s.generate).Factory(0)),
+					retry.Policy{Answered: l.Answered, Held: limit.MaxPause})
 				begun := time.Now()
 				var lost atomic.Int64
 				var all sync.WaitGroup
@@ -307,12 +308,13 @@ func TestRecovers(t *testing.T) {
 		l := limit.New(limit.Config{})
 		well := time.Now().Add(10 * time.Minute)
 		s := &service{}
-		f := retry.New(l.Wrap(modeltest.Func(func(ctx context.Context, b model.Binding, n int, req *model.Request) (*model.Response, error) {
-			if time.Now().Before(well) {
-				return nil, &model.Error{Class: model.Overload, HTTP: 503, Err: errors.New("down")}
-			}
-			return s.generate(ctx, b, n, req)
-		}).Factory(0)), retry.Policy{Answered: l.Answered, Held: limit.MaxPause})
+		f := retry.New(l.Wrap(modeltest.Func(
+			func(ctx context.Context, b model.Binding, n int, req *model.Request) (*model.Response, error) {
+				if time.Now().Before(well) {
+					return nil, &model.Error{Class: model.Overload, HTTP: 503, Err: errors.New("down")}
+				}
+				return s.generate(ctx, b, n, req)
+			}).Factory(0)), retry.Policy{Answered: l.Answered, Held: limit.MaxPause})
 		var all sync.WaitGroup
 		for range 64 {
 			c, err := f(model.Binding{})
@@ -342,7 +344,8 @@ func TestRecovers(t *testing.T) {
 func TestDeadAccount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limit.New(limit.Config{})
-		f := retry.New(l.Wrap(modeltest.Fail(model.Rate).Factory(0)), retry.Policy{Answered: l.Answered, Held: limit.MaxPause})
+		f := retry.New(l.Wrap(modeltest.Fail(model.Rate).Factory(0)),
+			retry.Policy{Answered: l.Answered, Held: limit.MaxPause})
 		begun := time.Now()
 		var all sync.WaitGroup
 		for range 64 {

@@ -55,7 +55,8 @@ func patient(f model.Factory) model.Factory {
 		if err != nil {
 			return nil, err
 		}
-		return modeltest.Func(func(ctx context.Context, _ model.Binding, _ int, req *model.Request) (*model.Response, error) {
+		return modeltest.Func(func(ctx context.Context, _ model.Binding, _ int,
+			req *model.Request) (*model.Response, error) {
 			for {
 				resp, err := c.Generate(ctx, req)
 				var e *model.Error
@@ -80,7 +81,8 @@ type shareService struct {
 }
 
 // play lets each worker make 200 calls, one after the other, and returns how long that took.
-func (s *shareService) play(t *testing.T, seed uint64, workers int, wrap func(model.Factory) model.Factory) (took time.Duration) {
+func (s *shareService) play(t *testing.T, seed uint64, workers int,
+	wrap func(model.Factory) model.Factory) (took time.Duration) {
 	s.random, s.refused = rand.New(rand.NewPCG(seed, 0)), 0
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()

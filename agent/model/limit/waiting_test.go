@@ -23,7 +23,8 @@ func TestWaitingIsAnnounced(t *testing.T) {
 		refused := map[string]bool{}
 		var waiting, out sync.Map // by trial
 		var waits atomic.Int64
-		service := modeltest.Func(func(_ context.Context, b model.Binding, _ int, _ *model.Request) (*model.Response, error) {
+		service := modeltest.Func(func(_ context.Context, b model.Binding, _ int,
+			_ *model.Request) (*model.Response, error) {
 			if _, ok := waiting.Load(b.Trial); ok {
 				t.Errorf("%s: a request went out while the call was said to wait", b.Trial)
 			}

@@ -56,7 +56,8 @@ func TestCosts(t *testing.T) {
 		{name(reply(event.Usage{}), "gpt-4o", &model.Price{}), -1, -1, "usage"},
 	} {
 		var told event.Usage
-		c, err := meter.New(retry.New(tt.f, retry.Policy{}), table)(model.Binding{Try: func(x model.Try) { told = x.Response.Usage }})
+		c, err := meter.New(retry.New(tt.f, retry.Policy{}),
+			table)(model.Binding{Try: func(x model.Try) { told = x.Response.Usage }})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -61,7 +61,8 @@ func (c *client) Generate(ctx context.Context, req *model.Request) (*model.Respo
 func Script(replies ...model.Response) Func {
 	return func(_ context.Context, _ model.Binding, n int, _ *model.Request) (*model.Response, error) {
 		if n >= len(replies) {
-			return nil, &model.Error{Class: model.Invalid, Err: fmt.Errorf("the script has %d replies, and this is call %d", len(replies), n+1)}
+			return nil, &model.Error{Class: model.Invalid,
+				Err: fmt.Errorf("the script has %d replies, and this is call %d", len(replies), n+1)}
 		}
 		r := replies[n]
 		return &r, nil
@@ -84,7 +85,8 @@ func Text(s string) model.Response {
 func Calls(nameArgs ...string) model.Response {
 	r := model.Response{Model: "test", Stop: "tool_calls", Usage: event.Usage{In: 10, Out: 5}}
 	for i := 0; i+1 < len(nameArgs); i += 2 {
-		r.Calls = append(r.Calls, event.ReplyCall{ID: fmt.Sprintf("call_%d", i/2), Name: nameArgs[i], Args: nameArgs[i+1]})
+		r.Calls = append(r.Calls, event.ReplyCall{ID: fmt.Sprintf("call_%d", i/2), Name: nameArgs[i],
+			Args: nameArgs[i+1]})
 	}
 	return r
 }

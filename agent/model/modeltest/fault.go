@@ -26,20 +26,23 @@ func Status(status int, code, message string, headers ...string) Fault {
 
 // The faults of services, as they look on the wire.
 var (
-	Rate        = Status(429, "rate_limit_exceeded", "Rate limit reached for requests")
-	Quota       = Status(429, "insufficient_quota", "You exceeded your current quota, please check your plan and billing details.")
+	Rate  = Status(429, "rate_limit_exceeded", "Rate limit reached for requests")
+	Quota = Status(429, "insufficient_quota",
+		"You exceeded your current quota, please check your plan and billing details.")
 	ServerError = Status(500, "server_error", "The server had an error while processing your request")
 	Overloaded  = Status(529, "overloaded_error", "Overloaded")
 	BadKey      = Status(401, "invalid_api_key", "Incorrect API key provided")
 	NoAccess    = Status(403, "permission_denied", "This key may not use this model")
 	TooLong     = Status(400, "context_length_exceeded", "This model's maximum context length is 8192 tokens.")
-	Filtered    = Status(400, "content_filter", "The response was filtered due to the prompt triggering the content management policy.")
-	BadRequest  = Status(400, "invalid_request_error", "Unsupported parameter: 'temperature'")
+	Filtered    = Status(400, "content_filter",
+		"The response was filtered due to the prompt triggering the content management policy.")
+	BadRequest = Status(400, "invalid_request_error", "Unsupported parameter: 'temperature'")
 )
 
 // RateSeconds is a 429 with Retry-After in seconds.
 func RateSeconds(d time.Duration) Fault {
-	return Status(429, "rate_limit_exceeded", "Rate limit reached", "Retry-After", strconv.FormatFloat(d.Seconds(), 'f', -1, 64))
+	return Status(429, "rate_limit_exceeded", "Rate limit reached", "Retry-After",
+		strconv.FormatFloat(d.Seconds(), 'f', -1, 64))
 }
 
 // RateMillis is a 429 with retry-after-ms, and a Retry-After that would be rounded.
@@ -98,8 +101,9 @@ func Body(contentType, text string) Fault {
 var (
 	InvalidJSON  = Body("application/json", `{"id":"x","choices":[{"message":{"role":"assistant","content":"hel`)
 	HTML         = Body("text/html", "<html><body>Gateway says hello</body></html>")
-	EmptyChoices = Body("application/json", `{"id":"x","object":"chat.completion","created":1,"model":"m","choices":[]}`)
-	EmptyBody    = Body("application/json", "")
+	EmptyChoices = Body("application/json",
+		`{"id":"x","object":"chat.completion","created":1,"model":"m","choices":[]}`)
+	EmptyBody = Body("application/json", "")
 	// WrappedRate is how routers pass an upstream's error on.
 	WrappedRate = Body("application/json", `{"error":{"code":429,"message":"upstream is busy"}}`)
 )

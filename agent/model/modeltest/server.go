@@ -141,7 +141,8 @@ func (r Reply) json(c Call) []byte {
 	}
 	u := r.Usage
 	b, err := json.Marshal(map[string]any{
-		"id": fmt.Sprintf("chatcmpl-%d", c.N), "object": "chat.completion", "created": 1700000000, "model": c.Body.Model,
+		"id": fmt.Sprintf("chatcmpl-%d", c.N), "object": "chat.completion", "created": 1700000000,
+		"model":   c.Body.Model,
 		"choices": []any{map[string]any{"index": 0, "message": msg, "finish_reason": stop, "logprobs": nil}},
 		"usage": map[string]any{
 			"prompt_tokens": u.In, "completion_tokens": u.Out, "total_tokens": u.In + u.Out,

@@ -40,7 +40,8 @@ const (
 const (
 	CachedTokens    Scenario = "cached tokens"    // it does not count them
 	ReasoningTokens Scenario = "reasoning tokens" // it does not count them
-	BrokenArguments Scenario = "broken arguments" // arguments are values of its protocol, so they are never broken; "b" has {}
+	// arguments are values of its protocol, so they are never broken; "b" has {}
+	BrokenArguments Scenario = "broken arguments"
 )
 
 // Key is the key that clients of the suite are given.
@@ -63,7 +64,8 @@ func Conformance(t *testing.T, make func(t *testing.T, s Scenario) model.Client,
 				{Role: model.Assistant, Calls: []event.ReplyCall{{ID: "1", Name: "a", Args: `{}`}}},
 				{Role: model.ToolRole, CallID: "1", Name: "a", Parts: event.Text("done")},
 			},
-			Tools: []model.Tool{{Name: "a", Description: "does a", Schema: []byte(`{"type":"object","properties":{"x":{"type":"integer"}}}`)}},
+			Tools: []model.Tool{{Name: "a", Description: "does a",
+				Schema: []byte(`{"type":"object","properties":{"x":{"type":"integer"}}}`)}},
 		}
 	}
 
@@ -117,8 +119,10 @@ func Conformance(t *testing.T, make func(t *testing.T, s Scenario) model.Client,
 	})
 
 	for s, class := range map[Scenario]string{
-		Limited: model.Rate, OutOfMoney: model.Quota, WrongKey: model.Auth, Overlong: model.Context, Forbids: model.Refused,
-		Busy: model.Overload, Breaks: model.Overload, Malformed: model.Invalid, CutsOff: model.Network, Garbage: model.Network,
+		Limited: model.Rate, OutOfMoney: model.Quota, WrongKey: model.Auth, Overlong: model.Context,
+		Forbids: model.Refused,
+		Busy:    model.Overload, Breaks: model.Overload, Malformed: model.Invalid, CutsOff: model.Network,
+		Garbage:     model.Network,
 		SaysNothing: model.Network, Sleeps: model.Network, Dead: model.Network,
 	} {
 		t.Run(string(s), func(t *testing.T) {

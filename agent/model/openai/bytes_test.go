@@ -51,11 +51,13 @@ func TestRequestBytes(t *testing.T) {
 		{req: model.Request{
 			Messages: []model.Message{
 				say(model.System, "sys"), {Role: model.User, Parts: []event.Part{{Text: "look"}, img}}, called, answer,
-				{Role: model.ToolRole, CallID: "2"}, {Role: model.Assistant}, say(model.Assistant, "so"), {Role: model.User},
+				{Role: model.ToolRole, CallID: "2"}, {Role: model.Assistant}, say(model.Assistant, "so"),
+				{Role: model.User},
 			},
 			Tools: []model.Tool{{Name: "a", Description: "<does> a", Schema: schema}, {Name: "b"}}, Choice: "a",
 			Params: model.Params{
-				Temperature: &temp, TopP: &topP, MaxTokens: &maxTok, Seed: &seed, Stop: []string{"<", "END"}, Effort: "low",
+				Temperature: &temp, TopP: &topP, MaxTokens: &maxTok, Seed: &seed, Stop: []string{"<", "END"},
+				Effort:   "low",
 				Parallel: &no,
 			}}},
 		{cfg: openai.Config{MaxTokens: "max_completion_tokens", Reasoning: "reasoning_content"}, req: model.Request{

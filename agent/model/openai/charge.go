@@ -35,7 +35,8 @@ func isError(reply []byte) bool {
 		Error   json.RawMessage   `json:"error"`
 		Choices []json.RawMessage `json:"choices"`
 	}
-	if json.Unmarshal(reply, &r) != nil || len(r.Choices) > 0 || len(r.Error) == 0 || r.Error[0] != '{' && r.Error[0] != '"' {
+	if json.Unmarshal(reply, &r) != nil || len(r.Choices) > 0 || len(r.Error) == 0 || r.Error[0] != '{' &&
+		r.Error[0] != '"' {
 		return false
 	}
 	_, message := readError(reply)

@@ -26,9 +26,10 @@ func TestCharges(t *testing.T) {
 		fault modeltest.Fault
 		want  *model.Charge // nil: nothing is billed
 	}{
-		"no choices":            {body(`{"choices":[],` + usage + `}`), said},
-		"no choices, no usage":  {modeltest.EmptyChoices, bound},
-		"filtered":              {body(`{"choices":[{"finish_reason":"content_filter","message":{"content":null}}],` + usage + `}`), said},
+		"no choices":           {body(`{"choices":[],` + usage + `}`), said},
+		"no choices, no usage": {modeltest.EmptyChoices, bound},
+		"filtered": {body(`{"choices":[{"finish_reason":"content_filter","message":{"content":null}}],` +
+			usage + `}`), said},
 		"error in place of it":  {modeltest.WrappedRate, nil},
 		"the same with usage":   {body(`{"error":{"code":502,"message":"broke"},` + usage + `}`), said},
 		"status 500":            {modeltest.ServerError, nil},
@@ -38,7 +39,8 @@ func TestCharges(t *testing.T) {
 		"cut after usage":       {body(`{"id":"x",` + usage + `,"choices":[{"mess`), said},
 		"cut inside of usage":   {body(`{"id":"x","usage":{"prompt_tokens":100,"comple`), bound},
 		"usage in a text":       {body(`{"choices":[{"message":{"content":"\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":1}`), bound},
-		"usage null, then said": {modeltest.Body("text/event-stream", `data: {"usage":null}`+"\n\ndata: {"+usage+"}\n\n"), said},
+		"usage null, then said": {modeltest.Body("text/event-stream",
+			`data: {"usage":null}`+"\n\ndata: {"+usage+"}\n\n"), said},
 		"empty":                 {modeltest.EmptyBody, bound},
 		"dropped":               {modeltest.Drop, bound},
 		"too late":              {modeltest.Slow(time.Hour), bound},
@@ -56,7 +58,8 @@ func TestCharges(t *testing.T) {
 		"error, choices null":   {body(`{"error":{"message":"broke"},"choices":null}`), nil},
 		"no content":            {body(`{"choices":[{"message":{"content":5}}],` + usage + `}`), said},
 		"no cost that is one":   {body(`{"choices":[],"usage":{"prompt_tokens":100,"completion_tokens":20,"cost":"much"}}`), bound},
-		"the same, status 500":  {modeltest.RawStatus(500, `{"error":{"message":"broke"},"usage":{"prompt_tokens":1,"cost":{}}}`), bound},
+		"the same, status 500": {modeltest.RawStatus(500,
+			`{"error":{"message":"broke"},"usage":{"prompt_tokens":1,"cost":{}}}`), bound},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := modeltest.NewServer(t, modeltest.Replies(modeltest.Reply{Fault: tt.fault}))
@@ -98,7 +101,8 @@ func TestChargeBounds(t *testing.T) {
 	for window, want := range map[int64]event.Usage{0: {Out: 131072}, 1000: {In: 1000, Out: 1000}} {
 		_, err := client(t, openai.Config{BaseURL: s.URL, Window: window}).Generate(t.Context(), req)
 		var got *model.Charge
-		if !errors.As(err, &got) || got.Usage.Out != want.Out || want.In > 0 && got.Usage.In != want.In || got.Usage.In > 6000 {
+		if !errors.As(err, &got) || got.Usage.Out != want.Out || want.In > 0 && got.Usage.In != want.In ||
+			got.Usage.In > 6000 {
 			t.Errorf("window %d: %+v", window, got)
 		}
 	}
@@ -112,11 +116,13 @@ func TestChargesOfUnsent(t *testing.T) {
 		t.Errorf("nobody listens: %+v", c)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	s := modeltest.NewServer(t, modeltest.Replies(modeltest.Reply{Fault: func(_ http.ResponseWriter, r *http.Request, _ http.Handler) {
-		cancel()
-		<-r.Context().Done()
-	}}))
-	if _, err = client(t, openai.Config{BaseURL: s.URL}).Generate(ctx, hi); !errors.As(err, &c) || !c.Bound || !errors.Is(err, context.Canceled) {
+	s := modeltest.NewServer(t, modeltest.Replies(
+		modeltest.Reply{Fault: func(_ http.ResponseWriter, r *http.Request, _ http.Handler) {
+			cancel()
+			<-r.Context().Done()
+		}}))
+	if _, err = client(t, openai.Config{BaseURL: s.URL}).Generate(ctx, hi); !errors.As(err, &c) || !c.Bound ||
+		!errors.Is(err, context.Canceled) {
 		t.Errorf("given up: %v", err)
 	}
 }
@@ -130,7 +136,8 @@ func TestNoKey(t *testing.T) {
 	}
 	_, err = m.Generate(t.Context(), hi)
 	var e *model.Error
-	if !errors.As(err, &e) || e.Class != model.Auth || !strings.Contains(err.Error(), "no key was sent; write it down: Incorrect API key") {
+	if !errors.As(err, &e) || e.Class != model.Auth ||
+		!strings.Contains(err.Error(), "no key was sent; write it down: Incorrect API key") {
 		t.Errorf("%v", err)
 	}
 }

@@ -38,7 +38,8 @@ func (m *Model) refusedBy(got *exchange) error {
 	if got.status == http.StatusUnauthorized && m.cfg.Key == "" && m.cfg.NoKey != "" {
 		err = fmt.Errorf("no key was sent; %s: %w", m.cfg.NoKey, err)
 	}
-	return &model.Error{Class: model.Classify(got.status, said(code, message)), After: got.after, HTTP: got.status, ID: got.id, Err: err}
+	return &model.Error{Class: model.Classify(got.status, said(code, message)), After: got.after, HTTP: got.status,
+		ID: got.id, Err: err}
 }
 
 // readError finds code and message in the forms that servers use: OpenAI's {"error":{…}}, vLLM's

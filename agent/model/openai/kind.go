@@ -27,7 +27,8 @@ var Kind = model.Kind{
 // usualHeaders are what the vendor's own clients take from variables beside the key.
 func usualHeaders(lookup func(string) (string, bool)) (map[string]string, error) {
 	out := map[string]string{}
-	for name, header := range map[string]string{"OPENAI_ORG_ID": "OpenAI-Organization", "OPENAI_PROJECT_ID": "OpenAI-Project"} {
+	for name, header := range map[string]string{"OPENAI_ORG_ID": "OpenAI-Organization",
+		"OPENAI_PROJECT_ID": "OpenAI-Project"} {
 		if v, ok := lookup(name); ok {
 			out[header] = v
 		}
@@ -40,7 +41,8 @@ func usualHeaders(lookup func(string) (string, bool)) (map[string]string, error)
 		name, value, ok := strings.Cut(line, ":")
 		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
 		if !ok || name == "" || strings.ContainsAny(name, " \t") || strings.ContainsFunc(line, unicode.IsControl) {
-			return nil, errors.New("the variable OPENAI_CUSTOM_HEADERS has a line that is not NAME: VALUE") // which may hold a secret
+			// which may hold a secret
+			return nil, errors.New("the variable OPENAI_CUSTOM_HEADERS has a line that is not NAME: VALUE")
 		}
 		out[name] = value
 	}

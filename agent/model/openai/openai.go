@@ -58,8 +58,8 @@ type Config struct {
 	// Blob opens what a message's part points to. Nil: what the binding says; where that has none
 	// either, a request with a blob fails.
 	Blob func(ctx context.Context, b event.Blob) (io.ReadCloser, error)
-	// HTTP is the client to use; nil: one that [model.Transport] made. Give the same one to all models
-	// behind one URL.
+	// HTTP is the client to use; nil: one that [model.Transport] made. Give the same one to all
+	// models behind one URL.
 	HTTP *http.Client
 }
 

@@ -45,9 +45,12 @@ func TestConformance(t *testing.T) {
 	modeltest.Conformance(t, func(t *testing.T, s modeltest.Scenario) model.Client {
 		fault := map[modeltest.Scenario]modeltest.Fault{
 			modeltest.Limited: modeltest.RateSeconds(2 * time.Second), modeltest.OutOfMoney: modeltest.Quota,
-			modeltest.WrongKey: modeltest.Status(401, "invalid_api_key", "Incorrect API key provided: "+modeltest.Key+".\nFind yours elsewhere."),
-			modeltest.Overlong: modeltest.TooLong, modeltest.Forbids: modeltest.Filtered, modeltest.Busy: modeltest.Overloaded,
-			modeltest.Breaks: modeltest.ServerError, modeltest.Malformed: modeltest.BadRequest, modeltest.CutsOff: modeltest.Cut(true),
+			modeltest.WrongKey: modeltest.Status(401, "invalid_api_key",
+				"Incorrect API key provided: "+modeltest.Key+".\nFind yours elsewhere."),
+			modeltest.Overlong: modeltest.TooLong, modeltest.Forbids: modeltest.Filtered,
+			modeltest.Busy:   modeltest.Overloaded,
+			modeltest.Breaks: modeltest.ServerError, modeltest.Malformed: modeltest.BadRequest,
+			modeltest.CutsOff: modeltest.Cut(true),
 			modeltest.Garbage: modeltest.InvalidJSON, modeltest.SaysNothing: modeltest.EmptyChoices,
 			modeltest.Sleeps: modeltest.Slow(time.Minute), modeltest.Waits: modeltest.Slow(time.Minute),
 		}[s]
@@ -55,7 +58,8 @@ func TestConformance(t *testing.T) {
 			Text: "hello", Usage: event.Usage{In: 100, Cached: 40, Out: 20, Reasoning: 5}, Fault: fault,
 		}
 		if s == modeltest.CallsTools {
-			reply = modeltest.Reply{Calls: []event.ReplyCall{{ID: "1", Name: "a", Args: `{"x":1}`}, {ID: "1", Name: "b", Args: `{"x":`}}}
+			reply = modeltest.Reply{Calls: []event.ReplyCall{{ID: "1", Name: "a", Args: `{"x":1}`},
+				{ID: "1", Name: "b", Args: `{"x":`}}}
 		}
 		cfg := openai.Config{BaseURL: modeltest.NewServer(t, modeltest.Replies(reply)).URL}
 		switch s {
@@ -79,35 +83,44 @@ func TestErrors(t *testing.T) {
 		after time.Duration
 		text  string
 	}{
-		"429 bare":            {modeltest.Rate, model.Rate, 0, "Rate limit"},
-		"429 milliseconds":    {modeltest.RateMillis(1500 * time.Millisecond), model.Rate, 1500 * time.Millisecond, ""},
-		"429 date":            {modeltest.RateDate(90 * time.Second), model.Rate, 90 * time.Second, ""},
-		"429 past date":       {modeltest.RateDate(-time.Hour), model.Rate, 0, ""},
-		"429 nonsense":        {modeltest.Status(429, "", "", "Retry-After", "soon"), model.Rate, 0, "Too Many Requests"},
-		"429 NaN":             {modeltest.Status(429, "", "", "Retry-After", "NaN"), model.Rate, 0, ""},
-		"429 for ever":        {modeltest.Status(429, "", "", "Retry-After", "1e300"), model.Rate, 24 * time.Hour, ""},
-		"402":                 {modeltest.Status(402, "", "Insufficient Balance"), model.Quota, 0, ""},
-		"403":                 {modeltest.NoAccess, model.Auth, 0, ""},
-		"404":                 {modeltest.Status(404, "model_not_found", "The model does not exist"), model.Missing, 0, ""},
-		"404 of a proxy":      {raw(404, "<html>nothing here</html>"), model.Missing, 0, "Not Found"},
-		"413":                 {modeltest.Status(413, "", ""), model.Invalid, 0, ""},
-		"413 of a proxy":      {raw(413, "<html>nginx</html>"), model.Invalid, 0, "Request Entity Too Large"},
-		"413, its words":      {modeltest.Status(413, "", "This prompt is too long for the model"), model.Context, 0, ""},
-		"503 with wait":       {modeltest.Status(503, "", "", "Retry-After", "7"), model.Overload, 7 * time.Second, ""},
-		"llama.cpp":           {modeltest.Status(500, "", "the request exceeds the available context size"), model.Context, 0, ""},
-		"cut without length":  {modeltest.Cut(false), model.Network, 0, "not JSON"},
-		"dropped":             {modeltest.Drop, model.Network, 0, ""},
-		"HTML":                {modeltest.HTML, model.Network, 0, "not JSON"},
-		"empty body":          {modeltest.EmptyBody, model.Network, 0, ""},
-		"error with 200":      {modeltest.WrappedRate, model.Rate, 0, "upstream"},
-		"null":                {modeltest.Body("application/json", "null"), model.Network, 0, ""},
-		"vLLM":                {raw(400, `{"object":"error","message":"This model's maximum context length is 10","type":"BadRequestError","code":400}`), model.Context, 0, ""},
-		"FastAPI":             {raw(422, `{"detail":[{"msg":"field required"}]}`), model.Invalid, 0, "field required"},
-		"plain text":          {raw(502, "upstream went away"), model.Overload, 0, "upstream went away"},
-		"error page":          {raw(502, "<html>oh</html>"), model.Overload, 0, "Bad Gateway"},
-		"error as text":       {raw(400, `{"error":"model not loaded"}`), model.Invalid, 0, "model not loaded"},
-		"filter with 200":     {modeltest.Body("application/json", `{"choices":[{"finish_reason":"content_filter","message":{"role":"assistant","content":""}}]}`), model.Refused, 0, ""},
-		"broke off with 200":  {modeltest.Body("application/json", `{"choices":[{"finish_reason":"error","message":{"role":"assistant","content":null}}]}`), model.Overload, 0, ""},
+		"429 bare":         {modeltest.Rate, model.Rate, 0, "Rate limit"},
+		"429 milliseconds": {modeltest.RateMillis(1500 * time.Millisecond), model.Rate, 1500 * time.Millisecond, ""},
+		"429 date":         {modeltest.RateDate(90 * time.Second), model.Rate, 90 * time.Second, ""},
+		"429 past date":    {modeltest.RateDate(-time.Hour), model.Rate, 0, ""},
+		"429 nonsense": {modeltest.Status(429, "", "", "Retry-After", "soon"), model.Rate, 0,
+			"Too Many Requests"},
+		"429 NaN":      {modeltest.Status(429, "", "", "Retry-After", "NaN"), model.Rate, 0, ""},
+		"429 for ever": {modeltest.Status(429, "", "", "Retry-After", "1e300"), model.Rate, 24 * time.Hour, ""},
+		"402":          {modeltest.Status(402, "", "Insufficient Balance"), model.Quota, 0, ""},
+		"403":          {modeltest.NoAccess, model.Auth, 0, ""},
+		"404": {modeltest.Status(404, "model_not_found", "The model does not exist"), model.Missing, 0,
+			""},
+		"404 of a proxy": {raw(404, "<html>nothing here</html>"), model.Missing, 0, "Not Found"},
+		"413":            {modeltest.Status(413, "", ""), model.Invalid, 0, ""},
+		"413 of a proxy": {raw(413, "<html>nginx</html>"), model.Invalid, 0, "Request Entity Too Large"},
+		"413, its words": {modeltest.Status(413, "", "This prompt is too long for the model"), model.Context, 0,
+			""},
+		"503 with wait": {modeltest.Status(503, "", "", "Retry-After", "7"), model.Overload, 7 * time.Second, ""},
+		"llama.cpp": {modeltest.Status(500, "", "the request exceeds the available context size"),
+			model.Context, 0, ""},
+		"cut without length": {modeltest.Cut(false), model.Network, 0, "not JSON"},
+		"dropped":            {modeltest.Drop, model.Network, 0, ""},
+		"HTML":               {modeltest.HTML, model.Network, 0, "not JSON"},
+		"empty body":         {modeltest.EmptyBody, model.Network, 0, ""},
+		"error with 200":     {modeltest.WrappedRate, model.Rate, 0, "upstream"},
+		"null":               {modeltest.Body("application/json", "null"), model.Network, 0, ""},
+		"vLLM": {raw(400,
+			`{"object":"error","message":"This model's maximum context length is 10","type":"BadRequestError","code":400}`), model.Context, 0, ""},
+		"FastAPI":       {raw(422, `{"detail":[{"msg":"field required"}]}`), model.Invalid, 0, "field required"},
+		"plain text":    {raw(502, "upstream went away"), model.Overload, 0, "upstream went away"},
+		"error page":    {raw(502, "<html>oh</html>"), model.Overload, 0, "Bad Gateway"},
+		"error as text": {raw(400, `{"error":"model not loaded"}`), model.Invalid, 0, "model not loaded"},
+		"filter with 200": {modeltest.Body("application/json",
+			`{"choices":[{"finish_reason":"content_filter","message":{"role":"assistant","content":""}}]}`),
+			model.Refused, 0, ""},
+		"broke off with 200": {modeltest.Body("application/json",
+			`{"choices":[{"finish_reason":"error","message":{"role":"assistant","content":null}}]}`), model.Overload, 0,
+			""},
 		"message of a screen": {modeltest.Status(400, "x", strings.Repeat("long ", 1000)), model.Invalid, 0, "…"},
 	}
 	for name, tt := range tests {
@@ -119,7 +132,8 @@ func TestErrors(t *testing.T) {
 				t.Fatalf("Generate = %v, want a *model.Error", err)
 			}
 			if e.Class != tt.class || e.After != tt.after || !strings.Contains(err.Error(), tt.text) {
-				t.Errorf("got class %q, wait %v: %v; want %q, %v, …%s…", e.Class, e.After, err, tt.class, tt.after, tt.text)
+				t.Errorf("got class %q, wait %v: %v; want %q, %v, …%s…", e.Class, e.After, err, tt.class, tt.after,
+					tt.text)
 			}
 			if len(err.Error()) > 700 {
 				t.Errorf("the message has %d bytes", len(err.Error()))
@@ -157,7 +171,8 @@ func TestRequestOnTheWire(t *testing.T) {
 			{Role: model.ToolRole, CallID: "c2", Parts: event.Text("bad")},
 			{Role: model.User, Parts: event.Text("go on")},
 		},
-		Tools:  []model.Tool{{Name: "run", Description: "runs", Schema: []byte(`{"type":"object","properties":{"a":{"type":"integer"}}}`)}},
+		Tools: []model.Tool{{Name: "run", Description: "runs",
+			Schema: []byte(`{"type":"object","properties":{"a":{"type":"integer"}}}`)}},
 		Choice: "auto",
 		Params: model.Params{MaxTokens: &maxTok, Parallel: &yes, Stop: []string{"X"}, Effort: "low"},
 	})
@@ -221,7 +236,8 @@ func TestReplies(t *testing.T) {
 		t.Errorf("numbers that nobody believes: %+v", r.Usage)
 	}
 	for _, body := range []string{`{"choices":[null]}`, `{"choices":[{"message":null}]}`, `{"choices":[{}]}`} {
-		srv := modeltest.NewServer(t, modeltest.Replies(modeltest.Reply{Fault: modeltest.Body("application/json", body)}))
+		srv := modeltest.NewServer(t, modeltest.Replies(
+			modeltest.Reply{Fault: modeltest.Body("application/json", body)}))
 		_, err := client(t, openai.Config{BaseURL: srv.URL}).Generate(t.Context(), hello())
 		if me := (*model.Error)(nil); !errors.As(err, &me) || me.Class != model.Network {
 			t.Errorf("%s: %v", body, err)
@@ -252,13 +268,16 @@ func TestContent(t *testing.T) {
 	for message, want := range map[string]struct{ text, reasoning, err string }{
 		`{"content":"hello"}`: {text: "hello"},
 		`{"content":[]}`:      {},
-		`{"content":[{"type":"text","text":"hello "},{"type":"text","text":"world","annotations":[]}]}`: {text: "hello world"},
+		`{"content":[{"type":"text","text":"hello "},{"type":"text","text":"world","annotations":[]}]}`: {
+			text: "hello world"},
 		`{"content":[{"type":"thinking","thinking":[{"type":"text","text":"hm"},{"type":"text","text":"m"}]},{"type":"text","text":"2"}]}`: {
 			text: "2", reasoning: "hmm"},
 		`{"content":[{"type":"thinking","thinking":"hm","signature":"x"},{"type":"reasoning","text":"m"},{"type":"text","text":"2"}]}`: {
 			text: "2", reasoning: "hmm"},
-		`{"content":[{"type":"thinking"},{"type":"thinking","thinking":3},{"type":"text","text":"2"}]}`:      {text: "2"},
-		`{"content":[{"type":"thinking","thinking":"hm"},{"type":"text","text":"2"}],"reasoning":"because"}`: {text: "2", reasoning: "because"},
+		`{"content":[{"type":"thinking"},{"type":"thinking","thinking":3},{"type":"text","text":"2"}]}`: {
+			text: "2"},
+		`{"content":[{"type":"thinking","thinking":"hm"},{"type":"text","text":"2"}],"reasoning":"because"}`: {
+			text: "2", reasoning: "because"},
 		`{"content":5}`:    {err: "content"},
 		`{"content":true}`: {err: "content"},
 		`{"content":{"type":"text","text":"hello"}}`:       {err: "content"},
@@ -281,13 +300,15 @@ func TestContent(t *testing.T) {
 		r, err := client(t, openai.Config{BaseURL: srv.URL}).Generate(t.Context(), hello())
 		switch e := (*model.Error)(nil); {
 		case want.err != "":
-			if !errors.As(err, &e) || e.Class != model.Network || !strings.Contains(err.Error(), "a message whose "+want.err+" cannot be read") {
+			if !errors.As(err, &e) || e.Class != model.Network ||
+				!strings.Contains(err.Error(), "a message whose "+want.err+" cannot be read") {
 				t.Errorf("%s: %+v, %v", message, r, err)
 			}
 		case err != nil:
 			t.Errorf("%s: %v", message, err)
 		case event.PlainText(r.Parts) != want.text || r.Reasoning != want.reasoning:
-			t.Errorf("%s: %q, reasoning %q; want %q, %q", message, event.PlainText(r.Parts), r.Reasoning, want.text, want.reasoning)
+			t.Errorf("%s: %q, reasoning %q; want %q, %q", message, event.PlainText(r.Parts), r.Reasoning, want.text,
+				want.reasoning)
 		}
 	}
 }
@@ -295,8 +316,10 @@ func TestContent(t *testing.T) {
 // Messages are shown without the key, but a key of a letter, as servers of one's own are given,
 // leaves them whole.
 func TestKeyInMessages(t *testing.T) {
-	for key, want := range map[string]string{"e": "the key e is never right", "sk-0123456789": "the key [secret] is never right"} {
-		srv := modeltest.NewServer(t, modeltest.Replies(modeltest.Reply{Fault: modeltest.Status(400, "x", "the key "+key+" is never right")}))
+	for key, want := range map[string]string{"e": "the key e is never right",
+		"sk-0123456789": "the key [secret] is never right"} {
+		srv := modeltest.NewServer(t, modeltest.Replies(
+			modeltest.Reply{Fault: modeltest.Status(400, "x", "the key "+key+" is never right")}))
 		m, err := openai.New(openai.Config{Model: "m", BaseURL: srv.URL, Key: key})
 		if err != nil {
 			t.Fatal(err)
@@ -309,7 +332,8 @@ func TestKeyInMessages(t *testing.T) {
 
 func TestConfig(t *testing.T) {
 	for _, cfg := range []openai.Config{
-		{}, {Model: "m", BaseURL: "localhost:8000"}, {Model: "m", BaseURL: "http://user:secret@host/v1"}, {Model: "m", BaseURL: "ftp://x"},
+		{}, {Model: "m", BaseURL: "localhost:8000"}, {Model: "m", BaseURL: "http://user:secret@host/v1"},
+		{Model: "m", BaseURL: "ftp://x"},
 	} {
 		_, err := openai.New(cfg)
 		if err == nil {

@@ -165,9 +165,10 @@ func usage(u spent) event.Usage {
 	// Sums of what a service says must neither fall nor overflow: limits and budgets rest on them.
 	out := event.Usage{
 		In: tokens(u.PromptTokens), Out: tokens(u.CompletionTokens),
-		Cached:     cmp.Or(tokens(u.PromptDetails.Cached), tokens(u.CacheHit), tokens(u.Cached), tokens(u.CacheRead)),
-		CacheWrite: tokens(cmp.Or(max(u.PromptDetails.CacheWrite, 0), max(u.CacheCreation, u.PromptDetails.CacheCreation))),
-		Reasoning:  tokens(u.CompletionDetails.Reasoning), Cost: usd,
+		Cached: cmp.Or(tokens(u.PromptDetails.Cached), tokens(u.CacheHit), tokens(u.Cached), tokens(u.CacheRead)),
+		CacheWrite: tokens(cmp.Or(max(u.PromptDetails.CacheWrite, 0),
+			max(u.CacheCreation, u.PromptDetails.CacheCreation))),
+		Reasoning: tokens(u.CompletionDetails.Reasoning), Cost: usd,
 	}
 	// They are parts of the prompt's tokens. Where they are more, as with gateways that pass
 	// Anthropic's counts on, they are not.

@@ -37,10 +37,13 @@ func schema(t *testing.T, name string) *jsonschema.Resolved {
 
 // What goes out is what the vendor's description says, and so is what our test server answers.
 func TestVendorsDescription(t *testing.T) {
-	requests, replies, errs := schema(t, "CreateChatCompletionRequest"), schema(t, "CreateChatCompletionResponse"), schema(t, "ErrorResponse")
+	requests, replies, errs := schema(t, "CreateChatCompletionRequest"), schema(t, "CreateChatCompletionResponse"),
+		schema(t, "ErrorResponse")
 	for _, bad := range []string{
-		`{"model":"m"}`, `{"messages":[]}`, `{"model":"m","messages":[]}`, `{"model":"m","messages":[{"role":"tool","content":"x"}]}`,
-		`{"model":"m","messages":[{"role":"user","content":[]}]}`, `{"model":"m","messages":[{"role":"user","content":"x"}],"stop":7}`,
+		`{"model":"m"}`, `{"messages":[]}`, `{"model":"m","messages":[]}`,
+		`{"model":"m","messages":[{"role":"tool","content":"x"}]}`,
+		`{"model":"m","messages":[{"role":"user","content":[]}]}`,
+		`{"model":"m","messages":[{"role":"user","content":"x"}],"stop":7}`,
 	} {
 		if err := requests.Validate(decode(t, []byte(bad))); err == nil {
 			t.Fatalf("the description takes %s: it checks nothing", bad)
@@ -55,7 +58,8 @@ func TestVendorsDescription(t *testing.T) {
 			Messages: []model.Message{
 				{Role: model.System, Parts: event.Text("sys")},
 				{Role: model.User, Parts: []event.Part{{Text: "look"}, img}},
-				{Role: model.Assistant, Parts: event.Text("hm"), Calls: []event.ReplyCall{{ID: "1", Name: "a", Args: `{"x":1}`}, {ID: "2", Name: "", Args: `{`}}},
+				{Role: model.Assistant, Parts: event.Text("hm"),
+					Calls: []event.ReplyCall{{ID: "1", Name: "a", Args: `{"x":1}`}, {ID: "2", Name: "", Args: `{`}}},
 				{Role: model.ToolRole, CallID: "1", Name: "a", Parts: []event.Part{{Text: "one"}, img}},
 				{Role: model.ToolRole, CallID: "2", Parts: nil},
 				{Role: model.Assistant, Parts: event.Text("so")},
@@ -64,13 +68,16 @@ func TestVendorsDescription(t *testing.T) {
 			},
 			Tools:  []model.Tool{{Name: "a", Description: "does a", Schema: schemaJSON}, {Name: "b"}},
 			Choice: "a",
-			Params: model.Params{Temperature: &temp, TopP: &topP, MaxTokens: &maxTok, Seed: &seed, Stop: []string{"END"}, Effort: "low", Parallel: &no},
+			Params: model.Params{Temperature: &temp, TopP: &topP, MaxTokens: &maxTok, Seed: &seed,
+				Stop: []string{"END"}, Effort: "low", Parallel: &no},
 		},
-		"required": {Messages: hello().Messages, Tools: []model.Tool{{Name: "a", Schema: schemaJSON}}, Choice: "required"},
+		"required": {Messages: hello().Messages, Tools: []model.Tool{{Name: "a", Schema: schemaJSON}},
+			Choice: "required"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			srv := modeltest.NewServer(t, modeltest.Replies(modeltest.Reply{
-				Text: "hello", Calls: []event.ReplyCall{{ID: "1", Name: "a", Args: "{}"}}, Usage: event.Usage{In: 3, Out: 2, Cached: 1, Reasoning: 1},
+				Text: "hello", Calls: []event.ReplyCall{{ID: "1", Name: "a", Args: "{}"}},
+				Usage: event.Usage{In: 3, Out: 2, Cached: 1, Reasoning: 1},
 			}))
 			r, err := client(t, openai.Config{
 				BaseURL: srv.URL, MaxTokens: "max_completion_tokens",
@@ -89,7 +96,8 @@ func TestVendorsDescription(t *testing.T) {
 			}
 		})
 	}
-	if err := errs.Validate(decode(t, []byte(`{"error":{"message":"m","type":"t","param":null,"code":"c"}}`))); err != nil {
+	if err := errs.Validate(decode(t, []byte(
+		`{"error":{"message":"m","type":"t","param":null,"code":"c"}}`))); err != nil {
 		t.Errorf("the test server's errors are not as described: %v", err)
 	}
 }

@@ -98,7 +98,8 @@ func TestCostField(t *testing.T) {
 		`[5]`:              {},
 	} {
 		var u spent
-		if err := json.Unmarshal([]byte(`{"prompt_tokens":100,"completion_tokens":10,"cost":`+raw+`}`), &u); err != nil {
+		if err := json.Unmarshal([]byte(`{"prompt_tokens":100,"completion_tokens":10,"cost":`+raw+`}`),
+			&u); err != nil {
 			t.Fatal(err)
 		}
 		if got := usage(u); !cmp.Equal(got, *want) {

@@ -8,7 +8,8 @@ import (
 	"github.com/evalrun/evalrun/agent/model/price"
 )
 
-// Prices of one's own go before the built-in ones. A price that nobody knows is no price, and not 0.
+// Prices of one's own go before the built-in ones. A price that nobody knows is no price, and not
+// 0.
 func ExampleTable_With() {
 	own, err := price.Parse([]byte("as_of: 2026-01-31\nmodels:\n  tiny-1: {in: 0.5, out: 2}\n"))
 	if err != nil {

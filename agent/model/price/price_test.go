@@ -50,7 +50,8 @@ func TestCost(t *testing.T) {
 		{&model.Price{In: v(0), Out: v(0)}, event.Usage{In: 10, Out: 10}, 0, ""}, // free is a price
 	} {
 		got, missing := price.Cost(c.p, c.u)
-		if strings.Join(missing, ",") != c.missing || (got == nil) != (c.missing != "") || got != nil && math.Abs(*got-c.want) > 1e-12 {
+		if strings.Join(missing, ",") != c.missing || (got == nil) != (c.missing != "") || got != nil &&
+			math.Abs(*got-c.want) > 1e-12 {
 			t.Errorf("%+v: %v, missing %q; want %v, %q", c.u, got, missing, c.want, c.missing)
 		}
 	}
@@ -103,7 +104,8 @@ func TestOverride(t *testing.T) {
 	if err != nil || again.Digest() != over.Digest() {
 		t.Errorf("the order in the file changes the digest (%v)", err)
 	}
-	for _, bad := range []string{"models: {a: {in: -1}}", "models: {a: {in: .nan}}", "models: {a: {input: 1}}", "modells: {}", "models: 3"} {
+	for _, bad := range []string{"models: {a: {in: -1}}", "models: {a: {in: .nan}}", "models: {a: {input: 1}}",
+		"modells: {}", "models: 3"} {
 		if _, err := price.Parse([]byte(bad)); err == nil || !strings.HasPrefix(err.Error(), "prices:1:") {
 			t.Errorf("%s: %v", bad, err)
 		}

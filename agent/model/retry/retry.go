@@ -123,7 +123,8 @@ func (c *client) Generate(ctx context.Context, req *model.Request) (*model.Respo
 // would come next.
 func (c *client) over(try, failed int, used time.Duration, began time.Time, e *model.Error) error {
 	end := func(open bool, format string, args ...any) error {
-		return &model.Error{Class: e.Class, After: e.After, HTTP: e.HTTP, ID: e.ID, Open: open, Err: fmt.Errorf(format+": %w", append(args, e.Err)...)}
+		return &model.Error{Class: e.Class, After: e.After, HTTP: e.HTTP, ID: e.ID, Open: open,
+			Err: fmt.Errorf(format+": %w", append(args, e.Err)...)}
 	}
 	answered := c.p.Answered()
 	if began.After(answered) {

@@ -52,7 +52,8 @@ func call(t *testing.T, f modeltest.Func, p retry.Policy) (tries []model.Try, to
 }
 
 func TestRetries(t *testing.T) {
-	tries, took, waiting, err := call(t, failing(class(model.Rate, 20*time.Second), class(model.Network, 0)), retry.Policy{})
+	tries, took, waiting, err := call(t, failing(class(model.Rate, 20*time.Second), class(model.Network, 0)),
+		retry.Policy{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +71,8 @@ func TestRetries(t *testing.T) {
 			t.Errorf("try %d: %+v", i, x)
 		}
 	}
-	if tries[0].Err == nil || tries[0].HTTP != 429 || tries[0].ID != "req_0" || tries[2].Response == nil || tries[2].ID != "req_1" {
+	if tries[0].Err == nil || tries[0].HTTP != 429 || tries[0].ID != "req_0" || tries[2].Response == nil ||
+		tries[2].ID != "req_1" {
 		t.Errorf("tries: %+v", tries)
 	}
 	if want := took - 3*time.Second; waiting != want {
@@ -95,20 +97,28 @@ func TestGivesUp(t *testing.T) {
 		text  string
 		open  bool
 	}{
-		"tries":          {many(500, model.Overload, 0), retry.Policy{Tries: 4}, model.Overload, 4, 4, "4 tries failed", false},
-		"timeouts":       {many(0, model.Network, 0), retry.Policy{Tries: 3}, model.Network, 3, 3, "3 tries failed", false},
-		"refused":        {many(429, model.Rate, time.Minute), retry.Policy{Tries: 1}, model.Rate, 20, 40, "the 30m0s for them are over", false},
-		"overloaded":     {many(529, model.Overload, 0), retry.Policy{Tries: 1}, model.Overload, 30, 200, "the 30m0s for them are over", false},
-		"patience":       {many(429, model.Rate, 10*time.Second), retry.Policy{Patience: 20 * time.Second}, model.Rate, 1, 2, "", false},
-		"asks too much":  {many(429, model.Rate, time.Hour), retry.Policy{}, model.Rate, 1, 1, "asks to wait 1h", true},
-		"auth":           {many(401, model.Auth, 0), retry.Policy{}, model.Auth, 1, 1, "", false},
-		"quota":          {many(429, model.Quota, time.Second), retry.Policy{}, model.Quota, 1, 1, "", false},
-		"missing":        {many(404, model.Missing, 0), retry.Policy{}, model.Missing, 1, 1, "", false},
-		"filtered":       {many(400, model.Refused, 0), retry.Policy{}, model.Refused, 1, 1, "", false},
-		"context":        {many(400, model.Context, 0), retry.Policy{}, model.Context, 1, 1, "", false},
-		"request":        {many(400, model.Invalid, 0), retry.Policy{}, model.Invalid, 1, 1, "", false},
-		"slow time-outs": {modeltest.Func(timeout), retry.Policy{}, model.Network, 3, 3, "the 30m0s for them are over", false},
-		"nobody answered": {many(429, model.Rate, 0), retry.Policy{Patience: 5 * time.Minute, Answered: func() time.Time { return time.Now().Add(-6 * time.Minute) }},
+		"tries": {many(500, model.Overload, 0), retry.Policy{Tries: 4}, model.Overload, 4, 4, "4 tries failed",
+			false},
+		"timeouts": {many(0, model.Network, 0), retry.Policy{Tries: 3}, model.Network, 3, 3, "3 tries failed",
+			false},
+		"refused": {many(429, model.Rate, time.Minute), retry.Policy{Tries: 1}, model.Rate, 20, 40,
+			"the 30m0s for them are over", false},
+		"overloaded": {many(529, model.Overload, 0), retry.Policy{Tries: 1}, model.Overload, 30, 200,
+			"the 30m0s for them are over", false},
+		"patience": {many(429, model.Rate, 10*time.Second), retry.Policy{Patience: 20 * time.Second}, model.Rate,
+			1, 2, "", false},
+		"asks too much": {many(429, model.Rate, time.Hour), retry.Policy{}, model.Rate, 1, 1, "asks to wait 1h", true},
+		"auth":          {many(401, model.Auth, 0), retry.Policy{}, model.Auth, 1, 1, "", false},
+		"quota":         {many(429, model.Quota, time.Second), retry.Policy{}, model.Quota, 1, 1, "", false},
+		"missing":       {many(404, model.Missing, 0), retry.Policy{}, model.Missing, 1, 1, "", false},
+		"filtered":      {many(400, model.Refused, 0), retry.Policy{}, model.Refused, 1, 1, "", false},
+		"context":       {many(400, model.Context, 0), retry.Policy{}, model.Context, 1, 1, "", false},
+		"request":       {many(400, model.Invalid, 0), retry.Policy{}, model.Invalid, 1, 1, "", false},
+		"slow time-outs": {modeltest.Func(timeout), retry.Policy{}, model.Network, 3, 3, "the 30m0s for them are over",
+			false},
+		"nobody answered": {many(429, model.Rate, 0),
+			retry.Policy{Patience: 5 * time.Minute,
+				Answered: func() time.Time { return time.Now().Add(-6 * time.Minute) }},
 			model.Rate, 5, 100, "", false},
 	}
 	for name, tt := range tests {
@@ -141,7 +151,8 @@ func hang(ctx context.Context, _ model.Binding, _ int, _ *model.Request) (*model
 
 func TestContextEnds(t *testing.T) {
 	stop := errors.New("stopped by the test")
-	for name, f := range map[string]modeltest.Func{"in a try": hang, "between tries": failing(class(model.Rate, time.Minute))} {
+	for name, f := range map[string]modeltest.Func{"in a try": hang,
+		"between tries": failing(class(model.Rate, time.Minute))} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancelCause(t.Context())
@@ -177,7 +188,8 @@ func TestQueueIsWaiting(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if x := tries[0]; x.Waited != 2*time.Hour || x.Latency != 3*time.Second || !x.Start.Equal(out) { // the factory's own second
+	// the factory's own second
+	if x := tries[0]; x.Waited != 2*time.Hour || x.Latency != 3*time.Second || !x.Start.Equal(out) {
 		t.Errorf("waited %v, latency %v, started %v; it went out at %v", x.Waited, x.Latency, x.Start, out)
 	}
 }
@@ -209,7 +221,8 @@ func TestNumbers(t *testing.T) {
 	for name, n := range map[string]func() int{"own": nil, "the session's": func() int { return 7 }} {
 		t.Run(name, func(t *testing.T) {
 			var got []int
-			c, err := retry.New(failing().Factory(0), retry.Policy{})(model.Binding{N: n, Try: func(x model.Try) { got = append(got, x.N) }})
+			c, err := retry.New(failing().Factory(0),
+				retry.Policy{})(model.Binding{N: n, Try: func(x model.Try) { got = append(got, x.N) }})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -232,7 +245,8 @@ func TestNumbers(t *testing.T) {
 // Above a limiter a refused call waits for Retry-After and no longer.
 func TestHeld(t *testing.T) {
 	p := retry.Policy{Held: time.Minute}
-	tries, took, _, err := call(t, failing(class(model.Rate, 0), class(model.Rate, time.Minute), class(model.Rate, 2*time.Minute)), p)
+	tries, took, _, err := call(t, failing(class(model.Rate, 0), class(model.Rate, time.Minute),
+		class(model.Rate, 2*time.Minute)), p)
 	if err != nil || len(tries) != 4 {
 		t.Fatal(tries, err)
 	}

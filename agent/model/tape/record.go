@@ -119,10 +119,12 @@ func (c *recording) Generate(ctx context.Context, req *model.Request) (*model.Re
 		return nil, err
 	}
 	l := line{
-		V: version, key: keyOf(c.b, c.next.Info().Name, n), Attempt: c.b.Attempt, Arm: c.b.Arm, Request: req.Hash(), Params: json.RawMessage(params),
+		V: version, key: keyOf(c.b, c.next.Info().Name, n), Attempt: c.b.Attempt, Arm: c.b.Arm, Request: req.Hash(),
+		Params: json.RawMessage(params),
 		Reply: event.Reply{
-			ID: resp.ID, Role: c.b.Role, Model: resp.Model, Parts: resp.Parts, Reasoning: resp.Reasoning, Calls: resp.Calls,
-			Stop: resp.Stop, Usage: resp.Usage, Opaque: resp.Opaque,
+			ID: resp.ID, Role: c.b.Role, Model: resp.Model, Parts: resp.Parts, Reasoning: resp.Reasoning,
+			Calls: resp.Calls,
+			Stop:  resp.Stop, Usage: resp.Usage, Opaque: resp.Opaque,
 		},
 	}
 	if err := c.r.write(l); err != nil {

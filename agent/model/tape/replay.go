@@ -192,7 +192,8 @@ type Missing struct {
 }
 
 func (m *Missing) Error() string {
-	s := fmt.Sprintf("the tape %s has no reply of %q for call %d (%s) of %s/%s, repeat %d", m.Tape, m.Model, m.N+1, m.Role, m.Benchmark, m.Task, m.Repeat)
+	s := fmt.Sprintf("the tape %s has no reply of %q for call %d (%s) of %s/%s, repeat %d", m.Tape, m.Model, m.N+1,
+		m.Role, m.Benchmark, m.Task, m.Repeat)
 	none := func(params string) string {
 		if params == "" {
 			return "none"
@@ -201,7 +202,8 @@ func (m *Missing) Error() string {
 	}
 	switch {
 	case m.Recorded != m.Params:
-		return fmt.Sprintf("%s, with the sampling parameters of now: %s; recorded were: %s; record it again, or replay without strict", s, none(m.Params), none(m.Recorded))
+		return fmt.Sprintf("%s, with the sampling parameters of now: %s; recorded were: %s; record it again, or "+
+			"replay without strict", s, none(m.Params), none(m.Recorded))
 	case m.Other:
 		return s + ", to this request: prompt, tools or what the sandbox printed have changed since; record it again, or replay without strict"
 	}
@@ -242,7 +244,8 @@ func (c *playing) Generate(ctx context.Context, req *model.Request) (*model.Resp
 		}
 	}
 	if c.b.Try != nil {
-		t := model.Try{N: n, Try: 1, Model: c.name, Request: hash, From: "tape", Start: begun, Latency: time.Since(begun), Err: err, Response: resp}
+		t := model.Try{N: n, Try: 1, Model: c.name, Request: hash, From: "tape", Start: begun,
+			Latency: time.Since(begun), Err: err, Response: resp}
 		c.b.Try(t)
 	}
 	return resp, err

@@ -114,8 +114,10 @@ func TestReplayIsWhole(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "t.jsonl")
 	cost := 0.5
 	want := model.Response{
-		ID: "chatcmpl-1", Model: "m-1", Parts: event.Text("<&> \u2028"), Reasoning: "hm", Stop: "tool_calls", Opaque: []byte(`{"a":1}`),
-		Calls: []event.ReplyCall{{ID: "1", Name: "x", Args: `{"broken`}}, Usage: event.Usage{In: 3, Out: 2, Cached: 1, Reasoning: 1, Cost: &cost},
+		ID: "chatcmpl-1", Model: "m-1", Parts: event.Text("<&> \u2028"), Reasoning: "hm", Stop: "tool_calls",
+		Opaque: []byte(`{"a":1}`),
+		Calls:  []event.ReplyCall{{ID: "1", Name: "x", Args: `{"broken`}},
+		Usage:  event.Usage{In: 3, Out: 2, Cached: 1, Reasoning: 1, Cost: &cost},
 	}
 	record(t, path, modeltest.Script(want).Factory(0), func(f model.Factory) {
 		c, err := f(binding("t", 1))
@@ -141,7 +143,8 @@ func TestReplayIsWhole(t *testing.T) {
 	if d := cmp.Diff(&want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-	if len(tries) != 1 || tries[0].From != "tape" || tries[0].Response != got || tries[0].Request != request("x").Hash() {
+	if len(tries) != 1 || tries[0].From != "tape" || tries[0].Response != got ||
+		tries[0].Request != request("x").Hash() {
 		t.Errorf("tries %+v", tries)
 	}
 }
@@ -174,7 +177,8 @@ func TestWhichReply(t *testing.T) {
 	} {
 		b := binding("t", 1)
 		b.Arm = tt.arm
-		got := generate(t, open(t, path, tape.Options{Strict: tt.strict}).Factory("func", model.Params{}), b, tt.prompt)[0]
+		got := generate(t, open(t, path, tape.Options{Strict: tt.strict}).Factory("func", model.Params{}), b,
+			tt.prompt)[0]
 		if got != tt.want && !strings.Contains(got, "no reply") || !strings.Contains(got, tt.want) {
 			t.Errorf("arm %s, %q, strict %v: %q, want %q", tt.arm, tt.prompt, tt.strict, got, tt.want)
 		}
@@ -187,7 +191,8 @@ func TestMissing(t *testing.T) {
 	tp := open(t, path, tape.Options{})
 	for name, b := range map[string]model.Binding{
 		"task": binding("u", 1), "repeat": binding("t", 2),
-		"actor": {Benchmark: "qa", Task: "t", Repeat: 1, Role: "main", Actor: "1"}, "role": {Benchmark: "qa", Task: "t", Repeat: 1, Role: "grader"},
+		"actor": {Benchmark: "qa", Task: "t", Repeat: 1, Role: "main", Actor: "1"},
+		"role":  {Benchmark: "qa", Task: "t", Repeat: 1, Role: "grader"},
 	} {
 		c, err := tp.Factory("func", model.Params{})(b)
 		if err != nil {
@@ -200,10 +205,12 @@ func TestMissing(t *testing.T) {
 			t.Errorf("another %s: %v", name, err)
 		}
 	}
-	if got := generate(t, tp.Factory("func", model.Params{}), binding("t", 1), "one", "two"); !strings.Contains(got[1], "call 2 (main) of qa/t, repeat 1") {
+	if got := generate(t, tp.Factory("func", model.Params{}), binding("t", 1), "one", "two"); !strings.Contains(got[1],
+		"call 2 (main) of qa/t, repeat 1") {
 		t.Errorf("the second call: %v", got)
 	}
-	if got := generate(t, tp.Factory("other", model.Params{}), binding("t", 1), "one"); !strings.Contains(got[0], "no reply") {
+	if got := generate(t, tp.Factory("other", model.Params{}), binding("t", 1), "one"); !strings.Contains(got[0],
+		"no reply") {
 		t.Errorf("another model: %v", got)
 	}
 	if d := cmp.Diff([]string{"func"}, tp.Models()); d != "" {
@@ -214,7 +221,8 @@ func TestMissing(t *testing.T) {
 func TestBadTapes(t *testing.T) {
 	dir := t.TempDir()
 	good := filepath.Join(dir, "good.jsonl")
-	record(t, good, modeltest.Func(echo).Factory(0), func(f model.Factory) { generate(t, f, binding("t", 1), "one", "two") })
+	record(t, good, modeltest.Func(echo).Factory(0),
+		func(f model.Factory) { generate(t, f, binding("t", 1), "one", "two") })
 	data, err := os.ReadFile(good)
 	if err != nil {
 		t.Fatal(err)
@@ -247,7 +255,8 @@ func TestBadTapes(t *testing.T) {
 	record(t, path, modeltest.Func(echo).Factory(0), func(f model.Factory) { generate(t, f, binding("u", 1), "one") })
 	tp := open(t, path, tape.Options{})
 	for _, task := range []string{"t", "u"} {
-		if got := generate(t, tp.Factory("func", model.Params{}), binding(task, 1), "one"); !strings.Contains(got[0], task+"/1") {
+		if got := generate(t, tp.Factory("func", model.Params{}), binding(task, 1), "one"); !strings.Contains(got[0],
+			task+"/1") {
 			t.Errorf("%s: %v", task, got)
 		}
 	}
@@ -262,7 +271,8 @@ func TestDelay(t *testing.T) {
 	tp := open(t, path, tape.Options{Delay: time.Hour})
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
-		if got := generate(t, tp.Factory("func", model.Params{}), binding("t", 1), "one"); time.Since(begun) != time.Hour {
+		if got := generate(t, tp.Factory("func", model.Params{}), binding("t", 1),
+			"one"); time.Since(begun) != time.Hour {
 			t.Errorf("%v after %v", got, time.Since(begun))
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -292,7 +302,8 @@ func TestSampling(t *testing.T) {
 		t.Fatal(err)
 	}
 	strict, loose := open(t, path, tape.Options{Strict: true}), open(t, path, tape.Options{})
-	if got := generate(t, strict.Factory("func", temperature(0.2)), binding("t", 1), "one"); !strings.Contains(got[0], "t/1") {
+	if got := generate(t, strict.Factory("func", temperature(0.2)), binding("t", 1), "one"); !strings.Contains(got[0],
+		"t/1") {
 		t.Errorf("the same: %v", got)
 	}
 	for _, tt := range []struct {
@@ -305,10 +316,12 @@ func TestSampling(t *testing.T) {
 		{"t", model.Params{}, `none; recorded were: {"temperature":0.2}`},
 		{"none", temperature(0.2), `{"temperature":0.2}; recorded were: none`},
 	} {
-		if got := generate(t, strict.Factory("func", tt.params), binding(tt.task, 1), "one"); !strings.Contains(got[0], tt.want) {
+		if got := generate(t, strict.Factory("func", tt.params), binding(tt.task, 1), "one"); !strings.Contains(got[0],
+			tt.want) {
 			t.Errorf("%s: %v, want %s", tt.task, got, tt.want)
 		}
-		if got := generate(t, loose.Factory("func", tt.params), binding(tt.task, 1), "one"); !strings.Contains(got[0], tt.task+"/1") {
+		if got := generate(t, loose.Factory("func", tt.params), binding(tt.task, 1), "one"); !strings.Contains(got[0],
+			tt.task+"/1") {
 			t.Errorf("%s, loose: %v", tt.task, got)
 		}
 	}
@@ -332,7 +345,8 @@ func TestSampling(t *testing.T) {
 		t.Fatal(err)
 	}
 	tp := open(t, path, tape.Options{Strict: true})
-	if got := generate(t, tp.Factory("func", temperature(0.7)), binding("t", 1), "one"); !tp.Old() || strict.Old() || !strings.Contains(got[0], "t/1") {
+	if got := generate(t, tp.Factory("func", temperature(0.7)), binding("t", 1), "one"); !tp.Old() || strict.Old() ||
+		!strings.Contains(got[0], "t/1") {
 		t.Errorf("version 1: %v", got)
 	}
 }
@@ -355,7 +369,8 @@ func TestOneRecorder(t *testing.T) {
 	record(t, path, modeltest.Func(echo).Factory(0), func(f model.Factory) { generate(t, f, binding("u", 1), "one") })
 	tp := open(t, path, tape.Options{Strict: true})
 	for _, task := range []string{"t", "u"} {
-		if got := generate(t, tp.Factory("func", model.Params{}), binding(task, 1), "one"); !strings.Contains(got[0], task+"/1") {
+		if got := generate(t, tp.Factory("func", model.Params{}), binding(task, 1), "one"); !strings.Contains(got[0],
+			task+"/1") {
 			t.Errorf("%s: %v", task, got)
 		}
 	}

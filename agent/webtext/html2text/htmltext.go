@@ -202,7 +202,8 @@ func (p *printer) data(s string, escape bool) {
 }
 
 // closeUp are the tags right after which text stands close, whatever came before.
-var closeUp = map[string]bool{"a": true, "code": true, "pre": true, "h1": true, "h2": true, "h3": true, "h4": true, "h5": true, "h6": true}
+var closeUp = map[string]bool{"a": true, "code": true, "pre": true, "h1": true, "h2": true, "h3": true, "h4": true,
+	"h5": true, "h6": true}
 
 // bracket begins the newest link's text.
 func (p *printer) bracket() {

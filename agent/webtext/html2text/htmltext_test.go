@@ -56,7 +56,9 @@ func compare(t *testing.T, name string) {
 // A page of n bytes takes time and room in proportion to n, whatever is in it.
 func TestHostile(t *testing.T) {
 	const n = 50_000
-	for _, piece := range []string{"<blockquote>a", "<ul><li>a", "<ol><ul><li>a", "<a href=x>[", "<b>", "<pre>\n", "<table><tr><td>a", "<abbr title=x>a", "<a href=x><h1>a</h1>", "<!--", "<p a='", "&", "<", "</", "&#", "\\*", "1. \n", "</blockquote>", "</ul>", "</head>"} {
+	for _, piece := range []string{"<blockquote>a", "<ul><li>a", "<ol><ul><li>a", "<a href=x>[", "<b>", "<pre>\n",
+		"<table><tr><td>a", "<abbr title=x>a", "<a href=x><h1>a</h1>", "<!--", "<p a='", "&", "<", "</", "&#", "\\*",
+		"1. \n", "</blockquote>", "</ul>", "</head>"} {
 		in := strings.Repeat(piece, n)
 		began := time.Now()
 		out := Convert(in)

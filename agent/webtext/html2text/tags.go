@@ -55,7 +55,9 @@ func (p *printer) handle(tag string, attrs map[string]string, begins bool) {
 			p.paragraph()
 		}
 	case "em", "i", "u":
-		p.emphasis("_", begins, func(r rune) bool { return r > unicode.MaxASCII || unicode.IsLetter(r) || unicode.IsDigit(r) })
+		p.emphasis("_", begins, func(r rune) bool {
+			return r > unicode.MaxASCII || unicode.IsLetter(r) || unicode.IsDigit(r)
+		})
 	case "strong", "b":
 		p.emphasis("**", begins, func(r rune) bool { return r == '*' })
 	case "del", "strike", "s":

@@ -125,7 +125,8 @@ func attributes(s string) (attrs map[string]string, n int, closed bool) {
 			return attrs, i + 1, closed
 		}
 		from := i
-		for i < len(s) && (i == from || s[i] != '=') && s[i] != '>' && s[i] != '/' && strings.IndexByte(space, s[i]) < 0 {
+		for i < len(s) && (i == from || s[i] != '=') && s[i] != '>' && s[i] != '/' &&
+			strings.IndexByte(space, s[i]) < 0 {
 			i++
 		}
 		key, value := strings.ToLower(s[from:i]), ""
@@ -190,7 +191,8 @@ func plain(c string) string {
 }
 
 var plainly = map[rune]string{
-	'\u2019': "'", '\u2018': "'", '\u201d': `"`, '\u201c': `"`, '\u00a9': "(C)", '\u2014': "--", '\u2013': "-", '\u2192': "->", '\u2190': "<-", '\u00b7': "*",
+	'\u2019': "'", '\u2018': "'", '\u201d': `"`, '\u201c': `"`, '\u00a9': "(C)", '\u2014': "--", '\u2013': "-",
+	'\u2192': "->", '\u2190': "<-", '\u00b7': "*",
 }
 
 func number(s string) (int, bool) {

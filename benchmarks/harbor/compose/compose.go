@@ -102,8 +102,10 @@ func Read(fsys fs.FS, name string, o Options) (*Project, error) {
 	if o.Vars == nil {
 		o.Vars = func(string) (string, bool, error) { return "", false, nil }
 	}
-	r := &reader{fsys: fsys, dir: path.Dir(name), o: o, p: &Project{Services: map[string]*Service{}}, volumes: map[string]bool{}, networks: map[string]bool{},
-		extended: map[string]bool{}, folders: map[string]map[string]string{}, nets: map[string][]string{}, after: map[string]map[string]spot{}}
+	r := &reader{fsys: fsys, dir: path.Dir(name), o: o, p: &Project{Services: map[string]*Service{}},
+		volumes: map[string]bool{}, networks: map[string]bool{},
+		extended: map[string]bool{}, folders: map[string]map[string]string{}, nets: map[string][]string{},
+		after: map[string]map[string]spot{}}
 	root, err := parse(name, text, func(text string) (string, error) { return Expand(text, o.Vars) })
 	if err != nil {
 		return nil, err
@@ -222,7 +224,8 @@ func (r *reader) declareVolumes(n *node) {
 		}
 		for _, k := range f.Value.Entries {
 			switch {
-			case k.Key == "driver" && k.Value.Text == "local", k.Key == "name", k.Key == "labels", strings.HasPrefix(k.Key, "x-"):
+			case k.Key == "driver" && k.Value.Text == "local", k.Key == "name", k.Key == "labels",
+				strings.HasPrefix(k.Key, "x-"):
 			case k.Key == "external" && k.Value.Text == "false":
 			default:
 				r.refuse(k, "%s is not supported; a volume is of this session alone", k.Key)

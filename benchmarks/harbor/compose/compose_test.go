@@ -24,14 +24,16 @@ var testVars = Vars(func(name string) (string, bool, error) {
 })
 
 func files(compose string, over ...string) fstest.MapFS {
-	m := fstest.MapFS{"env/docker-compose.yaml": {Data: []byte(compose)}, "env/Dockerfile": {Data: []byte("FROM main\n")}}
+	m := fstest.MapFS{"env/docker-compose.yaml": {Data: []byte(compose)},
+		"env/Dockerfile": {Data: []byte("FROM main\n")}}
 	for i := 0; i < len(over); i += 2 {
 		m[over[i]] = &fstest.MapFile{Data: []byte(over[i+1])}
 	}
 	return m
 }
 
-var options = Options{Main: []string{"main", "client"}, Vars: testVars, Folders: map[string]string{"/host/logs": "logs"}}
+var options = Options{Main: []string{"main", "client"}, Vars: testVars,
+	Folders: map[string]string{"/host/logs": "logs"}}
 
 func read(t *testing.T, compose string, over ...string) *Project {
 	t.Helper()
@@ -111,21 +113,29 @@ networks: {back: {internal: true}}
 	}
 	want := map[string]*Service{
 		"main": {Name: "main", Image: "img:1", Dirs: []string{"/logs"}, Spec: sandbox.Spec{
-			Setuid: true, Entrypoint: []string{"/init", "--"}, Cmd: []string{"sh", "-c", `sleep "1 2"`, "a b"}, User: "1000:1000", Dir: "/app",
-			Env: map[string]string{"A": "1", "B": "two", "NUM": "5", "TRUTH": "true"}, Aliases: []string{"box", "img:1"}, CPUs: 2, Memory: 512 << 20, Shm: 64 << 20, Pids: 100,
-			Reserve: sandbox.Reserve{Memory: 256 << 20}, Platform: "linux/amd64", Tmpfs: map[string]int64{"/run": 0, "/t": 1 << 20},
+			Setuid: true, Entrypoint: []string{"/init", "--"}, Cmd: []string{"sh", "-c", `sleep "1 2"`, "a b"},
+			User: "1000:1000", Dir: "/app",
+			Env:     map[string]string{"A": "1", "B": "two", "NUM": "5", "TRUTH": "true"},
+			Aliases: []string{"box", "img:1"}, CPUs: 2, Memory: 512 << 20, Shm: 64 << 20, Pids: 100,
+			Reserve: sandbox.Reserve{Memory: 256 << 20}, Platform: "linux/amd64",
+			Tmpfs:   map[string]int64{"/run": 0, "/t": 1 << 20},
 			Volumes: []sandbox.Volume{{Name: "data", Path: "/data"}, {Name: "main-2", Path: "/anon"}}}},
-		"db": {Name: "db", Image: "postgres", Spec: sandbox.Spec{Setuid: true, Env: map[string]string{"X": "1", "Y": "a=b", "IMAGE": "img:1"}, Aliases: []string{"database"},
-			Health: &sandbox.Health{Test: []string{"CMD-SHELL", "pg_isready"}, Interval: 2 * time.Second, Timeout: 3 * time.Second, StartPeriod: time.Minute, StartInterval: time.Second / 2, Retries: 7},
-			CPUs:   .5, Memory: 1 << 30, Pids: 50, Reserve: sandbox.Reserve{CPUs: .25, Memory: 100 << 20}}},
-		"cache": {Name: "cache", Image: "redis", Spec: sandbox.Spec{After: []string{"db"}, Health: &sandbox.Health{Test: []string{"NONE"}},
-			Volumes: []sandbox.Volume{{Name: "data", Path: "/data", ReadOnly: true}}}},
+		"db": {Name: "db", Image: "postgres",
+			Spec: sandbox.Spec{Setuid: true, Env: map[string]string{"X": "1", "Y": "a=b", "IMAGE": "img:1"},
+				Aliases: []string{"database"},
+				Health: &sandbox.Health{Test: []string{"CMD-SHELL", "pg_isready"}, Interval: 2 * time.Second,
+					Timeout: 3 * time.Second, StartPeriod: time.Minute, StartInterval: time.Second / 2, Retries: 7},
+				CPUs: .5, Memory: 1 << 30, Pids: 50, Reserve: sandbox.Reserve{CPUs: .25, Memory: 100 << 20}}},
+		"cache": {Name: "cache", Image: "redis",
+			Spec: sandbox.Spec{After: []string{"db"}, Health: &sandbox.Health{Test: []string{"NONE"}},
+				Volumes: []sandbox.Volume{{Name: "data", Path: "/data", ReadOnly: true}}}},
 	}
 	if d := cmp.Diff(want, p.Services, cmpopts.EquateEmpty()); d != "" {
 		t.Error(d)
 	}
 	all := strings.Join(p.Warnings, "\n")
-	for _, w := range []string{"restart always is without effect", "services.main.ports: ports is without effect", "ipv4_address is without effect", "service cache waits for main, which begins after all others",
+	for _, w := range []string{"restart always is without effect", "services.main.ports: ports is without effect",
+		"ipv4_address is without effect", "service cache waits for main, which begins after all others",
 		"service debug has a profile, and is not started"} {
 		if !strings.Contains(all, w) {
 			t.Errorf("no warning %q in\n%s", w, all)
@@ -148,7 +158,8 @@ services:
   bound:
     image: nginx
     volumes: ["./nginx.conf:/etc/nginx/nginx.conf:ro", {type: bind, source: ./api, target: /srv/$$x, read_only: true}]
-`, "env/api/api.Dockerfile", "FROM api\n", "env/api/Dockerfile", "FROM short", "env/api/conf", "c", "env/nginx.conf", "n")
+`, "env/api/api.Dockerfile", "FROM api\n", "env/api/Dockerfile", "FROM short", "env/api/conf", "c", "env/nginx.conf",
+		"n")
 	for name, want := range map[string]Build{
 		"main":   {"env", "FROM main\n", map[string]string{"A": "1", "IMAGE": "img:1"}, "final", "none"},
 		"api":    {"env/api", "FROM api\n", map[string]string{"B": "2"}, "", ""},
@@ -165,7 +176,8 @@ services:
 		t.Errorf("%q %v", short.Image.Dockerfile, err)
 	}
 	bound, err := p.Services["bound"].Machine(fsys)
-	if err != nil || bound.Image.Dockerfile != "FROM nginx\nCOPY [\"bind0\", \"/etc/nginx/nginx.conf\"]\nCOPY [\"bind1\", \"/srv/\\\\$x\"]\n" {
+	if err != nil || bound.Image.Dockerfile != "FROM nginx\nCOPY [\"bind0\", \"/etc/nginx/nginx.conf\"]\nCOPY "+
+		"[\"bind1\", \"/srv/\\\\$x\"]\n" {
 		t.Errorf("%q %v", bound.Image.Dockerfile, err)
 	}
 	var names []string
@@ -197,7 +209,8 @@ services:
 volumes: {v: , w: }
 `)
 	m, third := p.Services["main"], p.Services["third"]
-	if d := cmp.Diff(map[string]string{"A": "1", "B": "2", "C": "3"}, m.Spec.Env); d != "" || m.Image != "b" || len(m.Spec.Volumes) != 2 || m.Spec.Cmd[0] != "c" || m.Spec.After != nil {
+	if d := cmp.Diff(map[string]string{"A": "1", "B": "2", "C": "3"}, m.Spec.Env); d != "" || m.Image != "b" ||
+		len(m.Spec.Volumes) != 2 || m.Spec.Cmd[0] != "c" || m.Spec.After != nil {
 		t.Errorf("%+v %s", m, d)
 	}
 	if third.Image != "t" || third.Spec.Env["C"] != "3" {
@@ -206,8 +219,10 @@ volumes: {v: , w: }
 }
 
 func TestEnvFile(t *testing.T) {
-	p := read(t, "services:\n  main:\n    image: x\n    environment: {A: compose}\n    env_file: [one.env, {path: sub/two.env, required: true}, {path: none.env, required: false}]\n",
-		"env/one.env", "\ufeff# comment\nA=file\nB='lit ${IMAGE}'\r\nC=\"q ${IMAGE}\\n\" # c\nexport D = plain # c\nE=\n\nIMAGE\n", "env/sub/two.env", "B=second\n")
+	p := read(t, "services:\n  main:\n    image: x\n    environment: {A: compose}\n    env_file: [one.env, {path: "+
+		"sub/two.env, required: true}, {path: none.env, required: false}]\n",
+		"env/one.env", "\ufeff# comment\nA=file\nB='lit ${IMAGE}'\r\nC=\"q ${IMAGE}\\n\" # c\nexport D = plain # "+
+			"c\nE=\n\nIMAGE\n", "env/sub/two.env", "B=second\n")
 	want := map[string]string{"A": "compose", "B": "second", "C": "q img:1\n", "D": "plain", "E": "", "IMAGE": "img:1"}
 	if d := cmp.Diff(want, p.Services["main"].Spec.Env); d != "" {
 		t.Error(d)
@@ -217,11 +232,13 @@ func TestEnvFile(t *testing.T) {
 // What is not on the list is refused by its name, with line and column.
 func TestRefused(t *testing.T) {
 	for text, want := range map[string]string{
-		"privileged: true":                                 "env/docker-compose.yaml:4:5: services.main.privileged: privileged is not supported",
-		"privileged: ${IMAGE}":                             "privileged is not supported",
-		"cap_add: [SYS_ADMIN]":                             "cap_add SYS_ADMIN is not supported",
-		"cap_add: [ALL]":                                   "cap_add ALL is not supported",
-		"volumes: ['/var/run/docker.sock:/s']":             "env/docker-compose.yaml:4:15: services.main.volumes[0]: the host's path /var/run/docker.sock is not mounted",
+		"privileged: true": "env/docker-compose.yaml:4:5: services.main.privileged: " +
+			"privileged is not supported",
+		"privileged: ${IMAGE}": "privileged is not supported",
+		"cap_add: [SYS_ADMIN]": "cap_add SYS_ADMIN is not supported",
+		"cap_add: [ALL]":       "cap_add ALL is not supported",
+		"volumes: ['/var/run/docker.sock:/s']": "env/docker-compose.yaml:4:15: services.main.volumes[0]: " +
+			"the host's path /var/run/docker.sock is not mounted",
 		"volumes: ['/etc:/e:ro']":                          "the host's path /etc",
 		"volumes: ['~/x:/e:ro']":                           "the host's path ~/x",
 		"volumes: ['../../x:/e:ro']":                       "the host's path ../../x",
@@ -347,7 +364,8 @@ func TestManyServices(t *testing.T) {
 	}
 	var refused *Refused
 	_, err := Read(files(text(maxServices+1)), "env/docker-compose.yaml", options)
-	if !errors.As(err, &refused) || !strings.Contains(err.Error(), ":2:3: services: 65 services are too many; a task may have 64") {
+	if !errors.As(err, &refused) || !strings.Contains(err.Error(),
+		":2:3: services: 65 services are too many; a task may have 64") {
 		t.Errorf("%v", err)
 	}
 }
@@ -356,7 +374,8 @@ func TestBomb(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("x-a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n")
 	for i := 1; i < 12; i++ {
-		fmt.Fprintf(&b, "x-a%d: &a%d [%s]\n", i, i, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d, ", i-1), 10), ", "))
+		fmt.Fprintf(&b, "x-a%d: &a%d [%s]\n", i, i,
+			strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d, ", i-1), 10), ", "))
 	}
 	b.WriteString("services: {main: {image: x}}\n")
 	began := time.Now()
@@ -365,25 +384,32 @@ func TestBomb(t *testing.T) {
 		t.Error(err)
 	}
 	t.Log(time.Since(began))
-	long := "x-a: &a " + strings.Repeat("x", 200<<10) + "\nx-b: [" + strings.Repeat("*a, ", 100) + "]\nservices: {main: {image: x}}\n"
-	if _, err := Read(files(long), "env/docker-compose.yaml", options); err == nil || !strings.Contains(err.Error(), "texts grow beyond") {
+	long := "x-a: &a " + strings.Repeat("x", 200<<10) + "\nx-b: [" + strings.Repeat("*a, ", 100) +
+		"]\nservices: {main: {image: x}}\n"
+	if _, err := Read(files(long), "env/docker-compose.yaml", options); err == nil ||
+		!strings.Contains(err.Error(), "texts grow beyond") {
 		t.Error(err)
 	}
 }
 
 func TestExpand(t *testing.T) {
 	for in, want := range map[string]string{
-		"a": "a", "$IMAGE": "img:1", "${IMAGE}": "img:1", "x${IMAGE}y$IMAGE.z": "ximg:1yimg:1.z", "$$IMAGE": "$IMAGE", "$${IMAGE}": "${IMAGE}", "${NO}": "", "${NO-d}": "d", "${NO:-d}": "d",
-		"${EMPTY-d}": "", "${EMPTY:-d}": "d", "${IMAGE:-d}": "img:1", "${IMAGE:+set}": "set", "${IMAGE+set}": "set", "${EMPTY:+set}": "", "${EMPTY+set}": "set", "${NO+set}": "",
-		"${NO:-${IMAGE}}": "img:1", "${NO:-a ${NO:-b} }": "a b ", "${IMAGE:-${SECRET}}": "img:1", "${SECRET:-d}": "d", "${IMAGE:?no}": "img:1", "a}b": "a}b", "${NO:-$$}": "$",
+		"a": "a", "$IMAGE": "img:1", "${IMAGE}": "img:1", "x${IMAGE}y$IMAGE.z": "ximg:1yimg:1.z", "$$IMAGE": "$IMAGE",
+		"$${IMAGE}": "${IMAGE}", "${NO}": "", "${NO-d}": "d", "${NO:-d}": "d",
+		"${EMPTY-d}": "", "${EMPTY:-d}": "d", "${IMAGE:-d}": "img:1", "${IMAGE:+set}": "set", "${IMAGE+set}": "set",
+		"${EMPTY:+set}": "", "${EMPTY+set}": "set", "${NO+set}": "",
+		"${NO:-${IMAGE}}": "img:1", "${NO:-a ${NO:-b} }": "a b ", "${IMAGE:-${SECRET}}": "img:1", "${SECRET:-d}": "d",
+		"${IMAGE:?no}": "img:1", "a}b": "a}b", "${NO:-$$}": "$",
 	} {
 		if got, err := Expand(in, testVars); got != want || err != nil {
 			t.Errorf("%q: %q, %v", in, got, err)
 		}
 	}
 	for in, want := range map[string]string{
-		"$": "names no variable", "${": "names no variable", "${}": "names no variable", "${IMAGE": "not closed", "${IMAGE:-x": "not closed", "${NO:?}": "it is required", "${NO?why}": "why",
-		"${EMPTY:?}": "it is required", "${IMAGE!}": "no form of a variable", "$1": "names no variable", "${SECRET}": "not declared", "${NO:-${SECRET}}": "not declared",
+		"$": "names no variable", "${": "names no variable", "${}": "names no variable", "${IMAGE": "not closed",
+		"${IMAGE:-x": "not closed", "${NO:?}": "it is required", "${NO?why}": "why",
+		"${EMPTY:?}": "it is required", "${IMAGE!}": "no form of a variable", "$1": "names no variable",
+		"${SECRET}": "not declared", "${NO:-${SECRET}}": "not declared",
 		strings.Repeat("${A:-", 20) + strings.Repeat("}", 20): "nested deeper",
 	} {
 		if got, err := Expand(in, testVars); err == nil || !strings.Contains(err.Error(), want) {
@@ -395,8 +421,10 @@ func TestExpand(t *testing.T) {
 // Folders of the harness are made, or shared where several have them; networks that are internal,
 // or none, cut main off.
 func TestFoldersAndNetworks(t *testing.T) {
-	p := read(t, "services:\n  client: {image: x, volumes: ['${LOGS}:/logs']}\n  side: {image: y, volumes: ['${LOGS}:/var/logs'], network_mode: 'service:client'}\n")
-	if p.Main != "client" || p.Services["client"].Dirs != nil || !cmp.Equal(p.Services["side"].Spec.Volumes, []sandbox.Volume{{Name: "logs", Path: "/var/logs"}}) {
+	p := read(t, "services:\n  client: {image: x, volumes: ['${LOGS}:/logs']}\n  side: {image: y, volumes: "+
+		"['${LOGS}:/var/logs'], network_mode: 'service:client'}\n")
+	if p.Main != "client" || p.Services["client"].Dirs != nil ||
+		!cmp.Equal(p.Services["side"].Spec.Volumes, []sandbox.Volume{{Name: "logs", Path: "/var/logs"}}) {
 		t.Errorf("%+v %+v", p.Services["client"], p.Services["side"])
 	}
 	for text, want := range map[string]bool{
@@ -412,18 +440,23 @@ func TestFoldersAndNetworks(t *testing.T) {
 	}
 	o := options
 	o.Main, o.Optional = []string{"main"}, true
-	if p, err := Read(files("services: {side: {image: x, depends_on: [main]}}"), "env/docker-compose.yaml", o); err != nil || p.Main != "" {
+	if p, err := Read(files("services: {side: {image: x, depends_on: [main]}}"), "env/docker-compose.yaml",
+		o); err != nil || p.Main != "" {
 		t.Error(p, err)
 	}
 	o.Optional, o.First = false, true
-	if p, err := Read(files("services: {b: {image: x}, a: {image: x}}"), "env/docker-compose.yaml", o); err != nil || p.Main != "b" {
+	if p, err := Read(files("services: {b: {image: x}, a: {image: x}}"), "env/docker-compose.yaml", o); err != nil ||
+		p.Main != "b" {
 		t.Error(p, err)
 	}
 }
 
 func FuzzRead(f *testing.F) {
-	for _, s := range []string{"services: {main: {image: x}}", "services:\n  main:\n    <<: &a {image: $X}\n    command: \"a 'b'\"\n", "a: &a [*a]", "services: {main: {build: {context: .}, volumes: [{type: bind}]}}",
-		"services: {main: {extends: main}}", "- - - ? a", "services: {main: {environment: [A, B=c], env_file: Dockerfile, healthcheck: {test: x}}}"} {
+	for _, s := range []string{"services: {main: {image: x}}",
+		"services:\n  main:\n    <<: &a {image: $X}\n    command: \"a 'b'\"\n", "a: &a [*a]",
+		"services: {main: {build: {context: .}, volumes: [{type: bind}]}}",
+		"services: {main: {extends: main}}", "- - - ? a",
+		"services: {main: {environment: [A, B=c], env_file: Dockerfile, healthcheck: {test: x}}}"} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {

@@ -43,16 +43,20 @@ func (s *Service) image(files fs.FS) (sandbox.Image, error) {
 	if err != nil {
 		return sandbox.Image{}, err
 	}
-	img := sandbox.Image{Dockerfile: b.Dockerfile, Context: context, Args: b.Args, Target: b.Target, Network: b.Network, Platform: s.Spec.Platform}
+	img := sandbox.Image{Dockerfile: b.Dockerfile, Context: context, Args: b.Args, Target: b.Target, Network: b.Network,
+		Platform: s.Spec.Platform}
 	for _, bind := range s.Binds {
 		rel, ok := strings.CutPrefix(bind.From, b.Context+"/")
 		if b.Context == "." {
 			rel, ok = bind.From, true
 		}
 		if !ok || b.Target != "" {
-			return img, &Refused{&yamldoc.Error{Key: "services." + s.Name, Msg: fmt.Sprintf("%s lies outside of its build's context, or the build ends at a stage; COPY it in the Dockerfile", bind.From)}}
+			return img, &Refused{&yamldoc.Error{Key: "services." + s.Name,
+				Msg: fmt.Sprintf("%s lies outside of its build's context, or the build ends at a stage; COPY it in "+
+					"the Dockerfile", bind.From)}}
 		}
-		img.Dockerfile = strings.TrimRight(img.Dockerfile, "\n") + fmt.Sprintf("\nCOPY [\"%s\", \"%s\"]\n", escape(rel), escape(bind.To))
+		img.Dockerfile = strings.TrimRight(img.Dockerfile, "\n") +
+			fmt.Sprintf("\nCOPY [\"%s\", \"%s\"]\n", escape(rel), escape(bind.To))
 	}
 	return img, nil
 }

@@ -108,7 +108,8 @@ func (e expander) braces(text string, depth int) (out, rest string, err error) {
 		set = set && value != ""
 	}
 	sub := e
-	if used := (strings.HasSuffix(op, "-") || strings.HasSuffix(op, "?")) && !set || strings.HasSuffix(op, "+") && set; !used {
+	if used := (strings.HasSuffix(op, "-") || strings.HasSuffix(op, "?")) && !set || strings.HasSuffix(op, "+") &&
+		set; !used {
 		// What is not used may name what is not declared.
 		sub.vars = func(string) (string, bool, error) { return "", false, nil }
 	}

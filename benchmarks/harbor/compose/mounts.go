@@ -82,7 +82,8 @@ func (r *reader) shortMount(n *node) (m mount, ok bool) {
 		}
 	}
 	m.kind = "volume"
-	if _, known := r.o.Folders[m.source]; known || strings.HasPrefix(m.source, ".") || strings.HasPrefix(m.source, "/") || strings.HasPrefix(m.source, "~") {
+	if _, known := r.o.Folders[m.source]; known || strings.HasPrefix(m.source, ".") ||
+		strings.HasPrefix(m.source, "/") || strings.HasPrefix(m.source, "~") {
 		m.kind = "bind"
 	}
 	return m, true
@@ -102,7 +103,8 @@ func (r *reader) longMount(n *node) (m mount, ok bool) {
 			m.readOnly = f.Value.Text == "true"
 		case "consistency", "bind", "volume":
 			for _, k := range f.Value.Entries {
-				if k.Key == "subpath" || k.Key == "propagation" && k.Value.Text != "rprivate" && k.Value.Text != "private" {
+				if k.Key == "subpath" || k.Key == "propagation" && k.Value.Text != "rprivate" &&
+					k.Value.Text != "private" {
 					r.refuse(k, "%s is not supported", k.Key)
 					ok = false
 				}
@@ -162,7 +164,8 @@ func (r *reader) bind(s *Service, place spot, m mount) {
 		r.refuse(place, "the host's path %s is not mounted", m.source)
 		return
 	case !m.readOnly:
-		r.refuse(place, "the path %s would be writable; only read-only ones of the task's folder are supported (add :ro, or COPY it in the Dockerfile)", m.source)
+		r.refuse(place, "the path %s would be writable; only read-only ones of the task's folder are supported (add "+
+			":ro, or COPY it in the Dockerfile)", m.source)
 		return
 	case p == ".":
 		r.refuse(place, "the task's whole folder is not mounted")

@@ -180,7 +180,8 @@ func (r *reader) build(n *node) *Build {
 			default:
 				r.refuse(v, "network %s is not supported", m)
 			}
-		case "labels", "tags", "cache_from", "cache_to", "no_cache", "no_cache_filter", "pull", "shm_size", "ulimits", "platforms", "provenance", "sbom":
+		case "labels", "tags", "cache_from", "cache_to", "no_cache", "no_cache_filter", "pull", "shm_size", "ulimits",
+			"platforms", "provenance", "sbom":
 		case "privileged":
 			if v.Text != "false" {
 				r.refuse(f, "privileged is not supported")
@@ -192,7 +193,8 @@ func (r *reader) build(n *node) *Build {
 			r.refuse(f, "%s is not supported", f.Key)
 		}
 	}
-	if strings.Contains(context, "://") || strings.HasPrefix(context, "git@") || strings.HasPrefix(context, "github.com/") {
+	if strings.Contains(context, "://") || strings.HasPrefix(context, "git@") ||
+		strings.HasPrefix(context, "github.com/") {
 		r.refuse(at, "the context %s is no folder of the task", context)
 		return nil
 	}
@@ -311,7 +313,8 @@ func (r *reader) health(n *node) *sandbox.Health {
 			if err != nil {
 				r.bad(v, "%v", err)
 			}
-			*map[string]*timeSpan{"interval": &h.Interval, "timeout": &h.Timeout, "start_period": &h.StartPeriod, "start_interval": &h.StartInterval}[f.Key] = d
+			*map[string]*timeSpan{"interval": &h.Interval, "timeout": &h.Timeout, "start_period": &h.StartPeriod,
+				"start_interval": &h.StartInterval}[f.Key] = d
 		case "retries":
 			h.Retries = int(min(r.number(v), 1e6))
 		case "disable":

@@ -9,13 +9,17 @@ import (
 )
 
 // kept are the capabilities that machines have anyway.
-var kept = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETFCAP", "NET_BIND_SERVICE", "SYS_CHROOT"}
+var kept = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETFCAP",
+	"NET_BIND_SERVICE", "SYS_CHROOT"}
 
 // noEffect are keys that change nothing that a task could count on; loud ones are told.
 var (
-	noEffect = []string{"labels", "annotations", "attach", "stdin_open", "tty", "init", "logging", "pull_policy", "develop", "expose", "stop_signal", "stop_grace_period"}
-	loud     = []string{"ports", "ulimits", "dns", "dns_search", "dns_opt", "mac_address", "memswap_limit", "mem_swappiness", "oom_kill_disable", "oom_score_adj",
-		"cpu_shares", "cpu_quota", "cpu_period", "cpuset", "cpu_percent", "cpu_rt_period", "cpu_rt_runtime", "blkio_config", "storage_opt", "domainname", "cap_drop"}
+	noEffect = []string{"labels", "annotations", "attach", "stdin_open", "tty", "init", "logging", "pull_policy",
+		"develop", "expose", "stop_signal", "stop_grace_period"}
+	loud = []string{"ports", "ulimits", "dns", "dns_search", "dns_opt", "mac_address", "memswap_limit",
+		"mem_swappiness", "oom_kill_disable", "oom_score_adj",
+		"cpu_shares", "cpu_quota", "cpu_period", "cpuset", "cpu_percent", "cpu_rt_period", "cpu_rt_runtime",
+		"blkio_config", "storage_opt", "domainname", "cap_drop"}
 )
 
 // service reads one service. One with a profile is not started, as compose has it.
@@ -235,7 +239,8 @@ func (r *reader) key(s *Service, f field) {
 		if v := r.text(n); v != "" && v != "private" && v != "shareable" {
 			r.refuse(f, "%s %s is not supported", f.Key, v)
 		}
-	case "secrets", "configs", "devices", "gpus", "runtime", "isolation", "cgroup_parent", "volumes_from", "external_links", "extra_hosts", "group_add", "sysctls",
+	case "secrets", "configs", "devices", "gpus", "runtime", "isolation", "cgroup_parent", "volumes_from",
+		"external_links", "extra_hosts", "group_add", "sysctls",
 		"device_cgroup_rules", "credential_spec", "post_start", "pre_stop", "provider", "models":
 		if n.Kind != null && (n.Kind == scalar || len(n.Items)+len(n.Entries) > 0) {
 			r.refuse(f, "%s is not supported", f.Key)

@@ -9,14 +9,20 @@ import (
 
 // clicks are tasks that are done by clicking alone.
 var clicks = map[string]script{
-	"click-test":                  func(p *player) error { return p.press(tag("button")) },
-	"click-test-2":                func(p *player) error { return p.uncovered(p.page.one(tag("button"), says("one")), tag("button")) },
-	"click-test-transfer":         func(p *player) error { return p.uncovered(p.page.one(tag("button"), says("one")), tag("button")) },
-	"click-button":                func(p *player) error { return p.press(tag("button"), exactly(p.name())) },
-	"unicode-test":                func(p *player) error { return p.press(tag("button"), exactly(p.name())) },
-	"click-button-sequence":       clickBoth,
-	"click-link":                  func(p *player) error { return p.press(class("alink"), exactly(p.name())) },
-	"click-dialog":                func(p *player) error { return p.press(tag("button"), class("ui-dialog-titlebar-close")) },
+	"click-test": func(p *player) error { return p.press(tag("button")) },
+	"click-test-2": func(p *player) error {
+		return p.uncovered(p.page.one(tag("button"), says("one")), tag("button"))
+	},
+	"click-test-transfer": func(p *player) error {
+		return p.uncovered(p.page.one(tag("button"), says("one")), tag("button"))
+	},
+	"click-button":          func(p *player) error { return p.press(tag("button"), exactly(p.name())) },
+	"unicode-test":          func(p *player) error { return p.press(tag("button"), exactly(p.name())) },
+	"click-button-sequence": clickBoth,
+	"click-link":            func(p *player) error { return p.press(class("alink"), exactly(p.name())) },
+	"click-dialog": func(p *player) error {
+		return p.press(tag("button"), class("ui-dialog-titlebar-close"))
+	},
 	"click-dialog-2":              clickDialog,
 	"click-color":                 clickColor,
 	"click-shades":                clickShades,
@@ -55,7 +61,8 @@ func (p *player) uncovered(n *node, others func(*node) bool) error {
 	b := n.prop.Box
 	free := func(x, y float64) bool {
 		for _, o := range p.page.all(others) {
-			if c := o.prop.Box; o != n && c != nil && x >= c[0]-2 && x <= c[0]+c[2]+2 && y >= c[1]-2 && y <= c[1]+c[3]+2 {
+			if c := o.prop.Box; o != n && c != nil && x >= c[0]-2 && x <= c[0]+c[2]+2 && y >= c[1]-2 &&
+				y <= c[1]+c[3]+2 {
 				return false
 			}
 		}
@@ -86,7 +93,8 @@ func (p *player) nth(is func(*node) bool) error {
 
 func clickBoth(p *player) error {
 	for _, name := range []string{"one", "two"} {
-		if err := p.uncovered(p.page.one(tag("button"), says(name)), tag("button")); err != nil { // one may lie over the other
+		// one may lie over the other
+		if err := p.uncovered(p.page.one(tag("button"), says(name)), tag("button")); err != nil {
 			return err
 		}
 	}
@@ -317,7 +325,8 @@ func generate(p *player) error {
 		for _, x := range []struct {
 			pattern string
 			ok      func(a int) bool
-		}{{`less than (-?\d+)`, func(a int) bool { return n < a }}, {`greater than (-?\d+)`, func(a int) bool { return n > a }}} {
+		}{{`less than (-?\d+)`, func(a int) bool { return n < a }},
+			{`greater than (-?\d+)`, func(a int) bool { return n > a }}} {
 			if m, err := p.find(x.pattern); err == nil {
 				a, _ := strconv.Atoi(m[0])
 				return x.ok(a)

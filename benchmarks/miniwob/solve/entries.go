@@ -21,21 +21,25 @@ var entries = map[string]script{
 	"login-user-popup":   login,
 	"simple-arithmetic":  arithmetic,
 	"simple-algebra":     algebra,
-	"visual-addition":    func(p *player) error { return p.enter(strconv.Itoa(len(p.page.all(class("addition-block"))))) },
-	"find-word":          findWord,
-	"read-table":         readTable,
-	"read-table-2":       readTables,
-	"copy-paste":         func(p *player) error { return p.copied(p.page.one(tag("textarea"))) },
-	"copy-paste-2":       copyNth,
-	"scroll-text":        lastWord,
-	"text-transform":     func(p *player) error { return p.enter(strings.ReplaceAll(p.page.one(id("captcha")).words(), " ", "")) },
-	"form-sequence-2":    radioAndText,
-	"multi-orderings":    movies,
-	"multi-layouts":      movies,
-	"guess-number":       guess,
-	"choose-list":        chooseList,
-	"click-scroll-list":  scrollList,
-	"use-spinner":        spinner,
+	"visual-addition": func(p *player) error {
+		return p.enter(strconv.Itoa(len(p.page.all(class("addition-block")))))
+	},
+	"find-word":    findWord,
+	"read-table":   readTable,
+	"read-table-2": readTables,
+	"copy-paste":   func(p *player) error { return p.copied(p.page.one(tag("textarea"))) },
+	"copy-paste-2": copyNth,
+	"scroll-text":  lastWord,
+	"text-transform": func(p *player) error {
+		return p.enter(strings.ReplaceAll(p.page.one(id("captcha")).words(), " ", ""))
+	},
+	"form-sequence-2":   radioAndText,
+	"multi-orderings":   movies,
+	"multi-layouts":     movies,
+	"guess-number":      guess,
+	"choose-list":       chooseList,
+	"click-scroll-list": scrollList,
+	"use-spinner":       spinner,
 }
 
 // enter fills the first field that can be seen, and submits.

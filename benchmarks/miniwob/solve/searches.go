@@ -108,7 +108,11 @@ func autocomplete(p *player) error {
 		return err
 	}
 	for range 3 {
-		if n := p.page.one(class("ui-menu-item"), seen, func(n *node) bool { return strings.HasPrefix(n.words(), q[0]) && strings.HasSuffix(n.words(), end) }); n != nil {
+		if n := p.page.one(class("ui-menu-item"), seen,
+			func(n *node) bool {
+				return strings.HasPrefix(n.words(), q[0]) &&
+					strings.HasSuffix(n.words(), end)
+			}); n != nil {
 			if err := p.click(n); err != nil {
 				return err
 			}

@@ -21,7 +21,8 @@ func Knows(task string) bool { return scripts[task] != nil }
 func Agent(task string) (agent.Agent, error) {
 	s := scripts[task]
 	if s == nil {
-		return nil, fmt.Errorf("how %s is played is not scripted; --filter oracle=true leaves the %d tasks that are", task, len(scripts))
+		return nil, fmt.Errorf("how %s is played is not scripted; --filter oracle=true leaves the %d tasks that are",
+			task, len(scripts))
 	}
 	return agent.Func(func(ctx context.Context, session *agent.Session) (agent.Answer, error) {
 		p := &player{ctx: ctx, s: session, goal: session.Goal.Text()}

@@ -1,4 +1,5 @@
-// Package builtin is what evalrun itself brings along: a program with kinds of its own adds them to these.
+// Package builtin is what evalrun itself brings along: a program with kinds of its own adds them to
+// these.
 package builtin
 
 import (
@@ -34,7 +35,8 @@ import (
 func Kinds() *registry.Registry {
 	return &registry.Registry{
 		Benchmarks: append([]benchmarks.Kind{
-			quickstart.Kind, humaneval.Kind, qa.Kind, tasks.Kind, harbor.Kind, terminalbench.Kind, miniwob.Kind, openended.Kind, assistantbench.Kind,
+			quickstart.Kind, humaneval.Kind, qa.Kind, tasks.Kind, harbor.Kind, terminalbench.Kind, miniwob.Kind,
+			openended.Kind, assistantbench.Kind,
 		}, webarena.Kinds...),
 		Agents:    []agent.Kind{oracle.Kind, nop.Kind, script.Kind, command.Kind, codeact.Kind, webagent.Kind},
 		Models:    []model.Kind{openai.Kind},

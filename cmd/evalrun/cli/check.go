@@ -42,14 +42,17 @@ Examples:
    evalrun tasks check ~/terminal-bench-2/tasks --times 2 -n 4
    evalrun tasks check mine/tasks.yaml --ids 'new-*' -o check`,
 		Flags: append(append(o.configOptions.flags(a.reg), o.playOptions.flags()...),
-			&cli.IntFlag{Name: "times", Usage: "play each task `N` times, and compare", Value: 1, Destination: &o.times},
-			&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Usage: "run `FOLDER` that is kept", Destination: &o.out}),
+			&cli.IntFlag{Name: "times", Usage: "play each task `N` times, and compare", Value: 1,
+				Destination: &o.times},
+			&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Usage: "run `FOLDER` that is kept",
+				Destination: &o.out}),
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			if _, err := one(cmd, "benchmark, or path of tasks"); err != nil {
 				return err
 			}
 			if len(o.agents)+len(o.models) > 0 {
-				return usage("to run other agents use evalrun run", "tasks check runs oracle and nop; it takes no --agent and no --model")
+				return usage("to run other agents use evalrun run",
+					"tasks check runs oracle and nop; it takes no --agent and no --model")
 			}
 			if o.times < 1 {
 				return usage("", "--times %d: each task is played at least once", o.times)
@@ -67,7 +70,8 @@ func (a *app) check(ctx context.Context, args []string, o *checkOptions) (err er
 		return err
 	}
 	o.agents = []string{"oracle", "nop"}
-	o.set = append([]string{"retries.pause_after=1000000"}, o.set...) // one broken task after the other says nothing about the next
+	// one broken task after the other says nothing about the next
+	o.set = append([]string{"retries.pause_after=1000000"}, o.set...)
 	eff, err := a.configure(args, &o.configOptions)
 	if err != nil {
 		return err
@@ -147,7 +151,8 @@ func (a *app) sameCheck(out string, ready *launch.Ready) (*rundir.Dir, error) {
 	}
 	if !same {
 		d.Close()
-		return nil, usage("name another folder by -o", "%s holds a run of other tasks, or of the same ones as they were", out)
+		return nil, usage("name another folder by -o",
+			"%s holds a run of other tasks, or of the same ones as they were", out)
 	}
 	ready.Plan = old
 	return d, nil
@@ -186,11 +191,13 @@ func (a *app) printCheck(r launch.CheckResult) {
 	}
 	switch {
 	case r.Unsound > 0:
-		fmt.Fprintf(&b, "%s: %d of %d tasks are not sound, %d are%s\n", color("31", "unsound"), r.Unsound, r.Tasks, r.Sound, skipped)
+		fmt.Fprintf(&b, "%s: %d of %d tasks are not sound, %d are%s\n", color("31", "unsound"), r.Unsound, r.Tasks,
+			r.Sound, skipped)
 	case r.Sound == 0:
 		fmt.Fprintf(&b, "%s: none of %d tasks could be checked here\n", color("31", "nothing checked"), r.Tasks)
 	default:
-		fmt.Fprintf(&b, "%s: %d of %d tasks: the oracle earns the full score, doing nothing earns none%s%s\n", color("32", "sound"), r.Sound, r.Tasks, times, skipped)
+		fmt.Fprintf(&b, "%s: %d of %d tasks: the oracle earns the full score, doing nothing earns none%s%s\n",
+			color("32", "sound"), r.Sound, r.Tasks, times, skipped)
 	}
 	if r.Unsound > 0 {
 		for _, p := range r.Problems {
@@ -240,7 +247,8 @@ func (a *app) recognised(args []string) ([]string, error) {
 		}
 		kinds, err := launch.Recognise(a.Kinds, arg)
 		switch {
-		case errors.Is(err, os.ErrNotExist), errors.Is(err, launch.ErrNoTasks) && !isFolder(arg): // a configuration, or a word to be told about
+		// a configuration, or a word to be told about
+		case errors.Is(err, os.ErrNotExist), errors.Is(err, launch.ErrNoTasks) && !isFolder(arg):
 			out = append(out, arg)
 		case err != nil:
 			return nil, usage("name the format, as in harbor:"+arg, "%s: %w", arg, err)

@@ -60,7 +60,8 @@ func Main(sys System) int {
 	if _, ok := sys.Env("NO_COLOR"); !ok {
 		a.color = true
 	}
-	if args := strings.Join(sys.Args, " ") + " "; strings.Contains(args, "--progress json ") || strings.Contains(args, "--progress=json ") {
+	if args := strings.Join(sys.Args, " ") + " "; strings.Contains(args, "--progress json ") ||
+		strings.Contains(args, "--progress=json ") {
 		a.json, a.lines = true, true // also for what is wrong with the flags themselves
 	}
 	over := make(chan struct{})
@@ -111,7 +112,8 @@ func helpAnywhere(cmd *cli.Command, args []string) []string {
 	if end < 0 {
 		end = len(args)
 	}
-	if !slices.ContainsFunc(args[:end], func(s string) bool { return s == "--help" || s == "-h" }) || slices.Contains(args, "--generate-shell-completion") {
+	if !slices.ContainsFunc(args[:end], func(s string) bool { return s == "--help" || s == "-h" }) ||
+		slices.Contains(args, "--generate-shell-completion") {
 		return args
 	}
 	var path []string
@@ -195,14 +197,19 @@ A run leaves a folder with a summary and with Parquet files. Interrupted, it goe
 		ErrWriter:                       a.Stderr,
 		ExitErrHandler:                  func(context.Context, *cli.Command, error) {}, // Main reports
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "no talk and no progress, only results and errors"},
-			&cli.StringFlag{Name: "log-level", Usage: "log to stderr from `LEVEL` on: debug, info, warn, error", Sources: cli.EnvVars("EVALRUN_LOG_LEVEL")},
-			&cli.StringFlag{Name: "log-format", Usage: "`FORMAT` of the log: text, json", Value: "text", Sources: cli.EnvVars("EVALRUN_LOG_FORMAT")},
+			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"},
+				Usage: "no talk and no progress, only results and errors"},
+			&cli.StringFlag{Name: "log-level", Usage: "log to stderr from `LEVEL` on: debug, info, warn, error",
+				Sources: cli.EnvVars("EVALRUN_LOG_LEVEL")},
+			&cli.StringFlag{Name: "log-format", Usage: "`FORMAT` of the log: text, json", Value: "text",
+				Sources: cli.EnvVars("EVALRUN_LOG_FORMAT")},
 		},
 		Before: a.before,
 		Commands: []*cli.Command{
-			a.runCommand(), a.resumeCommand(), a.showCommand(), a.compareCommand(), a.exportCommand(), a.rerunCommand(), a.regradeCommand(),
-			a.tasksCommand(), a.imagesCommand(), a.configCommand(), a.doctorCommand(), a.gcCommand(), a.versionCommand(), a.helpCommand(),
+			a.runCommand(), a.resumeCommand(), a.showCommand(), a.compareCommand(), a.exportCommand(), a.rerunCommand(),
+			a.regradeCommand(),
+			a.tasksCommand(), a.imagesCommand(), a.configCommand(), a.doctorCommand(), a.gcCommand(),
+			a.versionCommand(), a.helpCommand(),
 		},
 	}
 	a.finish(root)
@@ -321,7 +328,8 @@ func (a *app) badFlag(cmd *cli.Command, err error) error {
 				names = append(names, f.Names()...)
 			}
 		}
-		if meant := suggest.Names(word, slices.DeleteFunc(names, func(n string) bool { return len(n) == 1 })); meant != nil {
+		if meant := suggest.Names(word, slices.DeleteFunc(names,
+			func(n string) bool { return len(n) == 1 })); meant != nil {
 			hint = "did you mean --" + meant[0] + "?"
 		}
 		dashes := "--"
@@ -371,12 +379,14 @@ func one(cmd *cli.Command, what string) (string, error) {
 	case 1:
 		return cmd.Args().First(), nil
 	}
-	return "", usage("see "+cmd.FullName()+" --help", "%s takes one %s, found %q too", cmd.FullName(), what, cmd.Args().Get(1))
+	return "", usage("see "+cmd.FullName()+" --help", "%s takes one %s, found %q too", cmd.FullName(), what,
+		cmd.Args().Get(1))
 }
 
 func none(cmd *cli.Command) error {
 	if cmd.Args().Present() {
-		return usage("see "+cmd.FullName()+" --help", "%s takes no argument, found %q", cmd.FullName(), cmd.Args().First())
+		return usage("see "+cmd.FullName()+" --help", "%s takes no argument, found %q", cmd.FullName(),
+			cmd.Args().First())
 	}
 	return nil
 }

@@ -36,7 +36,8 @@ func (a *app) values(cmd *cli.Command, flag string) func() []word {
 		return func() []word { return plainWords(text.TrialStatuses...) }
 	case flag == "--status":
 		return func() []word { return plainWords(rerunStatuses...) }
-	case slices.Contains([]string{"show", "rerun", "regrade"}, cmd.Name) && slices.Contains([]string{"--arm", "--task", "--trial"}, flag),
+	case slices.Contains([]string{"show", "rerun", "regrade"}, cmd.Name) &&
+		slices.Contains([]string{"--arm", "--task", "--trial"}, flag),
 		cmd.Name == "compare" && slices.Contains([]string{"-a", "-b", "--a", "--b"}, flag):
 		return func() []word { return a.planWords(flag) }
 	case cmd.Name == "export" && flag == "--format":
@@ -58,7 +59,8 @@ func (a *app) values(cmd *cli.Command, flag string) func() []word {
 		}
 	case "--sandbox":
 		return func() []word {
-			return append(kindWords(a.reg.Drivers), word{"auto", "what each task needs: docker where it brings an image, else local"})
+			return append(kindWords(a.reg.Drivers),
+				word{"auto", "what each task needs: docker where it brings an image, else local"})
 		}
 	case "--progress":
 		return func() []word { return plainWords(progress.Modes...) }
@@ -215,9 +217,11 @@ const maxWords = 10_000
 // written by others, the library's script has bash expand what it is given, commands within
 // included, and what was completed stands in the line as it is: other words are left to be typed.
 func tame(text string) bool {
-	return text != "" && text[0] != '-' && text[0] != '=' && utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool {
-		return !unicode.IsLetter(r) && !unicode.IsNumber(r) && !unicode.IsMark(r) && !strings.ContainsRune("_-./:,+=@%", r)
-	})
+	return text != "" && text[0] != '-' && text[0] != '=' && utf8.ValidString(text) &&
+		!strings.ContainsFunc(text, func(r rune) bool {
+			return !unicode.IsLetter(r) && !unicode.IsNumber(r) && !unicode.IsMark(r) &&
+				!strings.ContainsRune("_-./:,+=@%", r)
+		})
 }
 
 // flagCalled is the flag of a command that a word is; nil: it is none, or not written out yet.

@@ -84,7 +84,8 @@ func verdict(ready *launch.Ready, sum *text.Summary, out launch.Outcome) int {
 	if m := ready.Eff.MinCoverage; m != nil {
 		least = *m
 	}
-	if sum.Coverage != nil && *sum.Coverage < least || sum.Coverage == nil && sum.Planned > 0 && least > 0 { // all were skipped
+	// all were skipped
+	if sum.Coverage != nil && *sum.Coverage < least || sum.Coverage == nil && sum.Planned > 0 && least > 0 {
 		return ExitCoverage
 	}
 	return ExitDone
@@ -105,12 +106,14 @@ func (a *app) farewell(ready *launch.Ready, code int, sum *text.Summary, out lau
 			break
 		}
 		if left := sum.Planned - sum.Decided; left > 0 {
-			a.say("coverage is below min_coverage: %d of %d trials are undecided. When what kept them back is mended, go on with: evalrun resume %s", left, sum.Planned, path)
+			a.say("coverage is below min_coverage: %d of %d trials are undecided. When what kept them back is "+
+				"mended, go on with: evalrun resume %s", left, sum.Planned, path)
 			break
 		}
 		a.say("coverage is below min_coverage. Try what is no evidence once more with: evalrun rerun %s", path)
 	}
-	a.tell("end", map[string]any{"exit": code, "reason": out.Reason, "path": path}, "results: %s (summary.md, parquet/, journal/); its trials: evalrun show %s --trials", path, path)
+	a.tell("end", map[string]any{"exit": code, "reason": out.Reason, "path": path},
+		"results: %s (summary.md, parquet/, journal/); its trials: evalrun show %s --trials", path, path)
 }
 
 // ended says which limit ended a run, and the command that goes on. again is that command without
@@ -129,17 +132,21 @@ func ended(s harness.Summary, b *config.Budget, again string) string {
 	case "budget":
 		spent := fmt.Sprintf("%s and %d tokens were spent", text.USD(s.Cost), s.Tokens)
 		if s.Estimated > 0 {
-			spent += fmt.Sprintf(", %s of it by an upper estimate, as a price or what a call took is not known", text.USD(s.Estimated))
+			spent += fmt.Sprintf(", %s of it by an upper estimate, as a price or what a call took is not known",
+				text.USD(s.Estimated))
 		}
 		if b.Tokens > 0 && s.Tokens >= int64(b.Tokens) {
-			return fmt.Sprintf("the run's budget of %d tokens was reached: %s. budget.tokens is fixed in this run: begin a new one with more", b.Tokens, spent)
+			return fmt.Sprintf("the run's budget of %d tokens was reached: %s. budget.tokens is fixed in this run: "+
+				"begin a new one with more", b.Tokens, spent)
 		}
-		return fmt.Sprintf("the run's budget of %s was reached: %s. Go on with: %s --budget USD", text.USD(b.Cost), spent, again)
+		return fmt.Sprintf("the run's budget of %s was reached: %s. Go on with: %s --budget USD", text.USD(b.Cost),
+			spent, again)
 	case "deadline":
 		if _, ok := b.Deadline.Moment(); ok {
 			return fmt.Sprintf("the deadline %s has passed; lift it with: %s --deadline none", b.Deadline, again)
 		}
-		return fmt.Sprintf("the deadline %s has passed. Go on until it comes again with: %s; without it: %s --deadline none", b.Deadline, again, again)
+		return fmt.Sprintf("the deadline %s has passed. Go on until it comes again with: %s; without it: %s "+
+			"--deadline none", b.Deadline, again, again)
 	}
 	return "the run's " + s.Reason + " was reached. Go on with: " + again
 }

@@ -18,8 +18,9 @@ func (a *app) configCommand() *cli.Command {
    evalrun config schema > evalrun.schema.json`,
 		Commands: []*cli.Command{
 			{
-				Name:      "show",
-				Usage:     "print the effective configuration: defaults filled in, the matrix laid out, secrets as references",
+				Name: "show",
+				Usage: "print the effective configuration: defaults filled in, the matrix laid out, secrets " +
+					"as references",
 				ArgsUsage: "FILE.yaml | BENCHMARK…",
 				Description: `What it prints is itself a configuration. It takes the flags of run.
 
@@ -29,7 +30,8 @@ Examples:
 				Flags: o.flags(a.reg),
 				Action: func(_ context.Context, cmd *cli.Command) error {
 					if !cmd.Args().Present() {
-						return usage("see evalrun config show --help", "evalrun config show needs a configuration file or a benchmark")
+						return usage("see evalrun config show --help",
+							"evalrun config show needs a configuration file or a benchmark")
 					}
 					eff, err := a.configure(cmd.Args().Slice(), &o)
 					if err != nil {

@@ -34,7 +34,8 @@ func (o *configOptions) flags(reg *config.Registry) []cli.Flag {
 	}
 	return []cli.Flag{
 		l(&o.agents, "agent", "`AGENT` that plays: "+listing(reg.Agents)+"; may be repeated, an arm each"),
-		l(&o.models, "model", "`MODEL` as VENDOR/NAME; vendors: "+listing(reg.Vendors)+"; may be repeated, an arm each", "m"),
+		l(&o.models, "model", "`MODEL` as VENDOR/NAME; vendors: "+listing(reg.Vendors)+"; may be repeated, an arm each",
+			"m"),
 		s(&o.baseURL, "base-url", "`URL` of a service that speaks the vendor's protocol, with --model"),
 		s(&o.prompt, "prompt", "`FILE` with the system prompt"),
 		s(&o.workers, "workers", "`N` trials at once", "n"),
@@ -87,7 +88,8 @@ func (a *app) overrides(o *configOptions) ([]config.Override, error) {
 	add("agent", "agent", a.eachAgent(o.agents)...)
 	add("model", "model", o.models...)
 	if o.baseURL != "" && len(o.models) != 1 {
-		return nil, usage("name the model's base_url in a configuration, under models", "--base-url needs exactly one --model")
+		return nil, usage("name the model's base_url in a configuration, under models",
+			"--base-url needs exactly one --model")
 	}
 	add("base-url", "model.base_url", o.baseURL)
 	add("prompt", "prompt", o.prompt)
@@ -130,7 +132,8 @@ func plainKey(key string) bool { return !strings.Contains("."+key+".", "..") }
 // flags.
 func (a *app) configure(args []string, o *configOptions) (*config.Effective, error) {
 	if len(args) == 0 {
-		return nil, usage("evalrun run quickstart needs nothing else; see evalrun run --help", "nothing to run: name a benchmark or a configuration file")
+		return nil, usage("evalrun run quickstart needs nothing else; see evalrun run --help",
+			"nothing to run: name a benchmark or a configuration file")
 	}
 	over, err := a.overrides(o)
 	if err != nil {
@@ -150,7 +153,8 @@ func (a *app) configure(args []string, o *configOptions) (*config.Effective, err
 			return nil, usage(hintFor(err, args[0]), "configuration: %w", err)
 		}
 		if len(b) > 4<<20 {
-			return nil, usage("a benchmark's data is named as NAME:FILE", "%s is too large for a configuration", args[0])
+			return nil, usage("a benchmark's data is named as NAME:FILE", "%s is too large for a configuration",
+				args[0])
 		}
 		if b == nil {
 			b = []byte{}
@@ -195,7 +199,8 @@ func (a *app) notBenchmark(reg *config.Registry, arg, name string) error {
 		hint = fmt.Sprintf("did you mean %q?", meant[0]+strings.TrimPrefix(arg, name))
 	}
 	if isFile(arg) {
-		return usage("name what it is to run in it, under benchmarks", "configuration %s: a configuration is given alone", arg)
+		return usage("name what it is to run in it, under benchmarks",
+			"configuration %s: a configuration is given alone", arg)
 	}
 	return usage(hint, "unknown benchmark %q", arg)
 }

@@ -15,7 +15,8 @@ import (
 func (a *app) describe(r *launch.Ready, asJSON bool) error {
 	cost := r.Cost()
 	if asJSON {
-		b, err := json.MarshalIndent(map[string]any{"arms": r.Plan.Arms, "benchmarks": r.Plan.Benchmarks, "tasks": len(r.Plan.Tasks),
+		b, err := json.MarshalIndent(map[string]any{"arms": r.Plan.Arms, "benchmarks": r.Plan.Benchmarks,
+			"tasks":  len(r.Plan.Tasks),
 			"limits": r.Limits(), "models": r.Endpoints(), "cost": cost, "notes": r.Notes}, "", "  ")
 		if err != nil {
 			return err
@@ -28,7 +29,8 @@ func (a *app) describe(r *launch.Ready, asJSON bool) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "ARM\tAGENT\tMODEL\tPROMPT\tLIMITS")
 	for i, arm := range r.Plan.Arms {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", arm.Name, arm.Agent, dash(arm.Model), dash(arm.Prompt), limits(r.Eff.Arms[i].Limits))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", arm.Name, arm.Agent, dash(arm.Model), dash(arm.Prompt),
+			limits(r.Eff.Arms[i].Limits))
 	}
 	t.Flush()
 	fmt.Fprintln(w)
@@ -46,16 +48,20 @@ func (a *app) describe(r *launch.Ready, asJSON bool) error {
 		if bad > 0 {
 			note = fmt.Sprintf(", %d of them cannot be read and will be skipped", bad)
 		}
-		fmt.Fprintf(w, "benchmark %s: %d %s%s (digest %s)\n", progress.Clean(b.Spec), n, map[bool]string{true: "task", false: "tasks"}[n == 1], note, b.Digest)
+		fmt.Fprintf(w, "benchmark %s: %d %s%s (digest %s)\n", progress.Clean(b.Spec), n,
+			map[bool]string{true: "task", false: "tasks"}[n == 1], note, b.Digest)
 	}
 	for _, e := range r.Endpoints() {
 		switch {
 		case e.Tape != "":
-			fmt.Fprintf(w, "model %s: replies of the tape %s; nothing is called\n", progress.Clean(e.Model), progress.Clean(e.Tape))
+			fmt.Fprintf(w, "model %s: replies of the tape %s; nothing is called\n", progress.Clean(e.Model),
+				progress.Clean(e.Tape))
 		case e.Key == "":
-			fmt.Fprintf(w, "model %s: requests go to %s (%s), without a key\n", progress.Clean(e.Model), progress.Clean(e.URL), e.Why)
+			fmt.Fprintf(w, "model %s: requests go to %s (%s), without a key\n", progress.Clean(e.Model),
+				progress.Clean(e.URL), e.Why)
 		default:
-			fmt.Fprintf(w, "model %s: requests go to %s (%s), with the key in %s\n", progress.Clean(e.Model), progress.Clean(e.URL), e.Why, e.Key)
+			fmt.Fprintf(w, "model %s: requests go to %s (%s), with the key in %s\n", progress.Clean(e.Model),
+				progress.Clean(e.URL), e.Why, e.Key)
 		}
 	}
 	fmt.Fprintln(w, "\neffective limits:")

@@ -32,9 +32,11 @@ var exitCodes = []struct {
 	{ExitDone, "done; enough of the planned trials are evidence"},
 	{ExitInternal, "internal or storage failure"},
 	{ExitUsage, "wrong usage or configuration; nothing was run"},
-	{ExitCoverage, "coverage (evidence of planned, less skipped) is below min_coverage; where that is not set, below 1; or all trials were skipped"},
+	{ExitCoverage, "coverage (evidence of planned, less skipped) is below min_coverage; where that is not set, below " +
+		"1; or all trials were skipped"},
 	{ExitGate, "a gate failed"},
-	{ExitBudget, "the run's budget or deadline was reached, or a limit on money or tokens cannot be kept; it can be resumed"},
+	{ExitBudget, "the run's budget or deadline was reached, or a limit on money or tokens cannot be kept; it " +
+		"can be resumed"},
 	{ExitStopped, "stopped by a signal; it can be resumed"},
 }
 

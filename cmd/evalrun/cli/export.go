@@ -38,9 +38,11 @@ Examples:
    evalrun export out --format csv -o tables
    evalrun export out --format jsonl --tables trials,events -o tables`,
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "format", Usage: "`FORMAT`: " + strings.Join(kindNames(a.reg.Exporters), ", "), Value: kinds[0].Name, Destination: &format},
+			&cli.StringFlag{Name: "format", Usage: "`FORMAT`: " + strings.Join(kindNames(a.reg.Exporters), ", "),
+				Value: kinds[0].Name, Destination: &format},
 			&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Usage: "`FOLDER` for the files", Destination: &out},
-			&cli.StringSliceFlag{Name: "set", Usage: "`KEY=VALUE` of the format's own options; may be repeated", Destination: &set},
+			&cli.StringSliceFlag{Name: "set", Usage: "`KEY=VALUE` of the format's own options; may be repeated",
+				Destination: &set},
 			&cli.StringFlag{Name: "tables", Usage: "only these `TABLES`", Destination: &tables},
 		},
 		Action: func(_ context.Context, cmd *cli.Command) error {
@@ -107,7 +109,8 @@ func (a *app) format(text string, set []string) (config.Exporter, error) {
 		if !ok || !plainKey(key) {
 			return config.Exporter{}, usage("write --set header=false, say", "--set %q is not of the form KEY=VALUE", s)
 		}
-		over = append(over, config.Override{Flag: "--set " + key, Path: "options." + key, Values: []string{val}, YAML: true})
+		over = append(over, config.Override{Flag: "--set " + key, Path: "options." + key, Values: []string{val},
+			YAML: true})
 	}
 	dir, err := os.Getwd()
 	if err != nil {

@@ -83,7 +83,8 @@ Examples:
 			w := tabwriter.NewWriter(a.Stdout, 0, 0, 2, ' ', 0)
 			fmt.Fprintln(w, "IMAGE\tFOR\tKIND\tSIZE\tOWN\tLAST USED\tIN USE")
 			for _, k := range list {
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", shortRef(k.Ref), dash(k.Name), k.Kind, bytesOf(k.Size), bytesOf(k.Own), ago(k.Used), yes(k.InUse))
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", shortRef(k.Ref), dash(k.Name), k.Kind, bytesOf(k.Size),
+					bytesOf(k.Own), ago(k.Used), yes(k.InUse))
 				own += k.Own
 			}
 			if err := w.Flush(); err != nil {
@@ -118,8 +119,10 @@ Examples:
    evalrun images prune --all --cache`,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "all", Usage: "remove whatever is not in use", Destination: &p.All},
-			&cli.StringFlag{Name: "older-than", Usage: "remove what was not used for `DURATION`, such as 12h or 7d", Destination: &older},
-			&cli.StringFlag{Name: "budget", Usage: "remove the least recently used until the rest takes no more than `SIZE`", Destination: &budget},
+			&cli.StringFlag{Name: "older-than", Usage: "remove what was not used for `DURATION`, such as 12h or 7d",
+				Destination: &older},
+			&cli.StringFlag{Name: "budget",
+				Usage: "remove the least recently used until the rest takes no more than `SIZE`", Destination: &budget},
 			&cli.BoolFlag{Name: "cache", Usage: "empty the builder's cache too", Destination: &p.Cache},
 			&cli.BoolFlag{Name: "dry-run", Usage: "only say what would go", Destination: &p.Dry},
 		},
@@ -156,7 +159,8 @@ func (a *app) printPruned(out image.Pruned, dry bool) {
 		verb = "would remove"
 	}
 	for _, k := range out.Removed {
-		fmt.Fprintf(a.Stdout, "%s %s (%s, %s, used %s)\n", verb, shortRef(k.Ref), dash(k.Name), bytesOf(k.Own), ago(k.Used))
+		fmt.Fprintf(a.Stdout, "%s %s (%s, %s, used %s)\n", verb, shortRef(k.Ref), dash(k.Name), bytesOf(k.Own),
+			ago(k.Used))
 	}
 	for _, k := range out.Left {
 		if k.Reason != "" {

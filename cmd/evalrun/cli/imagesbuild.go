@@ -50,7 +50,8 @@ Examples:
    evalrun images build harbor:tasks --ids 'web-*' -n 4
    evalrun images build harbor:tasks --json | jq -r 'select(.state == "failed") | .image'`,
 		Flags: append(o.flags(a.reg),
-			&cli.StringFlag{Name: "progress", Usage: "`MODE` of progress: " + strings.Join(progress.Modes, ", "), Value: progress.Auto, Destination: &mode.progress},
+			&cli.StringFlag{Name: "progress", Usage: "`MODE` of progress: " + strings.Join(progress.Modes, ", "),
+				Value: progress.Auto, Destination: &mode.progress},
 			&cli.BoolFlag{Name: "json", Usage: "a JSON object a line", Destination: &asJSON}),
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			if _, err := one(cmd, "benchmark"); err != nil {
@@ -130,7 +131,8 @@ func (b *imageBuilder) one(ctx context.Context, s *image.Store, n launch.NeededI
 	}
 	b.a.progress.begun()
 	info, err := s.Prepare(ctx, img)
-	row := builtImage{Image: n.Title, Ref: info.Ref, State: "there", Size: info.Size, Took: time.Since(began).Seconds(), Tasks: n.Tasks}
+	row := builtImage{Image: n.Title, Ref: info.Ref, State: "there", Size: info.Size, Took: time.Since(began).Seconds(),
+		Tasks: n.Tasks}
 	b.mu.Lock()
 	if kind, ok := b.made[img.Name]; ok {
 		row.State = kind
@@ -149,7 +151,8 @@ func (b *imageBuilder) one(ctx context.Context, s *image.Store, n launch.NeededI
 	done := b.a.progress.made(err == nil)
 	if row.State != "there" {
 		b.a.progress.tell("image", map[string]any{"image": row.Image, "state": row.State, "done": done, "all": b.all},
-			fmt.Sprintf("%d/%d  %s %s in %s", done, b.all, row.State, progress.Clean(row.Image), time.Since(began).Round(100*time.Millisecond)))
+			fmt.Sprintf("%d/%d  %s %s in %s", done, b.all, row.State, progress.Clean(row.Image),
+				time.Since(began).Round(100*time.Millisecond)))
 	}
 	return row
 }
@@ -191,7 +194,8 @@ func (a *app) printBuilt(rows []builtImage, asJSON bool) error {
 		if r.Ref != "" {
 			size = bytesOf(r.Size)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%.1f s\t%d\n", progress.Clean(r.Image), r.State, dash(shortRef(r.Ref)), size, r.Took, len(r.Tasks))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%.1f s\t%d\n", progress.Clean(r.Image), r.State, dash(shortRef(r.Ref)), size,
+			r.Took, len(r.Tasks))
 	}
 	w.Flush()
 	bad := count["failed"] + count["skipped"]
@@ -211,7 +215,8 @@ func (a *app) printBuilt(rows []builtImage, asJSON bool) error {
 		if bad > 0 {
 			fmt.Fprintln(a.Stdout)
 		}
-		fmt.Fprintf(a.Stdout, "%s: %d built, %d pulled, %d there, %d failed\n", counted(len(rows), "image"), count["built"], count["pulled"], count["there"], bad)
+		fmt.Fprintf(a.Stdout, "%s: %d built, %d pulled, %d there, %d failed\n", counted(len(rows), "image"),
+			count["built"], count["pulled"], count["there"], bad)
 	}
 	if bad > 0 {
 		return &exitError{ExitGate, nil, ""}

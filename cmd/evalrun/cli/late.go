@@ -33,7 +33,8 @@ func (l *late) shows(mode, what string, total, done int) {
 	if l.a.quiet {
 		mode = progress.None
 	}
-	l.r.Store(progress.New(progress.Options{Mode: mode, Terminal: l.a.ErrTTY, Color: l.a.color, What: what, Total: total, Done: done, W: l.a.Stderr, Width: errColumns, Waiting: l.waiting}))
+	l.r.Store(progress.New(progress.Options{Mode: mode, Terminal: l.a.ErrTTY, Color: l.a.color, What: what,
+		Total: total, Done: done, W: l.a.Stderr, Width: errColumns, Waiting: l.waiting}))
 }
 
 // earlier adds what earlier processes of the run have come to.

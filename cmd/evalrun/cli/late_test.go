@@ -17,14 +17,18 @@ func TestMakingText(t *testing.T) {
 	}{
 		{image.Progress{Doing: "build", Name: "web-1"}, "building image for web-1"},
 		{image.Progress{Doing: "build", Name: "web-1", Step: "[3/7] RUN make"}, "building image for web-1: step 3/7"},
-		{image.Progress{Doing: "build", Name: "web-1", Step: "[build  3/7] RUN make"}, "building image for web-1: step 3/7"},
-		{image.Progress{Doing: "build", Name: "web-1", Step: "Step 3/7 : RUN make"}, "building image for web-1: step 3/7"},
+		{image.Progress{Doing: "build", Name: "web-1", Step: "[build  3/7] RUN make"},
+			"building image for web-1: step 3/7"},
+		{image.Progress{Doing: "build", Name: "web-1", Step: "Step 3/7 : RUN make"},
+			"building image for web-1: step 3/7"},
 		{image.Progress{Doing: "build", Name: "web-1", Step: "exporting to image"}, "building image for web-1"},
 		{image.Progress{Doing: "build", Name: "a\x1b[2J\nb", Step: "[x 99999999/1]"}, "building image for a[2J b"},
 		{image.Progress{Doing: "pull", Name: "debian"}, "pulling image debian"},
 		{image.Progress{Doing: "pull", Name: "debian", Current: 3 << 20}, "pulling image debian: 3 MiB"},
-		{image.Progress{Doing: "pull", Name: "debian", Current: 3 << 20, Total: 30 << 20}, "pulling image debian: 3 MiB of 30 MiB"},
-		{image.Progress{Doing: "pull", Name: strings.Repeat("x", 500) + ":1"}, "pulling image …" + strings.Repeat("x", 29) + ":1"},
+		{image.Progress{Doing: "pull", Name: "debian", Current: 3 << 20, Total: 30 << 20},
+			"pulling image debian: 3 MiB of 30 MiB"},
+		{image.Progress{Doing: "pull", Name: strings.Repeat("x", 500) + ":1"},
+			"pulling image …" + strings.Repeat("x", 29) + ":1"},
 	} {
 		if got := makingText(c.p); got != c.want {
 			t.Errorf("%+v: %q", c.p, got)

@@ -50,8 +50,10 @@ func (b *bench) evalrun(args ...string) (code int, stdout, stderr string) {
 	b.t.Helper()
 	var out, talk bytes.Buffer
 	var mu sync.Mutex
-	code = Main(System{Kinds: builtin.Kinds(), Args: args, Env: func(name string) (string, bool) { v, ok := b.env[name]; return v, ok },
-		Stdin: strings.NewReader(""), Stdout: &locked{&mu, &out}, Stderr: &locked{&mu, &talk}, Version: "test", Exit: func(int) {}})
+	code = Main(System{Kinds: builtin.Kinds(), Args: args,
+		Env:   func(name string) (string, bool) { v, ok := b.env[name]; return v, ok },
+		Stdin: strings.NewReader(""), Stdout: &locked{&mu, &out}, Stderr: &locked{&mu, &talk}, Version: "test",
+		Exit: func(int) {}})
 	mu.Lock()
 	defer mu.Unlock()
 	return code, out.String(), talk.String()
@@ -93,7 +95,8 @@ type trial struct {
 	Reward                      *float64
 }
 
-var saysYes = modeltest.Reply{Calls: []event.ReplyCall{{ID: "c1", Name: "finish", Args: `{"message":"ANSWER: yes"}`}}, Usage: event.Usage{In: 10, Out: 2}}
+var saysYes = modeltest.Reply{Calls: []event.ReplyCall{{ID: "c1", Name: "finish", Args: `{"message":"ANSWER: yes"}`}},
+	Usage: event.Usage{In: 10, Out: 2}}
 
 // docs/models.md says of each answer of a service whose fault it is. Each row is played.
 func TestWhoseFault(t *testing.T) {
@@ -101,15 +104,17 @@ func TestWhoseFault(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	row := regexp.MustCompile(`(?m)^\| ([^|]+) \| ([^|]+) \| ` + "`([a-z]+)`" + ` \| ([^|]+) \| (yes|no)[^|]* \| ([^|]+) \|$`)
+	row := regexp.MustCompile(`(?m)^\| ([^|]+) \| ([^|]+) \| ` + "`([a-z]+)`" +
+		` \| ([^|]+) \| (yes|no)[^|]* \| ([^|]+) \|$`)
 	faults := map[string]modeltest.Fault{ // what is in the table beside statuses
 		"no answer within `timeout`": modeltest.Slow(time.Hour), "connection refused or dropped": modeltest.Drop,
 		"half an answer, or none that can be read": modeltest.Cut(true),
 	}
 	words := map[string]string{
 		"anything": "", "nothing of the sort": "", "that the conversation is too long": "maximum context length is 10",
-		"that the content is not allowed": "content management policy", "that money or an allowance is used up": "insufficient_quota",
-		"`Retry-After` above 5 minutes": "",
+		"that the content is not allowed":       "content management policy",
+		"that money or an allowance is used up": "insufficient_quota",
+		"`Retry-After` above 5 minutes":         "",
 	}
 	rows := row.FindAllStringSubmatch(string(page), -1)
 	if len(rows) < 15 {
@@ -176,7 +181,9 @@ retries: {attempts: 1, pause_after: 2}`, srv.URL, timeout)), "-o", run, "--progr
 				if again == "yes" && requests <= n || again == "no" && requests > max(n, 1) {
 					t.Errorf("%d requests for %d trials", requests, n)
 				}
-				if paused := strings.Contains(talk, "is paused: its model cannot be called"); paused != strings.Contains(then, "the arm is paused") || paused && n > 1 {
+				if paused := strings.Contains(talk,
+					"is paused: its model cannot be called"); paused != strings.Contains(then, "the arm is paused") ||
+					paused && n > 1 {
 					t.Errorf("paused %v with %d trials:\n%s", paused, n, talk)
 				}
 				if wantCode := map[bool]int{true: 3, false: 0}[want != "scored"]; code != wantCode {
@@ -207,8 +214,10 @@ func TestComeBackLater(t *testing.T) {
 		return modeltest.Reply{Fault: modeltest.RateSeconds(2 * time.Hour)}
 	})
 	run := filepath.Join(b.dir, "run")
-	code, _, talk := b.evalrun("run", b.config(fmt.Sprintf("model: {name: openai/test, base_url: %q}", srv.URL)), "-o", run, "--progress", "plain")
-	if code != 3 || !strings.Contains(talk, "the service asks to wait 2h") || !strings.Contains(talk, "the trial stays open") || !strings.Contains(talk, "evalrun resume") {
+	code, _, talk := b.evalrun("run", b.config(fmt.Sprintf("model: {name: openai/test, base_url: %q}", srv.URL)), "-o",
+		run, "--progress", "plain")
+	if code != 3 || !strings.Contains(talk, "the service asks to wait 2h") ||
+		!strings.Contains(talk, "the trial stays open") || !strings.Contains(talk, "evalrun resume") {
 		t.Errorf("exit %d:\n%s", code, talk)
 	}
 	mu.Lock()
@@ -251,14 +260,17 @@ func TestRateOfTheService(t *testing.T) {
 		})
 		run := filepath.Join(b.dir, "run")
 		begun := time.Now()
-		code, out, talk := b.evalrun("run", b.config(fmt.Sprintf("model: {name: openai/test, base_url: %q}\nworkers: %d", srv.URL, sessions)), "-o", run, "--progress", "plain")
+		code, out, talk := b.evalrun("run",
+			b.config(fmt.Sprintf("model: {name: openai/test, base_url: %q}\nworkers: %d", srv.URL, sessions)), "-o",
+			run, "--progress", "plain")
 		if code != 0 {
 			t.Errorf("exit %d:\n%s%s", code, out, talk)
 		}
 		if !strings.Contains(talk, "openai/test throttles: ") {
 			t.Errorf("progress does not say what the run waits for:\n%s", talk)
 		}
-		t.Logf("%d sessions in %v, %d requests refused; the last of progress:\n%s", sessions, time.Since(begun).Round(time.Second), refused, talk)
+		t.Logf("%d sessions in %v, %d requests refused; the last of progress:\n%s", sessions,
+			time.Since(begun).Round(time.Second), refused, talk)
 	}
 }
 
@@ -314,7 +326,8 @@ func TestUsualVariables(t *testing.T) {
 	b.env["OPENAI_ORG_ID"], b.env["OPENAI_PROJECT_ID"] = "org-1", "proj-1"
 	b.env["OPENAI_CUSTOM_HEADERS"] = "X-Team: evals\nX-More: yes: it is\n"
 	conf := b.config("model: openai/test")
-	for _, args := range [][]string{{"run", conf, "--dry-run"}, {"run", conf, "--dry-run", "--json"}, {"config", "show", conf}, {"doctor"}} {
+	for _, args := range [][]string{{"run", conf, "--dry-run"}, {"run", conf, "--dry-run", "--json"},
+		{"config", "show", conf}, {"doctor"}} {
 		if _, out, talk := b.evalrun(args...); !strings.Contains(out, srv.URL) {
 			t.Errorf("%v does not say where requests go:\n%s%s", args, out, talk)
 		}
@@ -330,8 +343,9 @@ func TestUsualVariables(t *testing.T) {
 	if len(calls) == 0 {
 		t.Fatal("no request came")
 	}
-	for name, want := range map[string]string{"Authorization": "Bearer sk-of-the-test", "OpenAI-Organization": "org-1", "OpenAI-Project": "proj-1",
-		"X-Team": "evals", "X-More": "yes: it is"} {
+	for name, want := range map[string]string{"Authorization": "Bearer sk-of-the-test", "OpenAI-Organization": "org-1",
+		"OpenAI-Project": "proj-1",
+		"X-Team":         "evals", "X-More": "yes: it is"} {
 		if got := calls[0].Header.Get(name); got != want {
 			t.Errorf("%s %q, want %q", name, got, want)
 		}
@@ -345,7 +359,8 @@ func TestUsualVariables(t *testing.T) {
 	}
 	// A server of one's own is not told whose account it is, and base_url wins.
 	other := modeltest.NewServer(t, modeltest.Replies(saysYes))
-	if code, out, talk := b.evalrun("run", b.config(fmt.Sprintf("model: {name: openai/test, base_url: %q}", other.URL)), "-o", run+"2"); code != 0 {
+	if code, out, talk := b.evalrun("run", b.config(fmt.Sprintf("model: {name: openai/test, base_url: %q}", other.URL)),
+		"-o", run+"2"); code != 0 {
 		t.Fatalf("exit %d:\n%s%s", code, out, talk)
 	}
 	if h := other.Calls()[0].Header; h.Get("Authorization")+h.Get("OpenAI-Organization")+h.Get("X-Team") != "" {
@@ -361,7 +376,8 @@ func TestUsualVariables(t *testing.T) {
 		"OPENAI_CUSTOM_HEADERS": {"OPENAI_CUSTOM_HEADERS": "no colon", "OPENAI_API_KEY": "sk-x"},
 	} {
 		b.env = bad
-		if code, _, talk := b.evalrun("run", b.config("model: openai/test"), "-o", run+"4"); code != 2 || !strings.Contains(talk, name) {
+		if code, _, talk := b.evalrun("run", b.config("model: openai/test"), "-o", run+"4"); code != 2 ||
+			!strings.Contains(talk, name) {
 			t.Errorf("%s: exit %d:\n%s", name, code, talk)
 		}
 	}
@@ -413,11 +429,14 @@ workers: 24
 	if want := "workers 24 (as asked for; 7 of them can call a model at a time)"; !strings.Contains(talk, want) {
 		t.Errorf("the beginning does not say what bounds the workers:\n%s", talk)
 	}
-	if _, out, _ := b.evalrun("run", b.config(fmt.Sprintf(text, srv.URL)), "--dry-run"); !strings.Contains(out, "1 to openai/one, 6 to openai/six") {
+	if _, out, _ := b.evalrun("run", b.config(fmt.Sprintf(text, srv.URL)), "--dry-run"); !strings.Contains(out,
+		"1 to openai/one, 6 to openai/six") {
 		t.Errorf("the dry run does not say it:\n%s", out)
 	}
 	same := strings.ReplaceAll(text, "openai/six", "openai/one")
-	code, _, talk = b.evalrun("run", b.config(fmt.Sprintf(strings.Replace(same, "{model: six}", "{name: b, model: six, params: {temperature: 1}}", 1), srv.URL)), "--dry-run")
+	code, _, talk = b.evalrun("run", b.config(
+		fmt.Sprintf(strings.Replace(same, "{model: six}", "{name: b, model: six, params: {temperature: 1}}", 1),
+			srv.URL)), "--dry-run")
 	if code != 2 || !strings.Contains(talk, "connections: 1, another 6") {
 		t.Errorf("exit %d:\n%s", code, talk)
 	}
@@ -442,7 +461,8 @@ func TestTapeSampling(t *testing.T) {
 		{[]string{"--set", "params.temperature=0.7"}, 3, `{"temperature":0.7}; recorded were: {"temperature":0.2}`},
 		{[]string{"--set", "params.temperature=0.7", "--set", "tape.loose=true"}, 0, ""},
 	} {
-		args := append([]string{"run", conf, "-o", filepath.Join(b.dir, fmt.Sprint("r", len(tt.set), tt.code)), "--replay", file, "--progress", "plain"}, tt.set...)
+		args := append([]string{"run", conf, "-o", filepath.Join(b.dir, fmt.Sprint("r", len(tt.set), tt.code)),
+			"--replay", file, "--progress", "plain"}, tt.set...)
 		if code, _, talk := b.evalrun(args...); code != tt.code || !strings.Contains(talk, tt.talk) {
 			t.Errorf("%v: exit %d:\n%s", tt.set, code, talk)
 		}

@@ -14,8 +14,8 @@ import (
 )
 
 // Run is a whole program with these kinds: the main function calls it, and nothing else before it,
-// since drivers start the program again inside their sandboxes. It does not return. An empty version
-// stands for what the build has noted.
+// since drivers start the program again inside their sandboxes. It does not return. An empty
+// version stands for what the build has noted.
 func Run(kinds *registry.Registry, version string) {
 	launch.Init()
 	signals := make(chan os.Signal, 3)

@@ -48,7 +48,9 @@ Examples:
 			list(&o.pick.Tasks, "task", "only tasks whose id fits `PATTERN`; may be repeated"),
 			list(&o.pick.Arms, "arm", "only trials of arm `NAME`; may be repeated"),
 			list(&o.pick.Flags, "flag", "only trials with `FLAG`; may be repeated"),
-			&cli.BoolFlag{Name: "changed", Usage: "also grade trials whose task is no longer what was played, as it is now", Destination: &o.pick.Changed}),
+			&cli.BoolFlag{Name: "changed",
+				Usage:       "also grade trials whose task is no longer what was played, as it is now",
+				Destination: &o.pick.Changed}),
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			path, err := one(cmd, "run folder")
 			if err != nil {
@@ -106,9 +108,10 @@ func (a *app) regrade(ctx context.Context, path string, o *regradeOptions) (err 
 	p.waiting, p.finishing = ready.Waiting, ready.Finishing
 	stop := a.stopper(ctx, p)
 	defer stop.close()
-	out, err := ready.Regrade(stop.ctx, d, pick, launch.Control{Drain: stop.drain, Observe: p.observe, Begun: func(n int) {
-		p.shows(o.progress, "trials", n, 0)
-	}})
+	out, err := ready.Regrade(stop.ctx, d, pick,
+		launch.Control{Drain: stop.drain, Observe: p.observe, Begun: func(n int) {
+			p.shows(o.progress, "trials", n, 0)
+		}})
 	p.close()
 	if lost(err) {
 		return lossError(err, rel(path))
@@ -158,7 +161,8 @@ func (a *app) regraded(ready *launch.Ready, d *rundir.Dir, out launch.RegradeOut
 		a.printRegraded(out, rel(d.Path()))
 	}
 	if out.Parquet != nil {
-		a.say("warning: parquet: %v; the journal is whole: evalrun resume %s makes the files again", out.Parquet, rel(d.Path()))
+		a.say("warning: parquet: %v; the journal is whole: evalrun resume %s makes the files again", out.Parquet,
+			rel(d.Path()))
 	}
 	a.tellGates(sum, true)
 	switch {
@@ -193,7 +197,8 @@ func evidenceLost(out launch.RegradeOutcome, path string) error {
 	if n > most {
 		fmt.Fprintf(&b, "\n  and %d more: --json lists all", n-most)
 	}
-	return &exitError{ExitInternal, fmt.Errorf("evidence of %d of %d trials is damaged or missing, and their grades stay as they are:%s", n, out.Picked, b.String()),
+	return &exitError{ExitInternal, fmt.Errorf("evidence of %d of %d trials is damaged or missing, and their grades "+
+		"stay as they are:%s", n, out.Picked, b.String()),
 		"put a copy in its place, or play these trials again: evalrun rerun " + path + again.String()}
 }
 
@@ -221,13 +226,16 @@ func (a *app) printRegraded(out launch.RegradeOutcome, path string) {
 	for _, x := range []struct {
 		n    int
 		what string
-	}{{out.Live, "cannot be graded again, as their machines are gone (evalrun rerun with --task, --arm or --trial plays them again)"}, {out.Bare, "kept no evidence"}, {out.Failed, "could not be graded"},
+	}{{out.Live, "cannot be graded again, as their machines are gone (evalrun rerun with --task, --arm or --trial " +
+		"plays them again)"}, {out.Bare, "kept no evidence"}, {out.Failed, "could not be graded"},
 		{out.Lost, "have evidence that is damaged or missing"}} {
 		if x.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", x.n, x.what))
 		}
 	}
-	if slices.ContainsFunc(out.Trials, func(t launch.Regraded) bool { return strings.Contains(t.Why, harness.TaskChanged) }) {
+	if slices.ContainsFunc(out.Trials, func(t launch.Regraded) bool {
+		return strings.Contains(t.Why, harness.TaskChanged)
+	}) {
 		a.say("grade by the tasks as they are now with: evalrun regrade %s --changed", path)
 	}
 	if out.Stopped {

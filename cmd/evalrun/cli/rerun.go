@@ -76,7 +76,8 @@ func (a *app) picked(d *rundir.Dir, p *rerunPick) (func(plan.Past) bool, error) 
 		if !p.empty() {
 			return nil, usage("see what there is with: evalrun show "+path+" --trials", "no trial fits")
 		}
-		a.say("no trial is %s: to play others again name them by --status, --trial, --task, --arm or --flag", strings.Join(f.Status, ", "))
+		a.say("no trial is %s: to play others again name them by --status, --trial, --task, --arm or --flag",
+			strings.Join(f.Status, ", "))
 	}
 	return func(was plan.Past) bool { return meant[was.Trial] }, nil
 }
@@ -115,7 +116,8 @@ func nobody(res *text.Results, path string, rows []text.TrialRow, f text.TrialFi
 		what         string
 		asked, known []string
 		alone        text.TrialFilter
-	}{{"arm", f.Arms, arms, text.TrialFilter{Arms: f.Arms}}, {"task", f.Tasks, tasks, text.TrialFilter{Tasks: f.Tasks}}} {
+	}{{"arm", f.Arms, arms, text.TrialFilter{Arms: f.Arms}},
+		{"task", f.Tasks, tasks, text.TrialFilter{Tasks: f.Tasks}}} {
 		if len(x.asked) > 0 && res.Trials(x.alone) == nil {
 			hint := "see evalrun show " + path + " --trials"
 			if meant := suggest.Names(x.asked[0], x.known); meant != nil {

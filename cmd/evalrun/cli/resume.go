@@ -35,9 +35,12 @@ Examples:
    evalrun resume out --budget 50                 after its budget was reached
    evalrun resume out --deadline none             after its deadline has passed`,
 		Flags: append(append(o.flags(), over.playFlags()...),
-			&cli.BoolFlag{Name: "failed", Usage: "also try trials again that were decided infra or grader", Destination: &c.Failed},
-			&cli.BoolFlag{Name: "leave-changed", Usage: "leave trials undecided whose task has changed", Destination: &c.LeaveChanged},
-			&cli.BoolFlag{Name: "accept-loss", Usage: "go on without what is damaged or missing", Destination: &o.acceptLoss}),
+			&cli.BoolFlag{Name: "failed", Usage: "also try trials again that were decided infra or grader",
+				Destination: &c.Failed},
+			&cli.BoolFlag{Name: "leave-changed", Usage: "leave trials undecided whose task has changed",
+				Destination: &c.LeaveChanged},
+			&cli.BoolFlag{Name: "accept-loss", Usage: "go on without what is damaged or missing",
+				Destination: &o.acceptLoss}),
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			return a.goOn(ctx, cmd, &o, over, c, nil)
 		},
@@ -50,13 +53,16 @@ type overrides struct{ workers, budget, deadline string }
 func (o *overrides) flags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "workers", Aliases: []string{"n"}, Usage: "`N` trials at once", Destination: &o.workers},
-		&cli.StringFlag{Name: "budget", Usage: "`USD` that the whole run may cost, with what was spent so far; 0: no limit", Destination: &o.budget},
+		&cli.StringFlag{Name: "budget", Usage: "`USD` that the whole run may cost, with what was spent so far; " +
+			"0: no limit", Destination: &o.budget},
 	}
 }
 
 // playFlags are those of commands that play trials.
 func (o *overrides) playFlags() []cli.Flag {
-	return append(o.flags(), &cli.StringFlag{Name: "deadline", Usage: "`TIME` at which the run ends, such as 06:00, a duration from now on, or none", Destination: &o.deadline})
+	return append(o.flags(), &cli.StringFlag{Name: "deadline",
+		Usage:       "`TIME` at which the run ends, such as 06:00, a duration from now on, or none",
+		Destination: &o.deadline})
 }
 
 func (a *app) rerunCommand() *cli.Command {
@@ -78,11 +84,14 @@ Examples:
    evalrun rerun out --status failed --arm codeact-small
    evalrun rerun out --trial 3f2a`,
 		Flags: append(append(o.flags(), over.playFlags()...),
-			&cli.StringSliceFlag{Name: "status", Usage: "trials that are `STATUS`: " + strings.Join(rerunStatuses, ", "), Destination: &pick.status},
-			&cli.StringSliceFlag{Name: "trial", Usage: "trial `ID`, or what its id begins with; may be repeated", Destination: &pick.trials},
+			&cli.StringSliceFlag{Name: "status",
+				Usage: "trials that are `STATUS`: " + strings.Join(rerunStatuses, ", "), Destination: &pick.status},
+			&cli.StringSliceFlag{Name: "trial", Usage: "trial `ID`, or what its id begins with; may be repeated",
+				Destination: &pick.trials},
 			&cli.StringSliceFlag{Name: "task", Usage: "trials of `TASK`; may be repeated", Destination: &pick.tasks},
 			&cli.StringSliceFlag{Name: "arm", Usage: "trials of `ARM`; may be repeated", Destination: &pick.arms},
-			&cli.StringFlag{Name: "flag", Usage: "trials that have flag `NAME`, such as no_reward", Destination: &pick.flag}),
+			&cli.StringFlag{Name: "flag", Usage: "trials that have flag `NAME`, such as no_reward",
+				Destination: &pick.flag}),
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			if err := pick.check(); err != nil {
 				return err
@@ -93,7 +102,8 @@ Examples:
 }
 
 // goOn plays what is left of a run, and what is picked of the decided trials; nil: none of them.
-func (a *app) goOn(ctx context.Context, cmd *cli.Command, o *playOptions, over overrides, c launch.Control, pick *rerunPick) (err error) {
+func (a *app) goOn(ctx context.Context, cmd *cli.Command, o *playOptions, over overrides, c launch.Control,
+	pick *rerunPick) (err error) {
 	path, err := one(cmd, "run folder")
 	if err != nil {
 		return err

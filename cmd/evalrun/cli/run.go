@@ -30,7 +30,8 @@ type playOptions struct {
 
 func (o *playOptions) flags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "progress", Usage: "how to show progress: `MODE` " + strings.Join(progress.Modes, ", "), Value: progress.Auto, Destination: &o.progress},
+		&cli.StringFlag{Name: "progress", Usage: "how to show progress: `MODE` " + strings.Join(progress.Modes, ", "),
+			Value: progress.Auto, Destination: &o.progress},
 		&cli.BoolFlag{Name: "json", Usage: "print the summary as JSON", Destination: &o.json},
 	}
 }
@@ -76,8 +77,11 @@ Examples:
    evalrun run harbor:tasks --tag python -n 4
    evalrun run nightly.yaml --workers 16 --dry-run`,
 		Flags: append(append([]cli.Flag{
-			&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Usage: "run `FOLDER`; default: runs/TIME-NAME", Destination: &o.out},
-			&cli.BoolFlag{Name: "dry-run", Usage: "say what would be run, under which limits, and what it may cost; run nothing", Destination: &o.dryRun},
+			&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Usage: "run `FOLDER`; default: runs/TIME-NAME",
+				Destination: &o.out},
+			&cli.BoolFlag{Name: "dry-run",
+				Usage:       "say what would be run, under which limits, and what it may cost; run nothing",
+				Destination: &o.dryRun},
 		}, o.configOptions.flags(a.reg)...), o.playOptions.flags()...),
 		Action: func(ctx context.Context, cmd *cli.Command) error { return a.run(ctx, cmd.Args().Slice(), &o) },
 	}
@@ -131,7 +135,8 @@ func (a *app) play(ctx context.Context, ready *launch.Ready, d *rundir.Dir, o *p
 }
 
 // begin runs what is left of a plan; c says which trials that are.
-func (a *app) begin(ctx context.Context, ready *launch.Ready, d *rundir.Dir, o *playOptions, c launch.Control) (launch.Outcome, error) {
+func (a *app) begin(ctx context.Context, ready *launch.Ready, d *rundir.Dir, o *playOptions,
+	c launch.Control) (launch.Outcome, error) {
 	a.header(ready, d)
 	p := a.progress
 	p.waiting, p.finishing = ready.Waiting, ready.Finishing
@@ -151,7 +156,8 @@ func (a *app) begin(ctx context.Context, ready *launch.Ready, d *rundir.Dir, o *
 		if c.Again != nil {
 			return out, usage("put their content back, or pick other trials", "%w", err)
 		}
-		return out, usage("put their content back, or play the others with: evalrun resume "+rel(d.Path())+" --leave-changed", "%w", err)
+		return out, usage("put their content back, or play the others with: evalrun resume "+rel(d.Path())+
+			" --leave-changed", "%w", err)
 	}
 	if errors.Is(err, journal.ErrNewer) || errors.Is(err, rundir.ErrReadOnly) {
 		return out, &exitError{ExitUsage, err, ""}
@@ -160,7 +166,8 @@ func (a *app) begin(ctx context.Context, ready *launch.Ready, d *rundir.Dir, o *
 		return out, lossError(err, rel(d.Path()))
 	}
 	if err != nil {
-		return out, &exitError{ExitInternal, err, "what is in " + rel(d.Path()) + " is kept; go on with: evalrun resume " + rel(d.Path())}
+		return out, &exitError{ExitInternal, err,
+			"what is in " + rel(d.Path()) + " is kept; go on with: evalrun resume " + rel(d.Path())}
 	}
 	return out, nil
 }
@@ -168,8 +175,10 @@ func (a *app) begin(ctx context.Context, ready *launch.Ready, d *rundir.Dir, o *
 // header says what begins, and under which limits that are not obvious.
 func (a *app) header(r *launch.Ready, d *rundir.Dir) {
 	limits := r.Limits()
-	a.tell("begin", map[string]any{"run": r.Plan.Run, "path": rel(d.Path()), "arms": len(r.Plan.Arms), "tasks": len(r.Plan.Tasks),
-		"repeats": r.Plan.Repeats, "trials": plan.Trials(r.Plan), "limits": limits}, "%s in %s", r.Trials(), rel(d.Path()))
+	a.tell("begin", map[string]any{"run": r.Plan.Run, "path": rel(d.Path()), "arms": len(r.Plan.Arms),
+		"tasks":   len(r.Plan.Tasks),
+		"repeats": r.Plan.Repeats, "trials": plan.Trials(r.Plan), "limits": limits}, "%s in %s", r.Trials(),
+		rel(d.Path()))
 	if a.lines {
 		return
 	}
@@ -178,7 +187,8 @@ func (a *app) header(r *launch.Ready, d *rundir.Dir) {
 		switch {
 		case l.Name == "workers", l.Name == "sandbox", l.Name == "machines at once",
 			l.Name == "network" && l.Value != "none",
-			strings.HasSuffix(l.Name, " limit") && (r.Sandbox == "local" || strings.HasPrefix(l.Name, "local ")): // where they are kept otherwise than one would expect
+			// where they are kept otherwise than one would expect
+			strings.HasSuffix(l.Name, " limit") && (r.Sandbox == "local" || strings.HasPrefix(l.Name, "local ")):
 			s := l.Name + " " + l.Value
 			if what, ok := strings.CutSuffix(l.Name, " limit"); ok {
 				s = what + ": " + l.Value

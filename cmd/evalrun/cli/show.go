@@ -47,15 +47,23 @@ Examples:
    evalrun show out --json | jq '.arms[] | {arm, mean}'`,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "trials", Usage: "a line for each trial", Destination: &o.trials},
-			&cli.StringSliceFlag{Name: "status", Usage: "the trials that are `STATUS`: " + strings.Join(text.TrialStatuses, ", "), Destination: &o.status},
+			&cli.StringSliceFlag{Name: "status",
+				Usage:       "the trials that are `STATUS`: " + strings.Join(text.TrialStatuses, ", "),
+				Destination: &o.status},
 			&cli.StringSliceFlag{Name: "arm", Usage: "the trials of `ARM`", Destination: &o.arms},
 			&cli.StringSliceFlag{Name: "task", Usage: "the trials of `TASK`", Destination: &o.tasks},
-			&cli.StringFlag{Name: "flag", Usage: "the trials that have flag `NAME`, such as no_reward", Destination: &o.flag},
+			&cli.StringFlag{Name: "flag", Usage: "the trials that have flag `NAME`, such as no_reward",
+				Destination: &o.flag},
 			&cli.StringFlag{Name: "trial", Usage: "the whole story of trial `ID`", Destination: &o.trial},
-			&cli.StringFlag{Name: "html", Usage: "the story of --trial as a page, with its pictures, into `FILE`; - is standard output", Destination: &o.html},
+			&cli.StringFlag{Name: "html",
+				Usage:       "the story of --trial as a page, with its pictures, into `FILE`; - is standard output",
+				Destination: &o.html},
 			&cli.BoolFlag{Name: "full", Usage: "cut nothing", Destination: &o.full},
-			&cli.BoolFlag{Name: "json", Usage: "the summary as JSON; of a list, an object a line; of a trial, its journal entries, one a line", Destination: &o.json},
-			&cli.BoolFlag{Name: "verify", Usage: "show nothing, and read the journal and all kept content through for damage", Destination: &o.verify},
+			&cli.BoolFlag{Name: "json", Usage: "the summary as JSON; of a list, an object a line; of a trial, its " +
+				"journal entries, one a line", Destination: &o.json},
+			&cli.BoolFlag{Name: "verify",
+				Usage:       "show nothing, and read the journal and all kept content through for damage",
+				Destination: &o.verify},
 			&cli.BoolFlag{Name: "markdown", Usage: "the summary as Markdown", Destination: &o.markup},
 		},
 		Action: func(_ context.Context, cmd *cli.Command) error {
@@ -65,7 +73,8 @@ Examples:
 			}
 			switch {
 			case o.trial != "" && o.lists():
-				return usage("--trial tells one trial's story; leave it out to list trials", "--trial does not go with --trials, --status, --arm, --task and --flag")
+				return usage("--trial tells one trial's story; leave it out to list trials",
+					"--trial does not go with --trials, --status, --arm, --task and --flag")
 			case o.verify && (o.trial != "" || o.lists() || o.json || o.markup || o.html != "" || o.full):
 				return usage("it reads the whole run and shows nothing", "--verify goes with no other flag")
 			case o.html != "" && o.trial == "":
@@ -157,7 +166,8 @@ func (a *app) showRun(d *rundir.Dir, path string, o *showOptions, f *findings) e
 	err = sum.Text(a.Stdout, style)
 	if n := len(res.Trials(text.TrialFilter{Status: []string{"pending"}})); n > 0 && !busy && f.err == nil {
 		if run, e := d.Run(); e == nil && len(run.Changed) > 0 {
-			a.say("nobody works in it, and %s not decided. The content of tasks has changed: %s. Put it back, then: evalrun resume %s; without these tasks: evalrun resume %s --leave-changed",
+			a.say("nobody works in it, and %s not decided. The content of tasks has changed: %s. Put it back, then: "+
+				"evalrun resume %s; without these tasks: evalrun resume %s --leave-changed",
 				trialsAre(n), someOf(run.Changed), path, path)
 			return err
 		}
@@ -187,7 +197,8 @@ func (a *app) showTrials(res *text.Results, path string, o *showOptions) error {
 	o.status = split(o.status)
 	for _, s := range o.status {
 		if !slices.Contains(text.TrialStatuses, s) {
-			return usage("there are "+strings.Join(text.TrialStatuses, ", "), "--status %q is none that a trial can have", s)
+			return usage("there are "+strings.Join(text.TrialStatuses, ", "),
+				"--status %q is none that a trial can have", s)
 		}
 	}
 	f := text.TrialFilter{Status: o.status, Arms: o.arms, Tasks: o.tasks, Flag: o.flag}

@@ -23,8 +23,10 @@ func TestStopSaysWhy(t *testing.T) {
 		fault modeltest.Fault
 		says  string
 	}{
-		"throttled": {modeltest.RateSeconds(50 * time.Second), `openai/test throttles: \d calls? waits? \(rate, HTTP 429, until \d\d:\d\d:\d\d as it asked`},
-		"longer":    {modeltest.RateSeconds(200 * time.Second), `openai/test throttles: \d calls? waits? \(rate, HTTP 429, until \d\d:\d\d:\d\d as it asked`},
+		"throttled": {modeltest.RateSeconds(50 * time.Second),
+			`openai/test throttles: \d calls? waits? \(rate, HTTP 429, until \d\d:\d\d:\d\d as it asked`},
+		"longer": {modeltest.RateSeconds(200 * time.Second),
+			`openai/test throttles: \d calls? waits? \(rate, HTTP 429, until \d\d:\d\d:\d\d as it asked`},
 		"in flight": {modeltest.Slow(time.Hour), `1 call to openai/test in flight`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -40,13 +42,19 @@ func TestStopSaysWhy(t *testing.T) {
 			talk.on(func(text string) bool {
 				return len(srv.Calls()) == 2 && (name == "in flight" || strings.Contains(text, `msg="model call"`))
 			}, func() { signals <- os.Interrupt })
-			talk.on(func(text string) bool { return strings.Contains(text, "stopping: ") }, func() { signals <- os.Interrupt })
+			talk.on(func(text string) bool { return strings.Contains(text, "stopping: ") },
+				func() { signals <- os.Interrupt })
 			stop := talk.listen()
 			defer stop()
-			args := []string{"--log-level", "debug", "run", b.config(fmt.Sprintf("model: {name: openai/test, base_url: %q}", srv.URL)), "-o", filepath.Join(b.dir, "run"), "--progress", "plain"}
-			code := Main(System{Kinds: builtin.Kinds(), Args: args, Env: func(string) (string, bool) { return "", false }, Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: talk,
+			args := []string{"--log-level", "debug", "run",
+				b.config(fmt.Sprintf("model: {name: openai/test, base_url: %q}", srv.URL)), "-o",
+				filepath.Join(b.dir, "run"), "--progress", "plain"}
+			code := Main(System{Kinds: builtin.Kinds(), Args: args,
+				Env: func(string) (string, bool) { return "", false }, Stdin: strings.NewReader(""), Stdout: io.Discard,
+				Stderr:  talk,
 				Signals: signals, Version: "test", Exit: func(int) {}})
-			want := regexp.MustCompile(`stopping: 1 trial is being finished \(` + tt.says + `.*\); press Ctrl-C again to cut it off now`)
+			want := regexp.MustCompile(`stopping: 1 trial is being finished \(` + tt.says +
+				`.*\); press Ctrl-C again to cut it off now`)
 			if text := talk.text(); code != ExitStopped || !want.MatchString(text) {
 				t.Errorf("exit %d, want %s in:\n%s", code, want, text)
 			}
@@ -107,11 +115,12 @@ func TestThirdSignal(t *testing.T) {
 	end := make(chan struct{})
 	defer close(end)
 	writes := make(chan struct{}, 1)
-	a := &app{System: System{Signals: signals, Exit: func(code int) { exit <- code }, Stderr: writer(func([]byte) (int, error) {
-		writes <- struct{}{}
-		<-end
-		return 0, io.ErrClosedPipe
-	})}}
+	a := &app{System: System{Signals: signals, Exit: func(code int) { exit <- code },
+		Stderr: writer(func([]byte) (int, error) {
+			writes <- struct{}{}
+			<-end
+			return 0, io.ErrClosedPipe
+		})}}
 	a.progress = &late{a: a}
 	over := make(chan struct{})
 	defer close(over)

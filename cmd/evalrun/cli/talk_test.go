@@ -33,7 +33,8 @@ func TestTalk(t *testing.T) {
 		io.WriteString(talk, "four\n") // it is read again, so this is written when it returns
 		w.Close()
 		<-read
-		if want := "one\ntwo\nthree\nevalrun: 1048576 bytes are missing here: nobody read them\nfour\n"; out.String() != want {
+		if want := "one\ntwo\nthree\nevalrun: 1048576 bytes are missing here: nobody read " +
+			"them\nfour\n"; out.String() != want {
 			t.Errorf("%q", out.String())
 		}
 		if time.Since(began) != 0 {

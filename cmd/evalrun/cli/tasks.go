@@ -86,7 +86,8 @@ func (l *taskList) flush() error {
 	head := l.ids == 0
 	l.ids, l.digest = max(l.ids, len("TASK")), max(l.digest, len("DIGEST"))
 	for _, t := range l.tasks {
-		l.ids, l.digest = max(l.ids, utf8.RuneCountInString(progress.Clean(t.ID))), max(l.digest, utf8.RuneCountInString(t.Digest))
+		l.ids, l.digest = max(l.ids, utf8.RuneCountInString(progress.Clean(t.ID))),
+			max(l.digest, utf8.RuneCountInString(t.Digest))
 	}
 	if head {
 		fmt.Fprintf(l.w, "%-*s  %-*s  TAGS\n", l.ids, "TASK", l.digest, "DIGEST")
@@ -134,7 +135,8 @@ func (a *app) tasksShow() *cli.Command {
 		Description: `Examples:
    evalrun tasks show quickstart roman
    evalrun tasks show humaneval:HumanEval.jsonl.gz HumanEval/3 | jq -r .data.prompt`,
-		Flags: []cli.Flag{&cli.StringSliceFlag{Name: "set", Usage: "`KEY=VALUE` of the configuration", Destination: &o.set}},
+		Flags: []cli.Flag{&cli.StringSliceFlag{Name: "set", Usage: "`KEY=VALUE` of the configuration",
+			Destination: &o.set}},
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			if cmd.Args().Len() != 2 {
 				return usage("see evalrun tasks show --help", "evalrun tasks show needs a benchmark and a task")
@@ -188,7 +190,8 @@ func readable(raw json.RawMessage) json.RawMessage {
 func (a *app) noTask(ctx context.Context, bench, id string) error {
 	hint := "see evalrun tasks list " + bench
 	var ids []string
-	if err := a.eachTask(ctx, []string{bench}, &configOptions{}, func(t record.Task) error { ids = append(ids, t.ID); return nil }); err == nil {
+	if err := a.eachTask(ctx, []string{bench}, &configOptions{},
+		func(t record.Task) error { ids = append(ids, t.ID); return nil }); err == nil {
 		if meant := suggest.Names(id, ids); meant != nil {
 			hint = fmt.Sprintf("did you mean %q?", meant[0])
 		}

@@ -25,14 +25,16 @@ func (a *app) tasksFetch() *cli.Command {
 --from is a wheel, a ZIP (of the repository, say) or a folder. Nothing of an archive is trusted: names stay below the folder, links and what is too
 large are refused, a wheel's files are compared with its own list of digests. What was there before is replaced as a whole, or not at all. The
 folder is evalrun/miniwob in XDG_DATA_HOME, else in ~/.local/share.`,
-		Flags: []cli.Flag{&cli.StringFlag{Name: "from", Usage: "a wheel, a ZIP or a folder: `PATH`", Destination: &from}},
+		Flags: []cli.Flag{&cli.StringFlag{Name: "from", Usage: "a wheel, a ZIP or a folder: `PATH`",
+			Destination: &from}},
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			name, err := one(cmd, "benchmark")
 			if err != nil {
 				return err
 			}
 			if from == "" {
-				return usage("add --from PATH: a wheel, a ZIP or a folder", "evalrun tasks fetch needs to be told where from")
+				return usage("add --from PATH: a wheel, a ZIP or a folder",
+					"evalrun tasks fetch needs to be told where from")
 			}
 			text, err := launch.Fetch(ctx, name, from)
 			if err != nil {

@@ -17,7 +17,8 @@ func (a *app) versionCommand() *cli.Command {
 			if err := none(cmd); err != nil {
 				return err
 			}
-			_, err := fmt.Fprintf(a.Stdout, "evalrun %s %s %s/%s\n", a.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			_, err := fmt.Fprintf(a.Stdout, "evalrun %s %s %s/%s\n", a.Version, runtime.Version(), runtime.GOOS,
+				runtime.GOARCH)
 			return err
 		},
 	}

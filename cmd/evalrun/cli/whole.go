@@ -18,7 +18,8 @@ func (a *app) whole(d *rundir.Dir) error { return lossError(launch.Whole(d), rel
 // derived names what is missing and can be made again, for a command that makes nothing.
 func (a *app) derived(d *rundir.Dir, path string) {
 	if names := launch.Missing(d); len(names) > 0 {
-		a.say("missing: %s; nothing is lost by that: evalrun resume %s makes it again from the journal", strings.Join(names, ", "), path)
+		a.say("missing: %s; nothing is lost by that: evalrun resume %s makes it again from the journal",
+			strings.Join(names, ", "), path)
 	}
 }
 
@@ -96,12 +97,14 @@ func (f *findings) after(err error, path string) error {
 
 // inJournal says whether an error is about the journal, and not about blobs alone.
 func inJournal(err error) bool {
-	return errors.Is(err, journal.ErrLost) || errors.As(err, new(*journal.BadLine)) || errors.As(err, new(*journal.Missing))
+	return errors.Is(err, journal.ErrLost) || errors.As(err, new(*journal.BadLine)) ||
+		errors.As(err, new(*journal.Missing))
 }
 
 // lost says whether an error is about parts of a run that are damaged or missing.
 func lost(err error) bool {
-	return inJournal(err) || errors.Is(err, rundir.ErrDamaged) || errors.Is(err, record.ErrDamaged) || errors.Is(err, record.ErrMissing)
+	return inJournal(err) || errors.Is(err, rundir.ErrDamaged) || errors.Is(err, record.ErrDamaged) ||
+		errors.Is(err, record.ErrMissing)
 }
 
 // lossError says what can be done about lost or damaged parts of a run; other errors stay as they
@@ -110,5 +113,6 @@ func lossError(err error, path string) error {
 	if !lost(err) {
 		return err
 	}
-	return &exitError{ExitInternal, err, "put a copy in its place, or play again what is lost: evalrun resume --accept-loss " + path}
+	return &exitError{ExitInternal, err,
+		"put a copy in its place, or play again what is lost: evalrun resume --accept-loss " + path}
 }

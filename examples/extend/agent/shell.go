@@ -16,7 +16,8 @@ import (
 )
 
 // DefaultPrompt is the system prompt of arms without one.
-const DefaultPrompt = "You work in a shell. Reply with one command between ```sh and ```, and its output is shown to you. " +
+const DefaultPrompt = "You work in a shell. Reply with one command between ```sh and ```, and its output is " +
+	"shown to you. " +
 	"When the task is done, reply with a last line that begins with ANSWER: instead."
 
 // An Agent is safe for several sessions at once.

@@ -42,7 +42,8 @@ func TestAnswer(t *testing.T) {
 
 func TestShown(t *testing.T) {
 	a := &Agent{Options: Options{Shown: 100}}
-	if got := a.show(event.RunResult{Output: strings.Repeat("é", 500)}); len(got) > 110 || !strings.HasSuffix(got, "é\n(cut)") {
+	if got := a.show(event.RunResult{Output: strings.Repeat("é", 500)}); len(got) > 110 ||
+		!strings.HasSuffix(got, "é\n(cut)") {
 		t.Errorf("shown %q", got)
 	}
 }

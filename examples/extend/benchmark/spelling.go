@@ -1,5 +1,6 @@
-// Package spelling is a benchmark for evalrun: each line of a JSON-lines file is a text with spelling
-// mistakes and its correction. The score is the part of the mistakes that an answer corrects.
+// Package spelling is a benchmark for evalrun: each line of a JSON-lines file is a text with
+// spelling mistakes and its correction. The score is the part of the mistakes that an answer
+// corrects.
 package spelling
 
 import (
@@ -42,8 +43,8 @@ func New(path string, options json.RawMessage) (*Benchmark, error) {
 	return b, nil
 }
 
-// task makes a task of a line. What is wrong with it is reported with its place, and the other tasks
-// are played.
+// task makes a task of a line. What is wrong with it is reported with its place, and the other
+// tasks are played.
 func task(r table.Row) (t datasets.Task, err error) {
 	var l line
 	if err := json.Unmarshal(r.Data, &l); err != nil {
@@ -64,7 +65,8 @@ func (b *Benchmark) Needs(datasets.Task, benchmarks.Options) (benchmarks.Needs, 
 	return benchmarks.Needs{}, nil
 }
 
-func (b *Benchmark) Open(_ context.Context, h benchmarks.Host, t datasets.Task, _ benchmarks.Options) (benchmarks.Episode, error) {
+func (b *Benchmark) Open(_ context.Context, h benchmarks.Host, t datasets.Task,
+	_ benchmarks.Options) (benchmarks.Episode, error) {
 	l, err := decode(t)
 	if err != nil {
 		return nil, err
@@ -81,14 +83,16 @@ func (p *play) Collect(_ context.Context, ans agent.Answer) (benchmarks.Evidence
 }
 
 // Grade looks at nothing but the task and the evidence, so that grading can be repeated.
-func (b *Benchmark) Grade(_ context.Context, _ benchmarks.Host, t datasets.Task, ev benchmarks.Evidence, _ benchmarks.Episode) (benchmarks.Result, error) {
+func (b *Benchmark) Grade(_ context.Context, _ benchmarks.Host, t datasets.Task, ev benchmarks.Evidence,
+	_ benchmarks.Episode) (benchmarks.Result, error) {
 	l, err := decode(t)
 	if err != nil {
 		return benchmarks.Result{}, err
 	}
 	had, left := mistakes(l.Text, l.Right), mistakes(ev.Answer.Text(), l.Right)
 	value := max(0, 1-float64(left)/float64(had))
-	score := record.Score{Name: "corrected", Primary: true, Value: &value, Why: fmt.Sprintf("%d of %d mistakes are left", left, had)}
+	score := record.Score{Name: "corrected", Primary: true, Value: &value,
+		Why: fmt.Sprintf("%d of %d mistakes are left", left, had)}
 	return benchmarks.Result{Scores: []record.Score{score}}, nil
 }
 

@@ -30,7 +30,8 @@ func TestExport(t *testing.T) {
 	}
 	plan := reporttest.Plan(o)
 	if len(lines) != 1+len(plan.Tasks) || len(lines[0]) != 2+len(plan.Arms) {
-		t.Errorf("%d lines of %d columns for %d tasks and %d arms", len(lines), len(lines[0]), len(plan.Tasks), len(plan.Arms))
+		t.Errorf("%d lines of %d columns for %d tasks and %d arms", len(lines), len(lines[0]), len(plan.Tasks),
+			len(plan.Arms))
 	}
 	numbers := 0
 	for _, l := range lines[1:] {

@@ -1,6 +1,6 @@
-// Package ollama is a vendor of models for evalrun: it speaks Ollama's own protocol, POST /api/chat,
-// over plain HTTP. A client makes one try and says whose fault a failure was; evalrun retries,
-// limits, counts and records.
+// Package ollama is a vendor of models for evalrun: it speaks Ollama's own protocol, POST
+// /api/chat, over plain HTTP. A client makes one try and says whose fault a failure was; evalrun
+// retries, limits, counts and records.
 //
 // Images are not sent. What only some servers take is given under params: extra and sent as an
 // option.
@@ -130,7 +130,8 @@ func (m *Model) Generate(ctx context.Context, req *model.Request) (*model.Respon
 		out.Parts = event.Text(r.Message.Content)
 	}
 	for i, c := range r.Message.Calls { // the protocol has no IDs
-		out.Calls = append(out.Calls, event.ReplyCall{ID: fmt.Sprintf("call_%d", i), Name: c.Function.Name, Args: string(c.Function.Arguments)})
+		out.Calls = append(out.Calls, event.ReplyCall{ID: fmt.Sprintf("call_%d", i), Name: c.Function.Name,
+			Args: string(c.Function.Arguments)})
 		out.Stop = "tool_calls"
 	}
 	return out, nil

@@ -40,7 +40,8 @@ func TestConformance(t *testing.T) {
 		if s == modeltest.CallsTools {
 			text = calls
 		}
-		service := model.Service{Name: "m", BaseURL: serve(t, text, faults[s], nil), Key: modeltest.Key, HTTP: model.Transport()}
+		service := model.Service{Name: "m", BaseURL: serve(t, text, faults[s], nil), Key: modeltest.Key,
+			HTTP: model.Transport()}
 		t.Cleanup(service.HTTP.CloseIdleConnections)
 		switch s {
 		case modeltest.Dead:
@@ -89,7 +90,8 @@ func serve(t *testing.T, text string, fault modeltest.Fault, got *request) strin
 func TestRequest(t *testing.T) {
 	var got request
 	temperature, most := 0.5, int64(7)
-	m, err := New(model.Service{Name: "m", BaseURL: serve(t, hello, nil, &got), HTTP: http.DefaultClient, Params: model.Params{MaxTokens: &most}})
+	m, err := New(model.Service{Name: "m", BaseURL: serve(t, hello, nil, &got), HTTP: http.DefaultClient,
+		Params: model.Params{MaxTokens: &most}})
 	if err != nil {
 		t.Fatal(err)
 	}

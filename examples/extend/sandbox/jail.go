@@ -1,7 +1,7 @@
-// Package jail is a sandbox driver for evalrun. A machine is a process in namespaces of its own, with
-// a tmpfs as its root and the host's programs in it, read-only. The program at its process 1 is
-// evalrun's executor, which runs commands, moves files and kills; the driver makes the machine around
-// it (start.sh) and ends it.
+// Package jail is a sandbox driver for evalrun. A machine is a process in namespaces of its own,
+// with a tmpfs as its root and the host's programs in it, read-only. The program at its process 1
+// is evalrun's executor, which runs commands, moves files and kills; the driver makes the machine
+// around it (start.sh) and ends it.
 //
 // It has no network, no images and no services, and it limits the disk but neither memory nor
 // processes. What a task needs beyond that is refused, and the task is skipped.
@@ -92,7 +92,8 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox
 	}
 	d.mu.Lock()
 	d.made++
-	m := &machine{d: d, id: fmt.Sprintf("jail-%d-%d", os.Getpid(), d.made), owner: spec.Owner.OrSelf(), ended: make(chan struct{})}
+	m := &machine{d: d, id: fmt.Sprintf("jail-%d-%d", os.Getpid(), d.made), owner: spec.Owner.OrSelf(),
+		ended: make(chan struct{})}
 	d.mu.Unlock()
 	if err := m.start(ctx, spec); err != nil {
 		if ctx.Err() != nil {
@@ -186,7 +187,8 @@ func (m *machine) start(ctx context.Context, spec sandbox.Spec) error {
 	}()
 	m.c, err = executor.New(ctx, ours, executor.Options{
 		Driver: m.d.Name(), ID: m.id, Disk: true, Gone: m.gone, Hung: m.hung,
-		Config: executor.Config{Env: environ(spec.Env), Dir: spec.Dir, User: spec.User, OnlyUID: true, Orphan: spec.Orphan, Drop: true},
+		Config: executor.Config{Env: environ(spec.Env), Dir: spec.Dir, User: spec.User, OnlyUID: true,
+			Orphan: spec.Orphan, Drop: true},
 	})
 	if err != nil {
 		m.kill()

@@ -74,7 +74,8 @@ func (m *Memory) Attempt(_ context.Context, trial string, number int) iter.Seq2[
 			return
 		}
 		if !open {
-			yield(record.Entry{}, fmt.Errorf("journal: reading attempt %d of trial %s: %w", number, trial, record.ErrNotOpen))
+			yield(record.Entry{}, fmt.Errorf("journal: reading attempt %d of trial %s: %w", number, trial,
+				record.ErrNotOpen))
 			return
 		}
 		for _, e := range entries {

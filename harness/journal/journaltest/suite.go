@@ -47,7 +47,8 @@ func Entry(kind, trial string, attempt int, fence int64, data string) record.Ent
 
 // Begin is an attempt entry.
 func Begin(trial string, attempt int, fence int64) record.Entry {
-	return payload(record.KindAttempt, trial, attempt, fence, record.Attempt{Arm: "a", Benchmark: "b", Task: "t", Attempt: attempt})
+	return payload(record.KindAttempt, trial, attempt, fence,
+		record.Attempt{Arm: "a", Benchmark: "b", Task: "t", Attempt: attempt})
 }
 
 // Verdict is a verdict entry.
@@ -136,8 +137,10 @@ func same(t *testing.T, what string, got, want []record.Entry) {
 
 func (s Suite) order(t *testing.T) {
 	j := s.New(t)
-	want := []record.Entry{Begin("t1", 1, 1), event("t1", 1, 1, 0), Begin("t2", 1, 2), event("t2", 1, 2, 0), event("t1", 1, 1, 1),
-		Entry(record.KindEvidence, "t1", 1, 1, `{"stage":0}`), Verdict("t1", 1, 1, true, record.Scored), event("t2", 1, 2, 1)}
+	want := []record.Entry{Begin("t1", 1, 1), event("t1", 1, 1, 0), Begin("t2", 1, 2), event("t2", 1, 2, 0),
+		event("t1", 1, 1, 1),
+		Entry(record.KindEvidence, "t1", 1, 1, `{"stage":0}`), Verdict("t1", 1, 1, true, record.Scored),
+		event("t2", 1, 2, 1)}
 	put(t, j, want...)
 	durable(t, j)
 	durable(t, j)
@@ -227,13 +230,16 @@ func (s Suite) attempts(t *testing.T) {
 	put(t, j, Begin("t", 3, 2))                      // another lease takes its place
 	refused(t, j, record.ErrFenced, event("t", 2, 1, 1))
 	refused(t, j, record.ErrNotOpen, event("t", 2, 2, 1))
-	same(t, "attempt 2, cut off by attempt 3", read(t, j, "t", 2), []record.Entry{Begin("t", 2, 1), event("t", 2, 1, 0)})
+	same(t, "attempt 2, cut off by attempt 3", read(t, j, "t", 2),
+		[]record.Entry{Begin("t", 2, 1), event("t", 2, 1, 0)})
 	put(t, j, event("t", 3, 2, 0))
 	put(t, j, Begin("t", 3, 3), event("t", 3, 3, 1)) // taken up again: the same attempt
-	same(t, "attempt 3", read(t, j, "t", 3), []record.Entry{Begin("t", 3, 2), event("t", 3, 2, 0), Begin("t", 3, 3), event("t", 3, 3, 1)})
+	same(t, "attempt 3", read(t, j, "t", 3),
+		[]record.Entry{Begin("t", 3, 2), event("t", 3, 2, 0), Begin("t", 3, 3), event("t", 3, 3, 1)})
 	cut := Verdict("t", 3, 3, false, record.Canceled)
 	put(t, j, cut, Begin("t", 4, 4))
-	same(t, "attempt 3, canceled", read(t, j, "t", 3), []record.Entry{Begin("t", 3, 2), event("t", 3, 2, 0), Begin("t", 3, 3), event("t", 3, 3, 1), cut})
+	same(t, "attempt 3, canceled", read(t, j, "t", 3),
+		[]record.Entry{Begin("t", 3, 2), event("t", 3, 2, 0), Begin("t", 3, 3), event("t", 3, 3, 1), cut})
 	same(t, "attempt 1, which failed", read(t, j, "t", 1), failed)
 	put(t, j, Verdict("t", 4, 4, true, record.Scored))
 	for n := range 4 {
@@ -366,7 +372,8 @@ func (s Suite) concurrent(t *testing.T) {
 
 func (s Suite) reopen(t *testing.T) {
 	j := s.New(t)
-	one := []record.Entry{Begin("t", 1, 3), event("t", 1, 3, 0), Entry(record.KindStage, "t", 1, 3, `{"index":0}`), event("t", 1, 3, 1)}
+	one := []record.Entry{Begin("t", 1, 3), event("t", 1, 3, 0), Entry(record.KindStage, "t", 1, 3, `{"index":0}`),
+		event("t", 1, 3, 1)}
 	put(t, j, Begin("d", 1, 4), event("d", 1, 4, 0))
 	put(t, j, one...)
 	put(t, j, Verdict("d", 1, 4, true, record.Scored))
@@ -384,7 +391,8 @@ func (s Suite) reopen(t *testing.T) {
 	refused(t, j, record.ErrFenced, Begin("d", 1, 4))
 	refused(t, j, record.ErrFenced, Begin("r", 2, 4))
 	same(t, "a failed attempt", read(t, j, "r", 1), failed)
-	same(t, "the attempt of a failed trial", read(t, j, "p", 1), []record.Entry{event("p", 1, 5, 0), event("p", 1, 5, 1)})
+	same(t, "the attempt of a failed trial", read(t, j, "p", 1),
+		[]record.Entry{event("p", 1, 5, 0), event("p", 1, 5, 1)})
 	put(t, j, event("t", 1, 6, 2), Begin("r", 2, 7), event("r", 2, 7, 0))
 	same(t, "and on", read(t, j, "t", 1), append(one, event("t", 1, 6, 2)))
 	durable(t, j)

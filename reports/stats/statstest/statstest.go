@@ -23,9 +23,11 @@ type Cell struct {
 	Repeats int
 	A, B    float64 // true rates of the first arm, and of every second one after it; the others have A
 	Spread  Spread  // of the tasks' own rates
-	Shared  bool    // a task is as hard for all arms, in order; else their rates for it have nothing to do with each other
-	Shape   Shape
-	Arms    int // the first is compared with each other one
+	// a task is as hard for all arms, in order; else their rates for it have nothing to do with
+	// each other
+	Shared bool
+	Shape  Shape
+	Arms   int // the first is compared with each other one
 }
 
 // Spread is the sum of the parameters of the Beta distribution that tasks' rates are drawn from; 0:
@@ -51,7 +53,8 @@ const (
 func (s Shape) String() string { return [...]string{"plain", "grouped", "lopsided", "fraction"}[s] }
 
 func (c Cell) String() string {
-	return fmt.Sprintf("%s n=%d repeats=%d A=%g B=%g spread=%g shared=%v arms=%d", c.Shape, c.Tasks, c.Repeats, c.A, c.B, float64(c.Spread), c.Shared, c.Arms)
+	return fmt.Sprintf("%s n=%d repeats=%d A=%g B=%g spread=%g shared=%v arms=%d", c.Shape, c.Tasks, c.Repeats, c.A,
+		c.B, float64(c.Spread), c.Shared, c.Arms)
 }
 
 // A Result is what became of a cell. False alarms are counted once a play, whatever the number of
@@ -132,7 +135,8 @@ type Player struct {
 
 // NewPlayer prepares a cell. What it plays depends on the cell alone.
 func NewPlayer(c Cell) *Player {
-	p := &Player{c: c, rng: rand.New(rand.NewPCG(uint64(c.Tasks*1000+c.Repeats*100+c.Arms*10+int(c.Shape)*2+count(c.Shared)),
+	p := &Player{c: c, rng: rand.New(rand.NewPCG(
+		uint64(c.Tasks*1000+c.Repeats*100+c.Arms*10+int(c.Shape)*2+count(c.Shared)),
 		math.Float64bits(c.A+100*c.B+10_000*float64(c.Spread))))}
 	a, b := newRates(c.A, c.Spread), newRates(c.B, c.Spread)
 	for i := range max(2, c.Arms) {

@@ -70,7 +70,8 @@ func New(t testing.TB) *World {
 
 func (w *World) ip(args ...string) {
 	w.t.Helper()
-	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil && !(args[0] == "-6" || len(args) > 2 && args[2] == "-6") {
+	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil &&
+		!(args[0] == "-6" || len(args) > 2 && args[2] == "-6") {
 		w.t.Fatalf("ip %s: %v: %s", strings.Join(args, " "), err, out)
 	}
 }

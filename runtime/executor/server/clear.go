@@ -232,7 +232,8 @@ func count(fd int) (int, error) {
 func (sv *server) removeFiles(names []string) error {
 	for _, n := range names {
 		n = clean(n)
-		dir, err := unix.Openat2(unix.AT_FDCWD, path.Dir(sv.path(n)), &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_MAGICLINKS})
+		dir, err := unix.Openat2(unix.AT_FDCWD, path.Dir(sv.path(n)),
+			&unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_MAGICLINKS})
 		if err != nil {
 			continue
 		}

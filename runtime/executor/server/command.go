@@ -273,7 +273,8 @@ func (r *running) run() (execproto.Exit, error) {
 	if rec.failed != 0 {
 		return r.refused(out, rec, begun), nil
 	}
-	x := execproto.Exit{TimedOut: timedOut, Wall: wall, CPU: time.Duration(rec.cpu) * time.Microsecond, MaxRSS: rec.maxRSS << 10}
+	x := execproto.Exit{TimedOut: timedOut, Wall: wall, CPU: time.Duration(rec.cpu) * time.Microsecond,
+		MaxRSS: rec.maxRSS << 10}
 	ws := syscall.WaitStatus(rec.status)
 	if ws.Signaled() {
 		x.Code, x.Signal = -1, unix.SignalName(ws.Signal())

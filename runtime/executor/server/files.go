@@ -305,7 +305,8 @@ func (g *getter) walk(dir int, base, name string, depth int) error {
 	if err := unix.Fstatat(dir, base, &s, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return g.failed(name, err)
 	}
-	h := &tar.Header{Name: name, Mode: int64(s.Mode & 0o777), Uid: int(s.Uid), Gid: int(s.Gid), Format: tar.FormatPAX, ModTime: modTime(&s)}
+	h := &tar.Header{Name: name, Mode: int64(s.Mode & 0o777), Uid: int(s.Uid), Gid: int(s.Gid), Format: tar.FormatPAX,
+		ModTime: modTime(&s)}
 	switch s.Mode & unix.S_IFMT {
 	case unix.S_IFDIR:
 		if depth == maxDepth {

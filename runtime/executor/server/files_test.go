@@ -33,12 +33,14 @@ func TestPutDeep(t *testing.T) {
 	w := &putter{root: root}
 	then := time.Unix(1e9, 0)
 	for i := 1; i <= depth; i++ {
-		if err := w.entry(&tar.Header{Typeflag: tar.TypeDir, Name: strings.Repeat("d/", i), Mode: 0o755, ModTime: then}, nil); err != nil {
+		if err := w.entry(&tar.Header{Typeflag: tar.TypeDir, Name: strings.Repeat("d/", i), Mode: 0o755, ModTime: then},
+			nil); err != nil {
 			t.Fatal(i, err)
 		}
 	}
 	for _, name := range []string{strings.Repeat("d/", depth) + "file", "d/d/file"} {
-		if err := w.entry(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, ModTime: then}, strings.NewReader("")); err != nil {
+		if err := w.entry(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, ModTime: then},
+			strings.NewReader("")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -61,12 +63,14 @@ func TestPutDeep(t *testing.T) {
 	if opens == 0 || opens > 4 {
 		t.Errorf("the uppermost folder was opened %d times for %d entries", opens, depth+2)
 	}
-	for _, name := range []string{"d", strings.Repeat("d/", depth-1), strings.Repeat("d/", depth) + "file", "d/d/file"} {
+	for _, name := range []string{"d", strings.Repeat("d/", depth-1), strings.Repeat("d/", depth) + "file",
+		"d/d/file"} {
 		if fi, err := os.Stat(filepath.Join(dir, name)); err != nil || !fi.ModTime().Equal(then) {
 			t.Errorf("%.20s…: %v, %v", name, fi.ModTime(), err)
 		}
 	}
-	if err := w.entry(&tar.Header{Typeflag: tar.TypeDir, Name: strings.Repeat("d/", maxDepth+2)}, nil); err == nil || !strings.Contains(err.Error(), "nested too deep") {
+	if err := w.entry(&tar.Header{Typeflag: tar.TypeDir, Name: strings.Repeat("d/", maxDepth+2)}, nil); err == nil ||
+		!strings.Contains(err.Error(), "nested too deep") {
 		t.Errorf("folders nested too deep: %v", err)
 	}
 	w.leave(0)

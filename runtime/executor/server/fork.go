@@ -61,7 +61,8 @@ var (
 	supStatus uint32
 	supUsage  unix.Rusage
 	supOOM    bool
-	oomPath   = [...]byte{'/', 'p', 'r', 'o', 'c', '/', 's', 'e', 'l', 'f', '/', 'o', 'o', 'm', '_', 's', 'c', 'o', 'r', 'e', '_', 'a', 'd', 'j', 0}
+	oomPath   = [...]byte{'/', 'p', 'r', 'o', 'c', '/', 's', 'e', 'l', 'f', '/', 'o', 'o', 'm', '_', 's', 'c', 'o', 'r',
+		'e', '_', 'a', 'd', 'j', 0}
 	oomHigh   = []byte("500") // of commands: see setVictims
 	supOwn    = [5]byte{'0'}  // of supervisors: that of this process
 	supOwnLen = uintptr(1)
@@ -190,7 +191,8 @@ func fork(l *launch) (pid uintptr, errno syscall.Errno) {
 	if len(l.groups) > 0 {
 		groups = unsafe.Pointer(&l.groups[0])
 	}
-	syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, 2 /* SIG_SETMASK */, uintptr(unsafe.Pointer(&allSigs)), uintptr(unsafe.Pointer(&oldMask)), 8, 0, 0)
+	syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, 2 /* SIG_SETMASK */, uintptr(unsafe.Pointer(&allSigs)),
+		uintptr(unsafe.Pointer(&oldMask)), 8, 0, 0)
 	pid, _, errno = syscall.RawSyscall6(syscall.SYS_CLONE, uintptr(syscall.SIGCHLD), 0, 0, 0, 0, 0)
 	if pid != 0 || errno != 0 {
 		syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, 2, uintptr(unsafe.Pointer(&oldMask)), 0, 8, 0, 0)
@@ -212,7 +214,8 @@ func fork(l *launch) (pid uintptr, errno syscall.Errno) {
 	syscall.RawSyscall6(syscall.SYS_PRCTL, unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0, 0)
 	syscall.RawSyscall6(syscall.SYS_PRCTL, unix.PR_SET_PDEATHSIG, uintptr(syscall.SIGKILL), 0, 0, 0, 0)
 	if l.oom {
-		fd, _, failed = syscall.RawSyscall6(syscall.SYS_OPENAT, ^uintptr(99) /* AT_FDCWD */, uintptr(unsafe.Pointer(&oomPath)), syscall.O_WRONLY|syscall.O_CLOEXEC, 0, 0, 0)
+		fd, _, failed = syscall.RawSyscall6(syscall.SYS_OPENAT, ^uintptr(99), /* AT_FDCWD */
+			uintptr(unsafe.Pointer(&oomPath)), syscall.O_WRONLY|syscall.O_CLOEXEC, 0, 0, 0)
 		if failed == 0 {
 			syscall.RawSyscall(syscall.SYS_WRITE, fd, high, nHigh)
 			syscall.RawSyscall(syscall.SYS_CLOSE, fd, 0, 0)
@@ -239,14 +242,16 @@ func fork(l *launch) (pid uintptr, errno syscall.Errno) {
 	syscall.RawSyscall(syscall.SYS_CLOSE, 1, 0, 0)
 	syscall.RawSyscall(syscall.SYS_CLOSE, 2, 0, 0)
 	if supOOM {
-		fd, _, failed = syscall.RawSyscall6(syscall.SYS_OPENAT, ^uintptr(99), uintptr(unsafe.Pointer(&oomPath)), syscall.O_WRONLY|syscall.O_CLOEXEC, 0, 0, 0)
+		fd, _, failed = syscall.RawSyscall6(syscall.SYS_OPENAT, ^uintptr(99), uintptr(unsafe.Pointer(&oomPath)),
+			syscall.O_WRONLY|syscall.O_CLOEXEC, 0, 0, 0)
 		if failed == 0 {
 			syscall.RawSyscall(syscall.SYS_WRITE, fd, uintptr(unsafe.Pointer(&supOwn)), supOwnLen)
 			syscall.RawSyscall(syscall.SYS_CLOSE, fd, 0, 0)
 		}
 	}
 	for {
-		w, _, failed = syscall.RawSyscall6(syscall.SYS_WAIT4, ^uintptr(0), uintptr(unsafe.Pointer(&supStatus)), unix.WALL, 0, 0, 0)
+		w, _, failed = syscall.RawSyscall6(syscall.SYS_WAIT4, ^uintptr(0), uintptr(unsafe.Pointer(&supStatus)),
+			unix.WALL, 0, 0, 0)
 		if failed == syscall.EINTR {
 			continue
 		}
@@ -256,7 +261,8 @@ func fork(l *launch) (pid uintptr, errno syscall.Errno) {
 		if w != child {
 			continue
 		}
-		syscall.RawSyscall(syscall.SYS_GETRUSAGE, ^uintptr(0) /* RUSAGE_CHILDREN */, uintptr(unsafe.Pointer(&supUsage)), 0)
+		syscall.RawSyscall(syscall.SYS_GETRUSAGE, ^uintptr(0) /* RUSAGE_CHILDREN */, uintptr(unsafe.Pointer(&supUsage)),
+			0)
 		supRecord.failed, supRecord.step = 0, 0
 		supRecord.status = supStatus
 		supRecord.pid = int32(child)
@@ -268,7 +274,8 @@ func fork(l *launch) (pid uintptr, errno syscall.Errno) {
 command:
 	syscall.RawSyscall(syscall.SYS_SETSID, 0, 0, 0)
 	for i = 0; i < len(rlimits); i++ {
-		_, _, failed = syscall.RawSyscall6(syscall.SYS_PRLIMIT64, 0, rlimits[i].resource, uintptr(unsafe.Pointer(&rlimits[i].value)), 0, 0, 0)
+		_, _, failed = syscall.RawSyscall6(syscall.SYS_PRLIMIT64, 0, rlimits[i].resource,
+			uintptr(unsafe.Pointer(&rlimits[i].value)), 0, 0, 0)
 		if failed != 0 {
 			supRecord.failed, supRecord.step = int32(failed), stepLimit
 			goto report
@@ -303,7 +310,8 @@ command:
 	supRecord.failed = int32(syscall.ENOENT)
 	supRecord.step = stepExec
 	for i = 0; i < len(argv0); i++ {
-		_, _, failed = syscall.RawSyscall(syscall.SYS_EXECVE, uintptr(unsafe.Pointer(argv0[i])), uintptr(argv), uintptr(env))
+		_, _, failed = syscall.RawSyscall(syscall.SYS_EXECVE, uintptr(unsafe.Pointer(argv0[i])), uintptr(argv),
+			uintptr(env))
 		if failed != syscall.ENOENT && failed != syscall.ENOTDIR {
 			supRecord.failed = int32(failed) // like a shell: the most telling of several failures
 		}

@@ -21,7 +21,8 @@ func serve(c *channel, container bool, extra []int) int {
 	sv := &server{
 		c: c, init: os.Getpid() == 1, container: container,
 		born:  make(chan struct{}, 1),
-		trees: map[int]*tree{}, byID: map[string]*remembered{}, running: map[*running]struct{}{}, nonces: map[string]bool{},
+		trees: map[int]*tree{}, byID: map[string]*remembered{}, running: map[*running]struct{}{},
+		nonces: map[string]bool{},
 	}
 	if sv.init {
 		ignoreSignals()

@@ -37,7 +37,8 @@ func (sv *server) prepare(req *execproto.Exec) (*launch, error) {
 	}
 	if user != "" && user != "root" && user != "0" && user != "0:0" {
 		if sv.cfg.OnlyUID {
-			return nil, &execproto.Unsupported{What: "run as user " + user + ": this machine maps only one user into the sandbox"}
+			return nil, &execproto.Unsupported{What: "run as user " + user +
+				": this machine maps only one user into the sandbox"}
 		}
 		a, err := lookup(user)
 		if err != nil {

@@ -67,29 +67,36 @@ var marked struct {
 const maxSets = 16
 
 func init() {
-	answer := func(f func(sv *server, st *execproto.Stream, d *execproto.Dec, body []byte) (execproto.Enc, error)) func(*server, *execproto.Stream, []byte) {
+	answer := func(f func(sv *server, st *execproto.Stream, d *execproto.Dec,
+		body []byte) (execproto.Enc, error)) func(*server, *execproto.Stream, []byte) {
 		return func(sv *server, st *execproto.Stream, body []byte) {
 			go sv.answer(st, func() (execproto.Enc, error) { return f(sv, st, execproto.NewDec(body), body) })
 		}
 	}
-	own[execproto.KindMark] = answer(func(sv *server, st *execproto.Stream, _ *execproto.Dec, body []byte) (execproto.Enc, error) {
+	own[execproto.KindMark] = answer(func(sv *server, st *execproto.Stream, _ *execproto.Dec,
+		body []byte) (execproto.Enc, error) {
 		return execproto.OK(), sv.mark(st, body)
 	})
-	own[execproto.KindChanges] = answer(func(sv *server, st *execproto.Stream, d *execproto.Dec, _ []byte) (execproto.Enc, error) {
-		return sv.changes(st, d.String())
-	})
-	own[execproto.KindLinks] = answer(func(sv *server, _ *execproto.Stream, d *execproto.Dec, _ []byte) (execproto.Enc, error) {
+	own[execproto.KindChanges] = answer(
+		func(sv *server, st *execproto.Stream, d *execproto.Dec, _ []byte) (execproto.Enc, error) {
+			return sv.changes(st, d.String())
+		})
+	own[execproto.KindLinks] = answer(func(sv *server, _ *execproto.Stream, d *execproto.Dec,
+		_ []byte) (execproto.Enc, error) {
 		e := execproto.OK()
 		e.Strings(sv.links(clean(d.String()), d.Strings()))
 		return e, nil
 	})
-	own[execproto.KindVigil] = answer(func(sv *server, _ *execproto.Stream, d *execproto.Dec, _ []byte) (execproto.Enc, error) {
+	own[execproto.KindVigil] = answer(func(sv *server, _ *execproto.Stream, d *execproto.Dec,
+		_ []byte) (execproto.Enc, error) {
 		return sv.vigil(d.String())
 	})
-	own[execproto.KindClear] = answer(func(sv *server, _ *execproto.Stream, d *execproto.Dec, _ []byte) (execproto.Enc, error) {
+	own[execproto.KindClear] = answer(func(sv *server, _ *execproto.Stream, d *execproto.Dec,
+		_ []byte) (execproto.Enc, error) {
 		return sv.clearDirs(d.String(), d.Strings())
 	})
-	own[execproto.KindRemove] = answer(func(sv *server, _ *execproto.Stream, d *execproto.Dec, _ []byte) (execproto.Enc, error) {
+	own[execproto.KindRemove] = answer(func(sv *server, _ *execproto.Stream, d *execproto.Dec,
+		_ []byte) (execproto.Enc, error) {
 		return execproto.OK(), sv.removeFiles(d.Strings())
 	})
 }
@@ -127,7 +134,8 @@ func (sv *server) mark(st *execproto.Stream, body []byte) error {
 	}
 	m.watches = append(m.watches, all...)
 	m.path = append(m.path, paths...)
-	l := looker{sv: sv, left: maxMarked - len(m.files), known: func(string) bool { return true }, see: func(name string, s *unix.Stat_t) { m.files[name] = stampOf(s) }}
+	l := looker{sv: sv, left: maxMarked - len(m.files), known: func(string) bool { return true },
+		see: func(name string, s *unix.Stat_t) { m.files[name] = stampOf(s) }}
 	for _, w := range all {
 		l.watch(w)
 	}
@@ -266,7 +274,8 @@ func (sv *server) links(root string, into []string) (found []string) {
 }
 
 // system are folders of the root in which nobody works.
-var system = []string{"bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "sbin", "sys", "usr", "var"}
+var system = []string{"bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "sbin", "sys", "usr",
+	"var"}
 
 // A looker walks watches. It reports names as the host says them.
 type looker struct {
@@ -353,7 +362,8 @@ func (l *looker) walk(fd int, name string, depth int) {
 			}
 			l.see(full, &s)
 			if s.Mode&unix.S_IFMT == unix.S_IFDIR && (depth > 1 || depth < 0 && depth > -200) && l.into(name, n, full) {
-				if sub, err := unix.Openat(fd, n, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err == nil {
+				if sub, err := unix.Openat(fd, n, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC,
+					0); err == nil {
 					l.walk(sub, full, depth-1)
 				}
 			}

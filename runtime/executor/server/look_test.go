@@ -16,9 +16,11 @@ func TestNoPackages(t *testing.T) {
 		"not Python's": {execproto.Watch{Path: "/none", Depth: -1}, true, true},
 		"none":         {execproto.Watch{Path: "/none", Depth: -1, Python: true}, false, false},
 		"empty":        {execproto.Watch{Path: "/none", Depth: -1, Python: true, Packages: []string{}}, false, false},
-		"another":      {execproto.Watch{Path: "/none", Depth: -1, Python: true, Packages: []string{"pytest"}}, false, false},
-		"named":        {execproto.Watch{Path: "/none", Depth: -1, Python: true, Packages: []string{"numpy"}}, true, false},
-		"ignored":      {execproto.Watch{Path: "/none", Depth: -1, Packages: []string{"pytest"}}, true, true},
+		"another": {execproto.Watch{Path: "/none", Depth: -1, Python: true, Packages: []string{"pytest"}}, false,
+			false},
+		"named": {execproto.Watch{Path: "/none", Depth: -1, Python: true, Packages: []string{"numpy"}}, true,
+			false},
+		"ignored": {execproto.Watch{Path: "/none", Depth: -1, Packages: []string{"pytest"}}, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, _, ws, err := execproto.DecodeWatches(execproto.EncodeWatches("set", false, []execproto.Watch{tt.w}))

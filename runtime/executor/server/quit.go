@@ -24,7 +24,8 @@ func guardQuit() {
 		handler, flags, restorer uintptr
 		mask                     uint64
 	}
-	_, _, e := syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, uintptr(syscall.SIGQUIT), 0, uintptr(unsafe.Pointer(&act)), 8, 0, 0)
+	_, _, e := syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, uintptr(syscall.SIGQUIT), 0, uintptr(unsafe.Pointer(&act)),
+		8, 0, 0)
 	if e != 0 || act.handler <= 1 { // SIG_DFL or SIG_IGN
 		return
 	}

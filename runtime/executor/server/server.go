@@ -111,9 +111,13 @@ func (sv *server) accept(st *execproto.Stream, kind byte, body []byte, extra []i
 	case execproto.KindExec:
 		sv.exec(st, b)
 	case execproto.KindPut:
-		go sv.answer(st, func() (execproto.Enc, error) { return execproto.OK(), sv.put(st, execproto.NewDec(b).String()) })
+		go sv.answer(st, func() (execproto.Enc, error) {
+			return execproto.OK(), sv.put(st, execproto.NewDec(b).String())
+		})
 	case execproto.KindGet:
-		go sv.answer(st, func() (execproto.Enc, error) { return execproto.OK(), sv.get(st, execproto.NewDec(b).String()) })
+		go sv.answer(st, func() (execproto.Enc, error) {
+			return execproto.OK(), sv.get(st, execproto.NewDec(b).String())
+		})
 	case execproto.KindDial:
 		go sv.dial(st, int(execproto.NewDec(b).Uint()))
 	case execproto.KindListen:
@@ -230,7 +234,8 @@ func (sv *server) hello(body []byte, extra []int) error {
 
 // path is where an absolute path of the sandbox lies in our own view.
 func (sv *server) path(p string) string {
-	if sv.cfg.Root == "" || p == sv.cfg.Root || (len(p) > len(sv.cfg.Root) && p[:len(sv.cfg.Root)+1] == sv.cfg.Root+"/") {
+	if sv.cfg.Root == "" || p == sv.cfg.Root ||
+		(len(p) > len(sv.cfg.Root) && p[:len(sv.cfg.Root)+1] == sv.cfg.Root+"/") {
 		return p
 	}
 	return sv.cfg.Root + clean(p)
@@ -274,7 +279,8 @@ func (sv *server) reap() {
 		var ws syscall.WaitStatus
 		// WNOWAIT first: the pid stays taken until the tree is out of the table.
 		var info [128]byte
-		_, _, errno := syscall.Syscall6(syscall.SYS_WAITID, 0 /* P_ALL */, 0, uintptr(ptr(&info[0])), unix.WEXITED|unix.WNOWAIT, 0, 0)
+		_, _, errno := syscall.Syscall6(syscall.SYS_WAITID, 0 /* P_ALL */, 0, uintptr(ptr(&info[0])),
+			unix.WEXITED|unix.WNOWAIT, 0, 0)
 		if errno == syscall.ECHILD {
 			<-sv.born
 			continue

@@ -9,7 +9,8 @@ func TestField(t *testing.T) {
 	for _, tt := range []struct {
 		text, name string
 		want       int64
-	}{{events, "oom_kill", 2}, {control, "oom_kill", 7}, {cpu, "usage_usec", 1500}, {cpu, "throttled_usec", 20}, {cpu, "throttled_time", -1}, {"", "x", -1}, {"x\nx y\n", "x", -1}} {
+	}{{events, "oom_kill", 2}, {control, "oom_kill", 7}, {cpu, "usage_usec", 1500}, {cpu, "throttled_usec", 20},
+		{cpu, "throttled_time", -1}, {"", "x", -1}, {"x\nx y\n", "x", -1}} {
 		if got := field([]byte(tt.text), tt.name); got != tt.want {
 			t.Errorf("%s is %d, want %d", tt.name, got, tt.want)
 		}

@@ -117,6 +117,7 @@ func readVigil(fd int) (v execproto.Vigil) {
 		}
 	}
 	v.Cut = v.Cut || len(done) == 100 || len(made) == 100
-	v.Written, v.Again, v.Linked = slices.Sorted(maps.Keys(done)), slices.Sorted(maps.Keys(again)), slices.Sorted(maps.Keys(made))
+	v.Written, v.Again, v.Linked = slices.Sorted(maps.Keys(done)), slices.Sorted(maps.Keys(again)),
+		slices.Sorted(maps.Keys(made))
 	return v
 }

@@ -98,7 +98,8 @@ func (e *Engine) About(context.Context) (image.About, error) {
 	if f == ([2]int{}) {
 		f = [2]int{1, 2}
 	}
-	return image.About{ID: cmp.Or(e.ID, "fake"), Version: cmp.Or(e.Version, "20.10.24"), OS: "linux", Arch: "amd64", BuildKit: true, Frontend: f}, nil
+	return image.About{ID: cmp.Or(e.ID, "fake"), Version: cmp.Or(e.Version, "20.10.24"), OS: "linux", Arch: "amd64",
+		BuildKit: true, Frontend: f}, nil
 }
 
 func (e *Engine) find(ref string) *image.Info {

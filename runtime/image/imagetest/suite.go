@@ -72,7 +72,8 @@ func (s Suite) image(t *testing.T, steps string, files fstest.MapFS) sandbox.Ima
 		files = fstest.MapFS{}
 	}
 	files["unique"] = &fstest.MapFile{Data: fmt.Appendf(nil, "%s %d", t.Name(), time.Now().UnixNano()), Mode: 0o644}
-	return sandbox.Image{Name: t.Name(), Dockerfile: "FROM " + s.Base + "\nCOPY unique /unique\n" + steps, Context: files}
+	return sandbox.Image{Name: t.Name(), Dockerfile: "FROM " + s.Base + "\nCOPY unique /unique\n" + steps,
+		Context: files}
 }
 
 func (s Suite) inspect(t *testing.T) {
@@ -107,7 +108,8 @@ func (s Suite) build(t *testing.T) {
 	}
 	list := must(st.List(t.Context()))(t)
 	i := slices.IndexFunc(list, func(k image.Kept) bool { return k.Ref == info.Ref })
-	if i < 0 || list[i].Name != img.Name || list[i].Kind != "built" || list[i].InUse || time.Since(list[i].Used) > time.Minute {
+	if i < 0 || list[i].Name != img.Name || list[i].Kind != "built" || list[i].InUse ||
+		time.Since(list[i].Used) > time.Minute {
 		t.Errorf("listed as %+v", list)
 	}
 }
@@ -222,7 +224,8 @@ func (s Suite) base(t *testing.T) {
 
 func (s Suite) missing(t *testing.T) {
 	st := s.store(t)
-	for _, ref := range []string{"localhost:1/evalrun-test/nothing:0", "sha256:" + strings.Repeat("0", 64), "UPPER case", ""} {
+	for _, ref := range []string{"localhost:1/evalrun-test/nothing:0", "sha256:" + strings.Repeat("0", 64),
+		"UPPER case", ""} {
 		_, err := st.Prepare(t.Context(), sandbox.Image{Ref: ref})
 		if !errors.As(err, new(*sandbox.Error)) || !strings.Contains(err.Error(), ref) {
 			t.Errorf("%q: %v", ref, err)

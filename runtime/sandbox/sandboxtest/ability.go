@@ -144,7 +144,8 @@ var abilityTests = []test{
 		if st.Pids != nil && *st.Pids != 2 {
 			t.Errorf("%d processes, want the 2 that stayed", *st.Pids)
 		}
-		for what, n := range map[string]*int64{"Memory": st.Memory, "MaxMemory": st.MaxMemory, "Disk": st.Disk, "OOMKills": st.OOMKills} {
+		for what, n := range map[string]*int64{"Memory": st.Memory, "MaxMemory": st.MaxMemory, "Disk": st.Disk,
+			"OOMKills": st.OOMKills} {
 			if n != nil && *n < 0 {
 				t.Errorf("%s is %d", what, *n)
 			}

@@ -38,7 +38,8 @@ var execTests = []test{
 			t.Errorf("ended itself: got %+v, want code -1 and SIGTERM", r.Exit)
 		}
 		// That it has closed its outputs does not mean that it has ended.
-		if r := m.run("hush", ",", "sleep", "300ms", ",", "write", "/tmp/hushed", "x", ",", "exit", "5"); r.Code != 5 || r.Wall < 250*time.Millisecond {
+		if r := m.run("hush", ",", "sleep", "300ms", ",", "write", "/tmp/hushed", "x", ",", "exit", "5"); r.Code != 5 ||
+			r.Wall < 250*time.Millisecond {
 			t.Errorf("without outputs: got %+v", r.Exit)
 		}
 		if got := m.ok("echo", "still", "here"); got != "still here\n" {
@@ -69,7 +70,8 @@ var execTests = []test{
 	}},
 	{name: "exec/args", run: func(t *testing.T, b *box) {
 		m := b.open()
-		args := []string{"echo", "a b", "", "$HOME", "*", "'", `"`, "\\", "a\nb", "ü", "\xff\xfe", "-n", strings.Repeat("x", 100<<10)}
+		args := []string{"echo", "a b", "", "$HOME", "*", "'", `"`, "\\", "a\nb", "ü", "\xff\xfe", "-n",
+			strings.Repeat("x", 100<<10)}
 		if got, want := m.ok(args...), strings.Join(args[1:], " ")+"\n"; got != want {
 			t.Errorf("got %s, want %s", short(got), short(want))
 		}
@@ -155,7 +157,8 @@ var execTests = []test{
 		if got := m.ok("cat", "/data/d/f"); got != "for all" {
 			t.Errorf("the user reads %q", got)
 		}
-		m.ok("mkdir", "/tmp/mine", ",", "write", "/tmp/mine/f", "private", ",", "chmod", "/tmp/mine/f", "0", ",", "chmod", "/tmp/mine", "448")
+		m.ok("mkdir", "/tmp/mine", ",", "write", "/tmp/mine/f", "private", ",", "chmod", "/tmp/mine/f", "0", ",",
+			"chmod", "/tmp/mine", "448")
 		if f := b.get(m, "/tmp/mine"); f["mine/f"].Data != "private" {
 			t.Errorf("Get of the user's files: %v", f)
 		}
@@ -171,7 +174,8 @@ var execTests = []test{
 			"environment": m.ok("env"),
 			"open files":  m.ok("fds"),
 		}
-		for _, name := range []string{"/proc/self/environ", "/proc/1/environ", "/proc/1/cmdline", "/proc/self/mountinfo", "/proc/self/cgroup"} {
+		for _, name := range []string{"/proc/self/environ", "/proc/1/environ", "/proc/1/cmdline",
+			"/proc/self/mountinfo", "/proc/self/cgroup"} {
 			seen[name] = m.run("cat", name).Out // that it cannot be read is fine
 		}
 		for where, text := range seen {
@@ -280,7 +284,8 @@ var execTests = []test{
 		ctx, cancel := context.WithCancelCause(b.ctx())
 		done := make(chan error, 1)
 		go func() {
-			_, err := m.Exec(ctx, m.command("start", "setsid", "keep", "/tmp/a", "ignore", ",", "ignore", ",", "hold", "/tmp/main"))
+			_, err := m.Exec(ctx, m.command("start", "setsid", "keep", "/tmp/a", "ignore", ",", "ignore", ",", "hold",
+				"/tmp/main"))
 			done <- err
 		}()
 		m.waitHeld("/tmp/main")

@@ -19,7 +19,8 @@ import (
 )
 
 // hostile names, all of them valid for Linux and for fs.FS.
-var hostile = []string{"-rf", " lead", "trail ", "a\nb", "a\tb", "'q'", `"d"`, "$HOME", "*", "`id`", "ü\u202e", "a\\b", ".hidden", "...", "..x",
+var hostile = []string{"-rf", " lead", "trail ", "a\nb", "a\tb", "'q'", `"d"`, "$HOME", "*", "`id`", "ü\u202e", "a\\b",
+	".hidden", "...", "..x",
 	strings.Repeat("n", 255), "deep/" + strings.Repeat("d/", 60) + "file"}
 
 var fileTests = []test{
@@ -71,7 +72,8 @@ var fileTests = []test{
 		if got := m.ok("cat", "/data/in/bin/up"); got != "hello\n" {
 			t.Errorf("through a link: %q", got)
 		}
-		if got := m.ok("stat", "/data/in/out", "/data/in/bin/prog"); got != "Lrwxrwxrwx 0 ../../../../etc/passwd\n-rwxr-xr-x 3 \n" {
+		if got := m.ok("stat", "/data/in/out",
+			"/data/in/bin/prog"); got != "Lrwxrwxrwx 0 ../../../../etc/passwd\n-rwxr-xr-x 3 \n" {
 			t.Errorf("stat: %q", got)
 		}
 
@@ -162,7 +164,8 @@ var fileTests = []test{
 				t.Fatalf("Put: %v", err)
 			}
 		}
-		put(fstest.MapFS{"a": {Data: []byte("long content"), Mode: 0o755}, "b": {Data: []byte("b"), Mode: 0o644}, "d/x": {Data: []byte("x"), Mode: 0o644}})
+		put(fstest.MapFS{"a": {Data: []byte("long content"), Mode: 0o755}, "b": {Data: []byte("b"), Mode: 0o644},
+			"d/x": {Data: []byte("x"), Mode: 0o644}})
 		put(fstest.MapFS{"a": {Data: []byte("new"), Mode: 0o600}, "d/y": {Data: []byte("y"), Mode: 0o644}})
 		got := b.get(m, "/data")
 		if f := got["data/a"]; f.Data != "new" || f.Mode.Perm() != 0o600 {
@@ -193,14 +196,17 @@ var fileTests = []test{
 		// The agent prepares links where the grader's files will go. None is followed.
 		m := b.open()
 		m.ok("mkdir", "/tests", ",", "mkdir", "/target", ",", "write", "/target/victim", "before")
-		m.ok("symlink", "/target", "/tests/dir", ",", "symlink", "/target/victim", "/tests/file", ",", "symlink", "../target/new", "/tests/new")
-		err := m.Put(b.ctx(), "/tests", fstest.MapFS{"file": {Data: []byte("graded"), Mode: 0o644}, "new": {Data: []byte("graded"), Mode: 0o644}})
+		m.ok("symlink", "/target", "/tests/dir", ",", "symlink", "/target/victim", "/tests/file", ",", "symlink",
+			"../target/new", "/tests/new")
+		err := m.Put(b.ctx(), "/tests", fstest.MapFS{"file": {Data: []byte("graded"), Mode: 0o644},
+			"new": {Data: []byte("graded"), Mode: 0o644}})
 		if err == nil { // refusing is fine too; writing through is not
 			if got := m.ok("stat", "/tests/file", "/tests/new"); strings.Contains(got, "L") {
 				t.Errorf("the links are still there: %q", got)
 			}
 		}
-		if err := m.Put(b.ctx(), "/tests", fstest.MapFS{"dir/planted": {Data: []byte("graded"), Mode: 0o644}}); err == nil {
+		if err := m.Put(b.ctx(), "/tests",
+			fstest.MapFS{"dir/planted": {Data: []byte("graded"), Mode: 0o644}}); err == nil {
 			if got := m.ok("cat", "/tests/dir/planted"); got != "graded" {
 				t.Errorf("no error, but the file holds %q", got)
 			}
@@ -229,7 +235,8 @@ var fileTests = []test{
 	}},
 	{name: "files/refused", run: func(t *testing.T, b *box) {
 		m := b.open()
-		for _, mode := range []fs.FileMode{fs.ModeDevice | 0o666, fs.ModeDevice | fs.ModeCharDevice | 0o666, fs.ModeNamedPipe | 0o666, fs.ModeSocket | 0o666} {
+		for _, mode := range []fs.FileMode{fs.ModeDevice | 0o666, fs.ModeDevice | fs.ModeCharDevice | 0o666,
+			fs.ModeNamedPipe | 0o666, fs.ModeSocket | 0o666} {
 			src := fstest.MapFS{"ok": {Data: []byte("x"), Mode: 0o644}, "special": {Mode: mode}}
 			if err := m.Put(b.ctx(), "/refused", src); err == nil {
 				t.Errorf("Put of %v: no error", mode)
@@ -291,7 +298,8 @@ var fileTests = []test{
 		cause := errors.New("no longer wanted")
 		ctx, cancel := context.WithCancelCause(b.ctx())
 		cancel(cause)
-		wantIs(t, "Put with an ended context", m.Put(ctx, "/x", fstest.MapFS{"f": {Data: []byte("x"), Mode: 0o644}}), cause)
+		wantIs(t, "Put with an ended context", m.Put(ctx, "/x", fstest.MapFS{"f": {Data: []byte("x"), Mode: 0o644}}),
+			cause)
 		r, err := m.Get(ctx, "/tmp")
 		if err == nil {
 			r.Close()
@@ -382,7 +390,8 @@ func (b *box) get(m machine, name string) map[string]got {
 			b.t.Fatalf("Get %s: archive/tar: %v", short(name), err)
 		}
 		// Names are bytes, which fs.ValidPath is not content with.
-		if clean := path.Clean(h.Name); !fs.ValidPath(strings.ToValidUTF8(clean, "?")) || clean != path.Base(name) && !strings.HasPrefix(clean, path.Base(name)+"/") {
+		if clean := path.Clean(h.Name); !fs.ValidPath(strings.ToValidUTF8(clean, "?")) || clean != path.Base(name) &&
+			!strings.HasPrefix(clean, path.Base(name)+"/") {
 			b.t.Errorf("Get %s: an entry is called %q, want it below %q", short(name), h.Name, path.Base(name))
 		}
 	}

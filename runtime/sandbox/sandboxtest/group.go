@@ -31,7 +31,8 @@ func helper(args ...string) []string { return append([]string{inImage}, args...)
 
 // check is a health check by the helper.
 func check(args ...string) *sandbox.Health {
-	return &sandbox.Health{Test: append([]string{"CMD"}, helper(args...)...), Interval: 50 * time.Millisecond, Timeout: patience, Retries: 1000}
+	return &sandbox.Health{Test: append([]string{"CMD"}, helper(args...)...), Interval: 50 * time.Millisecond,
+		Timeout: patience, Retries: 1000}
 }
 
 // with makes a copy of the spec that runs the helper as its ENTRYPOINT.
@@ -65,7 +66,8 @@ func (m machine) service(name string) machine {
 
 var groupTests = []test{
 	{name: "entrypoint/runs", need: services, run: func(t *testing.T, b *box) {
-		spec := with(b.helped(), "echo", "begun", ",", "env", ",", "id", ",", "cwd", ",", "lock", "/tmp/entry", ",", "listen", "4330")
+		spec := with(b.helped(), "echo", "begun", ",", "env", ",", "id", ",", "cwd", ",", "lock", "/tmp/entry", ",",
+			"listen", "4330")
 		spec.Env = map[string]string{"FROM_SPEC": "spec"}
 		spec.User, spec.Dir = "1234:2345", "/tmp"
 		spec.Health = check("dial", "4330", "hello")
@@ -113,14 +115,17 @@ var groupTests = []test{
 	}},
 	{name: "entrypoint/logs", need: services, run: func(t *testing.T, b *box) {
 		// Much output is neither lost at its ends nor kept whole.
-		spec := with(b.helped(), "echo", "the beginning", ",", "spam", "8000000", ",", "echo", "the end", ",", "listen", "4330")
+		spec := with(b.helped(), "echo", "the beginning", ",", "spam", "8000000", ",", "echo", "the end", ",", "listen",
+			"4330")
 		spec.Health = check("dial", "4330", "x")
 		m := b.openSpec(spec)
 		var got string
-		for deadline := time.Now().Add(patience); !strings.HasSuffix(got, "the end\nlistening\n") && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		for deadline := time.Now().Add(patience); !strings.HasSuffix(got, "the end\nlistening\n") &&
+			time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 			got = b.logs(m.Sandbox)
 		}
-		if !strings.HasPrefix(got, "the beginning\n") || !strings.HasSuffix(got, "the end\nlistening\n") || len(got) > 4<<20 {
+		if !strings.HasPrefix(got, "the beginning\n") || !strings.HasSuffix(got, "the end\nlistening\n") ||
+			len(got) > 4<<20 {
 			t.Errorf("got %s", short(got))
 		}
 	}},
@@ -208,7 +213,8 @@ var groupTests = []test{
 		spec := with(b.helped(), "append", "/shared/order", "main ", ",", "listen", "4333")
 		spec.Volumes = []sandbox.Volume{{Name: "v", Path: "/shared"}}
 		spec.Health = check("dial", "4333", "x")
-		one := b.side("sleep", "300ms", ",", "append", "/shared/order", "one ", ",", "lock", "/tmp/ready", ",", "sleep", "1000h")
+		one := b.side("sleep", "300ms", ",", "append", "/shared/order", "one ", ",", "lock", "/tmp/ready", ",", "sleep",
+			"1000h")
 		two := b.side("append", "/shared/order", "two ", ",", "lock", "/tmp/ready", ",", "sleep", "1000h")
 		one.Volumes, two.Volumes = spec.Volumes, spec.Volumes
 		one.Health, two.Health = check("held", "/tmp/ready"), check("held", "/tmp/ready")

@@ -20,7 +20,8 @@ var killTests = []test{
 		// orphans, the deaf.
 		var args []string
 		for _, how := range families {
-			args = append(args, "start", how, "keep", "/tmp/"+how, ",", "start", how, "drop", "/tmp/deaf-"+how, "ignore", ",", "start", how, "drop", "/tmp/headless-"+how, "behead", ",")
+			args = append(args, "start", how, "keep", "/tmp/"+how, ",", "start", how, "drop", "/tmp/deaf-"+how,
+				"ignore", ",", "start", how, "drop", "/tmp/headless-"+how, "behead", ",")
 		}
 		args = append(args, "echo", "ready", ",", "ignore", ",", "hold", "/tmp/main")
 		c := m.command(args...)
@@ -58,7 +59,8 @@ var killTests = []test{
 		// A time-out kills its command's tree, and nobody else's.
 		m := b.open()
 		m.start("double", "drop", "/tmp/service")
-		c := m.command("start", "setsid", "keep", "/tmp/mine", ",", "start", "double", "drop", "/tmp/headless", "behead", ",", "hold", "/tmp/main")
+		c := m.command("start", "setsid", "keep", "/tmp/mine", ",", "start", "double", "drop", "/tmp/headless",
+			"behead", ",", "hold", "/tmp/main")
 		c.Timeout = time.Second
 		if r := m.exec(c); !r.TimedOut {
 			t.Errorf("got %+v", r.Exit)

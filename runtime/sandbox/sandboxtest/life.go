@@ -113,7 +113,8 @@ var lifeTests = []test{
 		// Canceled before or at any moment during Create: an error or a sandbox, and nothing beside
 		// it.
 		cause := errors.New("no longer wanted")
-		for _, after := range []time.Duration{-1, 0, 100 * time.Microsecond, time.Millisecond, 5 * time.Millisecond, 20 * time.Millisecond} {
+		for _, after := range []time.Duration{-1, 0, 100 * time.Microsecond, time.Millisecond, 5 * time.Millisecond,
+			20 * time.Millisecond} {
 			ctx, cancel := context.WithCancelCause(b.ctx())
 			if after < 0 {
 				cancel(cause)
@@ -175,7 +176,8 @@ var lifeTests = []test{
 				}
 				defer sb.Close()
 				ids[i] = sb.ID()
-				if r, err := sb.Exec(b.ctx(), sandbox.Command{Args: []string{"/no/such"}}); err != nil || r.Code != 127 {
+				if r, err := sb.Exec(b.ctx(), sandbox.Command{Args: []string{"/no/such"}}); err != nil ||
+					r.Code != 127 {
 					t.Errorf("Exec: %+v, %v", r, err)
 				}
 				if err := sb.Close(); err != nil {

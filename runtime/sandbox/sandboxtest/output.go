@@ -77,7 +77,8 @@ var outputTests = []test{
 	}},
 	{name: "output/limit", run: func(t *testing.T, b *box) {
 		m := b.open()
-		for _, tt := range []struct{ limit, n int64 }{{1000, 999}, {1000, 1000}, {1000, 1001}, {1000, 500}, {1001, 100000}, {65536, 8 << 20}, {2, 3}} {
+		for _, tt := range []struct{ limit, n int64 }{{1000, 999}, {1000, 1000}, {1000, 1001}, {1000, 500},
+			{1001, 100000}, {65536, 8 << 20}, {2, 3}} {
 			c := m.command("spam", fmt.Sprint(tt.n), ",", "spam", "-err", "10")
 			c.Limit = tt.limit
 			r := m.exec(c)
@@ -177,7 +178,8 @@ var outputTests = []test{
 			}
 		}
 		// This one prints 4 MiB, far more than a pipe holds, when nobody listens any more.
-		m.start("setsid", "keep", "/tmp/printing", "sleep", "100ms", ";", "spam", "4194304", ";", "lock", "/tmp/survived")
+		m.start("setsid", "keep", "/tmp/printing", "sleep", "100ms", ";", "spam", "4194304", ";", "lock",
+			"/tmp/survived")
 		m.waitHeld("/tmp/survived")
 	}},
 }

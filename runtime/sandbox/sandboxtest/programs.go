@@ -21,7 +21,8 @@ func program(t *testing.T, name string) []byte {
 	file := filepath.Join(os.Getenv("EVALRUN_TEST_PROGRAMS"), name)
 	if os.Getenv("EVALRUN_TEST_PROGRAMS") == "" {
 		file = filepath.Join(t.TempDir(), name)
-		cmd := exec.Command("go", append([]string{"build", "-buildvcs=false", "-trimpath", "-o", file}, programs[name]...)...)
+		cmd := exec.Command("go", append([]string{"build", "-buildvcs=false", "-trimpath", "-o", file},
+			programs[name]...)...)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOOS=linux")
 		if text, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("building %s: %v\n%s", name, err, text)

@@ -153,8 +153,9 @@ func (b *soup) finish(id tagID) {
 // (HTMLTreeBuilder.DEFAULT_CDATA_LIST_ATTRIBUTES)
 var lists = map[string][]string{
 	"class": nil, "accesskey": nil, "dropzone": nil,
-	"rel": {"a", "link", "area"}, "rev": {"a", "link"}, "headers": {"td", "th"}, "accept-charset": {"form"}, "archive": {"object"},
-	"sizes": {"icon"}, "sandbox": {"iframe"}, "for": {"output"},
+	"rel": {"a", "link", "area"}, "rev": {"a", "link"}, "headers": {"td", "th"}, "accept-charset": {"form"},
+	"archive": {"object"},
+	"sizes":   {"icon"}, "sandbox": {"iframe"}, "for": {"output"},
 }
 
 // charset is the encoding that a meta element declares. (ContentMetaAttributeValue)

@@ -234,7 +234,8 @@ func isXMLNameMore(r rune) bool { return unicode.Is(more, r) }
 
 // isXML tells characters that XML may have (xmlIsChar) from others.
 func isXML(r rune) bool {
-	return r >= 0x20 && r <= 0xd7ff || r == '\t' || r == '\n' || r == '\r' || r >= 0xe000 && r <= 0xfffd || r >= 0x10000 && r <= 0x10ffff
+	return r >= 0x20 && r <= 0xd7ff || r == '\t' || r == '\n' || r == '\r' || r >= 0xe000 && r <= 0xfffd ||
+		r >= 0x10000 && r <= 0x10ffff
 }
 
 // isChar is isXML of the first character of a text; NUL is read as a space where this is asked.

@@ -114,7 +114,8 @@ func New(o Options) *Reporter {
 		}
 		r.bar = progressbar.NewOptions(o.Total,
 			progressbar.OptionSetWriter(o.W), progressbar.OptionSetWidth(r.wide), progressbar.OptionShowCount(),
-			progressbar.OptionSetPredictTime(false), progressbar.OptionSetElapsedTime(false), progressbar.OptionEnableColorCodes(o.Color),
+			progressbar.OptionSetPredictTime(false), progressbar.OptionSetElapsedTime(false),
+			progressbar.OptionEnableColorCodes(o.Color),
 			progressbar.OptionSetRenderBlankState(true), progressbar.OptionSpinnerType(14))
 	}
 	go r.run()
@@ -168,7 +169,8 @@ func (r *Reporter) Observe(p harness.Progress) {
 		} else if v.Usage.Calls > 0 {
 			c.unknown = true
 		}
-		if v.Error != nil && failing[v.Status] && !r.told[string(v.Status)+v.Error.Class] { // once of each kind: the reason is worth more than the count
+		// once of each kind: the reason is worth more than the count
+		if v.Error != nil && failing[v.Status] && !r.told[string(v.Status)+v.Error.Class] {
 			r.told[string(v.Status)+v.Error.Class] = true
 			again := ""
 			switch {
@@ -400,7 +402,8 @@ func (r *Reporter) line(c counts, count bool) string {
 		if r.Total > 0 {
 			share = fmt.Sprintf(" (%d %%)", c.done*100/r.Total)
 		}
-		parts = append(parts, fmt.Sprintf("%s  %d of %d %s%s", time.Now().Format("15:04:05"), c.done, r.Total, r.What, share))
+		parts = append(parts, fmt.Sprintf("%s  %d of %d %s%s", time.Now().Format("15:04:05"), c.done, r.Total, r.What,
+			share))
 	}
 	parts = append(parts, fmt.Sprintf("%d running", c.running))
 	if c.scored > 0 {
@@ -447,7 +450,8 @@ func (r *Reporter) line(c counts, count bool) string {
 }
 
 func (r *Reporter) object(c counts) map[string]any {
-	o := map[string]any{"type": "progress", "time": time.Now().UTC().Format(time.RFC3339), "done": c.done, "total": r.Total, "running": c.running,
+	o := map[string]any{"type": "progress", "time": time.Now().UTC().Format(time.RFC3339), "done": c.done,
+		"total": r.Total, "running": c.running,
 		"scored": c.scored, "retries": c.retries, "failed": c.failed, "per_second": c.rate}
 	if c.scored > 0 {
 		o["mean"] = c.sum / float64(c.scored)

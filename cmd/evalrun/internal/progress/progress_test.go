@@ -41,7 +41,9 @@ func (b *buffer) String() string {
 }
 
 func scored(reward, cost float64) harness.Progress {
-	return harness.Progress{Kind: "verdict", Verdict: &record.Verdict{Final: true, Status: record.Scored, Reward: &reward, Usage: record.Usage{Calls: 1, Cost: &cost}}}
+	return harness.Progress{Kind: "verdict",
+		Verdict: &record.Verdict{Final: true, Status: record.Scored, Reward: &reward,
+			Usage: record.Usage{Calls: 1, Cost: &cost}}}
 }
 
 func failed(s record.Status, final bool) harness.Progress {
@@ -64,7 +66,9 @@ func TestPlain(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if got := buf.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "101 of 1000 trials (10 %)  1 running  mean 1.000  ") || !strings.Contains(got, "$0.25  ETA ") {
+		if got := buf.String(); strings.Count(got, "\n") != 1 ||
+			!strings.Contains(got, "101 of 1000 trials (10 %)  1 running  mean 1.000  ") ||
+			!strings.Contains(got, "$0.25  ETA ") {
 			t.Errorf("after 11 s: %q", got)
 		}
 		buf.Reset()
@@ -75,13 +79,15 @@ func TestPlain(t *testing.T) {
 		r.Observe(failed(record.Provider, false))
 		time.Sleep(1500 * time.Millisecond)
 		synctest.Wait()
-		if got := buf.String(); !strings.Contains(got, "150 of 1000 trials (15 %)  0 running  mean 1.000  infra 49  retried 1  ") {
+		if got := buf.String(); !strings.Contains(got,
+			"150 of 1000 trials (15 %)  0 running  mean 1.000  infra 49  retried 1  ") {
 			t.Errorf("at 15 %%: %q", got)
 		}
 		buf.Reset()
 		r.Say("hello\x1b[31m\nthere")
 		r.Close()
-		if got := buf.String(); !strings.HasPrefix(got, "hello[31m there\n") || strings.Count(got, "\n") != 1 { // the last line has not changed
+		// the last line has not changed
+		if got := buf.String(); !strings.HasPrefix(got, "hello[31m there\n") || strings.Count(got, "\n") != 1 {
 			t.Errorf("at the end: %q", got)
 		}
 	})
@@ -101,7 +107,8 @@ func TestJSON(t *testing.T) {
 				Mean        float64
 				CostUSD     float64 `json:"cost_usd"`
 			}
-			if err := json.Unmarshal([]byte(line), &o); err != nil || o.Type != "progress" || o.Done != 1 || o.Total != 2 || o.Mean != 0.5 || o.CostUSD != 1 {
+			if err := json.Unmarshal([]byte(line), &o); err != nil || o.Type != "progress" || o.Done != 1 ||
+				o.Total != 2 || o.Mean != 0.5 || o.CostUSD != 1 {
 				t.Errorf("%s: %+v, %v", line, o, err)
 			}
 		}
@@ -121,7 +128,8 @@ func TestNoneAndBar(t *testing.T) {
 	r.Observe(scored(1, 0))
 	r.Say("a note")
 	r.Close()
-	if got := buf.String(); !strings.Contains(got, "a note\n") || !strings.Contains(got, "1/4") || !strings.Contains(got, "mean 1.000") {
+	if got := buf.String(); !strings.Contains(got, "a note\n") || !strings.Contains(got, "1/4") ||
+		!strings.Contains(got, "mean 1.000") {
 		t.Errorf("bar wrote %q", got)
 	}
 }
@@ -141,7 +149,8 @@ func TestMaking(t *testing.T) {
 		r.Making("a", "building image for a\x1b[2J: step 1/7")
 		r.Making("b", strings.Repeat("b", 500))
 		r.Making("a", "building image for a\x1b[2J: step 2/7")
-		if got := line(); !strings.HasSuffix(got, "0 of 9 images (0 %)  1 running  building image for a[2J: step 2/7 (and 1 more)") {
+		if got := line(); !strings.HasSuffix(got,
+			"0 of 9 images (0 %)  1 running  building image for a[2J: step 2/7 (and 1 more)") {
 			t.Errorf("two at once: %q", got)
 		}
 		r.Making("a", "")
@@ -149,7 +158,8 @@ func TestMaking(t *testing.T) {
 		if n := r.Made(false); n != 1 {
 			t.Errorf("%d are through", n)
 		}
-		if got := line(); !strings.Contains(got, "  0 running  failed 1  ") || !strings.HasSuffix(got, "  "+strings.Repeat("b", 71)+"…") {
+		if got := line(); !strings.Contains(got, "  0 running  failed 1  ") ||
+			!strings.HasSuffix(got, "  "+strings.Repeat("b", 71)+"…") {
 			t.Errorf("a long one: %q", got)
 		}
 		r.Making("b", "")
@@ -189,14 +199,17 @@ func TestWaiting(t *testing.T) {
 			r.Observe(open)
 			time.Sleep(11 * time.Second)
 			synctest.Wait()
-			if got := buf.String(); !strings.Contains(got, "openai/m throttles:[2J 3 calls wait") || !strings.Contains(got, "left open 1") && !strings.Contains(got, `"open":1`) || strings.Contains(got, "retried") {
+			if got := buf.String(); !strings.Contains(got, "openai/m throttles:[2J 3 calls wait") ||
+				!strings.Contains(got, "left open 1") && !strings.Contains(got, `"open":1`) ||
+				strings.Contains(got, "retried") {
 				t.Errorf("%s", got)
 			}
 			why.Store("")
 			buf.Reset()
 			time.Sleep(11 * time.Second)
 			synctest.Wait()
-			if got := buf.String(); got == "" || strings.Contains(got, "throttles") || strings.Contains(got, "waiting") {
+			if got := buf.String(); got == "" || strings.Contains(got, "throttles") ||
+				strings.Contains(got, "waiting") {
 				t.Errorf("nothing waits: %s", got)
 			}
 			r.Close()

@@ -30,7 +30,8 @@ func TestRateIsOfLate(t *testing.T) {
 		}
 		r.Close()
 		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-		if last := lines[len(lines)-1]; !strings.Contains(last, `"eta_seconds":40,`) || !strings.Contains(last, `"per_second":0.5,`) {
+		if last := lines[len(lines)-1]; !strings.Contains(last, `"eta_seconds":40,`) ||
+			!strings.Contains(last, `"per_second":0.5,`) {
 			t.Errorf("%s; want 40 s for 20 trials of 2 s", last)
 		}
 	})

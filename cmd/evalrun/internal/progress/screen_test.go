@@ -68,11 +68,13 @@ func TestNarrow(t *testing.T) {
 				time.Sleep(250 * time.Millisecond)
 				synctest.Wait()
 				if got := s.text(); len(got) != 1 {
-					t.Errorf("%d columns: %d lines after %d drawings:\n%s", columns, len(got), i+1, strings.Join(got, "\n"))
+					t.Errorf("%d columns: %d lines after %d drawings:\n%s", columns, len(got), i+1,
+						strings.Join(got, "\n"))
 					break
 				}
 			}
-			if got := strings.Join(s.text(), "\n"); !strings.Contains(got, "run") || !strings.Contains(got, fmt.Sprintf("/%d)", r.Total)) {
+			if got := strings.Join(s.text(), "\n"); !strings.Contains(got, "run") ||
+				!strings.Contains(got, fmt.Sprintf("/%d)", r.Total)) {
 				t.Errorf("%d columns: %q", columns, got)
 			}
 			r.Close()

@@ -68,7 +68,8 @@ func (x *Index) hash(id string) uint64 { return maphash.String(x.seed, id) }
 // spent of a decided trial).
 func (x *Index) Admit(e *record.Entry) (*Attempt, error) {
 	if e.Kind == "" || e.Trial == "" || e.Attempt < 0 {
-		return nil, fmt.Errorf("journal: an entry needs a kind and a trial (kind %q, trial %q, attempt %d)", e.Kind, e.Trial, e.Attempt)
+		return nil, fmt.Errorf("journal: an entry needs a kind and a trial (kind %q, trial %q, attempt %d)", e.Kind,
+			e.Trial, e.Attempt)
 	}
 	t := x.Open[e.Trial]
 	if e.Kind == record.KindAmend || e.Kind == record.KindSpent && t == nil {
@@ -179,7 +180,8 @@ func refuse(err error, e *record.Entry, why string) error {
 	if why != "" {
 		why = " (" + why + ")"
 	}
-	return fmt.Errorf("journal: %s of trial %s, attempt %d, fence %d%s: %w", e.Kind, e.Trial, e.Attempt, e.Fence, why, err)
+	return fmt.Errorf("journal: %s of trial %s, attempt %d, fence %d%s: %w", e.Kind, e.Trial, e.Attempt, e.Fence, why,
+		err)
 }
 
 // A Loc is where a line begins: a segment of events (0 is control.jsonl) and an offset in it.
@@ -197,7 +199,8 @@ const MaxData = 64 << 20
 // Complete sets what the journal sets, but for the number.
 func Complete(e *record.Entry) error {
 	if len(e.Data) > MaxData {
-		return fmt.Errorf("journal: %s of trial %s has %d bytes of data, more than %d: put it in as a blob", e.Kind, e.Trial, len(e.Data), MaxData)
+		return fmt.Errorf("journal: %s of trial %s has %d bytes of data, more than %d: put it in as a blob", e.Kind,
+			e.Trial, len(e.Data), MaxData)
 	}
 	e.V = record.Version
 	if e.Time.IsZero() {
@@ -214,7 +217,8 @@ func Complete(e *record.Entry) error {
 // large.
 func IsControl(kind string) bool {
 	switch kind {
-	case record.KindAttempt, record.KindStage, record.KindEvidence, record.KindResult, record.KindVerdict, record.KindAmend, record.KindSpent:
+	case record.KindAttempt, record.KindStage, record.KindEvidence, record.KindResult, record.KindVerdict,
+		record.KindAmend, record.KindSpent:
 		return true
 	}
 	return false

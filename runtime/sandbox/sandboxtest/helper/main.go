@@ -86,11 +86,13 @@ func (linux) Fds() []string {
 		to, err := os.Readlink(filepath.Join("/proc/self/fd", e.Name()))
 		// The runtime's own poller and the folder that is being read are not ours to complain
 		// about.
-		if n <= 2 || err != nil || to == "anon_inode:[eventpoll]" || to == "anon_inode:[eventfd]" || filepath.Base(to) == "fd" {
+		if n <= 2 || err != nil || to == "anon_inode:[eventpoll]" || to == "anon_inode:[eventfd]" ||
+			filepath.Base(to) == "fd" {
 			continue
 		}
 		// The runtime's files are close-on-exec; what came in from outside is not.
-		if flags, _, e := syscall.Syscall(syscall.SYS_FCNTL, uintptr(n), syscall.F_GETFD, 0); e != 0 || flags&syscall.FD_CLOEXEC != 0 {
+		if flags, _, e := syscall.Syscall(syscall.SYS_FCNTL, uintptr(n), syscall.F_GETFD, 0); e != 0 ||
+			flags&syscall.FD_CLOEXEC != 0 {
 			continue
 		}
 		fds = append(fds, fmt.Sprintf("%d %s", n, to))

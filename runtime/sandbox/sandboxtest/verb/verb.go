@@ -231,7 +231,9 @@ func run(w World, args []string) (code int, ended bool) {
 		case !held:
 			return NotHeld, true
 		}
-	case "start": // HOW keep|drop FILE [VERB…]: a process that holds FILE, then does the verbs (";" between them), then stays;
+		// HOW keep|drop FILE [VERB…]: a process that holds FILE, then does the verbs (";" between
+		// them), then stays;
+	case "start":
 		// returns when FILE is held
 		child := []string{"lock", arg(2), ","}
 		for _, a := range args[min(3, len(args)):] {
