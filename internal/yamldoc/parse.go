@@ -457,7 +457,7 @@ func (p *jsonParser) value(out *Node, depth int) {
 			}
 			p.value(v, depth+1)
 		}
-		p.dec.Token()
+		_, _ = p.dec.Token() // the text is known to be JSON
 	}
 	out.raw = bytes.TrimSpace(p.data[begin:p.dec.InputOffset()])
 }
