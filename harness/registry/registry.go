@@ -5,6 +5,7 @@
 package registry
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
@@ -65,32 +66,44 @@ func find[T any](list []T, is func(*T) bool) *T {
 // write it.
 var plain = regexp.MustCompile(`^[a-z0-9_-]+$`)
 
-// Check reports what is wrong with the names in a registry: one that is empty, has other characters
-// than a-z, 0-9, "-" and "_", or is there twice.
+// Check reports what is wrong with a registry: a name that is empty, has other characters than a-z,
+// 0-9, "-" and "_", or is there twice; a kind without Open.
 func (r *Registry) Check() error {
-	c := r.Config()
-	for _, list := range []struct {
-		what  string
-		kinds []config.Kind
-	}{{"benchmark", c.Benchmarks}, {"agent", c.Agents}, {"model", c.Vendors}, {"sandbox", c.Drivers},
-		{"exporter", c.Exporters}} {
-		seen := map[string]bool{}
-		for _, k := range list.kinds {
-			switch {
-			case k.Name == "":
-				return fmt.Errorf("registry: a kind of %s has no name", list.what)
-			case !plain.MatchString(k.Name):
-				return fmt.Errorf("registry: the name %q of a %s has a character other than a-z, 0-9, \"-\" and \"_\"",
-					k.Name, list.what)
-			case seen[k.Name]:
-				return fmt.Errorf("registry: two kinds of %s are called %q", list.what, k.Name)
-			case list.what == "sandbox" && k.Name == "auto":
-				return errors.New(`registry: the sandbox name "auto" is reserved`)
-			}
-			seen[k.Name] = true
+	seen := map[string]bool{}
+	check := func(what, name string, opens bool) error {
+		switch {
+		case name == "":
+			return fmt.Errorf("registry: a kind of %s has no name", what)
+		case !plain.MatchString(name):
+			return fmt.Errorf("registry: the name %q of a %s has a character other than a-z, 0-9, \"-\" and \"_\"",
+				name, what)
+		case seen[what+" "+name]:
+			return fmt.Errorf("registry: two kinds of %s are called %q", what, name)
+		case what == "sandbox" && name == "auto":
+			return errors.New(`registry: the sandbox name "auto" is reserved`)
+		case !opens:
+			return fmt.Errorf("registry: the %s %q has no function Open", what, name)
 		}
+		seen[what+" "+name] = true
+		return nil
 	}
-	return nil
+	var errs []error
+	for _, k := range r.Benchmarks {
+		errs = append(errs, check("benchmark", k.Name, k.Open != nil))
+	}
+	for _, k := range r.Agents {
+		errs = append(errs, check("agent", k.Name, k.Open != nil))
+	}
+	for _, k := range r.Models {
+		errs = append(errs, check("model", k.Name, k.Open != nil))
+	}
+	for _, k := range r.Sandboxes {
+		errs = append(errs, check("sandbox", k.Name, k.Open != nil))
+	}
+	for _, k := range r.Exporters {
+		errs = append(errs, check("exporter", k.Name, k.Open != nil))
+	}
+	return cmp.Or(errs...)
 }
 
 // Config is what a configuration has to know of the kinds.

@@ -21,24 +21,31 @@ type options struct {
 }
 
 // kinds has one kind of each sort, with every field that configurations see.
+func openAgent(agent.Setup) (agent.Maker, error) { return nil, nil }
+
 func kinds() *Registry {
 	return &Registry{
 		Benchmarks: []benchmarks.Kind{{Name: "quiz", Doc: "questions", Arg: "FILE", IsPath: true, Options: options{},
 			Paths: []string{"answers"},
-			Check: func(string, json.RawMessage) error { return errors.New("benchmark check") }}},
+			Check: func(string, json.RawMessage) error { return errors.New("benchmark check") },
+			Open:  func(benchmarks.Setup) (benchmarks.Benchmark, error) { return nil, nil }}},
 		Agents: []agent.Kind{
 			{Name: "quiz", Doc: "an agent may be called like a benchmark", Arg: "WORD", Optional: true,
 				Options: &options{}, Paths: []string{"script"},
 				Model: true, NeedsModel: true, Prompt: true,
 				Check:  func(string, json.RawMessage) error { return errors.New("agent check") },
-				Define: func(arg string, _ json.RawMessage) (any, error) { return "defined by " + arg, nil }},
-			{Name: "idle"},
+				Define: func(arg string, _ json.RawMessage) (any, error) { return "defined by " + arg, nil },
+				Open:   openAgent},
+			{Name: "idle", Open: openAgent},
 		},
-		Models:    []model.Kind{{Name: "acme", Doc: "a vendor", KeyVar: "ACME_KEY", URLVar: "ACME_URL"}},
-		Sandboxes: []sandbox.Kind{{Name: "jail", Doc: "a driver"}},
+		Models: []model.Kind{{Name: "acme", Doc: "a vendor", KeyVar: "ACME_KEY", URLVar: "ACME_URL",
+			Open: func(model.Service) (model.Factory, error) { return nil, nil }}},
+		Sandboxes: []sandbox.Kind{{Name: "jail", Doc: "a driver",
+			Open: func(sandbox.Setup) (sandbox.Driver, error) { return nil, nil }}},
 		Exporters: []export.Kind{{Name: "form", Doc: "a format", Arg: "FILE", Optional: true, IsPath: true,
 			Options: options{}, Paths: []string{"template"},
-			Check: func(string, json.RawMessage) error { return errors.New("exporter check") }}},
+			Check: func(string, json.RawMessage) error { return errors.New("exporter check") },
+			Open:  func(export.Setup) (export.Exporter, error) { return nil, nil }}},
 	}
 }
 
@@ -70,6 +77,9 @@ func TestCheck(t *testing.T) {
 		},
 		`registry: a kind of agent has no name`: func(r *Registry) {
 			r.Agents = append(r.Agents, agent.Kind{Doc: "x"})
+		},
+		`registry: the agent "lazy" has no function Open`: func(r *Registry) {
+			r.Agents = append(r.Agents, agent.Kind{Name: "lazy"})
 		},
 		`registry: the sandbox name "auto" is reserved`: func(r *Registry) {
 			r.Sandboxes = append(r.Sandboxes, sandbox.Kind{Name: "auto"})
