@@ -140,7 +140,7 @@ func TestBenchmark(t *testing.T) {
 	x.says(`"const": "spelling"`, "config", "schema")
 	x.says("What comes before the text", "config", "schema")
 	x.says(`did you mean "spelling:texts.jsonl"?`, "run", "speling:texts.jsonl")
-	x.says(`unknown key "instructions" in options; did you mean "instruction"?`, "run", "run.yaml", "--set",
+	x.says(`--set benchmark.options.instructions: unknown key; did you mean "instruction"?`, "run", "run.yaml", "--set",
 		"benchmark.options.instructions=x")
 	x.says("sound", "tasks", "check", "spelling:texts.jsonl")
 	x.wantMeans(x.mean(), map[string]float64{"oracle": 1, "nop": 0})
@@ -238,7 +238,7 @@ func TestExporter(t *testing.T) {
 		"--generate-shell-completion")
 	x.do(x.bin, "run", "quickstart", "--ids", "zeros", "--ids", "weekday", "-o", "run")
 	x.says(`did you mean "scores"?`, "export", "run", "--format", "score", "-o", "tables")
-	x.says(`unknown key "digit" in options; did you mean "digits"?`, "export", "run", "--format", "scores", "--set",
+	x.says(`options.digit: unknown key; did you mean "digits"?`, "export", "run", "--format", "scores", "--set",
 		"digit=2", "-o", "tables")
 	file := strings.TrimSpace(x.do(x.bin, "export", "run", "--format", "scores", "--set", "digits=1", "-o", "tables"))
 	if file != "tables/scores.csv" {

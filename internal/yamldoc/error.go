@@ -21,10 +21,14 @@ type Error struct {
 func (e *Error) Unwrap() error { return e.Err }
 
 func (e *Error) Error() string {
-	if at := e.Pos.String(); at != "" {
-		return at + ": " + e.Text()
+	at := e.Pos.String()
+	switch {
+	case at == "":
+		return e.Text()
+	case e.Key != "" && strings.HasSuffix(at, " "+e.Key): // a flag that names the key: --set limits.turns
+		return at + ": " + strings.TrimPrefix(e.Text(), e.Key+": ")
 	}
-	return e.Text()
+	return at + ": " + e.Text()
 }
 
 // Text is the error without its place.

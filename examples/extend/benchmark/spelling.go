@@ -12,7 +12,7 @@ import (
 
 	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/benchmarks"
-	"github.com/evalrun/evalrun/benchmarks/episode"
+	"github.com/evalrun/evalrun/benchmarks/sandboxed"
 	"github.com/evalrun/evalrun/datasets"
 	"github.com/evalrun/evalrun/datasets/jsonl"
 	"github.com/evalrun/evalrun/datasets/table"
@@ -72,11 +72,11 @@ func (b *Benchmark) Open(_ context.Context, h benchmarks.Host, t datasets.Task,
 		return nil, err
 	}
 	goal := cmp.Or(b.opts.Instruction, "Correct the spelling. Answer with the corrected text only.") + "\n\n" + l.Text
-	return &play{episode.Base{Host: h, Stages: []benchmarks.Stage{{Goal: episode.Say(goal)}}}}, nil
+	return &play{sandboxed.Base{Host: h, Stages: []benchmarks.Stage{{Goal: sandboxed.Say(goal)}}}}, nil
 }
 
 // A play is one session: one stage, whose answer is the evidence.
-type play struct{ episode.Base }
+type play struct{ sandboxed.Base }
 
 func (p *play) Collect(_ context.Context, ans agent.Answer) (benchmarks.Evidence, error) {
 	return benchmarks.Evidence{Stage: p.Index(), Answer: ans}, nil
@@ -99,7 +99,7 @@ func (b *Benchmark) Grade(_ context.Context, _ benchmarks.Host, t datasets.Task,
 // Solve answers with the correction.
 func (b *Benchmark) Solve(t datasets.Task) (agent.Agent, error) {
 	l, err := decode(t)
-	return episode.Answers(l.Right), err
+	return sandboxed.Answers(l.Right), err
 }
 
 func decode(t datasets.Task) (l line, err error) {
