@@ -238,7 +238,7 @@ func TestExporter(t *testing.T) {
 		"--generate-shell-completion")
 	x.do(x.bin, "run", "quickstart", "--ids", "zeros", "--ids", "weekday", "-o", "run")
 	x.says(`did you mean "scores"?`, "export", "run", "--format", "score", "-o", "tables")
-	x.says(`options.digit: unknown key; did you mean "digits"?`, "export", "run", "--format", "scores", "--set",
+	x.says(`--set digit: unknown key; did you mean "digits"?`, "export", "run", "--format", "scores", "--set",
 		"digit=2", "-o", "tables")
 	file := strings.TrimSpace(x.do(x.bin, "export", "run", "--format", "scores", "--set", "digits=1", "-o", "tables"))
 	if file != "tables/scores.csv" {

@@ -89,7 +89,7 @@ func (r *Registry) Exporter(text string, options []Override, dir string) (e Expo
 		errs.add(at, "", msg, hint)
 	} else {
 		l := &layout{reg: r, errs: errs, dir: dir}
-		l.options(k, "format "+k.Name, e.Arg, &e.Options, tree, "options")
+		l.options(k, "format "+k.Name, e.Arg, &e.Options, tree, "")
 	}
 	return e, errs.err()
 }
