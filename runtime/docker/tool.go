@@ -14,9 +14,8 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/evalrun/evalrun/runtime/executor"
 	"golang.org/x/sys/unix"
-
-	"github.com/evalrun/evalrun/runtime/executor/embed"
 )
 
 // toolDir and toolPath are where the executor lies in a container.
@@ -50,15 +49,13 @@ func (t *tool) get(arch string) (*program, error) {
 	defer t.mu.Unlock()
 	p := t.byArch[arch]
 	if p == nil {
-		b := embed.Init(arch)
-		if (useSelf || b == nil) && arch == runtime.GOARCH {
-			var err error
-			if b, err = os.ReadFile("/proc/self/exe"); err != nil {
-				return nil, fmt.Errorf("reading our own program: %w", err)
-			}
+		get := executor.Program
+		if useSelf && arch == runtime.GOARCH {
+			get = func(string) ([]byte, error) { return executor.Self() }
 		}
-		if b == nil {
-			return nil, fmt.Errorf("this evalrun has no executor for linux/%s: build it with make", arch)
+		b, err := get(arch)
+		if err != nil {
+			return nil, err
 		}
 		p = &program{data: b}
 		if t.byArch == nil {

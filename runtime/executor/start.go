@@ -3,6 +3,7 @@ package executor
 import (
 	"fmt"
 	"os"
+	"runtime"
 
 	"golang.org/x/sys/unix"
 
@@ -15,13 +16,20 @@ import (
 // its channel, and so with the driver's process. See also [Container].
 var Command = server.Command
 
-// Program returns the executor's program for this machine's architecture. It is static: the slim
-// build where evalrun was built with it, or this very program, whose main has to begin with [Main]
-// (cli.Run does).
-func Program() ([]byte, error) {
-	if b := embed.Native(); b != nil {
+// Program returns the executor's program for an architecture, as Go calls it. It is static: the slim
+// build where evalrun was built with it, else, for this machine's architecture, [Self].
+func Program(arch string) ([]byte, error) {
+	switch b := embed.Init(arch); {
+	case b != nil:
 		return b, nil
+	case arch == runtime.GOARCH:
+		return Self()
 	}
+	return nil, fmt.Errorf("this evalrun has no executor for linux/%s: build it with make", arch)
+}
+
+// Self returns this very program, whose main has to begin with [Main] (cli.Run does).
+func Self() ([]byte, error) {
 	b, err := os.ReadFile("/proc/self/exe")
 	if err != nil {
 		return nil, fmt.Errorf("reading our own program: %w", err)

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -15,18 +16,18 @@ import (
 
 	"github.com/evalrun/evalrun/internal/execproto"
 	"github.com/evalrun/evalrun/internal/isolate"
-	"github.com/evalrun/evalrun/runtime/executor/embed"
+	"github.com/evalrun/evalrun/runtime/executor"
 )
 
 // initBinary is the executor as a sealed file in memory: nobody can change it, it needs no place on
 // a disk, and all sandboxes share its pages. It is the embedded slim build, or this very program.
 var initBinary = sync.OnceValues(func() (*os.File, error) {
-	b := embed.Native()
-	if useSelf || b == nil {
-		var err error
-		if b, err = os.ReadFile("/proc/self/exe"); err != nil {
-			return nil, fmt.Errorf("reading our own program: %w", err)
-		}
+	b, err := executor.Program(runtime.GOARCH)
+	if useSelf {
+		b, err = executor.Self()
+	}
+	if err != nil {
+		return nil, err
 	}
 	return inMemory(b)
 })

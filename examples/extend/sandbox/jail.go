@@ -19,6 +19,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -145,7 +146,7 @@ func (m *machine) start(ctx context.Context, spec sandbox.Spec) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
-	program, err := executor.Program()
+	program, err := executor.Program(runtime.GOARCH)
 	if err != nil {
 		return err
 	}
