@@ -67,7 +67,7 @@ func Examine(ctx context.Context, kinds *registry.Registry, env func(string) (st
 			}
 			out = append(out, f)
 		case d.Kind.Hint != "":
-			add(Fair, "driver "+d.Kind.Name, d.Kind.Hint, "%s", d.OneLine())
+			add(Fair, "driver "+d.Kind.Name, d.Kind.Hint+" ("+d.Kind.Doc+")", "%s", d.OneLine())
 		default:
 			add(Fair, "driver "+d.Kind.Name, namespaceHint(), "%s", d.OneLine())
 		}

@@ -8,7 +8,7 @@ import (
 // Kind is the driver's entry in a registry.
 var Kind = sandbox.Kind{
 	Name: "docker", Doc: "containers of a Docker engine: for tasks that bring an image",
-	Hint:   "it is needed by tasks that bring an image: start the engine, or name another by DOCKER_HOST",
+	Hint:   "start the engine, or name another by DOCKER_HOST",
 	Images: true, NeedsImage: true,
 	Takes: func(s sandbox.Spec) bool { return s.Image.NeedsEngine() || len(s.Services) > 0 },
 	Need:  "a container engine for an image", Defaults: Defaults,
