@@ -22,8 +22,8 @@ import (
 const openTime = 15 * time.Second
 
 const (
-	lookTime = 5 * time.Second // for an expression of the task's, on a page that answers
-	slowPage = time.Second     // what another answer takes of a page that has no time
+	lookTime = 5 * time.Second // limit of a task's expression, on a page that answers
+	slowPage = time.Second     // a page that needs longer for a trivial expression lacks CPU time
 )
 
 // A check is what became of one part of a grade: a value from 0 to 1, and why it is not 1.
@@ -257,9 +257,8 @@ func evaluate(ctx context.Context, page *cdp.Page, expression string) (check, er
 // errNoAnswer: an expression did not end, though its page answers.
 var errNoAnswer = errors.New("no answer")
 
-// patiently waits for an expression's value for lookTime, and longer where it is the page that has
-// no time: it is asked something else, and how soon that is answered tells. A page that answers
-// nothing at all is left to the limits of the step.
+// patiently waits lookTime for an expression's value, and longer if the page lacks CPU time, which a
+// trivial expression shows. The limit of the step ends the wait for a page that answers nothing.
 func patiently(ctx context.Context, page *cdp.Page, ask func() (string, error)) (string, error) {
 	type answer struct {
 		text string

@@ -7,12 +7,12 @@ import (
 )
 
 const (
-	slowAsk  = time.Second      // asks that take less are not remembered
-	keepAsks = 10 * time.Minute // how long the others are
+	slowAsk  = time.Second      // shorter asks are forgotten at once
+	keepAsks = 10 * time.Minute // the others after this time
 )
 
-// An ask is a time in which the browser owed its answer.
-type ask struct{ begun, ended time.Time } // ended is zero: it still does
+// An ask is one call of [Browser.Ask].
+type ask struct{ begun, ended time.Time } // ended is zero while it waits
 
 // Ask asks the browser itself, rather than one of its pages, whether it is there. The error is that
 // of the call. See [Browser.Waited].
@@ -31,8 +31,8 @@ func (b *Browser) Ask(ctx context.Context) error {
 	return err
 }
 
-// Waited is the longest time after since in which the browser kept one [Browser.Ask] waiting. A
-// page of it that did not answer meanwhile may be none the worse for it.
+// Waited is the longest time after since that one [Browser.Ask] has waited. A page that did not
+// answer meanwhile may have been waiting for the browser.
 func (b *Browser) Waited(since time.Time) (longest time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

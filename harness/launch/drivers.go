@@ -56,7 +56,10 @@ func (r *Ready) openDriver(ctx context.Context) error {
 
 // openOne opens the driver that the configuration names.
 func (r *Ready) openOne(ctx context.Context) error {
-	k := r.kind()
+	k := r.o.Kinds.Sandbox(r.Eff.Sandbox.Driver)
+	if k == nil { // a run that another program has planned
+		return fmt.Errorf("no driver is called %q in this program", r.Eff.Sandbox.Driver)
+	}
 	if k.NeedsImage && len(r.Needs.Bare) > 0 {
 		return fmt.Errorf("%s (%s) without an image of their own, which %s needs: name one by sandbox.image "+
 			"(on the command line --set sandbox.image=debian:bookworm), or leave out --sandbox %s",
@@ -68,8 +71,7 @@ func (r *Ready) openOne(ctx context.Context) error {
 	}
 	r.Driver, r.Sandbox = d, k.Name
 	if far := r.Needs.Imaged; len(far) > 0 && !k.Images {
-		r.Notes = append(r.Notes, fmt.Sprintf("%s an image, which the driver %s does not know, and will be "+
-			"skipped (%s): "+
+		r.Notes = append(r.Notes, fmt.Sprintf("%s an image, which the driver %s does not know, and will be skipped (%s): "+
 			"leave out --sandbox %s, or ask for docker", needing("", len(far)), k.Name, some(far), k.Name))
 	}
 	return nil

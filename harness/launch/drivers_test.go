@@ -2,8 +2,11 @@ package launch
 
 import (
 	"os/exec"
+	"strings"
 	"testing"
 
+	"github.com/evalrun/evalrun/harness/config"
+	"github.com/evalrun/evalrun/harness/registry"
 	"github.com/evalrun/evalrun/runtime/fake"
 	"github.com/evalrun/evalrun/runtime/local"
 	"github.com/evalrun/evalrun/runtime/sandbox"
@@ -31,5 +34,15 @@ func TestReapPrograms(t *testing.T) {
 		return o.PID != dead.Process.Pid || Alive(o)
 	}); n != 1 || err != nil {
 		t.Errorf("%d machines were removed, %v; want 1", n, err)
+	}
+}
+
+// A run that another program has planned may name a driver that this one does not have.
+func TestUnknownDriver(t *testing.T) {
+	r := &Ready{Eff: &config.Effective{}, Needs: Needs{Machines: true}}
+	r.o.Kinds = new(registry.Registry)
+	r.Eff.Sandbox = &config.Sandbox{Driver: "jail"}
+	if err := r.openDriver(t.Context()); err == nil || !strings.Contains(err.Error(), `"jail"`) {
+		t.Errorf("error %v", err)
 	}
 }

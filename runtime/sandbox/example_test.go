@@ -21,13 +21,13 @@ func driver() sandbox.Driver { return fake.New(fake.Options{}) }
 // did not do its work.
 func Example() {
 	ctx := context.Background()
-	sb, err := driver().Create(ctx, sandbox.Spec{Dir: "/work", Memory: 256 << 20})
+	sb, err := driver().Create(ctx, sandbox.Spec{Dir: "/workspace", Memory: 256 << 20})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer sb.Close()
 
-	if err := sb.Put(ctx, "/work", fstest.MapFS{"in.txt": {Data: []byte("hello\n"), Mode: 0o644}}); err != nil {
+	if err := sb.Put(ctx, "/workspace", fstest.MapFS{"in.txt": {Data: []byte("hello\n"), Mode: 0o644}}); err != nil {
 		log.Fatal(err)
 	}
 	exit, err := sb.Exec(ctx, sandbox.Command{
@@ -36,7 +36,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	out, err := sandbox.ReadFile(ctx, sb, "/work/out.txt", 1<<20)
+	out, err := sandbox.ReadFile(ctx, sb, "/workspace/out.txt", 1<<20)
 	fmt.Printf("exit code %d, wrote %q, %v\n", exit.Code, out, err)
 	// Output:
 	// hello
