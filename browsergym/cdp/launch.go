@@ -15,6 +15,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/evalrun/evalrun/internal/isolate"
 )
 
 // Binaries are the browsers that are looked for, best first. The headless shell renders as the
@@ -200,6 +202,12 @@ func Launch(ctx context.Context, o Options) (_ *Browser, err error) {
 // that has started it.
 func (b *Browser) run(started chan<- error) {
 	runtime.LockOSThread()
+	if b.cmd.SysProcAttr.Cloneflags&syscall.CLONE_NEWNET == 0 {
+		// Chromium drops all connections (net::ERR_NETWORK_CHANGED) when an interface comes or goes,
+		// as those of containers do. One that cannot ask the kernel takes the network as it is. On a
+		// kernel without filters the browser starts all the same.
+		isolate.DenyRouteNetlink()
+	}
 	err := b.cmd.Start()
 	started <- err
 	if err != nil {

@@ -76,8 +76,9 @@ func cage(fd int, argv []string) error {
 	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
 		return failed("dropping capabilities", err)
 	}
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return failed("forbidding new privileges", err)
+	// A browser that finds a loopback and nothing else tells its pages that they are offline.
+	if err := DenyRouteNetlink(); err != nil {
+		return err
 	}
 	return failed("starting "+argv[0], syscall.Exec(argv[0], argv, os.Environ()))
 }

@@ -84,6 +84,16 @@ func Guard() error {
 	return filter(guard())
 }
 
+// DenyRouteNetlink keeps the calling thread, and what will be started from it, from opening route
+// netlink sockets, which tell of interfaces and addresses that come and go. It also forbids new
+// privileges. The caller has locked the thread.
+func DenyRouteNetlink() error {
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return failed("forbidding new privileges", err)
+	}
+	return filter(noRouteNetlink())
+}
+
 func filter(prog []unix.SockFilter) error {
 	f := unix.SockFprog{Len: uint16(len(prog)), Filter: &prog[0]}
 	if err := unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&f)), 0, 0); err != nil {

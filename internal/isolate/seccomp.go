@@ -60,6 +60,23 @@ func guard() []unix.SockFilter {
 	}
 }
 
+// noRouteNetlink is the filter that keeps a process from hearing of changes to the network.
+func noRouteNetlink() []unix.SockFilter {
+	const protocolOffset = argOffset + 2*8
+	return []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: archOffset},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 7, K: auditArch},
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: nrOffset},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 5, K: unix.SYS_SOCKET},
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: argOffset},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 3, K: unix.AF_NETLINK},
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: protocolOffset},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: unix.NETLINK_ROUTE},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EAFNOSUPPORT)},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
+	}
+}
+
 // program is the filter. With PerProcess, memory that belongs to no process and no file system is
 // refused: no control group is there to count it. Libraries go on without it.
 func program(r Rules) []unix.SockFilter {
