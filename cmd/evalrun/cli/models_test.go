@@ -107,14 +107,13 @@ func TestWhoseFault(t *testing.T) {
 	row := regexp.MustCompile(`(?m)^\| ([^|]+) \| ([^|]+) \| ` + "`([a-z]+)`" +
 		` \| ([^|]+) \| (yes|no)[^|]* \| ([^|]+) \|$`)
 	faults := map[string]modeltest.Fault{ // what is in the table beside statuses
-		"no answer within `timeout`": modeltest.Slow(time.Hour), "connection refused or dropped": modeltest.Drop,
-		"half an answer, or none that can be read": modeltest.Cut(true),
+		"no reply within `timeout`": modeltest.Slow(time.Hour), "connection refused or dropped": modeltest.Drop,
+		"truncated or unreadable reply": modeltest.Cut(true),
 	}
 	words := map[string]string{
-		"anything": "", "nothing of the sort": "", "that the conversation is too long": "maximum context length is 10",
-		"that the content is not allowed":       "content management policy",
-		"that money or an allowance is used up": "insufficient_quota",
-		"`Retry-After` above 5 minutes":         "",
+		"anything": "", "none of the below": "", "none of the above": "",
+		"conversation too long": "maximum context length is 10", "content not allowed": "content management policy",
+		"credit or quota exhausted": "insufficient_quota", "`Retry-After` above 5 minutes": "",
 	}
 	rows := row.FindAllStringSubmatch(string(page), -1)
 	if len(rows) < 15 {
@@ -167,7 +166,7 @@ retries: {attempts: 1, pause_after: 2}`, srv.URL, timeout)), "-o", run, "--progr
 						first = x
 					}
 				}
-				want := map[string]string{"the provider's": "provider", "ours": "infra", "the arm's": "scored"}[whose]
+				want := map[string]string{"provider": "provider", "evalrun": "infra", "arm": "scored"}[whose]
 				open := strings.HasPrefix(then, "the trial stays open")
 				switch {
 				case want == "" || n == 0 && !open || !open && first.Status != want:
