@@ -48,7 +48,7 @@ func TestPagesThatHang(t *testing.T) {
 	if os.Getenv("EVALRUN_TEST_BROWSER") != "1" {
 		t.Skip("no browser for tests (EVALRUN_TEST_BROWSER=1)")
 	}
-	p := browsers.New(browsers.Options{PageHang: 4 * time.Second})
+	p := browsers.New(browsers.Options{PageHang: 10 * time.Second})
 	defer p.Close()
 	neighbour, err := p.For(browsers.Wish{}).NewContext(t.Context(), cdp.ContextOptions{})
 	if err != nil {
@@ -106,6 +106,10 @@ func onPages(t *testing.T, p *browsers.Pool, c web.Config, files fstest.MapFS) w
 	return c
 }
 
+// soon is when a page that hangs is told from one that does not, on a machine that is busy with
+// many such pages.
+const soon = 5 * time.Minute
+
 func hang(t *testing.T, p *browsers.Pool, browser int, script, code string) {
 	c := onPages(t, p, web.Config{}, fstest.MapFS{
 		"index.html": {Data: []byte(`<title>Start</title><body><p>text<script>` + script + `</script>`)},
@@ -114,15 +118,15 @@ func hang(t *testing.T, p *browsers.Pool, browser int, script, code string) {
 	begun := time.Now()
 	e, err := web.Open(t.Context(), c)
 	if err != nil { // it hangs before the agent has begun
-		if d := time.Since(begun); d > time.Minute || !strings.Contains(err.Error(), "did not answer") ||
-			browsers.Infra(err) {
+		said := strings.Contains(err.Error(), "did not answer") || strings.Contains(err.Error(), "its process has died")
+		if d := time.Since(begun); d > soon || !said || browsers.Infra(err) {
 			t.Errorf("after %v: %v", d, err)
 		}
 		return
 	}
 	defer func() {
 		begun := time.Now()
-		if err := e.Close(); err != nil || time.Since(begun) > 30*time.Second {
+		if err := e.Close(); err != nil || time.Since(begun) > soon {
 			t.Errorf("closing, for %v: %v", time.Since(begun), err)
 		}
 	}()
@@ -160,7 +164,7 @@ func hang(t *testing.T, p *browsers.Pool, browser int, script, code string) {
 			break
 		}
 	}
-	if d := time.Since(begun); d > time.Minute {
+	if d := time.Since(begun); d > soon {
 		t.Errorf("it took %v", d)
 	}
 	if !turn.done {
@@ -171,7 +175,7 @@ func hang(t *testing.T, p *browsers.Pool, browser int, script, code string) {
 		t.Fatal(err)
 	}
 	if r, err := web.Grade(ev); err != nil || !slices.Contains(r.Flags, web.FlagPage) || *r.Primary().Value != 0 ||
-		!strings.Contains(turn.err, "did not answer") {
+		!strings.Contains(turn.err, "did not answer") && !strings.Contains(turn.err, "took too long") {
 		t.Errorf("%+v, %v, %q", r, err, turn.err)
 	}
 }
@@ -179,7 +183,7 @@ func hang(t *testing.T, p *browsers.Pool, browser int, script, code string) {
 // at is the task of a page and nothing else.
 type at struct{ url string }
 
-func (at) Settings() browsergym.Settings { return browsergym.Settings{} }
+func (at) Settings() browsergym.Settings { return browsergym.Settings{Timeout: 20 * time.Second} }
 func (a at) Setup(ctx context.Context, p *cdp.Page) (browsergym.Start, error) {
 	return browsergym.Start{Goal: browsergym.Text("Look.")}, p.Goto(ctx, a.url)
 }
