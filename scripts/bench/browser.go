@@ -256,7 +256,7 @@ func (b *bench) resets(r *rig) error {
 		floor = append(floor, time.Since(t).Seconds())
 	}
 	b.add("browser: a reset", mid(ours), 120e-3, mid(floor), ms, "bare calls")
-	b.note("browser: — right after another, its page not opened ahead", ms(mid(next)))
+	b.note("browser: — directly after another, page not opened ahead", ms(mid(next)))
 	return nil
 }
 
@@ -321,7 +321,7 @@ func (b *bench) many16(r *rig) error {
 	if err != nil {
 		return err
 	}
-	b.addLeast(fmt.Sprintf("browser: full steps a second, %d at once", atOnce), ours, 40, floor, perSecond,
+	b.addLeast(fmt.Sprintf("browser: full steps per second, %d at once", atOnce), ours, 40, floor, perSecond,
 		"bare calls")
 	return nil
 }

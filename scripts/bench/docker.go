@@ -80,7 +80,7 @@ func (b *bench) docker() error {
 		b.add(fmt.Sprintf("container trial, %d at once", n), u.wall/float64(trials), 1.25*floor, floor, ms, "bare API")
 		cpu = u.cpu / float64(trials)
 	}
-	b.add("container trial: our CPU", cpu, 25e-3, 0, ms, "")
+	b.add("container trial: CPU of evalrun", cpu, 25e-3, 0, ms, "")
 	if err := b.inFlight(task); err != nil {
 		return err
 	}
@@ -131,7 +131,7 @@ func (b *bench) inFlight(task string) error {
 	if err != nil {
 		return err
 	}
-	b.add(fmt.Sprintf("container trial: our memory, each of %d in flight", n), max(0, many.rss-one.rss)/(n-1), 1e6, 0,
+	b.add(fmt.Sprintf("container trial: memory per trial, %d in flight", n), max(0, many.rss-one.rss)/(n-1), 1e6, 0,
 		mb, "")
 	return nil
 }
@@ -167,7 +167,7 @@ func (b *bench) apart(e *engine, floor float64) error {
 	if err != nil {
 		return err
 	}
-	b.add("a separate verifier costs", (two.wall-shared.wall)/8, 1.2*one, one, ms, "one more container")
+	b.add("additional time for a separate verifier", (two.wall-shared.wall)/8, 1.2*one, one, ms, "one more container")
 	return nil
 }
 

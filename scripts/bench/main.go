@@ -143,11 +143,22 @@ func (b *bench) note(name, value string) {
 
 func (b *bench) page(took time.Duration) string {
 	var s strings.Builder
-	fmt.Fprintf(&s, `# What evalrun costs
+	s.WriteString(`# Performance
 
-Measured by `+"`make bench`"+` (scripts/bench) on %s, %d cores (%s), Go %s, in %v. Each figure stands beside a floor from
-the same run: what the bare thing costs on this machine. Times change with the machine, ratios little. A session is complete:
-every event in the journal, fsynced, graded, a verdict, Parquet written.
+This page shows how much CPU, memory and time evalrun needs in addition to the work itself. You can use it to choose a
+machine, and repeat the measurements on yours. The machine should be idle.
+
+` + "```" + `
+make bench                                      # measure everything and write this page
+go run ./scripts/bench -only 'sandbox|start'    # measure a part and print the tables
+` + "```" + `
+
+`)
+	fmt.Fprintf(&s, `Measured on %s, %d cores (%s), Go %s, in %v.
+
+A floor is the cost of the same operation without evalrun, measured in the same run. Times depend on the machine; the
+ratio to the floor depends on it much less. A session is complete: all events in the journal with fsync, a grade, a
+verdict, and Parquet files.
 
 | floor | |
 |---|---|
@@ -155,7 +166,7 @@ every event in the journal, fsynced, graded, a verdict, Parquet written.
 | append of 4 KiB and fsync | %s |
 | python3 -c pass | %s |
 
-| what | figure | target | met | floor | ratio |
+| measurement | result | target | met | floor | result / floor |
 |---|---|---|---|---|---|
 `, time.Now().UTC().Format("2006-01-02"), runtime.NumCPU(), cpu(), strings.TrimPrefix(runtime.Version(), "go"),
 		took.Round(time.Second),
@@ -164,14 +175,21 @@ every event in the journal, fsynced, graded, a verdict, Parquet written.
 		fmt.Fprintf(&s, "| %s | %s | %s | %s | %s | %s |\n", f.name, f.value, f.target, f.met, f.floor, f.ratio)
 	}
 	s.WriteString(`
-How it is measured: CPU is user and system time of evalrun and all that it waited for, less that of a run with one session, by
-the number of sessions. Memory is the greatest resident set. "At once" means that every session is open while the others are; each
-waits 50 ms for each of its 20 replies, so 1.0 s is the ideal. Of sandboxes the median of 50 is given; memory of one is the proportional
-set size of its processes among 200. The floor of HumanEval is the same 164 programs under bare python3, as many at a time. A full step of the browser is an action, the reward, marks,
-accessibility tree, DOM snapshot, properties, screenshot and three texts on MiniWoB++'s login-user; bare calls are the DevTools calls that it
-needs at least, one after the other, their answers thrown away; medians of 31, steps in turn with bare calls. BrowserGym's are medians of 11. A reset finds its page opened ahead, as that
-of an episode does which begins half a second after another; bare calls open theirs. A step with a screenshot takes whole frames of the browser, of which there
-are 60 a second: one until elements are seen, and two or three for the picture, by bare calls as well.
+## How it is measured
+
+* **CPU** is user and system time of evalrun and its child processes, minus that of a run with one session, divided by
+  the number of sessions. **Memory** is the maximum resident set size.
+* **At once** means that all sessions are open at the same time. Each waits 50 ms for each of its 20 replies, so the
+  ideal is 1.0 s.
+* **Local sandboxes:** medians of 50. The memory of one is the proportional set size of its processes, with 200 alive.
+* **HumanEval:** the floor is the same 164 programs under bare python3, with the same number at a time.
+* **Full browser step:** an action, the reward, marks, accessibility tree, DOM snapshot, properties, screenshot and
+  three texts, on login-user of MiniWoB++. Bare calls are the minimum of DevTools calls that this needs, one after
+  the other, with their answers ignored. Medians of 31; steps alternate with bare calls. Medians of 11 for BrowserGym.
+* **Browser reset:** evalrun has opened the page ahead, as for an episode that starts half a second after another one.
+  Bare calls open their page.
+* **Screenshots** need whole frames of the browser, which draws 60 per second: one until elements are visible, and two
+  or three for the image. The same holds for bare calls.
 `)
 	return s.String()
 }

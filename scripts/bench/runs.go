@@ -88,7 +88,7 @@ func (b *bench) sessions() error {
 			return err
 		}
 		b.add(m.name, (all.cpu-one.cpu)/float64(m.n-1), m.max, 0, ms, "")
-		b.note("— sessions a second, and cores in use",
+		b.note("— sessions per second, cores used",
 			fmt.Sprintf("%.0f/s, %.1f", float64(m.n)/all.wall, all.cpu/all.wall))
 	}
 	return nil
@@ -122,8 +122,8 @@ func (b *bench) many() error {
 	if err != nil {
 		return err
 	}
-	b.add("memory at 100,000 sessions done, by that at 10,000", hundred.rss/ten.rss, 1.1, 0, times, "")
-	b.note("— in figures", fmt.Sprintf("%s and %s", mb(ten.rss), mb(hundred.rss)))
+	b.add("memory after 100,000 sessions, relative to 10,000", hundred.rss/ten.rss, 1.1, 0, times, "")
+	b.note("— after 10,000, and after 100,000", fmt.Sprintf("%s and %s", mb(ten.rss), mb(hundred.rss)))
 	t := time.Now()
 	data, err := os.ReadFile(filepath.Join(run, "journal", "control.jsonl"))
 	if err != nil {
@@ -135,17 +135,17 @@ func (b *bench) many() error {
 	if err != nil {
 		return err
 	}
-	b.add("resume of 100,000 sessions done: until it says what is left", decided, 1, read, ms, "reading the journal")
+	b.add("resume after 100,000 sessions: until it prints what is left", decided, 1, read, ms, "reading the journal")
 	u, err := b.play("resume", run, "--progress", "none")
 	if err != nil {
 		return err
 	}
-	b.note("— to its end, summary included, and its memory", ms(u.wall)+", "+mb(u.rss))
+	b.note("— until its end, with the summary; memory", ms(u.wall)+", "+mb(u.rss))
 	all, err := b.trials(100_000, 64, oneCall)
 	if err != nil {
 		return err
 	}
-	b.note("— memory at 100,000 sessions of as many tasks", mb(all.rss))
+	b.note("— memory of a run with 100,000 tasks, one session each", mb(all.rss))
 	return nil
 }
 
@@ -282,7 +282,7 @@ func (b *bench) start() error {
 		}
 		firsts = append(firsts, t.Sub(began).Seconds())
 	}
-	b.add("first trial of quickstart begins after", mid(firsts), 150e-3, b.floors.exec, ms, "exec")
+	b.add("time until the first trial of quickstart starts", mid(firsts), 150e-3, b.floors.exec, ms, "exec")
 	return nil
 }
 
