@@ -14,7 +14,7 @@ import (
 )
 
 func (l *layout) arms(tree *node) {
-	l.prompts = tree.Get("prompt")
+	l.prompts, l.driver = tree.Get("prompt"), tree.Get("sandbox").Get("driver")
 	base := &node{Kind: yamldoc.Map, Pos: tree.Pos}
 	for _, k := range armKeys {
 		if v := tree.Get(k); v != nil {
@@ -195,6 +195,10 @@ func (l *layout) arm(a *Arm, t *node, root string, tape *node) (record.Arm, bool
 		}
 		if a.Sandbox.Image != "" && strings.HasPrefix(s.Image, "dir:") {
 			s.Image = "dir:" + abs(l.dir, strings.TrimPrefix(s.Image, "dir:"))
+		}
+		if own := t.Get("sandbox").Get("driver"); own != l.driver {
+			l.fail(own, root+"sandbox.driver", "an arm has the sandbox driver of the run",
+				"set sandbox.driver for the whole run")
 		}
 		s.Driver = ""
 		if reflect.ValueOf(*s).IsZero() {

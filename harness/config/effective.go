@@ -186,6 +186,7 @@ type layout struct {
 
 	models  *node // where models by name are written
 	prompts *node // the prompt of all arms
+	driver  *node // the driver of all arms, which have none of their own
 	lookup  func(string) (string, bool)
 	vars    *Env // nil: not read yet
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -28,38 +29,33 @@ func (a *app) tasksCheck() *cli.Command {
 	var o checkOptions
 	return &cli.Command{
 		Name:      "check",
-		Usage:     "check that the known solutions earn the full score and doing nothing earns none",
+		Usage:     "check that the known solution of each task scores 1 and that doing nothing scores 0",
 		ArgsUsage: "PATH | BENCHMARK",
-		Description: `Plays each task by oracle and by nop, and lists the tasks that are not sound, with why: no test, build fails, oracle below 1, nop above 0,
-no reward, time-out, page fails, set-up fails, flaky (with --times 2 or more: not twice the same), cannot be read. What cannot run here is listed as skipped. The exit
-code is 4 when a task is unsound, or none could be checked.
+		Description: `Runs each task with oracle and nop and lists the tasks that are unsound, with the reason: no test, build fails, oracle
+below 1, nop above 0, no reward, time-out, page fails, set-up fails, flaky (different results with --times 2 or more),
+cannot be read. Tasks that cannot run on this machine are listed as skipped. The exit code is 4 if a task is unsound or
+no task could be checked.
 
-PATH is a task or a folder of them: Harbor (task.toml, dataset.toml, registry.json), Terminal-Bench (task.yaml), or one's own (tasks.yaml).
-With --out the run folder is kept; else only that of a check that found something.
+PATH is a task or a folder of tasks: Harbor (task.toml, dataset.toml, registry.json), Terminal-Bench (task.yaml) or your
+own (tasks.yaml). The run folder is deleted if the check finds nothing, unless --out names one.
 
 Examples:
    evalrun tasks check quickstart
    evalrun tasks check ~/terminal-bench-2/tasks --times 2 -n 4
    evalrun tasks check mine/tasks.yaml --ids 'new-*' -o check`,
-		Flags: append(append(o.configOptions.flags(a.reg), o.playOptions.flags()...),
-			&cli.IntFlag{Name: "times", Usage: "play each task `N` times, and compare", Value: 1,
+		Flags: append(slices.Concat(o.playFlags(a.reg), o.selectFlags(), o.playOptions.flags()),
+			&cli.IntFlag{Name: "times", Usage: "run each task `N` times and compare the results", Value: 1,
 				Destination: &o.times},
-			&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Usage: "run `FOLDER` that is kept",
+			&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Usage: "`FOLDER` for the run, which is kept",
 				Destination: &o.out}),
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			if _, err := one(cmd, "benchmark, or path of tasks"); err != nil {
 				return err
 			}
-			if len(o.agents)+len(o.models) > 0 {
-				return usage("to run other agents use evalrun run",
-					"tasks check runs oracle and nop; it takes no --agent and no --model")
-			}
 			if o.times < 1 {
 				return usage("", "--times %d: each task is played at least once", o.times)
 			}
-			if o.repeats == "" {
-				o.repeats = fmt.Sprint(o.times)
-			}
+			o.repeats = fmt.Sprint(o.times)
 			return a.check(ctx, cmd.Args().Slice(), &o)
 		},
 	}

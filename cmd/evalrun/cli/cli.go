@@ -177,15 +177,15 @@ func (a *app) line(v map[string]any) {
 func (a *app) root() *cli.Command {
 	root := &cli.Command{
 		Name:  "evalrun",
-		Usage: "runs agents against benchmarks: many trials at once, each in its own sandbox, every event kept",
-		Description: `Begin with:
-   evalrun run quickstart                  embedded tasks; needs no key, no Docker, no set-up
+		Usage: "run AI agents against benchmarks, many trials at once, each in its own sandbox",
+		Description: `Examples:
+   evalrun run quickstart                  embedded tasks; needs no API key, Docker or setup
    evalrun run humaneval:HumanEval.jsonl.gz --agent oracle --agent nop -n 8
    evalrun run qa:questions.jsonl -m openai/gpt-4o-mini --sample 50
-   evalrun run harbor:tasks                tasks of Harbor, in Docker; terminalbench:FOLDER likewise
-   evalrun run nightly.yaml --dry-run      what it would do and cost
+   evalrun run harbor:tasks                Harbor tasks, in Docker
+   evalrun run nightly.yaml --dry-run      print what the run would do and cost
 
-A run leaves a folder with a summary and with Parquet files. Interrupted, it goes on with
+A run writes a folder with a summary and Parquet files. To continue an interrupted run:
    evalrun resume FOLDER`,
 		Version:                         a.Version,
 		HideHelpCommand:                 true,
@@ -198,10 +198,10 @@ A run leaves a folder with a summary and with Parquet files. Interrupted, it goe
 		ExitErrHandler:                  func(context.Context, *cli.Command, error) {}, // Main reports
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"},
-				Usage: "no talk and no progress, only results and errors"},
-			&cli.StringFlag{Name: "log-level", Usage: "log to stderr from `LEVEL` on: debug, info, warn, error",
+				Usage: "print only results and errors"},
+			&cli.StringFlag{Name: "log-level", Usage: "log to stderr at `LEVEL` and above: debug, info, warn, error",
 				Sources: cli.EnvVars("EVALRUN_LOG_LEVEL")},
-			&cli.StringFlag{Name: "log-format", Usage: "`FORMAT` of the log: text, json", Value: "text",
+			&cli.StringFlag{Name: "log-format", Usage: "log `FORMAT`: text, json", Value: "text",
 				Sources: cli.EnvVars("EVALRUN_LOG_FORMAT")},
 		},
 		Before: a.before,
@@ -218,7 +218,7 @@ A run leaves a folder with a summary and with Parquet files. Interrupted, it goe
 
 func configureCompletion(c *cli.Command) {
 	c.Hidden = false
-	c.Usage = "print a script that completes commands, flags and names: bash, zsh, fish"
+	c.Usage = "print a completion script for bash, zsh or fish"
 	c.Description = `Examples:
    source <(evalrun completion bash)
    evalrun completion fish > ~/.config/fish/completions/evalrun.fish`

@@ -17,20 +17,20 @@ func (a *app) compareCommand() *cli.Command {
 	var asJSON, markup bool
 	return &cli.Command{
 		Name:      "compare",
-		Usage:     "compare arms on the tasks that both have played: paired difference with its interval",
+		Usage:     "compare arms on the tasks they have in common: paired difference with confidence interval",
 		ArgsUsage: "RUN [RUN…]",
-		Description: `With one run its first arm is compared with each other one; with several, the arms of the first with those of the same name
-in the others. It warns when data or limits differ.
+		Description: `With one run, compares its first arm with each other arm. With several runs, compares each arm of the first run with
+the arm of the same name in the others. Warns if tasks or limits differ.
 
 Examples:
    evalrun compare out
    evalrun compare out -a small -b large
    evalrun compare runs/last-night runs/tonight --json`,
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "a", Usage: "`ARM` that is compared with", Destination: &x},
-			&cli.StringFlag{Name: "b", Usage: "`ARM` that is compared", Destination: &y},
-			&cli.BoolFlag{Name: "json", Usage: "as JSON", Destination: &asJSON},
-			&cli.BoolFlag{Name: "markdown", Usage: "as Markdown", Destination: &markup},
+			&cli.StringFlag{Name: "a", Usage: "the baseline `ARM`", Destination: &x},
+			&cli.StringFlag{Name: "b", Usage: "the `ARM` to compare with the baseline", Destination: &y},
+			&cli.BoolFlag{Name: "json", Usage: "print JSON", Destination: &asJSON},
+			&cli.BoolFlag{Name: "markdown", Usage: "print Markdown", Destination: &markup},
 		},
 		Action: func(_ context.Context, cmd *cli.Command) error {
 			paths := cmd.Args().Slice()

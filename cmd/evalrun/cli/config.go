@@ -12,17 +12,17 @@ func (a *app) configCommand() *cli.Command {
 	var o configOptions
 	return &cli.Command{
 		Name:  "config",
-		Usage: "look at configurations",
+		Usage: "print configurations and their schema",
 		Description: `Examples:
    evalrun config show nightly.yaml
    evalrun config schema > evalrun.schema.json`,
 		Commands: []*cli.Command{
 			{
 				Name: "show",
-				Usage: "print the effective configuration: defaults filled in, the matrix laid out, secrets " +
-					"as references",
+				Usage: "print the effective configuration: with defaults and the expanded matrix; secrets stay " +
+					"references",
 				ArgsUsage: "FILE.yaml | BENCHMARK…",
-				Description: `What it prints is itself a configuration. It takes the flags of run.
+				Description: `The output is itself a configuration. Takes the flags of run.
 
 Examples:
    evalrun config show nightly.yaml

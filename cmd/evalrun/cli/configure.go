@@ -25,36 +25,54 @@ type configOptions struct {
 	baseURL, prompt, budget, deadline            string
 }
 
+func textFlag(dst *string, name, usage string, alias ...string) cli.Flag {
+	return &cli.StringFlag{Name: name, Aliases: alias, Usage: usage, Destination: dst}
+}
+
+func listFlag(dst *[]string, name, usage string, alias ...string) cli.Flag {
+	return &cli.StringSliceFlag{Name: name, Aliases: alias, Usage: usage, Destination: dst}
+}
+
+// flags returns all of them.
 func (o *configOptions) flags(reg *config.Registry) []cli.Flag {
-	s := func(dst *string, name, usage string, alias ...string) cli.Flag {
-		return &cli.StringFlag{Name: name, Aliases: alias, Usage: usage, Destination: dst}
-	}
-	l := func(dst *[]string, name, usage string, alias ...string) cli.Flag {
-		return &cli.StringSliceFlag{Name: name, Aliases: alias, Usage: usage, Destination: dst}
-	}
-	return []cli.Flag{
-		l(&o.agents, "agent", "`AGENT` that plays: "+listing(reg.Agents)+"; may be repeated, an arm each"),
-		l(&o.models, "model", "`MODEL` as VENDOR/NAME; vendors: "+listing(reg.Vendors)+"; may be repeated, an arm each",
+	s, l := textFlag, listFlag
+	return slices.Concat([]cli.Flag{
+		l(&o.agents, "agent", "`AGENT` to evaluate: "+listing(reg.Agents)+"; repeat for several arms"),
+		l(&o.models, "model", "`MODEL` as VENDOR/NAME; vendors: "+listing(reg.Vendors)+"; repeat for several arms",
 			"m"),
-		s(&o.baseURL, "base-url", "`URL` of a service that speaks the vendor's protocol, with --model"),
+		s(&o.baseURL, "base-url", "`URL` of another service with the vendor's protocol, for --model"),
 		s(&o.prompt, "prompt", "`FILE` with the system prompt"),
-		s(&o.workers, "workers", "`N` trials at once", "n"),
-		s(&o.repeats, "repeats", "play each task `N` times in each arm"),
-		s(&o.seed, "seed", "`N`, the seed of everything that is drawn"),
-		l(&o.ids, "ids", "only tasks whose id fits `PATTERN`; may be repeated"),
-		l(&o.tags, "tag", "only tasks with `TAG`, or without !TAG; may be repeated"),
-		l(&o.filter, "filter", "only tasks with `FIELD=VALUE` (or FIELD!=VALUE); may be repeated, all must hold"),
-		s(&o.sample, "sample", "`N` tasks, drawn by the seed"),
-		s(&o.limit, "limit", "the first `N` tasks"),
-		s(&o.shard, "shard", "part `I/N` of the tasks, for several machines"),
-		s(&o.driver, "sandbox", "`DRIVER` of machines: auto (what each task needs), "+listing(reg.Drivers)),
-		s(&o.time, "time", "the agent's `DURATION` for a trial, such as 10m"),
-		s(&o.turns, "turns", "`N` model replies for a trial at most"),
-		s(&o.budget, "budget", "`USD` that the whole run may cost"),
-		s(&o.deadline, "deadline", "`TIME` at which the run ends, such as 06:00"),
-		s(&o.record, "record", "keep model replies in tape `FILE`"),
-		s(&o.replay, "replay", "take model replies from tape `FILE`"),
-		l(&o.set, "set", "`KEY=VALUE` of the configuration, such as limits.steps=20; may be repeated"),
+		s(&o.repeats, "repeats", "run each task `N` times per arm"),
+	}, o.playFlags(reg), o.selectFlags(), []cli.Flag{
+		s(&o.turns, "turns", "at most `N` model replies per trial"),
+		s(&o.budget, "budget", "the run may cost at most `USD`"),
+		s(&o.deadline, "deadline", "stop the run at `TIME`, such as 06:00"),
+		s(&o.record, "record", "record model replies to tape `FILE`"),
+		s(&o.replay, "replay", "replay model replies from tape `FILE`"),
+	})
+}
+
+// selectFlags are those that choose tasks, and --set.
+func (o *configOptions) selectFlags() []cli.Flag {
+	s, l := textFlag, listFlag
+	return []cli.Flag{
+		l(&o.ids, "ids", "only tasks whose id matches `PATTERN`; repeatable"),
+		l(&o.tags, "tag", "only tasks with `TAG`, or without it if written !TAG; repeatable"),
+		l(&o.filter, "filter", "only tasks with `FIELD=VALUE` (or FIELD!=VALUE); repeatable, all must hold"),
+		s(&o.seed, "seed", "random seed `N`"),
+		s(&o.sample, "sample", "a random sample of `N` tasks"),
+		s(&o.limit, "limit", "only the first `N` tasks"),
+		s(&o.shard, "shard", "only part `I/N` of the tasks, to split a run over machines"),
+		l(&o.set, "set", "set `KEY=VALUE` of the configuration, such as limits.steps=20; repeatable"),
+	}
+}
+
+// playFlags are those of whatever runs trials.
+func (o *configOptions) playFlags(reg *config.Registry) []cli.Flag {
+	return []cli.Flag{
+		textFlag(&o.workers, "workers", "run `N` trials at once", "n"),
+		textFlag(&o.driver, "sandbox", "sandbox `DRIVER`: auto (what each task needs), "+listing(reg.Drivers)),
+		textFlag(&o.time, "time", "time limit of the agent per trial, a `DURATION` such as 10m"),
 	}
 }
 

@@ -18,15 +18,15 @@ func (a *app) doctorCommand() *cli.Command {
 	var envFile string
 	return &cli.Command{
 		Name:  "doctor",
-		Usage: "say what works on this machine, and why not",
-		Description: `The exit code is 1 when no driver with isolation works. Of keys it says only whether they are there.
+		Usage: "check what works on this machine, and how to fix the rest",
+		Description: `The exit code is 1 if no sandbox driver with isolation works. API keys are only checked for presence, never printed.
 
 Examples:
    evalrun doctor
    evalrun doctor --env-file .env --json`,
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "json", Usage: "a JSON array", Destination: &asJSON},
-			&cli.StringFlag{Name: "env-file", Usage: "look for keys in `FILE` too", Destination: &envFile},
+			&cli.BoolFlag{Name: "json", Usage: "print a JSON array", Destination: &asJSON},
+			&cli.StringFlag{Name: "env-file", Usage: "also look for API keys in `FILE`", Destination: &envFile},
 		},
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			if err := none(cmd); err != nil {
@@ -76,10 +76,10 @@ Examples:
 func (a *app) gcCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "gc",
-		Usage:     "remove what dead runs left behind",
+		Usage:     "remove sandboxes and files that dead runs left behind",
 		ArgsUsage: "[RUN…]",
-		Description: `Machines whose run no longer works are removed, whichever run it was; so are the temporary files of the run folders that are
-named. Results are never touched.
+		Description: `Removes the sandboxes of all runs that have ended, and the temporary files of the given run folders. Results are never
+touched.
 
 Examples:
    evalrun gc

@@ -27,23 +27,23 @@ func (a *app) exportCommand() *cli.Command {
 	}
 	return &cli.Command{
 		Name:      "export",
-		Usage:     "write a run's tables as JSON lines or CSV",
+		Usage:     "write a run's tables as JSON Lines or CSV",
 		ArgsUsage: "RUN",
 		Description: `Formats:
 ` + listed(a.reg.Exporters) + `
-Tables: ` + strings.Join(export.Tables, ", ") + `; their columns are in docs/schema.md. The same tables lie in
-the run folder as Parquet.
+Tables: ` + strings.Join(export.Tables, ", ") + `. docs/schema.md describes
+their columns. The run folder has the same tables as Parquet.
 
 Examples:
    evalrun export out --format csv -o tables
    evalrun export out --format jsonl --tables trials,events -o tables`,
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "format", Usage: "`FORMAT`: " + strings.Join(kindNames(a.reg.Exporters), ", "),
+			&cli.StringFlag{Name: "format", Usage: "output `FORMAT`: " + strings.Join(kindNames(a.reg.Exporters), ", "),
 				Value: kinds[0].Name, Destination: &format},
-			&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Usage: "`FOLDER` for the files", Destination: &out},
-			&cli.StringSliceFlag{Name: "set", Usage: "`KEY=VALUE` of the format's own options; may be repeated",
+			&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Usage: "`FOLDER` to write to", Destination: &out},
+			&cli.StringSliceFlag{Name: "set", Usage: "set option `KEY=VALUE` of the format; repeatable",
 				Destination: &set},
-			&cli.StringFlag{Name: "tables", Usage: "only these `TABLES`", Destination: &tables},
+			&cli.StringFlag{Name: "tables", Usage: "only `TABLES`, separated by commas", Destination: &tables},
 		},
 		Action: func(_ context.Context, cmd *cli.Command) error {
 			path, err := one(cmd, "run folder")

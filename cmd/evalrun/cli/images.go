@@ -21,9 +21,9 @@ import (
 func (a *app) imagesCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "images",
-		Usage: "list, remove and make ready the container images of tasks",
-		Description: `Images that evalrun built or pulled are kept for the next run, and the least recently used go when they take too much of the disk. Images of
-others are never touched.
+		Usage: "list, remove and prepare the container images of tasks",
+		Description: `evalrun keeps the images that it built or pulled for the next run and removes the least recently used ones when they
+take too much disk space. It never touches other images.
 
 Examples:
    evalrun images list
@@ -47,12 +47,12 @@ func (a *app) imagesList() *cli.Command {
 	return &cli.Command{
 		Name:  "list",
 		Usage: "list the images that evalrun built or pulled, the least recently used first",
-		Description: `OWN is about what removing it would free: its layers without those of its base.
+		Description: `OWN is about the space that removing the image frees: its layers without those of its base image.
 
 Examples:
    evalrun images list
    evalrun images list --json | jq -r 'select(.in_use | not) | .ref'`,
-		Flags: []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "a JSON object a line", Destination: &asJSON}},
+		Flags: []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print one JSON object per line", Destination: &asJSON}},
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			if err := none(cmd); err != nil {
 				return err
@@ -109,22 +109,22 @@ func (a *app) imagesPrune() *cli.Command {
 	var older, budget string
 	return &cli.Command{
 		Name:  "prune",
-		Usage: "remove images that evalrun built or pulled, never one in use",
-		Description: `Without a flag it removes only what builds of dead runs left behind. The builder's own cache belongs to the engine, and other builds use it
-too: --cache empties it of what nobody used for as long as --older-than says, or a day.
+		Usage: "remove images that evalrun built or pulled and that are not in use",
+		Description: `Without flags, removes only what builds of dead runs left behind. The build cache belongs to the engine and other builds
+use it too: --cache removes what was not used for --older-than, or for a day.
 
 Examples:
    evalrun images prune --older-than 7d
    evalrun images prune --budget 20GiB
    evalrun images prune --all --cache`,
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "all", Usage: "remove whatever is not in use", Destination: &p.All},
-			&cli.StringFlag{Name: "older-than", Usage: "remove what was not used for `DURATION`, such as 12h or 7d",
+			&cli.BoolFlag{Name: "all", Usage: "remove all images that are not in use", Destination: &p.All},
+			&cli.StringFlag{Name: "older-than", Usage: "remove images not used for `DURATION`, such as 12h or 7d",
 				Destination: &older},
 			&cli.StringFlag{Name: "budget",
-				Usage: "remove the least recently used until the rest takes no more than `SIZE`", Destination: &budget},
-			&cli.BoolFlag{Name: "cache", Usage: "empty the builder's cache too", Destination: &p.Cache},
-			&cli.BoolFlag{Name: "dry-run", Usage: "only say what would go", Destination: &p.Dry},
+				Usage: "remove the least recently used images until the rest takes at most `SIZE`", Destination: &budget},
+			&cli.BoolFlag{Name: "cache", Usage: "also empty the build cache", Destination: &p.Cache},
+			&cli.BoolFlag{Name: "dry-run", Usage: "only print what would be removed", Destination: &p.Dry},
 		},
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			if err := none(cmd); err != nil {

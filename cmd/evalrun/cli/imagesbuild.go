@@ -39,20 +39,21 @@ func (a *app) imagesBuild() *cli.Command {
 	var asJSON bool
 	return &cli.Command{
 		Name:      "build",
-		Usage:     "make ready all images that a benchmark's tasks need",
+		Usage:     "build and pull all images that a benchmark's tasks need",
 		ArgsUsage: "BENCHMARK",
-		Description: `Builds from Dockerfiles and pulls what is missing, several at once. A run does the same when it needs an image; beforehand it costs no trial
-any time. Takes the selecting flags of run: --ids, --tag, --filter, --sample, --limit, --shard. -n says how many are made at once. When an image
-cannot be made the rest are made nevertheless, the end of its output is printed, and the exit code is 4.
+		Description: `Builds and pulls the missing images, several at once. A run does this too when it needs an image; doing it beforehand
+saves the trials that time. If an image fails, the others are still built, the end of its output is printed, and the
+exit code is 4.
 
 Examples:
    evalrun images build harbor:tasks
    evalrun images build harbor:tasks --ids 'web-*' -n 4
    evalrun images build harbor:tasks --json | jq -r 'select(.state == "failed") | .image'`,
-		Flags: append(o.flags(a.reg),
-			&cli.StringFlag{Name: "progress", Usage: "`MODE` of progress: " + strings.Join(progress.Modes, ", "),
+		Flags: append(o.selectFlags(),
+			textFlag(&o.workers, "workers", "make `N` images at once", "n"),
+			&cli.StringFlag{Name: "progress", Usage: "progress `MODE`: " + strings.Join(progress.Modes, ", "),
 				Value: progress.Auto, Destination: &mode.progress},
-			&cli.BoolFlag{Name: "json", Usage: "a JSON object a line", Destination: &asJSON}),
+			&cli.BoolFlag{Name: "json", Usage: "print one JSON object per line", Destination: &asJSON}),
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			if _, err := one(cmd, "benchmark"); err != nil {
 				return err

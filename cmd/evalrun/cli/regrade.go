@@ -31,25 +31,27 @@ func (a *app) regradeCommand() *cli.Command {
 	}
 	return &cli.Command{
 		Name:      "regrade",
-		Usage:     "grade what was kept of decided trials again, without their agents",
+		Usage:     "grade finished trials again from their stored evidence, without running agents",
 		ArgsUsage: "RUN",
-		Description: `Takes the evidence that each trial left and grades it anew. The newest grade is the trial's; the old ones are kept in the journal.
-Trials that are graded in the agent's own machine, which is gone, are listed, and stay as they are. Without a flag all decided trials are meant.
-The exit code is 1 where evidence is damaged or missing (all other trials are graded, and these are named), 3 where a grading failed,
-else that of the gates.
+		Description: `Grades the stored evidence of decided trials again: all of them, or those that the flags select. The newest grade
+counts; the journal keeps the old ones. Trials that were graded inside the agent's sandbox cannot be graded again; they
+are listed and keep their grade.
+
+The exit code is 1 if evidence is damaged or missing (the trials are named, all others are graded), 3 if a grader
+failed, otherwise that of the gates.
 
 Examples:
    evalrun regrade runs/2026-11-21T093000Z-nightly
    evalrun regrade out --task 'web-*' --arm codeact-small
    evalrun regrade out --flag no_reward
-   evalrun regrade out --task roman --changed    after its expected answer was mended`,
+   evalrun regrade out --task roman --changed    after its expected answer was corrected`,
 		Flags: append(append(o.flags(), o.over.flags()...),
-			list(&o.pick.Trials, "trial", "only trial `ID`, or what its id begins with; may be repeated"),
-			list(&o.pick.Tasks, "task", "only tasks whose id fits `PATTERN`; may be repeated"),
-			list(&o.pick.Arms, "arm", "only trials of arm `NAME`; may be repeated"),
-			list(&o.pick.Flags, "flag", "only trials with `FLAG`; may be repeated"),
+			list(&o.pick.Trials, "trial", "only trial `ID`, or the beginning of one; repeatable"),
+			list(&o.pick.Tasks, "task", "only tasks whose id matches `PATTERN`; repeatable"),
+			list(&o.pick.Arms, "arm", "only trials of arm `NAME`; repeatable"),
+			list(&o.pick.Flags, "flag", "only trials with `FLAG`; repeatable"),
 			&cli.BoolFlag{Name: "changed",
-				Usage:       "also grade trials whose task is no longer what was played, as it is now",
+				Usage:       "also grade trials whose task has changed, by the task as it is now",
 				Destination: &o.pick.Changed}),
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			path, err := one(cmd, "run folder")

@@ -15,31 +15,32 @@ func (a *app) resumeCommand() *cli.Command {
 	var c launch.Control
 	return &cli.Command{
 		Name:      "resume",
-		Usage:     "go on with a run that was interrupted",
+		Usage:     "continue an interrupted run",
 		ArgsUsage: "RUN",
-		Description: `Trials that have their verdict are not done again. Replies that a model has given are not paid for again, as far as they
-were received. Trials that failed because of the model's service are tried again, with all their tries; --failed does the
-same for those that failed because of the sandboxes (infra) or the grader.
+		Description: `Continues an interrupted run. Finished trials are not repeated, and model replies that were received are not paid for
+again. Trials that failed because of the model's service are retried; with --failed, so are trials that failed because
+of the sandbox (infra) or the grader.
 
-A task whose content has changed since the run was planned stops the resume. Put the content back, or leave its trials
-undecided with --leave-changed; they then count as planned and not as evidence.
+If a task has changed since the run was planned, resume stops. Restore the task, or use --leave-changed to leave its
+trials undecided: they count as planned, but not as evidence.
 
-Where a part of the run's records is damaged or missing, the command names it and changes nothing; --accept-loss goes on without it.
-Trials whose verdict is lost are then played again. What the run had spent counts for its budget still, as far as any file of its folder
-knows of it. What is left of damaged files is kept in journal/quarantine/, and run.json and the summary say what was lost.
+If a part of the run's records is damaged or missing, resume names it and changes nothing. With --accept-loss it
+continues without that part: trials that lost their verdict are run again, and money spent still counts toward the
+budget as far as it is on record. Damaged files are kept in journal/quarantine/; run.json and the summary list what was
+lost.
 
 Examples:
    evalrun resume runs/2026-11-21T093000Z-nightly
    evalrun resume out -n 2 --failed
    evalrun resume out --accept-loss
-   evalrun resume out --budget 50                 after its budget was reached
-   evalrun resume out --deadline none             after its deadline has passed`,
+   evalrun resume out --budget 50                 after the budget was reached
+   evalrun resume out --deadline none             after the deadline has passed`,
 		Flags: append(append(o.flags(), over.playFlags()...),
-			&cli.BoolFlag{Name: "failed", Usage: "also try trials again that were decided infra or grader",
+			&cli.BoolFlag{Name: "failed", Usage: "also retry trials with status infra or grader",
 				Destination: &c.Failed},
-			&cli.BoolFlag{Name: "leave-changed", Usage: "leave trials undecided whose task has changed",
+			&cli.BoolFlag{Name: "leave-changed", Usage: "leave trials undecided if their task has changed",
 				Destination: &c.LeaveChanged},
-			&cli.BoolFlag{Name: "accept-loss", Usage: "go on without what is damaged or missing",
+			&cli.BoolFlag{Name: "accept-loss", Usage: "continue without records that are damaged or missing",
 				Destination: &o.acceptLoss}),
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			return a.goOn(ctx, cmd, &o, over, c, nil)
@@ -52,8 +53,8 @@ type overrides struct{ workers, budget, deadline string }
 
 func (o *overrides) flags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "workers", Aliases: []string{"n"}, Usage: "`N` trials at once", Destination: &o.workers},
-		&cli.StringFlag{Name: "budget", Usage: "`USD` that the whole run may cost, with what was spent so far; " +
+		&cli.StringFlag{Name: "workers", Aliases: []string{"n"}, Usage: "run `N` trials at once", Destination: &o.workers},
+		&cli.StringFlag{Name: "budget", Usage: "the run may cost at most `USD`, including what it has spent; " +
 			"0: no limit", Destination: &o.budget},
 	}
 }
@@ -61,7 +62,7 @@ func (o *overrides) flags() []cli.Flag {
 // playFlags are those of commands that play trials.
 func (o *overrides) playFlags() []cli.Flag {
 	return append(o.flags(), &cli.StringFlag{Name: "deadline",
-		Usage:       "`TIME` at which the run ends, such as 06:00, a duration from now on, or none",
+		Usage:       "stop the run at `TIME`, such as 06:00, or a duration from now, or none",
 		Destination: &o.deadline})
 }
 
@@ -71,12 +72,13 @@ func (a *app) rerunCommand() *cli.Command {
 	var pick rerunPick
 	return &cli.Command{
 		Name:      "rerun",
-		Usage:     "try decided trials once more; the old attempts are kept",
+		Usage:     "run decided trials again; the old attempts are kept",
 		ArgsUsage: "RUN",
-		Description: `Takes the decided trials for which all of --status, --trial, --task, --arm and --flag hold, and also what is not decided yet,
-but for tasks whose content has changed, which are left alone unless they are picked.
-Without any of them it takes those that are no evidence: infra, provider, grader. In names, * stands for anything.
-A trial that had a score gets another one; the summary and comparisons say of how many that is so.
+		Description: `Runs the decided trials that match all of --status, --trial, --task, --arm and --flag, and every trial that is not
+decided yet. Without these flags it runs the trials that are not evidence: infra, provider, grader. Trials whose task
+has changed run only if a flag selects them. In names, * matches anything.
+
+A trial that had a score gets a new one. The summary and comparisons say how many trials were run again.
 
 Examples:
    evalrun rerun runs/2026-11-21T093000Z-nightly
@@ -85,12 +87,12 @@ Examples:
    evalrun rerun out --trial 3f2a`,
 		Flags: append(append(o.flags(), over.playFlags()...),
 			&cli.StringSliceFlag{Name: "status",
-				Usage: "trials that are `STATUS`: " + strings.Join(rerunStatuses, ", "), Destination: &pick.status},
-			&cli.StringSliceFlag{Name: "trial", Usage: "trial `ID`, or what its id begins with; may be repeated",
+				Usage: "trials with `STATUS`: " + strings.Join(rerunStatuses, ", "), Destination: &pick.status},
+			&cli.StringSliceFlag{Name: "trial", Usage: "trial `ID`, or the beginning of one; repeatable",
 				Destination: &pick.trials},
-			&cli.StringSliceFlag{Name: "task", Usage: "trials of `TASK`; may be repeated", Destination: &pick.tasks},
-			&cli.StringSliceFlag{Name: "arm", Usage: "trials of `ARM`; may be repeated", Destination: &pick.arms},
-			&cli.StringFlag{Name: "flag", Usage: "trials that have flag `NAME`, such as no_reward",
+			&cli.StringSliceFlag{Name: "task", Usage: "trials of `TASK`; repeatable", Destination: &pick.tasks},
+			&cli.StringSliceFlag{Name: "arm", Usage: "trials of `ARM`; repeatable", Destination: &pick.arms},
+			&cli.StringFlag{Name: "flag", Usage: "trials with flag `NAME`, such as no_reward",
 				Destination: &pick.flag}),
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			if err := pick.check(); err != nil {

@@ -30,7 +30,7 @@ type playOptions struct {
 
 func (o *playOptions) flags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "progress", Usage: "how to show progress: `MODE` " + strings.Join(progress.Modes, ", "),
+		&cli.StringFlag{Name: "progress", Usage: "progress `MODE`: " + strings.Join(progress.Modes, ", "),
 			Value: progress.Auto, Destination: &o.progress},
 		&cli.BoolFlag{Name: "json", Usage: "print the summary as JSON", Destination: &o.json},
 	}
@@ -62,10 +62,10 @@ func (a *app) runCommand() *cli.Command {
 	var o runOptions
 	return &cli.Command{
 		Name:      "run",
-		Usage:     "run a benchmark, or what a configuration says",
+		Usage:     "run a benchmark or a configuration",
 		ArgsUsage: "FILE.yaml | BENCHMARK…",
-		Description: `Without --agent and --model a benchmark is run with oracle (the known solutions) and nop (nothing at all),
-which together show that it works here. With --model alone the agent is codeact.
+		Description: `Without --agent and --model, evalrun runs two agents: oracle, which gives the known solutions, and nop, which does
+nothing. Together they show that the benchmark works on this machine. With --model alone, the agent is codeact.
 
 Benchmarks: ` + wrapped(a.reg.Benchmarks) + `
 
@@ -77,10 +77,10 @@ Examples:
    evalrun run harbor:tasks --tag python -n 4
    evalrun run nightly.yaml --workers 16 --dry-run`,
 		Flags: append(append([]cli.Flag{
-			&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Usage: "run `FOLDER`; default: runs/TIME-NAME",
+			&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Usage: "`FOLDER` for the results (default: runs/TIME-NAME)",
 				Destination: &o.out},
 			&cli.BoolFlag{Name: "dry-run",
-				Usage:       "say what would be run, under which limits, and what it may cost; run nothing",
+				Usage:       "print the trials, limits and maximum cost; run nothing",
 				Destination: &o.dryRun},
 		}, o.configOptions.flags(a.reg)...), o.playOptions.flags()...),
 		Action: func(ctx context.Context, cmd *cli.Command) error { return a.run(ctx, cmd.Args().Slice(), &o) },

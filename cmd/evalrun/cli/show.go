@@ -32,39 +32,39 @@ func (a *app) showCommand() *cli.Command {
 	var o showOptions
 	return &cli.Command{
 		Name:      "show",
-		Usage:     "print a run's summary, the list of its trials, or one trial's whole story",
+		Usage:     "print a run's summary, a list of its trials, or everything about one trial",
 		ArgsUsage: "RUN",
-		Description: `A run may be looked at while it goes on. A trial is named by its id, the beginning of one, or its task where that is one trial.
---status, --arm, --task and --flag list the trials for which all of them hold; each may be repeated, and * stands for anything in names.
+		Description: `Also works while the run is in progress. --trial takes a trial id, the beginning of one, or a task that has only one
+trial. --status, --arm, --task and --flag list the trials that match all of them; in names, * matches anything.
 
 Examples:
    evalrun show runs/2026-11-21T093000Z-nightly
    evalrun show out --trials
    evalrun show out --status failed --arm 'codeact*' --json | jq -r .trial
    evalrun show out --trial 3f2a --full
-   evalrun show out --trial 3f2a --html trial.html     with its screenshots, for a browser
-   evalrun show out --verify                           reads all of it for damage
+   evalrun show out --trial 3f2a --html trial.html     as a page, with screenshots
+   evalrun show out --verify                           check the whole run for damage
    evalrun show out --json | jq '.arms[] | {arm, mean}'`,
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "trials", Usage: "a line for each trial", Destination: &o.trials},
+			&cli.BoolFlag{Name: "trials", Usage: "list all trials, one per line", Destination: &o.trials},
 			&cli.StringSliceFlag{Name: "status",
-				Usage:       "the trials that are `STATUS`: " + strings.Join(text.TrialStatuses, ", "),
+				Usage:       "list trials with `STATUS`: " + strings.Join(text.TrialStatuses, ", "),
 				Destination: &o.status},
-			&cli.StringSliceFlag{Name: "arm", Usage: "the trials of `ARM`", Destination: &o.arms},
-			&cli.StringSliceFlag{Name: "task", Usage: "the trials of `TASK`", Destination: &o.tasks},
-			&cli.StringFlag{Name: "flag", Usage: "the trials that have flag `NAME`, such as no_reward",
+			&cli.StringSliceFlag{Name: "arm", Usage: "list trials of `ARM`; repeatable", Destination: &o.arms},
+			&cli.StringSliceFlag{Name: "task", Usage: "list trials of `TASK`; repeatable", Destination: &o.tasks},
+			&cli.StringFlag{Name: "flag", Usage: "list trials with flag `NAME`, such as no_reward",
 				Destination: &o.flag},
-			&cli.StringFlag{Name: "trial", Usage: "the whole story of trial `ID`", Destination: &o.trial},
+			&cli.StringFlag{Name: "trial", Usage: "print everything about trial `ID`", Destination: &o.trial},
 			&cli.StringFlag{Name: "html",
-				Usage:       "the story of --trial as a page, with its pictures, into `FILE`; - is standard output",
+				Usage:       "write the --trial page, with its pictures, to `FILE`; - is standard output",
 				Destination: &o.html},
-			&cli.BoolFlag{Name: "full", Usage: "cut nothing", Destination: &o.full},
-			&cli.BoolFlag{Name: "json", Usage: "the summary as JSON; of a list, an object a line; of a trial, its " +
-				"journal entries, one a line", Destination: &o.json},
+			&cli.BoolFlag{Name: "full", Usage: "do not shorten long texts", Destination: &o.full},
+			&cli.BoolFlag{Name: "json", Usage: "print JSON: the summary as one object, a list as one object per line, a trial as " +
+				"one journal entry per line", Destination: &o.json},
 			&cli.BoolFlag{Name: "verify",
-				Usage:       "show nothing, and read the journal and all kept content through for damage",
+				Usage:       "check the journal and all stored content for damage; print nothing else",
 				Destination: &o.verify},
-			&cli.BoolFlag{Name: "markdown", Usage: "the summary as Markdown", Destination: &o.markup},
+			&cli.BoolFlag{Name: "markdown", Usage: "print the summary as Markdown", Destination: &o.markup},
 		},
 		Action: func(_ context.Context, cmd *cli.Command) error {
 			path, err := one(cmd, "run folder")

@@ -22,7 +22,7 @@ import (
 func (a *app) tasksCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "tasks",
-		Usage: "look at a benchmark's tasks, and check that they are sound",
+		Usage: "list, print and check a benchmark's tasks",
 		Description: `Examples:
    evalrun tasks list quickstart
    evalrun tasks show humaneval:HumanEval.jsonl.gz HumanEval/3
@@ -36,14 +36,13 @@ func (a *app) tasksList() *cli.Command {
 	var asJSON bool
 	return &cli.Command{
 		Name:      "list",
-		Usage:     "list the tasks that a selection leaves",
+		Usage:     "list a benchmark's tasks",
 		ArgsUsage: "BENCHMARK",
-		Description: `Takes the selecting flags of run: --ids, --tag, --filter, --sample, --limit, --shard.
-
-Examples:
+		Description: `Examples:
    evalrun tasks list quickstart
    evalrun tasks list qa:questions.jsonl --filter difficulty=hard --json`,
-		Flags: append(o.flags(a.reg), &cli.BoolFlag{Name: "json", Usage: "a JSON object a line", Destination: &asJSON}),
+		Flags: append(o.selectFlags(),
+			&cli.BoolFlag{Name: "json", Usage: "print one JSON object per line", Destination: &asJSON}),
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			if _, err := one(cmd, "benchmark"); err != nil {
 				return err
@@ -130,12 +129,12 @@ func (a *app) tasksShow() *cli.Command {
 	var o configOptions
 	return &cli.Command{
 		Name:      "show",
-		Usage:     "print one task as its benchmark reads it, solution and grader included",
+		Usage:     "print a task as its benchmark reads it, with solution and grader",
 		ArgsUsage: "BENCHMARK TASK",
 		Description: `Examples:
    evalrun tasks show quickstart roman
    evalrun tasks show humaneval:HumanEval.jsonl.gz HumanEval/3 | jq -r .data.prompt`,
-		Flags: []cli.Flag{&cli.StringSliceFlag{Name: "set", Usage: "`KEY=VALUE` of the configuration",
+		Flags: []cli.Flag{&cli.StringSliceFlag{Name: "set", Usage: "set `KEY=VALUE` of the configuration; repeatable",
 			Destination: &o.set}},
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			if cmd.Args().Len() != 2 {

@@ -14,18 +14,19 @@ func (a *app) tasksFetch() *cli.Command {
 	var from string
 	return &cli.Command{
 		Name:      "fetch",
-		Usage:     "put the data of a benchmark into the user's folder, where it is then found",
+		Usage:     "install the data of a benchmark for the current user",
 		ArgsUsage: "BENCHMARK",
-		Description: `So far there is miniwob: the 125 pages of MiniWoB++, which are not ours to give away. The package miniwob has them:
+		Description: `Installs the 125 pages of MiniWoB++, which evalrun does not distribute. The Python package miniwob has them:
 
    pip download --no-deps miniwob
    evalrun tasks fetch miniwob --from miniwob-*.whl
    evalrun run miniwob --agent oracle --agent nop --filter oracle=true
 
---from is a wheel, a ZIP (of the repository, say) or a folder. Nothing of an archive is trusted: names stay below the folder, links and what is too
-large are refused, a wheel's files are compared with its own list of digests. What was there before is replaced as a whole, or not at all. The
-folder is evalrun/miniwob in XDG_DATA_HOME, else in ~/.local/share.`,
-		Flags: []cli.Flag{&cli.StringFlag{Name: "from", Usage: "a wheel, a ZIP or a folder: `PATH`",
+--from is a wheel, a ZIP file (of the repository, for example) or a folder. Archives are not trusted: links, paths that
+lead outside and files that are too large are refused, and a wheel's files must match its list of digests. An existing
+installation is replaced as a whole or not at all. The pages go to evalrun/miniwob in XDG_DATA_HOME, or in
+~/.local/share if that is not set.`,
+		Flags: []cli.Flag{&cli.StringFlag{Name: "from", Usage: "`PATH` of a wheel, a ZIP file or a folder",
 			Destination: &from}},
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			name, err := one(cmd, "benchmark")

@@ -27,7 +27,7 @@ func (a *app) versionCommand() *cli.Command {
 func (a *app) helpCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "help",
-		Usage:     "explain a command, or the exit codes",
+		Usage:     "print help for a command, or the exit codes",
 		ArgsUsage: "[COMMAND | exit-codes]",
 		Description: `Examples:
    evalrun help run
