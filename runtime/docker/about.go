@@ -71,10 +71,10 @@ func (d *Driver) Probe(ctx context.Context) error {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
-		return fmt.Errorf("driver docker does not work here: %w", err)
+		return err
 	}
 	if !i.MemoryLimit || !i.PidsLimit {
-		return fmt.Errorf("driver docker does not work here: the engine at %s cannot limit memory and processes: "+
+		return fmt.Errorf("the engine at %s cannot limit memory and processes: "+
 			"give it the control groups memory and pids (cgroup_enable=memory on the kernel's command line)",
 			d.engine.name())
 	}

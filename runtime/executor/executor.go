@@ -21,7 +21,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/execproto"
-	"github.com/evalrun/evalrun/runtime/executor/server"
+	"github.com/evalrun/evalrun/runtime/executor/internal/server"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 

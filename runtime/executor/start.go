@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/evalrun/evalrun/runtime/executor/embed"
-	"github.com/evalrun/evalrun/runtime/executor/server"
+	"github.com/evalrun/evalrun/runtime/executor/internal/server"
 )
 
 // Command is what a driver starts as a machine's first process: the executor's program, by this

@@ -113,7 +113,7 @@ func (d *Driver) Close() error {
 // Probe starts a sandbox and runs a command in it.
 func (d *Driver) Probe(ctx context.Context) error {
 	if runtime.GOOS != "linux" {
-		return fmt.Errorf("sandboxes of the driver %s need Linux", d.Name())
+		return errors.New("it needs Linux")
 	}
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -127,7 +127,7 @@ func (d *Driver) Probe(ctx context.Context) error {
 		sb.Close()
 	}
 	if err != nil {
-		return fmt.Errorf("driver %s does not work here: %w%s", d.Name(), err, hint(err))
+		return fmt.Errorf("%w%s", err, hint(err))
 	}
 	return nil
 }

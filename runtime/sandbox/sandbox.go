@@ -24,8 +24,8 @@ type Driver interface {
 	// Name is how configurations and records call the driver: "local", "docker", "fake", "none".
 	Name() string
 
-	// Probe says why the driver cannot work on this machine, or returns nil. It leaves nothing
-	// behind.
+	// Probe returns nil if the driver works on this machine, and else the reason. Callers add the
+	// driver's name. It leaves nothing behind.
 	Probe(ctx context.Context) error
 
 	// Prepare makes an image ready (pull, build, unpack) and returns its digest. Callers that ask

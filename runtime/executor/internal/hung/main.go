@@ -1,5 +1,5 @@
-// Command sick is an executor for tests that ceases to answer: at its start, or when a file is
-// there. Its only thread that may run Go code is then busy for ever, and cannot be interrupted.
+// Command hung is an executor for tests that stops responding: at its start, or when a file is
+// created. The only thread that may run Go code then loops forever with all signals blocked.
 package main
 
 import (
@@ -9,13 +9,13 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/evalrun/evalrun/runtime/executor/server"
+	"github.com/evalrun/evalrun/runtime/executor/internal/server"
 )
 
-// file is the end, once it is there. The package sandboxtest writes it.
+// file makes the executor hang once it exists. The package sandboxtest creates it.
 const file = "/tmp/evalrun-hang"
 
-// start is set by the linker. If it is not "", the executor does not even begin.
+// start is set by the linker. If it is not empty, the executor hangs at its start.
 var start string
 
 func main() {
