@@ -126,8 +126,8 @@ func (l *listener) Close() error {
 
 func (l *listener) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: l.port} }
 
-// A conn is one end of a net.Pipe with an unlimited send buffer, so that Write does not wait for the
-// reader.
+// A conn is one end of a net.Pipe with an unlimited send buffer, so that Write does not wait for
+// the reader.
 type conn struct {
 	net.Conn
 	n       *network

@@ -13,24 +13,24 @@ import (
 	"github.com/evalrun/evalrun/internal/execproto"
 )
 
-// A channel is what we read from and write to, for as long as we live. Hosts come and go: each has
-// a session of its own over the same channel.
+// A channel is the byte stream to the host, for the life of the executor. Hosts may follow one
+// another; each has a session of its own over the same channel.
 type channel struct {
 	in, out *os.File // may be one
 	ended   atomic.Bool
 
-	wmu sync.Mutex // of what is written; the lock of the leg that writes
-	// What follows belongs to the one goroutine that reads.
+	wmu sync.Mutex // guards writes; held by the hostConn that writes
+	// The fields below are used by the reading goroutine only.
 	scan  execproto.TokenScanner
-	valid func(token []byte) bool // nil: nobody can take the machine up again
-	rest  []byte                  // read beyond a token
-	found bool                    // a token was read, and not answered yet
+	valid func(token []byte) bool // nil: no host can reattach
+	rest  []byte                  // read after a token
+	found bool                    // a token was read and not answered yet
 }
 
 var errResync = errors.New("another host has come")
 
-// streams is the channel of a container: its standard input and output. They move to other numbers,
-// so that nothing which is started by mistake with ours can speak on them.
+// streams returns the channel of a container: its standard input and output. It moves them to other
+// descriptors, so that no process that inherits ours by mistake can use them.
 func streams() (*channel, error) {
 	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -54,15 +54,14 @@ func streams() (*channel, error) {
 	return &channel{in: fs[0], out: fs[1]}, nil
 }
 
-// close ends the channel: whoever reads or writes is woken.
+// close closes the channel and unblocks its reads and writes.
 func (c *channel) close() {
 	c.ended.Store(true)
 	c.in.SetReadDeadline(time.Unix(1, 0))
 	c.out.SetWriteDeadline(time.Unix(1, 0))
 }
 
-// read reads on the wire. When a token was found, it ends with errResync after the token's last
-// byte.
+// read reads from the channel. After a token it returns errResync.
 func (c *channel) read(p []byte) (int, error) {
 	if c.found {
 		return 0, errResync
@@ -84,8 +83,8 @@ func (c *channel) read(p []byte) (int, error) {
 	return n, err
 }
 
-// await reads and drops until a token, or until the channel ends. The session of the host before
-// has ended without one.
+// await reads and drops data until a token or the end of the channel, after the previous host's
+// session has ended without one.
 func (c *channel) await() bool {
 	if c.valid == nil {
 		return false
@@ -103,37 +102,37 @@ func (c *channel) await() bool {
 	return true
 }
 
-// A leg is the channel as one session has it.
-type leg struct {
+// A hostConn is the channel as the session of one host uses it.
+type hostConn struct {
 	c      *channel
 	closed atomic.Bool
 	once   sync.Once
 	first  []byte // written before anything else
 }
 
-// leg begins the next session's part. first is what it writes before all else.
-func (c *channel) leg(first []byte) *leg {
+// hostConn returns the connection of the next session, which writes first before anything else.
+func (c *channel) hostConn(first []byte) *hostConn {
 	c.found = false
 	c.in.SetReadDeadline(time.Time{})
-	if c.ended.Load() { // closed just now: that deadline stays
+	if c.ended.Load() { // closed just now: keep that deadline
 		c.close()
 	}
-	l := &leg{c: c, first: first}
+	l := &hostConn{c: c, first: first}
 	if len(first) > 0 {
-		// Not here: nobody may be reading what we write, and we have to go on reading.
+		// In a goroutine, because the host may not be reading, and we have to go on reading.
 		go l.Write(nil)
 	}
 	return l
 }
 
-func (l *leg) Read(p []byte) (int, error) {
+func (l *hostConn) Read(p []byte) (int, error) {
 	if l.closed.Load() {
 		return 0, execproto.ErrClosed
 	}
 	return l.c.read(p)
 }
 
-func (l *leg) Write(p []byte) (int, error) {
+func (l *hostConn) Write(p []byte) (int, error) {
 	l.c.wmu.Lock()
 	defer l.c.wmu.Unlock()
 	if len(l.first) > 0 {
@@ -151,20 +150,20 @@ func (l *leg) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (l *leg) write(p []byte) error {
+func (l *hostConn) write(p []byte) error {
 	if l.closed.Load() {
 		return execproto.ErrClosed
 	}
 	_, err := l.c.out.Write(p)
 	if errors.Is(err, syscall.EPIPE) {
-		l.c.close() // nobody will ever read again
+		l.c.close() // the host no longer reads
 	}
 	return err
 }
 
-// Close ends the leg, and when it returns nobody writes on it any more. What was being written
-// stays a torn frame.
-func (l *leg) Close() error {
+// Close closes the connection. When it returns, nothing more is written on it; a frame that was
+// being written may be incomplete.
+func (l *hostConn) Close() error {
 	l.once.Do(func() {
 		l.closed.Store(true)
 		l.c.in.SetReadDeadline(time.Unix(1, 0))

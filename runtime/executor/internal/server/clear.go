@@ -13,9 +13,9 @@ import (
 	"github.com/evalrun/evalrun/internal/execproto"
 )
 
-// clearDirs makes each folder new and empty, of owner ("": who commands run as unless they say
-// otherwise) and writable by nobody else, whatever is there now. It returns one remark for each: ""
-// for what was a plain folder, a mount from the beginning, or nothing.
+// clearDirs replaces each directory by an empty one that belongs to owner ("": the user that
+// commands run as by default) and that nobody else can write to. It returns a remark for each: ""
+// for a plain directory, a mount from the beginning, or nothing.
 func (sv *server) clearDirs(owner string, dirs []string) (execproto.Enc, error) {
 	var of account
 	if owner == "" {
@@ -56,7 +56,7 @@ func (sv *server) clearDir(dir string, of account) (remark string, err error) {
 	}
 	parts := strings.Split(rel, "/")
 	for _, name := range parts[:len(parts)-1] {
-		// A folder on the way that is a link, or not a folder, is replaced: it leads elsewhere, or
+		// Replace a component of the path that is a link or no directory: it leads elsewhere, or
 		// nowhere.
 		r, next, err := folder(fd, name)
 		if err != nil {
@@ -83,8 +83,7 @@ func (sv *server) clearDir(dir string, of account) (remark string, err error) {
 	if err := removeAll(fd, base, &left, 0); err == nil {
 		return remark, newDir(fd, base, of)
 	}
-	// It is a mount, or what is in it is too much or too deep: out of the way with it, if that can
-	// be.
+	// It is a mount, or too large or too deep to be removed: rename it, if possible.
 	aside := "." + base + "-" + time.Now().Format("150405.000000000")
 	if unix.Renameat(fd, base, fd, aside) == nil {
 		unix.Fchmodat(fd, aside, 0, 0)
@@ -104,8 +103,7 @@ func (sv *server) clearDir(dir string, of account) (remark string, err error) {
 	return remark, owned(sub, of)
 }
 
-// mounts are the numbers of all mounts, by where they are seen: of several in one place the
-// uppermost.
+// mounts returns the IDs of all mounts by mount point. Of several at one place, the topmost counts.
 func mounts() map[string]string {
 	all := map[string]string{}
 	text, _ := os.ReadFile("/proc/self/mountinfo")
@@ -117,10 +115,10 @@ func mounts() map[string]string {
 	return all
 }
 
-// octal is how the kernel writes what separates its fields and lines.
+// octal decodes the kernel's escapes in fields of mountinfo.
 var octal = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
-// newDir makes a folder that nobody but its owner can write to.
+// newDir makes a directory that only its owner can write to.
 func newDir(fd int, name string, of account) error {
 	if err := unix.Mkdirat(fd, name, 0o700); err != nil {
 		return err
@@ -133,7 +131,7 @@ func newDir(fd int, name string, of account) error {
 	return owned(dir, of)
 }
 
-// owned gives a folder to its owner. Where there is only one user to be, it stays ours.
+// owned changes the owner of a directory. Where only one user is mapped, it stays ours.
 func owned(dir int, of account) error {
 	mode := uint32(0o755)
 	if err := unix.Fchown(dir, of.uid, of.gid); err != nil {
@@ -142,8 +140,8 @@ func owned(dir int, of account) error {
 	return unix.Fchmod(dir, mode)
 }
 
-// folder opens the folder name in fd, and makes it new where it is missing or anything but a
-// folder.
+// folder opens the directory name in fd. If it does not exist or is something else, folder makes a
+// new one.
 func folder(fd int, name string) (remark string, next int, err error) {
 	var s unix.Stat_t
 	if err := unix.Fstatat(fd, name, &s, unix.AT_SYMLINK_NOFOLLOW); err == nil {
@@ -153,7 +151,7 @@ func folder(fd int, name string) (remark string, next int, err error) {
 	return remark, next, err
 }
 
-// kindOf says what a mode is, when that is not a folder.
+// kindOf describes a file type other than a directory.
 func kindOf(mode uint32) string {
 	switch mode & unix.S_IFMT {
 	case unix.S_IFDIR:
@@ -170,8 +168,8 @@ func kindOf(mode uint32) string {
 	return "a device"
 }
 
-// removeAll removes name from the folder fd with all that is in it. It follows no link, and gives
-// up after *left entries, or too deep.
+// removeAll removes name from the directory fd recursively. It follows no links, and gives up after
+// *left entries or when it is too deep.
 func removeAll(fd int, name string, left *int, depth int) error {
 	if *left--; *left < 0 || depth > 900 {
 		return errors.New("too much")
@@ -202,7 +200,7 @@ func removeAll(fd int, name string, left *int, depth int) error {
 		if err != nil {
 			break
 		}
-		// What was removed moves the rest: begin again.
+		// Removing moves the other entries, so start again.
 		if _, err := f.Seek(0, 0); err != nil {
 			return err
 		}
@@ -227,8 +225,8 @@ func count(fd int) (int, error) {
 	return len(names), err
 }
 
-// removeFiles removes single files, of which some may be gone. It follows no link on the way to
-// them.
+// removeFiles removes single files, some of which may not exist. It follows no links in their
+// paths.
 func (sv *server) removeFiles(names []string) error {
 	for _, n := range names {
 		n = clean(n)

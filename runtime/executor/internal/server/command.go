@@ -17,17 +17,17 @@ import (
 
 func ptr(b *byte) unsafe.Pointer { return unsafe.Pointer(b) }
 
-// killLimit is how long a tree may take to die.
+// killLimit limits how long the processes of a command may take to die.
 const killLimit = 10 * time.Second
 
-// A running command as the host's control messages see it.
+// A running is a command that runs, as the host's control messages see it.
 type running struct {
 	sv    *server
 	st    *execproto.Stream
 	req   execproto.Exec
 	once  sync.Once
-	kill  chan struct{} // closed when the tree has to die
-	over  chan struct{} // closed when the command's end is known
+	kill  chan struct{} // closed to kill the command
+	over  chan struct{} // closed when the command's result is known
 	quiet atomic.Bool
 	child atomic.Int32                     // pid of the supervisor
 	to    atomic.Pointer[execproto.Stream] // where output goes: st, or for ENTRYPOINT that of the host which asked last
@@ -35,7 +35,7 @@ type running struct {
 
 func (r *running) end() { r.once.Do(func() { close(r.kill) }) }
 
-// exec is called by the session's reader: it must not block.
+// exec runs on the session's reader, so it must not block.
 func (sv *server) exec(st *execproto.Stream, body []byte) {
 	req, err := execproto.DecodeExec(body)
 	if err != nil || len(req.Args) == 0 {
@@ -81,7 +81,7 @@ func (r *running) signal(sig syscall.Signal) {
 	if sup == 0 || sig <= 0 || sig > 64 {
 		return
 	}
-	for _, p := range procs() {
+	for _, p := range processTable() {
 		if p.ppid == sup {
 			syscall.Kill(-p.pid, sig)
 			return
@@ -89,8 +89,7 @@ func (r *running) signal(sig syscall.Signal) {
 	}
 }
 
-// runOnce runs the command, unless one with its ID was run before: then the end of that one is the
-// answer.
+// runOnce runs the command, or returns the result of the command that was run with its ID before.
 func (r *running) runOnce() (execproto.Exit, error) {
 	sv := r.sv
 	if r.req.ID == "" {
@@ -100,12 +99,12 @@ func (r *running) runOnce() (execproto.Exit, error) {
 	m := sv.byID[r.req.ID]
 	if m != nil {
 		sv.mu.Unlock()
-		if r.req.Entry && m.run.req.Entry { // the next host asks for the same ENTRYPOINT, and may end it
-			m.run.to.Store(r.st) // what it prints from now on
+		if r.req.Entry && m.run.req.Entry { // the next host asks for the same ENTRYPOINT, and may kill it
+			m.run.to.Store(r.st) // its output from now on
 			select {
 			case <-r.kill:
 				m.run.end()
-				<-m.done // only then is nothing of it left
+				<-m.done // now no process of it is left
 			case <-m.done:
 			}
 			return m.exit, m.err
@@ -117,10 +116,10 @@ func (r *running) runOnce() (execproto.Exit, error) {
 			return execproto.Exit{}, errors.New("given up while waiting for the first command with this id")
 		}
 	}
-	m = &remembered{done: make(chan struct{}), run: r}
+	m = &exitRecord{done: make(chan struct{}), run: r}
 	sv.byID[r.req.ID] = m
 	sv.order = append(sv.order, r.req.ID)
-	if len(sv.order) > maxRemembered {
+	if len(sv.order) > maxExits {
 		for i, id := range sv.order {
 			old := sv.byID[id]
 			select {
@@ -147,7 +146,7 @@ func (r *running) run() (execproto.Exit, error) {
 	if err != nil {
 		return execproto.Exit{}, err
 	}
-	var theirs, ours []*os.File // the command's ends, our ends
+	var theirs, ours []*os.File // the command's ends and our ends of pipes
 	defer func() {
 		for _, f := range theirs {
 			f.Close()
@@ -235,7 +234,7 @@ func (r *running) run() (execproto.Exit, error) {
 		defer status.Close()
 		var rec record
 		if _, err := io.ReadFull(status, (*[unsafe.Sizeof(rec)]byte)(unsafe.Pointer(&rec))[:]); err != nil {
-			// Killed from inside, or by KillAll: the supervisor said nothing, but it is gone.
+			// Killed from inside, or by KillAll: the supervisor is gone without a report.
 			<-t.gone
 			rec = record{status: uint32(syscall.SIGKILL)}
 		}
@@ -289,8 +288,8 @@ func (r *running) run() (execproto.Exit, error) {
 	return x, nil
 }
 
-// refused is the end of a command that could not be started: like a shell's, with the reason as its
-// output.
+// refused returns the result of a command that could not be started: like a shell's, with the
+// reason as its output.
 func (r *running) refused(out *output, rec record, begun time.Time) execproto.Exit {
 	errno := syscall.Errno(rec.failed)
 	x := execproto.Exit{Code: 126, Wall: time.Since(begun)}
@@ -328,9 +327,9 @@ func (r *running) dir() string {
 	return "/"
 }
 
-// feed carries the host's bytes into the command's input, until either has had enough. Where the
-// host is gone before the end, the command must not take a part for the whole: it is killed before
-// its input ends.
+// feed copies the host's bytes into the command's input until one of them ends. If the host is gone
+// before the end of the input, the command is killed first, so that it does not take a part for the
+// whole.
 func (r *running) feed(w *os.File) {
 	defer w.Close()
 	for dry := false; ; {
@@ -344,7 +343,7 @@ func (r *running) feed(w *os.File) {
 			return
 		case m.Kind == execproto.KindData && !dry:
 			if _, err := w.Write(m.Body); err != nil {
-				// Nobody reads. The rest must still be taken, or a host that writes would wait.
+				// The command no longer reads. Drop the rest, or the host's writes would block.
 				dry = true
 			}
 		}

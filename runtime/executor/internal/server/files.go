@@ -15,9 +15,9 @@ import (
 	"github.com/evalrun/evalrun/internal/execproto"
 )
 
-// put writes a tar stream below dir. dir itself is found as any program would find it. Below it, no
-// link is followed: every folder on the way is opened from its parent, and whatever else stands in
-// the way of an entry is removed first.
+// put extracts a tar stream below dir. Links in the path of dir are followed; below it none are:
+// every directory is opened from its parent, and whatever else is in the way of an entry is removed
+// first.
 func (sv *server) put(st *execproto.Stream, dir string) error {
 	dir = sv.path(clean(dir))
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -44,17 +44,17 @@ func (sv *server) put(st *execproto.Stream, dir string) error {
 		}
 	}
 	w.times()
-	// What follows the archive's end is padding.
+	// Padding may follow the end of the archive.
 	_, err = io.Copy(io.Discard, st)
 	return err
 }
 
-// A putter writes entries. It keeps the folder of the last one open, with those above it: the next
-// entry mostly lies beside it, below it or a few folders up, so that a deep tree is not opened from
-// its root for each entry.
+// A putter writes entries. It keeps the directory of the last entry and those above it open: the
+// next entry usually is in the same place or near it, so that a deep tree is not opened from its
+// root for each entry.
 type putter struct {
 	root int
-	open []level // each within the one before
+	open []level // each inside the previous one
 	dirs []*tar.Header
 }
 
@@ -63,7 +63,7 @@ type level struct {
 	fd   int
 }
 
-// leave closes the folders below the first n.
+// leave closes the directories below the first n.
 func (w *putter) leave(n int) {
 	for _, l := range w.open[n:] {
 		unix.Close(l.fd)
@@ -71,7 +71,7 @@ func (w *putter) leave(n int) {
 	w.open = w.open[:n]
 }
 
-// enter opens a folder below the root, and makes what is missing of it.
+// enter opens a directory below the root, and makes those that are missing.
 func (w *putter) enter(dir string) (fd int, err error) {
 	n, fd := 0, w.root
 	if dir != "." {
@@ -96,8 +96,8 @@ func (w *putter) enter(dir string) (fd int, err error) {
 	return fd, nil
 }
 
-// step opens the folder name in the folder fd, without following a link, and makes it where it is
-// missing or not a folder.
+// step opens the directory name in the directory fd without following a link. If it does not exist
+// or is something else, step makes it.
 func step(fd int, name string, mode uint32) (int, error) {
 	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	for try := 0; ; try++ {
@@ -146,8 +146,8 @@ func (w *putter) entry(h *tar.Header, r io.Reader) error {
 		defer unix.Close(fd)
 		h.Name = name
 		w.dirs = append(w.dirs, h)
-		// A folder that we could not write to ourselves gets its mode all the same; as root it does
-		// not matter, and without isolation its owner may still add what is needed.
+		// A directory keeps write permission for its owner, so that files can be added without
+		// isolation; for root it makes no difference.
 		return unix.Fchmod(fd, mode|0o700)
 	case tar.TypeSymlink:
 		if err := remove(at, base); err != nil {
@@ -190,7 +190,7 @@ func remove(fd int, name string) error {
 	return err
 }
 
-// times sets the folders' times, which writing into them has changed.
+// times sets the times of the directories, which writing into them has changed.
 func (w *putter) times() {
 	for i := len(w.dirs) - 1; i >= 0; i-- {
 		h := w.dirs[i]
@@ -210,8 +210,8 @@ func (w *putter) times() {
 	}
 }
 
-// get sends name as a tar stream. The last element of name is not followed when it is a link;
-// devices, pipes and sockets are left out. Of what cannot be sent, an entry says why.
+// get sends name as a tar stream. If the last element of name is a link, it is not followed.
+// Devices, pipes and sockets are left out. An entry says why something could not be sent.
 func (sv *server) get(st *execproto.Stream, name string) error {
 	p := sv.path(clean(name))
 	parent, base := path.Split(p)
@@ -220,7 +220,7 @@ func (sv *server) get(st *execproto.Stream, name string) error {
 	}
 	dir, err := unix.Open(parent, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err == unix.ENOTDIR || err == unix.ELOOP {
-		err = unix.ENOENT // there can be no such name
+		err = unix.ENOENT // no such name can exist
 	}
 	if err != nil {
 		return &fs.PathError{Op: "get", Path: name, Err: err}
@@ -279,11 +279,11 @@ func (g *getter) flush(w io.Writer) error {
 }
 
 const (
-	maxDepth = 1000 // folders in folders; each holds a descriptor while it is walked
+	maxDepth = 1000 // directories in directories; each needs a descriptor while it is walked
 	maxName  = 4096 // bytes of a path
 )
 
-// leave writes an entry that stands for one that is not sent, with its content, and says why.
+// leave writes an entry for one that is not sent; its content is the reason.
 func (g *getter) leave(name string, why error) error {
 	return g.tw.WriteHeader(&tar.Header{
 		Typeflag: tar.TypeDir, Name: name[:min(len(name), maxName)] + "/", Format: tar.FormatPAX,
@@ -296,7 +296,7 @@ var (
 	errLong = errors.New("a path that is too long")
 )
 
-// walk sends an entry with all that is in it. An error is the stream's.
+// walk sends an entry recursively. It returns errors of the stream only.
 func (g *getter) walk(dir int, base, name string, depth int) error {
 	if len(name) > maxName {
 		return g.leave(name, errLong)
@@ -345,7 +345,7 @@ func (g *getter) walk(dir int, base, name string, depth int) error {
 		h.Typeflag, h.Linkname = tar.TypeSymlink, string(target[:n])
 		return g.tw.WriteHeader(h)
 	case unix.S_IFREG:
-		// O_NONBLOCK: it may have become a pipe since.
+		// O_NONBLOCK, because it may have been replaced by a pipe.
 		fd, err := unix.Openat(dir, base, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 		if err != nil {
 			return g.failed(name, err)
@@ -363,8 +363,8 @@ func (g *getter) walk(dir int, base, name string, depth int) error {
 	return nil
 }
 
-// failed leaves out an entry that cannot be read. An entry that was removed or replaced during the
-// walk is skipped without a word.
+// failed leaves out an entry that cannot be read. If it was removed or replaced during the walk, it
+// is skipped silently.
 func (g *getter) failed(name string, err error) error {
 	if errors.Is(err, unix.ENOENT) || err == unix.ELOOP || err == unix.ENOTDIR || err == unix.EINVAL {
 		return nil
@@ -372,7 +372,7 @@ func (g *getter) failed(name string, err error) error {
 	return g.leave(name, err)
 }
 
-// copy sends size bytes of a file that may change meanwhile: what it has lost is sent as zeros.
+// copy sends size bytes of a file. If the file has shrunk meanwhile, it sends zeros.
 func (g *getter) copy(fd int, size int64) error {
 	for size > 0 {
 		b := g.buf[:min(int64(len(g.buf)), size)]

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A launch is all that a supervisor and its command need, in the kernel's own form. It is made
+// A launch is all that a supervisor and its command need, in the form of system calls. It is made
 // before the fork, because nothing can be allocated after it.
 type launch struct {
 	argv0   []*byte // the program; several when PATH is searched
@@ -21,13 +21,13 @@ type launch struct {
 	stdin   int
 	stdout  int
 	stderr  int
-	status  int // the supervisor's only word to us, see record
+	status  int // the pipe on which the supervisor reports; see record
 	setUser bool
 	uid     int
 	gid     int
 	groups  []uint32
 	rlimits []rlimit
-	oom     bool // the command is a better victim of the kernel's OOM killer than we are
+	oom     bool // the kernel's OOM killer should prefer the command to us
 }
 
 type rlimit struct {
@@ -36,14 +36,13 @@ type rlimit struct {
 }
 
 // A record is what a supervisor writes to its status pipe, once: the command could not be started,
-// or it has ended. The pipe's end means that the supervisor is gone, and with it all that belonged
-// to the command.
+// or it has ended. When the pipe is closed, the supervisor and all its descendants are gone.
 type record struct {
 	failed int32 // errno, or 0
 	step   int32 // what failed
 	status uint32
 	pid    int32
-	cpu    int64 // µs, of all that the supervisor has reaped
+	cpu    int64 // µs, of all processes that the supervisor has reaped
 	maxRSS int64 // KiB
 }
 
@@ -63,17 +62,17 @@ var (
 	supOOM    bool
 	oomPath   = [...]byte{'/', 'p', 'r', 'o', 'c', '/', 's', 'e', 'l', 'f', '/', 'o', 'o', 'm', '_', 's', 'c', 'o', 'r',
 		'e', '_', 'a', 'd', 'j', 0}
-	oomHigh   = []byte("500") // of commands: see setVictims
-	supOwn    = [5]byte{'0'}  // of supervisors: that of this process
+	oomHigh   = []byte("500") // oom_score_adj of commands: see setVictims
+	supOwn    = [5]byte{'0'}  // oom_score_adj of supervisors: that of this process
 	supOwnLen = uintptr(1)
 	noSignals uint64
 	allSigs   = ^uint64(0)
 	sigDfl    [4]uint64 // struct sigaction of the kernel: handler, flags, restorer, mask; all zero is SIG_DFL
 )
 
-// A forker is a thread of its own from which all supervisors are forked. What was done to the
-// thread (capabilities, system call filter, control groups) holds for all of them, and it never
-// ends, so it can be their parent for PR_SET_PDEATHSIG.
+// A forker is a thread from which all supervisors are forked. Its capabilities, system call filter
+// and control groups hold for all of them. It never ends, so that it can be their parent for
+// PR_SET_PDEATHSIG.
 type forker struct {
 	in chan forkRequest
 }
@@ -88,8 +87,7 @@ type forkResult struct {
 	err error
 }
 
-// setVictims makes commands better victims of the kernel's OOM killer than we are, however good we
-// are ourselves.
+// setVictims makes the kernel's OOM killer prefer commands to us.
 func setVictims() {
 	b, err := os.ReadFile("/proc/self/oom_score_adj")
 	if err != nil {
@@ -126,10 +124,10 @@ func newForker(prepare func() error) (*forker, error) {
 	return f, <-ready
 }
 
-// onThread runs f on a thread that nothing else will ever run on, and that is not the process's
-// first. What the first one enters, the whole process is in: its memory would be counted in the
-// commands' control group, and the kernel would end process 1 when a command has filled that group
-// with what outlives it (inodes, say).
+// onThread runs f on a new thread that runs nothing else, and that is not the first thread of the
+// process. A control group that the first thread enters holds the whole process: its memory would
+// be counted in the commands' group, and the kernel would kill process 1 when commands have filled
+// that group with what outlives them (inodes, for example).
 func onThread(f func()) {
 	go func() {
 		runtime.LockOSThread()
@@ -139,7 +137,7 @@ func onThread(f func()) {
 		}
 		apart := make(chan struct{})
 		go func() {
-			runtime.LockOSThread() // another one, since this one is held until then
+			runtime.LockOSThread() // another thread, since this one is locked until then
 			close(apart)
 			f()
 		}()
@@ -155,8 +153,8 @@ func (f *forker) fork(l *launch) (int, error) {
 	return r.pid, r.err
 }
 
-// rawVfork is clone for a child that shares our memory and stack, which no ordinary call can return
-// from twice.
+// rawVfork is clone for a child that shares our memory and stack. An ordinary function cannot
+// return from it twice.
 func rawVfork(flags uintptr) (pid, errno uintptr)
 
 // fork makes a supervisor, which makes the command.
@@ -200,7 +198,8 @@ func fork(l *launch) (pid uintptr, errno syscall.Errno) {
 		return pid, errno
 	}
 
-	// The supervisor. All descriptors of l are above 3, so none is overwritten before it is used.
+	// This is the supervisor. All descriptors of l are above 3, so none is overwritten before it is
+	// used.
 	syscall.RawSyscall(syscall.SYS_DUP3, stdin, 0, 0)
 	syscall.RawSyscall(syscall.SYS_DUP3, stdout, 1, 0)
 	syscall.RawSyscall(syscall.SYS_DUP3, stderr, 2, 0)
@@ -223,9 +222,9 @@ func fork(l *launch) (pid uintptr, errno syscall.Errno) {
 	}
 
 	supOOM = l.oom
-	// The command borrows our memory and stack until it executes its program, while we wait. So
-	// what it does to variables happens to ours, and after this call we use none that was set
-	// before it, but for globals that it leaves alone.
+	// The command shares our memory and stack until it executes its program, while we wait. So what
+	// it does to variables happens to ours, and after this call we use none that was set before it,
+	// except globals that it does not change.
 	child, w = rawVfork(syscall.CLONE_VM | syscall.CLONE_VFORK | uintptr(syscall.SIGCHLD))
 	if w != 0 {
 		supRecord.failed, supRecord.step = int32(w), stepFork
@@ -235,7 +234,7 @@ func fork(l *launch) (pid uintptr, errno syscall.Errno) {
 		goto command
 	}
 
-	// A command that changes its user does it in our memory, and the kernel may have made that
+	// A command that changes its user does so in our memory, and the kernel may then have made it
 	// dumpable again.
 	syscall.RawSyscall6(syscall.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0, 0, 0, 0, 0)
 	syscall.RawSyscall(syscall.SYS_CLOSE, 0, 0, 0)
@@ -255,7 +254,7 @@ func fork(l *launch) (pid uintptr, errno syscall.Errno) {
 		if failed == syscall.EINTR {
 			continue
 		}
-		if failed != 0 { // ECHILD: the tree is empty
+		if failed != 0 { // ECHILD: no descendants are left
 			syscall.RawSyscall(syscall.SYS_EXIT_GROUP, 0, 0, 0)
 		}
 		if w != child {
@@ -294,8 +293,8 @@ command:
 			goto report
 		}
 	}
-	// Whoever kills the supervisor kills the command with it. (A change of user clears this, so it
-	// comes after.)
+	// If the supervisor is killed, the command is killed with it. A change of user clears this
+	// setting, so it comes last.
 	syscall.RawSyscall6(syscall.SYS_PRCTL, unix.PR_SET_PDEATHSIG, uintptr(syscall.SIGKILL), 0, 0, 0, 0)
 	_, _, failed = syscall.RawSyscall(syscall.SYS_CHDIR, uintptr(dir), 0, 0)
 	if failed != 0 {
@@ -313,7 +312,7 @@ command:
 		_, _, failed = syscall.RawSyscall(syscall.SYS_EXECVE, uintptr(unsafe.Pointer(argv0[i])), uintptr(argv),
 			uintptr(env))
 		if failed != syscall.ENOENT && failed != syscall.ENOTDIR {
-			supRecord.failed = int32(failed) // like a shell: the most telling of several failures
+			supRecord.failed = int32(failed) // like a shell: the most specific of several failures
 		}
 	}
 

@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// killStrays kills what fell to us because its supervisor was killed, and returns when it is
-// reaped: until then it takes room among the machine's processes.
-func (sv *server) killStrays() {
+// killOrphans kills processes whose supervisor was killed and that are now our children. It returns
+// when they are reaped, since until then they count for the limit of processes.
+func (sv *server) killOrphans() {
 	self := os.Getpid()
 	for range 1000 {
 		sv.mu.Lock()
 		var strays []int
-		ps := procs()
+		ps := processTable()
 		for _, p := range ps {
 			if p.ppid == self && sv.trees[p.pid] == nil {
 				strays = append(strays, p.pid)
-				strays = append(strays, below(ps, p.pid)...)
+				strays = append(strays, descendants(ps, p.pid)...)
 			}
 		}
 		sv.mu.Unlock()
@@ -26,9 +26,9 @@ func (sv *server) killStrays() {
 			return
 		}
 		for _, pid := range strays {
-			signalBelow(pid, self, syscall.SIGKILL)
+			signalDescendant(pid, self, syscall.SIGKILL)
 		}
-		for { // reap what is dead of them, so that the next look is not of zombies
+		for { // reap the dead ones, so that the next pass does not find zombies
 			sv.mu.Lock()
 			n := 0
 			for _, pid := range strays {
@@ -47,13 +47,14 @@ func (sv *server) killStrays() {
 	}
 }
 
-// killTree ends one command with all that came of it.
+// killTree kills the processes of one command.
 func (sv *server) killTree(t *tree, limit time.Duration) bool {
 	if sv.init {
 		sv.mu.Lock()
 		alone := len(sv.trees) == 1 && sv.trees[t.pid] != nil
 		if alone {
-			// Nothing else runs here: one call, which no fork can outrun, ends it all.
+			// No other command is running, so kill everything with one call, which no fork can
+			// outrun.
 			syscall.Kill(-1, syscall.SIGKILL)
 		}
 		sv.mu.Unlock()
@@ -63,12 +64,12 @@ func (sv *server) killTree(t *tree, limit time.Duration) bool {
 
 var errAlive = errors.New("some processes do not die")
 
-// killBut ends everything that was ever started, or everything but ENTRYPOINT with all that came of
-// it, and returns when nothing of it is left.
-func (sv *server) killBut(entry bool) error {
+// killProcesses kills all commands and, if entry is set, the ENTRYPOINT, with all their
+// descendants. It returns when no such process is left.
+func (sv *server) killProcesses(entry bool) error {
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
-		if sv.init && sv.killEverybody(entry) {
-			if len(sv.commands(false)) == 0 && alone() {
+		if sv.init && sv.killAtOnce(entry) {
+			if len(sv.commands(false)) == 0 && onlyProcess() {
 				return nil
 			}
 			time.Sleep(200 * time.Microsecond)
@@ -76,7 +77,7 @@ func (sv *server) killBut(entry bool) error {
 		}
 		ts := sv.commands(entry)
 		if len(ts) == 0 {
-			sv.killStrays()
+			sv.killOrphans()
 			return nil
 		}
 		if !sv.killTrees(ts, time.Until(end)) {
@@ -86,9 +87,9 @@ func (sv *server) killBut(entry bool) error {
 	return errAlive
 }
 
-// killEverybody ends all processes in one call, which no fork can outrun, unless there is an
-// ENTRYPOINT to be spared. The lock keeps one from being started meanwhile.
-func (sv *server) killEverybody(butEntry bool) bool {
+// killAtOnce kills all processes with one call, which no fork can outrun. If butEntry is set, it
+// does so only if there is no ENTRYPOINT; the lock prevents that one is started meanwhile.
+func (sv *server) killAtOnce(butEntry bool) bool {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
 	for _, t := range sv.trees {
@@ -100,7 +101,7 @@ func (sv *server) killEverybody(butEntry bool) bool {
 	return true
 }
 
-// commands are the trees that run, without ENTRYPOINT's if that is asked.
+// commands returns the trees that are running, without the ENTRYPOINT's if butEntry is set.
 func (sv *server) commands(butEntry bool) (ts []*tree) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
@@ -112,37 +113,37 @@ func (sv *server) commands(butEntry bool) (ts []*tree) {
 	return ts
 }
 
-// Processes are stopped one after the other for so long, and where there are so many at the most.
+// Limits of stopping processes one after the other.
 const (
 	stopLimit = 200 * time.Millisecond
 	crowd     = 64
 )
 
-// killTrees ends all that belongs to these supervisors, until they are gone (a supervisor ends when
-// it has no child left) or the time is over. Everything is stopped before anything is killed: what
-// is stopped cannot fork.
+// killTrees kills all processes of these supervisors until the supervisors are gone (a supervisor
+// ends when it has no child left) or the time is over. All processes are stopped before any is
+// killed, because a stopped process cannot fork.
 func (sv *server) killTrees(ts []*tree, limit time.Duration) bool {
 	begun := time.Now()
 	empty := map[*tree]int{}
 	stopped := map[int]bool{}
 	for time.Since(begun) < limit {
-		if ts = living(ts); len(ts) == 0 {
+		if ts = notEnded(ts); len(ts) == 0 {
 			return true
 		}
-		if sv.init && (time.Since(begun) > stopLimit || crowded()) {
-			killStill(ts)
+		if sv.init && (time.Since(begun) > stopLimit || manyProcesses()) {
+			stopAndKill(ts)
 			waitGone(ts, 50*time.Millisecond)
 			continue
 		}
 		fresh := false
-		ps := procs()
+		ps := processTable()
 		of := make([][]int, len(ts))
 		for i, t := range ts {
-			of[i] = below(ps, t.pid)
+			of[i] = descendants(ps, t.pid)
 			for _, pid := range of[i] {
 				if !stopped[pid] {
 					stopped[pid], fresh = true, true
-					signalBelow(pid, t.pid, syscall.SIGSTOP)
+					signalDescendant(pid, t.pid, syscall.SIGSTOP)
 				}
 			}
 		}
@@ -152,10 +153,10 @@ func (sv *server) killTrees(ts []*tree, limit time.Duration) bool {
 		clear(stopped)
 		for i, t := range ts {
 			for _, pid := range of[i] {
-				signalBelow(pid, t.pid, syscall.SIGKILL)
+				signalDescendant(pid, t.pid, syscall.SIGKILL)
 			}
 			if len(of[i]) == 0 {
-				// Only the supervisor is left, and does not end: it was stopped by somebody.
+				// Only the supervisor is left and does not end: it was stopped by another process.
 				switch empty[t]++; {
 				case empty[t] > 50:
 					syscall.Kill(t.pid, syscall.SIGKILL)
@@ -166,12 +167,12 @@ func (sv *server) killTrees(ts []*tree, limit time.Duration) bool {
 		}
 		waitGone(ts, 2*time.Millisecond)
 	}
-	return len(living(ts)) == 0
+	return len(notEnded(ts)) == 0
 }
 
-// crowded looks at the names in /proc only: among hundreds of processes that want the processor,
-// each look costs us one of our few turns.
-func crowded() bool {
+// manyProcesses reports whether there are very many processes. It only lists the names in /proc:
+// among hundreds of busy processes, we get little CPU time.
+func manyProcesses() bool {
 	d, err := os.Open("/proc")
 	if err != nil {
 		return false
@@ -187,22 +188,22 @@ func crowded() bool {
 	return n > crowd
 }
 
-// killStill stops the whole machine in one call, so that nothing takes the processor from us while
-// we look for what has to die, and lets the rest go on. It is for bombs: hundreds of processes
-// leave us too few turns to stop them one by one. Whoever waits for a child that is stopped (an
-// interactive shell) may notice.
-func killStill(ts []*tree) {
+// stopAndKill stops all processes of the sandbox with one call, so that nothing competes for the
+// CPU while we find the processes to be killed, and continues the rest afterwards. It is for fork
+// bombs, which leave too little CPU time to stop hundreds of processes one by one. A process that
+// waits for a stopped child (an interactive shell) may notice it.
+func stopAndKill(ts []*tree) {
 	syscall.Kill(-1, syscall.SIGSTOP)
-	ps := procs()
+	ps := processTable()
 	for _, t := range ts {
-		for _, pid := range below(ps, t.pid) {
-			syscall.Kill(pid, syscall.SIGKILL) // all that could free its number is stopped
+		for _, pid := range descendants(ps, t.pid) {
+			syscall.Kill(pid, syscall.SIGKILL) // all processes that could free its PID are stopped
 		}
 	}
 	syscall.Kill(-1, syscall.SIGCONT)
 }
 
-// waitGone waits for the end of all supervisors, but not for longer than d.
+// waitGone waits until all supervisors have ended, for d at most.
 func waitGone(ts []*tree, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -215,8 +216,8 @@ func waitGone(ts []*tree, d time.Duration) {
 	}
 }
 
-// living leaves out the trees that are gone: their numbers may be somebody else's by now.
-func living(ts []*tree) (left []*tree) {
+// notEnded returns the trees that have not ended. The PIDs of others may have been reused.
+func notEnded(ts []*tree) (left []*tree) {
 	for _, t := range ts {
 		select {
 		case <-t.gone:

@@ -11,7 +11,7 @@ import (
 	"github.com/evalrun/evalrun/internal/execproto"
 )
 
-// prepare brings a request into the kernel's form.
+// prepare converts a request to the form of system calls.
 func (sv *server) prepare(req *execproto.Exec) (*launch, error) {
 	l := &launch{oom: true}
 	env := map[string]int{}
@@ -48,7 +48,7 @@ func (sv *server) prepare(req *execproto.Exec) (*launch, error) {
 		if _, ok := env["HOME"]; !ok || !sv.container {
 			add("HOME=" + a.home)
 		}
-	} else if _, ok := env["HOME"]; !ok && sv.container { // as engines do it
+	} else if _, ok := env["HOME"]; !ok && sv.container { // as engines do
 		if a, err := lookup("0"); err == nil {
 			add("HOME=" + a.home)
 		}
@@ -70,7 +70,7 @@ func (sv *server) prepare(req *execproto.Exec) (*launch, error) {
 	if l.argv0, err = cStrings(sv.candidates(req.Args[0], path)); err != nil {
 		return nil, err
 	}
-	l.argv0 = l.argv0[:len(l.argv0)-1] // no nil at its end
+	l.argv0 = l.argv0[:len(l.argv0)-1] // without the nil at its end
 	dir := req.Dir
 	if dir == "" {
 		dir = sv.cfg.Dir
@@ -95,12 +95,12 @@ var resources = map[string]uintptr{
 	"core": unix.RLIMIT_CORE, "fsize": unix.RLIMIT_FSIZE, "data": unix.RLIMIT_DATA,
 }
 
-// candidates are the files that a program's name may mean, in order.
+// candidates returns the files that a program's name may mean, in order.
 func (sv *server) candidates(name, pathList string) []string {
 	if strings.Contains(name, "/") {
 		if sv.cfg.Root != "" && path.IsAbs(name) {
-			// Without a root of its own, a program that was put in is found under the name it was
-			// put by.
+			// Without a root of its own, a program in the sandbox's directory is found by its name
+			// inside.
 			return []string{sv.path(name), name}
 		}
 		return []string{name}
@@ -133,7 +133,7 @@ func cStrings(ss []string) ([]*byte, error) {
 	return append(ps, nil), nil
 }
 
-// newPipe makes a pipe whose descriptors are above 3, see fork.
+// newPipe makes a pipe whose descriptors are above 3; see fork.
 func newPipe() (p [2]int, err error) {
 	var q [2]int
 	if err := unix.Pipe2(q[:], unix.O_CLOEXEC); err != nil {

@@ -16,11 +16,12 @@ import (
 // Container is the argument of the executor as process 1 of a container.
 const Container = "container"
 
-// Command is the executor as the first process of a machine, its channel being descriptor 3.
+// Command is the command line of the executor as the first process of a sandbox. Its channel is
+// descriptor 3.
 var Command = []string{isolate.Name, "serve", "0"}
 
-// Main is the whole program, when this process was started to be an executor or a spawner: then it
-// does not return. Every program that may serve as its own executor calls it first of all.
+// Main runs the executor or a spawner and does not return, if this process was started as one.
+// Every program that may be its own executor calls it first.
 func Main() {
 	isolate.Ready = true
 	if len(os.Args) < 2 || path.Base(os.Args[0]) != isolate.Name {
@@ -64,11 +65,11 @@ func Main() {
 	os.Exit(2)
 }
 
-// guardSelf keeps what is inside from reaching into this process and its copies, the supervisors:
-// from reading their memory and what they have open, and from tracing them (that is what being
-// dumpable means to the kernel). A saved group unlike the others makes them strangers also to those
-// who have all the same users, as far as the kernel asks for groups: it does so before one process
-// may set another's limits, and a limit on processor time would be the end of process 1.
+// guardSelf protects this process and its copies, the supervisors, from processes inside. Not being
+// dumpable, it cannot be traced, and its memory and descriptors cannot be read. With a saved group
+// of its own it also differs from processes that have all the same user IDs, where the kernel
+// compares groups: it does so before a process may set another's limits, and a limit of CPU time
+// would end process 1.
 func guardSelf() {
 	unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	if os.Getpid() == 1 {
@@ -78,12 +79,12 @@ func guardSelf() {
 
 const ownGroup = 65533
 
-// Spare threads for the Go runtime.
+// Number of spare threads for the Go runtime.
 const spare = 12
 
-// spareThreads makes threads ahead. Where commands have filled the machine's limit of processes no
-// other can be made, and to the runtime that is fatal; it takes one that has nothing to do before
-// it makes another. (Where commands alone are in a control group, nothing of this is needed.)
+// spareThreads creates threads ahead. When commands have used up the sandbox's limit of processes,
+// no thread can be created, which is fatal to the Go runtime; it uses an idle thread if there is
+// one. (Where only commands are in the control group, this is not needed.)
 func spareThreads() {
 	var made, over sync.WaitGroup
 	made.Add(spare)

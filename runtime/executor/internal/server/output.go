@@ -16,28 +16,28 @@ const chunk = 32 << 10
 
 var chunks = sync.Pool{New: func() any { b := make([]byte, chunk); return &b }}
 
-// An output carries what a command prints to the host. Of each stream the first half of the limit
-// goes out as it comes; of the rest the last half is held back here. All of it is kept as well,
-// first in memory and then in a file, until it is known whether anything had to be left out.
+// An output sends the output of a command to the host. Of each stream the first half of the limit
+// is sent as it comes, and the last half at the end. The complete output is kept as well, first in
+// memory and then in a file, until it is known whether something was left out.
 type output struct {
 	r    *running
-	mu   sync.Mutex // of what both streams share
-	keep []byte     // of the complete output, while it is short
+	mu   sync.Mutex // guards what both streams share
+	keep []byte     // the complete output, while it is short
 	file *os.File
 	name string
 	full int64 // bytes kept
-	max  int64 // bytes to keep; ≤ 0: none
+	max  int64 // maximum of full; ≤ 0: keep nothing
 	outs map[byte]*limited
-	lost atomic.Bool // the host to which it went was gone before all was handed on
+	lost atomic.Bool // the host was gone before everything was sent
 }
 
-// A limited stream hands on its head and holds its tail.
+// A limited stream sends its head and holds its tail.
 type limited struct {
 	count int64
-	head  int64  // still to be sent as it comes; negative: no limit
-	tail  []byte // a ring, once it has grown to its size
+	head  int64  // bytes still to be sent as they come; negative: no limit
+	tail  []byte // a ring buffer, once it is full
 	size  int
-	at    int // where the next byte of a full ring goes
+	at    int // index of the next byte in a full ring
 	cut   int64
 }
 
@@ -91,8 +91,8 @@ func (p *pump) run() {
 	}
 }
 
-// drain is called when the command's own process has ended: what is in the pipe now is still handed
-// on; what others print there later is read and dropped, so that they neither block nor die of it.
+// drain is called when the command's own process has ended. Data in the pipe now is still sent.
+// What other processes write later is read and dropped, so that they neither block nor get SIGPIPE.
 func (p *pump) drain() {
 	p.f.SetReadDeadline(time.Unix(1, 0))
 	<-p.done
@@ -107,8 +107,8 @@ func (p *pump) drain() {
 	raw.Control(func(fd uintptr) {
 		left, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ)
 		for err == nil {
-			// Once more when nothing is left: the end of the pipe, the usual case, saves a
-			// goroutine.
+			// Read once more when nothing is left: usually this finds the end of the pipe and saves
+			// a goroutine.
 			n, e := syscall.Read(int(fd), (*b)[:min(chunk, max(left, 1))])
 			if n > 0 && left > 0 {
 				p.o.take(p.kind, (*b)[:n])
@@ -130,7 +130,7 @@ func (p *pump) drain() {
 	p.abandon()
 }
 
-// abandon reads and drops until the last writer has gone.
+// abandon reads and drops data until the last writer has closed the pipe.
 func (p *pump) abandon() {
 	go func() {
 		b := make([]byte, 4<<10)
@@ -143,7 +143,7 @@ func (p *pump) abandon() {
 	}()
 }
 
-// take hands on what a stream has printed.
+// take sends what a stream has delivered.
 func (o *output) take(kind byte, b []byte) {
 	l := o.outs[kind]
 	l.count += int64(len(b))
@@ -188,10 +188,10 @@ func (o *output) send(kind byte, b []byte) {
 	}
 }
 
-// say is a word of our own; it counts as output.
+// say adds a message of ours to the output.
 func (o *output) say(kind byte, b []byte) { o.take(kind, b) }
 
-// save keeps the complete output of both streams as they come.
+// save keeps the complete output of both streams in order.
 func (o *output) save(b []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -207,11 +207,11 @@ func (o *output) save(b []byte) {
 		return
 	}
 	if _, err := o.file.Write(b); err != nil {
-		o.max = 0 // the disk is full: what there is stays
+		o.max = 0 // the disk is full: keep what was written
 	}
 }
 
-// spill begins the file. Its folder is ours, so nobody else can have put something in its place.
+// spill creates the file. The directory is ours, so no other process can have created a file there.
 func (o *output) spill() bool {
 	dir := o.r.sv.path("/run/evalrun")
 	os.MkdirAll(dir, 0o755)
@@ -231,7 +231,7 @@ func (o *output) spill() bool {
 	return err == nil
 }
 
-// finish sends the tails, and says in x what was printed.
+// finish sends the tails and fills in the counts of x.
 func (o *output) finish(x *execproto.Exit) {
 	cut := false
 	for _, kind := range []byte{execproto.KindData, execproto.KindErr} {

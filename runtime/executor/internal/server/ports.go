@@ -10,8 +10,8 @@ import (
 	"github.com/evalrun/evalrun/internal/execproto"
 )
 
-// dial connects to a TCP port on our loopback and carries bytes both ways. Plain system calls,
-// since the package net would cost every sandbox its start.
+// dial connects to a TCP port on our loopback interface and copies both ways. It uses system calls,
+// since package net would slow down the start of every sandbox.
 func (sv *server) dial(st *execproto.Stream, port int) {
 	f, err := connect(port)
 	if err != nil {
@@ -23,7 +23,7 @@ func (sv *server) dial(st *execproto.Stream, port int) {
 	carry(st, f)
 }
 
-// connect tries ::1 where 127.0.0.1 refuses: some services listen on one of them only.
+// connect tries ::1 if 127.0.0.1 refuses: some services listen on one of them only.
 func connect(port int) (*os.File, error) {
 	if port < 1 || port > 65535 {
 		return nil, errors.New("no such port")
@@ -58,7 +58,8 @@ func connectTo(family int, addr unix.Sockaddr) (*os.File, error) {
 	}
 	var cerr error
 	err = raw.Write(func(fd uintptr) bool {
-		// Writable or failed: the peer's address tells "not yet" from "connected".
+		// The socket is writable when it is connected or has failed: the peer's address
+		// distinguishes "not yet" from "connected".
 		n, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR)
 		if err != nil || n != 0 {
 			cerr = unix.Errno(n)
@@ -101,7 +102,7 @@ func carry(st *execproto.Stream, f *os.File) {
 	}()
 	for {
 		m, err := st.Recv()
-		if err != nil { // reset, or the session is over
+		if err != nil { // reset, or the session has ended
 			f.Close()
 			break
 		}
@@ -117,7 +118,7 @@ func carry(st *execproto.Stream, f *os.File) {
 			}
 		}
 	}
-	for { // what else the host says is dropped, but its reset must be seen
+	for { // drop further messages, but notice the host's reset
 		select {
 		case <-done:
 			f.Close()
@@ -134,10 +135,11 @@ func carry(st *execproto.Stream, f *os.File) {
 	}
 }
 
-// maxAccepted connections of one listener are open at a time.
+// maxAccepted limits the open connections of one listener.
 const maxAccepted = 256
 
-// listen opens a TCP port on our loopback; each connection becomes a stream that the host serves.
+// listen opens a TCP port on our loopback interface. Each connection becomes a stream that the host
+// serves.
 func (sv *server) listen(st *execproto.Stream, port int) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err == nil {
@@ -168,8 +170,8 @@ func (sv *server) listen(st *execproto.Stream, port int) {
 	e := execproto.OK()
 	e.Uint(uint64(port))
 	st.Send(execproto.KindResult, e)
-	// The host takes only so many streams, and more would end the whole channel: what is past that
-	// waits in the kernel.
+	// The host accepts a limited number of streams, and more would close the whole channel: further
+	// connections wait in the kernel.
 	slots := make(chan struct{}, maxAccepted)
 	for {
 		slots <- struct{}{}

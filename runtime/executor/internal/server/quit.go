@@ -5,11 +5,11 @@ import (
 	"unsafe"
 )
 
-// The host asks an executor that does not answer for its stacks by SIGQUIT, which the Go runtime
-// prints from its signal handler, without its scheduler. Somebody inside must not be able to end
-// process 1 in this way. So our own handler comes first. It drops a signal whose sender has a
-// number here: the kernel gives 0 to who is outside of the process namespace, and nobody can forge
-// that. Number 1 is the runtime itself, which passes the signal on from thread to thread.
+// The host asks an executor that does not respond for its stacks by SIGQUIT. The Go runtime prints
+// them in its signal handler, without its scheduler. No process inside may end process 1 in this
+// way, so our own handler runs first: it drops a signal whose sender has a PID here. The kernel
+// reports PID 0 for senders outside of the PID namespace, and no process can forge that. PID 1 is
+// the runtime itself, which passes the signal on from thread to thread.
 
 // quit is the handler; quitPC returns its address.
 func quit()
@@ -18,7 +18,7 @@ func quitPC() uintptr
 // quitNext is the handler of the runtime.
 var quitNext uintptr
 
-// guardQuit puts quit before the runtime's handler.
+// guardQuit installs quit before the runtime's handler.
 func guardQuit() {
 	var act struct { // struct sigaction of the kernel
 		handler, flags, restorer uintptr

@@ -1,9 +1,9 @@
-// Package server is the executor inside a sandbox: it starts commands, carries their streams, moves
-// files, dials and listens on ports, and kills. It speaks the protocol of package execproto on one
-// channel that it inherits, and ends when the channel does.
+// Package server is the executor inside a sandbox. It starts commands, carries their streams, moves
+// files, connects to ports, listens on ports and kills processes. It speaks the protocol of package
+// execproto on one channel that it inherits, and ends with that channel.
 //
-// In a sandbox with a process namespace it is process 1. Elsewhere (no isolation) it is a
-// subreaper, so that what it started cannot run away from it.
+// In a sandbox with a PID namespace it is process 1. Without isolation it is a subreaper, so that
+// no process that it started can escape it.
 //
 // The package is part of a small program that starts for every sandbox, so it imports little: no
 // net, no fmt, no context.
@@ -25,54 +25,54 @@ import (
 )
 
 type server struct {
-	c         *channel
-	cfg       execproto.Config
-	init      bool // we are process 1
-	container bool // an engine has made the machine around us
-	fork      *forker
-	born      chan struct{}
-	usage     *usage
-	mounted   map[string]string // mounts of the beginning, see mounts
-	alone     *time.Timer       // ends a container that no host speaks to
+	c           *channel
+	cfg         execproto.Config
+	init        bool // we are process 1
+	container   bool // an engine has created the container around us
+	fork        *forker
+	born        chan struct{}
+	usage       *usage
+	mounted     map[string]string // mounts at the start, see mounts
+	orphanTimer *time.Timer       // ends a container without a host
 
-	heard atomic.Int64 // when a host last spoke, in unix nanoseconds
+	heard atomic.Int64 // when a host last sent something, in Unix nanoseconds
 
-	// Of the goroutine that reads.
-	ready    bool
-	nonces   map[string]bool // of hosts that have come; none comes twice
-	greeting []byte          // the token for the host that has just come
-	last     byte            // in which its frames end
+	// The fields below are used by the reading goroutine only.
+	ready        bool
+	nonces       map[string]bool // of hosts that have connected; none may be used again
+	welcomeToken []byte          // the token for the host that has just connected
+	last         byte            // that its frames end in
 
 	mu      sync.Mutex
 	trees   map[int]*tree // by the supervisor's pid
-	byID    map[string]*remembered
+	byID    map[string]*exitRecord
 	order   []string // of byID, oldest first
 	running map[*running]struct{}
 	spools  int
 }
 
-// A tree is one command with all that came of it.
+// A tree is the processes of one command: its supervisor and all their descendants.
 type tree struct {
 	pid   int
-	entry bool          // of the machine's ENTRYPOINT
+	entry bool          // it is the sandbox's ENTRYPOINT
 	gone  chan struct{} // closed when the supervisor has been reaped
 }
 
-type remembered struct {
+type exitRecord struct {
 	done chan struct{}
 	run  *running
 	exit execproto.Exit
 	err  error
 }
 
-// maxRemembered exits are kept for callers that ask again.
-const maxRemembered = 4096
+// maxExits limits the results that are kept for callers that ask again.
+const maxExits = 4096
 
-// ignoreSignals makes process 1 deaf to what is inside: whoever is root there may send it any
-// signal, and Go's runtime would end us on most of them. Ignored, not default: the kernel drops a
-// signal to process 1 that has no handler, but not while one of several threads has it blocked, as
-// Go's do for moments. fork gives commands the defaults back. SIGURG stays, by which the runtime
-// interrupts its own threads, and SIGQUIT for the host, see guardQuit.
+// ignoreSignals makes process 1 ignore signals from inside: root may send it any signal, and Go's
+// runtime would end the process for most of them. They are ignored instead of set to default: the
+// kernel drops a signal to process 1 that has no handler, but not while one of several threads has
+// it blocked, as Go's threads do at times. fork restores the defaults for commands. SIGURG stays,
+// by which the runtime interrupts its own threads, and SIGQUIT for the host; see guardQuit.
 func ignoreSignals() {
 	guardQuit()
 	act := [4]uint64{1 /* SIG_IGN */}
@@ -83,18 +83,18 @@ func ignoreSignals() {
 	}
 }
 
-// end leaves nothing behind. The end of process 1 is the end of its namespace.
+// end kills all processes. The end of process 1 is the end of its namespace.
 func (sv *server) end() {
 	if sv.init {
 		os.Exit(0)
 	}
-	sv.killBut(false)
+	sv.killProcesses(false)
 }
 
-// own are requests that parts with files of their own answer: their init functions add them. A
-// handler is called by the session's reader with a body that is its own: it must not block, nor
-// write to the stream.
-var own = map[byte]func(sv *server, st *execproto.Stream, body []byte){}
+// handlers are the handlers of requests that other files implement; their init functions add them.
+// A handler is called by the session's reader with a body of its own. It must not block, nor write
+// to the stream.
+var handlers = map[byte]func(sv *server, st *execproto.Stream, body []byte){}
 
 func (sv *server) accept(st *execproto.Stream, kind byte, body []byte, extra []int) {
 	if kind == execproto.KindHello {
@@ -125,8 +125,8 @@ func (sv *server) accept(st *execproto.Stream, kind byte, body []byte, extra []i
 	case execproto.KindStats:
 		go sv.answer(st, sv.stats)
 	case execproto.KindKillAll:
-		entry := len(b) > 0 && b[0] != 0 // it too
-		go sv.answer(st, func() (execproto.Enc, error) { return execproto.OK(), sv.killBut(!entry) })
+		entry := len(b) > 0 && b[0] != 0 // with the ENTRYPOINT
+		go sv.answer(st, func() (execproto.Enc, error) { return execproto.OK(), sv.killProcesses(!entry) })
 	case execproto.KindRemember:
 		go sv.answer(st, func() (execproto.Enc, error) { return sv.remember(st, execproto.NewDec(b).String()) })
 	case execproto.KindResume:
@@ -136,7 +136,7 @@ func (sv *server) accept(st *execproto.Stream, kind byte, body []byte, extra []i
 			return e, execproto.CheckVersion(execproto.NewDec(b).Uint())
 		})
 	default:
-		if f := own[kind]; f != nil {
+		if f := handlers[kind]; f != nil {
 			f(sv, st, b)
 			return
 		}
@@ -153,7 +153,7 @@ func (sv *server) answer(st *execproto.Stream, f func() (execproto.Enc, error)) 
 	st.Finish()
 }
 
-// hello sets the machine up as the host says.
+// hello sets up the sandbox as the host has configured it.
 func (sv *server) hello(body []byte, extra []int) error {
 	if sv.ready {
 		return errors.New("a second hello")
@@ -164,7 +164,7 @@ func (sv *server) hello(body []byte, extra []int) error {
 	}
 	sv.cfg = cfg
 	if cfg.Key != nil {
-		sv.c.valid = sv.welcome
+		sv.c.valid = sv.acceptHost
 	}
 	if sv.container {
 		sv.usage = findUsage()
@@ -211,7 +211,7 @@ func (sv *server) hello(body []byte, extra []int) error {
 		return err
 	}
 	if sv.container {
-		// Every machine has a place for temporary files; an image need not have anything.
+		// Every sandbox has /tmp, even if its image has not.
 		if os.Mkdir("/tmp", 0o777) == nil {
 			os.Chmod("/tmp", 0o777|os.ModeSticky)
 		}
@@ -225,14 +225,14 @@ func (sv *server) hello(body []byte, extra []int) error {
 	if cfg.Orphan > 0 {
 		go sv.watch()
 	}
-	if sv.alone != nil {
-		sv.alone.Stop()
+	if sv.orphanTimer != nil {
+		sv.orphanTimer.Stop()
 	}
 	sv.ready = true
 	return nil
 }
 
-// path is where an absolute path of the sandbox lies in our own view.
+// path returns where an absolute path of the sandbox is in our own view.
 func (sv *server) path(p string) string {
 	if sv.cfg.Root == "" || p == sv.cfg.Root ||
 		(len(p) > len(sv.cfg.Root) && p[:len(sv.cfg.Root)+1] == sv.cfg.Root+"/") {
@@ -241,7 +241,7 @@ func (sv *server) path(p string) string {
 	return sv.cfg.Root + clean(p)
 }
 
-// watch ends a machine whose owner has fallen silent.
+// watch ends a sandbox whose owner has sent nothing for its Orphan time.
 func (sv *server) watch() {
 	for {
 		left := sv.cfg.Orphan - time.Since(time.Unix(0, sv.heard.Load()))
@@ -255,8 +255,7 @@ func (sv *server) watch() {
 
 // start forks a supervisor with its command.
 func (sv *server) start(l *launch, entry bool) (*tree, error) {
-	// The lock is held over the fork, so that the reaper knows every supervisor before it meets a
-	// dead one.
+	// The lock is held over the fork, so that the reaper knows each supervisor before it can end.
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
 	pid, err := sv.fork.fork(l)
@@ -272,12 +271,12 @@ func (sv *server) start(l *launch, entry bool) (*tree, error) {
 	return t, nil
 }
 
-// reap waits for children. All of ours are supervisors; any other has lost its own, which only
-// somebody inside can have killed, so it is killed as well.
+// reap waits for children. All our children are supervisors. Any other child has lost its
+// supervisor, which only a process inside can have killed, so it is killed as well.
 func (sv *server) reap() {
 	for {
 		var ws syscall.WaitStatus
-		// WNOWAIT first: the pid stays taken until the tree is out of the table.
+		// With WNOWAIT first, the PID is not reused before the tree is removed from the table.
 		var info [128]byte
 		_, _, errno := syscall.Syscall6(syscall.SYS_WAITID, 0 /* P_ALL */, 0, uintptr(ptr(&info[0])),
 			unix.WEXITED|unix.WNOWAIT, 0, 0)
@@ -296,10 +295,10 @@ func (sv *server) reap() {
 		sv.mu.Unlock()
 		if t != nil {
 			if ws.Signaled() {
-				sv.killStrays()
+				sv.killOrphans()
 			}
 			close(t.gone)
-			select { // a stray that we adopted wakes us by its own end; one that lives is killed here
+			select { // an orphan that has ended wakes us by itself; one that is alive is killed here
 			case <-sv.born:
 			default:
 			}
@@ -307,7 +306,7 @@ func (sv *server) reap() {
 	}
 }
 
-// remember answers a host that asks again for a command's end. It waits for one that still runs.
+// remember answers a host that asks again for a command's result. It waits for one that is running.
 func (sv *server) remember(st *execproto.Stream, id string) (execproto.Enc, error) {
 	sv.mu.Lock()
 	r := sv.byID[id]
@@ -319,7 +318,7 @@ func (sv *server) remember(st *execproto.Stream, id string) (execproto.Enc, erro
 	}
 	gone := make(chan struct{})
 	go func() {
-		for { // nothing more is said on this stream
+		for { // nothing else arrives on this stream
 			if _, err := st.Recv(); err != nil {
 				close(gone)
 				return

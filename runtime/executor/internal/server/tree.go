@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A proc is one line of the process table.
+// A proc is one process of the process table.
 type proc struct {
 	pid, ppid int
 	zombie    bool
 }
 
-// procs reads the process table. Threads are left out.
-func procs() []proc {
+// processTable reads the process table, without threads.
+func processTable() []proc {
 	d, err := os.Open("/proc")
 	if err != nil {
 		return nil
@@ -54,7 +54,7 @@ func readProc(pid int, buf []byte) (proc, bool) {
 		return proc{}, false
 	}
 	b := buf[:n]
-	// The name, in parentheses, is the process's own choice: what counts is the last closing one.
+	// The name in parentheses is chosen by the process, so look for the last closing parenthesis.
 	i := len(b) - 1
 	for i >= 0 && b[i] != ')' {
 		i--
@@ -64,13 +64,13 @@ func readProc(pid int, buf []byte) (proc, bool) {
 	}
 	p := proc{pid: pid, ppid: statField(b[i+2:], 1)}
 	if b[i+2] == 'Z' || b[i+2] == 'X' {
-		// A process whose first thread has ended looks dead while its others run on.
+		// A process whose first thread has ended looks dead while its other threads run on.
 		p.zombie = statField(b[i+2:], 17) <= 1
 	}
 	return p, true
 }
 
-// statField is the nth number after a process's state, the state being the 0th.
+// statField returns the nth number after a process's state, which is field 0.
 func statField(b []byte, n int) (v int) {
 	for ; n > 0; n-- {
 		i := bytes.IndexByte(b, ' ')
@@ -88,8 +88,8 @@ func statField(b []byte, n int) (v int) {
 	return v
 }
 
-// below returns the living processes of ps that descend from root, root left out.
-func below(ps []proc, root int) []int {
+// descendants returns the live descendants of root in ps, without root.
+func descendants(ps []proc, root int) []int {
 	children := make(map[int][]int, len(ps))
 	dead := map[int]bool{}
 	for _, p := range ps {
@@ -107,18 +107,18 @@ func below(ps []proc, root int) []int {
 			if !dead[c] {
 				out = append(out, c)
 			}
-			todo = append(todo, c) // a zombie leader may have children through its threads
+			todo = append(todo, c) // a zombie may have children through its threads
 		}
 	}
 	return out
 }
 
-// alone reports whether there is no process beside this one, not even a dead one: until it is
-// reaped it takes room among the machine's processes. Unlike below it does not go by parents, which
-// may end while the table is being read.
-func alone() bool {
+// onlyProcess reports whether there is no other process, not even a zombie, which counts for the
+// limit of processes too. Unlike descendants, it does not depend on parents, which may end while
+// the table is being read.
+func onlyProcess() bool {
 	self := os.Getpid()
-	for _, p := range procs() {
+	for _, p := range processTable() {
 		if p.pid != self {
 			return false
 		}
@@ -126,9 +126,9 @@ func alone() bool {
 	return true
 }
 
-// signalBelow sends sig to pid if it still is a descendant of root. A number may have come to
-// somebody else since the table was read; the descriptor pins it while we look again.
-func signalBelow(pid, root int, sig syscall.Signal) {
+// signalDescendant sends sig to pid if it still is a descendant of root. The PID may have been
+// reused since the table was read; a pidfd holds it while we check again.
+func signalDescendant(pid, root int, sig syscall.Signal) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		if err == unix.ENOSYS || err == unix.EINVAL {

@@ -12,27 +12,27 @@ import (
 	"github.com/evalrun/evalrun/internal/isolate"
 )
 
-// tun is the machine's network interface, if it was asked for. There is one machine to a process.
+// tun is the sandbox's network interface, if it was asked for. There is one sandbox in a process.
 var tun struct {
 	f    *os.File
 	err  error
-	note string // what does not work of it
+	note string // what does not work
 
 	mu   sync.Mutex
-	st   *execproto.Stream // who has it
-	done chan struct{}     // closed when that one has let go
+	st   *execproto.Stream // the stream that carries its packets
+	done chan struct{}     // closed when that stream has ended
 }
 
-// openTun makes the interface, while we still see the host's devices and before anything else runs.
-// A machine without one has the proxy's way out only, which the host is told when it asks.
+// openTun creates the interface, while we still see the host's devices and before anything else
+// runs. Without an interface the sandbox can use the proxy only; the host learns that when it asks.
 func (sv *server) openTun() {
 	tun.f, tun.err = isolate.OpenTun()
-	if sv.container { // whose device it is; commands could do nothing with it, having no CAP_NET_ADMIN
+	if sv.container { // the device is the engine's; commands cannot use it, without CAP_NET_ADMIN
 		os.Remove("/dev/net/tun")
 	}
 }
 
-// nameServer tells programs whom to ask for names. In place: an engine mounts the file.
+// nameServer writes resolv.conf. It writes in place, because an engine mounts the file.
 func (sv *server) nameServer() {
 	if tun.f == nil {
 		return
@@ -43,7 +43,7 @@ func (sv *server) nameServer() {
 }
 
 func init() {
-	own[execproto.KindTun] = func(sv *server, st *execproto.Stream, _ []byte) { go carryPackets(sv, st) }
+	handlers[execproto.KindTun] = func(sv *server, st *execproto.Stream, _ []byte) { go carryPackets(sv, st) }
 }
 
 func carryPackets(sv *server, st *execproto.Stream) {
@@ -83,7 +83,7 @@ func carryPackets(sv *server, st *execproto.Stream) {
 	st.Reset()
 }
 
-// packetsOut sends what programs send, as much at a time as is there.
+// packetsOut sends the packets of programs to the host, as many at a time as there are.
 func packetsOut(st *execproto.Stream) {
 	raw, err := tun.f.SyscallConn()
 	if err != nil {
@@ -120,13 +120,14 @@ func packetsOut(st *execproto.Stream) {
 			err = st.Send(execproto.KindData, b[:n])
 		}
 		if err != nil {
-			st.Interrupt(err) // packetsIn ends, too
+			st.Interrupt(err) // packetsIn ends too
 			return
 		}
 	}
 }
 
-// packetsIn hands on what the host answers. What the kernel does not take is lost, as on any wire.
+// packetsIn writes the host's packets. Those that the kernel does not take are lost, as on any
+// network.
 func packetsIn(st *execproto.Stream) {
 	var rest []byte
 	for {

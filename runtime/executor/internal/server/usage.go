@@ -12,12 +12,12 @@ import (
 	"github.com/evalrun/evalrun/internal/execproto"
 )
 
-// A usage reads what the machine uses from the control groups that its engine shows inside: at the
-// root of what is mounted, as the engine gives a container a view of its own.
+// A usage reads what the sandbox uses from the control groups that its engine shows inside, at the
+// root of the mount, since a container has its own view of them.
 type usage struct {
 	v2   bool
 	mu   sync.Mutex
-	oom  int // descriptor of the file with the kernel's kills; it is read after each command
+	oom  int // file with the count of OOM kills; it is read after each command
 	last int64
 }
 
@@ -28,7 +28,7 @@ const (
 	cgroup2Magic = 0x63677270
 )
 
-// findUsage looks how the groups are shown, if they are.
+// findUsage finds out whether the control groups are visible, and how.
 func findUsage() *usage {
 	var fs unix.Statfs_t
 	u := &usage{oom: -1, v2: unix.Statfs(groupsAt, &fs) == nil && fs.Type == cgroup2Magic}
@@ -49,13 +49,13 @@ func findUsage() *usage {
 	return u
 }
 
-// isGroup reports whether the file really is the kernel's: an image can have one of the same name.
+// isGroup reports whether the file is really the kernel's: an image can have one of the same name.
 func isGroup(fd int) bool {
 	var fs unix.Statfs_t
 	return unix.Fstatfs(fd, &fs) == nil && (fs.Type == cgroup1Magic || fs.Type == cgroup2Magic)
 }
 
-// kills counts the processes that the kernel has killed for the machine's own limit; -1: not known.
+// kills returns the number of OOM kills by the sandbox's own limit, or -1 if it is not known.
 func (u *usage) kills() int64 {
 	if u == nil || u.oom < 0 {
 		return -1
@@ -68,7 +68,7 @@ func (u *usage) kills() int64 {
 	return field(b[:n], "oom_kill")
 }
 
-// killed reports whether there was such a kill since it was last asked.
+// killed reports whether there was such a kill since the last call.
 func (u *usage) killed() bool {
 	if u == nil {
 		return false
@@ -81,7 +81,7 @@ func (u *usage) killed() bool {
 	return more
 }
 
-// field finds a number by its name in lines of names and numbers; -1: it is not there.
+// field returns a number by its name, from lines of names and numbers, or -1.
 func field(b []byte, name string) int64 {
 	for line := range bytes.Lines(b) {
 		k, v, ok := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
@@ -94,8 +94,8 @@ func field(b []byte, name string) int64 {
 	return -1
 }
 
-// number reads the first of these files that is one of a control group and holds a number; -1:
-// none.
+// number reads the first of these files that belongs to a control group and contains a number, or
+// returns -1.
 func number(names ...string) int64 {
 	for _, n := range names {
 		if b := groupFile(n); b != nil {
@@ -121,7 +121,7 @@ func groupFile(name string) []byte {
 	return b[:n]
 }
 
-// read fills in what is shown.
+// read fills in the values of the control groups.
 func (u *usage) read(st *execproto.Stats) {
 	if u == nil {
 		return
@@ -154,12 +154,12 @@ func (u *usage) read(st *execproto.Stats) {
 	}
 }
 
-// stats is what is known from inside.
+// stats returns what is known from inside.
 func (sv *server) stats() (execproto.Enc, error) {
 	st := execproto.Stats{Disk: -1, Memory: -1, MaxMemory: -1, OOMKills: -1, CPU: -1, Throttled: -1}
-	ps := procs()
+	ps := processTable()
 	for _, t := range sv.commands(true) {
-		st.Pids += int64(len(below(ps, t.pid)))
+		st.Pids += int64(len(descendants(ps, t.pid)))
 	}
 	var fs unix.Statfs_t
 	if sv.init && !sv.container && unix.Statfs("/", &fs) == nil { // a container's root is on a disk that it shares

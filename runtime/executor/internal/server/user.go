@@ -9,11 +9,11 @@ import (
 	"syscall"
 )
 
-// unlisted says that there is no such account.
-type unlisted string
+// An unknownAccount error says that there is no such account.
+type unknownAccount string
 
-func (u unlisted) Error() string { return string(u) }
-func (u unlisted) Unwrap() error { return fs.ErrNotExist }
+func (u unknownAccount) Error() string { return string(u) }
+func (u unknownAccount) Unwrap() error { return fs.ErrNotExist }
 
 type account struct {
 	uid, gid int
@@ -21,8 +21,8 @@ type account struct {
 	home     string
 }
 
-// lookup finds an account as Docker does: "name", "uid", "name:group", "uid:gid"; a number need not
-// be listed.
+// lookup finds an account as Docker does: "name", "uid", "name:group" or "uid:gid". Numbers need
+// not be listed.
 func lookup(spec string) (account, error) {
 	name, group, hasGroup := strings.Cut(spec, ":")
 	a := account{uid: -1, home: "/"}
@@ -46,7 +46,7 @@ func lookup(spec string) (account, error) {
 		a.uid, a.home = 0, "/root"
 	}
 	if a.uid < 0 {
-		return a, unlisted("no user " + strconv.Quote(name) + " in /etc/passwd")
+		return a, unknownAccount("no user " + strconv.Quote(name) + " in /etc/passwd")
 	}
 	gid := -1
 	if hasGroup {
@@ -74,14 +74,14 @@ func lookup(spec string) (account, error) {
 	})
 	if hasGroup {
 		if gid < 0 {
-			return a, unlisted("no group " + strconv.Quote(group) + " in /etc/group")
+			return a, unknownAccount("no group " + strconv.Quote(group) + " in /etc/group")
 		}
 		a.gid = gid
 	}
 	return a, nil
 }
 
-// eachLine reads a file of fields separated by colons. What is written there is not to be trusted.
+// eachLine reads a file of fields separated by colons. Its content is hostile.
 func eachLine(path string, f func([]string) bool) {
 	r, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // it could be a pipe
 	if err != nil {

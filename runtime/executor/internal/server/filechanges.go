@@ -14,38 +14,38 @@ import (
 	"github.com/evalrun/evalrun/internal/execproto"
 )
 
-// What a machine's files were is remembered here, in the memory of process 1, where nothing inside
-// can reach it. What is kept of a file includes the time of its last change of any kind (ctime),
-// which no program can set: whoever replaces a file, or puts an old one in its place, shows. Of a
-// folder only its kind and owner count, for its times change with its entries.
+// Snapshots of the sandbox's files are kept in the memory of process 1, which no process inside can
+// reach. They include the time of a file's last change of any kind (ctime), which no program can
+// set, so a file that was replaced or restored is detected. Of a directory only type and owner
+// count, since its times change with its entries.
 
-// maxMarked bounds what is remembered, and what is looked through to compare.
-const maxMarked = 100_000
+// maxFiles limits the files in a snapshot, and the files visited to compare one.
+const maxFiles = 100_000
 
-// A stamp is what is remembered of one file.
-type stamp struct {
+// A fileState is the recorded state of one file.
+type fileState struct {
 	mode, uid    uint32
 	size         int64
 	mtime, ctime int64
 }
 
-func stampOf(s *unix.Stat_t) stamp {
-	st := stamp{mode: s.Mode, uid: s.Uid}
+func fileStateOf(s *unix.Stat_t) fileState {
+	st := fileState{mode: s.Mode, uid: s.Uid}
 	if s.Mode&unix.S_IFMT != unix.S_IFDIR {
 		st.size, st.mtime, st.ctime = s.Size, s.Mtim.Nano(), s.Ctim.Nano()
 	}
 	return st
 }
 
-// marks is what was remembered under one name.
-type marks struct {
+// snapshot is one snapshot.
+type snapshot struct {
 	watches []execproto.Watch
-	path    []string // what "$PATH" stood for
-	files   map[string]stamp
+	path    []string // the directories of $PATH
+	files   map[string]fileState
 }
 
-// added says how a new file is told.
-func (m *marks) added(name string) byte {
+// added returns the kind of change that a new file is.
+func (m *snapshot) added(name string) byte {
 	dir, base := path.Split(name)
 	if slices.Contains(m.path, clean(dir)) {
 		for _, d := range m.path {
@@ -57,14 +57,14 @@ func (m *marks) added(name string) byte {
 	return execproto.Added
 }
 
-// marked is all that was remembered. There is one machine to a process.
-var marked struct {
+// snapshots holds all snapshots. There is one sandbox in a process.
+var snapshots struct {
 	sync.Mutex
-	sets map[string]*marks
+	sets map[string]*snapshot
 }
 
-// maxSets bounds the names.
-const maxSets = 16
+// maxSnapshots limits the number of snapshots.
+const maxSnapshots = 16
 
 func init() {
 	answer := func(f func(sv *server, st *execproto.Stream, d *execproto.Dec,
@@ -73,36 +73,36 @@ func init() {
 			go sv.answer(st, func() (execproto.Enc, error) { return f(sv, st, execproto.NewDec(body), body) })
 		}
 	}
-	own[execproto.KindMark] = answer(func(sv *server, st *execproto.Stream, _ *execproto.Dec,
+	handlers[execproto.KindSnapshot] = answer(func(sv *server, st *execproto.Stream, _ *execproto.Dec,
 		body []byte) (execproto.Enc, error) {
-		return execproto.OK(), sv.mark(st, body)
+		return execproto.OK(), sv.snapshot(st, body)
 	})
-	own[execproto.KindChanges] = answer(
+	handlers[execproto.KindChanges] = answer(
 		func(sv *server, st *execproto.Stream, d *execproto.Dec, _ []byte) (execproto.Enc, error) {
 			return sv.changes(st, d.String())
 		})
-	own[execproto.KindLinks] = answer(func(sv *server, _ *execproto.Stream, d *execproto.Dec,
+	handlers[execproto.KindLinks] = answer(func(sv *server, _ *execproto.Stream, d *execproto.Dec,
 		_ []byte) (execproto.Enc, error) {
 		e := execproto.OK()
 		e.Strings(sv.links(clean(d.String()), d.Strings()))
 		return e, nil
 	})
-	own[execproto.KindVigil] = answer(func(sv *server, _ *execproto.Stream, d *execproto.Dec,
+	handlers[execproto.KindDirEvents] = answer(func(sv *server, _ *execproto.Stream, d *execproto.Dec,
 		_ []byte) (execproto.Enc, error) {
-		return sv.vigil(d.String())
+		return sv.watchDir(d.String())
 	})
-	own[execproto.KindClear] = answer(func(sv *server, _ *execproto.Stream, d *execproto.Dec,
+	handlers[execproto.KindClear] = answer(func(sv *server, _ *execproto.Stream, d *execproto.Dec,
 		_ []byte) (execproto.Enc, error) {
 		return sv.clearDirs(d.String(), d.Strings())
 	})
-	own[execproto.KindRemove] = answer(func(sv *server, _ *execproto.Stream, d *execproto.Dec,
+	handlers[execproto.KindRemove] = answer(func(sv *server, _ *execproto.Stream, d *execproto.Dec,
 		_ []byte) (execproto.Enc, error) {
 		return execproto.OK(), sv.removeFiles(d.Strings())
 	})
 }
 
-// mark remembers what the watches name.
-func (sv *server) mark(st *execproto.Stream, body []byte) error {
+// snapshot takes a snapshot of the watched files.
+func (sv *server) snapshot(st *execproto.Stream, body []byte) error {
 	set, add, ws, err := execproto.DecodeWatches(body)
 	if err != nil {
 		return err
@@ -114,28 +114,28 @@ func (sv *server) mark(st *execproto.Stream, body []byte) error {
 			all = append(all, w)
 			continue
 		}
-		for _, p := range sv.search() {
+		for _, p := range sv.pathDirs() {
 			paths = append(paths, p)
 			all = append(all, execproto.Watch{Path: p, Depth: w.Depth})
 		}
 	}
-	marked.Lock()
-	defer marked.Unlock()
-	m := marked.sets[set]
+	snapshots.Lock()
+	defer snapshots.Unlock()
+	m := snapshots.sets[set]
 	if m == nil || !add {
-		if m == nil && len(marked.sets) == maxSets {
+		if m == nil && len(snapshots.sets) == maxSnapshots {
 			return errors.New("too many sets of marks")
 		}
-		m = &marks{files: map[string]stamp{}}
-		if marked.sets == nil {
-			marked.sets = map[string]*marks{}
+		m = &snapshot{files: map[string]fileState{}}
+		if snapshots.sets == nil {
+			snapshots.sets = map[string]*snapshot{}
 		}
-		marked.sets[set] = m
+		snapshots.sets[set] = m
 	}
 	m.watches = append(m.watches, all...)
 	m.path = append(m.path, paths...)
-	l := looker{sv: sv, left: maxMarked - len(m.files), known: func(string) bool { return true },
-		see: func(name string, s *unix.Stat_t) { m.files[name] = stampOf(s) }}
+	l := fileVisitor{sv: sv, left: maxFiles - len(m.files), known: func(string) bool { return true },
+		see: func(name string, s *unix.Stat_t) { m.files[name] = fileStateOf(s) }}
 	for _, w := range all {
 		l.watch(w)
 	}
@@ -145,8 +145,8 @@ func (sv *server) mark(st *execproto.Stream, body []byte) error {
 	return err
 }
 
-// search is where commands are looked for.
-func (sv *server) search() (dirs []string) {
+// pathDirs returns the directories of $PATH.
+func (sv *server) pathDirs() (dirs []string) {
 	list := "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 	for _, v := range sv.cfg.Env {
 		if p, ok := strings.CutPrefix(v, "PATH="); ok {
@@ -168,16 +168,16 @@ func (sv *server) search() (dirs []string) {
 	return dirs
 }
 
-// name is how the host calls what lies at p in our own view.
+// name returns the sandbox's path of the file at p in our own view.
 func (sv *server) name(p string) string { return clean(strings.TrimPrefix(p, sv.cfg.Root)) }
 
-// changes tells what is no longer as it was marked.
+// changes returns the differences between a snapshot and the files now.
 func (sv *server) changes(st *execproto.Stream, set string) (execproto.Enc, error) {
-	marked.Lock()
-	defer marked.Unlock()
-	m := marked.sets[set]
+	snapshots.Lock()
+	defer snapshots.Unlock()
+	m := snapshots.sets[set]
 	if m == nil {
-		return nil, errors.New("nothing was marked")
+		return nil, errors.New("there is no such snapshot")
 	}
 	const most = 10_000
 	var frame execproto.Enc
@@ -194,14 +194,14 @@ func (sv *server) changes(st *execproto.Stream, set string) (execproto.Enc, erro
 		}
 	}
 	seen := make(map[string]bool, len(m.files))
-	l := looker{sv: sv, left: maxMarked, known: func(name string) bool { _, known := m.files[name]; return known }}
+	l := fileVisitor{sv: sv, left: maxFiles, known: func(name string) bool { _, known := m.files[name]; return known }}
 	l.see = func(name string, s *unix.Stat_t) {
 		if seen[name] {
 			return
 		}
 		seen[name] = true
 		old, known := m.files[name]
-		now := stampOf(s)
+		now := fileStateOf(s)
 		switch {
 		case !known:
 			send(change(name, m.added(name), s))
@@ -213,7 +213,7 @@ func (sv *server) changes(st *execproto.Stream, set string) (execproto.Enc, erro
 		l.watch(w)
 	}
 	for name := range m.files {
-		if !seen[name] && l.left > 0 { // cut short, we do not know
+		if !seen[name] && l.left > 0 { // the pass was not complete, so it may still be there
 			send(execproto.Change{Path: name, What: execproto.Gone})
 		}
 	}
@@ -232,10 +232,10 @@ func change(name string, what byte, s *unix.Stat_t) execproto.Change {
 	return execproto.Change{Path: name, What: what, Mode: s.Mode, UID: s.Uid, Links: uint32(s.Nlink), Size: s.Size}
 }
 
-// links finds the symbolic links below root that lead below one of the folders into, by what is
-// written in them; at most some.
+// links returns symbolic links below root whose target, as written, lies below one of the
+// directories into. It returns only some if there are many.
 func (sv *server) links(root string, into []string) (found []string) {
-	l := looker{sv: sv, left: maxMarked}
+	l := fileVisitor{sv: sv, left: maxFiles}
 	l.see = func(name string, s *unix.Stat_t) {
 		if s.Mode&unix.S_IFMT != unix.S_IFLNK || len(found) >= 20 {
 			return
@@ -258,8 +258,8 @@ func (sv *server) links(root string, into []string) (found []string) {
 		l.enter(root, -1)
 		return found
 	}
-	// A machine whose working directory is its root: what the kernel shows, and what only packages
-	// write to, is left aside.
+	// If the working directory is the root, skip directories of the kernel, and those that only
+	// packages write to.
 	l.enter(root, 1)
 	entries, err := os.ReadDir(sv.path(root))
 	if err != nil {
@@ -273,37 +273,37 @@ func (sv *server) links(root string, into []string) (found []string) {
 	return found
 }
 
-// system are folders of the root in which nobody works.
+// system are directories of the root that are not used for work.
 var system = []string{"bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "sbin", "sys", "usr",
 	"var"}
 
-// A looker walks watches. It reports names as the host says them.
-type looker struct {
+// A fileVisitor visits the files of watches. It reports names as the host knows them.
+type fileVisitor struct {
 	sv       *server
 	left     int
 	see      func(name string, s *unix.Stat_t)
-	known    func(name string) bool // whether it was there before
-	python   bool                   // see execproto.Watch, also of the next one
+	known    func(name string) bool // whether the file was there before
+	python   bool                   // see execproto.Watch; of the current watch
 	packages map[string]bool
 }
 
-// aside are parts of Python that nothing imports but its own tests and tools.
-var aside = []string{"test", "tests", "idlelib", "lib2to3", "tkinter", "turtledemo", "ensurepip", "pydoc_data"}
+// skippedDirs are parts of Python that only its own tests and tools import.
+var skippedDirs = []string{"test", "tests", "idlelib", "lib2to3", "tkinter", "turtledemo", "ensurepip", "pydoc_data"}
 
-// into reports whether the folder n in dir is entered.
-func (l *looker) into(dir, n, full string) bool {
+// into reports whether to enter the directory n in dir.
+func (l *fileVisitor) into(dir, n, full string) bool {
 	if !l.python {
 		return true
 	}
 	switch path.Base(dir) {
 	case "site-packages", "dist-packages":
-		// What describes a package matters when it is new.
+		// Metadata of a package matters if it is new.
 		return l.packages[n] || n == "__pycache__" || strings.HasSuffix(n, "-info") && !l.known(full)
 	}
-	return !slices.Contains(aside, n)
+	return !slices.Contains(skippedDirs, n)
 }
 
-func (l *looker) watch(w execproto.Watch) {
+func (l *fileVisitor) watch(w execproto.Watch) {
 	l.python, l.packages = w.Python, make(map[string]bool, len(w.Packages))
 	for _, n := range w.Packages {
 		l.packages[n] = true
@@ -317,7 +317,7 @@ func (l *looker) watch(w execproto.Watch) {
 		}
 	}
 	for _, name := range names {
-		// One name for what has several, as /lib/x and /usr/lib/x where the first is a link.
+		// Use one name for files with several, such as /lib/x and /usr/lib/x where /lib is a link.
 		dir, base := path.Split(name)
 		if real, err := filepath.EvalSymlinks(l.sv.path(dir)); err == nil {
 			name = path.Join(l.sv.name(real), base)
@@ -326,8 +326,8 @@ func (l *looker) watch(w execproto.Watch) {
 	}
 }
 
-// enter looks at one name, which may be a link to a folder; below it links are not followed.
-func (l *looker) enter(name string, depth int) {
+// enter visits one name, which may be a link to a directory; below it links are not followed.
+func (l *fileVisitor) enter(name string, depth int) {
 	p := l.sv.path(name)
 	var s unix.Stat_t
 	if l.left <= 0 || unix.Lstat(p, &s) != nil {
@@ -344,8 +344,8 @@ func (l *looker) enter(name string, depth int) {
 	}
 }
 
-// walk looks at the entries of a folder; it closes fd.
-func (l *looker) walk(fd int, name string, depth int) {
+// walk visits the entries of a directory and closes fd.
+func (l *fileVisitor) walk(fd int, name string, depth int) {
 	f := os.NewFile(uintptr(fd), name)
 	defer f.Close()
 	for l.left > 0 {

@@ -13,64 +13,64 @@ import (
 	"github.com/evalrun/evalrun/internal/execproto"
 )
 
-// A vigil sees what becomes of a folder; the kernel keeps the events until it ends.
-var vigil struct {
+// dirWatch is the inotify watch of a directory. The kernel keeps the events until it ends.
+var dirWatch struct {
 	sync.Mutex
 	fd       int // of inotify; 0: there is none
 	dir      string
 	dev, ino uint64
 }
 
-const vigilEvents = unix.IN_CREATE | unix.IN_OPEN | unix.IN_MODIFY | unix.IN_CLOSE_WRITE | unix.IN_MOVED_TO | unix.IN_ONLYDIR | unix.IN_DONT_FOLLOW
+const dirWatchMask = unix.IN_CREATE | unix.IN_OPEN | unix.IN_MODIFY | unix.IN_CLOSE_WRITE | unix.IN_MOVED_TO | unix.IN_ONLYDIR | unix.IN_DONT_FOLLOW
 
-// vigil begins to see what is written into a folder. With "" it ends, and a [execproto.Vigil] is
-// returned.
-func (sv *server) vigil(dir string) (execproto.Enc, error) {
-	vigil.Lock()
-	defer vigil.Unlock()
+// watchDir starts to record what is written into a directory. With "" it ends the watch and returns
+// the [execproto.DirEvents].
+func (sv *server) watchDir(dir string) (execproto.Enc, error) {
+	dirWatch.Lock()
+	defer dirWatch.Unlock()
 	if dir != "" {
-		if vigil.fd > 0 {
-			unix.Close(vigil.fd)
-			vigil.fd = 0
+		if dirWatch.fd > 0 {
+			unix.Close(dirWatch.fd)
+			dirWatch.fd = 0
 		}
 		fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
 		if err != nil {
 			return nil, errors.New("inotify: " + err.Error())
 		}
-		vigil.dir = sv.path(dir)
+		dirWatch.dir = sv.path(dir)
 		var s unix.Stat_t
-		err = unix.Lstat(vigil.dir, &s)
+		err = unix.Lstat(dirWatch.dir, &s)
 		if err == nil {
-			_, err = unix.InotifyAddWatch(fd, vigil.dir, vigilEvents)
+			_, err = unix.InotifyAddWatch(fd, dirWatch.dir, dirWatchMask)
 		}
 		if err != nil {
 			unix.Close(fd)
 			return nil, errors.New("inotify: " + err.Error())
 		}
-		vigil.fd, vigil.dev, vigil.ino = fd, uint64(s.Dev), s.Ino
+		dirWatch.fd, dirWatch.dev, dirWatch.ino = fd, uint64(s.Dev), s.Ino
 		e := execproto.OK()
 		e.Bool(len(sv.commands(false)) > len(sv.commands(true)))
 		return e, nil
 	}
-	if vigil.fd == 0 {
-		return nil, errors.New("there is no vigil to end")
+	if dirWatch.fd == 0 {
+		return nil, errors.New("no directory is watched")
 	}
-	defer func() { unix.Close(vigil.fd); vigil.fd = 0 }()
-	v := readVigil(vigil.fd)
+	defer func() { unix.Close(dirWatch.fd); dirWatch.fd = 0 }()
+	v := readDirEvents(dirWatch.fd)
 	var s unix.Stat_t
-	v.Replaced = unix.Lstat(vigil.dir, &s) != nil || uint64(s.Dev) != vigil.dev || s.Ino != vigil.ino
+	v.Replaced = unix.Lstat(dirWatch.dir, &s) != nil || uint64(s.Dev) != dirWatch.dev || s.Ino != dirWatch.ino
 	e := execproto.OK()
 	v.Encode(&e)
 	return e, nil
 }
 
-// readVigil makes a story of the events: a file is made, written and closed, or moved here. What is
-// made without being closed is another name of a file elsewhere.
+// readDirEvents interprets the events. A file is complete when it was created, written and closed,
+// or moved here. What is created without being closed is a hard link to a file elsewhere.
 //
-// A file that is opened once more between its first write and its close counts as written again:
-// the kernel joins equal events that follow each other, so two writers that close one after the
-// other leave a single close event.
-func readVigil(fd int) (v execproto.Vigil) {
+// A file that is opened again between its first write and its close counts as written again: the
+// kernel merges equal events that follow each other, so two writers that close one after the other
+// leave a single close event.
+func readDirEvents(fd int) (v execproto.DirEvents) {
 	made, begun, done, again := map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
 	note := func(m map[string]bool, s string) {
 		if len(m) < 100 {

@@ -77,11 +77,11 @@ func TestVigil(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer unix.Close(fd)
-			if _, err := unix.InotifyAddWatch(fd, dir, vigilEvents); err != nil {
+			if _, err := unix.InotifyAddWatch(fd, dir, dirWatchMask); err != nil {
 				t.Fatal(err)
 			}
 			tt.do(t, filepath.Join(dir, "reward.txt"))
-			v := readVigil(fd)
+			v := readDirEvents(fd)
 			if !slices.Equal(v.Written, []string{"reward.txt"}) || len(v.Linked) > 0 || v.Cut {
 				t.Errorf("%+v", v)
 			}

@@ -17,7 +17,7 @@ import (
 
 func pullKey(img sandbox.Image) string { return "pull " + img.Ref + " " + img.Platform }
 
-// pulled makes an image ready that is known by name.
+// pulled prepares an image by its name.
 func (s *Store) pulled(ctx context.Context, img sandbox.Image) (Info, error) {
 	key := pullKey(img)
 	if info, ok := s.remembered(key); ok {
@@ -27,10 +27,10 @@ func (s *Store) pulled(ctx context.Context, img sandbox.Image) (Info, error) {
 		return Info{}, err
 	}
 	rec := record{Ref: img.Ref, Name: img.Name}
-	anew := s.o.Always && !s.asked(key)
+	anew := s.o.Always && !s.askedRegistry(key)
 	if !anew {
 		info, err := s.e.Inspect(ctx, img.Ref)
-		if err == nil && fits(info, img.Platform) {
+		if err == nil && matchesPlatform(info, img.Platform) {
 			return s.remember(key, info, rec), nil
 		}
 		if err != nil && !errors.Is(err, ErrMissing) {
@@ -40,19 +40,19 @@ func (s *Store) pulled(ctx context.Context, img sandbox.Image) (Info, error) {
 	if strings.HasPrefix(img.Ref, "sha256:") || strings.HasPrefix(img.Ref, repository+":") {
 		return Info{}, fmt.Errorf("%w on this engine, and it cannot be pulled by such a name", ErrMissing)
 	}
-	return s.flights.do(ctx, key, func(ctx context.Context) (Info, error) {
+	return s.preparations.do(ctx, key, func(ctx context.Context) (Info, error) {
 		began := time.Now()
 		l, err := waitLock(ctx, s.lockFile("pull", key), unix.LOCK_EX)
 		if err != nil {
 			return Info{}, err
 		}
 		defer l.unlock(true)
-		if !anew { // another process may have been faster
-			if info, err := s.e.Inspect(ctx, img.Ref); err == nil && fits(info, img.Platform) {
+		if !anew { // another process may have pulled it meanwhile
+			if info, err := s.e.Inspect(ctx, img.Ref); err == nil && matchesPlatform(info, img.Platform) {
 				return s.remember(key, info, rec), nil
 			}
 		}
-		s.room(ctx)
+		s.freeSpace(ctx)
 		var info Info
 		err = s.limited(ctx, s.pulls, img, func(ctx context.Context) error {
 			s.progress(Progress{Name: name(img), Ref: img.Ref, Doing: "pull"})
@@ -85,21 +85,22 @@ func (s *Store) pulled(ctx context.Context, img sandbox.Image) (Info, error) {
 	})
 }
 
-// asked says whether this process has asked the registry for an image already.
-func (s *Store) asked(key string) bool {
+// askedRegistry reports whether this process has pulled an image from its registry already, and
+// records it.
+func (s *Store) askedRegistry(key string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.current[key]
 }
 
-// fits says whether an image is for a platform.
-func fits(info Info, platform string) bool {
+// matchesPlatform reports whether an image is for a platform.
+func matchesPlatform(info Info, platform string) bool {
 	p := strings.Split(platform, "/")
 	arch, _, _ := strings.Cut(info.Arch, "/") // without its variant
 	return platform == "" || info.OS == p[0] && (len(p) < 2 || arch == p[1])
 }
 
-// built makes an image ready that a recipe describes.
+// built prepares the image of a recipe.
 func (s *Store) built(ctx context.Context, r *recipe) (Info, error) {
 	if info, ok := s.remembered(r.key); ok {
 		return info, nil
@@ -108,20 +109,20 @@ func (s *Store) built(ctx context.Context, r *recipe) (Info, error) {
 	if err == nil || !errors.Is(err, ErrMissing) {
 		return info, err
 	}
-	return s.flights.do(ctx, r.key, func(ctx context.Context) (Info, error) {
+	return s.preparations.do(ctx, r.key, func(ctx context.Context) (Info, error) {
 		began := time.Now()
 		l, err := waitLock(ctx, s.lockFile("build", r.key), unix.LOCK_EX)
 		if err != nil {
 			return Info{}, err
 		}
 		defer l.unlock(true)
-		if info, err := s.find(ctx, r); err == nil { // another process may have been faster
+		if info, err := s.find(ctx, r); err == nil { // another process may have built it meanwhile
 			return info, nil
 		}
-		if err := s.ground(ctx, r); err != nil {
+		if err := s.prepareBases(ctx, r); err != nil {
 			return Info{}, err
 		}
-		s.room(ctx)
+		s.freeSpace(ctx)
 		out := newOutput(s.o.LogBytes)
 		err = s.limited(ctx, s.builds, r.img, func(ctx context.Context) error {
 			s.progress(Progress{Name: name(r.img), Ref: r.tag, Doing: "build"})
@@ -140,16 +141,16 @@ func (s *Store) built(ctx context.Context, r *recipe) (Info, error) {
 		if err != nil {
 			s.clear(context.WithoutCancel(ctx), err)
 			return Info{}, &sandbox.Error{Op: "prepare", Err: fmt.Errorf("building %s: %w", title(r.img), err),
-				Detail: untold(out.tail(), err), Log: string(log), Lasting: s.lasts(ctx, err),
+				Detail: withoutRepeatedError(out.tail(), err), Log: string(log), Lasting: s.failsAgain(ctx, err),
 				Asked: errors.Is(err, ErrSource)}
 		}
 		return info, nil
 	})
 }
 
-// untold is a build's output without a last line that only repeats its error, so that it ends with
-// the reason.
-func untold(out string, err error) string {
+// withoutRepeatedError removes the last line of a build's output if it only repeats the error, so
+// that the output ends with the reason.
+func withoutRepeatedError(out string, err error) string {
 	out = strings.TrimRight(out, "\n")
 	if rest, ok := strings.CutSuffix(out, err.Error()); ok {
 		return rest[:strings.LastIndexByte(rest, '\n')+1]
@@ -157,9 +158,9 @@ func untold(out string, err error) string {
 	return out
 }
 
-// lasts reports whether a build failed by itself, and would soon do so again: the engine answers
-// and has room.
-func (s *Store) lasts(ctx context.Context, err error) bool {
+// failsAgain reports whether a build would fail again: it failed by itself, and the engine responds
+// and has disk space.
+func (s *Store) failsAgain(ctx context.Context, err error) bool {
 	if ctx.Err() != nil || errors.Is(err, ErrDiskFull) || errors.Is(err, ErrAway) {
 		return false
 	}
@@ -167,8 +168,8 @@ func (s *Store) lasts(ctx context.Context, err error) bool {
 	return aerr == nil
 }
 
-// clear removes what a failed build left behind. BuildKit keeps what it had got of a context that
-// filled the disk, as its cache; when the disk is full, the cache is what everybody can do without.
+// clear removes what a failed build left behind. If the disk is full, it prunes BuildKit's cache,
+// which includes the context that filled it.
 func (s *Store) clear(ctx context.Context, why error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -178,8 +179,7 @@ func (s *Store) clear(ctx context.Context, why error) {
 	}
 }
 
-// find looks for a recipe's image. One whose bases have changed on this engine since is as good as
-// missing.
+// find looks for a recipe's image. An image whose bases have changed on this engine does not count.
 func (s *Store) find(ctx context.Context, r *recipe) (Info, error) {
 	info, err := s.e.Inspect(ctx, r.tag)
 	if err != nil {
@@ -192,26 +192,26 @@ func (s *Store) find(ctx context.Context, r *recipe) (Info, error) {
 	for i, b := range r.bases {
 		now, err := s.e.Inspect(ctx, b.ref)
 		if err != nil {
-			continue // it was removed, and the image is whole without it
+			continue // the base was removed, and the image is complete without it
 		}
 		if i < len(then) && then[i] != now.ID && then[i] != "-" {
 			return Info{}, ErrMissing
 		}
 	}
 	info.Ref = r.tag
-	return s.remember(r.key, info, record{Ref: r.tag, Name: r.img.Name, Kind: "built", Own: own(info)}), nil
+	return s.remember(r.key, info, record{Ref: r.tag, Name: r.img.Name, Kind: "built", Own: ownSize(info)}), nil
 }
 
-// own is how much of an image of ours is not its base's.
-func own(info Info) int64 {
+// ownSize returns the size of an image of ours without its base.
+func ownSize(info Info) int64 {
 	under, _ := strconv.ParseInt(info.Labels[labelUnder], 10, 64)
 	return max(0, info.Size-max(0, under))
 }
 
-// ground makes a build's bases ready, so that they have progress, credentials and errors of their
-// own, and the builder asks no registry. What they would have the builder do is judged like the
-// Dockerfile itself.
-func (s *Store) ground(ctx context.Context, r *recipe) error {
+// prepareBases prepares the base images of a build, so that they have progress, credentials and
+// errors of their own, and the builder contacts no registry. Their ONBUILD steps are checked like
+// the Dockerfile.
+func (s *Store) prepareBases(ctx context.Context, r *recipe) error {
 	about, err := s.engine(ctx)
 	if err != nil {
 		return err
@@ -232,9 +232,9 @@ func (s *Store) ground(ctx context.Context, r *recipe) error {
 	return nil
 }
 
-// build has the engine build a recipe.
+// build builds a recipe with the engine.
 func (s *Store) build(ctx context.Context, r *recipe, out *output) error {
-	// Whoever clears what builds left behind takes this lock alone.
+	// Removing the remains of builds takes this lock exclusively.
 	on, err := s.buildsLock(unix.LOCK_SH, func(name string, how int) (*lock, error) { return waitLock(ctx, name, how) })
 	if err != nil {
 		return err
@@ -273,7 +273,7 @@ func (s *Store) build(ctx context.Context, r *recipe, out *output) error {
 	})
 	pr.CloseWithError(io.ErrClosedPipe)
 	if serr := <-sent; err != nil && serr != nil && !errors.Is(serr, io.ErrClosedPipe) && ctx.Err() == nil {
-		return serr // the cause of what the engine says
+		return serr // the cause of the engine's error
 	}
 	switch {
 	case errors.Is(err, ErrDiskFull):

@@ -6,13 +6,13 @@ import (
 	"sync"
 )
 
-// flights are preparations under way. Who asks for one that is on shares it.
-type flights struct {
+// preparations are the preparations in progress. Concurrent callers share one per key.
+type preparations struct {
 	mu sync.Mutex
-	m  map[string]*flight
+	m  map[string]*preparation
 }
 
-type flight struct {
+type preparation struct {
 	done    chan struct{}
 	waiters int
 	cancel  context.CancelCauseFunc
@@ -22,18 +22,18 @@ type flight struct {
 
 var errNobodyWaits = errors.New("nobody waits for it any more")
 
-// do runs work once for all who ask for key at the same time. Work's context outlives the one that
-// began it; it ends when the last who waits has left.
-func (fs *flights) do(ctx context.Context, key string, work func(context.Context) (Info, error)) (Info, error) {
+// do runs work once for all concurrent callers with the same key. The context of work ends when the
+// last caller has left.
+func (fs *preparations) do(ctx context.Context, key string, work func(context.Context) (Info, error)) (Info, error) {
 	for {
 		fs.mu.Lock()
 		f := fs.m[key]
 		if f == nil {
-			f = &flight{done: make(chan struct{})}
+			f = &preparation{done: make(chan struct{})}
 			var wctx context.Context
 			wctx, f.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 			if fs.m == nil {
-				fs.m = map[string]*flight{}
+				fs.m = map[string]*preparation{}
 			}
 			fs.m[key] = f
 			go func() {
@@ -61,7 +61,7 @@ func (fs *flights) do(ctx context.Context, key string, work func(context.Context
 			return Info{}, context.Cause(ctx)
 		}
 		if errors.Is(f.err, errNobodyWaits) && ctx.Err() == nil {
-			continue // it was ended just when this caller came
+			continue // it was canceled just before this call
 		}
 		return f.info, f.err
 	}

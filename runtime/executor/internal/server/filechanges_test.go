@@ -27,7 +27,7 @@ func TestNoPackages(t *testing.T) {
 			if err != nil || len(ws) != 1 {
 				t.Fatal(ws, err)
 			}
-			l := &looker{sv: &server{}, left: 10, known: func(string) bool { return false }}
+			l := &fileVisitor{sv: &server{}, left: 10, known: func(string) bool { return false }}
 			l.watch(ws[0])
 			const lib = "/none/python3/site-packages"
 			if got := l.into(lib, "numpy", lib+"/numpy"); got != tt.pkg {

@@ -9,49 +9,50 @@ import (
 	"strings"
 )
 
-// A judgement is a Dockerfile that the engine may have, and what was found in it.
-type judgement struct {
+// A checkedDockerfile is the result of checking a Dockerfile: the text for the engine, and what it
+// uses.
+type checkedDockerfile struct {
 	d     *dockerfile
 	bases []base // images that it builds upon, each once
-	final string // the base of the image that comes out; "": none of this engine's (scratch)
+	final string // the base of the resulting image; "": scratch
 	files []hidden
 }
 
-// A base is an image from outside that a Dockerfile names.
+// A base is an external image that a Dockerfile names.
 type base struct {
 	ref, platform string
 	line          int
 }
 
-// A hidden file comes from a here-document; it is the build's, not the context's.
+// A hidden file comes from a here-document. It is added to the build, not part of the context.
 type hidden struct {
 	name, text string
 	mode       int64
 }
 
-// A judge knows what the engine can and what the build may.
-type judge struct {
+// A checker checks a Dockerfile against what the engine supports and the build is allowed.
+type checker struct {
 	about   About
 	classic bool
 	offline bool // the build has no network
 	args    map[string]string
 	target  string
 
-	out    judgement
-	vars   map[string]string // of the stage that is read; unknown ones are missing
+	out    checkedDockerfile
+	vars   map[string]string // variables of the current stage; unknown ones are not in it
 	global map[string]string
 	stages []stage
 	docs   int
 }
 
 type stage struct {
-	name, ref string   // ref: its base from outside
+	name, ref string   // ref: its external base image
 	shell     []string // nil: /bin/sh -c
 }
 
-// since says which version of the Dockerfile frontend knows a flag; {0, 0} is the classic builder's
-// too. Flags that are missing here are refused.
-var since = map[string][2]int{
+// flagVersions has the version of the Dockerfile frontend in which a flag was introduced; {0, 0}
+// means that the classic builder knows it too. Flags that are not listed are refused.
+var flagVersions = map[string][2]int{
 	"FROM --platform": {},
 	"RUN --mount":     {1, 2}, "RUN --network": {1, 3}, "RUN --security": {1, 20},
 	"COPY --from": {}, "COPY --chown": {}, "COPY --chmod": {1, 2}, "COPY --link": {1, 4}, "COPY --exclude": {1, 19},
@@ -62,14 +63,14 @@ var since = map[string][2]int{
 	"HEALTHCHECK --retries": {}, "HEALTHCHECK --start-interval": {1, 6},
 }
 
-// optional flags say how, not what: without them the image is the same.
+// optional are flags that do not change the image, and can be dropped.
 var optional = []string{"COPY --link", "ADD --link", "HEALTHCHECK --start-interval", "RUN --network=default",
 	"RUN --security=sandbox"}
 
 var frontendName = regexp.MustCompile(`^(docker\.io/)?docker/dockerfile(-upstream)?(:[\w.-]+)?(@sha256:[0-9a-f]{64})?$`)
 
-// read judges a Dockerfile and rewrites what the engine's frontend cannot read.
-func (j *judge) read(text string) (*judgement, error) {
+// read checks a Dockerfile and rewrites what the engine's frontend does not support.
+func (j *checker) read(text string) (*checkedDockerfile, error) {
 	d, err := parse(text)
 	if err != nil {
 		return nil, err
@@ -84,9 +85,9 @@ func (j *judge) read(text string) (*judgement, error) {
 		}
 	}
 	for _, i := range d.heads {
-		d.lines[i] = "#" // the engine's own frontend reads it
+		d.lines[i] = "#" // use the engine's own frontend
 	}
-	j.out = judgement{d: d}
+	j.out = checkedDockerfile{d: d}
 	j.global, j.vars, j.stages, j.docs = map[string]string{}, nil, nil, 0
 	for i := range d.steps {
 		if err := j.step(&d.steps[i]); err != nil {
@@ -106,11 +107,11 @@ func (j *judge) read(text string) (*judgement, error) {
 	return &j.out, nil
 }
 
-func (j *judge) stage(name string) int {
+func (j *checker) stage(name string) int {
 	return slices.IndexFunc(j.stages, func(s stage) bool { return s.name != "" && strings.EqualFold(s.name, name) })
 }
 
-func (j *judge) step(s *step) error {
+func (j *checker) step(s *step) error {
 	if s.inner != nil {
 		before := len(j.out.files)
 		if err := j.step(s.inner); err != nil {
@@ -158,20 +159,20 @@ func (j *judge) step(s *step) error {
 	return nil
 }
 
-func (j *judge) knows(v [2]int) bool {
+func (j *checker) knows(v [2]int) bool {
 	if v == ([2]int{}) {
 		return true
 	}
 	return !j.classic && slices.Compare(j.about.Frontend[:], v[:]) >= 0
 }
 
-// flags judges an instruction's flags, and drops those that the frontend lacks and the image does
-// not need.
-func (j *judge) flags(s *step) error {
+// flags checks an instruction's flags, and drops those that the frontend does not support and the
+// image does not need.
+func (j *checker) flags(s *step) error {
 	var kept []flag
 	for _, f := range s.flags {
 		full := s.name + " --" + f.name
-		v, ok := since[full]
+		v, ok := flagVersions[full]
 		switch {
 		case !ok:
 			return wrong(s.line, "%s is not known here", full)
@@ -208,8 +209,8 @@ func (j *judge) flags(s *step) error {
 	return nil
 }
 
-// mount judges RUN --mount. A bind mount is of the context or of an image, never of the host.
-func (j *judge) mount(line int, value string) error {
+// mount checks RUN --mount. A bind mount may be of the context or of an image, never of the host.
+func (j *checker) mount(line int, value string) error {
 	fields, err := csv.NewReader(strings.NewReader(value)).Read()
 	if err != nil {
 		return wrong(line, "RUN --mount=%s cannot be read: %v", value, err)
@@ -236,7 +237,7 @@ func (j *judge) mount(line int, value string) error {
 }
 
 // from begins a stage.
-func (j *judge) from(s *step) error {
+func (j *checker) from(s *step) error {
 	words := strings.Fields(s.rest)
 	var st stage
 	switch {
@@ -247,7 +248,7 @@ func (j *judge) from(s *step) error {
 		return wrong(s.line, "FROM wants IMAGE or IMAGE AS NAME")
 	}
 	before := j.stages
-	j.stages = nil // FROM sees the variables before the first of them only
+	j.stages = nil // FROM uses only the variables before the first FROM
 	platform := ""
 	for _, f := range s.flags {
 		platform, _ = j.expand(f.value, j.global)
@@ -269,8 +270,8 @@ func (j *judge) from(s *step) error {
 	return nil
 }
 
-// base notes an image from outside; earlier stages and their numbers are none.
-func (j *judge) base(ref, platform string, line int) {
+// base records an external image. Names and numbers of earlier stages are not external.
+func (j *checker) base(ref, platform string, line int) {
 	if ref == "" || strings.Contains(ref, "$") || strings.EqualFold(ref, "scratch") || j.stage(ref) >= 0 {
 		return
 	}

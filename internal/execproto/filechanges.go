@@ -3,15 +3,15 @@ package execproto
 // Kinds that look after a machine's file system, with no program of the machine's own. They open
 // streams as those of messages.go do.
 const (
-	KindMark    = 0x20 + iota // Marks → data: Strings, the folders that "$PATH" stood for; then Result
-	KindChanges               // String, the set → data, each frame some Changes; then Result, body: Bool cut
+	KindSnapshot = 0x20 + iota // Marks → data: Strings, the folders that "$PATH" stood for; then Result
+	KindChanges                // String, the set → data, each frame some Changes; then Result, body: Bool cut
 	// String owner, Strings of folders → Result, body: Strings, one remark for each folder ("": it
 	// was a plain one)
 	KindClear
 	KindRemove // Strings of files → Result
 	// String folder → Result, body: Bool, ENTRYPOINT runs; "": the end of it → Result, body: a
-	// Vigil
-	KindVigil
+	// DirEvents
+	KindDirEvents
 	KindLinks // String folder, Strings of folders → Result, body: Strings
 )
 
@@ -28,7 +28,7 @@ type Watch struct {
 	Packages []string
 }
 
-// EncodeWatches makes the body of a KindMark: what is remembered under a name, in place of what
+// EncodeWatches makes the body of a KindSnapshot: what is remembered under a name, in place of what
 // was, or beside it.
 func EncodeWatches(set string, add bool, ws []Watch) []byte {
 	var e Enc
@@ -90,9 +90,9 @@ func (d *Dec) Change() Change {
 	return Change{d.String(), byte(d.Uint()), uint32(d.Uint()), uint32(d.Uint()), uint32(d.Uint()), d.Int()}
 }
 
-// A Vigil is what became of a folder while it was watched. Names are of files in it, in order; of
+// A DirEvents is what became of a folder while it was watched. Names are of files in it, in order; of
 // each list at most 100.
-type Vigil struct {
+type DirEvents struct {
 	Written  []string // finished by who had written them, or moved here
 	Again    []string // changed, made or moved here once more after that
 	Linked   []string // another name of a file elsewhere, or no plain file: nobody wrote it here
@@ -100,7 +100,7 @@ type Vigil struct {
 	Cut      bool     // there was more than could be kept
 }
 
-func (v *Vigil) Encode(e *Enc) {
+func (v *DirEvents) Encode(e *Enc) {
 	e.Strings(v.Written)
 	e.Strings(v.Again)
 	e.Strings(v.Linked)
@@ -108,9 +108,9 @@ func (v *Vigil) Encode(e *Enc) {
 	e.Bool(v.Cut)
 }
 
-// Vigil reads a Vigil.
-func (d *Dec) Vigil() Vigil {
-	return Vigil{d.Strings(), d.Strings(), d.Strings(), d.Bool(), d.Bool()}
+// DirEvents reads a DirEvents.
+func (d *Dec) DirEvents() DirEvents {
+	return DirEvents{d.Strings(), d.Strings(), d.Strings(), d.Bool(), d.Bool()}
 }
 
 // More reports whether something is left to read.

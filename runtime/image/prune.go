@@ -13,18 +13,18 @@ import (
 // A Kept image is one that we built or pulled.
 type Kept struct {
 	Ref    string    `json:"ref"`
-	Name   string    `json:"name,omitempty"` // the benchmark or task that wanted it first
+	Name   string    `json:"name,omitempty"` // the benchmark or task that needed it first
 	Kind   string    `json:"kind"`           // built, pulled
 	ID     string    `json:"id"`
 	Size   int64     `json:"size"` // bytes of all layers
-	Own    int64     `json:"own"`  // about so many are not its base's: what the budget counts
+	Own    int64     `json:"own"`  // approximate bytes without its base, which count for the budget
 	Made   time.Time `json:"made"`
 	Used   time.Time `json:"used"`
 	InUse  bool      `json:"in_use"`           // by a container
-	Reason string    `json:"reason,omitempty"` // why Prune left it
+	Reason string    `json:"reason,omitempty"` // why Prune did not remove it
 }
 
-// List is the images that we built or pulled, the least recently used first.
+// List returns the images that we built or pulled, the least recently used first.
 func (s *Store) List(ctx context.Context) ([]Kept, error) {
 	if _, err := s.engine(ctx); err != nil {
 		return nil, err
@@ -51,10 +51,10 @@ func (s *Store) List(ctx context.Context) ([]Kept, error) {
 			switch {
 			case ours(info, ref):
 				if k.Kind = "built"; !ok {
-					k.Own, k.Made, k.Used = own(info), info.Created, info.Created
+					k.Own, k.Made, k.Used = ownSize(info), info.Created, info.Created
 				}
 			case !ok || r.ID != info.ID:
-				continue // somebody else's, or no longer what we pulled
+				continue // another image now has this name, or it was never ours
 			}
 			out = append(out, k)
 		}
@@ -63,35 +63,36 @@ func (s *Store) List(ctx context.Context) ([]Kept, error) {
 	return out, nil
 }
 
-// ours says whether a name is one that a build of ours gave. The label alone does not: what is
-// built upon our image inherits it.
+// ours reports whether a name was given by a build of ours. The label alone is not enough, since
+// images built upon ours inherit it.
 func ours(info Info, ref string) bool {
 	key := info.Labels[labelKey]
 	return len(key) >= 32 && ref == repository+":"+key[:32]
 }
 
-// Pruning says what may go.
+// Pruning selects what Prune removes.
 type Pruning struct {
-	All    bool          // whatever is not in use
+	All    bool          // everything that is not in use
 	Older  time.Duration // what was not used for so long
-	Budget int64         // the least recently used, until the rest takes no more than this; 0: not asked for
-	Cache  bool          // the builder's own cache too, of what nobody used for so long as Older (default: a day)
-	Dry    bool          // only say it
+	Budget int64         // the least recently used, until the rest is within this size; 0: no budget
+	Cache  bool          // the builder's cache too: what was not used for Older (default: a day)
+	Dry    bool          // only report
 
-	recent time.Duration // what was used so lately stays
-	known  bool          // only what this user's folder knows the last use of
+	recent time.Duration // keep what was used within this time
+	known  bool          // only images with a usage record of this user
 }
 
-// Pruned is what went.
+// Pruned is the result of Prune.
 type Pruned struct {
 	Removed []Kept
-	Left    []Kept // with the reason, where one of them should have gone
-	Freed   int64  // about
+	Left    []Kept // with the reason, if it was selected
+	Freed   int64  // approximate bytes
 	Cache   int64
-	Scraps  int // unnamed images and containers that builds left behind
+	Scraps  int // unnamed images and containers of builds
 }
 
-// Prune removes images of ours, the least recently used first, and never one that a container uses.
+// Prune removes images of ours, the least recently used first. It never removes one that a
+// container uses.
 func (s *Store) Prune(ctx context.Context, p Pruning) (Pruned, error) {
 	var out Pruned
 	list, err := s.List(ctx)
@@ -122,7 +123,7 @@ func (s *Store) Prune(ctx context.Context, p Pruning) (Pruned, error) {
 			k.Reason = "another user's evalrun made it"
 		case p.recent > 0 && now.Sub(k.Used) < p.recent:
 			k.Reason = "it was used just now"
-		case s.beingMade(k):
+		case s.inProgress(k):
 			k.Reason = "it is being made"
 		case !p.Dry:
 			switch err := s.e.Remove(ctx, k.Ref); {
@@ -131,7 +132,7 @@ func (s *Store) Prune(ctx context.Context, p Pruning) (Pruned, error) {
 			case err != nil && !errors.Is(err, ErrMissing):
 				return out, fmt.Errorf("removing %s: %w", k.Ref, err)
 			default:
-				s.drop(records[k.Ref])
+				s.removeRecord(records[k.Ref])
 				s.Forget(k.ID)
 			}
 		}
@@ -155,8 +156,8 @@ func (s *Store) Prune(ctx context.Context, p Pruning) (Pruned, error) {
 	return out, nil
 }
 
-// beingMade says whether somebody pulls or builds a name now.
-func (s *Store) beingMade(k Kept) bool {
+// inProgress reports whether a process is pulling or building a name now.
+func (s *Store) inProgress(k Kept) bool {
 	l, err := tryLock(s.lockFile("pull", "pull "+k.Ref+" "), unix.LOCK_EX)
 	if err != nil {
 		return errors.Is(err, errLocked)
@@ -165,10 +166,10 @@ func (s *Store) beingMade(k Kept) bool {
 	return false
 }
 
-// room makes room before an image is made. It does what it can: when nothing may go, the image is
-// made nevertheless, and the engine's disk decides.
-func (s *Store) room(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, 2*sweeping) // a build does not fail for it
+// freeSpace frees disk space before an image is made. If nothing can be removed, the image is made
+// all the same, and may fail when the disk is full.
+func (s *Store) freeSpace(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 2*sweeping) // do not delay the build for long
 	defer cancel()
 	s.Sweep(ctx)
 	if budget, err := s.Budget(ctx); err == nil && budget > 0 {
@@ -176,7 +177,7 @@ func (s *Store) room(ctx context.Context) {
 	}
 }
 
-// Budget is how many bytes images of ours may take, as it is now; 0: there is no limit.
+// Budget returns the current budget for images of ours, in bytes; 0: no limit.
 func (s *Store) Budget(ctx context.Context) (int64, error) {
 	about, err := s.engine(ctx)
 	if err != nil || s.o.Budget != 0 || about.Dir == "" {
@@ -197,21 +198,21 @@ func (s *Store) Budget(ctx context.Context) (int64, error) {
 	return max(1, n/10*6), nil
 }
 
-// Swept is how many things Sweep has removed in the life of this Store, of itself or for somebody
-// else.
+// Swept returns the number of things that Sweep has removed in the life of this Store, including
+// its own calls of Sweep.
 func (s *Store) Swept() int { return int(s.swept.Load()) }
 
-// unnamed is how long an image may have no name yet, when somebody on another machine is just
-// making it.
+// unnamed is how long an image may be without a name while a process on another machine is creating
+// it.
 const unnamed = 2 * time.Second
 
-// sweeping is how long Sweep may take. Nobody builds meanwhile, and an engine that is stuck with
-// one container may never answer a removal.
+// sweeping limits Sweep. No build runs meanwhile, and an engine that is stuck with one container
+// may never answer.
 const sweeping = 20 * time.Second
 
 // Sweep removes what builds of dead processes left behind: containers of single steps, layers
-// without a name, stale locks. While any evalrun builds on this engine it leaves all that alone. It
-// returns how many things it removed; [Store.Swept] counts them.
+// without a name, stale locks. It does nothing while any evalrun process builds on this engine. It
+// returns the number of things removed; [Store.Swept] counts them.
 func (s *Store) Sweep(ctx context.Context) (n int, err error) {
 	defer func() { s.swept.Add(int64(n)) }()
 	ctx, cancel := context.WithTimeout(ctx, sweeping)
@@ -242,8 +243,8 @@ func (s *Store) Sweep(ctx context.Context) (n int, err error) {
 	}
 	busy := map[string]bool{}
 	for _, c := range containers {
-		// A container of a finished image has the key; of a step in between, only what was put
-		// behind FROM. One that runs belongs to a build that goes on, from another machine.
+		// A container of a finished image has the key, and one of an intermediate step only the
+		// label after FROM. A running one belongs to a build from another machine.
 		if c.Labels[labelBuild] != "" && c.Labels[labelKey] == "" && len(byID[c.Image].Tags) == 0 && !c.Running {
 			switch err := s.e.RemoveContainer(ctx, c.ID); {
 			case err == nil:
