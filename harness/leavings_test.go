@@ -42,7 +42,7 @@ func TestLeavings(t *testing.T) {
 		{"processes that do not die", "kill", inside("kill all"), nil, false, false, record.Scored, 2},
 		{"the first action", "exec", inside("exec"), nil, false, false, record.Infra, 2},
 		{"the first action, by a user that the image does not have", "exec",
-			&sandbox.Error{Op: "exec", ID: "m1", Err: errors.New("no user"), Inside: true, Lasting: true}, nil, false,
+			&sandbox.Error{Op: "exec", ID: "m1", Err: errors.New("no user"), Inside: true, Permanent: true}, nil, false,
 			false, record.Infra, 1},
 		{"a later action", "second", inside("exec"), nil, false, false, record.Scored, 1},
 		{"putting it into a grader's machine", "", nil,

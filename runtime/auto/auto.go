@@ -91,10 +91,10 @@ func (d *Driver) Prepare(ctx context.Context, img sandbox.Image) (string, error)
 	return x.Prepare(ctx, img)
 }
 
-// There reports whether an image is available with its driver.
-func (d *Driver) There(ctx context.Context, img sandbox.Image) bool {
+// ImageReady reports whether an image is available with its driver.
+func (d *Driver) ImageReady(ctx context.Context, img sandbox.Image) bool {
 	x, err := d.choose(ctx, sandbox.Spec{Image: img})
-	return err == nil && sandbox.There(ctx, x, img)
+	return err == nil && sandbox.ImageReady(ctx, x, img)
 }
 
 func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {

@@ -83,7 +83,7 @@ func (d *Driver) failed(err error, detail string) error {
 	out := &sandbox.Error{Op: "create"}
 	var e *sandbox.Error
 	if errors.As(err, &e) {
-		out.Log, out.Lasting, out.Asked = e.Log, e.Lasting, e.Asked
+		out.Log, out.Permanent, out.BadRequest = e.Log, e.Permanent, e.BadRequest
 		if e.Detail != "" {
 			detail = e.Detail
 		}

@@ -122,9 +122,9 @@ func (d *Driver) Prepare(ctx context.Context, img sandbox.Image) (string, error)
 	return info.Digest, nil
 }
 
-// There reports whether an image is available, without preparing it.
-func (d *Driver) There(ctx context.Context, img sandbox.Image) bool {
-	return img.IsZero() || d.images.There(ctx, img)
+// ImageReady reports whether an image is available, without preparing it.
+func (d *Driver) ImageReady(ctx context.Context, img sandbox.Image) bool {
+	return img.IsZero() || d.images.ImageReady(ctx, img)
 }
 
 func (d *Driver) no(format string, args ...any) error {

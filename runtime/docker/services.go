@@ -97,7 +97,7 @@ func (m *machine) enter(ctx context.Context, p *plan, service bool) error {
 
 // withOutput returns the error of a health check with the output of ENTRYPOINT.
 func (m *machine) withOutput(err error, output string) error {
-	e := &sandbox.Error{Op: "health check", ID: m.name, Err: err, Detail: output, Asked: true, Lasting: true}
+	e := &sandbox.Error{Op: "health check", ID: m.name, Err: err, Detail: output, BadRequest: true, Permanent: true}
 	if m.entry == nil {
 		return e
 	}

@@ -115,7 +115,7 @@ func WaitHealthy(ctx context.Context, m Execer, h sandbox.Health, ended <-chan s
 }
 
 func (u *Unhealthy) error() error {
-	return &sandbox.Error{Op: "health check", Err: u, Detail: u.Output, Asked: true, Lasting: true}
+	return &sandbox.Error{Op: "health check", Err: u, Detail: u.Output, BadRequest: true, Permanent: true}
 }
 
 // checkName returns a check's command for messages. For a shell command it is the script.

@@ -59,7 +59,7 @@ func (w *world) Fds() []string              { return nil }
 func (w *world) Interfaces() []string       { return nil }
 func (w *world) PidNamespace() string       { return "" }
 func (w *world) Ignore()                    {} // there is no signal but the one that cannot be ignored
-func (w *world) Behead()                    {}
+func (w *world) ExitMainThread()            {}
 func (w *world) Alloc(n int64) error        { w.p.Alloc(n); return nil }
 func (w *world) Sleep(d time.Duration) bool { return w.p.Sleep(d) }
 func (w *world) Spin(time.Duration)         {}
@@ -137,5 +137,5 @@ func (w *world) Dial(port int) (net.Conn, error)       { return w.p.Dial(port) }
 
 func (w *world) DialUnix(string) (net.Conn, error)         { return nil, fs.ErrNotExist }
 func (w *world) Chmod(name string, perm fs.FileMode) error { return w.p.Chmod(name, perm) }
-func (w *world) Hush()                                     {}
+func (w *world) CloseOutput()                              {}
 func (w *world) Link(old, name string) error               { return w.p.Link(old, name) }

@@ -141,8 +141,8 @@ func (s *Store) built(ctx context.Context, r *recipe) (Info, error) {
 		if err != nil {
 			s.clear(context.WithoutCancel(ctx), err)
 			return Info{}, &sandbox.Error{Op: "prepare", Err: fmt.Errorf("building %s: %w", title(r.img), err),
-				Detail: withoutRepeatedError(out.tail(), err), Log: string(log), Lasting: s.failsAgain(ctx, err),
-				Asked: errors.Is(err, ErrSource)}
+				Detail: withoutRepeatedError(out.tail(), err), Log: string(log), Permanent: s.failsAgain(ctx, err),
+				BadRequest: errors.Is(err, ErrSource)}
 		}
 		return info, nil
 	})

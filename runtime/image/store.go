@@ -94,7 +94,7 @@ func (s *Store) Prepare(ctx context.Context, img sandbox.Image) (Info, error) {
 		verb = "building"
 	}
 	return Info{}, &sandbox.Error{Op: "prepare", Err: fmt.Errorf("%s %s: %w", verb, title(img), err),
-		Lasting: errors.Is(err, ErrMissing)}
+		Permanent: errors.Is(err, ErrMissing)}
 }
 
 func (s *Store) prepare(ctx context.Context, img sandbox.Image) (Info, error) {
@@ -115,8 +115,8 @@ func (s *Store) prepare(ctx context.Context, img sandbox.Image) (Info, error) {
 	return s.pulled(ctx, img)
 }
 
-// There reports whether an image is available, without preparing it.
-func (s *Store) There(ctx context.Context, img sandbox.Image) bool {
+// ImageReady reports whether an image is available, without preparing it.
+func (s *Store) ImageReady(ctx context.Context, img sandbox.Image) bool {
 	about, err := s.engine(ctx)
 	if err != nil {
 		return false

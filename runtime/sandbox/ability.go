@@ -93,13 +93,13 @@ type Describer interface {
 	Describe() map[string]string
 }
 
-// There reports whether an image is available without being prepared. It is false for drivers that
-// cannot tell.
-func There(ctx context.Context, d Driver, img Image) bool {
+// ImageReady reports whether an image is available without being prepared. It is false for drivers
+// that cannot tell.
+func ImageReady(ctx context.Context, d Driver, img Image) bool {
 	x, ok := d.(interface {
-		There(context.Context, Image) bool
+		ImageReady(context.Context, Image) bool
 	})
-	return ok && x.There(ctx, img)
+	return ok && x.ImageReady(ctx, img)
 }
 
 var (
@@ -117,8 +117,8 @@ var (
 	ErrHostMemory = errors.New("the host is out of memory")
 )
 
-// An Error says that an operation on a sandbox failed. Unless Inside or Asked is set, this is a
-// failure of the infrastructure, and no evidence about an agent.
+// An Error says that an operation on a sandbox failed. Unless Inside or BadRequest is set, this is
+// a failure of the infrastructure, and no evidence about an agent.
 type Error struct {
 	Op  string // "create", "exec", "put" …
 	ID  string // of the sandbox, if there is one
@@ -132,12 +132,12 @@ type Error struct {
 	// Log is the complete text that Detail is the end of, up to a size limit; "": Detail is
 	// complete.
 	Log string
-	// Lasting: a retry would soon fail in the same way (a build whose command fails, an image that
-	// its registry does not have).
-	Lasting bool
-	// Asked: the request is at fault (a build that copies a file that does not exist, a health
+	// Permanent: a retry would soon fail in the same way (a build whose command fails, an image
+	// that its registry does not have).
+	Permanent bool
+	// BadRequest: the request is at fault (a build that copies a file that does not exist, a health
 	// check that never succeeds).
-	Asked bool
+	BadRequest bool
 }
 
 func (e *Error) Error() string {
