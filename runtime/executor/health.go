@@ -29,7 +29,7 @@ const (
 type Unhealthy struct {
 	Check  string // its command
 	Tries  int    // how often it ran
-	Why    string // "the check ended with code 1", "the checked process has ended" …
+	Why    string // "the check ended with code 1", "what it checks has ended …"
 	Output string // the end of the last check's output; hostile
 }
 
