@@ -238,7 +238,7 @@ var groupTests = []test{
 		}
 		// So is what can never start.
 		for what, change := range map[string]func(s *sandbox.Spec){
-			"cycle":  func(s *sandbox.Spec) { s.After = []string{"one"} },
+			"cycle":   func(s *sandbox.Spec) { s.After = []string{"one"} },
 			"unknown": func(s *sandbox.Spec) { s.After = []string{"unknown"} },
 			"a b":     func(s *sandbox.Spec) { s.Aliases = []string{"a b"} },
 			"taken":   func(s *sandbox.Spec) { s.Aliases = []string{"chief"} },
