@@ -65,7 +65,7 @@ func (e *LeftError) Unwrap() error { return e.Err }
 
 // Inside reports whether an operation failed by what is in a machine, which is well, or was until
 // it took more memory than it may.
-func Inside(e *sandbox.Error) bool { return e.Inside || errors.Is(e.Err, sandbox.ErrOutgrown) }
+func Inside(e *sandbox.Error) bool { return e.Inside || errors.Is(e.Err, sandbox.ErrSandboxOOM) }
 
 // Left marks the error of an operation on what an agent left behind, such as putting it into a
 // grader's machine. Where that is what failed it is a [*LeftError]; any other error stays as it is.

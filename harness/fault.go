@@ -153,8 +153,8 @@ func ours(phase string, err error) (cause, bool) {
 	case errors.As(err, &slow): // whatever was cut off by it
 		return fault(record.Infra, "timeout", true)
 	case errors.As(err, &sb):
-		if sb.Asked || sb.Inside && sb.Op != opKillAll { // what the agent has done is not here, see leavings
-			return fault(record.Infra, "task", !sb.Lasting)
+		if sb.BadRequest || sb.Inside && sb.Op != opKillAll { // what the agent has done is not here, see leavings
+			return fault(record.Infra, "task", !sb.Permanent)
 		}
 		return fault(record.Infra, "sandbox", true)
 	case errors.As(err, &lost):

@@ -90,7 +90,7 @@ func (a *attempt) grade(
 			Text: err.Error()}, Again: true}
 	}
 	why := a.leavings(err)
-	if why == "" && errors.Is(err, sandbox.ErrOutgrown) { // the grader's machine, by what it ran
+	if why == "" && errors.Is(err, sandbox.ErrSandboxOOM) { // the grader's machine, by what it ran
 		why = "the grader's machine ran out of memory"
 	}
 	if why != "" {

@@ -87,7 +87,7 @@ func TestRetriesEnd(t *testing.T) {
 func TestAskedIsTheTasksFault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, &toy{tasks: 3, open: func() error {
-			return &sandbox.Error{Op: "create", Err: errors.New("never healthy"), Asked: true, Lasting: true}
+			return &sandbox.Error{Op: "create", Err: errors.New("never healthy"), BadRequest: true, Permanent: true}
 		}}, says("right", 0))
 		b.cfg.Retry = harness.Retry{Attempts: 3, Budget: 9, Delay: time.Minute, Pause: 1}
 		sum := b.run(t, t.Context())

@@ -109,7 +109,7 @@ func (m *Images) Digests() map[string]string {
 
 func lasting(err error) bool {
 	var sb *sandbox.Error
-	return errors.As(err, &sb) && sb.Lasting
+	return errors.As(err, &sb) && sb.Permanent
 }
 
 // imageName is what people call an image.
@@ -218,7 +218,7 @@ func (a *attempt) imageFault(ctx context.Context, err error) cause {
 		return c
 	}
 	var sb *sandbox.Error
-	if !errors.As(err, &sb) || !sb.Asked {
+	if !errors.As(err, &sb) || !sb.BadRequest {
 		c.Fault.Class = "image"
 	}
 	if lasting(err) {

@@ -62,7 +62,7 @@ func TestImages(t *testing.T) {
 		case name == "broken":
 			return "", &sandbox.Error{Op: "prepare", Err: errors.New("building broken: exit status 1"),
 				Detail: "step 1\n" + strings.Repeat("x\n", 50) + "no rule to make target", Log: "step 0\nstep 1\n",
-				Lasting: true}
+				Permanent: true}
 		case name == "good":
 			b.cfg.Images.Built("sha256:good", []byte("step 1 of good\n"))
 		case name == "flaky" && asked[name] == 1:
@@ -131,8 +131,8 @@ func TestImageOfATaskAtFault(t *testing.T) {
 	defer p.Close()
 	b.cfg.Provider = p
 	b.cfg.Images = &harness.Images{Get: func(context.Context, sandbox.Image) (string, error) {
-		return "", &sandbox.Error{Op: "prepare", Err: errors.New("building good: COPY failed"), Lasting: true,
-			Asked: true}
+		return "", &sandbox.Error{Op: "prepare", Err: errors.New("building good: COPY failed"), Permanent: true,
+			BadRequest: true}
 	}}
 	b.run(t, t.Context())
 	for k, v := range b.verdicts(t) {
@@ -147,7 +147,7 @@ func TestImagesForget(t *testing.T) {
 	n := 0
 	m := &harness.Images{Remember: time.Nanosecond, Get: func(ctx context.Context, _ sandbox.Image) (string, error) {
 		n++
-		return "", &sandbox.Error{Err: context.Cause(ctx), Lasting: true}
+		return "", &sandbox.Error{Err: context.Cause(ctx), Permanent: true}
 	}}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()

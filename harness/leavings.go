@@ -18,7 +18,7 @@ import (
 //	FileError     what was read from a machine is not as it should be
 //	Error.Inside  the agent's machine is well, and what is in it prevents the operation; only after the
 //	              agent has acted, as before that it is the image's or the task's
-//	ErrOutgrown   the agent's machine has ended by its own memory limit; after it has acted, as above
+//	ErrSandboxOOM   the agent's machine has ended by its own memory limit; after it has acted, as above
 //
 // Three kinds are ambiguous, as a slow host looks the same: a machine that stopped answering, one
 // whose processes do not die, and one in which something takes too long. These are tried again

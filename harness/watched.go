@@ -145,19 +145,19 @@ func (a *attempt) refusals(ep benchmarks.Episode) {
 	for _, w := range open {
 		a.refused(w)
 	}
-	if w, ok := ep.(sandbox.Warden); ok {
+	if w, ok := ep.(sandbox.RefusalLister); ok {
 		a.refusedTo("browser", "browser", w)
 	}
 }
 
 // refused notes what the network policy of a machine refused since it was asked last.
 func (a *attempt) refused(m *watched) {
-	if w, ok := sandbox.As[sandbox.Warden](m.Sandbox); ok {
+	if w, ok := sandbox.As[sandbox.RefusalLister](m.Sandbox); ok {
 		a.refusedTo(m.ID(), m.role, w)
 	}
 }
 
-func (a *attempt) refusedTo(id, role string, w sandbox.Warden) {
+func (a *attempt) refusedTo(id, role string, w sandbox.RefusalLister) {
 	for _, r := range w.Refused() {
 		key := refusal{id, r.Host, r.Port, r.Why}
 		a.mu.Lock()

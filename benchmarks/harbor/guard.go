@@ -38,12 +38,12 @@ var tampering = []string{FlagTests, FlagTools, FlagPlanted, FlagForged, FlagRewr
 // machine's own: see package executor.
 type minder interface {
 	Ping(ctx context.Context) error
-	Mark(ctx context.Context, set string, add bool, ws []executor.Watch) ([]string, error)
+	Snapshot(ctx context.Context, set string, add bool, ws []executor.Watch) ([]string, error)
 	Changes(ctx context.Context, set string) ([]executor.Change, bool, error)
 	Clear(ctx context.Context, owner string, dirs ...string) ([]string, error)
 	Remove(ctx context.Context, files ...string) error
-	Vigil(ctx context.Context, dir string) (entry bool, err error)
-	VigilEnd(ctx context.Context) (executor.Vigil, error)
+	WatchDir(ctx context.Context, dir string) (entry bool, err error)
+	DirEvents(ctx context.Context) (executor.DirEvents, error)
 	KillEverything(ctx context.Context) error
 	Links(ctx context.Context, root string, into ...string) ([]string, error)
 }
@@ -119,10 +119,10 @@ func (e *episode) mark(ctx context.Context, s *Step) error {
 		return e.taskError("reading the tests: %w", err)
 	}
 	x := &guard{in: in, dir: e.dir}
-	if x.path, err = m.Mark(ctx, beforeAgent, false, []executor.Watch{{Path: "$PATH", Depth: 1}}); err != nil {
+	if x.path, err = m.Snapshot(ctx, beforeAgent, false, []executor.Watch{{Path: "$PATH", Depth: 1}}); err != nil {
 		return err
 	}
-	if _, err := m.Mark(ctx, beforeAgent, true, x.watches()); err != nil {
+	if _, err := m.Snapshot(ctx, beforeAgent, true, x.watches()); err != nil {
 		return err
 	}
 	e.guard = x

@@ -134,7 +134,7 @@ func TestMarks(t *testing.T) {
 		run(t, sb, "mkdir -p /m/d/e /usr/local/bin; cd /m; echo 1 > a; echo 1 > b; echo 1 > d/c; echo 1 > d/e/f; "+
 			"echo x > g; touch -d 2001-01-01 a")
 		began := time.Now()
-		dirs, err := c.Mark(t.Context(), "x", false,
+		dirs, err := c.Snapshot(t.Context(), "x", false,
 			[]executor.Watch{{Path: "$PATH", Depth: 1}, {Path: "/m", Depth: -1}, {Path: "/m/new*", Depth: 1},
 				{Path: "/nowhere"}})
 		if err != nil || len(dirs) == 0 {

@@ -244,7 +244,7 @@ func TestTaskAtFault(t *testing.T) {
 			_, err := benchtest.Play(t.Context(),
 				benchtest.Session{Benchmark: b, Driver: d, Task: task(t, b, ""), Agent: nop})
 			var sb *sandbox.Error
-			if !errors.As(err, &sb) || !sb.Asked && !sb.Inside || !sb.Lasting {
+			if !errors.As(err, &sb) || !sb.BadRequest && !sb.Inside || !sb.Permanent {
 				t.Fatalf("%v: %+v", err, sb)
 			}
 			for _, w := range o.want {

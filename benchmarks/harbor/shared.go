@@ -66,10 +66,10 @@ func Watch(ctx context.Context, sb sandbox.Sandbox, dir string, tests fs.FS) (*S
 		return nil, err
 	}
 	x := &guard{in: in, dir: dir}
-	if x.path, err = m.Mark(ctx, beforeAgent, false, []executor.Watch{{Path: "$PATH", Depth: 1}}); err != nil {
+	if x.path, err = m.Snapshot(ctx, beforeAgent, false, []executor.Watch{{Path: "$PATH", Depth: 1}}); err != nil {
 		return nil, err
 	}
-	if _, err := m.Mark(ctx, beforeAgent, true, x.watches()); err != nil {
+	if _, err := m.Snapshot(ctx, beforeAgent, true, x.watches()); err != nil {
 		return nil, err
 	}
 	s.guard = x
@@ -111,7 +111,7 @@ func (s *Shared) begin(ctx context.Context) error {
 		return err
 	}
 	if m, ok := minderOf(s.sb); ok {
-		if _, err := m.Mark(ctx, beforeTests, false, []executor.Watch{{Path: testsDir, Depth: -1}}); err != nil {
+		if _, err := m.Snapshot(ctx, beforeTests, false, []executor.Watch{{Path: testsDir, Depth: -1}}); err != nil {
 			return err
 		}
 	}

@@ -34,13 +34,13 @@ type verification struct {
 	files fs.FS
 	get   Lookup
 
-	sb    sandbox.Sandbox
-	dir   string
-	last  bool // nothing of the machine is needed after the verifier
-	found findings
-	left  bool // processes of the agent's run beside the verifier
-	vigil bool // the reward's folder is watched
-	both  bool // reward.json and reward.txt were written
+	sb       sandbox.Sandbox
+	dir      string
+	last     bool // nothing of the machine is needed after the verifier
+	found    findings
+	left     bool // processes of the agent's run beside the verifier
+	watching bool // the reward's folder is watched
+	both     bool // reward.json and reward.txt were written
 
 	beside bool // processes that may carry code of the agent's ran beside the verifier: what it left, or an ENTRYPOINT
 }
@@ -88,24 +88,24 @@ func (v *verification) onShared(ctx context.Context, g *episode) (res benchmarks
 		return res, err
 	}
 	if m, ok := minderOf(v.sb); ok {
-		if _, err := m.Mark(ctx, beforeTests, false,
+		if _, err := m.Snapshot(ctx, beforeTests, false,
 			[]executor.Watch{{Path: "/logs"}, {Path: verifierLogs, Depth: 1},
 				{Path: testsDir, Depth: -1}}); err != nil {
 			return res, err
 		}
 	}
 	if m, ok := minderOf(v.sb); ok {
-		entry, err := m.Vigil(ctx, verifierLogs)
-		v.vigil = err == nil
-		v.beside = v.vigil && (v.left || entry)
+		entry, err := m.WatchDir(ctx, verifierLogs)
+		v.watching = err == nil
+		v.beside = v.watching && (v.left || entry)
 		switch {
-		case v.vigil && !v.beside: // as in Harbor everybody may write there, a test that has dropped its privileges say
+		case v.watching && !v.beside: // as in Harbor everybody may write there, a test that has dropped its privileges say
 			if err := open777(ctx, v.sb, verifierLogs); err != nil {
 				return res, err
 			}
 			// whoever has used up the kernel's watches, or put a link there: nobody is left alone
 			// with the reward
-		case !v.vigil && v.left:
+		case !v.watching && v.left:
 			if err := v.sb.KillAll(ctx); err != nil {
 				return res, err
 			}
@@ -280,8 +280,8 @@ func (v *verification) after(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if v.vigil {
-		seen, err := m.VigilEnd(ctx)
+	if v.watching {
+		seen, err := m.DirEvents(ctx)
 		if err != nil {
 			return err
 		}
@@ -312,7 +312,7 @@ func (v *verification) after(ctx context.Context) error {
 }
 
 // watched judges what became of the reward's folder.
-func (v *verification) watched(seen executor.Vigil) {
+func (v *verification) watched(seen executor.DirEvents) {
 	if !v.beside {
 		return // there was nobody but the verifier
 	}

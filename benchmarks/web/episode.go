@@ -362,7 +362,7 @@ func (e *Episode) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Evi
 
 // Refused lists the places that the pages wanted to reach, and may not.
 func (e *Episode) Refused() []sandbox.Refusal {
-	if w, ok := e.c.Browser.(sandbox.Warden); ok {
+	if w, ok := e.c.Browser.(sandbox.RefusalLister); ok {
 		return w.Refused()
 	}
 	return nil

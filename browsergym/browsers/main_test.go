@@ -4,10 +4,10 @@ import (
 	"os"
 	"testing"
 
-	"github.com/evalrun/evalrun/runtime/executor/server"
+	"github.com/evalrun/evalrun/runtime/executor"
 )
 
 func TestMain(m *testing.M) {
-	server.Main() // where there is no slim executor, this program is one
+	executor.Main() // where there is no slim executor, this program is one
 	os.Exit(m.Run())
 }

@@ -120,7 +120,7 @@ func (r *Ready) makeImages(ctx context.Context, j harness.Job) {
 // imagesThere reports whether all images of a trial are ready.
 func (r *Ready) imagesThere(ctx context.Context, j harness.Job) bool {
 	for _, img := range r.imagesFor(ctx, j) {
-		if !sandbox.There(ctx, r.Driver, img) {
+		if !sandbox.ImageReady(ctx, r.Driver, img) {
 			return false
 		}
 	}

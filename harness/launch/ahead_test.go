@@ -36,7 +36,7 @@ type knows struct {
 	asked chan struct{}
 }
 
-func (d knows) There(_ context.Context, img sandbox.Image) bool {
+func (d knows) ImageReady(_ context.Context, img sandbox.Image) bool {
 	<-d.asked
 	return !strings.HasPrefix(img.Ref, "slow")
 }

@@ -28,9 +28,6 @@ func OpenDriver(ctx context.Context, k *sandbox.Kind, images image.Options) (san
 			return d, nil
 		}
 	}
-	if strings.HasPrefix(err.Error(), "driver ") {
-		return nil, err
-	}
 	return nil, fmt.Errorf("driver %s does not work here: %w", k.Name, err)
 }
 

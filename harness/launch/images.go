@@ -18,7 +18,7 @@ import (
 func ImageStore(ctx context.Context, o image.Options) (*image.Store, func() error, error) {
 	d := docker.New(docker.Options{Images: o})
 	if err := d.Probe(ctx); err != nil {
-		return nil, nil, fmt.Errorf("%w; see `evalrun doctor`", err)
+		return nil, nil, fmt.Errorf("driver docker does not work here: %w; see `evalrun doctor`", err)
 	}
 	return d.Images(), d.Close, nil
 }

@@ -1,5 +1,5 @@
-// Package auto is the driver that chooses a driver for each machine, by what the kinds of drivers
-// say they take. It knows no driver's name.
+// Package auto is the driver that chooses another driver for each sandbox. It knows no driver by
+// name, but asks the kinds of drivers what they take.
 package auto
 
 import (
@@ -14,10 +14,10 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// Name is how configurations call the driver.
+// Name is the driver's name in configurations.
 const Name = "auto"
 
-// Choose returns the first kind that takes a machine; nil: none does.
+// Choose returns the first kind that takes a sandbox, or nil.
 func Choose(kinds []sandbox.Kind, s sandbox.Spec) *sandbox.Kind {
 	for i := range kinds {
 		if k := &kinds[i]; k.Takes != nil && k.Takes(s) {
@@ -27,8 +27,8 @@ func Choose(kinds []sandbox.Kind, s sandbox.Spec) *sandbox.Kind {
 	return nil
 }
 
-// A Driver gives each machine to the driver that [Choose] names, which is opened when the first
-// machine wants it.
+// A Driver creates each sandbox with the driver that [Choose] selects. It opens drivers when they
+// are first needed.
 type Driver struct {
 	kinds []sandbox.Kind
 	open  func(context.Context, *sandbox.Kind) (sandbox.Driver, error)
@@ -37,9 +37,9 @@ type Driver struct {
 	opened map[string]sandbox.Driver
 }
 
-// New makes a driver over kinds. open opens one of them and checks that it works here; one that
-// does not is asked again the next time, as an engine may be started meanwhile. [Driver.Close]
-// closes what was opened.
+// New creates a driver over kinds. open opens one of them and checks that it works. If it fails, it
+// is called again the next time, since an engine may have been started meanwhile. [Driver.Close]
+// closes the opened drivers.
 func New(kinds []sandbox.Kind, open func(context.Context, *sandbox.Kind) (sandbox.Driver, error)) *Driver {
 	return &Driver{kinds: kinds, open: open, opened: map[string]sandbox.Driver{}}
 }
@@ -59,7 +59,7 @@ func (d *Driver) Open(ctx context.Context, k *sandbox.Kind) (sandbox.Driver, err
 	return x, nil
 }
 
-// choose opens the driver for a machine.
+// choose opens the driver for a sandbox.
 func (d *Driver) choose(ctx context.Context, s sandbox.Spec) (sandbox.Driver, error) {
 	k := Choose(d.kinds, s)
 	if k == nil {
@@ -68,7 +68,7 @@ func (d *Driver) choose(ctx context.Context, s sandbox.Spec) (sandbox.Driver, er
 	return d.Open(ctx, k)
 }
 
-// all lists the drivers that were opened so far, by name.
+// all returns the drivers opened so far, by name.
 func (d *Driver) all() (list []sandbox.Driver) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -91,10 +91,10 @@ func (d *Driver) Prepare(ctx context.Context, img sandbox.Image) (string, error)
 	return x.Prepare(ctx, img)
 }
 
-// There reports whether the driver of an image knows it to be ready.
-func (d *Driver) There(ctx context.Context, img sandbox.Image) bool {
+// ImageReady reports whether an image is available with its driver.
+func (d *Driver) ImageReady(ctx context.Context, img sandbox.Image) bool {
 	x, err := d.choose(ctx, sandbox.Spec{Image: img})
-	return err == nil && sandbox.There(ctx, x, img)
+	return err == nil && sandbox.ImageReady(ctx, x, img)
 }
 
 func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
@@ -105,8 +105,8 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox
 	return x.Create(ctx, spec)
 }
 
-// Find asks all drivers that may have been chosen and work here. A machine is gone when each of
-// them says so.
+// Find asks all drivers that may have been chosen and work here. A sandbox is gone if each of them
+// says so.
 func (d *Driver) Find(ctx context.Context, id string) (sandbox.Sandbox, error) {
 	var unknown error
 	for i := range d.kinds {
@@ -131,7 +131,7 @@ func (d *Driver) Find(ctx context.Context, id string) (sandbox.Sandbox, error) {
 	return nil, &sandbox.Error{Op: "find", ID: id, Err: sandbox.ErrGone}
 }
 
-// Reap looks after the drivers that this process has opened; `evalrun gc` looks after all.
+// Reap reaps with the drivers that this process has opened; `evalrun gc` does so with all.
 func (d *Driver) Reap(ctx context.Context, alive func(sandbox.Owner) bool) (int, error) {
 	n := 0
 	var errs []error
@@ -145,7 +145,7 @@ func (d *Driver) Reap(ctx context.Context, alive func(sandbox.Owner) bool) (int,
 	return n, errors.Join(errs...)
 }
 
-// Describe says how the opened drivers keep limits.
+// Describe describes the opened drivers.
 func (d *Driver) Describe() map[string]string {
 	all := d.all()
 	out := map[string]string{}

@@ -13,16 +13,16 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// An about is what the engine can do, as far as somebody has asked.
+// An about caches what is known of the engine.
 type about struct {
-	mu      sync.Mutex
-	info    *system.Info
-	unquota atomic.Bool // the engine has refused a limit of the disk
+	mu          sync.Mutex
+	info        *system.Info
+	noDiskQuota atomic.Bool // the engine has refused a disk limit
 }
 
-// quota reports whether it is worth asking the engine to limit a container's disk.
-func (a *about) quota() bool { return !a.unquota.Load() }
-func (a *about) noQuota()    { a.unquota.Store(true) }
+// quota reports whether to ask the engine for a disk limit of a container.
+func (a *about) quota() bool { return !a.noDiskQuota.Load() }
+func (a *about) noQuota()    { a.noDiskQuota.Store(true) }
 
 func (d *Driver) info(ctx context.Context) (*system.Info, error) {
 	d.about.mu.Lock()
@@ -46,8 +46,8 @@ func (d *Driver) info(ctx context.Context) (*system.Info, error) {
 	return &i, nil
 }
 
-// canQuota says what is known of storage drivers. Overlays have quotas on XFS with project quotas
-// only, and whether it has those shows when a container wants one.
+// canQuota reports whether a storage driver may support disk limits. Overlays support them on XFS
+// with project quotas only, and whether it has those shows when a container asks for one.
 func canQuota(i *system.Info) bool {
 	switch i.Driver {
 	case "btrfs", "zfs", "devicemapper", "windowsfilter":
@@ -62,27 +62,27 @@ func canQuota(i *system.Info) bool {
 	return false
 }
 
-// Probe says why there is no engine that would do, and what to do about it.
+// Probe returns why no suitable engine is available, and what to do about it.
 func (d *Driver) Probe(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, 20*time.Second, errSilent)
+	ctx, cancel := context.WithTimeoutCause(ctx, 20*time.Second, errNoAnswer)
 	defer cancel()
 	i, err := d.info(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
-		return fmt.Errorf("driver docker does not work here: %w", err)
+		return err
 	}
 	if !i.MemoryLimit || !i.PidsLimit {
-		return fmt.Errorf("driver docker does not work here: the engine at %s cannot limit memory and processes: "+
+		return fmt.Errorf("the engine at %s cannot limit memory and processes: "+
 			"give it the control groups memory and pids (cgroup_enable=memory on the kernel's command line)",
 			d.engine.name())
 	}
 	return nil
 }
 
-// Describe says how limits are kept, and what the engine can do, in plain words. It is short of
-// words when no engine answers.
+// Describe describes how limits are enforced and what the engine supports, for people. If no engine
+// responds, it has its error only.
 func (d *Driver) Describe() map[string]string {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -148,18 +148,18 @@ func storage(i *system.Info) string {
 	return i.Driver
 }
 
-// diskPause is between two looks at what sandboxes have written, where the engine itself sets no
-// limit.
+// diskPause is the time between two checks of what sandboxes have written, if the engine enforces
+// no limit.
 const diskPause = 15 * time.Second
 
-// A diskWatch looks after the disk limits of all sandboxes of a driver, as long as there are any.
+// A diskWatch enforces the disk limits of all sandboxes of a driver, as long as there are any.
 type diskWatch struct {
 	d  *Driver
 	mu sync.Mutex
 	on bool
 }
 
-// watchDisk begins to look after a box, if it has a limit that the engine does not keep.
+// watchDisk starts to enforce a box's disk limit, if it has one that the engine does not enforce.
 func (b *box) watchDisk() {
 	limited := false
 	for _, s := range b.specs() {
@@ -180,7 +180,7 @@ func (b *box) watchDisk() {
 func (w *diskWatch) run() {
 	for {
 		time.Sleep(diskPause)
-		w.mu.Lock() // a box that comes meanwhile begins a watch of its own, if this one is the last look
+		w.mu.Lock() // a box that comes later starts another watch
 		w.d.mu.Lock()
 		boxes := maps.Clone(w.d.live)
 		w.d.mu.Unlock()
@@ -194,8 +194,8 @@ func (w *diskWatch) run() {
 	}
 }
 
-// look asks the engine once for all containers of this process, and ends the commands of those that
-// have written too much.
+// look asks the engine once for the sizes of all containers of this process, and kills the commands
+// of those over their limit.
 func (w *diskWatch) look(boxes map[string]*box) {
 	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
 	defer cancel()
@@ -208,7 +208,7 @@ func (w *diskWatch) look(boxes map[string]*box) {
 		return
 	}
 	for _, b := range boxes {
-		for name, m := range b.all() {
+		for name, m := range b.allMachines() {
 			limit := b.spec.Disk
 			if name != "" {
 				limit = b.spec.Services[name].Disk
@@ -225,7 +225,7 @@ func (w *diskWatch) look(boxes map[string]*box) {
 	}
 }
 
-// sizes are what the containers of this process have written to their roots.
+// sizes returns what the containers of this process have written to their roots.
 func (d *Driver) sizes(ctx context.Context, cli *client.Client) (map[string]int64, error) {
 	cs, err := cli.ContainerList(ctx, client.ContainerListOptions{Size: true,
 		Filters: byLabel(labelProcess + "=" + process())})

@@ -9,14 +9,14 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// sane are the images, by ID and so by content, whose lists of users were looked at.
-var sane sync.Map
+// checkedImages are the IDs of images whose lists of users were checked.
+var checkedImages sync.Map
 
-// accounts looks, once for each image, whether its lists of users are files. An engine reads them
-// at every start, waits forever where one is a pipe, and meanwhile answers nobody who asks for its
-// containers: no image could be built on this machine any more.
+// accounts checks, once for each image, that its lists of users are regular files. An engine reads
+// them at every start. If one is a pipe, it waits forever, and meanwhile lists no containers for
+// anybody, so that no image could be built on this machine any more.
 func (m *machine) accounts(ctx context.Context, cli *client.Client, image string) error {
-	if _, ok := sane.Load(image); ok || image == "" {
+	if _, ok := checkedImages.Load(image); ok || image == "" {
 		return nil
 	}
 	for _, name := range []string{"/etc/passwd", "/etc/group"} {
@@ -26,7 +26,7 @@ func (m *machine) accounts(ctx context.Context, cli *client.Client, image string
 		}
 		st := r.Stat
 		switch {
-		case missing(err): // an image need not have any
+		case missing(err): // an image may have none
 		case err != nil:
 			return m.engineError(ctx, "looking at the image's "+name, err)
 		case !st.Mode.IsRegular() && !st.Mode.IsDir():
@@ -35,9 +35,9 @@ func (m *machine) accounts(ctx context.Context, cli *client.Client, image string
 			return m.b.d.no("an image whose %s has %s", name, fmt.Sprintf("%d MB", st.Size>>20))
 		}
 	}
-	sane.Store(image, true)
+	checkedImages.Store(image, true)
 	return nil
 }
 
-// maxAccounts bounds lists of users: the engine reads them whole.
+// maxAccounts limits lists of users, which the engine reads as a whole.
 const maxAccounts = 16 << 20

@@ -17,7 +17,7 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// A box is one sandbox: its main machine, and what belongs to it.
+// A box is one sandbox: its main container, and what belongs to it.
 type box struct {
 	*machine // main
 	d        *Driver
@@ -25,16 +25,16 @@ type box struct {
 	spec     sandbox.Spec
 	main     *machine
 	services map[string]*machine
-	volumes  map[string]string     // the engine's names, by ours
-	bridge   string                // name of the session's network; "": none
-	address  map[string]netip.Addr // of machines on the bridge; "" is main
+	volumes  map[string]string     // the engine's names of volumes, by ours
+	bridge   string                // name of the session's network, or ""
+	address  map[string]netip.Addr // of containers on the bridge; "" is main
 	gate     gate
-	here     bool // its network interface is opened from here
+	here     bool // its network interface is opened by this process
 
-	handed atomic.Bool // Create has returned, with it or without
+	handed atomic.Bool // Create has returned
 
-	mu    sync.Mutex
-	begun leftover // what the engine was asked to make
+	mu      sync.Mutex
+	created resources // what the engine was asked to create
 
 	once   sync.Once
 	closed chan struct{}
@@ -50,7 +50,7 @@ func (d *Driver) newBox(spec sandbox.Spec) *box {
 	return b
 }
 
-// boxOf is a box with nothing behind it yet.
+// boxOf returns a box without containers.
 func (d *Driver) boxOf(id string, spec sandbox.Spec) *box {
 	b := &box{d: d, id: id, spec: spec, services: map[string]*machine{}, volumes: map[string]string{},
 		address: map[string]netip.Addr{}, closed: make(chan struct{})}
@@ -73,12 +73,12 @@ func newMachine(b *box, name string) *machine {
 	return m
 }
 
-// specs are main's and the services'.
+// specs returns the specs of main and the services.
 func (b *box) specs() []sandbox.Spec {
 	return append([]sandbox.Spec{b.spec}, slices.Collect(maps.Values(b.spec.Services))...)
 }
 
-// Service is a sidecar.
+// Service returns a sidecar.
 func (b *box) Service(name string) (sandbox.Sandbox, bool) {
 	m, ok := b.services[name]
 	if !ok {
@@ -87,20 +87,21 @@ func (b *box) Service(name string) (sandbox.Sandbox, bool) {
 	return service{m}, true
 }
 
-// A service is a sidecar as others see it. Its end is the box's business.
+// A service is a sidecar as callers see it. The box closes it.
 type service struct{ *machine }
 
 func (service) Close() error { return nil }
 
-// begin notes that something may exist from now on.
-func (b *box) begin(note func(l *leftover)) {
+// begin records what may exist from now on.
+func (b *box) begin(note func(l *resources)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	note(&b.begun)
+	note(&b.created)
 }
 
-// said is what its process 1 printed, if it did: something is wrong with our own program then.
-func (b *box) said() string {
+// process1Output returns what process 1 has printed. If it is not empty, our own program has
+// failed.
+func (b *box) process1Output() string {
 	if b.main.ch == nil {
 		return ""
 	}
@@ -117,14 +118,14 @@ func (b *box) isClosed() bool {
 	}
 }
 
-// makeVolumes makes the session's volumes, whose labels say whose they are.
+// makeVolumes creates the session's volumes, with the owner's labels.
 func (b *box) makeVolumes(ctx context.Context, cli *client.Client) error {
 	for _, name := range slices.Sorted(maps.Keys(b.volumes)) {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		call, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), callLimit, errSilent)
-		b.begin(func(l *leftover) { l.volumes = append(l.volumes, b.volumes[name]) })
+		call, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), callLimit, errNoAnswer)
+		b.begin(func(l *resources) { l.volumes = append(l.volumes, b.volumes[name]) })
 		_, err := cli.VolumeCreate(call,
 			client.VolumeCreateOptions{Name: b.volumes[name], Labels: labels(b.id, b.spec.Owner)})
 		if err != nil {
@@ -138,13 +139,13 @@ func (b *box) makeVolumes(ctx context.Context, cli *client.Client) error {
 	return nil
 }
 
-var errSilent = errors.New("the docker engine does not answer")
+var errNoAnswer = errors.New("the docker engine does not answer")
 
-// closeLimit bounds Close.
+// closeLimit limits Close.
 const closeLimit = time.Minute
 
-// Close kills and removes everything. What it cannot do, because the engine is away, is left for
-// [Driver.Reap]; its error says so.
+// Close kills and removes everything. If the engine is not available, the rest is left for
+// [Driver.Reap], and the error says so.
 func (b *box) Close() error {
 	b.once.Do(func() {
 		close(b.closed)
@@ -159,19 +160,19 @@ func (b *box) Close() error {
 func (b *box) destroy() error {
 	b.closeGate()
 	b.mu.Lock()
-	begun := b.begun
+	created := b.created
 	b.mu.Unlock()
 	var err error
-	if !begun.empty() {
-		ctx, cancel := context.WithTimeoutCause(context.Background(), closeLimit, errSilent)
+	if !created.empty() {
+		ctx, cancel := context.WithTimeoutCause(context.Background(), closeLimit, errNoAnswer)
 		defer cancel()
 		var cli *client.Client
 		if cli, err = b.d.engine.api(ctx); err == nil {
 			away := awayLimit
 			if !b.handed.Load() {
-				away = awayLimit / 10 // it never was anybody's
+				away = awayLimit / 10 // it was never handed out
 			}
-			err = b.d.removeAll(ctx, cli, b.id, begun, away)
+			err = b.d.removeAll(ctx, cli, b.id, created, away)
 		}
 	}
 	for _, m := range b.machines() {
@@ -186,7 +187,7 @@ func (b *box) destroy() error {
 		return &sandbox.Error{Op: "close", ID: b.id,
 			Err: fmt.Errorf("%w; the next start, or evalrun gc, removes what is left", err)}
 	}
-	b.forget()
+	b.removeState()
 	return nil
 }
 
@@ -194,19 +195,19 @@ func (b *box) machines() []*machine {
 	return append([]*machine{b.main}, slices.Collect(maps.Values(b.services))...)
 }
 
-// A leftover is what the engine has of one sandbox.
-type leftover struct {
+// resources are the objects of one sandbox in the engine.
+type resources struct {
 	containers, volumes []string
 	network             string
 }
 
-func (l leftover) empty() bool { return len(l.containers)+len(l.volumes) == 0 && l.network == "" }
+func (l resources) empty() bool { return len(l.containers)+len(l.volumes) == 0 && l.network == "" }
 
-// removeAll removes what the engine has of a sandbox: the containers at once, then what they used.
-// An engine may be busy with some of it, may just be finishing what a dead process has asked for,
-// or be away for a moment; so it insists. away is how long it waits for an engine that does not
-// answer at all.
-func (d *Driver) removeAll(ctx context.Context, cli *client.Client, id string, l leftover, away time.Duration) error {
+// removeAll removes the objects of a sandbox: the containers first, and then what they used. An
+// engine may be busy with some of them, may just be completing a request of a dead process, or may
+// be unavailable for a moment, so it retries. away is how long it waits for an engine that does not
+// respond at all.
+func (d *Driver) removeAll(ctx context.Context, cli *client.Client, id string, l resources, away time.Duration) error {
 	begun := time.Now()
 	for {
 		err := d.removeOnce(ctx, cli, l)
@@ -226,11 +227,11 @@ func (d *Driver) removeAll(ctx context.Context, cli *client.Client, id string, l
 
 const (
 	awayLimit = 10 * time.Second
-	// retryPause is between two tries of something that the engine could not do just now.
+	// retryPause is the time between two tries.
 	retryPause = 200 * time.Millisecond
 )
 
-func (d *Driver) removeOnce(ctx context.Context, cli *client.Client, l leftover) error {
+func (d *Driver) removeOnce(ctx context.Context, cli *client.Client, l resources) error {
 	errs := make([]error, len(l.containers))
 	if len(l.containers) == 1 {
 		errs[0] = d.removeContainer(ctx, cli, l.containers[0])
@@ -252,8 +253,8 @@ func (d *Driver) removeOnce(ctx context.Context, cli *client.Client, l leftover)
 	return errors.Join(errs...)
 }
 
-// removeContainer kills a container and removes it with its anonymous volumes: one call, which
-// waits for nothing but the kernel.
+// removeContainer kills a container and removes it with its anonymous volumes, in one call that
+// waits for the kernel only.
 func (d *Driver) removeContainer(ctx context.Context, cli *client.Client, name string) error {
 	select {
 	case d.ends <- struct{}{}:
@@ -265,7 +266,7 @@ func (d *Driver) removeContainer(ctx context.Context, cli *client.Client, name s
 	return gone(err)
 }
 
-// gone takes it for granted that what is not there was removed.
+// gone drops the error that an object does not exist.
 func gone(err error) error {
 	if err == nil || missing(err) {
 		return nil

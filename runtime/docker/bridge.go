@@ -15,13 +15,13 @@ import (
 	"github.com/evalrun/evalrun/runtime/image"
 )
 
-// Machines of a session meet on the loopback of one network namespace. Only where two of them want
-// the same port, each has a namespace of its own, and a bridge that leads nowhere joins them. Its
-// addresses come from a range of ours: the engine's own pools end after some thirty networks, and
-// other people need those.
+// The containers of a session share one network namespace and its loopback interface. If two of
+// them need the same port, each has a namespace of its own, and they are joined by a bridge without
+// other connections. Its addresses come from a range of ours, because the engine's own pools are
+// used up after about thirty networks.
 
-// collide reports whether two machines want the same port, as far as their images say.
-func collide(main image.Info, services map[string]image.Info) bool {
+// portsCollide reports whether two containers need the same port, according to their images.
+func portsCollide(main image.Info, services map[string]image.Info) bool {
 	seen := map[string]bool{}
 	for _, p := range main.Config.Ports {
 		seen[p] = true
@@ -38,13 +38,13 @@ func collide(main image.Info, services map[string]image.Info) bool {
 	return false
 }
 
-// bridgeBits is the size of a session's subnet: 16 addresses.
+// bridgeBits is the prefix length of a session's subnet: 16 addresses.
 const bridgeBits = 28
 
-// makeBridge makes the session's bridge, if it needs one.
+// makeBridge creates the session's bridge, if it needs one.
 func (b *box) makeBridge(ctx context.Context, cli *client.Client, main image.Info,
 	services map[string]image.Info) error {
-	if len(services) == 0 || !collide(main, services) {
+	if len(services) == 0 || !portsCollide(main, services) {
 		return nil
 	}
 	if b.gated() {
@@ -60,20 +60,20 @@ func (b *box) makeBridge(ctx context.Context, cli *client.Client, main image.Inf
 	all = all.Masked()
 	count := 1 << (bridgeBits - all.Bits())
 	name := b.id + "-net"
-	// Others draw from the same range, in this process and elsewhere, and the engine knows best
-	// what is taken: begin somewhere, and go on.
+	// Other sessions use the same range, in this process and elsewhere, and only the engine knows
+	// which subnets are in use: start with a random one and try the next ones.
 	for i, n := rand.IntN(count), 0; n < min(count, 256); i, n = (i+1)%count, n+1 {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		subnet := nth(all, i)
-		call, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), callLimit, errSilent)
+		subnet := nthSubnet(all, i)
+		call, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), callLimit, errNoAnswer)
 		b.bridge = name
-		b.begin(func(l *leftover) { l.network = name })
+		b.begin(func(l *resources) { l.network = name })
 		_, err := cli.NetworkCreate(call, name, client.NetworkCreateOptions{
 			Driver: "bridge", Internal: true, Labels: labels(b.id, b.spec.Owner),
-			// The bridge itself has no address: else this machine, all its services with it, would
-			// be a neighbour.
+			// The bridge has no address of its own, so that this machine and its services are not
+			// reachable.
 			Options: map[string]string{"com.docker.network.bridge.inhibit_ipv4": "true"},
 			IPAM:    &network.IPAM{Driver: "default", Config: []network.IPAMConfig{{Subnet: subnet}}},
 		})
@@ -83,7 +83,7 @@ func (b *box) makeBridge(ctx context.Context, cli *client.Client, main image.Inf
 		}
 		cancel()
 		if err == nil {
-			b.number(subnet)
+			b.assignAddresses(subnet)
 			return nil
 		}
 		if !taken {
@@ -91,21 +91,21 @@ func (b *box) makeBridge(ctx context.Context, cli *client.Client, main image.Inf
 		}
 	}
 	b.bridge = ""
-	b.begin(func(l *leftover) { l.network = "" })
+	b.begin(func(l *resources) { l.network = "" })
 	return fmt.Errorf("making the session's bridge: all tried subnets of %s are in use: run evalrun gc, or configure "+
 		"another range", b.d.o.Subnets)
 }
 
-// nth is the n-th subnet of a range.
-func nth(all netip.Prefix, n int) netip.Prefix {
+// nthSubnet returns the n-th subnet of a range.
+func nthSubnet(all netip.Prefix, n int) netip.Prefix {
 	a := all.Addr().As4()
 	v := uint32(a[0])<<24 | uint32(a[1])<<16 | uint32(a[2])<<8 | uint32(a[3])
 	v += uint32(n) << (32 - bridgeBits)
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(v >> 24), byte(v >> 16), byte(v >> 8), byte(v)}), bridgeBits)
 }
 
-// number gives each machine its address: the first one is the bridge's own.
-func (b *box) number(subnet netip.Prefix) {
+// assignAddresses assigns an address to each container. The first address is the bridge's own.
+func (b *box) assignAddresses(subnet netip.Prefix) {
 	a := subnet.Addr().Next().Next()
 	b.address[""] = a
 	for _, name := range slices.Sorted(maps.Keys(b.services)) {
@@ -114,10 +114,10 @@ func (b *box) number(subnet netip.Prefix) {
 	}
 }
 
-// mainName is how services know the main machine.
+// mainName is the host name of the main container for its services.
 const mainName = "main"
 
-// mainNames are all names of the main machine.
+// mainNames returns all host names of the main container.
 func (b *box) mainNames() []string {
 	names := []string{Hostname}
 	taken := slices.Contains(b.spec.Aliases, mainName)
@@ -130,8 +130,8 @@ func (b *box) mainNames() []string {
 	return append(names, b.spec.Aliases...)
 }
 
-// hosts are the lines of /etc/hosts, as one machine needs them: on a shared loopback all names are
-// 127.0.0.1, and on a bridge its own are.
+// hosts returns the lines of /etc/hosts for one container: on a shared loopback interface all names
+// are 127.0.0.1, and on a bridge each has its own address.
 func (b *box) hosts(self string) []string {
 	at := func(name string) string {
 		if b.bridge == "" || name == self {
@@ -151,12 +151,12 @@ func (b *box) hosts(self string) []string {
 	return out
 }
 
-// networking says which address a container has on the bridge.
+// networking returns a container's address on the bridge.
 func (p *plan) networking(b *box, container string) *network.NetworkingConfig {
 	if p.bridge == "" {
 		return nil
 	}
-	for name, m := range b.all() {
+	for name, m := range b.allMachines() {
 		if m.name == container {
 			return &network.NetworkingConfig{EndpointsConfig: map[string]*network.EndpointSettings{
 				p.bridge: {IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: b.address[name]}},
@@ -166,8 +166,8 @@ func (p *plan) networking(b *box, container string) *network.NetworkingConfig {
 	return nil
 }
 
-// all are the machines by their names; "" is main.
-func (b *box) all() map[string]*machine {
+// allMachines returns the containers by name; "" is main.
+func (b *box) allMachines() map[string]*machine {
 	m := maps.Clone(b.services)
 	m[""] = b.main
 	return m

@@ -11,19 +11,20 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// A channel is a container's stdin and stdout. What its process 1 prints on stderr is kept: it is
-// something only when that one panics.
+// A channel is a container's stdin and stdout. It keeps what process 1 prints on stderr, which is
+// something only when it panics.
 type channel struct {
 	conn net.Conn
 	r    *bufio.Reader
-	left uint32 // of the frame that is being read
+	left uint32 // bytes left of the current frame
 	errs tail
 }
 
 var errFrame = errors.New("the engine sent a broken stream")
 
-// attach connects to a container that was created and not started yet, or that runs. The client
-// does not let go of a silent engine when ctx ends; we do, and close what comes late.
+// attach connects to a container that is running, or created and not started yet. When ctx ends,
+// the client does not give up a silent engine; attach does, and closes a connection that comes
+// later.
 func attach(ctx context.Context, cli *client.Client, name string) (*channel, error) {
 	type result struct {
 		c   *channel
@@ -53,8 +54,8 @@ func attach(ctx context.Context, cli *client.Client, name string) (*channel, err
 	}
 }
 
-// Read reads of stdout. In the engine's stream, each piece has a header of eight bytes: which
-// stream it is of, and how long it is.
+// Read reads stdout. In the engine's stream each piece has a header of eight bytes: which stream it
+// belongs to, and its length.
 func (c *channel) Read(p []byte) (int, error) {
 	for c.left == 0 {
 		var h [8]byte

@@ -13,10 +13,10 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// hostName is what /etc/hosts may be given: names come from strangers' files.
+// hostName matches what may be written to /etc/hosts; names come from hostile files.
 var hostName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$`)
 
-// check refuses what cannot be done, before anything is made.
+// check refuses what is not supported, before anything is created.
 func (d *Driver) check(s *sandbox.Spec) error {
 	if err := d.checkMachine(s); err != nil {
 		return err
@@ -95,8 +95,8 @@ func (d *Driver) checkMachine(s *sandbox.Spec) error {
 	return nil
 }
 
-// checkPlatform refuses what no Linux engine has. Another architecture is the engine's business: it
-// may be able to emulate it.
+// checkPlatform refuses platforms that no Linux engine has. The engine may emulate other
+// architectures.
 func (d *Driver) checkPlatform(p string) error {
 	if p == "" {
 		return nil
@@ -112,9 +112,9 @@ func (d *Driver) checkPlatform(p string) error {
 	return nil
 }
 
-var errCircle = errors.New("services wait for each other in a circle")
+var errCycle = errors.New("services wait for each other in a cycle")
 
-// acyclic makes sure that services can be started at all.
+// acyclic checks that there is an order in which services can be started.
 func acyclic(services map[string]sandbox.Spec) error {
 	const (
 		open = iota + 1
@@ -127,7 +127,7 @@ func acyclic(services map[string]sandbox.Spec) error {
 		case done:
 			return nil
 		case open:
-			return fmt.Errorf("%w: %s", errCircle, name)
+			return fmt.Errorf("%w: %s", errCycle, name)
 		}
 		state[name] = open
 		for _, after := range services[name].After {

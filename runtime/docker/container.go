@@ -22,8 +22,9 @@ import (
 var capabilities = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETFCAP",
 	"NET_BIND_SERVICE", "SYS_CHROOT"}
 
-// slackPids is what our own process 1 and its supervisors may take beside a spec's Pids.
-const slackPids = 40
+// ownPids is the number of processes that process 1 and its supervisors may use beside a spec's
+// Pids.
+const ownPids = 40
 
 // Defaults fills in a spec's zero limits.
 func Defaults(s *sandbox.Spec) {
@@ -32,33 +33,32 @@ func Defaults(s *sandbox.Spec) {
 	s.Orphan = cmp.Or(s.Orphan, DefaultOrphan)
 }
 
-// A plan is a container to be made.
+// A plan describes a container to create.
 type plan struct {
 	spec    *sandbox.Spec
 	info    image.Info
 	labels  map[string]string
 	join    string            // name of the container whose network it joins; "": one of its own
-	bridge  string            // name of the session's bridge; "": no network of the engine's
+	bridge  string            // name of the session's bridge; "": no network of the engine
 	hosts   []string          // "name:address", for /etc/hosts
 	volumes map[string]string // the engine's names of the session's volumes
-	mount   string            // where the executor is mounted from; "": it is copied
+	mount   string            // path of the executor to mount; "": it is copied
 	quota   bool              // the engine can limit the disk
-	cpus    int               // of the engine, which refuses a higher limit; 0: not known
+	cpus    int               // the engine's CPUs, since it refuses a higher limit; 0: not known
 	tun     bool              // it has a network interface
-	here    bool              // which is opened from here, not by process 1
-	env     map[string]string // known to all of a session's machines, before what the spec says
+	here    bool              // which is opened by this process, not by process 1
+	env     map[string]string // for all containers of a session; the spec's variables come after it
 }
 
-// config is what process 1 is. It is ours; what the image and the spec say about processes is told
-// to the executor.
+// config returns the configuration of process 1, which is ours. What the image and the spec say
+// about processes is sent to the executor.
 func (p *plan) config() *container.Config {
 	c := &container.Config{
 		Image: p.info.ID, User: "0:0", WorkingDir: "/", Entrypoint: []string{toolPath, executor.Container},
 		Labels: p.labels,
-		// The image's variables are there too, and some of them would mean something to a Go
-		// program.
+		// Disable the image's variables that have a meaning for a Go program.
 		Env:         []string{"GODEBUG=", "GOGC=", "GOMAXPROCS=2", "GOMEMLIMIT=", "GOTRACEBACK=crash"},
-		OpenStdin:   true, // and StdinOnce is not: its owner may come back
+		OpenStdin:   true, // without StdinOnce: its owner may reattach
 		AttachStdin: true, AttachStdout: true, AttachStderr: true,
 		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
 	}
@@ -70,7 +70,7 @@ func (p *plan) config() *container.Config {
 
 func (p *plan) hostConfig() *container.HostConfig {
 	s := p.spec
-	no, pids := false, int64(s.Pids+slackPids)
+	no, pids := false, int64(s.Pids+ownPids)
 	cpus := s.CPUs
 	if p.cpus > 0 {
 		cpus = min(cpus, float64(p.cpus))
@@ -88,8 +88,7 @@ func (p *plan) hostConfig() *container.HostConfig {
 		},
 	}
 	if p.tun && !p.here {
-		// For process 1 alone. To take a capability out of its commands' reach for good, it needs
-		// another one.
+		// For process 1 only. It needs SETPCAP to remove the capabilities of commands for good.
 		h.CapAdd = append(h.CapAdd, "NET_ADMIN", "SETPCAP")
 		h.Devices = []container.DeviceMapping{
 			{PathOnHost: "/dev/net/tun", PathInContainer: "/dev/net/tun", CgroupPermissions: "rw"}}
@@ -108,7 +107,7 @@ func (p *plan) hostConfig() *container.HostConfig {
 			h.NetworkMode = container.NetworkMode(p.bridge)
 		}
 		h.ExtraHosts = p.hosts
-		// Else the engine copies the host's own.
+		// Otherwise the engine copies the host's own.
 		h.DNS, h.DNSSearch, h.DNSOptions = []netip.Addr{netip.MustParseAddr("127.0.0.1")}, []string{"."}, []string{}
 		if p.here {
 			h.DNS = []netip.Addr{netip.MustParseAddr(execproto.TunServer4)}
@@ -135,7 +134,7 @@ func (p *plan) hostConfig() *container.HostConfig {
 	return h
 }
 
-// environ is what commands see: the image's variables, and the spec's. None of this process.
+// environ returns the variables of commands: the image's and the spec's, none of this process.
 func (p *plan) environ() []string {
 	env := map[string]string{"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 		"HOSTNAME": Hostname}
@@ -153,8 +152,8 @@ func (p *plan) environ() []string {
 	return out
 }
 
-// entry is the command line of ENTRYPOINT; nil: there is none, or (but for services) it would only
-// wait. As with docker itself, another ENTRYPOINT makes the image's CMD void.
+// entry returns the command line of ENTRYPOINT, or nil if there is none or (except for services) if
+// it would only wait. As in docker, an ENTRYPOINT of the spec replaces the image's CMD too.
 func (p *plan) entry(service bool) []string {
 	point, cmd := p.spec.Entrypoint, p.spec.Cmd
 	if point == nil {
@@ -164,15 +163,16 @@ func (p *plan) entry(service bool) []string {
 		}
 	}
 	line := slices.Concat(point, cmd)
-	if !service && waits(line) {
+	if !service && onlyWaits(line) {
 		return nil
 	}
 	return line
 }
 
-// waits reports whether a command line does nothing but keep a container from ending, which ours do
-// not. Such a process would outlive all that the agent does, and be a place for it to hide.
-func waits(line []string) bool {
+// onlyWaits reports whether a command line only keeps a container from ending, which our containers
+// do not need. Such a process would survive all that the agent does, and be a place to hide code
+// in.
+func onlyWaits(line []string) bool {
 	if len(line) == 3 && line[1] == "-c" && slices.Contains([]string{"sh", "bash", "/bin/sh", "/bin/bash"}, line[0]) {
 		line = strings.Fields(line[2])
 	}

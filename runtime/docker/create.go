@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// lateLimit is how long Create waits for the engine once nobody wants the sandbox any more.
-	// What is later is cleared away in the background.
+	// lateLimit is how long Create waits for the engine after ctx has ended. What is created later
+	// is removed in the background.
 	lateLimit = 5 * time.Second
 )
 
@@ -37,9 +37,9 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox
 	Defaults(&spec)
 	spec.Owner = spec.Owner.OrSelf()
 	b := d.newBox(spec)
-	// The engine finishes what it has begun, also for those who no longer listen. So the start has
-	// a goroutine of its own, which looks at ctx between two calls and leaves nothing behind, and
-	// we need not wait for a slow engine.
+	// The engine completes what it has begun, also if the caller has left. So the start runs in a
+	// goroutine of its own, which checks ctx between calls and leaves nothing behind, and Create
+	// need not wait for a slow engine.
 	started := make(chan error, 1)
 	d.late.Add(1)
 	go func() {
@@ -49,7 +49,7 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox
 			err = context.Cause(ctx)
 		}
 		if err != nil {
-			err = d.failed(err, b.said())
+			err = d.failed(err, b.process1Output())
 			b.Close()
 		} else if !b.handed.CompareAndSwap(false, true) {
 			b.Close()
@@ -75,7 +75,7 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox
 	return b, nil
 }
 
-// failed gives an error of a start the form that the contract wants.
+// failed converts an error of a start to the form that sandbox.Driver specifies.
 func (d *Driver) failed(err error, detail string) error {
 	if u := (*sandbox.Unsupported)(nil); errors.As(err, &u) {
 		return err
@@ -83,7 +83,7 @@ func (d *Driver) failed(err error, detail string) error {
 	out := &sandbox.Error{Op: "create"}
 	var e *sandbox.Error
 	if errors.As(err, &e) {
-		out.Log, out.Lasting, out.Asked = e.Log, e.Lasting, e.Asked
+		out.Log, out.Permanent, out.BadRequest = e.Log, e.Permanent, e.BadRequest
 		if e.Detail != "" {
 			detail = e.Detail
 		}
@@ -98,7 +98,7 @@ func (d *Driver) failed(err error, detail string) error {
 	return out
 }
 
-// prepare makes an image ready.
+// prepare prepares an image.
 func (b *box) prepare(ctx context.Context, spec *sandbox.Spec) (image.Info, error) {
 	img := spec.Image
 	if img.Platform == "" {
@@ -107,7 +107,7 @@ func (b *box) prepare(ctx context.Context, spec *sandbox.Spec) (image.Info, erro
 	return b.d.images.Prepare(ctx, img)
 }
 
-// start makes all of a sandbox. On error, what it has made is the caller's to remove.
+// start creates everything of a sandbox. If it fails, the caller removes what was created.
 func (b *box) start(ctx context.Context) error {
 	cli, err := b.d.engine.api(ctx)
 	if err != nil {
@@ -144,11 +144,11 @@ func (b *box) start(ctx context.Context) error {
 		return err
 	}
 	b.watchDisk()
-	return b.remember(b.spec.Network)
+	return b.saveState(b.spec.Network)
 }
 
-// start makes the container and says hello to its executor. Where somebody has removed the image
-// since it was made ready, it is made ready once more.
+// start creates the container and connects to its executor. If the image was removed after it was
+// prepared, it is prepared once more.
 func (m *machine) start(ctx context.Context, cli *client.Client, p *plan) error {
 	err := m.startOnce(ctx, cli, p)
 	if err == nil || ctx.Err() != nil || !missing(err) ||
@@ -191,13 +191,13 @@ func (m *machine) startOnce(ctx context.Context, cli *client.Client, p *plan) er
 		Grace: d.grace, Start: d.first,
 	})
 	if errors.Is(err, io.EOF) && ctx.Err() == nil {
-		// Not as an error that wraps ErrGone: there never was a sandbox.
+		// It does not wrap ErrGone: there never was a sandbox.
 		return fmt.Errorf("its executor has ended at once: %v", m.gone())
 	}
 	return err
 }
 
-// launch creates, attaches and starts; in this order, so that no word of process 1 is lost.
+// launch creates, attaches and starts, in this order, so that no output of process 1 is lost.
 func (m *machine) launch(ctx context.Context, cli *client.Client, p *plan) error {
 	tool, err := m.b.d.tool.get(p.info.Arch)
 	if err != nil {
@@ -213,7 +213,7 @@ func (m *machine) launch(ctx context.Context, cli *client.Client, p *plan) error
 			if err = m.openTun(ctx, cli); err != nil && ctx.Err() == nil {
 				m.ch.Close()
 				m.b.d.tuns.far.Store(true)
-				err = errFar
+				err = errNoTunFromHost
 			}
 		}
 		switch {
@@ -227,8 +227,8 @@ func (m *machine) launch(ctx context.Context, cli *client.Client, p *plan) error
 		case p.quota && p.spec.Disk > 0 && strings.Contains(err.Error(), "storage-opt"):
 			m.b.d.about.noQuota()
 		case p.mount != "" && badMount(err) && m.b.d.tool.failed():
-		case err == errFar: // process 1 will
-		case p.tun && strings.Contains(err.Error(), "/dev/net/tun"): // the proxy is left, and the gate says so
+		case err == errNoTunFromHost: // process 1 will open it
+		case p.tun && strings.Contains(err.Error(), "/dev/net/tun"): // the proxy still works
 			p.tun = false
 			m.b.d.tuns.none.Store(true)
 		case strings.Contains(err.Error(), "exec format error"):
@@ -236,16 +236,16 @@ func (m *machine) launch(ctx context.Context, cli *client.Client, p *plan) error
 		default:
 			return err
 		}
-		// Once more, in the other way: the engine can do less than was hoped.
+		// Try once more in the other way: the engine supports less than expected.
 		if err := m.b.d.removeContainer(context.WithoutCancel(ctx), cli, m.name); err != nil {
 			return err
 		}
 	}
 }
 
-var errFar = errors.New("its network interface cannot be opened from here")
+var errNoTunFromHost = errors.New("its network interface cannot be opened from here")
 
-// badMount reports whether the engine cannot see, or not use, the file that was to be mounted.
+// badMount reports whether the engine cannot see or use the file to be mounted.
 func badMount(err error) bool {
 	s := err.Error()
 	return strings.Contains(s, "bind source path does not exist") || strings.Contains(s, toolPath) ||
@@ -260,7 +260,7 @@ func (m *machine) run(ctx context.Context, cli *client.Client, p *plan, tool *pr
 	call, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), callLimit,
 		errors.New("the docker engine does not answer"))
 	defer cancel()
-	m.b.begin(func(l *leftover) {
+	m.b.begin(func(l *resources) {
 		if !slices.Contains(l.containers, m.name) {
 			l.containers = append(l.containers, m.name)
 		}
@@ -300,7 +300,7 @@ func (m *machine) run(ctx context.Context, cli *client.Client, p *plan, tool *pr
 	return nil
 }
 
-// engineError is an error of one of the engine's calls.
+// engineError returns an error of a call of the engine.
 func (m *machine) engineError(call context.Context, what string, err error) error {
 	if call.Err() != nil {
 		err = context.Cause(call)
@@ -310,7 +310,7 @@ func (m *machine) engineError(call context.Context, what string, err error) erro
 	return fmt.Errorf("%s: %w", what, plainError{err})
 }
 
-// A plainError is an engine's error without the client's words around it.
+// A plainError is an engine's error without the client's prefix.
 type plainError struct{ error }
 
 func (e plainError) Error() string { return message(e.error) }

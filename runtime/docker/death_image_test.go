@@ -27,9 +27,9 @@ func died(t *testing.T, what string, done <-chan error) {
 	t.Helper()
 	err := soon(t, what, done)
 	var e *sandbox.Error
-	if !errors.As(err, &e) || e.Lasting || !errors.Is(err, image.ErrAway) ||
+	if !errors.As(err, &e) || e.Permanent || !errors.Is(err, image.ErrAway) ||
 		!strings.Contains(err.Error(), "the docker engine at unix://") {
-		t.Errorf("%s: %v (lasting %v)", what, err, e != nil && e.Lasting)
+		t.Errorf("%s: %v (permanent %v)", what, err, e != nil && e.Permanent)
 	}
 	if strings.Contains(err.Error(), "registry cannot be reached") {
 		t.Errorf("%s: %v, which speaks of a registry", what, err)

@@ -11,12 +11,11 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// Defaults of a spec's zero limits. CPUs and Disk have none: the machine's cores, and what the
-// engine's disk holds.
+// Defaults of a spec's zero limits. CPUs and Disk have none.
 const (
 	DefaultMemory = 2 << 30
 	DefaultPids   = 2048
-	// DefaultOrphan is long enough for a run that is killed and taken up again by hand.
+	// DefaultOrphan is long enough for a run that is killed and resumed by hand.
 	DefaultOrphan = 15 * time.Minute
 )
 
@@ -26,32 +25,32 @@ const Hostname = "sandbox"
 // Options of a driver. Zero fields are the defaults.
 type Options struct {
 	// Host is the engine: unix:///path, tcp://host:port or ssh://user@host. Default: DOCKER_HOST,
-	// DOCKER_CONTEXT, the current context of docker's own command, its usual socket.
+	// DOCKER_CONTEXT, the current context of the docker command, its default socket.
 	Host string
-	// Image is what a spec without an image gets. Default: such a spec is refused.
+	// Image is used for a spec without an image. Default: such a spec is refused.
 	Image string
-	// Starts is how many containers are started at once; so many are removed at once as well.
-	// Default: twice the cores.
+	// Starts limits how many containers start at once, and how many are removed at once. Default:
+	// twice the number of cores.
 	Starts int
-	// Subnets is where bridges of sessions come from whose services want the same port: 16
+	// Subnets is the range of the bridges of sessions whose services need the same port: 16
 	// addresses each. Default: 10.213.0.0/16.
 	Subnets string
-	// State is a private folder for what is needed to take up sandboxes after a crash. Default:
-	// evalrun/docker below /run or XDG_RUNTIME_DIR.
+	// State is a private directory for what is needed to reattach to sandboxes after a crash.
+	// Default: evalrun/docker below /run or XDG_RUNTIME_DIR.
 	State string
-	// Images says how images are pulled, built and kept.
+	// Images configures how images are pulled, built and kept.
 	Images image.Options
 }
 
-// A Driver makes sandboxes of containers. Several may live in one process.
+// A Driver creates sandboxes in containers. A process may have several.
 type Driver struct {
 	o      Options
 	engine *engine
 	images *image.Store
 	state  string
-	grace  time.Duration // see executor.Options; of tests
+	grace  time.Duration // see executor.Options; for tests
 	first  time.Duration // its Start
-	starts chan struct{} // a token for each container that is starting
+	starts chan struct{} // a token for each starting container
 	ends   chan struct{} // and for each that is being removed
 	tool   tool
 	about  about
@@ -60,10 +59,10 @@ type Driver struct {
 
 	mu   sync.Mutex
 	live map[string]*box
-	late sync.WaitGroup // what goes on after a Create that had to return before the engine did
+	late sync.WaitGroup // goroutines of a Create that returned before the engine did
 }
 
-// New returns the driver "docker". It touches nothing; [Driver.Probe] tells whether there is an
+// New returns the driver "docker". It does not connect; [Driver.Probe] checks whether there is an
 // engine.
 func New(o Options) *Driver {
 	if o.Starts <= 0 {
@@ -84,11 +83,10 @@ func New(o Options) *Driver {
 
 func (d *Driver) Name() string { return "docker" }
 
-// Images is the store of this driver's images.
+// Images returns the store of this driver's images.
 func (d *Driver) Images() *image.Store { return d.images }
 
-// Close closes every sandbox that is still open, and waits for what the engine is late with. The
-// driver may be used again.
+// Close closes all open sandboxes, and waits for background work. The driver may be used again.
 func (d *Driver) Close() error {
 	d.mu.Lock()
 	var open []*box
@@ -106,7 +104,7 @@ func (d *Driver) Close() error {
 	return nil
 }
 
-// Prepare makes an image ready and returns its digest.
+// Prepare prepares an image and returns its digest.
 func (d *Driver) Prepare(ctx context.Context, img sandbox.Image) (string, error) {
 	if img.IsZero() {
 		return "", nil
@@ -124,9 +122,9 @@ func (d *Driver) Prepare(ctx context.Context, img sandbox.Image) (string, error)
 	return info.Digest, nil
 }
 
-// There reports whether an image is ready, without making it so.
-func (d *Driver) There(ctx context.Context, img sandbox.Image) bool {
-	return img.IsZero() || d.images.There(ctx, img)
+// ImageReady reports whether an image is available, without preparing it.
+func (d *Driver) ImageReady(ctx context.Context, img sandbox.Image) bool {
+	return img.IsZero() || d.images.ImageReady(ctx, img)
 }
 
 func (d *Driver) no(format string, args ...any) error {

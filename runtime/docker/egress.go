@@ -13,19 +13,19 @@ import (
 // gateOptions is for tests, which have no internet.
 var gateOptions egress.Options
 
-// A gate is what lets a machine out into the network, and its services with it: they share its
-// network namespace, or are on a bridge that leads nowhere.
+// A gate is the network access of a sandbox with its services: they share its network namespace, or
+// are on a bridge without other connections.
 type gate struct {
 	mu     sync.Mutex
-	link   egress.Link // opened from here, until the gate has it
+	link   egress.Link // opened by this process, until the gate owns it
 	g      *egress.Gate
 	policy sandbox.Network // in force
 }
 
-// gated reports whether a machine may reach out, now or in a later phase.
+// gated reports whether a sandbox may have network access, now or in a later phase.
 func (b *box) gated() bool { return !b.spec.Network.None() || b.spec.Rewire }
 
-// gateEnv is what tells programs of the way out.
+// gateEnv returns the environment variables of the proxy.
 func (b *box) gateEnv() map[string]string {
 	if !b.gated() {
 		return nil
@@ -37,8 +37,8 @@ func (b *box) gateEnv() map[string]string {
 	return egress.Env(direct...)
 }
 
-// openGate attaches a gate to the main machine, if it may reach out. A machine that was found again
-// gets a new one.
+// openGate attaches a gate to the main container, if the sandbox may have network access. A sandbox
+// that was reattached gets a new one.
 func (b *box) openGate(ctx context.Context) error {
 	if !b.gated() {
 		return nil
@@ -59,7 +59,7 @@ func (b *box) openGate(ctx context.Context) error {
 	return nil
 }
 
-// swap puts a link in, and returns the one before.
+// swap sets the link and returns the previous one.
 func (g *gate) swap(l egress.Link) egress.Link {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -72,12 +72,12 @@ func (b *box) closeGate() {
 	if l := b.gate.swap(nil); l != nil { // never used
 		l.Close()
 	}
-	if g := b.way(); g != nil {
+	if g := b.openedGate(); g != nil {
 		g.Close()
 	}
 }
 
-func (b *box) way() *egress.Gate {
+func (b *box) openedGate() *egress.Gate {
 	b.gate.mu.Lock()
 	defer b.gate.mu.Unlock()
 	return b.gate.g
@@ -85,16 +85,16 @@ func (b *box) way() *egress.Gate {
 
 // Transparent reports whether programs that know no proxy reach the network too, and if not, why.
 func (b *box) Transparent() (bool, string) {
-	g := b.way()
+	g := b.openedGate()
 	if g == nil {
 		return false, "no network"
 	}
 	return g.Transparent()
 }
 
-// Rewire puts another network policy in force, for the services too.
+// Rewire changes the network policy, for the services too.
 func (b *box) Rewire(ctx context.Context, n sandbox.Network) error {
-	g := b.way()
+	g := b.openedGate()
 	if g == nil {
 		return b.d.no("another network: the machine was started without one, and without Rewire in its spec")
 	}
@@ -107,12 +107,12 @@ func (b *box) Rewire(ctx context.Context, n sandbox.Network) error {
 	if b.isClosed() {
 		return nil
 	}
-	return b.remember(n) // whoever takes the machine up again goes on with it
+	return b.saveState(n) // a process that reattaches continues with it
 }
 
-// Refused is what the network policies refused.
+// Refused returns what the network policies have refused.
 func (b *box) Refused() []sandbox.Refusal {
-	if g := b.way(); g != nil {
+	if g := b.openedGate(); g != nil {
 		return g.Refused()
 	}
 	return nil

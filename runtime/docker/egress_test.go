@@ -138,7 +138,7 @@ func testNetwork(t *testing.T, d *Driver) {
 	if got := shell(t, sb, "curl -sS --noproxy '*' http://three.example/"); got != "three three.example / 0" {
 		t.Error(got)
 	}
-	if got := fmt.Sprint(sb.(sandbox.Warden).Refused()); got != "[{three.example 0 not on the list 4}]" {
+	if got := fmt.Sprint(sb.(sandbox.RefusalLister).Refused()); got != "[{three.example 0 not on the list 4}]" {
 		t.Error(got)
 	}
 	// Whoever takes it up again goes on with the policy that was in force, and may change it.

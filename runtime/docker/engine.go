@@ -18,25 +18,25 @@ import (
 	"github.com/moby/moby/client/pkg/versions"
 )
 
-// MinAPI is the oldest version of the engine's API that will do: that of Docker 20.10.
+// MinAPI is the oldest supported version of the engine's API: that of Docker 20.10.
 const MinAPI = "1.41"
 
-// An engine is one Docker engine, connected to when it is first needed. Its methods may be called
-// from several goroutines. The files image*.go make it an image.Engine.
+// An engine is a Docker engine, connected to when it is first needed. Its methods are safe for
+// concurrent use. The files image*.go implement image.Engine.
 type engine struct {
 	want string // Options.Host
 
-	asking chan struct{} // a lock that one can give up waiting for: held while it is asked for the first time
+	asking chan struct{} // a lock that a caller can give up waiting for: held during the first call
 
 	mu    sync.Mutex
 	cli   *client.Client
-	host  string // what want came to; for messages
-	known bool   // it has answered, and is new enough
+	host  string // the resolved address, for messages
+	known bool   // it has responded, and is new enough
 }
 
 func newEngine(want string) *engine { return &engine{want: want, asking: make(chan struct{}, 1)} }
 
-// api returns the client of an engine that has answered once and is new enough. Errors say what to
+// api returns the client of an engine that has responded once and is new enough. Errors say what to
 // do.
 func (e *engine) api(ctx context.Context) (*client.Client, error) {
 	if cli := e.answered(); cli != nil {
@@ -87,7 +87,7 @@ func (e *engine) api(ctx context.Context) (*client.Client, error) {
 	return cli, nil
 }
 
-// answered is the client of an engine that has answered before, or nil.
+// answered returns the client of an engine that has responded before, or nil.
 func (e *engine) answered() *client.Client {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -97,7 +97,7 @@ func (e *engine) answered() *client.Client {
 	return e.cli
 }
 
-// client is a client that has not asked anything yet.
+// client returns a client that has not made a call yet.
 func (e *engine) client() (*client.Client, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -114,7 +114,7 @@ func (e *engine) client() (*client.Client, error) {
 	return e.cli, nil
 }
 
-// name is where the engine is, or "" as long as nobody has asked.
+// name returns the engine's address, or "" before the first call.
 func (e *engine) name() string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -130,8 +130,8 @@ func (e *engine) close() {
 	}
 }
 
-// explain says in plain words why an engine did not answer, and what to do. Other errors stay as
-// they are.
+// explain explains why an engine did not respond, and what to do. It returns other errors
+// unchanged.
 func (e *engine) explain(err error) error {
 	if !unreachable(err) && !errors.Is(err, fs.ErrPermission) {
 		return err
@@ -164,8 +164,7 @@ func (e *engine) explain(err error) error {
 		"DOCKER_CONTEXT are right: %w", at, err)
 }
 
-// unreachable reports whether an error says nothing about what was asked, only that nobody
-// answered.
+// unreachable reports whether a call got no response at all.
 func unreachable(err error) bool {
 	if err == nil {
 		return false
@@ -178,12 +177,12 @@ func unreachable(err error) bool {
 // missing reports a definite 404.
 func missing(err error) bool { return errdefs.IsNotFound(err) }
 
-// message is what the engine said, without the client's prefix.
+// message returns the engine's message, without the client's prefix.
 func message(err error) string {
 	return strings.TrimPrefix(strings.TrimSpace(err.Error()), "Error response from daemon: ")
 }
 
-// inspect asks for what the engine knows of a container.
+// inspect returns what the engine knows of a container.
 func inspect(ctx context.Context, cli *client.Client, name string) (container.InspectResponse, error) {
 	r, err := cli.ContainerInspect(ctx, name, client.ContainerInspectOptions{})
 	return r.Container, err

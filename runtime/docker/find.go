@@ -17,9 +17,9 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// Find takes up a sandbox that another process of ours has made, with the key that it has left. The
-// engine's word that there is no such container, or that it has ended, is definite. No run calls it
-// yet: resume will, to go on with sessions whose machines outlived evalrun.
+// Find reattaches to a sandbox that another process of ours has created, with the key that it has
+// stored. If the engine says that there is no such container, or that it has ended, that is
+// definite. No run calls it yet: resume will, for sandboxes that outlived evalrun.
 func (d *Driver) Find(ctx context.Context, id string) (sandbox.Sandbox, error) {
 	d.mu.Lock()
 	b := d.live[id]
@@ -41,7 +41,7 @@ func (d *Driver) Find(ctx context.Context, id string) (sandbox.Sandbox, error) {
 	return b, nil
 }
 
-// alive reports whether all of its executors speak.
+// alive reports whether all its executors respond.
 func (b *box) alive() bool {
 	for _, m := range b.machines() {
 		if m.c == nil {
@@ -67,7 +67,7 @@ func (d *Driver) find(ctx context.Context, id string) (*box, error) {
 	if err := d.running(ctx, cli, id); err != nil {
 		return nil, err
 	}
-	e, err := d.recall(id)
+	e, err := d.readState(id)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("its container runs, but not its key: it was made by another user, or on another "+
 			"machine (%w)", err)
@@ -80,7 +80,7 @@ func (d *Driver) find(ctx context.Context, id string) (*box, error) {
 		Services: map[string]sandbox.Spec{},
 	})
 	b.bridge, b.here = e.Bridge, e.Here
-	b.begun = leftover{containers: []string{id}, volumes: slices.Collect(maps.Values(e.Volumes)), network: e.Bridge}
+	b.created = resources{containers: []string{id}, volumes: slices.Collect(maps.Values(e.Volumes)), network: e.Bridge}
 	if e.Volumes != nil {
 		b.volumes = e.Volumes
 	}
@@ -88,7 +88,7 @@ func (d *Driver) find(ctx context.Context, id string) (*box, error) {
 	for name, s := range e.Services {
 		b.services[name] = newMachine(b, s.Container)
 		b.services[name].args = s.Entry
-		b.begun.containers = append(b.begun.containers, s.Container)
+		b.created.containers = append(b.created.containers, s.Container)
 		if b.services[name].key, err = hex.DecodeString(s.Key); err != nil {
 			return nil, err
 		}
@@ -98,7 +98,7 @@ func (d *Driver) find(ctx context.Context, id string) (*box, error) {
 	}
 	for _, m := range b.machines() {
 		if err := m.reattach(ctx, cli); err != nil {
-			b.letGo()
+			b.disconnect()
 			return nil, err
 		}
 	}
@@ -106,7 +106,7 @@ func (d *Driver) find(ctx context.Context, id string) (*box, error) {
 		b.retakeTun(ctx, cli)
 	}
 	if err := b.openGate(ctx); err != nil {
-		b.letGo()
+		b.disconnect()
 		return nil, err
 	}
 	b.handed.Store(true)
@@ -118,7 +118,7 @@ func (d *Driver) find(ctx context.Context, id string) (*box, error) {
 	return b, nil
 }
 
-// running returns nil for a container that runs.
+// running returns nil for a running container.
 func (d *Driver) running(ctx context.Context, cli *client.Client, name string) error {
 	c, err := inspect(ctx, cli, name)
 	switch {
@@ -151,13 +151,13 @@ func (m *machine) reattach(ctx context.Context, cli *client.Client) error {
 		executor.Options{Driver: m.b.d.Name(), ID: m.name, Config: executor.Config{Key: m.key}, Gone: m.gone,
 			Hung: m.hung, Grace: m.b.d.grace})
 	if err == nil && len(m.args) > 0 {
-		m.entry = m.c.Start(sandbox.Command{Args: m.args}) // the one that runs, or what became of it
+		m.entry = m.c.Start(sandbox.Command{Args: m.args}) // the running one, or its result
 	}
 	return err
 }
 
-// letGo ends the connections and leaves the containers alone.
-func (b *box) letGo() {
+// disconnect closes the connections and leaves the containers running.
+func (b *box) disconnect() {
 	for _, m := range b.machines() {
 		if m.c != nil {
 			m.c.Close()

@@ -14,8 +14,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/executor"
 )
 
-// hung ends a machine whose executor does not answer. It returns what the engine says of it, the
-// states of the executor's threads where it runs on this machine, and the stacks that it prints on
+// hung kills a container whose executor does not respond. It returns what the engine says of it,
+// the states of the executor's threads if it runs on this machine, and the stacks that it prints on
 // SIGQUIT.
 func (m *machine) hung(ctx context.Context) string {
 	cli, err := m.b.d.engine.api(ctx)
@@ -59,7 +59,7 @@ func (m *machine) hung(ctx context.Context) string {
 	return s.String()
 }
 
-// here reports whether the engine's process pid is one of this machine: its executor.
+// here reports whether pid, from the engine, is a process of this machine: the executor.
 func here(pid int) bool {
 	args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	name, _, _ := strings.Cut(string(args), "\x00")

@@ -13,8 +13,8 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// sick makes a driver's executors those of sandboxtest.Sick.
-func sick(d *Driver, data []byte) {
+// useExecutor makes a driver's executors those of sandboxtest.HungExecutor.
+func useExecutor(d *Driver, data []byte) {
 	d.tool.mu.Lock()
 	defer d.tool.mu.Unlock()
 	d.tool.byArch, d.tool.copied = map[string]*program{runtime.GOARCH: {data: data}}, true
@@ -43,8 +43,8 @@ func TestHung(t *testing.T) {
 		})
 	})
 	t.Run("busy", func(t *testing.T) {
-		program := sandboxtest.Sick(t, false)
-		sandboxtest.Hang(t, suite(func(d *Driver) { sick(d, program) }), sandboxtest.HangSick)
+		program := sandboxtest.HungExecutor(t, false)
+		sandboxtest.Hang(t, suite(func(d *Driver) { useExecutor(d, program) }), sandboxtest.HangByFile)
 	})
 }
 
@@ -53,7 +53,7 @@ func TestHungAtStart(t *testing.T) {
 	d := require(t)
 	d.grace, d.first = 500*time.Millisecond, time.Millisecond
 	spec := helped(t, d)
-	sick(d, sandboxtest.Sick(t, true))
+	useExecutor(d, sandboxtest.HungExecutor(t, true))
 	_, err := d.Create(context.Background(), spec)
 	var e *sandbox.Error
 	if !errors.As(err, &e) || errors.Is(err, sandbox.ErrGone) ||

@@ -47,8 +47,8 @@ func (e *engine) About(ctx context.Context) (image.About, error) {
 	if _, err := os.Stat(info.DockerRootDir); err == nil && strings.HasPrefix(e.name(), "unix://") {
 		a.Dir = info.DockerRootDir
 	}
-	// Every engine of our API version has BuildKit, whatever it says is its builder by default;
-	// others that speak this API do not.
+	// Every engine of our API version has BuildKit, whatever its default builder is. Other engines
+	// with this API do not.
 	a.BuildKit = true
 	for _, c := range version.Components {
 		a.BuildKit = a.BuildKit && !strings.Contains(c.Name, "Podman")
@@ -59,8 +59,8 @@ func (e *engine) About(ctx context.Context) (image.About, error) {
 	return a, nil
 }
 
-// frontends says which Dockerfile language is built into which engine, the newest first. What is
-// older has 1.2.
+// frontends has the version of the Dockerfile language in each engine version, the newest first.
+// Older engines have 1.2.
 var frontends = []struct {
 	engine   [2]int
 	frontend [2]int
@@ -118,7 +118,7 @@ func (e *engine) Inspect(ctx context.Context, ref string) (image.Info, error) {
 	return i, nil
 }
 
-// health reads a health check of an image in the way of the engine; nil: none, or switched off.
+// health converts an image's health check; nil: none, or disabled.
 func health(h *spec.HealthcheckConfig) *sandbox.Health {
 	if h == nil || len(h.Test) == 0 || h.Test[0] == "NONE" {
 		return nil
@@ -196,8 +196,8 @@ func (e *engine) Build(ctx context.Context, b image.Build) error {
 			o.CPUPeriod, o.CPUQuota = 100_000, int64(b.CPUs*100_000)
 		}
 	}
-	// An engine that has the whole context sees only by the connection's end that nobody waits any
-	// more, and BuildKit is told so.
+	// An engine that has the whole context notices only by the end of the connection that the
+	// caller has left, and BuildKit needs a request to cancel.
 	defer context.AfterFunc(ctx, func() {
 		if o.BuildID != "" {
 			late, cancel := context.WithTimeout(context.WithoutCancel(ctx), callLimit)
@@ -221,7 +221,7 @@ func (e *engine) Build(ctx context.Context, b image.Build) error {
 	})
 }
 
-// A report is one message of the stream that the engine answers pulls and builds with.
+// A report is one message of the engine's stream for pulls and builds.
 type report struct {
 	ID     string `json:"id"`
 	Status string `json:"status"`
@@ -266,8 +266,7 @@ func (e *engine) Remove(ctx context.Context, ref string) error {
 	if _, err = cli.ImageRemove(ctx, ref, client.ImageRemoveOptions{PruneChildren: true}); err == nil {
 		return nil
 	}
-	// Where somebody else removes it at the same time, the engine's answer depends on how far that
-	// came.
+	// If another process removes it at the same time, the engine's answer depends on the order.
 	if _, gone := e.Inspect(ctx, ref); errors.Is(gone, image.ErrMissing) {
 		return gone
 	}
@@ -321,13 +320,13 @@ func (e *engine) PruneCache(ctx context.Context, unused time.Duration) (int64, e
 	return int64(r.Report.SpaceReclaimed), nil
 }
 
-// imageError says what the engine said, as an error that [image.Store] knows.
+// imageError converts the engine's message to an error that [image.Store] knows.
 func (e *engine) imageError(doing string, err error) error {
 	text := message(err)
 	switch {
-	// else it speaks of a registry
+	// otherwise the message is about a registry
 	case unreachable(err) && !strings.HasPrefix(err.Error(), "Error response from daemon: "):
-		return awayError{e.explain(err)}
+		return unavailableError{e.explain(err)}
 	case errdefs.IsConflict(err):
 		return fmt.Errorf("%w: %s", image.ErrInUse, text)
 	case errdefs.IsNotFound(err) && strings.Contains(strings.ToLower(text), "no such"):
@@ -344,7 +343,7 @@ func full(text string) bool {
 	return strings.Contains(text, "no space left on device") || strings.Contains(text, "disk quota exceeded")
 }
 
-// platforms is a platform as the engine wants it, "linux/arm64/v8"; none is its own.
+// platforms returns a platform in the engine's form, "linux/arm64/v8"; none is the engine's own.
 func platforms(s string) []ocispec.Platform {
 	if s == "" {
 		return nil

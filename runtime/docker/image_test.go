@@ -313,8 +313,8 @@ func TestImageSource(t *testing.T) {
 			_, err := image.New(e, o).Prepare(t.Context(),
 				sandbox.Image{Dockerfile: "FROM " + testBase + "\n" + step + "\n", Context: fstest.MapFS{"a": {}}})
 			var se *sandbox.Error
-			if !errors.As(err, &se) || se.Asked != asked || !se.Lasting {
-				t.Errorf("%s: %v (%+v); want Asked %v", step, err, se, asked)
+			if !errors.As(err, &se) || se.BadRequest != asked || !se.Permanent {
+				t.Errorf("%s: %v (%+v); want BadRequest %v", step, err, se, asked)
 			}
 		}
 	})

@@ -14,28 +14,29 @@ import (
 	"github.com/evalrun/evalrun/runtime/image"
 )
 
-// command is how builders say that a step's command failed; they quote it, so it may contain
-// anything.
+// command matches builders' messages that the command of a step failed; they quote it, so they may
+// contain anything.
 var command = regexp.MustCompile(`executor failed running|did not complete successfully|returned a non-zero code`)
 
-// source is how builders say that what COPY or ADD names is not there.
+// source matches builders' messages that the source of COPY or ADD does not exist.
 var source = regexp.MustCompile(`^(COPY|ADD) failed: |failed to (compute cache key|calculate checksum of ref)[^\n]*not found|lstat [^\n]*no such file or directory`)
 
-// stopped is how an engine that is being shut down ends what it does. Who asked has not given up.
+// stopped matches the last message of an engine that is being shut down. The caller has not
+// canceled.
 var stopped = regexp.MustCompile(`context canceled|code = (Canceled|Unavailable)|transport is closing|shutting down`)
 
-// An awayError says that the engine went away, in its own words.
-type awayError struct{ error }
+// An unavailableError says, in the engine's words, that it is unavailable.
+type unavailableError struct{ error }
 
-func (e awayError) Unwrap() error      { return e.error }
-func (awayError) Is(target error) bool { return target == image.ErrAway }
+func (e unavailableError) Unwrap() error      { return e.error }
+func (unavailableError) Is(target error) bool { return target == image.ErrAway }
 
-// A sourceError says that a build copies what is not there, in the engine's words.
+// A sourceError says, in the engine's words, that a build copies a file that does not exist.
 type sourceError struct{ error }
 
 func (sourceError) Is(target error) bool { return target == image.ErrSource }
 
-// follow reads the messages of a pull or build to their end. The engine's error is one of them.
+// follow reads the messages of a pull or build to the end. The engine's error is one of them.
 func (e *engine) follow(ctx context.Context, body io.Reader, each func(report)) error {
 	dec := json.NewDecoder(body)
 	for {
@@ -48,13 +49,13 @@ func (e *engine) follow(ctx context.Context, body io.Reader, each func(report)) 
 			return context.Cause(ctx)
 		case err != nil:
 			if unreachable(err) || errors.Is(err, io.ErrUnexpectedEOF) {
-				return awayError{fmt.Errorf("the docker engine at %s broke off: %w", e.name(), err)}
+				return unavailableError{fmt.Errorf("the docker engine at %s broke off: %w", e.name(), err)}
 			}
 			return fmt.Errorf("the answer of the docker engine at %s cannot be read: %w", e.name(), err)
 		case m.Error != "" && full(m.Error) && !command.MatchString(m.Error):
 			return fmt.Errorf("%w: %s", image.ErrDiskFull, m.Error)
 		case m.Error != "" && stopped.MatchString(m.Error) && !command.MatchString(m.Error):
-			return awayError{fmt.Errorf("the docker engine at %s gave up: %s", e.name(), m.Error)}
+			return unavailableError{fmt.Errorf("the docker engine at %s gave up: %s", e.name(), m.Error)}
 		case m.Error != "" && source.MatchString(m.Error) && !command.MatchString(m.Error):
 			return sourceError{errors.New(m.Error)}
 		case m.Error != "":
@@ -64,8 +65,8 @@ func (e *engine) follow(ctx context.Context, body io.Reader, each func(report)) 
 	}
 }
 
-// A trace makes text of what builders report: the classic one plain text, BuildKit records
-// (StatusResponse of its control API, in protobuf) of steps and of what they print.
+// A trace converts the messages of builders to text: the classic builder sends text, BuildKit
+// records (StatusResponse of its control API, in protobuf) of steps and their output.
 type trace struct {
 	log   io.Writer
 	step  func(string)
@@ -76,7 +77,7 @@ type vertex struct {
 	n            int
 	name         string
 	begun, ended bool
-	broken       bool // its last line has no end yet
+	broken       bool // its last line is not complete
 }
 
 func newTrace(log io.Writer, step func(string)) *trace {
@@ -89,7 +90,7 @@ func newTrace(log io.Writer, step func(string)) *trace {
 	return &trace{log: log, step: step, known: map[string]*vertex{}}
 }
 
-// plain is the classic builder's text. "Step 2/5 : RUN make" begins a step.
+// plain handles text of the classic builder. "Step 2/5 : RUN make" begins a step.
 func (t *trace) plain(s string) {
 	if strings.HasPrefix(s, "Step ") {
 		t.step(strings.TrimSpace(s))
@@ -97,7 +98,7 @@ func (t *trace) plain(s string) {
 	io.WriteString(t.log, s)
 }
 
-// read takes one record; what it does not understand it skips.
+// read handles one record, and skips what it does not know.
 func (t *trace) read(aux json.RawMessage) {
 	var raw []byte
 	if json.Unmarshal(aux, &raw) != nil {
@@ -157,7 +158,7 @@ func (t *trace) vertex(raw []byte) {
 	}
 }
 
-// number gives a step its number when it first has something to say.
+// number assigns a number to a step with its first output.
 func (t *trace) number(x *vertex) {
 	if x.n != 0 {
 		return
@@ -193,8 +194,8 @@ func (t *trace) output(raw []byte) {
 	}
 }
 
-// fields walks over the fields of a protobuf message: v is the value of a number, b the bytes of
-// what has a length. It stops where it does not understand.
+// fields iterates over the fields of a protobuf message: v is the value of a number, b the bytes of
+// a field with a length. It stops at what it does not know.
 func fields(raw []byte, each func(n int, v uint64, b []byte)) {
 	for len(raw) > 0 {
 		tag, k := binary.Uvarint(raw)

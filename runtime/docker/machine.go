@@ -23,31 +23,31 @@ import (
 type machine struct {
 	b     *box
 	name  string // of the container
-	key   []byte // by which another process of ours can take it up
+	key   []byte // with which another process of ours can reattach
 	ch    *channel
 	c     *executor.Client
 	args  []string        // of ENTRYPOINT
-	entry *executor.Entry // nil: nothing runs by itself
+	entry *executor.Entry // nil: no ENTRYPOINT
 
-	written atomic.Int64 // bytes on the engine's disk, when they were last looked at; -1: never
+	written atomic.Int64 // bytes on the engine's disk at the last check; -1: not checked
 
-	mu    sync.Mutex
-	asked bool  // the engine was given time for its end already
-	over  bool  // it has ended
-	fate  error // why it is gone, once that is definite
+	mu      sync.Mutex
+	asked   bool  // the engine was given time for the container's end already
+	over    bool  // it has ended
+	goneErr error // why it is gone, once that is definite
 }
 
-// ID is the container's name, which is the sandbox's ID for main.
+// ID returns the container's name, which is the sandbox's ID for main.
 func (m *machine) ID() string { return m.name }
 
 // Executor is for [executor.Of].
 func (m *machine) Executor() *executor.Client { return m.c }
 
-// Exec runs a command. When the memory limit has ended even process 1, that is the end of the
-// command, and not the fault of this machine.
+// Exec runs a command. If the memory limit has killed even process 1, that is the result of the
+// command, not a failure of the infrastructure.
 func (m *machine) Exec(ctx context.Context, cmd sandbox.Command) (sandbox.Exit, error) {
 	x, err := m.c.Exec(ctx, cmd)
-	if errors.Is(err, sandbox.ErrOutgrown) && ctx.Err() == nil {
+	if errors.Is(err, sandbox.ErrSandboxOOM) && ctx.Err() == nil {
 		return sandbox.Exit{Code: -1, Signal: "SIGKILL", OOM: true}, nil
 	}
 	return x, err
@@ -67,8 +67,8 @@ func (m *machine) Listen(ctx context.Context, port int) (net.Listener, error) {
 	return m.c.Listen(ctx, port)
 }
 
-// Stats is what the executor sees from inside: it is in the container's own control group. What it
-// sees of the disk is the engine's.
+// Stats returns what the executor sees from inside the container's control group, with the engine's
+// value for the disk.
 func (m *machine) Stats(ctx context.Context) (sandbox.Stats, error) {
 	st, err := m.c.Stats(ctx)
 	st.Disk = nil
@@ -78,7 +78,7 @@ func (m *machine) Stats(ctx context.Context) (sandbox.Stats, error) {
 	return st, err
 }
 
-// Logs is what ENTRYPOINT has printed.
+// Logs returns the output of ENTRYPOINT.
 func (m *machine) Logs() []byte {
 	if m.entry == nil {
 		return nil
@@ -87,21 +87,21 @@ func (m *machine) Logs() []byte {
 }
 
 const (
-	// callLimit is for one call of the engine's, however busy it is.
+	// callLimit limits one call of the engine, however busy it is.
 	callLimit = 2 * time.Minute
-	// goneLimit is how long the engine may take to say what became of a container, and endLimit how
-	// long a container that has lost its streams may take to end.
+	// goneLimit limits the engine's answer what became of a container; endLimit is how long a
+	// container without its streams may take to end.
 	goneLimit = 10 * time.Second
 	endLimit  = 3 * time.Second
 )
 
-// gone says why the executor no longer answers. The engine is asked: a broken connection alone
-// proves nothing.
+// gone returns why the executor no longer responds. It asks the engine, since a broken connection
+// alone proves nothing.
 func (m *machine) gone() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.fate != nil {
-		return m.fate
+	if m.goneErr != nil {
+		return m.goneErr
 	}
 	if m.b.isClosed() {
 		return fmt.Errorf("%w: it was closed", sandbox.ErrGone)
@@ -113,26 +113,26 @@ func (m *machine) gone() error {
 		why = fmt.Errorf("%w: %.300s", why, said)
 	}
 	if definite {
-		m.fate = why
+		m.goneErr = why
 	}
 	return why
 }
 
-// ask waits for the container's end, which the end of its streams comes a moment before, and reads
+// ask waits for the container's end, which comes shortly after the end of its streams, and reads
 // what the engine knows of it.
 func (m *machine) ask(ctx context.Context) (definite bool, why error) {
 	cli, err := m.b.d.engine.api(ctx)
 	if err != nil {
 		return false, err
 	}
-	if !m.asked { // later calls need not wait: it runs on, and only the connection is lost
+	if !m.asked { // later calls do not wait: the container goes on, and only the connection is lost
 		m.asked = true
 		wait, cancel := context.WithTimeout(ctx, endLimit)
 		defer cancel()
 		w := cli.ContainerWait(wait, m.name, client.ContainerWaitOptions{Condition: container.WaitConditionNotRunning})
 		select {
 		case <-w.Result:
-			m.over = true // also where somebody has started it again
+			m.over = true // even if it was started again
 		case <-w.Error:
 		}
 	}
@@ -143,7 +143,7 @@ func (m *machine) ask(ctx context.Context) (definite bool, why error) {
 	case missing(err):
 		return true, fmt.Errorf("%w: somebody has removed its container", sandbox.ErrGone)
 	case err != nil && ctx.Err() != nil:
-		return false, errSilent
+		return false, errNoAnswer
 	case err != nil:
 		m.asked = false
 		return false, m.b.d.engine.explain(err)
@@ -155,7 +155,7 @@ func (m *machine) ask(ctx context.Context) (definite bool, why error) {
 		return true, fmt.Errorf("%w: somebody has started its container again", sandbox.ErrGone)
 	}
 	if s.OOMKilled && s.ExitCode == 137 {
-		return true, sandbox.ErrOutgrown
+		return true, sandbox.ErrSandboxOOM
 	}
 	how := fmt.Sprintf("exit code %d", s.ExitCode)
 	if s.ExitCode == 137 {

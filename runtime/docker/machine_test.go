@@ -267,7 +267,7 @@ func TestOrphan(t *testing.T) {
 	if got := first(run(t, sb, "echo", "fine")); got != "fine\n" {
 		t.Fatalf("got %q", got)
 	}
-	b.letGo()
+	b.disconnect()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		err := d.running(context.Background(), api(t, d), sb.ID())
 		if errors.Is(err, sandbox.ErrGone) {

@@ -14,7 +14,7 @@ import (
 const (
 	labelSandbox = "evalrun.sandbox" // its ID
 	labelService = "evalrun.service" // name of the sidecar
-	labelProcess = "evalrun.process" // of evalrun, like no other
+	labelProcess = "evalrun.process" // ID of the evalrun process
 	labelRun     = "evalrun.run"
 	labelTrial   = "evalrun.trial"
 	labelAttempt = "evalrun.attempt"
@@ -25,10 +25,10 @@ const (
 	labelStart   = "evalrun.start"
 )
 
-// prefix of the names of containers, networks and volumes.
+// prefix is the prefix of the names of containers, networks and volumes.
 const prefix = "evalrun-"
 
-// process is the mark of this process.
+// process is the ID of this process.
 var process = sync.OnceValue(func() string { return random(8) })
 
 func random(n int) string {
@@ -37,8 +37,8 @@ func random(n int) string {
 	return hex.EncodeToString(b)
 }
 
-// labels say whose something is. All of them are set, empty ones too: a container has those labels
-// of its image that it has not itself, and an image may say anything.
+// labels returns the labels of an owner. All of them are set, empty ones too: a container inherits
+// the labels of its image that it does not set itself, and an image is hostile.
 func labels(id string, o sandbox.Owner) map[string]string {
 	m := map[string]string{
 		labelSandbox: id, labelService: "", labelProcess: process(), labelRun: o.Run, labelTrial: o.Trial,
@@ -52,7 +52,7 @@ func labels(id string, o sandbox.Owner) map[string]string {
 	return m
 }
 
-// ownerOf is the other way around.
+// ownerOf returns the owner of labels.
 func ownerOf(m map[string]string) sandbox.Owner {
 	o := sandbox.Owner{Run: m[labelRun], Trial: m[labelTrial], Role: m[labelRole], Host: m[labelHost],
 		Boot: m[labelBoot]}
@@ -62,6 +62,6 @@ func ownerOf(m map[string]string) sandbox.Owner {
 	return o
 }
 
-// known are the sandboxes of this process, of all of its drivers, from before their first container
-// until nothing of them is left.
+// known are the sandboxes of this process, of all its drivers, from before their first container
+// until all objects are removed.
 var known sync.Map // ID → true

@@ -16,9 +16,9 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// Reap removes what belongs to owners that are not alive: containers, networks and volumes,
-// half-made ones too. What is ours alone, because the engine was late with it or away when it was
-// closed, goes as well. So does what builds of dead processes left, which is not counted.
+// Reap removes what belongs to owners that are not alive: containers, networks and volumes, also of
+// sandboxes that were not complete. It also removes objects of this process that could not be
+// removed at Close, and the remains of builds of dead processes, which it does not count.
 func (d *Driver) Reap(ctx context.Context, alive func(sandbox.Owner) bool) (int, error) {
 	cli, err := d.engine.api(ctx)
 	if err != nil {
@@ -55,7 +55,7 @@ func (d *Driver) Reap(ctx context.Context, alive func(sandbox.Owner) bool) (int,
 		}
 		gone[id] = true
 		wg.Go(func() {
-			err := d.reap(ctx, cli, id, f.leftover)
+			err := d.reap(ctx, cli, id, f.resources)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -66,15 +66,15 @@ func (d *Driver) Reap(ctx context.Context, alive func(sandbox.Owner) bool) (int,
 		})
 	}
 	wg.Wait()
-	d.tidy(found, gone, alive)
+	d.removeStaleState(found, gone, alive)
 	if _, err := d.images.Sweep(ctx); err != nil {
 		errs = append(errs, fmt.Errorf("clearing what builds left behind: %w", err))
 	}
 	return n, errors.Join(errs...)
 }
 
-// reap removes one sandbox. If it is one of this driver's, whoever uses it is told.
-func (d *Driver) reap(ctx context.Context, cli *client.Client, id string, l leftover) error {
+// reap removes one sandbox. If it is one of this driver's, its users get errors.
+func (d *Driver) reap(ctx context.Context, cli *client.Client, id string, l resources) error {
 	d.mu.Lock()
 	b := d.live[id]
 	d.mu.Unlock()
@@ -83,7 +83,7 @@ func (d *Driver) reap(ctx context.Context, cli *client.Client, id string, l left
 			return err
 		}
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, closeLimit, errSilent)
+	ctx, cancel := context.WithTimeoutCause(ctx, closeLimit, errNoAnswer)
 	defer cancel()
 	if err := d.removeAll(ctx, cli, id, l, awayLimit); err != nil {
 		return &sandbox.Error{Op: "reap", ID: id, Err: err}
@@ -95,11 +95,11 @@ func byLabel(label string) client.Filters { return client.Filters{}.Add("label",
 
 // A found is what the engine has of one sandbox.
 type found struct {
-	leftover
+	resources
 	labels map[string]string
 }
 
-// list finds all that carries a label of ours, by sandbox.
+// list returns all objects with a label of ours, by sandbox.
 func (d *Driver) list(ctx context.Context, cli *client.Client, label string) (map[string]*found, error) {
 	out := map[string]*found{}
 	add := func(labels map[string]string) *found {
@@ -117,8 +117,8 @@ func (d *Driver) list(ctx context.Context, cli *client.Client, label string) (ma
 		return nil, d.engine.explain(err)
 	}
 	for _, c := range cs.Items {
-		// Who starts a container of their own from an image that says it is ours gets such labels
-		// too, but not such a name.
+		// A container of somebody else from an image with our labels has these labels too, but not
+		// such a name.
 		if id := c.Labels[labelSandbox]; !slices.ContainsFunc(c.Names,
 			func(name string) bool { return named(name, id) }) {
 			continue
@@ -144,17 +144,18 @@ func (d *Driver) list(ctx context.Context, cli *client.Client, label string) (ma
 	return out, nil
 }
 
-// named reports whether a container, as the engine calls it, is a sandbox's by its name.
+// named reports whether a container belongs to a sandbox according to its name in the engine.
 func named(name, id string) bool {
 	name = strings.TrimPrefix(name, "/")
 	return strings.HasPrefix(id, prefix) && (name == id || strings.HasPrefix(name, id+"-"))
 }
 
-// keepForeign is how long the file of a sandbox on another engine is kept, when its owner is dead.
-const keepForeign = 24 * time.Hour
+// foreignStateAge is how long the file of a sandbox of another engine is kept after its owner has
+// died.
+const foreignStateAge = 24 * time.Hour
 
-// tidy removes the files of sandboxes that are no more.
-func (d *Driver) tidy(found map[string]*found, gone map[string]bool, alive func(sandbox.Owner) bool) {
+// removeStaleState removes the files of sandboxes that do not exist any more.
+func (d *Driver) removeStaleState(found map[string]*found, gone map[string]bool, alive func(sandbox.Owner) bool) {
 	if private(d.state) != nil {
 		return
 	}
@@ -164,12 +165,12 @@ func (d *Driver) tidy(found map[string]*found, gone map[string]bool, alive func(
 		if _, ours := known.Load(id); !ok || ours || found[id] != nil && !gone[id] {
 			continue
 		}
-		e, err := d.recall(id)
+		e, err := d.readState(id)
 		if err == nil && alive(e.Owner) && !gone[id] {
-			continue // it is being made
+			continue // it is being created
 		}
 		if fi, _ := f.Info(); err == nil && !gone[id] && e.Host != d.engine.name() && fi != nil &&
-			time.Since(fi.ModTime()) < keepForeign {
+			time.Since(fi.ModTime()) < foreignStateAge {
 			continue // of another engine, which may still have it
 		}
 		os.Remove(filepath.Join(d.state, f.Name()))

@@ -14,8 +14,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// startServices starts the services, each when those that it comes after are healthy, and returns
-// when all are. The first failure ends the others' waiting.
+// startServices starts the services, each when those before it are healthy, and returns when all
+// are healthy. After the first failure, it stops waiting for the others.
 func (b *box) startServices(ctx context.Context, cli *client.Client, infos map[string]image.Info) error {
 	if len(b.services) == 0 {
 		return nil
@@ -68,8 +68,8 @@ func (b *box) startService(ctx context.Context, cli *client.Client, name string,
 	return m.enter(ctx, p, true)
 }
 
-// enter starts a machine's ENTRYPOINT, if it has one, and waits until its health check says that it
-// is there. One that ends before is an error for a service: its last words are the error's detail.
+// enter starts a container's ENTRYPOINT, if it has one, and waits until its health check succeeds.
+// If the ENTRYPOINT of a service ends before, that is an error, with its last output as detail.
 func (m *machine) enter(ctx context.Context, p *plan, service bool) error {
 	var ended <-chan struct{}
 	if m.args = p.entry(service); len(m.args) > 0 {
@@ -92,12 +92,12 @@ func (m *machine) enter(ctx context.Context, p *plan, service bool) error {
 	if p.spec.Health == nil {
 		whose = "the HEALTHCHECK of its image"
 	}
-	return m.lastWords(fmt.Errorf("%s: %w", whose, u), u.Output)
+	return m.withOutput(fmt.Errorf("%s: %w", whose, u), u.Output)
 }
 
-// lastWords is the error of a health check with what ENTRYPOINT said.
-func (m *machine) lastWords(err error, output string) error {
-	e := &sandbox.Error{Op: "health check", ID: m.name, Err: err, Detail: output, Asked: true, Lasting: true}
+// withOutput returns the error of a health check with the output of ENTRYPOINT.
+func (m *machine) withOutput(err error, output string) error {
+	e := &sandbox.Error{Op: "health check", ID: m.name, Err: err, Detail: output, BadRequest: true, Permanent: true}
 	if m.entry == nil {
 		return e
 	}

@@ -15,9 +15,9 @@ import (
 	"time"
 )
 
-// sshDialer connects to an engine behind ssh, as docker's own command does: the machine over there
-// runs "docker system dial-stdio", and a connection is that command's streams. Keys and known hosts
-// are ssh's business; it must not ask anything.
+// sshDialer connects to an engine over ssh, as the docker command does: the remote machine runs
+// "docker system dial-stdio", and that command's streams are the connection. Keys and known hosts
+// are configured for ssh, which must not prompt.
 func sshDialer(host string) (func(ctx context.Context, network, addr string) (net.Conn, error), error) {
 	u, err := url.Parse(host)
 	if err != nil || u.Hostname() == "" || strings.HasPrefix(u.Hostname(), "-") || u.Path != "" && u.Path != "/" {
@@ -39,7 +39,7 @@ func sshDialer(host string) (func(ctx context.Context, network, addr string) (ne
 	}, nil
 }
 
-// startConn starts a command and makes a connection of its streams.
+// startConn starts a command and returns its streams as a connection.
 func startConn(cmd *exec.Cmd, name string) (net.Conn, error) {
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -57,8 +57,8 @@ func startConn(cmd *exec.Cmd, name string) (net.Conn, error) {
 	return c, nil
 }
 
-// A commandConn is a connection over the streams of a command. It has no deadlines: the client
-// below uses none.
+// A commandConn is a connection over the streams of a command. It has no deadlines, which the
+// client does not use.
 type commandConn struct {
 	cmd  *exec.Cmd
 	in   io.WriteCloser
@@ -82,7 +82,7 @@ func (c *commandConn) Read(p []byte) (int, error) {
 func (c *commandConn) Write(p []byte) (int, error) { return c.in.Write(p) }
 func (c *commandConn) CloseWrite() error           { return c.in.Close() }
 
-// Close ends the command; it waits for it, so that no zombie stays.
+// Close kills the command and waits for it, to leave no zombie.
 func (c *commandConn) Close() error {
 	c.once.Do(func() {
 		defer close(c.done)
@@ -107,12 +107,12 @@ type sshAddr string
 func (a sshAddr) Network() string { return "ssh" }
 func (a sshAddr) String() string  { return string(a) }
 
-// A tail keeps the last bytes written to it. It is safe for several goroutines.
+// A tail keeps the last bytes written to it. It is safe for concurrent use.
 type tail struct {
-	max int // bytes to keep; 0: tailSize
+	max int // maximum number of bytes; 0: tailSize
 	mu  sync.Mutex
 	b   []byte
-	n   int64 // written in all
+	n   int64 // bytes written in all
 }
 
 const (
@@ -137,7 +137,7 @@ func (t *tail) String() string {
 	return string(t.b)
 }
 
-// since is what was written after the first n bytes, as far as it is kept.
+// since returns what was written after the first n bytes, as far as it is kept.
 func (t *tail) since(n int64) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -12,9 +12,9 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// The state folder holds a small file for each sandbox that lives: what another process of ours
-// needs to take it up again. Its most precious part is the keys that the executors know their owner
-// by.
+// The state directory has a small file for each live sandbox, with what another process of ours
+// needs to reattach to it: most importantly the keys with which a host authenticates to the
+// executors.
 
 // An entry is one of these files.
 type entry struct {
@@ -53,9 +53,9 @@ func stateDir() string {
 
 func (d *Driver) file(id string) string { return filepath.Join(d.state, id+".json") }
 
-// remember writes the box's file, with the network policy that is in force. Without it the sandbox
-// is as good as any, but ends with us.
-func (b *box) remember(n sandbox.Network) error {
+// saveState writes the box's file, with the current network policy. Without it the sandbox works,
+// but ends with this process.
+func (b *box) saveState(n sandbox.Network) error {
 	e := entry{
 		Owner: b.spec.Owner, Host: b.d.engine.name(), Key: hex.EncodeToString(b.main.key), Entry: b.main.args,
 		Volumes: b.volumes, Bridge: b.bridge, Disk: b.spec.Disk,
@@ -71,7 +71,7 @@ func (b *box) remember(n sandbox.Network) error {
 	if err != nil {
 		return err
 	}
-	// Written aside, so that nobody ever reads a half.
+	// Write and rename, so that no incomplete file is read.
 	tmp := b.d.file(b.id) + ".new"
 	if err := os.WriteFile(tmp, data, 0o600); err != nil {
 		if os.MkdirAll(b.d.state, 0o700) != nil || os.WriteFile(tmp, data, 0o600) != nil {
@@ -84,10 +84,10 @@ func (b *box) remember(n sandbox.Network) error {
 	return nil
 }
 
-func (b *box) forget() { os.Remove(b.d.file(b.id)) }
+func (b *box) removeState() { os.Remove(b.d.file(b.id)) }
 
-// recall reads the file of a sandbox.
-func (d *Driver) recall(id string) (entry, error) {
+// readState reads the file of a sandbox.
+func (d *Driver) readState(id string) (entry, error) {
 	var e entry
 	if err := private(d.state); err != nil {
 		return e, err

@@ -18,32 +18,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// toolDir and toolPath are where the executor lies in a container.
+// toolDir and toolPath are where the executor is in a container.
 const (
 	toolDir  = "/.evalrun"
 	toolPath = toolDir + "/evalrun-init"
 )
 
-// useSelf lets tests take the test binary even where there is a slim build.
+// useSelf makes tests use the test binary even if there is a slim build.
 var useSelf = os.Getenv("EVALRUN_EXECUTOR") == "self"
 
-// A tool is the executor's program on its way into containers. Where the engine sees our files it
-// is mounted from a folder of ours; elsewhere (an engine on another machine, or in another
-// container) it is copied. Which of the two is found out by the first container.
+// A tool installs the executor's program in containers. If the engine sees our files, it is mounted
+// from a directory of ours; otherwise (an engine on another machine or in another container) it is
+// copied. The first container shows which of the two works.
 type tool struct {
 	mu     sync.Mutex
 	copied bool // a mount does not work
-	sure   bool // one did
+	sure   bool // a mount has worked
 	byArch map[string]*program
 }
 
 // A program is the executor for one architecture.
 type program struct {
 	data []byte
-	path string // where it was installed; "": nowhere, so it is copied
+	path string // where it was installed; "": not installed, so it is copied
 }
 
-// get returns the program for an architecture, installed for mounting where that may work.
+// get returns the program for an architecture, installed for mounting if that may work.
 func (t *tool) get(arch string) (*program, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -63,7 +63,7 @@ func (t *tool) get(arch string) (*program, error) {
 		}
 		t.byArch[arch] = p
 	}
-	if !t.copied && !isFile(p.path) { // never installed, or somebody has tidied up since
+	if !t.copied && !isFile(p.path) { // not installed yet, or removed since
 		var err error
 		if p.path, err = install(p.data); err != nil {
 			t.copied = true
@@ -72,15 +72,15 @@ func (t *tool) get(arch string) (*program, error) {
 	return p, nil
 }
 
-// mounts reports whether containers get the program by a mount.
+// mounts reports whether containers mount the program.
 func (t *tool) mounts() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return !t.copied
 }
 
-// worked and failed tell what became of a container with a mount. failed reports whether it is
-// worth trying again with a copy.
+// worked and failed record the result of a container with a mount. failed reports whether to try
+// again with a copy.
 func (t *tool) worked() {
 	t.mu.Lock()
 	t.sure = true
@@ -97,9 +97,9 @@ func (t *tool) failed() bool {
 	return true
 }
 
-// install puts the program where an engine on this machine can mount it from, under a name that
-// says what is in it, and returns that place. The folder's name can be read inside a sandbox, so it
-// says nothing about anybody. It is not below /run, where nothing may be executed.
+// install writes the program where an engine on this machine can mount it from, under a name that
+// depends on its content, and returns the path. The directory's name is visible inside a sandbox,
+// so it identifies nobody. It is not below /run, which is mounted noexec.
 func install(data []byte) (string, error) {
 	dirs := []string{"/var/lib/evalrun/bin"}
 	if uid := os.Geteuid(); uid != 0 {
@@ -149,8 +149,8 @@ func installIn(dir string, data []byte) (string, error) {
 	return name, err
 }
 
-// private makes sure that nobody else could have put something into a folder that may lie in a
-// shared place.
+// private checks that no other user could have written to a directory, which may be in a shared
+// place.
 func private(dir string) error {
 	for _, d := range []string{dir, filepath.Dir(dir)} {
 		var st unix.Stat_t
@@ -164,7 +164,7 @@ func private(dir string) error {
 	return nil
 }
 
-// archive is the program as an archive to be unpacked in a container's root.
+// archive returns the program as an archive for a container's root.
 func (p *program) archive() io.Reader {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)

@@ -16,23 +16,24 @@ import (
 	"github.com/evalrun/evalrun/runtime/egress"
 )
 
-// A machine's network interface is opened by its own process 1, whose packets then go through the
-// engine's streams. Root of the engine's machine opens it from outside, several times as fast; and
-// the container needs neither the device nor a capability for it.
+// A container's network interface is opened by its process 1, whose packets then go through the
+// engine's streams. If this process is root on the engine's machine, it opens the interface from
+// outside, which is several times as fast and needs neither the device nor a capability in the
+// container.
 
-// tuns is what is known of ways to a network interface.
+// tuns caches which ways to open a network interface work.
 type tuns struct {
-	far  atomic.Bool // not from here
+	far  atomic.Bool // not from this process
 	none atomic.Bool // nor from inside: the engine has no such device
-	pid  int         // for tests: what the engine says of every container
+	pid  int         // for tests: PID of every container, according to the engine
 }
 
-// here reports whether it is worth trying from this side.
+// here reports whether to try it from this process.
 func (d *Driver) here() bool {
 	return !d.tuns.far.Load() && os.Geteuid() == 0 && strings.HasPrefix(d.engine.name(), "unix://") && noTun() == nil
 }
 
-// noTun says why this process cannot open the device.
+// noTun is why this process cannot open the device.
 var noTun = sync.OnceValue(func() error {
 	f, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
 	if err != nil {
@@ -41,8 +42,8 @@ var noTun = sync.OnceValue(func() error {
 	return f.Close()
 })
 
-// proxyOnly says why machines have a network through the proxy only; "": they have all of it, as
-// far as is known.
+// proxyOnly returns why sandboxes have network access through the proxy only, or "" if they have
+// all of it, as far as is known.
 func (d *Driver) proxyOnly() string {
 	if d.tuns.none.Load() {
 		return "the engine has no /dev/net/tun"
@@ -53,9 +54,9 @@ func (d *Driver) proxyOnly() string {
 	return ""
 }
 
-// retakeTun opens the interface of a machine that was found again. Who had it before lets go when
-// it sees that its executor has a new owner. Where it cannot be had the proxy is left, and the gate
-// says so.
+// retakeTun opens the interface of a sandbox that was reattached. The previous process closes it
+// when it notices that its executor has a new owner. If that fails the proxy still works, and the
+// gate reports it.
 func (b *box) retakeTun(ctx context.Context, cli *client.Client) {
 	for begun := time.Now(); b.main.openTun(ctx, cli) != nil && time.Since(begun) < retakeLimit; {
 		select {
@@ -68,14 +69,14 @@ func (b *box) retakeTun(ctx context.Context, cli *client.Client) {
 
 const retakeLimit = 3 * time.Second
 
-// openTun opens a running container's network interface from here, for the gate.
+// openTun opens a running container's network interface from this process, for the gate.
 func (m *machine) openTun(ctx context.Context, cli *client.Client) error {
 	c, err := inspect(ctx, cli, m.name)
 	if err != nil {
 		return m.engineError(ctx, "looking at the container", err)
 	}
 	if c.State != nil && !c.State.Running {
-		return nil // its executor will not answer, and that is what is told
+		return nil // its executor will not respond, and that is reported
 	}
 	if c.State == nil || c.State.Pid <= 0 || len(c.ID) < 32 {
 		return fmt.Errorf("the engine does not say which process container %s is", m.name)
@@ -84,7 +85,7 @@ func (m *machine) openTun(ctx context.Context, cli *client.Client) error {
 	if err != nil {
 		return err
 	}
-	if old := m.b.gate.swap(egress.FileLink(f)); old != nil { // of a start that had to be begun again
+	if old := m.b.gate.swap(egress.FileLink(f)); old != nil { // of a start that was repeated
 		old.Close()
 	}
 	if m.b.isClosed() {

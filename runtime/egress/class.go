@@ -2,11 +2,11 @@ package egress
 
 import "net/netip"
 
-// A class is addresses that are not the public internet's.
+// A class is a set of addresses that are not the public internet's.
 type class struct {
 	why    string
 	ranges []netip.Prefix
-	never  bool // no entry of a list opens it
+	never  bool // no entry of a list allows it
 }
 
 func prefixes(ss ...string) []netip.Prefix {
@@ -24,7 +24,8 @@ var (
 			"203.0.113.0/24", "192.88.99.0/24", "240.0.0.0/4", "2001::/23", "2001:db8::/32", "3fff::/20")}
 )
 
-// classes: the first that holds an address gives the reason, so the narrow ones come first.
+// classes are the classes of addresses. The first one that contains an address gives the reason, so
+// the smaller ones come first.
 var classes = []*class{
 	{why: "a metadata service", ranges: prefixes("169.254.169.254/32", "169.254.169.253/32", "169.254.169.123/32",
 		"169.254.170.2/32", "169.254.170.23/32",
@@ -40,10 +41,10 @@ var classes = []*class{
 	reserved,
 }
 
-// carried are the forms of IPv6 that hold an IPv4 address, and where in their 16 bytes. What they
-// hold is judged with them, as it may be where the packets end. (All others of these forms lie
-// outside of global, or are reserved.)
-var carried = []struct {
+// embeddedIPv4 are the IPv6 ranges whose addresses contain an IPv4 address, and its position in the
+// 16 bytes. It is checked too, because packets may end there. (Other such ranges are outside of
+// global, or reserved.)
+var embeddedIPv4 = []struct {
 	prefix netip.Prefix
 	at     int
 }{
@@ -51,10 +52,10 @@ var carried = []struct {
 	{netip.MustParsePrefix("2002::/16"), 2},     // 6to4
 }
 
-// global is where public IPv6 addresses are given out, NAT64 apart.
+// global is the range of public IPv6 addresses, without NAT64.
 var global = netip.MustParsePrefix("2000::/3")
 
-// special is the class of an address that is not public, or nil.
+// special returns the class of an address that is not public, or nil.
 func special(a netip.Addr) *class {
 	a = a.WithZone("").Unmap()
 	if !a.IsValid() {
@@ -71,7 +72,7 @@ func special(a netip.Addr) *class {
 		return nil
 	}
 	b := a.As16()
-	for _, f := range carried {
+	for _, f := range embeddedIPv4 {
 		if f.prefix.Contains(a) {
 			return special(netip.AddrFrom4([4]byte(b[f.at : f.at+4])))
 		}
@@ -82,9 +83,9 @@ func special(a netip.Addr) *class {
 	return nil
 }
 
-// holds reports whether a range of a list means this class: it lies within one of the class's
-// ranges, or is one address. So 0.0.0.0/0 means the internet and not what is behind it too, and a
-// metadata service is not opened by the link-local range around it.
+// holds reports whether a range of a list allows this class: if it is within one of the class's
+// ranges, or is a single address. So 0.0.0.0/0 means the internet only, and the link-local range
+// does not allow the metadata service in it.
 func (c *class) holds(r netip.Prefix) bool {
 	if c.never {
 		return false

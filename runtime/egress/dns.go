@@ -19,16 +19,16 @@ import (
 )
 
 const (
-	maxQueries   = 32 // answered at a time; more are dropped, and asked again
-	maxDNSConns  = 16 // of TCP
+	maxQueries   = 32 // answered concurrently; more are dropped, and clients repeat them
+	maxDNSConns  = 16 // over TCP
 	maxAnswers   = 8  // so that every answer fits in the smallest datagram
-	answerLife   = 30 // seconds that an answer may be kept inside
+	answerLife   = 30 // TTL of answers
 	dnsPort      = 53
 	dnsIdle      = 10 * time.Second
 	maxDNSPacket = 4 << 10
 )
 
-// serveNames answers DNS on one address of ours, by UDP and TCP.
+// serveNames answers DNS on one of our addresses, over UDP and TCP.
 func (t *transparent) serveNames(s *stack.Stack, a netip.Addr) tcpip.Error {
 	proto := ipv4.ProtocolNumber
 	if a.Is6() {
@@ -133,9 +133,9 @@ func (g *Gate) answerStream(c net.Conn) {
 	}
 }
 
-// answer answers one message; nil: it deserves none. A name that the policy forbids does not exist,
-// for inside: that is what every program takes as definite, while many try again for long after a
-// refusal.
+// answer answers one message, or returns nil if it should not be answered. A name that the policy
+// forbids does not exist: programs take that as definite, while many repeat a refused query for a
+// long time.
 func (g *Gate) answer(ctx context.Context, query []byte) []byte {
 	var p dnsmessage.Parser
 	h, err := p.Start(query)
@@ -188,18 +188,18 @@ func (g *Gate) answer(ctx context.Context, query []byte) []byte {
 		return say(dnsmessage.RCodeNameError, &q, nil)
 	}
 	if strings.HasSuffix(name, ".in-addr.arpa") || strings.HasSuffix(name, ".ip6.arpa") {
-		return say(dnsmessage.RCodeNameError, &q, nil) // asked by tools for the log; nothing is reached by it
+		return say(dnsmessage.RCodeNameError, &q, nil) // tools look up addresses for logging; answer without a lookup
 	}
 	byAddress := q.Type == dnsmessage.TypeA || q.Type == dnsmessage.TypeAAAA
 	about := name
-	for !byAddress && strings.HasPrefix(about, "_") { // _http._tcp.example.org is about example.org
+	for !byAddress && strings.HasPrefix(about, "_") { // _http._tcp.example.org belongs to example.org
 		_, about, _ = strings.Cut(about, ".")
 	}
 	if why := g.Policy().Name(about); why != "" {
 		g.refused.add(about, 0, why)
 		return say(dnsmessage.RCodeNameError, &q, nil)
 	}
-	if !byAddress { // an existing name without such records
+	if !byAddress { // the name exists, without such records
 		return say(dnsmessage.RCodeSuccess, &q, nil)
 	}
 	addrs, err := g.lookup(ctx, name)
@@ -221,15 +221,15 @@ func (g *Gate) answer(ctx context.Context, query []byte) []byte {
 	return say(dnsmessage.RCodeSuccess, &q, out)
 }
 
-// reachable are the addresses of a name that may be dialled. When there are none, that is on
-// record.
+// reachable returns the addresses of a name that the policy allows. If there are none, it records
+// that.
 func (g *Gate) reachable(name string, addrs []netip.Addr, port int) []netip.Addr {
 	p := g.Policy()
 	var good []netip.Addr
 	why := ""
 	for _, a := range addrs {
 		f := flow{to: netip.AddrPortFrom(a, 0), names: []string{name}}
-		if w := f.judge(p); w != "" {
+		if w := f.check(p); w != "" {
 			why = w
 			continue
 		}

@@ -1,17 +1,17 @@
-// Package egress is the network of sandboxes: the only way out of a machine that otherwise has
-// none. A [Gate] is hung on a machine's executor and lets through what a policy ([sandbox.Network])
-// allows, by two ways that are judged alike:
+// Package egress controls the network access of sandboxes. A sandbox has no network of its own; a
+// [Gate] is attached to its executor and lets through what a policy ([sandbox.Network]) allows. It
+// does so in two ways, with the same checks:
 //
-//   - a proxy on a port of the machine's loopback, HTTP (CONNECT and absolute URIs) and SOCKS5, for programs that know one ([Env]);
-//   - a network interface (TUN) whose packets a network stack in this process answers, for all others: TCP, UDP and DNS.
+//   - a proxy on a port of the sandbox's loopback interface, HTTP (CONNECT and absolute URIs) and SOCKS5, for programs that support one ([Env]);
+//   - a network interface (TUN) whose packets a network stack in this process handles, for all other programs: TCP, UDP and DNS.
 //
-// The machine itself has no interface to this host's networks, no address there and no route: what
-// it sends comes here as bytes and leaves, if it does, from a socket of ours. So its raw packets,
-// spoofed addresses and broadcasts end in this process.
+// The sandbox has no interface to this host's networks, no address there and no route: its packets
+// arrive here as bytes, and data leaves from a socket of this process if the policy allows it. So
+// raw packets, spoofed addresses and broadcasts end in this process.
 //
-// A policy is decided on the addresses that are dialled, after names are resolved, by us; the
-// address that was judged is the one that is dialled. Everything that arrives from the machine is
-// hostile: it is bounded in size, number and time.
+// Policies are checked against the addresses to be dialed, after this process has resolved names,
+// and the checked address is the one that is dialed. Everything that arrives from the sandbox is
+// hostile: it is limited in size, number and time.
 //
-// Begin with [Parse] for policies and [Attach] for gates.
+// Start with [Parse] for policies and [Attach] for gates.
 package egress

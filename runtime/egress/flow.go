@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// A Denied error says that the policy, and not the network, has refused a place.
+// A Denied error says that the policy has refused a connection.
 type Denied struct {
-	Host string // as it was asked for; hostile
+	Host string // as requested; hostile
 	Port int
 	Why  string
 }
@@ -33,7 +33,7 @@ const (
 	maxTries    = 4 // addresses of one name
 )
 
-// dial connects to a host, a name or an address in numbers, of which it knows nothing yet.
+// dial connects to a host: a name or a numeric address.
 func (g *Gate) dial(ctx context.Context, host string, port uint16) (*tracked, error) {
 	c, err := g.reach(ctx, host, port)
 	if err != nil && g.failed != nil {
@@ -56,13 +56,13 @@ func (g *Gate) reach(ctx context.Context, host string, port uint16) (*tracked, e
 		return g.connect(ctx, "tcp", netip.AddrPortFrom(a, port), host, g.names.of(a))
 	}
 	name, err := cleanName(host)
-	if err != nil || numeric(name) {
+	if err != nil || looksNumeric(name) {
 		return nil, g.deny(host, int(port), WhyBadName)
 	}
 	p := g.Policy()
 	if why := p.Name(name); why != "" {
-		// A list of ranges may hold what a name stands for, but to know that it would have to be
-		// resolved, and a question to a name server is a message too.
+		// A list of ranges may contain the name's addresses, but to find out it would have to be
+		// resolved, and a query to a name server can carry data out.
 		return nil, g.deny(name, int(port), why)
 	}
 	addrs, err := g.lookup(ctx, name)
@@ -86,15 +86,15 @@ func (g *Gate) reach(ctx context.Context, host string, port uint16) (*tracked, e
 	return nil, err
 }
 
-// connect judges an address and connects to it, and to nothing else. host is what was asked for,
-// for the record.
+// connect checks an address and connects to it. host is the name or address that was requested, for
+// the record.
 func (g *Gate) connect(ctx context.Context, network string, to netip.AddrPort, host string,
 	names []string) (*tracked, error) {
 	ctx, cut := context.WithCancel(ctx)
 	f := &flow{to: to, names: names, udp: network == "udp", cut: cut}
 	g.mu.Lock()
-	why := f.judge(g.policy)
-	// UDP does not say when it ends, so that it could take up all the room there is.
+	why := f.check(g.policy)
+	// The end of a UDP flow is not known, so UDP may use only half of the flows.
 	if why == "" && (len(g.flows) >= g.max || f.udp && g.udp >= (g.max+1)/2) {
 		why = WhyMany
 	}
@@ -116,7 +116,7 @@ func (g *Gate) connect(ctx context.Context, network string, to netip.AddrPort, h
 	c, err := g.dialer.DialContext(dctx, network, to.String())
 	cancel()
 	g.mu.Lock()
-	why = f.judge(g.policy) // again: it may have changed meanwhile
+	why = f.check(g.policy) // check again: the policy may have changed meanwhile
 	if err == nil && why == "" && !g.closed {
 		f.cut = func() { c.Close() }
 		g.mu.Unlock()
@@ -138,7 +138,7 @@ func (g *Gate) connect(ctx context.Context, network string, to netip.AddrPort, h
 	return nil, err
 }
 
-// connectOwn connects to a place that is ours, if it is.
+// connectOwn connects to a target that Options.Own serves.
 func (g *Gate) connectOwn(ctx context.Context, host string, port uint16) (_ *tracked, ours bool, err error) {
 	dctx, cancel := context.WithTimeout(ctx, dialLimit)
 	defer cancel()
@@ -164,8 +164,8 @@ func (g *Gate) connectOwn(ctx context.Context, host string, port uint16) (_ *tra
 	return &tracked{Conn: c, g: g, f: f}, true, nil
 }
 
-// spawn runs f in a goroutine that Close waits for. It reports false, and runs nothing, when the
-// gate is closed.
+// spawn runs f in a goroutine that Close waits for. If the gate is closed, it returns false and
+// does not run f.
 func (g *Gate) spawn(f func()) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -176,7 +176,7 @@ func (g *Gate) spawn(f func()) bool {
 	return true
 }
 
-// forget takes a flow off the list. The caller holds the lock.
+// forget removes a flow. The caller holds the lock.
 func (g *Gate) forget(f *flow) {
 	delete(g.flows, f)
 	if f.udp {
@@ -184,18 +184,18 @@ func (g *Gate) forget(f *flow) {
 	}
 }
 
-// A flow is one connection out, or one that is being made.
+// A flow is one outgoing connection, or one being made.
 type flow struct {
 	to    netip.AddrPort
 	names []string
 	udp   bool
-	own   bool   // a place of ours, which no policy forbids
-	cut   func() // it and what follows: under the gate's lock
-	gone  bool   // it was cut
+	own   bool   // served by Options.Own; no policy applies
+	cut   func() // closes it; called with the gate's lock
+	gone  bool   // it was closed by cut
 }
 
-// judge says why a policy forbids the flow, or "".
-func (f *flow) judge(p Policy) string {
+// check returns why a policy forbids the flow, or "".
+func (f *flow) check(p Policy) string {
 	if f.own {
 		return ""
 	}
@@ -210,7 +210,7 @@ func (f *flow) judge(p Policy) string {
 	return why
 }
 
-// tracked is a connection that the gate can cut.
+// tracked is a connection that the gate can close.
 type tracked struct {
 	net.Conn
 	g    *Gate
@@ -228,8 +228,8 @@ func (t *tracked) Close() error {
 	return err
 }
 
-// whenCut lets f be called too, when the gate cuts the connection: a peer inside may be waited for
-// just then.
+// whenCut registers f to be called too when the gate closes the connection: the relay may be
+// waiting for its peer inside.
 func (t *tracked) whenCut(f func()) {
 	t.g.mu.Lock()
 	defer t.g.mu.Unlock()
@@ -240,7 +240,7 @@ func (t *tracked) whenCut(f func()) {
 	}
 }
 
-// CloseWrite passes on that no more will be sent.
+// CloseWrite signals the end of the data.
 func (t *tracked) CloseWrite() error {
 	if c, ok := t.Conn.(interface{ CloseWrite() error }); ok {
 		return c.CloseWrite()
@@ -248,14 +248,14 @@ func (t *tracked) CloseWrite() error {
 	return t.Close()
 }
 
-// ownAddress reports whether an address is this host's, on any of its interfaces. Behind it listen
-// services that were never meant for a sandbox, ours among them, and a firewall in front of the
-// host does not see such a connection. The kernel is asked each time, since addresses come and go:
-// to one of its own it would send from that very address. Connecting UDP sends nothing.
+// ownAddress reports whether an address belongs to this host, on any interface. Services there are
+// not meant for sandboxes, and the host's firewall does not see such a connection. It asks the
+// kernel each time, since addresses change: a socket connected to an own address uses that address
+// as its source. Connecting UDP sends nothing.
 func ownAddress(a netip.Addr) bool {
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, 9)))
 	if err != nil {
-		return false // there is no way to it
+		return false // no route to it
 	}
 	defer c.Close()
 	from, ok := c.LocalAddr().(*net.UDPAddr)

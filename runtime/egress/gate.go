@@ -13,88 +13,87 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// Port of a machine's loopback on which its proxy listens. It lies above the range from which Linux
-// gives out ports, so that nothing inside takes it by chance.
+// Port is the port of the proxy on the sandbox's loopback interface. It is above the range of
+// ephemeral ports, so that no program gets it by chance.
 const Port = 61080
 
-// DefaultConns is how many connections a machine may have open at a time.
+// DefaultConns limits the open connections of a sandbox.
 const DefaultConns = 256
 
-// A Resolver looks names up; *net.Resolver is one. Names come in lower case, with a dot at the end.
+// A Resolver looks up names; *net.Resolver is one. Names are in lower case, with a dot at the end.
 type Resolver interface {
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
 
-// A Dialer connects to addresses; *net.Dialer is one. It is only given an address in numbers, for
-// "tcp" and "udp".
+// A Dialer connects to addresses; *net.Dialer is one. It gets numeric addresses only, for "tcp" and
+// "udp".
 type Dialer interface {
 	DialContext(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// Options of a gate. The zero value is what drivers want.
+// Options of a gate. The zero value is for drivers.
 type Options struct {
 	Resolver Resolver // nil: this host's
 	Dialer   Dialer   // nil: this host's network
 	Port     int      // 0: [Port]
-	Conns    int      // open at a time; 0: [DefaultConns]
+	Conns    int      // open connections; 0: [DefaultConns]
 
-	// Own, when set, is asked first about each place: one that is ours is reached as Own reaches
-	// it, whatever the policy says. host is as it was asked for, in lower case.
+	// Own, if set, is called first for each host and port. If it returns ours, its connection is
+	// used, whatever the policy says. host is as requested, in lower case.
 	Own func(ctx context.Context, host string, port uint16) (c net.Conn, ours bool, err error)
 
-	// Failed, when set, is told of each connection by way of the proxy that could not be made, and
-	// why.
+	// Failed, if set, is called for each connection over the proxy that failed.
 	Failed func(host string, port uint16, err error)
 
-	// Link is the machine's network interface, if the driver has opened it itself. The gate owns
-	// it, also on error. Nil: the executor is asked for its own, which it has when it was started
-	// with Config.Tun.
+	// Link is the sandbox's network interface, if the driver has opened it. The gate owns it, also
+	// if it fails. Nil: the executor's, which exists if it was started with Config.Tun.
 	Link Link
 }
 
-// Env is what tells programs of the proxy, to be put into a machine's environment before it starts.
-// direct are hosts that are reached without it: a machine's services.
+// Env returns the environment variables of the proxy, for the sandbox's environment. direct are
+// hosts to be reached without it: the sandbox's services.
 func Env(direct ...string) map[string]string {
 	proxy := fmt.Sprintf("http://127.0.0.1:%d", Port)
 	no := strings.Join(append([]string{"localhost", "127.0.0.1", "::1"}, direct...), ",")
 	m := map[string]string{"NO_PROXY": no, "no_proxy": no}
-	// ALL_PROXY is the HTTP one too: many clients refuse to start over a SOCKS URL for which they
-	// lack a library.
+	// ALL_PROXY is the HTTP proxy too: many clients do not start with a SOCKS URL if they lack a
+	// library for it.
 	for _, k := range []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"} {
 		m[k], m[strings.ToLower(k)] = proxy, proxy
 	}
 	return m
 }
 
-// A Gate is the way out of one machine. Its methods may be called from several goroutines.
+// A Gate controls the network access of one sandbox. Its methods are safe for concurrent use.
 type Gate struct {
 	res    Resolver
 	dialer Dialer
 	failed func(host string, port uint16, err error)
 	own    func(ctx context.Context, host string, port uint16) (net.Conn, bool, error)
-	why    string // not transparent, and why
+	why    string // why it is not transparent
 
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // all goroutines of the gate
-	ends   []func()       // run once by Close, before it waits
+	ends   []func()       // called once by Close, before it waits
 
-	names   memory
+	names   nameHistory
 	lookups lookups
 	refused refusals
 
 	mu     sync.Mutex
 	policy Policy
 	flows  map[*flow]struct{}
-	udp    int // of the flows
+	udp    int // number of UDP flows
 	max    int
 	closed bool
 }
 
-// Attach hangs a gate on a machine. It listens on the machine's loopback, takes the machine's
-// network interface where there is one, and serves both until Close or the end of the executor; ctx
-// bounds the start only. The machine should know of the proxy (see [Env]) and its name server (see
-// [ResolvConf]) before it runs commands. On error nothing is left behind.
+// Attach attaches a gate to a sandbox. It listens on the sandbox's loopback interface, takes over
+// its network interface if there is one, and serves both until Close or the end of the executor;
+// ctx limits only the start. Before it runs commands, the sandbox should be configured for the
+// proxy (see [Env]) and its name server (see [ResolvConf]). If Attach fails, it leaves nothing
+// behind.
 func Attach(ctx context.Context, c *executor.Client, n sandbox.Network, o Options) (*Gate, error) {
 	p, err := Parse(n)
 	if err != nil {
@@ -130,7 +129,7 @@ func Attach(ctx context.Context, c *executor.Client, n sandbox.Network, o Option
 		return g, nil
 	}
 	g.serveLink(link)
-	if o.Link != nil { // what the executor itself carries ends with it anyway
+	if o.Link != nil { // the executor's own link ends with the executor
 		g.wg.Go(func() {
 			select {
 			case <-c.Done():
@@ -142,8 +141,8 @@ func Attach(ctx context.Context, c *executor.Client, n sandbox.Network, o Option
 	return g, nil
 }
 
-// Serve opens a gate that is a proxy only, for a program on this host: a browser, say. It serves l,
-// which it owns from now on, also on error, until Close.
+// Serve opens a gate with a proxy only, for a program on this host, such as a browser. It serves l
+// until Close, and owns it, also if it fails.
 func Serve(l net.Listener, n sandbox.Network, o Options) (*Gate, error) {
 	p, err := Parse(n)
 	if err != nil {
@@ -172,19 +171,19 @@ func newGate(p Policy, o Options) *Gate {
 	return g
 }
 
-// Transparent reports whether programs that know no proxy reach the network, too; if not, why says
-// so for people.
+// Transparent reports whether programs that do not use the proxy have network access too; if not,
+// why is the reason, for people.
 func (g *Gate) Transparent() (ok bool, why string) { return g.why == "", g.why }
 
-// Policy is the one that is in force.
+// Policy returns the current policy.
 func (g *Gate) Policy() Policy {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.policy
 }
 
-// Rewire puts another policy in force. When it returns, nothing new is let through that it forbids,
-// and what was open of it is cut. A policy that is wrong changes nothing.
+// Rewire changes the policy. When it returns, no new connection that the policy forbids is made,
+// and open ones are closed. An invalid policy changes nothing.
 func (g *Gate) Rewire(_ context.Context, n sandbox.Network) error {
 	p, err := Parse(n)
 	if err != nil {
@@ -194,7 +193,7 @@ func (g *Gate) Rewire(_ context.Context, n sandbox.Network) error {
 	defer g.mu.Unlock()
 	g.policy = p
 	for f := range g.flows {
-		if f.judge(p) != "" {
+		if f.check(p) != "" {
 			f.gone = true
 			f.cut()
 		}
@@ -202,11 +201,11 @@ func (g *Gate) Rewire(_ context.Context, n sandbox.Network) error {
 	return nil
 }
 
-// Refused lists what was asked for and not let through, each host and port once, in the order of
-// their first time; what is past a bound is counted in a last entry. It works after Close.
+// Refused returns what was requested and not allowed, each host and port once, in order of the
+// first request. Beyond a limit, a last entry has their number. It works after Close too.
 func (g *Gate) Refused() []sandbox.Refusal { return g.refused.list() }
 
-// Close ends the gate and all its connections, and waits for its goroutines. It may be called
+// Close closes the gate and all its connections, and waits for its goroutines. It may be called
 // again.
 func (g *Gate) Close() error {
 	g.mu.Lock()

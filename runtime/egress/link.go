@@ -12,20 +12,21 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// ResolvConf is the /etc/resolv.conf of a machine whose link the driver opens itself. An executor
-// writes it by itself.
+// ResolvConf is the /etc/resolv.conf of a sandbox whose link the driver opens. An executor with a
+// link of its own writes it by itself.
 const ResolvConf = execproto.ResolvConf
 
-// A Link is the packets of a machine's network interface, made as package isolate's OpenTun does.
-// ReadPacket is called by one goroutine, Put and Flush by one at a time, Close at any time.
+// A Link carries the packets of a sandbox's network interface, created as by OpenTun of package
+// isolate. One goroutine calls ReadPacket, one at a time Put and Flush, and any of them Close at
+// any time.
 type Link interface {
 	ReadPacket() ([]byte, error) // valid until the next call
 	Put(parts ...[]byte) error   // a packet in parts; it may wait for Flush
 	Flush() error
-	Close() error // wakes all who wait
+	Close() error // unblocks all other calls
 }
 
-// openLink takes over the interface that the executor has.
+// openLink takes over the interface of the executor.
 func openLink(ctx context.Context, c *executor.Client) (Link, error) {
 	t, err := c.Tun(ctx)
 	if err != nil {
@@ -38,7 +39,7 @@ func openLink(ctx context.Context, c *executor.Client) (Link, error) {
 	return t, nil
 }
 
-// FileLink is the link over a TUN device that this process has opened. It owns f.
+// FileLink returns the link of a TUN device that this process has opened. It owns f.
 func FileLink(f *os.File) Link {
 	return &fileLink{f: f, in: make([]byte, execproto.TunMTU), out: make([]byte, 0, execproto.TunMTU)}
 }
@@ -65,7 +66,7 @@ func (l *fileLink) Put(parts ...[]byte) error {
 	if _, err := l.f.Write(p); errors.Is(err, os.ErrClosed) {
 		return err
 	}
-	return nil // what the kernel does not take is lost, as on any wire
+	return nil // packets that the kernel does not take are lost, as on any network
 }
 
 func (l *fileLink) Flush() error { return nil }

@@ -9,12 +9,12 @@ import (
 )
 
 const (
-	lookupKept   = 5 * time.Second // so that the questions for A and for AAAA are one
-	maxLookups   = 256             // kept, or under way
+	lookupKept   = 5 * time.Second // so that queries for A and AAAA share a lookup
+	maxLookups   = 256             // cached or in progress
 	maxAddresses = 32              // of one answer
 )
 
-// lookups are answers of the host's resolver, kept for moments, and questions under way.
+// lookups caches answers of the host's resolver for a short time, and the lookups in progress.
 type lookups struct {
 	mu sync.Mutex
 	by map[string]*lookup
@@ -27,7 +27,7 @@ type lookup struct {
 	at    time.Time
 }
 
-// lookup resolves a clean name. What comes back is not judged.
+// lookup resolves a clean name. The policy is not applied to the result.
 func (g *Gate) lookup(ctx context.Context, name string) ([]netip.Addr, error) {
 	ls := &g.lookups
 	ls.mu.Lock()
@@ -56,7 +56,7 @@ func (g *Gate) lookup(ctx context.Context, name string) ([]netip.Addr, error) {
 	}
 }
 
-// room makes room for one more. The caller holds the lock.
+// room frees an entry of the cache if it is full. The caller holds the lock.
 func (ls *lookups) room() bool {
 	if len(ls.by) < maxLookups {
 		return true
@@ -72,7 +72,7 @@ func (ls *lookups) room() bool {
 func (g *Gate) ask(name string, q *lookup) {
 	ctx, cancel := context.WithTimeout(g.ctx, lookupLimit)
 	defer cancel()
-	// With a dot at the end no search domain of this host is added.
+	// The dot at the end avoids this host's search domains.
 	addrs, err := g.res.LookupNetIP(ctx, "ip", name+".")
 	for i := range addrs {
 		addrs[i] = addrs[i].WithZone("").Unmap()

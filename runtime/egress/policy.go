@@ -12,17 +12,17 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// A Policy is a network policy that was checked, in a form that decides fast. The zero value is
-// none. It is never changed.
+// A Policy is a valid network policy in a form for fast checks. The zero value is no network. It is
+// immutable.
 type Policy struct {
 	mode     string // "", "public", "allow"
 	names    map[string]bool
 	suffixes []string // with their leading dot
 	prefixes []netip.Prefix
-	entries  []string // as they are shown: cleaned, in the order of the list, each once
+	entries  []string // for display: normalized, in the order of the list, without duplicates
 }
 
-// Parse checks a policy. Its error names every entry that is wrong, and says what to write.
+// Parse checks a policy. Its error lists all invalid entries and what to write instead.
 func Parse(n sandbox.Network) (Policy, error) {
 	switch n.Mode {
 	case "", "none", "public":
@@ -103,7 +103,7 @@ func (p *Policy) add(entry string) error {
 		return bad("is no host: %v; write a host (example.org), a wildcard (*.example.org), an address or a range "+
 			"(192.0.2.0/24)", err)
 	}
-	if numeric(name) {
+	if looksNumeric(name) {
 		if wild {
 			return bad("is a wildcard of an address; write a range, like 192.0.2.0/24")
 		}
@@ -133,7 +133,7 @@ func suggest(s string) string {
 	return fmt.Sprintf(", %q", s)
 }
 
-// hostOf is the host in something like a URL.
+// hostOf returns the host of something like a URL.
 func hostOf(s string) string {
 	_, s, _ = strings.Cut(s, "://")
 	s, _, _ = strings.Cut(s, "/")
@@ -146,14 +146,14 @@ func hostOf(s string) string {
 	return strings.Trim(s, "[]")
 }
 
-// cleanName brings the name of a host into the form in which names are compared: lower case, ASCII,
-// no dot at the end. Underscores are allowed, since names of services have them.
+// cleanName normalizes a host name for comparison: lower case, ASCII, without a dot at the end.
+// Underscores are allowed, since names of services have them.
 func cleanName(s string) (string, error) {
 	s = strings.TrimSuffix(s, ".")
 	if s == "" {
 		return "", errors.New("it is empty")
 	}
-	if len(s) > 4*253 { // in whatever letters; and IDNA takes its time over long ones
+	if len(s) > 4*253 { // in any script; and IDNA is slow for long names
 		return "", errors.New("it is too long")
 	}
 	ascii := true
@@ -190,9 +190,9 @@ func cleanName(s string) (string, error) {
 	return s, nil
 }
 
-// numeric reports whether old resolvers would take a name for an address: 2130706433, 0x7f.1,
-// 0177.0.0.1. Its last label decides, as no top-level domain is a number.
-func numeric(name string) bool {
+// looksNumeric reports whether old resolvers would take a name for an address: 2130706433, 0x7f.1,
+// 0177.0.0.1. The last label decides, as no top-level domain is a number.
+func looksNumeric(name string) bool {
 	last := name[strings.LastIndexByte(name, '.')+1:]
 	if hex, ok := strings.CutPrefix(last, "0x"); ok {
 		return strings.Trim(hex, "0123456789abcdef") == ""
@@ -200,10 +200,10 @@ func numeric(name string) bool {
 	return strings.Trim(last, "0123456789") == ""
 }
 
-// None reports whether the policy lets nothing through.
+// None reports whether the policy allows nothing.
 func (p Policy) None() bool { return p.mode == "" || p.mode == "allow" && len(p.entries) == 0 }
 
-// String is the effective policy for people: "none", "public", or "allow example.org,
+// String returns the effective policy for people: "none", "public", or "allow example.org,
 // *.example.net".
 func (p Policy) String() string {
 	switch {
@@ -217,8 +217,8 @@ func (p Policy) String() string {
 	return "allow " + strings.Join(p.entries, ", ")
 }
 
-// Opens lists the entries that let a machine reach what is otherwise refused to all: private
-// addresses, this host, metadata services. What one of the lists in but opens as well is left out.
+// Opens returns the entries that allow what is otherwise refused: private addresses, this host,
+// metadata services. It leaves out entries of which one of the policies in but allows the same.
 func (p Policy) Opens(but ...Policy) []string {
 	var out []string
 	for _, r := range p.prefixes {
@@ -234,13 +234,13 @@ func (p Policy) Opens(but ...Policy) []string {
 	return out
 }
 
-// opens reports whether an entry of the list means all of a range of this class.
+// opens reports whether an entry of the list allows all of a range of this class.
 func (p Policy) opens(r netip.Prefix, c *class) bool {
 	return slices.ContainsFunc(p.prefixes,
 		func(o netip.Prefix) bool { return o.Bits() <= r.Bits() && o.Contains(r.Addr()) && c.holds(o) })
 }
 
-// Text is the effective policy for plans and summaries, also of one that is wrong.
+// Text returns the effective policy for plans and summaries, also for an invalid one.
 func Text(n sandbox.Network) string {
 	p, err := Parse(n)
 	if err != nil {
@@ -253,7 +253,7 @@ func Text(n sandbox.Network) string {
 	return s
 }
 
-// Why something is refused, as it is recorded.
+// Reasons of refusals, as they are recorded.
 const (
 	WhyNone    = "no network"
 	WhyUnlist  = "not on the list"
@@ -263,7 +263,7 @@ const (
 	WhyHost    = "an address of this host"
 )
 
-// Name says why a name may not be resolved, or "". What it resolves to is judged apart.
+// Name returns why a name may not be resolved, or "". Its addresses are checked separately.
 func (p Policy) Name(name string) string {
 	switch p.mode {
 	case "public":
@@ -282,9 +282,10 @@ func (p Policy) Name(name string) string {
 	return WhyUnlist
 }
 
-// Addr says why an address may not be dialled, or "". names are those that it is known by: on a
-// list, one of them must be on it, or an entry must cover the address itself. What is not public
-// must be covered by an entry that means it: a range as wide as everything does not.
+// Addr returns why an address may not be dialed, or "". names are the names that it is known by:
+// with a list, one of them must be on it, or an entry must cover the address itself. An address
+// that is not public must be covered by an entry that means it: a range as wide as everything is
+// not enough.
 func (p Policy) Addr(a netip.Addr, names ...string) string {
 	if p.mode == "" {
 		return WhyNone
@@ -311,7 +312,7 @@ func (p Policy) Addr(a netip.Addr, names ...string) string {
 	return WhyUnlist
 }
 
-// covers reports whether an entry of the list holds the address.
+// covers reports whether an entry of the list contains the address.
 func (p Policy) covers(a netip.Addr) bool {
 	a = a.Unmap()
 	for _, r := range p.prefixes {
@@ -322,7 +323,7 @@ func (p Policy) covers(a netip.Addr) bool {
 	return false
 }
 
-// exactly reports whether the list has this very address.
+// exactly reports whether the list has this single address.
 func (p Policy) exactly(a netip.Addr) bool {
 	a = a.Unmap()
 	return slices.ContainsFunc(p.prefixes, func(r netip.Prefix) bool { return r.IsSingleIP() && r.Addr() == a })

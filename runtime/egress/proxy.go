@@ -18,13 +18,13 @@ const (
 	silence     = 30 * time.Second // before a request is whole
 	idle        = 60 * time.Second // between two requests
 	maxHeader   = 64 << 10
-	maxClients  = 512 // of the proxy, whether they ask for something or not
+	maxClients  = 512 // of the proxy, with and without requests
 	copyBuffer  = 32 << 10
 	socksMarker = 5
 )
 
-// serveProxy serves HTTP and SOCKS5 on l, which is a port inside the machine: the first byte tells
-// which.
+// serveProxy serves HTTP and SOCKS5 on l, a port inside the sandbox. The first byte of a connection
+// distinguishes them.
 func (g *Gate) serveProxy(l net.Listener) {
 	p := &proxy{g: g, web: make(chan net.Conn), open: map[net.Conn]struct{}{}}
 	tr := &http.Transport{
@@ -45,7 +45,7 @@ func (g *Gate) serveProxy(l net.Listener) {
 	}
 	p.forward = &httputil.ReverseProxy{
 		Transport: tr,
-		Rewrite: func(r *httputil.ProxyRequest) { // as it came, less what belongs to one hop
+		Rewrite: func(r *httputil.ProxyRequest) { // unchanged, except for hop-by-hop headers
 			r.Out.URL.RawQuery = r.In.URL.RawQuery
 			for _, k := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
 				if v, ok := r.In.Header[k]; ok {
@@ -55,7 +55,7 @@ func (g *Gate) serveProxy(l net.Listener) {
 		},
 		ErrorLog:   log.New(io.Discard, "", 0),
 		BufferPool: bufferPool{},
-		// At once: what is streamed is streamed to somebody who waits.
+		// Flush at once, for streaming responses.
 		FlushInterval: -1,
 		ErrorHandler:  func(w http.ResponseWriter, _ *http.Request, err error) { refuse(w, err) },
 	}
@@ -73,7 +73,7 @@ func (g *Gate) serveProxy(l net.Listener) {
 	g.wg.Go(func() { p.accept(l) })
 }
 
-// A proxy is way 1 of a gate.
+// A proxy is the proxy of a gate.
 type proxy struct {
 	g       *Gate
 	web     chan net.Conn
@@ -114,7 +114,7 @@ func (p *proxy) close() {
 	}
 }
 
-// client is a connection from inside; its first byte may have been read already.
+// A client is a connection from inside, whose first byte may have been read.
 type client struct {
 	net.Conn
 	p     *proxy
@@ -159,7 +159,7 @@ func (p *proxy) sniff(c *client) {
 	}
 }
 
-// webListener hands the HTTP clients to a server.
+// A webListener passes the HTTP clients to a server.
 type webListener struct {
 	p    *proxy
 	addr net.Addr
@@ -177,17 +177,17 @@ func (l webListener) Accept() (net.Conn, error) {
 func (l webListener) Close() error   { return nil }
 func (l webListener) Addr() net.Addr { return l.addr }
 
-// ServeHTTP serves one request. Go's server has already refused what two parsers could read in two
-// ways, and has put the host of an absolute URI in the place of the header Host: what is judged,
-// what is dialled and what is sent on are the same.
+// ServeHTTP serves one request. Go's server has already refused requests that two parsers could
+// read differently, and has replaced the Host header by the host of an absolute URI: so the same
+// host is checked, dialed and sent on.
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	// The server's own goroutines are not ours to wait for; those that run a request are.
+	// The server's own goroutines need no waiting; those that serve a request do.
 	done := make(chan struct{})
 	defer close(done)
 	if !p.g.spawn(func() { <-done }) {
 		return
 	}
-	// A client that has ended its side may still want the answer, and one that has gone may not
+	// A client that has closed its side may still want the response, but one that is gone must not
 	// hold its place for long.
 	ctx, cancel := context.WithCancel(p.g.ctx)
 	defer cancel()
@@ -236,25 +236,25 @@ func (p *proxy) tunnel(w http.ResponseWriter, r *http.Request) {
 	if _, err := io.WriteString(in, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
 		return
 	}
-	relay(&early{Conn: in, r: buf.Reader}, out)
+	relay(&bufferedConn{Conn: in, r: buf.Reader}, out)
 }
 
-// early is a connection of which some was read ahead.
-type early struct {
+// bufferedConn is a connection of which some bytes were read ahead.
+type bufferedConn struct {
 	net.Conn
 	r *bufio.Reader
 }
 
-func (e *early) Read(b []byte) (int, error) {
+func (e *bufferedConn) Read(b []byte) (int, error) {
 	if e.r.Buffered() > 0 {
 		return e.r.Read(b)
 	}
 	return e.Conn.Read(b)
 }
 
-func (e *early) CloseWrite() error { return closeWrite(e.Conn) }
+func (e *bufferedConn) CloseWrite() error { return closeWrite(e.Conn) }
 
-// refuse answers a request whose host could not be had.
+// refuse answers a request whose host could not be reached.
 func refuse(w http.ResponseWriter, err error) {
 	code := http.StatusBadGateway
 	var ne net.Error
@@ -267,7 +267,7 @@ func refuse(w http.ResponseWriter, err error) {
 	http.Error(w, "evalrun: "+err.Error(), code)
 }
 
-// splitPort takes host:port apart, strictly: the port is a decimal number.
+// splitPort splits host:port strictly: the port is a decimal number.
 func splitPort(s, standard string) (string, uint16, error) {
 	host, port, err := net.SplitHostPort(s)
 	if err != nil && standard != "" {
@@ -283,7 +283,7 @@ func splitPort(s, standard string) (string, uint16, error) {
 	return host, uint16(n), nil
 }
 
-// relay copies both ways until both have ended, and closes both.
+// relay copies in both directions until both have ended, and closes both connections.
 func relay(in net.Conn, out *tracked) {
 	defer in.Close()
 	defer out.Close()
@@ -291,19 +291,19 @@ func relay(in net.Conn, out *tracked) {
 	exchange(in, out)
 }
 
-// exchange copies both ways until both have ended.
+// exchange copies in both directions until both have ended.
 func exchange(in, out net.Conn) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		half(out, in)
+		copyOneWay(out, in)
 	}()
-	half(in, out)
+	copyOneWay(in, out)
 	<-done
 }
 
-// half copies one way. A proper end is passed on; any other ends both ways.
-func half(dst, src net.Conn) {
+// copyOneWay copies in one direction. It passes on a normal end; an error ends both directions.
+func copyOneWay(dst, src net.Conn) {
 	b := buffers.Get().(*[]byte)
 	defer buffers.Put(b)
 	_, err := io.CopyBuffer(struct{ io.Writer }{dst}, struct{ io.Reader }{src}, *b)

@@ -9,18 +9,18 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// maxRefusals are kept one by one.
+// maxRefusals limits the refusals that are recorded one by one.
 const maxRefusals = 300
 
-// refusals counts what was not let through.
+// refusals records what was refused.
 type refusals struct {
 	mu   sync.Mutex
-	at   map[place]int
+	at   map[refusedTarget]int
 	kept []sandbox.Refusal
 	more int64
 }
 
-type place struct {
+type refusedTarget struct {
 	host string
 	port int
 }
@@ -32,7 +32,7 @@ func (r *refusals) add(host string, port int, why string) {
 	host = strings.Clone(host)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if i, ok := r.at[place{host, port}]; ok {
+	if i, ok := r.at[refusedTarget{host, port}]; ok {
 		r.kept[i].Count++
 		return
 	}
@@ -41,9 +41,9 @@ func (r *refusals) add(host string, port int, why string) {
 		return
 	}
 	if r.at == nil {
-		r.at = map[place]int{}
+		r.at = map[refusedTarget]int{}
 	}
-	r.at[place{host, port}] = len(r.kept)
+	r.at[refusedTarget{host, port}] = len(r.kept)
 	r.kept = append(r.kept, sandbox.Refusal{Host: host, Port: port, Why: why, Count: 1})
 }
 
@@ -57,21 +57,21 @@ func (r *refusals) list() []sandbox.Refusal {
 	return out
 }
 
-// memory knows by which names this machine has come to an address, so that a connection to it can
-// be judged by them.
-type memory struct {
+// nameHistory records by which names this sandbox has looked up an address, to check connections to
+// it.
+type nameHistory struct {
 	mu   sync.Mutex
 	by   map[netip.Addr][]string
-	ring []netip.Addr // in the order of their first time; the oldest is forgotten first
+	ring []netip.Addr // in the order of the first lookup; the oldest is dropped first
 	next int
 }
 
 const (
 	maxAddrs = 4096
-	maxNames = 8 // of an address, the newest last
+	maxNames = 8 // per address, the newest last
 )
 
-func (m *memory) add(name string, addrs []netip.Addr) {
+func (m *nameHistory) add(name string, addrs []netip.Addr) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.by == nil {
@@ -82,7 +82,7 @@ func (m *memory) add(name string, addrs []netip.Addr) {
 		if i := slices.Index(ns, name); i >= 0 {
 			continue
 		}
-		// A new slice each time: of hands out the old one.
+		// Use a new slice each time, since of returns the old one.
 		ns = append(slices.Clone(ns), name)
 		m.by[a] = ns[max(0, len(ns)-maxNames):]
 		switch {
@@ -97,7 +97,7 @@ func (m *memory) add(name string, addrs []netip.Addr) {
 	}
 }
 
-func (m *memory) of(a netip.Addr) []string {
+func (m *nameHistory) of(a netip.Addr) []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.by[a.Unmap()]

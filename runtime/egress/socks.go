@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Answers of SOCKS5 (RFC 1928).
+// Replies of SOCKS5 (RFC 1928).
 const (
 	socksOK         = 0
 	socksFailed     = 1
@@ -28,8 +28,8 @@ const (
 	socksIPv6       = 4
 )
 
-// socks serves a client whose first byte has been read. It has no password, and connects by TCP
-// only: BIND would listen on this host, and UDP has a way of its own.
+// socks serves a client whose first byte has been read. It supports CONNECT without a password
+// only: BIND would listen on this host, and for UDP there is the network interface.
 func (p *proxy) socks(c *client) {
 	defer c.Close()
 	var b [262]byte
@@ -75,7 +75,7 @@ func (p *proxy) socks(c *client) {
 		}
 		host = string(b[:n])
 	default:
-		socksSay(c, socksNoAddress)
+		socksReply(c, socksNoAddress)
 		return
 	}
 	if _, err := io.ReadFull(c, b[:2]); err != nil {
@@ -84,23 +84,23 @@ func (p *proxy) socks(c *client) {
 	port := binary.BigEndian.Uint16(b[:2])
 	if cmd != socksConnect {
 		p.g.refused.add(host, int(port), "SOCKS with another command than CONNECT")
-		socksSay(c, socksNoCommand)
+		socksReply(c, socksNoCommand)
 		return
 	}
 	c.SetDeadline(time.Time{})
 	out, err := p.g.dial(p.g.ctx, host, port)
 	if err != nil {
-		socksSay(c, socksCode(err))
+		socksReply(c, socksCode(err))
 		return
 	}
 	defer out.Close()
-	if socksSay(c, socksOK) == nil {
+	if socksReply(c, socksOK) == nil {
 		relay(c, out)
 	}
 }
 
-func socksSay(c net.Conn, code byte) error {
-	// The address we are bound to is nobody's business.
+func socksReply(c net.Conn, code byte) error {
+	// The address that we are bound to is not revealed.
 	_, err := c.Write([]byte{socksMarker, code, 0, socksIPv4, 0, 0, 0, 0, 0, 0})
 	return err
 }

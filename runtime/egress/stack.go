@@ -23,22 +23,22 @@ import (
 
 const (
 	nic        = 1
-	window     = 256 << 10 // of a connection, each way: many packets of a link without latency
+	window     = 256 << 10 // per connection and direction: many packets, as the link has no latency
 	maxWindow  = 1 << 20
 	maxPending = 128              // connections being made
-	drainLimit = 30 * time.Second // for the last bytes, after both sides have ended
+	drainLimit = 30 * time.Second // for the last bytes, after both sides have closed
 	udpIdle    = 60 * time.Second // without a datagram
 )
 
-// serveLink answers a machine's packets until the link ends. The stack is made when the first comes
-// that needs one: most machines with a network use the proxy, or nothing.
+// serveLink handles a sandbox's packets until the link ends. The stack is created for the first
+// packet that needs it, since most sandboxes with a network use the proxy, or nothing.
 func (g *Gate) serveLink(l Link) {
 	t := &transparent{g: g, end: &endpoint{link: l}}
 	g.ends = append(g.ends, func() { l.Close() })
 	g.wg.Go(t.run)
 }
 
-// transparent is way 2 of a gate.
+// transparent is the network interface of a gate.
 type transparent struct {
 	g   *Gate
 	end *endpoint
@@ -52,7 +52,7 @@ func (t *transparent) run() {
 		if err != nil {
 			break
 		}
-		proto, ok := wanted(p)
+		proto, ok := accepted(p)
 		if !ok {
 			continue
 		}
@@ -66,15 +66,15 @@ func (t *transparent) run() {
 		pkt.DecRef()
 	}
 	if t.s != nil {
-		t.end.link.Close() // nobody waits to write
+		t.end.link.Close() // unblock writers
 		t.s.Close()
 		t.s.Wait()
 	}
 }
 
-// wanted reports which packets are let into the stack: TCP and UDP. The rest (echoes, routers asked
-// for, groups joined) is dropped: an answer by us would say that a host is there.
-func wanted(p []byte) (tcpip.NetworkProtocolNumber, bool) {
+// accepted reports which packets the stack gets: TCP and UDP. Others (echo requests, router
+// solicitations, group joins) are dropped: an answer would say that a host exists.
+func accepted(p []byte) (tcpip.NetworkProtocolNumber, bool) {
 	const tcpProto, udpProto = 6, 17
 	switch {
 	case len(p) >= header.IPv4MinimumSize && p[0]>>4 == 4:
@@ -85,23 +85,23 @@ func wanted(p []byte) (tcpip.NetworkProtocolNumber, bool) {
 	return 0, false
 }
 
-// quiet keeps the stack's remarks about strange packets off our standard error: whoever sends them
-// would write there.
-var quiet = sync.OnceFunc(func() { log.SetTarget(silent{}) })
+// silenceStack turns off the stack's log messages about strange packets, with which a sandbox could
+// write to our standard error.
+var silenceStack = sync.OnceFunc(func() { log.SetTarget(discardLog{}) })
 
-type silent struct{}
+type discardLog struct{}
 
-func (silent) Emit(int, log.Level, time.Time, string, ...any) {}
+func (discardLog) Emit(int, log.Level, time.Time, string, ...any) {}
 
 func (t *transparent) make() (*stack.Stack, error) {
-	quiet()
+	silenceStack()
 	s := stack.New(stack.Options{
 		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol, ipv6.NewProtocol},
 		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocol, udp.NewProtocol},
 	})
 	sack := tcpip.TCPSACKEnabled(true)
 	s.SetTransportProtocolOption(tcp.ProtocolNumber, &sack)
-	// On a link that keeps the order, nothing late has to be waited for.
+	// The link keeps the order, so there is no need to wait for late packets.
 	timeWait, linger := tcpip.TCPTimeWaitTimeoutOption(100*time.Millisecond),
 		tcpip.TCPLingerTimeoutOption(5*time.Second)
 	s.SetTransportProtocolOption(tcp.ProtocolNumber, &timeWait)
@@ -123,7 +123,7 @@ func (t *transparent) make() (*stack.Stack, error) {
 	if e := s.CreateNIC(nic, t.end); e != nil {
 		return fail(e)
 	}
-	// Whatever address a packet is for, it is for us; and what we answer comes from that address.
+	// Accept packets for any address, and answer from that address.
 	if e := s.SetPromiscuousMode(nic, true); e != nil {
 		return fail(e)
 	}
@@ -144,8 +144,8 @@ type errText string
 
 func (e errText) Error() string { return string(e) }
 
-// connect answers a connection's first packet: with a reset, if it is not let through or cannot be
-// made, and so at once.
+// connect answers the first packet of a connection. If the connection is refused or fails, it
+// answers with a reset, so that programs learn it at once.
 func (t *transparent) connect(r *tcp.ForwarderRequest) {
 	serve := func() {
 		to, ok := addrPort(r.ID())
@@ -167,8 +167,8 @@ func (t *transparent) connect(r *tcp.ForwarderRequest) {
 		}
 		in := gonet.NewTCPConn(&q, ep)
 		defer in.Close()
-		// Not under the gate's lock: a machine that takes no packets can hold up whoever touches
-		// its connections.
+		// Not with the gate's lock: a sandbox that takes no packets can block whoever uses its
+		// connections.
 		out.whenCut(func() { t.g.wg.Go(ep.Abort) })
 		exchange(in, out)
 		t.drain(ep)
@@ -182,8 +182,8 @@ func (t *transparent) connect(r *tcp.ForwarderRequest) {
 	serve()
 }
 
-// drain waits until the machine has taken what was sent to it, and gives up on one that does not:
-// so long the connection counts as one.
+// drain waits until the sandbox has received what was sent to it, for a limited time. Until then
+// the connection counts.
 func (t *transparent) drain(ep tcpip.Endpoint) {
 	end := time.Now().Add(drainLimit)
 	for pause := time.Millisecond; time.Now().Before(end); pause = min(2*pause, 100*time.Millisecond) {
@@ -201,8 +201,8 @@ func (t *transparent) drain(ep tcpip.Endpoint) {
 	ep.Abort()
 }
 
-// datagram begins a flow of UDP, or says that the port is closed. It is called by the reader of
-// packets, and must not wait.
+// datagram starts a UDP flow, or reports that the port is closed. The reader of packets calls it,
+// so it must not block.
 func (t *transparent) datagram(r *udp.ForwarderRequest) bool {
 	to, ok := addrPort(r.ID())
 	if !ok {
@@ -221,7 +221,7 @@ func (t *transparent) datagram(r *udp.ForwarderRequest) bool {
 	}
 	in := gonet.NewUDPConn(&q, ep)
 	idle := udpIdle
-	if to.Port() == dnsPort { // a question and its answer
+	if to.Port() == dnsPort { // a query and its answer
 		idle = dnsIdle
 	}
 	if !t.g.spawn(func() { relayDatagrams(in, out, idle) }) {
@@ -231,7 +231,7 @@ func (t *transparent) datagram(r *udp.ForwarderRequest) bool {
 	return true
 }
 
-// relayDatagrams copies both ways until nothing has come from either side for a while.
+// relayDatagrams copies in both directions until both sides have been idle for a while.
 func relayDatagrams(in, out net.Conn, idle time.Duration) {
 	defer in.Close()
 	defer out.Close()
@@ -248,7 +248,7 @@ func relayDatagrams(in, out net.Conn, idle time.Duration) {
 			if err != nil {
 				break
 			}
-			if n == len(*b) { // cut short: no packet of ours is as long
+			if n == len(*b) { // truncated: no packet of ours is as long
 				continue
 			}
 			later()
@@ -269,7 +269,7 @@ func relayDatagrams(in, out net.Conn, idle time.Duration) {
 	<-done
 }
 
-// addrPort is where a packet from inside is for.
+// addrPort returns the destination of a packet from inside.
 func addrPort(id stack.TransportEndpointID) (netip.AddrPort, bool) {
 	a, ok := netip.AddrFromSlice(id.LocalAddress.AsSlice())
 	return netip.AddrPortFrom(a.Unmap(), id.LocalPort), ok && id.LocalPort != 0
@@ -294,8 +294,8 @@ func (e *endpoint) deliver(proto tcpip.NetworkProtocolNumber, pkt *stack.PacketB
 	}
 }
 
-// WritePackets waits while the machine does not take packets: that is the back-pressure for what
-// comes in.
+// WritePackets blocks while the sandbox does not take packets, which is the back-pressure for
+// incoming data.
 func (e *endpoint) WritePackets(l stack.PacketBufferList) (int, tcpip.Error) {
 	e.wmu.Lock()
 	defer e.wmu.Unlock()
@@ -334,7 +334,7 @@ func (e *endpoint) ParseHeader(*stack.PacketBuffer) bool    { return true }
 func (e *endpoint) Close()                                  {}
 func (e *endpoint) SetOnCloseAction(func())                 {}
 
-// Capabilities: the packets come out of a kernel on this host, and no wire has changed them.
+// Capabilities: the packets come from a kernel on this host, so checksums need no check.
 func (e *endpoint) Capabilities() stack.LinkEndpointCapabilities {
 	return stack.CapabilityRXChecksumOffload
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// An Entry is a machine's ENTRYPOINT (or a service's own command) under its supervisor. KillAll
-// leaves it alone, Stats does not count it, and its end is not the machine's.
+// An Entry is the ENTRYPOINT of a sandbox (or a service's own command) under its supervisor.
+// KillAll does not kill it, Stats does not count it, and the sandbox goes on when it ends.
 type Entry struct {
 	logs logs
 	end  context.CancelFunc
@@ -18,14 +18,13 @@ type Entry struct {
 	err  error
 }
 
-// entryID is the name by which the next host asks for it.
+// entryID is the command ID of the ENTRYPOINT, by which the next host finds it.
 const entryID = "evalrun entry"
 
-// Start starts the machine's ENTRYPOINT, of which there is one; it does not wait for it. What it
-// prints goes to cmd.Stdout and cmd.Stderr if they are set, and is kept for Logs in any case. One
-// that cannot be started ends with code 127 or 126 and says why in its logs. On a machine that was
-// taken up again ([Reattach]), Start gives the entry that its first host has started, with what it
-// prints from now on.
+// Start starts the sandbox's ENTRYPOINT, of which there is one, and does not wait for it. Its
+// output goes to cmd.Stdout and cmd.Stderr if they are set, and is always kept for Logs. If it
+// cannot be started, it ends with code 127 or 126 and the reason is in its logs. After [Reattach],
+// Start returns the ENTRYPOINT that the first host has started, with its output from now on.
 func (c *Client) Start(cmd sandbox.Command) *Entry {
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &Entry{end: cancel, done: make(chan struct{})}
@@ -42,26 +41,26 @@ func (c *Client) Start(cmd sandbox.Command) *Entry {
 	return e
 }
 
-// Done is closed when the entry's own process has ended, or the machine has.
+// Done is closed when the ENTRYPOINT's own process or the sandbox has ended.
 func (e *Entry) Done() <-chan struct{} { return e.done }
 
-// Exit waits for the entry's end and returns what became of it.
+// Exit waits for the end of the ENTRYPOINT and returns its result.
 func (e *Entry) Exit() (sandbox.Exit, error) {
 	<-e.done
 	return e.exit, e.err
 }
 
-// Kill ends the entry with all that came of it, and returns when that has happened.
+// Kill kills the ENTRYPOINT with all its descendants and waits until they are gone.
 func (e *Entry) Kill() {
 	e.end()
 	<-e.done
 }
 
-// Logs is what it has printed so far: the first and the last of it, with a line between them that
-// says how much is left out.
+// Logs returns the first and the last part of its output so far. A line between them says how many
+// bytes were left out.
 func (e *Entry) Logs() []byte { return e.logs.bytes() }
 
-// tee writes to the logs and to a writer that may be nil and may fail.
+// tee writes to the logs and to w, which may be nil and may fail.
 type tee struct {
 	l *logs
 	w interface{ Write([]byte) (int, error) }
@@ -80,11 +79,11 @@ const (
 	logsTail = 192 << 10
 )
 
-// logs keeps the beginning and the end of what is written to it.
+// logs keeps the first and the last part of what is written to it.
 type logs struct {
 	mu   sync.Mutex
 	head []byte
-	tail []byte // a ring, once it has grown to its size
+	tail []byte // a ring buffer, once it is full
 	at   int
 	cut  int64
 }

@@ -1,12 +1,12 @@
-// Package executor is the host's side of the program that evalrun runs inside every sandbox: it
-// starts commands, carries their streams, moves files, connects to ports and kills, all over one
-// byte channel (a socket pair, the streams of a container). Drivers make a [Client] for each
-// sandbox and forward the sandbox's methods to it; [Of] finds it again.
+// Package executor is the host's side of the program that evalrun runs inside every sandbox. That
+// program starts commands, carries their streams, moves files, connects to ports and kills
+// processes, all over one byte channel (a socket pair, or the streams of a container). Drivers
+// create a [Client] for each sandbox and forward the sandbox's methods to it; [Of] returns it.
 //
-// The other side is package server; package execproto is what both speak. What comes over the
-// channel is taken as hostile: whoever has broken out of a command into the executor can lie about
-// his own sandbox, and nothing else. Frames are bounded, memory is bounded for each stream, and a
-// peer that breaks the rules loses its channel.
+// The other side is package internal/server, and package execproto is the protocol. Everything that
+// the channel delivers is hostile: a command that has taken over the executor can lie about its own
+// sandbox, and must not be able to do more. So frames are limited in size, each stream in memory,
+// and a peer that violates the protocol loses its channel.
 package executor
 
 import (
@@ -21,25 +21,25 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/execproto"
-	"github.com/evalrun/evalrun/runtime/executor/server"
+	"github.com/evalrun/evalrun/runtime/executor/internal/server"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// Main makes the program able to be its own executor. It returns at once, unless this process was
-// started as one; then it never does. Call it first in main, and in TestMain of packages that use
-// real sandboxes.
+// Main runs the executor and does not return, if this process was started as one. Otherwise it
+// returns at once. Programs that are their own executor call it first in main, and tests that use
+// real sandboxes in TestMain.
 func Main() { server.Main() }
 
-// Config is what an executor is told at its start. See [execproto.Config].
+// Config is the configuration that the executor gets at its start. See [execproto.Config].
 type Config = execproto.Config
 
-// A Client speaks to one executor. Its methods may be called from several goroutines.
+// A Client is a connection to one executor. Its methods are safe for concurrent use.
 type Client struct {
 	s    *execproto.Session
 	id   string // of the sandbox, for errors
 	name string // of the driver, for errors
 
-	gone  func() error                     // what is known of the executor's end
+	gone  func() error                     // why the executor ended, if that is known
 	stuck func(ctx context.Context) string // see Options.Hung
 	grace time.Duration
 	disk  bool
@@ -55,57 +55,56 @@ type Client struct {
 type Options struct {
 	Driver, ID string // for errors
 	Config     Config
-	// Disk: the machine's disk has a limit of its own. Where it has none, a full disk is the
-	// host's.
+	// Disk says that the sandbox's disk has a limit of its own. Without one, a full disk is the
+	// host's failure.
 	Disk bool
-	// Gone says more about an executor that has ended, or returns nil. It is called after the
-	// channel broke.
+	// Gone returns the reason why the executor has ended, or nil. It is called after the channel
+	// broke.
 	Gone func() error
-	// Hung ends a machine whose executor does not answer, and returns what can be learned of the
-	// reason: the executor's stacks, the states of its threads. It is called at most once and
+	// Hung kills a sandbox whose executor does not respond, and returns what helps to find the
+	// reason: the executor's stacks and the states of its threads. It is called at most once and
 	// returns soon after ctx ends.
 	Hung func(ctx context.Context) string
-	// Grace is how long the executor may take to answer a ping once the limit of a call has passed;
-	// 0: 6 s.
+	// Grace is the time that the executor has to answer a ping after a call has exceeded its limit.
+	// Default: 6 s.
 	Grace time.Duration
-	// Start limits how long a fresh executor may take to set up the machine; 0: 1 min.
+	// Start limits how long a new executor may take to set up the sandbox. Default: 1 min.
 	Start time.Duration
 }
 
-// Container is the argument with which a driver starts the executor as process 1 of a container;
-// its channel is the container's standard input and output (no terminal), and a program by the name
-// of "evalrun-init" is what it must be called.
+// Container is the argument with which a driver starts the executor as process 1 of a container.
+// Its channel is the container's standard input and output, without a terminal. The program must be
+// called "evalrun-init".
 const Container = server.Container
 
-// OwnPids is how many processes and threads of ours may be in a machine beside what its commands
-// start: process 1, and a supervisor for each command. Drivers add it to a limit that counts them
-// all.
+// OwnPids is the maximum number of processes and threads of evalrun in a sandbox: process 1, and a
+// supervisor for each command. Drivers add it to the limit of processes.
 const OwnPids = 40
 
-// New starts to speak over rw and tells the executor its configuration. The client owns rw from now
-// on, also on error.
+// New connects to an executor over rw and sends it its configuration. The client owns rw, also if
+// New fails.
 func New(ctx context.Context, rw io.ReadWriteCloser, o Options) (*Client, error) {
 	c := newClient(rw, o, 0)
 	o.Config.Version = execproto.Version
-	hello, cancel := context.WithTimeoutCause(ctx, or(o.Start, startLimit), errNoAnswer)
+	hello, cancel := context.WithTimeoutCause(ctx, orDefault(o.Start, startLimit), errNoAnswer)
 	defer cancel()
-	if _, err := c.ask(hello, execproto.KindHello, o.Config.Encode()); err != nil {
+	if _, err := c.request(hello, execproto.KindHello, o.Config.Encode()); err != nil {
 		c.Close()
-		if h := c.givenUp(); h != nil { // not as an error that wraps ErrGone: there never was a sandbox
+		if h := c.hungError(); h != nil { // not wrapping ErrGone: there never was a sandbox
 			return nil, &sandbox.Error{Op: "create", ID: c.id, Err: fmt.Errorf("%w: %s", context.Cause(hello), h.why),
 				Detail: h.detail}
 		}
 		return nil, err
 	}
 	if o.Config.Orphan > 0 {
-		go c.assure(o.Config.Orphan)
+		go c.heartbeat(o.Config.Orphan)
 	}
 	return c, nil
 }
 
 func newClient(rw io.ReadWriteCloser, o Options, end byte) *Client {
 	c := &Client{
-		id: o.ID, name: o.Driver, gone: o.Gone, stuck: o.Hung, grace: or(o.Grace, grace), disk: o.Disk,
+		id: o.ID, name: o.Driver, gone: o.Gone, stuck: o.Hung, grace: orDefault(o.Grace, grace), disk: o.Disk,
 		running: map[string]*execproto.Stream{}, listeners: map[uint32]*listener{},
 	}
 	c.s = execproto.NewSession(rw, execproto.Options{Host: true, MaxFrame: execproto.MaxReply, End: end,
@@ -114,8 +113,8 @@ func newClient(rw io.ReadWriteCloser, o Options, end byte) *Client {
 	return c
 }
 
-// assure tells the executor that its owner lives.
-func (c *Client) assure(orphan time.Duration) {
+// heartbeat sends heartbeats, so that the executor knows that its owner is alive.
+func (c *Client) heartbeat(orphan time.Duration) {
 	t := time.NewTicker(max(orphan/3, time.Millisecond))
 	defer t.Stop()
 	for {
@@ -130,9 +129,9 @@ func (c *Client) assure(orphan time.Duration) {
 	}
 }
 
-// Of finds the executor of any driver's sandbox, through wrappers. The driver's own methods do more
-// than the client's (they know its control groups, and how it ended); the client is for what
-// [sandbox.Sandbox] has no word for.
+// Of returns the executor's client of any driver's sandbox, also of one that is wrapped. It is for
+// what [sandbox.Sandbox] has no method for. Where it has one, call that one: drivers add what only
+// they know, such as control groups.
 func Of(sb sandbox.Sandbox) (*Client, bool) {
 	h, ok := sandbox.As[interface{ Executor() *Client }](sb)
 	if !ok {
@@ -141,17 +140,17 @@ func Of(sb sandbox.Sandbox) (*Client, bool) {
 	return h.Executor(), true
 }
 
-// Close ends the channel. The executor, and all that runs below it, ends with it where the channel
-// itself does: in a container, whose streams belong to its engine, it lives until its driver
-// removes it, its Orphan time is over or another host comes. Close may be called again.
+// Close closes the channel. The executor then ends with all its processes, unless it runs in a
+// container, whose streams belong to the engine. There it lives until the driver removes the
+// container, its Orphan time is over, or another host reattaches. Close may be called again.
 func (c *Client) Close() error { return c.s.Close() }
 
-// Done is closed when the channel has ended: by Close, by the machine's end, or because the other
-// side broke the rules.
+// Done is closed when the channel has ended: by Close, by the end of the sandbox, or because the
+// other side violated the protocol.
 func (c *Client) Done() <-chan struct{} { return c.s.Done() }
 
-// Ping waits for a sign of life of the executor itself. It needs no process and no memory inside,
-// so it answers from a machine whose commands have taken all of both.
+// Ping waits for a response of the executor itself. That needs no process and no memory inside, so
+// it works in a sandbox whose commands have used up both.
 func (c *Client) Ping(ctx context.Context) error {
 	if err := c.s.Ping(ctx.Done()); err != nil {
 		return c.wrap(ctx, "ping", err)
@@ -159,9 +158,10 @@ func (c *Client) Ping(ctx context.Context) error {
 	return nil
 }
 
-// wrap says whose fault an error is: the context's, the other side's report, or the channel's.
+// wrap turns an error into one that says who is responsible: the context, the other side, or the
+// channel.
 func (c *Client) wrap(ctx context.Context, op string, err error) error {
-	if h := c.givenUp(); h != nil {
+	if h := c.hungError(); h != nil {
 		err = h
 		if ctx.Err() != nil {
 			err = fmt.Errorf("%w: %w", context.Cause(ctx), h)
@@ -187,7 +187,7 @@ func (c *Client) wrap(ctx context.Context, op string, err error) error {
 		return &sandbox.Error{Op: op, ID: c.id, Err: sandbox.ErrGone}
 	}
 	inside := errors.As(err, new(*execproto.Failure)) && (c.disk || !errors.Is(err, syscall.ENOSPC))
-	return &sandbox.Error{Op: op, ID: c.id, Err: err, Inside: inside, Lasting: inside && errors.Is(err, fs.ErrNotExist)}
+	return &sandbox.Error{Op: op, ID: c.id, Err: err, Inside: inside, Permanent: inside && errors.Is(err, fs.ErrNotExist)}
 }
 
 func (c *Client) broken(err error) bool {
@@ -195,8 +195,8 @@ func (c *Client) broken(err error) bool {
 		errors.Is(err, fs.ErrClosed) || c.s.Err() != nil
 }
 
-// ask sends one request and returns the body of its result.
-func (c *Client) ask(ctx context.Context, kind byte, body []byte) (*execproto.Dec, error) {
+// request sends one request and returns the body of the result.
+func (c *Client) request(ctx context.Context, kind byte, body []byte) (*execproto.Dec, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -214,7 +214,7 @@ func (c *Client) ask(ctx context.Context, kind byte, body []byte) (*execproto.De
 	return d, err
 }
 
-// result takes messages until the last.
+// result reads messages up to the result.
 func result(st *execproto.Stream) (*execproto.Dec, error) {
 	for {
 		m, err := st.Recv()
@@ -229,15 +229,15 @@ func result(st *execproto.Stream) (*execproto.Dec, error) {
 }
 
 const (
-	// graceKill is how long after a command's time-out, or its context's end, the executor may take
-	// to kill the tree.
+	// graceKill is the time that the executor has to kill the processes of a command after its
+	// timeout, or after its context has ended.
 	graceKill = 15 * time.Second
 )
 
 var errNoEnd = errors.New("the executor did not end the command in time")
 
-// Exec runs a command as sandbox.Sandbox's Exec promises. Exit.OOM is known in containers only,
-// where the machine's control groups are seen from inside; elsewhere drivers add it.
+// Exec runs a command as specified by sandbox.Sandbox. Exit.OOM is set in containers only, where
+// the control groups are visible from inside; other drivers add it.
 func (c *Client) Exec(ctx context.Context, cmd sandbox.Command) (sandbox.Exit, error) {
 	return c.exec(ctx, cmd, false)
 }
@@ -254,7 +254,7 @@ func (c *Client) exec(ctx context.Context, cmd sandbox.Command, entry bool) (san
 		Stdin: cmd.Stdin != nil, Merge: cmd.Stderr == nil, Discard: cmd.Stdout == nil,
 		Limit: cmd.Limit, FullLimit: cmd.FullLimit, Timeout: cmd.Timeout, Entry: entry,
 	}
-	over := c.bound(ctx, cmd.Timeout)
+	over := c.checkAfter(ctx, cmd.Timeout)
 	defer over()
 	st, err := c.s.Open(execproto.KindExec, req.Encode())
 	if err != nil {
@@ -272,10 +272,10 @@ func (c *Client) exec(ctx context.Context, cmd sandbox.Command, entry bool) (san
 			c.mu.Unlock()
 		}()
 	}
-	// When the context ends, the executor kills the tree and says so; if it does not, we no longer
-	// wait.
+	// When the context ends, the executor kills the command and reports its end. If it does not
+	// report in time, stop waiting.
 	late := func() {
-		if c.alive() {
+		if c.checkAlive() {
 			st.Interrupt(errNoEnd)
 		}
 	}
@@ -304,7 +304,8 @@ func (c *Client) exec(ctx context.Context, cmd sandbox.Command, entry bool) (san
 		}
 	}()
 	if cmd.Stdin != nil {
-		// It ends with the stream, or with its next Read: nobody can end a Read that blocks.
+		// feed ends with the stream or with its next Read; a Read that blocks cannot be
+		// interrupted.
 		go feed(st, cmd.Stdin)
 	}
 	out := [2]io.Writer{cmd.Stdout, cmd.Stderr}
@@ -344,7 +345,7 @@ func (c *Client) exec(ctx context.Context, cmd sandbox.Command, entry bool) (san
 	}
 }
 
-// exit takes over what the executor says, as far as it is possible at all.
+// exit converts the executor's report, limiting what it may claim.
 func exit(x execproto.Exit) sandbox.Exit {
 	return sandbox.Exit{
 		Code: min(max(x.Code, -1), 255), Signal: short(x.Signal, 32), Full: short(x.Full, 4096), TimedOut: x.TimedOut,
@@ -381,8 +382,8 @@ func environ(m map[string]string) []string {
 	return out
 }
 
-// Signal sends sig to the process group of a running command with this ID, if this client has
-// started it. It does not wait.
+// Signal sends sig to the process group of a running command that this client has started with this
+// ID. It does not wait.
 func (c *Client) Signal(id string, sig syscall.Signal) error {
 	c.mu.Lock()
 	st := c.running[id]
@@ -395,13 +396,13 @@ func (c *Client) Signal(id string, sig syscall.Signal) error {
 	return st.Send(execproto.KindSignal, e)
 }
 
-// Exit returns what became of the command with this ID, whichever host has started it: known is
-// false if none was ever started (nor ever will be by a host before this one). It waits for one
-// that still runs. The last few thousand ends are remembered.
+// Exit returns the result of the command with this ID, whichever host has started it. It waits for
+// one that is still running. known is false if no such command was started. The executor remembers
+// the last few thousand results.
 func (c *Client) Exit(ctx context.Context, id string) (x sandbox.Exit, known bool, err error) {
 	var e execproto.Enc
 	e.String(id)
-	d, err := c.ask(ctx, execproto.KindRemember, e)
+	d, err := c.request(ctx, execproto.KindRemember, e)
 	if err != nil {
 		return x, false, c.wrap(ctx, "exit", err)
 	}
@@ -411,32 +412,31 @@ func (c *Client) Exit(ctx context.Context, id string) (x sandbox.Exit, known boo
 	return exit(d.Exit()), true, nil
 }
 
-// KillAll ends all that Exec ever started, with all that came of it, however it tried to stay; what
-// [Client.Start] started is spared. When it returns nil, nothing else runs inside.
+// KillAll kills all processes that Exec ever started, with their descendants. It does not kill what
+// [Client.Start] started. When it returns nil, no other process runs inside.
 func (c *Client) KillAll(ctx context.Context) error {
-	if _, err := c.ask(ctx, execproto.KindKillAll, nil); err != nil {
+	if _, err := c.request(ctx, execproto.KindKillAll, nil); err != nil {
 		return c.wrap(ctx, "kill all", err)
 	}
 	return nil
 }
 
-// KillEverything ends what KillAll ends and ENTRYPOINT too, with all that came of it: for who has
-// done with the machine but wants to read its files, which may be those of a program that somebody
-// has put into a process of ENTRYPOINT's.
+// KillEverything kills what KillAll kills, and the ENTRYPOINT with its descendants. It is for
+// callers that only want to read files afterwards, and do not trust the ENTRYPOINT's processes.
 func (c *Client) KillEverything(ctx context.Context) error {
 	var e execproto.Enc
 	e.Bool(true)
-	if _, err := c.ask(ctx, execproto.KindKillAll, e); err != nil {
+	if _, err := c.request(ctx, execproto.KindKillAll, e); err != nil {
 		return c.wrap(ctx, "kill all", err)
 	}
 	return nil
 }
 
-// Stats is what the executor itself can see: in a container all but the disk, where its engine
-// shows the control groups inside; elsewhere processes, disk and the time of processes that have
-// ended. Drivers add what their control groups say.
+// Stats returns what the executor can see. In a container whose engine shows the control groups
+// inside, that is everything but the disk; elsewhere it is the processes, the disk and the CPU time
+// of processes that have ended. Drivers add the values of their control groups.
 func (c *Client) Stats(ctx context.Context) (sandbox.Stats, error) {
-	d, err := c.ask(ctx, execproto.KindStats, nil)
+	d, err := c.request(ctx, execproto.KindStats, nil)
 	if err != nil {
 		return sandbox.Stats{}, c.wrap(ctx, "stats", err)
 	}

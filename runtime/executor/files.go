@@ -14,7 +14,7 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// Put writes the files of src below dir, as sandbox.Sandbox's Put promises.
+// Put writes the files of src below dir, as specified by sandbox.Sandbox.
 func (c *Client) Put(ctx context.Context, dir string, src fs.FS) error {
 	if err := ctx.Err(); err != nil {
 		return c.wrap(ctx, "put", err)
@@ -29,7 +29,7 @@ func (c *Client) Put(ctx context.Context, dir string, src fs.FS) error {
 		return c.wrap(ctx, "put", err)
 	}
 	defer stop()
-	// The result may come before all is sent: an error. Then sending stops.
+	// The result may arrive before everything is sent, if it is an error. Then sending stops.
 	res := make(chan error, 1)
 	go func() {
 		_, err := result(st)
@@ -41,7 +41,7 @@ func (c *Client) Put(ctx context.Context, dir string, src fs.FS) error {
 		werr = st.Send(execproto.KindEOF, nil)
 	}
 	if werr != nil && !errors.Is(werr, execproto.ErrClosed) && c.s.Err() == nil {
-		st.Reset() // src failed, or ctx ended: what was written so far stays
+		st.Reset() // src failed, or ctx ended: the files written so far stay
 		<-res
 		return c.wrap(ctx, "put", fmt.Errorf("%s: %w", dir, werr))
 	}
@@ -57,10 +57,9 @@ func (c *Client) Put(ctx context.Context, dir string, src fs.FS) error {
 	return nil
 }
 
-// pack writes src as a tar stream. Links stay links: they are never followed, whatever src's own
-// Open would do.
+// pack writes src as a tar stream. It stores links as links and never follows them.
 func pack(w io.Writer, src fs.FS) error {
-	bw := &joined{w: w}
+	bw := &frameWriter{w: w}
 	tw := tar.NewWriter(bw)
 	err := fs.WalkDir(src, ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -93,8 +92,8 @@ func pack(w io.Writer, src fs.FS) error {
 				return err
 			}
 			defer f.Close()
-			// The file that was opened, not the one that was listed, says how long it is and that
-			// it is one.
+			// The size and type of the opened file count, since it may differ from the one that was
+			// listed.
 			if fi, err = f.Stat(); err != nil {
 				return err
 			}
@@ -123,13 +122,13 @@ func pack(w io.Writer, src fs.FS) error {
 	return bw.flush()
 }
 
-// joined makes large frames of an archive's small writes.
-type joined struct {
+// frameWriter joins the small writes of an archive into large frames.
+type frameWriter struct {
 	w   io.Writer
 	buf []byte
 }
 
-func (j *joined) Write(p []byte) (int, error) {
+func (j *frameWriter) Write(p []byte) (int, error) {
 	n := len(p)
 	for len(p) > 0 {
 		m := min(len(p), execproto.MaxData-len(j.buf))
@@ -144,7 +143,7 @@ func (j *joined) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-func (j *joined) flush() error {
+func (j *frameWriter) flush() error {
 	if len(j.buf) == 0 {
 		return nil
 	}
@@ -153,7 +152,7 @@ func (j *joined) flush() error {
 	return err
 }
 
-// Get reads a file or folder as a tar stream, as sandbox.Sandbox's Get promises.
+// Get reads a file or directory as a tar stream, as specified by sandbox.Sandbox.
 func (c *Client) Get(ctx context.Context, name string) (io.ReadCloser, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, c.wrap(ctx, "get", err)
@@ -168,7 +167,7 @@ func (c *Client) Get(ctx context.Context, name string) (io.ReadCloser, error) {
 		return nil, c.wrap(ctx, "get", err)
 	}
 	r := &getReader{c: c, ctx: ctx, st: st, stop: stop}
-	// The first bytes tell whether there is anything.
+	// Read the beginning now, to return an error if there is no such file.
 	r.first = make([]byte, 512)
 	n, err := io.ReadFull(st, r.first)
 	r.first = r.first[:n]

@@ -10,12 +10,12 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// An Execer runs commands in a machine: a [Client] or a sandbox.
+// An Execer runs commands in a sandbox: a [Client] or a sandbox.
 type Execer interface {
 	Exec(ctx context.Context, cmd sandbox.Command) (sandbox.Exit, error)
 }
 
-// What a health check means that does not say it: as engines have it.
+// Defaults of health checks, as in container engines.
 const (
 	healthInterval      = 30 * time.Second
 	healthTimeout       = 30 * time.Second
@@ -25,12 +25,12 @@ const (
 	healthOutput = 4 << 10
 )
 
-// Unhealthy says that a machine's health check never succeeded.
+// An Unhealthy error says that a sandbox's health check never succeeded.
 type Unhealthy struct {
 	Check  string // its command
-	Tries  int    // how often it was checked
-	Why    string // "the check ended with code 1", "the process that is checked has ended" …
-	Output string // the end of what the last check printed; hostile
+	Tries  int    // how often it ran
+	Why    string // "the check ended with code 1", "what it checks has ended …"
+	Output string // the end of the last check's output; hostile
 }
 
 func (u *Unhealthy) Error() string {
@@ -47,21 +47,20 @@ func (u *Unhealthy) Error() string {
 	return s
 }
 
-// WaitHealthy runs a machine's health check until it succeeds once, and then returns nil; so it
-// does at once where there is nothing to check. The first check comes at once. One that begins
-// before the start period is over may fail without being counted, and is followed by a wait of the
-// start interval; after that the wait is the interval, and as many failures in a row as there are
-// retries end it with an [Unhealthy] error. A check that passes its time-out is killed, and has
-// failed. Zero fields mean what engines take them for: interval and time-out 30 s, no start period,
-// start interval 5 s, 3 retries. When ended is closed, which may be nil, there is nothing left that
-// could become healthy: that is an Unhealthy error as well. Other errors are ctx's and the
-// machine's own.
+// WaitHealthy runs a sandbox's health check until it succeeds once, and then returns nil. It
+// returns nil at once if there is no check. The first check runs at once. Failures of checks that
+// start within the start period are not counted, and are followed by a wait of the start interval;
+// later waits take the interval. After as many consecutive failures as there are retries,
+// WaitHealthy returns an [Unhealthy] error. A check that exceeds its timeout is killed and has
+// failed. Zero fields have the defaults of container engines: interval and timeout 30 s, no start
+// period, start interval 5 s, 3 retries. If ended, which may be nil, is closed, WaitHealthy returns
+// an Unhealthy error too. Other errors are those of ctx and of the sandbox.
 func WaitHealthy(ctx context.Context, m Execer, h sandbox.Health, ended <-chan struct{}) error {
 	args := healthArgs(h.Test)
 	if args == nil {
 		return nil
 	}
-	interval, startInterval := or(h.Interval, healthInterval), or(h.StartInterval, healthStartInterval)
+	interval, startInterval := orDefault(h.Interval, healthInterval), orDefault(h.StartInterval, healthStartInterval)
 	retries := h.Retries
 	if retries <= 0 {
 		retries = healthRetries
@@ -71,13 +70,13 @@ func WaitHealthy(ctx context.Context, m Execer, h sandbox.Health, ended <-chan s
 	for failures := 0; ; {
 		starting := time.Since(begun) < h.StartPeriod
 		var out bytes.Buffer
-		x, err := m.Exec(ctx, sandbox.Command{Args: args, Timeout: or(h.Timeout, healthTimeout), Stdout: &out,
+		x, err := m.Exec(ctx, sandbox.Command{Args: args, Timeout: orDefault(h.Timeout, healthTimeout), Stdout: &out,
 			Limit: healthOutput, FullLimit: -1})
 		switch {
 		case err != nil && ctx.Err() != nil:
 			u.Tries++
 			u.Why = "the check had not ended"
-			return u.brokenOff(ctx)
+			return u.canceled(ctx)
 		case err != nil:
 			return err
 		}
@@ -88,7 +87,7 @@ func WaitHealthy(ctx context.Context, m Execer, h sandbox.Health, ended <-chan s
 		u.Output = strings.ToValidUTF8(out.String(), "\ufffd")
 		switch {
 		case x.TimedOut:
-			u.Why = fmt.Sprintf("the check took longer than %v", or(h.Timeout, healthTimeout))
+			u.Why = fmt.Sprintf("the check took longer than %v", orDefault(h.Timeout, healthTimeout))
 		case x.Signal != "":
 			u.Why = "the check was ended by " + x.Signal
 		default:
@@ -110,16 +109,16 @@ func WaitHealthy(ctx context.Context, m Execer, h sandbox.Health, ended <-chan s
 			return u.error()
 		case <-ctx.Done():
 			timer.Stop()
-			return u.brokenOff(ctx)
+			return u.canceled(ctx)
 		}
 	}
 }
 
 func (u *Unhealthy) error() error {
-	return &sandbox.Error{Op: "health check", Err: u, Detail: u.Output, Asked: true, Lasting: true}
+	return &sandbox.Error{Op: "health check", Err: u, Detail: u.Output, BadRequest: true, Permanent: true}
 }
 
-// checkName is a check's command for people: of one that a shell runs the script.
+// checkName returns a check's command for messages. For a shell command it is the script.
 func checkName(args []string) string {
 	if len(args) == 3 && args[1] == "-c" {
 		args = args[2:]
@@ -127,19 +126,19 @@ func checkName(args []string) string {
 	return short(strings.Join(strings.Fields(strings.Join(args, " ")), " "), 200)
 }
 
-// brokenOff is why the wait ended, with what it was waiting for.
-func (u *Unhealthy) brokenOff(ctx context.Context) error {
+// canceled returns ctx's cause with the state of the check.
+func (u *Unhealthy) canceled(ctx context.Context) error {
 	return &sandbox.Error{Op: "health check", Err: fmt.Errorf("%w (%w)", context.Cause(ctx), u), Detail: u.Output}
 }
 
-func or(d, otherwise time.Duration) time.Duration {
+func orDefault(d, otherwise time.Duration) time.Duration {
 	if d <= 0 {
 		return otherwise
 	}
 	return d
 }
 
-// healthArgs is the command of a check; nil: none.
+// healthArgs returns the command line of a check, or nil if there is none.
 func healthArgs(test []string) []string {
 	if len(test) == 0 {
 		return nil

@@ -13,25 +13,26 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// The host keeps every limit itself. When the context of a call ends, or a command's timeout has
-// passed, the executor has to answer a ping. One that does not is hung, whatever the cause: its
-// machine is ended, and all calls fail with an error that is sandbox.ErrHung and has its stacks.
+// The host enforces every limit itself. When the context of a call ends, or a command's timeout has
+// passed, the executor has to answer a ping. An executor that does not answer is hung, whatever the
+// cause: its sandbox is killed, and all calls fail with an error that is sandbox.ErrHung and
+// includes its stacks.
 //
-// All of it takes less than 10 s after the limit, which is what the harness waits before it leaves
-// a call behind.
+// All of it takes less than 10 s after the limit, which is the time that the harness waits before
+// it abandons a call.
 const (
-	// grace is for the answer to a ping. Under twenty times the load that a machine can bear it
+	// grace is the time to answer a ping. On a machine that is overloaded twentyfold, an answer
 	// takes about a second.
 	grace = 6 * time.Second
-	// stacksLimit is for what Options.Hung does.
+	// stacksLimit limits Options.Hung.
 	stacksLimit = 2 * time.Second
-	// startLimit is for a fresh executor to set up its machine.
+	// startLimit limits the setup of a new sandbox.
 	startLimit = time.Minute
 )
 
 var errNoAnswer = errors.New("its executor does not answer")
 
-// hung is the error of calls on a machine that was given up.
+// A hung error is returned by calls on a sandbox whose executor was declared hung.
 type hung struct {
 	why    string
 	detail string
@@ -41,8 +42,8 @@ type hung struct {
 func (h *hung) Error() string { return sandbox.ErrHung.Error() + " (" + h.why + ")" }
 func (h *hung) Unwrap() error { return sandbox.ErrHung }
 
-// givenUp returns why the machine was given up, or nil.
-func (c *Client) givenUp() *hung {
+// hungError returns the hung error, or nil if the executor was not declared hung.
+func (c *Client) hungError() *hung {
 	c.mu.Lock()
 	h := c.hung
 	c.mu.Unlock()
@@ -52,8 +53,8 @@ func (c *Client) givenUp() *hung {
 	return h
 }
 
-// alive asks for a sign of life. An executor that gives none is given up.
-func (c *Client) alive() bool {
+// checkAlive pings the executor, and declares it hung if it does not answer in time.
+func (c *Client) checkAlive() bool {
 	stop := make(chan struct{})
 	timer := time.AfterFunc(c.grace, func() { close(stop) })
 	defer timer.Stop()
@@ -68,13 +69,13 @@ func (c *Client) alive() bool {
 	case <-stop:
 	}
 	if c.s.Err() == nil {
-		c.hang()
+		c.declareHung()
 	}
 	return false
 }
 
-// hang gives the executor up.
-func (c *Client) hang() {
+// declareHung declares the executor hung and kills its sandbox.
+func (c *Client) declareHung() {
 	c.once.Do(func() {
 		h := &hung{why: fmt.Sprintf("no answer to a ping for %v", c.grace), done: make(chan struct{})}
 		c.mu.Lock()
@@ -90,9 +91,10 @@ func (c *Client) hang() {
 	})
 }
 
-// bound looks for a sign of life when ctx ends or limit has passed (0: none), until stop is called.
-func (c *Client) bound(ctx context.Context, limit time.Duration) (stop func()) {
-	check := func() { c.alive() }
+// checkAfter pings the executor when ctx ends or limit has passed (0: no limit), until stop is
+// called.
+func (c *Client) checkAfter(ctx context.Context, limit time.Duration) (stop func()) {
+	check := func() { c.checkAlive() }
 	after := context.AfterFunc(ctx, check)
 	if limit <= 0 {
 		return func() { after() }
@@ -104,12 +106,13 @@ func (c *Client) bound(ctx context.Context, limit time.Duration) (stop func()) {
 	}
 }
 
-// open starts a stream that ends with ctx: at once if the executor is well, else when it is given
-// up. The caller calls stop when it needs the stream no more; it reports whether ctx came too late.
+// open opens a stream that is interrupted when ctx ends: at once if the executor answers a ping,
+// else when it is declared hung. The caller calls stop when it no longer needs the stream; stop
+// reports whether ctx had not ended before.
 func (c *Client) open(ctx context.Context, kind byte, body []byte) (st *execproto.Stream, stop func() bool, err error) {
 	opened := make(chan struct{})
 	stop = context.AfterFunc(ctx, func() {
-		for c.alive() {
+		for c.checkAlive() {
 			select {
 			case <-opened:
 				if st != nil {

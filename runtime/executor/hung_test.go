@@ -50,7 +50,7 @@ var calls = map[string]func(ctx context.Context, c *Client) error{
 	"exit":     func(ctx context.Context, c *Client) error { _, _, err := c.Exit(ctx, "x"); return err },
 	"dial":     func(ctx context.Context, c *Client) error { _, err := c.Dial(ctx, 1); return err },
 	"listen":   func(ctx context.Context, c *Client) error { _, err := c.Listen(ctx, 0); return err },
-	"mark":     func(ctx context.Context, c *Client) error { _, err := c.Mark(ctx, "s", false, nil); return err },
+	"snapshot": func(ctx context.Context, c *Client) error { _, err := c.Snapshot(ctx, "s", false, nil); return err },
 	"clear":    func(ctx context.Context, c *Client) error { _, err := c.Clear(ctx, "", "/tmp/x"); return err },
 }
 
@@ -174,7 +174,7 @@ func TestSlowIsNotHung(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	for _, name := range []string{"kill all", "get", "put", "stats", "dial", "mark"} {
+	for _, name := range []string{"kill all", "get", "put", "stats", "dial", "snapshot"} {
 		cause := errors.New("no longer wanted")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		go func() { <-asked; cancel(cause) }()

@@ -11,7 +11,7 @@ import (
 	"github.com/evalrun/evalrun/internal/execproto"
 )
 
-// Dial connects to a TCP port on the sandbox's loopback.
+// Dial connects to a TCP port on the sandbox's loopback interface.
 func (c *Client) Dial(ctx context.Context, port int) (net.Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, c.wrap(ctx, "dial", err)
@@ -36,8 +36,8 @@ func (c *Client) Dial(ctx context.Context, port int) (net.Conn, error) {
 	return bridge(st, port), nil
 }
 
-// bridge makes a connection of a stream. A pipe in memory lends its reads their deadlines; writes
-// go to the stream itself.
+// bridge makes a net.Conn of a stream. Reads go through a pipe in memory, which supports deadlines;
+// writes go to the stream directly.
 func bridge(st *execproto.Stream, port int) net.Conn {
 	outer, inner := net.Pipe()
 	go func() {
@@ -49,10 +49,10 @@ func bridge(st *execproto.Stream, port int) net.Conn {
 
 type onlyWriter struct{ io.Writer }
 
-// A conn ends one way at a time, as TCP does: after the peer's end it can still be written to, and
-// after CloseWrite still be read.
+// A conn closes each direction separately, as TCP does: after the peer's end it can still be
+// written to, and after CloseWrite still be read.
 type conn struct {
-	net.Conn // what is read
+	net.Conn // the pipe that is read
 	st       *execproto.Stream
 	addr     addr
 
@@ -62,7 +62,7 @@ type conn struct {
 
 func (c *conn) Write(p []byte) (int, error) { return c.st.Write(p) }
 
-// CloseWrite tells the peer that no more will come.
+// CloseWrite signals the end of the data to the peer.
 func (c *conn) CloseWrite() error { return c.st.Send(execproto.KindEOF, nil) }
 
 func (c *conn) Close() error {
@@ -76,7 +76,7 @@ func (c *conn) SetDeadline(t time.Time) error {
 	return c.Conn.SetReadDeadline(t)
 }
 
-// SetWriteDeadline bounds writes. One that was late is the connection's end.
+// SetWriteDeadline limits writes. A write that exceeds it closes the connection.
 func (c *conn) SetWriteDeadline(t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -93,14 +93,14 @@ func (c *conn) SetWriteDeadline(t time.Time) error {
 func (c *conn) RemoteAddr() net.Addr { return c.addr }
 func (c *conn) LocalAddr() net.Addr  { return c.addr }
 
-// An addr is a port inside.
+// An addr is a port of the sandbox.
 type addr int
 
 func (a addr) Network() string { return "sandbox" }
 func (a addr) String() string  { return fmt.Sprintf("127.0.0.1:%d", int(a)) }
 
-// Listen opens a TCP port on the sandbox's loopback (0: any that is free); its connections are
-// served by the caller.
+// Listen opens a TCP port on the sandbox's loopback interface (0: any free one). The caller serves
+// its connections.
 func (c *Client) Listen(ctx context.Context, port int) (net.Listener, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, c.wrap(ctx, "listen", err)
@@ -130,7 +130,7 @@ func (c *Client) Listen(ctx context.Context, port int) (net.Listener, error) {
 		l.Close()
 		return nil, c.wrap(ctx, "listen", err)
 	}
-	go func() { // the sandbox's end is the listener's
+	go func() { // the listener ends with the sandbox's
 		st.Recv()
 		l.Close()
 	}()
@@ -146,7 +146,8 @@ type listener struct {
 	done  chan struct{}
 }
 
-// accept sees the streams that an executor opens. It is the session's reader, so it must not block.
+// accept handles the streams that the executor opens. It runs on the session's reader, so it must
+// not block.
 func (c *Client) accept(st *execproto.Stream, kind byte, body []byte) {
 	d := execproto.NewDec(body)
 	id := d.Uint()
@@ -157,7 +158,7 @@ func (c *Client) accept(st *execproto.Stream, kind byte, body []byte) {
 		select {
 		case l.conns <- st:
 			return
-		default: // nobody accepts
+		default: // the queue is full
 		}
 	}
 	go st.Reset()

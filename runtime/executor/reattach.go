@@ -12,29 +12,29 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// NewKey makes a key for Config.Key. Whoever holds it can take the machine up again, and nobody
-// inside must come to know it.
+// NewKey makes a key for Config.Key. Whoever has it can reattach to the sandbox, so no process
+// inside may learn it.
 func NewKey() []byte {
 	k := make([]byte, execproto.KeyLen)
 	rand.Read(k)
 	return k
 }
 
-// Reattach takes up a machine whose host has died, over a new end of its old channel (what
-// attaching to a container gives). o.Config.Key is the key of its start; nothing else of o.Config
-// is used. Both sides prove that they have the key, so that nobody who answers in the executor's
-// place is believed, and whatever the dead host left in the channel is dropped.
+// Reattach connects to the executor of a sandbox whose host has died, over a new connection to its
+// old channel (such as attaching to a container). o.Config.Key is the key of its start; the rest of
+// o.Config is not used. Both sides prove that they have the key, so that no process can answer in
+// the executor's place. Data that the dead host left in the channel is dropped.
 //
-// The commands of the host before that had an ID go on, and [Client.Exit] (or Exec with the same
-// ID) tells their end. So does the ENTRYPOINT, which [Client.Start] takes up. All others were
-// killed, also those that had read a part of their input only. What a command printed is not told
-// twice; where its Exit.Full names a file, all of it is there. A host that still lives loses the
-// machine: its calls fail with [sandbox.ErrGone].
+// Commands of the previous host that have an ID go on, and [Client.Exit] (or Exec with the same ID)
+// returns their results. So does the ENTRYPOINT, for which [Client.Start] is called again. All
+// other commands were killed, also those that had read only a part of their input. Output that was
+// delivered is not delivered again; if Exit.Full names a file, it has the complete output. If the
+// previous host is still alive, it loses the sandbox, and its calls fail with [sandbox.ErrGone].
 //
-// No run calls it yet: resume will, by the driver's Find, for machines that outlived evalrun.
+// No run calls Reattach yet. resume will, by the driver's Find, for sandboxes that outlived
+// evalrun.
 //
-// It waits for the executor's answer as long as ctx allows. The client owns rw from now on, also on
-// error.
+// It waits for the executor's answer until ctx ends. The client owns rw, also if Reattach fails.
 func Reattach(ctx context.Context, rw io.ReadWriteCloser, o Options) (*Client, error) {
 	fail := func(err error) (*Client, error) {
 		if ctx.Err() != nil {
@@ -64,21 +64,22 @@ func Reattach(ctx context.Context, rw io.ReadWriteCloser, o Options) (*Client, e
 	c := newClient(&resumed{ReadWriteCloser: rw, rest: rest}, o, execproto.SessionEnd(nonce))
 	var e execproto.Enc
 	e.Uint(execproto.Version)
-	d, err := c.ask(ctx, execproto.KindResume, e)
+	d, err := c.request(ctx, execproto.KindResume, e)
 	if err != nil {
 		c.Close()
 		return nil, c.wrap(ctx, "reattach", err)
 	}
 	if orphan := time.Duration(d.Int()); orphan > 0 {
-		go c.assure(orphan)
+		go c.heartbeat(orphan)
 	}
 	return c, nil
 }
 
-// handshake sends a token and waits for the answer to it. It returns what was read beyond.
+// handshake sends a token and waits for the answer. It returns what was read after the answer.
 func handshake(rw io.ReadWriter, key, nonce []byte) (rest []byte, err error) {
 	sent := make(chan error, 1)
-	// Meanwhile we read: what is in our way may have to be taken out before anything can go in.
+	// Read at the same time: the channel may be full of old data, which has to be read before
+	// anything can be written.
 	go func() {
 		_, err := rw.Write(execproto.Token(key, execproto.HostSpeaks, nonce))
 		sent <- err
@@ -100,7 +101,7 @@ func handshake(rw io.ReadWriter, key, nonce []byte) (rest []byte, err error) {
 	}
 }
 
-// resumed gives back what was read beyond the token.
+// A resumed reader first returns what was read after the token.
 type resumed struct {
 	io.ReadWriteCloser
 	rest []byte

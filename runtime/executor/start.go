@@ -8,16 +8,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/evalrun/evalrun/runtime/executor/embed"
-	"github.com/evalrun/evalrun/runtime/executor/server"
+	"github.com/evalrun/evalrun/runtime/executor/internal/server"
 )
 
-// Command is what a driver starts as a machine's first process: the executor's program, by this
+// Command is the command line of the first process of a sandbox: the executor's program, under this
 // name, with these arguments, and one end of a [Channel] as descriptor 3. The executor ends with
 // its channel, and so with the driver's process. See also [Container].
 var Command = server.Command
 
-// Program returns the executor's program for an architecture, as Go calls it. It is static: the slim
-// build where evalrun was built with it, else, for this machine's architecture, [Self].
+// Program returns the executor's program for an architecture (a GOARCH). It is static: the slim
+// build if there is one, else, for the architecture of this process, [Self].
 func Program(arch string) ([]byte, error) {
 	switch b := embed.Init(arch); {
 	case b != nil:
@@ -28,7 +28,7 @@ func Program(arch string) ([]byte, error) {
 	return nil, fmt.Errorf("this evalrun has no executor for linux/%s: build it with make", arch)
 }
 
-// Self returns this very program, whose main has to begin with [Main] (cli.Run does).
+// Self returns the program of this process, whose main has to begin with [Main] (cli.Run does).
 func Self() ([]byte, error) {
 	b, err := os.ReadFile("/proc/self/exe")
 	if err != nil {
@@ -37,7 +37,7 @@ func Self() ([]byte, error) {
 	return b, nil
 }
 
-// Channel returns the two ends of a channel: ours is for [New], theirs for the executor.
+// Channel returns the two ends of a channel: ours for [New], theirs for the executor.
 func Channel() (ours, theirs *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

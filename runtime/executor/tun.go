@@ -8,18 +8,18 @@ import (
 	"github.com/evalrun/evalrun/internal/execproto"
 )
 
-// A Tun is the packets of a machine's network interface. ReadPacket belongs to one goroutine; Put,
-// Flush to one at a time.
+// A Tun carries the packets of a sandbox's network interface. Only one goroutine may call
+// ReadPacket, and one at a time Put and Flush.
 type Tun struct {
-	Note string // what does not work of it, for people; "": all does
+	Note string // what does not work, for people; "": everything works
 	st   *execproto.Stream
-	rest []byte // read, and not handed out yet
+	rest []byte // read, but not returned yet
 	out  []byte
 }
 
-// Tun takes over the network interface of a machine that was started with Config.Tun. Where none
-// could be had, it is a [sandbox.Unsupported] error with the reason. Taken again, the one before
-// ends.
+// Tun returns the network interface of a sandbox that was started with Config.Tun. If the interface
+// could not be created, the error is a [sandbox.Unsupported] with the reason. A second call closes
+// the Tun of the first.
 func (c *Client) Tun(ctx context.Context) (*Tun, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, c.wrap(ctx, "network", err)
@@ -69,8 +69,7 @@ func (t *Tun) ReadPacket() ([]byte, error) {
 	}
 }
 
-// Put queues a packet, given in parts. It waits while the machine does not take what was sent
-// before.
+// Put queues a packet, given in parts. It blocks while the sandbox does not take the previous ones.
 func (t *Tun) Put(parts ...[]byte) error {
 	n := 0
 	for _, p := range parts {
@@ -94,7 +93,7 @@ func (t *Tun) Put(parts ...[]byte) error {
 	return nil
 }
 
-// Flush sends what is queued.
+// Flush sends the queued packets.
 func (t *Tun) Flush() error {
 	if len(t.out) == 0 {
 		return nil
@@ -104,7 +103,7 @@ func (t *Tun) Flush() error {
 	return err
 }
 
-// Close lets the interface go. It may be called at any time, and wakes all who wait.
+// Close closes the interface. It may be called at any time, and unblocks all other calls.
 func (t *Tun) Close() error {
 	t.st.Reset()
 	return nil

@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// A filesystem is a tree in memory, with links. Its methods take absolute names and may be called
-// from several goroutines.
+// A filesystem is a file tree in memory, with links. Its methods take absolute names and are safe
+// for concurrent use.
 type filesystem struct {
 	mu   sync.Mutex
-	root *node // nil: nothing was ever written
+	root *node // nil until the first write
 	used int64
 	max  int64 // 0: no limit
 }
@@ -22,8 +22,8 @@ type filesystem struct {
 type node struct {
 	mode fs.FileMode
 	mod  time.Time
-	// of a file: replaced or appended to, never changed in place, so that a reader may go on
-	// without the lock
+	// data is replaced or appended to, never changed in place, so that it can be read without the
+	// lock.
 	data []byte
 	link string
 	kids map[string]*node
@@ -35,7 +35,7 @@ func newDir(perm fs.FileMode) *node {
 
 func pathError(op, name string, err error) error { return &fs.PathError{Op: op, Path: name, Err: err} }
 
-// top makes the root when it is first needed, with the one folder that every machine has.
+// top returns the root directory. The first call creates it, with an empty /tmp.
 func (f *filesystem) top() *node {
 	if f.root == nil {
 		f.root = newDir(0o755)
@@ -44,8 +44,8 @@ func (f *filesystem) top() *node {
 	return f.root
 }
 
-// find walks to name. It returns the folder that name is in, name's last part, and what is there
-// (nil: nothing). Links on the way are followed, the last part only if follow says so.
+// find returns the directory of name, its last element, and the file there (nil if there is none).
+// It follows links in the path, and a link at its end if follow is set. The caller holds mu.
 func (f *filesystem) find(name string, follow bool) (dir *node, base string, n *node, err error) {
 	parts := split(name)
 	dir, n = f.top(), f.top()
@@ -87,14 +87,16 @@ func (f *filesystem) find(name string, follow bool) (dir *node, base string, n *
 	return dir, base, n, nil
 }
 
-// split keeps "..", which means something else behind a link than it does as text.
+// split returns the elements of a path. It keeps "..", since "link/.." is the parent of the link's
+// target.
 func split(name string) []string {
 	return slices.DeleteFunc(strings.Split(name, "/"), func(s string) bool { return s == "" || s == "." })
 }
 
-func (f *filesystem) lstat(name string) (fs.FileInfo, error) { return f.stat(name, false) }
+func (f *filesystem) stat(name string) (fs.FileInfo, error)  { return f.info(name, true) }
+func (f *filesystem) lstat(name string) (fs.FileInfo, error) { return f.info(name, false) }
 
-func (f *filesystem) stat(name string, follow bool) (fs.FileInfo, error) {
+func (f *filesystem) info(name string, follow bool) (fs.FileInfo, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	_, base, n, err := f.find(name, follow)
@@ -125,15 +127,13 @@ func (f *filesystem) read(name string) ([]byte, error) {
 	return nil, pathError("open", name, err)
 }
 
-// open makes name a file, or takes the one that is there, and empties it if told so.
-func (f *filesystem) open(name string, perm fs.FileMode, create, truncate bool) (*node, error) {
+// open opens or creates a file.
+func (f *filesystem) open(name string, perm fs.FileMode, truncate bool) (*node, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	dir, base, n, err := f.find(name, true)
 	switch {
 	case err != nil:
-	case n == nil && !create:
-		err = fs.ErrNotExist
 	case n == nil:
 		n = &node{mode: perm.Perm(), mod: time.Now()}
 		dir.kids[base] = n
@@ -150,7 +150,7 @@ func (f *filesystem) open(name string, perm fs.FileMode, create, truncate bool) 
 	return n, nil
 }
 
-// grow appends to an open file as much as the disk holds.
+// grow appends to an open file, up to the size of the disk.
 func (f *filesystem) grow(n *node, p []byte) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -164,8 +164,8 @@ func (f *filesystem) grow(n *node, p []byte) (int, error) {
 	return len(p), err
 }
 
-func (f *filesystem) write(name string, data []byte, perm fs.FileMode, add bool) error {
-	n, err := f.open(name, perm, true, !add)
+func (f *filesystem) write(name string, data []byte, perm fs.FileMode) error {
+	n, err := f.open(name, perm, true)
 	if err != nil {
 		return err
 	}
@@ -175,7 +175,7 @@ func (f *filesystem) write(name string, data []byte, perm fs.FileMode, add bool)
 	return nil
 }
 
-// make puts a link, a pipe or a folder where nothing is.
+// make creates a link, a pipe or a directory.
 func (f *filesystem) make(op, name string, made *node) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -221,12 +221,12 @@ func (f *filesystem) hardLink(old, name string) error {
 	return f.make("link", name, n)
 }
 
-// mkdirAll makes a folder with its parents; links on the way are followed.
+// mkdirAll creates a directory and its parents. It follows links.
 func (f *filesystem) mkdirAll(name string, perm fs.FileMode) error {
 	at := "/"
 	for _, part := range split(name) {
 		at = at + part + "/"
-		if fi, err := f.stat(at, true); err == nil && fi.IsDir() {
+		if fi, err := f.stat(at); err == nil && fi.IsDir() {
 			continue
 		}
 		if err := f.make("mkdir", strings.TrimSuffix(at, "/"), newDir(perm)); err != nil {
@@ -236,50 +236,8 @@ func (f *filesystem) mkdirAll(name string, perm fs.FileMode) error {
 	return nil
 }
 
-func (f *filesystem) readDir(name string) ([]fs.FileInfo, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	_, _, n, err := f.find(name, true)
-	switch {
-	case err == nil && n == nil:
-		err = fs.ErrNotExist
-	case err == nil && !n.mode.IsDir():
-		err = syscall.ENOTDIR
-	}
-	if err != nil {
-		return nil, pathError("open", name, err)
-	}
-	var list []fs.FileInfo
-	for name, kid := range n.kids {
-		list = append(list, kid.info(name))
-	}
-	slices.SortFunc(list, func(a, b fs.FileInfo) int { return strings.Compare(a.Name(), b.Name()) })
-	return list, nil
-}
-
-// remove removes name, with all below it if told so.
-func (f *filesystem) remove(name string, all bool) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	dir, base, n, err := f.find(name, false)
-	switch {
-	case err != nil:
-	case n == nil:
-		err = fs.ErrNotExist
-	case base == "":
-		err = syscall.EBUSY
-	case len(n.kids) > 0 && !all:
-		err = syscall.ENOTEMPTY
-	default:
-		f.used -= n.size()
-		delete(dir.kids, base)
-		return nil
-	}
-	return pathError("remove", name, err)
-}
-
-// place puts made at rel below dir as Put promises: no link is followed, what stands in the way is
-// replaced.
+// place puts made at rel below dir, as Put specifies: it follows no links and replaces files that
+// are in the way.
 func (f *filesystem) place(dir *node, rel string, made *node) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox/sandboxtest/verb"
 )
 
-// helper is the suite's helper as a function: every verb, done with the fake's memory.
+// helper implements the suite's helper program as a function.
 func helper() fake.Options {
 	locks := &locks{held: map[string]*fake.Proc{}}
 	var run fake.Func
@@ -26,11 +26,10 @@ func helper() fake.Options {
 	return fake.Options{Commands: map[string]fake.Func{"helper": run}}
 }
 
-// locks are the files that processes hold. One driver of the suite has several machines, so the
-// names are not enough.
+// locks are the file locks that processes hold.
 type locks struct {
 	mu   sync.Mutex
-	held map[string]*fake.Proc
+	held map[string]*fake.Proc // by sandbox ID and file name
 }
 
 func (l *locks) release(p *fake.Proc) {
@@ -60,7 +59,7 @@ func (w *world) Fds() []string              { return nil }
 func (w *world) Interfaces() []string       { return nil }
 func (w *world) PidNamespace() string       { return "" }
 func (w *world) Ignore()                    {} // there is no signal but the one that cannot be ignored
-func (w *world) Behead()                    {}
+func (w *world) ExitMainThread()            {}
 func (w *world) Alloc(n int64) error        { w.p.Alloc(n); return nil }
 func (w *world) Sleep(d time.Duration) bool { return w.p.Sleep(d) }
 func (w *world) Spin(time.Duration)         {}
@@ -94,12 +93,12 @@ func (w *world) Symlink(target, name string) error         { return w.p.Symlink(
 func (w *world) Mkdir(name string, perm fs.FileMode) error { return w.p.Mkdir(name, perm) }
 
 func (w *world) Hold(name string) error {
-	if err := w.p.AppendFile(name, nil, 0o644); err != nil {
+	if _, err := w.p.Create(name, 0o644, false); err != nil {
 		return err
 	}
 	w.locks.mu.Lock()
 	defer w.locks.mu.Unlock()
-	w.locks.held[w.p.Machine().ID()+name] = w.p
+	w.locks.held[w.p.Sandbox().ID()+name] = w.p
 	return nil
 }
 
@@ -109,7 +108,7 @@ func (w *world) Held(name string) (bool, error) {
 	}
 	w.locks.mu.Lock()
 	defer w.locks.mu.Unlock()
-	return w.locks.held[w.p.Machine().ID()+name] != nil, nil
+	return w.locks.held[w.p.Sandbox().ID()+name] != nil, nil
 }
 
 func (w *world) Start(how string, keep bool, args ...string) error {
@@ -138,5 +137,5 @@ func (w *world) Dial(port int) (net.Conn, error)       { return w.p.Dial(port) }
 
 func (w *world) DialUnix(string) (net.Conn, error)         { return nil, fs.ErrNotExist }
 func (w *world) Chmod(name string, perm fs.FileMode) error { return w.p.Chmod(name, perm) }
-func (w *world) Hush()                                     {}
+func (w *world) CloseOutput()                              {}
 func (w *world) Link(old, name string) error               { return w.p.Link(old, name) }

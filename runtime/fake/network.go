@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// A network is the loopback of one machine: ports, and the connections that were made through them.
+// A network is the loopback interface of one sandbox: its open ports and connections.
 type network struct {
 	mu     sync.Mutex
 	closed bool
@@ -19,14 +19,14 @@ type network struct {
 type listener struct {
 	n      *network
 	port   int
-	inside bool // opened by a process
+	inside bool // opened by a process, not by the host
 	queue  chan net.Conn
 	done   chan struct{}
 	once   sync.Once
 	stop   func() bool
 }
 
-// listen opens a port until ctx ends: inside for a command, which KillAll ends, else for the host.
+// listen opens a port until ctx ends. KillAll closes the ports that were opened inside.
 func (n *network) listen(ctx context.Context, port int, inside bool) (net.Listener, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -60,7 +60,7 @@ func (n *network) dial(port int) (net.Conn, error) {
 	case l.queue <- far:
 		return near, nil
 	default:
-		go func() { near.Close(); far.Close() }() // they take the lock
+		go func() { near.Close(); far.Close() }() // Close locks n.mu
 		return nil, syscall.ECONNREFUSED
 	}
 }
@@ -71,13 +71,9 @@ func (n *network) conn(c net.Conn) *conn {
 	return w
 }
 
-// closeAll ends what processes have opened, and every connection.
-func (n *network) closeAll() { n.end(false) }
-
-// close ends everything for good.
-func (n *network) close() { n.end(true) }
-
-func (n *network) end(all bool) {
+// close closes the ports that processes have opened, and all connections. If all is set, it closes
+// the host's ports too and refuses new ones.
+func (n *network) close(all bool) {
 	n.mu.Lock()
 	n.closed = n.closed || all
 	var ls []*listener
@@ -111,7 +107,7 @@ func (l *listener) Accept() (net.Conn, error) {
 func (l *listener) Close() error {
 	l.once.Do(func() {
 		l.n.mu.Lock()
-		delete(l.n.ports, l.port) // from here on nobody queues
+		delete(l.n.ports, l.port) // no connection is queued from here on
 		l.n.mu.Unlock()
 		l.stop()
 		close(l.done)
@@ -130,8 +126,8 @@ func (l *listener) Close() error {
 
 func (l *listener) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: l.port} }
 
-// A conn is one end of a net.Pipe that does not wait for its reader, as a socket with large buffers
-// would not.
+// A conn is one end of a net.Pipe with an unlimited send buffer, so that Write does not wait for
+// the reader.
 type conn struct {
 	net.Conn
 	n       *network
@@ -175,7 +171,7 @@ func (c *conn) send() {
 	}
 }
 
-// Close lets what was written arrive first.
+// Close closes the connection after the data written so far has been sent.
 func (c *conn) Close() error {
 	c.mu.Lock()
 	c.closed = true
@@ -187,7 +183,7 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// abort closes at once.
+// abort closes the connection and drops unsent data.
 func (c *conn) abort() {
 	c.mu.Lock()
 	c.closed, c.queue = true, nil

@@ -10,16 +10,15 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// An output takes what the processes of one Exec print and hands it on, under one lock, so that the
-// caller's writers are never called twice at once. After close, when Exec has returned, everything
-// is dropped.
+// An output passes the output of the processes of one Exec to the caller's writers, of which it
+// calls one at a time. After close, when Exec has returned, it drops everything.
 type output struct {
 	mu      sync.Mutex
 	closed  bool
 	streams [2]stream
-	one     bool   // both are streams[0]
-	keep    int64  // how much of the whole is kept for Exit.Full; 0: nothing
-	full    []byte // both streams, as they came
+	one     bool   // stdout and stderr share streams[0]
+	keep    int64  // maximum length of full; 0 keeps nothing
+	full    []byte // both streams in order, for Exit.Full
 }
 
 type stream struct {
@@ -67,7 +66,7 @@ func (s *stream) Write(p []byte) (int, error) {
 	return s.cut.Write(p)
 }
 
-// close hands on what is left and returns what was kept, if something was left out.
+// close flushes the streams. If they left something out, it returns the full output.
 func (o *output) close() []byte {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -80,8 +79,7 @@ func (o *output) close() []byte {
 	return o.full
 }
 
-// input makes a reader give up when its process is killed. The read that was under way ends when
-// its source wants.
+// input returns a reader of r whose Read fails when ctx ends, even if r blocks.
 func input(ctx context.Context, r io.Reader) io.Reader {
 	switch r.(type) {
 	case nil:

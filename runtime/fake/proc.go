@@ -1,7 +1,6 @@
 package fake
 
 import (
-	"errors"
 	"io"
 	"io/fs"
 	"net"
@@ -14,14 +13,14 @@ import (
 	"time"
 )
 
-// A Proc is what a running command sees of its machine. Names of files may be relative to Dir.
+// A Proc is a running command and its access to the sandbox. File names may be relative to Dir.
 type Proc struct {
 	Args           []string
 	Dir, User      string
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 
-	env     map[string]string // the command's own; what is not there is the spec's
+	env     map[string]string // set by the command, over the spec's
 	sandbox *Sandbox
 	tree    *tree
 
@@ -33,7 +32,7 @@ type Proc struct {
 	done   chan struct{}
 }
 
-// run is a process: the function, and the book-keeping at its end.
+// run calls the function of a process and records its end.
 func (p *Proc) run(f Func) {
 	code := -1
 	defer func() {
@@ -41,7 +40,7 @@ func (p *Proc) run(f Func) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		switch {
-		case p.signal != "": // died by its own hand
+		case p.signal != "": // by Die
 			p.code = -1
 		case t.killed:
 			p.code, p.signal = -1, "SIGKILL"
@@ -53,20 +52,17 @@ func (p *Proc) run(f Func) {
 		s.procs--
 		if t.n--; t.n == 0 {
 			s.forget(t)
-			t.cancelIdle()
+			close(t.idle)
+			t.cancel()
 		}
 		close(p.done)
 	}()
 	code = f(p.tree.ctx, p)
 }
 
-func (t *tree) cancelIdle() {
-	close(t.idle)
-	t.cancel()
-}
-
-// Start starts another process, which belongs to the same command for ever: it dies with it in a
-// time-out, and outlives it otherwise. It has no input; nil writers drop.
+// Start starts another process of the same command. If the command times out, both are killed;
+// otherwise the process may outlive the command, as a daemon. It has no input; nil writers discard
+// its output.
 func (p *Proc) Start(f Func, stdout, stderr io.Writer, args ...string) error {
 	if stdout == nil {
 		stdout = io.Discard
@@ -74,14 +70,9 @@ func (p *Proc) Start(f Func, stdout, stderr io.Writer, args ...string) error {
 	if stderr == nil {
 		stderr = io.Discard
 	}
-	return p.spawn(f, &Proc{Args: args, Dir: p.Dir, User: p.User, Stdin: strings.NewReader(""), Stdout: stdout,
-		Stderr: stderr, env: p.env})
-}
-
-// spawn starts child, whose done is closed at its end.
-func (p *Proc) spawn(f Func, child *Proc) error {
 	s := p.sandbox
-	child.sandbox, child.tree, child.done = s, p.tree, make(chan struct{})
+	child := &Proc{Args: args, Dir: p.Dir, User: p.User, Stdin: strings.NewReader(""), Stdout: stdout, Stderr: stderr,
+		env: p.env, sandbox: s, tree: p.tree, done: make(chan struct{})}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -96,7 +87,8 @@ func (p *Proc) spawn(f Func, child *Proc) error {
 	return nil
 }
 
-// maxPids is never without limit: a script that calls itself is the host's memory.
+// maxPids is the limit of processes. There always is one, to protect the host from a command that
+// starts itself.
 func (s *Sandbox) maxPids() int {
 	if s.spec.Pids > 0 {
 		return s.spec.Pids
@@ -104,17 +96,11 @@ func (s *Sandbox) maxPids() int {
 	return 4096
 }
 
-// Machine is the sandbox that this process runs in.
-func (p *Proc) Machine() *Sandbox { return p.sandbox }
+// Sandbox returns the sandbox that this process runs in.
+func (p *Proc) Sandbox() *Sandbox { return p.sandbox }
 
-// Command finds the function of a command.
-func (p *Proc) Command(name string) (Func, bool) {
-	f, ok := p.sandbox.driver.commands[name]
-	return f, ok
-}
-
-// Die ends this process by a signal ("SIGSEGV"). It does not return; call it from the process's own
-// goroutine.
+// Die ends this process by a signal, such as "SIGSEGV". It does not return. It must be called on
+// the goroutine of the process.
 func (p *Proc) Die(signal string) {
 	p.sandbox.mu.Lock()
 	p.signal = signal
@@ -122,7 +108,7 @@ func (p *Proc) Die(signal string) {
 	runtime.Goexit()
 }
 
-// KillAll ends all processes of the machine, this one too. It does not return.
+// KillAll kills all processes of the sandbox, this one too. It does not return.
 func (p *Proc) KillAll() {
 	s := p.sandbox
 	s.mu.Lock()
@@ -137,53 +123,36 @@ func (p *Proc) KillAll() {
 	p.Die("SIGKILL")
 }
 
-// Alloc uses n bytes of memory until the process ends. Passing the sandbox's limit kills it; then
-// it does not return.
+// Alloc uses n bytes of memory until the process ends. If that exceeds the sandbox's limit, the
+// process is killed and Alloc does not return.
 func (p *Proc) Alloc(n int64) {
 	s := p.sandbox
 	s.mu.Lock()
 	p.memory += n
 	s.memory += n
 	over := s.spec.Memory > 0 && s.memory > s.spec.Memory
-	if !over {
+	if over {
+		p.tree.oom = true
+		s.ooms++
+	} else {
 		s.peak = max(s.peak, s.memory)
 	}
 	s.mu.Unlock()
 	if over {
-		p.outOfMemory()
+		p.Die("SIGKILL")
 	}
 }
 
-func (p *Proc) outOfMemory() {
-	p.sandbox.mu.Lock()
-	p.tree.oom = true
-	p.sandbox.ooms++
-	p.sandbox.mu.Unlock()
-	p.Die("SIGKILL")
-}
-
-// Sleep waits, and reports whether it did for the whole time: false means that the process was
-// killed.
+// Sleep waits for the duration d. It reports false if the process was killed before.
 func (p *Proc) Sleep(d time.Duration) bool { return wait(p.tree.ctx, d) == nil }
 
-// Getenv is "" for what is not set.
-func (p *Proc) Getenv(name string) string {
-	if v, ok := p.env[name]; ok {
-		return v
-	}
-	if v, ok := p.sandbox.spec.Env[name]; ok {
-		return v
-	}
-	return defaults[name]
-}
-
-var defaults = map[string]string{"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+var defaultEnv = map[string]string{"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 	"HOME": "/root"}
 
-// Environ is the whole environment, sorted.
+// Environ returns the environment in the form "key=value", sorted.
 func (p *Proc) Environ() []string {
 	all := map[string]string{}
-	for _, m := range []map[string]string{defaults, p.sandbox.spec.Env, p.env} {
+	for _, m := range []map[string]string{defaultEnv, p.sandbox.spec.Env, p.env} {
 		for k, v := range m {
 			all[k] = v
 		}
@@ -196,7 +165,7 @@ func (p *Proc) Environ() []string {
 	return list
 }
 
-// ID is the numbers of User, as far as it has any; root is 0.
+// ID returns the numeric user and group of User ("7:8"), and 0 for names.
 func (p *Proc) ID() (uid, gid int) {
 	u, g, _ := strings.Cut(p.User, ":")
 	uid, _ = strconv.Atoi(u)
@@ -204,8 +173,7 @@ func (p *Proc) ID() (uid, gid int) {
 	return uid, gid
 }
 
-// path is the absolute form of a name. ".." stays: behind a link it means something else than it
-// does as text.
+// path makes a name absolute. It keeps "..", since "link/.." is the parent of the link's target.
 func (p *Proc) path(name string) string {
 	if path.IsAbs(name) {
 		return name
@@ -213,20 +181,16 @@ func (p *Proc) path(name string) string {
 	return p.Dir + "/" + name
 }
 
-// ReadFile returns the content of a file, which is not to be changed.
+// ReadFile returns the content of a file, which the caller must not change.
 func (p *Proc) ReadFile(name string) ([]byte, error) { return p.sandbox.files.read(p.path(name)) }
 
 func (p *Proc) WriteFile(name string, data []byte, perm fs.FileMode) error {
-	return p.sandbox.files.write(p.path(name), data, perm, false)
+	return p.sandbox.files.write(p.path(name), data, perm)
 }
 
-func (p *Proc) AppendFile(name string, data []byte, perm fs.FileMode) error {
-	return p.sandbox.files.write(p.path(name), data, perm, true)
-}
-
-// Create opens a file for writing at its end; truncate empties it first.
+// Create opens a file for appending. If truncate is set, it empties the file first.
 func (p *Proc) Create(name string, perm fs.FileMode, truncate bool) (io.WriteCloser, error) {
-	n, err := p.sandbox.files.open(p.path(name), perm, true, truncate)
+	n, err := p.sandbox.files.open(p.path(name), perm, truncate)
 	if err != nil {
 		return nil, err
 	}
@@ -241,9 +205,6 @@ type openFile struct {
 func (f *openFile) Write(p []byte) (int, error) { return f.fs.grow(f.n, p) }
 func (f *openFile) Close() error                { return nil }
 
-func (p *Proc) Stat(name string) (fs.FileInfo, error) {
-	return p.sandbox.files.stat(p.path(name), true)
-}
 func (p *Proc) Lstat(name string) (fs.FileInfo, error) {
 	return p.sandbox.files.lstat(p.path(name))
 }
@@ -263,12 +224,12 @@ func (p *Proc) Symlink(target, name string) error {
 	return p.sandbox.files.make("symlink", p.path(name), &node{mode: fs.ModeSymlink | 0o777, link: target})
 }
 
-// Chmod changes the permissions of a file. Nobody is kept from reading by them.
+// Chmod changes the permissions of a file, which are only recorded.
 func (p *Proc) Chmod(name string, perm fs.FileMode) error {
 	return p.sandbox.files.chmod(p.path(name), perm)
 }
 
-// Link gives a file a second name.
+// Link creates a hard link.
 func (p *Proc) Link(old, name string) error {
 	return p.sandbox.files.hardLink(p.path(old), p.path(name))
 }
@@ -281,26 +242,8 @@ func (p *Proc) Mkdir(name string, perm fs.FileMode) error {
 	return p.sandbox.files.make("mkdir", p.path(name), newDir(perm))
 }
 
-func (p *Proc) MkdirAll(name string, perm fs.FileMode) error {
-	return p.sandbox.files.mkdirAll(p.path(name), perm)
-}
-
-func (p *Proc) ReadDir(name string) ([]fs.FileInfo, error) {
-	return p.sandbox.files.readDir(p.path(name))
-}
-
-// Remove removes a file or an empty folder; RemoveAll whatever is there.
-func (p *Proc) Remove(name string) error { return p.sandbox.files.remove(p.path(name), false) }
-func (p *Proc) RemoveAll(name string) error {
-	err := p.sandbox.files.remove(p.path(name), true)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
-}
-
-// Listen opens a port on the machine's loopback; it is closed when the process is killed. Dial
-// connects to one.
+// Listen opens a port on the sandbox's loopback interface, which is closed when the process is
+// killed. Dial connects to such a port.
 func (p *Proc) Listen(port int) (net.Listener, error) {
 	return p.sandbox.network.listen(p.tree.ctx, port, true)
 }

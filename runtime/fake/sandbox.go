@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -27,7 +26,7 @@ type Sandbox struct {
 	closing  chan struct{} // made by the first Close, closed when it is over
 	closeErr error
 	trees    []*tree
-	known    map[string]*memory // by Command.ID
+	results  map[string]*result // by Command.ID
 	full     int                // outputs kept so far
 	procs    int
 	memory   int64
@@ -36,21 +35,23 @@ type Sandbox struct {
 	network  network
 }
 
-// A memory is what became of a command with an ID.
-type memory struct {
+// A result is the outcome of a command that has an ID; it is valid when done is closed.
+type result struct {
 	done chan struct{}
 	exit sandbox.Exit
 	err  error
 }
 
-// A tree is all the processes of one Exec, whatever they became later.
+// A tree is the processes of one Exec, including daemons that outlive it.
 type tree struct {
-	ctx    context.Context // ends when they are killed
+	ctx    context.Context // canceled to kill them
 	cancel context.CancelFunc
-	killed bool          // guarded by the sandbox's mu, as all below
-	oom    bool          // one of them passed the memory limit
-	n      int           // processes that run
-	idle   chan struct{} // closed when none does
+	idle   chan struct{} // closed when none of them runs any more
+
+	// Guarded by the sandbox's mu.
+	killed bool
+	oom    bool // one of them exceeded the memory limit
+	n      int  // processes running
 }
 
 var (
@@ -62,14 +63,11 @@ var (
 
 func (s *Sandbox) ID() string { return s.id }
 
-// Spec is what the sandbox was made from.
-func (s *Sandbox) Spec() sandbox.Spec { return s.spec }
-
 func (s *Sandbox) err(op string, err error) error {
 	return &sandbox.Error{Op: op, ID: s.id, Err: err, Inside: errors.As(err, new(syscall.Errno))}
 }
 
-// check says why nothing can be done any more.
+// check returns an error if ctx has ended or the sandbox is closed.
 func (s *Sandbox) check(ctx context.Context, op string) error {
 	if ctx.Err() != nil {
 		return s.err(op, context.Cause(ctx))
@@ -87,28 +85,28 @@ func (s *Sandbox) Exec(ctx context.Context, c sandbox.Command) (sandbox.Exit, er
 		return sandbox.Exit{}, err
 	}
 	if len(c.Args) == 0 {
-		return sandbox.Exit{}, s.err("exec", fmt.Errorf("no program is named"))
+		return sandbox.Exit{}, s.err("exec", errors.New("Command.Args is empty"))
 	}
 	if c.ID == "" {
 		return s.exec(ctx, c)
 	}
 	s.mu.Lock()
-	m := s.known[c.ID]
-	if m == nil {
-		m = &memory{done: make(chan struct{})}
-		if s.known == nil {
-			s.known = map[string]*memory{}
+	r := s.results[c.ID]
+	if r == nil {
+		r = &result{done: make(chan struct{})}
+		if s.results == nil {
+			s.results = map[string]*result{}
 		}
-		s.known[c.ID] = m
+		s.results[c.ID] = r
 		s.mu.Unlock()
-		m.exit, m.err = s.exec(ctx, c)
-		close(m.done)
-		return m.exit, m.err
+		r.exit, r.err = s.exec(ctx, c)
+		close(r.done)
+		return r.exit, r.err
 	}
 	s.mu.Unlock()
 	select {
-	case <-m.done:
-		return m.exit, m.err
+	case <-r.done:
+		return r.exit, r.err
 	case <-ctx.Done():
 		return sandbox.Exit{}, s.err("exec", context.Cause(ctx))
 	}
@@ -116,10 +114,6 @@ func (s *Sandbox) Exec(ctx context.Context, c sandbox.Command) (sandbox.Exit, er
 
 func (s *Sandbox) exec(ctx context.Context, c sandbox.Command) (sandbox.Exit, error) {
 	begin := time.Now()
-	oom, err := s.hooks(ctx, c)
-	if err != nil {
-		return sandbox.Exit{}, s.err("exec", err)
-	}
 	out := newOutput(c)
 	var exit sandbox.Exit
 	p := &Proc{Args: c.Args, Dir: c.Dir, User: c.User, Stdin: c.Stdin, Stdout: out.out(), Stderr: out.err(), env: c.Env,
@@ -135,8 +129,8 @@ func (s *Sandbox) exec(ctx context.Context, c sandbox.Command) (sandbox.Exit, er
 	}
 
 	f, code, why := s.lookup(p)
-	if p.Dir != "/" && !s.isDir(p.Dir) {
-		f, code, why = nil, 126, "cannot start in "+p.Dir+": no such directory"
+	if fi, err := s.files.stat(p.Dir); p.Dir != "/" && (err != nil || !fi.IsDir()) {
+		f, code, why = nil, 126, "no such directory: "+p.Dir
 	}
 	if f == nil {
 		fmt.Fprintf(p.Stderr, "%s: %s\n", c.Args[0], why)
@@ -157,9 +151,6 @@ func (s *Sandbox) exec(ctx context.Context, c sandbox.Command) (sandbox.Exit, er
 	t.n++
 	s.procs++
 	s.mu.Unlock()
-	if oom {
-		f = func(context.Context, *Proc) int { p.outOfMemory(); return 0 }
-	}
 	go p.run(f)
 
 	var timeout <-chan time.Time
@@ -185,7 +176,7 @@ func (s *Sandbox) exec(ctx context.Context, c sandbox.Command) (sandbox.Exit, er
 
 	s.mu.Lock()
 	exit.Code, exit.Signal, exit.OOM = p.code, p.signal, t.oom
-	if !p.ended { // killed, and deaf
+	if !p.ended { // abandoned
 		exit.Code, exit.Signal = -1, "SIGKILL"
 	}
 	gone := s.closed && exit.Signal == "SIGKILL" && !exit.TimedOut && !exit.OOM
@@ -200,29 +191,7 @@ func (s *Sandbox) exec(ctx context.Context, c sandbox.Command) (sandbox.Exit, er
 	return exit, nil
 }
 
-// hooks do what the driver was told to.
-func (s *Sandbox) hooks(ctx context.Context, c sandbox.Command) (oom bool, err error) {
-	d := s.driver
-	if err := wait(ctx, d.opts.SlowExec); err != nil {
-		return false, err
-	}
-	if !d.hooked {
-		return false, nil
-	}
-	d.hooks.Lock()
-	defer d.hooks.Unlock()
-	if err := countdown(&d.opts.FailExec); err != nil {
-		return false, err
-	}
-	if d.opts.OnExec != nil {
-		if err := d.opts.OnExec(s, c); err != nil {
-			return false, err
-		}
-	}
-	return countdown(&d.opts.OOM) != nil, nil
-}
-
-// finish closes the output and counts it.
+// finish closes the output, records its size and keeps the whole of it if some was left out.
 func (s *Sandbox) finish(exit sandbox.Exit, out *output, c sandbox.Command, begin time.Time) sandbox.Exit {
 	full := out.close()
 	exit.Out, exit.Err = out.streams[0].cut.N(), out.streams[1].cut.N()
@@ -231,8 +200,8 @@ func (s *Sandbox) finish(exit sandbox.Exit, out *output, c sandbox.Command, begi
 		s.full++
 		name := fmt.Sprintf("/tmp/.output/%d", s.full)
 		s.mu.Unlock()
-		// On a full disk there is none to be named.
-		if s.files.mkdirAll("/tmp/.output", 0o755) == nil && s.files.write(name, full, 0o644, false) == nil {
+		// A full disk leaves Full empty.
+		if s.files.mkdirAll("/tmp/.output", 0o755) == nil && s.files.write(name, full, 0o644) == nil {
 			exit.Full = name
 		}
 	}
@@ -240,58 +209,23 @@ func (s *Sandbox) finish(exit sandbox.Exit, out *output, c sandbox.Command, begi
 	return exit
 }
 
-// lookup finds the function behind p.Args. It may change p.Args, as a script's first line asks.
+// lookup finds the function of a program, or the exit code and message of a shell that could not
+// start it.
 func (s *Sandbox) lookup(p *Proc) (f Func, code int, why string) {
 	name := p.Args[0]
-	base := path.Base(name)
-	if !strings.Contains(name, "/") || inPath(name) {
-		if f := s.driver.commands[base]; f != nil {
+	if !strings.Contains(name, "/") {
+		if f := s.driver.opts.Commands[name]; f != nil {
 			return f, 0, ""
 		}
-	}
-	if !strings.Contains(name, "/") {
 		return nil, 127, "command not found"
 	}
-	fi, err := s.files.stat(p.path(name), true)
-	if err != nil {
+	if _, err := s.files.stat(p.path(name)); err != nil {
 		return nil, 127, "no such file or directory"
 	}
-	if fi.IsDir() || fi.Mode()&0o111 == 0 {
-		return nil, 126, "permission denied"
-	}
-	data, err := s.files.read(p.path(name))
-	if err != nil {
-		return nil, 126, err.Error()
-	}
-	line, _, _ := strings.Cut(string(data[:min(len(data), 200)]), "\n")
-	words := strings.Fields(strings.TrimPrefix(line, "#!"))
-	if !strings.HasPrefix(line, "#!") || len(words) == 0 {
-		return nil, 126, "exec format error"
-	}
-	if path.Base(words[0]) == "env" {
-		words = words[1:]
-	}
-	if len(words) == 0 || s.driver.commands[path.Base(words[0])] == nil {
-		return nil, 127, "bad interpreter"
-	}
-	p.Args = append(append(slices.Clone(words), name), p.Args[1:]...)
-	return s.driver.commands[path.Base(words[0])], 0, ""
+	return nil, 126, "permission denied" // no file is a program
 }
 
-func (s *Sandbox) isDir(name string) bool {
-	fi, err := s.files.stat(name, true)
-	return err == nil && fi.IsDir()
-}
-
-func inPath(name string) bool {
-	switch path.Dir(name) {
-	case "/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin":
-		return true
-	}
-	return false
-}
-
-// kill tells the processes of a tree to end.
+// kill kills the processes of a tree, without waiting for them.
 func (s *Sandbox) kill(t *tree) {
 	s.mu.Lock()
 	t.killed = true
@@ -299,7 +233,7 @@ func (s *Sandbox) kill(t *tree) {
 	t.cancel()
 }
 
-// grace is how long a killed function may take to return.
+// grace is the time that a killed function has to return.
 const grace = time.Second
 
 // settle waits until the processes of a killed tree have ended, and reports whether they did.
@@ -318,13 +252,13 @@ func (s *Sandbox) settle(t *tree) bool {
 	}
 	s.mu.Lock()
 	n := t.n
-	s.forget(t) // counted once, and nobody waits for it again
+	s.forget(t) // so that it is counted and waited for only once
 	s.mu.Unlock()
 	s.driver.stuck.Add(int64(n))
 	return false
 }
 
-// forget is called with mu held.
+// forget removes a tree. The caller holds mu.
 func (s *Sandbox) forget(t *tree) {
 	if i := slices.Index(s.trees, t); i >= 0 {
 		s.trees = slices.Delete(s.trees, i, i+1)
@@ -348,15 +282,15 @@ func (s *Sandbox) killAll() error {
 	for _, t := range trees {
 		t.cancel()
 	}
-	s.network.closeAll()
-	deaf := 0
+	s.network.close(false)
+	stuck := 0
 	for _, t := range trees {
 		if !s.settle(t) {
-			deaf++
+			stuck++
 		}
 	}
-	if deaf > 0 {
-		return s.err("kill all", fmt.Errorf("%d commands did not end", deaf))
+	if stuck > 0 {
+		return s.err("kill all", fmt.Errorf("%d commands did not end", stuck))
 	}
 	return nil
 }
@@ -379,19 +313,15 @@ func (s *Sandbox) Close() error {
 	if d.opts.SlowClose > 0 {
 		time.Sleep(d.opts.SlowClose)
 	}
-	s.network.close()
+	s.network.close(true)
 	if busy {
-		s.killAll() // what is deaf is told by CheckAllClosed
+		s.killAll() // CheckAllClosed reports the commands that did not end
 	}
 	d.mu.Lock()
 	delete(d.live, s.id)
 	d.mu.Unlock()
-	if d.fragile {
-		d.hooks.Lock()
-		defer d.hooks.Unlock()
-		if err := countdown(&d.opts.FailClose); err != nil {
-			s.closeErr = s.err("close", err)
-		}
+	if err := d.inject(&d.failClose); err != nil {
+		s.closeErr = s.err("close", err)
 	}
 	return s.closeErr
 }
@@ -420,7 +350,7 @@ func (s *Sandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
 	return c, nil
 }
 
-// Listen serves a port from outside: KillAll leaves it open.
+// Listen opens a port inside the sandbox that the host serves. KillAll does not close it.
 func (s *Sandbox) Listen(ctx context.Context, port int) (net.Listener, error) {
 	if err := s.check(ctx, "listen"); err != nil {
 		return nil, err

@@ -45,8 +45,8 @@ func (s *Sandbox) put(ctx context.Context, dir string, src fs.FS) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if !fs.ValidPath(strings.ToValidUTF8(name, "?")) { // names are bytes
-			return fmt.Errorf("%q is no name for a file", name)
+		if !fs.ValidPath(strings.ToValidUTF8(name, "?")) { // names need not be UTF-8
+			return fmt.Errorf("%q is not a valid file name", name)
 		}
 		n, err := load(src, name, e)
 		if err != nil {
@@ -56,7 +56,7 @@ func (s *Sandbox) put(ctx context.Context, dir string, src fs.FS) error {
 	})
 }
 
-// load reads one entry of src, without following it.
+// load reads one entry of src, without following links.
 func load(src fs.FS, name string, e fs.DirEntry) (*node, error) {
 	fi, err := e.Info()
 	if err != nil {
@@ -71,7 +71,7 @@ func load(src fs.FS, name string, e fs.DirEntry) (*node, error) {
 	case fs.ModeSymlink:
 		n.link, err = fs.ReadLink(src, name)
 	default:
-		err = fmt.Errorf("%s: is %v, not a file, folder or link", name, fi.Mode().Type())
+		err = fmt.Errorf("%s: is %v, not a file, directory or link", name, fi.Mode().Type())
 	}
 	return n, err
 }
@@ -90,7 +90,7 @@ func (s *Sandbox) Get(ctx context.Context, name string) (io.ReadCloser, error) {
 		err = fs.ErrNotExist
 	}
 	if errors.Is(err, syscall.ENOTDIR) {
-		err = fs.ErrNotExist // a file where a folder was meant
+		err = fs.ErrNotExist // a parent is a file
 	}
 	if err != nil {
 		return nil, s.err("get", pathError("open", name, err))

@@ -15,10 +15,10 @@ import (
 	"time"
 )
 
-// dockerHub is how Docker's configuration calls its own registry.
+// dockerHub is the key of Docker Hub in Docker's configuration.
 const dockerHub = "https://index.docker.io/v1/"
 
-// registry is the host that an image's name points to.
+// registry returns the host of an image's registry.
 func registry(ref string) string {
 	host, _, ok := strings.Cut(ref, "/")
 	if !ok || !strings.ContainsAny(host, ".:") && host != "localhost" || host == "docker.io" ||
@@ -28,7 +28,7 @@ func registry(ref string) string {
 	return host
 }
 
-// dockerConfig is what we read of Docker's config.json.
+// dockerConfig is the part of Docker's config.json that we read.
 type dockerConfig struct {
 	Auths map[string]struct {
 		Auth          string `json:"auth"`
@@ -40,8 +40,8 @@ type dockerConfig struct {
 	CredHelpers map[string]string `json:"credHelpers"`
 }
 
-// auth finds what the user has told Docker about an image's registry. Nothing is nobody in
-// particular, which most registries take.
+// auth returns the user's credentials for an image's registry from Docker's configuration. The zero
+// value means anonymous access, which most registries allow.
 func (s *Store) auth(ctx context.Context, ref string) (Auth, error) {
 	dir := s.o.Config
 	if dir == "" {
@@ -97,8 +97,8 @@ func (s *Store) auth(ctx context.Context, ref string) (Auth, error) {
 	return Auth{}, nil
 }
 
-// sameRegistry compares names as Docker has written them over the years: with and without scheme
-// and path.
+// sameRegistry compares registry names in the forms that Docker has used over the years: with and
+// without scheme and path.
 func sameRegistry(a, b string) bool {
 	bare := func(s string) string {
 		s = strings.TrimPrefix(strings.TrimPrefix(s, "https://"), "http://")

@@ -19,7 +19,7 @@ import (
 	"github.com/moby/patternmatcher/ignorefile"
 )
 
-// An entry is one file, folder or link of a build's context.
+// An entry is one file, directory or link of a build context.
 type entry struct {
 	name string
 	mode fs.FileMode // type and permissions
@@ -28,27 +28,27 @@ type entry struct {
 	sum  [sha256.Size]byte // of a regular file's content
 }
 
-// maxIgnore bounds .dockerignore.
+// maxIgnore limits the size of .dockerignore.
 const maxIgnore = 1 << 20
 
 // A walk collects the entries of a context.
 type walk struct {
 	ctx     context.Context
 	fsys    fs.FS
-	ignore  *patternmatcher.PatternMatcher // nil: nothing is left out
-	negated []string                       // what patterns with ! may bring back
+	ignore  *patternmatcher.PatternMatcher // nil: nothing is ignored
+	negated []string                       // patterns with !, which include files again
 	bytes   int64
 	files   int
-	known   *sums
+	known   *digestCache
 
 	seen    int
 	out     []entry
-	pending []entry // folders that are left out, unless something in them is not
+	pending []entry // ignored directories, which are included if one of their files is
 }
 
-// scanContext lists what a context holds after .dockerignore, sorted, each with its digest. A nil
-// context is empty. What lies in a folder that is left out as a whole is not even looked at.
-func scanContext(ctx context.Context, fsys fs.FS, maxBytes int64, maxFiles int, known *sums) ([]entry, error) {
+// scanContext lists the files of a context after .dockerignore, sorted, each with its digest. A nil
+// context is empty. Directories that are ignored as a whole are not read.
+func scanContext(ctx context.Context, fsys fs.FS, maxBytes int64, maxFiles int, known *digestCache) ([]entry, error) {
 	if fsys == nil {
 		return nil, nil
 	}
@@ -89,7 +89,7 @@ func (w *walk) readIgnore() error {
 	return nil
 }
 
-// readSmall reads a regular file, following no link.
+// readSmall reads a regular file without following links.
 func readSmall(fsys fs.FS, name string, max int64) ([]byte, error) {
 	info, err := fs.Lstat(fsys, name)
 	if err != nil {
@@ -110,8 +110,8 @@ func readSmall(fsys fs.FS, name string, max int64) ([]byte, error) {
 	return b, err
 }
 
-// names reads a folder in portions, so that one with millions of entries costs an error and not all
-// memory.
+// names reads a directory in portions, so that one with millions of entries is an error and does
+// not fill the memory.
 func (w *walk) names(dir string) ([]fs.DirEntry, error) {
 	f, err := w.fsys.Open(dir)
 	if err != nil {
@@ -192,14 +192,14 @@ func (w *walk) dir(dir string, parent patternmatcher.MatchInfo) error {
 // bits of a mode that an image keeps.
 const bits = fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky
 
-// mayBringBack says whether a pattern with ! could match below a folder that is left out.
+// mayBringBack reports whether a pattern with ! could match below an ignored directory.
 func (w *walk) mayBringBack(dir string) bool {
 	return slices.ContainsFunc(w.negated, func(p string) bool {
 		return strings.HasPrefix(p, dir+"/") || strings.ContainsAny(p, `*?[\`)
 	})
 }
 
-// flush adds the folders on the way to something that is in.
+// flush adds the parent directories of an included file.
 func (w *walk) flush() error {
 	w.out = append(w.out, w.pending...)
 	w.pending = w.pending[:0]
@@ -234,7 +234,7 @@ func (w *walk) add(name string, info fs.FileInfo) (err error) {
 	return w.flush()
 }
 
-// digest reads a file, unless it is known and unchanged.
+// digest reads a file, unless its digest is cached and it has not changed.
 func (w *walk) digest(name string, info fs.FileInfo) (sum [sha256.Size]byte, err error) {
 	id, stable := identity(info)
 	if stable {
@@ -262,8 +262,8 @@ func (w *walk) digest(name string, info fs.FileInfo) (sum [sha256.Size]byte, err
 	return sum, nil
 }
 
-// identity tells one content of a file from another without reading it. It is not to be trusted for
-// a file that was changed just now: times are coarse.
+// identity identifies the content of a file without reading it. It is not stable for a file that
+// was changed just now, since file times are coarse.
 func identity(info fs.FileInfo) (id fileID, stable bool) {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {

@@ -18,7 +18,7 @@ import (
 
 func names(t *testing.T, fsys fs.FS) string {
 	t.Helper()
-	list, err := scanContext(t.Context(), fsys, 1<<30, 1000, &sums{})
+	list, err := scanContext(t.Context(), fsys, 1<<30, 1000, &digestCache{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestIgnore(t *testing.T) {
 	}
 	bad := files("a")
 	bad[".dockerignore"] = &fstest.MapFile{Data: []byte("[\n")}
-	if _, err := scanContext(t.Context(), bad, 1<<30, 1000, &sums{}); err == nil ||
+	if _, err := scanContext(t.Context(), bad, 1<<30, 1000, &digestCache{}); err == nil ||
 		!strings.Contains(err.Error(), ".dockerignore") {
 		t.Errorf("a bad pattern: %v", err)
 	}
@@ -76,7 +76,7 @@ func TestIgnore(t *testing.T) {
 // A context of files that no image should be made of.
 func TestHostileContext(t *testing.T) {
 	scan := func(fsys fs.FS, bytes int64, files int) error {
-		_, err := scanContext(t.Context(), fsys, bytes, files, &sums{})
+		_, err := scanContext(t.Context(), fsys, bytes, files, &digestCache{})
 		return err
 	}
 	root := func(make func(dir string)) fs.FS {
@@ -117,7 +117,7 @@ func TestHostileContext(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := scanContext(ctx, files("a"), 1000, 10, &sums{}); err == nil {
+	if _, err := scanContext(ctx, files("a"), 1000, 10, &digestCache{}); err == nil {
 		t.Error("a canceled scan goes on")
 	}
 }
@@ -135,7 +135,7 @@ func TestIgnoredFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	list, err := scanContext(t.Context(), r.FS(), 1000, 3, &sums{})
+	list, err := scanContext(t.Context(), r.FS(), 1000, 3, &digestCache{})
 	if err != nil || len(list) != 1 {
 		t.Errorf("%v, %v", list, err)
 	}
@@ -164,7 +164,7 @@ func TestStream(t *testing.T) {
 	}
 	defer r.Close()
 	stream := func() []byte {
-		list, err := scanContext(t.Context(), r.FS(), 1000, 100, &sums{})
+		list, err := scanContext(t.Context(), r.FS(), 1000, 100, &digestCache{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -190,7 +190,7 @@ func TestStream(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !h.ModTime.Equal(madeAt) || h.Uid != 0 || h.Gid != 0 || h.Uname != "" {
+		if !h.ModTime.Equal(contextTime) || h.Uid != 0 || h.Gid != 0 || h.Uname != "" {
 			t.Errorf("%s: %+v", h.Name, h)
 		}
 		got = append(got, fmt.Sprintf("%c %o %q%s", h.Typeflag, h.Mode, h.Name, h.Linkname))
@@ -204,7 +204,7 @@ func TestStream(t *testing.T) {
 
 func TestChangedWhileSent(t *testing.T) {
 	m := files("a")
-	list, err := scanContext(t.Context(), m, 1000, 10, &sums{})
+	list, err := scanContext(t.Context(), m, 1000, 10, &digestCache{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +231,7 @@ func TestRemembered(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	known := &sums{}
+	known := &digestCache{}
 	scan := func() entry {
 		list, err := scanContext(t.Context(), r.FS(), 1000, 10, known)
 		if err != nil {
@@ -287,7 +287,7 @@ func TestPlace(t *testing.T) {
 			"FROM x\nCOPY context/.evalrun/a /a\n", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			list, err := scanContext(t.Context(), c.files, 1000, 10, &sums{})
+			list, err := scanContext(t.Context(), c.files, 1000, 10, &digestCache{})
 			if err != nil {
 				t.Fatal(err)
 			}

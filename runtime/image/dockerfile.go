@@ -8,27 +8,27 @@ import (
 	"strings"
 )
 
-// maxDockerfile bounds the text of a Dockerfile.
+// maxDockerfile limits the size of a Dockerfile.
 const maxDockerfile = 1 << 20
 
-// A dockerfile is a Dockerfile taken apart, as far as is needed to judge and to rewrite it.
+// A dockerfile is a parsed Dockerfile, in as much detail as is needed to check and to rewrite it.
 type dockerfile struct {
-	lines  []string // without their ends, CRLF or LF
+	lines  []string // without line ends, CRLF or LF
 	escape byte
-	syntax string // what its syntax directive names; "": none
-	heads  []int  // lines (from 0) that look like syntax directives, whether they are in force or not
+	syntax string // the value of its syntax directive, or ""
+	heads  []int  // indexes of lines that look like syntax directives, effective or not
 	steps  []step
 }
 
 // A step is one instruction.
 type step struct {
-	line, end int    // from 1, both included; with its here-documents
+	line, end int    // line numbers from 1, both included, with here-documents
 	name      string // in capitals
 	flags     []flag
 	rest      string // what follows the flags, continuation lines joined
 	here      []heredoc
-	inner     *step  // of ONBUILD: the instruction that it holds
-	text      string // in place of its lines, once rewritten; "": as it is
+	inner     *step  // of ONBUILD: the instruction inside
+	text      string // replaces its lines; "": not rewritten
 }
 
 type flag struct{ name, value string }
@@ -44,11 +44,11 @@ type heredoc struct {
 	name   string
 	word   string // as written: <<-"EOF"
 	quoted bool   // variables in it stay as they are
-	chomp  bool   // leading tabs are cut
+	chomp  bool   // leading tabs are removed
 	text   string
 }
 
-// A lineError is what is wrong with one line of a Dockerfile.
+// A lineError is an error in one line of a Dockerfile.
 type lineError struct {
 	line int
 	what string
@@ -68,9 +68,9 @@ var (
 var instructions = strings.Fields("ADD ARG CMD COPY ENTRYPOINT ENV EXPOSE FROM HEALTHCHECK LABEL MAINTAINER ONBUILD " +
 	"RUN SHELL STOPSIGNAL USER VOLUME WORKDIR")
 
-// parse takes a Dockerfile apart by the rules that all builders share. Where they differ (a line
-// that ends in two escape characters) it refuses, so that nobody reads another Dockerfile than the
-// one that was judged.
+// parse parses a Dockerfile by the rules that all builders share. Where they differ (a line that
+// ends in two escape characters) it fails, so that no builder reads another Dockerfile than the one
+// that was checked.
 func parse(text string) (*dockerfile, error) {
 	switch {
 	case len(text) > maxDockerfile:
@@ -102,13 +102,14 @@ func parse(text string) (*dockerfile, error) {
 	return d, nil
 }
 
-// blank lines and comments are skipped, between continuation lines too.
+// blank reports whether a line is empty or a comment. Such lines are skipped between continuation
+// lines too.
 func blank(line string) bool {
 	t := strings.TrimLeft(line, " \t\v\f\r")
 	return t == "" || t[0] == '#'
 }
 
-// directives reads the comments at the head: they count up to the first line that is none.
+// directives reads the comments at the beginning, up to the first line that is no directive.
 func (d *dockerfile) directives() error {
 	inForce := true
 	seen := map[string]bool{}
@@ -152,7 +153,8 @@ func (d *dockerfile) directives() error {
 	return nil
 }
 
-// step reads the instruction that begins at line i (from 0), and says where the next one may begin.
+// step parses the instruction that begins at line i (from 0), and returns the index of the line
+// after it.
 func (d *dockerfile) step(i int) (step, int, error) {
 	s := step{line: i + 1}
 	var logical strings.Builder
@@ -188,7 +190,7 @@ func (d *dockerfile) step(i int) (step, int, error) {
 	return s, i, nil
 }
 
-// read takes one logical line apart.
+// read parses one logical line.
 func (s *step) read(text string, escape byte) error {
 	text = strings.TrimSpace(text)
 	name, rest, _ := cutSpace(text)
@@ -227,7 +229,7 @@ func cutSpace(s string) (before, after string, found bool) {
 	return s[:i], strings.TrimLeft(s[i:], " \t\v\f\r\n"), true
 }
 
-// flagWord reads one flag; quotes and escapes keep blanks in it.
+// flagWord reads one flag, which may contain quoted or escaped blanks.
 func flagWord(s string, escape byte) (word, rest string) {
 	var b strings.Builder
 	quote := byte(0)
@@ -250,8 +252,8 @@ func flagWord(s string, escape byte) (word, rest string) {
 	return b.String(), ""
 }
 
-// heredocs reads the here-documents that an instruction announces; i is the line behind it, and is
-// moved behind them. An announcement without an end is none: in "RUN echo $((1 <<2))" nothing
+// heredocs reads the here-documents of an instruction. i is the index of the line after it, and is
+// moved behind them. A here-document without an end is none: in "RUN echo $((1 <<2))" nothing
 // follows.
 func (d *dockerfile) heredocs(s *step, i *int) error {
 	if s.name != "RUN" && s.name != "COPY" && s.name != "ADD" {
@@ -293,7 +295,7 @@ func (d *dockerfile) heredocs(s *step, i *int) error {
 	return nil
 }
 
-// shellWords splits at blanks outside of quotes; quotes and escapes stay.
+// shellWords splits at unquoted blanks. It keeps quotes and escapes.
 func shellWords(s string) []string {
 	var words []string
 	var b strings.Builder
@@ -325,8 +327,8 @@ func shellWords(s string) []string {
 	return words
 }
 
-// String is the Dockerfile, rewritten steps in their new form. A step keeps its first line's
-// number, and those behind it theirs, where the new form is not longer.
+// String returns the Dockerfile with its rewritten steps. The line numbers of steps stay the same
+// if the rewritten steps are not longer.
 func (d *dockerfile) String() string {
 	var b strings.Builder
 	next := 0

@@ -9,14 +9,14 @@ import (
 	"pgregory.net/rapid"
 )
 
-func old() *judge {
-	return &judge{about: About{Version: "20.10.24", OS: "linux", Arch: "amd64", Frontend: [2]int{1, 2}}}
+func old() *checker {
+	return &checker{about: About{Version: "20.10.24", OS: "linux", Arch: "amd64", Frontend: [2]int{1, 2}}}
 }
 
 func TestRefused(t *testing.T) {
 	for _, c := range []struct {
 		name, text, line string
-		change           func(*judge)
+		change           func(*checker)
 	}{
 		{name: "security", text: "FROM x\nRUN --security=insecure id",
 			line: "line 2: RUN --security=insecure would let the build out of its sandbox"},
@@ -55,15 +55,15 @@ func TestRefused(t *testing.T) {
 		{name: "from variable", text: "ARG V\nFROM x:$V", line: "line 2: FROM x:$V: the variable has no value"},
 		{name: "offline add", text: "FROM x\nADD https://example.org/x /x",
 			line:   "line 2: ADD https://example.org/x: the build has no network",
-			change: func(j *judge) { j.offline = true }},
+			change: func(j *checker) { j.offline = true }},
 		{name: "offline git", text: "FROM x\nADD git@github.com:a/b.git /x", line: "line 2: ADD git@github.com",
-			change: func(j *judge) { j.offline = true }},
+			change: func(j *checker) { j.offline = true }},
 		{name: "offline variable", text: "FROM x\nADD $U /x", line: "line 2: ADD $U: the build has no network",
-			change: func(j *judge) { j.offline = true }},
+			change: func(j *checker) { j.offline = true }},
 		{name: "offline default", text: "FROM x\nADD ${U:-f} /x", line: "line 2: ADD ${U:-f}",
-			change: func(j *judge) { j.offline = true }},
+			change: func(j *checker) { j.offline = true }},
 		{name: "offline argument", text: "FROM x\nARG U=f\nADD [\"$U\", \"/x\"]", line: "line 3: ADD http://h.example",
-			change: func(j *judge) { j.offline = true; j.args = map[string]string{"U": "http://h.example/"} }},
+			change: func(j *checker) { j.offline = true; j.args = map[string]string{"U": "http://h.example/"} }},
 		{name: "metadata", text: "FROM x\nADD http://169.254.169.254/latest /x",
 			line: "line 2: ADD http://169.254.169.254/latest: the engine would fetch it from its own"},
 		{name: "loopback", text: "FROM x\nARG H=127.0.0.1\nADD http://$H:8080/ /x",
@@ -95,13 +95,13 @@ func TestRefused(t *testing.T) {
 		{name: "classic mount", text: "FROM x\nRUN --mount=type=cache,target=/c id",
 			line: "line 2: RUN --mount needs BuildKit's Dockerfile frontend 1.2; the classic builder does " +
 				"not know it",
-			change: func(j *judge) { j.classic = true }},
+			change: func(j *checker) { j.classic = true }},
 		{name: "classic script", text: "FROM x\nRUN <<E\n#!/usr/bin/python3\nE",
-			line: "line 2: a here-document that names its interpreter", change: func(j *judge) { j.classic = true }},
+			line: "line 2: a here-document that names its interpreter", change: func(j *checker) { j.classic = true }},
 		{name: "unknown target", text: "FROM x AS a", line: "no stage \"b\"",
-			change: func(j *judge) { j.target = "b" }},
+			change: func(j *checker) { j.target = "b" }},
 		{name: "builder argument", text: "FROM x", line: "BUILDKIT_SYNTAX would steer",
-			change: func(j *judge) { j.args = map[string]string{"BUILDKIT_SYNTAX": "evil"} }},
+			change: func(j *checker) { j.args = map[string]string{"BUILDKIT_SYNTAX": "evil"} }},
 		{name: "nul", text: "FROM x\x00", line: "NUL"},
 		{name: "empty", text: "# nothing\n", line: "no instruction"},
 		{name: "large", text: "FROM x\n" + strings.Repeat("RUN id\n", 200_000), line: "larger than"},
@@ -122,7 +122,7 @@ func TestRefused(t *testing.T) {
 func TestRewritten(t *testing.T) {
 	for _, c := range []struct {
 		name, text, want string
-		change           func(*judge)
+		change           func(*checker)
 		files            []hidden
 	}{
 		{name: "nothing to do", text: "FROM x\nRUN a && \\\n  b\n", want: "FROM x\nRUN a && \\\n  b\n"},
@@ -148,7 +148,7 @@ func TestRewritten(t *testing.T) {
 			want: "FROM x\nCOPY .evalrun/1/x /d/\n#\n#\n", files: []hidden{{".evalrun/1/x", "1\n", 0o644}}},
 		{name: "a frontend that has them", text: "FROM x\nCOPY <<A /d\n$a\nA\nRUN <<B\nb\nB",
 			want:   "FROM x\nCOPY <<A /d\n$a\nA\nRUN <<B\nb\nB\n",
-			change: func(j *judge) { j.about.Frontend = [2]int{1, 5} }},
+			change: func(j *checker) { j.about.Frontend = [2]int{1, 5} }},
 		{name: "link is dropped", text: "FROM x\nCOPY --link --chown=1:1 a b", want: "FROM x\nCOPY --chown=1:1 a b\n"},
 		{name: "default network is dropped", text: "FROM x\nRUN --network=default a", want: "FROM x\nRUN a\n"},
 		{name: "start interval is dropped", text: "FROM x\nHEALTHCHECK --start-interval=1s --retries=3 CMD a b",

@@ -1,11 +1,11 @@
-// Package image makes the images of sandboxes ready: it pulls them, builds them from Dockerfiles,
-// keeps them for the next run and removes what was not used for long, within a budget. It knows
-// engines by an interface only; runtime/docker has the real one, imagetest one in memory.
+// Package image prepares the images of sandboxes. It pulls them or builds them from Dockerfiles,
+// keeps them for later runs, and removes the least recently used ones to stay within a budget. It
+// uses container engines through the interface [Engine]; runtime/docker implements it, and
+// imagetest in memory.
 //
-// A Dockerfile, its context and the output of a build were written by somebody who is not to be
-// trusted. What a build could use to reach past its own machine (the engine's host network,
-// privileges, secrets, remote contexts where the network is off) is refused before the engine sees
-// it, by name and line.
+// Dockerfiles, build contexts and the output of builds are hostile. What a build could use to reach
+// beyond its own container (the engine's host network, privileges, secrets, remote contexts when
+// the network is off) is refused before the engine sees it, with name and line.
 package image
 
 import (
@@ -20,22 +20,22 @@ import (
 var (
 	// ErrMissing: the engine has no such image.
 	ErrMissing = errors.New("no such image")
-	// ErrInUse: a container, or another image, still needs it.
+	// ErrInUse: a container or another image still needs it.
 	ErrInUse = errors.New("image is in use")
 	// ErrDiskFull: the engine's disk is full.
 	ErrDiskFull = errors.New("the engine's disk is full")
-	// ErrSource: a step of a build copies what is not there.
+	// ErrSource: a COPY or ADD of a build names a file that does not exist.
 	ErrSource = errors.New("a COPY or ADD whose source is not there")
-	// ErrAway: the engine went away, or is not there. It says nothing about the image.
+	// ErrAway: the engine is unavailable. That says nothing about the image.
 	ErrAway = errors.New("the engine went away")
 )
 
-// Info is an image that is ready.
+// Info describes an image of the engine.
 type Info struct {
 	ID       string   // the engine's: "sha256:…" of its configuration
-	Digest   string   // what identifies it elsewhere: the registry's digest of a pulled image, else the ID
-	Ref      string   // the name it can be started by
-	Tags     []string // all of its names
+	Digest   string   // the registry's digest of a pulled image, else the ID
+	Ref      string   // a name to start it by
+	Tags     []string // all its names
 	OS, Arch string
 	Size     int64 // bytes of all layers, shared ones too
 	Created  time.Time
@@ -43,65 +43,64 @@ type Info struct {
 	Config   Config
 }
 
-// Config is what an image says about the processes that are started from it.
+// Config is an image's configuration of processes.
 type Config struct {
 	User, Dir       string
 	Env             []string // NAME=value
 	Entrypoint, Cmd []string
 	Shell           []string
-	Health          *sandbox.Health // nil: none, or switched off
+	Health          *sandbox.Health // nil: none, or disabled
 	Ports           []string        // "80/tcp"
-	OnBuild         []string        // steps of builds that begin with it
+	OnBuild         []string        // ONBUILD steps, for builds based on it
 }
 
-// About is what an engine is.
+// About describes an engine.
 type About struct {
-	ID       string // of the engine's installation; what is kept between runs belongs to it
+	ID       string // of the engine's installation; records of images belong to it
 	Version  string // "20.10.24"
 	OS, Arch string
-	Dir      string // where it keeps images, when that is a folder of this machine; "" else
+	Dir      string // its image directory, if that is on this machine; else ""
 	BuildKit bool
-	// Frontend is the version of the Dockerfile language that its own BuildKit frontend reads, as
+	// Frontend is the version of the Dockerfile language of its built-in BuildKit frontend, such as
 	// {1, 2}. The classic builder has none.
 	Frontend [2]int
 }
 
-// An Engine keeps images. Its methods may be called from several goroutines; what they wait for
-// ends with ctx.
+// An Engine stores images. Its methods are safe for concurrent use and return when ctx ends.
 type Engine interface {
 	About(ctx context.Context) (About, error)
 
 	// Inspect describes an image by name or ID. [ErrMissing] is definite.
 	Inspect(ctx context.Context, ref string) (Info, error)
 
-	// Pull fetches an image from its registry. [ErrDiskFull] is told apart.
+	// Pull fetches an image from its registry. It returns [ErrDiskFull] if the disk is full.
 	Pull(ctx context.Context, p Pull) error
 
-	// Build builds an image and names it. [ErrDiskFull] and [ErrAway] are the engine's own finding,
-	// not what a command printed. When it returns, also with an error or because ctx has ended, the
-	// engine builds no more.
+	// Build builds an image and names it. [ErrDiskFull] and [ErrAway] are the engine's own errors,
+	// not a command's output. When Build returns, for whatever reason, the engine is not building
+	// any more.
 	Build(ctx context.Context, b Build) error
 
-	// List is all images, unnamed ones too.
+	// List returns all images, also unnamed ones.
 	List(ctx context.Context) ([]Info, error)
 
-	// Remove takes a name, or by ID an unnamed image, away; layers that nothing else needs go with
-	// the last name. It is never forced: [ErrInUse].
+	// Remove removes a name, or by ID an unnamed image. Layers that no other image needs are
+	// removed with the last name. It is never forced, but returns [ErrInUse].
 	Remove(ctx context.Context, ref string) error
 
-	// Containers are all containers, of anybody, running or not.
+	// Containers returns all containers, running or not, whoever has created them.
 	Containers(ctx context.Context) ([]Container, error)
 
-	// RemoveContainer removes a container that a build left behind and that does not run; else
-	// ErrInUse.
+	// RemoveContainer removes a container of a build that is not running. For a running one it
+	// returns ErrInUse.
 	RemoveContainer(ctx context.Context, id string) error
 
-	// PruneCache empties the builder's cache of what nobody used for so long, and returns the bytes
-	// that this freed.
+	// PruneCache removes what was not used for so long from the builder's cache, and returns the
+	// bytes freed.
 	PruneCache(ctx context.Context, unused time.Duration) (int64, error)
 }
 
-// A Container is what the engine says about one.
+// A Container is a container of the engine.
 type Container struct {
 	ID      string
 	Image   string // ID of its image
@@ -109,14 +108,14 @@ type Container struct {
 	Labels  map[string]string
 }
 
-// A Pull is one image to fetch.
+// A Pull is a request to pull an image.
 type Pull struct {
 	Ref, Platform string
 	Auth          Auth
 	Progress      func(current, total int64) // bytes of layers; called often
 }
 
-// Auth is what a registry is told. The zero value is nobody in particular.
+// Auth are credentials for a registry. The zero value means anonymous access.
 type Auth struct {
 	Username      string `json:"username,omitempty"`
 	Password      string `json:"password,omitempty"`
@@ -124,7 +123,7 @@ type Auth struct {
 	IdentityToken string `json:"identitytoken,omitempty"`
 }
 
-// A Build is one image to build.
+// A Build is a request to build an image.
 type Build struct {
 	Tag        string
 	Labels     map[string]string
@@ -135,70 +134,69 @@ type Build struct {
 	Platform   string
 	Network    string  // "" or "none"
 	Classic    bool    // the classic builder, not BuildKit
-	CPUs       float64 // limits of its commands, where the builder has them (the classic one); 0: none
+	CPUs       float64 // CPUs for its commands, with the classic builder only; 0: no limit
 	Memory     int64
-	Log        io.Writer         // what it prints
-	Step       func(text string) // the step that now runs
+	Log        io.Writer         // receives the output
+	Step       func(text string) // called for each step that begins
 }
 
-// Progress is how far a preparation is.
+// Progress reports on a preparation.
 type Progress struct {
 	Name           string // of the image, for people
-	Ref            string // the name that it gets; tells images apart that are called the same
+	Ref            string // the name that it will have, which is unique
 	Doing          string // "pull", "build"
 	Current, Total int64  // of a pull: bytes of its layers, as far as known
 	Step           string // of a build; hostile
-	Done           bool   // the last of this preparation
+	Done           bool   // the last report of this preparation
 	Err            error
 }
 
-// An Outcome is what became of one pull or build.
+// An Outcome is the result of one pull or build.
 type Outcome struct {
 	Name, Ref string
 	Key       string // of a build
 	Digest    string // of what was made
 	Doing     string // "pull", "build"
 	Took      time.Duration
-	Log       []byte // of a build: the beginning and the end of what it printed, up to Options.LogBytes; hostile
+	Log       []byte // of a build: the first and the last part of its output, up to Options.LogBytes; hostile
 	Err       error
 }
 
 // Options of a Store. Zero fields are the defaults.
 type Options struct {
-	// Dir keeps locks and the times of last use, shared by all evalruns of this user. Default:
-	// evalrun/images below the user's cache folder.
+	// Dir is a directory for locks and usage records, shared by all evalrun processes of this user.
+	// Default: evalrun/images in the user's cache directory.
 	Dir string
-	// Timeout is for one pull or build, where the image does not say; default 10 minutes. Waiting
-	// for a turn or for another's work does not count.
+	// Timeout limits one pull or build if the image sets no timeout; default 10 minutes. It does
+	// not include waiting for other pulls and builds.
 	Timeout time.Duration
-	// Builds and Pulls bound how many run at once in this process. Default: half of the cores (at
-	// least one), and four.
+	// Builds and Pulls limit how many run at once in this process. Default: half the number of
+	// cores (at least one), and four.
 	Builds, Pulls int
-	// Budget is how many bytes images that we made or pulled may take. 0: six tenths of what is
-	// free on the engine's disk and theirs together; where that is not known, and when it is
-	// negative, there is no limit.
+	// Budget limits the bytes of images that we built or pulled. 0: 60 % of the sum of these images
+	// and the free space of the engine's disk. If that is not known, or if Budget is negative,
+	// there is no limit.
 	Budget int64
-	// Grace protects what was used so lately from the budget; default 10 minutes.
+	// Grace protects images that were used within this time from removal; default 10 minutes.
 	Grace time.Duration
-	// Always asks the registry, once in the life of the Store, for images that are there too, so
-	// that a tag that has moved is noticed.
+	// Always pulls images that exist too, once per Store, to notice that a tag has moved.
 	Always bool
-	// ContextBytes and ContextFiles bound a build's context after .dockerignore; default 4 GiB and
+	// ContextBytes and ContextFiles limit a build context after .dockerignore; default 4 GiB and
 	// 200,000.
 	ContextBytes int64
 	ContextFiles int
-	// CPUs and Memory are limits of each build's commands, where the builder has them.
+	// CPUs and Memory limit the commands of each build, if the builder supports it.
 	CPUs   float64
 	Memory int64
-	// Classic builds with the classic builder also where there is BuildKit.
+	// Classic selects the classic builder even if there is BuildKit.
 	Classic bool
 	// LogBytes of a build's output are kept for Outcome; default 4 MiB.
 	LogBytes int64
-	// Progress and Done, when not nil, are told what goes on. They may be called from several
-	// goroutines and must not wait.
+	// Progress and Done, if not nil, receive reports. They may be called concurrently and must not
+	// block.
 	Progress func(Progress)
 	Done     func(Outcome)
-	// Config is the folder of Docker's client configuration, for registries that want a name.
-	// Default: DOCKER_CONFIG, else .docker in the home folder.
+	// Config is the directory of Docker's client configuration, with credentials for registries.
+	// Default: DOCKER_CONFIG, else .docker in the home directory.
 	Config string
 }

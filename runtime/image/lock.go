@@ -11,12 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A lock is a locked file. The kernel gives it back when the process dies, however it dies.
+// A lock is a locked file. The kernel releases it when the process dies.
 type lock struct{ f *os.File }
 
 var errLocked = errors.New("locked by another")
 
-// tryLock locks a file, which it makes; errLocked: somebody else holds it.
+// tryLock creates and locks a file. It returns errLocked if another process holds the lock.
 func tryLock(name string, how int) (*lock, error) {
 	for {
 		// without O_CREATE first: another user's, in /tmp, may not be opened otherwise
@@ -44,7 +44,7 @@ func tryLock(name string, how int) (*lock, error) {
 		if err1 == nil && err2 == nil && os.SameFile(here, there) {
 			return &lock{f}, nil
 		}
-		f.Close() // it was removed between opening and locking
+		f.Close() // removed between opening and locking
 	}
 }
 
@@ -56,7 +56,7 @@ func flock(f *os.File, how int) error {
 	}
 }
 
-// waitLock is tryLock that waits.
+// waitLock is tryLock, but waits for the lock.
 func waitLock(ctx context.Context, name string, how int) (*lock, error) {
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 250*time.Millisecond) {
 		l, err := tryLock(name, how)
@@ -71,8 +71,8 @@ func waitLock(ctx context.Context, name string, how int) (*lock, error) {
 	}
 }
 
-// unlock gives a lock back; remove takes its file away too, which only who holds it alone may ask
-// for.
+// unlock releases a lock. With remove it removes the file too, which only the holder of an
+// exclusive lock may do.
 func (l *lock) unlock(remove bool) {
 	if l == nil {
 		return
@@ -83,10 +83,10 @@ func (l *lock) unlock(remove bool) {
 	l.f.Close()
 }
 
-// buildsLock is held, together with others, by whoever builds on an engine, and alone by whoever
-// clears what builds left behind. Unlike other locks it is one for all users of this machine,
-// whatever their folders are, because what is cleared is not told apart by user. It stays where it
-// is. A nil lock: the file is somebody's who does not share it.
+// buildsLock is held shared by processes that build on an engine, and exclusively to remove what
+// builds left behind. Unlike other locks it is the same for all users of this machine, because
+// these remains cannot be told apart by user. Its file is never removed. The lock is nil if the
+// file belongs to another user and cannot be opened.
 func (s *Store) buildsLock(how int, take func(name string, how int) (*lock, error)) (*lock, error) {
 	name := "/tmp/evalrun-builds-" + filepath.Base(s.dir()) + ".lock"
 	l, err := take(name, how)
@@ -94,7 +94,7 @@ func (s *Store) buildsLock(how int, take func(name string, how int) (*lock, erro
 		return nil, nil
 	}
 	if err == nil {
-		_ = l.f.Chmod(0o666) // as far as it is ours
+		_ = l.f.Chmod(0o666) // possible if it is ours
 	}
 	return l, err
 }

@@ -7,10 +7,10 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// tailBytes of a failed build's output go with its error.
+// tailBytes of a failed build's output are added to its error.
 const tailBytes = 64 << 10
 
-// output keeps the beginning and the end of what a build prints.
+// output keeps the first and the last part of a build's output.
 type output struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -24,7 +24,7 @@ type output struct {
 func newOutput(limit int64) *output {
 	o := &output{}
 	o.all = sandbox.NewCut(&o.buf, limit)
-	o.cut = sandbox.NewCut(&o.end, tailBytes) // its last half is what counts
+	o.cut = sandbox.NewCut(&o.end, tailBytes) // the last half of tailBytes is used
 	return o
 }
 
@@ -35,7 +35,7 @@ func (o *output) Write(p []byte) (int, error) {
 	return o.all.Write(p)
 }
 
-// whole is the log, to be asked for once, when the build is over.
+// whole returns the log. It may be called once, after the build.
 func (o *output) whole() []byte {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -43,7 +43,7 @@ func (o *output) whole() []byte {
 	return o.buf.Bytes()
 }
 
-// tail is the part that goes with an error; nothing is written any more.
+// tail returns the part for an error. Nothing may be written afterwards.
 func (o *output) tail() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -14,40 +14,40 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// A recipe is all that a build needs, and its name.
+// A recipe is the complete input of a build, and the image's name.
 type recipe struct {
-	key     string // digest of what goes in
+	key     string // digest of the input
 	tag     string
 	fsys    fs.FS
 	entries []entry
-	hidden  []hidden // the build's own files, the Dockerfile too when the context has no such one
-	moved   bool     // the context lies in contextDir
-	file    string   // the Dockerfile's name
+	hidden  []hidden // our own files, with the Dockerfile if the context has no identical one
+	moved   bool     // the context is in contextDir
+	file    string   // name of the Dockerfile
 	bases   []base
 	final   string
 	img     sandbox.Image
 	classic bool
 }
 
-// repository is the name of all images that we build; their tags are their keys.
+// repository is the name of all images that we build. Their tags are their keys.
 const repository = "evalrun/image"
 
-// Labels of images. An image that is built upon another inherits them, so what counts is that the
-// key fits the tag.
+// Labels of images. Images built upon another inherit its labels, so an image is ours only if its
+// key matches its tag.
 const (
 	labelKey   = "evalrun.image"       // the key
-	labelBases = "evalrun.image.bases" // what it was built upon, by ID
+	labelBases = "evalrun.image.bases" // IDs of its base images
 	labelUnder = "evalrun.image.under" // bytes of its base's layers
-	labelBuild = "evalrun.build"       // also of what a build leaves on its way
+	labelBuild = "evalrun.build"       // set on intermediate images and containers of a build too
 )
 
-// Labels are all that images of ours have. Containers inherit them.
+// Labels are the labels of all images of ours. Containers inherit them.
 var Labels = []string{labelKey, labelBases, labelUnder, labelBuild}
 
-// keyVersion changes when the same input makes another image.
+// keyVersion is changed when the same input produces another image.
 const keyVersion = 1
 
-// recipe reads what a build needs and names it.
+// recipe collects the input of a build and computes its key.
 func (s *Store) recipe(ctx context.Context, about About, img sandbox.Image) (*recipe, error) {
 	r := &recipe{fsys: img.Context, img: img, classic: s.o.Classic || !about.BuildKit}
 	var err error
@@ -63,7 +63,7 @@ func (s *Store) recipe(ctx context.Context, about About, img sandbox.Image) (*re
 		text = string(b)
 	}
 	platformOf(&about, img.Platform)
-	j := &judge{about: about, classic: r.classic, offline: img.Network == "none", args: img.Args, target: img.Target}
+	j := &checker{about: about, classic: r.classic, offline: img.Network == "none", args: img.Args, target: img.Target}
 	out, err := j.read(text)
 	if err != nil {
 		return nil, err
@@ -77,16 +77,16 @@ func (s *Store) recipe(ctx context.Context, about About, img sandbox.Image) (*re
 	return r, nil
 }
 
-// platformOf puts a wanted platform in the place of the engine's own.
+// platformOf replaces the engine's platform by the requested one.
 func platformOf(about *About, platform string) {
 	if os, arch, ok := strings.Cut(platform, "/"); ok {
 		about.OS, about.Arch = os, arch
 	}
 }
 
-// place decides where Dockerfile and context lie. The context's own Dockerfile serves when it says
-// the same; else ours lies beside, and where a step copies everything, the context moves into a
-// folder, so that the image gets what the task's author sees and no more.
+// place decides where the Dockerfile and the context are. If the context has the same Dockerfile,
+// that is used. Otherwise ours is added to the context; if a step copies everything, the context
+// moves to a subdirectory, so that the image does not contain our files.
 func (r *recipe) place(d *dockerfile) {
 	if r.classic {
 		d.mark()
@@ -108,7 +108,7 @@ func (r *recipe) place(d *dockerfile) {
 	r.hidden = append(r.hidden, hidden{r.file, text, 0o644})
 }
 
-// digest is of everything that makes the image what it is.
+// digest returns a digest of everything that determines the image.
 func (r *recipe) digest(about About) (string, error) {
 	h := sha256.New()
 	enc := json.NewEncoder(h)

@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// remoteStart is what a remote source may begin with, before a variable.
+// remoteStart matches what a remote source may begin with before a variable.
 var remoteStart = regexp.MustCompile(`^(?:$|ht?t?p?s?$|https?:|gi?$|git|ss?$|ssh|[^/]*@)`)
 
-// remote judges sources of ADD that the engine itself would fetch, on its own network.
-func (j *judge) remote(s *step) error {
+// remote checks sources of ADD that the engine itself would fetch, on its own network.
+func (j *checker) remote(s *step) error {
 	if s.name != "ADD" {
 		return nil
 	}
@@ -27,8 +27,8 @@ func (j *judge) remote(s *step) error {
 					src)
 			}
 			if before, _, _ := strings.Cut(j.unquote(src), "$"); remoteStart.MatchString(before) {
-				// The base image's variables are not known here, and the engine would fetch
-				// whatever they say.
+				// The base image's variables are not known here, and the engine would fetch any
+				// address in them.
 				return wrong(s.line, "ADD %s: the variable may name the engine's own machine or a private network; "+
 					"give it its value in the Dockerfile, or use COPY", src)
 			}
@@ -39,19 +39,19 @@ func (j *judge) remote(s *step) error {
 		case !is:
 		case j.offline:
 			return wrong(s.line, "ADD %s: the build has no network", v)
-		case inward(host):
+		case leadsInside(host):
 			return wrong(s.line, "ADD %s: the engine would fetch it from its own machine or a private network", v)
 		}
 	}
 	return nil
 }
 
-// triggers judges the steps that a base image adds to a build that begins with it (ONBUILD).
+// triggers checks the ONBUILD steps of a base image.
 func (r *recipe) triggers(about About, b base, steps []string) error {
 	if len(steps) == 0 {
 		return nil
 	}
-	j := &judge{about: about, classic: r.classic, offline: r.img.Network == "none", args: r.img.Args}
+	j := &checker{about: about, classic: r.classic, offline: r.img.Network == "none", args: r.img.Args}
 	_, err := j.read("FROM scratch\n" + strings.Join(steps, "\n"))
 	var line *lineError
 	if errors.As(err, &line) {
@@ -63,7 +63,7 @@ func (r *recipe) triggers(about About, b base, steps []string) error {
 	return nil
 }
 
-// remoteHost says whether ADD would fetch a source, and where from.
+// remoteHost reports whether ADD would fetch a source, and from which host.
 func remoteHost(src string) (host string, is bool) {
 	if u, err := url.Parse(src); err == nil && u.Scheme != "" && strings.Contains(src, "://") {
 		return u.Hostname(), true
@@ -79,8 +79,8 @@ func remoteHost(src string) (host string, is bool) {
 	return "", false
 }
 
-// notPublic are addresses that netip takes for anybody's, and that lead inside: a carrier's or a
-// cloud's own, and those that hold another address.
+// notPublic are addresses that netip considers public but that lead inside: those of carriers and
+// clouds, and those that contain another address.
 var notPublic = func() (all []netip.Prefix) {
 	for _, p := range strings.Fields("0.0.0.0/8 100.64.0.0/10 168.63.129.16/32 192.0.0.0/24 192.88.99.0/24 " +
 		"198.18.0.0/15 240.0.0.0/4 2001::/23 2002::/16") {
@@ -89,10 +89,10 @@ var notPublic = func() (all []netip.Prefix) {
 	return all
 }()
 
-// global is where public IPv6 addresses are given out.
+// global is the range of public IPv6 addresses.
 var global = netip.MustParsePrefix("2000::/3")
 
-func inward(host string) bool {
+func leadsInside(host string) bool {
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
 	if a, err := netip.ParseAddr(host); err == nil {
 		a = a.WithZone("").Unmap()
@@ -101,7 +101,7 @@ func inward(host string) bool {
 	}
 	last := host[strings.LastIndexByte(host, '.')+1:]
 	if last != "" && last[0] >= '0' && last[0] <= '9' {
-		return true // an address in one of its odd forms: 2130706433, 127.1, 0x7f.1
+		return true // an unusual form of an IPv4 address: 2130706433, 127.1, 0x7f.1
 	}
 	return host == "" || !strings.Contains(host, ".") ||
 		slices.Contains([]string{".localhost", ".local", ".internal"}, path.Ext(host))

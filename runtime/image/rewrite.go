@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// compose writes an instruction anew, on one line.
+// compose writes a rewritten instruction on one line.
 func (s *step) compose(escape byte) string {
 	words := []string{s.name}
 	for _, f := range s.flags {
@@ -25,7 +25,7 @@ func (s *step) compose(escape byte) string {
 	return strings.Join(append(words, s.rest), " ")
 }
 
-// paths are the words of COPY and ADD: their sources, and where to.
+// paths returns the sources and the destination of COPY and ADD.
 func (s *step) paths() (sources []string, to string) {
 	var words []string
 	if json.Unmarshal([]byte(s.rest), &words) != nil {
@@ -37,7 +37,7 @@ func (s *step) paths() (sources []string, to string) {
 	return words[:len(words)-1], words[len(words)-1]
 }
 
-// setPaths is paths' other way round, in the form that the instruction has.
+// setPaths sets what paths returns, in the form that the instruction has.
 func (s *step) setPaths(sources []string, to string) {
 	words := append(append([]string(nil), sources...), to)
 	if strings.HasPrefix(s.rest, "[") && json.Unmarshal([]byte(s.rest), new([]string)) == nil {
@@ -48,10 +48,9 @@ func (s *step) setPaths(sources []string, to string) {
 	s.rest = strings.Join(words, " ")
 }
 
-// runHere rewrites RUN with here-documents for a frontend that has none: the whole script is an
-// argument of the shell, or, when it names its own interpreter, a file that is mounted for this
-// step.
-func (j *judge) runHere(s *step) error {
+// runHere rewrites RUN with here-documents for a frontend without them. The script becomes an
+// argument of the shell or, if it names its own interpreter, a file that is mounted for this step.
+func (j *checker) runHere(s *step) error {
 	script := s.rest
 	for _, h := range s.here {
 		script += "\n" + h.text + h.name
@@ -88,7 +87,7 @@ func (j *judge) runHere(s *step) error {
 }
 
 // copyHere makes files of the here-documents of COPY and ADD.
-func (j *judge) copyHere(s *step) error {
+func (j *checker) copyHere(s *step) error {
 	sources, to := s.paths()
 	for _, h := range s.here {
 		if !h.quoted && strings.Contains(h.text, "$") {
@@ -107,9 +106,9 @@ func (j *judge) copyHere(s *step) error {
 	return nil
 }
 
-// hide keeps a file for the build and returns its name. The last element is what COPY calls it in a
-// folder.
-func (j *judge) hide(name, text string, mode int64) string {
+// hide adds a file to the build and returns its name. The last element is the file's name for COPY
+// to a directory.
+func (j *checker) hide(name, text string, mode int64) string {
 	j.docs++
 	if name = path.Base(path.Clean("/" + name)); name == "/" {
 		name = "EOF"
@@ -119,19 +118,19 @@ func (j *judge) hide(name, text string, mode int64) string {
 	return full
 }
 
-// hiddenDir is where the build's own files lie in the context; contextDir is the context's place
-// when it may not see them.
+// hiddenDir is the directory of our own files in the context. contextDir is the directory of the
+// context if it must not contain them.
 const (
 	hiddenDir  = ".evalrun"
 	contextDir = "context"
 )
 
-// lineMax keeps physical lines below what old scanners read (64 KiB).
+// lineMax keeps lines shorter than what old scanners can read (64 KiB).
 const lineMax = 8 << 10
 
-// jsonLines is a JSON array, broken by the escape character where it is long. A break stands
-// between two letters, digits or such, since builders trim blanks, take '#' for a comment and look
-// at the character before the escape.
+// jsonLines returns a JSON array, with long ones broken by the escape character. Lines are broken
+// between two letters, digits or such, because builders trim blanks, take '#' for a comment and
+// check the character before the escape.
 func jsonLines(words []string, escape byte) string {
 	b, _ := json.Marshal(words)
 	var out strings.Builder
@@ -150,7 +149,7 @@ func jsonLines(words []string, escape byte) string {
 	return out.String()
 }
 
-// catchesRoot says whether a step would see everything in the context, the build's own files too.
+// catchesRoot reports whether a step copies the whole context, with our own files.
 func (d *dockerfile) catchesRoot() bool {
 	for i := range d.steps {
 		s := &d.steps[i]
@@ -204,8 +203,7 @@ func bindOf(value string) (kind, from, source string) {
 	return kind, from, source
 }
 
-// move rewrites every step for a context that lies in a folder of its own, beside the build's
-// files.
+// move rewrites all steps for a context in a subdirectory, beside our own files.
 func (d *dockerfile) move(files []hidden) {
 	ours := func(name string) bool {
 		return slices.ContainsFunc(files, func(h hidden) bool { return h.name == name })
@@ -248,7 +246,7 @@ func (d *dockerfile) move(files []hidden) {
 		}
 		tail := ""
 		for _, h := range s.here {
-			if strings.Contains(s.rest, h.word) { // not rewritten: the frontend reads it
+			if strings.Contains(s.rest, h.word) { // not rewritten: the frontend supports it
 				tail += "\n" + h.text + h.name
 			}
 		}
@@ -256,8 +254,8 @@ func (d *dockerfile) move(files []hidden) {
 	}
 }
 
-// mark puts a label behind each FROM. The classic builder makes an image and a container of every
-// step, and these inherit it, so that what a build that was killed leaves behind is known as ours.
+// mark adds a label after each FROM. The classic builder creates an image and a container for every
+// step. These inherit the label, so that the remains of a killed build can be recognized.
 func (d *dockerfile) mark() {
 	for i := range d.steps {
 		if s := &d.steps[i]; s.name == "FROM" {

@@ -17,16 +17,16 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// A Store makes images of one engine ready. It is safe for several goroutines, and for several
-// processes that share a folder.
+// A Store prepares images of one engine. It is safe for concurrent use, also by several processes
+// that share a directory.
 type Store struct {
-	e       Engine
-	o       Options
-	known   sums
-	flights flights
-	builds  chan struct{}
-	pulls   chan struct{}
-	swept   atomic.Int64
+	e            Engine
+	o            Options
+	known        digestCache
+	preparations preparations
+	builds       chan struct{}
+	pulls        chan struct{}
+	swept        atomic.Int64
 
 	mu      sync.Mutex
 	about   *About
@@ -34,16 +34,16 @@ type Store struct {
 	current map[string]bool // pulled by this process
 }
 
-// readyImage is what an inspection found, good for a moment.
+// A readyImage is the result of an inspection, valid for a short time.
 type readyImage struct {
 	info Info
 	at   time.Time
 }
 
-// fresh is how long an inspection is believed.
+// fresh is how long the result of an inspection is valid.
 const fresh = 3 * time.Second
 
-// New returns a Store. It touches neither engine nor disk.
+// New returns a Store. It accesses neither the engine nor the disk.
 func New(e Engine, o Options) *Store {
 	set := func(n *int, v int) {
 		if *n <= 0 {
@@ -76,11 +76,10 @@ func New(e Engine, o Options) *Store {
 		ready: map[string]readyImage{}, current: map[string]bool{}}
 }
 
-// Prepare makes an image ready: it is there when Prepare returns, and stays for Options.Grace at
-// least. Callers that ask for the same image, here or in another process, share one pull or build;
-// who leaves (ctx ends) leaves it to the others, and the last one ends it. Its errors are a
-// *[sandbox.Error], whose Detail is the tail of a build's output, or an *[sandbox.Unsupported] for
-// a Dockerfile that is refused.
+// Prepare makes an image available. It stays for at least Options.Grace. Concurrent callers for the
+// same image, in this process or others, share one pull or build, which is canceled when the last
+// of them has left. Errors are a *[sandbox.Error], whose Detail is the tail of a build's output, or
+// an *[sandbox.Unsupported] for a Dockerfile that is refused.
 func (s *Store) Prepare(ctx context.Context, img sandbox.Image) (Info, error) {
 	info, err := s.prepare(ctx, img)
 	if err == nil || errors.As(err, new(*sandbox.Error)) || errors.As(err, new(*sandbox.Unsupported)) {
@@ -95,7 +94,7 @@ func (s *Store) Prepare(ctx context.Context, img sandbox.Image) (Info, error) {
 		verb = "building"
 	}
 	return Info{}, &sandbox.Error{Op: "prepare", Err: fmt.Errorf("%s %s: %w", verb, title(img), err),
-		Lasting: errors.Is(err, ErrMissing)}
+		Permanent: errors.Is(err, ErrMissing)}
 }
 
 func (s *Store) prepare(ctx context.Context, img sandbox.Image) (Info, error) {
@@ -116,8 +115,8 @@ func (s *Store) prepare(ctx context.Context, img sandbox.Image) (Info, error) {
 	return s.pulled(ctx, img)
 }
 
-// There reports whether Prepare would find an image ready, without making it so.
-func (s *Store) There(ctx context.Context, img sandbox.Image) bool {
+// ImageReady reports whether an image is available, without preparing it.
+func (s *Store) ImageReady(ctx context.Context, img sandbox.Image) bool {
 	about, err := s.engine(ctx)
 	if err != nil {
 		return false
@@ -134,17 +133,17 @@ func (s *Store) There(ctx context.Context, img sandbox.Image) bool {
 		return err == nil
 	}
 	key := pullKey(img)
-	if s.o.Always && !s.asked(key) {
+	if s.o.Always && !s.askedRegistry(key) {
 		return false
 	}
 	if _, ok := s.remembered(key); ok {
 		return true
 	}
 	info, err := s.e.Inspect(ctx, img.Ref)
-	return err == nil && fits(info, img.Platform)
+	return err == nil && matchesPlatform(info, img.Platform)
 }
 
-// title is what people call an image.
+// title returns an image's name for people.
 func title(img sandbox.Image) string {
 	switch {
 	case img.Name != "" && !img.Built() && img.Ref != img.Name:
@@ -164,7 +163,7 @@ func name(img sandbox.Image) string {
 	return img.Ref
 }
 
-// engine asks what the engine is, once.
+// engine asks for the engine's description, once.
 func (s *Store) engine(ctx context.Context) (About, error) {
 	s.mu.Lock()
 	known := s.about
@@ -182,7 +181,7 @@ func (s *Store) engine(ctx context.Context) (About, error) {
 	return a, nil
 }
 
-// remembered is what was found for a key a moment ago.
+// remembered returns the result for a key, if it is still valid.
 func (s *Store) remembered(key string) (Info, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -190,7 +189,7 @@ func (s *Store) remembered(key string) (Info, bool) {
 	return r.info, ok && time.Since(r.at) < fresh
 }
 
-// remember keeps what was found, and notes the use where others can see it.
+// remember stores a result, and records the use of the image for other processes.
 func (s *Store) remember(key string, info Info, rec record) Info {
 	s.mu.Lock()
 	if len(s.ready) > 10_000 {
@@ -202,7 +201,7 @@ func (s *Store) remember(key string, info Info, rec record) Info {
 	return info
 }
 
-// Forget says that an image which Prepare returned was not there after all: somebody removed it.
+// Forget drops the result for an image that Prepare returned but that was removed since.
 func (s *Store) Forget(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -213,7 +212,7 @@ func (s *Store) Forget(id string) {
 	}
 }
 
-// dir is the folder for this engine's images.
+// dir returns the directory for this engine's images.
 func (s *Store) dir() string {
 	id := "unknown"
 	s.mu.Lock()
@@ -233,7 +232,7 @@ func short(s string) string {
 	return hex.EncodeToString(sum[:12])
 }
 
-// limited runs work in a turn of its own, under an image's time limit, which begins with the turn.
+// limited runs work when it gets a turn, under an image's timeout, which starts with the turn.
 func (s *Store) limited(ctx context.Context, turns chan struct{}, img sandbox.Image,
 	work func(context.Context) error) error {
 	select {
@@ -257,12 +256,12 @@ func (s *Store) limited(ctx context.Context, turns chan struct{}, img sandbox.Im
 	return err
 }
 
-// diskAdvice is what to do about a full disk.
+// diskAdvice adds what to do about a full disk.
 func diskAdvice(err error) error {
 	return fmt.Errorf("%w; free some with evalrun images prune --all", err)
 }
 
-// advice is what to do about a pull's error.
+// advice adds what to do about a pull's error.
 func advice(err error) error {
 	text := strings.ToLower(err.Error())
 	has := func(words ...string) bool {
@@ -274,7 +273,7 @@ func advice(err error) error {
 		return false
 	}
 	switch {
-	case errors.Is(err, ErrAway): // it says by itself what to do, and nothing about a registry
+	case errors.Is(err, ErrAway): // its message says what to do, and the registry is not involved
 		return err
 	case errors.Is(err, ErrDiskFull):
 		return diskAdvice(err)

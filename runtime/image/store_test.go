@@ -280,11 +280,11 @@ func TestForget(t *testing.T) {
 		e := &imagetest.Engine{Remote: map[string]int64{"tool:1": 1}}
 		s := image.New(e, image.Options{Dir: t.TempDir()})
 		for _, img := range []sandbox.Image{{Ref: "tool:1"}, {Dockerfile: "FROM scratch\n"}} {
-			if s.There(t.Context(), img) {
+			if s.ImageReady(t.Context(), img) {
 				t.Error("it is there before it is made")
 			}
 			info := prepare(t, s, img)
-			if !s.There(t.Context(), img) {
+			if !s.ImageReady(t.Context(), img) {
 				t.Error("it is made, and not there")
 			}
 			if err := e.Remove(t.Context(), info.Ref); err != nil {
@@ -294,7 +294,7 @@ func TestForget(t *testing.T) {
 				t.Error("a moment later it is not believed any more")
 			}
 			s.Forget(info.ID)
-			if s.There(t.Context(), img) {
+			if s.ImageReady(t.Context(), img) {
 				t.Error("it was removed, and is there")
 			}
 			if again := prepare(t, s, img); again.ID == info.ID {

@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// madeAt is the time of all files in a context: the same for everybody, and one that ZIP can
-// express.
-var madeAt = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+// contextTime is the time of all files in a context: fixed, so that digests do not depend on it,
+// and one that ZIP can represent.
+var contextTime = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// stream writes a recipe's context as a tar archive. A file that is no longer what the recipe's key
-// says is an error.
+// stream writes a recipe's context as a tar archive. It fails if a file has changed since the
+// recipe's key was computed.
 func (r *recipe) stream(ctx context.Context, out io.Writer) error {
 	tw := tar.NewWriter(out)
 	prefix := ""
@@ -43,7 +43,7 @@ func (r *recipe) stream(ctx context.Context, out io.Writer) error {
 			}
 		}
 		head := &tar.Header{Typeflag: tar.TypeReg, Name: h.name, Mode: h.mode, Size: int64(len(h.text)),
-			ModTime: madeAt}
+			ModTime: contextTime}
 		if err := tw.WriteHeader(head); err != nil {
 			return err
 		}
@@ -55,11 +55,11 @@ func (r *recipe) stream(ctx context.Context, out io.Writer) error {
 }
 
 func putDir(tw *tar.Writer, name string, mode int64) error {
-	return tw.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: mode, ModTime: madeAt})
+	return tw.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: mode, ModTime: contextTime})
 }
 
 func (r *recipe) put(tw *tar.Writer, prefix string, e entry) error {
-	h := &tar.Header{Name: prefix + e.name, Mode: tarMode(e.mode), ModTime: madeAt}
+	h := &tar.Header{Name: prefix + e.name, Mode: tarMode(e.mode), ModTime: contextTime}
 	switch e.mode.Type() {
 	case fs.ModeDir:
 		h.Typeflag, h.Name = tar.TypeDir, h.Name+"/"

@@ -10,28 +10,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A record is what is kept about an image that we made or pulled, in a file of its own below the
-// cache folder. The file's time is the image's last use.
+// A record describes an image that we made or pulled, in a file of its own in the cache directory.
+// The file's time is the image's last use.
 type record struct {
 	Ref  string    `json:"ref"`
-	Name string    `json:"name,omitempty"` // the first that wanted it
+	Name string    `json:"name,omitempty"` // the first that needed it
 	Kind string    `json:"kind"`           // built, pulled
 	ID   string    `json:"id"`
-	Own  int64     `json:"own"` // bytes that are not its base's
+	Own  int64     `json:"own"` // bytes without its base
 	Made time.Time `json:"made"`
 
 	used time.Time
 	file string
 }
 
-// used notes that an image was wanted now. One that was there before us has no record, and gets
+// used records that an image was used now. An image that existed before has no record, and gets
 // none.
 func (s *Store) used(info Info, rec record) {
 	file := filepath.Join(s.dir(), "images", short(rec.Ref)+".json")
 	now := time.Now()
 	old, err := readRecord(file)
 	if err == nil && (rec.Kind == "" || old.ID == info.ID) {
-		_ = os.Chtimes(file, now, now) // else it is forgotten earlier
+		_ = os.Chtimes(file, now, now) // otherwise it is pruned earlier
 		return
 	}
 	if rec.Kind == "" {
@@ -41,7 +41,7 @@ func (s *Store) used(info Info, rec record) {
 	if rec.Kind == "pulled" {
 		rec.Own = info.Size
 	}
-	// A record that cannot be written costs the image its place in the budget, and nothing else.
+	// Without a record the image does not count for the budget, which is harmless.
 	b, err := json.Marshal(rec)
 	if err != nil || os.MkdirAll(filepath.Dir(file), 0o700) != nil {
 		return
@@ -76,8 +76,8 @@ func readRecord(file string) (record, error) {
 	return r, nil
 }
 
-// records are all that are kept for this engine, by reference. Half-written files of dead processes
-// are removed.
+// records returns all records of this engine, by reference. It removes incomplete files of dead
+// processes.
 func (s *Store) records() map[string]record {
 	dir := filepath.Join(s.dir(), "images")
 	list, _ := os.ReadDir(dir)
@@ -97,14 +97,14 @@ func (s *Store) records() map[string]record {
 	return out
 }
 
-// drop forgets a removed image.
-func (s *Store) drop(r record) {
+// removeRecord removes the record of a removed image.
+func (s *Store) removeRecord(r record) {
 	if r.file != "" {
 		os.Remove(r.file)
 	}
 }
 
-// sweepLocks removes the files of locks that nobody holds and nobody took lately.
+// sweepLocks removes files of locks that no process holds and that were not used recently.
 func (s *Store) sweepLocks() {
 	dir := filepath.Join(s.dir(), "locks")
 	list, _ := os.ReadDir(dir)

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-func (j *judge) arg(rest string) {
+func (j *checker) arg(rest string) {
 	for _, w := range shellWords(rest) {
 		name, def, has := strings.Cut(w, "=")
 		scope := j.vars
@@ -25,9 +25,9 @@ func (j *judge) arg(rest string) {
 	}
 }
 
-func (j *judge) env(rest string) {
+func (j *checker) env(rest string) {
 	words := shellWords(rest)
-	if len(words) > 1 && !strings.Contains(words[0], "=") { // ENV NAME the rest
+	if len(words) > 1 && !strings.Contains(words[0], "=") { // ENV NAME value
 		_, v, _ := cutSpace(rest)
 		words = []string{words[0] + "=" + v}
 	}
@@ -43,21 +43,21 @@ func (j *judge) env(rest string) {
 
 func unquote(s string) string { return strings.NewReplacer(`"`, "", "'", "").Replace(s) }
 
-// unquote takes out escapes too, more of them than a builder does: what is judged is what a text
-// may become.
-func (j *judge) unquote(s string) string {
+// unquote removes escapes too, more of them than a builder does, since it is used to check what a
+// text may become.
+func (j *checker) unquote(s string) string {
 	return strings.ReplaceAll(unquote(s), string(j.out.d.escape), "")
 }
 
 var variable = regexp.MustCompile(`\$(?:([A-Za-z_][A-Za-z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*)(?::([-+])([^{}$]*))?\})`)
 
-// platforms are the variables that a builder sets by itself; which one is its business.
+// platforms are the variables that a builder sets by itself.
 var platforms = []string{"BUILDPLATFORM", "TARGETPLATFORM", "BUILDARCH", "TARGETARCH", "BUILDOS", "TARGETOS",
 	"BUILDVARIANT", "TARGETVARIANT"}
 
-// expand puts variables in; false: not all of them are known. A stage has variables of its base
-// image too, so what its Dockerfile does not set is not known to be empty.
-func (j *judge) expand(s string, vars map[string]string) (string, bool) {
+// expand expands variables. It returns false if not all are known. A stage has the variables of its
+// base image too, so a variable that its Dockerfile does not set is unknown, not empty.
+func (j *checker) expand(s string, vars map[string]string) (string, bool) {
 	all, complete := true, len(j.stages) == 0
 	out := variable.ReplaceAllStringFunc(s, func(m string) string {
 		p := variable.FindStringSubmatch(m)

@@ -16,18 +16,18 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// groups says where we may make control groups: a folder for each controller (v1), or one for all
-// (v2).
+// groups are the control groups that we can use: a directory for each controller (v1), or one for
+// all (v2).
 type groups struct {
-	v2   string            // folder, or ""
-	cpu2 bool              // v2: processors can be limited as well
+	v2   string            // directory, or ""
+	cpu2 bool              // v2: CPU limits are available
 	own  map[string]string // v1: controller → folder
 }
 
-// prefix of the names of control groups, so that a later start recognizes ours.
+// prefix is the prefix of the names of our control groups, by which a later start recognizes them.
 const prefix = "evalrun-"
 
-// findGroups tries it out, once.
+// findGroups finds out once which groups can be used.
 var findGroups = sync.OnceValue(func() groups {
 	g := groups{own: map[string]string{}}
 	mounts, _ := os.ReadFile("/proc/self/mounts")
@@ -53,7 +53,7 @@ var findGroups = sync.OnceValue(func() groups {
 				if !ok || !hasOption(f[3], c) {
 					continue
 				}
-				// Below our own group; or at the root, where our own lies outside of what we see.
+				// Below our own group, or at the root if our own is not visible.
 				for _, dir := range []string{filepath.Join(f[1], p), f[1]} {
 					if mayMake(dir) {
 						g.own[c] = dir
@@ -62,8 +62,8 @@ var findGroups = sync.OnceValue(func() groups {
 				}
 			}
 		case "cgroup2":
-			// As root, where our own group cannot be divided, a group at the top, as container
-			// engines do it.
+			// As root, if our own group cannot be divided, use a group at the top, as container
+			// engines do.
 			dirs := []string{filepath.Join(f[1], own[""])}
 			if os.Geteuid() == 0 {
 				dirs = append(dirs, filepath.Join(f[1], "evalrun"))
@@ -90,12 +90,12 @@ var findGroups = sync.OnceValue(func() groups {
 	return g
 })
 
-// mainGroup is where the processes of a divided group go.
+// mainGroup is the name of the child group for the processes of a divided group.
 const mainGroup = prefix + "main"
 
-// divide lets a group (v2) have children with limits, and reports whether it may. One that has
-// processes cannot: where it was given to an ordinary user (systemd-run --user --scope -p
-// Delegate=yes), they move to a child of their own first.
+// divide makes it possible for a group (v2) to have children with limits, and reports whether it
+// did. A group with processes cannot have them: in a group that was delegated to an ordinary user
+// (systemd-run --user --scope -p Delegate=yes), its processes first move to a child group.
 func divide(dir string, controllers ...string) bool {
 	control := filepath.Join(dir, "cgroup.subtree_control")
 	all := "+" + strings.Join(controllers, " +")
@@ -105,7 +105,7 @@ func divide(dir string, controllers ...string) bool {
 		if err := os.Mkdir(into, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 			return false
 		}
-		for range 10 { // what is moved may have started more
+		for range 10 { // the moved processes may have started others
 			b, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 			for pid := range strings.FieldsSeq(string(b)) {
 				writeFile(filepath.Join(into, "cgroup.procs"), pid)
@@ -132,7 +132,7 @@ func hasOption(opts, o string) bool {
 	return false
 }
 
-// mayMake tries to make a group that can be entered.
+// mayMake tries to create a group that processes can enter.
 func mayMake(dir string) bool {
 	d := filepath.Join(dir, fmt.Sprintf("%sprobe-%d-%d", prefix, os.Getpid(), time.Now().UnixNano()))
 	if os.Mkdir(d, 0o755) != nil {
@@ -157,18 +157,18 @@ func (g groups) has(controller string) bool {
 // A group is the control groups of one sandbox.
 type group struct {
 	v2    bool
-	dirs  []string // in the order in which they were made
+	dirs  []string // in the order of their creation
 	tasks []*os.File
 	born  *os.File // v2: the group itself
-	mem   string   // folder with the memory files, or ""
+	mem   string   // directory with the memory files, or ""
 	cpu   string
 
 	mu   sync.Mutex
-	oom  *os.File // where OOM kills are counted; kept open, as it is read after each command
+	oom  *os.File // file with the count of OOM kills; kept open, since it is read after each command
 	last int64
 }
 
-// dirs are the groups that make would make, so that they can be remembered before they are there.
+// dirs returns the groups that make would create, so that they can be recorded before.
 func (g groups) dirs(id string, spec *sandbox.Spec) []string {
 	if g.v2 != "" {
 		return []string{filepath.Join(g.v2, prefix+id)}
@@ -182,7 +182,7 @@ func (g groups) dirs(id string, spec *sandbox.Spec) []string {
 	return dirs
 }
 
-// make creates the groups for a spec. On error nothing is left.
+// make creates the groups for a spec. If it fails, it leaves nothing behind.
 func (g groups) make(id string, spec *sandbox.Spec) (cg *group, err error) {
 	cg = &group{}
 	defer func() {
@@ -234,7 +234,7 @@ func (g groups) make(id string, spec *sandbox.Spec) (cg *group, err error) {
 	}
 	if base := g.own["pids"]; base != "" && spec.Pids > 0 {
 		d := filepath.Join(base, prefix+id)
-		if err := cg.dir(d, [][2]string{{"pids.max", strconv.Itoa(spec.Pids + slackPids)}}); err != nil {
+		if err := cg.dir(d, [][2]string{{"pids.max", strconv.Itoa(spec.Pids + ownPids)}}); err != nil {
 			return cg, err
 		}
 		if err := enter(d); err != nil {
@@ -259,9 +259,9 @@ func (g groups) make(id string, spec *sandbox.Spec) (cg *group, err error) {
 	return cg, nil
 }
 
-// slackPids are for our own where process 1 is not in the group: the supervisor of each command and
-// the thread that starts them.
-const slackPids = 16
+// ownPids is the number of our own processes if process 1 is not in the group: the supervisor of
+// each command and the thread that starts them.
+const ownPids = 16
 
 func (cg *group) dir(d string, files [][2]string) error {
 	if err := os.Mkdir(d, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
@@ -270,7 +270,7 @@ func (cg *group) dir(d string, files [][2]string) error {
 	cg.dirs = append(cg.dirs, d)
 	for _, f := range files {
 		err := writeFile(filepath.Join(d, f[0]), f[1])
-		// Swap accounting, and a few newer files, are not everywhere.
+		// Swap accounting and a few newer files do not exist everywhere.
 		if err != nil && !(errors.Is(err, os.ErrNotExist) || strings.Contains(f[0], "memsw") ||
 			strings.Contains(f[0], "swap")) {
 			return fmt.Errorf("setting %s: %w", f[0], err)
@@ -285,14 +285,14 @@ func writeFile(p, s string) error {
 		return err
 	}
 	defer unix.Close(fd)
-	for { // these files answer EINTR for signals that the Go runtime sends its threads
+	for { // these files return EINTR for the signals that the Go runtime sends its threads
 		if _, err = unix.Write(fd, []byte(s)); err != unix.EINTR {
 			return err
 		}
 	}
 }
 
-// close gives the descriptors back that were needed for the start.
+// close closes the descriptors that were needed for the start.
 func (cg *group) close() {
 	for _, f := range cg.tasks {
 		f.Close()
@@ -310,7 +310,8 @@ func (cg *group) remove() {
 	}
 }
 
-// oomKills counts what the kernel has killed for passing the sandbox's own limit.
+// oomKills returns the number of processes that the kernel has killed for exceeding the sandbox's
+// limit.
 func (cg *group) oomKills() int64 {
 	if cg == nil || cg.oom == nil {
 		return 0
@@ -329,7 +330,7 @@ func (cg *group) oomKills() int64 {
 	return 0
 }
 
-// oomSince reports whether there was a kill since it was last asked.
+// oomSince reports whether there was a kill since the last call.
 func (cg *group) oomSince() bool {
 	cg.mu.Lock()
 	defer cg.mu.Unlock()
@@ -339,7 +340,7 @@ func (cg *group) oomSince() bool {
 	return more
 }
 
-// stats adds what the groups know.
+// stats adds the values of the control groups.
 func (cg *group) stats(st *sandbox.Stats) {
 	read := func(dir string, names ...string) *int64 {
 		if dir == "" {

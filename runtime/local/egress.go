@@ -16,10 +16,10 @@ import (
 // gateOptions is for tests, which have no internet.
 var gateOptions egress.Options
 
-// wired reports whether a machine gets a way out, or may get one later.
-func wired(spec *sandbox.Spec) bool { return !spec.Network.None() || spec.Rewire }
+// hasNetwork reports whether a sandbox has network access, or may get it later.
+func hasNetwork(spec *sandbox.Spec) bool { return !spec.Network.None() || spec.Rewire }
 
-// checkNetwork refuses a policy that is wrong, before anything is made.
+// checkNetwork refuses an invalid policy before anything is created.
 func (d *Driver) checkNetwork(spec *sandbox.Spec) error {
 	if _, err := egress.Parse(spec.Network); err != nil {
 		return err
@@ -37,7 +37,7 @@ func (d *Driver) checkNetwork(spec *sandbox.Spec) error {
 	return nil
 }
 
-// prepareNetwork tells the machine of its way out, before it starts.
+// prepareNetwork configures a sandbox's network access before it starts.
 func prepareNetwork(spec *sandbox.Spec, l *isolate.Layout, cfg *executor.Config) {
 	env := egress.Env()
 	maps.Copy(env, spec.Env)
@@ -51,12 +51,12 @@ func prepareNetwork(spec *sandbox.Spec, l *isolate.Layout, cfg *executor.Config)
 		Mode: 0o644})
 }
 
-// attach opens the way out.
+// attach attaches the gate.
 func (b *box) attach(ctx context.Context, n sandbox.Network) error {
 	o := gateOptions
 	if os.Geteuid() == 0 && noTun() == nil {
-		// The device may belong to root alone, who is somebody else inside. Root out here can open
-		// it there.
+		// The device may belong to root only, who is another user inside. Outside, root can open
+		// it.
 		f, err := isolate.OpenTunIn(b.p.pid, "")
 		if err != nil {
 			return err
@@ -68,8 +68,7 @@ func (b *box) attach(ctx context.Context, n sandbox.Network) error {
 	return err
 }
 
-// noTun says why machines have no network interface, and programs inside get out through the proxy
-// only.
+// noTun is why sandboxes have no network interface and programs can use the proxy only.
 var noTun = sync.OnceValue(func() error {
 	f, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
 	if err != nil {
@@ -81,7 +80,7 @@ var noTun = sync.OnceValue(func() error {
 // Transparent reports whether programs that know no proxy reach the network too, and if not, why.
 func (b *box) Transparent() (bool, string) {
 	if b.d.plain {
-		return true, "" // it has the host's
+		return true, "" // it uses the host's network
 	}
 	if b.gate == nil {
 		return false, "no network"
@@ -89,7 +88,7 @@ func (b *box) Transparent() (bool, string) {
 	return b.gate.Transparent()
 }
 
-// Rewire puts another network policy in force.
+// Rewire changes the network policy.
 func (b *box) Rewire(ctx context.Context, n sandbox.Network) error {
 	if b.gate == nil {
 		return &sandbox.Unsupported{Driver: b.d.Name(),
@@ -98,7 +97,7 @@ func (b *box) Rewire(ctx context.Context, n sandbox.Network) error {
 	return b.gate.Rewire(ctx, n)
 }
 
-// Refused is what the network policies refused.
+// Refused returns what the network policies have refused.
 func (b *box) Refused() []sandbox.Refusal {
 	if b.gate == nil {
 		return nil

@@ -118,7 +118,7 @@ print(r.decode().splitlines()[-1])'`, host, port), "two two.example /e 0")
 	}
 	check("curl -sS --noproxy '*' http://two.example/", "curl: (6) Could not resolve host: two.example")
 	want := "[{three.example 0 not on the list 2} {three.example 80 not on the list 1} {two.example 0 no network 2}]"
-	if got := fmt.Sprint(sb.(sandbox.Warden).Refused()); got != want {
+	if got := fmt.Sprint(sb.(sandbox.RefusalLister).Refused()); got != want {
 		t.Error(got)
 	}
 }

@@ -14,17 +14,17 @@ import (
 	"github.com/evalrun/evalrun/runtime/executor"
 )
 
-// hung ends a box whose executor does not answer. It returns the states of the executor's threads
-// as the kernel has them, and the stacks that it prints on SIGQUIT. One that prints nothing soon is
+// hung kills a box whose executor does not respond. It returns the states of the executor's threads
+// from the kernel, and the stacks that it prints on SIGQUIT. If it prints nothing soon, it is
 // killed.
 func (b *box) hung(ctx context.Context) string {
 	defer b.p.kill()
 	if b.d.plain {
-		killBelow(b.p.pid)
+		killDescendants(b.p.pid)
 	}
 	var s strings.Builder
 	s.WriteString(executor.Threads(b.p.pid))
-	select { // one after the other: where many hang at once, the last have no stacks
+	select { // one at a time: if many hang at once, the last ones have no stacks
 	case b.sp.asks <- struct{}{}:
 	case <-ctx.Done():
 		s.WriteString("no stacks: other executors hang too\n")
@@ -39,7 +39,7 @@ func (b *box) hung(ctx context.Context) string {
 	case <-ctx.Done():
 		s.WriteString("it did not end on SIGQUIT\n")
 	}
-	// What it has written comes through a pipe of its spawner's, perhaps a moment later.
+	// Its output comes through a pipe of its spawner, perhaps a moment later.
 	for n, tries := int64(-1), 0; n != errs.written() && tries < 10; tries++ {
 		n = errs.written()
 		time.Sleep(20 * time.Millisecond)
@@ -48,9 +48,9 @@ func (b *box) hung(ctx context.Context) string {
 	return s.String()
 }
 
-// killBelow ends all that an executor without namespaces has started, while it cannot do that
-// itself. It is their subreaper, so that they are its descendants until it ends.
-func killBelow(root int) {
+// killDescendants kills all that an executor without namespaces has started, if it cannot do that
+// itself. As their subreaper, it is their ancestor until it ends.
+func killDescendants(root int) {
 	for range 100 {
 		parents := map[int]int{}
 		files, _ := filepath.Glob("/proc/[0-9]*/stat")

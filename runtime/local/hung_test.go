@@ -15,9 +15,9 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox/sandboxtest"
 )
 
-// sick makes drivers whose executors are those of sandboxtest.Sick.
-func sick(t *testing.T, atStart bool) {
-	f, err := inMemory(sandboxtest.Sick(t, atStart))
+// useExecutor makes drivers whose executors are those of sandboxtest.HungExecutor.
+func useExecutor(t *testing.T, atStart bool) {
+	f, err := inMemory(sandboxtest.HungExecutor(t, atStart))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,15 +47,15 @@ func TestHung(t *testing.T) {
 		})
 	})
 	t.Run("busy", func(t *testing.T) {
-		sick(t, false)
-		sandboxtest.Hang(t, s, sandboxtest.HangSick)
+		useExecutor(t, false)
+		sandboxtest.Hang(t, s, sandboxtest.HangByFile)
 	})
 }
 
 // An executor that never begins ends Create, with its stacks.
 func TestHungAtStart(t *testing.T) {
 	require(t)
-	sick(t, true)
+	useExecutor(t, true)
 	before := left(t)
 	d := impatient(t)
 	d.first = time.Millisecond

@@ -12,12 +12,13 @@ import (
 	"github.com/evalrun/evalrun/internal/isolate"
 )
 
-// Root inside is not root outside, so an unpacked image whose files belong to root would be a
-// stranger's to it. A mount can shift owners, and only who is root outside may make one: so it is
-// made here and handed in.
+// Root inside is not root outside, so the files of an unpacked image that belong to root would
+// belong to an unknown user inside. An ID-mapped mount changes the owners. Only root outside can
+// create one, so it is created here and passed to the sandbox.
 
-// shifted opens a detached mount of dir in which the owners 0 … Count-1 are those of a sandbox.
-func shifted(dir string, base int) (*os.File, error) {
+// idMappedMount opens a detached mount of dir in which the owners 0 … Count-1 are mapped to those
+// of a sandbox.
+func idMappedMount(dir string, base int) (*os.File, error) {
 	ns, err := mappedNamespace(base)
 	if err != nil {
 		return nil, err
@@ -37,8 +38,8 @@ func shifted(dir string, base int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "image"), nil
 }
 
-// mapped caches empty user namespaces with the mapping of a sandbox, by first outer user. Ranges
-// are reused, so it holds at most one for each sandbox that was open at the same time.
+// mapped caches empty user namespaces with the mapping of a sandbox, by their first outer user.
+// Ranges are reused, so it has at most one for each sandbox that was open at the same time.
 var mapped = struct {
 	sync.Mutex
 	files map[int]*os.File
@@ -81,7 +82,7 @@ func newMapped(base int) (*os.File, error) {
 		return nil, fmt.Errorf("making a user namespace: %w", err)
 	}
 	f, err := os.Open(fmt.Sprintf("/proc/%d/ns/user", cmd.Process.Pid))
-	unix.Close(fds[0]) // it ends
+	unix.Close(fds[0]) // ends the child
 	cmd.Wait()
 	return f, err
 }

@@ -30,11 +30,11 @@ const (
 // Hostname inside.
 const Hostname = "sandbox"
 
-// A Driver makes local sandboxes. Several may live in one process.
+// A Driver creates local sandboxes. A process may have several.
 type Driver struct {
 	plain bool // no isolation
 	state string
-	grace time.Duration // see executor.Options; of tests
+	grace time.Duration // see executor.Options; for tests
 	first time.Duration // its Start
 	sp    spawners
 
@@ -45,7 +45,7 @@ type Driver struct {
 // New returns the driver "local".
 func New() *Driver { return &Driver{live: map[string]*box{}, state: stateDir()} }
 
-// Init makes this program able to be its own executor; see [executor.Main].
+// Init makes this program its own executor; see [executor.Main].
 func Init() { executor.Main() }
 
 func (d *Driver) Name() string {
@@ -55,7 +55,7 @@ func (d *Driver) Name() string {
 	return "local"
 }
 
-// Describe says how limits are kept where that differs from what one would expect.
+// Describe describes how limits are enforced, where that differs from what users expect.
 func (d *Driver) Describe() map[string]string {
 	if d.plain {
 		return map[string]string{"isolation": "none", "memory": "not limited", "pids": "not limited",
@@ -81,7 +81,7 @@ func (d *Driver) Describe() map[string]string {
 	return m
 }
 
-// delegated says how an ordinary user gets control groups, where systemd gives them.
+// delegated returns how an ordinary user gets control groups, if systemd can delegate them.
 func delegated() string {
 	if os.Geteuid() == 0 || !isDir("/run/systemd/system") {
 		return ""
@@ -89,8 +89,7 @@ func delegated() string {
 	return "; as a whole when evalrun is started by: systemd-run --user --scope -p Delegate=yes evalrun …"
 }
 
-// Close ends the spawner at once and with it every sandbox that is still open. The driver may be
-// used again.
+// Close ends the spawner at once, and with it every open sandbox. The driver may be used again.
 func (d *Driver) Close() error {
 	d.mu.Lock()
 	var open []*box
@@ -113,7 +112,7 @@ func (d *Driver) Close() error {
 // Probe starts a sandbox and runs a command in it.
 func (d *Driver) Probe(ctx context.Context) error {
 	if runtime.GOOS != "linux" {
-		return fmt.Errorf("sandboxes of the driver %s need Linux", d.Name())
+		return errors.New("it needs Linux")
 	}
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -127,12 +126,12 @@ func (d *Driver) Probe(ctx context.Context) error {
 		sb.Close()
 	}
 	if err != nil {
-		return fmt.Errorf("driver %s does not work here: %w%s", d.Name(), err, hint(err))
+		return fmt.Errorf("%w%s", err, hint(err))
 	}
 	return nil
 }
 
-// hint says what to do, where we know.
+// hint returns what to do about an error, if that is known.
 func hint(err error) string {
 	read := func(p string) string {
 		b, _ := os.ReadFile(p)
@@ -153,7 +152,7 @@ func hint(err error) string {
 	return ""
 }
 
-// Prepare knows no image but an unpacked root.
+// Prepare accepts no image but an unpacked root.
 func (d *Driver) Prepare(ctx context.Context, img sandbox.Image) (string, error) {
 	_, err := d.image(img)
 	return "", err
@@ -185,7 +184,7 @@ func (d *Driver) image(img sandbox.Image) (dir string, err error) {
 	return dir, nil
 }
 
-// check refuses what this driver cannot do.
+// check refuses what this driver does not support.
 func (d *Driver) check(spec *sandbox.Spec) error {
 	no := func(format string, args ...any) error {
 		return &sandbox.Unsupported{Driver: d.Name(), What: fmt.Sprintf(format, args...)}
@@ -212,7 +211,8 @@ func (d *Driver) check(spec *sandbox.Spec) error {
 	return d.checkNetwork(spec)
 }
 
-// Defaults fills in a spec's zero limits. Memory has no default where it would be each process's.
+// Defaults fills in a spec's zero limits. Memory has no default if it would be a limit of each
+// process.
 func Defaults(spec *sandbox.Spec) {
 	if spec.Disk == 0 {
 		spec.Disk = DefaultDisk
@@ -225,7 +225,7 @@ func Defaults(spec *sandbox.Spec) {
 	}
 }
 
-// newID begins with what is the same for all sandboxes of this process, and says nothing about it.
+// newID returns a sandbox ID. Its prefix is random and the same for all sandboxes of this process.
 func newID() string { return ownPrefix() + random() }
 
 var ownPrefix = sync.OnceValue(random)
@@ -278,7 +278,7 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox
 	return b, nil
 }
 
-// Find knows the sandboxes of this process: they end with it, so there can be no others.
+// Find finds the sandboxes of this process only, since they end with it.
 func (d *Driver) Find(ctx context.Context, id string) (sandbox.Sandbox, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -292,7 +292,7 @@ func (d *Driver) Find(ctx context.Context, id string) (sandbox.Sandbox, error) {
 	return nil, &sandbox.Error{Op: "find", ID: id, Err: sandbox.ErrGone}
 }
 
-// layoutOf is how the root of a sandbox is to be made.
+// layoutOf returns how to set up the root of a sandbox.
 func layoutOf(spec *sandbox.Spec, image string) *isolate.Layout {
 	l := &isolate.Layout{Hostname: Hostname, Disk: spec.Disk, Image: image}
 	if image == "" {

@@ -13,13 +13,13 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// NewUnisolated returns the driver "none": plain processes of this machine in a temporary folder.
-// It isolates nothing: what runs can read and write whatever we can, and reach any network. It must
-// be asked for by name, for tasks that one trusts.
+// NewUnisolated returns the driver "none": plain processes of this machine in a temporary
+// directory. It isolates nothing: commands can read and write whatever we can, and use any network.
+// It must be asked for by name, and is for trusted tasks.
 //
-// Absolute paths of Put, Get, Command.Dir and of a command's own program lie below the folder; the
-// other arguments are the command's own affair. Limits are not kept. The environment is as clean as
-// in a real sandbox, and trees of processes are ended as thoroughly.
+// Absolute paths of Put, Get, Command.Dir and of a command's own program are below the directory;
+// other arguments are not changed. Limits are not enforced. The environment is as minimal as in a
+// real sandbox, and process trees are killed as thoroughly.
 func NewUnisolated() *Driver {
 	return &Driver{plain: true, live: map[string]*box{}, state: stateDir()}
 }
@@ -32,7 +32,7 @@ func (b *box) startPlain(ctx context.Context, spec sandbox.Spec) (err error) {
 		return err
 	}
 	b.tmp = filepath.Join(tmp, tmpPrefix+b.id)
-	b.remember(nil)
+	b.saveState(nil)
 	if err := os.Mkdir(b.tmp, 0o700); err != nil {
 		return err
 	}
@@ -56,10 +56,10 @@ func (b *box) startPlain(ctx context.Context, spec sandbox.Spec) (err error) {
 		Root: b.tmp, Env: env, Dir: spec.Dir, User: spec.User, OnlyUID: true, Orphan: spec.Orphan,
 		Limits: map[string]uint64{"core": 0},
 	}
-	return b.connect(ctx, isolate.Start{Name: b.id, Plain: true, Remove: []string{b.tmp + "/", b.entry()}}, nil, cfg)
+	return b.connect(ctx, isolate.Start{Name: b.id, Plain: true, Remove: []string{b.tmp + "/", b.stateFile()}}, nil, cfg)
 }
 
-// removeAll removes a folder, also what a command has made unwritable.
+// removeAll removes a directory, also files that a command has made unwritable.
 func removeAll(dir string) error {
 	err := os.RemoveAll(dir)
 	if err == nil {

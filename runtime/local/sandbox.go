@@ -28,42 +28,42 @@ type box struct {
 	sp    *spawner
 	p     *process
 	c     *executor.Client
-	own   *executor.Entry // nil: nothing runs by itself
+	own   *executor.Entry // the ENTRYPOINT; nil: none
 	gate  *egress.Gate    // nil: no network
 	cg    *group
-	tmp   string // without isolation: its folder
-	base  int    // the first of its outer users; 0: it has none of its own
+	tmp   string // without isolation: its directory
+	base  int    // its first outer user; 0: it has none of its own
 
 	once   sync.Once
 	closed chan struct{}
 	err    error
 
 	died     sync.Once
-	outgrown bool // it was its own memory limit
+	outgrown bool // killed for exceeding its own memory limit
 }
 
-// killed is how Go describes the end of a process that was killed.
+// killed is how Go describes the end of a killed process.
 const killed = "signal: killed"
 
-// share divides the kernel's limits for a user where all sandboxes run as the same outer user: each
-// sandbox gets 1/share of them.
-const share = 8
+// userLimitShare divides the kernel's limits per user if all sandboxes run as the same outer user:
+// each sandbox gets 1/userLimitShare of them.
+const userLimitShare = 8
 
-// start makes an isolated box.
+// start creates an isolated box.
 func (b *box) start(ctx context.Context, spec sandbox.Spec, image string) (err error) {
 	if b.sp, err = b.d.sp.get(); err != nil {
 		return err
 	}
-	b.remember(findGroups().dirs(b.id, &spec))
+	b.saveState(findGroups().dirs(b.id, &spec))
 	if b.cg, err = findGroups().make(b.id, &spec); err != nil {
 		return err
 	}
 	defer b.cg.close()
 	req := isolate.Start{Name: b.id, Base: uint64(os.Geteuid()), Size: 1,
-		Remove: append(slices.Clone(b.cg.dirs), b.entry()), Tasks: uint64(len(b.cg.tasks))}
+		Remove: append(slices.Clone(b.cg.dirs), b.stateFile()), Tasks: uint64(len(b.cg.tasks))}
 	root := manyUsers()
 	if root {
-		b.base = outerUsers().take()
+		b.base = outerUsers().acquire()
 		req.Base, req.Size = uint64(b.base), Count
 	}
 	cfg := executor.Config{
@@ -78,13 +78,13 @@ func (b *box) start(ctx context.Context, spec sandbox.Spec, image string) (err e
 	}
 	l := layoutOf(&spec, image)
 	if !root {
-		l.Share = share
+		l.Share = userLimitShare
 		for name, res := range map[string]int{"msgqueue": unix.RLIMIT_MSGQUEUE, "sigpending": unix.RLIMIT_SIGPENDING} {
 			var have unix.Rlimit
 			if err := unix.Getrlimit(res, &have); err != nil {
 				return fmt.Errorf("reading the limit %s: %w", name, err)
 			}
-			cfg.Limits[name] = have.Cur / share
+			cfg.Limits[name] = have.Cur / userLimitShare
 		}
 	}
 	var extra []int
@@ -92,7 +92,7 @@ func (b *box) start(ctx context.Context, spec sandbox.Spec, image string) (err e
 		extra = append(extra, int(f.Fd()))
 	}
 	if image != "" && root {
-		f, err := shifted(image, b.base)
+		f, err := idMappedMount(image, b.base)
 		if err != nil {
 			return err
 		}
@@ -105,7 +105,7 @@ func (b *box) start(ctx context.Context, spec sandbox.Spec, image string) (err e
 		req.Group = true
 		extra = append(extra, int(b.cg.born.Fd()))
 	}
-	if !wired(&spec) {
+	if !hasNetwork(&spec) {
 		cfg.Setup = l.Encode()
 		return b.connect(ctx, req, extra, cfg)
 	}
@@ -117,7 +117,7 @@ func (b *box) start(ctx context.Context, spec sandbox.Spec, image string) (err e
 	return b.attach(ctx, spec.Network)
 }
 
-// connect starts the process and says hello to it.
+// connect starts the executor and connects to it.
 func (b *box) connect(ctx context.Context, req isolate.Start, extra []int, cfg executor.Config) error {
 	ours, theirs, err := executor.Channel()
 	if err != nil {
@@ -136,7 +136,7 @@ func (b *box) connect(ctx context.Context, req isolate.Start, extra []int, cfg e
 	return err
 }
 
-// enter starts what runs by itself, and waits until the machine is healthy.
+// enter starts the ENTRYPOINT, and waits until the sandbox is healthy.
 func (b *box) enter(ctx context.Context, spec sandbox.Spec) error {
 	var ended <-chan struct{}
 	if args := slices.Concat(spec.Entrypoint, spec.Cmd); len(args) > 0 {
@@ -149,7 +149,7 @@ func (b *box) enter(ctx context.Context, spec sandbox.Spec) error {
 	return executor.WaitHealthy(ctx, b, *spec.Health, ended)
 }
 
-// Logs is what the machine's ENTRYPOINT has printed.
+// Logs returns the output of the ENTRYPOINT.
 func (b *box) Logs() []byte {
 	if b.own == nil {
 		return nil
@@ -157,11 +157,11 @@ func (b *box) Logs() []byte {
 	return b.own.Logs()
 }
 
-// gone says why the executor no longer answers.
+// gone returns why the executor no longer responds.
 func (b *box) gone() error {
 	select {
 	case <-b.p.ended:
-	case <-time.After(2 * time.Second): // its channel ends a moment before it is reaped
+	case <-time.After(2 * time.Second): // its channel ends shortly before it is reaped
 	}
 	select {
 	case <-b.closed:
@@ -170,7 +170,7 @@ func (b *box) gone() error {
 	}
 	b.died.Do(func() { b.outgrown = b.cg != nil && b.p.how == killed && b.cg.oomSince() })
 	if b.outgrown {
-		return sandbox.ErrOutgrown
+		return sandbox.ErrSandboxOOM
 	}
 	return fmt.Errorf("%w: its executor has ended (%s)%s", sandbox.ErrGone, b.p.how, b.sp.errs.suffix())
 }
@@ -183,9 +183,9 @@ func (b *box) Exec(ctx context.Context, cmd sandbox.Command) (sandbox.Exit, erro
 	if b.cg == nil {
 		return x, err
 	}
-	if errors.Is(err, sandbox.ErrOutgrown) && ctx.Err() == nil {
-		// Its own limit hit even our process 1: that is the end of the command, and not the fault
-		// of this machine.
+	if errors.Is(err, sandbox.ErrSandboxOOM) && ctx.Err() == nil {
+		// The limit has killed even process 1: that is the result of the command, not a failure of
+		// the infrastructure.
 		return sandbox.Exit{Code: -1, Signal: "SIGKILL", OOM: true}, nil
 	}
 	if err == nil {
@@ -214,8 +214,8 @@ func (b *box) Stats(ctx context.Context) (sandbox.Stats, error) {
 	return st, err
 }
 
-// Close ends process 1, and so everything in its namespaces, and waits until the kernel has taken
-// it all away.
+// Close kills process 1, and so everything in its namespaces, and waits until the kernel has
+// removed it.
 func (b *box) Close() error {
 	b.once.Do(func() {
 		defer close(b.closed)
@@ -241,8 +241,8 @@ func (b *box) destroy() error {
 		select {
 		case <-b.p.ended:
 		case <-time.After(closeLimit):
-			if b.d.plain { // it was to end what it has started, and hangs
-				killBelow(b.p.pid)
+			if b.d.plain { // it should have killed its processes, but hangs
+				killDescendants(b.p.pid)
 			}
 			b.p.kill()
 			select {
@@ -258,17 +258,17 @@ func (b *box) destroy() error {
 			b.cg.oom.Close()
 		}
 	}
-	if b.p == nil || b.sp.ended() { // else the spawner has done it
+	if b.p == nil || b.sp.ended() { // otherwise the spawner has done it
 		if b.cg != nil {
 			b.cg.remove()
 		}
 		if b.tmp != "" {
 			removeAll(b.tmp)
 		}
-		os.Remove(b.entry())
+		os.Remove(b.stateFile())
 	}
 	if b.base != 0 {
-		outerUsers().give(b.base)
+		outerUsers().release(b.base)
 	}
 	b.d.mu.Lock()
 	delete(b.d.live, b.id)
@@ -279,7 +279,8 @@ func (b *box) destroy() error {
 	return nil
 }
 
-// environ is what commands see besides their own variables: nothing of this process's environment.
+// environ returns the environment of commands besides their own variables: nothing of this
+// process's environment.
 func environ(m map[string]string) []string {
 	env := []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8"}
 	keys := make([]string, 0, len(m))

@@ -9,33 +9,34 @@ import (
 	"github.com/evalrun/evalrun/internal/isolate"
 )
 
-// systemDirs of this machine that a sandbox sees, read-only: those that exist. One that is a link
-// stays the same link.
+// systemDirs are the directories of this machine that a sandbox can read, if they exist. Links stay
+// the same links.
 var systemDirs = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}
 
-// From /etc, an allow-list: what programs need to be found, to draw text, to check certificates, to
-// tell the time. Never what could hold a secret: /etc/ssl only by the parts that are public.
+// An allow-list of /etc: what programs need to be found, to draw text, to check certificates and to
+// tell the time. Nothing that could contain a secret: only the public parts of /etc/ssl.
 var (
 	etcFiles = []string{"ld.so.cache", "localtime", "timezone", "nsswitch.conf", "services", "protocols", "mime.types",
 		"os-release", "debian_version",
 		"ssl/openssl.cnf", "pki/tls/cert.pem", "pki/tls/openssl.cnf", "bash.bashrc", "profile", "inputrc"}
 	etcDirs = []string{"alternatives", "fonts", "ssl/certs", "pki/tls/certs", "pki/ca-trust"}
-	// Without these a Java runtime does not start: its own folder in /usr is full of links to them.
+	// Java runtimes need these: their directory in /usr is full of links to them.
 	etcGlobs = []string{"java-*"}
 )
 
-// maxEtcFile: a larger one is bound and not copied. A mount costs about as much as writing a few
-// pages.
+// maxEtcFile is the largest file that is copied; larger ones are bind mounted. A mount costs about
+// as much as writing a few pages.
 const maxEtcFile = 4 << 10
 
 const resolvConf = "# no network\n"
 
-// hostsFile is the whole of /etc/hosts.
+// hostsFile returns the content of /etc/hosts.
 func hostsFile(hostname string) string {
 	return "127.0.0.1\tlocalhost " + hostname + "\n::1\tlocalhost ip6-localhost ip6-loopback\n"
 }
 
-// accounts are /etc/passwd and /etc/group: those that every distribution has, by Debian's numbers.
+// accounts are /etc/passwd and /etc/group: accounts that every distribution has, with Debian's
+// numbers.
 const (
 	passwdFile = `root:x:0:0:root:/root:/bin/sh
 daemon:x:1:1:daemon:/usr/sbin:/usr/sbin/nologin
@@ -54,7 +55,7 @@ nogroup:x:65534:
 `
 )
 
-// common is what every root has, whether from this machine or from an image.
+// common returns what every root has, whether from this machine or from an image.
 func common(hostname string) []isolate.Entry {
 	return []isolate.Entry{
 		{Kind: isolate.Dir, Path: "/etc", Mode: 0o755},
@@ -67,7 +68,7 @@ func common(hostname string) []isolate.Entry {
 	}
 }
 
-// skeleton is the default root. It is computed once: it does not depend on the sandbox.
+// skeleton returns the default root. It does not depend on the sandbox.
 func skeleton(hostname string) []isolate.Entry {
 	es := common(hostname)
 	dir := func(mode uint32, paths ...string) {

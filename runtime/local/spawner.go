@@ -19,8 +19,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/executor"
 )
 
-// initBinary is the executor as a sealed file in memory: nobody can change it, it needs no place on
-// a disk, and all sandboxes share its pages. It is the embedded slim build, or this very program.
+// initBinary is the executor as a sealed file in memory. Nobody can change it, it needs no disk,
+// and all sandboxes share its pages. It is the embedded slim build, or this program.
 var initBinary = sync.OnceValues(func() (*os.File, error) {
 	b, err := executor.Program(runtime.GOARCH)
 	if useSelf {
@@ -32,9 +32,9 @@ var initBinary = sync.OnceValues(func() (*os.File, error) {
 	return inMemory(b)
 })
 
-// inMemory makes a sealed file of a program.
+// inMemory writes a program to a sealed file in memory.
 func inMemory(b []byte) (*os.File, error) {
-	const mfdExec = 0x10 // Linux 6.3: executable whatever vm.memfd_noexec says, unless it says never
+	const mfdExec = 0x10 // Linux 6.3: executable unless vm.memfd_noexec forbids it
 	fd, err := unix.MemfdCreate(isolate.Name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|mfdExec)
 	if err == unix.EINVAL {
 		fd, err = unix.MemfdCreate(isolate.Name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
@@ -42,8 +42,8 @@ func inMemory(b []byte) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a file in memory for the executor: %w", err)
 	}
-	// Far above the descriptors that a child is given: it is opened by its number between fork and
-	// exec.
+	// Use a number far above the descriptors that a child is given: it is opened by its number
+	// between fork and exec.
 	high, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 64)
 	unix.Close(fd)
 	if err != nil {
@@ -62,7 +62,7 @@ func inMemory(b []byte) (*os.File, error) {
 	return f, nil
 }
 
-// useSelf lets tests take the test binary even where there is a slim build.
+// useSelf makes tests use the test binary even if there is a slim build.
 var useSelf = os.Getenv("EVALRUN_EXECUTOR") == "self"
 
 // A spawner is our side of isolate.Spawn.
@@ -70,7 +70,7 @@ type spawner struct {
 	conn *net.UnixConn
 	cmd  *exec.Cmd
 	errs *tailBuffer
-	asks chan struct{} // held by who waits for a process's stacks: all write to errs
+	asks chan struct{} // held while waiting for a process's stacks, since all processes write to errs
 	done chan struct{}
 
 	mu    sync.Mutex
@@ -79,7 +79,7 @@ type spawner struct {
 	dead  bool
 }
 
-// A process is one that the spawner has started.
+// A process was started by the spawner.
 type process struct {
 	sp      *spawner
 	id      uint64
@@ -113,8 +113,8 @@ func newSpawner() (*spawner, error) {
 		Args: []string{isolate.Name, "spawn"},
 		Env:  []string{"GOMAXPROCS=1", "GOTRACEBACK=single"},
 		Dir:  "/", ExtraFiles: []*os.File{theirs},
-		Stderr: s.errs, // of the executors as well: it says something only when one of them panics
-		// A signal from the terminal is for evalrun, which decides what becomes of its sandboxes.
+		Stderr: s.errs, // of the executors too: they print only when they panic
+		// Signals of the terminal are for evalrun, which decides what happens to its sandboxes.
 		SysProcAttr: &unix.SysProcAttr{Setpgid: true},
 		WaitDelay:   time.Second,
 	}
@@ -178,8 +178,8 @@ func (s *spawner) read() {
 	close(s.done)
 }
 
-// start starts a process and waits for its pid. The descriptors stay the caller's. When ctx ends
-// first, the process may come to be all the same: the caller ends it.
+// start starts a process and waits for its PID. The caller keeps the descriptors. If ctx ends
+// first, the process may be started all the same, and the caller has to kill it.
 func (s *spawner) start(ctx context.Context, req isolate.Start, fds []int) (*process, error) {
 	s.mu.Lock()
 	if s.dead {
@@ -210,7 +210,7 @@ func (s *spawner) start(ctx context.Context, req isolate.Start, fds []int) (*pro
 
 func (p *process) kill() { p.ask(isolate.OpKill) }
 
-// quit asks for its stacks, which are written to the spawner's errs; it ends with that.
+// quit asks for the process's stacks, which it writes to the spawner's errs, and ends it.
 func (p *process) quit() { p.ask(isolate.OpQuit) }
 
 func (p *process) ask(op uint64) {
@@ -229,7 +229,7 @@ func (s *spawner) ended() bool {
 	}
 }
 
-// close ends the spawner and everything it has started, and waits for it.
+// close ends the spawner and all processes that it has started, and waits for them.
 func (s *spawner) close() {
 	s.conn.CloseWrite()
 	select {
@@ -244,11 +244,11 @@ func (s *spawner) close() {
 type tailBuffer struct {
 	mu sync.Mutex
 	b  []byte
-	n  int64 // written in all
+	n  int64 // bytes written in all
 }
 
 const (
-	tailKept  = 256 << 10 // the stacks of an executor
+	tailKept  = 256 << 10 // enough for the stacks of an executor
 	tailShown = 8 << 10
 )
 
@@ -269,7 +269,7 @@ func (t *tailBuffer) String() string {
 	return string(t.b)
 }
 
-// since is what was written after the first n bytes, as far as it is kept.
+// since returns what was written after the first n bytes, as far as it is kept.
 func (t *tailBuffer) since(n int64) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -290,8 +290,8 @@ func (t *tailBuffer) suffix() string {
 	return ""
 }
 
-// spawners lends one spawner to all sandboxes of a driver, and ends it a while after the last has
-// gone.
+// spawners shares one spawner among all sandboxes of a driver, and ends it some time after the last
+// sandbox.
 type spawners struct {
 	mu   sync.Mutex
 	s    *spawner

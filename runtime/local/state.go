@@ -18,8 +18,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// The state folder holds a small file for each sandbox: whose it is, and what of it lies outside
-// its namespaces. So the next start finds what a machine's sudden end has left.
+// The state directory has a small file for each sandbox, with its owner and what it has outside of
+// its namespaces, so that the next start can remove what a crash of the machine has left.
 
 // An entry is one of these files.
 type entry struct {
@@ -30,7 +30,7 @@ type entry struct {
 }
 
 func stateDir() string {
-	if os.Geteuid() == 0 { // in a container, root may not be allowed to
+	if os.Geteuid() == 0 { // in a container, root may have no permission to
 		const d = "/run/evalrun/local"
 		if os.MkdirAll(d, 0o700) == nil && unix.Access(d, unix.W_OK) == nil {
 			return d
@@ -42,23 +42,22 @@ func stateDir() string {
 	return filepath.Join(os.TempDir(), "evalrun-"+strconv.Itoa(os.Geteuid()), "local")
 }
 
-func (b *box) entry() string { return filepath.Join(b.d.state, b.id+".json") }
+func (b *box) stateFile() string { return filepath.Join(b.d.state, b.id+".json") }
 
-// remember writes the box's file, before its groups or its folder are made. It is of use after a
-// crash only, so a failure is none of the sandbox's business. Process 1 is not in it: it has the ID
-// among its arguments.
-func (b *box) remember(groups []string) {
+// saveState writes the box's file, before its groups and its directory are created. It is used only
+// after a crash, so an error is ignored. Process 1 is not in it: it has the ID among its arguments.
+func (b *box) saveState(groups []string) {
 	e := entry{Owner: b.owner, ID: b.id, Dir: b.tmp, Groups: groups}
 	data, err := json.Marshal(e)
 	if err != nil {
 		return
 	}
-	if os.WriteFile(b.entry(), data, 0o600) != nil && os.MkdirAll(b.d.state, 0o700) == nil {
-		os.WriteFile(b.entry(), data, 0o600)
+	if os.WriteFile(b.stateFile(), data, 0o600) != nil && os.MkdirAll(b.d.state, 0o700) == nil {
+		os.WriteFile(b.stateFile(), data, 0o600)
 	}
 }
 
-// Reap removes what belongs to owners that are not alive: of this process, and of others before it.
+// Reap removes what belongs to owners that are not alive, of this process and of earlier ones.
 func (d *Driver) Reap(ctx context.Context, alive func(sandbox.Owner) bool) (int, error) {
 	n := 0
 	var errs []error
@@ -79,7 +78,7 @@ func (d *Driver) Reap(ctx context.Context, alive func(sandbox.Owner) bool) (int,
 		}
 	}
 	files, err := os.ReadDir(d.state)
-	if err == nil && len(files) > 0 && foreign(d.state) {
+	if err == nil && len(files) > 0 && writableByOthers(d.state) {
 		return n, errors.Join(append(errs, fmt.Errorf("%s may have been written by others: remove it", d.state))...)
 	}
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -97,11 +96,11 @@ func (d *Driver) Reap(ctx context.Context, alive func(sandbox.Owner) bool) (int,
 		p := filepath.Join(d.state, f.Name())
 		data, err := os.ReadFile(p)
 		if err != nil {
-			continue // somebody was faster
+			continue // another process has removed it
 		}
 		var e entry
 		if json.Unmarshal(data, &e) != nil {
-			os.Remove(p) // cut off by a crash
+			os.Remove(p) // incomplete because of a crash
 			continue
 		}
 		if (e.Dir != "") != d.plain || alive(e.Owner) {
@@ -117,9 +116,9 @@ func (d *Driver) Reap(ctx context.Context, alive func(sandbox.Owner) bool) (int,
 	return n, errors.Join(errs...)
 }
 
-// foreign reports whether somebody else could have written to the state folder: in a shared
-// temporary folder he may have been the first. Then nothing in it is believed.
-func foreign(dir string) bool {
+// writableByOthers reports whether another user could have written to the state directory, which
+// may be in a shared temporary directory. Then its files are not trusted.
+func writableByOthers(dir string) bool {
 	for _, d := range []string{dir, filepath.Dir(dir)} {
 		var st unix.Stat_t
 		if unix.Lstat(d, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR || int(st.Uid) != os.Geteuid() ||
@@ -130,8 +129,8 @@ func foreign(dir string) bool {
 	return false
 }
 
-// executors finds the processes of a sandbox that are ours: process 1 and the supervisors, which
-// are copies of it.
+// executors finds our own processes of a sandbox: process 1 and the supervisors, which are copies
+// of it.
 func executors(id string) []int {
 	var found []int
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -151,7 +150,7 @@ func executors(id string) []int {
 	return found
 }
 
-// clear ends what still runs, and removes the rest.
+// clear kills what is still running, and removes the rest.
 func (e *entry) clear() error {
 	if e.ID != "" {
 		for _, pid := range executors(e.ID) {
@@ -159,7 +158,7 @@ func (e *entry) clear() error {
 			if err != nil {
 				continue
 			}
-			if slices.Contains(executors(e.ID), pid) { // now that the descriptor pins the number
+			if slices.Contains(executors(e.ID), pid) { // check again, now that the pidfd holds the PID
 				unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 				unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 5000)
 			}
@@ -183,7 +182,7 @@ func (e *entry) clear() error {
 	return errors.Join(errs...)
 }
 
-// removeGroup kills what is in a control group and removes it.
+// removeGroup kills the processes in a control group and removes it.
 func removeGroup(dir string) error {
 	var err error
 	for range 100 {

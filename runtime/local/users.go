@@ -11,35 +11,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// As root, each sandbox has outer users of its own: the kernel counts many things for a user
-// (inotify instances, message queues, pending signals, pipes, descriptors on their way), wherever
-// that user's processes are. One sandbox that takes all of them takes nothing from the others then,
-// nor from this machine.
+// As root, each sandbox has outer users of its own. The kernel counts many resources per user
+// (inotify instances, message queues, pending signals, pipes, descriptors in transit), wherever the
+// user's processes are. So a sandbox that uses up all of them takes nothing from the others or from
+// this machine.
 
-// Count is how many users a sandbox has: as many as images know.
+// Count is the number of users of a sandbox: as many as images know.
 const Count = 65536
 
-// Where ranges of users may lie: where systemd looks for those of containers, or, in a container
-// with fewer users, where distributions begin to give them out.
+// Ranges of users are where systemd looks for those of containers or, in a container with fewer
+// users, where distributions begin to allocate them.
 const (
 	firstRange = 524288
 	endRange   = 1879048192
 	fewRange   = 100000
 )
 
-// block is how many ranges a process claims at once.
+// block is the number of ranges that a process claims at once.
 const block = 256
 
 // A users allocates ranges of outer users to sandboxes. A process claims them in blocks, by locking
 // a file for each block.
 type users struct {
-	first, n int // the first user, and how many ranges there are; n is 0 where we may not map any
+	first, n int // the first user, and the number of ranges; 0 if we cannot map any
 	dir      string
 
 	mu     sync.Mutex
-	locks  []*os.File // of the blocks; the locks end when they are closed
+	locks  []*os.File // of the blocks; closing a file releases its lock
 	blocks []int
-	taken  map[int]int // range → sandboxes of ours that have it
+	taken  map[int]int // range → number of our sandboxes that use it
 }
 
 var outerUsers = sync.OnceValue(func() *users {
@@ -65,14 +65,14 @@ var outerUsers = sync.OnceValue(func() *users {
 	return u
 })
 
-// manyUsers reports whether we can map a whole range. That needs root, and in a container enough
+// manyUsers reports whether we can map a whole range. That needs root and, in a container, enough
 // users.
 func manyUsers() bool { return outerUsers().n > 0 }
 
-// take returns the first user of a range that no other sandbox of this machine has. If there are
+// acquire returns the first user of a range that no other sandbox of this machine has. If there are
 // not enough ranges, or their files cannot be locked, sandboxes share one: they stay isolated, but
-// the kernel's counts for a user add up.
-func (u *users) take() (base int) {
+// the kernel counts their resources together.
+func (u *users) acquire() (base int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	r := u.free()
@@ -89,7 +89,7 @@ func (u *users) free() int {
 				}
 			}
 		}
-		if !u.claim() {
+		if !u.claimBlock() {
 			break
 		}
 	}
@@ -101,8 +101,8 @@ func (u *users) free() int {
 	return rand.IntN(u.n)
 }
 
-// claim adds a block that no other process holds.
-func (u *users) claim() bool {
+// claimBlock adds a block that no other process holds.
+func (u *users) claimBlock() bool {
 	if os.MkdirAll(u.dir, 0o700) != nil {
 		return false
 	}
@@ -120,8 +120,8 @@ func (u *users) claim() bool {
 	return false
 }
 
-// give takes a range back that take gave.
-func (u *users) give(base int) {
+// release releases a range that acquire returned.
+func (u *users) release(base int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	r := (base - u.first) / Count

@@ -11,33 +11,33 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// A lease is room for some sandboxes: a slot for each.
+// A lease is room for some sandboxes, with a slot for each.
 type lease struct {
 	pool   *Pool
 	driver sandbox.Driver
 	ctx    context.Context // ends with the lease
 	cancel context.CancelCauseFunc
-	guess  int64 // memory of a machine of which nobody says what it needs
+	guess  int64 // memory counted for a sandbox whose spec does not say what it needs
 
-	starting sync.WaitGroup // calls of Sandbox that are under way
+	starting sync.WaitGroup // calls of Sandbox in progress
 
 	mu     sync.Mutex
 	closed bool
 	slots  []slot
-	out    []*lent
-	done   chan struct{} // closed when the first Close is over
+	out    []*leasedSandbox
+	done   chan struct{} // closed when the first Close has returned
 	err    error
 }
 
-// A slot is room for one sandbox, again and again.
+// A slot is room for one sandbox at a time.
 type slot struct {
 	size  size
 	key   string
-	ready *fresh // made ahead
+	ready *warmSandbox // made ahead
 	taken bool
 }
 
-// errReturned is the cause that calls see which a Close cut short.
+// errReturned is the cause of canceled calls when the lease is closed.
 var errReturned = errors.New("the lease is closed")
 
 // Sandbox creates one sandbox. A slot whose sandbox was closed may be used again.
@@ -73,14 +73,14 @@ func (l *lease) Sandbox(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox
 		l.slots[i].taken = false
 		return nil, err // the driver's own error, with its type
 	}
-	// If the lease is being closed, Close waits for this call and will find it in out.
-	s := &lent{Sandbox: sb, lease: l, slot: i, done: make(chan struct{})}
+	// If the lease is being closed, Close waits for this call and finds the sandbox in out.
+	s := &leasedSandbox{Sandbox: sb, lease: l, slot: i, done: make(chan struct{})}
 	l.out = append(l.out, s)
 	return s, nil
 }
 
-// choose finds the slot for a sandbox: one where it stands ready, else the smallest that is large
-// enough and empty, else any that is large enough. It is called with mu held.
+// choose returns the slot for a sandbox: one with a matching sandbox made ahead, else the smallest
+// that is large enough and empty, else any that is large enough. The caller holds mu.
 func (l *lease) choose(key string, need size) int {
 	best, bestRank := -1, 0
 	for i, s := range l.slots {
@@ -104,7 +104,7 @@ func (l *lease) choose(key string, need size) int {
 	return best
 }
 
-func (l *lease) create(ctx context.Context, key string, ready *fresh, spec sandbox.Spec) (sandbox.Sandbox, error) {
+func (l *lease) create(ctx context.Context, key string, ready *warmSandbox, spec sandbox.Spec) (sandbox.Sandbox, error) {
 	defer l.pool.refill(l.driver, key, spec)
 	if ready != nil {
 		if ready.key == key {
@@ -113,7 +113,7 @@ func (l *lease) create(ctx context.Context, key string, ready *fresh, spec sandb
 			l.pool.mu.Unlock()
 			return ready.sb, nil
 		}
-		l.pool.lost(ready.sb.Close()) // its room is needed
+		l.pool.countLost(ready.sb.Close()) // its room is needed
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -127,7 +127,7 @@ func (l *lease) create(ctx context.Context, key string, ready *fresh, spec sandb
 	return sb, err
 }
 
-// Close closes what the lease created and gives its room back, in that order.
+// Close closes the sandboxes of the lease and then releases its room.
 func (l *lease) Close() error {
 	l.mu.Lock()
 	if l.closed {
@@ -143,7 +143,7 @@ func (l *lease) Close() error {
 	l.mu.Lock()
 	out := l.out
 	var total size
-	var ready []*fresh
+	var ready []*warmSandbox
 	for _, s := range l.slots {
 		total = total.plus(s.size)
 		if s.ready != nil {
@@ -153,7 +153,7 @@ func (l *lease) Close() error {
 	l.mu.Unlock()
 
 	errs := make([]error, len(out)+len(ready))
-	if len(errs) == 1 && len(out) == 1 { // nearly always
+	if len(errs) == 1 && len(out) == 1 { // the usual case
 		errs[0] = out[0].Close()
 	} else {
 		var wg sync.WaitGroup
@@ -161,7 +161,7 @@ func (l *lease) Close() error {
 			wg.Go(func() { errs[i] = s.Close() })
 		}
 		for i, f := range ready {
-			wg.Go(func() { errs[len(out)+i] = l.pool.lost(f.sb.Close()) })
+			wg.Go(func() { errs[len(out)+i] = l.pool.countLost(f.sb.Close()) })
 		}
 		wg.Wait()
 	}
@@ -174,31 +174,31 @@ func (l *lease) Close() error {
 	return l.err
 }
 
-// A lent is a sandbox whose Close empties its slot.
-type lent struct {
+// A leasedSandbox is a sandbox whose Close empties its slot.
+type leasedSandbox struct {
 	sandbox.Sandbox
 	lease   *lease
 	slot    int
 	closing atomic.Bool
-	done    chan struct{} // a channel and no sync.Once: time stands still in synctest while somebody waits for a lock
+	done    chan struct{} // not a sync.Once, since synctest's clock stops while a goroutine waits for a mutex
 	err     error
 }
 
-func (s *lent) Unwrap() sandbox.Sandbox { return s.Sandbox }
+func (s *leasedSandbox) Unwrap() sandbox.Sandbox { return s.Sandbox }
 
-func (s *lent) Close() error {
+func (s *leasedSandbox) Close() error {
 	if s.closing.Swap(true) {
 		<-s.done
 		return s.err
 	}
 	defer close(s.done)
 	l := s.lease
-	s.err = l.pool.lost(s.Sandbox.Close())
+	s.err = l.pool.countLost(s.Sandbox.Close())
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.slots[s.slot].taken = false
-	if !l.closed { // else the lease's Close goes through out
-		l.out = slices.DeleteFunc(l.out, func(o *lent) bool { return o == s })
+	if !l.closed { // otherwise the lease's Close closes it
+		l.out = slices.DeleteFunc(l.out, func(o *leasedSandbox) bool { return o == s })
 	}
 	return s.err
 }

@@ -27,59 +27,59 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// Options of a pool. Zero budgets are no limit.
+// Options of a pool. A zero budget is no limit.
 type Options struct {
-	CPUs   float64 // budget: what the sandboxes that are out may sum up to
+	CPUs   float64 // budget for the sum of all sandboxes in use
 	Memory int64
-	// Alone is the memory that one request may be granted when nothing else is out, where Memory is
-	// a guess that is to keep no request from being played; less than Memory: Memory.
+	// Alone is the memory that a single request may get when nothing else is in use. It is for a
+	// Memory that is only an estimate and should not make a request impossible. If it is less than
+	// Memory, Memory is used.
 	Alone     int64
 	Sandboxes int
-	// Default is what a sandbox without Reserve and without limits of its own is counted at. Its
-	// memory is a guess, and makes no request impossible: where what is known of a request fits,
-	// guesses share what is left.
+	// Default is counted for a sandbox without Reserve and without limits of its own. Its memory is
+	// an estimate that makes no request impossible: if the known needs of a request fit, the
+	// estimates share what is left.
 	Default sandbox.Reserve
-	// Starts is how many sandboxes may be starting at once; 0: twice the cores.
+	// Starts limits how many sandboxes start at once; 0: twice the number of cores.
 	Starts int
 	Warm   Warm
 }
 
-// Warm says how many fresh sandboxes are made ahead. They are made when one like them was just
-// handed out, while there is room that nobody waits for, and each is handed out once. They take a
-// part of the budget, so it should be larger than what the workers can hold; where it is not, they
-// give way. No run sets it yet: the sandboxes of agents' own workspaces will, where starts are
-// slow.
+// Warm configures sandboxes that are made ahead. One is made when a similar one was handed out and
+// there is room that no request waits for. Each is handed out once. They use a part of the budget,
+// so the budget should be larger than what the workers use; if it is not, warm sandboxes are closed
+// first. No run sets it yet: workspaces of agents will, where sandboxes start slowly.
 type Warm struct {
-	Each  int           // of a kind: same spec but for the owner; 0: none
+	Each  int           // per kind (the same spec except for the owner); 0: none
 	Total int           // of all kinds; 0: Each
-	Idle  time.Duration // one that nobody wanted for so long is closed; 0: 10 minutes
+	Idle  time.Duration // a sandbox that was not used for so long is closed; 0: 10 minutes
 }
 
-// ErrClosed is returned once the pool is closed.
+// ErrClosed is returned after the pool was closed.
 var ErrClosed = errors.New("the sandbox pool is closed")
 
-// A Pool lends sandboxes of one or more drivers. Its methods may be called from several goroutines.
+// A Pool lends sandboxes of one or more drivers. Its methods are safe for concurrent use.
 type Pool struct {
 	options Options
 	budget  size
-	alone   size // the budget of a request when nothing else is out
+	alone   size // the budget of a request when nothing else is in use
 	drivers []sandbox.Driver
-	starts  chan struct{} // a token for each sandbox that is starting
+	starts  chan struct{} // a token for each starting sandbox
 	ctx     context.Context
 	end     context.CancelCauseFunc
-	making  sync.WaitGroup // goroutines of the warm stock
+	making  sync.WaitGroup // goroutines that make warm sandboxes
 
 	mu      sync.Mutex
 	closed  bool
-	used    size // leases, the warm stock, and what is being closed
+	used    size // leases, warm sandboxes, and those being closed
 	waiting []*request
 	leases  map[*lease]bool
-	stock   []*fresh // oldest first
+	stock   []*warmSandbox // oldest first
 	coming  map[string]int
 	stats   Stats
 }
 
-// A size is what admission counts.
+// A size is an amount of the resources that admission counts.
 type size struct {
 	n   int
 	cpu int64 // thousandths of a core
@@ -90,13 +90,13 @@ func (s size) plus(t size) size { return size{s.n + t.n, add(s.cpu, t.cpu), add(
 
 func (s size) minus(t size) size { return size{s.n - t.n, s.cpu - t.cpu, s.mem - t.mem} }
 
-// within reports whether s is no more than max in anything that max limits.
+// within reports whether s is within all limits of max.
 func (s size) within(max size) bool {
 	return (max.n == 0 || s.n <= max.n) && (max.cpu == 0 || s.cpu <= max.cpu) && (max.mem == 0 || s.mem <= max.mem)
 }
 
 func (s size) String() string {
-	var parts []string // without what is not limited, or not asked for
+	var parts []string // only what is limited and asked for
 	if s.n > 0 {
 		parts = append(parts, sandboxes(s.n))
 	}
@@ -119,7 +119,7 @@ func sandboxes(n int) string {
 	return fmt.Sprintf("%d sandboxes", n)
 }
 
-// add keeps absurd wishes from turning around into small ones.
+// add saturates, so that very large requests do not overflow.
 func add(a, b int64) int64 {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64
@@ -127,8 +127,8 @@ func add(a, b int64) int64 {
 	return a + b
 }
 
-// New makes a pool over drivers. The first is the one that the pool itself lends of; see [Pool.Of]
-// for the others.
+// New creates a pool over drivers. The pool itself lends sandboxes of the first; see [Pool.Of] for
+// the others.
 func New(o Options, drivers ...sandbox.Driver) *Pool {
 	o.Default.Memory = max(o.Default.Memory, 0)
 	if o.Starts <= 0 {
@@ -156,7 +156,7 @@ func New(o Options, drivers ...sandbox.Driver) *Pool {
 	return p
 }
 
-// milli rounds up, so that what is wanted is never counted as less.
+// milli rounds up, so that a request is never counted as less than it is.
 func milli(cpus float64) int64 {
 	if cpus <= 0 {
 		return 0
@@ -164,34 +164,34 @@ func milli(cpus float64) int64 {
 	return int64(math.Min(math.Ceil(cpus*1000), 1<<60))
 }
 
-// Of is a provider over the driver with that name, under the same budget.
+// Of returns a provider of the driver with that name, under the same budget.
 func (p *Pool) Of(driver string) (sandbox.Provider, error) {
 	for _, d := range p.drivers {
 		if d.Name() == driver {
-			return of{p, d}, nil
+			return driverProvider{p, d}, nil
 		}
 	}
 	return nil, fmt.Errorf("pool: no sandbox driver is called %q", driver)
 }
 
-type of struct {
+type driverProvider struct {
 	p *Pool
 	d sandbox.Driver
 }
 
-func (o of) Acquire(ctx context.Context, specs []sandbox.Spec) (sandbox.Lease, error) {
-	return o.p.acquire(ctx, o.d, specs)
+func (p driverProvider) Acquire(ctx context.Context, specs []sandbox.Spec) (sandbox.Lease, error) {
+	return p.p.acquire(ctx, p.d, specs)
 }
 
 var _ sandbox.Provider = (*Pool)(nil)
 
-// Acquire waits for room for all of specs, of the first driver. See [sandbox.Provider].
+// Acquire waits for room for all of specs with the first driver. See [sandbox.Provider].
 func (p *Pool) Acquire(ctx context.Context, specs []sandbox.Spec) (sandbox.Lease, error) {
 	return p.acquire(ctx, p.drivers[0], specs)
 }
 
-// Fits says at once whether a request could ever be granted: nil, or [sandbox.ErrNeverFits] with
-// both sizes. For preflight.
+// Fits reports whether a request could ever be granted: nil, or [sandbox.ErrNeverFits] with both
+// sizes. It is for preflight checks.
 func (p *Pool) Fits(specs []sandbox.Spec) error {
 	if need := p.sum(specs, p.guess(specs)); !need.within(p.alone) {
 		return fmt.Errorf("%w: %v; the budget is %v (the configuration's pools)", sandbox.ErrNeverFits, need, p.alone)
@@ -199,7 +199,7 @@ func (p *Pool) Fits(specs []sandbox.Spec) error {
 	return nil
 }
 
-// guess is the memory that a machine of a request is counted at when nobody says what it needs.
+// guess returns the memory to count for a sandbox whose spec does not say what it needs.
 func (p *Pool) guess(specs []sandbox.Spec) int64 {
 	guess := p.options.Default.Memory
 	if p.budget.mem == 0 {
@@ -220,7 +220,7 @@ func (p *Pool) sum(specs []sandbox.Spec, guess int64) (all size) {
 	return all
 }
 
-// size is what a spec is counted at, its services with it. See guess.
+// size returns what a spec is counted at, including its services. See guess.
 func (p *Pool) size(s sandbox.Spec, guess int64) size {
 	pick := func(reserve, limit, fallback int64) int64 {
 		switch {
@@ -238,17 +238,17 @@ func (p *Pool) size(s sandbox.Spec, guess int64) size {
 	}
 	for _, side := range s.Services {
 		sz := p.size(side, guess)
-		sz.n = 0 // a sidecar belongs to its machine
+		sz.n = 0 // a sidecar is part of its sandbox
 		z = z.plus(sz)
 	}
 	return z
 }
 
-// A request is an Acquire that waits.
+// A request is a call of Acquire that waits.
 type request struct {
 	lease   *lease
 	need    size
-	granted chan struct{} // closed, under mu, when the room is the lease's
+	granted chan struct{} // closed, holding mu, when the room is granted
 }
 
 func (p *Pool) acquire(ctx context.Context, d sandbox.Driver, specs []sandbox.Spec) (sandbox.Lease, error) {
@@ -273,7 +273,7 @@ func (p *Pool) acquire(ctx context.Context, d sandbox.Driver, specs []sandbox.Sp
 		l.cancel(nil)
 		return nil, ErrClosed
 	}
-	if len(specs) == 0 { // who needs no room does not stand in line for it
+	if len(specs) == 0 { // a request without needs does not wait in the queue
 		p.leases[l] = true
 		p.mu.Unlock()
 		return l, nil
@@ -308,7 +308,7 @@ func (p *Pool) acquire(ctx context.Context, d sandbox.Driver, specs []sandbox.Sp
 	return nil, fmt.Errorf("waiting for room for %v: %w", r.need, err)
 }
 
-// withdraw takes a request out of the queue; who came after may fit now. It is called with mu held.
+// withdraw removes a request from the queue; later requests may fit now. The caller holds mu.
 func (p *Pool) withdraw(r *request) {
 	for i, w := range p.waiting {
 		if w == r {
@@ -319,12 +319,12 @@ func (p *Pool) withdraw(r *request) {
 	p.grant()
 }
 
-// grant gives room to the first who wait, as long as they fit. It is called with mu held, whenever
-// that may have changed.
+// grant grants room to the first requests in the queue as long as they fit. The caller holds mu and
+// has changed something that matters for it.
 func (p *Pool) grant() {
 	for len(p.waiting) > 0 && !p.closed {
 		r := p.waiting[0]
-		// What stands ready for this request is room already: it moves from the stock to the lease.
+		// Warm sandboxes for this request already have room: it moves from the stock to the lease.
 		mine := p.match(r.lease)
 		rest := r.need
 		for _, f := range mine {
@@ -352,7 +352,7 @@ func (p *Pool) grant() {
 	}
 }
 
-// release gives room back.
+// release releases room.
 func (p *Pool) release(s size) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -360,7 +360,7 @@ func (p *Pool) release(s size) {
 	p.grant()
 }
 
-// start makes a sandbox when it is its turn.
+// start creates a sandbox when it gets a turn.
 func (p *Pool) start(ctx context.Context, d sandbox.Driver, spec sandbox.Spec) (sandbox.Sandbox, error) {
 	begin := time.Now()
 	select {
@@ -369,7 +369,7 @@ func (p *Pool) start(ctx context.Context, d sandbox.Driver, spec sandbox.Spec) (
 		return nil, context.Cause(ctx)
 	}
 	defer func() { <-p.starts }()
-	if ctx.Err() != nil { // both were ready
+	if ctx.Err() != nil { // both cases of the select were ready
 		return nil, context.Cause(ctx)
 	}
 	turn := time.Now()
@@ -386,8 +386,8 @@ func (p *Pool) start(ctx context.Context, d sandbox.Driver, spec sandbox.Spec) (
 	return sb, nil
 }
 
-// lost counts a sandbox that could not be closed.
-func (p *Pool) lost(err error) error {
+// countLost counts a sandbox that could not be closed.
+func (p *Pool) countLost(err error) error {
 	if err != nil {
 		p.mu.Lock()
 		p.stats.Lost++
@@ -396,14 +396,13 @@ func (p *Pool) lost(err error) error {
 	return err
 }
 
-// Close ends everything: requests that wait fail, leases that are still out are closed, with their
-// sandboxes, and so is the warm stock. Its error tells what could not be closed. It may be called
-// again.
+// Close fails the requests that wait, and closes all leases with their sandboxes and the warm
+// sandboxes. Its error says what could not be closed. It may be called again.
 func (p *Pool) Close() error {
 	p.mu.Lock()
 	if !p.closed {
 		p.closed = true
-		p.waiting = nil // their Acquire sees the context's end
+		p.waiting = nil // their Acquire sees the end of the context
 		p.stats.Unreturned = len(p.leases)
 	}
 	var errs []error

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -112,7 +113,7 @@ func TestStorm(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			d := &scale{Driver: fake.New(
 				fake.Options{FailCreate: fails, SlowCreate: time.Duration(slow) * time.Second,
-					SlowClose: time.Duration(slow) * time.Second})}
+					SlowClose: time.Duration(slow) * time.Second, Commands: map[string]fake.Func{"sleep": sleep}})}
 			p := pool.New(pool.Options{Sandboxes: maxN, Memory: maxMem, Alone: alone, Starts: starts,
 				Warm: pool.Warm{Each: warm, Idle: 20 * time.Second}}, d)
 			var wg sync.WaitGroup
@@ -139,6 +140,16 @@ func TestStorm(t *testing.T) {
 			}
 		})
 	})
+}
+
+// sleep is the program of the sandboxes of TestStorm.
+func sleep(_ context.Context, p *fake.Proc) int {
+	seconds, err := strconv.Atoi(p.Args[1])
+	if err != nil {
+		return 1
+	}
+	p.Sleep(time.Duration(seconds) * time.Second)
+	return 0
 }
 
 // session is what a trial does, cut short at any moment.

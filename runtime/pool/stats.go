@@ -2,19 +2,19 @@ package pool
 
 import "time"
 
-// Stats are what a pool has done and holds.
+// Stats are counts of a pool.
 type Stats struct {
 	Leases, Waiting, Warm int // now
-	Sandboxes             int // room that is taken now, in sandboxes, cores and bytes
+	Sandboxes             int // room in use, in sandboxes, cores and bytes
 	CPUs                  float64
 	Memory                int64
-	PeakSandboxes         int // at most
+	PeakSandboxes         int // maximum
 	PeakMemory            int64
 	Queued                int // longest queue
 
 	Acquired, Started, Failed, WarmHits int
-	Lost                                int // Close failed: whether they are gone is not known
-	Unreturned                          int // leases that nobody had closed when the pool was
+	Lost                                int // Close failed, so they may still exist
+	Unreturned                          int // leases that were open when the pool was closed
 
 	QueueWait Timing // for room
 	StartWait Timing // for a turn to start
@@ -33,7 +33,7 @@ func (t *Timing) add(d time.Duration) {
 	t.Max = max(t.Max, d)
 }
 
-// Mean of the durations.
+// Mean returns the mean of the durations.
 func (t Timing) Mean() time.Duration {
 	if t.N == 0 {
 		return 0
@@ -46,7 +46,7 @@ func (s *Stats) peak(z size) {
 	s.PeakMemory = max(s.PeakMemory, z.mem)
 }
 
-// Stats may be asked for at any time, also after Close.
+// Stats may be called at any time, also after Close.
 func (p *Pool) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -10,16 +10,16 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// A fresh is a sandbox that was made ahead and that nobody has had yet.
-type fresh struct {
+// A warmSandbox is a sandbox that was made ahead and not used yet.
+type warmSandbox struct {
 	key   string
 	size  size
 	sb    sandbox.Sandbox
 	timer *time.Timer
 }
 
-// key says which sandboxes are alike: the same driver and spec, but for the owner. "": there is no
-// telling, or no need to.
+// key returns a key that is equal for the same driver and spec, except for the owner. It is "" if
+// sandboxes are not made ahead, or specs cannot be compared.
 func (p *Pool) key(d sandbox.Driver, s sandbox.Spec) string {
 	if p.options.Warm.Each <= 0 || s.Image.Context != nil || len(s.Volumes) > 0 {
 		return ""
@@ -38,13 +38,13 @@ func (p *Pool) key(d sandbox.Driver, s sandbox.Spec) string {
 	return string(sum[:])
 }
 
-// match finds for each slot of l a sandbox of the stock. It is called with mu held.
-func (p *Pool) match(l *lease) map[int]*fresh {
+// match finds a warm sandbox for each slot of l. The caller holds mu.
+func (p *Pool) match(l *lease) map[int]*warmSandbox {
 	if len(p.stock) == 0 {
 		return nil
 	}
-	found := map[int]*fresh{}
-	used := map[*fresh]bool{}
+	found := map[int]*warmSandbox{}
+	used := map[*warmSandbox]bool{}
 	for i, s := range l.slots {
 		for _, f := range p.stock {
 			if f.key == s.key && f.size == s.size && !used[f] {
@@ -56,8 +56,8 @@ func (p *Pool) match(l *lease) map[int]*fresh {
 	return found
 }
 
-// take removes f from the stock. It is called with mu held; false: somebody else was quicker.
-func (p *Pool) take(f *fresh) bool {
+// take removes f from the stock, and reports whether it was there. The caller holds mu.
+func (p *Pool) take(f *warmSandbox) bool {
 	i := slices.Index(p.stock, f)
 	if i < 0 {
 		return false
@@ -67,9 +67,9 @@ func (p *Pool) take(f *fresh) bool {
 	return true
 }
 
-// makeRoom closes the oldest of the stock, keep left out, if that is what it takes to fit need.
-// Their room comes back when they are closed. It is called with mu held.
-func (p *Pool) makeRoom(need size, keep map[int]*fresh) {
+// makeRoom closes the oldest warm sandboxes, except those in keep, if that is needed for need to
+// fit. Their room is released when they are closed. The caller holds mu.
+func (p *Pool) makeRoom(need size, keep map[int]*warmSandbox) {
 	left := p.used.plus(need)
 	for _, f := range slices.Clone(p.stock) {
 		if left.within(p.budget) {
@@ -82,7 +82,7 @@ func (p *Pool) makeRoom(need size, keep map[int]*fresh) {
 	}
 }
 
-func keeps(keep map[int]*fresh, f *fresh) bool {
+func keeps(keep map[int]*warmSandbox, f *warmSandbox) bool {
 	for _, k := range keep {
 		if k == f {
 			return true
@@ -91,19 +91,18 @@ func keeps(keep map[int]*fresh, f *fresh) bool {
 	return false
 }
 
-// discard closes a sandbox that is no longer in the stock, in the background. It is called with mu
-// held, before closing is over.
-func (p *Pool) discard(f *fresh) {
+// discard closes a sandbox that was removed from the stock, in the background. The caller holds mu.
+func (p *Pool) discard(f *warmSandbox) {
 	p.making.Add(1)
 	go func() {
 		defer p.making.Done()
-		p.lost(f.sb.Close())
+		p.countLost(f.sb.Close())
 		p.release(f.size)
 	}()
 }
 
-// refill makes sandboxes like spec ahead, as many as are missing and as there is room for that
-// nobody waits for.
+// refill makes sandboxes like spec ahead, up to the configured number, while there is room that no
+// request waits for.
 func (p *Pool) refill(d sandbox.Driver, key string, spec sandbox.Spec) {
 	if key == "" {
 		return
@@ -141,26 +140,26 @@ func (p *Pool) makeAhead(d sandbox.Driver, key string, size size, spec sandbox.S
 	if p.coming[key]--; p.coming[key] == 0 {
 		delete(p.coming, key)
 	}
-	if err != nil { // it was an extra; who really needs one will see the error
+	if err != nil { // a request for such a sandbox will report the error
 		p.mu.Unlock()
 		p.release(size)
 		return
 	}
-	f := &fresh{key: key, size: size, sb: sb}
+	f := &warmSandbox{key: key, size: size, sb: sb}
 	if p.closed {
 		p.mu.Unlock()
-		p.lost(sb.Close())
+		p.countLost(sb.Close())
 		p.release(size)
 		return
 	}
 	p.stock = append(p.stock, f)
 	f.timer = time.AfterFunc(p.options.Warm.Idle, func() { p.expire(f) })
-	p.grant() // somebody may wait for this one, or for its room
+	p.grant() // a request may wait for this sandbox, or for its room
 	p.mu.Unlock()
 }
 
-// expire closes one that nobody wanted.
-func (p *Pool) expire(f *fresh) {
+// expire closes a sandbox that was not used.
+func (p *Pool) expire(f *warmSandbox) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.closed && p.take(f) {
@@ -168,7 +167,7 @@ func (p *Pool) expire(f *fresh) {
 	}
 }
 
-// clearStock runs when no goroutine of the stock does any more.
+// clearStock is called when no goroutine makes warm sandboxes any more.
 func (p *Pool) clearStock() error {
 	p.mu.Lock()
 	stock := p.stock
@@ -177,7 +176,7 @@ func (p *Pool) clearStock() error {
 	var errs []error
 	for _, f := range stock {
 		f.timer.Stop()
-		errs = append(errs, p.lost(f.sb.Close()))
+		errs = append(errs, p.countLost(f.sb.Close()))
 		p.release(f.size)
 	}
 	return errors.Join(errs...)

@@ -25,18 +25,18 @@ func As[T any](sb Sandbox) (T, bool) {
 	return zero, false
 }
 
-// A Dialer connects to a TCP port on the sandbox's loopback.
+// A Dialer connects to a TCP port on the sandbox's loopback interface.
 type Dialer interface {
 	Dial(ctx context.Context, port int) (net.Conn, error)
 }
 
-// A Listener opens a TCP port on the sandbox's loopback; its connections are served outside, by the
-// caller.
+// A Listener opens a TCP port on the sandbox's loopback interface. The caller serves its
+// connections, outside of the sandbox.
 type Listener interface {
 	Listen(ctx context.Context, port int) (net.Listener, error)
 }
 
-// A Stater tells what a sandbox uses now and has used at most.
+// A Stater reports what a sandbox uses now, and the maximum so far.
 type Stater interface {
 	Stats(ctx context.Context) (Stats, error)
 }
@@ -45,99 +45,99 @@ type Stater interface {
 type Stats struct {
 	Memory, MaxMemory, Disk *int64
 	CPU, Throttled          *time.Duration
-	Pids                    *int // processes that Exec started and that still run, supervisors of ours not counted
+	Pids                    *int // running processes that Exec started, without our supervisors
 	OOMKills                *int64
 }
 
-// A Rewirer puts another network policy in force, for a phase. Connections that the new policy
-// forbids are cut. It works for machines whose Spec asked for it by Rewire.
+// A Rewirer changes the network policy, for a phase. It closes connections that the new policy
+// forbids. It works for sandboxes whose Spec has Rewire set.
 type Rewirer interface {
 	Rewire(ctx context.Context, n Network) error
 }
 
-// A Warden tells what a network policy refused since the machine's start, each host and port once,
-// at most some hundreds.
-type Warden interface {
+// A RefusalLister lists what the network policy has refused since the sandbox's start, each host
+// and port once, some hundreds at most.
+type RefusalLister interface {
 	Refused() []Refusal
 }
 
-// A Transparent machine tells whether programs that know no proxy have its network too; if not, why
-// says so for people.
+// A Transparent sandbox reports whether programs that do not use the proxy have its network too; if
+// not, why is the reason, for people.
 type Transparent interface {
 	Transparent() (ok bool, why string)
 }
 
-// A Refusal is one place that was asked for and not allowed.
+// A Refusal is a host and port to which the network policy refused access.
 type Refusal struct {
-	Host  string // as it was asked for: a name, or an address; hostile
-	Port  int    // 0: a name was to be resolved
+	Host  string // as requested: a name or an address; hostile
+	Port  int    // 0: a name lookup
 	Why   string // "not on the list", "a private address" …
 	Count int64
 }
 
 // A Group is a sandbox with services.
 type Group interface {
-	// Service is a sidecar, by the name of its spec: commands, files and logs of its own. Its Close
-	// is the group's business.
+	// Service returns a sidecar by the name of its spec. It has commands, files and logs of its
+	// own. The group closes it.
 	Service(name string) (Sandbox, bool)
 }
 
-// A Logger keeps what a machine's ENTRYPOINT printed: the beginning and the end of it.
+// A Logger has the output of a sandbox's ENTRYPOINT: the first and the last part of it.
 type Logger interface {
 	Logs() []byte
 }
 
-// A Describer says in plain words how limits are kept, when that differs from what a reader would
-// expect: {"memory": "per process"}. Drivers implement it; plan and summary print it.
+// A Describer explains how limits are enforced, where that differs from what users expect:
+// {"memory": "per process"}. Drivers implement it; plan and summary print it.
 type Describer interface {
 	Describe() map[string]string
 }
 
-// There reports whether a driver knows an image to be ready. One that cannot tell says no.
-func There(ctx context.Context, d Driver, img Image) bool {
+// ImageReady reports whether an image is available without being prepared. It is false for drivers
+// that cannot tell.
+func ImageReady(ctx context.Context, d Driver, img Image) bool {
 	x, ok := d.(interface {
-		There(context.Context, Image) bool
+		ImageReady(context.Context, Image) bool
 	})
-	return ok && x.There(ctx, img)
+	return ok && x.ImageReady(ctx, img)
 }
 
 var (
-	// ErrGone: the sandbox does not exist any more; definite.
+	// ErrGone: the sandbox does not exist any more. That is definite.
 	ErrGone = errors.New("sandbox is gone")
-	// ErrHung: the sandbox stopped answering and was ended by its driver. Such an error is also
+	// ErrHung: the sandbox stopped responding and was killed by its driver. Such an error is also
 	// ErrGone.
 	ErrHung = fmt.Errorf("%w: it stopped answering and was ended", ErrGone)
-	// ErrOutgrown: the sandbox's own memory limit has ended it as a whole: what was in it took all
-	// of the memory. Such an error is also ErrGone.
-	ErrOutgrown = fmt.Errorf("%w: its memory limit has ended it as a whole", ErrGone)
-	// ErrNeverFits: more was asked for than the whole budget.
+	// ErrSandboxOOM: the sandbox was killed as a whole for exceeding its own memory limit. Such an
+	// error is also ErrGone.
+	ErrSandboxOOM = fmt.Errorf("%w: its memory limit has ended it as a whole", ErrGone)
+	// ErrNeverFits: a request exceeds the whole budget.
 	ErrNeverFits = errors.New("needs more than this run's whole sandbox budget")
-	// ErrHostMemory: the machine itself (not the sandbox's own limit) ran out of memory.
+	// ErrHostMemory: the host (not the sandbox's own limit) ran out of memory.
 	ErrHostMemory = errors.New("the host is out of memory")
 )
 
-// An Error says that an operation on a sandbox failed. Unless Inside is set, the infrastructure
-// failed and not what ran inside: that is never evidence about an agent.
+// An Error says that an operation on a sandbox failed. Unless Inside or BadRequest is set, this is
+// a failure of the infrastructure, and no evidence about an agent.
 type Error struct {
 	Op  string // "create", "exec", "put" …
 	ID  string // of the sandbox, if there is one
 	Err error
-	// Inside: the sandbox is well and answered; what is in it prevents the operation (a folder
-	// where a file is to be written, a disk of its own that is full). It is the doing of whoever
-	// was inside.
+	// Inside: the sandbox works, but what is in it prevents the operation (a directory in place of
+	// the file to be written, a full disk of its own). What ran inside is responsible.
 	Inside bool
-	// Detail is longer text for people (the tail of a build's output, say), kept out of the
-	// message.
+	// Detail is a longer text for people, such as the tail of a build's output. It is not part of
+	// the message.
 	Detail string
-	// Log is all of what Detail is the end of, up to a limit of who kept it; "": Detail is all
-	// there is.
+	// Log is the complete text that Detail is the end of, up to a size limit; "": Detail is
+	// complete.
 	Log string
-	// Lasting: asked again soon, it would fail in the same way (a build whose command fails, an
-	// image that its registry does not have).
-	Lasting bool
-	// Asked: what was asked for is at fault, and not who was to do it (a build that copies a file
-	// which is not there, a health check that never succeeds).
-	Asked bool
+	// Permanent: a retry would soon fail in the same way (a build whose command fails, an image
+	// that its registry does not have).
+	Permanent bool
+	// BadRequest: the request is at fault (a build that copies a file that does not exist, a health
+	// check that never succeeds).
+	BadRequest bool
 }
 
 func (e *Error) Error() string {
@@ -149,8 +149,8 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Unsupported says that a driver cannot do what a spec asks for. A trial that meets it is skipped
-// with this reason.
+// Unsupported says that a driver does not support what a spec asks for. A trial that gets it is
+// skipped, with this reason.
 type Unsupported struct{ Driver, What string }
 
 func (e *Unsupported) Error() string {

@@ -5,23 +5,22 @@ import (
 	"io"
 )
 
-// A Cut is [Command.Limit] for drivers that do not get it from elsewhere: it hands on the first
-// half of a stream live and keeps the last half for Flush, with one line between them that says how
-// many bytes were left out. It holds no more than half of its limit in memory. It is not safe for
-// several goroutines.
+// A Cut implements [Command.Limit] for drivers: it passes on the first half of a stream at once and
+// keeps the last half for Flush, with a line between them that says how many bytes were left out.
+// It keeps no more than half of its limit in memory. It is not safe for concurrent use.
 type Cut struct {
 	w     io.Writer
 	err   error
 	n     int64
 	limit int64 // 0: no limit
 	tail  []byte
-	at    int // where the oldest byte of a full tail is
+	at    int // index of the oldest byte of a full tail
 }
 
 // NewCut returns a Cut that writes to w.
 func NewCut(w io.Writer, limit int64) *Cut { return &Cut{w: w, limit: limit} }
 
-// Write never fails. After the first error of the writer below, it counts only.
+// Write never fails. After the first error of the underlying writer, it only counts.
 func (c *Cut) Write(p []byte) (int, error) {
 	all := len(p)
 	head := int64(len(p))
@@ -50,7 +49,7 @@ func (c *Cut) keep(p []byte) {
 		c.tail, c.at = append(c.tail[:0], p[len(p)-size:]...), 0
 		return
 	}
-	if room := size - len(c.tail); room > 0 { // only ever before the first turn around
+	if room := size - len(c.tail); room > 0 { // only before the ring is full
 		n := min(room, len(p))
 		c.tail = append(c.tail, p[:n]...)
 		p = p[n:]
@@ -62,10 +61,10 @@ func (c *Cut) keep(p []byte) {
 	}
 }
 
-// N is how many bytes were written so far.
+// N returns the number of bytes written so far.
 func (c *Cut) N() int64 { return c.n }
 
-// Dropped is how many of them are left out, if it ended now.
+// Dropped returns how many of them would be left out if the stream ended now.
 func (c *Cut) Dropped() int64 {
 	if c.limit <= 0 {
 		return 0
@@ -73,7 +72,7 @@ func (c *Cut) Dropped() int64 {
 	return max(0, c.n-c.limit)
 }
 
-// Flush hands on the rest, once, at the end. It returns the first error of the writer below.
+// Flush writes the rest, once, at the end. It returns the first error of the underlying writer.
 func (c *Cut) Flush() error {
 	if d := c.Dropped(); d > 0 {
 		c.pass(fmt.Appendf(nil, "\n[... %d bytes left out ...]\n", d))

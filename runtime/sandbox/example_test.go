@@ -13,12 +13,25 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// driver is a driver in memory, so that the examples run anywhere; local.New and docker.New are
-// made in the same way.
-func driver() sandbox.Driver { return fake.New(fake.Options{}) }
+// driver returns a driver in memory, so that the examples run anywhere. Its only command is a Go
+// function; the commands of local.New and docker.New are those of the system.
+func driver() sandbox.Driver {
+	return fake.New(fake.Options{Commands: map[string]fake.Func{"copy": func(_ context.Context, p *fake.Proc) int {
+		b, err := p.ReadFile(p.Args[1])
+		if err == nil {
+			err = p.WriteFile(p.Args[2], b, 0o644)
+		}
+		if err != nil {
+			fmt.Fprintln(p.Stderr, err)
+			return 1
+		}
+		fmt.Fprintln(p.Stdout, "copied", len(b), "bytes")
+		return 0
+	}}})
+}
 
-// Files go in, a command runs, and its exit code is a result: only an error means that the sandbox
-// did not do its work.
+// Files are put into the sandbox, and a command runs there. Its exit code is a result; an error
+// means that the sandbox itself failed.
 func Example() {
 	ctx := context.Background()
 	sb, err := driver().Create(ctx, sandbox.Spec{Dir: "/workspace", Memory: 256 << 20})
@@ -31,7 +44,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	exit, err := sb.Exec(ctx, sandbox.Command{
-		Args: []string{"sh", "-c", "cat in.txt > out.txt; cat in.txt; exit 3"}, Stdout: os.Stdout, Timeout: time.Minute,
+		Args: []string{"copy", "in.txt", "out.txt"}, Stdout: os.Stdout, Timeout: time.Minute,
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -39,11 +52,11 @@ func Example() {
 	out, err := sandbox.ReadFile(ctx, sb, "/workspace/out.txt", 1<<20)
 	fmt.Printf("exit code %d, wrote %q, %v\n", exit.Code, out, err)
 	// Output:
-	// hello
-	// exit code 3, wrote "hello\n", <nil>
+	// copied 6 bytes
+	// exit code 0, wrote "hello\n", <nil>
 }
 
-// What only some drivers can do is asked for.
+// As asks for an ability that only some drivers have.
 func ExampleAs() {
 	sb, err := driver().Create(context.Background(), sandbox.Spec{})
 	if err != nil {
@@ -56,7 +69,7 @@ func ExampleAs() {
 	// Output: its network policy stays as it is
 }
 
-// A driver says what it cannot do, and never does silently less.
+// A driver refuses what it does not support.
 func ExampleUnsupported() {
 	_, err := driver().Create(context.Background(), sandbox.Spec{Platform: "windows/amd64"})
 	var u *sandbox.Unsupported

@@ -14,16 +14,15 @@ import (
 )
 
 var (
-	// ErrTooLarge: more bytes, or more files, than the caller wanted.
+	// ErrTooLarge: more bytes or more files than the caller's limit.
 	ErrTooLarge = errors.New("too large")
-	// ErrNotRegular: a folder, link or device where a file was wanted.
+	// ErrNotRegular: a directory, link or device instead of a file.
 	ErrNotRegular = errors.New("not a regular file")
 )
 
-// A FileError says that something inside a sandbox is not as it should be. It is the doing of what
-// ran there, not ours.
+// A FileError is an error of a file in a sandbox, for which what ran there is responsible.
 type FileError struct {
-	Name string // as it is inside; not to be trusted
+	Name string // name inside the sandbox; hostile
 	Err  error
 }
 
@@ -32,9 +31,9 @@ func (e *FileError) Unwrap() error { return e.Err }
 
 // Limits of what [Files] reads. Zero fields are the defaults.
 type Limits struct {
-	Files int   // entries of any kind; default 100,000
-	Bytes int64 // of all content together, holes of sparse files counted; default 1 GiB
-	Name  int   // bytes of a name or of a link's target; default 4096
+	Files int   // entries of any type; default 100,000
+	Bytes int64 // total content, including holes of sparse files; default 1 GiB
+	Name  int   // length of a name or of a link's target; default 4096
 }
 
 func (l Limits) orDefaults() Limits {
@@ -50,17 +49,16 @@ func (l Limits) orDefaults() Limits {
 	return l
 }
 
-// A File is one entry of a stream that [Files] reads. Only regular files have content, to be read
-// before the next.
+// A File is one entry of a stream that [Files] reads. Regular files have content, which must be
+// read before the next entry.
 type File struct {
-	// Name is slash-separated, relative and clean, as fs.ValidPath wants it. That says nothing
-	// about links: written out below a folder, an earlier link may lie on its way, so write through
-	// an os.Root.
+	// Name is slash-separated, relative and clean, as required by fs.ValidPath. An earlier entry
+	// may be a link in its path, so extract files through an os.Root.
 	Name    string
-	Mode    fs.FileMode // a regular file, a folder or a symbolic link; permissions and no other bits
+	Mode    fs.FileMode // a regular file, a directory or a symbolic link; only permission bits besides
 	Size    int64
 	ModTime time.Time
-	Link    string // target of a symbolic link, as it is: it may point anywhere
+	Link    string // unchecked target of a symbolic link, which may point anywhere
 	r       io.Reader
 }
 
@@ -72,15 +70,15 @@ func (f *File) Read(p []byte) (int, error) {
 	return f.r.Read(p)
 }
 
-// LeftOut is the PAX record of an entry that stands for what Get could not send (folders nested too
-// deep, a path that is too long); its value says why.
+// LeftOut is the PAX record of an entry for what Get could not send (directories nested too deep, a
+// path that is too long). Its value is the reason.
 const LeftOut = "EVALRUN.left_out"
 
-// Files reads a tar stream that a stranger wrote. It never panics, never reads more than the
-// limits, and yields no name that leaves its folder. An entry that is refused (a device, a pipe, a
-// hard link, a hostile name, one that Get has left out) is yielded as a *[FileError] with the name
-// alone, and reading goes on. Any other error is the last: the stream is broken, or a *FileError
-// that is [ErrTooLarge].
+// Files reads a hostile tar stream. It never panics, never reads more than the limits, and yields
+// no name outside of its directory. An entry that is refused (a device, a pipe, a hard link, a
+// hostile name, one that Get has left out) is yielded as a *[FileError] with only the name, and
+// reading goes on. Any other error is the last one: the stream is broken, or a *FileError is
+// [ErrTooLarge].
 func Files(r io.Reader, limits Limits) iter.Seq2[*File, error] {
 	limits = limits.orDefaults()
 	return func(yield func(*File, error) bool) {
@@ -107,8 +105,7 @@ func Files(r io.Reader, limits Limits) iter.Seq2[*File, error] {
 				continue
 			}
 			if f.Mode.IsRegular() {
-				// What is refused or skipped costs nothing but the stream's own bytes, which is the
-				// sender's business.
+				// An entry that is refused or skipped uses no memory, so its size does not matter.
 				if f.Size > left {
 					yield(f, &FileError{h.Name, fmt.Errorf("%w: more than %d bytes in all", ErrTooLarge, limits.Bytes)})
 					return
@@ -140,7 +137,7 @@ func (f *File) fill(h *tar.Header, limits Limits) error {
 	case !validPath(name):
 		return errors.New("a name that may leave its folder")
 	}
-	perm := fs.FileMode(h.Mode) & 0o777 // no setuid, setgid, sticky: they have no business outside
+	perm := fs.FileMode(h.Mode) & 0o777 // setuid, setgid and sticky are dropped
 	switch h.Typeflag {
 	case tar.TypeReg:
 		f.Mode, f.Size = perm, h.Size
@@ -157,7 +154,7 @@ func (f *File) fill(h *tar.Header, limits Limits) error {
 	return nil
 }
 
-// validPath is fs.ValidPath for names that need not be UTF-8, which Linux does not ask for.
+// validPath is fs.ValidPath for names that need not be UTF-8, as on Linux.
 func validPath(name string) bool {
 	if name == "." {
 		return true
@@ -170,9 +167,9 @@ func validPath(name string) bool {
 	return true
 }
 
-// ReadFile reads one regular file of a sandbox, of at most max bytes. A missing one is
-// fs.ErrNotExist; a larger one is [ErrTooLarge], anything but a regular file [ErrNotRegular], both
-// as a *[FileError]. Links are not followed.
+// ReadFile reads one regular file of a sandbox, of at most max bytes. If it does not exist, the
+// error is fs.ErrNotExist. If it is larger, it is [ErrTooLarge], and if it is not a regular file,
+// [ErrNotRegular], both as a *[FileError]. Links are not followed.
 func ReadFile(ctx context.Context, sb Sandbox, name string, max int64) ([]byte, error) {
 	r, err := sb.Get(ctx, name)
 	if err != nil {
@@ -192,7 +189,7 @@ func ReadFile(ctx context.Context, sb Sandbox, name string, max int64) ([]byte, 
 		case f.Size > max: // max is 0
 			return nil, &FileError{name, fmt.Errorf("%w: more than %d bytes", ErrTooLarge, max)}
 		}
-		b := make([]byte, 0, min(f.Size, 1<<20)) // a header's word alone reserves no memory
+		b := make([]byte, 0, min(f.Size, 1<<20)) // do not allocate memory only because of a header
 		b, err = readAll(f, b)
 		if err != nil {
 			return nil, &Error{Op: "get", ID: sb.ID(), Err: fmt.Errorf("reading %q: %w", name, err)}
@@ -202,7 +199,7 @@ func ReadFile(ctx context.Context, sb Sandbox, name string, max int64) ([]byte, 
 	return nil, &FileError{name, ErrNotRegular} // an empty archive: a pipe, a device or a socket, which Get leaves out
 }
 
-// max1 keeps 0 from meaning the default.
+// max1 avoids 0, which means the default.
 func max1(n int64) int64 { return max(n, 1) }
 
 func readAll(r io.Reader, b []byte) ([]byte, error) {

@@ -4,25 +4,26 @@ package sandbox
 type Kind struct {
 	Name string
 	Doc  string // one line, for help and completion
-	Hint string // what to do where the driver does not work
+	Hint string // what to do if the driver does not work
 
-	Images     bool // it makes machines of images
-	NeedsImage bool // and of nothing else
-	Unisolated bool // what runs can do all that the user can do
-	Test       bool // for tests: help does not list it, and its machines take no memory
+	Images     bool // it supports images
+	NeedsImage bool // it supports nothing but images
+	Unisolated bool // no isolation: commands can do all that the user can do
+	Test       bool // for tests: not listed by help, and its sandboxes use no memory
 
-	// Takes reports whether the driver should make a machine that asks for none by name, and Need
-	// is what it then gives ("a container engine for an image"). Nil: never.
+	// Takes reports whether the driver should create a sandbox for which the configuration names no
+	// driver. Need is what it provides then ("a container engine for an image"). Nil: never.
 	Takes func(Spec) bool
 	Need  string
-	// Defaults fills in what a spec leaves to the driver. Nil: it sets no limits.
+	// Defaults fills in the defaults of a spec. Nil: it sets no limits.
 	Defaults func(*Spec)
-	// Open makes the driver. It may fail later: see [Driver.Probe].
+	// Open creates the driver. Whether it works is checked later by [Driver.Probe].
 	Open func(Setup) (Driver, error)
 }
 
-// A Setup is what a run says to its drivers.
+// A Setup is what a run configures for its drivers.
 type Setup struct {
-	// Images says how images are made ready, for drivers that do so; see package runtime/image.
+	// Images configures the preparation of images, for drivers that support them; see package
+	// runtime/image.
 	Images any
 }

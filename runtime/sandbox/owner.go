@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Self is the owner that this process is, of no run yet.
+// Self returns this process as an owner, without a run.
 func Self() Owner {
 	host, _ := os.Hostname()
 	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
@@ -15,7 +15,7 @@ func Self() Owner {
 	return Owner{Host: host, Boot: strings.TrimSpace(string(boot)), PID: os.Getpid(), Start: start}
 }
 
-// OrSelf is o; where it names no process, with this one.
+// OrSelf returns o, with this process if it names none.
 func (o Owner) OrSelf() Owner {
 	if o.PID == 0 {
 		self := Self()
@@ -24,14 +24,14 @@ func (o Owner) OrSelf() Owner {
 	return o
 }
 
-// Started is when a process of this machine began, as [Owner].Start counts it; false: there is no
-// such process.
+// Started returns the start time of a process of this machine, in the unit of [Owner].Start. It
+// reports false if there is no such process.
 func Started(pid int) (ticks uint64, ok bool) {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return 0, false
 	}
-	// The name, in parentheses, may hold anything; fields are counted from its end.
+	// The name, in parentheses, may contain anything, so fields are counted from its end.
 	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
 	if len(f) < 20 {
 		return 0, false

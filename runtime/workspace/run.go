@@ -12,7 +12,7 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// A job is one action on its way through the sandbox.
+// A job is the execution of one action.
 type job struct {
 	w       *Workspace
 	sb      sandbox.Sandbox
@@ -33,15 +33,15 @@ func (j *job) do(ctx context.Context) (event.Body, error) {
 	}
 	note := ""
 	if res.Code == 127 || res.Code == 126 {
-		// The command's own word, or there is no such shell, or no such directory any more: then
-		// nothing ran yet.
-		s, d, ok, err := j.working(ctx, shell, dir)
+		// Either it is the command's own exit code, or there is no such shell or directory; then
+		// nothing was run yet.
+		s, d, ok, err := j.findWorking(ctx, shell, dir)
 		if err != nil {
 			return nil, err
 		}
 		if ok && (s != shell || d != dir) {
 			if d != dir {
-				note = gone(dir) + d + ")\n"
+				note = goneNote(dir) + d + ")\n"
 			}
 			again := j.id
 			if again != "" {
@@ -52,10 +52,10 @@ func (j *job) do(ctx context.Context) (event.Body, error) {
 			}
 		}
 		if ok {
-			j.found(s)
+			j.rememberShell(s)
 		}
 	} else {
-		j.found(shell)
+		j.rememberShell(shell)
 	}
 	res.Output = note + res.Output
 	if moved != "" && j.run.Dir == "" {
@@ -65,10 +65,10 @@ func (j *job) do(ctx context.Context) (event.Body, error) {
 	return res, nil
 }
 
-// gone begins the remark on a directory that is no longer there.
-func gone(dir string) string { return "(the working directory " + dir + " is gone; this runs in " }
+// goneNote returns the beginning of the remark on a directory that does not exist any more.
+func goneNote(dir string) string { return "(the working directory " + dir + " is gone; this runs in " }
 
-// shell is what to try first.
+// shell returns the shell to try first.
 func (j *job) shell() string {
 	j.w.mu.Lock()
 	defer j.w.mu.Unlock()
@@ -78,8 +78,8 @@ func (j *job) shell() string {
 	return "bash"
 }
 
-// found remembers a shell that works. What the options name stays.
-func (j *job) found(shell string) {
+// rememberShell stores a shell that works, unless the options name one.
+func (j *job) rememberShell(shell string) {
 	j.w.mu.Lock()
 	defer j.w.mu.Unlock()
 	if len(j.run.Args) == 0 && j.w.shell == "" {
@@ -87,15 +87,15 @@ func (j *job) found(shell string) {
 	}
 }
 
-// working finds a shell and a directory in which something can be started; ok is false where there
+// findWorking finds a shell and a directory in which a command can be started; ok is false if there
 // is none.
-func (j *job) working(ctx context.Context, shell, dir string) (s, d string, ok bool, err error) {
+func (j *job) findWorking(ctx context.Context, shell, dir string) (s, d string, ok bool, err error) {
 	shells := []string{shell}
 	if j.w.options.Shell == "" && shell != "sh" {
 		shells = append(shells, "sh")
 	}
 	dirs := []string{dir}
-	if j.run.Dir == "" { // an action that names its directory means it
+	if j.run.Dir == "" { // a directory that the action names is not replaced
 		dirs = append(dirs, "/")
 	}
 	for _, d := range dirs {
@@ -127,16 +127,16 @@ func (j *job) exec(ctx context.Context, shell, dir, id string) (res event.RunRes
 	c := sandbox.Command{ID: id, Args: j.run.Args, Dir: dir, User: j.user(), Env: j.w.options.Env, Timeout: j.timeout,
 		Stdout: &out, Limit: limit}
 	mark := rand.Text()
-	if cd := j.enter(mark); len(c.Args) == 0 {
+	if cd := j.prologue(mark); len(c.Args) == 0 {
 		script := cd + j.run.Command
 		c.Args = []string{shell, "-c", script}
 		if len(script) >= maxArg-1 {
-			// Too long for an argument. The shell reads it whole before it runs any of it, so the
-			// command's input is empty as always.
+			// Too long for an argument. The shell reads the whole script before it runs any of it,
+			// so the command's input is empty as always.
 			c.Args = []string{shell, "-c", `eval "$(cat)"`}
 			c.Stdin = strings.NewReader(script)
 		}
-	} else if j.moves() {
+	} else if j.needsCd() {
 		c.Args = append([]string{shell, "-c", cd + `exec "$@"`, shell}, c.Args...)
 	}
 	e, err := j.sb.Exec(ctx, c)
@@ -145,7 +145,7 @@ func (j *job) exec(ctx context.Context, shell, dir, id string) (res event.RunRes
 	}
 	text, truncated := out.Bytes(), e.Out > limit
 	var hidden int
-	text, moved, hidden = untell(text, mark)
+	text, moved, hidden = cutMark(text, mark)
 	e.Out -= int64(hidden)
 	res = event.RunResult{
 		Code: e.Code, Signal: e.Signal, TimedOut: e.TimedOut, OOM: e.OOM,
@@ -158,26 +158,27 @@ func (j *job) exec(ctx context.Context, shell, dir, id string) (res event.RunRes
 	return res, moved, nil
 }
 
-// moves reports whether the command is to run elsewhere than where the sandbox starts it.
-func (j *job) moves() bool {
+// needsCd reports whether the command runs in another directory than the one that the sandbox
+// starts it in.
+func (j *job) needsCd() bool {
 	return !path.IsAbs(j.run.Dir) && (j.run.Dir != "" || j.w.where(j.actor) != "")
 }
 
-// enter is put before a command. It goes where the actor's last command ended, and where this one
-// ends in another directory, the shell's last word is the mark and the new one. It stands on the
-// command's first line, so that line numbers in messages stay true. The going is the shell's, since
-// only the shell that printed a directory is sure to understand it (the driver "none" starts
-// commands by other names than they see). A command that sets an EXIT trap of its own, or that ends
-// without one (exec, a signal), leaves the actor where it was; one that moves and has sent the
-// shell's own output to a file (exec >) finds the line there.
-func (j *job) enter(mark string) string {
+// prologue returns the prologue of a command. It changes to the directory where the actor's last
+// command ended. When this command ends in another directory, the shell prints the mark and that
+// directory at last. The prologue is on the command's first line, so that line numbers in error
+// messages stay right. The shell itself changes the directory, because paths inside may differ from
+// those that the driver uses (driver "none"). The directory stays the same after a command that
+// sets its own EXIT trap, or that ends without one (exec, a signal). If a command has redirected
+// the shell's output to a file (exec >), the line with the mark is in that file.
+func (j *job) prologue(mark string) string {
 	var b strings.Builder
 	at := ""
 	if !path.IsAbs(j.run.Dir) {
 		at = j.w.where(j.actor)
 	}
 	if at != "" {
-		b.WriteString("__d=; cd " + quote(at) + " 2>/dev/null && __d=$PWD || echo " + quote(gone(at)) + `"$PWD)"; `)
+		b.WriteString("__d=; cd " + quote(at) + " 2>/dev/null && __d=$PWD || echo " + quote(goneNote(at)) + `"$PWD)"; `)
 	}
 	switch {
 	case j.run.Dir != "" && !path.IsAbs(j.run.Dir):
@@ -192,11 +193,11 @@ func (j *job) enter(mark string) string {
 	return b.String()
 }
 
-// quote makes a word of any text.
+// quote quotes a string for the shell.
 func quote(s string) string { return `'` + strings.ReplaceAll(s, `'`, `'\''`) + `'` }
 
-// untell takes the mark off again; hidden is how many bytes that were.
-func untell(out []byte, mark string) (rest []byte, dir string, hidden int) {
+// cutMark removes the line with the mark; hidden is its length.
+func cutMark(out []byte, mark string) (rest []byte, dir string, hidden int) {
 	begin := []byte("\n" + mark)
 	i := bytes.LastIndex(out, begin)
 	if i < 0 {
@@ -212,8 +213,8 @@ func untell(out []byte, mark string) (rest []byte, dir string, hidden int) {
 	return append(out[:i:i], after[end+1:]...), dir, hidden
 }
 
-// clean makes text that every reader of the record can take: valid UTF-8 without NUL. The exact
-// counts stay beside it.
+// clean makes text that all readers of records accept: valid UTF-8 without NUL. The byte counts are
+// those of the original.
 func clean(b []byte) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(string(b), "\uFFFD"), "\x00", "\uFFFD")
 }

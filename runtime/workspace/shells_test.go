@@ -12,7 +12,7 @@ import (
 	"github.com/evalrun/evalrun/runtime/workspace"
 )
 
-// The shells that agents meet do what the fake one does.
+// Commands behave in the same way in all shells that images have.
 func TestRealShells(t *testing.T) {
 	for _, shell := range []string{"bash", "dash", "busybox"} {
 		t.Run(shell, func(t *testing.T) {

@@ -1,9 +1,9 @@
-// Package workspace is an environment over a sandbox: it executes actions of kind "run" and says
-// what became of them.
+// Package workspace is an environment over a sandbox: it executes actions of kind "run" and returns
+// their results as observations.
 //
-// A [Workspace] is what a benchmark's episode puts behind its Step. It asks for its sandbox when
-// the first action comes, so a session that never acts starts no machine. What goes wrong inside is
-// an observation; an error is ours.
+// A benchmark's episode calls a [Workspace] in its Step. The workspace creates its sandbox with the
+// first action, so a session without actions starts none. A failure inside the sandbox is an
+// observation; a failure of ours is an error.
 package workspace
 
 import (
@@ -20,14 +20,14 @@ import (
 
 // Options of a workspace. The zero value works.
 type Options struct {
-	Dir     string            // where commands begin; "": the sandbox's own
+	Dir     string            // first working directory; "": the sandbox's own
 	User    string            // "": the sandbox's own
 	Env     map[string]string // added to the sandbox's
 	Shell   string            // "": bash, or sh where there is no bash
-	Timeout time.Duration     // of an action that brings none; 0: 2 minutes
-	// MaxTimeout is the most that an action may bring; 0: no limit but that of the trial.
+	Timeout time.Duration     // for actions without a timeout; 0: 2 minutes
+	// MaxTimeout limits the timeout of an action; 0: limited by the trial only.
 	MaxTimeout time.Duration
-	Limit      int64 // bytes of output shown, the middle is left out; 0: 30,000
+	Limit      int64 // bytes of output shown, without the middle; 0: 30,000
 }
 
 // Defaults of Options.
@@ -36,19 +36,19 @@ const (
 	DefaultLimit   = 30_000
 )
 
-// A Workspace executes actions in one sandbox. Several actors may act at once, each with a working
-// directory of its own.
+// A Workspace executes actions in one sandbox. Several actors may act concurrently, each with its
+// own working directory.
 type Workspace struct {
 	get     func(context.Context) (sandbox.Sandbox, error)
 	options Options
 
 	mu    sync.Mutex
-	shell string            // found to work
-	dirs  map[string]string // by actor: where its last command ended, if that is not where they begin
+	shell string            // a shell that works
+	dirs  map[string]string // by actor: where its last command ended, if it is not the first directory
 }
 
-// New makes a workspace. The function is called for every action; it makes the sandbox at the first
-// call and returns the same from then on.
+// New creates a workspace. The function sb is called for every action; the first call creates the
+// sandbox, and all later ones return it.
 func New(sb func(ctx context.Context) (sandbox.Sandbox, error), o Options) *Workspace {
 	if o.Timeout <= 0 {
 		o.Timeout = DefaultTimeout
@@ -63,12 +63,12 @@ func New(sb func(ctx context.Context) (sandbox.Sandbox, error), o Options) *Work
 // Kinds of actions that Step executes.
 func (w *Workspace) Kinds() []string { return []string{event.Run{}.Kind()} }
 
-// Step executes an action and returns the observation that answers it. Its errors are the
-// sandbox's, and the context's cause.
+// Step executes an action and returns its observation. Errors are those of the sandbox, and the
+// context's cause.
 //
-// A command line runs in a fresh shell; what stays for the next is the working directory. Its
-// standard input is empty. An action that is not for a sandbox, or that no system could execute, is
-// answered with an event.Error.
+// A command line runs in a new shell. Only the working directory is kept for the next one. Its
+// standard input is empty. An action that is not for a sandbox, or that cannot be executed on any
+// system, gets an event.Error.
 func (w *Workspace) Step(ctx context.Context, a event.Event) (event.Body, error) {
 	run, ok := asRun(a.Body)
 	if !ok {
@@ -91,14 +91,14 @@ func (w *Workspace) Step(ctx context.Context, a event.Event) (event.Body, error)
 	}
 	j := &job{w: w, sb: sb, run: run, actor: a.Actor, timeout: timeout}
 	if a.ID >= 0 {
-		j.id = fmt.Sprintf("step-%d", a.ID) // asked again after a resume, it does not run twice
+		j.id = fmt.Sprintf("step-%d", a.ID) // after a resume it is not executed twice
 	}
 	res, err := j.do(ctx)
 	var failed *sandbox.Error
 	var no *sandbox.Unsupported
 	switch {
-	case run.User == "": // it runs as who the task says
-	case errors.As(err, &failed) && failed.Inside: // a user that the machine does not have, say
+	case run.User == "": // it runs as the task's user
+	case errors.As(err, &failed) && failed.Inside: // for example, a user that does not exist
 		return event.Error{Code: "invalid_call", Text: brief(failed.Err)}, nil
 	case errors.As(err, &no):
 		return event.Error{Code: "unsupported", Text: brief(no)}, nil
@@ -106,7 +106,7 @@ func (w *Workspace) Step(ctx context.Context, a event.Event) (event.Body, error)
 	return res, err
 }
 
-// brief is the text of an error that may quote what an action said.
+// brief shortens the text of an error that may quote an action.
 func brief(err error) string {
 	text := err.Error()
 	return clean([]byte(text[:min(len(text), 300)]))
@@ -122,10 +122,10 @@ func asRun(b event.Body) (event.Run, bool) {
 	return event.Run{}, false
 }
 
-// maxArg is the longest single argument that Linux takes, with its NUL.
+// maxArg is the maximum length of a single argument on Linux, with its NUL.
 const maxArg = 128 << 10
 
-// invalid says why nothing can be executed.
+// invalid returns why a run cannot be executed, or "".
 func invalid(r event.Run) string {
 	total := 0
 	for _, s := range append([]string{r.Command, r.Dir, r.User}, r.Args...) {
@@ -149,8 +149,8 @@ func invalid(r event.Run) string {
 	return ""
 }
 
-// Dir is where the next command of an actor begins, as its commands see it; "" is the sandbox's own
-// directory.
+// Dir returns the directory of an actor's next command, as its commands see it; "" is the sandbox's
+// own.
 func (w *Workspace) Dir(actor string) string {
 	if d := w.where(actor); d != "" {
 		return d
@@ -158,7 +158,7 @@ func (w *Workspace) Dir(actor string) string {
 	return w.options.Dir
 }
 
-// where is the directory that an actor has gone to; "": none.
+// where returns the directory that an actor has changed to, or "".
 func (w *Workspace) where(actor string) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -92,7 +92,7 @@ func (w *World) Name(name string, addrs ...netip.Addr) {
 	w.names[name] = addrs
 }
 
-// Asked is how often a name was asked for.
+// Asked returns how often a name was asked for.
 func (w *World) Asked(name string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,6 +1,6 @@
-// Package embed holds the slim builds of the executor, if they were made: go generate (or make)
-// puts them here. Without them, evalrun uses itself as the executor, which works the same and
-// starts a little slower.
+// Package embed holds the slim builds of the executor, if go generate (or make) has put them here.
+// Without them evalrun uses its own program as the executor, which works in the same way and starts
+// a little slower.
 package embed
 
 import (

@@ -6,7 +6,7 @@ package main
 import (
 	"os"
 
-	"github.com/evalrun/evalrun/runtime/executor/server"
+	"github.com/evalrun/evalrun/runtime/executor/internal/server"
 )
 
 func main() {

@@ -134,7 +134,7 @@ var groupTests = []test{
 		spec.Health = check("echo", "nobody is there", ",", "exit", "9")
 		spec.Health.Retries = 3
 		// The error names the check, and says that it is the spec's fault.
-		if e := b.fails(spec, "code 9", "nobody is there", "echo nobody is there , exit 9)"); !e.Asked || !e.Lasting {
+		if e := b.fails(spec, "code 9", "nobody is there", "echo nobody is there , exit 9)"); !e.BadRequest || !e.Permanent {
 			t.Errorf("a check that never succeeds: %+v", e)
 		}
 	}},
@@ -233,12 +233,12 @@ var groupTests = []test{
 		bad.Health = check("dial", "4334", "x")
 		good := b.side("listen", "4335")
 		spec.Services = map[string]sandbox.Spec{"bad": bad, "good": good}
-		if e := b.fails(spec, "bad", "cannot find my data", "7"); !e.Asked || !e.Lasting {
+		if e := b.fails(spec, "bad", "cannot find my data", "7"); !e.BadRequest || !e.Permanent {
 			t.Errorf("a service that ends: %+v", e)
 		}
 		// So is what can never start.
 		for what, change := range map[string]func(s *sandbox.Spec){
-			"circle":  func(s *sandbox.Spec) { s.After = []string{"one"} },
+			"cycle":   func(s *sandbox.Spec) { s.After = []string{"one"} },
 			"unknown": func(s *sandbox.Spec) { s.After = []string{"unknown"} },
 			"a b":     func(s *sandbox.Spec) { s.Aliases = []string{"a b"} },
 			"taken":   func(s *sandbox.Spec) { s.Aliases = []string{"chief"} },

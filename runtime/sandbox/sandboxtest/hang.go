@@ -13,19 +13,21 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-const hangFile = "/tmp/evalrun-hang" // as in runtime/executor/sick
+const hangFile = "/tmp/evalrun-hang" // as in runtime/executor/internal/hung
 
-// Sick returns an executor that ceases to answer: at its start, or when [HangSick] says so.
-func Sick(t *testing.T, atStart bool) []byte {
+// HungExecutor returns an executor that stops responding: at its start, or when [HangByFile] is
+// called.
+func HungExecutor(t *testing.T, atStart bool) []byte {
 	t.Helper()
 	if atStart {
-		return program(t, "sick-at-start")
+		return program(t, "hung-at-start")
 	}
-	return program(t, "sick")
+	return program(t, "hung")
 }
 
-// HangSick is for [Hang], where the driver's executors are those of [Sick].
-func HangSick(t *testing.T, sb sandbox.Sandbox) {
+// HangByFile makes a sandbox hang, for [Hang], if the driver's executors are those of
+// [HungExecutor].
+func HangByFile(t *testing.T, sb sandbox.Sandbox) {
 	t.Helper()
 	for begun := time.Now(); time.Since(begun) < patience; {
 		// A short limit: the executor may see the file before it answers.
@@ -42,10 +44,10 @@ func HangSick(t *testing.T, sb sandbox.Sandbox) {
 	t.Fatal("the file is not there")
 }
 
-// Hang tests what the host does with a sandbox whose executor answers nothing more: in every phase
-// of an attempt the limit is kept, the error is [sandbox.ErrHung] and has the executor's stacks,
-// and nothing is left. hang makes a sandbox so, at once or soon. Suite.Driver has to make drivers
-// that wait for an answer for a short time only.
+// Hang tests what the host does with a sandbox whose executor has stopped responding: in every
+// phase of an attempt its limit is kept, the error is [sandbox.ErrHung] and has the executor's
+// stacks, and nothing is left behind. hang makes a sandbox hang, at once or soon. Suite.Driver has
+// to make drivers that wait for an answer for a short time only.
 func Hang(t *testing.T, s Suite, hang func(t *testing.T, sb sandbox.Sandbox)) {
 	t.Helper()
 	phase := func(name string, call func(ctx context.Context, m machine) error) test {
@@ -130,7 +132,7 @@ func untilHung(t *testing.T, m machine, call func(ctx context.Context, m machine
 		}
 		return err
 	case <-time.After(patience):
-		t.Fatal("the call does not return, or nobody notices that the executor hangs")
+		t.Fatal("the call does not return, or the hang is not detected")
 		return nil
 	}
 }

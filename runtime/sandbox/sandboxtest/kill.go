@@ -21,7 +21,7 @@ var killTests = []test{
 		var args []string
 		for _, how := range families {
 			args = append(args, "start", how, "keep", "/tmp/"+how, ",", "start", how, "drop", "/tmp/deaf-"+how,
-				"ignore", ",", "start", how, "drop", "/tmp/headless-"+how, "behead", ",")
+				"ignore", ",", "start", how, "drop", "/tmp/headless-"+how, "exit-main-thread", ",")
 		}
 		args = append(args, "echo", "ready", ",", "ignore", ",", "hold", "/tmp/main")
 		c := m.command(args...)
@@ -60,7 +60,7 @@ var killTests = []test{
 		m := b.open()
 		m.start("double", "drop", "/tmp/service")
 		c := m.command("start", "setsid", "keep", "/tmp/mine", ",", "start", "double", "drop", "/tmp/headless",
-			"behead", ",", "hold", "/tmp/main")
+			"exit-main-thread", ",", "hold", "/tmp/main")
 		c.Timeout = time.Second
 		if r := m.exec(c); !r.TimedOut {
 			t.Errorf("got %+v", r.Exit)
@@ -78,7 +78,7 @@ var killTests = []test{
 		m := b.open()
 		for _, how := range families {
 			m.start(how, "keep", "/tmp/"+how, "ignore")
-			m.start(how, "drop", "/tmp/headless-"+how, "behead")
+			m.start(how, "drop", "/tmp/headless-"+how, "exit-main-thread")
 			if !m.alive("/tmp/" + how) {
 				t.Errorf("%s: did not outlive its Exec", how)
 			}

@@ -10,8 +10,8 @@ import (
 // The programs that the tests put into sandboxes: how go builds them.
 var programs = map[string][]string{
 	"helper":        {"github.com/evalrun/evalrun/runtime/sandbox/sandboxtest/helper"},
-	"sick":          {"github.com/evalrun/evalrun/runtime/executor/sick"},
-	"sick-at-start": {"-ldflags=-X main.start=1", "github.com/evalrun/evalrun/runtime/executor/sick"},
+	"hung":          {"github.com/evalrun/evalrun/runtime/executor/internal/hung"},
+	"hung-at-start": {"-ldflags=-X main.start=1", "github.com/evalrun/evalrun/runtime/executor/internal/hung"},
 }
 
 // program returns one of the programs. For a user who cannot build, EVALRUN_TEST_PROGRAMS names a

@@ -41,14 +41,16 @@ func main() {
 	select {
 	case c := <-code:
 		os.Exit(c)
-	case <-behead:
+	case <-exitMainThread:
 		syscall.Syscall(syscall.SYS_EXIT, 0, 0, 0) // this thread alone
 	}
 }
 
 // headless reports whether this process is going to end its first thread. Then the main goroutine
 // has to be that thread, which costs others.
-func headless() bool { return slices.Contains(os.Args, "behead") && !slices.Contains(os.Args, "start") }
+func headless() bool {
+	return slices.Contains(os.Args, "exit-main-thread") && !slices.Contains(os.Args, "start")
+}
 
 func init() {
 	if headless() {
@@ -56,10 +58,10 @@ func init() {
 	}
 }
 
-var behead = make(chan struct{})
+var exitMainThread = make(chan struct{})
 
-func (linux) Behead() {
-	close(behead)
+func (linux) ExitMainThread() {
+	close(exitMainThread)
 	for {
 		b, err := os.ReadFile("/proc/self/stat")
 		if err != nil || bytes.Contains(b, []byte(") Z ")) {
@@ -240,7 +242,7 @@ func (linux) Dial(port int) (net.Conn, error) {
 
 func (linux) DialUnix(name string) (net.Conn, error) { return net.Dial("unix", name) }
 
-func (linux) Hush() {
+func (linux) CloseOutput() {
 	os.Stdout.Close()
 	os.Stderr.Close()
 }

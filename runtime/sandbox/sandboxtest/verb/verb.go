@@ -47,7 +47,7 @@ type World interface {
 	// else it has none.
 	Start(how string, keep bool, args ...string) error
 	Ignore()                        // every signal that can be ignored
-	Behead()                        // ends the process's first thread, so that it looks dead and runs on
+	ExitMainThread()                // ends the process's first thread, so that it looks dead and runs on
 	Kill(pid int, signal int) error // pid 0: this process; -1: all that it may
 	Alloc(n int64) error            // memory, used for good
 	Sleep(d time.Duration) bool     // false: cut short by death, where that does not end the program by itself
@@ -55,7 +55,7 @@ type World interface {
 	Listen(port int) (net.Listener, error)
 	Dial(port int) (net.Conn, error)
 	DialUnix(name string) (net.Conn, error) // "@" begins an abstract name
-	Hush()                                  // closes stdout and stderr
+	CloseOutput()                           // closes stdout and stderr
 }
 
 // Forever is how long a verb sleeps that waits to be killed.
@@ -197,8 +197,8 @@ func run(w World, args []string) (code int, ended bool) {
 		err = w.Symlink(arg(0), arg(1))
 	case "link": // OLD NAME
 		err = w.Link(arg(0), arg(1))
-	case "hush":
-		w.Hush()
+	case "close-output":
+		w.CloseOutput()
 	case "mkfifo":
 		err = w.Mkfifo(arg(0))
 
@@ -215,8 +215,8 @@ func run(w World, args []string) (code int, ended bool) {
 		}
 	case "ignore":
 		w.Ignore()
-	case "behead":
-		w.Behead()
+	case "exit-main-thread":
+		w.ExitMainThread()
 	case "hold": // FILE: until it is killed
 		if err = w.Hold(arg(0)); err == nil {
 			w.Sleep(Forever)
