@@ -275,6 +275,21 @@ func TestFieldOracle(t *testing.T) {
 	wants(t, f, "", a, 1)
 }
 
+func TestNoSolution(t *testing.T) {
+	for _, c := range []struct {
+		f    folder
+		want string
+	}{
+		{folder{"t/task.toml": toml(""), "t/tests/test.sh": "true"}, "task t has no solution/solve.sh"},
+		{multi("[[steps]]\nname = \"a\"\n"), `task t, step "a", has no solution/solve.sh`},
+	} {
+		b := open(t, c.f, "")
+		if _, err := b.Solve(task(t, b, "")); err == nil || err.Error() != c.want {
+			t.Errorf("got %v, want %s", err, c.want)
+		}
+	}
+}
+
 func TestFieldVerifierEnv(t *testing.T) {
 	f := checking("[verifier.env]\nA = \"task\"\nB = \"task\"\nC = \"task\"\n[[steps]]\nname = "+
 		"\"one\"\n[steps.verifier.env]\nB = \"step\"\nC = \"step\"\n", `[ "$A $B $C" = "task step run" ]`,

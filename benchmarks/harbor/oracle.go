@@ -28,7 +28,11 @@ func (b *Benchmark) Solve(t datasets.Task) (agent.Agent, error) {
 	}
 	for i := range task.Steps {
 		if s := &task.Steps[i]; s.Solution == "" {
-			return nil, fmt.Errorf("task %s%s has no solution/solve.sh", t.ID, inStep(s.Name))
+			which := ""
+			if task.Multi {
+				which = fmt.Sprintf(", step %q,", s.Name)
+			}
+			return nil, fmt.Errorf("task %s%s has no solution/solve.sh", t.ID, which)
 		}
 	}
 	env, err := task.SolutionEnv.Resolve("solution.env",
