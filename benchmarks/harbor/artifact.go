@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/evalrun/evalrun/benchmarks/harbor/format"
+
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/benchmarks/filetree"
 	"github.com/evalrun/evalrun/benchmarks/sandboxed"
@@ -53,14 +55,14 @@ type collector struct {
 
 // collect keeps one artifact of a machine, as well as it can: what is wrong with it is written into
 // the manifest. An error is ours.
-func (c *collector) collect(ctx context.Context, sb sandbox.Sandbox, dir string, a Artifact) error {
+func (c *collector) collect(ctx context.Context, sb sandbox.Sandbox, dir string, a format.Artifact) error {
 	k := Kept{Source: a.Source, Destination: a.Destination, Service: a.Service, Status: "ok"}
 	source := a.Source
 	if !path.IsAbs(source) {
 		source = path.Join(dir, source)
 	}
 	if k.Service == "" {
-		k.Service = Main
+		k.Service = format.MainService
 	}
 	if k.Destination == "" {
 		k.Destination = strings.TrimPrefix(path.Clean(source), "/")
@@ -75,7 +77,7 @@ func (c *collector) collect(ctx context.Context, sb sandbox.Sandbox, dir string,
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		k.Status, k.Why = "failed", "it does not exist"
-		if source == artifactsDir {
+		if source == format.ArtifactsDir {
 			k.Status, k.Why = "empty", ""
 		}
 		return nil

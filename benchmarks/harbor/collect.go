@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/evalrun/evalrun/benchmarks/harbor/format"
+
 	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/benchmarks"
@@ -35,13 +37,13 @@ func (e *episode) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Evi
 		return ev, err
 	}
 	c := &collector{log: e.h.Log()}
-	if err := e.hooks(ctx, s, e.Started(), Main); err != nil {
+	if err := e.hooks(ctx, s, e.Started(), format.MainService); err != nil {
 		return ev, err
 	}
-	if err := c.collect(ctx, e.sb, e.dir, Artifact{Source: artifactsDir}); err != nil {
+	if err := c.collect(ctx, e.sb, e.dir, format.Artifact{Source: format.ArtifactsDir}); err != nil {
 		return ev, err
 	}
-	if err := e.artifacts(ctx, c, s, e.sb, Main); err != nil {
+	if err := e.artifacts(ctx, c, s, e.sb, format.MainService); err != nil {
 		return ev, err
 	}
 	if s.Verifier.Separate {
@@ -71,9 +73,9 @@ func (e *episode) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Evi
 }
 
 // sidecars are the services that a step asks something of, in order.
-func (e *episode) sidecars(s *Step) (names []string) {
+func (e *episode) sidecars(s *format.Step) (names []string) {
 	add := func(n string) {
-		if n != "" && n != Main && !slices.Contains(names, n) {
+		if n != "" && n != format.MainService && !slices.Contains(names, n) {
 			names = append(names, n)
 		}
 	}
@@ -95,9 +97,9 @@ func (e *episode) service(name string) (sandbox.Sandbox, error) {
 	return nil, e.taskError("there is no service %q to collect from", name)
 }
 
-func (e *episode) artifacts(ctx context.Context, c *collector, s *Step, sb sandbox.Sandbox, service string) error {
+func (e *episode) artifacts(ctx context.Context, c *collector, s *format.Step, sb sandbox.Sandbox, service string) error {
 	for _, a := range s.Artifacts {
-		if a.Service == service || a.Service == "" && service == Main {
+		if a.Service == service || a.Service == "" && service == format.MainService {
 			if err := c.collect(ctx, sb, e.dir, a); err != nil {
 				return err
 			}
@@ -108,13 +110,13 @@ func (e *episode) artifacts(ctx context.Context, c *collector, s *Step, sb sandb
 
 // hooks runs the hooks of one service. What they leave with is noted and decides nothing, as in
 // Harbor.
-func (e *episode) hooks(ctx context.Context, s *Step, sb sandbox.Sandbox, service string) error {
+func (e *episode) hooks(ctx context.Context, s *format.Step, sb sandbox.Sandbox, service string) error {
 	shell := "bash"
-	if service != Main {
+	if service != format.MainService {
 		shell = "sh"
 	}
 	for _, h := range s.Verifier.Collect {
-		if h.Service != service && !(h.Service == "" && service == Main) {
+		if h.Service != service && !(h.Service == "" && service == format.MainService) {
 			continue
 		}
 		limit := e.b.o.Times().Verifier(h.Timeout)

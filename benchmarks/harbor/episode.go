@@ -13,6 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/evalrun/evalrun/benchmarks/harbor/format"
+
 	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/benchmarks"
@@ -37,10 +39,10 @@ type episode struct {
 	b     *Benchmark
 	h     benchmarks.Host
 	o     benchmarks.Options
-	task  *Task
+	task  *format.Task
 	id    string
 	files fs.FS
-	get   Lookup
+	get   format.Lookup
 	main  *Machine
 	mcp   []agent.MCPServer // templates filled in
 	guard *guard
@@ -67,7 +69,7 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task
 	if g.main, err = b.Main(g.task, t.Files, o, g.get); err != nil {
 		return nil, &benchmarks.TaskError{Task: t.ID, Err: err}
 	}
-	if g.mcp, err = Servers(g.task.Environment.MCP, g.get); err != nil {
+	if g.mcp, err = format.ResolveServers(g.task.Environment.MCP, g.get); err != nil {
 		return nil, &benchmarks.TaskError{Task: t.ID, Err: err}
 	}
 	g.policy, g.dir = g.main.Spec.Network, g.main.Spec.Dir
@@ -188,7 +190,7 @@ func sickness(ctx context.Context, task, whose string, err error) error {
 // first; later the agent may have done it.
 func (e *episode) Next(ctx context.Context, prev *benchmarks.Result) (*benchmarks.Stage, error) {
 	i := e.next
-	if i >= len(e.task.Steps) || i > 0 && prev != nil && !e.task.Steps[i-1].met(*prev) {
+	if i >= len(e.task.Steps) || i > 0 && prev != nil && !reached(e.task.Steps[i-1].MinReward, *prev) {
 		return nil, io.EOF
 	}
 	e.next++
@@ -206,7 +208,7 @@ func (e *episode) Next(ctx context.Context, prev *benchmarks.Result) (*benchmark
 	e.broken = why
 	stage := &benchmarks.Stage{
 		Name: s.Name, Goal: e.goal(s), Kinds: e.workspace().Kinds(), Time: e.b.o.Times().Agent(s.Timeout),
-		Leave: s.leave(), Last: i == len(e.task.Steps)-1, Broken: why,
+		Leave: keepsProcesses(s), Last: i == len(e.task.Steps)-1, Broken: why,
 	}
 	if why != "" {
 		return stage, nil
@@ -217,19 +219,19 @@ func (e *episode) Next(ctx context.Context, prev *benchmarks.Result) (*benchmark
 	return stage, e.rewire(ctx, e.b.Policies(e.task, i, e.o).Agent)
 }
 
-// leave: what the agent left running may be the answer, to a verifier on the same machine or to a
-// hook that asks it.
-func (s *Step) leave() bool {
+// keepsProcesses reports whether processes outlive the agent's turn: a service may be the answer, for
+// a verifier on the same machine or for a hook in it.
+func keepsProcesses(s *format.Step) bool {
 	return !s.Verifier.Separate || slices.ContainsFunc(s.Verifier.Collect,
-		func(h Hook) bool { return h.Service == "" || h.Service == Main })
+		func(h format.Hook) bool { return h.Service == "" || h.Service == format.MainService })
 }
 
-// met reports whether a step's result allows the next step.
-func (s *Step) met(r benchmarks.Result) bool {
+// reached reports whether a step's result has at least the minimal rewards that the next step asks for.
+func reached(minReward map[string]float64, r benchmarks.Result) bool {
 	if slices.Contains(r.Flags, benchmarks.FlagNoReward) {
 		return false
 	}
-	for key, least := range s.MinReward {
+	for key, least := range minReward {
 		ok := false
 		for _, sc := range r.Scores {
 			ok = ok || sc.Name == key && sc.Value != nil && *sc.Value >= least
@@ -241,7 +243,7 @@ func (s *Step) met(r benchmarks.Result) bool {
 	return true
 }
 
-func (e *episode) goal(s *Step) agent.Goal {
+func (e *episode) goal(s *format.Step) agent.Goal {
 	goal := sandboxed.Say(s.Instruction)
 	if d := e.task.Environment.SkillsDir; d != "" {
 		goal.Skills = []string{d}
@@ -251,12 +253,12 @@ func (e *episode) goal(s *Step) agent.Goal {
 }
 
 // setup readies the machine for a step. why says what the machine would not do.
-func (e *episode) setup(ctx context.Context, s *Step, i int) (why string, err error) {
+func (e *episode) setup(ctx context.Context, s *format.Step, i int) (why string, err error) {
 	if i > 0 {
-		if _, err := clearDirs(ctx, e.sb, superuser, agentLogs); err != nil {
+		if _, err := clearDirs(ctx, e.sb, superuser, format.AgentLogs); err != nil {
 			return e.theirs(ctx, "emptying /logs/agent", err)
 		}
-		if err := open777(ctx, e.sb, agentLogs); err != nil {
+		if err := open777(ctx, e.sb, format.AgentLogs); err != nil {
 			return e.theirs(ctx, "making /logs/agent", err)
 		}
 	}
@@ -270,7 +272,7 @@ func (e *episode) setup(ctx context.Context, s *Step, i int) (why string, err er
 		}
 	}
 	if s.Workdir != "" {
-		files, err := scripts(e.files, s.Workdir)
+		files, err := format.Scripts(e.files, s.Workdir)
 		if err != nil {
 			return "", e.taskError("reading %s: %w", s.Workdir, err)
 		}
@@ -280,7 +282,7 @@ func (e *episode) setup(ctx context.Context, s *Step, i int) (why string, err er
 	}
 	if s.Setup {
 		limit := e.b.o.Times().Setup(setupTime)
-		args, err := start(e.files, path.Join(s.Workdir, "setup.sh"), path.Join(e.dir, "setup.sh"))
+		args, err := format.ScriptCommand(e.files, path.Join(s.Workdir, "setup.sh"), path.Join(e.dir, "setup.sh"))
 		if err != nil {
 			return "", e.taskError("%w", err)
 		}
@@ -352,7 +354,7 @@ func (e *episode) workspace() *workspace.Workspace {
 }
 
 // current is the step that is being played.
-func (e *episode) current() *Step { return &e.task.Steps[max(e.next-1, 0)] }
+func (e *episode) current() *format.Step { return &e.task.Steps[max(e.next-1, 0)] }
 
 // Machine is the agent's view of the machine: commands that name no user run as the step's.
 func (e *episode) Machine(context.Context) (sandbox.Sandbox, error) { return e.Started(), nil }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/evalrun/evalrun/benchmarks/harbor/format"
+
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/benchmarks/sandboxed"
 	"github.com/evalrun/evalrun/benchmarks/score"
@@ -126,10 +128,10 @@ func (v *verification) separate(ctx context.Context, o benchmarks.Options, ev be
 	if why != "" {
 		return noReward(why), nil
 	}
-	if _, err := clearDirs(ctx, v.sb, v.step.Verifier.User, verifierLogs); err != nil {
+	if _, err := clearDirs(ctx, v.sb, v.step.Verifier.User, format.VerifierLogs); err != nil {
 		return benchmarks.Result{}, err
 	}
-	if err := open777(ctx, v.sb, verifierLogs); err != nil {
+	if err := open777(ctx, v.sb, format.VerifierLogs); err != nil {
 		return benchmarks.Result{}, err
 	}
 	if p := v.b.Policies(v.task, v.i, o).Verifier; !samePolicy(p, m.Spec.Network) {
@@ -142,7 +144,7 @@ func (v *verification) separate(ctx context.Context, o benchmarks.Options, ev be
 			return benchmarks.Result{}, err
 		}
 	}
-	script := testsDir + "/test.sh"
+	script := format.TestsDir + "/test.sh"
 	// an image may hold it as it was checked out
 	if _, err := v.sb.Exec(ctx, sandbox.Command{Args: []string{"chmod", "+x", script}, User: "root"}); err != nil {
 		return benchmarks.Result{}, err

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/evalrun/evalrun/benchmarks/harbor/format"
+
 	"github.com/evalrun/evalrun/runtime/executor"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
@@ -108,7 +110,7 @@ type guard struct {
 
 // mark has the executor remember what the step's verifier depends on. A separate verifier depends
 // on nothing here.
-func (e *episode) mark(ctx context.Context, s *Step) error {
+func (e *episode) mark(ctx context.Context, s *format.Step) error {
 	e.guard = nil
 	m, ok := minderOf(e.sb)
 	if !ok || s.Verifier.Separate {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/evalrun/evalrun/benchmarks/harbor/format"
+
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/benchmarks/harbor/compose"
 	"github.com/evalrun/evalrun/datasets"
@@ -16,7 +18,6 @@ import (
 type Benchmark struct {
 	name   string
 	o      Options
-	extra  []string // texts that are added to every instruction
 	source datasets.Source
 }
 
@@ -28,10 +29,11 @@ func New(path string, raw json.RawMessage) (*Benchmark, error) {
 		return nil, fmt.Errorf("options of harbor: %w", err)
 	}
 	b := &Benchmark{o: o}
-	if b.extra, err = readExtra(o.ExtraInstructions); err != nil {
-		return nil, fmt.Errorf("harbor: %w", err)
-	}
-	if b.name, b.source, err = open(path, b); err != nil {
+	b.name, b.source, err = format.Open(path, format.SourceOptions{
+		Include: o.TaskNames, Exclude: o.ExcludeNames, Limit: o.NTasks, ExtraInstructions: o.ExtraInstructions,
+		Dataset: o.Dataset, Root: o.Root, Fetch: o.Fetch, Cache: o.Cache,
+	})
+	if err != nil {
 		return nil, fmt.Errorf("harbor: %w", err)
 	}
 	return b, nil
@@ -44,8 +46,8 @@ func (b *Benchmark) Source() datasets.Source { return b.source }
 func (b *Benchmark) Options() *Options { return &b.o }
 
 // Decode is the task that a datasets.Task of this benchmark holds.
-func Decode(t datasets.Task) (*Task, error) {
-	var d Task
+func Decode(t datasets.Task) (*format.Task, error) {
+	var d format.Task
 	if err := json.Unmarshal(t.Data, &d); err != nil {
 		return nil, &benchmarks.TaskError{Task: t.ID, Err: err}
 	}
@@ -68,14 +70,14 @@ func (b *Benchmark) Needs(dt datasets.Task, o benchmarks.Options) (benchmarks.Ne
 		return unable(t, err)
 	}
 	n := benchmarks.Needs{Agent: []sandbox.Spec{main.Spec}, InTurn: true}
-	var envs []*Environment
+	var envs []*format.Environment
 	for i := range t.Steps {
 		v := &t.Steps[i].Verifier
 		n.GradeLive = n.GradeLive || !v.Separate || t.Steps[i].MinReward != nil
 		if _, err := v.Env.Resolve("verifier.env", allowed); err != nil {
 			return unable(t, err)
 		}
-		if !v.Separate || slices.ContainsFunc(envs, func(e *Environment) bool { return same(e, v.Environment) }) {
+		if !v.Separate || slices.ContainsFunc(envs, func(e *format.Environment) bool { return same(e, v.Environment) }) {
 			continue
 		}
 		envs = append(envs, v.Environment)
@@ -85,38 +87,38 @@ func (b *Benchmark) Needs(dt datasets.Task, o benchmarks.Options) (benchmarks.Ne
 		}
 		n.Grader = append(n.Grader, g.Spec)
 	}
-	if _, err := Servers(t.Environment.MCP, allowed); err != nil {
+	if _, err := format.ResolveServers(t.Environment.MCP, allowed); err != nil {
 		return unable(t, err)
 	}
 	b.times(t, &n)
 	return n, nil
 }
 
-func same(a, b *Environment) bool {
+func same(a, b *format.Environment) bool {
 	x, _ := json.Marshal(a)
 	y, _ := json.Marshal(b)
 	return string(x) == string(y)
 }
 
 // declared knows the names that the run allows, not their values.
-func (b *Benchmark) declared() Lookup {
+func (b *Benchmark) declared() format.Lookup {
 	return func(name string) (string, error) {
 		if slices.Contains(b.o.Env, name) {
-			return placeholder, nil
+			return format.Placeholder, nil
 		}
-		return "", &Missing{Name: name}
+		return "", &format.MissingVariable{Name: name}
 	}
 }
 
 // Variables gives the values of the names that the run allows, by the host.
-func (b *Benchmark) Variables(h benchmarks.Host) Lookup {
+func (b *Benchmark) Variables(h benchmarks.Host) format.Lookup {
 	return func(name string) (string, error) {
 		if !slices.Contains(b.o.Env, name) {
-			return "", &Missing{Name: name}
+			return "", &format.MissingVariable{Name: name}
 		}
 		v, err := h.Secret(name)
 		if err != nil {
-			return "", &Missing{Name: name, Err: err}
+			return "", &format.MissingVariable{Name: name, Err: err}
 		}
 		return v, nil
 	}
@@ -124,8 +126,8 @@ func (b *Benchmark) Variables(h benchmarks.Host) Lookup {
 
 // unable makes a reason to skip of what a task wants and this run does not give; any other error
 // stays one.
-func unable(t *Task, err error) (benchmarks.Needs, error) {
-	if missing(err) || compose.OnlyRefused(err) {
+func unable(t *format.Task, err error) (benchmarks.Needs, error) {
+	if format.OnlyMissing(err) || compose.OnlyRefused(err) {
 		return benchmarks.Needs{Skip: oneLine(err)}, nil
 	}
 	return benchmarks.Needs{}, &benchmarks.TaskError{Task: t.Name, Err: err}
@@ -134,12 +136,12 @@ func unable(t *Task, err error) (benchmarks.Needs, error) {
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 // skip says why a task cannot be run here.
-func (b *Benchmark) skip(t *Task, o benchmarks.Options) string {
+func (b *Benchmark) skip(t *format.Task, o benchmarks.Options) string {
 	var why []string
 	if s := b.shut(t, o); s != "" {
 		why = append(why, s)
 	}
-	check := func(e *Environment, who string) {
+	check := func(e *format.Environment, who string) {
 		if e.OS == "windows" {
 			why = append(why, who+" is a Windows container")
 		}

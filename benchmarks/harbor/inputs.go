@@ -51,7 +51,7 @@ func readInputs(files fs.FS, dirs []string) (*inputs, error) {
 		if n++; n > maxInputs {
 			break
 		}
-		text, err := read(f)
+		text, err := fs.ReadFile(t, name)
 		if err != nil {
 			return nil, err
 		}

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/evalrun/evalrun/benchmarks/harbor/format"
+
 	"github.com/evalrun/evalrun/runtime/executor"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
@@ -84,7 +86,7 @@ func (x *guard) compare(ctx context.Context, sb sandbox.Sandbox, f *findings) er
 			f.add(flag, c.Path+" "+said(c))
 		}
 	}
-	links, err := m.Links(ctx, x.dir, testsDir, verifierLogs, solutionDir)
+	links, err := m.Links(ctx, x.dir, format.TestsDir, format.VerifierLogs, format.SolutionDir)
 	if err != nil {
 		return err
 	}

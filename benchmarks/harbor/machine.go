@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/evalrun/evalrun/benchmarks/harbor/format"
+
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/benchmarks/harbor/compose"
 	"github.com/evalrun/evalrun/runtime/sandbox"
@@ -15,7 +17,7 @@ import (
 // A Machine is an environment made concrete.
 type Machine struct {
 	Spec sandbox.Spec
-	Env  *Environment
+	Env  *format.Environment
 	// to be made before anything else, for anyone to write: /logs/… and what a compose file mounts
 	// from the harness
 	Dirs []string
@@ -40,7 +42,7 @@ type Policies struct {
 // Main makes the agent's machine. files is the task's folder, env gives the variables of this
 // machine that the run allows. Errors of what is missing are *[Missing], of what is not done here
 // *[compose.Refused]. It does no I/O.
-func (b *Benchmark) Main(t *Task, files fs.FS, o benchmarks.Options, env Lookup) (*Machine, error) {
+func (b *Benchmark) Main(t *format.Task, files fs.FS, o benchmarks.Options, env format.Lookup) (*Machine, error) {
 	m, internal, err := b.machine(t, &t.Environment, files, env)
 	if err != nil {
 		return nil, err
@@ -63,7 +65,7 @@ func (b *Benchmark) Main(t *Task, files fs.FS, o benchmarks.Options, env Lookup)
 	if internal && o.Sandbox.Network.Mode == "" {
 		m.Spec.Network = sandbox.Network{Mode: "none"}
 	}
-	m.Dirs = append(m.Dirs, agentLogs, verifierLogs, artifactsDir)
+	m.Dirs = append(m.Dirs, format.AgentLogs, format.VerifierLogs, format.ArtifactsDir)
 	m.Spec = o.Merge(m.Spec)
 	m.still()
 	return m, nil
@@ -84,7 +86,7 @@ func (m *Machine) still() {
 
 // Grader makes the machine of a step's separate verifier. A run's wishes for the agent's machine do
 // not hold for it, but for the driver's sake those for its size do.
-func (b *Benchmark) Grader(t *Task, step int, files fs.FS, o benchmarks.Options, env Lookup) (*Machine, error) {
+func (b *Benchmark) Grader(t *format.Task, step int, files fs.FS, o benchmarks.Options, env format.Lookup) (*Machine, error) {
 	v := &t.Steps[step].Verifier
 	if !v.Separate {
 		return nil, fmt.Errorf("task %s: step %d is graded in the agent's machine", t.Name, step)
@@ -99,14 +101,14 @@ func (b *Benchmark) Grader(t *Task, step int, files fs.FS, o benchmarks.Options,
 		m.Spec.Network = sandbox.Network{Mode: "none"}
 	}
 	m.Spec.Rewire = !samePolicy(p.Verifier, m.Spec.Network)
-	m.Dirs = append(m.Dirs, verifierLogs)
+	m.Dirs = append(m.Dirs, format.VerifierLogs)
 	m.still()
 	return m, nil
 }
 
 // Policies of a step. A policy that the run's own configuration sets holds in all phases of the
 // agent's machine.
-func (b *Benchmark) Policies(t *Task, step int, o benchmarks.Options) Policies {
+func (b *Benchmark) Policies(t *format.Task, step int, o benchmarks.Options) Policies {
 	s := &t.Steps[step]
 	base := widen(t.Environment.Network, b.o.AllowHosts)
 	p := Policies{Start: base, Agent: base, Verifier: base}
@@ -131,17 +133,17 @@ func (b *Benchmark) Policies(t *Task, step int, o benchmarks.Options) Policies {
 // idle keeps an image's ENTRYPOINT that runs its arguments from ending.
 var idle = []string{"sh", "-c", "sleep infinity"}
 
-func (b *Benchmark) machine(t *Task, e *Environment, files fs.FS, get Lookup) (m *Machine, internal bool, err error) {
+func (b *Benchmark) machine(t *format.Task, e *format.Environment, files fs.FS, get format.Lookup) (m *Machine, internal bool, err error) {
 	env, err := e.Env.Resolve("environment.env", get)
 	if err != nil {
 		return nil, false, err
 	}
 	m = &Machine{Env: e, Spec: sandbox.Spec{Setuid: true, Cmd: idle}}
-	p, err := e.project(e.kept(), env, get)
+	p, err := e.ComposeProject(env, get)
 	if err != nil {
 		return nil, false, err
 	}
-	main := &compose.Service{Name: Main}
+	main := &compose.Service{Name: format.MainService}
 	if p != nil && p.Main != "" { // a file without main leaves it to the other files of the environment
 		main = p.Services[p.Main]
 		internal = p.Internal
@@ -152,7 +154,7 @@ func (b *Benchmark) machine(t *Task, e *Environment, files fs.FS, get Lookup) (m
 		}
 	}
 	if p != nil {
-		m.Spec.Aliases = append(m.Spec.Aliases, Main)
+		m.Spec.Aliases = append(m.Spec.Aliases, format.MainService)
 	}
 	image, err := b.image(e, main, files)
 	if err != nil {
@@ -188,7 +190,7 @@ func (b *Benchmark) machine(t *Task, e *Environment, files fs.FS, get Lookup) (m
 		if err != nil {
 			return nil, false, err
 		}
-		if s.Build == nil && s.Image == builtImage && len(s.Binds) == 0 {
+		if s.Build == nil && s.Image == format.BuiltImage && len(s.Binds) == 0 {
 			spec.Image = image
 		}
 		spec.Image.Timeout, spec.Image.Name = image.Timeout, t.Name+"/"+name
@@ -203,9 +205,9 @@ func (b *Benchmark) machine(t *Task, e *Environment, files fs.FS, get Lookup) (m
 // image is the main machine's, by the order in which the format lays its parts over each other: an
 // image that is named wins over a Dockerfile unless the run forces a build, and what a compose file
 // says of main over both.
-func (b *Benchmark) image(e *Environment, main *compose.Service, files fs.FS) (sandbox.Image, error) {
+func (b *Benchmark) image(e *format.Environment, main *compose.Service, files fs.FS) (sandbox.Image, error) {
 	s := *main
-	named := s.Image != "" && s.Image != builtImage && s.Image != e.Image
+	named := s.Image != "" && s.Image != format.BuiltImage && s.Image != e.Image
 	switch {
 	case e.Image != "" && !(b.o.ForceBuild && (s.Build != nil || e.Dockerfile != "")):
 		s.Build = nil

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/evalrun/evalrun/benchmarks/harbor/format"
+
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -67,7 +69,7 @@ func (o *Options) check() error {
 		}
 	}
 	for _, p := range slices.Concat(o.TaskNames, o.ExcludeNames) {
-		if _, err := fnmatch(p); err != nil {
+		if err := format.CheckPattern(p); err != nil {
 			bad("pattern %q: %w", p, err)
 		}
 	}
@@ -75,13 +77,13 @@ func (o *Options) check() error {
 		bad("n_tasks, cpus and memory_mb must not be negative")
 	}
 	for _, n := range o.Env {
-		if !template.MatchString("${" + n + "}") {
+		if !format.ValidVariable(n) {
 			bad("env: %q is no name of a variable", n)
 		}
 	}
 	for _, list := range [][]string{o.AllowHosts, o.AgentAllowHosts} {
 		for i, h := range list {
-			clean, err := host(h)
+			clean, err := format.NormalizeHost(h)
 			if err != nil {
 				bad("allowed host %w", err)
 			}
@@ -127,15 +129,5 @@ func (o *Options) scale(d time.Duration, f *float64) time.Duration {
 	if by == 0 || d == 0 {
 		return d
 	}
-	return seconds(d.Seconds() * by)
-}
-
-// longest is what any time limit is cut to; adding it to the time of day is still a time.
-const longest = 10 * 365 * 24 * time.Hour
-
-func seconds(s float64) time.Duration {
-	if s >= longest.Seconds() {
-		return longest
-	}
-	return time.Duration(s * float64(time.Second))
+	return format.Seconds(d.Seconds() * by)
 }

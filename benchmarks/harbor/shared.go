@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/evalrun/evalrun/benchmarks/harbor/format"
+	"github.com/evalrun/evalrun/internal/fsutil"
+
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/benchmarks/filetree"
@@ -35,12 +38,12 @@ type Shared struct {
 func Tests(files fs.FS, folder string, beside ...string) (fs.FS, error) {
 	t := filetree.New()
 	if info, err := fs.Stat(files, folder); err == nil && info.IsDir() {
-		if t, err = scripts(files, folder); err != nil {
+		if t, err = format.Scripts(files, folder); err != nil {
 			return nil, err
 		}
 	}
 	for _, name := range beside {
-		text, err := readText(files, name)
+		text, err := fsutil.ReadIn(files, name, 4<<20)
 		if err != nil {
 			return nil, err
 		}
@@ -100,18 +103,18 @@ func (s *Shared) begin(ctx context.Context) error {
 		}
 		s.v.left = stats.Pids != nil && *stats.Pids > 0
 	}
-	odd, err := clearDirs(ctx, s.sb, superuser, testsDir)
+	odd, err := clearDirs(ctx, s.sb, superuser, format.TestsDir)
 	if err != nil {
 		return err
 	}
 	for _, o := range odd {
 		s.v.found.add(FlagTests, o)
 	}
-	if err := s.sb.Put(ctx, testsDir, s.tests); err != nil {
+	if err := s.sb.Put(ctx, format.TestsDir, s.tests); err != nil {
 		return err
 	}
 	if m, ok := minderOf(s.sb); ok {
-		if _, err := m.Mark(ctx, beforeTests, false, []executor.Watch{{Path: testsDir, Depth: -1}}); err != nil {
+		if _, err := m.Mark(ctx, beforeTests, false, []executor.Watch{{Path: format.TestsDir, Depth: -1}}); err != nil {
 			return err
 		}
 	}

@@ -3,6 +3,8 @@ package harbor
 import (
 	"time"
 
+	"github.com/evalrun/evalrun/benchmarks/harbor/format"
+
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
@@ -12,7 +14,7 @@ import (
 const around = 5 * time.Minute
 
 // times notes what the task's own limits add up to, so that no phase of ours ends before they do.
-func (b *Benchmark) times(t *Task, n *benchmarks.Needs) {
+func (b *Benchmark) times(t *format.Task, n *benchmarks.Needs) {
 	by := b.o.Times()
 	for i := range t.Steps {
 		s := &t.Steps[i]

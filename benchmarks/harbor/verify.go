@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evalrun/evalrun/benchmarks/harbor/format"
+
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/benchmarks/filetree"
@@ -27,12 +29,12 @@ const maxStdout = 4 << 20
 type verification struct {
 	b     *Benchmark
 	h     benchmarks.Host
-	task  *Task
+	task  *format.Task
 	id    string
 	i     int
-	step  *Step
+	step  *format.Step
 	files fs.FS
-	get   Lookup
+	get   format.Lookup
 
 	sb    sandbox.Sandbox
 	dir   string
@@ -75,7 +77,7 @@ func (v *verification) onShared(ctx context.Context, g *episode) (res benchmarks
 	if err := v.clear(ctx); err != nil {
 		return res, err
 	}
-	tests, err := scripts(v.files, v.step.Verifier.Tests...)
+	tests, err := format.Scripts(v.files, v.step.Verifier.Tests...)
 	if err != nil {
 		return res, &benchmarks.TaskError{Task: v.id, Err: fmt.Errorf("reading the tests: %w", err)}
 	}
@@ -84,23 +86,23 @@ func (v *verification) onShared(ctx context.Context, g *episode) (res benchmarks
 			return res, err
 		}
 	}
-	if err := v.sb.Put(ctx, testsDir, tests); err != nil {
+	if err := v.sb.Put(ctx, format.TestsDir, tests); err != nil {
 		return res, err
 	}
 	if m, ok := minderOf(v.sb); ok {
 		if _, err := m.Mark(ctx, beforeTests, false,
-			[]executor.Watch{{Path: "/logs"}, {Path: verifierLogs, Depth: 1},
-				{Path: testsDir, Depth: -1}}); err != nil {
+			[]executor.Watch{{Path: "/logs"}, {Path: format.VerifierLogs, Depth: 1},
+				{Path: format.TestsDir, Depth: -1}}); err != nil {
 			return res, err
 		}
 	}
 	if m, ok := minderOf(v.sb); ok {
-		entry, err := m.Vigil(ctx, verifierLogs)
+		entry, err := m.Vigil(ctx, format.VerifierLogs)
 		v.vigil = err == nil
 		v.beside = v.vigil && (v.left || entry)
 		switch {
 		case v.vigil && !v.beside: // as in Harbor everybody may write there, a test that has dropped its privileges say
-			if err := open777(ctx, v.sb, verifierLogs); err != nil {
+			if err := open777(ctx, v.sb, format.VerifierLogs); err != nil {
 				return res, err
 			}
 			// whoever has used up the kernel's watches, or put a link there: nobody is left alone
@@ -110,7 +112,7 @@ func (v *verification) onShared(ctx context.Context, g *episode) (res benchmarks
 				return res, err
 			}
 			v.left = false
-			odd, err := clearDirs(ctx, v.sb, v.step.Verifier.User, verifierLogs)
+			odd, err := clearDirs(ctx, v.sb, v.step.Verifier.User, format.VerifierLogs)
 			if err != nil {
 				return res, err
 			}
@@ -131,7 +133,7 @@ func (v *verification) onShared(ctx context.Context, g *episode) (res benchmarks
 			script = path.Join(d, "test.sh")
 		}
 	}
-	args, err := start(v.files, script, testsDir+"/test.sh")
+	args, err := format.ScriptCommand(v.files, script, format.TestsDir+"/test.sh")
 	if err != nil {
 		return res, &benchmarks.TaskError{Task: v.id, Err: err}
 	}
@@ -140,11 +142,11 @@ func (v *verification) onShared(ctx context.Context, g *episode) (res benchmarks
 
 // clear makes /logs/verifier and /tests new.
 func (v *verification) clear(ctx context.Context) error {
-	odd, err := clearDirs(ctx, v.sb, v.step.Verifier.User, verifierLogs)
+	odd, err := clearDirs(ctx, v.sb, v.step.Verifier.User, format.VerifierLogs)
 	if err != nil {
 		return err
 	}
-	more, err := clearDirs(ctx, v.sb, superuser, testsDir)
+	more, err := clearDirs(ctx, v.sb, superuser, format.TestsDir)
 	if err != nil {
 		return err
 	}
@@ -166,7 +168,7 @@ func (v *verification) bait(ctx context.Context) error {
 	const text = "0\n"
 	t := filetree.New()
 	t.Text("reward.txt", []byte(text), 0o644)
-	if err := v.sb.Put(ctx, verifierLogs, t); err != nil {
+	if err := v.sb.Put(ctx, format.VerifierLogs, t); err != nil {
 		return err
 	}
 	select {
@@ -174,11 +176,11 @@ func (v *verification) bait(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	got, err := readFile(ctx, v.sb, verifierLogs+"/reward.txt", maxReward)
+	got, err := readFile(ctx, v.sb, format.VerifierLogs+"/reward.txt", maxReward)
 	if err != nil {
 		return err
 	}
-	other, err := readFile(ctx, v.sb, verifierLogs+"/reward.json", maxReward)
+	other, err := readFile(ctx, v.sb, format.VerifierLogs+"/reward.json", maxReward)
 	if err != nil {
 		return err
 	}
@@ -198,7 +200,7 @@ func (v *verification) strangers(ctx context.Context, tests *filetree.Tree) erro
 	if !v.left {
 		return nil
 	}
-	r, err := v.sb.Get(ctx, testsDir)
+	r, err := v.sb.Get(ctx, format.TestsDir)
 	if err != nil {
 		return err
 	}
@@ -207,9 +209,9 @@ func (v *verification) strangers(ctx context.Context, tests *filetree.Tree) erro
 		if err != nil && !errors.As(err, new(*sandbox.FileError)) {
 			return err
 		}
-		name := strings.TrimPrefix(strings.TrimPrefix(f.Name, path.Base(testsDir)), "/")
+		name := strings.TrimPrefix(strings.TrimPrefix(f.Name, path.Base(format.TestsDir)), "/")
 		if n := tests.Get(name); name != "" && (n == nil || n.Mode.Type() != f.Mode.Type()) {
-			v.found.add(FlagTests, testsDir+"/"+name+" is none of the tests")
+			v.found.add(FlagTests, format.TestsDir+"/"+name+" is none of the tests")
 		}
 	}
 	return nil
@@ -264,7 +266,7 @@ type verified struct {
 
 // environ are the verifier's own variables; there are none of the agent's making.
 func (v *verification) environ() (map[string]string, error) {
-	return v.step.Verifier.Env.Merge(Env(v.b.o.VerifierEnv)).Resolve("verifier.env", v.get)
+	return v.step.Verifier.Env.Merge(format.Env(v.b.o.VerifierEnv)).Resolve("verifier.env", v.get)
 }
 
 // code are files that tests and their tools are made of.
@@ -289,20 +291,20 @@ func (v *verification) after(ctx context.Context) error {
 	}
 	for _, c := range list {
 		switch {
-		case c.Path == testsDir && c.What == executor.Gone && !v.left && !v.beside && len(v.found.flags) == 0:
+		case c.Path == format.TestsDir && c.What == executor.Gone && !v.left && !v.beside && len(v.found.flags) == 0:
 			// Tests may clear away what they brought.
-		case c.Path == "/logs" || c.Path == verifierLogs || c.Path == testsDir:
+		case c.Path == "/logs" || c.Path == format.VerifierLogs || c.Path == format.TestsDir:
 			if c.What == executor.Gone || c.Mode&0o170000 != 0o040000 {
 				v.found.add(FlagForged, c.Path+" was replaced while the verifier ran")
 			}
-		case strings.HasPrefix(c.Path, verifierLogs+"/reward."):
+		case strings.HasPrefix(c.Path, format.VerifierLogs+"/reward."):
 			if c.Links > 1 {
 				v.found.add(FlagNotRegular, c.Path+" has another name elsewhere")
 			}
-		case strings.HasPrefix(c.Path, testsDir+"/") && c.What == executor.Added && (v.left || v.beside) &&
+		case strings.HasPrefix(c.Path, format.TestsDir+"/") && c.What == executor.Added && (v.left || v.beside) &&
 			slices.Contains(code, path.Ext(c.Path)):
 			v.found.add(FlagTests, c.Path+" came while the verifier ran")
-		case strings.HasPrefix(c.Path, testsDir+"/") && c.What != executor.Added && c.Mode&0o170000 != 0o040000 &&
+		case strings.HasPrefix(c.Path, format.TestsDir+"/") && c.What != executor.Added && c.Mode&0o170000 != 0o040000 &&
 			len(v.found.flags)+btoi(v.left || v.beside) > 0:
 			// Tests may change themselves; it tells something only where somebody else could have.
 			v.found.add(FlagTests, c.Path+" changed while the verifier ran")
@@ -318,20 +320,20 @@ func (v *verification) watched(seen executor.Vigil) {
 	}
 	isReward := func(name string) bool { return name == "reward.txt" || name == "reward.json" }
 	if seen.Replaced {
-		v.found.add(FlagForged, verifierLogs+" was replaced by another folder while the verifier ran")
+		v.found.add(FlagForged, format.VerifierLogs+" was replaced by another folder while the verifier ran")
 	}
 	for _, name := range seen.Linked {
 		if isReward(name) {
-			v.found.add(FlagForged, verifierLogs+"/"+name+
+			v.found.add(FlagForged, format.VerifierLogs+"/"+name+
 				" was not written there: somebody gave a file from elsewhere this name")
 		}
 	}
 	if seen.Cut {
-		v.found.add(FlagRewritten, verifierLogs+" saw more changes than can be told")
+		v.found.add(FlagRewritten, format.VerifierLogs+" saw more changes than can be told")
 	}
 	for _, name := range seen.Again {
 		if isReward(name) {
-			v.found.add(FlagRewritten, verifierLogs+"/"+name+" was written more than once")
+			v.found.add(FlagRewritten, format.VerifierLogs+"/"+name+" was written more than once")
 		}
 	}
 	v.both = slices.Contains(seen.Written, "reward.txt") && slices.Contains(seen.Written, "reward.json")
@@ -368,7 +370,7 @@ func (v *verification) reward(ctx context.Context, x sandbox.Exit, limit time.Du
 		name string
 		max  int64
 	}{{"reward.json", maxReward}, {"reward.txt", maxReward}, {"ctrf.json", maxReport}} {
-		if files[i], err = readFile(ctx, v.sb, verifierLogs+"/"+f.name, f.max); err != nil {
+		if files[i], err = readFile(ctx, v.sb, format.VerifierLogs+"/"+f.name, f.max); err != nil {
 			return res, err
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evalrun/evalrun/benchmarks/harbor"
 	"github.com/evalrun/evalrun/benchmarks/harbor/compose"
+	"github.com/evalrun/evalrun/internal/fsutil"
 )
 
 // A Task is a task folder as it was read, every default filled in. It is the Data of a
@@ -183,7 +183,7 @@ const usual = `services:
 `
 
 // readText reads a regular file that is small enough to be read whole.
-func readText(fsys fs.FS, name string) ([]byte, error) { return harbor.ReadText(fsys, name, maxText) }
+func readText(fsys fs.FS, name string) ([]byte, error) { return fsutil.ReadIn(fsys, name, maxText) }
 
 func decode(raw json.RawMessage) (*Task, error) {
 	var t Task

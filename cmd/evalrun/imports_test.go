@@ -121,8 +121,10 @@ var table = []struct {
 	{"benchmarks/assistantbench", benchmark + " benchmarks/web browsergym browsergym/* runtime/egress", ""},
 	{"benchmarks/webarena", benchmark + " benchmarks/web browsergym browsergym/* runtime/egress", "golang.org/x/image"},
 	{"benchmarks/harbor/compose", "internal/yamldoc runtime/sandbox", ""},
-	{"benchmarks/harbor", benchmark + " benchmarks/harbor/compose runtime/executor runtime/egress",
-		"github.com/pelletier/go-toml/v2"},
+	{"benchmarks/harbor/format", "agent benchmarks/filetree benchmarks/harbor/compose datasets internal/fsutil " +
+		"internal/suggest runtime/sandbox", "github.com/pelletier/go-toml/v2"},
+	{"benchmarks/harbor", benchmark + " benchmarks/harbor/compose benchmarks/harbor/format runtime/executor " +
+		"runtime/egress", ""},
 	{"benchmarks/terminalbench", benchmark + " benchmarks/harbor benchmarks/harbor/compose", ""},
 	{"benchmarks/*", benchmark + " benchmarks/tasks benchmarks/web", ""},
 	{"harness", "agent agent/event agent/model benchmarks datasets harness/record runtime/sandbox", ""},

@@ -1,4 +1,4 @@
-package harbor
+package format
 
 import (
 	"bytes"
@@ -11,10 +11,10 @@ import (
 
 var canary = regexp.MustCompile(`(?i)^(<!--.*canary.*-->|#.*canary.*)$`)
 
-// instruction is the text of an instruction.md as the agent gets it: without byte-order mark,
+// cleanInstruction is the text of an instruction.md as the agent gets it: without byte-order mark,
 // carriage returns, the leading lines that are canaries, and the blank lines after them. What an
 // agent could not read is an error: another encoding than UTF-8, and nothing at all.
-func instruction(b []byte) (text string, err error) {
+func cleanInstruction(b []byte) (text string, err error) {
 	switch {
 	case bytes.HasPrefix(b, []byte("\xff\xfe")) || bytes.HasPrefix(b, []byte("\xfe\xff")):
 		return "", errors.New("UTF-16; " + convert("utf16"))

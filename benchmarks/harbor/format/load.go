@@ -1,4 +1,4 @@
-package harbor
+package format
 
 import (
 	"bytes"
@@ -18,7 +18,7 @@ func Load(fsys fs.FS, name string) (*Task, error) {
 	if err != nil {
 		return nil, err
 	}
-	w, err := readTOML(text)
+	w, err := readTaskTOML(text)
 	if w == nil {
 		return nil, err
 	}
@@ -34,21 +34,21 @@ func Load(fsys fs.FS, name string) (*Task, error) {
 	l.environment(&l.t.Environment)
 	l.steps()
 	if err == nil { // what cannot be read at all need not be hashed
-		if l.t.Digest, err = Digest(fsys); err != nil {
+		if l.t.Digest, err = taskDigest(fsys); err != nil {
 			l.errs = append(l.errs, err)
 		}
-		if l.t.EnvHash, err = EnvironmentHash(fsys, "environment", l.t.Environment.Image); err != nil {
+		if l.t.EnvHash, err = environmentHash(fsys, "environment", l.t.Environment.Image); err != nil {
 			l.errs = append(l.errs, err)
 		}
 	}
 	if len(l.errs) > 0 {
-		return nil, errors.Join(distinct(l.errs)...)
+		return nil, errors.Join(distinctErrors(l.errs)...)
 	}
 	return l.t, nil
 }
 
-// distinct drops errors that say the same.
-func distinct(errs []error) (out []error) {
+// distinctErrors drops errors that say the same.
+func distinctErrors(errs []error) (out []error) {
 	seen := map[string]bool{}
 	for _, err := range errs {
 		if s := err.Error(); !seen[s] {
@@ -61,7 +61,7 @@ func distinct(errs []error) (out []error) {
 
 type loader struct {
 	fsys fs.FS
-	w    *written
+	w    *taskFile
 	t    *Task
 	errs []error
 }
@@ -143,7 +143,7 @@ func (l *loader) instruction(name string) string {
 		l.errs = append(l.errs, err)
 		return ""
 	}
-	text, err := instruction(b)
+	text, err := cleanInstruction(b)
 	if err != nil {
 		l.bad("%s: %v", name, err)
 	}
@@ -154,7 +154,7 @@ func (l *loader) instruction(name string) string {
 func (l *loader) steps() {
 	w, t := l.w, l.t
 	if len(w.steps) == 0 {
-		t.Steps = []Step{l.step(step{}, ".")}
+		t.Steps = []Step{l.step(stepTable{}, ".")}
 		return
 	}
 	t.Multi = true
@@ -166,13 +166,13 @@ func (l *loader) steps() {
 	}
 }
 
-func (l *loader) step(s step, dir string) Step {
+func (l *loader) step(s stepTable, dir string) Step {
 	w := l.w
 	multi := dir != "."
 	out := Step{
 		Name: s.name, Dir: dir, MinReward: s.minReward, Health: s.health,
-		Timeout:   or(first(s.agent.timeout, w.agent.timeout), 0),
-		User:      or(first(s.agent.user, w.agent.user), ""),
+		Timeout:   valueOr(first(s.agent.timeout, w.agent.timeout), 0),
+		User:      valueOr(first(s.agent.user, w.agent.user), ""),
 		Network:   first(s.agent.network, w.agent.network),
 		Artifacts: append(slices.Clone(w.artifacts), s.artifacts...),
 	}
@@ -203,22 +203,22 @@ func first[T any](list ...*T) *T {
 	return nil
 }
 
-func (l *loader) verifier(s step, dir string) Verifier {
+func (l *loader) verifier(s stepTable, dir string) Verifier {
 	task, own := l.w.verifier, s.verifier
 	v := Verifier{
-		Env: task.env.Merge(own.env), User: or(first(own.user, task.user), ""),
+		Env: task.env.Merge(own.env), User: valueOr(first(own.user, task.user), ""),
 		Network: first(own.network, task.network),
 		Collect: append(slices.Clone(task.collect), own.collect...),
-		Timeout: or(first(own.timeout, task.timeout), defaultVerify),
+		Timeout: valueOr(first(own.timeout, task.timeout), defaultVerify),
 	}
 	if own.timeout == nil && s.name != "" {
 		// Harbor gives a step without a limit the default of 600 s whatever the task says. A task
 		// that says more means it.
 		v.Timeout = max(v.Timeout, defaultVerify)
 	}
-	mode := own.resolve()
+	mode := own.effectiveMode()
 	if mode == "" {
-		mode = task.resolve()
+		mode = task.effectiveMode()
 	}
 	tests := []string{"tests"}
 	if dir != "." {
@@ -267,8 +267,8 @@ func inStep(name string) string {
 	return fmt.Sprintf("step %q: ", name)
 }
 
-// resolve is the mode that a [verifier] table asks for; "": none.
-func (v verifier) resolve() string {
+// effectiveMode is the mode that a [verifier] table asks for; "": none.
+func (v verifierTable) effectiveMode() string {
 	if v.mode == "" && v.environment != nil {
 		return "separate"
 	}

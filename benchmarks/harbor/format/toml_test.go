@@ -1,4 +1,4 @@
-package harbor
+package format
 
 import (
 	"maps"
@@ -143,7 +143,7 @@ func TestAgentTable(t *testing.T) {
 	if s := load(t, "[agent]\nuser = 'ann'\n", nil).Steps[0]; s.Timeout != 0 || s.User != "ann" || s.Network != nil {
 		t.Errorf("%+v", s)
 	}
-	if s := load(t, "[agent]\ntimeout_sec = inf\n", nil).Steps[0]; s.Timeout != longest {
+	if s := load(t, "[agent]\ntimeout_sec = inf\n", nil).Steps[0]; s.Timeout != maxDuration {
 		t.Errorf("no end: %v", s.Timeout)
 	}
 	for text, want := range map[string]string{
@@ -292,7 +292,7 @@ env = {A = "1"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
-	filled, err := Servers(got, func(name string) (string, error) { return "secret of " + name, nil })
+	filled, err := ResolveServers(got, func(name string) (string, error) { return "secret of " + name, nil })
 	if err != nil || filled[1].Headers["Authorization"] != "secret of TOKEN" ||
 		got[1].Headers["Authorization"] != "${TOKEN:-none}" {
 		t.Error(filled, err)
@@ -377,7 +377,7 @@ func FuzzTOML(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		w, err := readTOML(text)
+		w, err := readTaskTOML(text)
 		if w == nil && err == nil {
 			t.Error("neither a task nor an error")
 		}

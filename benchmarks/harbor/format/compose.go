@@ -1,4 +1,4 @@
-package harbor
+package format
 
 import (
 	"errors"
@@ -13,20 +13,21 @@ import (
 
 const composeFile = "docker-compose.yaml"
 
-// Paths in every machine.
+// Paths in every machine of a task.
 const (
-	agentLogs    = "/logs/agent"
-	verifierLogs = "/logs/verifier"
-	artifactsDir = "/logs/artifacts"
-	testsDir     = "/tests"
+	SolutionDir  = "/solution" // only while the oracle plays
+	AgentLogs    = "/logs/agent"
+	VerifierLogs = "/logs/verifier"
+	ArtifactsDir = "/logs/artifacts"
+	TestsDir     = "/tests"
 )
 
-// builtImage is what a compose file's ${MAIN_IMAGE_NAME} says: the image that the environment's own
+// BuiltImage is what a compose file's ${MAIN_IMAGE_NAME} says: the image that the environment's own
 // files make.
-const builtImage = "hb__main"
+const BuiltImage = "hb__main"
 
-// folders are what a compose file of the old form mounts from the host.
-var folders = map[string]string{
+// composeMounts are what a compose file of the old form mounts from the host.
+var composeMounts = map[string]string{
 	"/.evalrun/verifier-logs": "harness-verifier-logs",
 	"/.evalrun/agent-logs":    "harness-agent-logs",
 	"/.evalrun/artifacts":     "harness-artifacts",
@@ -36,10 +37,10 @@ var folders = map[string]string{
 // those that the run allows.
 func (e *Environment) composeVars(env map[string]string, get Lookup) compose.Vars {
 	own := map[string]string{
-		"MAIN_IMAGE_NAME": builtImage, "PREBUILT_IMAGE_NAME": e.Image, "CONTEXT_DIR": ".", "TEST_DIR": testsDir,
+		"MAIN_IMAGE_NAME": BuiltImage, "PREBUILT_IMAGE_NAME": e.Image, "CONTEXT_DIR": ".", "TEST_DIR": TestsDir,
 		"HOST_VERIFIER_LOGS_PATH": "/.evalrun/verifier-logs", "HOST_AGENT_LOGS_PATH": "/.evalrun/agent-logs",
 		"HOST_ARTIFACTS_PATH":    "/.evalrun/artifacts",
-		"ENV_VERIFIER_LOGS_PATH": verifierLogs, "ENV_AGENT_LOGS_PATH": agentLogs, "ENV_ARTIFACTS_PATH": artifactsDir,
+		"ENV_VERIFIER_LOGS_PATH": VerifierLogs, "ENV_AGENT_LOGS_PATH": AgentLogs, "ENV_ARTIFACTS_PATH": ArtifactsDir,
 		"CPUS": "", "MEMORY": "",
 	}
 	if e.CPUs > 0 {
@@ -57,24 +58,31 @@ func (e *Environment) composeVars(env map[string]string, get Lookup) compose.Var
 		}
 		v, err := get(name)
 		if err != nil {
-			return "", false, &Missing{Where: composeFile, Name: name}
+			return "", false, &MissingVariable{Where: composeFile, Name: name}
 		}
 		return v, true, nil
 	}
 }
 
-// project reads the environment's compose file; nil: it has none. env are the environment's own
+// readCompose reads the environment's compose file; nil: it has none. env are the environment's own
 // variables.
-func (e *Environment) project(fsys fs.FS, env map[string]string, get Lookup) (*compose.Project, error) {
+func (e *Environment) readCompose(fsys fs.FS, env map[string]string, get Lookup) (*compose.Project, error) {
 	if e.Compose == nil {
 		return nil, nil
 	}
 	return compose.Read(fsys, path.Join(e.Dir, composeFile),
-		compose.Options{Main: []string{Main}, Optional: true, Vars: e.composeVars(env, get), Folders: folders})
+		compose.Options{Main: []string{MainService}, Optional: true, Vars: e.composeVars(env, get), Folders: composeMounts})
 }
 
-// kept is a file system of the texts that were kept when the task was read.
-func (e *Environment) kept() fs.FS {
+// ComposeProject reads the compose file from the texts that the task holds, without I/O; nil: the
+// environment has none. env are the environment's own variables, get looks up those of this machine.
+// Variables that the run does not allow are *[MissingVariable] errors.
+func (e *Environment) ComposeProject(env map[string]string, get Lookup) (*compose.Project, error) {
+	return e.readCompose(e.composeFiles(), env, get)
+}
+
+// composeFiles is a file system of the texts that were kept when the task was read.
+func (e *Environment) composeFiles() fs.FS {
 	m := fstest.MapFS{}
 	for name, text := range e.Compose {
 		m[name] = &fstest.MapFile{Data: []byte(text)}
@@ -91,13 +99,13 @@ func (l *loader) compose(e *Environment) {
 	rec := &recorder{l.fsys, map[string]string{}}
 	e.Compose = map[string]string{}
 	// What a run allows is not known here: a variable that is not declared is taken for set.
-	p, err := e.project(rec, e.Env, func(string) (string, error) { return placeholder, nil })
+	p, err := e.readCompose(rec, e.Env, func(string) (string, error) { return Placeholder, nil })
 	maps.Copy(e.Compose, rec.texts)
 	switch {
 	case compose.OnlyRefused(err):
 		e.Refused = err.Error()
 	case err != nil:
-		l.errs = append(l.errs, distinct(unjoin(err))...)
+		l.errs = append(l.errs, distinctErrors(unjoin(err))...)
 	default:
 		for _, w := range p.Warnings {
 			l.warn("%s", w)
@@ -105,8 +113,8 @@ func (l *loader) compose(e *Environment) {
 	}
 }
 
-// placeholder stands for a value that is not known yet, where it may have to be a number.
-const placeholder = "1"
+// Placeholder stands for a value that is not known yet, where it may have to be a number.
+const Placeholder = "1"
 
 func unjoin(err error) []error {
 	if many, ok := err.(interface{ Unwrap() []error }); ok {
@@ -137,17 +145,17 @@ func (r *recorder) ReadFile(name string) ([]byte, error) {
 	return b, err
 }
 
-// missing are the missing variables in an error, and whether it holds nothing else.
-func missing(err error) (only bool) {
+// OnlyMissing are the missing variables in an error, and whether it holds nothing else.
+func OnlyMissing(err error) (only bool) {
 	if err == nil {
 		return false
 	}
 	for _, e := range unjoin(err) {
 		if sub := unjoin(e); len(sub) > 1 {
-			if !missing(e) {
+			if !OnlyMissing(e) {
 				return false
 			}
-		} else if !errors.As(e, new(*Missing)) {
+		} else if !errors.As(e, new(*MissingVariable)) {
 			return false
 		}
 	}

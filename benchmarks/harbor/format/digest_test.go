@@ -1,4 +1,4 @@
-package harbor
+package format
 
 import (
 	"io/fs"
@@ -50,19 +50,19 @@ func TestDigest(t *testing.T) {
 			m["environment/dirlink"] = &fstest.MapFile{Data: []byte("a"), Mode: fs.ModeSymlink | 0o777}
 			m["environment/gone"] = &fstest.MapFile{Data: []byte("nowhere"), Mode: fs.ModeSymlink | 0o777}
 		}
-		if got, err := Digest(m); got != c.digest || err != nil {
+		if got, err := taskDigest(m); got != c.digest || err != nil {
 			t.Errorf("%s: %s, %v", c.name, got, err)
 		}
-		if got, err := EnvironmentHash(m, "environment", "debian:12"); got != c.env || err != nil {
+		if got, err := environmentHash(m, "environment", "debian:12"); got != c.env || err != nil {
 			t.Errorf("%s: environment: %s, %v", c.name, got, err)
 		}
 	}
-	if got, err := EnvironmentHash(fstest.MapFS{}, "environment", ""); got != "ba5285161ba6eed0085fb13784ce5c92" ||
+	if got, err := environmentHash(fstest.MapFS{}, "environment", ""); got != "ba5285161ba6eed0085fb13784ce5c92" ||
 		err != nil {
 		t.Errorf("no file and no image: %s, %v", got, err)
 	}
 	pipe := fstest.MapFS{"task.toml": {}, "tests/pipe": {Mode: fs.ModeNamedPipe}}
-	if _, err := Digest(pipe); err == nil ||
+	if _, err := taskDigest(pipe); err == nil ||
 		!strings.Contains(err.Error(), "tests/pipe is a device, a pipe or a socket") {
 		t.Error(err)
 	}

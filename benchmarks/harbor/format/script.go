@@ -1,11 +1,10 @@
-package harbor
+package format
 
 import (
 	"bytes"
 	"io"
 	"io/fs"
 	"path"
-	"strings"
 
 	"github.com/evalrun/evalrun/benchmarks/filetree"
 )
@@ -13,10 +12,10 @@ import (
 // maxScript is how large a script may be whose line ends are looked at.
 const maxScript = 4 << 20
 
-// scripts is what lies in folders of a task, later ones over earlier, as it is put into a machine:
+// Scripts is what lies in folders of a task, later ones over earlier, as it is put into a machine:
 // shell scripts can be executed whatever their mode was, and those with a "#!" line that ends as on
 // Windows get line ends that a kernel understands.
-func scripts(files fs.FS, dirs ...string) (*filetree.Tree, error) {
+func Scripts(files fs.FS, dirs ...string) (*filetree.Tree, error) {
 	t := filetree.New()
 	for _, d := range dirs {
 		if err := t.Overlay(files, d); err != nil {
@@ -50,9 +49,9 @@ func read(n *filetree.Node) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(r, maxScript))
 }
 
-// start is the command that runs a task's script which was put at a path: by its "#!" line, else by
+// ScriptCommand is the command that runs a task's script which was put at a path: by its "#!" line, else by
 // bash.
-func start(files fs.FS, name, at string) ([]string, error) {
+func ScriptCommand(files fs.FS, name, at string) ([]string, error) {
 	f, err := files.Open(name)
 	if err != nil {
 		return nil, err
@@ -63,23 +62,4 @@ func start(files fs.FS, name, at string) ([]string, error) {
 		return []string{at}, nil
 	}
 	return []string{"bash", at}, nil
-}
-
-// tail keeps the last bytes of an output for a record.
-type tail struct{ b []byte }
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.b = append(t.b, p...)
-	if len(t.b) > 16<<10 {
-		t.b = append(t.b[:0], t.b[len(t.b)-4<<10:]...)
-	}
-	return len(p), nil
-}
-
-func (t *tail) String() string {
-	s := clean(string(t.b))
-	if len(s) > 2000 {
-		s = "…" + strings.ToValidUTF8(s[len(s)-2000:], "")
-	}
-	return strings.TrimSpace(s)
 }

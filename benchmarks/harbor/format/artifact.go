@@ -1,4 +1,4 @@
-package harbor
+package format
 
 import (
 	"fmt"
@@ -33,7 +33,7 @@ func readArtifacts(t *table) (out []Artifact) {
 			t.bad(key, "want a path or a table with a source")
 			continue
 		}
-		if a.Service == Main {
+		if a.Service == MainService {
 			a.Service = ""
 		}
 		if why := a.check(); why != "" {

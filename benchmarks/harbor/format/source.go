@@ -1,4 +1,4 @@
-package harbor
+package format
 
 import (
 	"context"
@@ -18,9 +18,28 @@ import (
 	"github.com/evalrun/evalrun/datasets"
 )
 
-// open finds out what path is, and makes its source.
-func open(p string, b *Benchmark) (name string, _ datasets.Source, err error) {
-	c, err := newChoice(b.o.TaskNames, b.o.ExcludeNames)
+// SourceOptions say which tasks [Open] yields, and where it looks for them.
+type SourceOptions struct {
+	// Shell patterns of task names: those to include, where none means all, and those to exclude.
+	Include, Exclude []string
+	Limit            int // of tasks; 0: none
+
+	ExtraInstructions []string // files whose text is appended to every instruction
+
+	Dataset string // of a registry.json: NAME or NAME@VERSION
+	Root    string // folder that the paths of a dataset.toml or registry.json are in; "": its own
+	Fetch   bool   // fetch repositories that a registry.json names
+	Cache   string // folder of fetched repositories; "": evalrun/harbor in the user's cache folder
+}
+
+// Open returns the tasks at a path, and a name for them. The path is a task's folder, a folder of
+// such, a dataset.toml or a registry.json. Nothing but extra instructions is read yet.
+func Open(p string, o SourceOptions) (name string, _ datasets.Source, err error) {
+	extra, err := readExtraInstructions(o.ExtraInstructions)
+	if err != nil {
+		return "", nil, err
+	}
+	filter, err := newNameFilter(o.Include, o.Exclude)
 	if err != nil {
 		return "", nil, err
 	}
@@ -44,11 +63,11 @@ func open(p string, b *Benchmark) (name string, _ datasets.Source, err error) {
 		info, err := os.Stat(filepath.Join(dir, name))
 		return err == nil && info.Mode().IsRegular()
 	}
-	s := &source{shown: p, file: file, b: b, choice: c}
+	s := &source{path: p, file: file, o: o, filter: filter, extra: extra}
 	name = filepath.Base(abs)
 	switch {
 	case file == "task.toml" || file == "" && has("task.toml"):
-		s.list = func(context.Context) ([]entry, error) { return []entry{{dir: dir, sub: ".", name: name}}, nil }
+		s.list = func(context.Context) ([]location, error) { return []location{{dir: dir, sub: ".", name: name}}, nil }
 	case file == "" && has("dataset.toml"):
 		s.file = "dataset.toml"
 		s.list = s.dataset(dir, "dataset.toml")
@@ -56,7 +75,7 @@ func open(p string, b *Benchmark) (name string, _ datasets.Source, err error) {
 		s.list = s.registry(dir, "registry.json")
 	case file == "":
 		s.dir = dir
-		s.list = func(context.Context) ([]entry, error) { return s.walk(dir) }
+		s.list = func(context.Context) ([]location, error) { return s.walk(dir) }
 	case strings.HasSuffix(file, ".toml"):
 		s.list = s.dataset(dir, file)
 	case strings.HasSuffix(file, ".json"):
@@ -67,8 +86,8 @@ func open(p string, b *Benchmark) (name string, _ datasets.Source, err error) {
 	return name, s, nil
 }
 
-// An entry is where a task is, before it is read.
-type entry struct {
+// An location is where a task is, before it is read.
+type location struct {
 	dir    string // folder that is opened as a root
 	sub    string // below it, with slashes
 	name   string // the folder's; what the task is called when it does not say
@@ -78,21 +97,22 @@ type entry struct {
 }
 
 type source struct {
-	shown  string
-	file   string // of a dataset's names and digests
-	dir    string // that is walked; "": none is
-	b      *Benchmark
-	choice choice
-	list   func(ctx context.Context) ([]entry, error)
+	path   string // as the user wrote it
+	file   string // dataset.toml or registry.json
+	dir    string // folder to search for tasks; "": file lists them
+	o      SourceOptions
+	filter nameFilter
+	extra  []string // texts that are appended to every instruction
+	list   func(ctx context.Context) ([]location, error)
 
 	mu      sync.Mutex
-	entries []entry
+	entries []location
 	listed  bool
 	roots   map[string]*os.Root
-	index   map[string]entry // by task ID, as far as tasks were read
+	index   map[string]location // by task ID, as far as tasks were read
 }
 
-func (s *source) all(ctx context.Context) ([]entry, error) {
+func (s *source) all(ctx context.Context) ([]location, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.listed {
@@ -106,7 +126,7 @@ func (s *source) all(ctx context.Context) ([]entry, error) {
 }
 
 // files is the content of an entry's folder.
-func (s *source) files(e entry) (fs.FS, error) {
+func (s *source) files(e location) (fs.FS, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	root := s.roots[e.dir]
@@ -120,13 +140,13 @@ func (s *source) files(e entry) (fs.FS, error) {
 		}
 		s.roots[e.dir] = root
 	}
-	return &folder{root, filepath.FromSlash(e.sub)}, nil
+	return &subFS{root, filepath.FromSlash(e.sub)}, nil
 }
 
-func (s *source) place(e entry) string { return filepath.Join(e.dir, filepath.FromSlash(e.sub)) }
+func (s *source) place(e location) string { return filepath.Join(e.dir, filepath.FromSlash(e.sub)) }
 
-// read reads the task of an entry.
-func (s *source) read(e entry) (t datasets.Task, err error) {
+// task reads the task of an entry.
+func (s *source) task(e location) (t datasets.Task, err error) {
 	var d *Task
 	id := e.want
 	defer func() {
@@ -147,7 +167,7 @@ func (s *source) read(e entry) (t datasets.Task, err error) {
 	if err != nil {
 		return t, err
 	}
-	if why := other(fsys); why != "" {
+	if why := whyNotTask(fsys); why != "" {
 		return t, errors.New(why)
 	}
 	if d, err = Load(fsys, e.name); err != nil {
@@ -158,7 +178,7 @@ func (s *source) read(e entry) (t datasets.Task, err error) {
 			e.digest)
 	}
 	for i := range d.Steps {
-		d.Steps[i].Instruction = strings.Join(append([]string{d.Steps[i].Instruction}, s.b.extra...), "\n\n")
+		d.Steps[i].Instruction = strings.Join(append([]string{d.Steps[i].Instruction}, s.extra...), "\n\n")
 	}
 	t = datasets.Task{ID: d.Name, Digest: d.Digest, Files: fsys, Warnings: d.Warnings}
 	t.Tags, t.Fields = d.labels()
@@ -166,8 +186,8 @@ func (s *source) read(e entry) (t datasets.Task, err error) {
 	return t, err
 }
 
-// other says why a folder without a task.toml is no task; "": it has one.
-func other(fsys fs.FS) string {
+// whyNotTask says why a folder without a task.toml is no task; "": it has one.
+func whyNotTask(fsys fs.FS) string {
 	has := func(name string) bool { _, err := fs.Stat(fsys, name); return err == nil }
 	switch {
 	case has("task.toml"):
@@ -215,20 +235,20 @@ func (s *source) Tasks(ctx context.Context) iter.Seq2[datasets.Task, error] {
 	return func(yield func(datasets.Task, error) bool) {
 		entries, err := s.all(ctx)
 		if err != nil {
-			yield(datasets.Task{}, &datasets.Fatal{Place: s.shown, Err: err})
+			yield(datasets.Task{}, &datasets.Fatal{Place: s.path, Err: err})
 			return
 		}
-		index, digests := map[string]entry{}, map[string]string{}
+		index, digests := map[string]location{}, map[string]string{}
 		n := 0
 		for _, e := range entries {
 			if ctx.Err() != nil {
 				yield(datasets.Task{}, context.Cause(ctx))
 				return
 			}
-			t, err := s.read(e)
+			t, err := s.task(e)
 			// As in Harbor a pattern fits a whole name; the short one and the folder's are names
 			// too.
-			if !s.choice.takes(t.ID, short(t.ID), e.want, short(e.want), e.name) {
+			if !s.filter.matches(t.ID, short(t.ID), e.want, short(e.want), e.name) {
 				continue
 			}
 			if err == nil {
@@ -246,12 +266,12 @@ func (s *source) Tasks(ctx context.Context) iter.Seq2[datasets.Task, error] {
 			if n++; !yield(t, err) {
 				return
 			}
-			if n == s.b.o.NTasks {
+			if n == s.o.Limit {
 				break
 			}
 		}
 		if n == 0 {
-			yield(datasets.Task{}, &datasets.Fatal{Place: s.shown,
+			yield(datasets.Task{}, &datasets.Fatal{Place: s.path,
 				Err: errors.New("there is no task in it, or none that task_names and exclude_task_names leave")})
 			return
 		}
@@ -272,18 +292,18 @@ func (s *source) Task(ctx context.Context, id string) (datasets.Task, error) {
 	e, known := s.index[id]
 	s.mu.Unlock()
 	if known {
-		return s.read(e)
+		return s.task(e)
 	}
 	if name := short(id); s.dir != "" && fileName(name) && !strings.HasPrefix(name, ".") {
-		e := entry{dir: s.dir, sub: name, name: name}
-		if t, err := s.read(e); err == nil && t.ID == id {
+		e := location{dir: s.dir, sub: name, name: name}
+		if t, err := s.task(e); err == nil && t.ID == id {
 			s.remember(id, e)
 			return t, nil
 		}
 	}
 	entries, err := s.all(ctx)
 	if err != nil {
-		return datasets.Task{}, &datasets.Fatal{Place: s.shown, Err: err}
+		return datasets.Task{}, &datasets.Fatal{Place: s.path, Err: err}
 	}
 	guessed := 0
 	for _, e := range entries {
@@ -293,7 +313,7 @@ func (s *source) Task(ctx context.Context, id string) (datasets.Task, error) {
 		if guessed++; guessed > 3 {
 			break
 		}
-		if t, err := s.read(e); err == nil && t.ID == id {
+		if t, err := s.task(e); err == nil && t.ID == id {
 			s.remember(id, e)
 			return t, nil
 		}
@@ -311,28 +331,28 @@ func (s *source) Task(ctx context.Context, id string) (datasets.Task, error) {
 			return t, nil
 		}
 	}
-	return datasets.Task{}, fmt.Errorf("%s: task %q: %w", s.shown, id, datasets.ErrNoTask)
+	return datasets.Task{}, fmt.Errorf("%s: task %q: %w", s.path, id, datasets.ErrNoTask)
 }
 
 // remember notes where a task is. Another folder of the same name would make it a bad task, but a
 // listing has told that before.
-func (s *source) remember(id string, e entry) {
+func (s *source) remember(id string, e location) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.index == nil {
-		s.index = map[string]entry{}
+		s.index = map[string]location{}
 	}
 	s.index[id] = e
 }
 
-// readExtra reads the files of extra instructions.
-func readExtra(names []string) (out []string, err error) {
+// readExtraInstructions reads and cleans files as if they were instructions.
+func readExtraInstructions(names []string) (out []string, err error) {
 	for _, n := range names {
 		b, err := readText(os.DirFS(filepath.Dir(n)), filepath.Base(n)) // the user's own file
 		if err != nil {
 			return nil, fmt.Errorf("extra instructions: %w", err)
 		}
-		text, err := instruction(b)
+		text, err := cleanInstruction(b)
 		if err != nil {
 			return nil, fmt.Errorf("extra instructions: %s: %w", n, err)
 		}

@@ -1,4 +1,4 @@
-package harbor
+package format
 
 import (
 	"bytes"
@@ -163,8 +163,8 @@ func (f *tomlFile) place(offset int) string {
 	return fmt.Sprintf("%s:%d:%d", f.name, line+1, offset-start+1)
 }
 
-// where is the place of a path, for people.
-func (f *tomlFile) where(path string) string {
+// placeOf is the place of a path, for people.
+func (f *tomlFile) placeOf(path string) string {
 	if at, ok := f.at[path]; ok {
 		return f.place(at)
 	}
@@ -181,12 +181,12 @@ func (t *table) bad(key, format string, args ...any) {
 	if path != "" {
 		what = path + ": " + what
 	}
-	t.f.errs = append(t.f.errs, fmt.Errorf("%s: %s", t.f.where(path), what))
+	t.f.errs = append(t.f.errs, fmt.Errorf("%s: %s", t.f.placeOf(path), what))
 }
 
 func (t *table) warn(key, format string, args ...any) {
 	path := join(t.path, key)
-	t.f.warns = append(t.f.warns, fmt.Sprintf("%s: %s: %s", t.f.where(path), path, fmt.Sprintf(format, args...)))
+	t.f.warns = append(t.f.warns, fmt.Sprintf("%s: %s: %s", t.f.placeOf(path), path, fmt.Sprintf(format, args...)))
 }
 
 // get is a key's value; asking makes the key a known one.
@@ -206,7 +206,7 @@ func (t *table) end() {
 	}
 	for _, k := range slices.Sorted(maps.Keys(t.m)) {
 		if !t.seen[k] {
-			t.warn(k, "unknown key, ignored%s", nearest(k, slices.Sorted(maps.Keys(t.seen))))
+			t.warn(k, "unknown key, ignored%s", didYouMean(k, slices.Sorted(maps.Keys(t.seen))))
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package harbor
+package format
 
 import (
 	"os"
@@ -217,7 +217,7 @@ func TestInstruction(t *testing.T) {
 		"# Title\n":        "# Title\n",
 		"\ufeffDo\r\nit\r": "Do\nit\n",
 	} {
-		if got, err := instruction([]byte(text)); got != want || err != nil {
+		if got, err := cleanInstruction([]byte(text)); got != want || err != nil {
 			t.Errorf("%q: %q, %v", text, got, err)
 		}
 	}
@@ -242,10 +242,15 @@ func TestInstruction(t *testing.T) {
 	extra := filepath.Join(t.TempDir(), "extra.md")
 	os.WriteFile(extra, []byte("# canary\nBe brief."), 0o600)
 	dir := writeTask(t, t.TempDir(), "one", "# x", nil)
-	b := open1(t, dir, `{"extra_instructions": ["`+extra+`"]}`)
+	b := open1(t, dir, `{"ExtraInstructions": ["`+extra+`"]}`)
 	if d := only(t, b); d.Steps[0].Instruction != "Do it.\n\n\nBe brief." {
 		t.Errorf("%q", d.Steps[0].Instruction)
 	}
+}
+
+func TestComposeError(t *testing.T) {
+	has(t, loadError(t, "# x", map[string]string{"environment/docker-compose.yaml": "services: {main: {imgae: x}}"}),
+		`environment/docker-compose.yaml:1:`, `services.main.imgae: unknown key`)
 }
 
 // Only the whole value is a template.
@@ -257,7 +262,7 @@ func TestTemplates(t *testing.T) {
 		case "EMPTY":
 			return "", nil
 		}
-		return "", &Missing{Name: name}
+		return "", &MissingVariable{Name: name}
 	}
 	e := Env{"a": "${SET}", "b": "${NO:-d:e-}}", "c": "x${SET}", "d": "$SET", "e": "${SET:-d}", "f": "${NO:-}",
 		"g": "${EMPTY:-d}", "h": "${EMPTY}", "i": "${SET} "}

@@ -1,4 +1,4 @@
-package harbor
+package format
 
 import (
 	"errors"
@@ -58,28 +58,35 @@ func fnmatch(pattern string) (*regexp.Regexp, error) {
 	return regexp.Compile(re.String())
 }
 
-// A choice is which tasks are taken, by their names.
-type choice struct{ in, out []*regexp.Regexp }
+// CheckPattern reports why a shell pattern of task names is invalid; nil if it is valid.
+func CheckPattern(pattern string) error {
+	_, err := fnmatch(pattern)
+	return err
+}
 
-func newChoice(in, out []string) (c choice, err error) {
+// A nameFilter selects tasks by shell patterns of their names.
+type nameFilter struct{ include, exclude []*regexp.Regexp }
+
+func newNameFilter(include, exclude []string) (f nameFilter, err error) {
 	for _, l := range []struct {
 		from []string
 		to   *[]*regexp.Regexp
-	}{{in, &c.in}, {out, &c.out}} {
+	}{{include, &f.include}, {exclude, &f.exclude}} {
 		for _, p := range l.from {
 			re, err := fnmatch(p)
 			if err != nil {
-				return c, err
+				return f, err
 			}
 			*l.to = append(*l.to, re)
 		}
 	}
-	return c, nil
+	return f, nil
 }
 
-// takes reports whether a task of these names (its own, the short one, its folder's) is taken.
-func (c choice) takes(names ...string) bool {
-	fits := func(list []*regexp.Regexp) bool {
+// matches reports whether a task with these names (its own, the short one, its folder's) is
+// selected.
+func (f nameFilter) matches(names ...string) bool {
+	anyMatch := func(list []*regexp.Regexp) bool {
 		for _, re := range list {
 			for _, n := range names {
 				if n != "" && re.MatchString(n) {
@@ -89,5 +96,5 @@ func (c choice) takes(names ...string) bool {
 		}
 		return false
 	}
-	return (len(c.in) == 0 || fits(c.in)) && !fits(c.out)
+	return (len(f.include) == 0 || anyMatch(f.include)) && !anyMatch(f.exclude)
 }

@@ -1,4 +1,4 @@
-package harbor
+package format
 
 import (
 	"bytes"
@@ -39,16 +39,16 @@ func (r repository) check() error {
 // fetchLimit bounds one fetch.
 const fetchLimit = 10 * time.Minute
 
-// checked remembers which folders were verified by this process, and keeps two fetches of one from
+// fetched remembers which folders were verified by this process, and keeps two fetches of one from
 // running at once.
-var checked = struct {
+var fetched = struct {
 	sync.Mutex
 	m map[string]error
 }{m: map[string]error{}}
 
-// get returns a folder that holds the repository at its commit. It is fetched only when fetch is
+// folder returns a folder that holds the repository at its commit. It is fetched only when fetch is
 // set.
-func (r repository) get(ctx context.Context, cache string, fetch bool) (string, error) {
+func (r repository) folder(ctx context.Context, cache string, fetch bool) (string, error) {
 	if cache == "" {
 		user, err := os.UserCacheDir()
 		if err != nil {
@@ -58,21 +58,21 @@ func (r repository) get(ctx context.Context, cache string, fetch bool) (string, 
 	}
 	sum := sha256.Sum256([]byte(r.url))
 	dir := filepath.Join(cache, hex.EncodeToString(sum[:8]), r.commit)
-	checked.Lock()
-	defer checked.Unlock()
-	if err, ok := checked.m[dir]; ok && (err == nil || ctx.Err() != nil) {
+	fetched.Lock()
+	defer fetched.Unlock()
+	if err, ok := fetched.m[dir]; ok && (err == nil || ctx.Err() != nil) {
 		return dir, err
 	}
-	err := r.ready(ctx, dir, fetch)
+	err := r.ensure(ctx, dir, fetch)
 	if ctx.Err() == nil {
-		checked.m[dir] = err
+		fetched.m[dir] = err
 	}
 	return dir, err
 }
 
-func (r repository) ready(ctx context.Context, dir string, fetch bool) error {
+func (r repository) ensure(ctx context.Context, dir string, fetch bool) error {
 	if _, err := os.Stat(dir); err == nil {
-		return r.verify(ctx, dir)
+		return r.checkCommit(ctx, dir)
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -99,20 +99,20 @@ func (r repository) ready(ctx context.Context, dir string, fetch bool) error {
 			return fmt.Errorf("fetching %s: %w", r.url, err)
 		}
 	}
-	if err := r.verify(ctx, tmp); err != nil {
+	if err := r.checkCommit(ctx, tmp); err != nil {
 		return err
 	}
 	if err := os.Rename(tmp, dir); err != nil {
 		if _, there := os.Stat(dir); there == nil { // another evalrun was faster
-			return r.verify(ctx, dir)
+			return r.checkCommit(ctx, dir)
 		}
 		return err
 	}
 	return nil
 }
 
-// verify compares a folder with the commit that it is to hold.
-func (r repository) verify(ctx context.Context, dir string) error {
+// checkCommit compares a folder with the commit that it is to hold.
+func (r repository) checkCommit(ctx context.Context, dir string) error {
 	head, err := git(ctx, dir, "rev-parse", "HEAD")
 	if err != nil {
 		return err

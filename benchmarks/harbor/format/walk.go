@@ -1,4 +1,4 @@
-package harbor
+package format
 
 import (
 	"io/fs"
@@ -9,17 +9,17 @@ import (
 	"strings"
 )
 
-// depth is how far below a folder tasks are looked for.
-const depth = 3
+// maxFolderDepth is how far below a folder tasks are looked for.
+const maxFolderDepth = 3
 
 // walk finds the task folders below dir.
-func (s *source) walk(dir string) ([]entry, error) {
+func (s *source) walk(dir string) ([]location, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, err
 	}
 	defer root.Close()
-	var out []entry
+	var out []location
 	var look func(sub string, level int) error
 	look = func(sub string, level int) error {
 		entries, err := fs.ReadDir(root.FS(), sub)
@@ -32,20 +32,20 @@ func (s *source) walk(dir string) ([]entry, error) {
 				continue
 			}
 			p := path.Join(sub, d.Name())
-			fsys := &folder{root, filepath.FromSlash(p)}
+			fsys := &subFS{root, filepath.FromSlash(p)}
 			inside, err := fs.ReadDir(fsys, ".")
 			if d.Type()&fs.ModeSymlink != 0 {
-				if err == nil && looksLike(inside) {
-					out = append(out, entry{dir: dir, sub: p, name: d.Name()})
+				if err == nil && looksLikeTask(inside) {
+					out = append(out, location{dir: dir, sub: p, name: d.Name()})
 				}
 				continue // a link that leads out, to a file, or to a folder of tasks, which may hold itself
 			}
 			switch {
 			case err != nil:
-				out = append(out, entry{dir: dir, sub: p, name: d.Name(), err: err})
-			case looksLike(inside):
-				out = append(out, entry{dir: dir, sub: p, name: d.Name()})
-			case level < depth:
+				out = append(out, location{dir: dir, sub: p, name: d.Name(), err: err})
+			case looksLikeTask(inside):
+				out = append(out, location{dir: dir, sub: p, name: d.Name()})
+			case level < maxFolderDepth:
 				if err := look(p, level+1); err != nil {
 					return err
 				}
@@ -57,9 +57,9 @@ func (s *source) walk(dir string) ([]entry, error) {
 	return out, err
 }
 
-// looksLike reports whether a folder is meant to be a task: by a task.toml, or by what tasks have
+// looksLikeTask reports whether a folder is meant to be a task: by a task.toml, or by what tasks have
 // beside one.
-func looksLike(inside []fs.DirEntry) bool {
+func looksLikeTask(inside []fs.DirEntry) bool {
 	has := func(names ...string) bool {
 		for _, n := range names {
 			if !slices.ContainsFunc(inside, func(e fs.DirEntry) bool { return e.Name() == n }) {

@@ -1,4 +1,4 @@
-package harbor
+package format
 
 import (
 	"path"
@@ -23,17 +23,17 @@ func (t *table) health(key string) *sandbox.Health {
 	}
 	return &sandbox.Health{
 		Test:          []string{"bash", "-c", command},
-		Interval:      or(h.seconds("interval_sec", true), 5*time.Second),
-		Timeout:       or(h.seconds("timeout_sec", false), 30*time.Second),
-		StartPeriod:   or(h.seconds("start_period_sec", true), 0),
-		StartInterval: or(h.seconds("start_interval_sec", true), 5*time.Second),
-		Retries:       int(or(h.integer("retries", 1), 3)),
+		Interval:      valueOr(h.seconds("interval_sec", true), 5*time.Second),
+		Timeout:       valueOr(h.seconds("timeout_sec", false), 30*time.Second),
+		StartPeriod:   valueOr(h.seconds("start_period_sec", true), 0),
+		StartInterval: valueOr(h.seconds("start_interval_sec", true), 5*time.Second),
+		Retries:       int(valueOr(h.integer("retries", 1), 3)),
 	}
 }
 
 // readEnvironment reads [environment] or a verifier's. dir is where its files are, as far as that
 // is known.
-func (w *written) readEnvironment(t *table, dir string) Environment {
+func (w *taskFile) readEnvironment(t *table, dir string) Environment {
 	e := Environment{Dir: dir, OS: "linux", BuildTimeout: defaultBuild, Network: sandbox.Network{Mode: "public"}}
 	if w.old {
 		e.CPUs, e.Memory, e.Storage = 1, 2048<<20, 10240<<20
@@ -42,7 +42,7 @@ func (w *written) readEnvironment(t *table, dir string) Environment {
 		return e
 	}
 	defer t.end()
-	e.BuildTimeout = or(t.seconds("build_timeout_sec", false), e.BuildTimeout)
+	e.BuildTimeout = valueOr(t.seconds("build_timeout_sec", false), e.BuildTimeout)
 	e.Image = strings.TrimSpace(t.text("docker_image"))
 	if strings.ContainsAny(e.Image, " \t\r\n") {
 		t.bad("docker_image", "%q is no name of an image", e.Image)
@@ -52,10 +52,10 @@ func (w *written) readEnvironment(t *table, dir string) Environment {
 			t.bad("os", "%q; want linux or windows", os)
 		}
 	}
-	e.CPUs = or(t.cpus("cpus"), e.CPUs)
+	e.CPUs = valueOr(t.cpus("cpus"), e.CPUs)
 	e.Memory = t.size("memory", e.Memory)
 	e.Storage = t.size("storage", e.Storage)
-	e.GPUs = int(or(t.integer("gpus", 0), 0))
+	e.GPUs = int(valueOr(t.integer("gpus", 0), 0))
 	e.GPUTypes, _ = t.list("gpu_types")
 	if tpu := t.table("tpu"); tpu != nil {
 		e.TPU = &TPU{tpu.text("type"), tpu.text("topology")}

@@ -1,4 +1,4 @@
-package harbor
+package format
 
 import (
 	"context"
@@ -29,19 +29,25 @@ func writeTask(t testing.TB, dir, name, toml string, over map[string]string) str
 	return p
 }
 
-func open1(t testing.TB, path, options string) *Benchmark {
+func open1(t testing.TB, path, options string) datasets.Source {
 	t.Helper()
-	b, err := New(path, json.RawMessage(options))
+	var o SourceOptions
+	if options != "" {
+		if err := json.Unmarshal([]byte(options), &o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, source, err := Open(path, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return b
+	return source
 }
 
 // listing is a line a task: its name, or what is wrong.
-func listing(t testing.TB, b *Benchmark) (out []string) {
+func listing(t testing.TB, source datasets.Source) (out []string) {
 	t.Helper()
-	for task, err := range b.Source().Tasks(t.Context()) {
+	for task, err := range source.Tasks(t.Context()) {
 		if err != nil {
 			out = append(out, "! "+err.Error())
 			continue
@@ -51,17 +57,17 @@ func listing(t testing.TB, b *Benchmark) (out []string) {
 	return out
 }
 
-func only(t testing.TB, b *Benchmark) *Task {
+func only(t testing.TB, source datasets.Source) *Task {
 	t.Helper()
-	for task, err := range b.Source().Tasks(t.Context()) {
+	for task, err := range source.Tasks(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d, err := Decode(task)
-		if err != nil {
+		var d Task
+		if err := json.Unmarshal(task.Data, &d); err != nil {
 			t.Fatal(err)
 		}
-		return d
+		return &d
 	}
 	return nil
 }
@@ -93,15 +99,15 @@ acme/bee
 	if strings.Contains(got, "docs") || strings.Contains(got, "hidden") || strings.Count(got, "\n") != 7 {
 		t.Error(got)
 	}
-	if b.Name() != filepath.Base(dir) {
-		t.Errorf("name %q", b.Name())
+	if name, _, _ := Open(dir, SourceOptions{}); name != filepath.Base(dir) {
+		t.Errorf("name %q", name)
 	}
 	for _, id := range []string{"a", "c", "acme/bee"} {
-		if task, err := open1(t, dir, "").Source().Task(t.Context(), id); err != nil || task.ID != id {
+		if task, err := open1(t, dir, "").Task(t.Context(), id); err != nil || task.ID != id {
 			t.Errorf("%s: %v %v", id, task.ID, err)
 		}
 	}
-	if _, err := b.Source().Task(t.Context(), "no"); !errors.Is(err, datasets.ErrNoTask) {
+	if _, err := b.Task(t.Context(), "no"); !errors.Is(err, datasets.ErrNoTask) {
 		t.Error(err)
 	}
 	if got := listing(t, open1(t, filepath.Join(dir, "b"), "")); !cmp.Equal(got, []string{"acme/bee"}) {
@@ -111,7 +117,7 @@ acme/bee
 		t.Errorf("a task.toml: %v", got)
 	}
 	has(t, strings.Join(listing(t, open1(t, filepath.Join(dir, "docs"), "")), ""), "there is no task in it")
-	if _, err := New(filepath.Join(dir, "none"), nil); err == nil {
+	if _, _, err := Open(filepath.Join(dir, "none"), SourceOptions{}); err == nil {
 		t.Error("a folder that is not there")
 	}
 }
@@ -122,18 +128,18 @@ func TestFilters(t *testing.T) {
 		writeTask(t, dir, n, named(n), nil)
 	}
 	for options, want := range map[string]string{
-		`{"task_names": ["a?"]}`:                              "acme/a1 acme/a2",
-		`{"task_names": ["acme/*1"]}`:                         "acme/a1 acme/b1",
-		`{"task_names": ["*[!2]"], "n_tasks": 1}`:             "acme/a1",
-		`{"exclude_task_names": ["a?"]}`:                      "acme/b1 acme/b2",
-		`{"task_names": ["*"], "exclude_task_names": ["b2"]}`: "acme/a1 acme/a2 acme/b1",
-		`{"n_tasks": 3}`:                                      "acme/a1 acme/a2 acme/b1",
+		`{"Include": ["a?"]}`:                   "acme/a1 acme/a2",
+		`{"Include": ["acme/*1"]}`:              "acme/a1 acme/b1",
+		`{"Include": ["*[!2]"], "Limit": 1}`:    "acme/a1",
+		`{"Exclude": ["a?"]}`:                   "acme/b1 acme/b2",
+		`{"Include": ["*"], "Exclude": ["b2"]}`: "acme/a1 acme/a2 acme/b1",
+		`{"Limit": 3}`:                          "acme/a1 acme/a2 acme/b1",
 	} {
 		if got := strings.Join(listing(t, open1(t, dir, options)), " "); got != want {
 			t.Errorf("%s: %s", options, got)
 		}
 	}
-	has(t, strings.Join(listing(t, open1(t, dir, `{"task_names": ["x"]}`)), ""),
+	has(t, strings.Join(listing(t, open1(t, dir, `{"Include": ["x"]}`)), ""),
 		"there is no task in it, or none that task_names")
 }
 
@@ -170,7 +176,7 @@ func TestDatasetTOML(t *testing.T) {
 	writeTask(t, dir, "other/bee", named("b"), nil)
 	writeTask(t, dir, "c", named("c"), nil)
 	digest := func(name string) string {
-		task, err := open1(t, filepath.Join(dir, name), "").Source().Task(t.Context(), "acme/"+short(name)[:1])
+		task, err := open1(t, filepath.Join(dir, name), "").Task(t.Context(), "acme/"+short(name)[:1])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -191,7 +197,7 @@ func TestDatasetTOML(t *testing.T) {
 		has(t, got[2], `task "acme/c": its content has the digest sha256:`, "dataset.toml wants "+zero)
 		has(t, got[3], `task "acme/d": no folder below `)
 	}
-	if task, err := open1(t, dir, "").Source().Task(t.Context(), "acme/b"); err != nil || task.ID != "acme/b" {
+	if task, err := open1(t, dir, "").Task(t.Context(), "acme/b"); err != nil || task.ID != "acme/b" {
 		t.Error(err)
 	}
 	for text, want := range map[string]string{
@@ -276,7 +282,7 @@ func TestFetch(t *testing.T) {
 		`[{"name": "d", "tasks": [{"path": "tasks/a", "git_url": "file://%s", "git_commit_id": %q}]}]`, repo, commit)),
 		0o644)
 	has(t, strings.Join(listing(t, open1(t, registry, `{"cache": "`+cache+`"}`)), ""), "which is not fetched")
-	forget := func() { checked.Lock(); clear(checked.m); checked.Unlock() }
+	forget := func() { fetched.Lock(); clear(fetched.m); fetched.Unlock() }
 	for range 2 { // the second time from the cache
 		forget()
 		if got := listing(t, open1(t, registry, `{"fetch": true, "cache": "`+cache+`"}`)); !cmp.Equal(got,
@@ -300,7 +306,7 @@ func TestCanceled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	dir := writeTask(t, t.TempDir(), "a", "# x", nil)
-	for _, err := range open1(t, dir, "").Source().Tasks(ctx) {
+	for _, err := range open1(t, dir, "").Tasks(ctx) {
 		if !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
@@ -314,7 +320,7 @@ func BenchmarkTask(b *testing.B) {
 		writeTask(b, dir, fmt.Sprintf("t%04d", i), named(fmt.Sprintf("t%04d", i)), nil)
 	}
 	for b.Loop() {
-		if _, err := open1(b, dir, "").Source().Task(b.Context(), "acme/t0700"); err != nil {
+		if _, err := open1(b, dir, "").Task(b.Context(), "acme/t0700"); err != nil {
 			b.Fatal(err)
 		}
 	}

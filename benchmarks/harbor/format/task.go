@@ -1,4 +1,4 @@
-package harbor
+package format
 
 import (
 	"encoding/json"
@@ -132,5 +132,5 @@ type Artifact struct {
 	Service     string   `json:"service,omitempty"` // "": main
 }
 
-// Main is the service that the agent works in.
-const Main = "main"
+// MainService is the service that the agent works in.
+const MainService = "main"

@@ -1,4 +1,4 @@
-package harbor
+package format
 
 import (
 	"cmp"
@@ -13,6 +13,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/evalrun/evalrun/internal/fsutil"
 )
 
 // Bounds of a task folder: more is no task but an attack, or a mistake.
@@ -28,10 +30,10 @@ var digested = []string{"task.toml", "instruction.md", "README.md", "environment
 // defaultIgnores count where a task has no .gitignore.
 const defaultIgnores = "__pycache__/\n*.pyc\n.DS_Store\n*.swp\n*.swo\n*~\n"
 
-// Digest is Harbor's task digest: SHA-256 over a line a file, in the order of their names, without
+// taskDigest is Harbor's task digest: SHA-256 over a line a file, in the order of their names, without
 // what the folder's .gitignore leaves out. A link that leads out of the folder is an error; one
 // that leads nowhere is no file.
-func Digest(fsys fs.FS) (string, error) {
+func taskDigest(fsys fs.FS) (string, error) {
 	rules := defaultIgnores
 	if b, err := readText(fsys, ".gitignore"); err == nil {
 		rules = string(b)
@@ -39,7 +41,7 @@ func Digest(fsys fs.FS) (string, error) {
 		return "", err
 	}
 	ignore := parseIgnore(rules)
-	w := walker{fsys: fsys}
+	w := fileLister{fsys: fsys}
 	for _, name := range digested {
 		if err := w.walk(name, true); err != nil {
 			return "", err
@@ -60,11 +62,11 @@ func Digest(fsys fs.FS) (string, error) {
 	return "sha256:" + hex.EncodeToString(all.Sum(nil)), nil
 }
 
-// EnvironmentHash is Harbor's hash of an environment's files: names and contents with their
+// environmentHash is Harbor's hash of an environment's files: names and contents with their
 // lengths, in the order of the names, cut to 32 digits. Without files it is of the image's name,
 // and without that of the folder's.
-func EnvironmentHash(fsys fs.FS, dir, image string) (string, error) {
-	w := walker{fsys: fsys}
+func environmentHash(fsys fs.FS, dir, image string) (string, error) {
+	w := fileLister{fsys: fsys}
 	if err := w.walk(dir, false); err != nil {
 		return "", err
 	}
@@ -100,8 +102,8 @@ func sized(h hash.Hash, n int) {
 	h.Write(binary.BigEndian.AppendUint32(nil, uint32(n)))
 }
 
-// A walker lists files below a folder.
-type walker struct {
+// A fileLister lists files below a folder.
+type fileLister struct {
 	fsys  fs.FS
 	files []string
 	n     int
@@ -110,7 +112,7 @@ type walker struct {
 
 // walk lists the files at or below name; links to files too, if links is set. Links to folders are
 // not followed.
-func (w *walker) walk(name string, links bool) error {
+func (w *fileLister) walk(name string, links bool) error {
 	if _, err := fs.Stat(w.fsys, name); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -142,7 +144,7 @@ func (w *walker) walk(name string, links bool) error {
 }
 
 // copy writes a file's content into h.
-func (w *walker) copy(h io.Writer, name string) (int64, error) {
+func (w *fileLister) copy(h io.Writer, name string) (int64, error) {
 	f, err := w.fsys.Open(name)
 	if err != nil {
 		return 0, err
@@ -156,25 +158,4 @@ func (w *walker) copy(h io.Writer, name string) (int64, error) {
 }
 
 // readText reads a regular file that is small enough to be read whole.
-func readText(fsys fs.FS, name string) ([]byte, error) { return ReadText(fsys, name, maxText) }
-
-// ReadText reads a regular file of at most max bytes.
-func ReadText(fsys fs.FS, name string, max int64) ([]byte, error) {
-	info, err := fs.Stat(fsys, name)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is no file", name)
-	}
-	f, err := fsys.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, max+1))
-	if err == nil && int64(len(b)) > max {
-		err = fmt.Errorf("%s is larger than %d MiB", name, max>>20)
-	}
-	return b, err
-}
+func readText(fsys fs.FS, name string) ([]byte, error) { return fsutil.ReadIn(fsys, name, maxText) }

@@ -1,4 +1,4 @@
-package harbor
+package format
 
 import (
 	"fmt"
@@ -170,8 +170,8 @@ func (t *table) tables(key string) ([]*table, bool) {
 	return out, true
 }
 
-// nearest suggests the known key that is meant, if one is near.
-func nearest(key string, known []string) string {
+// didYouMean suggests the known key that is meant, if one is near.
+func didYouMean(key string, known []string) string {
 	if meant := suggest.Names(key, known); meant != nil {
 		return fmt.Sprintf("; is it %q?", meant[0])
 	}

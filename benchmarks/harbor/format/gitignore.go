@@ -1,14 +1,14 @@
-package harbor
+package format
 
 import (
 	"regexp"
 	"strings"
 )
 
-// ignoring is a list of .gitignore patterns. As in Harbor the last one that fits a file's path
+// ignoreRules is a list of .gitignore patterns. As in Harbor the last one that fits a file's path
 // decides, also for a file in a folder that an earlier one left out (git itself would not look into
 // it again).
-type ignoring []ignoreRule
+type ignoreRules []ignoreRule
 
 type ignoreRule struct {
 	re   *regexp.Regexp
@@ -18,7 +18,7 @@ type ignoreRule struct {
 // maxRules bounds a hostile file: each rule is tried with each name.
 const maxRules = 2000
 
-func parseIgnore(text string) (out ignoring) {
+func parseIgnore(text string) (out ignoreRules) {
 	for line := range strings.Lines(text) {
 		if r, ok := parseRule(strings.TrimRight(line, "\r\n")); ok && len(out) < maxRules {
 			out = append(out, r)
@@ -144,7 +144,7 @@ func class(p string) (string, int) {
 }
 
 // match reports whether a file is left out. name is its path below the folder of the .gitignore.
-func (g ignoring) match(name string) bool {
+func (g ignoreRules) match(name string) bool {
 	out := false
 	for _, r := range g {
 		if out == r.keep && r.re.MatchString(name) {

@@ -1,4 +1,4 @@
-package harbor
+package format
 
 import (
 	"encoding/json"
@@ -21,13 +21,13 @@ const (
 	defaultCollect = 60 * time.Second
 )
 
-// A written task is a task.toml before steps inherit and files are looked at.
-type written struct {
+// A taskFile task is a task.toml before steps inherit and files are looked at.
+type taskFile struct {
 	task      Task
 	agent     phase
-	verifier  verifier
+	verifier  verifierTable
 	artifacts []Artifact
-	steps     []step
+	steps     []stepTable
 	old       bool // schema 1.1 or before
 }
 
@@ -38,7 +38,7 @@ type phase struct {
 	network *sandbox.Network
 }
 
-type verifier struct {
+type verifierTable struct {
 	phase
 	env         Env
 	mode        string // "", "shared", "separate"
@@ -46,28 +46,28 @@ type verifier struct {
 	collect     []Hook
 }
 
-type step struct {
+type stepTable struct {
 	name      string
 	agent     phase
-	verifier  verifier
+	verifier  verifierTable
 	minReward map[string]float64
 	health    *sandbox.Health
 	artifacts []Artifact
 }
 
-// readTOML reads the text of a task.toml. All errors are reported together, with their places.
-func readTOML(text []byte) (*written, error) {
+// readTaskTOML reads the text of a task.toml. All errors are reported together, with their places.
+func readTaskTOML(text []byte) (*taskFile, error) {
 	t, err := parseTOML("task.toml", text)
 	if err != nil {
 		return nil, err
 	}
-	w := &written{}
+	w := &taskFile{}
 	w.read(t)
 	w.task.Warnings = t.f.warns
 	return w, errors.Join(t.f.errs...)
 }
 
-func (w *written) read(t *table) {
+func (w *taskFile) read(t *table) {
 	defer t.end()
 	w.task.Schema = t.text("schema_version")
 	if old := t.text("version"); w.task.Schema == "" {
@@ -133,7 +133,7 @@ func (w *written) read(t *table) {
 
 var packageName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
-func (w *written) readPackage(t *table) {
+func (w *taskFile) readPackage(t *table) {
 	if t == nil {
 		return
 	}
@@ -170,12 +170,22 @@ func (t *table) seconds(key string, zero bool) *time.Duration {
 		t.bad(key, "%v; want a number of seconds above 0", *n)
 		return nil
 	}
-	d := seconds(*n)
+	d := Seconds(*n)
 	return &d
 }
 
-// or is a value, or its default.
-func or[T any](p *T, d T) T {
+// maxDuration is what any time limit is cut to; adding it to the time of day is still a time.
+const maxDuration = 10 * 365 * 24 * time.Hour
+
+func Seconds(s float64) time.Duration {
+	if s >= maxDuration.Seconds() {
+		return maxDuration
+	}
+	return time.Duration(s * float64(time.Second))
+}
+
+// valueOr is a value, or its default.
+func valueOr[T any](p *T, d T) T {
 	if p == nil {
 		return d
 	}
@@ -230,7 +240,7 @@ func (t *table) env() Env {
 	return e
 }
 
-func (w *written) readVerifier(t *table) (v verifier) {
+func (w *taskFile) readVerifier(t *table) (v verifierTable) {
 	if t == nil {
 		return v
 	}
@@ -251,8 +261,8 @@ func (w *written) readVerifier(t *table) (v verifier) {
 	}
 	hooks, _ := t.tables("collect")
 	for _, h := range hooks {
-		x := Hook{Command: h.text("command"), Service: Main,
-			Timeout: or(h.seconds("timeout_sec", false), defaultCollect), User: or(h.user("user"), "")}
+		x := Hook{Command: h.text("command"), Service: MainService,
+			Timeout: valueOr(h.seconds("timeout_sec", false), defaultCollect), User: valueOr(h.user("user"), "")}
 		if s := h.text("service"); s != "" {
 			x.Service = s
 		}
@@ -265,7 +275,7 @@ func (w *written) readVerifier(t *table) (v verifier) {
 	return v
 }
 
-func (w *written) readStep(t *table) (s step) {
+func (w *taskFile) readStep(t *table) (s stepTable) {
 	defer t.end()
 	s.name = t.text("name")
 	if !fileName(s.name) {
@@ -281,7 +291,7 @@ func (w *written) readStep(t *table) (s step) {
 		if m, ok := v.(map[string]any); ok {
 			sub := t.sub("min_reward", m)
 			for _, k := range slices.Sorted(maps.Keys(m)) {
-				s.minReward[k] = or(sub.number(k), 0)
+				s.minReward[k] = valueOr(sub.number(k), 0)
 			}
 		} else if n := t.number("min_reward"); n != nil {
 			s.minReward["reward"] = *n

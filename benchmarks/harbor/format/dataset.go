@@ -1,4 +1,4 @@
-package harbor
+package format
 
 import (
 	"bytes"
@@ -22,8 +22,8 @@ var digestForm = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
 // dataset lists the tasks of a dataset.toml: they lie below the folder given by the option root,
 // else below the file's own, and must have the names and digests that the file says.
-func (s *source) dataset(dir, file string) func(context.Context) ([]entry, error) {
-	return func(context.Context) ([]entry, error) {
+func (s *source) dataset(dir, file string) func(context.Context) ([]location, error) {
+	return func(context.Context) ([]location, error) {
 		b, err := readText(os.DirFS(dir), file) // the user's own file
 		if err != nil {
 			return nil, err
@@ -36,7 +36,7 @@ func (s *source) dataset(dir, file string) func(context.Context) ([]entry, error
 		if len(t.f.errs) > 0 {
 			return nil, errors.Join(t.f.errs...)
 		}
-		root := s.b.o.Root
+		root := s.o.Root
 		if root == "" {
 			root = dir
 		}
@@ -46,7 +46,7 @@ func (s *source) dataset(dir, file string) func(context.Context) ([]entry, error
 
 // readDataset reads the tasks that a dataset.toml names. check looks at the files that belong to
 // it.
-func readDataset(t *table, check func(name, digest string) error) (out []entry) {
+func readDataset(t *table, check func(name, digest string) error) (out []location) {
 	defer t.end()
 	d := t.table("dataset")
 	if d == nil {
@@ -63,7 +63,7 @@ func readDataset(t *table, check func(name, digest string) error) (out []entry) 
 	tasks, _ := t.tables("tasks")
 	seen := map[string]bool{}
 	for _, x := range tasks {
-		e := entry{want: x.text("name"), digest: x.text("digest")}
+		e := location{want: x.text("name"), digest: x.text("digest")}
 		switch {
 		case !packageName.MatchString(e.want) || strings.Contains(e.want, ".."):
 			x.bad("name", "%q; want organisation/name", e.want)
@@ -105,14 +105,14 @@ func checkFile(dir, name, digest string) error {
 
 // find gives tasks that are known by name their folders below dir. A folder is known by its own
 // name; where that leaves more than one, or none, the names in the task.toml files decide.
-func (s *source) find(dir string, list []entry) ([]entry, error) {
+func (s *source) find(dir string, list []location) ([]location, error) {
 	all, err := s.walk(dir)
 	if err != nil {
 		return nil, err
 	}
-	var named map[string]entry
+	var named map[string]location
 	for i, e := range list {
-		at := slices.IndexFunc(all, func(f entry) bool {
+		at := slices.IndexFunc(all, func(f location) bool {
 			return f.err == nil && f.name == short(e.want) && s.nameOf(f) == e.want
 		})
 		if at >= 0 {
@@ -120,7 +120,7 @@ func (s *source) find(dir string, list []entry) ([]entry, error) {
 			continue
 		}
 		if named == nil {
-			named = map[string]entry{}
+			named = map[string]location{}
 			for _, f := range slices.Backward(all) {
 				named[s.nameOf(f)] = f
 			}
@@ -137,7 +137,7 @@ func (s *source) find(dir string, list []entry) ([]entry, error) {
 }
 
 // nameOf is what a folder's task calls itself; no more than its task.toml is read.
-func (s *source) nameOf(e entry) string {
+func (s *source) nameOf(e location) string {
 	fsys, err := os.OpenRoot(filepath.Join(e.dir, filepath.FromSlash(e.sub)))
 	if err != nil {
 		return ""
@@ -173,8 +173,8 @@ type registeredTask struct {
 }
 
 // registry lists the tasks of one dataset of a registry.json.
-func (s *source) registry(dir, file string) func(context.Context) ([]entry, error) {
-	return func(ctx context.Context) ([]entry, error) {
+func (s *source) registry(dir, file string) func(context.Context) ([]location, error) {
+	return func(ctx context.Context) ([]location, error) {
 		b, err := readText(os.DirFS(dir), file) // the user's own file
 		if err != nil {
 			return nil, err
@@ -183,11 +183,11 @@ func (s *source) registry(dir, file string) func(context.Context) ([]entry, erro
 		if err := json.Unmarshal(bytes.TrimPrefix(b, []byte("\xef\xbb\xbf")), &all); err != nil {
 			return nil, fmt.Errorf("%s: %w; want a list of datasets", file, err)
 		}
-		d, err := choose(all, s.b.o.Dataset)
+		d, err := chooseDataset(all, s.o.Dataset)
 		if err != nil {
 			return nil, err
 		}
-		var out []entry
+		var out []location
 		seen := map[string]int{}
 		for _, t := range d.Tasks {
 			e := s.registered(ctx, dir, t)
@@ -201,8 +201,8 @@ func (s *source) registry(dir, file string) func(context.Context) ([]entry, erro
 	}
 }
 
-// choose finds the dataset NAME or NAME@VERSION; without a name there must be only one.
-func choose(all []registered, want string) (*registered, error) {
+// chooseDataset finds the dataset NAME or NAME@VERSION; without a name there must be only one.
+func chooseDataset(all []registered, want string) (*registered, error) {
 	var fits []*registered
 	names := map[string]bool{}
 	for i := range all {
@@ -230,9 +230,9 @@ func choose(all []registered, want string) (*registered, error) {
 
 // registered finds the folder of a registry's task: below the option root, else beside the
 // registry, else in the cache of fetched ones.
-func (s *source) registered(ctx context.Context, dir string, t registeredTask) entry {
+func (s *source) registered(ctx context.Context, dir string, t registeredTask) location {
 	p := path.Clean(filepath.ToSlash(t.Path))
-	e := entry{dir: dir, sub: p, name: path.Base(p)}
+	e := location{dir: dir, sub: p, name: path.Base(p)}
 	if t.Name != "" {
 		e.name = t.Name // the registry's name counts where the task has none of its own
 	}
@@ -240,7 +240,7 @@ func (s *source) registered(ctx context.Context, dir string, t registeredTask) e
 		e.err, e.sub = fmt.Errorf("the path %q leads out of its repository", t.Path), e.name
 		return e
 	}
-	if root := s.b.o.Root; root != "" || t.URL == "" {
+	if root := s.o.Root; root != "" || t.URL == "" {
 		if root == "" {
 			root = dir
 		}
@@ -258,7 +258,7 @@ func (s *source) registered(ctx context.Context, dir string, t registeredTask) e
 	if e.err = r.check(); e.err != nil {
 		return e
 	}
-	if e.dir, e.err = r.get(ctx, s.b.o.Cache, s.b.o.Fetch); e.err != nil {
+	if e.dir, e.err = r.folder(ctx, s.o.Cache, s.o.Fetch); e.err != nil {
 		e.dir = dir
 	}
 	return e

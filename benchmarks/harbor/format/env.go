@@ -1,4 +1,4 @@
-package harbor
+package format
 
 import (
 	"errors"
@@ -16,14 +16,17 @@ type Env map[string]string
 
 var template = regexp.MustCompile(`^\$\{([A-Za-z_][A-Za-z0-9_.-]*)(?::-(.*))?\}$`)
 
-// A Missing variable is one that a task wants from this machine and that the run does not give.
-type Missing struct {
+// ValidVariable reports whether a template can name this variable.
+func ValidVariable(name string) bool { return template.MatchString("${" + name + "}") }
+
+// A MissingVariable variable is one that a task wants from this machine and that the run does not give.
+type MissingVariable struct {
 	Where string // "environment.env.API_KEY"
 	Name  string
 	Err   error // what the run said; nil: it does not allow the name
 }
 
-func (e *Missing) Error() string {
+func (e *MissingVariable) Error() string {
 	s := fmt.Sprintf("%s wants the variable %s of this machine, and this run does not give it", e.Where, e.Name)
 	if e.Err != nil {
 		s += fmt.Sprintf(" (%v)", e.Err)
@@ -32,7 +35,7 @@ func (e *Missing) Error() string {
 		"configuration", e.Name, e.Name, e.Name)
 }
 
-func (e *Missing) Unwrap() error { return e.Err }
+func (e *MissingVariable) Unwrap() error { return e.Err }
 
 // A Lookup gives the value of a variable of this machine, or a *[Missing] without a Where.
 type Lookup func(name string) (string, error)
@@ -58,16 +61,16 @@ func resolve(where, value string, get Lookup) (string, error) {
 	}
 	name := value[m[2]:m[3]]
 	v, err := get(name)
-	var missing *Missing
+	var missing *MissingVariable
 	switch {
 	case err == nil && (v != "" || m[4] < 0): // an empty one takes the default, as in a shell
 		return v, nil
 	case m[4] >= 0:
 		return value[m[4]:m[5]], nil
 	case errors.As(err, &missing):
-		return "", &Missing{Where: where, Name: name, Err: missing.Err}
+		return "", &MissingVariable{Where: where, Name: name, Err: missing.Err}
 	}
-	return "", &Missing{Where: where, Name: name, Err: err}
+	return "", &MissingVariable{Where: where, Name: name, Err: err}
 }
 
 // Merge lays over on top of e.
@@ -81,8 +84,8 @@ func (e Env) Merge(over Env) Env {
 	return out
 }
 
-// Servers fills in the templates of tool servers' headers and variables.
-func Servers(list []agent.MCPServer, get Lookup) ([]agent.MCPServer, error) {
+// ResolveServers fills in the templates of tool servers' headers and variables.
+func ResolveServers(list []agent.MCPServer, get Lookup) ([]agent.MCPServer, error) {
 	out := slices.Clone(list)
 	var errs []error
 	for i, s := range out {
