@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"path"
 	"slices"
-	"strings"
 	"sync"
 	"time"
+
+	"github.com/evalrun/evalrun/benchmarks/harbor/verify"
 
 	"github.com/evalrun/evalrun/benchmarks/harbor/format"
 
@@ -45,7 +45,7 @@ type episode struct {
 	get   format.Lookup
 	main  *Machine
 	mcp   []agent.MCPServer // templates filled in
-	guard *guard
+	guard *verify.Guard     // of a step whose verifier shares the machine
 
 	next   int // index of the next step
 	broken string
@@ -72,11 +72,11 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task
 	if g.mcp, err = format.ResolveServers(g.task.Environment.MCP, g.get); err != nil {
 		return nil, &benchmarks.TaskError{Task: t.ID, Err: err}
 	}
-	g.policy, g.dir = g.main.Spec.Network, g.main.Spec.Dir
+	g.policy = g.main.Spec.Network
 	if g.sb, err = h.Sandbox(ctx, g.main.Spec); err != nil {
-		return nil, sickness(ctx, t.ID, "the agent's machine", err)
+		return nil, unhealthy(ctx, t.ID, "the agent's machine", err)
 	}
-	if err := g.ready(ctx); err != nil {
+	if g.dir, err = b.prepare(ctx, g.sb, g.main, t, "environment.healthcheck"); err != nil {
 		g.sb.Close()
 		return nil, err
 	}
@@ -96,40 +96,22 @@ func (e *episode) taskError(format string, args ...any) error {
 	return &benchmarks.TaskError{Task: e.id, Err: fmt.Errorf(format, args...)}
 }
 
-// ready readies a machine that was just started.
-func (e *episode) ready(ctx context.Context) error {
-	if e.dir == "" {
-		dir, err := workingDir(ctx, e.sb)
-		if err != nil {
-			return err
-		}
-		e.dir = dir
-	}
-	if err := open777(ctx, e.sb, e.main.Dirs...); err != nil {
-		return err
-	}
-	if err := upload(ctx, e.sb, e.main, e.files, e.dir); err != nil {
-		return err
-	}
-	return healthy(ctx, e.b, e.sb, e.id, "environment.healthcheck", e.main.Env.Health)
-}
-
-// open777 makes folders that everybody may write to, as Harbor's mounts are.
-func open777(ctx context.Context, sb sandbox.Sandbox, dirs ...string) error {
-	trees := map[string]*filetree.Tree{} // by parent, whose own mode is not ours to change
-	for _, d := range dirs {
-		parent, base := path.Split(path.Clean(d))
-		if trees[parent] == nil {
-			trees[parent] = filetree.New()
-		}
-		trees[parent].Add(base, &filetree.Node{Mode: fs.ModeDir | 0o777})
-	}
-	for _, parent := range slices.Sorted(maps.Keys(trees)) {
-		if err := sb.Put(ctx, parent, trees[parent]); err != nil {
-			return err
+// prepare readies a machine that was just started, and returns its working directory. check names its
+// health check in errors.
+func (b *Benchmark) prepare(ctx context.Context, sb sandbox.Sandbox, m *Machine, t datasets.Task,
+	check string) (dir string, err error) {
+	if dir = m.Spec.Dir; dir == "" {
+		if dir, err = sandboxed.WorkingDir(ctx, sb); err != nil {
+			return "", err
 		}
 	}
-	return nil
+	if err := sandboxed.MakeOpen(ctx, sb, m.Dirs...); err != nil {
+		return "", err
+	}
+	if err := upload(ctx, sb, m, t.Files, dir); err != nil {
+		return "", err
+	}
+	return dir, b.waitHealthy(ctx, sb, t.ID, check, m.Env.Health)
 }
 
 // upload puts the files of an environment that nothing builds in into the working directory.
@@ -145,45 +127,33 @@ func upload(ctx context.Context, sb sandbox.Sandbox, m *Machine, files fs.FS, di
 	return sb.Put(ctx, dir, t)
 }
 
-// workingDir asks a machine where its commands begin.
-func workingDir(ctx context.Context, sb sandbox.Sandbox) (string, error) {
-	var out strings.Builder
-	x, err := sb.Exec(ctx, sandbox.Command{Args: []string{"/bin/sh", "-c", "pwd"}, Stdout: &out, Limit: 8 << 10,
-		FullLimit: -1})
-	if err != nil {
-		return "", err
-	}
-	if dir := strings.TrimSuffix(out.String(), "\n"); x.Code == 0 && path.IsAbs(dir) {
-		return dir, nil
-	}
-	return "/", nil
-}
-
-// A sick machine is one with a health check that never succeeded.
-type sick struct {
-	whose string // "environment.healthcheck"
+// An unhealthyError says that a health check never succeeded.
+type unhealthyError struct {
+	check string // "environment.healthcheck"
 	err   error
 }
 
-func (s *sick) Error() string { return s.whose + ": HealthcheckError: " + inner(s.err).Error() }
-func (s *sick) Unwrap() error { return s.err }
+func (e *unhealthyError) Error() string {
+	return e.check + ": HealthcheckError: " + sandboxed.Cause(e.err).Error()
+}
+func (e *unhealthyError) Unwrap() error { return e.err }
 
-// healthy waits for a health check of task.toml. One that never succeeds is the task's fault, and a
-// *[sick].
-func healthy(ctx context.Context, b *Benchmark, sb sandbox.Sandbox, task, whose string, h *sandbox.Health) error {
+// waitHealthy waits for a health check of task.toml. If it never succeeds, the error is as of
+// [unhealthy].
+func (b *Benchmark) waitHealthy(ctx context.Context, sb sandbox.Sandbox, task, check string, h *sandbox.Health) error {
 	if h == nil {
 		return nil
 	}
-	return sickness(ctx, task, whose, executor.WaitHealthy(ctx, sb, *b.o.Times().Health(h), nil))
+	return unhealthy(ctx, task, check, executor.WaitHealthy(ctx, sb, *b.o.Times().Health(h), nil))
 }
 
-// sickness returns err, the error of starting a machine or of waiting for it. If a health check
-// never succeeded, it is the task's fault, and whose names the check.
-func sickness(ctx context.Context, task, whose string, err error) error {
+// unhealthy returns err, the error of starting a machine or of waiting for it. If a health check
+// never succeeded, it is the task's fault, an [unhealthyError] that names the check.
+func unhealthy(ctx context.Context, task, check string, err error) error {
 	if ctx.Err() != nil || !errors.As(err, new(*executor.Unhealthy)) {
 		return err
 	}
-	return &benchmarks.TaskError{Task: task, Err: &sick{whose, err}}
+	return &benchmarks.TaskError{Task: task, Err: &unhealthyError{check, err}}
 }
 
 // Next readies the next step. A step that cannot be readied is the task's fault when it is the
@@ -195,7 +165,7 @@ func (e *episode) Next(ctx context.Context, prev *benchmarks.Result) (*benchmark
 	}
 	e.next++
 	s := &e.task.Steps[i]
-	if err := e.rewire(ctx, e.b.Policies(e.task, i, e.o).Start); err != nil {
+	if err := e.setNetwork(ctx, e.b.Policies(e.task, i, e.o).Start); err != nil {
 		return nil, err
 	}
 	why, err := e.setup(ctx, s, i)
@@ -213,10 +183,16 @@ func (e *episode) Next(ctx context.Context, prev *benchmarks.Result) (*benchmark
 	if why != "" {
 		return stage, nil
 	}
-	if err := e.mark(ctx, s); err != nil {
-		return nil, err
+	if !s.Verifier.Separate {
+		tests, err := format.Scripts(e.files, s.Verifier.Tests...)
+		if err != nil {
+			return nil, e.taskError("reading the tests: %w", err)
+		}
+		if e.guard, err = verify.Watch(ctx, e.sb, e.dir, tests); err != nil {
+			return nil, err
+		}
 	}
-	return stage, e.rewire(ctx, e.b.Policies(e.task, i, e.o).Agent)
+	return stage, e.setNetwork(ctx, e.b.Policies(e.task, i, e.o).Agent)
 }
 
 // keepsProcesses reports whether processes outlive the agent's turn: a service may be the answer, for
@@ -255,10 +231,10 @@ func (e *episode) goal(s *format.Step) agent.Goal {
 // setup readies the machine for a step. why says what the machine would not do.
 func (e *episode) setup(ctx context.Context, s *format.Step, i int) (why string, err error) {
 	if i > 0 {
-		if _, err := clearDirs(ctx, e.sb, superuser, format.AgentLogs); err != nil {
+		if _, err := verify.EmptyDirs(ctx, e.sb, "0", format.AgentLogs); err != nil {
 			return e.theirs(ctx, "emptying /logs/agent", err)
 		}
-		if err := open777(ctx, e.sb, format.AgentLogs); err != nil {
+		if err := sandboxed.MakeOpen(ctx, e.sb, format.AgentLogs); err != nil {
 			return e.theirs(ctx, "making /logs/agent", err)
 		}
 	}
@@ -286,7 +262,7 @@ func (e *episode) setup(ctx context.Context, s *format.Step, i int) (why string,
 		if err != nil {
 			return "", e.taskError("%w", err)
 		}
-		var out tail
+		var out sandboxed.Tail
 		x, err := e.sb.Exec(ctx, sandbox.Command{Args: args, Dir: e.dir, User: s.User, Stdout: &out, Limit: 64 << 10,
 			FullLimit: -1, Timeout: limit})
 		if err != nil {
@@ -299,9 +275,9 @@ func (e *episode) setup(ctx context.Context, s *format.Step, i int) (why string,
 	if !e.task.Multi {
 		return "", nil
 	}
-	err = healthy(ctx, e.b, e.sb, e.id, fmt.Sprintf("healthcheck of step %s", s.Name), s.Health)
-	if ill := (*sick)(nil); i > 0 && errors.As(err, &ill) { // the agent may have done it
-		return ill.Error(), nil
+	err = e.b.waitHealthy(ctx, e.sb, e.id, fmt.Sprintf("healthcheck of step %s", s.Name), s.Health)
+	if u := (*unhealthyError)(nil); i > 0 && errors.As(err, &u) { // the agent may have caused it
+		return u.Error(), nil
 	}
 	return "", err
 }
@@ -309,26 +285,32 @@ func (e *episode) setup(ctx context.Context, s *format.Step, i int) (why string,
 // theirs tells apart what a machine that still answers would not do, which is the doing of what
 // runs in it, and our own failures.
 func (e *episode) theirs(ctx context.Context, what string, err error) (string, error) {
-	if e.next > 1 && answers(ctx, e.sb) {
-		return fmt.Sprintf("%s: %v", what, inner(err)), nil
+	if e.next > 1 && verify.Responds(ctx, e.sb) {
+		return fmt.Sprintf("%s: %v", what, sandboxed.Cause(err)), nil
 	}
 	return "", err
 }
 
-// rewire puts a network policy in force.
-func (e *episode) rewire(ctx context.Context, n sandbox.Network) error {
-	if samePolicy(e.policy, n) {
+// setNetwork puts a network policy in force.
+func (e *episode) setNetwork(ctx context.Context, n sandbox.Network) error {
+	err := setNetwork(ctx, e.sb, e.policy, n, "another network policy for a phase of the task")
+	if err == nil {
+		e.policy = n
+	}
+	return err
+}
+
+// setNetwork changes a machine's policy, unless the new one is the same. what says, for a driver that
+// cannot, what it cannot do.
+func setNetwork(ctx context.Context, sb sandbox.Sandbox, old, new sandbox.Network, what string) error {
+	if samePolicy(old, new) {
 		return nil
 	}
-	r, ok := sandbox.As[sandbox.Rewirer](e.sb)
+	r, ok := sandbox.As[sandbox.Rewirer](sb)
 	if !ok {
-		return &sandbox.Unsupported{Driver: "of this run", What: "another network policy for a phase of the task"}
+		return &sandbox.Unsupported{Driver: "of this run", What: what}
 	}
-	if err := r.Rewire(ctx, n); err != nil {
-		return err
-	}
-	e.policy = n
-	return nil
+	return r.Rewire(ctx, new)
 }
 
 func samePolicy(a, b sandbox.Network) bool {

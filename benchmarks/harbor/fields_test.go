@@ -14,7 +14,7 @@ import (
 	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/benchmarks/benchtest"
-	"github.com/evalrun/evalrun/benchmarks/harbor"
+	"github.com/evalrun/evalrun/benchmarks/harbor/verify"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -164,7 +164,7 @@ func TestFieldRewards(t *testing.T) {
 		{"echo 1.0 > reward.txt", 1, ""},
 		{"echo -2.5 > reward.txt", -2.5, ""},
 		{`echo '{"reward": 0.25, "style": 7}' > reward.json; echo 1 > reward.txt`, 0.25, ""},
-		{`echo '{"reward": "good", "n": [1]}' > reward.json; echo 0.5 > reward.txt`, 0.5, harbor.FlagTolerant},
+		{`echo '{"reward": "good", "n": [1]}' > reward.json; echo 0.5 > reward.txt`, 0.5, verify.FlagTolerant},
 		{"true", 0, benchmarks.FlagNoReward},
 		{": > reward.txt", 0, benchmarks.FlagNoReward},
 		{"echo much > reward.txt", 0, benchmarks.FlagNoReward},
@@ -303,7 +303,7 @@ func TestFieldCollect(t *testing.T) {
 		"[\"*.log\"]}, \"/app/gone\"]\n" + f["t/task.toml"]
 	p := wants(t, f, "", bash("mkdir -p dir /logs/artifacts; echo a > dir/a; echo b > dir/b.log; echo c > "+
 		"/logs/artifacts/c"), 1)
-	var list []harbor.Kept
+	var list []verify.Artifact
 	blob, ok := p.Evidence[0].Files["artifacts/manifest.json"]
 	if !ok {
 		t.Fatalf("no manifest: %v", p.Evidence[0].Files)

@@ -8,6 +8,7 @@ import (
 	"path"
 	"strconv"
 
+	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/benchmarks/harbor/format"
 
 	"github.com/evalrun/evalrun/agent"
@@ -31,7 +32,7 @@ func (b *Benchmark) Solve(t datasets.Task) (agent.Agent, error) {
 			if task.Multi {
 				which = fmt.Sprintf(", step %q,", s.Name)
 			}
-			return nil, fmt.Errorf("task %s%s has no solution/solve.sh", t.ID, which)
+			return nil, benchmarks.NoSolution("task %s%s has no solution/solve.sh", t.ID, which)
 		}
 	}
 	env, err := task.SolutionEnv.Resolve("solution.env",

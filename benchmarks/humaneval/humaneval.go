@@ -251,6 +251,7 @@ func result(o pygrade.Outcome) benchmarks.Result {
 	}
 	if o.NoVerdict {
 		r.Flags = append(r.Flags, benchmarks.FlagNoReward)
+		r.Scores[0].TimedOut = o.TimedOut
 	}
 	if o.Shared {
 		r.Flags = append(r.Flags, "not_apart")
@@ -265,7 +266,7 @@ func (b *Benchmark) Solve(t datasets.Task) (agent.Agent, error) {
 		return nil, err
 	}
 	if p.Solution == "" {
-		return nil, fmt.Errorf("task %s has no canonical_solution", t.ID)
+		return nil, benchmarks.NoSolution("task %s has no canonical_solution", t.ID)
 	}
 	return sandboxed.Answers(p.Solution), nil
 }

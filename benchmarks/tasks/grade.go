@@ -164,7 +164,9 @@ func (x *grading) function(ctx context.Context, o benchmarks.Options) (benchmark
 	case out.Passed:
 		return verdict(1, "", ""), nil
 	case out.NoVerdict:
-		return verdict(0, "", out.Why, benchmarks.FlagNoReward), nil
+		res := verdict(0, "", out.Why, benchmarks.FlagNoReward)
+		res.Primary().TimedOut = out.TimedOut
+		return res, nil
 	}
 	return verdict(0, "", out.Why), nil
 }
@@ -222,7 +224,9 @@ func (x *grading) script(ctx context.Context) (benchmarks.Result, error) {
 	out = strings.ReplaceAll(out, eval, "/eval") // so that grading again says the same
 	switch {
 	case exit.TimedOut || exit.OOM || exit.Signal != "" || exit.Code < 0:
-		return verdict(0, "", "the grade script "+exit.How(limit)+": "+out, benchmarks.FlagNoReward), nil
+		res := verdict(0, "", "the grade script "+exit.How(limit)+": "+out, benchmarks.FlagNoReward)
+		res.Primary().TimedOut = exit.TimedOut
+		return res, nil
 	case x.g.Partial:
 		return x.partial(ctx, reward, exit, out)
 	case exit.Code == 126 || exit.Code == 127:

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/datasets"
 	"github.com/evalrun/evalrun/internal/yamldoc"
 	"github.com/evalrun/evalrun/runtime/sandbox"
@@ -21,7 +22,7 @@ func (b *Benchmark) Solve(dt datasets.Task) (agent.Agent, error) {
 		return nil, err
 	}
 	if t.Solution == "" {
-		return nil, fmt.Errorf("task %s has neither a solution.sh nor a solution.yaml", dt.ID)
+		return nil, benchmarks.NoSolution("task %s has neither a solution.sh nor a solution.yaml", dt.ID)
 	}
 	text, err := readText(dt.Files, t.Solution)
 	if err != nil {

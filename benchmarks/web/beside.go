@@ -3,7 +3,6 @@ package web
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"os"
@@ -85,7 +84,7 @@ func (b beside) Solve(t datasets.Task) (agent.Agent, error) {
 	if o, ok := b.Benchmark.(benchmarks.Oracle); ok {
 		return o.Solve(t)
 	}
-	return nil, fmt.Errorf("benchmark %s knows no solutions", b.Name())
+	return nil, benchmarks.NoSolution("benchmark %s knows no solutions", b.Name())
 }
 
 func (b beside) Prepare(ctx context.Context) ([]string, error) {

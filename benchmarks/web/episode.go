@@ -21,6 +21,7 @@ import (
 	"github.com/evalrun/evalrun/browsergym/browsers"
 	"github.com/evalrun/evalrun/browsergym/cdp"
 	"github.com/evalrun/evalrun/browsergym/pyrepr"
+	"github.com/evalrun/evalrun/harness/record"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -130,6 +131,8 @@ func Open(ctx context.Context, c Config) (_ *Episode, err error) {
 	switch {
 	case err != nil && ctx.Err() == nil && e.heldUp():
 		return nil, &benchmarks.BrowserLost{Err: err}
+	case errors.As(err, new(*cdp.Failure)):
+		return nil, lost(&benchmarks.Defect{Kind: record.FaultPage, Err: err})
 	case err != nil:
 		return nil, lost(err)
 	}

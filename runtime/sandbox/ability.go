@@ -110,6 +110,8 @@ var (
 	// ErrOutgrown: the sandbox's own memory limit has ended it as a whole: what was in it took all
 	// of the memory. Such an error is also ErrGone.
 	ErrOutgrown = fmt.Errorf("%w: its memory limit has ended it as a whole", ErrGone)
+	// ErrBuild: the build of an image failed. It begins the message: "building NAME: …".
+	ErrBuild = errors.New("building")
 	// ErrNeverFits: more was asked for than the whole budget.
 	ErrNeverFits = errors.New("needs more than this run's whole sandbox budget")
 	// ErrHostMemory: the machine itself (not the sandbox's own limit) ran out of memory.

@@ -8,6 +8,9 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/evalrun/evalrun/benchmarks"
+	"github.com/evalrun/evalrun/harness/record"
 )
 
 // Load reads a task folder. name is the folder's; it is the task's where task.toml gives none. The
@@ -233,7 +236,8 @@ func (l *loader) verifier(s stepTable, dir string) Verifier {
 			}
 		}
 		if !script && l.t.Environment.OS != "windows" {
-			l.bad("%sno test script; add %s", inStep(s.name), strings.Join(tests, "/test.sh or ")+"/test.sh")
+			l.errs = append(l.errs, &benchmarks.Defect{Kind: record.FaultNoTest, Err: fmt.Errorf(
+				"%sno test script; add %s", inStep(s.name), strings.Join(tests, "/test.sh or ")+"/test.sh")})
 		}
 		return v
 	}

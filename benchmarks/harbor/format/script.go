@@ -5,6 +5,7 @@ import (
 	"io"
 	"io/fs"
 	"path"
+	"slices"
 
 	"github.com/evalrun/evalrun/benchmarks/filetree"
 )
@@ -47,6 +48,18 @@ func read(n *filetree.Node) ([]byte, error) {
 	}
 	defer r.Close()
 	return io.ReadAll(io.LimitReader(r, maxScript))
+}
+
+// Script is the path of the test.sh that runs on the agent's machine: a step's own before the task's;
+// "" if there is none.
+func (v *Verifier) Script(files fs.FS) string {
+	for _, d := range slices.Backward(v.Tests) {
+		name := path.Join(d, "test.sh")
+		if info, err := fs.Stat(files, name); err == nil && info.Mode().IsRegular() {
+			return name
+		}
+	}
+	return ""
 }
 
 // ScriptCommand is the command that runs a task's script which was put at a path: by its "#!" line, else by

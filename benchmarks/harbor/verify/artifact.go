@@ -1,4 +1,4 @@
-package harbor
+package verify
 
 import (
 	"archive/tar"
@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/benchmarks/harbor/format"
+	"github.com/evalrun/evalrun/benchmarks/score"
 
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/benchmarks/filetree"
@@ -29,34 +30,35 @@ const (
 	maxArtifacts     = 1 << 30   // of all of them
 )
 
-// A Kept artifact is a line of artifacts/manifest.json.
-type Kept struct {
+// An Artifact is a line of artifacts/manifest.json: what became of one that was to be kept.
+type Artifact struct {
 	Source      string `json:"source"`
 	Destination string `json:"destination"`
 	Type        string `json:"type,omitempty"` // "file" or "directory"
 	Status      string `json:"status"`         // "ok", "failed", "empty", "skipped"
 	Service     string `json:"service"`
 	Why         string `json:"why,omitempty"`
-	// Out: something that the agent left there could not be kept.
-	Out bool `json:"left_out,omitempty"`
+	// LeftOut: something that the agent left there could not be kept.
+	LeftOut bool `json:"left_out,omitempty"`
 }
 
 // key names an artifact's tar among an evidence's files.
-func (k Kept) key() string { return "artifacts/" + k.Destination }
+func (k Artifact) key() string { return "artifacts/" + k.Destination }
 
-// A collector keeps artifacts in a stage's evidence: each as a tar of files, folders and links,
-// with modes and times but no owners.
-type collector struct {
-	log   event.Log
+// A Collector keeps artifacts in a stage's evidence: each as a tar of files, folders and links, with
+// modes and times but no owners.
+type Collector struct {
+	Log event.Log
+
 	files map[string]event.Blob
-	list  []Kept
+	list  []Artifact
 	bytes int64
 }
 
-// collect keeps one artifact of a machine, as well as it can: what is wrong with it is written into
-// the manifest. An error is ours.
-func (c *collector) collect(ctx context.Context, sb sandbox.Sandbox, dir string, a format.Artifact) error {
-	k := Kept{Source: a.Source, Destination: a.Destination, Service: a.Service, Status: "ok"}
+// Collect keeps one artifact of a machine. What is wrong with the artifact is recorded in the
+// manifest; an error is an infrastructure failure. dir is the working directory.
+func (c *Collector) Collect(ctx context.Context, sb sandbox.Sandbox, dir string, a format.Artifact) error {
+	k := Artifact{Source: a.Source, Destination: a.Destination, Service: a.Service, Status: "ok"}
 	source := a.Source
 	if !path.IsAbs(source) {
 		source = path.Join(dir, source)
@@ -69,7 +71,7 @@ func (c *collector) collect(ctx context.Context, sb sandbox.Sandbox, dir string,
 	}
 	k.Source = path.Clean(source)
 	defer func() { c.list = append(c.list, k) }()
-	if slices.ContainsFunc(c.list, func(o Kept) bool { return o.Destination == k.Destination }) {
+	if slices.ContainsFunc(c.list, func(o Artifact) bool { return o.Destination == k.Destination }) {
 		k.Status, k.Why = "skipped", "another artifact has this destination"
 		return nil
 	}
@@ -81,22 +83,22 @@ func (c *collector) collect(ctx context.Context, sb sandbox.Sandbox, dir string,
 			k.Status, k.Why = "empty", ""
 		}
 		return nil
-	case err != nil && answers(ctx, sb):
-		k.Status, k.Why = "failed", clean(inner(err).Error())
+	case err != nil && Responds(ctx, sb):
+		k.Status, k.Why = "failed", score.Clean(sandboxed.Cause(err).Error())
 		return nil
 	case err != nil:
 		return err
 	}
 	defer r.Close()
 	p := &packer{tar: r, exclude: excluder(a.Exclude), left: min(maxArtifactBytes, maxArtifacts-c.bytes)}
-	blob, err := p.keep(ctx, c.log)
-	var much *sandbox.FileError
+	blob, err := p.keep(ctx, c.Log)
+	var tooMuch *sandbox.FileError
 	switch {
-	case errors.As(err, &much):
-		k.Status, k.Why, k.Out = "failed", clean(much.Error()), true
+	case errors.As(err, &tooMuch):
+		k.Status, k.Why, k.LeftOut = "failed", score.Clean(tooMuch.Error()), true
 		return nil
-	case err != nil && answers(ctx, sb) && p.theirs:
-		k.Status, k.Why, k.Out = "failed", clean(inner(err).Error()), true
+	case err != nil && Responds(ctx, sb) && p.readFailed:
+		k.Status, k.Why, k.LeftOut = "failed", score.Clean(sandboxed.Cause(err).Error()), true
 		return nil
 	case err != nil:
 		return err
@@ -113,7 +115,7 @@ func (c *collector) collect(ctx context.Context, sb sandbox.Sandbox, dir string,
 	if p.refused > 0 {
 		k.Why = fmt.Sprintf("%d entries were left out: folders nested too deep, paths too long, or files that "+
 			"cannot be read", p.refused)
-		k.Out = true
+		k.LeftOut = true
 	}
 	if c.files == nil {
 		c.files = map[string]event.Blob{}
@@ -122,21 +124,21 @@ func (c *collector) collect(ctx context.Context, sb sandbox.Sandbox, dir string,
 	return nil
 }
 
-// manifest is the whole list, as Harbor writes it.
-func (c *collector) manifest(ctx context.Context) error {
+// Finish keeps the manifest, as Harbor writes it, and returns the evidence's files and its lines.
+func (c *Collector) Finish(ctx context.Context) (map[string]event.Blob, []Artifact, error) {
 	raw, err := json.MarshalIndent(c.list, "", "  ")
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	blob, err := c.log.PutBlob(ctx, "application/json", strings.NewReader(string(raw)))
+	blob, err := c.Log.PutBlob(ctx, "application/json", strings.NewReader(string(raw)))
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	if c.files == nil {
 		c.files = map[string]event.Blob{}
 	}
 	c.files["artifacts/manifest.json"] = blob
-	return nil
+	return c.files, c.list, nil
 }
 
 // A packer makes a clean tar of a hostile one.
@@ -148,7 +150,7 @@ type packer struct {
 	kind           string // of the first entry
 	files, refused int
 	bytes          int64
-	theirs         bool // an error was of the stream from the machine, not of the store
+	readFailed     bool // an error was of the stream from the machine, not of the store
 }
 
 func (p *packer) keep(ctx context.Context, log event.Log) (event.Blob, error) {
@@ -167,7 +169,7 @@ func (p *packer) copy(w io.Writer) error {
 			continue
 		}
 		if err != nil {
-			p.theirs = true
+			p.readFailed = true
 			return err
 		}
 		if p.exclude(f.Name) {
@@ -198,7 +200,7 @@ func (p *packer) copy(w io.Writer) error {
 			n, err := io.Copy(out, f)
 			p.bytes += n
 			if err != nil {
-				p.theirs = true
+				p.readFailed = true
 				return err
 			}
 		}
@@ -248,7 +250,7 @@ func excluder(patterns []string) func(string) bool {
 // restore puts artifacts where they came from, into a fresh machine, and leaves out links that lead
 // elsewhere. why says what the agent made impossible.
 func restore(ctx context.Context, sb sandbox.Sandbox, log event.Log, ev map[string]event.Blob,
-	list []Kept) (why string, err error) {
+	list []Artifact) (why string, err error) {
 	var roots []string
 	for _, k := range list {
 		if k.Status == "ok" {
@@ -267,7 +269,7 @@ func restore(ctx context.Context, sb sandbox.Sandbox, log event.Log, ev map[stri
 	return "", nil
 }
 
-func restoreOne(ctx context.Context, sb sandbox.Sandbox, log event.Log, blob event.Blob, k Kept,
+func restoreOne(ctx context.Context, sb sandbox.Sandbox, log event.Log, blob event.Blob, k Artifact,
 	roots []string) (string, error) {
 	r, err := log.OpenBlob(ctx, blob)
 	if err != nil {
@@ -282,14 +284,14 @@ func restoreOne(ctx context.Context, sb sandbox.Sandbox, log event.Log, blob eve
 	dir := path.Dir(k.Source)
 	t := filetree.New()
 	err = t.Untar(at, size, func(h *tar.Header) bool {
-		return h.Typeflag != tar.TypeSymlink || stays(path.Join(dir, path.Clean(h.Name)), h.Linkname, roots)
+		return h.Typeflag != tar.TypeSymlink || linkAllowed(path.Join(dir, path.Clean(h.Name)), h.Linkname, roots)
 	})
 	if err != nil {
 		return "", fmt.Errorf("reading the artifact %s: %w", k.Destination, err)
 	}
 	if err := sb.Put(ctx, dir, t); err != nil {
-		if ctx.Err() == nil && answers(ctx, sb) {
-			return fmt.Sprintf("the artifact %s cannot be put into the verifier's machine: %v", k.Source, inner(err)),
+		if ctx.Err() == nil && Responds(ctx, sb) {
+			return fmt.Sprintf("the artifact %s cannot be put into the verifier's machine: %v", k.Source, sandboxed.Cause(err)),
 				nil
 		}
 		return "", err
@@ -326,33 +328,12 @@ func spool(r io.Reader) (at io.ReaderAt, size int64, done func(), err error) {
 // programs are folders that links may lead to from anywhere, as those of a virtual environment do.
 var programs = []string{"/usr", "/bin", "/sbin", "/lib", "/lib64", "/opt"}
 
-// stays reports whether a link at the path at, which the agent has made, leads to an artifact or to
-// programs. Any other would show the verifier to itself: its tests hold what is right, /proc and
-// /dev its own files.
-func stays(at, link string, roots []string) bool {
+// linkAllowed reports whether a link of the agent's at the path at leads to an artifact or to
+// programs. Any other could lead the verifier to its own files: the tests, which hold what is right,
+// /proc and /dev.
+func linkAllowed(at, link string, roots []string) bool {
 	to, ok := sandboxed.Leads(at, link)
 	below := func(dir string) bool { return sandboxed.Within(to, dir) }
 	return ok && !slices.ContainsFunc([]string{"/proc", "/dev", "/tests", "/logs/verifier"}, below) &&
 		(slices.ContainsFunc(programs, below) || slices.ContainsFunc(roots, below))
-}
-
-// inner is an error without the machine's name, which differs from one grading to the next.
-func inner(err error) error {
-	if e := (*sandbox.Error)(nil); errors.As(err, &e) {
-		return e.Err
-	}
-	return err
-}
-
-// answers reports whether a machine still does what it is told: then a failure is the doing of what
-// runs in it.
-func answers(ctx context.Context, sb sandbox.Sandbox) bool {
-	if ctx.Err() != nil {
-		return false
-	}
-	if m, ok := minderOf(sb); ok {
-		return m.Ping(ctx) == nil
-	}
-	_, err := sb.Exec(ctx, sandbox.Command{Args: []string{"true"}})
-	return err == nil
 }

@@ -1,4 +1,4 @@
-package harbor
+package verify
 
 import (
 	"context"
@@ -8,8 +8,10 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/evalrun/evalrun/benchmarks/harbor/format"
+	"github.com/evalrun/evalrun/benchmarks/score"
 
 	"github.com/evalrun/evalrun/runtime/executor"
 	"github.com/evalrun/evalrun/runtime/sandbox"
@@ -22,10 +24,13 @@ type findings struct {
 	notes []string // "planted: /app/conftest.py is new"
 }
 
-func (f *findings) add(flag, note string) {
-	f.flags = addFlags(f.flags, flag)
-	if len(f.notes) < 50 {
-		f.notes = append(f.notes, flag+": "+clean(note))
+// add adds the flag if there are notes.
+func (f *findings) add(flag string, notes ...string) {
+	for _, n := range notes {
+		f.flags = addFlags(f.flags, flag)
+		if len(f.notes) < 50 {
+			f.notes = append(f.notes, flag+": "+score.Clean(n))
+		}
 	}
 }
 
@@ -41,9 +46,9 @@ func (f *findings) why() string {
 // compare looks for changes that the verifier would meet, after the agent and before the verifier.
 // What it can undo without harm it undoes: compiled Python of the agent's making is removed, and
 // the loader's cache made again.
-func (x *guard) compare(ctx context.Context, sb sandbox.Sandbox, f *findings) error {
-	m, ok := minderOf(sb)
-	if !ok {
+func (g *Guard) compare(ctx context.Context, f *findings) error {
+	m, ok := monitorOf(g.sb)
+	if !ok || g.in == nil {
 		return nil
 	}
 	list, cut, err := m.Changes(ctx, beforeAgent)
@@ -72,9 +77,9 @@ func (x *guard) compare(ctx context.Context, sb sandbox.Sandbox, f *findings) er
 		case strings.HasPrefix(c.Path, "/etc/ld.so.conf"):
 			conf = true
 		}
-		flag := x.judge(c)
+		flag := g.judge(c)
 		if flag == FlagPlanted {
-			harmless, err := x.harmless(ctx, sb, c)
+			harmless, err := g.harmless(ctx, c)
 			if err != nil {
 				return err
 			}
@@ -83,10 +88,10 @@ func (x *guard) compare(ctx context.Context, sb sandbox.Sandbox, f *findings) er
 			}
 		}
 		if flag != "" {
-			f.add(flag, c.Path+" "+said(c))
+			f.add(flag, c.Path+" "+describe(c))
 		}
 	}
-	links, err := m.Links(ctx, x.dir, format.TestsDir, format.VerifierLogs, format.SolutionDir)
+	links, err := m.Links(ctx, g.dir, format.TestsDir, format.VerifierLogs, format.SolutionDir)
 	if err != nil {
 		return err
 	}
@@ -100,15 +105,15 @@ func (x *guard) compare(ctx context.Context, sb sandbox.Sandbox, f *findings) er
 	}
 	if cache && !conf && !slices.Contains(f.flags, FlagTools) {
 		// An installed library changes it; so does who wants another library to be found first.
-		if _, err := sb.Exec(ctx, sandbox.Command{Args: []string{"/sbin/ldconfig"}, User: "root",
-			Timeout: setupTime}); err != nil {
+		if _, err := g.sb.Exec(ctx, sandbox.Command{Args: []string{"/sbin/ldconfig"}, User: "root",
+			Timeout: 5 * time.Minute}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func said(c executor.Change) string {
+func describe(c executor.Change) string {
 	switch c.What {
 	case executor.Added:
 		return "is new"
@@ -119,7 +124,7 @@ func said(c executor.Change) string {
 }
 
 // judge says what a change means; "": nothing.
-func (x *guard) judge(c executor.Change) string {
+func (g *Guard) judge(c executor.Change) string {
 	dir, base := path.Split(c.Path)
 	dir = strings.TrimSuffix(dir, "/")
 	folder := c.Mode&0o170000 == 0o040000
@@ -127,11 +132,11 @@ func (x *guard) judge(c executor.Change) string {
 	switch {
 	case slices.Contains([]string{"/lib", "/lib64", "/bin", "/sbin", "/etc/ld.so.preload"}, c.Path):
 		return FlagTools
-	case slices.Contains(x.in.run, c.Path), x.runs(c.Path):
+	case slices.Contains(g.in.run, c.Path), g.runs(c.Path):
 		return FlagPlanted
-	case slices.Contains(x.path, dir):
+	case slices.Contains(g.path, dir):
 		switch {
-		case folder || !x.in.uses(base):
+		case folder || !g.in.uses(base):
 			return ""
 		case c.What == executor.Added:
 			return FlagPlanted // the image had none
@@ -140,7 +145,7 @@ func (x *guard) judge(c executor.Change) string {
 	case base == "glibc-hwcaps":
 		return FlagTools
 	case strings.Contains(c.Path, "/lib/python3") || strings.HasPrefix(c.Path, "/lib/python3"):
-		return x.python(c, added)
+		return g.python(c, added)
 	case strings.Contains(dir, "/lib") && strings.Contains(base, ".so") || strings.HasPrefix(base, "ld-linux") ||
 		strings.HasPrefix(base, "ld-musl"):
 		if added {
@@ -148,35 +153,35 @@ func (x *guard) judge(c executor.Change) string {
 		}
 		return FlagTools
 	case strings.HasPrefix(c.Path, "/etc/alternatives/"):
-		if x.in.uses(base) {
+		if g.in.uses(base) {
 			return FlagTools
 		}
 		return ""
 	case folder:
 		return ""
 	case strings.HasPrefix(c.Path, "/etc/") || strings.HasPrefix(c.Path, "/var/spool/cron/"):
-		return x.etc(c.Path, base)
-	case slices.Contains(localFiles, base) && (dir == x.dir || strings.HasPrefix(x.dir+"/", dir+"/") || dir == ""):
+		return g.etc(c.Path, base)
+	case slices.Contains(localFiles, base) && (dir == g.dir || strings.HasPrefix(g.dir+"/", dir+"/") || dir == ""):
 		return FlagPlanted
-	case strings.HasPrefix(c.Path, path.Join(x.dir, ".git")+"/"):
+	case strings.HasPrefix(c.Path, path.Join(g.dir, ".git")+"/"):
 		if strings.HasSuffix(base, ".sample") {
 			return ""
 		}
 		return FlagPlanted
 	}
-	return x.home(c.Path, base)
+	return g.home(c.Path, base)
 }
 
 // runs reports whether a script of the tests runs a file of somebody's home.
-func (x *guard) runs(name string) bool {
-	return slices.ContainsFunc(x.in.run, func(r string) bool {
+func (g *Guard) runs(name string) bool {
+	return slices.ContainsFunc(g.in.run, func(r string) bool {
 		rest, ok := strings.CutPrefix(r, "~/")
 		return ok && strings.HasSuffix(name, "/"+rest)
 	})
 }
 
 // python judges a file below a lib/python3.N.
-func (x *guard) python(c executor.Change, added bool) string {
+func (g *Guard) python(c executor.Change, added bool) string {
 	dir, base := path.Split(c.Path)
 	third := ""
 	for _, site := range []string{"/site-packages/", "/dist-packages/"} {
@@ -205,69 +210,69 @@ func (x *guard) python(c executor.Change, added bool) string {
 		return FlagPlanted
 	case base == "entry_points.txt" && strings.HasSuffix(top, ".dist-info"):
 		return FlagPlanted
-	case slices.Contains(machinery, top):
+	case slices.Contains(pytestModules, top):
 		if added {
 			return FlagPlanted
 		}
 		return FlagTools
-	case !added && x.in.imports(top):
+	case !added && g.in.imports(top):
 		return FlagTools
 	}
 	return ""
 }
 
 // etc judges a file below /etc, or of cron.
-func (x *guard) etc(name, base string) string {
+func (g *Guard) etc(name, base string) string {
 	shells := []string{"/etc/profile", "/etc/bash.bashrc", "/etc/bashrc", "/etc/environment"}
 	switch {
 	case slices.Contains(shells, name) || strings.HasPrefix(name, "/etc/profile.d/"):
-		if x.in.login {
+		if g.in.login {
 			return FlagPlanted
 		}
 		return ""
 	case name == "/etc/gitconfig":
-		return x.when("git")
+		return g.when("git")
 	case name == "/etc/pip.conf":
-		return x.when("pip", "pip3", "uv")
+		return g.when("pip", "pip3", "uv")
 	case name == "/etc/npmrc":
-		return x.when("npm", "npx")
+		return g.when("npm", "npx")
 	case name == "/etc/curlrc":
-		return x.when("curl")
+		return g.when("curl")
 	case name == "/etc/wgetrc":
-		return x.when("wget")
+		return g.when("wget")
 	case strings.HasPrefix(base, ".placeholder"):
 		return ""
 	}
 	return FlagPlanted
 }
 
-func (x *guard) when(words ...string) string {
-	if slices.ContainsFunc(words, func(w string) bool { return x.in.words[w] }) {
+func (g *Guard) when(words ...string) string {
+	if slices.ContainsFunc(words, func(w string) bool { return g.in.words[w] }) {
 		return FlagPlanted
 	}
 	return ""
 }
 
 // home judges a file of somebody's home.
-func (x *guard) home(name, base string) string {
+func (g *Guard) home(name, base string) string {
 	switch base {
 	case ".bashrc", ".bash_profile", ".bash_login", ".profile", ".bash_logout", ".zshrc", ".zshenv":
-		if x.in.login {
+		if g.in.login {
 			return FlagPlanted
 		}
 		return ""
 	case ".gitconfig":
-		return x.when("git")
+		return g.when("git")
 	case "config": // .config/git/config
-		return x.when("git")
+		return g.when("git")
 	case "pip.conf", "uv.toml", ".pydistutils.cfg":
-		return x.when("pip", "pip3", "uv")
+		return g.when("pip", "pip3", "uv")
 	case ".curlrc", ".netrc":
-		return x.when("curl", "wget", "git")
+		return g.when("curl", "wget", "git")
 	case ".wgetrc":
-		return x.when("wget")
+		return g.when("wget")
 	case ".npmrc":
-		return x.when("npm", "npx")
+		return g.when("npm", "npx")
 	}
 	return ""
 }
@@ -281,21 +286,21 @@ var (
 
 // harmless reads files of which most are innocent: paths for Python without code, packages without
 // a plug-in, git's name and address.
-func (x *guard) harmless(ctx context.Context, sb sandbox.Sandbox, c executor.Change) (bool, error) {
-	var guilty *regexp.Regexp
+func (g *Guard) harmless(ctx context.Context, c executor.Change) (bool, error) {
+	var suspicious *regexp.Regexp
 	switch base := path.Base(c.Path); {
 	case strings.HasSuffix(base, ".pth"):
-		guilty = imports
+		suspicious = imports
 	case base == "entry_points.txt":
-		guilty = plugin
+		suspicious = plugin
 	case base == "pyproject.toml" || base == "tox.ini" || base == "setup.cfg":
-		guilty = pytests
+		suspicious = pytests
 	case base == ".gitconfig" || base == "gitconfig" || base == "config":
-		guilty = gitRuns
+		suspicious = gitRuns
 	default:
 		return false, nil
 	}
-	text, err := sandbox.ReadFile(ctx, sb, c.Path, 1<<20)
+	text, err := sandbox.ReadFile(ctx, g.sb, c.Path, 1<<20)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return true, nil
@@ -304,5 +309,5 @@ func (x *guard) harmless(ctx context.Context, sb sandbox.Sandbox, c executor.Cha
 	case err != nil:
 		return false, err
 	}
-	return !guilty.Match(text), nil
+	return !suspicious.Match(text), nil
 }

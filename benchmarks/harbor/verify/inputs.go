@@ -1,4 +1,4 @@
-package harbor
+package verify
 
 import (
 	"io/fs"
@@ -32,14 +32,8 @@ var (
 	login = regexp.MustCompile(`\bsh\s+-[a-z]*[li]|--login|\bBASH_ENV\b|\.bashrc|\.profile|\.bash_profile|/etc/profile`)
 )
 
-// readInputs reads the folders that go to /tests.
-func readInputs(files fs.FS, dirs []string) (*inputs, error) {
-	t := filetree.New()
-	for _, d := range dirs {
-		if err := t.Overlay(files, d); err != nil {
-			return nil, err
-		}
-	}
+// readInputs reads what goes to /tests.
+func readInputs(t *filetree.Tree) (*inputs, error) {
 	in := &inputs{words: map[string]bool{}}
 	n := 0
 	for name, f := range t.All() {
@@ -90,12 +84,12 @@ func (in *inputs) add(text string, shell bool) {
 	}
 }
 
-// core are programs that scripts use without a word, or that others use for them.
-var core = []string{"sh", "bash", "dash", "env", "busybox"}
+// shellPrograms are programs that scripts use without a word, or that others use for them.
+var shellPrograms = []string{"sh", "bash", "dash", "env", "busybox"}
 
 // uses reports whether the verifier may start a program of this name.
 func (in *inputs) uses(name string) bool {
-	if slices.Contains(core, name) || in.words[name] {
+	if slices.Contains(shellPrograms, name) || in.words[name] {
 		return true
 	}
 	return in.python && (strings.HasPrefix(name, "python") || strings.HasPrefix(name, "pytest") || name == "py.test")
@@ -103,13 +97,13 @@ func (in *inputs) uses(name string) bool {
 
 // imports reports whether the verifier may import a module of this name.
 func (in *inputs) imports(name string) bool {
-	if slices.Contains(machinery, name) {
+	if slices.Contains(pytestModules, name) {
 		return true
 	}
 	name, _, _ = strings.Cut(name, ".")
 	return in.words[name]
 }
 
-// machinery is what runs Python tests.
-var machinery = []string{"pytest", "_pytest", "pluggy", "iniconfig", "packaging", "exceptiongroup", "tomli",
+// pytestModules run Python tests.
+var pytestModules = []string{"pytest", "_pytest", "pluggy", "iniconfig", "packaging", "exceptiongroup", "tomli",
 	"pytest.py", "py.py", "pytest_json_ctrf"}

@@ -1,4 +1,4 @@
-package harbor
+package verify
 
 import (
 	"context"
@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evalrun/evalrun/benchmarks/harbor/format"
-
+	"github.com/evalrun/evalrun/benchmarks/filetree"
+	"github.com/evalrun/evalrun/benchmarks/score"
 	"github.com/evalrun/evalrun/runtime/executor"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
@@ -36,9 +36,9 @@ const (
 // tampering are the flags that integrity: fail acts on.
 var tampering = []string{FlagTests, FlagTools, FlagPlanted, FlagForged, FlagRewritten, FlagNotRegular}
 
-// A minder looks after a machine's files from inside its process 1, with no program of the
-// machine's own: see package executor.
-type minder interface {
+// A monitor works on a machine's files from inside its process 1, without programs of the machine:
+// see package executor.
+type monitor interface {
 	Ping(ctx context.Context) error
 	Mark(ctx context.Context, set string, add bool, ws []executor.Watch) ([]string, error)
 	Changes(ctx context.Context, set string) ([]executor.Change, bool, error)
@@ -50,33 +50,48 @@ type minder interface {
 	Links(ctx context.Context, root string, into ...string) ([]string, error)
 }
 
-// minderOf finds a machine's; machines without an executor have none, and then nothing is compared.
-func minderOf(sb sandbox.Sandbox) (minder, bool) {
+// monitorOf returns a machine's monitor. A machine without an executor has none, and nothing in it is
+// compared.
+func monitorOf(sb sandbox.Sandbox) (monitor, bool) {
 	if c, ok := executor.Of(sb); ok && c != nil {
 		return c, true
 	}
-	return sandbox.As[minder](sb)
+	return sandbox.As[monitor](sb)
 }
 
-// EndAll ends everything in a machine that is only read from now on, ENTRYPOINT too where there is
-// an executor: a process of it may carry code of the agent's, which is root like it.
-func EndAll(ctx context.Context, sb sandbox.Sandbox) error {
-	if m, ok := minderOf(sb); ok {
+// Responds reports whether a machine still does what it is told. If so, an operation that failed there
+// failed by what runs in the machine.
+func Responds(ctx context.Context, sb sandbox.Sandbox) bool {
+	if ctx.Err() != nil {
+		return false
+	}
+	if m, ok := monitorOf(sb); ok {
+		return m.Ping(ctx) == nil
+	}
+	_, err := sb.Exec(ctx, sandbox.Command{Args: []string{"true"}})
+	return err == nil
+}
+
+// stopAll ends every process of a machine that is only read from now on. Where there is an executor
+// this includes the ENTRYPOINT, which the agent may have made run its code.
+func stopAll(ctx context.Context, sb sandbox.Sandbox) error {
+	if m, ok := monitorOf(sb); ok {
 		return m.KillEverything(ctx)
 	}
 	return sb.KillAll(ctx)
 }
 
-// superuser owns what the harness puts into a machine, whatever its list of accounts says.
-const superuser = "0"
+// root owns what the harness puts into a machine. It is a number, because the agent may have changed
+// the machine's list of accounts.
+const root = "0"
 
-// clearDirs makes folders new and empty, of owner ("": who the machine's commands run as), whatever
-// is there, and returns what was not a plain folder.
-func clearDirs(ctx context.Context, sb sandbox.Sandbox, owner string, dirs ...string) (remarks []string, err error) {
-	m, ok := minderOf(sb)
+// EmptyDirs replaces whatever is at these paths by empty folders of owner, a user's name or number;
+// "": the user that the machine's commands run as. It returns what it found that was no plain folder.
+func EmptyDirs(ctx context.Context, sb sandbox.Sandbox, owner string, dirs ...string) (odd []string, err error) {
+	m, ok := monitorOf(sb)
 	if !ok {
 		args := append([]string{"sh", "-c", `for d; do rm -rf "$d" && mkdir -p "$d" || exit 1; done`, "sh"}, dirs...)
-		x, err := sb.Exec(ctx, sandbox.Command{Args: args, User: superuser})
+		x, err := sb.Exec(ctx, sandbox.Command{Args: args, User: root})
 		if err == nil && x.Code != 0 {
 			err = &sandbox.Error{Op: "clear", ID: sb.ID(),
 				Err: fmt.Errorf("emptying %s left with status %d", strings.Join(dirs, " "), x.Code)}
@@ -88,47 +103,47 @@ func clearDirs(ctx context.Context, sb sandbox.Sandbox, owner string, dirs ...st
 		return nil, err
 	}
 	for i, r := range list {
-		if r != "" && !strings.HasPrefix(r, "it could not") { // much in a folder of logs is not suspicious
-			remarks = append(remarks, dirs[i]+": "+clean(r))
+		if r != "" && !strings.HasPrefix(r, "it could not") { // a full folder of logs is not suspicious
+			odd = append(odd, dirs[i]+": "+score.Clean(r))
 		}
 	}
-	return remarks, nil
+	return odd, nil
 }
 
-// The names under which the executor remembers.
+// Names of the sets of files that the executor remembers.
 const (
 	beforeAgent = "agent"
 	beforeTests = "tests"
 )
 
-// A guard compares what a shared verifier depends on with what it was before the agent began.
-type guard struct {
-	in   *inputs
-	path []string // where programs are looked for
-	dir  string   // working directory
+// A Guard remembers what tests on the agent's machine depend on, as it was before the agent began:
+// programs, libraries, and files that programs load by themselves.
+type Guard struct {
+	sb    sandbox.Sandbox
+	dir   string // working directory
+	tests *filetree.Tree
+	in    *inputs  // nil: the machine has no executor to remember anything
+	path  []string // where programs are searched
 }
 
-// mark has the executor remember what the step's verifier depends on. A separate verifier depends
-// on nothing here.
-func (e *episode) mark(ctx context.Context, s *format.Step) error {
-	e.guard = nil
-	m, ok := minderOf(e.sb)
-	if !ok || s.Verifier.Separate {
-		return nil
+// Watch begins to guard a machine. dir is where the tests will run, tests is what [Guard.Begin] will
+// put into /tests.
+func Watch(ctx context.Context, sb sandbox.Sandbox, dir string, tests *filetree.Tree) (*Guard, error) {
+	g := &Guard{sb: sb, dir: dir, tests: tests}
+	m, ok := monitorOf(sb)
+	if !ok {
+		return g, nil
 	}
-	in, err := readInputs(e.files, s.Verifier.Tests)
+	in, err := readInputs(tests)
 	if err != nil {
-		return e.taskError("reading the tests: %w", err)
+		return nil, fmt.Errorf("reading the tests: %w", err)
 	}
-	x := &guard{in: in, dir: e.dir}
-	if x.path, err = m.Mark(ctx, beforeAgent, false, []executor.Watch{{Path: "$PATH", Depth: 1}}); err != nil {
-		return err
+	g.in = in
+	if g.path, err = m.Mark(ctx, beforeAgent, false, []executor.Watch{{Path: "$PATH", Depth: 1}}); err != nil {
+		return nil, err
 	}
-	if _, err := m.Mark(ctx, beforeAgent, true, x.watches()); err != nil {
-		return err
-	}
-	e.guard = x
-	return nil
+	_, err = m.Mark(ctx, beforeAgent, true, g.watches())
+	return g, err
 }
 
 // Where things lie that programs load by themselves, in any Linux machine.
@@ -161,8 +176,8 @@ var (
 )
 
 // watches are what is remembered beside $PATH.
-func (x *guard) watches() (ws []executor.Watch) {
-	packages := append(slices.Collect(maps.Keys(x.in.words)), machinery...)
+func (g *Guard) watches() (ws []executor.Watch) {
+	packages := append(slices.Collect(maps.Keys(g.in.words)), pytestModules...)
 	add := func(depth int, names ...string) {
 		for _, n := range names {
 			w := executor.Watch{Path: n, Depth: depth}
@@ -174,9 +189,9 @@ func (x *guard) watches() (ws []executor.Watch) {
 	}
 	add(0, watchedAlone...)
 	add(1, watchedFolders...)
-	if x.in.python {
+	if g.in.python {
 		add(-1, watchedTrees...)
-		for _, d := range x.path {
+		for _, d := range g.path {
 			if lib := path.Join(path.Dir(d), "lib"); path.Base(d) == "bin" && lib != "/usr/lib" && lib != "/lib" &&
 				lib != "/usr/local/lib" {
 				add(-1, lib+"/python3*")
@@ -187,11 +202,11 @@ func (x *guard) watches() (ws []executor.Watch) {
 		for _, f := range homeFiles {
 			add(0, h+"/"+f)
 		}
-		if x.in.python {
+		if g.in.python {
 			add(-1, h+"/.local/lib/python3*")
 		}
 	}
-	for dir := x.dir; ; dir = path.Dir(dir) {
+	for dir := g.dir; ; dir = path.Dir(dir) {
 		for _, f := range localFiles {
 			add(0, path.Join(dir, f))
 		}
@@ -199,11 +214,11 @@ func (x *guard) watches() (ws []executor.Watch) {
 			break
 		}
 	}
-	if x.in.words["git"] {
-		add(0, path.Join(x.dir, ".git/config"))
-		add(1, path.Join(x.dir, ".git/hooks"))
+	if g.in.words["git"] {
+		add(0, path.Join(g.dir, ".git/config"))
+		add(1, path.Join(g.dir, ".git/hooks"))
 	}
-	for _, p := range x.in.run {
+	for _, p := range g.in.run {
 		if rest, ok := strings.CutPrefix(p, "~/"); ok {
 			add(0, "/root/"+rest, "/home/*/"+rest)
 			continue

@@ -1,4 +1,4 @@
-package harbor
+package verify
 
 import (
 	"bytes"
@@ -17,8 +17,8 @@ const maxTests = 5000
 // maxReport is how large a report may be.
 const maxReport = 16 << 20
 
-// CTRF reads the tests of a report in Common Test Report Format. What is no such report has none.
-func CTRF(raw []byte) []record.Test {
+// readCTRF reads the tests of a report in Common Test Report Format. What is no such report has none.
+func readCTRF(raw []byte) []record.Test {
 	var report struct {
 		Results struct {
 			Tests []struct {
@@ -58,9 +58,9 @@ func CTRF(raw []byte) []record.Test {
 
 // row is a test with bounds on every part.
 func row(name, status, message string) record.Test {
-	t := record.Test{Name: score.Clip(clean(name), 500), Status: statusOf(status)}
+	t := record.Test{Name: score.Clip(score.Clean(name), 500), Status: statusOf(status)}
 	if t.Status != "passed" {
-		t.Message = score.Clip(clean(message), 2000)
+		t.Message = score.Clip(score.Clean(message), 2000)
 	}
 	return t
 }
@@ -93,9 +93,9 @@ var (
 	counted = regexp.MustCompile(`^\[\d+\]\s+`)
 )
 
-// Pytest reads the tests of the last short test summary in what pytest -rA printed. A name is what
+// readPytest reads the tests of the last short test summary in what pytest -rA printed. A name is what
 // follows the file ("test_a.py::").
-func Pytest(out []byte) []record.Test {
+func readPytest(out []byte) []record.Test {
 	var tests []record.Test
 	at := map[string]int{}
 	within := false

@@ -1,4 +1,4 @@
-package harbor
+package verify
 
 import (
 	"bytes"
@@ -41,20 +41,20 @@ const (
 	maxKeys   = benchmarks.MaxScores - 1 // their mean may be added
 )
 
-// A RewardError says why there is no reward, with the name that Harbor has for it.
-type RewardError struct{ Name, Text string }
+// A rewardError says why there is no reward, with the name that Harbor has for it.
+type rewardError struct{ Name, Text string }
 
-func (e *RewardError) Error() string { return e.Name + ": " + e.Text }
+func (e *rewardError) Error() string { return e.Name + ": " + e.Text }
 
-// Rewards reads what a verifier wrote: reward.json, else reward.txt; nil is a file that is not
-// there. The error is a *[RewardError].
+// readRewards reads what a verifier wrote: reward.json, else reward.txt; nil is a file that is not
+// there. The error is a *rewardError.
 //
 // Each number becomes a score. The primary one is "reward"; a single other key; of several others
 // the mean, added as "mean". What is no number in reward.json becomes a score without a value, its
 // text kept, and a flag; when there is no number at all, reward.txt decides.
-func Rewards(jsonFile, txtFile []byte) ([]record.Score, []string, error) {
+func readRewards(jsonFile, txtFile []byte) ([]record.Score, []string, error) {
 	if jsonFile == nil && txtFile == nil {
-		return nil, nil, &RewardError{errNotFound,
+		return nil, nil, &rewardError{errNotFound,
 			"the verifier wrote neither reward.json nor reward.txt in /logs/verifier"}
 	}
 	if jsonFile == nil {
@@ -74,7 +74,7 @@ func Rewards(jsonFile, txtFile []byte) ([]record.Score, []string, error) {
 	}
 	if numbers == 0 {
 		if txtFile == nil {
-			return nil, nil, &RewardError{errParse, "reward.json holds no number, and there is no reward.txt"}
+			return nil, nil, &rewardError{errParse, "reward.json holds no number, and there is no reward.txt"}
 		}
 		v, err := rewardTxt(txtFile)
 		if err != nil {
@@ -116,15 +116,15 @@ func withPrimary(scores []record.Score) []record.Score {
 // rewardJSON reads a flat object, in its own order.
 func rewardJSON(raw []byte) (scores []record.Score, numbers int, err error) {
 	bad := func(format string, args ...any) ([]record.Score, int, error) {
-		return nil, 0, &RewardError{errParse, "reward.json " + fmt.Sprintf(format, args...)}
+		return nil, 0, &rewardError{errParse, "reward.json " + fmt.Sprintf(format, args...)}
 	}
 	if len(bytes.TrimSpace(raw)) == 0 {
-		return nil, 0, &RewardError{errEmpty, "reward.json is empty"}
+		return nil, 0, &rewardError{errEmpty, "reward.json is empty"}
 	}
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
-		return bad("is not a JSON object: %s", score.Clip(clean(string(raw)), 100))
+		return bad("is not a JSON object: %s", score.Clip(score.Clean(string(raw)), 100))
 	}
 	at := map[string]int{}
 	for dec.More() {
@@ -136,7 +136,7 @@ func rewardJSON(raw []byte) (scores []record.Score, numbers int, err error) {
 		if err := dec.Decode(&v); err != nil {
 			return bad("is not JSON: %v", err)
 		}
-		s := record.Score{Name: clean(score.Clip(key.(string), 200))}
+		s := record.Score{Name: score.Clean(score.Clip(key.(string), 200))}
 		switch v := v.(type) {
 		case json.Number:
 			f, err := strconv.ParseFloat(string(v), 64)
@@ -151,10 +151,10 @@ func rewardJSON(raw []byte) (scores []record.Score, numbers int, err error) {
 			}
 			s.Value, s.Text = &f, strconv.FormatBool(v)
 		case string:
-			s.Text = score.Clip(clean(v), 2000)
+			s.Text = score.Clip(score.Clean(v), 2000)
 		default:
 			b, _ := json.Marshal(v)
-			s.Text = score.Clip(clean(string(b)), 2000)
+			s.Text = score.Clip(score.Clean(string(b)), 2000)
 		}
 		if i, again := at[s.Name]; again { // the last counts, as in Python
 			scores[i] = s
@@ -192,27 +192,22 @@ var pythonFloat = regexp.MustCompile(`^[+-]?(\d+(_\d+)*\.?(\d+(_\d+)*)?|\.\d+(_\
 func rewardTxt(raw []byte) (float64, error) {
 	text := strings.TrimSpace(string(raw))
 	if text == "" {
-		return 0, &RewardError{errEmpty, "reward.txt is empty"}
+		return 0, &rewardError{errEmpty, "reward.txt is empty"}
 	}
 	if pythonFloat.MatchString(text) {
 		if f, err := strconv.ParseFloat(strings.ReplaceAll(text, "_", ""), 64); err == nil && usable(f) {
 			return f, nil
 		}
 	}
-	return 0, &RewardError{errParse, fmt.Sprintf("reward.txt says %q, not one finite number",
-		score.Clip(clean(text), 100))}
+	return 0, &rewardError{errParse, fmt.Sprintf("reward.txt says %q, not one finite number",
+		score.Clip(score.Clean(text), 100))}
 }
 
-// clean makes text that every reader of the record can take.
-func clean(s string) string {
-	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
-}
-
-// noReward is the grade of a verifier without a verdict.
-func noReward(why string, flags ...string) benchmarks.Result {
+// NoReward is the grade of a verifier without a verdict.
+func NoReward(why string, flags ...string) benchmarks.Result {
 	zero := 0.0
 	return benchmarks.Result{
-		Scores: []record.Score{{Name: rewardKey, Primary: true, Value: &zero, Why: score.Clip(clean(why), 2500)}},
+		Scores: []record.Score{{Name: rewardKey, Primary: true, Value: &zero, Why: score.Clip(score.Clean(why), 2500)}},
 		Flags:  addFlags(nil, append([]string{benchmarks.FlagNoReward}, flags...)...),
 	}
 }
@@ -227,11 +222,11 @@ func addFlags(list []string, flags ...string) []string {
 	return list
 }
 
-// reduce makes a trial's result of its stages'. By "mean" it is, for each key, the mean over the
+// Reduce makes a trial's result of its stages'. By "mean" it is, for each key, the mean over the
 // stages that were played, a missing key counting 0; by "final" the last stage's. A stage whose
 // verifier gave no reward counts 0 (Harbor leaves it out, which would make it worth more to break a
 // verifier than to fail).
-func reduce(strategy string, stages []benchmarks.Result) (benchmarks.Result, error) {
+func Reduce(strategy string, stages []benchmarks.Result) (benchmarks.Result, error) {
 	if len(stages) == 0 {
 		return benchmarks.Result{}, errors.New("no stage was graded")
 	}
@@ -279,8 +274,11 @@ func reduce(strategy string, stages []benchmarks.Result) (benchmarks.Result, err
 			Why: fmt.Sprintf("the mean of %d steps", len(stages)) + whys[name]})
 	}
 	scores = withPrimary(scores)
+	primary := slices.IndexFunc(scores, func(s record.Score) bool { return s.Primary })
+	scores[primary].TimedOut = slices.ContainsFunc(stages, func(r benchmarks.Result) bool {
+		return slices.ContainsFunc(r.Scores, func(s record.Score) bool { return s.TimedOut })
+	})
 	if more := len(scores) - benchmarks.MaxScores; more > 0 { // each step may have keys of its own
-		primary := slices.IndexFunc(scores, func(s record.Score) bool { return s.Primary })
 		scores[0], scores[primary] = scores[primary], scores[0]
 		scores = scores[:benchmarks.MaxScores]
 		scores[0].Why += fmt.Sprintf("; %d more keys were left out", more)

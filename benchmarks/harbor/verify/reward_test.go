@@ -1,4 +1,4 @@
-package harbor
+package verify
 
 import (
 	"errors"
@@ -88,13 +88,13 @@ func TestRewards(t *testing.T) {
 		if c.txt != none {
 			txt = []byte(c.txt)
 		}
-		scores, flags, err := Rewards(js, txt)
+		scores, flags, err := readRewards(js, txt)
 		got := show(scores)
-		var bad *RewardError
+		var bad *rewardError
 		if errors.As(err, &bad) {
 			got = bad.Name
 		} else if err != nil {
-			t.Errorf("%q, %q: an error that is no RewardError: %v", c.js, c.txt, err)
+			t.Errorf("%q, %q: an error that is no rewardError: %v", c.js, c.txt, err)
 		}
 		if got != c.want || strings.Join(flags, ",") != c.flags {
 			t.Errorf("%q, %q: %s, flags %v; want %s, flags %q", c.js, c.txt, got, flags, c.want, c.flags)
@@ -104,7 +104,7 @@ func TestRewards(t *testing.T) {
 	for i := 1; i <= maxKeys; i++ {
 		many += fmt.Sprintf(`,"k%d":1`, i)
 	}
-	if _, _, err := Rewards([]byte(many+"}"), nil); err == nil {
+	if _, _, err := readRewards([]byte(many+"}"), nil); err == nil {
 		t.Error("any number of keys is taken")
 	}
 }
@@ -134,14 +134,14 @@ func TestRewardsFit(t *testing.T) {
 		var stages []benchmarks.Result
 		for step := range 3 {
 			var r benchmarks.Result
-			scores, flags, err := Rewards(object(fmt.Sprintf("step%d-", step), c.n, c.js), []byte(c.txt))
+			scores, flags, err := readRewards(object(fmt.Sprintf("step%d-", step), c.n, c.js), []byte(c.txt))
 			r = benchmarks.Result{Scores: scores, Flags: flags}
 			if err != nil {
-				r = noReward(err.Error())
+				r = NoReward(err.Error())
 			}
 			stages = append(stages, r)
 		}
-		all, err := reduce("mean", stages)
+		all, err := Reduce("mean", stages)
 		if err != nil {
 			t.Error(err)
 		}
@@ -164,20 +164,20 @@ func TestRewardsFit(t *testing.T) {
 func FuzzRewards(f *testing.F) {
 	f.Add([]byte(`{"reward": 1, "x": "y"}`), []byte("1"))
 	f.Fuzz(func(t *testing.T, js, txt []byte) {
-		scores, _, err := Rewards(js, txt)
+		scores, _, err := readRewards(js, txt)
 		if err == nil {
 			if n := len(slices.DeleteFunc(scores, func(s record.Score) bool { return !s.Primary })); n != 1 {
 				t.Errorf("%d primary scores", n)
 			}
 		}
-		CTRF(js)
-		Pytest(txt)
+		readCTRF(js)
+		readPytest(txt)
 	})
 }
 
 func TestReduce(t *testing.T) {
 	one := func(json string) benchmarks.Result {
-		s, _, err := Rewards([]byte(json), nil)
+		s, _, err := readRewards([]byte(json), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -192,12 +192,12 @@ func TestReduce(t *testing.T) {
 		{"final", []benchmarks.Result{one(`{"reward": 1}`), one(`{"reward": 0}`)}, "*reward=0"},
 		{"mean", []benchmarks.Result{one(`{"reward": 1, "a": 1}`), one(`{"reward": 0}`)}, "*reward=0.5 a=0.5"},
 		{"mean", []benchmarks.Result{one(`{"a": 1, "b": 1}`), one(`{"a": 0, "b": 1}`)}, "*mean=0.75 a=0.5 b=1"},
-		{"mean", []benchmarks.Result{one(`{"reward": 1}`), noReward("gone")}, "*reward=0.5"},
-		{"mean", []benchmarks.Result{one(`{"a": 1}`), noReward("gone")}, "*a=0.5"},
-		{"mean", []benchmarks.Result{noReward("gone"), noReward("gone")}, "*reward=0"},
+		{"mean", []benchmarks.Result{one(`{"reward": 1}`), NoReward("gone")}, "*reward=0.5"},
+		{"mean", []benchmarks.Result{one(`{"a": 1}`), NoReward("gone")}, "*a=0.5"},
+		{"mean", []benchmarks.Result{NoReward("gone"), NoReward("gone")}, "*reward=0"},
 		{"mean", []benchmarks.Result{one(`{"reward": 2}`)}, "*reward=2"},
 	} {
-		r, err := reduce(c.strategy, c.stages)
+		r, err := Reduce(c.strategy, c.stages)
 		if got := show(r.Scores); err != nil || got != c.want {
 			t.Errorf("%s of %d stages: %s, %v; want %s", c.strategy, len(c.stages), got, err, c.want)
 		}
@@ -221,12 +221,12 @@ func TestReports(t *testing.T) {
 		{"name": "test_y", "status": "failed", "message": "expected 1"},
 		{"name": "z", "suite": ["s", "t"], "status": "pending"},
 		{"name": "w", "status": "weird", "trace": "tr"}]}}`
-	if got, want := list(CTRF([]byte(ctrf))),
+	if got, want := list(readCTRF([]byte(ctrf))),
 		"test_a.py::test_x passed; test_y failed (expected 1); s/t::z skipped; w error (tr)"; got != want {
 		t.Errorf("CTRF: %s", got)
 	}
 	for _, bad := range []string{"", "{}", "[]", `{"results": {"tests": 3}}`, `{"results": {"tests": [3]}}`} {
-		if got := CTRF([]byte(bad)); len(got) != 0 {
+		if got := readCTRF([]byte(bad)); len(got) != 0 {
 			t.Errorf("%q: %v", bad, got)
 		}
 	}
@@ -243,12 +243,12 @@ SKIPPED [1] t.py:7: not here
 ========================= 1 failed, 1 passed in 0.02s ==========================
 PASSED late::x
 `
-	if got, want := list(Pytest([]byte(out))),
+	if got, want := list(readPytest([]byte(out))),
 		"test_one error (teardown); TestX::test_two[a - b] failed (AssertionError: no); test_three passed; test_four "+
 			"failed; t.py:7: not here skipped"; got != want {
 		t.Errorf("pytest: %s", got)
 	}
-	if n := len(Pytest([]byte(strings.Repeat("x", 1<<20)))); n != 0 {
+	if n := len(readPytest([]byte(strings.Repeat("x", 1<<20)))); n != 0 {
 		t.Errorf("%d tests in no summary", n)
 	}
 }
@@ -270,7 +270,7 @@ func TestExclude(t *testing.T) {
 	}
 }
 
-func TestStays(t *testing.T) {
+func TestLinkAllowed(t *testing.T) {
 	roots := []string{"/app", "/data/out.json"}
 	for _, c := range []struct {
 		at, link string
@@ -283,7 +283,7 @@ func TestStays(t *testing.T) {
 		{"/app/x", "/data/out.json", true}, {"/app/x", "/logs/verifier/reward.txt", false}, {"/app/x", "/", false},
 		{"/app/x", "/appx", false},
 	} {
-		if got := stays(c.at, c.link, roots); got != c.want {
+		if got := linkAllowed(c.at, c.link, roots); got != c.want {
 			t.Errorf("%s -> %s: %v", c.at, c.link, got)
 		}
 	}
