@@ -17,9 +17,9 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// data is what evidence says beside answer and files.
-type data struct {
-	Wishes json.RawMessage `json:"wishes,omitempty"`
+// evidence is what evidence says beside answer and files.
+type evidence struct {
+	Options json.RawMessage `json:"wishes,omitempty"`
 	// Broken says why the step could not be played, although the machine answered; it scores 0.
 	Broken    string            `json:"broken,omitempty"`
 	Artifacts []verify.Artifact `json:"artifacts,omitempty"`
@@ -32,8 +32,8 @@ func (e *episode) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Evi
 	i := max(e.next-1, 0)
 	s := &e.task.Steps[i]
 	ev := benchmarks.Evidence{Stage: i, Answer: ans}
-	d := data{Wishes: sandboxed.Keep(e.o), Broken: e.broken}
-	if err := e.setNetwork(ctx, e.b.Policies(e.task, i, e.o).Start); err != nil {
+	d := evidence{Options: sandboxed.SaveOptions(e.o), Broken: e.broken}
+	if err := e.setNetwork(ctx, e.b.policies(e.task, i, e.o).Start); err != nil {
 		return ev, err
 	}
 	c := &verify.Collector{Log: e.h.Log()}
@@ -96,7 +96,8 @@ func (e *episode) service(name string) (sandbox.Sandbox, error) {
 	return nil, e.taskError("there is no service %q to collect from", name)
 }
 
-func (e *episode) artifacts(ctx context.Context, c *verify.Collector, s *format.Step, sb sandbox.Sandbox, service string) error {
+func (e *episode) artifacts(ctx context.Context, c *verify.Collector, s *format.Step, sb sandbox.Sandbox,
+	service string) error {
 	for _, a := range s.Artifacts {
 		if a.Service == service || a.Service == "" && service == format.MainService {
 			if err := c.Collect(ctx, sb, e.dir, a); err != nil {
@@ -118,7 +119,7 @@ func (e *episode) hooks(ctx context.Context, s *format.Step, sb sandbox.Sandbox,
 		if h.Service != service && !(h.Service == "" && service == format.MainService) {
 			continue
 		}
-		limit := e.b.o.Times().Verifier(h.Timeout)
+		limit := e.b.o.times().Verifier(h.Timeout)
 		var out sandboxed.Tail
 		x, err := sb.Exec(ctx, sandbox.Command{Args: []string{shell, "-c", h.Command}, User: h.User, Stdout: &out,
 			Limit: 64 << 10, FullLimit: -1, Timeout: limit})

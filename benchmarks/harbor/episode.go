@@ -26,8 +26,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/workspace"
 )
 
-// setupTime bounds a step's setup.sh.
-const setupTime = 5 * time.Minute
+// maxSetupTime bounds a step's setup.sh.
+const maxSetupTime = 5 * time.Minute
 
 // An episode is a task that is played: one main machine for all its steps, with its services.
 //
@@ -43,7 +43,7 @@ type episode struct {
 	id    string
 	files fs.FS
 	get   format.Lookup
-	main  *Machine
+	main  *machine
 	mcp   []agent.MCPServer // templates filled in
 	guard *verify.Guard     // of a step whose verifier shares the machine
 
@@ -66,7 +66,7 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task
 	if err != nil {
 		return nil, err
 	}
-	if g.main, err = b.Main(g.task, t.Files, o, g.get); err != nil {
+	if g.main, err = b.agentMachine(g.task, t.Files, o, g.get); err != nil {
 		return nil, &benchmarks.TaskError{Task: t.ID, Err: err}
 	}
 	if g.mcp, err = format.ResolveServers(g.task.Environment.MCP, g.get); err != nil {
@@ -85,11 +85,11 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task
 
 // newEpisode is an episode of t without a machine.
 func (b *Benchmark) newEpisode(h benchmarks.Host, t datasets.Task, o benchmarks.Options) (*episode, error) {
-	task, err := Decode(t)
+	task, err := decode(t)
 	if err != nil {
 		return nil, err
 	}
-	return &episode{b: b, h: h, o: o, task: task, id: t.ID, files: t.Files, get: b.Variables(h)}, nil
+	return &episode{b: b, h: h, o: o, task: task, id: t.ID, files: t.Files, get: b.variables(h)}, nil
 }
 
 func (e *episode) taskError(format string, args ...any) error {
@@ -98,7 +98,7 @@ func (e *episode) taskError(format string, args ...any) error {
 
 // prepare readies a machine that was just started, and returns its working directory. check names its
 // health check in errors.
-func (b *Benchmark) prepare(ctx context.Context, sb sandbox.Sandbox, m *Machine, t datasets.Task,
+func (b *Benchmark) prepare(ctx context.Context, sb sandbox.Sandbox, m *machine, t datasets.Task,
 	check string) (dir string, err error) {
 	if dir = m.Spec.Dir; dir == "" {
 		if dir, err = sandboxed.WorkingDir(ctx, sb); err != nil {
@@ -115,8 +115,8 @@ func (b *Benchmark) prepare(ctx context.Context, sb sandbox.Sandbox, m *Machine,
 }
 
 // upload puts the files of an environment that nothing builds in into the working directory.
-func upload(ctx context.Context, sb sandbox.Sandbox, m *Machine, files fs.FS, dir string) error {
-	src, err := m.Upload(files)
+func upload(ctx context.Context, sb sandbox.Sandbox, m *machine, files fs.FS, dir string) error {
+	src, err := m.uploads(files)
 	if err != nil || src == nil {
 		return err
 	}
@@ -144,7 +144,7 @@ func (b *Benchmark) waitHealthy(ctx context.Context, sb sandbox.Sandbox, task, c
 	if h == nil {
 		return nil
 	}
-	return unhealthy(ctx, task, check, executor.WaitHealthy(ctx, sb, *b.o.Times().Health(h), nil))
+	return unhealthy(ctx, task, check, executor.WaitHealthy(ctx, sb, *b.o.times().Health(h), nil))
 }
 
 // unhealthy returns err, the error of starting a machine or of waiting for it. If a health check
@@ -165,7 +165,7 @@ func (e *episode) Next(ctx context.Context, prev *benchmarks.Result) (*benchmark
 	}
 	e.next++
 	s := &e.task.Steps[i]
-	if err := e.setNetwork(ctx, e.b.Policies(e.task, i, e.o).Start); err != nil {
+	if err := e.setNetwork(ctx, e.b.policies(e.task, i, e.o).Start); err != nil {
 		return nil, err
 	}
 	why, err := e.setup(ctx, s, i)
@@ -177,7 +177,7 @@ func (e *episode) Next(ctx context.Context, prev *benchmarks.Result) (*benchmark
 	}
 	e.broken = why
 	stage := &benchmarks.Stage{
-		Name: s.Name, Goal: e.goal(s), Kinds: e.workspace().Kinds(), Time: e.b.o.Times().Agent(s.Timeout),
+		Name: s.Name, Goal: e.goal(s), Kinds: e.workspace().Kinds(), Time: e.b.o.times().Agent(s.Timeout),
 		Leave: keepsProcesses(s), Last: i == len(e.task.Steps)-1, Broken: why,
 	}
 	if why != "" {
@@ -192,7 +192,7 @@ func (e *episode) Next(ctx context.Context, prev *benchmarks.Result) (*benchmark
 			return nil, err
 		}
 	}
-	return stage, e.setNetwork(ctx, e.b.Policies(e.task, i, e.o).Agent)
+	return stage, e.setNetwork(ctx, e.b.policies(e.task, i, e.o).Agent)
 }
 
 // keepsProcesses reports whether processes outlive the agent's turn: a service may be the answer, for
@@ -220,7 +220,7 @@ func reached(minReward map[string]float64, r benchmarks.Result) bool {
 }
 
 func (e *episode) goal(s *format.Step) agent.Goal {
-	goal := sandboxed.Say(s.Instruction)
+	goal := sandboxed.TextGoal(s.Instruction)
 	if d := e.task.Environment.SkillsDir; d != "" {
 		goal.Skills = []string{d}
 	}
@@ -232,10 +232,10 @@ func (e *episode) goal(s *format.Step) agent.Goal {
 func (e *episode) setup(ctx context.Context, s *format.Step, i int) (why string, err error) {
 	if i > 0 {
 		if _, err := verify.EmptyDirs(ctx, e.sb, "0", format.AgentLogs); err != nil {
-			return e.theirs(ctx, "emptying /logs/agent", err)
+			return e.agentsDoing(ctx, "emptying /logs/agent", err)
 		}
 		if err := sandboxed.MakeOpen(ctx, e.sb, format.AgentLogs); err != nil {
-			return e.theirs(ctx, "making /logs/agent", err)
+			return e.agentsDoing(ctx, "making /logs/agent", err)
 		}
 	}
 	if s.User != "" {
@@ -244,7 +244,7 @@ func (e *episode) setup(ctx context.Context, s *format.Step, i int) (why string,
 			return "", e.taskError("agent.user: %w", err)
 		}
 		if err != nil {
-			return e.theirs(ctx, "running a command as "+s.User, err)
+			return e.agentsDoing(ctx, "running a command as "+s.User, err)
 		}
 	}
 	if s.Workdir != "" {
@@ -253,11 +253,11 @@ func (e *episode) setup(ctx context.Context, s *format.Step, i int) (why string,
 			return "", e.taskError("reading %s: %w", s.Workdir, err)
 		}
 		if err := e.sb.Put(ctx, e.dir, files); err != nil {
-			return e.theirs(ctx, "uploading "+s.Workdir, err)
+			return e.agentsDoing(ctx, "uploading "+s.Workdir, err)
 		}
 	}
 	if s.Setup {
-		limit := e.b.o.Times().Setup(setupTime)
+		limit := e.b.o.times().Setup(maxSetupTime)
 		args, err := format.ScriptCommand(e.files, path.Join(s.Workdir, "setup.sh"), path.Join(e.dir, "setup.sh"))
 		if err != nil {
 			return "", e.taskError("%w", err)
@@ -266,7 +266,7 @@ func (e *episode) setup(ctx context.Context, s *format.Step, i int) (why string,
 		x, err := e.sb.Exec(ctx, sandbox.Command{Args: args, Dir: e.dir, User: s.User, Stdout: &out, Limit: 64 << 10,
 			FullLimit: -1, Timeout: limit})
 		if err != nil {
-			return e.theirs(ctx, "running setup.sh", err)
+			return e.agentsDoing(ctx, "running setup.sh", err)
 		}
 		if x.Code != 0 || x.TimedOut {
 			return fmt.Sprintf("setup.sh of step %s %s: %s", s.Name, x.How(limit), out.String()), nil
@@ -282,9 +282,9 @@ func (e *episode) setup(ctx context.Context, s *format.Step, i int) (why string,
 	return "", err
 }
 
-// theirs tells apart what a machine that still answers would not do, which is the doing of what
+// agentsDoing tells apart what a machine that still answers would not do, which is the doing of what
 // runs in it, and our own failures.
-func (e *episode) theirs(ctx context.Context, what string, err error) (string, error) {
+func (e *episode) agentsDoing(ctx context.Context, what string, err error) (string, error) {
 	if e.next > 1 && verify.Responds(ctx, e.sb) {
 		return fmt.Sprintf("%s: %v", what, sandboxed.Cause(err)), nil
 	}
@@ -344,7 +344,7 @@ func (e *episode) Machine(context.Context) (sandbox.Sandbox, error) { return e.S
 // Started is the same.
 func (e *episode) Started() sandbox.Sandbox {
 	if u := e.current().User; u != "" {
-		return &as{e.sb, u}
+		return &asUser{e.sb, u}
 	}
 	return e.sb
 }
@@ -352,14 +352,14 @@ func (e *episode) Started() sandbox.Sandbox {
 // Dir is the working directory.
 func (e *episode) Dir() string { return e.dir }
 
-// as is a machine whose commands run as a user, unless they name another.
-type as struct {
+// asUser is a machine whose commands run as a user, unless they name another.
+type asUser struct {
 	sandbox.Sandbox
 	user string
 }
 
-func (a *as) Unwrap() sandbox.Sandbox { return a.Sandbox }
-func (a *as) Exec(ctx context.Context, c sandbox.Command) (sandbox.Exit, error) {
+func (a *asUser) Unwrap() sandbox.Sandbox { return a.Sandbox }
+func (a *asUser) Exec(ctx context.Context, c sandbox.Command) (sandbox.Exit, error) {
 	if c.User == "" {
 		c.User = a.user
 	}

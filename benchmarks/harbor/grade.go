@@ -20,7 +20,7 @@ import (
 // has to live, else on a fresh one that gets the artifacts.
 func (b *Benchmark) Grade(ctx context.Context, h benchmarks.Host, t datasets.Task, ev benchmarks.Evidence,
 	live benchmarks.Episode) (benchmarks.Result, error) {
-	task, err := Decode(t)
+	task, err := decode(t)
 	if err != nil {
 		return benchmarks.Result{}, err
 	}
@@ -28,7 +28,7 @@ func (b *Benchmark) Grade(ctx context.Context, h benchmarks.Host, t datasets.Tas
 		return benchmarks.Result{}, &benchmarks.TaskError{Task: t.ID,
 			Err: fmt.Errorf("there is no step %d", ev.Stage+1)}
 	}
-	var d data
+	var d evidence
 	if len(ev.Data) > 0 {
 		if err := json.Unmarshal(ev.Data, &d); err != nil {
 			return benchmarks.Result{}, fmt.Errorf("reading the evidence: %w", err)
@@ -37,16 +37,16 @@ func (b *Benchmark) Grade(ctx context.Context, h benchmarks.Host, t datasets.Tas
 	if d.Broken != "" {
 		return verify.NoReward(d.Broken), nil
 	}
-	o, err := sandboxed.Kept(d.Wishes)
+	o, err := sandboxed.LoadOptions(d.Options)
 	if err != nil {
 		return benchmarks.Result{}, fmt.Errorf("reading the evidence: %w", err)
 	}
-	get, step := b.Variables(h), &task.Steps[ev.Stage].Verifier
+	get, step := b.variables(h), &task.Steps[ev.Stage].Verifier
 	env, err := step.Env.Merge(b.o.VerifierEnv).Resolve("verifier.env", get)
 	if err != nil {
 		return benchmarks.Result{}, &benchmarks.TaskError{Task: t.ID, Err: err}
 	}
-	v := &verify.Verifier{Task: t.ID, User: step.User, Env: env, Limit: b.o.Times().Verifier(step.Timeout), Log: h.Log()}
+	v := &verify.Verifier{Task: t.ID, User: step.User, Env: env, Limit: b.o.times().Verifier(step.Timeout), Log: h.Log()}
 	if step.Separate {
 		res, err := b.gradeSeparate(ctx, h, t, task, o, ev, d.Artifacts, v)
 		if slices.ContainsFunc(d.Artifacts, func(a verify.Artifact) bool { return a.LeftOut }) &&
@@ -64,7 +64,7 @@ func (b *Benchmark) Grade(ctx context.Context, h benchmarks.Host, t datasets.Tas
 		return benchmarks.Result{}, &benchmarks.TaskError{Task: t.ID, Err: err}
 	}
 	v.Last = ev.Stage == len(task.Steps)-1
-	v.SetNetwork = func(ctx context.Context) error { return e.setNetwork(ctx, b.Policies(task, ev.Stage, e.o).Verifier) }
+	v.SetNetwork = func(ctx context.Context) error { return e.setNetwork(ctx, b.policies(task, ev.Stage, e.o).Verifier) }
 	return v.Shared(ctx, e.guard, cmp.Or(b.o.Integrity, o.Integrity) == "fail")
 }
 
@@ -72,7 +72,7 @@ func (b *Benchmark) Grade(ctx context.Context, h benchmarks.Host, t datasets.Tas
 func (b *Benchmark) gradeSeparate(ctx context.Context, h benchmarks.Host, t datasets.Task, task *format.Task,
 	o benchmarks.Options, ev benchmarks.Evidence, list []verify.Artifact, v *verify.Verifier) (res benchmarks.Result,
 	err error) {
-	m, err := b.Grader(task, ev.Stage, t.Files, o, b.Variables(h))
+	m, err := b.verifierMachine(task, ev.Stage, t.Files, o, b.variables(h))
 	if err != nil {
 		return res, &benchmarks.TaskError{Task: t.ID, Err: err}
 	}
@@ -85,14 +85,15 @@ func (b *Benchmark) gradeSeparate(ctx context.Context, h benchmarks.Host, t data
 		return res, err
 	}
 	v.SetNetwork = func(ctx context.Context) error {
-		return setNetwork(ctx, sb, m.Spec.Network, b.Policies(task, ev.Stage, o).Verifier, "another network policy for the verifier")
+		return setNetwork(ctx, sb, m.Spec.Network, b.policies(task, ev.Stage, o).Verifier,
+			"another network policy for the verifier")
 	}
 	return v.Separate(ctx, sb, ev.Files, list)
 }
 
 // Reduce makes a trial's result of its steps', by the task's strategy.
 func (b *Benchmark) Reduce(t datasets.Task, stages []benchmarks.Result) (benchmarks.Result, error) {
-	task, err := Decode(t)
+	task, err := decode(t)
 	if err != nil {
 		return benchmarks.Result{}, err
 	}

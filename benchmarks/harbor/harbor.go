@@ -42,11 +42,8 @@ func New(path string, raw json.RawMessage) (*Benchmark, error) {
 func (b *Benchmark) Name() string            { return b.name }
 func (b *Benchmark) Source() datasets.Source { return b.source }
 
-// Options are the run's.
-func (b *Benchmark) Options() *Options { return &b.o }
-
-// Decode is the task that a datasets.Task of this benchmark holds.
-func Decode(t datasets.Task) (*format.Task, error) {
+// decode is the task that a datasets.Task of this benchmark holds.
+func decode(t datasets.Task) (*format.Task, error) {
 	var d format.Task
 	if err := json.Unmarshal(t.Data, &d); err != nil {
 		return nil, &benchmarks.TaskError{Task: t.ID, Err: err}
@@ -57,17 +54,17 @@ func Decode(t datasets.Task) (*format.Task, error) {
 // Needs the agent's machine with its sidecars, and one for each environment that verifiers have of
 // their own. What cannot be run here is skipped with the reason.
 func (b *Benchmark) Needs(dt datasets.Task, o benchmarks.Options) (benchmarks.Needs, error) {
-	t, err := Decode(dt)
+	t, err := decode(dt)
 	if err != nil {
 		return benchmarks.Needs{}, err
 	}
-	if why := b.skip(t, o); why != "" {
+	if why := b.skipReason(t, o); why != "" {
 		return benchmarks.Needs{Skip: why}, nil
 	}
-	allowed := b.declared()
-	main, err := b.Main(t, dt.Files, o, allowed)
+	allowed := b.allowedVariables()
+	main, err := b.agentMachine(t, dt.Files, o, allowed)
 	if err != nil {
-		return unable(t, err)
+		return skipOrFail(t, err)
 	}
 	n := benchmarks.Needs{Agent: []sandbox.Spec{main.Spec}, InTurn: true}
 	var envs []*format.Environment
@@ -75,33 +72,34 @@ func (b *Benchmark) Needs(dt datasets.Task, o benchmarks.Options) (benchmarks.Ne
 		v := &t.Steps[i].Verifier
 		n.GradeLive = n.GradeLive || !v.Separate || t.Steps[i].MinReward != nil
 		if _, err := v.Env.Resolve("verifier.env", allowed); err != nil {
-			return unable(t, err)
+			return skipOrFail(t, err)
 		}
-		if !v.Separate || slices.ContainsFunc(envs, func(e *format.Environment) bool { return same(e, v.Environment) }) {
+		if !v.Separate ||
+			slices.ContainsFunc(envs, func(e *format.Environment) bool { return sameEnvironment(e, v.Environment) }) {
 			continue
 		}
 		envs = append(envs, v.Environment)
-		g, err := b.Grader(t, i, dt.Files, o, allowed)
+		g, err := b.verifierMachine(t, i, dt.Files, o, allowed)
 		if err != nil {
-			return unable(t, err)
+			return skipOrFail(t, err)
 		}
 		n.Grader = append(n.Grader, g.Spec)
 	}
 	if _, err := format.ResolveServers(t.Environment.MCP, allowed); err != nil {
-		return unable(t, err)
+		return skipOrFail(t, err)
 	}
-	b.times(t, &n)
+	b.phaseTimes(t, &n)
 	return n, nil
 }
 
-func same(a, b *format.Environment) bool {
+func sameEnvironment(a, b *format.Environment) bool {
 	x, _ := json.Marshal(a)
 	y, _ := json.Marshal(b)
 	return string(x) == string(y)
 }
 
-// declared knows the names that the run allows, not their values.
-func (b *Benchmark) declared() format.Lookup {
+// allowedVariables knows the names that the run allows, not their values.
+func (b *Benchmark) allowedVariables() format.Lookup {
 	return func(name string) (string, error) {
 		if slices.Contains(b.o.Env, name) {
 			return format.Placeholder, nil
@@ -110,8 +108,8 @@ func (b *Benchmark) declared() format.Lookup {
 	}
 }
 
-// Variables gives the values of the names that the run allows, by the host.
-func (b *Benchmark) Variables(h benchmarks.Host) format.Lookup {
+// variables gives the values of the names that the run allows, by the host.
+func (b *Benchmark) variables(h benchmarks.Host) format.Lookup {
 	return func(name string) (string, error) {
 		if !slices.Contains(b.o.Env, name) {
 			return "", &format.MissingVariable{Name: name}
@@ -124,9 +122,9 @@ func (b *Benchmark) Variables(h benchmarks.Host) format.Lookup {
 	}
 }
 
-// unable makes a reason to skip of what a task wants and this run does not give; any other error
+// skipOrFail makes a reason to skip of what a task wants and this run does not give; any other error
 // stays one.
-func unable(t *format.Task, err error) (benchmarks.Needs, error) {
+func skipOrFail(t *format.Task, err error) (benchmarks.Needs, error) {
 	if format.OnlyMissing(err) || compose.OnlyRefused(err) {
 		return benchmarks.Needs{Skip: oneLine(err)}, nil
 	}
@@ -135,10 +133,10 @@ func unable(t *format.Task, err error) (benchmarks.Needs, error) {
 
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
-// skip says why a task cannot be run here.
-func (b *Benchmark) skip(t *format.Task, o benchmarks.Options) string {
+// skipReason says why a task cannot be run here.
+func (b *Benchmark) skipReason(t *format.Task, o benchmarks.Options) string {
 	var why []string
-	if s := b.shut(t, o); s != "" {
+	if s := b.nonPublicHosts(t, o); s != "" {
 		why = append(why, s)
 	}
 	check := func(e *format.Environment, who string) {

@@ -26,9 +26,9 @@ func widen(n sandbox.Network, hosts []string) sandbox.Network {
 	return sandbox.Network{Mode: "allow", Allow: all}
 }
 
-// shut says which of the task's own lists would open what is not public, this host's services or
+// nonPublicHosts says which of the task's own lists would open what is not public, this host's services or
 // its network, to its machines. Only the run's configuration may open that. "": none would.
-func (b *Benchmark) shut(t *format.Task, o benchmarks.Options) string {
+func (b *Benchmark) nonPublicHosts(t *format.Task, o benchmarks.Options) string {
 	list := func(hosts ...string) egress.Policy {
 		p, _ := egress.Parse(sandbox.Network{Mode: "allow", Allow: hosts}) // what is wrong with it is told elsewhere
 		return p

@@ -37,28 +37,28 @@ allowed_hosts = ["v.org"]
 	none, public := sandbox.Network{Mode: "none"}, sandbox.Network{Mode: "public"}
 	list := func(h ...string) sandbox.Network { return sandbox.Network{Mode: "allow", Allow: h} }
 	b := &Benchmark{}
-	for i, want := range []Policies{{none, list("a.org"), public}, {none, none, public}} {
-		if d := cmp.Diff(want, b.Policies(task, i, benchmarks.Options{})); d != "" {
+	for i, want := range []policies{{none, list("a.org"), public}, {none, none, public}} {
+		if d := cmp.Diff(want, b.policies(task, i, benchmarks.Options{})); d != "" {
 			t.Error(i, d)
 		}
 	}
 	b.o = Options{AllowHosts: []string{"x.org"}, AgentAllowHosts: []string{"m.org"}}
-	for i, want := range []Policies{{list("x.org"), list("a.org", "x.org", "m.org"), public},
+	for i, want := range []policies{{list("x.org"), list("a.org", "x.org", "m.org"), public},
 		{list("x.org"), list("x.org", "m.org"), public}} {
-		if d := cmp.Diff(want, b.Policies(task, i, benchmarks.Options{})); d != "" {
+		if d := cmp.Diff(want, b.policies(task, i, benchmarks.Options{})); d != "" {
 			t.Error("with more hosts", i, d)
 		}
 	}
-	g, err := b.Grader(task, 1, nil, benchmarks.Options{}, b.declared())
+	g, err := b.verifierMachine(task, 1, nil, benchmarks.Options{}, b.allowedVariables())
 	if err != nil || !cmp.Equal(g.Spec.Network, list("v.org", "x.org")) || !g.Spec.Rewire {
 		t.Errorf("%+v %v", g, err)
 	}
 	// What the run's own configuration says of the agent's machine holds in all its phases.
 	o := benchmarks.Options{Sandbox: sandbox.Spec{Network: none}}
-	if d := cmp.Diff(Policies{none, none, none}, b.Policies(task, 0, o)); d != "" {
+	if d := cmp.Diff(policies{none, none, none}, b.policies(task, 0, o)); d != "" {
 		t.Error(d)
 	}
-	main, err := (&Benchmark{}).Main(task, nil, o, b.declared())
+	main, err := (&Benchmark{}).agentMachine(task, nil, o, b.allowedVariables())
 	if err != nil || main.Spec.Rewire {
 		t.Errorf("%+v %v", main, err)
 	}
@@ -119,7 +119,7 @@ func TestOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x, forever := o.Times(), format.Seconds(1e12)
+	x, forever := o.times(), format.Seconds(1e12)
 	if x.Agent(100) != 200 || x.Verifier(100) != 50 || x.Build(100) != 200 || x.Setup(0) != 0 ||
 		x.Agent(forever) != forever {
 		t.Error("multipliers")
@@ -130,12 +130,12 @@ func TestOptions(t *testing.T) {
 		t.Errorf("a health check: %+v", h)
 	}
 	var n benchmarks.Needs
-	(&Benchmark{o: o}).times(&format.Task{Steps: []format.Step{{Health: check, Verifier: format.Verifier{
+	(&Benchmark{o: o}).phaseTimes(&format.Task{Steps: []format.Step{{Health: check, Verifier: format.Verifier{
 		Timeout: time.Hour, Separate: true, Environment: &format.Environment{Health: check},
 		Collect: []format.Hook{{Timeout: 10 * time.Minute}},
 	}}}}, &n)
-	if patient := 2*time.Hour + 3*(2*time.Minute+time.Second); n.Setup != around+patient ||
-		n.Collect != around+5*time.Minute || n.Grade != around+time.Hour/2+patient {
+	if patient := 2*time.Hour + 3*(2*time.Minute+time.Second); n.Setup != overhead+patient ||
+		n.Collect != overhead+5*time.Minute || n.Grade != overhead+time.Hour/2+patient {
 		t.Errorf("phases: %v, %v, %v", n.Setup, n.Collect, n.Grade)
 	}
 	_, err = parseOptions(json.RawMessage(

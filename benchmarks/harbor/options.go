@@ -99,17 +99,17 @@ func (o *Options) check() error {
 	return errors.Join(errs...)
 }
 
-// Times are a task's limits as the run scales them.
-type Times struct{ o *Options }
+// times are a task's limits as the run scales them.
+type times struct{ o *Options }
 
 // Agent, Verifier, Build and Setup scale a limit of that phase. No limit stays none.
-func (t Times) Agent(d time.Duration) time.Duration    { return t.o.scale(d, t.o.AgentTimeout) }
-func (t Times) Verifier(d time.Duration) time.Duration { return t.o.scale(d, t.o.VerifierTimeout) }
-func (t Times) Build(d time.Duration) time.Duration    { return t.o.scale(d, t.o.BuildTimeout) }
-func (t Times) Setup(d time.Duration) time.Duration    { return t.o.scale(d, t.o.SetupTimeout) }
+func (t times) Agent(d time.Duration) time.Duration    { return t.o.scale(d, t.o.AgentTimeout) }
+func (t times) Verifier(d time.Duration) time.Duration { return t.o.scale(d, t.o.VerifierTimeout) }
+func (t times) Build(d time.Duration) time.Duration    { return t.o.scale(d, t.o.BuildTimeout) }
+func (t times) Setup(d time.Duration) time.Duration    { return t.o.scale(d, t.o.SetupTimeout) }
 
 // Health scales a check's own limits, as those of setting up. None stays none.
-func (t Times) Health(h *sandbox.Health) *sandbox.Health {
+func (t times) Health(h *sandbox.Health) *sandbox.Health {
 	if h == nil {
 		return nil
 	}
@@ -118,8 +118,8 @@ func (t Times) Health(h *sandbox.Health) *sandbox.Health {
 	return &scaled
 }
 
-// Times of the run.
-func (o *Options) Times() Times { return Times{o} }
+// times of the run.
+func (o *Options) times() times { return times{o} }
 
 func (o *Options) scale(d time.Duration, f *float64) time.Duration {
 	by := o.Timeout

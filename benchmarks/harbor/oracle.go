@@ -22,7 +22,7 @@ import (
 // runs from the working directory, and what it leaves with is recorded and decides nothing; where
 // that is no success, the answer says so. A step without a solution of its own takes the task's.
 func (b *Benchmark) Solve(t datasets.Task) (agent.Agent, error) {
-	task, err := Decode(t)
+	task, err := decode(t)
 	if err != nil {
 		return nil, err
 	}

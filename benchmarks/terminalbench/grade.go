@@ -30,7 +30,7 @@ const (
 // Grade puts the tests into the agent's machine, runs them there and reads what they print.
 func (b *Benchmark) Grade(ctx context.Context, h benchmarks.Host, dt datasets.Task, ev benchmarks.Evidence,
 	live benchmarks.Episode) (benchmarks.Result, error) {
-	t, err := of(dt)
+	t, err := decodeTask(dt)
 	if err != nil {
 		return benchmarks.Result{}, err
 	}
@@ -38,7 +38,7 @@ func (b *Benchmark) Grade(ctx context.Context, h benchmarks.Host, dt datasets.Ta
 	if !ok || g == nil || g.Started() == nil {
 		return benchmarks.Result{}, benchmarks.ErrNeedsLive
 	}
-	var d data
+	var d evidence
 	if len(ev.Data) > 0 {
 		if err := json.Unmarshal(ev.Data, &d); err != nil {
 			return benchmarks.Result{}, fmt.Errorf("reading the evidence: %w", err)
@@ -62,7 +62,7 @@ type grading struct {
 	h     benchmarks.Host
 	task  *Task
 	sb    sandbox.Sandbox
-	d     data
+	d     evidence
 	limit time.Duration // of all test scripts together
 }
 

@@ -31,11 +31,11 @@ type episode struct {
 // begins.
 func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, dt datasets.Task,
 	o benchmarks.Options) (benchmarks.Episode, error) {
-	t, err := of(dt)
+	t, err := decodeTask(dt)
 	if err != nil {
 		return nil, err
 	}
-	m, err := client(t, dt.Files, o)
+	m, err := agentMachine(t, dt.Files, o)
 	if err != nil {
 		return nil, &benchmarks.TaskError{Task: dt.ID, Err: err}
 	}
@@ -45,7 +45,7 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, dt datasets.Tas
 	}
 	g.Host, g.Spec, g.Setup = h, &m.spec, g.ready
 	g.Stages = []benchmarks.Stage{{
-		Goal: sandboxed.Say(t.Instruction),
+		Goal: sandboxed.TextGoal(t.Instruction),
 		Time: b.o.agentTime(t.AgentTime),
 		// The tests run on this machine, and a service that the agent left may be what they ask
 		// for.
@@ -93,17 +93,17 @@ func testFiles(files fs.FS, scripts []string) (*filetree.Tree, error) {
 	return t, nil
 }
 
-// data is what evidence says beside the answer.
-type data struct {
+// evidence is what evidence says beside the answer.
+type evidence struct {
 	Where     string `json:"where,omitempty"` // the folder that the agent was in at its end
 	Integrity string `json:"integrity,omitempty"`
 }
 
 // Collect notes where the agent was. What counts is the machine itself.
 func (e *episode) Collect(_ context.Context, ans agent.Answer) (benchmarks.Evidence, error) {
-	d := data{Integrity: e.o.Integrity}
+	d := evidence{Integrity: e.o.Integrity}
 	if e.task.SameShell {
-		d.Where = e.Where()
+		d.Where = e.WorkingDir()
 	}
 	raw, err := json.Marshal(d)
 	return benchmarks.Evidence{Stage: e.Index(), Answer: ans, Data: raw}, err

@@ -158,7 +158,7 @@ func (l *loader) machines() {
 			l.add(fmt.Errorf("neither %s nor a Dockerfile: nothing says what the task runs in", composeFile))
 			return
 		}
-		fsys = withUsual{l.fsys}
+		fsys = withDefaultCompose{l.fsys}
 	}
 	p, err := compose.Read(fsys, composeFile, options)
 	switch {
@@ -173,7 +173,7 @@ func (l *loader) machines() {
 }
 
 // The usual compose file, for tasks that have none.
-const usual = `services:
+const defaultCompose = `services:
   client:
     build: {dockerfile: Dockerfile}
     environment: ["TEST_DIR=${T_BENCH_TEST_DIR}"]

@@ -332,7 +332,7 @@ var programs = []string{"/usr", "/bin", "/sbin", "/lib", "/lib64", "/opt"}
 // programs. Any other could lead the verifier to its own files: the tests, which hold what is right,
 // /proc and /dev.
 func linkAllowed(at, link string, roots []string) bool {
-	to, ok := sandboxed.Leads(at, link)
+	to, ok := sandboxed.LinkTarget(at, link)
 	below := func(dir string) bool { return sandboxed.Within(to, dir) }
 	return ok && !slices.ContainsFunc([]string{"/proc", "/dev", "/tests", "/logs/verifier"}, below) &&
 		(slices.ContainsFunc(programs, below) || slices.ContainsFunc(roots, below))
