@@ -33,8 +33,9 @@ const maxSetupTime = 5 * time.Minute
 //
 //	Open:    start → files of a bare image → health check → what grading will compare is marked
 //	Next:    baseline network → workdir, setup.sh, health check of the step → the agent's network
-//	Collect: baseline network → main's hooks → main's artifacts → (separate: main's processes end) → sidecars' hooks and artifacts
-//	Grade:   the verifier's network → see verify.go
+//	Collect: baseline network → main's hooks → main's artifacts → (separate: main's processes end)
+//	         → sidecars' hooks and artifacts
+//	Grade:   the verifier's network → see package verify
 type episode struct {
 	b     *Benchmark
 	h     benchmarks.Host
@@ -96,8 +97,8 @@ func (e *episode) taskError(format string, args ...any) error {
 	return &benchmarks.TaskError{Task: e.id, Err: fmt.Errorf(format, args...)}
 }
 
-// prepare readies a machine that was just started, and returns its working directory. check names its
-// health check in errors.
+// prepare readies a machine that was just started, and returns its working directory. check names
+// its health check in errors.
 func (b *Benchmark) prepare(ctx context.Context, sb sandbox.Sandbox, m *machine, t datasets.Task,
 	check string) (dir string, err error) {
 	if dir = m.Spec.Dir; dir == "" {
@@ -195,14 +196,15 @@ func (e *episode) Next(ctx context.Context, prev *benchmarks.Result) (*benchmark
 	return stage, e.setNetwork(ctx, e.b.policies(e.task, i, e.o).Agent)
 }
 
-// keepsProcesses reports whether processes outlive the agent's turn: a service may be the answer, for
-// a verifier on the same machine or for a hook in it.
+// keepsProcesses reports whether processes outlive the agent's turn: a service may be the answer,
+// for a verifier on the same machine or for a hook in it.
 func keepsProcesses(s *format.Step) bool {
 	return !s.Verifier.Separate || slices.ContainsFunc(s.Verifier.Collect,
 		func(h format.Hook) bool { return h.Service == "" || h.Service == format.MainService })
 }
 
-// reached reports whether a step's result has at least the minimal rewards that the next step asks for.
+// reached reports whether a step's result has at least the minimal rewards that the next step asks
+// for.
 func reached(minReward map[string]float64, r benchmarks.Result) bool {
 	if slices.Contains(r.Flags, benchmarks.FlagNoReward) {
 		return false
@@ -282,8 +284,8 @@ func (e *episode) setup(ctx context.Context, s *format.Step, i int) (why string,
 	return "", err
 }
 
-// agentsDoing tells apart what a machine that still answers would not do, which is the doing of what
-// runs in it, and our own failures.
+// agentsDoing returns a failed operation as a reason if the machine still responds after the first
+// step, because the agent has caused it then. Other errors are infrastructure failures.
 func (e *episode) agentsDoing(ctx context.Context, what string, err error) (string, error) {
 	if e.next > 1 && verify.Responds(ctx, e.sb) {
 		return fmt.Sprintf("%s: %v", what, sandboxed.Cause(err)), nil
@@ -300,8 +302,8 @@ func (e *episode) setNetwork(ctx context.Context, n sandbox.Network) error {
 	return err
 }
 
-// setNetwork changes a machine's policy, unless the new one is the same. what says, for a driver that
-// cannot, what it cannot do.
+// setNetwork changes a machine's policy, unless the new one is the same. what says, for a driver
+// that cannot, what it cannot do.
 func setNetwork(ctx context.Context, sb sandbox.Sandbox, old, new sandbox.Network, what string) error {
 	if samePolicy(old, new) {
 		return nil

@@ -98,7 +98,7 @@ func sameEnvironment(a, b *format.Environment) bool {
 	return string(x) == string(y)
 }
 
-// allowedVariables knows the names that the run allows, not their values.
+// allowedVariables looks up the names that the run allows; their values are not known yet.
 func (b *Benchmark) allowedVariables() format.Lookup {
 	return func(name string) (string, error) {
 		if slices.Contains(b.o.Env, name) {
@@ -122,8 +122,7 @@ func (b *Benchmark) variables(h benchmarks.Host) format.Lookup {
 	}
 }
 
-// skipOrFail makes a reason to skip of what a task wants and this run does not give; any other error
-// stays one.
+// skipOrFail turns errors about what this run does not provide into a reason to skip; others stay.
 func skipOrFail(t *format.Task, err error) (benchmarks.Needs, error) {
 	if format.OnlyMissing(err) || compose.OnlyRefused(err) {
 		return benchmarks.Needs{Skip: oneLine(err)}, nil
@@ -133,7 +132,7 @@ func skipOrFail(t *format.Task, err error) (benchmarks.Needs, error) {
 
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
-// skipReason says why a task cannot be run here.
+// skipReason says why a task cannot be run here; "": it can.
 func (b *Benchmark) skipReason(t *format.Task, o benchmarks.Options) string {
 	var why []string
 	if s := b.nonPublicHosts(t, o); s != "" {

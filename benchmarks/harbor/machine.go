@@ -40,7 +40,8 @@ type policies struct {
 }
 
 // agentMachine makes the agent's machine. files is the task's folder, env gives the variables of this
-// machine that the run allows. Errors of what is missing are *[Missing], of what is not done here
+// machine that the run allows. Variables that are missing are *[format.MissingVariable] errors, features
+// that are not supported
 // *[compose.Refused]. It does no I/O.
 func (b *Benchmark) agentMachine(t *format.Task, files fs.FS, o benchmarks.Options,
 	env format.Lookup) (*machine, error) {
@@ -72,8 +73,8 @@ func (b *Benchmark) agentMachine(t *format.Task, files fs.FS, o benchmarks.Optio
 	return m, nil
 }
 
-// dropEngineOnly drops what a machine without an image of an engine (an unpacked folder, or the driver's
-// own) does not have: an ENTRYPOINT to be kept from ending, and setuid programs.
+// dropEngineOnly removes what only images of a container engine have: setuid programs, and an
+// ENTRYPOINT that needs a command to stay alive. Unpacked folders and driver defaults have neither.
 func (m *machine) dropEngineOnly() {
 	s := &m.Spec
 	if s.Image.NeedsEngine() {
@@ -85,8 +86,8 @@ func (m *machine) dropEngineOnly() {
 	}
 }
 
-// verifierMachine makes the machine of a step's separate verifier. A run's wishes for the agent's machine do
-// not hold for it, but for the driver's sake those for its size do.
+// verifierMachine makes the machine of a step's separate verifier. The run's options for the
+// agent's machine do not apply to it.
 func (b *Benchmark) verifierMachine(t *format.Task, step int, files fs.FS, o benchmarks.Options,
 	env format.Lookup) (*machine, error) {
 	v := &t.Steps[step].Verifier

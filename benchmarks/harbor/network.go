@@ -26,11 +26,11 @@ func widen(n sandbox.Network, hosts []string) sandbox.Network {
 	return sandbox.Network{Mode: "allow", Allow: all}
 }
 
-// nonPublicHosts says which of the task's own lists would open what is not public, this host's services or
-// its network, to its machines. Only the run's configuration may open that. "": none would.
+// nonPublicHosts is the reason to skip a task whose own allow-lists open this host or its private
+// networks, which only the run's configuration may do; "": none does.
 func (b *Benchmark) nonPublicHosts(t *format.Task, o benchmarks.Options) string {
 	list := func(hosts ...string) egress.Policy {
-		p, _ := egress.Parse(sandbox.Network{Mode: "allow", Allow: hosts}) // what is wrong with it is told elsewhere
+		p, _ := egress.Parse(sandbox.Network{Mode: "allow", Allow: hosts}) // its errors are reported elsewhere
 		return p
 	}
 	all, agent := list(b.o.AllowHosts...), list(b.o.AgentAllowHosts...)

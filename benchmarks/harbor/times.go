@@ -9,11 +9,10 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// overhead is what we may take around a task's own commands: files in and out, and, for a grader of
-// its own, a machine's start.
+// overhead is the time for uploads, downloads and a grader's start beside a task's own commands.
 const overhead = 5 * time.Minute
 
-// phaseTimes notes what the task's own limits add up to, so that no phase of ours ends before they do.
+// phaseTimes sets the limits of the harness's phases to at least the sum of the task's own limits.
 func (b *Benchmark) phaseTimes(t *format.Task, n *benchmarks.Needs) {
 	by := b.o.times()
 	for i := range t.Steps {
@@ -37,7 +36,7 @@ func (b *Benchmark) phaseTimes(t *format.Task, n *benchmarks.Needs) {
 	}
 }
 
-// healthCheckTime is how long a health check may take to give up.
+// healthCheckTime is how long a health check may take until it gives up.
 func healthCheckTime(h *sandbox.Health) time.Duration {
 	if h == nil {
 		return 0

@@ -7,8 +7,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// savedOptions are the run's options that a grader's machine depends on, so that a later grading of the
-// same evidence uses the same.
+// savedOptions are the run's options that a grader's machine depends on, so that a later grading of
+// the same evidence uses the same.
 type savedOptions struct {
 	Image  string  `json:"image,omitempty"`
 	CPUs   float64 `json:"cpus,omitempty"`
@@ -19,8 +19,8 @@ type savedOptions struct {
 	Integrity string `json:"integrity,omitempty"`
 }
 
-// SaveOptions encodes the run's options that grading depends on, for an evidence's Data; nil: all are
-// the defaults. [LoadOptions] decodes them.
+// SaveOptions encodes the run's options that grading depends on, for an evidence's Data; nil: all
+// are the defaults. [LoadOptions] decodes them.
 func SaveOptions(o benchmarks.Options) json.RawMessage {
 	s := o.Sandbox
 	k := savedOptions{Image: s.Image.Ref, CPUs: s.CPUs, Memory: s.Memory, Disk: s.Disk, Pids: s.Pids}

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// LinkTarget resolves a link at the absolute path at by its text alone. ok is false if ".." follows a
-// name in it, because the name may be that of another link.
+// LinkTarget resolves a link at the absolute path at by its text alone. ok is false if ".." follows
+// a name in it, because the name may be that of another link.
 func LinkTarget(at, link string) (to string, ok bool) {
 	to = path.Dir(at)
 	if path.IsAbs(link) {

@@ -129,8 +129,8 @@ func (s *yamlSource) load() {
 	}
 }
 
-// joinErrors makes one error of several. It leaves out the place of the first, which it returns, and
-// the first key if that is path: the caller states both.
+// joinErrors makes one error of several. It leaves out the place of the first, which it returns,
+// and the first key if that is path: the caller states both.
 func joinErrors(errs yamldoc.Errors, path string) (at yamldoc.Pos, err error) {
 	errs.Sort()
 	lines := make([]string, len(errs))

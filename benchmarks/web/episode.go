@@ -317,8 +317,8 @@ func (e *Episode) answers() bool {
 	return c.Browser().Ask(ctx) == nil
 }
 
-// browserWasBusy reports whether the step may have been slow because the browser was overloaded by the
-// other episodes that share it.
+// browserWasBusy reports whether the step may have been slow because the browser was overloaded by
+// the other episodes that share it.
 func (e *Episode) browserWasBusy() bool {
 	c := e.env.Context()
 	return c != nil && !e.alone && c.Browser().Waited(e.acted) >= answerLimit

@@ -1,7 +1,7 @@
-// Package taskcheck judges a run of the agents oracle and nop, as `evalrun tasks check` makes one: a
-// task is sound when its known solution earns the full score, doing nothing earns none, and repeats
-// agree. It reads statuses, classes and kinds of faults from the journal, never the wording of an
-// error.
+// Package taskcheck judges a run of the agents oracle and nop, as `evalrun tasks check` makes one:
+// a task is sound when its known solution earns the full score, doing nothing earns none, and
+// repeats agree. It reads statuses, classes and kinds of faults from the journal, never the wording
+// of an error.
 package taskcheck
 
 import (

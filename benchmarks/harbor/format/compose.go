@@ -22,11 +22,10 @@ const (
 	TestsDir     = "/tests"
 )
 
-// BuiltImage is what a compose file's ${MAIN_IMAGE_NAME} says: the image that the environment's own
-// files make.
+// BuiltImage is the value of ${MAIN_IMAGE_NAME}: the image built from the environment's own files.
 const BuiltImage = "hb__main"
 
-// composeMounts are what a compose file of the old form mounts from the host.
+// composeMounts are the host paths that compose files of the old form mount, as named volumes.
 var composeMounts = map[string]string{
 	"/.evalrun/verifier-logs": "harness-verifier-logs",
 	"/.evalrun/agent-logs":    "harness-agent-logs",
@@ -75,8 +74,8 @@ func (e *Environment) readCompose(fsys fs.FS, env map[string]string, get Lookup)
 }
 
 // ComposeProject reads the compose file from the texts that the task holds, without I/O; nil: the
-// environment has none. env are the environment's own variables, get looks up those of this machine.
-// Variables that the run does not allow are *[MissingVariable] errors.
+// environment has none. env are the environment's own variables, get looks up those of this
+// machine. Variables that the run does not allow are *[MissingVariable] errors.
 func (e *Environment) ComposeProject(env map[string]string, get Lookup) (*compose.Project, error) {
 	return e.readCompose(e.composeFiles(), env, get)
 }
@@ -113,7 +112,7 @@ func (l *loader) compose(e *Environment) {
 	}
 }
 
-// Placeholder stands for a value that is not known yet, where it may have to be a number.
+// Placeholder stands for a variable's value that is not known yet. It is also a valid number.
 const Placeholder = "1"
 
 func unjoin(err error) []error {
@@ -145,7 +144,7 @@ func (r *recorder) ReadFile(name string) ([]byte, error) {
 	return b, err
 }
 
-// OnlyMissing are the missing variables in an error, and whether it holds nothing else.
+// OnlyMissing reports whether an error consists of [MissingVariable] errors alone.
 func OnlyMissing(err error) (only bool) {
 	if err == nil {
 		return false

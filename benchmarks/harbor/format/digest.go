@@ -30,9 +30,9 @@ var digested = []string{"task.toml", "instruction.md", "README.md", "environment
 // defaultIgnores count where a task has no .gitignore.
 const defaultIgnores = "__pycache__/\n*.pyc\n.DS_Store\n*.swp\n*.swo\n*~\n"
 
-// taskDigest is Harbor's task digest: SHA-256 over a line a file, in the order of their names, without
-// what the folder's .gitignore leaves out. A link that leads out of the folder is an error; one
-// that leads nowhere is no file.
+// taskDigest is Harbor's task digest: SHA-256 over a line a file, in the order of their names,
+// without what the folder's .gitignore leaves out. A link that leads out of the folder is an error;
+// one that leads nowhere is no file.
 func taskDigest(fsys fs.FS) (string, error) {
 	rules := defaultIgnores
 	if b, err := readText(fsys, ".gitignore"); err == nil {

@@ -19,7 +19,7 @@ var template = regexp.MustCompile(`^\$\{([A-Za-z_][A-Za-z0-9_.-]*)(?::-(.*))?\}$
 // ValidVariable reports whether a template can name this variable.
 func ValidVariable(name string) bool { return template.MatchString("${" + name + "}") }
 
-// A MissingVariable variable is one that a task wants from this machine and that the run does not give.
+// A MissingVariable is one of this machine that a task wants and the run does not give.
 type MissingVariable struct {
 	Where string // "environment.env.API_KEY"
 	Name  string

@@ -50,7 +50,7 @@ func Load(fsys fs.FS, name string) (*Task, error) {
 	return l.t, nil
 }
 
-// distinctErrors drops errors that say the same.
+// distinctErrors drops errors with the same text.
 func distinctErrors(errs []error) (out []error) {
 	seen := map[string]bool{}
 	for _, err := range errs {

@@ -52,8 +52,8 @@ func allow(hosts []string) *sandbox.Network {
 
 var label = regexp.MustCompile(`^[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?$`)
 
-// NormalizeHost checks an entry of allowed_hosts and brings it into its usual form: a name, *.suffix, an
-// address, or a CIDR range.
+// NormalizeHost checks an entry of allowed_hosts and brings it into its usual form: a name,
+// *.suffix, an address, or a CIDR range.
 func NormalizeHost(entry string) (string, error) {
 	h := strings.TrimRight(strings.ToLower(strings.TrimSpace(entry)), ".")
 	bad := func(why string) (string, error) { return "", fmt.Errorf("%q %s", entry, why) }

@@ -13,9 +13,9 @@ import (
 // maxScript is how large a script may be whose line ends are looked at.
 const maxScript = 4 << 20
 
-// Scripts is what lies in folders of a task, later ones over earlier, as it is put into a machine:
-// shell scripts can be executed whatever their mode was, and those with a "#!" line that ends as on
-// Windows get line ends that a kernel understands.
+// Scripts returns the files of a task's folders as they are put into a machine, later folders over
+// earlier. Shell scripts get an executable mode, and Unix line ends if their "#!" line has
+// Windows'.
 func Scripts(files fs.FS, dirs ...string) (*filetree.Tree, error) {
 	t := filetree.New()
 	for _, d := range dirs {
@@ -50,8 +50,8 @@ func read(n *filetree.Node) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(r, maxScript))
 }
 
-// Script is the path of the test.sh that runs on the agent's machine: a step's own before the task's;
-// "" if there is none.
+// Script is the path of the test.sh that runs on the agent's machine: a step's own before the
+// task's; "" if there is none.
 func (v *Verifier) Script(files fs.FS) string {
 	for _, d := range slices.Backward(v.Tests) {
 		name := path.Join(d, "test.sh")
@@ -62,8 +62,8 @@ func (v *Verifier) Script(files fs.FS) string {
 	return ""
 }
 
-// ScriptCommand is the command that runs a task's script which was put at a path: by its "#!" line, else by
-// bash.
+// ScriptCommand is the command that runs a script of a task at a path in the machine: by its "#!"
+// line, else by bash.
 func ScriptCommand(files fs.FS, name, at string) ([]string, error) {
 	f, err := files.Open(name)
 	if err != nil {

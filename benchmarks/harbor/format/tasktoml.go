@@ -174,9 +174,10 @@ func (t *table) seconds(key string, zero bool) *time.Duration {
 	return &d
 }
 
-// maxDuration is what any time limit is cut to; adding it to the time of day is still a time.
+// maxDuration caps time limits, so that adding one to the current time does not overflow.
 const maxDuration = 10 * 365 * 24 * time.Hour
 
+// Seconds is a duration of at most maxDuration, ten years.
 func Seconds(s float64) time.Duration {
 	if s >= maxDuration.Seconds() {
 		return maxDuration
@@ -184,7 +185,7 @@ func Seconds(s float64) time.Duration {
 	return time.Duration(s * float64(time.Second))
 }
 
-// valueOr is a value, or its default.
+// valueOr is *p, or d if p is nil.
 func valueOr[T any](p *T, d T) T {
 	if p == nil {
 		return d

@@ -57,8 +57,8 @@ func (s *source) walk(dir string) ([]location, error) {
 	return out, err
 }
 
-// looksLikeTask reports whether a folder is meant to be a task: by a task.toml, or by what tasks have
-// beside one.
+// looksLikeTask reports whether a folder is meant to be a task: by a task.toml, or by what tasks
+// have beside one.
 func looksLikeTask(inside []fs.DirEntry) bool {
 	has := func(names ...string) bool {
 		for _, n := range names {

@@ -45,8 +45,8 @@ type Artifact struct {
 // key names an artifact's tar among an evidence's files.
 func (k Artifact) key() string { return "artifacts/" + k.Destination }
 
-// A Collector keeps artifacts in a stage's evidence: each as a tar of files, folders and links, with
-// modes and times but no owners.
+// A Collector keeps artifacts in a stage's evidence: each as a tar of files, folders and links,
+// with modes and times but no owners.
 type Collector struct {
 	Log event.Log
 
@@ -329,8 +329,8 @@ func spool(r io.Reader) (at io.ReaderAt, size int64, done func(), err error) {
 var programs = []string{"/usr", "/bin", "/sbin", "/lib", "/lib64", "/opt"}
 
 // linkAllowed reports whether a link of the agent's at the path at leads to an artifact or to
-// programs. Any other could lead the verifier to its own files: the tests, which hold what is right,
-// /proc and /dev.
+// programs. Any other could lead the verifier to its own files: the tests, which hold what is
+// right, /proc and /dev.
 func linkAllowed(at, link string, roots []string) bool {
 	to, ok := sandboxed.LinkTarget(at, link)
 	below := func(dir string) bool { return sandboxed.Within(to, dir) }

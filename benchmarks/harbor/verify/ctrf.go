@@ -17,7 +17,8 @@ const maxTests = 5000
 // maxReport is how large a report may be.
 const maxReport = 16 << 20
 
-// readCTRF reads the tests of a report in Common Test Report Format. What is no such report has none.
+// readCTRF reads the tests of a report in Common Test Report Format. What is no such report has
+// none.
 func readCTRF(raw []byte) []record.Test {
 	var report struct {
 		Results struct {
@@ -93,8 +94,8 @@ var (
 	counted = regexp.MustCompile(`^\[\d+\]\s+`)
 )
 
-// readPytest reads the tests of the last short test summary in what pytest -rA printed. A name is what
-// follows the file ("test_a.py::").
+// readPytest reads the tests of the last short test summary in what pytest -rA printed. A name is
+// what follows the file ("test_a.py::").
 func readPytest(out []byte) []record.Test {
 	var tests []record.Test
 	at := map[string]int{}

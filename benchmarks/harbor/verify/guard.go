@@ -50,8 +50,8 @@ type monitor interface {
 	Links(ctx context.Context, root string, into ...string) ([]string, error)
 }
 
-// monitorOf returns a machine's monitor. A machine without an executor has none, and nothing in it is
-// compared.
+// monitorOf returns a machine's monitor. A machine without an executor has none, and nothing in it
+// is compared.
 func monitorOf(sb sandbox.Sandbox) (monitor, bool) {
 	if c, ok := executor.Of(sb); ok && c != nil {
 		return c, true
@@ -59,8 +59,8 @@ func monitorOf(sb sandbox.Sandbox) (monitor, bool) {
 	return sandbox.As[monitor](sb)
 }
 
-// Responds reports whether a machine still does what it is told. If so, an operation that failed there
-// failed by what runs in the machine.
+// Responds reports whether a machine still does what it is told. If so, an operation that failed
+// there failed by what runs in the machine.
 func Responds(ctx context.Context, sb sandbox.Sandbox) bool {
 	if ctx.Err() != nil {
 		return false
@@ -81,12 +81,13 @@ func stopAll(ctx context.Context, sb sandbox.Sandbox) error {
 	return sb.KillAll(ctx)
 }
 
-// root owns what the harness puts into a machine. It is a number, because the agent may have changed
-// the machine's list of accounts.
+// root owns what the harness puts into a machine. It is a number, because the agent may have
+// changed the machine's list of accounts.
 const root = "0"
 
 // EmptyDirs replaces whatever is at these paths by empty folders of owner, a user's name or number;
-// "": the user that the machine's commands run as. It returns what it found that was no plain folder.
+// "": the user that the machine's commands run as. It returns what it found that was no plain
+// folder.
 func EmptyDirs(ctx context.Context, sb sandbox.Sandbox, owner string, dirs ...string) (odd []string, err error) {
 	m, ok := monitorOf(sb)
 	if !ok {
@@ -126,8 +127,8 @@ type Guard struct {
 	path  []string // where programs are searched
 }
 
-// Watch begins to guard a machine. dir is where the tests will run, tests is what [Guard.Begin] will
-// put into /tests.
+// Watch begins to guard a machine. dir is where the tests will run, tests is what [Guard.Begin]
+// will put into /tests.
 func Watch(ctx context.Context, sb sandbox.Sandbox, dir string, tests *filetree.Tree) (*Guard, error) {
 	g := &Guard{sb: sb, dir: dir, tests: tests}
 	m, ok := monitorOf(sb)

@@ -35,8 +35,8 @@ type Inspection struct {
 }
 
 // Begin prepares the machine for the tests: compares it with what it was, empties /tests and puts
-// the tests there. If the machine still responds and yet refuses, the agent has caused that: refused
-// says why there is no reward. The Inspection is never nil.
+// the tests there. If the machine still responds and yet refuses, the agent has caused that:
+// refused says why there is no reward. The Inspection is never nil.
 func (g *Guard) Begin(ctx context.Context) (_ *Inspection, refused string, err error) {
 	i := &Inspection{Guard: g}
 	if err = i.begin(ctx); err != nil && agentsFault(ctx, g.sb, err) {
@@ -147,8 +147,8 @@ func (i *Inspection) decoy(ctx context.Context) error {
 	return i.clear(ctx)
 }
 
-// watchRewards begins to watch the reward's folder, and opens it to every user if no process but the
-// tests will run. Where it cannot be watched, the processes that the agent left are ended.
+// watchRewards begins to watch the reward's folder, and opens it to every user if no process but
+// the tests will run. Where it cannot be watched, the processes that the agent left are ended.
 func (i *Inspection) watchRewards(ctx context.Context, m monitor) error {
 	entrypoint, err := m.Vigil(ctx, format.VerifierLogs)
 	i.watching = err == nil
@@ -190,8 +190,8 @@ func (i *Inspection) unexpectedFiles(ctx context.Context) error {
 	return nil
 }
 
-// End ends all processes of the machine, so that nothing writes any more, and looks for changes that
-// were made while the tests ran.
+// End ends all processes of the machine, so that nothing writes any more, and looks for changes
+// that were made while the tests ran.
 func (i *Inspection) End(ctx context.Context) error {
 	if err := stopAll(ctx, i.sb); err != nil {
 		return err

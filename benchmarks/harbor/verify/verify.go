@@ -1,10 +1,10 @@
 // Package verify grades a task in Harbor's format after the agent has ended: it keeps artifacts,
 // looks for tampering with what the tests depend on, runs the tests and reads their reward.
 //
-// A [Verifier] runs test.sh, either on the agent's machine, which a [Guard] has watched since before
-// the agent began, or on a fresh machine that gets the artifacts of a [Collector]. Formats with
-// rewards of their own use a Guard and its [Inspection] alone. Machines are the caller's: nothing here
-// creates, configures or closes one.
+// A [Verifier] runs test.sh, either on the agent's machine, which a [Guard] has watched since
+// before the agent began, or on a fresh machine that gets the artifacts of a [Collector]. Formats
+// with rewards of their own use a Guard and its [Inspection] alone. Machines are the caller's:
+// nothing here creates, configures or closes one.
 package verify
 
 import (
