@@ -39,10 +39,9 @@ type policies struct {
 	Verifier sandbox.Network // while the verifier runs, in its own machine or the agent's
 }
 
-// agentMachine makes the agent's machine. files is the task's folder, env gives the variables of this
-// machine that the run allows. Variables that are missing are *[format.MissingVariable] errors, features
-// that are not supported
-// *[compose.Refused]. It does no I/O.
+// agentMachine makes the agent's machine, without I/O. files is the task's folder, env looks up the
+// variables that the run allows. A missing variable is a *[format.MissingVariable] error, an
+// unsupported feature a *[compose.Refused].
 func (b *Benchmark) agentMachine(t *format.Task, files fs.FS, o benchmarks.Options,
 	env format.Lookup) (*machine, error) {
 	m, internal, err := b.machine(t, &t.Environment, files, env)
