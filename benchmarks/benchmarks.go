@@ -11,6 +11,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/evalrun/evalrun/agent"
@@ -55,6 +56,21 @@ type TaskError struct {
 
 func (e *TaskError) Error() string { return "task " + e.Task + ": " + e.Err.Error() }
 func (e *TaskError) Unwrap() error { return e.Err }
+
+// A Defect is an error of a known kind, one of package record's ([record.FaultNoTest] …), that says
+// what a task lacks. `evalrun tasks check` asks for it.
+type Defect struct {
+	Kind string
+	Err  error
+}
+
+func (e *Defect) Error() string { return e.Err.Error() }
+func (e *Defect) Unwrap() error { return e.Err }
+
+// NoSolution is the error of a task that has nothing for an oracle to play.
+func NoSolution(format string, args ...any) error {
+	return &Defect{record.FaultNoSolution, fmt.Errorf(format, args...)}
+}
 
 // A LeftError says that what an agent left behind cannot be collected or graded. It is the agent's
 // doing: the stage scores 0, with [FlagNoReward].

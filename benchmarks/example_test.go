@@ -48,7 +48,7 @@ type doubling struct{ sandboxed.Base }
 
 func (Doubles) Open(_ context.Context, h benchmarks.Host, t datasets.Task,
 	_ benchmarks.Options) (benchmarks.Episode, error) {
-	goal := sandboxed.Say("What is twice " + string(t.Data) + "?")
+	goal := sandboxed.TextGoal("What is twice " + string(t.Data) + "?")
 	return &doubling{sandboxed.Base{Host: h, Stages: []benchmarks.Stage{{Goal: goal}}}}, nil
 }
 

@@ -204,7 +204,7 @@ func (a *attempt) prepare(ctx context.Context) cause {
 		return err
 	})
 	if err == nil && needs.Skip != "" {
-		err = &errSkip{"needs", needs.Skip}
+		err = &errSkip{"needs", needs.Skip, ""}
 	}
 	if err != nil {
 		return phaseFault(ctx, "setup", err)
@@ -226,16 +226,16 @@ func (a *attempt) prepare(ctx context.Context) cause {
 // read is the task as it is now, which has to be the one that was planned.
 func (a *attempt) read(ctx context.Context) (task datasets.Task, err error) {
 	if a.job.Task.Bad != "" {
-		return task, &errSkip{"task", a.job.Task.Bad}
+		return task, &errSkip{"task", a.job.Task.Bad, a.job.Task.BadKind}
 	}
 	var bad *datasets.BadTask
 	switch task, err = a.bench.Source().Task(ctx, a.job.Task.ID); {
 	case errors.As(err, &bad), errors.Is(err, datasets.ErrNoTask):
-		return task, &errSkip{"task", err.Error()}
+		return task, &errSkip{"task", err.Error(), faultKind(err)}
 	case err != nil, task.Digest == a.job.Task.Digest, a.regrading != nil && a.regrading.Changed:
 		return task, err
 	case a.regrading != nil:
-		return task, &errSkip{"task", TaskChanged}
+		return task, &errSkip{"task", TaskChanged, ""}
 	}
 	return task, &errChanged{}
 }

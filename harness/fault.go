@@ -42,7 +42,7 @@ type errTooSlow struct{ phase, max string }
 func (e *errTooSlow) Error() string { return fmt.Sprintf("%s took longer than %s", e.phase, e.max) }
 
 // errSkip says that a trial cannot be played here, whoever the agent is.
-type errSkip struct{ class, why string }
+type errSkip struct{ class, why, kind string }
 
 func (e *errSkip) Error() string { return e.why }
 
@@ -116,8 +116,8 @@ func ours(phase string, err error) (cause, bool) {
 		lost    *benchmarks.BrowserLost
 	)
 	fault := func(s record.Status, class string, again bool) (cause, bool) {
-		return cause{Fault: &record.Fault{Status: s, Phase: phase, Class: class, Text: err.Error()}, Again: again,
-			Err: err}, true
+		return cause{Fault: &record.Fault{Status: s, Phase: phase, Class: class, Kind: faultKind(err), Text: err.Error()},
+			Again: again, Err: err}, true
 	}
 	switch {
 	case errors.Is(err, record.ErrFenced): // somebody else has the trial: nothing is wrong with the journal
@@ -165,6 +165,21 @@ func ours(phase string, err error) (cause, bool) {
 	return cause{}, false
 }
 
+// faultKind is the kind of fault of a task that an error names; "": none.
+func faultKind(err error) string {
+	var d *benchmarks.Defect
+	var skipped *errSkip
+	switch {
+	case errors.As(err, &skipped):
+		return skipped.kind
+	case errors.As(err, &d):
+		return d.Kind
+	case errors.Is(err, sandbox.ErrBuild):
+		return record.FaultBuild
+	}
+	return ""
+}
+
 // phaseFault says what an error in a phase of ours means. In grading it is the grader's, else
 // infra.
 func phaseFault(ctx context.Context, phase string, err error) cause {
@@ -177,8 +192,8 @@ func phaseFault(ctx context.Context, phase string, err error) cause {
 	}
 	c, ok := ours(phase, err)
 	if !ok {
-		c = cause{Fault: &record.Fault{Status: record.Infra, Phase: phase, Class: "internal", Text: err.Error()},
-			Again: true}
+		c = cause{Fault: &record.Fault{Status: record.Infra, Phase: phase, Class: "internal", Kind: faultKind(err),
+			Text: err.Error()}, Again: true}
 	}
 	if phase == "grade" && c.Fault.Status == record.Infra && c.Storage == nil {
 		c.Fault.Status = record.Grader

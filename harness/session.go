@@ -44,7 +44,7 @@ func (a *attempt) session(ctx context.Context) (evs []record.Evidence, results [
 		}
 		if ag == nil { // after Open, so that an agent that cannot be made costs no more than that
 			if ag, err = a.arm.Agent(a.bench.Benchmark, a.task); err != nil {
-				return nil, nil, phaseFault(ctx, "setup", &errSkip{"agent", err.Error()})
+				return nil, nil, phaseFault(ctx, "setup", &errSkip{"agent", err.Error(), faultKind(err)})
 			}
 		}
 		a.beginWork()

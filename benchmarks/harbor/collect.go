@@ -4,23 +4,25 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
+	"github.com/evalrun/evalrun/benchmarks/harbor/verify"
+
+	"github.com/evalrun/evalrun/benchmarks/harbor/format"
+
 	"github.com/evalrun/evalrun/agent"
-	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/benchmarks/sandboxed"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// data is what evidence says beside answer and files.
-type data struct {
-	Wishes json.RawMessage `json:"wishes,omitempty"`
+// evidence is what evidence says beside answer and files.
+type evidence struct {
+	Options json.RawMessage `json:"wishes,omitempty"`
 	// Broken says why the step could not be played, although the machine answered; it scores 0.
-	Broken    string `json:"broken,omitempty"`
-	Artifacts []Kept `json:"artifacts,omitempty"`
+	Broken    string            `json:"broken,omitempty"`
+	Artifacts []verify.Artifact `json:"artifacts,omitempty"`
 }
 
 // Collect runs the hooks and keeps the artifacts: main's first, while what the agent left still
@@ -30,18 +32,18 @@ func (e *episode) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Evi
 	i := max(e.next-1, 0)
 	s := &e.task.Steps[i]
 	ev := benchmarks.Evidence{Stage: i, Answer: ans}
-	d := data{Wishes: sandboxed.Keep(e.o), Broken: e.broken}
-	if err := e.rewire(ctx, e.b.Policies(e.task, i, e.o).Start); err != nil {
+	d := evidence{Options: sandboxed.SaveOptions(e.o), Broken: e.broken}
+	if err := e.setNetwork(ctx, e.b.policies(e.task, i, e.o).Start); err != nil {
 		return ev, err
 	}
-	c := &collector{log: e.h.Log()}
-	if err := e.hooks(ctx, s, e.Started(), Main); err != nil {
+	c := &verify.Collector{Log: e.h.Log()}
+	if err := e.hooks(ctx, s, e.Started(), format.MainService); err != nil {
 		return ev, err
 	}
-	if err := c.collect(ctx, e.sb, e.dir, Artifact{Source: artifactsDir}); err != nil {
+	if err := c.Collect(ctx, e.sb, e.dir, format.Artifact{Source: format.ArtifactsDir}); err != nil {
 		return ev, err
 	}
-	if err := e.artifacts(ctx, c, s, e.sb, Main); err != nil {
+	if err := e.artifacts(ctx, c, s, e.sb, format.MainService); err != nil {
 		return ev, err
 	}
 	if s.Verifier.Separate {
@@ -61,19 +63,18 @@ func (e *episode) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Evi
 			return ev, err
 		}
 	}
-	if err := c.manifest(ctx); err != nil {
+	var err error
+	if ev.Files, d.Artifacts, err = c.Finish(ctx); err != nil {
 		return ev, err
 	}
-	ev.Files, d.Artifacts = c.files, c.list
-	raw, err := json.Marshal(d)
-	ev.Data = raw
+	ev.Data, err = json.Marshal(d)
 	return ev, err
 }
 
 // sidecars are the services that a step asks something of, in order.
-func (e *episode) sidecars(s *Step) (names []string) {
+func (e *episode) sidecars(s *format.Step) (names []string) {
 	add := func(n string) {
-		if n != "" && n != Main && !slices.Contains(names, n) {
+		if n != "" && n != format.MainService && !slices.Contains(names, n) {
 			names = append(names, n)
 		}
 	}
@@ -95,10 +96,11 @@ func (e *episode) service(name string) (sandbox.Sandbox, error) {
 	return nil, e.taskError("there is no service %q to collect from", name)
 }
 
-func (e *episode) artifacts(ctx context.Context, c *collector, s *Step, sb sandbox.Sandbox, service string) error {
+func (e *episode) artifacts(ctx context.Context, c *verify.Collector, s *format.Step, sb sandbox.Sandbox,
+	service string) error {
 	for _, a := range s.Artifacts {
-		if a.Service == service || a.Service == "" && service == Main {
-			if err := c.collect(ctx, sb, e.dir, a); err != nil {
+		if a.Service == service || a.Service == "" && service == format.MainService {
+			if err := c.Collect(ctx, sb, e.dir, a); err != nil {
 				return err
 			}
 		}
@@ -108,57 +110,30 @@ func (e *episode) artifacts(ctx context.Context, c *collector, s *Step, sb sandb
 
 // hooks runs the hooks of one service. What they leave with is noted and decides nothing, as in
 // Harbor.
-func (e *episode) hooks(ctx context.Context, s *Step, sb sandbox.Sandbox, service string) error {
+func (e *episode) hooks(ctx context.Context, s *format.Step, sb sandbox.Sandbox, service string) error {
 	shell := "bash"
-	if service != Main {
+	if service != format.MainService {
 		shell = "sh"
 	}
 	for _, h := range s.Verifier.Collect {
-		if h.Service != service && !(h.Service == "" && service == Main) {
+		if h.Service != service && !(h.Service == "" && service == format.MainService) {
 			continue
 		}
-		limit := e.b.o.Times().Verifier(h.Timeout)
-		var out tail
+		limit := e.b.o.times().Verifier(h.Timeout)
+		var out sandboxed.Tail
 		x, err := sb.Exec(ctx, sandbox.Command{Args: []string{shell, "-c", h.Command}, User: h.User, Stdout: &out,
 			Limit: 64 << 10, FullLimit: -1, Timeout: limit})
-		if err != nil && !answers(ctx, e.sb) {
+		if err != nil && !verify.Responds(ctx, e.sb) {
 			return err
 		}
 		said := x.How(limit)
 		if err != nil {
-			said = "could not run: " + inner(err).Error()
+			said = "could not run: " + sandboxed.Cause(err).Error()
 		}
 		note := fmt.Sprintf("collect hook of %s %s: %s", service, said, out.String())
-		if err := e.note(ctx, "hook", strings.TrimSuffix(note, ": "), nil); err != nil {
+		if err := sandboxed.Note(ctx, e.h.Log(), "hook", strings.TrimSuffix(note, ": "), nil); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// note keeps a remark in the session's log.
-func (e *episode) note(ctx context.Context, what, text string, v any) error {
-	return remark(ctx, e.h.Log(), what, text, v)
-}
-
-func remark(ctx context.Context, log event.Log, what, text string, v any) error {
-	info := event.Info{What: what, Text: text}
-	if v != nil {
-		raw, err := json.Marshal(v)
-		if err != nil {
-			return err
-		}
-		info.Data = raw
-	}
-	_, err := log.Append(ctx, event.New(event.FromEnvironment, info))
-	return err
-}
-
-// keepText keeps an output as a blob; an empty one is none.
-func keepText(ctx context.Context, log event.Log, r io.Reader, size int) (*event.Blob, error) {
-	if size == 0 {
-		return nil, nil
-	}
-	b, err := log.PutBlob(ctx, "text/plain", r)
-	return &b, err
 }

@@ -19,7 +19,7 @@ func TestDocs(t *testing.T) {
 	}
 	known := map[string]bool{}
 	function := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
-	for _, dir := range []string{".", "compose", "../terminalbench"} {
+	for _, dir := range []string{".", "compose", "format", "../terminalbench"} {
 		files, _ := filepath.Glob(filepath.Join(dir, "*_test.go"))
 		for _, f := range files {
 			source, err := os.ReadFile(f)

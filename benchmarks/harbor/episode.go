@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"path"
 	"slices"
-	"strings"
 	"sync"
 	"time"
+
+	"github.com/evalrun/evalrun/benchmarks/harbor/verify"
+
+	"github.com/evalrun/evalrun/benchmarks/harbor/format"
 
 	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/agent/event"
@@ -24,26 +26,27 @@ import (
 	"github.com/evalrun/evalrun/runtime/workspace"
 )
 
-// setupTime bounds a step's setup.sh.
-const setupTime = 5 * time.Minute
+// maxSetupTime bounds a step's setup.sh.
+const maxSetupTime = 5 * time.Minute
 
 // An episode is a task that is played: one main machine for all its steps, with its services.
 //
 //	Open:    start → files of a bare image → health check → what grading will compare is marked
 //	Next:    baseline network → workdir, setup.sh, health check of the step → the agent's network
-//	Collect: baseline network → main's hooks → main's artifacts → (separate: main's processes end) → sidecars' hooks and artifacts
-//	Grade:   the verifier's network → see verify.go
+//	Collect: baseline network → main's hooks → main's artifacts → (separate: main's processes end)
+//	         → sidecars' hooks and artifacts
+//	Grade:   the verifier's network → see package verify
 type episode struct {
 	b     *Benchmark
 	h     benchmarks.Host
 	o     benchmarks.Options
-	task  *Task
+	task  *format.Task
 	id    string
 	files fs.FS
-	get   Lookup
-	main  *Machine
+	get   format.Lookup
+	main  *machine
 	mcp   []agent.MCPServer // templates filled in
-	guard *guard
+	guard *verify.Guard     // of a step whose verifier shares the machine
 
 	next   int // index of the next step
 	broken string
@@ -64,17 +67,17 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task
 	if err != nil {
 		return nil, err
 	}
-	if g.main, err = b.Main(g.task, t.Files, o, g.get); err != nil {
+	if g.main, err = b.agentMachine(g.task, t.Files, o, g.get); err != nil {
 		return nil, &benchmarks.TaskError{Task: t.ID, Err: err}
 	}
-	if g.mcp, err = Servers(g.task.Environment.MCP, g.get); err != nil {
+	if g.mcp, err = format.ResolveServers(g.task.Environment.MCP, g.get); err != nil {
 		return nil, &benchmarks.TaskError{Task: t.ID, Err: err}
 	}
-	g.policy, g.dir = g.main.Spec.Network, g.main.Spec.Dir
+	g.policy = g.main.Spec.Network
 	if g.sb, err = h.Sandbox(ctx, g.main.Spec); err != nil {
-		return nil, sickness(ctx, t.ID, "the agent's machine", err)
+		return nil, unhealthy(ctx, t.ID, "the agent's machine", err)
 	}
-	if err := g.ready(ctx); err != nil {
+	if g.dir, err = b.prepare(ctx, g.sb, g.main, t, "environment.healthcheck"); err != nil {
 		g.sb.Close()
 		return nil, err
 	}
@@ -83,56 +86,38 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task
 
 // newEpisode is an episode of t without a machine.
 func (b *Benchmark) newEpisode(h benchmarks.Host, t datasets.Task, o benchmarks.Options) (*episode, error) {
-	task, err := Decode(t)
+	task, err := decode(t)
 	if err != nil {
 		return nil, err
 	}
-	return &episode{b: b, h: h, o: o, task: task, id: t.ID, files: t.Files, get: b.Variables(h)}, nil
+	return &episode{b: b, h: h, o: o, task: task, id: t.ID, files: t.Files, get: b.variables(h)}, nil
 }
 
 func (e *episode) taskError(format string, args ...any) error {
 	return &benchmarks.TaskError{Task: e.id, Err: fmt.Errorf(format, args...)}
 }
 
-// ready readies a machine that was just started.
-func (e *episode) ready(ctx context.Context) error {
-	if e.dir == "" {
-		dir, err := workingDir(ctx, e.sb)
-		if err != nil {
-			return err
-		}
-		e.dir = dir
-	}
-	if err := open777(ctx, e.sb, e.main.Dirs...); err != nil {
-		return err
-	}
-	if err := upload(ctx, e.sb, e.main, e.files, e.dir); err != nil {
-		return err
-	}
-	return healthy(ctx, e.b, e.sb, e.id, "environment.healthcheck", e.main.Env.Health)
-}
-
-// open777 makes folders that everybody may write to, as Harbor's mounts are.
-func open777(ctx context.Context, sb sandbox.Sandbox, dirs ...string) error {
-	trees := map[string]*filetree.Tree{} // by parent, whose own mode is not ours to change
-	for _, d := range dirs {
-		parent, base := path.Split(path.Clean(d))
-		if trees[parent] == nil {
-			trees[parent] = filetree.New()
-		}
-		trees[parent].Add(base, &filetree.Node{Mode: fs.ModeDir | 0o777})
-	}
-	for _, parent := range slices.Sorted(maps.Keys(trees)) {
-		if err := sb.Put(ctx, parent, trees[parent]); err != nil {
-			return err
+// prepare readies a machine that was just started, and returns its working directory. check names
+// its health check in errors.
+func (b *Benchmark) prepare(ctx context.Context, sb sandbox.Sandbox, m *machine, t datasets.Task,
+	check string) (dir string, err error) {
+	if dir = m.Spec.Dir; dir == "" {
+		if dir, err = sandboxed.WorkingDir(ctx, sb); err != nil {
+			return "", err
 		}
 	}
-	return nil
+	if err := sandboxed.MakeOpen(ctx, sb, m.Dirs...); err != nil {
+		return "", err
+	}
+	if err := upload(ctx, sb, m, t.Files, dir); err != nil {
+		return "", err
+	}
+	return dir, b.waitHealthy(ctx, sb, t.ID, check, m.Env.Health)
 }
 
 // upload puts the files of an environment that nothing builds in into the working directory.
-func upload(ctx context.Context, sb sandbox.Sandbox, m *Machine, files fs.FS, dir string) error {
-	src, err := m.Upload(files)
+func upload(ctx context.Context, sb sandbox.Sandbox, m *machine, files fs.FS, dir string) error {
+	src, err := m.uploads(files)
 	if err != nil || src == nil {
 		return err
 	}
@@ -143,57 +128,45 @@ func upload(ctx context.Context, sb sandbox.Sandbox, m *Machine, files fs.FS, di
 	return sb.Put(ctx, dir, t)
 }
 
-// workingDir asks a machine where its commands begin.
-func workingDir(ctx context.Context, sb sandbox.Sandbox) (string, error) {
-	var out strings.Builder
-	x, err := sb.Exec(ctx, sandbox.Command{Args: []string{"/bin/sh", "-c", "pwd"}, Stdout: &out, Limit: 8 << 10,
-		FullLimit: -1})
-	if err != nil {
-		return "", err
-	}
-	if dir := strings.TrimSuffix(out.String(), "\n"); x.Code == 0 && path.IsAbs(dir) {
-		return dir, nil
-	}
-	return "/", nil
-}
-
-// A sick machine is one with a health check that never succeeded.
-type sick struct {
-	whose string // "environment.healthcheck"
+// An unhealthyError says that a health check never succeeded.
+type unhealthyError struct {
+	check string // "environment.healthcheck"
 	err   error
 }
 
-func (s *sick) Error() string { return s.whose + ": HealthcheckError: " + inner(s.err).Error() }
-func (s *sick) Unwrap() error { return s.err }
+func (e *unhealthyError) Error() string {
+	return e.check + ": HealthcheckError: " + sandboxed.Cause(e.err).Error()
+}
+func (e *unhealthyError) Unwrap() error { return e.err }
 
-// healthy waits for a health check of task.toml. One that never succeeds is the task's fault, and a
-// *[sick].
-func healthy(ctx context.Context, b *Benchmark, sb sandbox.Sandbox, task, whose string, h *sandbox.Health) error {
+// waitHealthy waits for a health check of task.toml. If it never succeeds, the error is as of
+// [unhealthy].
+func (b *Benchmark) waitHealthy(ctx context.Context, sb sandbox.Sandbox, task, check string, h *sandbox.Health) error {
 	if h == nil {
 		return nil
 	}
-	return sickness(ctx, task, whose, executor.WaitHealthy(ctx, sb, *b.o.Times().Health(h), nil))
+	return unhealthy(ctx, task, check, executor.WaitHealthy(ctx, sb, *b.o.times().Health(h), nil))
 }
 
-// sickness returns err, the error of starting a machine or of waiting for it. If a health check
-// never succeeded, it is the task's fault, and whose names the check.
-func sickness(ctx context.Context, task, whose string, err error) error {
+// unhealthy returns err, the error of starting a machine or of waiting for it. If a health check
+// never succeeded, it is the task's fault, an [unhealthyError] that names the check.
+func unhealthy(ctx context.Context, task, check string, err error) error {
 	if ctx.Err() != nil || !errors.As(err, new(*executor.Unhealthy)) {
 		return err
 	}
-	return &benchmarks.TaskError{Task: task, Err: &sick{whose, err}}
+	return &benchmarks.TaskError{Task: task, Err: &unhealthyError{check, err}}
 }
 
 // Next readies the next step. A step that cannot be readied is the task's fault when it is the
 // first; later the agent may have done it.
 func (e *episode) Next(ctx context.Context, prev *benchmarks.Result) (*benchmarks.Stage, error) {
 	i := e.next
-	if i >= len(e.task.Steps) || i > 0 && prev != nil && !e.task.Steps[i-1].met(*prev) {
+	if i >= len(e.task.Steps) || i > 0 && prev != nil && !reached(e.task.Steps[i-1].MinReward, *prev) {
 		return nil, io.EOF
 	}
 	e.next++
 	s := &e.task.Steps[i]
-	if err := e.rewire(ctx, e.b.Policies(e.task, i, e.o).Start); err != nil {
+	if err := e.setNetwork(ctx, e.b.policies(e.task, i, e.o).Start); err != nil {
 		return nil, err
 	}
 	why, err := e.setup(ctx, s, i)
@@ -205,31 +178,38 @@ func (e *episode) Next(ctx context.Context, prev *benchmarks.Result) (*benchmark
 	}
 	e.broken = why
 	stage := &benchmarks.Stage{
-		Name: s.Name, Goal: e.goal(s), Kinds: e.workspace().Kinds(), Time: e.b.o.Times().Agent(s.Timeout),
-		Leave: s.leave(), Last: i == len(e.task.Steps)-1, Broken: why,
+		Name: s.Name, Goal: e.goal(s), Kinds: e.workspace().Kinds(), Time: e.b.o.times().Agent(s.Timeout),
+		Leave: keepsProcesses(s), Last: i == len(e.task.Steps)-1, Broken: why,
 	}
 	if why != "" {
 		return stage, nil
 	}
-	if err := e.mark(ctx, s); err != nil {
-		return nil, err
+	if !s.Verifier.Separate {
+		tests, err := format.Scripts(e.files, s.Verifier.Tests...)
+		if err != nil {
+			return nil, e.taskError("reading the tests: %w", err)
+		}
+		if e.guard, err = verify.Watch(ctx, e.sb, e.dir, tests); err != nil {
+			return nil, err
+		}
 	}
-	return stage, e.rewire(ctx, e.b.Policies(e.task, i, e.o).Agent)
+	return stage, e.setNetwork(ctx, e.b.policies(e.task, i, e.o).Agent)
 }
 
-// leave: what the agent left running may be the answer, to a verifier on the same machine or to a
-// hook that asks it.
-func (s *Step) leave() bool {
+// keepsProcesses reports whether processes outlive the agent's turn: a service may be the answer,
+// for a verifier on the same machine or for a hook in it.
+func keepsProcesses(s *format.Step) bool {
 	return !s.Verifier.Separate || slices.ContainsFunc(s.Verifier.Collect,
-		func(h Hook) bool { return h.Service == "" || h.Service == Main })
+		func(h format.Hook) bool { return h.Service == "" || h.Service == format.MainService })
 }
 
-// met reports whether a step's result allows the next step.
-func (s *Step) met(r benchmarks.Result) bool {
+// reached reports whether a step's result has at least the minimal rewards that the next step asks
+// for.
+func reached(minReward map[string]float64, r benchmarks.Result) bool {
 	if slices.Contains(r.Flags, benchmarks.FlagNoReward) {
 		return false
 	}
-	for key, least := range s.MinReward {
+	for key, least := range minReward {
 		ok := false
 		for _, sc := range r.Scores {
 			ok = ok || sc.Name == key && sc.Value != nil && *sc.Value >= least
@@ -241,8 +221,8 @@ func (s *Step) met(r benchmarks.Result) bool {
 	return true
 }
 
-func (e *episode) goal(s *Step) agent.Goal {
-	goal := sandboxed.Say(s.Instruction)
+func (e *episode) goal(s *format.Step) agent.Goal {
+	goal := sandboxed.TextGoal(s.Instruction)
 	if d := e.task.Environment.SkillsDir; d != "" {
 		goal.Skills = []string{d}
 	}
@@ -251,13 +231,13 @@ func (e *episode) goal(s *Step) agent.Goal {
 }
 
 // setup readies the machine for a step. why says what the machine would not do.
-func (e *episode) setup(ctx context.Context, s *Step, i int) (why string, err error) {
+func (e *episode) setup(ctx context.Context, s *format.Step, i int) (why string, err error) {
 	if i > 0 {
-		if _, err := clearDirs(ctx, e.sb, superuser, agentLogs); err != nil {
-			return e.theirs(ctx, "emptying /logs/agent", err)
+		if _, err := verify.EmptyDirs(ctx, e.sb, "0", format.AgentLogs); err != nil {
+			return e.agentsDoing(ctx, "emptying /logs/agent", err)
 		}
-		if err := open777(ctx, e.sb, agentLogs); err != nil {
-			return e.theirs(ctx, "making /logs/agent", err)
+		if err := sandboxed.MakeOpen(ctx, e.sb, format.AgentLogs); err != nil {
+			return e.agentsDoing(ctx, "making /logs/agent", err)
 		}
 	}
 	if s.User != "" {
@@ -266,29 +246,29 @@ func (e *episode) setup(ctx context.Context, s *Step, i int) (why string, err er
 			return "", e.taskError("agent.user: %w", err)
 		}
 		if err != nil {
-			return e.theirs(ctx, "running a command as "+s.User, err)
+			return e.agentsDoing(ctx, "running a command as "+s.User, err)
 		}
 	}
 	if s.Workdir != "" {
-		files, err := scripts(e.files, s.Workdir)
+		files, err := format.Scripts(e.files, s.Workdir)
 		if err != nil {
 			return "", e.taskError("reading %s: %w", s.Workdir, err)
 		}
 		if err := e.sb.Put(ctx, e.dir, files); err != nil {
-			return e.theirs(ctx, "uploading "+s.Workdir, err)
+			return e.agentsDoing(ctx, "uploading "+s.Workdir, err)
 		}
 	}
 	if s.Setup {
-		limit := e.b.o.Times().Setup(setupTime)
-		args, err := start(e.files, path.Join(s.Workdir, "setup.sh"), path.Join(e.dir, "setup.sh"))
+		limit := e.b.o.times().Setup(maxSetupTime)
+		args, err := format.ScriptCommand(e.files, path.Join(s.Workdir, "setup.sh"), path.Join(e.dir, "setup.sh"))
 		if err != nil {
 			return "", e.taskError("%w", err)
 		}
-		var out tail
+		var out sandboxed.Tail
 		x, err := e.sb.Exec(ctx, sandbox.Command{Args: args, Dir: e.dir, User: s.User, Stdout: &out, Limit: 64 << 10,
 			FullLimit: -1, Timeout: limit})
 		if err != nil {
-			return e.theirs(ctx, "running setup.sh", err)
+			return e.agentsDoing(ctx, "running setup.sh", err)
 		}
 		if x.Code != 0 || x.TimedOut {
 			return fmt.Sprintf("setup.sh of step %s %s: %s", s.Name, x.How(limit), out.String()), nil
@@ -297,36 +277,42 @@ func (e *episode) setup(ctx context.Context, s *Step, i int) (why string, err er
 	if !e.task.Multi {
 		return "", nil
 	}
-	err = healthy(ctx, e.b, e.sb, e.id, fmt.Sprintf("healthcheck of step %s", s.Name), s.Health)
-	if ill := (*sick)(nil); i > 0 && errors.As(err, &ill) { // the agent may have done it
-		return ill.Error(), nil
+	err = e.b.waitHealthy(ctx, e.sb, e.id, fmt.Sprintf("healthcheck of step %s", s.Name), s.Health)
+	if u := (*unhealthyError)(nil); i > 0 && errors.As(err, &u) { // the agent may have caused it
+		return u.Error(), nil
 	}
 	return "", err
 }
 
-// theirs tells apart what a machine that still answers would not do, which is the doing of what
-// runs in it, and our own failures.
-func (e *episode) theirs(ctx context.Context, what string, err error) (string, error) {
-	if e.next > 1 && answers(ctx, e.sb) {
-		return fmt.Sprintf("%s: %v", what, inner(err)), nil
+// agentsDoing returns a failed operation as a reason if the machine still responds after the first
+// step, because the agent has caused it then. Other errors are infrastructure failures.
+func (e *episode) agentsDoing(ctx context.Context, what string, err error) (string, error) {
+	if e.next > 1 && verify.Responds(ctx, e.sb) {
+		return fmt.Sprintf("%s: %v", what, sandboxed.Cause(err)), nil
 	}
 	return "", err
 }
 
-// rewire puts a network policy in force.
-func (e *episode) rewire(ctx context.Context, n sandbox.Network) error {
-	if samePolicy(e.policy, n) {
+// setNetwork puts a network policy in force.
+func (e *episode) setNetwork(ctx context.Context, n sandbox.Network) error {
+	err := setNetwork(ctx, e.sb, e.policy, n, "another network policy for a phase of the task")
+	if err == nil {
+		e.policy = n
+	}
+	return err
+}
+
+// setNetwork changes a machine's policy, unless the new one is the same. what says, for a driver
+// that cannot, what it cannot do.
+func setNetwork(ctx context.Context, sb sandbox.Sandbox, old, new sandbox.Network, what string) error {
+	if samePolicy(old, new) {
 		return nil
 	}
-	r, ok := sandbox.As[sandbox.Rewirer](e.sb)
+	r, ok := sandbox.As[sandbox.Rewirer](sb)
 	if !ok {
-		return &sandbox.Unsupported{Driver: "of this run", What: "another network policy for a phase of the task"}
+		return &sandbox.Unsupported{Driver: "of this run", What: what}
 	}
-	if err := r.Rewire(ctx, n); err != nil {
-		return err
-	}
-	e.policy = n
-	return nil
+	return r.Rewire(ctx, new)
 }
 
 func samePolicy(a, b sandbox.Network) bool {
@@ -352,7 +338,7 @@ func (e *episode) workspace() *workspace.Workspace {
 }
 
 // current is the step that is being played.
-func (e *episode) current() *Step { return &e.task.Steps[max(e.next-1, 0)] }
+func (e *episode) current() *format.Step { return &e.task.Steps[max(e.next-1, 0)] }
 
 // Machine is the agent's view of the machine: commands that name no user run as the step's.
 func (e *episode) Machine(context.Context) (sandbox.Sandbox, error) { return e.Started(), nil }
@@ -360,7 +346,7 @@ func (e *episode) Machine(context.Context) (sandbox.Sandbox, error) { return e.S
 // Started is the same.
 func (e *episode) Started() sandbox.Sandbox {
 	if u := e.current().User; u != "" {
-		return &as{e.sb, u}
+		return &asUser{e.sb, u}
 	}
 	return e.sb
 }
@@ -368,14 +354,14 @@ func (e *episode) Started() sandbox.Sandbox {
 // Dir is the working directory.
 func (e *episode) Dir() string { return e.dir }
 
-// as is a machine whose commands run as a user, unless they name another.
-type as struct {
+// asUser is a machine whose commands run as a user, unless they name another.
+type asUser struct {
 	sandbox.Sandbox
 	user string
 }
 
-func (a *as) Unwrap() sandbox.Sandbox { return a.Sandbox }
-func (a *as) Exec(ctx context.Context, c sandbox.Command) (sandbox.Exit, error) {
+func (a *asUser) Unwrap() sandbox.Sandbox { return a.Sandbox }
+func (a *asUser) Exec(ctx context.Context, c sandbox.Command) (sandbox.Exit, error) {
 	if c.User == "" {
 		c.User = a.user
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/benchmarks/benchtest"
-	"github.com/evalrun/evalrun/benchmarks/harbor"
+	"github.com/evalrun/evalrun/benchmarks/harbor/verify"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -164,7 +164,7 @@ func TestFieldRewards(t *testing.T) {
 		{"echo 1.0 > reward.txt", 1, ""},
 		{"echo -2.5 > reward.txt", -2.5, ""},
 		{`echo '{"reward": 0.25, "style": 7}' > reward.json; echo 1 > reward.txt`, 0.25, ""},
-		{`echo '{"reward": "good", "n": [1]}' > reward.json; echo 0.5 > reward.txt`, 0.5, harbor.FlagTolerant},
+		{`echo '{"reward": "good", "n": [1]}' > reward.json; echo 0.5 > reward.txt`, 0.5, verify.FlagTolerant},
 		{"true", 0, benchmarks.FlagNoReward},
 		{": > reward.txt", 0, benchmarks.FlagNoReward},
 		{"echo much > reward.txt", 0, benchmarks.FlagNoReward},
@@ -275,6 +275,21 @@ func TestFieldOracle(t *testing.T) {
 	wants(t, f, "", a, 1)
 }
 
+func TestNoSolution(t *testing.T) {
+	for _, c := range []struct {
+		f    folder
+		want string
+	}{
+		{folder{"t/task.toml": toml(""), "t/tests/test.sh": "true"}, "task t has no solution/solve.sh"},
+		{multi("[[steps]]\nname = \"a\"\n"), `task t, step "a", has no solution/solve.sh`},
+	} {
+		b := open(t, c.f, "")
+		if _, err := b.Solve(task(t, b, "")); err == nil || err.Error() != c.want {
+			t.Errorf("got %v, want %s", err, c.want)
+		}
+	}
+}
+
 func TestFieldVerifierEnv(t *testing.T) {
 	f := checking("[verifier.env]\nA = \"task\"\nB = \"task\"\nC = \"task\"\n[[steps]]\nname = "+
 		"\"one\"\n[steps.verifier.env]\nB = \"step\"\nC = \"step\"\n", `[ "$A $B $C" = "task step run" ]`,
@@ -288,7 +303,7 @@ func TestFieldCollect(t *testing.T) {
 		"[\"*.log\"]}, \"/app/gone\"]\n" + f["t/task.toml"]
 	p := wants(t, f, "", bash("mkdir -p dir /logs/artifacts; echo a > dir/a; echo b > dir/b.log; echo c > "+
 		"/logs/artifacts/c"), 1)
-	var list []harbor.Kept
+	var list []verify.Artifact
 	blob, ok := p.Evidence[0].Files["artifacts/manifest.json"]
 	if !ok {
 		t.Fatalf("no manifest: %v", p.Evidence[0].Files)

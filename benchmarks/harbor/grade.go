@@ -1,23 +1,26 @@
 package harbor
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
 
+	"github.com/evalrun/evalrun/benchmarks/harbor/verify"
+
+	"github.com/evalrun/evalrun/benchmarks/harbor/format"
+
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/benchmarks/sandboxed"
-	"github.com/evalrun/evalrun/benchmarks/score"
 	"github.com/evalrun/evalrun/datasets"
-	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
 // Grade verifies one step: on the agent's machine where the task shares it, for which the session
 // has to live, else on a fresh one that gets the artifacts.
 func (b *Benchmark) Grade(ctx context.Context, h benchmarks.Host, t datasets.Task, ev benchmarks.Evidence,
 	live benchmarks.Episode) (benchmarks.Result, error) {
-	task, err := Decode(t)
+	task, err := decode(t)
 	if err != nil {
 		return benchmarks.Result{}, err
 	}
@@ -25,136 +28,74 @@ func (b *Benchmark) Grade(ctx context.Context, h benchmarks.Host, t datasets.Tas
 		return benchmarks.Result{}, &benchmarks.TaskError{Task: t.ID,
 			Err: fmt.Errorf("there is no step %d", ev.Stage+1)}
 	}
-	var d data
+	var d evidence
 	if len(ev.Data) > 0 {
 		if err := json.Unmarshal(ev.Data, &d); err != nil {
 			return benchmarks.Result{}, fmt.Errorf("reading the evidence: %w", err)
 		}
 	}
 	if d.Broken != "" {
-		return noReward(d.Broken), nil
+		return verify.NoReward(d.Broken), nil
 	}
-	o, err := sandboxed.Kept(d.Wishes)
+	o, err := sandboxed.LoadOptions(d.Options)
 	if err != nil {
 		return benchmarks.Result{}, fmt.Errorf("reading the evidence: %w", err)
 	}
-	v := &verification{b: b, h: h, task: task, id: t.ID, i: ev.Stage, step: &task.Steps[ev.Stage], files: t.Files,
-		get: b.Variables(h)}
-	var res benchmarks.Result
-	if v.step.Verifier.Separate {
-		res, err = v.separate(ctx, o, ev, d.Artifacts)
-		if slices.ContainsFunc(d.Artifacts, func(k Kept) bool { return k.Out }) {
-			res.Flags = addFlags(res.Flags, benchmarks.FlagLeftOut)
-		}
-	} else {
-		g, ok := live.(*episode)
-		if !ok || g == nil || g.sb == nil {
-			return res, benchmarks.ErrNeedsLive
-		}
-		res, err = v.shared(ctx, g)
-	}
+	get, step := b.variables(h), &task.Steps[ev.Stage].Verifier
+	env, err := step.Env.Merge(b.o.VerifierEnv).Resolve("verifier.env", get)
 	if err != nil {
+		return benchmarks.Result{}, &benchmarks.TaskError{Task: t.ID, Err: err}
+	}
+	v := &verify.Verifier{Task: t.ID, User: step.User, Env: env, Limit: b.o.times().Verifier(step.Timeout), Log: h.Log()}
+	if step.Separate {
+		res, err := b.gradeSeparate(ctx, h, t, task, o, ev, d.Artifacts, v)
+		if slices.ContainsFunc(d.Artifacts, func(a verify.Artifact) bool { return a.LeftOut }) &&
+			!slices.Contains(res.Flags, benchmarks.FlagLeftOut) {
+			res.Flags = append(res.Flags, benchmarks.FlagLeftOut)
+		}
 		return res, err
 	}
-	integrity := b.o.Integrity
-	if integrity == "" {
-		integrity = o.Integrity
+	e, ok := live.(*episode)
+	if !ok || e == nil || e.guard == nil {
+		return benchmarks.Result{}, benchmarks.ErrNeedsLive
 	}
-	return v.found.apply(res, integrity == "fail"), nil
-}
-
-// apply writes what was found into a result. With fail, tampering makes the score 0.
-func (f *findings) apply(res benchmarks.Result, fail bool) benchmarks.Result {
-	return f.applied(res, fail, tampering)
-}
-
-// applied takes some flags for tampering.
-func (f *findings) applied(res benchmarks.Result, fail bool, tampering []string) benchmarks.Result {
-	res.Flags = addFlags(res.Flags, f.flags...)
-	p := res.Primary()
-	if p == nil || len(f.notes) == 0 {
-		return res
-	}
-	why := f.why()
-	if fail && slices.ContainsFunc(res.Flags, func(s string) bool { return slices.Contains(tampering, s) }) {
-		zero := 0.0
-		if p.Value != nil && *p.Value != 0 {
-			why = fmt.Sprintf("0 for what was found (integrity: fail); the verifier said %v: %s", *p.Value, why)
-		}
-		p.Value = &zero
-	}
-	switch {
-	case p.Why != "":
-		why = p.Why + "; " + why
-	case p.Value != nil && *p.Value != 0: // what was found is not why it is more than 0
-		why = "the verifier said so; beside it: " + why
-	}
-	p.Why = score.Clip(clean(why), 2500)
-	return res
-}
-
-// separate verifies on a machine of its own.
-func (v *verification) separate(ctx context.Context, o benchmarks.Options, ev benchmarks.Evidence,
-	list []Kept) (benchmarks.Result, error) {
-	m, err := v.b.Grader(v.task, v.i, v.files, o, v.get)
+	v.Command, err = format.ScriptCommand(t.Files, step.Script(t.Files), format.TestsDir+"/test.sh")
 	if err != nil {
-		return benchmarks.Result{}, &benchmarks.TaskError{Task: v.id, Err: err}
+		return benchmarks.Result{}, &benchmarks.TaskError{Task: t.ID, Err: err}
 	}
-	if v.sb, err = v.h.Sandbox(ctx, m.Spec); err != nil {
-		return benchmarks.Result{}, sickness(ctx, v.id, "the verifier's machine", err)
-	}
-	defer v.sb.Close()
-	v.last = true
-	if v.dir = m.Spec.Dir; v.dir == "" {
-		if v.dir, err = workingDir(ctx, v.sb); err != nil {
-			return benchmarks.Result{}, err
-		}
-	}
-	if err := open777(ctx, v.sb, m.Dirs...); err != nil {
-		return benchmarks.Result{}, err
-	}
-	if err := upload(ctx, v.sb, m, v.files, v.dir); err != nil {
-		return benchmarks.Result{}, err
-	}
-	if err := healthy(ctx, v.b, v.sb, v.id, "verifier.environment.healthcheck", m.Env.Health); err != nil {
-		return benchmarks.Result{}, err
-	}
-	why, err := restore(ctx, v.sb, v.h.Log(), ev.Files, list)
+	v.Last = ev.Stage == len(task.Steps)-1
+	v.SetNetwork = func(ctx context.Context) error { return e.setNetwork(ctx, b.policies(task, ev.Stage, e.o).Verifier) }
+	return v.Shared(ctx, e.guard, cmp.Or(b.o.Integrity, o.Integrity) == "fail")
+}
+
+// gradeSeparate verifies on a machine of its own.
+func (b *Benchmark) gradeSeparate(ctx context.Context, h benchmarks.Host, t datasets.Task, task *format.Task,
+	o benchmarks.Options, ev benchmarks.Evidence, list []verify.Artifact, v *verify.Verifier) (res benchmarks.Result,
+	err error) {
+	m, err := b.verifierMachine(task, ev.Stage, t.Files, o, b.variables(h))
 	if err != nil {
-		return benchmarks.Result{}, err
+		return res, &benchmarks.TaskError{Task: t.ID, Err: err}
 	}
-	if why != "" {
-		return noReward(why), nil
+	sb, err := h.Sandbox(ctx, m.Spec)
+	if err != nil {
+		return res, unhealthy(ctx, t.ID, "the verifier's machine", err)
 	}
-	if _, err := clearDirs(ctx, v.sb, v.step.Verifier.User, verifierLogs); err != nil {
-		return benchmarks.Result{}, err
+	defer sb.Close()
+	if _, err := b.prepare(ctx, sb, m, t, "verifier.environment.healthcheck"); err != nil {
+		return res, err
 	}
-	if err := open777(ctx, v.sb, verifierLogs); err != nil {
-		return benchmarks.Result{}, err
+	v.SetNetwork = func(ctx context.Context) error {
+		return setNetwork(ctx, sb, m.Spec.Network, b.policies(task, ev.Stage, o).Verifier,
+			"another network policy for the verifier")
 	}
-	if p := v.b.Policies(v.task, v.i, o).Verifier; !samePolicy(p, m.Spec.Network) {
-		r, ok := sandbox.As[sandbox.Rewirer](v.sb)
-		if !ok {
-			return benchmarks.Result{}, &sandbox.Unsupported{Driver: "of this run",
-				What: "another network policy for the verifier"}
-		}
-		if err := r.Rewire(ctx, p); err != nil {
-			return benchmarks.Result{}, err
-		}
-	}
-	script := testsDir + "/test.sh"
-	// an image may hold it as it was checked out
-	if _, err := v.sb.Exec(ctx, sandbox.Command{Args: []string{"chmod", "+x", script}, User: "root"}); err != nil {
-		return benchmarks.Result{}, err
-	}
-	return v.run(ctx, []string{script})
+	return v.Separate(ctx, sb, ev.Files, list)
 }
 
 // Reduce makes a trial's result of its steps', by the task's strategy.
 func (b *Benchmark) Reduce(t datasets.Task, stages []benchmarks.Result) (benchmarks.Result, error) {
-	task, err := Decode(t)
+	task, err := decode(t)
 	if err != nil {
 		return benchmarks.Result{}, err
 	}
-	return reduce(task.Strategy, stages)
+	return verify.Reduce(task.Strategy, stages)
 }

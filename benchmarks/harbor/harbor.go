@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/evalrun/evalrun/benchmarks/harbor/format"
+
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/benchmarks/harbor/compose"
 	"github.com/evalrun/evalrun/datasets"
@@ -16,7 +18,6 @@ import (
 type Benchmark struct {
 	name   string
 	o      Options
-	extra  []string // texts that are added to every instruction
 	source datasets.Source
 }
 
@@ -28,10 +29,11 @@ func New(path string, raw json.RawMessage) (*Benchmark, error) {
 		return nil, fmt.Errorf("options of harbor: %w", err)
 	}
 	b := &Benchmark{o: o}
-	if b.extra, err = readExtra(o.ExtraInstructions); err != nil {
-		return nil, fmt.Errorf("harbor: %w", err)
-	}
-	if b.name, b.source, err = open(path, b); err != nil {
+	b.name, b.source, err = format.Open(path, format.SourceOptions{
+		Include: o.TaskNames, Exclude: o.ExcludeNames, Limit: o.NTasks, ExtraInstructions: o.ExtraInstructions,
+		Dataset: o.Dataset, Root: o.Root, Fetch: o.Fetch, Cache: o.Cache,
+	})
+	if err != nil {
 		return nil, fmt.Errorf("harbor: %w", err)
 	}
 	return b, nil
@@ -40,12 +42,9 @@ func New(path string, raw json.RawMessage) (*Benchmark, error) {
 func (b *Benchmark) Name() string            { return b.name }
 func (b *Benchmark) Source() datasets.Source { return b.source }
 
-// Options are the run's.
-func (b *Benchmark) Options() *Options { return &b.o }
-
-// Decode is the task that a datasets.Task of this benchmark holds.
-func Decode(t datasets.Task) (*Task, error) {
-	var d Task
+// decode is the task that a datasets.Task of this benchmark holds.
+func decode(t datasets.Task) (*format.Task, error) {
+	var d format.Task
 	if err := json.Unmarshal(t.Data, &d); err != nil {
 		return nil, &benchmarks.TaskError{Task: t.ID, Err: err}
 	}
@@ -55,77 +54,77 @@ func Decode(t datasets.Task) (*Task, error) {
 // Needs the agent's machine with its sidecars, and one for each environment that verifiers have of
 // their own. What cannot be run here is skipped with the reason.
 func (b *Benchmark) Needs(dt datasets.Task, o benchmarks.Options) (benchmarks.Needs, error) {
-	t, err := Decode(dt)
+	t, err := decode(dt)
 	if err != nil {
 		return benchmarks.Needs{}, err
 	}
-	if why := b.skip(t, o); why != "" {
+	if why := b.skipReason(t, o); why != "" {
 		return benchmarks.Needs{Skip: why}, nil
 	}
-	allowed := b.declared()
-	main, err := b.Main(t, dt.Files, o, allowed)
+	allowed := b.allowedVariables()
+	main, err := b.agentMachine(t, dt.Files, o, allowed)
 	if err != nil {
-		return unable(t, err)
+		return skipOrFail(t, err)
 	}
 	n := benchmarks.Needs{Agent: []sandbox.Spec{main.Spec}, InTurn: true}
-	var envs []*Environment
+	var envs []*format.Environment
 	for i := range t.Steps {
 		v := &t.Steps[i].Verifier
 		n.GradeLive = n.GradeLive || !v.Separate || t.Steps[i].MinReward != nil
 		if _, err := v.Env.Resolve("verifier.env", allowed); err != nil {
-			return unable(t, err)
+			return skipOrFail(t, err)
 		}
-		if !v.Separate || slices.ContainsFunc(envs, func(e *Environment) bool { return same(e, v.Environment) }) {
+		if !v.Separate ||
+			slices.ContainsFunc(envs, func(e *format.Environment) bool { return sameEnvironment(e, v.Environment) }) {
 			continue
 		}
 		envs = append(envs, v.Environment)
-		g, err := b.Grader(t, i, dt.Files, o, allowed)
+		g, err := b.verifierMachine(t, i, dt.Files, o, allowed)
 		if err != nil {
-			return unable(t, err)
+			return skipOrFail(t, err)
 		}
 		n.Grader = append(n.Grader, g.Spec)
 	}
-	if _, err := Servers(t.Environment.MCP, allowed); err != nil {
-		return unable(t, err)
+	if _, err := format.ResolveServers(t.Environment.MCP, allowed); err != nil {
+		return skipOrFail(t, err)
 	}
-	b.times(t, &n)
+	b.phaseTimes(t, &n)
 	return n, nil
 }
 
-func same(a, b *Environment) bool {
+func sameEnvironment(a, b *format.Environment) bool {
 	x, _ := json.Marshal(a)
 	y, _ := json.Marshal(b)
 	return string(x) == string(y)
 }
 
-// declared knows the names that the run allows, not their values.
-func (b *Benchmark) declared() Lookup {
+// allowedVariables looks up the names that the run allows; their values are not known yet.
+func (b *Benchmark) allowedVariables() format.Lookup {
 	return func(name string) (string, error) {
 		if slices.Contains(b.o.Env, name) {
-			return placeholder, nil
+			return format.Placeholder, nil
 		}
-		return "", &Missing{Name: name}
+		return "", &format.MissingVariable{Name: name}
 	}
 }
 
-// Variables gives the values of the names that the run allows, by the host.
-func (b *Benchmark) Variables(h benchmarks.Host) Lookup {
+// variables gives the values of the names that the run allows, by the host.
+func (b *Benchmark) variables(h benchmarks.Host) format.Lookup {
 	return func(name string) (string, error) {
 		if !slices.Contains(b.o.Env, name) {
-			return "", &Missing{Name: name}
+			return "", &format.MissingVariable{Name: name}
 		}
 		v, err := h.Secret(name)
 		if err != nil {
-			return "", &Missing{Name: name, Err: err}
+			return "", &format.MissingVariable{Name: name, Err: err}
 		}
 		return v, nil
 	}
 }
 
-// unable makes a reason to skip of what a task wants and this run does not give; any other error
-// stays one.
-func unable(t *Task, err error) (benchmarks.Needs, error) {
-	if missing(err) || compose.OnlyRefused(err) {
+// skipOrFail turns errors about what this run does not provide into a reason to skip; others stay.
+func skipOrFail(t *format.Task, err error) (benchmarks.Needs, error) {
+	if format.OnlyMissing(err) || compose.OnlyRefused(err) {
 		return benchmarks.Needs{Skip: oneLine(err)}, nil
 	}
 	return benchmarks.Needs{}, &benchmarks.TaskError{Task: t.Name, Err: err}
@@ -133,13 +132,13 @@ func unable(t *Task, err error) (benchmarks.Needs, error) {
 
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
-// skip says why a task cannot be run here.
-func (b *Benchmark) skip(t *Task, o benchmarks.Options) string {
+// skipReason says why a task cannot be run here; "": it can.
+func (b *Benchmark) skipReason(t *format.Task, o benchmarks.Options) string {
 	var why []string
-	if s := b.shut(t, o); s != "" {
+	if s := b.nonPublicHosts(t, o); s != "" {
 		why = append(why, s)
 	}
-	check := func(e *Environment, who string) {
+	check := func(e *format.Environment, who string) {
 		if e.OS == "windows" {
 			why = append(why, who+" is a Windows container")
 		}

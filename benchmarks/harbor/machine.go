@@ -7,40 +7,43 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/evalrun/evalrun/benchmarks/harbor/format"
+
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/benchmarks/harbor/compose"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// A Machine is an environment made concrete.
-type Machine struct {
+// A machine is an environment as a sandbox's spec.
+type machine struct {
 	Spec sandbox.Spec
-	Env  *Environment
+	Env  *format.Environment
 	// to be made before anything else, for anyone to write: /logs/… and what a compose file mounts
 	// from the harness
 	Dirs []string
 }
 
-// Upload are the files that go to the working directory after the start, when nothing builds them
+// uploads are the files that go to the working directory after the start, when nothing builds them
 // in; nil: none.
-func (m *Machine) Upload(files fs.FS) (fs.FS, error) {
+func (m *machine) uploads(files fs.FS) (fs.FS, error) {
 	if !m.Env.Upload {
 		return nil, nil
 	}
 	return fs.Sub(files, m.Env.Dir)
 }
 
-// Policies are the network policies of a step's phases.
-type Policies struct {
+// policies are the network policies of a step's phases.
+type policies struct {
 	Start    sandbox.Network // of the machine's start, health checks, set-up, and whatever no other holds for
 	Agent    sandbox.Network // while the agent works
 	Verifier sandbox.Network // while the verifier runs, in its own machine or the agent's
 }
 
-// Main makes the agent's machine. files is the task's folder, env gives the variables of this
-// machine that the run allows. Errors of what is missing are *[Missing], of what is not done here
-// *[compose.Refused]. It does no I/O.
-func (b *Benchmark) Main(t *Task, files fs.FS, o benchmarks.Options, env Lookup) (*Machine, error) {
+// agentMachine makes the agent's machine, without I/O. files is the task's folder, env looks up the
+// variables that the run allows. A missing variable is a *[format.MissingVariable] error, an
+// unsupported feature a *[compose.Refused].
+func (b *Benchmark) agentMachine(t *format.Task, files fs.FS, o benchmarks.Options,
+	env format.Lookup) (*machine, error) {
 	m, internal, err := b.machine(t, &t.Environment, files, env)
 	if err != nil {
 		return nil, err
@@ -55,23 +58,23 @@ func (b *Benchmark) Main(t *Task, files fs.FS, o benchmarks.Options, env Lookup)
 		m.Spec.Network = sandbox.Network{Mode: "none"}
 	}
 	for i := range t.Steps {
-		p := b.Policies(t, i, o)
+		p := b.policies(t, i, o)
 		m.Spec.Rewire = m.Spec.Rewire || !samePolicy(p.Agent, p.Start) || !t.Steps[i].Verifier.Separate &&
 			!samePolicy(p.Verifier, p.Start)
 	}
-	m.Spec.Network = b.Policies(t, 0, o).Start
+	m.Spec.Network = b.policies(t, 0, o).Start
 	if internal && o.Sandbox.Network.Mode == "" {
 		m.Spec.Network = sandbox.Network{Mode: "none"}
 	}
-	m.Dirs = append(m.Dirs, agentLogs, verifierLogs, artifactsDir)
+	m.Dirs = append(m.Dirs, format.AgentLogs, format.VerifierLogs, format.ArtifactsDir)
 	m.Spec = o.Merge(m.Spec)
-	m.still()
+	m.dropEngineOnly()
 	return m, nil
 }
 
-// still drops what a machine without an image of an engine (an unpacked folder, or the driver's
-// own) does not have: an ENTRYPOINT to be kept from ending, and setuid programs.
-func (m *Machine) still() {
+// dropEngineOnly removes what only images of a container engine have: setuid programs, and an
+// ENTRYPOINT that needs a command to stay alive. Unpacked folders and driver defaults have neither.
+func (m *machine) dropEngineOnly() {
 	s := &m.Spec
 	if s.Image.NeedsEngine() {
 		return
@@ -82,9 +85,10 @@ func (m *Machine) still() {
 	}
 }
 
-// Grader makes the machine of a step's separate verifier. A run's wishes for the agent's machine do
-// not hold for it, but for the driver's sake those for its size do.
-func (b *Benchmark) Grader(t *Task, step int, files fs.FS, o benchmarks.Options, env Lookup) (*Machine, error) {
+// verifierMachine makes the machine of a step's separate verifier. The run's options for the
+// agent's machine do not apply to it.
+func (b *Benchmark) verifierMachine(t *format.Task, step int, files fs.FS, o benchmarks.Options,
+	env format.Lookup) (*machine, error) {
 	v := &t.Steps[step].Verifier
 	if !v.Separate {
 		return nil, fmt.Errorf("task %s: step %d is graded in the agent's machine", t.Name, step)
@@ -93,29 +97,29 @@ func (b *Benchmark) Grader(t *Task, step int, files fs.FS, o benchmarks.Options,
 	if err != nil {
 		return nil, err
 	}
-	p := b.Policies(t, step, o)
+	p := b.policies(t, step, o)
 	m.Spec.Network = widen(v.Environment.Network, b.o.AllowHosts)
 	if internal {
 		m.Spec.Network = sandbox.Network{Mode: "none"}
 	}
 	m.Spec.Rewire = !samePolicy(p.Verifier, m.Spec.Network)
-	m.Dirs = append(m.Dirs, verifierLogs)
-	m.still()
+	m.Dirs = append(m.Dirs, format.VerifierLogs)
+	m.dropEngineOnly()
 	return m, nil
 }
 
-// Policies of a step. A policy that the run's own configuration sets holds in all phases of the
+// policies of a step. A policy that the run's own configuration sets holds in all phases of the
 // agent's machine.
-func (b *Benchmark) Policies(t *Task, step int, o benchmarks.Options) Policies {
+func (b *Benchmark) policies(t *format.Task, step int, o benchmarks.Options) policies {
 	s := &t.Steps[step]
 	base := widen(t.Environment.Network, b.o.AllowHosts)
-	p := Policies{Start: base, Agent: base, Verifier: base}
+	p := policies{Start: base, Agent: base, Verifier: base}
 	if s.Network != nil {
 		p.Agent = widen(*s.Network, b.o.AllowHosts)
 	}
 	p.Agent = widen(p.Agent, b.o.AgentAllowHosts)
 	if w := o.Sandbox.Network; w.Mode != "" {
-		p = Policies{w, w, w}
+		p = policies{w, w, w}
 		if s.Verifier.Separate {
 			p.Verifier = widen(s.Verifier.Environment.Network, b.o.AllowHosts)
 		}
@@ -131,17 +135,18 @@ func (b *Benchmark) Policies(t *Task, step int, o benchmarks.Options) Policies {
 // idle keeps an image's ENTRYPOINT that runs its arguments from ending.
 var idle = []string{"sh", "-c", "sleep infinity"}
 
-func (b *Benchmark) machine(t *Task, e *Environment, files fs.FS, get Lookup) (m *Machine, internal bool, err error) {
+func (b *Benchmark) machine(t *format.Task, e *format.Environment, files fs.FS,
+	get format.Lookup) (m *machine, internal bool, err error) {
 	env, err := e.Env.Resolve("environment.env", get)
 	if err != nil {
 		return nil, false, err
 	}
-	m = &Machine{Env: e, Spec: sandbox.Spec{Setuid: true, Cmd: idle}}
-	p, err := e.project(e.kept(), env, get)
+	m = &machine{Env: e, Spec: sandbox.Spec{Setuid: true, Cmd: idle}}
+	p, err := e.ComposeProject(env, get)
 	if err != nil {
 		return nil, false, err
 	}
-	main := &compose.Service{Name: Main}
+	main := &compose.Service{Name: format.MainService}
 	if p != nil && p.Main != "" { // a file without main leaves it to the other files of the environment
 		main = p.Services[p.Main]
 		internal = p.Internal
@@ -152,13 +157,13 @@ func (b *Benchmark) machine(t *Task, e *Environment, files fs.FS, get Lookup) (m
 		}
 	}
 	if p != nil {
-		m.Spec.Aliases = append(m.Spec.Aliases, Main)
+		m.Spec.Aliases = append(m.Spec.Aliases, format.MainService)
 	}
 	image, err := b.image(e, main, files)
 	if err != nil {
 		return nil, false, err
 	}
-	image.Timeout, image.Name = b.o.Times().Build(e.BuildTimeout), t.Name
+	image.Timeout, image.Name = b.o.times().Build(e.BuildTimeout), t.Name
 	if image.Platform == "" {
 		image.Platform = m.Spec.Platform
 	}
@@ -188,7 +193,7 @@ func (b *Benchmark) machine(t *Task, e *Environment, files fs.FS, get Lookup) (m
 		if err != nil {
 			return nil, false, err
 		}
-		if s.Build == nil && s.Image == builtImage && len(s.Binds) == 0 {
+		if s.Build == nil && s.Image == format.BuiltImage && len(s.Binds) == 0 {
 			spec.Image = image
 		}
 		spec.Image.Timeout, spec.Image.Name = image.Timeout, t.Name+"/"+name
@@ -203,9 +208,9 @@ func (b *Benchmark) machine(t *Task, e *Environment, files fs.FS, get Lookup) (m
 // image is the main machine's, by the order in which the format lays its parts over each other: an
 // image that is named wins over a Dockerfile unless the run forces a build, and what a compose file
 // says of main over both.
-func (b *Benchmark) image(e *Environment, main *compose.Service, files fs.FS) (sandbox.Image, error) {
+func (b *Benchmark) image(e *format.Environment, main *compose.Service, files fs.FS) (sandbox.Image, error) {
 	s := *main
-	named := s.Image != "" && s.Image != builtImage && s.Image != e.Image
+	named := s.Image != "" && s.Image != format.BuiltImage && s.Image != e.Image
 	switch {
 	case e.Image != "" && !(b.o.ForceBuild && (s.Build != nil || e.Dockerfile != "")):
 		s.Build = nil

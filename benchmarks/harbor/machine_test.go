@@ -5,7 +5,10 @@ import (
 	"io/fs"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
+
+	"github.com/evalrun/evalrun/benchmarks/harbor/format"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -21,11 +24,7 @@ func needs(t *testing.T, options, toml string, over map[string]string, run ...be
 	if err != nil {
 		t.Fatal(err)
 	}
-	fsys := taskFS(toml, over)
-	task, err := Load(fsys, "folder")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fsys, task := taskFS(toml, over), load(t, toml, over)
 	data, _ := json.Marshal(task)
 	n, err := (&Benchmark{o: o}).Needs(datasets.Task{ID: task.Name, Data: data, Files: noReading{fsys}},
 		append(run, benchmarks.Options{})[0])
@@ -33,6 +32,34 @@ func needs(t *testing.T, options, toml string, over map[string]string, run ...be
 		t.Fatal(err)
 	}
 	return n
+}
+
+// taskFS is a sound single-step task with a task.toml, and other files over its own; "" removes
+// one.
+func taskFS(toml string, over map[string]string) fstest.MapFS {
+	files := fstest.MapFS{}
+	for _, list := range []map[string]string{{
+		"task.toml": toml, "instruction.md": "Do it.\n", "environment/Dockerfile": "FROM debian\n",
+		"tests/test.sh": "#!/bin/sh\necho 1 > /logs/verifier/reward.txt\n",
+	}, over} {
+		for name, text := range list {
+			if text == "" {
+				delete(files, name)
+				continue
+			}
+			files[name] = &fstest.MapFile{Data: []byte(text), Mode: 0o644}
+		}
+	}
+	return files
+}
+
+func load(t *testing.T, toml string, over map[string]string) *format.Task {
+	t.Helper()
+	task, err := format.Load(taskFS(toml, over), "folder")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return task
 }
 
 // noReading fails a test that reads: Needs does no I/O.
@@ -153,8 +180,6 @@ services:
 	if s := n.Agent[0]; !s.Network.None() {
 		t.Errorf("%+v", s.Network)
 	}
-	has(t, loadError(t, "# x", map[string]string{"environment/docker-compose.yaml": "services: {main: {imgae: x}}"}),
-		`environment/docker-compose.yaml:1:`, `services.main.imgae: unknown key`)
 }
 
 // What cannot be run here is skipped, with the reason.
@@ -223,11 +248,11 @@ func TestGraderMachines(t *testing.T) {
 func TestIdle(t *testing.T) {
 	task := load(t, "environment = {docker_image='i'}", nil)
 	b := &Benchmark{}
-	if m, err := b.Main(task, nil, benchmarks.Options{}, b.declared()); err != nil || !cmp.Equal(m.Spec.Cmd, idle) {
+	if m, err := b.agentMachine(task, nil, benchmarks.Options{}, b.allowedVariables()); err != nil || !cmp.Equal(m.Spec.Cmd, idle) {
 		t.Error(m, err)
 	}
 	o := benchmarks.Options{Sandbox: sandbox.Spec{Image: sandbox.Image{Ref: "dir:/x"}}}
-	if m, err := b.Main(task, nil, o, b.declared()); err != nil || m.Spec.Cmd != nil || m.Spec.Setuid {
+	if m, err := b.agentMachine(task, nil, o, b.allowedVariables()); err != nil || m.Spec.Cmd != nil || m.Spec.Setuid {
 		t.Error(m, err)
 	}
 }

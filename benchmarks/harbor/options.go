@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/evalrun/evalrun/benchmarks/harbor/format"
+
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -67,7 +69,7 @@ func (o *Options) check() error {
 		}
 	}
 	for _, p := range slices.Concat(o.TaskNames, o.ExcludeNames) {
-		if _, err := fnmatch(p); err != nil {
+		if err := format.CheckPattern(p); err != nil {
 			bad("pattern %q: %w", p, err)
 		}
 	}
@@ -75,13 +77,13 @@ func (o *Options) check() error {
 		bad("n_tasks, cpus and memory_mb must not be negative")
 	}
 	for _, n := range o.Env {
-		if !template.MatchString("${" + n + "}") {
+		if !format.ValidVariable(n) {
 			bad("env: %q is no name of a variable", n)
 		}
 	}
 	for _, list := range [][]string{o.AllowHosts, o.AgentAllowHosts} {
 		for i, h := range list {
-			clean, err := host(h)
+			clean, err := format.NormalizeHost(h)
 			if err != nil {
 				bad("allowed host %w", err)
 			}
@@ -97,17 +99,17 @@ func (o *Options) check() error {
 	return errors.Join(errs...)
 }
 
-// Times are a task's limits as the run scales them.
-type Times struct{ o *Options }
+// times are a task's limits as the run scales them.
+type times struct{ o *Options }
 
 // Agent, Verifier, Build and Setup scale a limit of that phase. No limit stays none.
-func (t Times) Agent(d time.Duration) time.Duration    { return t.o.scale(d, t.o.AgentTimeout) }
-func (t Times) Verifier(d time.Duration) time.Duration { return t.o.scale(d, t.o.VerifierTimeout) }
-func (t Times) Build(d time.Duration) time.Duration    { return t.o.scale(d, t.o.BuildTimeout) }
-func (t Times) Setup(d time.Duration) time.Duration    { return t.o.scale(d, t.o.SetupTimeout) }
+func (t times) Agent(d time.Duration) time.Duration    { return t.o.scale(d, t.o.AgentTimeout) }
+func (t times) Verifier(d time.Duration) time.Duration { return t.o.scale(d, t.o.VerifierTimeout) }
+func (t times) Build(d time.Duration) time.Duration    { return t.o.scale(d, t.o.BuildTimeout) }
+func (t times) Setup(d time.Duration) time.Duration    { return t.o.scale(d, t.o.SetupTimeout) }
 
 // Health scales a check's own limits, as those of setting up. None stays none.
-func (t Times) Health(h *sandbox.Health) *sandbox.Health {
+func (t times) Health(h *sandbox.Health) *sandbox.Health {
 	if h == nil {
 		return nil
 	}
@@ -116,8 +118,8 @@ func (t Times) Health(h *sandbox.Health) *sandbox.Health {
 	return &scaled
 }
 
-// Times of the run.
-func (o *Options) Times() Times { return Times{o} }
+// times of the run.
+func (o *Options) times() times { return times{o} }
 
 func (o *Options) scale(d time.Duration, f *float64) time.Duration {
 	by := o.Timeout
@@ -127,15 +129,5 @@ func (o *Options) scale(d time.Duration, f *float64) time.Duration {
 	if by == 0 || d == 0 {
 		return d
 	}
-	return seconds(d.Seconds() * by)
-}
-
-// longest is what any time limit is cut to; adding it to the time of day is still a time.
-const longest = 10 * 365 * 24 * time.Hour
-
-func seconds(s float64) time.Duration {
-	if s >= longest.Seconds() {
-		return longest
-	}
-	return time.Duration(s * float64(time.Second))
+	return format.Seconds(d.Seconds() * by)
 }

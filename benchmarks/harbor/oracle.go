@@ -8,6 +8,9 @@ import (
 	"path"
 	"strconv"
 
+	"github.com/evalrun/evalrun/benchmarks"
+	"github.com/evalrun/evalrun/benchmarks/harbor/format"
+
 	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/benchmarks/filetree"
@@ -15,24 +18,25 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// solutionDir is where the oracle puts a solution.
-const solutionDir = "/solution"
-
 // Solve plays each step's solution as Harbor's oracle does: solution/ goes to /solution, solve.sh
 // runs from the working directory, and what it leaves with is recorded and decides nothing; where
 // that is no success, the answer says so. A step without a solution of its own takes the task's.
 func (b *Benchmark) Solve(t datasets.Task) (agent.Agent, error) {
-	task, err := Decode(t)
+	task, err := decode(t)
 	if err != nil {
 		return nil, err
 	}
 	for i := range task.Steps {
 		if s := &task.Steps[i]; s.Solution == "" {
-			return nil, fmt.Errorf("task %s%s has no solution/solve.sh", t.ID, inStep(s.Name))
+			which := ""
+			if task.Multi {
+				which = fmt.Sprintf(", step %q,", s.Name)
+			}
+			return nil, benchmarks.NoSolution("task %s%s has no solution/solve.sh", t.ID, which)
 		}
 	}
 	env, err := task.SolutionEnv.Resolve("solution.env",
-		func(name string) (string, error) { return "", &Missing{Name: name} })
+		func(name string) (string, error) { return "", &format.MissingVariable{Name: name} })
 	if err != nil {
 		return nil, fmt.Errorf("task %s: %w", t.ID, err)
 	}
@@ -45,25 +49,28 @@ func (b *Benchmark) Solve(t datasets.Task) (agent.Agent, error) {
 		if err != nil || status == 0 {
 			return agent.Answer{}, err
 		}
-		return agent.Answer{Parts: event.Text(
-			fmt.Sprintf("%ssolve.sh left with status %d", inStep(step.Name), status))}, nil
+		text := fmt.Sprintf("solve.sh left with status %d", status)
+		if step.Name != "" {
+			text = fmt.Sprintf("step %q: %s", step.Name, text)
+		}
+		return agent.Answer{Parts: event.Text(text)}, nil
 	}), nil
 }
 
-func solve(ctx context.Context, s *agent.Session, t datasets.Task, step *Step,
+func solve(ctx context.Context, s *agent.Session, t datasets.Task, step *format.Step,
 	env map[string]string) (status int, err error) {
 	m, ok := agent.As[agent.Machine](s.Env)
 	if !ok {
 		return 0, errors.New("the oracle has no machine to run its script on")
 	}
-	files, err := scripts(t.Files, step.Solution)
+	files, err := format.Scripts(t.Files, step.Solution)
 	if err != nil {
 		return 0, fmt.Errorf("reading the solution: %w", err)
 	}
-	if err := m.Put(ctx, solutionDir, files); err != nil {
+	if err := m.Put(ctx, format.SolutionDir, files); err != nil {
 		return 0, err
 	}
-	args, err := start(t.Files, path.Join(step.Solution, "solve.sh"), solutionDir+"/solve.sh")
+	args, err := format.ScriptCommand(t.Files, path.Join(step.Solution, "solve.sh"), format.SolutionDir+"/solve.sh")
 	if err != nil {
 		return 0, err
 	}
@@ -76,5 +83,5 @@ func solve(ctx context.Context, s *agent.Session, t datasets.Task, step *Step,
 	logs := filetree.New()
 	logs.Text("oracle.txt", out.Bytes(), 0o644)
 	logs.Text("exit-code.txt", []byte(strconv.Itoa(x.Code)), 0o644)
-	return x.Code, m.Put(ctx, agentLogs, logs)
+	return x.Code, m.Put(ctx, format.AgentLogs, logs)
 }

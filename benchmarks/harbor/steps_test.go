@@ -15,7 +15,7 @@ import (
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/benchmarks/benchtest"
-	"github.com/evalrun/evalrun/benchmarks/harbor"
+	"github.com/evalrun/evalrun/benchmarks/harbor/verify"
 )
 
 // graded is a task whose test.sh is given.
@@ -217,7 +217,7 @@ func TestSeparate(t *testing.T) {
 		if got := slices.Sorted(maps.Keys(ev.Files)); !slices.Equal(got, want) {
 			t.Errorf("kept: %q", got)
 		}
-		var list []harbor.Kept
+		var list []verify.Artifact
 		if err := json.Unmarshal(content(t, p, ev.Files["artifacts/manifest.json"]), &list); err != nil {
 			t.Fatal(err)
 		}

@@ -3,40 +3,41 @@ package harbor
 import (
 	"time"
 
+	"github.com/evalrun/evalrun/benchmarks/harbor/format"
+
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// around is what we may take around a task's own commands: files in and out, and, for a grader of
-// its own, a machine's start.
-const around = 5 * time.Minute
+// overhead is the time for uploads, downloads and a grader's start beside a task's own commands.
+const overhead = 5 * time.Minute
 
-// times notes what the task's own limits add up to, so that no phase of ours ends before they do.
-func (b *Benchmark) times(t *Task, n *benchmarks.Needs) {
-	by := b.o.Times()
+// phaseTimes sets the limits of the harness's phases to at least the sum of the task's own limits.
+func (b *Benchmark) phaseTimes(t *format.Task, n *benchmarks.Needs) {
+	by := b.o.times()
 	for i := range t.Steps {
 		s := &t.Steps[i]
-		setup := around + patience(by.Health(s.Health))
+		setup := overhead + healthCheckTime(by.Health(s.Health))
 		if i == 0 {
-			setup += patience(by.Health(t.Environment.Health))
+			setup += healthCheckTime(by.Health(t.Environment.Health))
 		}
 		if s.Setup {
-			setup += by.Setup(setupTime)
+			setup += by.Setup(maxSetupTime)
 		}
-		collect := around
+		collect := overhead
 		for _, h := range s.Verifier.Collect {
 			collect += by.Verifier(h.Timeout)
 		}
-		grade := around + by.Verifier(s.Verifier.Timeout)
+		grade := overhead + by.Verifier(s.Verifier.Timeout)
 		if s.Verifier.Separate {
-			grade += patience(by.Health(s.Verifier.Environment.Health))
+			grade += healthCheckTime(by.Health(s.Verifier.Environment.Health))
 		}
 		n.Setup, n.Collect, n.Grade = max(n.Setup, setup), max(n.Collect, collect), max(n.Grade, grade)
 	}
 }
 
-// patience is how long a health check may take to give up.
-func patience(h *sandbox.Health) time.Duration {
+// healthCheckTime is how long a health check may take until it gives up.
+func healthCheckTime(h *sandbox.Health) time.Duration {
 	if h == nil {
 		return 0
 	}

@@ -144,7 +144,7 @@ func graderOf(o benchmarks.Options) sandbox.Spec {
 
 type episode struct {
 	sandboxed.Base
-	wishes json.RawMessage
+	options json.RawMessage
 }
 
 func (b *Benchmark) Open(_ context.Context, h benchmarks.Host, t datasets.Task,
@@ -154,8 +154,8 @@ func (b *Benchmark) Open(_ context.Context, h benchmarks.Host, t datasets.Task,
 		return nil, err
 	}
 	spec := o.Merge(worker)
-	return &episode{sandboxed.Base{Host: h, Spec: &spec, Stages: []benchmarks.Stage{{Goal: sandboxed.Say(goal(p))}}},
-		sandboxed.Keep(o)}, nil
+	return &episode{sandboxed.Base{Host: h, Spec: &spec, Stages: []benchmarks.Stage{{Goal: sandboxed.TextGoal(goal(p))}}},
+		sandboxed.SaveOptions(o)}, nil
 }
 
 func goal(p problem) string {
@@ -169,7 +169,7 @@ func goal(p problem) string {
 
 // Collect keeps solution.py, if there is one, beside the answer.
 func (e *episode) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Evidence, error) {
-	ev := benchmarks.Evidence{Stage: e.Index(), Answer: ans, Data: e.wishes}
+	ev := benchmarks.Evidence{Stage: e.Index(), Answer: ans, Data: e.options}
 	sb := e.Started()
 	if sb == nil {
 		return ev, nil
@@ -204,7 +204,7 @@ func (b *Benchmark) Grade(ctx context.Context, h benchmarks.Host, t datasets.Tas
 	if strings.TrimSpace(code) == "" {
 		return result(pygrade.Outcome{Why: "no answer"}), nil
 	}
-	o, err := sandboxed.Kept(ev.Data)
+	o, err := sandboxed.LoadOptions(ev.Data)
 	if err != nil {
 		return benchmarks.Result{}, err
 	}
@@ -251,6 +251,7 @@ func result(o pygrade.Outcome) benchmarks.Result {
 	}
 	if o.NoVerdict {
 		r.Flags = append(r.Flags, benchmarks.FlagNoReward)
+		r.Scores[0].TimedOut = o.TimedOut
 	}
 	if o.Shared {
 		r.Flags = append(r.Flags, "not_apart")
@@ -265,7 +266,7 @@ func (b *Benchmark) Solve(t datasets.Task) (agent.Agent, error) {
 		return nil, err
 	}
 	if p.Solution == "" {
-		return nil, fmt.Errorf("task %s has no canonical_solution", t.ID)
+		return nil, benchmarks.NoSolution("task %s has no canonical_solution", t.ID)
 	}
 	return sandboxed.Answers(p.Solution), nil
 }

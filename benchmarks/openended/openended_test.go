@@ -30,14 +30,14 @@ func TestWish(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := b.wish(benchmarks.Options{})
+		w := b.pageNetwork(benchmarks.Options{})
 		raw, _ := json.Marshal(w.Network)
 		if got := string(raw) + " [" + strings.Join(w.Hosts, " ") + "]"; got != want {
 			t.Errorf("%s: %s, not %s", address, got, want)
 		}
 	}
 	b, _ := New("example.com", nil, web.Browsers{})
-	if w := b.wish(benchmarks.Options{Sandbox: sandbox.Spec{
+	if w := b.pageNetwork(benchmarks.Options{Sandbox: sandbox.Spec{
 		Network: sandbox.Network{Mode: "public"}}}); w.Network.Mode != "public" {
 		t.Errorf("the run's own policy: %+v", w)
 	}

@@ -49,6 +49,8 @@ type Outcome struct {
 	// NoVerdict: no verdict came, for the candidate ran too long, took too much memory, or broke
 	// the machine.
 	NoVerdict bool
+	// TimedOut: there is no verdict, because the time was up.
+	TimedOut bool
 	// Task: the tests themselves are at fault; Why says how.
 	Task bool
 	// Shared: the two processes could not be kept apart, so that a pass is worth as much as the
@@ -93,7 +95,7 @@ func Run(ctx context.Context, sb sandbox.Sandbox, p Program, timeout time.Durati
 		}
 		return Outcome{Passed: v.Passed, Why: v.Why, Shared: v.Shared}, nil
 	}
-	o := Outcome{NoVerdict: true, Why: "the tests' process " + exit.How(timeout)}
+	o := Outcome{NoVerdict: true, TimedOut: exit.TimedOut, Why: "the tests' process " + exit.How(timeout)}
 	if exit.Code == 127 || exit.Code == 126 {
 		o = Outcome{Task: true, Why: "there is no python3 in the grader's machine"}
 	} else if tail := strings.TrimSpace(errs.String()); tail != "" {

@@ -105,7 +105,7 @@ func (b *Benchmark) Open(_ context.Context, h benchmarks.Host, t datasets.Task,
 	if err != nil {
 		return nil, err
 	}
-	g := &episode{sandboxed.Base{Host: h, Stages: []benchmarks.Stage{{Goal: sandboxed.Say(b.goal(q))}}}}
+	g := &episode{sandboxed.Base{Host: h, Stages: []benchmarks.Stage{{Goal: sandboxed.TextGoal(b.goal(q))}}}}
 	if len(needs.Agent) > 0 {
 		g.Spec = &needs.Agent[0]
 	}

@@ -7,9 +7,9 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// kept is what of a run's wishes for machines shapes a grader's: a later grading of the same
-// evidence has to use the same.
-type kept struct {
+// savedOptions are the run's options that a grader's machine depends on, so that a later grading of
+// the same evidence uses the same.
+type savedOptions struct {
 	Image  string  `json:"image,omitempty"`
 	CPUs   float64 `json:"cpus,omitempty"`
 	Memory int64   `json:"memory,omitempty"`
@@ -19,24 +19,24 @@ type kept struct {
 	Integrity string `json:"integrity,omitempty"`
 }
 
-// Keep notes the run's wishes for an evidence's Data, from where [Kept] reads them when it is
-// graded. Nothing wished: nil.
-func Keep(o benchmarks.Options) json.RawMessage {
+// SaveOptions encodes the run's options that grading depends on, for an evidence's Data; nil: all
+// are the defaults. [LoadOptions] decodes them.
+func SaveOptions(o benchmarks.Options) json.RawMessage {
 	s := o.Sandbox
-	k := kept{Image: s.Image.Ref, CPUs: s.CPUs, Memory: s.Memory, Disk: s.Disk, Pids: s.Pids}
+	k := savedOptions{Image: s.Image.Ref, CPUs: s.CPUs, Memory: s.Memory, Disk: s.Disk, Pids: s.Pids}
 	if o.Integrity != "warn" {
 		k.Integrity = o.Integrity
 	}
-	if k == (kept{}) {
+	if k == (savedOptions{}) {
 		return nil
 	}
 	raw, _ := json.Marshal(k) // finite numbers and a string cannot fail
 	return raw
 }
 
-// Kept is the part of the run's wishes that Keep noted.
-func Kept(data json.RawMessage) (benchmarks.Options, error) {
-	var k kept
+// LoadOptions returns the options that [SaveOptions] has encoded.
+func LoadOptions(data json.RawMessage) (benchmarks.Options, error) {
+	var k savedOptions
 	if len(data) > 0 {
 		if err := json.Unmarshal(data, &k); err != nil {
 			return benchmarks.Options{}, err

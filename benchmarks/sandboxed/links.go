@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// Leads is where a link at the absolute path at leads to, by its text alone. ok is false where that
-// cannot be told: no ".." may follow a name in it, for the name may be that of another link.
-func Leads(at, link string) (to string, ok bool) {
+// LinkTarget resolves a link at the absolute path at by its text alone. ok is false if ".." follows
+// a name in it, because the name may be that of another link.
+func LinkTarget(at, link string) (to string, ok bool) {
 	to = path.Dir(at)
 	if path.IsAbs(link) {
 		to = "/"

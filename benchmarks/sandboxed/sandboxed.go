@@ -120,8 +120,8 @@ func (b *Base) Dir() string {
 	return b.Spec.Dir
 }
 
-// Where is the directory that the agent has gone to; "": the machine's own.
-func (b *Base) Where() string {
+// WorkingDir is the directory that the agent has gone to; "": the machine's own.
+func (b *Base) WorkingDir() string {
 	b.mu.Lock()
 	space := b.space
 	b.mu.Unlock()
@@ -152,5 +152,5 @@ func Answers(text string) agent.Agent {
 	})
 }
 
-// Say is a goal of one text.
-func Say(text string) agent.Goal { return agent.Goal{Parts: event.Text(text)} }
+// TextGoal is a goal of one text.
+func TextGoal(text string) agent.Goal { return agent.Goal{Parts: event.Text(text)} }

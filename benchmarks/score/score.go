@@ -239,3 +239,8 @@ func Clip(s string, n int) string {
 	}
 	return strings.ToValidUTF8(s[:n], "") + "…"
 }
+
+// Clean replaces invalid UTF-8 and NUL bytes, which not every reader of a record can take.
+func Clean(s string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+}

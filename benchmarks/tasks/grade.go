@@ -60,7 +60,7 @@ func (b *Benchmark) Grade(ctx context.Context, h benchmarks.Host, t datasets.Tas
 	if len(g.Answer) > 0 {
 		return answer(t, g, ev)
 	}
-	x := &grading{h: h, task: task, id: t.ID, beside: t.Files, g: g, ev: ev}
+	x := &grading{h: h, task: task, id: t.ID, dataset: t.Files, g: g, ev: ev}
 	if g.Shared {
 		m, ok := live.(benchmarks.Machiner)
 		if !ok || m.Started() == nil {
@@ -69,7 +69,7 @@ func (b *Benchmark) Grade(ctx context.Context, h benchmarks.Host, t datasets.Tas
 		x.sb = m.Started()
 		return x.script(ctx)
 	}
-	o, err := sandboxed.Kept(d.Wishes)
+	o, err := sandboxed.LoadOptions(d.Options)
 	if err != nil {
 		return benchmarks.Result{}, err
 	}
@@ -112,13 +112,13 @@ func answer(t datasets.Task, g *Grade, ev benchmarks.Evidence) (benchmarks.Resul
 
 // A grading of one stage.
 type grading struct {
-	h      benchmarks.Host
-	task   *Task
-	id     string
-	beside fs.FS
-	g      *Grade
-	ev     benchmarks.Evidence
-	sb     sandbox.Sandbox
+	h       benchmarks.Host
+	task    *Task
+	id      string
+	dataset fs.FS
+	g       *Grade
+	ev      benchmarks.Evidence
+	sb      sandbox.Sandbox
 }
 
 func (x *grading) blob(ctx context.Context, name string, max int64) ([]byte, error) {
@@ -164,7 +164,9 @@ func (x *grading) function(ctx context.Context, o benchmarks.Options) (benchmark
 	case out.Passed:
 		return verdict(1, "", ""), nil
 	case out.NoVerdict:
-		return verdict(0, "", out.Why, benchmarks.FlagNoReward), nil
+		res := verdict(0, "", out.Why, benchmarks.FlagNoReward)
+		res.Primary().TimedOut = out.TimedOut
+		return res, nil
 	}
 	return verdict(0, "", out.Why), nil
 }
@@ -194,7 +196,7 @@ func (x *grading) script(ctx context.Context) (benchmarks.Result, error) {
 	// The folder has a new name each time and is made after the agent's end: what lies in it is
 	// ours.
 	eval := "/eval-" + strings.ToLower(rand.Text())
-	hidden, err := tree(x.g.Files, x.beside)
+	hidden, err := tree(x.g.Files, x.dataset)
 	if err != nil {
 		return benchmarks.Result{}, &benchmarks.TaskError{Task: x.id, Err: err}
 	}
@@ -222,7 +224,9 @@ func (x *grading) script(ctx context.Context) (benchmarks.Result, error) {
 	out = strings.ReplaceAll(out, eval, "/eval") // so that grading again says the same
 	switch {
 	case exit.TimedOut || exit.OOM || exit.Signal != "" || exit.Code < 0:
-		return verdict(0, "", "the grade script "+exit.How(limit)+": "+out, benchmarks.FlagNoReward), nil
+		res := verdict(0, "", "the grade script "+exit.How(limit)+": "+out, benchmarks.FlagNoReward)
+		res.Primary().TimedOut = exit.TimedOut
+		return res, nil
 	case x.g.Partial:
 		return x.partial(ctx, reward, exit, out)
 	case exit.Code == 126 || exit.Code == 127:

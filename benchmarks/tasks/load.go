@@ -122,15 +122,16 @@ func (s *yamlSource) load() {
 	err := s.read()
 	if errs, ok := err.(yamldoc.Errors); ok {
 		var at yamldoc.Pos
-		at, err = told(errs, "")
+		at, err = joinErrors(errs, "")
 		s.fatal = &datasets.Fatal{Place: at.String(), Err: err}
 	} else if err != nil {
 		s.fatal = &datasets.Fatal{Place: s.shown, Err: err}
 	}
 }
 
-// told are errors for one that gives the place of the first, and the path of its task, itself.
-func told(errs yamldoc.Errors, path string) (at yamldoc.Pos, err error) {
+// joinErrors makes one error of several. It leaves out the place of the first, which it returns,
+// and the first key if that is path: the caller states both.
+func joinErrors(errs yamldoc.Errors, path string) (at yamldoc.Pos, err error) {
 	errs.Sort()
 	lines := make([]string, len(errs))
 	for i, e := range errs {
@@ -263,7 +264,7 @@ func (s *yamlSource) task(n, defaults *yamldoc.Node, path string, errs yamldoc.E
 		}
 	}
 	if len(errs) > 0 {
-		at, err := told(errs, path)
+		at, err := joinErrors(errs, path)
 		return loaded{out, &datasets.BadTask{ID: t.ID, Place: at.String(), Err: err}}
 	}
 	return loaded{task: out}

@@ -27,12 +27,12 @@ const setupTime = 5 * time.Minute
 // An episode is a task that is played.
 type episode struct {
 	sandboxed.Base
-	task   *Task
-	id     string
-	stages []Stage
-	beside fs.FS
-	wishes json.RawMessage
-	broken string // why the current stage could not be set up
+	task    *Task
+	id      string
+	stages  []Stage
+	dataset fs.FS
+	options json.RawMessage
+	broken  string // why the current stage could not be set up
 }
 
 // Open starts the machine at once when something is set up or collected on it, so that a fault of
@@ -47,10 +47,10 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task
 		return b.openBrowser(ctx, h, t, d, o)
 	}
 	spec := o.Merge(d.spec())
-	g := &episode{task: d, id: t.ID, stages: d.stages(), beside: t.Files, wishes: sandboxed.Keep(o)}
+	g := &episode{task: d, id: t.ID, stages: d.stages(), dataset: t.Files, options: sandboxed.SaveOptions(o)}
 	g.Host, g.Spec, g.Setup, g.Enter = h, &spec, g.setup, g.enter
 	for _, s := range g.stages {
-		g.Stages = append(g.Stages, benchmarks.Stage{Name: s.Name, Goal: sandboxed.Say(s.Instruction),
+		g.Stages = append(g.Stages, benchmarks.Stage{Name: s.Name, Goal: sandboxed.TextGoal(s.Instruction),
 			Time: time.Duration(s.Time), Leave: s.Leave})
 	}
 	if d.Setup != "" || slices.ContainsFunc(g.stages,
@@ -97,7 +97,7 @@ func (e *episode) enter(ctx context.Context, stage int) (err error) {
 // ready puts a stage's files and runs its script; why says what failed in the machine.
 func (e *episode) ready(ctx context.Context, sb sandbox.Sandbox, s Stage) (why string, err error) {
 	if len(s.Files) > 0 {
-		files, err := tree(s.Files, e.beside)
+		files, err := tree(s.Files, e.dataset)
 		if err != nil {
 			return err.Error(), nil
 		}
@@ -123,7 +123,7 @@ func (e *episode) ready(ctx context.Context, sb sandbox.Sandbox, s Stage) (why s
 
 // data is what evidence says beside answer and files.
 type data struct {
-	Wishes json.RawMessage `json:"wishes,omitempty"`
+	Options json.RawMessage `json:"wishes,omitempty"`
 	// Failed says why there is nothing to grade, although the machine answered; it scores 0.
 	Failed string `json:"failed,omitempty"`
 	// Out says why something of what the agent left is not among the files.
@@ -133,7 +133,7 @@ type data struct {
 // Collect keeps what the stage's grader is to see.
 func (e *episode) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Evidence, error) {
 	ev := benchmarks.Evidence{Stage: e.Index(), Answer: ans}
-	d := data{Wishes: e.wishes, Failed: e.broken}
+	d := data{Options: e.options, Failed: e.broken}
 	grade := e.stages[e.Index()].Grade
 	err := e.collect(ctx, grade, &ev, &d)
 	if left := (*benchmarks.LeftError)(nil); errors.As(err, &left) {
@@ -142,7 +142,7 @@ func (e *episode) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Evi
 	if err != nil {
 		return ev, err
 	}
-	if d.Wishes != nil || d.Failed != "" || d.Out != "" {
+	if d.Options != nil || d.Failed != "" || d.Out != "" {
 		ev.Data, err = json.Marshal(d)
 	}
 	return ev, err

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evalrun/evalrun/benchmarks/sandboxed"
 	"github.com/evalrun/evalrun/benchmarks/score"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
@@ -76,27 +77,6 @@ func command(script, user string, vars []variable, dir string, timeout time.Dura
 		Timeout: timeout}, nil
 }
 
-// tail keeps the last bytes of an output for a record.
-type tail struct {
-	b []byte
-}
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.b = append(t.b, p...)
-	if len(t.b) > 16<<10 {
-		t.b = append(t.b[:0], t.b[len(t.b)-4<<10:]...)
-	}
-	return len(p), nil
-}
-
-func (t *tail) String() string {
-	s := strings.ToValidUTF8(string(t.b), "\ufffd")
-	if len(s) > 2000 {
-		s = "…" + strings.ToValidUTF8(s[len(s)-2000:], "")
-	}
-	return strings.TrimSpace(s)
-}
-
 // run runs a script to its end.
 func run(ctx context.Context, sb sandbox.Sandbox, script string, vars []variable, dir string,
 	timeout time.Duration) (sandbox.Exit, string, error) {
@@ -104,7 +84,7 @@ func run(ctx context.Context, sb sandbox.Sandbox, script string, vars []variable
 	if err != nil {
 		return sandbox.Exit{}, "", err
 	}
-	var out tail
+	var out sandboxed.Tail
 	c.Stdout = &out
 	exit, err := sb.Exec(ctx, c)
 	return exit, out.String(), err

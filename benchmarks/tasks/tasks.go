@@ -20,6 +20,7 @@ import (
 	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/benchmarks"
+	"github.com/evalrun/evalrun/benchmarks/sandboxed"
 	"github.com/evalrun/evalrun/benchmarks/score"
 	"github.com/evalrun/evalrun/benchmarks/web"
 	"github.com/evalrun/evalrun/datasets"
@@ -215,7 +216,7 @@ func (o Oracle) play(ctx context.Context, s *agent.Session) (agent.Answer, error
 		if err != nil {
 			return agent.Answer{}, err
 		}
-		var out tail
+		var out sandboxed.Tail
 		c.Stdout = &out
 		exit, err := m.Exec(ctx, c)
 		if err != nil {

@@ -176,7 +176,7 @@ var system = []string{"/usr", "/bin", "/sbin", "/lib", "/lib64"}
 // agent's or to programs. In the grader's machine any other would show the grader to itself:
 // /dev/stdin, /proc/self/cmdline and /proc/self/fd hold what is right.
 func stays(at, link string, roots []string) bool {
-	to, ok := sandboxed.Leads(at, link)
+	to, ok := sandboxed.LinkTarget(at, link)
 	below := func(dir string) bool { return sandboxed.Within(to, dir) }
 	return ok && !slices.ContainsFunc([]string{"/proc", "/dev"}, below) &&
 		(slices.ContainsFunc(system, below) || slices.ContainsFunc(roots, below))

@@ -115,7 +115,7 @@ func TestComposeVariables(t *testing.T) {
     image: ${T_BENCH_TASK_DOCKER_NAME_PREFIX}__db
     volumes: ["${T_BENCH_TASK_LOGS_PATH}:/shared-logs"]
 `})
-	m, err := client(task, folder(nil), benchmarks.Options{})
+	m, err := agentMachine(task, folder(nil), benchmarks.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func TestComposeVariables(t *testing.T) {
 // The build context is the task's folder, so a Dockerfile may copy tests.
 func TestBuildContext(t *testing.T) {
 	files := folder(nil)
-	m, err := client(loaded(t, nil), files, benchmarks.Options{})
+	m, err := agentMachine(loaded(t, nil), files, benchmarks.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

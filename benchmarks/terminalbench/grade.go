@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/benchmarks"
-	"github.com/evalrun/evalrun/benchmarks/harbor"
+	"github.com/evalrun/evalrun/benchmarks/harbor/verify"
 	"github.com/evalrun/evalrun/benchmarks/score"
 	"github.com/evalrun/evalrun/datasets"
 	"github.com/evalrun/evalrun/harness/record"
@@ -30,7 +30,7 @@ const (
 // Grade puts the tests into the agent's machine, runs them there and reads what they print.
 func (b *Benchmark) Grade(ctx context.Context, h benchmarks.Host, dt datasets.Task, ev benchmarks.Evidence,
 	live benchmarks.Episode) (benchmarks.Result, error) {
-	t, err := of(dt)
+	t, err := decodeTask(dt)
 	if err != nil {
 		return benchmarks.Result{}, err
 	}
@@ -38,55 +38,51 @@ func (b *Benchmark) Grade(ctx context.Context, h benchmarks.Host, dt datasets.Ta
 	if !ok || g == nil || g.Started() == nil {
 		return benchmarks.Result{}, benchmarks.ErrNeedsLive
 	}
-	var d data
+	var d evidence
 	if len(ev.Data) > 0 {
 		if err := json.Unmarshal(ev.Data, &d); err != nil {
 			return benchmarks.Result{}, fmt.Errorf("reading the evidence: %w", err)
 		}
 	}
-	x := &grading{h: h, task: t, sb: g.Started(), guard: g.guard, d: d, limit: b.o.testTime(t.TestTime)}
-	res, err := x.run(ctx)
+	x := &grading{h: h, task: t, sb: g.Started(), d: d, limit: b.o.testTime(t.TestTime)}
+	inspection, refused, err := g.guard.Begin(ctx)
 	if err != nil {
-		return res, err
+		return benchmarks.Result{}, err
 	}
-	return x.guard.Apply(res, d.Integrity == "fail", FlagSummaries, FlagConflict), nil
+	res := verdict(0, nil, refused, benchmarks.FlagNoReward)
+	if refused == "" {
+		if res, err = x.run(ctx, inspection); err != nil {
+			return res, err
+		}
+	}
+	return inspection.Apply(res, d.Integrity == "fail", FlagSummaries, FlagConflict), nil
 }
 
 type grading struct {
 	h     benchmarks.Host
 	task  *Task
 	sb    sandbox.Sandbox
-	guard *harbor.Shared
-	d     data
+	d     evidence
 	limit time.Duration // of all test scripts together
 }
 
-func (x *grading) run(ctx context.Context) (benchmarks.Result, error) {
-	refused, err := x.guard.Begin(ctx)
-	if err != nil {
-		return benchmarks.Result{}, err
-	}
-	if refused != "" {
-		return verdict(0, nil, refused, benchmarks.FlagNoReward), nil
-	}
+// run runs the tests, which the inspection has put into the machine.
+func (x *grading) run(ctx context.Context, inspection *verify.Inspection) (benchmarks.Result, error) {
 	out := &bytes.Buffer{}
 	exit, err := x.scripts(ctx, out)
 	if err != nil {
 		return benchmarks.Result{}, err
 	}
-	// Nothing is to write from here on.
-	if err := harbor.EndAll(ctx, x.sb); err != nil {
-		return benchmarks.Result{}, err
-	}
-	if err := x.guard.End(ctx); err != nil {
+	if err := inspection.End(ctx); err != nil {
 		return benchmarks.Result{}, err
 	}
 	res := x.judge(out.String())
 	if exit.TimedOut {
 		res = verdict(0, res.Tests, fmt.Sprintf("test_timeout: the tests ran longer than %v", x.limit),
 			benchmarks.FlagNoReward, FlagTimeout)
+		res.Primary().TimedOut = true
 	}
-	return res, x.guard.Remark(ctx, x.h.Log(), "the tests ended with: "+ending(out.String()), exit, out.Bytes())
+	return res, inspection.Remark(ctx, x.h.Log(), "the tests ended with: "+ending(out.String()), exit, out.Bytes())
 }
 
 // scripts runs the test scripts, one after the other, as root or, for tasks that ask for the
@@ -132,7 +128,7 @@ func (x *grading) judge(out string) benchmarks.Result {
 
 // ending is the last part of an output, for a reason.
 func ending(out string) string {
-	out = strings.TrimSpace(clean(ansi.ReplaceAllString(out, "")))
+	out = strings.TrimSpace(score.Clean(ansi.ReplaceAllString(out, "")))
 	if len(out) > 1000 {
 		out = "…" + strings.ToValidUTF8(out[len(out)-1000:], "")
 	}
@@ -141,7 +137,7 @@ func ending(out string) string {
 
 func verdict(v float64, tests []record.Test, why string, flags ...string) benchmarks.Result {
 	r := benchmarks.Result{
-		Scores: []record.Score{{Name: scoreResolved, Primary: true, Value: &v, Why: score.Clip(clean(why), 2500)}},
+		Scores: []record.Score{{Name: scoreResolved, Primary: true, Value: &v, Why: score.Clip(score.Clean(why), 2500)}},
 		Tests:  tests, Flags: flags,
 	}
 	if len(tests) > 0 {

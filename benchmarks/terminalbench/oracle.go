@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/datasets"
 	"github.com/evalrun/evalrun/internal/yamldoc"
 	"github.com/evalrun/evalrun/runtime/sandbox"
@@ -16,12 +17,12 @@ import (
 
 // Solve plays solution.sh, or types the commands of solution.yaml.
 func (b *Benchmark) Solve(dt datasets.Task) (agent.Agent, error) {
-	t, err := of(dt)
+	t, err := decodeTask(dt)
 	if err != nil {
 		return nil, err
 	}
 	if t.Solution == "" {
-		return nil, fmt.Errorf("task %s has neither a solution.sh nor a solution.yaml", dt.ID)
+		return nil, benchmarks.NoSolution("task %s has neither a solution.sh nor a solution.yaml", dt.ID)
 	}
 	text, err := readText(dt.Files, t.Solution)
 	if err != nil {
@@ -33,7 +34,7 @@ func (b *Benchmark) Solve(dt datasets.Task) (agent.Agent, error) {
 		if err != nil {
 			return nil, fmt.Errorf("task %s: %w", dt.ID, err)
 		}
-		play = func(ctx context.Context, m agent.Machine) error { return typed(ctx, m, keys) }
+		play = func(ctx context.Context, m agent.Machine) error { return typeKeys(ctx, m, keys) }
 	}
 	return agent.Func(func(ctx context.Context, s *agent.Session) (agent.Answer, error) {
 		m, ok := agent.As[agent.Machine](s.Env)
@@ -61,8 +62,8 @@ func script(ctx context.Context, m agent.Machine, text []byte) error {
 // unix is a script with the line ends that shells understand.
 func unix(text []byte) []byte { return []byte(strings.ReplaceAll(string(text), "\r\n", "\n")) }
 
-// keys are one entry of a solution.yaml: what is typed, and how long to wait.
-type keys struct {
+// keystrokes are one entry of a solution.yaml: what is typed, and how long to wait.
+type keystrokes struct {
 	text  string
 	enter bool
 	block bool // wait for the command's end, up to most; else only for least
@@ -70,7 +71,7 @@ type keys struct {
 	most  time.Duration
 }
 
-func readKeys(text []byte) ([]keys, error) {
+func readKeys(text []byte) ([]keystrokes, error) {
 	root, err := yamldoc.Parse("solution.yaml", text, bounds)
 	if err != nil {
 		return nil, err
@@ -78,9 +79,9 @@ func readKeys(text []byte) ([]keys, error) {
 	if root.Kind != yamldoc.List {
 		return nil, root.Errorf("want a list of commands")
 	}
-	var out []keys
+	var out []keystrokes
 	for _, v := range root.Items {
-		k := keys{enter: true, most: 180 * time.Second}
+		k := keystrokes{enter: true, most: 180 * time.Second}
 		if v.Kind != yamldoc.Map {
 			return nil, v.Errorf("want a command with its keys")
 		}
@@ -111,8 +112,8 @@ func readKeys(text []byte) ([]keys, error) {
 
 const oracleSession = "oracle"
 
-// typed types keys into a terminal, which only tmux can give: v1's images have it.
-func typed(ctx context.Context, m agent.Machine, list []keys) error {
+// typeKeys types keys into a terminal, which only tmux can give: v1's images have it.
+func typeKeys(ctx context.Context, m agent.Machine, list []keystrokes) error {
 	tmux := func(timeout time.Duration, args ...string) (sandbox.Exit, error) {
 		return m.Exec(ctx, sandbox.Command{Args: append([]string{"tmux"}, args...), Limit: 16 << 10, FullLimit: -1,
 			Timeout: timeout})

@@ -79,9 +79,9 @@ func pytest(out string) (tests []record.Test, flags []string, why string, ok boo
 		if _, after, ok := strings.Cut(name, "::"); ok {
 			name = after
 		}
-		t := record.Test{Name: score.Clip(clean(name), 500), Status: statuses[m[1]]}
+		t := record.Test{Name: score.Clip(score.Clean(name), 500), Status: statuses[m[1]]}
 		if !passed(t) {
-			t.Message = score.Clip(clean(message), 2000)
+			t.Message = score.Clip(score.Clean(message), 2000)
 		}
 		i, again := index[t.Name]
 		switch {
@@ -125,15 +125,10 @@ func marked(name, success string) parser {
 		if verdict := strings.TrimSpace(rest[:i]); verdict == success {
 			t.Status = "passed"
 		} else {
-			t.Message = score.Clip(clean(verdict), 2000)
+			t.Message = score.Clip(score.Clean(verdict), 2000)
 		}
 		return []record.Test{t}, flags, "", true
 	}
-}
-
-// clean makes text that every reader of the record can take.
-func clean(s string) string {
-	return strings.ReplaceAll(strings.ToValidUTF8(s, "\ufffd"), "\x00", "\ufffd")
 }
 
 // failures says in a few words which tests did not pass.

@@ -5,10 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"path"
 
 	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/benchmarks"
-	"github.com/evalrun/evalrun/benchmarks/harbor"
+	"github.com/evalrun/evalrun/benchmarks/filetree"
+	"github.com/evalrun/evalrun/benchmarks/harbor/format"
+	"github.com/evalrun/evalrun/benchmarks/harbor/verify"
 	"github.com/evalrun/evalrun/benchmarks/sandboxed"
 	"github.com/evalrun/evalrun/datasets"
 	"github.com/evalrun/evalrun/runtime/sandbox"
@@ -20,29 +23,29 @@ type episode struct {
 	task  *Task
 	o     benchmarks.Options
 	dirs  []string
-	tests fs.FS // what goes to /tests
-	guard *harbor.Shared
+	tests *filetree.Tree // what goes to /tests
+	guard *verify.Guard
 }
 
 // Open starts the machine with its sidecars, so that a fault of the task shows before the agent
 // begins.
 func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, dt datasets.Task,
 	o benchmarks.Options) (benchmarks.Episode, error) {
-	t, err := of(dt)
+	t, err := decodeTask(dt)
 	if err != nil {
 		return nil, err
 	}
-	m, err := client(t, dt.Files, o)
+	m, err := agentMachine(t, dt.Files, o)
 	if err != nil {
 		return nil, &benchmarks.TaskError{Task: dt.ID, Err: err}
 	}
 	g := &episode{task: t, o: o, dirs: m.dirs}
-	if g.tests, err = harbor.Tests(dt.Files, "tests", t.TestScripts...); err != nil {
+	if g.tests, err = testFiles(dt.Files, t.TestScripts); err != nil {
 		return nil, &benchmarks.TaskError{Task: dt.ID, Err: fmt.Errorf("reading the tests: %w", err)}
 	}
 	g.Host, g.Spec, g.Setup = h, &m.spec, g.ready
 	g.Stages = []benchmarks.Stage{{
-		Goal: sandboxed.Say(t.Instruction),
+		Goal: sandboxed.TextGoal(t.Instruction),
 		Time: b.o.agentTime(t.AgentTime),
 		// The tests run on this machine, and a service that the agent left may be what they ask
 		// for.
@@ -58,31 +61,49 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, dt datasets.Tas
 // image's commands begin, and has the machine remember what the tests depend on.
 func (e *episode) ready(ctx context.Context, sb sandbox.Sandbox) error {
 	if e.Spec.Dir == "" {
-		dir, err := harbor.WorkingDir(ctx, sb)
+		dir, err := sandboxed.WorkingDir(ctx, sb)
 		if err != nil {
 			return err
 		}
 		e.Spec.Dir = dir
 	}
-	if err := harbor.MakeOpen(ctx, sb, e.dirs...); err != nil {
+	if err := sandboxed.MakeOpen(ctx, sb, e.dirs...); err != nil {
 		return err
 	}
 	var err error
-	e.guard, err = harbor.Watch(ctx, sb, e.Spec.Dir, e.tests)
+	e.guard, err = verify.Watch(ctx, sb, e.Spec.Dir, e.tests)
 	return err
 }
 
-// data is what evidence says beside the answer.
-type data struct {
+// testFiles are what goes to /tests: the folder tests, and the scripts beside it by their last names.
+func testFiles(files fs.FS, scripts []string) (*filetree.Tree, error) {
+	t := filetree.New()
+	if info, err := fs.Stat(files, "tests"); err == nil && info.IsDir() {
+		if t, err = format.Scripts(files, "tests"); err != nil {
+			return nil, err
+		}
+	}
+	for _, name := range scripts {
+		text, err := readText(files, name)
+		if err != nil {
+			return nil, err
+		}
+		t.Text(path.Base(name), unix(text), 0o755)
+	}
+	return t, nil
+}
+
+// evidence is what evidence says beside the answer.
+type evidence struct {
 	Where     string `json:"where,omitempty"` // the folder that the agent was in at its end
 	Integrity string `json:"integrity,omitempty"`
 }
 
 // Collect notes where the agent was. What counts is the machine itself.
 func (e *episode) Collect(_ context.Context, ans agent.Answer) (benchmarks.Evidence, error) {
-	d := data{Integrity: e.o.Integrity}
+	d := evidence{Integrity: e.o.Integrity}
 	if e.task.SameShell {
-		d.Where = e.Where()
+		d.Where = e.WorkingDir()
 	}
 	raw, err := json.Marshal(d)
 	return benchmarks.Evidence{Stage: e.Index(), Answer: ans, Data: raw}, err

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evalrun/evalrun/benchmarks/harbor"
 	"github.com/evalrun/evalrun/benchmarks/harbor/compose"
+	"github.com/evalrun/evalrun/internal/fsutil"
 )
 
 // A Task is a task folder as it was read, every default filled in. It is the Data of a
@@ -158,7 +158,7 @@ func (l *loader) machines() {
 			l.add(fmt.Errorf("neither %s nor a Dockerfile: nothing says what the task runs in", composeFile))
 			return
 		}
-		fsys = withUsual{l.fsys}
+		fsys = withDefaultCompose{l.fsys}
 	}
 	p, err := compose.Read(fsys, composeFile, options)
 	switch {
@@ -173,7 +173,7 @@ func (l *loader) machines() {
 }
 
 // The usual compose file, for tasks that have none.
-const usual = `services:
+const defaultCompose = `services:
   client:
     build: {dockerfile: Dockerfile}
     environment: ["TEST_DIR=${T_BENCH_TEST_DIR}"]
@@ -183,7 +183,7 @@ const usual = `services:
 `
 
 // readText reads a regular file that is small enough to be read whole.
-func readText(fsys fs.FS, name string) ([]byte, error) { return harbor.ReadText(fsys, name, maxText) }
+func readText(fsys fs.FS, name string) ([]byte, error) { return fsutil.ReadIn(fsys, name, maxText) }
 
 func decode(raw json.RawMessage) (*Task, error) {
 	var t Task

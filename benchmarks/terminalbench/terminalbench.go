@@ -43,8 +43,8 @@ func New(dir string, raw json.RawMessage) (*Benchmark, error) {
 func (b *Benchmark) Name() string            { return b.name }
 func (b *Benchmark) Source() datasets.Source { return b.source }
 
-// of is the task that a datasets.Task holds.
-func of(t datasets.Task) (*Task, error) {
+// decodeTask is the task that a datasets.Task holds.
+func decodeTask(t datasets.Task) (*Task, error) {
 	d, err := decode(t.Data)
 	if err != nil {
 		return nil, &benchmarks.TaskError{Task: t.ID, Err: err}
@@ -54,23 +54,23 @@ func of(t datasets.Task) (*Task, error) {
 
 // Needs the client with its sidecars; it is graded there, while it lives.
 func (b *Benchmark) Needs(dt datasets.Task, o benchmarks.Options) (benchmarks.Needs, error) {
-	t, err := of(dt)
+	t, err := decodeTask(dt)
 	if err != nil {
 		return benchmarks.Needs{}, err
 	}
 	if t.Skip != "" {
 		return benchmarks.Needs{Skip: t.Skip}, nil
 	}
-	m, err := client(t, dt.Files, o)
+	m, err := agentMachine(t, dt.Files, o)
 	if err != nil {
 		return benchmarks.Needs{}, &benchmarks.TaskError{Task: dt.ID, Err: err}
 	}
-	return benchmarks.Needs{Agent: []sandbox.Spec{m.spec}, GradeLive: true, Grade: b.o.testTime(t.TestTime) + around},
+	return benchmarks.Needs{Agent: []sandbox.Spec{m.spec}, GradeLive: true, Grade: b.o.testTime(t.TestTime) + overhead},
 		nil
 }
 
-// around is what we may take around a task's own tests.
-const around = 5 * time.Minute
+// overhead is what we may take around a task's own tests.
+const overhead = 5 * time.Minute
 
 // A machine is the client: its spec, and folders to make in it for everybody to write to.
 type machine struct {
@@ -81,8 +81,8 @@ type machine struct {
 // idle keeps an image's ENTRYPOINT that runs its arguments from ending.
 var idle = []string{"sh", "-c", "sleep infinity"}
 
-// client makes the agent's machine of the compose file. files is the task's folder. It does no I/O.
-func client(t *Task, files fs.FS, o benchmarks.Options) (*machine, error) {
+// agentMachine makes the agent's machine of the compose file. files is the task's folder. It does no I/O.
+func agentMachine(t *Task, files fs.FS, o benchmarks.Options) (*machine, error) {
 	p := t.Project
 	main := p.Services[p.Main]
 	m := &machine{dirs: slices.Clone(main.Dirs)}

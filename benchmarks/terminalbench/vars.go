@@ -49,12 +49,12 @@ func variables(id string) compose.Vars {
 	}
 }
 
-// withUsual is a task folder with the usual compose file in it.
-type withUsual struct{ fs.FS }
+// withDefaultCompose is a task folder with the usual compose file in it.
+type withDefaultCompose struct{ fs.FS }
 
-func (w withUsual) Open(name string) (fs.File, error) {
+func (w withDefaultCompose) Open(name string) (fs.File, error) {
 	if name == composeFile {
-		return fstest.MapFS{composeFile: {Data: []byte(usual), Mode: 0o644}}.Open(name)
+		return fstest.MapFS{composeFile: {Data: []byte(defaultCompose), Mode: 0o644}}.Open(name)
 	}
 	return w.FS.Open(name)
 }

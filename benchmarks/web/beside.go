@@ -3,7 +3,6 @@ package web
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"os"
@@ -27,22 +26,22 @@ import (
 // is what the machine may reach, and what it downloads comes into the machine. A task without a
 // machine gets none, and one that is played in a browser keeps its own.
 func Beside(b benchmarks.Benchmark, br Browsers) benchmarks.Benchmark {
-	w := beside{b, br}
+	w := withBrowser{b, br}
 	if r, ok := b.(benchmarks.Reducer); ok {
 		return struct {
-			beside
+			withBrowser
 			benchmarks.Reducer
 		}{w, r}
 	}
 	return w
 }
 
-type beside struct {
+type withBrowser struct {
 	benchmarks.Benchmark
 	br Browsers
 }
 
-func (b beside) Needs(t datasets.Task, o benchmarks.Options) (benchmarks.Needs, error) {
+func (b withBrowser) Needs(t datasets.Task, o benchmarks.Options) (benchmarks.Needs, error) {
 	n, err := b.Benchmark.Needs(t, o)
 	if err != nil || n.Skip != "" || n.Browser || len(n.Agent) == 0 {
 		return n, err
@@ -51,7 +50,7 @@ func (b beside) Needs(t datasets.Task, o benchmarks.Options) (benchmarks.Needs, 
 	return n, nil
 }
 
-func (b beside) Open(ctx context.Context, h benchmarks.Host, t datasets.Task,
+func (b withBrowser) Open(ctx context.Context, h benchmarks.Host, t datasets.Task,
 	o benchmarks.Options) (benchmarks.Episode, error) {
 	n, err := b.Benchmark.Needs(t, o)
 	if err != nil {
@@ -73,7 +72,7 @@ func (b beside) Open(ctx context.Context, h benchmarks.Host, t datasets.Task,
 }
 
 // Grade shows the benchmark the episode that it knows.
-func (b beside) Grade(ctx context.Context, h benchmarks.Host, t datasets.Task, ev benchmarks.Evidence,
+func (b withBrowser) Grade(ctx context.Context, h benchmarks.Host, t datasets.Task, ev benchmarks.Evidence,
 	live benchmarks.Episode) (benchmarks.Result, error) {
 	if c, ok := live.(interface{ inner() benchmarks.Episode }); ok {
 		live = c.inner()
@@ -81,14 +80,14 @@ func (b beside) Grade(ctx context.Context, h benchmarks.Host, t datasets.Task, e
 	return b.Benchmark.Grade(ctx, h, t, ev, live)
 }
 
-func (b beside) Solve(t datasets.Task) (agent.Agent, error) {
+func (b withBrowser) Solve(t datasets.Task) (agent.Agent, error) {
 	if o, ok := b.Benchmark.(benchmarks.Oracle); ok {
 		return o.Solve(t)
 	}
-	return nil, fmt.Errorf("benchmark %s knows no solutions", b.Name())
+	return nil, benchmarks.NoSolution("benchmark %s knows no solutions", b.Name())
 }
 
-func (b beside) Prepare(ctx context.Context) ([]string, error) {
+func (b withBrowser) Prepare(ctx context.Context) ([]string, error) {
 	if p, ok := b.Benchmark.(benchmarks.Preparer); ok {
 		return p.Prepare(ctx)
 	}

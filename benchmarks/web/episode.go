@@ -21,6 +21,7 @@ import (
 	"github.com/evalrun/evalrun/browsergym/browsers"
 	"github.com/evalrun/evalrun/browsergym/cdp"
 	"github.com/evalrun/evalrun/browsergym/pyrepr"
+	"github.com/evalrun/evalrun/harness/record"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -128,8 +129,10 @@ func Open(ctx context.Context, c Config) (_ *Episode, err error) {
 	e.acted = time.Now()
 	first, info, err := e.env.Reset(ctx, c.Seed)
 	switch {
-	case err != nil && ctx.Err() == nil && e.heldUp():
+	case err != nil && ctx.Err() == nil && e.browserWasBusy():
 		return nil, &benchmarks.BrowserLost{Err: err}
+	case errors.As(err, new(*cdp.Failure)):
+		return nil, lost(&benchmarks.Defect{Kind: record.FaultPage, Err: err})
 	case err != nil:
 		return nil, lost(err)
 	}
@@ -268,7 +271,7 @@ func (e *Episode) failed(ctx context.Context, code string, err error) (benchmark
 	switch {
 	case ctx.Err() != nil && !late, browsers.Infra(err):
 		return benchmarks.Turn{}, lost(err)
-	case late && !e.answers(), (late || cdp.Hung(err)) && e.heldUp():
+	case late && !e.answers(), (late || cdp.Hung(err)) && e.browserWasBusy():
 		return benchmarks.Turn{}, &benchmarks.BrowserLost{Err: err}
 	case !late && !ofThePage(err):
 		return benchmarks.Turn{}, err
@@ -314,10 +317,9 @@ func (e *Episode) answers() bool {
 	return c.Browser().Ask(ctx) == nil
 }
 
-// heldUp reports whether the step may have taken long because the browser did: it, or this machine,
-// had too much to do for all that share it. An episode that has a browser of its own has only
-// itself to blame.
-func (e *Episode) heldUp() bool {
+// browserWasBusy reports whether the step may have been slow because the browser was overloaded by
+// the other episodes that share it.
+func (e *Episode) browserWasBusy() bool {
 	c := e.env.Context()
 	return c != nil && !e.alone && c.Browser().Waited(e.acted) >= answerLimit
 }

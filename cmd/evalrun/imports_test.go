@@ -121,9 +121,12 @@ var table = []struct {
 	{"benchmarks/assistantbench", benchmark + " benchmarks/web browsergym browsergym/* runtime/egress", ""},
 	{"benchmarks/webarena", benchmark + " benchmarks/web browsergym browsergym/* runtime/egress", "golang.org/x/image"},
 	{"benchmarks/harbor/compose", "internal/yamldoc runtime/sandbox", ""},
-	{"benchmarks/harbor", benchmark + " benchmarks/harbor/compose runtime/executor runtime/egress",
-		"github.com/pelletier/go-toml/v2"},
-	{"benchmarks/terminalbench", benchmark + " benchmarks/harbor benchmarks/harbor/compose", ""},
+	{"benchmarks/harbor/format", "agent benchmarks benchmarks/filetree benchmarks/harbor/compose datasets harness/record " +
+		"internal/fsutil internal/suggest runtime/sandbox", "github.com/pelletier/go-toml/v2"},
+	{"benchmarks/harbor/verify", "agent/event benchmarks benchmarks/filetree benchmarks/harbor/format " +
+		"benchmarks/sandboxed benchmarks/score harness/record runtime/executor runtime/sandbox", ""},
+	{"benchmarks/harbor", benchmark + " benchmarks/harbor/* runtime/executor runtime/egress", ""},
+	{"benchmarks/terminalbench", benchmark + " benchmarks/harbor/*", ""},
 	{"benchmarks/*", benchmark + " benchmarks/tasks benchmarks/web", ""},
 	{"harness", "agent agent/event agent/model benchmarks datasets harness/record runtime/sandbox", ""},
 	{"reports/stats", "", "gonum.org/v1/gonum"},
@@ -136,6 +139,7 @@ var table = []struct {
 	// L5
 	{"harness/plan", "benchmarks datasets internal/suggest harness harness/ledger harness/record", ""},
 	{"harness/queue", "harness", ""},
+	{"harness/taskcheck", "benchmarks harness/journal harness/ledger harness/record harness/rundir", ""},
 
 	// L6: the program. Only wire knows implementations.
 	{"harness/config", "agent/model internal/suggest internal/yamldoc internal/fsutil harness/plan harness/record " +

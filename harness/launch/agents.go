@@ -48,7 +48,7 @@ func (r *Ready) openAgent(arm *config.Arm) (maker, error) {
 			Solve: func() (agent.Agent, error) {
 				o, ok := b.(benchmarks.Oracle)
 				if !ok {
-					return nil, fmt.Errorf("benchmark %s knows no solutions", b.Name())
+					return nil, benchmarks.NoSolution("benchmark %s knows no solutions", b.Name())
 				}
 				return o.Solve(t)
 			},

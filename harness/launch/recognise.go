@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -77,3 +78,7 @@ func kindOf(kinds *registry.Registry, fsys fs.FS, name string) string {
 	}
 	return ""
 }
+
+// ErrNoTasks: nothing that lies at a path looks like tasks.
+var ErrNoTasks = errors.New("no tasks are there: looked for task.toml (Harbor), task.yaml (Terminal-Bench), " +
+	"dataset.toml, registry.json and tasks.yaml, here and two folders down")

@@ -234,6 +234,9 @@ func (r *reading) read(ctx context.Context, bench Bench) error {
 		switch {
 		case errors.As(err, &bad):
 			pt.ID, pt.Bad = bad.ID, bad.Error()
+			if d := (*benchmarks.Defect)(nil); errors.As(err, &d) {
+				pt.BadKind = d.Kind
+			}
 			if pt.ID == "" {
 				pt.ID = bad.Place
 			}

@@ -99,6 +99,8 @@ type Score struct {
 	Value   *float64 `json:"value"`
 	Text    string   `json:"text,omitempty"` // the answer as the grader read it
 	Why     string   `json:"why,omitempty"`
+	// TimedOut: there is no reward, because the grader ran into the task's limit.
+	TimedOut bool `json:"timed_out,omitempty"`
 }
 
 // A Test is one named test of a grader.
@@ -124,11 +126,20 @@ const ClassBrowser = "browser"
 // A Fault names what went wrong, where, and whose it was.
 type Fault struct {
 	Status Status `json:"status"`
-	Phase  string `json:"phase"` // image, start, setup, agent, collect, grade, close
-	Class  string `json:"class"` // "sandbox", "rate", "auth", "timeout", "panic", "canceled" …
+	Phase  string `json:"phase"`          // image, start, setup, agent, collect, grade, close
+	Class  string `json:"class"`          // "sandbox", "rate", "auth", "timeout", "panic", "canceled" …
+	Kind   string `json:"kind,omitempty"` // FaultNoTest …: of a task's own faults, if it is known
 	Text   string `json:"text"`
 	Detail string `json:"detail,omitempty"` // SHA-256 of a longer text in blobs: a build's output
 }
+
+// Kinds of a task's own faults.
+const (
+	FaultNoTest     = "no_test"     // nothing to grade it with
+	FaultNoSolution = "no_solution" // nothing for the oracle to play
+	FaultBuild      = "build"       // an image cannot be built
+	FaultPage       = "page"        // its first page cannot be loaded
+)
 
 // Verdict is what became of an attempt. With Final it decides the trial; without, another attempt
 // follows.

@@ -65,7 +65,8 @@ type Task struct {
 	// Fields are what selections filter by, such as difficulty. A text above [MaxField] bytes is
 	// left out.
 	Fields   map[string]string `json:"fields,omitempty"`
-	Bad      string            `json:"bad,omitempty"` // why the task cannot be read; its trials are skipped
+	Bad      string            `json:"bad,omitempty"`      // why the task cannot be read; its trials are skipped
+	BadKind  string            `json:"bad_kind,omitempty"` // FaultNoTest …, if it is known
 	Warnings []string          `json:"warnings,omitempty"`
 	// After are tasks of its benchmark in this plan that have to be decided before it, in the same
 	// arm and repeat.

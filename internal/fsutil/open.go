@@ -65,6 +65,27 @@ func OpenIn(fsys fs.FS, name string) (fs.File, error) {
 	return fsys.Open(name)
 }
 
+// ReadIn reads a regular file of at most limit bytes of a file system.
+func ReadIn(fsys fs.FS, name string, limit int64) ([]byte, error) {
+	info, err := fs.Stat(fsys, name)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is no file", name)
+	}
+	f, err := fsys.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(b)) > limit {
+		err = fmt.Errorf("%s is larger than %d MiB", name, limit>>20)
+	}
+	return b, err
+}
+
 // FS is a folder's content, which links do not lead out of.
 func FS(dir string) (fs.FS, error) {
 	root, err := os.OpenRoot(dir)

@@ -89,12 +89,12 @@ func (s *Store) Prepare(ctx context.Context, img sandbox.Image) (Info, error) {
 	if errors.As(err, &line) {
 		return Info{}, &sandbox.Unsupported{Driver: "docker", What: fmt.Sprintf("building %s: %v", title(img), err)}
 	}
-	verb := "pulling"
 	if img.Built() {
-		verb = "building"
+		err = fmt.Errorf("%w %s: %w", sandbox.ErrBuild, title(img), err)
+	} else {
+		err = fmt.Errorf("pulling %s: %w", title(img), err)
 	}
-	return Info{}, &sandbox.Error{Op: "prepare", Err: fmt.Errorf("%s %s: %w", verb, title(img), err),
-		Permanent: errors.Is(err, ErrMissing)}
+	return Info{}, &sandbox.Error{Op: "prepare", Err: err, Permanent: errors.Is(err, ErrMissing)}
 }
 
 func (s *Store) prepare(ctx context.Context, img sandbox.Image) (Info, error) {

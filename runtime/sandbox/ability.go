@@ -111,6 +111,8 @@ var (
 	// ErrSandboxOOM: the sandbox was killed as a whole for exceeding its own memory limit. Such an
 	// error is also ErrGone.
 	ErrSandboxOOM = fmt.Errorf("%w: its memory limit has ended it as a whole", ErrGone)
+	// ErrBuild: the build of an image failed. It begins the message: "building NAME: …".
+	ErrBuild = errors.New("building")
 	// ErrNeverFits: a request exceeds the whole budget.
 	ErrNeverFits = errors.New("needs more than this run's whole sandbox budget")
 	// ErrHostMemory: the host (not the sandbox's own limit) ran out of memory.

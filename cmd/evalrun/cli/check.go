@@ -16,6 +16,7 @@ import (
 	"github.com/evalrun/evalrun/cmd/evalrun/internal/progress"
 	"github.com/evalrun/evalrun/harness/launch"
 	"github.com/evalrun/evalrun/harness/rundir"
+	"github.com/evalrun/evalrun/harness/taskcheck"
 )
 
 type checkOptions struct {
@@ -110,7 +111,7 @@ func (a *app) check(ctx context.Context, args []string, o *checkOptions) (err er
 		}
 		return &exitError{ExitStopped, errors.New("the check was stopped"), hint}
 	}
-	res, err := launch.Check(d)
+	res, err := taskcheck.Judge(d)
 	if err != nil {
 		return err
 	}
@@ -154,7 +155,7 @@ func (a *app) sameCheck(out string, ready *launch.Ready) (*rundir.Dir, error) {
 	return d, nil
 }
 
-func (a *app) printCheck(r launch.CheckResult) {
+func (a *app) printCheck(r taskcheck.Result) {
 	var b bytes.Buffer
 	color := func(code, s string) string {
 		if !a.color || !a.OutTTY {
@@ -197,7 +198,7 @@ func (a *app) printCheck(r launch.CheckResult) {
 	}
 	if r.Unsound > 0 {
 		for _, p := range r.Problems {
-			if p.Kind != launch.CheckSkipped {
+			if p.Kind != taskcheck.Skipped {
 				fmt.Fprintf(&b, "look at one with: evalrun show %s --trial %s\n", rel(r.Run), p.Trial)
 				break
 			}

@@ -72,7 +72,7 @@ func (b *Benchmark) Open(_ context.Context, h benchmarks.Host, t datasets.Task,
 		return nil, err
 	}
 	goal := cmp.Or(b.opts.Instruction, "Correct the spelling. Answer with the corrected text only.") + "\n\n" + l.Text
-	return &play{sandboxed.Base{Host: h, Stages: []benchmarks.Stage{{Goal: sandboxed.Say(goal)}}}}, nil
+	return &play{sandboxed.Base{Host: h, Stages: []benchmarks.Stage{{Goal: sandboxed.TextGoal(goal)}}}}, nil
 }
 
 // A play is one session: one stage, whose answer is the evidence.

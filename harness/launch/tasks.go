@@ -1,0 +1,29 @@
+package launch
+
+import (
+	"context"
+
+	"github.com/evalrun/evalrun/harness"
+	"github.com/evalrun/evalrun/harness/config"
+	"github.com/evalrun/evalrun/harness/plan"
+	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/harness/registry"
+)
+
+// Tasks gives the tasks that a configuration plans to each, without opening anything but its
+// benchmarks, and without reading on once a limit is reached: for looking at tasks.
+func Tasks(ctx context.Context, kinds *registry.Registry, eff *config.Effective, each func(record.Task) error) error {
+	r := &Ready{Eff: eff, o: Options{Kinds: kinds}}
+	for _, c := range eff.Benchmarks {
+		b, err := OpenBenchmark(kinds, c)
+		if err != nil {
+			return err
+		}
+		r.benches = append(r.benches, harness.Bench{Benchmark: b})
+	}
+	spec, err := r.spec()
+	if err != nil {
+		return err
+	}
+	return plan.List(ctx, spec, each)
+}
