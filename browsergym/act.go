@@ -18,7 +18,6 @@ type actor struct {
 	e     *Env
 	page  *cdp.Page // the active one when the action began, or what tab calls have chosen since
 	retry bool      // calls that timed out, by force
-	call  string    // name of the one that is done now
 }
 
 // each does one thing after the other, up to the first that fails.
@@ -68,18 +67,7 @@ func (a *actor) on(ctx context.Context, bid pyrepr.Value, do func(*cdp.Element) 
 	if err != nil {
 		return err
 	}
-	if err := a.show(ctx, e); err != nil {
-		return err
-	}
 	return do(e)
-}
-
-// at moves the mouse to a place.
-func (a *actor) at(ctx context.Context, x, y float64) error {
-	if err := a.showAt(ctx, x, y); err != nil {
-		return err
-	}
-	return a.page.MouseMove(ctx, x, y)
 }
 
 // forced tries, and tries again by force when that took too long and the set of actions says so.
@@ -114,11 +102,6 @@ func (a *actor) click(ctx context.Context, args []pyrepr.Value, double bool) err
 func (a *actor) fill(ctx context.Context, args []pyrepr.Value) error {
 	return a.on(ctx, args[0], func(e *cdp.Element) error {
 		const api = "Locator.fill"
-		if s, ok := args[1].(pyrepr.Str); ok && a.e.o.Actions.Demo() != "" {
-			return each(
-				func() error { return e.Clear(ctx) },
-				func() error { return slowly(ctx, string(s), func(r string) error { return e.Type(ctx, r) }) })
-		}
 		if !truth(args[2]) {
 			value, err := textOf(args[1], api, "value", "Frame.fill")
 			if err != nil {
@@ -194,7 +177,7 @@ func (a *actor) mouse(ctx context.Context, args []pyrepr.Value, api string,
 	if err != nil {
 		return err
 	}
-	if err := a.at(ctx, d[0], d[1]); err != nil {
+	if err := a.page.MouseMove(ctx, d[0], d[1]); err != nil {
 		return err
 	}
 	b, err := button(args[2], api)
@@ -207,9 +190,6 @@ func (a *actor) mouse(ctx context.Context, args []pyrepr.Value, api string,
 func (a *actor) mouseClick(ctx context.Context, args []pyrepr.Value, api string, double bool) error {
 	d, err := scaled(args[:2], a.scale())
 	if err != nil {
-		return err
-	}
-	if err := a.showAt(ctx, d[0], d[1]); err != nil {
 		return err
 	}
 	b, err := button(args[2], api)
@@ -225,9 +205,6 @@ func typing(api, param string, do func(*cdp.Page, context.Context, string) error
 		s, err := text(args[0], api, param)
 		if err != nil {
 			return err
-		}
-		if a.call == "keyboard_type" && a.e.o.Actions.Demo() != "" {
-			return slowly(ctx, s, func(r string) error { return do(a.page, ctx, r) })
 		}
 		return do(a.page, ctx, s)
 	}

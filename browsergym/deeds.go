@@ -78,7 +78,7 @@ func init() { // not a literal: deeds use each other
 			if err != nil {
 				return err
 			}
-			return a.at(ctx, d[0], d[1])
+			return a.page.MouseMove(ctx, d[0], d[1])
 		},
 		"mouse_down": func(a *actor, ctx context.Context, args []pyrepr.Value) error {
 			return a.mouse(ctx, args, "Mouse.down", (*cdp.Page).MouseDown)
@@ -98,17 +98,14 @@ func init() { // not a literal: deeds use each other
 				return err
 			}
 			return each(
-				func() error { return a.at(ctx, d[0], d[1]) },
+				func() error { return a.page.MouseMove(ctx, d[0], d[1]) },
 				func() error { return a.page.MouseDown(ctx, "left") },
-				func() error { return a.at(ctx, d[2], d[3]) },
+				func() error { return a.page.MouseMove(ctx, d[2], d[3]) },
 				func() error { return a.page.MouseUp(ctx, "left") })
 		},
 		"mouse_upload_file": func(a *actor, ctx context.Context, args []pyrepr.Value) error {
 			d, err := scaled(args[:2], a.scale())
 			if err != nil {
-				return err
-			}
-			if err := a.showAt(ctx, d[0], d[1]); err != nil {
 				return err
 			}
 			return a.upload(ctx, args[2],

@@ -46,7 +46,6 @@ func (e *Env) do(ctx context.Context, text string) error {
 		if err != nil {
 			return err
 		}
-		a.call = c.Name
 		if err := e.deed(c.Name)(a, ctx, args); err != nil {
 			return err
 		}
