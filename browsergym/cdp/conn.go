@@ -169,8 +169,7 @@ func (c *Conn) drop(session string, err error) {
 	}
 }
 
-// Call makes one call and waits for its result, which the caller owns. Its signature is what rod's
-// protocol types want of a client.
+// Call makes one call and waits for its result, which the caller owns.
 func (c *Conn) Call(ctx context.Context, session, method string, params any) ([]byte, error) {
 	p, err := c.Start(session, method, params)
 	if err != nil {

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/go-rod/rod/lib/proto"
 )
 
 // Goto shows another address and waits until its document is loaded. What the server answers is no
@@ -115,9 +113,15 @@ func (p *Page) travel(ctx context.Context, api string, by int) error {
 	p.acts.Lock()
 	defer p.acts.Unlock()
 	return p.do(ctx, api, p.c.opts.Timeout, func(pr *progress) error {
-		client := p.client(pr)
-		h, err := proto.PageGetNavigationHistory{}.Call(client)
+		raw, err := p.call(pr, "Page.getNavigationHistory", nil)
 		if err != nil {
+			return err
+		}
+		var h struct {
+			CurrentIndex int
+			Entries      []struct{ ID int }
+		}
+		if err := json.Unmarshal(raw, &h); err != nil {
 			return err
 		}
 		i := h.CurrentIndex + by
@@ -126,7 +130,8 @@ func (p *Page) travel(ctx context.Context, api string, by int) error {
 		}
 		pr.say("waiting for navigation until \"load\"")
 		return p.arrive(pr, func() error {
-			return proto.PageNavigateToHistoryEntry{EntryID: h.Entries[i].ID}.Call(client)
+			_, err := p.call(pr, "Page.navigateToHistoryEntry", map[string]any{"entryId": h.Entries[i].ID})
+			return err
 		})
 	})
 }
@@ -137,7 +142,10 @@ func (p *Page) Reload(ctx context.Context) error {
 	defer p.acts.Unlock()
 	return p.do(ctx, "Page.reload", p.c.opts.Timeout, func(pr *progress) error {
 		pr.say("waiting for navigation until \"load\"")
-		return p.arrive(pr, func() error { return proto.PageReload{}.Call(p.client(pr)) })
+		return p.arrive(pr, func() error {
+			_, err := p.call(pr, "Page.reload", nil)
+			return err
+		})
 	})
 }
 
@@ -161,18 +169,3 @@ func (p *Page) arrive(pr *progress, start func() error) error {
 		return (p.within != within || main.loader != loader) && main.fired&loaded != 0, nil
 	})
 }
-
-// client lets rod's protocol types call the page's session.
-func (p *Page) client(ctx context.Context) proto.Client { return rodClient{p, ctx} }
-
-type rodClient struct {
-	p   *Page
-	ctx context.Context
-}
-
-// Call, GetSessionID and GetContext are what rod's types ask of a client.
-func (c rodClient) Call(ctx context.Context, _, method string, params any) ([]byte, error) {
-	return c.p.call(ctx, method, params)
-}
-func (c rodClient) GetSessionID() proto.TargetSessionID { return proto.TargetSessionID(c.p.session) }
-func (c rodClient) GetContext() context.Context         { return c.ctx }

@@ -80,7 +80,7 @@ var table = []struct {
 	{"browsergym/pyrepr", "", "golang.org/x/text"},
 	{"browsergym/obs", "browsergym/pyrepr browsergym/obs/internal/libxml", "golang.org/x/image"},
 	{"browsergym/obs/internal/libxml", "browsergym/pyrepr", ""},
-	{"browsergym/cdp", "browsergym/obs internal/isolate", "github.com/go-rod/rod github.com/ysmood/gson"},
+	{"browsergym/cdp", "browsergym/obs internal/isolate", ""},
 	{"browsergym/rng", "", ""},
 	{"agent/webtext/html2text", "browsergym/pyrepr", ""},
 	{"browsergym/action", "browsergym/pyrepr browsergym/rng", ""},
