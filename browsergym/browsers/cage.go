@@ -7,7 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -17,7 +17,7 @@ import (
 
 	"github.com/evalrun/evalrun/browsergym/cdp"
 	"github.com/evalrun/evalrun/internal/isolate"
-	"github.com/evalrun/evalrun/runtime/executor/embed"
+	"github.com/evalrun/evalrun/runtime/executor"
 )
 
 // inside is the user that a browser is in its own namespaces.
@@ -127,12 +127,13 @@ func (c *cage) options(o *cdp.Options) {
 
 // command makes a command start in namespaces of its own, by way of our program.
 func (c *cage) command(cmd *exec.Cmd) error {
-	path, err := beginning()
+	program, err := executorFile()
 	if err != nil {
 		return err
 	}
-	program := cmd.Args
-	cmd.Path, cmd.Args = path, append([]string{isolate.Name, isolate.CageName}, program...)
+	args := cmd.Args
+	cmd.Path = fmt.Sprintf("/proc/self/fd/%d", program.Fd())
+	cmd.Args = append([]string{isolate.Name, isolate.CageName}, args...)
 	for len(cmd.ExtraFiles) < 2 {
 		cmd.ExtraFiles = append(cmd.ExtraFiles, nil)
 	}
@@ -255,31 +256,11 @@ func mayBecome(uid int) bool {
 	return false
 }
 
-// beginning is the path of the program that starts browsers in namespaces: the slim executor as a
-// file in memory, or this very program.
-var beginning = sync.OnceValues(func() (string, error) {
-	b := embed.Native()
-	switch {
-	case b == nil && isolate.Ready:
-		return "/proc/self/exe", nil
-	case b == nil:
-		return "", errors.New("the slim executor is not built; make executor does it")
-	}
-	const mfdExec = 0x10 // Linux 6.3: executable whatever vm.memfd_noexec says, unless it says never
-	fd, err := unix.MemfdCreate(isolate.Name, unix.MFD_CLOEXEC|mfdExec)
-	if err == unix.EINVAL {
-		fd, err = unix.MemfdCreate(isolate.Name, unix.MFD_CLOEXEC)
-	}
+// executorFile is the program that starts browsers in namespaces.
+var executorFile = sync.OnceValues(func() (*os.File, error) {
+	b, err := executor.Program(runtime.GOARCH)
 	if err != nil {
-		return "", fmt.Errorf("making a file in memory for the executor: %w", err)
+		return nil, err
 	}
-	high, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 64) // above those that a child is given
-	unix.Close(fd)
-	if err != nil {
-		return "", err
-	}
-	if _, err := unix.Write(high, b); err != nil {
-		return "", fmt.Errorf("writing the executor: %w", err)
-	}
-	return "/proc/self/fd/" + strconv.Itoa(high), nil
+	return isolate.MemoryFile(b)
 })

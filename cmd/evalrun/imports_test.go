@@ -47,7 +47,8 @@ var table = []struct {
 	{"runtime/sandbox/sandboxtest", "runtime/sandbox runtime/sandbox/sandboxtest/verb", ""},
 	{"runtime/sandbox/sandboxtest/helper", "runtime/sandbox/sandboxtest/verb", ""},
 	{"runtime/sandbox/sandboxtest/verb", "", ""},
-	{"runtime/executor", "runtime/sandbox runtime/executor/embed runtime/executor/server internal/execproto",
+	{"runtime/executor", "runtime/sandbox runtime/executor/embed runtime/executor/server internal/execproto " +
+		"internal/isolate",
 		"golang.org/x/sys"},
 	{"runtime/executor/embed", "", ""},
 	{"internal/execproto", "", ""},
@@ -101,7 +102,7 @@ var table = []struct {
 	{"browsergym", "browsergym/action browsergym/cdp browsergym/obs browsergym/pyrepr browsergym/rng", ""},
 	{"browsergym/recordings", "browsergym browsergym/obs", ""},
 	{"browsergym/recordings/recordingstest", "", ""},
-	{"browsergym/browsers", "browsergym/cdp runtime/egress runtime/executor/embed internal/isolate runtime/sandbox",
+	{"browsergym/browsers", "browsergym/cdp runtime/egress runtime/executor internal/isolate runtime/sandbox",
 		"golang.org/x/sys"},
 	{"runtime/workspace", "agent agent/event runtime/sandbox runtime/executor", ""},
 	{"benchmarks", "agent agent/event agent/model datasets harness/record runtime/sandbox", ""},
