@@ -32,8 +32,8 @@ func each(do ...func() error) error {
 
 func (a *actor) scale() float64 { return a.e.scale(a.page) }
 
-// tell says something in the chat.
-func (a *actor) tell(role string, v pyrepr.Value) error {
+// sendMessage says something in the chat.
+func (a *actor) sendMessage(role string, v pyrepr.Value) error {
 	s, ok := v.(pyrepr.Str)
 	if !ok {
 		return failure("ValueError", "Forbidden value: %s is not a string", pyrepr.Repr(v))
@@ -48,7 +48,7 @@ const maxNoop = time.Hour
 func (a *actor) noop(ctx context.Context, args []pyrepr.Value) error {
 	ms, ok := number(args[0])
 	if _, isBool := args[0].(pyrepr.Bool); !ok || isBool {
-		return failure("Error", "Page.wait_for_timeout: timeout: expected number, got %s", given(args[0]))
+		return failure("Error", "Page.wait_for_timeout: timeout: expected number, got %s", jsArgType(args[0]))
 	}
 	d := maxNoop
 	if ms < float64(maxNoop/time.Millisecond) {
@@ -57,8 +57,8 @@ func (a *actor) noop(ctx context.Context, args []pyrepr.Value) error {
 	return sleep(ctx, d)
 }
 
-// on finds the element of a bid and does something with it.
-func (a *actor) on(ctx context.Context, bid pyrepr.Value, do func(*cdp.Element) error) error {
+// withElement finds the element of a bid and does something with it.
+func (a *actor) withElement(ctx context.Context, bid pyrepr.Value, do func(*cdp.Element) error) error {
 	s, ok := bid.(pyrepr.Str)
 	if !ok {
 		return failure("ValueError", "expected a string, got %s", pyrepr.Repr(bid))
@@ -70,8 +70,8 @@ func (a *actor) on(ctx context.Context, bid pyrepr.Value, do func(*cdp.Element) 
 	return do(e)
 }
 
-// forced tries, and tries again by force when that took too long and the set of actions says so.
-func (a *actor) forced(try func(force bool) error) error {
+// withForce tries, and tries again by force when that took too long and the set of actions says so.
+func (a *actor) withForce(try func(force bool) error) error {
 	err := try(false)
 	if a.retry && cdp.Timeout(err) {
 		return try(true)
@@ -84,7 +84,7 @@ func (a *actor) click(ctx context.Context, args []pyrepr.Value, double bool) err
 	if double {
 		api = "Locator.dblclick"
 	}
-	return a.on(ctx, args[0], func(e *cdp.Element) error {
+	return a.withElement(ctx, args[0], func(e *cdp.Element) error {
 		held, err := modifiers(args[2], api)
 		if err != nil {
 			return err
@@ -93,23 +93,23 @@ func (a *actor) click(ctx context.Context, args []pyrepr.Value, double bool) err
 		if err != nil {
 			return err
 		}
-		return a.forced(func(force bool) error {
+		return a.withForce(func(force bool) error {
 			return e.Click(ctx, cdp.Click{Button: b, Modifiers: held, Double: double, Force: force})
 		})
 	})
 }
 
 func (a *actor) fill(ctx context.Context, args []pyrepr.Value) error {
-	return a.on(ctx, args[0], func(e *cdp.Element) error {
+	return a.withElement(ctx, args[0], func(e *cdp.Element) error {
 		const api = "Locator.fill"
-		if !truth(args[2]) {
+		if !isTrue(args[2]) {
 			value, err := textOf(args[1], api, "value", "Frame.fill")
 			if err != nil {
 				return err
 			}
-			return a.forced(func(force bool) error { return e.Fill(ctx, value, force) })
+			return a.withForce(func(force bool) error { return e.Fill(ctx, value, force) })
 		}
-		return a.forced(func(force bool) error {
+		return a.withForce(func(force bool) error {
 			if err := e.Clear(ctx); err != nil {
 				return err
 			}
@@ -137,21 +137,21 @@ func (a *actor) fill(ctx context.Context, args []pyrepr.Value) error {
 }
 
 func (a *actor) selectOption(ctx context.Context, args []pyrepr.Value) error {
-	return a.on(ctx, args[0], func(e *cdp.Element) error {
+	return a.withElement(ctx, args[0], func(e *cdp.Element) error {
 		wanted, err := options(args[1])
 		if err != nil {
 			return err
 		}
-		return a.forced(func(force bool) error { return e.SelectOption(ctx, wanted, force) })
+		return a.withForce(func(force bool) error { return e.SelectOption(ctx, wanted, force) })
 	})
 }
 
 func (a *actor) dragAndDrop(ctx context.Context, args []pyrepr.Value) error {
 	hover := func(e *cdp.Element) error { return e.Hover(ctx, false) }
 	return each(
-		func() error { return a.on(ctx, args[0], hover) },
+		func() error { return a.withElement(ctx, args[0], hover) },
 		func() error { return a.page.MouseDown(ctx, "left") },
-		func() error { return a.on(ctx, args[1], hover) },
+		func() error { return a.withElement(ctx, args[1], hover) },
 		func() error { return a.page.MouseUp(ctx, "left") })
 }
 
@@ -200,7 +200,7 @@ func (a *actor) mouseClick(ctx context.Context, args []pyrepr.Value, api string,
 }
 
 // typing is a call with a text for the keyboard.
-func typing(api, param string, do func(*cdp.Page, context.Context, string) error) deed {
+func typing(api, param string, do func(*cdp.Page, context.Context, string) error) actionFunc {
 	return func(a *actor, ctx context.Context, args []pyrepr.Value) error {
 		s, err := text(args[0], api, param)
 		if err != nil {
@@ -210,8 +210,8 @@ func typing(api, param string, do func(*cdp.Page, context.Context, string) error
 	}
 }
 
-// turn makes another page the one that calls act on.
-func (a *actor) turn(ctx context.Context, p *cdp.Page) error {
+// switchTo makes another page the one that calls act on.
+func (a *actor) switchTo(ctx context.Context, p *cdp.Page) error {
 	a.page = p
 	return p.Report(ctx)
 }
@@ -221,13 +221,13 @@ func (a *actor) tabClose(ctx context.Context, _ []pyrepr.Value) error {
 		return err
 	}
 	if all := a.e.context.Pages(); len(all) > 0 {
-		return a.turn(ctx, all[len(all)-1])
+		return a.switchTo(ctx, all[len(all)-1])
 	}
 	p, err := a.e.context.NewPage(ctx)
 	if err != nil {
 		return err
 	}
-	return a.turn(ctx, p)
+	return a.switchTo(ctx, p)
 }
 
 func (a *actor) tabFocus(ctx context.Context, args []pyrepr.Value) error {
@@ -239,5 +239,5 @@ func (a *actor) tabFocus(ctx context.Context, args []pyrepr.Value) error {
 	if err := all[i].BringToFront(ctx); err != nil {
 		return err
 	}
-	return a.turn(ctx, all[i])
+	return a.switchTo(ctx, all[i])
 }

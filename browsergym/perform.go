@@ -46,16 +46,16 @@ func (e *Env) do(ctx context.Context, text string) error {
 		if err != nil {
 			return err
 		}
-		if err := e.deed(c.Name)(a, ctx, args); err != nil {
+		if err := e.actionFunc(c.Name)(a, ctx, args); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// inVain reads the seconds out of an error that says nothing but how long it took: that of a file
+// chooserTimeout reads the seconds out of an error that says nothing but how long it took: that of a file
 // chooser that did not open.
-func inVain(text string) float64 {
+func chooserTimeout(text string) float64 {
 	s, ok := strings.CutPrefix(text, "TimeoutError: Timeout ")
 	if !ok {
 		return 0
@@ -68,10 +68,10 @@ func inVain(text string) float64 {
 	return n / 1000
 }
 
-// deed is what an action does: the caller's, or ours.
-func (e *Env) deed(name string) deed {
+// actionFunc is what an action does: the caller's, or ours.
+func (e *Env) actionFunc(name string) actionFunc {
 	if do := e.o.Custom[name]; do != nil {
 		return func(a *actor, ctx context.Context, args []pyrepr.Value) error { return do(ctx, a.page, args) }
 	}
-	return deeds[name]
+	return actionFuncs[name]
 }

@@ -44,21 +44,21 @@ func (e *Env) settle(ctx context.Context, opened bool) error {
 		return nil
 	}
 	var marks *cdp.ObserveOptions
-	if e.o.Pace == Fast && e.early(opened) {
-		o := e.look(page)
+	if e.o.Pace == Fast && e.canMarkEarly(opened) {
+		o := e.observeOptions(page)
 		marks, e.marked = &o, page
 	}
 	// The reference does not wait for an opened page, but gets to it some frames later: fields that
 	// focus themselves have done so by then.
-	if err := page.Calm(ctx, e.o.Delay+e.slow, opened, marks); err != nil {
+	if err := page.WaitIdle(ctx, e.o.Delay+e.slow, opened, marks); err != nil {
 		return err
 	}
 	return e.loaded(ctx) // the page may have gone elsewhere meanwhile
 }
 
-// early reports whether a page may be marked as soon as it is calm: when nobody looks at it any
+// canMarkEarly reports whether a page may be marked as soon as it is calm: when nobody looks at it any
 // more before the observation but who only looks.
-func (e *Env) early(opened bool) bool {
+func (e *Env) canMarkEarly(opened bool) bool {
 	_, looks := e.task.(Looker)
 	return !e.o.Raw && e.o.Ask == nil && (opened || looks)
 }

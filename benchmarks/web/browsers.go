@@ -27,9 +27,9 @@ func (b Browsers) Needs() benchmarks.Needs {
 	return benchmarks.Needs{Browser: b.Missing == "", Skip: b.Missing}
 }
 
-// Give fills in what a run says of browsers: where contexts of a wish come from, the pace, and what
+// Configure fills in what a run says of browsers: where contexts of a wish come from, the pace, and what
 // is recorded.
-func (b Browsers) Give(c *Config, w browsers.Wish) error {
+func (b Browsers) Configure(c *Config, w browsers.AccessOptions) error {
 	if b.Pool == nil {
 		return ErrNoBrowsers
 	}

@@ -50,9 +50,9 @@ func probe(path string) Isolation {
 			return Isolation{Why: err.Error()}
 		}
 	}
-	c := &cage{uid: nextUID()}
+	c := &confinement{uid: nextUID()}
 	defer c.close()
-	if c.other() {
+	if c.otherUser() {
 		if err := os.Chmod(dir, 0o711); err != nil {
 			return Isolation{Why: err.Error()}
 		}
@@ -70,9 +70,9 @@ func probe(path string) Isolation {
 		cmd.Err = nil
 		err = cmd.Run()
 	}
-	c.forget()
+	c.closeChildFiles()
 	var i Isolation
-	switch _, first, aerr := c.answer(); {
+	switch _, first, aerr := c.readReply(); {
 	case err != nil:
 		i.Why = err.Error()
 	case aerr != nil || says.Len() > 0:

@@ -105,7 +105,7 @@ func (e *Error) Error() string { return e.Op + ": " + e.Err.Error() }
 func (e *Error) Unwrap() error { return e.Err }
 
 // Lost reports whether an error means that a browser has ended or no longer answers.
-func Lost(err error) bool { return errors.Is(err, cdp.ErrClosed) || errors.Is(err, errSlow) }
+func Lost(err error) bool { return errors.Is(err, cdp.ErrClosed) || errors.Is(err, errOpenTimeout) }
 
 // Infra reports whether an error means that a browser has failed its episode, which may be tried
 // again.
@@ -116,22 +116,22 @@ func Infra(err error) bool {
 // A Pool starts browsers when they are needed and replaces them when they are old, large or dead.
 // Its methods may be called from several goroutines.
 type Pool struct {
-	o    Options
-	room chan struct{} // nil: without limit
-	done chan struct{}
+	o     Options
+	slots chan struct{} // nil: without limit
+	done  chan struct{}
 
-	mu       sync.Mutex
-	units    []*unit   // that are alive
-	starting *starting // nil: none
-	ahead    bool      // a spare is to come, or there is one: see spare
-	watching bool
-	closed   bool
-	count    Stats
-	wg       sync.WaitGroup // all goroutines
+	mu         sync.Mutex
+	instances  []*instance // that are alive
+	starting   *startup    // nil: none
+	prewarming bool        // a spare is to come, or there is one: see spare
+	watching   bool
+	closed     bool
+	stats      Stats
+	wg         sync.WaitGroup // all goroutines
 }
 
-// A starting is a browser that is being started, for all who wait for one.
-type starting struct {
+// A startup is a browser that is being started, for all who wait for one.
+type startup struct {
 	done chan struct{}
 	err  error // why it has failed; nil also where only who has started it gave up
 }
@@ -139,7 +139,7 @@ type starting struct {
 // Stats counts what has become of a pool so far.
 type Stats struct {
 	Browsers, Contexts int   // now
-	Ahead              int   // contexts that are opened ahead now
+	Prewarmed          int   // contexts that are opened ahead now
 	Started            int   // browsers, in all
 	Opened             int   // contexts, in all
 	Replaced           int   // browsers that were old, used or large
@@ -154,7 +154,7 @@ func New(o Options) *Pool {
 	o.defaults()
 	p := &Pool{o: o, done: make(chan struct{})}
 	if o.Contexts > 0 {
-		p.room = make(chan struct{}, o.Contexts)
+		p.slots = make(chan struct{}, o.Contexts)
 	}
 	return p
 }
@@ -163,26 +163,26 @@ func New(o Options) *Pool {
 func (p *Pool) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := p.count
-	s.Browsers = len(p.units)
-	for _, u := range p.units {
-		s.Contexts += len(u.leases)
-		if u.spare != nil {
-			s.Ahead++
+	s := p.stats
+	s.Browsers = len(p.instances)
+	for _, inst := range p.instances {
+		s.Contexts += len(inst.leases)
+		if inst.prewarmed != nil {
+			s.Prewarmed++
 		}
-		s.Memory += u.memory
+		s.Memory += inst.memory
 	}
 	return s
 }
 
 // For gives the way to contexts of one episode after another. It does nothing until a context is
 // asked for.
-func (p *Pool) For(w Wish) *Access { return &Access{p: p, w: w} }
+func (p *Pool) For(o AccessOptions) *Access { return &Access{p: p, o: o} }
 
 // An Access opens contexts; it is a browsergym.Opener.
 type Access struct {
 	p *Pool
-	w Wish
+	o AccessOptions
 
 	mu      sync.Mutex
 	open    []*lease
@@ -196,28 +196,28 @@ type Access struct {
 // An error is an [*Error], that of ctx, or says that the wish is wrong.
 func (a *Access) NewContext(ctx context.Context, o cdp.ContextOptions) (*cdp.Context, error) {
 	p := a.p
-	if err := a.w.check(p.o.Files); err != nil {
+	if err := a.o.check(p.o.Files); err != nil {
 		return nil, err
 	}
-	if err := p.enter(ctx); err != nil {
+	if err := p.acquireSlot(ctx); err != nil {
 		return nil, fmt.Errorf("waiting for room in the browser pool: %w", err)
 	}
 	var err error
 	for range 3 { // a browser may die just as it is chosen
-		var u *unit
-		if u, err = p.take(ctx, a.w.Alone); err != nil {
+		var inst *instance
+		if inst, err = p.acquire(ctx, a.o.Alone); err != nil {
 			break
 		}
 		var c *cdp.Context
-		if c, err = u.open(ctx, a, o); err == nil {
-			p.prepare(u)
+		if c, err = inst.open(ctx, a, o); err == nil {
+			p.prewarm(inst)
 			return c, nil
 		}
-		if ctx.Err() != nil || !errors.Is(err, cdp.ErrClosed) && !errors.Is(err, errSlow) {
+		if ctx.Err() != nil || !errors.Is(err, cdp.ErrClosed) && !errors.Is(err, errOpenTimeout) {
 			break
 		}
 	}
-	p.leave()
+	p.releaseSlot()
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -229,9 +229,9 @@ func (a *Access) NewContext(ctx context.Context, o cdp.ContextOptions) (*cdp.Con
 
 // Alone is the same way to contexts that each have a browser of their own.
 func (a *Access) Alone() *Access {
-	w := a.w
-	w.Alone = true
-	return a.p.For(w)
+	o := a.o
+	o.Alone = true
+	return a.p.For(o)
 }
 
 // Refused lists what the contexts' network policies and forbidden addresses have refused so far,
@@ -246,16 +246,16 @@ func (a *Access) Refused() []sandbox.Refusal {
 	return all
 }
 
-// enter waits for room for one more context.
-func (p *Pool) enter(ctx context.Context) error {
+// acquireSlot waits for room for one more context.
+func (p *Pool) acquireSlot(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if p.room == nil {
+	if p.slots == nil {
 		return nil
 	}
 	select {
-	case p.room <- struct{}{}:
+	case p.slots <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -264,32 +264,32 @@ func (p *Pool) enter(ctx context.Context) error {
 	}
 }
 
-func (p *Pool) leave() {
-	if p.room != nil {
-		<-p.room
+func (p *Pool) releaseSlot() {
+	if p.slots != nil {
+		<-p.slots
 	}
 }
 
-// take finds a browser with a free place, which is then taken, or starts one. Browsers are started
+// acquire finds a browser with a free place, which is then taken, or starts one. Browsers are started
 // one after another: who waits for one may find room in it. Who wants to be alone gets one that was
 // not there before, and will have no other.
-func (p *Pool) take(ctx context.Context, alone bool) (*unit, error) {
+func (p *Pool) acquire(ctx context.Context, alone bool) (*instance, error) {
 	for {
 		p.mu.Lock()
 		if p.closed {
 			p.mu.Unlock()
 			return nil, ErrClosed
 		}
-		var best *unit // that with the spare, or the fullest, so that others can end
-		for _, u := range p.units {
-			if !alone && !u.retired && u.taken < p.o.PerBrowser &&
-				(best == nil || u.spare != nil || best.spare == nil && u.taken > best.taken) {
-				best = u
+		var best *instance // that with the spare, or the fullest, so that others can end
+		for _, inst := range p.instances {
+			if !alone && !inst.retired && inst.inUse < p.o.PerBrowser &&
+				(best == nil || inst.prewarmed != nil || best.prewarmed == nil && inst.inUse > best.inUse) {
+				best = inst
 			}
 		}
 		if best != nil {
-			best.taken++
-			if best.made++; best.made >= p.o.MaxContexts {
+			best.inUse++
+			if best.opened++; best.opened >= p.o.MaxContexts {
 				p.retire(best)
 			}
 			p.mu.Unlock()
@@ -307,11 +307,11 @@ func (p *Pool) take(ctx context.Context, alone bool) (*unit, error) {
 				return nil, context.Cause(ctx)
 			}
 		}
-		s := &starting{done: make(chan struct{})}
+		s := &startup{done: make(chan struct{})}
 		p.starting = s
 		p.wg.Add(1)
 		p.mu.Unlock()
-		u, err := p.start(ctx)
+		inst, err := p.start(ctx)
 		p.mu.Lock()
 		p.starting = nil
 		if ctx.Err() == nil {
@@ -320,17 +320,17 @@ func (p *Pool) take(ctx context.Context, alone bool) (*unit, error) {
 		close(s.done)
 		if err == nil && p.closed {
 			p.mu.Unlock()
-			u.end()
+			inst.close()
 			p.wg.Done()
 			return nil, ErrClosed
 		}
 		if err == nil {
 			if alone {
-				u.taken, u.made, u.retired = 1, 1, true
+				inst.inUse, inst.opened, inst.retired = 1, 1, true
 			}
-			p.units = append(p.units, u)
-			p.count.Started++
-			p.wg.Go(u.attend)
+			p.instances = append(p.instances, inst)
+			p.stats.Started++
+			p.wg.Go(inst.waitExit)
 			if !p.watching {
 				p.watching = true
 				p.wg.Go(p.watch)
@@ -339,17 +339,17 @@ func (p *Pool) take(ctx context.Context, alone bool) (*unit, error) {
 		p.mu.Unlock()
 		p.wg.Done()
 		if err != nil || alone {
-			return u, err
+			return inst, err
 		}
 	}
 }
 
 // retire lets a browser have no more contexts. p.mu is held.
-func (p *Pool) retire(u *unit) {
-	if !u.retired {
-		u.retired = true
-		u.dropSpare()
-		p.count.Replaced++
+func (p *Pool) retire(inst *instance) {
+	if !inst.retired {
+		inst.retired = true
+		inst.dropPrewarmed()
+		p.stats.Replaced++
 	}
 }
 
@@ -358,15 +358,15 @@ func (p *Pool) Close() error {
 	p.mu.Lock()
 	first := !p.closed
 	p.closed = true
-	units := slices.Clone(p.units)
+	units := slices.Clone(p.instances)
 	p.mu.Unlock()
 	if first {
 		close(p.done)
 	}
 	var wg sync.WaitGroup
 	errs := make([]error, len(units))
-	for i, u := range units {
-		wg.Go(func() { errs[i] = u.end() })
+	for i, inst := range units {
+		wg.Go(func() { errs[i] = inst.close() })
 	}
 	wg.Wait()
 	p.wg.Wait()

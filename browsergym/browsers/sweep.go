@@ -71,7 +71,7 @@ func Sweep(ctx context.Context, dir string, alive func(sandbox.Owner) bool) (int
 		if !orphan(path, alive) {
 			continue
 		}
-		for _, pid := range usersOf(path) {
+		for _, pid := range browsersIn(path) {
 			syscall.Kill(pid, syscall.SIGKILL)
 		}
 		if err := removeFolder(path); err != nil {
@@ -83,8 +83,8 @@ func Sweep(ctx context.Context, dir string, alive func(sandbox.Owner) bool) (int
 	return n, errors.Join(errs...)
 }
 
-// unlabelled is how long a folder may be without its label: somebody is about to write it.
-const unlabelled = time.Hour
+// unlabelledLimit is how long a folder may be without its label: somebody is about to write it.
+const unlabelledLimit = time.Hour
 
 // orphan reports whether a folder is a browser's that belongs to nobody. What others could have put
 // there is believed in nothing.
@@ -102,13 +102,13 @@ func orphan(path string, alive func(sandbox.Owner) bool) bool {
 	case err == nil && json.Unmarshal(b, &o) == nil:
 		return !alive(o)
 	case err == nil || errors.Is(err, fs.ErrNotExist): // a browser without a pool has none either
-		return time.Since(fi.ModTime()) > unlabelled && len(usersOf(path)) == 0
+		return time.Since(fi.ModTime()) > unlabelledLimit && len(browsersIn(path)) == 0
 	}
 	return false
 }
 
-// usersOf finds browsers with a profile in a folder.
-func usersOf(path string) (found []int) {
+// browsersIn finds browsers with a profile in a folder.
+func browsersIn(path string) (found []int) {
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, f := range files {
 		b, err := os.ReadFile(f)

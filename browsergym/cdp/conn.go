@@ -55,17 +55,17 @@ type Conn struct {
 	w    io.WriteCloser
 	wake chan struct{} // of one: there is something to write
 
-	mu       sync.Mutex
-	out      []byte // not yet written
-	id       int64
-	pending  map[int64]*call
-	handlers map[string]Handler  // by session; "" is the browser itself
-	dead     map[string]error    // sessions whose calls would get no answer
-	owing    map[string]*silence // sessions that owed an answer when it was last looked, and have given none since
-	expected map[string]int      // how many wait for something of a session that is no answer
-	trace    func(Traced)
-	err      error
-	done     chan struct{}
+	mu         sync.Mutex
+	out        []byte // not yet written
+	id         int64
+	pending    map[int64]*call
+	handlers   map[string]Handler     // by session; "" is the browser itself
+	ended      map[string]error       // sessions whose calls would get no answer
+	unanswered map[string]*unanswered // sessions that owed an answer when it was last looked, and have given none since
+	expected   map[string]int         // how many wait for something of a session that is no answer
+	trace      func(Traced)
+	err        error
+	done       chan struct{}
 }
 
 type call struct {
@@ -140,8 +140,8 @@ func (c *Conn) Handle(session string, h Handler) {
 		return
 	}
 	delete(c.handlers, session)
-	delete(c.dead, session)
-	c.drop(session, ErrGone)
+	delete(c.ended, session)
+	c.failPending(session, ErrGone)
 }
 
 // End ends a session whose calls would not be answered any more: those that wait, and all that
@@ -152,15 +152,15 @@ func (c *Conn) End(session string, err error) {
 	if c.handlers[session] == nil || session == "" {
 		return
 	}
-	if c.dead == nil {
-		c.dead = map[string]error{}
+	if c.ended == nil {
+		c.ended = map[string]error{}
 	}
-	c.dead[session] = err
-	c.drop(session, err)
+	c.ended[session] = err
+	c.failPending(session, err)
 }
 
-// drop gives err to the calls of a session that wait. c.mu is held.
-func (c *Conn) drop(session string, err error) {
+// failPending gives err to the calls of a session that wait. c.mu is held.
+func (c *Conn) failPending(session string, err error) {
 	for id, p := range c.pending {
 		if session != "" && p.session == session {
 			delete(c.pending, id)
@@ -214,7 +214,7 @@ func (c *Conn) send(session, method string, params any, done chan answer) (int64
 	if session != "" && c.handlers[session] == nil {
 		return 0, ErrGone
 	}
-	if err := c.dead[session]; err != nil {
+	if err := c.ended[session]; err != nil {
 		return 0, err
 	}
 	if len(c.out) > maxMessage {
@@ -334,7 +334,7 @@ func (c *Conn) read(r io.ReadCloser) {
 // take hands on one message. Results are copied, but for large ones, whose buffer is theirs.
 func (c *Conn) take(b []byte) {
 	if id, result, ok := plainResult(b); ok {
-		c.finish(id, answer{result: own(result)})
+		c.finish(id, answer{result: copyResult(result)})
 		return
 	}
 	var m message
@@ -356,7 +356,7 @@ func (c *Conn) take(b []byte) {
 	}
 }
 
-func own(b []byte) []byte {
+func copyResult(b []byte) []byte {
 	if len(b) > 1<<20 {
 		return b
 	}
@@ -368,8 +368,8 @@ func (c *Conn) finish(id int64, a answer) {
 	p := c.pending[id]
 	delete(c.pending, id)
 	trace := c.trace
-	if p != nil && len(c.owing) > 0 {
-		delete(c.owing, p.session)
+	if p != nil && len(c.unanswered) > 0 {
+		delete(c.unanswered, p.session)
 	}
 	c.mu.Unlock()
 	if p == nil {

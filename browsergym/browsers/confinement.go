@@ -20,17 +20,17 @@ import (
 	"github.com/evalrun/evalrun/runtime/executor"
 )
 
-// inside is the user that a browser is in its own namespaces.
-const inside = 1000
+// insideUID is the user that a browser is in its own namespaces.
+const insideUID = 1000
 
 // uids that browsers started by root have outside, one after another: no account of this machine
 // has them.
 const (
 	firstUID = 1_900_000_000
-	manyUIDs = 50_000_000
+	uidCount = 50_000_000
 )
 
-// A cage is what is around a browser. As far as this machine lets us:
+// A confinement is what is around a browser. As far as this machine lets us:
 //
 //   - namespaces of users, mounts, processes, network, IPC, names and control groups: it sees the system's programs, fonts and certificates
 //     (read-only) and its own folder, no process but its own, and no network but a loopback, on which the proxies of its contexts listen;
@@ -38,20 +38,20 @@ const (
 //
 // Without the first, the browser runs in this machine's namespaces, and the flags that send
 // everything to the proxies are all that keeps it there.
-type cage struct {
+type confinement struct {
 	Isolation
-	uid   int // outside
-	conn  *net.UnixConn
-	given []*os.File // the process's end of conn, and mounts of folders
-	front front
+	uid        int // outside
+	conn       *net.UnixConn
+	childFiles []*os.File // the process's end of conn, and mounts of folders
+	proxies    proxyListener
 }
 
-func newCage(dir, path string, o *Options) (*cage, error) {
-	c := &cage{Isolation: Isolated(path), uid: nextUID()}
+func newConfinement(dir, path string, o *Options) (*confinement, error) {
+	c := &confinement{Isolation: Isolated(path), uid: nextUID()}
 	if o.Plain {
 		c.Namespaces = false
 	}
-	if c.other() {
+	if c.otherUser() {
 		if err := os.Chmod(dir, 0o711); err != nil { // its folders are below
 			return nil, fmt.Errorf("making a browser's folder: %w", err)
 		}
@@ -60,7 +60,7 @@ func newCage(dir, path string, o *Options) (*cage, error) {
 		if err := os.Mkdir(filepath.Join(dir, d), 0o700); err != nil {
 			return nil, fmt.Errorf("making a browser's folder: %w", err)
 		}
-		if err := c.own(filepath.Join(dir, d)); err != nil {
+		if err := c.chown(filepath.Join(dir, d)); err != nil {
 			return nil, err
 		}
 	}
@@ -76,19 +76,19 @@ func newCage(dir, path string, o *Options) (*cage, error) {
 
 // prepare opens the way to the process that becomes the browser, and sends the layout ahead. The
 // folders are there.
-func (c *cage) prepare(dir, path string, files []string) error {
+func (c *confinement) prepare(dir, path string, files []string) error {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("making a socket pair: %w", err)
 	}
-	c.given = []*os.File{os.NewFile(uintptr(fds[1]), "cage")}
+	c.childFiles = []*os.File{os.NewFile(uintptr(fds[1]), "cage")}
 	ours := os.NewFile(uintptr(fds[0]), "cage")
 	conn, err := net.FileConn(ours)
 	ours.Close()
 	if err == nil {
 		c.conn = conn.(*net.UnixConn)
 		l, mounts := layout(dir, path, files)
-		c.given = append(c.given, mounts...)
+		c.childFiles = append(c.childFiles, mounts...)
 		_, err = c.conn.Write(l.Encode())
 	}
 	if err != nil {
@@ -97,28 +97,28 @@ func (c *cage) prepare(dir, path string, files []string) error {
 	return nil
 }
 
-// forget closes what the process was given.
-func (c *cage) forget() {
-	for _, f := range c.given {
+// closeChildFiles closes what the process was given.
+func (c *confinement) closeChildFiles() {
+	for _, f := range c.childFiles {
 		f.Close()
 	}
-	c.given = nil
+	c.childFiles = nil
 }
 
-// options are the cage's part of how a browser is started.
-func (c *cage) options(o *cdp.Options) {
+// apply are the cage's part of how a browser is started.
+func (c *confinement) apply(o *cdp.Options) {
 	o.Sandbox = c.Sandbox
 	if !c.Sandbox && os.Geteuid() != 0 { // it would not start
 		o.Args = append(o.Args, "--no-sandbox")
 	}
 	o.Prepare = func(cmd *exec.Cmd) error {
-		if err := c.own(cmd.Dir); err != nil {
+		if err := c.chown(cmd.Dir); err != nil {
 			return err
 		}
 		if c.Namespaces {
 			return c.command(cmd)
 		}
-		if c.other() {
+		if c.otherUser() {
 			cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(c.uid), Gid: uint32(c.uid)}
 		}
 		return nil
@@ -126,29 +126,29 @@ func (c *cage) options(o *cdp.Options) {
 }
 
 // command makes a command start in namespaces of its own, by way of our program.
-func (c *cage) command(cmd *exec.Cmd) error {
+func (c *confinement) command(cmd *exec.Cmd) error {
 	program, err := executorFile()
 	if err != nil {
 		return err
 	}
 	args := cmd.Args
 	cmd.Path = fmt.Sprintf("/proc/self/fd/%d", program.Fd())
-	cmd.Args = append([]string{isolate.Name, isolate.CageName}, args...)
+	cmd.Args = append([]string{isolate.Name, isolate.BrowserCommand}, args...)
 	for len(cmd.ExtraFiles) < 2 {
 		cmd.ExtraFiles = append(cmd.ExtraFiles, nil)
 	}
-	cmd.ExtraFiles = append(cmd.ExtraFiles, c.given...)
+	cmd.ExtraFiles = append(cmd.ExtraFiles, c.childFiles...)
 	cmd.Dir = "/" // its folder is entered inside
 	a := cmd.SysProcAttr
 	a.Cloneflags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
 	gid := os.Getegid()
-	if c.other() {
+	if c.otherUser() {
 		gid = c.uid
 	}
-	a.UidMappings = []syscall.SysProcIDMap{{ContainerID: inside, HostID: c.uid, Size: 1}}
-	a.GidMappings = []syscall.SysProcIDMap{{ContainerID: inside, HostID: gid, Size: 1}}
-	a.GidMappingsEnableSetgroups = c.other()
-	a.Credential = &syscall.Credential{Uid: inside, Gid: inside, NoSetGroups: !c.other()}
+	a.UidMappings = []syscall.SysProcIDMap{{ContainerID: insideUID, HostID: c.uid, Size: 1}}
+	a.GidMappings = []syscall.SysProcIDMap{{ContainerID: insideUID, HostID: gid, Size: 1}}
+	a.GidMappingsEnableSetgroups = c.otherUser()
+	a.Credential = &syscall.Credential{Uid: insideUID, Gid: insideUID, NoSetGroups: !c.otherUser()}
 	for n := range uintptr(unix.CAP_LAST_CAP + 1) {
 		if _, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, n, 0, 0, 0); err == nil {
 			a.AmbientCaps = append(a.AmbientCaps, n)
@@ -157,13 +157,13 @@ func (c *cage) command(cmd *exec.Cmd) error {
 	return nil
 }
 
-// enter takes over the socket of the proxies, once the browser runs.
-func (c *cage) enter() error {
+// acceptProxyConns takes over the socket of the proxies, once the browser runs.
+func (c *confinement) acceptProxyConns() error {
 	if !c.Namespaces {
 		return nil
 	}
-	c.forget()
-	fd, _, err := c.answer()
+	c.closeChildFiles()
+	fd, _, err := c.readReply()
 	if err != nil {
 		return fmt.Errorf("taking the browser's way out: %w", err)
 	}
@@ -173,12 +173,12 @@ func (c *cage) enter() error {
 	if err != nil {
 		return fmt.Errorf("taking the browser's way out: %w", err)
 	}
-	c.front.serve(l)
+	c.proxies.serve(l)
 	return nil
 }
 
-// answer waits for what the beginning of a browser says; fd is -1 where nothing came with it.
-func (c *cage) answer() (fd int, first byte, err error) {
+// readReply waits for what the beginning of a browser says; fd is -1 where nothing came with it.
+func (c *confinement) readReply() (fd int, first byte, err error) {
 	c.conn.SetReadDeadline(time.Now().Add(10 * time.Second))
 	b, oob := make([]byte, 16), make([]byte, unix.CmsgSpace(4))
 	n, oobn, _, _, err := c.conn.ReadMsgUnix(b, oob)
@@ -194,12 +194,12 @@ func (c *cage) answer() (fd int, first byte, err error) {
 	return -1, b[0], nil
 }
 
-// other reports whether the browser is another user than we are.
-func (c *cage) other() bool { return c.uid != os.Geteuid() }
+// otherUser reports whether the browser is another user than we are.
+func (c *confinement) otherUser() bool { return c.uid != os.Geteuid() }
 
-// own gives a folder to the browser.
-func (c *cage) own(path string) error {
-	if !c.other() {
+// chown gives a folder to the browser.
+func (c *confinement) chown(path string) error {
+	if !c.otherUser() {
 		return nil
 	}
 	if err := os.Lchown(path, c.uid, c.uid); err != nil {
@@ -208,15 +208,15 @@ func (c *cage) own(path string) error {
 	return nil
 }
 
-func (c *cage) close() {
+func (c *confinement) close() {
 	if c == nil {
 		return
 	}
-	c.forget()
+	c.closeChildFiles()
 	if c.conn != nil {
 		c.conn.Close()
 	}
-	c.front.close()
+	c.proxies.close()
 }
 
 var uids struct {
@@ -233,16 +233,16 @@ func nextUID() int {
 	uids.Lock()
 	defer uids.Unlock()
 	uids.next++
-	for _, uid := range []int{firstUID + (os.Getpid()*1009+uids.next)%manyUIDs, 65534} {
-		if mayBecome(uid) {
+	for _, uid := range []int{firstUID + (os.Getpid()*1009+uids.next)%uidCount, 65534} {
+		if uidMapped(uid) {
 			return uid
 		}
 	}
 	return os.Geteuid() // root of a namespace that has nobody else
 }
 
-// mayBecome reports whether our own user namespace has a user.
-func mayBecome(uid int) bool {
+// uidMapped reports whether our own user namespace has a user.
+func uidMapped(uid int) bool {
 	b, err := os.ReadFile("/proc/self/uid_map")
 	if err != nil {
 		return false

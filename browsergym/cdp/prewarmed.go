@@ -8,30 +8,30 @@ import (
 	"slices"
 )
 
-// A Blank is a context that was opened ahead of the episode that it will be for, with a page whose
+// A Prewarmed is a context that was opened ahead of the episode that it will be for, with a page whose
 // process runs and which waits, before its first document, to be told what it is like. Opening
 // these two is most of what a context costs; all else of [ContextOptions] is told to a blank as it
 // is to a new one, and nothing of the episode before can be in it.
-type Blank struct {
+type Prewarmed struct {
 	b      *Browser
 	id     string
 	opened chan struct{} // closed when its page is there
 
 	// Below belongs to the browser's lock.
 	session, target string
-	gone            bool
+	closed          bool
 }
 
-// NewBlank opens a blank and waits until its page's process runs. Proxy and bypass are those of
+// Prewarm opens a blank and waits until its page's process runs. Proxy and bypass are those of
 // [ContextOptions].
-func (b *Browser) NewBlank(ctx context.Context, proxy, bypass string) (*Blank, error) {
+func (b *Browser) Prewarm(ctx context.Context, proxy, bypass string) (*Prewarmed, error) {
 	id, err := b.newContext(ctx, proxy, bypass)
 	if err != nil {
 		return nil, err
 	}
-	k := &Blank{b: b, id: id, opened: make(chan struct{})}
+	k := &Prewarmed{b: b, id: id, opened: make(chan struct{})}
 	b.mu.Lock()
-	b.blanks = append(b.blanks, k)
+	b.prewarmed = append(b.prewarmed, k)
 	b.mu.Unlock()
 	if err := k.open(ctx); err != nil {
 		k.Close(ctx)
@@ -40,7 +40,7 @@ func (b *Browser) NewBlank(ctx context.Context, proxy, bypass string) (*Blank, e
 	return k, nil
 }
 
-func (k *Blank) open(ctx context.Context) error {
+func (k *Prewarmed) open(ctx context.Context) error {
 	if _, err := k.b.Call(ctx, "", "Target.createTarget",
 		map[string]any{"url": "about:blank", "browserContextId": k.id}); err != nil {
 		return err
@@ -58,7 +58,7 @@ func (k *Blank) open(ctx context.Context) error {
 }
 
 // Close forgets a blank that nobody has taken.
-func (k *Blank) Close(ctx context.Context) error {
+func (k *Prewarmed) Close(ctx context.Context) error {
 	if session, _ := k.take(); session != "" {
 		k.b.Send(session, "Runtime.runIfWaitingForDebugger", nil) // what waits does not close
 		k.b.Handle(session, nil)
@@ -67,27 +67,27 @@ func (k *Blank) Close(ctx context.Context) error {
 }
 
 // take ends its being a blank, and returns its page; "": it has none, or none any more.
-func (k *Blank) take() (session, target string) {
+func (k *Prewarmed) take() (session, target string) {
 	k.b.mu.Lock()
 	defer k.b.mu.Unlock()
-	k.b.blanks = slices.DeleteFunc(k.b.blanks, func(l *Blank) bool { return l == k })
-	if k.gone {
+	k.b.prewarmed = slices.DeleteFunc(k.b.prewarmed, func(l *Prewarmed) bool { return l == k })
+	if k.closed {
 		return "", ""
 	}
-	k.gone = true // from here on it is somebody else's
+	k.closed = true // from here on it is somebody else's
 	return k.session, k.target
 }
 
-// attachBlank gives a blank its page, if it is one's.
-func (b *Browser) attachBlank(id, session, target string) bool {
+// attachPrewarmed gives a blank its page, if it is one's.
+func (b *Browser) attachPrewarmed(id, session, target string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, k := range b.blanks {
+	for _, k := range b.prewarmed {
 		if k.id == id && k.session == "" {
 			b.Handle(session, func(method string, _ []byte) {
 				if method == "Inspector.targetCrashed" {
 					b.Send("", "Target.closeTarget", map[string]any{"targetId": target})
-					b.detachBlank(session)
+					b.detachPrewarmed(session)
 				}
 			})
 			k.session, k.target = session, target
@@ -98,12 +98,12 @@ func (b *Browser) attachBlank(id, session, target string) bool {
 	return false
 }
 
-// detachBlank notes that a blank's page is gone.
-func (b *Browser) detachBlank(session string) {
+// detachPrewarmed notes that a blank's page is gone.
+func (b *Browser) detachPrewarmed(session string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, k := range b.blanks {
-		k.gone = k.gone || k.session == session
+	for _, k := range b.prewarmed {
+		k.closed = k.closed || k.session == session
 	}
 }
 

@@ -22,27 +22,27 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// Beside gives the agents of a benchmark a browser beside their machine: a tool to look at what
+// WithBrowser gives the agents of a benchmark a browser beside their machine: a tool to look at what
 // they build there, and no part of the task. Its loopback is the machine's, the rest of the network
 // is what the machine may reach, and what it downloads comes into the machine. A task without a
 // machine gets none, and one that is played in a browser keeps its own.
-func Beside(b benchmarks.Benchmark, br Browsers) benchmarks.Benchmark {
-	w := beside{b, br}
+func WithBrowser(b benchmarks.Benchmark, br Browsers) benchmarks.Benchmark {
+	w := withBrowser{b, br}
 	if r, ok := b.(benchmarks.Reducer); ok {
 		return struct {
-			beside
+			withBrowser
 			benchmarks.Reducer
 		}{w, r}
 	}
 	return w
 }
 
-type beside struct {
+type withBrowser struct {
 	benchmarks.Benchmark
 	br Browsers
 }
 
-func (b beside) Needs(t datasets.Task, o benchmarks.Options) (benchmarks.Needs, error) {
+func (b withBrowser) Needs(t datasets.Task, o benchmarks.Options) (benchmarks.Needs, error) {
 	n, err := b.Benchmark.Needs(t, o)
 	if err != nil || n.Skip != "" || n.Browser || len(n.Agent) == 0 {
 		return n, err
@@ -51,7 +51,7 @@ func (b beside) Needs(t datasets.Task, o benchmarks.Options) (benchmarks.Needs, 
 	return n, nil
 }
 
-func (b beside) Open(ctx context.Context, h benchmarks.Host, t datasets.Task,
+func (b withBrowser) Open(ctx context.Context, h benchmarks.Host, t datasets.Task,
 	o benchmarks.Options) (benchmarks.Episode, error) {
 	n, err := b.Benchmark.Needs(t, o)
 	if err != nil {
@@ -65,15 +65,15 @@ func (b beside) Open(ctx context.Context, h benchmarks.Host, t datasets.Task,
 	if n.Browser || len(n.Agent) == 0 || !ok {
 		return ep, nil
 	}
-	c := &companion{Episode: ep, m: m, host: h, br: b.br, net: o.Merge(n.Agent[0]).Network}
+	c := &browserEpisode{Episode: ep, m: m, host: h, br: b.br, net: o.Merge(n.Agent[0]).Network}
 	return struct {
-		*companion
+		*browserEpisode
 		benchmarks.Machiner
 	}{c, m}, nil
 }
 
 // Grade shows the benchmark the episode that it knows.
-func (b beside) Grade(ctx context.Context, h benchmarks.Host, t datasets.Task, ev benchmarks.Evidence,
+func (b withBrowser) Grade(ctx context.Context, h benchmarks.Host, t datasets.Task, ev benchmarks.Evidence,
 	live benchmarks.Episode) (benchmarks.Result, error) {
 	if c, ok := live.(interface{ inner() benchmarks.Episode }); ok {
 		live = c.inner()
@@ -81,22 +81,22 @@ func (b beside) Grade(ctx context.Context, h benchmarks.Host, t datasets.Task, e
 	return b.Benchmark.Grade(ctx, h, t, ev, live)
 }
 
-func (b beside) Solve(t datasets.Task) (agent.Agent, error) {
+func (b withBrowser) Solve(t datasets.Task) (agent.Agent, error) {
 	if o, ok := b.Benchmark.(benchmarks.Oracle); ok {
 		return o.Solve(t)
 	}
 	return nil, fmt.Errorf("benchmark %s knows no solutions", b.Name())
 }
 
-func (b beside) Prepare(ctx context.Context) ([]string, error) {
+func (b withBrowser) Prepare(ctx context.Context) ([]string, error) {
 	if p, ok := b.Benchmark.(benchmarks.Preparer); ok {
 		return p.Prepare(ctx)
 	}
 	return nil, nil
 }
 
-// A companion is an episode with a browser, which is started by the first action on it.
-type companion struct {
+// A browserEpisode is an episode with a browser, which is started by the first action on it.
+type browserEpisode struct {
 	benchmarks.Episode
 	m    benchmarks.Machiner
 	host benchmarks.Host
@@ -108,10 +108,10 @@ type companion struct {
 	files int // that were put into the machine
 }
 
-func (c *companion) inner() benchmarks.Episode { return c.Episode }
+func (c *browserEpisode) unwrap() benchmarks.Episode { return c.Episode }
 
 // Refused lists the places that the browser's pages wanted to reach, and may not.
-func (c *companion) Refused() []sandbox.Refusal {
+func (c *browserEpisode) Refused() []sandbox.Refusal {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.web == nil {
@@ -120,7 +120,7 @@ func (c *companion) Refused() []sandbox.Refusal {
 	return c.web.Refused()
 }
 
-func (c *companion) Next(ctx context.Context, prev *benchmarks.Result) (*benchmarks.Stage, error) {
+func (c *browserEpisode) Next(ctx context.Context, prev *benchmarks.Result) (*benchmarks.Stage, error) {
 	s, err := c.Episode.Next(ctx, prev)
 	if err != nil {
 		return nil, err
@@ -130,7 +130,7 @@ func (c *companion) Next(ctx context.Context, prev *benchmarks.Result) (*benchma
 	return &with, nil
 }
 
-func (c *companion) Step(ctx context.Context, a event.Event) (benchmarks.Turn, error) {
+func (c *browserEpisode) Step(ctx context.Context, a event.Event) (benchmarks.Turn, error) {
 	switch a.Body.(type) {
 	case event.Browse, event.BrowseURL:
 	default:
@@ -156,11 +156,11 @@ func (c *companion) Step(ctx context.Context, a event.Event) (benchmarks.Turn, e
 		err = c.web.Close()
 		c.web = nil
 	}
-	return benchmarks.Turn{Obs: c.bring(ctx, seen)}, err
+	return benchmarks.Turn{Obs: c.copyDownloads(ctx, seen)}, err
 }
 
 // open starts the browser. The lock is held.
-func (c *companion) open(ctx context.Context) error {
+func (c *browserEpisode) open(ctx context.Context) error {
 	if c.br.Pool == nil {
 		return ErrNoBrowsers
 	}
@@ -169,7 +169,7 @@ func (c *companion) open(ctx context.Context) error {
 			return &browsergym.Openended{URL: "about:blank",
 				Goal: browsergym.Text("There is no goal: the browser is a tool.")}, nil
 		}}
-	if err := c.br.Give(&cfg, browsers.Wish{Network: c.net, Dial: c.dial}); err != nil {
+	if err := c.br.Configure(&cfg, browsers.AccessOptions{Network: c.net, Dial: c.dial}); err != nil {
 		return err
 	}
 	e, err := Open(ctx, cfg)
@@ -178,7 +178,7 @@ func (c *companion) open(ctx context.Context) error {
 }
 
 // dial connects to a port of the machine, once there is one.
-func (c *companion) dial(ctx context.Context, _, address string) (net.Conn, error) {
+func (c *browserEpisode) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	_, p, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
@@ -198,20 +198,20 @@ func (c *companion) dial(ctx context.Context, _, address string) (net.Conn, erro
 	return d.Dial(ctx, port)
 }
 
-// maxBring is the largest download that comes into the machine.
-const maxBring = 32 << 20
+// maxCopied is the largest download that comes into the machine.
+const maxCopied = 32 << 20
 
-// bring puts what was downloaded into the machine, and says where it is. What does not fit stays
+// copyDownloads puts what was downloaded into the machine, and says where it is. What does not fit stays
 // outside.
-func (c *companion) bring(ctx context.Context, b event.Browsed) event.Browsed {
+func (c *browserEpisode) copyDownloads(ctx context.Context, b event.Browsed) event.Browsed {
 	for i := range b.Downloads {
 		d := &b.Downloads[i]
-		if d.Blob == nil || d.Blob.Size > maxBring {
+		if d.Blob == nil || d.Blob.Size > maxCopied {
 			continue
 		}
 		c.files++
 		name := "file_" + strconv.Itoa(c.files) + extensionOf(d.Name)
-		if err := c.put(ctx, name, *d); err != nil {
+		if err := c.putFile(ctx, name, *d); err != nil {
 			continue // the observation shows that it is nowhere
 		}
 		d.Path = path.Join(c.m.Dir(), name)
@@ -219,7 +219,7 @@ func (c *companion) bring(ctx context.Context, b event.Browsed) event.Browsed {
 	return b
 }
 
-func (c *companion) put(ctx context.Context, name string, d event.BrowserDownload) error {
+func (c *browserEpisode) putFile(ctx context.Context, name string, d event.BrowserDownload) error {
 	sb, err := c.m.Machine(ctx)
 	if err != nil {
 		return err
@@ -260,14 +260,14 @@ func extensionOf(name string) string {
 }
 
 // Collect ends the browser first: what the agent had in it is no part of the answer.
-func (c *companion) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Evidence, error) {
-	if err := c.end(); err != nil {
+func (c *browserEpisode) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Evidence, error) {
+	if err := c.closeBrowser(); err != nil {
 		return benchmarks.Evidence{}, err
 	}
 	return c.Episode.Collect(ctx, ans)
 }
 
-func (c *companion) end() error {
+func (c *browserEpisode) closeBrowser() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.web == nil {
@@ -278,4 +278,4 @@ func (c *companion) end() error {
 	return err
 }
 
-func (c *companion) Close() error { return errors.Join(c.end(), c.Episode.Close()) }
+func (c *browserEpisode) Close() error { return errors.Join(c.closeBrowser(), c.Episode.Close()) }

@@ -8,33 +8,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CageName is the argument of the executor as the beginning of a browser.
-const CageName = "cage"
+// BrowserCommand is the argument of the executor as the beginning of a browser.
+const BrowserCommand = "cage"
 
 // Ready reports that this program can be started as an executor: its main begins with package
 // server's Main.
 var Ready bool
 
-// CagePort is the port, on all addresses of a browser's own loopback, where its ways out are.
-const CagePort = 61081
+// ProxyPort is the port, on all addresses of a browser's own loopback, where its ways out are.
+const ProxyPort = 61081
 
-// Cage makes a process that was started in fresh namespaces, as an ordinary user with all
+// StartBrowser makes a process that was started in fresh namespaces, as an ordinary user with all
 // capabilities in them, into a browser that sees nothing of this machine but what its layout shows,
 // and has no network but a loopback of its own. It returns only when that fails.
 //
 // The socket fd brings the layout in one packet and takes the answer: a byte, and with it the
 // socket that listens at CagePort. With no program to become, the answer says whether a user
 // namespace can be made in there (byte 1), which the sandbox of Chromium needs, or not (byte 0).
-func Cage(fd int, argv []string) int {
+func StartBrowser(fd int, argv []string) int {
 	runtime.LockOSThread()
 	unix.CloseOnExec(fd)
-	if err := cage(fd, argv); err != nil {
+	if err := startBrowser(fd, argv); err != nil {
 		os.Stderr.WriteString("making a browser's namespaces: " + err.Error() + "\n")
 	}
 	return 3
 }
 
-func cage(fd int, argv []string) error {
+func startBrowser(fd int, argv []string) error {
 	b := make([]byte, 128<<10)
 	n, err := unix.Read(fd, b)
 	if err != nil {
@@ -45,7 +45,7 @@ func cage(fd int, argv []string) error {
 	}
 	if len(argv) == 0 {
 		answer := []byte{0}
-		if nests() {
+		if canNestUserNamespace() {
 			answer[0] = 1
 		}
 		_, err := unix.Write(fd, answer)
@@ -58,7 +58,7 @@ func cage(fd int, argv []string) error {
 	if err != nil {
 		return failed("opening a socket", err)
 	}
-	if err := unix.Bind(l, &unix.SockaddrInet4{Port: CagePort}); err != nil {
+	if err := unix.Bind(l, &unix.SockaddrInet4{Port: ProxyPort}); err != nil {
 		return failed("binding the port", err)
 	}
 	if err := unix.Listen(l, 512); err != nil {
@@ -83,9 +83,9 @@ func cage(fd int, argv []string) error {
 	return failed("starting "+argv[0], syscall.Exec(argv[0], argv, os.Environ()))
 }
 
-// nests tries whether a process of ours, without privileges, could have a user namespace of its
+// canNestUserNamespace tries whether a process of ours, without privileges, could have a user namespace of its
 // own.
-func nests() bool {
+func canNestUserNamespace() bool {
 	unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
 	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var none [2]unix.CapUserData

@@ -16,13 +16,13 @@ func (e errHung) Unwrap() error { return ErrGone }
 // Hung reports whether err says that a page was given up because it did not answer.
 func Hung(err error) bool { return errors.As(err, new(errHung)) }
 
-// A silence is how long a session owes us an answer.
-type silence struct {
-	since time.Time
-	asked time.Time // whether it is there at all
+// A unanswered is how long a session owes us an answer.
+type unanswered struct {
+	since  time.Time
+	probed time.Time // whether it is there at all
 }
 
-// EndSilent ends pages that have answered nothing for limit, as they would hold up who looks at
+// EndUnresponsive ends pages that have answered nothing for limit, as they would hold up who looks at
 // them for ever: a script that never ends, a request that a script waits for and nobody answers, a
 // process that was stopped. Their calls, those that wait and all that come, fail with an error that
 // is [ErrGone]. A page that only takes its time with one answer is asked something else meanwhile,
@@ -31,8 +31,8 @@ type silence struct {
 // While a navigation waits for its server, the browser delays all calls to the page. A navigation
 // that lasts until the page would be probed is therefore stopped. Those of [Page.Goto] are not:
 // they have their own timeout.
-func (b *Browser) EndSilent(limit time.Duration) {
-	ask, end := b.silent(time.Now(), limit)
+func (b *Browser) EndUnresponsive(limit time.Duration) {
+	ask, end := b.unresponsive(time.Now(), limit)
 	for _, s := range ask {
 		// whose answer ends the silence, and is of no other use
 		b.Start(s, "Runtime.evaluate", evaluate{Expression: "0"})
@@ -40,41 +40,41 @@ func (b *Browser) EndSilent(limit time.Duration) {
 	if len(ask)+len(end) == 0 {
 		return
 	}
-	for _, c := range b.all() {
+	for _, c := range b.allContexts() {
 		for _, p := range c.Pages() {
 			switch {
 			case slices.Contains(end, p.session):
-				p.giveUp(errHung{limit})
-			case slices.Contains(ask, p.session) && p.leaving():
+				p.crash(errHung{limit})
+			case slices.Contains(ask, p.session) && p.isNavigating():
 				b.Send(p.session, "Page.stopLoading", nil)
 			}
 		}
 	}
 }
 
-// leaving reports whether the page is on its way to another document.
-func (p *Page) leaving() bool {
+// isNavigating reports whether the page is on its way to another document.
+func (p *Page) isNavigating() bool {
 	p.c.mu.Lock()
 	defer p.c.mu.Unlock()
 	return len(p.navigating) > 0
 }
 
-// silent lists the sessions that are to be asked whether they are there, and those that are not.
-func (c *Conn) silent(now time.Time, limit time.Duration) (ask, end []string) {
+// unresponsive lists the sessions that are to be asked whether they are there, and those that are not.
+func (c *Conn) unresponsive(now time.Time, limit time.Duration) (ask, end []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	going := map[string]bool{}
 	for _, p := range c.pending {
 		going[p.session] = going[p.session] || p.method == "Page.navigate"
 	}
-	owing := map[string]*silence{}
+	owing := map[string]*unanswered{}
 	owe := func(session string) {
 		if session == "" || owing[session] != nil || going[session] {
 			return
 		}
-		s := c.owing[session]
+		s := c.unanswered[session]
 		if s == nil {
-			s = &silence{since: now}
+			s = &unanswered{since: now}
 		}
 		owing[session] = s
 	}
@@ -84,22 +84,22 @@ func (c *Conn) silent(now time.Time, limit time.Duration) (ask, end []string) {
 	for session := range c.expected {
 		owe(session)
 	}
-	c.owing = owing
+	c.unanswered = owing
 	for id, s := range owing {
 		switch {
-		case s.asked.IsZero() && now.Sub(s.since) > limit/3:
-			s.asked = now
+		case s.probed.IsZero() && now.Sub(s.since) > limit/3:
+			s.probed = now
 			ask = append(ask, id)
-		case !s.asked.IsZero() && now.Sub(s.asked) > limit-limit/3:
+		case !s.probed.IsZero() && now.Sub(s.probed) > limit-limit/3:
 			end = append(end, id)
 		}
 	}
 	return ask, end
 }
 
-// expect says that a session is waited for in another way than by a call, until the function that
+// expectEvent says that a session is waited for in another way than by a call, until the function that
 // it returns is called.
-func (c *Conn) expect(session string) (done func()) {
+func (c *Conn) expectEvent(session string) (done func()) {
 	add := func(n int) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -114,23 +114,23 @@ func (c *Conn) expect(session string) (done func()) {
 	return func() { add(-1) }
 }
 
-// giveUp ends a page that hangs, and its process, which would go on for nobody.
-func (p *Page) giveUp(why error) {
+// crash ends a page that hangs, and its process, which would go on for nobody.
+func (p *Page) crash(why error) {
 	p.c.mu.Lock()
 	p.crashed = true
-	if p.why == nil {
-		p.why = why
+	if p.crashCause == nil {
+		p.crashCause = why
 	}
-	p.c.change()
+	p.c.notify()
 	p.c.mu.Unlock()
 	p.c.b.Send(p.session, "Page.crash", nil)
 	p.c.b.End(p.session, why)
 }
 
-// died is why a page that has crashed did so. The context's lock is held.
-func (p *Page) died() error {
-	if p.why != nil {
-		return p.why
+// crashError is why a page that has crashed did so. The context's lock is held.
+func (p *Page) crashError() error {
+	if p.crashCause != nil {
+		return p.crashCause
 	}
 	return errCrashed
 }
