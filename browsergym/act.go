@@ -12,15 +12,15 @@ import (
 	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
-// An actor does the calls of one action, back to back. What it returns as *cdp.Failure or
-// *action.Error is the agent's to read; all else ends the episode.
+// An actor executes the calls of one action. Errors of type *cdp.Failure or *action.Error are shown
+// to the agent; all others end the episode.
 type actor struct {
 	e     *Env
-	page  *cdp.Page // the active one when the action began, or what tab calls have chosen since
-	retry bool      // calls that timed out, by force
+	page  *cdp.Page // the active page, or the one that a tab call has chosen
+	retry bool      // retry calls that timed out, with force
 }
 
-// each does one thing after the other, up to the first that fails.
+// each calls functions in order, up to the first error.
 func each(do ...func() error) error {
 	for _, f := range do {
 		if err := f(); err != nil {
@@ -32,7 +32,7 @@ func each(do ...func() error) error {
 
 func (a *actor) scale() float64 { return a.e.scale(a.page) }
 
-// sendMessage says something in the chat.
+// sendMessage adds a message to the chat.
 func (a *actor) sendMessage(role string, v pyrepr.Value) error {
 	s, ok := v.(pyrepr.Str)
 	if !ok {
@@ -42,7 +42,7 @@ func (a *actor) sendMessage(role string, v pyrepr.Value) error {
 	return nil
 }
 
-// maxNoop bounds a wait that an agent asks for.
+// maxNoop bounds the wait of noop.
 const maxNoop = time.Hour
 
 func (a *actor) noop(ctx context.Context, args []pyrepr.Value) error {
@@ -57,7 +57,7 @@ func (a *actor) noop(ctx context.Context, args []pyrepr.Value) error {
 	return sleep(ctx, d)
 }
 
-// withElement finds the element of a bid and does something with it.
+// withElement finds the element of a bid and calls do.
 func (a *actor) withElement(ctx context.Context, bid pyrepr.Value, do func(*cdp.Element) error) error {
 	s, ok := bid.(pyrepr.Str)
 	if !ok {
@@ -70,7 +70,7 @@ func (a *actor) withElement(ctx context.Context, bid pyrepr.Value, do func(*cdp.
 	return do(e)
 }
 
-// withForce tries, and tries again by force when that took too long and the set of actions says so.
+// withForce calls try, and again with force after a timeout if the action set says so.
 func (a *actor) withForce(try func(force bool) error) error {
 	err := try(false)
 	if a.retry && cdp.Timeout(err) {
@@ -170,7 +170,7 @@ func (a *actor) upload(ctx context.Context, v pyrepr.Value, trigger func(context
 	return err
 }
 
-// mouse moves to a place and does something with a button there.
+// mouse moves the mouse and calls do with the button.
 func (a *actor) mouse(ctx context.Context, args []pyrepr.Value, api string,
 	do func(*cdp.Page, context.Context, string) error) error {
 	d, err := scaled(args[:2], a.scale())
@@ -199,7 +199,7 @@ func (a *actor) mouseClick(ctx context.Context, args []pyrepr.Value, api string,
 	return a.page.MouseClick(ctx, d[0], d[1], b, double)
 }
 
-// typing is a call with a text for the keyboard.
+// typing is an action with a text for the keyboard.
 func typing(api, param string, do func(*cdp.Page, context.Context, string) error) actionFunc {
 	return func(a *actor, ctx context.Context, args []pyrepr.Value) error {
 		s, err := text(args[0], api, param)
@@ -210,7 +210,7 @@ func typing(api, param string, do func(*cdp.Page, context.Context, string) error
 	}
 }
 
-// switchTo makes another page the one that calls act on.
+// switchTo makes another page the target of the following calls.
 func (a *actor) switchTo(ctx context.Context, p *cdp.Page) error {
 	a.page = p
 	return p.Report(ctx)

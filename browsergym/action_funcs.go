@@ -7,12 +7,12 @@ import (
 	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
-// A actionFunc does a call whose arguments are those of its signature.
+// An actionFunc executes a call with bound arguments.
 type actionFunc func(a *actor, ctx context.Context, args []pyrepr.Value) error
 
 var actionFuncs map[string]actionFunc
 
-func init() { // not a literal: deeds use each other
+func init() { // not a literal, to avoid an initialization cycle
 	actionFuncs = map[string]actionFunc{
 		"noop": (*actor).noop,
 		"send_msg_to_user": func(a *actor, _ context.Context, args []pyrepr.Value) error {

@@ -28,7 +28,7 @@ const (
 //go:embed timers.js
 var timers string
 
-// settle waits for what an action has begun; opened, for what the set-up has.
+// settle waits until the effects of an action have ended; with opened, those of the set-up.
 func (e *Env) settle(ctx context.Context, opened bool) error {
 	if e.o.Pace == Reference && !opened {
 		if err := sleep(ctx, e.o.Delay); err != nil {
@@ -56,14 +56,14 @@ func (e *Env) settle(ctx context.Context, opened bool) error {
 	return e.loaded(ctx) // the page may have gone elsewhere meanwhile
 }
 
-// canMarkEarly reports whether a page may be marked as soon as it is calm: when nobody looks at it any
-// more before the observation but who only looks.
+// canMarkEarly reports whether a page may be marked as soon as it is idle: only if nothing changes
+// it before the observation.
 func (e *Env) canMarkEarly(opened bool) bool {
 	_, looks := e.task.(Looker)
 	return !e.o.Raw && e.o.Ask == nil && (opened || looks)
 }
 
-// loaded waits until pages have said all that they had to say, and have their documents.
+// loaded waits until all events of the pages are handled and their documents are loaded.
 func (e *Env) loaded(ctx context.Context) error {
 	if err := e.context.Sync(ctx, syncLimit); err != nil {
 		return err

@@ -27,8 +27,7 @@ func (b Browsers) Needs() benchmarks.Needs {
 	return benchmarks.Needs{Browser: b.Missing == "", Skip: b.Missing}
 }
 
-// Configure fills in what a run says of browsers: where contexts of a wish come from, the pace, and what
-// is recorded.
+// Configure sets the run's browsers in c: the opener of contexts, the pace and what is recorded.
 func (b Browsers) Configure(c *Config, w browsers.AccessOptions) error {
 	if b.Pool == nil {
 		return ErrNoBrowsers

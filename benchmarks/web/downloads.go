@@ -12,7 +12,7 @@ import (
 
 // downloads are an episode's: files that lie in a folder of the pool's until they are blobs.
 type downloads struct {
-	budget   int64 // bytes that may still be kept
+	budget   int64 // bytes that may still be stored
 	reported map[string]bool
 }
 

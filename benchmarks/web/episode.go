@@ -73,16 +73,16 @@ type Episode struct {
 
 	mu          sync.Mutex // an agent's delegates may act at once
 	begun       bool
-	last        event.Browsed // as it was seen last
-	chatSeen    int           // messages of the chat that were shown
-	firstUnseen bool          // nobody has seen the first observation's chat and log yet
+	last        event.Browsed // the last observation
+	chatSeen    int           // number of chat messages that were shown
+	firstUnseen bool          // the first observation's chat and log were not shown yet
 	steps       int
 	rewards     []float64
 	end         End
 	closed      bool
 	stepStart   time.Time       // when the reset, or the last step, began
 	ownBrowser  bool            // the browser is for this episode only
-	abandoned   <-chan struct{} // a step that was given up and has not come to its end; nil: none
+	abandoned   <-chan struct{} // closed when an abandoned step has ended; nil: none
 }
 
 // Open begins an episode: the page is at its start, and the goal is known. Its error is of the
@@ -177,7 +177,7 @@ func (e *Episode) Step(ctx context.Context, a event.Event) (benchmarks.Turn, err
 	return e.act(ctx, code, a.Timeout)
 }
 
-// lastSeen is the last observation once more, without what was told with it. The first look shows all.
+// lastSeen returns the last observation again, without the messages that were shown with it.
 func (e *Episode) lastSeen() event.Browsed {
 	o := e.last
 	if !e.firstUnseen {
@@ -220,8 +220,8 @@ func (e *Episode) act(whole context.Context, code string, limit time.Duration) (
 	return benchmarks.Turn{Obs: e.last, Reward: &r.Reward, Done: e.last.Done, Info: e.info(r)}, nil
 }
 
-// stepEnv makes a step of the environment. One that does not end with its time is given up, and its
-// browser's context closed; see left.
+// stepEnv makes a step of the environment. A step that does not end after its limit is abandoned,
+// and its browser context closed.
 func (e *Episode) stepEnv(ctx context.Context, code string) (*browsergym.Result, error) {
 	var r *browsergym.Result
 	var err error
@@ -282,13 +282,13 @@ func (e *Episode) failed(ctx context.Context, code string, err error) (benchmark
 		nil
 }
 
-// isPageError reports whether an error is the doing of the page, or of who acts on it.
+// isPageError reports whether an error was caused by the page or the agent.
 func isPageError(err error) bool {
 	return errors.Is(err, cdp.ErrGone) || errors.Is(err, errReward) ||
 		errors.As(err, new(*cdp.Failure)) || errors.As(err, new(*cdp.Thrown))
 }
 
-// browserLost marks an error that means that the browser is gone.
+// browserLost wraps an error that means that the browser has ended.
 func browserLost(err error) error {
 	if browsers.Lost(err) {
 		return &benchmarks.BrowserLost{Err: err}
@@ -303,7 +303,7 @@ const (
 	answerLimit  = 4 * time.Second  // how long a browser may take to say that it is well, though a page of it is not
 )
 
-// browserAnswers reports whether the browser itself is well.
+// browserAnswers reports whether the browser process answers.
 func (e *Episode) browserAnswers() bool {
 	c := e.env.Context()
 	if c == nil {
@@ -314,9 +314,8 @@ func (e *Episode) browserAnswers() bool {
 	return c.Browser().Probe(ctx) == nil
 }
 
-// browserSlow reports whether the step may have taken long because the browser did: it, or this machine,
-// had too much to do for all that share it. An episode that has a browser of its own has only
-// itself to blame.
+// browserSlow reports whether the step may have been slow because the browser was: the browser or
+// the machine may be overloaded by other episodes. It is false for an episode with its own browser.
 func (e *Episode) browserSlow() bool {
 	c := e.env.Context()
 	return c != nil && !e.ownBrowser && c.Browser().ProbeDelay(e.stepStart) >= answerLimit
@@ -368,7 +367,7 @@ func (e *Episode) Refused() []sandbox.Refusal {
 	return nil
 }
 
-// closeLimit bounds how long a browser may take to give a context back.
+// closeLimit bounds the time to close a context.
 const closeLimit = 20 * time.Second
 
 // Close ends the episode and gives its context back. It may be called again.

@@ -28,7 +28,7 @@ const (
 	maxPages  = 100
 )
 
-// record makes the observation what was seen last. Its Done is left to the caller.
+// record stores an observation in e.last. The caller sets Done.
 func (e *Episode) record(ctx context.Context, o *browsergym.Observation) error {
 	b := event.Browsed{
 		URL: cut(o.URL, maxURL), Active: o.Active, Focused: cut(o.Focused, maxTitle),

@@ -22,9 +22,8 @@ const SiteURL = "http://127.0.0.1/"
 
 const siteAddress = "127.0.0.1:80"
 
-// A Site serves files to the pages of one episode, and to nobody else: it listens on no port, but
-// is what the episode's contexts find at [SiteURL], see [Site.Wish]. It shows no lists, follows no
-// link out of an os.Root's FS and tells nothing of where the files are.
+// A Site serves files to the pages of one episode only. It listens on no port: contexts opened with
+// [Site.AccessOptions] reach it at [SiteURL]. It lists no folders, and error pages show no paths.
 type Site struct {
 	srv      *http.Server
 	listener *memListener
@@ -93,8 +92,8 @@ func (i *memListener) Close() error {
 
 func (i *memListener) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80} }
 
-// mediaTypes are the media types of files. A page's characters are as it says itself, as if it came from
-// a disk.
+// mediaTypes are the media types of files. A page's characters are as it says itself, as if it came
+// from a disk.
 var mediaTypes = map[string]string{
 	".html": "text/html", ".htm": "text/html", ".css": "text/css", ".js": "text/javascript", ".mjs": "text/javascript",
 	".json": "application/json",

@@ -22,10 +22,10 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// WithBrowser gives the agents of a benchmark a browser beside their machine: a tool to look at what
-// they build there, and no part of the task. Its loopback is the machine's, the rest of the network
-// is what the machine may reach, and what it downloads comes into the machine. A task without a
-// machine gets none, and one that is played in a browser keeps its own.
+// WithBrowser gives the agents of a benchmark a browser beside their machine: a tool to look at
+// what they build there, and no part of the task. Its loopback is the machine's, the rest of the
+// network is what the machine may reach, and what it downloads comes into the machine. A task
+// without a machine gets none, and one that is played in a browser keeps its own.
 func WithBrowser(b benchmarks.Benchmark, br Browsers) benchmarks.Benchmark {
 	w := withBrowser{b, br}
 	if r, ok := b.(benchmarks.Reducer); ok {
@@ -95,7 +95,7 @@ func (b withBrowser) Prepare(ctx context.Context) ([]string, error) {
 	return nil, nil
 }
 
-// A browserEpisode is an episode with a browser, which is started by the first action on it.
+// A browserEpisode is an episode with a browser, which the first browser action starts.
 type browserEpisode struct {
 	benchmarks.Episode
 	m    benchmarks.Machiner
@@ -198,11 +198,11 @@ func (c *browserEpisode) dial(ctx context.Context, _, address string) (net.Conn,
 	return d.Dial(ctx, port)
 }
 
-// maxCopied is the largest download that comes into the machine.
+// maxCopied is the largest download that is copied into the machine.
 const maxCopied = 32 << 20
 
-// copyDownloads puts what was downloaded into the machine, and says where it is. What does not fit stays
-// outside.
+// copyDownloads copies downloads into the machine and sets their paths. Files over maxCopied are
+// not copied.
 func (c *browserEpisode) copyDownloads(ctx context.Context, b event.Browsed) event.Browsed {
 	for i := range b.Downloads {
 		d := &b.Downloads[i]

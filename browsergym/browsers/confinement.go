@@ -20,29 +20,28 @@ import (
 	"github.com/evalrun/evalrun/runtime/executor"
 )
 
-// insideUID is the user that a browser is in its own namespaces.
+// insideUID is the user ID of a browser in its own user namespace.
 const insideUID = 1000
 
-// uids that browsers started by root have outside, one after another: no account of this machine
-// has them.
+// Browsers started by root get user IDs of this range on the host, which no account has.
 const (
 	firstUID = 1_900_000_000
 	uidCount = 50_000_000
 )
 
-// A confinement is what is around a browser. As far as this machine lets us:
+// A confinement isolates a browser from the host, as far as the host permits:
 //
-//   - namespaces of users, mounts, processes, network, IPC, names and control groups: it sees the system's programs, fonts and certificates
-//     (read-only) and its own folder, no process but its own, and no network but a loopback, on which the proxies of its contexts listen;
-//   - an ordinary user that nobody else is, where we are root.
+//   - Namespaces (user, mount, PID, network, IPC, UTS, cgroup). The browser sees system programs,
+//     fonts and certificates (read-only), its own folder and its own processes. Its only network is
+//     a loopback interface, on which the proxies of its contexts listen.
+//   - A user ID that no other process has, if evalrun runs as root.
 //
-// Without the first, the browser runs in this machine's namespaces, and the flags that send
-// everything to the proxies are all that keeps it there.
+// Without namespaces only the browser's flags send its traffic to the proxies.
 type confinement struct {
 	Isolation
-	uid        int // outside
+	uid        int // on the host
 	conn       *net.UnixConn
-	childFiles []*os.File // the process's end of conn, and mounts of folders
+	childFiles []*os.File // for the browser's process: its end of conn, and mounts of folders
 	proxies    proxyListener
 }
 
@@ -52,7 +51,7 @@ func newConfinement(dir, path string, o *Options) (*confinement, error) {
 		c.Namespaces = false
 	}
 	if c.otherUser() {
-		if err := os.Chmod(dir, 0o711); err != nil { // its folders are below
+		if err := os.Chmod(dir, 0o711); err != nil { // the browser must reach the folders below
 			return nil, fmt.Errorf("making a browser's folder: %w", err)
 		}
 	}
@@ -74,15 +73,15 @@ func newConfinement(dir, path string, o *Options) (*confinement, error) {
 	return c, nil
 }
 
-// prepare opens the way to the process that becomes the browser, and sends the layout ahead. The
-// folders are there.
+// prepare creates the socket to the browser's process and writes the layout to it. The browser's
+// folders must exist.
 func (c *confinement) prepare(dir, path string, files []string) error {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("making a socket pair: %w", err)
 	}
-	c.childFiles = []*os.File{os.NewFile(uintptr(fds[1]), "cage")}
-	ours := os.NewFile(uintptr(fds[0]), "cage")
+	c.childFiles = []*os.File{os.NewFile(uintptr(fds[1]), "browser")}
+	ours := os.NewFile(uintptr(fds[0]), "browser")
 	conn, err := net.FileConn(ours)
 	ours.Close()
 	if err == nil {
@@ -92,12 +91,12 @@ func (c *confinement) prepare(dir, path string, files []string) error {
 		_, err = c.conn.Write(l.Encode())
 	}
 	if err != nil {
-		return fmt.Errorf("speaking to the browser's beginning: %w", err)
+		return fmt.Errorf("sending the browser its file layout: %w", err)
 	}
 	return nil
 }
 
-// closeChildFiles closes what the process was given.
+// closeChildFiles closes our copies of the files that the browser's process inherits.
 func (c *confinement) closeChildFiles() {
 	for _, f := range c.childFiles {
 		f.Close()
@@ -105,10 +104,10 @@ func (c *confinement) closeChildFiles() {
 	c.childFiles = nil
 }
 
-// apply are the cage's part of how a browser is started.
+// apply adds the confinement to the options of a browser.
 func (c *confinement) apply(o *cdp.Options) {
 	o.Sandbox = c.Sandbox
-	if !c.Sandbox && os.Geteuid() != 0 { // it would not start
+	if !c.Sandbox && os.Geteuid() != 0 { // Chromium would not start
 		o.Args = append(o.Args, "--no-sandbox")
 	}
 	o.Prepare = func(cmd *exec.Cmd) error {
@@ -125,7 +124,7 @@ func (c *confinement) apply(o *cdp.Options) {
 	}
 }
 
-// command makes a command start in namespaces of its own, by way of our program.
+// command makes the executor start cmd in new namespaces.
 func (c *confinement) command(cmd *exec.Cmd) error {
 	program, err := executorFile()
 	if err != nil {
@@ -138,7 +137,7 @@ func (c *confinement) command(cmd *exec.Cmd) error {
 		cmd.ExtraFiles = append(cmd.ExtraFiles, nil)
 	}
 	cmd.ExtraFiles = append(cmd.ExtraFiles, c.childFiles...)
-	cmd.Dir = "/" // its folder is entered inside
+	cmd.Dir = "/" // StartBrowser changes to the browser's folder
 	a := cmd.SysProcAttr
 	a.Cloneflags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
 	gid := os.Getegid()
@@ -157,7 +156,7 @@ func (c *confinement) command(cmd *exec.Cmd) error {
 	return nil
 }
 
-// acceptProxyConns takes over the socket of the proxies, once the browser runs.
+// acceptProxyConns receives the listening socket from the browser's process and serves it.
 func (c *confinement) acceptProxyConns() error {
 	if !c.Namespaces {
 		return nil
@@ -165,25 +164,25 @@ func (c *confinement) acceptProxyConns() error {
 	c.closeChildFiles()
 	fd, _, err := c.readReply()
 	if err != nil {
-		return fmt.Errorf("taking the browser's way out: %w", err)
+		return fmt.Errorf("receiving the browser's proxy socket: %w", err)
 	}
 	f := os.NewFile(uintptr(fd), "proxies")
 	defer f.Close()
 	l, err := net.FileListener(f)
 	if err != nil {
-		return fmt.Errorf("taking the browser's way out: %w", err)
+		return fmt.Errorf("receiving the browser's proxy socket: %w", err)
 	}
 	c.proxies.serve(l)
 	return nil
 }
 
-// readReply waits for what the beginning of a browser says; fd is -1 where nothing came with it.
+// readReply reads the reply of [isolate.StartBrowser]. fd is -1 if no descriptor came with it.
 func (c *confinement) readReply() (fd int, first byte, err error) {
 	c.conn.SetReadDeadline(time.Now().Add(10 * time.Second))
 	b, oob := make([]byte, 16), make([]byte, unix.CmsgSpace(4))
 	n, oobn, _, _, err := c.conn.ReadMsgUnix(b, oob)
 	if err != nil || n == 0 {
-		return -1, 0, errors.Join(errors.New("it has not said a word"), err)
+		return -1, 0, errors.Join(errors.New("no reply from the browser's process"), err)
 	}
 	if msgs, err := unix.ParseSocketControlMessage(oob[:oobn]); err == nil && len(msgs) == 1 {
 		if fds, err := unix.ParseUnixRights(&msgs[0]); err == nil && len(fds) == 1 {
@@ -194,10 +193,10 @@ func (c *confinement) readReply() (fd int, first byte, err error) {
 	return -1, b[0], nil
 }
 
-// otherUser reports whether the browser is another user than we are.
+// otherUser reports whether the browser runs as another user than this process.
 func (c *confinement) otherUser() bool { return c.uid != os.Geteuid() }
 
-// chown gives a folder to the browser.
+// chown makes the browser's user the owner of a folder.
 func (c *confinement) chown(path string) error {
 	if !c.otherUser() {
 		return nil
@@ -224,8 +223,8 @@ var uids struct {
 	next int
 }
 
-// nextUID is the user of the next browser: where we are root, each has one of its own, if there are
-// so many. Processes of ours begin at different places.
+// nextUID returns the user ID for the next browser. As root each browser gets its own, if our user
+// namespace maps it. The PID makes concurrent evalrun processes start at different IDs.
 func nextUID() int {
 	if os.Geteuid() != 0 {
 		return os.Geteuid()
@@ -238,10 +237,10 @@ func nextUID() int {
 			return uid
 		}
 	}
-	return os.Geteuid() // root of a namespace that has nobody else
+	return os.Geteuid() // our namespace maps no other user
 }
 
-// uidMapped reports whether our own user namespace has a user.
+// uidMapped reports whether our user namespace maps uid.
 func uidMapped(uid int) bool {
 	b, err := os.ReadFile("/proc/self/uid_map")
 	if err != nil {
@@ -256,7 +255,7 @@ func uidMapped(uid int) bool {
 	return false
 }
 
-// executorFile is the program that starts browsers in namespaces.
+// executorFile returns the executor, which starts browsers in namespaces, as a file in memory.
 var executorFile = sync.OnceValues(func() (*os.File, error) {
 	b, err := executor.Program(runtime.GOARCH)
 	if err != nil {

@@ -14,46 +14,46 @@ import (
 	"github.com/evalrun/evalrun/browsergym/cdp"
 )
 
-// A instance is one browser with all that belongs to it:
+// An instance is a browser process with its folder, confinement and contexts:
 //
 //	state     how it comes      gets contexts   ends
 //	in use    start             yes             when it is dead or hangs
 //	retired   old, used, large  no              with its last context
-//	dead      died or hung      no              at once; its contexts are still to be closed by those who have them
+//	dead      died or hung      no              at once; the owners of its contexts still close them
 type instance struct {
 	p           *Pool
 	b           *cdp.Browser
-	dir         string // of the browser: profile, downloads, uploads, label
+	dir         string // profile, downloads, uploads, label
 	confinement *confinement
 	started     time.Time
 	once        sync.Once
 	err         error
 
-	essential         []int // processes that it cannot do without, as they were at its start
-	hasNetworkService bool  // that which does its networking is among them
+	essential         []int // PIDs of the processes that the browser needs to work
+	hasNetworkService bool  // essential includes the network service
 	probing           atomic.Bool
 
-	// Below belongs to the pool's lock.
-	inUse      int // places, of contexts that are being opened too
+	// The fields below are protected by the pool's lock.
+	inUse      int // contexts, including those that are being opened
 	opened     int
 	retired    bool
 	hung       bool
-	overMemory bool      // it had taken so much memory that its contexts could not be waited for
-	broken     bool      // one of its own processes was killed, without which there are no pages
-	idleSince  time.Time // without contexts since then
+	overMemory bool      // killed because of its memory, with its contexts
+	broken     bool      // an essential process has died
+	idleSince  time.Time // when the last context was closed
 	memory     int64
 	leases     map[*lease]struct{}
 	prewarmed  *prewarmed // nil: none
 	lastName   int
 }
 
-// errOpenTimeout: a browser did not make a context in time.
+// errOpenTimeout: a browser did not open a context within openLimit.
 var errOpenTimeout = errors.New("the browser does not answer")
 
-// openLimit is how long a browser may take to make a context.
+// openLimit bounds the time in which a browser opens a context.
 const openLimit = 30 * time.Second
 
-// start starts a browser. On error nothing is left behind.
+// start starts a browser. On error it leaves nothing behind.
 func (p *Pool) start(ctx context.Context) (_ *instance, err error) {
 	path, err := cdp.Find(p.o.Path)
 	if err != nil {
@@ -85,7 +85,7 @@ func (p *Pool) start(ctx context.Context) (_ *instance, err error) {
 	return inst, nil
 }
 
-// folder makes a folder below the unit's, for the browser to write to.
+// folder makes a subfolder that the browser can write to.
 func (inst *instance) folder(name string) error {
 	path := filepath.Join(inst.dir, name)
 	if err := os.Mkdir(path, 0o700); err != nil {
@@ -94,7 +94,7 @@ func (inst *instance) folder(name string) error {
 	return inst.confinement.chown(path)
 }
 
-// waitExit waits for the end of the browser and clears up after it.
+// waitExit waits until the browser ends, cleans up, and reports unexpected ends.
 func (inst *instance) waitExit() {
 	<-inst.b.Done()
 	p := inst.p
@@ -128,7 +128,7 @@ func (inst *instance) waitExit() {
 	}
 }
 
-// close ends the browser and removes what it has. It may be called again.
+// close ends the browser and removes its folder. It may be called again.
 func (inst *instance) close() error {
 	inst.once.Do(func() {
 		var came []int
@@ -145,7 +145,7 @@ func (inst *instance) close() error {
 		s := inst.takePrewarmed()
 		inst.p.mu.Unlock()
 		s.close()
-		for _, l := range left { // the context's own Close finds it done
+		for _, l := range left { // the context's own Close does nothing then
 			l.closeProxy()
 		}
 		inst.confinement.close()
@@ -154,7 +154,7 @@ func (inst *instance) close() error {
 	return inst.err
 }
 
-// open makes a context in a place that was taken.
+// open opens a context. The caller has counted it in inUse.
 func (inst *instance) open(ctx context.Context, a *Access, o cdp.ContextOptions) (_ *cdp.Context, err error) {
 	l := &lease{inst: inst, access: a}
 	inst.p.mu.Lock()
@@ -163,7 +163,7 @@ func (inst *instance) open(ctx context.Context, a *Access, o cdp.ContextOptions)
 	inst.leases[l] = struct{}{}
 	s := inst.takePrewarmed()
 	inst.p.mu.Unlock()
-	if s != nil && o.NoViewport { // whose first window has a size of its own
+	if s != nil && o.NoViewport { // the first window of a prewarmed context has another size
 		s.close()
 		s = nil
 	}
@@ -178,7 +178,7 @@ func (inst *instance) open(ctx context.Context, a *Access, o cdp.ContextOptions)
 	}
 	made := false
 	o.OnClose = func(err error) {
-		if !made { // NewContext itself has given up, and says so
+		if !made { // NewContext failed and returns the error
 			return
 		}
 		l.close(err)
@@ -200,7 +200,7 @@ func (inst *instance) open(ctx context.Context, a *Access, o cdp.ContextOptions)
 	return c, nil
 }
 
-// release gives a place back. err is what closing its context came to.
+// release removes a lease from the instance. err is the error of closing its context.
 func (inst *instance) release(l *lease, err error) {
 	p := inst.p
 	p.mu.Lock()
@@ -211,17 +211,18 @@ func (inst *instance) release(l *lease, err error) {
 	delete(inst.leases, l)
 	inst.inUse--
 	inst.idleSince = time.Now()
-	if err != nil { // it may still hold what it should have forgotten
+	if err != nil { // the context's data may still be in the browser
 		p.retire(inst)
 	}
 	last := inst.retired && inst.inUse == 0
 	p.mu.Unlock()
 	if last {
-		inst.b.Conn.Close() // attend does the rest
+		inst.b.Conn.Close() // waitExit does the rest
 	}
 }
 
-// listen opens the port of one context's proxy, and says where the browser finds it.
+// listen opens the listener of one context's proxy. It also returns the proxy's address as the
+// browser sees it.
 func (inst *instance) listen() (net.Listener, string, error) {
 	if inst.confinement.Namespaces {
 		return inst.confinement.listen()

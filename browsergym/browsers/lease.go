@@ -21,10 +21,10 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// A AccessOptions says what the pages of a context may reach. Everything that a context sends goes through a
-// proxy of its own in this process, which resolves names, judges addresses and dials: see package
-// egress. What is not the internet's (loopback, private and link-local addresses, metadata
-// services, this machine's own) is reached only where the wish names it.
+// AccessOptions say what the pages of a context may reach. All traffic of a context goes through
+// its own proxy in this process, which resolves names, checks addresses and dials: see package
+// egress. Loopback, private and link-local addresses, metadata services and this machine are
+// reached only if the options name them.
 type AccessOptions struct {
 	Network sandbox.Network // the zero value: nothing but Hosts
 	// Hosts are sites of ours ("127.0.0.1:40123") that are reached whatever the policy says: those
@@ -50,7 +50,7 @@ func (o *AccessOptions) check(files []string) error {
 	}
 	for _, h := range o.Hosts {
 		if _, port, err := net.SplitHostPort(h); err != nil || port == "" {
-			return fmt.Errorf("browser: %q is no site of ours; write host:port", h)
+			return fmt.Errorf("browser: %q is not an address; write host:port", h)
 		}
 	}
 	for _, f := range o.Files {
@@ -64,10 +64,10 @@ func (o *AccessOptions) check(files []string) error {
 	return nil
 }
 
-// ErrNotOwn is the error of a [Wish]'s Dial for an address that is none of its own.
+// ErrNotOwn is returned by [AccessOptions].Dial for an address that it does not serve.
 var ErrNotOwn = errors.New("nothing of the task's own is there")
 
-// dialOwn reaches what is the wish's own.
+// dialOwn dials an address of Hosts or Dial. The bool says whether it is one.
 func (o *AccessOptions) dialOwn(ctx context.Context, host string, port uint16) (net.Conn, bool, error) {
 	addr := net.JoinHostPort(host, strconv.Itoa(int(port)))
 	var d net.Dialer
@@ -84,7 +84,7 @@ func (o *AccessOptions) dialOwn(ctx context.Context, host string, port uint16) (
 	return nil, false, nil
 }
 
-// isLoopback reports whether a host is the loopback.
+// isLoopback reports whether a host is a loopback name or address.
 func isLoopback(host string) bool {
 	host = strings.TrimSuffix(host, ".")
 	if host == "localhost" || strings.HasSuffix(host, ".localhost") {
@@ -94,14 +94,14 @@ func isLoopback(host string) bool {
 	return err == nil && a.Unmap().IsLoopback()
 }
 
-// refuse are the addresses that no page loads, and no agent either: what is on this machine, and
-// what is the browser's own. Those of the allowed folders are excepted.
+// refuse lists address patterns that pages and agents may not load: local files and the browser's
+// internal pages. Files in allowed folders are exceptions.
 var refuse = []string{"file:*", "chrome:*", "chrome-*:*", "devtools:*", "view-source:*", "filesystem:*", "about:*",
 	"isolated-app:*", "ftp:*"}
 
 var allow = []string{"about:blank", "about:blank#*", "about:blank?*", "about:srcdoc*", "chrome-error://chromewebdata/"}
 
-// A lease is what belongs to one context: its proxy and its folders.
+// A lease holds the proxy and the folder of one context.
 type lease struct {
 	inst   *instance
 	access *Access
@@ -111,15 +111,15 @@ type lease struct {
 
 	mu             sync.Mutex
 	refusedSchemes map[string]*sandbox.Refusal
-	dialErrors     map[string]string // host → what Chromium calls it
+	dialErrors     map[string]string // host → Chromium's error name
 	lastDialError  string            // the last one
 }
 
-// maxDialErrors bounds how many hosts are remembered.
+// maxDialErrors bounds dialErrors.
 const maxDialErrors = 256
 
-// recordDialError remembers why a host could not be reached: the browser itself only learns that it was in
-// vain.
+// recordDialError records why a host could not be reached. The browser learns only that its proxy
+// failed.
 func (l *lease) recordDialError(host string, _ uint16, err error) {
 	var ne net.Error
 	var de *net.DNSError
@@ -149,8 +149,8 @@ func (l *lease) recordDialError(host string, _ uint16, err error) {
 	l.lastDialError = text
 }
 
-// netError is why a navigation to an address failed; by way of a redirection it may be another host
-// that could not be reached.
+// netError returns why a navigation to an address failed. After a redirect another host may be the
+// one that could not be reached; then the last error is returned.
 func (l *lease) netError(address string) string {
 	host := ""
 	if u, err := url.Parse(address); err == nil {
@@ -164,7 +164,8 @@ func (l *lease) netError(address string) string {
 	return l.lastDialError
 }
 
-// setUp makes all that a context needs before it can be. With s it becomes that one.
+// setUp makes the proxy and the folders of a context and sets its options. s is the prewarmed
+// context to use, nil for none.
 func (l *lease) setUp(name string, o *cdp.ContextOptions, s *prewarmed) (err error) {
 	a := &l.access.o
 	if s == nil {
@@ -213,11 +214,11 @@ func (l *lease) setUp(name string, o *cdp.ContextOptions, s *prewarmed) (err err
 	return nil
 }
 
-// maxSchemes bounds what is counted of refused addresses.
+// maxSchemes bounds refusedSchemes.
 const maxSchemes = 20
 
-// countRefusal counts a refused address by its scheme: the rest may be as long as a page likes, and is in
-// the action or on the page anyway.
+// countRefusal counts a refused address by its scheme. The rest of the address may be long, and is
+// recorded with the action or the page anyway.
 func (l *lease) countRefusal(url string) {
 	scheme, _, _ := strings.Cut(url, ":")
 	if len(scheme) > 40 {
@@ -251,14 +252,14 @@ func (l *lease) refusals() (all []sandbox.Refusal) {
 	return all
 }
 
-// closeProxy ends the context's way out.
+// closeProxy closes the context's proxy.
 func (l *lease) closeProxy() {
 	if l.proxy != nil {
 		l.proxy.Close()
 	}
 }
 
-// close takes back all that belongs to the context, and its place.
+// close releases everything that belongs to the context.
 func (l *lease) close(err error) {
 	l.once.Do(func() {
 		l.closeProxy()
@@ -275,11 +276,11 @@ func (l *lease) close(err error) {
 	})
 }
 
-// randomLoopback is an address of the loopback that nobody guesses, so that a port of it belongs to whom
-// it was told.
+// randomLoopback returns a random loopback address, so that other contexts cannot guess where a
+// proxy listens.
 func randomLoopback() netip.Addr {
 	var b [3]byte
 	rand.Read(b[:])
-	b[0], b[2] = b[0]|1, b[2]&0xfe|2 // neither the usual one, nor the first or last of a network
+	b[0], b[2] = b[0]|1, b[2]&0xfe|2 // not 127.0.0.x, and not the first or last address of a network
 	return netip.AddrFrom4([4]byte{127, b[0], b[1], b[2]})
 }

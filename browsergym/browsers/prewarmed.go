@@ -8,27 +8,25 @@ import (
 	"github.com/evalrun/evalrun/browsergym/cdp"
 )
 
-// A prewarmed is what of a context takes longest to open, opened while nobody waits for it: the
-// browser's part, with its page's process, and the port that will be its proxy's. What the context
-// may do is said when it gets its lease, as it is for any other; until then nothing answers at that
-// port.
+// A prewarmed context holds the slow parts of opening a context, done in advance: the browser's
+// context with a page and its process, and the listener of the proxy. The proxy is served, with the
+// policy of the episode, only when a lease takes the context.
 //
-// A pool has one at most, in a place that is free. It goes with its browser, which it keeps from
-// nothing: neither from ending when it is not needed nor from being replaced.
+// A pool has at most one. It does not keep its browser from being ended or replaced.
 type prewarmed struct {
-	proxy    string // its address, for the browser
+	proxy    string // address of the proxy, for the browser
 	listener net.Listener
-	context  *cdp.Prewarmed // nil: not opened ahead
+	context  *cdp.Prewarmed // nil: only the listener was opened
 }
 
-// bypass sends what is for this machine through the proxy, too.
+// bypass sends requests for loopback addresses through the proxy, too.
 const bypass = "<-loopback>"
 
-// prewarmDelay is how long after a context's opening the next one is opened ahead: an episode that
-// has just begun needs the processors itself.
+// prewarmDelay is the pause between opening a context and prewarming the next one. The episode that
+// has just begun needs the CPU first.
 const prewarmDelay = 150 * time.Millisecond
 
-// newPrewarmed opens the port of a context.
+// newPrewarmed opens the listener of a context's proxy.
 func (inst *instance) newPrewarmed() (*prewarmed, error) {
 	port, addr, err := inst.listen()
 	if err != nil {
@@ -37,18 +35,18 @@ func (inst *instance) newPrewarmed() (*prewarmed, error) {
 	return &prewarmed{proxy: "socks5://" + addr, listener: port}, nil
 }
 
-// close closes what nobody has taken, or is nothing.
+// close closes a context that no lease has taken. A nil context is ignored.
 func (s *prewarmed) close() {
 	if s == nil {
 		return
 	}
 	s.listener.Close()
 	if s.context != nil {
-		s.context.Close(context.Background()) // what it cannot close goes with the browser
+		s.context.Close(context.Background()) // on error it ends with the browser
 	}
 }
 
-// takePrewarmed takes a browser's spare away; nil: it has none. p.mu is held.
+// takePrewarmed removes and returns the prewarmed context, nil if there is none. p.mu is held.
 func (inst *instance) takePrewarmed() *prewarmed {
 	s := inst.prewarmed
 	if s != nil {
@@ -57,9 +55,9 @@ func (inst *instance) takePrewarmed() *prewarmed {
 	return s
 }
 
-// dropPrewarmed closes a browser's spare, if it has one, without waiting for that. p.mu is held.
+// dropPrewarmed closes the prewarmed context in the background. p.mu is held.
 func (inst *instance) dropPrewarmed() {
-	if inst.p.closed { // end does it
+	if inst.p.closed { // close does it
 		return
 	}
 	if s := inst.takePrewarmed(); s != nil {
@@ -67,7 +65,7 @@ func (inst *instance) dropPrewarmed() {
 	}
 }
 
-// prewarm sees to it that a spare will be there, unless there is one. It does not wait.
+// prewarm opens a context in advance, in the background, unless the pool has one.
 func (p *Pool) prewarm(inst *instance) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -90,7 +88,7 @@ func (p *Pool) prewarm(inst *instance) {
 	})
 }
 
-// prewarm opens a spare, and reports whether the browser has it.
+// prewarm opens a context in advance, and reports whether it did.
 func (inst *instance) prewarm() bool {
 	p := inst.p
 	p.mu.Lock()
@@ -118,8 +116,7 @@ func (inst *instance) prewarm() bool {
 	return s == nil
 }
 
-// wantsPrewarmed reports whether a browser will have contexts, and has a place for one more. p.mu is
-// held.
+// wantsPrewarmed reports whether the browser accepts one more context. p.mu is held.
 func (inst *instance) wantsPrewarmed() bool {
 	p := inst.p
 	select {

@@ -10,14 +10,14 @@ import (
 	"github.com/evalrun/evalrun/internal/isolate"
 )
 
-// A proxyListener is the port of a browser's own loopback on which the proxies of its contexts are. It
-// listens on the whole of 127.0.0.0/8, and tells contexts apart by the address that was called:
-// each knows its own only.
+// A proxyListener accepts connections at [isolate.ProxyPort] of a browser's loopback interface. It
+// listens on all of 127.0.0.0/8. The destination address tells which context's proxy a connection
+// is for; each context knows only its own address.
 type proxyListener struct {
 	mu       sync.Mutex
 	l        net.Listener
 	contexts map[netip.Addr]*contextListener
-	done     chan struct{} // closed when accepting has ended
+	done     chan struct{} // closed when the accept loop has ended
 }
 
 func (f *proxyListener) serve(l net.Listener) {
@@ -60,13 +60,13 @@ func (f *proxyListener) close() {
 	}
 }
 
-// listen opens the way of one context, and says by which address.
+// listen opens the listener of one context's proxy, and returns its address.
 func (c *confinement) listen() (net.Listener, string, error) {
 	f := &c.proxies
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.l == nil {
-		return nil, "", errors.New("the browser has no way out")
+		return nil, "", errors.New("the browser's proxy socket is not open")
 	}
 	addr := randomLoopback()
 	for f.contexts[addr] != nil {

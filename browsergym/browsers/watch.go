@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// watchInterval is how often browsers are looked at.
+// watchInterval is the time between checks of the browsers.
 const watchInterval = 2 * time.Second
 
-// watch looks after the browsers until the pool is closed.
+// watch checks the browsers until the pool is closed.
 func (p *Pool) watch() {
 	t := time.NewTicker(watchInterval)
 	defer t.Stop()
-	var asked sync.WaitGroup // one that waits for its answer holds up no other
+	var asked sync.WaitGroup // a browser that does not answer must not delay the others
 	defer asked.Wait()
 	for {
 		select {
@@ -48,7 +48,7 @@ func (p *Pool) watch() {
 	}
 }
 
-// retireOld retires browsers that are old or large, and ends those without use.
+// retireOld retires browsers that are old or use much memory, and ends unused ones.
 func (p *Pool) retireOld() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -72,18 +72,18 @@ func (p *Pool) retireOld() {
 			inst.b.Conn.Close()
 		case free > 1 && now.Sub(inst.idleSince) > p.o.Idle:
 			free--
-			inst.retired = true // no fault of its own
+			inst.retired = true // not counted as replaced
 			inst.b.Conn.Close()
 		}
 	}
 }
 
-// probe ends a browser that does not answer.
+// probe kills a browser that does not answer.
 func (inst *instance) probe() {
 	defer inst.probing.Store(false)
 	ctx, cancel := context.WithTimeout(context.Background(), inst.p.o.Hang)
 	defer cancel()
-	go func() { // not held up by what hangs
+	go func() { // Close of the pool must not wait for a browser that hangs
 		select {
 		case <-inst.p.done:
 			cancel()
@@ -101,7 +101,8 @@ func (inst *instance) probe() {
 	inst.b.Kill()
 }
 
-// checkMemory sums the memory of a browser's processes, and ends those of pages that have taken too much.
+// checkMemory sums the memory of a browser's processes and kills renderers that exceed PageMemory.
+// It kills the browser above twice Memory.
 func (inst *instance) checkMemory(procs map[int][]int) {
 	var total, shared int64
 	for _, pid := range processTree(inst.b.PID(), procs) {
@@ -120,17 +121,16 @@ func (inst *instance) checkMemory(procs map[int][]int) {
 	large := inst.memory > 2*inst.p.o.Memory && !inst.overMemory
 	inst.overMemory = inst.overMemory || large
 	inst.p.mu.Unlock()
-	if large { // what pages store is in the browser's own process, and no page's end gives it back
+	if large { // storage of pages is in the browser's process; killing pages does not free it
 		inst.b.Kill()
 	}
 }
 
-// checkProcesses ends a browser that has lost one of its vital processes. Without that from which its pages'
-// processes come, no page would open any more; that which does its networking is started again, but
-// knows no context's proxy.
+// checkProcesses kills a browser that has lost an essential process. Without the zygote no page
+// opens. Chromium restarts the network service, but that has lost the contexts' proxies.
 func (inst *instance) checkProcesses(procs map[int][]int) {
 	all := processTree(inst.b.PID(), procs)
-	if !inst.hasNetworkService { // on a busy machine it may come later than it was waited for
+	if !inst.hasNetworkService { // on a busy machine it may start after essentialLimit
 		inst.essential = append(inst.essential, inst.networkServices(all)...)
 	}
 	for _, pid := range inst.essential {
@@ -144,16 +144,16 @@ func (inst *instance) checkProcesses(procs map[int][]int) {
 	}
 }
 
-// essentialLimit is how long a browser's networking is waited for. It comes a moment after the browser
-// has begun to answer, and nothing tells when.
+// essentialLimit bounds the wait for the network service. It starts shortly after the browser has
+// begun to answer, without an event.
 const essentialLimit = 2 * time.Second
 
-// waitEssential waits for the processes that a browser which has just started cannot do without.
+// waitEssential finds the essential processes of a new browser, and waits for the network service.
 func (inst *instance) waitEssential(ctx context.Context) {
 	for begun := time.Now(); ; time.Sleep(2 * time.Millisecond) {
 		all := processTree(inst.b.PID(), processes())
 		inst.essential = inst.networkServices(all)
-		for _, pid := range all { // now, while there are no pages: theirs bear that name, too, for a moment
+		for _, pid := range all { // before there are pages, whose processes are also zygotes at first
 			if hasArg(pid, "--type=zygote") {
 				inst.essential = append(inst.essential, pid)
 			}
@@ -164,7 +164,7 @@ func (inst *instance) waitEssential(ctx context.Context) {
 	}
 }
 
-// networkServices finds the process that does a browser's networking among all of its own.
+// networkServices finds the network service among the browser's processes.
 func (inst *instance) networkServices(all []int) (pids []int) {
 	for _, pid := range all {
 		if hasArg(pid, "network.mojom.NetworkService") {
@@ -192,7 +192,8 @@ func processes() map[int][]int {
 	return all
 }
 
-// stat is what the kernel tells of a process after its name: state, parent …; nil: there is none.
+// stat returns the fields of /proc/PID/stat after the name: state, parent, …; nil if there is no
+// such process.
 func stat(pid int) []string {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
@@ -205,7 +206,7 @@ func stat(pid int) []string {
 	return f
 }
 
-// processTree is a process with all that came of it.
+// processTree lists a process and its descendants.
 func processTree(pid int, procs map[int][]int) []int {
 	all := []int{pid}
 	for i := 0; i < len(all) && i < 10_000; i++ {
@@ -214,8 +215,8 @@ func processTree(pid int, procs map[int][]int) []int {
 	return all
 }
 
-// reap takes leave of orphans that have become ours, as those of process 1 of a container do. (With
-// namespaces there are none.)
+// reap waits for orphans that became children of this process, as happens if it is process 1 of a
+// container. (With namespaces there are none.)
 func reap(pids []int) {
 	for limit := time.Now().Add(5 * time.Second); len(pids) > 0 &&
 		time.Now().Before(limit); time.Sleep(5 * time.Millisecond) {
@@ -226,8 +227,7 @@ func reap(pids []int) {
 	}
 }
 
-// residentMemory is how much of a process's memory is in RAM: its own, and what it has of files and may
-// share.
+// residentMemory returns a process's resident memory: anonymous, and shared or of files.
 func residentMemory(pid int) (own, shared int64) {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/statm")
 	if err != nil {

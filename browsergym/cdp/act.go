@@ -14,7 +14,7 @@ type Click struct {
 	Button    string   // left, middle, right; "": left
 	Modifiers []string // Alt, Control, ControlOrMeta, Meta, Shift; held while clicking, all others are not
 	Double    bool
-	Force     bool // without looking whether the element is visible, enabled, still and on top
+	Force     bool // skip the checks that the element is visible, enabled, stable and on top
 }
 
 // Click moves the mouse onto the element, once it is visible, enabled, still and on top, and
@@ -130,13 +130,13 @@ func (e *Element) Type(ctx context.Context, text string) error {
 	})
 }
 
-// target is an element that was found for one try.
+// target is the element that one attempt acts on.
 type target struct {
 	tools  string
 	object string
 }
 
-// outcome is what came of a try.
+// outcome is the result of an attempt.
 type outcome struct {
 	kind string // done, input, selected, gone, invisible, outside, options, blocked, missing
 	text string
@@ -147,15 +147,15 @@ var (
 	gone = outcome{kind: "gone"}
 )
 
-// resolvePauses are the pauses before each look for an element, and tryPauses those before each try to
-// act on one; the last goes on.
+// resolvePauses are the pauses before each attempt to find an element, and retryPauses those before
+// each attempt to act on it. The last value repeats.
 var (
 	resolvePauses = []time.Duration{0, 0, 20, 50, 100, 100, 500} // milliseconds
 	retryPauses   = []time.Duration{0, 20, 100, 100, 500}
 )
 
-// act waits for the element and does something with it, anew when the element or its document goes
-// away meanwhile.
+// act waits for the element and calls run. It repeats both if the element or its document is
+// replaced meanwhile.
 func (e *Element) act(ctx context.Context, api string, run func(*progress, *target) (outcome, error)) error {
 	e.p.acts.Lock()
 	defer e.p.acts.Unlock()
@@ -187,8 +187,7 @@ func (e *Element) act(ctx context.Context, api string, run func(*progress, *targ
 	})
 }
 
-// retryable reports whether a look or a try that failed so may be made again: nearly always, while
-// there is time.
+// retryable reports whether to try again after err, while there is time.
 func (e *Element) retryable(pr *progress, err error) bool {
 	var f permanentError
 	if pr.Err() != nil || errors.As(err, &f) || errors.Is(err, ErrClosed) || errors.Is(err, ErrGone) {
@@ -215,7 +214,7 @@ func (e *Element) strictModeError(f found) string {
 	return b.String()
 }
 
-// retry tries to act on an element until it works.
+// retry repeats an action on an element until it succeeds or fails for good.
 func (e *Element) retry(pr *progress, name string, force bool, try func(n int) (outcome, error)) (outcome, error) {
 	for n := 0; ; n++ {
 		if n == 0 {
@@ -259,7 +258,7 @@ func (e *Element) retry(pr *progress, name string, force bool, try func(n int) (
 	}
 }
 
-// deadlineError is why a call has to end, if it has to.
+// deadlineError returns an error if the call has no time left.
 func (pr *progress) deadlineError() error {
 	if pr.Err() != nil {
 		return context.Cause(pr)
@@ -270,7 +269,7 @@ func (pr *progress) deadlineError() error {
 	return nil
 }
 
-// callOutcome calls one of our methods that say what came of something.
+// callOutcome calls a method of the tools object that returns an outcome.
 func (p *Page) callOutcome(pr *progress, tools, method string, args ...any) (outcome, error) {
 	var raw json.RawMessage
 	if err := p.callMethod(pr, tools, method, &raw, args...); err != nil {

@@ -127,7 +127,7 @@ type argument struct {
 	Object string `json:"objectId,omitempty"`
 }
 
-// objectRef is an argument that lives in the page.
+// objectRef is an argument that is an object of the page, by its ID.
 type objectRef string
 
 func arguments(args []any) []argument {
@@ -145,8 +145,8 @@ func arguments(args []any) []argument {
 	return all
 }
 
-// context is a script context of a frame. Between two documents there is none, and it is waited
-// for.
+// context returns the ID of a frame's script context. Between two documents it waits for the next
+// one.
 func (p *Page) context(ctx context.Context, f *frame, which func(*frame) int) (id int, err error) {
 	if f == nil {
 		return 0, errNoFrame
@@ -163,7 +163,7 @@ func (p *Page) context(ctx context.Context, f *frame, which func(*frame) int) (i
 		}
 		if id = which(f); id == 0 {
 			expected()
-			expected = p.c.b.expectEvent(p.session) // of a page that hangs it never comes
+			expected = p.c.b.expectEvent(p.session) // so that a page that hangs is detected
 		}
 		return id != 0, nil
 	})
@@ -179,7 +179,8 @@ var toolsScript string
 //go:embed mark_elements.js
 var marksScript string
 
-// tools is our object in our own world of a frame: what finds elements and judges them.
+// tools returns the object of tools.js in a frame's isolated world, which finds and checks
+// elements.
 func (p *Page) tools(ctx context.Context, f *frame) (string, error) {
 	id, err := p.context(ctx, f, func(f *frame) int { return f.isolatedContext })
 	if err != nil {
@@ -207,20 +208,20 @@ func (p *Page) tools(ctx context.Context, f *frame) (string, error) {
 	return r.Object, nil
 }
 
-// startMethod calls a method of one of our objects.
+// startMethod starts a call of a method of one of our objects.
 func (p *Page) startMethod(on, method string, args ...any) (*Pending, error) {
 	return p.c.b.Start(p.session, "Runtime.callFunctionOn",
 		callFunction{Function: "function(...a){return this." + method + "(...a)}", Object: on, Arguments: arguments(args),
 			ByValue: true, Await: true})
 }
 
-// sendMethod calls a method of one of our objects and does not wait.
+// sendMethod calls a method of one of our objects and ignores the result.
 func (p *Page) sendMethod(on, method string) {
 	p.c.b.Send(p.session, "Runtime.callFunctionOn",
 		callFunction{Function: "function(){return this." + method + "()}", Object: on})
 }
 
-// startMethodRef is start for a method that returns something that stays in the page.
+// startMethodRef is startMethod for a method that returns an object, by reference.
 func (p *Page) startMethodRef(on, method string, args ...any) (*Pending, error) {
 	return p.c.b.Start(p.session, "Runtime.callFunctionOn",
 		callFunction{Function: "function(...a){return this." + method + "(...a)}", Object: on, Arguments: arguments(args)})
@@ -235,7 +236,7 @@ func (p *Page) callMethod(ctx context.Context, on, method string, out any, args 
 	return q.value(ctx, out)
 }
 
-// exceptionText reports whether err is an exception of a script, and its first line.
+// exceptionText returns the text of a script's exception. The bool says whether err is one.
 func exceptionText(err error) (string, bool) {
 	var t *Thrown
 	if !errors.As(err, &t) {

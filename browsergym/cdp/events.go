@@ -71,7 +71,7 @@ type pageEvent struct {
 	} `json:"request"`
 }
 
-// pageEvents are called with the context's lock held, by the goroutine that reads.
+// pageEvents are called by the reading goroutine with the context's lock held.
 var pageEvents = map[string]func(*Page, *pageEvent){
 	"Page.frameAttached": func(p *Page, e *pageEvent) { p.attach(e.FrameID, e.ParentID) },
 	"Page.frameDetached": func(p *Page, e *pageEvent) {
@@ -244,8 +244,8 @@ var pageEvents = map[string]func(*Page, *pageEvent){
 // maxRequests bounds the requests of a page that are followed.
 const maxRequests = 1000
 
-// earlyMainFrame makes the main frame when its script context is told of before the tree of frames. The lock
-// is held.
+// earlyMainFrame adds the main frame if an event about it comes before the frame tree. The lock is
+// held.
 func (p *Page) earlyMainFrame(id string) *frame {
 	if p.main != nil || id == "" {
 		return nil
@@ -286,7 +286,7 @@ func (c *Context) isRefused(url string) bool {
 	return false
 }
 
-// refusesNavigation reports whether an address as an agent writes it may not be loaded: the browser reads
+// refusesNavigation reports whether an agent may not navigate to an address. The browser reads
 // "FILE:/etc" and " file:etc" as file:///etc.
 func (c *Context) refusesNavigation(s string) bool {
 	if len(c.opts.Refuse) == 0 {
@@ -310,14 +310,14 @@ func (c *Context) refusesNavigation(s string) bool {
 	return c.isRefused(scheme + ":" + rest)
 }
 
-// reportRefused tells of an address that was refused.
+// reportRefused calls OnRefuse.
 func (c *Context) reportRefused(url string) {
 	if c.opts.OnRefuse != nil {
 		c.opts.OnRefuse(url)
 	}
 }
 
-// matches reports whether s is a pattern's, in which a star is any text.
+// matches reports whether s matches a pattern, in which a star stands for any text.
 func matches(pattern, s string) bool {
 	first, rest, star := strings.Cut(pattern, "*")
 	if !star {

@@ -13,15 +13,15 @@ import (
 	"syscall"
 )
 
-// fileChooser is a wait for a page that asks for files.
+// fileChooser is a file chooser that a call of Upload waits for.
 type fileChooser struct {
 	opened   bool
 	backend  int
 	multiple bool
 }
 
-// Upload does something that makes the page ask for files, and gives it those. It waits for the
-// question as long as for a navigation. What trigger returns as an error comes first.
+// Upload calls trigger, waits for the page to open a file chooser, and selects the files. The limit
+// is that of a navigation. An error of trigger is returned at once.
 func (p *Page) Upload(ctx context.Context, files []string, trigger func(context.Context) error) error {
 	const api = "FileChooser.set_files"
 	intercept := func(on bool) error {
@@ -42,7 +42,7 @@ func (p *Page) Upload(ctx context.Context, files []string, trigger func(context.
 		intercept(false)
 	}()
 	limit := p.c.opts.Timeout
-	short, cancel := context.WithTimeout(ctx, limit) // from here on: the action counts
+	short, cancel := context.WithTimeout(ctx, limit) // includes the trigger
 	defer cancel()
 	if err := trigger(ctx); err != nil {
 		return err
@@ -83,7 +83,7 @@ func (p *Page) Upload(ctx context.Context, files []string, trigger func(context.
 	return nil
 }
 
-// clearFiles takes all files out of an input, which the browser itself cannot be told to do.
+// clearFiles removes all files from an input by script; the protocol has no call for it.
 func (p *Page) clearFiles(ctx context.Context, backend int) error {
 	raw, err := p.call(ctx, "DOM.resolveNode", map[string]any{"backendNodeId": backend})
 	if err != nil {
@@ -104,7 +104,7 @@ func (p *Page) clearFiles(ctx context.Context, backend int) error {
 	return q.value(ctx, nil)
 }
 
-// download takes what the browser tells of downloads.
+// download handles the browser's download events.
 func (b *Browser) download(method string, params []byte) {
 	var e struct {
 		Frame    string  `json:"frameId"`
@@ -127,8 +127,8 @@ func (b *Browser) download(method string, params []byte) {
 			c.notify()
 			c.mu.Unlock()
 		}
-		// nobody would count what it writes: that of a frame within a page that was closed as it
-		// opened, for one
+		// no context would count its size; for example of a frame in a page that was closed as it
+		// opened
 		if !known {
 			for _, c := range all {
 				b.Send("", "Browser.cancelDownload", map[string]any{"guid": e.GUID, "browserContextId": c.id})
@@ -153,7 +153,7 @@ func (b *Browser) download(method string, params []byte) {
 	}
 }
 
-// downloadedBytes is how much there is of all downloads. The lock is held.
+// downloadedBytes returns the size of all downloads. The lock is held.
 func (c *Context) downloadedBytes() (n int64) {
 	for _, d := range c.downloads {
 		if d.State != "canceled" {
@@ -163,9 +163,9 @@ func (c *Context) downloadedBytes() (n int64) {
 	return n
 }
 
-// CancelUnreported cancels downloads that the browser did not tell of: of a page that closes in the
-// moment when its answer turns out to be one, it goes on with nobody to count it. What is new in
-// the folder has until the next call to be told of, unless it is too large already.
+// CancelUnreported cancels downloads without an event: if a page closes at the moment its response
+// becomes a download, the browser sends none, and the size would not be limited. A new file is
+// canceled at the second call that finds it, or at once if it is too large.
 func (b *Browser) CancelUnreported() {
 	for _, c := range b.allContexts() {
 		if c.opts.Downloads == "" {
@@ -239,7 +239,7 @@ func (c *Context) uploadPath(name string) (string, error) {
 // maxUpload bounds a file that is copied for the browser.
 const maxUpload = 1 << 30
 
-// isBelow reports whether a path lies in a folder, by the letter; "" holds nothing.
+// isBelow reports whether a path lies in a folder. "" contains nothing.
 func isBelow(dir, path string) bool {
 	if dir == "" {
 		return false
@@ -266,7 +266,7 @@ func (c *Context) beginDownload(frame string, d Download) bool {
 		if f := p.frames[frame]; f != nil {
 			ours = true
 			if f.parent == nil {
-				p.navigating = nil // a link to a download leads nowhere
+				p.navigating = nil // a link to a download does not navigate
 			}
 		}
 	}

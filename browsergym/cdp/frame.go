@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// What a document has reached.
+// Lifecycle events of a document.
 const (
 	domReady = 1 << iota // DOMContentLoaded
 	loaded               // load
@@ -22,11 +22,11 @@ type frame struct {
 	document        string // address that its document was loaded from
 	loader          string // of its current document
 	lifecycle       int    // domReady, loaded
-	mainContext     int    // id of the page's own script context; 0: there is none just now
-	isolatedContext int    // id of ours, which the page does not see
-	markObject      string // our objects in our own world
+	mainContext     int    // ID of the page's script context; 0: none between documents
+	isolatedContext int    // ID of the script context of our isolated world
+	markObject      string // remote object IDs of mark_elements.js and tools.js
 	toolsObject     string
-	owner           int    // backend node id of the element that holds it; 0: not asked for
+	owner           int    // backend node ID of the frame's element; 0: not known yet
 	bid             string // of that element, as it was marked last
 	detached        bool
 }
@@ -55,7 +55,7 @@ func (p *Page) allFrames() []*frame {
 // maxFrames bounds the frames that a page may have before it is not followed any further.
 const maxFrames = 5000
 
-// attach makes a frame. The lock is held.
+// attach adds a frame. The lock is held.
 func (p *Page) attach(id, parent string) *frame {
 	if f := p.frames[id]; f != nil {
 		return f
@@ -74,7 +74,7 @@ func (p *Page) attach(id, parent string) *frame {
 	return f
 }
 
-// detach forgets a frame and those below it. The lock is held.
+// detach removes a frame and its descendants. The lock is held.
 func (p *Page) detach(f *frame) {
 	if f == nil || f.detached {
 		return
@@ -103,7 +103,7 @@ type frameInfo struct {
 	Fragment string `json:"urlFragment"`
 }
 
-// addFrameTree adds a tree that was there before its events were sent. The lock is held.
+// addFrameTree adds the frames that existed before events were enabled. The lock is held.
 func (p *Page) addFrameTree(t tree) {
 	for all := []tree{t}; len(all) > 0; all = all[1:] {
 		t := all[0]
@@ -115,7 +115,7 @@ func (p *Page) addFrameTree(t tree) {
 	}
 }
 
-// committed notes that a frame shows a new document. The lock is held.
+// committed records that a frame shows a new document. The lock is held.
 func (p *Page) committed(i frameInfo) {
 	f := p.frames[i.ID]
 	if f == nil {

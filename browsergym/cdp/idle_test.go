@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// Who has given up waiting for a page to be calm may mark it himself: the page, which gets to it
+// After a timeout of WaitIdle the caller may mark the page itself: the page, which gets to it
 // later, marks nothing twice.
-func TestCalmLate(t *testing.T) {
+func TestIdleLate(t *testing.T) {
 	if os.Getenv("EVALRUN_TEST_BROWSER") == "" {
 		t.Skip("needs a browser; set EVALRUN_TEST_BROWSER=1")
 	}

@@ -64,8 +64,8 @@ func (p *Page) pressKey(ctx context.Context, keys string) error {
 	return nil
 }
 
-// setModifiers presses the modifiers that are wanted and not held, and releases the others. It returns
-// those that were held.
+// setModifiers presses the wanted modifiers and releases the others. It returns those that were
+// held before.
 func (p *Page) setModifiers(ctx context.Context, wanted []string) (was []string, err error) {
 	want := map[string]bool{}
 	for _, w := range wanted {

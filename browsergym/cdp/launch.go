@@ -42,8 +42,8 @@ func Find(path string) (string, error) {
 	return "", errors.New("no browser was found; install chromium-headless-shell, or name one (browser.path)")
 }
 
-// resolveWrapper is the program behind a distribution's script, which would stay as a process between us
-// and the browser.
+// resolveWrapper returns the program that a distribution's wrapper script executes, so that no
+// shell runs between us and the browser.
 func resolveWrapper(path string) string {
 	f, err := os.Open(path)
 	if err != nil {
@@ -81,12 +81,10 @@ type Options struct {
 	Env    map[string]string // of its process, which gets nothing else but PATH, HOME and LANG
 	Stderr io.Writer         // what it says, beside what is kept for errors
 
-	// Prepare, when set, changes how the browser's process is started: in namespaces of its own,
-	// say, by a program that becomes the browser. cmd holds all else; descriptors that it adds come
-	// after those that are there. Such a browser keeps Chromium's own sandbox, where Sandbox says
-	// so.
+	// Prepare, if set, changes how the browser's process is started, for example in namespaces by
+	// a program that executes the browser. It must keep cmd.ExtraFiles and may append to it.
 	Prepare func(cmd *exec.Cmd) error
-	Sandbox bool // Chromium's own sandbox works there, also when this process is root
+	Sandbox bool // Chromium's sandbox works there, even if this process is root
 }
 
 // A Browser is a running Chromium. Its methods may be called from several goroutines.
@@ -103,7 +101,7 @@ type Browser struct {
 	mu        sync.Mutex
 	contexts  map[string]*Context
 	prewarmed []*Prewarmed
-	probes    []*probe // slow ones, and those that wait
+	probes    []*probe // slow and pending ones
 }
 
 // flags are those of the reference's browser that show in observations, and those that keep it
@@ -119,7 +117,7 @@ var flags = strings.Fields(`
 	--disable-site-isolation-trials --disable-sync --disable-quic --disable-gpu --no-startup-window --remote-debugging-pipe
 	--disable-checker-imaging`) // the last one: a picture never lacks an image that is still being decoded
 
-// startLimit is how long a browser may take to say its first word.
+// startLimit bounds the time until a new browser answers its first call.
 const startLimit = 30 * time.Second
 
 // Launch starts a browser with a profile of its own. It lives until Close, or until this process
@@ -187,7 +185,7 @@ func Launch(ctx context.Context, o Options) (_ *Browser, err error) {
 	defer cancel()
 	if err := b.handshake(ctx); err != nil {
 		select {
-		case <-b.exited: // of itself
+		case <-b.exited: // by itself
 			err = fmt.Errorf("%w: it ended as it began (%s)", err, b.exitState)
 		case <-time.After(time.Second):
 			b.Kill()
@@ -203,9 +201,9 @@ func Launch(ctx context.Context, o Options) (_ *Browser, err error) {
 func (b *Browser) run(started chan<- error) {
 	runtime.LockOSThread()
 	if b.cmd.SysProcAttr.Cloneflags&syscall.CLONE_NEWNET == 0 {
-		// Chromium drops all connections (net::ERR_NETWORK_CHANGED) when an interface comes or goes,
-		// as those of containers do. One that cannot ask the kernel takes the network as it is. On a
-		// kernel without filters the browser starts all the same.
+		// Chromium drops all connections (net::ERR_NETWORK_CHANGED) when an interface comes or
+		// goes, as those of containers do. One that cannot ask the kernel takes the network as it
+		// is. On a kernel without filters the browser starts all the same.
 		isolate.DenyRouteNetlink()
 	}
 	err := b.cmd.Start()
@@ -215,16 +213,16 @@ func (b *Browser) run(started chan<- error) {
 	}
 	b.cmd.Wait()
 	b.exitState = b.cmd.ProcessState.String()
-	b.signalGroup(syscall.SIGKILL) // what it left of its own processes
+	b.signalGroup(syscall.SIGKILL) // remaining processes of the browser
 	close(b.exited)
 }
 
 func (b *Browser) signalGroup(sig syscall.Signal) { syscall.Kill(-b.cmd.Process.Pid, sig) }
 
-// minVersion is the first version of Chromium that knows all that is asked of it here.
+// minVersion is the first version of Chromium that has all calls that are used here.
 const minVersion = 120
 
-// handshake learns the version and asks to be told of every page before its first document runs.
+// handshake checks the version and enables events for new pages, before their first document runs.
 func (b *Browser) handshake(ctx context.Context) error {
 	raw, err := b.Call(ctx, "", "Browser.getVersion", nil)
 	if err != nil {
@@ -246,7 +244,7 @@ func (b *Browser) handshake(ctx context.Context) error {
 	return err
 }
 
-// closeLimit is how long a browser may take to end by itself.
+// closeLimit is the time in which a browser may end by itself before it is killed.
 const closeLimit = 3 * time.Second
 
 // Close ends the browser, and all its processes, and removes its profile. It may be called again.
@@ -287,7 +285,7 @@ func (b *Browser) Profile() string { return b.profile }
 // Exited is closed when the browser's process has ended.
 func (b *Browser) Exited() <-chan struct{} { return b.exited }
 
-// ExitReason says how the browser ended, and its last words.
+// ExitReason returns how the browser ended and the end of its stderr.
 func (b *Browser) ExitReason() string {
 	select {
 	case <-b.exited:

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// errNoBid: the element that holds a frame has none, so the frame's elements could not be named.
+// errNoBid: a frame's element has no bid, so its elements cannot get any.
 var errNoBid = &Failure{"MarkingError", "Cannot mark a child frame without a bid."}
 
-// installMarkScript makes our object in our own world of frames that have none yet.
+// installMarkScript evaluates mark_elements.js in the isolated world of frames without it.
 func (p *Page) installMarkScript(ctx context.Context, frames []*frame) error {
 	type made struct {
 		f *frame
@@ -58,7 +58,7 @@ func (p *Page) installMarkScript(ctx context.Context, frames []*frame) error {
 	return nil
 }
 
-// A childFrame is a frame whose element is asked for: what it holds there, and by which bid it is known.
+// A childFrame is a frame whose element is being described.
 type childFrame struct {
 	f       *frame
 	element *Pending
@@ -109,7 +109,7 @@ func (p *Page) mark(ctx context.Context, o ObserveOptions, lenient bool,
 	return marked, waits, nil
 }
 
-// childrenOf are the frames in frames.
+// childrenOf returns the child frames of frames.
 func (p *Page) childrenOf(frames []*frame) (kids []*frame) {
 	p.c.mu.Lock()
 	defer p.c.mu.Unlock()
@@ -119,8 +119,7 @@ func (p *Page) childrenOf(frames []*frame) (kids []*frame) {
 	return kids
 }
 
-// frameBids reads the bids of the elements that hold frames, and leaves out frames that are not
-// marked.
+// frameBids returns the frames to mark, with the bids of their elements.
 func (p *Page) frameBids(ctx context.Context, all []childFrame, lenient bool,
 	seen *Observation) (frames []*frame, bids []string, err error) {
 	for _, k := range all {
@@ -150,10 +149,10 @@ func (p *Page) frameBids(ctx context.Context, all []childFrame, lenient bool,
 	return frames, bids, nil
 }
 
-// sandboxed is why a frame in which no script may run is not marked: nobody is warned of it.
+// sandboxed is the reason to skip a frame that may not run scripts, which gives no warning.
 const sandboxed = "sandboxed"
 
-// frameBid reads what DOM.describeNode says of the element that holds a frame: its bid, or why the
+// frameBid returns the bid of a frame's element from the answer of DOM.describeNode, or why the
 // frame is not marked.
 func frameBid(raw []byte, id string) (bid, why string) {
 	var d struct {
@@ -186,8 +185,7 @@ func frameBid(raw []byte, id string) (bid, why string) {
 	return bid, why
 }
 
-// isFrameBid reports whether a bid can stand before those of a frame's elements: those of iframes are
-// letters.
+// isFrameBid reports whether a bid can be the prefix of a frame's bids: iframes have letters.
 func isFrameBid(bid string) bool {
 	for i := range len(bid) {
 		if c := bid[i]; (c < 'a' || c > 'z') && (i == 0 || c < 'A' || c > 'Z') {
@@ -197,8 +195,8 @@ func isFrameBid(bid string) bool {
 	return bid != ""
 }
 
-// resolveOwners asks for the elements that hold frames, where they are not known yet: they stay the same
-// as long as the frame is there.
+// resolveOwners gets the elements of frames that are not known yet. A frame's element never
+// changes.
 func (p *Page) resolveOwners(ctx context.Context, frames []*frame) error {
 	type asked struct {
 		f *frame
@@ -234,7 +232,7 @@ func (p *Page) resolveOwners(ctx context.Context, frames []*frame) error {
 	return nil
 }
 
-// isDetached reports whether a frame was taken out of its page.
+// isDetached reports whether a frame was removed from its page.
 func (p *Page) isDetached(f *frame) bool {
 	p.c.mu.Lock()
 	defer p.c.mu.Unlock()
@@ -286,7 +284,7 @@ func (p *Page) focused(ctx context.Context, q *Pending) (string, error) {
 	}
 }
 
-// unmark takes the marks' traces out of all frames, as far as that goes.
+// unmark removes the marks from all frames, as far as possible.
 func (p *Page) unmark(ctx context.Context) {
 	var all []*Pending
 	for _, f := range p.allFrames() {
@@ -302,7 +300,7 @@ func (p *Page) unmark(ctx context.Context) {
 	}
 }
 
-// waitSeen waits until all elements that were marked have been seen by their frame's observer.
+// waitSeen waits until the IntersectionObservers have visited all marked elements.
 func (p *Page) waitSeen(ctx context.Context, waits []*Pending, o *Observation) error {
 	for _, q := range waits {
 		var all bool

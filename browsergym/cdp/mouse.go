@@ -17,7 +17,7 @@ type input struct {
 	keys           map[string]bool // codes that are down
 	drag           json.RawMessage // what is being dragged
 	dragAt         point
-	delayedEffects bool // the browser may act on it some frames later, by scrolling for one
+	delayedEffects bool // the browser may react some frames later, for example by scrolling
 }
 
 var buttonBits = map[string]int{"left": 1, "right": 2, "middle": 4}
@@ -97,7 +97,7 @@ func (p *Page) Wheel(ctx context.Context, dx, dy float64) error {
 	})
 }
 
-// inputCall does one thing with the mouse or the keyboard.
+// inputCall runs one call of mouse or keyboard.
 func (p *Page) inputCall(ctx context.Context, api string, act func(context.Context) error) error {
 	p.acts.Lock()
 	defer p.acts.Unlock()
@@ -203,11 +203,11 @@ func (p *Page) button(ctx context.Context, button string, down bool, clicks int)
 	return nil
 }
 
-// dragLimit is how long a browser may take to tell of a drag that the page has started.
+// dragLimit bounds the wait for the event of a drag that the page has started.
 const dragLimit = 2 * time.Second
 
-// move moves the mouse. Chromium leaves drags to the system; with the left button down they are
-// taken from it and played by us.
+// move moves the mouse. Chromium leaves drags to the window system, so with the left button down
+// they are intercepted and simulated.
 func (p *Page) move(ctx context.Context, x, y float64) error {
 	in := &p.input
 	in.x, in.y, in.dragAt, in.delayedEffects = x, y, point{x, y}, true
@@ -244,7 +244,7 @@ func (p *Page) move(ctx context.Context, x, y float64) error {
 	if _, err := p.call(ctx, "Input.setInterceptDrags", map[string]any{"enabled": true}); err != nil {
 		return err
 	}
-	for _, q := range asked { // input takes another way to the page, and may not come first
+	for _, q := range asked { // the scripts must run before the input arrives, which takes another path
 		_ = q.value(ctx, nil)
 	}
 	q, err := p.mouse(e)
@@ -292,7 +292,7 @@ func (p *Page) dragEvent(ctx context.Context, kind string) error {
 	return err
 }
 
-// dropDrag lets go what is dragged.
+// dropDrag drops what is being dragged.
 func (p *Page) dropDrag() []*Pending {
 	in := &p.input
 	in.dragAt = point{in.x, in.y}

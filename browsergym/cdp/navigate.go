@@ -151,8 +151,8 @@ func (p *Page) Reload(ctx context.Context) error {
 	})
 }
 
-// waitNavigation starts a navigation of the main frame and waits for it: for another document to be loaded,
-// or for a step within the same.
+// waitNavigation calls start and waits until the main frame has loaded another document or
+// navigated within its document.
 func (p *Page) waitNavigation(pr *progress, start func() error) error {
 	main := p.mainFrame()
 	p.c.mu.Lock()

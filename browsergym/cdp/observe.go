@@ -25,20 +25,19 @@ type Observation struct {
 	Properties *obs.Properties // of all marked elements
 	Picture    []byte          // the viewport as PNG; nil when it was not asked for
 	Focused    string          // bid of the element that has the focus; ""
-	Warnings   []string        // what went not as it should
+	Warnings   []string        // problems that did not prevent the observation
 }
 
-// observeTries and retryPause are the reference's: how often a page that changes under an observation is
-// tried again, and how soon.
+// observeTries and observeRetryPause are the reference's: how often an observation of a page that
+// changes meanwhile is tried, and the pause between.
 const (
 	observeTries      = 5
 	observeRetryPause = 500 * time.Millisecond
 	seenLimit         = time.Second // how long a frame's elements may take to be seen by its observer
 )
 
-// Observe marks all elements of the page, in all its frames, takes what the texts are made of, and
-// takes the marks' traces out again. Bids stay. A page that goes away meanwhile is tried again, up
-// to five times.
+// Observe marks all elements of the page and its frames, takes the observation, and removes the
+// marks again, except bids. It retries up to five times if the page navigates meanwhile.
 func (p *Page) Observe(ctx context.Context, o ObserveOptions) (*Observation, error) {
 	p.acts.Lock()
 	defer p.acts.Unlock()
@@ -70,13 +69,13 @@ func (p *Page) Observe(ctx context.Context, o ObserveOptions) (*Observation, err
 	}
 }
 
-// WaitIdle waits until the page is loaded and nothing of it goes on any more, at most limit: no timer
-// is due within what is left of it, no animation that ends is running, nothing is asked for over
-// the network that was not before the last observation, and its document has not changed for a
-// frame. Opened: only until it is loaded. With o it is marked meanwhile, which an [Page.Observe]
-// that follows soon, with the same options, need not do then; only what reads the page may come
-// between, and what follows otherwise has to call [Page.Unmark]. A page that does not answer is not
-// waited for.
+// WaitIdle waits, at most limit, until the page is loaded and idle: no timer is due within the rest
+// of limit, no finite animation runs, no request that began after the last observation is pending,
+// and the document has not changed for a frame. With opened it waits only until the page is loaded.
+//
+// With o it also marks the page, so that a following [Page.Observe] with the same options need not.
+// Until then the caller may only read the page; otherwise it must call [Page.Unmark]. WaitIdle
+// returns nil for a page that does not answer.
 func (p *Page) WaitIdle(ctx context.Context, limit time.Duration, opened bool, o *ObserveOptions) error {
 	p.acts.Lock()
 	defer p.acts.Unlock()
@@ -92,8 +91,8 @@ func (p *Page) WaitIdle(ctx context.Context, limit time.Duration, opened bool, o
 	return nil
 }
 
-// settleFrames is how many frames a page has to be calm for after what browsers act on by themselves,
-// some frames later: scrolling, dragging, pictures that have come.
+// settleFrames is the number of frames without changes to wait for after actions to which browsers
+// react some frames later: scrolling, dragging, loaded images.
 const settleFrames = 3
 
 func (p *Page) waitIdle(ctx context.Context, limit time.Duration, opened bool, o *ObserveOptions) error {
@@ -152,23 +151,21 @@ func (p *Page) waitIdle(ctx context.Context, limit time.Duration, opened bool, o
 	}
 }
 
-// forgetRequests ends the interest in what is under way over the network: what lasts longer than a step
-// may last for ever.
+// forgetRequests stops waiting for pending requests: one that outlasts a step may never end.
 func (p *Page) forgetRequests() {
 	p.c.mu.Lock()
 	defer p.c.mu.Unlock()
 	p.requests, p.requestCount = nil, 0
 }
 
-// Unmark takes the marks' traces out of the page, as [Page.Observe] does in the end.
+// Unmark removes the marks from the page, as [Page.Observe] does at its end.
 func (p *Page) Unmark(ctx context.Context) {
 	p.acts.Lock()
 	defer p.acts.Unlock()
 	p.unmark(ctx)
 }
 
-// observeError is why a page could not be observed, in the reference's words where it is the page's
-// doing.
+// observeError returns the error of an observation, in the reference's words if the page caused it.
 func (p *Page) observeError(err error) error {
 	var f *Failure
 	if errors.As(err, &f) {
@@ -181,7 +178,7 @@ func (p *Page) observeError(err error) error {
 	return p.ended("Frame.evaluate", err)
 }
 
-// waitForRetry waits for what has taken the place of a document that went away.
+// waitForRetry waits for the document that replaced the observed one.
 func (p *Page) waitForRetry(ctx context.Context, try int) error {
 	if p.c.opts.FixedPauses {
 		return pause(ctx, observeRetryPause)
@@ -224,7 +221,7 @@ func (p *Page) observe(ctx context.Context, o ObserveOptions, lenient bool) (*Ob
 	return seen, err
 }
 
-// capture is what the browser says of a page, not yet read.
+// capture holds the raw answers of an observation.
 type capture struct {
 	snapshot []byte
 	frames   []string // whose trees there are
@@ -232,8 +229,7 @@ type capture struct {
 	focus    *Pending
 }
 
-// capture asks for all of it at once, which the page answers one after the other, and takes the marks'
-// traces out again.
+// capture sends all calls of an observation together and removes the marks from the page.
 func (p *Page) capture(ctx context.Context, o ObserveOptions, frames []*frame) (t capture, err error) {
 	var b batch
 	snapshot := b.start(p, "DOMSnapshot.captureSnapshot", snapshotParams)
@@ -300,7 +296,7 @@ func (t *capture) decode(seen *Observation, o ObserveOptions) error {
 	return nil
 }
 
-// screenshot is a screenshot that is taken while something else is done.
+// screenshot is a screenshot that is taken concurrently.
 type screenshot struct {
 	p    *Page
 	o    ObserveOptions
@@ -320,7 +316,7 @@ func (d *screenshot) start(ctx context.Context) {
 	}()
 }
 
-// wait returns nothing when it was never started.
+// wait returns nil if the screenshot was not started.
 func (d *screenshot) wait() ([]byte, error) {
 	if d.done != nil {
 		<-d.done
@@ -361,7 +357,7 @@ func (b *batch) start(p *Page, method string, params any) *Pending {
 	return q
 }
 
-// object calls a method of our object for marks in a frame.
+// object starts a call of a method of mark_elements.js in a frame.
 func (b *batch) object(p *Page, f *frame, method string, await bool, args ...any) *Pending {
 	p.c.mu.Lock()
 	on := f.markObject

@@ -19,30 +19,30 @@ type Page struct {
 	width   int // of its viewport
 	height  int
 
-	// Below belongs to the context's lock.
+	// The fields below are protected by the context's lock.
 	main           *frame
 	frames         map[string]*frame
 	ready          bool
 	closed         bool
 	crashed        bool
-	crashCause     error           // it was given up, in place of errCrashed
+	crashCause     error           // why it was ended; nil: errCrashed
 	navigating     map[string]bool // navigations of the main frame under way: loaders, "" when not known yet
-	requests       map[string]bool // of its documents under way, of those begun since the last observation
-	requestCount   int             // how many of these were begun
+	requests       map[string]bool // pending requests that began after the last observation
+	requestCount   int             // requests that began after the last observation
 	loaders        []string        // of the main frame's last documents
 	withinDocument int             // navigations within its document so far
 	popupSizes     [][2]int        // sizes of the popups that it opens next
-	chooser        *fileChooser    // who waits for a file chooser
-	drag           json.RawMessage // what is being dragged, as the browser has just told
+	chooser        *fileChooser    // nil: no call waits for a file chooser
+	drag           json.RawMessage // data of the last intercepted drag
 	muted          bool            // its messages are not kept
 	resized        bool            // a screenshot has set the screen's size
 
 	input input
-	acts  sync.Mutex // held while something is done that must not be disturbed
+	acts  sync.Mutex // held by actions and observations
 }
 
-// isolatedWorld is the name of our own script context in each frame, and binding what its script calls to
-// report activity.
+// isolatedWorld is the name of our script context in each frame. Its script calls binding to report
+// activity.
 const (
 	isolatedWorld = "evalrun"
 	binding       = "browsergym_page_activated"
@@ -54,7 +54,7 @@ var activityScript string
 //go:embed page.js
 var pageScript string
 
-// event takes the browser's own events.
+// event handles the events of the browser session.
 func (b *Browser) event(method string, params []byte) {
 	switch method {
 	case "Target.attachedToTarget":
@@ -117,7 +117,7 @@ func (b *Browser) allContexts() []*Context {
 	return all
 }
 
-// attached takes a new page, which waits, before its first document runs, for what is sent here.
+// attached sets up a new page, which waits with its first document.
 func (c *Context) attached(session, target, opener string) *Page {
 	c.mu.Lock()
 	p := &Page{c: c, session: session, target: target, width: c.opts.Width, height: c.opts.Height,
@@ -137,7 +137,7 @@ func (c *Context) attached(session, target, opener string) *Page {
 		c.refused++
 		c.mu.Unlock()
 		c.b.Handle(session, func(string, []byte) {})
-		c.b.Send(session, "Runtime.runIfWaitingForDebugger", nil) // what waits does not close
+		c.b.Send(session, "Runtime.runIfWaitingForDebugger", nil) // a waiting page does not close
 		c.b.Send("", "Target.closeTarget", map[string]any{"targetId": target})
 		return p
 	}
@@ -168,7 +168,7 @@ func (c *Context) attached(session, target, opener string) *Page {
 	return p
 }
 
-// setUp sends all that a page is told before its first document runs.
+// setUp sends the settings of a page that must apply to its first document.
 func (p *Page) setUp() (frames *Pending, err error) {
 	o := &p.c.opts
 	send := func(method string, params any) { p.c.b.Send(p.session, method, params) }
@@ -176,7 +176,7 @@ func (p *Page) setUp() (frames *Pending, err error) {
 	send("Page.setLifecycleEventsEnabled", map[string]any{"enabled": true})
 	send("Runtime.enable", nil)
 	send("Inspector.enable", nil)
-	// bodies are not asked for
+	// response bodies are not needed
 	send("Network.enable", map[string]any{"maxTotalBufferSize": 1, "maxResourceBufferSize": 1})
 	send("Target.setAutoAttach", map[string]any{"autoAttach": true, "waitForDebuggerOnStart": true, "flatten": true})
 	if !o.NoViewport {
@@ -220,7 +220,7 @@ func (p *Page) setUp() (frames *Pending, err error) {
 	return frames, err
 }
 
-// setClosed notes that the page is closed.
+// setClosed records that the page is closed.
 func (p *Page) setClosed() {
 	p.c.mu.Lock()
 	if !p.closed {
@@ -295,7 +295,7 @@ func (p *Page) Report(ctx context.Context) error {
 	return p.callMethod(ctx, tools, "show", nil)
 }
 
-// call makes one call of the page's session.
+// call makes a call in the page's session.
 func (p *Page) call(ctx context.Context, method string, params any) ([]byte, error) {
 	return p.c.b.Call(ctx, p.session, method, params)
 }

@@ -12,12 +12,12 @@ type point struct {
 	Y float64 `json:"y"`
 }
 
-// scrolls are the ways an element is brought into view, one try after the other: what is fixed to a
-// side may cover it where the first one leaves it.
+// scrolls are the ways to scroll an element into view, one for each attempt: a fixed element may
+// cover it after the first.
 var scrolls = []map[string]string{nil, {"block": "end", "inline": "end"}, {"block": "center", "inline": "center"},
 	{"block": "start", "inline": "start"}}
 
-// pointerAction does something with the mouse where the element is.
+// pointerAction does a mouse action on the element.
 func (e *Element) pointerAction(pr *progress, a *target, name string, enabled, force bool, modifiers []string,
 	act func(x, y float64) error) (outcome, error) {
 	states, said := []string{"visible", "stable"}, "visible and stable"
@@ -103,8 +103,7 @@ func (e *Element) pointerAction(pr *progress, a *target, name string, enabled, f
 	})
 }
 
-// isStill reports whether nothing on the page can move by itself, so that one look tells where the
-// element is.
+// isStill reports whether nothing on the page moves by itself, so that the element is stable.
 func (e *Element) isStill(pr *progress) (yes bool) {
 	e.p.c.mu.Lock()
 	known := e.f.markObject != "" && e.f.parent == nil && len(e.p.requests) == 0
@@ -146,7 +145,7 @@ func scrolled(q *Pending, pr *progress) (outcome, error) {
 	return outcome{}, err
 }
 
-// clickPoint brings the element into view and says where it can be clicked.
+// clickPoint scrolls the element into view and returns where to click it.
 func (e *Element) clickPoint(pr *progress, a *target, how map[string]string) (at point, out outcome, err error) {
 	top, err := e.p.tools(pr, e.p.mainFrame())
 	if err != nil {
@@ -209,8 +208,8 @@ func quadCenter(q [8]float64, width, height float64) (at point, ok bool) {
 	return at, math.Abs(area) > 0.99
 }
 
-// roundCoordinate keeps a coordinate away from the middle between two pixels, which browsers round as they
-// like, and cuts it after two digits.
+// roundCoordinate truncates a coordinate to two digits, and moves it away from the middle between
+// two pixels, which browsers round either way.
 func roundCoordinate(v float64) float64 {
 	if f := v - math.Floor(v); f > 0.49 && f < 0.51 {
 		v -= 0.02
@@ -218,8 +217,8 @@ func roundCoordinate(v float64) float64 {
 	return math.Trunc(v*100) / 100
 }
 
-// hitTest makes sure that a click at a point meets the element, through all frames around it, and
-// that the events to come are watched.
+// hitTest checks that a click at a point hits the element, through all frames around it, and starts
+// to watch for events that hit another one.
 func (e *Element) hitTest(pr *progress, a *target, name string, at point) (outcome, error) {
 	kind := "mouse"
 	if name == "hover" {
@@ -236,8 +235,8 @@ func (e *Element) hitTest(pr *progress, a *target, name string, at point) (outco
 	return e.p.callOutcome(pr, a.tools, "expect", kind, inner)
 }
 
-// hitTestFrames looks whether a point in the viewport meets the elements of a frame and of all frames
-// around it, and says where in the frame it is; nil when that cannot be said.
+// hitTestFrames checks that a point in the viewport hits the elements of a frame and its ancestors.
+// It returns the point in the frame's coordinates, nil if they cannot be computed.
 func (p *Page) hitTestFrames(pr *progress, f *frame, at point) (*point, outcome, error) {
 	type step struct {
 		tools, object string
@@ -296,7 +295,7 @@ func (p *Page) hitTestFrames(pr *progress, f *frame, at point) (*point, outcome,
 	return &point, done, nil
 }
 
-// frameElement is the element that holds a frame, in our own world of the frame around it.
+// frameElement returns a frame's element, in the isolated world of its parent frame.
 func (p *Page) frameElement(pr *progress, f *frame) (tools, object string, err error) {
 	if tools, err = p.tools(pr, f.parent); err != nil {
 		return "", "", err
@@ -319,8 +318,8 @@ func (p *Page) frameElement(pr *progress, f *frame) (tools, object string, err e
 	return tools, r.Object.Object, nil
 }
 
-// waitNavigations does something and waits for the navigations of the main frame that it has started to
-// commit or to fail.
+// waitNavigations calls act and waits until the main frame's navigations that it started commit or
+// fail.
 func (p *Page) waitNavigations(pr *progress, act func() (outcome, error)) (outcome, error) {
 	p.c.mu.Lock()
 	p.navigating = nil

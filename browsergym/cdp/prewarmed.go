@@ -8,22 +8,21 @@ import (
 	"slices"
 )
 
-// A Prewarmed is a context that was opened ahead of the episode that it will be for, with a page whose
-// process runs and which waits, before its first document, to be told what it is like. Opening
-// these two is most of what a context costs; all else of [ContextOptions] is told to a blank as it
-// is to a new one, and nothing of the episode before can be in it.
+// A Prewarmed context was opened before the episode that will use it, with a page whose process
+// runs but has not loaded a document. This is the slow part of opening a context. The other
+// [ContextOptions] are applied as to a new context, and it holds no data of an earlier episode.
 type Prewarmed struct {
 	b      *Browser
 	id     string
-	opened chan struct{} // closed when its page is there
+	opened chan struct{} // closed when the page is attached
 
-	// Below belongs to the browser's lock.
+	// The fields below are protected by the browser's lock.
 	session, target string
 	closed          bool
 }
 
-// Prewarm opens a blank and waits until its page's process runs. Proxy and bypass are those of
-// [ContextOptions].
+// Prewarm opens a context and a page and waits until the page's process runs. Proxy and bypass are
+// those of [ContextOptions].
 func (b *Browser) Prewarm(ctx context.Context, proxy, bypass string) (*Prewarmed, error) {
 	id, err := b.newContext(ctx, proxy, bypass)
 	if err != nil {
@@ -52,21 +51,21 @@ func (k *Prewarmed) open(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	k.b.Send(k.session, "Inspector.enable", nil)           // says when its process dies
-	_, err := k.b.Call(ctx, k.session, "Page.enable", nil) // is answered by its process, once that is there
+	k.b.Send(k.session, "Inspector.enable", nil)           // reports when the page's process dies
+	_, err := k.b.Call(ctx, k.session, "Page.enable", nil) // answered by the page's process
 	return err
 }
 
-// Close forgets a blank that nobody has taken.
+// Close closes a context that was not used.
 func (k *Prewarmed) Close(ctx context.Context) error {
 	if session, _ := k.take(); session != "" {
-		k.b.Send(session, "Runtime.runIfWaitingForDebugger", nil) // what waits does not close
+		k.b.Send(session, "Runtime.runIfWaitingForDebugger", nil) // a waiting page does not close
 		k.b.Handle(session, nil)
 	}
 	return k.b.dispose(ctx, k.id)
 }
 
-// take ends its being a blank, and returns its page; "": it has none, or none any more.
+// take marks the context as used and returns its page, "" if it has none any more.
 func (k *Prewarmed) take() (session, target string) {
 	k.b.mu.Lock()
 	defer k.b.mu.Unlock()
@@ -74,11 +73,11 @@ func (k *Prewarmed) take() (session, target string) {
 	if k.closed {
 		return "", ""
 	}
-	k.closed = true // from here on it is somebody else's
+	k.closed = true // the caller owns the page now
 	return k.session, k.target
 }
 
-// attachPrewarmed gives a blank its page, if it is one's.
+// attachPrewarmed assigns a new page to the prewarmed context id, and reports whether it is one.
 func (b *Browser) attachPrewarmed(id, session, target string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -98,7 +97,7 @@ func (b *Browser) attachPrewarmed(id, session, target string) bool {
 	return false
 }
 
-// detachPrewarmed notes that a blank's page is gone.
+// detachPrewarmed records that the page of a prewarmed context is closed.
 func (b *Browser) detachPrewarmed(session string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -107,7 +106,7 @@ func (b *Browser) detachPrewarmed(session string) {
 	}
 }
 
-// newContext makes a profile and returns its name.
+// newContext creates a browser context and returns its ID.
 func (b *Browser) newContext(ctx context.Context, proxy, bypass string) (string, error) {
 	params := map[string]any{"disposeOnDetach": true}
 	if proxy != "" {
@@ -126,13 +125,13 @@ func (b *Browser) newContext(ctx context.Context, proxy, bypass string) (string,
 	return made.ID, nil
 }
 
-// dispose makes the browser forget a context.
+// dispose closes a browser context.
 func (b *Browser) dispose(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), disposeLimit,
 		fmt.Errorf("no answer within %v", disposeLimit))
 	defer cancel()
 	_, err := b.Call(ctx, "", "Target.disposeBrowserContext", map[string]any{"browserContextId": id})
-	if err != nil && !errors.Is(err, ErrClosed) { // else it has gone with its browser
+	if err != nil && !errors.Is(err, ErrClosed) { // otherwise it ended with the browser
 		return fmt.Errorf("closing a browser context: %w", err)
 	}
 	return nil

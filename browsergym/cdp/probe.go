@@ -7,15 +7,14 @@ import (
 )
 
 const (
-	slowProbe  = time.Second      // shorter asks are forgotten at once
-	keepProbes = 10 * time.Minute // the others after this time
+	slowProbe  = time.Second      // shorter probes are forgotten at once
+	keepProbes = 10 * time.Minute // longer ones after this time
 )
 
-// An probe is one call of [Browser.Ask].
+// A probe is one call of [Browser.Probe].
 type probe struct{ begun, ended time.Time } // ended is zero while it waits
 
-// Probe asks the browser itself, rather than one of its pages, whether it is there. The error is that
-// of the call. See [Browser.Waited].
+// Probe checks that the browser process, not one of its pages, answers. See [Browser.ProbeDelay].
 func (b *Browser) Probe(ctx context.Context) error {
 	a := &probe{begun: time.Now()}
 	b.mu.Lock()
@@ -31,8 +30,8 @@ func (b *Browser) Probe(ctx context.Context) error {
 	return err
 }
 
-// ProbeDelay is the longest time after since that one [Browser.Ask] has waited. A page that did not
-// answer meanwhile may have been waiting for the browser.
+// ProbeDelay returns the longest time after since that a [Browser.Probe] has waited for its answer.
+// A page that did not answer meanwhile may have been waiting for the browser.
 func (b *Browser) ProbeDelay(since time.Time) (longest time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -7,38 +7,37 @@ import (
 	"time"
 )
 
-// progress is one call that may take its time: its log, and when it has to be done.
+// progress is the state of one call: its log and its time limit.
 type progress struct {
 	context.Context
 	p        *Page
 	api      string
 	limit    time.Duration
 	log      []string
-	cleanups []func() // when the call was cut short
+	cleanups []func() // called if the call fails
 
-	countsWaits bool          // only what it waits for counts against its limit: see try
+	countsWaits bool          // only pauses count against the limit: see withWaitTimeout
 	left        time.Duration // of the limit
 	whole       context.Context
 	stop        func()
 }
 
-// errTimeout: a call has used up its time.
+// errTimeout: a call has exceeded its limit.
 var errTimeout = errors.New("late")
 
-// withTimeout runs one call under a limit, turns its failure into the reference's words, and pauses as slow
-// motion wants.
+// withTimeout runs one call with a time limit, converts its error to the reference's words, and
+// pauses for SlowMo.
 func (p *Page) withTimeout(ctx context.Context, api string, limit time.Duration, run func(*progress) error) error {
 	return p.run(ctx, &progress{p: p, api: api, limit: limit}, limit, run)
 }
 
-// extraTime is how much longer than its limit a call may take whose limit is one of waiting.
+// extraTime is added to the limit of a call for which only pauses count.
 const extraTime = 2 * time.Second
 
-// withWaitTimeout is do for a call that waits for an element to come, to show itself or to come to rest. What
-// counts against the limit is the time that it waits for the page, not the time that the browser
-// takes to answer: on a busy machine it looks as often as on an idle one, and input that was on its
-// way is not taken for lost and done twice. With fixed pauses all time counts, as the reference has
-// it.
+// withWaitTimeout is withTimeout for a call that waits until an element exists, is visible or is
+// stable. Only pauses count against the limit, not the time that the browser takes to answer. So on
+// a busy machine there are as many attempts as on an idle one, and slow input is not repeated. With
+// FixedPauses all time counts, as in the reference.
 func (p *Page) withWaitTimeout(ctx context.Context, api string, limit time.Duration, run func(*progress) error) error {
 	pr := &progress{p: p, api: api, limit: limit, left: limit, countsWaits: !p.c.opts.FixedPauses}
 	if pr.countsWaits {
@@ -84,7 +83,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// pause waits a while, and counts it.
+// pause waits and counts the time against the limit.
 func (pr *progress) pause(d time.Duration) error {
 	if !pr.countsWaits || d < pr.left {
 		pr.left -= d
@@ -97,8 +96,7 @@ func (pr *progress) pause(d time.Duration) error {
 	return errTimeout
 }
 
-// startInput says that input is on its way: from now on all time counts, up to twice the limit, as what
-// the page makes of it does.
+// startInput records that input is sent. From now on all time counts, up to twice the limit.
 func (pr *progress) startInput() {
 	if !pr.countsWaits {
 		return
@@ -111,7 +109,7 @@ func (pr *progress) logf(format string, args ...any) {
 	pr.log = append(pr.log, fmt.Sprintf(format, args...))
 }
 
-// permanentError is a failure that another try does not mend.
+// permanentError is a failure that is not retried.
 type permanentError struct{ text string }
 
 func (f permanentError) Error() string { return f.text }

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// screenshotLimit is how long a browser may take to draw a page. A page can keep it from that for ever:
-// one that was pushed behind a window which shows nothing, for one.
+// screenshotLimit bounds the time to draw a page. A page can prevent it for ever, for example one
+// behind a window that draws nothing.
 const screenshotLimit = 30 * time.Second
 
 // Screenshot draws the page's viewport as PNG, with scale pixels for one of CSS.
@@ -78,8 +78,7 @@ func (p *Page) screenshot(ctx context.Context, scale float64) ([]byte, error) {
 	return png, nil
 }
 
-// decodeScreenshot reads {"data":"…"}: base64 needs no general reader, which would go over megabytes three
-// times.
+// decodeScreenshot decodes {"data":"…"}. A JSON decoder would scan the megabytes three times.
 func decodeScreenshot(raw []byte) ([]byte, error) {
 	text, ok := bytes.CutPrefix(raw, []byte(`{"data":"`))
 	if i := bytes.IndexByte(text, '"'); ok && i >= 0 {

@@ -7,26 +7,25 @@ import (
 	"time"
 )
 
-// errHung: the page did not answer for so long that it was given up.
+// errHung: the page was ended because it did not answer.
 type errHung struct{ limit time.Duration }
 
 func (e errHung) Error() string { return fmt.Sprintf("the page did not answer for %v", e.limit) }
 func (e errHung) Unwrap() error { return ErrGone }
 
-// Hung reports whether err says that a page was given up because it did not answer.
+// Hung reports whether err means that a page was ended because it did not answer.
 func Hung(err error) bool { return errors.As(err, new(errHung)) }
 
-// A unanswered is how long a session owes us an answer.
+// unanswered records how long a session has not answered.
 type unanswered struct {
 	since  time.Time
-	probed time.Time // whether it is there at all
+	probed time.Time // when a probe was sent; zero: none
 }
 
-// EndUnresponsive ends pages that have answered nothing for limit, as they would hold up who looks at
-// them for ever: a script that never ends, a request that a script waits for and nobody answers, a
-// process that was stopped. Their calls, those that wait and all that come, fail with an error that
-// is [ErrGone]. A page that only takes its time with one answer is asked something else meanwhile,
-// and is well when it answers that. It is to be called again and again, several times within limit.
+// EndUnresponsive ends pages that have answered nothing for limit: an endless script, a synchronous
+// request without a response, a stopped process. Their pending and later calls fail with an error
+// that is [ErrGone]. A page with a slow call is probed with another one, and stays if it answers
+// that. EndUnresponsive must be called several times within limit.
 //
 // While a navigation waits for its server, the browser delays all calls to the page. A navigation
 // that lasts until the page would be probed is therefore stopped. Those of [Page.Goto] are not:
@@ -34,7 +33,7 @@ type unanswered struct {
 func (b *Browser) EndUnresponsive(limit time.Duration) {
 	ask, end := b.unresponsive(time.Now(), limit)
 	for _, s := range ask {
-		// whose answer ends the silence, and is of no other use
+		// only to get an answer
 		b.Start(s, "Runtime.evaluate", evaluate{Expression: "0"})
 	}
 	if len(ask)+len(end) == 0 {
@@ -52,14 +51,14 @@ func (b *Browser) EndUnresponsive(limit time.Duration) {
 	}
 }
 
-// isNavigating reports whether the page is on its way to another document.
+// isNavigating reports whether a navigation of the main frame is pending.
 func (p *Page) isNavigating() bool {
 	p.c.mu.Lock()
 	defer p.c.mu.Unlock()
 	return len(p.navigating) > 0
 }
 
-// unresponsive lists the sessions that are to be asked whether they are there, and those that are not.
+// unresponsive returns the sessions to probe, and those to end.
 func (c *Conn) unresponsive(now time.Time, limit time.Duration) (ask, end []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -97,8 +96,8 @@ func (c *Conn) unresponsive(now time.Time, limit time.Duration) (ask, end []stri
 	return ask, end
 }
 
-// expectEvent says that a session is waited for in another way than by a call, until the function that
-// it returns is called.
+// expectEvent makes a session count as unanswered while an event of it is awaited, until the caller
+// calls the returned function.
 func (c *Conn) expectEvent(session string) (done func()) {
 	add := func(n int) {
 		c.mu.Lock()
@@ -114,7 +113,7 @@ func (c *Conn) expectEvent(session string) (done func()) {
 	return func() { add(-1) }
 }
 
-// crash ends a page that hangs, and its process, which would go on for nobody.
+// crash ends a page that hangs, and its process.
 func (p *Page) crash(why error) {
 	p.c.mu.Lock()
 	p.crashed = true
@@ -127,7 +126,7 @@ func (p *Page) crash(why error) {
 	p.c.b.End(p.session, why)
 }
 
-// crashError is why a page that has crashed did so. The context's lock is held.
+// crashError returns the error of a crashed page. The context's lock is held.
 func (p *Page) crashError() error {
 	if p.crashCause != nil {
 		return p.crashCause
