@@ -75,8 +75,8 @@ func (b withBrowser) Open(ctx context.Context, h benchmarks.Host, t datasets.Tas
 // Grade shows the benchmark the episode that it knows.
 func (b withBrowser) Grade(ctx context.Context, h benchmarks.Host, t datasets.Task, ev benchmarks.Evidence,
 	live benchmarks.Episode) (benchmarks.Result, error) {
-	if c, ok := live.(interface{ inner() benchmarks.Episode }); ok {
-		live = c.inner()
+	if c, ok := live.(interface{ unwrap() benchmarks.Episode }); ok {
+		live = c.unwrap()
 	}
 	return b.Benchmark.Grade(ctx, h, t, ev, live)
 }
